@@ -1,0 +1,53 @@
+# Rutter's house. `make` alone lists what there is to do.
+.DEFAULT_GOAL := help
+.PHONY: build test race lint vet fmt-check packages bench fuzz demo test-long clean help
+
+VERSION   := $(shell git describe --tags --always --dirty 2>/dev/null || echo unknown)
+TOOL      := go tool -modfile=scripts/tools.mod
+UNITS      = $(shell go list ./... | grep -v '/integration/')
+BENCHED    = $(shell grep -rl --include='*_test.go' '^func Benchmark' . | xargs -r -n1 dirname | sort -u)
+FUZZTIME  ?= 10s
+BENCHTIME ?= 200ms
+
+build: ## ./bin/rutter: one static binary
+	CGO_ENABLED=0 go build -trimpath -buildvcs=false -ldflags '-s -w -X main.version=$(VERSION)' -o bin/rutter ./cmd/rutter
+
+test: packages build vet fmt-check ## everything that a change must pass, in a few minutes
+	go test ./integration/arch
+	go test -timeout 5m $(UNITS)
+	go test -timeout 8m -count=1 -p 1 ./integration/...
+
+race: ## every test under the race detector
+	go test -race -timeout 20m ./...
+
+lint: vet fmt-check ## staticcheck, and deadcode, which must print nothing
+	$(TOOL) staticcheck ./...
+	@dead=$$($(TOOL) deadcode -test ./...) || exit 1; test -z "$$dead" || { echo "unreachable functions, to be called or removed:"; echo "$$dead"; exit 1; }
+
+vet: ## go vet
+	go vet ./...
+
+fmt-check: ## gofumpt, which must have nothing to change
+	@files=$$($(TOOL) gofumpt -l .) || exit 1; test -z "$$files" || { echo "gofumpt would change these, run '$(TOOL) gofumpt -w .':"; echo "$$files"; exit 1; }
+
+packages: ## the Debian packages that some tests need, installed if missing and root
+	@scripts/install-packages.sh
+
+bench: ## every benchmark, BENCHTIME each
+	go test -run '^$$' -bench . -benchtime $(BENCHTIME) -benchmem $(BENCHED)
+
+fuzz: ## every fuzz target, FUZZTIME each
+	@scripts/fuzz.sh $(FUZZTIME)
+
+demo: build ## three servers, two compute nodes and real pings, told as it happens
+	./bin/rutter demo
+
+test-long: packages build ## three shuffled rounds under the race detector, then a minute for each fuzz target
+	go test -race -shuffle=on -count=3 -timeout 2h ./...
+	@scripts/fuzz.sh 1m
+
+clean: ## what the targets above made
+	rm -rf bin
+
+help: ## this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-10s %s\n", $$1, $$2}' Makefile
