@@ -1,0 +1,12 @@
+// Package arch holds the rules of the house as tests: who may import whom
+// (DESIGN §3), what the pure packages may not touch, how long files and
+// functions may grow, and the like. Each rule carries its reason and is itself
+// tested on small good and bad examples, so that none can pass by seeing
+// nothing.
+//
+// It owns no code of the program, only its tests: rules_test.go lists the
+// rules, table_test.go has the import table and the listed exceptions,
+// tree_test.go reads the module, examples_test.go has the examples. The files
+// are parsed, not type-checked, so a rule sees names and not types. Everything
+// runs in one goroutine.
+package arch

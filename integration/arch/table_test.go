@@ -1,0 +1,128 @@
+package arch
+
+// modulePath is the module's name in go.mod.
+const modulePath = "rutter"
+
+// row is one line of the import table of DESIGN §3.
+type row struct {
+	pkg   string
+	may   []string // packages of ours that it may import; "*" is all
+	tests []string // what its tests may import besides
+	why   string
+}
+
+// importTable is DESIGN §3. A package without a row is held to the row of its
+// nearest parent, and may also import what that parent's folder holds.
+var importTable = []row{
+	{
+		pkg: "log",
+		why: "everybody speaks its words, so it can depend on nobody",
+	},
+	{
+		pkg: "log/feed", may: []string{"log"},
+		why: "a stream of entries needs no state: a follower can be written without projections",
+	},
+	{
+		pkg: "projections", may: []string{"log"},
+		why: "the meaning of the log may depend on the log only, or servers would differ",
+	},
+	{
+		pkg: "raftstore", may: []string{"log", "projections"},
+		why: "agreement and keeping know nothing of HTTP or of compute nodes",
+	},
+	{
+		pkg: "api", may: []string{"log", "log/feed", "projections"},
+		tests: []string{"raftstore", "api/client"},
+		why:   "it sees the store through small interfaces that it declares, so the store can change beneath",
+	},
+	{
+		pkg: "api/client", may: []string{"log", "log/feed"},
+		tests: []string{"api", "projections", "raftstore"},
+		why:   "programs that use the client must not be linked with a server",
+	},
+	{
+		pkg: "agent", may: []string{"log", "log/feed", "projections", "api/client", "agent/link", "agent/vminfo"},
+		tests: []string{"api", "raftstore"},
+		why:   "a compute node has no Raft; it reaches the servers through their API only",
+	},
+	{
+		pkg: "agent/link", may: []string{"log", "projections"},
+		why: "the kernel's side of an agent needs what is wanted, not where that came from",
+	},
+	{
+		pkg: "agent/vminfo", may: []string{"log", "projections"},
+		why: "the VMs of a node are watched without knowing the servers",
+	},
+	{
+		pkg: "varp", may: []string{"log"},
+		why: "SVP asks a small Lookup, so that it runs on servers, on agents and against portolan alike",
+	},
+	{
+		pkg: "cmd", may: []string{"*"},
+		why: "the one place that knows everybody, and only wires",
+	},
+	{
+		pkg: "integration", may: []string{"*"},
+		why: "it runs the real thing, whatever that takes",
+	},
+}
+
+// maxFileLines is the length from which a file without _test in its name needs
+// an exception in longFiles, and hardFileLines the length that no exception
+// lifts.
+const (
+	maxFileLines  = 500
+	hardFileLines = 600
+)
+
+// longFiles lists the files over maxFileLines, each with its reason.
+var longFiles = map[string]string{}
+
+// maxFuncLines is about a screen.
+const maxFuncLines = 70
+
+// longFuncs lists the functions over maxFuncLines as "path.go Receiver.Name" or
+// "path.go Name", each with its reason.
+var longFuncs = map[string]string{}
+
+// pureDirs are the packages that must give the same answer on every server.
+var pureDirs = map[string]bool{"log": true, "projections": true}
+
+// impureImports are the standard packages that bring a clock, randomness, a
+// goroutine, a file, a socket or a logger; a name stands for everything below it
+// as well. Packages of other modules are impure unless pureImports has them.
+var impureImports = map[string]string{
+	"context":       "cancellation is a clock",
+	"crypto/rand":   "randomness: a seed is stamped into the change",
+	"hash/maphash":  "its seed differs in each process",
+	"io/fs":         "files",
+	"io/ioutil":     "files",
+	"log":           "a logger",
+	"log/slog":      "a logger",
+	"math/rand":     "randomness: a seed is stamped into the change",
+	"net":           "sockets",
+	"os":            "files and the environment",
+	"path/filepath": "files",
+	"plugin":        "files",
+	"runtime":       "differs between machines",
+	"sync":          "goroutines",
+	"syscall":       "the system",
+	"testing":       "belongs into tests",
+	"unsafe":        "differs between machines",
+}
+
+// pureImports are the packages that a pure one may use although their names say
+// otherwise, with what is below them.
+var pureImports = map[string]string{
+	"net/netip":                         "addresses as values",
+	"github.com/vmihailenco/msgpack/v5": "the codec of DESIGN §4",
+}
+
+// timeForFormatting are the names of package time that a pure package may use:
+// those that turn a number into text and back.
+var timeForFormatting = map[string]bool{
+	"Time": true, "Duration": true, "Unix": true, "UnixMilli": true, "UnixMicro": true,
+	"Parse": true, "ParseDuration": true, "RFC3339": true, "RFC3339Nano": true, "UTC": true, "Date": true,
+	"Month": true, "Weekday": true,
+	"Nanosecond": true, "Microsecond": true, "Millisecond": true, "Second": true, "Minute": true, "Hour": true,
+}
