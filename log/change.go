@@ -1,0 +1,56 @@
+package log
+
+// Change is what a client asks for: accepted or refused as a whole.
+//
+// The client chooses ID (a version 7 UUID, whose time bounds how long a retry
+// is recognised) and sends the same ID when it retries. The leader stamps Time
+// and Seed before the change enters the log; from then on every server computes
+// the same events from it.
+type Change struct {
+	ID    UUID
+	Actor string
+	Time  Time   // stamped by the leader
+	Seed  uint64 // stamped by the leader; MACs and vnet ids are drawn from it
+	Ops   []Op
+}
+
+// Op is one operation of a change.
+type Op struct {
+	Action Action
+	Kind   Kind
+	// ID names the object of an update or delete. For a create it is taken
+	// from Object; where that has none, it is drawn (MAC) or derived from the
+	// change id and the place in Ops (UUID).
+	ID string
+	// IfMatch, if not 0, is the revision that the object must have.
+	IfMatch Revision
+	// Set names the fields of Object that are meant, by JSON name, sorted: for
+	// a create those that were given, for an update those that change.
+	Set []string
+	// Object holds the fields; nil for a delete.
+	Object Object
+}
+
+// Result is what became of a change. A retry of the same change id gets the
+// first one's.
+type Result struct {
+	ChangeID UUID
+	// First and Last are the seqs of the change's events; both 0 if it was
+	// refused. A change that altered nothing has First = Last = the seq of the
+	// log's head when it was decided, and Events 0.
+	First, Last Seq
+	Events      uint32
+	// IDs are those of the objects of each op, in the order of Ops.
+	IDs []string
+	// Refusal, if not nil, says why the change was not accepted.
+	Refusal *Refusal
+}
+
+// Limits of a change. They keep one change, and so one stream item, small
+// enough to be held in memory many times over.
+const (
+	MaxOps         = 1024    // operations in one change
+	MaxEventBytes  = 1 << 20 // one encoded event
+	MaxChangeBytes = 1 << 20 // one encoded change
+	MaxActorBytes  = 256
+)

@@ -1,0 +1,398 @@
+package log
+
+import (
+	"bytes"
+	"fmt"
+	"net/netip"
+
+	"github.com/vmihailenco/msgpack/v5"
+)
+
+// fieldCounts is the number of fields that this program writes, by kind.
+var fieldCounts = func() (counts [len(kindNames)]int) {
+	for k := range counts {
+		if o := NewObject(Kind(k)); o != nil {
+			counts[k] = len(slots(o))
+		}
+	}
+	return counts
+}()
+
+// encoder is the visitor that writes fields. The first error sticks.
+type encoder struct {
+	e   *msgpack.Encoder
+	err error
+}
+
+func (v *encoder) keep(err error) {
+	if v.err == nil {
+		v.err = err
+	}
+}
+
+func (v *encoder) array(n int)                  { v.keep(v.e.EncodeArrayLen(n)) }
+func (v *encoder) uint(n uint64)                { v.keep(v.e.EncodeUint(n)) }
+func (v *encoder) text(s string)                { v.keep(v.e.EncodeString(s)) }
+func (v *encoder) str(_ string, p *string)      { v.text(*p) }
+func (v *encoder) boolean(_ string, p *bool)    { v.keep(v.e.EncodeBool(*p)) }
+func (v *encoder) u32(_ string, p *uint32)      { v.uint(uint64(*p)) }
+func (v *encoder) u64(_ string, p *uint64)      { v.uint(*p) }
+func (v *encoder) time(_ string, p *Time)       { v.keep(v.e.EncodeInt(int64(*p))) }
+func (v *encoder) addr(_ string, p *netip.Addr) { v.ip(*p) }
+func (v *encoder) routes(_ string, p *Routes)   { v.routeList(*p) }
+func (v *encoder) uuid(_ string, p *UUID)       { v.id(*p) }
+func (v *encoder) bin(b []byte)                 { v.keep(v.e.EncodeBytesLen(len(b))); v.raw(b) }
+
+// raw writes bytes that are already encoded.
+func (v *encoder) raw(b []byte) {
+	if v.err == nil && len(b) > 0 {
+		_, v.err = v.e.Writer().Write(b)
+	}
+}
+
+func (v *encoder) id(u UUID) {
+	if u.IsZero() {
+		v.bin(nil)
+		return
+	}
+	v.bin(u[:])
+}
+
+func (v *encoder) mac(_ string, p *MAC) {
+	if p.IsZero() {
+		v.bin(nil)
+		return
+	}
+	v.bin(p[:])
+}
+
+func (v *encoder) ip(a netip.Addr) {
+	switch {
+	case !a.IsValid():
+		v.bin(nil)
+	case a.Is4():
+		b := a.As4()
+		v.bin(b[:])
+	default:
+		b := a.As16()
+		v.bin(b[:])
+	}
+}
+
+func (v *encoder) prefix(_ string, p *netip.Prefix) {
+	if !p.IsValid() {
+		v.bin(nil)
+		return
+	}
+	v.bin(append(p.Addr().AsSlice(), byte(p.Bits())))
+}
+
+func (v *encoder) strs(_ string, p *[]string) {
+	v.array(len(*p))
+	for _, s := range *p {
+		v.text(s)
+	}
+}
+
+func (v *encoder) uuids(_ string, p *[]UUID) {
+	v.array(len(*p))
+	for _, u := range *p {
+		v.id(u)
+	}
+}
+
+func (v *encoder) addrs(_ string, p *[]netip.Addr) {
+	v.array(len(*p))
+	for _, a := range *p {
+		v.ip(a)
+	}
+}
+
+func (v *encoder) routeList(r Routes) {
+	v.array(2 * len(r))
+	for _, route := range r {
+		v.text(route.Dst)
+		v.text(route.Gateway)
+	}
+}
+
+func (v *encoder) object(o Object) {
+	extra := o.tail().raw
+	n := 0
+	if int(o.Kind()) < len(fieldCounts) {
+		n = fieldCounts[o.Kind()]
+	}
+	v.array(n + len(extra))
+	o.visit(v)
+	v.extras(extra)
+}
+
+func (v *encoder) extras(raw [][]byte) {
+	for _, b := range raw {
+		v.raw(b)
+	}
+}
+
+// value writes a plain value (see Value). Maps are written by sorted key.
+func (v *encoder) value(value Value) {
+	switch x := value.(type) {
+	case nil:
+		v.keep(v.e.EncodeNil())
+	case bool:
+		v.boolean("", &x)
+	case uint64:
+		v.uint(x)
+	case string:
+		v.text(x)
+	case []string:
+		v.strs("", &x)
+	case map[string]string:
+		r := routesOf(x)
+		v.keep(v.e.EncodeMapLen(len(r)))
+		for _, route := range r {
+			v.text(route.Dst)
+			v.text(route.Gateway)
+		}
+	default:
+		v.keep(fmt.Errorf("value of type %T cannot be stored", value))
+	}
+}
+
+// decoder is the visitor that reads fields. The first error sticks; left counts
+// the elements of the current array that were not read. A field that is not
+// there keeps its zero value.
+type decoder struct {
+	r    *bytes.Reader
+	d    *msgpack.Decoder
+	left int
+	err  error
+}
+
+func newDecoder(b []byte) *decoder {
+	r := bytes.NewReader(b)
+	return &decoder{r: r, d: msgpack.NewDecoder(r), left: 1}
+}
+
+func (v *decoder) fail(err error) {
+	if v.err == nil && err != nil {
+		v.err = fmt.Errorf("%w: %w", ErrCorrupt, err)
+	}
+}
+
+// more reports whether an element is left to read, and counts it as read.
+func (v *decoder) more() bool {
+	if v.err != nil || v.left == 0 {
+		return false
+	}
+	v.left--
+	return true
+}
+
+// read reads one element with get into p.
+func read[T any](v *decoder, p *T, get func() (T, error)) {
+	if !v.more() {
+		return
+	}
+	x, err := get()
+	v.fail(err)
+	if err == nil {
+		*p = x
+	}
+}
+
+// enter reads an array's header and makes it the current one; leave takes the
+// elements that nobody read, and goes back to the array around it.
+func (v *decoder) enter() (outer int) {
+	outer = v.left
+	n := v.arrayLen()
+	if outer > 0 {
+		outer--
+	}
+	v.left = n
+	return outer
+}
+
+func (v *decoder) leave(outer int) (unread [][]byte) {
+	for v.more() {
+		raw, err := v.d.DecodeRaw()
+		v.fail(err)
+		if err == nil {
+			unread = append(unread, raw)
+		}
+	}
+	v.left = outer
+	return unread
+}
+
+// arrayLen reads an array's header. An array cannot have more elements than
+// there are bytes left, so a length bomb fails here.
+func (v *decoder) arrayLen() int {
+	if v.err != nil || v.left == 0 {
+		return 0
+	}
+	n, err := v.d.DecodeArrayLen()
+	v.fail(err)
+	if n > v.r.Len() {
+		v.fail(fmt.Errorf("array of %d elements in %d bytes", n, v.r.Len()))
+	}
+	if v.err != nil || n < 0 {
+		return 0
+	}
+	return n
+}
+
+func (v *decoder) str(_ string, p *string)   { read(v, p, v.d.DecodeString) }
+func (v *decoder) boolean(_ string, p *bool) { read(v, p, v.d.DecodeBool) }
+func (v *decoder) u64(_ string, p *uint64)   { read(v, p, v.d.DecodeUint64) }
+func (v *decoder) u8(p *uint8)               { read(v, p, v.d.DecodeUint8) }
+
+func (v *decoder) u32(_ string, p *uint32) {
+	var n uint64
+	v.u64("", &n)
+	if n > 1<<32-1 {
+		v.fail(fmt.Errorf("number %d is over 32 bits", n))
+		return
+	}
+	*p = uint32(n)
+}
+
+func (v *decoder) time(_ string, p *Time) {
+	n := int64(*p)
+	read(v, &n, v.d.DecodeInt64)
+	*p = Time(n)
+}
+
+// bin reads bytes that must be as long as one of sizes, or none.
+func (v *decoder) bin(sizes ...int) []byte {
+	var b []byte
+	read(v, &b, v.d.DecodeBytes)
+	if len(b) == 0 {
+		return nil
+	}
+	for _, n := range sizes {
+		if len(b) == n {
+			return b
+		}
+	}
+	v.fail(fmt.Errorf("%d bytes where %v were wanted", len(b), sizes))
+	return nil
+}
+
+func (v *decoder) uuid(_ string, p *UUID) { copy(p[:], v.bin(16)) }
+func (v *decoder) mac(_ string, p *MAC)   { copy(p[:], v.bin(6)) }
+
+func (v *decoder) addr(_ string, p *netip.Addr) {
+	if a, ok := netip.AddrFromSlice(v.bin(4, 16)); ok {
+		*p = a
+	}
+}
+
+func (v *decoder) prefix(_ string, p *netip.Prefix) {
+	b := v.bin(5, 17)
+	if len(b) == 0 {
+		return
+	}
+	a, _ := netip.AddrFromSlice(b[:len(b)-1])
+	*p = netip.PrefixFrom(a, int(b[len(b)-1]))
+	if !p.IsValid() {
+		v.fail(fmt.Errorf("prefix of %d bits", b[len(b)-1]))
+	}
+}
+
+// list reads an array of elements, each by one call of get.
+func list[T any](v *decoder, get func(p *T)) []T {
+	if v.err != nil || v.left == 0 {
+		return nil
+	}
+	outer := v.enter()
+	var out []T
+	for v.left > 0 && v.err == nil {
+		var x T
+		get(&x)
+		out = append(out, x)
+	}
+	v.leave(outer)
+	return out
+}
+
+func (v *decoder) strs(_ string, p *[]string) { *p = list(v, func(s *string) { v.str("", s) }) }
+func (v *decoder) uuids(_ string, p *[]UUID)  { *p = list(v, func(u *UUID) { v.uuid("", u) }) }
+func (v *decoder) addrs(_ string, p *[]netip.Addr) {
+	*p = list(v, func(a *netip.Addr) { v.addr("", a) })
+}
+
+func (v *decoder) routes(_ string, p *Routes) {
+	flat := list(v, func(s *string) { v.str("", s) })
+	if len(flat)%2 != 0 {
+		v.fail(fmt.Errorf("routes of %d elements, which is odd", len(flat)))
+		return
+	}
+	for i := 0; i < len(flat); i += 2 {
+		*p = append(*p, Route{flat[i], flat[i+1]})
+	}
+}
+
+// object reads an object of kind; id is used for kinds that are not known.
+func (v *decoder) object(kind Kind, id string) Object {
+	o := NewObject(kind)
+	if o == nil {
+		o = &Unknown{OfKind: kind, Key: id}
+	}
+	if v.err != nil || v.left == 0 {
+		return o
+	}
+	outer := v.enter()
+	o.visit(v)
+	o.tail().raw = v.leave(outer)
+	return o
+}
+
+// value reads a plain value.
+func (v *decoder) value() Value {
+	if !v.more() {
+		return nil
+	}
+	x, err := v.d.DecodeInterfaceLoose()
+	v.fail(err)
+	return v.plain(x)
+}
+
+// plain turns what msgpack or JSON read into the types that Value lists.
+func (v *decoder) plain(x any) Value {
+	p, err := plainValue(x)
+	v.fail(err)
+	return p
+}
+
+func plainValue(x any) (Value, error) {
+	switch x := x.(type) {
+	case nil, bool, string, uint64:
+		return x, nil
+	case int64:
+		if x < 0 {
+			return nil, fmt.Errorf("old value %d is negative", x)
+		}
+		return uint64(x), nil
+	case []any:
+		out := make([]string, len(x))
+		for i, e := range x {
+			s, ok := e.(string)
+			if !ok {
+				return nil, fmt.Errorf("old value has a list with a %T", e)
+			}
+			out[i] = s
+		}
+		return out, nil
+	case map[string]any:
+		out := make(map[string]string, len(x))
+		for k, e := range x {
+			s, ok := e.(string)
+			if !ok {
+				return nil, fmt.Errorf("old value has an object with a %T", e)
+			}
+			out[k] = s
+		}
+		return out, nil
+	}
+	return nil, fmt.Errorf("old value of type %T", x)
+}

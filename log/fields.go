@@ -1,0 +1,371 @@
+package log
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+)
+
+// visitor is shown each field of an object, in codec order, by its JSON name.
+type visitor interface {
+	str(name string, p *string)
+	boolean(name string, p *bool)
+	u32(name string, p *uint32)
+	u64(name string, p *uint64)
+	time(name string, p *Time)
+	uuid(name string, p *UUID)
+	mac(name string, p *MAC)
+	addr(name string, p *netip.Addr)
+	prefix(name string, p *netip.Prefix)
+	strs(name string, p *[]string)
+	uuids(name string, p *[]UUID)
+	addrs(name string, p *[]netip.Addr)
+	routes(name string, p *Routes)
+}
+
+// slot is one field: its JSON name and a pointer to it.
+type slot struct {
+	name string
+	p    any
+}
+
+// collector is the visitor that lists the fields.
+type collector struct{ slots []slot }
+
+func (c *collector) add(name string, p any)              { c.slots = append(c.slots, slot{name, p}) }
+func (c *collector) str(name string, p *string)          { c.add(name, p) }
+func (c *collector) boolean(name string, p *bool)        { c.add(name, p) }
+func (c *collector) u32(name string, p *uint32)          { c.add(name, p) }
+func (c *collector) u64(name string, p *uint64)          { c.add(name, p) }
+func (c *collector) time(name string, p *Time)           { c.add(name, p) }
+func (c *collector) uuid(name string, p *UUID)           { c.add(name, p) }
+func (c *collector) mac(name string, p *MAC)             { c.add(name, p) }
+func (c *collector) addr(name string, p *netip.Addr)     { c.add(name, p) }
+func (c *collector) prefix(name string, p *netip.Prefix) { c.add(name, p) }
+func (c *collector) strs(name string, p *[]string)       { c.add(name, p) }
+func (c *collector) uuids(name string, p *[]UUID)        { c.add(name, p) }
+func (c *collector) addrs(name string, p *[]netip.Addr)  { c.add(name, p) }
+func (c *collector) routes(name string, p *Routes)       { c.add(name, p) }
+
+func slots(o Object) []slot {
+	c := collector{slots: make([]slot, 0, 24)}
+	o.visit(&c)
+	return c.slots
+}
+
+// Value is the plain form of a field: nil (the field's zero value), bool,
+// uint64, string, []string (sorted only if the field is), or
+// map[string]string. It is what `changed` keeps of old values, and what their
+// JSON form shows.
+type Value any
+
+// value returns the plain form of the field; its zero value is nil, so that a
+// field that was not set reads as null.
+func (s slot) value() Value {
+	switch p := s.p.(type) {
+	case *string:
+		return orNil(*p, *p != "")
+	case *bool:
+		return *p
+	case *uint32:
+		return uint64(*p)
+	case *uint64:
+		return *p
+	case *Time:
+		// Nanoseconds, not the text form: it would lose what is below a
+		// millisecond, and an event must fold backwards exactly.
+		return orNil(uint64(*p), *p != 0)
+	case *UUID:
+		return textOrNil(*p, !p.IsZero())
+	case *MAC:
+		return textOrNil(*p, !p.IsZero())
+	case *netip.Addr:
+		return textOrNil(*p, p.IsValid())
+	case *netip.Prefix:
+		return textOrNil(*p, p.IsValid())
+	case *[]string:
+		return orNil(*p, len(*p) > 0)
+	case *[]UUID:
+		return texts(*p)
+	case *[]netip.Addr:
+		return texts(*p)
+	case *Routes:
+		return p.value()
+	}
+	panic(fmt.Sprintf("log: field %s has type %T, which no visitor shows", s.name, s.p))
+}
+
+func orNil[T any](v T, set bool) Value {
+	if !set {
+		return nil
+	}
+	return v
+}
+
+func textOrNil(v fmt.Stringer, set bool) Value {
+	if !set {
+		return nil
+	}
+	return v.String()
+}
+
+func texts[T fmt.Stringer](list []T) Value {
+	if len(list) == 0 {
+		return nil
+	}
+	out := make([]string, len(list))
+	for i, v := range list {
+		out[i] = v.String()
+	}
+	return out
+}
+
+// setValue is the inverse of value.
+func (s slot) setValue(v Value) error {
+	text, isText := v.(string)
+	number, isNumber := v.(uint64)
+	list, isList := v.([]string)
+	if v == nil {
+		isText, isNumber, isList = true, true, true
+	}
+	ok, err := true, error(nil)
+	switch p := s.p.(type) {
+	case *string:
+		*p, ok = text, isText
+	case *bool:
+		if *p, ok = v.(bool); v == nil {
+			ok = true
+		}
+	case *uint32:
+		*p, ok = uint32(number), isNumber && number <= 1<<32-1
+	case *uint64:
+		*p, ok = number, isNumber
+	case *Time:
+		*p, ok = Time(number), isNumber
+	case *UUID:
+		err = parseInto(p, text, ParseUUID)
+		ok = isText
+	case *MAC:
+		err = parseInto(p, text, ParseMAC)
+		ok = isText
+	case *netip.Addr:
+		err = parseInto(p, text, netip.ParseAddr)
+		ok = isText
+	case *netip.Prefix:
+		err = parseInto(p, text, netip.ParsePrefix)
+		ok = isText
+	case *[]string:
+		*p, ok = slices.Clone(list), isList
+	case *[]UUID:
+		err = parseList(p, list, ParseUUID)
+		ok = isList
+	case *[]netip.Addr:
+		err = parseList(p, list, netip.ParseAddr)
+		ok = isList
+	case *Routes:
+		ok = p.setValue(v)
+	}
+	if !ok {
+		return fmt.Errorf("field %s: value %v does not fit", s.name, v)
+	}
+	if err != nil {
+		return fmt.Errorf("field %s: %w", s.name, err)
+	}
+	return nil
+}
+
+func parseInto[T any](p *T, text string, parse func(string) (T, error)) (err error) {
+	var zero T
+	if *p = zero; text != "" {
+		*p, err = parse(text)
+	}
+	return err
+}
+
+func parseList[T any](p *[]T, texts []string, parse func(string) (T, error)) error {
+	*p = nil
+	for _, text := range texts {
+		v, err := parse(text)
+		if err != nil {
+			return err
+		}
+		*p = append(*p, v)
+	}
+	return nil
+}
+
+// copyFrom copies a field of the same name and type; slices are cloned.
+func (s slot) copyFrom(from slot) {
+	switch p := s.p.(type) {
+	case *string:
+		*p = *from.p.(*string)
+	case *bool:
+		*p = *from.p.(*bool)
+	case *uint32:
+		*p = *from.p.(*uint32)
+	case *uint64:
+		*p = *from.p.(*uint64)
+	case *Time:
+		*p = *from.p.(*Time)
+	case *UUID:
+		*p = *from.p.(*UUID)
+	case *MAC:
+		*p = *from.p.(*MAC)
+	case *netip.Addr:
+		*p = *from.p.(*netip.Addr)
+	case *netip.Prefix:
+		*p = *from.p.(*netip.Prefix)
+	case *[]string:
+		*p = slices.Clone(*from.p.(*[]string))
+	case *[]UUID:
+		*p = slices.Clone(*from.p.(*[]UUID))
+	case *[]netip.Addr:
+		*p = slices.Clone(*from.p.(*[]netip.Addr))
+	case *Routes:
+		*p = slices.Clone(*from.p.(*Routes))
+	}
+}
+
+// equalValues compares two plain values.
+func equalValues(a, b Value) bool {
+	switch x := a.(type) {
+	case []string:
+		y, ok := b.([]string)
+		return ok && slices.Equal(x, y)
+	case map[string]string:
+		y, ok := b.(map[string]string)
+		if !ok || len(x) != len(y) {
+			return false
+		}
+		for k, v := range x {
+			if w, ok := y[k]; !ok || v != w {
+				return false
+			}
+		}
+		return true
+	}
+	switch b.(type) {
+	case []string, map[string]string:
+		return false
+	}
+	return a == b
+}
+
+// FieldChange is one field that an event changed: its JSON name and the value
+// that it had before.
+type FieldChange struct {
+	Path string `json:"path"`
+	Old  Value  `json:"old"`
+}
+
+// Diff returns what changed from before to after, which must be of one kind:
+// the fields in codec order, each with its old value. Nil if they are equal.
+func Diff(before, after Object) []FieldChange {
+	var changed []FieldChange
+	was, is := slots(before), slots(after)
+	for i := range was {
+		if old := was[i].value(); !equalValues(old, is[i].value()) {
+			changed = append(changed, FieldChange{was[i].name, old})
+		}
+	}
+	return changed
+}
+
+// Revert undoes changed on a clone of o: the object as it was before the event.
+// It returns an error if a path or an old value does not fit o's kind, as an
+// event of a newer program may have them.
+func Revert(o Object, changed []FieldChange) (Object, error) {
+	c := Clone(o)
+	fields := slots(c)
+	for _, change := range changed {
+		i := slices.IndexFunc(fields, func(s slot) bool { return s.name == change.Path })
+		if i < 0 {
+			return nil, fmt.Errorf("%s %s: no field %q to revert", o.Kind(), o.ID(), change.Path)
+		}
+		if err := fields[i].setValue(change.Old); err != nil {
+			return nil, fmt.Errorf("%s %s: %w", o.Kind(), o.ID(), err)
+		}
+	}
+	return c, nil
+}
+
+// Field returns the plain value of o's field by its JSON name, and whether o
+// has such a field.
+func Field(o Object, name string) (Value, bool) {
+	for _, s := range slots(o) {
+		if s.name == name {
+			return s.value(), true
+		}
+	}
+	return nil, false
+}
+
+// FieldNames lists the JSON names of kind's fields in codec order.
+func FieldNames(kind Kind) []string {
+	o := NewObject(kind)
+	if o == nil {
+		return nil
+	}
+	var names []string
+	for _, s := range slots(o) {
+		names = append(names, s.name)
+	}
+	return names
+}
+
+// Assign copies the named fields of from to to, which are of one kind, and
+// returns the first name that the kind does not have, or "".
+func Assign(to, from Object, names []string) (unknown string) {
+	dst, src := slots(to), slots(from)
+	for _, name := range names {
+		i := slices.IndexFunc(dst, func(s slot) bool { return s.name == name })
+		if i < 0 {
+			return name
+		}
+		dst[i].copyFrom(src[i])
+	}
+	return ""
+}
+
+// Equal reports whether two objects have the same kind and the same known fields.
+func Equal(a, b Object) bool {
+	return a.Kind() == b.Kind() && a.ID() == b.ID() && len(Diff(a, b)) == 0
+}
+
+// Routes are the static routes of a network, sorted by Dst, each Dst once. The
+// JSON form is NAPI's: an object of destination to gateway.
+type Routes []Route
+
+// value gives the plain form.
+func (r Routes) value() Value {
+	if len(r) == 0 {
+		return nil
+	}
+	m := make(map[string]string, len(r))
+	for _, route := range r {
+		m[route.Dst] = route.Gateway
+	}
+	return m
+}
+
+func (r *Routes) setValue(v Value) bool {
+	m, ok := v.(map[string]string)
+	if v != nil && !ok {
+		return false
+	}
+	*r = routesOf(m)
+	return true
+}
+
+func routesOf(m map[string]string) Routes {
+	if len(m) == 0 {
+		return nil
+	}
+	r := make(Routes, 0, len(m))
+	for dst, gateway := range m {
+		r = append(r, Route{dst, gateway})
+	}
+	slices.SortFunc(r, func(a, b Route) int { return strings.Compare(a.Dst, b.Dst) })
+	return r
+}

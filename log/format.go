@@ -1,0 +1,202 @@
+package log
+
+import (
+	"bytes"
+	"encoding/binary"
+	"fmt"
+
+	"github.com/vmihailenco/msgpack/v5"
+)
+
+// FormatVersion is the first byte of everything that this package encodes. A
+// field that is appended to an array does not change it; anything that an older
+// reader would misread does.
+//
+// An event, as it is stored, sent and hashed:
+//
+//	0      1
+//	| vers | msgpack array [kind, action, id, revision, time, actor, change id,
+//	|      |   more, scopes, object, changed, …]
+//
+//	kind, action, revision, more  unsigned   scopes   array of bin: type byte, then vnet (4) or uuid (16)
+//	time      signed, ns since 1970          object   array of fields, in the order of the type's visit method
+//	id, actor string                         changed  array of alternating path (string) and old value
+//	change id bin 16
+//
+// A change, as a client's write stream and the raft log carry it:
+//
+//	0      1
+//	| vers | msgpack array [id, actor, time, seed, ops, …]
+//	op: array [action, kind, id, if-match, set (array of strings), object (array, or nil), …]
+//
+// A batch is one raft entry:
+//
+//	0      1
+//	| vers | then for each change: length (4 bytes, big endian), the change's bytes
+//
+// UUIDs, MACs and addresses are bin of their natural size, or of size 0 for
+// "none"; a prefix is the address and one byte of length. Readers skip what
+// they do not know and keep it, and default what is missing.
+const FormatVersion = 1
+
+// FeatureVersion is the highest version of behaviour that this program can
+// apply. The replicated one decides what is written (SAFETY D1).
+const FeatureVersion = 1
+
+// MaxBatchBytes bounds one raft entry.
+const MaxBatchBytes = 8 << 20
+
+// An Encoder turns events and changes into bytes, and keeps its buffers
+// between calls. It must not be used concurrently.
+type Encoder struct {
+	buf bytes.Buffer
+	enc *msgpack.Encoder
+}
+
+// NewEncoder returns an Encoder.
+func NewEncoder() *Encoder {
+	e := new(Encoder)
+	e.enc = msgpack.NewEncoder(&e.buf)
+	e.enc.UseCompactInts(true)
+	return e
+}
+
+// Event returns the encoded event in bytes of their own.
+func (e *Encoder) Event(event *Event) ([]byte, error) {
+	b, err := e.encode(event.EncodeMsgpack)
+	if err != nil {
+		return nil, fmt.Errorf("encode event of %s %s: %w", event.Kind, event.ID, err)
+	}
+	if len(b) > MaxEventBytes {
+		return nil, fmt.Errorf("event of %s %s has %d bytes, over %d: %w", event.Kind, event.ID, len(b), MaxEventBytes, ErrTooLarge)
+	}
+	return b, nil
+}
+
+// Change returns the encoded change in bytes of their own.
+func (e *Encoder) Change(c *Change) ([]byte, error) {
+	b, err := e.encode(c.EncodeMsgpack)
+	if err != nil {
+		return nil, fmt.Errorf("encode change %s: %w", c.ID, err)
+	}
+	if len(b) > MaxChangeBytes {
+		return nil, fmt.Errorf("change %s has %d bytes, over %d: split it: %w", c.ID, len(b), MaxChangeBytes, ErrTooLarge)
+	}
+	return b, nil
+}
+
+// Result returns the encoded result in bytes of their own.
+func (e *Encoder) Result(r *Result) ([]byte, error) {
+	return e.encode(r.EncodeMsgpack)
+}
+
+// Object returns the encoded object in bytes of their own: the format byte,
+// then the object's array.
+func (e *Encoder) Object(o Object) ([]byte, error) {
+	return e.encode(func(enc *msgpack.Encoder) error {
+		v := encoder{e: enc}
+		v.object(o)
+		return v.err
+	})
+}
+
+func (e *Encoder) encode(write func(*msgpack.Encoder) error) ([]byte, error) {
+	e.buf.Reset()
+	e.buf.WriteByte(FormatVersion)
+	if err := write(e.enc); err != nil {
+		return nil, err
+	}
+	return bytes.Clone(e.buf.Bytes()), nil
+}
+
+// decode checks the format byte and reads what follows with get; nothing may be left.
+func decode(b []byte, limit int, what string, get func(*decoder)) error {
+	if len(b) == 0 {
+		return fmt.Errorf("%s of no bytes: %w", what, ErrCorrupt)
+	}
+	if len(b) > limit {
+		return fmt.Errorf("%s of %d bytes, over %d: %w", what, len(b), limit, ErrTooLarge)
+	}
+	if b[0] != FormatVersion {
+		return fmt.Errorf("%s of format %d, and this program knows %d: %w", what, b[0], FormatVersion, ErrFormat)
+	}
+	v := newDecoder(b[1:])
+	get(v)
+	if v.err == nil && v.r.Len() > 0 {
+		v.fail(fmt.Errorf("%d bytes after the end", v.r.Len()))
+	}
+	if v.err != nil {
+		return fmt.Errorf("decode %s: %w", what, v.err)
+	}
+	return nil
+}
+
+// DecodeEvent reads an event. Errors: ErrCorrupt, ErrFormat, ErrTooLarge.
+func DecodeEvent(b []byte) (*Event, error) {
+	e := new(Event)
+	if err := decode(b, MaxEventBytes, "event", e.decode); err != nil {
+		return nil, err
+	}
+	return e, nil
+}
+
+// DecodeChange reads a change. Errors: ErrCorrupt, ErrFormat, ErrTooLarge.
+func DecodeChange(b []byte) (*Change, error) {
+	c := new(Change)
+	if err := decode(b, MaxChangeBytes, "change", c.decode); err != nil {
+		return nil, err
+	}
+	return c, nil
+}
+
+// DecodeResult reads a result. Errors: ErrCorrupt, ErrFormat, ErrTooLarge.
+func DecodeResult(b []byte) (*Result, error) {
+	r := new(Result)
+	if err := decode(b, MaxEventBytes, "result", r.decode); err != nil {
+		return nil, err
+	}
+	return r, nil
+}
+
+// DecodeObject reads an object of kind; id is kept for kinds that this program
+// does not know. Errors: ErrCorrupt, ErrFormat, ErrTooLarge.
+func DecodeObject(kind Kind, id string, b []byte) (Object, error) {
+	var o Object
+	if err := decode(b, MaxEventBytes, kind.String(), func(v *decoder) { o = v.object(kind, id) }); err != nil {
+		return nil, err
+	}
+	return o, nil
+}
+
+// AppendBatch appends one encoded change to a batch; an empty batch is nil.
+func AppendBatch(batch, change []byte) []byte {
+	if len(batch) == 0 {
+		batch = append(batch, FormatVersion)
+	}
+	batch = binary.BigEndian.AppendUint32(batch, uint32(len(change)))
+	return append(batch, change...)
+}
+
+// SplitBatch returns the encoded changes of a batch, which share its memory.
+func SplitBatch(batch []byte) ([][]byte, error) {
+	if len(batch) == 0 {
+		return nil, fmt.Errorf("batch of no bytes: %w", ErrCorrupt)
+	}
+	if batch[0] != FormatVersion {
+		return nil, fmt.Errorf("batch of format %d, and this program knows %d: %w", batch[0], FormatVersion, ErrFormat)
+	}
+	var changes [][]byte
+	for rest := batch[1:]; len(rest) > 0; {
+		if len(rest) < 4 {
+			return nil, fmt.Errorf("batch ends inside a length: %w", ErrCorrupt)
+		}
+		n := binary.BigEndian.Uint32(rest)
+		rest = rest[4:]
+		if uint64(n) > uint64(len(rest)) {
+			return nil, fmt.Errorf("batch ends inside a change of %d bytes: %w", n, ErrCorrupt)
+		}
+		changes = append(changes, rest[:n:n])
+		rest = rest[n:]
+	}
+	return changes, nil
+}

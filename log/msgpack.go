@@ -1,0 +1,196 @@
+package log
+
+import "github.com/vmihailenco/msgpack/v5"
+
+// Field counts of the arrays that this program writes; format.go has the tables.
+const (
+	eventFields   = 11
+	changeFields  = 5
+	opFields      = 6
+	resultFields  = 6
+	refusalFields = 3
+	elementFields = 6
+)
+
+// EncodeMsgpack implements msgpack.CustomEncoder.
+func (e *Event) EncodeMsgpack(enc *msgpack.Encoder) error {
+	v := encoder{e: enc}
+	v.array(eventFields + len(e.raw))
+	v.uint(uint64(e.Kind))
+	v.uint(uint64(e.Action))
+	v.text(e.ID)
+	v.uint(uint64(e.Revision))
+	v.time("", &e.Time)
+	v.text(e.Actor)
+	v.id(e.ChangeID)
+	v.uint(uint64(e.More))
+	v.array(len(e.Scopes))
+	var b [17]byte
+	for _, s := range e.Scopes {
+		scope, _ := s.AppendBinary(b[:0])
+		v.bin(scope)
+	}
+	v.object(e.Object)
+	v.array(2 * len(e.Changed))
+	for _, c := range e.Changed {
+		v.text(c.Path)
+		v.value(c.Old)
+	}
+	v.extras(e.raw)
+	return v.err
+}
+
+// DecodeMsgpack implements msgpack.CustomDecoder.
+func (e *Event) DecodeMsgpack(dec *msgpack.Decoder) error { return decodeRaw(dec, e.decode) }
+
+// decodeRaw hands the next element's bytes to get.
+func decodeRaw(dec *msgpack.Decoder, get func(*decoder)) error {
+	raw, err := dec.DecodeRaw()
+	if err != nil {
+		return err
+	}
+	v := newDecoder(raw)
+	get(v)
+	return v.err
+}
+
+func (e *Event) decode(v *decoder) {
+	outer := v.enter()
+	v.u8((*uint8)(&e.Kind))
+	v.u8((*uint8)(&e.Action))
+	v.str("", &e.ID)
+	v.u64("", (*uint64)(&e.Revision))
+	v.time("", &e.Time)
+	v.str("", &e.Actor)
+	v.uuid("", &e.ChangeID)
+	v.u32("", &e.More)
+	e.Scopes = list(v, func(s *Scope) {
+		var b []byte
+		read(v, &b, v.d.DecodeBytes)
+		if v.err == nil {
+			v.fail(s.UnmarshalBinary(b))
+		}
+	})
+	e.Object = v.object(e.Kind, e.ID)
+	changed := v.enter()
+	for v.left > 1 && v.err == nil {
+		var c FieldChange
+		v.str("", &c.Path)
+		c.Old = v.value()
+		e.Changed = append(e.Changed, c)
+	}
+	v.leave(changed)
+	e.raw = v.leave(outer)
+}
+
+// EncodeMsgpack implements msgpack.CustomEncoder.
+func (c *Change) EncodeMsgpack(enc *msgpack.Encoder) error {
+	v := encoder{e: enc}
+	v.array(changeFields)
+	v.id(c.ID)
+	v.text(c.Actor)
+	v.time("", &c.Time)
+	v.uint(c.Seed)
+	v.array(len(c.Ops))
+	for i := range c.Ops {
+		v.op(&c.Ops[i])
+	}
+	return v.err
+}
+
+func (v *encoder) op(op *Op) {
+	v.array(opFields)
+	v.uint(uint64(op.Action))
+	v.uint(uint64(op.Kind))
+	v.text(op.ID)
+	v.uint(uint64(op.IfMatch))
+	v.strs("", &op.Set)
+	if op.Object == nil {
+		v.keep(v.e.EncodeNil())
+		return
+	}
+	v.object(op.Object)
+}
+
+// DecodeMsgpack implements msgpack.CustomDecoder.
+func (c *Change) DecodeMsgpack(dec *msgpack.Decoder) error { return decodeRaw(dec, c.decode) }
+
+func (c *Change) decode(v *decoder) {
+	outer := v.enter()
+	v.uuid("", &c.ID)
+	v.str("", &c.Actor)
+	v.time("", &c.Time)
+	v.u64("", &c.Seed)
+	c.Ops = list(v, v.op)
+	v.leave(outer)
+}
+
+func (v *decoder) op(op *Op) {
+	outer := v.enter()
+	v.u8((*uint8)(&op.Action))
+	v.u8((*uint8)(&op.Kind))
+	v.str("", &op.ID)
+	v.u64("", (*uint64)(&op.IfMatch))
+	v.strs("", &op.Set)
+	if v.err == nil && v.left > 0 {
+		if code, err := v.d.PeekCode(); err == nil && code != 0xc0 { // 0xc0 is msgpack's nil
+			op.Object = v.object(op.Kind, op.ID)
+		}
+	}
+	v.leave(outer)
+}
+
+// EncodeMsgpack implements msgpack.CustomEncoder.
+func (r *Result) EncodeMsgpack(enc *msgpack.Encoder) error {
+	v := encoder{e: enc}
+	v.array(resultFields)
+	v.id(r.ChangeID)
+	v.uint(uint64(r.First))
+	v.uint(uint64(r.Last))
+	v.uint(uint64(r.Events))
+	v.strs("", &r.IDs)
+	if r.Refusal == nil {
+		v.array(0)
+		return v.err
+	}
+	v.array(refusalFields)
+	v.text(r.Refusal.Code)
+	v.text(r.Refusal.Message)
+	v.array(len(r.Refusal.Errors))
+	for _, e := range r.Refusal.Errors {
+		v.array(elementFields)
+		for _, s := range [...]string{e.Field, e.Code, e.Message, e.Remedy, e.Type, e.ID} {
+			v.text(s)
+		}
+	}
+	return v.err
+}
+
+// DecodeMsgpack implements msgpack.CustomDecoder.
+func (r *Result) DecodeMsgpack(dec *msgpack.Decoder) error { return decodeRaw(dec, r.decode) }
+
+func (r *Result) decode(v *decoder) {
+	outer := v.enter()
+	v.uuid("", &r.ChangeID)
+	v.u64("", (*uint64)(&r.First))
+	v.u64("", (*uint64)(&r.Last))
+	v.u32("", &r.Events)
+	v.strs("", &r.IDs)
+	inner := v.enter()
+	if v.left > 0 {
+		r.Refusal = new(Refusal)
+		v.str("", &r.Refusal.Code)
+		v.str("", &r.Refusal.Message)
+		r.Refusal.Errors = list(v, v.element)
+	}
+	v.leave(inner)
+	v.leave(outer)
+}
+
+func (v *decoder) element(e *FieldError) {
+	outer := v.enter()
+	for _, p := range [...]*string{&e.Field, &e.Code, &e.Message, &e.Remedy, &e.Type, &e.ID} {
+		v.str("", p)
+	}
+	v.leave(outer)
+}

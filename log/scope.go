@@ -1,0 +1,135 @@
+package log
+
+import (
+	"encoding/binary"
+	"fmt"
+	"strconv"
+	"strings"
+)
+
+// ScopeType is the sort of a scope. The numbers stand in stored bytes.
+type ScopeType uint8
+
+// The sorts of scopes.
+const (
+	ScopeAll     ScopeType = 1 // what every CN must know, such as NIC tags
+	ScopeCN      ScopeType = 2 // one compute node: its server object, VMs, NICs
+	ScopeVNet    ScopeType = 3 // one VXLAN network id: its networks, NICs, and the underlay NICs of its CNs
+	ScopeNetwork ScopeType = 4 // one network that is not on a vnet
+)
+
+// Scope is a part of the state that a CN is interested in or not. It is
+// comparable, so it can be a map's key. Exactly one of VNet and ID is used.
+type Scope struct {
+	Type ScopeType
+	VNet uint32
+	ID   UUID
+}
+
+// CNScope returns the scope of a compute node.
+func CNScope(cn UUID) Scope { return Scope{Type: ScopeCN, ID: cn} }
+
+// VNetScope returns the scope of a vnet.
+func VNetScope(vnet uint32) Scope { return Scope{Type: ScopeVNet, VNet: vnet} }
+
+// NetworkScope returns the scope of a network that is not on a vnet.
+func NetworkScope(network UUID) Scope { return Scope{Type: ScopeNetwork, ID: network} }
+
+// AllScope returns the scope that every CN holds.
+func AllScope() Scope { return Scope{Type: ScopeAll} }
+
+// String returns all, cn:UUID, vnet:N or network:UUID.
+func (s Scope) String() string {
+	switch s.Type {
+	case ScopeAll:
+		return "all"
+	case ScopeCN:
+		return "cn:" + s.ID.String()
+	case ScopeVNet:
+		return "vnet:" + strconv.FormatUint(uint64(s.VNet), 10)
+	case ScopeNetwork:
+		return "network:" + s.ID.String()
+	}
+	return fmt.Sprintf("scope(%d)", uint8(s.Type))
+}
+
+// ParseScope accepts exactly what Scope.String prints for the known sorts.
+func ParseScope(text string) (Scope, error) {
+	if text == "all" {
+		return AllScope(), nil
+	}
+	sort, rest, _ := strings.Cut(text, ":")
+	switch sort {
+	case "cn", "network":
+		id, err := ParseUUID(rest)
+		if err != nil {
+			return Scope{}, fmt.Errorf("scope %q: %w", text, err)
+		}
+		if sort == "cn" {
+			return CNScope(id), nil
+		}
+		return NetworkScope(id), nil
+	case "vnet":
+		n, err := strconv.ParseUint(rest, 10, 32)
+		if err != nil || n > MaxVNet || strconv.FormatUint(n, 10) != rest {
+			return Scope{}, fmt.Errorf("scope %q: a vnet is a number from 0 to %d", text, MaxVNet)
+		}
+		return VNetScope(uint32(n)), nil
+	}
+	return Scope{}, fmt.Errorf("scope %q: want all, cn:UUID, vnet:N or network:UUID", text)
+}
+
+// Compare orders scopes by type, then vnet, then id.
+func (s Scope) Compare(t Scope) int {
+	if s.Type != t.Type {
+		return int(s.Type) - int(t.Type)
+	}
+	if s.VNet != t.VNet {
+		if s.VNet < t.VNet {
+			return -1
+		}
+		return 1
+	}
+	return strings.Compare(string(s.ID[:]), string(t.ID[:]))
+}
+
+// MarshalText implements encoding.TextMarshaler.
+func (s Scope) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
+
+// UnmarshalText implements encoding.TextUnmarshaler.
+func (s *Scope) UnmarshalText(text []byte) (err error) {
+	*s, err = ParseScope(string(text))
+	return err
+}
+
+// AppendBinary appends the stored form: the type's byte, then the vnet (4
+// bytes, big endian), the UUID (16 bytes), or nothing.
+func (s Scope) AppendBinary(b []byte) ([]byte, error) {
+	b = append(b, byte(s.Type))
+	switch s.Type {
+	case ScopeVNet:
+		b = binary.BigEndian.AppendUint32(b, s.VNet)
+	case ScopeCN, ScopeNetwork:
+		b = append(b, s.ID[:]...)
+	}
+	return b, nil
+}
+
+// UnmarshalBinary reads what AppendBinary wrote.
+func (s *Scope) UnmarshalBinary(b []byte) error {
+	if len(b) == 0 {
+		return fmt.Errorf("scope of no bytes: %w", ErrCorrupt)
+	}
+	*s = Scope{Type: ScopeType(b[0])}
+	rest := b[1:]
+	switch {
+	case s.Type == ScopeAll && len(rest) == 0:
+	case s.Type == ScopeVNet && len(rest) == 4:
+		s.VNet = binary.BigEndian.Uint32(rest)
+	case (s.Type == ScopeCN || s.Type == ScopeNetwork) && len(rest) == 16:
+		copy(s.ID[:], rest)
+	default:
+		return fmt.Errorf("scope %x: %w", b, ErrCorrupt)
+	}
+	return nil
+}
