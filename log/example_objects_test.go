@@ -1,0 +1,177 @@
+package log
+
+import (
+	"net/netip"
+
+	"pgregory.net/rapid"
+)
+
+func mustUUID(text string) UUID {
+	u, err := ParseUUID(text)
+	if err != nil {
+		panic(err)
+	}
+	return u
+}
+
+func mustMAC(text string) MAC {
+	m, err := ParseMAC(text)
+	if err != nil {
+		panic(err)
+	}
+	return m
+}
+
+// exampleEvents has one event for each kind and action that matters.
+func exampleEvents() map[string]*Event {
+	cn := mustUUID("564d69b1-a178-3fbe-b36f-3f2b7fd7ed31")
+	owner := mustUUID("930896af-bf8c-48d4-885c-6573a94b1853")
+	network := mustUUID("0e70de36-a40b-4ac0-9429-819f5ff822bd")
+	vm := mustUUID("5595d88c-6e4d-4bda-b58e-97dd02e32bec")
+	change := mustUUID("0193508e-7b2a-7c3d-8e4f-a1b2c3d4e5f6")
+	at := Time(1795251600123456789)
+	event := func(o Object, action Action, scopes ...Scope) *Event {
+		return &Event{
+			Kind: o.Kind(), Action: action, ID: o.ID(), Revision: 1, Time: at, Actor: "napi",
+			ChangeID: change, Scopes: scopes, Object: o,
+		}
+	}
+	update := event(&Network{
+		UUID: network, Name: "my-fabric", Family: "ipv4", VLANID: 4, NICTag: "sdc_overlay",
+		Subnet: netip.MustParsePrefix("10.21.12.0/24"), ProvisionStart: netip.MustParseAddr("10.21.12.5"),
+		ProvisionEnd: netip.MustParseAddr("10.21.12.250"), Gateway: netip.MustParseAddr("10.21.12.254"),
+		Resolvers: []netip.Addr{netip.MustParseAddr("8.8.8.8")}, Routes: Routes{{"10.99.0.0/16", "10.21.12.2"}},
+		MTU: 1400, OwnerUUIDs: []UUID{owner}, Fabric: true, VNetID: 4385813,
+	}, Update, VNetScope(4385813))
+	update.Revision = 9
+	update.More = 1
+	update.Changed = []FieldChange{
+		{"gateway", "10.21.12.1"},
+		{"resolvers", []string{"8.8.4.4"}},
+		{"routes", map[string]string{"10.98.0.0/16": "10.21.12.3", "10.97.0.0/16": "10.21.12.3"}},
+		{"mtu", uint64(1500)},
+		{"description", nil},
+		{"internet_nat", true},
+	}
+	return map[string]*Event{
+		"nic_tag": event(&NICTag{Name: "external", UUID: network, MTU: 1500}, Create, AllScope()),
+		"network": update,
+		"nic": event(&NIC{
+			MAC: mustMAC("90:b8:d0:12:34:56"), BelongsToType: "zone", BelongsToUUID: vm, OwnerUUID: owner, Primary: true,
+			State: "running", Created: at, Modified: at, NetworkUUID: network, IP: netip.MustParseAddr("10.21.12.7"),
+			CNUUID: cn, Model: "virtio", NICTagsProvided: []string{"admin", "external"}, AllowIPSpoofing: true,
+		}, Create, CNScope(cn), VNetScope(4385813)),
+		"server": event(&Server{
+			UUID: cn, Hostname: "cn1", Datacenter: "dc1", Status: "running", Setup: true, RAM: 24576, Created: at, LastBoot: at,
+			CurrentPlatform: "20261101T000000Z",
+		}, Create, CNScope(cn)),
+		"vm": event(&VM{
+			UUID: vm, Alias: "web0", OwnerUUID: owner, Brand: "joyent", State: "running", ServerUUID: cn, Zonename: vm.String(),
+			MaxPhysicalMemory: 512, Quota: 10, CPUCap: 100, ImageUUID: network, CreateTimestamp: at, LastModified: at,
+		}, Delete, CNScope(cn)),
+		"vmm": event(&VMM{UUID: change, InstanceID: vm, SledID: cn, State: "failed", Gen: 7, TimeUpdated: at, Reason: "no_such_instance"}, Create, CNScope(cn), NetworkScope(network)),
+	}
+}
+
+func exampleChange() *Change {
+	return &Change{
+		ID: mustUUID("0193508e-7b2a-7c3d-8e4f-a1b2c3d4e5f6"), Actor: "operator/ada", Time: 1795251600123456789, Seed: 42,
+		Ops: []Op{
+			{Action: Create, Kind: KindNICTag, Set: []string{"name"}, Object: &NICTag{Name: "external"}},
+			{Action: Update, Kind: KindNIC, ID: "90:b8:d0:12:34:56", IfMatch: 3, Set: []string{"ip"}, Object: &NIC{IP: netip.MustParseAddr("fd00::1")}},
+			{Action: Delete, Kind: KindVM, ID: "5595d88c-6e4d-4bda-b58e-97dd02e32bec"},
+		},
+	}
+}
+
+func knownKinds() (kinds []Kind) {
+	for k := range kindNames {
+		if NewObject(Kind(k)) != nil {
+			kinds = append(kinds, Kind(k))
+		}
+	}
+	return kinds
+}
+
+// drawObject fills every field of an object of kind with anything that it can hold.
+func drawObject(t *rapid.T, kind Kind) Object {
+	o := NewObject(kind)
+	o.visit(drawer{t})
+	return o
+}
+
+// drawer is the visitor that fills fields at random.
+type drawer struct{ t *rapid.T }
+
+func draw[T any](d drawer, name string, p *T, g *rapid.Generator[T]) { *p = g.Draw(d.t, name) }
+
+func (d drawer) str(name string, p *string)   { draw(d, name, p, rapid.String()) }
+func (d drawer) boolean(name string, p *bool) { draw(d, name, p, rapid.Bool()) }
+func (d drawer) u32(name string, p *uint32)   { draw(d, name, p, rapid.Uint32()) }
+func (d drawer) u64(name string, p *uint64)   { draw(d, name, p, rapid.Uint64()) }
+func (d drawer) time(name string, p *Time) {
+	draw(d, name, p, rapid.Map(rapid.Int64(), func(n int64) Time { return Time(n) }))
+}
+func (d drawer) uuid(name string, p *UUID)       { draw(d, name, p, uuids()) }
+func (d drawer) addr(name string, p *netip.Addr) { draw(d, name, p, ips()) }
+func (d drawer) strs(name string, p *[]string)   { *p = drawList(d, name, rapid.String()) }
+func (d drawer) uuids(name string, p *[]UUID)    { *p = drawList(d, name, nonZero(uuids(), UUID.IsZero)) }
+func (d drawer) addrs(name string, p *[]netip.Addr) {
+	*p = drawList(d, name, nonZero(ips(), func(a netip.Addr) bool { return !a.IsValid() }))
+}
+
+func (d drawer) mac(name string, p *MAC) {
+	for i := range p {
+		p[i] = rapid.Byte().Draw(d.t, name)
+	}
+}
+
+func (d drawer) prefix(name string, p *netip.Prefix) {
+	if a := ips().Draw(d.t, name); a.IsValid() {
+		*p = netip.PrefixFrom(a, rapid.IntRange(0, a.BitLen()).Draw(d.t, name))
+	}
+}
+
+func (d drawer) routes(name string, p *Routes) {
+	*p = routesOf(rapid.MapOfN(rapid.String(), rapid.String(), 0, 3).Draw(d.t, name))
+}
+
+func drawList[T any](d drawer, name string, g *rapid.Generator[T]) []T {
+	list := rapid.SliceOfN(g, 0, 3).Draw(d.t, name)
+	if len(list) == 0 {
+		return nil
+	}
+	return list
+}
+
+func nonZero[T any](g *rapid.Generator[T], zero func(T) bool) *rapid.Generator[T] {
+	return g.Filter(func(v T) bool { return !zero(v) })
+}
+
+func uuids() *rapid.Generator[UUID] {
+	return rapid.Map(rapid.SliceOfN(rapid.Byte(), 16, 16), func(b []byte) UUID { return UUID(b) })
+}
+
+func ips() *rapid.Generator[netip.Addr] {
+	return rapid.OneOf(
+		rapid.Just(netip.Addr{}),
+		rapid.Map(rapid.SliceOfN(rapid.Byte(), 4, 4), func(b []byte) netip.Addr { return netip.AddrFrom4([4]byte(b)) }),
+		rapid.Map(rapid.SliceOfN(rapid.Byte(), 16, 16), func(b []byte) netip.Addr { return netip.AddrFrom16([16]byte(b)) }),
+	)
+}
+
+func drawEvent(t *rapid.T) *Event {
+	kind := rapid.SampledFrom(knownKinds()).Draw(t, "kind")
+	o := drawObject(t, kind)
+	e := &Event{
+		Kind: kind, Action: Action(rapid.IntRange(1, 3).Draw(t, "action")), ID: o.ID(),
+		Revision: Revision(rapid.Uint64().Draw(t, "revision")), Time: Time(rapid.Int64().Draw(t, "at")),
+		Actor: rapid.String().Draw(t, "actor"), ChangeID: uuids().Draw(t, "change"),
+		More: rapid.Uint32().Draw(t, "more"), Object: o,
+		Changed: Diff(o, drawObject(t, kind)),
+	}
+	if rapid.Bool().Draw(t, "scoped") {
+		e.Scopes = []Scope{AllScope(), CNScope(uuids().Draw(t, "cn")), VNetScope(rapid.Uint32().Draw(t, "vnet")), NetworkScope(uuids().Draw(t, "network"))}
+	}
+	return e
+}
