@@ -1,0 +1,105 @@
+package varp
+
+import (
+	"fmt"
+
+	"rutter/log"
+)
+
+// answer appends the answer to m to dst. An error means that m is no request
+// of version 1: it has no answer, and the connection is over.
+func (c *conn) answer(dst []byte, m Message) ([]byte, error) {
+	switch m.Op {
+	case OpVL3Req:
+		return c.answerVL3(dst, m)
+	case OpVL2Req:
+		return c.answerVL2(dst, m)
+	case OpPing:
+		c.counts[countPing]++
+		return Append(dst, OpPong, m.ID, nil), nil
+	case OpLogReq:
+		return c.answerLogReq(dst, m)
+	case OpLogRM:
+		return c.answerLogRM(dst, m)
+	}
+	return dst, fmt.Errorf("%s: %w", m.Op, ErrBadOp)
+}
+
+func (c *conn) answerVL2(dst []byte, m Message) ([]byte, error) {
+	req, err := ParseVL2Req(m.Body)
+	if err != nil {
+		return dst, err
+	}
+	c.counts[countVL2]++
+	ack := VL2Ack{Status: StatusNotFound}
+	if req.VNet <= log.MaxVNet {
+		if u, ok := c.s.cfg.Lookup.VL2(req.VNet, req.MAC); ok && reachable(u) {
+			ack = VL2Ack{Status: StatusOK, Underlay: u}
+		}
+	}
+	if ack.Status != StatusOK {
+		c.counts[countVL2Miss]++
+	}
+	return ack.Append(dst, m.ID), nil
+}
+
+func (c *conn) answerVL3(dst []byte, m Message) ([]byte, error) {
+	req, err := ParseVL3Req(m.Body)
+	if err != nil {
+		return dst, err
+	}
+	c.counts[countVL3]++
+	ack := VL3Ack{Status: StatusNotFound}
+	if req.VNet <= log.MaxVNet {
+		if mac, u, ok := c.s.cfg.Lookup.VL3(req.VNet, req.IP); ok && reachable(u) {
+			ack = VL3Ack{Status: StatusOK, MAC: mac, Underlay: u}
+		}
+	}
+	if ack.Status != StatusOK {
+		c.counts[countVL3Miss]++
+	}
+	return ack.Append(dst, m.ID), nil
+}
+
+// reachable reports whether u names an address. A node without one is as good
+// as unknown, and an OK with :: would mean "ask ROUTE_REQ" in version 2.
+func reachable(u Underlay) bool { return u.Addr.IsValid() && !u.Addr.IsUnspecified() }
+
+// answerLogReq never sends more body than was asked for, the status included:
+// illumos reads into a buffer of just that size (spec/svp.md §0.4).
+func (c *conn) answerLogReq(dst []byte, m Message) ([]byte, error) {
+	req, err := ParseLogReq(m.Body)
+	if err != nil {
+		return dst, err
+	}
+	c.counts[countLogReq]++
+	c.asker = req.CN
+	budget := int(min(req.Count, MaxBody)) - statusSize
+	if c.s.cfg.Events == nil || budget < recordVL2Size {
+		return AppendLogAck(dst, m.ID, StatusOK, nil), nil
+	}
+	records, ok := c.s.cfg.Events.Events(c.records[:0], req.CN, budget)
+	if !ok {
+		return AppendLogAck(dst, m.ID, StatusFatal, nil), nil
+	}
+	c.records = records[:0]
+	records = records[:fitting(records, budget)]
+	c.counts[countLogRecord] += uint64(len(records))
+	return AppendLogAck(dst, m.ID, StatusOK, records), nil
+}
+
+// answerLogRM takes the node that asked for the log on this connection for the
+// one that acknowledges: LOG_RM itself names nobody.
+func (c *conn) answerLogRM(dst []byte, m Message) ([]byte, error) {
+	ids, err := ParseLogRM(m.Body, c.ids[:0])
+	if err != nil {
+		return dst, err
+	}
+	c.ids = ids[:0]
+	c.counts[countLogRM]++
+	status := StatusOK
+	if c.s.cfg.Events != nil && len(ids) > 0 && !c.s.cfg.Events.Remove(c.asker, ids) {
+		status = StatusFatal
+	}
+	return AppendLogRMAck(dst, m.ID, status), nil
+}

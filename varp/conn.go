@@ -1,0 +1,160 @@
+package varp
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
+	"sync/atomic"
+	"time"
+
+	"rutter/log"
+)
+
+// Sizes of a connection's buffers, in bytes. Old clients have one small
+// request under way, so a connection starts small; one that pipelines gets
+// more, up to a bound that holds the longest message.
+const (
+	minReadBuf = 2 << 10
+	maxReadBuf = HeaderSize + MaxBody
+	// flushAt is when answers are written though more requests are waiting.
+	// What is held is at most this and one more answer.
+	flushAt = 32 << 10
+)
+
+// errSlowReader: the peer did not take its answers within WriteTimeout.
+var errSlowReader = errors.New("varp: answers not taken in time")
+
+// notArmed is the value of conn.armedFor while no read deadline is set.
+const notArmed = -1
+
+// conn is one connection of a Server. It answers strictly in the order of the
+// requests, since linux-cn-varpd aborts on any other.
+type conn struct {
+	s  *Server
+	ln net.Listener // through which it came
+	nc net.Conn
+
+	lastUse atomic.Int64 // unix ns of the last batch of requests
+	evicted atomic.Bool  // closed because its place was needed
+
+	// The rest is touched only by the goroutine in run.
+
+	in       []byte // in[r:w] has arrived and is not answered
+	r, w     int
+	full     bool  // the last read filled in to its end: more is waiting
+	served   int64 // whole requests consumed so far
+	armedFor int64 // value of served for whose next request a deadline is set
+
+	out     []byte // answers to be written
+	counts  [numCounters]uint64
+	asker   netip.Addr // who asked for the log here last; else the peer's address
+	records []Record   // room for one LOG_ACK
+	ids     []log.UUID // room for one LOG_RM
+}
+
+func newConn(s *Server, ln net.Listener, nc net.Conn) *conn {
+	c := &conn{s: s, ln: ln, nc: nc, in: make([]byte, minReadBuf), armedFor: notArmed, asker: addrOf(nc.RemoteAddr())}
+	c.lastUse.Store(time.Now().UnixNano())
+	return c
+}
+
+// run reads and answers until the connection ends, and returns why.
+func (c *conn) run() error {
+	for {
+		if err := c.fill(); err != nil {
+			return err
+		}
+		if err := c.answerWhole(); err != nil {
+			return err
+		}
+	}
+}
+
+// fill reads once what has arrived, after making place for it.
+func (c *conn) fill() error {
+	if c.r > 0 {
+		c.w = copy(c.in, c.in[c.r:c.w])
+		c.r = 0
+	}
+	if (c.full || c.w == len(c.in)) && len(c.in) < maxReadBuf {
+		grown := make([]byte, min(2*len(c.in), maxReadBuf))
+		copy(grown, c.in[:c.w])
+		c.in = grown
+	}
+	if err := c.arm(); err != nil {
+		return err
+	}
+	n, err := c.nc.Read(c.in[c.w:])
+	c.w += n
+	c.full = c.w == len(c.in)
+	if n > 0 {
+		return nil // an error comes again
+	}
+	return err
+}
+
+// arm sets the read deadline: none between requests, MessageTimeout within
+// one, counted from its first byte and not moved by those that trickle in.
+func (c *conn) arm() error {
+	switch partial := c.w > 0; {
+	case partial && c.armedFor != c.served:
+		c.armedFor = c.served
+		return c.nc.SetReadDeadline(time.Now().Add(c.s.cfg.MessageTimeout))
+	case !partial && c.armedFor != notArmed:
+		c.armedFor = notArmed
+		return c.nc.SetReadDeadline(time.Time{})
+	}
+	return nil
+}
+
+// answerWhole answers every whole request in the buffer and writes the answers
+// together. Those before a bad request are written too.
+func (c *conn) answerWhole() error {
+	before := c.served
+	var bad error
+	for bad == nil {
+		m, n, err := Split(c.in[c.r:c.w], MaxBody)
+		if err != nil {
+			bad = err
+			break
+		}
+		if n == 0 {
+			break
+		}
+		c.out, bad = c.answer(c.out, m)
+		c.r += n
+		c.served++
+		if len(c.out) >= flushAt {
+			if err := c.flush(); err != nil {
+				return err
+			}
+		}
+	}
+	if c.served != before {
+		c.lastUse.Store(time.Now().UnixNano())
+	}
+	if err := c.flush(); err != nil {
+		return err
+	}
+	return bad
+}
+
+// flush writes the answers, in one write, and adds up the counts.
+func (c *conn) flush() error {
+	if len(c.out) == 0 {
+		return nil
+	}
+	c.counts[countWrite]++
+	c.s.counts.add(&c.counts)
+	if err := c.nc.SetWriteDeadline(time.Now().Add(c.s.cfg.WriteTimeout)); err != nil {
+		return err
+	}
+	_, err := c.nc.Write(c.out)
+	c.out = c.out[:0]
+	if errors.Is(err, os.ErrDeadlineExceeded) {
+		return fmt.Errorf("%w: %w", errSlowReader, err)
+	}
+	return err
+}

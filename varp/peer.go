@@ -1,0 +1,114 @@
+package varp
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+)
+
+// errBackingOff: the server failed a moment ago and is left alone for now. The
+// cause was reported to the request that met it.
+var errBackingOff = errors.New("varp: server failed a moment ago, left alone for now")
+
+// peer is one server of a Client. Its fields are protected by Client.mu, save
+// for the first two.
+type peer struct {
+	addr    string        // host:port
+	dialing chan struct{} // holds one token: whoever has it may dial
+
+	conn       *clientConn        // nil, or the last connection, alive or not
+	cancelDial context.CancelFunc // set while somebody dials
+	failures   int                // in a row
+	notBefore  time.Time          // when it may be dialled again
+}
+
+// connect returns the live connection to p, making it if there is none. Of
+// those that ask at the same time one dials and the others wait for it.
+func (c *Client) connect(ctx context.Context, p *peer) (*clientConn, error) {
+	if conn, err := c.current(p); conn != nil || err != nil {
+		return conn, err
+	}
+	select {
+	case p.dialing <- struct{}{}:
+		defer func() { <-p.dialing }()
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	case <-c.done:
+		return nil, ErrClosed
+	}
+	if conn, err := c.current(p); conn != nil || err != nil {
+		return conn, err
+	}
+	return c.dial(ctx, p)
+}
+
+// current returns p's connection if it lives, an error if p may not be dialled
+// now, and neither if it may.
+func (c *Client) current(p *peer) (*clientConn, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.closed {
+		return nil, ErrClosed
+	}
+	if p.conn != nil {
+		cause, answered := p.conn.ended()
+		if cause == nil {
+			return p.conn, nil
+		}
+		p.conn = nil
+		if answered {
+			p.failures = 0 // it worked until now: try again at once
+		} else {
+			c.failedLocked(p, cause)
+		}
+	}
+	if time.Now().Before(p.notBefore) {
+		return nil, errBackingOff
+	}
+	return nil, nil
+}
+
+// failedLocked notes that p could not be reached, or hung up on us at once.
+func (c *Client) failedLocked(p *peer, cause error) {
+	p.failures++
+	pause := c.backoff(p.failures)
+	p.notBefore = time.Now().Add(pause)
+	c.cfg.Logger.Info("SVP: server failed", "server", p.addr, "pause", pause, "error", cause)
+}
+
+// dial connects to p and starts its connection. The caller holds the token.
+func (c *Client) dial(ctx context.Context, p *peer) (*clientConn, error) {
+	dialCtx, cancel := context.WithTimeout(ctx, c.cfg.AttemptTimeout)
+	defer cancel()
+	c.mu.Lock()
+	if c.closed {
+		c.mu.Unlock()
+		return nil, ErrClosed
+	}
+	p.cancelDial = cancel
+	c.mu.Unlock()
+
+	nc, err := c.cfg.Dial(dialCtx, "tcp", p.addr)
+
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	p.cancelDial = nil
+	if c.closed {
+		if err == nil {
+			_ = nc.Close()
+		}
+		return nil, ErrClosed
+	}
+	if err != nil {
+		if ctx.Err() == nil { // else our caller gave up, which says nothing about p
+			c.failedLocked(p, err)
+		}
+		return nil, fmt.Errorf("connect: %w", err)
+	}
+	conn := newClientConn(nc, c.cfg.MaxPending, c.cfg.AttemptTimeout)
+	p.conn = conn
+	c.running.Go(conn.readReplies)
+	c.running.Go(conn.writeRequests)
+	return conn, nil
+}

@@ -1,0 +1,290 @@
+package varp
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/netip"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// Config says what a Server answers from and what it bears. Zero means the
+// default that is named with each field.
+type Config struct {
+	// Lookup answers VL2 and VL3. Required.
+	Lookup Lookup
+
+	// Events answers LOG_REQ and LOG_RM. nil: the log is always empty, which
+	// is a legal answer; old clients then find moves by asking again only.
+	Events EventLog
+
+	// Allow lists who may connect: SVP has neither encryption nor names. Empty
+	// means everybody.
+	Allow []netip.Prefix
+
+	// MaxConns bounds the open connections. Default 4,096: four times the
+	// nodes of a large cell, at most 200 MB if all of them are hostile and
+	// about 12 MB if they behave.
+	MaxConns int
+
+	// MessageTimeout is how long a request may take from its first byte to its
+	// last. Default 10 s: no old client pauses within a message.
+	MessageTimeout time.Duration
+
+	// WriteTimeout is how long a peer may leave answers untaken. Default 10 s.
+	WriteTimeout time.Duration
+
+	// IdleTimeout is after what time without a request a connection may be
+	// closed to make place for a new one when MaxConns are open. Default 10
+	// min. With places to spare an idle connection stays: linux-cn-varpd is
+	// silent for hours on a quiet node, and spins for ever after a FIN.
+	IdleTimeout time.Duration
+
+	// Logger hears about connections that were closed for a fault, at debug
+	// level since any stranger can cause them. Default: nobody does.
+	Logger *slog.Logger
+}
+
+// withDefaults returns c with each zero replaced.
+func (c Config) withDefaults() Config {
+	if c.MaxConns == 0 {
+		c.MaxConns = 4096
+	}
+	if c.MessageTimeout == 0 {
+		c.MessageTimeout = 10 * time.Second
+	}
+	if c.WriteTimeout == 0 {
+		c.WriteTimeout = 10 * time.Second
+	}
+	if c.IdleTimeout == 0 {
+		c.IdleTimeout = 10 * time.Minute
+	}
+	if c.Logger == nil {
+		c.Logger = slog.New(slog.DiscardHandler)
+	}
+	return c
+}
+
+// check names the field that makes no sense.
+func (c Config) check() error {
+	switch {
+	case c.Lookup == nil:
+		return errors.New("varp: Config.Lookup is nil: give it what VL2 and VL3 are answered from")
+	case c.MaxConns < 0:
+		return fmt.Errorf("varp: Config.MaxConns is %d: want at least 1, or 0 for the default", c.MaxConns)
+	case c.MessageTimeout < 0, c.WriteTimeout < 0, c.IdleTimeout < 0:
+		return errors.New("varp: Config has a negative timeout: want a positive one, or 0 for the default")
+	}
+	for _, p := range c.Allow {
+		if !p.IsValid() {
+			return fmt.Errorf("varp: Config.Allow has the invalid prefix %q: want one as in 10.0.0.0/8", p)
+		}
+	}
+	return nil
+}
+
+// Bounds on waiting after an error of the listener, such as no file descriptor
+// being left: long enough not to spin, short enough not to be missed.
+const (
+	minAcceptPause = 5 * time.Millisecond
+	maxAcceptPause = time.Second
+)
+
+// Dead peers are found by the kernel: a node that lost its power sends no FIN,
+// and without a request under way there is nothing to time out. 60 s and four
+// probes 15 s apart give it two minutes.
+var keepAlive = net.KeepAliveConfig{Enable: true, Idle: 60 * time.Second, Interval: 15 * time.Second, Count: 4}
+
+// Server answers SVP. One that is made by NewServer serves when Run is called.
+type Server struct {
+	cfg Config // immutable
+
+	// Counts. Each is added to from any goroutine.
+	counts       counters
+	accepted     atomic.Uint64
+	acceptErrors atomic.Uint64
+	closed       [numReasons]atomic.Uint64
+
+	mu    sync.Mutex // protects conns
+	conns map[*conn]struct{}
+}
+
+// NewServer returns a server, or an error that names the field of cfg that is
+// missing or makes no sense. It starts nothing.
+func NewServer(cfg Config) (*Server, error) {
+	if err := cfg.check(); err != nil {
+		return nil, err
+	}
+	return &Server{cfg: cfg.withDefaults(), conns: make(map[*conn]struct{})}, nil
+}
+
+// Run serves the connections of ln until ctx ends, then closes ln and every
+// connection and returns nil once all goroutines that it started have ended.
+// It returns an error only if somebody else closed ln. It may be called for
+// several listeners at the same time; the limits count over all of them.
+//
+// A panic in Lookup or EventLog is not recovered: it is our own bug, and a
+// server that hides it answers from a state that nobody vouches for.
+func (s *Server) Run(ctx context.Context, ln net.Listener) error {
+	ctx, cancel := context.WithCancel(ctx)
+	var running sync.WaitGroup
+	running.Go(func() {
+		<-ctx.Done()
+		_ = ln.Close()
+		s.closeAll(ln)
+	})
+	err := s.acceptAll(ctx, ln, &running)
+	cancel()
+	running.Wait()
+	return err
+}
+
+// acceptAll takes connections until ctx ends or ln is closed.
+func (s *Server) acceptAll(ctx context.Context, ln net.Listener, running *sync.WaitGroup) error {
+	pause := minAcceptPause
+	for {
+		nc, err := ln.Accept()
+		switch {
+		case ctx.Err() != nil:
+			if err == nil {
+				_ = nc.Close()
+			}
+			return nil
+		case errors.Is(err, net.ErrClosed):
+			return fmt.Errorf("varp: listener %s: %w", ln.Addr(), err)
+		case err != nil:
+			s.acceptErrors.Add(1)
+			s.cfg.Logger.Warn("SVP: cannot accept", "listen", ln.Addr(), "pause", pause, "error", err)
+			wait(ctx, pause)
+			pause = min(2*pause, maxAcceptPause)
+			continue
+		}
+		pause = minAcceptPause
+		if c := s.admit(ctx, ln, nc); c != nil {
+			running.Go(func() { s.serve(c) })
+		}
+	}
+}
+
+// wait returns after d, or when ctx ends.
+func wait(ctx context.Context, d time.Duration) {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-ctx.Done():
+	case <-t.C:
+	}
+}
+
+// admit registers nc as a connection of ln, or closes it and returns nil.
+func (s *Server) admit(ctx context.Context, ln net.Listener, nc net.Conn) *conn {
+	s.accepted.Add(1)
+	if !s.allowed(nc.RemoteAddr()) {
+		s.refuse(nc, ClosedNotAllowed)
+		return nil
+	}
+	if tcp, ok := nc.(*net.TCPConn); ok {
+		_ = tcp.SetNoDelay(true)
+		_ = tcp.SetKeepAliveConfig(keepAlive)
+	}
+	c := newConn(s, ln, nc)
+
+	s.mu.Lock()
+	full := len(s.conns) >= s.cfg.MaxConns && !s.evictLocked()
+	stopping := ctx.Err() != nil // closeAll may have gone through already
+	if !full && !stopping {
+		s.conns[c] = struct{}{}
+	}
+	s.mu.Unlock()
+
+	switch {
+	case full:
+		s.refuse(nc, ClosedNoPlace)
+		return nil
+	case stopping:
+		s.refuse(nc, ClosedShutdown)
+		return nil
+	}
+	return c
+}
+
+// refuse closes a connection that was never served.
+func (s *Server) refuse(nc net.Conn, why CloseReason) {
+	s.closed[why].Add(1)
+	s.cfg.Logger.Debug("SVP: connection refused", "peer", nc.RemoteAddr(), "reason", why)
+	_ = nc.Close()
+}
+
+// evictLocked closes the connection that has been idle for the longest and
+// reports whether there was one that had been for IdleTimeout.
+func (s *Server) evictLocked() bool {
+	var oldest *conn
+	for c := range s.conns {
+		if oldest == nil || c.lastUse.Load() < oldest.lastUse.Load() {
+			oldest = c
+		}
+	}
+	if oldest == nil || time.Since(time.Unix(0, oldest.lastUse.Load())) < s.cfg.IdleTimeout {
+		return false
+	}
+	delete(s.conns, oldest)
+	oldest.evicted.Store(true)
+	_ = oldest.nc.Close()
+	return true
+}
+
+// closeAll closes the connections that came through ln.
+func (s *Server) closeAll(ln net.Listener) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for c := range s.conns {
+		if c.ln == ln {
+			_ = c.nc.Close()
+		}
+	}
+}
+
+// allowed reports whether Config.Allow lets this peer in.
+func (s *Server) allowed(peer net.Addr) bool {
+	if len(s.cfg.Allow) == 0 {
+		return true
+	}
+	ip := addrOf(peer)
+	for _, p := range s.cfg.Allow {
+		if p.Contains(ip) {
+			return true
+		}
+	}
+	return false
+}
+
+// addrOf returns the plain address of a TCP peer, the zero Addr for others.
+func addrOf(peer net.Addr) netip.Addr {
+	if tcp, ok := peer.(*net.TCPAddr); ok {
+		return tcp.AddrPort().Addr().Unmap().WithZone("")
+	}
+	return netip.Addr{}
+}
+
+// serve runs c to its end and counts why it ended.
+func (s *Server) serve(c *conn) {
+	err := c.run()
+	why := reasonOf(err)
+	if c.evicted.Load() {
+		why = ClosedIdle
+	}
+	_ = c.nc.Close()
+
+	s.mu.Lock()
+	delete(s.conns, c)
+	s.mu.Unlock()
+
+	s.closed[why].Add(1)
+	if why != ClosedByPeer && why != ClosedShutdown {
+		s.cfg.Logger.Debug("SVP: connection closed", "peer", c.nc.RemoteAddr(), "reason", why, "error", err)
+	}
+}

@@ -1,0 +1,225 @@
+package varp
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"hash/crc32"
+	"strconv"
+)
+
+// DefaultPort is the TCP port of an SVP server (spec/svp.md §1).
+const DefaultPort = 1296
+
+// Version is the only version that this package writes. Requests of any other
+// version are answered as this one, as portolan does (spec/svp.md §1.6).
+const Version = 1
+
+// HeaderSize is the length of the header before each body, in bytes.
+const HeaderSize = 16
+
+// MaxBody is the longest body, in bytes, that a Server or a Client of ours
+// reads or writes. The longest that an old client sends is a LOG_RM of 32 ids,
+// 516 bytes; this leaves room for 1,023 of them and keeps what a connection
+// can make us hold small.
+const MaxBody = 16 << 10
+
+// The codec's errors. Each costs the connection that it came from: after a
+// message that cannot be trusted, neither can the place where the next begins.
+var (
+	// ErrBadCRC: the CRC-32 in the header is not that of the message.
+	ErrBadCRC = errors.New("varp: wrong CRC")
+	// ErrTooBig: the header announces a body over the limit.
+	ErrTooBig = errors.New("varp: body over the limit")
+	// ErrBadOp: an op that is unknown, or that has no place in this direction.
+	ErrBadOp = errors.New("varp: op not served")
+	// ErrBadBody: a body too short for its op, or in disagreement with itself.
+	ErrBadBody = errors.New("varp: malformed body")
+)
+
+// Op is what a message asks or answers.
+type Op uint16
+
+// The ops of SVP (libvarpd_svp_prot.h, svp_op_t; spec/svp.md §1.2). Nobody
+// ever defined the payload of BULK, and ROUTE belongs to version 2: this
+// package knows them by name only.
+const (
+	OpPing     Op = 1
+	OpPong     Op = 2
+	OpVL2Req   Op = 3
+	OpVL2Ack   Op = 4
+	OpVL3Req   Op = 5
+	OpVL3Ack   Op = 6
+	OpBulkReq  Op = 7
+	OpBulkAck  Op = 8
+	OpLogReq   Op = 9
+	OpLogAck   Op = 10
+	OpLogRM    Op = 11
+	OpLogRMAck Op = 12
+	OpShoot    Op = 13
+	OpRouteReq Op = 14
+	OpRouteAck Op = 15
+)
+
+var opNames = [...]string{
+	OpPing: "PING", OpPong: "PONG",
+	OpVL2Req: "VL2_REQ", OpVL2Ack: "VL2_ACK",
+	OpVL3Req: "VL3_REQ", OpVL3Ack: "VL3_ACK",
+	OpBulkReq: "BULK_REQ", OpBulkAck: "BULK_ACK",
+	OpLogReq: "LOG_REQ", OpLogAck: "LOG_ACK",
+	OpLogRM: "LOG_RM", OpLogRMAck: "LOG_RM_ACK",
+	OpShoot:    "SHOOTDOWN",
+	OpRouteReq: "ROUTE_REQ", OpRouteAck: "ROUTE_ACK",
+}
+
+// String returns the name that the protocol gives to o, or its number.
+func (o Op) String() string {
+	if int(o) < len(opNames) && opNames[o] != "" {
+		return opNames[o]
+	}
+	return "op " + strconv.Itoa(int(o))
+}
+
+// Status is the outcome in an acknowledgement: 2 bytes wide in VL2_ACK, 4 in
+// all others.
+type Status uint32
+
+// The statuses of SVP (libvarpd_svp_prot.h, svp_status_t).
+const (
+	StatusOK        Status = 0
+	StatusFatal     Status = 1
+	StatusNotFound  Status = 2
+	StatusBadL3Type Status = 3
+	StatusBadBulk   Status = 4
+)
+
+// String returns the name that the protocol gives to s, or its number.
+func (s Status) String() string {
+	switch s {
+	case StatusOK:
+		return "OK"
+	case StatusFatal:
+		return "FATAL"
+	case StatusNotFound:
+		return "NOTFOUND"
+	case StatusBadL3Type:
+		return "BADL3TYPE"
+	case StatusBadBulk:
+		return "BADBULK"
+	}
+	return "status " + strconv.FormatUint(uint64(s), 10)
+}
+
+// Header precedes each body (libvarpd_svp_prot.h, svp_req_t; big endian):
+//
+//	0         2    4      8    12      16
+//	| version | op | size | id | crc32 |
+//
+// CRC-32 is the IEEE one, over header and body with its own field as zero.
+type Header struct {
+	Version uint16
+	Op      Op
+	Size    uint32 // bytes of body, the header not counted
+	ID      uint32 // opaque: the peer's four bytes, returned as they came
+	CRC     uint32
+}
+
+const (
+	offSize = 4
+	offCRC  = 12
+)
+
+func parseHeader(b []byte) Header {
+	_ = b[HeaderSize-1]
+	return Header{
+		Version: binary.BigEndian.Uint16(b),
+		Op:      Op(binary.BigEndian.Uint16(b[2:])),
+		Size:    binary.BigEndian.Uint32(b[offSize:]),
+		ID:      binary.BigEndian.Uint32(b[8:]),
+		CRC:     binary.BigEndian.Uint32(b[offCRC:]),
+	}
+}
+
+// Message is a header and its body. Body points into the buffer that was
+// split, so it lives as long as that does.
+type Message struct {
+	Header
+	Body []byte
+}
+
+// Split takes the first message off b and returns the bytes that it spans.
+// 0 bytes and no error mean that b does not hold a whole message yet. It
+// returns ErrTooBig, as soon as the header is there, for a body of more than
+// maxBody bytes, and ErrBadCRC; both with the header filled in. It looks
+// neither at the version nor at the op.
+func Split(b []byte, maxBody int) (Message, int, error) {
+	if len(b) < HeaderSize {
+		return Message{}, 0, nil
+	}
+	m := Message{Header: parseHeader(b)}
+	if uint64(m.Size) > uint64(maxBody) {
+		return m, 0, fmt.Errorf("%s: body of %d bytes, at most %d: %w", m.Op, m.Size, maxBody, ErrTooBig)
+	}
+	n := HeaderSize + int(m.Size)
+	if len(b) < n {
+		return Message{}, 0, nil
+	}
+	m.Body = b[HeaderSize:n:n]
+	if sum := checksum(b[:n]); sum != m.CRC {
+		return m, 0, fmt.Errorf("%s: CRC %08x, computed %08x: %w", m.Op, m.CRC, sum, ErrBadCRC)
+	}
+	return m, n, nil
+}
+
+// zeroCRC stands for the CRC field. It is a variable of the package because
+// crc32 makes its argument escape, and a local one would cost an allocation.
+var zeroCRC [HeaderSize - offCRC]byte
+
+// checksum returns the CRC of a whole message, whatever its CRC field says.
+func checksum(msg []byte) uint32 {
+	sum := crc32.Update(0, crc32.IEEETable, msg[:offCRC])
+	sum = crc32.Update(sum, crc32.IEEETable, zeroCRC[:])
+	return crc32.Update(sum, crc32.IEEETable, msg[HeaderSize:])
+}
+
+// Append appends a message with any op and body to dst. It is for ops without
+// a body (PING, PONG) and for tools that speak what this package does not.
+func Append(dst []byte, op Op, id uint32, body []byte) []byte {
+	start := len(dst)
+	return finish(append(begin(dst, op, id), body...), start)
+}
+
+// begin appends a header whose size and CRC finish fills in.
+func begin(dst []byte, op Op, id uint32) []byte {
+	dst = binary.BigEndian.AppendUint16(dst, Version)
+	dst = binary.BigEndian.AppendUint16(dst, uint16(op))
+	dst = binary.BigEndian.AppendUint32(dst, 0)
+	dst = binary.BigEndian.AppendUint32(dst, id)
+	return binary.BigEndian.AppendUint32(dst, 0)
+}
+
+// finish completes the message that begins at start and ends with dst.
+func finish(dst []byte, start int) []byte {
+	msg := dst[start:]
+	binary.BigEndian.PutUint32(msg[offSize:], uint32(len(msg)-HeaderSize))
+	binary.BigEndian.PutUint32(msg[offCRC:], crc32.ChecksumIEEE(msg))
+	return dst
+}
+
+// wantBody refuses a body of fewer than n bytes. A longer one is fine: what
+// follows is ignored, as portolan does (vector vl2-trailing-bytes).
+func wantBody(op Op, body []byte, n int) error {
+	if len(body) < n {
+		return fmt.Errorf("%s: body of %d bytes, want %d: %w", op, len(body), n, ErrBadBody)
+	}
+	return nil
+}
+
+// wantExactly refuses a body of any other length than n bytes, as illumos does
+// with answers.
+func wantExactly(op Op, body []byte, n int) error {
+	if len(body) != n {
+		return fmt.Errorf("%s: body of %d bytes, want exactly %d: %w", op, len(body), n, ErrBadBody)
+	}
+	return nil
+}
