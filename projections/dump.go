@@ -1,0 +1,66 @@
+package projections
+
+import (
+	"bytes"
+	"encoding/hex"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"rutter/log"
+)
+
+// Dump returns the whole state as text, one line for each object, sorted by
+// kind and id, with every field that is set: for tests and for people. Two
+// equal states give the same bytes.
+func (s *State) Dump() []byte {
+	var b bytes.Buffer
+	fmt.Fprintf(&b, "time %d\n", s.time)
+	encoder := log.NewEncoder()
+	for _, t := range s.tables {
+		if t == nil {
+			continue
+		}
+		for r := range t.order.all() {
+			dumpRecord(&b, r.Record, encoder)
+		}
+	}
+	return b.Bytes()
+}
+
+func dumpRecord(b *bytes.Buffer, r Record, encoder *log.Encoder) {
+	o := r.Object
+	fmt.Fprintf(b, "%s %s rev=%d seq=%d", o.Kind(), o.ID(), r.Revision, r.Seq)
+	if empty := log.NewObject(o.Kind()); empty != nil {
+		for _, field := range log.Diff(empty, o) {
+			value, _ := log.Field(o, field.Path)
+			fmt.Fprintf(b, " %s=%s", field.Path, dumpValue(value))
+		}
+	} else if raw, err := encoder.Object(o); err == nil {
+		fmt.Fprintf(b, " bytes=%s", hex.EncodeToString(raw))
+	}
+	b.WriteByte('\n')
+}
+
+// dumpValue prints a plain value; the keys of a map in order.
+func dumpValue(v log.Value) string {
+	switch v := v.(type) {
+	case string:
+		if v == "" || strings.ContainsAny(v, " =\"\n[]{}") {
+			return strconv.Quote(v)
+		}
+		return v
+	case []string:
+		return "[" + strings.Join(v, " ") + "]"
+	case map[string]string:
+		pairs := make([]string, 0, len(v))
+		for key, value := range v {
+			pairs = append(pairs, key+":"+value)
+		}
+		slices.Sort(pairs)
+		return "{" + strings.Join(pairs, " ") + "}"
+	default:
+		return fmt.Sprint(v)
+	}
+}

@@ -1,0 +1,159 @@
+package projections
+
+import (
+	"net/netip"
+
+	"rutter/log"
+)
+
+// publicSubnets is the group of the networks whose subnets are public. No
+// fabric has vnet 0, so the number is free.
+const publicSubnets = 0
+
+// subnetGroup returns the group of networks whose subnets may not overlap with
+// n's: its vnet, or all public ones; ok is false for private subnets outside
+// fabrics, which may (spec/napi.md section 3.4).
+func subnetGroup(n *log.Network) (group uint32, ok bool) {
+	if n.Fabric {
+		return n.VNetID, true
+	}
+	return publicSubnets, !n.Subnet.Addr().IsPrivate()
+}
+
+func compareSubnets(a, b *row) int {
+	x, y := a.Object.(*log.Network), b.Object.(*log.Network)
+	if c := x.Subnet.Addr().Compare(y.Subnet.Addr()); c != 0 {
+		return c
+	}
+	if c := x.Subnet.Bits() - y.Subnet.Bits(); c != 0 {
+		return c
+	}
+	return compareRows(a, b) // a cache may hold two of a subnet for a moment
+}
+
+// sameIndex reports whether two states of one object stand in the same places
+// of every index, so that the second can take the first's place.
+func sameIndex(a, b log.Object) bool {
+	switch a := a.(type) {
+	case *log.Network:
+		b, ok := b.(*log.Network)
+		return ok && a.NICTag == b.NICTag && a.Fabric == b.Fabric && a.VNetID == b.VNetID && a.Subnet == b.Subnet
+	case *log.NIC:
+		b, ok := b.(*log.NIC)
+		return ok && a.NetworkUUID == b.NetworkUUID && a.IP == b.IP && a.CNUUID == b.CNUUID &&
+			a.BelongsToUUID == b.BelongsToUUID && a.BelongsToType == b.BelongsToType && a.Underlay == b.Underlay
+	case *log.VM:
+		b, ok := b.(*log.VM)
+		return ok && a.ServerUUID == b.ServerUUID && a.Zonename == b.Zonename
+	case *log.VMM:
+		b, ok := b.(*log.VMM)
+		return ok && a.SledID == b.SledID && a.InstanceID == b.InstanceID
+	default:
+		return true // tags, servers and unknown objects are in no index
+	}
+}
+
+func (s *store) index(r *row) {
+	switch o := r.Object.(type) {
+	case *log.Network:
+		s.netsOnTag.add(o.NICTag, r, compareRows)
+		if group, ok := subnetGroup(o); ok {
+			s.subnets.add(group, r, compareSubnets)
+		}
+	case *log.NIC:
+		s.indexNIC(r, o)
+	case *log.VM:
+		addSet(s.vmsOnCN, o.ServerUUID, r)
+		s.zones.add(o.Zonename, r, compareRows)
+	case *log.VMM:
+		addSet(s.vmmsOnCN, o.SledID, r)
+		addSet(s.vmmsOf, o.InstanceID, r)
+	}
+}
+
+func (s *store) unindex(r *row) {
+	switch o := r.Object.(type) {
+	case *log.Network:
+		s.netsOnTag.remove(o.NICTag, r)
+		if group, ok := subnetGroup(o); ok {
+			s.subnets.remove(group, r)
+		}
+	case *log.NIC:
+		s.unindexNIC(r, o)
+	case *log.VM:
+		s.vmsOnCN.remove(o.ServerUUID, r)
+		s.zones.remove(o.Zonename, r)
+	case *log.VMM:
+		s.vmmsOnCN.remove(o.SledID, r)
+		s.vmmsOf.remove(o.InstanceID, r)
+	}
+}
+
+// addSet adds r under a UUID that is set.
+func addSet(s sets[log.UUID], k log.UUID, r *row) {
+	if !k.IsZero() {
+		s.add(k, r, compareRows)
+	}
+}
+
+func (s *store) indexNIC(r *row, nic *log.NIC) {
+	r.scope = s.scopeOn(nic.NetworkUUID)
+	addSet(s.nicsOnNet, nic.NetworkUUID, r)
+	addSet(s.nicsOnCN, nic.CNUUID, r)
+	addSet(s.nicsOf, nic.BelongsToUUID, r)
+	if isUnderlay(nic) {
+		addSet(s.underlays, cnOf(nic), r)
+	}
+	if nic.IP.IsValid() && !nic.NetworkUUID.IsZero() {
+		s.ips[netIP{nic.NetworkUUID, nic.IP}] = r
+		s.use(nic.NetworkUUID, nic.IP)
+	}
+	if r.scope.Type == log.ScopeVNet {
+		s.nicsOnVNet.add(r.scope.VNet, r, compareRows)
+		if nic.IP.IsValid() {
+			s.vl3[vnetIP{r.scope.VNet, nic.IP}] = r
+		}
+	}
+	if s.interest != nil && r.scope.Type != 0 && !nic.CNUUID.IsZero() {
+		s.interest.add(nic.CNUUID, r.scope)
+	}
+}
+
+func (s *store) unindexNIC(r *row, nic *log.NIC) {
+	s.nicsOnNet.remove(nic.NetworkUUID, r)
+	s.nicsOnCN.remove(nic.CNUUID, r)
+	s.nicsOf.remove(nic.BelongsToUUID, r)
+	s.underlays.remove(cnOf(nic), r)
+	// In a cache an address may have gone to another NIC before this one left.
+	if k := (netIP{nic.NetworkUUID, nic.IP}); s.ips[k] == r {
+		delete(s.ips, k)
+		s.release(nic.NetworkUUID, nic.IP)
+	}
+	if r.scope.Type == log.ScopeVNet {
+		s.nicsOnVNet.remove(r.scope.VNet, r)
+		if k := (vnetIP{r.scope.VNet, nic.IP}); s.vl3[k] == r {
+			delete(s.vl3, k)
+		}
+	}
+	if s.interest != nil && r.scope.Type != 0 && !nic.CNUUID.IsZero() {
+		s.interest.remove(nic.CNUUID, r.scope)
+	}
+	r.scope = log.Scope{}
+}
+
+func (s *store) use(network log.UUID, ip netip.Addr) {
+	used := s.used[network]
+	if used == nil {
+		used = newSpans()
+		s.used[network] = used
+	}
+	used.add(ip)
+}
+
+func (s *store) release(network log.UUID, ip netip.Addr) {
+	used := s.used[network]
+	used.remove(ip)
+	if used.runs.len() == 0 {
+		delete(s.used, network)
+	}
+}

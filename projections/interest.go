@@ -1,0 +1,150 @@
+package projections
+
+import (
+	"slices"
+	"strings"
+
+	"rutter/log"
+)
+
+// Gain says that a CN's interest gained a scope, or lost it.
+type Gain struct {
+	CN    log.UUID
+	Scope log.Scope
+}
+
+func compareGains(a, b Gain) int {
+	if c := compareUUIDs(a.CN, b.CN); c != 0 {
+		return c
+	}
+	return a.Scope.Compare(b.Scope)
+}
+
+func compareUUIDs(a, b log.UUID) int { return strings.Compare(string(a[:]), string(b[:])) }
+
+// interest counts, for each CN, its NICs on each vnet and on each other
+// network. One NIC that comes or goes costs O(log n).
+type interest struct {
+	counts map[Gain]int
+	scopes map[log.UUID]*sorted[log.Scope] // of each CN
+	cns    map[log.Scope]*sorted[log.UUID] // of each scope
+	// gained and lost are what changed since take; both may name one pair.
+	gained, lost []Gain
+}
+
+func newInterest() *interest {
+	return &interest{
+		counts: make(map[Gain]int),
+		scopes: make(map[log.UUID]*sorted[log.Scope]),
+		cns:    make(map[log.Scope]*sorted[log.UUID]),
+	}
+}
+
+func (in *interest) add(cn log.UUID, scope log.Scope) {
+	g := Gain{cn, scope}
+	in.counts[g]++
+	if in.counts[g] > 1 {
+		return
+	}
+	if in.scopes[cn] == nil {
+		in.scopes[cn] = newSorted(log.Scope.Compare)
+	}
+	if in.cns[scope] == nil {
+		in.cns[scope] = newSorted(compareUUIDs)
+	}
+	in.scopes[cn].insert(scope)
+	in.cns[scope].insert(cn)
+	in.gained = append(in.gained, g)
+}
+
+func (in *interest) remove(cn log.UUID, scope log.Scope) {
+	g := Gain{cn, scope}
+	in.counts[g]--
+	if in.counts[g] > 0 {
+		return
+	}
+	delete(in.counts, g)
+	in.scopes[cn].remove(scope)
+	if in.scopes[cn].len() == 0 {
+		delete(in.scopes, cn)
+	}
+	in.cns[scope].remove(cn)
+	if in.cns[scope].len() == 0 {
+		delete(in.cns, scope)
+	}
+	in.lost = append(in.lost, g)
+}
+
+// take returns what was gained and lost since the last take, sorted, without
+// the pairs that came back.
+func (in *interest) take() (gained, lost []Gain) {
+	gained, lost = in.gained, in.lost
+	in.gained, in.lost = nil, nil
+	if len(gained) > 0 && len(lost) > 0 {
+		// Held now and not before, or the other way round, by the balance of both.
+		net := make(map[Gain]int, len(gained)+len(lost))
+		for _, g := range gained {
+			net[g]++
+		}
+		for _, g := range lost {
+			net[g]--
+		}
+		gained = slices.DeleteFunc(gained, func(g Gain) bool { return net[g] <= 0 })
+		lost = slices.DeleteFunc(lost, func(g Gain) bool { return net[g] >= 0 })
+	}
+	slices.SortFunc(gained, compareGains)
+	slices.SortFunc(lost, compareGains)
+	return slices.Compact(gained), slices.Compact(lost)
+}
+
+// Interest returns the scopes that cn must know, sorted: all, itself, the vnets
+// and the other networks that its NICs are on.
+func (s *State) Interest(cn log.UUID) []log.Scope {
+	held := s.interest.scopes[cn]
+	scopes := make([]log.Scope, 0, held.len()+2)
+	scopes = append(scopes, log.AllScope(), log.CNScope(cn))
+	for scope := range held.all() {
+		scopes = append(scopes, scope)
+	}
+	return scopes
+}
+
+// CNs returns who is interested in scope, sorted. For the scope of all these
+// are the CNs that the log knows: those with a server object or with a NIC on
+// a network.
+func (s *State) CNs(scope log.Scope) []log.UUID {
+	switch scope.Type {
+	case log.ScopeCN:
+		return []log.UUID{scope.ID}
+	case log.ScopeAll:
+		var cns []log.UUID
+		for r := range s.List(log.KindServer) {
+			cns = append(cns, r.Object.(*log.Server).UUID)
+		}
+		for cn := range s.interest.scopes {
+			cns = append(cns, cn)
+		}
+		slices.SortFunc(cns, compareUUIDs)
+		return slices.Compact(cns)
+	}
+	return slices.Collect(s.interest.cns[scope].all())
+}
+
+// Interested reports whether cn is interested in any of the scopes.
+func (s *State) Interested(cn log.UUID, scopes []log.Scope) bool {
+	for _, scope := range scopes {
+		switch scope.Type {
+		case log.ScopeAll:
+			return true
+		case log.ScopeCN:
+			if scope.ID == cn {
+				return true
+			}
+		default:
+			if s.interest.counts[Gain{cn, scope}] > 0 {
+				return true
+			}
+		}
+	}
+	return false
+}

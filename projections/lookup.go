@@ -1,0 +1,97 @@
+package projections
+
+import (
+	"iter"
+	"net/netip"
+
+	"rutter/log"
+)
+
+// vxlanPort is the UDP port of VXLAN (IANA; RFC 7348, section 5).
+const vxlanPort = 4789
+
+// VL2 answers where a MAC of a vnet is: the underlay address of its NIC's CN.
+// It is false if there is no such NIC, or its CN has no underlay address.
+func (s *State) VL2(vnet uint32, mac log.MAC) (Underlay, bool) {
+	t := s.tables[log.KindNIC]
+	if t == nil {
+		return Underlay{}, false
+	}
+	r := t.rows[string(mac[:])]
+	if r == nil || r.scope != log.VNetScope(vnet) {
+		return Underlay{}, false
+	}
+	return s.UnderlayOf(cnOf(r.Object.(*log.NIC)))
+}
+
+// VL3 answers which MAC has an address on a vnet, and where it is. An IPv4
+// address may come in its IPv6-mapped form. It is false where VL2 would be.
+func (s *State) VL3(vnet uint32, ip netip.Addr) (log.MAC, Underlay, bool) {
+	r := s.vl3[vnetIP{vnet, ip.Unmap()}]
+	if r == nil {
+		return log.MAC{}, Underlay{}, false
+	}
+	nic := r.Object.(*log.NIC)
+	at, ok := s.UnderlayOf(cnOf(nic))
+	if !ok {
+		return log.MAC{}, Underlay{}, false
+	}
+	return nic.MAC, at, true
+}
+
+// UnderlayOf returns where cn receives VXLAN packets: the address of its
+// underlay NIC; of several that have one, of the lowest MAC.
+func (s *State) UnderlayOf(cn log.UUID) (Underlay, bool) {
+	nic := s.underlayNIC(cn)
+	if nic == nil {
+		return Underlay{}, false
+	}
+	return Underlay{CN: cn, Addr: nic.IP, Port: vxlanPort}, true
+}
+
+func (s *State) underlayNIC(cn log.UUID) *log.NIC {
+	for r := range s.underlays[cn].all() {
+		if nic := r.Object.(*log.NIC); nic.IP.IsValid() {
+			return nic
+		}
+	}
+	return nil
+}
+
+// Each of these yields records sorted by id, at a cost of what it yields.
+
+// NICsOf yields the NICs that belong to a VM, a server or another thing.
+func (s *State) NICsOf(owner log.UUID) iter.Seq[Record] { return records(s.nicsOf[owner]) }
+
+// NICsOn yields the NICs on a network.
+func (s *State) NICsOn(network log.UUID) iter.Seq[Record] { return records(s.nicsOnNet[network]) }
+
+// NICsOnVNet yields the NICs on a vnet.
+func (s *State) NICsOnVNet(vnet uint32) iter.Seq[Record] { return records(s.nicsOnVNet[vnet]) }
+
+// NICsOnCN yields the NICs whose cn_uuid is cn.
+func (s *State) NICsOnCN(cn log.UUID) iter.Seq[Record] { return records(s.nicsOnCN[cn]) }
+
+// UnderlayNICs yields the underlay NICs of a CN, with and without an address.
+func (s *State) UnderlayNICs(cn log.UUID) iter.Seq[Record] { return records(s.underlays[cn]) }
+
+// NetworksOn yields the networks on a NIC tag.
+func (s *State) NetworksOn(tag string) iter.Seq[Record] { return records(s.netsOnTag[tag]) }
+
+// VMsOn yields the VMs on a CN.
+func (s *State) VMsOn(cn log.UUID) iter.Seq[Record] { return records(s.vmsOnCN[cn]) }
+
+// VMMsOn yields the VMMs on a CN.
+func (s *State) VMMsOn(cn log.UUID) iter.Seq[Record] { return records(s.vmmsOnCN[cn]) }
+
+// VMMsOf yields the VMMs of a VM.
+func (s *State) VMMsOf(vm log.UUID) iter.Seq[Record] { return records(s.vmmsOf[vm]) }
+
+// NICAt returns the NIC that has an address of a network.
+func (s *State) NICAt(network log.UUID, ip netip.Addr) (Record, bool) {
+	r := s.ips[netIP{network, ip.Unmap()}]
+	if r == nil {
+		return Record{}, false
+	}
+	return r.Record, true
+}

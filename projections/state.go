@@ -1,0 +1,184 @@
+package projections
+
+import (
+	"fmt"
+	"iter"
+
+	"rutter/log"
+)
+
+// State is the fold of a log, or of the part of it that a CN holds. See the
+// package comment for who may call what at the same time.
+type State struct {
+	store
+	time log.Time
+}
+
+// NewState returns the state before the first entry.
+func NewState() *State {
+	s := &State{store: *newStore()}
+	s.interest = newInterest()
+	return s
+}
+
+// Delta says what one event moved.
+type Delta struct {
+	// Scopes are those of the object before and after the event, sorted: who
+	// holds one of them must hear of it (SAFETY F1).
+	Scopes []log.Scope
+	// Gained and Lost are the CNs whose interest gained or lost a scope through
+	// this event, sorted. The underlay NICs of a CN that gained a vnet entered
+	// the vnet's scope with it, without an event of their own; those of a CN
+	// that lost one left it.
+	Gained, Lost []Gain
+}
+
+// Apply folds the event at seq. An error means that it does not fit the state
+// (wrong revision, object missing or there already, seq not newer): log or
+// state are corrupt, and the caller stops. The state is then unchanged.
+//
+// It is for states that see every event. Those of a filtered stream use Fold.
+func (s *State) Apply(seq log.Seq, e *log.Event) (Delta, error) {
+	r, key, err := s.rowOf(e)
+	if err == nil {
+		err = fits(seq, e, r)
+	}
+	if err != nil {
+		return Delta{}, fmt.Errorf("seq %d: %s of %s %s: %w", seq, e.Action, e.Kind, e.ID, err)
+	}
+	return s.fold(seq, e, key), nil
+}
+
+// Fold is Apply for a cache that holds a part of the state: an event carries
+// the whole object, so an update of an object that is not held puts it, a
+// delete of one is nothing, and an event that is not newer than what is held
+// is skipped (SAFETY F2). An error means that the event is corrupt.
+func (s *State) Fold(seq log.Seq, e *log.Event) (Delta, error) {
+	r, key, err := s.rowOf(e)
+	if err != nil {
+		return Delta{}, fmt.Errorf("seq %d: %s of %s %s: %w", seq, e.Action, e.Kind, e.ID, err)
+	}
+	if r != nil && r.Seq >= seq || r == nil && e.Action == log.Delete {
+		return Delta{}, nil
+	}
+	return s.fold(seq, e, key), nil
+}
+
+// rowOf returns the row of the event's object, or nil, after it saw that the
+// event is well formed.
+func (s *State) rowOf(e *log.Event) (r *row, key string, err error) {
+	if err := check(e.Object); err != nil {
+		return nil, "", err
+	}
+	key = keyOfObject(e.Object)
+	if e.Object.Kind() != e.Kind || e.Object.ID() != e.ID {
+		return nil, "", fmt.Errorf("it holds %s %s: %w", e.Object.Kind(), e.Object.ID(), log.ErrCorrupt)
+	}
+	return s.row(e.Kind, key), key, nil
+}
+
+// fits compares the event with what is held.
+func fits(seq log.Seq, e *log.Event, r *row) error {
+	var held log.Revision
+	if r != nil {
+		held = r.Revision
+	}
+	switch {
+	case e.Action == log.Create && r != nil:
+		return fmt.Errorf("the object is there already, at revision %d: %w", held, log.ErrCorrupt)
+	case e.Action != log.Create && r == nil:
+		return fmt.Errorf("there is no such object: %w", log.ErrCorrupt)
+	case e.Action != log.Create && e.Action != log.Update && e.Action != log.Delete:
+		return fmt.Errorf("the action is not known: %w", log.ErrFormat)
+	case e.Revision != held+1:
+		return fmt.Errorf("revision %d follows %d: %w", e.Revision, held, log.ErrCorrupt)
+	case r != nil && r.Seq >= seq:
+		return fmt.Errorf("the object is of seq %d already: %w", r.Seq, log.ErrCorrupt)
+	}
+	return nil
+}
+
+func (s *State) fold(seq log.Seq, e *log.Event, key string) Delta {
+	s.SetTime(e.Time)
+	if e.Action == log.Delete {
+		s.remove(s.row(e.Kind, key))
+	} else {
+		s.put(Record{e.Object, e.Revision, seq})
+	}
+	d := Delta{Scopes: e.Scopes}
+	d.Gained, d.Lost = s.interest.take()
+	return d
+}
+
+// Load puts one object as it was stored: at restart, from a snapshot, into an
+// agent's cache. It replaces what is held of the object, in any order of
+// objects. The error wraps log.ErrCorrupt if the record has no proper object.
+func (s *State) Load(r Record) error {
+	if err := check(r.Object); err != nil {
+		return err
+	}
+	s.put(r)
+	s.interest.take()
+	return nil
+}
+
+// Drop forgets an object without an event: one of a scope that an agent no
+// longer holds. Dropping what is not held does nothing.
+func (s *State) Drop(kind log.Kind, id string) {
+	key, err := keyOf(kind, id)
+	if err != nil {
+		return
+	}
+	if r := s.row(kind, key); r != nil {
+		s.remove(r)
+		s.interest.take()
+	}
+}
+
+// Time returns the time of the last event that was folded, or what SetTime
+// gave. It never goes back.
+func (s *State) Time() log.Time { return s.time }
+
+// SetTime moves the time forward to t, as after a restart; an earlier t does
+// nothing.
+func (s *State) SetTime(t log.Time) { s.time = max(s.time, t) }
+
+// Get returns the object of an id, which may be in any form that log.ParseMAC
+// or log.ParseUUID take.
+func (s *State) Get(kind log.Kind, id string) (Record, bool) {
+	key, err := keyOf(kind, id)
+	if err != nil {
+		return Record{}, false
+	}
+	r := s.row(kind, key)
+	if r == nil {
+		return Record{}, false
+	}
+	return r.Record, true
+}
+
+// List yields the objects of a kind, sorted by id.
+func (s *State) List(kind log.Kind) iter.Seq[Record] {
+	if t := s.tables[kind]; t != nil {
+		return records(t.order)
+	}
+	return records(nil)
+}
+
+// Count returns the number of objects of a kind.
+func (s *State) Count(kind log.Kind) int {
+	if t := s.tables[kind]; t != nil {
+		return len(t.rows)
+	}
+	return 0
+}
+
+func records(set *sorted[*row]) iter.Seq[Record] {
+	return func(yield func(Record) bool) {
+		for r := range set.all() {
+			if !yield(r.Record) {
+				return
+			}
+		}
+	}
+}

@@ -1,0 +1,253 @@
+package projections
+
+import (
+	"cmp"
+	"fmt"
+	"net/netip"
+	"strings"
+
+	"rutter/log"
+)
+
+// Record is one object as the log left it. The object is shared: nobody
+// changes it.
+type Record struct {
+	Object   log.Object
+	Revision log.Revision
+	Seq      log.Seq // of its last event
+}
+
+// row is a record in its table and in the indexes. It stays the same row while
+// the object lives; a new state is put into it.
+type row struct {
+	Record
+	key string // orders as the id's text does; see keyOf
+	// scope is that of a NIC's network; Type is 0 while the network is not known.
+	scope log.Scope
+}
+
+func compareRows(a, b *row) int {
+	if c := cmp.Compare(a.Object.Kind(), b.Object.Kind()); c != 0 {
+		return c
+	}
+	return strings.Compare(a.key, b.key)
+}
+
+// keyOf turns an id into the key of its kind's table: the bytes of a MAC or a
+// UUID, in whichever form it is written, or else the text itself.
+func keyOf(kind log.Kind, id string) (string, error) {
+	switch kind {
+	case log.KindNIC:
+		mac, err := log.ParseMAC(id)
+		return string(mac[:]), err
+	case log.KindNetwork, log.KindServer, log.KindVM, log.KindVMM:
+		uuid, err := log.ParseUUID(id)
+		return string(uuid[:]), err
+	default:
+		return id, nil
+	}
+}
+
+// keyOfObject is keyOf of an object's id, without the way through text.
+func keyOfObject(o log.Object) string {
+	switch o := o.(type) {
+	case *log.NIC:
+		return string(o.MAC[:])
+	case *log.Network:
+		return string(o.UUID[:])
+	case *log.Server:
+		return string(o.UUID[:])
+	case *log.VM:
+		return string(o.UUID[:])
+	case *log.VMM:
+		return string(o.UUID[:])
+	default:
+		return o.ID()
+	}
+}
+
+// table holds the objects of one kind.
+type table struct {
+	rows  map[string]*row
+	order *sorted[*row]
+}
+
+// sets is an index: for each K a set of rows.
+type sets[K comparable] map[K]*sorted[*row]
+
+func (s sets[K]) add(k K, r *row, order func(a, b *row) int) {
+	set := s[k]
+	if set == nil {
+		set = newSorted(order)
+		s[k] = set
+	}
+	set.insert(r)
+}
+
+func (s sets[K]) remove(k K, r *row) {
+	if set := s[k]; set.remove(r) && set.len() == 0 {
+		delete(s, k)
+	}
+}
+
+// netIP is an address on one network, vnetIP one on a vnet.
+type (
+	netIP struct {
+		network log.UUID
+		ip      netip.Addr
+	}
+	vnetIP struct {
+		vnet uint32
+		ip   netip.Addr
+	}
+)
+
+// store holds objects and their indexes. A State is a store of everything; a
+// draft has a small one of what its change has touched so far.
+type store struct {
+	// under, in a draft, is the state below: networks that are not here are there.
+	under *store
+	// interest, if not nil, is told where NICs come and go.
+	interest *interest
+
+	tables [256]*table // by kind
+
+	netsOnTag  sets[string]        // networks by NIC tag
+	subnets    sets[uint32]        // networks that may not overlap, by subnet; see subnetGroup
+	nicsOnNet  sets[log.UUID]      // NICs by network
+	nicsOnVNet sets[uint32]        // NICs by vnet
+	nicsOnCN   sets[log.UUID]      // NICs by cn_uuid
+	nicsOf     sets[log.UUID]      // NICs by belongs_to_uuid
+	underlays  sets[log.UUID]      // underlay NICs by CN
+	vmsOnCN    sets[log.UUID]      // VMs by server_uuid
+	zones      sets[string]        // VMs by zonename
+	vmmsOnCN   sets[log.UUID]      // VMMs by sled_id
+	vmmsOf     sets[log.UUID]      // VMMs by instance_id
+	ips        map[netIP]*row      // the NIC that has an address of a network
+	vl3        map[vnetIP]*row     // the NIC that has an address on a vnet
+	used       map[log.UUID]*spans // addresses in use by network
+}
+
+func newStore() *store {
+	return &store{
+		netsOnTag: sets[string]{}, subnets: sets[uint32]{},
+		nicsOnNet: sets[log.UUID]{}, nicsOnVNet: sets[uint32]{}, nicsOnCN: sets[log.UUID]{},
+		nicsOf: sets[log.UUID]{}, underlays: sets[log.UUID]{},
+		vmsOnCN: sets[log.UUID]{}, zones: sets[string]{},
+		vmmsOnCN: sets[log.UUID]{}, vmmsOf: sets[log.UUID]{},
+		ips: map[netIP]*row{}, vl3: map[vnetIP]*row{}, used: map[log.UUID]*spans{},
+	}
+}
+
+// row returns the row of a key, or nil.
+func (s *store) row(kind log.Kind, key string) *row {
+	if t := s.tables[kind]; t != nil {
+		return t.rows[key]
+	}
+	return nil
+}
+
+// network returns a network of this store or the one below, or nil.
+func (s *store) network(uuid log.UUID) *log.Network {
+	for ; s != nil; s = s.under {
+		if t := s.tables[log.KindNetwork]; t != nil {
+			if r := t.rows[string(uuid[:])]; r != nil {
+				return r.Object.(*log.Network)
+			}
+		}
+	}
+	return nil
+}
+
+// check says whether the object is of the Go type of its kind, so that the
+// indexes can rely on it: an unknown object of a known kind never fits.
+func check(o log.Object) error {
+	if o == nil {
+		return fmt.Errorf("there is no object: %w", log.ErrCorrupt)
+	}
+	if _, unknown := o.(*log.Unknown); unknown && log.NewObject(o.Kind()) != nil {
+		return fmt.Errorf("%s %s: it was not decoded: %w", o.Kind(), o.ID(), log.ErrCorrupt)
+	}
+	return nil
+}
+
+// put places a record, over the one of the same id if there is one.
+func (s *store) put(rec Record) {
+	kind, key := rec.Object.Kind(), keyOfObject(rec.Object)
+	t := s.tables[kind]
+	if t == nil {
+		t = &table{rows: make(map[string]*row), order: newSorted(compareRows)}
+		s.tables[kind] = t
+	}
+	r := t.rows[key]
+	switch {
+	case r == nil:
+		r = &row{Record: rec, key: key}
+		t.rows[key] = r
+		t.order.insert(r)
+		s.index(r)
+	case sameIndex(r.Object, rec.Object):
+		r.Record = rec
+	default:
+		s.unindex(r)
+		r.Record = rec
+		s.index(r)
+	}
+	if network, ok := rec.Object.(*log.Network); ok {
+		s.rehome(network.UUID)
+	}
+}
+
+// remove takes the row out.
+func (s *store) remove(r *row) {
+	t := s.tables[r.Object.Kind()]
+	delete(t.rows, r.key)
+	t.order.remove(r)
+	s.unindex(r)
+	if network, ok := r.Object.(*log.Network); ok {
+		s.rehome(network.UUID)
+	}
+}
+
+// rehome puts a network's NICs where the network now lies. In a log a network
+// comes before its NICs and goes after them; in a cache either may come first.
+func (s *store) rehome(network log.UUID) {
+	scope := s.scopeOn(network)
+	var moved []*row
+	for r := range s.nicsOnNet[network].all() {
+		if r.scope == scope {
+			break // they are all of one scope
+		}
+		moved = append(moved, r)
+	}
+	for _, r := range moved {
+		s.unindex(r)
+		s.index(r)
+	}
+}
+
+// scopeOn returns the scope of what is on a network; Type 0 if it is not known.
+func (s *store) scopeOn(network log.UUID) log.Scope {
+	if n := s.network(network); n != nil {
+		return scopeOfNetwork(n)
+	}
+	return log.Scope{}
+}
+
+func scopeOfNetwork(n *log.Network) log.Scope {
+	if n.Fabric {
+		return log.VNetScope(n.VNetID)
+	}
+	return log.NetworkScope(n.UUID)
+}
+
+// cnOf returns the CN that a NIC is on.
+func cnOf(nic *log.NIC) log.UUID {
+	if nic.CNUUID.IsZero() && nic.BelongsToType == "server" {
+		return nic.BelongsToUUID
+	}
+	return nic.CNUUID
+}
+
+// isUnderlay reports whether the NIC may carry its CN's VXLAN packets.
+func isUnderlay(nic *log.NIC) bool { return nic.Underlay && nic.BelongsToType == "server" }
