@@ -1,0 +1,224 @@
+package feed
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"sync"
+	"time"
+
+	"rutter/log"
+)
+
+// Times of the client's side. A dead connection is noticed SilenceLimit after
+// the last frame: a server answers each ping, so three of them went unanswered.
+const (
+	PingEvery    = 5 * time.Second
+	SilenceLimit = 15 * time.Second
+	WriteLimit   = 10 * time.Second // for one frame up
+	readBuffer   = 64 << 10         // bytes: one read takes some hundred entries
+)
+
+// Errors of Follow.
+var (
+	// ErrSilent: nothing came for SilenceLimit. The connection is dead; try again, or another server.
+	ErrSilent = errors.New("feed: the server is silent")
+	// ErrDrained: the server sent this subscriber away; the text says why. Use errors.As with *DrainError.
+	ErrDrained = errors.New("feed: sent away by the server")
+	// ErrOrder: the stream broke its own order, so nothing of it may be
+	// believed: connect anew from the last bookmark.
+	ErrOrder = errors.New("feed: stream out of order")
+)
+
+// DrainError is the error of a stream that the server ended in order. It is ErrDrained.
+type DrainError struct{ Drain Drain }
+
+// Error implements error.
+func (e *DrainError) Error() string {
+	return fmt.Sprintf("%s: %s: %s", ErrDrained, e.Drain.Reason, e.Drain.Text)
+}
+
+// Unwrap returns ErrDrained.
+func (e *DrainError) Unwrap() error { return ErrDrained }
+
+// Handler takes what Follow read, in order, from one goroutine. An error ends
+// Follow, which returns it. The messages are the handler's to keep.
+type Handler interface {
+	// Welcome is the first call: the log that is followed.
+	Welcome(*Welcome) error
+	// Reset: the cursor was of no use; the scopes follow anew (see Reset).
+	Reset(*Reset) error
+	// Entry comes with growing Seq, not each: the stream is filtered. It may be
+	// of a seq at or before a held scope's as-of: then that scope's objects are
+	// newer already (SAFETY F2).
+	Entry(*Entry) error
+	// Object comes between ScopeBegin and ScopeEnd, or alone (see Object).
+	Object(*Object) error
+	ScopeBegin(*ScopeBegin) error
+	ScopeEnd(*ScopeEnd) error
+	ScopeDropped(*ScopeDropped) error
+	// Bookmark moves the cursor. What came since the last one is best kept with
+	// the cursor in one transaction.
+	Bookmark(*Bookmark) error
+}
+
+// Conn is the client's end of a feed's connection.
+type Conn struct {
+	conn net.Conn
+	wake chan struct{} // holds one token while latest is to be sent
+
+	mu     sync.Mutex // protects latest
+	latest *Watermark // not sent yet; a newer one replaces it
+}
+
+// NewConn returns the client's end of conn, on which the server awaits a hello.
+// It starts nothing.
+func NewConn(conn net.Conn) *Conn { return &Conn{conn: conn, wake: make(chan struct{}, 1)} }
+
+// Watermark has w sent as soon as the connection takes it; if one waits already,
+// w replaces it. It never blocks, and may be called from any goroutine, also
+// before Follow (it is then sent after the hello).
+func (c *Conn) Watermark(w Watermark) {
+	c.mu.Lock()
+	c.latest = &w
+	c.mu.Unlock()
+	select {
+	case c.wake <- struct{}{}:
+	default:
+	}
+}
+
+func (c *Conn) takeWatermark() *Watermark {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	w := c.latest
+	c.latest = nil
+	return w
+}
+
+// Close closes the connection; Follow then returns.
+func (c *Conn) Close() error { return c.conn.Close() }
+
+// Follow says hello and hands what the server sends to handler, until ctx ends,
+// the connection breaks or the handler returns an error; it never returns nil.
+// It sends pings and watermarks meanwhile, and closes the connection when it
+// returns. Errors: ctx's, ErrSilent, *DrainError, ErrOrder, ErrFrame, the
+// handler's, and those of the connection.
+func (c *Conn) Follow(ctx context.Context, hello *Hello, handler Handler) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	stop := context.AfterFunc(ctx, func() { c.conn.Close() })
+	defer stop()
+
+	written := make(chan struct{})
+	go func() {
+		defer close(written)
+		if err := c.writeAll(ctx, hello); err != nil {
+			cancel(err)
+		}
+	}()
+	err := c.readAll(hello.Cursor, handler)
+	// The cause is what closed the connection, if that was not the reader.
+	if cause := context.Cause(ctx); cause != nil {
+		err = cause
+	}
+	cancel(nil)
+	c.conn.Close()
+	<-written
+	return err
+}
+
+// writeAll sends the hello, then pings and watermarks until ctx ends.
+func (c *Conn) writeAll(ctx context.Context, hello *Hello) error {
+	if err := c.write(hello); err != nil {
+		return err
+	}
+	ping := time.NewTicker(PingEvery)
+	defer ping.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-ping.C:
+			if err := c.write(new(Ping)); err != nil {
+				return err
+			}
+		case <-c.wake:
+			if w := c.takeWatermark(); w != nil {
+				if err := c.write(w); err != nil {
+					return err
+				}
+			}
+		}
+	}
+}
+
+func (c *Conn) write(m Message) error {
+	b, err := Append(nil, m)
+	if err != nil {
+		return err
+	}
+	if err := c.conn.SetWriteDeadline(time.Now().Add(WriteLimit)); err != nil {
+		return err
+	}
+	_, err = c.conn.Write(b)
+	return err
+}
+
+// readAll reads frames and hands them on until an error.
+func (c *Conn) readAll(cursor log.Cursor, handler Handler) error {
+	r := NewReader(bufio.NewReaderSize(c.conn, readBuffer))
+	order := order{last: cursor.Seq}
+	for {
+		if err := c.conn.SetReadDeadline(time.Now().Add(SilenceLimit)); err != nil {
+			return err
+		}
+		f, err := r.Next()
+		if errors.Is(err, os.ErrDeadlineExceeded) {
+			return fmt.Errorf("%w: no frame for %s", ErrSilent, SilenceLimit)
+		}
+		if err != nil {
+			return fmt.Errorf("feed: read: %w", err)
+		}
+		m, err := Decode(f)
+		if errors.Is(err, ErrUnknownType) {
+			continue
+		}
+		if err != nil {
+			return err
+		}
+		if err := order.check(m); err != nil {
+			return err
+		}
+		if err := dispatch(m, handler); err != nil {
+			return err
+		}
+	}
+}
+
+func dispatch(m Message, handler Handler) error {
+	switch m := m.(type) {
+	case *Welcome:
+		return handler.Welcome(m)
+	case *Reset:
+		return handler.Reset(m)
+	case *Entry:
+		return handler.Entry(m)
+	case *Object:
+		return handler.Object(m)
+	case *ScopeBegin:
+		return handler.ScopeBegin(m)
+	case *ScopeEnd:
+		return handler.ScopeEnd(m)
+	case *ScopeDropped:
+		return handler.ScopeDropped(m)
+	case *Bookmark:
+		return handler.Bookmark(m)
+	case *Drain:
+		return &DrainError{*m}
+	}
+	return nil
+}

@@ -1,0 +1,235 @@
+package feed
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"rutter/log"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// recorder is a Handler that keeps the names of its calls.
+type recorder struct {
+	calls []string
+	err   error // returned by Bookmark
+}
+
+func (r *recorder) add(format string, args ...any) error {
+	r.calls = append(r.calls, fmt.Sprintf(format, args...))
+	return nil
+}
+func (r *recorder) Welcome(m *Welcome) error           { return r.add("welcome %d", m.Head.Seq) }
+func (r *recorder) Reset(m *Reset) error               { return r.add("reset %s", m.Reason) }
+func (r *recorder) Entry(m *Entry) error               { return r.add("entry %d", m.Seq) }
+func (r *recorder) Object(m *Object) error             { return r.add("object %s", m.ID) }
+func (r *recorder) ScopeBegin(m *ScopeBegin) error     { return r.add("begin %s", m.Scope) }
+func (r *recorder) ScopeEnd(m *ScopeEnd) error         { return r.add("end %s", m.Scope) }
+func (r *recorder) ScopeDropped(m *ScopeDropped) error { return r.add("dropped %s", m.Scope) }
+func (r *recorder) Bookmark(m *Bookmark) error {
+	_ = r.add("bookmark %d", m.Seq)
+	return r.err
+}
+
+// server is the far end of a test's connection.
+type server struct {
+	t    *testing.T
+	conn net.Conn
+	r    *Reader
+}
+
+func (s *server) send(messages ...Message) {
+	for _, m := range messages {
+		b, err := Append(nil, m)
+		if err != nil {
+			s.t.Error(err)
+			return
+		}
+		if _, err := s.conn.Write(b); err != nil {
+			s.t.Errorf("server: write %T: %v", m, err)
+			return
+		}
+	}
+}
+
+func (s *server) next() (Message, error) {
+	f, err := s.r.Next()
+	if err != nil {
+		return nil, err
+	}
+	return Decode(f)
+}
+
+// follow runs Follow against play, which is the server.
+func follow(t *testing.T, ctx context.Context, h Handler, before func(*Conn), play func(*server)) error {
+	t.Helper()
+	near, far := net.Pipe()
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		defer far.Close()
+		s := &server{t, far, NewReader(bufio.NewReader(far))}
+		if m, err := s.next(); err != nil {
+			t.Errorf("server: hello: %v", err)
+		} else if hello, ok := m.(*Hello); !ok || hello.Session != 5 {
+			t.Errorf("server: first frame is %+v, want the hello of session 5", m)
+		}
+		play(s)
+	}()
+	c := NewConn(near)
+	if before != nil {
+		before(c)
+	}
+	err := c.Follow(ctx, &Hello{Session: 5, Cursor: log.Cursor{Seq: 10}}, h)
+	<-done
+	return err
+}
+
+func TestFollowDispatches(t *testing.T) {
+	h := new(recorder)
+	all := log.AllScope()
+	err := follow(t, t.Context(), h, nil, func(s *server) {
+		s.send(&Welcome{Head: log.Cursor{Seq: 20}}, &Entry{Seq: 12}, &Entry{Seq: 20}, &ScopeBegin{all, 20, 1},
+			&Object{At: 20, Scope: all, Seq: 3, ID: "external"}, &Pong{20}, &ScopeEnd{Scope: all, AsOf: 20, Count: 1},
+			&ScopeDropped{log.VNetScope(4), 20}, &Bookmark{Seq: 20})
+		// A frame of a newer program is skipped.
+		b, err := finish(begin(nil, 200, 7), 0)
+		if err != nil {
+			t.Error(err)
+		}
+		if _, err := s.conn.Write(b); err != nil {
+			t.Error(err)
+		}
+		s.send(&Drain{20, DrainShutdown, "the server stops"})
+	})
+	var drain *DrainError
+	if !errors.Is(err, ErrDrained) || !errors.As(err, &drain) || drain.Drain.Reason != DrainShutdown {
+		t.Errorf("got %v, want a drain for shutdown", err)
+	}
+	want := []string{"welcome 20", "entry 12", "entry 20", "begin all", "object external", "end all", "dropped vnet:4", "bookmark 20"}
+	if !slices.Equal(h.calls, want) {
+		t.Errorf("calls\n got %q\nwant %q", h.calls, want)
+	}
+}
+
+func TestFollowRefusesDisorder(t *testing.T) {
+	all, vnet := log.AllScope(), log.VNetScope(1)
+	for name, messages := range map[string][]Message{
+		"no welcome":            {&Entry{Seq: 11}},
+		"two welcomes":          {&Welcome{}, &Welcome{}},
+		"entry at the cursor":   {&Welcome{}, &Entry{Seq: 10}},
+		"entry twice":           {&Welcome{}, &Entry{Seq: 11}, &Entry{Seq: 11}},
+		"bookmark back":         {&Welcome{}, &Entry{Seq: 11}, &Bookmark{Seq: 10}},
+		"scope in the past":     {&Welcome{}, &Entry{Seq: 11}, &ScopeBegin{all, 10, 0}},
+		"end without begin":     {&Welcome{}, &ScopeEnd{Scope: all, AsOf: 10}},
+		"entry within a scope":  {&Welcome{}, &ScopeBegin{all, 10, 1}, &Entry{Seq: 11}},
+		"object of other scope": {&Welcome{}, &ScopeBegin{all, 10, 1}, &Object{Scope: vnet}},
+		"object of the future":  {&Welcome{}, &ScopeBegin{all, 10, 1}, &Object{Scope: all, Seq: 11}},
+		"too many objects":      {&Welcome{}, &ScopeBegin{all, 10, 0}, &Object{Scope: all}},
+		"too few objects":       {&Welcome{}, &ScopeBegin{all, 10, 2}, &Object{Scope: all}, &ScopeEnd{all, 10, log.Prefix{}, 2}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			err := follow(t, t.Context(), new(recorder), nil, func(s *server) { s.send(messages...) })
+			if !errors.Is(err, ErrOrder) {
+				t.Errorf("got %v, want ErrOrder", err)
+			}
+		})
+	}
+}
+
+func TestFollowEndsWithHandlersError(t *testing.T) {
+	h := &recorder{err: errors.New("disk full")}
+	err := follow(t, t.Context(), h, nil, func(s *server) { s.send(&Welcome{}, &Bookmark{Seq: 10}) })
+	if !errors.Is(err, h.err) {
+		t.Errorf("got %v, want %v", err, h.err)
+	}
+}
+
+func TestFollowEndsWithContext(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	err := follow(t, ctx, new(recorder), nil, func(s *server) {
+		s.send(&Welcome{})
+		cancel()
+		_, _ = io.Copy(io.Discard, s.conn)
+	})
+	if !errors.Is(err, context.Canceled) {
+		t.Errorf("got %v, want context.Canceled", err)
+	}
+}
+
+func TestFollowNoticesSilence(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		begin := time.Now()
+		pings := 0
+		err := follow(t, t.Context(), new(recorder), nil, func(s *server) {
+			s.send(&Welcome{})
+			for {
+				m, err := s.next()
+				if err != nil {
+					return
+				}
+				if _, ok := m.(*Ping); ok {
+					pings++
+				}
+			}
+		})
+		if took := time.Since(begin); !errors.Is(err, ErrSilent) || took != SilenceLimit {
+			t.Errorf("got %v after %s, want ErrSilent after %s", err, took, SilenceLimit)
+		}
+		if pings < 2 {
+			t.Errorf("%d pings in %s, want at least 2", pings, SilenceLimit)
+		}
+	})
+}
+
+func TestFollowStaysWhilePonged(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		begin := time.Now()
+		err := follow(t, t.Context(), new(recorder), nil, func(s *server) {
+			s.send(&Welcome{})
+			for range 10 {
+				if m, err := s.next(); err != nil {
+					t.Errorf("after %s: %v", time.Since(begin), err)
+				} else if _, ok := m.(*Ping); ok {
+					s.send(&Pong{10})
+				}
+			}
+		})
+		if took := time.Since(begin); took != 10*PingEvery || errors.Is(err, ErrSilent) {
+			t.Errorf("ended after %s with %v, want after %s when the server closes", took, err, 10*PingEvery)
+		}
+	})
+}
+
+func TestWatermarksCoalesce(t *testing.T) {
+	h := new(recorder)
+	var got []log.Seq
+	_ = follow(t, t.Context(), h, func(c *Conn) {
+		for seq := range log.Seq(100) {
+			c.Watermark(Watermark{Applied: seq})
+		}
+	}, func(s *server) {
+		s.send(&Welcome{})
+		m, err := s.next()
+		if err != nil {
+			t.Errorf("server: %v", err)
+			return
+		}
+		if w, ok := m.(*Watermark); ok {
+			got = append(got, w.Applied)
+		}
+	})
+	if !slices.Equal(got, []log.Seq{99}) {
+		t.Errorf("watermarks %v, want just the latest, 99", got)
+	}
+}

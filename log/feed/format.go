@@ -1,0 +1,157 @@
+package feed
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"hash/crc32"
+	"io"
+
+	"rutter/log"
+)
+
+// A frame (all numbers big endian):
+//
+//	0        4      5       13      17       17+length
+//	| length | type | seq   | crc   | payload |
+//	| u32    | u8   | u64   | u32   |         |
+//
+//	length  bytes of payload
+//	seq     the stream's place: see each type
+//	crc     CRC32C over the first 13 bytes and the payload
+//
+// Payloads. A scope is one byte of length and the bytes of log.Scope; a text is
+// two bytes of length and UTF-8; bytes are four bytes of length and the bytes.
+// A reader skips what follows the fields that it knows.
+//
+//	down
+//	 1 entry         seq of the entry   chain prefix 8, event bytes (to the end)
+//	 2 object        place              scope, kind u8, revision u64, seq of its last event u64, id text, object bytes
+//	 3 scope begin   as-of              count u32 (objects that follow), scope
+//	 4 scope end     as-of              chain prefix 8, count u32, scope
+//	 5 scope dropped place              scope
+//	 6 bookmark      known up to        chain prefix 8
+//	 7 reset         head               reason u8, text
+//	 8 drain         place              reason u8, text
+//	 9 welcome       head               version u16, cluster 16, chain prefix 8
+//	10 pong          head               (nothing)
+//	up
+//	64 hello         cursor's seq       version u16, cn 16, incarnation u64, session u64, cluster 16, chain prefix 8,
+//	                                    count u32, then for each scope held: scope, as-of u64
+//	65 watermark     applied            programmed u64, objects u32, links u32, neighbours u32, fdb u32, failing u32, healed u64
+//	66 report        0                  opaque (to the end)
+//	67 ping          0                  (nothing)
+const headerSize = 17
+
+// Version is the version of the frames that this program speaks, in hello and
+// welcome. Fields that are appended do not change it.
+const Version = 1
+
+// MaxPayload bounds a frame's payload in bytes: one event or object of the
+// largest size, and the fields around it.
+const MaxPayload = log.MaxEventBytes + 4096
+
+// MaxScopes bounds the scopes of a hello: a CN with 1,000 VMs of four NICs each
+// holds at most 4,002, and the frame stays under MaxPayload.
+const MaxScopes = 16384
+
+// Type is what a frame is. The numbers stand in bytes on the wire.
+type Type uint8
+
+// The types of frames. Those from 64 go up, from the CN to the server.
+const (
+	TypeEntry        Type = 1
+	TypeObject       Type = 2
+	TypeScopeBegin   Type = 3
+	TypeScopeEnd     Type = 4
+	TypeScopeDropped Type = 5
+	TypeBookmark     Type = 6
+	TypeReset        Type = 7
+	TypeDrain        Type = 8
+	TypeWelcome      Type = 9
+	TypePong         Type = 10
+	TypeHello        Type = 64
+	TypeWatermark    Type = 65
+	TypeReport       Type = 66
+	TypePing         Type = 67
+)
+
+// Errors of the frames.
+var (
+	// ErrFrame: bytes that are no frame, or one whose payload does not decode.
+	// The connection is of no further use.
+	ErrFrame = errors.New("feed: bad frame")
+	// ErrTooLarge: a frame over MaxPayload or MaxScopes. It is neither sent nor read.
+	ErrTooLarge = errors.New("feed: frame too large")
+	// ErrUnknownType: a frame of a type that this program does not know. It is
+	// skipped: a newer program may send it.
+	ErrUnknownType = errors.New("feed: unknown frame type")
+)
+
+// castagnoli is the table of CRC32C (RFC 3720, appendix B.4).
+var castagnoli = crc32.MakeTable(crc32.Castagnoli)
+
+// Frame is a frame as it is on the wire, its checksum verified.
+type Frame struct {
+	Type    Type
+	Seq     log.Seq
+	Payload []byte
+}
+
+// begin appends a header with room for length and checksum; finish fills them in.
+func begin(b []byte, t Type, seq log.Seq) []byte {
+	b = append(b, 0, 0, 0, 0, byte(t))
+	b = binary.BigEndian.AppendUint64(b, uint64(seq))
+	return append(b, 0, 0, 0, 0)
+}
+
+// finish completes the frame that starts at b[start:].
+func finish(b []byte, start int) ([]byte, error) {
+	frame := b[start:]
+	n := len(frame) - headerSize
+	if n > MaxPayload {
+		return b[:start], fmt.Errorf("frame of type %d with %d bytes, over %d: %w", frame[4], n, MaxPayload, ErrTooLarge)
+	}
+	binary.BigEndian.PutUint32(frame, uint32(n))
+	binary.BigEndian.PutUint32(frame[13:], checksum(frame))
+	return b, nil
+}
+
+func checksum(frame []byte) uint32 {
+	return crc32.Update(crc32.Checksum(frame[:13], castagnoli), castagnoli, frame[headerSize:])
+}
+
+// Reader reads frames.
+type Reader struct {
+	r      io.Reader
+	header [headerSize]byte
+}
+
+// NewReader returns a Reader of r, which should be buffered.
+func NewReader(r io.Reader) *Reader { return &Reader{r: r} }
+
+// Next reads one frame; its payload is the caller's own. Errors: ErrFrame,
+// ErrTooLarge, io.EOF between two frames, io.ErrUnexpectedEOF inside one, and
+// those of the io.Reader.
+func (r *Reader) Next() (Frame, error) {
+	h := r.header[:]
+	if _, err := io.ReadFull(r.r, h); err != nil {
+		return Frame{}, err
+	}
+	n := binary.BigEndian.Uint32(h)
+	if n > MaxPayload {
+		return Frame{}, fmt.Errorf("frame of type %d announces %d bytes, over %d: %w", h[4], n, MaxPayload, ErrTooLarge)
+	}
+	frame := make([]byte, headerSize+int(n))
+	copy(frame, h)
+	if _, err := io.ReadFull(r.r, frame[headerSize:]); err != nil {
+		if errors.Is(err, io.EOF) {
+			err = io.ErrUnexpectedEOF
+		}
+		return Frame{}, err
+	}
+	if got, want := checksum(frame), binary.BigEndian.Uint32(h[13:]); got != want {
+		return Frame{}, fmt.Errorf("frame of type %d, seq %d: checksum %08x, want %08x: %w", h[4], binary.BigEndian.Uint64(h[5:]), got, want, ErrFrame)
+	}
+	return Frame{Type(h[4]), log.Seq(binary.BigEndian.Uint64(h[5:])), frame[headerSize:]}, nil
+}

@@ -1,0 +1,231 @@
+package feed
+
+import "rutter/log"
+
+// Message is what a frame says: one of the types of this file. Append writes
+// it, Decode reads it.
+type Message interface {
+	// frame gives the type and the place of the frame.
+	frame() (Type, log.Seq)
+	// write appends the payload, read takes it apart.
+	write(w *payloadWriter)
+	read(seq log.Seq, r *payloadReader)
+}
+
+// Entry is one entry of the log, as the server stored it.
+type Entry struct {
+	Seq   log.Seq
+	Chain log.Prefix // of the chain hash at Seq
+	Event []byte     // as encoded once, at apply: log.DecodeEvent reads it
+}
+
+// Object is one object as of a place in the log: of a scope that is being
+// added (between ScopeBegin and ScopeEnd), or alone, when it entered a scope
+// without an event of its own (SAFETY F1).
+type Object struct {
+	At       log.Seq // the place in the stream
+	Scope    log.Scope
+	Kind     log.Kind
+	ID       string
+	Revision log.Revision
+	Seq      log.Seq // of its last event, at most At
+	Bytes    []byte  // log.DecodeObject reads them
+}
+
+// ScopeBegin says that Count objects of Scope as of AsOf follow, and then
+// ScopeEnd. What the subscriber had of that scope is to be replaced.
+type ScopeBegin struct {
+	Scope log.Scope
+	AsOf  log.Seq
+	Count uint32
+}
+
+// ScopeEnd completes a scope. Only now may its absences delete (SAFETY F3).
+type ScopeEnd struct {
+	Scope log.Scope
+	AsOf  log.Seq
+	Chain log.Prefix // of the chain hash at AsOf
+	Count uint32     // as in ScopeBegin
+}
+
+// ScopeDropped says that the subscriber is no longer interested in Scope:
+// objects that no other held scope holds are forgotten.
+type ScopeDropped struct {
+	Scope log.Scope
+	At    log.Seq
+}
+
+// Bookmark says: you now know everything up to Seq. It never stands between two
+// events of a change.
+type Bookmark struct {
+	Seq   log.Seq
+	Chain log.Prefix // of the chain hash at Seq
+}
+
+// ResetReason is why a cursor is of no use. The numbers stand on the wire.
+type ResetReason uint8
+
+// The reasons of a reset.
+const (
+	ResetOtherLog  ResetReason = 1 // the cursor's cluster or chain is not this log's
+	ResetAhead     ResetReason = 2 // the cursor is beyond the log's head
+	ResetCompacted ResetReason = 3 // the log no longer keeps what follows the cursor
+	ResetCorrupt   ResetReason = 4 // the server found that it cannot serve what follows
+	ResetFirst     ResetReason = 5 // the subscriber had no cursor: it has nothing yet
+)
+
+// String names the reason.
+func (r ResetReason) String() string {
+	switch r {
+	case ResetOtherLog:
+		return "other log"
+	case ResetAhead:
+		return "ahead"
+	case ResetCompacted:
+		return "compacted"
+	case ResetCorrupt:
+		return "corrupt"
+	case ResetFirst:
+		return "first"
+	}
+	return "unknown reason"
+}
+
+// Reset says that entries cannot follow the subscriber's cursor. Every scope of
+// its interest follows as of Head, each with ScopeBegin and ScopeEnd, then the
+// drops of scopes that it held, then a bookmark at Head. The subscriber compares
+// what comes with what it has; nothing is deleted before a scope's end.
+type Reset struct {
+	Head   log.Seq
+	Reason ResetReason
+	Text   string // for people
+}
+
+// DrainReason is why a server sends a subscriber away. The numbers stand on the wire.
+type DrainReason uint8
+
+// The reasons of a drain.
+const (
+	DrainShutdown DrainReason = 1 // the server stops: go to another at once
+	DrainBehind   DrainReason = 2 // the server has not applied the cursor yet: go to another
+	DrainReplaced DrainReason = 3 // a newer session of the same CN is here
+	DrainRefused  DrainReason = 4 // the hello cannot be served: the text says why
+	DrainFailed   DrainReason = 5 // the server could not read its own log
+)
+
+// String names the reason.
+func (r DrainReason) String() string {
+	switch r {
+	case DrainShutdown:
+		return "shutdown"
+	case DrainBehind:
+		return "behind"
+	case DrainReplaced:
+		return "replaced"
+	case DrainRefused:
+		return "refused"
+	case DrainFailed:
+		return "failed"
+	}
+	return "unknown reason"
+}
+
+// Drain is the last frame of a stream that the server ends.
+type Drain struct {
+	At     log.Seq
+	Reason DrainReason
+	Text   string // for people
+}
+
+// Welcome is the first frame down: which log this is.
+type Welcome struct {
+	Version uint16
+	Head    log.Cursor // of the server, when it read the hello
+}
+
+// Pong answers a Ping.
+type Pong struct{ Head log.Seq }
+
+// HeldScope is a scope that a subscriber holds completely.
+type HeldScope struct {
+	Scope log.Scope
+	AsOf  log.Seq // of its ScopeEnd; the cursor may be before it (SAFETY F2)
+}
+
+// Hello is the first frame up.
+type Hello struct {
+	Version     uint16 // Append writes it; 0 means this program's
+	CN          log.UUID
+	Incarnation uint64     // of the agent's process; only grows
+	Session     uint64     // of this connection within the incarnation; only grows
+	Cursor      log.Cursor // zero: nothing is known yet
+	Scopes      []HeldScope
+}
+
+// Watermark says how far a CN is. It is soft state, kept with the session.
+type Watermark struct {
+	Applied    log.Seq // the cache is at this seq
+	Programmed log.Seq // the kernel matches the log at this seq; 0 is unknown
+	Objects    uint32  // objects in the cache
+	Links      uint32  // links that are ours
+	Neighbours uint32  // neighbour entries that are ours
+	FDB        uint32  // forwarding entries that are ours
+	Failing    uint32  // steps that the kernel refused and that wait for a retry
+	Healed     uint64  // differences found and mended since the process began
+}
+
+// Report carries what an agent reports; this package does not look inside.
+type Report struct{ Bytes []byte }
+
+// Ping asks for a Pong, so that a dead connection is noticed.
+type Ping struct{}
+
+func (m *Entry) frame() (Type, log.Seq)        { return TypeEntry, m.Seq }
+func (m *Object) frame() (Type, log.Seq)       { return TypeObject, m.At }
+func (m *ScopeBegin) frame() (Type, log.Seq)   { return TypeScopeBegin, m.AsOf }
+func (m *ScopeEnd) frame() (Type, log.Seq)     { return TypeScopeEnd, m.AsOf }
+func (m *ScopeDropped) frame() (Type, log.Seq) { return TypeScopeDropped, m.At }
+func (m *Bookmark) frame() (Type, log.Seq)     { return TypeBookmark, m.Seq }
+func (m *Reset) frame() (Type, log.Seq)        { return TypeReset, m.Head }
+func (m *Drain) frame() (Type, log.Seq)        { return TypeDrain, m.At }
+func (m *Welcome) frame() (Type, log.Seq)      { return TypeWelcome, m.Head.Seq }
+func (m *Pong) frame() (Type, log.Seq)         { return TypePong, m.Head }
+func (m *Hello) frame() (Type, log.Seq)        { return TypeHello, m.Cursor.Seq }
+func (m *Watermark) frame() (Type, log.Seq)    { return TypeWatermark, m.Applied }
+func (*Report) frame() (Type, log.Seq)         { return TypeReport, 0 }
+func (*Ping) frame() (Type, log.Seq)           { return TypePing, 0 }
+
+// newMessage returns an empty message of type t, or nil if t is not known.
+func newMessage(t Type) Message {
+	switch t {
+	case TypeEntry:
+		return new(Entry)
+	case TypeObject:
+		return new(Object)
+	case TypeScopeBegin:
+		return new(ScopeBegin)
+	case TypeScopeEnd:
+		return new(ScopeEnd)
+	case TypeScopeDropped:
+		return new(ScopeDropped)
+	case TypeBookmark:
+		return new(Bookmark)
+	case TypeReset:
+		return new(Reset)
+	case TypeDrain:
+		return new(Drain)
+	case TypeWelcome:
+		return new(Welcome)
+	case TypePong:
+		return new(Pong)
+	case TypeHello:
+		return new(Hello)
+	case TypeWatermark:
+		return new(Watermark)
+	case TypeReport:
+		return new(Report)
+	case TypePing:
+		return new(Ping)
+	}
+	return nil
+}
