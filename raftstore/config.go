@@ -1,0 +1,177 @@
+package raftstore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"time"
+)
+
+// Member is one server of the cluster.
+type Member struct {
+	ID      string `json:"id"`      // the server's name, as its Config.ID
+	Address string `json:"address"` // host:port of its peer port, as the others dial it
+}
+
+// Network is how peers reach each other. The default is plain TCP; a TLS layer
+// wraps both methods and hands out connections that are already authenticated.
+type Network interface {
+	// Listen opens the peer port; Dial reaches another server's.
+	Listen(address string) (net.Listener, error)
+	Dial(ctx context.Context, address string) (net.Conn, error)
+}
+
+// Config says how one server takes part in the cluster. Zero means default.
+type Config struct {
+	ID  string // the server's name in the cluster; required, never reused for another machine
+	Dir string // data folder, made if missing; required
+
+	// Listen is the address of the peer port (raft and forwarding), 127.0.0.1:7421.
+	Listen string
+	// Advertise is what the others dial; the listener's own address if empty.
+	Advertise string
+	Network   Network // plain TCP
+
+	// At most one of these three is given, and each is ignored once the data
+	// folder holds a cluster's state, so that flags may stay as they are.
+	Bootstrap      bool     // begin a new cluster of this one server
+	InitialMembers []Member // begin a new cluster of these; the same list on each of them
+	Join           []string // ask these peer addresses to be let in
+
+	Logger *slog.Logger     // slog.Default()
+	Now    func() time.Time // time.Now; the leader stamps changes with it
+
+	// Raft's clock. Heartbeat is how long a follower waits for its leader, and
+	// so about half of what a failover takes. CommitTimeout is how late the
+	// followers of an idle log learn the last commit: they serve feeds.
+	Heartbeat     time.Duration // 500 ms
+	Election      time.Duration // Heartbeat
+	LeaderLease   time.Duration // Heartbeat
+	CommitTimeout time.Duration // 10 ms
+
+	// Raft's log. A marker costs one small transaction, so it is set often:
+	// trimming stays small, and a restart reads little.
+	MarkerEvery   time.Duration // between checks whether to set one, 2 s
+	MarkerEntries uint64        // entries since the last one that make it worth it, 256
+	TrailingLogs  uint64        // entries kept behind the marker for slow followers, 2,048
+
+	// ProposeTimeout bounds Propose where its context has no deadline: 10 s.
+	ProposeTimeout time.Duration
+	// MaxClockJump is how far the wall clock may run from the monotonic one
+	// before the leader refuses to stamp changes with it: 5 min.
+	MaxClockJump time.Duration
+
+	// DedupeAge and DedupeCount bound the window of change ids: 1 h and
+	// 200,000. They decide what is refused, so they must be the same on each
+	// server of a cluster.
+	DedupeAge   time.Duration
+	DedupeCount int
+
+	RingEntries int // encoded entries kept in memory for readers, at least: 65,536
+	RingBytes   int // or this many bytes, 64 MiB
+
+	// PersistDelay is how long applied entries may wait for the transaction
+	// that takes them to changes.db: 20 ms; PersistEvents is how many do not
+	// wait: 4,096. MaxLagEvents is how far it may fall behind before Propose
+	// answers ErrOverloaded: 262,144; MaxLagBytes the same in bytes: 256 MiB.
+	PersistDelay  time.Duration
+	PersistEvents int
+	MaxLagEvents  int
+	MaxLagBytes   int
+
+	// MapBytes is the address space reserved for changes.db, which must be
+	// more than the file ever grows to, else a long read stops the writer:
+	// 16 GiB.
+	MapBytes int
+}
+
+// tcp is the default Network.
+type tcp struct{}
+
+func (tcp) Listen(address string) (net.Listener, error) { return net.Listen("tcp", address) }
+
+func (tcp) Dial(ctx context.Context, address string) (net.Conn, error) {
+	var d net.Dialer
+	return d.DialContext(ctx, "tcp", address)
+}
+
+// or sets *p to def if it is the zero value.
+func or[T comparable](p *T, def T) {
+	var zero T
+	if *p == zero {
+		*p = def
+	}
+}
+
+// withDefaults returns c with every zero field set, or says what is wrong with it.
+func (c Config) withDefaults() (Config, error) {
+	if c.ID == "" {
+		return c, errors.New("raftstore: the server has no ID: give each server of the cluster a name of its own")
+	}
+	if c.Dir == "" {
+		return c, errors.New("raftstore: no data folder: set Dir")
+	}
+	if err := c.checkStart(); err != nil {
+		return c, err
+	}
+	or(&c.Listen, "127.0.0.1:7421")
+	or[Network](&c.Network, tcp{})
+	or(&c.Logger, slog.Default())
+	if c.Now == nil {
+		c.Now = time.Now
+	}
+	or(&c.Heartbeat, 500*time.Millisecond)
+	or(&c.Election, c.Heartbeat)
+	or(&c.LeaderLease, c.Heartbeat)
+	or(&c.CommitTimeout, 10*time.Millisecond)
+	or(&c.MarkerEvery, 2*time.Second)
+	or(&c.MarkerEntries, 256)
+	or(&c.TrailingLogs, 2048)
+	or(&c.ProposeTimeout, 10*time.Second)
+	or(&c.MaxClockJump, 5*time.Minute)
+	or(&c.DedupeAge, time.Hour)
+	or(&c.DedupeCount, 200_000)
+	or(&c.RingEntries, 1<<16)
+	or(&c.RingBytes, 64<<20)
+	or(&c.PersistDelay, 20*time.Millisecond)
+	or(&c.PersistEvents, 4096)
+	or(&c.MaxLagEvents, 1<<18)
+	or(&c.MaxLagBytes, 256<<20)
+	or(&c.MapBytes, 16<<30)
+	if c.LeaderLease > c.Heartbeat || c.Election < c.Heartbeat {
+		return c, fmt.Errorf("raftstore: lease %v, heartbeat %v, election %v: want them in this order, none above the next", c.LeaderLease, c.Heartbeat, c.Election)
+	}
+	return c, nil
+}
+
+// checkStart refuses flags that say two ways of coming into being.
+func (c Config) checkStart() error {
+	ways := 0
+	for _, given := range []bool{c.Bootstrap, len(c.InitialMembers) > 0, len(c.Join) > 0} {
+		if given {
+			ways++
+		}
+	}
+	if ways > 1 {
+		return errors.New("raftstore: bootstrap, initial members and join exclude each other: give one of them")
+	}
+	if len(c.InitialMembers) == 0 {
+		return nil
+	}
+	seen := make(map[string]bool)
+	for _, m := range c.InitialMembers {
+		if m.ID == "" || m.Address == "" {
+			return fmt.Errorf("raftstore: initial member %q at %q: want an id and an address", m.ID, m.Address)
+		}
+		if seen[m.ID] || seen[m.Address] {
+			return fmt.Errorf("raftstore: initial member %s at %s is named twice", m.ID, m.Address)
+		}
+		seen[m.ID], seen[m.Address] = true, true
+	}
+	if !seen[c.ID] {
+		return fmt.Errorf("raftstore: server %q is not among the initial members: add it, or join the cluster instead", c.ID)
+	}
+	return nil
+}

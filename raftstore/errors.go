@@ -1,0 +1,29 @@
+package raftstore
+
+import "errors"
+
+// Sentinels of the store. Refusals of a change are not errors: see
+// log.Result.Refusal. Those of cursors are in package log.
+var (
+	// ErrNoLeader: no leader was found in time; the change was not written.
+	// Retry, with the same id.
+	ErrNoLeader = errors.New("raftstore: the cluster has no leader now")
+	// ErrOverloaded: a queue is full; the change was not written. Retry later.
+	ErrOverloaded = errors.New("raftstore: too many changes are waiting")
+	// ErrUnknown: the change may have been written or not. Retry with the same
+	// id: it is applied once in any case.
+	ErrUnknown = errors.New("raftstore: the fate of the change is not known")
+	// ErrStopped: the store is not running, or has stopped because it failed.
+	ErrStopped = errors.New("raftstore: the store is not running")
+	// ErrClock: the leader's wall clock has jumped; it stamps nothing with it.
+	ErrClock = errors.New("raftstore: the leader's clock jumped")
+	// ErrNotReady: this server has not yet caught up with the leader's commit
+	// since it started.
+	ErrNotReady = errors.New("raftstore: this server has not caught up yet")
+	// ErrDisk: a file of the store could not be read or written; the server
+	// stops in order and keeps what it had.
+	ErrDisk = errors.New("raftstore: disk trouble")
+)
+
+// errNotLeader: this server is not the leader; nothing was written (SAFETY P3).
+var errNotLeader = errors.New("raftstore: not the leader")
