@@ -27,15 +27,17 @@ type Config struct {
 	Allow []netip.Prefix
 
 	// MaxConns bounds the open connections. Default 4,096: four times the
-	// nodes of a large cell, at most 200 MB if all of them are hostile and
-	// about 12 MB if they behave.
+	// nodes of a large cell. One that behaves as old clients do holds a few
+	// KB of buffers, a hostile one at most 160 KB.
 	MaxConns int
 
 	// MessageTimeout is how long a request may take from its first byte to its
 	// last. Default 10 s: no old client pauses within a message.
 	MessageTimeout time.Duration
 
-	// WriteTimeout is how long a peer may leave answers untaken. Default 10 s.
+	// WriteTimeout is how long a peer may leave answers untaken, give or take:
+	// it is cut off after no less than half of this and no more than all.
+	// Default 10 s.
 	WriteTimeout time.Duration
 
 	// IdleTimeout is after what time without a request a connection may be

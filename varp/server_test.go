@@ -401,6 +401,50 @@ func TestServerLogCount(t *testing.T) {
 	}
 }
 
+// TestServerBuffersBounded: what a connection holds stays within its bounds,
+// whatever it is asked (Config.MaxConns has the sum).
+func TestServerBuffersBounded(t *testing.T) {
+	events := vectorEvents(t)
+	for len(events.records) < 500 {
+		events.records = append(events.records, events.records[:60]...)
+	}
+	s, err := NewServer(Config{Lookup: vectorFixture(), Events: events})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ours, theirs := net.Pipe()
+	c := newConn(s, nil, ours)
+	ended := make(chan error, 1)
+	go func() { ended <- c.run() }()
+	drained := make(chan int64, 1)
+	go func() {
+		n, _ := io.Copy(io.Discard, theirs) // ends when the pipe is closed
+		drained <- n
+	}()
+	var stream []byte
+	for i := range 500 {
+		stream = appendLookup(stream, i)
+		stream = LogReq{Count: 1<<32 - 1, CN: events.cn}.Append(stream, 1)
+		if i%50 == 0 {
+			stream = AppendLogRM(stream, 2, make([]log.UUID, maxLogRM))
+			stream = Append(stream, OpPing, 3, make([]byte, MaxBody))
+		}
+	}
+	write(t, theirs, stream)
+	if err := theirs.Close(); err != nil {
+		t.Fatal(err)
+	}
+	<-ended
+	if n := <-drained; n < 499*MaxBody/2 {
+		t.Errorf("%d bytes answered: the stream was not served", n)
+	}
+	recordSize, idSize := 64, 16 // bytes in memory
+	held := cap(c.in) + cap(c.out) + recordSize*cap(c.records) + idSize*cap(c.ids)
+	if held > 160<<10 || cap(c.in) > maxReadBuf {
+		t.Errorf("holds %d bytes: in %d, out %d, records %d, ids %d", held, cap(c.in), cap(c.out), cap(c.records), cap(c.ids))
+	}
+}
+
 // missing is a Lookup whose rows lack an address.
 type missing struct{}
 
