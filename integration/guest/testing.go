@@ -1,0 +1,107 @@
+package guest
+
+import (
+	"bytes"
+	"os"
+	"os/exec"
+	"path"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// BuildTest compiles the test binary of the package with import path pkg,
+// static, into a temporary folder of t, and returns its path.
+func BuildTest(t testing.TB, pkg string) string {
+	t.Helper()
+	binary := filepath.Join(t.TempDir(), path.Base(pkg)+".test")
+	build(t, "test", "-c", "-o", binary, pkg)
+	return binary
+}
+
+// BuildCommand compiles the command with import path pkg like BuildTest.
+func BuildCommand(t testing.TB, pkg string) string {
+	t.Helper()
+	binary := filepath.Join(t.TempDir(), path.Base(pkg))
+	build(t, "build", "-o", binary, pkg)
+	return binary
+}
+
+func build(t testing.TB, args ...string) {
+	t.Helper()
+	cmd := exec.CommandContext(t.Context(), "go", args...)
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("go %s: %v\n%s", strings.Join(args, " "), err, out)
+	}
+}
+
+// Tests lists the tests of a test binary whose names match pattern, in the
+// manner of go test -list.
+func Tests(t testing.TB, binary, pattern string) []string {
+	t.Helper()
+	out, err := exec.CommandContext(t.Context(), binary, "-test.list", pattern).Output()
+	if err != nil {
+		t.Fatalf("list the tests of %s: %v", binary, err)
+	}
+	return strings.Fields(string(out))
+}
+
+// RunTests runs the tests of a test binary that match pattern in a guest, with
+// its output in t's log, and fails t unless all pass. It skips t where there is
+// no guest kernel. A pattern that matches nothing fails t. cfg's Binary, Args
+// and Output are set here.
+func RunTests(t testing.TB, binary, pattern string, cfg Config) {
+	t.Helper()
+	SkipUnlessAvailable(t)
+	names := Tests(t, binary, pattern)
+	if len(names) == 0 {
+		t.Fatalf("%s has no test that matches %q", filepath.Base(binary), pattern)
+	}
+	output := &lines{log: func(line string) { t.Log(line) }}
+	cfg.Binary, cfg.Output = binary, output
+	cfg.Args = []string{"-test.run", pattern, "-test.v", "-test.count=1"}
+	code, err := Run(t.Context(), cfg)
+	output.flush()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if code != 0 {
+		t.Fatalf("the tests %v failed in the guest with exit code %d; its output is above", names, code)
+	}
+}
+
+// SkipUnlessAvailable skips t with the reason of Available.
+func SkipUnlessAvailable(t testing.TB) {
+	t.Helper()
+	if err := Available(); err != nil {
+		t.Skipf("needs the guest kernel: %v", err)
+	}
+}
+
+// lines cuts what is written to it into lines.
+type lines struct {
+	log  func(line string)
+	rest []byte
+}
+
+// Write implements io.Writer.
+func (l *lines) Write(p []byte) (int, error) {
+	l.rest = append(l.rest, p...)
+	for {
+		line, rest, found := bytes.Cut(l.rest, []byte("\n"))
+		if !found {
+			return len(p), nil
+		}
+		l.log(string(line))
+		l.rest = rest
+	}
+}
+
+// flush passes on a last line without an end.
+func (l *lines) flush() {
+	if len(l.rest) > 0 {
+		l.log(string(l.rest))
+		l.rest = nil
+	}
+}
