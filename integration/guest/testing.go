@@ -2,6 +2,7 @@ package guest
 
 import (
 	"bytes"
+	"errors"
 	"os"
 	"os/exec"
 	"path"
@@ -11,7 +12,8 @@ import (
 )
 
 // BuildTest compiles the test binary of the package with import path pkg,
-// static, into a temporary folder of t, and returns its path.
+// static, into a temporary folder of t, and returns its path. There is no file
+// at the path if the package has no tests.
 func BuildTest(t testing.TB, pkg string) string {
 	t.Helper()
 	binary := filepath.Join(t.TempDir(), path.Base(pkg)+".test")
@@ -37,9 +39,12 @@ func build(t testing.TB, args ...string) {
 }
 
 // Tests lists the tests of a test binary whose names match pattern, in the
-// manner of go test -list.
+// manner of go test -list. A binary that is not there has none.
 func Tests(t testing.TB, binary, pattern string) []string {
 	t.Helper()
+	if _, err := os.Stat(binary); errors.Is(err, os.ErrNotExist) {
+		return nil
+	}
 	out, err := exec.CommandContext(t.Context(), binary, "-test.list", pattern).Output()
 	if err != nil {
 		t.Fatalf("list the tests of %s: %v", binary, err)
