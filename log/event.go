@@ -54,19 +54,19 @@ func (h Hash) Next(seq Seq, event []byte) Hash {
 func (h Hash) String() string { return hex.EncodeToString(h[:]) }
 
 // Prefix returns the first 8 bytes, as a Cursor carries them.
-func (h Hash) Prefix() Prefix { return Prefix(h[:8]) }
+func (h Hash) Prefix() ChainPrefix { return ChainPrefix(h[:8]) }
 
-// Prefix is the first 8 bytes of a chain hash.
-type Prefix [8]byte
+// ChainPrefix is the first 8 bytes of a chain hash.
+type ChainPrefix [8]byte
 
 // String returns 16 hexadecimal digits.
-func (p Prefix) String() string { return hex.EncodeToString(p[:]) }
+func (p ChainPrefix) String() string { return hex.EncodeToString(p[:]) }
 
-// ParsePrefix accepts exactly what Prefix.String prints.
-func ParsePrefix(text string) (Prefix, error) {
-	var p Prefix
+// ParseChainPrefix accepts exactly what ChainPrefix.String prints.
+func ParseChainPrefix(text string) (ChainPrefix, error) {
+	var p ChainPrefix
 	if n, err := hex.Decode(p[:], []byte(text[:min(len(text), 16)])); err != nil || n != 8 || p.String() != text {
-		return Prefix{}, fmt.Errorf("chain prefix %q: want 16 lower-case hexadecimal digits", text)
+		return ChainPrefix{}, fmt.Errorf("chain prefix %q: want 16 lower-case hexadecimal digits", text)
 	}
 	return p, nil
 }
@@ -96,7 +96,7 @@ func (e Entry) Event() (*Event, error) {
 type Cursor struct {
 	Cluster UUID
 	Seq     Seq
-	Chain   Prefix // of the chain hash at Seq; zero at seq 0
+	Chain   ChainPrefix // of the chain hash at Seq; zero at seq 0
 }
 
 // String returns cluster.seq.chain, as ParseCursor accepts it.
@@ -121,7 +121,7 @@ func ParseCursor(text string) (Cursor, error) {
 	if err != nil {
 		return bad(err)
 	}
-	chain, err := ParsePrefix(parts[2])
+	chain, err := ParseChainPrefix(parts[2])
 	if err != nil {
 		return bad(err)
 	}

@@ -15,10 +15,10 @@ func TestTextForms(t *testing.T) {
 		u := uuids().Draw(t, "uuid")
 		inverse(t, u, UUID.String, ParseUUID)
 		inverse(t, MAC(u[:6]), MAC.String, ParseMAC)
-		inverse(t, Prefix(u[:8]), Prefix.String, ParsePrefix)
+		inverse(t, ChainPrefix(u[:8]), ChainPrefix.String, ParseChainPrefix)
 		seq := Seq(rapid.Uint64().Draw(t, "seq"))
 		inverse(t, seq, Seq.String, ParseSeq)
-		inverse(t, Cursor{u, seq, Prefix(u[:8])}, Cursor.String, ParseCursor)
+		inverse(t, Cursor{u, seq, ChainPrefix(u[:8])}, Cursor.String, ParseCursor)
 		for _, s := range []Scope{AllScope(), CNScope(u), NetworkScope(u), VNetScope(uint32(seq & MaxVNet))} {
 			inverse(t, s, Scope.String, ParseScope)
 			b, _ := s.AppendBinary(nil)
