@@ -116,7 +116,7 @@ func processesNaming(t *testing.T, text string) (ids []string) {
 	t.Helper()
 	names, err := filepath.Glob("/proc/[0-9]*/cmdline")
 	if err != nil {
-		t.Fatal(err)
+		t.Error(err) // not Fatal: also called from the guest's output
 	}
 	for _, name := range names {
 		// A process that has just ended has no file; a zombie an empty one.
