@@ -2,6 +2,7 @@ package projections
 
 import (
 	"net/netip"
+	"slices"
 
 	"rutter/log"
 )
@@ -17,7 +18,12 @@ func subnetGroup(n *log.Network) (group uint32, ok bool) {
 	if n.Fabric {
 		return n.VNetID, true
 	}
-	return publicSubnets, !n.Subnet.Addr().IsPrivate()
+	return publicSubnets, !isPrivate(n.Subnet)
+}
+
+// isPrivate reports whether all of a subnet is of RFC 1918 or RFC 4193 (ULA).
+func isPrivate(subnet netip.Prefix) bool {
+	return subnet.Addr().IsPrivate() && lastAddr(subnet).IsPrivate()
 }
 
 func compareSubnets(a, b *row) int {
@@ -37,11 +43,13 @@ func sameIndex(a, b log.Object) bool {
 	switch a := a.(type) {
 	case *log.Network:
 		b, ok := b.(*log.Network)
-		return ok && a.NICTag == b.NICTag && a.Fabric == b.Fabric && a.VNetID == b.VNetID && a.Subnet == b.Subnet
+		return ok && a.NICTag == b.NICTag && a.Fabric == b.Fabric && a.VNetID == b.VNetID &&
+			a.Subnet == b.Subnet && slices.Equal(a.OwnerUUIDs, b.OwnerUUIDs)
 	case *log.NIC:
 		b, ok := b.(*log.NIC)
 		return ok && a.NetworkUUID == b.NetworkUUID && a.IP == b.IP && a.CNUUID == b.CNUUID &&
-			a.BelongsToUUID == b.BelongsToUUID && a.BelongsToType == b.BelongsToType && a.Underlay == b.Underlay
+			a.BelongsToUUID == b.BelongsToUUID && a.BelongsToType == b.BelongsToType && a.Underlay == b.Underlay &&
+			a.NICTag == b.NICTag && slices.Equal(a.NICTagsProvided, b.NICTagsProvided)
 	case *log.VM:
 		b, ok := b.(*log.VM)
 		return ok && a.ServerUUID == b.ServerUUID && a.Zonename == b.Zonename
@@ -60,6 +68,11 @@ func (s *store) index(r *row) {
 		if group, ok := subnetGroup(o); ok {
 			s.subnets.add(group, r, compareSubnets)
 		}
+		if o.Fabric {
+			for _, owner := range o.OwnerUUIDs {
+				addSet(s.fabricsOf, owner, r)
+			}
+		}
 	case *log.NIC:
 		s.indexNIC(r, o)
 	case *log.VM:
@@ -77,6 +90,9 @@ func (s *store) unindex(r *row) {
 		s.netsOnTag.remove(o.NICTag, r)
 		if group, ok := subnetGroup(o); ok {
 			s.subnets.remove(group, r)
+		}
+		for _, owner := range o.OwnerUUIDs {
+			s.fabricsOf.remove(owner, r)
 		}
 	case *log.NIC:
 		s.unindexNIC(r, o)
@@ -98,6 +114,9 @@ func addSet(s sets[log.UUID], k log.UUID, r *row) {
 
 func (s *store) indexNIC(r *row, nic *log.NIC) {
 	r.scope = s.scopeOn(nic.NetworkUUID)
+	for _, tag := range tagsOf(nic) {
+		s.nicsOnTag.add(tag, r, compareRows)
+	}
 	addSet(s.nicsOnNet, nic.NetworkUUID, r)
 	addSet(s.nicsOnCN, nic.CNUUID, r)
 	addSet(s.nicsOf, nic.BelongsToUUID, r)
@@ -119,7 +138,18 @@ func (s *store) indexNIC(r *row, nic *log.NIC) {
 	}
 }
 
+// tagsOf returns the NIC tags that a NIC names itself, not through its network.
+func tagsOf(nic *log.NIC) []string {
+	if nic.NICTag == "" {
+		return nic.NICTagsProvided
+	}
+	return append([]string{nic.NICTag}, nic.NICTagsProvided...)
+}
+
 func (s *store) unindexNIC(r *row, nic *log.NIC) {
+	for _, tag := range tagsOf(nic) {
+		s.nicsOnTag.remove(tag, r)
+	}
 	s.nicsOnNet.remove(nic.NetworkUUID, r)
 	s.nicsOnCN.remove(nic.CNUUID, r)
 	s.nicsOf.remove(nic.BelongsToUUID, r)

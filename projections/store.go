@@ -114,6 +114,8 @@ type store struct {
 
 	netsOnTag  sets[string]        // networks by NIC tag
 	subnets    sets[uint32]        // networks that may not overlap, by subnet; see subnetGroup
+	fabricsOf  sets[log.UUID]      // fabric networks by owner
+	nicsOnTag  sets[string]        // NICs that name a NIC tag themselves
 	nicsOnNet  sets[log.UUID]      // NICs by network
 	nicsOnVNet sets[uint32]        // NICs by vnet
 	nicsOnCN   sets[log.UUID]      // NICs by cn_uuid
@@ -130,7 +132,7 @@ type store struct {
 
 func newStore() *store {
 	return &store{
-		netsOnTag: sets[string]{}, subnets: sets[uint32]{},
+		netsOnTag: sets[string]{}, subnets: sets[uint32]{}, fabricsOf: sets[log.UUID]{}, nicsOnTag: sets[string]{},
 		nicsOnNet: sets[log.UUID]{}, nicsOnVNet: sets[uint32]{}, nicsOnCN: sets[log.UUID]{},
 		nicsOf: sets[log.UUID]{}, underlays: sets[log.UUID]{},
 		vmsOnCN: sets[log.UUID]{}, zones: sets[string]{},

@@ -1,0 +1,251 @@
+package projections
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"strconv"
+	"strings"
+
+	"rutter/log"
+)
+
+func (d *draft) fillNIC(n *log.NIC) {
+	if n.State == "" {
+		n.State = "provisioning"
+	}
+	if n.Created == 0 {
+		n.Created = d.time
+	}
+	if n.Modified == 0 {
+		n.Modified = d.time
+	}
+	if vm := d.vm(n); vm != nil && n.CNUUID.IsZero() {
+		n.CNUUID = vm.ServerUUID
+	}
+}
+
+// vm returns the VM that a NIC belongs to, or nil.
+func (d *draft) vm(n *log.NIC) *log.VM {
+	if n.BelongsToType != "zone" {
+		return nil
+	}
+	if r, ok := d.find(log.KindVM, string(n.BelongsToUUID[:])); ok {
+		return r.Object.(*log.VM)
+	}
+	return nil
+}
+
+// settleNIC works out where a NIC lies: its CN, its network, and whether an
+// address is to be taken from the network's range. before is nil on create.
+func (d *draft) settleNIC(before, n *log.NIC, op *log.Op) {
+	n.IP = n.IP.Unmap()
+	if n.BelongsToType == "server" && !given(op, "cn_uuid") && n.CNUUID.IsZero() || d.serverMoved(before, n, op) {
+		n.CNUUID = n.BelongsToUUID
+	}
+	moved := before != nil && before.NetworkUUID != n.NetworkUUID
+	if moved && !given(op, "ip") {
+		n.IP = netip.Addr{} // the old network's
+	}
+	if n.NetworkUUID.IsZero() {
+		if n.IP.IsValid() {
+			d.findNetwork(n)
+		}
+	} else {
+		d.matchNetwork(n, op)
+	}
+	if before != nil && !moved && given(op, "ip") && !n.IP.IsValid() && !n.NetworkUUID.IsZero() && before.IP.IsValid() {
+		d.bad("ip", "a NIC on a network has an address", "send another address, or take the NIC off the network with network_uuid: null")
+	}
+}
+
+// serverMoved reports whether a server's NIC goes to another server without
+// its cn_uuid being named.
+func (d *draft) serverMoved(before, n *log.NIC, op *log.Op) bool {
+	return before != nil && n.BelongsToType == "server" && before.BelongsToUUID != n.BelongsToUUID && !given(op, "cn_uuid")
+}
+
+// findNetwork puts a NIC that names an address, a tag and a VLAN on the one
+// network that has them.
+func (d *draft) findNetwork(n *log.NIC) {
+	if n.NICTag == "" {
+		d.missing("nic_tag", "an address without network_uuid needs nic_tag and vlan_id; or send network_uuid")
+		return
+	}
+	tag, vnet := splitTag(n.NICTag)
+	var found []*log.Network
+	for o := range d.rows(func(s *store) *sorted[*row] { return s.netsOnTag[tag] }) {
+		net := o.(*log.Network)
+		if net.Fabric == (vnet != 0) && net.VNetID == vnet && net.VLANID == n.VLANID && net.Subnet.Contains(n.IP) {
+			found = append(found, net)
+		}
+	}
+	if len(found) != 1 {
+		d.bad("ip", fmt.Sprintf("%d networks on nic tag \"%s\", vlan %d contain %s", len(found), n.NICTag, n.VLANID, n.IP), "send network_uuid")
+		return
+	}
+	n.NetworkUUID, n.NICTag, n.VLANID = found[0].UUID, "", 0
+}
+
+// splitTag reads a NIC's tag as NAPI shows it: on fabrics it is tag/vnet.
+func splitTag(text string) (tag string, vnet uint32) {
+	tag, number, fabric := strings.Cut(text, "/")
+	v, err := strconv.ParseUint(number, 10, 24)
+	if !fabric || err != nil {
+		return text, 0
+	}
+	return tag, uint32(v)
+}
+
+// matchNetwork compares a tag and VLAN that a NIC on a network names with the
+// network's, and takes them out: a NIC on a network does not keep its own.
+func (d *draft) matchNetwork(n *log.NIC, op *log.Op) {
+	if net := d.network(n.NetworkUUID); net != nil {
+		tag, vnet := splitTag(n.NICTag)
+		if given(op, "nic_tag") && n.NICTag != "" && (tag != net.NICTag || vnet != 0 && vnet != net.VNetID) {
+			d.bad("nic_tag", fmt.Sprintf("the network is on nic tag \"%s\"", net.NICTag), "leave it out, or update the network")
+		}
+		if given(op, "vlan_id") && n.VLANID != net.VLANID {
+			d.bad("vlan_id", fmt.Sprintf("the network is on VLAN %d", net.VLANID), "leave it out, or update the network")
+		}
+	}
+	n.NICTag, n.VLANID = "", 0
+}
+
+// checkNIC checks a NIC as it would stand, and last, if all is well, takes an
+// address for it where it needs one.
+func (d *draft) checkNIC(before, n *log.NIC) {
+	if !n.MAC.IsZero() && !n.MAC.IsUnicast() {
+		d.bad("mac", "it is a multicast address", "choose one with an even first octet, or leave it out to have one drawn")
+	}
+	switch n.BelongsToType {
+	case "zone", "server", "other":
+	case "":
+		d.missing("belongs_to_type", "send zone, server or other")
+	default:
+		d.bad("belongs_to_type", fmt.Sprintf("\"%s\" is not known", n.BelongsToType), "send zone, server or other")
+	}
+	if n.BelongsToUUID.IsZero() {
+		d.missing("belongs_to_uuid", "send the UUID of the VM, server or other thing")
+	}
+	if n.OwnerUUID.IsZero() {
+		d.missing("owner_uuid", "send the UUID of the owner")
+	}
+	switch n.State {
+	case "provisioning", "stopped", "running":
+	default:
+		d.bad("state", fmt.Sprintf("\"%s\" is not known", n.State), "send provisioning, stopped or running")
+	}
+	if len(n.Model) > MaxNameBytes {
+		d.bad("model", fmt.Sprintf("must not be longer than %d bytes", MaxNameBytes), "shorten it")
+	}
+	d.checkServerNIC(n)
+	d.checkNICTags(n)
+	if !n.NetworkUUID.IsZero() {
+		d.checkPlace(before, n)
+	} else if n.VLANID == 1 || n.VLANID > 4094 {
+		d.bad("vlan_id", "VLAN ID must be a number between 0 and 4094, and not 1", "send 0 for untagged")
+	}
+}
+
+// checkServerNIC checks what only NICs of servers may have.
+func (d *draft) checkServerNIC(n *log.NIC) {
+	if n.BelongsToType == "server" {
+		if n.CNUUID != n.BelongsToUUID {
+			d.bad("cn_uuid", "a server's NIC is on the server that it belongs to", "leave it out")
+		}
+		return
+	}
+	if n.Underlay {
+		d.bad("underlay", "underlay can only be set on server NICs", "leave it out")
+	}
+	if len(n.NICTagsProvided) > 0 {
+		d.bad("nic_tags_provided", "nic_tags_provided can only be set on server NICs", "leave it out")
+	}
+}
+
+func (d *draft) checkNICTags(n *log.NIC) {
+	if n.NICTag != "" && d.tag(n.NICTag) == nil {
+		d.bad("nic_tag", fmt.Sprintf("nic tag \"%s\" does not exist", n.NICTag), "create the tag first")
+	}
+	if len(n.NICTagsProvided) > MaxTagsOnOne {
+		d.bad("nic_tags_provided", fmt.Sprintf("there are %d tags", len(n.NICTagsProvided)), fmt.Sprintf("name at most %d", MaxTagsOnOne))
+		return
+	}
+	for i, name := range n.NICTagsProvided {
+		if d.tag(name) == nil {
+			d.bad("nic_tags_provided", fmt.Sprintf("nic tag \"%s\" does not exist", name), "create the tag first")
+		} else if slices.Contains(n.NICTagsProvided[:i], name) {
+			d.bad("nic_tags_provided", fmt.Sprintf("nic tag \"%s\" is named twice", name), "name it once")
+		}
+	}
+}
+
+// checkPlace checks a NIC against its network.
+func (d *draft) checkPlace(before, n *log.NIC) {
+	net := d.network(n.NetworkUUID)
+	if net == nil {
+		d.bad("network_uuid", fmt.Sprintf("network \"%s\" does not exist", n.NetworkUUID), "create the network first")
+		return
+	}
+	if n.BelongsToType == "zone" && len(net.OwnerUUIDs) > 0 && !slices.Contains(net.OwnerUUIDs, n.OwnerUUID) && !n.OwnerUUID.IsZero() {
+		d.bad("owner_uuid", "owner cannot provision on network", "send the network's owner, or choose another network")
+	}
+	if net.Fabric {
+		if n.CNUUID.IsZero() {
+			d.missing("cn_uuid", "a NIC on a fabric needs the CN that it is on")
+		}
+		if n.Underlay {
+			d.bad("underlay", "an underlay NIC cannot be on a fabric", "choose a network that is not a fabric")
+		}
+	}
+	if n.IP.IsValid() {
+		d.checkIP(before, n, net)
+		return
+	}
+	if d.refused() {
+		return // what an address would be taken for is not sure
+	}
+	if n.IP = d.allocate(net); !n.IP.IsValid() {
+		d.refuse(log.CodeSubnetFull, "no more free IPs", log.FieldError{
+			Field: "network_uuid", Code: log.ElementInvalid,
+			Message: fmt.Sprintf("every address from %s to %s of network \"%s\" is in use", net.ProvisionStart, net.ProvisionEnd, net.UUID),
+			Remedy:  "widen the network's provision range, delete NICs that are not needed, or name an address outside the range",
+		})
+	}
+}
+
+func (d *draft) checkIP(before, n *log.NIC, net *log.Network) {
+	if before != nil && before.IP == n.IP && before.NetworkUUID == n.NetworkUUID {
+		return
+	}
+	if !d.place("ip", net.Subnet, n.IP) {
+		return
+	}
+	if h := d.holder(net.UUID, n.IP); h != nil && h.MAC != n.MAC {
+		d.problem(log.FieldError{
+			Field: "ip", Code: log.ElementUsedBy, Message: fmt.Sprintf("IP in use by %s \"%s\"", h.BelongsToType, h.BelongsToUUID),
+			Remedy: "choose another, or leave it out to have one chosen", Type: h.BelongsToType, ID: h.BelongsToUUID.String(),
+		})
+	}
+}
+
+// clearPrimary takes the mark from the other NICs of what a primary NIC belongs
+// to, before the NIC itself gets it: at no point of the log are there two.
+func (d *draft) clearPrimary(n *log.NIC) {
+	if !n.Primary {
+		return
+	}
+	var others []*log.NIC
+	for o := range d.rows(func(s *store) *sorted[*row] { return s.nicsOf[n.BelongsToUUID] }) {
+		if other := o.(*log.NIC); other.Primary && other.MAC != n.MAC {
+			others = append(others, other)
+		}
+	}
+	for _, other := range others {
+		before, _ := d.find(log.KindNIC, string(other.MAC[:]))
+		after := log.Clone(other).(*log.NIC)
+		after.Primary, after.Modified = false, d.time
+		d.emit(before, after)
+	}
+}

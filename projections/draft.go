@@ -1,0 +1,229 @@
+package projections
+
+import (
+	"fmt"
+	"iter"
+	"net/netip"
+	"slices"
+
+	"rutter/log"
+)
+
+// rowKey names an object within a state.
+type rowKey struct {
+	kind log.Kind
+	key  string
+}
+
+// draft is one change being decided: the state below, which is only read, and
+// over it what the operations so far have made of it, so that each sees those
+// before it. It ends as events or as a refusal.
+type draft struct {
+	base   *State
+	change *log.Change
+	time   log.Time
+
+	top *store
+	// gone are the objects of base that are deleted, or stand in top.
+	gone map[rowKey]bool
+	// freed are, by network, the addresses that base has in use and that the
+	// change has given back; some may be in use again in top.
+	freed  map[log.UUID]*sorted[netip.Addr]
+	events []*log.Event
+
+	at       int              // place of the operation at hand
+	problems []log.FieldError // of the operation at hand
+	refusal  *log.Refusal     // what ends it at once
+}
+
+func newDraft(s *State, c *log.Change) *draft {
+	d := &draft{base: s, change: c, time: max(s.time, c.Time), gone: map[rowKey]bool{}, freed: map[log.UUID]*sorted[netip.Addr]{}}
+	if len(c.Ops) > 1 {
+		d.top = newStore() // the last operation of a change leaves no trace here
+		d.top.under = &s.store
+	} else {
+		d.top = new(store)
+	}
+	return d
+}
+
+// find returns an object as the operations so far left it.
+func (d *draft) find(kind log.Kind, key string) (Record, bool) {
+	if r := d.top.row(kind, key); r != nil {
+		return r.Record, true
+	}
+	if r := d.base.row(kind, key); r != nil && !d.gone[rowKey{kind, key}] {
+		return r.Record, true
+	}
+	return Record{}, false
+}
+
+// network returns a network by its UUID, or nil.
+func (d *draft) network(uuid log.UUID) *log.Network {
+	if r, ok := d.find(log.KindNetwork, string(uuid[:])); ok {
+		return r.Object.(*log.Network)
+	}
+	return nil
+}
+
+// tag returns a NIC tag by its name, or nil.
+func (d *draft) tag(name string) *log.NICTag {
+	if r, ok := d.find(log.KindNICTag, name); ok {
+		return r.Object.(*log.NICTag)
+	}
+	return nil
+}
+
+// rows yields the objects of an index as the operations so far left them.
+func (d *draft) rows(pick func(*store) *sorted[*row]) iter.Seq[log.Object] {
+	return d.live(func(s *store) iter.Seq[*row] { return pick(s).all() })
+}
+
+// live yields the objects that pick finds in the state below and that still
+// stand there, then those that it finds in what the change made.
+func (d *draft) live(pick func(*store) iter.Seq[*row]) iter.Seq[log.Object] {
+	return func(yield func(log.Object) bool) {
+		for r := range pick(&d.base.store) {
+			if !d.gone[rowKey{r.Object.Kind(), r.key}] && !yield(r.Object) {
+				return
+			}
+		}
+		for r := range pick(d.top) {
+			if !yield(r.Object) {
+				return
+			}
+		}
+	}
+}
+
+// holder returns the NIC that has an address of a network, or nil.
+func (d *draft) holder(network log.UUID, ip netip.Addr) *log.NIC {
+	k := netIP{network, ip}
+	if r := d.top.ips[k]; r != nil {
+		return r.Object.(*log.NIC)
+	}
+	if r := d.base.ips[k]; r != nil && !d.gone[rowKey{log.KindNIC, r.key}] {
+		return r.Object.(*log.NIC)
+	}
+	return nil
+}
+
+func (d *draft) scopeOn(network log.UUID) log.Scope {
+	if n := d.network(network); n != nil {
+		return scopeOfNetwork(n)
+	}
+	return log.Scope{}
+}
+
+// vnetsOf yields the scopes of the vnets on which cn has a NIC by now.
+func (d *draft) vnetsOf(cn log.UUID) iter.Seq[log.Scope] {
+	if len(d.events) == 0 {
+		return d.base.vnetsOf(cn)
+	}
+	return func(yield func(log.Scope) bool) {
+		for o := range d.rows(func(s *store) *sorted[*row] { return s.nicsOnCN[cn] }) {
+			scope := d.scopeOn(o.(*log.NIC).NetworkUUID)
+			if scope.Type == log.ScopeVNet && !yield(scope) {
+				return
+			}
+		}
+	}
+}
+
+// emit adds the event that turns before (nil on create) into after (nil on
+// delete).
+func (d *draft) emit(before Record, after log.Object) {
+	e := &log.Event{
+		Revision: before.Revision + 1, Time: d.time, Actor: d.change.Actor, ChangeID: d.change.ID, Object: after,
+	}
+	var scopes []log.Scope
+	if before.Object != nil {
+		scopes = scopesOf(before.Object, d.scopeOn, d.vnetsOf)
+	}
+	switch {
+	case before.Object == nil:
+		e.Action = log.Create
+	case after == nil:
+		e.Action, e.Object = log.Delete, before.Object
+	default:
+		e.Action, e.Changed = log.Update, log.Diff(before.Object, after)
+	}
+	if after != nil {
+		// A new fabric network is not yet to be found, but is its own scope.
+		scopes = append(scopes, scopesOf(after, d.scopeOn, d.vnetsOf)...)
+	}
+	e.Kind, e.ID, e.Scopes = e.Object.Kind(), e.Object.ID(), tidyScopes(scopes)
+	if d.at < len(d.change.Ops)-1 {
+		d.remember(before, Record{Object: after, Revision: e.Revision})
+	}
+	d.events = append(d.events, e)
+}
+
+// remember lays what an event does over the state below.
+func (d *draft) remember(before, after Record) {
+	if o := before.Object; o != nil {
+		k := rowKey{o.Kind(), keyOfObject(o)}
+		if d.base.row(k.kind, k.key) != nil && !d.gone[k] {
+			d.gone[k] = true
+			d.free(o)
+		}
+		if r := d.top.row(k.kind, k.key); r != nil && after.Object == nil {
+			d.top.remove(r)
+		}
+	}
+	if after.Object != nil {
+		d.top.put(after)
+	}
+}
+
+// free notes the address of a NIC of base that is taken out of sight.
+func (d *draft) free(o log.Object) {
+	nic, ok := o.(*log.NIC)
+	if !ok || !nic.IP.IsValid() {
+		return
+	}
+	if d.freed[nic.NetworkUUID] == nil {
+		d.freed[nic.NetworkUUID] = newSorted(netip.Addr.Compare)
+	}
+	d.freed[nic.NetworkUUID].insert(nic.IP)
+}
+
+// problem notes what is wrong with a field of the operation at hand.
+func (d *draft) problem(e log.FieldError) { d.problems = append(d.problems, e) }
+
+// bad notes a field whose value is refused.
+func (d *draft) bad(field, message, remedy string) {
+	d.problem(log.FieldError{Field: field, Code: log.ElementInvalid, Message: message, Remedy: remedy})
+}
+
+// missing notes a field that must be given.
+func (d *draft) missing(field, remedy string) {
+	d.problem(log.FieldError{Field: field, Code: log.ElementMissing, Message: "Missing parameter", Remedy: remedy})
+}
+
+// refuse ends the change at once.
+func (d *draft) refuse(code, message string, errors ...log.FieldError) {
+	if d.refusal == nil {
+		d.refusal = &log.Refusal{Code: code, Message: message, Errors: errors}
+	}
+}
+
+// refused reports whether the operation at hand cannot be accepted.
+func (d *draft) refused() bool { return d.refusal != nil || len(d.problems) > 0 }
+
+// verdict returns why the change is refused, or nil. In a change of several
+// operations each field is named as ops.N.field, N from 0.
+func (d *draft) verdict() *log.Refusal {
+	r := d.refusal
+	if r == nil && len(d.problems) > 0 {
+		r = &log.Refusal{Code: log.CodeInvalidParameters, Message: "Invalid parameters", Errors: d.problems}
+	}
+	if r == nil || len(d.change.Ops) < 2 || len(d.change.Ops) > log.MaxOps {
+		return r
+	}
+	r.Errors = slices.Clone(r.Errors)
+	for i := range r.Errors {
+		r.Errors[i].Field = fmt.Sprintf("ops.%d.%s", d.at, r.Errors[i].Field)
+	}
+	return r
+}
