@@ -34,16 +34,17 @@ type Op struct {
 // Result is what became of a change. A retry of the same change id gets the
 // first one's.
 type Result struct {
-	ChangeID UUID
+	ChangeID UUID `json:"change_id"`
 	// First and Last are the seqs of the change's events; both 0 if it was
 	// refused. A change that altered nothing has First = Last = the seq of the
 	// log's head when it was decided, and Events 0.
-	First, Last Seq
-	Events      uint32
+	First  Seq    `json:"first"`
+	Last   Seq    `json:"last"`
+	Events uint32 `json:"events"`
 	// IDs are those of the objects of each op, in the order of Ops.
-	IDs []string
+	IDs []string `json:"ids"`
 	// Refusal, if not nil, says why the change was not accepted.
-	Refusal *Refusal
+	Refusal *Refusal `json:"refusal,omitempty"`
 }
 
 // Limits of a change. They keep one change, and so one stream item, small

@@ -1,0 +1,70 @@
+package client
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+
+	"rutter/log"
+)
+
+// changeJSON is the body of POST /changes.
+type changeJSON struct {
+	ID  log.UUID `json:"id"`
+	Ops []opJSON `json:"ops"`
+}
+
+type opJSON struct {
+	Action  log.Action   `json:"action"`
+	Kind    log.Kind     `json:"kind"`
+	ID      string       `json:"id,omitempty"`
+	IfMatch log.Revision `json:"if_match,omitempty"`
+	Object  any          `json:"object,omitempty"`
+}
+
+// Submit has a change accepted or refused as a whole. Its Time, Seed and Actor
+// are the server's to set. The same change may be submitted again, also after
+// an error: it is done once. A refusal is a *log.Refusal as the error.
+func (c *Client) Submit(ctx context.Context, change *log.Change) (log.Result, error) {
+	body := changeJSON{ID: change.ID}
+	for _, op := range change.Ops {
+		fields, err := fieldsOf(op)
+		if err != nil {
+			return log.Result{}, err
+		}
+		body.Ops = append(body.Ops, opJSON{op.Action, op.Kind, op.ID, op.IfMatch, fields})
+	}
+	b, err := json.Marshal(body)
+	if err != nil {
+		return log.Result{}, fmt.Errorf("client: change %s: %w", change.ID, err)
+	}
+	var result log.Result
+	_, err = c.do(ctx, request{method: http.MethodPost, path: "/changes", body: b}, &result)
+	return result, err
+}
+
+// fieldsOf returns the fields of an operation's object that are set, as JSON. A
+// field that is set to its zero value, and has no JSON form then, is null.
+func fieldsOf(op log.Op) (any, error) {
+	if op.Object == nil {
+		return nil, nil
+	}
+	b, err := json.Marshal(op.Object)
+	if err != nil {
+		return nil, fmt.Errorf("client: %s %s: %w", op.Kind, op.ID, err)
+	}
+	all := make(map[string]json.RawMessage)
+	if err := json.Unmarshal(b, &all); err != nil {
+		return nil, fmt.Errorf("client: %s %s: %w", op.Kind, op.ID, err)
+	}
+	fields := make(map[string]json.RawMessage, len(op.Set))
+	for _, name := range op.Set {
+		value, ok := all[name]
+		if !ok {
+			value = json.RawMessage("null")
+		}
+		fields[name] = value
+	}
+	return fields, nil
+}

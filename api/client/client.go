@@ -1,0 +1,303 @@
+package client
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net"
+	"net/http"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/google/uuid"
+
+	"rutter/log"
+)
+
+// ErrUnavailable: no server gave an answer in time. The text has the last
+// cause. A write may have been done or not: repeat it with the same change id.
+var ErrUnavailable = errors.New("client: no server answered")
+
+// Headers of ours.
+const (
+	HeaderChangeID = "Rutter-Change-Id" // of a write: the id that makes a retry safe
+	HeaderSeq      = "Rutter-Seq"       // of an answer: the server's head, or the write's last seq
+)
+
+// Limits of the client.
+const (
+	maxAnswerBytes = 256 << 20 // of one answer that is read whole
+	minBackoff     = 20 * time.Millisecond
+	maxBackoff     = time.Second
+)
+
+// Config says whom a Client talks to. Zero means the default named at each field.
+type Config struct {
+	// Servers are the base URLs, as in http://127.0.0.1:7420. Required.
+	Servers []string
+	// Timeout bounds a request over all servers and attempts: 30 s.
+	Timeout time.Duration
+	// AttemptTimeout bounds one server's answer to a request that does not
+	// wait for anything: 5 s.
+	AttemptTimeout time.Duration
+	// Dial makes the connections: a net.Dialer.
+	Dial func(ctx context.Context, network, address string) (net.Conn, error)
+}
+
+// Client talks to the servers of one cluster.
+type Client struct {
+	cfg     Config // immutable
+	servers []*url.URL
+	http    *http.Client
+	current atomic.Uint32 // index of the server that answered last
+}
+
+// New returns a client, or an error that says what cfg lacks. It connects to nobody.
+func New(cfg Config) (*Client, error) {
+	if len(cfg.Servers) == 0 {
+		return nil, errors.New("client: no servers: name at least one, as in http://127.0.0.1:7420")
+	}
+	c := &Client{cfg: cfg}
+	for _, text := range cfg.Servers {
+		u, err := url.Parse(strings.TrimSuffix(text, "/"))
+		if err != nil || (u.Scheme != "http" && u.Scheme != "https") || u.Host == "" || u.Path != "" {
+			return nil, fmt.Errorf("client: server %q: want a base URL, as in http://127.0.0.1:7420", text)
+		}
+		c.servers = append(c.servers, u)
+	}
+	if c.cfg.Timeout == 0 {
+		c.cfg.Timeout = 30 * time.Second
+	}
+	if c.cfg.AttemptTimeout == 0 {
+		c.cfg.AttemptTimeout = 5 * time.Second
+	}
+	if c.cfg.Dial == nil {
+		c.cfg.Dial = new(net.Dialer).DialContext
+	}
+	c.http = &http.Client{Transport: &http.Transport{
+		DialContext: c.cfg.Dial, MaxIdleConnsPerHost: 1024, IdleConnTimeout: 30 * time.Second,
+		ResponseHeaderTimeout: c.cfg.AttemptTimeout,
+	}}
+	return c, nil
+}
+
+// Close drops idle connections.
+func (c *Client) Close() { c.http.CloseIdleConnections() }
+
+// Servers returns the base URLs.
+func (c *Client) Servers() []string {
+	var urls []string
+	for _, u := range c.servers {
+		urls = append(urls, u.String())
+	}
+	return urls
+}
+
+// NewChangeID returns a fresh id for a change: a version 7 UUID.
+func NewChangeID() log.UUID { return log.UUID(uuid.Must(uuid.NewV7())) }
+
+// Error is an answer of a server that is not a refusal: a path that does not
+// exist, a server that failed.
+type Error struct {
+	Status  int    `json:"-"` // HTTP
+	Code    string `json:"code"`
+	Message string `json:"message"`
+}
+
+// Error implements error.
+func (e *Error) Error() string { return fmt.Sprintf("HTTP %d: %s: %s", e.Status, e.Code, e.Message) }
+
+// request is one call, as often as it takes.
+type request struct {
+	method  string
+	path    string
+	query   url.Values
+	body    []byte
+	headers http.Header
+}
+
+// do sends r to one server after another until one answers, and decodes the
+// answer into out, if that is not nil. A refusal is a *log.Refusal.
+func (c *Client) do(ctx context.Context, r request, out any) (http.Header, error) {
+	ctx, cancel := context.WithTimeout(ctx, c.cfg.Timeout)
+	defer cancel()
+	var header http.Header
+	err := c.untilAnswered(ctx, func(ctx context.Context, server *url.URL) error {
+		attempt, cancel := context.WithTimeout(ctx, c.cfg.AttemptTimeout)
+		defer cancel()
+		response, err := c.send(attempt, server, r)
+		if err != nil {
+			return err
+		}
+		defer response.Body.Close()
+		header = response.Header
+		return readAnswer(response, out)
+	})
+	return header, err
+}
+
+// retry wraps an error of an attempt after which the next server is asked.
+type retry struct{ error }
+
+func (r retry) Unwrap() error { return r.error }
+
+// untilAnswered calls attempt for the server that answered last, then for the
+// next ones, as long as it returns a retry and ctx lasts.
+func (c *Client) untilAnswered(ctx context.Context, attempt func(context.Context, *url.URL) error) error {
+	backoff := minBackoff
+	for tries := 1; ; tries++ {
+		i := c.current.Load()
+		err := attempt(ctx, c.servers[int(i)%len(c.servers)])
+		var again retry
+		if err == nil || !errors.As(err, &again) {
+			return err
+		}
+		c.current.CompareAndSwap(i, i+1)
+		if tries%len(c.servers) != 0 && ctx.Err() == nil {
+			continue
+		}
+		// Each has been asked: wait, with up to half of the time at random, so
+		// that many clients do not come back together.
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("%w: %w", ErrUnavailable, again.error)
+		case <-time.After(backoff - rand.N(backoff/2)):
+		}
+		backoff = min(2*backoff, maxBackoff)
+	}
+}
+
+func (c *Client) send(ctx context.Context, server *url.URL, r request) (*http.Response, error) {
+	u := *server
+	u.Path, u.RawQuery = r.path, r.query.Encode()
+	request, err := http.NewRequestWithContext(ctx, r.method, u.String(), bytes.NewReader(r.body))
+	if err != nil {
+		return nil, err
+	}
+	if len(r.body) > 0 {
+		request.Header.Set("Content-Type", "application/json")
+	}
+	for name, values := range r.headers {
+		request.Header[name] = values
+	}
+	response, err := c.http.Do(request)
+	if err != nil {
+		return nil, retry{err}
+	}
+	return response, nil
+}
+
+// readAnswer decodes a server's answer, or turns it into an error.
+func readAnswer(response *http.Response, out any) error {
+	body, err := io.ReadAll(io.LimitReader(response.Body, maxAnswerBytes+1))
+	if err != nil {
+		return retry{err}
+	}
+	if len(body) > maxAnswerBytes {
+		return fmt.Errorf("client: answer of more than %d bytes: ask for less, with a limit", maxAnswerBytes)
+	}
+	if response.StatusCode < 300 {
+		if out == nil || len(body) == 0 {
+			return nil
+		}
+		if err := json.Unmarshal(body, out); err != nil {
+			return fmt.Errorf("client: answer is not as expected: %w", err)
+		}
+		return nil
+	}
+	return answerError(response, body)
+}
+
+// answerError makes the error of an answer that is none.
+func answerError(response *http.Response, body []byte) error {
+	refusal := new(log.Refusal)
+	if json.Unmarshal(body, refusal) != nil || refusal.Code == "" {
+		refusal = &log.Refusal{Code: http.StatusText(response.StatusCode), Message: strings.TrimSpace(string(body[:min(len(body), 200)]))}
+	}
+	failed := &Error{Status: response.StatusCode, Code: refusal.Code, Message: refusal.Message}
+	switch {
+	case response.StatusCode == http.StatusBadGateway, response.StatusCode == http.StatusServiceUnavailable,
+		response.StatusCode == http.StatusGatewayTimeout, response.StatusCode == http.StatusTooManyRequests:
+		return retry{failed}
+	case response.StatusCode >= 500 && refusal.Code != log.CodeSubnetFull:
+		return failed
+	}
+	return refusal
+}
+
+// Object is an object in its JSON form.
+type Object = map[string]any
+
+// Get returns the object at path, as in /nics/90:b8:d0:01:02:03.
+func (c *Client) Get(ctx context.Context, path string, query url.Values) (Object, error) {
+	var o Object
+	_, err := c.do(ctx, request{method: http.MethodGet, path: path, query: query}, &o)
+	return o, err
+}
+
+// pageSize is NAPI's most for one list (spec/napi.md section 3.2).
+const pageSize = 1000
+
+// List returns all objects at path that query selects, page by page. Objects
+// that come or go meanwhile may be there or not.
+func (c *Client) List(ctx context.Context, path string, query url.Values) ([]Object, error) {
+	query = cloneQuery(query)
+	var all []Object
+	for {
+		query.Set("limit", strconv.Itoa(pageSize))
+		query.Set("offset", strconv.Itoa(len(all)))
+		var page []Object
+		if _, err := c.do(ctx, request{method: http.MethodGet, path: path, query: query}, &page); err != nil {
+			return nil, err
+		}
+		all = append(all, page...)
+		if len(page) < pageSize {
+			return all, nil
+		}
+	}
+}
+
+func cloneQuery(query url.Values) url.Values {
+	clone := url.Values{}
+	for name, values := range query {
+		clone[name] = slices.Clone(values)
+	}
+	return clone
+}
+
+// Create posts an object to path, and Update puts fields to it; both return the
+// object as it then is. Delete deletes it. Each carries a change id of its own,
+// so it is done once however often it is sent.
+func (c *Client) Create(ctx context.Context, path string, body []byte) (Object, error) {
+	return c.write(ctx, http.MethodPost, path, body, "")
+}
+
+// Update puts fields to the object at path. ifMatch, if not "", is the Etag
+// that the object must have.
+func (c *Client) Update(ctx context.Context, path string, body []byte, ifMatch string) (Object, error) {
+	return c.write(ctx, http.MethodPut, path, body, ifMatch)
+}
+
+// Delete deletes the object at path.
+func (c *Client) Delete(ctx context.Context, path, ifMatch string) error {
+	_, err := c.write(ctx, http.MethodDelete, path, nil, ifMatch)
+	return err
+}
+
+func (c *Client) write(ctx context.Context, method, path string, body []byte, ifMatch string) (Object, error) {
+	headers := http.Header{HeaderChangeID: {NewChangeID().String()}}
+	if ifMatch != "" {
+		headers.Set("If-Match", ifMatch)
+	}
+	var o Object
+	_, err := c.do(ctx, request{method: method, path: path, body: body, headers: headers}, &o)
+	return o, err
+}

@@ -1,0 +1,182 @@
+package client
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"iter"
+	"net"
+	"net/http"
+	"net/url"
+	"strconv"
+	"time"
+
+	"rutter/log"
+)
+
+// maxLine bounds one line of the log: an event's bytes as JSON, and more.
+const maxLine = 8 * log.MaxEventBytes
+
+// LogQuery selects entries. Zero means all of them.
+type LogQuery struct {
+	After  log.Seq    // entries behind this one
+	Follow bool       // go on with what comes
+	Query  url.Values // filters of GET /log
+}
+
+// Log yields the entries of the log in order. With Follow it goes on until ctx
+// ends, and to the next server, from where it was, when one goes away. After an
+// error it yields nothing more. Errors: a *log.Refusal if the place is not to
+// be had (older than what is kept, or of another log), ErrUnavailable, ctx's.
+func (c *Client) Log(ctx context.Context, q LogQuery) iter.Seq2[log.Line, error] {
+	return func(yield func(log.Line, error) bool) {
+		after := q.After
+		for {
+			stopped, err := c.logOnce(ctx, q, &after, yield)
+			if stopped {
+				return
+			}
+			switch {
+			case ctx.Err() != nil:
+				err = ctx.Err()
+			case err == nil && q.Follow, errors.As(err, new(retry)):
+				continue // the stream ended: go on from where it was
+			}
+			if err != nil {
+				yield(log.Line{}, err)
+			}
+			return
+		}
+	}
+}
+
+// logOnce reads one answer of GET /log, and moves *after along. The error is a
+// retry if the stream broke after it had begun.
+func (c *Client) logOnce(ctx context.Context, q LogQuery, after *log.Seq, yield func(log.Line, error) bool) (stopped bool, err error) {
+	query := cloneQuery(q.Query)
+	query.Set("after", after.String())
+	if q.Follow {
+		query.Set("follow", "1")
+	}
+	response, err := c.open(ctx, request{method: http.MethodGet, path: "/log", query: query})
+	if err != nil {
+		return false, err
+	}
+	defer response.Body.Close()
+	lines := bufio.NewScanner(response.Body)
+	lines.Buffer(make([]byte, 64<<10), maxLine)
+	for lines.Scan() {
+		if len(lines.Bytes()) == 0 {
+			continue // the server shows that it is there
+		}
+		var line log.Line
+		if err := json.Unmarshal(lines.Bytes(), &line); err != nil {
+			return false, fmt.Errorf("client: line after seq %d: %w", *after, err)
+		}
+		*after = line.Seq
+		if !yield(line, nil) {
+			return true, nil
+		}
+	}
+	if err := lines.Err(); err != nil {
+		return false, retry{err}
+	}
+	return false, nil
+}
+
+// open sends r until a server answers with success, and leaves the body open.
+func (c *Client) open(ctx context.Context, r request) (*http.Response, error) {
+	deadline, cancel := context.WithTimeout(ctx, c.cfg.Timeout)
+	defer cancel()
+	var response *http.Response
+	err := c.untilAnswered(deadline, func(_ context.Context, server *url.URL) error {
+		// The body outlives the deadline of finding a server.
+		answer, err := c.send(ctx, server, r)
+		if err != nil {
+			return err
+		}
+		if answer.StatusCode >= 300 {
+			defer answer.Body.Close()
+			return readAnswer(answer, nil)
+		}
+		response = answer
+		return nil
+	})
+	return response, err
+}
+
+// Upgrade is the protocol that GET /feed switches to (DESIGN section 6).
+const Upgrade = "rutter-feed"
+
+// Feed opens a feed's connection to server, one of Servers: HTTP/1.1, upgraded.
+// The caller says hello on it (package log/feed) and closes it.
+func (c *Client) Feed(ctx context.Context, server string) (net.Conn, error) {
+	u, err := url.Parse(server)
+	if err != nil {
+		return nil, fmt.Errorf("client: server %q: %w", server, err)
+	}
+	conn, err := c.cfg.Dial(ctx, "tcp", u.Host)
+	if err != nil {
+		return nil, err
+	}
+	upgraded, err := c.upgrade(ctx, conn, u)
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("feed of %s: %w", u.Host, err), conn.Close())
+	}
+	return upgraded, nil
+}
+
+func (c *Client) upgrade(ctx context.Context, conn net.Conn, u *url.URL) (net.Conn, error) {
+	stop := context.AfterFunc(ctx, func() { conn.Close() })
+	defer stop()
+	if err := conn.SetDeadline(time.Now().Add(c.cfg.AttemptTimeout)); err != nil {
+		return nil, err
+	}
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, u.String()+"/feed", nil)
+	if err != nil {
+		return nil, err
+	}
+	request.Header.Set("Connection", "Upgrade")
+	request.Header.Set("Upgrade", Upgrade)
+	if err := request.Write(conn); err != nil {
+		return nil, err
+	}
+	r := bufio.NewReader(conn)
+	response, err := http.ReadResponse(r, request)
+	if err != nil {
+		return nil, err
+	}
+	if response.StatusCode != http.StatusSwitchingProtocols {
+		defer response.Body.Close()
+		return nil, readAnswer(response, nil)
+	}
+	return &bufferedConn{conn, r}, conn.SetDeadline(time.Time{})
+}
+
+// bufferedConn reads first what came behind the answer's headers.
+type bufferedConn struct {
+	net.Conn
+	r *bufio.Reader
+}
+
+func (c *bufferedConn) Read(b []byte) (int, error) {
+	if c.r.Buffered() > 0 {
+		return c.r.Read(b)
+	}
+	return c.Conn.Read(b)
+}
+
+// Head returns the seq of the last entry that the server that is asked has.
+func (c *Client) Head(ctx context.Context) (log.Seq, error) {
+	header, err := c.do(ctx, request{method: http.MethodGet, path: "/status"}, nil)
+	if err != nil {
+		return 0, err
+	}
+	n, err := strconv.ParseUint(header.Get(HeaderSeq), 10, 64)
+	if err != nil {
+		return 0, fmt.Errorf("client: the answer's %s header: %w", HeaderSeq, err)
+	}
+	return log.Seq(n), nil
+}

@@ -1,0 +1,122 @@
+package client
+
+import (
+	"context"
+	"encoding/json"
+	"net/http"
+	"net/netip"
+	"net/url"
+	"strconv"
+	"time"
+
+	"rutter/log"
+)
+
+// Status is what GET /status says of the server that answered: the fields of
+// its store that a program decides by. The whole answer has more.
+type Status struct {
+	ID       string     `json:"id"`
+	State    string     `json:"state"` // Leader, Follower, Candidate
+	Term     uint64     `json:"term"`
+	LeaderID string     `json:"leader_id"`
+	Ready    bool       `json:"ready"`
+	NotReady string     `json:"not_ready"` // why
+	Head     log.Cursor `json:"head"`
+	Floor    log.Seq    `json:"floor"`
+	Members  []Member   `json:"members"`
+}
+
+// Member is one server of the cluster.
+type Member struct {
+	ID      string `json:"id"`
+	Address string `json:"address"` // of its peer port
+	Voter   bool   `json:"voter"`
+	Leader  bool   `json:"leader"`
+}
+
+// Status asks the server that answered last, or the next one.
+func (c *Client) Status(ctx context.Context) (Status, error) {
+	var s Status
+	_, err := c.do(ctx, request{method: http.MethodGet, path: "/status"}, &s)
+	return s, err
+}
+
+// StatusOf asks one server, once, also if it is not ready.
+func (c *Client) StatusOf(ctx context.Context, server string) (Status, error) {
+	var s Status
+	u, err := url.Parse(server)
+	if err != nil {
+		return s, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, c.cfg.AttemptTimeout)
+	defer cancel()
+	response, err := c.send(ctx, u, request{method: http.MethodGet, path: "/status"})
+	if err != nil {
+		return s, err
+	}
+	defer response.Body.Close()
+	return s, readAnswer(response, &s)
+}
+
+// Mapping is the answer to a lookup: who has an address of a vnet, and where.
+type Mapping struct {
+	MAC  log.MAC    `json:"mac"`
+	CN   log.UUID   `json:"cn_uuid"`
+	Addr netip.Addr `json:"underlay_ip"`
+	Port uint16     `json:"underlay_port"`
+}
+
+// VL2 asks where a MAC of a vnet is, VL3 who has an address of one.
+func (c *Client) VL2(ctx context.Context, vnet uint32, mac log.MAC) (Mapping, error) {
+	return c.lookup(ctx, "/lookup/vl2", vnet, "mac", mac.String())
+}
+
+// VL3 asks who has an address of a vnet, and where.
+func (c *Client) VL3(ctx context.Context, vnet uint32, ip netip.Addr) (Mapping, error) {
+	return c.lookup(ctx, "/lookup/vl3", vnet, "ip", ip.String())
+}
+
+func (c *Client) lookup(ctx context.Context, path string, vnet uint32, name, value string) (Mapping, error) {
+	var m Mapping
+	query := url.Values{"vnet": {strconv.FormatUint(uint64(vnet), 10)}, name: {value}}
+	_, err := c.do(ctx, request{method: http.MethodGet, path: path, query: query}, &m)
+	return m, err
+}
+
+// Session is a CN's connection, as the server that holds it sees it.
+type Session struct {
+	CN          log.UUID  `json:"cn_uuid"`
+	Server      string    `json:"server"`
+	Remote      string    `json:"remote"`
+	Incarnation uint64    `json:"incarnation"`
+	Session     uint64    `json:"session"`
+	Since       time.Time `json:"connected_since"`
+	Applied     log.Seq   `json:"applied"`
+	Programmed  log.Seq   `json:"programmed"`
+	LagEntries  uint64    `json:"lag_entries"`
+}
+
+// Sessions returns the sessions that the server named holds.
+func (c *Client) Sessions(ctx context.Context, server string) ([]Session, error) {
+	u, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, c.cfg.AttemptTimeout)
+	defer cancel()
+	response, err := c.send(ctx, u, request{method: http.MethodGet, path: "/cns"})
+	if err != nil {
+		return nil, err
+	}
+	defer response.Body.Close()
+	var sessions []Session
+	return sessions, readAnswer(response, &sessions)
+}
+
+// Raw posts or gets path and returns the answer as it came; for the cluster's
+// commands, whose answers people read.
+func (c *Client) Raw(ctx context.Context, method, path string, body []byte) (json.RawMessage, error) {
+	var raw json.RawMessage
+	_, err := c.do(ctx, request{method: method, path: path, body: body}, &raw)
+	return raw, err
+}
