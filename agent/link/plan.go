@@ -77,9 +77,9 @@ type planner struct {
 	state    map[place]*linkState // wanted links that are not blocked
 	fabric   []fabricState        // beside want.Fabrics
 
-	rebuild, links, addresses, fdb, neigh, routes, files  []Step
-	delNeigh, delFDB, delRoutes, delAddresses, delLinks   []Step
-	blocked                                               []Blocked
+	rebuild, links, addresses, fdb, neigh, routes, files []Step
+	delNeigh, delFDB, delRoutes, delAddresses, delLinks  []Step
+	blocked                                              []Blocked
 }
 
 // linkState is a wanted link once its steps are planned. have is nil if the link

@@ -1,0 +1,340 @@
+package link
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/mdlayher/netlink"
+	"golang.org/x/sys/unix"
+)
+
+// maxDumps is how often a dump is asked for that the kernel calls interrupted by
+// a change. The last one is taken as it is: what it missed, the next pass sees.
+const maxDumps = 5
+
+// Dump implements Kernel.
+func (h *Netlink) Dump(ctx context.Context, namespaces []string) (Snapshot, error) {
+	defer h.closeSpaces()
+	have := Snapshot{Resolvers: map[string]string{}}
+	d := &dumper{names: map[int32]string{}}
+	if err := d.readOwn(h.own); err != nil {
+		return Snapshot{}, fmt.Errorf("link: dump: %w", err)
+	}
+	for _, name := range namespaces {
+		if err := ctx.Err(); err != nil {
+			return Snapshot{}, err
+		}
+		sp, err := h.open(name)
+		if errors.Is(err, ErrNoNamespace) {
+			have.Missing = append(have.Missing, name)
+			continue
+		}
+		if err == nil {
+			err = d.readVM(sp, h.own)
+		}
+		if err != nil {
+			return Snapshot{}, fmt.Errorf("link: dump of %s: %w", name, err)
+		}
+		_ = sp.close() // nothing to lose; a thousand sockets at once would be too many
+		delete(h.spaces, name)
+		text, ok, err := h.readResolvers(name)
+		if err != nil {
+			return Snapshot{}, fmt.Errorf("link: dump of %s: %w", name, err)
+		}
+		if ok {
+			have.Resolvers[name] = text
+		}
+	}
+	have.Links = d.links
+	have.sort()
+	h.learn(&have, d.highest)
+	return have, nil
+}
+
+// learn takes over the ifindexes of a dump.
+func (h *Netlink) learn(have *Snapshot, highest int32) {
+	h.lastIndex = max(h.lastIndex, highest)
+	clear(h.index)
+	for i := range have.Links {
+		h.index[have.Links[i].place()] = have.Links[i].Index
+	}
+	h.watch.set(have.Links)
+}
+
+// dumper collects the links of one Dump.
+type dumper struct {
+	links   []Link
+	names   map[int32]string // of the links in our own namespace that carry one of our names
+	highest int32
+}
+
+// dump asks for a list, and gives each message's body to each. reset is called
+// before it is asked for again.
+func dump(conn *netlink.Conn, typ netlink.HeaderType, body []byte, reset func(), each func(body []byte)) error {
+	for attempt := 1; ; attempt++ {
+		interrupted := false
+		if _, err := conn.Send(netlink.Message{Header: netlink.Header{Type: typ, Flags: netlink.Request | netlink.Dump}, Data: body}); err != nil {
+			return err
+		}
+		for m, err := range conn.ReceiveIter() {
+			if err != nil {
+				return err
+			}
+			interrupted = interrupted || m.Header.Flags&netlink.DumpInterrupted != 0
+			each(m.Data)
+		}
+		if !interrupted || attempt == maxDumps {
+			return nil
+		}
+		reset()
+	}
+}
+
+// rawLink is one link as it stands in a dump.
+type rawLink struct {
+	Link
+	parent    int32 // IFLA_LINK
+	parentNS  int32 // IFLA_LINK_NETNSID, or -1 if the parent is in the same namespace
+	hasParent bool
+}
+
+// listLinks dumps the links of a namespace.
+func listLinks(conn *netlink.Conn) ([]rawLink, error) {
+	var e encoder
+	e.linkHeader(0, 0, 0)
+	e.attr32(unix.IFLA_EXT_MASK, extFilterSkipStats)
+	var links []rawLink
+	err := dump(conn, unix.RTM_GETLINK, e.b, func() { links = links[:0] }, func(body []byte) {
+		if l, ok := parseLink(body); ok {
+			links = append(links, l)
+		}
+	})
+	return links, err
+}
+
+// readOwn reads our own namespace.
+func (d *dumper) readOwn(sp *space) error {
+	raw, err := listLinks(sp.conn)
+	if err != nil {
+		return err
+	}
+	for i := range raw {
+		d.highest = max(d.highest, raw[i].Index)
+		if kindOfName(raw[i].Name) != "" {
+			d.names[raw[i].Index] = raw[i].Name
+		}
+	}
+	guests := map[string][]string{}
+	for i := range raw {
+		l := &raw[i]
+		if l.hasParent && l.parentNS < 0 {
+			l.Parent = d.names[l.parent]
+		}
+		if kindOfName(l.Name) != l.Kind && l.Parent != "" {
+			guests[l.Parent] = append(guests[l.Parent], l.Name)
+		}
+	}
+	ours := map[int32]int{}
+	for i := range raw {
+		if kindOfName(raw[i].Name) == "" {
+			continue
+		}
+		raw[i].Guests = guests[raw[i].Name]
+		ours[raw[i].Index] = len(d.links)
+		d.links = append(d.links, raw[i].Link)
+	}
+	return d.details(sp.conn, ours)
+}
+
+// readVM reads the fabric links of a VM's namespace.
+func (d *dumper) readVM(sp, own *space) error {
+	raw, err := listLinks(sp.conn)
+	if err != nil {
+		return err
+	}
+	ours := map[int32]int{}
+	ownID := int32(-1)
+	for i := range raw {
+		l := &raw[i]
+		d.highest = max(d.highest, l.Index)
+		if kindOfName(l.Name) != kindMacvlan {
+			continue
+		}
+		if l.hasParent && l.parentNS >= 0 {
+			if ownID < 0 {
+				if ownID, err = namespaceID(sp.conn, own); err != nil {
+					return err
+				}
+			}
+			if l.parentNS == ownID {
+				l.Parent = d.names[l.parent]
+			}
+		}
+		l.Namespace = sp.name
+		ours[l.Index] = len(d.links)
+		d.links = append(d.links, l.Link)
+	}
+	return d.details(sp.conn, ours)
+}
+
+// namespaceID asks by what number a namespace knows another one, -1 if by none
+// (RTM_GETNSID, linux/net_namespace.h).
+func namespaceID(conn *netlink.Conn, other *space) (int32, error) {
+	var e encoder
+	e.u32(unix.AF_UNSPEC)
+	e.attr32(netnsaFD, uint32(other.file.Fd()))
+	replies, err := conn.Execute(netlink.Message{Header: netlink.Header{Type: unix.RTM_GETNSID, Flags: netlink.Request}, Data: e.b})
+	if err != nil {
+		return -1, fmt.Errorf("ask for the id of our namespace: %w", err)
+	}
+	id := int32(-1)
+	for _, m := range replies {
+		if len(m.Data) >= sizeofRtGenMsg {
+			attrs(m.Data[sizeofRtGenMsg:], func(typ uint16, value []byte) {
+				if typ == netnsaNSID {
+					id = int32(asU32(value))
+				}
+			})
+		}
+	}
+	return id, nil
+}
+
+// details reads what hangs on the given links (ifindex to place in d.links) of
+// one namespace, and asks only for what such links can have.
+func (d *dumper) details(conn *netlink.Conn, ours map[int32]int) error {
+	kinds := map[string]bool{}
+	for _, at := range ours {
+		kinds[d.links[at].Kind] = true
+	}
+	at := func(index int32, kind string) *Link {
+		if i, ok := ours[index]; ok && d.links[i].Kind == kind {
+			return &d.links[i]
+		}
+		return nil
+	}
+	if kinds[kindVXLAN] {
+		if err := dumpForwards(conn, at); err != nil {
+			return err
+		}
+	}
+	if !kinds[kindMacvlan] {
+		return nil
+	}
+	for _, read := range []func(*netlink.Conn, finder) error{dumpAddresses, dumpRoutes, dumpNeighs, dumpProbes} {
+		if err := read(conn, at); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// finder returns the link of that ifindex if it is one that is read, and of that
+// kind.
+type finder func(index int32, kind string) *Link
+
+func dumpForwards(conn *netlink.Conn, at finder) error {
+	var e encoder
+	e.u32(unix.AF_BRIDGE)
+	e.b = append(e.b, make([]byte, sizeofNdMsg-4)...)
+	var touched []*Link
+	return dump(conn, unix.RTM_GETNEIGH, e.b, func() {
+		for _, l := range touched {
+			l.FDB = nil
+		}
+	}, func(body []byte) {
+		if n, ok := parseNeigh(body); ok && n.flags&unix.NTF_SELF != 0 {
+			if l := at(n.index, kindVXLAN); l != nil {
+				l.FDB = append(l.FDB, Forward{MAC: n.mac, Dst: n.dst, Port: otherPort(n.port, l.Port), Permanent: n.state&unix.NUD_PERMANENT != 0})
+				if len(l.FDB) == 1 {
+					touched = append(touched, l)
+				}
+			}
+		}
+	})
+}
+
+func dumpNeighs(conn *netlink.Conn, at finder) error {
+	var touched []*Link
+	return dump(conn, unix.RTM_GETNEIGH, make([]byte, sizeofNdMsg), func() {
+		for _, l := range touched {
+			l.Neighs = nil
+		}
+	}, func(body []byte) {
+		if n, ok := parseNeigh(body); ok && n.state&unix.NUD_PERMANENT != 0 {
+			if l := at(n.index, kindMacvlan); l != nil {
+				l.Neighs = append(l.Neighs, Neighbour{IP: n.dst, MAC: n.mac})
+				if len(l.Neighs) == 1 {
+					touched = append(touched, l)
+				}
+			}
+		}
+	})
+}
+
+func dumpAddresses(conn *netlink.Conn, at finder) error {
+	var touched []*Link
+	return dump(conn, unix.RTM_GETADDR, make([]byte, unix.SizeofIfAddrmsg), func() {
+		for _, l := range touched {
+			l.Addresses = nil
+		}
+	}, func(body []byte) {
+		index, prefix, permanent, ok := parseAddress(body)
+		if !ok || !permanent || isLinkLocal(prefix.Addr()) {
+			return
+		}
+		if l := at(index, kindMacvlan); l != nil {
+			l.Addresses = append(l.Addresses, prefix)
+			touched = append(touched, l)
+		}
+	})
+}
+
+func dumpRoutes(conn *netlink.Conn, at finder) error {
+	for _, fam := range []byte{unix.AF_INET, unix.AF_INET6} {
+		body := make([]byte, unix.SizeofRtMsg)
+		body[0], body[5] = fam, RouteProtocol // rtm_protocol is at 5
+		var found []rawRoute
+		err := dump(conn, unix.RTM_GETROUTE, body, func() { found = nil }, func(body []byte) {
+			if r, ok := parseRoute(body); ok {
+				found = append(found, r)
+			}
+		})
+		if err != nil && !errors.Is(err, unix.ENOENT) && !errors.Is(err, unix.EOPNOTSUPP) {
+			return err // those two: no routing table yet, and no IPv6
+		}
+		for _, r := range found {
+			if l := at(r.index, kindMacvlan); l != nil {
+				l.Routes = append(l.Routes, r.Route)
+			}
+		}
+	}
+	return nil
+}
+
+func dumpProbes(conn *netlink.Conn, at finder) error {
+	return dump(conn, rtmGetNeighTbl, make([]byte, sizeofNdtMsg), func() {}, func(body []byte) {
+		index, fam, probes, ok := parseProbes(body)
+		if !ok {
+			return
+		}
+		l := at(index, kindMacvlan)
+		switch {
+		case l == nil:
+		case fam == unix.AF_INET:
+			l.ARP = probes
+		case fam == unix.AF_INET6:
+			l.ND = probes
+		}
+	})
+}
+
+// searched returns the namespaces that a dump must search: those wanted, and
+// those where links were put before.
+func searched(wanted, before []string) []string {
+	names := slices.Concat(wanted, before)
+	slices.Sort(names)
+	return slices.DeleteFunc(slices.Compact(names), func(name string) bool { return name == "" })
+}

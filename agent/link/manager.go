@@ -1,0 +1,344 @@
+package link
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"rutter/log"
+	"rutter/projections"
+)
+
+const (
+	// maxRounds is how often a pass plans anew after doing steps: some changes
+	// take others with them (the kernel empties a table, drops the routes of an
+	// address), which the dump after them shows.
+	maxRounds = 3
+
+	firstDelay = 100 * time.Millisecond // of an object that failed once
+	maxDelay   = 30 * time.Second       // of one that keeps failing
+	// namespaceDelay is when to look again for a namespace that is not there.
+	namespaceDelay = time.Second
+)
+
+// ManagerConfig has what a Manager needs.
+type ManagerConfig struct {
+	Kernel Kernel
+	// Numbers are those that were kept from the last run.
+	Numbers Numbers
+	// Save keeps changed Numbers. It is called before a link is made under a new
+	// number; if it fails, the pass does. Default: they are not kept.
+	Save func(Numbers) error
+	// Now is the time of day. Default time.Now.
+	Now func() time.Time
+}
+
+// Manager makes passes: it compares the kernel with what is wanted, does what is
+// missing, and remembers what failed. One goroutine at a time may use it.
+type Manager struct {
+	cfg     ManagerConfig
+	numbers Numbers
+	backoff map[Object]waiting
+
+	// last is what the last pass wanted, and lastMatched whether the kernel was
+	// so at its end: what differs now is drift.
+	last        projections.Desired
+	lastMatched bool
+}
+
+type waiting struct {
+	err   error
+	delay time.Duration
+	until time.Time
+}
+
+// Failure is an object that could not be made as wanted.
+type Failure struct {
+	Object  Object
+	Err     error
+	RetryAt time.Time // zero: with the next pass, whenever that is
+}
+
+// String reads "object: reason".
+func (f Failure) String() string { return f.Object.String() + ": " + f.Err.Error() }
+
+// Result is what a pass did and found.
+type Result struct {
+	Steps    []Step    // done, in order
+	Failures []Failure // in the order in which they were found, conflicts not among them
+	// Conflicts are objects that foreign links keep from being as wanted.
+	Conflicts []Blocked
+	// Drift are those of Steps that put right what somebody else changed: the
+	// kernel matched after the last pass, and the desired state is still that.
+	Drift []Step
+	// RetryAt is the earliest time at which a failed object is tried again; zero
+	// if none waits.
+	RetryAt time.Time
+	// Matched: a dump after all steps shows the kernel as wanted, nothing has
+	// failed and nothing is in conflict. With an incomplete view this says
+	// nothing about what is there beyond the wanted.
+	Matched bool
+}
+
+// NewManager returns a Manager over a kernel.
+func NewManager(cfg ManagerConfig) *Manager {
+	if cfg.Save == nil {
+		cfg.Save = func(Numbers) error { return nil }
+	}
+	if cfg.Now == nil {
+		cfg.Now = time.Now
+	}
+	return &Manager{cfg: cfg, numbers: cfg.Numbers, backoff: map[Object]waiting{}}
+}
+
+// Number returns the N of the fabric<N> of a NIC.
+func (m *Manager) Number(want projections.Fabric) (uint32, bool) { return m.numbers.Lookup(want.MAC) }
+
+// Pass makes the kernel match want. complete says that want is all there is to
+// be, so that anything else of ours may be deleted. An error means that the
+// kernel could not be read or the numbers not be saved; what fails for single
+// objects is in the Result.
+func (m *Manager) Pass(ctx context.Context, want projections.Desired, complete bool) (Result, error) {
+	now := m.cfg.Now()
+	namespaces := m.namespaces(want)
+	have, err := m.cfg.Kernel.Dump(ctx, namespaces)
+	if err != nil {
+		return Result{}, err
+	}
+	if err := m.assign(want, have); err != nil {
+		return Result{}, err
+	}
+	var result Result
+	unchanged := m.lastMatched && sameDesired(want, m.last)
+	var work Work
+	for round := 0; ; round++ {
+		work = Plan(want, have, m.numbers, complete)
+		due := m.due(work.Steps, now)
+		if len(due) == 0 || round == maxRounds {
+			break
+		}
+		done := m.do(ctx, due, now)
+		if round == 0 && unchanged {
+			result.Drift = done
+		}
+		result.Steps = append(result.Steps, done...)
+		if err := ctx.Err(); err != nil {
+			return result, err
+		}
+		if have, err = m.cfg.Kernel.Dump(ctx, namespaces); err != nil {
+			return result, err
+		}
+	}
+	m.forget(work.Steps)
+	m.report(&result, work, now)
+	m.last, m.lastMatched = want, result.Matched
+	if err := m.settle(want, complete && result.Matched); err != nil {
+		return result, err
+	}
+	return result, nil
+}
+
+func (m *Manager) namespaces(want projections.Desired) []string {
+	wanted := make([]string, 0, len(want.Fabrics))
+	for i := range want.Fabrics {
+		wanted = append(wanted, want.Fabrics[i].Namespace)
+	}
+	return searched(wanted, m.numbers.Namespaces())
+}
+
+// assign gives every wanted fabric a number, and saves the numbers if any is
+// new. A link of ours that already has the MAC keeps its name.
+func (m *Manager) assign(want projections.Desired, have Snapshot) error {
+	changed := false
+	var byPlace map[place]*Link
+	taken := map[uint32]bool{}
+	for i := range want.Fabrics {
+		w := &want.Fabrics[i]
+		if _, ok := m.numbers.Lookup(w.MAC); !ok {
+			if byPlace == nil {
+				byPlace = have.links()
+				changed = m.adopt(want, have, byPlace, taken) || changed
+			}
+			m.numbers.Assign(w.MAC, func(n uint32) bool { return taken[n] })
+			changed = true
+		}
+		changed = m.numbers.Put(w.MAC, w.Namespace) || changed
+	}
+	if !changed {
+		return nil
+	}
+	if err := m.cfg.Save(m.numbers); err != nil {
+		return fmt.Errorf("link: save fabric numbers: %w", err)
+	}
+	return nil
+}
+
+// adopt gives wanted MACs without a number that of the link of ours that carries
+// them, and fills taken with all numbers seen in the kernel.
+func (m *Manager) adopt(want projections.Desired, have Snapshot, byPlace map[place]*Link, taken map[uint32]bool) bool {
+	changed := false
+	wanted := make(map[log.MAC]bool, len(want.Fabrics))
+	for i := range want.Fabrics {
+		wanted[want.Fabrics[i].MAC] = true
+	}
+	for i := range have.Links {
+		l := &have.Links[i]
+		n, ok := fabricNumber(l.Name)
+		if !ok {
+			continue
+		}
+		taken[n] = true
+		if wanted[l.MAC] && owned(l, byPlace) {
+			changed = m.numbers.Adopt(l.MAC, n) || changed
+		}
+	}
+	return changed
+}
+
+// due returns the steps that may be done now: not those of objects that wait
+// after a failure, nor those on a link that is not made for that reason.
+func (m *Manager) due(steps []Step, now time.Time) []Step {
+	if len(m.backoff) == 0 {
+		return steps
+	}
+	due := make([]Step, 0, len(steps))
+	unmade := map[place]bool{}
+	for _, s := range steps {
+		w, waits := m.backoff[s.Object]
+		waits = waits && now.Before(w.until)
+		if s.Op == OpAddLink && (waits || unmade[place{"", s.Spec.Parent}]) {
+			unmade[s.Spec.place()] = true
+			continue
+		}
+		if !waits && !unmade[place{s.Namespace, s.Link}] {
+			due = append(due, s)
+		}
+	}
+	return due
+}
+
+// do does steps, returns those that succeeded, and makes the others wait. What
+// fails because its link failed waits for the link only.
+func (m *Manager) do(ctx context.Context, steps []Step, now time.Time) []Step {
+	errs := m.cfg.Kernel.Do(ctx, steps)
+	if errs == nil {
+		if len(m.backoff) > 0 {
+			for _, s := range steps {
+				delete(m.backoff, s.Object)
+			}
+		}
+		return steps
+	}
+	done := make([]Step, 0, len(steps))
+	failed := map[Object]bool{}
+	for i, err := range errs {
+		s := steps[i]
+		switch {
+		case err == nil:
+			done = append(done, s)
+		case errors.Is(err, ErrNotMade) || failed[s.Object] || ctx.Err() != nil:
+		default:
+			failed[s.Object] = true
+			delay := min(cmp.Or(2*m.backoff[s.Object].delay, firstDelay), maxDelay)
+			m.backoff[s.Object] = waiting{err: err, delay: delay, until: now.Add(delay)}
+		}
+	}
+	for _, s := range done {
+		if !failed[s.Object] {
+			delete(m.backoff, s.Object)
+		}
+	}
+	return done
+}
+
+// forget drops the waiting time of objects for which nothing is to be done any
+// more.
+func (m *Manager) forget(steps []Step) {
+	if len(m.backoff) == 0 {
+		return
+	}
+	open := map[Object]bool{}
+	for _, s := range steps {
+		open[s.Object] = true
+	}
+	for o := range m.backoff {
+		if !open[o] {
+			delete(m.backoff, o)
+		}
+	}
+}
+
+// report fills in what a pass leaves undone.
+func (m *Manager) report(result *Result, work Work, now time.Time) {
+	for _, b := range work.Blocked {
+		switch {
+		case errors.Is(b.Err, ErrForeign):
+			result.Conflicts = append(result.Conflicts, b)
+		case errors.Is(b.Err, ErrNoNamespace):
+			result.Failures = append(result.Failures, Failure{Object: b.Object, Err: b.Err, RetryAt: now.Add(namespaceDelay)})
+		default:
+			result.Failures = append(result.Failures, Failure{Object: b.Object, Err: b.Err})
+		}
+	}
+	seen := map[Object]bool{}
+	for _, s := range work.Steps {
+		if seen[s.Object] {
+			continue
+		}
+		seen[s.Object] = true
+		if w, ok := m.backoff[s.Object]; ok {
+			result.Failures = append(result.Failures, Failure{Object: s.Object, Err: w.err, RetryAt: w.until})
+		} else if s.Op == OpAddLink {
+			result.Failures = append(result.Failures, Failure{Object: s.Object, Err: fmt.Errorf("%w: %s", ErrNotMade, s.Spec.Parent)})
+		}
+	}
+	for _, f := range result.Failures {
+		if !f.RetryAt.IsZero() && (result.RetryAt.IsZero() || f.RetryAt.Before(result.RetryAt)) {
+			result.RetryAt = f.RetryAt
+		}
+	}
+	result.Matched = len(work.Steps) == 0 && len(work.Blocked) == 0
+}
+
+// settle frees the numbers of NICs that are gone, once the kernel is known to
+// match a complete view.
+func (m *Manager) settle(want projections.Desired, matched bool) error {
+	if !matched {
+		return nil
+	}
+	changed := false
+	wanted := make(map[log.MAC]bool, len(want.Fabrics))
+	for i := range want.Fabrics {
+		w := &want.Fabrics[i]
+		wanted[w.MAC] = true
+		changed = m.numbers.Settle(w.MAC, w.Namespace) || changed
+	}
+	for _, mac := range m.numbers.MACs() {
+		if !wanted[mac] {
+			changed = m.numbers.Release(mac) || changed
+		}
+	}
+	if !changed {
+		return nil
+	}
+	if err := m.cfg.Save(m.numbers); err != nil {
+		return fmt.Errorf("link: save fabric numbers: %w", err)
+	}
+	return nil
+}
+
+// sameDesired reports whether two desired states are equal but for Problems.
+func sameDesired(a, b projections.Desired) bool {
+	return slices.Equal(a.VXLANs, b.VXLANs) && slices.Equal(a.VLANs, b.VLANs) &&
+		slices.EqualFunc(a.Fabrics, b.Fabrics, sameFabric) &&
+		slices.Equal(a.Neighs, b.Neighs) && slices.Equal(a.FDB, b.FDB)
+}
+
+func sameFabric(a, b projections.Fabric) bool {
+	return a.MAC == b.MAC && a.VNet == b.VNet && a.VLAN == b.VLAN && a.MTU == b.MTU && a.VM == b.VM &&
+		a.Namespace == b.Namespace && a.Gateway == b.Gateway && a.Hold == b.Hold &&
+		slices.Equal(a.Addresses, b.Addresses) && slices.Equal(a.Routes, b.Routes) && slices.Equal(a.Resolvers, b.Resolvers)
+}

@@ -1,0 +1,369 @@
+package link
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"syscall"
+	"time"
+
+	"github.com/mdlayher/netlink"
+	"golang.org/x/sys/unix"
+)
+
+// Config says where the kernel and its files are. The zero value is right for an
+// agent that runs in the node's own namespace.
+type Config struct {
+	// OwnNamespace is the file of the namespace in which the VXLAN devices are
+	// made. Default: the namespace of the thread that calls Open.
+	OwnNamespace string
+	// NetNSDir is where the VM namespaces are found by name. Default /run/netns,
+	// as ip-netns(8) has it.
+	NetNSDir string
+	// EtcNetNSDir is where <namespace>/resolv.conf is written. Default /etc/netns.
+	EtcNetNSDir string
+}
+
+func (c Config) withDefaults() Config {
+	c.NetNSDir = cmp.Or(c.NetNSDir, "/run/netns")
+	c.EtcNetNSDir = cmp.Or(c.EtcNetNSDir, "/etc/netns")
+	return c
+}
+
+const (
+	// batchMessages is how many messages go out in one sendmsg: above this the
+	// rate does not grow any more (spec/kernel.md section 4).
+	batchMessages = 128
+	// batchBytes keeps a batch below the default send buffer (212,992 bytes).
+	batchBytes = 64 << 10
+	// ackTimeout bounds the wait for the kernel, which answers before sendmsg
+	// returns, unless the answer found no room.
+	ackTimeout = 10 * time.Second
+	// firstIndex is the lowest ifindex that we choose for a link. We choose it,
+	// so that a link and what hangs on it go out in one batch; up here there
+	// are no links whose index the kernel chose.
+	firstIndex = 1 << 20
+)
+
+// Netlink is the real kernel. It must be closed. One goroutine at a time may use
+// it, but for Watch.
+type Netlink struct {
+	cfg    Config
+	own    *space
+	spaces map[string]*space // open VM namespaces, during a dump or a batch only
+
+	// index has each link of ours that was seen or made, and lastIndex is above
+	// or equal to every ifindex seen.
+	index     map[place]int32
+	lastIndex int32
+
+	watch watchState
+}
+
+var _ Kernel = (*Netlink)(nil)
+
+// Open opens a netlink socket in our own namespace. It fails when that namespace
+// cannot be entered. Open and Close need no privilege; changing the kernel needs
+// CAP_NET_ADMIN, and entering namespaces CAP_SYS_ADMIN, both in the user
+// namespace that owns them.
+func Open(cfg Config) (*Netlink, error) {
+	cfg = cfg.withDefaults()
+	own, err := openOwn(cfg.OwnNamespace)
+	if err != nil {
+		return nil, fmt.Errorf("link: open netlink: %w", err)
+	}
+	return &Netlink{cfg: cfg, own: own, spaces: map[string]*space{}, index: map[place]int32{}, lastIndex: firstIndex}, nil
+}
+
+// Close frees the socket. The kernel's links stay as they are.
+func (h *Netlink) Close() error {
+	h.closeSpaces()
+	return h.own.close()
+}
+
+// Do implements Kernel. Steps for one namespace that follow each other go out
+// together.
+func (h *Netlink) Do(ctx context.Context, steps []Step) []error {
+	r := &run{h: h, steps: steps, failed: map[place]bool{}}
+	defer h.closeSpaces()
+	for i := range steps {
+		if err := ctx.Err(); err != nil {
+			r.fail(i, err)
+			continue
+		}
+		if err := r.add(i); err != nil {
+			r.flush()
+			r.fail(i, err)
+		}
+	}
+	r.flush()
+	return r.errs
+}
+
+// run is one Do under way: a batch of messages for one namespace, and the
+// failures so far.
+type run struct {
+	h     *Netlink
+	steps []Step
+	errs  []error // nil until the first failure
+	// failed are links that could not be made in this run.
+	failed map[place]bool
+
+	space    *space
+	enc      encoder
+	requests []request
+}
+
+// add puts step i into the batch, after sending the batch if it is full or for
+// another namespace. Steps on files wait for the batch, and are done at once.
+func (r *run) add(i int) error {
+	s := &r.steps[i]
+	switch s.Op {
+	case OpWriteResolvers, OpRemoveResolvers:
+		r.flush()
+		return r.h.resolvers(s)
+	case OpAddLink:
+		return r.addLink(i)
+	}
+	sp, err := r.h.open(s.Namespace)
+	if err != nil {
+		return err
+	}
+	r.use(sp)
+	index, ok := r.h.index[place{s.Namespace, s.Link}]
+	if !ok || r.failed[place{s.Namespace, s.Link}] {
+		if isDelete(s.Op) {
+			return nil
+		}
+		return fmt.Errorf("%w: %s", ErrNotMade, s.Link)
+	}
+	r.encode(i, index)
+	return nil
+}
+
+// use makes sp the namespace of the batch.
+func (r *run) use(sp *space) {
+	if r.space != sp || len(r.requests) >= batchMessages || len(r.enc.b) >= batchBytes {
+		r.flush()
+	}
+	r.space = sp
+}
+
+// message notes that the bytes from start on are the body of one message.
+func (r *run) message(i int, typ netlink.HeaderType, flags netlink.HeaderFlags, start int) *request {
+	r.requests = append(r.requests, request{typ: typ, flags: flags, start: start, end: len(r.enc.b), step: i})
+	return &r.requests[len(r.requests)-1]
+}
+
+func (r *run) addLink(i int) error {
+	h, l := r.h, r.steps[i].Spec
+	r.use(h.own)
+	var parent int32
+	if l.Parent != "" {
+		var ok bool
+		if parent, ok = h.index[place{"", l.Parent}]; !ok || r.failed[place{"", l.Parent}] {
+			r.failed[l.place()] = true
+			return fmt.Errorf("%w: %s", ErrNotMade, l.Parent)
+		}
+	}
+	netns := -1
+	if l.Namespace != "" {
+		sp, err := h.open(l.Namespace)
+		if err != nil {
+			r.failed[l.place()] = true
+			return err
+		}
+		netns = int(sp.file.Fd())
+	}
+	h.lastIndex++
+	index := h.lastIndex
+	h.index[l.place()] = index
+	delete(r.failed, l.place())
+	start := len(r.enc.b)
+	switch l.Kind {
+	case kindVXLAN:
+		r.enc.vxlan(l, index)
+	case kindVLAN:
+		r.enc.vlan(l, index, parent)
+	default:
+		r.enc.macvlan(l, index, parent, netns)
+	}
+	r.message(i, unix.RTM_NEWLINK, flagsCreate, start)
+	if l.Kind != kindMacvlan {
+		r.encodeSet(i, l, index, ChangeQuietIPv6|ChangeUp)
+	}
+	return nil
+}
+
+// encodeSet appends the messages of an OpSetLink.
+func (r *run) encodeSet(i int, l *Link, index int32, change Change) {
+	if change&ChangeQuietIPv6 != 0 {
+		start := len(r.enc.b)
+		r.enc.quiet(index)
+		r.message(i, unix.RTM_NEWLINK, 0, start).optional = true
+	}
+	if change&^ChangeQuietIPv6 != 0 {
+		start := len(r.enc.b)
+		r.enc.set(l, index, change)
+		r.message(i, unix.RTM_NEWLINK, 0, start)
+	}
+}
+
+// encode appends the messages of a step on a link that is there.
+func (r *run) encode(i int, index int32) {
+	s, start := &r.steps[i], len(r.enc.b)
+	switch s.Op {
+	case OpSetLink:
+		r.encodeSet(i, s.Spec, index, s.Change)
+	case OpDelLink:
+		r.enc.linkHeader(index, 0, 0)
+		r.message(i, unix.RTM_DELLINK, 0, start)
+		delete(r.h.index, place{s.Namespace, s.Link})
+	case OpSetProbes:
+		r.enc.probes(*s, index)
+		r.message(i, unix.RTM_SETNEIGHTBL, 0, start).optional = s.Addr.Is6()
+	case OpAddAddress:
+		r.enc.address(*s, index)
+		r.message(i, unix.RTM_NEWADDR, flagsReplace, start)
+	case OpDelAddress:
+		r.enc.address(*s, index)
+		r.message(i, unix.RTM_DELADDR, 0, start)
+	case OpSetRoute:
+		r.enc.route(*s, index)
+		r.message(i, unix.RTM_NEWROUTE, flagsReplace, start)
+	case OpDelRoute:
+		r.enc.route(*s, index)
+		r.message(i, unix.RTM_DELROUTE, 0, start)
+	case OpSetNeigh:
+		r.enc.neigh(*s, index)
+		r.message(i, unix.RTM_NEWNEIGH, flagsReplace, start)
+	case OpDelNeigh:
+		r.enc.neigh(*s, index)
+		r.message(i, unix.RTM_DELNEIGH, 0, start)
+	case OpSetFDB:
+		r.enc.forward(*s, index)
+		r.message(i, unix.RTM_NEWNEIGH, flagsReplace, start)
+	case OpDelFDB:
+		r.enc.forward(*s, index)
+		r.message(i, unix.RTM_DELNEIGH, 0, start)
+	}
+}
+
+func isDelete(op Op) bool {
+	switch op {
+	case OpDelLink, OpDelAddress, OpDelRoute, OpDelFDB, OpDelNeigh, OpRemoveResolvers:
+		return true
+	}
+	return false
+}
+
+func (r *run) fail(i int, err error) {
+	if r.errs == nil {
+		r.errs = make([]error, len(r.steps))
+	}
+	if r.errs[i] == nil {
+		r.errs[i] = fmt.Errorf("%s: %w", r.steps[i], err)
+	}
+}
+
+// flush sends the batch in one sendmsg. Only the last message asks for an
+// acknowledgement; the errors of the others come by themselves, before it.
+func (r *run) flush() {
+	if len(r.requests) == 0 {
+		return
+	}
+	requests := r.requests
+	messages := make([]netlink.Message, len(requests))
+	for i, q := range requests {
+		messages[i].Header.Type, messages[i].Header.Flags = q.typ, netlink.Request|q.flags
+		messages[i].Data = r.enc.b[q.start:q.end:q.end]
+	}
+	messages[len(messages)-1].Header.Flags |= netlink.Acknowledge
+	sent, err := r.space.conn.SendMessages(messages)
+	if err == nil {
+		err = r.answers(sent)
+	}
+	if err != nil {
+		for _, q := range requests {
+			r.failed[r.linkOf(q)] = r.failed[r.linkOf(q)] || r.steps[q.step].Op == OpAddLink
+			r.fail(q.step, err)
+		}
+	}
+	r.requests, r.enc.b = r.requests[:0], r.enc.b[:0]
+}
+
+func (r *run) linkOf(q request) place {
+	return place{r.steps[q.step].Namespace, r.steps[q.step].Link}
+}
+
+// answers reads until the last message is answered. Its error is the socket's,
+// and then nothing is known about the batch.
+func (r *run) answers(sent []netlink.Message) error {
+	if err := r.space.conn.SetReadDeadline(time.Now().Add(ackTimeout)); err != nil {
+		return err
+	}
+	first, last := sent[0].Header.Sequence, sent[len(sent)-1].Header.Sequence
+	for {
+		replies, err := r.space.conn.Receive()
+		var op *netlink.OpError
+		switch {
+		case err == nil:
+			for _, m := range replies {
+				if m.Header.Sequence == last {
+					return nil
+				}
+			}
+		case errors.As(err, &op) && op.Sequence != 0:
+			// Sequences follow each other; one from before is a late answer
+			// to a batch that was given up.
+			if at := op.Sequence - first; at < uint32(len(sent)) {
+				r.answer(r.requests[at], op)
+			}
+			if op.Sequence == last {
+				return nil
+			}
+		default:
+			return err
+		}
+	}
+}
+
+// answer judges the kernel's refusal of one message.
+func (r *run) answer(q request, op *netlink.OpError) {
+	s := &r.steps[q.step]
+	errno, _ := errors.AsType[syscall.Errno](op)
+	if isDelete(s.Op) && isGone(errno) {
+		return
+	}
+	if q.optional && (isGone(errno) || errno == unix.EAFNOSUPPORT || errno == unix.EOPNOTSUPP) {
+		return
+	}
+	at := place{s.Namespace, s.Link}
+	err := error(errno)
+	if op.Message != "" {
+		err = fmt.Errorf("%w: %s", errno, op.Message)
+	}
+	switch {
+	case s.Op == OpAddLink && r.failed[place{"", s.Spec.Parent}]:
+		err = fmt.Errorf("%w: %s", ErrNotMade, s.Spec.Parent)
+	case s.Op == OpAddLink && s.Spec.Kind == kindVLAN && errno == unix.EOPNOTSUPP:
+		err = ErrNo8021Q
+	case s.Op != OpAddLink && r.failed[at]:
+		err = fmt.Errorf("%w: %s", ErrNotMade, s.Link)
+	}
+	if s.Op == OpAddLink && q.typ == unix.RTM_NEWLINK && q.flags == flagsCreate {
+		r.failed[at] = true
+		delete(r.h.index, at)
+	}
+	r.fail(q.step, err)
+}
+
+// isGone reports whether an error says that what should go is not there.
+func isGone(errno syscall.Errno) bool {
+	switch errno {
+	case unix.ENODEV, unix.ENOENT, unix.EADDRNOTAVAIL, unix.ESRCH:
+		return true
+	}
+	return false
+}

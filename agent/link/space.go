@@ -1,0 +1,108 @@
+package link
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"runtime"
+
+	"github.com/mdlayher/netlink"
+	"golang.org/x/sys/unix"
+)
+
+const (
+	// receiveBytes holds any datagram that the kernel sends: it fills at most
+	// 32 KiB of a dump at once (linux/af_netlink.c).
+	receiveBytes = 64 << 10
+	// socketBytes is the receive buffer asked for; the kernel gives what
+	// net.core.rmem_max allows. The default holds 257 messages (spec/kernel.md section 4).
+	socketBytes = 8 << 20
+)
+
+// space is one network namespace with a socket in it. It keeps the namespace
+// alive, so that those of VMs are closed at the end of each dump and each batch.
+type space struct {
+	name string
+	file *os.File
+	conn *netlink.Conn
+}
+
+// openSpace opens a namespace by its file. A file that is no namespace (yet:
+// ip-netns(8) makes the file before it mounts the namespace on it) is
+// ErrNoNamespace as well as none at all.
+func openSpace(name, path string) (*space, error) {
+	file, err := os.Open(path)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil, fmt.Errorf("%w: %s", ErrNoNamespace, path)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("network namespace %s: %w", name, err)
+	}
+	var fs unix.Statfs_t
+	if err := unix.Fstatfs(int(file.Fd()), &fs); err == nil && fs.Type != unix.NSFS_MAGIC && fs.Type != unix.PROC_SUPER_MAGIC {
+		file.Close()
+		return nil, fmt.Errorf("%w: %s is a plain file", ErrNoNamespace, path)
+	}
+	conn, err := dial(int(file.Fd()))
+	if err != nil {
+		file.Close()
+		return nil, fmt.Errorf("network namespace %s: %w", name, err)
+	}
+	return &space{name: name, file: file, conn: conn}, nil
+}
+
+func dial(netns int) (*netlink.Conn, error) {
+	return netlink.Dial(unix.NETLINK_ROUTE, &netlink.Config{NetNS: netns, Strict: true, MessageBufferSize: receiveBytes})
+}
+
+func (s *space) close() error { return errors.Join(s.conn.Close(), s.file.Close()) }
+
+// open returns the namespace of that name, once opened until the next
+// closeSpaces. "" is our own.
+func (h *Netlink) open(name string) (*space, error) {
+	if name == "" {
+		return h.own, nil
+	}
+	if s := h.spaces[name]; s != nil {
+		return s, nil
+	}
+	if err := checkNamespace(name); err != nil {
+		return nil, err
+	}
+	s, err := openSpace(name, filepath.Join(h.cfg.NetNSDir, name))
+	if err != nil {
+		return nil, err
+	}
+	h.spaces[name] = s
+	return s, nil
+}
+
+func (h *Netlink) closeSpaces() {
+	for name, s := range h.spaces {
+		_ = s.close() // nothing was written that a failing close could lose
+		delete(h.spaces, name)
+	}
+}
+
+// ownNamespace is the file of the calling thread's network namespace.
+func ownNamespace() string {
+	return fmt.Sprintf("/proc/self/task/%d/ns/net", unix.Gettid())
+}
+
+// openOwn opens our own namespace: the one at path, or the caller's.
+func openOwn(path string) (*space, error) {
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	if path == "" {
+		path = ownNamespace()
+	}
+	s, err := openSpace("", path)
+	if err != nil {
+		return nil, err
+	}
+	// Less than asked for is still right: a full buffer is an error that is
+	// answered by another dump.
+	_ = s.conn.SetReadBuffer(socketBytes)
+	return s, nil
+}

@@ -1,0 +1,180 @@
+package link
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/mdlayher/netlink"
+	"golang.org/x/sys/unix"
+)
+
+// watchQuiet is how long after a first change further ones are gathered, so that
+// a burst wakes once.
+const watchQuiet = 20 * time.Millisecond
+
+// watchGroups are those whose messages may tell of drift (linux/rtnetlink.h).
+var watchGroups = []uint32{
+	unix.RTNLGRP_LINK, unix.RTNLGRP_NEIGH, unix.RTNLGRP_NSID, unix.RTNLGRP_IPV4_IFADDR, unix.RTNLGRP_IPV6_IFADDR,
+	unix.RTNLGRP_IPV4_ROUTE, unix.RTNLGRP_IPV6_ROUTE,
+}
+
+// watchState is what Watch must know of the last dump: which ifindexes are ours,
+// in whichever namespace.
+type watchState struct {
+	mu    sync.Mutex // protects index
+	index map[int32]bool
+}
+
+func (w *watchState) set(links []Link) {
+	index := make(map[int32]bool, len(links))
+	for i := range links {
+		index[links[i].Index] = true
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.index = index
+}
+
+func (w *watchState) has(index int32) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.index[index]
+}
+
+// Watch calls wake when somebody, ourselves included, changed something on our
+// links, at most once per 20 ms; also when so much happened that the kernel
+// could not tell all of it. It hears our own namespace, and the VM namespaces
+// that the kernel relates to it. It ends with ctx, and returns its error. wake
+// must not block.
+func (h *Netlink) Watch(ctx context.Context, wake func()) error {
+	conn, err := dial(int(h.own.file.Fd()))
+	if err != nil {
+		return fmt.Errorf("link: watch: %w", err)
+	}
+	defer conn.Close()
+	if err := prepareWatch(conn); err != nil {
+		return fmt.Errorf("link: watch: %w", err)
+	}
+	stop := context.AfterFunc(ctx, func() { _ = conn.SetReadDeadline(time.Unix(1, 0)) })
+	defer stop()
+	for {
+		changed, err := h.nextChange(conn)
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		if err != nil && !errors.Is(err, unix.ENOBUFS) {
+			return fmt.Errorf("link: watch: %w", err)
+		}
+		if !changed && err == nil {
+			continue
+		}
+		if err := settle(ctx, conn); err != nil {
+			return err
+		}
+		wake()
+	}
+}
+
+func prepareWatch(conn *netlink.Conn) error {
+	_ = conn.SetReadBuffer(socketBytes) // less is answered by ENOBUFS, and that by waking
+	// Hearing the VMs' namespaces needs CAP_NET_BROADCAST and is a help only:
+	// the periodic pass looks into them anyway.
+	_ = conn.SetOption(netlink.ListenAllNSID, true)
+	if err := dropMisses(conn); err != nil {
+		return err
+	}
+	for _, group := range watchGroups {
+		if err := conn.JoinGroup(group); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// nextChange waits for the next datagram, and reports whether it is about our
+// links.
+func (h *Netlink) nextChange(conn *netlink.Conn) (bool, error) {
+	messages, err := conn.Receive()
+	if err != nil {
+		return false, err
+	}
+	for _, m := range messages {
+		if h.concerns(m) {
+			return true, nil
+		}
+	}
+	return false, nil
+}
+
+// concerns reports whether a notification may be about our links.
+func (h *Netlink) concerns(m netlink.Message) bool {
+	switch m.Header.Type {
+	case unix.RTM_NEWLINK, unix.RTM_DELLINK:
+		l, ok := parseLink(m.Data)
+		return ok && (kindOfName(l.Name) != "" || h.watch.has(l.Index))
+	case unix.RTM_NEWNEIGH, unix.RTM_DELNEIGH:
+		n, ok := parseNeigh(m.Data)
+		return ok && h.watch.has(n.index) && (n.state&unix.NUD_PERMANENT != 0 || m.Header.Type == unix.RTM_DELNEIGH)
+	case unix.RTM_NEWADDR, unix.RTM_DELADDR:
+		index, _, _, ok := parseAddress(m.Data)
+		return ok && h.watch.has(index)
+	case unix.RTM_NEWROUTE, unix.RTM_DELROUTE:
+		r, ok := parseRoute(m.Data)
+		return ok && h.watch.has(r.index)
+	case unix.RTM_DELNSID:
+		return true // a namespace is gone, perhaps one with our links
+	}
+	return false
+}
+
+// settle reads what follows within watchQuiet, and drops it.
+func settle(ctx context.Context, conn *netlink.Conn) error {
+	if err := conn.SetReadDeadline(time.Now().Add(watchQuiet)); err != nil {
+		return err
+	}
+	for {
+		_, err := conn.Receive()
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		if err == nil || errors.Is(err, unix.ENOBUFS) {
+			continue
+		}
+		if op, ok := errors.AsType[*netlink.OpError](err); !ok || !op.Timeout() {
+			return fmt.Errorf("link: watch: %w", err)
+		}
+		if err := conn.SetReadDeadline(time.Time{}); err != nil {
+			return err
+		}
+		// The cancellation's own deadline may have been overwritten just now.
+		return ctx.Err()
+	}
+}
+
+// dropMisses makes the kernel keep RTM_GETNEIGH from this socket: a VXLAN device
+// tells of every packet to an unknown MAC, with no limit (spec/kernel.md section 1, C).
+func dropMisses(conn *netlink.Conn) error {
+	// nlmsg_type is at offset 4, in the machine's order; BPF loads in the
+	// network's (linux/filter.h).
+	var typ [2]byte
+	native.PutUint16(typ[:], unix.RTM_GETNEIGH)
+	program := []unix.SockFilter{
+		{Code: unix.BPF_LD | unix.BPF_H | unix.BPF_ABS, K: 4},
+		{Code: unix.BPF_JMP | unix.BPF_JEQ | unix.BPF_K, Jt: 0, Jf: 1, K: uint32(typ[0])<<8 | uint32(typ[1])},
+		{Code: unix.BPF_RET | unix.BPF_K, K: 0},
+		{Code: unix.BPF_RET | unix.BPF_K, K: 1<<32 - 1},
+	}
+	raw, err := conn.SyscallConn()
+	if err != nil {
+		return err
+	}
+	var failed error
+	err = raw.Control(func(fd uintptr) {
+		failed = unix.SetsockoptSockFprog(int(fd), unix.SOL_SOCKET, unix.SO_ATTACH_FILTER,
+			&unix.SockFprog{Len: uint16(len(program)), Filter: &program[0]})
+	})
+	return errors.Join(err, failed)
+}
