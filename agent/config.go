@@ -1,0 +1,116 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"net"
+	"time"
+
+	"rutter/agent/link"
+	"rutter/log"
+	"rutter/projections"
+)
+
+// Dialer opens connections for the feed; *client.Client of package api/client does.
+type Dialer interface {
+	// Feed connects to a server, as Config.Servers names it, and has the
+	// connection switched to the feed's frames: the server then awaits a hello.
+	// It resolves the name anew each time. ctx ends the attempt, not the connection.
+	Feed(ctx context.Context, server string) (net.Conn, error)
+}
+
+// Kernel makes the compute node's kernel match what is wanted. The agent calls
+// it from one goroutine.
+type Kernel interface {
+	// Pass compares the kernel with want, and mends what differs. Nothing is
+	// removed unless complete. Failures of single objects are in the result;
+	// an error means that the pass could not be made at all.
+	Pass(ctx context.Context, want projections.Desired, complete bool) (link.Result, error)
+}
+
+// Config configures an Agent. CN, Folder, Servers, Dialer and Kernel must be given.
+type Config struct {
+	// CN is the compute node that this agent runs on.
+	CN log.UUID
+	// Folder holds cache.db and belongs to one agent. It is made if it is not there.
+	Folder string
+	// Servers are the servers to follow, in any form that Dialer takes. One
+	// that worked is tried again first: it has what the agent was just sent in
+	// its memory. Then comes the next, in this order.
+	Servers []string
+	Dialer  Dialer
+	// Kernel makes what the agent programs. It is called once, in New, with the
+	// numbers of fabric<N> that the cache kept, and with a function that keeps
+	// them: it returns when they are on disk.
+	Kernel func(numbers link.Numbers, save func(link.Numbers) error) (Kernel, error)
+	// Watch calls wake after each change that somebody made to the kernel's part
+	// of this node, until ctx ends. It runs beside Pass; wake never blocks. nil:
+	// only sweeps find such changes.
+	Watch func(ctx context.Context, wake func()) error
+	// Logger; nil discards.
+	Logger *slog.Logger
+
+	// DialTimeout bounds one attempt to connect. Default 5 s.
+	DialTimeout time.Duration
+	// BackoffMin and BackoffMax bound the time between attempts; it doubles
+	// from one to the other, and is shortened by up to half at random so that
+	// the nodes of a lost server do not come all at once. Defaults 100 ms and
+	// 5 s: ten thousand nodes are back within 15 s of a server's death.
+	BackoffMin, BackoffMax time.Duration
+	// SweepEvery is how often the kernel is compared with what is wanted when
+	// nothing seems to have changed. Default 30 s.
+	SweepEvery time.Duration
+	// RetryEvery is how soon a pass follows one that left something undone;
+	// single objects wait longer if they fail again (package link). Default 500 ms.
+	RetryEvery time.Duration
+
+	// Now tells the time; default time.Now. It names damaged caches and is the
+	// least that a new incarnation may be.
+	Now func() time.Time
+	// Jitter returns a random duration from 0 up to d. Default: math/rand.
+	Jitter func(d time.Duration) time.Duration
+}
+
+// withDefaults returns c with defaults in place of zeros, or what is wrong with it.
+func (c Config) withDefaults() (Config, error) {
+	setDuration := func(d *time.Duration, value time.Duration) {
+		if *d == 0 {
+			*d = value
+		}
+	}
+	setDuration(&c.DialTimeout, 5*time.Second)
+	setDuration(&c.BackoffMin, 100*time.Millisecond)
+	setDuration(&c.BackoffMax, 5*time.Second)
+	setDuration(&c.SweepEvery, 30*time.Second)
+	setDuration(&c.RetryEvery, 500*time.Millisecond)
+	if c.Logger == nil {
+		c.Logger = slog.New(slog.DiscardHandler)
+	}
+	if c.Now == nil {
+		c.Now = time.Now
+	}
+	if c.Jitter == nil {
+		c.Jitter = func(d time.Duration) time.Duration { return rand.N(d + 1) }
+	}
+	return c, c.check()
+}
+
+func (c *Config) check() error {
+	var wrong error
+	refuse := func(is bool, format string, args ...any) {
+		if is {
+			wrong = errors.Join(wrong, fmt.Errorf("agent: "+format, args...))
+		}
+	}
+	refuse(c.CN.IsZero(), "no compute node: give its UUID")
+	refuse(c.Folder == "", "no folder: name one that this agent may keep its cache in")
+	refuse(len(c.Servers) == 0, "no servers: name at least one to follow")
+	refuse(c.Dialer == nil, "no dialer")
+	refuse(c.Kernel == nil, "no kernel")
+	refuse(c.DialTimeout < 0 || c.BackoffMin < 0 || c.SweepEvery < 0 || c.RetryEvery < 0, "a time is negative")
+	refuse(c.BackoffMax < c.BackoffMin, "the longest backoff %s is shorter than the shortest %s", c.BackoffMax, c.BackoffMin)
+	return wrong
+}

@@ -1,0 +1,301 @@
+package agent
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+
+	"rutter/log"
+	"rutter/log/feed"
+	"rutter/projections"
+)
+
+// Entry takes one entry. Entries of a change are held back until it is whole:
+// the stream is filtered, so it is whole with its last event, or with what
+// comes after its place.
+func (r *replica) Entry(m *feed.Entry) error {
+	event, err := log.DecodeEvent(m.Event)
+	if err != nil {
+		return fmt.Errorf("entry %d: %w", m.Seq, err)
+	}
+	if event.ID == "" || event.Object == nil || event.Object.ID() != event.ID {
+		return fmt.Errorf("%w: entry %d of %s %q has another object", errStream, m.Seq, event.Kind, event.ID)
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if err := r.sameLog("entry", m.Seq); err != nil {
+		return err
+	}
+	if len(r.pending) > 0 && m.Seq > r.pendingLast {
+		if err := r.flush(); err != nil {
+			return err
+		}
+	}
+	if m.Seq <= r.cursor.Seq {
+		return nil // seen already
+	}
+	if event.More == 0 && len(r.pending) == 0 {
+		if err := r.fold(m, event); err != nil {
+			return err
+		}
+		r.notify()
+		return nil
+	}
+	r.pendingLast = m.Seq + log.Seq(event.More)
+	if err := r.hold(&heldEntry{m, event}); err != nil {
+		return err
+	}
+	if event.More > 0 {
+		return nil
+	}
+	return r.flush()
+}
+
+// heldEntry is an entry that is held back, decoded.
+type heldEntry struct {
+	*feed.Entry
+	event *log.Event
+}
+
+// hold keeps a frame back until its change is whole.
+func (r *replica) hold(m feed.Message) error {
+	if len(r.pending) >= maxPending {
+		return fmt.Errorf("%w: a change of more than %d frames", errStream, maxPending)
+	}
+	r.pending = append(r.pending, m)
+	return nil
+}
+
+// flush folds the frames that were held back.
+func (r *replica) flush() error {
+	if len(r.pending) == 0 {
+		return nil
+	}
+	frames := r.pending
+	r.pending = nil
+	for _, m := range frames {
+		switch m := m.(type) {
+		case *heldEntry:
+			if err := r.fold(m.Entry, m.event); err != nil {
+				return err
+			}
+		case *feed.Object:
+			object, err := log.DecodeObject(m.Kind, m.ID, m.Bytes)
+			if err != nil {
+				return fmt.Errorf("object %s %s: %w", m.Kind, m.ID, err)
+			}
+			if err := r.object(m, object); err != nil {
+				return err
+			}
+		}
+	}
+	r.notify()
+	return nil
+}
+
+// fold takes one event and moves the cursor to it.
+//
+// An event may be older than a scope that is held (as-of beyond it): that scope
+// has its outcome already, or the object has left it since. So what the event
+// says of an object that is known is always taken if it is newer, but an object
+// enters, or stays, only through a scope whose as-of is before the event.
+func (r *replica) fold(m *feed.Entry, event *log.Event) error {
+	r.cursor.Seq, r.cursor.Chain = m.Seq, m.Chain
+	r.head = max(r.head, m.Seq)
+	key := objectKey{event.Kind, event.ID}
+	if r.isOld(key, m.Seq) {
+		return nil
+	}
+	before, known := r.state.Get(key.Kind, key.ID)
+	if event.Action == log.Delete {
+		r.drop(key)
+		return nil
+	}
+	if !known && !r.isBehind(event.Scopes, m.Seq) {
+		return nil
+	}
+	rec := projections.Record{Object: event.Object, Revision: event.Revision, Seq: m.Seq}
+	if err := r.put(key, rec); err != nil {
+		return err
+	}
+	if _, unknown := rec.Object.(*log.Unknown); !unknown && !r.isBehind(r.state.ScopesOf(key.Kind, key.ID), m.Seq) {
+		r.drop(key)
+	}
+	if known {
+		r.dropStrays(before.Object)
+	}
+	return nil
+}
+
+// isBehind reports whether one of the scopes is held as of a seq before this one.
+func (r *replica) isBehind(scopes []log.Scope, seq log.Seq) bool {
+	return slices.ContainsFunc(scopes, func(scope log.Scope) bool {
+		held, ok := r.scopes[scope]
+		return ok && held.AsOf < seq
+	})
+}
+
+// holds reports whether a scope that is held contains the object.
+func (r *replica) holds(key objectKey) bool { return r.holdsWithout(key, log.Scope{}) }
+
+// holdsWithout is holds, but for one scope. Nobody here knows the scopes of an
+// object of an unknown kind: it is held until it is deleted.
+func (r *replica) holdsWithout(key objectKey, but log.Scope) bool {
+	if log.NewObject(key.Kind) == nil {
+		return true
+	}
+	return slices.ContainsFunc(r.state.ScopesOf(key.Kind, key.ID), func(scope log.Scope) bool {
+		_, held := r.scopes[scope]
+		return held && scope != but
+	})
+}
+
+// setScope notes what is held of a scope.
+func (r *replica) setScope(scope log.Scope, held heldScope) {
+	r.scopes[scope] = held
+	r.dirty.Scopes[scope] = &held
+	r.interestKnown = false
+}
+
+// put places a record and notes that the cache must keep it.
+func (r *replica) put(key objectKey, rec projections.Record) error {
+	r.noteClash(key, rec.Object)
+	_, known := r.state.Get(key.Kind, key.ID)
+	if err := r.state.Load(rec); err != nil {
+		return fmt.Errorf("%w: %w", errStream, err)
+	}
+	if !known {
+		r.objects++
+	}
+	r.dirty.Objects[key] = rec
+	r.touch(rec.Object)
+	if r.reset != nil {
+		r.reset.objects[key] = struct{}{}
+	}
+	r.mendClashes()
+	return nil
+}
+
+// drop forgets an object, and what was held only because of it.
+func (r *replica) drop(key objectKey) {
+	rec, known := r.state.Get(key.Kind, key.ID)
+	if !known {
+		return
+	}
+	r.state.Drop(key.Kind, key.ID)
+	r.objects--
+	r.dirty.Objects[key] = projections.Record{}
+	r.touch(rec.Object)
+	if r.reset != nil {
+		delete(r.reset.objects, key)
+	}
+	r.mendClashes()
+	r.dropStrays(rec.Object)
+}
+
+// noteClash notes the NIC that has the address which another one is to get.
+func (r *replica) noteClash(key objectKey, o log.Object) {
+	nic, ok := o.(*log.NIC)
+	if !ok || !nic.IP.IsValid() {
+		return
+	}
+	if other, taken := r.state.NICAt(nic.NetworkUUID, nic.IP); taken && keyOf(other) != key {
+		r.clashes[keyOf(other)] = struct{}{}
+	}
+}
+
+// mendClashes puts those NICs anew whose address has become free.
+func (r *replica) mendClashes() {
+	for key := range r.clashes {
+		rec, held := r.state.Get(key.Kind, key.ID)
+		if held {
+			nic := rec.Object.(*log.NIC)
+			if other, taken := r.state.NICAt(nic.NetworkUUID, nic.IP); taken && keyOf(other) != key {
+				continue
+			}
+			r.state.Drop(key.Kind, key.ID)
+			// It was held, so it is a proper record.
+			_ = r.state.Load(rec)
+		}
+		delete(r.clashes, key)
+	}
+}
+
+// touch notes that interest must be looked at anew: it follows from this CN's
+// NICs and their networks.
+func (r *replica) touch(o log.Object) {
+	switch o := o.(type) {
+	case *log.Network:
+		r.interestKnown = false
+	case *log.NIC:
+		if o.CNUUID == r.me {
+			r.interestKnown = false
+		}
+	}
+}
+
+// dropStrays forgets the underlay NICs of the CN that a NIC was on, if no scope
+// that is held contains them any more: they belong to a vnet only while their
+// CN has a NIC there, and no event tells of the end (SAFETY F1). During a reset
+// nothing goes before its end.
+func (r *replica) dropStrays(was log.Object) {
+	nic, ok := was.(*log.NIC)
+	if !ok || nic.CNUUID.IsZero() || nic.CNUUID == r.me || r.reset != nil {
+		return
+	}
+	var strays []objectKey
+	for rec := range r.state.UnderlayNICs(nic.CNUUID) {
+		if key := keyOf(rec); !r.holds(key) {
+			strays = append(strays, key)
+		}
+	}
+	for _, key := range strays {
+		r.drop(key)
+	}
+}
+
+// notify wakes the reconcile loop, and the cache's writer if there are rows for
+// it; a token that is there already is enough.
+func (r *replica) notify() {
+	wake(r.changed)
+	if r.dirty.rows() > 0 {
+		wake(r.dirtied)
+	}
+}
+
+func wake(c chan struct{}) {
+	select {
+	case c <- struct{}{}:
+	default:
+	}
+}
+
+// waiting returns how many rows the cache has not kept.
+func (r *replica) waiting() int {
+	r.mu.RLock()
+	defer r.mu.RUnlock()
+	return r.dirty.rows()
+}
+
+// take returns what the cache must keep, with the cursor that it belongs to. It
+// is then the caller's.
+func (r *replica) take() batch {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	b := r.dirty
+	b.Head = head{Cursor: r.cursor, Resync: r.reset != nil, Complete: r.complete}
+	r.dirty = newBatch()
+	return b
+}
+
+// giveBack takes back a batch that could not be kept, and returns how many rows
+// wait now. What changed since is newer.
+func (r *replica) giveBack(b batch) int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	maps.Copy(b.Objects, r.dirty.Objects)
+	maps.Copy(b.Scopes, r.dirty.Scopes)
+	r.dirty = b
+	wake(r.dirtied)
+	return r.dirty.rows()
+}

@@ -1,0 +1,268 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+
+	"rutter/log"
+	"rutter/log/feed"
+)
+
+// State is what a follower does. See the package comment for the transitions.
+type State uint8
+
+// The states of a follower.
+const (
+	Starting  State = iota // from the cache; no server has answered in this process
+	Following              // a server feeds it
+	Waiting                // the connection is lost; the next attempt comes
+	Resetting              // a server feeds it, and what it sends replaces what is held
+)
+
+var stateNames = [...]string{Starting: "starting", Following: "following", Waiting: "waiting", Resetting: "resetting"}
+
+// String returns the state's name.
+func (s State) String() string {
+	if int(s) < len(stateNames) {
+		return stateNames[s]
+	}
+	return fmt.Sprintf("state(%d)", uint8(s))
+}
+
+// MarshalText implements encoding.TextMarshaler.
+func (s State) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
+
+// UnmarshalText implements encoding.TextUnmarshaler.
+func (s *State) UnmarshalText(text []byte) error {
+	for i, name := range stateNames {
+		if name == string(text) {
+			*s = State(i)
+			return nil
+		}
+	}
+	return fmt.Errorf("state %q: want starting, following, waiting or resetting", text)
+}
+
+// checkEvery is after how many entries the follower looks whether the disk keeps up.
+const checkEvery = 1024
+
+// follower keeps the replica up to date from one server at a time.
+type follower struct {
+	cfg         *Config
+	replica     *replica
+	persister   *persister
+	incarnation uint64
+	watermark   func() feed.Watermark // what to tell a server, as of now
+	logger      *slog.Logger
+
+	mu          sync.Mutex // protects what follows
+	state       State
+	server      string     // that feeds it, or is tried
+	conn        *feed.Conn // nil unless following or resetting
+	session     uint64     // of the last connection
+	since       time.Time  // of the state
+	attempts    uint64     // since the last bookmark
+	failure     string     // why the last connection ended
+	resetReason string     // of the last reset
+	resetAt     time.Time
+}
+
+// become changes the state; from lists the states that may come before.
+func (f *follower) become(to State, from ...State) {
+	for _, s := range from {
+		if f.state == s {
+			f.state, f.since = to, f.cfg.Now()
+			return
+		}
+	}
+	panic(fmt.Sprintf("agent: follower cannot go from %s to %s", f.state, to))
+}
+
+// becomeFollowing: a server has welcomed this follower on conn.
+func (f *follower) becomeFollowing(conn *feed.Conn) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.become(Following, Starting, Waiting)
+	f.conn = conn
+}
+
+// becomeResetting: the cursor was of no use.
+func (f *follower) becomeResetting(reason feed.ResetReason) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.become(Resetting, Following, Resetting)
+	f.resetReason, f.resetAt = reason.String(), f.since
+}
+
+// becomeCurrent: a bookmark came, which ends a reset and shows that the server is good.
+func (f *follower) becomeCurrent() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.attempts, f.failure = 0, ""
+	if f.state == Resetting {
+		f.become(Following, Resetting)
+	}
+}
+
+// becomeWaiting: the connection, or the attempt at one, ended.
+func (f *follower) becomeWaiting(err error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.become(Waiting, Starting, Following, Waiting, Resetting)
+	f.conn, f.failure = nil, err.Error()
+	f.attempts++
+}
+
+// Run follows until ctx ends.
+func (f *follower) Run(ctx context.Context) error {
+	at := 0
+	for {
+		server := f.cfg.Servers[at%len(f.cfg.Servers)]
+		connected, err := f.follow(ctx, server)
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		f.becomeWaiting(err)
+		wait := f.backoff()
+		f.logger.Info("feed ended", "server", server, "error", err, "retry", wait)
+		if !connected || errors.Is(err, feed.ErrDrained) {
+			at++ // the same server first, if it served; then the next
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(wait):
+		}
+	}
+}
+
+// backoff returns how long to wait before the next attempt. The first round
+// over all servers is quick, since one of them is likely to be well.
+func (f *follower) backoff() time.Duration {
+	f.mu.Lock()
+	attempts := f.attempts
+	f.mu.Unlock()
+	d := f.cfg.BackoffMin
+	for n := uint64(len(f.cfg.Servers)); n < attempts && d < f.cfg.BackoffMax; n++ {
+		d = min(2*d, f.cfg.BackoffMax)
+	}
+	return d - f.cfg.Jitter(d/2)
+}
+
+// follow connects to a server and takes what it sends. connected says whether
+// the server welcomed us and sent a bookmark; err is never nil.
+func (f *follower) follow(ctx context.Context, server string) (connected bool, err error) {
+	f.mu.Lock()
+	f.server = server
+	f.session++
+	session := f.session
+	f.mu.Unlock()
+
+	dialing, cancel := context.WithTimeout(ctx, f.cfg.DialTimeout)
+	conn, err := f.cfg.Dialer.Feed(dialing, server)
+	cancel()
+	if err != nil {
+		return false, err
+	}
+	cursor, scopes := f.replica.hello()
+	hello := &feed.Hello{CN: f.cfg.CN, Incarnation: f.incarnation, Session: session, Cursor: cursor, Scopes: scopes}
+	s := &stream{follower: f, conn: feed.NewConn(conn), done: ctx.Done()}
+	err = s.conn.Follow(ctx, hello, s)
+	return s.current, err
+}
+
+// tell sends the watermark, if a server listens.
+func (f *follower) tell() {
+	f.mu.Lock()
+	conn := f.conn
+	f.mu.Unlock()
+	if conn != nil {
+		conn.Watermark(f.watermark())
+	}
+}
+
+// stream is the handler of one connection.
+type stream struct {
+	*follower
+	conn    *feed.Conn
+	done    <-chan struct{}
+	current bool // a bookmark came
+	entries int
+}
+
+// Welcome implements feed.Handler.
+func (s *stream) Welcome(m *feed.Welcome) error {
+	if err := s.replica.Welcome(m); err != nil {
+		return err
+	}
+	s.becomeFollowing(s.conn)
+	s.logger.Info("following", "server", s.server, "head", m.Head.Seq, "cursor", s.replica.at())
+	if s.replica.inReset() {
+		s.becomeResetting(feed.ResetFirst)
+	}
+	s.tell()
+	return nil
+}
+
+// Reset implements feed.Handler.
+func (s *stream) Reset(m *feed.Reset) error {
+	s.becomeResetting(m.Reason)
+	s.logger.Warn("reset by the server: comparing all with what it sends", "reason", m.Reason, "text", m.Text, "head", m.Head)
+	return s.replica.Reset(m)
+}
+
+// Entry implements feed.Handler.
+func (s *stream) Entry(m *feed.Entry) error {
+	if s.entries++; s.entries%checkEvery == 0 {
+		s.persister.room(s.done)
+	}
+	return s.replica.Entry(m)
+}
+
+// Object implements feed.Handler.
+func (s *stream) Object(m *feed.Object) error {
+	if s.entries++; s.entries%checkEvery == 0 {
+		s.persister.room(s.done)
+	}
+	return s.replica.Object(m)
+}
+
+// ScopeBegin implements feed.Handler.
+func (s *stream) ScopeBegin(m *feed.ScopeBegin) error { return s.replica.ScopeBegin(m) }
+
+// ScopeEnd implements feed.Handler.
+func (s *stream) ScopeEnd(m *feed.ScopeEnd) error { return s.replica.ScopeEnd(m) }
+
+// ScopeDropped implements feed.Handler.
+func (s *stream) ScopeDropped(m *feed.ScopeDropped) error { return s.replica.ScopeDropped(m) }
+
+// Bookmark implements feed.Handler.
+func (s *stream) Bookmark(m *feed.Bookmark) error {
+	if err := s.replica.Bookmark(m); err != nil {
+		return err
+	}
+	s.current = true
+	s.becomeCurrent()
+	s.tell()
+	return nil
+}
+
+var _ feed.Handler = (*stream)(nil)
+
+// at returns the cursor's seq.
+func (r *replica) at() log.Seq {
+	r.mu.RLock()
+	defer r.mu.RUnlock()
+	return r.cursor.Seq
+}
+
+// inReset reports whether a reset runs.
+func (r *replica) inReset() bool {
+	r.mu.RLock()
+	defer r.mu.RUnlock()
+	return r.reset != nil
+}

@@ -1,0 +1,432 @@
+package agent
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/netip"
+	"slices"
+	"sync"
+
+	"rutter/log"
+	"rutter/log/feed"
+	"rutter/projections"
+)
+
+// errStream is wrapped when what a server sent cannot be true. The connection
+// is given up; nothing of the message was taken.
+var errStream = errors.New("agent: the stream cannot be right")
+
+// maxPending bounds the frames of one change that are held back until it is
+// whole: each entry may bring a CN's underlay record with it.
+const maxPending = 2 * log.MaxOps
+
+// replica is this CN's part of the log's state, in memory, and what of it has
+// still to go to the cache. One goroutine, the follower's, changes it; readers
+// run beside it.
+//
+// What is held follows from three rules (SAFETY F1 to F3). An object is taken
+// if it is newer, by the seq of its last event, than what is held of it. It
+// stays while a scope that is held contains it. A list's absences delete only
+// when the list is a whole scope.
+type replica struct {
+	me     log.UUID
+	logger *slog.Logger
+	// changed holds a token when readers have something new to look at, dirty
+	// when the cache has something to keep.
+	changed, dirtied chan struct{}
+
+	mu     sync.RWMutex // protects what follows; held for one change at a time
+	state  *projections.State
+	scopes map[log.Scope]heldScope
+	cursor log.Cursor
+	// cluster is that of the log which the connection follows. Until it is the
+	// cursor's, only a reset may follow.
+	cluster log.UUID
+	head    log.Seq // of the server, as last heard
+	// applied is the last bookmark: everything up to it is known. It is 0
+	// until the first bookmark after the start or a reset.
+	applied log.Seq
+	// programmed is the highest applied seq that the kernel was seen to match.
+	// It is never stored (SAFETY B1).
+	programmed log.Seq
+	// epoch counts the resets: a seq of another epoch may be of another log.
+	epoch uint64
+	// complete: all that the CN must know was held at least once (DESIGN rule 8).
+	complete bool
+	// interestKnown is false when something changed that interest depends on.
+	interestKnown bool
+	reset         *resetting     // nil unless a reset runs
+	coming        *comingScope   // nil unless a scope's objects are coming
+	pending       []feed.Message // of a change that is not whole
+	pendingLast   log.Seq        // of that change
+	dirty         batch          // rows to be kept; its head is filled in by take
+	objects       int            // held
+	resets        uint64         // in this process
+	// missing says why the last bookmark did not count, or is empty.
+	missing string
+	// clashes are NICs whose address another NIC took while they were held: in
+	// a part of the state the one may come before the other goes.
+	clashes map[objectKey]struct{}
+}
+
+// resetting is a reset that runs: the objects and scopes that came since.
+// What is held besides is of before, and goes at the end.
+type resetting struct {
+	reason  feed.ResetReason
+	objects map[objectKey]struct{}
+	scopes  map[log.Scope]struct{}
+}
+
+// comingScope is a scope between its begin and end.
+type comingScope struct {
+	scope log.Scope
+	asOf  log.Seq
+	seen  map[objectKey]struct{}
+}
+
+func newReplica(me log.UUID, logger *slog.Logger) *replica {
+	return &replica{
+		me: me, logger: logger,
+		changed: make(chan struct{}, 1), dirtied: make(chan struct{}, 1),
+		state: projections.NewState(), scopes: make(map[log.Scope]heldScope),
+		dirty: newBatch(), clashes: make(map[objectKey]struct{}),
+	}
+}
+
+func newBatch() batch {
+	return batch{Objects: make(map[objectKey]projections.Record), Scopes: make(map[log.Scope]*heldScope)}
+}
+
+// load puts what the cache held. Objects that only a scope without an end has
+// brought are forgotten: nobody can say which part of it they are.
+func (r *replica) load(held *contents) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, rec := range held.Objects {
+		if err := r.state.Load(rec); err != nil {
+			return fmt.Errorf("%w: %w", errFile, err)
+		}
+		r.objects++
+	}
+	r.cursor, r.complete = held.Head.Cursor, held.Head.Complete
+	for scope, s := range held.Scopes {
+		if s.Complete {
+			r.scopes[scope] = s
+		} else {
+			r.dirty.Scopes[scope] = nil
+		}
+	}
+	if held.Head.Resync {
+		// The reset begins again; until its end nothing may go.
+		r.reset = newResetting(feed.ResetFirst)
+		r.cursor = log.Cursor{}
+		return nil
+	}
+	for _, rec := range held.Objects {
+		if key := keyOf(rec); !r.holds(key) {
+			r.drop(key)
+		}
+	}
+	return nil
+}
+
+func newResetting(reason feed.ResetReason) *resetting {
+	return &resetting{reason: reason, objects: make(map[objectKey]struct{}), scopes: make(map[log.Scope]struct{})}
+}
+
+// hello returns what a server must know to go on from here. During a reset
+// nothing that is held may be relied on: it is of two logs.
+func (r *replica) hello() (log.Cursor, []feed.HeldScope) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.pending, r.coming = nil, nil
+	if r.reset != nil {
+		return log.Cursor{}, nil
+	}
+	for scope, held := range r.scopes {
+		if !held.Complete {
+			r.dropScope(scope) // the connection broke within it
+		}
+	}
+	return r.cursor, r.sortedScopes()
+}
+
+// sortedScopes returns the scopes that are held, in order.
+func (r *replica) sortedScopes() []feed.HeldScope {
+	scopes := make([]feed.HeldScope, 0, len(r.scopes))
+	for scope, held := range r.scopes {
+		scopes = append(scopes, feed.HeldScope{Scope: scope, AsOf: held.AsOf})
+	}
+	slices.SortFunc(scopes, func(a, b feed.HeldScope) int { return a.Scope.Compare(b.Scope) })
+	return scopes
+}
+
+// Welcome takes the first message of a connection. Who has no cursor is in a
+// reset whether the server says so or not.
+func (r *replica) Welcome(m *feed.Welcome) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.head, r.cluster = m.Head.Seq, m.Head.Cluster
+	if r.reset == nil && r.cursor == (log.Cursor{}) {
+		r.beginReset(feed.ResetFirst)
+	}
+	if r.reset != nil {
+		r.cursor = log.Cursor{Cluster: r.cluster}
+	}
+	return nil
+}
+
+// Reset begins a reset: what is held stays until its end.
+func (r *replica) Reset(m *feed.Reset) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.head = m.Head
+	r.beginReset(m.Reason)
+	return nil
+}
+
+func (r *replica) beginReset(reason feed.ResetReason) {
+	r.reset = newResetting(reason)
+	r.pending, r.coming = nil, nil
+	r.cursor = log.Cursor{Cluster: r.cluster}
+	r.applied, r.programmed = 0, 0
+	r.epoch++
+	r.resets++
+	r.notify()
+}
+
+// sameLog refuses what may stand only in the log of the cursor.
+func (r *replica) sameLog(what string, seq log.Seq) error {
+	if r.cursor.Cluster != r.cluster {
+		return fmt.Errorf("%w: %s at %d is of cluster %s, the cursor is of %s, and no reset came between", errStream, what, seq, r.cluster, r.cursor.Cluster)
+	}
+	return nil
+}
+
+// ScopeBegin takes the begin of a scope. If it is held already it stays whole,
+// and what it has is compared at the end.
+func (r *replica) ScopeBegin(m *feed.ScopeBegin) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if err := r.sameLog("scope", m.AsOf); err != nil {
+		return err
+	}
+	r.coming = &comingScope{scope: m.Scope, asOf: m.AsOf, seen: make(map[objectKey]struct{})}
+	if held := r.scopes[m.Scope]; !held.Complete {
+		r.setScope(m.Scope, heldScope{AsOf: m.AsOf})
+	}
+	return nil
+}
+
+// Object takes one object: of a scope that is coming, or one that entered a
+// scope without an event of its own.
+func (r *replica) Object(m *feed.Object) error {
+	object, err := log.DecodeObject(m.Kind, m.ID, m.Bytes)
+	if err != nil {
+		return fmt.Errorf("object %s %s: %w", m.Kind, m.ID, err)
+	}
+	if object.ID() != m.ID || m.ID == "" {
+		return fmt.Errorf("%w: object %s %q calls itself %q", errStream, m.Kind, m.ID, object.ID())
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.coming == nil && len(r.pending) > 0 {
+		return r.hold(m)
+	}
+	return r.object(m, object)
+}
+
+func (r *replica) object(m *feed.Object, object log.Object) error {
+	rec := projections.Record{Object: object, Revision: m.Revision, Seq: m.Seq}
+	key := keyOf(rec)
+	if r.coming != nil {
+		r.coming.seen[key] = struct{}{}
+	}
+	if r.isOld(key, m.Seq) {
+		return nil
+	}
+	if err := r.put(key, rec); err != nil {
+		return err
+	}
+	if r.coming == nil && !r.holds(key) {
+		r.drop(key)
+	}
+	return nil
+}
+
+// isOld reports whether what is held of an object is at least as new as seq.
+// During a reset a seq of before says nothing: it may be another log's.
+func (r *replica) isOld(key objectKey, seq log.Seq) bool {
+	known, ok := r.state.Get(key.Kind, key.ID)
+	if !ok {
+		return false
+	}
+	if r.reset != nil {
+		if _, confirmed := r.reset.objects[key]; !confirmed {
+			return false
+		}
+	}
+	return known.Seq >= seq
+}
+
+// ScopeEnd completes a scope: what it does not have is gone from it.
+func (r *replica) ScopeEnd(m *feed.ScopeEnd) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	coming := r.coming
+	if coming == nil || coming.scope != m.Scope {
+		return fmt.Errorf("%w: end of scope %s, which did not begin", errStream, m.Scope)
+	}
+	r.coming = nil
+	r.setScope(m.Scope, heldScope{AsOf: m.AsOf, Complete: true})
+	if r.reset != nil {
+		r.reset.scopes[m.Scope] = struct{}{}
+		return nil // the reset's end sorts out what goes
+	}
+	var gone []objectKey
+	for rec := range r.state.InScope(m.Scope) {
+		key := keyOf(rec)
+		if _, seen := coming.seen[key]; !seen && rec.Seq <= m.AsOf && !r.holdsWithout(key, m.Scope) {
+			gone = append(gone, key)
+		}
+	}
+	for _, key := range gone {
+		r.drop(key)
+	}
+	r.notify()
+	return nil
+}
+
+// ScopeDropped forgets a scope.
+func (r *replica) ScopeDropped(m *feed.ScopeDropped) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.dropScope(m.Scope)
+	r.notify()
+	return nil
+}
+
+// dropScope forgets a scope and what only it held. During a reset its objects
+// stay until the end.
+func (r *replica) dropScope(scope log.Scope) {
+	if _, held := r.scopes[scope]; !held {
+		return
+	}
+	delete(r.scopes, scope)
+	r.dirty.Scopes[scope] = nil
+	r.interestKnown = false
+	if r.reset != nil {
+		return
+	}
+	var gone []objectKey
+	for rec := range r.state.InScope(scope) {
+		if key := keyOf(rec); !r.holds(key) {
+			gone = append(gone, key)
+		}
+	}
+	for _, key := range gone {
+		r.drop(key)
+	}
+}
+
+// Bookmark: everything up to m.Seq is known.
+func (r *replica) Bookmark(m *feed.Bookmark) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if err := r.sameLog("bookmark", m.Seq); err != nil {
+		return err
+	}
+	if r.coming != nil {
+		return fmt.Errorf("%w: a bookmark within scope %s", errStream, r.coming.scope)
+	}
+	if err := r.flush(); err != nil {
+		return err
+	}
+	r.cursor.Seq, r.cursor.Chain = m.Seq, m.Chain
+	r.head = max(r.head, m.Seq)
+	if r.reset != nil {
+		r.endReset()
+	}
+	if r.knowsInterest() {
+		r.applied, r.complete = m.Seq, true
+	}
+	r.notify()
+	return nil
+}
+
+// endReset forgets what the reset did not bring.
+func (r *replica) endReset() {
+	ended := r.reset
+	r.reset = nil
+	for scope := range r.scopes {
+		if _, came := ended.scopes[scope]; !came {
+			delete(r.scopes, scope)
+			r.dirty.Scopes[scope] = nil
+		}
+	}
+	var gone []objectKey
+	for kind := range maxKind {
+		for rec := range r.state.List(log.Kind(kind)) {
+			if key := keyOf(rec); !ended.has(key) {
+				gone = append(gone, key)
+			}
+		}
+	}
+	for _, key := range gone {
+		r.drop(key)
+	}
+	r.interestKnown = false
+	r.logger.Info("reset ended", "objects", r.objects, "forgotten", len(gone), "scopes", len(r.scopes))
+}
+
+// maxKind is one more than the highest kind.
+const maxKind = 256
+
+func (e *resetting) has(key objectKey) bool {
+	_, ok := e.objects[key]
+	return ok
+}
+
+// knowsInterest reports whether all that the CN must know is held. A server
+// sends it before the bookmark; if it does not, nothing may count as applied.
+func (r *replica) knowsInterest() bool {
+	if r.interestKnown {
+		return true
+	}
+	missing := r.missingInterest()
+	if missing != "" && missing != r.missing {
+		r.logger.Warn("a bookmark came without all that this compute node must know: it does not count", "missing", missing)
+	}
+	r.missing, r.interestKnown = missing, missing == ""
+	return r.interestKnown
+}
+
+func (r *replica) missingInterest() string {
+	for _, scope := range r.state.Interest(r.me) {
+		if !r.scopes[scope].Complete {
+			return "scope " + scope.String()
+		}
+	}
+	for rec := range r.state.NICsOnCN(r.me) {
+		nic := rec.Object.(*log.NIC)
+		if _, known := r.state.Get(log.KindNetwork, nic.NetworkUUID.String()); !known && !nic.NetworkUUID.IsZero() {
+			return "network " + nic.NetworkUUID.String() + " of NIC " + nic.ID()
+		}
+	}
+	return ""
+}
+
+// VL2 returns the underlay address of a MAC on a vnet, as of what is held.
+func (r *replica) VL2(vnet uint32, mac log.MAC) (projections.Underlay, bool) {
+	r.mu.RLock()
+	defer r.mu.RUnlock()
+	return r.state.VL2(vnet, mac)
+}
+
+// VL3 returns the MAC and underlay address of an address on a vnet.
+func (r *replica) VL3(vnet uint32, ip netip.Addr) (log.MAC, projections.Underlay, bool) {
+	r.mu.RLock()
+	defer r.mu.RUnlock()
+	return r.state.VL3(vnet, ip)
+}

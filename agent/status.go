@@ -1,0 +1,170 @@
+package agent
+
+import (
+	"encoding/json"
+	"net/http"
+	"time"
+
+	"rutter/log"
+	"rutter/log/feed"
+)
+
+// Status is what an agent says of itself.
+type Status struct {
+	CN          log.UUID `json:"cn"`
+	Incarnation uint64   `json:"incarnation"`
+	Session     uint64   `json:"session"` // counts the connections of this incarnation
+
+	State    State     `json:"state"`
+	Since    time.Time `json:"since"`  // of the state
+	Server   string    `json:"server"` // that is followed or tried
+	Attempts uint64    `json:"attempts"`
+	Failure  string    `json:"error,omitempty"` // why the last connection ended
+
+	Cursor     log.Cursor `json:"cursor"`
+	Head       log.Seq    `json:"head"`       // of the server, as last heard
+	Lag        uint64     `json:"lag"`        // entries between cursor and head; most concern other nodes
+	Applied    log.Seq    `json:"applied"`    // everything up to here is known; 0 until a server said so
+	Programmed log.Seq    `json:"programmed"` // the kernel was seen to match the log here; 0: not in this process
+
+	Resets      uint64    `json:"resets"`
+	ResetReason string    `json:"reset_reason,omitempty"` // of the last
+	ResetAt     time.Time `json:"reset_at,omitzero"`
+	Missing     string    `json:"missing,omitempty"` // why the last bookmark did not count
+
+	Scopes  []ScopeStatus  `json:"scopes"`
+	Objects map[string]int `json:"objects"` // held, by kind
+	Kernel  KernelStatus   `json:"kernel"`
+	Cache   CacheStatus    `json:"cache"`
+}
+
+// ScopeStatus is one scope that is held.
+type ScopeStatus struct {
+	Scope    log.Scope `json:"scope"`
+	AsOf     log.Seq   `json:"as_of"`
+	Complete bool      `json:"complete"`
+}
+
+// CacheStatus says how the file stands to what is held in memory.
+type CacheStatus struct {
+	Commits uint64 `json:"commits"`         // transactions of this process
+	Waiting int    `json:"waiting"`         // rows that are not on disk yet
+	Failure string `json:"error,omitempty"` // why the last transaction failed
+}
+
+// Status returns how the agent stands. It may be called from any goroutine.
+func (a *Agent) Status() Status {
+	s := Status{CN: a.cfg.CN, Incarnation: a.follower.incarnation, Kernel: a.reconciler.status(), Objects: make(map[string]int)}
+	a.follower.status(&s)
+	a.replica.status(&s)
+	s.Cache = a.persister.status()
+	s.Cache.Waiting = a.replica.waiting()
+	return s
+}
+
+func (f *follower) status(s *Status) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	s.State, s.Since, s.Server, s.Session, s.Attempts = f.state, f.since, f.server, f.session, f.attempts
+	s.Failure, s.ResetReason, s.ResetAt = f.failure, f.resetReason, f.resetAt
+}
+
+func (r *replica) status(s *Status) {
+	r.mu.RLock()
+	defer r.mu.RUnlock()
+	s.Cursor, s.Head, s.Applied, s.Programmed = r.cursor, r.head, r.applied, r.programmed
+	if r.head > r.cursor.Seq {
+		s.Lag = uint64(r.head - r.cursor.Seq)
+	}
+	s.Resets, s.Missing = r.resets, r.missing
+	s.Scopes = make([]ScopeStatus, 0, len(r.scopes))
+	for _, held := range r.sortedScopes() {
+		s.Scopes = append(s.Scopes, ScopeStatus{held.Scope, held.AsOf, r.scopes[held.Scope].Complete})
+	}
+	for kind := range maxKind {
+		if n := r.state.Count(log.Kind(kind)); n > 0 {
+			s.Objects[log.Kind(kind).String()] = n
+		}
+	}
+}
+
+func (p *persister) status() CacheStatus {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	s := CacheStatus{Commits: p.commits}
+	if p.failure != nil {
+		s.Failure = p.failure.Error()
+	}
+	return s
+}
+
+// watermark is what a server is told.
+func (a *Agent) watermark() feed.Watermark {
+	kernel := a.reconciler.status()
+	a.replica.mu.RLock()
+	defer a.replica.mu.RUnlock()
+	return feed.Watermark{
+		Applied: a.replica.applied, Programmed: a.replica.programmed, Objects: uint32(a.replica.objects),
+		Links: uint32(kernel.Links), Neighbours: uint32(kernel.Neighs), FDB: uint32(kernel.FDB),
+		Failing: uint32(kernel.Failing + kernel.Blocked), Healed: kernel.Healed,
+	}
+}
+
+// Handler serves the agent's status to the people and programs of its node; it
+// is meant for a loopback or unix listener.
+//
+//	GET /ping     "pong", once the agent runs
+//	GET /status   Status as JSON
+//	GET /metrics  numbers of Status by name, as flat JSON
+func (a *Agent) Handler() http.Handler {
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /ping", func(w http.ResponseWriter, _ *http.Request) {
+		writeJSON(w, "pong")
+	})
+	mux.HandleFunc("GET /status", func(w http.ResponseWriter, _ *http.Request) {
+		writeJSON(w, a.Status())
+	})
+	mux.HandleFunc("GET /metrics", func(w http.ResponseWriter, _ *http.Request) {
+		writeJSON(w, a.Status().metrics())
+	})
+	return mux
+}
+
+func writeJSON(w http.ResponseWriter, v any) {
+	w.Header().Set("Content-Type", "application/json")
+	// An error means that the reader is gone, which is its own business.
+	_ = json.NewEncoder(w).Encode(v)
+}
+
+// metrics are the numbers of a status, by name.
+func (s Status) metrics() map[string]uint64 {
+	objects := 0
+	for _, n := range s.Objects {
+		objects += n
+	}
+	following := uint64(0)
+	if s.State == Following {
+		following = 1
+	}
+	return map[string]uint64{
+		"rutter_agent_following":       following,
+		"rutter_agent_session":         s.Session,
+		"rutter_agent_cursor_seq":      uint64(s.Cursor.Seq),
+		"rutter_agent_head_seq":        uint64(s.Head),
+		"rutter_agent_lag_entries":     s.Lag,
+		"rutter_agent_applied_seq":     uint64(s.Applied),
+		"rutter_agent_programmed_seq":  uint64(s.Programmed),
+		"rutter_agent_resets_total":    s.Resets,
+		"rutter_agent_scopes":          uint64(len(s.Scopes)),
+		"rutter_agent_objects":         uint64(objects),
+		"rutter_agent_passes_total":    s.Kernel.Passes,
+		"rutter_agent_pass_ns":         uint64(s.Kernel.Took),
+		"rutter_agent_failing":         uint64(s.Kernel.Failing),
+		"rutter_agent_blocked":         uint64(s.Kernel.Blocked),
+		"rutter_agent_steps_total":     s.Kernel.Steps,
+		"rutter_agent_problems":        uint64(len(s.Kernel.Problems)),
+		"rutter_agent_healed_total":    s.Kernel.Healed,
+		"rutter_agent_cache_commits":   s.Cache.Commits,
+		"rutter_agent_cache_rows_wait": uint64(s.Cache.Waiting),
+	}
+}
