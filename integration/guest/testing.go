@@ -17,25 +17,12 @@ import (
 func BuildTest(t testing.TB, pkg string) string {
 	t.Helper()
 	binary := filepath.Join(t.TempDir(), path.Base(pkg)+".test")
-	build(t, "test", "-c", "-o", binary, pkg)
-	return binary
-}
-
-// BuildCommand compiles the command with import path pkg like BuildTest.
-func BuildCommand(t testing.TB, pkg string) string {
-	t.Helper()
-	binary := filepath.Join(t.TempDir(), path.Base(pkg))
-	build(t, "build", "-o", binary, pkg)
-	return binary
-}
-
-func build(t testing.TB, args ...string) {
-	t.Helper()
-	cmd := exec.CommandContext(t.Context(), "go", args...)
+	cmd := exec.CommandContext(t.Context(), "go", "test", "-c", "-o", binary, pkg)
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
 	if out, err := cmd.CombinedOutput(); err != nil {
-		t.Fatalf("go %s: %v\n%s", strings.Join(args, " "), err, out)
+		t.Fatalf("compile the tests of %s: %v\n%s", pkg, err, out)
 	}
+	return binary
 }
 
 // Tests lists the tests of a test binary whose names match pattern, in the
@@ -54,8 +41,9 @@ func Tests(t testing.TB, binary, pattern string) []string {
 
 // RunTests runs the tests of a test binary that match pattern in a guest, with
 // its output in t's log, and fails t unless all pass. It skips t where there is
-// no guest kernel. A pattern that matches nothing fails t. cfg's Binary, Args
-// and Output are set here.
+// no guest kernel. A pattern that matches nothing fails t, and so does a test
+// that skips in the guest: it was sent there to run. cfg's Binary, Args and
+// Output are set here.
 func RunTests(t testing.TB, binary, pattern string, cfg Config) {
 	t.Helper()
 	SkipUnlessAvailable(t)
@@ -63,7 +51,13 @@ func RunTests(t testing.TB, binary, pattern string, cfg Config) {
 	if len(names) == 0 {
 		t.Fatalf("%s has no test that matches %q", filepath.Base(binary), pattern)
 	}
-	output := &lines{log: func(line string) { t.Log(line) }}
+	var skipped []string
+	output := &lines{log: func(line string) {
+		t.Log(line)
+		if name, ok := strings.CutPrefix(strings.TrimSpace(line), "--- SKIP: "); ok {
+			skipped = append(skipped, name)
+		}
+	}}
 	cfg.Binary, cfg.Output = binary, output
 	cfg.Args = []string{"-test.run", pattern, "-test.v", "-test.count=1"}
 	code, err := Run(t.Context(), cfg)
@@ -73,6 +67,9 @@ func RunTests(t testing.TB, binary, pattern string, cfg Config) {
 	}
 	if code != 0 {
 		t.Fatalf("the tests %v failed in the guest with exit code %d; its output is above", names, code)
+	}
+	if len(skipped) > 0 {
+		t.Fatalf("skipped in the guest, where nothing may be missing: %v", skipped)
 	}
 }
 
