@@ -12,7 +12,8 @@ type request struct {
 	flags      netlink.HeaderFlags
 	start, end int
 	step       int // index of the step
-	// optional: the kernel may lack what this asks for (IPv6 switched off).
+	// optional: the kernel may lack what this asks for (IPv6 switched off), or
+	// have it already.
 	optional bool
 }
 
@@ -83,6 +84,15 @@ func (e *encoder) macvlan(l *Link, index, parent int32, netns int) {
 		e.attrText(unix.IFLA_INFO_KIND, kindMacvlan)
 		e.nest(unix.IFLA_INFO_DATA, func() { e.attr32(unix.IFLA_MACVLAN_MODE, macvlanModeBridge) })
 	})
+}
+
+// namespaceID appends the body of the NEWNSID that gives a namespace an id in
+// ours, without which Watch hears nothing from there (linux/net_namespace.h).
+func (e *encoder) namespaceID(netns int) {
+	const anyID = 1<<32 - 1 // -1: the kernel chooses
+	e.u32(unix.AF_UNSPEC)
+	e.attr32(netnsaFD, uint32(netns))
+	e.attr32(netnsaNSID, anyID)
 }
 
 // quiet appends the body of the message that keeps a link free of IPv6 addresses

@@ -175,6 +175,9 @@ func (r *run) addLink(i int) error {
 			return err
 		}
 		netns = int(sp.file.Fd())
+		start := len(r.enc.b)
+		r.enc.namespaceID(netns)
+		r.message(i, unix.RTM_NEWNSID, 0, start).optional = true
 	}
 	h.lastIndex++
 	index := h.lastIndex
@@ -336,7 +339,7 @@ func (r *run) answer(q request, op *netlink.OpError) {
 	if isDelete(s.Op) && isGone(errno) {
 		return
 	}
-	if q.optional && (isGone(errno) || errno == unix.EAFNOSUPPORT || errno == unix.EOPNOTSUPP) {
+	if q.optional && (isGone(errno) || errno == unix.EEXIST || errno == unix.EAFNOSUPPORT || errno == unix.EOPNOTSUPP) {
 		return
 	}
 	at := place{s.Namespace, s.Link}
@@ -352,7 +355,7 @@ func (r *run) answer(q request, op *netlink.OpError) {
 	case s.Op != OpAddLink && r.failed[at]:
 		err = fmt.Errorf("%w: %s", ErrNotMade, s.Link)
 	}
-	if s.Op == OpAddLink && q.typ == unix.RTM_NEWLINK && q.flags == flagsCreate {
+	if s.Op == OpAddLink && q.flags == flagsCreate {
 		r.failed[at] = true
 		delete(r.h.index, at)
 	}
