@@ -17,7 +17,7 @@ import (
 // cannot be turned back into an Entry, whose bytes are never made again.
 type Line struct {
 	Seq   Seq
-	Chain Prefix // of the chain hash at Seq
+	Chain ChainPrefix // of the chain hash at Seq
 	Event *Event
 }
 
@@ -150,7 +150,7 @@ func (l *Line) UnmarshalJSON(data []byte) error {
 	if err := readJSON(data, &f); err != nil {
 		return err
 	}
-	chain, err := ParsePrefix(f.Chain)
+	chain, err := ParseChainPrefix(f.Chain)
 	if err != nil {
 		return err
 	}

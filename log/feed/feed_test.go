@@ -28,7 +28,7 @@ func uuid(b byte) (u log.UUID) {
 
 // examples has one message of each type.
 func examples() map[string]Message {
-	chain := log.Prefix{1, 2, 3, 4, 5, 6, 7, 8}
+	chain := log.ChainPrefix{1, 2, 3, 4, 5, 6, 7, 8}
 	vnet := log.VNetScope(1234)
 	return map[string]Message{
 		"entry":         &Entry{42, chain, []byte{1, 0x90}},
@@ -217,7 +217,7 @@ func TestRoundTrip(t *testing.T) {
 	})
 	rapid.Check(t, func(t *rapid.T) {
 		seq := log.Seq(rapid.Uint64().Draw(t, "seq"))
-		var chain log.Prefix
+		var chain log.ChainPrefix
 		copy(chain[:], rapid.SliceOfN(rapid.Byte(), 8, 8).Draw(t, "chain"))
 		hello := &Hello{Version: 1, CN: uuid(3), Incarnation: rapid.Uint64().Draw(t, "incarnation"), Cursor: log.Cursor{Seq: seq, Chain: chain}}
 		for range rapid.IntRange(0, 5).Draw(t, "scopes") {

@@ -136,7 +136,7 @@ func TestFollowRefusesDisorder(t *testing.T) {
 		"object of other scope": {&Welcome{}, &ScopeBegin{all, 10, 1}, &Object{Scope: vnet}},
 		"object of the future":  {&Welcome{}, &ScopeBegin{all, 10, 1}, &Object{Scope: all, Seq: 11}},
 		"too many objects":      {&Welcome{}, &ScopeBegin{all, 10, 0}, &Object{Scope: all}},
-		"too few objects":       {&Welcome{}, &ScopeBegin{all, 10, 2}, &Object{Scope: all}, &ScopeEnd{all, 10, log.Prefix{}, 2}},
+		"too few objects":       {&Welcome{}, &ScopeBegin{all, 10, 2}, &Object{Scope: all}, &ScopeEnd{all, 10, log.ChainPrefix{}, 2}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			err := follow(t, t.Context(), new(recorder), nil, func(s *server) { s.send(messages...) })

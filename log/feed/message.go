@@ -15,8 +15,8 @@ type Message interface {
 // Entry is one entry of the log, as the server stored it.
 type Entry struct {
 	Seq   log.Seq
-	Chain log.Prefix // of the chain hash at Seq
-	Event []byte     // as encoded once, at apply: log.DecodeEvent reads it
+	Chain log.ChainPrefix // of the chain hash at Seq
+	Event []byte          // as encoded once, at apply: log.DecodeEvent reads it
 }
 
 // Object is one object as of a place in the log: of a scope that is being
@@ -28,7 +28,7 @@ type Object struct {
 	Kind     log.Kind
 	ID       string
 	Revision log.Revision
-	Seq      log.Seq // of its last event, at most At
+	Seq      log.Seq // of its last event, at most At; what is held and newer stays (SAFETY F2)
 	Bytes    []byte  // log.DecodeObject reads them
 }
 
@@ -44,8 +44,8 @@ type ScopeBegin struct {
 type ScopeEnd struct {
 	Scope log.Scope
 	AsOf  log.Seq
-	Chain log.Prefix // of the chain hash at AsOf
-	Count uint32     // as in ScopeBegin
+	Chain log.ChainPrefix // of the chain hash at AsOf
+	Count uint32          // as in ScopeBegin
 }
 
 // ScopeDropped says that the subscriber is no longer interested in Scope:
@@ -56,10 +56,12 @@ type ScopeDropped struct {
 }
 
 // Bookmark says: you now know everything up to Seq. It never stands between two
-// events of a change.
+// events of a change. Only a bookmark makes a cursor: what belongs to an entry
+// without being in it (the object of a CN that came into sight, a scope that is
+// dropped) comes between that entry and the next bookmark.
 type Bookmark struct {
 	Seq   log.Seq
-	Chain log.Prefix // of the chain hash at Seq
+	Chain log.ChainPrefix // of the chain hash at Seq
 }
 
 // ResetReason is why a cursor is of no use. The numbers stand on the wire.
@@ -71,7 +73,7 @@ const (
 	ResetAhead     ResetReason = 2 // the cursor is beyond the log's head
 	ResetCompacted ResetReason = 3 // the log no longer keeps what follows the cursor
 	ResetCorrupt   ResetReason = 4 // the server found that it cannot serve what follows
-	ResetFirst     ResetReason = 5 // the subscriber had no cursor: it has nothing yet
+	ResetFirst     ResetReason = 5 // there is no cursor yet; a server need not say so, since welcome and hello do
 )
 
 // String names the reason.

@@ -130,7 +130,7 @@ func (r *payloadReader) text() string   { return string(r.take(int(r.u16()))) }
 func (r *payloadReader) rest() []byte   { return r.take(len(r.b)) }
 func (r *payloadReader) uuid() log.UUID { return log.UUID(r.fixed(16)) }
 
-func (r *payloadReader) prefix() log.Prefix { return log.Prefix(r.fixed(8)) }
+func (r *payloadReader) prefix() log.ChainPrefix { return log.ChainPrefix(r.fixed(8)) }
 
 // fixed takes n bytes; after an error they are zero.
 func (r *payloadReader) fixed(n int) []byte {
