@@ -1,6 +1,7 @@
 package netlab
 
 import (
+	"errors"
 	"fmt"
 	"net"
 	"net/netip"
@@ -135,7 +136,7 @@ func SetMAC(name string, mac [6]byte) error {
 	})
 }
 
-// Delete removes a link.
+// DeleteLink removes a link.
 func DeleteLink(name string) error {
 	index, err := indexOf(name)
 	if err != nil {
@@ -162,4 +163,33 @@ func AddAddress(name string, address netip.Prefix) error {
 		ae.Bytes(unix.IFA_LOCAL, address.Addr().AsSlice())
 		ae.Bytes(unix.IFA_ADDRESS, address.Addr().AsSlice())
 	})
+}
+
+// HasVLAN reports whether the kernel has 802.1Q, by making a VLAN link on
+// parent and deleting it.
+func HasVLAN(parent string) (bool, error) {
+	index, err := indexOf(parent)
+	if err != nil {
+		return false, err
+	}
+	const name = "vlanprobe"
+	err = rtnetlink("vlan "+name, unix.RTM_NEWLINK, netlink.Create|netlink.Excl, ifinfo(0, 0, 0), func(ae *netlink.AttributeEncoder) {
+		ae.String(unix.IFLA_IFNAME, name)
+		ae.Uint32(unix.IFLA_LINK, uint32(index))
+		ae.Nested(unix.IFLA_LINKINFO, func(nae *netlink.AttributeEncoder) error {
+			nae.String(unix.IFLA_INFO_KIND, "vlan")
+			nae.Nested(unix.IFLA_INFO_DATA, func(data *netlink.AttributeEncoder) error {
+				data.Uint16(unix.IFLA_VLAN_ID, 2)
+				return nil
+			})
+			return nil
+		})
+	})
+	if errors.Is(err, unix.EOPNOTSUPP) {
+		return false, nil
+	}
+	if err != nil {
+		return false, err
+	}
+	return true, DeleteLink(name)
 }

@@ -1,0 +1,223 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/netip"
+	"strings"
+	"time"
+
+	"github.com/urfave/cli/v2"
+	"golang.org/x/sync/errgroup"
+
+	"rutter/agent"
+	"rutter/agent/link"
+	"rutter/api/client"
+	"rutter/log"
+	"rutter/varp"
+)
+
+// statusFlag is where an agent serves its own status.
+func statusFlag() cli.Flag {
+	return &cli.StringFlag{Name: "listen", EnvVars: []string{"RUTTER_AGENT_LISTEN"}, Value: "127.0.0.1:5309", Usage: "`ADDRESS` at which the agent serves its status, or off"}
+}
+
+func agentCommand() *cli.Command {
+	return &cli.Command{
+		Name: "agent", Usage: "run the agent of a compute node", Category: "Daemons",
+		Description: examples(
+			"rutter agent --cn 564d69b1-a178-4fbe-b36f-3f2b7fd7ed01 --data /var/lib/rutter-agent \\",
+			"  --servers http://10.0.0.1:7420,http://10.0.0.2:7420,http://10.0.0.3:7420",
+			"rutter agent status",
+		),
+		Flags: append(daemonFlags(),
+			&cli.StringFlag{Name: "cn", EnvVars: []string{"RUTTER_CN"}, Usage: "`UUID` of this compute node, as its server object has it"},
+			&cli.StringFlag{Name: "data", EnvVars: []string{"RUTTER_AGENT_DATA"}, Value: "/var/lib/rutter-agent", Usage: "`FOLDER` of the cache; it belongs to one agent"},
+			&cli.StringFlag{Name: "servers", EnvVars: []string{"RUTTER_SERVERS"}, Usage: "base `URLS` of the servers, parted by commas"},
+			&cli.StringFlag{Name: "svp", EnvVars: []string{"RUTTER_AGENT_SVP"}, Value: "127.0.0.1:1296", Usage: "`ADDRESS` of the local SVP server, or off"},
+			statusFlag(),
+			&cli.StringFlag{Name: "netns", EnvVars: []string{"RUTTER_NETNS"}, Value: "/run/netns", Usage: "`FOLDER` of named network namespaces, as ip-netns(8) keeps it"},
+			&cli.StringFlag{Name: "etc-netns", EnvVars: []string{"RUTTER_ETC_NETNS"}, Value: "/etc/netns", Usage: "`FOLDER` in which NAMESPACE/resolv.conf is written"},
+		),
+		Action: runAgentCommand,
+		Subcommands: []*cli.Command{{
+			Name: "status", Usage: "what the agent of this machine says of itself", Action: agentStatus,
+			Flags:       []cli.Flag{outputFlag(), statusFlag()},
+			Description: examples("rutter agent status", "rutter agent status -o json"),
+		}},
+	}
+}
+
+// agentConfig says how an agent runs.
+type agentConfig struct {
+	Agent       agent.Config
+	SVP, Status string // addresses, or off
+	Logger      *slog.Logger
+}
+
+func runAgentCommand(c *cli.Context) error {
+	if err := noArguments(c); err != nil {
+		return err
+	}
+	cfg, err := agentConfigOf(c)
+	if err != nil {
+		return err
+	}
+	kernel, err := link.Open(link.Config{NetNSDir: c.String("netns"), EtcNetNSDir: c.String("etc-netns")})
+	if err != nil {
+		return fmt.Errorf("%w (the agent needs CAP_NET_ADMIN, and CAP_SYS_ADMIN to enter the VMs' namespaces)", err)
+	}
+	cfg.Agent.Kernel = func(numbers link.Numbers, save func(link.Numbers) error) (agent.Kernel, error) {
+		return link.NewManager(link.ManagerConfig{Kernel: kernel, Numbers: numbers, Save: save}), nil
+	}
+	cfg.Agent.Watch = kernel.Watch
+	return errors.Join(runAgent(c.Context, cfg), kernel.Close())
+}
+
+func agentConfigOf(c *cli.Context) (agentConfig, error) {
+	var cfg agentConfig
+	if c.String("cn") == "" {
+		return cfg, usagef("--cn is missing: give the UUID of this compute node's server object")
+	}
+	cn, err := log.ParseUUID(c.String("cn"))
+	if err != nil {
+		return cfg, usagef("--cn: %w", err)
+	}
+	if c.String("servers") == "" {
+		return cfg, usagef("--servers is missing: name the servers, as in --servers http://10.0.0.1:7420,http://10.0.0.2:7420")
+	}
+	for _, name := range []string{"svp", "listen"} {
+		if err := checkListen(name, c.String(name), c.Bool("insecure")); err != nil {
+			return cfg, err
+		}
+	}
+	logger, err := newLogger(c.App.ErrWriter, c.String("log-level"))
+	if err != nil {
+		return cfg, err
+	}
+	servers := strings.Split(c.String("servers"), ",")
+	api, err := client.New(client.Config{Servers: servers})
+	if err != nil {
+		return cfg, usageError{err}
+	}
+	cfg.SVP, cfg.Status, cfg.Logger = c.String("svp"), c.String("listen"), logger
+	cfg.Agent = agent.Config{CN: cn, Folder: c.String("data"), Servers: api.Servers(), Dialer: api, Logger: logger}
+	return cfg, nil
+}
+
+// agentSVPConnections bounds the connections of an agent's SVP server: what is
+// on the node itself, and little more.
+const agentSVPConnections = 64
+
+// runAgent runs an agent with its SVP and its status until ctx ends.
+func runAgent(ctx context.Context, cfg agentConfig) (err error) {
+	a, err := agent.New(cfg.Agent)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, a.Close()) }()
+	g, ctx := errgroup.WithContext(ctx)
+	if cfg.SVP != "off" {
+		svp, err := varp.NewServer(varp.Config{Lookup: agentLookup{a}, Logger: cfg.Logger, MaxConns: agentSVPConnections})
+		if err != nil {
+			return err
+		}
+		listener, err := net.Listen("tcp", cfg.SVP)
+		if err != nil {
+			return fmt.Errorf("SVP: %w (--svp off, if another daemon holds the port)", err)
+		}
+		g.Go(func() error { return svp.Run(ctx, listener) })
+	}
+	if cfg.Status != "off" {
+		listener, err := net.Listen("tcp", cfg.Status)
+		if err != nil {
+			return errors.Join(fmt.Errorf("status: %w (--listen off, if another daemon holds the port)", err), g.Wait())
+		}
+		g.Go(func() error { return serveStatus(ctx, a.Handler(), listener) })
+	}
+	g.Go(func() error { return a.Run(ctx) })
+	return g.Wait()
+}
+
+// statusLimit bounds a request to the status port, and the wait for those under
+// way when the agent stops.
+const statusLimit = 5 * time.Second
+
+func serveStatus(ctx context.Context, handler http.Handler, listener net.Listener) error {
+	server := &http.Server{Handler: handler, ReadTimeout: statusLimit, WriteTimeout: statusLimit}
+	served := make(chan error, 1)
+	go func() { served <- server.Serve(listener) }()
+	select {
+	case err := <-served:
+		return err
+	case <-ctx.Done():
+	}
+	grace, cancel := context.WithTimeout(context.WithoutCancel(ctx), statusLimit)
+	defer cancel()
+	err := server.Shutdown(grace)
+	<-served
+	return err
+}
+
+// agentLookup shows an agent as varp wants it.
+type agentLookup struct{ *agent.Agent }
+
+// VL2 implements varp.Lookup.
+func (a agentLookup) VL2(vnet uint32, mac log.MAC) (varp.Underlay, bool) {
+	u, ok := a.Agent.VL2(vnet, mac)
+	return varp.Underlay{Addr: u.Addr, Port: u.Port}, ok
+}
+
+// VL3 implements varp.Lookup.
+func (a agentLookup) VL3(vnet uint32, ip netip.Addr) (log.MAC, varp.Underlay, bool) {
+	mac, u, ok := a.Agent.VL3(vnet, ip)
+	return mac, varp.Underlay{Addr: u.Addr, Port: u.Port}, ok
+}
+
+// agentStatus prints what the agent at --listen says.
+func agentStatus(c *cli.Context) error {
+	if err := noArguments(c); err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(c.Context, statusLimit)
+	defer cancel()
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+c.String("listen")+"/status", nil)
+	if err != nil {
+		return usagef("--listen %q: %w", c.String("listen"), err)
+	}
+	response, err := http.DefaultClient.Do(request)
+	if err != nil {
+		return fmt.Errorf("%w: no agent at %s: %w", client.ErrUnavailable, c.String("listen"), err)
+	}
+	defer response.Body.Close()
+	var s agent.Status
+	if err := json.NewDecoder(response.Body).Decode(&s); err != nil {
+		return fmt.Errorf("agent status: %w", err)
+	}
+	return printOne(c, s, func(w io.Writer) { writeAgentStatus(w, s) })
+}
+
+func writeAgentStatus(w io.Writer, s agent.Status) {
+	matches := "does not match yet"
+	if s.Kernel.Matched {
+		matches = fmt.Sprintf("matches at seq %d", s.Programmed)
+	}
+	fmt.Fprintf(w, "compute node  %s, incarnation %d\n", s.CN, s.Incarnation)
+	fmt.Fprintf(w, "feed          %v since %s, server %s\n", s.State, s.Since.Format(time.RFC3339), s.Server)
+	fmt.Fprintf(w, "cursor        %d, %d behind the head that was last heard of\n", s.Cursor.Seq, s.Lag)
+	fmt.Fprintf(w, "kernel        %s: %d links, %d neighbours, %d FDB entries wanted; %d healed\n", matches, s.Kernel.Links, s.Kernel.Neighs, s.Kernel.FDB, s.Kernel.Healed)
+	for _, list := range [][]string{s.Kernel.Failures, s.Kernel.Conflicts, s.Kernel.Problems} {
+		for _, line := range list {
+			fmt.Fprintf(w, "              %s\n", line)
+		}
+	}
+	if s.Failure != "" {
+		fmt.Fprintf(w, "last failure  %s\n", s.Failure)
+	}
+}

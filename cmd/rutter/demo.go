@@ -1,0 +1,28 @@
+package main
+
+import (
+	"github.com/urfave/cli/v2"
+
+	"rutter/cmd/rutter/demo"
+)
+
+func demoCommand() *cli.Command {
+	return &cli.Command{
+		Name: "demo", Usage: "show the whole way from a change to a ping, on this machine, and check it", Category: "Trying it",
+		Description: examples(
+			"rutter demo          # 90 s at most; exit code 0 only if every step held",
+			"rutter demo --keep   # leaves the data and the logs for a look",
+		),
+		Flags: []cli.Flag{&cli.BoolFlag{Name: "keep", Usage: "leave the folder with the data and logs of every process"}},
+		Action: func(c *cli.Context) error {
+			if err := noArguments(c); err != nil {
+				return err
+			}
+			args := []string{"demo"}
+			if c.Bool("keep") {
+				args = append(args, "--keep")
+			}
+			return demo.Run(c.Context, demo.Options{Keep: c.Bool("keep"), Args: args, Out: c.App.Writer})
+		},
+	}
+}

@@ -1,0 +1,257 @@
+package demo
+
+import (
+	"context"
+	_ "embed"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/netip"
+	"os"
+	"syscall"
+	"time"
+
+	"rutter/api/client"
+	"rutter/integration/netlab"
+	"rutter/log"
+)
+
+// input is what an operator of NAPI would have: two fabrics of two owners on
+// different vnets with the same subnets, two CNs, a dozen VMs.
+//
+//go:embed input.json
+var input []byte
+
+// Addresses of the demo's underlay.
+const (
+	serverHost  = "192.168.99.1"
+	underlayMTU = 1600 // bytes: the demo raises a network's MTU to 1500
+)
+
+// stage is where the story plays: the processes, namespaces and the client.
+type stage struct {
+	say        *narrator
+	folder     string
+	program    string
+	namespaces string // folder of named network namespaces
+	resolvers  string // folder that stands for /etc/netns
+
+	servers []*process
+	agents  []*process
+	cns     []*computeNode
+	vms     map[string]*vm // by alias
+	api     *client.Client
+	tagged  bool // the kernel has 802.1Q
+}
+
+// computeNode is one CN: its id and its namespace.
+type computeNode struct {
+	id   log.UUID
+	name string
+	ns   netlab.Namespace
+	port string // its port on the underlay's bridge
+	addr netip.Addr
+}
+
+// vm is one VM of the input, with what the log made of it.
+type vm struct {
+	id    log.UUID
+	alias string
+	cn    log.UUID
+	ns    netlab.Namespace
+	nics  []*log.NIC
+}
+
+// address returns the VM's address of a family, which the log may have chosen.
+func (v *vm) address(v6 bool) netip.Addr {
+	for _, nic := range v.nics {
+		if nic.IP.Is6() == v6 {
+			return nic.IP
+		}
+	}
+	return netip.Addr{}
+}
+
+// play tells the whole story. The first step that does not hold ends it.
+func (s *stage) play(ctx context.Context) error {
+	s.vms = make(map[string]*vm)
+	for _, act := range []func(context.Context) error{
+		s.buildUnderlay, s.startServers, s.loadInput, s.startAgents, s.pingWithin, s.pingBetween,
+		s.changeNetwork, s.killLeader, s.cutNode, s.stopServers, s.lastWords,
+	} {
+		if err := act(ctx); err != nil {
+			if cause := context.Cause(ctx); cause != nil {
+				err = cause
+			}
+			s.say.line("✗ ", "%s: %v", s.say.step, err)
+			s.showLogs()
+			return fmt.Errorf("%s: %w", s.say.step, err)
+		}
+	}
+	s.say.table()
+	return nil
+}
+
+// showLogs prints the end of each process's log, where a step failed.
+func (s *stage) showLogs() {
+	for _, p := range append(append([]*process{}, s.servers...), s.agents...) {
+		fmt.Fprintf(s.say.out, "\n--- the end of %s's log\n%s\n", p.name, p.lastLines(8))
+	}
+}
+
+// endLimit bounds how long the processes may take to end in order.
+const endLimit = 4 * time.Second
+
+// end stops every process in order. What is left after endLimit ends with this
+// process, which is the first of its process namespace.
+func (s *stage) end() {
+	ctx, cancel := context.WithTimeout(context.Background(), endLimit)
+	defer cancel()
+	for _, p := range append(append([]*process{}, s.agents...), s.servers...) {
+		if p.alive() {
+			_ = p.cmd.Process.Signal(syscall.SIGTERM)
+		}
+	}
+	for _, p := range append(append([]*process{}, s.agents...), s.servers...) {
+		_ = p.stop(ctx, syscall.SIGTERM)
+	}
+}
+
+// buildUnderlay makes the switch, and a namespace on it for each CN.
+func (s *stage) buildUnderlay(context.Context) error {
+	s.say.begin("Two compute nodes on an underlay")
+	for _, dir := range []string{s.namespaces, s.resolvers} {
+		if err := os.Mkdir(dir, 0o700); err != nil {
+			return err
+		}
+	}
+	if err := errors.Join(netlab.AddBridge("underlay"), netlab.AddAddress("underlay", netip.MustParsePrefix(serverHost+"/24"))); err != nil {
+		return err
+	}
+	for i := range 2 {
+		cn := &computeNode{
+			id: cnID(i), name: fmt.Sprintf("cn%d", i+1), port: fmt.Sprintf("port%d", i+1),
+			addr: netip.AddrFrom4([4]byte{192, 168, 99, byte(11 + i)}),
+		}
+		var err error
+		if cn.ns, err = netlab.Create(s.namespaces, cn.name); err != nil {
+			return err
+		}
+		mac := [6]byte{0x90, 0xb8, 0xd0, 0, 0, byte(i + 1)}
+		if err := errors.Join(
+			netlab.AddVeth(cn.port, "net0", cn.ns, underlayMTU),
+			netlab.SetMaster(cn.port, "underlay"),
+			netlab.SetUp(cn.port, true),
+			cn.ns.Do(func() error {
+				return errors.Join(netlab.SetMAC("net0", mac), netlab.SetUp("net0", true), netlab.AddAddress("net0", netip.PrefixFrom(cn.addr, 24)))
+			}),
+		); err != nil {
+			return err
+		}
+		s.cns = append(s.cns, cn)
+		s.say.tell("%s: network namespace, net0 at %s, MTU %d", cn.name, cn.addr, underlayMTU)
+	}
+	tagged, err := netlab.HasVLAN("underlay")
+	if err != nil {
+		return err
+	}
+	s.tagged = tagged
+	if s.tagged {
+		s.say.tell("this kernel has 802.1Q: the fabrics are tagged, VXLAN → VLAN 4 → macvlan")
+	} else {
+		s.say.tell("this kernel has no 802.1Q: the fabrics are untagged, VXLAN → macvlan")
+	}
+	if _, err := s.cns[0].ns.Ping(s.cns[1].addr, underlayMTU-28, 2*time.Second); err != nil {
+		return err
+	}
+	s.say.held("2 CNs reach each other with full frames")
+	return nil
+}
+
+// startServers starts three servers and waits until each is ready.
+func (s *stage) startServers(ctx context.Context) error {
+	s.say.begin("Three servers agree on a log")
+	const peers = "s1=127.0.0.1:7421,s2=127.0.0.1:7431,s3=127.0.0.1:7441"
+	var urls []string
+	for i := range 3 {
+		name := fmt.Sprintf("s%d", i+1)
+		listen := fmt.Sprintf("%s:%d", serverHost, 7420+10*i)
+		p := &process{name: name, program: s.program, logPath: logFile(s.folder, name), args: []string{
+			"server", "--id", name, "--data", s.folder + "/" + name, "--listen", listen,
+			"--raft", fmt.Sprintf("127.0.0.1:%d", 7421+10*i), "--svp", fmt.Sprintf("127.0.0.1:%d", 1296+i),
+			"--insecure", "--peers", peers,
+		}}
+		if err := p.start(); err != nil {
+			return err
+		}
+		s.servers = append(s.servers, p)
+		urls = append(urls, "http://"+listen)
+	}
+	var err error
+	if s.api, err = newClient(urls); err != nil {
+		return err
+	}
+	for _, url := range urls {
+		if err := until(ctx, 20*time.Second, url+" is ready", func() error { return ready(ctx, url) }); err != nil {
+			return err
+		}
+	}
+	status, err := s.api.Status(ctx)
+	if err != nil {
+		return err
+	}
+	s.say.held("cluster %s, term %d, leader %s", status.Head.Cluster, status.Term, status.LeaderID)
+	return nil
+}
+
+// loadInput sends the input file to the log, each part as one change.
+func (s *stage) loadInput(ctx context.Context) error {
+	s.say.begin("An input in NAPI's format")
+	var file map[string]json.RawMessage
+	if err := json.Unmarshal(input, &file); err != nil {
+		return fmt.Errorf("input.json: %w", err)
+	}
+	total := 0
+	for _, part := range []struct {
+		name string
+		kind log.Kind
+	}{{"nic_tags", log.KindNICTag}, {"networks", log.KindNetwork}, {"servers", log.KindServer}, {"vms", log.KindVM}, {"nics", log.KindNIC}} {
+		ops, err := s.creates(part.kind, file[part.name])
+		if err != nil {
+			return fmt.Errorf("input.json: %s: %w", part.name, err)
+		}
+		result, err := s.submit(ctx, ops)
+		if err != nil {
+			return fmt.Errorf("%s: %w", part.name, err)
+		}
+		total += int(result.Events)
+		s.say.tell("%-9s %2d accepted as one change, seq %d to %d", part.name, len(ops), result.First, result.Last)
+	}
+	if err := s.readVMs(ctx); err != nil {
+		return err
+	}
+	s.say.tell("blue0 was given no MAC and no address: the log chose %s and %s, %s", s.vms["blue0"].nics[0].MAC, s.vms["blue0"].address(false), s.vms["blue0"].address(true))
+	s.say.held("%d entries, 12 VMs, 2 owners whose fabrics both use 10.21.12.0/24 and fd21:12::/64", total)
+	return nil
+}
+
+// creates turns a list of objects into operations. Where the kernel has no
+// 802.1Q, fabric networks lose their VLAN.
+func (s *stage) creates(kind log.Kind, list json.RawMessage) ([]log.Op, error) {
+	var items []json.RawMessage
+	if err := json.Unmarshal(list, &items); err != nil {
+		return nil, err
+	}
+	var ops []log.Op
+	for _, item := range items {
+		o, set, err := log.ParseObject(kind, item)
+		if err != nil {
+			return nil, err
+		}
+		if n, ok := o.(*log.Network); ok && n.Fabric && !s.tagged {
+			n.VLANID = 0
+		}
+		ops = append(ops, log.Op{Action: log.Create, Kind: kind, Set: set, Object: o})
+	}
+	return ops, nil
+}

@@ -1,0 +1,134 @@
+// Command rutter is the one binary of Rutter: server, agent, tools. It wires
+// the packages together and knows nothing that they could know themselves.
+//
+// Exit codes: 0 done; 1 failed; 2 wrong usage; 3 refused by the log (the
+// change was understood and not accepted); 4 no server could be reached.
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"syscall"
+
+	"github.com/urfave/cli/v2"
+
+	"rutter/api/client"
+	"rutter/log"
+)
+
+// Exit codes of the program.
+const (
+	exitFailed  = 1
+	exitUsage   = 2
+	exitRefused = 3
+	exitNoReply = 4
+)
+
+// version is set by the linker (see Makefile).
+var version = "development"
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	os.Exit(run(ctx, os.Args, os.Stdout, os.Stderr))
+}
+
+// run runs the program and returns its exit code.
+func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
+	err := newApp(stdout, stderr).RunContext(ctx, args)
+	if err == nil || errors.Is(err, context.Canceled) && ctx.Err() != nil {
+		return 0
+	}
+	fmt.Fprintf(stderr, "rutter: %v\n", err)
+	return exitCode(err)
+}
+
+func exitCode(err error) int {
+	var refusal *log.Refusal
+	var usage usageError
+	var coder cli.ExitCoder
+	switch {
+	case errors.As(err, &refusal):
+		return exitRefused
+	case errors.As(err, &usage):
+		return exitUsage
+	case errors.Is(err, client.ErrUnavailable):
+		return exitNoReply
+	case errors.As(err, &coder):
+		return coder.ExitCode()
+	default:
+		return exitFailed
+	}
+}
+
+// usageError is a mistake in how the program was called; it names the remedy.
+type usageError struct{ error }
+
+func usagef(format string, args ...any) error { return usageError{fmt.Errorf(format, args...)} }
+
+func newApp(stdout, stderr io.Writer) *cli.App {
+	return &cli.App{
+		Name:                   "rutter",
+		Usage:                  "the change log that a private cloud's network runs on",
+		Version:                version,
+		HideVersion:            true, // there is a command for it
+		Writer:                 stdout,
+		ErrWriter:              stderr,
+		Suggest:                true,
+		UseShortOptionHandling: true,
+		// The program's own run says what went wrong, and sets the exit code.
+		ExitErrHandler: func(*cli.Context, error) {},
+		OnUsageError:   func(_ *cli.Context, err error, _ bool) error { return usageError{err} },
+		CommandNotFound: func(c *cli.Context, name string) {
+			fmt.Fprintf(stderr, "rutter: no command %q; rutter --help lists them\n", name)
+		},
+		Description: examples(
+			"Try it, three servers and two compute nodes in namespaces:  rutter demo",
+			"A cluster to play with, in one terminal:                    rutter dev",
+			"What happened lately:                                       rutter log tail -n 20",
+			"Who has this address:                                       rutter lookup vl3 4385813 10.21.12.7",
+		),
+		Commands: []*cli.Command{
+			serverCommand(), agentCommand(), devCommand(), demoCommand(),
+			objectCommand("tag", "nic_tags", "NIC tags: the physical networks", log.KindNICTag, tagColumns),
+			objectCommand("network", "networks", "networks, fabric networks among them", log.KindNetwork, networkColumns),
+			objectCommand("nic", "nics", "network interfaces of VMs and servers", log.KindNIC, nicColumns),
+			objectCommand("vm", "vms", "VMs: the inventory of instances", log.KindVM, vmColumns),
+			objectCommand("vmm", "vmms", "VMMs: running incarnations of VMs", log.KindVMM, vmmColumns),
+			cnCommand(),
+			logCommand(), lookupCommand(), clusterCommand(), versionCommand(),
+		},
+	}
+}
+
+// examples formats the end of a command's help.
+func examples(lines ...string) string {
+	text := "Examples:"
+	for _, line := range lines {
+		text += "\n  " + line
+	}
+	return text
+}
+
+func versionCommand() *cli.Command {
+	return &cli.Command{
+		Name:        "version",
+		Usage:       "print this program's version and the formats that it knows",
+		Description: examples("rutter version", "rutter version -o json"),
+		Flags:       []cli.Flag{outputFlag()},
+		Action: func(c *cli.Context) error {
+			v := struct {
+				Version string `json:"version"`
+				Format  int    `json:"format"`
+				Feature int    `json:"feature"`
+			}{version, log.FormatVersion, log.FeatureVersion}
+			return printOne(c, v, func(w io.Writer) {
+				fmt.Fprintf(w, "rutter %s (format %d, feature version %d)\n", v.Version, v.Format, v.Feature)
+			})
+		},
+	}
+}

@@ -1,0 +1,266 @@
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/url"
+	"os"
+	"strings"
+
+	"github.com/urfave/cli/v2"
+
+	"rutter/api/client"
+	"rutter/log"
+)
+
+// serversFlag names the servers, for every command that asks them.
+func serversFlag() cli.Flag {
+	return &cli.StringSliceFlag{
+		Name: "server", Aliases: []string{"s"}, EnvVars: []string{"RUTTER_SERVER"}, Value: cli.NewStringSlice("http://127.0.0.1:7420"),
+		Usage: "base `URL` of a server; may be given several times, the next one is asked when one does not answer",
+	}
+}
+
+func newClient(c *cli.Context) (*client.Client, error) {
+	api, err := client.New(client.Config{Servers: c.StringSlice("server")})
+	if err != nil {
+		return nil, usageError{err}
+	}
+	return api, nil
+}
+
+// Columns of the tables of objects.
+var (
+	tagColumns     = []column{field("NAME", "name"), field("MTU", "mtu"), field("UUID", "uuid")}
+	networkColumns = []column{
+		field("UUID", "uuid"), field("NAME", "name"), field("SUBNET", "subnet"), field("TAG", "nic_tag"), field("VLAN", "vlan_id"),
+		field("VNET", "vnet_id"), field("GATEWAY", "gateway"), field("MTU", "mtu"),
+	}
+	nicColumns = []column{
+		field("MAC", "mac"), field("IP", "ip"), field("TYPE", "belongs_to_type"), field("BELONGS TO", "belongs_to_uuid"),
+		field("NETWORK", "network_uuid"), field("CN", "cn_uuid"), field("STATE", "state"),
+	}
+	vmColumns = []column{
+		field("UUID", "uuid"), field("ALIAS", "alias"), field("STATE", "state"), field("CN", "server_uuid"), field("OWNER", "owner_uuid"),
+	}
+	vmmColumns = []column{field("ID", "id"), field("VM", "instance_id"), field("CN", "sled_id"), field("STATE", "state"), field("GEN", "gen")}
+	cnColumns  = []column{field("UUID", "uuid"), field("HOSTNAME", "hostname"), field("STATUS", "status"), field("SETUP", "setup")}
+)
+
+// objectCommand is the command of one kind of object, whose objects stand at path.
+func objectCommand(name, path, usage string, kind log.Kind, columns []column) *cli.Command {
+	example := map[log.Kind][2]string{
+		log.KindNICTag:  {"name=external mtu=1500", "external"},
+		log.KindNetwork: {"name=blue nic_tag=external subnet=10.1.0.0/24 provision_start_ip=10.1.0.5 provision_end_ip=10.1.0.250", "0e70de36-a40b-4ac0-9429-819f5ff82011"},
+		log.KindNIC:     {"belongs_to_type=zone belongs_to_uuid=VM owner_uuid=OWNER cn_uuid=CN network_uuid=NETWORK", "90:b8:d0:10:02:00"},
+		log.KindVM:      {"alias=web0 owner_uuid=OWNER server_uuid=CN", "5595d88c-6e4d-4bda-b58e-97dd02e30001"},
+		log.KindVMM:     {"instance_id=VM sled_id=CN state=running gen=1", "5595d88c-6e4d-4bda-b58e-97dd02e30001"},
+		log.KindServer:  {"uuid=CN hostname=cn1", "564d69b1-a178-4fbe-b36f-3f2b7fd7ed01"},
+	}[kind]
+	o := objects{path: "/" + path, kind: kind, columns: columns}
+	flags := []cli.Flag{serversFlag(), outputFlag()}
+	return &cli.Command{
+		Name: name, Usage: usage, Category: "Objects",
+		Description: examples(
+			"rutter "+name+" list",
+			"rutter "+name+" get "+example[1]+" -o json",
+			"rutter "+name+" create "+example[0],
+			"rutter "+name+" create -f "+name+".json",
+		),
+		Subcommands: []*cli.Command{
+			{Name: "list", Usage: "list them; FIELD=VALUE selects", ArgsUsage: "[FIELD=VALUE ...]", Flags: flags, Action: o.list},
+			{Name: "get", Usage: "show one", ArgsUsage: "ID", Flags: flags, Action: o.get},
+			{Name: "create", Usage: "create one", ArgsUsage: "FIELD=VALUE ... | -f FILE", Flags: append(flags, fileFlag()), Action: o.create},
+			{Name: "update", Usage: "change fields of one", ArgsUsage: "ID FIELD=VALUE ... | ID -f FILE", Flags: append(flags, fileFlag(), ifMatchFlag()), Action: o.update},
+			{Name: "delete", Usage: "delete one", ArgsUsage: "ID", Flags: append(flags, ifMatchFlag()), Action: o.delete},
+		},
+	}
+}
+
+func fileFlag() cli.Flag {
+	return &cli.StringFlag{Name: "file", Aliases: []string{"f"}, Usage: "JSON `FILE` with the fields, - for standard input"}
+}
+
+func ifMatchFlag() cli.Flag {
+	return &cli.StringFlag{Name: "if-match", Usage: "do it only if the object's Etag is still `ETAG`"}
+}
+
+// objects are the actions on one kind.
+type objects struct {
+	path    string
+	kind    log.Kind
+	columns []column
+}
+
+func (o objects) list(c *cli.Context) error {
+	query := url.Values{}
+	for _, arg := range c.Args().Slice() {
+		name, value, ok := strings.Cut(arg, "=")
+		if !ok {
+			return usagef("%q: want FIELD=VALUE", arg)
+		}
+		query.Set(name, value)
+	}
+	api, err := newClient(c)
+	if err != nil {
+		return err
+	}
+	list, err := api.List(c.Context, o.path, query)
+	if err != nil {
+		return err
+	}
+	return printObjects(c, list, o.columns)
+}
+
+func (o objects) get(c *cli.Context) error {
+	path, err := o.one(c)
+	if err != nil {
+		return err
+	}
+	api, err := newClient(c)
+	if err != nil {
+		return err
+	}
+	object, err := api.Get(c.Context, path, nil)
+	if err != nil {
+		return err
+	}
+	return o.print(c, object)
+}
+
+// one returns the path of the object that the first argument names.
+func (o objects) one(c *cli.Context) (string, error) {
+	if c.NArg() < 1 {
+		return "", usagef("the id is missing: rutter %s %s ID", c.Command.HelpName, c.Command.ArgsUsage)
+	}
+	return o.path + "/" + c.Args().First(), nil
+}
+
+func (o objects) create(c *cli.Context) error {
+	body, err := o.body(c, c.Args().Slice())
+	if err != nil {
+		return err
+	}
+	api, err := newClient(c)
+	if err != nil {
+		return err
+	}
+	object, err := api.Create(c.Context, o.path, body)
+	if err != nil {
+		return err
+	}
+	return o.print(c, object)
+}
+
+func (o objects) update(c *cli.Context) error {
+	path, err := o.one(c)
+	if err != nil {
+		return err
+	}
+	body, err := o.body(c, c.Args().Tail())
+	if err != nil {
+		return err
+	}
+	api, err := newClient(c)
+	if err != nil {
+		return err
+	}
+	object, err := api.Update(c.Context, path, body, c.String("if-match"))
+	if err != nil {
+		return err
+	}
+	return o.print(c, object)
+}
+
+func (o objects) delete(c *cli.Context) error {
+	path, err := o.one(c)
+	if err != nil {
+		return err
+	}
+	if c.NArg() > 1 {
+		return usagef("delete takes one id, and got %q besides", strings.Join(c.Args().Tail(), " "))
+	}
+	api, err := newClient(c)
+	if err != nil {
+		return err
+	}
+	return api.Delete(c.Context, path, c.String("if-match"))
+}
+
+func (o objects) print(c *cli.Context, object client.Object) error {
+	if c.String("output") == "table" {
+		return printObjects(c, []map[string]any{object}, o.columns)
+	}
+	return printOne(c, object, nil)
+}
+
+// maxInput bounds a JSON file of fields: what a server would take.
+const maxInput = log.MaxChangeBytes
+
+// body makes a JSON object of FIELD=VALUE arguments, or reads it from --file.
+func (o objects) body(c *cli.Context, args []string) ([]byte, error) {
+	if name := c.String("file"); name != "" {
+		if len(args) > 0 {
+			return nil, usagef("--file and FIELD=VALUE exclude each other")
+		}
+		return readInput(name)
+	}
+	if len(args) == 0 {
+		return nil, usagef("no fields: give FIELD=VALUE, or --file with JSON; the fields are %s", strings.Join(log.FieldNames(o.kind), ", "))
+	}
+	fields := make(map[string]any, len(args))
+	for _, arg := range args {
+		name, value, ok := strings.Cut(arg, "=")
+		if !ok {
+			return nil, usagef("%q: want FIELD=VALUE", arg)
+		}
+		fields[name] = fieldValue(o.kind, name, value)
+	}
+	return json.Marshal(fields)
+}
+
+func readInput(name string) ([]byte, error) {
+	in := io.Reader(os.Stdin)
+	if name != "-" {
+		file, err := os.Open(name)
+		if err != nil {
+			return nil, err
+		}
+		defer file.Close()
+		in = file
+	}
+	b, err := io.ReadAll(io.LimitReader(in, maxInput+1))
+	if err != nil {
+		return nil, err
+	}
+	if len(b) > maxInput {
+		return nil, fmt.Errorf("%s: more than %d bytes", name, maxInput)
+	}
+	return b, nil
+}
+
+// fieldValue is the JSON value of an argument: what is JSON already if the
+// field takes it (a number, true, a list, an object), else the text itself.
+func fieldValue(kind log.Kind, name, value string) any {
+	var v any
+	if json.Unmarshal([]byte(value), &v) == nil {
+		raw, err := json.Marshal(map[string]any{name: v})
+		if err == nil {
+			if _, _, err := log.ParseObject(kind, raw); err == nil {
+				return v
+			}
+		}
+	}
+	// A list may be given bare, parted by commas.
+	var refusal *log.Refusal
+	raw, err := json.Marshal(map[string]any{name: value})
+	if err != nil {
+		return value
+	}
+	if _, _, err := log.ParseObject(kind, raw); errors.As(err, &refusal) && len(refusal.Errors) == 1 && strings.HasPrefix(refusal.Errors[0].Remedy, "send a list") {
+		return strings.Split(value, ",")
+	}
+	return value
+}

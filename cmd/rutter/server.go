@@ -1,0 +1,169 @@
+package main
+
+import (
+	"net"
+	"strings"
+
+	"github.com/urfave/cli/v2"
+
+	"rutter/raftstore"
+)
+
+// serverFlags are those of `rutter server`; DESIGN section 12 has the ports.
+func serverFlags() []cli.Flag {
+	return append(daemonFlags(),
+		&cli.StringFlag{Name: "id", EnvVars: []string{"RUTTER_ID"}, Usage: "this server's `NAME` in the cluster; never reused for another machine"},
+		&cli.StringFlag{Name: "data", EnvVars: []string{"RUTTER_DATA"}, Value: "/var/lib/rutter", Usage: "`FOLDER` of the log and the state"},
+		&cli.StringFlag{Name: "listen", EnvVars: []string{"RUTTER_LISTEN"}, Value: "127.0.0.1:7420", Usage: "`ADDRESS` of the API"},
+		&cli.StringFlag{Name: "raft", EnvVars: []string{"RUTTER_RAFT"}, Value: "127.0.0.1:7421", Usage: "`ADDRESS` of the peer port: raft, and what servers forward to each other"},
+		&cli.StringFlag{Name: "advertise", EnvVars: []string{"RUTTER_ADVERTISE"}, Usage: "peer `ADDRESS` that the other servers dial, if it is not that of --raft"},
+		&cli.StringFlag{Name: "svp", EnvVars: []string{"RUTTER_SVP"}, Value: "127.0.0.1:1296", Usage: "`ADDRESS` of the SVP server, or off"},
+		&cli.BoolFlag{Name: "bootstrap", EnvVars: []string{"RUTTER_BOOTSTRAP"}, Usage: "begin a new cluster of this one server; others join it"},
+		&cli.StringFlag{Name: "peers", EnvVars: []string{"RUTTER_PEERS"}, Usage: "begin a new cluster of these: `ID=ADDRESS,…`, peer ports, the same list on each of them"},
+		&cli.StringSliceFlag{Name: "join", EnvVars: []string{"RUTTER_JOIN"}, Usage: "peer `ADDRESS` of a server of the cluster to join; may be given several times"},
+	)
+}
+
+// daemonFlags are those of every long-running command.
+func daemonFlags() []cli.Flag {
+	return []cli.Flag{
+		&cli.BoolFlag{Name: "insecure", EnvVars: []string{"RUTTER_INSECURE"}, Usage: "allow listening on other than loopback addresses, without TLS"},
+		&cli.StringFlag{Name: "log-level", EnvVars: []string{"RUTTER_LOG_LEVEL"}, Value: "info", Usage: "`LEVEL` of what is logged: debug, info, warn or error"},
+	}
+}
+
+func serverCommand() *cli.Command {
+	return &cli.Command{
+		Name:     "server",
+		Usage:    "run one of the servers that agree on the log and keep it",
+		Category: "Daemons",
+		Description: examples(
+			"A cluster of one, for trying:",
+			"  rutter server --id s1 --data ./s1 --bootstrap",
+			"One of three (the same --peers on each):",
+			"  rutter server --id s1 --data ./s1 --listen 127.0.0.1:7420 --raft 127.0.0.1:7421 \\",
+			"    --peers s1=127.0.0.1:7421,s2=127.0.0.1:7431,s3=127.0.0.1:7441",
+			"A server that joins a running cluster:",
+			"  rutter server --id s4 --data ./s4 --listen 127.0.0.1:7450 --raft 127.0.0.1:7451 --svp off --join 127.0.0.1:7421",
+		),
+		Flags:  serverFlags(),
+		Action: runServerCommand,
+	}
+}
+
+func runServerCommand(c *cli.Context) error {
+	if err := noArguments(c); err != nil {
+		return err
+	}
+	cfg, err := serverConfigOf(c)
+	if err != nil {
+		return err
+	}
+	logger, err := newLogger(c.App.ErrWriter, c.String("log-level"))
+	if err != nil {
+		return err
+	}
+	cfg.Logger = logger.With("server", cfg.Store.ID)
+	s, err := openServer(cfg)
+	if err != nil {
+		return err
+	}
+	return s.Run(c.Context)
+}
+
+// serverConfigOf reads the flags of `rutter server`, and refuses combinations
+// that make no sense.
+func serverConfigOf(c *cli.Context) (serverConfig, error) {
+	var cfg serverConfig
+	if c.String("id") == "" {
+		return cfg, usagef("--id is missing: give each server of the cluster a name of its own, as in --id s1")
+	}
+	members, err := parsePeers(c.String("peers"))
+	if err != nil {
+		return cfg, err
+	}
+	ways := 0
+	for _, name := range []string{"bootstrap", "peers", "join"} {
+		if c.IsSet(name) {
+			ways++
+		}
+	}
+	if ways > 1 {
+		return cfg, usagef("--bootstrap, --peers and --join exclude each other: the first begins a cluster of one, the second one of several, the third joins one that runs")
+	}
+	for _, name := range []string{"listen", "raft", "svp"} {
+		if err := checkListen(name, c.String(name), c.Bool("insecure")); err != nil {
+			return cfg, err
+		}
+	}
+	if c.String("listen") == "off" || c.String("raft") == "off" {
+		return cfg, usagef("--listen and --raft cannot be off: a server without them serves nobody")
+	}
+	if found := memberOf(members, c.String("id")); len(members) > 0 && found == nil {
+		return cfg, usagef("--peers does not name this server, %q: add %s=ADDRESS, or use --join", c.String("id"), c.String("id"))
+	}
+	cfg.API, cfg.SVP = c.String("listen"), c.String("svp")
+	cfg.Insecure = c.Bool("insecure")
+	cfg.Version = version
+	cfg.Store = raftstore.Config{
+		ID: c.String("id"), Dir: c.String("data"), Listen: c.String("raft"), Advertise: c.String("advertise"),
+		Bootstrap: c.Bool("bootstrap"), InitialMembers: members, Join: c.StringSlice("join"),
+	}
+	if m := memberOf(members, cfg.Store.ID); m != nil && cfg.Store.Advertise == "" {
+		cfg.Store.Advertise = m.Address
+	}
+	return cfg, nil
+}
+
+// parsePeers reads ID=ADDRESS,ID=ADDRESS.
+func parsePeers(text string) ([]raftstore.Member, error) {
+	if text == "" {
+		return nil, nil
+	}
+	var members []raftstore.Member
+	for _, part := range strings.Split(text, ",") {
+		id, address, ok := strings.Cut(strings.TrimSpace(part), "=")
+		if _, _, err := net.SplitHostPort(address); !ok || id == "" || err != nil {
+			return nil, usagef("--peers: %q is not ID=HOST:PORT, as in s1=10.0.0.1:7421", part)
+		}
+		if memberOf(members, id) != nil {
+			return nil, usagef("--peers: %q is named twice", id)
+		}
+		members = append(members, raftstore.Member{ID: id, Address: address})
+	}
+	return members, nil
+}
+
+func memberOf(members []raftstore.Member, id string) *raftstore.Member {
+	for i := range members {
+		if members[i].ID == id {
+			return &members[i]
+		}
+	}
+	return nil
+}
+
+// checkListen refuses an address that is not HOST:PORT, or that strangers reach
+// without TLS while nobody said --insecure.
+func checkListen(flag, address string, insecure bool) error {
+	if address == "off" {
+		return nil
+	}
+	host, _, err := net.SplitHostPort(address)
+	if err != nil {
+		return usagef("--%s %q: want HOST:PORT, as in 127.0.0.1:7420, or off", flag, address)
+	}
+	ip := net.ParseIP(host)
+	loopback := host == "localhost" || ip != nil && ip.IsLoopback()
+	if !loopback && !insecure {
+		return usagef("--%s %s is reachable from other machines, and there is no TLS on it: use a loopback address, or say --insecure if the network is yours alone", flag, address)
+	}
+	return nil
+}
+
+func noArguments(c *cli.Context) error {
+	if c.NArg() > 0 {
+		return usagef("%s takes no arguments, and got %q", c.Command.FullName(), strings.Join(c.Args().Slice(), " "))
+	}
+	return nil
+}

@@ -1,0 +1,175 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/netip"
+
+	"golang.org/x/sync/errgroup"
+
+	"rutter/api"
+	"rutter/log"
+	"rutter/projections"
+	"rutter/raftstore"
+	"rutter/varp"
+)
+
+// newLogger returns the logger of a daemon.
+func newLogger(w io.Writer, level string) (*slog.Logger, error) {
+	var l slog.Level
+	if err := l.UnmarshalText([]byte(level)); err != nil {
+		return nil, usagef("--log-level %q: want debug, info, warn or error", level)
+	}
+	return slog.New(slog.NewTextHandler(w, &slog.HandlerOptions{Level: l})), nil
+}
+
+// serverConfig says how one server runs.
+type serverConfig struct {
+	Store    raftstore.Config
+	API, SVP string // addresses; SVP may be off
+	Insecure bool
+	Version  string
+	Logger   *slog.Logger
+}
+
+// server is one server: the store, its API and its SVP.
+type server struct {
+	cfg   serverConfig
+	store *raftstore.Store
+	api   *api.Server
+	svp   *varp.Server // nil: off
+
+	apiListener, svpListener net.Listener
+}
+
+// openServer opens files and ports, and starts nothing.
+func openServer(cfg serverConfig) (_ *server, err error) {
+	s := &server{cfg: cfg}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, s.close())
+		}
+	}()
+	cfg.Store.Logger = cfg.Logger
+	if s.apiListener, err = net.Listen("tcp", cfg.API); err != nil {
+		return nil, fmt.Errorf("API: %w", err)
+	}
+	if cfg.SVP != "off" {
+		if s.svpListener, err = net.Listen("tcp", cfg.SVP); err != nil {
+			return nil, fmt.Errorf("SVP: %w (--svp off, if another daemon holds the port)", err)
+		}
+	}
+	if s.store, err = raftstore.Open(cfg.Store); err != nil {
+		return nil, err
+	}
+	backend := storeAdapter{s.store}
+	if s.api, err = api.New(api.Config{Store: backend, Cluster: s.store, Logger: cfg.Logger, Version: cfg.Version}); err != nil {
+		return nil, err
+	}
+	if s.svpListener != nil {
+		if s.svp, err = varp.NewServer(varp.Config{Lookup: backend, Logger: cfg.Logger}); err != nil {
+			return nil, err
+		}
+	}
+	return s, nil
+}
+
+// Run serves until ctx ends or a part fails, and returns when every part has
+// ended. The API ends before the store: what was begun can still be written.
+func (s *server) Run(ctx context.Context) error {
+	storing, stop := context.WithCancel(context.WithoutCancel(ctx))
+	defer stop()
+	g, serving := errgroup.WithContext(ctx)
+	fronts := new(errgroup.Group)
+	fronts.Go(func() error { return s.api.Run(serving, s.apiListener) })
+	if s.svp != nil {
+		fronts.Go(func() error { return s.svp.Run(serving, s.svpListener) })
+	}
+	g.Go(func() error {
+		defer stop()
+		return fronts.Wait()
+	})
+	g.Go(func() error {
+		err := s.store.Run(storing)
+		if storing.Err() == nil && err == nil {
+			err = raftstore.ErrStopped
+		}
+		if errors.Is(err, context.Canceled) {
+			err = nil
+		}
+		return err
+	})
+	s.cfg.Logger.Info("server runs", "api", s.apiListener.Addr(), "svp", s.cfg.SVP, "raft", s.cfg.Store.Listen, "data", s.cfg.Store.Dir)
+	if s.cfg.Insecure {
+		s.cfg.Logger.Warn("no TLS: whoever reaches these ports can read and write the log")
+	}
+	err := g.Wait()
+	return errors.Join(err, s.store.Close())
+}
+
+// close frees what openServer got, when it fails half-way.
+func (s *server) close() error {
+	var errs []error
+	for _, l := range []net.Listener{s.apiListener, s.svpListener} {
+		if l != nil {
+			errs = append(errs, l.Close())
+		}
+	}
+	if s.store != nil {
+		errs = append(errs, s.store.Close())
+	}
+	return errors.Join(errs...)
+}
+
+// storeAdapter shows the store as package api and package varp want it.
+type storeAdapter struct{ *raftstore.Store }
+
+func (a storeAdapter) Propose(ctx context.Context, c *log.Change) (log.Result, error) {
+	result, err := a.Store.Propose(ctx, c)
+	switch {
+	case errors.Is(err, raftstore.ErrNoLeader):
+		err = fmt.Errorf("%w: %w", api.ErrNoLeader, err)
+	case errors.Is(err, raftstore.ErrOverloaded):
+		err = fmt.Errorf("%w: %w", api.ErrOverloaded, err)
+	}
+	return result, err
+}
+
+func (a storeAdapter) View(fn func(*projections.State, log.Cursor)) {
+	a.Store.View(func(v raftstore.View) { fn(v.State, v.Head) })
+}
+
+func (a storeAdapter) Status() api.Status {
+	s := a.Store.Status()
+	status := api.Status{
+		ID: s.ID, State: s.State, Leader: s.LeaderID, Term: s.Term, Applied: s.Applied, Commit: s.Commit, Detail: s,
+	}
+	for _, m := range s.Members {
+		status.Members = append(status.Members, api.Member{ID: m.ID, Address: m.Address, Voter: m.Voter, Leader: m.Leader})
+	}
+	return status
+}
+
+// VL2 implements varp.Lookup.
+func (a storeAdapter) VL2(vnet uint32, mac log.MAC) (at varp.Underlay, ok bool) {
+	a.Store.View(func(v raftstore.View) {
+		var u projections.Underlay
+		u, ok = v.State.VL2(vnet, mac)
+		at = varp.Underlay{Addr: u.Addr, Port: u.Port}
+	})
+	return at, ok
+}
+
+// VL3 implements varp.Lookup.
+func (a storeAdapter) VL3(vnet uint32, ip netip.Addr) (mac log.MAC, at varp.Underlay, ok bool) {
+	a.Store.View(func(v raftstore.View) {
+		var u projections.Underlay
+		mac, u, ok = v.State.VL3(vnet, ip)
+		at = varp.Underlay{Addr: u.Addr, Port: u.Port}
+	})
+	return mac, at, ok
+}
