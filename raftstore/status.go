@@ -1,6 +1,13 @@
 package raftstore
 
-import "rutter/log"
+import (
+	"os"
+	"path/filepath"
+
+	"github.com/hashicorp/raft"
+
+	"rutter/log"
+)
 
 // Status is what a server says of itself, at one moment.
 type Status struct {
@@ -22,23 +29,22 @@ type Status struct {
 	LastIndex uint64         `json:"last_index"`    // of raft's log
 	Marker    uint64         `json:"marker_index"`  // raft's log is trimmed behind it
 
-	Feature    uint32 `json:"feature_version"`
-	RaftBytes  int64  `json:"raft_log_bytes"`   // size of the file
-	DBBytes    int64  `json:"changes_db_bytes"` // size of the file
-	LagEvents  int    `json:"persister_lag_events"`
-	LagBytes   int    `json:"persister_lag_bytes"`
+	Feature    uint32  `json:"feature_version"`
+	RaftBytes  int64   `json:"raft_log_bytes"`   // size of the file
+	DBBytes    int64   `json:"changes_db_bytes"` // size of the file
+	LagEvents  int     `json:"persister_lag_events"`
+	LagBytes   int     `json:"persister_lag_bytes"`
 	RingFirst  log.Seq `json:"ring_first"`
-	Queued     int    `json:"proposals_queued"`
-	Proposals  uint64 `json:"proposals_total"` // taken by this server as the leader
-	Batches    uint64 `json:"batches_total"`
-	Forwarded  uint64 `json:"forwarded_total"` // sent on to the leader
-	Overloaded uint64 `json:"overloaded_total"`
-	Duplicates uint64 `json:"duplicates_total"` // changes answered from the window of ids
-	Refused    uint64 `json:"refused_total"`
-	Dedupe     int    `json:"dedupe_window"`
-	Persisted  uint64 `json:"persister_transactions_total"`
-	Snapshots  uint64 `json:"snapshots_sent_total"`
-	Restores   uint64 `json:"snapshots_restored_total"`
+	Queued     int     `json:"proposals_queued"`
+	Proposals  uint64  `json:"proposals_total"` // taken by this server as the leader
+	Batches    uint64  `json:"batches_total"`
+	Forwarded  uint64  `json:"forwarded_total"` // sent on to the leader
+	Overloaded uint64  `json:"overloaded_total"`
+	Duplicates uint64  `json:"duplicates_total"` // changes answered from the window of ids
+	Refused    uint64  `json:"refused_total"`
+	Persisted  uint64  `json:"persister_transactions_total"`
+	Snapshots  uint64  `json:"snapshots_sent_total"`
+	Restores   uint64  `json:"snapshots_restored_total"`
 }
 
 // MemberStatus is a member as raft's configuration has it.
@@ -46,4 +52,49 @@ type MemberStatus struct {
 	Member
 	Voter  bool `json:"voter"`
 	Leader bool `json:"leader"`
+}
+
+// Status describes the server as it is now.
+func (s *Store) Status() Status {
+	st := Status{ID: s.cfg.ID, Address: s.address, State: "Stopped"}
+	s.mu.RLock()
+	h := s.head
+	st.Head, st.Time, st.Floor, st.Feature = h.cursor(), h.time, h.floor, h.feature
+	st.Applied, st.RingFirst = h.applied, s.ring.first
+	s.mu.RUnlock()
+	p := s.persister
+	p.mu.Lock()
+	st.Durable, st.Marker = p.stored.seq, p.marker.index
+	st.LagEvents, st.LagBytes, st.Persisted = p.lag, p.lagSize, p.commits
+	p.mu.Unlock()
+	c := &s.counters
+	st.Proposals, st.Batches, st.Forwarded, st.Overloaded = c.proposals.Load(), c.batches.Load(), c.forwarded.Load(), c.overloaded.Load()
+	st.Duplicates, st.Refused, st.Snapshots, st.Restores = c.duplicates.Load(), c.refused.Load(), c.snapshots.Load(), c.restores.Load()
+	st.Queued = s.queue.length()
+	st.RaftBytes, st.DBBytes = fileSize(s.raftLog.path), fileSize(filepath.Join(s.cfg.Dir, dbName))
+	if err := s.Ready(); err != nil {
+		st.NotReady = err.Error()
+	} else {
+		st.Ready = true
+	}
+	r := s.raft.Load()
+	if r == nil || phase(s.phase.Load()) != running {
+		return st
+	}
+	address, id := r.LeaderWithID()
+	st.State, st.Term, st.LeaderID, st.Leader = r.State().String(), r.CurrentTerm(), string(id), string(address)
+	st.Commit, st.LastIndex = r.CommitIndex(), r.LastIndex()
+	for _, m := range r.GetConfiguration().Configuration().Servers {
+		st.Members = append(st.Members, MemberStatus{Member{string(m.ID), string(m.Address)}, m.Suffrage == raft.Voter, m.ID == id})
+	}
+	return st
+}
+
+// fileSize is 0 for a file that cannot be looked at.
+func fileSize(path string) int64 {
+	info, err := os.Stat(path)
+	if err != nil {
+		return 0
+	}
+	return info.Size()
 }

@@ -1,72 +1,380 @@
-// Package raftstore agrees on the change log and keeps it.
 package raftstore
 
 import (
 	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"path/filepath"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/hashicorp/raft"
 
 	"rutter/log"
 	"rutter/projections"
 )
 
 // Store is one server's part of the replicated log.
-type Store struct{}
+type Store struct {
+	// Set by Open, and immutable.
+	cfg       Config
+	logger    *slog.Logger
+	listener  net.Listener
+	address   string
+	raftLog   *raftLog
+	files     *files
+	persister *persister
+	images    *images
+	queue     *queue
+	clock     *clock
+	peers     atomic.Pointer[peers] // set by Run
+	fresh     bool                  // the folder held no cluster when Run began
+	peerSlots chan struct{}
+	tasks     *tasks
+	counters  counters
 
-// View is what a reader sees: the state and the place in the log that it is of.
-type View struct {
-	State *projections.State
-	Head  log.Cursor
-	Time  log.Time
+	barriers barriers
+
+	// applier belongs to raft's FSM goroutine.
+	applier applier
+
+	mu      sync.RWMutex // protects what follows
+	state   *projections.State
+	head    head
+	ring    ring
+	changed chan struct{} // closed and replaced when more was applied
+
+	phase atomic.Int32 // of Run: see leader.go
+	role  atomic.Int32 // in the cluster
+	ready atomic.Bool  // has caught up with a leader's commit once
+	raft  atomic.Pointer[raft.Raft]
+
+	moveMu sync.Mutex
+	moved  chan struct{} // closed and replaced when the leader may have changed
+
+	ending   chan struct{} // closed when Run begins to stop
+	failOnce sync.Once
+	failed   chan struct{} // closed by fail, after failErr was set
+	failErr  error
 }
 
-// Open opens the store.
-func Open(cfg Config) (*Store, error) { return nil, ErrStopped }
-
-// Run runs the server until ctx is done.
-func (s *Store) Run(ctx context.Context) error { return ErrStopped }
-
-// Close frees the files.
-func (s *Store) Close() error { return nil }
-
-// Propose submits a change.
-func (s *Store) Propose(ctx context.Context, c *log.Change) (log.Result, error) {
-	return log.Result{}, ErrStopped
+// counters are what Status counts.
+type counters struct {
+	proposals, batches, forwarded, overloaded atomic.Uint64
+	duplicates, refused, snapshots, restores  atomic.Uint64
 }
 
-// View calls fn under the read lock.
-func (s *Store) View(fn func(v View)) {}
+// Open opens or makes the files in cfg.Dir, reads them, and takes the peer
+// port. The caller calls Run next, and Close at the end.
+func Open(cfg Config) (*Store, error) {
+	cfg, err := cfg.withDefaults()
+	if err != nil {
+		return nil, err
+	}
+	s := &Store{
+		cfg:       cfg,
+		logger:    cfg.Logger.With("server", cfg.ID),
+		files:     new(files),
+		queue:     &queue{kick: make(chan struct{}, 1)},
+		clock:     &clock{now: cfg.Now, jump: cfg.MaxClockJump},
+		peerSlots: make(chan struct{}, maxPeerRequests),
+		tasks:     new(tasks),
+		barriers:  barriers{kick: make(chan struct{}, 1)},
+		changed:   make(chan struct{}),
+		moved:     make(chan struct{}),
+		failed:    make(chan struct{}),
+		ending:    make(chan struct{}),
+	}
+	if err := s.openFiles(); err != nil {
+		return nil, errors.Join(err, s.Close())
+	}
+	if err := s.openPort(); err != nil {
+		return nil, errors.Join(err, s.Close())
+	}
+	return s, nil
+}
 
-// Head returns the log's end.
-func (s *Store) Head() log.Cursor { return log.Cursor{} }
+func (s *Store) openFiles() error {
+	if err := prepareDir(s.cfg.Dir); err != nil {
+		return err
+	}
+	db, err := openChanges(filepath.Join(s.cfg.Dir, dbName), s.cfg.MapBytes)
+	if err != nil {
+		return err
+	}
+	if err := s.files.swap(db); err != nil {
+		return err
+	}
+	begun := time.Now()
+	c, err := load(db, &s.cfg)
+	if err != nil {
+		return fmt.Errorf("%s: %w; move it away with raft.db and let the server join again", s.cfg.Dir, err)
+	}
+	s.state, s.head = c.state, c.head
+	s.ring = ring{maxEntries: s.cfg.RingEntries, maxBytes: s.cfg.RingBytes}
+	s.ring.reset(c.head.seq)
+	s.applier = applier{enc: log.NewEncoder(), window: c.window, head: c.head}
+	s.persister = newPersister(&s.cfg, s.files, &c)
+	s.images = &images{s: s, dir: s.cfg.Dir, incoming: make(map[string]*sink), streams: make(map[*source]struct{})}
+	s.raftLog, err = openRaftLog(filepath.Join(s.cfg.Dir, raftName), s.cfg.MapBytes, s.fail)
+	if err != nil {
+		return err
+	}
+	last, err := s.raftLog.LastIndex()
+	if err != nil {
+		return err
+	}
+	if c.head.applied > max(last, c.marker.index) {
+		return fmt.Errorf("%s: changes.db is at raft index %d, and raft.db ends at %d: raft.db was lost or is another server's; remove this server from the cluster, and let it join with an empty folder", s.cfg.Dir, c.head.applied, last)
+	}
+	s.logger.Info("store opened", "dir", s.cfg.Dir, "seq", c.head.seq, "raft_index", c.head.applied, "replay", last-min(last, c.head.applied), "took", time.Since(begun))
+	return nil
+}
 
-// Floor returns the lowest cursor that can be served.
-func (s *Store) Floor() log.Seq { return 0 }
+func (s *Store) openPort() (err error) {
+	if s.listener, err = s.cfg.Network.Listen(s.cfg.Listen); err != nil {
+		return fmt.Errorf("peer port: %w", err)
+	}
+	s.address = s.cfg.Advertise
+	if s.address == "" {
+		s.address = s.listener.Addr().String()
+	}
+	host, _, err := net.SplitHostPort(s.address)
+	if err != nil {
+		return fmt.Errorf("peer port: address %q: %w: want HOST:PORT", s.address, err)
+	}
+	if ip := net.ParseIP(host); host == "" || ip != nil && ip.IsUnspecified() {
+		return fmt.Errorf("peer port: no other server can dial %q: set Advertise to this machine's address", s.address)
+	}
+	for _, m := range s.cfg.InitialMembers {
+		if m.ID == s.cfg.ID && m.Address != s.address {
+			return fmt.Errorf("peer port: the initial members have %s at %s, and it listens on %s: make them agree, or set Advertise", m.ID, m.Address, s.address)
+		}
+	}
+	return nil
+}
 
-// Changed is closed when more was applied.
-func (s *Store) Changed() <-chan struct{} { return nil }
+// Address is that of the peer port, as the others dial it.
+func (s *Store) Address() string { return s.address }
 
-// Entries reads the log.
-func (s *Store) Entries(after log.Seq, max int) ([]log.Entry, error) { return nil, ErrStopped }
+// Close frees the files and the port. Run must have returned, if it was called.
+func (s *Store) Close() error {
+	var errs []error
+	if s.listener != nil {
+		if err := s.listener.Close(); err != nil && !errors.Is(err, net.ErrClosed) {
+			errs = append(errs, err)
+		}
+	}
+	if s.raftLog != nil {
+		errs = append(errs, s.raftLog.close())
+	}
+	if h := s.files.current; h != nil {
+		errs = append(errs, s.files.release(h))
+		s.files.current = nil
+	}
+	return errors.Join(errs...)
+}
 
-// CheckCursor says whether c can be served.
-func (s *Store) CheckCursor(c log.Cursor) error { return ErrStopped }
+// fail stops the server in order: Run returns err. Nothing is applied any more.
+func (s *Store) fail(err error) {
+	s.failOnce.Do(func() {
+		s.failErr = err
+		close(s.failed)
+		s.logger.Error("the store stops", "error", err)
+	})
+}
 
-// WaitSeq waits until seq is applied here.
-func (s *Store) WaitSeq(ctx context.Context, seq log.Seq) error { return ErrStopped }
+// failure is what fail was called with first, or nil.
+func (s *Store) failure() error {
+	select {
+	case <-s.failed:
+		return s.failErr
+	default:
+		return nil
+	}
+}
 
-// Consistent waits until everything acknowledged before the call is applied here.
-func (s *Store) Consistent(ctx context.Context) (log.Seq, error) { return 0, ErrStopped }
+func (s *Store) appliedIndex() uint64 {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	return s.head.applied
+}
 
-// Status describes the server.
-func (s *Store) Status() Status { return Status{} }
+func (s *Store) markerIndex() uint64 {
+	s.persister.mu.Lock()
+	defer s.persister.mu.Unlock()
+	return s.persister.marker.index
+}
 
-// Ready says why the server should not be used yet, or nil.
-func (s *Store) Ready() error { return ErrStopped }
+// Ready says why this server should not be asked yet, or nil. It has to have
+// applied a leader's commit once since it started (SAFETY P4), and to know a
+// leader now.
+func (s *Store) Ready() error {
+	if err := s.failure(); err != nil {
+		return errors.Join(ErrStopped, err)
+	}
+	switch {
+	case phase(s.phase.Load()) != running:
+		return ErrStopped
+	case !s.ready.Load():
+		return ErrNotReady
+	case s.leaderAddress() == "":
+		return ErrNoLeader
+	}
+	return nil
+}
 
-// AddVoter adds a member.
-func (s *Store) AddVoter(ctx context.Context, id, address string) error { return ErrStopped }
+// run is what one Run holds.
+type run struct {
+	s         *Store
+	raft      *raft.Raft
+	mux       *mux
+	persisted chan error // the persister has ended
+	endDisk   context.CancelFunc
+}
 
-// Remove removes a member.
-func (s *Store) Remove(ctx context.Context, id string) error { return ErrStopped }
+// Run takes part in the cluster until ctx is done, and then hands leadership
+// over, stops, and writes what is left. It may be called once. The error is nil
+// after an orderly stop, else what made the server stop.
+func (s *Store) Run(ctx context.Context) error {
+	if !s.becomeRunning() {
+		return fmt.Errorf("%w: Run is called once", ErrStopped)
+	}
+	defer s.becomeStopped()
+	life, end := context.WithCancel(context.WithoutCancel(ctx))
+	defer end()
+	r, err := s.startRaft(life)
+	if err != nil {
+		return err
+	}
+	work, stop := context.WithCancel(life)
+	defer stop()
+	var loops sync.WaitGroup
+	loops.Go(func() { s.runProposer(work, r.raft) })
+	loops.Go(func() { s.runBarriers(work, r.raft) })
+	loops.Go(func() { s.runLeadership(work, r.raft) })
+	s.tasks.start(func() { s.runReady(work) })
+	if len(s.cfg.Join) > 0 && s.fresh {
+		s.tasks.start(func() {
+			if err := s.join(work); err != nil {
+				s.fail(err)
+			}
+		})
+	}
+	select {
+	case <-ctx.Done():
+		s.handOver(r.raft)
+	case <-s.failed:
+	}
+	s.becomeStopping()
+	stop()
+	s.await(&loops)
+	return errors.Join(s.failure(), r.stop(end))
+}
 
-// Transfer hands leadership to id, or to the best follower if id is "".
-func (s *Store) Transfer(ctx context.Context, id string) error { return ErrStopped }
+// await waits for the loops, which end when what they have in raft is answered.
+// Raft answers, or loses the leadership and says so, unless its disk hangs.
+func (s *Store) await(loops *sync.WaitGroup) {
+	done := make(chan struct{})
+	go func() {
+		loops.Wait()
+		close(done)
+	}()
+	select {
+	case <-done:
+	case <-time.After(2 * drainWait(&s.cfg)):
+		s.logger.Warn("raft did not answer before the end")
+	}
+}
+
+// startRaft starts the peer port, the persister and raft.
+func (s *Store) startRaft(life context.Context) (*run, error) {
+	m := &mux{
+		listener: s.listener, network: s.cfg.Network, address: addr(s.address), tasks: s.tasks,
+		raft: make(chan net.Conn), done: make(chan struct{}), ctx: life,
+	}
+	m.peer = func(conn net.Conn) { s.servePeer(life, conn) }
+	s.peers.Store(&peers{tasks: s.tasks, dial: func(ctx context.Context, address string) (net.Conn, error) {
+		return m.dial(ctx, address, streamPeer)
+	}})
+	disk, endDisk := context.WithCancel(life)
+	r := &run{s: s, mux: m, persisted: make(chan error, 1), endDisk: endDisk}
+	transport := raft.NewNetworkTransportWithConfig(&raft.NetworkTransportConfig{
+		Stream: m, MaxPool: 3, Timeout: raftTimeout, Logger: newRaftLogger(s.logger),
+	})
+	fresh, err := s.bootstrap(transport)
+	if err != nil {
+		endDisk()
+		return nil, errors.Join(err, transport.Close())
+	}
+	s.fresh = fresh
+	s.tasks.start(func() {
+		if err := m.run(); err != nil {
+			s.fail(err)
+		}
+	})
+	go func() {
+		err := s.persister.run(disk)
+		if err != nil {
+			s.fail(err)
+		}
+		r.persisted <- err
+	}()
+	r.raft, err = raft.NewRaft(raftConfig(&s.cfg, s.logger), fsm{s}, s.raftLog, s.raftLog, s.images, transport)
+	if err != nil {
+		endDisk()
+		<-r.persisted
+		err = errors.Join(fmt.Errorf("start raft: %w", err), transport.Close())
+		s.tasks.stop()
+		return nil, err
+	}
+	s.raftLog.live.Store(true)
+	s.raft.Store(r.raft)
+	return r, nil
+}
+
+// bootstrap gives a new folder its first configuration, if the flags say so. It
+// reports whether the folder was new.
+func (s *Store) bootstrap(transport raft.Transport) (fresh bool, err error) {
+	old, err := raft.HasExistingState(s.raftLog, s.raftLog, s.images)
+	if err != nil || old {
+		return false, err
+	}
+	members := s.cfg.InitialMembers
+	if s.cfg.Bootstrap {
+		members = []Member{{s.cfg.ID, s.address}}
+	}
+	if len(members) == 0 {
+		return true, nil
+	}
+	var conf raft.Configuration
+	for _, m := range members {
+		conf.Servers = append(conf.Servers, raft.Server{ID: raft.ServerID(m.ID), Address: raft.ServerAddress(m.Address)})
+	}
+	err = raft.BootstrapCluster(raftConfig(&s.cfg, s.logger), s.raftLog, s.raftLog, s.images, transport, conf)
+	if err != nil {
+		return false, fmt.Errorf("bootstrap: %w", err)
+	}
+	return true, nil
+}
+
+// stop ends raft, then the port and its connections, then the persister, which
+// takes to changes.db what is left.
+func (r *run) stop(end context.CancelFunc) error {
+	var errs []error
+	if err := r.raft.Shutdown().Error(); err != nil {
+		errs = append(errs, fmt.Errorf("stop raft: %w", err))
+	}
+	r.s.raftLog.live.Store(false)
+	end()
+	errs = append(errs, r.mux.Close())
+	r.s.tasks.stop()
+	r.endDisk()
+	if err := <-r.persisted; !errors.Is(r.s.failure(), err) {
+		errs = append(errs, err)
+	}
+	return errors.Join(errs...)
+}

@@ -1,0 +1,3 @@
+package raftstore
+
+func crashChild() bool { return false }

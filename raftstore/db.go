@@ -1,0 +1,242 @@
+package raftstore
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"go.etcd.io/bbolt"
+	berrors "go.etcd.io/bbolt/errors"
+
+	"rutter/log"
+	"rutter/projections"
+)
+
+// Names in the data folder.
+const (
+	dbName        = "changes.db"
+	raftName      = "raft.db"
+	pendingSuffix = ".pending"
+)
+
+// lockWait is how long a start waits for another process to let go of the files.
+const lockWait = time.Second
+
+// openDB opens a bbolt file as this store uses it: no free list on disk (it
+// would be written with each transaction), and address space for as long as the
+// file may grow, since a reader stops the writer when the map must be made
+// anew (SAFETY S5).
+func openDB(path string, mapBytes int) (*bbolt.DB, error) {
+	db, err := bbolt.Open(path, 0o600, &bbolt.Options{
+		Timeout:         lockWait,
+		NoFreelistSync:  true,
+		FreelistType:    bbolt.FreelistMapType,
+		InitialMmapSize: mapBytes,
+	})
+	if errors.Is(err, berrors.ErrTimeout) {
+		return nil, fmt.Errorf("%s: another process has it open: stop that one, or use another data folder", path)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("%s: open: %w: %w", path, ErrDisk, err)
+	}
+	return db, nil
+}
+
+// openChanges opens changes.db and makes its buckets.
+func openChanges(path string, mapBytes int) (*bbolt.DB, error) {
+	db, err := openDB(path, mapBytes)
+	if err != nil {
+		return nil, err
+	}
+	err = db.Update(func(tx *bbolt.Tx) error {
+		for _, name := range [...][]byte{bucketMeta, bucketEvents, bucketObjects, bucketChanges, bucketCheckpoints} {
+			if _, err := tx.CreateBucketIfNotExists(name); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		db.Close()
+		return nil, fmt.Errorf("%s: make buckets: %w: %w", path, ErrDisk, err)
+	}
+	return db, nil
+}
+
+// readMeta returns the head and the marker of a transaction.
+func readMeta(tx *bbolt.Tx) (head, marker, error) {
+	meta := tx.Bucket(bucketMeta)
+	if meta == nil {
+		return head{}, marker{}, fmt.Errorf("changes.db: no meta bucket: %w", log.ErrCorrupt)
+	}
+	h, err := decodeHead(meta.Get(keyHead))
+	if err != nil {
+		return h, marker{}, err
+	}
+	m, err := decodeMarker(meta.Get(keyMarker))
+	if err != nil {
+		return h, m, err
+	}
+	if m.index > h.applied {
+		return h, m, fmt.Errorf("changes.db: the marker stands at raft index %d, beyond the data's %d: %w", m.index, h.applied, log.ErrCorrupt)
+	}
+	if h.feature > log.FeatureVersion {
+		return h, m, fmt.Errorf("changes.db: feature version %d, and this program knows %d: upgrade it: %w", h.feature, log.FeatureVersion, log.ErrFormat)
+	}
+	return h, m, nil
+}
+
+// content is everything that a server holds in memory, as a file has it.
+type content struct {
+	head   head
+	marker marker
+	state  *projections.State
+	window *window
+}
+
+// load reads the content of changes.db.
+func load(db *bbolt.DB, cfg *Config) (content, error) {
+	c := content{state: projections.NewState()}
+	err := db.View(func(tx *bbolt.Tx) (err error) {
+		if c.head, c.marker, err = readMeta(tx); err != nil {
+			return err
+		}
+		c.window = newWindow(cfg.DedupeAge, cfg.DedupeCount, c.head.trimmed)
+		if err := loadObjects(tx, c.state); err != nil {
+			return err
+		}
+		err = tx.Bucket(bucketChanges).ForEach(func(k, v []byte) error {
+			id, result, err := readChangeRow(k, v)
+			if err != nil {
+				return err
+			}
+			c.window.add(id, result)
+			return nil
+		})
+		if err != nil {
+			return err
+		}
+		return checkLast(tx, &c.head)
+	})
+	c.state.SetTime(c.head.time)
+	return c, err
+}
+
+func loadObjects(tx *bbolt.Tx, state *projections.State) error {
+	objects := tx.Bucket(bucketObjects)
+	return objects.ForEachBucket(func(name []byte) error {
+		kind, err := log.ParseKind(string(name))
+		if err != nil {
+			return fmt.Errorf("changes.db: bucket of objects %q: %w", name, log.ErrCorrupt)
+		}
+		return objects.Bucket(name).ForEach(func(k, v []byte) error {
+			o, revision, seq, err := readObjectRow(kind, string(k), v)
+			if err != nil {
+				return err
+			}
+			if err := state.Load(projections.Record{Object: o, Revision: revision, Seq: seq}); err != nil {
+				return fmt.Errorf("changes.db: row of %s %s: %w: %w", kind, k, log.ErrCorrupt, err)
+			}
+			return nil
+		})
+	})
+}
+
+// checkLast compares the head with the last event row, which must be its.
+func checkLast(tx *bbolt.Tx, h *head) error {
+	key, row := tx.Bucket(bucketEvents).Cursor().Last()
+	if h.seq == h.floor && key == nil {
+		return nil
+	}
+	s, err := readEventRow(h.seq, key, row)
+	if err != nil {
+		return err
+	}
+	if s.Hash != h.hash {
+		return fmt.Errorf("changes.db: chain hash %s at %d, and the head says %s: %w", s.Hash, h.seq, h.hash, log.ErrCorrupt)
+	}
+	return nil
+}
+
+// handle is an open changes.db with its users counted: a restore puts another
+// file in its place and waits for no reader; the last one closes it.
+type handle struct {
+	db   *bbolt.DB
+	refs int // protected by files.mu
+}
+
+// files hands out the current changes.db.
+type files struct {
+	mu      sync.Mutex
+	current *handle
+}
+
+func (f *files) acquire() *handle {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.current.refs++
+	return f.current
+}
+
+func (f *files) release(h *handle) error {
+	f.mu.Lock()
+	h.refs--
+	last := h.refs == 0
+	f.mu.Unlock()
+	if !last {
+		return nil
+	}
+	return h.db.Close()
+}
+
+// swap puts db in the place of the current file.
+func (f *files) swap(db *bbolt.DB) error {
+	f.mu.Lock()
+	old := f.current
+	f.current = &handle{db: db, refs: 1}
+	f.mu.Unlock()
+	if old == nil {
+		return nil
+	}
+	return f.release(old)
+}
+
+// view runs fn in a read transaction of the current file. fn must be short.
+func (f *files) view(fn func(tx *bbolt.Tx) error) error {
+	h := f.acquire()
+	err := h.db.View(fn)
+	return errors.Join(err, f.release(h))
+}
+
+// prepareDir makes the data folder and removes what an interrupted restore left.
+func prepareDir(dir string) error {
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return fmt.Errorf("data folder: %w: %w", ErrDisk, err)
+	}
+	left, err := filepath.Glob(filepath.Join(dir, "*"+pendingSuffix))
+	if err != nil {
+		return fmt.Errorf("data folder %s: %w", dir, err)
+	}
+	for _, path := range left {
+		if err := os.Remove(path); err != nil {
+			return fmt.Errorf("data folder: %w: %w", ErrDisk, err)
+		}
+	}
+	return nil
+}
+
+// syncDir makes the names in a folder durable.
+func syncDir(dir string) error {
+	f, err := os.Open(dir)
+	if err != nil {
+		return fmt.Errorf("sync folder: %w: %w", ErrDisk, err)
+	}
+	defer f.Close()
+	if err := f.Sync(); err != nil {
+		return fmt.Errorf("sync folder: %w: %w", ErrDisk, err)
+	}
+	return nil
+}

@@ -1,0 +1,324 @@
+package raftstore
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"runtime/debug"
+
+	"github.com/hashicorp/raft"
+
+	"rutter/log"
+)
+
+// First byte of a raft entry: what it asks of every server. One that a server
+// does not know stops it; it is never skipped (SAFETY D1).
+const (
+	commandBatch   byte = 1 // a batch of changes, as log.AppendBatch makes it
+	commandGenesis byte = 2 // | cluster id (16) | feature version (4) |: the first leader's first entry
+)
+
+// errSkipped: raft handed an entry that the state already holds to somebody who
+// waits for it, which cannot be unless the two do not belong together.
+var errSkipped = errors.New("raftstore: an entry that somebody waits for was already in the state: raft.db and changes.db are not of the same server")
+
+// fsm is what raft sees of the store. Its methods run in raft's FSM goroutine,
+// which is the only writer of the state; only Persist runs beside it.
+type fsm struct{ s *Store }
+
+// Apply implements raft.FSM. Raft calls ApplyBatch instead.
+func (f fsm) Apply(entry *raft.Log) any { return f.ApplyBatch([]*raft.Log{entry})[0] }
+
+// ApplyBatch implements raft.BatchingFSM: commands and configurations. A
+// response is the results of a batch's changes, or an error.
+func (f fsm) ApplyBatch(entries []*raft.Log) []any {
+	s := f.s
+	responses := make([]any, len(entries))
+	seq := s.applier.head.seq
+	for i, entry := range entries {
+		responses[i] = s.applyEntry(entry)
+	}
+	if s.applier.head.seq != seq {
+		s.wake()
+	}
+	return responses
+}
+
+// applier is what belongs to the FSM's goroutine.
+type applier struct {
+	enc    *log.Encoder
+	window *window
+	// head is how far everything was applied; Store.head is its copy for readers.
+	head head
+	// time is the cluster's clock: the highest stamp so far.
+	skipped uint64 // entries that changes.db already had
+}
+
+// applyEntry applies one raft entry as a whole, or stops the server.
+func (s *Store) applyEntry(entry *raft.Log) any {
+	if err := s.failure(); err != nil {
+		return err
+	}
+	a := &s.applier
+	if entry.Index <= a.head.applied {
+		a.skipped++
+		return errSkipped
+	}
+	u := newUnit()
+	response, err := s.applyData(entry, u)
+	if err != nil {
+		err = fmt.Errorf("raft entry %d: %w", entry.Index, err)
+		s.fail(err)
+		return err
+	}
+	a.head.applied, a.head.term = entry.Index, entry.Term
+	s.mu.Lock()
+	s.head = a.head
+	s.mu.Unlock()
+	s.persister.hand(u, a.head)
+	return response
+}
+
+func (s *Store) applyData(entry *raft.Log, u *unit) (response any, err error) {
+	a := &s.applier
+	if entry.Type == raft.LogConfiguration {
+		a.head.conf, a.head.confIndex = raft.DecodeConfiguration(entry.Data), entry.Index
+		return nil, nil
+	}
+	if entry.Type != raft.LogCommand || len(entry.Data) == 0 {
+		return nil, fmt.Errorf("type %d with %d bytes: %w", entry.Type, len(entry.Data), log.ErrFormat)
+	}
+	switch command, data := entry.Data[0], entry.Data[1:]; command {
+	case commandBatch:
+		return s.applyBatch(data, u)
+	case commandGenesis:
+		return nil, s.applyGenesis(data)
+	default:
+		return nil, fmt.Errorf("command %d is of a newer program: upgrade this server: %w", command, log.ErrFormat)
+	}
+}
+
+// genesis returns the entry that gives a cluster its identity.
+func genesis(cluster log.UUID) []byte {
+	b := append([]byte{commandGenesis}, cluster[:]...)
+	return binary.BigEndian.AppendUint32(b, log.FeatureVersion)
+}
+
+// applyGenesis takes the cluster's identity; the first one holds.
+func (s *Store) applyGenesis(data []byte) error {
+	if len(data) < 20 {
+		return fmt.Errorf("genesis of %d bytes: %w", len(data), log.ErrCorrupt)
+	}
+	feature := binary.BigEndian.Uint32(data[16:])
+	if feature > log.FeatureVersion {
+		return fmt.Errorf("the cluster is of feature version %d, and this program knows %d: upgrade it: %w", feature, log.FeatureVersion, log.ErrFormat)
+	}
+	if a := &s.applier; a.head.cluster.IsZero() {
+		a.head.cluster, a.head.feature = log.UUID(data[:16]), feature
+	}
+	return nil
+}
+
+// applyBatch applies the changes of a batch in order.
+func (s *Store) applyBatch(data []byte, u *unit) ([]log.Result, error) {
+	changes, err := log.SplitBatch(data)
+	if err != nil {
+		return nil, err
+	}
+	results := make([]log.Result, len(changes))
+	for i, raw := range changes {
+		if results[i], err = s.applyChange(raw, u); err != nil {
+			return nil, fmt.Errorf("change %d: %w", i, err)
+		}
+	}
+	return results, nil
+}
+
+// applyChange decides and applies one change. Everything that it reads is
+// replicated, so each server computes the same (DESIGN section 2, rule 3).
+func (s *Store) applyChange(raw []byte, u *unit) (log.Result, error) {
+	c, err := log.DecodeChange(raw)
+	if err != nil {
+		return log.Result{}, err
+	}
+	a := &s.applier
+	a.head.time = max(a.head.time, c.Time)
+	c.Time = a.head.time
+	a.window.advance(c.Time)
+	a.head.trimmed = a.window.trimmed
+	if first, ok := a.window.results[c.ID]; ok {
+		result, err := log.DecodeResult(first)
+		if err != nil {
+			return log.Result{}, fmt.Errorf("first result of change %s: %w", c.ID, err)
+		}
+		s.counters.duplicates.Add(1)
+		return *result, nil
+	}
+	if refusal := a.window.check(c.ID, c.Time); refusal != nil {
+		s.counters.refused.Add(1)
+		return log.Result{ChangeID: c.ID, Refusal: refusal}, nil
+	}
+	result, err := s.decide(c, u)
+	if err != nil {
+		return log.Result{}, err
+	}
+	if result.Refusal != nil {
+		s.counters.refused.Add(1)
+	}
+	encoded, err := a.enc.Result(&result)
+	if err != nil {
+		return log.Result{}, fmt.Errorf("result of change %s: %w", c.ID, err)
+	}
+	a.window.add(c.ID, encoded)
+	a.head.trimmed = a.window.trimmed
+	u.results[c.ID] = encoded
+	u.bytes += len(encoded)
+	return result, nil
+}
+
+// decide turns a change into entries and applies them. A panic in the core
+// stops this server, naming the change; it must not take the process down
+// without a word.
+func (s *Store) decide(c *log.Change, u *unit) (result log.Result, err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			err = fmt.Errorf("change %s: panic: %v: %s", c.ID, p, debug.Stack())
+		}
+	}()
+	a := &s.applier
+	// Readers only read, and this goroutine is the one writer: deciding and
+	// encoding need no lock.
+	events, result := s.state.Decide(c)
+	if result.Refusal != nil {
+		return result, nil
+	}
+	slots := make([]slot, len(events))
+	seq, hash := a.head.seq, a.head.hash
+	for i, e := range events {
+		bytes, err := a.enc.Event(e)
+		if err != nil {
+			return log.Result{}, fmt.Errorf("change %s: %w", c.ID, err)
+		}
+		seq++
+		hash = hash.Next(seq, bytes)
+		slots[i] = slot{log.Entry{Seq: seq, Hash: hash, Bytes: bytes}, e.More}
+	}
+	result.First, result.Last = a.head.seq, seq
+	if len(events) > 0 {
+		result.First++
+	}
+	result.Events = uint32(len(events))
+	a.head.seq, a.head.hash = seq, hash
+	if err := s.fold(events, slots); err != nil {
+		return log.Result{}, fmt.Errorf("change %s: %w", c.ID, err)
+	}
+	for i, e := range events {
+		value := objectValue{e.Object, e.Revision, slots[i].Seq}
+		if e.Action == log.Delete {
+			value.object = nil
+		}
+		u.objects[objectKey{e.Kind, e.ID}] = value
+		u.slots = append(u.slots, slots[i])
+		u.bytes += len(slots[i].Bytes)
+	}
+	return result, nil
+}
+
+// fold applies the entries of one change to the state, in one step for readers.
+func (s *Store) fold(events []*log.Event, slots []slot) error {
+	durable := s.persister.durable()
+	a := &s.applier
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for i, e := range events {
+		if _, err := s.state.Apply(slots[i].Seq, e); err != nil {
+			return err
+		}
+		s.ring.push(slots[i], durable)
+	}
+	s.head.seq, s.head.hash, s.head.time = a.head.seq, a.head.hash, a.head.time
+	s.state.SetTime(a.head.time)
+	return nil
+}
+
+// wake tells the readers that the log moved.
+func (s *Store) wake() {
+	s.mu.Lock()
+	old := s.changed
+	s.changed = make(chan struct{})
+	s.mu.Unlock()
+	close(old)
+}
+
+// Snapshot implements raft.FSM. It copies nothing: everything applied so far is
+// with the persister, and Persist waits for it (SAFETY S3).
+func (f fsm) Snapshot() (raft.FSMSnapshot, error) {
+	if err := f.s.failure(); err != nil {
+		return nil, err
+	}
+	if err := f.s.images.mayMark(); err != nil {
+		return nil, err
+	}
+	return &ticket{store: f.s, epoch: f.s.persister.currentEpoch()}, nil
+}
+
+// ticket is a snapshot that is nothing but a marker to be written.
+type ticket struct {
+	store *Store
+	epoch uint64
+}
+
+// Persist implements raft.FSMSnapshot.
+func (t *ticket) Persist(to raft.SnapshotSink) error {
+	target, ok := to.(*sink)
+	if !ok {
+		return fmt.Errorf("raftstore: a snapshot can only go to the store's own files, not to %T", to)
+	}
+	return target.becomeMarker(t.epoch)
+}
+
+// Release implements raft.FSMSnapshot.
+func (t *ticket) Release() {}
+
+// Restore implements raft.FSM: it puts a received image in the place of
+// changes.db, and its content in that of the state.
+func (f fsm) Restore(from io.ReadCloser) error {
+	for {
+		wrapped, ok := from.(raft.ReadCloserWrapper)
+		if !ok {
+			break
+		}
+		from = wrapped.WrappedReadCloser()
+	}
+	image, ok := from.(*received)
+	if !ok {
+		return fmt.Errorf("raftstore: a restore can only come from the store's own files, not from %T", from)
+	}
+	return f.s.restore(image.sink)
+}
+
+// restore publishes the image that a sink received. Until the rename an error
+// leaves everything as it was.
+func (s *Store) restore(k *sink) error {
+	db, c, err := k.open()
+	if err != nil {
+		return err
+	}
+	if err := k.publish(); err != nil {
+		db.Close()
+		return err
+	}
+	if err := s.persister.replace(db, &c); err != nil {
+		s.logger.Warn("closing the replaced changes.db", "error", err)
+	}
+	s.applier.window, s.applier.head = c.window, c.head
+	s.mu.Lock()
+	s.state, s.head = c.state, c.head
+	s.ring.reset(c.head.seq)
+	s.mu.Unlock()
+	s.counters.restores.Add(1)
+	s.logger.Info("state restored from a snapshot", "seq", c.head.seq, "raft_index", c.head.applied)
+	s.wake()
+	return nil
+}

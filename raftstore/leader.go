@@ -1,0 +1,246 @@
+package raftstore
+
+import (
+	"context"
+	crand "crypto/rand"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/hashicorp/raft"
+
+	"rutter/log"
+)
+
+// phase is where Run is: opened → running → stopping → stopped.
+type phase int32
+
+const (
+	opened phase = iota
+	running
+	stopping
+	stopped
+)
+
+func (s *Store) becomeRunning() bool {
+	return s.phase.CompareAndSwap(int32(opened), int32(running))
+}
+
+func (s *Store) becomeStopping() {
+	s.phase.Store(int32(stopping))
+	close(s.ending)
+	s.leaderMayHaveMoved()
+}
+
+func (s *Store) becomeStopped() {
+	s.phase.Store(int32(stopped))
+	s.leaderMayHaveMoved()
+}
+
+// stopCause returns ErrStopped, with the failure if there was one, once Run has
+// begun to stop.
+func (s *Store) stopCause() error {
+	if err := s.failure(); err != nil {
+		return errors.Join(ErrStopped, err)
+	}
+	select {
+	case <-s.ending:
+		return ErrStopped
+	default:
+		return nil
+	}
+}
+
+// pause waits until the leader may have changed, or for a moment. The error is
+// that of ctx, or ErrStopped.
+func (s *Store) pause(ctx context.Context, moved <-chan struct{}) error {
+	timer := time.NewTimer(retryPause)
+	defer timer.Stop()
+	select {
+	case <-moved:
+	case <-timer.C:
+	case <-ctx.Done():
+	}
+	if err := s.stopCause(); err != nil {
+		return err
+	}
+	return ctx.Err()
+}
+
+// role is this server's in the cluster: following ⇄ assuming → leading.
+type role int32
+
+const (
+	following role = iota
+	// assuming: raft made it the leader; what its predecessors committed is
+	// being applied, and the cluster gets its identity if it has none.
+	assuming
+	leading
+)
+
+func (s *Store) becomeRole(r role) {
+	s.role.Store(int32(r))
+	s.leaderMayHaveMoved()
+}
+
+// leading reports whether this server takes changes.
+func (s *Store) leading() bool {
+	return role(s.role.Load()) == leading && phase(s.phase.Load()) == running
+}
+
+// leaderAddress returns the peer address of the leader, or "".
+func (s *Store) leaderAddress() string {
+	r := s.raft.Load()
+	if r == nil {
+		return ""
+	}
+	address, _ := r.LeaderWithID()
+	return string(address)
+}
+
+// leaderMoved returns a channel that is closed when the leader may have changed.
+func (s *Store) leaderMoved() <-chan struct{} {
+	s.moveMu.Lock()
+	defer s.moveMu.Unlock()
+	return s.moved
+}
+
+func (s *Store) leaderMayHaveMoved() {
+	s.moveMu.Lock()
+	close(s.moved)
+	s.moved = make(chan struct{})
+	s.moveMu.Unlock()
+}
+
+const (
+	// lagCheck is how often the leader looks at its own disk, and lagPatience
+	// how many times it may be found too far behind before it gives the
+	// leadership away: it answers ErrOverloaded all that time (SAFETY P2).
+	lagCheck    = time.Second
+	lagPatience = 5
+	// observations is how many of raft's may wait; what is dropped beyond
+	// matters not, since only "look again" is taken from them.
+	observations = 16
+)
+
+// runLeadership follows elections until ctx is done.
+func (s *Store) runLeadership(ctx context.Context, r *raft.Raft) {
+	seen := make(chan raft.Observation, observations)
+	observer := raft.NewObserver(seen, false, func(o *raft.Observation) bool {
+		_, ok := o.Data.(raft.LeaderObservation)
+		return ok
+	})
+	r.RegisterObserver(observer)
+	defer r.DeregisterObserver(observer)
+	check := time.NewTicker(lagCheck)
+	defer check.Stop()
+	late := 0
+	for {
+		select {
+		case elected := <-r.LeaderCh():
+			if !elected {
+				s.becomeRole(following)
+				s.logger.Info("no longer the leader")
+				continue
+			}
+			s.becomeRole(assuming)
+			if err := s.assume(r); err != nil {
+				s.logger.Warn("elected, but could not take over", "error", err)
+				s.becomeRole(following)
+			}
+		case <-seen:
+			s.leaderMayHaveMoved()
+		case <-check.C:
+			late = s.checkDisk(ctx, r, late)
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// assume makes an elected leader one that takes changes.
+func (s *Store) assume(r *raft.Raft) error {
+	if err := r.Barrier(enqueueTimeout).Error(); err != nil {
+		return fmt.Errorf("barrier: %w", err)
+	}
+	if s.Head().Cluster.IsZero() {
+		cluster := newCluster(s.cfg.Now())
+		future := r.Apply(genesis(cluster), enqueueTimeout)
+		if err := future.Error(); err != nil {
+			return fmt.Errorf("give the cluster its identity: %w", err)
+		}
+		if err, failed := future.Response().(error); failed {
+			return err
+		}
+		s.logger.Info("cluster founded", "cluster", s.Head().Cluster)
+	}
+	s.clock.reset()
+	s.becomeRole(leading)
+	s.logger.Info("leader", "term", r.CurrentTerm(), "seq", s.Head().Seq)
+	return nil
+}
+
+// newCluster draws a cluster id: a UUID of version 7 (RFC 9562).
+func newCluster(now time.Time) log.UUID {
+	var id log.UUID
+	_, _ = crand.Read(id[:]) // never fails: crypto/rand
+	ms := uint64(now.UnixMilli())
+	for i := range 6 {
+		id[i] = byte(ms >> (40 - 8*i))
+	}
+	id[6] = id[6]&0x0f | 0x70
+	id[8] = id[8]&0x3f | 0x80
+	return id
+}
+
+// checkDisk counts how often the leader's persister was found behind, and gives
+// leadership away at the limit.
+func (s *Store) checkDisk(ctx context.Context, r *raft.Raft, late int) int {
+	if !s.leading() || !s.persister.behind() {
+		return 0
+	}
+	if late++; late < lagPatience {
+		return late
+	}
+	s.logger.Warn("changes.db stays too far behind: giving the leadership away")
+	wait, cancel := context.WithTimeout(ctx, s.cfg.Election)
+	defer cancel()
+	if err := awaitFuture(wait, r.LeadershipTransfer()); err != nil {
+		s.logger.Warn("nobody took the leadership", "error", err)
+	}
+	return 0
+}
+
+// handOver gives the leadership to another voter before a clean stop, so that
+// nobody has to wait for an election timeout.
+func (s *Store) handOver(r *raft.Raft) {
+	if r.State() != raft.Leader {
+		return
+	}
+	voters := 0
+	for _, server := range r.GetConfiguration().Configuration().Servers {
+		if server.Suffrage == raft.Voter {
+			voters++
+		}
+	}
+	if voters < 2 {
+		return
+	}
+	wait, cancel := context.WithTimeout(context.Background(), 2*s.cfg.Election)
+	defer cancel()
+	if err := awaitFuture(wait, r.LeadershipTransfer()); err != nil {
+		s.logger.Warn("stopping without having handed the leadership over", "error", err)
+	}
+}
+
+// runReady waits until this server has applied the leader's commit once.
+func (s *Store) runReady(ctx context.Context) {
+	for s.stopCause() == nil && ctx.Err() == nil {
+		seq, err := s.Consistent(ctx)
+		if err == nil {
+			s.ready.Store(true)
+			s.logger.Info("caught up with the cluster", "seq", seq)
+			return
+		}
+	}
+}

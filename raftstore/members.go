@@ -1,0 +1,137 @@
+package raftstore
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/hashicorp/raft"
+)
+
+// adminRequest asks the leader to change the cluster.
+type adminRequest struct {
+	Do     string `json:"do"` // add, remove or transfer
+	Member Member `json:"member"`
+	Passed bool   `json:"passed,omitempty"` // by a server that thought the receiver the leader
+}
+
+// maxJoinPause bounds the time between two tries to join.
+const maxJoinPause = 2 * time.Second
+
+// AddVoter lets the server id at address into the cluster, or gives it a new
+// address. Any server takes the call. Errors: ErrNoLeader and raft's.
+func (s *Store) AddVoter(ctx context.Context, id, address string) error {
+	if id == "" || address == "" {
+		return fmt.Errorf("raftstore: add member %q at %q: want an id and an address", id, address)
+	}
+	return s.admin(ctx, adminRequest{Do: "add", Member: Member{id, address}})
+}
+
+// Remove takes the server id out of the cluster. Removing one that is not in it
+// is success.
+func (s *Store) Remove(ctx context.Context, id string) error {
+	return s.admin(ctx, adminRequest{Do: "remove", Member: Member{ID: id}})
+}
+
+// Transfer hands the leadership to the server id, or to the one that is
+// furthest if id is "".
+func (s *Store) Transfer(ctx context.Context, id string) error {
+	return s.admin(ctx, adminRequest{Do: "transfer", Member: Member{ID: id}})
+}
+
+// admin carries a request to the leader, once.
+func (s *Store) admin(ctx context.Context, request adminRequest) error {
+	address := s.leaderAddress()
+	if address == "" {
+		return ErrNoLeader
+	}
+	if address == s.Address() {
+		return s.adminLocal(ctx, request)
+	}
+	if request.Passed {
+		return errNotLeader
+	}
+	request.Passed = true
+	payload, err := json.Marshal(request)
+	if err != nil {
+		return err
+	}
+	_, err = s.callPeer(ctx, address, askAdmin, payload)
+	return err
+}
+
+// answerAdmin does what a peer asks; a server that is not the leader passes it on.
+func (s *Store) answerAdmin(ctx context.Context, payload []byte) error {
+	var request adminRequest
+	if err := json.Unmarshal(payload, &request); err != nil {
+		return fmt.Errorf("admin request: %w", err)
+	}
+	return s.admin(ctx, request)
+}
+
+func (s *Store) adminLocal(ctx context.Context, request adminRequest) error {
+	r := s.raft.Load()
+	if r == nil {
+		return ErrStopped
+	}
+	m := request.Member
+	var future raft.Future
+	switch request.Do {
+	case "add":
+		future = r.AddVoter(raft.ServerID(m.ID), raft.ServerAddress(m.Address), 0, enqueueTimeout)
+	case "remove":
+		future = r.RemoveServer(raft.ServerID(m.ID), 0, enqueueTimeout)
+	case "transfer":
+		return s.transferLocal(ctx, r, m.ID)
+	default:
+		return fmt.Errorf("admin request %q is not known to this server", request.Do)
+	}
+	if err := awaitFuture(ctx, future); err != nil {
+		return fmt.Errorf("%s member %s: %w", request.Do, m.ID, err)
+	}
+	s.logger.Info("membership changed", "do", request.Do, "member", m.ID, "address", m.Address)
+	return nil
+}
+
+func (s *Store) transferLocal(ctx context.Context, r *raft.Raft, id string) error {
+	if id == "" {
+		return awaitFuture(ctx, r.LeadershipTransfer())
+	}
+	for _, m := range s.Status().Members {
+		if m.ID == id {
+			return awaitFuture(ctx, r.LeadershipTransferToServer(raft.ServerID(id), raft.ServerAddress(m.Address)))
+		}
+	}
+	return fmt.Errorf("transfer leadership: %q is no member of the cluster: see its status for their ids", id)
+}
+
+// join asks to be let into a running cluster until a member says yes.
+func (s *Store) join(ctx context.Context) error {
+	payload, err := json.Marshal(adminRequest{Do: "add", Member: Member{s.cfg.ID, s.Address()}})
+	if err != nil {
+		return err
+	}
+	for pause := retryPause; ; pause = min(2*pause, maxJoinPause) {
+		var failures error
+		for _, address := range s.cfg.Join {
+			try, cancel := context.WithTimeout(ctx, s.cfg.ProposeTimeout)
+			_, err := s.callPeer(try, address, askAdmin, payload)
+			cancel()
+			if err == nil {
+				s.logger.Info("joined the cluster", "through", address)
+				return nil
+			}
+			failures = errors.Join(failures, fmt.Errorf("%s: %w", address, err))
+		}
+		s.logger.Warn("could not join yet, trying again", "error", failures)
+		timer := time.NewTimer(pause)
+		select {
+		case <-timer.C:
+		case <-ctx.Done():
+			timer.Stop()
+			return nil
+		}
+	}
+}

@@ -1,0 +1,333 @@
+package raftstore
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"go.etcd.io/bbolt"
+
+	"rutter/log"
+)
+
+// objectKey names an object row.
+type objectKey struct {
+	kind log.Kind
+	id   string
+}
+
+// objectValue is what becomes of the row; a nil object deletes it.
+type objectValue struct {
+	object   log.Object
+	revision log.Revision
+	seq      log.Seq
+}
+
+// unit is what one raft entry adds to changes.db.
+type unit struct {
+	slots   []slot
+	objects map[objectKey]objectValue
+	results map[log.UUID][]byte
+	bytes   int
+}
+
+func newUnit() *unit {
+	return &unit{objects: make(map[objectKey]objectValue), results: make(map[log.UUID][]byte)}
+}
+
+// work is what the next transaction writes: units put together.
+type work struct {
+	unit
+	head   head
+	marker *marker
+	done   []chan<- error // told when the transaction is synced
+}
+
+// persister takes what the FSM applied to changes.db, in one synced
+// transaction for many entries, off the path of acknowledgement: raft's log has
+// them already. It is the only writer of the file but for a restore.
+type persister struct {
+	cfg   *Config
+	files *files
+	enc   *log.Encoder // belongs to flush
+
+	kick   chan struct{} // there is work
+	urgent chan struct{} // and it should not wait
+
+	flushing sync.Mutex // held for a transaction; taken before mu
+
+	mu      sync.Mutex
+	next    *work // nil if there is nothing to write
+	stored  head  // of the last transaction
+	marker  marker
+	epoch   uint64 // raised by each restore (SAFETY S4)
+	lag     int    // events handed over and not synced
+	lagSize int    // the same in bytes
+	commits uint64
+}
+
+func newPersister(cfg *Config, f *files, c *content) *persister {
+	return &persister{
+		cfg: cfg, files: f, enc: log.NewEncoder(),
+		kick: make(chan struct{}, 1), urgent: make(chan struct{}, 1),
+		stored: c.head, marker: c.marker,
+	}
+}
+
+// signal makes ch readable.
+func signal(ch chan<- struct{}) {
+	select {
+	case ch <- struct{}{}:
+	default:
+	}
+}
+
+// hand gives over what was applied up to h. It never waits for the disk
+// (SAFETY P2), and belongs to the goroutine of the FSM.
+func (p *persister) hand(u *unit, h head) {
+	p.mu.Lock()
+	w := p.workLocked()
+	w.head = h
+	w.slots = append(w.slots, u.slots...)
+	for k, v := range u.objects {
+		w.objects[k] = v
+	}
+	for k, v := range u.results {
+		w.results[k] = v
+	}
+	p.lag += len(u.slots)
+	p.lagSize += u.bytes
+	w.bytes += u.bytes
+	urgent := len(w.slots) >= p.cfg.PersistEvents
+	p.mu.Unlock()
+	signal(p.kick)
+	if urgent {
+		signal(p.urgent)
+	}
+}
+
+func (p *persister) workLocked() *work {
+	if p.next == nil {
+		p.next = &work{unit: *newUnit(), head: p.stored}
+	}
+	return p.next
+}
+
+// currentEpoch is taken with a snapshot's ticket and given back with its marker.
+func (p *persister) currentEpoch() uint64 {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.epoch
+}
+
+// errEpoch: a restore came between a snapshot and its marker.
+var errEpoch = errors.New("raftstore: the state was replaced by a restore meanwhile")
+
+// mark writes m in the transaction of everything that was handed over before,
+// and waits until it is synced. Raft's snapshot index may be a barrier's or a
+// no-op's, which the FSM never saw: the head's applied index is raised to it.
+func (p *persister) mark(m marker, epoch uint64) error {
+	done := make(chan error, 1)
+	p.mu.Lock()
+	if p.epoch != epoch {
+		p.mu.Unlock()
+		return errEpoch
+	}
+	w := p.workLocked()
+	w.marker = &m
+	w.done = append(w.done, done)
+	p.mu.Unlock()
+	signal(p.kick)
+	signal(p.urgent)
+	return <-done
+}
+
+// run writes until ctx is done, and then what is left. Its error is that of the
+// disk; everybody who waits is told.
+func (p *persister) run(ctx context.Context) error {
+	for {
+		select {
+		case <-p.kick:
+		case <-ctx.Done():
+			return p.flush()
+		}
+		linger := time.NewTimer(p.cfg.PersistDelay)
+		select {
+		case <-p.urgent:
+		case <-linger.C:
+		case <-ctx.Done():
+		}
+		linger.Stop()
+		if err := p.flush(); err != nil {
+			return err
+		}
+	}
+}
+
+// flush writes the work there is. After an error the work is lost to this
+// process; a restart gets it from raft's log.
+func (p *persister) flush() error {
+	p.flushing.Lock()
+	defer p.flushing.Unlock()
+	p.mu.Lock()
+	w, stored, current := p.next, p.stored, p.marker
+	p.next = nil
+	p.mu.Unlock()
+	if w == nil {
+		return nil
+	}
+	if w.marker != nil && w.marker.index > w.head.applied {
+		w.head.applied, w.head.term = w.marker.index, w.marker.term
+	}
+	if stored.applied > w.head.applied {
+		w.head.applied, w.head.term = stored.applied, stored.term
+	}
+	h := p.files.acquire()
+	err := h.db.Update(func(tx *bbolt.Tx) error { return p.write(tx, w, &stored) })
+	if err = errors.Join(err, p.files.release(h)); err != nil {
+		err = fmt.Errorf("changes.db: write entries up to %d: %w: %w", w.head.seq, ErrDisk, err)
+	} else {
+		p.mu.Lock()
+		if w.marker != nil {
+			current = *w.marker
+		}
+		p.stored, p.marker = w.head, current
+		p.lag -= len(w.slots)
+		p.lagSize -= w.bytes
+		p.commits++
+		p.mu.Unlock()
+	}
+	for _, done := range w.done {
+		done <- err
+	}
+	return err
+}
+
+// write puts the work into one transaction.
+func (p *persister) write(tx *bbolt.Tx, w *work, stored *head) error {
+	events := tx.Bucket(bucketEvents)
+	events.FillPercent = 1 // keys only ever grow
+	for i := range w.slots {
+		key := seqKey(w.slots[i].Seq)
+		if err := events.Put(key, eventRow(key, &w.slots[i])); err != nil {
+			return err
+		}
+	}
+	if err := p.writeObjects(tx, w.objects); err != nil {
+		return err
+	}
+	if err := writeResults(tx.Bucket(bucketChanges), w, stored.trimmed); err != nil {
+		return err
+	}
+	meta := tx.Bucket(bucketMeta)
+	if w.marker != nil {
+		if err := meta.Put(keyMarker, w.marker.encode()); err != nil {
+			return err
+		}
+	}
+	return meta.Put(keyHead, w.head.encode())
+}
+
+// writeObjects puts and deletes object rows, sorted: neighbours share pages.
+func (p *persister) writeObjects(tx *bbolt.Tx, objects map[objectKey]objectValue) error {
+	keys := make([]objectKey, 0, len(objects))
+	for k := range objects {
+		keys = append(keys, k)
+	}
+	slices.SortFunc(keys, func(a, b objectKey) int {
+		return cmp.Or(cmp.Compare(a.kind, b.kind), cmp.Compare(a.id, b.id))
+	})
+	var bucket *bbolt.Bucket
+	var of log.Kind
+	for _, k := range keys {
+		if bucket == nil || of != k.kind {
+			var err error
+			of = k.kind
+			if bucket, err = tx.Bucket(bucketObjects).CreateBucketIfNotExists([]byte(of.String())); err != nil {
+				return err
+			}
+		}
+		v := objects[k]
+		if v.object == nil {
+			if err := bucket.Delete([]byte(k.id)); err != nil {
+				return err
+			}
+			continue
+		}
+		encoded, err := p.enc.Object(v.object)
+		if err != nil {
+			return fmt.Errorf("%s %s: %w", k.kind, k.id, err)
+		}
+		if err := bucket.Put([]byte(k.id), objectRow(k.kind, k.id, v.revision, v.seq, encoded)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// writeResults adds dedupe rows and deletes those that the window forgot since
+// the last transaction.
+func writeResults(bucket *bbolt.Bucket, w *work, forgotten log.UUID) error {
+	trimmed := w.head.trimmed
+	ids := make([]log.UUID, 0, len(w.results))
+	for id := range w.results {
+		if bytes.Compare(id[:], trimmed[:]) > 0 {
+			ids = append(ids, id)
+		}
+	}
+	slices.SortFunc(ids, func(a, b log.UUID) int { return bytes.Compare(a[:], b[:]) })
+	for _, id := range ids {
+		if err := bucket.Put(id[:], changeRow(id, w.results[id])); err != nil {
+			return err
+		}
+	}
+	if trimmed == forgotten {
+		return nil
+	}
+	cursor := bucket.Cursor()
+	for k, _ := cursor.First(); k != nil && bytes.Compare(k, trimmed[:]) <= 0; k, _ = cursor.Next() {
+		if err := cursor.Delete(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// replace puts a restored file in the place of changes.db: work and markers of
+// before are dropped, since the image has all of it (SAFETY S4).
+func (p *persister) replace(db *bbolt.DB, c *content) error {
+	p.flushing.Lock()
+	defer p.flushing.Unlock()
+	p.mu.Lock()
+	dropped := p.next
+	p.next = nil
+	p.epoch++
+	p.stored, p.marker = c.head, c.marker
+	p.lag, p.lagSize = 0, 0
+	p.mu.Unlock()
+	if dropped != nil {
+		for _, done := range dropped.done {
+			done <- errEpoch
+		}
+	}
+	return p.files.swap(db)
+}
+
+// durable returns the seq up to which everything is synced in changes.db.
+func (p *persister) durable() log.Seq {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.stored.seq
+}
+
+// behind reports whether so much waits for the disk that no more is taken.
+func (p *persister) behind() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.lag > p.cfg.MaxLagEvents || p.lagSize > p.cfg.MaxLagBytes
+}

@@ -1,0 +1,358 @@
+package raftstore
+
+import (
+	"context"
+	crand "crypto/rand"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/hashicorp/raft"
+
+	"rutter/log"
+)
+
+const (
+	// maxBatchChanges and maxBatchBytes bound one raft entry.
+	maxBatchChanges = 1024
+	maxBatchBytes   = 1 << 20
+	// maxQueued and maxQueuedBytes bound the changes that wait for a batch.
+	maxQueued      = 1 << 14
+	maxQueuedBytes = 32 << 20
+	// maxFlying is how many batches are on their way through raft at once, and
+	// pipelineFrom how many changes must wait for a second one to pay: with
+	// few writers one in flight gives the larger batches (shared/PEERS.md §3).
+	maxFlying    = 2
+	pipelineFrom = 128
+	// retryPause is how long Propose waits for a new leader before it looks again.
+	retryPause = 25 * time.Millisecond
+)
+
+// encoders are shared by the goroutines that propose.
+var encoders = sync.Pool{New: func() any { return log.NewEncoder() }}
+
+// proposal is a change on its way through the leader.
+type proposal struct {
+	bytes []byte
+	done  chan outcome // has room for one
+}
+
+type outcome struct {
+	result log.Result
+	err    error
+}
+
+// queue holds the proposals that wait. The proposer takes a batch as soon as
+// one may fly, so that a batch grows just as long as the one before it flies:
+// one writer never waits, many share.
+type queue struct {
+	kick chan struct{}
+
+	mu      sync.Mutex
+	waiting []*proposal
+	bytes   int
+	flying  int
+	closed  error // what proposals get once the proposer has ended
+}
+
+// put adds p, or says why not; then nothing was written.
+func (q *queue) put(p *proposal) error {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.closed != nil {
+		return q.closed
+	}
+	if len(q.waiting) >= maxQueued || q.bytes+len(p.bytes) > maxQueuedBytes {
+		return fmt.Errorf("%w: %d of them, %d bytes", ErrOverloaded, len(q.waiting), q.bytes)
+	}
+	q.waiting = append(q.waiting, p)
+	q.bytes += len(p.bytes)
+	signal(q.kick)
+	return nil
+}
+
+// take returns the next batch, or nil if none may fly now.
+func (q *queue) take() []*proposal {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if len(q.waiting) == 0 || q.flying >= maxFlying || q.flying > 0 && len(q.waiting) < pipelineFrom {
+		return nil
+	}
+	n, size := 0, 0
+	for n < len(q.waiting) && n < maxBatchChanges && (n == 0 || size+len(q.waiting[n].bytes) <= maxBatchBytes) {
+		size += len(q.waiting[n].bytes)
+		n++
+	}
+	batch := q.waiting[:n:n]
+	q.waiting = append([]*proposal(nil), q.waiting[n:]...)
+	q.bytes -= size
+	q.flying++
+	return batch
+}
+
+// landed makes room for the next batch.
+func (q *queue) landed() {
+	q.mu.Lock()
+	q.flying--
+	q.mu.Unlock()
+	signal(q.kick)
+}
+
+// close refuses what waits and what comes; nothing of it was written.
+func (q *queue) close(err error) {
+	q.mu.Lock()
+	q.closed = err
+	waiting := q.waiting
+	q.waiting, q.bytes = nil, 0
+	q.mu.Unlock()
+	for _, p := range waiting {
+		p.done <- outcome{err: err}
+	}
+}
+
+func (q *queue) length() int {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return len(q.waiting)
+}
+
+// flight is a batch in raft.
+type flight struct {
+	future raft.ApplyFuture
+	batch  []*proposal
+}
+
+// runProposer sends batches until ctx is done. When it returns, nothing of it
+// is in raft any more.
+func (s *Store) runProposer(ctx context.Context, r *raft.Raft) {
+	flights := make(chan flight, maxFlying)
+	landed := make(chan struct{})
+	go func() {
+		defer close(landed)
+		for f := range flights {
+			s.land(f)
+		}
+	}()
+	for ctx.Err() == nil {
+		select {
+		case <-s.queue.kick:
+		case <-ctx.Done():
+		}
+		for ctx.Err() == nil {
+			batch := s.queue.take()
+			if batch == nil {
+				break
+			}
+			entry := []byte{commandBatch}
+			var changes []byte
+			for _, p := range batch {
+				changes = log.AppendBatch(changes, p.bytes)
+			}
+			s.counters.batches.Add(1)
+			flights <- flight{r.Apply(append(entry, changes...), enqueueTimeout), batch}
+		}
+	}
+	s.queue.close(errNotLeader)
+	close(flights)
+	select {
+	case <-landed:
+	case <-time.After(drainWait(&s.cfg)):
+		s.logger.Warn("changes in flight were not answered before the end")
+	}
+}
+
+// drainWait is longer than raft takes to answer what is in flight, or to give up
+// leadership and say so.
+func drainWait(cfg *Config) time.Duration { return enqueueTimeout + 2*cfg.LeaderLease + time.Second }
+
+// land waits for a batch and tells its proposers.
+func (s *Store) land(f flight) {
+	err := f.future.Error()
+	var results []log.Result
+	if err == nil {
+		switch response := f.future.Response().(type) {
+		case []log.Result:
+			results = response
+		case error:
+			err = response
+			if errors.Is(err, errSkipped) {
+				s.fail(err)
+			}
+		}
+	}
+	if err == nil && len(results) != len(f.batch) {
+		err = fmt.Errorf("%d results for %d changes", len(results), len(f.batch))
+	}
+	s.queue.landed()
+	for i, p := range f.batch {
+		if err != nil {
+			p.done <- outcome{err: notWritten(err)}
+			continue
+		}
+		p.done <- outcome{result: results[i]}
+	}
+}
+
+// notWritten tells the three errors of raft after which nothing was written
+// from all others, after which nobody knows (SAFETY P3).
+func notWritten(err error) error {
+	switch {
+	case errors.Is(err, raft.ErrNotLeader), errors.Is(err, raft.ErrEnqueueTimeout), errors.Is(err, raft.ErrLeadershipTransferInProgress):
+		return fmt.Errorf("%w (%w)", errNotLeader, err)
+	default:
+		return fmt.Errorf("%w: %w", ErrUnknown, err)
+	}
+}
+
+// Propose submits a change on any server and returns what became of it, once
+// that is on a quorum's disks. A refused change has Result.Refusal, and no
+// error. It goes on trying, with the same id, over changes of leader, until ctx
+// or Config.ProposeTimeout ends; the change is applied at most once.
+//
+// Errors: ErrUnknown means that the change may have been written; any other,
+// ErrNoLeader, ErrOverloaded, ErrClock, ErrStopped or log.ErrTooLarge, that it
+// was not. ctx's error is wrapped if it was the cause. The change is only read.
+func (s *Store) Propose(ctx context.Context, c *log.Change) (log.Result, error) {
+	ctx, cancel := context.WithTimeout(ctx, s.cfg.ProposeTimeout)
+	defer cancel()
+	var forwarded []byte
+	var unknown error
+	for {
+		moved := s.leaderMoved()
+		result, err := s.proposeOnce(ctx, c, &forwarded)
+		if err == nil && unknown != nil && result.Refusal != nil && result.Refusal.Code == log.CodeTooOld {
+			return log.Result{}, fmt.Errorf("%w: %w", unknown, result.Refusal)
+		}
+		if err == nil {
+			return result, nil
+		}
+		if errors.Is(err, ErrUnknown) {
+			unknown = err
+		} else if !errors.Is(err, errNotLeader) {
+			return log.Result{}, errors.Join(err, unknown)
+		}
+		if ended := s.pause(ctx, moved); errors.Is(ended, ErrStopped) {
+			return log.Result{}, errors.Join(unknown, ended)
+		} else if ended != nil {
+			return log.Result{}, fmt.Errorf("%w: %w", cmpErr(unknown, ErrNoLeader), ended)
+		}
+	}
+}
+
+// cmpErr returns err, or other if it is nil.
+func cmpErr(err, other error) error {
+	if err != nil {
+		return err
+	}
+	return other
+}
+
+// proposeOnce tries the leader that is known now. forwarded keeps the encoded
+// change between tries.
+func (s *Store) proposeOnce(ctx context.Context, c *log.Change, forwarded *[]byte) (log.Result, error) {
+	if s.leading() {
+		return s.proposeLocal(ctx, c)
+	}
+	address := s.leaderAddress()
+	if address == "" || address == s.Address() {
+		return log.Result{}, errNotLeader
+	}
+	if *forwarded == nil {
+		enc := encoders.Get().(*log.Encoder)
+		b, err := enc.Change(c)
+		encoders.Put(enc)
+		if err != nil {
+			return log.Result{}, err
+		}
+		*forwarded = b
+	}
+	s.counters.forwarded.Add(1)
+	answer, err := s.callPeer(ctx, address, askPropose, *forwarded)
+	if errors.Is(err, errNotSent) {
+		return log.Result{}, fmt.Errorf("%w: %w", errNotLeader, err)
+	}
+	if err != nil {
+		return log.Result{}, err
+	}
+	result, err := log.DecodeResult(answer.payload)
+	if err != nil {
+		return log.Result{}, fmt.Errorf("%w: answer of %s: %w", ErrUnknown, address, err)
+	}
+	return *result, nil
+}
+
+// proposeLocal stamps c and takes it through this server's queue. errNotLeader,
+// ErrOverloaded and ErrClock mean that nothing was written.
+func (s *Store) proposeLocal(ctx context.Context, c *log.Change) (log.Result, error) {
+	if !s.leading() {
+		return log.Result{}, errNotLeader
+	}
+	if s.persister.behind() {
+		s.counters.overloaded.Add(1)
+		return log.Result{}, fmt.Errorf("%w: changes.db is too far behind, its disk is slow", ErrOverloaded)
+	}
+	stamped := *c
+	var err error
+	if stamped.Time, err = s.clock.stamp(); err != nil {
+		return log.Result{}, err
+	}
+	stamped.Seed = seed()
+	enc := encoders.Get().(*log.Encoder)
+	encoded, err := enc.Change(&stamped)
+	encoders.Put(enc)
+	if err != nil {
+		return log.Result{}, err
+	}
+	p := &proposal{bytes: encoded, done: make(chan outcome, 1)}
+	if err := s.queue.put(p); err != nil {
+		if errors.Is(err, ErrOverloaded) {
+			s.counters.overloaded.Add(1)
+		}
+		return log.Result{}, err
+	}
+	s.counters.proposals.Add(1)
+	select {
+	case o := <-p.done:
+		return o.result, o.err
+	case <-ctx.Done():
+		return log.Result{}, fmt.Errorf("%w: %w", ErrUnknown, ctx.Err())
+	}
+}
+
+// seed returns a random number for what a change draws.
+func seed() uint64 {
+	var b [8]byte
+	_, _ = crand.Read(b[:]) // never fails: crypto/rand
+	return binary.BigEndian.Uint64(b[:])
+}
+
+// clock stamps changes, and refuses to once the wall clock has run away from
+// the monotonic one: one bad stamp would hold the cluster's time for ever.
+type clock struct {
+	now  func() time.Time
+	jump time.Duration
+
+	mu   sync.Mutex
+	base time.Time
+}
+
+// reset takes the wall clock for right, as each new leader does.
+func (c *clock) reset() {
+	c.mu.Lock()
+	c.base = c.now()
+	c.mu.Unlock()
+}
+
+func (c *clock) stamp() (log.Time, error) {
+	now := c.now()
+	c.mu.Lock()
+	base := c.base
+	c.mu.Unlock()
+	wall := now.Round(0).Sub(base.Round(0))
+	if off := wall - now.Sub(base); off > c.jump || off < -c.jump {
+		return 0, fmt.Errorf("%w by %v since this server became the leader: set it right, or transfer the leadership to take it as it is", ErrClock, off)
+	}
+	return log.TimeOf(now), nil
+}

@@ -1,0 +1,189 @@
+package raftstore
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"runtime"
+	"sync/atomic"
+	"time"
+
+	"github.com/hashicorp/go-hclog"
+	"github.com/hashicorp/raft"
+	raftboltdb "github.com/hashicorp/raft-boltdb/v2"
+	"go.etcd.io/bbolt"
+)
+
+// logCacheEntries is how many raft entries stay in memory for the replication
+// to followers, which else would be read back from the file and decoded.
+const logCacheEntries = 64
+
+// raftLog is raft's log and its stable store: raft-boltdb, tuned, with every
+// I/O error reported. Raft panics when it cannot save a term or a vote, or read
+// an entry that it must apply; the report comes before, and the goroutine that
+// would panic ends instead, so that the server can stop in order (SAFETY P4).
+type raftLog struct {
+	raft.LogStore // the cache above bolt
+	bolt          *raftboltdb.BoltStore
+	path          string
+	report        func(error)
+	live          atomic.Bool // raft's goroutines use it
+}
+
+func openRaftLog(path string, mapBytes int, report func(error)) (*raftLog, error) {
+	bolt, err := raftboltdb.New(raftboltdb.Options{
+		Path: path,
+		BoltOptions: &bbolt.Options{
+			Timeout:         lockWait,
+			NoFreelistSync:  true,
+			FreelistType:    bbolt.FreelistMapType,
+			InitialMmapSize: mapBytes,
+		},
+	})
+	if err != nil {
+		return nil, fmt.Errorf("%s: open: %w: %w", path, ErrDisk, err)
+	}
+	cache, err := raft.NewLogCache(logCacheEntries, bolt)
+	if err != nil {
+		return nil, errors.Join(err, bolt.Close())
+	}
+	return &raftLog{LogStore: cache, bolt: bolt, path: path, report: report}, nil
+}
+
+func (l *raftLog) note(what string, err error) error {
+	if err == nil || errors.Is(err, raft.ErrLogNotFound) || errors.Is(err, raftboltdb.ErrKeyNotFound) {
+		return err
+	}
+	err = fmt.Errorf("%s: %s: %w: %w", l.path, what, ErrDisk, err)
+	l.report(err)
+	return err
+}
+
+// GetLog implements raft.LogStore.
+func (l *raftLog) GetLog(index uint64, entry *raft.Log) error {
+	err := l.LogStore.GetLog(index, entry)
+	if err == nil || errors.Is(err, raft.ErrLogNotFound) {
+		return err
+	}
+	return l.orExit(l.note(fmt.Sprintf("read entry %d", index), err))
+}
+
+// StoreLog implements raft.LogStore.
+func (l *raftLog) StoreLog(entry *raft.Log) error { return l.StoreLogs([]*raft.Log{entry}) }
+
+// StoreLogs implements raft.LogStore. After an error the entries may be on disk
+// or not, and may yet be committed (SAFETY P3).
+func (l *raftLog) StoreLogs(entries []*raft.Log) error {
+	return l.note("write entries", l.LogStore.StoreLogs(entries))
+}
+
+// DeleteRange implements raft.LogStore.
+func (l *raftLog) DeleteRange(lo, hi uint64) error {
+	return l.note("trim", l.LogStore.DeleteRange(lo, hi))
+}
+
+// Set implements raft.StableStore.
+func (l *raftLog) Set(key, value []byte) error {
+	return l.orExit(l.note("save "+string(key), l.bolt.Set(key, value)))
+}
+
+// Get implements raft.StableStore.
+func (l *raftLog) Get(key []byte) ([]byte, error) {
+	value, err := l.bolt.Get(key)
+	return value, l.note("read "+string(key), err)
+}
+
+// SetUint64 implements raft.StableStore.
+func (l *raftLog) SetUint64(key []byte, value uint64) error {
+	return l.orExit(l.note("save "+string(key), l.bolt.SetUint64(key, value)))
+}
+
+// GetUint64 implements raft.StableStore.
+func (l *raftLog) GetUint64(key []byte) (uint64, error) {
+	value, err := l.bolt.GetUint64(key)
+	return value, l.note("read "+string(key), err)
+}
+
+// orExit ends the calling goroutine, one of raft's, after an error: to go on
+// would break raft's promises, to return it would make raft panic.
+func (l *raftLog) orExit(err error) error {
+	if err != nil && l.live.Load() {
+		runtime.Goexit()
+	}
+	return err
+}
+
+func (l *raftLog) close() error { return l.bolt.Close() }
+
+// raftConfig is raft's configuration for ours.
+func raftConfig(cfg *Config, logger *slog.Logger) *raft.Config {
+	c := raft.DefaultConfig()
+	c.LocalID = raft.ServerID(cfg.ID)
+	c.HeartbeatTimeout, c.ElectionTimeout = cfg.Heartbeat, cfg.Election
+	c.LeaderLeaseTimeout, c.CommitTimeout = cfg.LeaderLease, cfg.CommitTimeout
+	c.MaxAppendEntries = maxAppendEntries
+	c.TrailingLogs = cfg.TrailingLogs
+	c.SnapshotInterval, c.SnapshotThreshold = cfg.MarkerEvery, cfg.MarkerEntries
+	c.NoSnapshotRestoreOnStart = true // changes.db is what a snapshot would restore
+	c.ShutdownOnRemove = false
+	c.NoLegacyTelemetry = true
+	c.Logger = newRaftLogger(logger)
+	return c
+}
+
+// maxAppendEntries bounds what raft sends a follower at once; our entries are
+// batches already.
+const maxAppendEntries = 64
+
+// raftLogger hands raft's messages to slog. What it does not override comes
+// from hclog's own null logger.
+type raftLogger struct {
+	hclog.Logger
+	logger *slog.Logger
+}
+
+func newRaftLogger(logger *slog.Logger) hclog.Logger {
+	return raftLogger{hclog.NewNullLogger(), logger.With("part", "raft")}
+}
+
+// Raft tells of each snapshot and trim; ours are markers, set every few
+// seconds, and nothing to tell. Its Info is our Debug.
+
+func (l raftLogger) Trace(string, ...any)           {}
+func (l raftLogger) Debug(msg string, args ...any)  { l.logger.Debug(msg, plain(args)...) }
+func (l raftLogger) Info(msg string, args ...any)   { l.logger.Debug(msg, plain(args)...) }
+func (l raftLogger) Warn(msg string, args ...any)   { l.logger.Warn(msg, plain(args)...) }
+func (l raftLogger) Error(msg string, args ...any)  { l.logger.Warn(msg, plain(args)...) }
+func (l raftLogger) Named(string) hclog.Logger      { return l }
+func (l raftLogger) ResetNamed(string) hclog.Logger { return l }
+
+func (l raftLogger) With(args ...any) hclog.Logger {
+	return raftLogger{l.Logger, l.logger.With(plain(args)...)}
+}
+
+// Log implements hclog.Logger.
+func (l raftLogger) Log(level hclog.Level, msg string, args ...any) {
+	switch level {
+	case hclog.Info, hclog.Debug:
+		l.Debug(msg, args...)
+	case hclog.Warn, hclog.Error:
+		l.Warn(msg, args...)
+	}
+}
+
+// plain turns hclog's lazy formats into text.
+func plain(args []any) []any {
+	out := make([]any, len(args))
+	for i, arg := range args {
+		out[i] = arg
+		if format, ok := arg.(hclog.Format); ok && len(format) > 0 {
+			if text, ok := format[0].(string); ok {
+				out[i] = fmt.Sprintf(text, format[1:]...)
+			}
+		}
+	}
+	return out
+}
+
+// enqueueTimeout bounds how long raft may take to pick an entry up.
+const enqueueTimeout = time.Second

@@ -1,0 +1,326 @@
+package raftstore
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"sync"
+
+	"github.com/hashicorp/raft"
+	"go.etcd.io/bbolt"
+
+	"rutter/log"
+	"rutter/projections"
+)
+
+// View is what a reader sees: the state, and the place in the log that it is of.
+type View struct {
+	State *projections.State
+	Head  log.Cursor
+	Time  log.Time // of the last change; never goes back
+}
+
+// View calls fn under the read lock, between two changes. fn must be short, and
+// keep nothing of v but objects, which nobody changes.
+func (s *Store) View(fn func(v View)) {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	fn(View{State: s.state, Head: s.head.cursor(), Time: s.head.time})
+}
+
+// Head returns the end of the log as this server has it.
+func (s *Store) Head() log.Cursor {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	return s.head.cursor()
+}
+
+// Floor returns the lowest seq that a cursor may have: that before the first
+// entry kept.
+func (s *Store) Floor() log.Seq {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	return s.head.floor
+}
+
+// Changed returns a channel that is closed when more was applied. Take it, then
+// check, then wait.
+func (s *Store) Changed() <-chan struct{} {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	return s.changed
+}
+
+// Entries returns what follows after, in order and without a gap: at most limit
+// entries (and about 4 MiB), but always whole changes, so more if the first
+// change alone is larger. None means that after is the head. Entries are not to
+// be changed.
+//
+// Errors: log.ErrCompacted, log.ErrAhead, and log.ErrCorrupt if a stored entry
+// does not fit: it is not served.
+func (s *Store) Entries(after log.Seq, limit int) ([]log.Entry, error) {
+	c := collector{max: max(limit, 1)}
+	s.mu.RLock()
+	h := s.head
+	inRing := s.ring.has(after + 1)
+	if inRing {
+		s.ring.read(after, &c)
+	}
+	s.mu.RUnlock()
+	switch {
+	case after > h.seq:
+		return nil, fmt.Errorf("entries after %d, the head is %d: %w", after, h.seq, log.ErrAhead)
+	case after < h.floor:
+		return nil, fmt.Errorf("entries after %d, they are kept after %d: %w", after, h.floor, log.ErrCompacted)
+	case inRing || after == h.seq:
+		return c.result(), nil
+	}
+	err := s.files.view(func(tx *bbolt.Tx) error { return readEvents(tx, after, &c) })
+	if err != nil {
+		return nil, err
+	}
+	return c.result(), nil
+}
+
+// readEvents collects stored entries after a seq, copied.
+func readEvents(tx *bbolt.Tx, after log.Seq, c *collector) error {
+	h, _, err := readMeta(tx)
+	if err != nil {
+		return err
+	}
+	if after < h.floor {
+		return fmt.Errorf("entries after %d, they are kept after %d: %w", after, h.floor, log.ErrCompacted)
+	}
+	cursor := tx.Bucket(bucketEvents).Cursor()
+	want := after + 1
+	for key, row := cursor.Seek(seqKey(want)); want <= h.seq; key, row = cursor.Next() {
+		s, err := readEventRow(want, key, row)
+		if err != nil {
+			return err
+		}
+		s.Bytes = bytes.Clone(s.Bytes)
+		if !c.take(s) {
+			return nil
+		}
+		want++
+	}
+	return nil
+}
+
+// CheckCursor says whether the log can be followed from c: nil, or
+// log.ErrOtherLog, log.ErrAhead or log.ErrCompacted. A cursor ahead of this
+// server may be right on a server that is further: call Consistent and check
+// again, before anybody is told to begin anew (SAFETY P4).
+func (s *Store) CheckCursor(c log.Cursor) error {
+	if c == (log.Cursor{}) {
+		return s.checkFloor(0)
+	}
+	s.mu.RLock()
+	h := s.head
+	hash, known := log.Hash{}, true
+	switch {
+	case c.Seq == 0:
+	case c.Seq == h.seq:
+		hash = h.hash
+	case c.Seq == h.floor:
+		hash = h.floorHash
+	case s.ring.has(c.Seq):
+		hash = s.ring.at(c.Seq).Hash
+	default:
+		known = false
+	}
+	s.mu.RUnlock()
+	if h.cluster.IsZero() {
+		return fmt.Errorf("cursor %s: this server knows no cluster yet: %w", c, log.ErrAhead)
+	}
+	if c.Cluster != h.cluster {
+		return fmt.Errorf("cursor %s: this is cluster %s: %w", c, h.cluster, log.ErrOtherLog)
+	}
+	if c.Seq > h.seq {
+		return fmt.Errorf("cursor %s: the head is %d: %w", c, h.seq, log.ErrAhead)
+	}
+	if err := s.checkFloor(c.Seq); err != nil {
+		return err
+	}
+	if !known {
+		var err error
+		if hash, err = s.storedHash(c.Seq); err != nil {
+			return err
+		}
+	}
+	if hash.Prefix() != c.Chain {
+		return fmt.Errorf("cursor %s: the chain is %s there: %w", c, hash.Prefix(), log.ErrOtherLog)
+	}
+	return nil
+}
+
+func (s *Store) checkFloor(seq log.Seq) error {
+	if floor := s.Floor(); seq < floor {
+		return fmt.Errorf("cursor at %d, entries are kept after %d: %w", seq, floor, log.ErrCompacted)
+	}
+	return nil
+}
+
+// storedHash reads the chain hash at seq from changes.db.
+func (s *Store) storedHash(seq log.Seq) (hash log.Hash, err error) {
+	err = s.files.view(func(tx *bbolt.Tx) error {
+		key := seqKey(seq)
+		found, err := readEventRow(seq, key, tx.Bucket(bucketEvents).Get(key))
+		hash = found.Hash
+		return err
+	})
+	return hash, err
+}
+
+// WaitSeq waits until this server has applied seq: nil, ctx's error, or
+// ErrStopped.
+func (s *Store) WaitSeq(ctx context.Context, seq log.Seq) error {
+	for {
+		s.mu.RLock()
+		changed, at := s.changed, s.head.seq
+		s.mu.RUnlock()
+		if at >= seq {
+			return nil
+		}
+		select {
+		case <-changed:
+		case <-s.failed:
+			return s.stopCause()
+		case <-s.ending:
+			return ErrStopped
+		case <-ctx.Done():
+			return fmt.Errorf("wait for seq %d, at %d now: %w", seq, at, ctx.Err())
+		}
+	}
+}
+
+// Consistent waits until everything that was acknowledged anywhere before the
+// call is applied on this server, and returns the seq of that. It costs a raft
+// entry, which all who wait share. Errors: ErrNoLeader, ErrStopped, ctx's.
+func (s *Store) Consistent(ctx context.Context) (log.Seq, error) {
+	ctx, cancel := context.WithTimeout(ctx, s.cfg.ProposeTimeout)
+	defer cancel()
+	for {
+		moved := s.leaderMoved()
+		seq, err := s.barrierOnce(ctx)
+		if err == nil {
+			return seq, s.WaitSeq(ctx, seq)
+		}
+		if ended := s.pause(ctx, moved); errors.Is(ended, ErrStopped) {
+			return 0, ended
+		} else if ended != nil {
+			return 0, fmt.Errorf("%w: %w (%w)", ErrNoLeader, ended, err)
+		}
+	}
+}
+
+// barrierOnce asks the leader that is known now.
+func (s *Store) barrierOnce(ctx context.Context) (log.Seq, error) {
+	address := s.leaderAddress()
+	if address == "" {
+		return 0, errNotLeader
+	}
+	if address == s.Address() {
+		return s.barrierLocal(ctx)
+	}
+	answer, err := s.callPeer(ctx, address, askBarrier, nil)
+	if err != nil {
+		return 0, err
+	}
+	if len(answer.payload) != 8 {
+		return 0, fmt.Errorf("barrier: answer of %d bytes from %s", len(answer.payload), address)
+	}
+	return log.Seq(binary.BigEndian.Uint64(answer.payload)), nil
+}
+
+// barriers gathers the readers that wait for the next barrier.
+type barriers struct {
+	kick chan struct{}
+
+	mu      sync.Mutex
+	waiting []chan outcomeSeq
+	closed  bool
+}
+
+type outcomeSeq struct {
+	seq log.Seq
+	err error
+}
+
+// barrierLocal waits for a barrier that begins after the call, on the leader.
+func (s *Store) barrierLocal(ctx context.Context) (log.Seq, error) {
+	done := make(chan outcomeSeq, 1)
+	b := &s.barriers
+	b.mu.Lock()
+	if b.closed {
+		b.mu.Unlock()
+		return 0, ErrStopped
+	}
+	b.waiting = append(b.waiting, done)
+	b.mu.Unlock()
+	signal(b.kick)
+	select {
+	case o := <-done:
+		return o.seq, o.err
+	case <-ctx.Done():
+		return 0, ctx.Err()
+	}
+}
+
+func (b *barriers) takeAll() []chan outcomeSeq {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	waiting := b.waiting
+	b.waiting = nil
+	return waiting
+}
+
+func (b *barriers) close() {
+	b.mu.Lock()
+	b.closed = true
+	b.mu.Unlock()
+	for _, done := range b.takeAll() {
+		done <- outcomeSeq{err: ErrStopped}
+	}
+}
+
+// runBarriers passes one barrier for all readers that wait, then one for those
+// that came meanwhile. Never VerifyLeader: it counts answers to requests from
+// before the read (SAFETY R1).
+func (s *Store) runBarriers(ctx context.Context, r *raft.Raft) {
+	defer s.barriers.close()
+	for {
+		select {
+		case <-s.barriers.kick:
+		case <-ctx.Done():
+			return
+		}
+		waiting := s.barriers.takeAll()
+		if len(waiting) == 0 {
+			continue
+		}
+		var o outcomeSeq
+		if o.err = r.Barrier(enqueueTimeout).Error(); o.err != nil {
+			o.err = fmt.Errorf("%w: barrier: %w", errNotLeader, o.err)
+		} else {
+			o.seq = s.Head().Seq
+		}
+		for _, done := range waiting {
+			done <- o
+		}
+	}
+}
+
+// awaitFuture waits for one of raft's futures, or for ctx.
+func awaitFuture(ctx context.Context, f raft.Future) error {
+	done := make(chan error, 1)
+	go func() { done <- f.Error() }()
+	select {
+	case err := <-done:
+		return err
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}

@@ -1,0 +1,383 @@
+package raftstore
+
+import (
+	"crypto/sha256"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"hash"
+	"io"
+	"os"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"github.com/hashicorp/raft"
+	"go.etcd.io/bbolt"
+
+	"rutter/log"
+)
+
+// An image is changes.db as it stood in one read transaction, on its way to
+// another server:
+//
+//	0         8         16
+//	| "RUTTER\x00\x01" | length of the file (8, big endian) | the file | SHA-256 over all before (32) |
+const (
+	imageMagic   = "RUTTER\x00\x01"
+	imageHeader  = 16
+	imageTrailer = sha256.Size
+)
+
+const (
+	// maxStreams bounds the images that are sent at once.
+	maxStreams = 2
+	// maxStreamLag is how many raft entries may gather while images are sent:
+	// no marker is set meanwhile, else the log would be trimmed past the
+	// image's end and its receiver need another (SAFETY S7). Beyond, the
+	// streams are dropped.
+	maxStreamLag = 1 << 16
+	// streamIdle is how long a stream may stand still.
+	streamIdle = 30 * time.Second
+)
+
+// errStream ends streams that are too slow.
+var errStream = errors.New("raftstore: the snapshot's stream is too slow, the log has grown too far meanwhile")
+
+// images is the raft.SnapshotStore. A snapshot is a marker inside changes.db;
+// what a follower gets is streamed out of a read transaction, with a meta that
+// is made from that very transaction (SAFETY S1). An image that comes in is a
+// pending file, which is no snapshot until a restore renames it (SAFETY S2).
+type images struct {
+	s   *Store
+	dir string
+
+	mu       sync.Mutex
+	incoming map[string]*sink
+	streams  map[*source]struct{}
+	made     uint64
+}
+
+// mayMark refuses a marker while images are sent.
+func (i *images) mayMark() error {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	if len(i.streams) == 0 {
+		return nil
+	}
+	if lag := i.s.applier.head.applied - i.s.markerIndex(); lag < maxStreamLag {
+		return fmt.Errorf("raftstore: a snapshot is being sent; the log is trimmed after it (%d entries now)", lag)
+	}
+	for stream := range i.streams {
+		stream.abort(errStream)
+	}
+	return nil
+}
+
+// Create implements raft.SnapshotStore, for a local marker and for an image
+// that comes in alike: what becomes of the sink decides.
+func (i *images) Create(version raft.SnapshotVersion, index, term uint64, conf raft.Configuration, confIndex uint64, _ raft.Transport) (raft.SnapshotSink, error) {
+	if version != 1 {
+		return nil, fmt.Errorf("raftstore: snapshot version %d, want 1", version)
+	}
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	i.made++
+	return &sink{images: i, id: fmt.Sprintf("%d-%d-%d", term, index, i.made), marker: marker{index, term, confIndex, conf}}, nil
+}
+
+// List implements raft.SnapshotStore: the marker, or nothing.
+func (i *images) List() ([]*raft.SnapshotMeta, error) {
+	var metas []*raft.SnapshotMeta
+	err := i.s.files.view(func(tx *bbolt.Tx) error {
+		_, m, err := readMeta(tx)
+		if err == nil && m.index > 0 {
+			metas = append(metas, m.meta())
+		}
+		return err
+	})
+	return metas, err
+}
+
+func (m *marker) meta() *raft.SnapshotMeta {
+	return &raft.SnapshotMeta{
+		Version: 1, ID: m.id(), Index: m.index, Term: m.term,
+		Configuration: m.conf, ConfigurationIndex: m.confIndex,
+	}
+}
+
+// Open implements raft.SnapshotStore: an image that came in, for the restore
+// that its sink's id was made for; else a stream of changes.db as it is now,
+// which may be newer than the marker.
+func (i *images) Open(id string) (*raft.SnapshotMeta, io.ReadCloser, error) {
+	i.mu.Lock()
+	k := i.incoming[id]
+	i.mu.Unlock()
+	if k != nil {
+		meta := k.marker.meta()
+		meta.ID, meta.Size = id, k.size
+		return meta, &received{k}, nil
+	}
+	h := i.s.files.acquire()
+	tx, err := h.db.Begin(false)
+	if err != nil {
+		return nil, nil, errors.Join(err, i.s.files.release(h))
+	}
+	src := &source{images: i, handle: h, tx: tx}
+	head, _, err := readMeta(tx)
+	if err == nil && (head.applied == 0 || len(head.conf.Servers) == 0) {
+		err = errors.New("raftstore: there is nothing to snapshot yet")
+	}
+	if err == nil {
+		err = i.add(src)
+	}
+	if err != nil {
+		return nil, nil, errors.Join(err, src.unpin())
+	}
+	at := marker{head.applied, head.term, head.confIndex, head.conf}
+	meta := at.meta()
+	meta.ID, meta.Size = id, imageHeader+tx.Size()+imageTrailer
+	src.start()
+	i.s.logger.Info("sending a snapshot", "seq", head.seq, "raft_index", head.applied, "bytes", meta.Size)
+	return meta, src, nil
+}
+
+func (i *images) add(src *source) error {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	if len(i.streams) >= maxStreams {
+		return fmt.Errorf("raftstore: %d snapshots are being sent already", len(i.streams))
+	}
+	i.streams[src] = struct{}{}
+	return nil
+}
+
+// source streams an image. Its read transaction is pinned until Close, or until
+// the stream stands still for too long.
+type source struct {
+	images *images
+	handle *handle
+	tx     *bbolt.Tx
+	r      *io.PipeReader
+	w      *io.PipeWriter
+	idle   *time.Timer
+	done   chan struct{} // the writer has ended and the transaction is over
+}
+
+func (s *source) start() {
+	s.r, s.w = io.Pipe()
+	s.done = make(chan struct{})
+	s.idle = time.AfterFunc(streamIdle, func() { s.abort(errStream) })
+	go func() {
+		defer close(s.done)
+		err := s.write()
+		err = errors.Join(err, s.unpin())
+		_ = s.w.CloseWithError(err) // nil means io.EOF
+	}()
+}
+
+// write sends the image into the pipe.
+func (s *source) write() error {
+	sum := sha256.New()
+	out := io.MultiWriter(s.w, sum)
+	header := binary.BigEndian.AppendUint64([]byte(imageMagic), uint64(s.tx.Size()))
+	if _, err := out.Write(header); err != nil {
+		return err
+	}
+	n, err := s.tx.WriteTo(out)
+	if err != nil {
+		return err
+	}
+	if n != s.tx.Size() {
+		return fmt.Errorf("raftstore: the image has %d bytes, not %d: %w", n, s.tx.Size(), log.ErrCorrupt)
+	}
+	_, err = s.w.Write(sum.Sum(nil))
+	return err
+}
+
+func (s *source) unpin() error {
+	return errors.Join(s.tx.Rollback(), s.images.s.files.release(s.handle))
+}
+
+func (s *source) abort(err error) { _ = s.r.CloseWithError(err) }
+
+// Read implements io.Reader.
+func (s *source) Read(p []byte) (int, error) {
+	s.idle.Reset(streamIdle)
+	n, err := s.r.Read(p)
+	return n, err
+}
+
+// Close implements io.Closer.
+func (s *source) Close() error {
+	s.idle.Stop()
+	s.abort(errStreamClosed)
+	<-s.done
+	s.images.mu.Lock()
+	delete(s.images.streams, s)
+	s.images.mu.Unlock()
+	s.images.s.counters.snapshots.Add(1)
+	return nil
+}
+
+// errStreamClosed ends the writer of a stream that nobody reads any more.
+var errStreamClosed = errors.New("raftstore: the snapshot's stream was closed")
+
+// sink is where raft puts a snapshot: nothing yet, a marker, or an image.
+type sink struct {
+	images *images
+	id     string
+	marker marker
+
+	file   *os.File // of an image; nil before the first Write
+	header []byte
+	want   int64 // bytes of the file
+	got    int64 // bytes of the file so far
+	tail   []byte
+	sum    hash.Hash
+	size   int64
+}
+
+// ID implements raft.SnapshotSink.
+func (k *sink) ID() string { return k.id }
+
+// becomeMarker writes the marker, after everything that it stands for.
+func (k *sink) becomeMarker(epoch uint64) error {
+	if err := k.images.s.persister.mark(k.marker, epoch); err != nil {
+		return err
+	}
+	k.id = k.marker.id()
+	return nil
+}
+
+func (k *sink) path() string { return filepath.Join(k.images.dir, dbName+"."+k.id+pendingSuffix) }
+
+// Write implements io.Writer: the next bytes of an image.
+func (k *sink) Write(p []byte) (int, error) {
+	if k.file == nil {
+		if err := k.begin(); err != nil {
+			return 0, err
+		}
+	}
+	n := len(p)
+	k.size += int64(n)
+	if missing := imageHeader - len(k.header); missing > 0 {
+		part := p[:min(missing, len(p))]
+		k.header = append(k.header, part...)
+		p = p[len(part):]
+		if len(k.header) < imageHeader {
+			return n, nil
+		}
+		if string(k.header[:8]) != imageMagic {
+			return 0, fmt.Errorf("raftstore: an image begins with %x: %w", k.header[:8], log.ErrFormat)
+		}
+		k.want = int64(binary.BigEndian.Uint64(k.header[8:]))
+		k.sum.Write(k.header)
+	}
+	part := p[:min(int64(len(p)), k.want-k.got)]
+	if _, err := k.file.Write(part); err != nil {
+		return 0, fmt.Errorf("image: %w: %w", ErrDisk, err)
+	}
+	k.sum.Write(part)
+	k.got += int64(len(part))
+	k.tail = append(k.tail, p[len(part):]...)
+	if len(k.tail) > imageTrailer {
+		return 0, fmt.Errorf("raftstore: bytes after the image's end: %w", log.ErrCorrupt)
+	}
+	return n, nil
+}
+
+// begin opens the pending file. An image that is behind this server's own state
+// is not taken (SAFETY S8).
+func (k *sink) begin() error {
+	if applied := k.images.s.appliedIndex(); k.marker.index < applied {
+		return fmt.Errorf("raftstore: the leader's snapshot is at raft index %d, behind this server's %d: not taken", k.marker.index, applied)
+	}
+	file, err := os.OpenFile(k.path(), os.O_CREATE|os.O_EXCL|os.O_RDWR, 0o600)
+	if err != nil {
+		return fmt.Errorf("image: %w: %w", ErrDisk, err)
+	}
+	k.file, k.sum = file, sha256.New()
+	k.images.s.logger.Info("receiving a snapshot", "raft_index", k.marker.index)
+	return nil
+}
+
+// Close implements raft.SnapshotSink: an image is complete, and is checked.
+func (k *sink) Close() error {
+	if k.file == nil {
+		return nil // a marker, which is written already
+	}
+	if k.got != k.want || len(k.tail) != imageTrailer || string(k.sum.Sum(nil)) != string(k.tail) {
+		err := fmt.Errorf("raftstore: image of %d of %d bytes: checksum does not fit: %w", k.got, k.want, log.ErrCorrupt)
+		return errors.Join(err, k.Cancel())
+	}
+	if err := errors.Join(k.file.Sync(), k.file.Close()); err != nil {
+		return errors.Join(fmt.Errorf("image: %w: %w", ErrDisk, err), os.Remove(k.path()))
+	}
+	k.images.mu.Lock()
+	k.images.incoming[k.id] = k
+	k.images.mu.Unlock()
+	return nil
+}
+
+// Cancel implements raft.SnapshotSink.
+func (k *sink) Cancel() error {
+	if k.file == nil {
+		return nil
+	}
+	return errors.Join(k.file.Close(), os.Remove(k.path()))
+}
+
+// open opens the received file as changes.db, gives it raft's index and a
+// marker there, and reads what it holds.
+func (k *sink) open() (*bbolt.DB, content, error) {
+	db, err := openChanges(k.path(), k.images.s.cfg.MapBytes)
+	if err != nil {
+		return nil, content{}, err
+	}
+	err = db.Update(func(tx *bbolt.Tx) error {
+		h, _, err := readMeta(tx)
+		if err != nil {
+			return err
+		}
+		m := &k.marker
+		h.applied, h.term, h.confIndex, h.conf = m.index, m.term, m.confIndex, m.conf
+		meta := tx.Bucket(bucketMeta)
+		return errors.Join(meta.Put(keyHead, h.encode()), meta.Put(keyMarker, m.encode()))
+	})
+	var c content
+	if err == nil {
+		c, err = load(db, &k.images.s.cfg)
+	}
+	if err != nil {
+		return nil, c, errors.Join(fmt.Errorf("image: %w", err), db.Close())
+	}
+	return db, c, nil
+}
+
+// publish makes the received file changes.db.
+func (k *sink) publish() error {
+	if err := os.Rename(k.path(), filepath.Join(k.images.dir, dbName)); err != nil {
+		return fmt.Errorf("image: %w: %w", ErrDisk, err)
+	}
+	return syncDir(k.images.dir)
+}
+
+// received is a sink's image on its way to the restore, which takes the file
+// whole instead of reading it.
+type received struct{ *sink }
+
+// Read implements io.Reader; nobody reads.
+func (r *received) Read([]byte) (int, error) { return 0, io.EOF }
+
+// Close implements io.Closer: the restore is over, whatever came of it.
+func (r *received) Close() error {
+	i := r.sink.images
+	i.mu.Lock()
+	delete(i.incoming, r.sink.id)
+	i.mu.Unlock()
+	if err := os.Remove(r.sink.path()); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return err
+	}
+	return nil
+}

@@ -1,0 +1,244 @@
+package raftstore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"sync"
+	"time"
+
+	"github.com/hashicorp/raft"
+)
+
+// The first byte that a dialler sends says what the connection is for.
+const (
+	streamRaft byte = 'R' // hashicorp/raft's own protocol follows
+	streamPeer byte = 'P' // frames of peer.go follow
+)
+
+const (
+	// firstByteWait bounds how long an accepted connection may say nothing.
+	firstByteWait = 5 * time.Second
+	// writeProgress bounds one write to a peer: a snapshot's stream that stands
+	// still must not hold its read transaction (SAFETY S6).
+	writeProgress = 20 * time.Second
+	// maxPeerConns bounds accepted connections; a server has a handful for each peer.
+	maxPeerConns = 256
+	// raftTimeout bounds raft's own exchanges.
+	raftTimeout = 5 * time.Second
+)
+
+// tasks are the goroutines and connections of one Run, which ends none before it.
+type tasks struct {
+	wg sync.WaitGroup
+
+	mu      sync.Mutex
+	stopped bool
+	conns   map[net.Conn]struct{}
+}
+
+// start runs fn in a goroutine that stop waits for, unless stop was called.
+func (t *tasks) start(fn func()) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.stopped {
+		return false
+	}
+	t.wg.Go(fn)
+	return true
+}
+
+// adopt makes stop close conn; false, with conn closed, if it is too late or
+// there are too many.
+func (t *tasks) adopt(conn net.Conn) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.stopped || len(t.conns) >= maxPeerConns {
+		conn.Close()
+		return false
+	}
+	if t.conns == nil {
+		t.conns = make(map[net.Conn]struct{})
+	}
+	t.conns[conn] = struct{}{}
+	return true
+}
+
+func (t *tasks) forget(conn net.Conn) {
+	t.mu.Lock()
+	delete(t.conns, conn)
+	t.mu.Unlock()
+}
+
+// stop closes the connections and waits for the goroutines.
+func (t *tasks) stop() {
+	t.mu.Lock()
+	t.stopped = true
+	for conn := range t.conns {
+		conn.Close()
+	}
+	t.mu.Unlock()
+	t.wg.Wait()
+}
+
+// trackedConn is a peer connection that its tasks know of, whose writes must
+// make progress.
+type trackedConn struct {
+	net.Conn
+	tasks *tasks
+
+	mu       sync.Mutex
+	deadline time.Time // the owner's, for writes
+}
+
+// Close implements net.Conn.
+func (c *trackedConn) Close() error {
+	c.tasks.forget(c.Conn)
+	return c.Conn.Close()
+}
+
+// SetDeadline implements net.Conn.
+func (c *trackedConn) SetDeadline(t time.Time) error {
+	return errors.Join(c.SetReadDeadline(t), c.SetWriteDeadline(t))
+}
+
+// SetWriteDeadline implements net.Conn.
+func (c *trackedConn) SetWriteDeadline(t time.Time) error {
+	c.mu.Lock()
+	c.deadline = t
+	c.mu.Unlock()
+	return c.Conn.SetWriteDeadline(t)
+}
+
+// Write implements net.Conn: the earlier of the owner's deadline and ours holds.
+func (c *trackedConn) Write(b []byte) (int, error) {
+	c.mu.Lock()
+	deadline := time.Now().Add(writeProgress)
+	if !c.deadline.IsZero() && c.deadline.Before(deadline) {
+		deadline = c.deadline
+	}
+	c.mu.Unlock()
+	if err := c.Conn.SetWriteDeadline(deadline); err != nil {
+		return 0, err
+	}
+	return c.Conn.Write(b)
+}
+
+// mux parts the connections of the peer port.
+type mux struct {
+	listener net.Listener
+	network  Network
+	address  addr // advertised
+	tasks    *tasks
+	raft     chan net.Conn
+	peer     func(net.Conn)
+	ctx      context.Context // ends with the Run that the mux serves
+	done     chan struct{}
+	once     sync.Once
+}
+
+// addr is an address by name, as peers dial it.
+type addr string
+
+// Network implements net.Addr.
+func (addr) Network() string { return "tcp" }
+
+// String implements net.Addr.
+func (a addr) String() string { return string(a) }
+
+// run accepts until the listener is closed.
+func (m *mux) run() error {
+	for {
+		conn, err := m.listener.Accept()
+		if err != nil {
+			select {
+			case <-m.done:
+				return nil
+			default:
+			}
+			var temporary net.Error
+			if errors.As(err, &temporary) && temporary.Timeout() {
+				continue
+			}
+			return fmt.Errorf("peer port %s: accept: %w", m.address, err)
+		}
+		if !m.tasks.adopt(conn) {
+			continue
+		}
+		tracked := &trackedConn{Conn: conn, tasks: m.tasks}
+		if !m.tasks.start(func() { m.sort(tracked) }) {
+			tracked.Close()
+		}
+	}
+}
+
+// sort reads the first byte of a connection and hands it on.
+func (m *mux) sort(conn net.Conn) {
+	var first [1]byte
+	_ = conn.SetReadDeadline(time.Now().Add(firstByteWait))
+	if _, err := conn.Read(first[:]); err != nil {
+		conn.Close()
+		return
+	}
+	_ = conn.SetReadDeadline(time.Time{})
+	switch first[0] {
+	case streamRaft:
+		select {
+		case m.raft <- conn:
+		case <-m.done:
+			conn.Close()
+		}
+	case streamPeer:
+		m.peer(conn)
+	default:
+		conn.Close()
+	}
+}
+
+// dial opens a connection of a sort to a peer.
+func (m *mux) dial(ctx context.Context, address string, sort byte) (net.Conn, error) {
+	conn, err := m.network.Dial(ctx, address)
+	if err != nil {
+		return nil, fmt.Errorf("peer %s: %w", address, err)
+	}
+	if !m.tasks.adopt(conn) {
+		return nil, ErrStopped
+	}
+	tracked := &trackedConn{Conn: conn, tasks: m.tasks}
+	if _, err := tracked.Write([]byte{sort}); err != nil {
+		tracked.Close()
+		return nil, fmt.Errorf("peer %s: %w", address, err)
+	}
+	return tracked, nil
+}
+
+// Dial implements raft.StreamLayer.
+func (m *mux) Dial(address raft.ServerAddress, timeout time.Duration) (net.Conn, error) {
+	ctx, cancel := context.WithTimeout(m.ctx, timeout)
+	defer cancel()
+	return m.dial(ctx, string(address), streamRaft)
+}
+
+// Accept implements net.Listener for raft.
+func (m *mux) Accept() (net.Conn, error) {
+	select {
+	case conn := <-m.raft:
+		return conn, nil
+	case <-m.done:
+		return nil, net.ErrClosed
+	}
+}
+
+// Close implements net.Listener.
+func (m *mux) Close() error {
+	var err error
+	m.once.Do(func() {
+		close(m.done)
+		err = m.listener.Close()
+	})
+	return err
+}
+
+// Addr implements net.Listener: what the others dial.
+func (m *mux) Addr() net.Addr { return m.address }
