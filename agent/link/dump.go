@@ -49,13 +49,13 @@ func (h *Netlink) Dump(ctx context.Context, namespaces []string) (Snapshot, erro
 	}
 	have.Links = d.links
 	have.sort()
-	h.learn(&have, d.highest)
+	h.learn(&have, d)
 	return have, nil
 }
 
-// learn takes over the ifindexes of a dump.
-func (h *Netlink) learn(have *Snapshot, highest int32) {
-	h.lastIndex = max(h.lastIndex, highest)
+// learn takes over the ifindexes of a dump, and what it saw of the trash group.
+func (h *Netlink) learn(have *Snapshot, d *dumper) {
+	h.lastIndex, h.noTrash = max(h.lastIndex, d.highest), d.trash
 	clear(h.index)
 	for i := range have.Links {
 		h.index[have.Links[i].place()] = have.Links[i].Index
@@ -68,6 +68,7 @@ type dumper struct {
 	links   []Link
 	names   map[int32]string // of the links in our own namespace that carry one of our names
 	highest int32
+	trash   bool // a link in our own namespace is in trashGroup
 }
 
 // dump asks for a list, and gives each message's body to each. reset is called
@@ -98,6 +99,7 @@ type rawLink struct {
 	parent    int32 // IFLA_LINK
 	parentNS  int32 // IFLA_LINK_NETNSID, or -1 if the parent is in the same namespace
 	hasParent bool
+	group     uint32
 }
 
 // listLinks dumps the links of a namespace.
@@ -122,6 +124,7 @@ func (d *dumper) readOwn(sp *space) error {
 	}
 	for i := range raw {
 		d.highest = max(d.highest, raw[i].Index)
+		d.trash = d.trash || raw[i].group == trashGroup
 		if kindOfName(raw[i].Name) != "" {
 			d.names[raw[i].Index] = raw[i].Name
 		}

@@ -30,6 +30,8 @@ func parseLink(b []byte) (rawLink, bool) {
 			l.parent, l.hasParent = int32(asU32(value)), asU32(value) != 0
 		case unix.IFLA_LINK_NETNSID:
 			l.parentNS = int32(asU32(value))
+		case unix.IFLA_GROUP:
+			l.group = asU32(value)
 		case unix.IFLA_LINKINFO:
 			l.parseInfo(value)
 		case unix.IFLA_AF_SPEC:
