@@ -1,0 +1,144 @@
+package api
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"strconv"
+
+	"rutter/log"
+)
+
+// Names of our headers.
+const (
+	headerSeq      = "Rutter-Seq"       // the seq that an answer is as of
+	headerAge      = "Rutter-Age"       // milliseconds since this server knew that it was up to date
+	headerChangeID = "Rutter-Change-Id" // of a write, chosen by the client or by us
+	headerCursor   = "Rutter-Cursor"    // of the head, with answers of GET /log
+)
+
+// Codes of errors beside those of package log.
+const (
+	codeBadRequest  = "BadRequest"           // 400
+	codeNoRoute     = "ResourceNotFound"     // 404, as restify says it
+	codeNoMethod    = "MethodNotAllowed"     // 405
+	codeOtherLog    = "CursorOfOtherLog"     // 409
+	codeAhead       = "CursorAhead"          // 409
+	codeCompacted   = "CursorCompacted"      // 410
+	codeTooLarge    = "RequestTooLarge"      // 413
+	codeContentType = "UnsupportedMediaType" // 415
+	codeInternal    = "InternalError"        // 500
+	codeNotHere     = "NotImplemented"       // 501
+	codeNoLeader    = "NoLeader"             // 503
+	codeOverloaded  = "Overloaded"           // 503
+	codeUnknown     = "OutcomeUnknown"       // 503
+	codeNotReady    = "NotReady"             // 503
+	codeNotYet      = "NotYetApplied"        // 503
+)
+
+// answerError is an error with its status. Its JSON form is NAPI's
+// (spec/napi.md section 3.3), with a remedy beside it.
+type answerError struct {
+	status  int
+	Code    string           `json:"code"`
+	Message string           `json:"message"`
+	Remedy  string           `json:"remedy,omitempty"`
+	Errors  []log.FieldError `json:"errors,omitempty"`
+}
+
+func (e *answerError) Error() string { return e.Code + ": " + e.Message }
+
+func fail(status int, code, remedy, format string, args ...any) *answerError {
+	return &answerError{status: status, Code: code, Message: fmt.Sprintf(format, args...), Remedy: remedy}
+}
+
+// badParameter is NAPI's answer to a parameter that is wrong.
+func badParameter(field, code, remedy, format string, args ...any) *answerError {
+	return &answerError{
+		status: http.StatusUnprocessableEntity, Code: log.CodeInvalidParameters, Message: "Invalid parameters",
+		Errors: []log.FieldError{{Field: field, Code: code, Message: fmt.Sprintf(format, args...), Remedy: remedy}},
+	}
+}
+
+func notFound(what string) *answerError {
+	return fail(http.StatusNotFound, log.CodeResourceNotFound, "", "%s not found", what)
+}
+
+// refusalStatus are the statuses of refusals (spec/napi.md section 3.3).
+var refusalStatus = map[string]int{
+	log.CodeInvalidParameters:  http.StatusUnprocessableEntity,
+	log.CodeInUse:              http.StatusUnprocessableEntity,
+	log.CodeSubnetFull:         http.StatusInsufficientStorage,
+	log.CodeResourceNotFound:   http.StatusNotFound,
+	log.CodePreconditionFailed: http.StatusPreconditionFailed,
+	log.CodeNotAuthorized:      http.StatusForbidden,
+	log.CodeTooOld:             http.StatusConflict,
+}
+
+// errorOf turns any error into an answer.
+func errorOf(err error) *answerError {
+	var answer *answerError
+	var refusal *log.Refusal
+	var tooLarge *http.MaxBytesError
+	switch {
+	case errors.As(err, &answer):
+		return answer
+	case errors.As(err, &refusal):
+		status, known := refusalStatus[refusal.Code]
+		if !known {
+			status = http.StatusUnprocessableEntity
+		}
+		return &answerError{status: status, Code: refusal.Code, Message: refusal.Message, Errors: refusal.Errors}
+	case errors.As(err, &tooLarge):
+		return fail(http.StatusRequestEntityTooLarge, codeTooLarge, "send less, in several requests", "the body is over %d bytes", tooLarge.Limit)
+	case errors.Is(err, log.ErrOtherLog):
+		return fail(http.StatusConflict, codeOtherLog, "read the state anew, then follow from its Rutter-Cursor", "the cursor is of another log than this cluster's")
+	case errors.Is(err, log.ErrAhead):
+		return fail(http.StatusConflict, codeAhead, "if the seq came from this cluster, try again; else read the state anew", "this place is beyond the head of this log")
+	case errors.Is(err, log.ErrCompacted):
+		return fail(http.StatusGone, codeCompacted, "read the state anew, then follow from its Rutter-Cursor", "the log no longer keeps what follows this place")
+	case errors.Is(err, ErrNoLeader):
+		return fail(http.StatusServiceUnavailable, codeNoLeader, "nothing was written; try again in a second", "the cluster has no leader now")
+	case errors.Is(err, ErrOverloaded):
+		return fail(http.StatusServiceUnavailable, codeOverloaded, "nothing was written; try again later, and less", "too many changes are waiting")
+	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, context.Canceled):
+		return fail(http.StatusServiceUnavailable, codeNotYet, "try again, or another server", "this server could not answer in time")
+	}
+	return fail(http.StatusInternalServerError, codeInternal, "see the server's log", "%v", err)
+}
+
+// writeError answers with err.
+func writeError(w http.ResponseWriter, r *http.Request, err error) {
+	answer := errorOf(err)
+	if answer.status == http.StatusServiceUnavailable {
+		w.Header().Set("Retry-After", "1")
+	}
+	writeJSON(w, r, answer.status, answer)
+}
+
+// writeJSON answers with v; HEAD gets the header of the same answer.
+func writeJSON(w http.ResponseWriter, r *http.Request, status int, v any) {
+	var b bytes.Buffer
+	enc := json.NewEncoder(&b)
+	enc.SetEscapeHTML(false)
+	if err := enc.Encode(v); err != nil {
+		status = http.StatusInternalServerError
+		b.Reset()
+		fmt.Fprintf(&b, "{\"code\":%q,\"message\":%q}\n", codeInternal, "the answer cannot be printed: "+err.Error())
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.Header().Set("Content-Length", strconv.Itoa(b.Len()))
+	w.WriteHeader(status)
+	if r.Method != http.MethodHead {
+		_, _ = w.Write(b.Bytes()) // a client that left is told nothing
+	}
+}
+
+// jsonLine prints v on one line.
+func jsonLine(v any) ([]byte, error) {
+	b, err := json.Marshal(v)
+	return append(b, '\n'), err
+}

@@ -1,0 +1,242 @@
+package api
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"mime"
+	"net/http"
+	"slices"
+	"strings"
+
+	"github.com/google/uuid"
+
+	"rutter/log"
+)
+
+// readBody reads a JSON body of at most MaxBody bytes.
+func readBody(r *http.Request) ([]byte, error) {
+	if text := r.Header.Get("Content-Type"); text != "" {
+		media, _, err := mime.ParseMediaType(text)
+		if err != nil || media != "application/json" && !strings.HasSuffix(media, "+json") {
+			return nil, fail(http.StatusUnsupportedMediaType, codeContentType, "send JSON with the header Content-Type: application/json", "content type %q is not JSON", text)
+		}
+	}
+	body, err := io.ReadAll(r.Body)
+	var tooLarge *http.MaxBytesError
+	if err != nil && !errors.As(err, &tooLarge) {
+		return nil, fail(http.StatusBadRequest, codeBadRequest, "send it again", "the body could not be read: %v", err)
+	}
+	return body, err
+}
+
+// readObject reads an object from the body, and the names of the fields given.
+func readObject(r *http.Request, kind log.Kind) (log.Object, []string, error) {
+	body, err := readBody(r)
+	if err != nil {
+		return nil, nil, err
+	}
+	return log.ParseObject(kind, body)
+}
+
+// withName adds a name to a sorted list of names.
+func withName(names []string, name string) []string {
+	if at, found := slices.BinarySearch(names, name); !found {
+		return slices.Insert(names, at, name)
+	}
+	return names
+}
+
+// uuidOf parses a text that was checked before.
+func uuidOf(text string) log.UUID {
+	u, err := log.ParseUUID(text)
+	if err != nil {
+		panic("api: " + err.Error())
+	}
+	return u
+}
+
+// changeID returns the id that the client chose for its change, or a new one.
+func changeID(r *http.Request) (log.UUID, error) {
+	text := r.Header.Get(headerChangeID)
+	if text == "" {
+		return newChangeID()
+	}
+	id, err := log.ParseUUID(text)
+	if err != nil {
+		return id, fail(http.StatusBadRequest, codeBadRequest, "send a UUID of version 7, or leave it out", "header %s: %v", headerChangeID, err)
+	}
+	return id, checkChangeID(id, "header "+headerChangeID)
+}
+
+func checkChangeID(id log.UUID, where string) error {
+	if _, ok := id.UnixMilli(); !ok {
+		return fail(http.StatusBadRequest, codeBadRequest, "send a UUID of version 7 (RFC 9562), whose time says how long a retry is recognised, or leave it out",
+			"%s: change id %s is not of version 7", where, id)
+	}
+	return nil
+}
+
+func newChangeID() (log.UUID, error) {
+	id, err := uuid.NewV7()
+	if err != nil {
+		return log.UUID{}, fmt.Errorf("change id: %w", err)
+	}
+	return log.UUID(id), nil
+}
+
+// propose has a change written and waits until this server has it too. The
+// error is a *log.Refusal if it was refused.
+func (s *Server) propose(w http.ResponseWriter, r *http.Request, c *log.Change) (log.Result, error) {
+	w.Header().Set(headerChangeID, c.ID.String())
+	if c.Actor = s.cfg.Actor(r); len(c.Actor) > log.MaxActorBytes {
+		c.Actor = c.Actor[:log.MaxActorBytes]
+	}
+	ctx, cancel := context.WithTimeout(r.Context(), waitTime)
+	defer cancel()
+	result, err := s.store.Propose(ctx, c)
+	switch {
+	case errors.Is(err, ErrNoLeader), errors.Is(err, ErrOverloaded):
+		return result, err
+	case errors.Is(err, log.ErrTooLarge):
+		return result, fail(http.StatusRequestEntityTooLarge, codeTooLarge, "split the change", "%v", err)
+	case err != nil:
+		return result, fail(http.StatusServiceUnavailable, codeUnknown, "send it again with the same "+headerChangeID+": it is applied once",
+			"the change may have been written or not: %v", err)
+	case result.Refusal != nil:
+		return result, result.Refusal
+	}
+	if err := s.store.WaitSeq(ctx, result.Last); err != nil {
+		return result, fail(http.StatusServiceUnavailable, codeNotYet, "the change is written as seq "+result.Last.String()+"; read it with ?min_seq, here or elsewhere",
+			"this server did not reach the change in time: %v", err)
+	}
+	return result, nil
+}
+
+// changeForm is the body of POST /changes.
+type changeForm struct {
+	ID  log.UUID `json:"id"`
+	Ops []opForm `json:"ops"`
+}
+
+type opForm struct {
+	Action  log.Action      `json:"action"`
+	Kind    log.Kind        `json:"kind"`
+	ID      string          `json:"id"`
+	IfMatch log.Revision    `json:"if_match"`
+	Object  json.RawMessage `json:"object"`
+}
+
+// resultForm is the answer to POST /changes.
+type resultForm struct {
+	ChangeID log.UUID `json:"change_id"`
+	First    log.Seq  `json:"first"`
+	Last     log.Seq  `json:"last"`
+	Events   uint32   `json:"events"`
+	IDs      []string `json:"ids"`
+}
+
+// change answers POST /changes: several operations, all or none.
+func (s *Server) change(w http.ResponseWriter, r *http.Request) error {
+	if _, err := query(r); err != nil {
+		return err
+	}
+	body, err := readBody(r)
+	if err != nil {
+		return err
+	}
+	c, err := parseChange(body)
+	if err != nil {
+		return err
+	}
+	chosen, err := changeID(r)
+	if err != nil {
+		return err
+	}
+	switch {
+	case c.ID.IsZero():
+		c.ID = chosen
+	case r.Header.Get(headerChangeID) != "" && c.ID != chosen:
+		return fail(http.StatusBadRequest, codeBadRequest, "send one of them", "the body says change id %s, the header %s", c.ID, chosen)
+	}
+	result, err := s.propose(w, r, c)
+	if err != nil {
+		return err
+	}
+	setSeq(w, result.Last)
+	writeJSON(w, r, http.StatusOK, resultForm{result.ChangeID, result.First, result.Last, result.Events, append([]string{}, result.IDs...)})
+	return nil
+}
+
+// parseChange reads the body of POST /changes.
+func parseChange(body []byte) (*log.Change, error) {
+	var form changeForm
+	dec := json.NewDecoder(bytes.NewReader(body))
+	dec.DisallowUnknownFields()
+	if err := dec.Decode(&form); err != nil {
+		return nil, badChange(err)
+	}
+	if _, err := dec.Token(); !errors.Is(err, io.EOF) {
+		return nil, badChange(errors.New("text after the change"))
+	}
+	if len(form.Ops) == 0 || len(form.Ops) > log.MaxOps {
+		return nil, badParameter("ops", log.ElementInvalid, fmt.Sprintf("send 1 to %d operations", log.MaxOps), "got %d operations", len(form.Ops))
+	}
+	if !form.ID.IsZero() {
+		if err := checkChangeID(form.ID, "id"); err != nil {
+			return nil, err
+		}
+	}
+	c := &log.Change{ID: form.ID, Ops: make([]log.Op, len(form.Ops))}
+	for i, op := range form.Ops {
+		parsed, err := op.parse()
+		if err != nil {
+			return nil, inOp(i, err)
+		}
+		c.Ops[i] = parsed
+	}
+	return c, nil
+}
+
+func badChange(err error) error {
+	return badParameter("body", log.ElementInvalid, `send {"ops": [{"action": "create", "kind": "nic_tag", "object": {"name": "external"}}]}`, "the body is not a change: %v", err)
+}
+
+func (f *opForm) parse() (log.Op, error) {
+	op := log.Op{Action: f.Action, Kind: f.Kind, ID: f.ID, IfMatch: f.IfMatch}
+	if f.Action == 0 || f.Kind == 0 {
+		return op, badParameter("action", log.ElementMissing, "send action (create, update or delete) and kind", "action or kind is missing")
+	}
+	if f.Action != log.Create && f.ID == "" {
+		return op, badParameter("id", log.ElementMissing, "name the object", "an %s needs an id", f.Action)
+	}
+	if f.Action == log.Delete {
+		if f.Object != nil {
+			return op, badParameter("object", log.ElementInvalid, "leave it out", "a delete has no object")
+		}
+		return op, nil
+	}
+	if f.Action == log.Create && f.ID != "" {
+		return op, badParameter("id", log.ElementInvalid, "put the id into the object", "a create takes its id from the object")
+	}
+	if f.Object == nil {
+		return op, badParameter("object", log.ElementMissing, "send the fields of the object", "a %s needs an object", f.Action)
+	}
+	var err error
+	op.Object, op.Set, err = log.ParseObject(f.Kind, f.Object)
+	return op, err
+}
+
+// inOp puts the operation's place before the fields of its errors.
+func inOp(i int, err error) error {
+	answer := errorOf(err)
+	named := *answer
+	named.Errors = slices.Clone(answer.Errors)
+	for j := range named.Errors {
+		named.Errors[j].Field = fmt.Sprintf("ops[%d].%s", i, named.Errors[j].Field)
+	}
+	return &named
+}

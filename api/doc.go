@@ -1,0 +1,22 @@
+// Package api is the HTTP of a server: objects in the form that NAPI, CNAPI and
+// VMAPI gave them, changes, the log as lines of JSON, the feed of compute nodes
+// (CNs), lookups, the cluster, health and metrics.
+//
+// It owns paths, forms, status codes, the limits on what strangers may send,
+// the choice of what a subscriber of the feed gets, and the sessions of CNs
+// (soft state: nothing of them is written). Agreement and storage are left to
+// whoever stands behind Store, the meaning of objects to package projections,
+// the bytes of the feed to package log/feed.
+//
+// Reads answer from this server's own state, and say how far it is in the
+// header Rutter-Seq; ?min_seq=N waits until it has applied N, ?consistent asks
+// the leader first. Writes go to the leader wherever it is; the client may
+// choose the change's id (header Rutter-Change-Id, UUIDv7), so that a retry is
+// applied once.
+//
+// Concurrency: New starts nothing. Run serves until its context ends, and
+// returns when every handler has returned, the streams of the feed and of
+// GET /log included. Handler may be used without Run, as tests do. Each
+// subscriber of the feed has two goroutines: the handler's, which writes, and
+// one that reads watermarks; it has no queue, only a place in the log.
+package api

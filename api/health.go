@@ -1,0 +1,126 @@
+package api
+
+import (
+	"bytes"
+	"fmt"
+	"net/http"
+	"strconv"
+	"time"
+
+	"rutter/log"
+	"rutter/projections"
+)
+
+// pingForm is NAPI's answer to a ping (spec/napi.md section 3.2).
+type pingForm struct {
+	Config struct {
+		Fabrics     bool `json:"fabrics_enabled"`
+		SubnetAlloc bool `json:"subnet_alloc_enabled"`
+	} `json:"config"`
+	Healthy  bool              `json:"healthy"`
+	Services map[string]string `json:"services"`
+	Status   string            `json:"status"`
+}
+
+// ping answers GET /ping as NAPI does: 503 until this server can serve.
+func (s *Server) ping(w http.ResponseWriter, r *http.Request) error {
+	var answer pingForm
+	answer.Config.Fabrics = true
+	answer.Healthy, answer.Status = true, "OK"
+	answer.Services = map[string]string{"moray": "online"} // the store behind NAPI; ours is the log
+	status := http.StatusOK
+	if s.notReady() != nil {
+		answer.Healthy, answer.Status = false, "initializing"
+		answer.Services["moray"] = "offline"
+		status = http.StatusServiceUnavailable
+	}
+	writeJSON(w, r, status, answer)
+	return nil
+}
+
+// live answers GET /livez: the process runs.
+func (*Server) live(w http.ResponseWriter, _ *http.Request) error {
+	writeText(w, http.StatusOK, "ok\n")
+	return nil
+}
+
+// notReady says why this server should get no requests, or nil.
+func (s *Server) notReady() error {
+	select {
+	case <-s.draining:
+		return fmt.Errorf("it stops")
+	default:
+		return s.store.Ready()
+	}
+}
+
+// ready answers GET /readyz.
+func (s *Server) ready(w http.ResponseWriter, r *http.Request) error {
+	p, err := query(r, "verbose")
+	if err != nil {
+		return err
+	}
+	verbose, err := p.flag("verbose")
+	if err != nil {
+		return err
+	}
+	status, text := http.StatusOK, "ok\n"
+	why := s.notReady()
+	if why != nil {
+		status, text = http.StatusServiceUnavailable, "not ready: "+why.Error()+"\n"
+	}
+	if verbose {
+		var b bytes.Buffer
+		head, st := s.store.Head(), s.store.Status()
+		b.WriteString(text)
+		fmt.Fprintf(&b, "head %s\nfloor %s\nstate %s\nleader %s\napplied %d of %d\nfeeds %d\n",
+			head, s.store.Floor(), st.State, st.Leader, st.Applied, st.Commit, s.cns.count())
+		text = b.String()
+	}
+	writeText(w, status, text)
+	return nil
+}
+
+func writeText(w http.ResponseWriter, status int, text string) {
+	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+	w.Header().Set("Content-Length", strconv.Itoa(len(text)))
+	w.WriteHeader(status)
+	_, _ = w.Write([]byte(text)) // on HEAD the server leaves it out
+}
+
+// statusForm is the answer to GET /status.
+type statusForm struct {
+	Version  string         `json:"version"`
+	Uptime   string         `json:"uptime"`
+	Ready    bool           `json:"ready"`
+	NotReady string         `json:"not_ready,omitempty"`
+	Head     log.Cursor     `json:"head"`
+	Time     log.Time       `json:"time"` // of the last change
+	Floor    log.Seq        `json:"floor"`
+	Feeds    int            `json:"feeds"`
+	Objects  map[string]int `json:"objects"` // by kind
+	Status
+}
+
+// status answers GET /status: all about this server at one look.
+func (s *Server) status(w http.ResponseWriter, r *http.Request) error {
+	if _, err := query(r); err != nil {
+		return err
+	}
+	f := statusForm{
+		Status: s.store.Status(), Version: s.cfg.Version, Uptime: time.Since(s.started).Round(time.Second).String(), Ready: true,
+		Floor: s.store.Floor(), Feeds: s.cns.count(), Objects: make(map[string]int),
+	}
+	if why := s.notReady(); why != nil {
+		f.Ready, f.NotReady = false, why.Error()
+	}
+	s.store.View(func(state *projections.State, head log.Cursor) {
+		f.Head, f.Time = head, state.Time()
+		for _, k := range kinds {
+			f.Objects[k.kind.String()] = state.Count(k.kind)
+		}
+	})
+	setSeq(w, f.Head.Seq)
+	writeJSON(w, r, http.StatusOK, f)
+	return nil
+}

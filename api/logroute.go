@@ -1,0 +1,245 @@
+package api
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"slices"
+	"time"
+
+	"rutter/log"
+)
+
+// Bounds of GET /log.
+const (
+	maxLines   = 1_000_000        // lines of one answer that is not followed
+	lineBuffer = 64 << 10         // bytes gathered before a write
+	lineQuiet  = 15 * time.Second // an empty line at least this often, so that proxies and clients know
+)
+
+// logQuery is what GET /log was asked for.
+type logQuery struct {
+	after  log.Seq
+	limit  uint64
+	follow bool
+	kind   log.Kind
+	object string
+	scopes []log.Scope // of cn and vnet: an entry has all of them
+}
+
+func (q *logQuery) matches(e *log.Event) bool {
+	if q.kind != 0 && e.Kind != q.kind || q.object != "" && e.ID != q.object {
+		return false
+	}
+	for _, scope := range q.scopes {
+		if !slices.Contains(e.Scopes, scope) {
+			return false
+		}
+	}
+	return true
+}
+
+// log answers GET /log: entries as lines of JSON.
+func (s *Server) log(w http.ResponseWriter, r *http.Request) error {
+	q, err := s.logQuery(r)
+	if err != nil {
+		return err
+	}
+	items, err := s.tail.after(q.after) // a place that cannot be served has an answer of its own
+	if err != nil {
+		return err
+	}
+	done, err := s.stream()
+	if err != nil {
+		return err
+	}
+	defer done()
+	head := s.store.Head()
+	w.Header().Set("Content-Type", "application/x-ndjson")
+	w.Header().Set(headerCursor, head.String())
+	setSeq(w, head.Seq)
+	w.WriteHeader(http.StatusOK)
+	if r.Method == http.MethodHead {
+		return nil
+	}
+	out := &lines{w: w, control: http.NewResponseController(w), q: q}
+	// The body was read; a later read error would only end the request.
+	_ = out.control.SetReadDeadline(time.Time{})
+	if err := s.writeLog(r.Context(), out, items); err != nil && !errors.Is(err, errGone) {
+		out.last(err)
+	}
+	return nil
+}
+
+// logQuery reads the query of GET /log.
+func (s *Server) logQuery(r *http.Request) (*logQuery, error) {
+	p, err := query(r, "after", "cursor", "follow", "limit", "kind", "object", "cn", "vnet")
+	if err != nil {
+		return nil, err
+	}
+	q := new(logQuery)
+	if q.follow, err = p.flag("follow"); err != nil {
+		return nil, err
+	}
+	if q.limit, err = p.number("limit", maxLines, 1, maxLines); err != nil {
+		return nil, err
+	}
+	if q.follow && !p.has("limit") {
+		q.limit = 1<<64 - 1
+	}
+	if err := q.filter(p); err != nil {
+		return nil, err
+	}
+	if err := s.fresh(r, p); err != nil {
+		return nil, err
+	}
+	return q, q.from(p, s.store)
+}
+
+// from reads where to begin.
+func (q *logQuery) from(p parameters, store Store) error {
+	if p.has("cursor") && p.has("after") {
+		return badParameter("cursor", log.ElementInvalid, "send one of them", "cursor and after say the same twice")
+	}
+	if p.has("cursor") {
+		cursor, err := log.ParseCursor(p.text("cursor"))
+		if err != nil {
+			return badParameter("cursor", log.ElementInvalid, "send what a server gave as "+headerCursor+", or use after=SEQ", "%v", err)
+		}
+		q.after = cursor.Seq
+		return store.CheckCursor(cursor)
+	}
+	after, err := p.number("after", 0, 0, 1<<64-1)
+	if err != nil {
+		return err
+	}
+	q.after = log.Seq(after)
+	if head := store.Head().Seq; q.after > head {
+		return fmt.Errorf("after seq %d, and the head is %d: %w", q.after, head, log.ErrAhead)
+	}
+	if !p.has("after") {
+		q.after = store.Floor() // all that is kept
+	}
+	return nil
+}
+
+func (q *logQuery) filter(p parameters) (err error) {
+	if p.has("kind") {
+		if q.kind, err = log.ParseKind(p.text("kind")); err != nil {
+			return badParameter("kind", log.ElementInvalid, "send a kind of object", "%v", err)
+		}
+	}
+	q.object = p.text("object")
+	if p.has("cn") {
+		cn, err := log.ParseUUID(p.text("cn"))
+		if err != nil {
+			return badParameter("cn", log.ElementInvalid, "send a UUID of 36 characters", "%v", err)
+		}
+		q.scopes = append(q.scopes, log.CNScope(cn))
+	}
+	if p.has("vnet") {
+		vnet, err := p.number("vnet", 0, 0, log.MaxVNet)
+		if err != nil {
+			return err
+		}
+		q.scopes = append(q.scopes, log.VNetScope(uint32(vnet)))
+	}
+	return nil
+}
+
+// errGone: the client went, or took nothing for answerTime.
+var errGone = errors.New("api: the client went")
+
+// writeLog writes items and what follows them, until the limit, the head (if
+// the log is not followed), or the end of the client or the server.
+func (s *Server) writeLog(ctx context.Context, out *lines, items []*item) (err error) {
+	place := out.q.after
+	quiet := time.NewTicker(lineQuiet)
+	defer quiet.Stop()
+	for {
+		changed := s.store.Changed()
+		for len(items) > 0 {
+			for _, it := range items {
+				if place = it.entry.Seq; !out.q.matches(it.event) {
+					continue
+				}
+				if full, err := out.add(it); full || err != nil {
+					return errors.Join(err, out.flush())
+				}
+			}
+			if ctx.Err() != nil {
+				return errGone
+			}
+			if items, err = s.tail.after(place); err != nil {
+				return err
+			}
+		}
+		if err := out.flush(); err != nil || !out.q.follow {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return errGone
+		case <-s.draining:
+			return nil
+		case <-changed:
+		case <-quiet.C:
+			out.buf = append(out.buf, '\n')
+		}
+		if items, err = s.tail.after(place); err != nil {
+			return err
+		}
+	}
+}
+
+// lines writes lines of JSON.
+type lines struct {
+	w       http.ResponseWriter
+	control *http.ResponseController
+	q       *logQuery
+	written uint64
+	buf     []byte
+}
+
+// add writes an entry; full means that the limit is reached.
+func (l *lines) add(it *item) (full bool, err error) {
+	line, err := it.line()
+	if err != nil {
+		return false, err
+	}
+	l.buf = append(l.buf, line...)
+	l.written++
+	if len(l.buf) >= lineBuffer {
+		err = l.flush()
+	}
+	return l.written >= l.q.limit, err
+}
+
+// flush writes what was gathered.
+func (l *lines) flush() error {
+	if len(l.buf) == 0 {
+		// The header goes out at once, so that a follower knows that it follows.
+		_ = l.control.Flush()
+		return nil
+	}
+	_ = l.control.SetWriteDeadline(time.Now().Add(answerTime))
+	_, err := l.w.Write(l.buf)
+	l.buf = l.buf[:0]
+	if err == nil {
+		err = l.control.Flush()
+	}
+	if err != nil {
+		return errGone
+	}
+	return nil
+}
+
+// last ends the answer with a line that says why it is not complete.
+func (l *lines) last(err error) {
+	line, jsonErr := jsonLine(map[string]*answerError{"error": errorOf(err)})
+	if jsonErr == nil {
+		l.buf = append(l.buf, line...)
+		_ = l.flush() // nobody is left to hear of it
+	}
+}

@@ -1,0 +1,83 @@
+package api
+
+import (
+	"net/http"
+	"net/netip"
+
+	"rutter/log"
+	"rutter/projections"
+)
+
+// lookupForm is the answer to a lookup.
+type lookupForm struct {
+	VNet         uint32     `json:"vnet"`
+	IP           netip.Addr `json:"ip,omitzero"` // of vl3
+	MAC          log.MAC    `json:"mac"`
+	CN           log.UUID   `json:"cn_uuid"`
+	UnderlayIP   netip.Addr `json:"underlay_ip"`
+	UnderlayPort uint16     `json:"underlay_port"`
+}
+
+func (f *lookupForm) at(u projections.Underlay) {
+	f.CN, f.UnderlayIP, f.UnderlayPort = u.CN, u.Addr, u.Port
+}
+
+// lookupVL2 answers GET /lookup/vl2?vnet=N&mac=M: where a MAC is.
+func (s *Server) lookupVL2(w http.ResponseWriter, r *http.Request) error {
+	return s.lookup(w, r, "mac", func(state *projections.State, f *lookupForm, text string) (bool, error) {
+		mac, err := log.ParseMAC(text)
+		if err != nil {
+			return false, badParameter("mac", log.ElementInvalid, "send a MAC address, as in 90:b8:d0:01:02:03", "%v", err)
+		}
+		f.MAC = mac
+		u, ok := state.VL2(f.VNet, mac)
+		f.at(u)
+		return ok, nil
+	})
+}
+
+// lookupVL3 answers GET /lookup/vl3?vnet=N&ip=A: who has an address, and where.
+func (s *Server) lookupVL3(w http.ResponseWriter, r *http.Request) error {
+	return s.lookup(w, r, "ip", func(state *projections.State, f *lookupForm, text string) (bool, error) {
+		ip, err := netip.ParseAddr(text)
+		if err != nil {
+			return false, badParameter("ip", log.ElementInvalid, "send an IP address", "%v", err)
+		}
+		f.IP = ip
+		mac, u, ok := state.VL3(f.VNet, ip)
+		f.MAC = mac
+		f.at(u)
+		return ok, nil
+	})
+}
+
+func (s *Server) lookup(w http.ResponseWriter, r *http.Request, name string, find func(*projections.State, *lookupForm, string) (bool, error)) error {
+	p, err := query(r, "vnet", name)
+	if err != nil {
+		return err
+	}
+	for _, needed := range [...]string{"vnet", name} {
+		if !p.has(needed) {
+			return badParameter(needed, log.ElementMissing, "send ?vnet=N&"+name+"=…", "%s is missing", needed)
+		}
+	}
+	vnet, err := p.number("vnet", 0, 0, log.MaxVNet)
+	if err != nil {
+		return err
+	}
+	if err := s.fresh(r, p); err != nil {
+		return err
+	}
+	f := lookupForm{VNet: uint32(vnet)}
+	var ok bool
+	s.view(w, func(state *projections.State) { ok, err = find(state, &f, p.text(name)) })
+	if err != nil {
+		return err
+	}
+	if !ok {
+		return fail(http.StatusNotFound, log.CodeResourceNotFound, "there is no such NIC on the vnet, or its CN has no underlay NIC with an address",
+			"vnet %d has no way to %s", vnet, p.text(name))
+	}
+	writeJSON(w, r, http.StatusOK, f)
+	return nil
+}

@@ -1,0 +1,92 @@
+package api
+
+import (
+	"net/http"
+	"strconv"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+)
+
+// metrics are what /metrics shows of this package, and of whom Config named.
+type metrics struct {
+	handler     http.Handler
+	requests    *prometheus.CounterVec
+	seconds     *prometheus.HistogramVec
+	resets      *prometheus.CounterVec
+	entriesSent prometheus.Counter
+	scopesSent  prometheus.Counter
+	bytesSent   prometheus.Counter
+}
+
+func newMetrics(s *Server) (*metrics, error) {
+	m := &metrics{
+		requests: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "rutter_http_requests_total", Help: "Requests answered, by route, method and status.",
+		}, []string{"route", "method", "status"}),
+		seconds: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Name: "rutter_http_request_seconds", Help: "Time to answer, streams left out.",
+			Buckets: []float64{.0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 5, 10},
+		}, []string{"route"}),
+		resets: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "rutter_feed_resets_total", Help: "Feeds that had to begin anew, by reason.",
+		}, []string{"reason"}),
+		entriesSent: counter("rutter_feed_entries_sent_total", "Entries sent to subscribers."),
+		scopesSent:  counter("rutter_feed_scopes_sent_total", "Whole scopes sent to subscribers."),
+		bytesSent:   counter("rutter_feed_bytes_sent_total", "Bytes sent to subscribers."),
+	}
+	registry := prometheus.NewRegistry()
+	all := append([]prometheus.Collector{
+		m.requests, m.seconds, m.resets, m.entriesSent, m.scopesSent, m.bytesSent,
+		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
+		gauge("rutter_head_seq", "Seq of this server's head.", func() float64 { return float64(s.store.Head().Seq) }),
+		gauge("rutter_floor_seq", "Lowest cursor that this server can serve.", func() float64 { return float64(s.store.Floor()) }),
+		gauge("rutter_applied_index", "Raft index that this server has applied.", func() float64 { return float64(s.store.Status().Applied) }),
+		gauge("rutter_ready", "1 if this server can serve.", func() float64 {
+			if s.notReady() != nil {
+				return 0
+			}
+			return 1
+		}),
+		gauge("rutter_feed_subscribers", "Compute nodes connected to this server.", func() float64 { return float64(s.cns.count()) }),
+		gauge("rutter_streams", "Feeds and followed logs.", func() float64 { return float64(s.streams.Load()) }),
+	}, s.cfg.Collectors...)
+	for _, c := range all {
+		if err := registry.Register(c); err != nil {
+			return nil, err
+		}
+	}
+	m.handler = promhttp.HandlerFor(registry, promhttp.HandlerOpts{})
+	return m, nil
+}
+
+func counter(name, help string) prometheus.Counter {
+	return prometheus.NewCounter(prometheus.CounterOpts{Name: name, Help: help})
+}
+
+func gauge(name, help string, value func() float64) prometheus.Collector {
+	return prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: name, Help: help}, value)
+}
+
+// knownMethods bound the values of a label, which strangers choose.
+var knownMethods = map[string]bool{
+	http.MethodGet: true, http.MethodHead: true, http.MethodPost: true, http.MethodPut: true, http.MethodDelete: true,
+}
+
+func (m *metrics) observe(route, method string, status int, took time.Duration) {
+	if !knownMethods[method] {
+		method = "other"
+	}
+	m.requests.WithLabelValues(route, method, strconv.Itoa(status)).Inc()
+	if route != "/feed" && route != "/log" {
+		m.seconds.WithLabelValues(route).Observe(took.Seconds())
+	}
+}
+
+// serveMetrics answers GET /metrics.
+func (s *Server) serveMetrics(w http.ResponseWriter, r *http.Request) error {
+	s.metrics.handler.ServeHTTP(w, r)
+	return nil
+}

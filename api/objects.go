@@ -1,0 +1,224 @@
+package api
+
+import (
+	"net/http"
+	"strconv"
+	"strings"
+
+	"rutter/log"
+	"rutter/projections"
+)
+
+// list answers GET /KIND.
+func (s *Server) list(k *kindRoute) endpoint {
+	allowed := append(k.filterNames(), "limit", "offset")
+	return func(w http.ResponseWriter, r *http.Request) error {
+		p, err := query(r, allowed...)
+		if err != nil {
+			return err
+		}
+		limit, err := p.number("limit", MaxList, 1, MaxList)
+		if err != nil {
+			return err
+		}
+		offset, err := p.number("offset", 0, 0, 1<<63)
+		if err != nil {
+			return err
+		}
+		conditions, err := k.conditions(p)
+		if err != nil {
+			return err
+		}
+		if err := s.fresh(r, p); err != nil {
+			return err
+		}
+		found := []any{}
+		s.view(w, func(state *projections.State) {
+			for rec := range k.candidates(state, p) {
+				if !matches(state, rec.Object, conditions) {
+					continue
+				}
+				if offset > 0 {
+					offset--
+					continue
+				}
+				found = append(found, form(state, rec.Object))
+				if uint64(len(found)) == limit {
+					break
+				}
+			}
+		})
+		writeJSON(w, r, http.StatusOK, found)
+		return nil
+	}
+}
+
+// get answers GET /KIND/ID.
+func (s *Server) get(k *kindRoute) endpoint {
+	return func(w http.ResponseWriter, r *http.Request) error {
+		id, err := k.id(r)
+		if err != nil {
+			return err
+		}
+		p, err := query(r)
+		if err != nil {
+			return err
+		}
+		if err := s.fresh(r, p); err != nil {
+			return err
+		}
+		return s.answerObject(w, r, k, id)
+	}
+}
+
+// answerObject answers with one object as this server has it.
+func (s *Server) answerObject(w http.ResponseWriter, r *http.Request, k *kindRoute, id string) error {
+	var rec projections.Record
+	var ok bool
+	var body any
+	s.view(w, func(state *projections.State) {
+		if rec, ok = state.Get(k.kind, id); ok {
+			body = form(state, rec.Object)
+		}
+	})
+	if !ok {
+		return notFound(k.noun)
+	}
+	tag := etag(rec.Revision)
+	w.Header().Set("Etag", tag)
+	if isRead(r) && hasTag(r.Header.Get("If-None-Match"), tag) {
+		w.WriteHeader(http.StatusNotModified)
+		return nil
+	}
+	writeJSON(w, r, http.StatusOK, body)
+	return nil
+}
+
+func isRead(r *http.Request) bool { return r.Method == http.MethodGet || r.Method == http.MethodHead }
+
+// etag is the revision in quotes.
+func etag(revision log.Revision) string { return `"` + revision.String() + `"` }
+
+// hasTag reports whether a list of tags, as If-Match and If-None-Match have it,
+// names tag or is *. Old clients leave out the quotes.
+func hasTag(list, tag string) bool {
+	for text := range strings.SplitSeq(list, ",") {
+		if text = strings.TrimSpace(text); text == "*" || text == tag || `"`+text+`"` == tag {
+			return true
+		}
+	}
+	return false
+}
+
+// ifMatch reads the revision that a write asks for; 0 means any.
+func ifMatch(r *http.Request) (log.Revision, error) {
+	if text := r.Header.Get("If-None-Match"); text != "" {
+		return 0, fail(http.StatusBadRequest, codeBadRequest, "leave it out; a create fails if the object exists", "if-none-match is for reads only")
+	}
+	text := strings.TrimSpace(r.Header.Get("If-Match"))
+	if text == "" || text == "*" {
+		return 0, nil
+	}
+	n, err := strconv.ParseUint(strings.Trim(text, `"`), 10, 64)
+	if err != nil || n == 0 {
+		return 0, fail(http.StatusPreconditionFailed, log.CodePreconditionFailed, "send the Etag of an earlier answer as it was", "if-match '%s' is no etag of ours", text)
+	}
+	return log.Revision(n), nil
+}
+
+// create answers POST /KIND.
+func (s *Server) create(k *kindRoute) endpoint {
+	return func(w http.ResponseWriter, r *http.Request) error {
+		object, set, err := readObject(r, k.kind)
+		if err != nil {
+			return err
+		}
+		return s.writeOne(w, r, k, log.Op{Action: log.Create, Kind: k.kind, Set: set, Object: object})
+	}
+}
+
+// provision answers POST /networks/UUID/nics: a NIC on that network, with an
+// address of its provision range.
+func (s *Server) provision(w http.ResponseWriter, r *http.Request) error {
+	nics, networks := kindOf(log.KindNIC), kindOf(log.KindNetwork)
+	text, err := networks.id(r)
+	if err != nil {
+		return err
+	}
+	object, set, err := readObject(r, log.KindNIC)
+	if err != nil {
+		return err
+	}
+	nic, network := object.(*log.NIC), uuidOf(text)
+	if !nic.NetworkUUID.IsZero() && nic.NetworkUUID != network {
+		return badParameter("network_uuid", log.ElementInvalid, "leave it out, or use the path of that network", "the path says network %s, the body %s", network, nic.NetworkUUID)
+	}
+	nic.NetworkUUID = network
+	set = withName(set, "network_uuid")
+	return s.writeOne(w, r, nics, log.Op{Action: log.Create, Kind: log.KindNIC, Set: set, Object: nic})
+}
+
+// update answers PUT /KIND/ID, and POST as VMAPI and CNAPI have it.
+func (s *Server) update(k *kindRoute) endpoint {
+	return func(w http.ResponseWriter, r *http.Request) error {
+		id, err := k.id(r)
+		if err != nil {
+			return err
+		}
+		revision, err := ifMatch(r)
+		if err != nil {
+			return err
+		}
+		object, set, err := readObject(r, k.kind)
+		if err != nil {
+			return err
+		}
+		return s.writeOne(w, r, k, log.Op{Action: log.Update, Kind: k.kind, ID: id, IfMatch: revision, Set: set, Object: object})
+	}
+}
+
+// remove answers DELETE /KIND/ID.
+func (s *Server) remove(k *kindRoute) endpoint {
+	return func(w http.ResponseWriter, r *http.Request) error {
+		id, err := k.id(r)
+		if err != nil {
+			return err
+		}
+		revision, err := ifMatch(r)
+		if err != nil {
+			return err
+		}
+		return s.writeOne(w, r, k, log.Op{Action: log.Delete, Kind: k.kind, ID: id, IfMatch: revision})
+	}
+}
+
+// writeOne proposes a change of one operation, and answers with its object.
+func (s *Server) writeOne(w http.ResponseWriter, r *http.Request, k *kindRoute, op log.Op) error {
+	if _, err := query(r); err != nil {
+		return err
+	}
+	id, err := changeID(r)
+	if err != nil {
+		return err
+	}
+	result, err := s.propose(w, r, &log.Change{ID: id, Ops: []log.Op{op}})
+	if err != nil {
+		return err
+	}
+	if op.Action == log.Delete {
+		setSeq(w, result.Last)
+		w.WriteHeader(http.StatusNoContent)
+		return nil
+	}
+	return s.answerObject(w, r, k, result.IDs[0])
+}
+
+// kindOf returns the route of a kind that has one.
+func kindOf(kind log.Kind) *kindRoute {
+	for _, k := range kinds {
+		if k.kind == kind {
+			return k
+		}
+	}
+	panic("api: no route for kind " + kind.String())
+}

@@ -1,0 +1,106 @@
+package api
+
+import (
+	"net/http"
+	"slices"
+	"strings"
+	"time"
+)
+
+// endpoint answers a request, or returns the error to answer with.
+type endpoint func(w http.ResponseWriter, r *http.Request) error
+
+// methods are the endpoints of a path. HEAD is answered by GET's.
+type methods map[string]endpoint
+
+// routes builds the handler of all paths.
+func (s *Server) routes() http.Handler {
+	mux := http.NewServeMux()
+	add := func(path string, m methods) {
+		if get, ok := m[http.MethodGet]; ok {
+			m[http.MethodHead] = get
+		}
+		mux.Handle(path, s.measured(path, m))
+	}
+	for _, k := range kinds {
+		add("/"+k.path, methods{http.MethodGet: s.list(k), http.MethodPost: s.create(k)})
+		one := "/" + k.path + "/{id}"
+		add(one, methods{http.MethodGet: s.get(k), http.MethodPut: s.update(k), http.MethodPost: s.update(k), http.MethodDelete: s.remove(k)})
+	}
+	add("/networks/{id}/nics", methods{http.MethodPost: s.provision})
+	add("/changes", methods{http.MethodPost: s.change})
+	add("/log", methods{http.MethodGet: s.log})
+	add("/feed", methods{http.MethodGet: s.feed})
+	add("/cns", methods{http.MethodGet: s.listSessions})
+	add("/cns/{id}", methods{http.MethodGet: s.getSession})
+	add("/lookup/vl2", methods{http.MethodGet: s.lookupVL2})
+	add("/lookup/vl3", methods{http.MethodGet: s.lookupVL3})
+	add("/cluster", methods{http.MethodGet: s.getCluster})
+	add("/cluster/members", methods{http.MethodPost: s.addMember})
+	add("/cluster/members/{id}", methods{http.MethodDelete: s.removeMember})
+	add("/cluster/transfer", methods{http.MethodPost: s.transfer})
+	add("/ping", methods{http.MethodGet: s.ping})
+	add("/livez", methods{http.MethodGet: s.live})
+	add("/readyz", methods{http.MethodGet: s.ready})
+	add("/status", methods{http.MethodGet: s.status})
+	add("/metrics", methods{http.MethodGet: s.serveMetrics})
+	mux.Handle("/", s.measured("unknown", nil))
+	return mux
+}
+
+// measured calls the endpoint of the request's method, answers its error, and
+// counts both under the route's name.
+func (s *Server) measured(route string, m methods) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		s.handlers.Add(1)
+		defer s.handlers.Done()
+		begin := time.Now()
+		seen := &statusWriter{ResponseWriter: w}
+		control := http.NewResponseController(w)
+		// Connections that know no deadlines (those of tests) have no strangers.
+		_ = control.SetReadDeadline(begin.Add(bodyTime))
+		_ = control.SetWriteDeadline(begin.Add(answerTime))
+		r.Body = http.MaxBytesReader(w, r.Body, MaxBody)
+		if err := m.serve(seen, r); err != nil {
+			writeError(seen, r, err)
+		}
+		// The next request's header has a deadline of its own.
+		_ = control.SetReadDeadline(time.Time{})
+		s.metrics.observe(route, r.Method, seen.status, time.Since(begin))
+	})
+}
+
+func (m methods) serve(w http.ResponseWriter, r *http.Request) error {
+	if m == nil {
+		return fail(http.StatusNotFound, codeNoRoute, "see `rutter help api` for the paths", "%s does not exist", r.URL.Path)
+	}
+	e, ok := m[r.Method]
+	if !ok {
+		allowed := make([]string, 0, len(m))
+		for method := range m {
+			allowed = append(allowed, method)
+		}
+		slices.Sort(allowed)
+		allow := strings.Join(allowed, ", ")
+		w.Header().Set("Allow", allow)
+		return fail(http.StatusMethodNotAllowed, codeNoMethod, "use one of "+allow, "%s is not allowed on %s", r.Method, r.URL.Path)
+	}
+	return e(w, r)
+}
+
+// statusWriter notes the status of an answer.
+type statusWriter struct {
+	http.ResponseWriter
+	status int
+}
+
+// WriteHeader implements http.ResponseWriter.
+func (w *statusWriter) WriteHeader(status int) {
+	if w.status == 0 {
+		w.status = status
+	}
+	w.ResponseWriter.WriteHeader(status)
+}
+
+// Unwrap lets http.ResponseController reach the connection.
+func (w *statusWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }

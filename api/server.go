@@ -1,0 +1,137 @@
+package api
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"golang.org/x/net/netutil"
+)
+
+// Config says what a Server serves. Store is required.
+type Config struct {
+	Store   Store
+	Cluster Cluster // nil: changes of membership are answered with 501
+	Logger  *slog.Logger
+	// Version of the program, for /status.
+	Version string
+	// Actor names who asks, for the events that a request makes. The default
+	// is the common name of a verified client certificate, else
+	// "anonymous@ADDRESS".
+	Actor func(*http.Request) string
+	// Age says how long ago this server last knew that it was up to date, for
+	// the header Rutter-Age; nil leaves the header out.
+	Age func() time.Duration
+	// Collectors are added to /metrics.
+	Collectors []prometheus.Collector
+}
+
+func (c Config) withDefaults() (Config, error) {
+	if c.Store == nil {
+		return c, errors.New("api: Config.Store is missing")
+	}
+	if c.Logger == nil {
+		c.Logger = slog.New(slog.DiscardHandler)
+	}
+	if c.Actor == nil {
+		c.Actor = defaultActor
+	}
+	return c, nil
+}
+
+func defaultActor(r *http.Request) string {
+	if r.TLS != nil && len(r.TLS.VerifiedChains) > 0 {
+		return r.TLS.VerifiedChains[0][0].Subject.CommonName
+	}
+	host, _, err := net.SplitHostPort(r.RemoteAddr)
+	if err != nil {
+		host = r.RemoteAddr
+	}
+	return "anonymous@" + host
+}
+
+// Server answers HTTP. See the package comment for its concurrency.
+type Server struct {
+	cfg     Config // immutable
+	store   Store  // cfg.Store
+	logger  *slog.Logger
+	metrics *metrics
+	tail    *tail
+	cns     *registry
+	handler http.Handler
+	started time.Time
+
+	// draining is closed when the server stops: streams end in order.
+	draining  chan struct{}
+	drainOnce sync.Once
+	handlers  sync.WaitGroup // handlers that run, hijacked ones too
+	streams   atomic.Int64   // feeds and followed logs, at most MaxStreams
+}
+
+// New returns a server. It starts nothing and needs no closing.
+func New(cfg Config) (*Server, error) {
+	cfg, err := cfg.withDefaults()
+	if err != nil {
+		return nil, err
+	}
+	s := &Server{
+		cfg: cfg, store: cfg.Store, logger: cfg.Logger, started: time.Now(),
+		tail: newTail(cfg.Store), cns: newRegistry(), draining: make(chan struct{}),
+	}
+	if s.metrics, err = newMetrics(s); err != nil {
+		return nil, fmt.Errorf("api: metrics: %w", err)
+	}
+	s.handler = s.routes()
+	return s, nil
+}
+
+// Handler returns the handler of every path.
+func (s *Server) Handler() http.Handler { return s.handler }
+
+// Drain ends the streams in order: each subscriber of the feed is told to go
+// elsewhere. Run does it when its context ends. It may be called repeatedly.
+func (s *Server) Drain() { s.drainOnce.Do(func() { close(s.draining) }) }
+
+// Run serves listener until ctx ends, then drains, and returns when every
+// handler has returned: nil if ctx ended, else what broke the listener, which
+// is closed in each case.
+func (s *Server) Run(ctx context.Context, listener net.Listener) error {
+	// Requests outlive ctx by drainTime, so that what was begun can end.
+	requests, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	defer cancel()
+	server := &http.Server{
+		Handler:           s.handler,
+		ReadHeaderTimeout: headerTime,
+		IdleTimeout:       idleTime,
+		MaxHeaderBytes:    MaxHeader,
+		BaseContext:       func(net.Listener) context.Context { return requests },
+		ErrorLog:          slog.NewLogLogger(s.logger.Handler(), slog.LevelDebug),
+	}
+	served := make(chan error, 1)
+	go func() { served <- server.Serve(netutil.LimitListener(listener, MaxConnections)) }()
+	var err error
+	select {
+	case <-ctx.Done():
+	case err = <-served:
+		served <- err
+		err = fmt.Errorf("api: serve %s: %w", listener.Addr(), err)
+	}
+	s.Drain()
+	grace, stop := context.WithTimeout(context.WithoutCancel(ctx), drainTime)
+	defer stop()
+	if shutErr := server.Shutdown(grace); shutErr != nil {
+		s.logger.Warn("some requests did not end in time and are cut off", "after", drainTime)
+	}
+	cancel()
+	_ = server.Close()
+	<-served
+	s.handlers.Wait()
+	return err
+}

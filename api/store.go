@@ -1,0 +1,96 @@
+package api
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"rutter/log"
+	"rutter/projections"
+)
+
+// Store is the log and its state, as this package needs them. All methods may
+// be called concurrently.
+type Store interface {
+	// Propose has a change decided and written by the leader, wherever it is.
+	// A refusal is no error: it stands in the result. Errors wrap ErrNoLeader,
+	// ErrOverloaded (both: not written) or anything else (it may have been
+	// written: retry with the same id).
+	Propose(ctx context.Context, c *log.Change) (log.Result, error)
+	// View calls fn with the state and the head that it is at, while nothing
+	// is applied. fn must not call the store, keep the state, or be slow; the
+	// objects it finds may be kept, since nobody changes them.
+	View(fn func(state *projections.State, head log.Cursor))
+	Head() log.Cursor
+	// Floor is the lowest cursor that can be served: entries from Floor+1 on are kept.
+	Floor() log.Seq
+	// Changed is closed when more is applied than when it was called.
+	Changed() <-chan struct{}
+	// Entries returns up to limit entries after a seq, dense, never ending
+	// within a change, even if a change alone is more than limit; none if there
+	// are none. Errors: log.ErrCompacted, log.ErrAhead.
+	Entries(after log.Seq, limit int) ([]log.Entry, error)
+	// CheckCursor: nil, log.ErrOtherLog, log.ErrAhead or log.ErrCompacted.
+	CheckCursor(c log.Cursor) error
+	// WaitSeq returns when this server has applied seq, or ctx ends.
+	WaitSeq(ctx context.Context, seq log.Seq) error
+	// Consistent returns when this server has applied all that was acknowledged
+	// anywhere before the call, and the seq that it is then at.
+	Consistent(ctx context.Context) (log.Seq, error)
+	Status() Status
+	// Ready is nil when this server can serve: it has caught up with a leader.
+	Ready() error
+}
+
+// Errors that a Store wraps in what Propose returns.
+var (
+	// ErrNoLeader: nobody could take the change now. It was not written.
+	ErrNoLeader = errors.New("api: no leader")
+	// ErrOverloaded: too much is waiting. The change was not written.
+	ErrOverloaded = errors.New("api: overloaded")
+)
+
+// Status is what a server says of itself. The JSON form is that of GET /cluster.
+type Status struct {
+	ID      string   `json:"id"`
+	State   string   `json:"state"`     // leader, follower, candidate or what else the store calls it
+	Leader  string   `json:"leader_id"` // "" if it is not known
+	Term    uint64   `json:"term"`
+	Applied uint64   `json:"applied"` // raft index
+	Commit  uint64   `json:"commit"`  // raft index
+	Members []Member `json:"members"`
+	// Detail is printed as it is, for people.
+	Detail any `json:"detail,omitempty"`
+}
+
+// Member is a server of the cluster.
+type Member struct {
+	ID      string `json:"id"`
+	Address string `json:"address"` // of its peer port
+	Voter   bool   `json:"voter"`
+	Leader  bool   `json:"leader"`
+}
+
+// Cluster changes who belongs to it. All methods may be called on any server.
+type Cluster interface {
+	AddVoter(ctx context.Context, id, address string) error
+	Remove(ctx context.Context, id string) error
+	// Transfer hands the leadership to id, or to whom it fits if id is "".
+	Transfer(ctx context.Context, id string) error
+}
+
+// Limits of the API. What strangers send is bounded before it is parsed.
+const (
+	MaxBody        = 1 << 20  // bytes of a request's body
+	MaxHeader      = 64 << 10 // bytes of a request's header
+	MaxList        = 1000     // objects in one answer (spec/napi.md section 3.2)
+	MaxConnections = 16384    // at once: 10,000 CNs of DESIGN section 13, and clients
+	MaxStreams     = 12288    // feeds and followed logs at once
+
+	headerTime = 10 * time.Second  // to send a request's header
+	bodyTime   = 30 * time.Second  // to send a request's body
+	answerTime = 60 * time.Second  // to take an ordinary answer
+	idleTime   = 120 * time.Second // between two requests of a connection
+	waitTime   = 10 * time.Second  // for ?min_seq, ?consistent and a write
+	drainTime  = 10 * time.Second  // for handlers to end when the server stops
+)

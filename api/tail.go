@@ -1,0 +1,143 @@
+package api
+
+import (
+	"encoding/json"
+	"fmt"
+	"sync"
+
+	"rutter/log"
+	"rutter/log/feed"
+)
+
+// Bounds of reading the log.
+const (
+	tailItems = 4096 // decoded entries kept for all subscribers, some MiB
+	readItems = 512  // entries per read of the store, unless one change has more
+)
+
+// item is an entry with what its readers need of it, made once for all.
+type item struct {
+	entry log.Entry
+	event *log.Event
+	frame []byte // for the feed
+
+	once sync.Once
+	text []byte // the line of GET /log, made when first asked for
+	err  error  // of making it
+}
+
+func newItem(e log.Entry) (*item, error) {
+	event, err := e.Event()
+	if err != nil {
+		return nil, err
+	}
+	frame, err := feed.AppendEntry(nil, e)
+	if err != nil {
+		return nil, err
+	}
+	return &item{entry: e, event: event, frame: frame}, nil
+}
+
+// line returns the entry's line of JSON.
+func (i *item) line() ([]byte, error) {
+	i.once.Do(func() {
+		i.text, i.err = json.Marshal(log.Line{Seq: i.entry.Seq, Chain: i.entry.Hash.Prefix(), Event: i.event})
+		i.text = append(i.text, '\n')
+	})
+	return i.text, i.err
+}
+
+// tail reads the log for all streams, and keeps the newest entries decoded.
+type tail struct {
+	store Store
+
+	mu    sync.RWMutex // protects items
+	items []*item      // dense, ending with a change
+}
+
+func newTail(store Store) *tail { return &tail{store: store} }
+
+// after returns entries after a seq, dense and never ending within a change;
+// none if there are none. Errors: log.ErrCompacted, log.ErrAhead, log.ErrCorrupt.
+func (t *tail) after(seq log.Seq) ([]*item, error) {
+	if items, ok := t.kept(seq); ok {
+		return items, nil
+	}
+	t.mu.RLock()
+	extends := len(t.items) == 0 || seq >= t.items[len(t.items)-1].entry.Seq
+	t.mu.RUnlock()
+	if !extends {
+		return t.read(seq) // behind what is kept: nobody else is there
+	}
+	// One reader extends the tail, the others wait for it.
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if items, ok := t.keptLocked(seq); ok {
+		return items, nil
+	}
+	items, err := t.read(seq)
+	if err != nil {
+		t.items = nil
+		return nil, err
+	}
+	t.extendLocked(items)
+	return items, nil
+}
+
+// kept returns what is kept after seq, at most readItems and the rest of a change.
+func (t *tail) kept(seq log.Seq) ([]*item, bool) {
+	t.mu.RLock()
+	defer t.mu.RUnlock()
+	return t.keptLocked(seq)
+}
+
+func (t *tail) keptLocked(seq log.Seq) ([]*item, bool) {
+	if len(t.items) == 0 {
+		return nil, false
+	}
+	first := t.items[0].entry.Seq
+	if seq+1 < first || seq >= first+log.Seq(len(t.items))-1 {
+		return nil, false
+	}
+	from := int(seq + 1 - first)
+	end := min(from+readItems, len(t.items))
+	for t.items[end-1].event.More > 0 && end < len(t.items) {
+		end++
+	}
+	return t.items[from:end:end], true
+}
+
+// extendLocked keeps items if they follow what is kept, else begins anew. What
+// readers hold is never written to: growth beyond the capacity copies.
+func (t *tail) extendLocked(items []*item) {
+	if len(items) == 0 {
+		return
+	}
+	if n := len(t.items); n > 0 && t.items[n-1].entry.Seq+1 != items[0].entry.Seq {
+		t.items = nil
+	}
+	if len(t.items)+len(items) > 2*tailItems {
+		t.items = append([]*item(nil), t.items[max(0, len(t.items)-tailItems):]...)
+	}
+	t.items = append(t.items, items...)
+}
+
+// read reads from the store and checks that what comes is what follows seq.
+func (t *tail) read(seq log.Seq) ([]*item, error) {
+	entries, err := t.store.Entries(seq, readItems)
+	if err != nil {
+		return nil, err
+	}
+	items := make([]*item, 0, len(entries))
+	for i, e := range entries {
+		if want := seq + 1 + log.Seq(i); e.Seq != want {
+			return nil, fmt.Errorf("entry %d where %d must be: %w", e.Seq, want, log.ErrCorrupt)
+		}
+		it, err := newItem(e)
+		if err != nil {
+			return nil, err
+		}
+		items = append(items, it)
+	}
+	return items, nil
+}
