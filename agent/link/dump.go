@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"time"
 
 	"github.com/mdlayher/netlink"
 	"golang.org/x/sys/unix"
@@ -75,6 +76,10 @@ type dumper struct {
 // before it is asked for again.
 func dump(conn *netlink.Conn, typ netlink.HeaderType, body []byte, reset func(), each func(body []byte)) error {
 	for attempt := 1; ; attempt++ {
+		// A socket keeps its deadline: that of the last batch would end this dump.
+		if err := conn.SetReadDeadline(time.Now().Add(ackTimeout)); err != nil {
+			return err
+		}
 		interrupted := false
 		if _, err := conn.Send(netlink.Message{Header: netlink.Header{Type: typ, Flags: netlink.Request | netlink.Dump}, Data: body}); err != nil {
 			return err

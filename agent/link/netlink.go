@@ -124,6 +124,7 @@ type run struct {
 	space    *space
 	enc      encoder
 	requests []request
+	messages []netlink.Message // memory of the last batch
 }
 
 // add puts step i into the batch, after sending the batch if it is full or for
@@ -137,13 +138,17 @@ func (r *run) add(i int) error {
 	case OpAddLink:
 		return r.addLink(i)
 	}
-	sp, err := r.h.open(s.Namespace)
-	if err != nil {
-		return err
+	sp := r.space
+	if sp == nil || sp.name != s.Namespace {
+		var err error
+		if sp, err = r.h.open(s.Namespace); err != nil {
+			return err
+		}
 	}
 	r.use(sp)
-	index, ok := r.h.index[place{s.Namespace, s.Link}]
-	if !ok || r.failed[place{s.Namespace, s.Link}] {
+	at := place{s.Namespace, s.Link}
+	index, ok := r.h.index[at]
+	if !ok || len(r.failed) > 0 && r.failed[at] {
 		if isDelete(s.Op) {
 			return nil
 		}
@@ -318,11 +323,14 @@ func (r *run) flush() {
 		return
 	}
 	requests := r.requests
-	messages := make([]netlink.Message, len(requests))
-	for i, q := range requests {
-		messages[i].Header.Type, messages[i].Header.Flags = q.typ, netlink.Request|q.flags
-		messages[i].Data = r.enc.b[q.start:q.end:q.end]
+	messages := r.messages[:0]
+	for _, q := range requests {
+		messages = append(messages, netlink.Message{
+			Header: netlink.Header{Type: q.typ, Flags: netlink.Request | q.flags},
+			Data:   r.enc.b[q.start:q.end:q.end],
+		})
 	}
+	r.messages = messages
 	messages[len(messages)-1].Header.Flags |= netlink.Acknowledge
 	sent, err := r.space.conn.SendMessages(messages)
 	if err == nil {

@@ -12,9 +12,12 @@ import (
 )
 
 const (
-	// receiveBytes holds any datagram that the kernel sends: it fills at most
-	// 32 KiB of a dump at once (linux/af_netlink.c).
-	receiveBytes = 64 << 10
+	// receiveBytes is how much of a dump the kernel may send at once: it fills
+	// what the reader has room for, up to 32 KiB (linux/af_netlink.c).
+	receiveBytes = 32 << 10
+	// receiveBytesVM is the same for the sockets in VM namespaces, of which a
+	// dump opens hundreds, one after the other. The kernel's least is a page.
+	receiveBytesVM = 8 << 10
 	// socketBytes is the receive buffer asked for; the kernel gives what
 	// net.core.rmem_max allows. The default holds 257 messages (spec/kernel.md section 4).
 	socketBytes = 8 << 20
@@ -44,7 +47,11 @@ func openSpace(name, path string) (*space, error) {
 		file.Close()
 		return nil, fmt.Errorf("%w: %s is a plain file", ErrNoNamespace, path)
 	}
-	conn, err := dial(int(file.Fd()))
+	buffer := receiveBytes
+	if name != "" {
+		buffer = receiveBytesVM
+	}
+	conn, err := dial(int(file.Fd()), buffer)
 	if err != nil {
 		file.Close()
 		return nil, fmt.Errorf("network namespace %s: %w", name, err)
@@ -52,8 +59,8 @@ func openSpace(name, path string) (*space, error) {
 	return &space{name: name, file: file, conn: conn}, nil
 }
 
-func dial(netns int) (*netlink.Conn, error) {
-	return netlink.Dial(unix.NETLINK_ROUTE, &netlink.Config{NetNS: netns, Strict: true, MessageBufferSize: receiveBytes})
+func dial(netns, buffer int) (*netlink.Conn, error) {
+	return netlink.Dial(unix.NETLINK_ROUTE, &netlink.Config{NetNS: netns, Strict: true, MessageBufferSize: buffer})
 }
 
 func (s *space) close() error { return errors.Join(s.conn.Close(), s.file.Close()) }

@@ -50,7 +50,7 @@ func (w *watchState) has(index int32) bool {
 // that the kernel relates to it. It ends with ctx, and returns its error. wake
 // must not block.
 func (h *Netlink) Watch(ctx context.Context, wake func()) error {
-	conn, err := dial(int(h.own.file.Fd()))
+	conn, err := dial(int(h.own.file.Fd()), receiveBytes)
 	if err != nil {
 		return fmt.Errorf("link: watch: %w", err)
 	}
