@@ -7,23 +7,32 @@ import (
 	"net/netip"
 	"net/url"
 	"strconv"
-	"time"
 
 	"rutter/log"
 )
 
-// Status is what GET /status says of the server that answered: the fields of
-// its store that a program decides by. The whole answer has more.
+// Status is the answer to GET /status: what a server says of itself.
 type Status struct {
-	ID       string     `json:"id"`
-	State    string     `json:"state"` // Leader, Follower, Candidate
-	Term     uint64     `json:"term"`
-	LeaderID string     `json:"leader_id"`
-	Ready    bool       `json:"ready"`
-	NotReady string     `json:"not_ready"` // why
-	Head     log.Cursor `json:"head"`
-	Floor    log.Seq    `json:"floor"`
-	Members  []Member   `json:"members"`
+	Version  string         `json:"version"`
+	Uptime   string         `json:"uptime"`
+	Ready    bool           `json:"ready"`
+	NotReady string         `json:"not_ready,omitempty"` // why
+	Head     log.Cursor     `json:"head"`
+	Floor    log.Seq        `json:"floor"`
+	Feeds    int            `json:"feeds"`
+	Objects  map[string]int `json:"objects"` // by kind
+	Server   Server         `json:"server"`
+}
+
+// Server is a server's part in the cluster.
+type Server struct {
+	ID      string   `json:"id"`
+	State   string   `json:"state"` // Leader, Follower, Candidate
+	Leader  string   `json:"leader"`
+	Term    uint64   `json:"term"`
+	Applied uint64   `json:"applied"` // raft index
+	Commit  uint64   `json:"commit"`  // raft index
+	Members []Member `json:"members"`
 }
 
 // Member is one server of the cluster.
@@ -61,7 +70,7 @@ func (c *Client) StatusOf(ctx context.Context, server string) (Status, error) {
 // Mapping is the answer to a lookup: who has an address of a vnet, and where.
 type Mapping struct {
 	MAC  log.MAC    `json:"mac"`
-	CN   log.UUID   `json:"cn_uuid"`
+	CN   log.UUID   `json:"cn"`
 	Addr netip.Addr `json:"underlay_ip"`
 	Port uint16     `json:"underlay_port"`
 }
@@ -85,15 +94,23 @@ func (c *Client) lookup(ctx context.Context, path string, vnet uint32, name, val
 
 // Session is a CN's connection, as the server that holds it sees it.
 type Session struct {
-	CN          log.UUID  `json:"cn_uuid"`
-	Server      string    `json:"server"`
-	Remote      string    `json:"remote"`
-	Incarnation uint64    `json:"incarnation"`
-	Session     uint64    `json:"session"`
-	Since       time.Time `json:"connected_since"`
-	Applied     log.Seq   `json:"applied"`
-	Programmed  log.Seq   `json:"programmed"`
-	LagEntries  uint64    `json:"lag_entries"`
+	Server      string   `json:"server,omitempty"` // that was asked; not part of the answer
+	CN          log.UUID `json:"cn"`
+	Hostname    string   `json:"hostname"`
+	Incarnation uint64   `json:"incarnation"`
+	Session     uint64   `json:"session"`
+	Remote      string   `json:"remote"`
+	Since       log.Time `json:"connected_since"`
+	Heard       log.Time `json:"heard,omitzero"` // of the last watermark
+	Sent        log.Seq  `json:"sent"`           // the last bookmark
+	Applied     log.Seq  `json:"applied"`
+	Programmed  log.Seq  `json:"programmed"`
+	Lag         log.Seq  `json:"lag"` // entries between the head and Applied
+	Links       uint32   `json:"links"`
+	Neighbours  uint32   `json:"neighbours"`
+	FDB         uint32   `json:"fdb"`
+	Failing     uint32   `json:"failing"`
+	Healed      uint64   `json:"healed"`
 }
 
 // Sessions returns the sessions that the server named holds.

@@ -52,7 +52,7 @@ func cnSessions(c *cli.Context) error {
 		w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 		fmt.Fprintln(w, "CN\tSERVER\tSINCE\tAPPLIED\tPROGRAMMED\tBEHIND")
 		for _, s := range sessions {
-			fmt.Fprintf(w, "%s\t%s\t%s\t%d\t%d\t%d\n", s.CN, s.Server, s.Since.Format("15:04:05"), s.Applied, s.Programmed, s.LagEntries)
+			fmt.Fprintf(w, "%s\t%s\t%s\t%d\t%d\t%d\n", s.CN, s.Server, s.Since, s.Applied, s.Programmed, s.Lag)
 		}
 		_ = w.Flush() // the terminal is gone: nobody is left to tell
 	})

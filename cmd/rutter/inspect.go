@@ -266,7 +266,7 @@ func clusterStatus(c *cli.Context) error {
 		return err
 	}
 	type answer struct {
-		Server string `json:"server"`
+		URL string `json:"url"`
 		client.Status
 		Error string `json:"error,omitempty"`
 	}
@@ -274,7 +274,7 @@ func clusterStatus(c *cli.Context) error {
 	reached := false
 	for _, server := range api.Servers() {
 		status, err := api.StatusOf(c.Context, server)
-		a := answer{Server: server, Status: status}
+		a := answer{URL: server, Status: status}
 		if err != nil {
 			a.Error = err.Error()
 		}
@@ -292,7 +292,7 @@ func clusterStatus(c *cli.Context) error {
 			if a.Error != "" {
 				ready = a.Error
 			}
-			fmt.Fprintf(w, "%s\t%s\t%s\t%d\t%s\t%d\t%s\n", a.Server, text(a.ID), text(a.State), a.Term, text(a.LeaderID), a.Head.Seq, ready)
+			fmt.Fprintf(w, "%s\t%s\t%s\t%d\t%s\t%d\t%s\n", a.URL, text(a.Status.Server.ID), text(a.Status.Server.State), a.Status.Server.Term, text(a.Status.Server.Leader), a.Head.Seq, ready)
 		}
 		_ = w.Flush() // the terminal is gone: nobody is left to tell
 	})

@@ -153,7 +153,7 @@ func (s *stage) changeNetwork(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	gateway, via := netip.MustParseAddr("10.21.12.2"), netip.MustParseAddr("10.21.12.6")
+	gateway, via := netip.MustParseAddr("10.21.12.2"), netip.MustParseAddr("10.21.12.3")
 	changed := &log.Network{Gateway: gateway, MTU: 1500, Routes: log.Routes{{Dst: "10.99.0.0/16", Gateway: via.String()}}}
 	started := time.Now()
 	result, err := s.submit(ctx, []log.Op{{

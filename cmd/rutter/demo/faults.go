@@ -76,9 +76,9 @@ func (s *stage) killLeader(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	leader := s.server(status.LeaderID)
+	leader := s.server(status.Server.Leader)
 	if leader == nil {
-		return fmt.Errorf("the status names %q as the leader", status.LeaderID)
+		return fmt.Errorf("the status names %q as the leader", status.Server.Leader)
 	}
 	w := &writer{s: s, network: green}
 	writing, stop := context.WithCancel(ctx)

@@ -2,8 +2,6 @@ package demo
 
 import (
 	"context"
-	_ "embed"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"net/netip"
@@ -15,12 +13,6 @@ import (
 	"rutter/integration/netlab"
 	"rutter/log"
 )
-
-// input is what an operator of NAPI would have: two fabrics of two owners on
-// different vnets with the same subnets, two CNs, a dozen VMs.
-//
-//go:embed input.json
-var input []byte
 
 // Addresses of the demo's underlay.
 const (
@@ -200,58 +192,6 @@ func (s *stage) startServers(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	s.say.held("cluster %s, term %d, leader %s", status.Head.Cluster, status.Term, status.LeaderID)
+	s.say.held("cluster %s, term %d, leader %s", status.Head.Cluster, status.Server.Term, status.Server.Leader)
 	return nil
-}
-
-// loadInput sends the input file to the log, each part as one change.
-func (s *stage) loadInput(ctx context.Context) error {
-	s.say.begin("An input in NAPI's format")
-	var file map[string]json.RawMessage
-	if err := json.Unmarshal(input, &file); err != nil {
-		return fmt.Errorf("input.json: %w", err)
-	}
-	total := 0
-	for _, part := range []struct {
-		name string
-		kind log.Kind
-	}{{"nic_tags", log.KindNICTag}, {"networks", log.KindNetwork}, {"servers", log.KindServer}, {"vms", log.KindVM}, {"nics", log.KindNIC}} {
-		ops, err := s.creates(part.kind, file[part.name])
-		if err != nil {
-			return fmt.Errorf("input.json: %s: %w", part.name, err)
-		}
-		result, err := s.submit(ctx, ops)
-		if err != nil {
-			return fmt.Errorf("%s: %w", part.name, err)
-		}
-		total += int(result.Events)
-		s.say.tell("%-9s %2d accepted as one change, seq %d to %d", part.name, len(ops), result.First, result.Last)
-	}
-	if err := s.readVMs(ctx); err != nil {
-		return err
-	}
-	s.say.tell("blue0 was given no MAC and no address: the log chose %s and %s, %s", s.vms["blue0"].nics[0].MAC, s.vms["blue0"].address(false), s.vms["blue0"].address(true))
-	s.say.held("%d entries, 12 VMs, 2 owners whose fabrics both use 10.21.12.0/24 and fd21:12::/64", total)
-	return nil
-}
-
-// creates turns a list of objects into operations. Where the kernel has no
-// 802.1Q, fabric networks lose their VLAN.
-func (s *stage) creates(kind log.Kind, list json.RawMessage) ([]log.Op, error) {
-	var items []json.RawMessage
-	if err := json.Unmarshal(list, &items); err != nil {
-		return nil, err
-	}
-	var ops []log.Op
-	for _, item := range items {
-		o, set, err := log.ParseObject(kind, item)
-		if err != nil {
-			return nil, err
-		}
-		if n, ok := o.(*log.Network); ok && n.Fabric && !s.tagged {
-			n.VLANID = 0
-		}
-		ops = append(ops, log.Op{Action: log.Create, Kind: kind, Set: set, Object: o})
-	}
-	return ops, nil
 }

@@ -1,0 +1,190 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/urfave/cli/v2"
+	"golang.org/x/sync/errgroup"
+
+	"rutter/agent"
+	"rutter/agent/link"
+	"rutter/api/client"
+	"rutter/cmd/rutter/demo"
+	"rutter/raftstore"
+)
+
+// devServers is the size of the cluster of `rutter dev`.
+const devServers = 3
+
+func devCommand() *cli.Command {
+	return &cli.Command{
+		Name: "dev", Usage: "run three servers and simulated compute nodes in this terminal, until Ctrl-C", Category: "Trying it",
+		Description: examples(
+			"rutter dev                     # then, in another terminal: rutter network list",
+			"rutter dev --data ./dev        # keeps its data: the next start goes on from there",
+			"rutter dev --port 9000 --empty # servers at 9000, 9010 and 9020, and nothing in the log",
+		) + "\n\nThe CNs are agents like any other, with a simulated kernel: nothing of this machine's network is touched.",
+		Flags: []cli.Flag{
+			&cli.StringFlag{Name: "data", Usage: "`FOLDER` that keeps the data; a temporary one, removed at the end, if not given"},
+			&cli.IntFlag{Name: "port", Value: 7420, Usage: "`PORT` of the first server's API; raft is at the next, SVP at the one after; the other servers 10 and 20 above"},
+			&cli.BoolFlag{Name: "empty", Usage: "do not load the demo's networks and VMs"},
+			&cli.StringFlag{Name: "log-level", Value: "warn", Usage: "`LEVEL` of what is logged: debug, info, warn or error"},
+		},
+		Action: runDev,
+	}
+}
+
+func runDev(c *cli.Context) error {
+	if err := noArguments(c); err != nil {
+		return err
+	}
+	port := c.Int("port")
+	if port < 1 || port > 65535-10*devServers {
+		return usagef("--port %d: want one from 1 to %d", port, 65535-10*devServers)
+	}
+	folder := c.String("data")
+	if folder == "" {
+		var err error
+		if folder, err = os.MkdirTemp("", "rutter-dev-"); err != nil {
+			return err
+		}
+		defer os.RemoveAll(folder)
+	}
+	ctx, cancel := context.WithCancel(c.Context)
+	defer cancel()
+	g, ctx := errgroup.WithContext(ctx)
+	urls, err := startDevServers(ctx, c, g, folder, port)
+	if err == nil {
+		err = startDevNodes(ctx, c, g, folder, urls)
+	}
+	if err == nil {
+		err = announceDev(ctx, c, folder, urls)
+	}
+	if err != nil {
+		cancel()
+		err = errors.Join(err, ignoreEnd(ctx, g.Wait()))
+		return err
+	}
+	return ignoreEnd(c.Context, g.Wait())
+}
+
+// ignoreEnd is err, unless ctx ended and that is all that it says.
+func ignoreEnd(ctx context.Context, err error) error {
+	if ctx.Err() != nil && errors.Is(err, context.Canceled) {
+		return nil
+	}
+	return err
+}
+
+// startDevServers starts the servers and returns their URLs.
+func startDevServers(ctx context.Context, c *cli.Context, g *errgroup.Group, folder string, port int) ([]string, error) {
+	logger, err := newLogger(c.App.ErrWriter, c.String("log-level"))
+	if err != nil {
+		return nil, err
+	}
+	at := func(i, offset int) string { return net.JoinHostPort("127.0.0.1", fmt.Sprint(port+10*i+offset)) }
+	var members []raftstore.Member
+	for i := range devServers {
+		members = append(members, raftstore.Member{ID: fmt.Sprintf("s%d", i+1), Address: at(i, 1)})
+	}
+	var urls []string
+	for i, m := range members {
+		s, err := openServer(serverConfig{
+			Store: raftstore.Config{ID: m.ID, Dir: filepath.Join(folder, m.ID), Listen: m.Address, InitialMembers: members},
+			API:   at(i, 0), SVP: at(i, 2), Version: version, Logger: logger.With("server", m.ID),
+		})
+		if err != nil {
+			return nil, fmt.Errorf("%w (--port chooses others)", err)
+		}
+		g.Go(func() error { return s.Run(ctx) })
+		urls = append(urls, "http://"+at(i, 0))
+	}
+	return urls, nil
+}
+
+// simulated is a kernel in memory in which each namespace is there as soon as
+// it is asked for.
+type simulated struct{ *link.Fake }
+
+// Dump implements link.Kernel.
+func (s simulated) Dump(ctx context.Context, namespaces []string) (link.Snapshot, error) {
+	for _, name := range namespaces {
+		if name != "" {
+			s.AddNamespace(name)
+		}
+	}
+	return s.Fake.Dump(ctx, namespaces)
+}
+
+// startDevNodes starts an agent with a simulated kernel for each CN of the demo.
+func startDevNodes(ctx context.Context, c *cli.Context, g *errgroup.Group, folder string, urls []string) error {
+	logger, err := newLogger(c.App.ErrWriter, c.String("log-level"))
+	if err != nil {
+		return err
+	}
+	api, err := client.New(client.Config{Servers: urls})
+	if err != nil {
+		return err
+	}
+	for i, cn := range demo.CNs() {
+		name := fmt.Sprintf("cn%d", i+1)
+		a, err := agent.New(agent.Config{
+			CN: cn, Folder: filepath.Join(folder, name), Servers: urls, Dialer: api, Logger: logger.With("agent", name),
+			Kernel: func(numbers link.Numbers, save func(link.Numbers) error) (agent.Kernel, error) {
+				return link.NewManager(link.ManagerConfig{Kernel: simulated{new(link.Fake)}, Numbers: numbers, Save: save}), nil
+			},
+		})
+		if err != nil {
+			return err
+		}
+		g.Go(func() error { return errors.Join(a.Run(ctx), a.Close()) })
+	}
+	return nil
+}
+
+// devPatience is how long a fresh cluster may take to take its first change.
+const devPatience = 30 * time.Second
+
+// announceDev loads the demo's input into an empty log, and says what is there.
+func announceDev(ctx context.Context, c *cli.Context, folder string, urls []string) error {
+	api, err := client.New(client.Config{Servers: urls, Timeout: devPatience})
+	if err != nil {
+		return err
+	}
+	if !c.Bool("empty") {
+		head, err := api.Head(ctx)
+		if err != nil {
+			return err
+		}
+		if head == 0 {
+			if err := demo.Load(ctx, api); err != nil {
+				return err
+			}
+		}
+	}
+	tellDev(c.App.Writer, folder, urls)
+	return nil
+}
+
+func tellDev(w io.Writer, folder string, urls []string) {
+	fmt.Fprintf(w, "Three servers run, with their data in %s:\n", folder)
+	for _, url := range urls {
+		fmt.Fprintf(w, "  %s\n", url)
+	}
+	fmt.Fprintf(w, "and two simulated CNs follow them. In another terminal:\n")
+	option := ""
+	if urls[0] != "http://127.0.0.1:7420" {
+		option = " -s " + urls[0]
+	}
+	for _, line := range []string{"network list", "nic create --help", "log tail --follow", "lookup vl3 4385813 10.21.12.100", "cn sessions"} {
+		fmt.Fprintf(w, "  rutter %s%s\n", line, option)
+	}
+	fmt.Fprintln(w, "Ctrl-C ends them all.")
+}

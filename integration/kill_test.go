@@ -1,0 +1,145 @@
+package integration
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"rutter/api/client"
+	"rutter/log"
+)
+
+// The leader is killed again and again while writers write: every change that
+// was acknowledged is in the log of every server once, and all three logs are
+// the same bytes.
+func TestLeaderKilled(t *testing.T) {
+	c := startCluster(t)
+	ctx, stop := context.WithCancel(t.Context())
+	defer stop()
+	var mu sync.Mutex // protects acked
+	acked := make(map[log.UUID]log.Seq)
+	var writers sync.WaitGroup
+	failed := make(chan error, 4)
+	for w := range 4 {
+		writers.Go(func() {
+			for n := 0; ctx.Err() == nil; n++ {
+				result, err := c.api.Submit(ctx, tag(fmt.Sprintf("w%d_%d", w, n)))
+				if err != nil {
+					if ctx.Err() == nil {
+						failed <- fmt.Errorf("writer %d, change %d: %w", w, n, err)
+					}
+					return
+				}
+				mu.Lock()
+				acked[result.ChangeID] = result.Last
+				mu.Unlock()
+			}
+		})
+	}
+	count := func() int {
+		mu.Lock()
+		defer mu.Unlock()
+		return len(acked)
+	}
+	for range 3 {
+		before := count()
+		waitFor(t, "some writes", func() bool { return count() > before+20 })
+		leader := c.leader()
+		c.signal(leader, syscall.SIGKILL)
+		killed, at := time.Now(), count()
+		waitFor(t, "writes after the kill", func() bool { return count() > at+4 })
+		t.Logf("%s killed after %d acknowledged writes; writes again after %v", leader.id, at, time.Since(killed).Round(time.Millisecond))
+		c.start(leader)
+		c.waitReady(leader)
+	}
+	stop()
+	writers.Wait()
+	select {
+	case err := <-failed:
+		t.Fatal(err)
+	default:
+	}
+	c.checkLogs(acked)
+}
+
+// checkLogs reads each server's whole log.
+func (c *cluster) checkLogs(acked map[log.UUID]log.Seq) {
+	c.t.Helper()
+	var chains []string
+	for _, s := range c.servers {
+		one, err := client.New(client.Config{Servers: []string{s.url}})
+		if err != nil {
+			c.t.Fatal(err)
+		}
+		seen := make(map[log.UUID]log.Seq)
+		var last log.Line
+		for line, err := range one.Log(c.t.Context(), client.LogQuery{}) {
+			if err != nil {
+				c.t.Fatalf("%s: %v", s.id, err)
+			}
+			if line.Seq != last.Seq+1 {
+				c.t.Fatalf("%s: seq %d follows %d", s.id, line.Seq, last.Seq)
+			}
+			if seen[line.Event.ChangeID] != 0 {
+				c.t.Errorf("%s: change %s is there twice, at %d and %d", s.id, line.Event.ChangeID, seen[line.Event.ChangeID], line.Seq)
+			}
+			seen[line.Event.ChangeID] = line.Seq
+			last = line
+		}
+		one.Close()
+		for id, seq := range acked {
+			if seen[id] != seq {
+				c.t.Errorf("%s: change %s was acknowledged at seq %d, and is at %d", s.id, id, seq, seen[id])
+			}
+		}
+		c.t.Logf("%s: %d entries, chain %s", s.id, last.Seq, last.Chain)
+		chains = append(chains, last.Chain.String())
+	}
+	if len(slices.Compact(chains)) != 1 {
+		c.t.Errorf("the servers' chains differ: %v", chains)
+	}
+}
+
+// A change that is sent again, to any server, gives the first one's result and
+// is not applied twice.
+func TestRetryOnAnotherServer(t *testing.T) {
+	c := startCluster(t)
+	change := tag("once")
+	first, err := c.api.Submit(t.Context(), change)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, s := range c.servers {
+		one, err := client.New(client.Config{Servers: []string{s.url}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		again, err := one.Submit(t.Context(), change)
+		one.Close()
+		if err != nil || again.First != first.First || again.Last != first.Last {
+			t.Errorf("%s: got %+v, %v; want %+v", s.id, again, err, first)
+		}
+	}
+	var refusal *log.Refusal
+	if _, err := c.api.Submit(t.Context(), tag("once")); !errors.As(err, &refusal) {
+		t.Errorf("a second tag of one name: got %v, want a refusal", err)
+	}
+	if head, err := c.api.Head(t.Context()); err != nil || head != first.Last {
+		t.Errorf("the head is %d, %v; want %d", head, err, first.Last)
+	}
+}
+
+// waitFor waits up to 20 s for a condition.
+func waitFor(t testing.TB, what string, condition func() bool) {
+	t.Helper()
+	for end := time.Now().Add(20 * time.Second); !condition(); time.Sleep(2 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("no %s within 20 s", what)
+		}
+	}
+}
