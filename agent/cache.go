@@ -31,6 +31,8 @@ const (
 	// cacheMapBytes is mapped at once, so that the file rarely has to be mapped
 	// anew while it grows. It is address space, not memory.
 	cacheMapBytes = 64 << 20
+	// cacheGrowBytes is by how much the file grows when it must.
+	cacheGrowBytes = 1 << 20
 )
 
 // ErrLocked is wrapped when another agent uses the folder.
@@ -160,6 +162,7 @@ func (c *cache) open(cn log.UUID) (*contents, error) {
 	if c.db, err = bolt.Open(c.path, 0o600, &boltOptions); err != nil {
 		return nil, damaged(err)
 	}
+	c.db.AllocSize = cacheGrowBytes
 	held, err := c.load(cn)
 	if err != nil {
 		return nil, errors.Join(err, c.db.Close())
