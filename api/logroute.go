@@ -118,8 +118,12 @@ func (q *logQuery) from(p parameters, store Store) error {
 	if head := store.Head().Seq; q.after > head {
 		return fmt.Errorf("after seq %d, and the head is %d: %w", q.after, head, log.ErrAhead)
 	}
+	floor := store.Floor()
 	if !p.has("after") {
-		q.after = store.Floor() // all that is kept
+		q.after = floor // all that is kept
+	}
+	if q.after < floor {
+		return fmt.Errorf("after seq %d, and the floor is %d: %w", q.after, floor, log.ErrCompacted)
 	}
 	return nil
 }

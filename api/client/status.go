@@ -21,18 +21,13 @@ type Status struct {
 	Floor    log.Seq        `json:"floor"`
 	Feeds    int            `json:"feeds"`
 	Objects  map[string]int `json:"objects"` // by kind
-	Server   Server         `json:"server"`
-}
-
-// Server is a server's part in the cluster.
-type Server struct {
-	ID      string   `json:"id"`
-	State   string   `json:"state"` // Leader, Follower, Candidate
-	Leader  string   `json:"leader"`
-	Term    uint64   `json:"term"`
-	Applied uint64   `json:"applied"` // raft index
-	Commit  uint64   `json:"commit"`  // raft index
-	Members []Member `json:"members"`
+	ID       string         `json:"id"`
+	State    string         `json:"state"` // Leader, Follower, Candidate
+	LeaderID string         `json:"leader_id"`
+	Term     uint64         `json:"term"`
+	Applied  uint64         `json:"applied"` // raft index
+	Commit   uint64         `json:"commit"`  // raft index
+	Members  []Member       `json:"members"`
 }
 
 // Member is one server of the cluster.
