@@ -122,21 +122,25 @@ func (p *planner) addFabric(r *row) {
 		f.Addresses = []netip.Prefix{netip.PrefixFrom(nic.IP, net.Subnet.Bits())}
 	}
 	if r := p.s.row(log.KindVM, string(nic.BelongsToUUID[:])); r != nil {
-		vm := r.Object.(*log.VM)
-		f.Namespace, f.Hold = vm.Zonename, vm.State == "provisioning"
+		// A VM that is still another CN's is not in this one's interest.
+		if vm := r.Object.(*log.VM); vm.ServerUUID == p.cn {
+			f.Namespace, f.Hold = vm.Zonename, vm.State == "provisioning"
+		}
 	}
 	f.Gateway, f.Resolvers = p.ofVM(nic, net)
 	f.Routes = p.routes(nic, net)
 	p.want.Fabrics = append(p.want.Fabrics, f)
 }
 
-// ofVM returns what depends on all NICs of the VM: the gateway, if the VM's
+// ofVM returns what depends on all NICs that the VM has on the CN: the gateway, if the VM's
 // default route of that family leads through nic; and every resolver, in the
 // order of the NICs, the primary first and then by MAC.
 func (p *planner) ofVM(nic *log.NIC, net *log.Network) (gateway netip.Addr, resolvers []netip.Addr) {
 	nics := make([]*log.NIC, 0, 4)
 	for r := range p.s.nicsOf[nic.BelongsToUUID].all() {
-		nics = append(nics, r.Object.(*log.NIC))
+		if other := r.Object.(*log.NIC); other.CNUUID == p.cn {
+			nics = append(nics, other)
+		}
 	}
 	slices.SortStableFunc(nics, func(a, b *log.NIC) int {
 		switch {

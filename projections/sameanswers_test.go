@@ -1,0 +1,87 @@
+package projections
+
+import (
+	"fmt"
+	"slices"
+
+	"rutter/log"
+)
+
+// tester is what both *testing.T and *rapid.T can do.
+type tester interface {
+	Helper()
+	Fatal(args ...any)
+	Fatalf(format string, args ...any)
+	Errorf(format string, args ...any)
+}
+
+// sameAnswers compares two states in everything that they can be asked.
+func sameAnswers(t tester, got, want *State) {
+	t.Helper()
+	if g, w := string(got.Dump()), string(want.Dump()); g != w {
+		t.Fatalf("dump\n%s\nwant\n%s", g, w)
+	}
+	g, w := answers(got), answers(want)
+	for i := range w {
+		if g[i] != w[i] {
+			t.Fatalf("got  %s\nwant %s", g[i], w[i])
+		}
+	}
+}
+
+// answers asks s about everything that its objects name.
+func answers(s *State) []string {
+	var out []string
+	say := func(format string, args ...any) { out = append(out, fmt.Sprintf(format, args...)) }
+	cns := s.CNs(log.AllScope())
+	say("cns %v", cns)
+	scopes := []log.Scope{log.AllScope()}
+	for r := range s.List(log.KindNIC) {
+		nic := r.Object.(*log.NIC)
+		scopes = append(scopes, s.ScopesOf(log.KindNIC, nic.ID())...)
+		holder, ok := s.NICAt(nic.NetworkUUID, nic.IP)
+		say("at %s: %v %v", nic.IP, holder.Object, ok)
+		for vnet := uint32(0); vnet < 60; vnet += 10 {
+			at, ok := s.VL2(vnet, nic.MAC)
+			mac, at3, ok3 := s.VL3(vnet, nic.IP)
+			say("%s %s on %d: %v %v %v %v %v", nic.MAC, nic.IP, vnet, at, ok, mac, at3, ok3)
+		}
+		say("of %s: %s", nic.BelongsToUUID, ids(slices.Collect(s.NICsOf(nic.BelongsToUUID))))
+	}
+	for r := range s.List(log.KindNetwork) {
+		n := r.Object.(*log.Network)
+		say("on network %s: %s", n.UUID, ids(slices.Collect(s.NICsOn(n.UUID))))
+		say("on vnet %d: %s", n.VNetID, ids(slices.Collect(s.NICsOnVNet(n.VNetID))))
+		say("on tag %s: %s", n.NICTag, ids(slices.Collect(s.NetworksOn(n.NICTag))))
+	}
+	for _, cn := range cns {
+		at, ok := s.UnderlayOf(cn)
+		say("underlay of %s: %v %v %s", cn, at, ok, ids(slices.Collect(s.UnderlayNICs(cn))))
+		say("interest of %s: %v", cn, s.Interest(cn))
+		say("on %s: %s %s %s", cn, ids(slices.Collect(s.NICsOnCN(cn))), ids(slices.Collect(s.VMsOn(cn))), ids(slices.Collect(s.VMMsOn(cn))))
+		say("links of %s: %+v", cn, s.DesiredLinks(cn))
+		scopes = append(scopes, s.Interest(cn)...)
+	}
+	for r := range s.List(log.KindVM) {
+		say("vmms of %s: %s", r.Object.ID(), ids(slices.Collect(s.VMMsOf(r.Object.(*log.VM).UUID))))
+	}
+	for _, scope := range tidyScopes(scopes) {
+		say("%s: %v %s", scope, s.CNs(scope), ids(slices.Collect(s.InScope(scope))))
+	}
+	return out
+}
+
+func ids(records []Record) string {
+	var out []string
+	for _, r := range records {
+		out = append(out, r.Object.Kind().String()+" "+r.Object.ID())
+	}
+	return fmt.Sprint(out)
+}
+
+func sameDesired(t tester, got, want Desired) {
+	t.Helper()
+	if g, w := fmt.Sprintf("%+v", got), fmt.Sprintf("%+v", want); g != w {
+		t.Fatalf("desired\n%s\nwant\n%s", g, w)
+	}
+}
