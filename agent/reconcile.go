@@ -71,21 +71,19 @@ func told[T any](list []T, say func(T) string) []string {
 func (r *reconciler) Run(ctx context.Context) error {
 	sweep := time.NewTicker(r.cfg.SweepEvery)
 	defer sweep.Stop()
-	retry := time.NewTimer(0) // the first pass: links are programmed from the cache
-	defer retry.Stop()
 	for {
+		// The first pass is made at once: links are programmed from the cache.
+		var retry <-chan time.Time
+		if again := r.pass(ctx); again > 0 {
+			retry = time.After(again)
+		}
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
 		case <-r.replica.changed:
 		case <-r.woken:
 		case <-sweep.C:
-		case <-retry.C:
-		}
-		if again := r.pass(ctx); again > 0 {
-			retry.Reset(again)
-		} else {
-			retry.Stop()
+		case <-retry:
 		}
 	}
 }

@@ -62,7 +62,7 @@ type replica struct {
 	pendingLast   log.Seq        // of that change
 	dirty         batch          // rows to be kept; its head is filled in by take
 	objects       int            // held
-	resets        uint64         // in this process
+	resets        uint64         // begun in this process
 	// missing says why the last bookmark did not count, or is empty.
 	missing string
 	// clashes are NICs whose address another NIC took while they were held: in
@@ -187,12 +187,14 @@ func (r *replica) Reset(m *feed.Reset) error {
 }
 
 func (r *replica) beginReset(reason feed.ResetReason) {
+	if r.reset == nil {
+		r.resets++
+	}
 	r.reset = newResetting(reason)
 	r.pending, r.coming = nil, nil
 	r.cursor = log.Cursor{Cluster: r.cluster}
 	r.applied, r.programmed = 0, 0
 	r.epoch++
-	r.resets++
 	r.notify()
 }
 
