@@ -161,11 +161,11 @@ func (c *cluster) leader() *serverProcess {
 		c.t.Fatal(err)
 	}
 	for _, s := range c.servers {
-		if s.id == status.Server.Leader {
+		if s.id == status.LeaderID {
 			return s
 		}
 	}
-	c.t.Fatalf("the status names %q as the leader", status.Server.Leader)
+	c.t.Fatalf("the status names %q as the leader", status.LeaderID)
 	return nil
 }
 

@@ -98,7 +98,7 @@ func startDevServers(ctx context.Context, c *cli.Context, g *errgroup.Group, fol
 	for i, m := range members {
 		s, err := openServer(serverConfig{
 			Store: raftstore.Config{ID: m.ID, Dir: filepath.Join(folder, m.ID), Listen: m.Address, InitialMembers: members},
-			API:   at(i, 0), SVP: at(i, 2), Version: version, Logger: logger.With("server", m.ID),
+			API:   at(i, 0), SVP: at(i, 2), Version: version, Logger: logger,
 		})
 		if err != nil {
 			return nil, fmt.Errorf("%w (--port chooses others)", err)

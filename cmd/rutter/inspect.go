@@ -292,7 +292,7 @@ func clusterStatus(c *cli.Context) error {
 			if a.Error != "" {
 				ready = a.Error
 			}
-			fmt.Fprintf(w, "%s\t%s\t%s\t%d\t%s\t%d\t%s\n", a.URL, text(a.Status.Server.ID), text(a.Status.Server.State), a.Status.Server.Term, text(a.Status.Server.Leader), a.Head.Seq, ready)
+			fmt.Fprintf(w, "%s\t%s\t%s\t%d\t%s\t%d\t%s\n", a.URL, text(a.ID), text(a.State), a.Term, text(a.LeaderID), a.Head.Seq, ready)
 		}
 		_ = w.Flush() // the terminal is gone: nobody is left to tell
 	})

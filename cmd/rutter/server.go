@@ -63,7 +63,7 @@ func runServerCommand(c *cli.Context) error {
 	if err != nil {
 		return err
 	}
-	cfg.Logger = logger.With("server", cfg.Store.ID)
+	cfg.Logger = logger
 	s, err := openServer(cfg)
 	if err != nil {
 		return err

@@ -33,7 +33,7 @@ type serverConfig struct {
 	API, SVP string // addresses; SVP may be off
 	Insecure bool
 	Version  string
-	Logger   *slog.Logger
+	Logger   *slog.Logger // the server's name is added to it
 }
 
 // server is one server: the store, its API and its SVP.
@@ -66,12 +66,12 @@ func openServer(cfg serverConfig) (_ *server, err error) {
 	if s.store, err = raftstore.Open(cfg.Store); err != nil {
 		return nil, err
 	}
-	backend := storeAdapter{s.store}
-	if s.api, err = api.New(api.Config{Store: backend, Cluster: s.store, Logger: cfg.Logger, Version: cfg.Version}); err != nil {
+	backend, logger := storeAdapter{s.store}, cfg.Logger.With("server", cfg.Store.ID)
+	if s.api, err = api.New(api.Config{Store: backend, Cluster: s.store, Logger: logger, Version: cfg.Version}); err != nil {
 		return nil, err
 	}
 	if s.svpListener != nil {
-		if s.svp, err = varp.NewServer(varp.Config{Lookup: backend, Logger: cfg.Logger}); err != nil {
+		if s.svp, err = varp.NewServer(varp.Config{Lookup: backend, Logger: logger}); err != nil {
 			return nil, err
 		}
 	}
@@ -103,7 +103,7 @@ func (s *server) Run(ctx context.Context) error {
 		}
 		return err
 	})
-	s.cfg.Logger.Info("server runs", "api", s.apiListener.Addr(), "svp", s.cfg.SVP, "raft", s.cfg.Store.Listen, "data", s.cfg.Store.Dir)
+	s.cfg.Logger.Info("server runs", "server", s.cfg.Store.ID, "api", s.apiListener.Addr(), "svp", s.cfg.SVP, "raft", s.cfg.Store.Listen, "data", s.cfg.Store.Dir)
 	if s.cfg.Insecure {
 		s.cfg.Logger.Warn("no TLS: whoever reaches these ports can read and write the log")
 	}

@@ -8,6 +8,7 @@ import (
 	"iter"
 	"net"
 	"net/http"
+	"net/url"
 	"strings"
 	"time"
 
@@ -62,10 +63,11 @@ func (s *stage) submit(ctx context.Context, ops []log.Op) (log.Result, error) {
 	return s.api.Submit(ctx, s.change(ops))
 }
 
-// events yields the log's events after a seq, up to its present end.
-func (s *stage) events(ctx context.Context, after log.Seq) iter.Seq2[*log.Event, error] {
+// events yields the log's events, up to its present end: everything that was
+// acknowledged before is among them, whichever server is asked.
+func (s *stage) events(ctx context.Context) iter.Seq2[*log.Event, error] {
 	return func(yield func(*log.Event, error) bool) {
-		for line, err := range s.api.Log(ctx, client.LogQuery{After: after}) {
+		for line, err := range s.api.Log(ctx, client.LogQuery{Query: url.Values{"consistent": {"1"}}}) {
 			if !yield(line.Event, err) {
 				return
 			}
@@ -85,7 +87,7 @@ func (s *stage) server(id string) *process {
 // network finds a network of the input by its name.
 func (s *stage) network(ctx context.Context, name string) (*log.Network, error) {
 	var found *log.Network
-	for event, err := range s.events(ctx, 0) {
+	for event, err := range s.events(ctx) {
 		if err != nil {
 			return nil, err
 		}
@@ -103,7 +105,7 @@ func (s *stage) network(ctx context.Context, name string) (*log.Network, error) 
 // and MACs, where the log chose them.
 func (s *stage) readVMs(ctx context.Context) error {
 	byID := make(map[log.UUID]*vm)
-	for event, err := range s.events(ctx, 0) {
+	for event, err := range s.events(ctx) {
 		if err != nil {
 			return err
 		}

@@ -192,6 +192,6 @@ func (s *stage) startServers(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	s.say.held("cluster %s, term %d, leader %s", status.Head.Cluster, status.Server.Term, status.Server.Leader)
+	s.say.held("cluster %s, term %d, leader %s", status.Head.Cluster, status.Term, status.LeaderID)
 	return nil
 }
