@@ -3,7 +3,6 @@ package raftstore
 import (
 	"fmt"
 	"testing"
-	"time"
 
 	"rutter/log"
 )
@@ -74,4 +73,3 @@ func waitFor(t testing.TB, n *node, seq log.Seq) {
 	}
 }
 
-var _ = time.Now

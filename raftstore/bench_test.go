@@ -1,0 +1,76 @@
+package raftstore
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"rutter/log"
+)
+
+// BenchmarkPropose measures acknowledged changes of one event each, written at
+// the leader. The figure to look at is changes/s.
+func BenchmarkPropose(b *testing.B) {
+	clusters := []struct {
+		name  string
+		start func(testing.TB, func(*Config)) []*node
+	}{
+		{"nodes=1", func(t testing.TB, tweak func(*Config)) []*node { return []*node{one(t, tweak)} }},
+		{"nodes=3", three},
+	}
+	for _, cluster := range clusters {
+		for _, count := range []int{1, 64, 512} {
+			b.Run(fmt.Sprintf("%s/writers=%d", cluster.name, count), func(b *testing.B) {
+				nodes := cluster.start(b, realistic)
+				leader := leaderOf(b, nodes)
+				var next atomic.Int64
+				var wg sync.WaitGroup
+				b.ResetTimer()
+				for range count {
+					wg.Go(func() {
+						for i := next.Add(1); i <= int64(b.N); i = next.Add(1) {
+							c := vmChange(newID())
+							if _, err := leader.Propose(context.Background(), c); err != nil {
+								b.Error(err)
+								return
+							}
+						}
+					})
+				}
+				wg.Wait()
+				b.StopTimer()
+				b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "changes/s")
+				st := leader.Status()
+				b.ReportMetric(float64(st.Proposals)/float64(st.Batches), "changes/batch")
+				for _, n := range nodes {
+					n.halt(b)
+				}
+			})
+		}
+	}
+}
+
+// realistic takes the settings of a real server.
+func realistic(c *Config) {
+	*c = Config{
+		ID: c.ID, Dir: c.Dir, Listen: c.Listen, Bootstrap: c.Bootstrap, InitialMembers: c.InitialMembers,
+		Logger: slog.New(slog.DiscardHandler),
+	}
+}
+
+// vmChange creates a VM of about 400 bytes.
+func vmChange(id log.UUID) *log.Change {
+	vm := &log.VM{
+		UUID: id, Alias: "web-" + id.String()[:8], OwnerUUID: id, Brand: "lx", State: "provisioning", ZoneState: "running",
+		ServerUUID: log.UUID{1}, MaxPhysicalMemory: 1024, Quota: 10, CPUCap: 100, ImageUUID: id,
+		CreateTimestamp: log.TimeOf(time.Now()),
+	}
+	return &log.Change{ID: id, Actor: "bench", Ops: []log.Op{{
+		Action: log.Create, Kind: log.KindVM, Object: vm,
+		Set: []string{"alias", "brand", "cpu_cap", "create_timestamp", "image_uuid", "max_physical_memory", "owner_uuid", "quota", "state", "uuid", "zone_state"},
+	}}}
+}
