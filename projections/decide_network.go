@@ -53,14 +53,6 @@ func isWordRune(r rune) bool {
 	return r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || r == '_'
 }
 
-// tableOrder returns all rows of a kind in order.
-func (s *store) tableOrder(kind log.Kind) *sorted[*row] {
-	if t := s.tables[kind]; t != nil {
-		return t.order
-	}
-	return nil
-}
-
 // checkTagUpdate keeps a tag's MTU at or above that of its networks.
 func (d *draft) checkTagUpdate(before, t *log.NICTag) {
 	if t.MTU >= before.MTU {

@@ -37,10 +37,11 @@ type draft struct {
 }
 
 func newDraft(s *State, c *log.Change) *draft {
-	d := &draft{base: s, change: c, time: max(s.time, c.Time), gone: map[rowKey]bool{}, freed: map[log.UUID]*sorted[netip.Addr]{}}
+	d := &draft{base: s, change: c, time: max(s.time, c.Time)}
 	if len(c.Ops) > 1 {
 		d.top = newStore() // the last operation of a change leaves no trace here
 		d.top.under = &s.store
+		d.gone, d.freed = map[rowKey]bool{}, map[log.UUID]*sorted[netip.Addr]{}
 	} else {
 		d.top = new(store)
 	}

@@ -13,11 +13,11 @@ const vxlanPort = 4789
 // VL2 answers where a MAC of a vnet is: the underlay address of its NIC's CN.
 // It is false if there is no such NIC, or its CN has no underlay address.
 func (s *State) VL2(vnet uint32, mac log.MAC) (Underlay, bool) {
-	t := s.tables[log.KindNIC]
+	t := s.table(log.KindNIC)
 	if t == nil {
 		return Underlay{}, false
 	}
-	r := t.rows[string(mac[:])]
+	r := t.rows[string(mac[:])] // spelled out: no copy of the key is made
 	if r == nil || r.scope != log.VNetScope(vnet) {
 		return Underlay{}, false
 	}

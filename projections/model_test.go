@@ -22,8 +22,12 @@ type model struct {
 
 func newModel() *model {
 	return &model{
-		map[string]log.NICTag{}, map[log.UUID]log.Network{}, map[log.MAC]log.NIC{},
-		map[log.UUID]log.Server{}, map[log.UUID]log.VM{}, map[string]log.Revision{},
+		map[string]log.NICTag{},
+		map[log.UUID]log.Network{},
+		map[log.MAC]log.NIC{},
+		map[log.UUID]log.Server{},
+		map[log.UUID]log.VM{},
+		map[string]log.Revision{},
 	}
 }
 

@@ -239,28 +239,46 @@ func newFeed(cn log.UUID) *feed {
 // watch has the feed see each event that w applies.
 func (f *feed) watch(w *world) {
 	w.seen = func(seq log.Seq, e *log.Event, d Delta) {
-		heard := slices.ContainsFunc(d.Scopes, func(scope log.Scope) bool { return slices.Contains(f.held, scope) })
-		if heard {
-			if _, err := f.cache.Fold(seq, e); err != nil {
-				w.t.Fatal(err)
-			}
+		if slices.ContainsFunc(d.Scopes, f.holds) {
+			f.hear(w, seq, e)
 		}
 		for _, g := range d.Gained {
 			switch {
-			case g.CN == f.cn:
+			case g.CN == f.cn: // the server adds the scope
 				f.held = tidyScopes(append(f.held, g.Scope))
 				f.load(w, slices.Collect(w.s.InScope(g.Scope)))
-			case slices.Contains(f.held, g.Scope) && g.Scope.Type == log.ScopeVNet:
+			case f.holds(g.Scope): // and sends what entered without an event
 				f.load(w, slices.Collect(w.s.UnderlayNICs(g.CN)))
 			}
 		}
 		for _, g := range d.Lost {
-			if g.CN == f.cn {
+			if g.CN == f.cn { // the server drops the scope
 				f.held = slices.DeleteFunc(f.held, func(scope log.Scope) bool { return scope == g.Scope })
+				for _, r := range f.cache.Orphans(f.held) {
+					f.cache.Drop(r.Object.Kind(), r.Object.ID())
+				}
 			}
 		}
-		for _, r := range f.cache.Orphans(f.held) {
-			f.cache.Drop(r.Object.Kind(), r.Object.ID())
+	}
+}
+
+func (f *feed) holds(scope log.Scope) bool { return slices.Contains(f.held, scope) }
+
+// hear folds an event, and drops what it took out of sight: its object, and the
+// underlay NICs of a CN whose last NIC left a vnet.
+func (f *feed) hear(w *world, seq log.Seq, e *log.Event) {
+	d, err := f.cache.Fold(seq, e)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	left := []Record{{Object: e.Object}}
+	for _, g := range d.Lost {
+		left = slices.AppendSeq(left, f.cache.UnderlayNICs(g.CN))
+	}
+	for _, r := range left {
+		kind, id := r.Object.Kind(), r.Object.ID()
+		if !slices.ContainsFunc(f.cache.ScopesOf(kind, id), f.holds) {
+			f.cache.Drop(kind, id)
 		}
 	}
 }

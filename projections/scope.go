@@ -92,9 +92,7 @@ func (s *State) rowsIn(scope log.Scope) []*row {
 	}
 	switch scope.Type {
 	case log.ScopeAll:
-		if t := s.tables[log.KindNICTag]; t != nil {
-			take(t.order)
-		}
+		take(s.tableOrder(log.KindNICTag))
 	case log.ScopeCN:
 		one(log.KindServer, scope.ID)
 		take(s.nicsOnCN[scope.ID], s.underlays[scope.ID], s.vmsOnCN[scope.ID], s.vmmsOnCN[scope.ID])

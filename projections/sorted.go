@@ -6,9 +6,9 @@ import (
 )
 
 // maxChunk bounds a chunk of a sorted list: small enough that an insert moves
-// little memory (4 KiB of pointers), large enough that a million items need
-// only a few thousand chunks.
-const maxChunk = 512
+// little memory (2 KiB of pointers), large enough that a million items need
+// only some thousands of chunks.
+const maxChunk = 256
 
 // sorted is an ordered set of T: a list of chunks, each a sorted slice. Find,
 // insert and remove cost O(log n) comparisons, and iteration needs no sorting,
@@ -113,14 +113,6 @@ func (s *sorted[T]) below(x T) (item T, ok bool) {
 	}
 	before := s.chunks[chunk-1]
 	return before[len(before)-1], true
-}
-
-// first returns the least item.
-func (s *sorted[T]) first() (item T, ok bool) {
-	if s == nil || s.n == 0 {
-		return item, false
-	}
-	return s.chunks[0][0], true
 }
 
 // all yields every item in order; a nil set has none.

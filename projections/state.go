@@ -159,18 +159,12 @@ func (s *State) Get(kind log.Kind, id string) (Record, bool) {
 
 // List yields the objects of a kind, sorted by id.
 func (s *State) List(kind log.Kind) iter.Seq[Record] {
-	if t := s.tables[kind]; t != nil {
-		return records(t.order)
-	}
-	return records(nil)
+	return records(s.tableOrder(kind))
 }
 
 // Count returns the number of objects of a kind.
 func (s *State) Count(kind log.Kind) int {
-	if t := s.tables[kind]; t != nil {
-		return len(t.rows)
-	}
-	return 0
+	return s.tableOrder(kind).len()
 }
 
 func records(set *sorted[*row]) iter.Seq[Record] {

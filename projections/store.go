@@ -110,7 +110,7 @@ type store struct {
 	// interest, if not nil, is told where NICs come and go.
 	interest *interest
 
-	tables [256]*table // by kind
+	tables []*table // by kind; nil where there is none
 
 	netsOnTag  sets[string]        // networks by NIC tag
 	subnets    sets[uint32]        // networks that may not overlap, by subnet; see subnetGroup
@@ -141,9 +141,26 @@ func newStore() *store {
 	}
 }
 
+// table returns the table of a kind, or nil.
+func (s *store) table(kind log.Kind) *table {
+	if int(kind) < len(s.tables) {
+		return s.tables[kind]
+	}
+	return nil
+}
+
+// tableOrder returns all rows of a kind in order; nil, an empty set, if there
+// are none.
+func (s *store) tableOrder(kind log.Kind) *sorted[*row] {
+	if t := s.table(kind); t != nil {
+		return t.order
+	}
+	return nil
+}
+
 // row returns the row of a key, or nil.
 func (s *store) row(kind log.Kind, key string) *row {
-	if t := s.tables[kind]; t != nil {
+	if t := s.table(kind); t != nil {
 		return t.rows[key]
 	}
 	return nil
@@ -152,7 +169,7 @@ func (s *store) row(kind log.Kind, key string) *row {
 // network returns a network of this store or the one below, or nil.
 func (s *store) network(uuid log.UUID) *log.Network {
 	for ; s != nil; s = s.under {
-		if t := s.tables[log.KindNetwork]; t != nil {
+		if t := s.table(log.KindNetwork); t != nil {
 			if r := t.rows[string(uuid[:])]; r != nil {
 				return r.Object.(*log.Network)
 			}
@@ -176,8 +193,11 @@ func check(o log.Object) error {
 // put places a record, over the one of the same id if there is one.
 func (s *store) put(rec Record) {
 	kind, key := rec.Object.Kind(), keyOfObject(rec.Object)
-	t := s.tables[kind]
+	t := s.table(kind)
 	if t == nil {
+		if grow := int(kind) + 1 - len(s.tables); grow > 0 {
+			s.tables = append(s.tables, make([]*table, grow)...)
+		}
 		t = &table{rows: make(map[string]*row), order: newSorted(compareRows)}
 		s.tables[kind] = t
 	}
@@ -202,7 +222,7 @@ func (s *store) put(rec Record) {
 
 // remove takes the row out.
 func (s *store) remove(r *row) {
-	t := s.tables[r.Object.Kind()]
+	t := s.table(r.Object.Kind())
 	delete(t.rows, r.key)
 	t.order.remove(r)
 	s.unindex(r)

@@ -77,6 +77,10 @@ func (w *world) try(c *log.Change) log.Result {
 	w.t.Helper()
 	before := w.s.Dump()
 	events, result := w.s.Decide(c)
+	again, second := w.s.Decide(c)
+	if !bytes.Equal(encoded(w.t, events, result), encoded(w.t, again, second)) {
+		w.t.Fatalf("decided twice, %+v came to\n%+v\n%+v", c, result, second)
+	}
 	if after := w.s.Dump(); !bytes.Equal(before, after) {
 		w.t.Fatalf("Decide changed the state from\n%s\nto\n%s", before, after)
 	}
@@ -89,16 +93,34 @@ func (w *world) try(c *log.Change) log.Result {
 	return result
 }
 
+// encoded returns the bytes that servers compare.
+func encoded(t tester, events []*log.Event, result log.Result) []byte {
+	encoder := log.NewEncoder()
+	out, err := encoder.Result(&result)
+	if err != nil {
+		t.Fatal(err)
+	}
+	out = bytes.Clone(out)
+	for _, e := range events {
+		b, err := encoder.Event(e)
+		if err != nil {
+			t.Fatal(err)
+		}
+		out = append(out, b...)
+	}
+	return out
+}
+
 func (w *world) apply(c *log.Change, e *log.Event, more int) {
 	w.t.Helper()
 	if e.ChangeID != c.ID || e.Actor != c.Actor || int(e.More) != more || e.Time != w.s.Time() && e.Time < c.Time {
 		w.t.Fatalf("event %+v does not fit its change %+v, %d more", e, c, more)
 	}
-	bytes, err := log.NewEncoder().Event(e)
+	raw, err := log.NewEncoder().Event(e)
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	if e, err = log.DecodeEvent(bytes); err != nil {
+	if e, err = log.DecodeEvent(raw); err != nil {
 		w.t.Fatal(err)
 	}
 	before, held := w.s.Get(e.Kind, e.ID)
