@@ -255,6 +255,7 @@ func TestAgentFromAChangeToTheKernel(t *testing.T) {
 		}
 		s.setDown(false, "one")
 		time.Sleep(time.Second)
+		synctest.Wait()
 		check := func(when string) {
 			t.Helper()
 			status := a.Status()
@@ -309,6 +310,7 @@ func TestAgentStartsFromItsCacheAlone(t *testing.T) {
 		s, k := newServers(t), new(fakeKernel)
 		first, stop := running(t, folder, s, k)
 		time.Sleep(time.Second)
+		synctest.Wait()
 		stop()
 		want, incarnation := s.log.state.DesiredLinks(cnID(1)), first.Status().Incarnation
 
@@ -331,6 +333,7 @@ func TestAgentStartsFromItsCacheAlone(t *testing.T) {
 		s.change(nicOp(t, macOf(4), 2, 2, 1, "10.0.0.14"))
 		s.setDown(false, "one")
 		time.Sleep(time.Minute)
+		synctest.Wait()
 		if got := a.Status(); got.Applied != s.head() || got.Programmed != s.head() || got.Resets != 0 {
 			t.Errorf("with a server again: applied %d, programmed %d, resets %d; want %d and no reset", got.Applied, got.Programmed, got.Resets, s.head())
 		}
@@ -344,6 +347,7 @@ func TestBackoff(t *testing.T) {
 		s.setDown(true, "one", "two")
 		_, stop := running(t, folder, s, k, "one", "two")
 		time.Sleep(time.Minute)
+		synctest.Wait()
 		stop()
 		var waits []time.Duration
 		for n := 1; n < len(s.at); n++ {
@@ -367,11 +371,14 @@ func TestSameServerFirstThenTheNext(t *testing.T) {
 		a, stop := running(t, folder, s, k, "one", "two")
 		defer stop()
 		time.Sleep(time.Second)
+		synctest.Wait()
 		s.cut()
 		time.Sleep(time.Second)
+		synctest.Wait()
 		s.setDown(true, "one")
 		s.cut()
 		time.Sleep(time.Second)
+		synctest.Wait()
 		if want := []string{"one", "one", "one", "two"}; !slices.Equal(s.dials, want) {
 			t.Errorf("dials: got %v, want %v", s.dials, want)
 		}
@@ -393,6 +400,7 @@ func TestSilentServerIsLeft(t *testing.T) {
 		a, stop := running(t, folder, s, k)
 		defer stop()
 		time.Sleep(time.Hour)
+		synctest.Wait()
 		if got := a.Status(); got.Session != 1 {
 			t.Errorf("a quiet hour: %d sessions, want 1", got.Session)
 		}
@@ -400,6 +408,7 @@ func TestSilentServerIsLeft(t *testing.T) {
 		s.silent = true
 		s.mu.Unlock()
 		time.Sleep(feed.SilenceLimit + 2*feed.PingEvery)
+		synctest.Wait()
 		if got := a.Status(); got.Session != 2 {
 			t.Errorf("a silent server: %d sessions, want 2 (%s)", got.Session, got.Failure)
 		}
@@ -414,6 +423,7 @@ func TestDrainedGoesElsewhere(t *testing.T) {
 		a, stop := running(t, folder, s, k, "one", "two")
 		defer stop()
 		time.Sleep(time.Second)
+		synctest.Wait()
 		if got := a.Status(); got.State != Following || got.Server != "two" {
 			t.Errorf("after a drain: %s on %s, want following on two", got.State, got.Server)
 		}
@@ -430,6 +440,7 @@ func TestProgrammedOnlyWhenMatched(t *testing.T) {
 		a, stop := running(t, folder, s, k)
 		defer stop()
 		time.Sleep(10 * time.Second)
+		synctest.Wait()
 		if got := a.Status(); got.Applied != s.head() || got.Programmed != 0 || got.Kernel.Failing != 1 || s.lastMark().Failing != 1 {
 			t.Errorf("with a failing object: applied %d, programmed %d, failing %d, mark %+v", got.Applied, got.Programmed, got.Kernel.Failing, s.lastMark())
 		}
@@ -438,17 +449,21 @@ func TestProgrammedOnlyWhenMatched(t *testing.T) {
 		}
 		k.setAnswer(func(int) (link.Result, error) { return link.Result{}, errDown })
 		time.Sleep(10 * time.Second)
+		synctest.Wait()
 		if got := a.Status(); got.Programmed != 0 || got.Kernel.Failure == "" {
 			t.Errorf("with a kernel that cannot be read: programmed %d, error %q", got.Programmed, got.Kernel.Failure)
 		}
 		k.setAnswer(nil)
 		time.Sleep(10 * time.Second)
+		synctest.Wait()
 		if got := a.Status(); got.Programmed != s.head() || s.lastMark().Programmed != s.head() || got.Kernel.Failure != "" {
 			t.Errorf("at last: programmed %d, mark %+v, error %q; want %d", got.Programmed, s.lastMark(), got.Kernel.Failure, s.head())
 		}
 		time.Sleep(time.Second) // away from a sweep
+		synctest.Wait()
 		passes := len(k.seen())
 		time.Sleep(5 * time.Minute)
+		synctest.Wait()
 		if got := len(k.seen()) - passes; got != 10 {
 			t.Errorf("sweeps in 5 quiet minutes: %d, want 10", got)
 		}
@@ -463,6 +478,7 @@ func TestProgrammedIsOfBeforeThePass(t *testing.T) {
 		a, stop := running(t, folder, s, k)
 		defer stop()
 		time.Sleep(time.Second)
+		synctest.Wait()
 		at := s.head()
 		block, entered := make(chan struct{}), make(chan struct{}, 1)
 		k.setAnswer(func(int) (link.Result, error) {

@@ -172,7 +172,7 @@ func (r *replica) put(key objectKey, rec projections.Record) error {
 	if r.reset != nil {
 		r.reset.objects[key] = struct{}{}
 	}
-	r.mendClashes()
+	r.mendClashes(key)
 	return nil
 }
 
@@ -189,36 +189,8 @@ func (r *replica) drop(key objectKey) {
 	if r.reset != nil {
 		delete(r.reset.objects, key)
 	}
-	r.mendClashes()
+	r.mendClashes(key)
 	r.dropStrays(rec.Object)
-}
-
-// noteClash notes the NIC that has the address which another one is to get.
-func (r *replica) noteClash(key objectKey, o log.Object) {
-	nic, ok := o.(*log.NIC)
-	if !ok || !nic.IP.IsValid() {
-		return
-	}
-	if other, taken := r.state.NICAt(nic.NetworkUUID, nic.IP); taken && keyOf(other) != key {
-		r.clashes[keyOf(other)] = struct{}{}
-	}
-}
-
-// mendClashes puts those NICs anew whose address has become free.
-func (r *replica) mendClashes() {
-	for key := range r.clashes {
-		rec, held := r.state.Get(key.Kind, key.ID)
-		if held {
-			nic := rec.Object.(*log.NIC)
-			if other, taken := r.state.NICAt(nic.NetworkUUID, nic.IP); taken && keyOf(other) != key {
-				continue
-			}
-			r.state.Drop(key.Kind, key.ID)
-			// It was held, so it is a proper record.
-			_ = r.state.Load(rec)
-		}
-		delete(r.clashes, key)
-	}
 }
 
 // touch notes that interest must be looked at anew: it follows from this CN's

@@ -65,9 +65,7 @@ type replica struct {
 	resets        uint64         // begun in this process
 	// missing says why the last bookmark did not count, or is empty.
 	missing string
-	// clashes are NICs whose address another NIC took while they were held: in
-	// a part of the state the one may come before the other goes.
-	clashes map[objectKey]struct{}
+	clashes map[objectKey]map[objectKey]struct{} // see clash.go
 }
 
 // resetting is a reset that runs: the objects and scopes that came since.
@@ -90,7 +88,7 @@ func newReplica(me log.UUID, logger *slog.Logger) *replica {
 		me: me, logger: logger,
 		changed: make(chan struct{}, 1), dirtied: make(chan struct{}, 1),
 		state: projections.NewState(), scopes: make(map[log.Scope]heldScope),
-		dirty: newBatch(), clashes: make(map[objectKey]struct{}),
+		dirty: newBatch(), clashes: make(map[objectKey]map[objectKey]struct{}),
 	}
 }
 
@@ -378,6 +376,7 @@ func (r *replica) endReset() {
 	for _, key := range gone {
 		r.drop(key)
 	}
+	r.refreshNICs()
 	r.interestKnown = false
 	r.logger.Info("reset ended", "objects", r.objects, "forgotten", len(gone), "scopes", len(r.scopes))
 }
