@@ -1,0 +1,142 @@
+package raftstore
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"rutter/log"
+)
+
+func TestRetryGetsFirstResult(t *testing.T) {
+	nodes := three(t, nil)
+	made := tagChange(newID(), "made")
+	refused := tagChange(newID(), "bad name!")
+	first := must(t, nodes[0], made)
+	why, err := nodes[1].Propose(patience(t), refused)
+	if err != nil || why.Refusal == nil {
+		t.Fatalf("got %+v, %v, want a refusal", why, err)
+	}
+	again := func(nodes []*node) {
+		t.Helper()
+		for _, n := range nodes {
+			if got := must(t, n, made); got.First != first.First || !slices.Equal(got.IDs, first.IDs) {
+				t.Errorf("retry at %s: %+v, want %+v", n.cfg.ID, got, first)
+			}
+			got, err := n.Propose(patience(t), refused)
+			if err != nil || got.Refusal == nil || got.Refusal.Error() != why.Refusal.Error() {
+				t.Errorf("retry at %s: %+v, %v, want %v", n.cfg.ID, got, err, why.Refusal)
+			}
+		}
+	}
+	again(nodes)
+	// Another leader.
+	old := leaderOf(t, nodes)
+	if err := old.Transfer(patience(t), ""); err != nil {
+		t.Fatal(err)
+	}
+	again(nodes)
+	if got := leaderOf(t, nodes); got == old {
+		t.Errorf("%s still leads after a transfer", old.cfg.ID)
+	}
+	// After a restart of all.
+	for _, n := range nodes {
+		n.halt(t)
+	}
+	for i, n := range nodes {
+		nodes[i] = n.again(t)
+	}
+	again(nodes)
+	if head := nodes[0].Head().Seq; head != 1 {
+		t.Errorf("head %d, want 1: a retry was applied", head)
+	}
+}
+
+func TestChangeIDs(t *testing.T) {
+	n := one(t, func(c *Config) { c.DedupeCount = 3 })
+	at := func(d time.Duration) log.UUID { return newCluster(time.Now().Add(d)) }
+	var v4 log.UUID
+	v4[0], v4[6] = 1, 0x40
+	var kept []*log.Change
+	for i := range 5 {
+		kept = append(kept, tagChange(at(time.Duration(i-100)*time.Second), fmt.Sprintf("k%d", i)))
+		must(t, n, kept[i])
+	}
+	tests := []struct {
+		name   string
+		change *log.Change
+		want   string
+	}{
+		{"older than an hour", tagChange(at(-61*time.Minute), "a"), log.CodeTooOld},
+		{"from the future", tagChange(at(2*time.Minute), "b"), log.CodeInvalidParameters},
+		{"not version 7", tagChange(v4, "c"), log.CodeInvalidParameters},
+		{"pushed out of the window", kept[1], log.CodeTooOld},
+		{"new, but below what was pushed out", tagChange(at(-101*time.Second), "d"), log.CodeTooOld},
+		{"lowest of the window", kept[2], ""},
+		{"newest", kept[4], ""},
+	}
+	check := func(t *testing.T) {
+		for _, test := range tests {
+			result, err := n.Propose(patience(t), test.change)
+			if err != nil {
+				t.Fatalf("%s: %v", test.name, err)
+			}
+			var got string
+			if result.Refusal != nil {
+				got = result.Refusal.Code
+			}
+			if got != test.want {
+				t.Errorf("%s: code %q, want %q", test.name, got, test.want)
+			}
+		}
+	}
+	check(t)
+	n.halt(t)
+	n = n.again(t)
+	check(t)
+	if head := n.Head().Seq; head != 5 {
+		t.Errorf("head %d, want 5", head)
+	}
+}
+
+// TestWindowModel compares the window with a naive one: whatever comes, an id
+// is answered from the window, refused, or truly new.
+func TestWindowModel(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		const second = int64(time.Second)
+		w := newWindow(10*time.Second, 4, log.UUID{})
+		done := make(map[log.UUID]bool)
+		now := 100 * second
+		for range rapid.IntRange(1, 60).Draw(t, "changes") {
+			now += rapid.Int64Range(0, 2).Draw(t, "step") * second
+			ms := now/int64(time.Millisecond) - 1000*rapid.Int64Range(-2, 14).Draw(t, "age")
+			id := newCluster(time.UnixMilli(ms))
+			for i := 7; i < 16; i++ {
+				id[i] = byte(rapid.IntRange(0, 1).Draw(t, "random"))
+			}
+			w.advance(log.Time(now))
+			_, known := w.results[id]
+			refusal := w.check(id, log.Time(now))
+			if known {
+				if !done[id] {
+					t.Fatalf("%s is known and was never added", id)
+				}
+				continue
+			}
+			if refusal != nil {
+				continue
+			}
+			if done[id] {
+				t.Fatalf("%s would be applied twice", id)
+			}
+			w.add(id, []byte{1})
+			done[id] = true
+			if len(w.results) > 4 || len(w.results) != len(w.order) {
+				t.Fatalf("window holds %d results and %d ids, want at most 4 of both", len(w.results), len(w.order))
+			}
+		}
+	})
+}
