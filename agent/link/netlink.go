@@ -42,6 +42,10 @@ const (
 	trashGroup = 0x52757474
 	// maxTrash bounds how long one message may keep the kernel busy.
 	maxTrash = 512
+	// localWait bounds the wait for added IPv6 addresses, and localPoll is the
+	// pause between two looks. The kernel needs about a millisecond.
+	localWait = 250 * time.Millisecond
+	localPoll = time.Millisecond
 	// ackTimeout bounds the wait for the kernel, which answers before sendmsg
 	// returns, unless the answer found no room.
 	ackTimeout = 10 * time.Second
@@ -109,6 +113,7 @@ func (h *Netlink) Do(ctx context.Context, steps []Step) []error {
 		}
 	}
 	r.flush()
+	r.awaitLocal(ctx)
 	return r.errs
 }
 
@@ -125,6 +130,7 @@ type run struct {
 	enc      encoder
 	requests []request
 	messages []netlink.Message // memory of the last batch
+	added    []int             // steps that added an IPv6 address
 }
 
 // add puts step i into the batch, after sending the batch if it is full or for
@@ -245,6 +251,9 @@ func (r *run) encode(i int, index int32) {
 	case OpAddAddress:
 		r.enc.address(*s, index)
 		r.message(i, unix.RTM_NEWADDR, flagsReplace, start)
+		if s.Prefix.Addr().Is6() {
+			r.added = append(r.added, i)
+		}
 	case OpDelAddress:
 		r.enc.address(*s, index)
 		r.message(i, unix.RTM_DELADDR, 0, start)
