@@ -1,0 +1,315 @@
+package raftstore
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/hashicorp/raft"
+
+	"rutter/log"
+)
+
+func TestConfig(t *testing.T) {
+	dir := t.TempDir()
+	member := Member{"s1", "127.0.0.1:1"}
+	tests := []struct {
+		name string
+		cfg  Config
+		want string
+	}{
+		{"no id", Config{Dir: dir}, "no ID"},
+		{"no folder", Config{ID: "s1"}, "data folder"},
+		{"two ways", Config{ID: "s1", Dir: dir, Bootstrap: true, Join: []string{"x:1"}}, "exclude each other"},
+		{"not a member", Config{ID: "s2", Dir: dir, InitialMembers: []Member{member}}, "not among the initial members"},
+		{"member twice", Config{ID: "s1", Dir: dir, InitialMembers: []Member{member, {"s2", member.Address}}}, "twice"},
+		{"member without address", Config{ID: "s1", Dir: dir, InitialMembers: []Member{{ID: "s1"}}}, "an id and an address"},
+		{"lease over heartbeat", Config{ID: "s1", Dir: dir, LeaderLease: time.Minute}, "lease"},
+		{"not dialable", Config{ID: "s1", Dir: dir, Listen: "0.0.0.0:0", MapBytes: 1 << 24}, "Advertise"},
+		{"other address", Config{ID: "s1", Dir: dir, Listen: "127.0.0.1:0", InitialMembers: []Member{member}, MapBytes: 1 << 24}, "make them agree"},
+	}
+	for _, test := range tests {
+		s, err := Open(test.cfg)
+		if err == nil {
+			s.Close()
+		}
+		if err == nil || !strings.Contains(err.Error(), test.want) {
+			t.Errorf("%s: %v, want %q in it", test.name, err, test.want)
+		}
+	}
+}
+
+func TestFolderInUse(t *testing.T) {
+	n := one(t, nil)
+	if s, err := Open(testConfig(t, "s1", n.cfg.Dir)); err == nil || !strings.Contains(err.Error(), "another process") {
+		if err == nil {
+			s.Close()
+		}
+		t.Errorf("%v, want it to name another process", err)
+	}
+}
+
+// TestRaftLogLost: changes.db beyond raft's log means that promises were lost.
+func TestRaftLogLost(t *testing.T) {
+	n := one(t, nil)
+	must(t, n, tagChange(newID(), "a"))
+	n.halt(t)
+	if err := os.Remove(filepath.Join(n.cfg.Dir, raftName)); err != nil {
+		t.Fatal(err)
+	}
+	s, err := Open(n.cfg)
+	if err == nil {
+		s.Close()
+	}
+	if err == nil || !strings.Contains(err.Error(), "raft.db was lost") {
+		t.Errorf("%v, want it to say that raft.db was lost", err)
+	}
+}
+
+// stopsWith waits for a server to stop by itself.
+func (n *node) stopsWith(t *testing.T, want error) {
+	t.Helper()
+	select {
+	case err := <-n.ended:
+		if !errors.Is(err, want) {
+			t.Errorf("run: %v, want %v", err, want)
+		}
+	case <-patience(t).Done():
+		t.Fatal("still running")
+	}
+	n.cancel()
+	n.cancel = nil
+	if _, err := n.Propose(context.Background(), tagChange(newID(), "late")); !errors.Is(err, ErrStopped) {
+		t.Errorf("propose after the end: %v, want ErrStopped", err)
+	}
+	if err := n.Ready(); !errors.Is(err, ErrStopped) {
+		t.Errorf("ready after the end: %v, want ErrStopped", err)
+	}
+	if err := n.Close(); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestUnknownCommand: an entry of a newer program stops the server, is not
+// skipped, and is still there for the newer one.
+func TestUnknownCommand(t *testing.T) {
+	for _, data := range [][]byte{{99}, {commandBatch, 99}, {commandBatch}, {commandGenesis, 1}} {
+		n := one(t, nil)
+		must(t, n, tagChange(newID(), "before"))
+		before := n.Head()
+		if err := n.raft.Load().Apply(data, enqueueTimeout).Error(); err != nil {
+			t.Fatal(err)
+		}
+		want := log.ErrFormat
+		if len(data) == 1 && data[0] == commandBatch || data[0] == commandGenesis {
+			want = log.ErrCorrupt
+		}
+		n.stopsWith(t, want)
+		s, err := Open(n.cfg)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if s.Head() != before {
+			t.Errorf("head %s, want %s", s.Head(), before)
+		}
+		if err := s.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// TestDiskFails closes a file under the running server: it stops in order, says
+// which file, and nothing acknowledged is lost.
+func TestDiskFails(t *testing.T) {
+	tests := []struct {
+		name  string
+		break_ func(n *node) error
+	}{
+		{"raft.db", func(n *node) error { return n.raftLog.bolt.Close() }},
+		{"changes.db", func(n *node) error { return n.files.current.db.Close() }},
+	}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			n := one(t, nil)
+			first := must(t, n, tagChange(newID(), "before"))
+			if err := test.break_(n); err != nil {
+				t.Fatal(err)
+			}
+			ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+			defer cancel()
+			result, err := n.Propose(ctx, tagChange(newID(), "after"))
+			acked := map[string]log.Result{"before": first}
+			if err == nil {
+				acked["after"] = result // changes.db is off the path of acknowledgement
+			} else if !errors.Is(err, ErrUnknown) && !errors.Is(err, ErrStopped) {
+				t.Errorf("propose: %v, want ErrUnknown or ErrStopped", err)
+			}
+			n.stopsWith(t, ErrDisk)
+			n = launch(t, n.cfg)
+			if _, err := n.Consistent(patience(t)); err != nil {
+				t.Fatal(err)
+			}
+			checkAcked(t, n.Store, acked)
+			checkFold(t, n.Store)
+		})
+	}
+}
+
+// TestTermNotSaved: raft would panic if it could not save a term; it stops instead.
+func TestTermNotSaved(t *testing.T) {
+	nodes := three(t, nil)
+	leader := leaderOf(t, nodes)
+	var victim *node
+	for _, n := range nodes {
+		if n != leader {
+			victim = n
+		}
+	}
+	if err := victim.raftLog.bolt.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if err := leader.Transfer(patience(t), ""); err != nil {
+		t.Log("transfer:", err)
+	}
+	victim.stopsWith(t, ErrDisk)
+	must(t, leader, tagChange(newID(), "after"))
+}
+
+func TestOverload(t *testing.T) {
+	n := one(t, func(c *Config) { c.MaxLagEvents, c.PersistDelay = 3, time.Hour })
+	n.persister.flushing.Lock() // a disk that does not answer
+	for i := 0; ; i++ {
+		_, err := n.Propose(patience(t), tagChange(newID(), fmt.Sprintf("t%d", i)))
+		if errors.Is(err, ErrOverloaded) {
+			break
+		}
+		if err != nil || i > 100 {
+			t.Fatalf("change %d: %v, want ErrOverloaded", i, err)
+		}
+	}
+	n.persister.flushing.Unlock()
+	if err := n.persister.flush(); err != nil {
+		t.Fatal(err)
+	}
+	must(t, n, tagChange(newID(), "afterwards"))
+
+	q := queue{kick: make(chan struct{}, 1), flying: maxFlying}
+	for range maxQueued {
+		if err := q.put(&proposal{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := q.put(&proposal{}); !errors.Is(err, ErrOverloaded) {
+		t.Errorf("a full queue: %v, want ErrOverloaded", err)
+	}
+}
+
+// TestTake: batches keep their bounds, and a second one flies only if it pays.
+func TestTake(t *testing.T) {
+	tests := []struct {
+		waiting, size, flying, want int
+	}{
+		{0, 1, 0, 0},
+		{1, 1, 0, 1},
+		{1, 1, 1, 0},
+		{pipelineFrom, 1, 1, pipelineFrom},
+		{pipelineFrom, 1, maxFlying, 0},
+		{maxBatchChanges + 1, 1, 0, maxBatchChanges},
+		{3, maxBatchBytes / 2, 0, 2},
+		{2, maxBatchBytes + 1, 0, 1},
+	}
+	for _, test := range tests {
+		q := queue{kick: make(chan struct{}, 1), flying: test.flying}
+		for range test.waiting {
+			if err := q.put(&proposal{bytes: make([]byte, test.size)}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if got := len(q.take()); got != test.want {
+			t.Errorf("%+v: took %d", test, got)
+		}
+	}
+}
+
+func TestClockJump(t *testing.T) {
+	base := time.Now()
+	now := base
+	c := &clock{now: func() time.Time { return now }, jump: time.Minute}
+	c.reset()
+	stamp := func(wall, mono time.Duration) error {
+		// Add moves both clocks; a time without the monotonic one is compared by wall alone.
+		now = base.Add(mono)
+		if wall != mono {
+			now = now.Round(0).Add(wall - mono)
+		}
+		_, err := c.stamp()
+		return err
+	}
+	if err := stamp(time.Hour, time.Hour); err != nil {
+		t.Errorf("an hour by both clocks: %v", err)
+	}
+	_ = errors.Is
+}
+
+// TestNotWritten: only three errors of raft mean that nothing was written.
+func TestNotWritten(t *testing.T) {
+	for _, err := range []error{raft.ErrNotLeader, raft.ErrEnqueueTimeout, raft.ErrLeadershipTransferInProgress} {
+		if got := notWritten(err); !errors.Is(got, errNotLeader) || errors.Is(got, ErrUnknown) {
+			t.Errorf("%v: %v, want not written", err, got)
+		}
+	}
+	for _, err := range []error{raft.ErrLeadershipLost, raft.ErrRaftShutdown, raft.ErrAbortedByRestore, io.ErrUnexpectedEOF} {
+		if got := notWritten(err); !errors.Is(got, ErrUnknown) || errors.Is(got, errNotLeader) {
+			t.Errorf("%v: %v, want unknown", err, got)
+		}
+	}
+}
+
+func FuzzFrame(f *testing.F) {
+	f.Add(appendFrame(nil, frame{7, askPropose, []byte("change")}))
+	f.Add([]byte{0, 0, 0, 1, 0})
+	f.Add([]byte{255, 255, 255, 255})
+	f.Fuzz(func(t *testing.T, b []byte) {
+		got, err := readFrame(bufio.NewReader(bytes.NewReader(b)))
+		if err != nil {
+			return
+		}
+		if again := appendFrame(nil, got); !bytes.HasPrefix(b, again) {
+			t.Errorf("%x does not begin with %x", b, again)
+		}
+	})
+}
+
+func FuzzRows(f *testing.F) {
+	h := head{applied: 9, term: 2, confIndex: 1, seq: 5, time: 7, feature: 1}
+	h.conf.Servers = []raft.Server{{ID: "s1", Address: "10.0.0.1:7421"}}
+	m := marker{9, 2, 1, h.conf}
+	f.Add(h.encode())
+	f.Add(m.encode())
+	f.Add(eventRow(seqKey(5), &slot{log.Entry{Seq: 5, Bytes: []byte("event")}, 0}))
+	f.Add(changeRow(log.UUID{}, []byte("result")))
+	f.Fuzz(func(t *testing.T, row []byte) {
+		if h, err := decodeHead(row); err == nil && row != nil && !bytes.Equal(h.encode(), row) {
+			t.Errorf("head %+v is not what was read", h)
+		}
+		if m, err := decodeMarker(row); err == nil && row != nil && !bytes.Equal(m.encode(), row) {
+			t.Errorf("marker %+v is not what was read", m)
+		}
+		if s, err := readEventRow(5, seqKey(5), row); err == nil && !bytes.Equal(eventRow(seqKey(5), &s), row) {
+			t.Errorf("event row %+v is not what was read", s)
+		}
+		if id, result, err := readChangeRow(make([]byte, 16), row); err == nil && !bytes.Equal(changeRow(id, result), row) {
+			t.Errorf("change row %x is not what was read", result)
+		}
+		_, _, _, _ = readObjectRow(log.KindNIC, "x", row)
+		_, _ = decodeConf(row)
+	})
+}
