@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"rutter/agent/link"
+	"rutter/api/client"
 	"rutter/log"
 	"rutter/log/feed"
 	"rutter/projections"
@@ -180,6 +181,11 @@ func (s *servers) setDown(down bool, names ...string) {
 		s.down[name] = down
 	}
 }
+
+var (
+	_ Dialer = (*client.Client)(nil)
+	_ Kernel = (*link.Manager)(nil)
+)
 
 // fakeKernel remembers what was wanted of it.
 type fakeKernel struct {
@@ -595,4 +601,54 @@ func (r *replica) programmedSeq() log.Seq {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
 	return r.programmed
+}
+
+// TestLinksOutliveRestartsAndResets: with the real planner over a kernel in
+// memory, links that are still wanted are made once and never touched again.
+func TestLinksOutliveRestartsAndResets(t *testing.T) {
+	folder := t.TempDir()
+	synctest.Test(t, func(t *testing.T) {
+		s, kernel := newServers(t), new(link.Fake)
+		kernel.AddNamespace(vmID(1).String())
+		run := func() Status {
+			a, err := New(Config{
+				CN: cnID(1), Folder: folder, Servers: []string{"one"}, Dialer: s,
+				Kernel: func(n link.Numbers, save func(link.Numbers) error) (Kernel, error) {
+					return link.NewManager(link.ManagerConfig{Kernel: kernel, Numbers: n, Save: save}), nil
+				},
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+			ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+			defer cancel()
+			if err := errors.Join(a.Run(ctx), a.Close()); err != nil {
+				t.Fatal(err)
+			}
+			s.cut()
+			s.wg.Wait()
+			return a.Status()
+		}
+		status := run()
+		if status.Programmed != s.head() || status.Kernel.Steps == 0 {
+			t.Fatalf("first run: programmed %d of %d, %d steps: %v", status.Programmed, s.head(), status.Kernel.Steps, status.Kernel.Failures)
+		}
+		s.setDown(true, "one")
+		if status = run(); status.Kernel.Steps != 0 || !status.Kernel.Matched {
+			t.Errorf("without servers: %d steps, matched %v; want none", status.Kernel.Steps, status.Kernel.Matched)
+		}
+		s.setDown(false, "one")
+		s.log.floor = s.head() + 1
+		if status = run(); status.Kernel.Steps != 0 || status.Resets != 1 || status.Programmed != s.head() {
+			t.Errorf("a reset: %d steps, %d resets, programmed %d of %d; want none and 1", status.Kernel.Steps, status.Resets, status.Programmed, s.head())
+		}
+		s.log.floor, s.log.cluster = 0, log.UUID{42}
+		if status = run(); status.Kernel.Steps != 0 || status.Resets != 1 || status.Programmed != s.head() {
+			t.Errorf("another log: %d steps, %d resets, programmed %d of %d; want none and 1", status.Kernel.Steps, status.Resets, status.Programmed, s.head())
+		}
+		s.change(log.Op{Action: log.Delete, Kind: log.KindNIC, ID: macOf(1).String()})
+		if status = run(); status.Kernel.Steps == 0 || status.Programmed != s.head() || len(status.Scopes) != 3 {
+			t.Errorf("the last NIC deleted: %d steps, programmed %d of %d, scopes %v", status.Kernel.Steps, status.Programmed, s.head(), status.Scopes)
+		}
+	})
 }

@@ -114,6 +114,10 @@ func (r *reconciler) pass(ctx context.Context) time.Duration {
 		return 0
 	}
 	r.note(want, result, err, began)
+	if err == nil && result.Matched && want.complete {
+		r.replica.setProgrammed(want)
+	}
+	r.tell()
 	switch {
 	case err != nil:
 		return r.cfg.RetryEvery
@@ -121,10 +125,7 @@ func (r *reconciler) pass(ctx context.Context) time.Duration {
 		return max(time.Until(result.RetryAt), minRetry)
 	case !result.Matched && len(result.Failures)+len(result.Conflicts) == 0:
 		return r.cfg.RetryEvery // the kernel changed under the pass
-	case result.Matched && want.complete:
-		r.replica.setProgrammed(want)
 	}
-	r.tell()
 	return 0
 }
 
@@ -176,17 +177,16 @@ type wanted struct {
 }
 
 // wanted computes what the kernel should hold. It is complete, so that what it
-// lacks may be removed, when all that the CN must know was held at least once
-// and nothing of it is being replaced (DESIGN rule 8).
+// lacks may be removed, when all that the CN must know is held, has been said
+// to be all at least once, and is not being replaced (DESIGN rule 8). A NIC that
+// moved to a network which is still to come lacks its link only for now.
 func (r *replica) wanted() wanted {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
-	w := wanted{seq: r.applied, epoch: r.epoch, complete: r.complete && r.reset == nil && r.coming == nil}
-	for _, held := range r.scopes {
-		w.complete = w.complete && held.Complete
+	return wanted{
+		links: r.state.DesiredLinks(r.me), seq: r.applied, epoch: r.epoch,
+		complete: r.complete && r.reset == nil && r.coming == nil && r.missingInterest() == "",
 	}
-	w.links = r.state.DesiredLinks(r.me)
-	return w
 }
 
 // setProgrammed notes that the kernel matches what was wanted. After a reset

@@ -370,6 +370,50 @@ func TestABookmarkWithoutTheInterestDoesNotCount(t *testing.T) {
 	}
 }
 
+// TestMovedNICIsNotHalfKnown: between a NIC's move to a new vnet and that vnet's
+// objects nothing may be removed, in this process and the next.
+func TestMovedNICIsNotHalfKnown(t *testing.T) {
+	s, _, _ := caughtUp(t)
+	c, r, p := opened(t, t.TempDir())
+	defer c.Close()
+	ss, messages := s.hello(t, r.me, log.Cursor{}, nil)
+	deliverAll(t, r, messages)
+	s.must(t, update(t, log.KindNIC, macOf(1).String(), `{"network_uuid":%q,"ip":"10.0.0.99"}`, networkID(3)))
+	messages = append(ss.next(t, true), ss.bookmark())
+	for n, m := range messages {
+		if n > 0 {
+			if w := r.wanted(); w.complete {
+				t.Fatalf("before %T: complete", m)
+			}
+			if err := p.commit(); err != nil {
+				t.Fatal(err)
+			}
+			copied := t.TempDir()
+			file, err := os.ReadFile(c.path)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := os.WriteFile(copied+"/"+cacheName, file, 0o600); err != nil {
+				t.Fatal(err)
+			}
+			again, restarted, _ := opened(t, copied)
+			if w := restarted.wanted(); w.complete {
+				t.Errorf("restarted before %T: complete", m)
+			}
+			if err := again.Close(); err != nil {
+				t.Fatal(err)
+			}
+		}
+		deliverAll(t, r, []feed.Message{m})
+		if _, end := m.(*feed.ScopeEnd); end {
+			break
+		}
+	}
+	if w := r.wanted(); !w.complete {
+		t.Errorf("after the scope: not complete (%s)", r.missing)
+	}
+}
+
 func TestUnknownKindsAreCarried(t *testing.T) {
 	_, r, ss := caughtUp(t)
 	e := &log.Event{
