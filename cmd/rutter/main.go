@@ -39,7 +39,9 @@ func main() {
 
 // run runs the program and returns its exit code.
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
-	err := newApp(stdout, stderr).RunContext(ctx, args)
+	app := newApp(stdout, stderr)
+	everyCommand(app.Commands)
+	err := app.RunContext(ctx, append(args[:1:1], flagsFirst(app.Commands, args[1:])...))
 	if err == nil || errors.Is(err, context.Canceled) && ctx.Err() != nil {
 		return 0
 	}

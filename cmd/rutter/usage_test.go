@@ -1,0 +1,113 @@
+package main
+
+import (
+	"bytes"
+	"strings"
+	"testing"
+
+	"github.com/urfave/cli/v2"
+)
+
+// rutter runs the program and returns its exit code and what it printed.
+func rutter(t *testing.T, args ...string) (code int, stdout, stderr string) {
+	t.Helper()
+	var out, errs bytes.Buffer
+	code = run(t.Context(), append([]string{"rutter"}, args...), &out, &errs)
+	return code, out.String(), errs.String()
+}
+
+// Flags that make no sense, alone or together: exit code 2, and a text that
+// says what was wrong and what to do.
+func TestWrongUsage(t *testing.T) {
+	const uuid = "564d69b1-a178-4fbe-b36f-3f2b7fd7ed01"
+	for _, test := range []struct {
+		args string
+		want string
+	}{
+		{"server", "--id is missing: give each server"},
+		{"server --id s1 --bootstrap --join 127.0.0.1:7421", "exclude each other"},
+		{"server --id s1 --bootstrap --peers s1=127.0.0.1:7421", "exclude each other"},
+		{"server --id s1 --peers s1", "is not ID=HOST:PORT"},
+		{"server --id s1 --peers s1=127.0.0.1:1,s1=127.0.0.1:2", "named twice"},
+		{"server --id s1 --peers s2=127.0.0.1:7421", "does not name this server"},
+		{"server --id s1 --listen 0.0.0.0:7420", "say --insecure"},
+		{"server --id s1 --raft example.com:7421", "say --insecure"},
+		{"server --id s1 --listen 7420", "want HOST:PORT"},
+		{"server --id s1 --raft off", "cannot be off"},
+		{"server --id s1 extra", "takes no arguments"},
+		{"server --id s1 --bootstrap --log-level loud", "want debug, info, warn or error"},
+		{"server --no-such-flag", "flag provided but not defined"},
+		{"agent", "--cn is missing"},
+		{"agent --cn cn1", "want 36 characters"},
+		{"agent --cn " + uuid, "--servers is missing"},
+		{"agent --cn " + uuid + " --servers 10.0.0.1:7420", "want a base URL"},
+		{"agent --cn " + uuid + " --servers http://10.0.0.1:7420 --svp 0.0.0.0:1296", "say --insecure"},
+		{"dev --port 70000", "want one from 1 to"},
+		{"dev extra", "takes no arguments"},
+		{"demo extra", "takes no arguments"},
+		{"version -o xml", "want table, json or ndjson"},
+		{"tag create", "no fields: give FIELD=VALUE"},
+		{"tag create mtu", "want FIELD=VALUE"},
+		{"tag create -f x.json mtu=1", "exclude each other"},
+		{"tag get", "the id is missing"},
+		{"tag list external", "want FIELD=VALUE"},
+		{"tag delete a b", "takes one id"},
+		{"tag list -s 127.0.0.1:7420", "want a base URL"},
+		{"log tail 5", "takes no arguments"},
+		{"log tail --kind nics", "want one of nic_tag"},
+		{"log tail --cn 1", "want 36 characters"},
+		{"log tail --vnet 99999999", "a vnet is a number"},
+		{"log show x", "want the seq of an entry"},
+		{"log show 1 --after 5", "want one SEQ, or --after and --limit"},
+		{"log show 0", "want the seq of an entry"},
+		{"lookup vl3 1", "want two arguments"},
+		{"lookup vl3 x 10.0.0.1", "want a vnet"},
+		{"lookup vl3 1 10.0.0", "IPv4 address too short"},
+		{"lookup vl2 1 10.0.0.1", "want 12 hexadecimal digits"},
+		{"lookup vl2 1 90:b8:d0:00:00:01 --svp nowhere", "want host:port"},
+		{"cluster status extra", "takes no arguments"},
+	} {
+		t.Run(test.args, func(t *testing.T) {
+			code, _, stderr := rutter(t, strings.Fields(test.args)...)
+			if code != exitUsage || !strings.Contains(stderr, test.want) {
+				t.Errorf("exit code %d, want %d; it said %q, want %q in it", code, exitUsage, stderr, test.want)
+			}
+		})
+	}
+}
+
+func TestNoServer(t *testing.T) {
+	// Port 1 of loopback: nobody listens there.
+	code, _, stderr := rutter(t, "cluster", "status", "-s", "http://127.0.0.1:1")
+	if code != exitNoReply {
+		t.Errorf("exit code %d, want %d; it said %q", code, exitNoReply, stderr)
+	}
+}
+
+// Every command that does something has a usage line, and every group examples.
+func TestHelp(t *testing.T) {
+	var check func(path string, commands []*cli.Command)
+	check = func(path string, commands []*cli.Command) {
+		for _, c := range commands {
+			name := path + " " + c.Name
+			if c.Usage == "" {
+				t.Errorf("%s has no usage line", name)
+			}
+			if path == "rutter" && !strings.Contains(c.Description, "Examples:") {
+				t.Errorf("%s has no examples in its help", name)
+			}
+			check(name, c.Subcommands)
+		}
+	}
+	check("rutter", newApp(nil, nil).Commands)
+	code, stdout, _ := rutter(t, "--help")
+	if code != 0 || !strings.Contains(stdout, "rutter demo") {
+		t.Errorf("--help: exit code %d, %q", code, stdout)
+	}
+}
+
+func TestVersion(t *testing.T) {
+	if code, stdout, _ := rutter(t, "version", "-o", "json"); code != 0 || !strings.Contains(stdout, `"format": 1`) {
+		t.Errorf("exit code %d, %q", code, stdout)
+	}
+}
