@@ -267,7 +267,7 @@ func writers(t testing.TB, count int, stop <-chan struct{}, pick func(i int) *no
 				c := tagChange(newID(), name)
 				for {
 					ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
-					result, err := pick(w + i).Propose(ctx, c)
+					result, err := pick(w+i).Propose(ctx, c)
 					cancel()
 					if err == nil && result.Refusal != nil {
 						t.Errorf("%s refused: %v", name, result.Refusal)

@@ -12,6 +12,7 @@ import (
 )
 
 func TestRetryGetsFirstResult(t *testing.T) {
+	t.Parallel()
 	nodes := three(t, nil)
 	made := tagChange(newID(), "made")
 	refused := tagChange(newID(), "bad name!")
@@ -56,6 +57,7 @@ func TestRetryGetsFirstResult(t *testing.T) {
 }
 
 func TestChangeIDs(t *testing.T) {
+	t.Parallel()
 	n := one(t, func(c *Config) { c.DedupeCount = 3 })
 	at := func(d time.Duration) log.UUID { return newCluster(time.Now().Add(d)) }
 	var v4 log.UUID
@@ -105,6 +107,7 @@ func TestChangeIDs(t *testing.T) {
 // TestWindowModel compares the window with a naive one: whatever comes, an id
 // is answered from the window, refused, or truly new.
 func TestWindowModel(t *testing.T) {
+	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
 		const second = int64(time.Second)
 		w := newWindow(10*time.Second, 4, log.UUID{})

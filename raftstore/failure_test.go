@@ -7,10 +7,12 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/hashicorp/raft"
@@ -19,7 +21,8 @@ import (
 )
 
 func TestConfig(t *testing.T) {
-	dir := t.TempDir()
+	t.Parallel()
+	dir, quiet := t.TempDir(), slog.New(slog.DiscardHandler)
 	member := Member{"s1", "127.0.0.1:1"}
 	tests := []struct {
 		name string
@@ -33,8 +36,8 @@ func TestConfig(t *testing.T) {
 		{"member twice", Config{ID: "s1", Dir: dir, InitialMembers: []Member{member, {"s2", member.Address}}}, "twice"},
 		{"member without address", Config{ID: "s1", Dir: dir, InitialMembers: []Member{{ID: "s1"}}}, "an id and an address"},
 		{"lease over heartbeat", Config{ID: "s1", Dir: dir, LeaderLease: time.Minute}, "lease"},
-		{"not dialable", Config{ID: "s1", Dir: dir, Listen: "0.0.0.0:0", MapBytes: 1 << 24}, "Advertise"},
-		{"other address", Config{ID: "s1", Dir: dir, Listen: "127.0.0.1:0", InitialMembers: []Member{member}, MapBytes: 1 << 24}, "make them agree"},
+		{"not dialable", Config{ID: "s1", Dir: dir, Logger: quiet, Listen: "0.0.0.0:0", MapBytes: 1 << 24}, "Advertise"},
+		{"other address", Config{ID: "s1", Dir: dir, Logger: quiet, Listen: "127.0.0.1:0", InitialMembers: []Member{member}, MapBytes: 1 << 24}, "make them agree"},
 	}
 	for _, test := range tests {
 		s, err := Open(test.cfg)
@@ -48,6 +51,7 @@ func TestConfig(t *testing.T) {
 }
 
 func TestFolderInUse(t *testing.T) {
+	t.Parallel()
 	n := one(t, nil)
 	if s, err := Open(testConfig(t, "s1", n.cfg.Dir)); err == nil || !strings.Contains(err.Error(), "another process") {
 		if err == nil {
@@ -59,6 +63,7 @@ func TestFolderInUse(t *testing.T) {
 
 // TestRaftLogLost: changes.db beyond raft's log means that promises were lost.
 func TestRaftLogLost(t *testing.T) {
+	t.Parallel()
 	n := one(t, nil)
 	must(t, n, tagChange(newID(), "a"))
 	n.halt(t)
@@ -101,6 +106,7 @@ func (n *node) stopsWith(t *testing.T, want error) {
 // TestUnknownCommand: an entry of a newer program stops the server, is not
 // skipped, and is still there for the newer one.
 func TestUnknownCommand(t *testing.T) {
+	t.Parallel()
 	for _, data := range [][]byte{{99}, {commandBatch, 99}, {commandBatch}, {commandGenesis, 1}} {
 		n := one(t, nil)
 		must(t, n, tagChange(newID(), "before"))
@@ -129,9 +135,10 @@ func TestUnknownCommand(t *testing.T) {
 // TestDiskFails closes a file under the running server: it stops in order, says
 // which file, and nothing acknowledged is lost.
 func TestDiskFails(t *testing.T) {
+	t.Parallel()
 	tests := []struct {
-		name  string
-		break_ func(n *node) error
+		name   string
+		damage func(n *node) error
 	}{
 		{"raft.db", func(n *node) error { return n.raftLog.bolt.Close() }},
 		{"changes.db", func(n *node) error { return n.files.current.db.Close() }},
@@ -140,7 +147,7 @@ func TestDiskFails(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			n := one(t, nil)
 			first := must(t, n, tagChange(newID(), "before"))
-			if err := test.break_(n); err != nil {
+			if err := test.damage(n); err != nil {
 				t.Fatal(err)
 			}
 			ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
@@ -165,6 +172,7 @@ func TestDiskFails(t *testing.T) {
 
 // TestTermNotSaved: raft would panic if it could not save a term; it stops instead.
 func TestTermNotSaved(t *testing.T) {
+	t.Parallel()
 	nodes := three(t, nil)
 	leader := leaderOf(t, nodes)
 	var victim *node
@@ -184,6 +192,7 @@ func TestTermNotSaved(t *testing.T) {
 }
 
 func TestOverload(t *testing.T) {
+	t.Parallel()
 	n := one(t, func(c *Config) { c.MaxLagEvents, c.PersistDelay = 3, time.Hour })
 	n.persister.flushing.Lock() // a disk that does not answer
 	for i := 0; ; i++ {
@@ -214,6 +223,7 @@ func TestOverload(t *testing.T) {
 
 // TestTake: batches keep their bounds, and a second one flies only if it pays.
 func TestTake(t *testing.T) {
+	t.Parallel()
 	tests := []struct {
 		waiting, size, flying, want int
 	}{
@@ -239,28 +249,39 @@ func TestTake(t *testing.T) {
 	}
 }
 
+// TestClockJump: the wall clock may run away from the monotonic one by the bound
+// and no more, in either direction.
 func TestClockJump(t *testing.T) {
-	base := time.Now()
-	now := base
-	c := &clock{now: func() time.Time { return now }, jump: time.Minute}
-	c.reset()
-	stamp := func(wall, mono time.Duration) error {
-		// Add moves both clocks; a time without the monotonic one is compared by wall alone.
-		now = base.Add(mono)
-		if wall != mono {
-			now = now.Round(0).Add(wall - mono)
+	t.Parallel()
+	const jump = time.Minute
+	tests := []struct {
+		elapsed, wall time.Duration
+		want          error
+	}{
+		{time.Hour, time.Hour, nil},
+		{time.Hour, time.Hour + jump, nil},
+		{time.Hour, time.Hour + jump + 1, ErrClock},
+		{time.Hour, time.Hour - jump - 1, ErrClock},
+		{0, -time.Hour, ErrClock},
+	}
+	for _, test := range tests {
+		if err := checkJump(test.wall, test.elapsed, jump); !errors.Is(err, test.want) {
+			t.Errorf("wall %v, elapsed %v: %v, want %v", test.wall, test.elapsed, err, test.want)
 		}
-		_, err := c.stamp()
-		return err
 	}
-	if err := stamp(time.Hour, time.Hour); err != nil {
-		t.Errorf("an hour by both clocks: %v", err)
-	}
-	_ = errors.Is
+	synctest.Test(t, func(t *testing.T) {
+		c := &clock{now: time.Now, jump: jump}
+		c.reset()
+		time.Sleep(24 * time.Hour)
+		if at, err := c.stamp(); err != nil || at != log.TimeOf(time.Now()) {
+			t.Errorf("a day later: %v, %v", at, err)
+		}
+	})
 }
 
 // TestNotWritten: only three errors of raft mean that nothing was written.
 func TestNotWritten(t *testing.T) {
+	t.Parallel()
 	for _, err := range []error{raft.ErrNotLeader, raft.ErrEnqueueTimeout, raft.ErrLeadershipTransferInProgress} {
 		if got := notWritten(err); !errors.Is(got, errNotLeader) || errors.Is(got, ErrUnknown) {
 			t.Errorf("%v: %v, want not written", err, got)

@@ -43,7 +43,7 @@ func newUnit() *unit {
 // work is what the next transaction writes: units put together.
 type work struct {
 	unit
-	head   head
+	head   *head // nil if there is only a marker: that of the transaction before
 	marker *marker
 	done   []chan<- error // told when the transaction is synced
 }
@@ -92,7 +92,7 @@ func signal(ch chan<- struct{}) {
 func (p *persister) hand(u *unit, h head) {
 	p.mu.Lock()
 	w := p.workLocked()
-	w.head = h
+	w.head = &h
 	w.slots = append(w.slots, u.slots...)
 	for k, v := range u.objects {
 		w.objects[k] = v
@@ -113,7 +113,7 @@ func (p *persister) hand(u *unit, h head) {
 
 func (p *persister) workLocked() *work {
 	if p.next == nil {
-		p.next = &work{unit: *newUnit(), head: p.stored}
+		p.next = &work{unit: *newUnit()}
 	}
 	return p.next
 }
@@ -181,22 +181,17 @@ func (p *persister) flush() error {
 	if w == nil {
 		return nil
 	}
-	if w.marker != nil && w.marker.index > w.head.applied {
-		w.head.applied, w.head.term = w.marker.index, w.marker.term
-	}
-	if stored.applied > w.head.applied {
-		w.head.applied, w.head.term = stored.applied, stored.term
-	}
+	next := w.resolve(stored)
 	h := p.files.acquire()
-	err := h.db.Update(func(tx *bbolt.Tx) error { return p.write(tx, w, &stored) })
+	err := h.db.Update(func(tx *bbolt.Tx) error { return p.write(tx, w, &next, &stored) })
 	if err = errors.Join(err, p.files.release(h)); err != nil {
-		err = fmt.Errorf("changes.db: write entries up to %d: %w: %w", w.head.seq, ErrDisk, err)
+		err = fmt.Errorf("changes.db: write entries up to %d: %w: %w", next.seq, ErrDisk, err)
 	} else {
 		p.mu.Lock()
 		if w.marker != nil {
 			current = *w.marker
 		}
-		p.stored, p.marker = w.head, current
+		p.stored, p.marker = next, current
 		p.lag -= len(w.slots)
 		p.lagSize -= w.bytes
 		p.commits++
@@ -208,8 +203,26 @@ func (p *persister) flush() error {
 	return err
 }
 
+// resolve returns the head that the work's transaction writes, given that of the
+// transaction before it. It is known only now: a marker may have been asked for
+// while that one was still being written.
+func (w *work) resolve(stored head) head {
+	next := stored
+	if w.head != nil {
+		next = *w.head
+	}
+	// Raft's index may be beyond what the FSM saw, as that of a barrier is.
+	if stored.applied > next.applied {
+		next.applied, next.term = stored.applied, stored.term
+	}
+	if w.marker != nil && w.marker.index > next.applied {
+		next.applied, next.term = w.marker.index, w.marker.term
+	}
+	return next
+}
+
 // write puts the work into one transaction.
-func (p *persister) write(tx *bbolt.Tx, w *work, stored *head) error {
+func (p *persister) write(tx *bbolt.Tx, w *work, next, stored *head) error {
 	events := tx.Bucket(bucketEvents)
 	events.FillPercent = 1 // keys only ever grow
 	for i := range w.slots {
@@ -221,7 +234,7 @@ func (p *persister) write(tx *bbolt.Tx, w *work, stored *head) error {
 	if err := p.writeObjects(tx, w.objects); err != nil {
 		return err
 	}
-	if err := writeResults(tx.Bucket(bucketChanges), w, stored.trimmed); err != nil {
+	if err := writeResults(tx.Bucket(bucketChanges), w.results, next.trimmed, stored.trimmed); err != nil {
 		return err
 	}
 	meta := tx.Bucket(bucketMeta)
@@ -230,7 +243,7 @@ func (p *persister) write(tx *bbolt.Tx, w *work, stored *head) error {
 			return err
 		}
 	}
-	return meta.Put(keyHead, w.head.encode())
+	return meta.Put(keyHead, next.encode())
 }
 
 // writeObjects puts and deletes object rows, sorted: neighbours share pages.
@@ -272,17 +285,16 @@ func (p *persister) writeObjects(tx *bbolt.Tx, objects map[objectKey]objectValue
 
 // writeResults adds dedupe rows and deletes those that the window forgot since
 // the last transaction.
-func writeResults(bucket *bbolt.Bucket, w *work, forgotten log.UUID) error {
-	trimmed := w.head.trimmed
-	ids := make([]log.UUID, 0, len(w.results))
-	for id := range w.results {
+func writeResults(bucket *bbolt.Bucket, results map[log.UUID][]byte, trimmed, forgotten log.UUID) error {
+	ids := make([]log.UUID, 0, len(results))
+	for id := range results {
 		if bytes.Compare(id[:], trimmed[:]) > 0 {
 			ids = append(ids, id)
 		}
 	}
 	slices.SortFunc(ids, func(a, b log.UUID) int { return bytes.Compare(a[:], b[:]) })
 	for _, id := range ids {
-		if err := bucket.Put(id[:], changeRow(id, w.results[id])); err != nil {
+		if err := bucket.Put(id[:], changeRow(id, results[id])); err != nil {
 			return err
 		}
 	}

@@ -354,9 +354,16 @@ func (c *clock) stamp() (log.Time, error) {
 	c.mu.Lock()
 	base := c.base
 	c.mu.Unlock()
-	wall := now.Round(0).Sub(base.Round(0))
-	if off := wall - now.Sub(base); off > c.jump || off < -c.jump {
-		return 0, fmt.Errorf("%w by %v since this server became the leader: set it right, or transfer the leadership to take it as it is", ErrClock, off)
+	if err := checkJump(now.Round(0).Sub(base.Round(0)), now.Sub(base), c.jump); err != nil {
+		return 0, err
 	}
 	return log.TimeOf(now), nil
+}
+
+// checkJump compares how far the wall clock went with the time that passed.
+func checkJump(wall, elapsed, bound time.Duration) error {
+	if off := wall - elapsed; off > bound || off < -bound {
+		return fmt.Errorf("%w by %v since this server became the leader: set it right, or transfer the leadership to take it as it is", ErrClock, off)
+	}
+	return nil
 }

@@ -18,6 +18,7 @@ import (
 // TestEntriesKeepChangesWhole reads a log of changes of many sizes with every
 // bound, from the ring and from the file.
 func TestEntriesKeepChangesWhole(t *testing.T) {
+	t.Parallel()
 	n := one(t, func(c *Config) { c.RingEntries = 20 })
 	ends := map[log.Seq]bool{0: true}
 	for i := range 40 {
@@ -62,6 +63,7 @@ func TestEntriesKeepChangesWhole(t *testing.T) {
 }
 
 func TestCheckCursor(t *testing.T) {
+	t.Parallel()
 	n := one(t, func(c *Config) { c.RingEntries = 8 })
 	leaderOf(t, []*node{n})
 	empty := n.Head()
@@ -97,6 +99,7 @@ func TestCheckCursor(t *testing.T) {
 // TestFlippedBits damages each row of changes.db in turn: the damage is found
 // when the file is read, or when the row is, and never served.
 func TestFlippedBits(t *testing.T) {
+	t.Parallel()
 	n := one(t, nil)
 	for i := range 4 {
 		must(t, n, tagChange(newID(), fmt.Sprintf("t%d", i)))
@@ -172,6 +175,7 @@ func servesAll(cfg Config) error {
 }
 
 func TestConsistentOnFollowers(t *testing.T) {
+	t.Parallel()
 	nodes := three(t, nil)
 	leaderOf(t, nodes)
 	for i := range 20 {
@@ -190,6 +194,7 @@ func TestConsistentOnFollowers(t *testing.T) {
 // TestNoQuorum: without a majority nothing is acknowledged and nothing read as
 // consistent, and the answers say so in time.
 func TestNoQuorum(t *testing.T) {
+	t.Parallel()
 	nodes := three(t, func(c *Config) { c.ProposeTimeout = time.Second })
 	leader := leaderOf(t, nodes)
 	must(t, leader, tagChange(newID(), "before"))
@@ -212,6 +217,7 @@ func TestNoQuorum(t *testing.T) {
 
 // TestRingModel compares the ring with a slice.
 func TestRingModel(t *testing.T) {
+	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
 		r := ring{maxEntries: 2000, maxBytes: 1 << 20}
 		base := log.Seq(rapid.IntRange(0, 5000).Draw(t, "base"))

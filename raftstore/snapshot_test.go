@@ -31,6 +31,7 @@ func trimmed(t *testing.T, n *node) {
 }
 
 func TestJoinBySnapshot(t *testing.T) {
+	t.Parallel()
 	n := one(t, nil)
 	retried := tagChange(newID(), "retried")
 	first := must(t, n, retried)
@@ -63,6 +64,7 @@ func TestJoinBySnapshot(t *testing.T) {
 // TestImage sends an image through damage of every sort: none but the whole one
 // is taken, and what is refused leaves the server as it was.
 func TestImage(t *testing.T) {
+	t.Parallel()
 	n := one(t, nil)
 	trimmed(t, n)
 	metas, err := n.images.List()

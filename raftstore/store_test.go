@@ -8,6 +8,7 @@ import (
 )
 
 func TestOneServer(t *testing.T) {
+	t.Parallel()
 	n := one(t, nil)
 	for i := range 50 {
 		result := must(t, n, tagChange(newID(), fmt.Sprintf("tag%d", i)))
@@ -27,6 +28,7 @@ func TestOneServer(t *testing.T) {
 }
 
 func TestThreeServers(t *testing.T) {
+	t.Parallel()
 	nodes := three(t, nil)
 	for i := range 30 {
 		must(t, nodes[i%3], tagChange(newID(), fmt.Sprintf("tag%d", i)))
@@ -43,6 +45,7 @@ func TestThreeServers(t *testing.T) {
 }
 
 func TestLeaderStops(t *testing.T) {
+	t.Parallel()
 	nodes := three(t, nil)
 	leaderOf(t, nodes)
 	stop := make(chan struct{})
@@ -72,4 +75,3 @@ func waitFor(t testing.TB, n *node, seq log.Seq) {
 		t.Fatal(err)
 	}
 }
-
