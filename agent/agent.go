@@ -54,7 +54,7 @@ func (a *Agent) build(held *contents) error {
 	var numbers link.Numbers
 	if held.Numbers != nil {
 		if err := json.Unmarshal(held.Numbers, &numbers); err != nil {
-			return fmt.Errorf("agent: cache: %w", err)
+			logger.Error("fabric numbers cannot be read: links in the kernel keep theirs, others get new ones", "error", err)
 		}
 	}
 	kernel, err := a.cfg.Kernel(numbers, a.saveNumbers)

@@ -192,6 +192,7 @@ func createCache(path string, cn log.UUID) error {
 	if err != nil {
 		return fmt.Errorf("create: %w", err)
 	}
+	db.AllocSize = cacheGrowBytes
 	// Two transactions, so that neither meta page still has the free list that
 	// bbolt gives a new file (see verifyFile).
 	for range 2 {

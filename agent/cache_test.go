@@ -315,8 +315,12 @@ func FuzzVerifyFile(f *testing.F) {
 	if err != nil {
 		f.Fatal(err)
 	}
-	f.Add(file)
-	f.Add(file[:3*cachePageSize])
+	meta, err := newestMeta(bytes.NewReader(file), int64(len(file)))
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Add(file[:meta.pages*cachePageSize])
+	f.Add(file[:2*cachePageSize])
 	f.Add([]byte{})
 	f.Fuzz(func(t *testing.T, file []byte) {
 		if err := verifyFile(bytes.NewReader(file), int64(len(file))); err != nil {
