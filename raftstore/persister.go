@@ -69,6 +69,7 @@ type persister struct {
 	lag     int    // events handed over and not synced
 	lagSize int    // the same in bytes
 	commits uint64
+	broken  error // of the first transaction that failed; nothing is written after it
 }
 
 func newPersister(cfg *Config, f *files, c *content) *persister {
@@ -134,9 +135,9 @@ var errEpoch = errors.New("raftstore: the state was replaced by a restore meanwh
 func (p *persister) mark(m marker, epoch uint64) error {
 	done := make(chan error, 1)
 	p.mu.Lock()
-	if p.epoch != epoch {
+	if err := p.broken; err != nil || p.epoch != epoch {
 		p.mu.Unlock()
-		return errEpoch
+		return cmp.Or(err, errEpoch)
 	}
 	w := p.workLocked()
 	w.marker = &m
@@ -175,28 +176,35 @@ func (p *persister) flush() error {
 	p.flushing.Lock()
 	defer p.flushing.Unlock()
 	p.mu.Lock()
-	w, stored, current := p.next, p.stored, p.marker
+	w, stored, broken := p.next, p.stored, p.broken
 	p.next = nil
 	p.mu.Unlock()
-	if w == nil {
-		return nil
+	if w == nil || broken != nil {
+		return broken
 	}
 	next := w.resolve(stored)
 	h := p.files.acquire()
 	err := h.db.Update(func(tx *bbolt.Tx) error { return p.write(tx, w, &next, &stored) })
 	if err = errors.Join(err, p.files.release(h)); err != nil {
 		err = fmt.Errorf("changes.db: write entries up to %d: %w: %w", next.seq, ErrDisk, err)
-	} else {
-		p.mu.Lock()
-		if w.marker != nil {
-			current = *w.marker
+	}
+	p.mu.Lock()
+	switch {
+	case err != nil:
+		p.broken = err
+		if p.next != nil {
+			w.done = append(w.done, p.next.done...)
 		}
-		p.stored, p.marker = next, current
+	case w.marker != nil:
+		p.marker = *w.marker
+		fallthrough
+	default:
+		p.stored = next
 		p.lag -= len(w.slots)
 		p.lagSize -= w.bytes
 		p.commits++
-		p.mu.Unlock()
 	}
+	p.mu.Unlock()
 	for _, done := range w.done {
 		done <- err
 	}

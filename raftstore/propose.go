@@ -1,6 +1,7 @@
 package raftstore
 
 import (
+	"cmp"
 	"context"
 	crand "crypto/rand"
 	"encoding/binary"
@@ -219,7 +220,7 @@ func notWritten(err error) error {
 // ErrNoLeader, ErrOverloaded, ErrClock, ErrStopped or log.ErrTooLarge, that it
 // was not. ctx's error is wrapped if it was the cause. The change is only read.
 func (s *Store) Propose(ctx context.Context, c *log.Change) (log.Result, error) {
-	ctx, cancel := context.WithTimeout(ctx, s.cfg.ProposeTimeout)
+	ctx, cancel := s.bounded(ctx)
 	defer cancel()
 	var forwarded []byte
 	var unknown error
@@ -240,17 +241,17 @@ func (s *Store) Propose(ctx context.Context, c *log.Change) (log.Result, error) 
 		if ended := s.pause(ctx, moved); errors.Is(ended, ErrStopped) {
 			return log.Result{}, errors.Join(unknown, ended)
 		} else if ended != nil {
-			return log.Result{}, fmt.Errorf("%w: %w", cmpErr(unknown, ErrNoLeader), ended)
+			return log.Result{}, fmt.Errorf("%w: %w", cmp.Or(unknown, ErrNoLeader), ended)
 		}
 	}
 }
 
-// cmpErr returns err, or other if it is nil.
-func cmpErr(err, other error) error {
-	if err != nil {
-		return err
+// bounded gives ctx a deadline if it has none.
+func (s *Store) bounded(ctx context.Context) (context.Context, context.CancelFunc) {
+	if _, ok := ctx.Deadline(); ok {
+		return context.WithCancel(ctx)
 	}
-	return other
+	return context.WithTimeout(ctx, s.cfg.ProposeTimeout)
 }
 
 // proposeOnce tries the leader that is known now. forwarded keeps the encoded

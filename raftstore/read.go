@@ -200,7 +200,7 @@ func (s *Store) WaitSeq(ctx context.Context, seq log.Seq) error {
 // call is applied on this server, and returns the seq of that. It costs a raft
 // entry, which all who wait share. Errors: ErrNoLeader, ErrStopped, ctx's.
 func (s *Store) Consistent(ctx context.Context) (log.Seq, error) {
-	ctx, cancel := context.WithTimeout(ctx, s.cfg.ProposeTimeout)
+	ctx, cancel := s.bounded(ctx)
 	defer cancel()
 	for {
 		moved := s.leaderMoved()

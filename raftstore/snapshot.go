@@ -230,6 +230,7 @@ type sink struct {
 	marker marker
 
 	file   *os.File // of an image; nil before the first Write
+	idle   *time.Timer
 	header []byte
 	want   int64 // bytes of the file
 	got    int64 // bytes of the file so far
@@ -259,6 +260,7 @@ func (k *sink) Write(p []byte) (int, error) {
 			return 0, err
 		}
 	}
+	k.idle.Reset(streamIdle)
 	n := len(p)
 	k.size += int64(n)
 	if missing := imageHeader - len(k.header); missing > 0 {
@@ -298,6 +300,9 @@ func (k *sink) begin() error {
 		return fmt.Errorf("image: %w: %w", ErrDisk, err)
 	}
 	k.file, k.sum = file, sha256.New()
+	// Raft's main loop reads the stream, and would wait for ever for a sender
+	// that was stopped: the connections are given up, and made anew.
+	k.idle = time.AfterFunc(streamIdle, k.images.s.tasks.hangUp)
 	k.images.s.logger.Info("receiving a snapshot", "raft_index", k.marker.index)
 	return nil
 }
@@ -307,6 +312,7 @@ func (k *sink) Close() error {
 	if k.file == nil {
 		return nil // a marker, which is written already
 	}
+	k.idle.Stop()
 	if k.got != k.want || len(k.tail) != imageTrailer || string(k.sum.Sum(nil)) != string(k.tail) {
 		err := fmt.Errorf("raftstore: image of %d of %d bytes: checksum does not fit: %w", k.got, k.want, log.ErrCorrupt)
 		return errors.Join(err, k.Cancel())
@@ -325,6 +331,7 @@ func (k *sink) Cancel() error {
 	if k.file == nil {
 		return nil
 	}
+	k.idle.Stop()
 	return errors.Join(k.file.Close(), os.Remove(k.path()))
 }
 

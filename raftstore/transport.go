@@ -71,14 +71,21 @@ func (t *tasks) forget(conn net.Conn) {
 	t.mu.Unlock()
 }
 
+// hangUp closes the connections that there are now.
+func (t *tasks) hangUp() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for conn := range t.conns {
+		conn.Close()
+	}
+}
+
 // stop closes the connections and waits for the goroutines.
 func (t *tasks) stop() {
 	t.mu.Lock()
 	t.stopped = true
-	for conn := range t.conns {
-		conn.Close()
-	}
 	t.mu.Unlock()
+	t.hangUp()
 	t.wg.Wait()
 }
 
