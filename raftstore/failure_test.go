@@ -334,3 +334,25 @@ func FuzzRows(f *testing.F) {
 		_, _ = decodeConf(row)
 	})
 }
+
+// TestBatchEntry: what the proposer writes is what the FSM splits.
+func TestBatchEntry(t *testing.T) {
+	t.Parallel()
+	var batch []*proposal
+	for i := range 20 {
+		batch = append(batch, &proposal{bytes: bytes.Repeat([]byte{byte(i)}, i*100)})
+		entry := batchEntry(batch)
+		if entry[0] != commandBatch || cap(entry) != len(entry) {
+			t.Fatalf("entry of %d changes: command %d, %d bytes of %d", len(batch), entry[0], len(entry), cap(entry))
+		}
+		changes, err := log.SplitBatch(entry[1:])
+		if err != nil || len(changes) != len(batch) {
+			t.Fatalf("%d changes of %d, %v", len(changes), len(batch), err)
+		}
+		for j, c := range changes {
+			if !bytes.Equal(c, batch[j].bytes) {
+				t.Fatalf("change %d differs", j)
+			}
+		}
+	}
+}

@@ -147,13 +147,8 @@ func (s *Store) runProposer(ctx context.Context, r *raft.Raft) {
 			if batch == nil {
 				break
 			}
-			entry := []byte{commandBatch}
-			var changes []byte
-			for _, p := range batch {
-				changes = log.AppendBatch(changes, p.bytes)
-			}
 			s.counters.batches.Add(1)
-			flights <- flight{r.Apply(append(entry, changes...), enqueueTimeout), batch}
+			flights <- flight{r.Apply(batchEntry(batch), enqueueTimeout), batch}
 		}
 	}
 	s.queue.close(errNotLeader)
@@ -163,6 +158,24 @@ func (s *Store) runProposer(ctx context.Context, r *raft.Raft) {
 	case <-time.After(drainWait(&s.cfg)):
 		s.logger.Warn("changes in flight were not answered before the end")
 	}
+}
+
+// batchEntry returns the raft entry of a batch, made in one allocation.
+func batchEntry(batch []*proposal) []byte {
+	size := 2 // the command's byte and the batch's version
+	for _, p := range batch {
+		size += 4 + len(p.bytes)
+	}
+	entry := make([]byte, 1, size)
+	entry[0] = commandBatch
+	changes := entry[1:1]
+	for _, p := range batch {
+		changes = log.AppendBatch(changes, p.bytes)
+	}
+	if 1+len(changes) > cap(entry) { // AppendBatch grew it elsewhere
+		return append(entry, changes...)
+	}
+	return entry[:1+len(changes)]
 }
 
 // drainWait is longer than raft takes to answer what is in flight, or to give up
