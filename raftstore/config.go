@@ -49,7 +49,7 @@ type Config struct {
 	Heartbeat     time.Duration // 500 ms
 	Election      time.Duration // Heartbeat
 	LeaderLease   time.Duration // Heartbeat
-	CommitTimeout time.Duration // 10 ms
+	CommitTimeout time.Duration // 3 ms
 
 	// Raft's log. A marker costs one small transaction, so it is set often:
 	// trimming stays small, and a restart reads little.
@@ -125,7 +125,7 @@ func (c Config) withDefaults() (Config, error) {
 	or(&c.Heartbeat, 500*time.Millisecond)
 	or(&c.Election, c.Heartbeat)
 	or(&c.LeaderLease, c.Heartbeat)
-	or(&c.CommitTimeout, 10*time.Millisecond)
+	or(&c.CommitTimeout, 3*time.Millisecond)
 	or(&c.MarkerEvery, 2*time.Second)
 	or(&c.MarkerEntries, 256)
 	or(&c.TrailingLogs, 2048)

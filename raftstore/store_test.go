@@ -75,3 +75,81 @@ func waitFor(t testing.TB, n *node, seq log.Seq) {
 		t.Fatal(err)
 	}
 }
+
+// TestAbsentFollower: a server that was away until the log no longer reached
+// back to it is brought up by a snapshot while others write.
+func TestAbsentFollower(t *testing.T) {
+	t.Parallel()
+	nodes := three(t, func(c *Config) { c.TrailingLogs = 4 })
+	leader := leaderOf(t, nodes)
+	must(t, leader, tagChange(newID(), "first"))
+	away := nodes[0]
+	if away == leader {
+		away = nodes[1]
+	}
+	waitFor(t, away, 1)
+	away.halt(t)
+	from := away.appliedIndex()
+	stop := make(chan struct{})
+	acked := writers(t, 4, stop, func(int) *node { return leader })
+	for ctx := patience(t); ctx.Err() == nil; _ = leader.pause(ctx, nil) {
+		first, err := leader.raftLog.FirstIndex()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if first > from+1 {
+			break
+		}
+	}
+	away = away.again(t)
+	waitFor(t, away, leader.Head().Seq+100)
+	close(stop)
+	done := acked()
+	for i, n := range nodes {
+		if n.cfg.ID == away.cfg.ID {
+			nodes[i] = away
+		}
+	}
+	checkSame(t, nodes)
+	checkAcked(t, away.Store, done)
+	if got := away.Status().Restores; got == 0 {
+		t.Error("no snapshot was restored, the test wants one")
+	}
+}
+
+// TestRemove changes the membership from a server that is not the leader.
+func TestRemove(t *testing.T) {
+	t.Parallel()
+	nodes := three(t, nil)
+	leader := leaderOf(t, nodes)
+	var others []*node
+	for _, n := range nodes {
+		if n != leader {
+			others = append(others, n)
+		}
+	}
+	must(t, leader, tagChange(newID(), "a"))
+	if _, err := others[0].Consistent(patience(t)); err != nil {
+		t.Fatal(err)
+	}
+	if err := others[0].Remove(patience(t), others[1].cfg.ID); err != nil {
+		t.Fatal(err)
+	}
+	if got := len(leader.Status().Members); got != 2 {
+		t.Errorf("%d members, want 2", got)
+	}
+	if err := leader.Remove(patience(t), "nobody"); err != nil {
+		t.Errorf("remove of a stranger: %v", err)
+	}
+	if err := leader.Transfer(patience(t), "nobody"); err == nil {
+		t.Error("leadership went to a stranger")
+	}
+	if err := leader.AddVoter(patience(t), "", ""); err == nil {
+		t.Error("a member without a name was added")
+	}
+	if err := others[0].AddVoter(patience(t), others[1].cfg.ID, others[1].Address()); err != nil {
+		t.Fatal(err)
+	}
+	must(t, others[1], tagChange(newID(), "b"))
+	checkSame(t, nodes)
+}
