@@ -88,9 +88,26 @@ func newChangeID() (log.UUID, error) {
 	return log.UUID(id), nil
 }
 
-// propose has a change written and waits until this server has it too. The
-// error is a *log.Refusal if it was refused.
+// propose has a change written and waits until this server has it too, so that
+// the answer can show what became of the object.
 func (s *Server) propose(w http.ResponseWriter, r *http.Request, c *log.Change) (log.Result, error) {
+	result, err := s.write(w, r, c)
+	if err != nil {
+		return result, err
+	}
+	ctx, cancel := context.WithTimeout(r.Context(), waitTime)
+	defer cancel()
+	if err := s.store.WaitSeq(ctx, result.Last); err != nil {
+		return result, fail(http.StatusServiceUnavailable, codeNotYet, "the change is written as seq "+result.Last.String()+"; read it with ?min_seq, here or elsewhere",
+			"this server did not reach the change in time: %v", err)
+	}
+	return result, nil
+}
+
+// write has a change written. A follower may not have it yet when this returns;
+// the reads that this server answers from now on wait for it (see fresh). The
+// error is a *log.Refusal if the change was refused.
+func (s *Server) write(w http.ResponseWriter, r *http.Request, c *log.Change) (log.Result, error) {
 	w.Header().Set(headerChangeID, c.ID.String())
 	if c.Actor = s.cfg.Actor(r); len(c.Actor) > log.MaxActorBytes {
 		c.Actor = c.Actor[:log.MaxActorBytes]
@@ -109,9 +126,10 @@ func (s *Server) propose(w http.ResponseWriter, r *http.Request, c *log.Change) 
 	case result.Refusal != nil:
 		return result, result.Refusal
 	}
-	if err := s.store.WaitSeq(ctx, result.Last); err != nil {
-		return result, fail(http.StatusServiceUnavailable, codeNotYet, "the change is written as seq "+result.Last.String()+"; read it with ?min_seq, here or elsewhere",
-			"this server did not reach the change in time: %v", err)
+	for answered := s.answered.Load(); uint64(result.Last) > answered; answered = s.answered.Load() {
+		if s.answered.CompareAndSwap(answered, uint64(result.Last)) {
+			break
+		}
 	}
 	return result, nil
 }
@@ -162,7 +180,7 @@ func (s *Server) change(w http.ResponseWriter, r *http.Request) error {
 	case r.Header.Get(headerChangeID) != "" && c.ID != chosen:
 		return fail(http.StatusBadRequest, codeBadRequest, "send one of them", "the body says change id %s, the header %s", c.ID, chosen)
 	}
-	result, err := s.propose(w, r, c)
+	result, err := s.write(w, r, c)
 	if err != nil {
 		return err
 	}

@@ -104,8 +104,15 @@ type statusForm struct {
 
 // status answers GET /status: all about this server at one look.
 func (s *Server) status(w http.ResponseWriter, r *http.Request) error {
-	if _, err := query(r); err != nil {
+	p, err := query(r)
+	if err != nil {
 		return err
+	}
+	// It waits only if asked to: a server in trouble must still say so.
+	if p.has("consistent") || p.has("min_seq") {
+		if err := s.fresh(r, p); err != nil {
+			return err
+		}
 	}
 	f := statusForm{
 		Status: s.store.Status(), Version: s.cfg.Version, Uptime: time.Since(s.started).Round(time.Second).String(), Ready: true,

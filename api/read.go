@@ -85,7 +85,9 @@ func (p parameters) flag(name string) (bool, error) {
 	return false, badParameter(name, log.ElementInvalid, "send "+name+" alone, or true or false", "got %q", p.text(name))
 }
 
-// fresh waits as the query's consistent and min_seq ask.
+// fresh waits as the query's consistent and min_seq ask, and until this server
+// has what it has acknowledged itself: whoever writes and then reads here finds
+// what they wrote.
 func (s *Server) fresh(r *http.Request, p parameters) error {
 	consistent, err := p.flag("consistent")
 	if err != nil {
@@ -95,7 +97,8 @@ func (s *Server) fresh(r *http.Request, p parameters) error {
 	if err != nil {
 		return err
 	}
-	if !consistent && least == 0 {
+	least = max(least, s.answered.Load())
+	if !consistent && uint64(s.store.Head().Seq) >= least {
 		return nil
 	}
 	ctx, cancel := context.WithTimeout(r.Context(), waitTime)

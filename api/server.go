@@ -72,6 +72,7 @@ type Server struct {
 	draining  chan struct{}
 	drainOnce sync.Once
 	handlers  sync.WaitGroup // handlers that run, hijacked ones too
+	answered  atomic.Uint64  // the highest seq of a change that was acknowledged here
 	streams   atomic.Int64   // feeds and followed logs, at most MaxStreams
 }
 

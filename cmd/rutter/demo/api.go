@@ -60,7 +60,9 @@ func (s *stage) change(ops []log.Op) *log.Change {
 }
 
 func (s *stage) submit(ctx context.Context, ops []log.Op) (log.Result, error) {
-	return s.api.Submit(ctx, s.change(ops))
+	result, err := s.api.Submit(ctx, s.change(ops))
+	s.written = max(s.written, result.Last)
+	return result, err
 }
 
 // events yields the log's events, up to its present end: everything that was

@@ -63,6 +63,7 @@ func (s *stage) settle(ctx context.Context, cns ...*computeNode) (time.Duration,
 	if err != nil {
 		return 0, err
 	}
+	head = max(head, s.written) // the server that was asked may be a moment behind
 	for _, cn := range cns {
 		err := until(ctx, settleLimit, cn.name+" matches the log", func() error {
 			status, err := cn.status(ctx)

@@ -33,7 +33,8 @@ type stage struct {
 	cns     []*computeNode
 	vms     map[string]*vm // by alias
 	api     *client.Client
-	tagged  bool // the kernel has 802.1Q
+	tagged  bool    // the kernel has 802.1Q
+	written log.Seq // of the last change that was acknowledged to us
 }
 
 // computeNode is one CN: its id and its namespace.
