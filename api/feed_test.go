@@ -38,7 +38,7 @@ func TestFeedOfEmptyLog(t *testing.T) {
 	b.sync(t, newMirror(cn1))
 }
 
-// SAFETY F5: the order of a start: entries of held scopes, new scopes, drops.
+// SAFETY F5: the order of a start: drops, entries of scopes that stay, new scopes.
 func TestFeedStartOrder(t *testing.T) {
 	b := newBed(t)
 	b.furnish()
@@ -51,7 +51,7 @@ func TestFeedStartOrder(t *testing.T) {
 	b.nic(fabricA, cn2)
 	b.nic(fabricB, cn1)
 	b.sync(t, m)
-	want := []string{"entry create nic_tag", "entry delete nic", "entry create nic", "begin vnet:1002", "dropped vnet:1001"}
+	want := []string{"dropped vnet:1001", "entry create nic_tag", "entry delete nic", "entry create nic", "begin vnet:1002"}
 	if !slices.Equal(m.calls, want) {
 		t.Errorf("calls\n got %q\nwant %q", m.calls, want)
 	}
@@ -67,7 +67,7 @@ func TestFeedStartAtHead(t *testing.T) {
 	delete(m.kept.scopes, log.VNetScope(vnetA))
 	m.kept.scopes[log.VNetScope(vnetB)] = 3
 	b.sync(t, m)
-	if want := []string{"begin vnet:1001", "dropped vnet:1002"}; !slices.Equal(m.calls, want) {
+	if want := []string{"dropped vnet:1002", "begin vnet:1001"}; !slices.Equal(m.calls, want) {
 		t.Errorf("calls\n got %q\nwant %q", m.calls, want)
 	}
 }
@@ -222,27 +222,24 @@ func TestFeedRefusesHellos(t *testing.T) {
 		c := b.connect(t.Context())
 		var drain *feed.DrainError
 		err := c.Follow(t.Context(), hello, newMirror(cn1))
-		if <-c.done; !errors.Is(err, feed.ErrOrder) && (!errors.As(err, &drain) || drain.Drain.Reason != feed.DrainRefused) {
+		if <-c.done; !errors.As(err, &drain) || drain.Drain.Reason != feed.DrainRefused {
 			t.Errorf("%s: got %v, want to be refused", name, err)
 		}
 	}
 }
 
-func TestSessions(t *testing.T) {
+func TestSessions(t *testing.T) { synctest.Test(t, testSessions) }
+
+func testSessions(t *testing.T) {
 	b := newBed(t)
 	b.furnish()
 	m := newMirror(cn1)
-	at := make(chan log.Seq, 16)
 	m.until = 1 << 62
-	m.check = func(_ *mirror, seq log.Seq) error { at <- seq; return nil }
 	c := b.connect(t.Context())
 	ended := make(chan error, 1)
 	c.Watermark(feed.Watermark{Applied: 3, Programmed: 2, Links: 7})
 	go func() { ended <- c.Follow(t.Context(), m.hello(), m) }()
-	<-at
-	for s := b.s.cns.get(cn1); s == nil || s.form(0, "").Links == 0; s = b.s.cns.get(cn1) {
-		time.Sleep(time.Millisecond) // the watermark is on its way
-	}
+	synctest.Wait()
 	o := b.must("GET", "/cns/"+cn1.String(), "")
 	if o["applied"] != 3.0 || o["programmed"] != 2.0 || o["links"] != 7.0 || o["hostname"] != "cn1" || o["server"] != "s1" || o["lag_entries"] != float64(b.store.Head().Seq-3) {
 		t.Errorf("session: got %v", o)
@@ -250,7 +247,7 @@ func TestSessions(t *testing.T) {
 	// The same session again is refused; a newer one takes its place.
 	var drain *feed.DrainError
 	again := newMirror(cn1)
-	if err := b.follow(t, again, 0); !errors.As(err, &drain) && !errors.Is(err, feed.ErrOrder) {
+	if err := b.follow(t, again, 0); !errors.As(err, &drain) || drain.Drain.Reason != feed.DrainReplaced {
 		t.Errorf("same session again: got %v, want to be sent away", err)
 	}
 	again.number = 7

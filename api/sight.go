@@ -25,7 +25,7 @@ type scopeSight struct {
 }
 
 type objectSight struct {
-	scope  log.Scope
+	pair   projections.Gain
 	record projections.Record
 }
 
@@ -45,7 +45,7 @@ func (u *subscriber) look(met []projections.Gain) (found sight) {
 		for _, pair := range met {
 			for rec := range state.UnderlayNICs(pair.CN) {
 				if slices.Contains(state.ScopesOf(log.KindNIC, rec.Object.ID()), pair.Scope) {
-					found.met = append(found.met, objectSight{pair.Scope, rec})
+					found.met = append(found.met, objectSight{pair, rec})
 				}
 			}
 		}
@@ -55,33 +55,22 @@ func (u *subscriber) look(met []projections.Gain) (found sight) {
 
 // show sends what a look found: objects that came into sight, new scopes, drops.
 func (u *subscriber) show(found sight) error {
+	u.silent = max(u.silent, found.head.Seq)
 	for _, o := range found.met {
-		if err := u.object(o.scope, o.record, found.head.Seq); err != nil {
+		if err := u.object(o.pair.Scope, o.record, found.head.Seq); err != nil {
 			return err
 		}
+		u.met[o.pair] = found.head.Seq
 	}
 	if found.interest == nil {
 		return nil
 	}
-	u.sortHeld(found.interest)
 	for _, a := range found.added {
 		if err := u.scope(a, found.head); err != nil {
 			return err
 		}
 	}
-	dropped := make([]log.Scope, 0, len(u.gone))
-	for scope := range u.gone {
-		dropped = append(dropped, scope)
-	}
-	slices.SortFunc(dropped, log.Scope.Compare)
-	for _, scope := range dropped {
-		if err := u.send(&feed.ScopeDropped{Scope: scope, At: u.place}); err != nil {
-			return err
-		}
-		u.forgetScope(scope)
-	}
-	clear(u.gone)
-	return nil
+	return u.drop(found.interest, found.head.Seq)
 }
 
 // forgetScope forgets whom the subscriber met on a scope.
@@ -93,8 +82,7 @@ func (u *subscriber) forgetScope(scope log.Scope) {
 	}
 }
 
-// scope sends a whole scope; from then on it is held. It may be one that was
-// given up before it could be dropped: then it is held anew.
+// scope sends a whole scope; from then on it is held.
 func (u *subscriber) scope(a scopeSight, head log.Cursor) error {
 	count := uint32(len(a.records))
 	if err := u.send(&feed.ScopeBegin{Scope: a.scope, AsOf: head.Seq, Count: count}); err != nil {
@@ -109,7 +97,6 @@ func (u *subscriber) scope(a scopeSight, head log.Cursor) error {
 		return err
 	}
 	u.s.metrics.scopesSent.Inc()
-	delete(u.gone, a.scope)
 	u.forgetScope(a.scope)
 	u.held[a.scope] = head.Seq
 	return nil
@@ -125,10 +112,10 @@ func (u *subscriber) object(scope log.Scope, rec projections.Record, at log.Seq)
 	})
 }
 
-// bookmark tells the place, unless it was told, or a scope that gets no entries
-// is not dropped yet. What was gathered goes out.
+// bookmark tells the place, unless it was told or must not be (see silent).
+// What was gathered goes out.
 func (u *subscriber) bookmark() error {
-	if u.place == u.marked && !u.repeat || len(u.gone) > 0 {
+	if u.place == u.marked && !u.repeat || u.place < u.silent {
 		return nil
 	}
 	u.marked, u.repeat = u.place, false

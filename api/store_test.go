@@ -202,12 +202,12 @@ func (m *memory) dump() string {
 
 // bed is a server over a memory.
 type bed struct {
-	t     testing.TB
+	t     testbench
 	store *memory
 	s     *Server
 }
 
-func newBed(t testing.TB) *bed {
+func newBed(t testbench) *bed {
 	t.Helper()
 	store := newMemory()
 	s, err := New(Config{Store: store, Version: "test"})
@@ -307,4 +307,11 @@ func nicBody(network, cn log.UUID) string {
 // pretty prints an answer's body for a message.
 func pretty(w *httptest.ResponseRecorder) string {
 	return fmt.Sprintf("%d %s", w.Code, bytes.TrimSpace(w.Body.Bytes()))
+}
+
+// testbench is what a bed needs of *testing.T or *rapid.T.
+type testbench interface {
+	Helper()
+	Fatal(args ...any)
+	Fatalf(format string, args ...any)
 }

@@ -15,15 +15,20 @@ import (
 // subscriber sends one CN its stream. Its place is all that it keeps of the
 // log; what it cannot write yet, it has not read yet.
 //
-// The stream is a repetition of one round (SAFETY F5): entries from the place
-// on, filtered by the scopes held; if they may have changed the CN's interest,
-// the state is looked at, at a head h at or beyond them, and follows with
-// objects that came into sight, new scopes as of h, and drops; then a bookmark.
+// The stream is a repetition of one round: entries from the place on, filtered
+// by the scopes held; after one that may have changed the CN's interest the
+// state is looked at, at a head h at or beyond it, and follows with objects that
+// came into sight, new scopes as of h, and drops. While catching up after the
+// start no scope is added: that comes when the pinned head is reached (SAFETY F5).
 //
-// Invariant after a bookmark at place p: what was sent, folded, is the state of
-// the scopes held at p, or newer where a scope's as-of or an object's own seq is
-// beyond p (SAFETY F2). A scope that is no longer wanted gets no further entry;
-// until it is dropped, no bookmark is sent, or a cursor would hide the gap.
+// A scope is dropped where its entries end, at the start too, and not after the
+// catching up: else an underlay NIC that is in a scope without entries would be
+// kept for it, its deletion not be heard of, and it be believed again when its
+// CN comes onto a vnet that is held.
+//
+// Invariant at a bookmark at place p: what was sent, folded, is the state at p of
+// the CN's interest at p. So between a look and its head there is none: what the
+// look found, or no longer found, is of the head.
 type subscriber struct {
 	s       *Server
 	conn    net.Conn
@@ -35,15 +40,16 @@ type subscriber struct {
 	cluster log.UUID // of the welcome
 	place   log.Seq
 	chain   log.ChainPrefix       // at place, for bookmarks
-	held    map[log.Scope]log.Seq // scopes that the CN holds and wants, with their as-of
-	gone    map[log.Scope]bool    // scopes that it holds and does not want
+	held    map[log.Scope]log.Seq // scopes that the CN holds, with their as-of
+	silent  log.Seq               // no bookmark before this place
 	// pinned is the head at the start. Until the place is there the interest of
 	// then cannot be known; reaching it, unless due is false, is one more look.
 	pinned log.Seq
 	due    bool
 	// met are the pairs of CN and vnet whose underlay NICs were sent on this
-	// stream since the CN's NICs on the vnet were last seen to leave.
-	met     map[projections.Gain]bool
+	// stream since the CN's NICs on the vnet were last seen to leave, with the
+	// head at which: an entry up to there may be the one that brought the CN.
+	met     map[projections.Gain]log.Seq
 	encoder *log.Encoder
 	buf     []byte
 	marked  log.Seq   // of the last bookmark
@@ -58,7 +64,7 @@ func newSubscriber(s *Server, conn net.Conn, hello *feed.Hello) *subscriber {
 			cn: hello.CN, incarnation: hello.Incarnation, number: hello.Session,
 			remote: conn.RemoteAddr().String(), since: time.Now(), replaced: make(chan struct{}),
 		},
-		held: make(map[log.Scope]log.Seq), gone: make(map[log.Scope]bool), met: make(map[projections.Gain]bool),
+		held: make(map[log.Scope]log.Seq), met: make(map[projections.Gain]log.Seq),
 		encoder: log.NewEncoder(), repeat: true,
 	}
 }
@@ -143,10 +149,17 @@ func (u *subscriber) start(ctx context.Context) error {
 		return fmt.Errorf("hello at seq %d: %w", cursor.Seq, err)
 	}
 	u.place, u.chain, u.due = cursor.Seq, cursor.Chain, true
+	var interest []log.Scope
 	u.s.store.View(func(state *projections.State, head log.Cursor) {
 		u.pinned = head.Seq
-		u.sortHeld(state.Interest(u.hello.CN))
+		interest = state.Interest(u.hello.CN)
 	})
+	for _, asOf := range u.held {
+		u.silent = max(u.silent, asOf)
+	}
+	if err := u.drop(interest, u.pinned); err != nil {
+		return err
+	}
 	if len(u.held) == 0 {
 		return u.renew()
 	}
@@ -173,14 +186,24 @@ func (u *subscriber) judge(ctx context.Context, cursor log.Cursor) error {
 	return u.s.store.CheckCursor(cursor)
 }
 
-// sortHeld moves scopes that are no longer wanted from held to gone.
-func (u *subscriber) sortHeld(interest []log.Scope) {
+// drop drops the scopes that are not in the interest of the head.
+func (u *subscriber) drop(interest []log.Scope, head log.Seq) error {
+	var dropped []log.Scope
 	for scope := range u.held {
 		if _, wanted := slices.BinarySearchFunc(interest, scope, log.Scope.Compare); !wanted {
-			delete(u.held, scope)
-			u.gone[scope] = true
+			dropped = append(dropped, scope)
 		}
 	}
+	slices.SortFunc(dropped, log.Scope.Compare)
+	for _, scope := range dropped {
+		delete(u.held, scope)
+		u.forgetScope(scope)
+		u.silent = max(u.silent, head)
+		if err := u.send(&feed.ScopeDropped{Scope: scope, At: u.place}); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // reset tells the subscriber that its cursor is of no use, and sends all anew.
@@ -190,19 +213,21 @@ func (u *subscriber) reset(reason feed.ResetReason, text string) error {
 	if err := u.send(&feed.Reset{Head: u.s.store.Head().Seq, Reason: reason, Text: text}); err != nil {
 		return err
 	}
-	for scope := range u.held {
-		u.gone[scope] = true
-	}
-	clear(u.held)
 	return u.renew()
 }
 
 // renew sends every scope of the CN's interest as of the head, from which the
-// stream goes on. Nothing is held.
+// stream goes on, and drops what else is held.
 func (u *subscriber) renew() error {
+	before := u.held
+	u.held, u.due, u.silent = make(map[log.Scope]log.Seq), false, 0
 	clear(u.met)
-	u.due = false
 	found := u.look(nil)
+	for scope, asOf := range before {
+		if _, wanted := slices.BinarySearchFunc(found.interest, scope, log.Scope.Compare); !wanted {
+			u.held[scope] = asOf // until show drops it
+		}
+	}
 	u.place, u.chain = found.head.Seq, found.head.Chain
 	if err := u.show(found); err != nil {
 		return err
@@ -255,7 +280,10 @@ func (u *subscriber) conclude(met []projections.Gain) error {
 func (u *subscriber) round(items []*item) error {
 	var met []projections.Gain
 	moved := false
-	for _, it := range items {
+	for i, it := range items {
+		if moved && !u.due && items[i-1].event.More == 0 {
+			break // what follows is filtered by what the CN wants from here on
+		}
 		if u.concerns(it) {
 			if err := u.room(len(it.frame)); err != nil {
 				return err
@@ -271,6 +299,9 @@ func (u *subscriber) round(items []*item) error {
 	switch {
 	case u.due && u.place < u.pinned:
 		// Objects only: scopes are compared when the pinned head is reached.
+		if moved {
+			u.silent = max(u.silent, u.pinned)
+		}
 		if len(met) > 0 {
 			found := u.look(met)
 			found.interest = nil
@@ -293,12 +324,13 @@ func (u *subscriber) round(items []*item) error {
 	return u.bookmark()
 }
 
-// concerns reports whether the entry belongs to a scope that is held, and is
-// not yet part of it.
+// concerns reports whether the entry belongs to a scope that is held. One up to
+// the scope's as-of is sent as well: the subscriber skips it if it has the
+// object newer; if the object is gone by then, the entry that says so follows.
 func (u *subscriber) concerns(it *item) bool {
 	return slices.ContainsFunc(it.event.Scopes, func(scope log.Scope) bool {
-		asOf, ok := u.held[scope]
-		return ok && asOf < it.entry.Seq
+		_, ok := u.held[scope]
+		return ok
 	})
 }
 
@@ -332,8 +364,9 @@ func (u *subscriber) meet(it *item, met []projections.Gain) []projections.Gain {
 			if it.event.Action != log.Create {
 				delete(u.met, pair) // it may have left, and have been forgotten there
 			}
-			if it.event.Action != log.Delete && !u.met[pair] {
-				u.met[pair] = true
+			at, known := u.met[pair]
+			known = known && at < it.entry.Seq || slices.Contains(met, pair)
+			if it.event.Action != log.Delete && !known {
 				met = append(met, pair)
 			}
 		}

@@ -21,7 +21,10 @@ type Entry struct {
 
 // Object is one object as of a place in the log: of a scope that is being
 // added (between ScopeBegin and ScopeEnd), or alone, when it entered a scope
-// without an event of its own (SAFETY F1).
+// without an event of its own: the underlay NIC of a CN whose first NIC came onto
+// a vnet (SAFETY F1). It leaves as silently: the subscriber forgets it at the
+// entry by which the last NIC of that CN leaves the vnets that it holds, not
+// later, since nobody tells it what becomes of that underlay NIC from then on.
 type Object struct {
 	At       log.Seq // the place in the stream
 	Scope    log.Scope
@@ -48,8 +51,9 @@ type ScopeEnd struct {
 	Count uint32          // as in ScopeBegin
 }
 
-// ScopeDropped says that the subscriber is no longer interested in Scope:
-// objects that no other held scope holds are forgotten.
+// ScopeDropped says that the subscriber is no longer interested in Scope: objects
+// that no other held scope holds are forgotten at once, since no entry will tell
+// what becomes of them.
 type ScopeDropped struct {
 	Scope log.Scope
 	At    log.Seq
