@@ -39,9 +39,20 @@ func (c *Client) Submit(ctx context.Context, change *log.Change) (log.Result, er
 	if err != nil {
 		return log.Result{}, fmt.Errorf("client: change %s: %w", change.ID, err)
 	}
-	var result log.Result
-	_, err = c.do(ctx, request{method: http.MethodPost, path: "/changes", body: b}, &result)
-	return result, err
+	var r resultJSON
+	if _, err = c.do(ctx, request{method: http.MethodPost, path: "/changes", body: b}, &r); err != nil {
+		return log.Result{}, err
+	}
+	return log.Result{ChangeID: r.ChangeID, First: r.First, Last: r.Last, Events: r.Events, IDs: r.IDs}, nil
+}
+
+// resultJSON is the answer to POST /changes.
+type resultJSON struct {
+	ChangeID log.UUID `json:"change_id"`
+	First    log.Seq  `json:"first"`
+	Last     log.Seq  `json:"last"`
+	Events   uint32   `json:"events"`
+	IDs      []string `json:"ids"`
 }
 
 // fieldsOf returns the fields of an operation's object that are set, as JSON. A

@@ -65,7 +65,7 @@ func (c *Client) StatusOf(ctx context.Context, server string) (Status, error) {
 // Mapping is the answer to a lookup: who has an address of a vnet, and where.
 type Mapping struct {
 	MAC  log.MAC    `json:"mac"`
-	CN   log.UUID   `json:"cn"`
+	CN   log.UUID   `json:"cn_uuid"`
 	Addr netip.Addr `json:"underlay_ip"`
 	Port uint16     `json:"underlay_port"`
 }
@@ -89,8 +89,8 @@ func (c *Client) lookup(ctx context.Context, path string, vnet uint32, name, val
 
 // Session is a CN's connection, as the server that holds it sees it.
 type Session struct {
-	Server      string   `json:"server,omitempty"` // that was asked; not part of the answer
-	CN          log.UUID `json:"cn"`
+	Server      string   `json:"server"` // id of the one that answered
+	CN          log.UUID `json:"cn_uuid"`
 	Hostname    string   `json:"hostname"`
 	Incarnation uint64   `json:"incarnation"`
 	Session     uint64   `json:"session"`
@@ -100,7 +100,7 @@ type Session struct {
 	Sent        log.Seq  `json:"sent"`           // the last bookmark
 	Applied     log.Seq  `json:"applied"`
 	Programmed  log.Seq  `json:"programmed"`
-	Lag         log.Seq  `json:"lag"` // entries between the head and Applied
+	Lag         log.Seq  `json:"lag_entries"` // entries between the head and Applied
 	Links       uint32   `json:"links"`
 	Neighbours  uint32   `json:"neighbours"`
 	FDB         uint32   `json:"fdb"`

@@ -40,9 +40,6 @@ func cnSessions(c *cli.Context) error {
 			continue
 		}
 		reached = true
-		for i := range held {
-			held[i].Server = server
-		}
 		sessions = append(sessions, held...)
 	}
 	if !reached {
@@ -50,9 +47,9 @@ func cnSessions(c *cli.Context) error {
 	}
 	return printOne(c, sessions, func(out io.Writer) {
 		w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
-		fmt.Fprintln(w, "CN\tSERVER\tSINCE\tAPPLIED\tPROGRAMMED\tBEHIND")
+		fmt.Fprintln(w, "CN\tHOSTNAME\tSERVER\tSINCE\tAPPLIED\tPROGRAMMED\tBEHIND")
 		for _, s := range sessions {
-			fmt.Fprintf(w, "%s\t%s\t%s\t%d\t%d\t%d\n", s.CN, s.Server, s.Since, s.Applied, s.Programmed, s.Lag)
+			fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%d\t%d\t%d\n", s.CN, text(s.Hostname), s.Server, s.Since, s.Applied, s.Programmed, s.Lag)
 		}
 		_ = w.Flush() // the terminal is gone: nobody is left to tell
 	})
