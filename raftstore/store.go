@@ -221,6 +221,8 @@ func (s *Store) Ready() error {
 		return ErrStopped
 	case !s.ready.Load():
 		return ErrNotReady
+	case s.Head().Cluster.IsZero():
+		return ErrNotReady // a leader is there, but has not founded the cluster yet
 	case s.leaderAddress() == "":
 		return ErrNoLeader
 	}
