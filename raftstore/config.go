@@ -73,7 +73,7 @@ type Config struct {
 	RingBytes   int // or this many bytes, 64 MiB
 
 	// PersistDelay is how long applied entries may wait for the transaction
-	// that takes them to changes.db: 20 ms; PersistEvents is how many do not
+	// that takes them to changes.db: 50 ms; PersistEvents is how many do not
 	// wait: 4,096. MaxLagEvents is how far it may fall behind before Propose
 	// answers ErrOverloaded: 262,144; MaxLagBytes the same in bytes: 256 MiB.
 	PersistDelay  time.Duration
@@ -135,7 +135,7 @@ func (c Config) withDefaults() (Config, error) {
 	or(&c.DedupeCount, 200_000)
 	or(&c.RingEntries, 1<<16)
 	or(&c.RingBytes, 64<<20)
-	or(&c.PersistDelay, 20*time.Millisecond)
+	or(&c.PersistDelay, 50*time.Millisecond)
 	or(&c.PersistEvents, 4096)
 	or(&c.MaxLagEvents, 1<<18)
 	or(&c.MaxLagBytes, 256<<20)
