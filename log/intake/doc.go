@@ -1,0 +1,22 @@
+// Package intake is the write stream between a client and a server: the frames
+// of an upgraded connection on which many changes are under way at once.
+//
+// It owns the bytes (format.go has the table; golden files hold one frame of
+// each type) and the bounds on them. Taking changes is left to package api,
+// sending them, and sending them again, to package api/client.
+//
+// A stream:
+//
+//	        ← welcome          which version, and whether this server leads
+//	change →, change →, …      at any time, however many are unanswered
+//	        ← result           of a change, by its id; in any order
+//	        ← failed           the change was not decided: a code says whether it may have been written
+//	        ← welcome          again, when the server ceases to lead
+//	ping →  ← pong             so that both know that the other is there
+//	        ← drain            what was sent is answered, nothing more is read: go to another server
+//
+// A change without an answer when the connection ends may have been written: it
+// is sent again, with the same id, on the next one.
+//
+// Concurrency: a Reader belongs to one goroutine. The Append functions are pure.
+package intake

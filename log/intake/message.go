@@ -1,0 +1,98 @@
+package intake
+
+import (
+	"encoding/binary"
+	"fmt"
+
+	"rutter/log"
+)
+
+// Welcome is the first frame down, and comes again when Leads has changed.
+type Welcome struct {
+	Version uint16 // AppendWelcome writes it; 0 means this program's
+	// Leads says that the server is the cluster's leader. One that is not takes
+	// changes as well, and hands each of them on.
+	Leads bool
+}
+
+// AppendWelcome appends the frame of m.
+func AppendWelcome(b []byte, m Welcome) ([]byte, error) {
+	if m.Version == 0 {
+		m.Version = Version
+	}
+	payload := binary.BigEndian.AppendUint16(nil, m.Version)
+	leads := byte(0)
+	if m.Leads {
+		leads = 1
+	}
+	return Append(b, TypeWelcome, append(payload, leads))
+}
+
+// DecodeWelcome reads the payload of a welcome. Errors: ErrFrame.
+func DecodeWelcome(payload []byte) (Welcome, error) {
+	if len(payload) < 3 || payload[2] > 1 {
+		return Welcome{}, fmt.Errorf("welcome %x: %w", payload[:min(len(payload), 3)], ErrFrame)
+	}
+	return Welcome{binary.BigEndian.Uint16(payload), payload[2] == 1}, nil
+}
+
+// Code is why a change was not decided. The numbers stand on the wire.
+type Code uint8
+
+// The codes of failed changes.
+const (
+	// CodeOverloaded: too much is waiting. Not written: send it again later, and less.
+	CodeOverloaded Code = 1
+	// CodeNoLeader: nobody could take it now. Not written: send it again.
+	CodeNoLeader Code = 2
+	// CodeUnknown: it may have been written. Send it again with the same id.
+	CodeUnknown Code = 3
+	// CodeBad: it is no change that a server could take, however often it is
+	// sent. Not written.
+	CodeBad Code = 4
+)
+
+// String names the code.
+func (c Code) String() string {
+	switch c {
+	case CodeOverloaded:
+		return "overloaded"
+	case CodeNoLeader:
+		return "no leader"
+	case CodeUnknown:
+		return "outcome unknown"
+	case CodeBad:
+		return "bad change"
+	}
+	return "unknown code"
+}
+
+// Failed says that a change was not decided, as far as this server knows. A
+// refusal is not one: that is a result.
+type Failed struct {
+	ChangeID log.UUID
+	Code     Code
+	Text     string // for people
+}
+
+// AppendFailed appends the frame of m.
+func AppendFailed(b []byte, m Failed) ([]byte, error) {
+	payload := append(make([]byte, 0, 17+len(m.Text)), m.ChangeID[:]...)
+	payload = append(payload, byte(m.Code))
+	return Append(b, TypeFailed, append(payload, cut(m.Text)...))
+}
+
+// DecodeFailed reads the payload of a failed. Errors: ErrFrame.
+func DecodeFailed(payload []byte) (Failed, error) {
+	if len(payload) < 17 {
+		return Failed{}, fmt.Errorf("failed of %d bytes: %w", len(payload), ErrFrame)
+	}
+	return Failed{log.UUID(payload[:16]), Code(payload[16]), cut(string(payload[17:]))}, nil
+}
+
+// AppendDrain appends the frame that ends a stream in order.
+func AppendDrain(b []byte, text string) ([]byte, error) {
+	return Append(b, TypeDrain, []byte(cut(text)))
+}
+
+func cut(text string) string { return text[:min(len(text), maxText)] }
