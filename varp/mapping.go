@@ -1,0 +1,204 @@
+package varp
+
+import (
+	"encoding/binary"
+	"fmt"
+	"hash/fnv"
+	"net/netip"
+
+	"rutter/log"
+)
+
+// mapping names what a client may have cached: a (vnet, MAC) or a (vnet, IP).
+type mapping struct {
+	vnet uint32
+	typ  RecordType
+	addr [16]byte // the MAC and zeros, or the IP, IPv4 as mapped
+}
+
+func mappingVL2(vnet uint32, mac log.MAC) mapping {
+	m := mapping{vnet: vnet, typ: RecordVL2}
+	copy(m.addr[:], mac[:])
+	return m
+}
+
+func mappingVL3(vnet uint32, ip netip.Addr) mapping {
+	return mapping{vnet: vnet, typ: RecordVL3, addr: ip.As16()}
+}
+
+func (m mapping) mac() log.MAC { return log.MAC(m.addr[:6]) }
+
+func (m mapping) ip() netip.Addr { return netip.AddrFrom16(m.addr).Unmap() }
+
+// known reports whether anybody has the mapping now.
+func (m mapping) known(rows Rows) (ok bool) {
+	if m.typ == RecordVL2 {
+		_, ok = rows.VL2(m.vnet, m.mac())
+	} else {
+		_, _, ok = rows.VL3(m.vnet, m.ip())
+	}
+	return ok
+}
+
+// shot is a mapping that changed at seq. vlan is for VL3 records only.
+type shot struct {
+	mapping
+	vlan uint16
+	seq  log.Seq
+}
+
+// record is how a client hears of s.
+func (s shot) record() Record {
+	r := Record{Type: s.typ, ID: s.id(), VNet: s.vnet}
+	if s.typ == RecordVL2 {
+		r.MAC = s.mac()
+	} else {
+		r.IP, r.VLAN = s.ip(), s.vlan
+	}
+	return r
+}
+
+// id returns the UUID (version 8, RFC 9562 section 5.8) that LOG_RM names: the
+// lower 48 bits of the seq, and FNV-1a over the mapping.
+//
+// It follows from what the record says and from nothing else, so that every
+// server gives one shootdown the same id, and none gives it to another: a
+// LOG_RM that ends up at the wrong server cannot remove what was not heard.
+// A count of the records of a seq would not do: which records follow when a
+// node's underlay address changes depends on the moment that a server looks.
+func (s shot) id() log.UUID {
+	sum := fnv.New64a()
+	var b [8]byte
+	binary.BigEndian.PutUint32(b[:], s.vnet)
+	binary.BigEndian.PutUint32(b[4:], uint32(s.typ))
+	_, _ = sum.Write(b[:])
+	_, _ = sum.Write(s.addr[:])
+	h := sum.Sum64()
+
+	var id log.UUID
+	binary.BigEndian.PutUint64(id[:], uint64(s.seq)<<16)
+	id[6] = 0x80 | byte(h>>62)
+	binary.BigEndian.PutUint64(id[8:], h&(1<<62-1)|1<<63)
+	return id
+}
+
+// shotsOf appends to dst what an event makes a client's cache wrong about: each
+// (vnet, MAC) whose underlay address may be another, each (vnet, IP) whose MAC
+// or place may be. rows may be of any moment from the event on: what changed
+// since has an event of its own.
+//
+// NAPI's rows (spec/svp.md section 5) have holes that this closes: a delete
+// gives the IP as well, a create the MAC (illumos also remembers that nobody
+// had it), an underlay NIC that changes gives every MAC of its node; and an
+// update that moves nothing gives nothing.
+func shotsOf(dst []shot, seq log.Seq, e *log.Event, rows Rows) ([]shot, error) {
+	nic, ok := e.Object.(*log.NIC)
+	if !ok {
+		return dst, nil // a network's vnet never changes, and it has no NICs when it goes
+	}
+	var before, after *log.NIC
+	switch e.Action {
+	case log.Create:
+		after = nic
+	case log.Delete:
+		before = nic
+	default:
+		o, err := log.Revert(nic, e.Changed)
+		if err != nil {
+			return dst, fmt.Errorf("seq %d: %w", seq, err)
+		}
+		before, after = o.(*log.NIC), nic
+	}
+	was, is := placeOf(before), placeOf(after)
+	if was == is {
+		return dst, nil
+	}
+	if was.underlay || is.underlay {
+		return underlayShots(dst, seq, was, is, rows), nil
+	}
+	return overlayShots(dst, seq, e, was, is, rows), nil
+}
+
+// nicPlace is what of a NIC look-ups depend on.
+type nicPlace struct {
+	mac      log.MAC
+	network  log.UUID
+	ip       netip.Addr
+	node     log.UUID
+	underlay bool
+}
+
+// placeOf returns the zero nicPlace for no NIC. As in package projections, a
+// server's NIC is on that server, and only such a one can be an underlay NIC.
+func placeOf(nic *log.NIC) nicPlace {
+	if nic == nil {
+		return nicPlace{}
+	}
+	p := nicPlace{mac: nic.MAC, network: nic.NetworkUUID, ip: nic.IP.Unmap(), node: nic.CNUUID}
+	if ofServer := nic.BelongsToType == "server"; ofServer {
+		p.underlay = nic.Underlay
+		if p.node.IsZero() {
+			p.node = nic.BelongsToUUID
+		}
+	}
+	return p
+}
+
+// underlayShots: the node that an underlay NIC was or is on has another
+// address, and with it all that it hosts. Which MAC has an IP stays as it was.
+func underlayShots(dst []shot, seq log.Seq, was, is nicPlace, rows Rows) []shot {
+	for _, node := range []log.UUID{was.node, is.node} {
+		for row := range rows.NICsOn(node) {
+			dst = append(dst, shot{mappingVL2(row.VNet, row.MAC), 0, seq})
+		}
+		if was.node == is.node {
+			break
+		}
+	}
+	return dst
+}
+
+func overlayShots(dst []shot, seq log.Seq, e *log.Event, was, is nicPlace, rows Rows) []shot {
+	moved := was.network != is.network || was.node != is.node // created and deleted included
+	for _, p := range []nicPlace{was, is} {
+		if p == (nicPlace{}) {
+			continue
+		}
+		for _, on := range vnetsOf(e, p.network, rows) {
+			if moved {
+				dst = append(dst, shot{mappingVL2(on.vnet, p.mac), 0, seq})
+			}
+			if p.ip.IsValid() {
+				dst = append(dst, shot{mappingVL3(on.vnet, p.ip), on.vlan, seq})
+			}
+		}
+	}
+	return dst
+}
+
+type vnetVLAN struct {
+	vnet uint32
+	vlan uint16
+}
+
+// vnetsOf returns the vnet of the event's NIC while it was on network. If the
+// network is gone by now, the event's scopes tell: the vnets before and after,
+// of which one too many does no harm.
+func vnetsOf(e *log.Event, network log.UUID, rows Rows) []vnetVLAN {
+	if network.IsZero() {
+		return nil
+	}
+	if vnet, vlan, ok := rows.VNetOf(network); ok {
+		return []vnetVLAN{{vnet, vlan}}
+	}
+	var all []vnetVLAN
+	for _, scope := range e.Scopes {
+		switch {
+		case scope.Type == log.ScopeVNet:
+			all = append(all, vnetVLAN{vnet: scope.VNet})
+		case scope == log.NetworkScope(network):
+			return nil // it is, or was, on no vnet
+		}
+	}
+	return all
+}

@@ -1,0 +1,197 @@
+package varp
+
+import (
+	"bytes"
+	"slices"
+
+	"rutter/log"
+)
+
+// maxPending bounds the records that a node has been given and not
+// acknowledged. Four batches of an illumos client, which asks for 1,024 bytes.
+const maxPending = 128
+
+// reader is what Shootdowns remembers of one underlay address. Its fields are
+// protected by Shootdowns.mu.
+type reader struct {
+	nodes []log.UUID // that have the address, as of moves
+	moves uint64
+	tick  uint64 // of its last request
+
+	pending []pendingShot // not acknowledged, at most maxPending
+	places  map[uint32]*place
+}
+
+type pendingShot struct {
+	shot
+	id    log.UUID
+	given bool // handed out since the mapping changed last
+}
+
+// place is how far a node has come on a vnet: all up to there was pending.
+type place struct {
+	ord   uint64 // in the index
+	floor uint64 // of the index, for which the rows were, or are being, gone through
+
+	sweeping bool    // the rows are being gone through
+	after    log.MAC // how far
+}
+
+// fill takes into pending what is new to the node, as far as there is room.
+func (r *reader) fill(x *shotIndex, rows Rows) {
+	vnets := r.vnets(rows)
+	r.pending = slices.DeleteFunc(r.pending, func(p pendingShot) bool { return !slices.Contains(vnets, p.vnet) })
+	for _, vnet := range vnets {
+		p := r.places[vnet]
+		if p == nil {
+			p = new(place)
+			r.places[vnet] = p
+			p.sweep(x.floor)
+		} else if max(p.ord, p.floor) < x.floor {
+			p.sweep(x.floor)
+		}
+	}
+	r.fillNews(x, vnets)
+	for _, vnet := range vnets {
+		if p := r.places[vnet]; p.sweeping && p.ord == x.ord {
+			r.fillRows(x, rows, vnet, p)
+		}
+	}
+	r.forget(vnets)
+}
+
+// vnets returns the vnets of the node, sorted.
+func (r *reader) vnets(rows Rows) []uint32 {
+	var vnets []uint32
+	for _, node := range r.nodes {
+		vnets = append(vnets, rows.VNets(node)...)
+	}
+	slices.Sort(vnets)
+	return slices.Compact(vnets)
+}
+
+// sweep begins to go through the rows, from the first. It takes all of them,
+// whatever their seq: where a MAC is depends also on its node's underlay NICs,
+// and one that was deleted has left no trace in any row.
+func (p *place) sweep(floor uint64) {
+	p.sweeping, p.after, p.floor = true, log.MAC{}, floor
+}
+
+// fillNews takes the shootdowns of all vnets in the order of the log.
+func (r *reader) fillNews(x *shotIndex, vnets []uint32) {
+	news := make([][]heldShot, len(vnets))
+	for i, vnet := range vnets {
+		news[i] = x.after(vnet, r.places[vnet].ord)
+	}
+	for {
+		first := -1
+		for i := range news {
+			for len(news[i]) > 0 && !x.lives(news[i][0]) {
+				news[i] = news[i][1:]
+			}
+			if len(news[i]) > 0 && (first < 0 || news[i][0].ord < news[first][0].ord) {
+				first = i
+			}
+		}
+		if first < 0 {
+			break
+		}
+		next := news[first][0]
+		if !r.take(next.shot) {
+			return
+		}
+		p := r.places[vnets[first]]
+		p.ord = next.ord
+		news[first] = news[first][1:]
+	}
+	for _, vnet := range vnets {
+		r.places[vnet].ord = x.ord
+	}
+}
+
+// take puts s into pending, in the place of an older one of the same mapping if
+// there is one. false: there is no room.
+func (r *reader) take(s shot) bool {
+	i := slices.IndexFunc(r.pending, func(p pendingShot) bool { return p.mapping == s.mapping })
+	switch {
+	case i >= 0 && r.pending[i].seq >= s.seq:
+		return true
+	case i >= 0:
+		r.pending = slices.Delete(r.pending, i, i+1)
+	case len(r.pending) >= maxPending:
+		return false
+	}
+	r.pending = append(r.pending, pendingShot{shot: s, id: s.id()})
+	return true
+}
+
+// fillRows goes on through the rows of a vnet. Those that the index has above
+// its floor were taken from there.
+func (r *reader) fillRows(x *shotIndex, rows Rows, vnet uint32, p *place) {
+	for row := range rows.NICs(vnet) {
+		if bytes.Compare(row.MAC[:], p.after[:]) <= 0 {
+			continue
+		}
+		if len(r.pending) > maxPending-2 {
+			return
+		}
+		r.takeRow(x, shot{mappingVL2(vnet, row.MAC), 0, row.Seq})
+		if row.IP.IsValid() {
+			r.takeRow(x, shot{mappingVL3(vnet, row.IP), row.VLAN, row.Seq})
+		}
+		p.after = row.MAC
+	}
+	p.sweeping = false
+}
+
+func (r *reader) takeRow(x *shotIndex, s shot) {
+	if x.held[s.mapping] <= x.floor {
+		r.take(s)
+	}
+}
+
+// keptPlaces is how many vnets that a node has left keep their place, besides
+// as many as it is on: it may come back soon, and be told only what is new.
+const keptPlaces = 16
+
+// forget drops the places of the vnets that the node is no longer on, if they
+// are too many. Who comes back is told everything of them.
+func (r *reader) forget(vnets []uint32) {
+	if len(r.places) <= 2*len(vnets)+keptPlaces {
+		return
+	}
+	for vnet := range r.places {
+		if !slices.Contains(vnets, vnet) {
+			delete(r.places, vnet)
+		}
+	}
+}
+
+// hand appends pending records to dst, oldest first, up to maxBytes. If the
+// first is too long for what was asked, those that are not come before it.
+func (r *reader) hand(dst []Record, maxBytes int) []Record {
+	some := false
+	for i := range r.pending {
+		p := &r.pending[i]
+		record := p.record()
+		if record.Size() > maxBytes {
+			if some {
+				break
+			}
+			continue
+		}
+		some, p.given = true, true
+		maxBytes -= record.Size()
+		dst = append(dst, record)
+	}
+	return dst
+}
+
+// acknowledge takes the records of these ids out of pending, if they were
+// handed out.
+func (r *reader) acknowledge(ids []log.UUID) {
+	r.pending = slices.DeleteFunc(r.pending, func(p pendingShot) bool { return p.given && slices.Contains(ids, p.id) })
+	if len(r.pending) == 0 {
+		r.pending = nil
+	}
+}

@@ -1,0 +1,247 @@
+package varp
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/netip"
+	"sync"
+
+	"rutter/log"
+)
+
+// ShootdownConfig says what Shootdowns reads and remembers. Zero means the
+// default that is named with each field.
+type ShootdownConfig struct {
+	// Source is the change log. Required.
+	Source Source
+
+	// Past is how many of the log's last entries are read at the start, and at
+	// most when nobody asked for long. Default 65,536: minutes of a busy cloud,
+	// read in a tenth of a second. Older changes are told from the rows of the
+	// state; only who had what nobody has any more is then not known.
+	Past int
+
+	// MaxMappings bounds the mappings whose last change is remembered. Default
+	// 131,072, some 20 MB.
+	MaxMappings int
+
+	// MaxNodes bounds the underlay addresses whose place in the log is
+	// remembered; of more, who asked longest ago starts again. Default 16,384,
+	// more nodes than one log serves. One that acknowledges what it gets holds
+	// a few hundred bytes and some for each vnet, one that never does 10 KB.
+	MaxNodes int
+
+	// Logger hears when the log cannot be read. Default: nobody does.
+	Logger *slog.Logger
+}
+
+func (c ShootdownConfig) withDefaults() ShootdownConfig {
+	if c.Past == 0 {
+		c.Past = 65536
+	}
+	if c.MaxMappings == 0 {
+		c.MaxMappings = 131072
+	}
+	if c.MaxNodes == 0 {
+		c.MaxNodes = 16384
+	}
+	if c.Logger == nil {
+		c.Logger = slog.New(slog.DiscardHandler)
+	}
+	return c
+}
+
+func (c ShootdownConfig) check() error {
+	switch {
+	case c.Source == nil:
+		return errors.New("varp: ShootdownConfig.Source is nil: give it the change log")
+	case c.Past < 0, c.MaxMappings < 0, c.MaxNodes < 0:
+		return errors.New("varp: ShootdownConfig has a negative bound: want a positive one, or 0 for the default")
+	}
+	return nil
+}
+
+// entryBatch is how many entries are read and noted at a time: it bounds for
+// how long the state is held still.
+const entryBatch = 1024
+
+// Shootdowns is an EventLog that is a view of the change log: nothing is stored
+// for a node and a change, and nothing at all on disk. It remembers, for each
+// underlay address that asked, how far it has come on each of its vnets, and
+// which records it was given and has not acknowledged.
+//
+// A node that it does not know (after a restart, or one that was with another
+// server) is told again what it may have missed: the last entries of the log,
+// then every row of its vnets. So are a node that joins a vnet, and one that was
+// away for so long that the log is no longer known from its place on. It costs
+// nothing before the node asks, and news come first.
+//
+// Its methods may be called from any goroutine; they hold one lock, and a call
+// after a long silence reads up to ShootdownConfig.Past entries.
+type Shootdowns struct {
+	cfg ShootdownConfig // immutable
+
+	mu      sync.Mutex // protects what follows
+	log     log.UUID   // the cluster whose log the index is of
+	index   *shotIndex // nil before the first request
+	moves   uint64     // counts changes of underlay NICs, and what was not read
+	tick    uint64     // counts requests
+	readers map[netip.Addr]*reader
+	shots   []shot // room for those of one event
+}
+
+// NewShootdowns returns a view of the log of cfg.Source, or an error that names
+// the field of cfg that is missing or makes no sense. It reads nothing yet.
+func NewShootdowns(cfg ShootdownConfig) (*Shootdowns, error) {
+	if err := cfg.check(); err != nil {
+		return nil, err
+	}
+	return &Shootdowns{cfg: cfg.withDefaults(), readers: make(map[netip.Addr]*reader)}, nil
+}
+
+// Events implements EventLog.
+func (s *Shootdowns) Events(dst []Record, cn netip.Addr, maxBytes int) ([]Record, bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err := s.catchUp(); err != nil {
+		s.cfg.Logger.Error("SVP: the log cannot be read for shootdowns", "error", err)
+		return dst, false
+	}
+	s.tick++
+	s.cfg.Source.View(func(rows Rows) {
+		if r := s.readerOf(cn, rows); r != nil {
+			r.fill(s.index, rows)
+			dst = r.hand(dst, maxBytes)
+		}
+	})
+	return dst, true
+}
+
+// Remove implements EventLog. Only what this node was given here counts: an id
+// that another server gave out comes again from this one, which may know a
+// newer answer than that had.
+func (s *Shootdowns) Remove(cn netip.Addr, ids []log.UUID) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if r := s.readers[cn]; r != nil {
+		r.acknowledge(ids)
+	}
+	return true
+}
+
+// catchUp notes what was applied since the last call.
+func (s *Shootdowns) catchUp() error {
+	head := s.cfg.Source.Head()
+	past := log.Seq(s.cfg.Past)
+	oldest := max(head.Seq, past) - past
+	if s.index == nil || s.log != head.Cluster || s.index.seq > head.Seq {
+		s.log, s.index = head.Cluster, newShotIndex(s.cfg.MaxMappings, oldest)
+		s.moves++
+		clear(s.readers)
+	}
+	if s.index.seq < oldest {
+		s.index.jump(oldest)
+		s.moves++
+	}
+	for s.index.seq < head.Seq {
+		entries, err := s.cfg.Source.Entries(s.index.seq, entryBatch)
+		switch {
+		case errors.Is(err, log.ErrCompacted):
+			s.index.jump(head.Seq)
+			s.moves++
+			return nil
+		case err != nil:
+			return err
+		case len(entries) == 0:
+			s.index.seq = head.Seq
+		}
+		if err := s.noteAll(entries); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// noteAll notes the shootdowns of entries, which follow what was noted before.
+func (s *Shootdowns) noteAll(entries []log.Entry) (err error) {
+	events := make([]*log.Event, len(entries))
+	for i, entry := range entries {
+		if events[i], err = entry.Event(); err != nil {
+			return fmt.Errorf("seq %d: %w", entry.Seq, err)
+		}
+	}
+	s.cfg.Source.View(func(rows Rows) {
+		for i, e := range events {
+			if s.shots, err = shotsOf(s.shots[:0], entries[i].Seq, e, rows); err != nil {
+				return
+			}
+			for _, shot := range s.shots {
+				s.index.note(shot)
+			}
+			if nic, ok := e.Object.(*log.NIC); ok && nic.BelongsToType == "server" {
+				s.moves++
+			}
+			s.index.seq = entries[i].Seq
+		}
+		s.index.trim(rows)
+	})
+	return err
+}
+
+// readerOf returns what is known of the node with this underlay address, or nil
+// if nobody has the address.
+func (s *Shootdowns) readerOf(cn netip.Addr, rows Rows) *reader {
+	r := s.readers[cn]
+	if r == nil || r.moves != s.moves {
+		nodes := rows.Nodes(cn)
+		switch {
+		case len(nodes) == 0:
+			delete(s.readers, cn)
+			return nil
+		case r == nil:
+			s.makePlace()
+			r = &reader{places: make(map[uint32]*place)}
+			s.readers[cn] = r
+		}
+		r.nodes, r.moves = nodes, s.moves
+	}
+	r.tick = s.tick
+	return r
+}
+
+// makePlace forgets the node that asked longest ago if there are too many.
+func (s *Shootdowns) makePlace() {
+	if len(s.readers) < s.cfg.MaxNodes {
+		return
+	}
+	var oldest netip.Addr
+	for cn, r := range s.readers {
+		if !oldest.IsValid() || r.tick < s.readers[oldest].tick {
+			oldest = cn
+		}
+	}
+	delete(s.readers, oldest)
+}
+
+// ShootdownStats are what Shootdowns holds now.
+type ShootdownStats struct {
+	Nodes    int     // underlay addresses whose place is remembered
+	Pending  int     // records not acknowledged, of all of them; more may be waiting behind
+	Mappings int     // whose last change is remembered
+	Seq      log.Seq // read up to here, at the last request
+}
+
+// Stats returns what is held now. It may be called at any time.
+func (s *Shootdowns) Stats() ShootdownStats {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	st := ShootdownStats{Nodes: len(s.readers)}
+	for _, r := range s.readers {
+		st.Pending += len(r.pending)
+	}
+	if s.index != nil {
+		st.Mappings, st.Seq = len(s.index.held), s.index.seq
+	}
+	return st
+}
