@@ -38,7 +38,9 @@ var encoders = sync.Pool{New: func() any { return log.NewEncoder() }}
 // proposal is a change on its way through the leader.
 type proposal struct {
 	bytes []byte
-	done  chan outcome // has room for one
+	// done is told once what became of it, and never waits: all of a batch's
+	// are told by one goroutine.
+	done func(outcome)
 }
 
 type outcome struct {
@@ -110,7 +112,7 @@ func (q *queue) close(err error) {
 	q.waiting, q.bytes = nil, 0
 	q.mu.Unlock()
 	for _, p := range waiting {
-		p.done <- outcome{err: err}
+		p.done(outcome{err: err})
 	}
 }
 
@@ -202,10 +204,10 @@ func (s *Store) land(f flight) {
 	}
 	for i, p := range f.batch {
 		if err != nil {
-			p.done <- outcome{err: notWritten(err)}
+			p.done(outcome{err: notWritten(err)})
 			continue
 		}
-		p.done <- outcome{result: results[i]}
+		p.done(outcome{result: results[i]})
 	}
 	// Writers that go on at once get a chance to be in the next batch: without
 	// it, 64 of them fall into two halves that take turns.
@@ -301,42 +303,51 @@ func (s *Store) proposeOnce(ctx context.Context, c *log.Change, forwarded *[]byt
 	return *result, nil
 }
 
-// proposeLocal stamps c and takes it through this server's queue. errNotLeader,
-// ErrOverloaded and ErrClock mean that nothing was written.
+// proposeLocal takes c through this server's queue. errNotLeader, ErrOverloaded
+// and ErrClock mean that nothing was written.
 func (s *Store) proposeLocal(ctx context.Context, c *log.Change) (log.Result, error) {
+	done := make(chan outcome, 1)
+	if err := s.enqueue(c, func(o outcome) { done <- o }); err != nil {
+		return log.Result{}, err
+	}
+	select {
+	case o := <-done:
+		return o.result, o.err
+	case <-ctx.Done():
+		return log.Result{}, fmt.Errorf("%w: %w", ErrUnknown, ctx.Err())
+	}
+}
+
+// enqueue stamps c and puts it into the leader's queue; done is told of its
+// fate, unless there is an error: then nothing was written.
+func (s *Store) enqueue(c *log.Change, done func(outcome)) error {
 	if !s.leading() {
-		return log.Result{}, errNotLeader
+		return errNotLeader
 	}
 	if s.persister.behind() {
 		s.counters.overloaded.Add(1)
-		return log.Result{}, fmt.Errorf("%w: changes.db is too far behind, its disk is slow", ErrOverloaded)
+		return fmt.Errorf("%w: changes.db is too far behind, its disk is slow", ErrOverloaded)
 	}
 	stamped := *c
 	var err error
 	if stamped.Time, err = s.clock.stamp(); err != nil {
-		return log.Result{}, err
+		return err
 	}
 	stamped.Seed = seed()
 	enc := encoders.Get().(*log.Encoder)
 	encoded, err := enc.Change(&stamped)
 	encoders.Put(enc)
 	if err != nil {
-		return log.Result{}, err
+		return err
 	}
-	p := &proposal{bytes: encoded, done: make(chan outcome, 1)}
-	if err := s.queue.put(p); err != nil {
+	if err := s.queue.put(&proposal{bytes: encoded, done: done}); err != nil {
 		if errors.Is(err, ErrOverloaded) {
 			s.counters.overloaded.Add(1)
 		}
-		return log.Result{}, err
+		return err
 	}
 	s.counters.proposals.Add(1)
-	select {
-	case o := <-p.done:
-		return o.result, o.err
-	case <-ctx.Done():
-		return log.Result{}, fmt.Errorf("%w: %w", ErrUnknown, ctx.Err())
-	}
+	return nil
 }
 
 // seed returns a random number for what a change draws.
