@@ -219,7 +219,7 @@ func TestWritesThatFail(t *testing.T) {
 	for err, code := range map[error]string{
 		ErrNoLeader: codeNoLeader, ErrOverloaded: codeOverloaded, errors.New("leadership lost"): codeUnknown,
 	} {
-		b.store.failWrites = fmt.Errorf("store: %w", err)
+		b.store.FailWrites(1, fmt.Errorf("store: %w", err))
 		w := b.call("POST", "/nic_tags", `{"name":"a"}`)
 		if w.Code != 503 || !strings.Contains(w.Body.String(), code) || w.Header().Get("Retry-After") == "" || w.Header().Get("Rutter-Change-Id") == "" {
 			t.Errorf("%v: got %s, %v", err, pretty(w), w.Header())

@@ -33,7 +33,8 @@ type memory struct {
 	encoder *log.Encoder
 
 	notReady   error
-	failWrites error // what Propose returns
+	failWrites error // what Propose returns, as often as failures says
+	failures   int
 	failReads  error // what Consistent returns
 }
 
@@ -51,7 +52,8 @@ func testUUID(n int) log.UUID {
 func (m *memory) Propose(_ context.Context, c *log.Change) (log.Result, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if m.failWrites != nil {
+	if m.failWrites != nil && m.failures > 0 {
+		m.failures--
 		return log.Result{}, m.failWrites
 	}
 	if first, ok := m.seen[c.ID]; ok {
@@ -185,6 +187,16 @@ func (m *memory) Ready() error {
 	m.mu.RLock()
 	defer m.mu.RUnlock()
 	return m.notReady
+}
+
+// NewMemory is for the tests that see this package from outside.
+func NewMemory() *memory { return newMemory() }
+
+// FailWrites has the next n changes fail with err.
+func (m *memory) FailWrites(n int, err error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.failWrites, m.failures = err, n
 }
 
 // compact raises the floor to the head.

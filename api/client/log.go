@@ -2,6 +2,7 @@ package client
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -71,6 +72,9 @@ func (c *Client) logOnce(ctx context.Context, q LogQuery, after *log.Seq, yield 
 		if len(lines.Bytes()) == 0 {
 			continue // the server shows that it is there
 		}
+		if err := brokenOff(lines.Bytes()); err != nil {
+			return false, err
+		}
 		var line log.Line
 		if err := json.Unmarshal(lines.Bytes(), &line); err != nil {
 			return false, fmt.Errorf("client: line after seq %d: %w", *after, err)
@@ -84,6 +88,17 @@ func (c *Client) logOnce(ctx context.Context, q LogQuery, after *log.Seq, yield 
 		return false, retry{err}
 	}
 	return false, nil
+}
+
+// brokenOff returns the error of a last line that says why the answer ends.
+func brokenOff(line []byte) error {
+	var last struct {
+		Error *log.Refusal `json:"error"`
+	}
+	if !bytes.HasPrefix(line, []byte(`{"error":`)) || json.Unmarshal(line, &last) != nil || last.Error == nil {
+		return nil
+	}
+	return last.Error
 }
 
 // open sends r until a server answers with success, and leaves the body open.

@@ -42,7 +42,8 @@ func examples() map[string]Message {
 		"welcome":       &Welcome{Version, log.Cursor{Cluster: uuid(1), Seq: 47, Chain: chain}},
 		"pong":          &Pong{48},
 		"hello": &Hello{
-			Version, uuid(32), 9, 10, log.Cursor{Cluster: uuid(1), Seq: 41, Chain: chain},
+			Version, uuid(32), 9, 10,
+			log.Cursor{Cluster: uuid(1), Seq: 41, Chain: chain},
 			[]HeldScope{{log.AllScope(), 41}, {vnet, 42}, {log.NetworkScope(uuid(64)), 3}},
 		},
 		"watermark": &Watermark{42, 41, 1, 2, 3, 4, 5, 6},
