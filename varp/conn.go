@@ -32,9 +32,10 @@ const notArmed = -1
 // conn is one connection of a Server. It answers strictly in the order of the
 // requests, since linux-cn-varpd aborts on any other.
 type conn struct {
-	s  *Server
-	ln net.Listener // through which it came
-	nc net.Conn
+	s    *Server
+	ln   net.Listener // through which it came
+	nc   net.Conn
+	peer netip.Addr // the zero Addr if it is not TCP
 
 	lastUse atomic.Int64 // unix ns of the last batch of requests
 	evicted atomic.Bool  // closed because its place was needed
@@ -56,7 +57,8 @@ type conn struct {
 }
 
 func newConn(s *Server, ln net.Listener, nc net.Conn) *conn {
-	c := &conn{s: s, ln: ln, nc: nc, in: make([]byte, minReadBuf), armedFor: notArmed, asker: addrOf(nc.RemoteAddr())}
+	peer := addrOf(nc.RemoteAddr())
+	c := &conn{s: s, ln: ln, nc: nc, peer: peer, in: make([]byte, minReadBuf), armedFor: notArmed, asker: peer}
 	c.lastUse.Store(time.Now().UnixNano())
 	return c
 }

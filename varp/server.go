@@ -31,6 +31,11 @@ type Config struct {
 	// KB of buffers, a hostile one at most 160 KB.
 	MaxConns int
 
+	// MaxConnsPerPeer bounds those of one peer address, so that one node gone
+	// wild leaves places for all others. Default 256, and never more than
+	// MaxConns; old clients open one for each server that they know.
+	MaxConnsPerPeer int
+
 	// MessageTimeout is how long a request may take from its first byte to its
 	// last. Default 10 s: no old client pauses within a message.
 	MessageTimeout time.Duration
@@ -46,8 +51,19 @@ type Config struct {
 	// silent for hours on a quiet node, and spins for ever after a FIN.
 	IdleTimeout time.Duration
 
+	// Age says for how long this node has heard nothing of the log: what was
+	// applied is as old as that at most. It is asked once every ten seconds and
+	// by Stats, and must not wait. nil means that the node is never cut off.
+	Age func() time.Duration
+
+	// MaxAge is how old answers may be before the server says so, in the log
+	// and in Stats. It answers all the same: an old mapping is right more often
+	// than none. Default 1 min.
+	MaxAge time.Duration
+
 	// Logger hears about connections that were closed for a fault, at debug
-	// level since any stranger can cause them. Default: nobody does.
+	// level since any stranger can cause them, and when answers become older
+	// than MaxAge and fresh again. Default: nobody does.
 	Logger *slog.Logger
 }
 
@@ -55,6 +71,13 @@ type Config struct {
 func (c Config) withDefaults() Config {
 	if c.MaxConns == 0 {
 		c.MaxConns = 4096
+	}
+	if c.MaxConnsPerPeer == 0 {
+		c.MaxConnsPerPeer = 256
+	}
+	c.MaxConnsPerPeer = min(c.MaxConnsPerPeer, c.MaxConns)
+	if c.MaxAge == 0 {
+		c.MaxAge = time.Minute
 	}
 	if c.MessageTimeout == 0 {
 		c.MessageTimeout = 10 * time.Second
@@ -78,8 +101,10 @@ func (c Config) check() error {
 		return errors.New("varp: Config.Lookup is nil: give it what VL2 and VL3 are answered from")
 	case c.MaxConns < 0:
 		return fmt.Errorf("varp: Config.MaxConns is %d: want at least 1, or 0 for the default", c.MaxConns)
-	case c.MessageTimeout < 0, c.WriteTimeout < 0, c.IdleTimeout < 0:
-		return errors.New("varp: Config has a negative timeout: want a positive one, or 0 for the default")
+	case c.MaxConnsPerPeer < 0:
+		return fmt.Errorf("varp: Config.MaxConnsPerPeer is %d: want at least 1, or 0 for the default", c.MaxConnsPerPeer)
+	case c.MessageTimeout < 0, c.WriteTimeout < 0, c.IdleTimeout < 0, c.MaxAge < 0:
+		return errors.New("varp: Config has a negative time: want a positive one, or 0 for the default")
 	}
 	for _, p := range c.Allow {
 		if !p.IsValid() {
@@ -111,8 +136,11 @@ type Server struct {
 	acceptErrors atomic.Uint64
 	closed       [numReasons]atomic.Uint64
 
-	mu    sync.Mutex // protects conns
+	stale atomic.Bool // it was said that answers are older than MaxAge
+
+	mu    sync.Mutex // protects what follows
 	conns map[*conn]struct{}
+	peers map[netip.Addr]int // how many of them are of each address
 }
 
 // NewServer returns a server, or an error that names the field of cfg that is
@@ -121,7 +149,7 @@ func NewServer(cfg Config) (*Server, error) {
 	if err := cfg.check(); err != nil {
 		return nil, err
 	}
-	return &Server{cfg: cfg.withDefaults(), conns: make(map[*conn]struct{})}, nil
+	return &Server{cfg: cfg.withDefaults(), conns: make(map[*conn]struct{}), peers: make(map[netip.Addr]int)}, nil
 }
 
 // Run serves the connections of ln until ctx ends, then closes ln and every
@@ -139,6 +167,9 @@ func (s *Server) Run(ctx context.Context, ln net.Listener) error {
 		_ = ln.Close()
 		s.closeAll(ln)
 	})
+	if s.cfg.Age != nil {
+		running.Go(func() { s.watchAge(ctx) })
+	}
 	err := s.acceptAll(ctx, ln, &running)
 	cancel()
 	running.Wait()
@@ -196,22 +227,36 @@ func (s *Server) admit(ctx context.Context, ln net.Listener, nc net.Conn) *conn 
 	c := newConn(s, ln, nc)
 
 	s.mu.Lock()
-	full := len(s.conns) >= s.cfg.MaxConns && !s.evictLocked()
-	stopping := ctx.Err() != nil // closeAll may have gone through already
-	if !full && !stopping {
+	why, ok := s.placeLocked(c)
+	if ok && ctx.Err() != nil { // closeAll may have gone through already
+		why, ok = ClosedShutdown, false
+	}
+	if ok {
 		s.conns[c] = struct{}{}
+		s.peers[c.peer]++
 	}
 	s.mu.Unlock()
 
-	switch {
-	case full:
-		s.refuse(nc, ClosedNoPlace)
-		return nil
-	case stopping:
-		s.refuse(nc, ClosedShutdown)
+	if !ok {
+		s.refuse(nc, why)
 		return nil
 	}
 	return c
+}
+
+// placeLocked reports whether there is a place for c, and if not, why. The
+// longest idle connection may have to go for it: of the same peer if that has
+// too many, of all if there are too many.
+func (s *Server) placeLocked(c *conn) (CloseReason, bool) {
+	bound := s.cfg.MaxConnsPerPeer
+	ofPeer := func(old *conn) bool { return old.peer == c.peer }
+	if bound < s.cfg.MaxConns && s.peers[c.peer] >= bound && !s.evictLocked(ofPeer) {
+		return ClosedPeerLimit, false
+	}
+	if len(s.conns) >= s.cfg.MaxConns && !s.evictLocked(func(*conn) bool { return true }) {
+		return ClosedNoPlace, false
+	}
+	return 0, true
 }
 
 // refuse closes a connection that was never served.
@@ -221,22 +266,34 @@ func (s *Server) refuse(nc net.Conn, why CloseReason) {
 	_ = nc.Close()
 }
 
-// evictLocked closes the connection that has been idle for the longest and
-// reports whether there was one that had been for IdleTimeout.
-func (s *Server) evictLocked() bool {
+// evictLocked closes the connection that has been idle for the longest, of
+// those that are eligible, and reports whether there was one that had been for
+// IdleTimeout.
+func (s *Server) evictLocked(eligible func(*conn) bool) bool {
 	var oldest *conn
 	for c := range s.conns {
-		if oldest == nil || c.lastUse.Load() < oldest.lastUse.Load() {
+		if eligible(c) && (oldest == nil || c.lastUse.Load() < oldest.lastUse.Load()) {
 			oldest = c
 		}
 	}
 	if oldest == nil || time.Since(time.Unix(0, oldest.lastUse.Load())) < s.cfg.IdleTimeout {
 		return false
 	}
-	delete(s.conns, oldest)
+	s.removeLocked(oldest)
 	oldest.evicted.Store(true)
 	_ = oldest.nc.Close()
 	return true
+}
+
+// removeLocked forgets c; it may have been forgotten before.
+func (s *Server) removeLocked(c *conn) {
+	if _, held := s.conns[c]; !held {
+		return
+	}
+	delete(s.conns, c)
+	if s.peers[c.peer]--; s.peers[c.peer] == 0 {
+		delete(s.peers, c.peer)
+	}
 }
 
 // closeAll closes the connections that came through ln.
@@ -282,7 +339,7 @@ func (s *Server) serve(c *conn) {
 	_ = c.nc.Close()
 
 	s.mu.Lock()
-	delete(s.conns, c)
+	s.removeLocked(c)
 	s.mu.Unlock()
 
 	s.closed[why].Add(1)

@@ -6,6 +6,7 @@ import (
 	"net"
 	"os"
 	"sync/atomic"
+	"time"
 )
 
 // CloseReason says why a connection ended, or was never served.
@@ -25,12 +26,14 @@ const (
 	ClosedIdle                           // idle for IdleTimeout, and its place was needed
 	ClosedNoPlace                        // never served: MaxConns were open and none was idle
 	ClosedNotAllowed                     // never served: address outside Config.Allow
+	ClosedPeerLimit                      // never served: MaxConnsPerPeer of this peer were open and none was idle
 	numReasons
 )
 
 var reasonNames = [numReasons]string{
 	"peer", "shutdown", "reset", "bad_crc", "too_big", "bad_op", "bad_body",
 	"slow_request", "slow_reader", "idle", "no_place", "not_allowed",
+	"peer_limit",
 }
 
 // String returns the reason as one word for the label of a metric.
@@ -108,6 +111,9 @@ type Stats struct {
 	AcceptErrors uint64 // listener errors survived, as when no file descriptor was left
 
 	Closed [numReasons]uint64 // ended connections by CloseReason
+
+	Age   time.Duration // answers are at most so old, Config.Age
+	Stale bool          // that is more than Config.MaxAge
 }
 
 // Stats returns the counts as they are now. It may be called at any time.
@@ -129,6 +135,7 @@ func (s *Server) Stats() Stats {
 		Writes:       s.counts[countWrite].Load(),
 		AcceptErrors: s.acceptErrors.Load(),
 	}
+	st.Age, st.Stale = s.age()
 	for i := range s.closed {
 		st.Closed[i] = s.closed[i].Load()
 	}
