@@ -2,6 +2,8 @@ package agent
 
 import (
 	"bufio"
+	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -190,25 +192,68 @@ var (
 // fakeKernel remembers what was wanted of it.
 type fakeKernel struct {
 	mu     sync.Mutex // protects what follows
-	passes []wanted   // without seq and epoch
+	passes []wanted   // without their place in the log; a round of Apply counts as one
 	at     []time.Time
 	answer func(n int) (link.Result, error)
+	// matched is how the last one ended; heard makes Apply ask for a pass.
+	matched, heard bool
 }
 
 func (k *fakeKernel) Pass(_ context.Context, want projections.Desired, complete bool) (link.Result, error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	k.passes, k.at = append(k.passes, wanted{links: want, complete: complete}), append(k.at, time.Now())
+	k.heard = false
+	return k.note(wanted{links: want, complete: complete})
+}
+
+func (k *fakeKernel) note(w wanted) (result link.Result, err error) {
+	k.passes, k.at = append(k.passes, w), append(k.at, time.Now())
+	result.Matched = true
 	if k.answer != nil {
-		return k.answer(len(k.passes))
+		result, err = k.answer(len(k.passes))
 	}
-	return link.Result{Matched: true}, nil
+	k.matched = result.Matched && err == nil
+	return result, err
+}
+
+// Apply does to what was wanted last what a Manager does to the kernel.
+func (k *fakeKernel) Apply(_ context.Context, d projections.LinksDelta) link.Result {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if d.Len() == 0 {
+		return link.Result{Matched: k.matched, Look: k.heard}
+	}
+	last := k.passes[len(k.passes)-1]
+	last.links.Neighs = slices.DeleteFunc(slices.Clone(last.links.Neighs), func(n projections.Neigh) bool {
+		is := func(o projections.Neigh) bool { return o.Link == n.Link && o.IP == n.IP }
+		return slices.ContainsFunc(d.NoNeighs, is) || slices.ContainsFunc(d.Neighs, is)
+	})
+	last.links.FDB = slices.DeleteFunc(slices.Clone(last.links.FDB), func(f projections.FDB) bool {
+		is := func(o projections.FDB) bool { return o.VNet == f.VNet && o.MAC == f.MAC }
+		return slices.ContainsFunc(d.NoFDB, is) || slices.ContainsFunc(d.FDB, is)
+	})
+	last.links.Neighs, last.links.FDB = append(last.links.Neighs, d.Neighs...), append(last.links.FDB, d.FDB...)
+	slices.SortFunc(last.links.Neighs, func(a, b projections.Neigh) int {
+		return cmp.Or(bytes.Compare(a.Link[:], b.Link[:]), a.IP.Compare(b.IP))
+	})
+	slices.SortFunc(last.links.FDB, func(a, b projections.FDB) int {
+		return cmp.Or(cmp.Compare(a.VNet, b.VNet), bytes.Compare(a.MAC[:], b.MAC[:]))
+	})
+	result, _ := k.note(last)
+	return result
 }
 
 func (k *fakeKernel) seen() []wanted {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	return slices.Clone(k.passes)
+}
+
+// hear is a change by somebody else.
+func (k *fakeKernel) hear() {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.heard = true
 }
 
 func (k *fakeKernel) setAnswer(answer func(n int) (link.Result, error)) {
@@ -528,6 +573,7 @@ func TestWatchWakes(t *testing.T) {
 				if breaks == 1 {
 					return errDown
 				}
+				k.hear()
 				wake()
 				<-ctx.Done()
 				return ctx.Err()

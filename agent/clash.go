@@ -18,6 +18,7 @@ func (r *replica) noteClash(key objectKey, o log.Object) {
 	if !taken || keyOf(other) == key {
 		return
 	}
+	r.touches.NoteWhole()
 	for _, pair := range [][2]objectKey{{key, keyOf(other)}, {keyOf(other), key}} {
 		if r.clashes[pair[0]] == nil {
 			r.clashes[pair[0]] = make(map[objectKey]struct{})
@@ -61,6 +62,7 @@ func (r *replica) refresh(key objectKey) {
 	if other, found := r.state.NICAt(nic.NetworkUUID, nic.IP); found && keyOf(other) == key && r.isFound(nic) {
 		return
 	}
+	r.touches.NoteWhole()
 	r.state.Drop(key.Kind, key.ID)
 	_ = r.state.Load(rec) // it was held, so it is a proper record
 }

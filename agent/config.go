@@ -29,6 +29,9 @@ type Kernel interface {
 	// removed unless complete. Failures of single objects are in the result;
 	// an error means that the pass could not be made at all.
 	Pass(ctx context.Context, want projections.Desired, complete bool) (link.Result, error)
+	// Apply brings single entries to what delta says, of the links that the last
+	// pass wanted, and puts right what it heard others do to the kernel.
+	Apply(ctx context.Context, delta projections.LinksDelta) link.Result
 }
 
 // Config configures an Agent. CN, Folder, Servers, Dialer and Kernel must be given.

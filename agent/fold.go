@@ -160,10 +160,11 @@ func (r *replica) setScope(scope log.Scope, held heldScope) {
 // put places a record and notes that the cache must keep it.
 func (r *replica) put(key objectKey, rec projections.Record) error {
 	r.noteClash(key, rec.Object)
-	_, known := r.state.Get(key.Kind, key.ID)
+	before, known := r.state.Get(key.Kind, key.ID)
 	if err := r.state.Load(rec); err != nil {
 		return fmt.Errorf("%w: %w", errStream, err)
 	}
+	r.touches.Note(before.Object, rec.Object)
 	if !known {
 		r.objects++
 	}
@@ -183,6 +184,7 @@ func (r *replica) drop(key objectKey) {
 		return
 	}
 	r.state.Drop(key.Kind, key.ID)
+	r.touches.Note(rec.Object, nil)
 	r.objects--
 	r.dirty.Objects[key] = projections.Record{}
 	r.touch(rec.Object)

@@ -18,8 +18,16 @@ const minRetry = 10 * time.Millisecond
 // watchAgain is how soon a watch of the kernel that broke is begun anew.
 const watchAgain = 5 * time.Second
 
-// reconciler makes the kernel match the replica: one goroutine, one select,
-// one function that makes a pass. Every reason to look only wakes it.
+// passShare is the part of the time that passes may take, as one in passShare:
+// a pass costs all that the kernel holds, and what comes meanwhile waits. The
+// entries of other compute nodes' NICs, which are nearly all that events bring,
+// do not wait for one.
+const passShare = 5
+
+// reconciler makes the kernel match the replica: one goroutine and one select.
+// Every reason to look only wakes it. A pass computes all that is wanted and
+// dumps all that there is; between passes, entries that events touched, or that
+// somebody else was heard to change, are put right by themselves.
 type reconciler struct {
 	cfg     *Config
 	replica *replica
@@ -28,6 +36,10 @@ type reconciler struct {
 	woken   chan struct{}
 	logger  *slog.Logger
 
+	due      time.Time // when a pass is wanted; zero: not before the sweep
+	earliest time.Time // before this no pass is made, see passShare
+	passed   bool      // a pass was made: Apply knows the links
+
 	mu   sync.Mutex // protects what follows
 	last KernelStatus
 }
@@ -35,6 +47,7 @@ type reconciler struct {
 // KernelStatus says how the kernel stands to what is wanted.
 type KernelStatus struct {
 	Passes   uint64        `json:"passes"`
+	Applied  uint64        `json:"applied"`         // rounds between passes, for single entries
 	At       time.Time     `json:"at,omitzero"`     // when the last pass began
 	Took     time.Duration `json:"took_ns"`         // by the last pass
 	Complete bool          `json:"complete"`        // the last pass was allowed to remove
@@ -67,28 +80,52 @@ func told[T any](list []T, say func(T) string) []string {
 	return words
 }
 
-// Run makes passes until ctx ends.
+// Run makes the kernel match until ctx ends. The first pass is made at once:
+// links are programmed from the cache.
 func (r *reconciler) Run(ctx context.Context) error {
 	sweep := time.NewTicker(r.cfg.SweepEvery)
 	defer sweep.Stop()
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	r.want(time.Now())
 	for {
-		// The first pass is made at once: links are programmed from the cache.
-		var retry <-chan time.Time
-		if again := r.pass(ctx); again > 0 {
-			retry = time.After(again)
+		if now := time.Now(); !r.due.IsZero() && !r.dueAt().After(now) {
+			r.pass(ctx)
+		}
+		timer.Stop()
+		if !r.due.IsZero() {
+			timer.Reset(time.Until(r.dueAt()))
 		}
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
 		case <-r.replica.changed:
+			r.apply(ctx)
 		case <-r.woken:
+			r.apply(ctx)
 		case <-sweep.C:
-		case <-retry:
+			r.want(time.Now())
+		case <-timer.C:
 		}
 	}
 }
 
-// Watch has a pass made when somebody changed the kernel, until ctx ends.
+// want asks for a pass at a time, or sooner if that was asked for before.
+func (r *reconciler) want(at time.Time) {
+	if r.due.IsZero() || at.Before(r.due) {
+		r.due = at
+	}
+}
+
+// dueAt is when the pass that is wanted may be made.
+func (r *reconciler) dueAt() time.Time {
+	if r.due.Before(r.earliest) {
+		return r.earliest
+	}
+	return r.due
+}
+
+// Watch has what somebody changed in the kernel put right, until ctx ends.
 func (r *reconciler) Watch(ctx context.Context) error {
 	for {
 		err := r.cfg.Watch(ctx, func() { wake(r.woken) })
@@ -104,29 +141,55 @@ func (r *reconciler) Watch(ctx context.Context) error {
 	}
 }
 
-// pass makes one pass and returns when the next is due at the latest, or 0 if
-// this one left nothing undone.
-func (r *reconciler) pass(ctx context.Context) time.Duration {
-	want := r.replica.wanted()
+// pass makes one pass, and asks for another if this one left something undone.
+func (r *reconciler) pass(ctx context.Context) {
 	began := time.Now()
+	r.due = time.Time{}
+	want := r.replica.wanted()
 	result, err := r.kernel.Pass(ctx, want.links, want.complete)
 	if ctx.Err() != nil {
-		return 0
+		return
 	}
+	r.passed = r.passed || err == nil
+	now := time.Now()
+	r.earliest = now.Add((passShare - 1) * now.Sub(began))
 	r.note(want, result, err, began)
 	if err == nil && result.Matched && want.complete {
-		r.replica.setProgrammed(want)
+		r.replica.setProgrammed(want.at)
 	}
 	r.tell()
 	switch {
 	case err != nil:
-		return r.cfg.RetryEvery
+		r.want(now.Add(r.cfg.RetryEvery))
 	case !result.RetryAt.IsZero():
-		return max(time.Until(result.RetryAt), minRetry)
+		r.want(now.Add(max(result.RetryAt.Sub(now), minRetry)))
 	case !result.Matched && len(result.Failures)+len(result.Conflicts) == 0:
-		return r.cfg.RetryEvery // the kernel changed under the pass
+		r.want(now.Add(r.cfg.RetryEvery)) // the kernel changed under the pass
 	}
-	return 0
+}
+
+// apply has the kernel told of what events touched, and put right what was
+// heard. A pass is asked for if that does not cover all.
+func (r *reconciler) apply(ctx context.Context) {
+	delta, at, ok := r.replica.delta()
+	if !ok || !r.passed {
+		r.want(time.Now())
+		return
+	}
+	result := r.kernel.Apply(ctx, delta)
+	if ctx.Err() != nil {
+		return
+	}
+	r.noteSteps(result)
+	switch {
+	case at.whole:
+		r.want(time.Now())
+	case result.Look && r.due.IsZero():
+		r.want(time.Now()) // else one is to come, at a time that was chosen
+	}
+	if !at.whole && result.Matched && r.replica.setProgrammed(at) {
+		r.tell()
+	}
 }
 
 func (r *reconciler) note(want wanted, result link.Result, err error, began time.Time) {
@@ -137,12 +200,7 @@ func (r *reconciler) note(want wanted, result link.Result, err error, began time
 	s.At, s.Took, s.Complete = began, time.Since(began), want.complete
 	s.Links, s.Neighs, s.FDB = len(want.links.VXLANs)+len(want.links.VLANs)+len(want.links.Fabrics), len(want.links.Neighs), len(want.links.FDB)
 	s.Problems = told(want.links.Problems, func(p projections.Problem) string { return p.Kind.String() + " " + p.ID + ": " + p.Reason })
-	s.Steps += uint64(len(result.Steps))
-	s.Healed += uint64(len(result.Drift))
-	if len(result.Drift) > 0 {
-		s.Drift = told(result.Drift, link.Step.String)
-		r.logger.Warn("kernel was changed by somebody else: put right", "steps", len(result.Drift), "first", s.Drift[0])
-	}
+	r.addSteps(result)
 	s.Matched, s.Failure = result.Matched && err == nil, ""
 	if err != nil {
 		s.Failure = err.Error()
@@ -160,20 +218,45 @@ func (r *reconciler) note(want wanted, result link.Result, err error, began time
 	}
 }
 
+// noteSteps notes what was done between two passes.
+func (r *reconciler) noteSteps(result link.Result) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.last.Applied++
+	r.last.Matched = r.last.Matched && !result.Look
+	r.addSteps(result)
+}
+
+func (r *reconciler) addSteps(result link.Result) {
+	s := &r.last
+	s.Steps += uint64(len(result.Steps))
+	s.Healed += uint64(len(result.Drift))
+	if len(result.Drift) > 0 {
+		s.Drift = told(result.Drift, link.Step.String)
+		r.logger.Warn("kernel was changed by somebody else: put right", "steps", len(result.Drift), "first", s.Drift[0])
+	}
+}
+
 func (r *reconciler) status() KernelStatus {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.last
 }
 
+// place is a place in the log that the kernel may come to match.
+type place struct {
+	// seq is what was applied before the wanted was computed: if the kernel comes
+	// to match that, it matches the log at seq (SAFETY B1).
+	seq   log.Seq
+	epoch uint64
+	whole bool // of a delta: there is more to it, which only a pass does
+}
+
 // wanted is what the kernel should hold, and as of when.
 type wanted struct {
 	links    projections.Desired
 	complete bool
-	// seq is what was applied before links was computed: if the kernel comes to
-	// match links, it matches the log at seq (SAFETY B1).
-	seq   log.Seq
-	epoch uint64
+	at       place
 }
 
 // wanted computes what the kernel should hold. It is complete, so that what it
@@ -181,20 +264,40 @@ type wanted struct {
 // to be all at least once, and is not being replaced (DESIGN rule 8). A NIC that
 // moved to a network which is still to come lacks its link only for now.
 func (r *replica) wanted() wanted {
-	r.mu.RLock()
-	defer r.mu.RUnlock()
-	return wanted{
-		links: r.state.DesiredLinks(r.me), seq: r.applied, epoch: r.epoch,
-		complete: r.complete && r.reset == nil && r.coming == nil && r.missingInterest() == "",
-	}
-}
-
-// setProgrammed notes that the kernel matches what was wanted. After a reset
-// its seq means nothing any more.
-func (r *replica) setProgrammed(w wanted) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if w.epoch == r.epoch {
-		r.programmed = max(r.programmed, w.seq)
+	r.touches.Reset()
+	return wanted{links: r.state.DesiredLinks(r.me), complete: r.isComplete(), at: place{seq: r.applied, epoch: r.epoch}}
+}
+
+func (r *replica) isComplete() bool {
+	return r.complete && r.reset == nil && r.coming == nil && r.missingInterest() == ""
+}
+
+// delta computes what the kernel should hold of the entries that events touched
+// since the last call. It is not ok while the view is not complete: what goes
+// from it then is not gone.
+func (r *replica) delta() (d projections.LinksDelta, at place, ok bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	at = place{seq: r.applied, epoch: r.epoch, whole: r.touches.Whole()}
+	if r.touches.Any() {
+		if !r.isComplete() {
+			return d, at, false
+		}
+		d = r.touches.Delta(r.state)
 	}
+	return d, at, true
+}
+
+// setProgrammed notes that the kernel matches the log at a place, and reports
+// whether that is news. After a reset its seq means nothing any more.
+func (r *replica) setProgrammed(at place) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if at.epoch != r.epoch || at.seq <= r.programmed {
+		return false
+	}
+	r.programmed = at.seq
+	return true
 }

@@ -66,6 +66,7 @@ type replica struct {
 	// missing says why the last bookmark did not count, or is empty.
 	missing string
 	clashes map[objectKey]map[objectKey]struct{} // see clash.go
+	touches *projections.Touches                 // what the kernel has not been told
 }
 
 // resetting is a reset that runs: the objects and scopes that came since.
@@ -88,7 +89,7 @@ func newReplica(me log.UUID, logger *slog.Logger) *replica {
 		me: me, logger: logger,
 		changed: make(chan struct{}, 1), dirtied: make(chan struct{}, 1),
 		state: projections.NewState(), scopes: make(map[log.Scope]heldScope),
-		dirty: newBatch(), clashes: make(map[objectKey]map[objectKey]struct{}),
+		dirty: newBatch(), clashes: make(map[objectKey]map[objectKey]struct{}), touches: projections.NewTouches(me),
 	}
 }
 
@@ -193,6 +194,7 @@ func (r *replica) beginReset(reason feed.ResetReason) {
 	r.cursor = log.Cursor{Cluster: r.cluster}
 	r.applied, r.programmed = 0, 0
 	r.epoch++
+	r.touches.NoteWhole()
 	r.notify()
 }
 
@@ -279,6 +281,7 @@ func (r *replica) ScopeEnd(m *feed.ScopeEnd) error {
 		return fmt.Errorf("%w: end of scope %s, which did not begin", errStream, m.Scope)
 	}
 	r.coming = nil
+	r.touches.NoteWhole()
 	r.setScope(m.Scope, heldScope{AsOf: m.AsOf, Complete: true})
 	if r.reset != nil {
 		r.reset.scopes[m.Scope] = struct{}{}
@@ -316,6 +319,7 @@ func (r *replica) dropScope(scope log.Scope) {
 	delete(r.scopes, scope)
 	r.dirty.Scopes[scope] = nil
 	r.interestKnown = false
+	r.touches.NoteWhole()
 	if r.reset != nil {
 		return
 	}
@@ -349,6 +353,9 @@ func (r *replica) Bookmark(m *feed.Bookmark) error {
 		r.endReset()
 	}
 	if r.knowsInterest() {
+		if !r.complete {
+			r.touches.NoteWhole() // from now on things may be removed
+		}
 		r.applied, r.complete = m.Seq, true
 	}
 	r.notify()
@@ -359,6 +366,7 @@ func (r *replica) Bookmark(m *feed.Bookmark) error {
 func (r *replica) endReset() {
 	ended := r.reset
 	r.reset = nil
+	r.touches.NoteWhole()
 	for scope := range r.scopes {
 		if _, came := ended.scopes[scope]; !came {
 			delete(r.scopes, scope)

@@ -148,7 +148,7 @@ func (h *history) check(t *rapid.T) {
 		t.Fatalf("at %d: applied %d, complete %v, missing %q", h.server.head(), h.replica.applied, h.replica.complete, h.replica.missing)
 	}
 	got, want := h.replica.wanted(), h.server.state.DesiredLinks(h.replica.me)
-	if !got.complete || got.seq != h.server.head() || h.inOnePlace() && !reflect.DeepEqual(got.links, want) {
+	if !got.complete || got.at.seq != h.server.head() || h.inOnePlace() && !reflect.DeepEqual(got.links, want) {
 		t.Fatalf("at %d: links wanted: got %+v, want %+v", h.server.head(), got, want)
 	}
 }
@@ -255,8 +255,8 @@ func TestResetKeepsWantedLinks(t *testing.T) {
 				}
 			}
 			deliverAll(t, r, messages[len(messages)-1:])
-			if w := r.wanted(); !w.complete || w.seq != s.head() {
-				t.Errorf("after the reset: complete %v, seq %d, want true, %d", w.complete, w.seq, s.head())
+			if w := r.wanted(); !w.complete || w.at.seq != s.head() {
+				t.Errorf("after the reset: complete %v, seq %d, want true, %d", w.complete, w.at.seq, s.head())
 			}
 			compareReplica(t, s, r)
 		})

@@ -61,7 +61,7 @@ func (h *Netlink) learn(have *Snapshot, d *dumper) {
 	for i := range have.Links {
 		h.index[have.Links[i].place()] = have.Links[i].Index
 	}
-	h.watch.set(have.Links)
+	h.told.learn(have.Links)
 }
 
 // dumper collects the links of one Dump.

@@ -194,6 +194,27 @@ func (e *encoder) forward(s Step, index int32) {
 	}
 }
 
+// readEntry appends the body of a GETNEIGH for one entry. Strict checking wants
+// all of the header but the family and the ifindex zero (neigh_valid_get_req,
+// linux net/core/neighbour.c).
+func (e *encoder) readEntry(entry Entry, index int32) {
+	fam := uint8(unix.AF_BRIDGE)
+	if entry.IP.IsValid() {
+		fam = family(entry.IP)
+	}
+	e.u32(uint32(fam))
+	e.u32(uint32(index))
+	if entry.IP.IsValid() {
+		e.u32(0)
+		e.attrAddr(unix.NDA_DST, entry.IP)
+		return
+	}
+	e.u16(0)
+	e.u8(unix.NTF_SELF)
+	e.u8(0)
+	e.attrMAC(unix.NDA_LLADDR, entry.MAC)
+}
+
 func bit(b bool) uint8 {
 	if b {
 		return 1

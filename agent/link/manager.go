@@ -43,10 +43,13 @@ type Manager struct {
 	numbers Numbers
 	backoff map[Object]waiting
 
-	// last is what the last pass wanted, and lastMatched whether the kernel was
-	// so at its end: what differs now is drift.
+	// last is what the last pass wanted, since what Apply did to single entries
+	// after it, and lastMatched whether the kernel was so: what differs now is
+	// drift. doubt is set when it may not be so any more.
 	last        projections.Desired
+	since       map[Object]placed
 	lastMatched bool
+	doubt       bool
 }
 
 type waiting struct {
@@ -72,7 +75,7 @@ type Result struct {
 	// Conflicts are objects that foreign links keep from being as wanted.
 	Conflicts []Blocked
 	// Drift are those of Steps that put right what somebody else changed: the
-	// kernel matched after the last pass, and the desired state is still that.
+	// kernel matched after the last pass, and their objects are wanted as then.
 	Drift []Step
 	// RetryAt is the earliest time at which a failed object is tried again; zero
 	// if none waits.
@@ -81,6 +84,9 @@ type Result struct {
 	// failed and nothing is in conflict. With an incomplete view this says
 	// nothing about what is there beyond the wanted.
 	Matched bool
+	// Look: a pass should follow, since nothing else tells how the kernel is.
+	// Only Apply sets it.
+	Look bool
 }
 
 // NewManager returns a Manager over a kernel.
@@ -91,7 +97,7 @@ func NewManager(cfg ManagerConfig) *Manager {
 	if cfg.Now == nil {
 		cfg.Now = time.Now
 	}
-	return &Manager{cfg: cfg, numbers: cfg.Numbers, backoff: map[Object]waiting{}}
+	return &Manager{cfg: cfg, numbers: cfg.Numbers, backoff: map[Object]waiting{}, since: map[Object]placed{}}
 }
 
 // Number returns the N of the fabric<N> of a NIC.
@@ -103,7 +109,11 @@ func (m *Manager) Number(want projections.Fabric) (uint32, bool) { return m.numb
 // objects is in the Result.
 func (m *Manager) Pass(ctx context.Context, want projections.Desired, complete bool) (Result, error) {
 	now := m.cfg.Now()
+	m.doubt = true // until its end
 	namespaces := m.namespaces(want)
+	if listener, ok := m.cfg.Kernel.(Listener); ok {
+		listener.Heard() // the dump shows it
+	}
 	have, err := m.cfg.Kernel.Dump(ctx, namespaces)
 	if err != nil {
 		return Result{}, err
@@ -112,7 +122,6 @@ func (m *Manager) Pass(ctx context.Context, want projections.Desired, complete b
 		return Result{}, err
 	}
 	var result Result
-	unchanged := m.lastMatched && sameDesired(want, m.last)
 	var work Work
 	for round := 0; ; round++ {
 		work = Plan(want, have, m.numbers, complete)
@@ -121,8 +130,8 @@ func (m *Manager) Pass(ctx context.Context, want projections.Desired, complete b
 			break
 		}
 		done := m.do(ctx, due, now)
-		if round == 0 && unchanged {
-			result.Drift = done
+		if round == 0 && m.lastMatched {
+			result.Drift = m.drift(done, &want)
 		}
 		result.Steps = append(result.Steps, done...)
 		if err := ctx.Err(); err != nil {
@@ -134,7 +143,8 @@ func (m *Manager) Pass(ctx context.Context, want projections.Desired, complete b
 	}
 	m.forget(work.Steps)
 	m.report(&result, work, now)
-	m.last, m.lastMatched = want, result.Matched
+	m.last, m.lastMatched, m.doubt = want, result.Matched, false
+	clear(m.since)
 	if err := m.settle(want, complete && result.Matched); err != nil {
 		return result, err
 	}
@@ -328,13 +338,6 @@ func (m *Manager) settle(want projections.Desired, matched bool) error {
 		return fmt.Errorf("link: save fabric numbers: %w", err)
 	}
 	return nil
-}
-
-// sameDesired reports whether two desired states are equal but for Problems.
-func sameDesired(a, b projections.Desired) bool {
-	return slices.Equal(a.VXLANs, b.VXLANs) && slices.Equal(a.VLANs, b.VLANs) &&
-		slices.EqualFunc(a.Fabrics, b.Fabrics, sameFabric) &&
-		slices.Equal(a.Neighs, b.Neighs) && slices.Equal(a.FDB, b.FDB)
 }
 
 func sameFabric(a, b projections.Fabric) bool {

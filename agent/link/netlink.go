@@ -69,7 +69,7 @@ type Netlink struct {
 	// noTrash is set when the last dump saw a link in trashGroup.
 	noTrash bool
 
-	watch watchState
+	told *told
 }
 
 var _ Kernel = (*Netlink)(nil)
@@ -84,7 +84,7 @@ func Open(cfg Config) (*Netlink, error) {
 	if err != nil {
 		return nil, fmt.Errorf("link: open netlink: %w", err)
 	}
-	return &Netlink{cfg: cfg, own: own, spaces: map[string]*space{}, index: map[place]int32{}, lastIndex: firstIndex}, nil
+	return &Netlink{cfg: cfg, own: own, spaces: map[string]*space{}, index: map[place]int32{}, lastIndex: firstIndex, told: newTold()}, nil
 }
 
 // Close frees the socket. The kernel's links stay as they are.
@@ -205,6 +205,7 @@ func (r *run) addLink(i int) error {
 	index := h.lastIndex
 	h.index[l.place()] = index
 	delete(r.failed, l.place())
+	h.told.note(&r.steps[i], index)
 	start := len(r.enc.b)
 	switch l.Kind {
 	case kindVXLAN:
@@ -238,6 +239,7 @@ func (r *run) encodeSet(i int, l *Link, index int32, change Change) {
 // encode appends the messages of a step on a link that is there.
 func (r *run) encode(i int, index int32) {
 	s, start := &r.steps[i], len(r.enc.b)
+	r.h.told.note(s, index)
 	switch s.Op {
 	case OpSetLink:
 		r.encodeSet(i, s.Spec, index, s.Change)
@@ -294,6 +296,7 @@ func (r *run) deletes(i int) int {
 		r.use(r.h.own)
 		at := place{"", r.steps[j].Link}
 		if index, ok := r.h.index[at]; ok {
+			r.h.told.note(&r.steps[j], index)
 			start := len(r.enc.b)
 			r.enc.linkHeader(index, 0, 0)
 			r.enc.attr32(unix.IFLA_GROUP, trashGroup)

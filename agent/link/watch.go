@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sync"
 	"time"
 
 	"github.com/mdlayher/netlink"
@@ -21,34 +20,11 @@ var watchGroups = []uint32{
 	unix.RTNLGRP_IPV4_ROUTE, unix.RTNLGRP_IPV6_ROUTE,
 }
 
-// watchState is what Watch must know of the last dump: which ifindexes are ours,
-// in whichever namespace.
-type watchState struct {
-	mu    sync.Mutex // protects index
-	index map[int32]bool
-}
-
-func (w *watchState) set(links []Link) {
-	index := make(map[int32]bool, len(links))
-	for i := range links {
-		index[links[i].Index] = true
-	}
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.index = index
-}
-
-func (w *watchState) has(index int32) bool {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return w.index[index]
-}
-
-// Watch calls wake when somebody, ourselves included, changed something on our
-// links, at most once per 20 ms; also when so much happened that the kernel
-// could not tell all of it. It hears our own namespace, and the VM namespaces
-// that the kernel relates to it. It ends with ctx, and returns its error. wake
-// must not block.
+// Watch calls wake when something on our links is not as the kernel was told,
+// at most once per 20 ms; also when so much happened that the kernel could not
+// tell all of it. What it was, Heard tells. It hears our own namespace, and the
+// VM namespaces that the kernel relates to it. It ends with ctx, and returns its
+// error. wake must not block.
 func (h *Netlink) Watch(ctx context.Context, wake func()) error {
 	conn, err := dial(int(h.own.file.Fd()), receiveBytes)
 	if err != nil {
@@ -65,16 +41,18 @@ func (h *Netlink) Watch(ctx context.Context, wake func()) error {
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
-		if err != nil && !errors.Is(err, unix.ENOBUFS) {
+		if err != nil {
 			return fmt.Errorf("link: watch: %w", err)
 		}
-		if !changed && err == nil {
+		if !changed {
 			continue
 		}
-		if err := settle(ctx, conn); err != nil {
+		if err := h.settle(ctx, conn); err != nil {
 			return err
 		}
-		wake()
+		if h.told.settle() {
+			wake()
+		}
 	}
 }
 
@@ -94,53 +72,53 @@ func prepareWatch(conn *netlink.Conn) error {
 	return nil
 }
 
-// nextChange waits for the next datagram, and reports whether it is about our
-// links.
+// nextChange waits for the next datagram, and reports whether it is of something
+// that is not as it should be.
 func (h *Netlink) nextChange(conn *netlink.Conn) (bool, error) {
 	messages, err := conn.Receive()
+	if errors.Is(err, unix.ENOBUFS) {
+		h.told.hearLoss()
+		return true, nil
+	}
 	if err != nil {
 		return false, err
 	}
+	changed := false
 	for _, m := range messages {
-		if h.concerns(m) {
-			return true, nil
-		}
+		changed = h.hear(m) || changed
 	}
-	return false, nil
+	return changed, nil
 }
 
-// concerns reports whether a notification may be about our links.
-func (h *Netlink) concerns(m netlink.Message) bool {
+// hear judges one notification.
+func (h *Netlink) hear(m netlink.Message) bool {
 	switch m.Header.Type {
 	case unix.RTM_NEWLINK, unix.RTM_DELLINK:
-		l, ok := parseLink(m.Data)
-		return ok && (kindOfName(l.Name) != "" || h.watch.has(l.Index))
+		return h.told.hearLink(m.Data, m.Header.Type == unix.RTM_DELLINK)
 	case unix.RTM_NEWNEIGH, unix.RTM_DELNEIGH:
-		n, ok := parseNeigh(m.Data)
-		return ok && h.watch.has(n.index) && (n.state&unix.NUD_PERMANENT != 0 || m.Header.Type == unix.RTM_DELNEIGH)
+		return h.told.hearEntry(m.Data, m.Header.Type == unix.RTM_DELNEIGH)
 	case unix.RTM_NEWADDR, unix.RTM_DELADDR:
-		index, _, _, ok := parseAddress(m.Data)
-		return ok && h.watch.has(index)
+		return h.told.hearAddress(m.Data, m.Header.Type == unix.RTM_DELADDR)
 	case unix.RTM_NEWROUTE, unix.RTM_DELROUTE:
-		r, ok := parseRoute(m.Data)
-		return ok && h.watch.has(r.index)
+		return h.told.hearRoute(m.Data, m.Header.Type == unix.RTM_DELROUTE)
 	case unix.RTM_DELNSID:
-		return true // a namespace is gone, perhaps one with our links
+		h.told.hearLoss() // a namespace is gone, perhaps one with our links
+		return true
 	}
 	return false
 }
 
-// settle reads what follows within watchQuiet, and drops it.
-func settle(ctx context.Context, conn *netlink.Conn) error {
+// settle takes what follows within watchQuiet.
+func (h *Netlink) settle(ctx context.Context, conn *netlink.Conn) error {
 	if err := conn.SetReadDeadline(time.Now().Add(watchQuiet)); err != nil {
 		return err
 	}
 	for {
-		_, err := conn.Receive()
+		_, err := h.nextChange(conn)
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
-		if err == nil || errors.Is(err, unix.ENOBUFS) {
+		if err == nil {
 			continue
 		}
 		if op, ok := errors.AsType[*netlink.OpError](err); !ok || !op.Timeout() {

@@ -1,0 +1,284 @@
+package link
+
+import (
+	"net/netip"
+	"slices"
+	"sync"
+
+	"golang.org/x/sys/unix"
+
+	"rutter/log"
+	"rutter/projections"
+)
+
+// maxHeard is how many single entries are remembered that may be other than
+// they should; beyond it a pass looks at all of them.
+const maxHeard = 4096
+
+// told is what the kernel should hold as far as we know: what the last dump
+// showed, and what it was told since. Notifications are judged by it: our own
+// changes, of which the kernel tells us too, agree with it. Steps are noted
+// before they are sent, so that no echo comes before its note.
+type told struct {
+	mu      sync.Mutex          // protects what follows
+	links   map[int32]*Link     // by ifindex; never changed in place
+	entries map[entryKey]placed // told since the dump
+	heard   map[entryKey]bool   // entries that somebody else may have changed
+	other   bool                // something else is not as it should be
+	// doubtful are links whose last notification disagreed: one of several
+	// that a single change of ours makes may do so.
+	doubtful map[int32]bool
+}
+
+// entryKey is a neighbour on a link (ip), or a forwarding entry (mac).
+type entryKey struct {
+	index int32
+	mac   log.MAC
+	ip    netip.Addr
+}
+
+// placed is what an entry leads to. The zero value is no entry.
+type placed struct {
+	mac  log.MAC    // of a neighbour
+	dst  netip.Addr // of a forwarding entry
+	port uint16
+}
+
+func newTold() *told {
+	return &told{links: map[int32]*Link{}, entries: map[entryKey]placed{}, heard: map[entryKey]bool{}, doubtful: map[int32]bool{}}
+}
+
+// learn takes over what a dump showed.
+func (t *told) learn(links []Link) {
+	byIndex := make(map[int32]*Link, len(links))
+	for i := range links {
+		byIndex[links[i].Index] = &links[i]
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.links = byIndex
+	clear(t.entries)
+	clear(t.doubtful)
+}
+
+// entry returns what an entry should be.
+func (t *told) entry(l *Link, key entryKey) placed {
+	if p, ok := t.entries[key]; ok {
+		return p
+	}
+	if key.ip.IsValid() {
+		if i, ok := slices.BinarySearchFunc(l.Neighs, key.ip, func(n Neighbour, ip netip.Addr) int { return n.IP.Compare(ip) }); ok {
+			return placed{mac: l.Neighs[i].MAC}
+		}
+		return placed{}
+	}
+	if i, ok := slices.BinarySearchFunc(l.FDB, key.mac, func(f Forward, mac log.MAC) int { return compareMAC(f.MAC, mac) }); ok && l.FDB[i].Permanent {
+		return placed{dst: l.FDB[i].Dst, port: l.FDB[i].Port}
+	}
+	return placed{}
+}
+
+// note remembers a step that is about to be sent for the link of that ifindex.
+func (t *told) note(s *Step, index int32) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	switch s.Op {
+	case OpSetNeigh:
+		t.entries[entryKey{index: index, ip: s.Addr}] = placed{mac: s.MAC}
+		return
+	case OpDelNeigh:
+		t.entries[entryKey{index: index, ip: s.Addr}] = placed{}
+		return
+	case OpSetFDB:
+		t.entries[entryKey{index: index, mac: s.MAC}] = placed{dst: s.Addr, port: s.Port}
+		return
+	case OpDelFDB:
+		t.entries[entryKey{index: index, mac: s.MAC}] = placed{}
+		return
+	case OpAddLink:
+		l := *s.Spec
+		l.Index = index
+		t.links[index] = &l
+		return
+	case OpDelLink:
+		t.fall(index)
+		return
+	}
+	if l := t.links[index]; l != nil {
+		changed := *l
+		changed.note(s)
+		t.links[index] = &changed
+	}
+}
+
+// note changes a link as a step does. Its lists may be shared: they are copied.
+func (l *Link) note(s *Step) {
+	switch s.Op {
+	case OpSetLink:
+		l.Up = l.Up || s.Change&ChangeUp != 0
+		l.QuietIPv6 = l.QuietIPv6 || s.Change&ChangeQuietIPv6 != 0
+		if s.Change&ChangeMTU != 0 {
+			l.MTU = s.Spec.MTU
+		}
+		if s.Change&ChangeMAC != 0 {
+			l.MAC = s.Spec.MAC
+		}
+	case OpAddAddress:
+		l.Addresses = append(slices.Clone(l.Addresses), s.Prefix)
+	case OpDelAddress:
+		l.Addresses = slices.DeleteFunc(slices.Clone(l.Addresses), func(p netip.Prefix) bool { return p == s.Prefix })
+	case OpSetRoute, OpDelRoute:
+		l.Routes = slices.DeleteFunc(slices.Clone(l.Routes), func(r projections.Route) bool { return r.Dst == s.Prefix })
+		if s.Op == OpSetRoute {
+			l.Routes = append(l.Routes, projections.Route{Dst: s.Prefix, Gateway: s.Addr})
+		}
+	}
+}
+
+// fall forgets a link and what is stacked on it.
+func (t *told) fall(index int32) {
+	l := t.links[index]
+	if l == nil {
+		return
+	}
+	delete(t.links, index)
+	if l.Kind == kindMacvlan {
+		return
+	}
+	for child, above := range t.links {
+		if above.Parent == l.Name {
+			t.fall(child)
+		}
+	}
+}
+
+// take returns what was heard and forgets it.
+func (t *told) take() (entries []Entry, other bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	entries = make([]Entry, 0, len(t.heard))
+	for key := range t.heard {
+		if l := t.links[key.index]; l != nil {
+			entries = append(entries, Entry{Namespace: l.Namespace, Link: l.Name, MAC: key.mac, IP: key.ip})
+		}
+	}
+	slices.SortFunc(entries, compareEntry)
+	other = t.other
+	clear(t.heard)
+	t.other = false
+	return entries, other
+}
+
+// hearEntry judges a notification of a neighbour or forwarding entry, and
+// reports whether it is other than it should be.
+func (t *told) hearEntry(body []byte, deleted bool) bool {
+	n, ok := parseNeigh(body)
+	if !ok {
+		return false
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	l := t.links[n.index]
+	if l == nil {
+		return false
+	}
+	key, is := entryKey{index: n.index, ip: n.dst}, placed{mac: n.mac}
+	if body[0] == unix.AF_BRIDGE {
+		if l.Kind != kindVXLAN || n.flags&unix.NTF_SELF == 0 {
+			return false
+		}
+		key, is = entryKey{index: n.index, mac: n.mac}, placed{dst: n.dst, port: otherPort(n.port, l.Port)}
+	} else if l.Kind != kindMacvlan {
+		return false
+	}
+	if deleted || n.state&unix.NUD_PERMANENT == 0 {
+		is = placed{}
+	}
+	if t.entry(l, key) == is {
+		return false
+	}
+	if len(t.heard) >= maxHeard {
+		t.other = true
+	} else {
+		t.heard[key] = true
+	}
+	return true
+}
+
+// hearLink judges a notification of a link.
+func (t *told) hearLink(body []byte, deleted bool) bool {
+	l, ok := parseLink(body)
+	if !ok || l.Kind == "" && !deleted {
+		return false // of a bridge's port: it says nothing of ours
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	should := t.links[l.Index]
+	switch {
+	case should == nil && (deleted || kindOfName(l.Name) == ""):
+		return false
+	case should == nil:
+		t.doubtful[l.Index] = true // somebody else gave one of our names
+	case deleted:
+		t.other = true
+	default:
+		l.Parent = should.Parent
+		if l.Name == should.Name && l.Kind == should.Kind && sameBuild(&l.Link, should) && changes(should, &l.Link, false) == 0 {
+			delete(t.doubtful, l.Index)
+			return false
+		}
+		t.doubtful[l.Index] = true
+	}
+	return true
+}
+
+// hearAddress judges a notification of an address.
+func (t *told) hearAddress(body []byte, deleted bool) bool {
+	index, prefix, permanent, ok := parseAddress(body)
+	if !ok || isLinkLocal(prefix.Addr()) || !permanent && !deleted {
+		return false
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	l := t.links[index]
+	if l == nil || l.Kind != kindMacvlan || slices.Contains(l.Addresses, prefix) != deleted {
+		return false
+	}
+	t.other = true
+	return true
+}
+
+// hearRoute judges a notification of a route.
+func (t *told) hearRoute(body []byte, deleted bool) bool {
+	r, ok := parseRoute(body)
+	if !ok {
+		return false
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	l := t.links[r.index]
+	if l == nil || slices.Contains(l.Routes, r.Route) != deleted {
+		return false
+	}
+	t.other = true
+	return true
+}
+
+// hearLoss: something happened that cannot be told in detail.
+func (t *told) hearLoss() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.other = true
+}
+
+// settle turns links that still are in doubt into something heard, and reports
+// whether anything is.
+func (t *told) settle() bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if len(t.doubtful) > 0 {
+		t.other = true
+		clear(t.doubtful)
+	}
+	return t.other || len(t.heard) > 0
+}
