@@ -126,12 +126,18 @@ func (s *Server) write(w http.ResponseWriter, r *http.Request, c *log.Change) (l
 	case result.Refusal != nil:
 		return result, result.Refusal
 	}
-	for answered := s.answered.Load(); uint64(result.Last) > answered; answered = s.answered.Load() {
-		if s.answered.CompareAndSwap(answered, uint64(result.Last)) {
-			break
+	s.acknowledged(result.Last)
+	return result, nil
+}
+
+// acknowledged notes that a client knows of seq: the reads that this server
+// answers from now on wait for it (see fresh).
+func (s *Server) acknowledged(seq log.Seq) {
+	for answered := s.answered.Load(); uint64(seq) > answered; answered = s.answered.Load() {
+		if s.answered.CompareAndSwap(answered, uint64(seq)) {
+			return
 		}
 	}
-	return result, nil
 }
 
 // changeForm is the body of POST /changes.

@@ -5,6 +5,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"rutter/log/intake"
 )
 
 // endpoint answers a request, or returns the error to answer with.
@@ -29,6 +31,7 @@ func (s *Server) routes() http.Handler {
 	}
 	add("/networks/{id}/nics", methods{http.MethodPost: s.provision})
 	add("/changes", methods{http.MethodPost: s.change})
+	add(intake.Path, methods{http.MethodGet: s.writes, http.MethodPost: s.writes})
 	add("/log", methods{http.MethodGet: s.log})
 	add("/feed", methods{http.MethodGet: s.feed})
 	add("/cns", methods{http.MethodGet: s.listSessions})

@@ -136,25 +136,26 @@ func (c *Client) Feed(ctx context.Context, server string) (net.Conn, error) {
 	if err != nil {
 		return nil, err
 	}
-	upgraded, err := c.upgrade(ctx, conn, u)
+	upgraded, err := c.upgrade(ctx, conn, u, "/feed", Upgrade)
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("feed of %s: %w", u.Host, err), conn.Close())
 	}
 	return upgraded, nil
 }
 
-func (c *Client) upgrade(ctx context.Context, conn net.Conn, u *url.URL) (net.Conn, error) {
+// upgrade asks the server at u to switch conn to a protocol.
+func (c *Client) upgrade(ctx context.Context, conn net.Conn, u *url.URL, path, protocol string) (net.Conn, error) {
 	stop := context.AfterFunc(ctx, func() { conn.Close() })
 	defer stop()
 	if err := conn.SetDeadline(time.Now().Add(c.cfg.AttemptTimeout)); err != nil {
 		return nil, err
 	}
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, u.String()+"/feed", nil)
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, u.String()+path, nil)
 	if err != nil {
 		return nil, err
 	}
 	request.Header.Set("Connection", "Upgrade")
-	request.Header.Set("Upgrade", Upgrade)
+	request.Header.Set("Upgrade", protocol)
 	if err := request.Write(conn); err != nil {
 		return nil, err
 	}

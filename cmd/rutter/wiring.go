@@ -130,13 +130,7 @@ type storeAdapter struct{ *raftstore.Store }
 
 func (a storeAdapter) Propose(ctx context.Context, c *log.Change) (log.Result, error) {
 	result, err := a.Store.Propose(ctx, c)
-	switch {
-	case errors.Is(err, raftstore.ErrNoLeader):
-		err = fmt.Errorf("%w: %w", api.ErrNoLeader, err)
-	case errors.Is(err, raftstore.ErrOverloaded):
-		err = fmt.Errorf("%w: %w", api.ErrOverloaded, err)
-	}
-	return result, err
+	return result, asAPI(err)
 }
 
 func (a storeAdapter) View(fn func(*projections.State, log.Cursor)) {

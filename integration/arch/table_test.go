@@ -23,6 +23,10 @@ var importTable = []row{
 		why: "a stream of entries needs no state: a follower can be written without projections",
 	},
 	{
+		pkg: "log/intake", may: []string{"log"},
+		why: "the frames of writing are shared by server and client, which do not know each other",
+	},
+	{
 		pkg: "projections", may: []string{"log"},
 		why: "the meaning of the log may depend on the log only, or servers would differ",
 	},
@@ -31,12 +35,12 @@ var importTable = []row{
 		why: "agreement and keeping know nothing of HTTP or of compute nodes",
 	},
 	{
-		pkg: "api", may: []string{"log", "log/feed", "projections"},
+		pkg: "api", may: []string{"log", "log/feed", "log/intake", "projections"},
 		tests: []string{"raftstore", "api/client"},
 		why:   "it sees the store through small interfaces that it declares, so the store can change beneath",
 	},
 	{
-		pkg: "api/client", may: []string{"log", "log/feed"},
+		pkg: "api/client", may: []string{"log", "log/feed", "log/intake"},
 		tests: []string{"api", "projections", "raftstore"},
 		why:   "programs that use the client must not be linked with a server",
 	},

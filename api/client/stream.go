@@ -1,0 +1,307 @@
+package client
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"slices"
+	"sync"
+	"time"
+
+	"rutter/log"
+	"rutter/log/intake"
+)
+
+// Errors of Stream.Submit, beside ErrUnavailable and refusals.
+var (
+	// ErrOverloaded: too much is waiting at the server; the change was not
+	// written. Submit it again later, with the same id, and less at once.
+	ErrOverloaded = errors.New("client: the server is overloaded")
+	// ErrBadChange: no server can take the change, however often it is sent.
+	ErrBadChange = errors.New("client: not a change that a server takes")
+	// ErrStreamEnded: Run has returned. A change under way may have been written.
+	ErrStreamEnded = errors.New("client: the write stream has ended")
+)
+
+// Bounds of a Stream.
+const (
+	maxUnanswered = 4096                  // changes submitted and not answered; beyond, Submit waits
+	streamSilence = 15 * time.Second      // a server is dead that says nothing for so long
+	pingEvery     = 5 * time.Second       // so that it says something
+	againAfter    = 25 * time.Millisecond // a change that found no leader is sent again
+	lookEvery     = time.Second           // for the leader, while connected to another server
+	streamBuffer  = 64 << 10              // bytes gathered before a write, and of a read
+)
+
+// Stream writes changes over one connection, many at once. It connects to the
+// leader if it finds it, and goes to the next server when the connection ends;
+// what was not answered is sent again with the same ids, so each change is
+// applied once. Run must be running for Submit to get anywhere.
+type Stream struct {
+	client *Client
+	slots  chan struct{} // one for each change that is unanswered
+	kick   chan struct{} // there is something to send
+
+	mu     sync.Mutex // protects what follows
+	calls  map[log.UUID]*call
+	queue  []*call // to be sent on the connection there is, in order
+	number uint64  // of the newest call
+	ended  error   // why Run returned
+}
+
+// call is a change on its way. Its fields but done belong to Stream.mu.
+type call struct {
+	id     log.UUID
+	number uint64 // in the order of Submit
+	change []byte // encoded
+	sent   bool   // since the last lost
+	// uncertain is what was said of an earlier try that may have been written.
+	uncertain error
+	done      chan answer // has room for one
+}
+
+type answer struct {
+	result log.Result
+	err    error
+}
+
+// encoders are shared by the goroutines that submit.
+var encoders = sync.Pool{New: func() any { return log.NewEncoder() }}
+
+// NewStream returns a Stream that is not connected yet.
+func (c *Client) NewStream() *Stream {
+	return &Stream{client: c, slots: make(chan struct{}, maxUnanswered), kick: make(chan struct{}, 1), calls: make(map[log.UUID]*call)}
+}
+
+// Submit has a change accepted or refused as a whole, as Client.Submit does; a
+// refusal is a *log.Refusal as the error. Any number of goroutines may submit;
+// changes of one goroutine that does not wait for answers have no order.
+//
+// Errors: ErrOverloaded, ErrBadChange, log.ErrTooLarge (all: not written, if
+// they do not wrap ErrUnavailable as well); ErrUnavailable, with ctx's error,
+// and ErrStreamEnded: it may have been written.
+func (s *Stream) Submit(ctx context.Context, change *log.Change) (log.Result, error) {
+	enc := encoders.Get().(*log.Encoder)
+	encoded, err := enc.Change(change)
+	encoders.Put(enc)
+	if err != nil {
+		return log.Result{}, err
+	}
+	select {
+	case s.slots <- struct{}{}:
+	case <-ctx.Done():
+		return log.Result{}, fmt.Errorf("client: change %s was not sent: %w", change.ID, ctx.Err())
+	}
+	defer func() { <-s.slots }()
+	c := &call{id: change.ID, change: encoded, done: make(chan answer, 1)}
+	if err := s.add(c); err != nil {
+		return log.Result{}, err
+	}
+	select {
+	case a := <-c.done:
+		if a.err == nil && a.result.Refusal != nil {
+			return a.result, a.result.Refusal
+		}
+		return a.result, a.err
+	case <-ctx.Done():
+		s.mu.Lock()
+		delete(s.calls, c.id)
+		err := errors.Join(ctx.Err(), c.uncertain)
+		s.mu.Unlock()
+		return log.Result{}, fmt.Errorf("%w: change %s: %w", ErrUnavailable, c.id, err)
+	}
+}
+
+func (s *Stream) add(c *call) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.ended != nil {
+		return s.ended
+	}
+	if _, there := s.calls[c.id]; there {
+		return fmt.Errorf("change %s is being submitted already: %w", c.id, ErrBadChange)
+	}
+	s.number++
+	c.number = s.number
+	s.calls[c.id] = c
+	s.queue = append(s.queue, c)
+	wakeUp(s.kick)
+	return nil
+}
+
+func wakeUp(ch chan<- struct{}) {
+	select {
+	case ch <- struct{}{}:
+	default:
+	}
+}
+
+// Run keeps the stream connected until ctx ends, and returns its error. Then
+// whoever still waits gets ErrStreamEnded.
+func (s *Stream) Run(ctx context.Context) error {
+	defer s.end()
+	backoff := minBackoff
+	var next *connection
+	for {
+		conn, err := next, error(nil)
+		if next = nil; conn == nil {
+			conn, err = s.client.connect(ctx)
+		}
+		if err == nil {
+			begun := time.Now()
+			next, err = s.use(ctx, conn)
+			if next != nil || time.Since(begun) > maxBackoff {
+				backoff = minBackoff
+			}
+		}
+		if ctx.Err() != nil {
+			return errors.Join(ctx.Err(), next.close())
+		}
+		s.lost(err)
+		if next != nil {
+			continue
+		}
+		select {
+		case <-time.After(backoff):
+		case <-ctx.Done():
+		}
+		backoff = min(2*backoff, maxBackoff)
+	}
+}
+
+// lost prepares for the next connection: everything unanswered is to be sent.
+func (s *Stream) lost(cause error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.queue = s.queue[:0]
+	for _, c := range s.calls {
+		if c.sent {
+			c.sent, c.uncertain = false, cause
+		}
+		s.queue = append(s.queue, c)
+	}
+	slices.SortFunc(s.queue, func(a, b *call) int { return int(a.number) - int(b.number) })
+	wakeUp(s.kick)
+}
+
+// settle tells who waits for a change what became of it.
+func (s *Stream) settle(id log.UUID, a answer) {
+	s.mu.Lock()
+	c := s.calls[id]
+	delete(s.calls, id)
+	s.mu.Unlock()
+	if c == nil {
+		return // given up, or answered before
+	}
+	tooOld := a.result.Refusal != nil && a.result.Refusal.Code == log.CodeTooOld
+	if c.uncertain != nil && (a.err != nil || tooOld) {
+		cause := a.err
+		if tooOld {
+			cause = a.result.Refusal
+		}
+		a = answer{err: fmt.Errorf("%w: change %s: %w", ErrUnavailable, id, errors.Join(cause, c.uncertain))}
+	}
+	c.done <- a
+}
+
+func (s *Stream) end() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.ended = ErrStreamEnded
+	for _, c := range s.calls {
+		c.done <- answer{err: fmt.Errorf("%w: change %s may have been written", ErrStreamEnded, c.id)}
+	}
+	clear(s.calls)
+}
+
+// connection is an upgraded connection to one server, welcomed.
+type connection struct {
+	net.Conn
+	server int // index in Client.servers
+	frames *intake.Reader
+	leads  bool
+}
+
+func (c *connection) close() error {
+	if c == nil {
+		return nil
+	}
+	return c.Conn.Close()
+}
+
+// impatient reads from a connection, each time with a new deadline.
+type impatient struct{ conn net.Conn }
+
+// Read implements io.Reader.
+func (r impatient) Read(b []byte) (int, error) {
+	if err := r.conn.SetReadDeadline(time.Now().Add(streamSilence)); err != nil {
+		return 0, err
+	}
+	return r.conn.Read(b)
+}
+
+// connect opens a write stream to the leader, or if none says that it is, to
+// the first server that answers. The one that answered last is asked first.
+func (c *Client) connect(ctx context.Context) (*connection, error) {
+	first := int(c.current.Load())
+	var found *connection
+	var causes error
+	for i := range c.servers {
+		conn, err := c.dialStream(ctx, (first+i)%len(c.servers))
+		switch {
+		case err != nil:
+			causes = errors.Join(causes, err)
+		case conn.leads:
+			c.current.Store(uint32(conn.server))
+			return conn, found.close()
+		case found == nil:
+			found = conn
+		default:
+			conn.Close()
+		}
+	}
+	if found == nil {
+		return nil, fmt.Errorf("%w: %w", ErrUnavailable, causes)
+	}
+	return found, nil
+}
+
+// dialStream opens a write stream to one server and takes its welcome.
+func (c *Client) dialStream(ctx context.Context, server int) (_ *connection, err error) {
+	u := c.servers[server]
+	ctx, cancel := context.WithTimeout(ctx, c.cfg.AttemptTimeout)
+	defer cancel()
+	raw, err := c.cfg.Dial(ctx, "tcp", u.Host)
+	if err != nil {
+		return nil, err
+	}
+	defer func() {
+		if err != nil {
+			err = errors.Join(fmt.Errorf("write stream to %s: %w", u.Host, err), raw.Close())
+		}
+	}()
+	upgraded, err := c.upgrade(ctx, raw, u, intake.Path, intake.Protocol)
+	if err != nil {
+		return nil, err
+	}
+	conn := &connection{Conn: upgraded, server: server}
+	conn.frames = intake.NewReader(bufio.NewReaderSize(impatient{upgraded}, streamBuffer))
+	f, err := conn.frames.Next()
+	if err != nil {
+		return nil, err
+	}
+	if f.Type != intake.TypeWelcome {
+		return nil, fmt.Errorf("the first frame is of type %d, not a welcome: %w", f.Type, intake.ErrFrame)
+	}
+	welcome, err := intake.DecodeWelcome(f.Payload)
+	if err != nil {
+		return nil, err
+	}
+	if welcome.Version != intake.Version {
+		return nil, fmt.Errorf("the server speaks version %d of the write stream, this program %d: upgrade the older", welcome.Version, intake.Version)
+	}
+	conn.leads = welcome.Leads
+	return conn, nil
+}
