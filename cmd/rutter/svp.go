@@ -1,0 +1,149 @@
+package main
+
+import (
+	"fmt"
+	"iter"
+	"net"
+	"net/netip"
+	"slices"
+
+	"github.com/urfave/cli/v2"
+
+	"rutter/log"
+	"rutter/projections"
+	"rutter/varp"
+)
+
+// svpCommand has the tools for people who debug a fabric's SVP.
+func svpCommand() *cli.Command {
+	return &cli.Command{
+		Name: "svp", Usage: "look into the SVP of a fabric", Category: "Operating",
+		Description: examples("rutter svp snoop --upstream 10.0.0.1:1296", "rutter svp snoop --listen 127.0.0.1:2296 --upstream portolan.example:1296 | grep NOTFOUND"),
+		Subcommands: []*cli.Command{{
+			Name: "snoop", Usage: "pass SVP connections on to a server, and print each request with its answer and its time", Action: svpSnoop,
+			Description: examples(
+				"Send a client to port 2296 in place of the server's, and watch:",
+				"  rutter svp snoop --listen 127.0.0.1:2296 --upstream 10.0.0.1:1296",
+				"  rutter lookup vl3 4385813 10.21.12.7 --svp 127.0.0.1:2296",
+			),
+			Flags: []cli.Flag{
+				&cli.StringFlag{Name: "listen", EnvVars: []string{"RUTTER_SNOOP_LISTEN"}, Value: "127.0.0.1:2296", Usage: "`ADDRESS` that clients connect to"},
+				&cli.StringFlag{Name: "upstream", EnvVars: []string{"RUTTER_SNOOP_UPSTREAM"}, Value: "127.0.0.1:1296", Usage: "`ADDRESS` of the SVP server that answers"},
+				&cli.BoolFlag{Name: "insecure", EnvVars: []string{"RUTTER_INSECURE"}, Usage: "allow listening on other than loopback addresses, without TLS"},
+			},
+		}},
+	}
+}
+
+func svpSnoop(c *cli.Context) error {
+	if err := noArguments(c); err != nil {
+		return err
+	}
+	if c.String("listen") == "off" {
+		return usagef("--listen cannot be off: it is where clients connect to")
+	}
+	if err := checkListen("listen", c.String("listen"), c.Bool("insecure")); err != nil {
+		return err
+	}
+	if _, _, err := net.SplitHostPort(c.String("upstream")); err != nil {
+		return usagef("--upstream %q: want HOST:PORT of an SVP server, as in 10.0.0.1:1296", c.String("upstream"))
+	}
+	snoop, err := varp.NewSnoop(varp.SnoopConfig{Upstream: c.String("upstream"), Out: c.App.Writer})
+	if err != nil {
+		return err
+	}
+	listener, err := net.Listen("tcp", c.String("listen"))
+	if err != nil {
+		return fmt.Errorf("snoop: %w (--listen another address, if a daemon holds the port)", err)
+	}
+	fmt.Fprintf(c.App.ErrWriter, "listening on %s for %s; Ctrl-C ends it\n", listener.Addr(), c.String("upstream"))
+	return snoop.Run(c.Context, listener)
+}
+
+// svpSource is a change log and its state as varp.Shootdowns reads them.
+type svpSource struct {
+	head    func() log.Cursor
+	entries func(after log.Seq, limit int) ([]log.Entry, error)
+	view    func(fn func(*projections.State)) // under the lock of whoever applies
+}
+
+func (s svpSource) Head() log.Cursor { return s.head() }
+
+func (s svpSource) Entries(after log.Seq, limit int) ([]log.Entry, error) {
+	return s.entries(after, limit)
+}
+
+func (s svpSource) View(fn func(varp.Rows)) {
+	s.view(func(state *projections.State) { fn(svpRows{state}) })
+}
+
+// svpRows shows a state as varp wants it.
+type svpRows struct{ state *projections.State }
+
+func (r svpRows) VL2(vnet uint32, mac log.MAC) (varp.Underlay, bool) {
+	u, ok := r.state.VL2(vnet, mac)
+	return varp.Underlay{Addr: u.Addr, Port: u.Port}, ok
+}
+
+func (r svpRows) VL3(vnet uint32, ip netip.Addr) (log.MAC, varp.Underlay, bool) {
+	mac, u, ok := r.state.VL3(vnet, ip)
+	return mac, varp.Underlay{Addr: u.Addr, Port: u.Port}, ok
+}
+
+// Nodes looks at each network that is not on a vnet: underlay addresses are on
+// few, and Shootdowns remembers the answer.
+func (r svpRows) Nodes(underlay netip.Addr) []log.UUID {
+	var nodes []log.UUID
+	for rec := range r.state.List(log.KindNetwork) {
+		network := rec.Object.(*log.Network)
+		if network.Fabric {
+			continue
+		}
+		if rec, ok := r.state.NICAt(network.UUID, underlay); ok {
+			if nic := rec.Object.(*log.NIC); nic.Underlay && nic.BelongsToType == "server" {
+				nodes = append(nodes, nic.BelongsToUUID)
+			}
+		}
+	}
+	return nodes
+}
+
+func (r svpRows) VNets(node log.UUID) []uint32 {
+	var vnets []uint32
+	for _, scope := range r.state.Interest(node) {
+		if scope.Type == log.ScopeVNet {
+			vnets = append(vnets, scope.VNet)
+		}
+	}
+	return vnets
+}
+
+func (r svpRows) NICs(vnet uint32) iter.Seq[varp.NICRow] { return r.rows(r.state.NICsOnVNet(vnet)) }
+
+// NICsOn takes in a server's own NICs, which may name no cn_uuid.
+func (r svpRows) NICsOn(node log.UUID) iter.Seq[varp.NICRow] {
+	nics := slices.AppendSeq(slices.Collect(r.state.NICsOnCN(node)), r.state.NICsOf(node))
+	return r.rows(slices.Values(nics))
+}
+
+// rows leaves out what is on no vnet.
+func (r svpRows) rows(nics iter.Seq[projections.Record]) iter.Seq[varp.NICRow] {
+	return func(yield func(varp.NICRow) bool) {
+		for rec := range nics {
+			nic := rec.Object.(*log.NIC)
+			vnet, vlan, ok := r.VNetOf(nic.NetworkUUID)
+			if ok && !yield(varp.NICRow{VNet: vnet, VLAN: vlan, MAC: nic.MAC, IP: nic.IP, Seq: rec.Seq}) {
+				return
+			}
+		}
+	}
+}
+
+func (r svpRows) VNetOf(network log.UUID) (vnet uint32, vlan uint16, ok bool) {
+	rec, ok := r.state.Get(log.KindNetwork, network.String())
+	if !ok {
+		return 0, 0, false
+	}
+	n := rec.Object.(*log.Network)
+	return n.VNetID, uint16(n.VLANID), n.Fabric
+}
