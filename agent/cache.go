@@ -301,7 +301,7 @@ func (c *cache) Commit(b *batch) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.update(func(tx *bolt.Tx) error {
-		c.head.Cursor, c.head.Resync, c.head.Complete = b.Head.Cursor, b.Head.Resync, b.Head.Complete
+		c.head.Cursor, c.head.Complete = b.Head.Cursor, b.Head.Complete
 		for scope, s := range b.Scopes {
 			key, err := scope.AppendBinary(nil)
 			if err != nil {

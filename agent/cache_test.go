@@ -57,7 +57,7 @@ func filledCache(t *testing.T) (folder string, file []byte) {
 func contentsText(held *contents) string {
 	var b strings.Builder
 	h := held.Head
-	fmt.Fprintln(&b, h.CN, h.Cursor, h.Resync, h.Complete, len(held.Scopes), string(held.Numbers))
+	fmt.Fprintln(&b, h.CN, h.Cursor, h.Complete, len(held.Scopes), string(held.Numbers))
 	enc := log.NewEncoder()
 	for _, r := range held.Objects {
 		object, err := enc.Object(r.Object)

@@ -31,7 +31,7 @@ func (r *replica) Entry(m *feed.Entry) error {
 			return err
 		}
 	}
-	if m.Seq <= r.cursor.Seq {
+	if m.Seq <= r.folded {
 		return nil // seen already
 	}
 	if event.More == 0 && len(r.pending) == 0 {
@@ -93,14 +93,14 @@ func (r *replica) flush() error {
 	return nil
 }
 
-// fold takes one event and moves the cursor to it.
+// fold takes one event.
 //
 // An event may be older than a scope that is held (as-of beyond it): that scope
 // has its outcome already, or the object has left it since. So what the event
 // says of an object that is known is always taken if it is newer, but an object
 // enters, or stays, only through a scope whose as-of is before the event.
 func (r *replica) fold(m *feed.Entry, event *log.Event) error {
-	r.cursor.Seq, r.cursor.Chain = m.Seq, m.Chain
+	r.folded = m.Seq
 	r.head = max(r.head, m.Seq)
 	key := objectKey{event.Kind, event.ID}
 	if r.isOld(key, m.Seq) {
@@ -232,7 +232,7 @@ func (r *replica) dropStrays(was log.Object) {
 // it; a token that is there already is enough.
 func (r *replica) notify() {
 	wake(r.changed)
-	if r.dirty.rows() > 0 {
+	if r.ready.rows() > 0 {
 		wake(r.dirtied)
 	}
 }
@@ -248,7 +248,17 @@ func wake(c chan struct{}) {
 func (r *replica) waiting() int {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
-	return r.dirty.rows()
+	return r.dirty.rows() + r.ready.rows()
+}
+
+// makeReady lets the cache keep what changed up to the bookmark that was just
+// taken. What is on disk is thus always the state at a bookmark: a connection
+// or a process that ends between two of them goes back to the last one.
+func (r *replica) makeReady() {
+	maps.Copy(r.ready.Objects, r.dirty.Objects)
+	maps.Copy(r.ready.Scopes, r.dirty.Scopes)
+	r.ready.Head = head{Cursor: r.cursor, Complete: r.complete}
+	r.dirty = newBatch()
 }
 
 // take returns what the cache must keep, with the cursor that it belongs to. It
@@ -256,20 +266,21 @@ func (r *replica) waiting() int {
 func (r *replica) take() batch {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	b := r.dirty
-	b.Head = head{Cursor: r.cursor, Resync: r.reset != nil, Complete: r.complete}
-	r.dirty = newBatch()
+	b := r.ready
+	r.ready = newBatch()
+	r.ready.Head = b.Head
 	return b
 }
 
 // giveBack takes back a batch that could not be kept, and returns how many rows
-// wait now. What changed since is newer.
+// wait now. What became ready since is newer.
 func (r *replica) giveBack(b batch) int {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	maps.Copy(b.Objects, r.dirty.Objects)
-	maps.Copy(b.Scopes, r.dirty.Scopes)
-	r.dirty = b
+	maps.Copy(b.Objects, r.ready.Objects)
+	maps.Copy(b.Scopes, r.ready.Scopes)
+	b.Head = r.ready.Head
+	r.ready = b
 	wake(r.dirtied)
-	return r.dirty.rows()
+	return r.ready.rows()
 }

@@ -39,7 +39,13 @@ type replica struct {
 	mu     sync.RWMutex // protects what follows; held for one change at a time
 	state  *projections.State
 	scopes map[log.Scope]heldScope
+	// cursor is the last bookmark: what belongs to an entry without being in it
+	// (a scope, a neighbour's underlay NIC) follows the entry, so between two
+	// bookmarks there is no place to go on from.
 	cursor log.Cursor
+	// folded is the last entry that was taken, at or after the cursor. One that
+	// comes again, on the next connection, is passed over.
+	folded log.Seq
 	// cluster is that of the log which the connection follows. Until it is the
 	// cursor's, only a reset may follow.
 	cluster log.UUID
@@ -60,7 +66,8 @@ type replica struct {
 	coming        *comingScope   // nil unless a scope's objects are coming
 	pending       []feed.Message // of a change that is not whole
 	pendingLast   log.Seq        // of that change
-	dirty         batch          // rows to be kept; its head is filled in by take
+	dirty         batch          // rows that changed since the last bookmark
+	ready         batch          // rows up to the last bookmark, to be kept with it
 	objects       int            // held
 	resets        uint64         // begun in this process
 	// missing says why the last bookmark did not count, or is empty.
@@ -89,7 +96,7 @@ func newReplica(me log.UUID, logger *slog.Logger) *replica {
 		me: me, logger: logger,
 		changed: make(chan struct{}, 1), dirtied: make(chan struct{}, 1),
 		state: projections.NewState(), scopes: make(map[log.Scope]heldScope),
-		dirty: newBatch(), clashes: make(map[objectKey]map[objectKey]struct{}), touches: projections.NewTouches(me),
+		dirty: newBatch(), ready: newBatch(), clashes: make(map[objectKey]map[objectKey]struct{}), touches: projections.NewTouches(me),
 	}
 }
 
@@ -109,18 +116,13 @@ func (r *replica) load(held *contents) error {
 		r.objects++
 	}
 	r.cursor, r.complete = held.Head.Cursor, held.Head.Complete
+	r.folded, r.ready.Head = r.cursor.Seq, held.Head
 	for scope, s := range held.Scopes {
 		if s.Complete {
 			r.scopes[scope] = s
 		} else {
 			r.dirty.Scopes[scope] = nil
 		}
-	}
-	if held.Head.Resync {
-		// The reset begins again; until its end nothing may go.
-		r.reset = newResetting(feed.ResetFirst)
-		r.cursor = log.Cursor{}
-		return nil
 	}
 	for _, rec := range held.Objects {
 		if key := keyOf(rec); !r.holds(key) {
@@ -191,7 +193,7 @@ func (r *replica) beginReset(reason feed.ResetReason) {
 	}
 	r.reset = newResetting(reason)
 	r.pending, r.coming = nil, nil
-	r.cursor = log.Cursor{Cluster: r.cluster}
+	r.cursor, r.folded = log.Cursor{Cluster: r.cluster}, 0
 	r.applied, r.programmed = 0, 0
 	r.epoch++
 	r.touches.NoteWhole()
@@ -347,7 +349,7 @@ func (r *replica) Bookmark(m *feed.Bookmark) error {
 	if err := r.flush(); err != nil {
 		return err
 	}
-	r.cursor.Seq, r.cursor.Chain = m.Seq, m.Chain
+	r.cursor.Seq, r.cursor.Chain, r.folded = m.Seq, m.Chain, m.Seq
 	r.head = max(r.head, m.Seq)
 	if r.reset != nil {
 		r.endReset()
@@ -358,6 +360,7 @@ func (r *replica) Bookmark(m *feed.Bookmark) error {
 		}
 		r.applied, r.complete = m.Seq, true
 	}
+	r.makeReady()
 	r.notify()
 	return nil
 }

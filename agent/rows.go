@@ -43,9 +43,6 @@ type head struct {
 	CN          log.UUID
 	Cursor      log.Cursor
 	Incarnation uint64
-	// Resync: a reset has begun and not ended. The rows may be of two logs, so
-	// the cursor must not be shown to a server.
-	Resync bool
 	// Complete: the cache has held all that the CN must know at least once
 	// since it was made (DESIGN rule 8).
 	Complete bool
@@ -59,10 +56,8 @@ type head struct {
 //	| vers | cn | clust | seq | chain | incarnation | flags | rows | sum | crc32c
 const headSize = 78
 
-const (
-	headResync   = 1 << 0
-	headComplete = 1 << 1
-)
+// headComplete is a bit of the flags.
+const headComplete = 1 << 1
 
 func (h *head) encode() []byte {
 	b := make([]byte, 0, headSize)
@@ -73,9 +68,6 @@ func (h *head) encode() []byte {
 	b = append(b, h.Cursor.Chain[:]...)
 	b = binary.BigEndian.AppendUint64(b, h.Incarnation)
 	var flags byte
-	if h.Resync {
-		flags |= headResync
-	}
 	if h.Complete {
 		flags |= headComplete
 	}
@@ -102,7 +94,6 @@ func decodeHead(b []byte) (head, error) {
 			Cluster: log.UUID(b[17:33]), Seq: log.Seq(binary.BigEndian.Uint64(b[33:])), Chain: log.ChainPrefix(b[41:49]),
 		},
 		Incarnation: binary.BigEndian.Uint64(b[49:]),
-		Resync:      b[57]&headResync != 0,
 		Complete:    b[57]&headComplete != 0,
 		Rows:        binary.BigEndian.Uint64(b[58:]),
 		Sum:         binary.BigEndian.Uint64(b[66:]),
