@@ -75,7 +75,7 @@ func (s *Server) measured(route string, m methods) http.Handler {
 
 func (m methods) serve(w http.ResponseWriter, r *http.Request) error {
 	if m == nil {
-		return fail(http.StatusNotFound, codeNoRoute, "see `rutter help api` for the paths", "%s does not exist", r.URL.Path)
+		return fail(http.StatusNotFound, codeNoRoute, "the paths are /nic_tags, /networks, /nics, /servers, /vms, /vmms, /changes, /log, /feed, /cns, /lookup, /cluster, /status, /ping, /livez, /readyz and /metrics", "%s does not exist", r.URL.Path)
 	}
 	e, ok := m[r.Method]
 	if !ok {
