@@ -2,7 +2,8 @@
 // the packages together and knows nothing that they could know themselves.
 //
 // Exit codes: 0 done; 1 failed; 2 wrong usage; 3 refused by the log (the
-// change was understood and not accepted); 4 no server could be reached.
+// change was understood and not accepted); 4 no server could be reached; 130
+// interrupted before it was done.
 package main
 
 import (
@@ -26,6 +27,8 @@ const (
 	exitUsage   = 2
 	exitRefused = 3
 	exitNoReply = 4
+	// exitInterrupted is what a shell gives a program that SIGINT ended.
+	exitInterrupted = 130
 )
 
 // version is set by the linker (see Makefile).
@@ -42,8 +45,12 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	app := newApp(stdout, stderr)
 	everyCommand(app.Commands)
 	err := app.RunContext(ctx, append(args[:1:1], flagsFirst(app.Commands, args[1:])...))
-	if err == nil || errors.Is(err, context.Canceled) && ctx.Err() != nil {
+	if err == nil {
 		return 0
+	}
+	if ctx.Err() != nil && errors.Is(err, context.Canceled) {
+		fmt.Fprintln(stderr, "rutter: interrupted")
+		return exitInterrupted
 	}
 	fmt.Fprintf(stderr, "rutter: %v\n", err)
 	return exitCode(err)
