@@ -46,6 +46,12 @@ func (s *Server) log(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
+	if wantsBinary(r) {
+		if !r.URL.Query().Has("limit") {
+			q.limit = 1<<64 - 1 // it has nobody's patience in mind
+		}
+		return s.binaryLog(w, r, q)
+	}
 	items, err := s.tail.after(q.after) // a place that cannot be served has an answer of its own
 	if err != nil {
 		return err

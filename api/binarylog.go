@@ -1,0 +1,157 @@
+package api
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"strings"
+	"time"
+
+	"rutter/log"
+	"rutter/log/feed"
+)
+
+// Bounds of the binary form of GET /log.
+const (
+	binaryItems  = 8192      // entries per read of the store, unless one change has more
+	binaryBuffer = 256 << 10 // bytes gathered before a write
+)
+
+// wantsBinary reports whether a request asks for the binary form of the log.
+func wantsBinary(r *http.Request) bool {
+	for _, accept := range r.Header.Values("Accept") {
+		if strings.Contains(accept, feed.LogMedia) {
+			return true
+		}
+	}
+	return false
+}
+
+// binaryLog answers GET /log with entries as they are stored: for copies, and
+// for readers that want all of them. Nothing is decoded, so nothing is filtered.
+func (s *Server) binaryLog(w http.ResponseWriter, r *http.Request, q *logQuery) error {
+	if q.kind != 0 || q.object != "" || len(q.scopes) > 0 {
+		return badParameter("Accept", log.ElementInvalid, "ask for application/x-ndjson, or leave kind, object, cn and vnet out", "the binary form of the log cannot be filtered")
+	}
+	entries, err := s.store.Entries(q.after, binaryItems) // a place that cannot be served has an answer of its own
+	if err != nil {
+		return err
+	}
+	done, err := s.stream()
+	if err != nil {
+		return err
+	}
+	defer done()
+	head := s.store.Head()
+	w.Header().Set("Content-Type", feed.LogMedia)
+	w.Header().Set(headerCursor, head.String())
+	setSeq(w, head.Seq)
+	w.WriteHeader(http.StatusOK)
+	if r.Method == http.MethodHead {
+		return nil
+	}
+	out := &frames{w: w, control: http.NewResponseController(w), limit: q.limit, place: log.Cursor{Seq: q.after}}
+	// The body was read; a later read error would only end the request.
+	_ = out.control.SetReadDeadline(time.Time{})
+	if err := s.writeFrames(r.Context(), out, entries, q.follow); err != nil && !errors.Is(err, errGone) {
+		// Frames have no place for an error: the reader finds no bookmark, asks
+		// again from where it is, and is told.
+		s.logger.Warn("binary log broken off", "remote", r.RemoteAddr, "place", out.place.Seq, "error", err)
+	}
+	return nil
+}
+
+// writeFrames writes entries and what follows them, until the limit, the head
+// (if the log is not followed), or the end of the client or the server.
+func (s *Server) writeFrames(ctx context.Context, out *frames, entries []log.Entry, follow bool) (err error) {
+	quiet := time.NewTicker(lineQuiet)
+	defer quiet.Stop()
+	for {
+		changed := s.store.Changed()
+		for len(entries) > 0 {
+			if full, err := out.add(entries); full || err != nil {
+				return errors.Join(err, out.flush())
+			}
+			if ctx.Err() != nil {
+				return errGone
+			}
+			if entries, err = s.store.Entries(out.place.Seq, binaryItems); err != nil {
+				return errors.Join(err, out.flush())
+			}
+		}
+		if err := out.bookmark(); err != nil || !follow {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return errGone
+		case <-s.draining:
+			return nil
+		case <-changed:
+		case <-quiet.C:
+		}
+		if entries, err = s.store.Entries(out.place.Seq, binaryItems); err != nil {
+			return err
+		}
+	}
+}
+
+// frames writes entries as frames of package log/feed.
+type frames struct {
+	w       http.ResponseWriter
+	control *http.ResponseController
+	limit   uint64
+	written uint64
+	place   log.Cursor // of the last entry written; its cluster is not used
+	buf     []byte
+}
+
+// add writes entries; full means that the limit is reached.
+func (f *frames) add(entries []log.Entry) (full bool, err error) {
+	for _, e := range entries {
+		if want := f.place.Seq + 1; e.Seq != want {
+			return false, fmt.Errorf("entry %d where %d must be: %w", e.Seq, want, log.ErrCorrupt)
+		}
+		if f.buf, err = feed.AppendEntry(f.buf, e); err != nil {
+			return false, err
+		}
+		f.place.Seq, f.place.Chain = e.Seq, e.Hash.Prefix()
+		if f.written++; f.written >= f.limit {
+			return true, nil
+		}
+		if len(f.buf) >= binaryBuffer {
+			if err := f.flush(); err != nil {
+				return false, err
+			}
+		}
+	}
+	return false, nil
+}
+
+// bookmark says that there is no more for now.
+func (f *frames) bookmark() (err error) {
+	if f.buf, err = feed.Append(f.buf, &feed.Bookmark{Seq: f.place.Seq, Chain: f.place.Chain}); err != nil {
+		return err
+	}
+	if err := f.flush(); err != nil {
+		return err
+	}
+	if f.control.Flush() != nil {
+		return errGone
+	}
+	return nil
+}
+
+func (f *frames) flush() error {
+	if len(f.buf) == 0 {
+		return nil
+	}
+	_ = f.control.SetWriteDeadline(time.Now().Add(answerTime))
+	_, err := f.w.Write(f.buf)
+	f.buf = f.buf[:0]
+	if err != nil {
+		return errGone
+	}
+	return nil
+}

@@ -1,0 +1,94 @@
+package client
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"iter"
+	"net/http"
+	"net/url"
+
+	"rutter/log"
+	"rutter/log/feed"
+)
+
+// entriesBuffer is what is read of the log at once.
+const entriesBuffer = 256 << 10
+
+// Entries yields the entries of the log after a seq up to its head, in order,
+// as they are stored: the fastest way to read all of it. Their hashes have only
+// the chain's prefix. When a server goes away it goes on with the next, from
+// where it was. After an error it yields nothing more; the errors are those of
+// Log, and feed.ErrFrame.
+func (c *Client) Entries(ctx context.Context, after log.Seq) iter.Seq2[log.Entry, error] {
+	return func(yield func(log.Entry, error) bool) {
+		for {
+			place := after
+			stopped, err := c.entriesOnce(ctx, &after, yield)
+			if stopped {
+				return
+			}
+			switch {
+			case ctx.Err() != nil:
+				err = ctx.Err()
+			case errors.As(err, new(retry)) && after > place:
+				continue // the answer broke off: go on from where it was
+			}
+			if err != nil {
+				yield(log.Entry{}, err)
+			}
+			return
+		}
+	}
+}
+
+// entriesOnce reads one answer, and moves *after along. The error is a retry if
+// it broke off.
+func (c *Client) entriesOnce(ctx context.Context, after *log.Seq, yield func(log.Entry, error) bool) (stopped bool, err error) {
+	response, err := c.open(ctx, request{
+		method: http.MethodGet, path: "/log", query: url.Values{"after": {after.String()}}, headers: http.Header{"Accept": {feed.LogMedia}},
+	})
+	if err != nil {
+		return false, err
+	}
+	defer response.Body.Close()
+	if got := response.Header.Get("Content-Type"); got != feed.LogMedia {
+		return false, fmt.Errorf("client: the server answers with %q, and does not know %s: upgrade it", got, feed.LogMedia)
+	}
+	r := feed.NewReader(bufio.NewReaderSize(response.Body, entriesBuffer))
+	for {
+		f, err := r.Next()
+		if errors.Is(err, feed.ErrFrame) || errors.Is(err, feed.ErrTooLarge) {
+			return false, fmt.Errorf("client: log after seq %d: %w", *after, err)
+		}
+		if errors.Is(err, io.EOF) {
+			err = errors.New("the log's answer ends without a bookmark")
+		}
+		if err != nil {
+			return false, retry{err}
+		}
+		m, err := feed.Decode(f)
+		if errors.Is(err, feed.ErrUnknownType) {
+			continue
+		}
+		if err != nil {
+			return false, fmt.Errorf("client: log after seq %d: %w", *after, err)
+		}
+		switch m := m.(type) {
+		case *feed.Bookmark:
+			return false, nil
+		case *feed.Entry:
+			if m.Seq != *after+1 {
+				return false, fmt.Errorf("client: entry %d after %d: %w", m.Seq, *after, log.ErrCorrupt)
+			}
+			*after = m.Seq
+			e := log.Entry{Seq: m.Seq, Bytes: m.Event}
+			copy(e.Hash[:], m.Chain[:])
+			if !yield(e, nil) {
+				return true, nil
+			}
+		}
+	}
+}

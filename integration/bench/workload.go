@@ -1,0 +1,108 @@
+package bench
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"rutter/api/client"
+	"rutter/log"
+	"rutter/projections"
+)
+
+// Workload makes changes whose events are all of about the same size: the
+// creation of a VM, or an update of one.
+type Workload struct {
+	alias, brand string
+	space        [6]byte // so that two workloads do not make the same VMs
+	next         atomic.Uint64
+}
+
+// padding is how many bytes the texts of a VM take together.
+const padding = 2 * projections.MaxNameBytes
+
+// NewWorkload returns one whose events have size bytes.
+func NewWorkload(size int) (*Workload, error) {
+	id := client.NewChangeID()
+	w := &Workload{space: [6]byte(id[10:])}
+	least, err := w.eventSize(0)
+	if err != nil {
+		return nil, err
+	}
+	pad := size - least
+	if pad < 0 || pad > padding-2 {
+		return nil, fmt.Errorf("events of %d bytes: want %d to %d, which is what the event of a VM can have", size, least, least+padding-2)
+	}
+	// A longer text may take a longer length before it.
+	for got := 0; pad >= 0; pad-- {
+		if got, err = w.eventSize(pad); err != nil || got <= size {
+			return w, err
+		}
+	}
+	return w, nil
+}
+
+// eventSize returns the bytes of an event whose texts have pad bytes more than
+// the shortest, and keeps those texts.
+func (w *Workload) eventSize(pad int) (int, error) {
+	w.brand = strings.Repeat("b", 1+min(pad, projections.MaxNameBytes-1))
+	w.alias = strings.Repeat("a", 1+max(0, pad-projections.MaxNameBytes+1))
+	c := w.Create()
+	c.Time, c.Actor = log.TimeOf(time.Now()), "anonymous@127.0.0.1"
+	events, result := projections.NewState().Decide(c)
+	if result.Refusal != nil {
+		return 0, result.Refusal
+	}
+	if len(events) != 1 {
+		return 0, errors.New("the workload's change is not one event")
+	}
+	b, err := log.NewEncoder().Event(events[0])
+	return len(b), err
+}
+
+// vmSet are the fields that a creation gives.
+var vmSet = []string{"alias", "brand", "cpu_cap", "image_uuid", "max_physical_memory", "owner_uuid", "quota", "server_uuid", "state", "uuid", "zone_state"}
+
+// id names the nth VM of the workload, from 1.
+func (w *Workload) id(n uint64) (id log.UUID) {
+	copy(id[10:], w.space[:])
+	binary.BigEndian.PutUint64(id[:8], n)
+	return id
+}
+
+// vm returns a VM that is not there yet.
+func (w *Workload) vm() *log.VM {
+	id := w.id(w.next.Add(1))
+	return &log.VM{
+		UUID: id, Alias: w.alias, OwnerUUID: id, Brand: w.brand, State: "running", ZoneState: "running",
+		ServerUUID: log.UUID{15: 1}, MaxPhysicalMemory: 1024, Quota: 10, CPUCap: 100, ImageUUID: id,
+	}
+}
+
+// Create returns a change that creates a VM.
+func (w *Workload) Create() *log.Change { return w.createMany(1) }
+
+// createMany returns a change that creates n VMs.
+func (w *Workload) createMany(n uint64) *log.Change {
+	c := &log.Change{ID: client.NewChangeID(), Ops: make([]log.Op, n)}
+	for i := range c.Ops {
+		c.Ops[i] = log.Op{Action: log.Create, Kind: log.KindVM, Set: vmSet, Object: w.vm()}
+	}
+	return c
+}
+
+// updateMany returns a change that updates n of the first objects VMs, which
+// are there, from the nth on, around the end; round tells this time from the last.
+func (w *Workload) updateMany(first, n, objects, round uint64) *log.Change {
+	c := &log.Change{ID: client.NewChangeID(), Ops: make([]log.Op, n)}
+	for i := range c.Ops {
+		c.Ops[i] = log.Op{
+			Action: log.Update, Kind: log.KindVM, ID: w.id((first+uint64(i))%objects + 1).String(),
+			Set: []string{"quota"}, Object: &log.VM{Quota: 100 + round},
+		}
+	}
+	return c
+}

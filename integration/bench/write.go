@@ -1,0 +1,94 @@
+package bench
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"rutter/integration/bench/load"
+	"rutter/log"
+)
+
+// Connections is how many a bench opens unless told otherwise.
+const Connections = 16
+
+// Streams calls use with the Submit of each of as many write streams, and ends
+// them when it returns.
+func Streams(ctx context.Context, c *Cluster, connections int, use func(submit []Submit) error) error {
+	streaming, cancel := context.WithCancel(ctx)
+	defer cancel()
+	var running sync.WaitGroup
+	defer running.Wait()
+	defer cancel()
+	var submit []Submit
+	for range connections {
+		stream := c.Client.NewStream()
+		running.Go(func() { _ = stream.Run(streaming) }) // it ends with streaming
+		submit = append(submit, stream.Submit)
+	}
+	return use(submit)
+}
+
+// Submit has one change written.
+type Submit func(context.Context, *log.Change) (log.Result, error)
+
+// Append measures single changes, each one event that creates a VM, through
+// the write stream, or through POST /changes if overHTTP is set.
+func Append(ctx context.Context, c *Cluster, w *Workload, connections int, overHTTP bool, plan load.Plan) (outcome load.Outcome, err error) {
+	run := func(submit []Submit) error {
+		plan.Do = func(ctx context.Context, writer int, _ uint64) error {
+			_, err := submit[writer%len(submit)](ctx, w.Create())
+			return err
+		}
+		outcome = load.Run(ctx, plan)
+		if outcome.Count == 0 {
+			return fmt.Errorf("nothing was written: %s", outcome.FirstError)
+		}
+		return nil
+	}
+	if overHTTP {
+		return outcome, run([]Submit{c.Client.Submit})
+	}
+	return outcome, Streams(ctx, c, connections, run)
+}
+
+// A log is filled by changes of opsAtOnce events, fillers of them under way.
+const (
+	opsAtOnce = 64
+	fillers   = 32
+)
+
+// Fill writes events (rounded up to whole changes) through the write stream:
+// first creations of VMs, up to objects, then updates of them in turn. The
+// outcome's Count is of changes.
+func Fill(ctx context.Context, c *Cluster, w *Workload, events, objects uint64, progress func(done uint64)) (created, updated load.Outcome, err error) {
+	objects = (min(objects, events) + opsAtOnce - 1) / opsAtOnce * opsAtOnce
+	phase := func(submit []Submit, before, count uint64, next func(n uint64) *log.Change) (load.Outcome, error) {
+		var n atomic.Uint64
+		outcome := load.Run(ctx, load.Plan{
+			Writers: fillers, Count: count,
+			Progress: func(done uint64, _ time.Duration) { progress(before + done*opsAtOnce) },
+			Do: func(ctx context.Context, writer int, _ uint64) error {
+				_, err := submit[writer%len(submit)](ctx, next(n.Add(1)-1))
+				return err
+			},
+		})
+		if outcome.Errors > 0 {
+			return outcome, fmt.Errorf("%d of %d changes failed: %s", outcome.Errors, count, outcome.FirstError)
+		}
+		return outcome, ctx.Err()
+	}
+	err = Streams(ctx, c, Connections, func(submit []Submit) (err error) {
+		created, err = phase(submit, 0, objects/opsAtOnce, func(uint64) *log.Change { return w.createMany(opsAtOnce) })
+		if err != nil || objects >= events {
+			return err
+		}
+		updated, err = phase(submit, objects, (events-objects+opsAtOnce-1)/opsAtOnce, func(n uint64) *log.Change {
+			return w.updateMany(n*opsAtOnce, opsAtOnce, objects, n*opsAtOnce/objects)
+		})
+		return err
+	})
+	return created, updated, err
+}
