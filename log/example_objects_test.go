@@ -115,7 +115,7 @@ func (d drawer) time(name string, p *Time) {
 func (d drawer) uuid(name string, p *UUID)       { draw(d, name, p, uuids()) }
 func (d drawer) addr(name string, p *netip.Addr) { draw(d, name, p, ips()) }
 func (d drawer) strs(name string, p *[]string)   { *p = drawList(d, name, rapid.String()) }
-func (d drawer) uuids(name string, p *[]UUID) { *p = drawList(d, name, nonZero(uuids(), UUID.IsZero)) }
+func (d drawer) uuids(name string, p *[]UUID)    { *p = drawList(d, name, nonZero(uuids(), UUID.IsZero)) }
 
 func (d drawer) addrs(name string, p *[]netip.Addr) {
 	*p = drawList(d, name, nonZero(ips(), func(a netip.Addr) bool { return !a.IsValid() }))
