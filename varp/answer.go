@@ -6,6 +6,12 @@ import (
 	"rutter/log"
 )
 
+// linuxPingID is the id of the PING with which linux-cn-varpd begins, and which
+// nobody else is known to use (spec/svp.md §1.1). It aborts on an answer that
+// comes in two segments, as one in the midst of a longer write may, so from
+// then on each of its answers is a write of its own.
+const linuxPingID = 0xffffffff
+
 // answer appends the answer to m to dst. An error means that m is no request
 // of version 1: it has no answer, and the connection is over.
 func (c *conn) answer(dst []byte, m Message) ([]byte, error) {
@@ -16,6 +22,9 @@ func (c *conn) answer(dst []byte, m Message) ([]byte, error) {
 		return c.answerVL2(dst, m)
 	case OpPing:
 		c.counts[countPing]++
+		if m.ID == linuxPingID {
+			c.flushAt = 1
+		}
 		return Append(dst, OpPong, m.ID, nil), nil
 	case OpLogReq:
 		return c.answerLogReq(dst, m)

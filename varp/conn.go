@@ -49,6 +49,7 @@ type conn struct {
 	armedFor int64 // value of served for whose next request a deadline is set
 
 	out        []byte    // answers to be written
+	flushAt    int       // how many bytes of them may wait for more
 	writeArmed time.Time // when the write deadline was set last
 	counts     [numCounters]uint64
 	asker      netip.Addr // who asked for the log here last; else the peer's address
@@ -58,7 +59,7 @@ type conn struct {
 
 func newConn(s *Server, ln net.Listener, nc net.Conn) *conn {
 	peer := addrOf(nc.RemoteAddr())
-	c := &conn{s: s, ln: ln, nc: nc, peer: peer, in: make([]byte, minReadBuf), armedFor: notArmed, asker: peer}
+	c := &conn{s: s, ln: ln, nc: nc, peer: peer, in: make([]byte, minReadBuf), flushAt: flushAt, armedFor: notArmed, asker: peer}
 	c.lastUse.Store(time.Now().UnixNano())
 	return c
 }
@@ -128,7 +129,7 @@ func (c *conn) answerWhole() error {
 		c.out, bad = c.answer(c.out, m)
 		c.r += n
 		c.served++
-		if len(c.out) >= flushAt {
+		if len(c.out) >= c.flushAt {
 			if err := c.flush(); err != nil {
 				return err
 			}

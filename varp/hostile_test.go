@@ -134,6 +134,7 @@ func TestHostileMinute(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes five seconds; run without -short")
 	}
+	t.Parallel()
 	lasts := 5 * time.Second
 	if long() {
 		lasts = time.Minute
