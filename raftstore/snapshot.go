@@ -125,6 +125,7 @@ func (i *images) Open(id string) (*raft.SnapshotMeta, io.ReadCloser, error) {
 	}
 	src := &source{images: i, handle: h, tx: tx}
 	head, _, err := readMeta(tx)
+	src.head = head
 	if err == nil && (head.applied == 0 || len(head.conf.Servers) == 0) {
 		err = errors.New("raftstore: there is nothing to snapshot yet")
 	}
@@ -158,6 +159,7 @@ type source struct {
 	images *images
 	handle *handle
 	tx     *bbolt.Tx
+	head   head // of the transaction
 	r      *io.PipeReader
 	w      *io.PipeWriter
 	idle   *time.Timer
@@ -177,23 +179,7 @@ func (s *source) start() {
 }
 
 // write sends the image into the pipe.
-func (s *source) write() error {
-	sum := sha256.New()
-	out := io.MultiWriter(s.w, sum)
-	header := binary.BigEndian.AppendUint64([]byte(imageMagic), uint64(s.tx.Size()))
-	if _, err := out.Write(header); err != nil {
-		return err
-	}
-	n, err := s.tx.WriteTo(out)
-	if err != nil {
-		return err
-	}
-	if n != s.tx.Size() {
-		return fmt.Errorf("raftstore: the image has %d bytes, not %d: %w", n, s.tx.Size(), log.ErrCorrupt)
-	}
-	_, err = s.w.Write(sum.Sum(nil))
-	return err
-}
+func (s *source) write() error { return writeImage(s.w, s.tx) }
 
 func (s *source) unpin() error {
 	return errors.Join(s.tx.Rollback(), s.images.s.files.release(s.handle))

@@ -74,7 +74,19 @@ func Open(cfg Config) (*Store, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &Store{
+	s := newStore(cfg)
+	if err := s.openFiles(); err != nil {
+		return nil, errors.Join(err, s.Close())
+	}
+	if err := s.openPort(); err != nil {
+		return nil, errors.Join(err, s.Close())
+	}
+	return s, nil
+}
+
+// newStore returns a store that has opened nothing yet.
+func newStore(cfg Config) *Store {
+	return &Store{
 		cfg:       cfg,
 		logger:    cfg.Logger.With("server", cfg.ID),
 		files:     new(files),
@@ -88,13 +100,6 @@ func Open(cfg Config) (*Store, error) {
 		failed:    make(chan struct{}),
 		ending:    make(chan struct{}),
 	}
-	if err := s.openFiles(); err != nil {
-		return nil, errors.Join(err, s.Close())
-	}
-	if err := s.openPort(); err != nil {
-		return nil, errors.Join(err, s.Close())
-	}
-	return s, nil
 }
 
 func (s *Store) openFiles() error {

@@ -1,0 +1,129 @@
+package raftstore
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"path/filepath"
+	"slices"
+
+	"github.com/hashicorp/raft"
+)
+
+// Recover makes a surviving server's data folder, which no server may have
+// open, a cluster of one with a new identity. It is for a cluster that lost its
+// quorum for good. All that this server has is kept, also what raft.db has and
+// the cluster had not committed yet; what was acknowledged by the others and
+// never reached this server is lost, and nobody can tell here what that was.
+//
+// raft's own RecoverCluster is not used: it would believe the index of a
+// snapshot that is not a copy (SAFETY S1). Instead the entries are applied as at
+// a start, and then one transaction of changes.db has the new identity, the new
+// configuration and a marker at the end of raft's log, which is what counts:
+// the entries left in raft.db are behind it, and are removed after.
+//
+// The identity is new even though the log is continued: the lost servers, should
+// they come back, are then of another cluster, and are refused on each
+// connection; and cursors beyond what is left begin anew (SAFETY S8).
+func Recover(r Rebirth, logger *slog.Logger) (*Content, error) {
+	c, err := InspectFolder(r.Dir, r.Progress)
+	if err != nil {
+		return nil, err
+	}
+	at := slices.IndexFunc(c.Members, func(m MemberStatus) bool { return m.ID == r.Member.ID })
+	if at < 0 {
+		return nil, fmt.Errorf("raftstore: %s is of a cluster with the members %s, and %q is not among them: name the server that the folder belonged to", r.Dir, names(c.Members), r.Member.ID)
+	}
+	if r.Member.Address == "" {
+		r.Member.Address = c.Members[at].Address
+	}
+	if err := r.check(); err != nil {
+		return nil, err
+	}
+	if c.Cluster.IsZero() {
+		return nil, fmt.Errorf("raftstore: the cluster of %s was never founded: nothing is lost if it begins anew", r.Dir)
+	}
+	if r.DryRun {
+		return c, nil
+	}
+	if err := r.takeOver(c, logger); err != nil {
+		return nil, err
+	}
+	return c, nil
+}
+
+func names(members []MemberStatus) string {
+	text := ""
+	for i, m := range members {
+		if i > 0 {
+			text += ", "
+		}
+		text += m.ID
+	}
+	return text
+}
+
+// takeOver applies what raft.db has beyond changes.db, and makes the result the
+// new cluster's.
+func (r *Rebirth) takeOver(c *Content, logger *slog.Logger) (err error) {
+	cfg, err := Config{ID: r.Member.ID, Dir: r.Dir, Logger: logger}.withDefaults()
+	if err != nil {
+		return err
+	}
+	s := newStore(cfg)
+	defer func() { err = errors.Join(err, s.Close()) }()
+	if err := s.openFiles(); err != nil {
+		return err
+	}
+	index, term, err := s.applyAll(r.Progress)
+	if err != nil {
+		return err
+	}
+	h := s.files.acquire()
+	if err := errors.Join(r.found(h.db, c, index, term), s.files.release(h)); err != nil {
+		return err
+	}
+	c.Waiting, c.LastIndex, c.LastTerm = 0, 0, 0
+	first, err := s.raftLog.FirstIndex()
+	if err == nil && first > 0 {
+		err = s.raftLog.DeleteRange(first, index)
+	}
+	if err != nil {
+		return fmt.Errorf("%s: %w: %w", filepath.Join(r.Dir, raftName), ErrDisk, err)
+	}
+	return nil
+}
+
+// flushEvery is how many raft entries are applied between two transactions of a
+// recovery, which has no persister at its side.
+const flushEvery = 512
+
+// applyAll applies every entry of raft.db, committed or not, writes the result,
+// and returns the place of the last.
+func (s *Store) applyAll(progress Progress) (index, term uint64, err error) {
+	index, term = s.applier.head.applied, s.applier.head.term
+	last, err := s.raftLog.LastIndex()
+	if err != nil {
+		return 0, 0, err
+	}
+	for i := index + 1; i <= last; i++ {
+		var entry raft.Log
+		if err := s.raftLog.GetLog(i, &entry); err != nil {
+			return 0, 0, err
+		}
+		if entry.Type == raft.LogCommand || entry.Type == raft.LogConfiguration {
+			s.applyEntry(&entry)
+		}
+		if err := s.failure(); err != nil {
+			return 0, 0, err
+		}
+		if i%flushEvery == 0 {
+			if err := s.persister.flush(); err != nil {
+				return 0, 0, err
+			}
+			progress.tell(int64(i), int64(last))
+		}
+		index, term = i, entry.Term
+	}
+	return index, term, s.persister.flush()
+}

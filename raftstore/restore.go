@@ -1,0 +1,165 @@
+package raftstore
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"net"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/hashicorp/raft"
+	raftboltdb "github.com/hashicorp/raft-boltdb/v2"
+	"go.etcd.io/bbolt"
+)
+
+// Rebirth says what a data folder is to become: the one server of a new
+// cluster, which others join later with empty folders.
+type Rebirth struct {
+	Dir    string
+	Member Member           // this server, with the address that the others will dial
+	Now    func() time.Time // for the new cluster's id; time.Now
+	// DryRun does everything but put the result into place.
+	DryRun   bool
+	Progress Progress
+}
+
+func (r *Rebirth) check() error {
+	if r.Dir == "" || r.Member.ID == "" {
+		return errors.New("raftstore: a data folder and a server's id are needed")
+	}
+	host, _, err := net.SplitHostPort(r.Member.Address)
+	if err != nil {
+		return fmt.Errorf("raftstore: peer address %q: want HOST:PORT, as in 10.0.0.1:7421", r.Member.Address)
+	}
+	if ip := net.ParseIP(host); host == "" || ip != nil && ip.IsUnspecified() {
+		return fmt.Errorf("raftstore: no other server can dial %q: give this machine's address", r.Member.Address)
+	}
+	if r.Now == nil {
+		r.Now = time.Now
+	}
+	return nil
+}
+
+// Restore makes a data folder of a snapshot file: a cluster of one with a new
+// identity, so that every cursor of the old log is refused and its holder
+// begins anew (SAFETY S8). The folder must hold no log. The snapshot is
+// verified in whole before anything is put into place, and a crash leaves
+// either nothing or all. It returns what was restored, with the new identity.
+func Restore(snapshot string, r Rebirth) (*Content, error) {
+	if err := r.check(); err != nil {
+		return nil, err
+	}
+	if err := checkVacant(r.Dir); err != nil {
+		return nil, err
+	}
+	if err := prepareDir(r.Dir); err != nil {
+		return nil, err
+	}
+	pending := filepath.Join(r.Dir, dbName+".restore"+pendingSuffix)
+	c, err := extract(snapshot, pending, r.Progress)
+	if err != nil {
+		return nil, err
+	}
+	if err := r.restore(c, pending); err != nil || r.DryRun {
+		return c, errors.Join(err, removeIfThere(pending))
+	}
+	return c, nil
+}
+
+func (r *Rebirth) restore(c *Content, pending string) error {
+	if c.Cluster.IsZero() || c.Index == 0 {
+		return errors.New("raftstore: the snapshot is of a cluster that was never founded: there is nothing to restore")
+	}
+	if r.DryRun {
+		return nil
+	}
+	db, err := openChanges(pending, 0)
+	if err != nil {
+		return err
+	}
+	if err := errors.Join(r.found(db, c, c.Index, c.Term), db.Close()); err != nil {
+		return err
+	}
+	if err := r.newRaftLog(c.Term); err != nil {
+		return err
+	}
+	if err := os.Rename(pending, filepath.Join(r.Dir, dbName)); err != nil {
+		return fmt.Errorf("%w: %w", ErrDisk, err)
+	}
+	return syncDir(r.Dir)
+}
+
+// found makes the content of db that of a new cluster of one, at a place in
+// raft's log, in one transaction.
+func (r *Rebirth) found(db *bbolt.DB, c *Content, index, term uint64) error {
+	conf := raft.Configuration{Servers: []raft.Server{{ID: raft.ServerID(r.Member.ID), Address: raft.ServerAddress(r.Member.Address)}}}
+	cluster := newCluster(r.Now())
+	err := db.Update(func(tx *bbolt.Tx) error {
+		h, _, err := readMeta(tx)
+		if err != nil {
+			return err
+		}
+		h.applied, h.term, h.conf, h.confIndex, h.cluster = index, term, conf, index, cluster
+		c.Cluster, c.Head, c.Index, c.Term = cluster, h.cursor(), index, term
+		m := marker{index: index, term: term, confIndex: index, conf: conf}
+		meta := tx.Bucket(bucketMeta)
+		return errors.Join(meta.Put(keyHead, h.encode()), meta.Put(keyMarker, m.encode()))
+	})
+	if err != nil {
+		return fmt.Errorf("%s: found the new cluster: %w: %w", r.Dir, ErrDisk, err)
+	}
+	c.Members = []MemberStatus{{Member: r.Member, Voter: true}}
+	return nil
+}
+
+// keyCurrentTerm is where hashicorp/raft keeps its term (raft.go, keyCurrentTerm).
+var keyCurrentTerm = []byte("CurrentTerm")
+
+// newRaftLog makes a raft.db without entries, whose term is not below the
+// content's: else later entries would be of lower terms than those before.
+func (r *Rebirth) newRaftLog(term uint64) error {
+	path := filepath.Join(r.Dir, raftName)
+	pending := path + pendingSuffix
+	bolt, err := raftboltdb.New(raftboltdb.Options{Path: pending, BoltOptions: &bbolt.Options{Timeout: lockWait}})
+	if err != nil {
+		return fmt.Errorf("%s: %w: %w", pending, ErrDisk, err)
+	}
+	if err := errors.Join(bolt.SetUint64(keyCurrentTerm, term), bolt.Close()); err != nil {
+		return fmt.Errorf("%s: %w: %w", pending, ErrDisk, err)
+	}
+	if err := os.Rename(pending, path); err != nil {
+		return fmt.Errorf("%w: %w", ErrDisk, err)
+	}
+	return syncDir(r.Dir)
+}
+
+// checkVacant refuses a folder that holds a log. An empty raft.db alone is what
+// an interrupted restore leaves.
+func checkVacant(dir string) error {
+	taken := fmt.Errorf("%s holds a server's data already: move it away first, or give another folder", dir)
+	if _, err := os.Stat(filepath.Join(dir, dbName)); !errors.Is(err, fs.ErrNotExist) {
+		return errors.Join(taken, err)
+	}
+	path := filepath.Join(dir, raftName)
+	if _, err := os.Stat(path); errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	bolt, err := raftboltdb.New(raftboltdb.Options{Path: path, BoltOptions: &bbolt.Options{Timeout: lockWait, ReadOnly: true}})
+	if err != nil {
+		return errors.Join(taken, err)
+	}
+	last, err := bolt.LastIndex()
+	if err = errors.Join(err, bolt.Close()); err != nil || last > 0 {
+		return errors.Join(taken, err)
+	}
+	return nil
+}
+
+func removeIfThere(path string) error {
+	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	return nil
+}
