@@ -110,13 +110,19 @@ func (w *wholeWay) startAgent(b *testing.B, cn log.UUID) {
 		b.Fatal(err)
 	}
 	for _, vm := range vms {
-		if _, err := netlab.Create(dir, vm["zonename"].(string)); err != nil {
+		zone, err := netlab.Create(dir, vm["zonename"].(string))
+		if err != nil {
 			b.Fatal(err)
 		}
+		b.Cleanup(func() {
+			if err := zone.Delete(); err != nil {
+				b.Error(err)
+			}
+		})
 	}
 	w.status = fmt.Sprintf("127.0.0.1:%d", freePorts(b, 1)[0])
 	cmd := exec.Command(program, "agent", "--cn", cn.String(), "--data", filepath.Join(dir, "agent"), "--svp", "off",
-		"--listen", w.status, "--servers", strings.Join(w.c.api.Servers(), ","), "--netns", dir, "--etc-netns", dir)
+		"--listen", w.status, "--servers", strings.Join(w.c.api.Servers(), ","), "--netns", dir, "--etc-netns", filepath.Join(dir, "etc"))
 	if err := cmd.Start(); err != nil {
 		b.Fatal(err)
 	}
