@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+
+	"golang.org/x/sys/unix"
 )
 
 // maxResolvConf bounds what is read of a resolv.conf; glibc reads three servers
@@ -22,7 +24,7 @@ func (h *Netlink) readResolvers(namespace string) (string, bool, error) {
 	}
 	path := h.resolvPath(namespace)
 	info, err := os.Stat(path)
-	if errors.Is(err, os.ErrNotExist) {
+	if errors.Is(err, os.ErrNotExist) || errors.Is(err, unix.ENOTDIR) {
 		return "", false, nil
 	}
 	if err != nil {
