@@ -1,0 +1,254 @@
+package vminfo
+
+import (
+	"errors"
+	"fmt"
+	"hash/maphash"
+	"io/fs"
+	"maps"
+	"net/netip"
+	"path/filepath"
+	"slices"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"rutter/log"
+)
+
+// readFile reads a manifest that may have changed.
+func (f *Folder) readFile(name string, now time.Time) {
+	delete(f.files, name)
+	if f.roots[rootManifests].wd < 0 {
+		return // nothing is known of what is in a folder that is not there
+	}
+	text, modified, err := readManifest(filepath.Join(f.cfg.Manifests, name))
+	if errors.Is(err, fs.ErrNotExist) {
+		f.forget(name, now)
+		return
+	}
+	var m manifest
+	if err == nil {
+		m, err = parseManifest(text)
+	}
+	if err != nil {
+		f.putAside(name, log.UUID{}, err.Error())
+		return
+	}
+	if other := f.byUUID[m.uuid]; other != nil && other.file != name {
+		f.putAside(name, m.uuid, fmt.Sprintf("VM %s has a manifest already: %s", m.uuid, other.file))
+		return
+	}
+	if other := f.byZone[m.zone]; other != nil && other.uuid != m.uuid {
+		f.putAside(name, m.uuid, fmt.Sprintf("the zonename %s is that of VM %s", m.zone, other.uuid))
+		return
+	}
+	f.takeBack(name)
+	f.adopt(name, m, modified, now)
+}
+
+// adopt takes a good manifest for a VM.
+func (f *Folder) adopt(name string, m manifest, modified, now time.Time) {
+	if before := f.byFile[name]; before != nil && before.uuid != m.uuid {
+		f.forget(name, now)
+	}
+	vm := f.byUUID[m.uuid]
+	if vm == nil {
+		if len(f.byUUID) >= maxManifests {
+			f.putAside(name, m.uuid, fmt.Sprintf("there are %d VMs already, no more are watched", maxManifests))
+			return
+		}
+		vm = &vmRecord{uuid: m.uuid, file: name, zone: m.zone, modified: modified, pidfd: -1, nsid: -1, cgroup: -1}
+		f.byUUID[m.uuid], f.byFile[name], f.byZone[m.zone] = vm, vm, vm
+	}
+	if vm.zone != m.zone {
+		delete(f.byZone, vm.zone)
+		vm.zone, f.byZone[m.zone] = m.zone, vm
+	}
+	vm.text, vm.nics = m.value.AppendJSON(nil), m.nics
+	f.mark(vm)
+}
+
+// forget: the manifest is gone, and with it the VM.
+func (f *Folder) forget(name string, now time.Time) {
+	f.takeBack(name)
+	vm := f.byFile[name]
+	if vm == nil {
+		return
+	}
+	f.dropProcess(vm)
+	f.dropNamespace(vm)
+	if vm.cgroup >= 0 {
+		_, _ = unix.InotifyRmWatch(f.poll.notify, uint32(vm.cgroup)) // it may be gone by itself
+		delete(f.byCgroup, vm.cgroup)
+	}
+	delete(f.byFile, name)
+	delete(f.byUUID, vm.uuid)
+	delete(f.byZone, vm.zone)
+	delete(f.dirty, vm)
+	delete(f.awaiting, vm)
+	f.sink.Delete(vm.uuid)
+	for other, a := range f.aside { // what this one stood in the way of
+		if !a.uuid.IsZero() {
+			f.files[other] = now
+		}
+	}
+}
+
+func (f *Folder) putAside(name string, id log.UUID, reason string) {
+	if known, ok := f.aside[name]; ok && known.Reason == reason || !ok && len(f.aside) >= maxAside {
+		return
+	}
+	f.aside[name] = asideFile{Aside{Name: name, Reason: reason, Since: time.Now().UTC()}, id}
+	f.cfg.Logger.Warn("a manifest is put aside", "manifest", name, "reason", reason)
+	f.showAside()
+}
+
+func (f *Folder) takeBack(name string) {
+	if _, ok := f.aside[name]; ok {
+		delete(f.aside, name)
+		f.showAside()
+	}
+}
+
+func (f *Folder) showAside() {
+	list := make([]Aside, 0, len(f.aside))
+	for _, name := range slices.Sorted(maps.Keys(f.aside)) {
+		list = append(list, f.aside[name].Aside)
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.status.Aside = list
+}
+
+// look reads what really is there of a VM, and tells of it.
+func (f *Folder) look(vm *vmRecord, now time.Time) {
+	v, hash := f.observe(vm)
+	if hash != vm.body {
+		f.tell(vm, v, hash, now)
+	}
+}
+
+// observe composes a VM as it is now; the hash tells it from another.
+func (f *Folder) observe(vm *vmRecord) (Value, uint64) {
+	facts := f.facts(vm)
+	value, err := ParseValue(vm.text)
+	if err != nil {
+		panic("vminfo: a manifest that was parsed is not JSON")
+	}
+	v := compose(manifest{value: value, uuid: vm.uuid, zone: vm.zone, nics: vm.nics}, facts)
+	return v, maphash.Bytes(f.seed, v.AppendJSON(nil)) | 1 // 0 is nothing
+}
+
+// tell states a VM to the sink, and returns what changed.
+func (f *Folder) tell(vm *vmRecord, v Value, hash uint64, now time.Time) ([]Change, bool) {
+	if vm.body != 0 {
+		vm.modified = now
+	}
+	made, err := ParseVM(v.With(lastModified, StringValue(formatDate(vm.modified))))
+	if err != nil {
+		f.putAside(vm.file, log.UUID{}, err.Error())
+		return nil, false
+	}
+	changes, changed, err := f.sink.Put(made)
+	if err != nil {
+		f.putAside(vm.file, vm.uuid, err.Error())
+		return nil, false
+	}
+	vm.body = hash
+	if changed && f.loaded {
+		if vm.tat.Before(now) {
+			vm.tat = now
+		}
+		vm.tat = vm.tat.Add(tellEvery)
+	}
+	return changes, changed
+}
+
+// facts reads what is there of a VM, and keeps watching it.
+func (f *Folder) facts(vm *vmRecord) facts {
+	ns := openNamespace(f.cfg.NetNS, vm.zone)
+	defer ns.close()
+	f.watchCgroup(vm)
+	f.watchProcess(vm, ns)
+	facts := facts{namespace: ns.fd >= 0, pid: vm.pid, boot: vm.boot, memory: -1}
+	if vm.cgroup >= 0 {
+		facts.memory = memoryLimit(f.cgroupOf(vm.uuid))
+	}
+	vm.space = ns.ino
+	if ns.fd < 0 {
+		f.dropNamespace(vm)
+		if fileThere(filepath.Join(f.cfg.NetNS, vm.zone)) {
+			f.awaiting[vm] = true
+		}
+		return facts
+	}
+	if vm.nics && f.net != nil {
+		addresses, err := f.addresses(vm, ns)
+		if err != nil {
+			f.fail(fmt.Errorf("vminfo: VM %s: %w", vm.uuid, err))
+		}
+		facts.addresses = addresses
+	}
+	return facts
+}
+
+func (f *Folder) addresses(vm *vmRecord, ns namespace) (map[log.MAC][]netip.Prefix, error) {
+	// The number is asked for each time: inodes of namespaces are used again.
+	nsid, err := f.net.nsid(ns.fd)
+	if err != nil {
+		f.dropNamespace(vm)
+		return nil, err
+	}
+	if nsid != vm.nsid || f.byNSID[nsid] != vm {
+		f.dropNamespace(vm)
+		vm.nsid, f.byNSID[nsid] = nsid, vm
+	}
+	return f.net.addresses(nsid)
+}
+
+func (f *Folder) dropNamespace(vm *vmRecord) {
+	if f.byNSID[vm.nsid] == vm {
+		delete(f.byNSID, vm.nsid)
+	}
+	vm.nsid = -1
+}
+
+// watchCgroup hears of writes in the VM's cgroup from now on.
+func (f *Folder) watchCgroup(vm *vmRecord) {
+	if vm.cgroup >= 0 || f.roots[rootCgroup].wd < 0 {
+		return
+	}
+	if wd, err := unix.InotifyAddWatch(f.poll.notify, f.cgroupOf(vm.uuid), cgroupMask); err == nil {
+		vm.cgroup = int32(wd)
+		f.byCgroup[vm.cgroup] = vm
+	}
+}
+
+// watchProcess holds on to the init process while it lives, or finds it.
+func (f *Folder) watchProcess(vm *vmRecord, ns namespace) {
+	if vm.pidfd >= 0 && lives(vm.pidfd) {
+		return
+	}
+	f.dropProcess(vm)
+	p, ok := f.initProcess(vm, ns)
+	if !ok {
+		return
+	}
+	if err := f.poll.add(p.fd, unix.EPOLLIN); err != nil {
+		f.fail(fmt.Errorf("vminfo: VM %s: process %d: %w", vm.uuid, p.pid, err))
+		_ = unix.Close(p.fd)
+		return
+	}
+	vm.pid, vm.pidfd, vm.boot = p.pid, p.fd, p.boot
+	f.byFD[p.fd] = vm
+}
+
+func (f *Folder) dropProcess(vm *vmRecord) {
+	if vm.pidfd < 0 {
+		return
+	}
+	delete(f.byFD, vm.pidfd)
+	_ = unix.Close(vm.pidfd) // which takes it from epoll as well
+	vm.pid, vm.pidfd, vm.boot = 0, -1, time.Time{}
+}

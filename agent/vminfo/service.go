@@ -1,0 +1,163 @@
+package vminfo
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"sync"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"rutter/log"
+)
+
+// Bounds of the HTTP service.
+const (
+	// defaultListeners is how many may follow events at once.
+	defaultListeners = 256
+	// defaultWriteTimeout is how long a listener may leave a write unread.
+	defaultWriteTimeout = 30 * time.Second
+	// shutdownGrace is how long answers under way are waited for at the end.
+	shutdownGrace = 2 * time.Second
+	// headerTimeout bounds the reading of a request.
+	headerTimeout = 10 * time.Second
+)
+
+// Config configures a Service. Zeros mean the defaults.
+type Config struct {
+	// Sources are where VMs come from; at least one.
+	Sources []Source
+	// Store bounds what is kept for readers.
+	Store StoreConfig
+	// Listeners bounds how many follow events at once. Default 256.
+	Listeners int
+	// WriteTimeout is how long a listener may leave a write unread before its
+	// stream ends. Default 30 s.
+	WriteTimeout time.Duration
+	// Logger; nil discards.
+	Logger *slog.Logger
+}
+
+// Service serves the VMs of a compute node. Its methods may be called from any
+// goroutine, Run once.
+type Service struct {
+	cfg     Config
+	store   *Store
+	started time.Time
+	ready   chan struct{} // closed when every source is loaded
+
+	mu        sync.Mutex // protects what follows
+	state     string     // stopped, booting, running: as vminfod names them
+	listeners map[string]*listener
+	lost      uint64 // listeners that were too slow
+	refused   uint64 // listeners over the bound
+}
+
+// New returns a service that has started nothing.
+func New(cfg Config) (*Service, error) {
+	if len(cfg.Sources) == 0 {
+		return nil, errors.New("vminfo: no sources: name a folder of manifests, or a vminfod to follow")
+	}
+	if cfg.Listeners == 0 {
+		cfg.Listeners = defaultListeners
+	}
+	if cfg.WriteTimeout == 0 {
+		cfg.WriteTimeout = defaultWriteTimeout
+	}
+	if cfg.Logger == nil {
+		cfg.Logger = slog.New(slog.DiscardHandler)
+	}
+	store := NewStore(cfg.Store)
+	return &Service{
+		cfg: cfg, store: store, started: store.cfg.Now(), ready: make(chan struct{}),
+		state: "stopped", listeners: make(map[string]*listener),
+	}, nil
+}
+
+// Store is the set of VMs, for those in the same program.
+func (s *Service) Store() *Store { return s.store }
+
+// Ready is closed when every source has been loaded.
+func (s *Service) Ready() <-chan struct{} { return s.ready }
+
+// Run runs the sources, and serves on listener once they are loaded; a nil
+// listener serves nothing. It ends with ctx, and returns nil then; it closes the
+// listener in any case.
+func (s *Service) Run(ctx context.Context, listener net.Listener) error {
+	if listener != nil {
+		defer listener.Close()
+	}
+	s.become("booting")
+	defer s.become("stopped")
+	g, running := errgroup.WithContext(ctx)
+	var loading sync.WaitGroup
+	for _, source := range s.cfg.Sources {
+		loading.Add(1)
+		sink := &storeSink{store: s.store, source: source.Name(), loaded: sync.OnceFunc(loading.Done)}
+		g.Go(func() error {
+			defer sink.loaded() // a source that failed is not waited for
+			if err := source.Run(running, sink); err != nil && running.Err() == nil {
+				return fmt.Errorf("vminfo: %s: %w", source.Name(), err)
+			}
+			return nil
+		})
+	}
+	g.Go(func() error {
+		loading.Wait()
+		if running.Err() != nil {
+			return nil
+		}
+		s.store.GoLive()
+		s.become("running")
+		close(s.ready)
+		s.cfg.Logger.Info("VMs loaded", "vms", s.store.Count(), "took", s.store.cfg.Now().Sub(s.started))
+		if listener == nil {
+			return nil
+		}
+		return s.serve(running, listener)
+	})
+	return g.Wait()
+}
+
+func (s *Service) become(state string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.state = state
+}
+
+func (s *Service) serve(ctx context.Context, listener net.Listener) error {
+	server := &http.Server{
+		Handler: s.Handler(), ReadHeaderTimeout: headerTimeout,
+		BaseContext: func(net.Listener) context.Context { return ctx }, // streams end with the service
+	}
+	served := make(chan error, 1)
+	go func() { served <- server.Serve(listener) }()
+	select {
+	case err := <-served:
+		return fmt.Errorf("vminfo: HTTP: %w", err)
+	case <-ctx.Done():
+	}
+	grace, cancel := context.WithTimeout(context.WithoutCancel(ctx), shutdownGrace)
+	defer cancel()
+	if err := server.Shutdown(grace); err != nil {
+		_ = server.Close() // whoever reads nothing is not waited for
+	}
+	<-served
+	return nil
+}
+
+// storeSink is a store as one source sees it.
+type storeSink struct {
+	store  *Store
+	source string
+	loaded func()
+}
+
+func (s *storeSink) Put(vm VM) ([]Change, bool, error) { return s.store.Put(s.source, vm) }
+func (s *storeSink) Delete(id log.UUID) bool           { return s.store.Delete(s.source, id) }
+func (s *storeSink) UUIDs() []log.UUID                 { return s.store.UUIDs(s.source) }
+func (s *storeSink) Loaded()                           { s.loaded() }

@@ -1,0 +1,91 @@
+package vminfo
+
+import (
+	"context"
+	"time"
+
+	"rutter/log"
+)
+
+// Source is where VMs come from.
+type Source interface {
+	// Name names the source, in statuses and among others.
+	Name() string
+	// Run keeps the sink in step with the source until ctx ends, and calls
+	// sink.Loaded once: after the first complete load, or when there is nothing
+	// to load for now. An error ends the service; trouble that may pass is not one.
+	Run(ctx context.Context, sink Sink) error
+	// Scan asks for a full scan soon. It returns at once.
+	Scan()
+	// Status says how the source stands.
+	Status() SourceStatus
+}
+
+// Sink takes what a source has to say. It is called from the goroutine of the
+// source's Run.
+type Sink interface {
+	// Put states a VM; it returns what changed, and whether anything did.
+	Put(vm VM) ([]Change, bool, error)
+	// Delete states that a VM is gone, and returns whether that was news.
+	Delete(id log.UUID) bool
+	// UUIDs are those of the source's VMs.
+	UUIDs() []log.UUID
+	// Loaded: see Source.
+	Loaded()
+}
+
+// SourceStatus is what a source says of itself.
+type SourceStatus struct {
+	Name     string    `json:"name"`
+	State    string    `json:"state"` // what it does, or why it cannot
+	Skips    []string  `json:"skips,omitempty"`
+	Aside    []Aside   `json:"aside"` // what it cannot use, by name
+	Scans    int       `json:"scans"` // full scans
+	Missed   int       `json:"missed"`
+	LastScan time.Time `json:"lastScan,omitzero"`
+	Log      []Refresh `json:"refreshLog"` // the last scans that found what events had missed
+	Errors   []Failure `json:"refreshErrors"`
+	Events   uint64    `json:"events"`    // heard of from the system
+	Merged   uint64    `json:"coalesced"` // VMs that changed again before they could be told of
+	Waiting  int       `json:"waiting"`   // VMs that changed and are not told of yet
+}
+
+// Aside is something that a source found and does not use. The VM that it was
+// about, if any, stays as it was.
+type Aside struct {
+	Name   string    `json:"name"`
+	Reason string    `json:"reason"`
+	Since  time.Time `json:"since"`
+}
+
+// Refresh is a full scan that found what events had missed.
+type Refresh struct {
+	Date      time.Time `json:"date"`
+	Took      string    `json:"took"`
+	VMChanges []Missed  `json:"vmChanges"`
+}
+
+// Missed is one difference that a full scan found.
+type Missed struct {
+	Zonename string   `json:"zonename"`
+	Action   string   `json:"action"` // create, modify or delete
+	Changes  []Change `json:"changes,omitempty"`
+}
+
+// Failure is trouble that a source went on from.
+type Failure struct {
+	Date time.Time `json:"date"`
+	Err  string    `json:"err"`
+}
+
+// keptRefreshes is how many scans and failures are remembered, as vminfod does.
+const keptRefreshes = 5
+
+// keepLast appends to a list that remembers the last few.
+func keepLast[T any](list []T, item T) []T {
+	list = append(list, item)
+	if len(list) > keptRefreshes {
+		list = append([]T(nil), list[len(list)-keptRefreshes:]...)
+	}
+	return list
+}
