@@ -4,7 +4,7 @@
 
 VERSION   := $(shell git describe --tags --always --dirty 2>/dev/null || echo unknown)
 TOOL      := go tool -modfile=scripts/tools.mod
-UNITS      = $(shell go list ./... | grep -v '/integration/')
+UNITS      = $(shell go list ./... | grep -v '^rutter/integration')
 BENCHED    = $(shell grep -rl --include='*_test.go' '^func Benchmark' . | xargs -r -n1 dirname | sort -u)
 FUZZTIME  ?= 10s
 BENCHTIME ?= 200ms
