@@ -64,10 +64,10 @@ func (a *Agent) build(held *contents) error {
 	a.persister = newPersister(a.replica, a.cache, logger)
 	a.follower = &follower{
 		cfg: &a.cfg, replica: a.replica, persister: a.persister, incarnation: held.Head.Incarnation,
-		watermark: a.watermark, logger: logger, since: a.cfg.Now(),
+		watermark: a.watermark, logger: logger, since: a.cfg.Now(), reached: make(chan struct{}, 1),
 	}
 	a.reconciler = &reconciler{
-		cfg: &a.cfg, replica: a.replica, kernel: kernel, tell: a.follower.tell,
+		cfg: &a.cfg, replica: a.replica, kernel: kernel, tell: a.follower.tell, reach: a.follower.reach,
 		woken: make(chan struct{}, 1), logger: logger,
 	}
 	return nil

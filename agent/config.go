@@ -49,14 +49,16 @@ type Config struct {
 	// numbers of fabric<N> that the cache kept, and with a function that keeps
 	// them: it returns when they are on disk.
 	Kernel func(numbers link.Numbers, save func(link.Numbers) error) (Kernel, error)
-	// Watch calls wake after each change that somebody made to the kernel's part
-	// of this node, until ctx ends. It runs beside Pass; wake never blocks. nil:
-	// only sweeps find such changes.
-	Watch func(ctx context.Context, wake func()) error
+	// Watch calls changed after each change that somebody made to the kernel's
+	// part of this node, and reach when a way to the servers may have opened (a
+	// carrier, an address), until ctx ends. It runs beside Pass; neither function
+	// blocks. nil: only sweeps find such changes.
+	Watch func(ctx context.Context, changed, reach func()) error
 	// Logger; nil discards.
 	Logger *slog.Logger
 
-	// DialTimeout bounds one attempt to connect. Default 5 s.
+	// DialTimeout bounds one attempt to connect. Default 3 s:
+	// two lost SYNs, which the kernel sends anew after 1 s each.
 	DialTimeout time.Duration
 	// BackoffMin and BackoffMax bound the time between attempts; it doubles
 	// from one to the other, and is shortened by up to half at random so that
@@ -84,9 +86,9 @@ func (c Config) withDefaults() (Config, error) {
 			*d = value
 		}
 	}
-	setDuration(&c.DialTimeout, 5*time.Second)
+	setDuration(&c.DialTimeout, 3*time.Second)
 	setDuration(&c.BackoffMin, 100*time.Millisecond)
-	setDuration(&c.BackoffMax, 5*time.Second)
+	setDuration(&c.BackoffMax, 2*time.Second)
 	setDuration(&c.SweepEvery, 30*time.Second)
 	setDuration(&c.RetryEvery, 500*time.Millisecond)
 	if c.Logger == nil {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net"
 	"sync"
 	"time"
 
@@ -58,16 +59,20 @@ type follower struct {
 	incarnation uint64
 	watermark   func() feed.Watermark // what to tell a server, as of now
 	logger      *slog.Logger
+	reached     chan struct{} // holds a token when a way to the servers may have opened
 
 	mu          sync.Mutex // protects what follows
 	state       State
-	server      string     // that feeds it, or is tried
-	conn        *feed.Conn // nil unless following or resetting
-	session     uint64     // of the last connection
-	since       time.Time  // of the state
-	attempts    uint64     // since the last bookmark
-	failure     string     // why the last connection ended
-	resetReason string     // of the last reset
+	giveUp      context.CancelFunc // of the attempt to connect, nil if none runs
+	dialing     time.Time          // since when it runs
+	hopeful     time.Time          // when reach was called last
+	server      string             // that feeds it, or is tried
+	conn        *feed.Conn         // nil unless following or resetting
+	session     uint64             // of the last connection
+	since       time.Time          // of the state
+	attempts    uint64             // since the last bookmark
+	failure     string             // why the last connection ended
+	resetReason string             // of the last reset
 	resetAt     time.Time
 }
 
@@ -136,8 +141,55 @@ func (f *follower) Run(ctx context.Context) error {
 		case <-ctx.Done():
 			return ctx.Err()
 		case <-time.After(wait):
+		case <-f.reached:
+			f.becomeHopeful()
 		}
 	}
+}
+
+// minDial is how long an attempt may run before news of an open way ends it: a
+// SYN that was sent into a broken way is sent anew only after a second.
+const minDial = 50 * time.Millisecond
+
+// reach has a follower that waits, or that tries in vain, try anew at once: a
+// link of this node has a carrier again, or there is a new address.
+func (f *follower) reach() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.state != Waiting && f.state != Starting {
+		return
+	}
+	now := f.cfg.Now()
+	if now.Sub(f.hopeful) < f.cfg.BackoffMin {
+		return // news come in bursts; the first attempts after one follow each other closely
+	}
+	f.hopeful = now
+	if f.giveUp != nil && now.Sub(f.dialing) > minDial {
+		f.giveUp()
+	}
+	wake(f.reached)
+}
+
+// becomeHopeful: what failed before says nothing any more.
+func (f *follower) becomeHopeful() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.become(Waiting, Waiting)
+	f.attempts = 0
+}
+
+// dial connects to a server, and gives up after a while.
+func (f *follower) dial(ctx context.Context, server string) (net.Conn, error) {
+	ctx, cancel := context.WithTimeout(ctx, f.cfg.DialTimeout)
+	defer cancel()
+	f.mu.Lock()
+	f.giveUp, f.dialing = cancel, f.cfg.Now()
+	f.mu.Unlock()
+	conn, err := f.cfg.Dialer.Feed(ctx, server)
+	f.mu.Lock()
+	f.giveUp = nil
+	f.mu.Unlock()
+	return conn, err
 }
 
 // backoff returns how long to wait before the next attempt. The first round
@@ -162,9 +214,7 @@ func (f *follower) follow(ctx context.Context, server string) (connected bool, e
 	session := f.session
 	f.mu.Unlock()
 
-	dialing, cancel := context.WithTimeout(ctx, f.cfg.DialTimeout)
-	conn, err := f.cfg.Dialer.Feed(dialing, server)
-	cancel()
+	conn, err := f.dial(ctx, server)
 	if err != nil {
 		return false, err
 	}

@@ -33,6 +33,7 @@ type reconciler struct {
 	replica *replica
 	kernel  Kernel
 	tell    func() // has the servers told how far the kernel is
+	reach   func() // has the servers tried at once
 	woken   chan struct{}
 	logger  *slog.Logger
 
@@ -128,7 +129,7 @@ func (r *reconciler) dueAt() time.Time {
 // Watch has what somebody changed in the kernel put right, until ctx ends.
 func (r *reconciler) Watch(ctx context.Context) error {
 	for {
-		err := r.cfg.Watch(ctx, func() { wake(r.woken) })
+		err := r.cfg.Watch(ctx, func() { wake(r.woken) }, r.reach)
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}

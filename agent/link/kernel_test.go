@@ -242,7 +242,7 @@ func TestWatch(t *testing.T) {
 			case woken <- struct{}{}:
 			default:
 			}
-		})
+		}, func() {})
 	}()
 	await := func(what string, do func()) {
 		t.Helper()

@@ -152,6 +152,13 @@ func (t *told) fall(index int32) {
 	}
 }
 
+// has reports whether a link is ours.
+func (t *told) has(index int32) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.links[index] != nil
+}
+
 // take returns what was heard and forgets it.
 func (t *told) take() (entries []Entry, other bool) {
 	t.mu.Lock()

@@ -23,9 +23,10 @@ var watchGroups = []uint32{
 // Watch calls wake when something on our links is not as the kernel was told,
 // at most once per 20 ms; also when so much happened that the kernel could not
 // tell all of it. What it was, Heard tells. It hears our own namespace, and the
-// VM namespaces that the kernel relates to it. It ends with ctx, and returns its
-// error. wake must not block.
-func (h *Netlink) Watch(ctx context.Context, wake func()) error {
+// VM namespaces that the kernel relates to it. It calls reach when a link that
+// is not ours gets a carrier or an address, so that others may be in reach now.
+// It ends with ctx, and returns its error. Neither function may block.
+func (h *Netlink) Watch(ctx context.Context, wake, reach func()) error {
 	conn, err := dial(int(h.own.file.Fd()), receiveBytes)
 	if err != nil {
 		return fmt.Errorf("link: watch: %w", err)
@@ -36,8 +37,9 @@ func (h *Netlink) Watch(ctx context.Context, wake func()) error {
 	}
 	stop := context.AfterFunc(ctx, func() { _ = conn.SetReadDeadline(time.Unix(1, 0)) })
 	defer stop()
+	w := &watch{Netlink: h, conn: conn, reach: reach, carrier: map[int32]bool{}}
 	for {
-		changed, err := h.nextChange(conn)
+		changed, err := w.nextChange()
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
@@ -47,7 +49,7 @@ func (h *Netlink) Watch(ctx context.Context, wake func()) error {
 		if !changed {
 			continue
 		}
-		if err := h.settle(ctx, conn); err != nil {
+		if err := w.settle(ctx); err != nil {
 			return err
 		}
 		if h.told.settle() {
@@ -55,6 +57,18 @@ func (h *Netlink) Watch(ctx context.Context, wake func()) error {
 		}
 	}
 }
+
+// watch is one Watch under way.
+type watch struct {
+	*Netlink
+	conn    *netlink.Conn
+	reach   func()
+	carrier map[int32]bool // of links that are not ours, as last heard
+}
+
+// maxCarriers bounds the links whose carrier is remembered; of others each
+// notification counts as news.
+const maxCarriers = 4096
 
 func prepareWatch(conn *netlink.Conn) error {
 	_ = conn.SetReadBuffer(socketBytes) // less is answered by ENOBUFS, and that by waking
@@ -74,10 +88,10 @@ func prepareWatch(conn *netlink.Conn) error {
 
 // nextChange waits for the next datagram, and reports whether it is of something
 // that is not as it should be.
-func (h *Netlink) nextChange(conn *netlink.Conn) (bool, error) {
-	messages, err := conn.Receive()
+func (w *watch) nextChange() (bool, error) {
+	messages, err := w.conn.Receive()
 	if errors.Is(err, unix.ENOBUFS) {
-		h.told.hearLoss()
+		w.told.hearLoss()
 		return true, nil
 	}
 	if err != nil {
@@ -85,13 +99,15 @@ func (h *Netlink) nextChange(conn *netlink.Conn) (bool, error) {
 	}
 	changed := false
 	for _, m := range messages {
-		changed = h.hear(m) || changed
+		changed = w.hear(m) || changed
 	}
 	return changed, nil
 }
 
 // hear judges one notification.
-func (h *Netlink) hear(m netlink.Message) bool {
+func (w *watch) hear(m netlink.Message) bool {
+	w.hearCarrier(m)
+	h := w.Netlink
 	switch m.Header.Type {
 	case unix.RTM_NEWLINK, unix.RTM_DELLINK:
 		return h.told.hearLink(m.Data, m.Header.Type == unix.RTM_DELLINK)
@@ -108,13 +124,38 @@ func (h *Netlink) hear(m netlink.Message) bool {
 	return false
 }
 
+// hearCarrier calls reach if a notification says that a link which is not ours
+// has a carrier that it had not, or an address.
+func (w *watch) hearCarrier(m netlink.Message) {
+	if len(m.Data) < unix.SizeofIfAddrmsg {
+		return
+	}
+	index := int32(native.Uint32(m.Data[4:])) // in struct ifinfomsg as in ifaddrmsg
+	switch {
+	case w.told.has(index):
+	case m.Header.Type == unix.RTM_NEWADDR:
+		w.reach()
+	case m.Header.Type == unix.RTM_DELLINK:
+		delete(w.carrier, index)
+	case m.Header.Type == unix.RTM_NEWLINK && len(m.Data) >= unix.SizeofIfInfomsg:
+		up := native.Uint32(m.Data[8:])&unix.IFF_LOWER_UP != 0
+		if up && !w.carrier[index] {
+			w.reach()
+		}
+		if len(w.carrier) < maxCarriers {
+			w.carrier[index] = up
+		}
+	}
+}
+
 // settle takes what follows within watchQuiet.
-func (h *Netlink) settle(ctx context.Context, conn *netlink.Conn) error {
+func (w *watch) settle(ctx context.Context) error {
+	conn := w.conn
 	if err := conn.SetReadDeadline(time.Now().Add(watchQuiet)); err != nil {
 		return err
 	}
 	for {
-		_, err := h.nextChange(conn)
+		_, err := w.nextChange()
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
