@@ -56,9 +56,9 @@ func (c *cloud) freeIP(roll dice, net *log.Network) netip.Addr {
 	return ip
 }
 
-// churnUnderlay leaves the first node alone, whose client would be nobody.
+// churnUnderlay changes, deletes and makes again underlay NICs.
 func (c *cloud) churnUnderlay(roll dice) {
-	node := 1 + roll(len(c.nodes)-1)
+	node := c.quiet + roll(len(c.nodes)-c.quiet)
 	mac := testMAC(0xf000 + node)
 	switch {
 	case c.nic(mac) == nil:

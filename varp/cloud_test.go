@@ -22,6 +22,7 @@ type cloud struct {
 	nodes   []log.UUID
 	nets    []*log.Network // on vnets
 	under   *log.Network
+	quiet   int // the first nodes keep their underlay addresses: old clients run there
 }
 
 type fataler interface {
@@ -39,7 +40,7 @@ func testMAC(n int) log.MAC { return log.MAC{0x90, 0xb8, 0xd0, 0, byte(n >> 8), 
 // newCloud has so many nodes, each with an underlay address, and so many fabric
 // networks, two to a vnet.
 func newCloud(t fataler, nodes, networks int) *cloud {
-	c := &cloud{t: t, cluster: testUUID(9, 9), truth: newRowsAt()}
+	c := &cloud{t: t, cluster: testUUID(9, 9), truth: newRowsAt(), quiet: 1}
 	c.under = &log.Network{UUID: testUUID(2, 999), Name: "underlay", Subnet: netip.MustParsePrefix("192.168.0.0/16")}
 	c.apply(log.Create, nil, c.under)
 	for i := range networks {

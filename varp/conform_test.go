@@ -46,7 +46,8 @@ func TestConformance(t *testing.T) {
 	case testing.Short():
 		changes = 1_000
 	}
-	c := newCloud(t, 4, 6)
+	c := newCloud(t, 6, 6)
+	c.quiet = 3
 	var sites []*site
 	var addrs []string
 	for range 2 {
@@ -57,18 +58,13 @@ func TestConformance(t *testing.T) {
 	networks := c.nets // the test changes everything else while the clients run
 	moving, stop := context.WithCancel(t.Context())
 	var running sync.WaitGroup
-	var mu sync.Mutex
-	caches := map[string]*illumos{}
+	clients := make([]*illumos, 3) // each on its node
 	for i, remotes := range [][]string{addrs, addrs[:1], addrs} {
 		running.Go(func() {
-			client, err := runIllumos(moving, underlayAddr(0), remotes, networks, uint64(i))
-			if err != nil {
+			var err error
+			if clients[i], err = runIllumos(moving, underlayAddr(i), remotes, networks, uint64(i)); err != nil {
 				t.Errorf("illumos %d: %v", i, err)
-				return
 			}
-			mu.Lock()
-			defer mu.Unlock()
-			caches[fmt.Sprintf("illumos %d", i)] = client
 		})
 	}
 	var linux *linuxVarpd
@@ -85,11 +81,10 @@ func TestConformance(t *testing.T) {
 		return
 	}
 	asked := 0
-	vnets := c.truth.VNets(c.nodes[0])
-	for name, client := range caches {
+	for i, client := range clients {
 		asked += client.asked
-		if wrong := client.stale(c.truth, vnets); wrong != "" {
-			t.Errorf("%s: %s", name, wrong)
+		if wrong := client.stale(c.truth, c.truth.VNets(c.nodes[i])); wrong != "" {
+			t.Errorf("illumos %d: %s", i, wrong)
 		}
 	}
 	for key, n := range linux.neighs {

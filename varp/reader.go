@@ -40,7 +40,7 @@ type place struct {
 // fill takes into pending what is new to the node, as far as there is room.
 func (r *reader) fill(x *shotIndex, rows Rows) {
 	vnets := r.vnets(rows)
-	r.pending = slices.DeleteFunc(r.pending, func(p pendingShot) bool { return !slices.Contains(vnets, p.vnet) })
+	r.leave(vnets)
 	for _, vnet := range vnets {
 		p := r.places[vnet]
 		if p == nil {
@@ -58,6 +58,18 @@ func (r *reader) fill(x *shotIndex, rows Rows) {
 		}
 	}
 	r.forget(vnets)
+}
+
+// leave takes out of pending what is of vnets that the node has left. Who comes
+// back to one of them without having acknowledged is told everything of it.
+func (r *reader) leave(vnets []uint32) {
+	r.pending = slices.DeleteFunc(r.pending, func(p pendingShot) bool {
+		if slices.Contains(vnets, p.vnet) {
+			return false
+		}
+		delete(r.places, p.vnet)
+		return true
+	})
 }
 
 // vnets returns the vnets of the node, sorted.

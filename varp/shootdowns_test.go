@@ -402,6 +402,33 @@ func TestShootdownsRestart(t *testing.T) {
 	}
 }
 
+// TestShootdownsLeaveAndReturn: a record that a node was given and did not
+// acknowledge is for nobody while the node is off the vnet, and comes again
+// when it is back.
+func TestShootdownsLeaveAndReturn(t *testing.T) {
+	c := newCloud(t, 2, 4)
+	s := newSite(c, ShootdownConfig{})
+	own := &log.NIC{MAC: testMAC(1), BelongsToType: "zone", CNUUID: c.nodes[0], NetworkUUID: c.nets[0].UUID}
+	other := &log.NIC{MAC: testMAC(2), BelongsToType: "zone", CNUUID: c.nodes[1], NetworkUUID: c.nets[0].UUID}
+	step := func(do func(), want ...log.MAC) {
+		t.Helper()
+		do()
+		s.catchUp(c, len(c.entries))
+		var macs []log.MAC
+		for _, r := range poll(t, s, underlayAddr(0), 1020) {
+			macs = append(macs, r.MAC)
+		}
+		if !slices.Equal(macs, want) {
+			t.Errorf("told of %v, want %v", macs, want)
+		}
+	}
+	step(func() { c.put(own) }, own.MAC)
+	drain(t, s, underlayAddr(0), newCache())
+	step(func() { c.put(other) }, other.MAC)
+	step(func() { c.delete(own.MAC) })
+	step(func() { c.put(own) }, other.MAC, own.MAC)
+}
+
 // TestShootdownsOtherLog: a log that was put in the place of another, or goes
 // back, begins anew.
 func TestShootdownsOtherLog(t *testing.T) {
