@@ -40,6 +40,10 @@ type Config struct {
 	InitialMembers []Member // begin a new cluster of these; the same list on each of them
 	Join           []string // ask these peer addresses to be let in
 
+	// NonVoter makes a server that joins follow without a vote, until an
+	// operator promotes it; else it is promoted once it has caught up.
+	NonVoter bool
+
 	Logger *slog.Logger     // slog.Default()
 	Now    func() time.Time // time.Now; the leader stamps changes with it
 

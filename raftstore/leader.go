@@ -229,7 +229,8 @@ func (s *Store) handOver(r *raft.Raft) {
 	wait, cancel := context.WithTimeout(context.Background(), 2*s.cfg.Election)
 	defer cancel()
 	if err := awaitFuture(wait, r.LeadershipTransfer()); err != nil {
-		s.logger.Warn("stopping without having handed the leadership over", "error", err)
+		// The others may be stopping as well; raft elects one if they are not.
+		s.logger.Info("stopping without having handed the leadership over", "because", err)
 	}
 }
 

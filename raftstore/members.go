@@ -12,7 +12,7 @@ import (
 
 // adminRequest asks the leader to change the cluster.
 type adminRequest struct {
-	Do     string `json:"do"` // add, remove or transfer
+	Do     string `json:"do"` // add, add-nonvoter, promote, remove, transfer
 	Member Member `json:"member"`
 	Passed bool   `json:"passed,omitempty"` // by a server that thought the receiver the leader
 }
@@ -79,9 +79,25 @@ func (s *Store) adminLocal(ctx context.Context, request adminRequest) error {
 	m := request.Member
 	var future raft.Future
 	switch request.Do {
-	case "add":
+	case "add", "add-nonvoter":
+		if err := s.checkNewcomer(ctx, m); err != nil {
+			return fmt.Errorf("%s member %s: %w", request.Do, m.ID, err)
+		}
+		if request.Do == "add-nonvoter" {
+			future = r.AddNonvoter(raft.ServerID(m.ID), raft.ServerAddress(m.Address), 0, enqueueTimeout)
+			break
+		}
 		future = r.AddVoter(raft.ServerID(m.ID), raft.ServerAddress(m.Address), 0, enqueueTimeout)
+	case "promote":
+		if err := s.promoteLocal(ctx, r, m.ID); err != nil {
+			return fmt.Errorf("promote %s: %w", m.ID, err)
+		}
+		s.logger.Info("membership changed", "do", request.Do, "member", m.ID)
+		return nil
 	case "remove":
+		if err := s.checkRemoval(ctx, r, m.ID); err != nil {
+			return fmt.Errorf("remove member %s: %w", m.ID, err)
+		}
 		future = r.RemoveServer(raft.ServerID(m.ID), 0, enqueueTimeout)
 	case "transfer":
 		return s.transferLocal(ctx, r, m.ID)
@@ -107,9 +123,10 @@ func (s *Store) transferLocal(ctx context.Context, r *raft.Raft, id string) erro
 	return fmt.Errorf("transfer leadership: %q is no member of the cluster: see its status for their ids", id)
 }
 
-// join asks to be let into a running cluster until a member says yes.
+// join asks to be let into a running cluster until a member says yes. It
+// follows without a vote first, and asks for one when it has caught up.
 func (s *Store) join(ctx context.Context) error {
-	payload, err := json.Marshal(adminRequest{Do: "add", Member: Member{s.cfg.ID, s.Address()}})
+	payload, err := json.Marshal(adminRequest{Do: "add-nonvoter", Member: Member{s.cfg.ID, s.Address()}})
 	if err != nil {
 		return err
 	}

@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"context"
 	"encoding/binary"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -30,6 +31,8 @@ const (
 	askPropose byte = 1 // an encoded change; answered with an encoded result
 	askBarrier byte = 2 // nothing; answered with a seq (8)
 	askAdmin   byte = 3 // JSON of an adminRequest; answered with nothing
+	// askIdentity asks who the server is: nothing; answered with JSON of an identity.
+	askIdentity byte = 16
 
 	answerOK         byte = 128
 	answerNotLeader  byte = 129 // nothing was written
@@ -182,6 +185,8 @@ func (s *Store) answer(ctx context.Context, f frame) frame {
 		payload = seqKey(seq)
 	case askAdmin:
 		err = s.answerAdmin(ctx, f.payload)
+	case askIdentity:
+		payload, err = json.Marshal(s.identity())
 	default:
 		err = fmt.Errorf("peer request of type %d is not known to this server: upgrade it", f.kind)
 	}

@@ -264,10 +264,13 @@ func (s *Store) Run(ctx context.Context) error {
 	loops.Go(func() { s.runBarriers(work, r.raft) })
 	loops.Go(func() { s.runLeadership(work, r.raft) })
 	s.tasks.start(func() { s.runReady(work) })
-	if len(s.cfg.Join) > 0 && s.fresh {
+	if len(s.cfg.Join) > 0 && (s.fresh || !s.voter()) {
 		s.tasks.start(func() {
 			if err := s.join(work); err != nil {
 				s.fail(err)
+			}
+			if !s.cfg.NonVoter {
+				s.stage(work)
 			}
 		})
 	}
@@ -298,10 +301,11 @@ func (s *Store) await(loops *sync.WaitGroup) {
 }
 
 // startRaft starts the peer port, the persister and raft.
-func (s *Store) startRaft(life context.Context) (*run, error) {
+func (s *Store) startRaft(life context.Context) (_ *run, err error) {
 	m := &mux{
 		listener: s.listener, network: s.cfg.Network, address: addr(s.address), tasks: s.tasks,
 		raft: make(chan net.Conn), done: make(chan struct{}), ctx: life,
+		cluster: func() log.UUID { return s.Head().Cluster }, logger: s.logger,
 	}
 	m.peer = func(conn net.Conn) { s.servePeer(life, conn) }
 	s.peers.Store(&peers{tasks: s.tasks, dial: func(ctx context.Context, address string) (net.Conn, error) {
@@ -312,17 +316,17 @@ func (s *Store) startRaft(life context.Context) (*run, error) {
 	transport := raft.NewNetworkTransportWithConfig(&raft.NetworkTransportConfig{
 		Stream: m, MaxPool: 3, Timeout: raftTimeout, Logger: newRaftLogger(s.logger),
 	})
-	fresh, err := s.bootstrap(transport)
-	if err != nil {
-		endDisk()
-		return nil, errors.Join(err, transport.Close())
-	}
-	s.fresh = fresh
 	s.tasks.start(func() {
 		if err := m.run(); err != nil {
 			s.fail(err)
 		}
 	})
+	if s.fresh, err = s.bootstrap(life, transport); err != nil {
+		endDisk()
+		err = errors.Join(err, transport.Close(), m.Close())
+		s.tasks.stop()
+		return nil, err
+	}
 	go func() {
 		err := s.persister.run(disk)
 		if err != nil {
@@ -345,7 +349,7 @@ func (s *Store) startRaft(life context.Context) (*run, error) {
 
 // bootstrap gives a new folder its first configuration, if the flags say so. It
 // reports whether the folder was new.
-func (s *Store) bootstrap(transport raft.Transport) (fresh bool, err error) {
+func (s *Store) bootstrap(ctx context.Context, transport raft.Transport) (fresh bool, err error) {
 	old, err := raft.HasExistingState(s.raftLog, s.raftLog, s.images)
 	if err != nil || old {
 		return false, err
@@ -356,6 +360,9 @@ func (s *Store) bootstrap(transport raft.Transport) (fresh bool, err error) {
 	}
 	if len(members) == 0 {
 		return true, nil
+	}
+	if err := s.checkFounding(ctx); err != nil {
+		return false, err
 	}
 	var conf raft.Configuration
 	for _, m := range members {

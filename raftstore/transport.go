@@ -4,16 +4,21 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
+	"log/slog"
 	"net"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/hashicorp/raft"
+
+	"rutter/log"
 )
 
 // The first byte that a dialler sends says what the connection is for.
 const (
-	streamRaft byte = 'R' // hashicorp/raft's own protocol follows
+	streamRaft byte = 'R' // the dialler's cluster id (16), then hashicorp/raft's own protocol
 	streamPeer byte = 'P' // frames of peer.go follow
 )
 
@@ -140,6 +145,9 @@ type mux struct {
 	tasks    *tasks
 	raft     chan net.Conn
 	peer     func(net.Conn)
+	cluster  func() log.UUID // the server's own; zero as long as it has none
+	logger   *slog.Logger
+	told     atomic.Int64    // when the last stranger was logged, unix ns
 	ctx      context.Context // ends with the Run that the mux serves
 	done     chan struct{}
 	once     sync.Once
@@ -191,6 +199,10 @@ func (m *mux) sort(conn net.Conn) {
 	_ = conn.SetReadDeadline(time.Time{})
 	switch first[0] {
 	case streamRaft:
+		if !m.sameCluster(conn) {
+			conn.Close()
+			return
+		}
 		select {
 		case m.raft <- conn:
 		case <-m.done:
@@ -203,6 +215,32 @@ func (m *mux) sort(conn net.Conn) {
 	}
 }
 
+// strangerPause is the least time between two words about servers of another
+// cluster, which try again and again.
+const strangerPause = 10 * time.Second
+
+// sameCluster reads the dialler's cluster id, and reports whether it is ours or
+// one of the two has none yet. A server that was left behind by a recovery, or
+// the old owner of an address, must not talk raft to us: raft itself knows
+// nothing of clusters, and an old leader of a higher term would be believed.
+func (m *mux) sameCluster(conn net.Conn) bool {
+	var theirs log.UUID
+	_ = conn.SetReadDeadline(time.Now().Add(firstByteWait))
+	if _, err := io.ReadFull(conn, theirs[:]); err != nil {
+		return false
+	}
+	_ = conn.SetReadDeadline(time.Time{})
+	ours := m.cluster()
+	if ours.IsZero() || theirs.IsZero() || ours == theirs {
+		return true
+	}
+	now := time.Now().UnixNano()
+	if last := m.told.Load(); now-last > int64(strangerPause) && m.told.CompareAndSwap(last, now) {
+		m.logger.Warn("refusing a server of another cluster; stop it, or empty its data folder and let it join", "peer", conn.RemoteAddr(), "its_cluster", theirs, "our_cluster", ours)
+	}
+	return false
+}
+
 // dial opens a connection of a sort to a peer.
 func (m *mux) dial(ctx context.Context, address string, sort byte) (net.Conn, error) {
 	conn, err := m.network.Dial(ctx, address)
@@ -213,7 +251,12 @@ func (m *mux) dial(ctx context.Context, address string, sort byte) (net.Conn, er
 		return nil, ErrStopped
 	}
 	tracked := &trackedConn{Conn: conn, tasks: m.tasks}
-	if _, err := tracked.Write([]byte{sort}); err != nil {
+	first := []byte{sort}
+	if sort == streamRaft {
+		cluster := m.cluster()
+		first = append(first, cluster[:]...)
+	}
+	if _, err := tracked.Write(first); err != nil {
 		tracked.Close()
 		return nil, fmt.Errorf("peer %s: %w", address, err)
 	}

@@ -1,0 +1,222 @@
+package raftstore
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/hashicorp/raft"
+
+	"rutter/log"
+)
+
+// identity is what a server tells another one about itself.
+type identity struct {
+	ID      string   `json:"id"`
+	Cluster log.UUID `json:"cluster"` // zero if it belongs to none yet
+	Applied uint64   `json:"applied_index"`
+	Feature uint32   `json:"feature_version"` // the highest that its program knows
+	Members []string `json:"members"`         // ids, as it knows them
+}
+
+const (
+	// identityWait bounds the wait for one server's identity.
+	identityWait = time.Second
+	// maxStagedLag is how many raft entries a server without a vote may be
+	// behind when it is given one: what it takes over in well under a second.
+	// A voter that is far behind counts for the quorum and cannot acknowledge.
+	maxStagedLag = 4096
+	// stagedPause is the time between two tries of a joining server to be
+	// given its vote.
+	stagedPause = 200 * time.Millisecond
+)
+
+// ErrNotCaughtUp: the server is too far behind to be given a vote. Retry later.
+var ErrNotCaughtUp = errors.New("raftstore: the server has not caught up")
+
+func (s *Store) identity() identity {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	i := identity{ID: s.cfg.ID, Cluster: s.head.cluster, Applied: s.head.applied, Feature: log.FeatureVersion}
+	for _, m := range s.head.conf.Servers {
+		i.Members = append(i.Members, string(m.ID))
+	}
+	return i
+}
+
+// identityOf asks the server at address who it is.
+func (s *Store) identityOf(ctx context.Context, address string) (i identity, err error) {
+	if address == s.Address() {
+		return s.identity(), nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, identityWait)
+	defer cancel()
+	answer, err := s.callPeer(ctx, address, askIdentity, nil)
+	if err != nil {
+		return i, err
+	}
+	if err := json.Unmarshal(answer.payload, &i); err != nil {
+		return i, fmt.Errorf("identity of %s: %w", address, err)
+	}
+	return i, nil
+}
+
+// AddNonvoter lets the server id at address follow the log without a vote: it
+// counts for no quorum, and can be promoted when it has caught up.
+func (s *Store) AddNonvoter(ctx context.Context, id, address string) error {
+	if id == "" || address == "" {
+		return fmt.Errorf("raftstore: add member %q at %q: want an id and an address", id, address)
+	}
+	return s.admin(ctx, adminRequest{Do: "add-nonvoter", Member: Member{id, address}})
+}
+
+// Promote gives the server id, which follows without one, a vote. Errors:
+// ErrNotCaughtUp, ErrNoLeader and raft's.
+func (s *Store) Promote(ctx context.Context, id string) error {
+	return s.admin(ctx, adminRequest{Do: "promote", Member: Member{ID: id}})
+}
+
+// checkNewcomer refuses a server that is not there, is another one than named,
+// is of another cluster, or could not read the log. A voter that does not
+// answer would count for the quorum at once, and a cluster of one would stop.
+func (s *Store) checkNewcomer(ctx context.Context, m Member) error {
+	i, err := s.identityOf(ctx, m.Address)
+	if err != nil {
+		return fmt.Errorf("server %s does not answer at %s, start it first: %w", m.ID, m.Address, err)
+	}
+	s.mu.RLock()
+	h := s.head
+	s.mu.RUnlock()
+	switch {
+	case i.ID != m.ID:
+		return fmt.Errorf("the server at %s is called %q, not %q: look at its --id", m.Address, i.ID, m.ID)
+	case !i.Cluster.IsZero() && i.Cluster != h.cluster:
+		return fmt.Errorf("server %s belongs to cluster %s, and this is %s: give it an empty data folder", m.ID, i.Cluster, h.cluster)
+	case i.Feature < h.feature:
+		return fmt.Errorf("server %s knows feature version %d, and the cluster is at %d: upgrade it first", m.ID, i.Feature, h.feature)
+	}
+	return nil
+}
+
+// checkRemoval refuses to remove a voter if those left that answer would be no
+// majority: the removal itself could not be agreed on, and nothing after it.
+func (s *Store) checkRemoval(ctx context.Context, r *raft.Raft, id string) error {
+	var left, answering int
+	for _, m := range r.GetConfiguration().Configuration().Servers {
+		if m.Suffrage != raft.Voter || string(m.ID) == id {
+			continue
+		}
+		left++
+		if _, err := s.identityOf(ctx, string(m.Address)); err == nil {
+			answering++
+		}
+	}
+	if left == 0 {
+		return errors.New("it is the last server with a vote: stop it instead")
+	}
+	if answering <= left/2 {
+		return fmt.Errorf("%d of the %d voters that would be left answer, which is no majority: bring one back, or add a server, first", answering, left)
+	}
+	return nil
+}
+
+// promoteLocal gives a vote, on the leader.
+func (s *Store) promoteLocal(ctx context.Context, r *raft.Raft, id string) error {
+	for _, m := range r.GetConfiguration().Configuration().Servers {
+		if string(m.ID) != id {
+			continue
+		}
+		if m.Suffrage == raft.Voter {
+			return nil
+		}
+		at := Member{id, string(m.Address)}
+		if err := s.checkNewcomer(ctx, at); err != nil {
+			return err
+		}
+		i, err := s.identityOf(ctx, at.Address)
+		if err != nil {
+			return err
+		}
+		if head := s.appliedIndex(); i.Cluster.IsZero() || i.Applied+maxStagedLag < head {
+			return fmt.Errorf("%s is at raft index %d of %d: %w", id, i.Applied, head, ErrNotCaughtUp)
+		}
+		return awaitFuture(ctx, r.AddVoter(m.ID, m.Address, 0, enqueueTimeout))
+	}
+	return fmt.Errorf("%q is no member of the cluster: see its status for their ids", id)
+}
+
+// stage gets a server that joined its vote: it asks until the leader finds it
+// near enough. Nothing is lost if it stops before: it follows, and an operator
+// or its next start can promote it.
+func (s *Store) stage(ctx context.Context) {
+	for {
+		try, cancel := context.WithTimeout(ctx, s.cfg.ProposeTimeout)
+		err := s.Promote(try, s.cfg.ID)
+		cancel()
+		if err == nil {
+			s.logger.Info("has a vote now")
+			return
+		}
+		s.logger.Debug("no vote yet", "because", err)
+		timer := time.NewTimer(stagedPause)
+		select {
+		case <-timer.C:
+		case <-ctx.Done():
+			timer.Stop()
+			return
+		}
+	}
+}
+
+// voter reports whether this server has a vote, as far as it knows.
+func (s *Store) voter() bool {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	for _, m := range s.head.conf.Servers {
+		if string(m.ID) == s.cfg.ID {
+			return m.Suffrage == raft.Voter
+		}
+	}
+	return false
+}
+
+// checkFounding refuses to begin a new cluster beside a running one: with the
+// empty folder of a replaced machine and the old list of members, servers would
+// agree among themselves on an empty log. Members that do not answer now are
+// taken to be new as well.
+func (s *Store) checkFounding(ctx context.Context) error {
+	type answer struct {
+		from Member
+		is   identity
+		err  error
+	}
+	answers := make(chan answer, len(s.cfg.InitialMembers))
+	asked := 0
+	for _, m := range s.cfg.InitialMembers {
+		if m.ID == s.cfg.ID {
+			continue
+		}
+		if s.tasks.start(func() {
+			i, err := s.identityOf(ctx, m.Address)
+			answers <- answer{m, i, err}
+		}) {
+			asked++
+		}
+	}
+	for range asked {
+		a := <-answers
+		if a.err != nil || a.is.Cluster.IsZero() || len(a.is.Members) == 0 {
+			continue
+		}
+		known := false
+		for _, id := range a.is.Members {
+			known = known || id == s.cfg.ID
+		}
+		if !known {
+			return fmt.Errorf("server %s belongs to cluster %s, which does not know %s: to add this server to it, give its address to join in place of the list of peers", a.from.ID, a.is.Cluster, s.cfg.ID)
+		}
+	}
+	return nil
+}
