@@ -85,9 +85,19 @@ type Config struct {
 	MaxLagEvents  int
 	MaxLagBytes   int
 
+	// CompareEvery is how often this server compares its state with those of
+	// the others: 5 s.
+	CompareEvery time.Duration
+
+	// UpkeepEvery is how often retention and checkpoints are looked after: 1
+	// min. CheckpointEvents is how many entries lie between two checkpoints at
+	// least: 250,000, which replay in less than a second.
+	UpkeepEvery      time.Duration
+	CheckpointEvents int
+
 	// MapBytes is the address space reserved for changes.db, which must be
 	// more than the file ever grows to, else a long read stops the writer:
-	// 16 GiB.
+	// 32 GiB, twice what Retention.Bytes keeps.
 	MapBytes int
 }
 
@@ -143,7 +153,10 @@ func (c Config) withDefaults() (Config, error) {
 	or(&c.PersistEvents, 4096)
 	or(&c.MaxLagEvents, 1<<18)
 	or(&c.MaxLagBytes, 256<<20)
-	or(&c.MapBytes, 16<<30)
+	or(&c.CompareEvery, 5*time.Second)
+	or(&c.UpkeepEvery, time.Minute)
+	or(&c.CheckpointEvents, 250_000)
+	or(&c.MapBytes, 32<<30)
 	if c.LeaderLease > c.Heartbeat || c.Election < c.Heartbeat {
 		return c, fmt.Errorf("raftstore: lease %v, heartbeat %v, election %v: want them in this order, none above the next", c.LeaderLease, c.Heartbeat, c.Election)
 	}

@@ -76,6 +76,12 @@ func readMeta(tx *bbolt.Tx) (head, marker, error) {
 	if err != nil {
 		return h, marker{}, err
 	}
+	if _, err := h.decodeSums(meta.Get(keySums), meta.Get(keyHead)); err != nil {
+		return h, marker{}, err
+	}
+	if h.retention, err = decodeRetention(meta.Get(keyRetention)); err != nil {
+		return h, marker{}, err
+	}
 	m, err := decodeMarker(meta.Get(keyMarker))
 	if err != nil {
 		return h, m, err
@@ -95,17 +101,18 @@ type content struct {
 	marker marker
 	state  *projections.State
 	window *window
+	terms  *terms
 }
 
 // load reads the content of changes.db.
 func load(db *bbolt.DB, cfg *Config) (content, error) {
-	c := content{state: projections.NewState()}
-	err := db.View(func(tx *bbolt.Tx) (err error) {
+	c := content{state: projections.NewState(), terms: newTerms()}
+	read := func(tx *bbolt.Tx) (err error) {
 		if c.head, c.marker, err = readMeta(tx); err != nil {
 			return err
 		}
 		c.window = newWindow(cfg.DedupeAge, cfg.DedupeCount, c.head.trimmed)
-		if err := loadObjects(tx, c.state); err != nil {
+		if err := loadObjects(tx, c.state, c.terms); err != nil {
 			return err
 		}
 		err = tx.Bucket(bucketChanges).ForEach(func(k, v []byte) error {
@@ -119,14 +126,38 @@ func load(db *bbolt.DB, cfg *Config) (content, error) {
 		if err != nil {
 			return err
 		}
+		if err := c.checkSums(tx); err != nil {
+			return err
+		}
 		return checkLast(tx, &c.head)
-	})
+	}
+	err := guard(func() error { return db.View(read) })
 	c.state.SetTime(c.head.time)
 	return c, err
 }
 
-func loadObjects(tx *bbolt.Tx, state *projections.State) error {
-	objects := tx.Bucket(bucketObjects)
+// checkSums compares what was loaded with what was written: a row that is gone
+// has no checksum that could tell.
+func (c *content) checkSums(tx *bbolt.Tx) error {
+	meta := tx.Bucket(bucketMeta)
+	written := c.head
+	known, err := written.decodeSums(meta.Get(keySums), meta.Get(keyHead))
+	if err != nil {
+		return err
+	}
+	c.head.stateSum, c.head.windowSum, c.head.summed = c.terms.total, c.window.sum, true
+	if known && (written.stateSum != c.head.stateSum || written.windowSum != c.head.windowSum) {
+		return fmt.Errorf("changes.db: objects or change ids are not those that were written: %w", log.ErrCorrupt)
+	}
+	return nil
+}
+
+func loadObjects(tx *bbolt.Tx, state *projections.State, terms *terms) error {
+	return loadRows(tx.Bucket(bucketObjects), state, terms)
+}
+
+// loadRows loads the objects in the buckets of kinds.
+func loadRows(objects *bbolt.Bucket, state *projections.State, terms *terms) error {
 	return objects.ForEachBucket(func(name []byte) error {
 		kind, err := log.ParseKind(string(name))
 		if err != nil {
@@ -140,6 +171,7 @@ func loadObjects(tx *bbolt.Tx, state *projections.State) error {
 			if err := state.Load(projections.Record{Object: o, Revision: revision, Seq: seq}); err != nil {
 				return fmt.Errorf("changes.db: row of %s %s: %w: %w", kind, k, log.ErrCorrupt, err)
 			}
+			terms.put(kind, string(k), revision, seq, v[objectRowHeader:])
 			return nil
 		})
 	})
@@ -207,7 +239,7 @@ func (f *files) swap(db *bbolt.DB) error {
 // view runs fn in a read transaction of the current file. fn must be short.
 func (f *files) view(fn func(tx *bbolt.Tx) error) error {
 	h := f.acquire()
-	err := h.db.View(fn)
+	err := guard(func() error { return h.db.View(fn) })
 	return errors.Join(err, f.release(h))
 }
 

@@ -20,6 +20,10 @@ var (
 	// ErrNotReady: this server has not yet caught up with the leader's commit
 	// since it started.
 	ErrNotReady = errors.New("raftstore: this server has not caught up yet")
+	// ErrDiverged: this server's state is not that of the others, or nobody can
+	// tell whose is right. It serves nothing until it agrees with a majority
+	// again: rebuild it from the others.
+	ErrDiverged = errors.New("raftstore: this server differs from the others")
 	// ErrDisk: a file of the store could not be read or written; the server
 	// stops in order and keeps what it had.
 	ErrDisk = errors.New("raftstore: disk trouble")

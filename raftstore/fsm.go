@@ -6,8 +6,10 @@ import (
 	"fmt"
 	"io"
 	"runtime/debug"
+	"sync"
 
 	"github.com/hashicorp/raft"
+	"go.etcd.io/bbolt"
 
 	"rutter/log"
 )
@@ -17,6 +19,14 @@ import (
 const (
 	commandBatch   byte = 1 // a batch of changes, as log.AppendBatch makes it
 	commandGenesis byte = 2 // | cluster id (16) | feature version (4) |: the first leader's first entry
+	// commandFloor: | seq (8) | chain hash there (32) |: entries up to seq are kept no more.
+	commandFloor byte = 3
+	// commandRetention: a Retention, which the floor follows from now on.
+	commandRetention byte = 4
+
+	// highestCommand is what this program knows; a leader sends nothing above
+	// what all members say they know.
+	highestCommand = commandRetention
 )
 
 // errSkipped: raft handed an entry that the state already holds to somebody who
@@ -34,6 +44,8 @@ func (f fsm) Apply(entry *raft.Log) any { return f.ApplyBatch([]*raft.Log{entry}
 // response is the results of a batch's changes, or an error.
 func (f fsm) ApplyBatch(entries []*raft.Log) []any {
 	s := f.s
+	s.applier.mu.Lock()
+	defer s.applier.mu.Unlock()
 	responses := make([]any, len(entries))
 	seq := s.applier.head.seq
 	for i, entry := range entries {
@@ -45,10 +57,15 @@ func (f fsm) ApplyBatch(entries []*raft.Log) []any {
 	return responses
 }
 
-// applier is what belongs to the FSM's goroutine.
+// applier is what belongs to the FSM's goroutine, and to a rebuild that puts
+// another state in the place of this one.
 type applier struct {
+	mu     sync.Mutex // taken before Store.mu
 	enc    *log.Encoder
 	window *window
+	terms  *terms
+	// rebuild, if there is one, gets the entries, which are applied after it.
+	rebuild *rebuild
 	// head is how far everything was applied; Store.head is its copy for readers.
 	head head
 	// time is the cluster's clock: the highest stamp so far.
@@ -61,6 +78,10 @@ func (s *Store) applyEntry(entry *raft.Log) any {
 		return err
 	}
 	a := &s.applier
+	if a.rebuild != nil {
+		a.rebuild.keep(entry)
+		return nil
+	}
 	if entry.Index <= a.head.applied {
 		a.skipped++
 		return errSkipped
@@ -72,7 +93,9 @@ func (s *Store) applyEntry(entry *raft.Log) any {
 		s.fail(err)
 		return err
 	}
-	a.head.applied, a.head.term = entry.Index, entry.Term
+	a.head.applied, a.head.term, a.head.command = entry.Index, entry.Term, entry.Index
+	a.head.stateSum, a.head.windowSum, a.head.summed = a.terms.total, a.window.sum, true
+	s.points.push(&a.head)
 	s.mu.Lock()
 	s.head = a.head
 	s.mu.Unlock()
@@ -94,6 +117,10 @@ func (s *Store) applyData(entry *raft.Log, u *unit) (response any, err error) {
 		return s.applyBatch(data, u)
 	case commandGenesis:
 		return nil, s.applyGenesis(data)
+	case commandFloor:
+		return nil, s.applyFloor(data)
+	case commandRetention:
+		return nil, s.applyRetention(data)
 	default:
 		return nil, fmt.Errorf("command %d is of a newer program: upgrade this server: %w", command, log.ErrFormat)
 	}
@@ -214,10 +241,14 @@ func (s *Store) decide(c *log.Change, u *unit) (result log.Result, err error) {
 		return log.Result{}, fmt.Errorf("change %s: %w", c.ID, err)
 	}
 	for i, e := range events {
-		value := objectValue{e.Object, e.Revision, slots[i].Seq}
-		if e.Action == log.Delete {
-			value.object = nil
+		value := objectValue{revision: e.Revision, seq: slots[i].Seq}
+		if e.Action != log.Delete {
+			if value.object, err = a.enc.Object(e.Object); err != nil {
+				return log.Result{}, fmt.Errorf("change %s: %s %s: %w", c.ID, e.Kind, e.ID, err)
+			}
 		}
+		a.terms.put(e.Kind, e.ID, value.revision, value.seq, value.object)
+		u.bytes += len(value.object)
 		u.objects[objectKey{e.Kind, e.ID}] = value
 		u.slots = append(u.slots, slots[i])
 		u.bytes += len(slots[i].Bytes)
@@ -254,6 +285,11 @@ func (s *Store) wake() {
 // Snapshot implements raft.FSM. It copies nothing: everything applied so far is
 // with the persister, and Persist waits for it (SAFETY S3).
 func (f fsm) Snapshot() (raft.FSMSnapshot, error) {
+	f.s.applier.mu.Lock()
+	defer f.s.applier.mu.Unlock()
+	if f.s.applier.rebuild != nil {
+		return nil, errRebuilding
+	}
 	if err := f.s.failure(); err != nil {
 		return nil, err
 	}
@@ -305,20 +341,32 @@ func (s *Store) restore(k *sink) error {
 	if err != nil {
 		return err
 	}
-	if err := k.publish(); err != nil {
-		db.Close()
+	s.applier.mu.Lock()
+	defer s.applier.mu.Unlock()
+	if err := s.install(k, db, &c); err != nil {
 		return err
 	}
-	if err := s.persister.replace(db, &c); err != nil {
+	s.applier.rebuild = nil // it wanted just this
+	s.logger.Info("state restored from a snapshot", "seq", c.head.seq, "raft_index", c.head.applied)
+	return nil
+}
+
+// install makes a received file changes.db, and what it holds the state. The
+// caller holds applier.mu. Until the rename an error leaves everything as it was.
+func (s *Store) install(k *sink, db *bbolt.DB, c *content) error {
+	if err := k.publish(); err != nil {
+		return errors.Join(err, db.Close())
+	}
+	if err := s.persister.replace(db, c); err != nil {
 		s.logger.Warn("closing the replaced changes.db", "error", err)
 	}
-	s.applier.window, s.applier.head = c.window, c.head
+	s.applier.window, s.applier.head, s.applier.terms = c.window, c.head, c.terms
+	s.points.reset(&c.head)
 	s.mu.Lock()
 	s.state, s.head = c.state, c.head
 	s.ring.reset(c.head.seq)
 	s.mu.Unlock()
 	s.counters.restores.Add(1)
-	s.logger.Info("state restored from a snapshot", "seq", c.head.seq, "raft_index", c.head.applied)
 	s.wake()
 	return nil
 }

@@ -85,7 +85,7 @@ func (s *Store) becomeRole(r role) {
 
 // leading reports whether this server takes changes.
 func (s *Store) leading() bool {
-	return role(s.role.Load()) == leading && phase(s.phase.Load()) == running
+	return role(s.role.Load()) == leading && phase(s.phase.Load()) == running && s.Serving() == nil
 }
 
 // leaderAddress returns the peer address of the leader, or "".
@@ -152,6 +152,7 @@ func (s *Store) runLeadership(ctx context.Context, r *raft.Raft) {
 			s.leaderMayHaveMoved()
 		case <-check.C:
 			late = s.checkDisk(ctx, r, late)
+			s.checkServing(ctx, r)
 		case <-ctx.Done():
 			return
 		}
@@ -211,6 +212,20 @@ func (s *Store) checkDisk(ctx context.Context, r *raft.Raft, late int) int {
 	return 0
 }
 
+// checkServing gives the leadership away if this server must not serve.
+func (s *Store) checkServing(ctx context.Context, r *raft.Raft) {
+	err := s.Serving()
+	if err == nil || r.State() != raft.Leader {
+		return
+	}
+	s.logger.Warn("giving the leadership away", "because", err)
+	wait, cancel := context.WithTimeout(ctx, s.cfg.Election)
+	defer cancel()
+	if err := awaitFuture(wait, r.LeadershipTransfer()); err != nil {
+		s.logger.Warn("nobody took the leadership", "error", err)
+	}
+}
+
 // handOver gives the leadership to another voter before a clean stop, so that
 // nobody has to wait for an election timeout.
 func (s *Store) handOver(r *raft.Raft) {
@@ -234,11 +249,17 @@ func (s *Store) handOver(r *raft.Raft) {
 	}
 }
 
-// runReady waits until this server has applied the leader's commit once.
-func (s *Store) runReady(ctx context.Context) {
+// runReady waits until this server has applied the leader's commit once, and
+// compares what it then has with the others before it is asked for it.
+func (s *Store) runReady(ctx context.Context, r *raft.Raft) {
 	for s.stopCause() == nil && ctx.Err() == nil {
+		moved := s.leaderMoved()
 		seq, err := s.Consistent(ctx)
+		if err != nil && s.Serving() != nil {
+			_ = s.pause(ctx, moved)
+		}
 		if err == nil {
+			s.compare(ctx, r)
 			s.ready.Store(true)
 			s.logger.Info("caught up with the cluster", "seq", seq)
 			return

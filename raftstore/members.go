@@ -15,6 +15,8 @@ type adminRequest struct {
 	Do     string `json:"do"` // add, add-nonvoter, promote, remove, transfer
 	Member Member `json:"member"`
 	Passed bool   `json:"passed,omitempty"` // by a server that thought the receiver the leader
+
+	Retention *Retention `json:"retention,omitempty"`
 }
 
 // maxJoinPause bounds the time between two tries to join.
@@ -39,6 +41,49 @@ func (s *Store) Remove(ctx context.Context, id string) error {
 // furthest if id is "".
 func (s *Store) Transfer(ctx context.Context, id string) error {
 	return s.admin(ctx, adminRequest{Do: "transfer", Member: Member{ID: id}})
+}
+
+// RebuildMember asks the server id, which may be this one, to rebuild its state
+// from the others, and returns when it has begun; its status tells of the end.
+func (s *Store) RebuildMember(ctx context.Context, id string) error {
+	if id == s.cfg.ID {
+		return s.startRebuild()
+	}
+	for _, m := range s.Status().Members {
+		if m.ID != id {
+			continue
+		}
+		payload, err := json.Marshal(adminRequest{Do: "rebuild", Member: m.Member})
+		if err != nil {
+			return err
+		}
+		_, err = s.callPeer(ctx, m.Address, askAdmin, payload)
+		return err
+	}
+	return fmt.Errorf("rebuild: %q is no member of the cluster: see its status for their ids", id)
+}
+
+// startRebuild rebuilds beside what else this server does.
+func (s *Store) startRebuild() error {
+	if s.rebuilding() {
+		return errRebuilding
+	}
+	started := s.tasks.start(func() {
+		ctx, cancel := context.WithCancel(context.Background())
+		defer cancel()
+		go func() {
+			select {
+			case <-s.ending:
+				cancel()
+			case <-ctx.Done():
+			}
+		}()
+		_ = s.Rebuild(ctx) // it was logged, and the comparison goes on to say it
+	})
+	if !started {
+		return ErrStopped
+	}
+	return nil
 }
 
 // admin carries a request to the leader, once.
@@ -67,6 +112,9 @@ func (s *Store) answerAdmin(ctx context.Context, payload []byte) error {
 	var request adminRequest
 	if err := json.Unmarshal(payload, &request); err != nil {
 		return fmt.Errorf("admin request: %w", err)
+	}
+	if request.Do == "rebuild" && request.Member.ID == s.cfg.ID {
+		return s.startRebuild()
 	}
 	return s.admin(ctx, request)
 }
@@ -99,6 +147,8 @@ func (s *Store) adminLocal(ctx context.Context, request adminRequest) error {
 			return fmt.Errorf("remove member %s: %w", m.ID, err)
 		}
 		future = r.RemoveServer(raft.ServerID(m.ID), 0, enqueueTimeout)
+	case "retention":
+		return s.setRetentionLocal(ctx, r, request.Retention)
 	case "transfer":
 		return s.transferLocal(ctx, r, m.ID)
 	default:

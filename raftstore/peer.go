@@ -33,6 +33,7 @@ const (
 	askAdmin   byte = 3 // JSON of an adminRequest; answered with nothing
 	// askIdentity asks who the server is: nothing; answered with JSON of an identity.
 	askIdentity byte = 16
+	askPoint    byte = 4 // a raft index (8); answered with a point at or below it: see compare.go
 
 	answerOK         byte = 128
 	answerNotLeader  byte = 129 // nothing was written
@@ -185,6 +186,8 @@ func (s *Store) answer(ctx context.Context, f frame) frame {
 		payload = seqKey(seq)
 	case askAdmin:
 		err = s.answerAdmin(ctx, f.payload)
+	case askPoint:
+		payload, err = s.answerPoint(f.payload)
 	case askIdentity:
 		payload, err = json.Marshal(s.identity())
 	default:
@@ -244,7 +247,8 @@ func errorOf(f frame) error {
 // peers holds one connection for requests to each server.
 type peers struct {
 	tasks *tasks
-	dial  func(ctx context.Context, address string) (net.Conn, error)
+	// dial opens a connection for requests, dialImage one for an image.
+	dial, dialImage func(ctx context.Context, address string) (net.Conn, error)
 
 	mu    sync.Mutex
 	lines map[string]*line

@@ -21,9 +21,9 @@ type objectKey struct {
 	id   string
 }
 
-// objectValue is what becomes of the row; a nil object deletes it.
+// objectValue is what becomes of the row; no object deletes it.
 type objectValue struct {
-	object   log.Object
+	object   []byte // encoded
 	revision log.Revision
 	seq      log.Seq
 }
@@ -54,7 +54,6 @@ type work struct {
 type persister struct {
 	cfg   *Config
 	files *files
-	enc   *log.Encoder // belongs to flush
 
 	kick   chan struct{} // there is work
 	urgent chan struct{} // and it should not wait
@@ -74,7 +73,7 @@ type persister struct {
 
 func newPersister(cfg *Config, f *files, c *content) *persister {
 	return &persister{
-		cfg: cfg, files: f, enc: log.NewEncoder(),
+		cfg: cfg, files: f,
 		kick: make(chan struct{}, 1), urgent: make(chan struct{}, 1),
 		stored: c.head, marker: c.marker,
 	}
@@ -184,7 +183,9 @@ func (p *persister) flush() error {
 	}
 	next := w.resolve(stored)
 	h := p.files.acquire()
-	err := h.db.Update(func(tx *bbolt.Tx) error { return p.write(tx, w, &next, &stored) })
+	err := guard(func() error {
+		return h.db.Update(func(tx *bbolt.Tx) error { return p.write(tx, w, &next, &stored) })
+	})
 	if err = errors.Join(err, p.files.release(h)); err != nil {
 		err = fmt.Errorf("changes.db: write entries up to %d: %w: %w", next.seq, ErrDisk, err)
 	}
@@ -239,7 +240,7 @@ func (p *persister) write(tx *bbolt.Tx, w *work, next, stored *head) error {
 			return err
 		}
 	}
-	if err := p.writeObjects(tx, w.objects); err != nil {
+	if err := writeObjects(tx, w.objects); err != nil {
 		return err
 	}
 	if err := writeResults(tx.Bucket(bucketChanges), w.results, next.trimmed, stored.trimmed); err != nil {
@@ -251,11 +252,21 @@ func (p *persister) write(tx *bbolt.Tx, w *work, next, stored *head) error {
 			return err
 		}
 	}
-	return meta.Put(keyHead, next.encode())
+	return putHead(meta, next)
+}
+
+// putHead writes the rows of a head.
+func putHead(meta *bbolt.Bucket, h *head) error {
+	row := h.encode()
+	err := errors.Join(meta.Put(keyHead, row), meta.Put(keyRetention, h.retention.row()))
+	if h.summed {
+		return errors.Join(err, meta.Put(keySums, h.encodeSums(row)))
+	}
+	return errors.Join(err, meta.Delete(keySums))
 }
 
 // writeObjects puts and deletes object rows, sorted: neighbours share pages.
-func (p *persister) writeObjects(tx *bbolt.Tx, objects map[objectKey]objectValue) error {
+func writeObjects(tx *bbolt.Tx, objects map[objectKey]objectValue) error {
 	keys := make([]objectKey, 0, len(objects))
 	for k := range objects {
 		keys = append(keys, k)
@@ -280,11 +291,7 @@ func (p *persister) writeObjects(tx *bbolt.Tx, objects map[objectKey]objectValue
 			}
 			continue
 		}
-		encoded, err := p.enc.Object(v.object)
-		if err != nil {
-			return fmt.Errorf("%s %s: %w", k.kind, k.id, err)
-		}
-		if err := bucket.Put([]byte(k.id), objectRow(k.kind, k.id, v.revision, v.seq, encoded)); err != nil {
+		if err := bucket.Put([]byte(k.id), objectRow(k.kind, k.id, v.revision, v.seq, v.object)); err != nil {
 			return err
 		}
 	}

@@ -240,6 +240,9 @@ func (s *Store) Propose(ctx context.Context, c *log.Change) (log.Result, error) 
 	var forwarded []byte
 	var unknown error
 	for {
+		if err := s.Serving(); err != nil {
+			return log.Result{}, errors.Join(unknown, err)
+		}
 		moved := s.leaderMoved()
 		result, err := s.proposeOnce(ctx, c, &forwarded)
 		if err == nil && unknown != nil && result.Refusal != nil && result.Refusal.Code == log.CodeTooOld {

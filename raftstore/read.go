@@ -61,6 +61,9 @@ func (s *Store) Changed() <-chan struct{} {
 // Errors: log.ErrCompacted, log.ErrAhead, and log.ErrCorrupt if a stored entry
 // does not fit: it is not served.
 func (s *Store) Entries(after log.Seq, limit int) ([]log.Entry, error) {
+	if err := s.Serving(); err != nil {
+		return nil, err
+	}
 	c := collector{max: max(limit, 1)}
 	s.mu.RLock()
 	h := s.head
@@ -114,6 +117,9 @@ func readEvents(tx *bbolt.Tx, after log.Seq, c *collector) error {
 // server may be right on a server that is further: call Consistent and check
 // again, before anybody is told to begin anew (SAFETY P4).
 func (s *Store) CheckCursor(c log.Cursor) error {
+	if err := s.Serving(); err != nil {
+		return err
+	}
 	if c == (log.Cursor{}) {
 		return s.checkFloor(0)
 	}
@@ -203,6 +209,9 @@ func (s *Store) Consistent(ctx context.Context) (log.Seq, error) {
 	ctx, cancel := s.bounded(ctx)
 	defer cancel()
 	for {
+		if err := s.Serving(); err != nil {
+			return 0, err
+		}
 		moved := s.leaderMoved()
 		seq, err := s.barrierOnce(ctx)
 		if err == nil {
@@ -251,6 +260,9 @@ type outcomeSeq struct {
 
 // barrierLocal waits for a barrier that begins after the call, on the leader.
 func (s *Store) barrierLocal(ctx context.Context) (log.Seq, error) {
+	if s.Serving() != nil {
+		return 0, errNotLeader // soon
+	}
 	done := make(chan outcomeSeq, 1)
 	b := &s.barriers
 	b.mu.Lock()

@@ -21,7 +21,7 @@ import (
 //	         | crc (4) | revision (8) | seq (8) | object bytes |
 //	changes  key: change id (16)
 //	         | crc (4) | result bytes |
-//	meta     key: "head", "marker"
+//	meta     key: "head", "marker", "sums", "retention"
 //	         | crc (4) | version (1) | fields |
 //
 // more is how many events of the same change follow: a reader that stops
@@ -42,6 +42,8 @@ var (
 	bucketCheckpoints = []byte("checkpoints")
 	keyHead           = []byte("head")
 	keyMarker         = []byte("marker")
+	keySums           = []byte("sums")
+	keyRetention      = []byte("retention")
 )
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
@@ -142,6 +144,12 @@ type head struct {
 	floor         log.Seq  // the last seq that is not kept any more
 	floorHash     log.Hash // the chain hash there
 	trimmed       log.UUID // the highest change id that the dedupe window forgot
+
+	// What follows stands in rows of its own (digest.go, retention.go).
+	command             uint64 // the last raft entry that was for the FSM; applied may be a barrier's
+	stateSum, windowSum sum    // digests of the objects and of the dedupe window
+	summed              bool   // the two are known
+	retention           Retention
 }
 
 // cursor is the head's place in the log.

@@ -324,28 +324,11 @@ func (k *sink) Cancel() error {
 // open opens the received file as changes.db, gives it raft's index and a
 // marker there, and reads what it holds.
 func (k *sink) open() (*bbolt.DB, content, error) {
-	db, err := openChanges(k.path(), k.images.s.cfg.MapBytes)
-	if err != nil {
-		return nil, content{}, err
-	}
-	err = db.Update(func(tx *bbolt.Tx) error {
-		h, _, err := readMeta(tx)
-		if err != nil {
-			return err
-		}
-		m := &k.marker
+	return k.openAs(func(h *head) marker {
+		m := k.marker
 		h.applied, h.term, h.confIndex, h.conf = m.index, m.term, m.confIndex, m.conf
-		meta := tx.Bucket(bucketMeta)
-		return errors.Join(meta.Put(keyHead, h.encode()), meta.Put(keyMarker, m.encode()))
+		return m
 	})
-	var c content
-	if err == nil {
-		c, err = load(db, &k.images.s.cfg)
-	}
-	if err != nil {
-		return nil, c, errors.Join(fmt.Errorf("image: %w", err), db.Close())
-	}
-	return db, c, nil
 }
 
 // publish makes the received file changes.db.

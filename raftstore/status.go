@@ -23,6 +23,10 @@ type Status struct {
 	Head      log.Cursor     `json:"head"`
 	Time      log.Time       `json:"time"`
 	Floor     log.Seq        `json:"floor"`
+	Diverged  string         `json:"diverged,omitempty"`   // why nothing is served
+	Compared  []Compared     `json:"compared,omitempty"`   // what the last comparison with the others gave
+	Rebuild   bool           `json:"rebuilding,omitempty"` // the state is being replaced by another server's
+	Retention Retention      `json:"retention"`
 	Durable   log.Seq        `json:"durable"` // in changes.db, synced
 	Commit    uint64         `json:"commit_index"`
 	Applied   uint64         `json:"applied_index"` // of raft, by this server's state
@@ -45,6 +49,9 @@ type Status struct {
 	Persisted  uint64  `json:"persister_transactions_total"`
 	Snapshots  uint64  `json:"snapshots_sent_total"`
 	Restores   uint64  `json:"snapshots_restored_total"`
+
+	Comparisons uint64 `json:"comparisons_total"` // with the other servers' states
+	Differences uint64 `json:"differences_total"` // times that this server stopped to serve
 }
 
 // MemberStatus is a member as raft's configuration has it.
@@ -60,6 +67,7 @@ func (s *Store) Status() Status {
 	s.mu.RLock()
 	h := s.head
 	st.Head, st.Time, st.Floor, st.Feature = h.cursor(), h.time, h.floor, h.feature
+	st.Retention = h.retention
 	st.Applied, st.RingFirst = h.applied, s.ring.first
 	s.mu.RUnlock()
 	p := s.persister
@@ -72,6 +80,11 @@ func (s *Store) Status() Status {
 	st.Duplicates, st.Refused, st.Snapshots, st.Restores = c.duplicates.Load(), c.refused.Load(), c.snapshots.Load(), c.restores.Load()
 	st.Queued = s.queue.length()
 	st.RaftBytes, st.DBBytes = fileSize(s.raftLog.path), fileSize(filepath.Join(s.cfg.Dir, dbName))
+	st.Compared, st.Rebuild = s.compared(), s.rebuilding()
+	st.Comparisons, st.Differences = c.comparisons.Load(), c.differences.Load()
+	if err := s.Serving(); err != nil {
+		st.Diverged = err.Error()
+	}
 	if err := s.Ready(); err != nil {
 		st.NotReady = err.Error()
 	} else {

@@ -36,7 +36,9 @@ type Store struct {
 	tasks     *tasks
 	counters  counters
 
-	barriers barriers
+	barriers   barriers
+	points     points
+	comparison comparison
 
 	// applier belongs to raft's FSM goroutine.
 	applier applier
@@ -65,6 +67,7 @@ type Store struct {
 type counters struct {
 	proposals, batches, forwarded, overloaded atomic.Uint64
 	duplicates, refused, snapshots, restores  atomic.Uint64
+	comparisons, differences                  atomic.Uint64
 }
 
 // Open opens or makes the files in cfg.Dir, reads them, and takes the peer
@@ -121,7 +124,8 @@ func (s *Store) openFiles() error {
 	s.state, s.head = c.state, c.head
 	s.ring = ring{maxEntries: s.cfg.RingEntries, maxBytes: s.cfg.RingBytes}
 	s.ring.reset(c.head.seq)
-	s.applier = applier{enc: log.NewEncoder(), window: c.window, head: c.head}
+	s.applier.enc, s.applier.window, s.applier.terms, s.applier.head = log.NewEncoder(), c.window, c.terms, c.head
+	s.points.reset(&c.head)
 	s.persister = newPersister(&s.cfg, s.files, &c)
 	s.images = &images{s: s, dir: s.cfg.Dir, incoming: make(map[string]*sink), streams: make(map[*source]struct{})}
 	s.raftLog, err = openRaftLog(filepath.Join(s.cfg.Dir, raftName), s.cfg.MapBytes, s.fail)
@@ -224,6 +228,8 @@ func (s *Store) Ready() error {
 	switch {
 	case phase(s.phase.Load()) != running:
 		return ErrStopped
+	case s.Serving() != nil:
+		return s.Serving()
 	case !s.ready.Load():
 		return ErrNotReady
 	case s.Head().Cluster.IsZero():
@@ -263,7 +269,9 @@ func (s *Store) Run(ctx context.Context) error {
 	loops.Go(func() { s.runProposer(work, r.raft) })
 	loops.Go(func() { s.runBarriers(work, r.raft) })
 	loops.Go(func() { s.runLeadership(work, r.raft) })
-	s.tasks.start(func() { s.runReady(work) })
+	s.tasks.start(func() { s.runCompare(work, r.raft) })
+	s.tasks.start(func() { s.runUpkeep(work, r.raft) })
+	s.tasks.start(func() { s.runReady(work, r.raft) })
 	if len(s.cfg.Join) > 0 && (s.fresh || !s.voter()) {
 		s.tasks.start(func() {
 			if err := s.join(work); err != nil {
@@ -308,9 +316,16 @@ func (s *Store) startRaft(life context.Context) (_ *run, err error) {
 		cluster: func() log.UUID { return s.Head().Cluster }, logger: s.logger,
 	}
 	m.peer = func(conn net.Conn) { s.servePeer(life, conn) }
-	s.peers.Store(&peers{tasks: s.tasks, dial: func(ctx context.Context, address string) (net.Conn, error) {
-		return m.dial(ctx, address, streamPeer)
-	}})
+	m.image = func(conn net.Conn) { s.serveImage(life, conn) }
+	s.peers.Store(&peers{
+		tasks: s.tasks,
+		dial: func(ctx context.Context, address string) (net.Conn, error) {
+			return m.dial(ctx, address, streamPeer)
+		},
+		dialImage: func(ctx context.Context, address string) (net.Conn, error) {
+			return m.dial(ctx, address, streamImage)
+		},
+	})
 	disk, endDisk := context.WithCancel(life)
 	r := &run{s: s, mux: m, persisted: make(chan error, 1), endDisk: endDisk}
 	transport := raft.NewNetworkTransportWithConfig(&raft.NetworkTransportConfig{

@@ -20,6 +20,8 @@ import (
 const (
 	streamRaft byte = 'R' // the dialler's cluster id (16), then hashicorp/raft's own protocol
 	streamPeer byte = 'P' // frames of peer.go follow
+	// streamImage is for one image: see rebuild.go.
+	streamImage byte = 'I'
 )
 
 const (
@@ -147,7 +149,8 @@ type mux struct {
 	peer     func(net.Conn)
 	cluster  func() log.UUID // the server's own; zero as long as it has none
 	logger   *slog.Logger
-	told     atomic.Int64    // when the last stranger was logged, unix ns
+	told     atomic.Int64 // when the last stranger was logged, unix ns
+	image    func(net.Conn)
 	ctx      context.Context // ends with the Run that the mux serves
 	done     chan struct{}
 	once     sync.Once
@@ -210,6 +213,8 @@ func (m *mux) sort(conn net.Conn) {
 		}
 	case streamPeer:
 		m.peer(conn)
+	case streamImage:
+		m.image(conn)
 	default:
 		conn.Close()
 	}

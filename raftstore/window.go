@@ -26,6 +26,7 @@ type window struct {
 	results map[log.UUID][]byte // encoded log.Result
 	order   idHeap
 	trimmed log.UUID
+	sum     sum // over all ids and results
 }
 
 func newWindow(age time.Duration, count int, trimmed log.UUID) *window {
@@ -35,6 +36,7 @@ func newWindow(age time.Duration, count int, trimmed log.UUID) *window {
 // add remembers the result of id.
 func (w *window) add(id log.UUID, result []byte) {
 	w.results[id] = result
+	w.sum.add(hashOf(id[:], result))
 	heap.Push(&w.order, id)
 	for len(w.order) > w.count {
 		w.forgetLowest()
@@ -54,6 +56,7 @@ func (w *window) advance(now log.Time) {
 
 func (w *window) forgetLowest() {
 	id := heap.Pop(&w.order).(log.UUID)
+	w.sum.sub(hashOf(id[:], w.results[id]))
 	delete(w.results, id)
 	if bytes.Compare(id[:], w.trimmed[:]) > 0 {
 		w.trimmed = id

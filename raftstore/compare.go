@@ -1,0 +1,215 @@
+package raftstore
+
+import (
+	"context"
+	"encoding/binary"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/hashicorp/raft"
+
+	"rutter/log"
+)
+
+// Servers compare the digests of their states at equal raft indexes (SAFETY
+// P5). Each asks all others and judges itself: while nobody differs it serves;
+// if somebody does, it serves only if a majority of the voters has what it has.
+// So the minority stops, and without a majority all do.
+
+// pointVersion is of what a digest is taken over; those of two versions are not
+// compared.
+const pointVersion = 1
+
+// pointAnswer is | version (1) | highest command (1) | index (8) | seq (8) | digest (16) |.
+const pointAnswer = 2 + 8 + 8 + 16
+
+// Compared is what this server knows of another one's state.
+type Compared struct {
+	ID      string    `json:"id"`
+	Index   uint64    `json:"raft_index,omitempty"` // at which both were compared; 0: they could not be
+	Seq     log.Seq   `json:"seq,omitempty"`        // the other's there
+	Differs bool      `json:"differs"`
+	Error   string    `json:"error,omitempty"` // why it could not be asked
+	At      time.Time `json:"at"`
+	voter   bool
+	knows   byte // the highest command it knows; 0 if it could not be asked
+}
+
+// comparison is what came of the last round.
+type comparison struct {
+	refusal atomic.Pointer[error] // why nothing is served; nil if all is well
+
+	round  sync.Mutex // held for a round
+	mu     sync.Mutex
+	others []Compared
+}
+
+// Serving returns nil, or an error that wraps ErrDiverged while nothing of this
+// server's state may be shown to anybody. It costs an atomic read; Propose,
+// Entries, CheckCursor and Consistent ask it themselves, View does not.
+func (s *Store) Serving() error {
+	if err := s.comparison.refusal.Load(); err != nil {
+		return *err
+	}
+	return nil
+}
+
+// becomeRefusing stops serving; err says why.
+func (s *Store) becomeRefusing(err error) {
+	if old := s.comparison.refusal.Swap(&err); old == nil || (*old).Error() != err.Error() {
+		s.counters.differences.Add(1)
+		s.logger.Error("nothing is served by this server", "error", err)
+	}
+	s.wake()
+}
+
+// becomeServing serves again.
+func (s *Store) becomeServing() {
+	if s.comparison.refusal.Swap(nil) != nil {
+		s.logger.Info("this server agrees with the others again")
+		s.wake()
+	}
+}
+
+// answerPoint gives a peer the newest point at or below the index it asks for.
+func (s *Store) answerPoint(payload []byte) ([]byte, error) {
+	if len(payload) != 8 {
+		return nil, fmt.Errorf("request for a point has %d bytes, want 8", len(payload))
+	}
+	at := s.points.upTo(binary.BigEndian.Uint64(payload))
+	b := []byte{pointVersion, highestCommand}
+	b = binary.BigEndian.AppendUint64(b, at.index)
+	b = binary.BigEndian.AppendUint64(b, uint64(at.seq))
+	return append(b, at.digest.bytes()...), nil
+}
+
+// askPoint compares this server with another one.
+func (s *Store) askPoint(ctx context.Context, to raft.Server) Compared {
+	c := Compared{ID: string(to.ID), voter: to.Suffrage == raft.Voter, At: s.cfg.Now()}
+	ctx, cancel := context.WithTimeout(ctx, s.cfg.CompareEvery)
+	defer cancel()
+	newest := s.points.upTo(^uint64(0))
+	answer, err := s.callPeer(ctx, string(to.Address), askPoint, seqKey(log.Seq(newest.index)))
+	if err == nil && len(answer.payload) < pointAnswer {
+		err = fmt.Errorf("answer of %d bytes", len(answer.payload))
+	}
+	if err != nil {
+		c.Error = err.Error()
+		return c
+	}
+	r := reader{answer.payload}
+	version := r.take(1)[0]
+	c.knows = r.take(1)[0]
+	if version != pointVersion {
+		c.Error = fmt.Sprintf("its digests are of version %d, this server's of %d", version, pointVersion)
+		return c
+	}
+	theirs := point{index: r.u64(), seq: log.Seq(r.u64()), digest: sum{r.u64(), r.u64()}}
+	ours := s.points.upTo(theirs.index)
+	if theirs.index == 0 || ours.index != theirs.index {
+		c.Error = "no raft index that both remember"
+		return c
+	}
+	c.Index, c.Seq, c.Differs = theirs.index, theirs.seq, ours.digest != theirs.digest
+	return c
+}
+
+// compare asks all other members once, and judges this server by the answers.
+func (s *Store) compare(ctx context.Context, r *raft.Raft) {
+	s.comparison.round.Lock()
+	defer s.comparison.round.Unlock()
+	members := r.GetConfiguration().Configuration().Servers
+	voting := false
+	var others []raft.Server
+	for _, m := range members {
+		if string(m.ID) != s.cfg.ID {
+			others = append(others, m)
+		} else if m.Suffrage == raft.Voter {
+			voting = true
+		}
+	}
+	found := make([]Compared, len(others))
+	var wg sync.WaitGroup
+	for i, m := range others {
+		wg.Go(func() { found[i] = s.askPoint(ctx, m) })
+	}
+	wg.Wait()
+	if ctx.Err() != nil {
+		return
+	}
+	s.comparison.mu.Lock()
+	s.comparison.others = found
+	s.comparison.mu.Unlock()
+	s.counters.comparisons.Add(1)
+	if s.rebuilding() {
+		return
+	}
+	if err := judge(found, voting); err != nil {
+		s.becomeRefusing(err)
+	} else {
+		s.becomeServing()
+	}
+}
+
+// judge says whether a server may serve, given what it found, and whether it
+// votes itself.
+func judge(found []Compared, voting bool) error {
+	voters, agree := 0, 0
+	if voting {
+		voters, agree = 1, 1
+	}
+	var differ []string
+	for _, c := range found {
+		if c.Differs {
+			differ = append(differ, fmt.Sprintf("%s at raft index %d", c.ID, c.Index))
+		}
+		if !c.voter {
+			continue
+		}
+		voters++
+		if c.Index > 0 && !c.Differs {
+			agree++
+		}
+	}
+	if len(differ) == 0 || agree > voters/2 {
+		return nil
+	}
+	return fmt.Errorf("%w: %v; %d of %d voters have what this one has: rebuild the servers that are wrong from one that is right", ErrDiverged, differ, agree, voters)
+}
+
+// runCompare compares from time to time.
+func (s *Store) runCompare(ctx context.Context, r *raft.Raft) {
+	tick := time.NewTicker(s.cfg.CompareEvery)
+	defer tick.Stop()
+	for {
+		select {
+		case <-tick.C:
+			s.compare(ctx, r)
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// compared returns what came of the last round.
+func (s *Store) compared() []Compared {
+	s.comparison.mu.Lock()
+	defer s.comparison.mu.Unlock()
+	return append([]Compared(nil), s.comparison.others...)
+}
+
+// allKnow reports whether all other members were heard to know a command.
+func (s *Store) allKnow(command byte, members []raft.Server) bool {
+	knows := make(map[string]byte)
+	for _, c := range s.compared() {
+		knows[c.ID] = c.knows
+	}
+	for _, m := range members {
+		if string(m.ID) != s.cfg.ID && knows[string(m.ID)] < command {
+			return false
+		}
+	}
+	return true
+}

@@ -1,0 +1,287 @@
+package raftstore
+
+import (
+	"bufio"
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"time"
+
+	"github.com/hashicorp/raft"
+	"go.etcd.io/bbolt"
+)
+
+// A rebuild puts another server's state in the place of this one's, while the
+// server runs. From its begin on, raft's entries are kept and not applied; the
+// other sends an image that is at least as far as this server was, which is
+// checked, installed, and followed by the kept entries after it. This server's
+// marker stays: its own log reaches back to it.
+
+// errRebuilding: no marker, and nothing served, while a rebuild is under way.
+var errRebuilding = fmt.Errorf("%w: it is being rebuilt", ErrDiverged)
+
+const (
+	// rebuildWait bounds how long the sender takes to have what is asked for,
+	// and its receiver to have the image's end in its own log.
+	rebuildWait = 30 * time.Second
+	// maxKept bounds the entries that gather meanwhile, in bytes.
+	maxKept = 512 << 20
+)
+
+// rebuild keeps what raft hands over while the image is on its way. It is
+// protected by applier.mu.
+type rebuild struct {
+	kept  []*raft.Log
+	bytes int
+	err   error // it became too much
+}
+
+func (b *rebuild) keep(entry *raft.Log) {
+	if b.bytes += len(entry.Data); b.bytes > maxKept {
+		b.err = fmt.Errorf("raftstore: more than %d bytes were written while the image was on its way: rebuild when less is written", maxKept)
+	}
+	b.kept = append(b.kept, entry)
+}
+
+func (s *Store) rebuilding() bool {
+	s.applier.mu.Lock()
+	defer s.applier.mu.Unlock()
+	return s.applier.rebuild != nil
+}
+
+// Rebuild replaces this server's state by that of another one which serves, and
+// returns when that is done. Meanwhile nothing is served here. A leader hands
+// over first. After an error the state is as it was.
+func (s *Store) Rebuild(ctx context.Context) error {
+	r := s.raft.Load()
+	if r == nil || phase(s.phase.Load()) != running {
+		return ErrStopped
+	}
+	if r.State() == raft.Leader {
+		if err := awaitFuture(ctx, r.LeadershipTransfer()); err != nil {
+			return fmt.Errorf("rebuild: this server leads, and nobody took the leadership: %w", err)
+		}
+	}
+	b, from, err := s.beginRebuild()
+	if err != nil {
+		return err
+	}
+	s.becomeRefusing(errRebuilding)
+	err = s.rebuildFrom(ctx, r, b, from)
+	s.endRebuild(b)
+	if err != nil {
+		s.logger.Error("not rebuilt", "error", err)
+	}
+	s.compare(ctx, r)
+	return err
+}
+
+func (s *Store) beginRebuild() (*rebuild, uint64, error) {
+	a := &s.applier
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.rebuild != nil {
+		return nil, 0, errRebuilding
+	}
+	a.rebuild = new(rebuild)
+	// A marker that is on its way would be of entries that were only kept.
+	s.persister.mu.Lock()
+	s.persister.epoch++
+	s.persister.mu.Unlock()
+	return a.rebuild, a.head.applied, nil
+}
+
+// endRebuild applies what was kept, to whichever state there is now.
+func (s *Store) endRebuild(b *rebuild) {
+	a := &s.applier
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.rebuild == b {
+		a.rebuild = nil
+	}
+	for _, entry := range b.kept {
+		if entry.Index > a.head.applied {
+			s.applyEntry(entry)
+		}
+	}
+	s.wake()
+}
+
+// rebuildFrom asks the others, the leader first, for an image and installs it.
+func (s *Store) rebuildFrom(ctx context.Context, r *raft.Raft, b *rebuild, from uint64) error {
+	leader := s.leaderAddress()
+	addresses := []string{leader}
+	for _, m := range r.GetConfiguration().Configuration().Servers {
+		if string(m.ID) != s.cfg.ID && string(m.Address) != leader {
+			addresses = append(addresses, string(m.Address))
+		}
+	}
+	var failures error
+	for _, address := range addresses {
+		if address == "" || address == s.Address() {
+			continue
+		}
+		k, err := s.fetchImage(ctx, address, from)
+		if err == nil {
+			err = s.installRebuilt(ctx, r, b, k)
+		}
+		if err == nil {
+			s.logger.Info("rebuilt", "from", address, "seq", s.Head().Seq)
+			return nil
+		}
+		failures = errors.Join(failures, fmt.Errorf("%s: %w", address, err))
+	}
+	return fmt.Errorf("rebuild: no other server gave its state: %w", failures)
+}
+
+// installRebuilt waits until raft has here what the image has, and installs it.
+func (s *Store) installRebuilt(ctx context.Context, r *raft.Raft, b *rebuild, k *sink) error {
+	defer func() { _ = (&received{k}).Close() }()
+	deadline := time.Now().Add(rebuildWait)
+	for r.CommitIndex() < k.marker.index {
+		if err := s.pause(ctx, nil); err != nil {
+			return err
+		}
+		if time.Now().After(deadline) {
+			return fmt.Errorf("raft is at index %d, the image at %d", r.CommitIndex(), k.marker.index)
+		}
+	}
+	s.persister.mu.Lock()
+	own := s.persister.marker
+	s.persister.mu.Unlock()
+	db, c, err := k.openAs(func(h *head) marker { return own })
+	if err != nil {
+		return err
+	}
+	s.applier.mu.Lock()
+	defer s.applier.mu.Unlock()
+	if s.applier.rebuild != b || b.err != nil {
+		return errors.Join(b.err, db.Close()) // or raft has restored an image itself
+	}
+	if s.applier.head.cluster != c.head.cluster {
+		return errors.Join(fmt.Errorf("its cluster is %s, this server's %s", c.head.cluster, s.applier.head.cluster), db.Close())
+	}
+	return s.install(k, db, &c)
+}
+
+// An image is asked for on a connection of its own: the asker sends the raft
+// index that it must have (8), the sender answers with one byte, 0 and text if
+// it cannot, 1 and | index (8) | term (8) | image | if it can.
+
+// fetchImage receives an image that is at raft index from or later.
+func (s *Store) fetchImage(ctx context.Context, address string, from uint64) (*sink, error) {
+	p := s.peers.Load()
+	conn, err := p.dialImage(ctx, address)
+	if err != nil {
+		return nil, err
+	}
+	defer conn.Close()
+	stop := context.AfterFunc(ctx, func() { conn.Close() })
+	defer stop()
+	if _, err := conn.Write(binary.BigEndian.AppendUint64(nil, from)); err != nil {
+		return nil, err
+	}
+	in := bufio.NewReaderSize(conn, 64<<10)
+	ok, err := in.ReadByte()
+	if err != nil {
+		return nil, err
+	}
+	if ok == 0 {
+		text, _ := io.ReadAll(io.LimitReader(in, 1<<10))
+		return nil, errors.New(string(text))
+	}
+	var at [16]byte
+	if _, err := io.ReadFull(in, at[:]); err != nil {
+		return nil, err
+	}
+	made, err := s.images.Create(1, binary.BigEndian.Uint64(at[:]), binary.BigEndian.Uint64(at[8:]), raft.Configuration{}, 0, nil)
+	if err != nil {
+		return nil, err
+	}
+	k := made.(*sink)
+	if _, err := io.Copy(k, in); err != nil {
+		return nil, errors.Join(err, k.Cancel())
+	}
+	return k, k.Close()
+}
+
+// serveImage answers one who asks for an image.
+func (s *Store) serveImage(ctx context.Context, conn net.Conn) {
+	defer conn.Close()
+	var from [8]byte
+	_ = conn.SetReadDeadline(time.Now().Add(firstByteWait))
+	if _, err := io.ReadFull(conn, from[:]); err != nil {
+		return
+	}
+	meta, stream, err := s.imageFrom(ctx, binary.BigEndian.Uint64(from[:]))
+	if err != nil {
+		_, _ = conn.Write(append([]byte{0}, err.Error()...))
+		return
+	}
+	defer stream.Close()
+	answer := binary.BigEndian.AppendUint64([]byte{1}, meta.Index)
+	if _, err := conn.Write(binary.BigEndian.AppendUint64(answer, meta.Term)); err != nil {
+		return
+	}
+	if _, err := io.Copy(conn, stream); err != nil {
+		s.logger.Warn("sending a state for a rebuild", "to", conn.RemoteAddr(), "error", err)
+	}
+}
+
+// imageFrom opens an image that is at a raft index or later.
+func (s *Store) imageFrom(ctx context.Context, index uint64) (*raft.SnapshotMeta, io.ReadCloser, error) {
+	deadline := time.Now().Add(rebuildWait)
+	for {
+		if err := s.Serving(); err != nil {
+			return nil, nil, err
+		}
+		if err := s.persister.flush(); err != nil {
+			return nil, nil, err
+		}
+		if s.persister.storedIndex() >= index {
+			return s.images.Open("rebuild")
+		}
+		if time.Now().After(deadline) {
+			return nil, nil, fmt.Errorf("this server is at raft index %d, and %d is asked for", s.persister.storedIndex(), index)
+		}
+		if err := s.pause(ctx, nil); err != nil {
+			return nil, nil, err
+		}
+	}
+}
+
+// storedIndex returns the raft index of what is synced in changes.db.
+func (p *persister) storedIndex() uint64 {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.stored.applied
+}
+
+// openAs opens the received file as changes.db, with the marker that at gives,
+// and reads what it holds.
+func (k *sink) openAs(at func(h *head) marker) (*bbolt.DB, content, error) {
+	db, err := openChanges(k.path(), k.images.s.cfg.MapBytes)
+	if err != nil {
+		return nil, content{}, err
+	}
+	err = db.Update(func(tx *bbolt.Tx) error {
+		h, _, err := readMeta(tx)
+		if err != nil {
+			return err
+		}
+		m := at(&h)
+		meta := tx.Bucket(bucketMeta)
+		return errors.Join(putHead(meta, &h), meta.Put(keyMarker, m.encode()))
+	})
+	var c content
+	if err == nil {
+		c, err = load(db, &k.images.s.cfg)
+	}
+	if err != nil {
+		return nil, c, errors.Join(fmt.Errorf("image: %w", err), db.Close())
+	}
+	return db, c, nil
+}
