@@ -111,7 +111,7 @@ func (s *stage) end() {
 }
 
 // buildUnderlay makes the switch, and a namespace on it for each CN.
-func (s *stage) buildUnderlay(context.Context) error {
+func (s *stage) buildUnderlay(ctx context.Context) error {
 	s.say.begin("Two compute nodes on an underlay")
 	for _, dir := range []string{s.namespaces, s.resolvers} {
 		if err := os.Mkdir(dir, 0o700); err != nil {
@@ -154,7 +154,12 @@ func (s *stage) buildUnderlay(context.Context) error {
 	} else {
 		s.say.tell("this kernel has no 802.1Q: the fabrics are untagged, VXLAN → macvlan")
 	}
-	if _, err := s.cns[0].ns.Ping(s.cns[1].addr, underlayMTU-28, 2*time.Second); err != nil {
+	// The switch's ports take a moment to forward after they are set up.
+	err = until(ctx, settleLimit, "the underlay", func() error {
+		_, err := s.cns[0].ns.Ping(s.cns[1].addr, underlayMTU-28, silence)
+		return err
+	})
+	if err != nil {
 		return err
 	}
 	s.say.held("2 CNs reach each other with full frames")
