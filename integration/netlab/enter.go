@@ -18,7 +18,7 @@ func Inside() bool { return os.Getenv(inside) != "" }
 
 // ErrForbidden: the kernel or its configuration does not let this user make
 // namespaces of their own.
-var ErrForbidden = errors.New("netlab: needs root, or a kernel that lets ordinary users make user namespaces (kernel.unprivileged_userns_clone, user.max_user_namespaces)")
+var ErrForbidden = errors.New("be root, or have a kernel that lets ordinary users make user namespaces (kernel.unprivileged_userns_clone, user.max_user_namespaces)")
 
 // Enter returns a command that runs this program again, with args, inside
 // network, mount and process namespaces of its own (and, for an ordinary user,

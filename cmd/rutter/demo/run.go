@@ -57,7 +57,7 @@ func Run(ctx context.Context, opts Options) error {
 	defer signal.Stop(interrupts)
 	if err := cmd.Start(); err != nil {
 		if netlab.Forbidden(err) {
-			return fmt.Errorf("the demo %w (%v)", netlab.ErrForbidden, err)
+			return fmt.Errorf("the demo needs network namespaces of its own: %w (%w)", netlab.ErrForbidden, err)
 		}
 		return err
 	}
