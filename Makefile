@@ -1,6 +1,6 @@
 # Rutter's house. `make` alone lists what there is to do.
 .DEFAULT_GOAL := help
-.PHONY: build test race lint vet fmt-check packages bench fuzz demo test-long clean help
+.PHONY: build test race lint vet fmt-check packages bench bench-svp fuzz demo test-long clean help
 
 VERSION   := $(shell git describe --tags --always --dirty 2>/dev/null || echo unknown)
 TOOL      := go tool -modfile=scripts/tools.mod
@@ -35,6 +35,10 @@ packages: ## the Debian packages that some tests need, installed if missing and 
 
 bench: ## every benchmark, BENCHTIME each
 	go test -run '^$$' -bench . -benchtime $(BENCHTIME) -benchmem $(BENCHED)
+
+bench-svp: ## our SVP server beside Redis and a bare echo, a minute; the last line is key=value
+	@scripts/install-packages.sh bench-packages.txt
+	go run ./integration/svpbench
 
 fuzz: ## every fuzz target, FUZZTIME each
 	@scripts/fuzz.sh $(FUZZTIME)

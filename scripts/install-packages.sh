@@ -1,13 +1,14 @@
 #!/usr/bin/env bash
-# Installs the packages of debian-packages.txt that are missing, if root on
-# Debian; else says in one sentence what is missing, and the tests that need it
-# skip. Root without a working apt is an error: a CI machine must not skip.
+# Installs the packages of debian-packages.txt, or of the list in this folder
+# that is named, that are missing, if root on Debian; else says in one sentence
+# what is missing, and what needs it skips. Root without a working apt is an
+# error: a CI machine must not skip.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")"
 
-mapfile -t wanted < <(sed 's/#.*//' debian-packages.txt | awk 'NF {print $1}')
+mapfile -t wanted < <(sed 's/#.*//' "${1:-debian-packages.txt}" | awk 'NF {print $1}')
 if ! command -v dpkg >/dev/null; then
-	echo "packages: this is not Debian, so tests that need ${wanted[*]} skip unless their programs are there."
+	echo "packages: this is not Debian, so what needs ${wanted[*]} skips unless their programs are there."
 	exit 0
 fi
 
@@ -18,7 +19,7 @@ done
 [ ${#missing[@]} -gt 0 ] || exit 0
 
 if [ "$(id -u)" -ne 0 ]; then
-	echo "packages: ${missing[*]} missing, so the tests that need them skip; as root: apt-get install --no-install-recommends ${missing[*]}"
+	echo "packages: ${missing[*]} missing, so what needs them skips; as root: apt-get install --no-install-recommends ${missing[*]}"
 	exit 0
 fi
 
