@@ -25,6 +25,8 @@ func (s *Server) getCluster(w http.ResponseWriter, r *http.Request) error {
 type memberForm struct {
 	ID      string `json:"id"`
 	Address string `json:"address"`
+	// NonVoter: it follows without a vote until it is promoted.
+	NonVoter bool `json:"non_voter"`
 }
 
 // member reads the body; an empty one is an empty form.
@@ -59,7 +61,20 @@ func (s *Server) addMember(w http.ResponseWriter, r *http.Request) error {
 	if f.ID == "" || f.Address == "" {
 		return badParameter("id", log.ElementMissing, `send {"id": "s4", "address": "10.0.0.4:7421"}`, "a member needs id and address (of its raft port)")
 	}
-	return s.cluster(w, r, func(ctx context.Context) error { return s.cfg.Cluster.AddVoter(ctx, f.ID, f.Address) })
+	return s.cluster(w, r, func(ctx context.Context) error {
+		if f.NonVoter {
+			return s.cfg.Cluster.AddNonvoter(ctx, f.ID, f.Address)
+		}
+		return s.cfg.Cluster.AddVoter(ctx, f.ID, f.Address)
+	})
+}
+
+// promote answers POST /cluster/members/ID/promote.
+func (s *Server) promote(w http.ResponseWriter, r *http.Request) error {
+	if _, err := s.member(r); err != nil {
+		return err
+	}
+	return s.cluster(w, r, func(ctx context.Context) error { return s.cfg.Cluster.Promote(ctx, r.PathValue("id")) })
 }
 
 // removeMember answers DELETE /cluster/members/ID.

@@ -41,6 +41,8 @@ func (s *Server) routes() http.Handler {
 	add("/cluster", methods{http.MethodGet: s.getCluster})
 	add("/cluster/members", methods{http.MethodPost: s.addMember})
 	add("/cluster/members/{id}", methods{http.MethodDelete: s.removeMember})
+	add("/cluster/members/{id}/promote", methods{http.MethodPost: s.promote})
+	add("/snapshot", methods{http.MethodGet: s.backup})
 	add("/cluster/transfer", methods{http.MethodPost: s.transfer})
 	add("/ping", methods{http.MethodGet: s.ping})
 	add("/livez", methods{http.MethodGet: s.live})

@@ -19,6 +19,7 @@ import (
 type Config struct {
 	Store   Store
 	Cluster Cluster // nil: changes of membership are answered with 501
+	Backups Backups // nil: GET /snapshot is answered with 501
 	Logger  *slog.Logger
 	// Version of the program, for /status.
 	Version string

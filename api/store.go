@@ -74,6 +74,9 @@ type Member struct {
 // Cluster changes who belongs to it. All methods may be called on any server.
 type Cluster interface {
 	AddVoter(ctx context.Context, id, address string) error
+	// AddNonvoter adds a server that follows without a vote; Promote gives it one.
+	AddNonvoter(ctx context.Context, id, address string) error
+	Promote(ctx context.Context, id string) error
 	Remove(ctx context.Context, id string) error
 	// Transfer hands the leadership to id, or to whom it fits if id is "".
 	Transfer(ctx context.Context, id string) error

@@ -36,6 +36,8 @@ type Status struct {
 	Feature    uint32  `json:"feature_version"`
 	RaftBytes  int64   `json:"raft_log_bytes"`   // size of the file
 	DBBytes    int64   `json:"changes_db_bytes"` // size of the file
+	DiskFree   int64   `json:"disk_free_bytes"`  // of the data folder's file system, for us
+	DiskBytes  int64   `json:"disk_bytes"`       // its size
 	LagEvents  int     `json:"persister_lag_events"`
 	LagBytes   int     `json:"persister_lag_bytes"`
 	RingFirst  log.Seq `json:"ring_first"`
@@ -79,6 +81,7 @@ func (s *Store) Status() Status {
 	st.Proposals, st.Batches, st.Forwarded, st.Overloaded = c.proposals.Load(), c.batches.Load(), c.forwarded.Load(), c.overloaded.Load()
 	st.Duplicates, st.Refused, st.Snapshots, st.Restores = c.duplicates.Load(), c.refused.Load(), c.snapshots.Load(), c.restores.Load()
 	st.Queued = s.queue.length()
+	st.DiskFree, st.DiskBytes = diskSpace(s.cfg.Dir)
 	st.RaftBytes, st.DBBytes = fileSize(s.raftLog.path), fileSize(filepath.Join(s.cfg.Dir, dbName))
 	st.Compared, st.Rebuild = s.compared(), s.rebuilding()
 	st.Comparisons, st.Differences = c.comparisons.Load(), c.differences.Load()

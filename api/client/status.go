@@ -28,6 +28,20 @@ type Status struct {
 	Applied  uint64         `json:"applied"` // raft index
 	Commit   uint64         `json:"commit"`  // raft index
 	Members  []Member       `json:"members"`
+	Detail   Detail         `json:"detail"`
+}
+
+// Detail is what a server's store says besides; more may be in the answer.
+type Detail struct {
+	Address   string  `json:"address"` // of its peer port
+	Durable   log.Seq `json:"durable"` // in changes.db, synced
+	Feature   uint32  `json:"feature_version"`
+	Diverged  string  `json:"diverged,omitempty"` // why it serves nothing
+	RaftBytes int64   `json:"raft_log_bytes"`
+	DBBytes   int64   `json:"changes_db_bytes"`
+	DiskFree  int64   `json:"disk_free_bytes"`
+	DiskBytes int64   `json:"disk_bytes"`
+	Waiting   int     `json:"persister_lag_events"` // applied and not yet in changes.db
 }
 
 // Member is one server of the cluster.

@@ -5,12 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net/http"
 	"net/netip"
 	"net/url"
 	"strconv"
 	"strings"
-	"text/tabwriter"
 
 	"github.com/urfave/cli/v2"
 
@@ -242,78 +240,4 @@ func findBySVP(c *cli.Context, address string, vnet uint32, mac log.MAC, ip neti
 		at, err = svp.VL2(c.Context, vnet, mac)
 	}
 	return client.Mapping{MAC: mac, Addr: at.Addr, Port: at.Port}, err
-}
-
-// clusterCommand shows and changes the servers.
-func clusterCommand() *cli.Command {
-	flags := []cli.Flag{serversFlag(), outputFlag()}
-	return &cli.Command{
-		Name: "cluster", Usage: "the servers that agree on the log", Category: "Operating",
-		Description: examples("rutter cluster status -s http://10.0.0.1:7420 -s http://10.0.0.2:7420 -s http://10.0.0.3:7420"),
-		Subcommands: []*cli.Command{
-			{Name: "status", Usage: "what each server named by --server says of itself", Flags: flags, Action: clusterStatus},
-			{Name: "transfer", Usage: "hand leadership over, to the server named or the best one", ArgsUsage: "[ID]", Flags: flags, Action: clusterTransfer},
-		},
-	}
-}
-
-func clusterStatus(c *cli.Context) error {
-	if err := noArguments(c); err != nil {
-		return err
-	}
-	api, err := newClient(c)
-	if err != nil {
-		return err
-	}
-	type answer struct {
-		URL string `json:"url"`
-		client.Status
-		Error string `json:"error,omitempty"`
-	}
-	var answers []answer
-	reached := false
-	for _, server := range api.Servers() {
-		status, err := api.StatusOf(c.Context, server)
-		a := answer{URL: server, Status: status}
-		if err != nil {
-			a.Error = err.Error()
-		}
-		reached = reached || err == nil
-		answers = append(answers, a)
-	}
-	err = printOne(c, answers, func(out io.Writer) {
-		w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
-		fmt.Fprintln(w, "SERVER\tID\tSTATE\tTERM\tLEADER\tHEAD\tREADY")
-		for _, a := range answers {
-			ready := "yes"
-			if a.NotReady != "" {
-				ready = "no: " + a.NotReady
-			}
-			if a.Error != "" {
-				ready = a.Error
-			}
-			fmt.Fprintf(w, "%s\t%s\t%s\t%d\t%s\t%d\t%s\n", a.URL, text(a.ID), text(a.State), a.Term, text(a.LeaderID), a.Head.Seq, ready)
-		}
-		_ = w.Flush() // the terminal is gone: nobody is left to tell
-	})
-	if err == nil && !reached {
-		return client.ErrUnavailable
-	}
-	return err
-}
-
-func clusterTransfer(c *cli.Context) error {
-	api, err := newClient(c)
-	if err != nil {
-		return err
-	}
-	body, err := json.Marshal(map[string]string{"id": c.Args().First()})
-	if err != nil {
-		return err
-	}
-	if _, err := api.Raw(c.Context, http.MethodPost, "/cluster/transfer", body); err != nil {
-		return err
-	}
-	fmt.Fprintln(c.App.Writer, "leadership was handed over")
-	return nil
 }

@@ -67,7 +67,7 @@ func openServer(cfg serverConfig) (_ *server, err error) {
 		return nil, err
 	}
 	backend, logger := storeAdapter{s.store}, cfg.Logger.With("server", cfg.Store.ID)
-	if s.api, err = api.New(api.Config{Store: backend, Cluster: s.store, Logger: logger, Version: cfg.Version}); err != nil {
+	if s.api, err = api.New(api.Config{Store: backend, Cluster: s.store, Backups: backend, Logger: logger, Version: cfg.Version}); err != nil {
 		return nil, err
 	}
 	if s.svpListener != nil {

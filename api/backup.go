@@ -1,0 +1,90 @@
+package api
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net/http"
+	"strconv"
+	"time"
+
+	"rutter/log"
+)
+
+// Backups hands out snapshots of the store.
+type Backups interface {
+	// Backup begins a snapshot that holds at least what this server has applied.
+	Backup(ctx context.Context) (Backup, error)
+}
+
+// Backup is a snapshot that is read to its end and closed. It carries its own
+// length and checksum.
+type Backup struct {
+	io.ReadCloser
+	Cluster log.UUID
+	Seq     log.Seq
+	Size    int64
+}
+
+// Headers of GET /snapshot.
+const headerCluster = "Rutter-Cluster"
+
+// backupBuffer is how much of a snapshot is read and written at once.
+const backupBuffer = 256 << 10
+
+// backup answers GET /snapshot with the whole store as one file.
+func (s *Server) backup(w http.ResponseWriter, r *http.Request) error {
+	if s.cfg.Backups == nil {
+		return fail(http.StatusNotImplemented, codeNotHere, "ask a server of a cluster", "this server gives no snapshots")
+	}
+	p, err := query(r)
+	if err != nil {
+		return err
+	}
+	if err := s.fresh(r, p); err != nil {
+		return err
+	}
+	b, err := s.cfg.Backups.Backup(r.Context())
+	if err != nil {
+		return fail(http.StatusServiceUnavailable, codeOverloaded, "try again, or another server", "no snapshot now: %v", err)
+	}
+	defer b.Close()
+	// The connection is watched by its writes, for as long as they take.
+	_ = http.NewResponseController(w).SetReadDeadline(time.Time{})
+	h := w.Header()
+	h.Set("Content-Type", "application/octet-stream")
+	h.Set("Content-Length", strconv.FormatInt(b.Size, 10))
+	h.Set(headerCluster, b.Cluster.String())
+	setSeq(w, b.Seq)
+	if r.Method == http.MethodHead {
+		return nil
+	}
+	s.logger.Info("sending a snapshot", "actor", s.cfg.Actor(r), "seq", b.Seq, "bytes", b.Size)
+	n, err := copySlowly(w, b)
+	if err != nil || n != b.Size {
+		// The length was announced: the client sees that it is cut off.
+		s.logger.Warn("a snapshot was not sent whole", "bytes", n, "of", b.Size, "error", err)
+	}
+	return nil
+}
+
+// copySlowly copies for as long as each piece makes progress.
+func copySlowly(w http.ResponseWriter, r io.Reader) (n int64, err error) {
+	control := http.NewResponseController(w)
+	buf := make([]byte, backupBuffer)
+	for {
+		k, err := r.Read(buf)
+		_ = control.SetWriteDeadline(time.Now().Add(answerTime))
+		written, writeErr := w.Write(buf[:k])
+		n += int64(written)
+		if writeErr != nil {
+			return n, writeErr
+		}
+		if errors.Is(err, io.EOF) {
+			return n, nil
+		}
+		if err != nil {
+			return n, err
+		}
+	}
+}

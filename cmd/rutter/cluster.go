@@ -1,0 +1,320 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/urfave/cli/v2"
+
+	"rutter/api/client"
+	"rutter/log"
+)
+
+// clusterCommand shows and changes the servers.
+func clusterCommand() *cli.Command {
+	flags := []cli.Flag{serversFlag(), outputFlag()}
+	return &cli.Command{
+		Name: "cluster", Usage: "the servers that agree on the log", Category: "Operating",
+		Description: examples(
+			"rutter cluster status -s http://10.0.0.1:7420 -s http://10.0.0.2:7420 -s http://10.0.0.3:7420",
+			"rutter cluster join s4 10.0.0.4:7421     # then: rutter cluster promote s4",
+			"rutter cluster remove s2",
+			"rutter cluster transfer s1",
+			"rutter cluster recover --data /var/lib/rutter --id s1     # offline, when the majority is lost",
+		),
+		Subcommands: []*cli.Command{
+			{
+				Name: "status", Usage: "what each server named by --server says of itself", Flags: flags, Action: clusterStatus,
+				Description: examples("rutter cluster status", "rutter cluster status -s http://10.0.0.1:7420 -s http://10.0.0.2:7420 -o json"),
+			},
+			{
+				Name: "members", Usage: "who belongs to the cluster, who has a vote, who leads", Flags: flags, Action: clusterMembers,
+				Description: examples("rutter cluster members", "rutter cluster members -o json"),
+			},
+			{
+				Name: "join", Usage: "let a running server with an empty folder in, without a vote at first", ArgsUsage: "ID ADDRESS", Action: clusterJoin,
+				Flags:       append(slices.Clone(flags), &cli.BoolFlag{Name: "voter", Usage: "give it a vote as soon as it has caught up"}, waitFlag()),
+				Description: examples("rutter cluster join s4 10.0.0.4:7421", "rutter cluster join s4 10.0.0.4:7421 --voter"),
+			},
+			{
+				Name: "promote", Usage: "give a server a vote that follows without one, once it has caught up", ArgsUsage: "ID", Action: clusterPromote,
+				Flags: append(slices.Clone(flags), waitFlag()), Description: examples("rutter cluster promote s4", "rutter cluster promote s4 --wait 10m"),
+			},
+			{
+				Name: "remove", Usage: "take a server out of the cluster for good, dead or alive", ArgsUsage: "ID", Flags: flags, Action: clusterRemove,
+				Description: examples("rutter cluster remove s2"),
+			},
+			{
+				Name: "transfer", Usage: "hand leadership over, to the server named or the best one", ArgsUsage: "[ID]", Flags: flags, Action: clusterTransfer,
+				Description: examples("rutter cluster transfer", "rutter cluster transfer s3"),
+			},
+			recoverCommand(),
+		},
+	}
+}
+
+func waitFlag() cli.Flag {
+	return &cli.DurationFlag{Name: "wait", Value: 5 * time.Minute, Usage: "give up after this `TIME`"}
+}
+
+// clusterPatience bounds one attempt at a change of the cluster: a server waits
+// 10 s for it itself.
+const clusterPatience = 15 * time.Second
+
+func clusterClient(c *cli.Context) (*client.Client, error) {
+	api, err := client.New(client.Config{Servers: c.StringSlice("server"), AttemptTimeout: clusterPatience})
+	if err != nil {
+		return nil, usageError{err}
+	}
+	return api, nil
+}
+
+// serverAnswer is what one server said, or why it did not.
+type serverAnswer struct {
+	URL string `json:"url"`
+	client.Status
+	Error string `json:"error,omitempty"`
+}
+
+func clusterStatus(c *cli.Context) error {
+	if err := noArguments(c); err != nil {
+		return err
+	}
+	api, err := newClient(c)
+	if err != nil {
+		return err
+	}
+	var answers []serverAnswer
+	reached := false
+	for _, server := range api.Servers() {
+		status, err := api.StatusOf(c.Context, server)
+		a := serverAnswer{URL: server, Status: status}
+		if err != nil {
+			a.Error = err.Error()
+		}
+		reached = reached || err == nil
+		answers = append(answers, a)
+	}
+	err = printOne(c, answers, func(out io.Writer) { writeClusterStatus(out, answers) })
+	if err == nil && !reached {
+		return client.ErrUnavailable
+	}
+	return err
+}
+
+func writeClusterStatus(out io.Writer, answers []serverAnswer) {
+	var head log.Seq
+	asked := make(map[string]bool)
+	for _, a := range answers {
+		head = max(head, a.Head.Seq)
+		asked[a.ID] = true
+	}
+	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(w, "SERVER\tID\tSTATE\tTERM\tHEAD\tLAG\tDURABLE\tDATA\tDISK FREE\tREADY")
+	missing := make(map[string]string)
+	for _, a := range answers {
+		if a.Error != "" {
+			fmt.Fprintf(w, "%s\t-\t-\t-\t-\t-\t-\t-\t-\t%s\n", a.URL, a.Error)
+			continue
+		}
+		ready, d := "yes", a.Detail
+		if a.NotReady != "" {
+			ready = "no: " + a.NotReady
+		}
+		if d.Diverged != "" {
+			ready = "no: " + d.Diverged
+		}
+		fmt.Fprintf(w, "%s\t%s\t%s\t%d\t%d\t%d\t%d\t%s\t%s of %s\t%s\n", a.URL, text(a.ID), text(a.State), a.Term, a.Head.Seq, head-a.Head.Seq,
+			d.Durable, size(d.DBBytes+d.RaftBytes), size(d.DiskFree), size(d.DiskBytes), ready)
+		for _, m := range a.Members {
+			if !asked[m.ID] {
+				missing[m.ID] = m.Address
+			}
+		}
+	}
+	_ = w.Flush() // the terminal is gone: nobody is left to tell
+	for _, id := range sortedKeys(missing) {
+		fmt.Fprintf(out, "%s (peer port %s) is a member too, and was not asked or did not answer: name it with --server\n", id, missing[id])
+	}
+}
+
+func sortedKeys(m map[string]string) []string {
+	keys := make([]string, 0, len(m))
+	for k := range m {
+		keys = append(keys, k)
+	}
+	slices.Sort(keys)
+	return keys
+}
+
+// size is a number of bytes for people.
+func size(n int64) string {
+	units, f := "KMGT", float64(n)
+	if n < 1024 {
+		return fmt.Sprintf("%d B", n)
+	}
+	i := -1
+	for f >= 1024 && i < len(units)-1 {
+		f /= 1024
+		i++
+	}
+	return fmt.Sprintf("%.1f %ciB", f, units[i])
+}
+
+func clusterMembers(c *cli.Context) error {
+	if err := noArguments(c); err != nil {
+		return err
+	}
+	api, err := newClient(c)
+	if err != nil {
+		return err
+	}
+	status, err := api.Status(c.Context)
+	if err != nil {
+		return err
+	}
+	return printMembers(c, status.Members)
+}
+
+func printMembers(c *cli.Context, members []client.Member) error {
+	return printOne(c, members, func(out io.Writer) {
+		w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+		fmt.Fprintln(w, "ID\tPEER ADDRESS\tVOTE\tLEADER")
+		for _, m := range members {
+			fmt.Fprintf(w, "%s\t%s\t%s\t%s\n", m.ID, m.Address, yes(m.Voter), yes(m.Leader))
+		}
+		_ = w.Flush() // the terminal is gone: nobody is left to tell
+	})
+}
+
+func yes(b bool) string {
+	if b {
+		return "yes"
+	}
+	return "no"
+}
+
+// changeCluster posts a change, and prints the members as they then are.
+func changeCluster(c *cli.Context, method, path string, body any) error {
+	members, err := postCluster(c, method, path, body)
+	if err != nil {
+		return err
+	}
+	return printMembers(c, members)
+}
+
+func postCluster(c *cli.Context, method, path string, body any) ([]client.Member, error) {
+	api, err := clusterClient(c)
+	if err != nil {
+		return nil, err
+	}
+	var encoded []byte
+	if body != nil {
+		if encoded, err = json.Marshal(body); err != nil {
+			return nil, err
+		}
+	}
+	raw, err := api.Raw(c.Context, method, path, encoded)
+	if err != nil {
+		return nil, err
+	}
+	var status client.Status
+	if err := json.Unmarshal(raw, &status); err != nil {
+		return nil, fmt.Errorf("the answer of the server: %w", err)
+	}
+	return status.Members, nil
+}
+
+// oneID returns the one argument, the id of a server.
+func oneID(c *cli.Context) (string, error) {
+	if c.NArg() != 1 || c.Args().First() == "" {
+		return "", usagef("want one argument, the ID of a server: rutter cluster members lists them")
+	}
+	return c.Args().First(), nil
+}
+
+type newMember struct {
+	ID       string `json:"id"`
+	Address  string `json:"address"`
+	NonVoter bool   `json:"non_voter"`
+}
+
+func clusterJoin(c *cli.Context) error {
+	if c.NArg() != 2 {
+		return usagef("want two arguments, the new server's ID and the HOST:PORT of its peer port, as in: rutter cluster join s4 10.0.0.4:7421")
+	}
+	id, address := c.Args().Get(0), c.Args().Get(1)
+	if host, _, err := net.SplitHostPort(address); err != nil || host == "" {
+		return usagef("%q: want the HOST:PORT of the new server's peer port, as in 10.0.0.4:7421", address)
+	}
+	members, err := postCluster(c, http.MethodPost, "/cluster/members", newMember{id, address, true})
+	if err != nil {
+		return err
+	}
+	if c.Bool("voter") {
+		return promote(c, id)
+	}
+	fmt.Fprintf(c.App.ErrWriter, "%s follows without a vote; give it one with: rutter cluster promote %s\n", id, id)
+	return printMembers(c, members)
+}
+
+func clusterPromote(c *cli.Context) error {
+	id, err := oneID(c)
+	if err != nil {
+		return err
+	}
+	return promote(c, id)
+}
+
+// promotePause is the time between two tries to promote.
+const promotePause = 500 * time.Millisecond
+
+// promote tries until the server has caught up.
+func promote(c *cli.Context, id string) error {
+	ctx, cancel := context.WithTimeout(c.Context, c.Duration("wait"))
+	defer cancel()
+	for told := false; ; told = true {
+		err := changeCluster(c, http.MethodPost, "/cluster/members/"+url.PathEscape(id)+"/promote", nil)
+		var refused *log.Refusal
+		if err == nil || !errors.As(err, &refused) || !strings.Contains(refused.Message, "not caught up") {
+			return err
+		}
+		if !told {
+			fmt.Fprintf(c.App.ErrWriter, "waiting for %s to catch up\n", id)
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("%s had no vote after %v: %w", id, c.Duration("wait"), err)
+		case <-time.After(promotePause):
+		}
+	}
+}
+
+func clusterRemove(c *cli.Context) error {
+	id, err := oneID(c)
+	if err != nil {
+		return err
+	}
+	return changeCluster(c, http.MethodDelete, "/cluster/members/"+url.PathEscape(id), nil)
+}
+
+func clusterTransfer(c *cli.Context) error {
+	if c.NArg() > 1 {
+		return usagef("want at most one argument, the ID of the server that is to lead")
+	}
+	if _, err := postCluster(c, http.MethodPost, "/cluster/transfer", map[string]string{"id": c.Args().First()}); err != nil {
+		return err
+	}
+	fmt.Fprintln(c.App.Writer, "leadership was handed over")
+	return nil
+}
