@@ -1,0 +1,98 @@
+package vminfo
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+)
+
+// Wanted is a change that is waited for: what is given must be so, the rest may
+// be anything. A Step of Path with Any is any step.
+type Wanted struct {
+	Path     []Step
+	Action   Action // "": any
+	Old, New *Value // nil: any
+}
+
+// match reports whether a change is one that is wanted.
+func (w Wanted) match(c Change) bool {
+	return slices.EqualFunc(w.Path, c.Path, func(want, got Step) bool { return want.Any || want == got }) &&
+		(w.Action == "" || w.Action == c.Action) && within(w.Old, c.Old) && within(w.New, c.New)
+}
+
+func within(want, got *Value) bool { return want == nil || got != nil && want.Equal(*got) }
+
+// Includes reports whether every field of want is in v with an equal value;
+// objects are compared the same way within.
+func (v Value) Includes(want Value) bool {
+	if !want.IsObject() {
+		return v.Equal(want)
+	}
+	if !v.IsObject() {
+		return false
+	}
+	for i, key := range want.keys {
+		if field, ok := v.Get(key); !ok || !field.Includes(want.items[i]) {
+			return false
+		}
+	}
+	return true
+}
+
+// WaitEvent returns the first message from here on that includes want, such as
+// {"type":"delete","uuid":…} (vminfod's watchForEvent). name is for the error.
+// Errors: ErrTimeout at ctx's deadline, ErrEnded. The stream must have been
+// opened with ctx.
+func (e *Events) WaitEvent(ctx context.Context, name string, want Value) (Message, error) {
+	for {
+		m, err := e.Next()
+		if err != nil {
+			return m, waitError(ctx, "watchForEvent", name, err)
+		}
+		v, err := ParseValue(m.Line)
+		if err != nil {
+			return m, err
+		}
+		if v.Includes(want) {
+			return m, nil
+		}
+	}
+}
+
+// WaitChanges returns when every element of wants was seen in the messages that
+// include of; an element is a list of alternatives, and one change serves one
+// element (vminfod's watchForChanges). No wants: it returns at once.
+func (e *Events) WaitChanges(ctx context.Context, name string, of Value, wants [][]Wanted) error {
+	wants = slices.Clone(wants)
+	for len(wants) > 0 {
+		m, err := e.Next()
+		if err != nil {
+			return waitError(ctx, "watchForChanges", name, err)
+		}
+		v, err := ParseValue(m.Line)
+		if err != nil {
+			return err
+		}
+		if !v.Includes(of) {
+			continue
+		}
+		for _, change := range m.Changes {
+			i := slices.IndexFunc(wants, func(any []Wanted) bool {
+				return slices.ContainsFunc(any, func(w Wanted) bool { return w.match(change) })
+			})
+			if i >= 0 {
+				wants = slices.Delete(wants, i, i+1)
+			}
+		}
+	}
+	return nil
+}
+
+// waitError names a deadline as vminfod does.
+func waitError(ctx context.Context, what, name string, err error) error {
+	if errors.Is(ctx.Err(), context.DeadlineExceeded) {
+		return fmt.Errorf("vminfod %s %q %w", what, name, ErrTimeout)
+	}
+	return err
+}
