@@ -23,23 +23,19 @@ func (h *Netlink) Dump(ctx context.Context, namespaces []string) (Snapshot, erro
 	if err := d.readOwn(h.own); err != nil {
 		return Snapshot{}, fmt.Errorf("link: dump: %w", err)
 	}
+	h.choose(namespaces)
 	for _, name := range namespaces {
 		if err := ctx.Err(); err != nil {
 			return Snapshot{}, err
 		}
-		sp, err := h.open(name)
+		err := h.dumpVM(d, name)
 		if errors.Is(err, ErrNoNamespace) {
 			have.Missing = append(have.Missing, name)
 			continue
 		}
-		if err == nil {
-			err = d.readVM(sp, h.own)
-		}
 		if err != nil {
 			return Snapshot{}, fmt.Errorf("link: dump of %s: %w", name, err)
 		}
-		_ = sp.close() // nothing to lose; a thousand sockets at once would be too many
-		delete(h.spaces, name)
 		text, ok, err := h.readResolvers(name)
 		if err != nil {
 			return Snapshot{}, fmt.Errorf("link: dump of %s: %w", name, err)
@@ -52,6 +48,36 @@ func (h *Netlink) Dump(ctx context.Context, namespaces []string) (Snapshot, erro
 	have.sort()
 	h.learn(&have, d)
 	return have, nil
+}
+
+// dumpVM reads a VM namespace, or takes the last dump of it if that still stands.
+func (h *Netlink) dumpVM(d *dumper, name string) error {
+	if v := h.viewOf(name); v != nil {
+		d.links = append(d.links, v.links...)
+		d.highest = max(d.highest, v.highest)
+		return nil
+	}
+	id, _ := h.namespaceKey(name) // before it is read: another one that comes meanwhile has another key
+	sp, err := h.open(name)
+	if err != nil {
+		return err
+	}
+	from := len(d.links)
+	if err := d.readVM(sp, h.own); err != nil {
+		return err
+	}
+	// What happens in a namespace that ours has no number for is not heard.
+	number, err := namespaceID(h.own.conn, sp)
+	if err != nil {
+		return err
+	}
+	_ = sp.close() // nothing to lose; a thousand sockets at once would be too many
+	delete(h.spaces, name)
+	if number < 0 {
+		return nil
+	}
+	h.keep(name, id, d.links[from:], d.highest)
+	return nil
 }
 
 // learn takes over the ifindexes of a dump, and what it saw of the trash group.

@@ -23,6 +23,8 @@ type Config struct {
 	NetNSDir string
 	// EtcNetNSDir is where <namespace>/resolv.conf is written. Default /etc/netns.
 	EtcNetNSDir string
+
+	viewEvery time.Duration // of tests and benchmarks; default viewEvery
 }
 
 func (c Config) withDefaults() Config {
@@ -70,6 +72,10 @@ type Netlink struct {
 	noTrash bool
 
 	told *told
+
+	views  map[string]*view // VM namespaces whose last dump still stands
+	turn   int              // the part that was read last although its views stood
+	turned time.Time        // when
 }
 
 var _ Kernel = (*Netlink)(nil)
@@ -84,7 +90,7 @@ func Open(cfg Config) (*Netlink, error) {
 	if err != nil {
 		return nil, fmt.Errorf("link: open netlink: %w", err)
 	}
-	return &Netlink{cfg: cfg, own: own, spaces: map[string]*space{}, index: map[place]int32{}, lastIndex: firstIndex, told: newTold()}, nil
+	return &Netlink{cfg: cfg, own: own, spaces: map[string]*space{}, index: map[place]int32{}, lastIndex: firstIndex, told: newTold(), views: map[string]*view{}}, nil
 }
 
 // Close frees the socket. The kernel's links stay as they are.
@@ -137,6 +143,7 @@ type run struct {
 // another namespace. Steps on files wait for the batch, and are done at once.
 func (r *run) add(i int) error {
 	s := &r.steps[i]
+	r.h.touch(s)
 	switch s.Op {
 	case OpWriteResolvers, OpRemoveResolvers:
 		r.flush()
@@ -294,6 +301,7 @@ func (r *run) deletes(i int) int {
 	}
 	for j := i; j < i+n; j++ {
 		r.use(r.h.own)
+		r.h.touch(&r.steps[j])
 		at := place{"", r.steps[j].Link}
 		if index, ok := r.h.index[at]; ok {
 			r.h.told.note(&r.steps[j], index)

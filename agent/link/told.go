@@ -28,6 +28,9 @@ type told struct {
 	// doubtful are links whose last notification disagreed: one of several
 	// that a single change of ours makes may do so.
 	doubtful map[int32]bool
+	spaces   map[string]bool // VM namespaces of which something was heard
+	all      bool            // it may have been any of them
+	hearing  bool            // Watch runs, and hears the VM namespaces
 }
 
 // entryKey is a neighbour on a link (ip), or a forwarding entry (mac).
@@ -45,7 +48,7 @@ type placed struct {
 }
 
 func newTold() *told {
-	return &told{links: map[int32]*Link{}, entries: map[entryKey]placed{}, heard: map[entryKey]bool{}, doubtful: map[int32]bool{}}
+	return &told{links: map[int32]*Link{}, entries: map[entryKey]placed{}, heard: map[entryKey]bool{}, doubtful: map[int32]bool{}, spaces: map[string]bool{}}
 }
 
 // learn takes over what a dump showed.
@@ -152,6 +155,41 @@ func (t *told) fall(index int32) {
 	}
 }
 
+// setHearing notes whether Watch hears the VM namespaces from now on.
+func (t *told) setHearing(hearing bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.hearing, t.all = hearing, true
+}
+
+// hears reports whether Watch hears the VM namespaces.
+func (t *told) hears() bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.hearing
+}
+
+// takeSpaces returns the VM namespaces of which something was heard, and forgets.
+func (t *told) takeSpaces() (names []string, all bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	names, all = sortedKeys(t.spaces), t.all || !t.hearing
+	clear(t.spaces)
+	t.all = false
+	return names, all
+}
+
+// wrong notes that something about a link is not as it should be, which only a
+// pass can put right.
+func (t *told) wrong(l *Link) {
+	t.other = true
+	if l.Namespace == "" {
+		t.all = true // it carries those of the VMs
+	} else {
+		t.spaces[l.Namespace] = true
+	}
+}
+
 // has reports whether a link is ours.
 func (t *told) has(index int32) bool {
 	t.mu.Lock()
@@ -204,6 +242,9 @@ func (t *told) hearEntry(body []byte, deleted bool) bool {
 	if t.entry(l, key) == is {
 		return false
 	}
+	if l.Namespace != "" {
+		t.spaces[l.Namespace] = true
+	}
 	if len(t.heard) >= maxHeard {
 		t.other = true
 	} else {
@@ -227,7 +268,7 @@ func (t *told) hearLink(body []byte, deleted bool) bool {
 	case should == nil:
 		t.doubtful[l.Index] = true // somebody else gave one of our names
 	case deleted:
-		t.other = true
+		t.wrong(should)
 	default:
 		l.Parent = should.Parent
 		if l.Name == should.Name && l.Kind == should.Kind && sameBuild(&l.Link, should) && changes(should, &l.Link, false) == 0 {
@@ -251,7 +292,7 @@ func (t *told) hearAddress(body []byte, deleted bool) bool {
 	if l == nil || l.Kind != kindMacvlan || slices.Contains(l.Addresses, prefix) != deleted {
 		return false
 	}
-	t.other = true
+	t.wrong(l)
 	return true
 }
 
@@ -267,7 +308,7 @@ func (t *told) hearRoute(body []byte, deleted bool) bool {
 	if l == nil || slices.Contains(l.Routes, r.Route) != deleted {
 		return false
 	}
-	t.other = true
+	t.wrong(l)
 	return true
 }
 
@@ -275,7 +316,7 @@ func (t *told) hearRoute(body []byte, deleted bool) bool {
 func (t *told) hearLoss() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.other = true
+	t.other, t.all = true, true
 }
 
 // settle turns links that still are in doubt into something heard, and reports
@@ -283,9 +324,13 @@ func (t *told) hearLoss() {
 func (t *told) settle() bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if len(t.doubtful) > 0 {
-		t.other = true
-		clear(t.doubtful)
+	for index := range t.doubtful {
+		if l := t.links[index]; l != nil {
+			t.wrong(l)
+		} else {
+			t.other, t.all = true, true
+		}
 	}
+	clear(t.doubtful)
 	return t.other || len(t.heard) > 0
 }

@@ -32,9 +32,10 @@ func (h *Netlink) Watch(ctx context.Context, wake, reach func()) error {
 		return fmt.Errorf("link: watch: %w", err)
 	}
 	defer conn.Close()
-	if err := prepareWatch(conn); err != nil {
+	if err := h.prepareWatch(conn); err != nil {
 		return fmt.Errorf("link: watch: %w", err)
 	}
+	defer h.told.setHearing(false)
 	stop := context.AfterFunc(ctx, func() { _ = conn.SetReadDeadline(time.Unix(1, 0)) })
 	defer stop()
 	w := &watch{Netlink: h, conn: conn, reach: reach, carrier: map[int32]bool{}}
@@ -70,11 +71,11 @@ type watch struct {
 // notification counts as news.
 const maxCarriers = 4096
 
-func prepareWatch(conn *netlink.Conn) error {
+func (h *Netlink) prepareWatch(conn *netlink.Conn) error {
 	_ = conn.SetReadBuffer(socketBytes) // less is answered by ENOBUFS, and that by waking
 	// Hearing the VMs' namespaces needs CAP_NET_BROADCAST and is a help only:
-	// the periodic pass looks into them anyway.
-	_ = conn.SetOption(netlink.ListenAllNSID, true)
+	// without it each pass looks into all of them.
+	all := conn.SetOption(netlink.ListenAllNSID, true) == nil
 	if err := dropMisses(conn); err != nil {
 		return err
 	}
@@ -83,6 +84,7 @@ func prepareWatch(conn *netlink.Conn) error {
 			return err
 		}
 	}
+	h.told.setHearing(all)
 	return nil
 }
 

@@ -1,0 +1,175 @@
+package link
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"rutter/projections"
+)
+
+// guarded is a Manager over a real kernel that is watched, driven the way that
+// the agent drives it.
+type guarded struct {
+	w     *world
+	m     *Manager
+	h     *Netlink
+	want  projections.Desired
+	woken chan struct{}
+}
+
+func guard(w *world, want projections.Desired, turn time.Duration) *guarded {
+	g := &guarded{w: w, h: w.open("cn1"), want: want, woken: make(chan struct{}, 1)}
+	g.h.cfg.viewEvery = turn
+	g.m = NewManager(ManagerConfig{Kernel: g.h})
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan error)
+	go func() {
+		ended <- g.h.Watch(ctx, func() {
+			select {
+			case g.woken <- struct{}{}:
+			default:
+			}
+		}, func() {})
+	}()
+	w.t.Cleanup(func() {
+		cancel()
+		if err := <-ended; !errors.Is(err, context.Canceled) {
+			w.t.Errorf("watch: got %v, want context.Canceled", err)
+		}
+	})
+	for !g.h.told.hears() {
+		time.Sleep(time.Millisecond)
+	}
+	return g
+}
+
+// wait takes wakes until ok, which looks with a handle that remembers nothing.
+func (g *guarded) wait(what string, drift *int, ok func() bool) {
+	g.w.t.Helper()
+	end := time.After(5 * time.Second)
+	for !ok() {
+		select {
+		case <-g.woken:
+		case <-end:
+			g.w.t.Fatalf("%s: not healed", what)
+		}
+		result := g.m.Apply(context.Background(), projections.LinksDelta{})
+		*drift += len(result.Drift)
+		if result.Look {
+			result, err := g.m.Pass(context.Background(), g.want, true)
+			if err != nil {
+				g.w.t.Fatal(err)
+			}
+			*drift += len(result.Drift)
+		}
+	}
+}
+
+// matches reports whether another handle sees the kernel as wanted.
+func (g *guarded) matches() bool {
+	h := g.w.open("cn1")
+	have, err := h.Dump(context.Background(), g.m.namespaces(g.want))
+	if err != nil {
+		g.w.t.Fatal(err)
+	}
+	work := Plan(g.want, have, g.m.numbers, true)
+	return len(work.Steps)+len(work.Blocked) == 0
+}
+
+func TestWhatOthersChangeIsHealedFromWhatIsHeard(t *testing.T) {
+	w := newWorld(t)
+	w.namespace("zA")
+	want, _ := w.two(0, false)
+	g := guard(w, want, time.Hour)
+	w.pass(g.m, want)
+	vxlan, fabric := g.h.index[place{"", "sdcvxl5"}], g.h.index[place{"zA", "fabric0"}]
+	vandal := w.open("cn1")
+	damage := func(steps ...Step) func() {
+		return func() {
+			if _, err := vandal.Dump(context.Background(), []string{"zA"}); err != nil {
+				t.Fatal(err)
+			}
+			if errs := vandal.Do(context.Background(), steps); errs != nil {
+				t.Fatal(errors.Join(errs...))
+			}
+		}
+	}
+	tests := []struct {
+		name string
+		do   func()
+		pass bool // a pass is needed
+	}{
+		{"forwarding entry deleted", damage(Step{Op: OpDelFDB, Link: "sdcvxl5", MAC: mac(2)}), false},
+		{"forwarding entry changed", damage(Step{Op: OpSetFDB, Link: "sdcvxl5", MAC: mac(2), Addr: addr("10.99.0.77")}), false},
+		{"forwarding entry added", damage(Step{Op: OpSetFDB, Link: "sdcvxl5", MAC: mac(9), Addr: addr("10.99.0.9")}), false},
+		{"neighbour deleted", damage(Step{Op: OpDelNeigh, Namespace: "zA", Link: "fabric0", Addr: addr("192.168.5.2")}), false},
+		{"IPv6 neighbour changed", damage(Step{Op: OpSetNeigh, Namespace: "zA", Link: "fabric0", Addr: addr("fd05::2"), MAC: mac(7)}), false},
+		{"neighbour added", damage(Step{Op: OpSetNeigh, Namespace: "zA", Link: "fabric0", Addr: addr("192.168.5.77"), MAC: mac(7)}), false},
+		{"address deleted", damage(Step{Op: OpDelAddress, Namespace: "zA", Link: "fabric0", Prefix: netip.MustParsePrefix("192.168.5.1/24")}), true},
+		{"route deleted", damage(Step{Op: OpDelRoute, Namespace: "zA", Link: "fabric0", Prefix: netip.MustParsePrefix("10.1.0.0/16")}), true},
+		{"link down", func() {
+			w.raw("zA", unix.RTM_NEWLINK, 0, func(e *encoder) { e.linkHeader(fabric, 0, unix.IFF_UP) })
+		}, true},
+		{"device down", func() {
+			w.raw("cn1", unix.RTM_NEWLINK, 0, func(e *encoder) { e.linkHeader(vxlan, 0, unix.IFF_UP) })
+		}, true},
+		{"device deleted", damage(Step{Op: OpDelLink, Link: "sdcvxl5"}), true},
+	}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			g.w = &world{t: t, dir: w.dir, etc: w.etc}
+			test.do()
+			drift := 0
+			g.wait(test.name, &drift, g.matches)
+			if drift == 0 {
+				t.Error("it was not counted")
+			}
+		})
+	}
+}
+
+// TestOwnChangesAreNotHeard: what we do makes no work for us.
+func TestOwnChangesAreNotHeard(t *testing.T) {
+	w := newWorld(t)
+	for i := range 4 {
+		w.namespace(fmt.Sprintf("z%d", i))
+	}
+	want := crowd(8, 20, 4)
+	g := guard(w, want, time.Hour)
+	w.pass(g.m, want)
+	delta := projections.LinksDelta{}
+	for i := range want.FDB[:40] {
+		f, n := want.FDB[i], want.Neighs[i]
+		f.Dst, n.MAC[1] = addr("10.99.0.3"), 9
+		delta.FDB, delta.Neighs = append(delta.FDB, f), append(delta.Neighs, n)
+	}
+	delta.NoFDB, delta.NoNeighs = want.FDB[40:50], want.Neighs[40:50]
+	if result := g.m.Apply(context.Background(), delta); !result.Matched || len(result.Steps) != 100 || len(result.Drift) != 0 {
+		t.Errorf("apply: matched %v, %d steps, drift %v, want true, 100, none", result.Matched, len(result.Steps), result.Drift)
+	}
+	select {
+	case <-g.woken:
+		entries, other := g.h.Heard()
+		t.Errorf("woken by our own changes: %v, other %v", entries, other)
+	case <-time.After(5 * watchQuiet): // what is not heard cannot be waited for
+	}
+	want.FDB = append(slices.Clone(delta.FDB), want.FDB[50:]...)
+	want.Neighs = append(slices.Clone(delta.Neighs), want.Neighs[50:]...)
+	g.want = want
+	if !g.matches() {
+		t.Error("the kernel does not match after Apply")
+	}
+	if result := w.pass(g.m, want); len(result.Steps) != 0 || len(result.Drift) != 0 {
+		t.Errorf("pass after Apply: %v, drift %v", texts(result.Steps), result.Drift)
+	}
+	if result := g.m.Apply(context.Background(), delta); len(result.Steps) != 0 || !result.Matched {
+		t.Errorf("the same again: %d steps, matched %v, want none and true", len(result.Steps), result.Matched)
+	}
+}
