@@ -34,6 +34,7 @@ const (
 	// askIdentity asks who the server is: nothing; answered with JSON of an identity.
 	askIdentity byte = 16
 	askPoint    byte = 4 // a raft index (8); answered with a point at or below it: see compare.go
+	askForeign  byte = 5 // what another package asks; answered by whom AnswerWith named
 
 	answerOK         byte = 128
 	answerNotLeader  byte = 129 // nothing was written
@@ -188,6 +189,8 @@ func (s *Store) answer(ctx context.Context, f frame) frame {
 		err = s.answerAdmin(ctx, f.payload)
 	case askPoint:
 		payload, err = s.answerPoint(f.payload)
+	case askForeign:
+		payload, err = s.answerForeign(ctx, f.payload)
 	case askIdentity:
 		payload, err = json.Marshal(s.identity())
 	default:

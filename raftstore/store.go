@@ -35,6 +35,7 @@ type Store struct {
 	peerSlots chan struct{}
 	tasks     *tasks
 	counters  counters
+	foreign   func(context.Context, []byte) ([]byte, error) // see AnswerWith; set before Run
 
 	barriers   barriers
 	points     points

@@ -35,9 +35,13 @@ var importTable = []row{
 		why: "agreement and keeping know nothing of HTTP or of compute nodes",
 	},
 	{
-		pkg: "api", may: []string{"log", "log/feed", "log/intake", "projections"},
+		pkg: "api", may: []string{"log", "log/feed", "log/intake", "projections", "api/liveness"},
 		tests: []string{"raftstore", "api/client"},
 		why:   "it sees the store through small interfaces that it declares, so the store can change beneath",
+	},
+	{
+		pkg: "api/liveness", may: []string{"log", "projections"},
+		why: "who is there and how far is judged from sessions, without connections, HTTP or Raft",
 	},
 	{
 		pkg: "api/client", may: []string{"log", "log/feed", "log/intake"},

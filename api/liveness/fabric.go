@@ -1,0 +1,209 @@
+package liveness
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+
+	"rutter/log"
+	"rutter/projections"
+)
+
+// Store is the log and its state, as this package needs them.
+type Store interface {
+	// Propose has a change decided and written by the leader.
+	Propose(ctx context.Context, c *log.Change) (log.Result, error)
+	// View calls fn with the state and the head that it is at, while nothing is applied.
+	View(fn func(state *projections.State, head log.Cursor))
+	Head() log.Cursor
+	// Consistent returns when this server has applied all that was acknowledged
+	// anywhere before the call.
+	Consistent(ctx context.Context) (log.Seq, error)
+	// WaitSeq returns when this server has applied seq, or ctx ends.
+	WaitSeq(ctx context.Context, seq log.Seq) error
+}
+
+// Peers are the servers of the cluster, and the way to them.
+type Peers interface {
+	// Self is the id of this server.
+	Self() string
+	// Members are the servers of the cluster, this one among them.
+	Members() []Member
+	// Leading reports whether this server leads, and in which term.
+	Leading() (term uint64, ok bool)
+	// LeaderMoved is closed when the leader may have changed since it was called.
+	LeaderMoved() <-chan struct{}
+	// Ask has Fabric.Answer of another server answer, at the address of a
+	// Member; "" is the leader, wherever it is. Errors: ErrNoLeader, and those of the way.
+	Ask(ctx context.Context, address string, request []byte) ([]byte, error)
+}
+
+// Member is a server.
+type Member struct{ ID, Address string }
+
+// ErrNoLeader is wrapped when nobody leads, or it moved meanwhile: try again.
+var ErrNoLeader = errors.New("liveness: no leader")
+
+// Config configures a Fabric. Store, Peers, Table and NewID must be given.
+type Config struct {
+	Store Store
+	Peers Peers
+	Table *Table
+	// NewID draws the id of a change: a UUID of version 7.
+	NewID  func() (log.UUID, error)
+	Logger *slog.Logger // nil discards
+	// Now tells the time; default time.Now. It may jump: see steady.
+	Now func() time.Time
+
+	// Lease is how long a CN that is not heard counts as running. Default 30 s:
+	// 15 s until a server notices that a connection is dead, 10 s in which the
+	// agent has found another server, and 5 s. So the loss of a server alone
+	// makes no CN unknown.
+	Lease time.Duration
+	// Settle is how long a CN that was unknown must be connected before it
+	// counts as running. Default 3 s, three rounds: one that connects and dies
+	// makes no events.
+	Settle time.Duration
+	// Every is how often the leader judges, and how often it asks for sessions
+	// while nobody waits. Default 1 s.
+	Every time.Duration
+}
+
+func (c Config) withDefaults() Config {
+	or := func(d *time.Duration, value time.Duration) {
+		if *d == 0 {
+			*d = value
+		}
+	}
+	or(&c.Lease, 30*time.Second)
+	or(&c.Settle, 3*time.Second)
+	or(&c.Every, time.Second)
+	if c.Logger == nil {
+		c.Logger = slog.New(slog.DiscardHandler)
+	}
+	if c.Now == nil {
+		c.Now = time.Now
+	}
+	return c
+}
+
+// Times of asking.
+const (
+	// askWithin bounds one question to a server.
+	askWithin = 3 * time.Second
+	// hurryGap is the least time between two answers while somebody waits: what
+	// comes within it is told together.
+	hurryGap = 2 * time.Millisecond
+	// hurryHold is how long a server holds an answer back while somebody waits
+	// and nothing has changed.
+	hurryHold = 250 * time.Millisecond
+	// askAgain is how soon a server that did not answer is asked again.
+	askAgain = 200 * time.Millisecond
+)
+
+// Fabric is what the leader knows of all sessions, and the way to it from any
+// server.
+type Fabric struct {
+	cfg Config
+
+	mu    sync.Mutex // protects reign
+	reign *reign     // nil unless this server leads
+}
+
+// New returns a Fabric. It starts nothing.
+func New(cfg Config) (*Fabric, error) {
+	if cfg.Store == nil || cfg.Peers == nil || cfg.Table == nil || cfg.NewID == nil {
+		return nil, errors.New("liveness: Config lacks Store, Peers, Table or NewID")
+	}
+	return &Fabric{cfg: cfg.withDefaults()}, nil
+}
+
+// Run gathers and judges while this server leads, until ctx ends; it returns nil.
+func (f *Fabric) Run(ctx context.Context) error {
+	for ctx.Err() == nil {
+		moved := f.cfg.Peers.LeaderMoved()
+		term, leads := f.cfg.Peers.Leading()
+		if leads {
+			f.lead(ctx, term)
+			continue
+		}
+		select {
+		case <-moved:
+		case <-ctx.Done():
+		}
+	}
+	return nil
+}
+
+// lead is one reign: it ends with the term.
+func (f *Fabric) lead(ctx context.Context, term uint64) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	r := newReign(f.cfg, term)
+	f.become(r)
+	defer f.become(nil)
+	var tasks sync.WaitGroup
+	defer tasks.Wait()
+	defer cancel()
+	tick := time.NewTicker(f.cfg.Every)
+	defer tick.Stop()
+	for {
+		moved := f.cfg.Peers.LeaderMoved()
+		if now, leads := f.cfg.Peers.Leading(); !leads || now != term {
+			return
+		}
+		for _, v := range r.members(ctx, f.cfg.Peers.Members()) {
+			tasks.Go(func() { r.gather(v) })
+		}
+		select {
+		case <-tick.C:
+			r.judge(ctx)
+		case <-moved:
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+func (f *Fabric) become(r *reign) {
+	f.mu.Lock()
+	before := f.reign
+	f.reign = r
+	f.mu.Unlock()
+	if before != nil {
+		before.end()
+	}
+}
+
+func (f *Fabric) current() *reign {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.reign
+}
+
+// Kinds of requests between servers: the first byte.
+const (
+	askSessions byte = 1 // a poll; answered with an answer
+	askWait     byte = 2 // JSON of a Query; answered with JSON of a Verdict
+)
+
+// Answer answers a request of another server. Errors: ErrNoLeader, log.ErrFormat, ctx's.
+func (f *Fabric) Answer(ctx context.Context, request []byte) ([]byte, error) {
+	if len(request) == 0 {
+		return nil, fmt.Errorf("liveness: empty request: %w", log.ErrFormat)
+	}
+	switch body := request[1:]; request[0] {
+	case askSessions:
+		p, err := decodePoll(body)
+		if err != nil {
+			return nil, err
+		}
+		return f.cfg.Table.poll(ctx, p).encode(), nil
+	case askWait:
+		return f.answerWait(ctx, body)
+	}
+	return nil, fmt.Errorf("liveness: request of type %d is not known to this server: upgrade it: %w", request[0], log.ErrFormat)
+}

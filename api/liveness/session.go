@@ -1,0 +1,180 @@
+package liveness
+
+import (
+	"encoding/binary"
+	"fmt"
+	"time"
+
+	"rutter/log"
+)
+
+// Session is one connection of a CN, as the server that it leads to knows it.
+type Session struct {
+	CN          log.UUID
+	Incarnation uint64 // of the agent's process
+	Number      uint64 // of the connection within it
+	Gone        bool   // the connection has ended
+
+	Log        log.UUID // the cluster of the watermark; zero before the first
+	Sent       log.Seq  // the last bookmark that was sent
+	Applied    log.Seq  // of the watermark
+	Programmed log.Seq  // of the watermark; 0 is unknown
+	Failing    uint32   // steps that the kernel refused
+
+	Checked    log.Seq // where the digests were last found equal
+	Mismatches uint32  // scopes whose digests differed, in this process of the agent
+	Resets     uint32  // in this process of the agent
+	LastReset  uint8   // feed.ResetReason of the last; 0: none
+}
+
+// Compare orders sessions of one CN: by incarnation, then number.
+func (s *Session) Compare(o *Session) int {
+	switch {
+	case s.Incarnation != o.Incarnation:
+		if s.Incarnation < o.Incarnation {
+			return -1
+		}
+		return 1
+	case s.Number != o.Number:
+		if s.Number < o.Number {
+			return -1
+		}
+		return 1
+	}
+	return 0
+}
+
+// Reported is a session with how long ago its CN was heard.
+type Reported struct {
+	Session
+	Silent time.Duration // between its last frame and the answer, in whole milliseconds
+}
+
+// poll asks a server for its sessions.
+type poll struct {
+	run     uint64 // of the server's process, as it said; 0 at first
+	since   uint64 // the version that the asker has
+	atLeast time.Duration
+	atMost  time.Duration // bounds of the time until the answer, in whole milliseconds
+}
+
+// answer is what a server says to a poll: the sessions that changed since.
+type answer struct {
+	run     uint64
+	version uint64 // of the last session in it, or of the table
+	full    bool   // the asker's version was of another process: begin anew
+	more    bool   // there is more: ask again at once
+	rows    []Reported
+}
+
+// The bytes of both, big endian; a reader skips what follows the fields that it
+// knows, each row says its length.
+//
+//	poll    0 format 1, 1 run u64, 9 since u64, 17 at least ms u32, 21 at most ms u32
+//	answer  0 format 1, 1 run u64, 9 version u64, 17 flags, 18 rows u32, 22 bytes of a row u16, 24 rows
+//	row     0 cn 16, 16 incarnation u64, 24 number u64, 32 flags, 33 silent ms u32, 37 cluster 16, 53 sent u64,
+//	        61 applied u64, 69 programmed u64, 77 failing u32, 81 checked u64, 89 mismatches u32, 93 resets u32, 97 last reset u8
+const (
+	wireFormat   = 1
+	pollBytes    = 25
+	answerHeader = 24
+	rowBytes     = 98
+
+	flagFull = 1 << 0
+	flagMore = 1 << 1
+	flagGone = 1 << 0
+)
+
+// MaxRows bounds the sessions of one answer: under half of a peer's frame.
+const MaxRows = 4096
+
+func milliseconds(d time.Duration) uint32 {
+	return uint32(min(max(d.Milliseconds(), 0), 1<<32-1))
+}
+
+func (p poll) encode() []byte {
+	b := append(make([]byte, 0, pollBytes), wireFormat)
+	b = binary.BigEndian.AppendUint64(b, p.run)
+	b = binary.BigEndian.AppendUint64(b, p.since)
+	b = binary.BigEndian.AppendUint32(b, milliseconds(p.atLeast))
+	return binary.BigEndian.AppendUint32(b, milliseconds(p.atMost))
+}
+
+func decodePoll(b []byte) (poll, error) {
+	if len(b) < pollBytes || b[0] != wireFormat {
+		return poll{}, fmt.Errorf("liveness: poll of %d bytes: %w", len(b), log.ErrFormat)
+	}
+	return poll{
+		run: binary.BigEndian.Uint64(b[1:]), since: binary.BigEndian.Uint64(b[9:]),
+		atLeast: time.Duration(binary.BigEndian.Uint32(b[17:])) * time.Millisecond,
+		atMost:  time.Duration(binary.BigEndian.Uint32(b[21:])) * time.Millisecond,
+	}, nil
+}
+
+func (a *answer) encode() []byte {
+	b := append(make([]byte, 0, answerHeader+len(a.rows)*rowBytes), wireFormat)
+	b = binary.BigEndian.AppendUint64(b, a.run)
+	b = binary.BigEndian.AppendUint64(b, a.version)
+	b = append(b, flag(a.full, flagFull)|flag(a.more, flagMore))
+	b = binary.BigEndian.AppendUint32(b, uint32(len(a.rows)))
+	b = binary.BigEndian.AppendUint16(b, rowBytes)
+	for i := range a.rows {
+		b = a.rows[i].append(b)
+	}
+	return b
+}
+
+func flag(is bool, bit byte) byte {
+	if is {
+		return bit
+	}
+	return 0
+}
+
+func (r *Reported) append(b []byte) []byte {
+	b = append(b, r.CN[:]...)
+	b = binary.BigEndian.AppendUint64(b, r.Incarnation)
+	b = binary.BigEndian.AppendUint64(b, r.Number)
+	b = append(b, flag(r.Gone, flagGone))
+	b = binary.BigEndian.AppendUint32(b, milliseconds(r.Silent))
+	b = append(b, r.Log[:]...)
+	for _, seq := range [...]log.Seq{r.Sent, r.Applied, r.Programmed} {
+		b = binary.BigEndian.AppendUint64(b, uint64(seq))
+	}
+	b = binary.BigEndian.AppendUint32(b, r.Failing)
+	b = binary.BigEndian.AppendUint64(b, uint64(r.Checked))
+	b = binary.BigEndian.AppendUint32(b, r.Mismatches)
+	b = binary.BigEndian.AppendUint32(b, r.Resets)
+	return append(b, r.LastReset)
+}
+
+func decodeAnswer(b []byte) (*answer, error) {
+	if len(b) < answerHeader || b[0] != wireFormat {
+		return nil, fmt.Errorf("liveness: answer of %d bytes: %w", len(b), log.ErrFormat)
+	}
+	a := &answer{
+		run: binary.BigEndian.Uint64(b[1:]), version: binary.BigEndian.Uint64(b[9:]),
+		full: b[17]&flagFull != 0, more: b[17]&flagMore != 0,
+	}
+	rows, size := int(binary.BigEndian.Uint32(b[18:])), int(binary.BigEndian.Uint16(b[22:]))
+	b = b[answerHeader:]
+	if rows > MaxRows || size < rowBytes || len(b) < rows*size {
+		return nil, fmt.Errorf("liveness: answer of %d sessions of %d bytes in %d: %w", rows, size, len(b), log.ErrFormat)
+	}
+	a.rows = make([]Reported, rows)
+	for i := range a.rows {
+		a.rows[i].read(b[i*size:])
+	}
+	return a, nil
+}
+
+func (r *Reported) read(b []byte) {
+	u32, u64 := binary.BigEndian.Uint32, binary.BigEndian.Uint64
+	r.CN = log.UUID(b[:16])
+	r.Incarnation, r.Number, r.Gone = u64(b[16:]), u64(b[24:]), b[32]&flagGone != 0
+	r.Silent = time.Duration(u32(b[33:])) * time.Millisecond
+	r.Log = log.UUID(b[37:53])
+	r.Sent, r.Applied, r.Programmed = log.Seq(u64(b[53:])), log.Seq(u64(b[61:])), log.Seq(u64(b[69:]))
+	r.Failing, r.Checked = u32(b[77:]), log.Seq(u64(b[81:]))
+	r.Mismatches, r.Resets, r.LastReset = u32(b[89:]), u32(b[93:]), b[97]
+}

@@ -1,0 +1,177 @@
+package liveness
+
+import (
+	"container/list"
+	"context"
+	"sync"
+	"time"
+
+	"rutter/log"
+)
+
+// Memory is how long a session that ended is remembered, so that an older one
+// of the same CN is known to be older. Beyond it nothing late is on its way.
+const Memory = 10 * time.Minute
+
+// maxGone bounds the sessions that are remembered after their end.
+const maxGone = 1 << 16
+
+// Table holds the newest session of each CN with this server.
+type Table struct {
+	run uint64
+	now func() time.Time
+
+	mu      sync.Mutex // protects what follows
+	version uint64     // of the last change
+	rows    map[log.UUID]*list.Element
+	order   *list.List // of *row, by version
+	gone    int
+	changed chan struct{} // closed at the next change; nil if nobody waits
+}
+
+type row struct {
+	session Session
+	heard   time.Time
+	version uint64
+}
+
+// NewTable returns an empty table. run names this process: one that was started
+// later must have another. now tells the time; only differences are used.
+func NewTable(run uint64, now func() time.Time) *Table {
+	return &Table{run: run, now: now, rows: make(map[log.UUID]*list.Element), order: list.New()}
+}
+
+// Put takes a session as it now is. It is false, and nothing is changed, if a
+// newer session of the CN is known, or if this one has ended already.
+func (t *Table) Put(s Session) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	e := t.rows[s.CN]
+	if e == nil {
+		e = t.order.PushBack(new(row))
+		t.rows[s.CN] = e
+	} else if old := &e.Value.(*row).session; old.Compare(&s) > 0 || old.Compare(&s) == 0 && old.Gone {
+		return false
+	} else if old.Gone {
+		t.gone--
+	}
+	r := e.Value.(*row)
+	t.version++
+	if !s.Gone { // its end is no sign of life
+		r.heard = t.now()
+	}
+	r.session, r.version = s, t.version
+	t.order.MoveToBack(e)
+	if s.Gone {
+		t.gone++
+		t.forget()
+	}
+	if t.changed != nil {
+		close(t.changed)
+		t.changed = nil
+	}
+	return true
+}
+
+// Heard notes that the CN was heard on that session. It is no change.
+func (t *Table) Heard(s *Session) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if e := t.rows[s.CN]; e != nil {
+		if r := e.Value.(*row); r.session.Compare(s) == 0 && !r.session.Gone {
+			r.heard = t.now()
+		}
+	}
+}
+
+// forget drops the oldest ended sessions that are over Memory or maxGone.
+func (t *Table) forget() {
+	now := t.now()
+	for e := t.order.Front(); e != nil && t.gone > 0; {
+		r, next := e.Value.(*row), e.Next()
+		if r.session.Gone {
+			if now.Sub(r.heard) < Memory && t.gone <= maxGone {
+				return
+			}
+			t.order.Remove(e)
+			delete(t.rows, r.session.CN)
+			t.gone--
+		}
+		e = next
+	}
+}
+
+// poll answers a poll: at once if there is much to tell, else after the time
+// that it names, with what has changed until then.
+func (t *Table) poll(ctx context.Context, p poll) *answer {
+	began := time.Now()
+	if pause(ctx, p.atLeast) {
+		for {
+			t.mu.Lock()
+			if t.changed == nil {
+				t.changed = make(chan struct{})
+			}
+			fresh, changed := p.run == t.run && p.since >= t.version, t.changed
+			t.mu.Unlock()
+			left := p.atMost - time.Since(began)
+			if !fresh || left <= 0 {
+				break
+			}
+			timer := time.NewTimer(left)
+			select {
+			case <-changed:
+				timer.Stop()
+				continue
+			case <-timer.C:
+			case <-ctx.Done():
+				timer.Stop()
+			}
+			break
+		}
+	}
+	return t.since(p)
+}
+
+// pause waits, and reports whether ctx still holds.
+func pause(ctx context.Context, d time.Duration) bool {
+	if d <= 0 {
+		return ctx.Err() == nil
+	}
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
+// since returns what changed after the asker's version, oldest first.
+func (t *Table) since(p poll) *answer {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	a := &answer{run: t.run, version: t.version}
+	if p.run != t.run {
+		a.full, p.since = true, 0
+	}
+	e := t.order.Back()
+	if e == nil || e.Value.(*row).version <= p.since {
+		return a
+	}
+	for before := e.Prev(); before != nil && before.Value.(*row).version > p.since; before = e.Prev() {
+		e = before
+	}
+	now := t.now()
+	for ; e != nil; e = e.Next() {
+		r := e.Value.(*row)
+		if len(a.rows) == MaxRows {
+			a.version, a.more = a.rows[MaxRows-1].version(t), true
+			return a
+		}
+		a.rows = append(a.rows, Reported{r.session, now.Sub(r.heard).Truncate(time.Millisecond)})
+	}
+	return a
+}
+
+func (r *Reported) version(t *Table) uint64 { return t.rows[r.CN].Value.(*row).version }

@@ -1,0 +1,307 @@
+package liveness
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"time"
+
+	"rutter/log"
+	"rutter/projections"
+)
+
+// Query is a barrier: wait until every CN that is interested in one of the
+// scopes has programmed Seq.
+type Query struct {
+	Seq     log.Seq       `json:"seq"`
+	Scopes  []log.Scope   `json:"scopes"`
+	Timeout time.Duration `json:"timeout_ns"`
+}
+
+// Verdict is what came of a barrier.
+type Verdict struct {
+	Done    bool          `json:"done"`
+	Seq     log.Seq       `json:"seq"`
+	CNs     int           `json:"cns"`       // that are interested
+	Waited  time.Duration `json:"waited_ns"` // until it was done, or given up
+	Missing []Laggard     `json:"missing"`   // at most MaxLaggards, sorted; empty when done
+	Total   int           `json:"missing_total"`
+	// Reason says why it is not done, if that is no CN's fault.
+	Reason string `json:"reason,omitempty"`
+}
+
+// Laggard is a CN that has not programmed what is waited for.
+type Laggard struct {
+	CN         log.UUID `json:"cn_uuid"`
+	Hostname   string   `json:"hostname,omitempty"`
+	Server     string   `json:"server,omitempty"` // that has its session
+	Applied    log.Seq  `json:"applied"`
+	Programmed log.Seq  `json:"programmed"`
+	AgeMS      int64    `json:"heard_ms"` // ago; -1: never since this leader was elected
+	Reason     string   `json:"reason"`
+}
+
+// Bounds of a barrier.
+const (
+	MaxLaggards = 100
+	MaxTimeout  = 10 * time.Minute
+	MinTimeout  = 100 * time.Millisecond // every server must be asked once
+	// waitSlice is how long the leader waits for one request of another server,
+	// which then asks again: so a barrier outlives a leader.
+	waitSlice = 2 * time.Second
+)
+
+// Wait waits until every interested CN has programmed q.Seq, or q.Timeout is
+// over: then the verdict is not Done and names who is missing. A CN of which
+// nothing is known is missing. Errors: ctx's, and ErrNoLeader when no leader was
+// there to judge until the end.
+func (f *Fabric) Wait(ctx context.Context, q Query) (Verdict, error) {
+	began := time.Now()
+	q.Timeout = min(max(q.Timeout, MinTimeout), MaxTimeout)
+	var last Verdict
+	err := fmt.Errorf("%w in %s", ErrNoLeader, q.Timeout)
+	for first := true; first || time.Since(began) < q.Timeout; first = false {
+		slice := q
+		slice.Timeout = min(max(q.Timeout-time.Since(began), MinTimeout), waitSlice)
+		moved := f.cfg.Peers.LeaderMoved()
+		v, sliceErr := f.ask(ctx, slice)
+		if ctx.Err() != nil {
+			return v, ctx.Err()
+		}
+		if sliceErr == nil {
+			last, err = v, nil
+			if v.Done {
+				break
+			}
+			continue
+		}
+		if last.Seq == 0 {
+			err = sliceErr
+		}
+		again := time.NewTimer(askAgain)
+		select {
+		case <-moved:
+		case <-again.C:
+		case <-ctx.Done():
+		}
+		again.Stop()
+	}
+	last.Waited = time.Since(began)
+	return last, err
+}
+
+// ask has the leader wait.
+func (f *Fabric) ask(ctx context.Context, q Query) (v Verdict, err error) {
+	if r := f.current(); r != nil {
+		return r.wait(ctx, q)
+	}
+	body, err := json.Marshal(q)
+	if err != nil {
+		return v, err
+	}
+	asking, cancel := context.WithTimeout(ctx, q.Timeout+askWithin)
+	defer cancel()
+	b, err := f.cfg.Peers.Ask(asking, "", append([]byte{askWait}, body...))
+	if err != nil {
+		return v, err
+	}
+	return v, json.Unmarshal(b, &v)
+}
+
+func (f *Fabric) answerWait(ctx context.Context, body []byte) ([]byte, error) {
+	var q Query
+	if err := json.Unmarshal(body, &q); err != nil {
+		return nil, fmt.Errorf("liveness: query: %w: %w", log.ErrFormat, err)
+	}
+	r := f.current()
+	if r == nil {
+		return nil, ErrNoLeader
+	}
+	q.Timeout = min(q.Timeout, waitSlice)
+	v, err := r.wait(ctx, q)
+	if err != nil {
+		return nil, err
+	}
+	return json.Marshal(v)
+}
+
+// wait waits on the leader (SAFETY B2): a barrier of Raft in its term, all up to
+// the seq applied, then watermarks that were asked for after that.
+func (r *reign) wait(ctx context.Context, q Query) (Verdict, error) {
+	began := time.Now()
+	ctx, cancel := context.WithTimeout(ctx, q.Timeout)
+	defer cancel()
+	v := Verdict{Seq: q.Seq, Missing: []Laggard{}}
+	if _, err := r.cfg.Store.Consistent(ctx); err != nil {
+		return v, fmt.Errorf("%w: the leader could not confirm itself: %w", ErrNoLeader, err)
+	}
+	if err := r.cfg.Store.WaitSeq(ctx, q.Seq); err != nil {
+		v.Reason, v.Waited = "the log has not reached it: its head is "+r.cfg.Store.Head().Seq.String(), time.Since(began)
+		return v, nil
+	}
+	asked := r.beginWait()
+	defer r.endWait()
+	for {
+		if term, leads := r.cfg.Peers.Leading(); !leads || term != r.term {
+			return v, ErrNoLeader
+		}
+		r.mu.Lock()
+		changed := r.changed
+		r.mu.Unlock()
+		v = r.look(q, asked)
+		if v.Done {
+			v.Waited = time.Since(began)
+			return v, nil
+		}
+		select {
+		case <-changed:
+		case <-r.over:
+			return v, ErrNoLeader
+		case <-ctx.Done():
+			v.Waited = time.Since(began)
+			return v, nil
+		}
+	}
+}
+
+// beginWait has the servers asked in a hurry, and notes how many questions were
+// over: only what is asked from now on counts.
+func (r *reign) beginWait() map[*view]uint64 {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.waiters++
+	asked := make(map[*view]uint64, len(r.views))
+	for _, v := range r.views {
+		v.needed = v.begun
+		asked[v] = v.begun
+		if v.takeBack != nil {
+			v.takeBack()
+		}
+	}
+	return asked
+}
+
+func (r *reign) endWait() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.waiters--
+}
+
+// look judges all interested CNs once. Interest is that of now.
+func (r *reign) look(q Query, asked map[*view]uint64) Verdict {
+	v := Verdict{Seq: q.Seq, Missing: []Laggard{}}
+	interested := make(map[log.UUID]string)
+	var cluster log.UUID
+	r.cfg.Store.View(func(state *projections.State, head log.Cursor) {
+		cluster = head.Cluster
+		for _, scope := range q.Scopes {
+			for _, cn := range state.CNs(scope) {
+				if _, done := interested[cn]; !done && isKnown(state, cn) {
+					interested[cn] = hostname(state, cn)
+				}
+			}
+		}
+	})
+	v.CNs = len(interested)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	now := r.now()
+	settled := r.settled(asked)
+	for cn, name := range interested {
+		l := Laggard{CN: cn, Hostname: name, AgeMS: -1}
+		if l.Reason = r.lacks(&l, q.Seq, cluster, now, settled); l.Reason != "" {
+			v.Missing = append(v.Missing, l)
+		}
+	}
+	slices.SortFunc(v.Missing, func(a, b Laggard) int {
+		return cmp.Or(cmp.Compare(a.Programmed, b.Programmed), slices.Compare(a.CN[:], b.CN[:]))
+	})
+	v.Total = len(v.Missing)
+	v.Missing = v.Missing[:min(v.Total, MaxLaggards)]
+	v.Reason = settled
+	v.Done = v.Total == 0 && settled == ""
+	return v
+}
+
+// isKnown reports whether the log has the CN at all: the scope of one that is
+// gone interests nobody.
+func isKnown(state *projections.State, cn log.UUID) bool {
+	if _, ok := state.Get(log.KindServer, cn.String()); ok {
+		return true
+	}
+	return len(state.Interest(cn)) > len([]log.Scope{log.AllScope(), log.CNScope(cn)})
+}
+
+func hostname(state *projections.State, cn log.UUID) string {
+	if rec, ok := state.Get(log.KindServer, cn.String()); ok {
+		return rec.Object.(*log.Server).Hostname
+	}
+	return ""
+}
+
+// settled says who has not yet been asked since the wait began, or "": until
+// then a newer session than those that are known may be there. A server that
+// does not answer holds nobody up but the CNs whose sessions it has. The caller
+// holds the lock.
+func (r *reign) settled(asked map[*view]uint64) string {
+	if len(r.views) == 0 {
+		return "no server has been asked yet"
+	}
+	for _, v := range r.views {
+		if v.failure == "" && !v.told {
+			return "server " + v.member.ID + " has not told its sessions yet"
+		}
+		if v.asked <= asked[v] {
+			return "server " + v.member.ID + " is being asked"
+		}
+	}
+	return ""
+}
+
+// lacks says why a CN does not count as done, or "" if it does. The caller holds
+// the lock.
+func (r *reign) lacks(l *Laggard, seq log.Seq, cluster log.UUID, now time.Duration, settled string) string {
+	s := r.cns[l.CN]
+	if s == nil {
+		if settled != "" {
+			return settled
+		}
+		return "it has no session with any server"
+	}
+	age := now - s.at
+	l.Server, l.AgeMS = s.server, age.Milliseconds()
+	session := &s.session
+	if session.Log == cluster {
+		l.Applied, l.Programmed = session.Applied, session.Programmed
+	}
+	v := r.views[s.server]
+	row, told := Reported{}, false
+	if v != nil {
+		row, told = v.sessions[l.CN]
+	}
+	switch {
+	case session.Gone:
+		return "its session has ended"
+	case v == nil:
+		return "its server " + s.server + " has left the cluster"
+	case v.failure != "":
+		return "its server " + s.server + " does not answer: " + v.failure
+	case !told || row.Compare(session) != 0:
+		return "its server " + s.server + " has lost its session"
+	case settled != "":
+		return settled
+	case session.Log.IsZero():
+		return "it has not said yet how far it is"
+	case session.Log != cluster:
+		return "it follows another log"
+	case l.Programmed >= seq:
+		return ""
+	case session.Failing > 0:
+		return fmt.Sprintf("its kernel refuses %d steps", session.Failing)
+	case session.Applied < seq:
+		return "it has not received it"
+	}
+	return "its kernel is not there yet"
+}
