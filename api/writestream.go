@@ -351,7 +351,8 @@ func (u *writeStream) answer() error {
 				return err
 			}
 			clear(batch)
-			spare = batch
+		}
+		if spare = batch; len(batch) > 0 {
 			continue
 		}
 		if ended && flying == 0 {

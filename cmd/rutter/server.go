@@ -1,7 +1,10 @@
 package main
 
 import (
+	"errors"
 	"net"
+	"os"
+	"runtime/pprof"
 	"strings"
 
 	"github.com/urfave/cli/v2"
@@ -20,6 +23,7 @@ func serverFlags() []cli.Flag {
 		&cli.StringFlag{Name: "svp", EnvVars: []string{"RUTTER_SVP"}, Value: "127.0.0.1:1296", Usage: "`ADDRESS` of the SVP server, or off"},
 		&cli.BoolFlag{Name: "bootstrap", EnvVars: []string{"RUTTER_BOOTSTRAP"}, Usage: "begin a new cluster of this one server; others join it"},
 		&cli.StringFlag{Name: "peers", EnvVars: []string{"RUTTER_PEERS"}, Usage: "begin a new cluster of these: `ID=ADDRESS,…`, peer ports, the same list on each of them"},
+		&cli.StringFlag{Name: "cpuprofile", EnvVars: []string{"RUTTER_CPUPROFILE"}, Hidden: true, Usage: "`FILE` for a profile of the whole run"},
 		&cli.StringSliceFlag{Name: "join", EnvVars: []string{"RUTTER_JOIN"}, Usage: "peer `ADDRESS` of a server of the cluster to join; may be given several times"},
 	)
 }
@@ -68,7 +72,29 @@ func runServerCommand(c *cli.Context) error {
 	if err != nil {
 		return err
 	}
-	return s.Run(c.Context)
+	stop, err := startProfile(c.String("cpuprofile"))
+	if err != nil {
+		return err
+	}
+	return errors.Join(s.Run(c.Context), stop())
+}
+
+// startProfile writes a CPU profile to path, if that is not "", until stop is called.
+func startProfile(path string) (stop func() error, err error) {
+	if path == "" {
+		return func() error { return nil }, nil
+	}
+	file, err := os.Create(path)
+	if err != nil {
+		return nil, err
+	}
+	if err := pprof.StartCPUProfile(file); err != nil {
+		return nil, errors.Join(err, file.Close())
+	}
+	return func() error {
+		pprof.StopCPUProfile()
+		return file.Close()
+	}, nil
 }
 
 // serverConfigOf reads the flags of `rutter server`, and refuses combinations

@@ -16,13 +16,13 @@ import (
 // Workload makes changes whose events are all of about the same size: the
 // creation of a VM, or an update of one.
 type Workload struct {
-	alias, brand string
-	space        [6]byte // so that two workloads do not make the same VMs
-	next         atomic.Uint64
+	texts [3]string // alias, brand and zone_state, which fill an event up
+	space [6]byte   // so that two workloads do not make the same VMs
+	next  atomic.Uint64
 }
 
 // padding is how many bytes the texts of a VM take together.
-const padding = 2 * projections.MaxNameBytes
+const padding = len(Workload{}.texts) * (projections.MaxNameBytes - 1)
 
 // NewWorkload returns one whose events have size bytes.
 func NewWorkload(size int) (*Workload, error) {
@@ -33,8 +33,8 @@ func NewWorkload(size int) (*Workload, error) {
 		return nil, err
 	}
 	pad := size - least
-	if pad < 0 || pad > padding-2 {
-		return nil, fmt.Errorf("events of %d bytes: want %d to %d, which is what the event of a VM can have", size, least, least+padding-2)
+	if pad < 0 || pad > padding {
+		return nil, fmt.Errorf("events of %d bytes: want %d to %d, which is what the event of a VM can have", size, least, least+padding)
 	}
 	// A longer text may take a longer length before it.
 	for got := 0; pad >= 0; pad-- {
@@ -48,8 +48,11 @@ func NewWorkload(size int) (*Workload, error) {
 // eventSize returns the bytes of an event whose texts have pad bytes more than
 // the shortest, and keeps those texts.
 func (w *Workload) eventSize(pad int) (int, error) {
-	w.brand = strings.Repeat("b", 1+min(pad, projections.MaxNameBytes-1))
-	w.alias = strings.Repeat("a", 1+max(0, pad-projections.MaxNameBytes+1))
+	for i := range w.texts {
+		n := min(pad, projections.MaxNameBytes-1)
+		w.texts[i] = strings.Repeat("x", 1+n)
+		pad -= n
+	}
 	c := w.Create()
 	c.Time, c.Actor = log.TimeOf(time.Now()), "anonymous@127.0.0.1"
 	events, result := projections.NewState().Decide(c)
@@ -77,7 +80,7 @@ func (w *Workload) id(n uint64) (id log.UUID) {
 func (w *Workload) vm() *log.VM {
 	id := w.id(w.next.Add(1))
 	return &log.VM{
-		UUID: id, Alias: w.alias, OwnerUUID: id, Brand: w.brand, State: "running", ZoneState: "running",
+		UUID: id, Alias: w.texts[0], OwnerUUID: id, Brand: w.texts[1], State: "running", ZoneState: w.texts[2],
 		ServerUUID: log.UUID{15: 1}, MaxPhysicalMemory: 1024, Quota: 10, CPUCap: 100, ImageUUID: id,
 	}
 }
