@@ -1,0 +1,176 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/urfave/cli/v2"
+
+	"rutter/agent/vminfo"
+)
+
+// lines is a writer that hands on what it was given, line by line.
+type lines struct {
+	mu   sync.Mutex // protects text
+	text bytes.Buffer
+	more chan struct{}
+}
+
+func (l *lines) Write(b []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	select {
+	case l.more <- struct{}{}:
+	default:
+	}
+	return l.text.Write(b)
+}
+
+func (l *lines) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.String()
+}
+
+// wait returns when the text matches.
+func (l *lines) wait(t *testing.T, pattern string) {
+	t.Helper()
+	want, deadline := regexp.MustCompile(pattern), time.After(10*time.Second)
+	for !want.MatchString(l.String()) {
+		select {
+		case <-l.more:
+		case <-deadline:
+			t.Fatalf("got %q, want %s", l.String(), pattern)
+		}
+	}
+}
+
+// vminfoApp runs one command line of rutter vminfo.
+func vminfoApp(ctx context.Context, out *lines, args ...string) error {
+	app := &cli.App{
+		Name: "rutter", Commands: []*cli.Command{vminfoCommand()}, Writer: out, ErrWriter: out,
+		UseShortOptionHandling: true, ExitErrHandler: func(*cli.Context, error) {},
+	}
+	everyCommand(app.Commands)
+	return app.RunContext(ctx, append([]string{"rutter"}, flagsFirst(app.Commands, args)...))
+}
+
+func newLines() *lines { return &lines{more: make(chan struct{}, 1)} }
+
+func TestVMInfoCommands(t *testing.T) {
+	const uuid = "5595d88c-6e4d-4bda-b58e-97dd02e30001"
+	folder := t.TempDir()
+	write := func(quota int) {
+		t.Helper()
+		temp := filepath.Join(folder, ".new")
+		if err := os.WriteFile(temp, fmt.Appendf(nil, `{"uuid":%q,"alias":"web0","quota":%d}`, uuid, quota), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Rename(temp, filepath.Join(folder, uuid+".json")); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write(1)
+	addresses := freeAddresses(t, 1)
+	ctx, cancel := context.WithCancel(t.Context())
+	served := make(chan error, 1)
+	go func() {
+		served <- vminfoApp(ctx, newLines(), "vminfo", "serve", "--manifests", folder, "--vm-run", folder, "--vminfod", addresses[0])
+	}()
+	defer func() {
+		cancel()
+		if err := <-served; err != nil {
+			t.Error(err)
+		}
+	}()
+	ask := func(args ...string) (string, error) {
+		out := newLines()
+		err := vminfoApp(ctx, out, append(append([]string{"vminfo"}, args...), "--address", addresses[0])...)
+		return out.String(), err
+	}
+	for deadline := time.Now().Add(10 * time.Second); ; time.Sleep(10 * time.Millisecond) {
+		if out, err := ask("ping"); err == nil {
+			if out != "pong\n" {
+				t.Errorf("ping: %q", out)
+			}
+			break
+		} else if time.Now().After(deadline) {
+			t.Fatal(err)
+		}
+	}
+	for _, test := range []struct{ args, want string }{
+		{"ping -j", `^{"ping":"pong"}\n$`},
+		{"vm " + uuid, `(?s)^{\n  "uuid": "` + uuid + `",\n  "alias": "web0",`},
+		{"vms -j", `^\[{"uuid":"`},
+		{"vms --human", `(?m)^` + uuid + ` +web0 +stopped +-`},
+		{"status --human", `(?m)^VMs +1$`},
+		{"status -jf", `"fswatcher":\[`},
+	} {
+		if out, err := ask(strings.Fields(test.args)...); err != nil || !regexp.MustCompile(test.want).MatchString(out) {
+			t.Errorf("%s: got %q, %v, want %s", test.args, out, err, test.want)
+		}
+	}
+	if _, err := ask("vm", "none"); err == nil || exitCode(err) != exitFailed || !strings.Contains(err.Error(), "bad statusCode: 404") {
+		t.Errorf("an unknown VM: %v", err)
+	}
+	if _, err := ask("events", "none"); err == nil {
+		t.Error("events of an unknown VM: no error")
+	}
+	watch := func(want string, args ...string) {
+		t.Helper()
+		out, watching := newLines(), make(chan error, 1)
+		inner, stop := context.WithCancel(ctx)
+		go func() {
+			watching <- vminfoApp(inner, out, append(append([]string{"vminfo", "events", "-r"}, args...), "--address", addresses[0])...)
+		}()
+		out.wait(t, "ready")
+		write(int(time.Now().UnixMicro() % 1e9))
+		out.wait(t, want)
+		stop()
+		if err := <-watching; err != nil {
+			t.Error(err)
+		}
+	}
+	watch(`\[20\d\d-\d\d-\d\dT\d\d:\d\d:\d\d\.\d\d\dZ\] ` + uuid + ` modify: quota changed :: \d+ -> \d+\n`)
+	watch(`\[\d\d:\d\d:\d\d\.\d\d\dZ\] 5595d88c web0 modify: quota changed :: \d+ -> \d+\n`, "--human")
+	watch(`{"type":"modify","date":"[^"]+","zonename":"`+uuid+`"`, "-j", uuid)
+}
+
+func TestWriteEventOfWhatIsNotThere(t *testing.T) {
+	m, err := vminfo.ParseMessage([]byte(`{"type":"modify","date":"2026-05-31T16:29:11.000Z","uuid":"u","vm":{},"changes":[{"path":["nics",null,"ip"],"action":"added","newValue":"10.0.0.1"}]}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	out := newLines()
+	app := &cli.App{Writer: out, Action: func(c *cli.Context) error { return writeEvent(c, m) }}
+	if err := app.Run([]string{"rutter"}); err != nil {
+		t.Fatal(err)
+	}
+	if got, want := out.String(), "[2026-05-31T16:29:11.000Z] u modify: nics.*.ip added :: null -> \"10.0.0.1\"\n"; got != want {
+		t.Errorf("got %q, want %q", got, want)
+	}
+}
+
+// freeAddresses are loopback addresses that nobody listens at.
+func freeAddresses(t *testing.T, n int) []string {
+	t.Helper()
+	var addresses []string
+	for range n {
+		listener, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		addresses = append(addresses, listener.Addr().String())
+		listener.Close()
+	}
+	return addresses
+}
