@@ -194,6 +194,9 @@ func (s *rowsAt) VL3(vnet uint32, ip netip.Addr) (log.MAC, Underlay, bool) {
 		return log.MAC{}, Underlay{}, false
 	}
 	at, ok := s.VL2(vnet, mac)
+	if !ok {
+		mac = log.MAC{}
+	}
 	return mac, at, ok
 }
 
@@ -317,4 +320,24 @@ func (s *site) VL3(vnet uint32, ip netip.Addr) (log.MAC, Underlay, bool) {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
 	return s.rows.VL3(vnet, ip)
+}
+
+func (s *rowsAt) Networks() iter.Seq2[log.UUID, uint32] {
+	return func(yield func(log.UUID, uint32) bool) {
+		for id, n := range s.nets {
+			if n.Fabric && !yield(id, n.VNetID) {
+				return
+			}
+		}
+	}
+}
+
+func (s *rowsAt) AllNICs() iter.Seq[*log.NIC] {
+	return func(yield func(*log.NIC) bool) {
+		for _, r := range s.nics {
+			if !yield(r.nic) {
+				return
+			}
+		}
+	}
 }

@@ -7,16 +7,16 @@ import (
 	"rutter/log"
 )
 
-// Source is what Shootdowns reads: the change log and the state that this node
-// has made of it. On a server that is the store, on an agent its cache. Calls
-// come one at a time, never from within View.
+// Source is what Shootdowns and Mappings read: the change log and the state that this node
+// has made of it. On a server that is the store, on an agent its cache. Its
+// methods are called from many goroutines, and never from within View.
 type Source interface {
 	// Head says which log this is, and how far this node has applied it.
 	Head() log.Cursor
 	// Entries returns what follows after, in order, at most about limit
 	// entries; none means that after is the head. What it returns has been
 	// applied to what View and the Server's Lookup show: only so is the answer
-	// to a look-up after a shootdown never the old one. An agent may leave out
+	// to a lookup after a shootdown never the old one. An agent may leave out
 	// entries that do not concern it. log.ErrCompacted: they are not kept.
 	Entries(after log.Seq, limit int) ([]log.Entry, error)
 	// View calls fn with the state, which does not change meanwhile. fn is
@@ -39,6 +39,10 @@ type Rows interface {
 	// VNetOf returns the vnet and VLAN of a network; false if it is not known,
 	// or is on no vnet.
 	VNetOf(network log.UUID) (vnet uint32, vlan uint16, ok bool)
+	// Networks yields the networks that are on vnets, with their vnets.
+	Networks() iter.Seq2[log.UUID, uint32]
+	// AllNICs yields every NIC, in any order; nobody changes them.
+	AllNICs() iter.Seq[*log.NIC]
 }
 
 // NICRow is a NIC on a vnet.

@@ -147,3 +147,23 @@ func (r svpRows) VNetOf(network log.UUID) (vnet uint32, vlan uint16, ok bool) {
 	n := rec.Object.(*log.Network)
 	return n.VNetID, uint16(n.VLANID), n.Fabric
 }
+
+func (r svpRows) Networks() iter.Seq2[log.UUID, uint32] {
+	return func(yield func(log.UUID, uint32) bool) {
+		for rec := range r.state.List(log.KindNetwork) {
+			if n := rec.Object.(*log.Network); n.Fabric && !yield(n.UUID, n.VNetID) {
+				return
+			}
+		}
+	}
+}
+
+func (r svpRows) AllNICs() iter.Seq[*log.NIC] {
+	return func(yield func(*log.NIC) bool) {
+		for rec := range r.state.List(log.KindNIC) {
+			if !yield(rec.Object.(*log.NIC)) {
+				return
+			}
+		}
+	}
+}

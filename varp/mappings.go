@@ -1,0 +1,292 @@
+package varp
+
+import (
+	"bytes"
+	"fmt"
+	"log/slog"
+	"net/netip"
+	"slices"
+	"sync"
+	"sync/atomic"
+
+	"rutter/log"
+)
+
+// vxlanPort is the UDP port of VXLAN (IANA; RFC 7348, section 5).
+const vxlanPort = 4789
+
+// rebuildBehind is how many entries Mappings may be behind before it is made
+// anew from the rows, which takes as long as this many entries at most for
+// each hundred thousand NICs.
+const rebuildBehind = 65536
+
+// Mappings is a Lookup for a server with many mappings: a copy of just what
+// answers need, 90 bytes for each NIC, laid out so that an answer costs the
+// same with a thousand and with a million, and so that lookups do not wait for
+// the lock of the state.
+//
+// It follows the log itself: a lookup first notes what was applied since the
+// last one, so its answer is never older than what the node has applied. The
+// first lookup, and one after a gap in the log, makes it from the rows, and
+// holds the state still meanwhile: a second for a million NICs. If the log
+// cannot be read, it answers from the rows.
+//
+// It is not for an agent, whose state changes by more than entries.
+//
+// Its methods may be called from any goroutine.
+type Mappings struct {
+	source Source       // immutable
+	logger *slog.Logger // immutable
+
+	// at is how far the log was followed, nil before the first time. It is
+	// changed only under mu.
+	at     atomic.Pointer[position]
+	broken atomic.Bool // the log could not be read; it stays so
+
+	mu    sync.RWMutex // protects what follows
+	nets  map[log.UUID]uint32
+	nodes *nodeTable
+	macs  *slots[macKey, uint32] // the node's number
+	ips   *slots[ipKey, hostRow]
+}
+
+type position struct {
+	cluster log.UUID
+	seq     log.Seq
+}
+
+type hostRow struct {
+	mac  log.MAC
+	node uint32
+}
+
+// NewMappings returns a Lookup over source, which it reads when it is first
+// asked. logger hears when the log cannot be read; nil: nobody does.
+func NewMappings(source Source, logger *slog.Logger) *Mappings {
+	if logger == nil {
+		logger = slog.New(slog.DiscardHandler)
+	}
+	return &Mappings{source: source, logger: logger}
+}
+
+// VL2 implements Lookup.
+func (m *Mappings) VL2(vnet uint32, mac log.MAC) (Underlay, bool) {
+	if !m.fresh() {
+		return m.rowsVL2(vnet, mac)
+	}
+	m.mu.RLock()
+	defer m.mu.RUnlock()
+	node, ok := m.macs.get(macKey{vnet + 1, mac})
+	if !ok {
+		return Underlay{}, false
+	}
+	return m.nodes.underlay(node)
+}
+
+// VL3 implements Lookup.
+func (m *Mappings) VL3(vnet uint32, ip netip.Addr) (log.MAC, Underlay, bool) {
+	if !m.fresh() {
+		return m.rowsVL3(vnet, ip)
+	}
+	m.mu.RLock()
+	defer m.mu.RUnlock()
+	host, ok := m.ips.get(ipKey{vnet + 1, ip.As16()})
+	if !ok {
+		return log.MAC{}, Underlay{}, false
+	}
+	at, ok := m.nodes.underlay(host.node)
+	if !ok {
+		return log.MAC{}, Underlay{}, false
+	}
+	return host.mac, at, true
+}
+
+// rowsVL2 and rowsVL3 ask the state. They stand apart because what their
+// closures write to is allocated, which the others must not be.
+func (m *Mappings) rowsVL2(vnet uint32, mac log.MAC) (at Underlay, ok bool) {
+	m.source.View(func(rows Rows) { at, ok = rows.VL2(vnet, mac) })
+	return at, ok
+}
+
+func (m *Mappings) rowsVL3(vnet uint32, ip netip.Addr) (mac log.MAC, at Underlay, ok bool) {
+	m.source.View(func(rows Rows) { mac, at, ok = rows.VL3(vnet, ip) })
+	return mac, at, ok
+}
+
+// fresh makes m level with what is applied; false if it cannot be.
+func (m *Mappings) fresh() bool {
+	head := m.source.Head()
+	if at := m.at.Load(); at != nil && at.seq >= head.Seq && at.cluster == head.Cluster {
+		return true
+	}
+	return !m.broken.Load() && m.catchUp()
+}
+
+func (m *Mappings) catchUp() bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	head, at := m.source.Head(), m.at.Load()
+	for at == nil || at.cluster != head.Cluster || at.seq != head.Seq {
+		next, err := m.step(at, head)
+		if err != nil {
+			m.broken.Store(true)
+			m.at.Store(nil)
+			m.logger.Error("SVP: the log cannot be read, so lookups go to the state itself", "error", err)
+			return false
+		}
+		at = next
+		m.at.Store(at)
+		if head = m.source.Head(); at.cluster == head.Cluster && at.seq >= head.Seq {
+			break
+		}
+	}
+	return true
+}
+
+// step goes on from at towards head, and returns how far it came.
+func (m *Mappings) step(at *position, head log.Cursor) (*position, error) {
+	if at == nil || at.cluster != head.Cluster || at.seq > head.Seq || at.seq+rebuildBehind < head.Seq {
+		return m.rebuild(head), nil
+	}
+	entries, err := m.source.Entries(at.seq, entryBatch)
+	if err != nil {
+		return m.rebuild(head), nil // compacted, or a log in the place of another
+	}
+	next := &position{at.cluster, head.Seq}
+	for _, entry := range entries {
+		e, err := entry.Event()
+		if err == nil {
+			err = m.apply(e)
+		}
+		if err != nil {
+			return nil, fmt.Errorf("seq %d: %w", entry.Seq, err)
+		}
+		next.seq = entry.Seq
+	}
+	return next, nil
+}
+
+// rebuild makes everything from the rows. They are of head or later: what comes
+// after head is then noted a second time, which apply bears.
+func (m *Mappings) rebuild(head log.Cursor) *position {
+	mix := newMixer()
+	m.nets, m.nodes = make(map[log.UUID]uint32), newNodeTable()
+	m.macs, m.ips = newSlots[macKey, uint32](mix.mac), newSlots[ipKey, hostRow](mix.ip)
+	m.source.View(func(rows Rows) {
+		for network, vnet := range rows.Networks() {
+			m.nets[network] = vnet
+		}
+		for nic := range rows.AllNICs() {
+			m.put(placeOf(nic))
+		}
+	})
+	return &position{head.Cluster, head.Seq}
+}
+
+// apply notes one event. It may have been noted before, with others after it:
+// what those left is put right when they are noted again.
+func (m *Mappings) apply(e *log.Event) error {
+	switch o := e.Object.(type) {
+	case *log.Network:
+		if delete(m.nets, o.UUID); o.Fabric && e.Action != log.Delete {
+			m.nets[o.UUID] = o.VNetID
+		}
+	case *log.NIC:
+		if e.Action == log.Update {
+			before, err := log.Revert(o, e.Changed)
+			if err != nil {
+				return err
+			}
+			m.take(placeOf(before.(*log.NIC)))
+		}
+		if e.Action == log.Delete {
+			m.take(placeOf(o))
+		} else {
+			m.put(placeOf(o))
+		}
+	}
+	return nil
+}
+
+func (m *Mappings) put(p nicPlace) {
+	node := m.nodes.number(p.node)
+	if p.underlay && p.ip.IsValid() {
+		m.nodes.put(node, p.mac, p.ip)
+	}
+	vnet, ok := m.nets[p.network]
+	if !ok {
+		return
+	}
+	m.macs.put(macKey{vnet + 1, p.mac}, node)
+	if p.ip.IsValid() {
+		m.ips.put(ipKey{vnet + 1, p.ip.As16()}, hostRow{p.mac, node})
+	}
+}
+
+func (m *Mappings) take(p nicPlace) {
+	if p.underlay {
+		m.nodes.remove(m.nodes.number(p.node), p.mac)
+	}
+	vnet, ok := m.nets[p.network]
+	if !ok {
+		return
+	}
+	m.macs.remove(macKey{vnet + 1, p.mac})
+	if key := (ipKey{vnet + 1, p.ip.As16()}); p.ip.IsValid() {
+		if host, ok := m.ips.get(key); ok && host.mac == p.mac {
+			m.ips.remove(key)
+		}
+	}
+}
+
+// nodeTable numbers the compute nodes and knows where each takes VXLAN packets.
+// A node keeps its number until the next rebuild: there are few.
+type nodeTable struct {
+	numbers map[log.UUID]uint32
+	at      []Underlay        // that is in use, of the lowest MAC; zero if there is none
+	nics    [][]underlayOfMAC // by rising MAC
+}
+
+type underlayOfMAC struct {
+	mac log.MAC
+	ip  netip.Addr
+}
+
+func newNodeTable() *nodeTable { return &nodeTable{numbers: make(map[log.UUID]uint32)} }
+
+func (t *nodeTable) number(node log.UUID) uint32 {
+	n, ok := t.numbers[node]
+	if !ok {
+		n = uint32(len(t.at))
+		t.numbers[node] = n
+		t.at, t.nics = append(t.at, Underlay{}), append(t.nics, nil)
+	}
+	return n
+}
+
+func (t *nodeTable) underlay(n uint32) (Underlay, bool) { return t.at[n], t.at[n].Addr.IsValid() }
+
+func (t *nodeTable) find(n uint32, mac log.MAC) (int, bool) {
+	return slices.BinarySearchFunc(t.nics[n], mac, func(u underlayOfMAC, mac log.MAC) int { return bytes.Compare(u.mac[:], mac[:]) })
+}
+
+func (t *nodeTable) put(n uint32, mac log.MAC, ip netip.Addr) {
+	t.remove(n, mac)
+	i, _ := t.find(n, mac)
+	t.nics[n] = slices.Insert(t.nics[n], i, underlayOfMAC{mac, ip})
+	t.settle(n)
+}
+
+func (t *nodeTable) remove(n uint32, mac log.MAC) {
+	if i, found := t.find(n, mac); found {
+		t.nics[n] = slices.Delete(t.nics[n], i, i+1)
+		t.settle(n)
+	}
+}
+
+func (t *nodeTable) settle(n uint32) {
+	t.at[n] = Underlay{}
+	if nics := t.nics[n]; len(nics) > 0 {
+		t.at[n] = Underlay{Addr: nics[0].ip, Port: vxlanPort}
+	}
+}

@@ -1,0 +1,144 @@
+package varp
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"testing"
+
+	"pgregory.net/rapid"
+
+	"rutter/log"
+)
+
+// TestSlots compares the table with a map, with a hash that collides much.
+func TestSlots(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		buckets := rapid.SampledFrom([]uint64{1, 3, 60, 1 << 20}).Draw(t, "buckets")
+		s := newSlots[int, int](func(k int) uint64 { return (uint64(k) * 0x9e3779b9) % buckets })
+		want := map[int]int{}
+		for i := range rapid.IntRange(0, 300).Draw(t, "steps") {
+			k := rapid.IntRange(1, 120).Draw(t, "key")
+			if rapid.Bool().Draw(t, "put") {
+				s.put(k, i)
+				want[k] = i
+			} else {
+				s.remove(k)
+				delete(want, k)
+			}
+		}
+		if s.n != len(want) {
+			t.Fatalf("%d held, want %d", s.n, len(want))
+		}
+		for k := 1; k <= 120; k++ {
+			got, ok := s.get(k)
+			if w, has := want[k]; ok != has || got != w {
+				t.Fatalf("%d: %d, %v, want %d, %v", k, got, ok, w, has)
+			}
+		}
+	})
+}
+
+// sameAsRows names a lookup that m answers otherwise than the site's rows.
+func sameAsRows(m *Mappings, s *site, c *cloud, macs int) string {
+	for vnet := uint32(99); vnet < 104; vnet++ {
+		for i := range macs {
+			got, ok := m.VL2(vnet, testMAC(i))
+			if want, has := s.VL2(vnet, testMAC(i)); got != want || ok != has {
+				return fmt.Sprintf("VL2 %d %s: %v, %v, want %v, %v", vnet, testMAC(i), got, ok, want, has)
+			}
+		}
+		for _, net := range c.nets {
+			for i := range 14 {
+				b := net.Subnet.Addr().As4()
+				b[3] = byte(i)
+				ip := netip.AddrFrom4(b)
+				mac, at, ok := m.VL3(vnet, ip)
+				if wantMAC, want, has := s.VL3(vnet, ip); mac != wantMAC || at != want || ok != has {
+					return fmt.Sprintf("VL3 %d %s: %s %v, %v, want %s %v, %v", vnet, ip, mac, at, ok, wantMAC, want, has)
+				}
+			}
+		}
+	}
+	return ""
+}
+
+// lateRows is a Source whose rows are ahead of what Head says at first.
+type lateRows struct {
+	*site
+	before func()
+}
+
+func (s lateRows) View(fn func(Rows)) {
+	s.before()
+	s.site.View(fn)
+}
+
+// TestMappings: after any history the copy answers as the rows do, at once,
+// whether it followed entry by entry or was made anew, from rows of a later
+// moment too.
+func TestMappings(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		roll := func(n int) int { return rapid.IntRange(0, n-1).Draw(t, "roll") }
+		c := newCloud(t, 4, 4)
+		s := newSite(c, ShootdownConfig{})
+		ahead := func() { s.catchUp(c, len(s.entries)+roll(len(c.entries)-len(s.entries)+1)) }
+		m := NewMappings(lateRows{s, ahead}, nil)
+		for range rapid.IntRange(1, 60).Draw(t, "steps") {
+			switch roll(8) {
+			case 0:
+				s.floor = log.Seq(roll(len(s.entries) + 1))
+			case 1:
+				s.cluster = testUUID(9, roll(3)) // another log, or so it says
+			case 2, 3:
+				s.catchUp(c, len(c.entries))
+				if wrong := sameAsRows(m, s, c, 8); wrong != "" {
+					t.Fatal(wrong)
+				}
+			default:
+				c.churn(roll, 8)
+			}
+		}
+	})
+}
+
+// TestMappingsBrokenLog: bytes that are no event do not stop the answers.
+func TestMappingsBrokenLog(t *testing.T) {
+	c := newCloud(t, 2, 2)
+	c.put(&log.NIC{MAC: testMAC(1), BelongsToType: "zone", CNUUID: c.nodes[0], NetworkUUID: c.nets[0].UUID})
+	s := newSite(c, ShootdownConfig{})
+	m := NewMappings(s, nil)
+	if wrong := sameAsRows(m, s, c, 4); wrong != "" {
+		t.Error(wrong)
+	}
+	s.broken = errors.New("disk on fire") // made anew from the rows
+	c.put(&log.NIC{MAC: testMAC(2), BelongsToType: "zone", CNUUID: c.nodes[0], NetworkUUID: c.nets[0].UUID})
+	s.catchUp(c, len(c.entries))
+	if wrong := sameAsRows(m, s, c, 4); wrong != "" || m.broken.Load() {
+		t.Errorf("%s, given up: %v", wrong, m.broken.Load())
+	}
+	s.broken = nil
+	c.put(&log.NIC{MAC: testMAC(3), BelongsToType: "zone", CNUUID: c.nodes[0], NetworkUUID: c.nets[0].UUID})
+	s.catchUp(c, len(c.entries))
+	s.entries[len(s.entries)-1].Bytes = []byte{1, 0xc1}
+	if wrong := sameAsRows(m, s, c, 4); wrong != "" || !m.broken.Load() {
+		t.Errorf("%s, given up: %v", wrong, m.broken.Load())
+	}
+}
+
+// TestMappingsAllocations: a lookup makes none.
+func TestMappingsAllocations(t *testing.T) {
+	c := newCloud(t, 2, 2)
+	ip := netip.MustParseAddr("10.0.0.7")
+	c.put(&log.NIC{MAC: testMAC(1), BelongsToType: "zone", CNUUID: c.nodes[0], NetworkUUID: c.nets[0].UUID, IP: ip})
+	m := NewMappings(newSite(c, ShootdownConfig{}), nil)
+	m.VL2(100, testMAC(1))
+	if n := testing.AllocsPerRun(100, func() {
+		if _, _, ok := m.VL3(100, ip); !ok {
+			t.Error("not found")
+		}
+		m.VL2(100, testMAC(1))
+	}); n != 0 {
+		t.Errorf("%v allocations", n)
+	}
+}
