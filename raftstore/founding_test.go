@@ -1,0 +1,23 @@
+package raftstore
+
+import "testing"
+
+// A crash between the two writes of a founding: the server begins again instead
+// of waiting for ever for a leader that it alone could be.
+func TestFoundingCutShort(t *testing.T) {
+	t.Parallel()
+	cfg := testConfig(t, "s1", t.TempDir())
+	cfg.Bootstrap = true
+	s, err := Open(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := s.raftLog.SetUint64(keyTerm, 1); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	n := launch(t, cfg)
+	must(t, n, tagChange(newID(), "first"))
+}
