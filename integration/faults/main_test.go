@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"rutter/integration/netlab"
@@ -19,6 +20,10 @@ var program string
 
 // The tests run inside namespaces of their own: see netlab.Enter.
 func TestMain(m *testing.M) {
+	if args := strings.Fields(os.Getenv(storeEnv)); len(args) > 0 {
+		fmt.Fprintln(os.Stderr, storeChild(args))
+		os.Exit(1)
+	}
 	if netlab.Inside() {
 		if err := netlab.Settle(); err != nil {
 			fmt.Fprintln(os.Stderr, err)
