@@ -3,6 +3,7 @@ module rutter
 go 1.26.0
 
 require (
+	github.com/BurntSushi/toml v1.5.0 // indirect
 	github.com/anishathalye/porcupine v1.3.1 // indirect
 	github.com/armon/go-metrics v0.4.1 // indirect
 	github.com/benbjohnson/immutable v0.4.0 // indirect

@@ -44,6 +44,7 @@ func main() {
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	app := newApp(stdout, stderr)
 	everyCommand(app.Commands)
+	configured(app.Commands)
 	err := app.RunContext(ctx, append(args[:1:1], flagsFirst(app.Commands, args[1:])...))
 	if err == nil {
 		return 0
@@ -109,7 +110,7 @@ func newApp(stdout, stderr io.Writer) *cli.App {
 			objectCommand("vm", "vms", "VMs: the inventory of instances", log.KindVM, vmColumns),
 			objectCommand("vmm", "vmms", "VMMs: running incarnations of VMs", log.KindVMM, vmmColumns),
 			cnCommand(),
-			logCommand(), lookupCommand(), clusterCommand(), snapshotCommand(), versionCommand(),
+			logCommand(), lookupCommand(), clusterCommand(), snapshotCommand(), configCommand(), completionCommand(), versionCommand(),
 		},
 	}
 }

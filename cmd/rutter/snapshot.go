@@ -83,10 +83,10 @@ func rebirthOf(c *cli.Context) (raftstore.Rebirth, error) {
 	}, nil
 }
 
-// oneFile returns the one argument, a file.
+// oneFile returns the one argument, the name of a file.
 func oneFile(c *cli.Context) (string, error) {
 	if c.NArg() != 1 || c.Args().First() == "" {
-		return "", usagef("want one argument, the FILE of a snapshot")
+		return "", usagef("want one argument, %s", c.Command.ArgsUsage)
 	}
 	return c.Args().First(), nil
 }
