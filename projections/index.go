@@ -82,9 +82,15 @@ func (s *store) index(r *row) {
 		addSet(s.vmmsOnCN, o.SledID, r)
 		addSet(s.vmmsOf, o.InstanceID, r)
 	}
+	if s.digests != nil {
+		s.count(r, s.digests.add)
+	}
 }
 
 func (s *store) unindex(r *row) {
+	if s.digests != nil {
+		s.count(r, s.digests.remove)
+	}
 	switch o := r.Object.(type) {
 	case *log.Network:
 		s.netsOnTag.remove(o.NICTag, r)
@@ -134,7 +140,9 @@ func (s *store) indexNIC(r *row, nic *log.NIC) {
 		}
 	}
 	if s.interest != nil && r.scope.Type != 0 && !nic.CNUUID.IsZero() {
-		s.interest.add(nic.CNUUID, r.scope)
+		if s.interest.add(nic.CNUUID, r.scope) && s.digests != nil {
+			s.countUnderlays(nic.CNUUID, r.scope, s.digests.add)
+		}
 	}
 }
 
@@ -166,7 +174,9 @@ func (s *store) unindexNIC(r *row, nic *log.NIC) {
 		}
 	}
 	if s.interest != nil && r.scope.Type != 0 && !nic.CNUUID.IsZero() {
-		s.interest.remove(nic.CNUUID, r.scope)
+		if s.interest.remove(nic.CNUUID, r.scope) && s.digests != nil {
+			s.countUnderlays(nic.CNUUID, r.scope, s.digests.remove)
+		}
 	}
 	r.scope = log.Scope{}
 }

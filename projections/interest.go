@@ -40,11 +40,12 @@ func newInterest() *interest {
 	}
 }
 
-func (in *interest) add(cn log.UUID, scope log.Scope) {
+// add counts a NIC of cn in a scope, and reports whether it is the first.
+func (in *interest) add(cn log.UUID, scope log.Scope) bool {
 	g := Gain{cn, scope}
 	in.counts[g]++
 	if in.counts[g] > 1 {
-		return
+		return false
 	}
 	if in.scopes[cn] == nil {
 		in.scopes[cn] = newSorted(log.Scope.Compare)
@@ -55,13 +56,15 @@ func (in *interest) add(cn log.UUID, scope log.Scope) {
 	in.scopes[cn].insert(scope)
 	in.cns[scope].insert(cn)
 	in.gained = append(in.gained, g)
+	return true
 }
 
-func (in *interest) remove(cn log.UUID, scope log.Scope) {
+// remove takes a NIC of cn out of a scope, and reports whether it was the last.
+func (in *interest) remove(cn log.UUID, scope log.Scope) bool {
 	g := Gain{cn, scope}
 	in.counts[g]--
 	if in.counts[g] > 0 {
-		return
+		return false
 	}
 	delete(in.counts, g)
 	in.scopes[cn].remove(scope)
@@ -73,6 +76,7 @@ func (in *interest) remove(cn log.UUID, scope log.Scope) {
 		delete(in.cns, scope)
 	}
 	in.lost = append(in.lost, g)
+	return true
 }
 
 // take returns what was gained and lost since the last take, sorted, without

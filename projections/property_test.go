@@ -298,6 +298,11 @@ func (f *feed) compare(t tester, s *State) {
 	}
 	whole := NewState()
 	for _, scope := range f.held {
+		if got, want := f.cache.Digest(scope), s.Digest(scope); got != want {
+			t.Fatalf("digest of %s is %s in the CN's cache, %s in the whole state", scope, got, want)
+		}
+		sameDigest(t, s, scope)
+		sameDigest(t, f.cache, scope)
 		for r := range s.InScope(scope) {
 			if err := whole.Load(r); err != nil {
 				t.Fatal(err)

@@ -18,6 +18,7 @@ type State struct {
 func NewState() *State {
 	s := &State{store: *newStore()}
 	s.interest = newInterest()
+	s.digests = newDigests()
 	return s
 }
 

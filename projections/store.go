@@ -24,6 +24,7 @@ type row struct {
 	key string // orders as the id's text does; see keyOf
 	// scope is that of a NIC's network; Type is 0 while the network is not known.
 	scope log.Scope
+	sum   log.Digest // what the record adds to the digests of its scopes
 }
 
 func compareRows(a, b *row) int {
@@ -109,6 +110,8 @@ type store struct {
 	under *store
 	// interest, if not nil, is told where NICs come and go.
 	interest *interest
+	// digests, if not nil, follow what index and unindex do; then interest is not nil.
+	digests *digests
 
 	tables []*table // by kind; nil where there is none
 
@@ -202,17 +205,27 @@ func (s *store) put(rec Record) {
 		s.tables[kind] = t
 	}
 	r := t.rows[key]
+	var sum log.Digest
+	if s.digests != nil {
+		sum = s.digests.of(&rec)
+	}
 	switch {
 	case r == nil:
-		r = &row{Record: rec, key: key}
+		r = &row{Record: rec, key: key, sum: sum}
 		t.rows[key] = r
 		t.order.insert(r)
 		s.index(r)
 	case sameIndex(r.Object, rec.Object):
-		r.Record = rec
+		if s.digests != nil {
+			s.count(r, s.digests.remove)
+		}
+		r.Record, r.sum = rec, sum
+		if s.digests != nil {
+			s.count(r, s.digests.add)
+		}
 	default:
 		s.unindex(r)
-		r.Record = rec
+		r.Record, r.sum = rec, sum
 		s.index(r)
 	}
 	if network, ok := rec.Object.(*log.Network); ok {

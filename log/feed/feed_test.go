@@ -31,24 +31,30 @@ func examples() map[string]Message {
 	chain := log.ChainPrefix{1, 2, 3, 4, 5, 6, 7, 8}
 	vnet := log.VNetScope(1234)
 	return map[string]Message{
-		"entry":         &Entry{42, chain, []byte{1, 0x90}},
-		"object":        &Object{42, vnet, log.KindNIC, "90:b8:d0:01:02:03", 3, 41, []byte{1, 0x91, 0xc0}},
-		"scope_begin":   &ScopeBegin{vnet, 42, 7},
-		"scope_end":     &ScopeEnd{vnet, 42, chain, 7},
-		"scope_dropped": &ScopeDropped{log.CNScope(uuid(16)), 43},
-		"bookmark":      &Bookmark{44, chain},
-		"reset":         &Reset{45, ResetCompacted, "the log starts at 40"},
-		"drain":         &Drain{46, DrainShutdown, "the server stops"},
-		"welcome":       &Welcome{Version, log.Cursor{Cluster: uuid(1), Seq: 47, Chain: chain}},
-		"pong":          &Pong{48},
+		"entry":            &Entry{42, chain, []byte{1, 0x90}},
+		"object":           &Object{42, vnet, log.KindNIC, "90:b8:d0:01:02:03", 3, 41, []byte{1, 0x91, 0xc0}},
+		"scope_begin":      &ScopeBegin{vnet, 42, 7},
+		"scope_end":        &ScopeEnd{vnet, 42, chain, 7},
+		"scope_dropped":    &ScopeDropped{log.CNScope(uuid(16)), 43},
+		"bookmark":         &Bookmark{44, chain, nil},
+		"bookmark_digests": &Bookmark{44, chain, []ScopeDigest{{log.AllScope(), log.Digest{Hi: 1, Lo: 2}}, {vnet, log.Digest{Hi: 3, Lo: 4}}}},
+		"reset":            &Reset{45, ResetCompacted, "the log starts at 40"},
+		"drain":            &Drain{46, DrainShutdown, "the server stops"},
+		"welcome":          &Welcome{Version, log.Cursor{Cluster: uuid(1), Seq: 47, Chain: chain}},
+		"pong":             &Pong{48},
 		"hello": &Hello{
 			Version, uuid(32), 9, 10,
 			log.Cursor{Cluster: uuid(1), Seq: 41, Chain: chain},
 			[]HeldScope{{log.AllScope(), 41}, {vnet, 42}, {log.NetworkScope(uuid(64)), 3}},
 		},
-		"watermark": &Watermark{42, 41, 1, 2, 3, 4, 5, 6},
-		"report":    &Report{[]byte("opaque")},
-		"ping":      &Ping{},
+		"watermark": &Watermark{Applied: 42, Programmed: 41, Objects: 1, Links: 2, Neighbours: 3, FDB: 4, Failing: 5, Healed: 6},
+		"watermark_log": &Watermark{
+			Applied: 42, Programmed: 41, Objects: 1, Links: 2, Neighbours: 3, FDB: 4, Failing: 5, Healed: 6,
+			Log: log.Cursor{Cluster: uuid(1), Seq: 42, Chain: chain}, Checked: 40, Mismatches: 7, Resets: 8, LastReset: ResetAhead,
+		},
+		"again":  &Again{44, vnet},
+		"report": &Report{[]byte("opaque")},
+		"ping":   &Ping{},
 	}
 }
 

@@ -18,8 +18,11 @@ import (
 const (
 	PingEvery    = 5 * time.Second
 	SilenceLimit = 15 * time.Second
-	WriteLimit   = 10 * time.Second // for one frame up
-	readBuffer   = 64 << 10         // bytes: one read takes some hundred entries
+	// TellEvery is the least time between two watermarks: a busy log would have
+	// a server read one from each CN for each entry. A barrier waits for it at most once.
+	TellEvery  = 5 * time.Millisecond
+	WriteLimit = 10 * time.Second // for one frame up
+	readBuffer = 64 << 10         // bytes: one read takes some hundred entries
 )
 
 // Errors of Follow.
@@ -68,10 +71,11 @@ type Handler interface {
 // Conn is the client's end of a feed's connection.
 type Conn struct {
 	conn net.Conn
-	wake chan struct{} // holds one token while latest is to be sent
+	wake chan struct{} // holds one token while something is to be sent
 
-	mu     sync.Mutex // protects latest
+	mu     sync.Mutex // protects what follows
 	latest *Watermark // not sent yet; a newer one replaces it
+	again  []*Again   // not sent yet, at most MaxScopes
 }
 
 // NewConn returns the client's end of conn, on which the server awaits a hello.
@@ -91,12 +95,32 @@ func (c *Conn) Watermark(w Watermark) {
 	}
 }
 
-func (c *Conn) takeWatermark() *Watermark {
+// Again asks for a scope anew, as Watermark tells how far the subscriber is: it
+// never blocks, and may be called from any goroutine.
+func (c *Conn) Again(a Again) {
+	c.mu.Lock()
+	if len(c.again) < MaxScopes {
+		c.again = append(c.again, &a)
+	}
+	c.mu.Unlock()
+	select {
+	case c.wake <- struct{}{}:
+	default:
+	}
+}
+
+// take returns what is to be sent: scopes that are asked for, then the watermark.
+func (c *Conn) take() (up []Message) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	w := c.latest
-	c.latest = nil
-	return w
+	for _, a := range c.again {
+		up = append(up, a)
+	}
+	if c.latest != nil {
+		up = append(up, c.latest)
+	}
+	c.again, c.latest = nil, nil
+	return up
 }
 
 // Close closes the connection; Follow then returns.
@@ -138,6 +162,9 @@ func (c *Conn) writeAll(ctx context.Context, hello *Hello) error {
 	}
 	ping := time.NewTicker(PingEvery)
 	defer ping.Stop()
+	pause := time.NewTimer(0)
+	defer pause.Stop()
+	var wake <-chan struct{} // nil while the last ones are too fresh
 	for {
 		select {
 		case <-ctx.Done():
@@ -146,12 +173,16 @@ func (c *Conn) writeAll(ctx context.Context, hello *Hello) error {
 			if err := c.write(new(Ping)); err != nil {
 				return err
 			}
-		case <-c.wake:
-			if w := c.takeWatermark(); w != nil {
-				if err := c.write(w); err != nil {
+		case <-pause.C:
+			wake = c.wake
+		case <-wake:
+			for _, m := range c.take() {
+				if err := c.write(m); err != nil {
 					return err
 				}
 			}
+			wake = nil
+			pause.Reset(TellEvery)
 		}
 	}
 }

@@ -30,7 +30,7 @@ import (
 //	 3 scope begin   as-of              count u32 (objects that follow), scope
 //	 4 scope end     as-of              chain prefix 8, count u32, scope
 //	 5 scope dropped place              scope
-//	 6 bookmark      known up to        chain prefix 8
+//	 6 bookmark      known up to        chain prefix 8; then, or nothing: count u32, and for each scope: scope, digest 16
 //	 7 reset         head               reason u8, text
 //	 8 drain         place              reason u8, text
 //	 9 welcome       head               version u16, cluster 16, chain prefix 8
@@ -38,9 +38,12 @@ import (
 //	up
 //	64 hello         cursor's seq       version u16, cn 16, incarnation u64, session u64, cluster 16, chain prefix 8,
 //	                                    count u32, then for each scope held: scope, as-of u64
-//	65 watermark     applied            programmed u64, objects u32, links u32, neighbours u32, fdb u32, failing u32, healed u64
+//	65 watermark     applied            programmed u64, objects u32, links u32, neighbours u32, fdb u32, failing u32, healed u64;
+//	                                    then, or nothing: cluster 16, chain prefix 8 (at applied), checked u64,
+//	                                    mismatches u32, resets u32, last reset u8
 //	66 report        0                  opaque (to the end)
 //	67 ping          0                  (nothing)
+//	68 again         at                 scope
 const headerSize = 17
 
 // Version is the version of the frames that this program speaks, in hello and
@@ -74,6 +77,7 @@ const (
 	TypeWatermark    Type = 65
 	TypeReport       Type = 66
 	TypePing         Type = 67
+	TypeAgain        Type = 68
 )
 
 // Errors of the frames.

@@ -66,6 +66,16 @@ type ScopeDropped struct {
 type Bookmark struct {
 	Seq   log.Seq
 	Chain log.ChainPrefix // of the chain hash at Seq
+	// Digests are those of the scopes that the subscriber holds, at Seq; often
+	// none, since they are taken when the server stands exactly there. Who finds
+	// another sum over what it has asks for that scope with Again.
+	Digests []ScopeDigest
+}
+
+// ScopeDigest is the sum over the objects of a scope.
+type ScopeDigest struct {
+	Scope  log.Scope
+	Digest log.Digest
 }
 
 // ResetReason is why a cursor is of no use. The numbers stand on the wire.
@@ -178,6 +188,22 @@ type Watermark struct {
 	FDB        uint32  // forwarding entries that are ours
 	Failing    uint32  // steps that the kernel refused and that wait for a retry
 	Healed     uint64  // differences found and mended since the process began
+
+	// Log is the log that Applied and Programmed are of; without it they count
+	// for nothing (SAFETY B1). Its Seq is not carried: it is Applied.
+	Log        log.Cursor
+	Checked    log.Seq     // the last bookmark whose digests were all equal; 0: none yet
+	Mismatches uint32      // digests that differed since the process began
+	Resets     uint32      // since the process began
+	LastReset  ResetReason // 0: none
+}
+
+// Again asks for a scope anew, because what the subscriber has of it is not what
+// the server has: its objects follow as if the scope was new, and replace what is
+// held. Nothing else is sent again.
+type Again struct {
+	At    log.Seq // of the bookmark whose digest differed
+	Scope log.Scope
 }
 
 // Report carries what an agent reports; this package does not look inside.
@@ -199,6 +225,7 @@ func (m *Pong) frame() (Type, log.Seq)         { return TypePong, m.Head }
 func (m *Hello) frame() (Type, log.Seq)        { return TypeHello, m.Cursor.Seq }
 func (m *Watermark) frame() (Type, log.Seq)    { return TypeWatermark, m.Applied }
 func (*Report) frame() (Type, log.Seq)         { return TypeReport, 0 }
+func (m *Again) frame() (Type, log.Seq)        { return TypeAgain, m.At }
 func (*Ping) frame() (Type, log.Seq)           { return TypePing, 0 }
 
 // newMessage returns an empty message of type t, or nil if t is not known.
@@ -232,6 +259,8 @@ func newMessage(t Type) Message {
 		return new(Report)
 	case TypePing:
 		return new(Ping)
+	case TypeAgain:
+		return new(Again)
 	}
 	return nil
 }

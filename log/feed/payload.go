@@ -214,9 +214,32 @@ func (m *ScopeDropped) write(w *payloadWriter) { w.scope(m.Scope) }
 
 func (m *ScopeDropped) read(seq log.Seq, r *payloadReader) { m.At, m.Scope = seq, r.scope() }
 
-func (m *Bookmark) write(w *payloadWriter) { w.raw(m.Chain[:]) }
+func (m *Bookmark) write(w *payloadWriter) {
+	w.raw(m.Chain[:])
+	if len(m.Digests) == 0 {
+		return
+	}
+	w.u32(uint32(len(m.Digests)))
+	for _, d := range m.Digests {
+		w.scope(d.Scope)
+		w.u64(d.Digest.Hi)
+		w.u64(d.Digest.Lo)
+	}
+}
 
-func (m *Bookmark) read(seq log.Seq, r *payloadReader) { m.Seq, m.Chain = seq, r.prefix() }
+func (m *Bookmark) read(seq log.Seq, r *payloadReader) {
+	m.Seq, m.Chain = seq, r.prefix()
+	if len(r.b) < 4 {
+		return
+	}
+	n := r.u32()
+	if r.err == nil && n > MaxScopes {
+		r.err = fmt.Errorf("bookmark with %d digests, over %d: %w", n, MaxScopes, ErrTooLarge)
+	}
+	for ; n > 0 && r.err == nil; n-- {
+		m.Digests = append(m.Digests, ScopeDigest{r.scope(), log.Digest{Hi: r.u64(), Lo: r.u64()}})
+	}
+}
 
 func (m *Reset) write(w *payloadWriter) {
 	w.u8(uint8(m.Reason))
@@ -290,12 +313,24 @@ func (m *Hello) read(seq log.Seq, r *payloadReader) {
 	}
 }
 
+// watermarkLog is the length of what was appended to a watermark.
+const watermarkLog = 16 + 8 + 8 + 4 + 4 + 1
+
 func (m *Watermark) write(w *payloadWriter) {
 	w.u64(uint64(m.Programmed))
 	for _, n := range [...]uint32{m.Objects, m.Links, m.Neighbours, m.FDB, m.Failing} {
 		w.u32(n)
 	}
 	w.u64(m.Healed)
+	if m.Log.Cluster.IsZero() && m.Checked == 0 && m.Mismatches == 0 && m.Resets == 0 && m.LastReset == 0 {
+		return
+	}
+	w.raw(m.Log.Cluster[:])
+	w.raw(m.Log.Chain[:])
+	w.u64(uint64(m.Checked))
+	w.u32(m.Mismatches)
+	w.u32(m.Resets)
+	w.u8(uint8(m.LastReset))
 }
 
 func (m *Watermark) read(seq log.Seq, r *payloadReader) {
@@ -304,7 +339,16 @@ func (m *Watermark) read(seq log.Seq, r *payloadReader) {
 		*p = r.u32()
 	}
 	m.Healed = r.u64()
+	if len(r.b) < watermarkLog {
+		return
+	}
+	m.Log = log.Cursor{Cluster: r.uuid(), Seq: seq, Chain: r.prefix()}
+	m.Checked, m.Mismatches, m.Resets, m.LastReset = r.seq(), r.u32(), r.u32(), ResetReason(r.u8())
 }
+
+func (m *Again) write(w *payloadWriter) { w.scope(m.Scope) }
+
+func (m *Again) read(seq log.Seq, r *payloadReader) { m.At, m.Scope = seq, r.scope() }
 
 func (m *Report) write(w *payloadWriter) { w.raw(m.Bytes) }
 
