@@ -40,6 +40,14 @@ bench-svp: ## our SVP server beside Redis and a bare echo, a minute; the last li
 	@scripts/install-packages.sh bench-packages.txt
 	go run ./integration/svpbench
 
+bench-store: build rivals ## the store beside etcd, in one run: PART=append, replay, failover or restart for one part
+	go run ./integration/bench/store -part $(or $(PART),all)
+
+rivals: # what the benches measure against, from a module file of its own
+	@mkdir -p bin/rivals
+	go build -modfile=scripts/rivals.mod -o bin/rivals/etcd go.etcd.io/etcd/server/v3
+	go build -modfile=scripts/rivals.mod -tags rivals -o bin/rivals/rival ./integration/bench/rival
+
 fuzz: ## every fuzz target, FUZZTIME each
 	@scripts/fuzz.sh $(FUZZTIME)
 

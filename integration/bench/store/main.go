@@ -1,0 +1,149 @@
+// Command store measures the store beside etcd, in one run on one machine, and
+// ends with one line of key=value: `make bench-store`. What was measured is kept
+// in a file, so that parts can be run one by one; a value that was never
+// measured is printed as na.
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+
+	"rutter/integration/bench"
+)
+
+// keys are the values that the last line has, in its order.
+var keys = []string{
+	"append_512_vs_etcd", "append_64_vs_etcd", "p50_1_vs_etcd", "append_512_wal_vs_etcd", "append_64_wal_vs_etcd", "p50_1_wal_vs_etcd",
+	"replay_vs_etcd_range", "replay_per_s", "failover_p99_ms", "transfer_p99_ms", "restart_10m_s", "longest_pause_ms", "bytes_per_object",
+}
+
+// parts are what can be run alone, in the order in which all are run.
+var parts = []struct {
+	name string
+	run  func(context.Context, *suite) error
+}{{"append", runAppend}, {"replay", runReplay}, {"failover", runFailover}, {"restart", runRestart}}
+
+// suite is one run.
+type suite struct {
+	rutter, etcd, rival string // programs
+	dir                 string
+	rounds              int
+	seconds             time.Duration
+	replay              uint64 // events
+	restart             uint64 // events
+	objects             uint64
+	kills               int
+	values              map[string]float64
+	file                string
+}
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	if err := run(ctx); err != nil {
+		fmt.Fprintln(os.Stderr, "bench-store:", err)
+		os.Exit(1)
+	}
+}
+
+func run(ctx context.Context) (err error) {
+	s := suite{values: make(map[string]float64)}
+	flag.StringVar(&s.rutter, "rutter", "bin/rutter", "`PROGRAM` to measure")
+	flag.StringVar(&s.etcd, "etcd", "bin/rivals/etcd", "`PROGRAM` of the rival's server")
+	flag.StringVar(&s.rival, "rival", "bin/rivals/rival", "`PROGRAM` that writes to it")
+	flag.StringVar(&s.file, "values", "bin/bench-store.json", "`FILE` of the values measured")
+	flag.IntVar(&s.rounds, "rounds", 3, "rounds of appending, ours and the rival in turn")
+	flag.DurationVar(&s.seconds, "time", 5*time.Second, "`TIME` of each measurement of appending")
+	flag.Uint64Var(&s.replay, "replay", 1_000_000, "`N` events to replay")
+	flag.Uint64Var(&s.restart, "restart", 10_000_000, "`N` events before the restart")
+	flag.Uint64Var(&s.objects, "objects", 1_000_000, "`N` objects before the restart")
+	flag.IntVar(&s.kills, "kills", 20, "`N` kills of the leader, and as many transfers")
+	part := flag.String("part", "all", "append, replay, failover, restart, or all")
+	flag.Parse()
+	if b, err := os.ReadFile(s.file); err == nil {
+		if err := json.Unmarshal(b, &s.values); err != nil {
+			return fmt.Errorf("%s: %w: remove it", s.file, err)
+		}
+	}
+	if s.dir, err = os.MkdirTemp("", "rutter-bench-store-"); err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(s.dir)) }()
+	known := false
+	for _, p := range parts {
+		if *part != "all" && *part != p.name {
+			continue
+		}
+		known = true
+		begin := time.Now()
+		fmt.Printf("\n%s\n", strings.ToUpper(p.name))
+		if err := p.run(ctx, &s); err != nil {
+			return fmt.Errorf("%s: %w", p.name, err)
+		}
+		fmt.Printf("(%s took %.0f s)\n", p.name, time.Since(begin).Seconds())
+	}
+	if !known {
+		return fmt.Errorf("-part %q: there is no such part", *part)
+	}
+	fmt.Println()
+	fmt.Println(s.line())
+	return nil
+}
+
+// set keeps a value, in the file too.
+func (s *suite) set(key string, value float64) error {
+	if !slices.Contains(keys, key) {
+		return fmt.Errorf("value %q is not among those of the last line", key)
+	}
+	s.values[key] = value
+	b, err := json.MarshalIndent(s.values, "", "  ")
+	if err != nil {
+		return err
+	}
+	if err := os.MkdirAll(filepath.Dir(s.file), 0o755); err != nil {
+		return err
+	}
+	return os.WriteFile(s.file, append(b, '\n'), 0o600)
+}
+
+// line is the last line.
+func (s *suite) line() string {
+	var words []string
+	for _, key := range keys {
+		text := "na"
+		if v, ok := s.values[key]; ok {
+			text = fmt.Sprintf("%.4g", v)
+			if v >= 1000 {
+				text = fmt.Sprintf("%.0f", v)
+			}
+		}
+		words = append(words, key+"="+text)
+	}
+	return strings.Join(words, " ")
+}
+
+// cluster starts servers of ours.
+func (s *suite) cluster(ctx context.Context, name string, servers int, flags ...string) (*bench.Cluster, error) {
+	return bench.StartCluster(ctx, bench.Options{Program: s.rutter, Servers: servers, Dir: filepath.Join(s.dir, name), Flags: flags})
+}
+
+// eventSize is that of every event, in bytes.
+const eventSize = 400
+
+func median(values []float64) float64 {
+	if len(values) == 0 {
+		return 0
+	}
+	slices.Sort(values)
+	return values[len(values)/2]
+}

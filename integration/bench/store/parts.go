@@ -1,0 +1,291 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"rutter/integration/bench"
+	"rutter/integration/bench/load"
+)
+
+// writers are the levels of load.
+var writers = []int{1, 64, 512}
+
+// contender is one of those that append in turn.
+type contender struct {
+	name     string
+	measure  func(ctx context.Context, writers int) (load.Outcome, error)
+	outcomes map[int][]load.Outcome
+}
+
+// ours returns a contender of ours.
+func (s *suite) ours(name string, c *bench.Cluster, overHTTP bool) (*contender, error) {
+	w, err := bench.NewWorkload(eventSize)
+	if err != nil {
+		return nil, err
+	}
+	return &contender{name: name, outcomes: make(map[int][]load.Outcome), measure: func(ctx context.Context, writers int) (load.Outcome, error) {
+		return bench.Append(ctx, c, w, bench.Connections, overHTTP, load.Plan{Writers: writers, Duration: s.seconds, Warm: time.Second})
+	}}, nil
+}
+
+func (s *suite) theirs(e *etcd) *contender {
+	return &contender{name: "etcd", outcomes: make(map[int][]load.Outcome), measure: func(ctx context.Context, writers int) (load.Outcome, error) {
+		return e.measure(ctx, "-what", "append", "-writers", strconv.Itoa(writers), "-duration", s.seconds.String(), "-size", strconv.Itoa(eventSize))
+	}}
+}
+
+// knowsWAL reports whether our server has a flag for raft-wal.
+func (s *suite) knowsWAL(ctx context.Context) bool {
+	help, err := exec.CommandContext(ctx, s.rutter, "server", "--help").Output()
+	return err == nil && strings.Contains(string(help), "--raft-log")
+}
+
+// runAppend appends with each contender in turn.
+func runAppend(ctx context.Context, s *suite) (err error) {
+	boltdb, err := s.cluster(ctx, "boltdb", 3)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, boltdb.Stop()) }()
+	rival, err := s.startEtcd(ctx, "etcd")
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, rival.stop()) }()
+	stream, err := s.ours("rutter", boltdb, false)
+	if err != nil {
+		return err
+	}
+	overHTTP, err := s.ours("rutter, JSON", boltdb, true)
+	if err != nil {
+		return err
+	}
+	etcd := s.theirs(rival)
+	contenders := []*contender{stream, etcd, overHTTP}
+	var wal *contender
+	if s.knowsWAL(ctx) {
+		cluster, err := s.cluster(ctx, "wal", 3, "--raft-log=wal")
+		if err != nil {
+			return err
+		}
+		defer func() { err = errors.Join(err, cluster.Stop()) }()
+		if wal, err = s.ours("rutter, raft-wal", cluster, false); err != nil {
+			return err
+		}
+		contenders = append(contenders, wal)
+	}
+	if err := s.inTurn(ctx, contenders); err != nil {
+		return err
+	}
+	return s.compare(stream, wal, etcd)
+}
+
+// between is a rest after each measurement, so that what one leaves behind is
+// not on the next one's account.
+const between = time.Second
+
+func (s *suite) inTurn(ctx context.Context, contenders []*contender) error {
+	fmt.Printf("%-18s %7s %10s %8s %8s %8s %8s %10s\n", "", "writers", "per second", "p50 ms", "p90 ms", "p99 ms", "max ms", "longest gap")
+	for round := range s.rounds {
+		for _, n := range writers {
+			for _, c := range contenders {
+				o, err := c.measure(ctx, n)
+				if err != nil {
+					return fmt.Errorf("%s, %d writers: %w", c.name, n, err)
+				}
+				if ctx.Err() != nil {
+					return ctx.Err()
+				}
+				if o.Errors > 0 {
+					return fmt.Errorf("%s, %d writers: %d errors: %s", c.name, n, o.Errors, o.FirstError)
+				}
+				c.outcomes[n] = append(c.outcomes[n], o)
+				fmt.Printf("%-18s %7d %10.0f %8.2f %8.2f %8.2f %8.2f %10.2f   round %d\n", c.name, n, o.PerSecond, o.P50, o.P90, o.P99, o.Max, o.LongestGap, round+1)
+				time.Sleep(between)
+			}
+		}
+	}
+	return nil
+}
+
+// of returns the median over the rounds.
+func (c *contender) of(writers int, value func(load.Outcome) float64) float64 {
+	var all []float64
+	for _, o := range c.outcomes[writers] {
+		all = append(all, value(o))
+	}
+	return median(all)
+}
+
+func rate(o load.Outcome) float64 { return o.PerSecond }
+func p50(o load.Outcome) float64  { return o.P50 }
+func p99(o load.Outcome) float64  { return o.P99 }
+
+func (s *suite) compare(stream, wal, etcd *contender) error {
+	var longest float64
+	for _, outcomes := range [][]load.Outcome{stream.outcomes[64], stream.outcomes[512]} {
+		for _, o := range outcomes {
+			longest = max(longest, o.LongestGap)
+		}
+	}
+	fmt.Printf("p99 at 512 writers: %.2f of etcd's\n", stream.of(512, p99)/etcd.of(512, p99))
+	err := errors.Join(
+		s.set("append_512_vs_etcd", stream.of(512, rate)/etcd.of(512, rate)),
+		s.set("append_64_vs_etcd", stream.of(64, rate)/etcd.of(64, rate)),
+		s.set("p50_1_vs_etcd", stream.of(1, p50)/etcd.of(1, p50)),
+		s.set("longest_pause_ms", longest),
+	)
+	if wal == nil || err != nil {
+		return err
+	}
+	return errors.Join(
+		s.set("append_512_wal_vs_etcd", wal.of(512, rate)/etcd.of(512, rate)),
+		s.set("append_64_wal_vs_etcd", wal.of(64, rate)/etcd.of(64, rate)),
+		s.set("p50_1_wal_vs_etcd", wal.of(1, p50)/etcd.of(1, p50)),
+	)
+}
+
+func say(what string) func(uint64) {
+	begin := time.Now()
+	return func(done uint64) {
+		fmt.Fprintf(os.Stderr, "%s: %d after %.0f s\n", what, done, time.Since(begin).Seconds())
+	}
+}
+
+// runReplay reads the same number of events from a server of ours and from the
+// rival, in turn.
+func runReplay(ctx context.Context, s *suite) (err error) {
+	w, err := bench.NewWorkload(eventSize)
+	if err != nil {
+		return err
+	}
+	c, err := s.cluster(ctx, "replay", 1)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, c.Stop()) }()
+	if _, _, err := bench.Fill(ctx, c, w, s.replay, s.objects, say("written")); err != nil {
+		return err
+	}
+	rival, err := s.startEtcd(ctx, "etcd-replay")
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, rival.stop()) }()
+	count := strconv.FormatUint(s.replay, 10)
+	if _, err := rival.measure(ctx, "-what", "fill", "-count", count, "-size", strconv.Itoa(eventSize)); err != nil {
+		return err
+	}
+	var ours, theirs []float64
+	for range s.rounds {
+		mine, err := bench.Replay(ctx, c, 0, s.replay, say("replayed"))
+		if err != nil {
+			return err
+		}
+		other, err := rival.measure(ctx, "-what", "range", "-count", count)
+		if err != nil {
+			return err
+		}
+		fmt.Printf("replay of %d: rutter %.0f/s, etcd's range read %.0f/s\n", mine.Events, mine.PerSecond, other.PerSecond)
+		ours, theirs = append(ours, mine.PerSecond), append(theirs, other.PerSecond)
+	}
+	watched, err := rival.measure(ctx, "-what", "watch", "-count", strconv.FormatUint(min(s.replay, 100_000), 10))
+	if err != nil {
+		return err
+	}
+	fmt.Printf("etcd's watch from the first revision: %.0f/s; rutter is %.0f times that\n", watched.PerSecond, median(ours)/watched.PerSecond)
+	return errors.Join(s.set("replay_per_s", median(ours)), s.set("replay_vs_etcd_range", median(ours)/median(theirs)))
+}
+
+func runFailover(ctx context.Context, s *suite) (err error) {
+	w, err := bench.NewWorkload(eventSize)
+	if err != nil {
+		return err
+	}
+	c, err := s.cluster(ctx, "failover", 3)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, c.Stop()) }()
+	told := func(what string) func(int, time.Duration) {
+		return func(i int, gap time.Duration) {
+			fmt.Fprintf(os.Stderr, "%s %d of %d: %.1f ms\n", what, i, s.kills, load.Millis(gap))
+		}
+	}
+	kills, err := bench.Failover(ctx, c, w, s.kills, told("kill"))
+	if err != nil {
+		return err
+	}
+	transfers, err := bench.Transfer(ctx, c, w, s.kills, told("transfer"))
+	if err != nil {
+		return err
+	}
+	fmt.Printf("SIGKILL of the leader, %d times: p50 %.0f ms, p99 %.0f ms, %d lost\n", len(kills.Gaps), kills.P50, kills.P99, kills.Lost)
+	fmt.Printf("planned transfer, %d times: p50 %.1f ms, p99 %.1f ms, %d lost\n", len(transfers.Gaps), transfers.P50, transfers.P99, transfers.Lost)
+	return errors.Join(s.set("failover_p99_ms", kills.P99), s.set("transfer_p99_ms", transfers.P99))
+}
+
+// runRestart restarts a server with a large log, and looks at its memory.
+func runRestart(ctx context.Context, s *suite) (err error) {
+	w, err := bench.NewWorkload(eventSize)
+	if err != nil {
+		return err
+	}
+	c, err := s.cluster(ctx, "restart", 1)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, c.Stop()) }()
+	server := c.Servers[0]
+	empty, err := resident(server.PID())
+	if err != nil {
+		return err
+	}
+	created, updated, err := bench.Fill(ctx, c, w, s.restart, s.objects, say("written"))
+	if err != nil {
+		return err
+	}
+	fmt.Printf("one server filled: creations %.0f/s, updates %.0f/s, in changes of 64\n", created.PerSecond*64, updated.PerSecond*64)
+	if err := server.Stop(syscall.SIGKILL); err != nil {
+		return err
+	}
+	begin := time.Now()
+	if err := server.Start(); err != nil {
+		return err
+	}
+	if err := c.AwaitReady(ctx, server); err != nil {
+		return err
+	}
+	took := time.Since(begin)
+	serving, err := resident(server.PID())
+	if err != nil {
+		return err
+	}
+	each := float64(serving-empty) / float64(s.objects)
+	fmt.Printf("%d events, %d objects: restart to serving %.2f s, %d MiB resident, %.0f bytes an object\n", s.restart, s.objects, took.Seconds(), serving>>20, each)
+	return errors.Join(s.set("restart_10m_s", took.Seconds()), s.set("bytes_per_object", each))
+}
+
+// resident returns the memory of a process that is its own, in bytes: pages of
+// files that are mapped can be dropped at any time (RssAnon, proc(5)).
+func resident(pid int) (int64, error) {
+	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+	if err != nil {
+		return 0, err
+	}
+	for line := range strings.Lines(string(b)) {
+		if rest, ok := strings.CutPrefix(line, "RssAnon:"); ok {
+			kib, err := strconv.ParseInt(strings.Fields(rest)[0], 10, 64)
+			return kib << 10, err
+		}
+	}
+	return 0, errors.New("the process has no RssAnon in its status")
+}
