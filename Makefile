@@ -1,6 +1,6 @@
 # Rutter's house. `make` alone lists what there is to do.
 .DEFAULT_GOAL := help
-.PHONY: build test race lint vet fmt-check packages bench bench-svp fuzz demo test-long clean help
+.PHONY: build test race lint vet fmt-check packages bench bench-svp bench-store rivals fuzz demo test-long clean help
 
 VERSION   := $(shell git describe --tags --always --dirty 2>/dev/null || echo unknown)
 TOOL      := go tool -modfile=scripts/tools.mod
