@@ -1,6 +1,6 @@
 # Rutter's house. `make` alone lists what there is to do.
 .DEFAULT_GOAL := help
-.PHONY: build test race lint vet fmt-check packages bench bench-svp bench-store rivals fuzz demo test-long clean help
+.PHONY: build test race lint vet fmt-check packages bench bench-svp bench-store rivals bench-vmstate fuzz demo test-long clean help
 
 VERSION   := $(shell git describe --tags --always --dirty 2>/dev/null || echo unknown)
 TOOL      := go tool -modfile=scripts/tools.mod
@@ -47,6 +47,9 @@ rivals: # what the benches measure against, from a module file of its own
 	@mkdir -p bin/rivals
 	go build -modfile=scripts/rivals.mod -o bin/rivals/etcd go.etcd.io/etcd/server/v3
 	go build -modfile=scripts/rivals.mod -tags rivals -o bin/rivals/rival ./integration/bench/rival
+
+bench-vmstate: ## the VMs of one compute node, ten thousand of them, some seconds; the last line is key=value
+	go run ./integration/vmbench
 
 fuzz: ## every fuzz target, FUZZTIME each
 	@scripts/fuzz.sh $(FUZZTIME)

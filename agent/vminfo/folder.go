@@ -114,6 +114,7 @@ type Folder struct {
 	scan     *scan // under way
 	nextScan time.Time
 	seed     maphash.Seed
+	scratch  []byte // for texts that are not kept
 
 	mu     sync.Mutex // protects status
 	status SourceStatus
@@ -125,6 +126,7 @@ type vmRecord struct {
 	file     string
 	zone     string
 	text     []byte // of the manifest, compact
+	fresh    Value  // the same, until it was looked at; then null
 	nics     bool
 	modified time.Time // of the VM
 	body     uint64    // hash of what was told last; 0: nothing

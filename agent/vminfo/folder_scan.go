@@ -114,11 +114,11 @@ func (f *Folder) scanFile(name string, now time.Time) error {
 		f.adopt(name, m, modified, now)
 		delete(f.dirty, vm)
 	}
-	v, hash := f.observe(vm)
+	body, hash := f.observe(vm)
 	if hash == vm.body || f.spoken(name) || f.dirty[vm] {
 		return nil
 	}
-	if changes, changed := f.tell(vm, v, hash, now); changed {
+	if changes, changed := f.tell(vm, body, hash, now); changed {
 		f.missedOne(Missed{Zonename: vm.zone, Action: "modify", Changes: changes})
 	}
 	return nil

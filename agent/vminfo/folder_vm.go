@@ -1,6 +1,7 @@
 package vminfo
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"hash/maphash"
@@ -65,7 +66,7 @@ func (f *Folder) adopt(name string, m manifest, modified, now time.Time) {
 		delete(f.byZone, vm.zone)
 		vm.zone, f.byZone[m.zone] = m.zone, vm
 	}
-	vm.text, vm.nics = m.value.AppendJSON(nil), m.nics
+	vm.text, vm.fresh, vm.nics = bytes.Clone(m.value.AppendJSON(f.scratch[:0])), m.value, m.nics
 	f.mark(vm)
 }
 
@@ -123,34 +124,38 @@ func (f *Folder) showAside() {
 
 // look reads what really is there of a VM, and tells of it.
 func (f *Folder) look(vm *vmRecord, now time.Time) {
-	v, hash := f.observe(vm)
+	body, hash := f.observe(vm)
 	if hash != vm.body {
-		f.tell(vm, v, hash, now)
+		f.tell(vm, body, hash, now)
 	}
 }
 
-// observe composes a VM as it is now; the hash tells it from another.
-func (f *Folder) observe(vm *vmRecord) (Value, uint64) {
+// observe composes the text of a VM as it is now, without last_modified; the
+// hash tells it from another. The text is good until the next is composed.
+func (f *Folder) observe(vm *vmRecord) (body []byte, hash uint64) {
 	facts := f.facts(vm)
-	value, err := ParseValue(vm.text)
-	if err != nil {
-		panic("vminfo: a manifest that was parsed is not JSON")
+	value := vm.fresh
+	vm.fresh = Value{}
+	if value.IsNull() {
+		var err error
+		if value, err = ParseValue(vm.text); err != nil {
+			panic("vminfo: a manifest that was parsed is not JSON")
+		}
 	}
-	v := compose(manifest{value: value, uuid: vm.uuid, zone: vm.zone, nics: vm.nics}, facts)
-	return v, maphash.Bytes(f.seed, v.AppendJSON(nil)) | 1 // 0 is nothing
+	body = compose(manifest{value: value, uuid: vm.uuid, zone: vm.zone, nics: vm.nics}, facts).AppendJSON(f.scratch[:0])
+	f.scratch = body[:0]
+	return body, maphash.Bytes(f.seed, body) | 1 // 0 is nothing
 }
 
 // tell states a VM to the sink, and returns what changed.
-func (f *Folder) tell(vm *vmRecord, v Value, hash uint64, now time.Time) ([]Change, bool) {
+func (f *Folder) tell(vm *vmRecord, body []byte, hash uint64, now time.Time) ([]Change, bool) {
 	if vm.body != 0 {
 		vm.modified = now
 	}
-	made, err := ParseVM(v.With(lastModified, StringValue(formatDate(vm.modified))))
-	if err != nil {
-		f.putAside(vm.file, log.UUID{}, err.Error())
-		return nil, false
-	}
-	changes, changed, err := f.sink.Put(made)
+	text := make([]byte, 0, len(body)+len(lastModified)+len(dateFormat)+6)
+	text = append(text, body[:len(body)-1]...)
+	text = fmt.Appendf(text, `,%q:%q}`, lastModified, formatDate(vm.modified))
+	changes, changed, err := f.sink.Put(VM{UUID: vm.uuid, Zonename: vm.zone, JSON: text})
 	if err != nil {
 		f.putAside(vm.file, vm.uuid, err.Error())
 		return nil, false
@@ -167,7 +172,10 @@ func (f *Folder) tell(vm *vmRecord, v Value, hash uint64, now time.Time) ([]Chan
 
 // facts reads what is there of a VM, and keeps watching it.
 func (f *Folder) facts(vm *vmRecord) facts {
-	ns := openNamespace(f.cfg.NetNS, vm.zone)
+	ns := namespace{fd: -1}
+	if f.roots[rootNetNS].wd >= 0 {
+		ns = openNamespace(f.cfg.NetNS, vm.zone)
+	}
 	defer ns.close()
 	f.watchCgroup(vm)
 	f.watchProcess(vm, ns)

@@ -38,7 +38,7 @@ func parseManifest(text []byte) (manifest, error) {
 	if err != nil {
 		return manifest{}, err
 	}
-	vm, err := ParseVM(v)
+	vm, err := identify(v)
 	if err != nil {
 		return manifest{}, err
 	}

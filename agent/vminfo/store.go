@@ -50,6 +50,15 @@ const maxZonename = 200
 
 // ParseVM reads a VM: an object with a uuid, and a zonename unless it is the uuid.
 func ParseVM(v Value) (VM, error) {
+	vm, err := identify(v)
+	if err == nil {
+		vm.JSON = v.AppendJSON(nil)
+	}
+	return vm, err
+}
+
+// identify reads which VM v is; its JSON stays empty.
+func identify(v Value) (VM, error) {
 	if !v.IsObject() {
 		return VM{}, errors.New("vminfo: a VM is an object")
 	}
@@ -62,7 +71,6 @@ func ParseVM(v Value) (VM, error) {
 	if !fileName(vm.Zonename) || len(vm.Zonename) > maxZonename {
 		return VM{}, fmt.Errorf("vminfo: zonename %q cannot be the name of a network namespace", vm.Zonename)
 	}
-	vm.JSON = v.AppendJSON(nil)
 	return vm, nil
 }
 

@@ -87,6 +87,9 @@ func (f *Folder) initProcess(vm *vmRecord, ns namespace) (process, bool) {
 }
 
 func (f *Folder) pidOfFile(vm *vmRecord) int {
+	if f.roots[rootPIDs].wd < 0 {
+		return 0
+	}
 	text, err := readSmall(filepath.Join(f.cfg.PIDs, vm.uuid.String()+".pid"))
 	if err != nil {
 		return 0
@@ -268,7 +271,7 @@ func readManifest(path string) ([]byte, time.Time, error) {
 	if st.Size > maxManifest {
 		return nil, time.Time{}, fmt.Errorf("vminfo: %d bytes, a manifest may have %d", st.Size, maxManifest)
 	}
-	text := make([]byte, st.Size+1) // one more: it may have grown
+	text := make([]byte, st.Size) // if it has grown since, its closing is heard
 	read := 0
 	for read < len(text) {
 		n, err := unix.Read(fd, text[read:])

@@ -282,7 +282,7 @@ func (p *parser) array(depth int) (Value, error) {
 }
 
 func (p *parser) object(depth int) (Value, error) {
-	var o objectMaker
+	o := objectMaker{v: Value{keys: make([]string, 0, usualKeys), items: make([]Value, 0, usualKeys)}}
 	p.at++
 	if p.next() == '}' {
 		p.at++
@@ -379,6 +379,9 @@ type objectMaker struct {
 	at      map[string]int // by key, from manyKeys on
 	indices bool           // a key looks like an array index
 }
+
+// usualKeys is room for the fields of a NIC: growing costs more than it.
+const usualKeys = 12
 
 // manyKeys is from how many keys on a map pays.
 const manyKeys = 16
