@@ -11,7 +11,8 @@ type request struct {
 	typ        netlink.HeaderType
 	flags      netlink.HeaderFlags
 	start, end int
-	step       int // index of the step
+	step       int   // index of the step
+	index      int32 // the ifindex of its link, 0 if the message is not on one
 	// optional: the kernel may lack what this asks for (IPv6 switched off), or
 	// have it already.
 	optional bool

@@ -26,6 +26,9 @@ func (m *Manager) Apply(ctx context.Context, delta projections.LinksDelta) Resul
 	steps := m.entrySteps(delta)
 	if len(steps) > 0 {
 		result.Steps = m.do(ctx, steps, now)
+		if len(m.since) == 0 {
+			m.since = make(map[Object]placed, len(steps))
+		}
 		for i := range result.Steps {
 			m.noteEntry(&result.Steps[i])
 		}
@@ -44,26 +47,40 @@ func (m *Manager) Apply(ctx context.Context, delta projections.LinksDelta) Resul
 func (m *Manager) entrySteps(d projections.LinksDelta) []Step {
 	steps := make([]Step, 0, d.Len())
 	forwards := func(list []projections.FDB, op Op) {
-		for _, e := range list {
-			if i, ok := findVXLAN(m.last.VXLANs, e.VNet); ok {
-				steps = append(steps, Step{
-					Op: op, Object: Object{Kind: ObjectFDB, VNet: e.VNet, MAC: e.MAC}, Link: VXLANName(e.VNet),
-					MAC: e.MAC, Addr: e.Dst, Port: otherPort(e.Port, m.last.VXLANs[i].Port),
-				})
+		var name string // of the entry before, whose device is most often the same
+		for j, e := range list {
+			i, ok := findVXLAN(m.last.VXLANs, e.VNet)
+			if !ok {
+				continue
 			}
+			if name == "" || list[j-1].VNet != e.VNet {
+				name = VXLANName(e.VNet)
+			}
+			steps = append(steps, Step{
+				Op: op, Object: Object{Kind: ObjectFDB, VNet: e.VNet, MAC: e.MAC}, Link: name,
+				MAC: e.MAC, Addr: e.Dst, Port: otherPort(e.Port, m.last.VXLANs[i].Port),
+			})
 		}
 	}
 	neighs := func(list []projections.Neigh, op Op) {
 		from := len(steps)
-		for _, e := range list {
-			if at, ok := m.placeOf(e.Link); ok {
+		var at place
+		var ok bool
+		for j, e := range list {
+			if j == 0 || list[j-1].Link != e.Link {
+				at, ok = m.placeOf(e.Link)
+			}
+			if ok {
 				steps = append(steps, Step{
 					Op: op, Object: Object{Kind: ObjectNeigh, MAC: e.Link, IP: e.IP}, Namespace: at.namespace, Link: at.name,
 					MAC: e.MAC, Addr: e.IP,
 				})
 			}
 		}
-		slices.SortStableFunc(steps[from:], func(a, b Step) int { return cmp.Compare(a.Namespace, b.Namespace) })
+		byNamespace := func(a, b Step) int { return cmp.Compare(a.Namespace, b.Namespace) }
+		if !slices.IsSortedFunc(steps[from:], byNamespace) {
+			slices.SortStableFunc(steps[from:], byNamespace)
+		}
 	}
 	forwards(d.FDB, OpSetFDB)
 	neighs(d.Neighs, OpSetNeigh)

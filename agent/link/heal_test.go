@@ -155,9 +155,10 @@ func TestOwnChangesAreNotHeard(t *testing.T) {
 		t.Errorf("apply: matched %v, %d steps, drift %v, want true, 100, none", result.Matched, len(result.Steps), result.Drift)
 	}
 	select {
-	case <-g.woken:
-		entries, other := g.h.Heard()
-		t.Errorf("woken by our own changes: %v, other %v", entries, other)
+	case <-g.woken: // an echo of the pass came after Apply had changed the entry: it is looked at
+		if result := g.m.Apply(context.Background(), projections.LinksDelta{}); !result.Matched || len(result.Steps) != 0 {
+			t.Errorf("our own changes were taken for others': matched %v, steps %v", result.Matched, texts(result.Steps))
+		}
 	case <-time.After(5 * watchQuiet): // what is not heard cannot be waited for
 	}
 	want.FDB = append(slices.Clone(delta.FDB), want.FDB[50:]...)

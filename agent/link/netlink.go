@@ -212,7 +212,6 @@ func (r *run) addLink(i int) error {
 	index := h.lastIndex
 	h.index[l.place()] = index
 	delete(r.failed, l.place())
-	h.told.note(&r.steps[i], index)
 	start := len(r.enc.b)
 	switch l.Kind {
 	case kindVXLAN:
@@ -222,7 +221,7 @@ func (r *run) addLink(i int) error {
 	default:
 		r.enc.macvlan(l, index, parent, netns)
 	}
-	r.message(i, unix.RTM_NEWLINK, flagsCreate, start)
+	r.message(i, unix.RTM_NEWLINK, flagsCreate, start).index = index
 	if l.Kind != kindMacvlan {
 		r.encodeSet(i, l, index, ChangeQuietIPv6|ChangeUp)
 	}
@@ -245,8 +244,12 @@ func (r *run) encodeSet(i int, l *Link, index int32, change Change) {
 
 // encode appends the messages of a step on a link that is there.
 func (r *run) encode(i int, index int32) {
-	s, start := &r.steps[i], len(r.enc.b)
-	r.h.told.note(s, index)
+	s, start, before := &r.steps[i], len(r.enc.b), len(r.requests)
+	defer func() {
+		if before < len(r.requests) {
+			r.requests[before].index = index
+		}
+	}()
 	switch s.Op {
 	case OpSetLink:
 		r.encodeSet(i, s.Spec, index, s.Change)
@@ -304,11 +307,10 @@ func (r *run) deletes(i int) int {
 		r.h.touch(&r.steps[j])
 		at := place{"", r.steps[j].Link}
 		if index, ok := r.h.index[at]; ok {
-			r.h.told.note(&r.steps[j], index)
 			start := len(r.enc.b)
 			r.enc.linkHeader(index, 0, 0)
 			r.enc.attr32(unix.IFLA_GROUP, trashGroup)
-			r.message(j, unix.RTM_NEWLINK, 0, start)
+			r.message(j, unix.RTM_NEWLINK, 0, start).index = index
 			delete(r.h.index, at)
 		}
 	}
@@ -351,6 +353,7 @@ func (r *run) flush() {
 		})
 	}
 	r.messages = messages
+	r.h.told.note(r.steps, requests)
 	messages[len(messages)-1].Header.Flags |= netlink.Acknowledge
 	sent, err := r.space.conn.SendMessages(messages)
 	if err == nil {

@@ -81,10 +81,18 @@ func (t *told) entry(l *Link, key entryKey) placed {
 	return placed{}
 }
 
-// note remembers a step that is about to be sent for the link of that ifindex.
-func (t *told) note(s *Step, index int32) {
+// note remembers the steps of a batch that is about to be sent.
+func (t *told) note(steps []Step, requests []request) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	for i := range requests {
+		if q := &requests[i]; q.index != 0 {
+			t.noteStep(&steps[q.step], q.index)
+		}
+	}
+}
+
+func (t *told) noteStep(s *Step, index int32) {
 	switch s.Op {
 	case OpSetNeigh:
 		t.entries[entryKey{index: index, ip: s.Addr}] = placed{mac: s.MAC}

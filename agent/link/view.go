@@ -94,7 +94,9 @@ func (h *Netlink) keep(name string, id namespaceKey, links []Link, highest int32
 // touch forgets the views that a step may make wrong.
 func (h *Netlink) touch(s *Step) {
 	if s.Namespace != "" {
-		delete(h.views, s.Namespace)
+		if len(h.views) > 0 {
+			delete(h.views, s.Namespace)
+		}
 		return
 	}
 	switch s.Op {

@@ -1,0 +1,273 @@
+package link
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/mdlayher/netlink"
+	"golang.org/x/sys/unix"
+
+	"rutter/projections"
+)
+
+// benchOut names the file to which the benchmarks of `make bench-kernel` append
+// key=value; without it they only report.
+const benchOut = "RUTTER_BENCH_OUT"
+
+func tell(b *testing.B, key, format string, value float64) {
+	b.Helper()
+	b.ReportMetric(value, key)
+	path := os.Getenv(benchOut)
+	if path == "" {
+		return
+	}
+	f, err := os.OpenFile(path, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o644)
+	if err != nil {
+		b.Fatal(err)
+	}
+	_, err = fmt.Fprintf(f, "%s="+format+"\n", key, value)
+	if err := errors.Join(err, f.Close()); err != nil {
+		b.Fatal(err)
+	}
+}
+
+// best is the shortest of some rounds, run in turn with those of its rivals so
+// that all have the same machine.
+type best struct{ took time.Duration }
+
+func (t *best) time(f func()) {
+	began := time.Now()
+	f()
+	if d := time.Since(began); t.took == 0 || d < t.took {
+		t.took = d
+	}
+}
+
+const benchRounds = 9
+
+// BenchmarkKernelEntries programs 10,000 neighbours and as many forwarding
+// entries: by Apply, by a bare loop over one socket in each namespace, and by
+// ip -batch and bridge -batch.
+func BenchmarkKernelEntries(b *testing.B) {
+	const peers = 10_000
+	w := newWorld(b)
+	w.namespace("z0")
+	want := crowd(1, peers, 1)
+	bare := want
+	bare.Neighs, bare.FDB = nil, nil
+	g := guard(w, bare, time.Hour)
+	pass(b, g.m, bare)
+	have, err := g.h.Dump(context.Background(), []string{"z0"})
+	if err != nil {
+		b.Fatal(err)
+	}
+	steps := Plan(want, have, g.m.numbers, true).Steps
+	index := map[string]int32{"": g.h.index[place{"", "sdcvxl1000"}], "z0": g.h.index[place{"z0", FabricName(0)}]}
+	var ours, raw, rival best
+	for range benchRounds {
+		raw.time(func() {
+			sp, err := g.h.open("z0")
+			if err != nil {
+				b.Fatal(err)
+			}
+			rawEntries(b, map[string]*netlink.Conn{"": g.h.own.conn, "z0": sp.conn}, index, steps)
+			g.h.closeSpaces()
+		})
+		g.empty(b, bare)
+		ours.time(func() {
+			if result := g.m.Apply(context.Background(), projections.LinksDelta{FDB: want.FDB, Neighs: want.Neighs}); len(result.Steps) != 2*peers {
+				b.Fatalf("%d steps, want %d", len(result.Steps), 2*peers)
+			}
+		})
+		g.empty(b, bare)
+	}
+	for range 2 {
+		batches := w.batches(b, steps)
+		rival.time(func() {
+			for _, run := range batches {
+				if err := run(); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+		g.empty(b, bare)
+	}
+	b.Logf("%d entries: ours %v, bare loop %v, ip and bridge -batch %v", 2*peers, ours.took, raw.took, rival.took)
+	tell(b, "entries_vs_raw", "%.2f", raw.took.Seconds()/ours.took.Seconds())
+	tell(b, "entries_vs_batch", "%.2f", rival.took.Seconds()/ours.took.Seconds())
+}
+
+// empty takes all entries away.
+func (g *guarded) empty(b *testing.B, bare projections.Desired) {
+	g.h.views = map[string]*view{}
+	pass(b, g.m, bare)
+	time.Sleep(10 * watchQuiet) // the watch has its own time to hear of all this
+	g.h.Heard()
+}
+
+// batches returns what runs ip -batch and bridge -batch over the steps.
+func (w *world) batches(b *testing.B, steps []Step) []func() error {
+	var runs []func() error
+	for _, tool := range []struct {
+		name, namespace string
+		op              Op
+	}{{"bridge", "cn1", OpSetFDB}, {"ip", "z0", OpSetNeigh}} {
+		path, err := exec.LookPath(tool.name)
+		if err != nil {
+			b.Skipf("no %s here: %v", tool.name, err)
+		}
+		var text bytes.Buffer
+		for _, s := range steps {
+			if s.Op == tool.op {
+				s.Namespace = ""
+				line := s.String()
+				text.WriteString(line[len(tool.name)+1:] + "\n")
+			}
+		}
+		runs = append(runs, func() error {
+			return w.within(tool.namespace, func() error {
+				cmd := exec.Command(path, "-batch", "-")
+				cmd.Stdin = bytes.NewReader(text.Bytes())
+				if out, err := cmd.CombinedOutput(); err != nil {
+					return fmt.Errorf("%s -batch: %w: %s", tool.name, err, out)
+				}
+				return nil
+			})
+		})
+	}
+	return runs
+}
+
+// BenchmarkKernelStacks makes 500 fabrics from nothing, each a VXLAN device and
+// a macvlan in a VM's namespace with its probes and address: by a pass, its two
+// dumps included, and by a bare loop that sends the same messages.
+func BenchmarkKernelStacks(b *testing.B) {
+	w := newWorld(b)
+	w.namespace("z0")
+	want := crowd(500, 0, 1)
+	g := guard(w, want, time.Hour)
+	var ours, raw best
+	for range benchRounds {
+		ours.time(func() { pass(b, g.m, want) })
+		steps := g.stepsFor(b, want)
+		raw.time(func() { g.rawStacks(b, steps) })
+		pass(b, g.m, projections.Desired{})
+	}
+	b.Logf("500 fabrics: a pass %v, bare loop %v", ours.took, raw.took)
+	tell(b, "stacks_vs_raw", "%.2f", raw.took.Seconds()/ours.took.Seconds())
+}
+
+// stepsFor takes everything away and returns the steps that make it again.
+func (g *guarded) stepsFor(b *testing.B, want projections.Desired) []Step {
+	have, err := g.h.Dump(context.Background(), []string{"z0"})
+	if err != nil {
+		b.Fatal(err)
+	}
+	numbers := Numbers{}
+	for i := range want.Fabrics {
+		n, _ := g.m.numbers.Lookup(want.Fabrics[i].MAC)
+		numbers.Adopt(want.Fabrics[i].MAC, n)
+	}
+	steps := Plan(want, Snapshot{}, numbers, true).Steps
+	if errs := g.h.Do(context.Background(), Plan(projections.Desired{}, have, g.m.numbers, true).Steps); errs != nil {
+		b.Fatal(errors.Join(errs...))
+	}
+	return steps
+}
+
+// rawStacks sends what makes the links, in two sockets' batches.
+func (g *guarded) rawStacks(b *testing.B, steps []Step) {
+	sp, err := g.h.open("z0")
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer g.h.closeSpaces()
+	index := map[string]int32{}
+	batch := func(conn *netlink.Conn, encode func(add func(typ netlink.HeaderType, flags netlink.HeaderFlags, body func(e *encoder)))) {
+		var messages []netlink.Message
+		send := func() {
+			if len(messages) == 0 {
+				return
+			}
+			messages[len(messages)-1].Header.Flags |= netlink.Acknowledge
+			if _, err := conn.SendMessages(messages); err != nil {
+				b.Fatal(err)
+			}
+			if _, err := conn.Receive(); err != nil && !errors.Is(err, unix.EEXIST) {
+				b.Fatal(err)
+			}
+			messages = messages[:0]
+		}
+		encode(func(typ netlink.HeaderType, flags netlink.HeaderFlags, body func(e *encoder)) {
+			var e encoder
+			body(&e)
+			messages = append(messages, netlink.Message{Header: netlink.Header{Type: typ, Flags: netlink.Request | flags}, Data: e.b})
+			if len(messages) >= batchMessages {
+				send()
+			}
+		})
+		send()
+	}
+	next := g.h.lastIndex
+	batch(g.h.own.conn, func(add func(netlink.HeaderType, netlink.HeaderFlags, func(e *encoder))) {
+		for i := range steps {
+			s := &steps[i]
+			if s.Op != OpAddLink {
+				continue
+			}
+			next++
+			index[s.Link] = next
+			if s.Spec.Kind == kindVXLAN {
+				add(unix.RTM_NEWLINK, flagsCreate, func(e *encoder) { e.vxlan(s.Spec, next) })
+				add(unix.RTM_NEWLINK, 0, func(e *encoder) { e.quiet(next) })
+				add(unix.RTM_NEWLINK, 0, func(e *encoder) { e.set(s.Spec, next, ChangeUp) })
+			} else {
+				add(unix.RTM_NEWLINK, flagsCreate, func(e *encoder) { e.macvlan(s.Spec, next, index[s.Spec.Parent], int(sp.file.Fd())) })
+			}
+		}
+	})
+	batch(sp.conn, func(add func(netlink.HeaderType, netlink.HeaderFlags, func(e *encoder))) {
+		for i := range steps {
+			switch s := &steps[i]; s.Op {
+			case OpSetProbes:
+				add(unix.RTM_SETNEIGHTBL, 0, func(e *encoder) { e.probes(*s, index[s.Link]) })
+			case OpAddAddress:
+				add(unix.RTM_NEWADDR, flagsReplace, func(e *encoder) { e.address(*s, index[s.Link]) })
+			}
+		}
+	})
+	g.h.lastIndex = next
+}
+
+// BenchmarkKernelNoop is a pass over an unchanged node of 500 fabrics in as many
+// VM namespaces, 25,000 neighbours and as many forwarding entries, of which each
+// pass reads another quarter of the namespaces.
+func BenchmarkKernelNoop(b *testing.B) {
+	const fabrics, peers = 500, 50
+	w := newWorld(b)
+	for i := range fabrics {
+		w.namespace(fmt.Sprintf("z%d", i))
+	}
+	want := crowd(fabrics, peers, fabrics)
+	g := guard(w, want, 1)
+	pass(b, g.m, want)
+	var took []time.Duration
+	for range benchRounds {
+		began := time.Now()
+		result, err := g.m.Pass(context.Background(), want, true)
+		took = append(took, time.Since(began))
+		if err != nil || !result.Matched || len(result.Steps) != 0 {
+			b.Fatalf("%v, matched %v, %d steps, want none", err, result.Matched, len(result.Steps))
+		}
+	}
+	slices.Sort(took)
+	b.Logf("passes: %v", took)
+	tell(b, "noop_pass_ms", "%.0f", float64(took[len(took)/2].Microseconds())/1000)
+}
