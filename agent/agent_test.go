@@ -309,6 +309,8 @@ func TestAgentFromAChangeToTheKernel(t *testing.T) {
 		synctest.Wait()
 		check := func(when string) {
 			t.Helper()
+			time.Sleep(2 * feed.TellEvery) // watermarks are not sent more often
+			synctest.Wait()
 			status := a.Status()
 			if status.State != Following || status.Applied != s.head() || status.Programmed != s.head() || status.Lag != 0 {
 				t.Errorf("%s: state %s, applied %d, programmed %d, lag %d; want following at %d", when, status.State, status.Applied, status.Programmed, status.Lag, s.head())
