@@ -68,6 +68,7 @@ func (s *slots[K, V]) grow() {
 	var free K
 	old := s.rows
 	s.rows = make([]slot[K, V], 2*len(old))
+	onHugePages(s.rows)
 	for _, row := range old {
 		if row.key != free {
 			at, _ := s.find(row.key)
