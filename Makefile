@@ -1,6 +1,6 @@
 # Rutter's house. `make` alone lists what there is to do.
 .DEFAULT_GOAL := help
-.PHONY: build test race lint vet fmt-check packages bench bench-svp bench-store rivals bench-vmstate fuzz demo test-long clean help
+.PHONY: bench-kernel build test race lint vet fmt-check packages bench bench-svp bench-store rivals bench-vmstate fuzz demo test-long clean help
 
 VERSION   := $(shell git describe --tags --always --dirty 2>/dev/null || echo unknown)
 TOOL      := go tool -modfile=scripts/tools.mod
@@ -51,6 +51,12 @@ rivals: # what the benches measure against, from a module file of its own
 bench-vmstate: ## the VMs of one compute node, ten thousand of them, some seconds; the last line is key=value
 	go run ./integration/vmbench
 
+bench-kernel: build ## the kernel's side beside a bare netlink loop and ip -batch; ends with a line of key=value
+	@out=$$(mktemp) && trap 'rm -f "$$out"' EXIT && export RUTTER_BENCH_OUT="$$out" && \
+	go test -run '^$$' -bench '^BenchmarkKernel' -benchtime 1x ./agent/link && \
+	go test -run '^$$' -bench '^BenchmarkPacedWay$$' -benchtime 1x ./integration && \
+	tr '\n' ' ' < "$$out" && echo
+
 fuzz: ## every fuzz target, FUZZTIME each
 	@scripts/fuzz.sh $(FUZZTIME)
 
@@ -65,4 +71,4 @@ clean: ## what the targets above made
 	rm -rf bin
 
 help: ## this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-10s %s\n", $$1, $$2}' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' Makefile

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"time"
 
 	"rutter/log"
 	"rutter/log/feed"
@@ -231,6 +232,9 @@ func (r *replica) dropStrays(was log.Object) {
 // notify wakes the reconcile loop, and the cache's writer if there are rows for
 // it; a token that is there already is enough.
 func (r *replica) notify() {
+	if r.touched.IsZero() && r.touches.Any() {
+		r.touched = time.Now()
+	}
 	wake(r.changed)
 	if r.ready.rows() > 0 {
 		wake(r.dirtied)

@@ -41,14 +41,19 @@ type reconciler struct {
 	earliest time.Time // before this no pass is made, see passShare
 	passed   bool      // a pass was made: Apply knows the links
 
-	mu   sync.Mutex // protects what follows
-	last KernelStatus
+	mu     sync.Mutex // protects what follows
+	last   KernelStatus
+	delays delays
 }
 
 // KernelStatus says how the kernel stands to what is wanted.
 type KernelStatus struct {
-	Passes   uint64        `json:"passes"`
-	Applied  uint64        `json:"applied"`         // rounds between passes, for single entries
+	Passes  uint64 `json:"passes"`
+	Applied uint64 `json:"applied"` // rounds between passes, for the entries that events touched
+	// Delay50 and Delay99 are percentiles over the last of these rounds: the time
+	// from the oldest event, applied, to the kernel's acknowledgement.
+	Delay50  time.Duration `json:"delay_p50_ns"`
+	Delay99  time.Duration `json:"delay_p99_ns"`
 	At       time.Time     `json:"at,omitzero"`     // when the last pass began
 	Took     time.Duration `json:"took_ns"`         // by the last pass
 	Complete bool          `json:"complete"`        // the last pass was allowed to remove
@@ -181,7 +186,7 @@ func (r *reconciler) apply(ctx context.Context) {
 	if ctx.Err() != nil {
 		return
 	}
-	r.noteSteps(result)
+	r.noteSteps(result, at)
 	switch {
 	case at.whole:
 		r.want(time.Now())
@@ -220,10 +225,13 @@ func (r *reconciler) note(want wanted, result link.Result, err error, began time
 }
 
 // noteSteps notes what was done between two passes.
-func (r *reconciler) noteSteps(result link.Result) {
+func (r *reconciler) noteSteps(result link.Result, at place) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.last.Applied++
+	if !at.touched.IsZero() {
+		r.last.Applied++
+		r.delays.note(time.Since(at.touched))
+	}
 	r.last.Matched = r.last.Matched && !result.Look
 	r.addSteps(result)
 }
@@ -241,7 +249,9 @@ func (r *reconciler) addSteps(result link.Result) {
 func (r *reconciler) status() KernelStatus {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.last
+	s := r.last
+	s.Delay50, s.Delay99 = r.delays.percentile(50), r.delays.percentile(99)
+	return s
 }
 
 // place is a place in the log that the kernel may come to match.
@@ -251,6 +261,8 @@ type place struct {
 	seq   log.Seq
 	epoch uint64
 	whole bool // of a delta: there is more to it, which only a pass does
+	// touched is when the oldest event of a delta was applied, if it has any.
+	touched time.Time
 }
 
 // wanted is what the kernel should hold, and as of when.
@@ -268,6 +280,7 @@ func (r *replica) wanted() wanted {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.touches.Reset()
+	r.touched = time.Time{}
 	return wanted{links: r.state.DesiredLinks(r.me), complete: r.isComplete(), at: place{seq: r.applied, epoch: r.epoch}}
 }
 
@@ -281,12 +294,13 @@ func (r *replica) isComplete() bool {
 func (r *replica) delta() (d projections.LinksDelta, at place, ok bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	at = place{seq: r.applied, epoch: r.epoch, whole: r.touches.Whole()}
+	at = place{seq: r.applied, epoch: r.epoch, whole: r.touches.Whole(), touched: r.touched}
 	if r.touches.Any() {
 		if !r.isComplete() {
 			return d, at, false
 		}
 		d = r.touches.Delta(r.state)
+		r.touched = time.Time{}
 	}
 	return d, at, true
 }

@@ -7,6 +7,7 @@ import (
 	"net/netip"
 	"slices"
 	"sync"
+	"time"
 
 	"rutter/log"
 	"rutter/log/feed"
@@ -74,6 +75,7 @@ type replica struct {
 	missing string
 	clashes map[objectKey]map[objectKey]struct{} // see clash.go
 	touches *projections.Touches                 // what the kernel has not been told
+	touched time.Time                            // when the oldest of it was applied; zero: there is none
 }
 
 // resetting is a reset that runs: the objects and scopes that came since.

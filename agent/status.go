@@ -159,6 +159,7 @@ func (s Status) metrics() map[string]uint64 {
 		"rutter_agent_objects":         uint64(objects),
 		"rutter_agent_passes_total":    s.Kernel.Passes,
 		"rutter_agent_pass_ns":         uint64(s.Kernel.Took),
+		"rutter_agent_delay_p99_ns":    uint64(s.Kernel.Delay99),
 		"rutter_agent_failing":         uint64(s.Kernel.Failing),
 		"rutter_agent_blocked":         uint64(s.Kernel.Blocked),
 		"rutter_agent_steps_total":     s.Kernel.Steps,

@@ -1,0 +1,103 @@
+package integration
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"os"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"rutter/agent"
+	"rutter/api/client"
+	"rutter/integration/netlab"
+	"rutter/log"
+)
+
+const (
+	pacedRate = 1000 // events/s
+	pacedFor  = 8 * time.Second
+)
+
+// BenchmarkPacedWay measures, at 1,000 events/s through three server processes,
+// how long an agent process takes from an applied event to the kernel's
+// acknowledgement of its entries: the 99th percentile over the rounds of its
+// reconcile loop, each counted with its oldest event.
+func BenchmarkPacedWay(b *testing.B) {
+	if !netlab.Inside() {
+		cmd := netlab.Enter("-test.run=^$", "-test.bench=^BenchmarkPacedWay$", "-test.benchtime=1x")
+		err := cmd.Run()
+		if netlab.Forbidden(err) {
+			b.Skip(netlab.ErrForbidden)
+		}
+		if err != nil {
+			b.Fatal(err)
+		}
+		b.SkipNow() // the inner process has printed the figures
+	}
+	if err := netlab.Settle(); err != nil && !errors.Is(err, syscall.EBUSY) {
+		b.Fatal(err)
+	}
+	w := newWholeWay(b)
+	for b.Loop() {
+		w.paced(b)
+	}
+}
+
+func (w *wholeWay) paced(b *testing.B) {
+	var last, sent atomic.Uint64
+	var writers sync.WaitGroup
+	began := time.Now()
+	for n := range wholeWayWriters {
+		writers.Go(func() {
+			every := time.NewTicker(wholeWayWriters * time.Second / pacedRate)
+			defer every.Stop()
+			time.Sleep(time.Duration(n) * time.Second / pacedRate) // the writers do not write at once
+			for time.Since(began) < pacedFor {
+				<-every.C
+				result, err := w.c.api.Submit(b.Context(), &log.Change{ID: client.NewChangeID(), Ops: []log.Op{w.nic(w.remote, w.vm)}})
+				if err != nil {
+					b.Error(err)
+					return
+				}
+				sent.Add(1)
+				for old := last.Load(); uint64(result.Last) > old && !last.CompareAndSwap(old, uint64(result.Last)); old = last.Load() {
+				}
+			}
+		})
+	}
+	writers.Wait()
+	took := time.Since(began)
+	for end := time.Now().Add(time.Minute); w.programmed() < log.Seq(last.Load()); time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(end) {
+			b.Fatalf("the kernel does not match seq %d", last.Load())
+		}
+	}
+	response, err := http.Get("http://" + w.status + "/status")
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer response.Body.Close()
+	var s agent.Status
+	if err := json.NewDecoder(response.Body).Decode(&s); err != nil {
+		b.Fatal(err)
+	}
+	p99 := float64(s.Kernel.Delay99.Microseconds()) / 1000
+	b.ReportMetric(float64(sent.Load())/took.Seconds(), "events/s")
+	b.ReportMetric(p99, "event_to_kernel_p99_ms")
+	b.Logf("%d rounds, p50 %v, p99 %v, %d passes", s.Kernel.Applied, s.Kernel.Delay50, s.Kernel.Delay99, s.Kernel.Passes)
+	if path := os.Getenv("RUTTER_BENCH_OUT"); path != "" {
+		f, err := os.OpenFile(path, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o644)
+		if err != nil {
+			b.Fatal(err)
+		}
+		_, err = fmt.Fprintf(f, "event_to_kernel_p99_ms=%.1f\n", p99)
+		if err := errors.Join(err, f.Close()); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
