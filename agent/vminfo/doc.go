@@ -4,8 +4,9 @@
 //
 // It owns: the sources of VMs (Folder: a folder of manifests, and what really
 // runs; Stream: another vminfod), the Store of VMs with its last events, Diff
-// (the vectors of the original), the HTTP service, and a Client for it. It
-// leaves to others: what servers are told of VMs, and starting or ending one.
+// (the vectors of the original), the HTTP service, a Client for it, and a Runner
+// that starts and stops the VMs of manifests. It leaves to others: what servers
+// are told of VMs, and the NICs in their namespaces.
 //
 // # Concurrency
 //

@@ -2,6 +2,7 @@ package vminfo
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/netip"
 	"os"
@@ -390,7 +391,7 @@ func needRoot(t *testing.T) {
 	}
 }
 
-func command(t *testing.T, name string, args ...string) {
+func shell(t *testing.T, name string, args ...string) {
 	t.Helper()
 	if out, err := exec.Command(name, args...).CombinedOutput(); err != nil {
 		t.Skipf("%s %v: %v: %s", name, args, err, out)
@@ -439,14 +440,14 @@ func TestFolderSystem(t *testing.T) {
 	if vm, _ := s.store.Find(zone); !strings.Contains(string(vm.JSON), `"state":"stopped"`) || strings.Contains(string(vm.JSON), `"pid"`) {
 		t.Fatalf("the manifest's word was taken: %s", vm.JSON)
 	}
-	command(t, "ip", "netns", "add", zone)
+	shell(t, "ip", "netns", "add", zone)
 	t.Cleanup(func() { _ = exec.Command("ip", "netns", "del", zone).Run() })
 	e := s.until(0, `"newValue":"ready"`)
 	if len(s.folder.Status().Skips) > 1 { // machined is one
 		t.Logf("skips: %v", s.folder.Status().Skips)
 	}
-	command(t, "ip", "-n", zone, "link", "add", "net0", "address", mac, "type", "bridge")
-	command(t, "ip", "-n", zone, "addr", "add", "10.1.2.3/24", "dev", "net0")
+	shell(t, "ip", "-n", zone, "link", "add", "net0", "address", mac, "type", "bridge")
+	shell(t, "ip", "-n", zone, "addr", "add", "10.1.2.3/24", "dev", "net0")
 	e = s.until(e.Seq, `"newValue":"10.1.2.3/24"`)
 	cmd := s.startInit(1, zone)
 	e = s.until(e.Seq, `"newValue":"running"`)
@@ -456,8 +457,8 @@ func TestFolderSystem(t *testing.T) {
 		}
 	}
 	// Addresses by hand.
-	command(t, "ip", "-n", zone, "addr", "del", "10.1.2.3/24", "dev", "net0")
-	command(t, "ip", "-n", zone, "addr", "add", "10.1.2.4/24", "dev", "net0")
+	shell(t, "ip", "-n", zone, "addr", "del", "10.1.2.3/24", "dev", "net0")
+	shell(t, "ip", "-n", zone, "addr", "add", "10.1.2.4/24", "dev", "net0")
 	e = s.until(e.Seq, `"newValue":"10.1.2.4/24"`)
 	e = s.memory(e)
 	// Its end.
@@ -468,7 +469,7 @@ func TestFolderSystem(t *testing.T) {
 	if !strings.Contains(string(e.Line), `"state":"stopped"`) {
 		t.Errorf("after a SIGKILL: %s", e.Line)
 	}
-	command(t, "ip", "netns", "del", zone)
+	shell(t, "ip", "netns", "del", zone)
 	s.until(e.Seq, `"newValue":"installed"`)
 	s.folder.Scan()
 	s.eventually("a scan", func() bool { return s.folder.Status().Scans == 1 })
@@ -561,4 +562,48 @@ func FuzzNetlink(f *testing.F) {
 		_, _, _ = parseAddress(b)
 		_ = slices.Grow(parseFileEvents(nil, b), 0)
 	})
+}
+
+// TestRunner: what is started is seen, and so is what is stopped; nothing is
+// left behind.
+func TestRunner(t *testing.T) {
+	needRoot(t)
+	s := newSite(t)
+	s.cgroups = filepath.Join(filepath.Dir(DefaultCgroup()), fmt.Sprintf("rutter-run-%d", os.Getpid()))
+	if err := os.Mkdir(s.cgroups, 0o755); err != nil {
+		t.Skip(err)
+	}
+	t.Cleanup(func() { _ = os.Remove(s.cgroups) })
+	zone := fmt.Sprintf("vminfo-run-%d", os.Getpid())
+	shell(t, "ip", "netns", "add", zone+"x") // whether it can be done here
+	_ = exec.Command("ip", "netns", "del", zone+"x").Run()
+	s.writeVM(1, fmt.Sprintf(`,"zonename":%q,"max_physical_memory":64,"init":["sh","-c","trap '' TERM; sleep 1000 & sleep 1001"]`, zone))
+	s.run(0)
+	runner, err := NewRunner(RunnerConfig{Manifests: s.manifests, PIDs: s.pids, Cgroup: s.cgroups, Grace: time.Second})
+	if err != nil {
+		t.Fatal(err)
+	}
+	id := testVM(t, 1, "").UUID
+	if err := runner.Stop(t.Context(), id, false); !errors.Is(err, ErrNotRunning) {
+		t.Errorf("Stop of what does not run: %v", err)
+	}
+	if err := runner.Start(t.Context(), testVM(t, 7, "").UUID); !errors.Is(err, ErrNoVM) {
+		t.Errorf("Start of nothing: %v", err)
+	}
+	if err := runner.Start(t.Context(), id); err != nil {
+		t.Fatal(err)
+	}
+	e := s.until(0, `"newValue":"running"`)
+	if err := runner.Start(t.Context(), id); !errors.Is(err, ErrRunning) {
+		t.Errorf("Start of what runs: %v", err)
+	}
+	if err := runner.Stop(t.Context(), id, false); err != nil {
+		t.Fatal(err)
+	}
+	s.until(e.Seq, `"newValue":"installed"`)
+	for _, path := range []string{filepath.Join("/run/netns", zone), filepath.Join(s.cgroups, testUUID(1)), filepath.Join(s.pids, testUUID(1)+".pid")} {
+		if fileThere(path) {
+			t.Errorf("%s is left", path)
+		}
+	}
 }

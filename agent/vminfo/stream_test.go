@@ -2,6 +2,7 @@ package vminfo
 
 import (
 	"context"
+	"errors"
 	"io"
 	"net/http"
 	"strings"
@@ -98,5 +99,25 @@ func TestStreamTimes(t *testing.T) {
 			t.Error(err)
 		}
 		synctest.Wait()
+	})
+}
+
+func TestWaitTimeout(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		transport := &script{answers: []func(*http.Request) (*http.Response, error){says(true, `{"type":"ready","vms":"[]"}`)}}
+		client := NewClient("127.0.0.1:9090", "test")
+		client.Transport = transport
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		events, err := client.Events(ctx, Place{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer events.Close()
+		began := time.Now()
+		err = events.WaitChanges(ctx, "update", Value{}, [][]Wanted{{{Action: Added}}})
+		if !errors.Is(err, ErrTimeout) || err.Error() != `vminfod watchForChanges "update" timeout exceeded` || time.Since(began) != time.Minute {
+			t.Errorf("got %v after %s, want ErrTimeout after a minute", err, time.Since(began))
+		}
 	})
 }

@@ -1,0 +1,332 @@
+package vminfo
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"rutter/log"
+)
+
+// What a Runner refuses or meets.
+var (
+	// ErrRunning: the VM's init process lives already.
+	ErrRunning = errors.New("vminfo: the VM runs already")
+	// ErrNotRunning: the VM has no init process that lives.
+	ErrNotRunning = errors.New("vminfo: the VM does not run")
+	// ErrNoVM: there is no manifest of that VM.
+	ErrNoVM = errors.New("vminfo: no manifest of that VM")
+)
+
+// defaultGrace is how long an init process may take to end by itself.
+const defaultGrace = 10 * time.Second
+
+// RunnerConfig configures a Runner: the folders of FolderConfig, whose defaults
+// apply.
+type RunnerConfig struct {
+	Manifests, PIDs, NetNS, Cgroup string
+	// Grace is how long an init process may take to end after SIGTERM before it
+	// is killed. Default 10 s.
+	Grace time.Duration
+}
+
+// Runner starts and stops the VMs of a folder of manifests. It remembers
+// nothing: what runs is found as Folder finds it, so that any program may start
+// what another stops. Two Runners must not act on one VM at once.
+//
+// It makes a VM's namespace, cgroup and init process. The NICs in the namespace
+// are the agent's.
+type Runner struct {
+	cfg    RunnerConfig
+	finder *Folder // finds init processes; it does not run
+}
+
+// NewRunner returns a runner.
+func NewRunner(cfg RunnerConfig) (*Runner, error) {
+	finder, err := NewFolder(FolderConfig{Manifests: cfg.Manifests, PIDs: cfg.PIDs, NetNS: cfg.NetNS, Cgroup: cfg.Cgroup})
+	if err != nil {
+		return nil, err
+	}
+	cfg.PIDs, cfg.NetNS, cfg.Cgroup = finder.cfg.PIDs, finder.cfg.NetNS, finder.cfg.Cgroup
+	cfg.Grace = cmp.Or(cfg.Grace, defaultGrace)
+	finder.roots[rootPIDs].wd, finder.roots[rootNetNS].wd = 0, 0 // it looks, although it does not watch
+	return &Runner{cfg: cfg, finder: finder}, nil
+}
+
+// load reads the manifest of a VM.
+func (r *Runner) load(id log.UUID) (manifest, error) {
+	text, _, err := readManifest(filepath.Join(r.cfg.Manifests, id.String()+".json"))
+	if errors.Is(err, fs.ErrNotExist) {
+		return manifest{}, fmt.Errorf("%w: %s", ErrNoVM, id)
+	}
+	if err != nil {
+		return manifest{}, fmt.Errorf("vminfo: VM %s: %w", id, err)
+	}
+	m, err := parseManifest(text)
+	if err == nil && m.uuid != id {
+		err = fmt.Errorf("vminfo: the manifest is that of VM %s", m.uuid)
+	}
+	return m, err
+}
+
+// find finds the init process of a VM. The caller closes it.
+func (r *Runner) find(m manifest) (process, bool) {
+	ns := openNamespace(r.cfg.NetNS, m.zone)
+	defer ns.close()
+	vm := &vmRecord{uuid: m.uuid, zone: m.zone, cgroup: -1}
+	if fileThere(r.finder.cgroupOf(m.uuid)) {
+		vm.cgroup = 0
+	}
+	return r.finder.initProcess(vm, ns)
+}
+
+// Prepare makes the namespace of a VM and its cgroup with the limit that the
+// manifest asks for; what is there already stays. The agent can put NICs into
+// the namespace then.
+func (r *Runner) Prepare(ctx context.Context, id log.UUID) error {
+	m, err := r.load(id)
+	if err != nil {
+		return err
+	}
+	ns := openNamespace(r.cfg.NetNS, m.zone)
+	ns.close()
+	if ns.fd < 0 {
+		if err := command(ctx, "ip", "netns", "add", m.zone); err != nil {
+			return fmt.Errorf("vminfo: VM %s: namespace: %w", id, err)
+		}
+		if err := command(ctx, "ip", "-n", m.zone, "link", "set", "lo", "up"); err != nil {
+			return fmt.Errorf("vminfo: VM %s: namespace: %w", id, err)
+		}
+	}
+	folder := r.finder.cgroupOf(id)
+	if err := os.MkdirAll(folder, 0o755); err != nil {
+		return fmt.Errorf("vminfo: VM %s: cgroup: %w", id, err)
+	}
+	memory, _ := m.value.Get("max_physical_memory")
+	limit, err := strconv.ParseInt(memory.text, 10, 64)
+	if memory.kind != kindNumber || err != nil || limit <= 0 {
+		return nil // none
+	}
+	for _, name := range memoryFiles {
+		err = os.WriteFile(filepath.Join(folder, name), strconv.AppendInt(nil, limit*mebi, 10), 0o644)
+		if !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, fs.ErrPermission) {
+			break
+		}
+	}
+	if err != nil {
+		return fmt.Errorf("vminfo: VM %s: its memory limit of %d MiB: %w", id, limit, err)
+	}
+	return nil
+}
+
+func command(ctx context.Context, name string, args ...string) error {
+	out, err := exec.CommandContext(ctx, name, args...).CombinedOutput()
+	if err != nil {
+		return fmt.Errorf("%s %s: %w: %s", name, strings.Join(args, " "), err, bytes.TrimSpace(out))
+	}
+	return nil
+}
+
+// Start starts the init process of a VM in what Prepare made. It outlives this
+// program. The manifest's "init" is its command line, a list of strings; without
+// one, it sleeps. ErrRunning if it lives already.
+func (r *Runner) Start(ctx context.Context, id log.UUID) error {
+	m, err := r.load(id)
+	if err != nil {
+		return err
+	}
+	if p, ok := r.find(m); ok {
+		_ = unix.Close(p.fd)
+		return fmt.Errorf("%w: %s, process %d", ErrRunning, id, p.pid)
+	}
+	if err := r.Prepare(ctx, id); err != nil {
+		return err
+	}
+	line, err := commandLine(m)
+	if err != nil {
+		return fmt.Errorf("vminfo: VM %s: %w", id, err)
+	}
+	// sh waits for a line until it is in the cgroup; its children are then born
+	// there. exec keeps its process number.
+	gate := append([]string{"netns", "exec", m.zone, "/bin/sh", "-c", `read go && exec "$@" </dev/null`, "init"}, line...)
+	cmd := exec.Command("ip", gate...) //nolint:noctx // the VM lives longer than the request
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+	stdin, err := cmd.StdinPipe()
+	if err != nil {
+		return err
+	}
+	if err := cmd.Start(); err != nil {
+		return fmt.Errorf("vminfo: VM %s: init: %w", id, err)
+	}
+	if err := r.admit(id, cmd.Process.Pid); err != nil {
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait()
+		return fmt.Errorf("vminfo: VM %s: %w", id, err)
+	}
+	_, err = stdin.Write([]byte("go\n"))
+	err = errors.Join(err, stdin.Close())
+	go func() { _ = cmd.Wait() }() // a zombie would keep its namespace's number; how it ended is seen by pidfd
+	if err != nil {
+		return fmt.Errorf("vminfo: VM %s: init: %w", id, err)
+	}
+	return nil
+}
+
+// commandLine is the init of a manifest.
+func commandLine(m manifest) ([]string, error) {
+	list, ok := m.value.Get("init")
+	if !ok {
+		return []string{"sleep", "infinity"}, nil
+	}
+	var line []string
+	for _, item := range list.Items() {
+		word, isText := item.String()
+		if !isText {
+			return nil, errors.New("init is no list of strings")
+		}
+		line = append(line, word)
+	}
+	if len(line) == 0 {
+		return nil, errors.New("init is no list of strings with a program first")
+	}
+	return line, nil
+}
+
+// admit puts a process into the VM's cgroup and writes its pid file.
+func (r *Runner) admit(id log.UUID, pid int) error {
+	number := strconv.AppendInt(nil, int64(pid), 10)
+	if err := os.WriteFile(filepath.Join(r.finder.cgroupOf(id), "cgroup.procs"), number, 0o644); err != nil {
+		return fmt.Errorf("cgroup: %w", err)
+	}
+	if err := os.MkdirAll(r.cfg.PIDs, 0o755); err != nil {
+		return err
+	}
+	path := r.pidFile(id)
+	if err := os.WriteFile(path+".new", append(number, '\n'), 0o644); err != nil {
+		return err
+	}
+	return os.Rename(path+".new", path)
+}
+
+func (r *Runner) pidFile(id log.UUID) string {
+	return filepath.Join(r.cfg.PIDs, id.String()+".pid")
+}
+
+// Stop ends a VM: its init process by SIGTERM, after the grace or with force by
+// SIGKILL, then what is left in its cgroup; then the cgroup, the namespace and
+// the pid file go. ErrNotRunning if nothing of it was there.
+func (r *Runner) Stop(ctx context.Context, id log.UUID, force bool) error {
+	m, err := r.load(id)
+	if err != nil {
+		return err
+	}
+	p, ran := r.find(m)
+	if ran {
+		err = r.end(ctx, p, force)
+		_ = unix.Close(p.fd)
+		if err != nil {
+			return fmt.Errorf("vminfo: VM %s: %w", id, err)
+		}
+	}
+	if err := r.clear(ctx, m); err != nil {
+		return fmt.Errorf("vminfo: VM %s: %w", id, err)
+	}
+	if !ran {
+		return fmt.Errorf("%w: %s", ErrNotRunning, id)
+	}
+	return nil
+}
+
+// end signals a process by its pidfd, so that no other can be hit, and waits.
+func (r *Runner) end(ctx context.Context, p process, force bool) error {
+	signals := []unix.Signal{unix.SIGTERM, unix.SIGKILL}
+	if force {
+		signals = signals[1:]
+	}
+	for _, signal := range signals {
+		if err := unix.PidfdSendSignal(p.fd, signal, nil, 0); err != nil && !errors.Is(err, unix.ESRCH) {
+			return fmt.Errorf("process %d: %w", p.pid, err)
+		}
+		ended, err := waitEnd(ctx, p.fd, r.cfg.Grace)
+		if ended || err != nil {
+			return err
+		}
+	}
+	return fmt.Errorf("process %d lives on after SIGKILL: %w", p.pid, ErrTimeout)
+}
+
+// endSlice is how long a wait for a process goes before it looks at its context.
+const endSlice = 50 * time.Millisecond
+
+func waitEnd(ctx context.Context, fd int, within time.Duration) (bool, error) {
+	for deadline := time.Now().Add(within); time.Now().Before(deadline); {
+		set := []unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}
+		n, err := unix.Poll(set, int(endSlice/time.Millisecond))
+		switch {
+		case err != nil && !errors.Is(err, unix.EINTR):
+			return false, err
+		case n > 0:
+			return true, nil
+		case ctx.Err() != nil:
+			return false, ctx.Err()
+		}
+	}
+	return false, nil
+}
+
+// clear removes what a VM leaves behind.
+func (r *Runner) clear(ctx context.Context, m manifest) error {
+	folder := r.finder.cgroupOf(m.uuid)
+	deadline := time.Now().Add(r.cfg.Grace)
+	for {
+		err := os.Remove(folder)
+		if err == nil || errors.Is(err, fs.ErrNotExist) {
+			break
+		}
+		if !errors.Is(err, unix.EBUSY) || time.Now().After(deadline) {
+			return fmt.Errorf("cgroup: %w", err)
+		}
+		r.killAll(folder)
+		select {
+		case <-time.After(endSlice / 10):
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+	ns := openNamespace(r.cfg.NetNS, m.zone)
+	ns.close()
+	if ns.fd >= 0 {
+		if err := command(ctx, "ip", "netns", "del", m.zone); err != nil {
+			return fmt.Errorf("namespace: %w", err)
+		}
+	}
+	if err := os.Remove(r.pidFile(m.uuid)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	return nil
+}
+
+// killAll kills what is in a cgroup.
+func (r *Runner) killAll(folder string) {
+	text, err := os.ReadFile(filepath.Join(folder, "cgroup.procs"))
+	if err != nil {
+		return
+	}
+	for line := range strings.Lines(string(text)) {
+		if pid, err := strconv.Atoi(strings.TrimSpace(line)); err == nil && pid > 1 {
+			_ = unix.Kill(pid, unix.SIGKILL) // it may be gone by now
+		}
+	}
+}
