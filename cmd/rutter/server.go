@@ -4,6 +4,7 @@ import (
 	"errors"
 	"net"
 	"os"
+	"path/filepath"
 	"runtime/pprof"
 	"strings"
 
@@ -23,7 +24,7 @@ func serverFlags() []cli.Flag {
 		&cli.StringFlag{Name: "svp", EnvVars: []string{"RUTTER_SVP"}, Value: "127.0.0.1:1296", Usage: "`ADDRESS` of the SVP server, or off"},
 		&cli.BoolFlag{Name: "bootstrap", EnvVars: []string{"RUTTER_BOOTSTRAP"}, Usage: "begin a new cluster of this one server; others join it"},
 		&cli.StringFlag{Name: "peers", EnvVars: []string{"RUTTER_PEERS"}, Usage: "begin a new cluster of these: `ID=ADDRESS,…`, peer ports, the same list on each of them"},
-		&cli.StringFlag{Name: "cpuprofile", EnvVars: []string{"RUTTER_CPUPROFILE"}, Hidden: true, Usage: "`FILE` for a profile of the whole run"},
+		&cli.StringFlag{Name: "cpuprofile", EnvVars: []string{"RUTTER_CPUPROFILE"}, Hidden: true, Usage: "`FOLDER` for a profile of the whole run, as ID.prof"},
 		&cli.StringSliceFlag{Name: "join", EnvVars: []string{"RUTTER_JOIN"}, Usage: "peer `ADDRESS` of a server of the cluster to join; may be given several times"},
 	)
 }
@@ -72,19 +73,19 @@ func runServerCommand(c *cli.Context) error {
 	if err != nil {
 		return err
 	}
-	stop, err := startProfile(c.String("cpuprofile"))
+	stop, err := startProfile(c.String("cpuprofile"), cfg.Store.ID)
 	if err != nil {
 		return err
 	}
 	return errors.Join(s.Run(c.Context), stop())
 }
 
-// startProfile writes a CPU profile to path, if that is not "", until stop is called.
-func startProfile(path string) (stop func() error, err error) {
-	if path == "" {
+// startProfile writes a CPU profile to a folder, if that is not "", until stop is called.
+func startProfile(folder, id string) (stop func() error, err error) {
+	if folder == "" {
 		return func() error { return nil }, nil
 	}
-	file, err := os.Create(path)
+	file, err := os.Create(filepath.Join(folder, id+".prof"))
 	if err != nil {
 		return nil, err
 	}
