@@ -4,11 +4,12 @@
 // they last asked (the shootdown log).
 //
 // It owns the bytes (wire.go, message.go and record.go hold their tables), a
-// Server that answers from whatever implements Lookup, and a Client that
-// pipelines over one connection for each server. It leaves to others what the
-// answers are: Lookup and EventLog are declared here and implemented over the
-// projections of a server or of an agent's cache. DESIGN.md beside this file
-// says why the server behaves as it does towards old clients.
+// Server that answers from whatever implements Lookup and EventLog, a Client
+// that pipelines over one connection for each server, and a Snoop that shows
+// what others say. Shootdowns is the EventLog over a change log, and Mappings a
+// fast Lookup for servers; both read a Source, which is declared here and
+// implemented over the projections of a server or of an agent's cache.
+// DESIGN.md beside this file says why all of it is as it is.
 //
 // Concurrency: a Server runs one goroutine for each connection and calls
 // Lookup and EventLog from all of them at once. A Client may be used by any
