@@ -50,9 +50,13 @@ func TestConformance(t *testing.T) {
 	c.quiet = 3
 	var sites []*site
 	var addrs []string
-	for range 2 {
+	for i := range 2 {
 		s := newSite(c, ShootdownConfig{})
-		_, addr := startServer(t, Config{Lookup: s, Events: siteEvents{s}})
+		cfg := Config{Lookup: s, Events: siteEvents{s}}
+		if i == 0 {
+			cfg.Lookup = NewMappings(s, nil)
+		}
+		_, addr := startServer(t, cfg)
 		sites, addrs = append(sites, s), append(addrs, addr)
 	}
 	networks := c.nets // the test changes everything else while the clients run
