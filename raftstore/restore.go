@@ -7,6 +7,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"syscall"
 	"time"
 
 	"github.com/hashicorp/raft"
@@ -85,10 +86,30 @@ func (r *Rebirth) restore(c *Content, pending string) error {
 	if err := r.newRaftLog(c.Term); err != nil {
 		return err
 	}
+	if err := errors.Join(ownAs(r.Dir, pending), ownAs(r.Dir, filepath.Join(r.Dir, raftName))); err != nil {
+		return err
+	}
 	if err := os.Rename(pending, filepath.Join(r.Dir, dbName)); err != nil {
 		return fmt.Errorf("%w: %w", ErrDisk, err)
 	}
 	return syncDir(r.Dir)
+}
+
+// ownAs gives a file that root made to the owner of the data folder, who is to
+// run the server.
+func ownAs(dir, path string) error {
+	if os.Geteuid() != 0 {
+		return nil
+	}
+	info, err := os.Stat(dir)
+	if err != nil {
+		return fmt.Errorf("%w: %w", ErrDisk, err)
+	}
+	owner, ok := info.Sys().(*syscall.Stat_t)
+	if !ok {
+		return nil
+	}
+	return os.Chown(path, int(owner.Uid), int(owner.Gid))
 }
 
 // found makes the content of db that of a new cluster of one, at a place in

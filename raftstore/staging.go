@@ -170,15 +170,22 @@ func (s *Store) stage(ctx context.Context) {
 	}
 }
 
-// voter reports whether this server has a vote, as far as it knows.
-func (s *Store) voter() bool {
+// mayJoin reports whether a server with Join set has still to be let in or to be
+// given its vote. One that was removed does not come back by a restart: an
+// operator lets it in again.
+func (s *Store) mayJoin() bool {
 	s.mu.RLock()
-	defer s.mu.RUnlock()
-	for _, m := range s.head.conf.Servers {
+	servers := s.head.conf.Servers
+	s.mu.RUnlock()
+	if s.fresh || len(servers) == 0 {
+		return true
+	}
+	for _, m := range servers {
 		if string(m.ID) == s.cfg.ID {
-			return m.Suffrage == raft.Voter
+			return m.Suffrage != raft.Voter
 		}
 	}
+	s.logger.Warn("this server was removed from its cluster and does not join again by itself: use rutter cluster join, or empty its data folder")
 	return false
 }
 

@@ -34,8 +34,9 @@ func clusterCommand() *cli.Command {
 		),
 		Subcommands: []*cli.Command{
 			{
-				Name: "status", Usage: "what each server named by --server says of itself", Flags: flags, Action: clusterStatus,
-				Description: examples("rutter cluster status", "rutter cluster status -s http://10.0.0.1:7420 -s http://10.0.0.2:7420 -o json"),
+				Name: "status", Usage: "what each server named by --server says of itself", Action: clusterStatus,
+				Flags:       append(slices.Clone(flags), &cli.DurationFlag{Name: "wait", Usage: "wait until each of them is ready, this `TIME` at most"}),
+				Description: examples("rutter cluster status", "rutter cluster status --wait 2m     # between two restarts", "rutter cluster status -s http://10.0.0.1:7420 -s http://10.0.0.2:7420 -o json"),
 			},
 			{
 				Name: "members", Usage: "who belongs to the cluster, who has a vote, who leads", Flags: flags, Action: clusterMembers,
@@ -94,22 +95,40 @@ func clusterStatus(c *cli.Context) error {
 	if err != nil {
 		return err
 	}
-	var answers []serverAnswer
-	reached := false
+	answers, reached, ready := askServers(c.Context, api)
+	for end := time.Now().Add(c.Duration("wait")); !ready && time.Now().Before(end); answers, reached, ready = askServers(c.Context, api) {
+		select {
+		case <-c.Context.Done():
+			return c.Context.Err()
+		case <-time.After(promotePause):
+		}
+	}
+	err = printOne(c, answers, func(out io.Writer) { writeClusterStatus(out, answers) })
+	switch {
+	case err != nil:
+		return err
+	case !reached:
+		return client.ErrUnavailable
+	case !ready && c.IsSet("wait"):
+		return fmt.Errorf("not every server was ready within %v", c.Duration("wait"))
+	}
+	return nil
+}
+
+// askServers asks each server; ready means that each says that it is.
+func askServers(ctx context.Context, api *client.Client) (answers []serverAnswer, reached, ready bool) {
+	ready = true
 	for _, server := range api.Servers() {
-		status, err := api.StatusOf(c.Context, server)
+		status, err := api.StatusOf(ctx, server)
 		a := serverAnswer{URL: server, Status: status}
 		if err != nil {
 			a.Error = err.Error()
 		}
 		reached = reached || err == nil
+		ready = ready && err == nil && status.Ready
 		answers = append(answers, a)
 	}
-	err = printOne(c, answers, func(out io.Writer) { writeClusterStatus(out, answers) })
-	if err == nil && !reached {
-		return client.ErrUnavailable
-	}
-	return err
+	return answers, reached, ready
 }
 
 func writeClusterStatus(out io.Writer, answers []serverAnswer) {

@@ -1,0 +1,167 @@
+package operate
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// hosts are folders that stand for machines: a command that runs on one sees
+// its own /etc/rutter, /var/lib and so on, and its address of 127.0.0.0/8. The
+// commands' texts are rewritten; nothing of this machine is touched.
+type hosts struct {
+	t      *testing.T
+	dir    string
+	prefix string // of the addresses, in place of 10.0.0.
+}
+
+// folders of a host that the commands name.
+var folders = []string{"/etc/rutter", "/etc/profile.d", "/var/lib/rutter", "/var/backups", "/usr/local/bin"}
+
+func newHosts(t *testing.T, names ...string) *hosts {
+	t.Helper()
+	h := &hosts{t: t, dir: t.TempDir(), prefix: freePrefix(t)}
+	for _, name := range names {
+		for _, folder := range folders {
+			if err := os.MkdirAll(h.path(name, folder), 0o755); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for _, at := range []string{"/usr/local/bin/rutter", "/rutter.new"} {
+			if err := os.Link(program, h.path(name, at)); err != nil {
+				copyFile(t, program, h.path(name, at))
+			}
+		}
+		h.write(name, "/usr/local/bin/systemctl", h.rewrite(name, systemctl), 0o755)
+		t.Cleanup(func() { h.end(name) })
+	}
+	return h
+}
+
+func copyFile(t *testing.T, from, to string) {
+	t.Helper()
+	b, err := os.ReadFile(from)
+	if err == nil {
+		err = os.WriteFile(to, b, 0o755)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// freePrefix returns three numbers of loopback's network on which nobody listens.
+func freePrefix(t *testing.T) string {
+	for range 20 {
+		prefix := fmt.Sprintf("127.%d.%d.", 1+rand.IntN(254), 1+rand.IntN(254))
+		l, err := net.Listen("tcp", prefix+"1:7420")
+		if err == nil {
+			l.Close()
+			return prefix
+		}
+	}
+	t.Skip("needs addresses of 127.0.0.0/8 to listen on, which Linux has and others have not")
+	return ""
+}
+
+func (h *hosts) path(name, path string) string { return filepath.Join(h.dir, name, path) }
+
+func (h *hosts) write(name, path, text string, mode os.FileMode) {
+	h.t.Helper()
+	if err := os.WriteFile(h.path(name, path), []byte(text), mode); err != nil {
+		h.t.Fatal(err)
+	}
+}
+
+// rewrite makes a text that names paths and addresses one for a host.
+func (h *hosts) rewrite(name, text string) string {
+	for _, folder := range folders {
+		text = strings.ReplaceAll(text, folder, h.path(name, folder))
+	}
+	return strings.ReplaceAll(strings.ReplaceAll(text, "10.0.0.", h.prefix), "ROOT", h.path(name, ""))
+}
+
+// systemctl stands in for systemd, which is not process 1 here: it starts what
+// the unit's ExecStart says, and stops it with the unit's signal.
+const systemctl = `#!/bin/bash
+set -eu
+pid=ROOT/pid
+start() {
+	if [ -e $pid ] && kill -0 $(cat $pid) 2>/dev/null; then return; fi
+	setsid ROOT/exec >> ROOT/log 2>&1 < /dev/null &
+	echo $! > $pid
+}
+stop() {
+	[ -e $pid ] || return 0
+	kill -TERM $(cat $pid) 2>/dev/null || true
+	for i in $(seq 600); do
+		kill -0 $(cat $pid) 2>/dev/null || { rm $pid; return 0; }
+		sleep 0.1
+	done
+	echo "$1 did not stop within 60 s" >&2
+	exit 1
+}
+case "$*" in
+daemon-reload) ;;
+"start rutter-server" | "enable --now rutter-server") start ;;
+"stop rutter-server" | "disable --now rutter-server") stop rutter-server ;;
+"restart rutter-server") stop rutter-server; start ;;
+*) echo "systemctl $*: the test knows no such call" >&2; exit 1 ;;
+esac
+`
+
+// install puts the unit of a role on a host.
+func (h *hosts) install(name, unit string) {
+	h.t.Helper()
+	h.write(name, "/exec", "#!/bin/bash\nexec "+h.rewrite(name, execStart(h.t, unit))+"\n", 0o755)
+}
+
+// sh runs a script on a host, as an operator who has logged in.
+func (h *hosts) sh(name, script string) (string, error) {
+	profile := h.path(name, "/etc/profile.d/rutter.sh")
+	cmd := exec.Command("bash", "-euo", "pipefail", "-c", "[ ! -e "+profile+" ] || . "+profile+"\n"+h.rewrite(name, script))
+	cmd.Dir = h.path(name, "")
+	cmd.Env = []string{"PATH=" + h.path(name, "/usr/local/bin") + ":" + os.Getenv("PATH"), "HOME=" + cmd.Dir}
+	out, err := cmd.CombinedOutput()
+	return string(out), err
+}
+
+func (h *hosts) must(name, script string) string {
+	h.t.Helper()
+	out, err := h.sh(name, script)
+	if err != nil {
+		h.showLogs()
+		h.t.Fatalf("on %s: %v\n%s\n%s", name, err, script, out)
+	}
+	return out
+}
+
+// lose kills a host and takes its disk away.
+func (h *hosts) lose(name string) {
+	h.must(name, "kill -KILL $(cat ROOT/pid) && rm -r ROOT/pid /var/lib/rutter/*")
+}
+
+func (h *hosts) end(name string) {
+	if _, err := h.sh(name, "[ ! -e ROOT/pid ] || kill -KILL $(cat ROOT/pid) 2>/dev/null || true"); err != nil {
+		h.t.Error(err)
+	}
+}
+
+func (h *hosts) showLogs() {
+	logs, err := filepath.Glob(filepath.Join(h.dir, "*", "log"))
+	if err != nil {
+		h.t.Log(err)
+	}
+	for _, name := range logs {
+		b, err := os.ReadFile(name)
+		if err != nil {
+			continue
+		}
+		lines := strings.Split(strings.TrimSpace(string(b)), "\n")
+		h.t.Logf("the end of %s:\n%s", name, strings.Join(lines[max(0, len(lines)-15):], "\n"))
+	}
+}
