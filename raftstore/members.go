@@ -167,10 +167,32 @@ func (s *Store) transferLocal(ctx context.Context, r *raft.Raft, id string) erro
 	}
 	for _, m := range s.Status().Members {
 		if m.ID == id {
-			return awaitFuture(ctx, r.LeadershipTransferToServer(raft.ServerID(id), raft.ServerAddress(m.Address)))
+			return s.transferTo(ctx, r, m)
 		}
 	}
 	return fmt.Errorf("transfer leadership: %q is no member of the cluster: see its status for their ids", id)
+}
+
+// transferTo hands over to one server. Raft gives up after an election timeout,
+// which one that came back just now may not keep: raft waits between two tries
+// to reach it. It is tried again as long as ctx lasts.
+func (s *Store) transferTo(ctx context.Context, r *raft.Raft, m MemberStatus) error {
+	if m.ID == s.cfg.ID {
+		return nil // it leads already
+	}
+	if !m.Voter {
+		return fmt.Errorf("transfer leadership: %s has no vote: promote it first", m.ID)
+	}
+	for {
+		moved := s.leaderMoved()
+		err := awaitFuture(ctx, r.LeadershipTransferToServer(raft.ServerID(m.ID), raft.ServerAddress(m.Address)))
+		if err == nil || r.State() != raft.Leader {
+			return err
+		}
+		if s.pause(ctx, moved) != nil {
+			return err
+		}
+	}
 }
 
 // join asks to be let into a running cluster until a member says yes. It

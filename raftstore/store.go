@@ -278,7 +278,7 @@ func (s *Store) Run(ctx context.Context) error {
 	s.tasks.start(func() { s.runCompare(work, r.raft) })
 	s.tasks.start(func() { s.runUpkeep(work, r.raft) })
 	s.tasks.start(func() { s.runReady(work, r.raft) })
-	if len(s.cfg.Join) > 0 && (s.fresh || !s.voter()) {
+	if len(s.cfg.Join) > 0 && s.mayJoin() {
 		s.tasks.start(func() {
 			if err := s.join(work); err != nil {
 				s.fail(err)

@@ -26,6 +26,7 @@ func serverFlags() []cli.Flag {
 		&cli.StringFlag{Name: "peers", EnvVars: []string{"RUTTER_PEERS"}, Usage: "begin a new cluster of these: `ID=ADDRESS,…`, peer ports, the same list on each of them"},
 		&cli.StringFlag{Name: "cpuprofile", EnvVars: []string{"RUTTER_CPUPROFILE"}, Hidden: true, Usage: "`FOLDER` for a profile of the whole run, as ID.prof"},
 		&cli.StringSliceFlag{Name: "join", EnvVars: []string{"RUTTER_JOIN"}, Usage: "peer `ADDRESS` of a server of the cluster to join; may be given several times"},
+		&cli.BoolFlag{Name: "non-voter", EnvVars: []string{"RUTTER_NON_VOTER"}, Usage: "join without a vote, until rutter cluster promote gives one; else it comes when the server has caught up"},
 	)
 }
 
@@ -134,7 +135,7 @@ func serverConfigOf(c *cli.Context) (serverConfig, error) {
 	cfg.Version = version
 	cfg.Store = raftstore.Config{
 		ID: c.String("id"), Dir: c.String("data"), Listen: c.String("raft"), Advertise: c.String("advertise"),
-		Bootstrap: c.Bool("bootstrap"), InitialMembers: members, Join: c.StringSlice("join"),
+		Bootstrap: c.Bool("bootstrap"), InitialMembers: members, Join: c.StringSlice("join"), NonVoter: c.Bool("non-voter"),
 	}
 	if m := memberOf(members, cfg.Store.ID); m != nil && cfg.Store.Advertise == "" {
 		cfg.Store.Advertise = m.Address
