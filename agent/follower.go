@@ -302,6 +302,9 @@ func (s *stream) Bookmark(m *feed.Bookmark) error {
 	}
 	s.current = true
 	s.becomeCurrent()
+	for _, again := range s.replica.takeAsks() {
+		s.conn.Again(again)
+	}
 	s.tell()
 	return nil
 }

@@ -285,7 +285,7 @@ func (r *replica) wanted() wanted {
 }
 
 func (r *replica) isComplete() bool {
-	return r.complete && r.reset == nil && r.coming == nil && r.missingInterest() == ""
+	return r.complete && r.reset == nil && r.coming == nil && len(r.suspects) == 0 && r.missingInterest() == ""
 }
 
 // delta computes what the kernel should hold of the entries that events touched

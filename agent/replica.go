@@ -71,6 +71,11 @@ type replica struct {
 	ready         batch          // rows up to the last bookmark, to be kept with it
 	objects       int            // held
 	resets        uint64         // begun in this process
+	lastReset     feed.ResetReason
+	suspects      map[log.Scope]*suspect // see digest.go
+	asks          []feed.Again           // not sent yet
+	mismatches    uint32                 // scopes that became suspect in this process
+	checked       log.Seq                // the last bookmark whose digests were all equal; 0: none, or one differs
 	// missing says why the last bookmark did not count, or is empty.
 	missing string
 	clashes map[objectKey]map[objectKey]struct{} // see clash.go
@@ -97,7 +102,7 @@ func newReplica(me log.UUID, logger *slog.Logger) *replica {
 	return &replica{
 		me: me, logger: logger,
 		changed: make(chan struct{}, 1), dirtied: make(chan struct{}, 1),
-		state: projections.NewState(), scopes: make(map[log.Scope]heldScope),
+		state: projections.NewState(), scopes: make(map[log.Scope]heldScope), suspects: make(map[log.Scope]*suspect),
 		dirty: newBatch(), ready: newBatch(), clashes: make(map[objectKey]map[objectKey]struct{}), touches: projections.NewTouches(me),
 	}
 }
@@ -193,6 +198,7 @@ func (r *replica) beginReset(reason feed.ResetReason) {
 	if r.reset == nil {
 		r.resets++
 	}
+	r.lastReset = reason
 	r.reset = newResetting(reason)
 	r.pending, r.coming = nil, nil
 	r.cursor, r.folded = log.Cursor{Cluster: r.cluster}, 0
@@ -249,7 +255,7 @@ func (r *replica) object(m *feed.Object, object log.Object) error {
 	if r.coming != nil {
 		r.coming.seen[key] = struct{}{}
 	}
-	if r.isOld(key, m.Seq) {
+	if !r.isSuspect() && r.isOld(key, m.Seq) {
 		return nil
 	}
 	if err := r.put(key, rec); err != nil {
@@ -292,9 +298,10 @@ func (r *replica) ScopeEnd(m *feed.ScopeEnd) error {
 		return nil // the reset's end sorts out what goes
 	}
 	var gone []objectKey
+	_, all := r.suspects[m.Scope]
 	for rec := range r.state.InScope(m.Scope) {
 		key := keyOf(rec)
-		if _, seen := coming.seen[key]; !seen && rec.Seq <= m.AsOf && !r.holdsWithout(key, m.Scope) {
+		if _, seen := coming.seen[key]; !seen && (all || rec.Seq <= m.AsOf && !r.holdsWithout(key, m.Scope)) {
 			gone = append(gone, key)
 		}
 	}
@@ -356,7 +363,7 @@ func (r *replica) Bookmark(m *feed.Bookmark) error {
 	if r.reset != nil {
 		r.endReset()
 	}
-	if r.knowsInterest() {
+	if r.knowsInterest() && r.verify(m) {
 		if !r.complete {
 			r.touches.NoteWhole() // from now on things may be removed
 		}

@@ -118,7 +118,17 @@ func (s *session) entry(seq log.Seq) feed.Message {
 	return &feed.Entry{Seq: seq, Chain: s.chain(seq), Event: s.entries[seq-1].Bytes}
 }
 
-func (s *session) bookmark() feed.Message { return &feed.Bookmark{Seq: s.pos, Chain: s.chain(s.pos)} }
+// bookmark has digests when the state is at its place, as a real server's.
+func (s *session) bookmark() feed.Message {
+	m := &feed.Bookmark{Seq: s.pos, Chain: s.chain(s.pos)}
+	for scope, held := range s.held {
+		if held && s.pos == s.head() {
+			m.Digests = append(m.Digests, feed.ScopeDigest{Scope: scope, Digest: s.state.Digest(scope)})
+		}
+	}
+	slices.SortFunc(m.Digests, func(a, b feed.ScopeDigest) int { return a.Scope.Compare(b.Scope) })
+	return m
+}
 
 func (s *session) object(t tb, scope log.Scope, r projections.Record) feed.Message {
 	b, err := s.enc.Object(r.Object)

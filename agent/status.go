@@ -31,6 +31,8 @@ type Status struct {
 	ResetReason string    `json:"reset_reason,omitempty"` // of the last
 	ResetAt     time.Time `json:"reset_at,omitzero"`
 	Missing     string    `json:"missing,omitempty"` // why the last bookmark did not count
+	Checked     log.Seq   `json:"digest_checked"`    // the last bookmark at which all digests were equal; 0: none, or one differs
+	Mismatches  uint32    `json:"digest_mismatches"` // scopes that were found to differ, and asked for anew
 
 	Scopes  []ScopeStatus  `json:"scopes"`
 	Objects map[string]int `json:"objects"` // held, by kind
@@ -77,6 +79,7 @@ func (r *replica) status(s *Status) {
 		s.Lag = uint64(r.head - r.cursor.Seq)
 	}
 	s.Resets, s.Missing = r.resets, r.missing
+	s.Checked, s.Mismatches = r.checked, r.mismatches
 	s.Scopes = make([]ScopeStatus, 0, len(r.scopes))
 	for _, held := range r.sortedScopes() {
 		s.Scopes = append(s.Scopes, ScopeStatus{held.Scope, held.AsOf, r.scopes[held.Scope].Complete})
@@ -104,6 +107,8 @@ func (a *Agent) watermark() feed.Watermark {
 	a.replica.mu.RLock()
 	defer a.replica.mu.RUnlock()
 	return feed.Watermark{
+		Log:     log.Cursor{Cluster: a.replica.cursor.Cluster, Seq: a.replica.cursor.Seq, Chain: a.replica.cursor.Chain},
+		Checked: a.replica.checked, Mismatches: a.replica.mismatches, Resets: uint32(a.replica.resets), LastReset: a.replica.lastReset,
 		Applied: a.replica.applied, Programmed: a.replica.programmed, Objects: uint32(a.replica.objects),
 		Links: uint32(kernel.Links), Neighbours: uint32(kernel.Neighs), FDB: uint32(kernel.FDB),
 		Failing: uint32(kernel.Failing + kernel.Blocked), Healed: kernel.Healed,
@@ -155,6 +160,7 @@ func (s Status) metrics() map[string]uint64 {
 		"rutter_agent_applied_seq":     uint64(s.Applied),
 		"rutter_agent_programmed_seq":  uint64(s.Programmed),
 		"rutter_agent_resets_total":    s.Resets,
+		"rutter_agent_digest_mismatch": uint64(s.Mismatches),
 		"rutter_agent_scopes":          uint64(len(s.Scopes)),
 		"rutter_agent_objects":         uint64(objects),
 		"rutter_agent_passes_total":    s.Kernel.Passes,

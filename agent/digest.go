@@ -1,0 +1,90 @@
+package agent
+
+import (
+	"math/bits"
+
+	"rutter/log"
+	"rutter/log/feed"
+)
+
+// suspect is a scope whose digest was found to be another than the server's:
+// something of it is not what the log says, whoever is to blame. It is asked for
+// anew, and until it is found equal the view is neither applied nor complete:
+// nothing is removed from the kernel because of it, and no watermark vouches for it.
+type suspect struct {
+	found uint // bookmarks at which it differed
+}
+
+// verify compares what is held with the digests of a bookmark, and reports
+// whether all is known to be as the log says. Only scopes that are whole, and not
+// of a later place, can be compared (SAFETY F2). The caller holds the lock.
+func (r *replica) verify(m *feed.Bookmark) bool {
+	for scope := range r.suspects {
+		if _, held := r.scopes[scope]; !held {
+			delete(r.suspects, scope)
+		}
+	}
+	for _, d := range m.Digests {
+		held := r.scopes[d.Scope]
+		if !held.Complete || held.AsOf > m.Seq {
+			continue
+		}
+		if r.state.Digest(d.Scope) == d.Digest {
+			r.becomeSound(d.Scope)
+		} else {
+			r.becomeSuspect(d, m.Seq)
+		}
+	}
+	switch {
+	case len(r.suspects) > 0:
+		r.checked = 0
+		return false
+	case len(m.Digests) > 0:
+		r.checked = m.Seq
+	}
+	return true
+}
+
+// becomeSuspect notes a difference and asks for the scope: at the first, second,
+// fourth, eighth time, so that what sending does not mend is not sent for ever.
+func (r *replica) becomeSuspect(d feed.ScopeDigest, at log.Seq) {
+	s := r.suspects[d.Scope]
+	if s == nil {
+		s = new(suspect)
+		r.suspects[d.Scope] = s
+		r.mismatches++
+		r.touches.NoteWhole()
+		r.logger.Error("what is held is not what the log says: asking for it anew", "scope", d.Scope, "at", at,
+			"held", r.state.Digest(d.Scope), "server", d.Digest)
+	}
+	if s.found++; bits.OnesCount(s.found) == 1 {
+		r.asks = append(r.asks, feed.Again{At: at, Scope: d.Scope})
+	}
+	// What the kernel was found to match was of a view that was wrong.
+	r.applied, r.programmed = 0, 0
+	r.epoch++
+}
+
+func (r *replica) becomeSound(scope log.Scope) {
+	if _, was := r.suspects[scope]; !was {
+		return
+	}
+	delete(r.suspects, scope)
+	r.touches.NoteWhole()
+	r.logger.Info("what is held is as the log says again", "scope", scope)
+}
+
+// isSuspect reports whether the scope that is coming replaces whatever is held
+// of it, by its seq new or old.
+func (r *replica) isSuspect() bool {
+	return r.coming != nil && r.suspects[r.coming.scope] != nil
+}
+
+// takeAsks returns what is to be asked for, once.
+func (r *replica) takeAsks() []feed.Again {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	asks := r.asks
+	r.asks = nil
+	return asks
+}
