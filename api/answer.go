@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"strconv"
 
+	"rutter/api/liveness"
 	"rutter/log"
 )
 
@@ -47,6 +48,8 @@ type answerError struct {
 	Message string           `json:"message"`
 	Remedy  string           `json:"remedy,omitempty"`
 	Errors  []log.FieldError `json:"errors,omitempty"`
+	// Fabric is what is known of a write that not every CN has programmed.
+	Fabric *liveness.Verdict `json:"fabric,omitempty"`
 }
 
 func (e *answerError) Error() string { return e.Code + ": " + e.Message }

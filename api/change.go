@@ -108,6 +108,10 @@ func (s *Server) propose(w http.ResponseWriter, r *http.Request, c *log.Change) 
 // the reads that this server answers from now on wait for it (see fresh). The
 // error is a *log.Refusal if the change was refused.
 func (s *Server) write(w http.ResponseWriter, r *http.Request, c *log.Change) (log.Result, error) {
+	timeout, waits, err := s.waits(r)
+	if err != nil {
+		return log.Result{}, err
+	}
 	w.Header().Set(headerChangeID, c.ID.String())
 	if c.Actor = s.cfg.Actor(r); len(c.Actor) > log.MaxActorBytes {
 		c.Actor = c.Actor[:log.MaxActorBytes]
@@ -127,6 +131,9 @@ func (s *Server) write(w http.ResponseWriter, r *http.Request, c *log.Change) (l
 		return result, result.Refusal
 	}
 	s.acknowledged(result.Last)
+	if waits {
+		return result, s.awaitFabric(w, r, result, timeout)
+	}
 	return result, nil
 }
 
@@ -165,7 +172,7 @@ type resultForm struct {
 
 // change answers POST /changes: several operations, all or none.
 func (s *Server) change(w http.ResponseWriter, r *http.Request) error {
-	if _, err := query(r); err != nil {
+	if _, err := query(r, waiting...); err != nil {
 		return err
 	}
 	body, err := readBody(r)

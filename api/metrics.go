@@ -19,6 +19,9 @@ type metrics struct {
 	entriesSent prometheus.Counter
 	scopesSent  prometheus.Counter
 	bytesSent   prometheus.Counter
+	mismatches  prometheus.Counter
+	barriers    *prometheus.CounterVec
+	barrierTime prometheus.Histogram
 }
 
 func newMetrics(s *Server) (*metrics, error) {
@@ -36,10 +39,18 @@ func newMetrics(s *Server) (*metrics, error) {
 		entriesSent: counter("rutter_feed_entries_sent_total", "Entries sent to subscribers."),
 		scopesSent:  counter("rutter_feed_scopes_sent_total", "Whole scopes sent to subscribers."),
 		bytesSent:   counter("rutter_feed_bytes_sent_total", "Bytes sent to subscribers."),
+		mismatches:  counter("rutter_feed_digest_mismatches_total", "Scopes that compute nodes asked for anew because their digest differed."),
+		barriers: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "rutter_barriers_total", Help: "Waits for the fabric that ended on this server, by result: done, missing or failed.",
+		}, []string{"result"}),
+		barrierTime: prometheus.NewHistogram(prometheus.HistogramOpts{
+			Name: "rutter_barrier_seconds", Help: "Time until a wait for the fabric was done.",
+			Buckets: []float64{.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 60},
+		}),
 	}
 	registry := prometheus.NewRegistry()
 	all := append([]prometheus.Collector{
-		m.requests, m.seconds, m.resets, m.entriesSent, m.scopesSent, m.bytesSent,
+		m.requests, m.seconds, m.resets, m.entriesSent, m.scopesSent, m.bytesSent, m.mismatches, m.barriers, m.barrierTime,
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
 		gauge("rutter_head_seq", "Seq of this server's head.", func() float64 { return float64(s.store.Head().Seq) }),
 		gauge("rutter_floor_seq", "Lowest cursor that this server can serve.", func() float64 { return float64(s.store.Floor()) }),

@@ -28,6 +28,7 @@ type mirror struct {
 	until   log.Seq
 	calls   []string
 	check   func(m *mirror, at log.Seq) error // at each bookmark
+	digests int                               // compared so far
 	cluster log.UUID
 
 	now, kept cache // kept is of the last bookmark
@@ -143,6 +144,12 @@ func (m *mirror) Bookmark(b *feed.Bookmark) error {
 	m.dropOrphans()
 	m.now.cursor = log.Cursor{Cluster: m.cluster, Seq: b.Seq, Chain: b.Chain}
 	m.kept = m.now.clone()
+	for _, d := range b.Digests {
+		if got := m.state().Digest(d.Scope); got != d.Digest {
+			return fmt.Errorf("digest of %s at %d is %s here, %s on the server", d.Scope, b.Seq, got, d.Digest)
+		}
+		m.digests++
+	}
 	if m.check != nil {
 		if err := m.check(m, b.Seq); err != nil {
 			return err

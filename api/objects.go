@@ -194,7 +194,7 @@ func (s *Server) remove(k *kindRoute) endpoint {
 
 // writeOne proposes a change of one operation, and answers with its object.
 func (s *Server) writeOne(w http.ResponseWriter, r *http.Request, k *kindRoute, op log.Op) error {
-	if _, err := query(r); err != nil {
+	if _, err := query(r, waiting...); err != nil {
 		return err
 	}
 	id, err := changeID(r)

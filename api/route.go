@@ -36,6 +36,7 @@ func (s *Server) routes() http.Handler {
 	add("/feed", methods{http.MethodGet: s.feed})
 	add("/cns", methods{http.MethodGet: s.listSessions})
 	add("/cns/{id}", methods{http.MethodGet: s.getSession})
+	add("/wait", methods{http.MethodGet: s.getWait})
 	add("/lookup/vl2", methods{http.MethodGet: s.lookupVL2})
 	add("/lookup/vl3", methods{http.MethodGet: s.lookupVL3})
 	add("/cluster", methods{http.MethodGet: s.getCluster})
@@ -77,7 +78,7 @@ func (s *Server) measured(route string, m methods) http.Handler {
 
 func (m methods) serve(w http.ResponseWriter, r *http.Request) error {
 	if m == nil {
-		return fail(http.StatusNotFound, codeNoRoute, "the paths are /nic_tags, /networks, /nics, /servers, /vms, /vmms, /changes, /log, /feed, /cns, /lookup, /cluster, /status, /ping, /livez, /readyz and /metrics", "%s does not exist", r.URL.Path)
+		return fail(http.StatusNotFound, codeNoRoute, "the paths are /nic_tags, /networks, /nics, /servers, /vms, /vmms, /changes, /log, /feed, /cns, /wait, /lookup, /cluster, /status, /ping, /livez, /readyz and /metrics", "%s does not exist", r.URL.Path)
 	}
 	e, ok := m[r.Method]
 	if !ok {

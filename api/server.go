@@ -13,6 +13,8 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"golang.org/x/net/netutil"
+
+	"rutter/api/liveness"
 )
 
 // Config says what a Server serves. Store is required.
@@ -32,6 +34,16 @@ type Config struct {
 	Age func() time.Duration
 	// Collectors are added to /metrics.
 	Collectors []prometheus.Collector
+	// Sessions is told of the sessions of CNs with this server; default one of its own.
+	Sessions *liveness.Table
+	// Fabric waits for CNs; nil: that is answered with 501.
+	Fabric Fabric
+}
+
+// Fabric knows the sessions of all servers; *liveness.Fabric does.
+type Fabric interface {
+	// Wait waits until each CN that is interested has programmed a seq.
+	Wait(ctx context.Context, q liveness.Query) (liveness.Verdict, error)
 }
 
 func (c Config) withDefaults() (Config, error) {
@@ -43,6 +55,9 @@ func (c Config) withDefaults() (Config, error) {
 	}
 	if c.Actor == nil {
 		c.Actor = defaultActor
+	}
+	if c.Sessions == nil {
+		c.Sessions = liveness.NewTable(uint64(time.Now().UnixNano()), time.Now)
 	}
 	return c, nil
 }
@@ -72,9 +87,12 @@ type Server struct {
 	// draining is closed when the server stops: streams end in order.
 	draining  chan struct{}
 	drainOnce sync.Once
-	handlers  sync.WaitGroup // handlers that run, hijacked ones too
-	answered  atomic.Uint64  // the highest seq of a change that was acknowledged here
-	streams   atomic.Int64   // feeds and followed logs, at most MaxStreams
+	// ctx is that of the feeds, which outlive their requests; cut ends it.
+	ctx      context.Context
+	cut      context.CancelFunc
+	handlers sync.WaitGroup // handlers that run, hijacked ones too
+	answered atomic.Uint64  // the highest seq of a change that was acknowledged here
+	streams  atomic.Int64   // feeds and followed logs, at most MaxStreams
 }
 
 // New returns a server. It starts nothing and needs no closing.
@@ -85,8 +103,9 @@ func New(cfg Config) (*Server, error) {
 	}
 	s := &Server{
 		cfg: cfg, store: cfg.Store, logger: cfg.Logger, started: time.Now(),
-		tail: newTail(cfg.Store), cns: newRegistry(), draining: make(chan struct{}),
+		tail: newTail(cfg.Store), cns: newRegistry(cfg.Sessions), draining: make(chan struct{}),
 	}
+	s.ctx, s.cut = context.WithCancel(context.Background())
 	if s.metrics, err = newMetrics(s); err != nil {
 		return nil, fmt.Errorf("api: metrics: %w", err)
 	}
@@ -134,6 +153,8 @@ func (s *Server) Run(ctx context.Context, listener net.Listener) error {
 	cancel()
 	_ = server.Close()
 	<-served
+	// Feeds have been told to end; what does not take its last frame is cut off.
+	defer context.AfterFunc(grace, s.cut)()
 	s.handlers.Wait()
 	return err
 }

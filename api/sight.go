@@ -3,6 +3,7 @@ package api
 import (
 	"fmt"
 	"slices"
+	"sync"
 	"time"
 
 	"rutter/log"
@@ -60,6 +61,9 @@ func (u *subscriber) show(found sight) error {
 		if err := u.object(o.pair.Scope, o.record, found.head.Seq); err != nil {
 			return err
 		}
+		if u.met == nil {
+			u.met = make(map[projections.Gain]log.Seq)
+		}
 		u.met[o.pair] = found.head.Seq
 	}
 	if found.interest == nil {
@@ -103,7 +107,9 @@ func (u *subscriber) scope(a scopeSight, head log.Cursor) error {
 }
 
 func (u *subscriber) object(scope log.Scope, rec projections.Record, at log.Seq) error {
-	b, err := u.encoder.Object(rec.Object)
+	encoder := encoders.Get().(*log.Encoder)
+	b, err := encoder.Object(rec.Object)
+	encoders.Put(encoder)
 	if err != nil {
 		return fmt.Errorf("%s %s: %w", rec.Object.Kind(), rec.Object.ID(), err)
 	}
@@ -118,22 +124,114 @@ func (u *subscriber) bookmark() error {
 	if u.place == u.marked && !u.repeat || u.place < u.silent {
 		return nil
 	}
+	m := &feed.Bookmark{Seq: u.place, Chain: u.chain}
+	if u.repeat || time.Since(u.digests) >= digestEvery {
+		m.Digests = u.sums()
+	}
 	u.marked, u.repeat = u.place, false
 	u.session.setSent(u.place)
-	if err := u.send(&feed.Bookmark{Seq: u.place, Chain: u.chain}); err != nil {
+	if err := u.send(m); err != nil {
 		return err
 	}
 	return u.flush()
 }
 
+// digestEvery is the least time between two bookmarks with digests, but for the
+// quiet ones.
+const digestEvery = time.Second
+
+// sums returns the digests of the scopes that are held, or nil if the state is
+// not at the place right now: then a later bookmark has them.
+func (u *subscriber) sums() (sums []feed.ScopeDigest) {
+	u.s.store.View(func(state *projections.State, head log.Cursor) {
+		if u.due || head.Seq != u.place || head.Cluster != u.cluster {
+			return
+		}
+		sums = make([]feed.ScopeDigest, 0, len(u.held))
+		for scope := range u.held {
+			sums = append(sums, feed.ScopeDigest{Scope: scope, Digest: state.Digest(scope)})
+		}
+	})
+	if sums != nil {
+		u.digests = time.Now()
+		slices.SortFunc(sums, func(a, b feed.ScopeDigest) int { return a.Scope.Compare(b.Scope) })
+	}
+	return sums
+}
+
+// ask notes a scope that the subscriber wants anew. It is called by the reader.
+func (u *subscriber) ask(m *feed.Again) {
+	u.askedMu.Lock()
+	if u.asked == nil {
+		u.asked = make(map[log.Scope]struct{})
+	}
+	if len(u.asked) < feed.MaxScopes {
+		u.asked[m.Scope] = struct{}{}
+	}
+	u.askedMu.Unlock()
+	u.s.metrics.mismatches.Inc()
+	u.s.logger.Error("a compute node holds something else than the log says: sent anew", "cn", u.hello.CN, "scope", m.Scope, "at", m.At)
+	select {
+	case u.asks <- struct{}{}:
+	default:
+	}
+}
+
+// resend sends the scopes that were asked for as if they were new. What is not
+// held, or not yet, is not: it will be sent, or is not wanted.
+func (u *subscriber) resend() error {
+	u.askedMu.Lock()
+	asked := u.asked
+	u.asked = nil
+	u.askedMu.Unlock()
+	if u.due {
+		return nil // it will ask again, at a bookmark after the start
+	}
+	for scope := range asked {
+		if _, held := u.held[scope]; held {
+			delete(u.held, scope)
+			u.session.countAgain()
+		}
+	}
+	u.repeat = true                         // with digests: was it mended?
+	u.repeat, u.digests = true, time.Time{} // was it mended?
+	return u.conclude(nil)
+}
+
+// buffers are those of subscribers that write; an idle one has none.
+var (
+	buffers  = sync.Pool{New: func() any { return new([]byte) }}
+	encoders = sync.Pool{New: func() any { return log.NewEncoder() }}
+)
+
 // send appends a frame to what is to be written.
 func (u *subscriber) send(m feed.Message) error {
+	u.open()
 	b, err := feed.Append(u.buf, m)
 	if err != nil {
 		return err
 	}
 	u.buf = b
 	return u.room(0)
+}
+
+// open has a buffer there to append to.
+func (u *subscriber) open() {
+	if u.buf == nil {
+		u.buf = (*buffers.Get().(*[]byte))[:0]
+	}
+	if u.buf == nil {
+		u.buf = make([]byte, 0, 4<<10)
+	}
+}
+
+// release gives the buffer back, for whoever writes next.
+func (u *subscriber) release() {
+	b := u.buf
+	u.buf = nil
+	if cap(b) <= 2*feedBuffer {
+		buffers.Put(&b)
+	}
 }
 
 // room writes what was gathered if n more bytes would make it too much.
@@ -156,7 +254,7 @@ func (u *subscriber) flush() error {
 	}
 	n, err := u.conn.Write(u.buf)
 	u.s.metrics.bytesSent.Add(float64(n))
-	u.buf = u.buf[:0]
+	u.release()
 	if err != nil {
 		return fmt.Errorf("to the subscriber: %w", err)
 	}

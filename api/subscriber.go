@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net"
 	"slices"
+	"sync"
 	"time"
 
 	"rutter/log"
@@ -35,6 +36,9 @@ type subscriber struct {
 	session *session
 	hello   *feed.Hello
 	pings   chan struct{} // holds a token while a ping waits for its answer
+	asks    chan struct{} // holds a token while asked is not empty
+	askedMu sync.Mutex    // protects asked
+	asked   map[log.Scope]struct{}
 
 	// The rest is touched only by the goroutine in run.
 	cluster log.UUID // of the welcome
@@ -50,22 +54,22 @@ type subscriber struct {
 	// stream since the CN's NICs on the vnet were last seen to leave, with the
 	// head at which: an entry up to there may be the one that brought the CN.
 	met     map[projections.Gain]log.Seq
-	encoder *log.Encoder
-	buf     []byte
+	buf     []byte    // nil while there is nothing in it
 	marked  log.Seq   // of the last bookmark
 	repeat  bool      // tell the place again
 	wrote   time.Time // when the last frame was written
+	moved   time.Time // when the place last moved
+	digests time.Time // when the last digests were sent
 }
 
 func newSubscriber(s *Server, conn net.Conn, hello *feed.Hello) *subscriber {
 	return &subscriber{
-		s: s, conn: conn, hello: hello, pings: make(chan struct{}, 1),
+		s: s, conn: conn, hello: hello, pings: make(chan struct{}, 1), asks: make(chan struct{}, 1),
 		session: &session{
 			cn: hello.CN, incarnation: hello.Incarnation, number: hello.Session,
 			remote: conn.RemoteAddr().String(), since: time.Now(), replaced: make(chan struct{}),
 		},
-		held: make(map[log.Scope]log.Seq), met: make(map[projections.Gain]log.Seq),
-		encoder: log.NewEncoder(), repeat: true,
+		held: make(map[log.Scope]log.Seq), repeat: true,
 	}
 }
 
@@ -76,12 +80,18 @@ func (u *subscriber) run(ctx context.Context) error {
 	}
 	quiet := time.NewTicker(feedQuiet)
 	defer quiet.Stop()
+	pace := time.NewTimer(0)
+	defer pace.Stop()
 	for {
 		changed := u.s.store.Changed()
 		if err := u.advance(ctx); err != nil {
 			// If it is the connection that failed, this fails as well.
 			_ = u.drain(feed.DrainFailed, err.Error())
 			return err
+		}
+		if left := u.s.pace() - time.Since(u.moved); left > 0 {
+			changed = nil // what comes meanwhile goes out together
+			pace.Reset(left)
 		}
 		select {
 		case <-ctx.Done():
@@ -91,6 +101,11 @@ func (u *subscriber) run(ctx context.Context) error {
 		case <-u.session.replaced:
 			return u.drain(feed.DrainReplaced, "a newer session of this CN is here")
 		case <-changed:
+		case <-pace.C:
+		case <-u.asks:
+			if err := u.resend(); err != nil {
+				return err
+			}
 		case <-u.pings:
 			if err := u.send(&feed.Pong{Head: u.s.store.Head().Seq}); err != nil {
 				return err
@@ -163,6 +178,7 @@ func (u *subscriber) start(ctx context.Context) error {
 	if len(u.held) == 0 {
 		return u.renew()
 	}
+	u.hello.Scopes = nil // they may be many, and the stream is long
 	return nil
 }
 
@@ -228,7 +244,7 @@ func (u *subscriber) renew() error {
 			u.held[scope] = asOf // until show drops it
 		}
 	}
-	u.place, u.chain = found.head.Seq, found.head.Chain
+	u.place, u.chain, u.moved = found.head.Seq, found.head.Chain, time.Now()
 	if err := u.show(found); err != nil {
 		return err
 	}
@@ -279,7 +295,8 @@ func (u *subscriber) conclude(met []projections.Gain) error {
 // round sends items, and what follows from them.
 func (u *subscriber) round(items []*item) error {
 	var met []projections.Gain
-	moved := false
+	moved, sent := false, 0
+	u.moved = time.Now()
 	for i, it := range items {
 		if moved && !u.due && items[i-1].event.More == 0 {
 			break // what follows is filtered by what the CN wants from here on
@@ -288,13 +305,15 @@ func (u *subscriber) round(items []*item) error {
 			if err := u.room(len(it.frame)); err != nil {
 				return err
 			}
+			u.open()
 			u.buf = append(u.buf, it.frame...)
-			u.s.metrics.entriesSent.Inc()
+			sent++
 		}
 		met = u.meet(it, met)
 		moved = moved || u.moves(it)
 		u.place, u.chain = it.entry.Seq, it.entry.Hash.Prefix()
 	}
+	u.s.metrics.entriesSent.Add(float64(sent))
 	var err error
 	switch {
 	case u.due && u.place < u.pinned:

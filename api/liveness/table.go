@@ -74,11 +74,12 @@ func (t *Table) Put(s Session) bool {
 }
 
 // Heard notes that the CN was heard on that session. It is no change.
-func (t *Table) Heard(s *Session) {
+func (t *Table) Heard(cn log.UUID, incarnation, number uint64) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if e := t.rows[s.CN]; e != nil {
-		if r := e.Value.(*row); r.session.Compare(s) == 0 && !r.session.Gone {
+	if e := t.rows[cn]; e != nil {
+		r := e.Value.(*row)
+		if s := &r.session; s.Incarnation == incarnation && s.Number == number && !s.Gone {
 			r.heard = t.now()
 		}
 	}

@@ -1,0 +1,174 @@
+package api
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+	"time"
+
+	"rutter/api/liveness"
+	"rutter/log"
+)
+
+// defaultWait is how long a barrier waits if nothing is said.
+const defaultWait = 10 * time.Second
+
+// waiting are the query parameters of a write that waits for the fabric.
+var waiting = []string{"wait", "timeout"}
+
+// headerFabric says of a write with ?wait=fabric that every CN that is
+// interested has programmed it: done; of how many CNs, and after how long.
+const headerFabric = "Rutter-Fabric"
+
+// codeFabric is the answer to a write that is written, but not programmed
+// everywhere in time (202), and why no barrier can be had (501, 503).
+const codeFabric = "FabricPending"
+
+// timeout reads how long to wait.
+func (p parameters) timeout() (time.Duration, error) {
+	if !p.has("timeout") {
+		return defaultWait, nil
+	}
+	d, err := time.ParseDuration(p.text("timeout"))
+	if err != nil || d < 0 || d > liveness.MaxTimeout {
+		return 0, badParameter("timeout", log.ElementInvalid, "send a duration up to "+liveness.MaxTimeout.String()+", as in 5s or 500ms", "got %q", p.text("timeout"))
+	}
+	return d, nil
+}
+
+// barrier waits for the fabric. The request may take as long as it asked for.
+func (s *Server) barrier(w http.ResponseWriter, r *http.Request, q liveness.Query) (v liveness.Verdict, err error) {
+	if s.cfg.Fabric == nil {
+		return v, fail(http.StatusNotImplemented, codeNotHere, "ask a server of a cluster", "this server knows no sessions but its own")
+	}
+	control := http.NewResponseController(w)
+	_ = control.SetReadDeadline(time.Time{}) // the body was read; this would end the request
+	_ = control.SetWriteDeadline(time.Now().Add(q.Timeout + answerTime))
+	v, err = s.cfg.Fabric.Wait(r.Context(), q)
+	switch {
+	case err != nil:
+		s.metrics.barriers.WithLabelValues("failed").Inc()
+		return v, fail(http.StatusServiceUnavailable, codeNoLeader, "try again: GET /wait?seq="+q.Seq.String(), "nobody could judge how far the compute nodes are: %v", err)
+	case v.Done:
+		s.metrics.barriers.WithLabelValues("done").Inc()
+		s.metrics.barrierTime.Observe(v.Waited.Seconds())
+	default:
+		s.metrics.barriers.WithLabelValues("missing").Inc()
+	}
+	return v, nil
+}
+
+// getWait answers GET /wait: it waits until every CN that is interested in a
+// scope has programmed a seq, or the time is over.
+func (s *Server) getWait(w http.ResponseWriter, r *http.Request) error {
+	p, err := query(r, "seq", "scope", "timeout")
+	if err != nil {
+		return err
+	}
+	if err := s.fresh(r, p); err != nil {
+		return err
+	}
+	seq, err := p.number("seq", uint64(s.store.Head().Seq), 0, 1<<64-1)
+	if err != nil {
+		return err
+	}
+	q := liveness.Query{Seq: log.Seq(seq)}
+	if q.Timeout, err = p.timeout(); err != nil {
+		return err
+	}
+	if p.has("scope") {
+		for _, text := range strings.Split(p.text("scope"), ",") {
+			scope, err := log.ParseScope(text)
+			if err != nil {
+				return badParameter("scope", log.ElementInvalid, "send all, vnet:N, cn:UUID or network:UUID, several parted by commas; none means those of the entry", "%v", err)
+			}
+			q.Scopes = append(q.Scopes, scope)
+		}
+	} else if q.Scopes, err = s.scopesOf(r.Context(), q.Seq, q.Seq, q.Timeout); err != nil {
+		return err
+	}
+	v, err := s.barrier(w, r, q)
+	if err != nil {
+		return err
+	}
+	setSeq(w, q.Seq)
+	writeJSON(w, r, http.StatusOK, v)
+	return nil
+}
+
+// scopesOf returns the scopes of some entries: who is interested in them must
+// program them. It waits until this server has them.
+func (s *Server) scopesOf(ctx context.Context, first, last log.Seq, timeout time.Duration) ([]log.Scope, error) {
+	ctx, cancel := context.WithTimeout(ctx, min(timeout, waitTime))
+	defer cancel()
+	if err := s.store.WaitSeq(ctx, last); err != nil {
+		return nil, fail(http.StatusServiceUnavailable, codeNotYet, "try again, or name the scopes with ?scope=", "this server is at seq %d and did not reach %d in time", s.store.Head().Seq, last)
+	}
+	var scopes []log.Scope
+	for place := max(first, 1) - 1; place < last; {
+		items, err := s.tail.after(place)
+		if err != nil {
+			return nil, err
+		}
+		if len(items) == 0 {
+			return nil, fmt.Errorf("entries after %d are missing: %w", place, log.ErrCorrupt)
+		}
+		for _, it := range items {
+			if place = it.entry.Seq; place <= last {
+				scopes = append(scopes, it.event.Scopes...)
+			}
+		}
+	}
+	slices.SortFunc(scopes, log.Scope.Compare)
+	return slices.Compact(scopes), nil
+}
+
+// waits reports whether a write asks to wait for the fabric, and how long. It is
+// asked before the write, so that a request that is wrong writes nothing.
+func (s *Server) waits(r *http.Request) (timeout time.Duration, is bool, err error) {
+	p, err := query(r, waiting...)
+	if err != nil || !p.has("wait") {
+		return 0, false, err
+	}
+	if p.text("wait") != "fabric" {
+		return 0, false, badParameter("wait", log.ElementInvalid, "send wait=fabric, or leave it out", "got %q", p.text("wait"))
+	}
+	if s.cfg.Fabric == nil {
+		return 0, false, fail(http.StatusNotImplemented, codeNotHere, "leave wait out", "this server knows no sessions but its own; nothing was written")
+	}
+	timeout, err = p.timeout()
+	return timeout, true, err
+}
+
+// awaitFabric waits until a change that was written is programmed. The error is
+// an answer that says that it is written.
+func (s *Server) awaitFabric(w http.ResponseWriter, r *http.Request, result log.Result, timeout time.Duration) error {
+	pending := func(v *liveness.Verdict, format string, args ...any) error {
+		e := fail(http.StatusAccepted, codeFabric, "it is written: wait on with GET /wait?seq="+result.Last.String(), format, args...)
+		e.Fabric = v
+		setSeq(w, result.Last)
+		return e
+	}
+	q := liveness.Query{Seq: result.Last, Timeout: timeout}
+	if result.Events > 0 {
+		var err error
+		if q.Scopes, err = s.scopesOf(r.Context(), result.First, result.Last, timeout); err != nil {
+			return pending(nil, "written as seq %d, and who must program it could not be read: %v", result.Last, err)
+		}
+	}
+	v, err := s.barrier(w, r, q)
+	var answer *answerError
+	switch {
+	case errors.As(err, &answer):
+		return pending(nil, "written as seq %d. %s", result.Last, answer.Message)
+	case err != nil:
+		return pending(nil, "written as seq %d: %v", result.Last, err)
+	case !v.Done:
+		return pending(&v, "written as seq %d; %d of %d compute nodes have not programmed it after %s", result.Last, v.Total, v.CNs, v.Waited.Round(time.Millisecond))
+	}
+	w.Header().Set(headerFabric, fmt.Sprintf("done; cns=%d; waited_ms=%.1f", v.CNs, float64(v.Waited)/float64(time.Millisecond)))
+	return nil
+}
