@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"rutter/api"
+	"rutter/api/liveness"
 	"rutter/log"
 	"rutter/projections"
 	"rutter/raftstore"
@@ -43,6 +44,8 @@ type server struct {
 	api   *api.Server
 	svp   *varp.Server // nil: off
 
+	fabric *liveness.Fabric
+
 	apiListener, svpListener net.Listener
 }
 
@@ -67,7 +70,11 @@ func openServer(cfg serverConfig) (_ *server, err error) {
 		return nil, err
 	}
 	backend, logger := storeAdapter{s.store}, cfg.Logger.With("server", cfg.Store.ID)
-	if s.api, err = api.New(api.Config{Store: backend, Cluster: s.store, Backups: backend, Logger: logger, Version: cfg.Version}); err != nil {
+	var sessions *liveness.Table
+	if s.fabric, sessions, err = newFabric(backend, logger); err != nil {
+		return nil, err
+	}
+	if s.api, err = api.New(api.Config{Store: backend, Cluster: s.store, Backups: backend, Logger: logger, Version: cfg.Version, Sessions: sessions, Fabric: s.fabric}); err != nil {
 		return nil, err
 	}
 	if s.svpListener != nil {
@@ -86,6 +93,7 @@ func (s *server) Run(ctx context.Context) error {
 	g, serving := errgroup.WithContext(ctx)
 	fronts := new(errgroup.Group)
 	fronts.Go(func() error { return s.api.Run(serving, s.apiListener) })
+	fronts.Go(func() error { return s.fabric.Run(serving) })
 	if s.svp != nil {
 		fronts.Go(func() error { return s.svp.Run(serving, s.svpListener) })
 	}
