@@ -146,9 +146,8 @@ func (f *Folder) hearFiles() error {
 			continue
 		}
 		for kind := range f.roots {
-			if f.roots[kind].wd == event.wd {
+			if f.roots[kind].wd == event.wd { // several, if one folder serves as both
 				f.hearRoot(rootKind(kind), event)
-				break
 			}
 		}
 	}

@@ -274,15 +274,22 @@ func jsonOrNull(v *vminfo.Value) string {
 	return string(v.AppendJSON(nil))
 }
 
-// vminfodFlags are those of a program that serves the VMs of its compute node.
-func vminfodFlags() []cli.Flag {
+// vmFolderFlags are the folders in which the VMs of a compute node are described
+// and run.
+func vmFolderFlags() []cli.Flag {
 	return []cli.Flag{
-		&cli.StringFlag{Name: "vminfod", EnvVars: []string{"RUTTER_VMINFOD_LISTEN"}, Value: "127.0.0.1:9090", Usage: "`ADDRESS` at which VMs are served as vminfod does, or off"},
 		&cli.StringFlag{Name: "manifests", EnvVars: []string{"RUTTER_MANIFESTS"}, Value: "/etc/rutter/vms", Usage: "`FOLDER` of the VMs' manifests"},
 		&cli.StringFlag{Name: "vm-run", EnvVars: []string{"RUTTER_VM_RUN"}, Value: "/run/rutter/vms", Usage: "`FOLDER` of the pid files of the VMs' init processes"},
 		&cli.StringFlag{Name: "vm-cgroup", EnvVars: []string{"RUTTER_VM_CGROUP"}, Value: vminfo.DefaultCgroup(), Usage: "`FOLDER` of the VMs' cgroups"},
-		&cli.StringFlag{Name: "follow-vminfod", EnvVars: []string{"RUTTER_FOLLOW_VMINFOD"}, Usage: "`ADDRESS` of another vminfod whose VMs are taken over, Triton's for one"},
 	}
+}
+
+// vminfodFlags are those of a program that serves the VMs of its compute node.
+func vminfodFlags() []cli.Flag {
+	return append(vmFolderFlags(),
+		&cli.StringFlag{Name: "vminfod", EnvVars: []string{"RUTTER_VMINFOD_LISTEN"}, Value: "127.0.0.1:9090", Usage: "`ADDRESS` at which VMs are served as vminfod does, or off"},
+		&cli.StringFlag{Name: "follow-vminfod", EnvVars: []string{"RUTTER_FOLLOW_VMINFOD"}, Usage: "`ADDRESS` of another vminfod whose VMs are taken over, Triton's for one"},
+	)
 }
 
 // newVMInfo makes the service that the flags ask for. It needs --netns as well.

@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"os"
@@ -173,4 +174,75 @@ func freeAddresses(t *testing.T, n int) []string {
 		listener.Close()
 	}
 	return addresses
+}
+
+// TestVMControl starts and stops a VM by the command line, with a real vminfod.
+func TestVMControl(t *testing.T) {
+	if os.Getuid() != 0 {
+		t.Skip("network namespaces and cgroups need root")
+	}
+	const uuid = "5595d88c-6e4d-4bda-b58e-97dd02e30002"
+	dir := t.TempDir()
+	cgroups := filepath.Join(filepath.Dir(vminfo.DefaultCgroup()), fmt.Sprintf("rutter-cli-%d", os.Getpid()))
+	if err := os.Mkdir(cgroups, 0o755); err != nil {
+		t.Skip(err)
+	}
+	t.Cleanup(func() { _ = os.Remove(cgroups) })
+	zone := fmt.Sprintf("rutter-cli-%d", os.Getpid())
+	manifest := fmt.Sprintf(`{"uuid":%q,"zonename":%q,"max_physical_memory":64,"nics":[{"mac":"90:b8:d0:57:53:70"}]}`, uuid, zone)
+	if err := os.WriteFile(filepath.Join(dir, uuid+".json"), []byte(manifest), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	address := freeAddresses(t, 1)[0]
+	folders := []string{"--manifests", dir, "--vm-run", dir, "--vm-cgroup", cgroups}
+	ctx, cancel := context.WithCancel(t.Context())
+	served := make(chan error, 1)
+	go func() {
+		served <- vminfoApp(ctx, newLines(), append([]string{"vminfo", "serve", "--vminfod", address}, folders...)...)
+	}()
+	defer func() {
+		cancel()
+		if err := <-served; err != nil {
+			t.Error(err)
+		}
+	}()
+	control := func(args ...string) (string, error) {
+		out := newLines()
+		app := &cli.App{Name: "rutter", Commands: []*cli.Command{{Name: "vm", Subcommands: vmControlCommands()}}, Writer: out, ExitErrHandler: func(*cli.Context, error) {}}
+		everyCommand(app.Commands)
+		args = append(append([]string{"vm"}, args...), append(folders, "--address", address)...)
+		err := app.RunContext(ctx, append([]string{"rutter"}, flagsFirst(app.Commands, args)...))
+		return out.String(), err
+	}
+	for deadline := time.Now().Add(10 * time.Second); ; time.Sleep(10 * time.Millisecond) {
+		err := vminfoApp(ctx, newLines(), "vminfo", "ping", "--address", address)
+		if err == nil {
+			break
+		}
+		if time.Now().After(deadline) {
+			t.Fatal(err)
+		}
+	}
+	// No agent here gives the VM its NIC.
+	if _, err := control("start", uuid, "--timeout", "300ms"); !errors.Is(err, vminfo.ErrTimeout) {
+		t.Errorf("start without NICs: got %v, want ErrTimeout", err)
+	}
+	if out, err := control("start", uuid, "--no-nics"); err != nil || !strings.Contains(out, "runs") {
+		t.Fatalf("start: %q, %v", out, err)
+	}
+	if _, err := control("start", uuid, "--no-nics"); !errors.Is(err, vminfo.ErrRunning) {
+		t.Errorf("second start: got %v, want ErrRunning", err)
+	}
+	if out, err := control("reboot", "-F", "--no-nics", uuid); err != nil || !strings.Contains(out, "is stopped") || !strings.Contains(out, "runs") {
+		t.Errorf("reboot: %q, %v", out, err)
+	}
+	if out, err := control("stop", uuid); err != nil || !strings.Contains(out, "is stopped") {
+		t.Errorf("stop: %q, %v", out, err)
+	}
+	if _, err := control("stop", uuid); !errors.Is(err, vminfo.ErrNotRunning) {
+		t.Errorf("second stop: got %v, want ErrNotRunning", err)
+	}
+	if _, err := control("stop", "none"); exitCode(err) != exitUsage {
+		t.Errorf("stop of no UUID: %v", err)
+	}
 }
