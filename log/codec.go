@@ -162,16 +162,12 @@ func (v *encoder) value(value Value) {
 // the elements of the current array that were not read. A field that is not
 // there keeps its zero value.
 type decoder struct {
-	r    *bytes.Reader
-	d    *msgpack.Decoder
+	u    unpacker
 	left int
 	err  error
 }
 
-func newDecoder(b []byte) *decoder {
-	r := bytes.NewReader(b)
-	return &decoder{r: r, d: msgpack.NewDecoder(r), left: 1}
-}
+func newDecoder(b []byte) *decoder { return &decoder{u: unpacker{b}, left: 1} }
 
 func (v *decoder) fail(err error) {
 	if v.err == nil && err != nil {
@@ -188,16 +184,13 @@ func (v *decoder) more() bool {
 	return true
 }
 
-// read reads one element with get into p.
-func read[T any](v *decoder, p *T, get func() (T, error)) {
-	if !v.more() {
+// keep puts what was read into p, or keeps the error.
+func keep[T any](v *decoder, p *T, x T, err error) {
+	if err != nil {
+		v.fail(err)
 		return
 	}
-	x, err := get()
-	v.fail(err)
-	if err == nil {
-		*p = x
-	}
+	*p = x
 }
 
 // enter reads an array's header and makes it the current one; leave takes the
@@ -214,10 +207,10 @@ func (v *decoder) enter() (outer int) {
 
 func (v *decoder) leave(outer int) (unread [][]byte) {
 	for v.more() {
-		raw, err := v.d.DecodeRaw()
+		raw, err := v.u.skip()
 		v.fail(err)
 		if err == nil {
-			unread = append(unread, raw)
+			unread = append(unread, bytes.Clone(raw))
 		}
 	}
 	v.left = outer
@@ -230,10 +223,10 @@ func (v *decoder) arrayLen() int {
 	if v.err != nil || v.left == 0 {
 		return 0
 	}
-	n, err := v.d.DecodeArrayLen()
+	n, err := v.u.arrayLen()
 	v.fail(err)
-	if n > v.r.Len() {
-		v.fail(fmt.Errorf("array of %d elements in %d bytes", n, v.r.Len()))
+	if n > len(v.u.b) {
+		v.fail(fmt.Errorf("array of %d elements in %d bytes", n, len(v.u.b)))
 	}
 	if v.err != nil || n < 0 {
 		return 0
@@ -241,10 +234,33 @@ func (v *decoder) arrayLen() int {
 	return n
 }
 
-func (v *decoder) str(_ string, p *string)   { read(v, p, v.d.DecodeString) }
-func (v *decoder) boolean(_ string, p *bool) { read(v, p, v.d.DecodeBool) }
-func (v *decoder) u64(_ string, p *uint64)   { read(v, p, v.d.DecodeUint64) }
-func (v *decoder) u8(p *uint8)               { read(v, p, v.d.DecodeUint8) }
+func (v *decoder) str(_ string, p *string) {
+	if v.more() {
+		x, err := v.u.string()
+		keep(v, p, x, err)
+	}
+}
+
+func (v *decoder) boolean(_ string, p *bool) {
+	if v.more() {
+		x, err := v.u.bool()
+		keep(v, p, x, err)
+	}
+}
+
+func (v *decoder) u64(_ string, p *uint64) {
+	if v.more() {
+		x, err := v.u.uint64()
+		keep(v, p, x, err)
+	}
+}
+
+func (v *decoder) u8(p *uint8) {
+	if v.more() {
+		x, err := v.u.uint8()
+		keep(v, p, x, err)
+	}
+}
 
 func (v *decoder) u32(_ string, p *uint32) {
 	var n uint64
@@ -257,15 +273,20 @@ func (v *decoder) u32(_ string, p *uint32) {
 }
 
 func (v *decoder) time(_ string, p *Time) {
-	n := int64(*p)
-	read(v, &n, v.d.DecodeInt64)
-	*p = Time(n)
+	if v.more() {
+		x, err := v.u.int64()
+		keep(v, p, Time(x), err)
+	}
 }
 
-// bin reads bytes that must be as long as one of sizes, or none.
+// bin reads bytes that must be as long as one of sizes, or none. They share the
+// input's memory.
 func (v *decoder) bin(sizes ...int) []byte {
 	var b []byte
-	read(v, &b, v.d.DecodeBytes)
+	if v.more() {
+		x, err := v.u.shared()
+		keep(v, &b, x, err)
+	}
 	if len(b) == 0 {
 		return nil
 	}
@@ -274,7 +295,8 @@ func (v *decoder) bin(sizes ...int) []byte {
 			return b
 		}
 	}
-	v.fail(fmt.Errorf("%d bytes where %v were wanted", len(b), sizes))
+	// A copy: else the sizes of every call would be put on the heap.
+	v.fail(fmt.Errorf("%d bytes where %v were wanted", len(b), append([]int(nil), sizes...)))
 	return nil
 }
 
@@ -299,6 +321,10 @@ func (v *decoder) prefix(_ string, p *netip.Prefix) {
 	}
 }
 
+// listRoom is how many elements an array is given room for before they are
+// read: its header may promise more than there are.
+const listRoom = 64
+
 // list reads an array of elements, each by one call of get.
 func list[T any](v *decoder, get func(p *T)) []T {
 	if v.err != nil || v.left == 0 {
@@ -306,10 +332,13 @@ func list[T any](v *decoder, get func(p *T)) []T {
 	}
 	outer := v.enter()
 	var out []T
+	if v.left > 0 {
+		out = make([]T, 0, min(v.left, listRoom))
+	}
 	for v.left > 0 && v.err == nil {
-		var x T
-		get(&x)
-		out = append(out, x)
+		var zero T
+		out = append(out, zero)
+		get(&out[len(out)-1])
 	}
 	v.leave(outer)
 	return out
@@ -352,7 +381,13 @@ func (v *decoder) value() Value {
 	if !v.more() {
 		return nil
 	}
-	x, err := v.d.DecodeInterfaceLoose()
+	raw, err := v.u.skip()
+	if err != nil {
+		v.fail(err)
+		return nil
+	}
+	// Values are rare and of any type: the library reads them.
+	x, err := msgpack.NewDecoder(bytes.NewReader(raw)).DecodeInterfaceLoose()
 	v.fail(err)
 	return v.plain(x)
 }

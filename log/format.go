@@ -122,8 +122,8 @@ func decode(b []byte, limit int, what string, get func(*decoder)) error {
 	}
 	v := newDecoder(b[1:])
 	get(v)
-	if v.err == nil && v.r.Len() > 0 {
-		v.fail(fmt.Errorf("%d bytes after the end", v.r.Len()))
+	if v.err == nil && len(v.u.b) > 0 {
+		v.fail(fmt.Errorf("%d bytes after the end", len(v.u.b)))
 	}
 	if v.err != nil {
 		return fmt.Errorf("decode %s: %w", what, v.err)

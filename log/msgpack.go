@@ -65,11 +65,14 @@ func (e *Event) decode(v *decoder) {
 	v.uuid("", &e.ChangeID)
 	v.u32("", &e.More)
 	e.Scopes = list(v, func(s *Scope) {
-		var b []byte
-		read(v, &b, v.d.DecodeBytes)
-		if v.err == nil {
-			v.fail(s.UnmarshalBinary(b))
+		if !v.more() {
+			return
 		}
+		b, err := v.u.shared()
+		if err == nil {
+			err = s.UnmarshalBinary(b)
+		}
+		v.fail(err)
 	})
 	e.Object = v.object(e.Kind, e.ID)
 	changed := v.enter()
@@ -133,7 +136,7 @@ func (v *decoder) op(op *Op) {
 	v.u64("", (*uint64)(&op.IfMatch))
 	v.strs("", &op.Set)
 	if v.err == nil && v.left > 0 {
-		if code, err := v.d.PeekCode(); err == nil && code != 0xc0 { // 0xc0 is msgpack's nil
+		if len(v.u.b) > 0 && v.u.b[0] != codeNil {
 			op.Object = v.object(op.Kind, op.ID)
 		}
 	}
