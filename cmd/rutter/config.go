@@ -88,12 +88,16 @@ func configureAs(c *cli.Command, name string) {
 	}
 }
 
+// ownVariables begin the names that the demo gives to its own inner process.
+var ownVariables = []string{"RUTTER_NETLAB_", "RUTTER_DEMO_"}
+
 // forgetVariables keeps the settings of this machine from processes that the
 // program starts for itself.
 func forgetVariables() error {
 	var errs []error
 	for _, entry := range os.Environ() {
-		if name, _, _ := strings.Cut(entry, "="); strings.HasPrefix(name, variablePrefix) {
+		if name, _, _ := strings.Cut(entry, "="); strings.HasPrefix(name, variablePrefix) &&
+			!slices.ContainsFunc(ownVariables, func(own string) bool { return strings.HasPrefix(name, own) }) {
 			errs = append(errs, os.Unsetenv(name))
 		}
 	}
