@@ -5,6 +5,7 @@ import (
 	crand "crypto/rand"
 	"errors"
 	"fmt"
+	"log/slog"
 	"time"
 
 	"github.com/hashicorp/raft"
@@ -145,7 +146,11 @@ func (s *Store) runLeadership(ctx context.Context, r *raft.Raft) {
 			}
 			s.becomeRole(assuming)
 			if err := s.assume(r); err != nil {
-				s.logger.Warn("elected, but could not take over", "error", err)
+				level := slog.LevelWarn
+				if errors.Is(err, raft.ErrLeadershipLost) || errors.Is(err, raft.ErrRaftShutdown) || errors.Is(err, raft.ErrLeadershipTransferInProgress) {
+					level = slog.LevelInfo // another one leads, or this one stops
+				}
+				s.logger.Log(ctx, level, "elected, but could not take over", "because", err)
 				s.becomeRole(following)
 			}
 		case <-seen:
