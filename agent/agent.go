@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"time"
 
 	"golang.org/x/sync/errgroup"
 
@@ -64,7 +65,7 @@ func (a *Agent) build(held *contents) error {
 	a.persister = newPersister(a.replica, a.cache, logger)
 	a.follower = &follower{
 		cfg: &a.cfg, replica: a.replica, persister: a.persister, incarnation: held.Head.Incarnation,
-		watermark: a.watermark, logger: logger, since: a.cfg.Now(), reached: make(chan struct{}, 1),
+		watermark: a.watermark, logger: logger, alone: a.cfg.Now(), since: a.cfg.Now(), reached: make(chan struct{}, 1),
 	}
 	a.reconciler = &reconciler{
 		cfg: &a.cfg, replica: a.replica, kernel: kernel, tell: a.follower.tell, reach: a.follower.reach,
@@ -109,6 +110,10 @@ func (a *Agent) Run(ctx context.Context) error {
 
 // Close frees the cache. Run must have returned.
 func (a *Agent) Close() error { return a.cache.Close() }
+
+// Age is how old what lookups answer may be: the time for which no server has
+// fed this node, 0 while one does.
+func (a *Agent) Age() time.Duration { return a.follower.age() }
 
 // VL2 answers where a MAC of a vnet is, as VL2 of the state that this agent
 // holds; it is false also for a vnet that no NIC of this compute node is on.

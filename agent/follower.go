@@ -71,6 +71,7 @@ type follower struct {
 	conn        *feed.Conn         // nil unless following or resetting
 	session     uint64             // of the last connection
 	since       time.Time          // of the state
+	alone       time.Time          // since when no server feeds it; zero while one does
 	attempts    uint64             // since the last bookmark
 	failure     string             // why the last connection ended
 	resetReason string             // of the last reset
@@ -93,7 +94,7 @@ func (f *follower) becomeFollowing(conn *feed.Conn) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.become(Following, Starting, Waiting)
-	f.conn = conn
+	f.conn, f.alone = conn, time.Time{}
 }
 
 // becomeResetting: the cursor was of no use.
@@ -121,6 +122,19 @@ func (f *follower) becomeWaiting(err error) {
 	f.become(Waiting, Starting, Following, Waiting, Resetting)
 	f.conn, f.failure = nil, err.Error()
 	f.attempts++
+	if f.alone.IsZero() {
+		f.alone = f.since
+	}
+}
+
+// age is how long no server has fed this node; 0 while one does.
+func (f *follower) age() time.Duration {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.alone.IsZero() {
+		return 0
+	}
+	return f.cfg.Now().Sub(f.alone)
 }
 
 // Run follows until ctx ends.

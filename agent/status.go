@@ -20,6 +20,8 @@ type Status struct {
 	Server   string    `json:"server"` // that is followed or tried
 	Attempts uint64    `json:"attempts"`
 	Failure  string    `json:"error,omitempty"` // why the last connection ended
+	// Age is for how long no server has fed this node; 0 while one does.
+	Age time.Duration `json:"age_ns"`
 
 	Cursor     log.Cursor `json:"cursor"`
 	Head       log.Seq    `json:"head"`       // of the server, as last heard
@@ -58,6 +60,7 @@ type CacheStatus struct {
 func (a *Agent) Status() Status {
 	s := Status{CN: a.cfg.CN, Incarnation: a.follower.incarnation, Kernel: a.reconciler.status(), Objects: make(map[string]int)}
 	a.follower.status(&s)
+	s.Age = a.follower.age()
 	a.replica.status(&s)
 	s.Cache = a.persister.status()
 	s.Cache.Waiting = a.replica.waiting()

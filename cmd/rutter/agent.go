@@ -124,7 +124,7 @@ func runAgent(ctx context.Context, cfg agentConfig) (err error) {
 	defer func() { err = errors.Join(err, a.Close()) }()
 	g, ctx := errgroup.WithContext(ctx)
 	if cfg.SVP != "off" {
-		svp, err := varp.NewServer(varp.Config{Lookup: agentLookup{a}, Logger: cfg.Logger, MaxConns: agentSVPConnections})
+		svp, err := varp.NewServer(varp.Config{Lookup: agentLookup{a}, Age: a.Age, Logger: cfg.Logger, MaxConns: agentSVPConnections})
 		if err != nil {
 			return err
 		}
@@ -216,6 +216,9 @@ func writeAgentStatus(w io.Writer, s agent.Status) {
 		for _, line := range list {
 			fmt.Fprintf(w, "              %s\n", line)
 		}
+	}
+	if s.Age > 0 {
+		fmt.Fprintf(w, "cut off       for %s: lookups are answered from the cache\n", s.Age.Round(time.Second))
 	}
 	if s.Failure != "" {
 		fmt.Fprintf(w, "last failure  %s\n", s.Failure)

@@ -7,7 +7,6 @@ import (
 	"io"
 	"log/slog"
 	"net"
-	"net/netip"
 
 	"golang.org/x/sync/errgroup"
 
@@ -78,11 +77,25 @@ func openServer(cfg serverConfig) (_ *server, err error) {
 		return nil, err
 	}
 	if s.svpListener != nil {
-		if s.svp, err = varp.NewServer(varp.Config{Lookup: backend, Logger: logger}); err != nil {
+		if s.svp, err = newSVP(s.store, logger); err != nil {
 			return nil, err
 		}
 	}
 	return s, nil
+}
+
+// newSVP answers SVP from a compact copy of the mappings that follows the log,
+// and its shootdown log from the log itself.
+func newSVP(store *raftstore.Store, logger *slog.Logger) (*varp.Server, error) {
+	source := svpSource{
+		head: store.Head, entries: store.Entries,
+		view: func(fn func(*projections.State)) { store.View(func(v raftstore.View) { fn(v.State) }) },
+	}
+	shootdowns, err := varp.NewShootdowns(varp.ShootdownConfig{Source: source, Logger: logger})
+	if err != nil {
+		return nil, err
+	}
+	return varp.NewServer(varp.Config{Lookup: varp.NewMappings(source, logger), Events: shootdowns, Logger: logger})
 }
 
 // Run serves until ctx ends or a part fails, and returns when every part has
@@ -154,24 +167,4 @@ func (a storeAdapter) Status() api.Status {
 		status.Members = append(status.Members, api.Member{ID: m.ID, Address: m.Address, Voter: m.Voter, Leader: m.Leader})
 	}
 	return status
-}
-
-// VL2 implements varp.Lookup.
-func (a storeAdapter) VL2(vnet uint32, mac log.MAC) (at varp.Underlay, ok bool) {
-	a.Store.View(func(v raftstore.View) {
-		var u projections.Underlay
-		u, ok = v.State.VL2(vnet, mac)
-		at = varp.Underlay{Addr: u.Addr, Port: u.Port}
-	})
-	return at, ok
-}
-
-// VL3 implements varp.Lookup.
-func (a storeAdapter) VL3(vnet uint32, ip netip.Addr) (mac log.MAC, at varp.Underlay, ok bool) {
-	a.Store.View(func(v raftstore.View) {
-		var u projections.Underlay
-		mac, u, ok = v.State.VL3(vnet, ip)
-		at = varp.Underlay{Addr: u.Addr, Port: u.Port}
-	})
-	return mac, at, ok
 }
