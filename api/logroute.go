@@ -26,6 +26,10 @@ type logQuery struct {
 	kind   log.Kind
 	object string
 	scopes []log.Scope // of cn and vnet: an entry has all of them
+
+	untilSeq  log.Seq  // 0: to the head, or on and on
+	untilTime log.Time // 0: likewise
+	events    bool     // server-sent events in place of lines of JSON
 }
 
 func (q *logQuery) matches(e *log.Event) bool {
@@ -63,6 +67,10 @@ func (s *Server) log(w http.ResponseWriter, r *http.Request) error {
 	defer done()
 	head := s.store.Head()
 	w.Header().Set("Content-Type", "application/x-ndjson")
+	if q.events {
+		w.Header().Set("Content-Type", eventStream)
+		w.Header().Set("Cache-Control", "no-cache")
+	}
 	w.Header().Set(headerCursor, head.String())
 	setSeq(w, head.Seq)
 	w.WriteHeader(http.StatusOK)
@@ -80,11 +88,11 @@ func (s *Server) log(w http.ResponseWriter, r *http.Request) error {
 
 // logQuery reads the query of GET /log.
 func (s *Server) logQuery(r *http.Request) (*logQuery, error) {
-	p, err := query(r, "after", "cursor", "follow", "limit", "kind", "object", "cn", "vnet")
+	p, err := query(r, "after", "cursor", "follow", "limit", "kind", "object", "cn", "vnet", "since", "last", "until")
 	if err != nil {
 		return nil, err
 	}
-	q := new(logQuery)
+	q := &logQuery{events: wantsEvents(r)}
 	if q.follow, err = p.flag("follow"); err != nil {
 		return nil, err
 	}
@@ -99,6 +107,12 @@ func (s *Server) logQuery(r *http.Request) (*logQuery, error) {
 	}
 	if err := s.fresh(r, p); err != nil {
 		return nil, err
+	}
+	if err := q.end(p); err != nil {
+		return nil, err
+	}
+	if begun, err := s.begin(r, p, q); begun || err != nil {
+		return q, err
 	}
 	return q, q.from(p, s.store)
 }
@@ -171,6 +185,9 @@ func (s *Server) writeLog(ctx context.Context, out *lines, items []*item) (err e
 		changed := s.store.Changed()
 		for len(items) > 0 {
 			for _, it := range items {
+				if out.q.isPast(it) {
+					return out.flush()
+				}
 				if place = it.entry.Seq; !out.q.matches(it.event) {
 					continue
 				}
@@ -185,7 +202,7 @@ func (s *Server) writeLog(ctx context.Context, out *lines, items []*item) (err e
 				return err
 			}
 		}
-		if err := out.flush(); err != nil || !out.q.follow {
+		if err := out.flush(); err != nil || !out.q.follow || out.q.untilSeq > 0 && place >= out.q.untilSeq {
 			return err
 		}
 		select {
@@ -195,7 +212,7 @@ func (s *Server) writeLog(ctx context.Context, out *lines, items []*item) (err e
 			return nil
 		case <-changed:
 		case <-quiet.C:
-			out.buf = append(out.buf, '\n')
+			out.quiet()
 		}
 		if items, err = s.tail.after(place); err != nil {
 			return err
@@ -218,12 +235,24 @@ func (l *lines) add(it *item) (full bool, err error) {
 	if err != nil {
 		return false, err
 	}
-	l.buf = append(l.buf, line...)
+	if l.q.events {
+		l.buf = appendEvent(l.buf, it, line)
+	} else {
+		l.buf = append(l.buf, line...)
+	}
 	l.written++
 	if len(l.buf) >= lineBuffer {
 		err = l.flush()
 	}
 	return l.written >= l.q.limit, err
+}
+
+// quiet adds what says nothing, so that all on the way know that somebody is there.
+func (l *lines) quiet() {
+	if l.q.events {
+		l.buf = append(l.buf, ':', '\n')
+	}
+	l.buf = append(l.buf, '\n')
 }
 
 // flush writes what was gathered.
@@ -249,6 +278,9 @@ func (l *lines) flush() error {
 func (l *lines) last(err error) {
 	line, jsonErr := jsonLine(map[string]*answerError{"error": errorOf(err)})
 	if jsonErr == nil {
+		if l.q.events {
+			line = append(append([]byte("event: error\ndata: "), line...), '\n')
+		}
 		l.buf = append(l.buf, line...)
 		_ = l.flush() // nobody is left to hear of it
 	}

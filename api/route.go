@@ -36,6 +36,7 @@ func (s *Server) routes() http.Handler {
 	add("/feed", methods{http.MethodGet: s.feed})
 	add("/cns", methods{http.MethodGet: s.listSessions})
 	add("/cns/{id}", methods{http.MethodGet: s.getSession})
+	add("/cns/{id}/feed", methods{http.MethodGet: s.observe})
 	add("/wait", methods{http.MethodGet: s.getWait})
 	add("/lookup/vl2", methods{http.MethodGet: s.lookupVL2})
 	add("/lookup/vl3", methods{http.MethodGet: s.lookupVL3})

@@ -44,6 +44,8 @@ type Config struct {
 type Fabric interface {
 	// Wait waits until each CN that is interested has programmed a seq.
 	Wait(ctx context.Context, q liveness.Query) (liveness.Verdict, error)
+	// List returns the newest session of each CN, wherever it is.
+	List(ctx context.Context) ([]liveness.Known, error)
 }
 
 func (c Config) withDefaults() (Config, error) {

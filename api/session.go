@@ -1,7 +1,6 @@
 package api
 
 import (
-	"net/http"
 	"slices"
 	"strings"
 	"sync"
@@ -10,7 +9,6 @@ import (
 	"rutter/api/liveness"
 	"rutter/log"
 	"rutter/log/feed"
-	"rutter/projections"
 )
 
 // session is one connection of a CN to the feed of this server.
@@ -144,113 +142,4 @@ func (g *registry) get(cn log.UUID) *session {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	return g.sessions[cn]
-}
-
-// sessionForm is a session in an answer.
-type sessionForm struct {
-	CN          log.UUID `json:"cn_uuid"`
-	Hostname    string   `json:"hostname,omitempty"`
-	Server      string   `json:"server"` // id of the one that answers
-	Incarnation uint64   `json:"incarnation"`
-	Session     uint64   `json:"session"`
-	Remote      string   `json:"remote"`
-	Since       log.Time `json:"connected_since"`
-	Heard       log.Time `json:"heard,omitzero"` // of the last watermark
-	Sent        log.Seq  `json:"sent"`           // the last bookmark
-	Applied     log.Seq  `json:"applied"`
-	Programmed  log.Seq  `json:"programmed"`
-	Lag         log.Seq  `json:"lag_entries"` // entries between the head and Applied
-	Objects     uint32   `json:"objects"`
-	Links       uint32   `json:"links"`
-	Neighbours  uint32   `json:"neighbours"`
-	FDB         uint32   `json:"fdb"`
-	Failing     uint32   `json:"failing"`
-	Healed      uint64   `json:"healed"`
-	// BehindMS is how old the newest entry is that the CN has not applied; 0: none.
-	BehindMS   int64   `json:"lag_ms"`
-	DigestOK   bool    `json:"digest_ok"`      // at the last bookmark that had digests
-	Checked    log.Seq `json:"digest_checked"` // the last bookmark at which all were equal
-	Mismatches uint32  `json:"digest_mismatches"`
-	Repaired   uint32  `json:"scopes_repaired"` // scopes sent anew on this session
-	Resets     uint32  `json:"resets"`
-	LastReset  string  `json:"last_reset,omitempty"` // why
-}
-
-func (a *session) form(head log.Seq, server string) sessionForm {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	m := a.watermark
-	f := sessionForm{
-		CN: a.cn, Server: server, Incarnation: a.incarnation, Session: a.number, Remote: a.remote, Since: log.TimeOf(a.since),
-		Sent: a.sent, Applied: m.Applied, Programmed: m.Programmed, Objects: m.Objects, Links: m.Links,
-		Neighbours: m.Neighbours, FDB: m.FDB, Failing: m.Failing, Healed: m.Healed,
-		DigestOK: m.Checked > 0, Checked: m.Checked, Mismatches: m.Mismatches, Repaired: a.again,
-		Resets: m.Resets,
-	}
-	if m.LastReset != 0 {
-		f.LastReset = m.LastReset.String()
-	}
-	if head > m.Applied {
-		f.Lag = head - m.Applied
-	}
-	if !a.heard.IsZero() {
-		f.Heard = log.TimeOf(a.heard)
-	}
-	return f
-}
-
-// listSessions answers GET /cns: the CNs that are connected to this server.
-func (s *Server) listSessions(w http.ResponseWriter, r *http.Request) error {
-	if _, err := query(r); err != nil {
-		return err
-	}
-	head := s.store.Head().Seq
-	setSeq(w, head)
-	server := s.store.Status().ID
-	forms := []sessionForm{}
-	for _, a := range s.cns.all() {
-		forms = append(forms, s.dated(s.named(a.form(head, server))))
-	}
-	writeJSON(w, r, http.StatusOK, forms)
-	return nil
-}
-
-// getSession answers GET /cns/UUID.
-func (s *Server) getSession(w http.ResponseWriter, r *http.Request) error {
-	id, err := kindOf(log.KindServer).id(r)
-	if err != nil {
-		return err
-	}
-	if _, err := query(r); err != nil {
-		return err
-	}
-	a := s.cns.get(uuidOf(id))
-	if a == nil {
-		return fail(http.StatusNotFound, log.CodeResourceNotFound, "ask the other servers: a CN is connected to one of them", "CN %s is not connected to this server", id)
-	}
-	head := s.store.Head().Seq
-	setSeq(w, head)
-	writeJSON(w, r, http.StatusOK, s.dated(s.named(a.form(head, s.store.Status().ID))))
-	return nil
-}
-
-// named adds the host name that the log has for the CN.
-func (s *Server) named(f sessionForm) sessionForm {
-	s.store.View(func(state *projections.State, _ log.Cursor) {
-		if rec, ok := state.Get(log.KindServer, f.CN.String()); ok {
-			f.Hostname = rec.Object.(*log.Server).Hostname
-		}
-	})
-	return f
-}
-
-// dated adds how long ago the entry was written that the CN has to apply next.
-func (s *Server) dated(f sessionForm) sessionForm {
-	if f.Lag == 0 {
-		return f
-	}
-	if items, err := s.tail.after(f.Applied); err == nil && len(items) > 0 {
-		f.BehindMS = max(0, time.Since(items[0].event.Time.Std()).Milliseconds())
-	}
-	return f
 }

@@ -188,6 +188,7 @@ func (f *Fabric) current() *reign {
 const (
 	askSessions byte = 1 // a poll; answered with an answer
 	askWait     byte = 2 // JSON of a Query; answered with JSON of a Verdict
+	askList     byte = 3 // the CN after which to begin (16 bytes); answered with JSON of at most listPage Known
 )
 
 // Answer answers a request of another server. Errors: ErrNoLeader, log.ErrFormat, ctx's.
@@ -204,6 +205,8 @@ func (f *Fabric) Answer(ctx context.Context, request []byte) ([]byte, error) {
 		return f.cfg.Table.poll(ctx, p).encode(), nil
 	case askWait:
 		return f.answerWait(ctx, body)
+	case askList:
+		return f.answerList(body)
 	}
 	return nil, fmt.Errorf("liveness: request of type %d is not known to this server: upgrade it: %w", request[0], log.ErrFormat)
 }

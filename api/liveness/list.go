@@ -1,0 +1,85 @@
+package liveness
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+
+	"rutter/log"
+)
+
+// Known is the newest session of a CN, as the leader knows it.
+type Known struct {
+	Session
+	Server  string // that has or had it
+	Alive   bool
+	HeardMS int64 // ago, as far as the leader was told; -1: never in its time
+}
+
+// listPage is how many sessions one answer between servers has.
+const listPage = 1000
+
+// List returns the newest session of each CN, sorted by CN. Errors: ErrNoLeader, ctx's.
+func (f *Fabric) List(ctx context.Context) ([]Known, error) {
+	all := []Known{}
+	after := log.UUID{}
+	for {
+		page, err := f.page(ctx, after)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, page...)
+		if len(page) < listPage {
+			return all, nil
+		}
+		after = page[len(page)-1].CN
+	}
+}
+
+func (f *Fabric) page(ctx context.Context, after log.UUID) (page []Known, err error) {
+	if r := f.current(); r != nil {
+		return r.list(after), nil
+	}
+	asking, cancel := context.WithTimeout(ctx, askWithin)
+	defer cancel()
+	b, err := f.cfg.Peers.Ask(asking, "", append([]byte{askList}, after[:]...))
+	if err != nil {
+		return nil, err
+	}
+	return page, json.Unmarshal(b, &page)
+}
+
+func (f *Fabric) answerList(body []byte) ([]byte, error) {
+	r := f.current()
+	if r == nil {
+		return nil, ErrNoLeader
+	}
+	if len(body) < len(log.UUID{}) {
+		return nil, fmt.Errorf("liveness: list request of %d bytes: %w", len(body), log.ErrFormat)
+	}
+	return json.Marshal(r.list(log.UUID(body[:16])))
+}
+
+// list returns up to listPage sessions behind a CN.
+func (r *reign) list(after log.UUID) []Known {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	now := r.now()
+	page := []Known{}
+	for _, cn := range sorted(r.cns) {
+		if slices.Compare(cn[:], after[:]) <= 0 {
+			continue
+		}
+		if len(page) == listPage {
+			break
+		}
+		s := r.cns[cn]
+		k := Known{Session: s.session, Server: s.server, Alive: r.alive(s, now), HeardMS: -1}
+		if s.at >= 0 {
+			k.HeardMS = (now - s.at).Milliseconds()
+		}
+		page = append(page, k)
+	}
+	return page
+}
