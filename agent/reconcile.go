@@ -166,7 +166,8 @@ func (r *reconciler) pass(ctx context.Context) {
 	r.tell()
 	switch {
 	case err != nil:
-		r.want(now.Add(r.cfg.RetryEvery))
+		r.earliest = now.Add(max(r.cfg.RetryEvery, r.earliest.Sub(now)))
+		r.want(r.earliest)
 	case !result.RetryAt.IsZero():
 		r.want(now.Add(max(result.RetryAt.Sub(now), minRetry)))
 	case !result.Matched && len(result.Failures)+len(result.Conflicts) == 0:
@@ -187,11 +188,8 @@ func (r *reconciler) apply(ctx context.Context) {
 		return
 	}
 	r.noteSteps(result, at)
-	switch {
-	case at.whole:
+	if at.whole || result.Look {
 		r.want(time.Now())
-	case result.Look && r.due.IsZero():
-		r.want(time.Now()) // else one is to come, at a time that was chosen
 	}
 	if !at.whole && result.Matched && r.replica.setProgrammed(at) {
 		r.tell()

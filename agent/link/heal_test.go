@@ -135,6 +135,20 @@ func TestWhatOthersChangeIsHealedFromWhatIsHeard(t *testing.T) {
 	}
 }
 
+// TestNamespaceThatAppearsIsHeard: nobody waits for the next look at it.
+func TestNamespaceThatAppearsIsHeard(t *testing.T) {
+	w := newWorld(t)
+	want, _ := w.two(0, false)
+	g := guard(w, want, time.Hour)
+	result, err := g.m.Pass(context.Background(), want, true)
+	if err != nil || result.Matched || len(result.Failures) == 0 || !errors.Is(result.Failures[0].Err, ErrNoNamespace) {
+		t.Fatalf("without the namespace: %v, %+v, want ErrNoNamespace", err, result)
+	}
+	w.namespace("zA")
+	drift := 0
+	g.wait("namespace", &drift, g.matches)
+}
+
 // TestOwnChangesAreNotHeard: what we do makes no work for us.
 func TestOwnChangesAreNotHeard(t *testing.T) {
 	w := newWorld(t)

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/mdlayher/netlink"
+	"golang.org/x/sync/errgroup"
 	"golang.org/x/sys/unix"
 )
 
@@ -27,6 +28,14 @@ var watchGroups = []uint32{
 // is not ours gets a carrier or an address, so that others may be in reach now.
 // It ends with ctx, and returns its error. Neither function may block.
 func (h *Netlink) Watch(ctx context.Context, wake, reach func()) error {
+	g, ctx := errgroup.WithContext(ctx)
+	g.Go(func() error { return h.watchNamespaces(ctx, wake) })
+	g.Go(func() error { return h.listen(ctx, wake, reach) })
+	return g.Wait()
+}
+
+// listen takes the notifications of the kernel.
+func (h *Netlink) listen(ctx context.Context, wake, reach func()) error {
 	conn, err := dial(int(h.own.file.Fd()), receiveBytes)
 	if err != nil {
 		return fmt.Errorf("link: watch: %w", err)
