@@ -1,6 +1,10 @@
 package log
 
-import "net/netip"
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+)
 
 // Object is a thing with an id: one of *NICTag, *Network, *NIC, *Server, *VM,
 // *VMM, or *Unknown for a kind that a newer program wrote.
@@ -314,15 +318,51 @@ func NewObject(k Kind) Object {
 // Clone returns a copy of o that shares nothing which a writer of fields could
 // change: slices are copied.
 func Clone(o Object) Object {
-	if u, ok := o.(*Unknown); ok {
-		c := *u
-		return &c
-	}
-	c := NewObject(o.Kind())
-	from, to := slots(o), slots(c)
-	for i := range from {
-		to[i].copyFrom(from[i])
-	}
-	c.tail().raw = o.tail().raw
+	c := shallow(o)
+	c.visit(unshare{})
 	return c
 }
+
+func shallow(o Object) Object {
+	switch o := o.(type) {
+	case *NICTag:
+		c := *o
+		return &c
+	case *Network:
+		c := *o
+		return &c
+	case *NIC:
+		c := *o
+		return &c
+	case *Server:
+		c := *o
+		return &c
+	case *VM:
+		c := *o
+		return &c
+	case *VMM:
+		c := *o
+		return &c
+	case *Unknown:
+		c := *o
+		return &c
+	}
+	panic(fmt.Sprintf("log: object of type %T cannot be cloned", o))
+}
+
+// unshare is the visitor that gives every slice memory of its own.
+type unshare struct{}
+
+func (unshare) str(string, *string)             {}
+func (unshare) boolean(string, *bool)           {}
+func (unshare) u32(string, *uint32)             {}
+func (unshare) u64(string, *uint64)             {}
+func (unshare) time(string, *Time)              {}
+func (unshare) uuid(string, *UUID)              {}
+func (unshare) mac(string, *MAC)                {}
+func (unshare) addr(string, *netip.Addr)        {}
+func (unshare) prefix(string, *netip.Prefix)    {}
+func (unshare) strs(_ string, p *[]string)      { *p = slices.Clone(*p) }
+func (unshare) uuids(_ string, p *[]UUID)       { *p = slices.Clone(*p) }
+func (unshare) addrs(_ string, p *[]netip.Addr) { *p = slices.Clone(*p) }
+func (unshare) routes(_ string, p *Routes)      { *p = slices.Clone(*p) }

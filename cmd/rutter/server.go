@@ -5,6 +5,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"runtime"
 	"runtime/pprof"
 	"strings"
 
@@ -70,6 +71,7 @@ func runServerCommand(c *cli.Context) error {
 		return err
 	}
 	cfg.Logger = logger
+	headroom := make([]byte, headroomBytes)
 	s, err := openServer(cfg)
 	if err != nil {
 		return err
@@ -78,8 +80,16 @@ func runServerCommand(c *cli.Context) error {
 	if err != nil {
 		return err
 	}
-	return errors.Join(s.Run(c.Context), stop())
+	err = errors.Join(s.Run(c.Context), stop())
+	runtime.KeepAlive(headroom)
+	return err
 }
+
+// headroomBytes is what the garbage collector believes to be in use besides. A
+// server whose state is small makes far more garbage than it keeps, and would
+// collect many times a second; this way it does when there is this much of it.
+// The pages are never touched, so they take address space and no memory.
+const headroomBytes = 128 << 20
 
 // startProfile writes a CPU profile to a folder, if that is not "", until stop is called.
 func startProfile(folder, id string) (stop func() error, err error) {
