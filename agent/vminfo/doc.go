@@ -4,9 +4,10 @@
 //
 // It owns: the sources of VMs (Folder: a folder of manifests, and what really
 // runs; Stream: another vminfod), the Store of VMs with its last events, Diff
-// (the vectors of the original), the HTTP service, a Client for it, and a Runner
-// that starts and stops the VMs of manifests. It leaves to others: what servers
-// are told of VMs, and the NICs in their namespaces.
+// (the vectors of the original), the HTTP service, a Client for it, a Runner that
+// starts and stops the VMs of manifests, and the VMMs of the node: their states
+// and generations on disk, served to servers (spec/vmm-doorbell.md). It leaves to
+// others: carrying rings and states to servers, and the NICs in namespaces.
 //
 // # Concurrency
 //

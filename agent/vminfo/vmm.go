@@ -1,18 +1,13 @@
 package vminfo
 
 import (
-	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"io/fs"
 	"log/slog"
 	"os"
-	"path/filepath"
 	"slices"
 	"strconv"
-	"strings"
 	"sync"
 	"time"
 
@@ -41,6 +36,8 @@ var (
 	ErrVMMFinal = errors.New("vminfo: the VMM has ended")
 	// ErrVMMClash: the VM has another VMM here that has not ended.
 	ErrVMMClash = errors.New("vminfo: the VM has another VMM here")
+	// ErrBusy: too much waits to be started or stopped; nothing was changed.
+	ErrBusy = errors.New("vminfo: too many VMs wait to be started or stopped")
 )
 
 // maxVMMs bounds the VMMs of one node, those included that have ended and are
@@ -49,6 +46,9 @@ const maxVMMs = 20_000
 
 // maxVMMJobs bounds how many VMs are started or stopped at once.
 const maxVMMJobs = 8
+
+// maxVMMJobsWaiting bounds how many more wait for that; then callers are told.
+const maxVMMJobsWaiting = 1000
 
 // VMM is one running incarnation of a VM as this node knows it. Gen is this
 // node's: +1 for each observation, and never lower, also after a restart.
@@ -88,6 +88,9 @@ type VMMConfig struct {
 	Folder string
 	// Store tells what VMs do.
 	Store *Store
+	// Ready is closed once the store holds every VM (Service.Ready): before that,
+	// a VM that is not in it is not one that has ended. nil: it does already.
+	Ready <-chan struct{}
 	// Starter does what is asked for.
 	Starter Starter
 	// Ring is called for each VMM that has a state which the log has not. It
@@ -119,31 +122,15 @@ func NewVMMs(cfg VMMConfig) (*VMMs, error) {
 	if err := os.MkdirAll(cfg.Folder, 0o700); err != nil {
 		return nil, fmt.Errorf("vminfo: VMMs: %w", err)
 	}
-	m := &VMMs{cfg: cfg, jobs: make(chan func(context.Context), maxVMMs), vmms: make(map[log.UUID]*VMM)}
-	names, err := filepath.Glob(filepath.Join(cfg.Folder, "*.json"))
-	if err != nil {
-		return nil, fmt.Errorf("vminfo: VMMs: %w", err)
-	}
-	for _, name := range names {
-		vmm := new(VMM)
-		text, err := os.ReadFile(name)
-		if err == nil {
-			err = json.Unmarshal(text, vmm)
-		}
-		if err == nil && filepath.Base(name) != vmm.ID.String()+".json" {
-			err = errors.New("it is that of VMM " + vmm.ID.String())
-		}
-		if err != nil {
-			// A generation that began anew would be ignored by everybody.
-			return nil, fmt.Errorf("vminfo: %s cannot be read, and its generation is needed: mend it, or move it away if the VMM is gone: %w", name, err)
-		}
-		m.vmms[vmm.ID] = vmm
+	m := &VMMs{cfg: cfg, jobs: make(chan func(context.Context), maxVMMJobsWaiting), vmms: make(map[log.UUID]*VMM)}
+	if err := m.load(); err != nil {
+		return nil, err
 	}
 	return m, nil
 }
 
-// Run compares what is kept with what VMs do, and follows them until ctx ends.
-// The store must be live.
+// Run compares what is kept with what VMs do, once they are loaded, and follows
+// them until ctx ends.
 func (m *VMMs) Run(ctx context.Context) error {
 	g, running := errgroup.WithContext(ctx)
 	g.Go(func() error {
@@ -164,6 +151,13 @@ func (m *VMMs) Run(ctx context.Context) error {
 }
 
 func (m *VMMs) follow(ctx context.Context) error {
+	if m.cfg.Ready != nil {
+		select {
+		case <-m.cfg.Ready:
+		case <-ctx.Done():
+			return nil
+		}
+	}
 	seq := m.observeAll()
 	m.RingAll()
 	for {
@@ -215,15 +209,14 @@ func (m *VMMs) observe(vm log.UUID) {
 		return
 	}
 	next, reason := nextState(*vmm, running, pid)
-	if next == vmm.State && (pid == vmm.PID || !running) {
-		return
-	}
 	updated := *vmm
 	updated.State, updated.Reason = next, reason
 	if running && next == VMMRunning {
 		updated.PID = pid
 	}
-	m.setLocked(updated)
+	if updated.State != vmm.State || updated.PID != vmm.PID {
+		m.setLocked(updated)
+	}
 }
 
 // nextState is what becomes of a VMM whose VM is seen running as pid, or not.
@@ -232,7 +225,7 @@ func nextState(v VMM, running bool, pid int) (state, reason string) {
 	switch {
 	case v.State == VMMStopping && (!running || replaced):
 		return VMMDestroyed, ""
-	case v.State == VMMStarting && running, v.State == VMMMigrating && running, v.State == VMMRebooting && running && replaced:
+	case v.State == VMMStarting && running, v.State == VMMMigrating && running, v.State == VMMRebooting && running && (replaced || v.PID == 0):
 		return VMMRunning, ""
 	case v.State == VMMRunning && (!running || replaced):
 		return VMMFailed, fmt.Sprintf("init process %d ended, and nobody had asked for it", v.PID)
@@ -255,6 +248,7 @@ func (m *VMMs) activeLocked(vm log.UUID) *VMM {
 func (m *VMMs) setLocked(vmm VMM) {
 	vmm.Gen++
 	vmm.Updated = time.Now().UTC()
+	vmm.Migration = vmm.Migration.after(vmm)
 	if err := m.save(vmm); err != nil {
 		// Seen all the same: after a restart it is observed again.
 		m.cfg.Logger.Error("a VMM's state is not on disk", "vmm", vmm.ID, "state", vmm.State, "gen", vmm.Gen, "error", err)
@@ -266,37 +260,17 @@ func (m *VMMs) setLocked(vmm VMM) {
 	}
 }
 
-func (m *VMMs) path(id log.UUID) string {
-	return filepath.Join(m.cfg.Folder, id.String()+".json")
-}
-
-// save writes a VMM's file so that it is whole after a crash, old or new.
-func (m *VMMs) save(vmm VMM) error {
-	text, err := json.Marshal(vmm)
-	if err != nil {
-		return err
+// after is what becomes of a migration to this node with the VMM's new state:
+// with its end it fails, when it runs it is complete.
+func (g *Migration) after(vmm VMM) *Migration {
+	if g == nil || g.State == "failed" || g.State == "completed" || !vmm.Final() && vmm.State != VMMRunning {
+		return g
 	}
-	temp := m.path(vmm.ID) + ".new"
-	file, err := os.OpenFile(temp, os.O_CREATE|os.O_TRUNC|os.O_WRONLY, 0o600)
-	if err != nil {
-		return err
+	next := Migration{ID: g.ID, State: "completed", Gen: g.Gen + 1, Updated: vmm.Updated}
+	if vmm.Final() {
+		next.State = "failed"
 	}
-	_, err = file.Write(text)
-	if err = errors.Join(err, file.Sync(), file.Close()); err != nil {
-		return err
-	}
-	if err := os.Rename(temp, m.path(vmm.ID)); err != nil {
-		return err
-	}
-	return syncFolder(m.cfg.Folder)
-}
-
-func syncFolder(path string) error {
-	folder, err := os.Open(path)
-	if err != nil {
-		return err
-	}
-	return errors.Join(folder.Sync(), folder.Close())
+	return &next
 }
 
 // Register makes a VMM of a VM, in state starting (it is started by SetState).
@@ -332,10 +306,12 @@ func (m *VMMs) Unregister(id log.UUID) (VMM, error) {
 	if held.Final() {
 		return *held, nil
 	}
+	if err := m.enqueue(m.stopJob(*held, true)); err != nil {
+		return *held, err
+	}
 	ended := *held
 	ended.State, ended.Reason = VMMDestroyed, ""
 	m.setLocked(ended)
-	m.jobs <- m.stopJob(ended, true)
 	return *m.vmms[id], nil
 }
 
@@ -383,8 +359,7 @@ func (m *VMMs) SetState(id log.UUID, want string, migration log.UUID) (vmm VMM, 
 		want == "reboot" && held.State == VMMRebooting:
 		return *held, false, nil
 	case want == "running":
-		m.jobs <- m.startJob(next)
-		return *held, false, nil
+		return *held, false, m.enqueue(m.startJob(next))
 	case want == "stopped":
 		next.State, job = VMMStopping, m.stopJob(next, false)
 	case want == "reboot":
@@ -395,11 +370,23 @@ func (m *VMMs) SetState(id log.UUID, want string, migration log.UUID) (vmm VMM, 
 	default:
 		return *held, false, fmt.Errorf("vminfo: state %q: want running, stopped, reboot or migration_target", want)
 	}
-	m.setLocked(next)
 	if job != nil {
-		m.jobs <- job
+		if err := m.enqueue(job); err != nil {
+			return *held, false, err
+		}
 	}
+	m.setLocked(next) // the job waits for the lock when it observes
 	return *m.vmms[id], true, nil
+}
+
+// enqueue has Run do a job, and never waits.
+func (m *VMMs) enqueue(job func(context.Context)) error {
+	select {
+	case m.jobs <- job:
+		return nil
+	default:
+		return fmt.Errorf("%w: %d wait already", ErrBusy, cap(m.jobs))
+	}
 }
 
 func (m *VMMs) startJob(vmm VMM) func(context.Context) {
@@ -413,9 +400,12 @@ func (m *VMMs) startJob(vmm VMM) func(context.Context) {
 
 func (m *VMMs) stopJob(vmm VMM, force bool) func(context.Context) {
 	return func(ctx context.Context) {
-		if err := m.cfg.Starter.Stop(ctx, vmm.VM, force); err != nil && !errors.Is(err, ErrNotRunning) {
-			m.cfg.Logger.Error("a VM did not stop", "vmm", vmm.ID, "vm", vmm.VM, "error", err)
-			return
+		err := m.cfg.Starter.Stop(ctx, vmm.VM, force)
+		if err != nil && !errors.Is(err, ErrNotRunning) && ctx.Err() == nil {
+			err = m.cfg.Starter.Stop(ctx, vmm.VM, true)
+		}
+		if err != nil && !errors.Is(err, ErrNotRunning) {
+			m.cfg.Logger.Error("a VM did not stop, also not by force", "vmm", vmm.ID, "vm", vmm.VM, "error", err)
 		}
 		m.observe(vmm.VM)
 	}
@@ -443,67 +433,4 @@ func (m *VMMs) becomeFailed(id log.UUID, cause error) {
 	failed := *held
 	failed.State, failed.Reason = VMMFailed, cause.Error()
 	m.setLocked(failed)
-}
-
-// Recorded states that the log has a VMM's state of generation gen. A VMM that
-// ended in it is forgotten; an older generation, or one that this node never
-// gave, changes nothing.
-func (m *VMMs) Recorded(id log.UUID, gen uint64) error {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	held := m.vmms[id]
-	if held == nil || gen <= held.Recorded || gen > held.Gen {
-		return nil
-	}
-	if held.Final() && gen == held.Gen {
-		if err := os.Remove(m.path(id)); err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return fmt.Errorf("vminfo: VMM %s: %w", id, err)
-		}
-		delete(m.vmms, id)
-		return nil
-	}
-	recorded := *held
-	recorded.Recorded = gen
-	m.vmms[id] = &recorded
-	return m.save(recorded)
-}
-
-// RingAll rings for each VMM whose state the log may not have: after a start,
-// and after each new connection to a server.
-func (m *VMMs) RingAll() {
-	for _, vmm := range m.List() {
-		if vmm.Recorded < vmm.Gen && m.cfg.Ring != nil {
-			m.cfg.Ring(vmm.ID)
-		}
-	}
-}
-
-// apiVersion is one version of what the agent answers.
-type apiVersion struct{ major, minor, patch uint64 }
-
-// The versions. 2.0.0 adds the reason of a failure.
-var (
-	vmmV1 = apiVersion{1, 0, 0}
-	vmmV2 = apiVersion{2, 0, 0}
-)
-
-func (v apiVersion) compare(w apiVersion) int {
-	return cmp.Or(cmp.Compare(v.major, w.major), cmp.Compare(v.minor, w.minor), cmp.Compare(v.patch, w.patch))
-}
-
-// parseVersion reads MAJOR.MINOR.PATCH (semver.org, 2), without what may follow.
-func parseVersion(text string) (apiVersion, error) {
-	parts := strings.Split(text, ".")
-	if len(parts) != 3 {
-		return apiVersion{}, fmt.Errorf("%q is no MAJOR.MINOR.PATCH", text)
-	}
-	var numbers [3]uint64
-	for i, part := range parts {
-		n, err := strconv.ParseUint(part, 10, 64)
-		if err != nil || strconv.FormatUint(n, 10) != part {
-			return apiVersion{}, fmt.Errorf("%q is no MAJOR.MINOR.PATCH", text)
-		}
-		numbers[i] = n
-	}
-	return apiVersion{numbers[0], numbers[1], numbers[2]}, nil
 }

@@ -166,6 +166,8 @@ func writeVMMError(w http.ResponseWriter, err error) {
 		code, name = http.StatusNotFound, "NO_SUCH_INSTANCE"
 	case errors.Is(err, ErrVMMFinal):
 		code, name = http.StatusGone, "NO_SUCH_INSTANCE" // ended, and not yet recorded
+	case errors.Is(err, ErrBusy):
+		code, name = http.StatusServiceUnavailable, "ServiceUnavailable"
 	case errors.Is(err, ErrVMMClash):
 		code, name = http.StatusConflict, "ObjectAlreadyExists"
 	}

@@ -1,0 +1,321 @@
+package vminfo
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"rutter/log"
+)
+
+// fakeStarter starts and stops by what it puts into the store, as if a Folder
+// had seen it.
+type fakeStarter struct {
+	store *Store
+	mu    sync.Mutex // protects pid
+	pid   int
+	fail  error
+}
+
+func (f *fakeStarter) set(vm log.UUID, state string, pid int) {
+	text := fmt.Appendf(nil, `{"uuid":%q,"state":%q,"pid":%d}`, vm, state, pid)
+	if _, _, err := f.store.Put("fake", VM{UUID: vm, Zonename: vm.String(), JSON: text}); err != nil {
+		panic(err)
+	}
+}
+
+func (f *fakeStarter) Start(_ context.Context, vm log.UUID) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.fail != nil {
+		return f.fail
+	}
+	f.pid++
+	f.set(vm, "running", f.pid)
+	return nil
+}
+
+func (f *fakeStarter) Stop(_ context.Context, vm log.UUID, _ bool) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.set(vm, "stopped", 0)
+	return nil
+}
+
+// vmmSite is VMMs that run, over a folder that outlives them.
+type vmmSite struct {
+	folder  string
+	starter *fakeStarter
+	vmms    *VMMs
+	stop    func()
+
+	mu   sync.Mutex // protects rung
+	rung map[log.UUID]int
+}
+
+func newVMMSite(folder string) *vmmSite {
+	store := NewStore(StoreConfig{})
+	store.GoLive()
+	return &vmmSite{folder: folder, starter: &fakeStarter{store: store}, rung: make(map[log.UUID]int)}
+}
+
+func (s *vmmSite) run(t interface{ Fatal(...any) }) {
+	vmms, err := NewVMMs(VMMConfig{Folder: s.folder, Store: s.starter.store, Starter: s.starter, Ring: func(id log.UUID) {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.rung[id]++
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- vmms.Run(ctx) }()
+	s.vmms, s.stop = vmms, func() {
+		cancel()
+		if err := <-done; err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// wait returns when a VMM has a state.
+func (s *vmmSite) wait(t interface{ Fatalf(string, ...any) }, id log.UUID, state string) VMM {
+	for deadline := time.Now().Add(patience); ; time.Sleep(100 * time.Microsecond) {
+		vmm, err := s.vmms.Get(id)
+		if err == nil && vmm.State == state {
+			return vmm
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("VMM is %+v, %v, want %s", vmm, err, state)
+		}
+	}
+}
+
+func TestVMMLife(t *testing.T) {
+	s := newVMMSite(t.TempDir())
+	s.run(t)
+	id, vm := testVM(t, 100, "").UUID, testVM(t, 1, "").UUID
+	if v, err := s.vmms.Register(id, vm); err != nil || v.State != VMMStarting || v.Gen != 1 {
+		t.Fatalf("registered as %+v, %v", v, err)
+	}
+	if _, err := s.vmms.Register(testVM(t, 101, "").UUID, vm); !errors.Is(err, ErrVMMClash) {
+		t.Errorf("a second VMM: %v", err)
+	}
+	if _, _, err := s.vmms.SetState(id, "running", log.UUID{}); err != nil {
+		t.Fatal(err)
+	}
+	before := s.wait(t, id, VMMRunning)
+	if v, _, err := s.vmms.SetState(id, "reboot", log.UUID{}); err != nil || v.State != VMMRebooting {
+		t.Errorf("reboot: %+v, %v", v, err)
+	}
+	if after := s.wait(t, id, VMMRunning); after.PID == before.PID || after.Gen != before.Gen+2 {
+		t.Errorf("rebooted from %+v to %+v", before, after)
+	}
+	s.starter.set(vm, "stopped", 0) // SIGKILL
+	failed := s.wait(t, id, VMMFailed)
+	if !strings.Contains(failed.Reason, "nobody had asked") {
+		t.Errorf("failed because %q", failed.Reason)
+	}
+	s.stop()
+	// The final state and its generation outlive the agent until they are recorded.
+	s.rung = make(map[log.UUID]int)
+	s.run(t)
+	defer func() { s.stop() }()
+	if again := s.wait(t, id, VMMFailed); again.Gen != failed.Gen || again.Reason != failed.Reason {
+		t.Errorf("after a restart %+v, want %+v", again, failed)
+	}
+	for deadline := time.Now().Add(patience); ; time.Sleep(time.Millisecond) {
+		s.mu.Lock()
+		n := s.rung[id]
+		s.mu.Unlock()
+		if n > 0 {
+			break
+		}
+		if time.Now().After(deadline) {
+			t.Fatal("the restart did not ring")
+		}
+	}
+	for _, gen := range []uint64{failed.Gen - 1, failed.Gen + 1} {
+		if err := s.vmms.Recorded(id, gen); err != nil {
+			t.Fatal(err)
+		}
+		s.wait(t, id, VMMFailed)
+	}
+	if err := s.vmms.Recorded(id, failed.Gen); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.vmms.Get(id); !errors.Is(err, ErrNoVMM) {
+		t.Errorf("recorded and still there: %v", err)
+	}
+}
+
+// TestVMMQuickRestart: another process in the place of the VMM's is a VMM that
+// failed, also if nobody saw the time between.
+func TestVMMQuickRestart(t *testing.T) {
+	s := newVMMSite(t.TempDir())
+	s.run(t)
+	defer func() { s.stop() }()
+	id, vm := testVM(t, 100, "").UUID, testVM(t, 1, "").UUID
+	if _, err := s.vmms.Register(id, vm); err != nil {
+		t.Fatal(err)
+	}
+	s.starter.set(vm, "running", 7)
+	s.wait(t, id, VMMRunning)
+	s.starter.set(vm, "running", 8)
+	s.wait(t, id, VMMFailed)
+}
+
+func TestVMMStartFails(t *testing.T) {
+	s := newVMMSite(t.TempDir())
+	s.starter.fail = errors.New("no such image")
+	s.run(t)
+	defer func() { s.stop() }()
+	id := testVM(t, 100, "").UUID
+	if _, err := s.vmms.Register(id, testVM(t, 1, "").UUID); err != nil {
+		t.Fatal(err)
+	}
+	if _, _, err := s.vmms.SetState(id, "migration_target", testVM(t, 200, "").UUID); err != nil {
+		t.Fatal(err)
+	}
+	if _, _, err := s.vmms.SetState(id, "running", log.UUID{}); err != nil {
+		t.Fatal(err)
+	}
+	v := s.wait(t, id, VMMFailed)
+	if v.Reason != "no such image" || v.Migration.State != "failed" || v.Migration.Gen != 2 {
+		t.Errorf("got %+v with %+v", v, v.Migration)
+	}
+}
+
+func TestVMMHTTP(t *testing.T) {
+	s := newVMMSite(t.TempDir())
+	s.run(t)
+	defer func() { s.stop() }()
+	handler := s.vmms.Handler()
+	id, vm := testUUID(100), testUUID(1)
+	for _, test := range []struct {
+		method, path, version, body string
+		code                        int
+		want                        string
+	}{
+		{"GET", "/state", "", "", 400, "api-version is missing"},
+		{"GET", "/state", "one", "", 400, "MAJOR.MINOR.PATCH"},
+		{"GET", "/state", "1.0", "", 400, "MAJOR.MINOR.PATCH"},
+		{"GET", "/state", "3.0.0", "", 400, "not served"},
+		{"GET", "/state", "0.9.0", "", 400, "not served"},
+		{"GET", "/state", "1.0.0", "", 404, `"error_code":"NO_SUCH_INSTANCE"`},
+		{"PUT", "", "1.0.0", "{}", 400, "instance_id"},
+		{"PUT", "", "1.0.0", `{"instance_id":"` + vm + `"}`, 200, `{"vmm_state":{"state":"starting","gen":1,"time_updated":"`},
+		{"PUT", "", "1.0.0", `{"instance_id":"` + vm + `"}`, 200, `"gen":1`},
+		{"PUT", "/state", "1.0.0", `{"state":{"type":"sideways"}}`, 400, "want running"},
+		{"PUT", "/state", "1.0.0", `nonsense`, 400, "want {"},
+		{"PUT", "/state", "2.0.0", `{"state":{"type":"stopped"}}`, 200, `{"updated_runtime":{"vmm_state":{"state":"stopping","gen":2`},
+		{"PUT", "/state", "2.0.0", `{"state":{"type":"stopped"}}`, 200, `{"updated_runtime":null}`},
+		{"DELETE", "", "2.0.0", "", 200, `"state":"destroyed","gen":3`},
+		{"PUT", "/state", "2.0.0", `{"state":{"type":"running"}}`, 410, "has ended"},
+		{"PUT", "/recorded", "2.0.0", `{"gen":3}`, 200, "{}"},
+		{"GET", "/state", "2.0.0", "", 404, "NO_SUCH_INSTANCE"},
+	} {
+		request := httptest.NewRequestWithContext(t.Context(), test.method, "/vmms/"+id+test.path, strings.NewReader(test.body))
+		if test.version != "" {
+			request.Header.Set("api-version", test.version)
+		}
+		w := httptest.NewRecorder()
+		handler.ServeHTTP(w, request)
+		if w.Code != test.code || !strings.Contains(w.Body.String(), test.want) {
+			t.Errorf("%s %s %s: got %d %s, want %d %s", test.method, test.path, test.version, w.Code, w.Body, test.code, test.want)
+		}
+		if strings.Contains(test.want, "stopping") {
+			s.wait(t, testVM(t, 100, "").UUID, VMMDestroyed) // no VM of it runs
+			s.vmms.mu.Lock()
+			s.vmms.vmms[testVM(t, 100, "").UUID] = &VMM{ID: testVM(t, 100, "").UUID, VM: testVM(t, 1, "").UUID, State: VMMStopping, Gen: 2}
+			s.vmms.mu.Unlock()
+		}
+	}
+}
+
+// TestVMMVersions: the reason of a failure is version 2's; an old server does
+// not see it, and nothing else differs.
+func TestVMMVersions(t *testing.T) {
+	vmm := VMM{State: VMMFailed, Gen: 4, Reason: "gone"}
+	for version, want := range map[apiVersion]bool{vmmV1: false, {1, 9, 0}: false, vmmV2: true} {
+		text, err := json.Marshal(sledState(vmm, version))
+		if err != nil || strings.Contains(string(text), `"reason":"gone"`) != want {
+			t.Errorf("%v: %s, %v", version, text, err)
+		}
+	}
+}
+
+// TestVMMHistory: over random acts, ends and restarts of the agent, a VMM's
+// generation only grows, an end is final, and it is there until it is recorded.
+func TestVMMHistory(t *testing.T) {
+	dir := t.TempDir()
+	round := 0
+	rapid.Check(t, func(t *rapid.T) {
+		round++
+		s := newVMMSite(fmt.Sprintf("%s/%d", dir, round))
+		s.run(t)
+		defer func() { s.stop() }()
+		vm := testVM(t, 1, "").UUID
+		last := make(map[log.UUID]VMM)
+		next := 0
+		for range rapid.IntRange(1, 15).Draw(t, "steps") {
+			id := testVM(t, 100+next, "").UUID
+			switch rapid.IntRange(0, 6).Draw(t, "act") {
+			case 0, 1:
+				if _, err := s.vmms.Register(id, vm); errors.Is(err, ErrVMMClash) {
+					t.Fatalf("%v", err)
+				}
+			case 2:
+				want := rapid.SampledFrom([]string{"running", "stopped", "reboot"}).Draw(t, "want")
+				_, _, _ = s.vmms.SetState(id, want, log.UUID{}) // some are refused
+			case 3:
+				s.starter.set(vm, "running", 1000+len(last))
+			case 4:
+				s.starter.set(vm, "stopped", 0)
+			case 5:
+				s.stop()
+				s.run(t)
+			case 6:
+				if v, err := s.vmms.Get(id); err == nil && v.Final() {
+					if err := s.vmms.Recorded(id, v.Gen); err != nil {
+						t.Fatal(err)
+					}
+					delete(last, id)
+					next++
+				}
+			}
+			for known, before := range last {
+				now, err := s.vmms.Get(known)
+				if err != nil {
+					t.Fatalf("VMM %s is not there any more: it was %+v", known, before)
+				}
+				if now.Gen < before.Gen || before.Final() && (now.State != before.State || now.Gen != before.Gen) || now.Gen == before.Gen && now.State != before.State {
+					t.Fatalf("%+v became %+v", before, now)
+				}
+			}
+			for _, v := range s.vmms.List() {
+				last[v.ID] = v
+			}
+		}
+	})
+}
+
+func FuzzVersion(f *testing.F) {
+	f.Add("1.2.3")
+	f.Add("01.2.3")
+	f.Fuzz(func(t *testing.T, text string) {
+		v, err := parseVersion(text)
+		if err == nil && fmt.Sprintf("%d.%d.%d", v.major, v.minor, v.patch) != text {
+			t.Fatalf("%q was read as %v", text, v)
+		}
+	})
+}
