@@ -7,6 +7,8 @@ import (
 	"log/slog"
 	"net"
 	"time"
+
+	"rutter/log"
 )
 
 // Member is one server of the cluster.
@@ -99,6 +101,8 @@ type Config struct {
 	// more than the file ever grows to, else a long read stops the writer:
 	// 32 GiB, twice what Retention.Bytes keeps.
 	MapBytes int
+
+	features uint32 // the highest feature version that this program knows; tests play others
 }
 
 // tcp is the default Network.
@@ -157,6 +161,7 @@ func (c Config) withDefaults() (Config, error) {
 	or(&c.UpkeepEvery, time.Minute)
 	or(&c.CheckpointEvents, 250_000)
 	or(&c.MapBytes, 32<<30)
+	or(&c.features, log.FeatureVersion)
 	if c.LeaderLease > c.Heartbeat || c.Election < c.Heartbeat {
 		return c, fmt.Errorf("raftstore: lease %v, heartbeat %v, election %v: want them in this order, none above the next", c.LeaderLease, c.Heartbeat, c.Election)
 	}

@@ -23,10 +23,12 @@ const (
 	commandFloor byte = 3
 	// commandRetention: a Retention, which the floor follows from now on.
 	commandRetention byte = 4
+	// commandFeature: | feature version (4) |, which every member knows.
+	commandFeature byte = 5
 
 	// highestCommand is what this program knows; a leader sends nothing above
 	// what all members say they know.
-	highestCommand = commandRetention
+	highestCommand = commandFeature
 )
 
 // errSkipped: raft handed an entry that the state already holds to somebody who
@@ -121,6 +123,8 @@ func (s *Store) applyData(entry *raft.Log, u *unit) (response any, err error) {
 		return nil, s.applyFloor(data)
 	case commandRetention:
 		return nil, s.applyRetention(data)
+	case commandFeature:
+		return nil, s.applyFeature(data)
 	default:
 		return nil, fmt.Errorf("command %d is of a newer program: upgrade this server: %w", command, log.ErrFormat)
 	}

@@ -49,7 +49,10 @@ func (s *Store) runUpkeep(ctx context.Context, r *raft.Raft) {
 		if s.Serving() != nil || s.failure() != nil {
 			continue
 		}
-		err := s.moveFloor(ctx, r)
+		err := s.raiseFeature(ctx, r)
+		if err == nil {
+			err = s.moveFloor(ctx, r)
+		}
 		if err == nil {
 			err = s.maintain(ctx)
 		}

@@ -126,7 +126,7 @@ func (r *Rebirth) found(db *bbolt.DB, c *Content, index, term uint64) error {
 		c.Cluster, c.Head, c.Index, c.Term = cluster, h.cursor(), index, term
 		m := marker{index: index, term: term, confIndex: index, conf: conf}
 		meta := tx.Bucket(bucketMeta)
-		return errors.Join(meta.Put(keyHead, h.encode()), meta.Put(keyMarker, m.encode()))
+		return errors.Join(putHead(meta, &h), meta.Put(keyMarker, m.encode()))
 	})
 	if err != nil {
 		return fmt.Errorf("%s: found the new cluster: %w: %w", r.Dir, ErrDisk, err)

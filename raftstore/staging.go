@@ -39,7 +39,7 @@ var ErrNotCaughtUp = errors.New("raftstore: the server has not caught up")
 func (s *Store) identity() identity {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
-	i := identity{ID: s.cfg.ID, Cluster: s.head.cluster, Applied: s.head.applied, Feature: log.FeatureVersion}
+	i := identity{ID: s.cfg.ID, Cluster: s.head.cluster, Applied: s.head.applied, Feature: s.cfg.features}
 	for _, m := range s.head.conf.Servers {
 		i.Members = append(i.Members, string(m.ID))
 	}

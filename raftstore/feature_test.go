@@ -1,0 +1,44 @@
+package raftstore
+
+import (
+	"path/filepath"
+	"testing"
+	"time"
+
+	"rutter/log"
+)
+
+// The feature version rises when the last server knows it, not before, and a
+// server that does not know it is let in no more.
+func TestFeatureVersionRises(t *testing.T) {
+	t.Parallel()
+	const next = log.FeatureVersion + 1
+	quick := func(c *Config) { c.UpkeepEvery = 20 * time.Millisecond }
+	nodes := three(t, func(c *Config) {
+		quick(c)
+		if c.ID != "s3" {
+			c.features = next
+		}
+	})
+	leader := leaderOf(t, nodes)
+	must(t, leader, tagChange(newID(), "a"))
+	for range 10 { // several rounds of upkeep
+		_ = leader.pause(patience(t), nil)
+	}
+	if got := leader.Status().Feature; got != log.FeatureVersion {
+		t.Fatalf("feature version %d although s3 does not know it", got)
+	}
+	old := nodes[2]
+	old.halt(t)
+	old.cfg.features = next // the upgrade
+	nodes[2] = old.again(t)
+	for _, n := range nodes {
+		await(t, n, "the feature version to rise", func() bool { return n.Status().Feature == next })
+	}
+	must(t, nodes[2], tagChange(newID(), "b"))
+	cfg := testConfig(t, "s4", filepath.Join(t.TempDir(), "s4"))
+	j := launch(t, cfg)
+	if err := leaderOf(t, nodes).AddNonvoter(patience(t), "s4", j.Address()); err == nil {
+		t.Error("a server that does not know the feature version was let in")
+	}
+}
