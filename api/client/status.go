@@ -120,6 +120,15 @@ type Session struct {
 	FDB         uint32   `json:"fdb"`
 	Failing     uint32   `json:"failing"`
 	Healed      uint64   `json:"healed"`
+	BehindMS    int64    `json:"lag_ms"`         // age of the oldest entry that is not applied
+	DigestOK    bool     `json:"digest_ok"`      // what the CN holds is what the log says
+	Checked     log.Seq  `json:"digest_checked"` // where that was last seen
+	Mismatches  uint32   `json:"digest_mismatches"`
+	Repaired    uint32   `json:"scopes_repaired"`
+	Resets      uint32   `json:"resets"`
+	LastReset   string   `json:"last_reset,omitempty"`
+	Gone        bool     `json:"gone,omitempty"`     // it has ended, or its server is silent
+	HeardMS     *int64   `json:"heard_ms,omitempty"` // ago; of EverySession only
 }
 
 // Sessions returns the sessions that the server named holds.

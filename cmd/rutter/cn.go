@@ -15,7 +15,16 @@ import (
 // sessions.
 func cnCommand() *cli.Command {
 	cmd := objectCommand("cn", "servers", "compute nodes (CNs): their objects and sessions", log.KindServer, cnColumns)
+	for _, sub := range cmd.Subcommands {
+		if sub.Name == "list" {
+			sub.Usage, sub.Action = "list them with their sessions; FIELD=VALUE selects", cnList(objects{path: "/servers", kind: log.KindServer})
+		}
+	}
 	cmd.Subcommands = append(cmd.Subcommands, &cli.Command{
+		Name: "show", Usage: "one compute node: its object, its session, how far it is", ArgsUsage: "UUID", Action: cnShow,
+		Flags:       []cli.Flag{serversFlag(), outputFlag()},
+		Description: examples("rutter cn show 564d69b1-a178-4fbe-b36f-3f2b7fd7ed01"),
+	}, &cli.Command{
 		Name: "sessions", Usage: "who is connected to which server, and how far behind", Action: cnSessions,
 		Flags:       []cli.Flag{serversFlag(), outputFlag()},
 		Description: examples("rutter cn sessions -s http://10.0.0.1:7420 -s http://10.0.0.2:7420 -s http://10.0.0.3:7420"),

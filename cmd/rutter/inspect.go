@@ -35,7 +35,8 @@ func logCommand() *cli.Command {
 				Flags: append(flags,
 					&cli.Uint64Flag{Name: "lines", Aliases: []string{"n"}, Value: 20, Usage: "`N` entries back from the end"},
 					&cli.BoolFlag{Name: "follow", Usage: "go on with what comes"}),
-				Description: examples("rutter log tail", "rutter log tail -n 5 --follow --kind nic", "rutter log tail --follow -o ndjson"),
+				Description: examples("rutter log tail", "rutter log tail -n 5 --follow --kind nic", "rutter log tail --follow -o ndjson",
+					"rutter log tail --follow --cn 564d69b1-a178-4fbe-b36f-3f2b7fd7ed01   # exactly what that CN is sent"),
 			},
 			{
 				Name: "show", Usage: "entries from a place on, or one by its seq", ArgsUsage: "[SEQ]", Action: logShow,
@@ -93,6 +94,13 @@ func logTail(c *cli.Context) error {
 	after := log.Seq(0)
 	if back := log.Seq(c.Uint64("lines")); back < head {
 		after = head - back
+	}
+	if cn := c.String("cn"); cn != "" && len(query) == 1 {
+		uuid, err := log.ParseUUID(cn)
+		if err != nil {
+			return usagef("--cn: %w", err)
+		}
+		return tailCN(c, api, uuid, after)
 	}
 	return printLog(c, api, client.LogQuery{After: after, Follow: c.Bool("follow"), Query: query})
 }

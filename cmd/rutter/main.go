@@ -110,7 +110,7 @@ func newApp(stdout, stderr io.Writer) *cli.App {
 			objectCommand("vm", "vms", "VMs: the inventory of instances", log.KindVM, vmColumns),
 			objectCommand("vmm", "vmms", "VMMs: running incarnations of VMs", log.KindVMM, vmmColumns),
 			cnCommand(),
-			logCommand(), lookupCommand(), svpCommand(), vminfoCommand(), clusterCommand(), snapshotCommand(), configCommand(), completionCommand(), versionCommand(),
+			logCommand(), waitCommand(), lookupCommand(), svpCommand(), vminfoCommand(), clusterCommand(), snapshotCommand(), configCommand(), completionCommand(), versionCommand(),
 		},
 	}
 }

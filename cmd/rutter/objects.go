@@ -94,14 +94,23 @@ type objects struct {
 	columns []column
 }
 
-func (o objects) list(c *cli.Context) error {
+// conditions are the arguments FIELD=VALUE of a list.
+func conditions(c *cli.Context) (url.Values, error) {
 	query := url.Values{}
 	for _, arg := range c.Args().Slice() {
 		name, value, ok := strings.Cut(arg, "=")
 		if !ok {
-			return usagef("%q: want FIELD=VALUE", arg)
+			return nil, usagef("%q: want FIELD=VALUE", arg)
 		}
 		query.Set(name, value)
+	}
+	return query, nil
+}
+
+func (o objects) list(c *cli.Context) error {
+	query, err := conditions(c)
+	if err != nil {
+		return err
 	}
 	api, err := newClient(c)
 	if err != nil {

@@ -1,0 +1,130 @@
+package client
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"fmt"
+	"iter"
+	"net/http"
+	"net/url"
+	"strings"
+	"time"
+
+	"rutter/log"
+)
+
+// Barrier says what to wait for.
+type Barrier struct {
+	Seq     log.Seq     // 0: the head
+	Scopes  []log.Scope // none: those of the entry at Seq
+	Timeout time.Duration
+}
+
+// Verdict is the answer to GET /wait.
+type Verdict struct {
+	Done    bool          `json:"done"`
+	Seq     log.Seq       `json:"seq"`
+	CNs     int           `json:"cns"` // that are concerned
+	Waited  time.Duration `json:"waited_ns"`
+	Missing []Laggard     `json:"missing"` // at most 100
+	Total   int           `json:"missing_total"`
+	Reason  string        `json:"reason,omitempty"` // why it is not done, if that is no CN's fault
+}
+
+// Laggard is a CN that is missing.
+type Laggard struct {
+	CN         log.UUID `json:"cn_uuid"`
+	Hostname   string   `json:"hostname,omitempty"`
+	Server     string   `json:"server,omitempty"`
+	Applied    log.Seq  `json:"applied"`
+	Programmed log.Seq  `json:"programmed"`
+	AgeMS      int64    `json:"heard_ms"` // ago; -1: never
+	Reason     string   `json:"reason"`
+}
+
+// Wait waits until every CN that is concerned has programmed b.Seq, or the time
+// is over: that is no error. If a server goes away meanwhile, another is asked.
+func (c *Client) Wait(ctx context.Context, b Barrier) (Verdict, error) {
+	query := url.Values{}
+	if b.Seq > 0 {
+		query.Set("seq", b.Seq.String())
+	}
+	if len(b.Scopes) > 0 {
+		scopes := make([]string, len(b.Scopes))
+		for i, scope := range b.Scopes {
+			scopes[i] = scope.String()
+		}
+		query.Set("scope", strings.Join(scopes, ","))
+	}
+	deadline := time.Now().Add(b.Timeout)
+	ctx, cancel := context.WithTimeout(ctx, b.Timeout+c.cfg.Timeout)
+	defer cancel()
+	var v Verdict
+	err := c.untilAnswered(ctx, func(ctx context.Context, server *url.URL) error {
+		left := max(time.Until(deadline), 0)
+		query.Set("timeout", left.Round(time.Millisecond).String())
+		attempt, cancel := context.WithTimeout(ctx, left+c.cfg.AttemptTimeout)
+		defer cancel()
+		response, err := c.send(attempt, server, request{method: http.MethodGet, path: "/wait", query: query})
+		if err != nil {
+			return err
+		}
+		defer response.Body.Close()
+		return readAnswer(response, &v)
+	})
+	return v, err
+}
+
+// EverySession returns the newest session of each CN, whichever server has it.
+func (c *Client) EverySession(ctx context.Context) ([]Session, error) {
+	var sessions []Session
+	_, err := c.do(ctx, request{method: http.MethodGet, path: "/cns", query: url.Values{"everywhere": {"1"}}}, &sessions)
+	return sessions, err
+}
+
+// Frame is one frame of the feed of a CN, as GET /cns/UUID/feed tells it.
+type Frame struct {
+	Frame  string          `json:"frame"` // entry, object, scope_begin, scope_end, scope_dropped, bookmark, reset or drain
+	Seq    log.Seq         `json:"seq"`
+	Entry  *log.Line       `json:"entry,omitempty"`
+	Scope  string          `json:"scope,omitempty"`
+	Kind   string          `json:"kind,omitempty"`
+	ID     string          `json:"id,omitempty"`
+	Object json.RawMessage `json:"object,omitempty"`
+	Count  uint32          `json:"count,omitempty"`
+	Text   string          `json:"text,omitempty"`
+}
+
+// Observe yields what a CN is sent that is at a seq and holds what it must, until
+// ctx ends or the server goes away.
+func (c *Client) Observe(ctx context.Context, cn log.UUID, after log.Seq) iter.Seq2[Frame, error] {
+	return func(yield func(Frame, error) bool) {
+		response, err := c.open(ctx, request{
+			method: http.MethodGet, path: "/cns/" + cn.String() + "/feed", query: url.Values{"after": {after.String()}},
+		})
+		if err != nil {
+			yield(Frame{}, err)
+			return
+		}
+		defer response.Body.Close()
+		lines := bufio.NewScanner(response.Body)
+		lines.Buffer(nil, maxLine)
+		for lines.Scan() {
+			var f Frame
+			err := json.Unmarshal(lines.Bytes(), &f)
+			if err != nil {
+				err = fmt.Errorf("feed of %s: %w", cn, err)
+			}
+			if !yield(f, err) || err != nil {
+				return
+			}
+		}
+		switch err := lines.Err(); {
+		case ctx.Err() != nil:
+			yield(Frame{}, ctx.Err())
+		case err != nil:
+			yield(Frame{}, fmt.Errorf("feed of %s: %w", cn, err))
+		}
+	}
+}

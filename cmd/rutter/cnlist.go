@@ -1,0 +1,186 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"text/tabwriter"
+	"time"
+
+	"github.com/urfave/cli/v2"
+
+	"rutter/api/client"
+	"rutter/log"
+)
+
+// sessionColumns are what `rutter cn list` shows of a CN's session, which stands
+// in the object as "connection".
+var sessionColumns = []column{
+	ofSession("SESSION", func(s *client.Session) string {
+		if s.Gone {
+			return "ended"
+		}
+		return fmt.Sprintf("%d.%d", s.Incarnation, s.Session)
+	}),
+	ofSession("SERVER", func(s *client.Session) string { return s.Server }),
+	ofSession("SEQ", func(s *client.Session) string { return s.Applied.String() }),
+	ofSession("LAG", func(s *client.Session) string { return s.Lag.String() }),
+	ofSession("LAG-MS", func(s *client.Session) string { return fmt.Sprint(s.BehindMS) }),
+	ofSession("PROGRAMMED", func(s *client.Session) string { return s.Programmed.String() }),
+	ofSession("DIGEST", digestWord),
+	ofSession("LAST-RESET", func(s *client.Session) string { return s.LastReset }),
+}
+
+func digestWord(s *client.Session) string {
+	switch {
+	case s.DigestOK:
+		return "ok"
+	case s.Mismatches > 0:
+		return "differs"
+	}
+	return ""
+}
+
+func ofSession(title string, value func(*client.Session) string) column {
+	return column{title, func(o map[string]any) string {
+		s, ok := o["connection"].(*client.Session)
+		if !ok {
+			return "-"
+		}
+		return text(value(s))
+	}}
+}
+
+// cnList is objects.list with the session of each CN.
+func cnList(o objects) cli.ActionFunc {
+	return func(c *cli.Context) error {
+		query, err := conditions(c)
+		if err != nil {
+			return err
+		}
+		api, err := newClient(c)
+		if err != nil {
+			return err
+		}
+		list, err := api.List(c.Context, o.path, query)
+		if err != nil {
+			return err
+		}
+		sessions, err := api.EverySession(c.Context)
+		if err != nil {
+			fmt.Fprintf(c.App.ErrWriter, "rutter: without sessions: %v\n", err)
+		}
+		byCN := make(map[string]*client.Session, len(sessions))
+		for i := range sessions {
+			byCN[sessions[i].CN.String()] = &sessions[i]
+		}
+		for _, object := range list {
+			if s := byCN[text(object["uuid"])]; s != nil {
+				object["connection"] = s
+			}
+		}
+		return printObjects(c, list, append(cnColumns[:3:3], sessionColumns...))
+	}
+}
+
+// shownCN is what `rutter cn show` prints.
+type shownCN struct {
+	Object     client.Object   `json:"object"`
+	Connection *client.Session `json:"connection"`
+}
+
+func cnShow(c *cli.Context) error {
+	if c.NArg() != 1 {
+		return usagef("want the UUID of one compute node")
+	}
+	cn, err := log.ParseUUID(c.Args().First())
+	if err != nil {
+		return usageError{err}
+	}
+	api, err := newClient(c)
+	if err != nil {
+		return err
+	}
+	var shown shownCN
+	if shown.Object, err = api.Get(c.Context, "/servers/"+cn.String(), nil); err != nil {
+		return err
+	}
+	sessions, err := api.EverySession(c.Context)
+	if err != nil {
+		return err
+	}
+	for i := range sessions {
+		if sessions[i].CN == cn {
+			shown.Connection = &sessions[i]
+		}
+	}
+	return printOne(c, shown, func(out io.Writer) { printCN(out, shown) })
+}
+
+func printCN(out io.Writer, shown shownCN) {
+	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+	line := func(name, format string, args ...any) { fmt.Fprintf(w, "%s\t%s\n", name, fmt.Sprintf(format, args...)) }
+	for _, name := range []string{"uuid", "hostname", "status", "setup", "datacenter"} {
+		line(name, "%s", text(shown.Object[name]))
+	}
+	s := shown.Connection
+	if s == nil {
+		line("session", "none since the leader was elected")
+		_ = w.Flush() // the terminal is gone: nobody is left to tell
+		return
+	}
+	state := "connected"
+	if s.Gone {
+		state = "ended"
+	}
+	line("session", "%s: incarnation %d, number %d", state, s.Incarnation, s.Session)
+	line("server", "%s", s.Server)
+	if s.HeardMS != nil && *s.HeardMS >= 0 {
+		line("heard", "%s ago", time.Duration(*s.HeardMS)*time.Millisecond)
+	}
+	line("applied", "%d, %d entries and %d ms behind", s.Applied, s.Lag, s.BehindMS)
+	line("programmed", "%d", s.Programmed)
+	line("failing", "%d steps", s.Failing)
+	line("digest", "%s, checked at %d, %d scopes differed", text(digestWord(s)), s.Checked, s.Mismatches)
+	line("resets", "%d, the last: %s", s.Resets, text(s.LastReset))
+	_ = w.Flush()
+}
+
+// tailCN prints what a CN is sent, from a seq on: entries as of any log, and what
+// is sent between them. Without follow it ends at the first bookmark.
+func tailCN(c *cli.Context, api *client.Client, cn log.UUID, after log.Seq) error {
+	for f, err := range api.Observe(c.Context, cn, after) {
+		if err != nil {
+			return err
+		}
+		if err := printFrame(c, f); err != nil {
+			return err
+		}
+		if f.Frame == "bookmark" && !c.Bool("follow") {
+			break
+		}
+	}
+	return nil
+}
+
+func printFrame(c *cli.Context, f client.Frame) error {
+	var line string
+	switch {
+	case c.String("output") != "table":
+		b, err := json.Marshal(f)
+		if err != nil {
+			return err
+		}
+		line = string(b) + "\n"
+	case f.Entry != nil:
+		line = humanLine(*f.Entry)
+	case f.Frame == "bookmark":
+		return nil // of interest to programs only
+	case f.Frame == "object":
+		line = fmt.Sprintf("  %s %s of %s, as of #%d\n", f.Kind, f.ID, f.Scope, f.Seq)
+	default:
+		line = fmt.Sprintf("-- %s %s #%d %s\n", f.Frame, f.Scope, f.Seq, f.Text)
+	}
+	_, err := c.App.Writer.Write([]byte(line))
+	return err
+}

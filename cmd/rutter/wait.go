@@ -1,0 +1,89 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"text/tabwriter"
+	"time"
+
+	"github.com/urfave/cli/v2"
+
+	"rutter/api/client"
+	"rutter/log"
+)
+
+// exitMissing is the exit code of a wait at whose end compute nodes were missing.
+const exitMissing = exitFailed
+
+func waitCommand() *cli.Command {
+	return &cli.Command{
+		Name: "wait", Usage: "wait until every compute node that is concerned has a change in its kernel", Category: "The log",
+		Description: examples(
+			"rutter wait --seq 1042 --timeout 5s            # whom entry 1042 concerns",
+			"rutter wait --seq 1042 --scope vnet:4385813    # whoever is on that vnet",
+			"rutter wait --scope all                        # everybody, up to the head of now",
+		) + "\n\nIt ends with 0 when all are there; at the deadline it names who is missing, how far they are and why, and ends with 1.",
+		Flags: []cli.Flag{
+			serversFlag(), outputFlag(),
+			&cli.Uint64Flag{Name: "seq", Usage: "`SEQ` that they must have programmed; the head, if not given"},
+			&cli.StringSliceFlag{Name: "scope", Usage: "all, vnet:N, cn:UUID or network:UUID: `SCOPE` whose compute nodes are meant; those of the entry, if not given"},
+			&cli.DurationFlag{Name: "timeout", Value: 10 * time.Second, Usage: "give up after this `TIME`"},
+		},
+		Action: runWait,
+	}
+}
+
+func runWait(c *cli.Context) error {
+	if err := noArguments(c); err != nil {
+		return err
+	}
+	q := client.Barrier{Seq: log.Seq(c.Uint64("seq")), Timeout: c.Duration("timeout")}
+	for _, text := range c.StringSlice("scope") {
+		scope, err := log.ParseScope(text)
+		if err != nil {
+			return usagef("--scope: %w", err)
+		}
+		q.Scopes = append(q.Scopes, scope)
+	}
+	api, err := newClient(c)
+	if err != nil {
+		return err
+	}
+	v, err := api.Wait(c.Context, q)
+	if err != nil {
+		return err
+	}
+	if err := printOne(c, v, func(w io.Writer) { printVerdict(w, v) }); err != nil {
+		return err
+	}
+	if v.Done {
+		return nil
+	}
+	return cli.Exit(fmt.Errorf("seq %d is not everywhere yet: %d of %d compute nodes are missing", v.Seq, v.Total, v.CNs), exitMissing)
+}
+
+func printVerdict(out io.Writer, v client.Verdict) {
+	if v.Done {
+		fmt.Fprintf(out, "seq %d is programmed on all %d compute nodes that it concerns, after %s\n", v.Seq, v.CNs, v.Waited.Round(100*time.Microsecond))
+		return
+	}
+	if v.Reason != "" {
+		fmt.Fprintf(out, "seq %d: %s\n", v.Seq, v.Reason)
+	}
+	if v.Total == 0 {
+		return
+	}
+	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(w, "CN\tHOSTNAME\tSERVER\tAPPLIED\tPROGRAMMED\tHEARD\tWHY")
+	for _, l := range v.Missing {
+		heard := "never"
+		if l.AgeMS >= 0 {
+			heard = (time.Duration(l.AgeMS) * time.Millisecond).String() + " ago"
+		}
+		fmt.Fprintf(w, "%s\t%s\t%s\t%d\t%d\t%s\t%s\n", l.CN, text(l.Hostname), text(l.Server), l.Applied, l.Programmed, heard, l.Reason)
+	}
+	_ = w.Flush() // the terminal is gone: nobody is left to tell
+	if more := v.Total - len(v.Missing); more > 0 {
+		fmt.Fprintf(out, "and %d more\n", more)
+	}
+}
