@@ -1,6 +1,10 @@
 package raftstore
 
-import "testing"
+import (
+	"os"
+	"path/filepath"
+	"testing"
+)
 
 // A crash between the two writes of a founding: the server begins again instead
 // of waiting for ever for a leader that it alone could be.
@@ -17,6 +21,21 @@ func TestFoundingCutShort(t *testing.T) {
 	}
 	if err := s.Close(); err != nil {
 		t.Fatal(err)
+	}
+	n := launch(t, cfg)
+	must(t, n, tagChange(newID(), "first"))
+}
+
+// A crash within the first write of a file: it stands under another name, and
+// is made again.
+func TestFileHalfMade(t *testing.T) {
+	t.Parallel()
+	cfg := testConfig(t, "s1", t.TempDir())
+	cfg.Bootstrap = true
+	for _, name := range []string{dbName, raftName} {
+		if err := os.WriteFile(filepath.Join(cfg.Dir, name+".new"+pendingSuffix), make([]byte, 4096), 0o600); err != nil {
+			t.Fatal(err)
+		}
 	}
 	n := launch(t, cfg)
 	must(t, n, tagChange(newID(), "first"))

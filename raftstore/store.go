@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
 	"log/slog"
 	"net"
 	"path/filepath"
@@ -13,7 +12,6 @@ import (
 	"time"
 
 	"github.com/hashicorp/raft"
-	raftboltdb "github.com/hashicorp/raft-boltdb/v2"
 
 	"rutter/log"
 	"rutter/projections"
@@ -112,6 +110,9 @@ func (s *Store) openFiles() error {
 	if err := prepareDir(s.cfg.Dir); err != nil {
 		return err
 	}
+	if err := s.makeFiles(); err != nil {
+		return err
+	}
 	db, err := openChanges(filepath.Join(s.cfg.Dir, dbName), s.cfg.MapBytes)
 	if err != nil {
 		return err
@@ -133,9 +134,6 @@ func (s *Store) openFiles() error {
 	s.images = &images{s: s, dir: s.cfg.Dir, incoming: make(map[string]*sink), streams: make(map[*source]struct{})}
 	s.raftLog, err = openRaftLog(filepath.Join(s.cfg.Dir, raftName), s.cfg.MapBytes, s.fail)
 	if err != nil {
-		return err
-	}
-	if err := s.keepNames(); err != nil {
 		return err
 	}
 	last, err := s.raftLog.LastIndex()
@@ -398,36 +396,6 @@ func (s *Store) bootstrap(ctx context.Context, transport raft.Transport) (fresh 
 	}
 	return true, nil
 }
-
-// keepNames makes the names of the files durable before anything is promised:
-// what is synced in a file goes with its name when the power fails.
-func (s *Store) keepNames() error {
-	if err := syncDir(filepath.Dir(filepath.Clean(s.cfg.Dir))); err != nil && !errors.Is(err, fs.ErrPermission) {
-		return err
-	}
-	return syncDir(s.cfg.Dir)
-}
-
-// undoFounding takes back what a crash left of a founding, so that it can begin
-// again: raft saves term 1 first and its first entry then, and takes the term
-// alone for a cluster's state. No server has term 1 in any other way: the first
-// election is that of term 2.
-func (s *Store) undoFounding() error {
-	last, err := s.raftLog.LastIndex()
-	if err != nil || last > 0 {
-		return err
-	}
-	if term, err := s.raftLog.GetUint64(keyTerm); err != nil || term != 1 {
-		if errors.Is(err, raftboltdb.ErrKeyNotFound) {
-			return nil
-		}
-		return err
-	}
-	return s.raftLog.SetUint64(keyTerm, 0)
-}
-
-// keyTerm is raft's name for its current term (keyCurrentTerm in raft.go).
-var keyTerm = []byte("CurrentTerm")
 
 // stop ends raft, then the port and its connections, then the persister, which
 // takes to changes.db what is left.

@@ -1,0 +1,69 @@
+package raftstore
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	raftboltdb "github.com/hashicorp/raft-boltdb/v2"
+	"go.etcd.io/bbolt"
+)
+
+// makeFile makes an empty database at path, if there is none: elsewhere, then
+// in one rename. A crash within bbolt's first write would leave a file that it
+// never opens again.
+func makeFile(path string) error {
+	if _, err := os.Stat(path); !errors.Is(err, fs.ErrNotExist) {
+		return nil // opening it says what is wrong with it
+	}
+	pending := path + ".new" + pendingSuffix
+	db, err := bbolt.Open(pending, 0o600, &bbolt.Options{Timeout: lockWait, NoFreelistSync: true, FreelistType: bbolt.FreelistMapType})
+	if err == nil {
+		err = db.Close()
+	}
+	if err == nil {
+		err = os.Rename(pending, path)
+	}
+	if err != nil {
+		return fmt.Errorf("%s: make: %w: %w", path, ErrDisk, err)
+	}
+	return nil
+}
+
+// makeFiles makes what a fresh server lacks, and makes the names durable before
+// anything is promised: what is synced in a file goes with its name when the
+// power fails.
+func (s *Store) makeFiles() error {
+	for _, name := range []string{dbName, raftName} {
+		if err := makeFile(filepath.Join(s.cfg.Dir, name)); err != nil {
+			return err
+		}
+	}
+	if err := syncDir(filepath.Dir(filepath.Clean(s.cfg.Dir))); err != nil && !errors.Is(err, fs.ErrPermission) {
+		return err
+	}
+	return syncDir(s.cfg.Dir)
+}
+
+// undoFounding takes back what a crash left of a founding, so that it can begin
+// again: raft saves term 1 first and its first entry then, and takes the term
+// alone for a cluster's state. No server has term 1 in any other way: the first
+// election is that of term 2.
+func (s *Store) undoFounding() error {
+	last, err := s.raftLog.LastIndex()
+	if err != nil || last > 0 {
+		return err
+	}
+	if term, err := s.raftLog.GetUint64(keyTerm); err != nil || term != 1 {
+		if errors.Is(err, raftboltdb.ErrKeyNotFound) {
+			return nil
+		}
+		return err
+	}
+	return s.raftLog.SetUint64(keyTerm, 0)
+}
+
+// keyTerm is raft's name for its current term (keyCurrentTerm in raft.go).
+var keyTerm = []byte("CurrentTerm")
