@@ -205,7 +205,7 @@ func (f *Folder) Run(ctx context.Context, sink Sink) (err error) {
 			f.sink.Loaded()
 		}
 		f.report("")
-		if err := f.listen(next.Sub(time.Now())); err != nil {
+		if err := f.listen(time.Until(next)); err != nil {
 			return err
 		}
 		if ctx.Err() != nil {

@@ -358,7 +358,7 @@ func (p *parser) number() (Value, error) {
 		return Value{}, p.fail("want a value")
 	}
 	text := string(raw)
-	if text != "-0" && len(text) <= plainDigits && strings.IndexAny(text, ".eE") < 0 {
+	if text != "-0" && len(text) <= plainDigits && !strings.ContainsAny(text, ".eE") {
 		return Value{kind: kindNumber, text: text}, nil
 	}
 	f, err := strconv.ParseFloat(text, 64)
