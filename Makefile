@@ -64,7 +64,7 @@ demo: build ## three servers, two compute nodes and real pings, told as it happe
 	./bin/rutter demo
 
 test-long: packages build ## three shuffled rounds under the race detector, then a minute for each fuzz target
-	go test -race -shuffle=on -count=3 -timeout 2h ./...
+	RUTTER_LONG=1 go test -race -shuffle=on -count=3 -timeout 2h ./...
 	@scripts/fuzz.sh 1m
 
 clean: ## what the targets above made
