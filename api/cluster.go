@@ -77,6 +77,14 @@ func (s *Server) promote(w http.ResponseWriter, r *http.Request) error {
 	return s.cluster(w, r, func(ctx context.Context) error { return s.cfg.Cluster.Promote(ctx, r.PathValue("id")) })
 }
 
+// rebuild answers POST /cluster/members/ID/rebuild.
+func (s *Server) rebuild(w http.ResponseWriter, r *http.Request) error {
+	if _, err := s.member(r); err != nil {
+		return err
+	}
+	return s.cluster(w, r, func(ctx context.Context) error { return s.cfg.Cluster.RebuildMember(ctx, r.PathValue("id")) })
+}
+
 // removeMember answers DELETE /cluster/members/ID.
 func (s *Server) removeMember(w http.ResponseWriter, r *http.Request) error {
 	if _, err := s.member(r); err != nil {

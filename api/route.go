@@ -44,6 +44,7 @@ func (s *Server) routes() http.Handler {
 	add("/cluster/members", methods{http.MethodPost: s.addMember})
 	add("/cluster/members/{id}", methods{http.MethodDelete: s.removeMember})
 	add("/cluster/members/{id}/promote", methods{http.MethodPost: s.promote})
+	add("/cluster/members/{id}/rebuild", methods{http.MethodPost: s.rebuild})
 	add("/snapshot", methods{http.MethodGet: s.backup})
 	add("/cluster/transfer", methods{http.MethodPost: s.transfer})
 	add("/ping", methods{http.MethodGet: s.ping})

@@ -77,6 +77,9 @@ type Cluster interface {
 	// AddNonvoter adds a server that follows without a vote; Promote gives it one.
 	AddNonvoter(ctx context.Context, id, address string) error
 	Promote(ctx context.Context, id string) error
+	// RebuildMember makes the server id replace its state by another one's; it
+	// returns when that has begun.
+	RebuildMember(ctx context.Context, id string) error
 	Remove(ctx context.Context, id string) error
 	// Transfer hands the leadership to id, or to whom it fits if id is "".
 	Transfer(ctx context.Context, id string) error

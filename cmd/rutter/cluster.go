@@ -59,6 +59,10 @@ func clusterCommand() *cli.Command {
 				Name: "transfer", Usage: "hand leadership over, to the server named or the best one", ArgsUsage: "[ID]", Flags: flags, Action: clusterTransfer,
 				Description: examples("rutter cluster transfer", "rutter cluster transfer s3"),
 			},
+			{
+				Name: "rebuild", Usage: "make a server that differs from the others replace its state by theirs", ArgsUsage: "ID", Flags: flags, Action: clusterRebuild,
+				Description: examples("rutter cluster rebuild s2     # then: rutter cluster status --wait 10m"),
+			},
 			recoverCommand(),
 		},
 	}
@@ -325,6 +329,18 @@ func clusterRemove(c *cli.Context) error {
 		return err
 	}
 	return changeCluster(c, http.MethodDelete, "/cluster/members/"+url.PathEscape(id), nil)
+}
+
+func clusterRebuild(c *cli.Context) error {
+	id, err := oneID(c)
+	if err != nil {
+		return err
+	}
+	if _, err := postCluster(c, http.MethodPost, "/cluster/members/"+url.PathEscape(id)+"/rebuild", nil); err != nil {
+		return err
+	}
+	fmt.Fprintf(c.App.Writer, "%s has begun to rebuild its state; rutter cluster status --wait 10m waits for it\n", id)
+	return nil
 }
 
 func clusterTransfer(c *cli.Context) error {

@@ -70,6 +70,7 @@ func TestWrongUsage(t *testing.T) {
 		{"cluster join s4", "want two arguments"},
 		{"cluster join s4 10.0.0.4", "want the HOST:PORT"},
 		{"cluster promote", "want one argument"},
+		{"cluster rebuild", "want one argument"},
 		{"cluster remove s1 s2", "want one argument"},
 		{"cluster transfer s1 s2", "at most one argument"},
 		{"cluster recover --id s1", "--data is missing"},
