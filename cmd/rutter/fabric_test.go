@@ -1,0 +1,186 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"rutter/agent"
+	"rutter/agent/link"
+	"rutter/api/client"
+	"rutter/log"
+	"rutter/projections"
+	"rutter/raftstore"
+)
+
+// freezable is a kernel in memory whose writes can be made to stand still.
+type freezable struct {
+	*link.Manager
+	mu     sync.Mutex
+	frozen chan struct{} // closed when it thaws; nil: it is not frozen
+}
+
+func (f *freezable) wait(ctx context.Context) {
+	f.mu.Lock()
+	frozen := f.frozen
+	f.mu.Unlock()
+	if frozen != nil {
+		select {
+		case <-frozen:
+		case <-ctx.Done():
+		}
+	}
+}
+
+func (f *freezable) freeze() (thaw func()) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	frozen := make(chan struct{})
+	f.frozen = frozen
+	return func() {
+		f.mu.Lock()
+		f.frozen = nil
+		f.mu.Unlock()
+		close(frozen)
+	}
+}
+
+func (f *freezable) Pass(ctx context.Context, want projections.Desired, complete bool) (link.Result, error) {
+	f.wait(ctx)
+	return f.Manager.Pass(ctx, want, complete)
+}
+
+func (f *freezable) Apply(ctx context.Context, delta projections.LinksDelta) link.Result {
+	f.wait(ctx)
+	return f.Manager.Apply(ctx, delta)
+}
+
+func freeAddress(t *testing.T) string {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	return l.Addr().String()
+}
+
+// testCluster is three servers in this process.
+type testCluster struct {
+	urls    []string
+	servers []*server
+	stop    []func()
+}
+
+func startCluster(t *testing.T) *testCluster {
+	t.Helper()
+	c := &testCluster{}
+	var members []raftstore.Member
+	for i := range 3 {
+		members = append(members, raftstore.Member{ID: fmt.Sprintf("s%d", i+1), Address: freeAddress(t)})
+	}
+	folder := t.TempDir()
+	for _, m := range members {
+		s, err := openServer(serverConfig{
+			Store: raftstore.Config{ID: m.ID, Dir: filepath.Join(folder, m.ID), Listen: m.Address, InitialMembers: members},
+			API:   "127.0.0.1:0", SVP: "off", Version: "test", Logger: slog.New(slog.DiscardHandler),
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithCancel(context.Background())
+		done := make(chan error, 1)
+		go func() { done <- s.Run(ctx) }()
+		stop := sync.OnceFunc(func() {
+			cancel()
+			if err := <-done; err != nil {
+				t.Logf("server %s: %v", m.ID, err)
+			}
+		})
+		t.Cleanup(stop)
+		c.servers, c.stop = append(c.servers, s), append(c.stop, stop)
+		c.urls = append(c.urls, "http://"+s.apiListener.Addr().String())
+	}
+	return c
+}
+
+// startNode starts an agent and returns its kernel.
+func (c *testCluster) startNode(t *testing.T, cn log.UUID, api *client.Client) *freezable {
+	t.Helper()
+	kernel := new(freezable)
+	a, err := agent.New(agent.Config{
+		CN: cn, Folder: t.TempDir(), Servers: c.urls, Dialer: api,
+		Kernel: func(numbers link.Numbers, save func(link.Numbers) error) (agent.Kernel, error) {
+			kernel.Manager = link.NewManager(link.ManagerConfig{Kernel: simulated{new(link.Fake)}, Numbers: numbers, Save: save})
+			return kernel, nil
+		},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- errors.Join(a.Run(ctx), a.Close()) }()
+	t.Cleanup(func() { cancel(); <-done })
+	return kernel
+}
+
+// TestBarrierNamesFrozenKernel: three servers and three agents; a kernel that
+// takes nothing any more is named by the barrier, which never says done; it says
+// so as soon as the kernel goes on, also after the leader has gone.
+func TestBarrierNamesFrozenKernel(t *testing.T) {
+	c := startCluster(t)
+	api, err := client.New(client.Config{Servers: c.urls, Timeout: 20 * time.Second})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(api.Close)
+	kernels := make(map[string]*freezable)
+	for i := range 3 {
+		cn, name := log.UUID{0: 0x56, 6: 0x40, 8: 0x80, 15: byte(i + 1)}, fmt.Sprintf("cn%d", i+1)
+		if _, err := api.Create(t.Context(), "/servers", fmt.Appendf(nil, `{"uuid":%q,"hostname":%q}`, cn, name)); err != nil {
+			t.Fatal(err)
+		}
+		kernels[name] = c.startNode(t, cn, api)
+	}
+	wait := func(timeout time.Duration) client.Verdict {
+		t.Helper()
+		v, err := api.Wait(t.Context(), client.Barrier{Scopes: []log.Scope{log.AllScope()}, Timeout: timeout})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return v
+	}
+	if v := wait(20 * time.Second); !v.Done || v.CNs != 3 {
+		t.Fatalf("at first: %+v", v)
+	}
+	thaw := kernels["cn2"].freeze()
+	if _, err := api.Create(t.Context(), "/nic_tags", []byte(`{"name":"frozen"}`)); err != nil {
+		t.Fatal(err)
+	}
+	v := wait(700 * time.Millisecond)
+	if v.Done || v.Total != 1 || v.Missing[0].Hostname != "cn2" || !strings.Contains(v.Missing[0].Reason, "kernel") || v.Missing[0].Programmed >= v.Seq || v.Missing[0].Applied < v.Seq {
+		t.Fatalf("with a frozen kernel: %+v", v)
+	}
+	for i, s := range c.servers {
+		if _, leads := s.store.Leading(); leads {
+			c.stop[i]()
+		}
+	}
+	if v := wait(3 * time.Second); v.Done || v.Total == 0 {
+		t.Fatalf("with a frozen kernel and another leader: %+v", v)
+	}
+	began := time.Now()
+	time.AfterFunc(100*time.Millisecond, thaw)
+	if v := wait(20 * time.Second); !v.Done {
+		t.Fatalf("after the thaw: %+v", v)
+	}
+	t.Logf("done %s after the thaw", time.Since(began)-100*time.Millisecond)
+}
