@@ -266,7 +266,7 @@ func checkModel(t *testing.T, dir string, calls []call) {
 
 const (
 	// shortCuts and longCuts are about how many images of a stage are started.
-	shortCuts, longCuts = 16, 400
+	shortCuts, longCuts = 10, 400
 	// early calls found the cluster; a long run cuts after each of them.
 	early = 60
 )
