@@ -233,3 +233,16 @@ func TestStopTogether(t *testing.T) {
 		}
 	}
 }
+
+// A server is told to replace its state by the others' while they write on.
+func TestRebuildCommand(t *testing.T) {
+	t.Parallel()
+	h, api := startServers(t, []string{"s1", "s2", "s3"}, threePeers)
+	w := startWriters(t, api, 4)
+	w.awaitMore(20)
+	for _, id := range []string{"s2", "s3"} {
+		h.must("s1", "rutter cluster rebuild "+id+" && rutter cluster status --wait 1m")
+		w.awaitMore(20)
+	}
+	checkLogs(t, api, w.stop())
+}
