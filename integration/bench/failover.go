@@ -210,22 +210,35 @@ func missing(ctx context.Context, c *Cluster, all []acknowledged) (int, error) {
 	if len(at) != len(all) {
 		return len(all) - len(at), fmt.Errorf("%d acknowledged changes share a seq with another", len(all)-len(at))
 	}
-	for e, err := range c.Client.Entries(ctx, 0) {
+	leader, err := c.Leader(ctx) // a follower may not have the last of them yet
+	if err != nil {
+		return 0, err
+	}
+	reader, err := Connect([]string{leader.URL})
+	if err != nil {
+		return 0, err
+	}
+	defer reader.Client.Close()
+	var head log.Seq
+	for e, err := range reader.Client.Entries(ctx, 0) {
 		if err != nil {
 			return 0, err
 		}
-		if id, ok := at[e.Seq]; ok {
-			event, err := e.Event()
-			if err != nil {
-				return 0, err
-			}
-			if event.ID == id {
-				delete(at, e.Seq)
-			}
+		head = e.Seq
+		id, ok := at[e.Seq]
+		if !ok {
+			continue
+		}
+		event, err := e.Event()
+		if err != nil {
+			return 0, err
+		}
+		if event.ID == id {
+			delete(at, e.Seq)
 		}
 	}
 	if len(at) > 0 {
-		return len(at), fmt.Errorf("%d acknowledged changes are not in the log", len(at))
+		return len(at), fmt.Errorf("%d acknowledged changes are not in the log of %s, whose head is %d: %v", len(at), leader.ID, head, at)
 	}
 	return 0, nil
 }

@@ -28,6 +28,7 @@ const padding = len(Workload{}.texts) * (projections.MaxNameBytes - 1)
 func NewWorkload(size int) (*Workload, error) {
 	id := client.NewChangeID()
 	w := &Workload{space: [6]byte(id[10:])}
+	defer w.next.Store(0) // those made for their size are never created
 	least, err := w.eventSize(0)
 	if err != nil {
 		return nil, err
