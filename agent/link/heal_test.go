@@ -44,9 +44,8 @@ func guard(w *world, want projections.Desired, turn time.Duration) *guarded {
 			w.t.Errorf("watch: got %v, want context.Canceled", err)
 		}
 	})
-	for !g.h.told.hears() {
-		time.Sleep(time.Millisecond)
-	}
+	<-g.woken // it hears from now on
+	g.h.Heard()
 	return g
 }
 

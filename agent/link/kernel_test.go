@@ -244,6 +244,8 @@ func TestWatch(t *testing.T) {
 			}
 		}, func() {})
 	}()
+	<-woken // it hears from now on
+	h.Heard()
 	await := func(what string, do func()) {
 		t.Helper()
 		deadline := time.After(5 * time.Second)

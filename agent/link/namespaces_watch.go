@@ -5,20 +5,38 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
 
-// watchNamespaces calls wake when a VM namespace appeared, went, or is another
-// one under the same name, until ctx ends. ip-netns(8) first makes the file and
-// then mounts the namespace on it, so it is the mount table that is listened to:
-// a poll of mountinfo tells of its changes (proc_pid_mountinfo(5)).
-func (h *Netlink) watchNamespaces(ctx context.Context, wake func()) error {
+// namespaceLook is how often the folder is looked at although the mount table
+// said nothing: not every mount was seen to be told of (Linux 6.18). Looking at
+// 500 namespaces takes about a millisecond.
+const namespaceLook = 250 * time.Millisecond
+
+// namespaceWatch hears of VM namespaces that appear, go, or are others under the
+// same name. ip-netns(8) first makes the file and then mounts the namespace on
+// it, so it is the mount table that is listened to: a poll of mountinfo tells of
+// its changes since it was opened (proc_pid_mountinfo(5)).
+type namespaceWatch struct {
+	*Netlink
+	table *os.File
+	known map[string]namespaceKey
+}
+
+// watchNamespaces begins to hear.
+func (h *Netlink) watchNamespaces() (*namespaceWatch, error) {
 	table, err := os.Open("/proc/self/mountinfo")
 	if err != nil {
-		return fmt.Errorf("link: watch of namespaces: %w", err)
+		return nil, fmt.Errorf("link: watch of namespaces: %w", err)
 	}
-	defer table.Close()
+	return &namespaceWatch{Netlink: h, table: table, known: h.namespaceKeys()}, nil
+}
+
+// run calls wake for what is heard, until ctx ends.
+func (n *namespaceWatch) run(ctx context.Context, wake func()) error {
+	defer n.table.Close()
 	ended, end, err := os.Pipe()
 	if err != nil {
 		return fmt.Errorf("link: watch of namespaces: %w", err)
@@ -30,16 +48,16 @@ func (h *Netlink) watchNamespaces(ctx context.Context, wake func()) error {
 			end.Close()
 		}
 	}()
-	fds := []unix.PollFd{{Fd: int32(table.Fd()), Events: unix.POLLPRI}, {Fd: int32(ended.Fd()), Events: unix.POLLIN}}
-	for known := h.namespaceKeys(); ctx.Err() == nil; {
-		if _, err := unix.Poll(fds, -1); err != nil && !errors.Is(err, unix.EINTR) {
+	fds := []unix.PollFd{{Fd: int32(n.table.Fd()), Events: unix.POLLPRI}, {Fd: int32(ended.Fd()), Events: unix.POLLIN}}
+	for ctx.Err() == nil {
+		if _, err := unix.Poll(fds, int(namespaceLook.Milliseconds())); err != nil && !errors.Is(err, unix.EINTR) {
 			return fmt.Errorf("link: watch of namespaces: %w", err)
 		}
-		now := h.namespaceKeys()
-		if h.told.hearNamespaces(known, now) {
+		now := n.namespaceKeys()
+		if n.told.hearNamespaces(n.known, now) {
 			wake()
 		}
-		known = now
+		n.known = now
 	}
 	return ctx.Err()
 }

@@ -23,13 +23,17 @@ var watchGroups = []uint32{
 
 // Watch calls wake when something on our links is not as the kernel was told,
 // at most once per 20 ms; also when so much happened that the kernel could not
-// tell all of it. What it was, Heard tells. It hears our own namespace, and the
+// tell all of it, and once at its begin, before which nothing was heard. What it was, Heard tells. It hears our own namespace, and the
 // VM namespaces that the kernel relates to it. It calls reach when a link that
 // is not ours gets a carrier or an address, so that others may be in reach now.
 // It ends with ctx, and returns its error. Neither function may block.
 func (h *Netlink) Watch(ctx context.Context, wake, reach func()) error {
+	namespaces, err := h.watchNamespaces()
+	if err != nil {
+		return err
+	}
 	g, ctx := errgroup.WithContext(ctx)
-	g.Go(func() error { return h.watchNamespaces(ctx, wake) })
+	g.Go(func() error { return namespaces.run(ctx, wake) })
 	g.Go(func() error { return h.listen(ctx, wake, reach) })
 	return g.Wait()
 }
@@ -45,6 +49,8 @@ func (h *Netlink) listen(ctx context.Context, wake, reach func()) error {
 		return fmt.Errorf("link: watch: %w", err)
 	}
 	defer h.told.setHearing(false)
+	h.told.hearLoss() // nobody knows what happened before
+	wake()
 	stop := context.AfterFunc(ctx, func() { _ = conn.SetReadDeadline(time.Unix(1, 0)) })
 	defer stop()
 	w := &watch{Netlink: h, conn: conn, reach: reach, carrier: map[int32]bool{}}
