@@ -41,7 +41,11 @@ type Compared struct {
 type comparison struct {
 	refusal atomic.Pointer[error] // why nothing is served; nil if all is well
 
-	round  sync.Mutex // held for a round
+	round sync.Mutex // held for a round
+	// since is the lowest raft index at which somebody differed, as long as
+	// this server refuses; agreement before that says nothing.
+	since uint64
+
 	mu     sync.Mutex
 	others []Compared
 }
@@ -146,16 +150,29 @@ func (s *Store) compare(ctx context.Context, r *raft.Raft) {
 	if s.rebuilding() {
 		return
 	}
-	if err := judge(found, voting); err != nil {
+	for _, c := range found {
+		if since := s.comparison.since; c.Differs && (since == 0 || c.Index < since) {
+			s.comparison.since = c.Index
+		}
+	}
+	backed, err := judge(found, voting, s.comparison.since)
+	if err != nil {
 		s.becomeRefusing(err)
-	} else {
+		return
+	}
+	if backed {
 		s.becomeServing()
+	}
+	if s.Serving() == nil {
+		s.comparison.since = 0
 	}
 }
 
-// judge says whether a server may serve, given what it found, and whether it
-// votes itself.
-func judge(found []Compared, voting bool) error {
+// judge says whether a server may go on serving, given what it found, and
+// whether it votes itself. One that has stopped begins again only if it is
+// backed, by a majority of the voters that has what it has, at the raft index
+// since which somebody differs or later.
+func judge(found []Compared, voting bool, since uint64) (backed bool, err error) {
 	voters, agree := 0, 0
 	if voting {
 		voters, agree = 1, 1
@@ -169,14 +186,15 @@ func judge(found []Compared, voting bool) error {
 			continue
 		}
 		voters++
-		if c.Index > 0 && !c.Differs {
+		if c.Index > 0 && c.Index >= since && !c.Differs {
 			agree++
 		}
 	}
-	if len(differ) == 0 || agree > voters/2 {
-		return nil
+	backed = agree > voters/2
+	if len(differ) == 0 || backed {
+		return backed, nil
 	}
-	return fmt.Errorf("%w: %v; %d of %d voters have what this one has: rebuild the servers that are wrong from one that is right", ErrDiverged, differ, agree, voters)
+	return false, fmt.Errorf("%w: %v; %d of %d voters have what this one has: rebuild the servers that are wrong from one that is right", ErrDiverged, differ, agree, voters)
 }
 
 // runCompare compares from time to time.

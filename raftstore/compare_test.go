@@ -133,7 +133,7 @@ func TestNoMajorityStops(t *testing.T) {
 	// The third one comes back and says who is right.
 	rest[0] = rest[0].again(t)
 	nodes = []*node{leader, rest[0], rest[1]}
-	until(t, leader, "the majority serves again", func() bool { return leader.Serving() == nil && rest[0].Serving() == nil })
+	until(t, leader, "the majority serves again", func() bool { return leader.Ready() == nil && rest[0].Ready() == nil })
 	if rest[1].Serving() == nil {
 		t.Error("the one that is wrong serves too")
 	}
@@ -144,6 +144,7 @@ func TestJudge(t *testing.T) {
 	same := Compared{ID: "a", Index: 5, voter: true}
 	differs := Compared{ID: "b", Index: 5, Differs: true, voter: true}
 	silent := Compared{ID: "c", Error: "down", voter: true}
+	behind := Compared{ID: "e", Index: 4, voter: true}
 	watcher := Compared{ID: "d", Index: 5, Differs: true}
 	tests := []struct {
 		found  []Compared
@@ -156,6 +157,7 @@ func TestJudge(t *testing.T) {
 		{[]Compared{same, differs}, true, true},
 		{[]Compared{differs, differs}, true, false},
 		{[]Compared{differs, silent}, true, false},
+		{[]Compared{differs, behind}, true, false},
 		{[]Compared{differs}, true, false},
 		{[]Compared{same, same, differs, differs}, true, true},
 		{[]Compared{same, differs, differs, silent}, true, false},
@@ -164,7 +166,7 @@ func TestJudge(t *testing.T) {
 		{[]Compared{same, same, differs}, false, true},
 	}
 	for i, test := range tests {
-		if err := judge(test.found, test.voting); (err == nil) != test.serves {
+		if _, err := judge(test.found, test.voting, 5); (err == nil) != test.serves {
 			t.Errorf("%d: %v, want to serve: %t", i, err, test.serves)
 		}
 	}

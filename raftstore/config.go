@@ -57,6 +57,10 @@ type Config struct {
 	LeaderLease   time.Duration // Heartbeat
 	CommitTimeout time.Duration // 3 ms
 
+	// RaftLog says where raft's log is: RaftLogBolt, the default, or
+	// RaftLogWAL. A start with another value than before moves the log over.
+	RaftLog string
+
 	// Raft's log. A marker costs one small transaction, so it is set often:
 	// trimming stays small, and a restart reads little.
 	MarkerEvery   time.Duration // between checks whether to set one, 2 s
@@ -157,6 +161,10 @@ func (c Config) withDefaults() (Config, error) {
 	or(&c.PersistEvents, 4096)
 	or(&c.MaxLagEvents, 1<<18)
 	or(&c.MaxLagBytes, 256<<20)
+	or(&c.RaftLog, RaftLogBolt)
+	if c.RaftLog != RaftLogBolt && c.RaftLog != RaftLogWAL {
+		return c, fmt.Errorf("raftstore: raft log %q: want %s or %s", c.RaftLog, RaftLogBolt, RaftLogWAL)
+	}
 	or(&c.CompareEvery, 5*time.Second)
 	or(&c.UpkeepEvery, time.Minute)
 	or(&c.CheckpointEvents, 250_000)

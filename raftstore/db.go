@@ -47,6 +47,9 @@ func openDB(path string, mapBytes int) (*bbolt.DB, error) {
 
 // openChanges opens changes.db and makes its buckets.
 func openChanges(path string, mapBytes int) (*bbolt.DB, error) {
+	if err := checkPages(path, false); err != nil {
+		return nil, err
+	}
 	db, err := openDB(path, mapBytes)
 	if err != nil {
 		return nil, err

@@ -91,7 +91,9 @@ func (p *persister) upkeepOnce(epoch uint64, fn func(tx *bbolt.Tx) error) error 
 		return err
 	}
 	h := p.files.acquire()
-	err = guard(func() error { return h.db.Update(fn) })
+	err = guard(func() error {
+		return h.db.Update(func(tx *bbolt.Tx) error { return errors.Join(fn(tx), p.fails("upkeep")) })
+	})
 	if err = errors.Join(err, p.files.release(h)); err != nil {
 		err = fmt.Errorf("changes.db: upkeep: %w: %w", ErrDisk, err)
 		p.mu.Lock()
@@ -346,6 +348,9 @@ func (s *Store) StateAt(ctx context.Context, seq log.Seq) (*projections.State, e
 	}
 	if head := s.Head().Seq; seq > head {
 		return nil, fmt.Errorf("state at %d, the head is %d: %w", seq, head, log.ErrAhead)
+	}
+	if floor := s.Floor(); seq < floor {
+		return nil, fmt.Errorf("state at %d, entries are kept after %d: %w", seq, floor, log.ErrCompacted)
 	}
 	// What is not in the file yet is on its way there.
 	if s.persister.durable() < seq {

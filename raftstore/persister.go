@@ -69,6 +69,10 @@ type persister struct {
 	lagSize int    // the same in bytes
 	commits uint64
 	broken  error // of the first transaction that failed; nothing is written after it
+
+	// fault, if set by a test, is asked in each transaction before it is synced;
+	// its error is that of the disk.
+	fault func(what string) error
 }
 
 func newPersister(cfg *Config, f *files, c *content) *persister {
@@ -184,7 +188,9 @@ func (p *persister) flush() error {
 	next := w.resolve(stored)
 	h := p.files.acquire()
 	err := guard(func() error {
-		return h.db.Update(func(tx *bbolt.Tx) error { return p.write(tx, w, &next, &stored) })
+		return h.db.Update(func(tx *bbolt.Tx) error {
+			return errors.Join(p.write(tx, w, &next, &stored), p.fails("persist"))
+		})
 	})
 	if err = errors.Join(err, p.files.release(h)); err != nil {
 		err = fmt.Errorf("changes.db: write entries up to %d: %w: %w", next.seq, ErrDisk, err)
@@ -210,6 +216,14 @@ func (p *persister) flush() error {
 		done <- err
 	}
 	return err
+}
+
+// fails asks the test's fault.
+func (p *persister) fails(what string) error {
+	if p.fault == nil {
+		return nil
+	}
+	return p.fault(what)
 }
 
 // resolve returns the head that the work's transaction writes, given that of the

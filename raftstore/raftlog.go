@@ -1,9 +1,12 @@
 package raftstore
 
 import (
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"log/slog"
+	"os"
+	"path/filepath"
 	"runtime"
 	"sync/atomic"
 	"time"
@@ -12,6 +15,8 @@ import (
 	"github.com/hashicorp/raft"
 	raftboltdb "github.com/hashicorp/raft-boltdb/v2"
 	"go.etcd.io/bbolt"
+
+	"rutter/log"
 )
 
 // logCacheEntries is how many raft entries stay in memory for the replication
@@ -23,31 +28,70 @@ const logCacheEntries = 64
 // an entry that it must apply; the report comes before, and the goroutine that
 // would panic ends instead, so that the server can stop in order (SAFETY P4).
 type raftLog struct {
-	raft.LogStore // the cache above bolt
+	raft.LogStore // the cache above the checksums above bolt or wal
 	bolt          *raftboltdb.BoltStore
+	wal           *wal // nil if bolt holds the log
 	path          string
 	report        func(error)
 	live          atomic.Bool // raft's goroutines use it
 }
 
-func openRaftLog(path string, mapBytes int, report func(error)) (*raftLog, error) {
+func openRaftLog(cfg *Config, report func(error)) (*raftLog, error) {
+	path := filepath.Join(cfg.Dir, raftName)
+	if err := checkPages(path, true); err != nil {
+		return nil, err
+	}
 	bolt, err := raftboltdb.New(raftboltdb.Options{
 		Path: path,
 		BoltOptions: &bbolt.Options{
 			Timeout:         lockWait,
 			NoFreelistSync:  true,
 			FreelistType:    bbolt.FreelistMapType,
-			InitialMmapSize: mapBytes,
+			InitialMmapSize: cfg.MapBytes,
 		},
 	})
 	if err != nil {
 		return nil, fmt.Errorf("%s: open: %w: %w", path, ErrDisk, err)
 	}
-	cache, err := raft.NewLogCache(logCacheEntries, bolt)
+	logs, w, err := chooseLog(bolt, cfg.Dir, cfg.RaftLog, cfg.Logger)
 	if err != nil {
 		return nil, errors.Join(err, bolt.Close())
 	}
-	return &raftLog{LogStore: cache, bolt: bolt, path: path, report: report}, nil
+	l := &raftLog{bolt: bolt, wal: w, path: path, report: report}
+	if w != nil {
+		l.path = filepath.Join(cfg.Dir, walName)
+	}
+	if l.LogStore, err = raft.NewLogCache(logCacheEntries, checkedLog{logs}); err != nil {
+		return nil, errors.Join(err, l.close())
+	}
+	return l, nil
+}
+
+// verify reads the log before raft does.
+func (l *raftLog) verify(marker uint64) error {
+	if err := verifyLog(l.LogStore, marker); err != nil {
+		return fmt.Errorf("%s: %w: %w", l.path, ErrDisk, err)
+	}
+	return nil
+}
+
+// IsMonotonic implements raft.MonotonicLogStore: raft-wal takes no gaps.
+func (l *raftLog) IsMonotonic() bool { return l.wal != nil }
+
+// bytes is the size of the log's files.
+func (l *raftLog) bytes() int64 {
+	if l.wal == nil {
+		return fileSize(l.path)
+	}
+	files, err := os.ReadDir(l.path)
+	if err != nil {
+		return 0
+	}
+	var total int64
+	for _, f := range files {
+		total += fileSize(filepath.Join(l.path, f.Name()))
+	}
+	return total
 }
 
 func (l *raftLog) note(what string, err error) error {
@@ -84,24 +128,37 @@ func (l *raftLog) DeleteRange(lo, hi uint64) error {
 
 // Set implements raft.StableStore.
 func (l *raftLog) Set(key, value []byte) error {
-	return l.orExit(l.note("save "+string(key), l.bolt.Set(key, value)))
+	err := guard(func() error { return l.bolt.Set(key, sealValue(key, value)) })
+	return l.orExit(l.note("save "+string(key), err))
 }
 
 // Get implements raft.StableStore.
 func (l *raftLog) Get(key []byte) ([]byte, error) {
-	value, err := l.bolt.Get(key)
+	var value []byte
+	err := guard(func() (err error) {
+		if value, err = l.bolt.Get(key); err == nil {
+			value, err = openValue(key, value)
+		}
+		return err
+	})
 	return value, l.note("read "+string(key), err)
 }
 
 // SetUint64 implements raft.StableStore.
 func (l *raftLog) SetUint64(key []byte, value uint64) error {
-	return l.orExit(l.note("save "+string(key), l.bolt.SetUint64(key, value)))
+	return l.Set(key, binary.BigEndian.AppendUint64(nil, value))
 }
 
 // GetUint64 implements raft.StableStore.
 func (l *raftLog) GetUint64(key []byte) (uint64, error) {
-	value, err := l.bolt.GetUint64(key)
-	return value, l.note("read "+string(key), err)
+	value, err := l.Get(key)
+	if err != nil {
+		return 0, err
+	}
+	if len(value) != 8 {
+		return 0, l.note("read "+string(key), fmt.Errorf("a number of %d bytes: %w", len(value), log.ErrCorrupt))
+	}
+	return binary.BigEndian.Uint64(value), nil
 }
 
 // orExit ends the calling goroutine, one of raft's, after an error: to go on
@@ -113,7 +170,13 @@ func (l *raftLog) orExit(err error) error {
 	return err
 }
 
-func (l *raftLog) close() error { return l.bolt.Close() }
+func (l *raftLog) close() error {
+	var err error
+	if l.wal != nil {
+		err = l.wal.close()
+	}
+	return errors.Join(err, l.bolt.Close())
+}
 
 // raftConfig is raft's configuration for ours.
 func raftConfig(cfg *Config, logger *slog.Logger) *raft.Config {

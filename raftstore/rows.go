@@ -79,7 +79,7 @@ func eventRow(key []byte, s *slot) []byte {
 // slot's bytes share the row's memory.
 func readEventRow(want log.Seq, key, row []byte) (slot, error) {
 	if len(key) != 8 || log.Seq(binary.BigEndian.Uint64(key)) != want {
-		return slot{}, fmt.Errorf("changes.db: event row %d is missing, %x stands in its place: %w", want, key, log.ErrCorrupt)
+		return slot{}, fmt.Errorf("changes.db: event row %d is missing, %.16x stands in its place: %w", want, key, log.ErrCorrupt)
 	}
 	if len(row) <= eventRowHeader {
 		return slot{}, fmt.Errorf("changes.db: event row %d has %d bytes: %w", want, len(row), log.ErrCorrupt)

@@ -34,7 +34,8 @@ type Status struct {
 	Marker    uint64         `json:"marker_index"`  // raft's log is trimmed behind it
 
 	Feature    uint32  `json:"feature_version"`
-	RaftBytes  int64   `json:"raft_log_bytes"`   // size of the file
+	RaftLog    string  `json:"raft_log"`         // boltdb or wal
+	RaftBytes  int64   `json:"raft_log_bytes"`   // size of its files
 	DBBytes    int64   `json:"changes_db_bytes"` // size of the file
 	DiskFree   int64   `json:"disk_free_bytes"`  // of the data folder's file system, for us
 	DiskBytes  int64   `json:"disk_bytes"`       // its size
@@ -69,7 +70,7 @@ func (s *Store) Status() Status {
 	s.mu.RLock()
 	h := s.head
 	st.Head, st.Time, st.Floor, st.Feature = h.cursor(), h.time, h.floor, h.feature
-	st.Retention = h.retention
+	st.Retention, st.RaftLog = h.retention.orDefault(), s.cfg.RaftLog
 	st.Applied, st.RingFirst = h.applied, s.ring.first
 	s.mu.RUnlock()
 	p := s.persister
@@ -82,7 +83,7 @@ func (s *Store) Status() Status {
 	st.Duplicates, st.Refused, st.Snapshots, st.Restores = c.duplicates.Load(), c.refused.Load(), c.snapshots.Load(), c.restores.Load()
 	st.Queued = s.queue.length()
 	st.DiskFree, st.DiskBytes = diskSpace(s.cfg.Dir)
-	st.RaftBytes, st.DBBytes = fileSize(s.raftLog.path), fileSize(filepath.Join(s.cfg.Dir, dbName))
+	st.RaftBytes, st.DBBytes = s.raftLog.bytes(), fileSize(filepath.Join(s.cfg.Dir, dbName))
 	st.Compared, st.Rebuild = s.compared(), s.rebuilding()
 	st.Comparisons, st.Differences = c.comparisons.Load(), c.differences.Load()
 	if err := s.Serving(); err != nil {

@@ -132,8 +132,11 @@ func (s *Store) openFiles() error {
 	s.points.reset(&c.head)
 	s.persister = newPersister(&s.cfg, s.files, &c)
 	s.images = &images{s: s, dir: s.cfg.Dir, incoming: make(map[string]*sink), streams: make(map[*source]struct{})}
-	s.raftLog, err = openRaftLog(filepath.Join(s.cfg.Dir, raftName), s.cfg.MapBytes, s.fail)
+	s.raftLog, err = openRaftLog(&s.cfg, s.fail)
 	if err != nil {
+		return err
+	}
+	if err := s.raftLog.verify(c.marker.index); err != nil {
 		return err
 	}
 	last, err := s.raftLog.LastIndex()

@@ -1,0 +1,129 @@
+package raftstore
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/hashicorp/raft"
+
+	"rutter/log"
+)
+
+// TestRaftLogMoves: a server changes from raft.db to raft.wal and back, over and
+// over in one process, and loses nothing; what is behind in changes.db comes
+// from the log that was moved.
+func TestRaftLogMoves(t *testing.T) {
+	t.Parallel()
+	n := one(t, nil)
+	for round, kind := range []string{RaftLogWAL, RaftLogWAL, RaftLogBolt, RaftLogWAL} {
+		for i := range 40 {
+			must(t, n, tagChange(newID(), fmt.Sprintf("r%d_%d", round, i)))
+		}
+		head := n.Head()
+		n.halt(t)
+		n.cfg.RaftLog = kind
+		n = n.again(t)
+		if got := n.Head(); got != head {
+			t.Errorf("head %s with %s, want %s", got, kind, head)
+		}
+		checkFold(t, n.Store)
+		if st := n.Status(); st.RaftLog != kind || st.RaftBytes == 0 {
+			t.Errorf("status: raft log %s of %d bytes, want %s", st.RaftLog, st.RaftBytes, kind)
+		}
+		_, err := os.Stat(filepath.Join(n.cfg.Dir, walName))
+		if there := err == nil; there != (kind == RaftLogWAL) {
+			t.Errorf("%s is there: %t, with %s", walName, there, kind)
+		}
+	}
+	must(t, n, tagChange(newID(), "last"))
+	if _, err := Open(Config{ID: "s1", Dir: t.TempDir(), RaftLog: "tape"}); err == nil {
+		t.Error("a log that nobody knows was taken")
+	}
+}
+
+// TestWALCluster: three servers on raft-wal, one of them brought up by a
+// snapshot: its log has a gap, which raft-wal does not take.
+func TestWALCluster(t *testing.T) {
+	t.Parallel()
+	nodes := three(t, func(c *Config) { c.RaftLog, c.TrailingLogs = RaftLogWAL, 4 })
+	leader := leaderOf(t, nodes)
+	must(t, leader, tagChange(newID(), "first"))
+	away := others(nodes, leader)[0]
+	waitFor(t, away, 1)
+	away.halt(t)
+	from := away.appliedIndex()
+	made := 0
+	until(t, leader, "the log is trimmed", func() bool {
+		made++
+		must(t, leader, tagChange(newID(), fmt.Sprintf("t%d", made)))
+		first, err := leader.raftLog.FirstIndex()
+		return err == nil && first > from+8 // more than was on its way
+	})
+	back := away.again(t)
+	for i := range nodes {
+		if nodes[i] == away {
+			nodes[i] = back
+		}
+	}
+	waitFor(t, back, leader.Head().Seq)
+	must(t, leader, tagChange(newID(), "after"))
+	checkSame(t, nodes)
+	if back.Status().Restores == 0 {
+		t.Error("no snapshot was restored, the test wants one")
+	}
+	checkRestart(t, nodes, back)
+}
+
+// TestMoveInterrupted: what an unfinished move left is not taken for the log.
+func TestMoveInterrupted(t *testing.T) {
+	t.Parallel()
+	n := one(t, nil)
+	for i := range 40 {
+		must(t, n, tagChange(newID(), fmt.Sprintf("t%d", i)))
+	}
+	head := n.Head()
+	n.halt(t)
+	w, err := openWAL(filepath.Join(n.cfg.Dir, walName), quietLogger())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := w.StoreLog(&raft.Log{Index: 7, Term: 99, Type: raft.LogCommand, Data: []byte("half")}); err != nil {
+		t.Fatal(err)
+	}
+	if err := w.close(); err != nil {
+		t.Fatal(err)
+	}
+	n.cfg.RaftLog = RaftLogWAL
+	n = n.again(t)
+	if got := n.Head(); got != head {
+		t.Errorf("head %s, want %s", got, head)
+	}
+	must(t, n, tagChange(newID(), "after"))
+	checkFold(t, n.Store)
+}
+
+// TestSealedValues: what was sealed is opened, damage is found, and what is
+// older passes.
+func TestSealedValues(t *testing.T) {
+	t.Parallel()
+	key := []byte("LastVoteCand")
+	for _, value := range []string{"", "wal", "boltdb", "10.0.0.1:7421", "\x00\x00\x00\x00\x00\x00\x00\x07"} {
+		sealed := sealValue(key, []byte(value))
+		if got, err := openValue(key, sealed); err != nil || string(got) != value {
+			t.Errorf("%q: %q, %v", value, got, err)
+		}
+		if got, err := openValue(key, []byte(value)); err != nil || string(got) != value {
+			t.Errorf("%q without a checksum: %q, %v", value, got, err)
+		}
+		if len(sealed) == 8 {
+			continue
+		}
+		sealed[len(sealed)-1] ^= 1
+		if _, err := openValue(key, sealed); !errors.Is(err, log.ErrCorrupt) {
+			t.Errorf("%q damaged: %v, want ErrCorrupt", value, err)
+		}
+	}
+}

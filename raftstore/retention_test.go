@@ -1,0 +1,361 @@
+package raftstore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"testing"
+	"time"
+
+	"go.etcd.io/bbolt"
+
+	"rutter/log"
+	"rutter/projections"
+)
+
+func quietLogger() *slog.Logger { return slog.New(slog.DiscardHandler) }
+
+func countCheckpoints(t testing.TB, s *Store) (n int) {
+	t.Helper()
+	err := s.files.view(func(tx *bbolt.Tx) error {
+		whole, _ := checkpoints(tx)
+		n = len(whole)
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return n
+}
+
+// firstRow returns the seq of the first event row.
+func firstRow(t testing.TB, s *Store) (first log.Seq) {
+	t.Helper()
+	err := s.files.view(func(tx *bbolt.Tx) error {
+		h, _, err := readMeta(tx)
+		first = firstEvent(tx, &h)
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return first
+}
+
+func upkeeping(c *Config) {
+	c.UpkeepEvery, c.CheckpointEvents, c.CompareEvery = 20*time.Millisecond, 20, 50*time.Millisecond
+	c.RingEntries, c.RingBytes = 16, 1
+}
+
+// churn makes, changes and deletes tags, so that few objects have a long log.
+func churn(t testing.TB, n *node, count int) {
+	t.Helper()
+	churnFrom(t, n, 0, count)
+}
+
+func churnFrom(t testing.TB, n *node, first, count int) {
+	t.Helper()
+	for i := first; i < first+count; i++ {
+		name := fmt.Sprintf("c%d", i%7)
+		op := tagOp(name)
+		switch (i / 7) % 3 {
+		case 1:
+			op.Action, op.Set = log.Update, []string{"mtu"}
+			op.Object.(*log.NICTag).MTU = uint32(1500 + i)
+		case 2:
+			op = log.Op{Action: log.Delete, Kind: log.KindNICTag, ID: name}
+		}
+		if op.Action == log.Update {
+			op.ID = name
+		}
+		must(t, n, &log.Change{ID: newID(), Actor: "test", Ops: []log.Op{op}})
+	}
+}
+
+// TestFloorMoves: the floor moves on each server alike, what is below it is
+// refused with the typed error, deleted, and does not come back; the state is
+// untouched, and every state from the floor on can be had.
+func TestFloorMoves(t *testing.T) {
+	t.Parallel()
+	nodes := three(t, upkeeping)
+	leader := leaderOf(t, nodes)
+	churn(t, leader, 150)
+	at30 := cursorAt(t, leader.Store, 30)
+	states := dumps(t, leader.Store)
+	until(t, leader, "all members are heard", func() bool { return leader.SetRetention(patience(t), Retention{Events: 60, Bytes: 1 << 28}) == nil })
+	for _, n := range nodes {
+		until(t, n, "the floor moved", func() bool { return n.Floor() >= 80 && firstRow(t, n.Store) > 1 })
+	}
+	churnFrom(t, leader, 150, 63)
+	for _, n := range nodes {
+		until(t, n, "rows are deleted", func() bool { return n.Head().Seq == 213 && firstRow(t, n.Store) > 100 })
+		floor := n.Floor()
+		if _, err := n.Entries(floor-1, 10); !errors.Is(err, log.ErrCompacted) {
+			t.Errorf("entries below the floor: %v, want ErrCompacted", err)
+		}
+		if err := n.CheckCursor(at30); !errors.Is(err, log.ErrCompacted) {
+			t.Errorf("cursor below the floor: %v, want ErrCompacted", err)
+		}
+		if err := n.CheckCursor(log.Cursor{}); !errors.Is(err, log.ErrCompacted) {
+			t.Errorf("cursor of nothing: %v, want ErrCompacted", err)
+		}
+		if got, err := n.Entries(floor, 10); err != nil || got[0].Seq != floor+1 {
+			t.Errorf("entries after the floor: %v", err)
+		}
+		checkFloorCursor(t, n.Store)
+		if _, err := n.StateAt(patience(t), floor-1); !errors.Is(err, log.ErrCompacted) {
+			t.Errorf("state below the floor: %v, want ErrCompacted", err)
+		}
+		for seq := floor; seq <= 150; seq++ {
+			checkStateAt(t, n.Store, seq, states[seq])
+		}
+	}
+	for i := range nodes {
+		head, floor := nodes[i].Head(), nodes[i].Floor()
+		nodes[i].halt(t)
+		nodes[i] = nodes[i].again(t)
+		if got := nodes[i].Head(); got != head {
+			t.Errorf("head %s after a restart, want %s", got, head)
+		}
+		if got := nodes[i].Floor(); got < floor {
+			t.Errorf("floor %d after a restart, want %d", got, floor)
+		}
+		until(t, nodes[i], "ready", func() bool { return nodes[i].Ready() == nil })
+	}
+	if st := nodes[0].Status(); st.Retention.Events != 60 {
+		t.Errorf("retention %+v", st.Retention)
+	}
+}
+
+func cursorAt(t testing.TB, s *Store, seq log.Seq) log.Cursor {
+	t.Helper()
+	entries, err := s.Entries(seq-1, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return log.Cursor{Cluster: s.Head().Cluster, Seq: seq, Chain: entries[0].Hash.Prefix()}
+}
+
+// checkFloorCursor: at the floor itself the hash that was kept decides (SAFETY F4).
+func checkFloorCursor(t testing.TB, s *Store) {
+	t.Helper()
+	s.mu.RLock()
+	h := s.head
+	s.mu.RUnlock()
+	c := log.Cursor{Cluster: h.cluster, Seq: h.floor, Chain: h.floorHash.Prefix()}
+	if err := s.CheckCursor(c); err != nil {
+		t.Errorf("cursor at the floor: %v", err)
+	}
+	c.Chain[0] ^= 1
+	if err := s.CheckCursor(c); !errors.Is(err, log.ErrOtherLog) {
+		t.Errorf("cursor at the floor of another log: %v, want ErrOtherLog", err)
+	}
+}
+
+// dumps folds the log and keeps the dump of each state, by seq.
+func dumps(t testing.TB, s *Store) map[log.Seq]string {
+	t.Helper()
+	state, out := projections.NewState(), make(map[log.Seq]string)
+	for _, e := range all(t, s) {
+		event, err := e.Event()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := state.Apply(e.Seq, event); err != nil {
+			t.Fatal(err)
+		}
+		out[e.Seq] = string(state.Dump())
+	}
+	return out
+}
+
+func checkStateAt(t testing.TB, s *Store, seq log.Seq, want string) {
+	t.Helper()
+	state, err := s.StateAt(patience(t), seq)
+	if errors.Is(err, log.ErrCompacted) {
+		return // the floor moved on meanwhile
+	}
+	if err != nil {
+		t.Fatalf("state at %d: %v", seq, err)
+	}
+	if got := string(state.Dump()); got != want {
+		t.Fatalf("state at %d:\ngot  %s\nwant %s", seq, got, want)
+	}
+}
+
+// TestReaderMeetsCompaction: a reader that follows while the floor moves gets
+// every entry or the typed error, never a gap, and deletes are not lost to it
+// (etcd#18089).
+func TestReaderMeetsCompaction(t *testing.T) {
+	t.Parallel()
+	n := one(t, upkeeping)
+	until(t, n, "retention", func() bool { return n.SetRetention(patience(t), Retention{Events: 10, Bytes: 1 << 28}) == nil })
+	const total = 400
+	written := make(chan struct{})
+	go func() {
+		defer close(written)
+		churn(t, n, total)
+	}()
+	compacted, state := 0, projections.NewState()
+	for at := log.Seq(0); at < total; {
+		changed := n.Changed()
+		entries, err := n.Entries(at, 3)
+		if errors.Is(err, log.ErrCompacted) {
+			compacted++
+			n.View(func(v View) { state, at = cloneState(t, v.State), v.Head.Seq })
+			continue
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(entries) == 0 {
+			select {
+			case <-changed:
+			case <-patience(t).Done():
+				t.Fatal("nothing comes")
+			}
+		}
+		for _, e := range entries {
+			event, err := e.Event()
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, err := state.Apply(e.Seq, event); err != nil {
+				t.Fatalf("an entry was lost: %v", err)
+			}
+			at = e.Seq
+		}
+		_ = n.pause(context.Background(), nil) // a slow reader
+	}
+	<-written
+	n.View(func(v View) {
+		if got, want := string(state.Dump()), string(v.State.Dump()); got != want {
+			t.Errorf("the reader has\n%s\nwant\n%s", got, want)
+		}
+	})
+	t.Logf("compacted %d times", compacted)
+}
+
+func cloneState(t testing.TB, from *projections.State) *projections.State {
+	t.Helper()
+	to := projections.NewState()
+	for r := range from.List(log.KindNICTag) {
+		if err := to.Load(r); err != nil {
+			t.Fatal(err)
+		}
+	}
+	to.SetTime(from.Time())
+	return to
+}
+
+// TestWantedFloor: by age and by number, whichever keeps more; the cap wins.
+func TestWantedFloor(t *testing.T) {
+	t.Parallel()
+	n := one(t, func(c *Config) { c.UpkeepEvery = time.Hour })
+	for i := range 50 {
+		c := tagChange(newID(), fmt.Sprintf("a%d", i))
+		c.Ops = append(c.Ops, tagOp(fmt.Sprintf("b%d", i))) // two events each
+		must(t, n, c)
+	}
+	if err := n.persister.flush(); err != nil {
+		t.Fatal(err)
+	}
+	now := log.TimeOf(time.Now())
+	tests := []struct {
+		name string
+		keep Retention
+		now  log.Time
+		want log.Seq
+	}{
+		{"all young", Retention{Age: time.Hour, Events: 10, Bytes: 1 << 40}, now, 0},
+		{"all old", Retention{Age: time.Hour, Events: 10, Bytes: 1 << 40}, now + log.Time(2*time.Hour), 90},
+		{"a change is not split", Retention{Events: 11, Bytes: 1 << 40}, now + 1, 88},
+		{"fewer than the number", Retention{Events: 1000, Bytes: 1 << 40}, now + log.Time(2*time.Hour), 0},
+		{"the cap wins", Retention{Age: time.Hour, Events: 1000, Bytes: 1}, now, 100},
+	}
+	for _, test := range tests {
+		var got slot
+		err := n.files.current.db.Update(func(tx *bbolt.Tx) error {
+			h, _, err := readMeta(tx)
+			if err != nil {
+				return err
+			}
+			h.retention = test.keep
+			if err := putHead(tx.Bucket(bucketMeta), &h); err != nil {
+				return err
+			}
+			got, err = wantedFloor(tx, test.now)
+			return err
+		})
+		if err != nil || got.Seq != test.want {
+			t.Errorf("%s: floor %d, %v, want %d", test.name, got.Seq, err, test.want)
+		}
+	}
+	if err := n.SetRetention(patience(t), Retention{}); err == nil {
+		t.Error("a retention of nothing was taken")
+	}
+}
+
+// TestUpkeepBroken: upkeep that is interrupted at any transaction leaves a file
+// that loads, and goes on where it was.
+func TestUpkeepBroken(t *testing.T) {
+	t.Parallel()
+	n := one(t, func(c *Config) {
+		c.UpkeepEvery = time.Hour
+		c.CheckpointEvents = 10
+		c.RingEntries, c.RingBytes = 16, 1
+	})
+	churn(t, n, 100)
+	head := n.Head()
+	if err := n.persister.flush(); err != nil {
+		t.Fatal(err)
+	}
+	if err := n.maintain(patience(t)); err != nil {
+		t.Fatal(err)
+	}
+	churnFrom(t, n, 100, 20)
+	states := dumps(t, n.Store)
+	entry := n.Store
+	last, err := entry.Entries(head.Seq-1, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := n.raft.Load().Apply(floorEntry(head.Seq, last[0].Hash), enqueueTimeout).Error(); err != nil {
+		t.Fatal(err)
+	}
+	n.halt(t)
+	stop := errors.New("stopped here")
+	for step := range 12 {
+		s, err := Open(n.cfg)
+		if err != nil {
+			t.Fatal(err)
+		}
+		left := step % 4
+		s.persister.fault = func(string) error {
+			if left--; left < 0 {
+				return stop
+			}
+			return nil
+		}
+		if err := s.maintain(context.Background()); err != nil && !errors.Is(err, stop) {
+			t.Fatal(err)
+		}
+		if err := s.Close(); err != nil {
+			t.Fatal(err)
+		}
+		s, err = Open(n.cfg)
+		if err != nil {
+			t.Fatalf("after a stop at step %d: %v", left, err)
+		}
+		if s.Head().Seq != 120 || s.Floor() != 100 {
+			t.Errorf("head %s, floor %d", s.Head(), s.Floor())
+		}
+		for seq := s.Floor(); seq <= 120; seq++ {
+			checkStateAt(t, s, seq, states[seq])
+		}
+		if err := s.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
