@@ -14,7 +14,6 @@ import (
 	"fmt"
 	"os"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -158,12 +157,10 @@ func watch(ctx context.Context, c *clientv3.Client, count uint64) (load.Outcome,
 	defer cancel()
 	begin := time.Now()
 	var n uint64
-	var once sync.Once
 	for response := range c.Watch(ctx, "/log/", clientv3.WithPrefix(), clientv3.WithRev(1)) {
 		if err := response.Err(); err != nil {
 			return measured(begin, n), err
 		}
-		once.Do(func() { begin = time.Now() })
 		if n += uint64(len(response.Events)); n >= count {
 			break
 		}
