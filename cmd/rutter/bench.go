@@ -29,6 +29,7 @@ func benchCommand() *cli.Command {
 			"rutter bench failover --count 20",
 		),
 		Subcommands: []*cli.Command{
+			benchAgentsCommand(),
 			{
 				Name: "append", Usage: "changes of one event each, acknowledged by a quorum's disks", Action: withBench(benchAppend),
 				Flags: append(benchFlags(),

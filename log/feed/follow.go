@@ -20,7 +20,7 @@ const (
 	SilenceLimit = 15 * time.Second
 	// TellEvery is the least time between two watermarks: a busy log would have
 	// a server read one from each CN for each entry. A barrier waits for it at most once.
-	TellEvery  = 5 * time.Millisecond
+	TellEvery  = 20 * time.Millisecond
 	WriteLimit = 10 * time.Second // for one frame up
 	readBuffer = 64 << 10         // bytes: one read takes some hundred entries
 )
