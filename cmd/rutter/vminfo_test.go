@@ -61,6 +61,7 @@ func vminfoApp(ctx context.Context, out *lines, args ...string) error {
 		Name: "rutter", Commands: []*cli.Command{vminfoCommand()}, Writer: out, ErrWriter: out,
 		UseShortOptionHandling: true, ExitErrHandler: func(*cli.Context, error) {},
 	}
+	withoutHelp(app)
 	everyCommand(app.Commands)
 	return app.RunContext(ctx, append([]string{"rutter"}, flagsFirst(app.Commands, args)...))
 }
@@ -209,7 +210,8 @@ func TestVMControl(t *testing.T) {
 	control := func(args ...string) (string, error) {
 		out := newLines()
 		app := &cli.App{Name: "rutter", Commands: []*cli.Command{{Name: "vm", Subcommands: vmControlCommands()}}, Writer: out, ExitErrHandler: func(*cli.Context, error) {}}
-		everyCommand(app.Commands)
+		withoutHelp(app)
+	everyCommand(app.Commands)
 		args = append(append([]string{"vm"}, args...), append(folders, "--address", address)...)
 		err := app.RunContext(ctx, append([]string{"rutter"}, flagsFirst(app.Commands, args)...))
 		return out.String(), err
@@ -245,4 +247,19 @@ func TestVMControl(t *testing.T) {
 	if _, err := control("stop", "none"); exitCode(err) != exitUsage {
 		t.Errorf("stop of no UUID: %v", err)
 	}
+}
+
+// withoutHelp takes --help from an app and its commands. That flag is one
+// variable of the cli package, which two apps must not set at once; the
+// program has only one.
+func withoutHelp(app *cli.App) {
+	var hide func(commands []*cli.Command)
+	hide = func(commands []*cli.Command) {
+		for _, c := range commands {
+			c.HideHelp = true
+			hide(c.Subcommands)
+		}
+	}
+	app.HideHelp = true
+	hide(app.Commands)
 }
