@@ -211,7 +211,7 @@ func TestVMControl(t *testing.T) {
 		out := newLines()
 		app := &cli.App{Name: "rutter", Commands: []*cli.Command{{Name: "vm", Subcommands: vmControlCommands()}}, Writer: out, ExitErrHandler: func(*cli.Context, error) {}}
 		withoutHelp(app)
-	everyCommand(app.Commands)
+		everyCommand(app.Commands)
 		args = append(append([]string{"vm"}, args...), append(folders, "--address", address)...)
 		err := app.RunContext(ctx, append([]string{"rutter"}, flagsFirst(app.Commands, args)...))
 		return out.String(), err
