@@ -49,7 +49,7 @@ func benchAgents(r benchRun) error {
 	}
 	ctx, cancel := context.WithCancel(r.Context.Context)
 	defer cancel()
-	cfg := agentsim.Config{Agents: n, Dialer: r.cluster.Client, Servers: r.cluster.URLs(), First: func(i int) int { return i }}
+	cfg := agentsim.Config{Agents: n, Dialer: r.cluster.Client, Servers: r.cluster.Client.Servers(), First: func(i int) int { return i }}
 	if r.Bool("storm") {
 		cfg.First = func(int) int { return 0 }
 	}

@@ -39,11 +39,12 @@ func main() {
 
 func run() error {
 	endpoints := flag.String("endpoints", "", "`URLS` of the servers, the leader first")
-	what := flag.String("what", "append", "append, fill, range or watch")
+	what := flag.String("what", "append", "append, fill, range, watch or fanout")
 	connections := flag.Int("connections", 16, "clients, each with a connection of its own")
 	writers := flag.Int("writers", 512, "writers")
 	duration := flag.Duration("duration", 10*time.Second, "time to write")
 	size := flag.Int("size", 400, "bytes of a value")
+	rate := flag.Int("rate", 100, "puts a second of a fanout")
 	count := flag.Uint64("count", 1_000_000, "keys to fill in or read")
 	flag.Parse()
 	clients, err := connect(strings.Split(*endpoints, ","), *connections)
@@ -67,8 +68,10 @@ func run() error {
 		outcome, err = rangeRead(ctx, clients[0], *count)
 	case "watch":
 		outcome, err = watch(ctx, clients[0], *count)
+	case "fanout":
+		outcome, err = fanout(ctx, clients, *rate, *duration, *size)
 	default:
-		err = fmt.Errorf("-what %q: want append, fill, range or watch", *what)
+		err = fmt.Errorf("-what %q: want append, fill, range, watch or fanout", *what)
 	}
 	return errors.Join(err, json.NewEncoder(os.Stdout).Encode(outcome))
 }

@@ -1,0 +1,149 @@
+// Command feed measures the feed of compute nodes beside etcd's watch, in one run
+// on one machine, and ends with one line of key=value: see `make bench-feed`.
+// What cannot be measured here, such as etcd without its program, is na.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"os/exec"
+	"os/signal"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+
+	"rutter/integration/agentsim"
+	"rutter/integration/bench"
+)
+
+// keys are those of the last line, in its order.
+var keys = []string{
+	"fan200_p99_ms", "fan200_p99_vs_etcd", "cpu_us_per_delivery", "cpu_vs_etcd", "fan1000_p99_ms",
+	"bytes_per_idle_subscriber", "storm_10k_s", "storm_snapshots", "scan_per_s", "catchup_per_s", "barrier100_p99_ms",
+}
+
+// suite is one run.
+type suite struct {
+	rutter, etcd, rival string // programs
+	dir                 string
+	values              map[string]string
+}
+
+// part measures some of the keys on a fresh cluster.
+type part struct {
+	name string
+	do   func(context.Context, *suite) error
+}
+
+var parts = []part{{"fan", runFan}, {"barrier", runBarrier}, {"storm", runStorm}, {"catchup", runCatchUp}}
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	if err := run(ctx); err != nil {
+		fmt.Fprintln(os.Stderr, "bench-feed:", err)
+		os.Exit(1)
+	}
+}
+
+func run(ctx context.Context) (err error) {
+	s := &suite{values: make(map[string]string)}
+	only := flag.String("part", "all", "all, fan, barrier, storm or catchup")
+	flag.StringVar(&s.rutter, "rutter", "bin/rutter", "`PROGRAM` to measure")
+	flag.StringVar(&s.etcd, "etcd", "bin/rivals/etcd", "`PROGRAM` of the rival's server")
+	flag.StringVar(&s.rival, "rival", "bin/rivals/rival", "`PROGRAM` that measures the rival")
+	flag.Parse()
+	if s.dir, err = os.MkdirTemp("", "rutter-bench-feed-"); err != nil {
+		return err
+	}
+	defer os.RemoveAll(s.dir)
+	ran := false
+	for _, p := range parts {
+		if *only != "all" && *only != p.name {
+			continue
+		}
+		ran = true
+		begin := time.Now()
+		if partErr := p.do(ctx, s); partErr != nil {
+			err = errors.Join(err, fmt.Errorf("%s: %w", p.name, partErr))
+		}
+		fmt.Fprintf(os.Stderr, "%s took %s\n", p.name, time.Since(begin).Round(time.Second))
+	}
+	if !ran {
+		return fmt.Errorf("-part %q: want all, fan, barrier, storm or catchup", *only)
+	}
+	fmt.Println(s.line())
+	return err
+}
+
+func (s *suite) set(key string, value float64) {
+	if !slices.Contains(keys, key) {
+		panic("bench-feed: unknown key " + key)
+	}
+	s.values[key] = fmt.Sprintf("%.4g", value)
+	if value >= 1000 {
+		s.values[key] = fmt.Sprintf("%.0f", value)
+	}
+}
+
+func (s *suite) line() string {
+	pairs := make([]string, len(keys))
+	for i, key := range keys {
+		value, ok := s.values[key]
+		if !ok {
+			value = "na"
+		}
+		pairs[i] = key + "=" + value
+	}
+	return strings.Join(pairs, " ")
+}
+
+// on runs fn on a fresh cluster of three processes.
+func (s *suite) on(ctx context.Context, name string, fn func(c *bench.Cluster) error) (err error) {
+	c, err := bench.StartCluster(ctx, bench.Options{Program: s.rutter, Servers: 3, Dir: filepath.Join(s.dir, name), Flags: []string{"--log-level=error"}})
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, c.Stop(), os.RemoveAll(filepath.Join(s.dir, name))) }()
+	return fn(c)
+}
+
+// with runs fn with a fleet on the cluster, all of it live.
+func with(ctx context.Context, c *bench.Cluster, cfg agentsim.Config, fn func(*agentsim.Stage) error) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	cfg.Dialer, cfg.Servers = c.Client, c.Client.Servers()
+	return bench.Streams(ctx, c, 4, func(submit []bench.Submit) error {
+		stage := &agentsim.Stage{Cluster: c, Fleet: agentsim.New(cfg), Submit: submit[0]}
+		if err := stage.Prepare(ctx); err != nil {
+			return err
+		}
+		running := make(chan struct{})
+		go func() { defer close(running); stage.Fleet.Run(ctx) }()
+		defer func() { cancel(); <-running }()
+		patience, end := context.WithTimeout(ctx, 2*time.Minute)
+		defer end()
+		if err := stage.Fleet.AwaitLive(patience, cfg.Agents); err != nil {
+			return fmt.Errorf("%d of %d agents are live: %w", stage.Fleet.Counts().Live, cfg.Agents, err)
+		}
+		return fn(stage)
+	})
+}
+
+func even(i int) int { return i }
+
+// hasRival reports whether etcd can be measured.
+func (s *suite) hasRival() bool {
+	for _, program := range []string{s.etcd, s.rival} {
+		if _, err := exec.LookPath(program); err != nil {
+			fmt.Fprintf(os.Stderr, "no %s: what is compared with etcd is na (make rivals)\n", program)
+			return false
+		}
+	}
+	return true
+}

@@ -1,0 +1,234 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"rutter/agent"
+	"rutter/agent/link"
+	"rutter/integration/agentsim"
+	"rutter/integration/bench"
+	"rutter/integration/bench/load"
+	"rutter/log"
+)
+
+// Sizes of what is measured.
+const (
+	fanTime      = 10 * time.Second
+	stormAgents  = 10_000
+	barriers     = 200
+	barrierCNs   = 100
+	backlog      = 1_000_000 // entries that an agent is behind
+	relevantPart = 100       // one in so many concerns the scanning agent
+	fillRounds   = 20
+	settle       = 3 * time.Second // for what is idle to become so
+)
+
+// runFan measures entries that concern everybody.
+func runFan(ctx context.Context, s *suite) error {
+	var small, large agentsim.FanOutcome
+	fan := func(c *bench.Cluster, agents, rate int, o *agentsim.FanOutcome) error {
+		return with(ctx, c, agentsim.Config{Agents: agents, First: even}, func(stage *agentsim.Stage) (err error) {
+			*o, err = stage.Fan(ctx, rate, fanTime)
+			fmt.Fprintf(os.Stderr, "%d agents at %d/s: %+v\n", agents, rate, *o)
+			return err
+		})
+	}
+	err := s.on(ctx, "fan", func(c *bench.Cluster) error {
+		return errors.Join(fan(c, 200, 100, &small), fan(c, 1000, 1000, &large))
+	})
+	if err != nil {
+		return err
+	}
+	s.set("fan200_p99_ms", small.P99)
+	s.set("fan1000_p99_ms", large.P99)
+	s.set("cpu_us_per_delivery", large.CPU)
+	if large.MissingAt > 0 {
+		return errors.New("agents were behind 30 s after the last entry")
+	}
+	return s.compare(ctx, small)
+}
+
+// compare does the smaller fan-out with etcd.
+func (s *suite) compare(ctx context.Context, ours agentsim.FanOutcome) (err error) {
+	if !s.hasRival() {
+		return nil
+	}
+	e, err := bench.StartEtcd(ctx, s.etcd, filepath.Join(s.dir, "etcd"))
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, e.Stop()) }()
+	before := cpu(e)
+	cmd := exec.CommandContext(ctx, s.rival, "-endpoints", strings.Join(e.URLs, ","), "-what", "fanout",
+		"-connections", "200", "-rate", "100", "-duration", fanTime.String(), "-size", "200")
+	cmd.Stderr = os.Stderr
+	out, err := cmd.Output()
+	if err != nil {
+		return err
+	}
+	used := cpu(e) - before
+	var theirs load.Outcome
+	if err := json.Unmarshal(out, &theirs); err != nil {
+		return err
+	}
+	if theirs.Count == 0 || theirs.P99 == 0 {
+		return fmt.Errorf("etcd delivered nothing: %+v", theirs)
+	}
+	perDelivery := float64(used.Microseconds()) / float64(theirs.Count)
+	fmt.Fprintf(os.Stderr, "etcd: %+v, %.2f us of CPU per delivery\n", theirs, perDelivery)
+	s.set("fan200_p99_vs_etcd", ours.P99/theirs.P99)
+	s.set("cpu_vs_etcd", ours.CPU/perDelivery)
+	return nil
+}
+
+func runBarrier(ctx context.Context, s *suite) error {
+	return s.on(ctx, "barrier", func(c *bench.Cluster) error {
+		return with(ctx, c, agentsim.Config{Agents: barrierCNs, First: even}, func(stage *agentsim.Stage) error {
+			if err := stage.Know(ctx); err != nil {
+				return err
+			}
+			o, err := stage.Barriers(ctx, barriers)
+			fmt.Fprintf(os.Stderr, "barriers: %+v\n", o)
+			s.set("barrier100_p99_ms", o.P99)
+			return err
+		})
+	})
+}
+
+// runStorm measures idle subscribers of one server, and then its loss.
+func runStorm(ctx context.Context, s *suite) error {
+	return s.on(ctx, "storm", func(c *bench.Cluster) error {
+		before := agentsim.Resident(c.Servers[0].PID())
+		return with(ctx, c, agentsim.Config{Agents: stormAgents, First: func(int) int { return 0 }}, func(stage *agentsim.Stage) error {
+			time.Sleep(settle)
+			s.set("bytes_per_idle_subscriber", float64(agentsim.Resident(c.Servers[0].PID())-before)/stormAgents)
+			o, err := stage.Storm(ctx, 0)
+			if err != nil {
+				return err
+			}
+			fmt.Fprintf(os.Stderr, "storm: %+v\n", o)
+			s.set("storm_10k_s", o.Seconds)
+			s.set("storm_snapshots", float64(o.Snapshots))
+			return nil
+		})
+	})
+}
+
+// runCatchUp has two agents a million entries behind: one that they concern, with
+// its cache and its state, and one that few of them concern.
+func runCatchUp(ctx context.Context, s *suite) error {
+	return s.on(ctx, "catchup", func(c *bench.Cluster) error {
+		w, err := bench.NewWorkload(400)
+		if err != nil {
+			return err
+		}
+		fleet := agentsim.New(agentsim.Config{Agents: 1, Dialer: c.Client, Servers: c.Client.Servers()})
+		follow := func(until func() error) error {
+			ctx, cancel := context.WithCancel(ctx)
+			running := make(chan struct{})
+			go func() { defer close(running); fleet.Run(ctx) }()
+			defer func() { cancel(); <-running }()
+			return until()
+		}
+		if err := follow(func() error { return fleet.AwaitLive(ctx, 1) }); err != nil {
+			return err
+		}
+		if _, err := s.realAgent(ctx, c, 0); err != nil {
+			return err
+		}
+		head, err := fill(ctx, c, fleet, w)
+		if err != nil {
+			return err
+		}
+		begin := time.Now()
+		if err := follow(func() error { return fleet.AwaitSeq(ctx, head) }); err != nil {
+			return err
+		}
+		s.set("scan_per_s", backlog/time.Since(begin).Seconds())
+		took, err := s.realAgent(ctx, c, head)
+		if err != nil {
+			return err
+		}
+		s.set("catchup_per_s", backlog/took.Seconds())
+		return nil
+	})
+}
+
+// fill writes the backlog: one in relevantPart concerns everybody, the rest the
+// compute node of the workload's VMs.
+func fill(ctx context.Context, c *bench.Cluster, fleet *agentsim.Fleet, w *bench.Workload) (log.Seq, error) {
+	var head log.Seq
+	err := bench.Streams(ctx, c, 4, func(submit []bench.Submit) error {
+		stage := &agentsim.Stage{Cluster: c, Fleet: fleet, Submit: submit[0]}
+		if err := stage.Prepare(ctx); err != nil {
+			return err
+		}
+		for range fillRounds {
+			const all = backlog / fillRounds
+			if _, _, err := bench.Fill(ctx, c, w, all-all/relevantPart, 1000, func(uint64) {}); err != nil {
+				return err
+			}
+			var g errgroup.Group
+			g.SetLimit(64)
+			for range all / relevantPart {
+				g.Go(func() error { _, err := stage.Write(ctx); return err })
+			}
+			if err := g.Wait(); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	if err == nil {
+		head, err = c.Client.Head(ctx)
+	}
+	return head, err
+}
+
+// realAgent runs an agent with a kernel in memory until it has applied a seq, on
+// the compute node of the workload's VMs, and returns how long that took.
+func (s *suite) realAgent(ctx context.Context, c *bench.Cluster, until log.Seq) (took time.Duration, err error) {
+	a, err := agent.New(agent.Config{
+		CN: log.UUID{15: 1}, Folder: filepath.Join(s.dir, "agent"), Servers: c.Client.Servers(), Dialer: c.Client, Logger: slog.New(slog.DiscardHandler),
+		Kernel: func(numbers link.Numbers, save func(link.Numbers) error) (agent.Kernel, error) {
+			return link.NewManager(link.ManagerConfig{Kernel: new(link.Fake), Numbers: numbers, Save: save}), nil
+		},
+	})
+	if err != nil {
+		return 0, err
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	running := make(chan error, 1)
+	begin := time.Now()
+	go func() { running <- a.Run(ctx) }()
+	defer func() { cancel(); err = errors.Join(err, <-running, a.Close()) }()
+	for {
+		if status := a.Status(); status.Checked > 0 && status.Applied >= until {
+			return time.Since(begin), nil
+		}
+		select {
+		case <-time.After(2 * time.Millisecond):
+		case <-ctx.Done():
+			return 0, ctx.Err()
+		}
+	}
+}
+
+// cpu is what etcd's servers have used so far.
+func cpu(e *bench.Etcd) (used time.Duration) {
+	for _, p := range e.Servers {
+		used += agentsim.CPU(p.PID())
+	}
+	return used
+}
