@@ -132,7 +132,6 @@ func TestNoMajorityStops(t *testing.T) {
 	}
 	// The third one comes back and says who is right.
 	rest[0] = rest[0].again(t)
-	nodes = []*node{leader, rest[0], rest[1]}
 	until(t, leader, "the majority serves again", func() bool { return leader.Ready() == nil && rest[0].Ready() == nil })
 	if rest[1].Serving() == nil {
 		t.Error("the one that is wrong serves too")

@@ -170,7 +170,7 @@ func (m *Manager) assign(want projections.Desired, have Snapshot) error {
 		if _, ok := m.numbers.Lookup(w.MAC); !ok {
 			if byPlace == nil {
 				byPlace = have.links()
-				changed = m.adopt(want, have, byPlace, taken) || changed
+				m.adopt(want, have, byPlace, taken) // what it changes is saved with what follows
 			}
 			m.numbers.Assign(w.MAC, func(n uint32) bool { return taken[n] })
 			changed = true
@@ -188,8 +188,7 @@ func (m *Manager) assign(want projections.Desired, have Snapshot) error {
 
 // adopt gives wanted MACs without a number that of the link of ours that carries
 // them, and fills taken with all numbers seen in the kernel.
-func (m *Manager) adopt(want projections.Desired, have Snapshot, byPlace map[place]*Link, taken map[uint32]bool) bool {
-	changed := false
+func (m *Manager) adopt(want projections.Desired, have Snapshot, byPlace map[place]*Link, taken map[uint32]bool) {
 	wanted := make(map[log.MAC]bool, len(want.Fabrics))
 	for i := range want.Fabrics {
 		wanted[want.Fabrics[i].MAC] = true
@@ -202,10 +201,9 @@ func (m *Manager) adopt(want projections.Desired, have Snapshot, byPlace map[pla
 		}
 		taken[n] = true
 		if wanted[l.MAC] && owned(l, byPlace) {
-			changed = m.numbers.Adopt(l.MAC, n) || changed
+			m.numbers.Adopt(l.MAC, n)
 		}
 	}
-	return changed
 }
 
 // due returns the steps that may be done now: not those of objects that wait

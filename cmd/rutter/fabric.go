@@ -19,7 +19,7 @@ import (
 func newFabric(store storeAdapter, logger *slog.Logger) (*liveness.Fabric, *liveness.Table, error) {
 	table := liveness.NewTable(uint64(time.Now().UnixNano()), time.Now)
 	fabric, err := liveness.New(liveness.Config{
-		Store: store, Peers: peersAdapter{store.Store}, Table: table, Logger: logger,
+		Store: store, Peers: peersAdapter(store), Table: table, Logger: logger,
 		NewID: func() (log.UUID, error) {
 			id, err := uuid.NewV7()
 			return log.UUID(id), err
