@@ -230,9 +230,6 @@ func (c *Cluster) Leader(ctx context.Context) (*Server, error) {
 	}
 }
 
-// URLs returns those of the servers.
-func (c *Cluster) URLs() []string { return c.Client.Servers() }
-
 // Stop ends the processes that this cluster started.
 func (c *Cluster) Stop() error {
 	if c == nil {
