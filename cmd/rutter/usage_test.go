@@ -34,6 +34,7 @@ func TestWrongUsage(t *testing.T) {
 		{"server --id s1 --raft example.com:7421", "say --insecure"},
 		{"server --id s1 --listen 7420", "want HOST:PORT"},
 		{"server --id s1 --raft off", "cannot be off"},
+		{"server --id s1 --raft-log sqlite", "want boltdb or wal"},
 		{"server --id s1 extra", "takes no arguments"},
 		{"server --id s1 --bootstrap --log-level loud", "want debug, info, warn or error"},
 		{"server --no-such-flag", "flag provided but not defined"},
