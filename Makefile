@@ -1,6 +1,6 @@
 # Rutter's house. `make` alone lists what there is to do.
 .DEFAULT_GOAL := help
-.PHONY: bench-kernel build test race lint vet fmt-check packages bench bench-svp bench-store rivals bench-vmstate fuzz demo test-long clean help
+.PHONY: bench-kernel build test race lint vet fmt-check packages bench bench-svp bench-store bench-feed rivals bench-vmstate fuzz demo test-long clean help
 
 VERSION   := $(shell git describe --tags --always --dirty 2>/dev/null || echo unknown)
 TOOL      := go tool -modfile=scripts/tools.mod
@@ -42,6 +42,9 @@ bench-svp: ## our SVP server beside Redis and a bare echo, a minute; the last li
 
 bench-store: build rivals ## the store beside etcd, in one run: PART=append, replay, failover or restart for one part
 	go run ./integration/bench/store -part $(or $(PART),all)
+
+bench-feed: build rivals ## the feed beside etcd's watch, some minutes: PART=fan, barrier, storm or catchup for one part
+	go run ./integration/bench/feed -part $(or $(PART),all)
 
 rivals: # what the benches measure against, from a module file of its own
 	@mkdir -p bin/rivals

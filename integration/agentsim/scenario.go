@@ -234,16 +234,18 @@ func CPU(pid int) time.Duration {
 	return time.Duration(user+system) * time.Second / ticksPerSecond
 }
 
-// Resident returns the bytes of a process that are in memory, 0 if it is gone.
+// Resident returns the bytes of a process that are in memory and of no file, 0 if
+// it is gone: pages of changes.db that are mapped come and go as the kernel likes.
 func Resident(pid int) int64 {
-	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/statm", pid))
+	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
 	if err != nil {
 		return 0
 	}
-	fields := bytes.Fields(b)
-	if len(fields) < 2 {
-		return 0
+	for line := range bytes.Lines(b) {
+		if rest, ok := bytes.CutPrefix(line, []byte("RssAnon:")); ok {
+			kib, _ := strconv.ParseInt(string(bytes.Fields(rest)[0]), 10, 64)
+			return kib << 10
+		}
 	}
-	pages, _ := strconv.ParseInt(string(fields[1]), 10, 64)
-	return pages * int64(os.Getpagesize())
+	return 0
 }

@@ -141,6 +141,10 @@ func runCatchUp(ctx context.Context, s *suite) error {
 			defer func() { cancel(); <-running }()
 			return until()
 		}
+		// Who begins at seq 0 has no digests to wait for.
+		if err := (&agentsim.Stage{Cluster: c}).Prepare(ctx); err != nil {
+			return err
+		}
 		if err := follow(func() error { return fleet.AwaitLive(ctx, 1) }); err != nil {
 			return err
 		}
@@ -171,9 +175,6 @@ func fill(ctx context.Context, c *bench.Cluster, fleet *agentsim.Fleet, w *bench
 	var head log.Seq
 	err := bench.Streams(ctx, c, 4, func(submit []bench.Submit) error {
 		stage := &agentsim.Stage{Cluster: c, Fleet: fleet, Submit: submit[0]}
-		if err := stage.Prepare(ctx); err != nil {
-			return err
-		}
 		for range fillRounds {
 			const all = backlog / fillRounds
 			if _, _, err := bench.Fill(ctx, c, w, all-all/relevantPart, 1000, func(uint64) {}); err != nil {
