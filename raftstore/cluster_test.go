@@ -18,7 +18,7 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	if crashChild() {
+	if faultFSChild() || crashChild() {
 		return
 	}
 	goleak.VerifyTestMain(m)

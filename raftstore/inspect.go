@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"log/slog"
 	"os"
 	"path/filepath"
 
@@ -74,12 +75,30 @@ func (c *Content) readTail(path string) (err error) {
 		return fmt.Errorf("%s: %w: %w", path, ErrDisk, err)
 	}
 	defer func() { err = errors.Join(err, bolt.Close()) }()
-	if c.LastIndex, err = bolt.LastIndex(); err != nil {
+	logs := raft.LogStore(bolt)
+	sealed, err := bolt.Get(keyRaftLog)
+	if err != nil && !errors.Is(err, raftboltdb.ErrKeyNotFound) {
+		return fmt.Errorf("%s: %w: %w", path, ErrDisk, err)
+	}
+	place, err := logPlace(sealed)
+	if err != nil {
+		return err
+	}
+	if place == RaftLogWAL {
+		w, err := openWAL(filepath.Join(filepath.Dir(path), walName), slog.New(slog.DiscardHandler))
+		if err != nil {
+			return err
+		}
+		defer func() { _ = w.close() }() // nothing was written
+		logs = w
+	}
+	logs = checkedLog{logs}
+	if c.LastIndex, err = logs.LastIndex(); err != nil {
 		return fmt.Errorf("%s: %w: %w", path, ErrDisk, err)
 	}
 	for i := c.Index + 1; i <= c.LastIndex; i++ {
 		var entry raft.Log
-		if err := bolt.GetLog(i, &entry); err != nil {
+		if err := logs.GetLog(i, &entry); err != nil {
 			return fmt.Errorf("%s: entry %d: %w: %w", path, i, ErrDisk, err)
 		}
 		c.LastTerm = entry.Term

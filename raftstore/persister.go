@@ -183,6 +183,11 @@ func (p *persister) flush() error {
 	p.next = nil
 	p.mu.Unlock()
 	if w == nil || broken != nil {
+		if w != nil { // upkeep found the disk broken
+			for _, done := range w.done {
+				done <- broken
+			}
+		}
 		return broken
 	}
 	next := w.resolve(stored)

@@ -55,7 +55,7 @@ func openRaftLog(cfg *Config, report func(error)) (*raftLog, error) {
 	}
 	logs, w, err := chooseLog(bolt, cfg.Dir, cfg.RaftLog, cfg.Logger)
 	if err != nil {
-		return nil, errors.Join(err, bolt.Close())
+		return nil, errors.Join(fmt.Errorf("%s: %w: %w", path, ErrDisk, err), bolt.Close())
 	}
 	l := &raftLog{bolt: bolt, wal: w, path: path, report: report}
 	if w != nil {

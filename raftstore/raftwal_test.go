@@ -24,6 +24,9 @@ func TestRaftLogMoves(t *testing.T) {
 		}
 		head := n.Head()
 		n.halt(t)
+		if c, err := InspectFolder(n.cfg.Dir, nil); err != nil || c.LastIndex == 0 || c.Head != head {
+			t.Errorf("inspected before %s: %+v, %v", kind, c, err)
+		}
 		n.cfg.RaftLog = kind
 		n = n.again(t)
 		if got := n.Head(); got != head {

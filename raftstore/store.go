@@ -356,7 +356,10 @@ func (s *Store) startRaft(life context.Context) (_ *run, err error) {
 		}
 		r.persisted <- err
 	}()
-	r.raft, err = raft.NewRaft(raftConfig(&s.cfg, s.logger), fsm{s}, s.raftLog, s.raftLog, s.images, transport)
+	err = s.calmly(func() (err error) {
+		r.raft, err = raft.NewRaft(raftConfig(&s.cfg, s.logger), fsm{s}, s.raftLog, s.raftLog, s.images, transport)
+		return err
+	})
 	if err != nil {
 		endDisk()
 		<-r.persisted
@@ -393,7 +396,9 @@ func (s *Store) bootstrap(ctx context.Context, transport raft.Transport) (fresh 
 	for _, m := range members {
 		conf.Servers = append(conf.Servers, raft.Server{ID: raft.ServerID(m.ID), Address: raft.ServerAddress(m.Address)})
 	}
-	err = raft.BootstrapCluster(raftConfig(&s.cfg, s.logger), s.raftLog, s.raftLog, s.images, transport, conf)
+	err = s.calmly(func() error {
+		return raft.BootstrapCluster(raftConfig(&s.cfg, s.logger), s.raftLog, s.raftLog, s.images, transport, conf)
+	})
 	if err != nil {
 		return false, fmt.Errorf("bootstrap: %w", err)
 	}
