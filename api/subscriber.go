@@ -302,11 +302,15 @@ func (u *subscriber) round(items []*item) error {
 			break // what follows is filtered by what the CN wants from here on
 		}
 		if u.concerns(it) {
-			if err := u.room(len(it.frame)); err != nil {
+			frame, err := it.frame()
+			if err != nil {
+				return err
+			}
+			if err := u.room(len(frame)); err != nil {
 				return err
 			}
 			u.open()
-			u.buf = append(u.buf, it.frame...)
+			u.buf = append(u.buf, frame...)
 			sent++
 		}
 		met = u.meet(it, met)

@@ -15,33 +15,48 @@ const (
 	readItems = 512  // entries per read of the store, unless one change has more
 )
 
-// item is an entry with what its readers need of it, made once for all.
+// item is an entry with what its readers need of it, made once for all, and not
+// before somebody needs it: most of a long way concerns nobody who goes it.
 type item struct {
 	entry log.Entry
+	// event has no Object and no Changed, unless it is of a NIC: those say who
+	// is where.
 	event *log.Event
-	frame []byte // for the feed
 
-	once sync.Once
-	text []byte // the line of GET /log, made when first asked for
-	err  error  // of making it
+	framed   sync.Once
+	bytes    []byte // of the frame
+	frameErr error
+
+	printed sync.Once
+	text    []byte // the line of GET /log
+	err     error  // of making it
 }
 
 func newItem(e log.Entry) (*item, error) {
-	event, err := e.Event()
-	if err != nil {
-		return nil, err
+	event, err := log.DecodeEventHead(e.Bytes)
+	if err == nil && event.Kind == log.KindNIC {
+		event, err = e.Event()
 	}
-	frame, err := feed.AppendEntry(nil, e)
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("seq %d: %w", e.Seq, err)
 	}
-	return &item{entry: e, event: event, frame: frame}, nil
+	return &item{entry: e, event: event}, nil
+}
+
+// frame returns the entry's frame of the feed.
+func (i *item) frame() ([]byte, error) {
+	i.framed.Do(func() { i.bytes, i.frameErr = feed.AppendEntry(nil, i.entry) })
+	return i.bytes, i.frameErr
 }
 
 // line returns the entry's line of JSON.
 func (i *item) line() ([]byte, error) {
-	i.once.Do(func() {
-		i.text, i.err = json.Marshal(log.Line{Seq: i.entry.Seq, Chain: i.entry.Hash.Prefix(), Event: i.event})
+	i.printed.Do(func() {
+		var event *log.Event
+		if event, i.err = i.entry.Event(); i.err != nil {
+			return
+		}
+		i.text, i.err = json.Marshal(log.Line{Seq: i.entry.Seq, Chain: i.entry.Hash.Prefix(), Event: event})
 		i.text = append(i.text, '\n')
 	})
 	return i.text, i.err

@@ -388,3 +388,27 @@ func BenchmarkDecodeEvent(b *testing.B) {
 		}
 	}
 }
+
+// The head of an event is what DecodeEvent reads, without what follows it.
+func TestDecodeEventHead(t *testing.T) {
+	e := &Event{
+		Kind: KindNICTag, Action: Update, ID: "a", Revision: 7, Time: 8, Actor: "b", ChangeID: UUID{9}, More: 10,
+		Scopes: []Scope{AllScope()}, Object: &NICTag{Name: "a", MTU: 1500}, Changed: []FieldChange{{Path: "mtu", Old: uint64(1400)}},
+	}
+	b, err := NewEncoder().Event(e)
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, err := DecodeEventHead(b)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := *e
+	want.Object, want.Changed = nil, nil
+	if !reflect.DeepEqual(got, &want) {
+		t.Errorf("got %+v, want %+v", got, &want)
+	}
+	if _, err := DecodeEventHead(b[:20]); err == nil {
+		t.Error("half a head was taken")
+	}
+}

@@ -55,7 +55,22 @@ func decodeRaw(dec *msgpack.Decoder, get func(*decoder)) error {
 }
 
 func (e *Event) decode(v *decoder) {
-	outer := v.enter()
+	outer := e.decodeHead(v)
+	e.Object = v.object(e.Kind, e.ID)
+	changed := v.enter()
+	for v.left > 1 && v.err == nil {
+		var c FieldChange
+		v.str("", &c.Path)
+		c.Old = v.value()
+		e.Changed = append(e.Changed, c)
+	}
+	v.leave(changed)
+	e.raw = v.leave(outer)
+}
+
+// decodeHead reads what stands before the object.
+func (e *Event) decodeHead(v *decoder) (outer int) {
+	outer = v.enter()
 	v.u8((*uint8)(&e.Kind))
 	v.u8((*uint8)(&e.Action))
 	v.str("", &e.ID)
@@ -74,16 +89,7 @@ func (e *Event) decode(v *decoder) {
 		}
 		v.fail(err)
 	})
-	e.Object = v.object(e.Kind, e.ID)
-	changed := v.enter()
-	for v.left > 1 && v.err == nil {
-		var c FieldChange
-		v.str("", &c.Path)
-		c.Old = v.value()
-		e.Changed = append(e.Changed, c)
-	}
-	v.leave(changed)
-	e.raw = v.leave(outer)
+	return outer
 }
 
 // EncodeMsgpack implements msgpack.CustomEncoder.

@@ -192,7 +192,7 @@ type Watermark struct {
 	// Log is the log that Applied and Programmed are of; without it they count
 	// for nothing (SAFETY B1). Its Seq is not carried: it is Applied.
 	Log        log.Cursor
-	Checked    log.Seq     // the last bookmark whose digests were all equal; 0: none yet
+	Checked    log.Seq     // the last bookmark whose digests were all equal; 0: none yet, or one differed since
 	Mismatches uint32      // digests that differed since the process began
 	Resets     uint32      // since the process began
 	LastReset  ResetReason // 0: none
