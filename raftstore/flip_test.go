@@ -122,7 +122,7 @@ func flipFile(t *testing.T, n *node, rng *rand.Rand, dir, name string, want []lo
 		count = 8 // its files are large
 	}
 	if long() {
-		count = max(2000, used/8)
+		count *= 30
 	}
 	found, harmless := 0, 0
 	for i := range count {
