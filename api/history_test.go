@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"testing"
 
 	"pgregory.net/rapid"
@@ -118,6 +119,9 @@ func (b *bed) live(t *rapid.T, m *mirror) {
 		}
 	}
 	<-c.done
+	if ctx.Err() != nil && errors.Is(err, io.EOF) {
+		err = ctx.Err() // the server's end heard of the cancellation first
+	}
 	if !errors.Is(err, context.Canceled) && !errors.Is(err, errBroken) {
 		t.Fatalf("stream of %s: %v; calls %q", m.cn, err, m.calls)
 	}

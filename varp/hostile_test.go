@@ -177,6 +177,11 @@ func TestHostileMinute(t *testing.T) {
 	st := s.Stats()
 	t.Logf("%d answers, the slowest in %s; %d connections; closed by reason %v", answered, slowest, st.Accepted, st.Closed)
 	for _, why := range []CloseReason{ClosedReset, ClosedBadCRC, ClosedTooBig, ClosedBadOp, ClosedSlowRequest, ClosedSlowReader, ClosedByPeer} {
+		// A slow reader is found when the buffers between are full, which takes
+		// thousands of answers: under the race detector there are too few.
+		if why == ClosedSlowReader && answered < 1000 {
+			continue
+		}
 		if st.Closed[why] == 0 {
 			t.Errorf("no connection ended for %q: the attack did not reach the server", why)
 		}
