@@ -315,3 +315,18 @@ func TestLog(t *testing.T) {
 		t.Errorf("after compaction: got %s", pretty(w))
 	}
 }
+
+// A server that differs from the others shows nothing of its state, on any read.
+func TestAServerThatDiffersShowsNothing(t *testing.T) {
+	b := newBed(t)
+	b.furnish()
+	b.store.mu.Lock()
+	b.store.differs = errors.New("it differs from s2 and s3")
+	b.store.mu.Unlock()
+	for _, path := range []string{"/networks", "/nics", "/servers/" + cn1.String(), "/lookup/vl3?vnet=1001&ip=10.0.0.5", "/log"} {
+		w := b.call("GET", path, "")
+		if w.Code != http.StatusServiceUnavailable || !strings.Contains(w.Body.String(), "differs from s2 and s3") {
+			t.Errorf("%s: %d %s", path, w.Code, w.Body)
+		}
+	}
+}

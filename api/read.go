@@ -88,7 +88,13 @@ func (p parameters) flag(name string) (bool, error) {
 // fresh waits as the query's consistent and min_seq ask, and until this server
 // has what it has acknowledged itself: whoever writes and then reads here finds
 // what they wrote.
+//
+// A server whose state differs from the others' answers nothing from it
+// (DESIGN section 2, rule 3).
 func (s *Server) fresh(r *http.Request, p parameters) error {
+	if err := s.store.Serving(); err != nil {
+		return fail(http.StatusServiceUnavailable, codeNotReady, "ask another server, and have this one rebuilt: rutter cluster rebuild", "this server shows nothing of its state: %v", err)
+	}
 	consistent, err := p.flag("consistent")
 	if err != nil {
 		return err

@@ -40,6 +40,9 @@ type Store interface {
 	Status() Status
 	// Ready is nil when this server can serve: it has caught up with a leader.
 	Ready() error
+	// Serving is nil, or why nothing of this server's state may be shown to
+	// anybody: it differs from the other servers'. View does not ask it.
+	Serving() error
 }
 
 // Errors that a Store wraps in what Propose returns.

@@ -33,6 +33,7 @@ type memory struct {
 	encoder *log.Encoder
 
 	notReady   error
+	differs    error // from the other servers
 	failWrites error // what Propose returns, as often as failures says
 	failures   int
 	failReads  error // what Consistent returns
@@ -181,6 +182,12 @@ func (m *memory) Consistent(context.Context) (log.Seq, error) {
 
 func (m *memory) Status() Status {
 	return Status{ID: "s1", State: "Leader", Leader: "s1", Term: 1, Applied: uint64(m.Head().Seq), Members: []Member{{"s1", "127.0.0.1:7421", true, true}}}
+}
+
+func (m *memory) Serving() error {
+	m.mu.RLock()
+	defer m.mu.RUnlock()
+	return m.differs
 }
 
 func (m *memory) Ready() error {
