@@ -247,7 +247,7 @@ func (f *feed) watch(w *world) {
 			case g.CN == f.cn: // the server adds the scope
 				f.held = tidyScopes(append(f.held, g.Scope))
 				f.load(w, slices.Collect(w.s.InScope(g.Scope)))
-			case f.holds(g.Scope): // and sends what entered without an event
+			case g.Scope.Type == log.ScopeVNet && f.holds(g.Scope): // and sends what entered without an event
 				f.load(w, slices.Collect(w.s.UnderlayNICs(g.CN)))
 			}
 		}
