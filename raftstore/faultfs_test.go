@@ -191,6 +191,14 @@ func (h *faultFile) Getattr(ctx context.Context, out *fuse.AttrOut) syscall.Errn
 func (h *faultFile) Flush(ctx context.Context) syscall.Errno   { return h.file.Flush(ctx) }
 func (h *faultFile) Release(ctx context.Context) syscall.Errno { return h.file.Release(ctx) }
 
+// WrapChild makes every node below a faulty one faulty.
+func (n *faultNode) WrapChild(_ context.Context, child fs.InodeEmbedder) fs.InodeEmbedder {
+	if data, ok := child.(*fs.LoopbackNode); ok {
+		return &faultNode{LoopbackNode: fs.LoopbackNode{RootData: data.RootData}, f: n.f}
+	}
+	return child
+}
+
 // faultFSChild serves the file system of a test until its input ends, or
 // returns false. Each line of input is a command; each is answered by a line.
 func faultFSChild() bool {
@@ -200,10 +208,7 @@ func faultFSChild() bool {
 	}
 	f := &faults{after: -1}
 	root := &fs.LoopbackRoot{Path: args[1]}
-	root.NewNode = func(data *fs.LoopbackRoot, _ *fs.Inode, _ string, _ *syscall.Stat_t) fs.InodeEmbedder {
-		return &faultNode{LoopbackNode: fs.LoopbackNode{RootData: data}, f: f}
-	}
-	node := root.NewNode(root, nil, "", nil)
+	node := &faultNode{LoopbackNode: fs.LoopbackNode{RootData: root}, f: f}
 	root.RootNode = node
 	server, err := fs.Mount(args[0], node, &fs.Options{MountOptions: fuse.MountOptions{DirectMount: true, FsName: "faultfs"}})
 	if err != nil {
