@@ -328,10 +328,11 @@ func tagUUID(s *State, name string) log.UUID {
 func (m *model) compareLookups(t tester, s *State, nic log.NIC) {
 	n := m.nets[nic.NetworkUUID]
 	var want Underlay
+	var lowest string // MAC: addresses may repeat, on another network
 	for _, other := range m.nics {
-		lower := !want.Addr.IsValid() || other.MAC.String() < m.at(want.Addr).MAC.String()
+		lower := lowest == "" || other.MAC.String() < lowest
 		if other.Underlay && other.CNUUID == nic.CNUUID && other.IP.IsValid() && lower {
-			want = Underlay{CN: other.CNUUID, Addr: other.IP, Port: 4789}
+			lowest, want = other.MAC.String(), Underlay{CN: other.CNUUID, Addr: other.IP, Port: 4789}
 		}
 	}
 	for vnet := uint32(10); vnet <= 20; vnet += 10 {
@@ -345,16 +346,6 @@ func (m *model) compareLookups(t tester, s *State, nic log.NIC) {
 			}
 		}
 	}
-}
-
-// at returns the underlay NIC with an address.
-func (m *model) at(ip netip.Addr) (found log.NIC) {
-	for _, nic := range m.nics {
-		if nic.Underlay && nic.IP == ip {
-			found = nic
-		}
-	}
-	return found
 }
 
 func (m *model) compareInterest(t tester, s *State) {
