@@ -17,8 +17,10 @@
 //	        ← bookmark h            now you know everything up to h
 //	        ← entry …, bookmark     live; a scope that an entry adds follows that entry
 //	watermark →, ping → ← pong      at any time
+//	        ← request               the server asks the CN; response → in any order, at any time
+//	ring →, inventory →             its VMs have a state, or are others than before; at any time
 //	        ← drain                 go to another server
 //
 // Concurrency: a Reader belongs to one goroutine. Append and Decode are pure.
-// Conn.Watermark may be called from any goroutine while Follow runs.
+// Conn.Watermark, Again and Send may be called from any goroutine while Follow runs.
 package feed

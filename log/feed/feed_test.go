@@ -43,11 +43,17 @@ func examples() map[string]Message {
 		"welcome":          &Welcome{Version, log.Cursor{Cluster: uuid(1), Seq: 47, Chain: chain}},
 		"pong":             &Pong{48},
 		"hello": &Hello{
-			Version, uuid(32), 9, 10,
-			log.Cursor{Cluster: uuid(1), Seq: 41, Chain: chain},
-			[]HeldScope{{log.AllScope(), 41}, {vnet, 42}, {log.NetworkScope(uuid(64)), 3}},
+			Version: Version, CN: uuid(32), Incarnation: 9, Session: 10,
+			Cursor: log.Cursor{Cluster: uuid(1), Seq: 41, Chain: chain},
+			Scopes: []HeldScope{{log.AllScope(), 41}, {vnet, 42}, {log.NetworkScope(uuid(64)), 3}},
 		},
-		"watermark": &Watermark{Applied: 42, Programmed: 41, Objects: 1, Links: 2, Neighbours: 3, FDB: 4, Failing: 5, Healed: 6},
+		"hello_abilities": &Hello{Version: Version, CN: uuid(32), Incarnation: 9, Session: 10, Abilities: AnswersRequests},
+		"request":         &Request{7, "PUT", "/vmms/40414243-4445-4647-8849-4a4b4c4d4e4f/state", "2.0.0", []byte(`{"state":{"type":"running"}}`)},
+		"response":        &Response{7, 200, []byte(`{"updated_runtime":null}`)},
+		"ring":            &Ring{[]log.UUID{uuid(64), uuid(80)}},
+		"inventory":       &Inventory{3, true, true, true, []InventoryVM{{uuid(64), []byte{1, 0x90}}}},
+		"inventory_gone":  &Inventory{Number: 4, VMs: []InventoryVM{{uuid(64), []byte{}}}},
+		"watermark":       &Watermark{Applied: 42, Programmed: 41, Objects: 1, Links: 2, Neighbours: 3, FDB: 4, Failing: 5, Healed: 6},
 		"watermark_log": &Watermark{
 			Applied: 42, Programmed: 41, Objects: 1, Links: 2, Neighbours: 3, FDB: 4, Failing: 5, Healed: 6,
 			Log: log.Cursor{Cluster: uuid(1), Seq: 42, Chain: chain}, Checked: 40, Mismatches: 7, Resets: 8, LastReset: ResetAhead,
@@ -175,6 +181,9 @@ func TestDecodeRefuses(t *testing.T) {
 		{"bad scope", Frame{Type: TypeScopeDropped, Payload: []byte{2, 3, 0}}, ErrFrame},
 		{"scope over the end", Frame{Type: TypeScopeDropped, Payload: []byte{17, 2}}, ErrFrame},
 		{"too many scopes", Frame{Type: TypeHello, Payload: append(make([]byte, 2+16+8+8+16+8), 255, 255, 255, 255)}, ErrTooLarge},
+		{"too many rings", Frame{Type: TypeRing, Payload: []byte{0, 0, 4, 1}}, ErrTooLarge},
+		{"too many VMs", Frame{Type: TypeInventory, Payload: []byte{7, 255, 255, 255, 255}}, ErrTooLarge},
+		{"body over its bound", Frame{Type: TypeResponse, Payload: append([]byte{0, 200, 0, 1, 0, 1}, make([]byte, MaxCall+1)...)}, ErrTooLarge},
 		{"object bytes bomb", Frame{Type: TypeObject, Payload: append(append([]byte{1, 1, 3}, make([]byte, 18)...), 255, 255, 255, 255)}, ErrFrame},
 	} {
 		t.Run(test.name, func(t *testing.T) {
@@ -191,6 +200,9 @@ func TestAppendRefusesTooLarge(t *testing.T) {
 		"payload": &Report{make([]byte, MaxPayload+1)},
 		"text":    &Drain{Text: strings.Repeat("x", 1<<16)},
 		"scopes":  &Hello{Scopes: make([]HeldScope, MaxScopes+1)},
+		"call":    &Request{Body: make([]byte, MaxCall+1)},
+		"rings":   &Ring{make([]log.UUID, MaxRings+1)},
+		"VMs":     &Inventory{VMs: make([]InventoryVM, MaxInventory+1)},
 	} {
 		got, err := Append(b, m)
 		if !errors.Is(err, ErrTooLarge) || string(got) != "before" {

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"net/http"
 	"os"
 	"sync"
 	"time"
@@ -68,10 +69,21 @@ type Handler interface {
 	Bookmark(*Bookmark) error
 }
 
+// RequestHandler is a Handler that also answers requests; one that is not has
+// them answered with status 501.
+type RequestHandler interface {
+	// Request must not block: what it begins ends with a Response in Conn.Send.
+	Request(*Request) error
+}
+
+// sendQueue is how many messages wait in Send's queue for the connection.
+const sendQueue = 64
+
 // Conn is the client's end of a feed's connection.
 type Conn struct {
 	conn net.Conn
 	wake chan struct{} // holds one token while something is to be sent
+	up   chan Message  // of Send; sent at once
 
 	mu     sync.Mutex // protects what follows
 	latest *Watermark // not sent yet; a newer one replaces it
@@ -80,7 +92,22 @@ type Conn struct {
 
 // NewConn returns the client's end of conn, on which the server awaits a hello.
 // It starts nothing.
-func NewConn(conn net.Conn) *Conn { return &Conn{conn: conn, wake: make(chan struct{}, 1)} }
+func NewConn(conn net.Conn) *Conn {
+	return &Conn{conn: conn, wake: make(chan struct{}, 1), up: make(chan Message, sendQueue)}
+}
+
+// Send has m (a Response, Ring or Inventory) sent after those of earlier calls,
+// without the pause that watermarks keep. It waits only while sendQueue others
+// wait, at most until ctx ends; nil says that it was queued, not that it arrived.
+// It may be called from any goroutine, also before Follow.
+func (c *Conn) Send(ctx context.Context, m Message) error {
+	select {
+	case c.up <- m:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
 
 // Watermark has w sent as soon as the connection takes it; if one waits already,
 // w replaces it. It never blocks, and may be called from any goroutine, also
@@ -173,6 +200,10 @@ func (c *Conn) writeAll(ctx context.Context, hello *Hello) error {
 			if err := c.write(new(Ping)); err != nil {
 				return err
 			}
+		case m := <-c.up:
+			if err := c.write(m); err != nil {
+				return err
+			}
 		case <-pause.C:
 			wake = c.wake
 		case <-wake:
@@ -224,10 +255,27 @@ func (c *Conn) readAll(cursor log.Cursor, handler Handler) error {
 		if err := order.check(m); err != nil {
 			return err
 		}
-		if err := dispatch(m, handler); err != nil {
+		if request, is := m.(*Request); is {
+			err = c.request(request, handler)
+		} else {
+			err = dispatch(m, handler)
+		}
+		if err != nil {
 			return err
 		}
 	}
+}
+
+// request hands on what the server asks, or says that nobody here answers.
+func (c *Conn) request(m *Request, handler Handler) error {
+	if h, ok := handler.(RequestHandler); ok {
+		return h.Request(m)
+	}
+	select {
+	case c.up <- &Response{Number: m.Number, Status: http.StatusNotImplemented}:
+	default: // so many wait that this one may go unanswered
+	}
+	return nil
 }
 
 func dispatch(m Message, handler Handler) error {

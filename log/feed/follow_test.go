@@ -233,3 +233,75 @@ func TestWatermarksCoalesce(t *testing.T) {
 		t.Errorf("watermarks %v, want just the latest, 99", got)
 	}
 }
+
+// answering is a recorder that answers requests.
+type answering struct {
+	recorder
+	conn *Conn
+}
+
+func (a *answering) Request(m *Request) error {
+	return a.conn.Send(context.Background(), &Response{m.Number, 200, append([]byte(m.Path), m.Body...)})
+}
+
+// A request is answered, with 501 by who does not know what it is.
+func TestFollowAnswersRequests(t *testing.T) {
+	able := new(answering)
+	for _, test := range []struct {
+		h    Handler
+		want Response
+	}{
+		{able, Response{7, 200, []byte("/xy")}},
+		{new(recorder), Response{Number: 7, Status: 501, Body: []byte{}}},
+	} {
+		_ = follow(t, t.Context(), test.h, func(c *Conn) { able.conn = c }, func(s *server) {
+			s.send(&Welcome{}, &Request{7, "GET", "/x", "1.0.0", []byte("y")})
+			m, err := s.next()
+			if got, ok := m.(*Response); err != nil || !ok || got.Number != 7 || got.Status != test.want.Status || string(got.Body) != string(test.want.Body) {
+				t.Errorf("%T: got %+v, %v; want %+v", test.h, m, err, test.want)
+			}
+		})
+	}
+}
+
+// Send keeps its order, and waits when the connection does not take more.
+func TestSendKeepsOrder(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const sent = 3 * sendQueue
+		var got uint64
+		_ = follow(t, t.Context(), new(recorder), func(c *Conn) {
+			go func() {
+				for n := range uint64(sent) {
+					if err := c.Send(t.Context(), &Inventory{Number: n + 1}); err != nil {
+						t.Errorf("send %d: %v", n+1, err)
+					}
+				}
+			}()
+		}, func(s *server) {
+			s.send(&Welcome{})
+			for got < sent {
+				m, err := s.next()
+				if err != nil {
+					t.Errorf("server: %v", err)
+					return
+				}
+				inventory, ok := m.(*Inventory)
+				if !ok {
+					continue
+				}
+				if got++; inventory.Number != got {
+					t.Errorf("frame %d in place %d", inventory.Number, got)
+				}
+			}
+		})
+		c := NewConn(nil)
+		for range sendQueue {
+			_ = c.Send(t.Context(), &Ring{})
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		if err := c.Send(ctx, &Ring{}); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("send to a full queue: %v, want the deadline", err)
+		}
+	})
+}

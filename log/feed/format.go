@@ -35,15 +35,19 @@ import (
 //	 8 drain         place              reason u8, text
 //	 9 welcome       head               version u16, cluster 16, chain prefix 8
 //	10 pong          head               (nothing)
+//	11 request       its number         method text, path text, api-version text, body bytes
 //	up
 //	64 hello         cursor's seq       version u16, cn 16, incarnation u64, session u64, cluster 16, chain prefix 8,
-//	                                    count u32, then for each scope held: scope, as-of u64
+//	                                    count u32, then for each scope held: scope, as-of u64; then, or nothing: abilities u32
 //	65 watermark     applied            programmed u64, objects u32, links u32, neighbours u32, fdb u32, failing u32, healed u64;
 //	                                    then, or nothing: cluster 16, chain prefix 8 (at applied), checked u64,
 //	                                    mismatches u32, resets u32, last reset u8
 //	66 report        0                  opaque (to the end)
 //	67 ping          0                  (nothing)
 //	68 again         at                 scope
+//	69 response      request's number   status u16, body bytes
+//	70 ring          0                  count u32, then for each VMM: id 16
+//	71 inventory     its number         flags u8, count u32, then for each VM: uuid 16, object bytes (none: it is gone)
 const headerSize = 17
 
 // Version is the version of the frames that this program speaks, in hello and
@@ -57,6 +61,18 @@ const MaxPayload = log.MaxEventBytes + 4096
 // MaxScopes bounds the scopes of a hello: a CN with 1,000 VMs of four NICs each
 // holds at most 4,002, and the frame stays under MaxPayload.
 const MaxScopes = 16384
+
+// MaxCall bounds the body of a Request or a Response in bytes: the state of one
+// VMM is under 1 KB, and and an error's text is short.
+const MaxCall = 64 << 10
+
+// MaxRings bounds the VMMs of one Ring, and MaxInventory the VMs of one
+// Inventory frame: of 1 KB each they stay under MaxPayload. Who has more sends
+// several.
+const (
+	MaxRings     = 1024
+	MaxInventory = 512
+)
 
 // Type is what a frame is. The numbers stand in bytes on the wire.
 type Type uint8
@@ -73,11 +89,15 @@ const (
 	TypeDrain        Type = 8
 	TypeWelcome      Type = 9
 	TypePong         Type = 10
+	TypeRequest      Type = 11
 	TypeHello        Type = 64
 	TypeWatermark    Type = 65
 	TypeReport       Type = 66
 	TypePing         Type = 67
 	TypeAgain        Type = 68
+	TypeResponse     Type = 69
+	TypeRing         Type = 70
+	TypeInventory    Type = 71
 )
 
 // Errors of the frames.
@@ -85,7 +105,7 @@ var (
 	// ErrFrame: bytes that are no frame, or one whose payload does not decode.
 	// The connection is of no further use.
 	ErrFrame = errors.New("feed: bad frame")
-	// ErrTooLarge: a frame over MaxPayload or MaxScopes. It is neither sent nor read.
+	// ErrTooLarge: a frame over MaxPayload, or with more in it than its bound. It is neither sent nor read.
 	ErrTooLarge = errors.New("feed: frame too large")
 	// ErrUnknownType: a frame of a type that this program does not know. It is
 	// skipped: a newer program may send it.

@@ -176,6 +176,7 @@ type Hello struct {
 	Session     uint64     // of this connection within the incarnation; only grows
 	Cursor      log.Cursor // zero: nothing is known yet
 	Scopes      []HeldScope
+	Abilities   Abilities // what the CN takes besides
 }
 
 // Watermark says how far a CN is. It is soft state, kept with the session.
@@ -226,6 +227,10 @@ func (m *Hello) frame() (Type, log.Seq)        { return TypeHello, m.Cursor.Seq 
 func (m *Watermark) frame() (Type, log.Seq)    { return TypeWatermark, m.Applied }
 func (*Report) frame() (Type, log.Seq)         { return TypeReport, 0 }
 func (m *Again) frame() (Type, log.Seq)        { return TypeAgain, m.At }
+func (m *Request) frame() (Type, log.Seq)      { return TypeRequest, log.Seq(m.Number) }
+func (m *Response) frame() (Type, log.Seq)     { return TypeResponse, log.Seq(m.Number) }
+func (*Ring) frame() (Type, log.Seq)           { return TypeRing, 0 }
+func (m *Inventory) frame() (Type, log.Seq)    { return TypeInventory, log.Seq(m.Number) }
 func (*Ping) frame() (Type, log.Seq)           { return TypePing, 0 }
 
 // newMessage returns an empty message of type t, or nil if t is not known.
@@ -261,6 +266,14 @@ func newMessage(t Type) Message {
 		return new(Ping)
 	case TypeAgain:
 		return new(Again)
+	case TypeRequest:
+		return new(Request)
+	case TypeResponse:
+		return new(Response)
+	case TypeRing:
+		return new(Ring)
+	case TypeInventory:
+		return new(Inventory)
 	}
 	return nil
 }

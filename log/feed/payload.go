@@ -296,6 +296,9 @@ func (m *Hello) write(w *payloadWriter) {
 		w.scope(s.Scope)
 		w.u64(uint64(s.AsOf))
 	}
+	if m.Abilities != 0 {
+		w.u32(uint32(m.Abilities))
+	}
 }
 
 func (m *Hello) read(seq log.Seq, r *payloadReader) {
@@ -310,6 +313,9 @@ func (m *Hello) read(seq log.Seq, r *payloadReader) {
 	}
 	for ; n > 0 && r.err == nil; n-- {
 		m.Scopes = append(m.Scopes, HeldScope{r.scope(), r.seq()})
+	}
+	if len(r.b) >= 4 {
+		m.Abilities = Abilities(r.u32())
 	}
 }
 
