@@ -49,13 +49,17 @@ var importTable = []row{
 		why:   "programs that use the client must not be linked with a server",
 	},
 	{
-		pkg: "agent", may: []string{"log", "log/feed", "projections", "api/client", "agent/link", "agent/vminfo"},
+		pkg: "agent", may: []string{"log", "log/feed", "projections", "api/client", "agent/link", "agent/miss", "agent/vminfo"},
 		tests: []string{"api", "raftstore"},
 		why:   "a compute node has no Raft; it reaches the servers through their API only",
 	},
 	{
-		pkg: "agent/link", may: []string{"log", "projections"},
+		pkg: "agent/link", may: []string{"log", "projections", "agent/miss"},
 		why: "the kernel's side of an agent needs what is wanted, not where that came from",
+	},
+	{
+		pkg: "agent/miss", may: []string{"log"},
+		why: "what the kernel misses is heard alike for an agent and for a varpd, which answer it in their own ways",
 	},
 	{
 		pkg: "agent/vminfo", may: []string{"log", "projections"},

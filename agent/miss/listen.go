@@ -1,0 +1,182 @@
+package miss
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"sync"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+	"golang.org/x/sys/unix"
+)
+
+const (
+	// MaxBatch is how many misses a Resolver gets at once, at most: enough for one
+	// sendmsg that answers all, few enough that the first of them waits for less
+	// than a millisecond.
+	MaxBatch = 64
+	// bufferBytes is the receive buffer for neighbours; the default holds 257
+	// messages (spec/kernel.md section 4). Without CAP_NET_ADMIN in the first user
+	// namespace the kernel gives no more than net.core.rmem_max.
+	bufferBytes = 8 << 20
+	// forwardBytes is that for MACs, kept small: each packet makes a message, so
+	// nothing is lost with those that find no room.
+	forwardBytes = 256 << 10
+	// forwardPause is the pause after a full batch of MACs, which so cannot take
+	// more than MaxBatch per forwardPause: a flood to a MAC that nobody has makes
+	// 280,000 messages a second.
+	forwardPause = 2 * time.Millisecond
+	// datagramBytes holds any of the messages; they have about 100 bytes.
+	datagramBytes = 4 << 10
+)
+
+// Resolver answers misses. Its methods are called by one goroutine at a time.
+// They may hand a question on and return; a neighbour that is not answered is
+// asked for again, once a second while somebody sends to it.
+type Resolver interface {
+	// Resolve answers some misses, at most MaxBatch. The slice is used again.
+	Resolve(ctx context.Context, misses []Miss)
+	// Lost says that misses were lost, since there were too many at once.
+	// Pending reads them, in each namespace.
+	Lost(ctx context.Context)
+}
+
+// Config says where to listen, and to what.
+type Config struct {
+	// Namespace is the file of the network namespace to listen in. Default: that
+	// of the calling thread.
+	Namespace string
+	// Proxy asks for misses of that kind, which only untagged stacks have, and
+	// which come beside those of kind Neighbour.
+	Proxy bool
+}
+
+// Listener hears misses. It must be closed.
+type Listener struct {
+	neighbours, forwards *os.File
+	all                  bool
+}
+
+// Listen begins to hear: what is missed from now on waits for Run. It needs no
+// privilege in the namespace's own user namespace, but CAP_NET_BROADCAST to hear
+// of other namespaces (see All).
+func Listen(cfg Config) (*Listener, error) {
+	l := &Listener{}
+	var err error
+	if l.neighbours, err = l.socket(cfg.Namespace, bufferBytes, neighbourFilter(cfg.Proxy)); err != nil {
+		return nil, fmt.Errorf("miss: listen for neighbours: %w", err)
+	}
+	if l.forwards, err = l.socket(cfg.Namespace, forwardBytes, forwardFilter()); err != nil {
+		return nil, errors.Join(fmt.Errorf("miss: listen for MACs: %w", err), l.neighbours.Close())
+	}
+	return l, nil
+}
+
+// All reports whether misses are heard of all namespaces that this one has a
+// number for (NETLINK_LISTEN_ALL_NSID). Without, each needs a Listener.
+func (l *Listener) All() bool { return l.all }
+
+// Close frees the sockets. Run must have returned.
+func (l *Listener) Close() error { return errors.Join(l.neighbours.Close(), l.forwards.Close()) }
+
+// Run gives r what is heard, until ctx ends, and returns ctx's error then.
+func (l *Listener) Run(ctx context.Context, r Resolver) error {
+	var one sync.Mutex // r is called by one at a time
+	g, ctx := errgroup.WithContext(ctx)
+	g.Go(func() error { return (&reader{socket: l.neighbours, one: &one}).run(ctx, r) })
+	g.Go(func() error { return (&reader{socket: l.forwards, one: &one, pause: forwardPause, lossless: true}).run(ctx, r) })
+	return g.Wait()
+}
+
+// reader reads one socket.
+type reader struct {
+	socket   *os.File
+	one      *sync.Mutex
+	pause    time.Duration // after a full batch
+	lossless bool          // what finds no room will come again by itself
+}
+
+func (r *reader) run(ctx context.Context, to Resolver) error {
+	if err := r.socket.SetReadDeadline(time.Time{}); err != nil {
+		return fmt.Errorf("miss: %w", err)
+	}
+	stop := context.AfterFunc(ctx, func() { _ = r.socket.SetReadDeadline(time.Unix(1, 0)) })
+	defer stop()
+	raw, err := r.socket.SyscallConn()
+	if err != nil {
+		return fmt.Errorf("miss: %w", err)
+	}
+	b := batch{datagram: make([]byte, datagramBytes), control: make([]byte, unix.CmsgSpace(4)), misses: make([]Miss, 0, MaxBatch)}
+	for {
+		err := raw.Read(b.fill)
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		if err = errors.Join(err, b.err); err != nil {
+			return fmt.Errorf("miss: receive: %w", err)
+		}
+		r.one.Lock()
+		if b.lost && !r.lossless {
+			to.Lost(ctx)
+		}
+		if len(b.misses) > 0 {
+			to.Resolve(ctx, b.misses)
+		}
+		r.one.Unlock()
+		if r.pause > 0 && len(b.misses) == MaxBatch {
+			select {
+			case <-ctx.Done():
+				return ctx.Err()
+			case <-time.After(r.pause):
+			}
+		}
+	}
+}
+
+// batch is what was read at once.
+type batch struct {
+	datagram, control []byte
+	misses            []Miss
+	lost              bool
+	err               error
+}
+
+// fill reads what there is, up to MaxBatch, and reports false if there is nothing
+// yet.
+func (b *batch) fill(fd uintptr) bool {
+	b.misses, b.lost, b.err = b.misses[:0], false, nil
+	for len(b.misses) < MaxBatch {
+		n, cn, _, _, err := unix.Recvmsg(int(fd), b.datagram, b.control, unix.MSG_DONTWAIT)
+		switch {
+		case errors.Is(err, unix.EINTR):
+			continue
+		case errors.Is(err, unix.EAGAIN):
+			return b.lost || len(b.misses) > 0
+		case errors.Is(err, unix.ENOBUFS):
+			b.lost = true
+			continue
+		case err != nil:
+			b.err = err
+			return true
+		}
+		b.misses = parse(b.misses, b.datagram[:n], namespaceOf(b.control[:cn]))
+	}
+	return true
+}
+
+// namespaceOf reads the number of the namespace that a message came from
+// (control message NETLINK_LISTEN_ALL_NSID of SOL_NETLINK, linux/af_netlink.c).
+func namespaceOf(control []byte) int32 {
+	messages, err := unix.ParseSocketControlMessage(control)
+	if err != nil {
+		return OwnNamespace
+	}
+	for _, m := range messages {
+		if m.Header.Level == unix.SOL_NETLINK && m.Header.Type == unix.NETLINK_LISTEN_ALL_NSID && len(m.Data) >= 4 {
+			return int32(native.Uint32(m.Data))
+		}
+	}
+	return OwnNamespace
+}
