@@ -115,6 +115,15 @@ func (a *Agent) Close() error { return a.cache.Close() }
 // fed this node, 0 while one does.
 func (a *Agent) Age() time.Duration { return a.follower.age() }
 
+// Object returns an object as this agent holds it, false if it is not within
+// what this compute node must know. Nobody may change it.
+func (a *Agent) Object(kind log.Kind, id string) (log.Object, bool) {
+	a.replica.mu.RLock()
+	defer a.replica.mu.RUnlock()
+	rec, ok := a.replica.state.Get(kind, id)
+	return rec.Object, ok
+}
+
 // VL2 answers where a MAC of a vnet is, as VL2 of the state that this agent
 // holds; it is false also for a vnet that no NIC of this compute node is on.
 func (a *Agent) VL2(vnet uint32, mac log.MAC) (projections.Underlay, bool) {

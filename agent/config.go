@@ -11,6 +11,7 @@ import (
 
 	"rutter/agent/link"
 	"rutter/log"
+	"rutter/log/feed"
 	"rutter/projections"
 )
 
@@ -34,6 +35,19 @@ type Kernel interface {
 	Apply(ctx context.Context, delta projections.LinksDelta) link.Result
 }
 
+// Local is what else of this node speaks with the servers over the agent's
+// connection: its VMs. The methods are called from the follower's goroutine and
+// must not block.
+type Local interface {
+	// Connected: a server feeds this node, and conn takes messages for it until
+	// ctx ends. It is called once for each connection, after its first bookmark.
+	Connected(ctx context.Context, conn *feed.Conn)
+	// Request: the server asks for something; conn takes the answer.
+	Request(ctx context.Context, conn *feed.Conn, m *feed.Request)
+	// Advanced: the state moved to another bookmark (Agent.Object reads it).
+	Advanced()
+}
+
 // Config configures an Agent. CN, Folder, Servers, Dialer and Kernel must be given.
 type Config struct {
 	// CN is the compute node that this agent runs on.
@@ -54,6 +68,8 @@ type Config struct {
 	// carrier, an address), until ctx ends. It runs beside Pass; neither function
 	// blocks. nil: only sweeps find such changes.
 	Watch func(ctx context.Context, changed, reach func()) error
+	// Local speaks over the agent's connection; nil: nobody else does.
+	Local Local
 	// Logger; nil discards.
 	Logger *slog.Logger
 

@@ -235,7 +235,12 @@ func (f *follower) follow(ctx context.Context, server string) (connected bool, e
 	}
 	cursor, scopes := f.replica.hello()
 	hello := &feed.Hello{CN: f.cfg.CN, Incarnation: f.incarnation, Session: session, Cursor: cursor, Scopes: scopes}
-	s := &stream{follower: f, conn: feed.NewConn(conn), done: ctx.Done()}
+	if f.cfg.Local != nil {
+		hello.Abilities = feed.AnswersRequests
+	}
+	during, end := context.WithCancel(ctx)
+	defer end()
+	s := &stream{follower: f, conn: feed.NewConn(conn), ctx: during}
 	err = s.conn.Follow(ctx, hello, s)
 	return s.current, err
 }
@@ -258,8 +263,8 @@ func (f *follower) tell() {
 type stream struct {
 	*follower
 	conn    *feed.Conn
-	done    <-chan struct{}
-	current bool // a bookmark came
+	ctx     context.Context // ends with the connection
+	current bool            // a bookmark came
 	entries int
 }
 
@@ -287,7 +292,7 @@ func (s *stream) Reset(m *feed.Reset) error {
 // Entry implements feed.Handler.
 func (s *stream) Entry(m *feed.Entry) error {
 	if s.entries++; s.entries%checkEvery == 0 {
-		s.persister.room(s.done)
+		s.persister.room(s.ctx.Done())
 	}
 	return s.replica.Entry(m)
 }
@@ -295,7 +300,7 @@ func (s *stream) Entry(m *feed.Entry) error {
 // Object implements feed.Handler.
 func (s *stream) Object(m *feed.Object) error {
 	if s.entries++; s.entries%checkEvery == 0 {
-		s.persister.room(s.done)
+		s.persister.room(s.ctx.Done())
 	}
 	return s.replica.Object(m)
 }
@@ -314,8 +319,15 @@ func (s *stream) Bookmark(m *feed.Bookmark) error {
 	if err := s.replica.Bookmark(m); err != nil {
 		return err
 	}
+	first := !s.current
 	s.current = true
 	s.becomeCurrent()
+	if local := s.cfg.Local; local != nil {
+		if first {
+			local.Connected(s.ctx, s.conn)
+		}
+		local.Advanced()
+	}
 	for _, again := range s.replica.takeAsks() {
 		s.conn.Again(again)
 	}
@@ -323,7 +335,18 @@ func (s *stream) Bookmark(m *feed.Bookmark) error {
 	return nil
 }
 
-var _ feed.Handler = (*stream)(nil)
+// Request implements feed.RequestHandler.
+func (s *stream) Request(m *feed.Request) error {
+	if local := s.cfg.Local; local != nil {
+		local.Request(s.ctx, s.conn, m)
+	}
+	return nil
+}
+
+var (
+	_ feed.Handler        = (*stream)(nil)
+	_ feed.RequestHandler = (*stream)(nil)
+)
 
 // at returns the cursor's seq.
 func (r *replica) at() log.Seq {
