@@ -35,13 +35,18 @@ var importTable = []row{
 		why: "agreement and keeping know nothing of HTTP or of compute nodes",
 	},
 	{
-		pkg: "api", may: []string{"log", "log/feed", "log/intake", "projections", "api/liveness"},
+		pkg: "api", may: []string{"log", "log/feed", "log/intake", "projections", "api/liveness", "api/vmm"},
 		tests: []string{"raftstore", "api/client"},
 		why:   "it sees the store through small interfaces that it declares, so the store can change beneath",
 	},
 	{
 		pkg: "api/liveness", may: []string{"log", "projections"},
 		why: "who is there and how far is judged from sessions, without connections, HTTP or Raft",
+	},
+	{
+		pkg: "api/vmm", may: []string{"log", "log/feed", "projections"},
+		tests: []string{"agent/vminfo"},
+		why:   "what CNs say of their VMs is pulled and recorded without HTTP of ours, sessions or Raft",
 	},
 	{
 		pkg: "api/client", may: []string{"log", "log/feed", "log/intake"},
