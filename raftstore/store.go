@@ -251,6 +251,7 @@ func (s *Store) Ready() error {
 type run struct {
 	s         *Store
 	raft      *raft.Raft
+	transport raft.Transport
 	mux       *mux
 	persisted chan error // the persister has ended
 	endDisk   context.CancelFunc
@@ -279,6 +280,7 @@ func (s *Store) Run(ctx context.Context) error {
 	s.tasks.start(func() { s.runCompare(work, r.raft) })
 	s.tasks.start(func() { s.runUpkeep(work, r.raft) })
 	s.tasks.start(func() { s.runReady(work, r.raft) })
+	s.tasks.start(func() { s.runOrphan(work, r.raft, r.transport) })
 	if len(s.cfg.Join) > 0 && s.mayJoin() {
 		s.tasks.start(func() {
 			if err := s.join(work); err != nil {
@@ -367,6 +369,7 @@ func (s *Store) startRaft(life context.Context) (_ *run, err error) {
 		s.tasks.stop()
 		return nil, err
 	}
+	r.transport = transport
 	s.raftLog.live.Store(true)
 	s.raft.Store(r.raft)
 	return r, nil

@@ -48,7 +48,10 @@ type Config struct {
 	// AttemptTimeout bounds one server's answer to a request that does not
 	// wait for anything: 5 s.
 	AttemptTimeout time.Duration
-	// Dial makes the connections: a net.Dialer.
+	// Silence is how long a stream may bring nothing before its server is taken
+	// for gone, and the next one asked: 45 s. Servers write at least every 15 s.
+	Silence time.Duration
+	// Dial makes the connections: a net.Dialer that waits AttemptTimeout.
 	Dial func(ctx context.Context, network, address string) (net.Conn, error)
 }
 
@@ -79,8 +82,11 @@ func New(cfg Config) (*Client, error) {
 	if c.cfg.AttemptTimeout == 0 {
 		c.cfg.AttemptTimeout = 5 * time.Second
 	}
+	if c.cfg.Silence == 0 {
+		c.cfg.Silence = 45 * time.Second
+	}
 	if c.cfg.Dial == nil {
-		c.cfg.Dial = new(net.Dialer).DialContext
+		c.cfg.Dial = (&net.Dialer{Timeout: c.cfg.AttemptTimeout}).DialContext
 	}
 	c.http = &http.Client{Transport: &http.Transport{
 		DialContext: c.cfg.Dial, MaxIdleConnsPerHost: 1024, IdleConnTimeout: 30 * time.Second,

@@ -47,7 +47,7 @@ func (c *Client) Entries(ctx context.Context, after log.Seq) iter.Seq2[log.Entry
 // entriesOnce reads one answer, and moves *after along. The error is a retry if
 // it broke off.
 func (c *Client) entriesOnce(ctx context.Context, after *log.Seq, yield func(log.Entry, error) bool) (stopped bool, err error) {
-	response, err := c.open(ctx, request{
+	response, err := c.stream(ctx, request{
 		method: http.MethodGet, path: "/log", query: url.Values{"after": {after.String()}}, headers: http.Header{"Accept": {feed.LogMedia}},
 	})
 	if err != nil {

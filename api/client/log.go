@@ -61,7 +61,7 @@ func (c *Client) logOnce(ctx context.Context, q LogQuery, after *log.Seq, yield 
 	if q.Follow {
 		query.Set("follow", "1")
 	}
-	response, err := c.open(ctx, request{method: http.MethodGet, path: "/log", query: query})
+	response, err := c.stream(ctx, request{method: http.MethodGet, path: "/log", query: query})
 	if err != nil {
 		return false, err
 	}

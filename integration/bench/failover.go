@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"net/url"
 	"slices"
 	"sync/atomic"
 	"syscall"
@@ -204,13 +205,15 @@ func (x *witness) stop() []acknowledged {
 // seq that was answered.
 func missing(ctx context.Context, c *Cluster, all []acknowledged) (int, error) {
 	at := make(map[log.Seq]string, len(all))
+	var last log.Seq
 	for _, a := range all {
 		at[a.seq] = a.id
+		last = max(last, a.seq)
 	}
 	if len(at) != len(all) {
 		return len(all) - len(at), fmt.Errorf("%d acknowledged changes share a seq with another", len(all)-len(at))
 	}
-	leader, err := c.Leader(ctx) // a follower may not have the last of them yet
+	leader, err := c.Leader(ctx)
 	if err != nil {
 		return 0, err
 	}
@@ -219,6 +222,12 @@ func missing(ctx context.Context, c *Cluster, all []acknowledged) (int, error) {
 		return 0, err
 	}
 	defer reader.Client.Close()
+	// Without this, a server that has not applied the last of them yet looks as
+	// if it had lost them: a follower learns of a commit after its leader, and a
+	// new leader of those of its predecessor.
+	if _, err := reader.Client.Get(ctx, "/status", url.Values{"consistent": {"1"}, "min_seq": {last.String()}}); err != nil {
+		return 0, fmt.Errorf("%s does not come to seq %d, which was acknowledged: %w", leader.ID, last, err)
+	}
 	var head log.Seq
 	for e, err := range reader.Client.Entries(ctx, 0) {
 		if err != nil {

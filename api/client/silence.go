@@ -1,0 +1,62 @@
+package client
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net/http"
+	"sync/atomic"
+	"time"
+)
+
+// errSilent: a server that was to write now and then has not.
+var errSilent = errors.New("client: the server fell silent")
+
+// stream is open for an answer that is read as it comes: when nothing came for
+// Config.Silence, its reader gets errSilent, and the next server is asked first.
+// A process that is stopped, or a host that is gone, sends no end.
+func (c *Client) stream(ctx context.Context, r request) (*http.Response, error) {
+	ctx, cancel := context.WithCancel(ctx)
+	response, err := c.open(ctx, r)
+	if err != nil {
+		cancel()
+		return nil, err
+	}
+	asked := c.current.Load()
+	body := &heard{ReadCloser: response.Body, patience: c.cfg.Silence, cancel: cancel}
+	body.timer = time.AfterFunc(body.patience, func() {
+		body.silent.Store(true)
+		c.current.CompareAndSwap(asked, asked+1)
+		cancel() // ends a Read that waits
+	})
+	response.Body = body
+	return response, nil
+}
+
+// heard is an answer's body that must bring something now and then.
+type heard struct {
+	io.ReadCloser
+	patience time.Duration
+	timer    *time.Timer
+	silent   atomic.Bool
+	cancel   context.CancelFunc
+}
+
+// Read implements io.Reader. Time that its caller takes between two calls does
+// not count.
+func (h *heard) Read(b []byte) (int, error) {
+	h.timer.Reset(h.patience)
+	n, err := h.ReadCloser.Read(b)
+	h.timer.Stop()
+	if err != nil && h.silent.Load() {
+		err = errSilent
+	}
+	return n, err
+}
+
+// Close implements io.Closer.
+func (h *heard) Close() error {
+	h.timer.Stop()
+	h.cancel()
+	return h.ReadCloser.Close()
+}
