@@ -86,7 +86,9 @@ func (l *Listener) Run(ctx context.Context, r Resolver) error {
 	var one sync.Mutex // r is called by one at a time
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error { return (&reader{socket: l.neighbours, one: &one}).run(ctx, r) })
-	g.Go(func() error { return (&reader{socket: l.forwards, one: &one, pause: forwardPause, lossless: true}).run(ctx, r) })
+	g.Go(func() error {
+		return (&reader{socket: l.forwards, one: &one, pause: forwardPause, lossless: true}).run(ctx, r)
+	})
 	return g.Wait()
 }
 
