@@ -34,6 +34,9 @@ type VXLAN struct {
 	Local netip.Addr // this CN's underlay address, IPv4 or IPv6
 	Port  uint16     // UDP destination port: 4789 (IANA), spec/kernel.md
 	MTU   uint32     // underlay MTU less the outer headers (50 over IPv4, 70 over IPv6)
+	// OnDemand: the vnet has more entries than are programmed ahead. None of
+	// its Neighs and FDB are listed; Entries finds each when it is asked for.
+	OnDemand bool
 }
 
 // VLAN is one vx<vnet>v<vlan> device on sdcvxl<vnet>. Key: (VNet, ID). There is

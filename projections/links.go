@@ -22,10 +22,15 @@ const (
 // fabric link, on each of these a neighbour for every other NIC of the same
 // network, and on each VXLAN device the forwarding entries of the NICs on other
 // CNs. The cost is that of sorting what it returns.
-func (s *State) DesiredLinks(cn log.UUID) Desired {
+func (s *State) DesiredLinks(cn log.UUID) Desired { return s.DesiredLinksWithin(cn, Limits{}) }
+
+// DesiredLinksWithin is DesiredLinks, but that vnets with more entries than
+// limits allow are on demand.
+func (s *State) DesiredLinksWithin(cn log.UUID, limits Limits) Desired {
 	p := planner{s: s, cn: cn, problems: map[Problem]bool{}, remote: map[log.UUID]netip.Addr{}}
 	nics := p.localNICs()
 	if len(nics) > 0 && p.findUnderlay() {
+		p.demand = s.onDemand(nics, limits)
 		for _, nic := range nics {
 			p.addFabric(nic)
 		}
@@ -47,6 +52,7 @@ type planner struct {
 	mtu   uint32     // of the underlay, less the outer headers: the VXLANs'
 
 	remote   map[log.UUID]netip.Addr // underlay addresses of other CNs, invalid if they cannot be reached
+	demand   map[uint32]bool         // vnets that are on demand
 	problems map[Problem]bool
 	want     Desired
 }
@@ -197,6 +203,9 @@ func (p *planner) routes(nic *log.NIC, net *log.Network) []Route {
 // addNeighs adds a neighbour on nic's link for each other NIC of its network
 // that can be reached.
 func (p *planner) addNeighs(r *row) {
+	if p.demand[r.scope.VNet] {
+		return
+	}
 	nic := r.Object.(*log.NIC)
 	for other := range p.s.nicsOnNet[nic.NetworkUUID].all() {
 		o := other.Object.(*log.NIC)
@@ -215,8 +224,10 @@ func (p *planner) addDevices() {
 	for _, f := range p.want.Fabrics {
 		if !vnets[f.VNet] {
 			vnets[f.VNet] = true
-			p.want.VXLANs = append(p.want.VXLANs, VXLAN{VNet: f.VNet, Local: p.local, Port: vxlanPort, MTU: p.mtu})
-			p.addFDB(f.VNet)
+			p.want.VXLANs = append(p.want.VXLANs, VXLAN{VNet: f.VNet, Local: p.local, Port: vxlanPort, MTU: p.mtu, OnDemand: p.demand[f.VNet]})
+			if !p.demand[f.VNet] {
+				p.addFDB(f.VNet)
+			}
 		}
 		if vlan := (VLAN{VNet: f.VNet, ID: f.VLAN, MTU: p.mtu - vlanTag}); f.VLAN != 0 && !vlans[vlan] {
 			vlans[vlan] = true

@@ -2,6 +2,7 @@ package projections
 
 import (
 	"cmp"
+	"maps"
 	"net/netip"
 	"slices"
 	"strings"
@@ -30,6 +31,7 @@ type Touches struct {
 	nics  map[touched]struct{}
 	cns   map[log.UUID]struct{} // whose underlay address may be another one
 	whole bool
+	limit Limits // with which DesiredLinksWithin was asked last
 }
 
 // maxTouches bounds what is gathered: beyond it the whole is as quick.
@@ -45,7 +47,12 @@ func NewTouches(cn log.UUID) *Touches {
 }
 
 // Reset forgets all that was noted. It is called when DesiredLinks is.
-func (t *Touches) Reset() {
+func (t *Touches) Reset() { t.ResetWithin(Limits{}) }
+
+// ResetWithin is Reset when DesiredLinksWithin is called. limits.OnDemand are
+// the vnets that it made to be on demand.
+func (t *Touches) ResetWithin(limits Limits) {
+	t.limit = limits
 	t.nics, t.cns, t.whole = map[touched]struct{}{}, map[log.UUID]struct{}{}, false
 }
 
@@ -71,7 +78,7 @@ func (t *Touches) Note(before, after log.Object) {
 		}
 	}
 	if len(t.nics)+len(t.cns) > maxTouches {
-		t.Reset()
+		t.ResetWithin(t.limit)
 		t.whole = true
 	}
 }
@@ -91,6 +98,8 @@ func (t *Touches) noteNIC(nic *log.NIC) {
 // forgets them, at a cost of these entries and the CN's own NICs. It is right
 // for the links that DesiredLinks gave last, also if Whole says that there will
 // be others; and while no two NICs of the state have one address of a network.
+// Of vnets on demand it has the entries that would be wanted if they were not.
+// A vnet that is over its limit now, or is not any more, makes Whole true.
 func (t *Touches) Delta(s *State) LinksDelta {
 	for cn := range t.cns {
 		for r := range s.nicsOnCN[cn].all() {
@@ -105,7 +114,9 @@ func (t *Touches) Delta(s *State) LinksDelta {
 	slices.SortFunc(list, compareTouched)
 	clear(t.nics)
 	clear(t.cns)
-	return s.desiredDelta(t.cn, list)
+	d, switched := s.desiredDelta(t.cn, list, t.limit)
+	t.whole = t.whole || switched
+	return d
 }
 
 // LinksDelta is the part of Desired that some NICs touched: entries as they must
@@ -122,13 +133,14 @@ type LinksDelta struct {
 func (d *LinksDelta) Len() int { return len(d.Neighs) + len(d.FDB) + len(d.NoNeighs) + len(d.NoFDB) }
 
 // desiredDelta returns what cn's kernel must hold of the touched entries, in
-// their order. An entry that two of them name comes twice.
-func (s *State) desiredDelta(cn log.UUID, list []touched) LinksDelta {
+// their order, and whether a vnet crossed its limit. An entry that two of them
+// name comes twice.
+func (s *State) desiredDelta(cn log.UUID, list []touched, limits Limits) (out LinksDelta, switched bool) {
 	p := planner{s: s, cn: cn, problems: map[Problem]bool{}, remote: map[log.UUID]netip.Addr{}}
 	d := delta{planner: &p, links: map[log.UUID][]log.MAC{}, vnets: map[uint32]bool{}}
 	nics := p.localNICs()
 	if len(nics) == 0 || !p.findUnderlay() {
-		return d.out
+		return d.out, false
 	}
 	for _, r := range nics {
 		nic := r.Object.(*log.NIC)
@@ -139,7 +151,7 @@ func (s *State) desiredDelta(cn log.UUID, list []touched) LinksDelta {
 		d.fdb(t)
 		d.neighs(t)
 	}
-	return d.out
+	return d.out, !maps.Equal(s.onDemand(nics, limits), limits.OnDemand) && limits.Entries > 0
 }
 
 // delta gathers a LinksDelta.
