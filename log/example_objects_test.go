@@ -54,6 +54,10 @@ func exampleEvents() map[string]*Event {
 		{"internet_nat", true},
 	}
 	return map[string]*Event{
+		"migration": event(&Migration{
+			UUID: change, InstanceID: vm, SourceVMM: owner, SourceState: "in_progress", SourceGen: 2, SourceUpdated: at,
+			TargetVMM: network, TargetState: "pending", TargetGen: 1, TargetUpdated: at,
+		}, Create),
 		"nic_tag": event(&NICTag{Name: "external", UUID: network, MTU: 1500}, Create, AllScope()),
 		"network": update,
 		"nic": event(&NIC{

@@ -7,7 +7,7 @@ import (
 )
 
 // Object is a thing with an id: one of *NICTag, *Network, *NIC, *Server, *VM,
-// *VMM, or *Unknown for a kind that a newer program wrote.
+// *VMM, *Migration, or *Unknown for a kind that a newer program wrote.
 //
 // An object is written by whoever made it until it is handed to an event or a
 // state; from then on nobody changes it (Clone first).
@@ -310,6 +310,8 @@ func NewObject(k Kind) Object {
 		return new(VM)
 	case KindVMM:
 		return new(VMM)
+	case KindMigration:
+		return new(Migration)
 	default:
 		return nil
 	}
@@ -341,6 +343,9 @@ func shallow(o Object) Object {
 		c := *o
 		return &c
 	case *VMM:
+		c := *o
+		return &c
+	case *Migration:
 		c := *o
 		return &c
 	case *Unknown:

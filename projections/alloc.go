@@ -46,6 +46,8 @@ func (d *draft) fillID(o log.Object) {
 		d.fillUUID(&o.UUID)
 	case *log.VMM:
 		d.fillUUID(&o.UUID)
+	case *log.Migration:
+		d.fillUUID(&o.UUID)
 	}
 }
 

@@ -74,7 +74,7 @@ func (d *draft) checkChange() {
 // op decides one operation and returns the id of its object.
 func (d *draft) op(op *log.Op) string {
 	if log.NewObject(op.Kind) == nil {
-		d.bad("kind", fmt.Sprintf("kind %s is not known to this program", op.Kind), "use one of nic_tag, network, nic, server, vm, vmm")
+		d.bad("kind", fmt.Sprintf("kind %s is not known to this program", op.Kind), "use one of nic_tag, network, nic, server, vm, vmm, migration")
 		return ""
 	}
 	if op.Action != log.Delete {
@@ -125,6 +125,8 @@ func (d *draft) create(op *log.Op) string {
 	case *log.VMM:
 		d.fillVMM(o, op)
 		d.checkVMM(o)
+	case *log.Migration:
+		d.checkMigration(o)
 	}
 	if _, there := d.find(op.Kind, keyOfObject(o)); there {
 		d.problem(log.FieldError{
@@ -203,6 +205,8 @@ func (d *draft) update(op *log.Op) string {
 		d.settleNetwork(o, op)
 	case *log.NIC:
 		d.settleNIC(before.Object.(*log.NIC), o, op)
+	case *log.Migration:
+		keepNewerSides(before.Object.(*log.Migration), o)
 	}
 	if !d.refused() && log.Equal(before.Object, after) {
 		return id // nothing to do
@@ -237,6 +241,8 @@ func (d *draft) checkUpdate(before, after log.Object, op *log.Op) {
 		if !given(op, "time_updated") {
 			o.TimeUpdated = d.time
 		}
+	case *log.Migration:
+		d.checkMigration(o)
 	}
 }
 
@@ -244,12 +250,14 @@ func (d *draft) checkUpdate(before, after log.Object, op *log.Op) {
 var idField = map[log.Kind]string{
 	log.KindNICTag: "name", log.KindNetwork: "uuid", log.KindNIC: "mac",
 	log.KindServer: "uuid", log.KindVM: "uuid", log.KindVMM: "id",
+	log.KindMigration: "id",
 }
 
 // kindWords are the kinds as NAPI's messages have them (spec/napi.md section 3.3).
 var kindWords = map[log.Kind]string{
 	log.KindNICTag: "nic tag", log.KindNetwork: "network", log.KindNIC: "nic",
 	log.KindServer: "server", log.KindVM: "vm", log.KindVMM: "vmm",
+	log.KindMigration: "migration",
 }
 
 // immutable are the fields that no update may change; one that is sent with the
@@ -262,6 +270,8 @@ var immutable = map[log.Kind][]string{
 	log.KindServer:  {"uuid"},
 	log.KindVM:      {"uuid", "create_timestamp"},
 	log.KindVMM:     {"id", "instance_id", "sled_id"},
+
+	log.KindMigration: {"id", "instance_id"},
 }
 
 // keepImmutable notes each immutable field that after has changed, and puts the
@@ -294,4 +304,5 @@ func (d *draft) keepImmutable(before, after log.Object) {
 var kindTitles = map[log.Kind]string{
 	log.KindNICTag: "NIC tag", log.KindNetwork: "Network", log.KindNIC: "NIC",
 	log.KindServer: "Server", log.KindVM: "VM", log.KindVMM: "VMM",
+	log.KindMigration: "Migration",
 }

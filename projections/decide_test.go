@@ -108,7 +108,7 @@ var refusals = []struct{ op, want string }{
 	{`delete nic 00:00:00:00:02:09`, `ResourceNotFound: nic not found`},
 
 	{`create server {"uuid": "#11#"}`, `uuid: Already exists`},
-	{`create server {"status": "up", "comments": "` + strings.Repeat("x", 1025) + `"}`, `status: "up" is not known (send running or unknown); comments: must not be longer than 1024 bytes`},
+	{`create server {"status": "up", "comments": "` + strings.Repeat("x", 1025) + `"}`, `status: "up" is not known (send running, unknown, or expunged for one that will not come back); comments: must not be longer than 1024 bytes`},
 	{`update server #11# {"status": "running"}`, ``},
 	{`delete server #11#`, `InUse: server is in use; uuid: In use by nic "00:00:00:00:01:00" (delete its VMs, VMMs and NICs first); uuid: In use by nic "00:00:00:00:02:00" (delete its VMs, VMMs and NICs first); uuid: In use by vm "#21#"`},
 	{`create vm {}`, `owner_uuid: Missing parameter`},
@@ -336,6 +336,55 @@ func TestUpdateWithoutEffect(t *testing.T) {
 	r := w.try(w.change(parse(t, `update vmm #40# {"state": "failed"}`)))
 	if r.Refusal == nil || !strings.Contains(r.Refusal.Error(), "gen: Missing parameter") {
 		t.Errorf("without a generation: got %v", r.Refusal)
+	}
+}
+
+// What a CN observed first counts over a record that nobody has observed.
+func TestFirstObservationOfAVMM(t *testing.T) {
+	w := settled(t)
+	w.must(`create vmm {"id": "#40#", "instance_id": "#21#", "sled_id": "#11#", "state": "creating"}`)
+	w.must(`update vmm #40# {"state": "starting", "gen": 1}`)
+	if r := w.must(`update vmm #40# {"state": "failed", "gen": 1}`); r.Events != 0 {
+		t.Errorf("a second state of the same generation made %d events", r.Events)
+	}
+	if got := w.show(log.KindVMM, id(40).String()); !strings.Contains(got, "state=starting gen=1") {
+		t.Errorf("got %s, want starting", got)
+	}
+}
+
+// Each side of a migration is its CN's: an older report of one changes nothing,
+// and nothing of the other.
+func TestMigrationSides(t *testing.T) {
+	w := settled(t)
+	source, target := `"source_propolis_id": "#41#", "source_state": `, `"target_propolis_id": "#42#", "target_state": `
+	w.must(`create migration {"id": "#60#", "instance_id": "#21#", ` + target + `"pending", "target_gen": 3}`)
+	for _, c := range []struct {
+		op     string
+		events uint32
+	}{
+		{source + `"in_progress", "source_gen": 1`, 1},
+		{target + `"failed", "target_gen": 3`, 0},
+		{target + `"failed", "target_gen": 2`, 0},
+		{source + `"failed", "source_gen": 1, ` + target + `"completed", "target_gen": 4`, 1},
+	} {
+		if r := w.must(`update migration #60# {` + c.op + `}`); r.Events != c.events {
+			t.Errorf("%s: %d events, want %d", c.op, r.Events, c.events)
+		}
+	}
+	got := w.show(log.KindMigration, id(60).String())
+	if !strings.Contains(got, "source_state=in_progress source_gen=1") || !strings.Contains(got, "target_state=completed target_gen=4") {
+		t.Errorf("got %s", got)
+	}
+	for op, want := range map[string]string{
+		`create migration {"id": "#61#", "instance_id": "#21#"}`:                                             "target_gen: Missing parameter",
+		`create migration {"id": "#61#", ` + source + `"gone", "source_gen": 1}`:                             "instance_id: Missing parameter",
+		`update migration #60# {"target_gen": 5, "target_state": "gone"}`:                                    `target_state: "gone" is not known`,
+		`update migration #60# {"target_gen": 5, "target_propolis_id": "#41#"}`:                              "target_propolis_id: a VMM cannot migrate to itself",
+		`create migration {"id": "#61#", "instance_id": "#21#", "target_state": "pending", "target_gen": 1}`: "target_propolis_id: Missing parameter",
+	} {
+		if r := w.try(w.change(parse(t, op))); r.Refusal == nil || !strings.Contains(r.Refusal.Error(), want) {
+			t.Errorf("%s: got %v, want %s", op, r.Refusal, want)
+		}
 	}
 }
 

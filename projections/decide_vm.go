@@ -18,8 +18,10 @@ func (d *draft) fillServer(s *log.Server) {
 }
 
 func (d *draft) checkServer(s *log.Server) {
-	if s.Status != "running" && s.Status != "unknown" {
-		d.bad("status", fmt.Sprintf("\"%s\" is not known", s.Status), "send running or unknown")
+	switch s.Status {
+	case "running", "unknown", "expunged":
+	default:
+		d.bad("status", fmt.Sprintf("\"%s\" is not known", s.Status), "send running, unknown, or expunged for one that will not come back")
 	}
 	d.checkText("hostname", s.Hostname)
 	d.checkText("datacenter", s.Datacenter)
@@ -110,11 +112,13 @@ func (d *draft) checkVMM(m *log.VMM) {
 
 // staleVMM reports whether an update is accepted without effect because it is
 // not newer than what is stored: the reports of a CN may come twice or out of
-// order (spec/vmm-doorbell.md section 7.2).
+// order (spec/vmm-doorbell.md section 7.2). What is stored as creating is no
+// observation of a CN, so the first one counts with the same generation.
 func (d *draft) staleVMM(m *log.VMM, op *log.Op) bool {
 	if !given(op, "gen") {
 		d.missing("gen", "send the generation of the CN's observation")
 		return false
 	}
-	return op.Object.(*log.VMM).Gen <= m.Gen
+	gen := op.Object.(*log.VMM).Gen
+	return gen < m.Gen || gen == m.Gen && (m.State != "creating" || !given(op, "state"))
 }

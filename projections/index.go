@@ -57,7 +57,7 @@ func sameIndex(a, b log.Object) bool {
 		b, ok := b.(*log.VMM)
 		return ok && a.SledID == b.SledID && a.InstanceID == b.InstanceID
 	default:
-		return true // tags, servers and unknown objects are in no index
+		return true // tags, servers, migrations and unknown objects are in no index
 	}
 }
 

@@ -41,7 +41,7 @@ func keyOf(kind log.Kind, id string) (string, error) {
 	case log.KindNIC:
 		mac, err := log.ParseMAC(id)
 		return string(mac[:]), err
-	case log.KindNetwork, log.KindServer, log.KindVM, log.KindVMM:
+	case log.KindNetwork, log.KindServer, log.KindVM, log.KindVMM, log.KindMigration:
 		uuid, err := log.ParseUUID(id)
 		return string(uuid[:]), err
 	default:
@@ -61,6 +61,8 @@ func keyOfObject(o log.Object) string {
 	case *log.VM:
 		return string(o.UUID[:])
 	case *log.VMM:
+		return string(o.UUID[:])
+	case *log.Migration:
 		return string(o.UUID[:])
 	default:
 		return o.ID()
