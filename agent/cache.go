@@ -52,16 +52,18 @@ func (a objectKey) compare(b objectKey) int {
 type batch struct {
 	Objects map[objectKey]projections.Record // Object nil: the row goes
 	Scopes  map[log.Scope]*heldScope         // nil: the row goes
+	Gone    []Change                         // that took a mapping with them, by position
 	Head    head                             // but for CN, Incarnation, Rows and Sum, which the cache keeps
 }
 
-func (b *batch) rows() int { return len(b.Objects) + len(b.Scopes) }
+func (b *batch) rows() int { return len(b.Objects) + len(b.Scopes) + len(b.Gone) }
 
 // contents is what a cache held when it was opened.
 type contents struct {
 	Head    head
 	Scopes  map[log.Scope]heldScope
 	Objects []projections.Record // by kind and id
+	Gone    []Change             // by position
 	Numbers []byte               // JSON; nil if none were kept
 }
 
@@ -73,6 +75,7 @@ type cache struct {
 
 	mu   sync.Mutex // held for one transaction; protects what follows
 	head head       // as on disk
+	gone int        // rows of bucketGone
 	enc  *log.Encoder
 }
 
@@ -167,7 +170,7 @@ func (c *cache) open(cn log.UUID) (*contents, error) {
 	if err != nil {
 		return nil, errors.Join(err, c.db.Close())
 	}
-	c.head = held.Head
+	c.head, c.gone = held.Head, len(held.Gone)
 	return held, nil
 }
 
@@ -276,6 +279,10 @@ func (held *contents) row(bucket string, k, v []byte) error {
 		}
 		held.Scopes[scope] = s
 		return nil
+	case bucket == bucketGone:
+		c, err := decodeGone(k, v)
+		held.Gone = append(held.Gone, c)
+		return err
 	case bucket == bucketMeta && string(k) == keyNumbers:
 		json, err := decodeNumbers(v)
 		held.Numbers = slices.Clone(json)
@@ -315,8 +322,42 @@ func (c *cache) Commit(b *batch) error {
 				return err
 			}
 		}
+		if err := c.putGone(tx, b.Gone); err != nil {
+			return err
+		}
 		return c.putObjects(tx, b.Objects)
 	})
+}
+
+// putGone adds to what is gone, and lets the oldest go if there are too many.
+func (c *cache) putGone(tx *bolt.Tx, gone []Change) error {
+	if len(gone) == 0 {
+		return nil
+	}
+	b, err := tx.CreateBucketIfNotExists([]byte(bucketGone))
+	if err != nil {
+		return err
+	}
+	for i := range gone[max(0, len(gone)-maxGone):] {
+		change := &gone[max(0, len(gone)-maxGone)+i]
+		key := goneKey(change.Pos)
+		if err := c.put(b, bucketGone, key, encodeGone(key, &change.Was)); err != nil {
+			return err
+		}
+		c.gone++
+	}
+	var old [][]byte
+	cursor := b.Cursor()
+	for key, _ := cursor.First(); key != nil && c.gone-len(old) > maxGone; key, _ = cursor.Next() {
+		old = append(old, slices.Clone(key))
+	}
+	for _, key := range old {
+		if err := c.put(b, bucketGone, key, nil); err != nil {
+			return err
+		}
+		c.gone--
+	}
+	return nil
 }
 
 // putObjects writes rows in order of their keys, which is what a B+tree likes.
@@ -376,7 +417,7 @@ func (c *cache) put(b *bolt.Bucket, bucket string, key, value []byte) error {
 // update runs write and puts the head, in one synced transaction. If it fails,
 // the account in memory is as before, as is the file.
 func (c *cache) update(write func(*bolt.Tx) error) error {
-	before := c.head
+	before, gone := c.head, c.gone
 	err := safely(func() error {
 		return c.db.Update(func(tx *bolt.Tx) error {
 			if err := write(tx); err != nil {
@@ -386,7 +427,7 @@ func (c *cache) update(write func(*bolt.Tx) error) error {
 		})
 	})
 	if err != nil {
-		c.head = before
+		c.head, c.gone = before, gone
 	}
 	return err
 }

@@ -162,7 +162,7 @@ func (r *replica) setScope(scope log.Scope, held heldScope) {
 func (r *replica) put(key objectKey, rec projections.Record) error {
 	r.noteClash(key, rec.Object)
 	before, known := r.state.Get(key.Kind, key.ID)
-	if err := r.state.Load(rec); err != nil {
+	if err := r.moving(before.Object, rec.Object, func() error { return r.state.Load(rec) }); err != nil {
 		return fmt.Errorf("%w: %w", errStream, err)
 	}
 	r.touches.Note(before.Object, rec.Object)
@@ -184,7 +184,7 @@ func (r *replica) drop(key objectKey) {
 	if !known {
 		return
 	}
-	r.state.Drop(key.Kind, key.ID)
+	_ = r.moving(rec.Object, nil, func() error { r.state.Drop(key.Kind, key.ID); return nil })
 	r.touches.Note(rec.Object, nil)
 	r.objects--
 	r.dirty.Objects[key] = projections.Record{}
@@ -261,6 +261,7 @@ func (r *replica) waiting() int {
 func (r *replica) makeReady() {
 	maps.Copy(r.ready.Objects, r.dirty.Objects)
 	maps.Copy(r.ready.Scopes, r.dirty.Scopes)
+	r.ready.Gone = cutGone(append(r.ready.Gone, r.dirty.Gone...))
 	r.ready.Head = head{Cursor: r.cursor, Complete: r.complete}
 	r.dirty = newBatch()
 }
@@ -283,6 +284,7 @@ func (r *replica) giveBack(b batch) int {
 	defer r.mu.Unlock()
 	maps.Copy(b.Objects, r.ready.Objects)
 	maps.Copy(b.Scopes, r.ready.Scopes)
+	b.Gone = cutGone(append(b.Gone, r.ready.Gone...))
 	b.Head = r.ready.Head
 	r.ready = b
 	wake(r.dirtied)

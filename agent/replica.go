@@ -79,6 +79,7 @@ type replica struct {
 	// missing says why the last bookmark did not count, or is empty.
 	missing string
 	clashes map[objectKey]map[objectKey]struct{} // see clash.go
+	journal journal                              // see changes.go
 	touches *projections.Touches                 // what the kernel has not been told
 	touched time.Time                            // when the oldest of it was applied; zero: there is none
 }
@@ -122,6 +123,7 @@ func (r *replica) load(held *contents) error {
 		}
 		r.objects++
 	}
+	r.journal = newJournal(held.Head.Incarnation, held.Gone)
 	r.cursor, r.complete = held.Head.Cursor, held.Head.Complete
 	r.folded, r.ready.Head = r.cursor.Seq, held.Head
 	for scope, s := range held.Scopes {

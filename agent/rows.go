@@ -17,6 +17,7 @@ import (
 //	meta            head                see headRow
 //	meta            numbers             crc32c (4), JSON of link.Numbers
 //	scopes          scope (binary)      as-of seq (8), complete (1), crc32c (4)
+//	gone            position (8)        see goneSize
 //	objects/<kind>  the object's id     revision (8), seq (8), crc32c (4), object as log encodes it
 //
 // A crc32c covers the bucket's name, the key and the rest of the value. The head
@@ -27,6 +28,7 @@ const (
 
 	bucketMeta    = "meta"
 	bucketScopes  = "scopes"
+	bucketGone    = "gone"
 	objectsPrefix = "objects/"
 	keyHead       = "head"
 	keyNumbers    = "numbers"

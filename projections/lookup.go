@@ -58,6 +58,9 @@ func (s *State) underlayNIC(cn log.UUID) *log.NIC {
 	return nil
 }
 
+// Network returns a network, or nil if it is not known. Nobody changes it.
+func (s *State) Network(uuid log.UUID) *log.Network { return s.network(uuid) }
+
 // Each of these yields records sorted by id, at a cost of what it yields.
 
 // NICsOf yields the NICs that belong to a VM, a server or another thing.

@@ -114,7 +114,7 @@ func shotsOf(dst []shot, seq log.Seq, e *log.Event, rows Rows) ([]shot, error) {
 		return dst, nil
 	}
 	if was.underlay || is.underlay {
-		return underlayShots(dst, seq, was, is, rows), nil
+		return underlayShots(dst, seq, was.node, is.node, rows), nil
 	}
 	return overlayShots(dst, seq, e, was, is, rows), nil
 }
@@ -146,13 +146,33 @@ func placeOf(nic *log.NIC) nicPlace {
 
 // underlayShots: the node that an underlay NIC was or is on has another
 // address, and with it all that it hosts. Which MAC has an IP stays as it was.
-func underlayShots(dst []shot, seq log.Seq, was, is nicPlace, rows Rows) []shot {
-	for _, node := range []log.UUID{was.node, is.node} {
+func underlayShots(dst []shot, seq log.Seq, was, is log.UUID, rows Rows) []shot {
+	for _, node := range []log.UUID{was, is} {
 		for row := range rows.NICsOn(node) {
 			dst = append(dst, shot{mappingVL2(row.VNet, row.MAC), 0, seq})
 		}
-		if was.node == is.node {
+		if was == is {
 			break
+		}
+	}
+	return dst
+}
+
+// changeShots is shotsOf for a change of an agent.
+func changeShots(dst []shot, c Change, rows Rows) []shot {
+	if c.Was.Underlay || c.Is.Underlay {
+		return underlayShots(dst, c.Seq, c.Was.Node, c.Is.Node, rows)
+	}
+	moved := c.Was.Node != c.Is.Node || c.Was.VNet != c.Is.VNet || c.Was.OnVNet != c.Is.OnVNet
+	for _, p := range []Place{c.Was, c.Is} {
+		switch {
+		case !p.OnVNet:
+			continue
+		case moved:
+			dst = append(dst, shot{mappingVL2(p.VNet, p.MAC), 0, c.Seq})
+		}
+		if p.IP.IsValid() {
+			dst = append(dst, shot{mappingVL3(p.VNet, p.IP), p.VLAN, c.Seq})
 		}
 	}
 	return dst

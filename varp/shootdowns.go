@@ -13,8 +13,10 @@ import (
 // ShootdownConfig says what Shootdowns reads and remembers. Zero means the
 // default that is named with each field.
 type ShootdownConfig struct {
-	// Source is the change log. Required.
-	Source Source
+	// Source is the change log, Changes what stands in its place on an agent.
+	// One of the two is required, and only one.
+	Source  Source
+	Changes ChangeSource
 
 	// Past is how many of the log's last entries are read at the start, and at
 	// most when nobody asked for long. Default 65,536: minutes of a busy cloud,
@@ -54,8 +56,8 @@ func (c ShootdownConfig) withDefaults() ShootdownConfig {
 
 func (c ShootdownConfig) check() error {
 	switch {
-	case c.Source == nil:
-		return errors.New("varp: ShootdownConfig.Source is nil: give it the change log")
+	case (c.Source == nil) == (c.Changes == nil):
+		return errors.New("varp: ShootdownConfig wants Source, the change log, or Changes in its place, and not both")
 	case c.Past < 0, c.MaxMappings < 0, c.MaxNodes < 0:
 		return errors.New("varp: ShootdownConfig has a negative bound: want a positive one, or 0 for the default")
 	}
@@ -80,7 +82,8 @@ const entryBatch = 1024
 // Its methods may be called from any goroutine; they hold one lock, and a call
 // after a long silence reads up to ShootdownConfig.Past entries.
 type Shootdowns struct {
-	cfg ShootdownConfig // immutable
+	cfg   ShootdownConfig // immutable
+	state State           // immutable: Source or Changes
 
 	mu      sync.Mutex // protects what follows
 	log     log.UUID   // the cluster whose log the index is of
@@ -97,7 +100,11 @@ func NewShootdowns(cfg ShootdownConfig) (*Shootdowns, error) {
 	if err := cfg.check(); err != nil {
 		return nil, err
 	}
-	return &Shootdowns{cfg: cfg.withDefaults(), readers: make(map[netip.Addr]*reader)}, nil
+	s := &Shootdowns{cfg: cfg.withDefaults(), state: cfg.Source, readers: make(map[netip.Addr]*reader)}
+	if cfg.Changes != nil {
+		s.state = cfg.Changes
+	}
+	return s, nil
 }
 
 // Events implements EventLog.
@@ -109,7 +116,7 @@ func (s *Shootdowns) Events(dst []Record, cn netip.Addr, maxBytes int) ([]Record
 		return dst, false
 	}
 	s.tick++
-	s.cfg.Source.View(func(rows Rows) {
+	s.state.View(func(rows Rows) {
 		if r := s.readerOf(cn, rows); r != nil {
 			r.fill(s.index, rows)
 			dst = r.hand(dst, maxBytes)
@@ -132,14 +139,14 @@ func (s *Shootdowns) Remove(cn netip.Addr, ids []log.UUID) bool {
 
 // catchUp notes what was applied since the last call.
 func (s *Shootdowns) catchUp() error {
-	head := s.cfg.Source.Head()
+	head := s.state.Head()
+	if s.cfg.Changes != nil {
+		s.catchUpChanges(head)
+		return nil
+	}
 	past := log.Seq(s.cfg.Past)
 	oldest := max(head.Seq, past) - past
-	if s.index == nil || s.log != head.Cluster || s.index.seq > head.Seq {
-		s.log, s.index = head.Cluster, newShotIndex(s.cfg.MaxMappings, oldest)
-		s.moves++
-		clear(s.readers)
-	}
+	s.begin(head, oldest)
 	if s.index.seq < oldest {
 		s.index.jump(oldest)
 		s.moves++
@@ -163,6 +170,51 @@ func (s *Shootdowns) catchUp() error {
 	return nil
 }
 
+// begin starts with an empty index if there is none yet, or if it is of another log.
+func (s *Shootdowns) begin(head log.Cursor, oldest log.Seq) {
+	if s.index != nil && s.log == head.Cluster && s.index.seq <= head.Seq {
+		return
+	}
+	s.log, s.index = head.Cluster, newShotIndex(s.cfg.MaxMappings, oldest)
+	s.moves++
+	clear(s.readers)
+}
+
+// catchUpChanges is catchUp where there are no entries.
+func (s *Shootdowns) catchUpChanges(head log.Cursor) {
+	s.begin(head, 0)
+	for s.index.seq < head.Seq {
+		changes, gap := s.cfg.Changes.Changes(s.index.seq, entryBatch)
+		if gap {
+			s.index.leaveOut()
+			s.moves++
+		}
+		if len(changes) == 0 {
+			s.index.seq = head.Seq
+			return
+		}
+		s.state.View(func(rows Rows) {
+			for _, c := range changes {
+				s.shots = changeShots(s.shots[:0], c, rows)
+				s.note(c.Seq, c.Was.OfServer || c.Is.OfServer)
+			}
+			s.index.trim(rows)
+		})
+	}
+}
+
+// note puts s.shots, which are of seq, into the index. moved: where a compute
+// node is may have changed.
+func (s *Shootdowns) note(seq log.Seq, moved bool) {
+	for _, shot := range s.shots {
+		s.index.note(shot)
+	}
+	if moved {
+		s.moves++
+	}
+	s.index.seq = seq
+}
+
 // noteAll notes the shootdowns of entries, which follow what was noted before.
 func (s *Shootdowns) noteAll(entries []log.Entry) (err error) {
 	events := make([]*log.Event, len(entries))
@@ -171,18 +223,13 @@ func (s *Shootdowns) noteAll(entries []log.Entry) (err error) {
 			return fmt.Errorf("seq %d: %w", entry.Seq, err)
 		}
 	}
-	s.cfg.Source.View(func(rows Rows) {
+	s.state.View(func(rows Rows) {
 		for i, e := range events {
 			if s.shots, err = shotsOf(s.shots[:0], entries[i].Seq, e, rows); err != nil {
 				return
 			}
-			for _, shot := range s.shots {
-				s.index.note(shot)
-			}
-			if nic, ok := e.Object.(*log.NIC); ok && nic.BelongsToType == "server" {
-				s.moves++
-			}
-			s.index.seq = entries[i].Seq
+			nic, ok := e.Object.(*log.NIC)
+			s.note(entries[i].Seq, ok && nic.BelongsToType == "server")
 		}
 		s.index.trim(rows)
 	})

@@ -7,21 +7,58 @@ import (
 	"rutter/log"
 )
 
-// Source is what Shootdowns and Mappings read: the change log and the state that this node
-// has made of it. On a server that is the store, on an agent its cache. Its
-// methods are called from many goroutines, and never from within View.
-type Source interface {
+// State is what a node has made of the change log. Its methods are called from
+// many goroutines, and never from within View.
+type State interface {
 	// Head says which log this is, and how far this node has applied it.
 	Head() log.Cursor
-	// Entries returns what follows after, in order, at most about limit
-	// entries; none means that after is the head. What it returns has been
-	// applied to what View and the Server's Lookup show: only so is the answer
-	// to a lookup after a shootdown never the old one. An agent may leave out
-	// entries that do not concern it. log.ErrCompacted: they are not kept.
-	Entries(after log.Seq, limit int) ([]log.Entry, error)
 	// View calls fn with the state, which does not change meanwhile. fn is
 	// short and keeps nothing of it.
 	View(fn func(Rows))
+}
+
+// Source is what Shootdowns and Mappings read on a server: the state and the
+// change log itself.
+type Source interface {
+	State
+	// Entries returns what follows after, in order, at most about limit
+	// entries; none means that after is the head. What it returns has been
+	// applied to what View and the Server's Lookup show: only so is the answer
+	// to a lookup after a shootdown never the old one. log.ErrCompacted: they
+	// are not kept.
+	Entries(after log.Seq, limit int) ([]log.Entry, error)
+}
+
+// ChangeSource is what Shootdowns reads on an agent. What an agent holds changes
+// by more than entries: scopes come and go, a reset compares all. So it tells
+// what became of the NICs that it holds, and numbers these changes itself: Head
+// is the last one's number, of a cluster id that stays the same, and each is
+// higher than the Seq of any NICRow.
+type ChangeSource interface {
+	State
+	// Changes returns the changes after a number, in order, some of limit; none
+	// means that there are no more. What they tell is in what View and the
+	// Server's Lookup show. gap: not all is kept that came between, but who
+	// goes through the rows, and hears these changes, misses nothing.
+	Changes(after log.Seq, limit int) (changes []Change, gap bool)
+}
+
+// Change is a NIC that became another.
+type Change struct {
+	Seq     log.Seq
+	Was, Is Place // the zero Place: there was, or is, none
+}
+
+// Place is what of a NIC lookups depend on.
+type Place struct {
+	MAC    log.MAC
+	IP     netip.Addr // the zero Addr if it has none
+	Node   log.UUID
+	VNet   uint32
+	VLAN   uint16
+	OnVNet bool // VNet and VLAN count
+	// OfServer: it is a compute node's own. Underlay: it carries VXLAN as well.
+	OfServer, Underlay bool
 }
 
 // Rows is the part of the state that shootdowns follow from.

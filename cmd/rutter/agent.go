@@ -9,7 +9,6 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
-	"net/netip"
 	"strings"
 	"time"
 
@@ -20,7 +19,6 @@ import (
 	"rutter/agent/link"
 	"rutter/api/client"
 	"rutter/log"
-	"rutter/varp"
 )
 
 // statusFlag is where an agent serves its own status.
@@ -111,10 +109,6 @@ func agentConfigOf(c *cli.Context) (agentConfig, error) {
 	return cfg, nil
 }
 
-// agentSVPConnections bounds the connections of an agent's SVP server: what is
-// on the node itself, and little more.
-const agentSVPConnections = 64
-
 // runAgent runs an agent with its SVP and its status until ctx ends.
 func runAgent(ctx context.Context, cfg agentConfig) (err error) {
 	a, err := agent.New(cfg.Agent)
@@ -124,7 +118,7 @@ func runAgent(ctx context.Context, cfg agentConfig) (err error) {
 	defer func() { err = errors.Join(err, a.Close()) }()
 	g, ctx := errgroup.WithContext(ctx)
 	if cfg.SVP != "off" {
-		svp, err := varp.NewServer(varp.Config{Lookup: agentLookup{a}, Age: a.Age, Logger: cfg.Logger, MaxConns: agentSVPConnections})
+		svp, err := newAgentSVP(a, cfg.Logger)
 		if err != nil {
 			return err
 		}
@@ -163,21 +157,6 @@ func serveStatus(ctx context.Context, handler http.Handler, listener net.Listene
 	err := server.Shutdown(grace)
 	<-served
 	return err
-}
-
-// agentLookup shows an agent as varp wants it.
-type agentLookup struct{ *agent.Agent }
-
-// VL2 implements varp.Lookup.
-func (a agentLookup) VL2(vnet uint32, mac log.MAC) (varp.Underlay, bool) {
-	u, ok := a.Agent.VL2(vnet, mac)
-	return varp.Underlay{Addr: u.Addr, Port: u.Port}, ok
-}
-
-// VL3 implements varp.Lookup.
-func (a agentLookup) VL3(vnet uint32, ip netip.Addr) (log.MAC, varp.Underlay, bool) {
-	mac, u, ok := a.Agent.VL3(vnet, ip)
-	return mac, varp.Underlay{Addr: u.Addr, Port: u.Port}, ok
 }
 
 // agentStatus prints what the agent at --listen says.

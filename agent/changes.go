@@ -1,0 +1,240 @@
+package agent
+
+import (
+	"encoding/binary"
+	"fmt"
+	"net/netip"
+	"slices"
+
+	"rutter/log"
+	"rutter/projections"
+)
+
+// Clients of SVP remember answers and must hear when one is no longer so. What an
+// agent holds changes by more than entries (scopes come and go, a reset compares
+// all), so the replica itself notes what became of its NICs, in the step in which
+// its lookups change. After a restart, rows tell of all that there is; what there
+// is no more is told by the rows of bucket gone.
+
+const (
+	// maxChanges is how many changes are kept for who asks seldom; 2 MB.
+	maxChanges = 1 << 14
+	// maxGone is how many mappings that nobody has any more are remembered, on
+	// disk as well. A client that held an older one and did not ask since sends
+	// to a node that drops it, until the MAC or address is given out again.
+	maxGone = 1 << 14
+	// posShift makes a process's first position from its incarnation, so that
+	// none of an earlier one comes again: incarnations are ms of the clock at
+	// least, and no agent takes a thousand changes each ms for long.
+	posShift = 10
+)
+
+// Place is what of a NIC lookups depend on, and whether it is a compute node's own.
+type Place struct {
+	MAC    log.MAC
+	IP     netip.Addr // the zero Addr if it has none
+	CN     log.UUID
+	VNet   uint32
+	VLAN   uint16
+	OnVNet bool // VNet and VLAN count
+	// OfServer: it is a compute node's own. Underlay: it carries VXLAN as well.
+	OfServer, Underlay bool
+}
+
+// Change is a NIC that became another.
+type Change struct {
+	Pos     uint64 // in the order of this process's changes
+	Was, Is Place  // the zero Place: there was, or is, none
+}
+
+// isGone reports whether a mapping went with the change, so that no row tells of it.
+func (c *Change) isGone() bool {
+	if !c.Was.OnVNet {
+		return false
+	}
+	left := !c.Is.OnVNet || c.Was.VNet != c.Is.VNet || c.Was.MAC != c.Is.MAC
+	return left || c.Was.IP.IsValid() && c.Was.IP != c.Is.IP
+}
+
+// journal holds the newest changes of a replica, whose lock protects it.
+type journal struct {
+	pos    uint64   // of the last change
+	recent []Change // all after base
+	base   uint64
+	gone   []Change // that took a mapping with them, recent or not
+}
+
+// newJournal begins after what an earlier process has noted: gone.
+func newJournal(incarnation uint64, gone []Change) journal {
+	first := incarnation << posShift
+	if len(gone) > 0 {
+		first = max(first, gone[len(gone)-1].Pos)
+	}
+	return journal{pos: first, base: first, gone: gone}
+}
+
+// note adds a change, and reports it.
+func (j *journal) note(was, is Place) Change {
+	j.pos++
+	c := Change{j.pos, was, is}
+	// Cut at twice the bound: one copy for each so many.
+	if j.recent = append(j.recent, c); len(j.recent) >= 2*maxChanges {
+		j.recent = append(j.recent[:0], j.recent[maxChanges:]...)
+		j.base = j.recent[0].Pos - 1
+	}
+	if c.isGone() {
+		j.gone = cutGone(append(j.gone, c))
+	}
+	return c
+}
+
+// cutGone leaves the newest maxGone.
+func cutGone(gone []Change) []Change {
+	if len(gone) < 2*maxGone {
+		return gone
+	}
+	return append(gone[:0], gone[len(gone)-maxGone:]...)
+}
+
+// after returns the changes after a position, at most limit, and whether more
+// was forgotten of them than rows tell.
+func (j *journal) after(pos uint64, limit int) (changes []Change, gap bool) {
+	byPos := func(c Change, pos uint64) int {
+		if c.Pos <= pos {
+			return -1
+		}
+		return 1
+	}
+	if gap = pos < j.base; gap {
+		at, _ := slices.BinarySearchFunc(j.gone, pos, byPos)
+		for ; at < len(j.gone) && j.gone[at].Pos <= j.base && len(changes) < limit; at++ {
+			changes = append(changes, j.gone[at])
+		}
+	}
+	if room := limit - len(changes); room > 0 {
+		at, _ := slices.BinarySearchFunc(j.recent, pos, byPos)
+		changes = append(changes, j.recent[at:min(at+room, len(j.recent))]...)
+	}
+	return changes, gap
+}
+
+// place returns where an object that is a NIC is, and the zero Place for others.
+func (r *replica) place(o log.Object) Place {
+	nic, ok := o.(*log.NIC)
+	if !ok {
+		return Place{}
+	}
+	p := Place{MAC: nic.MAC, IP: nic.IP.Unmap(), CN: nic.CNUUID, OfServer: nic.BelongsToType == "server"}
+	if p.OfServer {
+		p.Underlay = nic.Underlay
+		if p.CN.IsZero() {
+			p.CN = nic.BelongsToUUID
+		}
+	}
+	if network := r.state.Network(nic.NetworkUUID); network != nil && network.Fabric {
+		p.VNet, p.VLAN, p.OnVNet = network.VNetID, uint16(network.VLANID), true
+	}
+	return p
+}
+
+// moving does what makes an object that is held another, nil for none, and notes
+// what became of it if it is a NIC, or of those on it if it is a network.
+func (r *replica) moving(before, after log.Object, do func() error) error {
+	was, on := r.place(before), r.placesOn(before, after)
+	if err := do(); err != nil {
+		return err
+	}
+	r.noteMove(was, r.place(after))
+	for i, is := range r.placesOn(before, after) {
+		r.noteMove(on[i], is)
+	}
+	return nil
+}
+
+// placesOn returns where the NICs of a network are, if it moves them to become
+// after what it was before.
+func (r *replica) placesOn(before, after log.Object) (all []Place) {
+	a, _ := before.(*log.Network)
+	b, _ := after.(*log.Network)
+	switch {
+	case a == nil && b == nil:
+		return nil
+	case a == nil:
+		a = b
+	case b != nil && a.Fabric == b.Fabric && a.VNetID == b.VNetID && a.VLANID == b.VLANID:
+		return nil
+	}
+	for rec := range r.state.NICsOn(a.UUID) {
+		all = append(all, r.place(rec.Object))
+	}
+	return all
+}
+
+func (r *replica) noteMove(was, is Place) {
+	if was == is {
+		return
+	}
+	if c := r.journal.note(was, is); c.isGone() {
+		r.dirty.Gone = cutGone(append(r.dirty.Gone, c))
+	}
+}
+
+// Changes returns what became of the NICs that are held, after a position: 0 is
+// before all. There are no more when none is returned, and at most limit are.
+// gap: not all is kept that came between, but who goes through what is held,
+// and hears these changes, misses nothing.
+func (a *Agent) Changes(after uint64, limit int) (changes []Change, gap bool) {
+	a.replica.mu.RLock()
+	defer a.replica.mu.RUnlock()
+	return a.replica.journal.after(after, limit)
+}
+
+// LastChange returns the position of the last change.
+func (a *Agent) LastChange() uint64 {
+	a.replica.mu.RLock()
+	defer a.replica.mu.RUnlock()
+	return a.replica.journal.pos
+}
+
+// View calls fn with what is held, which does not change meanwhile. fn is short
+// and keeps nothing of it.
+func (a *Agent) View(fn func(*projections.State)) {
+	a.replica.mu.RLock()
+	defer a.replica.mu.RUnlock()
+	fn(a.replica.state)
+}
+
+// goneSize is that of a row of bucket gone, for what of a place mappings need:
+//
+//	0     4      6     12   28
+//	| vnet | vlan | mac | ip | crc32c
+const goneSize = 32
+
+func goneKey(pos uint64) []byte { return binary.BigEndian.AppendUint64(nil, pos) }
+
+func encodeGone(key []byte, p *Place) []byte {
+	b := make([]byte, 0, goneSize)
+	b = binary.BigEndian.AppendUint32(b, p.VNet)
+	b = binary.BigEndian.AppendUint16(b, p.VLAN)
+	b = append(b, p.MAC[:]...)
+	ip := netip.IPv6Unspecified().As16()
+	if p.IP.IsValid() {
+		ip = p.IP.As16()
+	}
+	b = append(b, ip[:]...)
+	return binary.BigEndian.AppendUint32(b, rowCRC(bucketGone, key, b))
+}
+
+func decodeGone(key, value []byte) (Change, error) {
+	if len(key) != 8 || len(value) != goneSize || binary.BigEndian.Uint32(value[28:]) != rowCRC(bucketGone, key, value[:28]) {
+		return Change{}, fmt.Errorf("%w: checksum of the mapping %x that is gone", errFile, key)
+	}
+	p := Place{
+		VNet: binary.BigEndian.Uint32(value), VLAN: binary.BigEndian.Uint16(value[4:]),
+		MAC: log.MAC(value[6:12]), IP: netip.AddrFrom16([16]byte(value[12:28])).Unmap(), OnVNet: true,
+	}
+	if p.IP.IsUnspecified() {
+		p.IP = netip.Addr{}
+	}
+	return Change{Pos: binary.BigEndian.Uint64(key), Was: p}, nil
+}
