@@ -18,10 +18,12 @@ var fieldCounts = func() (counts [len(kindNames)]int) {
 	return counts
 }()
 
-// encoder is the visitor that writes fields. The first error sticks.
+// encoder is the visitor that writes fields, to the end of b. The first error sticks.
 type encoder struct {
-	e   *msgpack.Encoder
+	packer
 	err error
+	// body is where the object stands in b, once one was written.
+	body struct{ from, to int }
 }
 
 func (v *encoder) keep(err error) {
@@ -30,28 +32,17 @@ func (v *encoder) keep(err error) {
 	}
 }
 
-func (v *encoder) array(n int)                  { v.keep(v.e.EncodeArrayLen(n)) }
-func (v *encoder) uint(n uint64)                { v.keep(v.e.EncodeUint(n)) }
-func (v *encoder) text(s string)                { v.keep(v.e.EncodeString(s)) }
 func (v *encoder) str(_ string, p *string)      { v.text(*p) }
-func (v *encoder) boolean(_ string, p *bool)    { v.keep(v.e.EncodeBool(*p)) }
+func (v *encoder) boolean(_ string, p *bool)    { v.bool(*p) }
 func (v *encoder) u32(_ string, p *uint32)      { v.uint(uint64(*p)) }
 func (v *encoder) u64(_ string, p *uint64)      { v.uint(*p) }
-func (v *encoder) time(_ string, p *Time)       { v.keep(v.e.EncodeInt(int64(*p))) }
+func (v *encoder) time(_ string, p *Time)       { v.int(int64(*p)) }
 func (v *encoder) addr(_ string, p *netip.Addr) { v.ip(*p) }
 func (v *encoder) routes(_ string, p *Routes)   { v.routeList(*p) }
-func (v *encoder) uuid(_ string, p *UUID)       { v.id(*p) }
-func (v *encoder) bin(b []byte)                 { v.keep(v.e.EncodeBytesLen(len(b))); v.raw(b) }
+func (v *encoder) uuid(_ string, p *UUID)       { v.id(p) }
 
-// raw writes bytes that are already encoded.
-func (v *encoder) raw(b []byte) {
-	if v.err == nil && len(b) > 0 {
-		_, v.err = v.e.Writer().Write(b)
-	}
-}
-
-func (v *encoder) id(u UUID) {
-	if u.IsZero() {
+func (v *encoder) id(u *UUID) {
+	if *u == (UUID{}) {
 		v.bin(nil)
 		return
 	}
@@ -97,7 +88,7 @@ func (v *encoder) strs(_ string, p *[]string) {
 func (v *encoder) uuids(_ string, p *[]UUID) {
 	v.array(len(*p))
 	for _, u := range *p {
-		v.id(u)
+		v.id(&u)
 	}
 }
 
@@ -122,14 +113,17 @@ func (v *encoder) object(o Object) {
 	if int(o.Kind()) < len(fieldCounts) {
 		n = fieldCounts[o.Kind()]
 	}
+	v.body.from = len(v.b)
 	v.array(n + len(extra))
 	o.visit(v)
 	v.extras(extra)
+	v.body.to = len(v.b)
 }
 
+// extras writes elements that are already encoded.
 func (v *encoder) extras(raw [][]byte) {
 	for _, b := range raw {
-		v.raw(b)
+		v.b = append(v.b, b...)
 	}
 }
 
@@ -137,9 +131,9 @@ func (v *encoder) extras(raw [][]byte) {
 func (v *encoder) value(value Value) {
 	switch x := value.(type) {
 	case nil:
-		v.keep(v.e.EncodeNil())
+		v.null()
 	case bool:
-		v.boolean("", &x)
+		v.bool(x)
 	case uint64:
 		v.uint(x)
 	case string:
@@ -148,7 +142,7 @@ func (v *encoder) value(value Value) {
 		v.strs("", &x)
 	case map[string]string:
 		r := routesOf(x)
-		v.keep(v.e.EncodeMapLen(len(r)))
+		v.mapLen(len(r))
 		for _, route := range r {
 			v.text(route.Dst)
 			v.text(route.Gateway)
@@ -235,11 +229,43 @@ func (v *decoder) arrayLen() int {
 }
 
 func (v *decoder) str(_ string, p *string) {
-	if v.more() {
-		x, err := v.u.string()
-		keep(v, p, x, err)
+	if !v.more() {
+		return
 	}
+	b, err := v.u.shared()
+	if err != nil {
+		v.fail(err)
+		return
+	}
+	if len(b) <= maxWord {
+		if word, ok := words[string(b)]; ok {
+			*p = word
+			return
+		}
+	}
+	*p = string(b)
 }
+
+// words are texts that stand in many objects and changes: one that is read gets
+// no memory of its own. They are the names of all fields and the usual values.
+var words = func() map[string]string {
+	all := map[string]string{}
+	for k := range kindNames {
+		for _, name := range FieldNames(Kind(k)) {
+			all[name] = name
+		}
+	}
+	for _, word := range [...]string{
+		"", "zone", "server", "other", "ipv4", "ipv6", "virtio", "provisioning", "running", "stopped", "unknown", "failed",
+		"destroyed", "starting", "stopping", "creating", "joyent", "joyent-minimal", "lx", "bhyve", "kvm", "admin", "external", "installed",
+	} {
+		all[word] = word
+	}
+	return all
+}()
+
+// maxWord is the length of the longest of them, or more.
+const maxWord = 32
 
 func (v *decoder) boolean(_ string, p *bool) {
 	if v.more() {
@@ -386,10 +412,32 @@ func (v *decoder) value() Value {
 		v.fail(err)
 		return nil
 	}
-	// Values are rare and of any type: the library reads them.
+	if x, ok := simpleValue(raw); ok {
+		return x
+	}
+	// The rest are rare and of any type: the library reads them.
 	x, err := msgpack.NewDecoder(bytes.NewReader(raw)).DecodeInterfaceLoose()
 	v.fail(err)
 	return v.plain(x)
+}
+
+// simpleValue reads what most old values are: nil, a boolean, a number that is
+// not negative, or a text.
+func simpleValue(raw []byte) (x Value, ok bool) {
+	u := unpacker{raw}
+	switch c := raw[0]; {
+	case c == codeNil:
+		return nil, true
+	case c == codeFalse, c == codeTrue:
+		return c == codeTrue, true
+	case c < codeFixMap, c >= codeUint8 && c <= codeUint64:
+		n, err := u.uint64()
+		return n, err == nil
+	case c >= codeFixStr && c < codeNil, c >= codeStr8 && c <= codeStr32:
+		s, err := u.string()
+		return s, err == nil
+	}
+	return nil, false
 }
 
 // plain turns what msgpack or JSON read into the types that Value lists.

@@ -16,12 +16,28 @@ type Digest struct{ Hi, Lo uint64 }
 // DigestOf returns what an object adds to the digest of its scopes. object are
 // the bytes that Encoder.Object gives.
 func DigestOf(kind Kind, id string, revision Revision, object []byte) Digest {
-	var room [512]byte
-	b := append(room[:0], byte(kind))
+	b := appendObjectKey(make([]byte, 0, digestRoom), kind, id, revision)
+	return digest(append(b, object...))
+}
+
+// DigestOfBody is DigestOf of an object whose bytes lack the format byte, as
+// Encoder.EventAndBody gives them.
+func DigestOfBody(kind Kind, id string, revision Revision, body []byte) Digest {
+	b := appendObjectKey(make([]byte, 0, digestRoom), kind, id, revision)
+	return digest(append(append(b, FormatVersion), body...))
+}
+
+// digestRoom is enough for most objects, so that they are hashed from the stack.
+const digestRoom = 1024
+
+func appendObjectKey(b []byte, kind Kind, id string, revision Revision) []byte {
+	b = append(b, byte(kind))
 	b = binary.BigEndian.AppendUint64(b, uint64(revision))
 	b = binary.BigEndian.AppendUint16(b, uint16(len(id)))
-	b = append(b, id...)
-	b = append(b, object...)
+	return append(b, id...)
+}
+
+func digest(b []byte) Digest {
 	sum := sha256.Sum256(b)
 	return Digest{binary.BigEndian.Uint64(sum[:]), binary.BigEndian.Uint64(sum[8:])}
 }

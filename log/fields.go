@@ -5,6 +5,7 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
+	"sync"
 )
 
 // visitor is shown each field of an object, in codec order, by its JSON name.
@@ -48,10 +49,68 @@ func (c *collector) uuids(name string, p *[]UUID)        { c.add(name, p) }
 func (c *collector) addrs(name string, p *[]netip.Addr)  { c.add(name, p) }
 func (c *collector) routes(name string, p *Routes)       { c.add(name, p) }
 
+// maxSlots is more fields than any kind has.
+const maxSlots = 32
+
 func slots(o Object) []slot {
-	c := collector{slots: make([]slot, 0, 24)}
+	c := collector{slots: make([]slot, 0, maxSlots)}
 	o.visit(&c)
 	return c.slots
+}
+
+// pair is the fields of two objects of one kind, side by side.
+type pair struct{ a, b collector }
+
+// pairs are kept for the next comparison: each update of an object takes some.
+var pairs = sync.Pool{New: func() any {
+	return &pair{collector{make([]slot, 0, maxSlots)}, collector{make([]slot, 0, maxSlots)}}
+}}
+
+func pairOf(a, b Object) *pair {
+	p := pairs.Get().(*pair)
+	a.visit(&p.a)
+	b.visit(&p.b)
+	return p
+}
+
+// done gives p back, without what it points to.
+func (p *pair) done() {
+	clear(p.a.slots)
+	clear(p.b.slots)
+	p.a.slots, p.b.slots = p.a.slots[:0], p.b.slots[:0]
+	pairs.Put(p)
+}
+
+// same reports whether two fields of one name have equal plain forms, without
+// making them.
+func (s slot) same(t slot) bool {
+	switch p := s.p.(type) {
+	case *string:
+		return *p == *t.p.(*string)
+	case *bool:
+		return *p == *t.p.(*bool)
+	case *uint32:
+		return *p == *t.p.(*uint32)
+	case *uint64:
+		return *p == *t.p.(*uint64)
+	case *Time:
+		return *p == *t.p.(*Time)
+	case *UUID:
+		return *p == *t.p.(*UUID)
+	case *MAC:
+		return *p == *t.p.(*MAC)
+	case *netip.Addr:
+		return *p == *t.p.(*netip.Addr)
+	case *netip.Prefix:
+		return *p == *t.p.(*netip.Prefix) || !p.IsValid() && !t.p.(*netip.Prefix).IsValid()
+	case *[]string:
+		return slices.Equal(*p, *t.p.(*[]string))
+	case *[]UUID:
+		return slices.Equal(*p, *t.p.(*[]UUID))
+	case *[]netip.Addr:
+		return slices.Equal(*p, *t.p.(*[]netip.Addr))
+	}
+	return equalValues(s.value(), t.value())
 }
 
 // Value is the plain form of a field: nil (the field's zero value), bool,
@@ -262,11 +321,12 @@ type FieldChange struct {
 // Diff returns what changed from before to after, which must be of one kind:
 // the fields in codec order, each with its old value. Nil if they are equal.
 func Diff(before, after Object) []FieldChange {
+	p := pairOf(before, after)
+	defer p.done()
 	var changed []FieldChange
-	was, is := slots(before), slots(after)
-	for i := range was {
-		if old := was[i].value(); !equalValues(old, is[i].value()) {
-			changed = append(changed, FieldChange{was[i].name, old})
+	for i, was := range p.a.slots {
+		if !was.same(p.b.slots[i]) {
+			changed = append(changed, FieldChange{was.name, was.value()})
 		}
 	}
 	return changed
@@ -317,20 +377,29 @@ func FieldNames(kind Kind) []string {
 // Assign copies the named fields of from to to, which are of one kind, and
 // returns the first name that the kind does not have, or "".
 func Assign(to, from Object, names []string) (unknown string) {
-	dst, src := slots(to), slots(from)
+	p := pairOf(to, from)
+	defer p.done()
 	for _, name := range names {
-		i := slices.IndexFunc(dst, func(s slot) bool { return s.name == name })
+		i := slices.IndexFunc(p.a.slots, func(s slot) bool { return s.name == name })
 		if i < 0 {
 			return name
 		}
-		dst[i].copyFrom(src[i])
+		p.a.slots[i].copyFrom(p.b.slots[i])
 	}
 	return ""
 }
 
 // Equal reports whether two objects have the same kind and the same known fields.
 func Equal(a, b Object) bool {
-	return a.Kind() == b.Kind() && a.ID() == b.ID() && len(Diff(a, b)) == 0
+	if a.Kind() != b.Kind() {
+		return false
+	}
+	p := pairOf(a, b)
+	defer p.done()
+	if len(p.a.slots) == 0 { // of a kind that is not known: its id is no field
+		return len(p.b.slots) == 0 && a.ID() == b.ID()
+	}
+	return slices.EqualFunc(p.a.slots, p.b.slots, slot.same)
 }
 
 // Routes are the static routes of a network, sorted by Dst, each Dst once. The

@@ -4,8 +4,6 @@ import (
 	"bytes"
 	"encoding/binary"
 	"fmt"
-
-	"github.com/vmihailenco/msgpack/v5"
 )
 
 // FormatVersion is the first byte of everything that this package encodes. A
@@ -48,34 +46,39 @@ const MaxBatchBytes = 8 << 20
 
 // An Encoder turns events and changes into bytes, and keeps its buffers
 // between calls. It must not be used concurrently.
-type Encoder struct {
-	buf bytes.Buffer
-	enc *msgpack.Encoder
-}
+type Encoder struct{ v encoder }
 
 // NewEncoder returns an Encoder.
-func NewEncoder() *Encoder {
-	e := new(Encoder)
-	e.enc = msgpack.NewEncoder(&e.buf)
-	e.enc.UseCompactInts(true)
-	return e
-}
+func NewEncoder() *Encoder { return new(Encoder) }
 
 // Event returns the encoded event in bytes of their own.
 func (e *Encoder) Event(event *Event) ([]byte, error) {
-	b, err := e.encode(event.EncodeMsgpack)
+	b, _, err := e.EventAndBody(event)
+	return b, err
+}
+
+// EventAndBody returns the encoded event in bytes of their own, and the part of
+// them that is its object: what Encoder.Object gives, but for the format byte
+// before it. Who needs both has the object encoded once.
+func (e *Encoder) EventAndBody(event *Event) (encoded, body []byte, err error) {
+	e.begin()
+	event.encode(&e.v)
+	b, err := e.end()
 	if err != nil {
-		return nil, fmt.Errorf("encode event of %s %s: %w", event.Kind, event.ID, err)
+		return nil, nil, fmt.Errorf("encode event of %s %s: %w", event.Kind, event.ID, err)
 	}
 	if len(b) > MaxEventBytes {
-		return nil, fmt.Errorf("event of %s %s has %d bytes, over %d: %w", event.Kind, event.ID, len(b), MaxEventBytes, ErrTooLarge)
+		return nil, nil, fmt.Errorf("event of %s %s has %d bytes, over %d: %w", event.Kind, event.ID, len(b), MaxEventBytes, ErrTooLarge)
 	}
-	return b, nil
+	from, to := e.v.body.from, e.v.body.to
+	return b, b[from:to:to], nil
 }
 
 // Change returns the encoded change in bytes of their own.
 func (e *Encoder) Change(c *Change) ([]byte, error) {
-	b, err := e.encode(c.EncodeMsgpack)
+	e.begin()
+	c.encode(&e.v)
+	b, err := e.end()
 	if err != nil {
 		return nil, fmt.Errorf("encode change %s: %w", c.ID, err)
 	}
@@ -87,26 +90,34 @@ func (e *Encoder) Change(c *Change) ([]byte, error) {
 
 // Result returns the encoded result in bytes of their own.
 func (e *Encoder) Result(r *Result) ([]byte, error) {
-	return e.encode(r.EncodeMsgpack)
+	e.begin()
+	r.encode(&e.v)
+	return e.end()
 }
 
 // Object returns the encoded object in bytes of their own: the format byte,
 // then the object's array.
 func (e *Encoder) Object(o Object) ([]byte, error) {
-	return e.encode(func(enc *msgpack.Encoder) error {
-		v := encoder{e: enc}
-		v.object(o)
-		return v.err
-	})
+	e.begin()
+	e.v.object(o)
+	return e.end()
 }
 
-func (e *Encoder) encode(write func(*msgpack.Encoder) error) ([]byte, error) {
-	e.buf.Reset()
-	e.buf.WriteByte(FormatVersion)
-	if err := write(e.enc); err != nil {
-		return nil, err
+// keptEncoded is what an Encoder keeps of its buffer at most between calls.
+const keptEncoded = 64 << 10
+
+func (e *Encoder) begin() {
+	if cap(e.v.b) > keptEncoded {
+		e.v.b = nil
 	}
-	return bytes.Clone(e.buf.Bytes()), nil
+	e.v.b, e.v.err = append(e.v.b[:0], FormatVersion), nil
+}
+
+func (e *Encoder) end() ([]byte, error) {
+	if e.v.err != nil {
+		return nil, e.v.err
+	}
+	return bytes.Clone(e.v.b), nil
 }
 
 // decode checks the format byte and reads what follows with get; nothing may be left.

@@ -80,7 +80,11 @@ type UUID [16]byte
 
 // String returns the usual form: 36 characters, lower case.
 func (u UUID) String() string {
-	var b [36]byte
+	b := u.text()
+	return string(b[:])
+}
+
+func (u *UUID) text() (b [36]byte) {
 	hex.Encode(b[0:8], u[0:4])
 	b[8] = '-'
 	hex.Encode(b[9:13], u[4:6])
@@ -90,7 +94,13 @@ func (u UUID) String() string {
 	hex.Encode(b[19:23], u[8:10])
 	b[23] = '-'
 	hex.Encode(b[24:36], u[10:16])
-	return string(b[:])
+	return b
+}
+
+// Is reports whether s is what String returns, without making that.
+func (u UUID) Is(s string) bool {
+	b := u.text()
+	return string(b[:]) == s
 }
 
 // ParseUUID accepts what UUID.String prints, in either case.

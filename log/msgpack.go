@@ -12,9 +12,20 @@ const (
 	elementFields = 6
 )
 
+// encodeRaw hands what write makes to the library's encoder.
+func encodeRaw(enc *msgpack.Encoder, write func(*encoder)) error {
+	var v encoder
+	if write(&v); v.err != nil {
+		return v.err
+	}
+	_, err := enc.Writer().Write(v.b)
+	return err
+}
+
 // EncodeMsgpack implements msgpack.CustomEncoder.
-func (e *Event) EncodeMsgpack(enc *msgpack.Encoder) error {
-	v := encoder{e: enc}
+func (e *Event) EncodeMsgpack(enc *msgpack.Encoder) error { return encodeRaw(enc, e.encode) }
+
+func (e *Event) encode(v *encoder) {
 	v.array(eventFields + len(e.raw))
 	v.uint(uint64(e.Kind))
 	v.uint(uint64(e.Action))
@@ -22,7 +33,7 @@ func (e *Event) EncodeMsgpack(enc *msgpack.Encoder) error {
 	v.uint(uint64(e.Revision))
 	v.time("", &e.Time)
 	v.text(e.Actor)
-	v.id(e.ChangeID)
+	v.id(&e.ChangeID)
 	v.uint(uint64(e.More))
 	v.array(len(e.Scopes))
 	var b [17]byte
@@ -37,7 +48,6 @@ func (e *Event) EncodeMsgpack(enc *msgpack.Encoder) error {
 		v.value(c.Old)
 	}
 	v.extras(e.raw)
-	return v.err
 }
 
 // DecodeMsgpack implements msgpack.CustomDecoder.
@@ -93,10 +103,11 @@ func (e *Event) decodeHead(v *decoder) (outer int) {
 }
 
 // EncodeMsgpack implements msgpack.CustomEncoder.
-func (c *Change) EncodeMsgpack(enc *msgpack.Encoder) error {
-	v := encoder{e: enc}
+func (c *Change) EncodeMsgpack(enc *msgpack.Encoder) error { return encodeRaw(enc, c.encode) }
+
+func (c *Change) encode(v *encoder) {
 	v.array(changeFields)
-	v.id(c.ID)
+	v.id(&c.ID)
 	v.text(c.Actor)
 	v.time("", &c.Time)
 	v.uint(c.Seed)
@@ -104,7 +115,6 @@ func (c *Change) EncodeMsgpack(enc *msgpack.Encoder) error {
 	for i := range c.Ops {
 		v.op(&c.Ops[i])
 	}
-	return v.err
 }
 
 func (v *encoder) op(op *Op) {
@@ -115,7 +125,7 @@ func (v *encoder) op(op *Op) {
 	v.uint(uint64(op.IfMatch))
 	v.strs("", &op.Set)
 	if op.Object == nil {
-		v.keep(v.e.EncodeNil())
+		v.null()
 		return
 	}
 	v.object(op.Object)
@@ -150,17 +160,18 @@ func (v *decoder) op(op *Op) {
 }
 
 // EncodeMsgpack implements msgpack.CustomEncoder.
-func (r *Result) EncodeMsgpack(enc *msgpack.Encoder) error {
-	v := encoder{e: enc}
+func (r *Result) EncodeMsgpack(enc *msgpack.Encoder) error { return encodeRaw(enc, r.encode) }
+
+func (r *Result) encode(v *encoder) {
 	v.array(resultFields)
-	v.id(r.ChangeID)
+	v.id(&r.ChangeID)
 	v.uint(uint64(r.First))
 	v.uint(uint64(r.Last))
 	v.uint(uint64(r.Events))
 	v.strs("", &r.IDs)
 	if r.Refusal == nil {
 		v.array(0)
-		return v.err
+		return
 	}
 	v.array(refusalFields)
 	v.text(r.Refusal.Code)
@@ -172,7 +183,6 @@ func (r *Result) EncodeMsgpack(enc *msgpack.Encoder) error {
 			v.text(s)
 		}
 	}
-	return v.err
 }
 
 // DecodeMsgpack implements msgpack.CustomDecoder.
