@@ -104,6 +104,15 @@ func (s *Server) transfer(w http.ResponseWriter, r *http.Request) error {
 
 // cluster does something to the cluster, and answers with what it is then.
 func (s *Server) cluster(w http.ResponseWriter, r *http.Request, do func(context.Context) error) error {
+	if err := s.changeCluster(r, do); err != nil {
+		return err
+	}
+	writeJSON(w, r, http.StatusOK, s.store.Status())
+	return nil
+}
+
+// changeCluster does something to the cluster.
+func (s *Server) changeCluster(r *http.Request, do func(context.Context) error) error {
 	ctx, cancel := context.WithTimeout(r.Context(), waitTime)
 	defer cancel()
 	err := do(ctx)
@@ -114,6 +123,5 @@ func (s *Server) cluster(w http.ResponseWriter, r *http.Request, do func(context
 		return fail(http.StatusConflict, codeBadRequest, "look at GET /cluster, then try again", "the cluster did not take it: %v", err)
 	}
 	s.logger.Warn("cluster changed", "method", r.Method, "path", r.URL.Path, "actor", s.cfg.Actor(r))
-	writeJSON(w, r, http.StatusOK, s.store.Status())
 	return nil
 }

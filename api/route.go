@@ -47,6 +47,7 @@ func (s *Server) routes() http.Handler {
 	add("/cluster/members/{id}/rebuild", methods{http.MethodPost: s.rebuild})
 	add("/snapshot", methods{http.MethodGet: s.backup})
 	add("/cluster/transfer", methods{http.MethodPost: s.transfer})
+	add("/cluster/retention", methods{http.MethodGet: s.getRetention, http.MethodPut: s.putRetention})
 	add("/ping", methods{http.MethodGet: s.ping})
 	add("/livez", methods{http.MethodGet: s.live})
 	add("/readyz", methods{http.MethodGet: s.ready})

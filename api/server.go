@@ -22,6 +22,8 @@ type Config struct {
 	Store   Store
 	Cluster Cluster // nil: changes of membership are answered with 501
 	Backups Backups // nil: GET /snapshot is answered with 501
+	// Retainer says and sets how much of the log is kept; nil: 501.
+	Retainer Retainer
 	Logger  *slog.Logger
 	// Version of the program, for /status.
 	Version string

@@ -69,10 +69,80 @@ func decodeRetention(row []byte) (Retention, error) {
 
 // SetRetention changes what the cluster keeps, on any server.
 func (s *Store) SetRetention(ctx context.Context, r Retention) error {
+	if err := s.checkRetention(r); err != nil {
+		return err
+	}
+	return s.admin(ctx, adminRequest{Do: "retention", Retention: &r})
+}
+
+func (s *Store) checkRetention(r Retention) error {
 	if r.Age < 0 || r.Events == 0 || r.Bytes == 0 || r.Bytes > uint64(s.cfg.MapBytes)/2 {
 		return fmt.Errorf("raftstore: retention of %v, %d events, %d bytes: want an age, at least one event, and from 1 to %d bytes", r.Age, r.Events, r.Bytes, s.cfg.MapBytes/2)
 	}
-	return s.admin(ctx, adminRequest{Do: "retention", Retention: &r})
+	return nil
+}
+
+// RetentionPlan is what a retention means for this server's file as it is now.
+type RetentionPlan struct {
+	Retention Retention
+	Head      log.Seq
+	Floor     log.Seq  // entries after it are kept
+	Oldest    log.Time // of the first of them; 0 if there is none
+	Bytes     uint64   // in use in changes.db
+	Next      log.Seq  // where the floor would go now; Floor if it stays
+	NextTime  log.Time // of the last entry that would go; 0 if none would
+}
+
+// PlanRetention says what r would let go now; nothing is changed. nil is the
+// retention that the cluster has.
+func (s *Store) PlanRetention(r *Retention) (p RetentionPlan, err error) {
+	if r != nil {
+		if err := s.checkRetention(*r); err != nil {
+			return p, err
+		}
+	}
+	now, err := s.clock.stamp()
+	if err != nil {
+		return p, err
+	}
+	err = s.files.view(func(tx *bbolt.Tx) error {
+		h, _, err := readMeta(tx)
+		if err != nil {
+			return err
+		}
+		p = RetentionPlan{Retention: h.retention.orDefault(), Head: h.seq, Floor: h.floor, Next: h.floor, Bytes: usedBytes(tx)}
+		if r != nil {
+			p.Retention = *r
+		}
+		if p.Oldest, err = timeOf(tx, h.floor+1, h.seq); err != nil {
+			return err
+		}
+		to, err := wantedFloor(tx, r, now)
+		if err != nil || to.Seq == 0 {
+			return err
+		}
+		p.Next = to.Seq
+		p.NextTime, err = timeOf(tx, to.Seq, h.seq)
+		return err
+	})
+	return p, err
+}
+
+// timeOf returns the time of an entry; 0 if it is beyond the last one.
+func timeOf(tx *bbolt.Tx, seq, last log.Seq) (log.Time, error) {
+	if seq > last {
+		return 0, nil
+	}
+	key := seqKey(seq)
+	row, err := readEventRow(seq, key, tx.Bucket(bucketEvents).Get(key))
+	if err != nil {
+		return 0, err
+	}
+	e, err := row.Event()
+	if err != nil {
+		return 0, err
+	}
+	return e.Time, nil
 }
 
 // setRetentionLocal is SetRetention on the leader.
@@ -134,7 +204,7 @@ func (s *Store) moveFloor(ctx context.Context, r *raft.Raft) error {
 	}
 	var to slot
 	err = s.files.view(func(tx *bbolt.Tx) error {
-		to, err = wantedFloor(tx, now)
+		to, err = wantedFloor(tx, nil, now)
 		return err
 	})
 	if err != nil || to.Seq == 0 {
@@ -148,13 +218,17 @@ func (s *Store) moveFloor(ctx context.Context, r *raft.Raft) error {
 }
 
 // wantedFloor returns the entry that is to be the last one not kept, always the
-// end of a change; the zero slot if the floor stays.
-func wantedFloor(tx *bbolt.Tx, now log.Time) (slot, error) {
+// end of a change; the zero slot if the floor stays. A retention of nil is that
+// of the cluster.
+func wantedFloor(tx *bbolt.Tx, as *Retention, now log.Time) (slot, error) {
 	h, _, err := readMeta(tx)
 	if err != nil {
 		return slot{}, err
 	}
 	keep := h.retention.orDefault()
+	if as != nil {
+		keep = *as
+	}
 	first := firstEvent(tx, &h)
 	if first > h.seq {
 		return slot{}, nil

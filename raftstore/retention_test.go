@@ -285,7 +285,7 @@ func TestWantedFloor(t *testing.T) {
 			if err := putHead(tx.Bucket(bucketMeta), &h); err != nil {
 				return err
 			}
-			got, err = wantedFloor(tx, test.now)
+			got, err = wantedFloor(tx, nil, test.now)
 			return err
 		})
 		if err != nil || got.Seq != test.want {
@@ -294,6 +294,17 @@ func TestWantedFloor(t *testing.T) {
 	}
 	if err := n.SetRetention(patience(t), Retention{}); err == nil {
 		t.Error("a retention of nothing was taken")
+	}
+	floor := n.Floor()
+	p, err := n.PlanRetention(&Retention{Events: 11, Bytes: 1 << 24})
+	if err != nil || p.Head != 100 || p.Floor != floor || p.Next != 88 || p.NextTime == 0 || p.Oldest == 0 || p.Bytes == 0 {
+		t.Errorf("plan %+v, %v: want the floor at 88", p, err)
+	}
+	if n.Floor() != floor {
+		t.Error("a plan moved the floor")
+	}
+	if _, err := n.PlanRetention(&Retention{}); err == nil {
+		t.Error("a plan of nothing was made")
 	}
 }
 

@@ -3,6 +3,7 @@ package raftstore
 import (
 	"os"
 	"path/filepath"
+	"time"
 
 	"github.com/hashicorp/raft"
 
@@ -28,6 +29,7 @@ type Status struct {
 	Rebuild   bool           `json:"rebuilding,omitempty"` // the state is being replaced by another server's
 	Retention Retention      `json:"retention"`
 	Durable   log.Seq        `json:"durable"` // in changes.db, synced
+	Age       time.Duration  `json:"age_ns"`  // since a leader was heard
 	Commit    uint64         `json:"commit_index"`
 	Applied   uint64         `json:"applied_index"` // of raft, by this server's state
 	LastIndex uint64         `json:"last_index"`    // of raft's log
@@ -81,7 +83,7 @@ func (s *Store) Status() Status {
 	c := &s.counters
 	st.Proposals, st.Batches, st.Forwarded, st.Overloaded = c.proposals.Load(), c.batches.Load(), c.forwarded.Load(), c.overloaded.Load()
 	st.Duplicates, st.Refused, st.Snapshots, st.Restores = c.duplicates.Load(), c.refused.Load(), c.snapshots.Load(), c.restores.Load()
-	st.Queued = s.queue.length()
+	st.Queued, st.Age = s.queue.length(), s.Age()
 	st.DiskFree, st.DiskBytes = diskSpace(s.cfg.Dir)
 	st.RaftBytes, st.DBBytes = s.raftLog.bytes(), fileSize(filepath.Join(s.cfg.Dir, dbName))
 	st.Compared, st.Rebuild = s.compared(), s.rebuilding()
@@ -105,6 +107,25 @@ func (s *Store) Status() Status {
 		st.Members = append(st.Members, MemberStatus{Member{string(m.ID), string(m.Address)}, m.Suffrage == raft.Voter, m.ID == id})
 	}
 	return st
+}
+
+// Age is how long ago this server last heard a leader, so that what it has is as
+// old as that at most. Never since it started: the time since then. A leader is
+// its own: 0, though one that was just cut off believes that for up to
+// Config.LeaderLease; only Consistent is proof.
+func (s *Store) Age() time.Duration {
+	r := s.raft.Load()
+	if r == nil {
+		return time.Since(s.opened)
+	}
+	if r.State() == raft.Leader {
+		return 0
+	}
+	heard := r.LastContact()
+	if heard.IsZero() {
+		heard = s.opened
+	}
+	return max(0, time.Since(heard))
 }
 
 // fileSize is 0 for a file that cannot be looked at.

@@ -32,6 +32,7 @@ type Store struct {
 	clock     *clock
 	peers     atomic.Pointer[peers] // set by Run
 	fresh     bool                  // the folder held no cluster when Run began
+	opened    time.Time             // for Age
 	peerSlots chan struct{}
 	tasks     *tasks
 	counters  counters
@@ -96,6 +97,7 @@ func newStore(cfg Config) *Store {
 		files:     new(files),
 		queue:     &queue{kick: make(chan struct{}, 1)},
 		clock:     &clock{now: cfg.Now, jump: cfg.MaxClockJump},
+		opened:    time.Now(),
 		peerSlots: make(chan struct{}, maxPeerRequests),
 		tasks:     new(tasks),
 		barriers:  barriers{kick: make(chan struct{}, 1)},

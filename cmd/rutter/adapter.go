@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
 
@@ -12,6 +13,22 @@ import (
 // Enqueue lets package api's write stream queue changes without waiting.
 func (a storeAdapter) Enqueue(c *log.Change, done func(log.Result, error)) error {
 	return asAPI(a.Store.Enqueue(c, func(result log.Result, err error) { done(result, asAPI(err)) }))
+}
+
+// retainer shows the store's retention as package api wants it.
+type retainer struct{ *raftstore.Store }
+
+// PlanRetention implements api.Retainer.
+func (r retainer) PlanRetention(want *api.Retention) (api.RetentionPlan, error) {
+	p, err := r.Store.PlanRetention((*raftstore.Retention)(want))
+	return api.RetentionPlan{
+		Retention: api.Retention(p.Retention), Head: p.Head, Floor: p.Floor, Oldest: p.Oldest, Used: p.Bytes, Next: p.Next, NextTime: p.NextTime,
+	}, err
+}
+
+// SetRetention implements api.Retainer.
+func (r retainer) SetRetention(ctx context.Context, want api.Retention) error {
+	return asAPI(r.Store.SetRetention(ctx, raftstore.Retention(want)))
 }
 
 // asAPI shows the store's errors as package api knows them.

@@ -63,6 +63,7 @@ func clusterCommand() *cli.Command {
 				Name: "rebuild", Usage: "make a server that differs from the others replace its state by theirs", ArgsUsage: "ID", Flags: flags, Action: clusterRebuild,
 				Description: examples("rutter cluster rebuild s2     # then: rutter cluster status --wait 10m"),
 			},
+			retentionCommand(),
 			recoverCommand(),
 		},
 	}

@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"net"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"golang.org/x/sync/errgroup"
 
 	"rutter/api"
@@ -73,7 +74,10 @@ func openServer(cfg serverConfig) (_ *server, err error) {
 	if s.fabric, sessions, err = newFabric(backend, logger); err != nil {
 		return nil, err
 	}
-	if s.api, err = api.New(api.Config{Store: backend, Cluster: s.store, Backups: backend, Logger: logger, Version: cfg.Version, Sessions: sessions, Fabric: s.fabric}); err != nil {
+	if s.api, err = api.New(api.Config{
+		Store: backend, Cluster: s.store, Backups: backend, Retainer: retainer{s.store}, Logger: logger, Version: cfg.Version,
+		Sessions: sessions, Fabric: s.fabric, Age: s.store.Age, Collectors: []prometheus.Collector{newStoreMetrics(s.store.Status)},
+	}); err != nil {
 		return nil, err
 	}
 	if s.svpListener != nil {
@@ -108,7 +112,7 @@ func (s *server) Run(ctx context.Context) error {
 	fronts.Go(func() error { return s.api.Run(serving, s.apiListener) })
 	fronts.Go(func() error { return s.fabric.Run(serving) })
 	if s.svp != nil {
-		fronts.Go(func() error { return s.svp.Run(serving, s.svpListener) })
+		fronts.Go(func() error { return s.svp.Run(serving, gate{s.svpListener, s.store.Serving}) })
 	}
 	g.Go(func() error {
 		defer stop()

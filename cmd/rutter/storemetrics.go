@@ -1,0 +1,75 @@
+package main
+
+import (
+	"github.com/prometheus/client_golang/prometheus"
+
+	"rutter/raftstore"
+)
+
+// storeMetric is one number of the store's status.
+type storeMetric struct {
+	desc  *prometheus.Desc
+	kind  prometheus.ValueType
+	value func(*raftstore.Status) float64
+}
+
+// storeMetrics shows the store's status as metrics, all as of one moment.
+type storeMetrics struct {
+	status func() raftstore.Status
+	all    []storeMetric
+}
+
+func newStoreMetrics(status func() raftstore.Status) *storeMetrics {
+	m := &storeMetrics{status: status}
+	add := func(kind prometheus.ValueType, name, help string, value func(*raftstore.Status) float64) {
+		m.all = append(m.all, storeMetric{prometheus.NewDesc("rutter_store_"+name, help, nil, nil), kind, value})
+	}
+	const counter, gauge = prometheus.CounterValue, prometheus.GaugeValue
+	type st = raftstore.Status
+	truth := func(b bool) float64 {
+		if b {
+			return 1
+		}
+		return 0
+	}
+	add(gauge, "leader", "1 if this server leads.", func(s *st) float64 { return truth(s.State == "Leader") })
+	add(gauge, "term", "Raft's term.", func(s *st) float64 { return float64(s.Term) })
+	add(gauge, "age_seconds", "Time since this server heard a leader; 0 if it leads.", func(s *st) float64 { return s.Age.Seconds() })
+	add(counter, "comparisons_total", "Rounds in which this server compared its state with the others'.", func(s *st) float64 { return float64(s.Comparisons) })
+	add(counter, "differences_total", "Times that this server stopped serving because its state differs.", func(s *st) float64 { return float64(s.Differences) })
+	add(gauge, "diverged", "1 while this server serves nothing because its state differs from the others'.", func(s *st) float64 { return truth(s.Diverged != "") })
+	add(gauge, "rebuilding", "1 while this server's state is replaced by another one's.", func(s *st) float64 { return truth(s.Rebuild) })
+	add(gauge, "feature_version", "The feature version that all servers agreed on.", func(s *st) float64 { return float64(s.Feature) })
+	add(gauge, "persister_lag_events", "Events that are applied and not yet in changes.db.", func(s *st) float64 { return float64(s.LagEvents) })
+	add(gauge, "persister_lag_bytes", "Bytes of these.", func(s *st) float64 { return float64(s.LagBytes) })
+	add(counter, "persister_transactions_total", "Synced transactions of changes.db.", func(s *st) float64 { return float64(s.Persisted) })
+	add(gauge, "raft_log_bytes", "Size of raft's log.", func(s *st) float64 { return float64(s.RaftBytes) })
+	add(gauge, "changes_db_bytes", "Size of changes.db.", func(s *st) float64 { return float64(s.DBBytes) })
+	add(gauge, "disk_free_bytes", "Free space of the data folder's file system, for this process.", func(s *st) float64 { return float64(s.DiskFree) })
+	add(gauge, "disk_bytes", "Size of that file system.", func(s *st) float64 { return float64(s.DiskBytes) })
+	add(gauge, "proposals_queued", "Changes that wait to be proposed.", func(s *st) float64 { return float64(s.Queued) })
+	add(counter, "proposals_total", "Changes that this server took as the leader.", func(s *st) float64 { return float64(s.Proposals) })
+	add(counter, "batches_total", "Raft entries that these went into.", func(s *st) float64 { return float64(s.Batches) })
+	add(counter, "forwarded_total", "Changes that were sent on to the leader.", func(s *st) float64 { return float64(s.Forwarded) })
+	add(counter, "overloaded_total", "Changes that were refused because too much waited.", func(s *st) float64 { return float64(s.Overloaded) })
+	add(counter, "duplicates_total", "Changes that were answered from the window of ids.", func(s *st) float64 { return float64(s.Duplicates) })
+	add(counter, "refused_total", "Changes that were decided against.", func(s *st) float64 { return float64(s.Refused) })
+	add(counter, "snapshots_sent_total", "Snapshots streamed to other servers.", func(s *st) float64 { return float64(s.Snapshots) })
+	add(counter, "snapshots_restored_total", "Snapshots that this server's state was replaced by.", func(s *st) float64 { return float64(s.Restores) })
+	return m
+}
+
+// Describe implements prometheus.Collector.
+func (m *storeMetrics) Describe(to chan<- *prometheus.Desc) {
+	for _, one := range m.all {
+		to <- one.desc
+	}
+}
+
+// Collect implements prometheus.Collector.
+func (m *storeMetrics) Collect(to chan<- prometheus.Metric) {
+	status := m.status()
+	for _, one := range m.all {
+		to <- prometheus.MustNewConstMetric(one.desc, one.kind, one.value(&status))
+	}
+}
