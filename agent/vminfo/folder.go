@@ -108,6 +108,7 @@ type Folder struct {
 	awaiting map[*vmRecord]bool   // VMs whose namespace has a file and is not mounted on it
 	doubt    bool                 // the folder came back empty
 	aside    map[string]asideFile
+	nameless bool      // something aside may be about any VM
 	mounts   time.Time // when all namespaces are looked at; zero: need not
 	missing  time.Time // when missing folders are looked for; zero: none
 	loaded   bool
@@ -139,9 +140,11 @@ type vmRecord struct {
 	tat        time.Time // theoretical arrival of the next telling: GCRA
 }
 
+// asideFile is a manifest that is put aside; duplicate says that another one is
+// in its way.
 type asideFile struct {
 	Aside
-	uuid log.UUID // of a duplicate
+	duplicate bool
 }
 
 // NewFolder returns a source that has started nothing.
@@ -289,6 +292,7 @@ func (f *Folder) report(state string) {
 	defer f.mu.Unlock()
 	s := &f.status
 	s.Waiting = len(f.dirty) + len(f.files)
+	s.Complete = f.loaded && !f.doubt && f.roots[rootManifests].wd >= 0 && state != "stopped" && !f.nameless
 	switch at := &f.roots[rootManifests]; {
 	case state != "":
 		s.State = state

@@ -10,6 +10,7 @@ import (
 	"net/netip"
 	"path/filepath"
 	"slices"
+	"strings"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -33,15 +34,15 @@ func (f *Folder) readFile(name string, now time.Time) {
 		m, err = parseManifest(text)
 	}
 	if err != nil {
-		f.putAside(name, log.UUID{}, err.Error())
+		f.putAside(name, f.seemsToBe(name), false, err.Error())
 		return
 	}
 	if other := f.byUUID[m.uuid]; other != nil && other.file != name {
-		f.putAside(name, m.uuid, fmt.Sprintf("VM %s has a manifest already: %s", m.uuid, other.file))
+		f.putAside(name, m.uuid, true, fmt.Sprintf("VM %s has a manifest already: %s", m.uuid, other.file))
 		return
 	}
 	if other := f.byZone[m.zone]; other != nil && other.uuid != m.uuid {
-		f.putAside(name, m.uuid, fmt.Sprintf("the zonename %s is that of VM %s", m.zone, other.uuid))
+		f.putAside(name, m.uuid, true, fmt.Sprintf("the zonename %s is that of VM %s", m.zone, other.uuid))
 		return
 	}
 	f.takeBack(name)
@@ -56,7 +57,7 @@ func (f *Folder) adopt(name string, m manifest, modified, now time.Time) {
 	vm := f.byUUID[m.uuid]
 	if vm == nil {
 		if len(f.byUUID) >= maxManifests {
-			f.putAside(name, m.uuid, fmt.Sprintf("there are %d VMs already, no more are watched", maxManifests))
+			f.putAside(name, m.uuid, true, fmt.Sprintf("there are %d VMs already, no more are watched", maxManifests))
 			return
 		}
 		vm = &vmRecord{uuid: m.uuid, file: name, zone: m.zone, modified: modified, pidfd: -1, nsid: -1, cgroup: -1}
@@ -90,17 +91,32 @@ func (f *Folder) forget(name string, now time.Time) {
 	delete(f.awaiting, vm)
 	f.sink.Delete(vm.uuid)
 	for other, a := range f.aside { // what this one stood in the way of
-		if !a.uuid.IsZero() {
+		if a.duplicate {
 			f.files[other] = now
 		}
 	}
 }
 
-func (f *Folder) putAside(name string, id log.UUID, reason string) {
-	if known, ok := f.aside[name]; ok && known.Reason == reason || !ok && len(f.aside) >= maxAside {
+// seemsToBe is the VM that a manifest which cannot be read is about: the one
+// that it was before, or that its name says.
+func (f *Folder) seemsToBe(name string) log.UUID {
+	if vm := f.byFile[name]; vm != nil {
+		return vm.uuid
+	}
+	id, _ := log.ParseUUID(strings.TrimSuffix(name, ".json")) // zero: it may be about any
+	return id
+}
+
+func (f *Folder) putAside(name string, id log.UUID, duplicate bool, reason string) {
+	known, ok := f.aside[name]
+	if ok && known.Reason == reason {
 		return
 	}
-	f.aside[name] = asideFile{Aside{Name: name, Reason: reason, Since: time.Now().UTC()}, id}
+	if !ok && len(f.aside) >= maxAside {
+		f.nameless = true
+		return
+	}
+	f.aside[name] = asideFile{Aside{Name: name, UUID: id, Reason: reason, Since: time.Now().UTC()}, duplicate}
 	f.cfg.Logger.Warn("a manifest is put aside", "manifest", name, "reason", reason)
 	f.showAside()
 }
@@ -114,6 +130,10 @@ func (f *Folder) takeBack(name string) {
 
 func (f *Folder) showAside() {
 	list := make([]Aside, 0, len(f.aside))
+	f.nameless = len(f.aside) >= maxAside
+	for _, a := range f.aside {
+		f.nameless = f.nameless || a.UUID.IsZero()
+	}
 	for _, name := range slices.Sorted(maps.Keys(f.aside)) {
 		list = append(list, f.aside[name].Aside)
 	}
@@ -157,7 +177,7 @@ func (f *Folder) tell(vm *vmRecord, body []byte, hash uint64, now time.Time) ([]
 	text = fmt.Appendf(text, `,%q:%q}`, lastModified, formatDate(vm.modified))
 	changes, changed, err := f.sink.Put(VM{UUID: vm.uuid, Zonename: vm.zone, JSON: text})
 	if err != nil {
-		f.putAside(vm.file, vm.uuid, err.Error())
+		f.putAside(vm.file, vm.uuid, true, err.Error())
 		return nil, false
 	}
 	vm.body = hash

@@ -81,6 +81,22 @@ func New(cfg Config) (*Service, error) {
 // Store is the set of VMs, for those in the same program.
 func (s *Service) Store() *Store { return s.store }
 
+// Complete reports whether every source sees all of its VMs now: what none of
+// them names is gone then, and not just out of sight.
+func (s *Service) Complete() bool {
+	select {
+	case <-s.ready:
+	default:
+		return false
+	}
+	for _, source := range s.cfg.Sources {
+		if !source.Status().Complete {
+			return false
+		}
+	}
+	return true
+}
+
 // Ready is closed when every source has been loaded.
 func (s *Service) Ready() <-chan struct{} { return s.ready }
 

@@ -36,8 +36,11 @@ type Sink interface {
 
 // SourceStatus is what a source says of itself.
 type SourceStatus struct {
-	Name     string    `json:"name"`
-	State    string    `json:"state"` // what it does, or why it cannot
+	Name  string `json:"name"`
+	State string `json:"state"` // what it does, or why it cannot
+	// Complete: the source has seen all of its VMs, and sees them now. Without
+	// that, a VM that it does not name is not one that is gone.
+	Complete bool      `json:"complete"`
 	Skips    []string  `json:"skips,omitempty"`
 	Aside    []Aside   `json:"aside"` // what it cannot use, by name
 	Scans    int       `json:"scans"` // full scans
@@ -54,6 +57,7 @@ type SourceStatus struct {
 // about, if any, stays as it was.
 type Aside struct {
 	Name   string    `json:"name"`
+	UUID   log.UUID  `json:"uuid,omitzero"` // of the VM that it seems to be about, if it tells
 	Reason string    `json:"reason"`
 	Since  time.Time `json:"since"`
 }

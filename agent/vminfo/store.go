@@ -137,13 +137,14 @@ func NewStore(cfg StoreConfig) *Store {
 	return &Store{cfg: cfg, id: newID(), vms: make(map[log.UUID]held), changed: make(chan struct{})}
 }
 
-// newID returns a random UUID (version 4).
-func newID() string {
-	var u log.UUID
+// randomUUID returns a random UUID (version 4).
+func randomUUID() (u log.UUID) {
 	_, _ = rand.Read(u[:]) // never fails
 	u[6], u[8] = u[6]&0x0f|0x40, u[8]&0x3f|0x80
-	return u.String()
+	return u
 }
+
+func newID() string { return randomUUID().String() }
 
 // ID names this store's events. It differs for each store and each process.
 func (s *Store) ID() string { return s.id }
@@ -277,6 +278,14 @@ func (s *Store) Get(id log.UUID) (VM, bool) {
 	defer s.mu.RUnlock()
 	h, ok := s.vms[id]
 	return h.vm, ok
+}
+
+// From returns a VM if it is the source's.
+func (s *Store) From(source string, id log.UUID) (VM, bool) {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	h, ok := s.vms[id]
+	return h.vm, ok && h.source == source
 }
 
 // Find returns a VM by its zonename or its UUID, in text.

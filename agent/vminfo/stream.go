@@ -102,7 +102,7 @@ func (s *Stream) Run(ctx context.Context, sink Sink) error {
 		}
 		s.cfg.Logger.Warn("a vminfod's events ended", "vminfod", s.cfg.Client.base, "error", err)
 		s.update(func(st *SourceStatus) {
-			st.State = "waiting: " + err.Error()
+			st.State, st.Complete = "waiting: "+err.Error(), false
 			st.Errors = keepLast(st.Errors, Failure{Date: time.Now().UTC(), Err: err.Error()})
 		})
 		select {
@@ -132,7 +132,7 @@ func (s *Stream) follow(ctx context.Context, sink Sink, place *Place, before Pla
 	}
 	*place = events.Place
 	sink.Loaded()
-	s.update(func(st *SourceStatus) { st.State = "following" })
+	s.update(func(st *SourceStatus) { st.State, st.Complete = "following", len(st.Aside) == 0 })
 	again := time.AfterFunc(s.cfg.ScanEvery, s.Scan)
 	defer again.Stop()
 	stop := make(chan struct{})

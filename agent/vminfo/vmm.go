@@ -44,12 +44,6 @@ var (
 // not recorded yet.
 const maxVMMs = 20_000
 
-// maxVMMJobs bounds how many VMs are started or stopped at once.
-const maxVMMJobs = 8
-
-// maxVMMJobsWaiting bounds how many more wait for that; then callers are told.
-const maxVMMJobsWaiting = 1000
-
 // VMM is one running incarnation of a VM as this node knows it. Gen is this
 // node's: +1 for each observation, and never lower, also after a restart.
 type VMM struct {
@@ -93,6 +87,9 @@ type VMMConfig struct {
 	Ready <-chan struct{}
 	// Starter does what is asked for.
 	Starter Starter
+	// Adopts is the name of the source whose VMs get a VMM when they are seen to
+	// run without one: whoever started them. "": none do.
+	Adopts string
 	// Ring is called for each VMM that has a state which the log has not. It
 	// must not block, and may be called again for the same: a ring is a hint.
 	// nil: nobody is told.
@@ -107,8 +104,13 @@ type VMMs struct {
 	cfg  VMMConfig
 	jobs chan func(context.Context)
 
-	mu   sync.Mutex // protects what follows; held while a file is written
-	vmms map[log.UUID]*VMM
+	mu         sync.Mutex // protects what follows; held while a file is written
+	vmms       map[log.UUID]*VMM
+	active     map[log.UUID]log.UUID // the VMM of a VM that has not ended
+	unrecorded map[log.UUID]struct{} // VMMs whose state the log may not have
+	// ended are the init processes of VMMs that were ended by word, until their
+	// VM is seen without: they are not adopted while they are being stopped.
+	ended map[log.UUID]int
 }
 
 // NewVMMs reads what the folder keeps.
@@ -122,7 +124,10 @@ func NewVMMs(cfg VMMConfig) (*VMMs, error) {
 	if err := os.MkdirAll(cfg.Folder, 0o700); err != nil {
 		return nil, fmt.Errorf("vminfo: VMMs: %w", err)
 	}
-	m := &VMMs{cfg: cfg, jobs: make(chan func(context.Context), maxVMMJobsWaiting), vmms: make(map[log.UUID]*VMM)}
+	m := &VMMs{
+		cfg: cfg, jobs: make(chan func(context.Context), maxVMMJobsWaiting), vmms: make(map[log.UUID]*VMM),
+		active: make(map[log.UUID]log.UUID), unrecorded: make(map[log.UUID]struct{}), ended: make(map[log.UUID]int),
+	}
 	if err := m.load(); err != nil {
 		return nil, err
 	}
@@ -187,36 +192,72 @@ func (m *VMMs) observeAll() uint64 {
 	for _, vmm := range m.List() {
 		m.observe(vmm.VM)
 	}
+	if m.cfg.Adopts != "" {
+		for _, vm := range m.cfg.Store.UUIDs(m.cfg.Adopts) {
+			m.observe(vm)
+		}
+	}
 	return seq
 }
 
 // observe takes what a VM does for its VMM's state.
 func (m *VMMs) observe(vm log.UUID) {
-	running, pid := false, 0
-	if held, ok := m.cfg.Store.Get(vm); ok {
-		v, err := ParseValue(held.JSON)
-		if err != nil {
-			panic("vminfo: a VM that is not JSON was stored")
-		}
-		running = v.textOf("state") == "running"
-		number, _ := v.Get("pid")
-		pid, _ = strconv.Atoi(number.text) // 0: none
-	}
+	running, pid, adopt := m.seen(vm)
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	if ended, ok := m.ended[vm]; ok && (!running || ended != pid) {
+		delete(m.ended, vm)
+	}
 	vmm := m.activeLocked(vm)
-	if vmm == nil {
+	if vmm != nil {
+		next, reason := nextState(*vmm, running, pid)
+		updated := *vmm
+		updated.State, updated.Reason = next, reason
+		if running && next == VMMRunning {
+			updated.PID = pid
+		}
+		if updated.State != vmm.State || updated.PID != vmm.PID {
+			m.setLocked(updated)
+		}
+		vmm = m.activeLocked(vm)
+	}
+	_, ending := m.ended[vm]
+	if vmm == nil && running && adopt && !ending {
+		m.adoptLocked(vm, pid)
+	}
+}
+
+// seen is what the store knows of a VM.
+func (m *VMMs) seen(vm log.UUID) (running bool, pid int, adopt bool) {
+	held, ok := m.cfg.Store.From(m.cfg.Adopts, vm)
+	adopt = ok
+	if !ok {
+		if held, ok = m.cfg.Store.Get(vm); !ok {
+			return false, 0, false
+		}
+	}
+	state, pid := runningOf(held.JSON)
+	return state == "running", pid, adopt
+}
+
+// runningOf reads a VM's state and init process; 0 is none.
+func runningOf(text []byte) (state string, pid int) {
+	v, err := ParseValue(text)
+	if err != nil {
+		panic("vminfo: a VM that is not JSON was stored")
+	}
+	number, _ := v.Get("pid")
+	pid, _ = strconv.Atoi(number.text) // 0: none
+	return v.textOf("state"), pid
+}
+
+// adoptLocked gives a VM that runs without a VMM one.
+func (m *VMMs) adoptLocked(vm log.UUID, pid int) {
+	if len(m.vmms) >= maxVMMs {
+		m.cfg.Logger.Error("a VM runs without a VMM: there are too many", "vm", vm, "vmms", len(m.vmms))
 		return
 	}
-	next, reason := nextState(*vmm, running, pid)
-	updated := *vmm
-	updated.State, updated.Reason = next, reason
-	if running && next == VMMRunning {
-		updated.PID = pid
-	}
-	if updated.State != vmm.State || updated.PID != vmm.PID {
-		m.setLocked(updated)
-	}
+	m.setLocked(VMM{ID: randomUUID(), VM: vm, State: VMMRunning, PID: pid})
 }
 
 // nextState is what becomes of a VMM whose VM is seen running as pid, or not.
@@ -235,12 +276,27 @@ func nextState(v VMM, running bool, pid int) (state, reason string) {
 
 // activeLocked is the VMM of a VM that has not ended.
 func (m *VMMs) activeLocked(vm log.UUID) *VMM {
-	for _, vmm := range m.vmms {
-		if vmm.VM == vm && !vmm.Final() {
-			return vmm
-		}
+	id, ok := m.active[vm]
+	if !ok {
+		return nil
 	}
-	return nil
+	return m.vmms[id]
+}
+
+// holdLocked keeps a VMM in memory.
+func (m *VMMs) holdLocked(vmm *VMM) {
+	m.vmms[vmm.ID] = vmm
+	switch {
+	case !vmm.Final():
+		m.active[vmm.VM] = vmm.ID
+	case m.active[vmm.VM] == vmm.ID:
+		delete(m.active, vmm.VM)
+	}
+	if vmm.Recorded < vmm.Gen {
+		m.unrecorded[vmm.ID] = struct{}{}
+	} else {
+		delete(m.unrecorded, vmm.ID)
+	}
 }
 
 // setLocked gives a VMM its next generation, on disk before anybody sees it,
@@ -253,7 +309,7 @@ func (m *VMMs) setLocked(vmm VMM) {
 		// Seen all the same: after a restart it is observed again.
 		m.cfg.Logger.Error("a VMM's state is not on disk", "vmm", vmm.ID, "state", vmm.State, "gen", vmm.Gen, "error", err)
 	}
-	m.vmms[vmm.ID] = &vmm
+	m.holdLocked(&vmm)
 	m.cfg.Logger.Info("VMM", "vmm", vmm.ID, "vm", vmm.VM, "state", vmm.State, "gen", vmm.Gen, "reason", vmm.Reason)
 	if m.cfg.Ring != nil {
 		m.cfg.Ring(vmm.ID)
@@ -309,10 +365,23 @@ func (m *VMMs) Unregister(id log.UUID) (VMM, error) {
 	if err := m.enqueue(m.stopJob(*held, true)); err != nil {
 		return *held, err
 	}
+	if held.PID != 0 {
+		m.ended[held.VM] = held.PID
+	}
 	ended := *held
 	ended.State, ended.Reason = VMMDestroyed, ""
 	m.setLocked(ended)
 	return *m.vmms[id], nil
+}
+
+// Active returns the VMM of a VM that has not ended.
+func (m *VMMs) Active(vm log.UUID) (VMM, bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if held := m.activeLocked(vm); held != nil {
+		return *held, true
+	}
+	return VMM{}, false
 }
 
 // Get returns a VMM.
@@ -377,60 +446,4 @@ func (m *VMMs) SetState(id log.UUID, want string, migration log.UUID) (vmm VMM, 
 	}
 	m.setLocked(next) // the job waits for the lock when it observes
 	return *m.vmms[id], true, nil
-}
-
-// enqueue has Run do a job, and never waits.
-func (m *VMMs) enqueue(job func(context.Context)) error {
-	select {
-	case m.jobs <- job:
-		return nil
-	default:
-		return fmt.Errorf("%w: %d wait already", ErrBusy, cap(m.jobs))
-	}
-}
-
-func (m *VMMs) startJob(vmm VMM) func(context.Context) {
-	return func(ctx context.Context) {
-		if err := m.cfg.Starter.Start(ctx, vmm.VM); err != nil && !errors.Is(err, ErrRunning) {
-			m.becomeFailed(vmm.ID, err)
-		}
-		m.observe(vmm.VM)
-	}
-}
-
-func (m *VMMs) stopJob(vmm VMM, force bool) func(context.Context) {
-	return func(ctx context.Context) {
-		err := m.cfg.Starter.Stop(ctx, vmm.VM, force)
-		if err != nil && !errors.Is(err, ErrNotRunning) && ctx.Err() == nil {
-			err = m.cfg.Starter.Stop(ctx, vmm.VM, true)
-		}
-		if err != nil && !errors.Is(err, ErrNotRunning) {
-			m.cfg.Logger.Error("a VM did not stop, also not by force", "vmm", vmm.ID, "vm", vmm.VM, "error", err)
-		}
-		m.observe(vmm.VM)
-	}
-}
-
-func (m *VMMs) rebootJob(vmm VMM) func(context.Context) {
-	return func(ctx context.Context) {
-		err := m.cfg.Starter.Stop(ctx, vmm.VM, false)
-		if err == nil || errors.Is(err, ErrNotRunning) {
-			err = m.cfg.Starter.Start(ctx, vmm.VM)
-		}
-		if err != nil {
-			m.becomeFailed(vmm.ID, err)
-		}
-	}
-}
-
-func (m *VMMs) becomeFailed(id log.UUID, cause error) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	held := m.vmms[id]
-	if held == nil || held.Final() {
-		return
-	}
-	failed := *held
-	failed.State, failed.Reason = VMMFailed, cause.Error()
-	m.setLocked(failed)
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"slices"
 	"time"
 
 	"rutter/log"
@@ -30,6 +31,9 @@ type VMMRuntimeState struct {
 	Reason      string    `json:"reason,omitempty"` // from version 2.0.0 on
 }
 
+// Sled returns the VMM as version 1.0.0 says it.
+func (v VMM) Sled() *SledVMMState { return sledState(v, vmmV1) }
+
 func sledState(vmm VMM, version apiVersion) *SledVMMState {
 	s := &SledVMMState{VMMState: VMMRuntimeState{State: vmm.State, Gen: vmm.Gen, TimeUpdated: vmm.Updated}, MigrationIn: vmm.Migration}
 	if version.compare(vmmV2) >= 0 {
@@ -46,6 +50,7 @@ func sledState(vmm VMM, version apiVersion) *SledVMMState {
 //	PUT    /vmms/{id}         {"instance_id":VM} registers it
 //	DELETE /vmms/{id}         ends it → {"updated_runtime":…}
 //	PUT    /vmms/{id}/recorded  {"gen":N}: the log has it (an addition)
+//	GET    /vmms[?vm=UUID]   the VMMs that the node knows, for its tools (an addition; no version)
 //
 // A VMM that is not here is 404 with error_code NO_SUCH_INSTANCE.
 func (m *VMMs) Handler() http.Handler {
@@ -87,7 +92,22 @@ func (m *VMMs) Handler() http.Handler {
 		}
 		return struct{}{}, m.Recorded(id, in.Gen)
 	})
+	mux.HandleFunc("GET /vmms", m.serveList)
 	return mux
+}
+
+func (m *VMMs) serveList(w http.ResponseWriter, r *http.Request) {
+	list := m.List()
+	if text := r.URL.Query().Get("vm"); text != "" {
+		vm, err := log.ParseUUID(text)
+		if err != nil {
+			writeVMMError(w, badRequest("vm: %w", err))
+			return
+		}
+		list = slices.DeleteFunc(list, func(v VMM) bool { return v.VM != vm })
+	}
+	w.Header().Set("Content-Type", "application/json")
+	_ = json.NewEncoder(w).Encode(list) // the reader is gone: its own business
 }
 
 // updatedRuntime is what resulted; null if nothing changed.

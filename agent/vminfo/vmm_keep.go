@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 
 	"rutter/log"
 )
@@ -30,7 +31,7 @@ func (m *VMMs) load() error {
 		if err != nil {
 			return fmt.Errorf("vminfo: %s cannot be read, and its generation is needed: mend it, or move it away if the VMM is gone: %w", name, err)
 		}
-		m.vmms[vmm.ID] = vmm
+		m.holdLocked(vmm) // nobody else has m yet
 	}
 	return nil
 }
@@ -83,19 +84,33 @@ func (m *VMMs) Recorded(id log.UUID, gen uint64) error {
 			return fmt.Errorf("vminfo: VMM %s: %w", id, err)
 		}
 		delete(m.vmms, id)
+		delete(m.unrecorded, id)
 		return nil
 	}
 	recorded := *held
 	recorded.Recorded = gen
-	m.vmms[id] = &recorded
-	return m.save(recorded)
+	// It goes to disk with the next state: after a restart the log says it again.
+	m.holdLocked(&recorded)
+	return nil
+}
+
+// Unrecorded returns the VMMs whose state the log may not have, by id.
+func (m *VMMs) Unrecorded() []VMM {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	list := make([]VMM, 0, len(m.unrecorded))
+	for id := range m.unrecorded {
+		list = append(list, *m.vmms[id])
+	}
+	slices.SortFunc(list, func(a, b VMM) int { return compareUUID(a.ID, b.ID) })
+	return list
 }
 
 // RingAll rings for each VMM whose state the log may not have: after a start,
 // and after each new connection to a server.
 func (m *VMMs) RingAll() {
-	for _, vmm := range m.List() {
-		if vmm.Recorded < vmm.Gen && m.cfg.Ring != nil {
+	for _, vmm := range m.Unrecorded() {
+		if m.cfg.Ring != nil {
 			m.cfg.Ring(vmm.ID)
 		}
 	}

@@ -34,7 +34,7 @@ func agentCommand() *cli.Command {
 			"  --servers http://10.0.0.1:7420,http://10.0.0.2:7420,http://10.0.0.3:7420",
 			"rutter agent status",
 		),
-		Flags: append(daemonFlags(),
+		Flags: append(append(daemonFlags(), vminfodFlags()...),
 			&cli.StringFlag{Name: "cn", EnvVars: []string{"RUTTER_CN"}, Usage: "`UUID` of this compute node, as its server object has it"},
 			&cli.StringFlag{Name: "data", EnvVars: []string{"RUTTER_AGENT_DATA"}, Value: "/var/lib/rutter-agent", Usage: "`FOLDER` of the cache; it belongs to one agent"},
 			&cli.StringFlag{Name: "servers", EnvVars: []string{"RUTTER_SERVERS"}, Usage: "base `URLS` of the servers, parted by commas"},
@@ -55,7 +55,10 @@ func agentCommand() *cli.Command {
 // agentConfig says how an agent runs.
 type agentConfig struct {
 	Agent       agent.Config
+	API         *client.Client
 	SVP, Status string // addresses, or off
+	VMs         *vmNode
+	VMsAsked    bool // the vminfod's address was given
 	Logger      *slog.Logger
 }
 
@@ -75,6 +78,12 @@ func runAgentCommand(c *cli.Context) error {
 		return link.NewManager(link.ManagerConfig{Kernel: kernel, Numbers: numbers, Save: save}), nil
 	}
 	cfg.Agent.Watch = kernel.Watch
+	if cfg.VMs, err = newVMNode(c, cfg.Agent.CN, cfg.Agent.Folder, cfg.API, cfg.Logger); err != nil {
+		return errors.Join(err, kernel.Close())
+	}
+	if cfg.VMs != nil {
+		cfg.Agent.Local, cfg.VMsAsked = cfg.VMs.link, c.IsSet("vminfod")
+	}
 	return errors.Join(runAgent(c.Context, cfg), kernel.Close())
 }
 
@@ -90,7 +99,7 @@ func agentConfigOf(c *cli.Context) (agentConfig, error) {
 	if c.String("servers") == "" {
 		return cfg, usagef("--servers is missing: name the servers, as in --servers http://10.0.0.1:7420,http://10.0.0.2:7420")
 	}
-	for _, name := range []string{"svp", "listen"} {
+	for _, name := range []string{"svp", "listen", "vminfod"} {
 		if err := checkListen(name, c.String(name), c.Bool("insecure")); err != nil {
 			return cfg, err
 		}
@@ -104,6 +113,7 @@ func agentConfigOf(c *cli.Context) (agentConfig, error) {
 	if err != nil {
 		return cfg, usageError{err}
 	}
+	cfg.API = api
 	cfg.SVP, cfg.Status, cfg.Logger = c.String("svp"), c.String("listen"), logger
 	cfg.Agent = agent.Config{CN: cn, Folder: c.String("data"), Servers: api.Servers(), Dialer: api, Logger: logger}
 	return cfg, nil
@@ -117,6 +127,10 @@ func runAgent(ctx context.Context, cfg agentConfig) (err error) {
 	}
 	defer func() { err = errors.Join(err, a.Close()) }()
 	g, ctx := errgroup.WithContext(ctx)
+	failed := func(err error) error { // what runs already ends with it
+		g.Go(func() error { return err })
+		return g.Wait()
+	}
 	if cfg.SVP != "off" {
 		svp, err := newAgentSVP(a, cfg.Logger)
 		if err != nil {
@@ -131,9 +145,16 @@ func runAgent(ctx context.Context, cfg agentConfig) (err error) {
 	if cfg.Status != "off" {
 		listener, err := net.Listen("tcp", cfg.Status)
 		if err != nil {
-			return errors.Join(fmt.Errorf("status: %w (--listen off, if another daemon holds the port)", err), g.Wait())
+			return failed(fmt.Errorf("status: %w (--listen off, if another daemon holds the port)", err))
 		}
-		g.Go(func() error { return serveStatus(ctx, a.Handler(), listener) })
+		g.Go(func() error { return serveStatus(ctx, nodeHandler(a, cfg.VMs), listener) })
+	}
+	if cfg.VMs != nil {
+		listener, err := cfg.VMs.vminfodListener(cfg.VMsAsked, cfg.Logger)
+		if err != nil {
+			return failed(err)
+		}
+		g.Go(func() error { return cfg.VMs.run(ctx, a, listener) })
 	}
 	g.Go(func() error { return a.Run(ctx) })
 	return g.Wait()
@@ -175,11 +196,14 @@ func agentStatus(c *cli.Context) error {
 		return fmt.Errorf("%w: no agent at %s: %w", client.ErrUnavailable, c.String("listen"), err)
 	}
 	defer response.Body.Close()
-	var s agent.Status
+	var s nodeStatus
 	if err := json.NewDecoder(response.Body).Decode(&s); err != nil {
 		return fmt.Errorf("agent status: %w", err)
 	}
-	return printOne(c, s, func(w io.Writer) { writeAgentStatus(w, s) })
+	return printOne(c, s, func(w io.Writer) {
+		writeAgentStatus(w, s.Status)
+		writeVMStatus(w, s.VMs)
+	})
 }
 
 func writeAgentStatus(w io.Writer, s agent.Status) {

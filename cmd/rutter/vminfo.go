@@ -178,15 +178,7 @@ func vminfoStatus(c *cli.Context) error {
 	fmt.Fprintf(w, "vminfod    %s (%s), pid %d, up %s\n", s.State, s.Status, s.PID, s.Uptime)
 	fmt.Fprintf(w, "VMs        %d\n", s.NumVMs)
 	fmt.Fprintf(w, "events     %d so far, the last %d are kept; %d listeners, %d were too slow\n", s.Rutter.Seq, s.Rutter.Events, len(s.EventsListeners), s.Rutter.Lost)
-	for _, source := range s.Rutter.Sources {
-		fmt.Fprintf(w, "source     %s: %s; %d scans found %d changes that events had missed\n", source.Name, source.State, source.Scans, source.Missed)
-		for _, skip := range source.Skips {
-			fmt.Fprintf(w, "           without %s\n", skip)
-		}
-		for _, aside := range source.Aside {
-			fmt.Fprintf(w, "           aside since %s: %s: %s\n", aside.Since.Format(time.RFC3339), aside.Name, aside.Reason)
-		}
-	}
+	writeSources(w, "source  ", s.Rutter.Sources)
 	for _, failure := range s.RefreshErrors {
 		fmt.Fprintf(w, "failure    %s %s\n", failure.Date.Format(time.RFC3339), failure.Err)
 	}
@@ -278,7 +270,7 @@ func jsonOrNull(v *vminfo.Value) string {
 // and run.
 func vmFolderFlags() []cli.Flag {
 	return []cli.Flag{
-		&cli.StringFlag{Name: "manifests", EnvVars: []string{"RUTTER_MANIFESTS"}, Value: "/etc/rutter/vms", Usage: "`FOLDER` of the VMs' manifests"},
+		&cli.StringFlag{Name: "manifests", EnvVars: []string{"RUTTER_MANIFESTS"}, Value: "/etc/rutter/vms", Usage: "`FOLDER` of the VMs' manifests, or off"},
 		&cli.StringFlag{Name: "vm-run", EnvVars: []string{"RUTTER_VM_RUN"}, Value: "/run/rutter/vms", Usage: "`FOLDER` of the pid files of the VMs' init processes"},
 		&cli.StringFlag{Name: "vm-cgroup", EnvVars: []string{"RUTTER_VM_CGROUP"}, Value: vminfo.DefaultCgroup(), Usage: "`FOLDER` of the VMs' cgroups"},
 	}
@@ -292,23 +284,30 @@ func vminfodFlags() []cli.Flag {
 	)
 }
 
-// newVMInfo makes the service that the flags ask for. It needs --netns as well.
-func newVMInfo(c *cli.Context, logger *slog.Logger) (*vminfo.Service, error) {
-	folder, err := vminfo.NewFolder(vminfo.FolderConfig{
-		Manifests: c.String("manifests"), PIDs: c.String("vm-run"), NetNS: c.String("netns"), Cgroup: c.String("vm-cgroup"), Logger: logger,
-	})
-	if err != nil {
-		return nil, err
+// newVMInfo makes the service that the flags ask for; folder is nil if they ask
+// for none. It needs --netns as well.
+func newVMInfo(c *cli.Context, logger *slog.Logger) (service *vminfo.Service, folder *vminfo.Folder, err error) {
+	var sources []vminfo.Source
+	if c.String("manifests") != "off" {
+		if folder, err = vminfo.NewFolder(vminfo.FolderConfig{
+			Manifests: c.String("manifests"), PIDs: c.String("vm-run"), NetNS: c.String("netns"), Cgroup: c.String("vm-cgroup"), Logger: logger,
+		}); err != nil {
+			return nil, nil, err
+		}
+		sources = append(sources, folder)
 	}
-	sources := []vminfo.Source{folder}
 	if address := c.String("follow-vminfod"); address != "" {
 		stream, err := vminfo.NewStream(vminfo.StreamConfig{Client: vminfo.NewClient(address, "rutter"), Logger: logger})
 		if err != nil {
-			return nil, err
+			return nil, nil, err
 		}
 		sources = append(sources, stream)
 	}
-	return vminfo.New(vminfo.Config{Sources: sources, Logger: logger})
+	if len(sources) == 0 {
+		return nil, nil, nil
+	}
+	service, err = vminfo.New(vminfo.Config{Sources: sources, Logger: logger})
+	return service, folder, err
 }
 
 // runVMInfo serves until ctx ends. address "off" runs the sources alone.
@@ -341,9 +340,12 @@ func vminfoServeCommand() *cli.Command {
 			if err != nil {
 				return err
 			}
-			service, err := newVMInfo(c, logger)
+			service, _, err := newVMInfo(c, logger)
 			if err != nil {
 				return err
+			}
+			if service == nil {
+				return usagef("--manifests off without --follow-vminfod: there would be no VMs to serve")
 			}
 			return runVMInfo(c.Context, service, c.String("vminfod"))
 		},

@@ -1,0 +1,142 @@
+package vminfo
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"rutter/log"
+)
+
+// maxVMMJobs bounds how many VMs are started or stopped at once.
+const maxVMMJobs = 8
+
+// maxVMMJobsWaiting bounds how many more wait for that; then callers are told.
+const maxVMMJobsWaiting = 1000
+
+// nicsWithin is how long a VM that is started may wait for the agent to put its
+// NICs into its namespace.
+const nicsWithin = 30 * time.Second
+
+// preparer is a Starter that makes the place of a VM before it is started, so
+// that NICs can come into it; *Runner does.
+type preparer interface {
+	Prepare(ctx context.Context, vm log.UUID) error
+}
+
+// start starts a VM once its NICs are there.
+func (m *VMMs) start(ctx context.Context, vm log.UUID) error {
+	if p, ok := m.cfg.Starter.(preparer); ok {
+		if err := p.Prepare(ctx, vm); err != nil {
+			return err
+		}
+		if err := m.awaitNICs(ctx, vm); err != nil {
+			return err
+		}
+	}
+	return m.cfg.Starter.Start(ctx, vm)
+}
+
+func (m *VMMs) awaitNICs(ctx context.Context, vm log.UUID) error {
+	late := time.NewTimer(nicsWithin)
+	defer late.Stop()
+	_, _, seq := m.cfg.Store.Kept()
+	for {
+		held, ok := m.cfg.Store.Get(vm)
+		if !ok {
+			return nil // Start says what is wrong
+		}
+		v, err := ParseValue(held.JSON)
+		if err != nil {
+			panic("vminfo: a VM that is not JSON was stored")
+		}
+		nics, _ := v.Get("nics")
+		if len(nics.Items()) == 0 || v.textOf("zone_state") != "installed" && Addressed(v) {
+			return nil
+		}
+		events, changed, err := m.cfg.Store.Since(seq, eventBatch)
+		if err != nil {
+			_, _, seq = m.cfg.Store.Kept()
+			continue
+		}
+		if len(events) > 0 {
+			seq = events[len(events)-1].Seq
+			continue
+		}
+		select {
+		case <-changed:
+		case <-late.C:
+			return fmt.Errorf("vminfo: VM %s: its NICs have no addresses after %s: are they in the log, on this compute node, and does the agent reach it?", vm, nicsWithin)
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+// Addressed reports whether each NIC that a VM has got an address.
+func Addressed(vm Value) bool {
+	nics, _ := vm.Get("nics")
+	for _, nic := range nics.Items() {
+		if ips, _ := nic.Get("ips"); len(ips.Items()) == 0 {
+			return false
+		}
+	}
+	return true
+}
+
+// enqueue has Run do a job, and never waits.
+func (m *VMMs) enqueue(job func(context.Context)) error {
+	select {
+	case m.jobs <- job:
+		return nil
+	default:
+		return fmt.Errorf("%w: %d wait already", ErrBusy, cap(m.jobs))
+	}
+}
+
+func (m *VMMs) startJob(vmm VMM) func(context.Context) {
+	return func(ctx context.Context) {
+		if err := m.start(ctx, vmm.VM); err != nil && !errors.Is(err, ErrRunning) {
+			m.becomeFailed(vmm.ID, err)
+		}
+		m.observe(vmm.VM)
+	}
+}
+
+func (m *VMMs) stopJob(vmm VMM, force bool) func(context.Context) {
+	return func(ctx context.Context) {
+		err := m.cfg.Starter.Stop(ctx, vmm.VM, force)
+		if err != nil && !errors.Is(err, ErrNotRunning) && ctx.Err() == nil {
+			err = m.cfg.Starter.Stop(ctx, vmm.VM, true)
+		}
+		if err != nil && !errors.Is(err, ErrNotRunning) {
+			m.cfg.Logger.Error("a VM did not stop, also not by force", "vmm", vmm.ID, "vm", vmm.VM, "error", err)
+		}
+		m.observe(vmm.VM)
+	}
+}
+
+func (m *VMMs) rebootJob(vmm VMM) func(context.Context) {
+	return func(ctx context.Context) {
+		err := m.cfg.Starter.Stop(ctx, vmm.VM, false)
+		if err == nil || errors.Is(err, ErrNotRunning) {
+			err = m.start(ctx, vmm.VM)
+		}
+		if err != nil {
+			m.becomeFailed(vmm.ID, err)
+		}
+	}
+}
+
+func (m *VMMs) becomeFailed(id log.UUID, cause error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	held := m.vmms[id]
+	if held == nil || held.Final() {
+		return
+	}
+	failed := *held
+	failed.State, failed.Reason = VMMFailed, cause.Error()
+	m.setLocked(failed)
+}

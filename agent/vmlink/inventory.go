@@ -1,0 +1,287 @@
+package vmlink
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"rutter/agent/vminfo"
+	"rutter/log"
+	"rutter/log/feed"
+)
+
+const (
+	// maxRefused bounds what the status names of VMs that cannot be reported.
+	maxRefused = 16
+	// inventoryBytes bounds one frame's VMs, well under feed.MaxPayload.
+	inventoryBytes = 256 << 10
+	// completeEvery is how often it is looked whether the set of VMs is whole by
+	// now, while it is not.
+	completeEvery = 250 * time.Millisecond
+	// eventBatch is how many events are taken from the store at once.
+	eventBatch = 256
+)
+
+// reporter sends the inventory over one connection: the whole set once it is
+// whole, and what changes.
+type reporter struct {
+	*Link
+	state  State
+	conn   connection
+	number uint64
+	seq    uint64 // of the store's events: up to here all was sent
+	whole  bool   // the whole set was sent
+}
+
+// reportAll sends the inventory over one connection after the other.
+func (l *Link) reportAll(ctx context.Context, state State) {
+	select {
+	case <-l.cfg.Service.Ready():
+	case <-ctx.Done():
+		return
+	}
+	for {
+		select {
+		case c := <-l.linked:
+			r := &reporter{Link: l, state: state, conn: c}
+			r.run(ctx)
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// run reports until the connection ends.
+func (r *reporter) run(ctx context.Context) {
+	store := r.cfg.Service.Store()
+	_, _, r.seq = store.Kept()
+	look := time.NewTicker(completeEvery)
+	defer look.Stop()
+	for {
+		if !r.whole && r.cfg.Service.Complete() {
+			if r.all() != nil {
+				return
+			}
+		}
+		events, changed, err := store.Since(r.seq, eventBatch)
+		if err != nil { // overtaken
+			_, _, r.seq = store.Kept()
+			r.whole = false
+			continue
+		}
+		if len(events) > 0 {
+			if r.increment(events) != nil {
+				return
+			}
+			continue
+		}
+		tick := look.C
+		if r.whole {
+			tick = nil
+		} else {
+			r.become("waiting: a source of VMs is not complete, so none is taken for gone")
+		}
+		select {
+		case <-changed:
+		case <-tick:
+		case <-r.conn.ctx.Done():
+			r.become("waiting: no server")
+			return
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+func (r *reporter) become(what string) {
+	r.update(func(s *Status) {
+		if s.Inventory != what {
+			s.Inventory, s.Since = what, time.Now().UTC()
+		}
+	})
+}
+
+// all sends the whole set.
+func (r *reporter) all() error {
+	store := r.cfg.Service.Store()
+	vms, seq := store.List()
+	r.update(func(s *Status) { s.Refused = nil })
+	list := make([]feed.InventoryVM, 0, len(vms))
+	for _, vm := range vms {
+		if item, ok := r.item(vm); ok {
+			list = append(list, item)
+		}
+	}
+	list = append(list, r.aside(store)...)
+	for first := true; first || len(list) > 0; first = false {
+		n := count(list)
+		m := &feed.Inventory{Whole: true, First: first, Last: n == len(list), VMs: list[:n]}
+		if err := r.send(m); err != nil {
+			return err
+		}
+		list = list[n:]
+	}
+	r.whole, r.seq = true, seq
+	r.update(func(s *Status) { s.Inventories++ })
+	r.become("reported")
+	return nil
+}
+
+// count is how many of the list fit into one frame.
+func count(list []feed.InventoryVM) int {
+	size := 0
+	for i, vm := range list {
+		if size += len(vm.Object); i == feed.MaxInventory || i > 0 && size > inventoryBytes {
+			return i
+		}
+	}
+	return len(list)
+}
+
+func (r *reporter) send(m *feed.Inventory) error {
+	r.number++
+	m.Number = r.number
+	err := r.conn.conn.Send(r.conn.ctx, m)
+	if err == nil {
+		r.update(func(s *Status) { s.Reported += uint64(len(m.VMs)) })
+	}
+	return err
+}
+
+// increment sends what the VMs of the events are now.
+func (r *reporter) increment(events []vminfo.Event) error {
+	store := r.cfg.Service.Store()
+	var list []feed.InventoryVM
+	seen := make(map[log.UUID]bool, len(events))
+	for _, event := range events {
+		r.seq = event.Seq
+		if seen[event.UUID] {
+			continue
+		}
+		seen[event.UUID] = true
+		vm, here := store.Get(event.UUID)
+		if !here {
+			list = append(list, feed.InventoryVM{UUID: event.UUID})
+			continue
+		}
+		if item, ok := r.item(vm); ok {
+			list = append(list, item)
+		}
+	}
+	for len(list) > 0 {
+		n := count(list)
+		if err := r.send(&feed.Inventory{VMs: list[:n]}); err != nil {
+			return err
+		}
+		list = list[n:]
+	}
+	return nil
+}
+
+// item is a VM as the log has it; false if it cannot stand there.
+func (r *reporter) item(vm vminfo.VM) (feed.InventoryVM, bool) {
+	object, err := ObjectOf(vm, r.cfg.CN)
+	if err != nil {
+		r.refuse(vm.UUID, err)
+		return r.asRecorded(vm.UUID)
+	}
+	if object.OwnerUUID.IsZero() {
+		known, _ := r.state.Object(log.KindVM, vm.UUID.String())
+		recorded, ok := known.(*log.VM)
+		if !ok {
+			r.refuse(vm.UUID, errors.New("owner_uuid is missing: put the owner's UUID into its manifest"))
+			return feed.InventoryVM{}, false
+		}
+		object.OwnerUUID = recorded.OwnerUUID
+	}
+	return r.encode(object)
+}
+
+func (r *reporter) encode(object log.Object) (feed.InventoryVM, bool) {
+	id, err := log.ParseUUID(object.ID())
+	if err != nil {
+		return feed.InventoryVM{}, false
+	}
+	raw, err := new(log.Encoder).Object(object)
+	if err != nil {
+		r.refuse(id, err)
+		return feed.InventoryVM{}, false
+	}
+	return feed.InventoryVM{UUID: id, Object: raw}, true
+}
+
+// refuse notes a VM that cannot be reported.
+func (r *reporter) refuse(vm log.UUID, cause error) {
+	line := fmt.Sprintf("VM %s is not in the log as it is here: %v", vm, cause)
+	r.update(func(s *Status) {
+		if !slices.Contains(s.Refused, line) && len(s.Refused) < maxRefused {
+			s.Refused = append(slices.Clip(s.Refused), line)
+			r.cfg.Logger.Warn("a VM cannot be reported", "vm", vm, "error", cause)
+		}
+	})
+}
+
+// asRecorded is a VM as the log has it already: what is not known of it now does
+// not make it one that is gone.
+func (r *reporter) asRecorded(vm log.UUID) (feed.InventoryVM, bool) {
+	object, known := r.state.Object(log.KindVM, vm.String())
+	if !known {
+		return feed.InventoryVM{}, false
+	}
+	return r.encode(object)
+}
+
+// aside are the VMs whose manifests cannot be read, as the log has them.
+func (r *reporter) aside(store *vminfo.Store) []feed.InventoryVM {
+	var list []feed.InventoryVM
+	for _, source := range r.cfg.Service.Status(false).Rutter.Sources {
+		for _, a := range source.Aside {
+			if _, here := store.Get(a.UUID); here {
+				continue
+			}
+			if item, ok := r.asRecorded(a.UUID); ok {
+				list = append(list, item)
+			}
+		}
+	}
+	return list
+}
+
+// fields are those of a VM that the log keeps, by their names in both.
+var fields = strings.Fields("uuid alias owner_uuid brand state zone_state zonename max_physical_memory quota cpu_cap image_uuid create_timestamp last_modified do_not_inventory")
+
+// ObjectOf returns a VM of the compute node cn as the log has it. Fields that
+// the log does not keep are left out; one that it could not is an error.
+func ObjectOf(vm vminfo.VM, cn log.UUID) (*log.VM, error) {
+	v, err := vminfo.ParseValue(vm.JSON)
+	if err != nil {
+		return nil, err
+	}
+	kept := make(map[string]vminfo.Value, len(fields))
+	for _, name := range fields {
+		if field, ok := v.Get(name); ok && !field.IsNull() {
+			kept[name] = field
+		}
+	}
+	if owner, _ := kept["owner_uuid"].String(); owner == "00000000-0000-0000-0000-000000000000" {
+		delete(kept, "owner_uuid") // vmadm's for nobody
+	}
+	text, err := json.Marshal(kept)
+	if err != nil {
+		return nil, err
+	}
+	object, _, err := log.ParseObject(log.KindVM, text)
+	if err != nil {
+		return nil, err
+	}
+	parsed, ok := object.(*log.VM)
+	if !ok {
+		return nil, errors.New("vmlink: not a VM")
+	}
+	parsed.UUID, parsed.Zonename, parsed.ServerUUID = vm.UUID, vm.Zonename, cn
+	return parsed, nil
+}

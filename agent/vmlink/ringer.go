@@ -1,0 +1,251 @@
+package vmlink
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net/http"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"rutter/agent/vminfo"
+	"rutter/log"
+	"rutter/log/feed"
+)
+
+// ringer has the log know each VMM's state.
+type ringer struct {
+	*Link
+	state    State
+	attempts map[log.UUID]*attempt
+	calls    *errgroup.Group
+}
+
+// attempt is what was done to have one state of a VMM recorded.
+type attempt struct {
+	gen   uint64
+	tries int
+	next  time.Time // before this nothing more is done
+}
+
+// roundEvery is the least time between two looks at all of them, when nothing
+// of a VMM's own happened: a busy log has many bookmarks.
+const roundEvery = 5 * time.Millisecond
+
+func (r *ringer) run(ctx context.Context) error {
+	r.calls = new(errgroup.Group)
+	r.calls.SetLimit(maxCalls)
+	defer func() { _ = r.calls.Wait() }() // calls return no error
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for {
+		select {
+		case <-r.due:
+		case <-timer.C:
+		case <-ctx.Done():
+			return nil
+		}
+		began := time.Now()
+		next := r.round(ctx, began)
+		timer.Reset(max(0, time.Until(next)))
+		if len(r.attempts) > feed.MaxRings { // many: leave the CPU to others
+			time.Sleep(roundEvery)
+		}
+	}
+}
+
+// idleEvery is when all is looked at again though nothing seems to wait.
+const idleEvery = 30 * time.Second
+
+// round looks at each VMM whose state the log may not have, and returns when to
+// look again.
+func (r *ringer) round(ctx context.Context, now time.Time) time.Time {
+	next := now.Add(idleEvery)
+	var ring []log.UUID
+	waiting := r.cfg.VMMs.Unrecorded()
+	still := make(map[log.UUID]*attempt, len(waiting))
+	for _, vmm := range waiting {
+		held, known := r.held(vmm)
+		if known && held.Gen >= vmm.Gen {
+			if err := r.cfg.VMMs.Recorded(vmm.ID, vmm.Gen); err != nil {
+				r.cfg.Logger.Error("a VMM that is recorded is not forgotten", "vmm", vmm.ID, "error", err)
+			}
+			continue
+		}
+		a := r.attempts[vmm.ID]
+		if a == nil || a.gen != vmm.Gen {
+			a = &attempt{gen: vmm.Gen}
+		}
+		still[vmm.ID] = a
+		if a.next.After(now) {
+			next = earlier(next, a.next)
+			continue
+		}
+		if !known && !r.knowsVM(vmm.VM) {
+			r.forgetOrphan(vmm)
+			continue // the inventory brings the VM; then a bookmark wakes us
+		}
+		a.tries++
+		a.next = now.Add(r.pause(a.tries))
+		next = earlier(next, a.next)
+		switch {
+		case !known:
+			r.call(a, func() error { return r.create(ctx, vmm) })
+		case a.tries == 1 && r.connected():
+			ring = append(ring, vmm.ID)
+		default:
+			r.call(a, func() error { return r.doorbell(ctx, vmm.ID) })
+		}
+	}
+	r.attempts = still
+	r.ring(ring)
+	return next
+}
+
+func earlier(a, b time.Time) time.Time {
+	if b.Before(a) {
+		return b
+	}
+	return a
+}
+
+// held is what the log has of a VMM.
+func (r *ringer) held(vmm vminfo.VMM) (*log.VMM, bool) {
+	object, ok := r.state.Object(log.KindVMM, vmm.ID.String())
+	if !ok {
+		return nil, false
+	}
+	held, ok := object.(*log.VMM)
+	return held, ok
+}
+
+// forgetOrphan forgets a VMM that ended, and of whose VM neither this node nor
+// the log knows any more: nobody is left to tell.
+func (r *ringer) forgetOrphan(vmm vminfo.VMM) {
+	if _, here := r.cfg.Service.Store().Get(vmm.VM); here || !vmm.Final() || !r.connected() || !r.cfg.Service.Complete() {
+		return
+	}
+	r.cfg.Logger.Info("a VMM that ended is forgotten: its VM is gone, here and in the log", "vmm", vmm.ID, "vm", vmm.VM)
+	if err := r.cfg.VMMs.Recorded(vmm.ID, vmm.Gen); err != nil {
+		r.cfg.Logger.Error("a VMM that is recorded is not forgotten", "vmm", vmm.ID, "error", err)
+	}
+}
+
+func (r *ringer) knowsVM(vm log.UUID) bool {
+	_, ok := r.state.Object(log.KindVM, vm.String())
+	return ok
+}
+
+// pause is the time after the nth attempt; up to half of it is left out at
+// random, so that the nodes of a lost server do not ring all at once.
+func (r *ringer) pause(n int) time.Duration {
+	d := r.cfg.RingMin
+	for ; n > 1 && d < r.cfg.RingMax; n-- {
+		d = min(2*d, r.cfg.RingMax)
+	}
+	return d - rand.N(d/2+1)
+}
+
+// ringWithin bounds the wait for a place in the connection's queue.
+const ringWithin = 100 * time.Millisecond
+
+func (r *ringer) connected() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.conn.conn != nil && r.conn.ctx.Err() == nil
+}
+
+// ring rings through the agent's connection. What comes of it is seen in the log.
+func (r *ringer) ring(ids []log.UUID) {
+	r.mu.Lock()
+	c := r.conn
+	r.mu.Unlock()
+	for len(ids) > 0 {
+		n := min(len(ids), feed.MaxRings)
+		ctx, cancel := context.WithTimeout(c.ctx, ringWithin)
+		err := c.conn.Send(ctx, &feed.Ring{VMMs: ids[:n]})
+		cancel()
+		if err != nil {
+			return // the next attempt is over HTTP
+		}
+		r.update(func(s *Status) { s.Rings += uint64(n) })
+		ids = ids[n:]
+	}
+}
+
+// call does something over HTTP beside the loop, or leaves it for soon if too
+// much of it is under way.
+func (r *ringer) call(a *attempt, do func() error) {
+	begun := r.calls.TryGo(func() error {
+		err := do()
+		r.update(func(s *Status) {
+			s.Calls++
+			if s.Failure = ""; err != nil {
+				s.Failure = err.Error()
+			}
+		})
+		if err != nil {
+			r.cfg.Logger.Warn("a VMM's state could not be told", "error", err)
+		}
+		wake(r.due)
+		return nil
+	})
+	if !begun {
+		a.tries--
+		a.next = time.Time{} // a call that ends wakes us
+	}
+}
+
+// callWithin bounds one call, over all servers.
+const callWithin = 5 * time.Second
+
+// doorbell rings at any server. One of before the doorbell has only the old PUT,
+// whose body it may want: the newest ignore it.
+func (r *ringer) doorbell(ctx context.Context, id log.UUID) error {
+	ctx, cancel := context.WithTimeout(ctx, callWithin)
+	defer cancel()
+	path := "/vmms/" + id.String()
+	_, err := r.cfg.Servers.Raw(ctx, http.MethodPost, path+"/doorbell", nil)
+	var refusal *log.Refusal
+	if !errors.As(err, &refusal) {
+		return err
+	}
+	vmm, gone := r.cfg.VMMs.Get(id)
+	if gone != nil {
+		return nil // it was recorded meanwhile
+	}
+	body, err := json.Marshal(vmm.Sled())
+	if err != nil {
+		return err
+	}
+	if _, err = r.cfg.Servers.Raw(ctx, http.MethodPut, path, body); err != nil {
+		return fmt.Errorf("vmlink: no doorbell (%s), and the old way: %w", refusal.Message, err)
+	}
+	return nil
+}
+
+// create makes a VMM's object in the log, as the VMM is now.
+func (r *ringer) create(ctx context.Context, vmm vminfo.VMM) error {
+	ctx, cancel := context.WithTimeout(ctx, callWithin)
+	defer cancel()
+	fields := map[string]any{
+		"id": vmm.ID, "instance_id": vmm.VM, "sled_id": r.cfg.CN, "state": vmm.State, "gen": vmm.Gen,
+		"time_updated": vmm.Updated.UTC().Format("2006-01-02T15:04:05.000Z"),
+	}
+	if vmm.Reason != "" {
+		fields["reason"] = vmm.Reason
+	}
+	body, err := json.Marshal(fields)
+	if err != nil {
+		return err
+	}
+	_, err = r.cfg.Servers.Create(ctx, "/vmms", body)
+	var refusal *log.Refusal
+	if errors.As(err, &refusal) && refusal.Code == log.CodeInvalidParameters {
+		return fmt.Errorf("vmlink: VMM %s cannot be created in the log: %w", vmm.ID, err)
+	}
+	return err
+}

@@ -1,0 +1,177 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"path/filepath"
+	"syscall"
+	"time"
+
+	"github.com/urfave/cli/v2"
+	"golang.org/x/sync/errgroup"
+
+	"rutter/agent"
+	"rutter/agent/vminfo"
+	"rutter/agent/vmlink"
+	"rutter/api/client"
+	"rutter/log"
+)
+
+// vmNode is the VM side of an agent: who has them, who serves them to the node,
+// and who tells the servers.
+type vmNode struct {
+	service *vminfo.Service
+	vmms    *vminfo.VMMs
+	link    *vmlink.Link
+	listen  string // of the vminfod, or off
+	skipped string // why the vminfod does not listen, although it should
+}
+
+// newVMNode makes what the flags ask for: nil if there are no VMs here.
+func newVMNode(c *cli.Context, cn log.UUID, data string, api *client.Client, logger *slog.Logger) (*vmNode, error) {
+	service, folder, err := newVMInfo(c, logger)
+	if err != nil || service == nil {
+		return nil, err
+	}
+	n := &vmNode{service: service, listen: c.String("vminfod")}
+	cfg := vminfo.VMMConfig{
+		Folder: filepath.Join(data, "vmms"), Store: service.Store(), Ready: service.Ready(), Starter: noStarter{}, Logger: logger,
+		Ring: func(id log.UUID) { n.link.Ring(id) },
+	}
+	if folder != nil {
+		if cfg.Starter, err = vmRunner(c); err != nil {
+			return nil, err
+		}
+		cfg.Adopts = folder.Name()
+	}
+	if n.vmms, err = vminfo.NewVMMs(cfg); err != nil {
+		return nil, err
+	}
+	n.link, err = vmlink.New(vmlink.Config{CN: cn, Service: service, VMMs: n.vmms, Servers: api, Logger: logger})
+	return n, err
+}
+
+// vmRunner is the runner of the folders that the flags name.
+func vmRunner(c *cli.Context) (*vminfo.Runner, error) {
+	return vminfo.NewRunner(vminfo.RunnerConfig{Manifests: c.String("manifests"), PIDs: c.String("vm-run"), NetNS: c.String("netns"), Cgroup: c.String("vm-cgroup")})
+}
+
+// noStarter is that of a node whose VMs another program runs.
+type noStarter struct{}
+
+var errNotOurs = errors.New("the VMs of this compute node are run by another program: ask that one")
+
+// Start implements vminfo.Starter.
+func (noStarter) Start(context.Context, log.UUID) error { return errNotOurs }
+
+// Stop implements vminfo.Starter.
+func (noStarter) Stop(context.Context, log.UUID, bool) error { return errNotOurs }
+
+// vminfodListener opens the port of the vminfod. The network of a node does not
+// depend on the list of its VMs: if another program has the port and nobody
+// asked for this one, the agent goes on without.
+func (n *vmNode) vminfodListener(asked bool, logger *slog.Logger) (net.Listener, error) {
+	if n.listen == "off" {
+		n.skipped = "it is off"
+		return nil, nil
+	}
+	listener, err := net.Listen("tcp", n.listen)
+	if errors.Is(err, syscall.EADDRINUSE) && !asked {
+		n.skipped = "another program has " + n.listen + " (--vminfod names another address, --follow-vminfod takes over its VMs)"
+		logger.Warn("no vminfod is served: another program has its port", "address", n.listen)
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("vminfod: %w (--vminfod off, if another daemon holds the port)", err)
+	}
+	return listener, nil
+}
+
+// run runs the VM side of agent a until ctx ends.
+func (n *vmNode) run(ctx context.Context, a *agent.Agent, listener net.Listener) error {
+	g, ctx := errgroup.WithContext(ctx)
+	g.Go(func() error { return n.service.Run(ctx, listener) })
+	g.Go(func() error { return n.vmms.Run(ctx) })
+	g.Go(func() error { return n.link.Run(ctx, a) })
+	return g.Wait()
+}
+
+// nodeStatus is what an agent says of itself, with its VMs.
+type nodeStatus struct {
+	agent.Status
+	VMs *vmStatus `json:"vms,omitempty"`
+}
+
+// vmStatus is how the VM side stands.
+type vmStatus struct {
+	VMs     int                   `json:"vms"`
+	VMMs    int                   `json:"vmms"`
+	Vminfod string                `json:"vminfod"` // its address, or why there is none
+	Sources []vminfo.SourceStatus `json:"sources"`
+	Link    vmlink.Status         `json:"link"`
+}
+
+func (n *vmNode) status() *vmStatus {
+	s := &vmStatus{VMs: n.service.Store().Count(), VMMs: len(n.vmms.List()), Vminfod: n.listen, Link: n.link.Status()}
+	if n.skipped != "" {
+		s.Vminfod = "not served: " + n.skipped
+	}
+	s.Sources = n.service.Status(false).Rutter.Sources
+	return s
+}
+
+// nodeHandler is what a compute node serves: the agent's own paths, and those of
+// its VMMs.
+func nodeHandler(a *agent.Agent, n *vmNode) http.Handler {
+	if n == nil {
+		return a.Handler()
+	}
+	mux := http.NewServeMux()
+	mux.Handle("/", a.Handler())
+	vmms := n.vmms.Handler()
+	mux.Handle("/vmms", vmms)
+	mux.Handle("/vmms/", vmms)
+	mux.HandleFunc("GET /status", func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		_ = json.NewEncoder(w).Encode(nodeStatus{a.Status(), n.status()}) // the reader is gone: its own business
+	})
+	return mux
+}
+
+func writeVMStatus(w io.Writer, s *vmStatus) {
+	if s == nil {
+		return
+	}
+	fmt.Fprintf(w, "VMs           %d, and %d VMMs, of which the log may not have the state of %d; vminfod %s\n", s.VMs, s.VMMs, s.Link.Unrecorded, s.Vminfod)
+	fmt.Fprintf(w, "inventory     %s", s.Link.Inventory)
+	if !s.Link.Since.IsZero() {
+		fmt.Fprintf(w, " since %s", s.Link.Since.Format(time.RFC3339))
+	}
+	fmt.Fprintln(w)
+	for _, line := range s.Link.Refused {
+		fmt.Fprintf(w, "              %s\n", line)
+	}
+	if s.Link.Failure != "" {
+		fmt.Fprintf(w, "              last ring: %s\n", s.Link.Failure)
+	}
+	writeSources(w, "VM source  ", s.Sources)
+}
+
+// writeSources says where VMs come from, and what is left out and why.
+func writeSources(w io.Writer, title string, sources []vminfo.SourceStatus) {
+	for _, source := range sources {
+		fmt.Fprintf(w, "%s   %s: %s; %d scans found %d changes that events had missed\n", title, source.Name, source.State, source.Scans, source.Missed)
+		for _, skip := range source.Skips {
+			fmt.Fprintf(w, "%*s   without %s\n", len(title), "", skip)
+		}
+		for _, aside := range source.Aside {
+			fmt.Fprintf(w, "%*s   aside since %s: %s: %s\n", len(title), "", aside.Since.Format(time.RFC3339), aside.Name, aside.Reason)
+		}
+	}
+}
