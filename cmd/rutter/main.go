@@ -103,7 +103,7 @@ func newApp(stdout, stderr io.Writer) *cli.App {
 			"Who has this address:                                       rutter lookup vl3 4385813 10.21.12.7",
 		),
 		Commands: []*cli.Command{
-			serverCommand(), agentCommand(), devCommand(), demoCommand(), benchCommand(),
+			serverCommand(), agentCommand(), varpdCommand(), devCommand(), demoCommand(), benchCommand(),
 			objectCommand("tag", "nic_tags", "NIC tags: the physical networks", log.KindNICTag, tagColumns),
 			objectCommand("network", "networks", "networks, fabric networks among them", log.KindNetwork, networkColumns),
 			objectCommand("nic", "nics", "network interfaces of VMs and servers", log.KindNIC, nicColumns),

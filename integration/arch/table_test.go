@@ -67,6 +67,10 @@ var importTable = []row{
 		why: "what the kernel misses is heard alike for an agent and for a varpd, which answer it in their own ways",
 	},
 	{
+		pkg: "agent/varpd", may: []string{"log", "varp", "agent/link", "agent/miss"},
+		why: "a node without an agent resolves by SVP alone: of ours it needs the protocol and the kernel",
+	},
+	{
 		pkg: "agent/vminfo", may: []string{"log", "projections"},
 		why: "the VMs of a node are watched without knowing the servers",
 	},

@@ -1,0 +1,38 @@
+package link
+
+import (
+	"fmt"
+
+	"github.com/mdlayher/netlink"
+	"golang.org/x/sys/unix"
+)
+
+// NamespaceNumber returns the number by which our own namespace knows the named
+// one (RTM_GETNSID), -1 for our own, and has the kernel give it one if it has
+// none: of a namespace without a number nothing is heard. ErrNoNamespace: there
+// is none of that name.
+func (h *Netlink) NamespaceNumber(name string) (int32, error) {
+	if name == "" {
+		return -1, nil
+	}
+	sp, err := h.open(name)
+	if err != nil {
+		return -1, err
+	}
+	defer h.closeSpaces()
+	number, err := namespaceID(h.own.conn, sp)
+	if err != nil || number >= 0 {
+		return number, err
+	}
+	var e encoder
+	e.namespaceID(int(sp.file.Fd()))
+	give := netlink.Message{Header: netlink.Header{Type: unix.RTM_NEWNSID, Flags: netlink.Request | netlink.Acknowledge}, Data: e.b}
+	if _, err := h.own.conn.Execute(give); err != nil {
+		return -1, fmt.Errorf("link: give namespace %s a number: %w", name, err)
+	}
+	return namespaceID(h.own.conn, sp)
+}
+
+// Tell reports whether the kernel tells of what it misses, and sends no
+// broadcast: what OpSetProbes makes.
+func (p Probes) Tell() bool { return p == wantProbes }

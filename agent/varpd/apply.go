@@ -1,0 +1,280 @@
+package varpd
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"net/netip"
+	"slices"
+	"time"
+
+	"rutter/agent/link"
+	"rutter/varp"
+)
+
+// batchSteps are the steps that some answers lead to, in the order in which they
+// are done: a neighbour releases the packets that wait for it, so its forwarding
+// entry is there first, and goes last.
+type batchSteps struct {
+	setForwards, setNeighs, delNeighs, delForwards []link.Step
+}
+
+func (b *batchSteps) all() []link.Step {
+	byNamespace := func(x, y link.Step) int { return cmp.Compare(x.Namespace, y.Namespace) }
+	slices.SortStableFunc(b.setNeighs, byNamespace)
+	slices.SortStableFunc(b.delNeighs, byNamespace)
+	return slices.Concat(b.setForwards, b.setNeighs, b.delNeighs, b.delForwards)
+}
+
+// takeAnswers brings the kernel to what the first answer and those behind it say,
+// and then tells whoever waits for them.
+func (d *Daemon) takeAnswers(ctx context.Context, first answer) {
+	now := time.Now()
+	var steps batchSteps
+	var done []*ask
+	var failed []bool
+	for got := first; ; {
+		if a := d.take(&got); a != nil {
+			done = append(done, a)
+			failed = append(failed, d.apply(a, &got, now, &steps))
+		}
+		if len(done) >= gather {
+			break
+		}
+		select {
+		case got = <-d.answers:
+			continue
+		default:
+		}
+		break
+	}
+	d.evict(&steps)
+	whole := d.do(ctx, steps.all())
+	for i, a := range done {
+		for _, r := range a.waiters {
+			r.end(whole && !failed[i])
+		}
+	}
+}
+
+// retryAfter is when an entry is asked again that could not be checked.
+const retryAfter = 10 * time.Second
+
+// apply brings the tables to an answer and notes the steps that follow. It
+// reports whether there was no answer.
+func (d *Daemon) apply(a *ask, got *answer, now time.Time, steps *batchSteps) (failed bool) {
+	absent := errors.Is(got.err, varp.ErrNotFound)
+	if got.err != nil && !absent {
+		d.stats.failed.Add(1)
+		if age := d.tables.ageOf(a.key); age != nil {
+			d.tables.soon(age, now.Add(retryAfter-d.cfg.RefreshEvery))
+		}
+		if !errors.Is(got.err, context.Canceled) {
+			d.trouble("lookups fail", got.err)
+		}
+		return true
+	}
+	d.trouble("lookups fail", nil)
+	if absent {
+		d.stats.notFound.Add(1)
+		d.tables.noteAbsent(a.key, now.Add(d.cfg.Negative))
+	} else {
+		d.stats.found.Add(1)
+		delete(d.tables.absent, a.key)
+	}
+	switch {
+	case a.key.ip.IsValid() && absent:
+		if n := d.tables.neighs[a.key]; n != nil {
+			d.removeNeigh(n, steps)
+		}
+	case a.key.ip.IsValid():
+		d.applyVL3(a, got, now, steps)
+	case absent:
+		if f := d.tables.forwards[a.key]; f != nil {
+			for user := range f.users { // who leads there is wrong too
+				d.ask(user, true)
+			}
+			d.removeForward(f, steps)
+		}
+	default:
+		d.applyVL2(a, got.at, now, steps)
+	}
+	return false
+}
+
+// applyVL3 programs an address on all links that it is on or missed on.
+func (d *Daemon) applyVL3(a *ask, got *answer, now time.Time, steps *batchSteps) {
+	n := d.tables.neighs[a.key]
+	at := make([]place, 0, len(a.places))
+	local := d.isLocal(a.key.vnet, got.at.Addr)
+	for p := range a.places {
+		if d.links.has(p) {
+			at = append(at, p)
+		}
+	}
+	if n == nil {
+		if len(at) == 0 {
+			return // its links went meanwhile
+		}
+		n = d.tables.addNeigh(a.key)
+	} else if n.mac != got.mac {
+		if f := d.tables.release(n); f != nil {
+			d.removeForward(f, steps)
+		}
+		for p := range n.places { // those that are there are replaced
+			at = append(at, p)
+		}
+	}
+	n.mac = got.mac
+	d.tables.checked(n.age, now)
+	fk := key{vnet: a.key.vnet, mac: got.mac}
+	if local {
+		// macvlan delivers on this node itself.
+		if f := d.tables.forwards[fk]; f != nil {
+			d.removeForward(f, steps)
+		}
+	} else {
+		d.setForward(fk, got.at, now, steps).users[a.key] = true
+	}
+	slices.SortFunc(at, func(x, y place) int {
+		return cmp.Or(cmp.Compare(x.namespace, y.namespace), cmp.Compare(x.link, y.link))
+	})
+	for _, p := range slices.Compact(at) {
+		n.places[p] = true
+		steps.setNeighs = append(steps.setNeighs, link.Step{
+			Op: link.OpSetNeigh, Namespace: p.namespace, Link: p.link, Addr: a.key.ip, MAC: got.mac,
+			Object: link.Object{Kind: link.ObjectNeigh, VNet: a.key.vnet, IP: a.key.ip},
+		})
+	}
+}
+
+// applyVL2 programs a MAC.
+func (d *Daemon) applyVL2(a *ask, to varp.Underlay, now time.Time, steps *batchSteps) {
+	f := d.tables.forwards[a.key]
+	if d.isLocal(a.key.vnet, to.Addr) {
+		if f != nil {
+			d.removeForward(f, steps)
+		}
+		return
+	}
+	if _, is := d.links.vxlans[a.key.vnet]; !is || f == nil && !a.direct {
+		return // its device went meanwhile, or its last user
+	}
+	if f != nil && a.direct {
+		f.to = netip.Addr{} // the kernel has it no longer, whatever we think
+	}
+	f = d.setForward(a.key, to, now, steps)
+	f.direct = f.direct || a.direct
+}
+
+// setForward makes a forwarding entry lead to an underlay address.
+func (d *Daemon) setForward(k key, to varp.Underlay, now time.Time, steps *batchSteps) *forward {
+	f := d.tables.addForward(k)
+	d.tables.checked(f.age, now)
+	port := to.Port
+	if port == d.links.vxlans[k.vnet].port {
+		port = 0
+	}
+	if f.to == to.Addr && f.port == port {
+		return f
+	}
+	f.to, f.port = to.Addr, port
+	steps.setForwards = append(steps.setForwards, d.forwardStep(link.OpSetFDB, f))
+	return f
+}
+
+func (d *Daemon) forwardStep(op link.Op, f *forward) link.Step {
+	return link.Step{
+		Op: op, Link: link.VXLANName(f.key.vnet), MAC: f.key.mac, Addr: f.to, Port: f.port,
+		Object: link.Object{Kind: link.ObjectFDB, VNet: f.key.vnet, MAC: f.key.mac},
+	}
+}
+
+// removeForward takes a forwarding entry away.
+func (d *Daemon) removeForward(f *forward, steps *batchSteps) {
+	d.tables.dropForward(f)
+	steps.delForwards = append(steps.delForwards, d.forwardStep(link.OpDelFDB, f))
+}
+
+// removeNeigh takes an address away from all its links.
+func (d *Daemon) removeNeigh(n *neigh, steps *batchSteps) {
+	for p := range n.places {
+		steps.delNeighs = append(steps.delNeighs, link.Step{
+			Op: link.OpDelNeigh, Namespace: p.namespace, Link: p.link, Addr: n.key.ip,
+			Object: link.Object{Kind: link.ObjectNeigh, VNet: n.key.vnet, IP: n.key.ip},
+		})
+	}
+	if f := d.tables.dropNeigh(n); f != nil {
+		d.removeForward(f, steps)
+	}
+}
+
+// evict makes place when more is held than may be.
+func (d *Daemon) evict(steps *batchSteps) {
+	for e := d.tables.ages.Front(); e != nil && len(d.tables.neighs) > d.cfg.MaxEntries; e = d.tables.ages.Front() {
+		d.stats.evicted.Add(1)
+		k := e.Value.(*aged).key
+		if n := d.tables.neighs[k]; n != nil {
+			d.removeNeigh(n, steps)
+			continue
+		}
+		f := d.tables.forwards[k]
+		for user := range f.users {
+			d.removeNeigh(d.tables.neighs[user], steps)
+		}
+		if d.tables.forwards[k] == f { // else it went with its last user
+			d.removeForward(f, steps)
+		}
+	}
+}
+
+// do does steps, and reports whether the kernel took them all. What it refused
+// is looked at again: most often a link went meanwhile.
+func (d *Daemon) do(ctx context.Context, steps []link.Step) bool {
+	if len(steps) == 0 {
+		return true
+	}
+	d.stats.steps.Add(uint64(len(steps)))
+	errs := d.cfg.Kernel.Do(ctx, steps)
+	whole := true
+	for i, err := range errs {
+		if err == nil || ctx.Err() != nil {
+			continue
+		}
+		whole, d.dirty = false, true
+		d.stats.refused.Add(1)
+		if !errors.Is(err, link.ErrNotMade) && !errors.Is(err, link.ErrNoNamespace) {
+			d.trouble("the kernel refuses entries", err)
+		}
+		d.refused(&steps[i])
+	}
+	if whole {
+		d.trouble("the kernel refuses entries", nil)
+	}
+	return whole
+}
+
+// refused forgets what a step should have made, so that it is asked and made
+// again when it is missed again.
+func (d *Daemon) refused(s *link.Step) {
+	switch s.Op {
+	case link.OpSetNeigh:
+		n := d.tables.neighs[key{vnet: s.Object.VNet, ip: s.Addr}]
+		if n == nil {
+			return
+		}
+		delete(n.places, place{s.Namespace, s.Link})
+		if len(n.places) == 0 {
+			d.tables.dropNeigh(n) // its forwarding entry is found by the next look
+		}
+	case link.OpSetFDB:
+		if f := d.tables.forwards[key{vnet: s.Object.VNet, mac: s.MAC}]; f != nil {
+			f.to = netip.Addr{}
+		}
+	}
+}
+
+// isLocal reports whether an underlay address is this node's own.
+func (d *Daemon) isLocal(vnet uint32, a netip.Addr) bool {
+	return d.links.vxlans[vnet].local == a.Unmap()
+}

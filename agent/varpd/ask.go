@@ -1,0 +1,105 @@
+package varpd
+
+import (
+	"context"
+	"errors"
+
+	"rutter/log"
+	"rutter/varp"
+)
+
+// ask is one question, waiting or under way.
+type ask struct {
+	key    key
+	places map[place]bool // where it is missed; none for a check of what is held
+	direct bool           // a MAC that the kernel missed itself
+	// again says that news came since the question was sent: its answer may be
+	// older than them.
+	again   bool
+	sent    bool
+	waiters []*record // of the shootdown log, dealt with when this is answered
+}
+
+// place notes where the answer is missed.
+func (a *ask) place(p place) {
+	if a.places == nil {
+		a.places = map[place]bool{}
+	}
+	a.places[p] = true
+}
+
+// answer is what came of a question.
+type answer struct {
+	key key
+	mac log.MAC // VL3
+	at  varp.Underlay
+	err error // nil, varp.ErrNotFound, or why there is no answer
+}
+
+// asks are the questions that there are. They belong to one goroutine.
+type asks struct {
+	byKey    map[key]*ask
+	queue    []*ask // not sent yet
+	inFlight int
+}
+
+// ask notes a question about k, unless there is one already, and returns it. It
+// returns nil if too many wait.
+func (d *Daemon) ask(k key, urgent bool) *ask {
+	a := d.asks.byKey[k]
+	if a != nil {
+		d.stats.coalesced.Add(1)
+		return a
+	}
+	if !urgent && len(d.asks.queue) >= d.cfg.MaxWaiting {
+		d.stats.dropped.Add(1)
+		return nil
+	}
+	a = &ask{key: k}
+	d.asks.byKey[k] = a
+	d.asks.queue = append(d.asks.queue, a)
+	return a
+}
+
+// send starts as many questions as may be under way.
+func (d *Daemon) send(ctx context.Context) {
+	n := 0
+	for ; n < len(d.asks.queue) && d.asks.inFlight < d.cfg.MaxInFlight; n++ {
+		a := d.asks.queue[n]
+		a.sent = true
+		d.asks.inFlight++
+		d.stats.asked.Add(1)
+		k := a.key
+		d.running.Go(func() { d.answers <- d.question(ctx, k) })
+	}
+	if n > 0 {
+		d.asks.queue = append(d.asks.queue[:0], d.asks.queue[n:]...)
+	}
+	d.stats.waiting.Store(int64(len(d.asks.queue)))
+	d.stats.inFlight.Store(int64(d.asks.inFlight))
+}
+
+// question asks the servers, once. The client has its own times and tries.
+func (d *Daemon) question(ctx context.Context, k key) answer {
+	got := answer{key: k}
+	if k.ip.IsValid() {
+		got.mac, got.at, got.err = d.cfg.Resolver.VL3(ctx, k.vnet, k.ip)
+	} else {
+		got.at, got.err = d.cfg.Resolver.VL2(ctx, k.vnet, k.mac)
+	}
+	return got
+}
+
+// take ends a question, and returns it with its answer if that can be used: nil
+// if it is to be asked again.
+func (d *Daemon) take(got *answer) *ask {
+	d.asks.inFlight--
+	a := d.asks.byKey[got.key]
+	if a.again && (got.err == nil || errors.Is(got.err, varp.ErrNotFound)) {
+		a.again, a.sent = false, false
+		d.asks.queue = append(d.asks.queue, a)
+		return nil
+	}
+	delete(d.asks.byKey, got.key)
+	return a
+}

@@ -1,0 +1,124 @@
+package varpd
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/netip"
+	"time"
+
+	"rutter/agent/link"
+	"rutter/agent/miss"
+	"rutter/log"
+	"rutter/varp"
+)
+
+// Resolver asks SVP servers; a varp.Client is one. Its methods are called from
+// many goroutines at once.
+type Resolver interface {
+	Ping(ctx context.Context) error
+	VL2(ctx context.Context, vnet uint32, mac log.MAC) (varp.Underlay, error)
+	VL3(ctx context.Context, vnet uint32, ip netip.Addr) (log.MAC, varp.Underlay, error)
+	LogRequest(ctx context.Context, cn netip.Addr, maxBytes int) ([]varp.Record, error)
+	LogRemove(ctx context.Context, ids []log.UUID) error
+}
+
+// Kernel is what a Daemon programs; link.Netlink is one.
+type Kernel interface {
+	link.Kernel
+	// NamespaceNumber returns the number by which a namespace's misses are
+	// known, and gives it one if there is none.
+	NamespaceNumber(name string) (int32, error)
+	// Namespaces returns the names of the VM namespaces that there are now. One
+	// that is gone by the time that it is read does no harm.
+	Namespaces() []string
+}
+
+// Config says whom a Daemon asks and what it programs. Zero means the default
+// that is named with each field.
+type Config struct {
+	// Resolver is asked. Required.
+	Resolver Resolver
+
+	// Kernel is read and programmed, by one goroutine. Required.
+	Kernel Kernel
+
+	// Watch calls wake when links or namespaces may have changed, until ctx ends.
+	// Required.
+	Watch func(ctx context.Context, wake func()) error
+
+	// Listen gives what the kernel misses to r, until ctx ends. Required.
+	Listen func(ctx context.Context, r miss.Resolver) error
+
+	// Pending returns what the links of a namespace miss just now. Required.
+	Pending func(namespace string) ([]miss.Miss, error)
+
+	// MaxInFlight bounds the questions under way. Default 1,024, as many as a
+	// varp.Client has on one connection.
+	MaxInFlight int
+
+	// MaxWaiting bounds the misses that wait for their turn; what is beyond it
+	// is dropped, and comes again when the kernel asks again. Default 16,384: a
+	// VM that scans a /18 fits.
+	MaxWaiting int
+
+	// MaxEntries bounds the addresses that are kept programmed. Beyond it the one
+	// that was asked for longest ago gives way, and costs a question when it is
+	// missed again. Default 65,536.
+	MaxEntries int
+
+	// Negative is how long NOTFOUND is believed. Meanwhile the kernel's repeated
+	// misses, one each second, cost no question; a shootdown ends it at once.
+	// Default 2 s.
+	Negative time.Duration
+
+	// RefreshEvery is the age at which an entry is asked again. Default 5 min:
+	// with MaxEntries that is 220 questions/s, which portolan bears.
+	RefreshEvery time.Duration
+
+	// PollEvery is the pause before the shootdown log is asked again when it was
+	// empty, plus up to a half at random. Default 2 s; illumos takes 5 to 10 s.
+	// Negative: never, for a server that does not survive LOG_REQ.
+	PollEvery time.Duration
+
+	// Greeting bounds the first PING. Default 10 s.
+	Greeting time.Duration
+
+	// Logger hears what goes wrong and what comes and goes, once each, not of
+	// every entry. Default: nobody does.
+	Logger *slog.Logger
+}
+
+func (c Config) withDefaults() Config {
+	c.MaxInFlight = cmp.Or(c.MaxInFlight, 1024)
+	c.MaxWaiting = cmp.Or(c.MaxWaiting, 16384)
+	c.MaxEntries = cmp.Or(c.MaxEntries, 65536)
+	c.Negative = cmp.Or(c.Negative, 2*time.Second)
+	c.RefreshEvery = cmp.Or(c.RefreshEvery, 5*time.Minute)
+	c.PollEvery = cmp.Or(c.PollEvery, 2*time.Second)
+	c.Greeting = cmp.Or(c.Greeting, 10*time.Second)
+	if c.Logger == nil {
+		c.Logger = slog.New(slog.DiscardHandler)
+	}
+	return c
+}
+
+func (c Config) check() error {
+	if c.Resolver == nil || c.Kernel == nil || c.Watch == nil || c.Listen == nil || c.Pending == nil {
+		return errors.New("varpd: Config needs Resolver, Kernel, Watch, Listen and Pending: none has a default")
+	}
+	for _, bound := range []struct {
+		name  string
+		value int
+	}{{"MaxInFlight", c.MaxInFlight}, {"MaxWaiting", c.MaxWaiting}, {"MaxEntries", c.MaxEntries}} {
+		if bound.value < 0 {
+			return fmt.Errorf("varpd: Config.%s is %d: want at least 1, or 0 for the default", bound.name, bound.value)
+		}
+	}
+	if c.Negative < 0 || c.RefreshEvery < 0 || c.Greeting < 0 {
+		return errors.New("varpd: Config has a negative time: want a positive one, or 0 for the default")
+	}
+	return nil
+}

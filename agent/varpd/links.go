@@ -1,0 +1,275 @@
+package varpd
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+	"time"
+
+	"rutter/agent/link"
+	"rutter/agent/miss"
+)
+
+// vxlan is the VXLAN device of a vnet.
+type vxlan struct {
+	local netip.Addr
+	port  uint16
+}
+
+// at is where the kernel says that a miss is: the number of a namespace, and an
+// ifindex there.
+type at struct{ namespace, index int32 }
+
+// links are the links of the node that SVP is about, as of the last look.
+type links struct {
+	vnetOf  map[place]uint32 // of fabric links
+	vxlans  map[uint32]vxlan // by vnet
+	fabrics map[at]place
+	devices map[at]uint32 // the vnets of VXLAN devices
+	// namespaces are those with fabric links, with their numbers.
+	namespaces map[string]int32
+}
+
+func (l *links) has(p place) bool { _, ok := l.vnetOf[p]; return ok }
+
+// linksOf finds out which vnet each link belongs to. It goes by what sits on
+// what: a link that only bears a name of that sort is nobody's.
+func linksOf(have *link.Snapshot, number func(namespace string) (int32, error)) (links, error) {
+	l := links{vnetOf: map[place]uint32{}, vxlans: map[uint32]vxlan{}, fabrics: map[at]place{}, devices: map[at]uint32{}, namespaces: map[string]int32{}}
+	below := map[string]uint32{} // VXLAN devices and the VLAN devices on them
+	for i := range have.Links {
+		if k := &have.Links[i]; isDevice(k) {
+			below[k.Name] = k.VNI
+			l.vxlans[k.VNI] = vxlan{local: k.Local.Unmap(), port: k.Port}
+			l.devices[at{miss.OwnNamespace, k.Index}] = k.VNI
+		}
+	}
+	for i := range have.Links {
+		if k := &have.Links[i]; k.Kind == "vlan" && k.Namespace == "" {
+			if vnet, ok := below[k.Parent]; ok {
+				below[k.Name] = vnet
+			}
+		}
+	}
+	var errs []error
+	for i := range have.Links {
+		k := &have.Links[i]
+		vnet, ok := below[k.Parent]
+		if k.Kind != "macvlan" || !ok {
+			continue
+		}
+		n, known := l.namespaces[k.Namespace]
+		if !known {
+			var err error
+			if n, err = number(k.Namespace); err != nil {
+				if !errors.Is(err, link.ErrNoNamespace) {
+					errs = append(errs, err)
+				}
+				continue
+			}
+			l.namespaces[k.Namespace] = n
+		}
+		p := place{k.Namespace, k.Name}
+		l.vnetOf[p] = vnet
+		l.fabrics[at{n, k.Index}] = p
+	}
+	return l, errors.Join(errs...)
+}
+
+// isDevice reports whether a link is the VXLAN device of a vnet.
+func isDevice(k *link.Link) bool {
+	return k.Kind == "vxlan" && k.Namespace == "" && k.Name == link.VXLANName(k.VNI)
+}
+
+// look reads the kernel and makes the tables match it: entries that are gone are
+// forgotten, and what should be there and is not is put back; entries that
+// nobody here made are taken over, and asked for. It is how this daemon starts,
+// and how it hears of links.
+func (d *Daemon) look(ctx context.Context) error {
+	began := time.Now()
+	have, err := d.cfg.Kernel.Dump(ctx, d.cfg.Kernel.Namespaces())
+	d.dirty, d.looked, d.lookTook = false, time.Now(), time.Since(began)
+	d.stats.looks.Add(1)
+	if ctx.Err() != nil {
+		return ctx.Err()
+	}
+	if err != nil {
+		if d.links.vnetOf == nil {
+			return fmt.Errorf("varpd: read the kernel: %w", err)
+		}
+		d.trouble("the kernel cannot be read", err)
+		return nil
+	}
+	before := d.links.vnetOf
+	d.links, err = linksOf(&have, d.cfg.Kernel.NamespaceNumber)
+	d.trouble("the kernel cannot be read", err)
+	d.stats.links.Store(int64(len(d.links.vnetOf) + len(d.links.vxlans)))
+	d.noteLocals()
+	var steps batchSteps
+	d.matchNeighs(&have, &steps)
+	d.matchForwards(&have, &steps)
+	d.do(ctx, append(probeSteps(&have, &d.links), steps.all()...))
+	d.takeParked()
+	d.readPending(d.links.newSince(before))
+	return nil
+}
+
+// newSince returns the namespaces that have fabric links which were not there
+// before: what they missed until now was told to nobody.
+func (l *links) newSince(before map[place]uint32) map[string]int32 {
+	namespaces := map[string]int32{}
+	for p := range l.vnetOf {
+		if _, had := before[p]; !had {
+			namespaces[p.namespace] = l.namespaces[p.namespace]
+		}
+	}
+	return namespaces
+}
+
+// takeParked takes the misses that waited for a look.
+func (d *Daemon) takeParked() {
+	parked := d.parked
+	d.parked = nil
+	now := time.Now()
+	for _, m := range parked {
+		from := at{m.Namespace, m.Link}
+		_, isFabric := d.links.fabrics[from]
+		_, isDevice := d.links.devices[from]
+		if !isFabric && !isDevice && len(d.strange) < gather {
+			d.strange[from] = now
+		}
+		d.takeMiss(m, now)
+	}
+	d.parked = nil // strangers when strange is full: they come again
+}
+
+// noteLocals tells the poller under what addresses the log is asked for.
+func (d *Daemon) noteLocals() {
+	var locals []netip.Addr
+	for _, v := range d.links.vxlans {
+		if v.local.IsValid() {
+			locals = append(locals, v.local)
+		}
+	}
+	slices.SortFunc(locals, netip.Addr.Compare)
+	locals = slices.Compact(locals)
+	d.locals.Store(&locals)
+}
+
+// probeSteps make the kernel tell of what it misses on fabric links, and send no
+// broadcast that nobody would answer. A link that moves into a namespace loses
+// this (spec/kernel.md section 2).
+func probeSteps(have *link.Snapshot, l *links) []link.Step {
+	var steps []link.Step
+	for i := range have.Links {
+		k := &have.Links[i]
+		if !l.has(place{k.Namespace, k.Name}) || k.Kind != "macvlan" {
+			continue
+		}
+		for _, table := range []struct {
+			have   link.Probes
+			family netip.Addr
+		}{{k.ARP, netip.IPv4Unspecified()}, {k.ND, netip.IPv6Unspecified()}} {
+			if table.have.Known && !table.have.Tell() {
+				steps = append(steps, link.Step{Op: link.OpSetProbes, Namespace: k.Namespace, Link: k.Name, Addr: table.family})
+			}
+		}
+	}
+	return steps
+}
+
+// matchNeighs compares the neighbours in the kernel with the tables.
+func (d *Daemon) matchNeighs(have *link.Snapshot, steps *batchSteps) {
+	type found struct {
+		k key
+		p place
+	}
+	there := map[found]bool{}
+	for i := range have.Links {
+		k := &have.Links[i]
+		p := place{k.Namespace, k.Name}
+		vnet, ok := d.links.vnetOf[p]
+		if !ok {
+			continue
+		}
+		for _, e := range k.Neighs {
+			at := key{vnet: vnet, ip: e.IP}
+			n := d.tables.neighs[at]
+			if n == nil { // taken over: as old as can be, so that it is asked for
+				n = d.tables.addNeigh(at)
+				n.mac = e.MAC
+				d.stats.adopted.Add(1)
+			} else if n.mac != e.MAC {
+				d.ask(at, true) // somebody else changed it
+				n.mac = e.MAC
+			}
+			n.places[p] = true
+			there[found{at, p}] = true
+		}
+	}
+	for at, n := range d.tables.neighs {
+		for p := range n.places {
+			if !there[found{at, p}] {
+				delete(n.places, p)
+			}
+		}
+		if len(n.places) == 0 {
+			if f := d.tables.dropNeigh(n); f != nil {
+				d.removeForward(f, steps)
+			}
+		}
+	}
+}
+
+// matchForwards compares the forwarding entries in the kernel with the tables.
+func (d *Daemon) matchForwards(have *link.Snapshot, steps *batchSteps) {
+	there := map[key]link.Forward{}
+	for i := range have.Links {
+		k := &have.Links[i]
+		if !isDevice(k) {
+			continue
+		}
+		for _, e := range k.FDB {
+			if e.MAC.IsZero() || !e.Permanent || e.MAC[0]&1 != 0 {
+				continue // where broadcasts go is nobody's NIC
+			}
+			there[key{vnet: k.VNI, mac: e.MAC}] = e
+		}
+	}
+	for at, e := range there {
+		f := d.tables.forwards[at]
+		if f == nil {
+			f = d.tables.addForward(at)
+			f.to, f.port, f.direct = e.Dst, own(e.Port, d.links.vxlans[at.vnet].port), true
+			d.stats.adopted.Add(1)
+		}
+	}
+	for at, n := range d.tables.neighs {
+		if f := d.tables.forwards[key{vnet: at.vnet, mac: n.mac}]; f != nil {
+			f.users[at] = true
+		}
+	}
+	for at, f := range d.tables.forwards {
+		if _, ok := d.links.vxlans[at.vnet]; !ok {
+			d.tables.dropForward(f)
+			continue
+		}
+		if e, ok := there[at]; !ok || e.Dst != f.to || own(e.Port, d.links.vxlans[at.vnet].port) != f.port {
+			if f.to.IsValid() {
+				steps.setForwards = append(steps.setForwards, d.forwardStep(link.OpSetFDB, f))
+			} else {
+				d.ask(at, true)
+			}
+		}
+	}
+}
+
+// own returns 0 for the device's own port.
+func own(port, device uint16) uint16 {
+	if port == device {
+		return 0
+	}
+	return port
+}

@@ -1,0 +1,160 @@
+package varpd
+
+import (
+	"container/list"
+	"net/netip"
+	"time"
+
+	"rutter/log"
+)
+
+// key is what one question is about: an address (VL3), or, if ip is not valid, a
+// MAC (VL2).
+type key struct {
+	vnet uint32
+	ip   netip.Addr
+	mac  log.MAC
+}
+
+// place is a fabric link that has an entry for an address.
+type place struct{ namespace, link string }
+
+// neigh is an address that is programmed, with the links that it is on.
+type neigh struct {
+	key    key
+	mac    log.MAC
+	places map[place]bool // never empty
+	age    *list.Element  // in tables.ages
+}
+
+// forward is a forwarding entry of a vnet's VXLAN device.
+type forward struct {
+	key   key
+	to    netip.Addr
+	port  uint16       // 0: the device's own
+	users map[key]bool // the neighbours that lead to it
+	// direct says that the kernel missed the MAC itself, so that it is wanted
+	// without users.
+	direct bool
+	age    *list.Element
+}
+
+// aged is one value of tables.ages.
+type aged struct {
+	key     key
+	checked time.Time // when it was asked for last
+}
+
+// tables are what this daemon holds in the kernel, and what it knows not to be
+// there. They belong to one goroutine.
+type tables struct {
+	neighs   map[key]*neigh
+	forwards map[key]*forward
+	ages     *list.List // of *aged, all of neighs and forwards, longest ago first
+	absent   map[key]time.Time
+}
+
+func newTables() tables {
+	return tables{neighs: map[key]*neigh{}, forwards: map[key]*forward{}, ages: list.New(), absent: map[key]time.Time{}}
+}
+
+// maxAbsent bounds the answers of NOTFOUND that are remembered. A VM that scans
+// fills it; then each miss is a question.
+const maxAbsent = 65536
+
+// isAbsent reports whether nobody had k a moment ago.
+func (t *tables) isAbsent(k key, now time.Time) bool {
+	until, ok := t.absent[k]
+	return ok && now.Before(until)
+}
+
+// noteAbsent remembers until when k is believed to be nobody's.
+func (t *tables) noteAbsent(k key, until time.Time) {
+	if _, had := t.absent[k]; had || len(t.absent) < maxAbsent {
+		t.absent[k] = until
+	}
+}
+
+// expireAbsent forgets what is believed no longer.
+func (t *tables) expireAbsent(now time.Time) {
+	for k, until := range t.absent {
+		if !now.Before(until) {
+			delete(t.absent, k)
+		}
+	}
+}
+
+// holds reports whether k is programmed.
+func (t *tables) holds(k key) bool { return t.neighs[k] != nil || t.forwards[k] != nil }
+
+// checked notes when an entry was asked for last.
+func (t *tables) checked(e *list.Element, now time.Time) {
+	e.Value.(*aged).checked = now
+	t.ages.MoveToBack(e)
+}
+
+// soon makes an entry the next one to be asked, as if it had been checked at a
+// time.
+func (t *tables) soon(e *list.Element, checked time.Time) {
+	e.Value.(*aged).checked = checked
+	t.ages.MoveToFront(e)
+}
+
+// ageOf returns the place of an entry in ages, nil if it is not held.
+func (t *tables) ageOf(k key) *list.Element {
+	if n := t.neighs[k]; n != nil {
+		return n.age
+	}
+	if f := t.forwards[k]; f != nil {
+		return f.age
+	}
+	return nil
+}
+
+// addNeigh returns the neighbour of k, made if there was none.
+func (t *tables) addNeigh(k key) *neigh {
+	n := t.neighs[k]
+	if n == nil {
+		n = &neigh{key: k, places: map[place]bool{}, age: t.ages.PushFront(&aged{key: k})}
+		t.neighs[k] = n
+	}
+	return n
+}
+
+// addForward returns the forwarding entry of k, made if there was none.
+func (t *tables) addForward(k key) *forward {
+	f := t.forwards[k]
+	if f == nil {
+		f = &forward{key: k, users: map[key]bool{}, age: t.ages.PushFront(&aged{key: k})}
+		t.forwards[k] = f
+	}
+	return f
+}
+
+// dropNeigh forgets a neighbour, and returns the forwarding entry that nobody
+// uses any more, if that is one.
+func (t *tables) dropNeigh(n *neigh) *forward {
+	t.ages.Remove(n.age)
+	delete(t.neighs, n.key)
+	return t.release(n)
+}
+
+// release takes a neighbour from the users of its forwarding entry, and returns
+// that if nobody uses it any more.
+func (t *tables) release(n *neigh) *forward {
+	f := t.forwards[key{vnet: n.key.vnet, mac: n.mac}]
+	if f == nil {
+		return nil
+	}
+	delete(f.users, n.key)
+	if len(f.users) > 0 || f.direct {
+		return nil
+	}
+	return f
+}
+
+// dropForward forgets a forwarding entry.
+func (t *tables) dropForward(f *forward) {
+	t.ages.Remove(f.age)
+	delete(t.forwards, f.key)
+}
