@@ -101,6 +101,11 @@ type Config struct {
 	UpkeepEvery      time.Duration
 	CheckpointEvents int
 
+	// FeatureSettle is how long every server must have known a higher feature
+	// version before the leader raises the cluster's: 10 min. Until then an
+	// upgrade can be taken back.
+	FeatureSettle time.Duration
+
 	// MapBytes is the address space reserved for changes.db, which must be
 	// more than the file ever grows to, else a long read stops the writer:
 	// 32 GiB, twice what Retention.Bytes keeps.
@@ -167,6 +172,7 @@ func (c Config) withDefaults() (Config, error) {
 	}
 	or(&c.CompareEvery, 5*time.Second)
 	or(&c.UpkeepEvery, time.Minute)
+	or(&c.FeatureSettle, 10*time.Minute)
 	or(&c.CheckpointEvents, 250_000)
 	or(&c.MapBytes, 32<<30)
 	or(&c.features, log.FeatureVersion)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/binary"
 	"fmt"
+	"time"
 
 	"github.com/hashicorp/raft"
 
@@ -13,28 +14,37 @@ import (
 // raiseFeature raises the replicated feature version to what every member says
 // that it knows, the ones without a vote included: whoever does not answer may
 // not know it. Until then a newer program behaves as the older ones do, and can
-// be taken back.
-func (s *Store) raiseFeature(ctx context.Context, r *raft.Raft) error {
+// be taken back; and for Config.FeatureSettle after that, since an upgrade that
+// went wrong is often seen only when it is done. since is when all were first
+// found to know a higher one, without a break; it is returned as it then is.
+func (s *Store) raiseFeature(ctx context.Context, r *raft.Raft, since time.Time) (time.Time, error) {
 	s.mu.RLock()
 	current := s.head.feature
 	s.mu.RUnlock()
 	version := s.cfg.features
 	if !s.leading() || version <= current {
-		return nil
+		return time.Time{}, nil
 	}
 	for _, m := range r.GetConfiguration().Configuration().Servers {
 		i, err := s.identityOf(ctx, string(m.Address))
 		if err != nil || i.Feature <= current {
-			return nil // it is asked again later
+			return time.Time{}, nil // it is asked again later
 		}
 		version = min(version, i.Feature)
 	}
+	if since.IsZero() {
+		since = s.cfg.Now()
+		s.logger.Info("every server knows a higher feature version: the upgrade can be taken back until it is raised", "from", current, "to", version, "in", s.cfg.FeatureSettle)
+	}
+	if s.cfg.Now().Sub(since) < s.cfg.FeatureSettle {
+		return since, nil
+	}
 	future := r.Apply(binary.BigEndian.AppendUint32([]byte{commandFeature}, version), enqueueTimeout)
 	if err := awaitFuture(ctx, future); err != nil {
-		return fmt.Errorf("raise the feature version to %d: %w", version, err)
+		return since, fmt.Errorf("raise the feature version to %d: %w", version, err)
 	}
 	s.logger.Info("feature version raised", "from", current, "to", version)
-	return nil
+	return time.Time{}, nil
 }
 
 // applyFeature takes a new feature version; it never goes back.

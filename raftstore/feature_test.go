@@ -13,7 +13,7 @@ import (
 func TestFeatureVersionRises(t *testing.T) {
 	t.Parallel()
 	const next = log.FeatureVersion + 1
-	quick := func(c *Config) { c.UpkeepEvery = 20 * time.Millisecond }
+	quick := func(c *Config) { c.UpkeepEvery, c.FeatureSettle = 20*time.Millisecond, 150*time.Millisecond }
 	nodes := three(t, func(c *Config) {
 		quick(c)
 		if c.ID != "s3" {
@@ -32,6 +32,9 @@ func TestFeatureVersionRises(t *testing.T) {
 	old.halt(t)
 	old.cfg.features = next // the upgrade
 	nodes[2] = old.again(t)
+	if got := leader.Status().Feature; got != log.FeatureVersion {
+		t.Errorf("feature version %d at once: the upgrade cannot be taken back", got)
+	}
 	for _, n := range nodes {
 		await(t, n, "the feature version to rise", func() bool { return n.Status().Feature == next })
 	}

@@ -40,6 +40,7 @@ const (
 func (s *Store) runUpkeep(ctx context.Context, r *raft.Raft) {
 	tick := time.NewTicker(s.cfg.UpkeepEvery)
 	defer tick.Stop()
+	var known time.Time // see raiseFeature
 	for {
 		select {
 		case <-tick.C:
@@ -49,8 +50,8 @@ func (s *Store) runUpkeep(ctx context.Context, r *raft.Raft) {
 		if s.Serving() != nil || s.failure() != nil {
 			continue
 		}
-		err := s.raiseFeature(ctx, r)
-		if err == nil {
+		var err error
+		if known, err = s.raiseFeature(ctx, r, known); err == nil {
 			err = s.moveFloor(ctx, r)
 		}
 		if err == nil {

@@ -8,6 +8,7 @@ import (
 	"runtime"
 	"runtime/pprof"
 	"strings"
+	"time"
 
 	"github.com/urfave/cli/v2"
 
@@ -26,6 +27,7 @@ func serverFlags() []cli.Flag {
 		&cli.BoolFlag{Name: "bootstrap", EnvVars: []string{"RUTTER_BOOTSTRAP"}, Usage: "begin a new cluster of this one server; others join it"},
 		&cli.StringFlag{Name: "peers", EnvVars: []string{"RUTTER_PEERS"}, Usage: "begin a new cluster of these: `ID=ADDRESS,…`, peer ports, the same list on each of them"},
 		&cli.StringFlag{Name: "raft-log", EnvVars: []string{"RUTTER_RAFT_LOG"}, Value: raftstore.RaftLogBolt, Usage: "`KIND` of raft's own log: boltdb or wal; a start with the other one moves it over"},
+		&cli.DurationFlag{Name: "feature-settle", EnvVars: []string{"RUTTER_FEATURE_SETTLE"}, Value: 10 * time.Minute, Usage: "after an upgrade of every server, this `TIME` passes before the log is written as only the new program can read it; until then the upgrade can be taken back"},
 		&cli.StringFlag{Name: "cpuprofile", EnvVars: []string{"RUTTER_CPUPROFILE"}, Hidden: true, Usage: "`FOLDER` for a profile of the whole run, as ID.prof"},
 		&cli.StringSliceFlag{Name: "join", EnvVars: []string{"RUTTER_JOIN"}, Usage: "peer `ADDRESS` of a server of the cluster to join; may be given several times"},
 		&cli.BoolFlag{Name: "non-voter", EnvVars: []string{"RUTTER_NON_VOTER"}, Usage: "join without a vote, until rutter cluster promote gives one; else it comes when the server has caught up"},
@@ -144,12 +146,15 @@ func serverConfigOf(c *cli.Context) (serverConfig, error) {
 	if kind := c.String("raft-log"); kind != raftstore.RaftLogBolt && kind != raftstore.RaftLogWAL {
 		return cfg, usagef("--raft-log %q: want %s or %s", kind, raftstore.RaftLogBolt, raftstore.RaftLogWAL)
 	}
+	if c.Duration("feature-settle") <= 0 {
+		return cfg, usagef("--feature-settle %v: want a time, as in 10m", c.Duration("feature-settle"))
+	}
 	cfg.API, cfg.SVP = c.String("listen"), c.String("svp")
 	cfg.Insecure = c.Bool("insecure")
 	cfg.Version = version
 	cfg.Store = raftstore.Config{
-		RaftLog: c.String("raft-log"),
-		ID:      c.String("id"), Dir: c.String("data"), Listen: c.String("raft"), Advertise: c.String("advertise"),
+		RaftLog: c.String("raft-log"), FeatureSettle: c.Duration("feature-settle"),
+		ID: c.String("id"), Dir: c.String("data"), Listen: c.String("raft"), Advertise: c.String("advertise"),
 		Bootstrap: c.Bool("bootstrap"), InitialMembers: members, Join: c.StringSlice("join"), NonVoter: c.Bool("non-voter"),
 	}
 	if m := memberOf(members, cfg.Store.ID); m != nil && cfg.Store.Advertise == "" {
