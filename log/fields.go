@@ -5,7 +5,6 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
-	"sync"
 )
 
 // visitor is shown each field of an object, in codec order, by its JSON name.
@@ -31,10 +30,23 @@ type slot struct {
 	p    any
 }
 
-// collector is the visitor that lists the fields.
-type collector struct{ slots []slot }
+// collector is the visitor that lists the fields, or, if each is set, shows them
+// to it beside those of the list.
+type collector struct {
+	slots []slot
+	each  func(a, b slot)
+	next  int // of the list
+}
 
-func (c *collector) add(name string, p any)              { c.slots = append(c.slots, slot{name, p}) }
+func (c *collector) add(name string, p any) {
+	if c.each == nil {
+		c.slots = append(c.slots, slot{name, p})
+		return
+	}
+	c.each(c.slots[c.next], slot{name, p})
+	c.next++
+}
+
 func (c *collector) str(name string, p *string)          { c.add(name, p) }
 func (c *collector) boolean(name string, p *bool)        { c.add(name, p) }
 func (c *collector) u32(name string, p *uint32)          { c.add(name, p) }
@@ -49,36 +61,18 @@ func (c *collector) uuids(name string, p *[]UUID)        { c.add(name, p) }
 func (c *collector) addrs(name string, p *[]netip.Addr)  { c.add(name, p) }
 func (c *collector) routes(name string, p *Routes)       { c.add(name, p) }
 
-// maxSlots is more fields than any kind has.
-const maxSlots = 32
-
 func slots(o Object) []slot {
-	c := collector{slots: make([]slot, 0, maxSlots)}
+	c := collector{slots: make([]slot, 0, 24)}
 	o.visit(&c)
 	return c.slots
 }
 
-// pair is the fields of two objects of one kind, side by side.
-type pair struct{ a, b collector }
-
-// pairs are kept for the next comparison: each update of an object takes some.
-var pairs = sync.Pool{New: func() any {
-	return &pair{collector{make([]slot, 0, maxSlots)}, collector{make([]slot, 0, maxSlots)}}
-}}
-
-func pairOf(a, b Object) *pair {
-	p := pairs.Get().(*pair)
-	a.visit(&p.a)
-	b.visit(&p.b)
-	return p
-}
-
-// done gives p back, without what it points to.
-func (p *pair) done() {
-	clear(p.a.slots)
-	clear(p.b.slots)
-	p.a.slots, p.b.slots = p.a.slots[:0], p.b.slots[:0]
-	pairs.Put(p)
+// pairwise calls each with the fields of a and b, side by side; they are of one kind.
+func pairwise(a, b Object, each func(a, b slot)) {
+	c := collector{slots: make([]slot, 0, fieldCounts[min(int(a.Kind()), len(fieldCounts)-1)])}
+	a.visit(&c)
+	c.each = each
+	b.visit(&c)
 }
 
 // same reports whether two fields of one name have equal plain forms, without
@@ -321,14 +315,12 @@ type FieldChange struct {
 // Diff returns what changed from before to after, which must be of one kind:
 // the fields in codec order, each with its old value. Nil if they are equal.
 func Diff(before, after Object) []FieldChange {
-	p := pairOf(before, after)
-	defer p.done()
 	var changed []FieldChange
-	for i, was := range p.a.slots {
-		if !was.same(p.b.slots[i]) {
+	pairwise(before, after, func(was, is slot) {
+		if !was.same(is) {
 			changed = append(changed, FieldChange{was.name, was.value()})
 		}
-	}
+	})
 	return changed
 }
 
@@ -375,18 +367,26 @@ func FieldNames(kind Kind) []string {
 }
 
 // Assign copies the named fields of from to to, which are of one kind, and
-// returns the first name that the kind does not have, or "".
+// returns the first name that the kind does not have, or "". The others are
+// copied even so.
 func Assign(to, from Object, names []string) (unknown string) {
-	p := pairOf(to, from)
-	defer p.done()
+	found := 0
+	pairwise(to, from, func(to, from slot) {
+		if slices.Contains(names, to.name) {
+			to.copyFrom(from)
+			found++
+		}
+	})
+	if found == len(names) {
+		return ""
+	}
+	dst := slots(to)
 	for _, name := range names {
-		i := slices.IndexFunc(p.a.slots, func(s slot) bool { return s.name == name })
-		if i < 0 {
+		if !slices.ContainsFunc(dst, func(s slot) bool { return s.name == name }) {
 			return name
 		}
-		p.a.slots[i].copyFrom(p.b.slots[i])
 	}
-	return ""
+	return "" // one was named twice
 }
 
 // Equal reports whether two objects have the same kind and the same known fields.
@@ -394,12 +394,14 @@ func Equal(a, b Object) bool {
 	if a.Kind() != b.Kind() {
 		return false
 	}
-	p := pairOf(a, b)
-	defer p.done()
-	if len(p.a.slots) == 0 { // of a kind that is not known: its id is no field
-		return len(p.b.slots) == 0 && a.ID() == b.ID()
+	_, x := a.(*Unknown)
+	_, y := b.(*Unknown)
+	if x || y { // its id is no field
+		return x && y && a.ID() == b.ID()
 	}
-	return slices.EqualFunc(p.a.slots, p.b.slots, slot.same)
+	equal := true
+	pairwise(a, b, func(a, b slot) { equal = equal && a.same(b) })
+	return equal
 }
 
 // Routes are the static routes of a network, sorted by Dst, each Dst once. The

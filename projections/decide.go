@@ -128,7 +128,7 @@ func (d *draft) create(op *log.Op) string {
 	case *log.Migration:
 		d.checkMigration(o)
 	}
-	if _, there := d.find(op.Kind, keyOfObject(o)); there {
+	if d.holds(o) {
 		d.problem(log.FieldError{
 			Field: idField[op.Kind], Code: log.ElementDuplicate, Message: "Already exists",
 			Remedy: "choose another, or update the one there", Type: op.Kind.String(), ID: o.ID(),
@@ -140,8 +140,7 @@ func (d *draft) create(op *log.Op) string {
 	if d.refused() {
 		return ""
 	}
-	d.commit(Record{}, o)
-	return o.ID()
+	return d.commit(Record{}, o)
 }
 
 func sameID(op *log.Op, o log.Object) bool {
@@ -151,11 +150,11 @@ func sameID(op *log.Op, o log.Object) bool {
 
 // commit makes the event of an operation that was accepted, after those that
 // follow from it.
-func (d *draft) commit(before Record, after log.Object) {
+func (d *draft) commit(before Record, after log.Object) string {
 	if nic, ok := after.(*log.NIC); ok {
 		d.clearPrimary(nic)
 	}
-	d.emit(before, after)
+	return d.emit(before, after)
 }
 
 // target returns the object of an update or a delete.
@@ -188,9 +187,8 @@ func (d *draft) update(op *log.Op) string {
 	if !ok {
 		return ""
 	}
-	id := before.Object.ID()
 	if vmm, is := before.Object.(*log.VMM); is && d.staleVMM(vmm, op) {
-		return id
+		return vmm.ID()
 	}
 	after := log.Clone(before.Object)
 	if unknown := log.Assign(after, op.Object, op.Set); unknown != "" {
@@ -199,7 +197,7 @@ func (d *draft) update(op *log.Op) string {
 		})
 		return ""
 	}
-	d.keepImmutable(before.Object, after)
+	d.keepImmutable(before.Object, after, op.Set)
 	switch o := after.(type) {
 	case *log.Network:
 		d.settleNetwork(o, op)
@@ -209,14 +207,13 @@ func (d *draft) update(op *log.Op) string {
 		keepNewerSides(before.Object.(*log.Migration), o)
 	}
 	if !d.refused() && log.Equal(before.Object, after) {
-		return id // nothing to do
+		return after.ID() // nothing to do
 	}
 	d.checkUpdate(before.Object, after, op)
 	if d.refused() {
 		return ""
 	}
-	d.commit(before, after)
-	return id
+	return d.commit(before, after)
 }
 
 func (d *draft) checkUpdate(before, after log.Object, op *log.Op) {
@@ -275,12 +272,16 @@ var immutable = map[log.Kind][]string{
 }
 
 // keepImmutable notes each immutable field that after has changed, and puts the
-// old value back, so that the checks that follow speak of the rest.
-func (d *draft) keepImmutable(before, after log.Object) {
+// old value back, so that the checks that follow speak of the rest. set names
+// the fields in which the two may differ.
+func (d *draft) keepImmutable(before, after log.Object, set []string) {
 	fixed := immutable[before.Kind()]
 	network, isNetwork := before.(*log.Network)
 	if isNetwork && network.Fabric {
 		fixed = append(slices.Clone(fixed), "owner_uuids")
+	}
+	if !slices.ContainsFunc(set, func(name string) bool { return slices.Contains(fixed, name) }) {
+		return
 	}
 	message := fmt.Sprintf("%s updates for this field are not supported", kindTitles[before.Kind()])
 	for _, change := range log.Diff(before, after) {

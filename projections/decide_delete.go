@@ -33,8 +33,7 @@ func (d *draft) delete(op *log.Op) string {
 	if d.refused() {
 		return ""
 	}
-	d.emit(r, nil)
-	return r.Object.ID()
+	return d.emit(r, nil)
 }
 
 // unused refuses the deletion of an object that any of the indexes shows to be

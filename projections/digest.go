@@ -8,6 +8,7 @@ import (
 // They follow the indexes: what InScope yields is what Digest sums up.
 type digests struct {
 	sums    map[log.Scope]log.Digest
+	whole   log.Digest // see State.Sum
 	encoder *log.Encoder
 }
 
@@ -20,14 +21,47 @@ func newDigests() *digests {
 // 128th, their digests of it are equal. It costs one look into a map.
 func (s *State) Digest(scope log.Scope) log.Digest { return s.digests.sums[scope] }
 
-// of returns what a record adds to the digests of its scopes.
-func (d *digests) of(r *Record) log.Digest {
-	if _, unknown := r.Object.(*log.Unknown); unknown {
-		return log.Digest{} // it is in no scope
+// of returns what a record adds to the digests of its scopes. body is its
+// encoded object without the format byte, or nil.
+func (d *digests) of(r *Record, body []byte) log.Digest {
+	if body == nil {
+		// What cannot be encoded cannot have come from a log; its revision still counts.
+		b, _ := d.encoder.Object(r.Object)
+		return log.DigestOf(r.Object.Kind(), r.Object.ID(), r.Revision, b)
 	}
-	// What cannot be encoded cannot have come from a log; its revision still counts.
-	b, _ := d.encoder.Object(r.Object)
-	return log.DigestOf(r.Object.Kind(), r.Object.ID(), r.Revision, b)
+	return log.DigestOfBody(r.Object.Kind(), r.Object.ID(), r.Revision, body)
+}
+
+// Sum is a sum over all objects, modulo 2 to the 128th: each adds a hash of its
+// id, revision, bytes and the seq of its last event. Two states with equal sums
+// hold the same, but for an accident. It costs nothing to ask for.
+func (s *State) Sum() log.Digest { return s.digests.whole }
+
+// replace keeps the sum of the whole when rec, with its own sum, takes the
+// place of a row; either may be nil.
+func (d *digests) replace(old *row, rec *Record, sum log.Digest) {
+	if old != nil {
+		d.whole = d.whole.Sub(atSeq(old.sum, old.Seq))
+	}
+	if rec != nil {
+		d.whole = d.whole.Add(atSeq(sum, rec.Seq))
+	}
+}
+
+// atSeq mixes the seq into an object's digest, so that seqs which changed
+// places show in a sum.
+func atSeq(d log.Digest, seq log.Seq) log.Digest {
+	n := mix(uint64(seq))
+	return log.Digest{Hi: mix(d.Hi ^ n), Lo: mix(d.Lo + n)}
+}
+
+// mix is the finaliser of SplitMix64: each bit of x moves about half of all bits.
+func mix(x uint64) uint64 {
+	x ^= x >> 30
+	x *= 0xbf58476d1ce4e5b9
+	x ^= x >> 27
+	x *= 0x94d049bb133111eb
+	return x ^ x>>31
 }
 
 func (d *digests) add(scope log.Scope, sum log.Digest) {

@@ -11,7 +11,7 @@ func sameDigest(t tester, s *State, scope log.Scope) {
 	t.Helper()
 	var want log.Digest
 	for r := range s.InScope(scope) {
-		want = want.Add(newDigests().of(&r))
+		want = want.Add(newDigests().of(&r, nil))
 	}
 	if got := s.Digest(scope); got != want {
 		t.Fatalf("digest of %s is %s, of its objects %s", scope, got, want)
@@ -46,5 +46,25 @@ func TestDigestTellsApart(t *testing.T) {
 	s.Drop(log.KindNICTag, "a")
 	if got := s.Digest(log.AllScope()); got != (log.Digest{}) {
 		t.Errorf("digest of nothing is %s", got)
+	}
+	if got := s.Sum(); got != (log.Digest{}) {
+		t.Errorf("sum of nothing is %s", got)
+	}
+}
+
+// Two objects whose seqs changed places give another sum, though the same digests.
+func TestSumTellsSeqs(t *testing.T) {
+	sums := make(map[log.Digest]bool)
+	for _, seqs := range [][2]log.Seq{{1, 2}, {2, 1}, {1, 3}} {
+		s := NewState()
+		for i, seq := range seqs {
+			if err := s.Load(Record{Object: &log.NICTag{Name: string(rune('a' + i)), MTU: 1500}, Revision: 1, Seq: seq}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		sums[s.Sum()] = true
+	}
+	if len(sums) != 3 {
+		t.Errorf("%d sums of 3 states", len(sums))
 	}
 }

@@ -36,6 +36,9 @@ type draft struct {
 	refusal  *log.Refusal     // what ends it at once
 }
 
+// nothing is the top of a draft that puts nothing there.
+var nothing = new(store)
+
 func newDraft(s *State, c *log.Change) *draft {
 	d := &draft{base: s, change: c, time: max(s.time, c.Time)}
 	if len(c.Ops) > 1 {
@@ -43,7 +46,7 @@ func newDraft(s *State, c *log.Change) *draft {
 		d.top.under = &s.store
 		d.gone, d.freed = map[rowKey]bool{}, map[log.UUID]*sorted[netip.Addr]{}
 	} else {
-		d.top = new(store)
+		d.top = nothing
 	}
 	return d
 }
@@ -57,6 +60,15 @@ func (d *draft) find(kind log.Kind, key string) (Record, bool) {
 		return r.Record, true
 	}
 	return Record{}, false
+}
+
+// holds reports whether there is an object of o's kind and id by now.
+func (d *draft) holds(o log.Object) bool {
+	if d.top.rowOfObject(o) != nil {
+		return true
+	}
+	r := d.base.rowOfObject(o)
+	return r != nil && !d.gone[rowKey{o.Kind(), r.key}]
 }
 
 // network returns a network by its UUID, or nil.
@@ -132,12 +144,12 @@ func (d *draft) vnetsOf(cn log.UUID) iter.Seq[log.Scope] {
 }
 
 // emit adds the event that turns before (nil on create) into after (nil on
-// delete).
-func (d *draft) emit(before Record, after log.Object) {
+// delete), and returns the object's id.
+func (d *draft) emit(before Record, after log.Object) string {
 	e := &log.Event{
 		Revision: before.Revision + 1, Time: d.time, Actor: d.change.Actor, ChangeID: d.change.ID, Object: after,
 	}
-	var scopes []log.Scope
+	var scopes, now []log.Scope
 	if before.Object != nil {
 		scopes = scopesOf(before.Object, d.scopeOn, d.vnetsOf)
 	}
@@ -151,13 +163,20 @@ func (d *draft) emit(before Record, after log.Object) {
 	}
 	if after != nil {
 		// A new fabric network is not yet to be found, but is its own scope.
-		scopes = append(scopes, scopesOf(after, d.scopeOn, d.vnetsOf)...)
+		now = scopesOf(after, d.scopeOn, d.vnetsOf)
 	}
-	e.Kind, e.ID, e.Scopes = e.Object.Kind(), e.Object.ID(), tidyScopes(scopes)
+	switch {
+	case before.Object == nil:
+		scopes = now
+	case !slices.Equal(scopes, now):
+		scopes = tidyScopes(append(scopes, now...))
+	}
+	e.Kind, e.ID, e.Scopes = e.Object.Kind(), e.Object.ID(), scopes
 	if d.at < len(d.change.Ops)-1 {
 		d.remember(before, Record{Object: after, Revision: e.Revision})
 	}
 	d.events = append(d.events, e)
+	return e.ID
 }
 
 // remember lays what an event does over the state below.
@@ -173,7 +192,7 @@ func (d *draft) remember(before, after Record) {
 		}
 	}
 	if after.Object != nil {
-		d.top.put(after)
+		d.top.put(after, nil)
 	}
 }
 

@@ -168,8 +168,13 @@ func TestAgainstModel(t *testing.T) {
 			feed.compare(rt, w.s)
 		}
 		replayed, loaded := NewState(), NewState()
+		encoder := log.NewEncoder()
 		for i, e := range w.events {
-			if _, err := replayed.Apply(log.Seq(i+1), e); err != nil {
+			_, body, err := encoder.EventAndBody(e)
+			if err != nil {
+				rt.Fatal(err)
+			}
+			if _, err := replayed.ApplyEncoded(log.Seq(i+1), e, body); err != nil {
 				rt.Fatal(err)
 			}
 		}

@@ -17,6 +17,9 @@ type tester interface {
 
 // sameAnswers compares two states in everything that they can be asked.
 func sameAnswers(t tester, got, want *State) {
+	if got.Sum() != want.Sum() || got.Len() != want.Len() {
+		t.Fatalf("sum %s of %d objects, want %s of %d", got.Sum(), got.Len(), want.Sum(), want.Len())
+	}
 	t.Helper()
 	if g, w := string(got.Dump()), string(want.Dump()); g != w {
 		t.Fatalf("dump\n%s\nwant\n%s", g, w)

@@ -39,15 +39,19 @@ type Delta struct {
 // state are corrupt, and the caller stops. The state is then unchanged.
 //
 // It is for states that see every event. Those of a filtered stream use Fold.
-func (s *State) Apply(seq log.Seq, e *log.Event) (Delta, error) {
-	r, key, err := s.rowOf(e)
+func (s *State) Apply(seq log.Seq, e *log.Event) (Delta, error) { return s.ApplyEncoded(seq, e, nil) }
+
+// ApplyEncoded is Apply for who has the event's object encoded already: body is
+// what log.Encoder.EventAndBody gave, or nil.
+func (s *State) ApplyEncoded(seq log.Seq, e *log.Event, body []byte) (Delta, error) {
+	r, err := s.rowOf(e)
 	if err == nil {
 		err = fits(seq, e, r)
 	}
 	if err != nil {
 		return Delta{}, fmt.Errorf("seq %d: %s of %s %s: %w", seq, e.Action, e.Kind, e.ID, err)
 	}
-	return s.fold(seq, e, key), nil
+	return s.fold(seq, e, r, body), nil
 }
 
 // Fold is Apply for a cache that holds a part of the state: an event carries
@@ -55,27 +59,26 @@ func (s *State) Apply(seq log.Seq, e *log.Event) (Delta, error) {
 // delete of one is nothing, and an event that is not newer than what is held
 // is skipped (SAFETY F2). An error means that the event is corrupt.
 func (s *State) Fold(seq log.Seq, e *log.Event) (Delta, error) {
-	r, key, err := s.rowOf(e)
+	r, err := s.rowOf(e)
 	if err != nil {
 		return Delta{}, fmt.Errorf("seq %d: %s of %s %s: %w", seq, e.Action, e.Kind, e.ID, err)
 	}
 	if r != nil && r.Seq >= seq || r == nil && e.Action == log.Delete {
 		return Delta{}, nil
 	}
-	return s.fold(seq, e, key), nil
+	return s.fold(seq, e, r, nil), nil
 }
 
 // rowOf returns the row of the event's object, or nil, after it saw that the
 // event is well formed.
-func (s *State) rowOf(e *log.Event) (r *row, key string, err error) {
+func (s *State) rowOf(e *log.Event) (*row, error) {
 	if err := check(e.Object); err != nil {
-		return nil, "", err
+		return nil, err
 	}
-	key = keyOfObject(e.Object)
-	if e.Object.Kind() != e.Kind || e.Object.ID() != e.ID {
-		return nil, "", fmt.Errorf("it holds %s %s: %w", e.Object.Kind(), e.Object.ID(), log.ErrCorrupt)
+	if e.Object.Kind() != e.Kind || !named(e.Object, e.ID) {
+		return nil, fmt.Errorf("it holds %s %s: %w", e.Object.Kind(), e.Object.ID(), log.ErrCorrupt)
 	}
-	return s.row(e.Kind, key), key, nil
+	return s.rowOfObject(e.Object), nil
 }
 
 // fits compares the event with what is held.
@@ -99,12 +102,13 @@ func fits(seq log.Seq, e *log.Event, r *row) error {
 	return nil
 }
 
-func (s *State) fold(seq log.Seq, e *log.Event, key string) Delta {
+// fold folds an event whose object is in row r, nil if it is not there.
+func (s *State) fold(seq log.Seq, e *log.Event, r *row, body []byte) Delta {
 	s.SetTime(e.Time)
 	if e.Action == log.Delete {
-		s.remove(s.row(e.Kind, key))
+		s.remove(r)
 	} else {
-		s.put(Record{e.Object, e.Revision, seq})
+		s.put(Record{e.Object, e.Revision, seq}, body)
 	}
 	d := Delta{Scopes: e.Scopes}
 	d.Gained, d.Lost = s.interest.take()
@@ -114,11 +118,15 @@ func (s *State) fold(seq log.Seq, e *log.Event, key string) Delta {
 // Load puts one object as it was stored: at restart, from a snapshot, into an
 // agent's cache. It replaces what is held of the object, in any order of
 // objects. The error wraps log.ErrCorrupt if the record has no proper object.
-func (s *State) Load(r Record) error {
+func (s *State) Load(r Record) error { return s.LoadEncoded(r, nil) }
+
+// LoadEncoded is Load for who has the object encoded: body is its bytes without
+// the format byte, or nil.
+func (s *State) LoadEncoded(r Record, body []byte) error {
 	if err := check(r.Object); err != nil {
 		return err
 	}
-	s.put(r)
+	s.put(r, body)
 	s.interest.take()
 	return nil
 }
@@ -166,6 +174,16 @@ func (s *State) List(kind log.Kind) iter.Seq[Record] {
 // Count returns the number of objects of a kind.
 func (s *State) Count(kind log.Kind) int {
 	return s.tableOrder(kind).len()
+}
+
+// Len returns the number of all objects.
+func (s *State) Len() (n int) {
+	for _, t := range s.tables {
+		if t != nil {
+			n += len(t.rows)
+		}
+	}
+	return n
 }
 
 func records(set *sorted[*row]) iter.Seq[Record] {

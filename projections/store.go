@@ -69,6 +69,23 @@ func keyOfObject(o log.Object) string {
 	}
 }
 
+// named reports whether id is the object's, in the form of log.Object.ID,
+// without making that where it is long.
+func named(o log.Object, id string) bool {
+	switch o := o.(type) {
+	case *log.Network:
+		return o.UUID.Is(id)
+	case *log.Server:
+		return o.UUID.Is(id)
+	case *log.VM:
+		return o.UUID.Is(id)
+	case *log.VMM:
+		return o.UUID.Is(id)
+	default:
+		return o.ID() == id
+	}
+}
+
 // table holds the objects of one kind.
 type table struct {
 	rows  map[string]*row
@@ -195,9 +212,33 @@ func check(o log.Object) error {
 	return nil
 }
 
-// put places a record, over the one of the same id if there is one.
-func (s *store) put(rec Record) {
-	kind, key := rec.Object.Kind(), keyOfObject(rec.Object)
+// rowOfObject returns the row of an object's id, or nil. The compiler makes no
+// string of bytes that are only looked up.
+func (s *store) rowOfObject(o log.Object) *row {
+	t := s.table(o.Kind())
+	if t == nil {
+		return nil
+	}
+	switch o := o.(type) {
+	case *log.NIC:
+		return t.rows[string(o.MAC[:])]
+	case *log.Network:
+		return t.rows[string(o.UUID[:])]
+	case *log.Server:
+		return t.rows[string(o.UUID[:])]
+	case *log.VM:
+		return t.rows[string(o.UUID[:])]
+	case *log.VMM:
+		return t.rows[string(o.UUID[:])]
+	default:
+		return t.rows[keyOfObject(o)]
+	}
+}
+
+// put places a record, over the one of the same id if there is one. body, if
+// not nil, is the object as log.Encoder.EventAndBody gives it.
+func (s *store) put(rec Record, body []byte) {
+	kind := rec.Object.Kind()
 	t := s.table(kind)
 	if t == nil {
 		if grow := int(kind) + 1 - len(s.tables); grow > 0 {
@@ -206,15 +247,16 @@ func (s *store) put(rec Record) {
 		t = &table{rows: make(map[string]*row), order: newSorted(compareRows)}
 		s.tables[kind] = t
 	}
-	r := t.rows[key]
+	r := s.rowOfObject(rec.Object)
 	var sum log.Digest
 	if s.digests != nil {
-		sum = s.digests.of(&rec)
+		sum = s.digests.of(&rec, body)
+		s.digests.replace(r, &rec, sum)
 	}
 	switch {
 	case r == nil:
-		r = &row{Record: rec, key: key, sum: sum}
-		t.rows[key] = r
+		r = &row{Record: rec, key: keyOfObject(rec.Object), sum: sum}
+		t.rows[r.key] = r
 		t.order.insert(r)
 		s.index(r)
 	case sameIndex(r.Object, rec.Object):
@@ -238,6 +280,9 @@ func (s *store) put(rec Record) {
 // remove takes the row out.
 func (s *store) remove(r *row) {
 	t := s.table(r.Object.Kind())
+	if s.digests != nil {
+		s.digests.replace(r, nil, log.Digest{})
+	}
 	delete(t.rows, r.key)
 	t.order.remove(r)
 	s.unindex(r)

@@ -104,18 +104,17 @@ type content struct {
 	marker marker
 	state  *projections.State
 	window *window
-	terms  *terms
 }
 
 // load reads the content of changes.db.
 func load(db *bbolt.DB, cfg *Config) (content, error) {
-	c := content{state: projections.NewState(), terms: newTerms()}
+	c := content{state: projections.NewState()}
 	read := func(tx *bbolt.Tx) (err error) {
 		if c.head, c.marker, err = readMeta(tx); err != nil {
 			return err
 		}
 		c.window = newWindow(cfg.DedupeAge, cfg.DedupeCount, c.head.trimmed)
-		if err := loadObjects(tx, c.state, c.terms); err != nil {
+		if err := loadObjects(tx, c.state); err != nil {
 			return err
 		}
 		err = tx.Bucket(bucketChanges).ForEach(func(k, v []byte) error {
@@ -148,19 +147,19 @@ func (c *content) checkSums(tx *bbolt.Tx) error {
 	if err != nil {
 		return err
 	}
-	c.head.stateSum, c.head.windowSum, c.head.summed = c.terms.total, c.window.sum, true
+	c.head.stateSum, c.head.windowSum, c.head.summed = stateSum(c.state), c.window.sum, true
 	if known && (written.stateSum != c.head.stateSum || written.windowSum != c.head.windowSum) {
 		return fmt.Errorf("changes.db: objects or change ids are not those that were written: %w", log.ErrCorrupt)
 	}
 	return nil
 }
 
-func loadObjects(tx *bbolt.Tx, state *projections.State, terms *terms) error {
-	return loadRows(tx.Bucket(bucketObjects), state, terms)
+func loadObjects(tx *bbolt.Tx, state *projections.State) error {
+	return loadRows(tx.Bucket(bucketObjects), state)
 }
 
 // loadRows loads the objects in the buckets of kinds.
-func loadRows(objects *bbolt.Bucket, state *projections.State, terms *terms) error {
+func loadRows(objects *bbolt.Bucket, state *projections.State) error {
 	return objects.ForEachBucket(func(name []byte) error {
 		kind, err := log.ParseKind(string(name))
 		if err != nil {
@@ -171,10 +170,9 @@ func loadRows(objects *bbolt.Bucket, state *projections.State, terms *terms) err
 			if err != nil {
 				return err
 			}
-			if err := state.Load(projections.Record{Object: o, Revision: revision, Seq: seq}); err != nil {
+			if err := state.LoadEncoded(projections.Record{Object: o, Revision: revision, Seq: seq}, v[objectRowHeader+1:]); err != nil {
 				return fmt.Errorf("changes.db: row of %s %s: %w: %w", kind, k, log.ErrCorrupt, err)
 			}
-			terms.put(kind, string(k), revision, seq, v[objectRowHeader:])
 			return nil
 		})
 	})

@@ -7,6 +7,7 @@ import (
 	"sync"
 
 	"rutter/log"
+	"rutter/projections"
 )
 
 // sum is a sum of hashes, in which neither order nor history shows: what was
@@ -18,45 +19,20 @@ func (s *sum) sub(t sum) { s[0] -= t[0]; s[1] -= t[1] }
 
 // hashOf is the first 128 bits of SHA-256 over the parts, each after its length.
 func hashOf(parts ...[]byte) sum {
-	h := sha256.New()
-	var length [4]byte
+	b := make([]byte, 0, 512) // most fit: nothing on the heap
 	for _, p := range parts {
-		binary.BigEndian.PutUint32(length[:], uint32(len(p)))
-		h.Write(length[:])
-		h.Write(p)
+		b = binary.BigEndian.AppendUint32(b, uint32(len(p)))
+		b = append(b, p...)
 	}
-	var out [sha256.Size]byte
-	h.Sum(out[:0])
+	out := sha256.Sum256(b)
 	return sum{binary.BigEndian.Uint64(out[:]), binary.BigEndian.Uint64(out[8:])}
 }
 
-// terms keeps the hash of each object as it was last written, and their sum: the
-// digest of the state, kept up in O(1) for each event. The hash is taken over
-// the stored bytes, so that a start compares what the file has with what was
-// written. It belongs to the goroutine of the FSM.
-type terms struct {
-	of    map[sum]sum // hash of kind and id → hash of the object
-	total sum
-}
-
-func newTerms() *terms { return &terms{of: make(map[sum]sum)} }
-
-// put takes the object as it now is; no bytes mean that it is deleted.
-func (t *terms) put(kind log.Kind, id string, revision log.Revision, seq log.Seq, object []byte) {
-	key := hashOf([]byte{byte(kind)}, []byte(id))
-	if old, ok := t.of[key]; ok {
-		t.total.sub(old)
-		delete(t.of, key)
-	}
-	if object == nil {
-		return
-	}
-	var numbers [16]byte
-	binary.BigEndian.PutUint64(numbers[:], uint64(revision))
-	binary.BigEndian.PutUint64(numbers[8:], uint64(seq))
-	term := hashOf(key.bytes(), numbers[:], object)
-	t.of[key] = term
-	t.total.add(term)
+// stateSum is the digest of the objects. A start computes it from the stored
+// rows, so that it compares what the file has with what was written.
+func stateSum(state *projections.State) sum {
+	d := state.Sum()
+	return sum{d.Hi, d.Lo}
 }
 
 func (s sum) bytes() []byte {

@@ -65,7 +65,6 @@ type applier struct {
 	mu     sync.Mutex // taken before Store.mu
 	enc    *log.Encoder
 	window *window
-	terms  *terms
 	// rebuild, if there is one, gets the entries, which are applied after it.
 	rebuild *rebuild
 	// head is how far everything was applied; Store.head is its copy for readers.
@@ -88,7 +87,7 @@ func (s *Store) applyEntry(entry *raft.Log) any {
 		a.skipped++
 		return errSkipped
 	}
-	u := newUnit()
+	u := new(unit)
 	response, err := s.applyData(entry, u)
 	if err != nil {
 		err = fmt.Errorf("raft entry %d: %w", entry.Index, err)
@@ -96,7 +95,7 @@ func (s *Store) applyEntry(entry *raft.Log) any {
 		return err
 	}
 	a.head.applied, a.head.term, a.head.command = entry.Index, entry.Term, entry.Index
-	a.head.stateSum, a.head.windowSum, a.head.summed = a.terms.total, a.window.sum, true
+	a.head.stateSum, a.head.windowSum, a.head.summed = stateSum(s.state), a.window.sum, true
 	s.points.push(&a.head)
 	s.mu.Lock()
 	s.head = a.head
@@ -203,7 +202,7 @@ func (s *Store) applyChange(raw []byte, u *unit) (log.Result, error) {
 	}
 	a.window.add(c.ID, encoded)
 	a.head.trimmed = a.window.trimmed
-	u.results[c.ID] = encoded
+	u.results = append(u.results, changeResult{c.ID, encoded})
 	u.bytes += len(encoded)
 	return result, nil
 }
@@ -224,16 +223,21 @@ func (s *Store) decide(c *log.Change, u *unit) (result log.Result, err error) {
 	if result.Refusal != nil {
 		return result, nil
 	}
-	slots := make([]slot, len(events))
+	from := len(u.slots)
 	seq, hash := a.head.seq, a.head.hash
-	for i, e := range events {
-		bytes, err := a.enc.Event(e)
+	for _, e := range events {
+		bytes, body, err := a.enc.EventAndBody(e)
 		if err != nil {
 			return log.Result{}, fmt.Errorf("change %s: %w", c.ID, err)
 		}
 		seq++
 		hash = hash.Next(seq, bytes)
-		slots[i] = slot{log.Entry{Seq: seq, Hash: hash, Bytes: bytes}, e.More}
+		u.slots = append(u.slots, slot{log.Entry{Seq: seq, Hash: hash, Bytes: bytes}, e.More})
+		if e.Action == log.Delete {
+			body = nil
+		}
+		u.objects = append(u.objects, objectWrite{objectKey{e.Kind, e.ID}, objectValue{body, e.Revision, seq}})
+		u.bytes += len(bytes) + len(body)
 	}
 	result.First, result.Last = a.head.seq, seq
 	if len(events) > 0 {
@@ -241,33 +245,20 @@ func (s *Store) decide(c *log.Change, u *unit) (result log.Result, err error) {
 	}
 	result.Events = uint32(len(events))
 	a.head.seq, a.head.hash = seq, hash
-	if err := s.fold(events, slots); err != nil {
+	if err := s.fold(events, u.slots[from:], u.objects[from:]); err != nil {
 		return log.Result{}, fmt.Errorf("change %s: %w", c.ID, err)
-	}
-	for i, e := range events {
-		value := objectValue{revision: e.Revision, seq: slots[i].Seq}
-		if e.Action != log.Delete {
-			if value.object, err = a.enc.Object(e.Object); err != nil {
-				return log.Result{}, fmt.Errorf("change %s: %s %s: %w", c.ID, e.Kind, e.ID, err)
-			}
-		}
-		a.terms.put(e.Kind, e.ID, value.revision, value.seq, value.object)
-		u.bytes += len(value.object)
-		u.objects[objectKey{e.Kind, e.ID}] = value
-		u.slots = append(u.slots, slots[i])
-		u.bytes += len(slots[i].Bytes)
 	}
 	return result, nil
 }
 
 // fold applies the entries of one change to the state, in one step for readers.
-func (s *Store) fold(events []*log.Event, slots []slot) error {
+func (s *Store) fold(events []*log.Event, slots []slot, objects []objectWrite) error {
 	durable := s.persister.durable()
 	a := &s.applier
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for i, e := range events {
-		if _, err := s.state.Apply(slots[i].Seq, e); err != nil {
+		if _, err := s.state.ApplyEncoded(slots[i].Seq, e, objects[i].object); err != nil {
 			return err
 		}
 		s.ring.push(slots[i], durable)
@@ -364,7 +355,7 @@ func (s *Store) install(k *sink, db *bbolt.DB, c *content) error {
 	if err := s.persister.replace(db, c); err != nil {
 		s.logger.Warn("closing the replaced changes.db", "error", err)
 	}
-	s.applier.window, s.applier.head, s.applier.terms = c.window, c.head, c.terms
+	s.applier.window, s.applier.head = c.window, c.head
 	s.points.reset(&c.head)
 	s.mu.Lock()
 	s.state, s.head = c.state, c.head

@@ -167,7 +167,7 @@ func (s *Store) planUpkeep(tx *bbolt.Tx) (plan, error) {
 func (s *Store) objectCount() int {
 	s.applier.mu.Lock()
 	defer s.applier.mu.Unlock()
-	return len(s.applier.terms.of)
+	return s.state.Len()
 }
 
 // checkpoints returns those that are whole and those that are not, in order.
@@ -421,11 +421,10 @@ func loadCheckpoint(tx *bbolt.Tx, seq log.Seq, state *projections.State) (log.Se
 	if err != nil {
 		return 0, fmt.Errorf("checkpoint at %d: %w", base, err)
 	}
-	have := newTerms()
-	if err := loadRows(b, state, have); err != nil {
+	if err := loadRows(b, state); err != nil {
 		return 0, fmt.Errorf("checkpoint at %d: %w", base, err)
 	}
-	if h.seq != base || known && have.total != h.stateSum {
+	if h.seq != base || known && stateSum(state) != h.stateSum {
 		return 0, fmt.Errorf("checkpoint at %d: its objects are not those that were written: %w", base, log.ErrCorrupt)
 	}
 	state.SetTime(h.time)

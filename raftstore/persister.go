@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -23,21 +24,30 @@ type objectKey struct {
 
 // objectValue is what becomes of the row; no object deletes it.
 type objectValue struct {
-	object   []byte // encoded
+	object   []byte // encoded, without the format byte; part of its event's bytes
 	revision log.Revision
 	seq      log.Seq
 }
 
-// unit is what one raft entry adds to changes.db.
-type unit struct {
-	slots   []slot
-	objects map[objectKey]objectValue
-	results map[log.UUID][]byte
-	bytes   int
+// objectWrite is one object row to be written.
+type objectWrite struct {
+	objectKey
+	objectValue
 }
 
-func newUnit() *unit {
-	return &unit{objects: make(map[objectKey]objectValue), results: make(map[log.UUID][]byte)}
+// changeResult is the row of one change id.
+type changeResult struct {
+	id     log.UUID
+	result []byte
+}
+
+// unit is what one raft entry adds to changes.db, in the order of the log: of
+// several writes of one object the last counts.
+type unit struct {
+	slots   []slot
+	objects []objectWrite
+	results []changeResult
+	bytes   int
 }
 
 // work is what the next transaction writes: units put together.
@@ -98,12 +108,8 @@ func (p *persister) hand(u *unit, h head) {
 	w := p.workLocked()
 	w.head = &h
 	w.slots = append(w.slots, u.slots...)
-	for k, v := range u.objects {
-		w.objects[k] = v
-	}
-	for k, v := range u.results {
-		w.results[k] = v
-	}
+	w.objects = append(w.objects, u.objects...)
+	w.results = append(w.results, u.results...)
 	p.lag += len(u.slots)
 	p.lagSize += u.bytes
 	w.bytes += u.bytes
@@ -117,7 +123,7 @@ func (p *persister) hand(u *unit, h head) {
 
 func (p *persister) workLocked() *work {
 	if p.next == nil {
-		p.next = &work{unit: *newUnit()}
+		p.next = new(work)
 	}
 	return p.next
 }
@@ -285,17 +291,17 @@ func putHead(meta *bbolt.Bucket, h *head) error {
 }
 
 // writeObjects puts and deletes object rows, sorted: neighbours share pages.
-func writeObjects(tx *bbolt.Tx, objects map[objectKey]objectValue) error {
-	keys := make([]objectKey, 0, len(objects))
-	for k := range objects {
-		keys = append(keys, k)
-	}
-	slices.SortFunc(keys, func(a, b objectKey) int {
-		return cmp.Or(cmp.Compare(a.kind, b.kind), cmp.Compare(a.id, b.id))
+func writeObjects(tx *bbolt.Tx, objects []objectWrite) error {
+	slices.SortStableFunc(objects, func(a, b objectWrite) int {
+		return cmp.Or(cmp.Compare(a.kind, b.kind), strings.Compare(a.id, b.id))
 	})
 	var bucket *bbolt.Bucket
 	var of log.Kind
-	for _, k := range keys {
+	for i := range objects {
+		k, v := &objects[i].objectKey, &objects[i].objectValue
+		if i+1 < len(objects) && objects[i+1].objectKey == *k {
+			continue // a later one follows
+		}
 		if bucket == nil || of != k.kind {
 			var err error
 			of = k.kind
@@ -303,7 +309,6 @@ func writeObjects(tx *bbolt.Tx, objects map[objectKey]objectValue) error {
 				return err
 			}
 		}
-		v := objects[k]
 		if v.object == nil {
 			if err := bucket.Delete([]byte(k.id)); err != nil {
 				return err
@@ -319,16 +324,14 @@ func writeObjects(tx *bbolt.Tx, objects map[objectKey]objectValue) error {
 
 // writeResults adds dedupe rows and deletes those that the window forgot since
 // the last transaction.
-func writeResults(bucket *bbolt.Bucket, results map[log.UUID][]byte, trimmed, forgotten log.UUID) error {
-	ids := make([]log.UUID, 0, len(results))
-	for id := range results {
-		if bytes.Compare(id[:], trimmed[:]) > 0 {
-			ids = append(ids, id)
+func writeResults(bucket *bbolt.Bucket, results []changeResult, trimmed, forgotten log.UUID) error {
+	slices.SortFunc(results, func(a, b changeResult) int { return bytes.Compare(a.id[:], b.id[:]) })
+	for i := range results {
+		r := &results[i]
+		if bytes.Compare(r.id[:], trimmed[:]) <= 0 {
+			continue
 		}
-	}
-	slices.SortFunc(ids, func(a, b log.UUID) int { return bytes.Compare(a[:], b[:]) })
-	for _, id := range ids {
-		if err := bucket.Put(id[:], changeRow(id, results[id])); err != nil {
+		if err := bucket.Put(r.id[:], changeRow(r.id, r.result)); err != nil {
 			return err
 		}
 	}

@@ -25,7 +25,7 @@ func TestMarkerDuringTransaction(t *testing.T) {
 	entry := slot{Entry: log.Entry{Seq: 1, Bytes: []byte("event")}}
 	entry.Hash = h.hash.Next(1, entry.Bytes)
 	h.hash = entry.Hash
-	u := newUnit()
+	u := new(unit)
 	u.slots = append(u.slots, entry)
 	p.hand(u, h)
 

@@ -21,7 +21,7 @@ import (
 //	         | crc (4) | revision (8) | seq (8) | object bytes |
 //	changes  key: change id (16)
 //	         | crc (4) | result bytes |
-//	meta     key: "head", "marker", "sums", "retention"
+//	meta     key: "head", "marker", "digests", "retention"
 //	         | crc (4) | version (1) | fields |
 //
 // more is how many events of the same change follow: a reader that stops
@@ -42,7 +42,7 @@ var (
 	bucketCheckpoints = []byte("checkpoints")
 	keyHead           = []byte("head")
 	keyMarker         = []byte("marker")
-	keySums           = []byte("sums")
+	keySums           = []byte("digests")
 	keyRetention      = []byte("retention")
 )
 
@@ -92,12 +92,12 @@ func readEventRow(want log.Seq, key, row []byte) (slot, error) {
 	return s, nil
 }
 
-// objectRow returns the stored form of an object.
+// objectRow returns the stored form of an object, whose bytes lack the format byte.
 func objectRow(kind log.Kind, id string, revision log.Revision, seq log.Seq, object []byte) []byte {
-	row := make([]byte, objectRowHeader, objectRowHeader+len(object))
+	row := make([]byte, objectRowHeader, objectRowHeader+1+len(object))
 	binary.BigEndian.PutUint64(row[4:], uint64(revision))
 	binary.BigEndian.PutUint64(row[12:], uint64(seq))
-	row = append(row, object...)
+	row = append(append(row, log.FormatVersion), object...)
 	binary.BigEndian.PutUint32(row, checksum([]byte{byte(kind)}, []byte(id), row[4:]))
 	return row
 }

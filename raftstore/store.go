@@ -130,7 +130,7 @@ func (s *Store) openFiles() error {
 	s.state, s.head = c.state, c.head
 	s.ring = ring{maxEntries: s.cfg.RingEntries, maxBytes: s.cfg.RingBytes}
 	s.ring.reset(c.head.seq)
-	s.applier.enc, s.applier.window, s.applier.terms, s.applier.head = log.NewEncoder(), c.window, c.terms, c.head
+	s.applier.enc, s.applier.window, s.applier.head = log.NewEncoder(), c.window, c.head
 	s.points.reset(&c.head)
 	s.persister = newPersister(&s.cfg, s.files, &c)
 	s.images = &images{s: s, dir: s.cfg.Dir, incoming: make(map[string]*sink), streams: make(map[*source]struct{})}

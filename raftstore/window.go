@@ -2,7 +2,6 @@ package raftstore
 
 import (
 	"bytes"
-	"container/heap"
 	"fmt"
 	"time"
 
@@ -37,7 +36,7 @@ func newWindow(age time.Duration, count int, trimmed log.UUID) *window {
 func (w *window) add(id log.UUID, result []byte) {
 	w.results[id] = result
 	w.sum.add(hashOf(id[:], result))
-	heap.Push(&w.order, id)
+	w.order.push(id)
 	for len(w.order) > w.count {
 		w.forgetLowest()
 	}
@@ -55,7 +54,7 @@ func (w *window) advance(now log.Time) {
 }
 
 func (w *window) forgetLowest() {
-	id := heap.Pop(&w.order).(log.UUID)
+	id := w.order.pop()
 	w.sum.sub(hashOf(id[:], w.results[id]))
 	delete(w.results, id)
 	if bytes.Compare(id[:], w.trimmed[:]) > 0 {
@@ -86,17 +85,43 @@ func badID(code string, id log.UUID, what, remedy string) *log.Refusal {
 	}
 }
 
-// idHeap is a heap.Interface of ids, the lowest first.
+// idHeap is a binary heap of ids, the lowest first. Ids come nearly in order, so
+// that adding one hardly moves any.
 type idHeap []log.UUID
 
-func (h idHeap) Len() int           { return len(h) }
-func (h idHeap) Less(i, j int) bool { return bytes.Compare(h[i][:], h[j][:]) < 0 }
-func (h idHeap) Swap(i, j int)      { h[i], h[j] = h[j], h[i] }
-func (h *idHeap) Push(x any)        { *h = append(*h, x.(log.UUID)) }
+func (h idHeap) less(i, j int) bool { return bytes.Compare(h[i][:], h[j][:]) < 0 }
 
-func (h *idHeap) Pop() any {
-	old := *h
-	id := old[len(old)-1]
-	*h = old[:len(old)-1]
-	return id
+func (h *idHeap) push(id log.UUID) {
+	*h = append(*h, id)
+	s := *h
+	for i := len(s) - 1; i > 0; {
+		parent := (i - 1) / 2
+		if !s.less(i, parent) {
+			return
+		}
+		s[i], s[parent] = s[parent], s[i]
+		i = parent
+	}
+}
+
+func (h *idHeap) pop() log.UUID {
+	s := *h
+	lowest, last := s[0], len(s)-1
+	s[0] = s[last]
+	s = s[:last]
+	for i := 0; ; {
+		least := i
+		for child := 2*i + 1; child <= 2*i+2 && child < len(s); child++ {
+			if s.less(child, least) {
+				least = child
+			}
+		}
+		if least == i {
+			break
+		}
+		s[i], s[least] = s[least], s[i]
+		i = least
+	}
+	*h = s
+	return lowest
 }
