@@ -1,16 +1,20 @@
 package bench
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"syscall"
 	"time"
+
+	"rutter/integration/bench/load"
 )
 
 // Etcd is three servers of the rival as processes on loopback.
@@ -19,8 +23,8 @@ type Etcd struct {
 	URLs    []string // the leader's first
 }
 
-// StartEtcd starts them with etcd's defaults in a folder that is made, and waits
-// until they have a leader.
+// StartEtcd starts them with etcd's defaults, but for a quota that some million
+// events fit into, in a folder that is made, and waits until they have a leader.
 func StartEtcd(ctx context.Context, program, dir string) (_ *Etcd, err error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, err
@@ -44,7 +48,8 @@ func StartEtcd(ctx context.Context, program, dir string) (_ *Etcd, err error) {
 		id, peer := fmt.Sprintf("e%d", i+1), fmt.Sprintf("http://127.0.0.1:%d", ports[2*i+1])
 		p := &Process{Name: id, Program: program, LogFile: filepath.Join(dir, id+".log"), Args: []string{
 			"--name", id, "--data-dir", filepath.Join(dir, id), "--listen-client-urls", client, "--advertise-client-urls", client,
-			"--listen-peer-urls", peer, "--initial-advertise-peer-urls", peer, "--initial-cluster", strings.Join(members, ","), "--log-level", "error",
+			"--listen-peer-urls", peer, "--initial-advertise-peer-urls", peer, "--initial-cluster", strings.Join(members, ","),
+			"--quota-backend-bytes", "8589934592", "--log-level", "error",
 		}}
 		if err := p.Start(); err != nil {
 			return nil, err
@@ -90,6 +95,19 @@ func etcdLeads(ctx context.Context, url string) bool {
 		Leader string `json:"leader"`
 	}
 	return json.NewDecoder(response.Body).Decode(&status) == nil && status.Leader != "" && status.Leader == status.Header.Member
+}
+
+// Measure has the rival's client do something, and returns what came of it.
+func (e *Etcd) Measure(ctx context.Context, client string, args ...string) (load.Outcome, error) {
+	var o load.Outcome
+	cmd := exec.CommandContext(ctx, client, append([]string{"-endpoints", strings.Join(e.URLs, ",")}, args...)...)
+	var stderr bytes.Buffer
+	cmd.Stderr = &stderr
+	out, err := cmd.Output()
+	if err != nil {
+		return o, fmt.Errorf("%s %s: %w: %s", client, strings.Join(args, " "), err, stderr.String())
+	}
+	return o, json.Unmarshal(out, &o)
 }
 
 // Stop ends the processes; nothing of them is needed.

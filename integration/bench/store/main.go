@@ -13,6 +13,7 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
+	"runtime/pprof"
 	"slices"
 	"strings"
 	"syscall"
@@ -23,7 +24,7 @@ import (
 
 // keys are the values that the last line has, in its order.
 var keys = []string{
-	"append_512_vs_etcd", "append_64_vs_etcd", "p50_1_vs_etcd", "append_512_wal_vs_etcd", "append_64_wal_vs_etcd", "p50_1_wal_vs_etcd",
+	"append_512_vs_etcd", "append_64_vs_etcd", "p50_1_vs_etcd", "append_512_wal_vs_etcd",
 	"replay_vs_etcd_range", "replay_per_s", "failover_p99_ms", "transfer_p99_ms", "restart_10m_s", "longest_pause_ms", "bytes_per_object",
 }
 
@@ -45,6 +46,10 @@ type suite struct {
 	kills               int
 	values              map[string]float64
 	file                string
+	only                string // contenders, by comma; "": all, and compared
+	profiles            string // folder
+	writers             []int  // the levels of load
+	running             []func() error
 }
 
 func main() {
@@ -68,8 +73,22 @@ func run(ctx context.Context) (err error) {
 	flag.Uint64Var(&s.restart, "restart", 10_000_000, "`N` events before the restart")
 	flag.Uint64Var(&s.objects, "objects", 1_000_000, "`N` objects before the restart")
 	flag.IntVar(&s.kills, "kills", 20, "`N` kills of the leader, and as many transfers")
+	flag.StringVar(&s.only, "only", "", "append with `NAMES` alone, as in boltdb,wal; nothing is compared then")
+	flag.StringVar(&s.profiles, "profiles", "", "`FOLDER` for CPU profiles of our servers, and of this program")
+	s.writers = []int{1, 64, 512}
+	flag.Func("writers", "levels of load by comma, which -only must come with (default 1,64,512)", func(list string) error {
+		s.writers = nil
+		return json.Unmarshal([]byte("["+list+"]"), &s.writers)
+	})
 	part := flag.String("part", "all", "append, replay, failover, restart, or all")
 	flag.Parse()
+	if s.profiles != "" {
+		stop, err := s.profile()
+		if err != nil {
+			return err
+		}
+		defer stop()
+	}
 	if b, err := os.ReadFile(s.file); err == nil {
 		if err := json.Unmarshal(b, &s.values); err != nil {
 			return fmt.Errorf("%s: %w: remove it", s.file, err)
@@ -98,6 +117,18 @@ func run(ctx context.Context) (err error) {
 	fmt.Println()
 	fmt.Println(s.line())
 	return nil
+}
+
+// profile writes a CPU profile of this program until stop is called.
+func (s *suite) profile() (stop func(), err error) {
+	if err := os.MkdirAll(s.profiles, 0o755); err != nil {
+		return nil, err
+	}
+	file, err := os.Create(filepath.Join(s.profiles, "client.prof"))
+	if err != nil {
+		return nil, err
+	}
+	return pprof.StopCPUProfile, pprof.StartCPUProfile(file)
 }
 
 // set keeps a value, in the file too.
@@ -134,7 +165,19 @@ func (s *suite) line() string {
 
 // cluster starts servers of ours.
 func (s *suite) cluster(ctx context.Context, name string, servers int, flags ...string) (*bench.Cluster, error) {
+	if s.profiles != "" {
+		folder := filepath.Join(s.profiles, name)
+		if err := os.MkdirAll(folder, 0o755); err != nil {
+			return nil, err
+		}
+		flags = append(flags, "--cpuprofile", folder)
+	}
 	return bench.StartCluster(ctx, bench.Options{Program: s.rutter, Servers: servers, Dir: filepath.Join(s.dir, name), Flags: flags})
+}
+
+// rivals starts servers of the rival.
+func (s *suite) rivals(ctx context.Context, name string) (*bench.Etcd, error) {
+	return bench.StartEtcd(ctx, s.etcd, filepath.Join(s.dir, name))
 }
 
 // eventSize is that of every event, in bytes.

@@ -5,7 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"os/exec"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -14,9 +14,6 @@ import (
 	"rutter/integration/bench"
 	"rutter/integration/bench/load"
 )
-
-// writers are the levels of load.
-var writers = []int{1, 64, 512}
 
 // contender is one of those that append in turn.
 type contender struct {
@@ -36,56 +33,74 @@ func (s *suite) ours(name string, c *bench.Cluster, overHTTP bool) (*contender, 
 	}}, nil
 }
 
-func (s *suite) theirs(e *etcd) *contender {
+func (s *suite) theirs(e *bench.Etcd) *contender {
 	return &contender{name: "etcd", outcomes: make(map[int][]load.Outcome), measure: func(ctx context.Context, writers int) (load.Outcome, error) {
-		return e.measure(ctx, "-what", "append", "-writers", strconv.Itoa(writers), "-duration", s.seconds.String(), "-size", strconv.Itoa(eventSize))
+		return e.Measure(ctx, s.rival, "-what", "append", "-writers", strconv.Itoa(writers), "-duration", s.seconds.String(), "-size", strconv.Itoa(eventSize))
 	}}
 }
 
-// knowsWAL reports whether our server has a flag for raft-wal.
-func (s *suite) knowsWAL(ctx context.Context) bool {
-	help, err := exec.CommandContext(ctx, s.rutter, "server", "--help").Output()
-	return err == nil && strings.Contains(string(help), "--raft-log")
+// wants reports whether a contender takes part.
+func (s *suite) wants(name string) bool {
+	return s.only == "" || slices.Contains(strings.Split(s.only, ","), name)
 }
 
 // runAppend appends with each contender in turn.
 func runAppend(ctx context.Context, s *suite) (err error) {
-	boltdb, err := s.cluster(ctx, "boltdb", 3)
-	if err != nil {
+	var contenders []*contender
+	begin := func(name string, flags ...string) error {
+		if !s.wants(name) {
+			return nil
+		}
+		cluster, err2 := s.cluster(ctx, name, 3, flags...)
+		if err2 != nil {
+			return err2
+		}
+		s.running = append(s.running, cluster.Stop)
+		stream, err2 := s.ours(name, cluster, false)
+		if err2 != nil {
+			return err2
+		}
+		contenders = append(contenders, stream)
+		if name != "boltdb" || !s.wants("json") {
+			return nil
+		}
+		overHTTP, err2 := s.ours("json", cluster, true)
+		contenders = append(contenders, overHTTP)
+		return err2
+	}
+	defer func() { err = errors.Join(err, s.stopAll()) }()
+	if err := begin("boltdb"); err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, boltdb.Stop()) }()
-	rival, err := s.startEtcd(ctx, "etcd")
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, rival.stop()) }()
-	stream, err := s.ours("rutter", boltdb, false)
-	if err != nil {
-		return err
-	}
-	overHTTP, err := s.ours("rutter, JSON", boltdb, true)
-	if err != nil {
-		return err
-	}
-	etcd := s.theirs(rival)
-	contenders := []*contender{stream, etcd, overHTTP}
-	var wal *contender
-	if s.knowsWAL(ctx) {
-		cluster, err := s.cluster(ctx, "wal", 3, "--raft-log=wal")
+	if s.wants("etcd") {
+		rival, err := s.rivals(ctx, "etcd")
 		if err != nil {
 			return err
 		}
-		defer func() { err = errors.Join(err, cluster.Stop()) }()
-		if wal, err = s.ours("rutter, raft-wal", cluster, false); err != nil {
-			return err
-		}
-		contenders = append(contenders, wal)
+		s.running = append(s.running, rival.Stop)
+		contenders = append(contenders, s.theirs(rival))
 	}
-	if err := s.inTurn(ctx, contenders); err != nil {
+	if err := begin("wal", "--raft-log=wal"); err != nil {
 		return err
 	}
-	return s.compare(stream, wal, etcd)
+	if err := s.inTurn(ctx, contenders); err != nil || s.only != "" {
+		return err
+	}
+	of := make(map[string]*contender)
+	for _, c := range contenders {
+		of[c.name] = c
+	}
+	return s.compare(of["boltdb"], of["wal"], of["etcd"])
+}
+
+// stopAll ends what runAppend started.
+func (s *suite) stopAll() error {
+	var errs []error
+	for _, stop := range s.running {
+		errs = append(errs, stop())
+	}
+	s.running = nil
+	return errors.Join(errs...)
 }
 
 // between is a rest after each measurement, so that what one leaves behind is
@@ -95,7 +110,7 @@ const between = time.Second
 func (s *suite) inTurn(ctx context.Context, contenders []*contender) error {
 	fmt.Printf("%-18s %7s %10s %8s %8s %8s %8s %10s\n", "", "writers", "per second", "p50 ms", "p90 ms", "p99 ms", "max ms", "longest gap")
 	for round := range s.rounds {
-		for _, n := range writers {
+		for _, n := range s.writers {
 			for _, c := range contenders {
 				o, err := c.measure(ctx, n)
 				if err != nil {
@@ -131,25 +146,19 @@ func p99(o load.Outcome) float64  { return o.P99 }
 
 func (s *suite) compare(stream, wal, etcd *contender) error {
 	var longest float64
-	for _, outcomes := range [][]load.Outcome{stream.outcomes[64], stream.outcomes[512]} {
+	for _, outcomes := range [][]load.Outcome{stream.outcomes[64], stream.outcomes[512], wal.outcomes[64], wal.outcomes[512]} {
 		for _, o := range outcomes {
 			longest = max(longest, o.LongestGap)
 		}
 	}
-	fmt.Printf("p99 at 512 writers: %.2f of etcd's\n", stream.of(512, p99)/etcd.of(512, p99))
-	err := errors.Join(
+	fmt.Printf("p99 at 512 writers: %.2f of etcd's, with raft-wal %.2f\n", stream.of(512, p99)/etcd.of(512, p99), wal.of(512, p99)/etcd.of(512, p99))
+	fmt.Printf("with raft-wal: 64 writers %.2f times etcd, 1 writer's p50 %.2f of etcd's\n", wal.of(64, rate)/etcd.of(64, rate), wal.of(1, p50)/etcd.of(1, p50))
+	return errors.Join(
 		s.set("append_512_vs_etcd", stream.of(512, rate)/etcd.of(512, rate)),
 		s.set("append_64_vs_etcd", stream.of(64, rate)/etcd.of(64, rate)),
 		s.set("p50_1_vs_etcd", stream.of(1, p50)/etcd.of(1, p50)),
-		s.set("longest_pause_ms", longest),
-	)
-	if wal == nil || err != nil {
-		return err
-	}
-	return errors.Join(
 		s.set("append_512_wal_vs_etcd", wal.of(512, rate)/etcd.of(512, rate)),
-		s.set("append_64_wal_vs_etcd", wal.of(64, rate)/etcd.of(64, rate)),
-		s.set("p50_1_wal_vs_etcd", wal.of(1, p50)/etcd.of(1, p50)),
+		s.set("longest_pause_ms", longest),
 	)
 }
 
@@ -175,13 +184,13 @@ func runReplay(ctx context.Context, s *suite) (err error) {
 	if _, _, err := bench.Fill(ctx, c, w, s.replay, s.objects, say("written")); err != nil {
 		return err
 	}
-	rival, err := s.startEtcd(ctx, "etcd-replay")
+	rival, err := s.rivals(ctx, "etcd-replay")
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, rival.stop()) }()
+	defer func() { err = errors.Join(err, rival.Stop()) }()
 	count := strconv.FormatUint(s.replay, 10)
-	if _, err := rival.measure(ctx, "-what", "fill", "-count", count, "-size", strconv.Itoa(eventSize)); err != nil {
+	if _, err := rival.Measure(ctx, s.rival, "-what", "fill", "-count", count, "-size", strconv.Itoa(eventSize)); err != nil {
 		return err
 	}
 	var ours, theirs []float64
@@ -190,14 +199,14 @@ func runReplay(ctx context.Context, s *suite) (err error) {
 		if err != nil {
 			return err
 		}
-		other, err := rival.measure(ctx, "-what", "range", "-count", count)
+		other, err := rival.Measure(ctx, s.rival, "-what", "range", "-count", count)
 		if err != nil {
 			return err
 		}
 		fmt.Printf("replay of %d: rutter %.0f/s, etcd's range read %.0f/s\n", mine.Events, mine.PerSecond, other.PerSecond)
 		ours, theirs = append(ours, mine.PerSecond), append(theirs, other.PerSecond)
 	}
-	watched, err := rival.measure(ctx, "-what", "watch", "-count", strconv.FormatUint(min(s.replay, 100_000), 10))
+	watched, err := rival.Measure(ctx, s.rival, "-what", "watch", "-count", strconv.FormatUint(min(s.replay, 100_000), 10))
 	if err != nil {
 		return err
 	}
