@@ -7,6 +7,8 @@ import (
 	"sync"
 	"time"
 
+	"golang.org/x/sync/errgroup"
+
 	"rutter/agent/link"
 	"rutter/log"
 	"rutter/projections"
@@ -41,9 +43,29 @@ type reconciler struct {
 	earliest time.Time // before this no pass is made, see passShare
 	passed   bool      // a pass was made: Apply knows the links
 
+	limits projections.Limits // from how many entries on a vnet is on demand
+
 	mu     sync.Mutex // protects what follows
 	last   KernelStatus
 	delays delays
+}
+
+// asker is a Kernel that asks for entries which it lacks; *link.Manager is one.
+type asker interface {
+	Believe(truth link.Truth)
+	Answer(ctx context.Context) error
+	Ahead() int
+	Asked() link.Asked
+}
+
+// truth answers what the log says of single entries.
+type truth struct{ *replica }
+
+// Read implements link.Truth.
+func (t truth) Read(read func(link.Lookup)) {
+	t.mu.RLock()
+	defer t.mu.RUnlock()
+	read(t.state.Entries(t.me))
 }
 
 // KernelStatus says how the kernel stands to what is wanted.
@@ -66,12 +88,23 @@ type KernelStatus struct {
 	Links    int           `json:"links"`           // wanted: all kinds of links
 	Neighs   int           `json:"neighbours"`      // wanted
 	FDB      int           `json:"fdb"`             // wanted
+	// Demand tells of the vnets that have too many entries to program them ahead.
+	Demand DemandStatus `json:"on_demand"`
 	// Failures, Conflicts, Drift and Problems (objects of the log that cannot be
 	// programmed) say it in words, maxTold of each.
 	Failures  []string `json:"failures"`
 	Conflicts []string `json:"conflicts"`
 	Drift     []string `json:"drift"` // of the last pass that found any
 	Problems  []string `json:"problems"`
+}
+
+// DemandStatus counts what the kernel asked for.
+type DemandStatus struct {
+	VNets     int    `json:"vnets"`     // on demand
+	Resident  int    `json:"resident"`  // entries that the kernel keeps of them
+	Questions uint64 `json:"questions"` // asked in this process, also of other vnets
+	Answered  uint64 `json:"answered"`  // of these; of the others the log knows nothing
+	Evicted   uint64 `json:"evicted"`   // entries that made room for others
 }
 
 // maxTold bounds each list of a KernelStatus: enough to see what is wrong.
@@ -89,6 +122,22 @@ func told[T any](list []T, say func(T) string) []string {
 // Run makes the kernel match until ctx ends. The first pass is made at once:
 // links are programmed from the cache.
 func (r *reconciler) Run(ctx context.Context) error {
+	kernel, ok := r.kernel.(asker)
+	if !ok {
+		return r.loop(ctx)
+	}
+	kernel.Believe(truth{r.replica})
+	r.limits.Entries = kernel.Ahead()
+	g, ctx := errgroup.WithContext(ctx)
+	g.Go(func() error { return r.loop(ctx) })
+	g.Go(func() error {
+		return r.again(ctx, "what the kernel misses is not heard: vnets on demand have no new entries", kernel.Answer)
+	})
+	return g.Wait()
+}
+
+// loop takes every reason to look.
+func (r *reconciler) loop(ctx context.Context) error {
 	sweep := time.NewTicker(r.cfg.SweepEvery)
 	defer sweep.Stop()
 	timer := time.NewTimer(0)
@@ -133,12 +182,19 @@ func (r *reconciler) dueAt() time.Time {
 
 // Watch has what somebody changed in the kernel put right, until ctx ends.
 func (r *reconciler) Watch(ctx context.Context) error {
+	return r.again(ctx, "watch of the kernel broke: sweeps still find what changes", func(ctx context.Context) error {
+		return r.cfg.Watch(ctx, func() { wake(r.woken) }, r.reach)
+	})
+}
+
+// again runs f until ctx ends, and says so when it ends by itself.
+func (r *reconciler) again(ctx context.Context, broke string, f func(ctx context.Context) error) error {
 	for {
-		err := r.cfg.Watch(ctx, func() { wake(r.woken) }, r.reach)
+		err := f(ctx)
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
-		r.logger.Warn("watch of the kernel broke: sweeps still find what changes", "error", err, "again", watchAgain)
+		r.logger.Warn(broke, "error", err, "again", watchAgain)
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
@@ -151,7 +207,7 @@ func (r *reconciler) Watch(ctx context.Context) error {
 func (r *reconciler) pass(ctx context.Context) {
 	began := time.Now()
 	r.due = time.Time{}
-	want := r.replica.wanted()
+	want := r.replica.wanted(&r.limits)
 	result, err := r.kernel.Pass(ctx, want.links, want.complete)
 	if ctx.Err() != nil {
 		return
@@ -245,9 +301,14 @@ func (r *reconciler) addSteps(result link.Result) {
 }
 
 func (r *reconciler) status() KernelStatus {
+	var asked link.Asked
+	if kernel, ok := r.kernel.(asker); ok {
+		asked = kernel.Asked()
+	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	s := r.last
+	s.Demand = DemandStatus(asked)
 	s.Delay50, s.Delay99 = r.delays.percentile(50), r.delays.percentile(99)
 	return s
 }
@@ -274,12 +335,19 @@ type wanted struct {
 // lacks may be removed, when all that the CN must know is held, has been said
 // to be all at least once, and is not being replaced (DESIGN rule 8). A NIC that
 // moved to a network which is still to come lacks its link only for now.
-func (r *replica) wanted() wanted {
+func (r *replica) wanted(limits *projections.Limits) wanted {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.touches.Reset()
+	links := r.state.DesiredLinksWithin(r.me, *limits)
+	limits.OnDemand = map[uint32]bool{}
+	for _, v := range links.VXLANs {
+		if v.OnDemand {
+			limits.OnDemand[v.VNet] = true
+		}
+	}
+	r.touches.ResetWithin(*limits)
 	r.touched = time.Time{}
-	return wanted{links: r.state.DesiredLinks(r.me), complete: r.isComplete(), at: place{seq: r.applied, epoch: r.epoch}}
+	return wanted{links: links, complete: r.isComplete(), at: place{seq: r.applied, epoch: r.epoch}}
 }
 
 func (r *replica) isComplete() bool {
@@ -299,6 +367,7 @@ func (r *replica) delta() (d projections.LinksDelta, at place, ok bool) {
 		}
 		d = r.touches.Delta(r.state)
 		r.touched = time.Time{}
+		at.whole = r.touches.Whole() // a vnet may have crossed its limit
 	}
 	return d, at, true
 }

@@ -68,6 +68,11 @@ func (h *Netlink) dumpVM(d *dumper, name string) error {
 	}
 	// What happens in a namespace that ours has no number for is not heard.
 	number, err := namespaceID(h.own.conn, sp)
+	if err == nil && number < 0 {
+		if err = numberNamespace(h.own.conn, sp); err == nil {
+			number, err = namespaceID(h.own.conn, sp)
+		}
+	}
 	if err != nil {
 		return err
 	}
@@ -234,6 +239,18 @@ func namespaceID(conn *netlink.Conn, other *space) (int32, error) {
 		}
 	}
 	return id, nil
+}
+
+// numberNamespace gives a namespace a number in ours, so that what happens there
+// is heard (RTM_NEWNSID).
+func numberNamespace(conn *netlink.Conn, other *space) error {
+	var e encoder
+	e.namespaceID(int(other.file.Fd()))
+	_, err := conn.Execute(netlink.Message{Header: netlink.Header{Type: unix.RTM_NEWNSID, Flags: netlink.Request | netlink.Acknowledge}, Data: e.b})
+	if err != nil && !errors.Is(err, unix.EEXIST) {
+		return fmt.Errorf("give a number to a namespace: %w", err)
+	}
+	return nil
 }
 
 // details reads what hangs on the given links (ifindex to place in d.links) of

@@ -23,7 +23,9 @@ import (
 func (m *Manager) Apply(ctx context.Context, delta projections.LinksDelta) Result {
 	now := m.cfg.Now()
 	var result Result
-	steps := m.entrySteps(delta)
+	m.demand.mu.Lock() // no answer of before the delta may come after it
+	defer m.demand.mu.Unlock()
+	steps := m.demand.resident(m.entrySteps(delta))
 	if len(steps) > 0 {
 		result.Steps = m.do(ctx, steps, now)
 		if len(m.since) == 0 {
@@ -94,6 +96,9 @@ func (m *Manager) entrySteps(d projections.LinksDelta) []Step {
 
 // isDone reports whether the entry of a step was wanted so before.
 func (m *Manager) isDone(s Step) bool {
+	if _, on := m.demand.vnetOf(s.Object); on {
+		return false // a pass may have written what was so before
+	}
 	want := placed{}
 	switch s.Op {
 	case OpSetNeigh:
@@ -101,7 +106,7 @@ func (m *Manager) isDone(s Step) bool {
 	case OpSetFDB:
 		want.dst, want.port = s.Addr, s.Port
 	}
-	return m.wanted(s.Object) == want
+	return m.held(s.Object) == want
 }
 
 func findVXLAN(list []projections.VXLAN, vnet uint32) (int, bool) {
@@ -173,7 +178,7 @@ func (m *Manager) healStep(have *Step) (Step, bool) {
 			return step, false // no link of ours, or one that a pass will move
 		}
 		step.Object = Object{Kind: ObjectNeigh, MAC: link, IP: have.Addr}
-		want = m.wanted(step.Object)
+		want = m.held(step.Object)
 		is := placed{mac: have.MAC}
 		if have.Op == OpDelNeigh {
 			is = placed{}
@@ -188,7 +193,7 @@ func (m *Manager) healStep(have *Step) (Step, bool) {
 		return step, false
 	}
 	step.Object = Object{Kind: ObjectFDB, VNet: m.last.VXLANs[i].VNet, MAC: have.MAC}
-	want = m.wanted(step.Object)
+	want = m.held(step.Object)
 	is := placed{dst: have.Addr, port: otherPort(have.Port, m.last.VXLANs[i].Port)}
 	if have.Op == OpDelFDB {
 		is = placed{}
@@ -201,6 +206,9 @@ func (m *Manager) healStep(have *Step) (Step, bool) {
 
 // noteEntry remembers what an entry is wanted to be since the last pass.
 func (m *Manager) noteEntry(s *Step) {
+	if m.demand.note(s) {
+		return
+	}
 	switch s.Op {
 	case OpSetNeigh:
 		m.since[s.Object] = placed{mac: s.MAC}
@@ -211,8 +219,24 @@ func (m *Manager) noteEntry(s *Step) {
 	}
 }
 
-// wanted returns what an entry is wanted to be.
+// held is wanted, within the lock of demand.
+func (m *Manager) held(o Object) placed {
+	if p, on := m.demand.holds(o); on {
+		return p
+	}
+	return m.wantedAhead(o)
+}
+
+// wanted returns what an entry is wanted to be; of a vnet on demand, what the
+// kernel was told.
 func (m *Manager) wanted(o Object) placed {
+	if p, on := m.demand.wanted(o); on {
+		return p
+	}
+	return m.wantedAhead(o)
+}
+
+func (m *Manager) wantedAhead(o Object) placed {
 	if p, ok := m.since[o]; ok {
 		return p
 	}

@@ -32,15 +32,24 @@ type ManagerConfig struct {
 	// Save keeps changed Numbers. It is called before a link is made under a new
 	// number; if it fails, the pass does. Default: they are not kept.
 	Save func(Numbers) error
+	// Ahead is how many entries of one vnet, neighbours and forwarding entries
+	// together, are programmed before they are asked for; vnets with more are on
+	// demand. Default DefaultAhead; negative: any number.
+	Ahead int
+	// Table is how many entries the kernel keeps for each vnet on demand. Default
+	// DefaultTable.
+	Table int
 	// Now is the time of day. Default time.Now.
 	Now func() time.Time
 }
 
 // Manager makes passes: it compares the kernel with what is wanted, does what is
-// missing, and remembers what failed. One goroutine at a time may use it.
+// missing, and remembers what failed. One goroutine at a time may use it, but
+// for Answer and Asked.
 type Manager struct {
 	cfg     ManagerConfig
 	numbers Numbers
+	demand  *demand
 	backoff map[Object]waiting
 
 	// last is what the last pass wanted, since what Apply did to single entries
@@ -97,7 +106,7 @@ func NewManager(cfg ManagerConfig) *Manager {
 	if cfg.Now == nil {
 		cfg.Now = time.Now
 	}
-	return &Manager{cfg: cfg, numbers: cfg.Numbers, backoff: map[Object]waiting{}, since: map[Object]placed{}}
+	return &Manager{cfg: cfg, numbers: cfg.Numbers, backoff: map[Object]waiting{}, since: map[Object]placed{}, demand: newDemand(cfg.Table, cfg.Now)}
 }
 
 // Number returns the N of the fabric<N> of a NIC.
@@ -114,6 +123,7 @@ func (m *Manager) Pass(ctx context.Context, want projections.Desired, complete b
 	if listener, ok := m.cfg.Kernel.(Listener); ok {
 		listener.Heard() // the dump shows it
 	}
+	generation := m.demand.begin()
 	have, err := m.cfg.Kernel.Dump(ctx, namespaces)
 	if err != nil {
 		return Result{}, err
@@ -121,26 +131,31 @@ func (m *Manager) Pass(ctx context.Context, want projections.Desired, complete b
 	if err := m.assign(want, have); err != nil {
 		return Result{}, err
 	}
+	m.demand.follow(&want)
 	var result Result
 	var work Work
 	for round := 0; ; round++ {
-		work = Plan(want, have, m.numbers, complete)
+		full := m.demand.extend(want, &have)
+		work = Plan(full, have, m.numbers, complete)
 		due := m.due(work.Steps, now)
 		if len(due) == 0 || round == maxRounds {
 			break
 		}
 		done := m.do(ctx, due, now)
 		if round == 0 && m.lastMatched {
-			result.Drift = m.drift(done, &want)
+			result.Drift = m.drift(done, &full)
 		}
 		result.Steps = append(result.Steps, done...)
 		if err := ctx.Err(); err != nil {
 			return result, err
 		}
+		generation = m.demand.begin()
 		if have, err = m.cfg.Kernel.Dump(ctx, namespaces); err != nil {
 			return result, err
 		}
 	}
+	m.demand.sync(&have, generation)
+	m.demand.shrink(ctx, handOf(m.cfg.Kernel))
 	m.forget(work.Steps)
 	m.report(&result, work, now)
 	m.last, m.lastMatched, m.doubt = want, result.Matched, false

@@ -61,6 +61,19 @@ func kindOfName(name string) string {
 	return ""
 }
 
+// vnetOfName returns the vnet that is in the name of a VXLAN or VLAN device.
+func vnetOfName(name string) (uint32, bool) {
+	digits, ok := strings.CutPrefix(name, vxlanPrefix)
+	if !ok {
+		if digits, ok = strings.CutPrefix(name, vlanPrefix); !ok {
+			return 0, false
+		}
+		digits, _, _ = strings.Cut(digits, "v")
+	}
+	n, err := strconv.ParseUint(digits, 10, 32)
+	return uint32(n), err == nil
+}
+
 // fabricNumber returns N of a fabric<N>.
 func fabricNumber(name string) (uint32, bool) {
 	digits, ok := strings.CutPrefix(name, fabricPrefix)

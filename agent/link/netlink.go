@@ -72,6 +72,9 @@ type Netlink struct {
 	noTrash bool
 
 	told *told
+	// aside is set on the hand of Ask, which uses what the kernel's own user
+	// found out.
+	aside bool
 
 	views  map[string]*view // VM namespaces whose last dump still stands
 	turn   int              // the part that was read last although its views stood
@@ -103,7 +106,11 @@ func (h *Netlink) Close() error {
 // together.
 func (h *Netlink) Do(ctx context.Context, steps []Step) []error {
 	r := &run{h: h, steps: steps, failed: map[place]bool{}}
-	defer h.closeSpaces()
+	if !h.aside {
+		defer h.closeSpaces()
+	} else if len(h.spaces) >= maxAside {
+		h.closeSpaces()
+	}
 	for i := 0; i < len(steps); i++ {
 		if err := ctx.Err(); err != nil {
 			r.fail(i, err)
@@ -160,7 +167,7 @@ func (r *run) add(i int) error {
 	}
 	r.use(sp)
 	at := place{s.Namespace, s.Link}
-	index, ok := r.h.index[at]
+	index, ok := r.h.indexOf(at)
 	if !ok || len(r.failed) > 0 && r.failed[at] {
 		if isDelete(s.Op) {
 			return nil

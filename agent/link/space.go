@@ -27,6 +27,7 @@ const (
 // alive, so that those of VMs are closed at the end of each dump and each batch.
 type space struct {
 	name string
+	key  namespaceKey
 	file *os.File
 	conn *netlink.Conn
 }
@@ -71,8 +72,12 @@ func (h *Netlink) open(name string) (*space, error) {
 	if name == "" {
 		return h.own, nil
 	}
+	key, _ := h.namespaceKey(name)
 	if s := h.spaces[name]; s != nil {
-		return s, nil
+		if s.key == key {
+			return s, nil
+		}
+		h.closeSpace(name)
 	}
 	if err := checkNamespace(name); err != nil {
 		return nil, err
@@ -81,14 +86,19 @@ func (h *Netlink) open(name string) (*space, error) {
 	if err != nil {
 		return nil, err
 	}
+	s.key = key
 	h.spaces[name] = s
 	return s, nil
 }
 
+func (h *Netlink) closeSpace(name string) {
+	_ = h.spaces[name].close() // nothing was written that a failing close could lose
+	delete(h.spaces, name)
+}
+
 func (h *Netlink) closeSpaces() {
-	for name, s := range h.spaces {
-		_ = s.close() // nothing was written that a failing close could lose
-		delete(h.spaces, name)
+	for name := range h.spaces {
+		h.closeSpace(name)
 	}
 }
 

@@ -7,6 +7,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"rutter/agent/miss"
 	"rutter/log"
 	"rutter/projections"
 )
@@ -22,6 +23,7 @@ const maxHeard = 4096
 type told struct {
 	mu      sync.Mutex          // protects what follows
 	links   map[int32]*Link     // by ifindex; never changed in place
+	places  map[place]int32     // ifindex of each
 	entries map[entryKey]placed // told since the dump
 	heard   map[entryKey]bool   // entries that somebody else may have changed
 	other   bool                // something else is not as it should be
@@ -48,18 +50,18 @@ type placed struct {
 }
 
 func newTold() *told {
-	return &told{links: map[int32]*Link{}, entries: map[entryKey]placed{}, heard: map[entryKey]bool{}, doubtful: map[int32]bool{}, spaces: map[string]bool{}}
+	return &told{links: map[int32]*Link{}, places: map[place]int32{}, entries: map[entryKey]placed{}, heard: map[entryKey]bool{}, doubtful: map[int32]bool{}, spaces: map[string]bool{}}
 }
 
 // learn takes over what a dump showed.
 func (t *told) learn(links []Link) {
-	byIndex := make(map[int32]*Link, len(links))
+	byIndex, places := make(map[int32]*Link, len(links)), make(map[place]int32, len(links))
 	for i := range links {
-		byIndex[links[i].Index] = &links[i]
+		byIndex[links[i].Index], places[links[i].place()] = &links[i], links[i].Index
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.links = byIndex
+	t.links, t.places = byIndex, places
 	clear(t.entries)
 	clear(t.doubtful)
 }
@@ -109,7 +111,7 @@ func (t *told) noteStep(s *Step, index int32) {
 	case OpAddLink:
 		l := *s.Spec
 		l.Index = index
-		t.links[index] = &l
+		t.links[index], t.places[l.place()] = &l, index
 		return
 	case OpDelLink:
 		t.fall(index)
@@ -153,6 +155,7 @@ func (t *told) fall(index int32) {
 		return
 	}
 	delete(t.links, index)
+	delete(t.places, l.place())
 	if l.Kind == kindMacvlan {
 		return
 	}
@@ -196,6 +199,53 @@ func (t *told) wrong(l *Link) {
 	} else {
 		t.spaces[l.Namespace] = true
 	}
+}
+
+// indexOf returns the ifindex of a link.
+func (t *told) indexOf(at place) (int32, bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	index, ok := t.places[at]
+	return index, ok
+}
+
+// touch has a VM namespace read again.
+func (t *told) touch(namespace string) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.spaces[namespace] = true
+}
+
+// namespaces returns the VM namespaces that have links of ours.
+func (t *told) namespaces() []string {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	names := map[string]bool{}
+	for at := range t.places {
+		if at.namespace != "" {
+			names[at.namespace] = true
+		}
+	}
+	return sortedKeys(names)
+}
+
+// questions appends what misses ask for, of links that are ours.
+func (t *told) questions(list []Question, misses []miss.Miss) []Question {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for _, m := range misses {
+		l := t.links[m.Link]
+		switch {
+		case l == nil:
+		case m.Kind == miss.Forward && l.Kind == kindVXLAN:
+			list = append(list, Question{VNet: l.VNI, MAC: m.MAC})
+		case m.Kind == miss.Neighbour && l.Kind == kindMacvlan:
+			if vnet, ok := vnetOfName(l.Parent); ok {
+				list = append(list, Question{VNet: vnet, Namespace: l.Namespace, Link: l.Name, Fabric: l.MAC, IP: m.IP})
+			}
+		}
+	}
+	return list
 }
 
 // has reports whether a link is ours.

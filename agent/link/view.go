@@ -93,6 +93,12 @@ func (h *Netlink) keep(name string, id namespaceKey, links []Link, highest int32
 
 // touch forgets the views that a step may make wrong.
 func (h *Netlink) touch(s *Step) {
+	if h.aside {
+		if s.Namespace != "" {
+			h.told.touch(s.Namespace)
+		}
+		return
+	}
 	if s.Namespace != "" {
 		if len(h.views) > 0 {
 			delete(h.views, s.Namespace)

@@ -41,6 +41,8 @@ func agentCommand() *cli.Command {
 			&cli.StringFlag{Name: "svp", EnvVars: []string{"RUTTER_AGENT_SVP"}, Value: "127.0.0.1:1296", Usage: "`ADDRESS` of the local SVP server, or off"},
 			statusFlag(),
 			&cli.StringFlag{Name: "netns", EnvVars: []string{"RUTTER_NETNS"}, Value: "/run/netns", Usage: "`FOLDER` of named network namespaces, as ip-netns(8) keeps it"},
+			&cli.IntFlag{Name: "ahead", EnvVars: []string{"RUTTER_AGENT_AHEAD"}, Value: link.DefaultAhead, Usage: "`ENTRIES` of one vnet that the kernel gets before they are asked for; vnets with more are on demand (-1: none is)"},
+			&cli.IntFlag{Name: "on-demand-table", EnvVars: []string{"RUTTER_AGENT_TABLE"}, Value: link.DefaultTable, Usage: "`ENTRIES` that the kernel keeps of each vnet on demand"},
 			&cli.StringFlag{Name: "etc-netns", EnvVars: []string{"RUTTER_ETC_NETNS"}, Value: "/etc/netns", Usage: "`FOLDER` in which NAMESPACE/resolv.conf is written"},
 		),
 		Action: runAgentCommand,
@@ -75,7 +77,7 @@ func runAgentCommand(c *cli.Context) error {
 		return fmt.Errorf("%w (the agent needs CAP_NET_ADMIN, and CAP_SYS_ADMIN to enter the VMs' namespaces)", err)
 	}
 	cfg.Agent.Kernel = func(numbers link.Numbers, save func(link.Numbers) error) (agent.Kernel, error) {
-		return link.NewManager(link.ManagerConfig{Kernel: kernel, Numbers: numbers, Save: save}), nil
+		return link.NewManager(link.ManagerConfig{Kernel: kernel, Numbers: numbers, Save: save, Ahead: c.Int("ahead"), Table: c.Int("on-demand-table")}), nil
 	}
 	cfg.Agent.Watch = kernel.Watch
 	if cfg.VMs, err = newVMNode(c, cfg.Agent.CN, cfg.Agent.Folder, cfg.API, cfg.Logger); err != nil {
@@ -215,6 +217,15 @@ func writeAgentStatus(w io.Writer, s agent.Status) {
 	fmt.Fprintf(w, "feed          %v since %s, server %s\n", s.State, s.Since.Format(time.RFC3339), s.Server)
 	fmt.Fprintf(w, "cursor        %d, %d behind the head that was last heard of\n", s.Cursor.Seq, s.Lag)
 	fmt.Fprintf(w, "kernel        %s: %d links, %d neighbours, %d FDB entries wanted; %d healed\n", matches, s.Kernel.Links, s.Kernel.Neighs, s.Kernel.FDB, s.Kernel.Healed)
+	if d := s.Kernel.Demand; d.VNets > 0 {
+		fmt.Fprintf(w, "on demand     %d vnets: %d entries in the kernel, %d of %d questions answered, %d evicted\n", d.VNets, d.Resident, d.Answered, d.Questions, d.Evicted)
+	}
+	for i, line := range s.Kernel.Drift {
+		if i == 0 {
+			fmt.Fprintf(w, "put right     %d in all; the last time:\n", s.Kernel.Healed)
+		}
+		fmt.Fprintf(w, "              %s\n", line)
+	}
 	for _, list := range [][]string{s.Kernel.Failures, s.Kernel.Conflicts, s.Kernel.Problems} {
 		for _, line := range list {
 			fmt.Fprintf(w, "              %s\n", line)

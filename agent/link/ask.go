@@ -1,0 +1,158 @@
+package link
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"time"
+
+	"github.com/mdlayher/netlink"
+	"golang.org/x/sync/errgroup"
+	"golang.org/x/sys/unix"
+
+	"rutter/agent/miss"
+)
+
+const (
+	// maxAside bounds the VM namespaces in which a socket is kept for answers.
+	maxAside = 512
+	// asideLook is how often sockets are closed of namespaces that are gone: a
+	// socket keeps a namespace alive, and its links with it.
+	asideLook = 250 * time.Millisecond
+)
+
+var (
+	_ Asker = (*Netlink)(nil)
+	_ Hand  = (*Netlink)(nil)
+)
+
+// Ask implements Asker. It hears our own namespace and the VM namespaces that
+// have a number in ours, as all have in which we made a link.
+func (h *Netlink) Ask(ctx context.Context, answer func(ctx context.Context, asked []Question, hand Hand)) error {
+	own := fmt.Sprintf("/proc/self/fd/%d", h.own.file.Fd())
+	listener, err := miss.Listen(miss.Config{Namespace: own})
+	if err != nil {
+		return fmt.Errorf("link: %w", err)
+	}
+	defer listener.Close()
+	if !listener.All() {
+		return errors.New("link: what VMs miss cannot be heard: it takes CAP_NET_BROADCAST")
+	}
+	sp, err := openSpace("", own)
+	if err != nil {
+		return fmt.Errorf("link: socket for answers: %w", err)
+	}
+	a := &asking{answer: answer, turn: make(chan struct{}, 1), hand: &Netlink{cfg: h.cfg, own: sp, spaces: map[string]*space{}, told: h.told, aside: true}}
+	defer a.close()
+	g, ctx := errgroup.WithContext(ctx)
+	g.Go(func() error { return listener.Run(ctx, a) })
+	g.Go(func() error { return a.look(ctx) })
+	return g.Wait()
+}
+
+// asking is one Ask under way. It is a miss.Resolver.
+type asking struct {
+	answer func(ctx context.Context, asked []Question, hand Hand)
+	turn   chan struct{} // held by who uses hand
+	hand   *Netlink
+	asked  []Question
+}
+
+// Resolve implements miss.Resolver.
+func (a *asking) Resolve(ctx context.Context, misses []miss.Miss) {
+	a.turn <- struct{}{}
+	defer func() { <-a.turn }()
+	if a.asked = a.hand.told.questions(a.asked[:0], misses); len(a.asked) > 0 {
+		a.answer(ctx, a.asked, a.hand)
+	}
+}
+
+// Lost implements miss.Resolver: the neighbours that wait are still there to be
+// read. MACs come again with the next packet.
+func (a *asking) Lost(ctx context.Context) {
+	for _, name := range append(a.hand.told.namespaces(), "") {
+		if ctx.Err() != nil {
+			return
+		}
+		path := filepath.Join(a.hand.cfg.NetNSDir, name)
+		if name == "" {
+			path = fmt.Sprintf("/proc/self/fd/%d", a.hand.own.file.Fd())
+		}
+		waiting, err := miss.Pending(path)
+		if err != nil {
+			continue // it is gone, or will be asked for again in a second
+		}
+		for len(waiting) > 0 {
+			n := min(len(waiting), miss.MaxBatch)
+			a.Resolve(ctx, waiting[:n])
+			waiting = waiting[n:]
+		}
+	}
+}
+
+// look closes the sockets of namespaces that are gone, until ctx ends.
+func (a *asking) look(ctx context.Context) error {
+	every := time.NewTicker(asideLook)
+	defer every.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-every.C:
+		}
+		a.turn <- struct{}{}
+		for name, sp := range a.hand.spaces {
+			if key, ok := a.hand.namespaceKey(name); !ok || key != sp.key {
+				a.hand.closeSpace(name)
+			}
+		}
+		<-a.turn
+	}
+}
+
+func (a *asking) close() {
+	a.hand.closeSpaces()
+	_ = a.hand.own.close() // nothing was written that a failing close could lose
+}
+
+// Unused implements Hand.
+func (h *Netlink) Unused(ctx context.Context, entries []Entry) []time.Duration {
+	unused := make([]time.Duration, len(entries))
+	for i, e := range entries {
+		unused[i] = -1
+		index, ok := h.indexOf(place{e.Namespace, e.Link})
+		if !ok || ctx.Err() != nil {
+			continue
+		}
+		var enc encoder
+		enc.readEntry(e, index)
+		replies, err := h.own.conn.Execute(netlink.Message{Header: netlink.Header{Type: unix.RTM_GETNEIGH, Flags: netlink.Request}, Data: enc.b})
+		if err != nil {
+			continue
+		}
+		for _, m := range replies {
+			if len(m.Data) >= sizeofNdMsg {
+				attrs(m.Data[sizeofNdMsg:], func(typ uint16, value []byte) {
+					// struct nda_cacheinfo: confirmed, used, updated, refcnt
+					if typ == unix.NDA_CACHEINFO && len(value) >= 8 {
+						unused[i] = time.Duration(native.Uint32(value[4:])) * clockTick
+					}
+				})
+			}
+		}
+	}
+	return unused
+}
+
+// clockTick is USER_HZ, in which the kernel tells times (asm-generic/param.h).
+const clockTick = 10 * time.Millisecond
+
+// indexOf returns the ifindex of a link of ours.
+func (h *Netlink) indexOf(at place) (int32, bool) {
+	if h.aside {
+		return h.told.indexOf(at)
+	}
+	index, ok := h.index[at]
+	return index, ok
+}

@@ -1,0 +1,220 @@
+package link
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"sync"
+	"testing"
+	"time"
+
+	"rutter/log"
+	"rutter/projections"
+)
+
+// book is a log for tests: all entries there are.
+type book struct {
+	mu     sync.Mutex // protects what follows
+	neighs map[neighKey]projections.Neigh
+	fdb    map[macKey]projections.FDB
+}
+
+type macKey struct {
+	vnet uint32
+	mac  log.MAC
+}
+
+// bookOf has the entries of want, and returns want without them.
+func bookOf(want projections.Desired) (*book, projections.Desired) {
+	b := &book{neighs: map[neighKey]projections.Neigh{}, fdb: map[macKey]projections.FDB{}}
+	for _, n := range want.Neighs {
+		b.neighs[neighKey{n.Link, n.IP}] = n
+	}
+	for _, f := range want.FDB {
+		b.fdb[macKey{f.VNet, f.MAC}] = f
+	}
+	want.Neighs, want.FDB = nil, nil
+	want.VXLANs = append([]projections.VXLAN(nil), want.VXLANs...)
+	for i := range want.VXLANs {
+		want.VXLANs[i].OnDemand = true
+	}
+	return b, want
+}
+
+// Read implements Truth.
+func (b *book) Read(read func(Lookup)) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	read(b)
+}
+
+// Neigh implements Lookup.
+func (b *book) Neigh(link log.MAC, ip netip.Addr) (projections.Neigh, bool) {
+	n, ok := b.neighs[neighKey{link, ip}]
+	return n, ok
+}
+
+// FDB implements Lookup.
+func (b *book) FDB(vnet uint32, mac log.MAC) (projections.FDB, bool) {
+	f, ok := b.fdb[macKey{vnet, mac}]
+	return f, ok
+}
+
+// answering runs Answer until the test ends.
+func answering(t testing.TB, m *Manager) {
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan error)
+	go func() { ended <- m.Answer(ctx) }()
+	t.Cleanup(func() {
+		cancel()
+		if err := <-ended; !errors.Is(err, context.Canceled) {
+			t.Errorf("answer: got %v, want context.Canceled", err)
+		}
+	})
+}
+
+// TestFirstPacketsAreAnsweredOnDemand: two nodes that have no entries at all
+// ping each other over tagged and untagged stacks, IPv4 and IPv6.
+func TestFirstPacketsAreAnsweredOnDemand(t *testing.T) {
+	for _, vlan := range []uint16{0, 7} {
+		for _, v6 := range []bool{false, true} {
+			t.Run(fmt.Sprintf("vlan %d, IPv6 underlay %v", vlan, v6), func(t *testing.T) {
+				w := newWorld(t)
+				if vlan != 0 && !w.has8021Q() {
+					t.Skip("this kernel has no 802.1Q: run the compiled test in a kernel that has it")
+				}
+				w.namespace("zA")
+				w.namespace("zB")
+				a, b := w.two(vlan, v6)
+				managers := map[string]*Manager{}
+				for node, want := range map[string]projections.Desired{"cn1": a, "cn2": b} {
+					truth, bare := bookOf(want)
+					m := NewManager(ManagerConfig{Kernel: w.open(node)})
+					m.Believe(truth)
+					w.pass(m, bare)
+					answering(t, m)
+					managers[node] = m
+				}
+				for _, to := range []string{"192.168.5.2", "fd05::2"} {
+					w.pingUntilAnswered("zA", addr(to))
+				}
+				for node, m := range managers {
+					if got := m.Asked(); got.Answered == 0 || got.Resident != 3 {
+						t.Errorf("%s: got %+v, want answers, and 3 entries", node, got)
+					}
+				}
+			})
+		}
+	}
+}
+
+// pingUntilAnswered pings again only if the listener may not have begun.
+func (w *world) pingUntilAnswered(from string, to netip.Addr) {
+	w.t.Helper()
+	var err error
+	for range 3 {
+		if err = w.ping(from, to, 8); err == nil {
+			return
+		}
+	}
+	w.t.Errorf("ping from %s: %v", from, err)
+}
+
+// TestOnDemandFollowsTheLog: entries that the kernel holds are replaced and
+// deleted with the log, those that it does not hold do not come.
+func TestOnDemandFollowsTheLog(t *testing.T) {
+	w := newWorld(t)
+	w.namespace("zA")
+	a, _ := w.two(0, false)
+	truth, bare := bookOf(a)
+	g := guard(w, bare, time.Hour)
+	g.m.Believe(truth)
+	w.pass(g.m, bare)
+	link := a.Fabrics[0].MAC
+	g.answer(Question{VNet: 5, Namespace: "zA", Link: "fabric0", Fabric: link, IP: addr("192.168.5.2")})
+	g.shows(t, "answered", a.Neighs[:1], a.FDB)
+
+	moved := projections.LinksDelta{FDB: []projections.FDB{a.FDB[0]}}
+	moved.FDB[0].Dst = addr("10.99.0.9")
+	other := projections.FDB{VNet: 5, MAC: mac(44), Dst: addr("10.99.0.9")}
+	moved.FDB = append(moved.FDB, other)
+	truth.fdb[macKey{5, mac(2)}], truth.fdb[macKey{5, mac(44)}] = moved.FDB[0], other
+	if result := g.m.Apply(t.Context(), moved); !result.Matched || len(result.Steps) != 1 {
+		t.Errorf("move: matched %v, steps %v, want the one that is held", result.Matched, texts(result.Steps))
+	}
+	g.shows(t, "moved", a.Neighs[:1], moved.FDB[:1])
+
+	taken := projections.Neigh{Link: link, IP: addr("192.168.5.2"), MAC: mac(44)}
+	truth.neighs[neighKey{link, taken.IP}] = taken
+	g.m.Apply(t.Context(), projections.LinksDelta{Neighs: []projections.Neigh{taken}, FDB: []projections.FDB{other}, NoFDB: []projections.FDB{{VNet: 5, MAC: mac(2)}}})
+	g.shows(t, "address of another NIC", []projections.Neigh{taken}, []projections.FDB{other})
+
+	delete(truth.neighs, neighKey{link, taken.IP})
+	delete(truth.fdb, macKey{5, mac(44)})
+	g.m.Apply(t.Context(), projections.LinksDelta{NoNeighs: []projections.Neigh{taken}, NoFDB: []projections.FDB{other}})
+	g.shows(t, "gone", nil, nil)
+	if got := g.m.Asked(); got.Resident != 0 {
+		t.Errorf("resident: got %d, want none", got.Resident)
+	}
+	if result := w.pass(g.m, bare); len(result.Steps) != 0 {
+		t.Errorf("pass after all: got %v, want no step", texts(result.Steps))
+	}
+}
+
+// answer answers questions as Ask would, with the kernel's own hand.
+func (g *guarded) answer(asked ...Question) { g.m.demand.answer(context.Background(), asked, g.h) }
+
+// shows wants the kernel to have these entries.
+func (g *guarded) shows(t *testing.T, what string, neighs []projections.Neigh, fdb []projections.FDB) {
+	t.Helper()
+	want := g.want
+	want.Neighs, want.FDB = neighs, fdb
+	have, err := g.w.open("cn1").Dump(context.Background(), g.m.namespaces(want))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if work := Plan(want, have, g.m.numbers, true); len(work.Steps) != 0 {
+		t.Errorf("%s: the kernel lacks %v", what, texts(work.Steps))
+	}
+}
+
+// TestModesSwitchLive: from ahead to on demand and back no packet is lost, and
+// what the kernel held too much goes.
+func TestModesSwitchLive(t *testing.T) {
+	const peers = 300
+	w := newWorld(t)
+	w.namespace("z0")
+	want := crowd(1, peers, 1)
+	truth, bare := bookOf(want)
+	g := guard(w, want, time.Hour)
+	g.m.demand.limit = 100
+	g.m.Believe(truth)
+	w.pass(g.m, want)
+	if result := w.pass(g.m, bare); len(result.Steps) != 0 {
+		t.Errorf("to on demand: got %d steps, want none but evictions", len(result.Steps))
+	}
+	if got := g.m.Asked(); got.Resident > 100 || got.Resident < 90 || got.VNets != 1 {
+		t.Errorf("on demand: got %+v, want 100 entries or a few less", got)
+	}
+	have, err := w.open("cn1").Dump(t.Context(), []string{"z0"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	n := 0
+	for i := range have.Links {
+		n += len(have.Links[i].Neighs) + len(have.Links[i].FDB)
+	}
+	if got := g.m.Asked(); n != got.Resident {
+		t.Errorf("the kernel holds %d entries, %d are known of", n, got.Resident)
+	}
+	result := w.pass(g.m, want)
+	for _, s := range result.Steps {
+		if isDelete(s.Op) {
+			t.Errorf("to ahead: %v", s)
+		}
+	}
+	if got := g.m.Asked(); got.VNets != 0 || got.Resident != 0 {
+		t.Errorf("ahead: got %+v, want nothing on demand", got)
+	}
+}
