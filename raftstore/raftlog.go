@@ -1,10 +1,13 @@
 package raftstore
 
 import (
+	"context"
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
+	"net"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -215,8 +218,8 @@ func newRaftLogger(logger *slog.Logger) hclog.Logger {
 func (l raftLogger) Trace(string, ...any)           {}
 func (l raftLogger) Debug(msg string, args ...any)  { l.logger.Debug(msg, plain(args)...) }
 func (l raftLogger) Info(msg string, args ...any)   { l.logger.Debug(msg, plain(args)...) }
-func (l raftLogger) Warn(msg string, args ...any)   { l.logger.Warn(msg, plain(args)...) }
-func (l raftLogger) Error(msg string, args ...any)  { l.logger.Warn(msg, plain(args)...) }
+func (l raftLogger) Warn(msg string, args ...any)   { l.tell(msg, args) }
+func (l raftLogger) Error(msg string, args ...any)  { l.tell(msg, args) }
 func (l raftLogger) Named(string) hclog.Logger      { return l }
 func (l raftLogger) ResetNamed(string) hclog.Logger { return l }
 
@@ -232,6 +235,18 @@ func (l raftLogger) Log(level hclog.Level, msg string, args ...any) {
 	case hclog.Warn, hclog.Error:
 		l.Warn(msg, args...)
 	}
+}
+
+// tell says what raft holds for trouble; not that a connection ended, which is
+// what they do when a server stops.
+func (l raftLogger) tell(msg string, args []any) {
+	level := slog.LevelWarn
+	for _, arg := range args {
+		if err, ok := arg.(error); ok && (errors.Is(err, net.ErrClosed) || errors.Is(err, io.EOF) || errors.Is(err, raft.ErrTransportShutdown)) {
+			level = slog.LevelDebug
+		}
+	}
+	l.logger.Log(context.Background(), level, msg, plain(args)...)
 }
 
 // plain turns hclog's lazy formats into text.

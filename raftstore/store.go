@@ -124,6 +124,9 @@ func (s *Store) openFiles() error {
 	}
 	begun := time.Now()
 	c, err := load(db, &s.cfg)
+	if errors.Is(err, log.ErrFormat) {
+		return fmt.Errorf("%s: %w", s.cfg.Dir, err)
+	}
 	if err != nil {
 		return fmt.Errorf("%s: %w; move it away with raft.db and let the server join again", s.cfg.Dir, err)
 	}
