@@ -67,7 +67,7 @@ func NewRunner(cfg RunnerConfig) (*Runner, error) {
 
 // load reads the manifest of a VM.
 func (r *Runner) load(id log.UUID) (manifest, error) {
-	text, _, err := readManifest(filepath.Join(r.cfg.Manifests, id.String()+".json"))
+	text, _, err := readManifest(r.manifestOf(id))
 	if errors.Is(err, fs.ErrNotExist) {
 		return manifest{}, fmt.Errorf("%w: %s", ErrNoVM, id)
 	}
@@ -114,11 +114,17 @@ func (r *Runner) Prepare(ctx context.Context, id log.UUID) error {
 	if err := os.MkdirAll(folder, 0o755); err != nil {
 		return fmt.Errorf("vminfo: VM %s: cgroup: %w", id, err)
 	}
+	return r.limitMemory(m)
+}
+
+// limitMemory gives the VM's cgroup the limit that its manifest asks for.
+func (r *Runner) limitMemory(m manifest) error {
 	memory, _ := m.value.Get("max_physical_memory")
 	limit, err := strconv.ParseInt(memory.text, 10, 64)
 	if memory.kind != kindNumber || err != nil || limit <= 0 {
 		return nil // none
 	}
+	folder := r.finder.cgroupOf(m.uuid)
 	for _, name := range memoryFiles {
 		err = os.WriteFile(filepath.Join(folder, name), strconv.AppendInt(nil, limit*mebi, 10), 0o644)
 		if !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, fs.ErrPermission) {
@@ -126,7 +132,7 @@ func (r *Runner) Prepare(ctx context.Context, id log.UUID) error {
 		}
 	}
 	if err != nil {
-		return fmt.Errorf("vminfo: VM %s: its memory limit of %d MiB: %w", id, limit, err)
+		return fmt.Errorf("vminfo: VM %s: its memory limit of %d MiB: %w", m.uuid, limit, err)
 	}
 	return nil
 }

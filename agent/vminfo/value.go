@@ -57,6 +57,14 @@ func (v Value) Items() []Value {
 	return v.items
 }
 
+// Keys are the names of an object's fields, in their order.
+func (v Value) Keys() []string {
+	if v.kind != kindObject {
+		return nil
+	}
+	return slices.Clone(v.keys)
+}
+
 // Get returns the field name of an object.
 func (v Value) Get(name string) (Value, bool) {
 	if v.kind != kindObject {

@@ -20,6 +20,9 @@ func (v apiVersion) compare(w apiVersion) int {
 	return cmp.Or(cmp.Compare(v.major, w.major), cmp.Compare(v.minor, w.minor), cmp.Compare(v.patch, w.patch))
 }
 
+// NewestVersion is the newest that the header api-version may have.
+const NewestVersion = "2.0.0"
+
 // parseVersion reads MAJOR.MINOR.PATCH (semver.org, 2), without what may follow.
 func parseVersion(text string) (apiVersion, error) {
 	parts := strings.Split(text, ".")

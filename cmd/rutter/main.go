@@ -107,19 +107,12 @@ func newApp(stdout, stderr io.Writer) *cli.App {
 			objectCommand("tag", "nic_tags", "NIC tags: the physical networks", log.KindNICTag, tagColumns),
 			objectCommand("network", "networks", "networks, fabric networks among them", log.KindNetwork, networkColumns),
 			objectCommand("nic", "nics", "network interfaces of VMs and servers", log.KindNIC, nicColumns),
-			vmCommand(),
-			objectCommand("vmm", "vmms", "VMMs: running incarnations of VMs", log.KindVMM, vmmColumns),
+			vmCommand(), vmmCommand(),
+			objectCommand("inventory", "vms", "VMs as the log has them, of all compute nodes", log.KindVM, vmColumns),
 			cnCommand(),
 			logCommand(), waitCommand(), lookupCommand(), svpCommand(), vminfoCommand(), clusterCommand(), snapshotCommand(), configCommand(), completionCommand(), versionCommand(),
 		},
 	}
-}
-
-// vmCommand has the inventory of VMs, and the life of those that run here.
-func vmCommand() *cli.Command {
-	cmd := objectCommand("vm", "vms", "VMs: the inventory of instances", log.KindVM, vmColumns)
-	cmd.Subcommands = append(cmd.Subcommands, vmControlCommands()...)
-	return cmd
 }
 
 // examples formats the end of a command's help.

@@ -212,7 +212,7 @@ func TestVMControl(t *testing.T) {
 		app := &cli.App{Name: "rutter", Commands: []*cli.Command{{Name: "vm", Subcommands: vmControlCommands()}}, Writer: out, ExitErrHandler: func(*cli.Context, error) {}}
 		withoutHelp(app)
 		everyCommand(app.Commands)
-		args = append(append([]string{"vm"}, args...), append(folders, "--address", address)...)
+		args = append(append([]string{"vm"}, args...), append(folders, "--address", address, "--agent", "off")...)
 		err := app.RunContext(ctx, append([]string{"rutter"}, flagsFirst(app.Commands, args)...))
 		return out.String(), err
 	}
@@ -235,7 +235,7 @@ func TestVMControl(t *testing.T) {
 	if _, err := control("start", uuid, "--no-nics"); !errors.Is(err, vminfo.ErrRunning) {
 		t.Errorf("second start: got %v, want ErrRunning", err)
 	}
-	if out, err := control("reboot", "-F", "--no-nics", uuid); err != nil || !strings.Contains(out, "is stopped") || !strings.Contains(out, "runs") {
+	if out, err := control("reboot", "-F", "--no-nics", uuid); err != nil || !strings.Contains(out, "was rebooted") {
 		t.Errorf("reboot: %q, %v", out, err)
 	}
 	if out, err := control("stop", uuid); err != nil || !strings.Contains(out, "is stopped") {

@@ -1,0 +1,89 @@
+package vminfo
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	"golang.org/x/sys/unix"
+
+	"rutter/log"
+)
+
+// ErrExists: there is a manifest of that VM already.
+var ErrExists = errors.New("vminfo: the VM has a manifest already")
+
+func (r *Runner) manifestOf(id log.UUID) string {
+	return filepath.Join(r.cfg.Manifests, id.String()+".json")
+}
+
+// Manifest returns what the manifest of a VM says. Error: ErrNoVM.
+func (r *Runner) Manifest(id log.UUID) (Value, error) {
+	m, err := r.load(id)
+	return m.value, err
+}
+
+// Create writes the manifest of a new VM, whole or not at all, and makes the
+// folder of manifests if it is not there. Error: ErrExists.
+func (r *Runner) Create(v Value) error {
+	if err := os.MkdirAll(r.cfg.Manifests, 0o755); err != nil {
+		return fmt.Errorf("vminfo: manifests: %w", err)
+	}
+	return r.write(v, unix.RENAME_NOREPLACE)
+}
+
+// Replace writes the manifest of a VM anew. What of it can change while the VM
+// runs, its memory limit, does.
+func (r *Runner) Replace(v Value) error {
+	if err := r.write(v, 0); err != nil {
+		return err
+	}
+	m, err := parseManifest(v.AppendJSON(nil))
+	if err != nil {
+		return err
+	}
+	if !fileThere(r.finder.cgroupOf(m.uuid)) {
+		return nil
+	}
+	return r.limitMemory(m)
+}
+
+// Remove removes the manifest of a VM that does not run. Error: ErrNoVM.
+func (r *Runner) Remove(id log.UUID) error {
+	err := os.Remove(r.manifestOf(id))
+	if errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("%w: %s", ErrNoVM, id)
+	}
+	return err
+}
+
+// write renames a manifest into its place. It is not read before it is whole.
+func (r *Runner) write(v Value, flags uint) error {
+	text := v.AppendJSON(nil)
+	m, err := parseManifest(text)
+	if err != nil {
+		return err
+	}
+	if len(text) > maxManifest {
+		return fmt.Errorf("vminfo: a manifest of %d bytes, it may have %d", len(text), maxManifest)
+	}
+	temp, err := os.CreateTemp(r.cfg.Manifests, ".new-*")
+	if err != nil {
+		return fmt.Errorf("vminfo: manifests: %w", err)
+	}
+	defer func() { _ = os.Remove(temp.Name()) }() // it is renamed, unless something failed
+	_, err = temp.Write(append(text, '\n'))
+	if err = errors.Join(err, temp.Chmod(0o644), temp.Sync(), temp.Close()); err != nil {
+		return fmt.Errorf("vminfo: manifest: %w", err)
+	}
+	err = unix.Renameat2(unix.AT_FDCWD, temp.Name(), unix.AT_FDCWD, r.manifestOf(m.uuid), flags)
+	if errors.Is(err, unix.EEXIST) {
+		return fmt.Errorf("%w: %s", ErrExists, r.manifestOf(m.uuid))
+	}
+	if err != nil {
+		return fmt.Errorf("vminfo: manifest: %w", err)
+	}
+	return syncFolder(r.cfg.Manifests)
+}
