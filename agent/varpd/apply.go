@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"net/netip"
 	"slices"
 	"time"
@@ -60,10 +61,24 @@ func (d *Daemon) takeAnswers(ctx context.Context, first answer) {
 // retryAfter is when an entry is asked again that could not be checked.
 const retryAfter = 10 * time.Second
 
+// errFamily: a VXLAN device sends by IPv4 or by IPv6, as it was made.
+var errFamily = errors.New("varpd: the VXLAN device cannot send to an underlay address of that family")
+
+// canReach reports whether the device of a vnet, if there is one, can send to an
+// underlay address.
+func (d *Daemon) canReach(vnet uint32, to netip.Addr) bool {
+	v, ok := d.links.vxlans[vnet]
+	return !ok || !v.local.IsValid() || v.local.Is4() == to.Unmap().Is4()
+}
+
 // apply brings the tables to an answer and notes the steps that follow. It
 // reports whether there was no answer.
 func (d *Daemon) apply(a *ask, got *answer, now time.Time, steps *batchSteps) (failed bool) {
 	absent := errors.Is(got.err, varp.ErrNotFound)
+	if got.err == nil && !d.canReach(a.key.vnet, got.at.Addr) {
+		got.err = fmt.Errorf("%w: %s for vnet %d", errFamily, got.at.Addr, a.key.vnet)
+		d.tables.noteAbsent(a.key, now.Add(d.cfg.Negative))
+	}
 	if got.err != nil && !absent {
 		d.stats.failed.Add(1)
 		if age := d.tables.ageOf(a.key); age != nil {

@@ -117,17 +117,21 @@ func ended(err error) error {
 func (d *Daemon) greet(ctx context.Context) error {
 	bounded, cancel := context.WithTimeout(ctx, d.cfg.Greeting)
 	defer cancel()
-	var err error
+	cause := context.DeadlineExceeded
 	for bounded.Err() == nil {
-		if err = d.cfg.Resolver.Ping(bounded); err == nil {
+		err := d.cfg.Resolver.Ping(bounded)
+		if err == nil {
 			return nil
+		}
+		if bounded.Err() == nil {
+			cause = err
 		}
 		wait(bounded, lookPause)
 	}
 	if ctx.Err() != nil {
-		return nil
+		return nil // look ends with it
 	}
-	return fmt.Errorf("%w a PING within %s: %w", ErrNoServer, d.cfg.Greeting, err)
+	return fmt.Errorf("%w a PING within %s: %w", ErrNoServer, d.cfg.Greeting, cause)
 }
 
 // wait returns after t, or when ctx ends.
