@@ -115,6 +115,7 @@ func (s *Server) serveFeed(ctx context.Context, conn net.Conn, buffered *bufio.R
 		return sub.drain(feed.DrainReplaced, "a session of this CN with the same or a later number is here already")
 	}
 	defer s.cns.remove(sub.session)
+	defer sub.connect()()
 
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -173,6 +174,8 @@ func (u *subscriber) readUp(r *feed.Reader) error {
 			case u.pings <- struct{}{}:
 			default: // one answer stands for both
 			}
+		case *feed.Response, *feed.Ring, *feed.Inventory:
+			u.told(m)
 		case *feed.Report:
 			// Reports have no reader in this version; they are no error.
 		default:

@@ -17,6 +17,8 @@ func form(state *projections.State, o log.Object) any {
 		return formOfNetwork(o)
 	case *log.NIC:
 		return formOfNIC(o, networkOf(state, o))
+	case *log.VM:
+		return vmForm(state, o)
 	}
 	return o
 }

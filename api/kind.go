@@ -81,10 +81,12 @@ var kinds = []*kindRoute{
 		"headnode":   field(func(o *log.Server) string { return strconv.FormatBool(o.Headnode) }),
 	}},
 	{log.KindVM, "vms", "vm", "uuid", map[string]filter{
-		"uuid":        field(func(o *log.VM) string { return uuidText(o.UUID) }),
-		"alias":       field(func(o *log.VM) string { return o.Alias }),
-		"brand":       field(func(o *log.VM) string { return o.Brand }),
-		"state":       field(func(o *log.VM) string { return o.State }),
+		"uuid":  field(func(o *log.VM) string { return uuidText(o.UUID) }),
+		"alias": field(func(o *log.VM) string { return o.Alias }),
+		"brand": field(func(o *log.VM) string { return o.Brand }),
+		"state": func(state *projections.State, o log.Object, value string) bool {
+			return vmForm(state, o.(*log.VM)).State == value
+		},
 		"owner_uuid":  field(func(o *log.VM) string { return uuidText(o.OwnerUUID) }),
 		"server_uuid": field(func(o *log.VM) string { return uuidText(o.ServerUUID) }),
 	}},

@@ -2,6 +2,7 @@ package api
 
 import (
 	"net/http"
+	"slices"
 	"strconv"
 	"time"
 
@@ -49,6 +50,10 @@ func newMetrics(s *Server) (*metrics, error) {
 		}),
 	}
 	registry := prometheus.NewRegistry()
+	own := s.cfg.Collectors
+	if s.cfg.VMMs != nil {
+		own = append(slices.Clone(own), s.cfg.VMMs.Collectors()...)
+	}
 	all := append([]prometheus.Collector{
 		m.requests, m.seconds, m.resets, m.entriesSent, m.scopesSent, m.bytesSent, m.mismatches, m.barriers, m.barrierTime,
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
@@ -63,7 +68,7 @@ func newMetrics(s *Server) (*metrics, error) {
 		}),
 		gauge("rutter_feed_subscribers", "Compute nodes connected to this server.", func() float64 { return float64(s.cns.count()) }),
 		gauge("rutter_streams", "Feeds and followed logs.", func() float64 { return float64(s.streams.Load()) }),
-	}, s.cfg.Collectors...)
+	}, own...)
 	for _, c := range all {
 		if err := registry.Register(c); err != nil {
 			return nil, err

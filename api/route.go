@@ -6,6 +6,7 @@ import (
 	"strings"
 	"time"
 
+	"rutter/log"
 	"rutter/log/intake"
 )
 
@@ -26,9 +27,18 @@ func (s *Server) routes() http.Handler {
 	}
 	for _, k := range kinds {
 		add("/"+k.path, methods{http.MethodGet: s.list(k), http.MethodPost: s.create(k)})
-		one := "/" + k.path + "/{id}"
-		add(one, methods{http.MethodGet: s.get(k), http.MethodPut: s.update(k), http.MethodPost: s.update(k), http.MethodDelete: s.remove(k)})
+		one := methods{http.MethodGet: s.get(k), http.MethodPut: s.update(k), http.MethodPost: s.update(k), http.MethodDelete: s.remove(k)}
+		if k.kind == log.KindVMM {
+			one[http.MethodPut] = s.ring(http.StatusNoContent) // as Omicron's agents report, whatever the body says
+		}
+		add("/"+k.path+"/{id}", one)
+		add("/"+k.path+"/{id}/history", methods{http.MethodGet: s.history(k)})
 	}
+	add("/vms/lookup", methods{http.MethodGet: s.lookupVMs})
+	add("/vmms/{id}/doorbell", methods{http.MethodPost: s.ring(http.StatusAccepted)})
+	add("/vmms/{id}/state", methods{http.MethodPut: s.setState})
+	add("/vmms/{id}/register", methods{http.MethodPost: s.register})
+	add("/vmms/{id}/unregister", methods{http.MethodPost: s.unregister})
 	add("/networks/{id}/nics", methods{http.MethodPost: s.provision})
 	add("/changes", methods{http.MethodPost: s.change})
 	add(intake.Path, methods{http.MethodGet: s.writes, http.MethodPost: s.writes})

@@ -15,6 +15,7 @@ import (
 	"golang.org/x/net/netutil"
 
 	"rutter/api/liveness"
+	"rutter/api/vmm"
 )
 
 // Config says what a Server serves. Store is required.
@@ -24,7 +25,7 @@ type Config struct {
 	Backups Backups // nil: GET /snapshot is answered with 501
 	// Retainer says and sets how much of the log is kept; nil: 501.
 	Retainer Retainer
-	Logger  *slog.Logger
+	Logger   *slog.Logger
 	// Version of the program, for /status.
 	Version string
 	// Actor names who asks, for the events that a request makes. The default
@@ -40,6 +41,10 @@ type Config struct {
 	Sessions *liveness.Table
 	// Fabric waits for CNs; nil: that is answered with 501.
 	Fabric Fabric
+	// VMMs keeps the states of VMMs and VMs; nil: rings and calls are answered
+	// with 501, and what CNs report of VMs is not taken. Its collectors are
+	// added to /metrics.
+	VMMs *vmm.Service
 }
 
 // Fabric knows the sessions of all servers; *liveness.Fabric does.

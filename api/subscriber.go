@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"rutter/api/vmm"
 	"rutter/log"
 	"rutter/log/feed"
 	"rutter/projections"
@@ -37,8 +38,12 @@ type subscriber struct {
 	hello   *feed.Hello
 	pings   chan struct{} // holds a token while a ping waits for its answer
 	asks    chan struct{} // holds a token while asked is not empty
-	askedMu sync.Mutex    // protects asked
-	asked   map[log.Scope]struct{}
+	// requests are what other parts of the server ask the CN; line takes the
+	// answers, and what the CN tells of its VMs. Nil if nobody does.
+	requests chan *feed.Request
+	line     *vmm.Line
+	askedMu  sync.Mutex // protects asked
+	asked    map[log.Scope]struct{}
 
 	// The rest is touched only by the goroutine in run.
 	cluster log.UUID // of the welcome
@@ -104,6 +109,10 @@ func (u *subscriber) run(ctx context.Context) error {
 		case <-pace.C:
 		case <-u.asks:
 			if err := u.resend(); err != nil {
+				return err
+			}
+		case m := <-u.requests:
+			if err := u.send(m); err != nil {
 				return err
 			}
 		case <-u.pings:

@@ -279,17 +279,17 @@ func cloneQuery(query url.Values) url.Values {
 	return clone
 }
 
-// Create posts an object to path, and Update puts fields to it; both return the
+// Create posts an object to path, and Update fields to it; both return the
 // object as it then is. Delete deletes it. Each carries a change id of its own,
 // so it is done once however often it is sent.
 func (c *Client) Create(ctx context.Context, path string, body []byte) (Object, error) {
 	return c.write(ctx, http.MethodPost, path, body, "")
 }
 
-// Update puts fields to the object at path. ifMatch, if not "", is the Etag
+// Update posts fields to the object at path. ifMatch, if not "", is the Etag
 // that the object must have.
 func (c *Client) Update(ctx context.Context, path string, body []byte, ifMatch string) (Object, error) {
-	return c.write(ctx, http.MethodPut, path, body, ifMatch)
+	return c.write(ctx, http.MethodPost, path, body, ifMatch)
 }
 
 // Delete deletes the object at path.

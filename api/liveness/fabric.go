@@ -188,6 +188,7 @@ func (f *Fabric) current() *reign {
 const (
 	askSessions byte = 1 // a poll; answered with an answer
 	askWait     byte = 2 // JSON of a Query; answered with JSON of a Verdict
+	askWhere    byte = 4 // a CN (16 bytes); answered with the id of the server of its newest session, "" if there is none
 	askList     byte = 3 // the CN after which to begin (16 bytes); answered with JSON of at most listPage Known
 )
 
@@ -207,6 +208,8 @@ func (f *Fabric) Answer(ctx context.Context, request []byte) ([]byte, error) {
 		return f.answerWait(ctx, body)
 	case askList:
 		return f.answerList(body)
+	case askWhere:
+		return f.answerWhere(body)
 	}
 	return nil, fmt.Errorf("liveness: request of type %d is not known to this server: upgrade it: %w", request[0], log.ErrFormat)
 }

@@ -12,6 +12,9 @@ import (
 const (
 	running = "running"
 	unknown = "unknown"
+	// expunged is what an operator says of a CN that will not come back: no
+	// session changes that.
+	expunged = "expunged"
 )
 
 // maxTransitions bounds the CNs whose status one change sets.
@@ -56,6 +59,9 @@ func (r *reign) transitions(recorded map[log.UUID]string) []transition {
 	leased := now >= r.cfg.Lease // a new leader waits one lease before it misses anybody
 	var changes []transition
 	for _, cn := range sorted(recorded) {
+		if recorded[cn] == expunged {
+			continue
+		}
 		s := r.cns[cn]
 		if s != nil && r.alive(s, now) {
 			s.at = now

@@ -83,3 +83,35 @@ func (r *reign) list(after log.UUID) []Known {
 	}
 	return page
 }
+
+// Where returns the id of the server that has the newest session of a CN, as the
+// leader knows it; "" if the CN has none. Errors: ErrNoLeader, ctx's.
+func (f *Fabric) Where(ctx context.Context, cn log.UUID) (string, error) {
+	if r := f.current(); r != nil {
+		return r.where(cn), nil
+	}
+	asking, cancel := context.WithTimeout(ctx, askWithin)
+	defer cancel()
+	b, err := f.cfg.Peers.Ask(asking, "", append([]byte{askWhere}, cn[:]...))
+	return string(b), err
+}
+
+func (f *Fabric) answerWhere(body []byte) ([]byte, error) {
+	r := f.current()
+	if r == nil {
+		return nil, ErrNoLeader
+	}
+	if len(body) < len(log.UUID{}) {
+		return nil, fmt.Errorf("liveness: where request of %d bytes: %w", len(body), log.ErrFormat)
+	}
+	return []byte(r.where(log.UUID(body[:16]))), nil
+}
+
+func (r *reign) where(cn log.UUID) string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if s := r.cns[cn]; s != nil && r.alive(s, r.now()) {
+		return s.server
+	}
+	return ""
+}

@@ -14,8 +14,7 @@ import (
 	"rutter/raftstore"
 )
 
-// newFabric returns what gathers the sessions of all servers, and has the store
-// answer the other servers' questions with it.
+// newFabric returns what gathers the sessions of all servers.
 func newFabric(store storeAdapter, logger *slog.Logger) (*liveness.Fabric, *liveness.Table, error) {
 	table := liveness.NewTable(uint64(time.Now().UnixNano()), time.Now)
 	fabric, err := liveness.New(liveness.Config{
@@ -28,7 +27,6 @@ func newFabric(store storeAdapter, logger *slog.Logger) (*liveness.Fabric, *live
 	if err != nil {
 		return nil, nil, err
 	}
-	store.AnswerWith(fabric.Answer)
 	return fabric, table, nil
 }
 

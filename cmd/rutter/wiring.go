@@ -13,6 +13,7 @@ import (
 
 	"rutter/api"
 	"rutter/api/liveness"
+	"rutter/api/vmm"
 	"rutter/log"
 	"rutter/projections"
 	"rutter/raftstore"
@@ -45,6 +46,7 @@ type server struct {
 	svp   *varp.Server // nil: off
 
 	fabric *liveness.Fabric
+	vmms   *vmm.Service
 
 	apiListener, svpListener net.Listener
 }
@@ -74,9 +76,12 @@ func openServer(cfg serverConfig) (_ *server, err error) {
 	if s.fabric, sessions, err = newFabric(backend, logger); err != nil {
 		return nil, err
 	}
+	if s.vmms, err = newVMMService(backend, s.fabric, logger); err != nil {
+		return nil, err
+	}
 	if s.api, err = api.New(api.Config{
 		Store: backend, Cluster: s.store, Backups: backend, Retainer: retainer{s.store}, Logger: logger, Version: cfg.Version,
-		Sessions: sessions, Fabric: s.fabric, Age: s.store.Age, Collectors: []prometheus.Collector{newStoreMetrics(s.store.Status)},
+		Sessions: sessions, Fabric: s.fabric, VMMs: s.vmms, Age: s.store.Age, Collectors: []prometheus.Collector{newStoreMetrics(s.store.Status)},
 	}); err != nil {
 		return nil, err
 	}
@@ -111,6 +116,7 @@ func (s *server) Run(ctx context.Context) error {
 	fronts := new(errgroup.Group)
 	fronts.Go(func() error { return s.api.Run(serving, s.apiListener) })
 	fronts.Go(func() error { return s.fabric.Run(serving) })
+	fronts.Go(func() error { return s.vmms.Run(serving) })
 	if s.svp != nil {
 		fronts.Go(func() error { return s.svp.Run(serving, gate{s.svpListener, s.store.Serving}) })
 	}

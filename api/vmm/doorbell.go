@@ -1,0 +1,109 @@
+package vmm
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"sync"
+	"time"
+
+	"rutter/log"
+)
+
+// Ring says that a VMM has a state that the log may not have. It returns at
+// once; the state is pulled later, once for all rings until then. cn is who
+// rings, or zero if that is not known, as long as the log knows the VMM.
+// Errors: ErrUnknown, ErrBusy.
+func (s *Service) Ring(id, cn log.UUID) error {
+	if cn.IsZero() && s.vmmOf(id) == nil {
+		s.metrics.rings.WithLabelValues("unknown").Inc()
+		return fmt.Errorf("%w: %s", ErrUnknown, id)
+	}
+	coalesced, err := s.bell.rung(id, cn)
+	switch {
+	case err != nil:
+		s.metrics.rings.WithLabelValues("refused").Inc()
+	case coalesced:
+		s.metrics.rings.WithLabelValues("coalesced").Inc()
+	default:
+		s.metrics.rings.WithLabelValues("taken").Inc()
+	}
+	return err
+}
+
+// pullRung asks for the states of VMMs that were rung for, one after the other,
+// and has each recorded in a goroutine of its own: the next pull does not wait
+// for the disks.
+func (s *Service) pullRung(ctx context.Context, tasks *sync.WaitGroup, recording chan struct{}) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case id := <-s.bell.queue:
+			r := s.bell.begin(id)
+			cn := r.cn
+			held := s.vmmOf(id)
+			if held != nil {
+				cn = held.SledID
+			}
+			st, err := s.fetch(ctx, cn, id)
+			if err != nil {
+				s.missed(ctx, id, held, err)
+				s.bell.end(id)
+				continue
+			}
+			s.metrics.pulls.WithLabelValues("state").Inc()
+			select {
+			case recording <- struct{}{}:
+			case <-ctx.Done():
+				return
+			}
+			tasks.Go(func() {
+				defer func() { <-recording }()
+				defer s.bell.end(id)
+				s.recordPulled(ctx, claim{vmm: id, cn: cn, actor: actorCN + cn.String(), state: *st}, r.at)
+			})
+		}
+	}
+}
+
+// missed is a pull that gave no state. What cannot be reached rings again when
+// it can, and is looked at by the watcher.
+func (s *Service) missed(ctx context.Context, id log.UUID, held *log.VMM, err error) {
+	if errors.Is(err, errGone) {
+		s.metrics.pulls.WithLabelValues("gone").Inc()
+		if held != nil {
+			err = s.fail(ctx, held, reasonGone)
+		}
+	} else {
+		s.metrics.pulls.WithLabelValues("inconclusive").Inc()
+	}
+	if err != nil && ctx.Err() == nil {
+		s.logger.Info("a VMM rang, and its state was not to be had", "vmm", id, "error", err)
+	}
+}
+
+// recordPulled records a state and tells the CN that it is.
+func (s *Service) recordPulled(ctx context.Context, c claim, rang time.Time) {
+	_, _, err := s.record(ctx, c)
+	if err != nil {
+		if ctx.Err() == nil {
+			s.logger.Warn("the state of a VMM is not recorded", "vmm", c.vmm, "cn", c.cn, "error", err)
+		}
+		return
+	}
+	s.metrics.ringTime.Observe(time.Since(rang).Seconds())
+	s.acknowledge(ctx, c.cn, c.vmm, c.state.VMM.Gen)
+}
+
+// acknowledge tells the CN that the log has a generation, or a later one, so
+// that it may forget a final state. If that is lost, the CN rings again.
+func (s *Service) acknowledge(ctx context.Context, cn, id log.UUID, gen uint64) {
+	ctx, cancel := context.WithTimeout(ctx, askTime)
+	defer cancel()
+	body := fmt.Appendf(nil, `{"gen":%d}`, gen)
+	if _, err := s.versioned(ctx, cn, http.MethodPut, "/vmms/"+id.String()+"/recorded", body); err != nil && ctx.Err() == nil {
+		s.logger.Debug("a CN was not told that a state is recorded", "vmm", id, "cn", cn, "error", err)
+	}
+}

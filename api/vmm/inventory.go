@@ -1,0 +1,327 @@
+package vmm
+
+import (
+	"context"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"rutter/log"
+	"rutter/log/feed"
+	"rutter/projections"
+)
+
+// maxReportOps bounds the operations of one change, and through the largest VM
+// (texts of 1 KB) its bytes, log.MaxChangeBytes: what is more comes in several.
+const maxReportOps = 512
+
+// The states of a VM of which more than its CN's word counts.
+const (
+	vmProvisioning = "provisioning"
+	vmDestroyed    = "destroyed"
+	vmRunning      = "running"
+)
+
+// reported is what a CN says of its VMs on one connection. The log is made to
+// say the same again and again, so it does not matter when, or how often, or
+// whether a report of an older connection came between.
+type reported struct {
+	mu       sync.Mutex            // protects what follows
+	vms      map[log.UUID]*log.VM  // what it has; nil: not yet told
+	coming   map[log.UUID]*log.VM  // of a whole set whose end has not come
+	gone     map[log.UUID]struct{} // what it said that it no longer has
+	dirty    map[log.UUID]struct{} // to be compared with the log
+	allDirty bool
+	queued   bool // it waits to be compared, or is being compared
+	again    bool // it is being compared, and there is more
+}
+
+// Report takes a frame of the CN's inventory. What does not decode is left out,
+// and so looks as if the CN said nothing of it.
+func (l *Line) Report(m *feed.Inventory) {
+	r := &l.said
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if m.Whole && m.First {
+		r.coming = make(map[log.UUID]*log.VM)
+	}
+	if m.Whole && r.coming == nil || !m.Whole && r.vms == nil {
+		return // the rest of something whose beginning did not come
+	}
+	for _, said := range m.VMs {
+		l.take(r, m.Whole, said)
+	}
+	if m.Whole && !m.Last {
+		return
+	}
+	if m.Whole {
+		r.vms, r.coming, r.allDirty = r.coming, nil, true
+		r.gone, r.dirty = make(map[log.UUID]struct{}), make(map[log.UUID]struct{})
+	}
+	l.s.compareSoon(l)
+}
+
+// take notes one VM. The caller holds the lock.
+func (l *Line) take(r *reported, whole bool, said feed.InventoryVM) {
+	into := r.vms
+	if whole {
+		into = r.coming
+	} else {
+		r.dirty[said.UUID] = struct{}{}
+	}
+	if len(said.Object) == 0 {
+		delete(into, said.UUID)
+		if !whole {
+			r.gone[said.UUID] = struct{}{}
+		}
+		return
+	}
+	o, err := log.DecodeObject(log.KindVM, said.UUID.String(), said.Object)
+	vm, is := o.(*log.VM)
+	if err != nil || !is || vm.UUID != said.UUID || len(into) >= MaxVMs && into[said.UUID] == nil {
+		l.s.logger.Warn("a VM that a CN reports is left out", "cn", l.cn, "vm", said.UUID, "vms", len(into), "error", err)
+		l.s.metrics.reports.WithLabelValues("refused").Inc()
+		return
+	}
+	into[said.UUID] = vm
+	delete(r.gone, said.UUID)
+}
+
+// compareSoon has a line compared with the log. The caller holds the line's lock.
+func (s *Service) compareSoon(l *Line) {
+	if l.said.queued {
+		l.said.again = true
+		return
+	}
+	select {
+	case s.reports <- l:
+		l.said.queued = true
+	default: // the next sweep finds it
+	}
+}
+
+// recheckReports has every line compared anew: a server that took an older
+// connection for the newest may have written what that said.
+func (s *Service) recheckReports() {
+	s.mu.Lock()
+	lines := make([]*Line, 0, len(s.lines))
+	for _, l := range s.lines {
+		lines = append(lines, l)
+	}
+	s.mu.Unlock()
+	for _, l := range lines {
+		l.said.mu.Lock()
+		if l.said.vms != nil {
+			l.said.allDirty = true
+			s.compareSoon(l)
+		}
+		l.said.mu.Unlock()
+	}
+}
+
+// takeReports compares lines with the log, one after the other.
+func (s *Service) takeReports(ctx context.Context) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case l := <-s.reports:
+			err := s.compare(ctx, l)
+			if ctx.Err() != nil {
+				return
+			}
+			if err != nil {
+				s.logger.Warn("what a CN reports of its VMs is not written: again soon", "cn", l.cn, "error", err)
+				s.metrics.reports.WithLabelValues("retried").Inc()
+			}
+			s.compared(l, err != nil)
+		}
+	}
+}
+
+// compared ends a comparison. One that failed is repeated after a while.
+func (s *Service) compared(l *Line, failed bool) {
+	r := &l.said
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	switch {
+	case failed:
+		r.allDirty, r.again = true, false
+		time.AfterFunc(againAfter, func() {
+			r.mu.Lock()
+			defer r.mu.Unlock()
+			r.queued = false
+			s.compareSoon(l)
+		})
+	case r.again:
+		r.again, r.queued = false, false
+		s.compareSoon(l)
+	default:
+		r.queued = false
+	}
+}
+
+// compare writes what the log does not have as the CN says it. Only the newest
+// connection of a CN with this server counts.
+func (s *Service) compare(ctx context.Context, l *Line) error {
+	if s.line(l.cn) != l {
+		return nil
+	}
+	r := &l.said
+	r.mu.Lock()
+	dirty, all := r.dirty, r.allDirty
+	r.dirty, r.allDirty = make(map[log.UUID]struct{}), false
+	var ops []log.Op
+	s.cfg.Store.View(func(state *projections.State, _ log.Cursor) { ops = l.opsOf(state, dirty, all) })
+	r.mu.Unlock()
+	for part := range slices.Chunk(ops, maxReportOps) {
+		if err := s.writeReport(ctx, l, part); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// opsOf compares the VMs of dirty, or all, with the state, sorted by VM. The
+// caller holds the line's lock.
+func (l *Line) opsOf(state *projections.State, dirty map[log.UUID]struct{}, all bool) (ops []log.Op) {
+	if all {
+		dirty = make(map[log.UUID]struct{}, len(l.said.vms))
+		for id := range l.said.vms {
+			dirty[id] = struct{}{}
+		}
+		for id := range l.said.gone {
+			dirty[id] = struct{}{}
+		}
+		for rec := range state.VMsOn(l.cn) {
+			dirty[rec.Object.(*log.VM).UUID] = struct{}{}
+		}
+	}
+	ids := make([]log.UUID, 0, len(dirty))
+	for id := range dirty {
+		ids = append(ids, id)
+	}
+	slices.SortFunc(ids, func(a, b log.UUID) int { return strings.Compare(string(a[:]), string(b[:])) })
+	for _, id := range ids {
+		rec, known := state.Get(log.KindVM, id.String())
+		said := l.said.vms[id]
+		if said != nil && !said.DoNotInventory {
+			if op, differs := has(said, l.cn, rec, known); differs {
+				ops = append(ops, op)
+			}
+			continue
+		}
+		if !known || rec.Object.(*log.VM).ServerUUID != l.cn {
+			continue
+		}
+		_, told := l.said.gone[id]
+		if op, differs := hasNot(state, rec, told || said != nil); differs {
+			ops = append(ops, op)
+		}
+	}
+	return ops
+}
+
+// has is the operation that makes the log say what a CN says of a VM that it has.
+func has(said *log.VM, cn log.UUID, rec projections.Record, known bool) (op log.Op, differs bool) {
+	want := log.Clone(said).(*log.VM)
+	want.ServerUUID = cn
+	before, action := new(log.VM), log.Create
+	if known {
+		before, action = rec.Object.(*log.VM), log.Update
+		if elsewhere := before.ServerUUID; !elsewhere.IsZero() && elsewhere != cn && before.State == vmRunning && want.State != vmRunning {
+			return op, false // what it came from, or will go to
+		}
+		want.CreateTimestamp = before.CreateTimestamp
+		if want.OwnerUUID.IsZero() {
+			want.OwnerUUID = before.OwnerUUID
+		}
+		if want.LastModified == 0 {
+			want.LastModified = before.LastModified
+		}
+		if want.Zonename == "" {
+			want.Zonename = before.Zonename
+		}
+		if want.State == "" {
+			want.State = before.State
+		}
+	}
+	var set []string
+	for _, changed := range log.Diff(before, want) {
+		set = append(set, changed.Path)
+	}
+	slices.Sort(set)
+	op = log.Op{Action: action, Kind: log.KindVM, Set: set, Object: want}
+	if known {
+		op.ID, op.IfMatch = want.UUID.String(), rec.Revision
+	}
+	return op, set != nil
+}
+
+// hasNot is the operation for a VM that its CN does not have any more. While
+// NICs or VMMs name it, it stays, as destroyed: they are not the CN's to delete.
+// One that is being provisioned may not be there yet, unless the CN said that it is gone.
+func hasNot(state *projections.State, rec projections.Record, told bool) (op log.Op, differs bool) {
+	held := rec.Object.(*log.VM)
+	if held.State == vmProvisioning && !told {
+		return op, false
+	}
+	named := false
+	for range state.NICsOf(held.UUID) {
+		named = true
+		break
+	}
+	for range state.VMMsOf(held.UUID) {
+		named = true
+		break
+	}
+	op = log.Op{Action: log.Delete, Kind: log.KindVM, ID: held.UUID.String(), IfMatch: rec.Revision}
+	if named {
+		op.Action, op.Set = log.Update, []string{"state", "zone_state"}
+		op.Object = &log.VM{State: vmDestroyed, ZoneState: vmDestroyed}
+	}
+	return op, !named || held.State != vmDestroyed
+}
+
+// moved reports whether an operation was refused because the log had moved, or
+// this server is behind it.
+func moved(r *log.Refusal) bool {
+	switch r.Code {
+	case log.CodePreconditionFailed, log.CodeInUse, log.CodeResourceNotFound:
+		return true
+	}
+	return slices.ContainsFunc(r.Errors, func(e log.FieldError) bool {
+		return e.Field == "uuid" && e.Code == log.ElementDuplicate
+	})
+}
+
+// writeReport writes operations in one change; if it is refused, each alone, so
+// that one VM keeps no other out. What the log had moved under is compared again.
+func (s *Service) writeReport(ctx context.Context, l *Line, ops []log.Op) error {
+	ctx, cancel := context.WithTimeout(ctx, recordTime)
+	defer cancel()
+	result, err := s.propose(ctx, &log.Change{Actor: actorCN + l.cn.String(), Ops: ops})
+	switch {
+	case err != nil:
+		return err
+	case result.Refusal == nil:
+		s.metrics.reports.WithLabelValues("written").Add(float64(len(ops)))
+		return s.cfg.Store.WaitSeq(ctx, result.Last) // or the next comparison would find it again
+	case len(ops) > 1:
+		for i := range ops {
+			if err := s.writeReport(ctx, l, ops[i:i+1]); err != nil {
+				return err
+			}
+		}
+		return nil
+	case moved(result.Refusal):
+		if _, err := s.cfg.Store.Consistent(ctx); err != nil {
+			return err
+		}
+		return result.Refusal
+	}
+	s.metrics.reports.WithLabelValues("refused").Inc()
+	s.logger.Warn("what a CN says of a VM is refused", "cn", l.cn, "vm", ops[0].ID, "error", result.Refusal)
+	return nil
+}

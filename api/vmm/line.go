@@ -1,0 +1,123 @@
+package vmm
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+
+	"rutter/log"
+	"rutter/log/feed"
+)
+
+// Errors of the way to a CN.
+var (
+	// ErrUnreachable: the CN could not be asked, or did not answer. What was
+	// asked may have been done if it was to change something.
+	ErrUnreachable = errors.New("vmm: the compute node cannot be reached")
+	// errNotSent: surely nothing was asked on this way.
+	errNotSent = errors.New("vmm: not sent")
+)
+
+// Line is the connection of a CN with this server. Its methods may be called
+// from any goroutine, and never wait.
+type Line struct {
+	s    *Service
+	cn   log.UUID
+	able bool
+	send func(*feed.Request) error
+
+	mu     sync.Mutex // protects what follows
+	closed bool
+	number uint64
+	open   map[uint64]chan *feed.Response
+
+	said reported
+}
+
+// Connect takes a connection of a CN: requests go out by send, which must not
+// wait, if able says that the CN answers them. Close must be called at its end.
+func (s *Service) Connect(cn log.UUID, able bool, send func(*feed.Request) error) *Line {
+	l := &Line{s: s, cn: cn, able: able, send: send, open: make(map[uint64]chan *feed.Response)}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.lines[cn] = l
+	return l
+}
+
+func (s *Service) line(cn log.UUID) *Line {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.lines[cn]
+}
+
+// Close ends the line: whoever waits for an answer is told that it will not come.
+func (l *Line) Close() {
+	l.s.mu.Lock()
+	if l.s.lines[l.cn] == l {
+		delete(l.s.lines, l.cn)
+	}
+	l.s.mu.Unlock()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.closed = true
+	for number, answer := range l.open {
+		delete(l.open, number)
+		close(answer)
+	}
+}
+
+// Answer takes the CN's answer to a request; one that nobody waits for is dropped.
+func (l *Line) Answer(m *feed.Response) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if answer := l.open[m.Number]; answer != nil {
+		delete(l.open, m.Number)
+		answer <- m // holds one
+	}
+}
+
+// Ring takes the CN's rings. What cannot be taken now, the CN rings again.
+func (l *Line) Ring(m *feed.Ring) {
+	for _, id := range m.VMMs {
+		if err := l.s.Ring(id, l.cn); err != nil {
+			l.s.logger.Warn("a ring was not taken", "vmm", id, "cn", l.cn, "error", err)
+			return
+		}
+	}
+}
+
+// ask sends a request to the CN and waits for the answer, until ctx ends.
+// Errors: errNotSent, ErrUnreachable.
+func (l *Line) ask(ctx context.Context, r *feed.Request) (*feed.Response, error) {
+	answer := make(chan *feed.Response, 1)
+	l.mu.Lock()
+	if l.closed || !l.able || len(l.open) >= maxOpen {
+		defer l.mu.Unlock()
+		return nil, fmt.Errorf("%w: the connection of CN %s takes no request (closed %t, answers %t, %d open)", errNotSent, l.cn, l.closed, l.able, len(l.open))
+	}
+	l.number++
+	numbered := *r
+	numbered.Number = l.number
+	l.open[numbered.Number] = answer
+	l.mu.Unlock()
+	forget := func() {
+		l.mu.Lock()
+		delete(l.open, numbered.Number)
+		l.mu.Unlock()
+	}
+	if err := l.send(&numbered); err != nil {
+		forget()
+		return nil, fmt.Errorf("%w: %w", errNotSent, err)
+	}
+	select {
+	case m, ok := <-answer:
+		if !ok {
+			return nil, fmt.Errorf("%w: its connection ended before the answer", ErrUnreachable)
+		}
+		return m, nil
+	case <-ctx.Done():
+		forget()
+		return nil, fmt.Errorf("%w: no answer on its connection in time", ErrUnreachable)
+	}
+}

@@ -1,0 +1,205 @@
+package vmm
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"rutter/log"
+	"rutter/projections"
+)
+
+// Who changed a VMM, for the events.
+const (
+	actorWatcher = "rutter"
+	actorCN      = "cn:" // and its UUID
+)
+
+// recordTries bounds how often a change is made anew because the log had moved.
+const recordTries = 5
+
+// errStranger: nobody said which VM the VMM runs, so it cannot be recorded.
+var errStranger = errors.New("vmm: the log does not know the VMM, and its compute node did not say of which VM it is")
+
+// claim is what is to be recorded of a VMM.
+type claim struct {
+	vmm   log.UUID
+	cn    log.UUID // that says so
+	actor string
+	state State
+}
+
+// record brings a state to the log: the VMM and its migrations in one change,
+// each only if its generation is newer than what is there (which is no error).
+// Every way that a state can come ends here. It returns where in the log the
+// state, or a newer one, can be read.
+func (s *Service) record(ctx context.Context, c claim) (seq log.Seq, applied bool, err error) {
+	ctx, cancel := context.WithTimeout(ctx, recordTime)
+	defer cancel()
+	for range recordTries {
+		change, at, made := s.changeOf(c)
+		if made != nil {
+			err = made
+			break
+		}
+		if change == nil {
+			s.metrics.recorded.WithLabelValues("old").Inc()
+			return at, false, nil
+		}
+		var result log.Result
+		if result, err = s.propose(ctx, change); err != nil {
+			break
+		}
+		if result.Refusal == nil {
+			if result.Events == 0 {
+				s.metrics.recorded.WithLabelValues("old").Inc()
+				return result.Last, false, nil
+			}
+			s.metrics.recorded.WithLabelValues("applied").Inc()
+			return result.Last, true, nil
+		}
+		// This server was behind: the object is there, or is gone.
+		err = result.Refusal
+		if _, behind := s.cfg.Store.Consistent(ctx); behind != nil {
+			break
+		}
+	}
+	s.metrics.recorded.WithLabelValues("failed").Inc()
+	return 0, false, fmt.Errorf("vmm: record %s of VMM %s: %w", c.state.VMM.State, c.vmm, err)
+}
+
+// propose writes a change; it is the same change however often it is tried, so
+// it is applied once.
+func (s *Service) propose(ctx context.Context, c *log.Change) (log.Result, error) {
+	id, err := s.cfg.NewID()
+	if err != nil {
+		return log.Result{}, err
+	}
+	c.ID = id
+	for wait := 5 * time.Millisecond; ; wait = min(2*wait, againAfter) {
+		copied := *c
+		result, err := s.cfg.Store.Propose(ctx, &copied)
+		if err == nil {
+			return result, nil
+		}
+		select {
+		case <-ctx.Done():
+			return result, errors.Join(err, context.Cause(ctx))
+		case <-time.After(wait):
+		}
+	}
+}
+
+// changeOf makes the change of a claim as the log is here; nil if there is
+// nothing newer in it.
+func (s *Service) changeOf(c claim) (change *log.Change, at log.Seq, err error) {
+	s.cfg.Store.View(func(state *projections.State, head log.Cursor) {
+		at = head.Seq
+		var ops []log.Op
+		vm := c.state.InstanceID
+		rec, known := state.Get(log.KindVMM, c.vmm.String())
+		if known {
+			held := rec.Object.(*log.VMM)
+			vm = held.InstanceID
+			if !c.cn.IsZero() && held.SledID != c.cn {
+				err = fmt.Errorf("vmm: CN %s speaks of VMM %s, which is on CN %s", c.cn, c.vmm, held.SledID)
+				return
+			}
+			if newer(held, &c.state.VMM) {
+				ops = append(ops, updateVMM(c))
+			}
+		} else {
+			if vm.IsZero() || c.cn.IsZero() {
+				err = errStranger
+				return
+			}
+			ops = append(ops, createVMM(c))
+		}
+		for _, side := range []struct {
+			m   *Migration
+			out bool
+		}{{c.state.MigrationIn, false}, {c.state.MigrationOut, true}} {
+			if side.m != nil {
+				ops = appendMigration(ops, state, side.m, side.out, c.vmm, vm)
+			}
+		}
+		if ops != nil {
+			change = &log.Change{Actor: c.actor, Ops: ops}
+		}
+	})
+	return change, at, err
+}
+
+// newer is the rule of projections for updates of a VMM: what it says no to
+// would have no effect.
+func newer(held *log.VMM, r *Runtime) bool {
+	return r.Gen > held.Gen || r.Gen == held.Gen && held.State == stateCreating
+}
+
+func updateVMM(c claim) log.Op {
+	op := createVMM(c)
+	op.Action, op.ID = log.Update, c.vmm.String()
+	op.Set = []string{"gen", "reason", "state", "time_updated"}
+	return op
+}
+
+func createVMM(c claim) log.Op {
+	r := c.state.VMM
+	return log.Op{
+		Action: log.Create, Kind: log.KindVMM,
+		Set: []string{"gen", "id", "instance_id", "reason", "sled_id", "state", "time_updated"},
+		Object: &log.VMM{
+			UUID: c.vmm, InstanceID: c.state.InstanceID, SledID: c.cn,
+			State: r.State, Gen: r.Gen, Reason: r.Reason, TimeUpdated: log.TimeOf(r.Updated),
+		},
+	}
+}
+
+// appendMigration adds what a CN says of its side of a migration, if it is newer.
+func appendMigration(ops []log.Op, state *projections.State, m *Migration, out bool, vmm, vm log.UUID) []log.Op {
+	rec, known := state.Get(log.KindMigration, m.ID.String())
+	held := new(log.Migration)
+	if known {
+		held = rec.Object.(*log.Migration)
+	}
+	said := &log.Migration{UUID: m.ID, InstanceID: vm}
+	var set []string
+	if out {
+		if held.SourceGen >= m.Gen {
+			return ops
+		}
+		said.SourceVMM, said.SourceState, said.SourceGen, said.SourceUpdated = vmm, m.State, m.Gen, log.TimeOf(m.Updated)
+		set = []string{"source_gen", "source_propolis_id", "source_state", "time_source_updated"}
+	} else {
+		if held.TargetGen >= m.Gen {
+			return ops
+		}
+		said.TargetVMM, said.TargetState, said.TargetGen, said.TargetUpdated = vmm, m.State, m.Gen, log.TimeOf(m.Updated)
+		set = []string{"target_gen", "target_propolis_id", "target_state", "time_target_updated"}
+	}
+	if known {
+		return append(ops, log.Op{Action: log.Update, Kind: log.KindMigration, ID: m.ID.String(), Set: set, Object: said})
+	}
+	return append(ops, log.Op{Action: log.Create, Kind: log.KindMigration, Set: append([]string{"id", "instance_id"}, set...), Object: said})
+}
+
+// fail records that a VMM failed of which its CN cannot be asked: its generation
+// is one more than the log's, so whatever is written meanwhile counts in its
+// place (spec/vmm-doorbell.md §7.2). Errors: those of record.
+func (s *Service) fail(ctx context.Context, held *log.VMM, reason string) error {
+	if !onCN(held.State) {
+		return nil
+	}
+	_, applied, err := s.record(ctx, claim{vmm: held.UUID, cn: held.SledID, actor: actorWatcher, state: State{
+		VMM: Runtime{State: stateFailed, Gen: held.Gen + 1, Updated: time.Now(), Reason: reason},
+	}})
+	if applied {
+		s.logger.Warn("a VMM failed", "vmm", held.UUID, "cn", held.SledID, "reason", reason)
+	}
+	return err
+}
+
+// toValid cuts what a cut through a character left.
+func toValid(text string) string { return strings.ToValidUTF8(text, "") }

@@ -1,0 +1,193 @@
+package api
+
+import (
+	"encoding/json"
+	"errors"
+	"io"
+	"net/http"
+
+	"rutter/api/vmm"
+	"rutter/log"
+	"rutter/log/feed"
+)
+
+// maxRequests bounds the requests that wait until a subscriber is written to.
+const maxRequests = 64
+
+var errRequestsWait = errors.New("api: too many requests wait for the compute node's connection")
+
+// connect has the CN of this stream be asked and heard about its VMs, until the
+// function that it returns is called.
+func (u *subscriber) connect() (end func()) {
+	if u.s.cfg.VMMs == nil {
+		return func() {}
+	}
+	requests := make(chan *feed.Request, maxRequests)
+	u.requests = requests
+	u.line = u.s.cfg.VMMs.Connect(u.hello.CN, u.hello.Abilities&feed.AnswersRequests != 0, func(m *feed.Request) error {
+		select {
+		case requests <- m:
+			return nil
+		default:
+			return errRequestsWait
+		}
+	})
+	return u.line.Close
+}
+
+// told takes what the CN says of its VMs.
+func (u *subscriber) told(m feed.Message) {
+	if u.line == nil {
+		return
+	}
+	switch m := m.(type) {
+	case *feed.Response:
+		u.line.Answer(m)
+	case *feed.Ring:
+		u.line.Ring(m)
+	case *feed.Inventory:
+		u.line.Report(m)
+	}
+}
+
+// codeUnreachable is the answer when a CN cannot be asked.
+const codeUnreachable = "ComputeNodeUnreachable" // 504
+
+// vmms returns the service, and the VMM of the path.
+func (s *Server) vmms(r *http.Request) (*vmm.Service, log.UUID, error) {
+	if s.cfg.VMMs == nil {
+		return nil, log.UUID{}, fail(http.StatusNotImplemented, codeNotHere, "ask a server of a cluster", "this server asks no compute nodes")
+	}
+	text, err := kindOf(log.KindVMM).id(r)
+	if err != nil {
+		return nil, log.UUID{}, err
+	}
+	return s.cfg.VMMs, uuidOf(text), nil
+}
+
+// ring answers POST /vmms/UUID/doorbell, and PUT /vmms/UUID of older agents: at
+// once, and without a look at the body, which may be of any version.
+func (s *Server) ring(status int) endpoint {
+	return func(w http.ResponseWriter, r *http.Request) error {
+		service, id, err := s.vmms(r)
+		if err != nil {
+			return err
+		}
+		p, err := query(r, "cn")
+		if err != nil {
+			return err
+		}
+		var cn log.UUID
+		if p.has("cn") {
+			if cn, err = log.ParseUUID(p.text("cn")); err != nil {
+				return badParameter("cn", log.ElementInvalid, "send the UUID of the compute node that rings, or leave it out", "%v", err)
+			}
+		}
+		_, _ = io.Copy(io.Discard, r.Body) // so that the connection can be used again
+		if err := service.Ring(id, cn); err != nil {
+			return vmmError(err)
+		}
+		w.WriteHeader(status)
+		return nil
+	}
+}
+
+// setState answers PUT /vmms/UUID/state: Omicron's body, sent on to the CN.
+func (s *Server) setState(w http.ResponseWriter, r *http.Request) error {
+	service, id, err := s.vmms(r)
+	if err != nil {
+		return err
+	}
+	body, err := readBody(r)
+	if err != nil {
+		return err
+	}
+	if !json.Valid(body) || len(body) > feed.MaxCall {
+		return badParameter("body", log.ElementInvalid, `send {"state":{"type":"running"}}; stopped, reboot and migration_target are the others`, "the body is not one JSON text of at most %d bytes", feed.MaxCall)
+	}
+	outcome, err := service.SetState(r.Context(), id, body, s.actor(r))
+	return s.answerOutcome(w, r, outcome, err)
+}
+
+// register answers POST /vmms/UUID/register.
+func (s *Server) register(w http.ResponseWriter, r *http.Request) error {
+	service, id, err := s.vmms(r)
+	if err != nil {
+		return err
+	}
+	object, _, err := readObject(r, log.KindVMM)
+	if err != nil {
+		return err
+	}
+	in := object.(*log.VMM)
+	if in.InstanceID.IsZero() || in.SledID.IsZero() {
+		return badParameter("sled_id", log.ElementMissing, `send {"instance_id":"UUID of the VM","sled_id":"UUID of the compute node"}`, "instance_id or sled_id is missing")
+	}
+	outcome, err := service.Register(r.Context(), id, in.InstanceID, in.SledID, s.actor(r))
+	return s.answerOutcome(w, r, outcome, err)
+}
+
+// unregister answers POST /vmms/UUID/unregister.
+func (s *Server) unregister(w http.ResponseWriter, r *http.Request) error {
+	service, id, err := s.vmms(r)
+	if err != nil {
+		return err
+	}
+	outcome, err := service.Unregister(r.Context(), id, s.actor(r))
+	return s.answerOutcome(w, r, outcome, err)
+}
+
+func (s *Server) answerOutcome(w http.ResponseWriter, r *http.Request, outcome vmm.Outcome, err error) error {
+	if err != nil {
+		return vmmError(err)
+	}
+	s.acknowledged(outcome.Seq)
+	setSeq(w, outcome.Seq)
+	writeJSON(w, r, http.StatusOK, outcome)
+	return nil
+}
+
+// vmmError turns an error of package vmm into an answer. What a CN answers to a
+// bad request is passed on as it is.
+func vmmError(err error) error {
+	var answer *vmm.AnswerError
+	switch {
+	case errors.As(err, &answer) && answer.Status >= 400 && answer.Status < 500:
+		return fail(answer.Status, answer.Code, "", "%s", answer.Message)
+	case errors.As(err, &answer):
+		return fail(http.StatusBadGateway, codeUnreachable, "try again; see the agent's log", "%v", err)
+	case errors.Is(err, vmm.ErrUnknown):
+		return notFound("vmm")
+	case errors.Is(err, vmm.ErrBusy):
+		return fail(http.StatusServiceUnavailable, codeOverloaded, "ring again later", "%v", err)
+	case errors.Is(err, vmm.ErrUnreachable):
+		return fail(http.StatusGatewayTimeout, codeUnreachable, "read the VMM before trying again: it may have been done", "%v", err)
+	}
+	return err
+}
+
+// actor names who asks, as far as an event has room for it.
+func (s *Server) actor(r *http.Request) string {
+	actor := s.cfg.Actor(r)
+	return actor[:min(len(actor), log.MaxActorBytes)]
+}
+
+// history answers GET /KIND/UUID/history: GET /log of one object, with all that
+// it takes but kind and object.
+func (s *Server) history(k *kindRoute) endpoint {
+	return func(w http.ResponseWriter, r *http.Request) error {
+		id, err := k.id(r)
+		if err != nil {
+			return err
+		}
+		q := r.URL.Query()
+		if q.Has("kind") || q.Has("object") {
+			return badParameter("object", log.ElementInvalid, "use GET /log", "the path names the object")
+		}
+		q.Set("kind", k.kind.String())
+		q.Set("object", id)
+		of := r.Clone(r.Context())
+		of.URL.RawQuery = q.Encode()
+		return s.log(w, of)
+	}
+}

@@ -1,0 +1,224 @@
+package api
+
+import (
+	"encoding/json"
+	"net/http"
+	"net/url"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+
+	"rutter/log"
+	"rutter/projections"
+)
+
+// unknownState is that of the VMs of a CN that nobody hears: what the log has
+// was true once (spec/cnapi.md §4.2; VMAPI since TRITON-2069).
+const unknownState = "unknown"
+
+// vmForm is a VM in an answer.
+func vmForm(state *projections.State, vm *log.VM) *log.VM {
+	server, known := state.Get(log.KindServer, vm.ServerUUID.String())
+	if !known || server.Object.(*log.Server).Status != "unknown" || vm.State == "destroyed" {
+		return vm
+	}
+	seen := *vm
+	seen.State = unknownState
+	return &seen
+}
+
+// Bounds of a lookup.
+const (
+	maxConditions = 32
+	maxPattern    = 256 // bytes of a regular expression; those of Go take linear time
+)
+
+// condition is one NAME=VALUE of a lookup.
+type condition struct {
+	path    []string // of names; a NIC's number or * stands as it is
+	value   string
+	pattern *regexp.Regexp // in place of value
+}
+
+func (c *condition) holds(text string) bool {
+	if c.pattern != nil {
+		return c.pattern.MatchString(text)
+	}
+	return text == c.value
+}
+
+// lookupVMs answers GET /vms/lookup?NAME=VALUE&…: the VMs for which all of it is
+// so, as vmadm lookup finds them. NAME is a VM's field or nics.N.FIELD, N being a
+// place in the list by MAC or *; a VALUE of ~PATTERN is a regular expression.
+// unique asks for exactly one, fields=A,B for a part of each.
+func (s *Server) lookupVMs(w http.ResponseWriter, r *http.Request) error {
+	values, err := url.ParseQuery(r.URL.RawQuery)
+	if err != nil {
+		return fail(http.StatusBadRequest, codeBadRequest, "encode it as name=value&name=value", "the query cannot be read: %v", err)
+	}
+	conditions, err := conditionsOf(values)
+	if err != nil {
+		return err
+	}
+	p := parameters{values}
+	unique, err := p.flag("unique")
+	if err != nil {
+		return err
+	}
+	limit, err := p.number("limit", MaxList, 1, MaxList)
+	if err != nil {
+		return err
+	}
+	fields, err := lookupFields(p)
+	if err != nil {
+		return err
+	}
+	if err := s.fresh(r, p); err != nil {
+		return err
+	}
+	found := []map[string]json.RawMessage{}
+	s.view(w, func(state *projections.State) {
+		for rec := range lookupCandidates(state, values) {
+			if vm, all := matchVM(state, rec.Object.(*log.VM), conditions); all {
+				if found = append(found, part(vm, fields)); uint64(len(found)) == limit {
+					break
+				}
+			}
+		}
+	})
+	if unique && len(found) != 1 {
+		return fail(http.StatusConflict, "NotUnique", "ask for more of it, or without unique", "%d VMs match, and exactly one was asked for", len(found))
+	}
+	writeJSON(w, r, http.StatusOK, found)
+	return nil
+}
+
+// lookupOptions are the parameters of a lookup that are no conditions.
+var lookupOptions = append([]string{"unique", "fields", "limit"}, freshness...)
+
+// conditionsOf reads the conditions of a lookup, each name any number of times.
+func conditionsOf(values url.Values) (all []condition, err error) {
+	vmFields, nicFields := log.FieldNames(log.KindVM), log.FieldNames(log.KindNIC)
+	for _, name := range sortedNames(values) {
+		if slices.Contains(lookupOptions, name) {
+			continue
+		}
+		path := strings.Split(name, ".")
+		ofNIC := len(path) == 3 && path[0] == "nics" && slices.Contains(nicFields, path[2])
+		if ofNIC && path[1] != "*" {
+			_, err := strconv.ParseUint(path[1], 10, 16)
+			ofNIC = err == nil
+		}
+		if !ofNIC && !slices.Contains(vmFields, name) {
+			return nil, badParameter(name, log.ElementUnknown, "use nics.*.FIELD of a NIC, or one of: "+strings.Join(vmFields, ", "), "a VM has no field %q", name)
+		}
+		for _, value := range values[name] {
+			c := condition{path: path, value: value}
+			if pattern, is := strings.CutPrefix(value, "~"); is {
+				if len(pattern) > maxPattern {
+					return nil, badParameter(name, log.ElementInvalid, "send a shorter pattern", "the pattern has %d bytes, over %d", len(pattern), maxPattern)
+				}
+				if c.pattern, err = regexp.Compile(pattern); err != nil {
+					return nil, badParameter(name, log.ElementInvalid, "send a regular expression of RE2, or leave out the ~", "%v", err)
+				}
+			}
+			all = append(all, c)
+		}
+	}
+	if len(all) > maxConditions {
+		return nil, badParameter("query", log.ElementInvalid, "send fewer", "%d conditions, over %d", len(all), maxConditions)
+	}
+	return all, nil
+}
+
+func lookupFields(p parameters) ([]string, error) {
+	if !p.has("fields") {
+		return nil, nil
+	}
+	fields := strings.Split(p.text("fields"), ",")
+	for _, name := range fields {
+		if !slices.Contains(log.FieldNames(log.KindVM), name) {
+			return nil, badParameter("fields", log.ElementUnknown, "use some of: "+strings.Join(log.FieldNames(log.KindVM), ", "), "a VM has no field %q", name)
+		}
+	}
+	return fields, nil
+}
+
+// lookupCandidates yields the VMs that can match, by an index if there is one.
+func lookupCandidates(state *projections.State, values url.Values) func(func(projections.Record) bool) {
+	if cn, err := log.ParseUUID(values.Get("server_uuid")); err == nil {
+		return state.VMsOn(cn)
+	}
+	if id, err := log.ParseUUID(values.Get("uuid")); err == nil {
+		return func(yield func(projections.Record) bool) {
+			if rec, ok := state.Get(log.KindVM, id.String()); ok {
+				yield(rec)
+			}
+		}
+	}
+	return state.List(log.KindVM)
+}
+
+// matchVM returns a VM's fields if all conditions hold.
+func matchVM(state *projections.State, vm *log.VM, conditions []condition) (fields map[string]json.RawMessage, all bool) {
+	fields = fieldsOf(vmForm(state, vm))
+	var nics []map[string]json.RawMessage
+	for i := range conditions {
+		c := &conditions[i]
+		if len(c.path) == 1 {
+			if !c.holds(textOf(fields[c.path[0]])) {
+				return nil, false
+			}
+			continue
+		}
+		if nics == nil {
+			for rec := range state.NICsOf(vm.UUID) {
+				nics = append(nics, fieldsOf(rec.Object))
+			}
+		}
+		at, err := strconv.Atoi(c.path[1])
+		matched := false
+		for n, nic := range nics {
+			matched = matched || (err != nil || n == at) && c.holds(textOf(nic[c.path[2]]))
+		}
+		if !matched {
+			return nil, false
+		}
+	}
+	return fields, true
+}
+
+// fieldsOf is an object as JSON has it, field by field.
+func fieldsOf(o log.Object) (fields map[string]json.RawMessage) {
+	b, err := json.Marshal(o)
+	if err == nil {
+		err = json.Unmarshal(b, &fields)
+	}
+	if err != nil {
+		panic("api: an object has no JSON form: " + err.Error()) // every one in the log has
+	}
+	return fields
+}
+
+// textOf is a value as people write it: a string without its quotes, "" if there is none.
+func textOf(value json.RawMessage) string {
+	var text string
+	if json.Unmarshal(value, &text) == nil {
+		return text
+	}
+	return string(value)
+}
+
+func part(all map[string]json.RawMessage, fields []string) map[string]json.RawMessage {
+	if fields == nil {
+		return all
+	}
+	some := make(map[string]json.RawMessage, len(fields))
+	for _, name := range fields {
+		if value, ok := all[name]; ok {
+			some[name] = value
+		}
+	}
+	return some
+}
