@@ -21,6 +21,7 @@ type SledVMMState struct {
 	VMMState     VMMRuntimeState `json:"vmm_state"`
 	MigrationIn  *Migration      `json:"migration_in,omitempty"`
 	MigrationOut *Migration      `json:"migration_out,omitempty"`
+	InstanceID   log.UUID        `json:"instance_id,omitzero"` // the VM; from version 2.0.0 on
 }
 
 // VMMRuntimeState is the state with its generation.
@@ -37,7 +38,7 @@ func (v VMM) Sled() *SledVMMState { return sledState(v, vmmV1) }
 func sledState(vmm VMM, version apiVersion) *SledVMMState {
 	s := &SledVMMState{VMMState: VMMRuntimeState{State: vmm.State, Gen: vmm.Gen, TimeUpdated: vmm.Updated}, MigrationIn: vmm.Migration}
 	if version.compare(vmmV2) >= 0 {
-		s.VMMState.Reason = vmm.Reason
+		s.VMMState.Reason, s.InstanceID = vmm.Reason, vmm.VM
 	}
 	return s
 }

@@ -10,7 +10,7 @@ import (
 // apiVersion is one version of what the agent answers.
 type apiVersion struct{ major, minor, patch uint64 }
 
-// The versions. 2.0.0 adds the reason of a failure.
+// The versions. 2.0.0 adds the reason of a failure, and the VM.
 var (
 	vmmV1 = apiVersion{1, 0, 0}
 	vmmV2 = apiVersion{2, 0, 0}

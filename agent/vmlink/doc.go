@@ -12,7 +12,7 @@
 //
 // A ring is a hint. It goes through the agent's connection, and if nothing came
 // of it, or there is none, to any server over HTTP, with growing pauses, until
-// the log shows the state. A VMM that the log does not know is created there.
+// the log shows the state. A server creates the VMM that the log does not know.
 //
 // Concurrency: Run starts three kinds of goroutines and waits for them: one that
 // rings, one that sends the inventory, and a few that answer requests. The

@@ -30,7 +30,6 @@ const (
 // Servers are asked over HTTP; *client.Client of package api/client does it.
 type Servers interface {
 	Raw(ctx context.Context, method, path string, body []byte) (json.RawMessage, error)
-	Create(ctx context.Context, path string, body []byte) (map[string]any, error)
 }
 
 // State is this node's part of the log; *agent.Agent has it.

@@ -84,19 +84,12 @@ func (r *ringer) round(ctx context.Context, now time.Time) time.Time {
 			next = earlier(next, a.next)
 			continue
 		}
-		if !known && !r.knowsVM(vmm.VM) {
-			r.forgetOrphan(vmm)
-			continue // the inventory brings the VM; then a bookmark wakes us
-		}
 		a.tries++
 		a.next = now.Add(r.pause(a.tries))
 		next = earlier(next, a.next)
-		switch {
-		case !known:
-			r.call(a, func() error { return r.create(ctx, vmm) })
-		case a.tries == 1 && r.connected():
+		if a.tries == 1 && r.connected() {
 			ring = append(ring, vmm.ID)
-		default:
+		} else {
 			r.call(a, func() error { return r.doorbell(ctx, vmm.ID) })
 		}
 	}
@@ -120,23 +113,6 @@ func (r *ringer) held(vmm vminfo.VMM) (*log.VMM, bool) {
 	}
 	held, ok := object.(*log.VMM)
 	return held, ok
-}
-
-// forgetOrphan forgets a VMM that ended, and of whose VM neither this node nor
-// the log knows any more: nobody is left to tell.
-func (r *ringer) forgetOrphan(vmm vminfo.VMM) {
-	if _, here := r.cfg.Service.Store().Get(vmm.VM); here || !vmm.Final() || !r.connected() || !r.cfg.Service.Complete() {
-		return
-	}
-	r.cfg.Logger.Info("a VMM that ended is forgotten: its VM is gone, here and in the log", "vmm", vmm.ID, "vm", vmm.VM)
-	if err := r.cfg.VMMs.Recorded(vmm.ID, vmm.Gen); err != nil {
-		r.cfg.Logger.Error("a VMM that is recorded is not forgotten", "vmm", vmm.ID, "error", err)
-	}
-}
-
-func (r *ringer) knowsVM(vm log.UUID) bool {
-	_, ok := r.state.Object(log.KindVM, vm.String())
-	return ok
 }
 
 // pause is the time after the nth attempt; up to half of it is left out at
@@ -208,7 +184,7 @@ func (r *ringer) doorbell(ctx context.Context, id log.UUID) error {
 	ctx, cancel := context.WithTimeout(ctx, callWithin)
 	defer cancel()
 	path := "/vmms/" + id.String()
-	_, err := r.cfg.Servers.Raw(ctx, http.MethodPost, path+"/doorbell", nil)
+	_, err := r.cfg.Servers.Raw(ctx, http.MethodPost, path+"/doorbell?cn="+r.cfg.CN.String(), nil)
 	var refusal *log.Refusal
 	if !errors.As(err, &refusal) {
 		return err
@@ -225,27 +201,4 @@ func (r *ringer) doorbell(ctx context.Context, id log.UUID) error {
 		return fmt.Errorf("vmlink: no doorbell (%s), and the old way: %w", refusal.Message, err)
 	}
 	return nil
-}
-
-// create makes a VMM's object in the log, as the VMM is now.
-func (r *ringer) create(ctx context.Context, vmm vminfo.VMM) error {
-	ctx, cancel := context.WithTimeout(ctx, callWithin)
-	defer cancel()
-	fields := map[string]any{
-		"id": vmm.ID, "instance_id": vmm.VM, "sled_id": r.cfg.CN, "state": vmm.State, "gen": vmm.Gen,
-		"time_updated": vmm.Updated.UTC().Format("2006-01-02T15:04:05.000Z"),
-	}
-	if vmm.Reason != "" {
-		fields["reason"] = vmm.Reason
-	}
-	body, err := json.Marshal(fields)
-	if err != nil {
-		return err
-	}
-	_, err = r.cfg.Servers.Create(ctx, "/vmms", body)
-	var refusal *log.Refusal
-	if errors.As(err, &refusal) && refusal.Code == log.CodeInvalidParameters {
-		return fmt.Errorf("vmlink: VMM %s cannot be created in the log: %w", vmm.ID, err)
-	}
-	return err
 }

@@ -3,10 +3,12 @@ package client
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"net/http"
 	"net/netip"
 	"net/url"
 	"strconv"
+	"strings"
 
 	"rutter/log"
 )
@@ -148,10 +150,15 @@ func (c *Client) Sessions(ctx context.Context, server string) ([]Session, error)
 	return sessions, readAnswer(response, &sessions)
 }
 
-// Raw posts or gets path and returns the answer as it came; for the cluster's
-// commands, whose answers people read.
+// Raw asks for path, which may have a query, and returns the answer as it came;
+// for the cluster's commands, whose answers people read.
 func (c *Client) Raw(ctx context.Context, method, path string, body []byte) (json.RawMessage, error) {
+	path, text, _ := strings.Cut(path, "?")
+	query, err := url.ParseQuery(text)
+	if err != nil {
+		return nil, fmt.Errorf("client: %s: %w", path, err)
+	}
 	var raw json.RawMessage
-	_, err := c.do(ctx, request{method: method, path: path, body: body}, &raw)
+	_, err = c.do(ctx, request{method: method, path: path, query: query, body: body}, &raw)
 	return raw, err
 }
