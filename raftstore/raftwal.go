@@ -34,6 +34,7 @@ var keyRaftLog = []byte("rutter-raft-log")
 type wal struct {
 	*raftwal.WAL
 	meta *metadb.BoltMetaDB
+	tail *walTail
 }
 
 func openWAL(dir string, logger *slog.Logger) (*wal, error) {
@@ -51,6 +52,13 @@ func openWAL(dir string, logger *slog.Logger) (*wal, error) {
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("%s: open: %w: %w", dir, ErrDisk, err), w.closeMeta())
 	}
+	var noted uint64
+	if w.tail, noted, err = openTail(dir); err == nil {
+		err = w.checkTail(dir, noted)
+	}
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("%w: %w", ErrDisk, err), w.close())
+	}
 	return w, nil
 }
 
@@ -61,7 +69,13 @@ func (w *wal) closeMeta() error {
 	return nil
 }
 
-func (w *wal) close() error { return errors.Join(w.WAL.Close(), w.closeMeta()) }
+func (w *wal) close() error {
+	var tail error
+	if w.tail != nil {
+		tail = w.tail.close()
+	}
+	return errors.Join(w.WAL.Close(), w.closeMeta(), tail)
+}
 
 // GetLog implements raft.LogStore. What was deleted from the front is gone, also
 // if the file that it stood in is still there.
