@@ -102,72 +102,91 @@ func (d *demand) done(steps []Step, errs []error) {
 // the next packet is kept until it is asked for anew, and none is lost.
 func (d *demand) room(ctx context.Context, hand Hand, most int) (enough bool) {
 	enough = true
+	var neighs, forwards []Step
 	for _, vnet := range sortedKeys(d.vnets) {
 		r := d.vnets[vnet]
 		if r.size <= d.limit {
 			continue
 		}
 		chosen := d.choose(ctx, hand, vnet, most)
-		steps := make([]Step, 0, 2*len(chosen))
+		most -= len(chosen)
 		for _, x := range chosen {
 			for key, at := range x.neighs {
-				steps = append(steps, Step{
+				neighs = append(neighs, Step{
 					Op: OpDelNeigh, Object: Object{Kind: ObjectNeigh, MAC: key.link, IP: key.ip},
 					Namespace: at.namespace, Link: at.name, Addr: key.ip,
 				})
 			}
-		}
-		slices.SortFunc(steps, func(a, b Step) int {
-			return compareEntry(Entry{Namespace: a.Namespace, Link: a.Link, IP: a.Addr}, Entry{Namespace: b.Namespace, Link: b.Link, IP: b.Addr})
-		})
-		for _, x := range chosen {
 			if x.to != (placed{}) {
-				steps = append(steps, Step{Op: OpDelFDB, Object: Object{Kind: ObjectFDB, VNet: vnet, MAC: x.mac}, Link: VXLANName(vnet), MAC: x.mac})
+				forwards = append(forwards, Step{Op: OpDelFDB, Object: Object{Kind: ObjectFDB, VNet: vnet, MAC: x.mac}, Link: VXLANName(vnet), MAC: x.mac})
 			}
 		}
-		d.done(steps, hand.Do(ctx, steps))
-		d.evicted.Add(uint64(len(steps)))
-		enough = enough && r.size <= d.limit
+		if enough = false; most <= 0 {
+			break
+		}
 	}
-	return enough
+	if enough {
+		return true
+	}
+	slices.SortFunc(neighs, func(a, b Step) int {
+		return compareEntry(Entry{Namespace: a.Namespace, Link: a.Link, IP: a.Addr}, Entry{Namespace: b.Namespace, Link: b.Link, IP: b.Addr})
+	})
+	steps := slices.Concat(neighs, forwards)
+	d.done(steps, hand.Do(ctx, steps))
+	d.evicted.Add(uint64(len(steps)))
+	return false
 }
 
-// choose returns MACs of a vnet that may go: enough of them, but at most so many.
+// choose returns MACs of a vnet that may go: a part of the limit at once, so that
+// not each answer needs to make room, but at most so many. Those in use go last.
 func (d *demand) choose(ctx context.Context, hand Hand, vnet uint32, most int) []*resident {
 	r := d.vnets[vnet]
 	now := d.now()
-	first := make([]*resident, 0, 2*most)
-	for e := r.order.Front(); e != nil && len(first) < 2*most; e = e.Next() {
-		first = append(first, e.Value.(*resident))
-	}
-	entries := make([]Entry, len(first))
-	for i, x := range first {
-		entries[i] = Entry{Link: VXLANName(vnet), MAC: x.mac}
-	}
-	unused := hand.Unused(ctx, entries)
+	over := r.size - d.limit + d.limit/roomParts
 	var chosen, used []*resident
-	over := r.size - d.limit
-	for i, x := range first {
-		switch {
-		case over <= 0 || len(chosen) == most:
-			return chosen
-		case unused[i] >= 0 && unused[i]+usedGrain < now.Sub(x.looked):
+	for round := 0; round < 2 && len(chosen) == 0 && r.order.Len() > 0; round++ {
+		first, sum := make([]*resident, 0, most), 0
+		for e := r.order.Front(); e != nil && len(first) < most && sum < over; e = e.Next() {
+			x := e.Value.(*resident)
+			first = append(first, x)
+			sum += x.size()
+		}
+		unused := d.unused(ctx, hand, vnet, first, now)
+		used = used[:0]
+		for i, x := range first {
+			if unused[i] >= 0 && unused[i]+usedGrain < now.Sub(x.looked) {
+				used = append(used, x)
+			} else {
+				chosen = append(chosen, x)
+			}
+		}
+		for _, x := range used {
 			x.looked = now
-			used = append(used, x)
-		default:
-			chosen = append(chosen, x)
-			over -= x.size()
+			r.order.MoveToBack(r.macs[x.mac])
 		}
 	}
-	for _, x := range used {
-		if over > 0 && len(chosen) < most && len(chosen) < len(first)/2 {
-			chosen = append(chosen, x) // all are in use: the first of them goes
-			over -= x.size()
-			continue
-		}
-		r.order.MoveToBack(r.macs[x.mac])
+	if len(chosen) == 0 {
+		return used // all are in use
 	}
 	return chosen
+}
+
+// unused asks when MACs were used last, if there was time to use them.
+func (d *demand) unused(ctx context.Context, hand Hand, vnet uint32, list []*resident, now time.Time) []time.Duration {
+	unused := make([]time.Duration, len(list))
+	entries, of := make([]Entry, 0, len(list)), make([]int, 0, len(list))
+	for i, x := range list {
+		unused[i] = -1
+		if x.to != (placed{}) && now.Sub(x.looked) > usedGrain {
+			entries, of = append(entries, Entry{Link: VXLANName(vnet), MAC: x.mac}), append(of, i)
+		}
+	}
+	if len(entries) > 0 {
+		for i, d := range hand.Unused(ctx, entries) {
+			unused[of[i]] = d
+		}
+	}
+	return unused
 }
 
 // shrink makes room for all, and lets questions be answered between the parts.

@@ -116,32 +116,62 @@ func (a *asking) close() {
 	_ = a.hand.own.close() // nothing was written that a failing close could lose
 }
 
-// Unused implements Hand.
+// Unused implements Hand. The entries are of our own namespace; all are asked for
+// in one message.
 func (h *Netlink) Unused(ctx context.Context, entries []Entry) []time.Duration {
 	unused := make([]time.Duration, len(entries))
+	var enc encoder
+	messages, of := make([]netlink.Message, 0, len(entries)), make([]int, 0, len(entries))
 	for i, e := range entries {
 		unused[i] = -1
-		index, ok := h.indexOf(place{e.Namespace, e.Link})
-		if !ok || ctx.Err() != nil {
+		if index, ok := h.indexOf(place{"", e.Link}); ok && ctx.Err() == nil && len(messages) < batchMessages {
+			start := len(enc.b)
+			enc.readEntry(e, index)
+			messages = append(messages, netlink.Message{
+				Header: netlink.Header{Type: unix.RTM_GETNEIGH, Flags: netlink.Request}, Data: enc.b[start:len(enc.b):len(enc.b)],
+			})
+			of = append(of, i)
+		}
+	}
+	if len(messages) == 0 || h.own.conn.SetReadDeadline(time.Now().Add(ackTimeout)) != nil {
+		return unused
+	}
+	sent, err := h.own.conn.SendMessages(messages)
+	if err != nil {
+		return unused
+	}
+	for n := 0; n < len(sent); {
+		replies, err := h.own.conn.Receive()
+		op, refused := errors.AsType[*netlink.OpError](err)
+		if refused && op.Sequence >= sent[0].Header.Sequence {
+			n++ // it is gone
 			continue
 		}
-		var enc encoder
-		enc.readEntry(e, index)
-		replies, err := h.own.conn.Execute(netlink.Message{Header: netlink.Header{Type: unix.RTM_GETNEIGH, Flags: netlink.Request}, Data: enc.b})
 		if err != nil {
-			continue
+			return unused
 		}
 		for _, m := range replies {
-			if len(m.Data) >= sizeofNdMsg {
-				attrs(m.Data[sizeofNdMsg:], func(typ uint16, value []byte) {
-					// struct nda_cacheinfo: confirmed, used, updated, refcnt
-					if typ == unix.NDA_CACHEINFO && len(value) >= 8 {
-						unused[i] = time.Duration(native.Uint32(value[4:])) * clockTick
-					}
-				})
+			if at := m.Header.Sequence - sent[0].Header.Sequence; int(at) < len(of) {
+				unused[of[at]] = parseUnused(m.Data)
+				n++
 			}
 		}
 	}
+	return unused
+}
+
+// parseUnused reads from an entry when it was used last; -1 if it does not say.
+func parseUnused(body []byte) time.Duration {
+	unused := time.Duration(-1)
+	if len(body) < sizeofNdMsg {
+		return unused
+	}
+	attrs(body[sizeofNdMsg:], func(typ uint16, value []byte) {
+		// struct nda_cacheinfo: confirmed, used, updated, refcnt
+		if typ == unix.NDA_CACHEINFO && len(value) >= 8 {
+			unused = time.Duration(native.Uint32(value[4:])) * clockTick
+		}
+	})
 	return unused
 }
 

@@ -27,6 +27,9 @@ const (
 	// maxEvict is how many MACs go at once, so that a question that comes
 	// meanwhile waits for a millisecond or two.
 	maxEvict = 64
+	// roomParts: when a vnet has too many entries, one part in so many of the limit
+	// goes at once.
+	roomParts = 16
 	// usedGrain is how exactly the kernel tells when an entry was used last: in
 	// hundredths of a second (ndm_used, linux/neighbour.h), rounded twice.
 	usedGrain = 20 * time.Millisecond

@@ -1,0 +1,164 @@
+package link
+
+import (
+	"encoding/binary"
+	"fmt"
+	"net"
+	"net/netip"
+	"slices"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"rutter/projections"
+)
+
+const (
+	missRate   = 10_000 // first packets a second
+	missFor    = 8 * time.Second
+	missZones  = 50
+	missTable  = 4096 // smaller than what is asked for: entries are evicted all the time
+	missPeers  = 20_000
+	missPort   = 9999
+	missSettle = time.Second
+)
+
+// BenchmarkKernelMisses sends 10,000 first packets a second from 50 VM
+// namespaces to as many different addresses of vnets on demand, with a table
+// that is too small for them, and receives them on the other node. A packet is
+// late by the time that the kernel kept it until it was answered, and the way.
+func BenchmarkKernelMisses(b *testing.B) {
+	w := newWorld(b)
+	want := crowd(missZones, 0, missZones)
+	truth, bare := bookOf(want)
+	for i := range missZones {
+		w.namespace(fmt.Sprintf("z%d", i))
+		f := &bare.Fabrics[i]
+		f.Addresses = []netip.Prefix{prefix("10.7.255.254/16")}
+		for p := range missPeers {
+			ip := netip.AddrFrom4([4]byte{10, 7, byte(p >> 8), byte(p)})
+			peer := projections.Neigh{Link: f.MAC, IP: ip, MAC: [6]byte{2, 2, byte(i >> 8), byte(i), byte(p >> 8), byte(p)}}
+			truth.neighs[neighKey{f.MAC, ip}] = peer
+			truth.fdb[macKey{f.VNet, peer.MAC}] = projections.FDB{VNet: f.VNet, MAC: peer.MAC, Dst: addr("10.99.0.2")}
+		}
+	}
+	m := NewManager(ManagerConfig{Kernel: w.open("cn1"), Table: missTable / missZones * 2})
+	m.Believe(truth)
+	pass(b, m, bare)
+	answering(b, m)
+	got := w.arrivals(b)
+	for m.Asked().Questions == 0 { // until somebody hears
+		w.sendMisses(b, 1)
+	}
+	for b.Loop() {
+		got.reset()
+		began := time.Now()
+		sent := w.sendMisses(b, missPeers)
+		took := time.Since(began)
+		for end := time.Now().Add(missSettle); got.n.Load() < int64(sent) && time.Now().Before(end); {
+			time.Sleep(10 * time.Millisecond)
+		}
+		late := got.late()
+		if len(late) == 0 {
+			b.Fatal("no packet arrived")
+		}
+		asked := m.Asked()
+		b.Logf("%d first packets in %v, %d arrived, p50 %v, p99 %v, longest %v; %+v", sent, took, len(late),
+			late[len(late)/2], late[len(late)*99/100], late[len(late)-1], asked)
+		if len(late) < sent {
+			b.Errorf("%d of %d packets were lost", sent-len(late), sent)
+		}
+		tell(b, "misses_per_s", "%.0f", float64(len(late))/took.Seconds())
+		tell(b, "miss_p99_ms", "%.2f", float64(late[len(late)*99/100].Microseconds())/1000)
+	}
+}
+
+// arrivals are packets that came, with the time that they took.
+type arrivals struct {
+	took []time.Duration
+	n    atomic.Int64
+}
+
+func (a *arrivals) reset() { a.n.Store(0) }
+
+func (a *arrivals) late() []time.Duration {
+	late := slices.Clone(a.took[:a.n.Load()])
+	slices.Sort(late)
+	return late
+}
+
+// arrivals hears on the other node's VXLAN port.
+func (w *world) arrivals(b *testing.B) *arrivals {
+	a := &arrivals{took: make([]time.Duration, 4*missRate*int(missFor/time.Second))}
+	var conn *net.UDPConn
+	if err := w.within("cn2", func() (err error) {
+		conn, err = net.ListenUDP("udp4", &net.UDPAddr{Port: 4789})
+		return err
+	}); err != nil {
+		b.Fatal(err)
+	}
+	_ = conn.SetReadBuffer(socketBytes)
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		packet := make([]byte, 2048)
+		for {
+			n, err := conn.Read(packet)
+			if err != nil {
+				return
+			}
+			// VXLAN 8, Ethernet 14, IPv4 20, UDP 8, then the time of sending.
+			if n == 8+14+20+8+8 && packet[8+12] == 8 && packet[8+13] == 0 {
+				sent := int64(binary.NativeEndian.Uint64(packet[n-8:]))
+				if i := a.n.Load(); int(i) < len(a.took) {
+					a.took[i] = time.Duration(monotonic() - sent)
+					a.n.Store(i + 1)
+				}
+			}
+		}
+	}()
+	b.Cleanup(func() {
+		conn.Close()
+		<-ended
+	})
+	return a
+}
+
+func monotonic() int64 {
+	var t unix.Timespec
+	_ = unix.ClockGettime(unix.CLOCK_MONOTONIC, &t)
+	return t.Nano()
+}
+
+// sendMisses sends at missRate, to so many addresses of each namespace at most,
+// and returns how many packets.
+func (w *world) sendMisses(b *testing.B, peers int) int {
+	fds := make([]int, missZones)
+	for i := range fds {
+		if err := w.within(fmt.Sprintf("z%d", i), func() (err error) {
+			fds[i], err = unix.Socket(unix.AF_INET, unix.SOCK_DGRAM, 0)
+			return err
+		}); err != nil {
+			b.Fatal(err)
+		}
+		defer unix.Close(fds[i])
+	}
+	const every = time.Second / missRate
+	sent, began, payload := 0, time.Now(), make([]byte, 8)
+	for p := 0; p < peers && time.Since(began) < missFor; p++ {
+		for i := range fds {
+			for ahead := time.Duration(sent)*every - time.Since(began); ahead > 0; ahead = time.Duration(sent)*every - time.Since(began) {
+				time.Sleep(min(ahead, time.Millisecond))
+			}
+			binary.NativeEndian.PutUint64(payload, uint64(monotonic()))
+			to := unix.SockaddrInet4{Port: missPort, Addr: [4]byte{10, 7, byte(p >> 8), byte(p)}}
+			if err := unix.Sendto(fds[i], payload, 0, &to); err != nil {
+				b.Fatalf("packet %d: %v", sent, err)
+			}
+			sent++
+		}
+	}
+	return sent
+}
