@@ -99,6 +99,7 @@ func (s *Store) applyEntry(entry *raft.Log) any {
 	s.points.push(&a.head)
 	s.mu.Lock()
 	s.head = a.head
+	s.state.SetTime(a.head.time) // a retry or a refusal moves it without an event
 	s.mu.Unlock()
 	s.persister.hand(u, a.head)
 	return response
