@@ -159,6 +159,9 @@ type decoder struct {
 	u    unpacker
 	left int
 	err  error
+	// text, if not "", is all of the input: texts that are read are parts of it,
+	// in one piece of memory.
+	text string
 }
 
 func newDecoder(b []byte) *decoder { return &decoder{u: unpacker{b}, left: 1} }
@@ -242,6 +245,11 @@ func (v *decoder) str(_ string, p *string) {
 			*p = word
 			return
 		}
+	}
+	if v.text != "" {
+		end := len(v.text) - len(v.u.b)
+		*p = v.text[end-len(b) : end]
+		return
 	}
 	*p = string(b)
 }

@@ -142,10 +142,15 @@ func decode(b []byte, limit int, what string, get func(*decoder)) error {
 	return nil
 }
 
-// DecodeEvent reads an event. Errors: ErrCorrupt, ErrFormat, ErrTooLarge.
+// DecodeEvent reads an event. Its texts share one piece of memory, as long as b.
+// Errors: ErrCorrupt, ErrFormat, ErrTooLarge.
 func DecodeEvent(b []byte) (*Event, error) {
 	e := new(Event)
-	if err := decode(b, MaxEventBytes, "event", e.decode); err != nil {
+	err := decode(b, MaxEventBytes, "event", func(v *decoder) {
+		v.text = string(v.u.b)
+		e.decode(v)
+	})
+	if err != nil {
 		return nil, err
 	}
 	return e, nil

@@ -1,7 +1,6 @@
 package raftstore
 
 import (
-	"bytes"
 	"context"
 	"encoding/binary"
 	"errors"
@@ -103,7 +102,7 @@ func readEvents(tx *bbolt.Tx, after log.Seq, c *collector) error {
 		if err != nil {
 			return err
 		}
-		s.Bytes = bytes.Clone(s.Bytes)
+		s.Bytes = c.own(s.Bytes)
 		if !c.take(s) {
 			return nil
 		}

@@ -69,6 +69,20 @@ type collector struct {
 	entries []log.Entry
 	bytes   int
 	whole   int // entries up to the end of the last whole change
+	room    []byte
+}
+
+// ownRoom is how many bytes a collector makes room for at once.
+const ownRoom = 256 << 10
+
+// own returns a copy of b; copies share memory.
+func (c *collector) own(b []byte) []byte {
+	if len(c.room) < len(b) {
+		c.room = make([]byte, max(len(b), ownRoom))
+	}
+	own := c.room[:len(b):len(b)]
+	c.room = c.room[copy(own, b):]
+	return own
 }
 
 // maxReadBytes bounds what one call of Entries returns; one change alone may be more.

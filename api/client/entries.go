@@ -57,7 +57,7 @@ func (c *Client) entriesOnce(ctx context.Context, after *log.Seq, yield func(log
 	if got := response.Header.Get("Content-Type"); got != feed.LogMedia {
 		return false, fmt.Errorf("client: the server answers with %q, and does not know %s: upgrade it", got, feed.LogMedia)
 	}
-	r := feed.NewReader(bufio.NewReaderSize(response.Body, entriesBuffer))
+	r := feed.NewBulkReader(bufio.NewReaderSize(response.Body, entriesBuffer))
 	for {
 		f, err := r.Next()
 		if errors.Is(err, feed.ErrFrame) || errors.Is(err, feed.ErrTooLarge) {
@@ -69,6 +69,20 @@ func (c *Client) entriesOnce(ctx context.Context, after *log.Seq, yield func(log
 		if err != nil {
 			return false, retry{err}
 		}
+		if f.Type == feed.TypeEntry {
+			e, err := feed.DecodeEntry(f)
+			if err == nil && e.Seq != *after+1 {
+				err = fmt.Errorf("entry %d: %w", e.Seq, log.ErrCorrupt)
+			}
+			if err != nil {
+				return false, fmt.Errorf("client: log after seq %d: %w", *after, err)
+			}
+			*after = e.Seq
+			if !yield(e, nil) {
+				return true, nil
+			}
+			continue
+		}
 		m, err := feed.Decode(f)
 		if errors.Is(err, feed.ErrUnknownType) {
 			continue
@@ -76,19 +90,8 @@ func (c *Client) entriesOnce(ctx context.Context, after *log.Seq, yield func(log
 		if err != nil {
 			return false, fmt.Errorf("client: log after seq %d: %w", *after, err)
 		}
-		switch m := m.(type) {
-		case *feed.Bookmark:
+		if _, end := m.(*feed.Bookmark); end {
 			return false, nil
-		case *feed.Entry:
-			if m.Seq != *after+1 {
-				return false, fmt.Errorf("client: entry %d after %d: %w", m.Seq, *after, log.ErrCorrupt)
-			}
-			*after = m.Seq
-			e := log.Entry{Seq: m.Seq, Bytes: m.Event}
-			copy(e.Hash[:], m.Chain[:])
-			if !yield(e, nil) {
-				return true, nil
-			}
 		}
 	}
 }

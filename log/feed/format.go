@@ -149,10 +149,32 @@ func checksum(frame []byte) uint32 {
 type Reader struct {
 	r      io.Reader
 	header [headerSize]byte
+	bulk   bool
+	room   []byte // of a bulk reader: what the next frames are cut from
 }
 
 // NewReader returns a Reader of r, which should be buffered.
 func NewReader(r io.Reader) *Reader { return &Reader{r: r} }
+
+// NewBulkReader returns a Reader for who reads many frames and keeps none for
+// long: payloads share memory, which is free when the last of them is.
+func NewBulkReader(r io.Reader) *Reader { return &Reader{r: r, bulk: true} }
+
+// bulkRoom is how many bytes a bulk reader makes room for at once.
+const bulkRoom = 64 << 10
+
+// take returns n bytes of the caller's own.
+func (r *Reader) take(n int) []byte {
+	if !r.bulk || n > bulkRoom/8 {
+		return make([]byte, n)
+	}
+	if len(r.room) < n {
+		r.room = make([]byte, bulkRoom)
+	}
+	b := r.room[:n:n]
+	r.room = r.room[n:]
+	return b
+}
 
 // Next reads one frame; its payload is the caller's own. Errors: ErrFrame,
 // ErrTooLarge, io.EOF between two frames, io.ErrUnexpectedEOF inside one, and
@@ -166,7 +188,7 @@ func (r *Reader) Next() (Frame, error) {
 	if n > MaxPayload {
 		return Frame{}, fmt.Errorf("frame of type %d announces %d bytes, over %d: %w", h[4], n, MaxPayload, ErrTooLarge)
 	}
-	frame := make([]byte, headerSize+int(n))
+	frame := r.take(headerSize + int(n))
 	copy(frame, h)
 	if _, err := io.ReadFull(r.r, frame[headerSize:]); err != nil {
 		if errors.Is(err, io.EOF) {

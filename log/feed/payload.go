@@ -41,6 +41,19 @@ func Decode(f Frame) (Message, error) {
 	return m, nil
 }
 
+// DecodeEntry reads the message of a frame of TypeEntry, as Decode does, as an
+// entry that shares the payload's memory and has of its hash the prefix.
+func DecodeEntry(f Frame) (log.Entry, error) {
+	r := payloadReader{b: f.Payload}
+	chain := r.prefix()
+	if r.err != nil {
+		return log.Entry{}, fmt.Errorf("frame of type %d, seq %d: %w", f.Type, f.Seq, r.err)
+	}
+	e := log.Entry{Seq: f.Seq, Bytes: r.rest()}
+	copy(e.Hash[:], chain[:])
+	return e, nil
+}
+
 // payloadWriter appends fields; the first error sticks.
 type payloadWriter struct {
 	b   []byte
