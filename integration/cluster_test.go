@@ -52,6 +52,12 @@ func freePorts(t testing.TB, n int) []int {
 // with the test.
 func startCluster(t testing.TB) *cluster {
 	t.Helper()
+	return startClusterAt(t, "127.0.0.1")
+}
+
+// startClusterAt is startCluster with the API at another address of this machine.
+func startClusterAt(t testing.TB, host string, flags ...string) *cluster {
+	t.Helper()
 	c := &cluster{t: t, dir: t.TempDir()}
 	ports := freePorts(t, 6)
 	var peers, urls []string
@@ -60,13 +66,13 @@ func startCluster(t testing.TB) *cluster {
 	}
 	for i := range 3 {
 		id := fmt.Sprintf("s%d", i+1)
-		listen := fmt.Sprintf("127.0.0.1:%d", ports[2*i])
+		listen := fmt.Sprintf("%s:%d", host, ports[2*i])
 		s := &serverProcess{
 			id: id, url: "http://" + listen, logFile: filepath.Join(c.dir, id+".log"),
-			args: []string{
+			args: append([]string{
 				"server", "--id", id, "--data", filepath.Join(c.dir, id), "--listen", listen,
 				"--raft", fmt.Sprintf("127.0.0.1:%d", ports[2*i+1]), "--svp", "off", "--peers", strings.Join(peers, ","),
-			},
+			}, flags...),
 		}
 		c.servers = append(c.servers, s)
 		urls = append(urls, s.url)
