@@ -260,6 +260,7 @@ func BenchmarkKernelNoop(b *testing.B) {
 	pass(b, g.m, want)
 	var took []time.Duration
 	for range benchRounds {
+		clear(g.h.views) // all namespaces are read
 		began := time.Now()
 		result, err := g.m.Pass(context.Background(), want, true)
 		took = append(took, time.Since(began))

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/mdlayher/netlink"
+	"golang.org/x/sync/errgroup"
 	"golang.org/x/sys/unix"
 )
 
@@ -20,68 +21,36 @@ func (h *Netlink) Dump(ctx context.Context, namespaces []string) (Snapshot, erro
 	defer h.closeSpaces()
 	have := Snapshot{Resolvers: map[string]string{}}
 	d := &dumper{names: map[int32]string{}}
-	if err := d.readOwn(h.own); err != nil {
+	ours, err := d.readOwn(h.own)
+	if err != nil {
 		return Snapshot{}, fmt.Errorf("link: dump: %w", err)
 	}
 	h.choose(namespaces)
-	for _, name := range namespaces {
-		if err := ctx.Err(); err != nil {
-			return Snapshot{}, err
-		}
-		err := h.dumpVM(d, name)
-		if errors.Is(err, ErrNoNamespace) {
-			have.Missing = append(have.Missing, name)
-			continue
-		}
-		if err != nil {
-			return Snapshot{}, fmt.Errorf("link: dump of %s: %w", name, err)
-		}
-		text, ok, err := h.readResolvers(name)
-		if err != nil {
-			return Snapshot{}, fmt.Errorf("link: dump of %s: %w", name, err)
-		}
-		if ok {
-			have.Resolvers[name] = text
-		}
+	seen := make([]seenVM, len(namespaces))
+	g, running := errgroup.WithContext(ctx)
+	g.Go(func() error { return h.dumpOwn(d, ours) })
+	h.dumpVMs(running, g, d.names, namespaces, seen)
+	if err := g.Wait(); err != nil {
+		return Snapshot{}, err
 	}
+	h.takeVMs(d, &have, namespaces, seen)
 	have.Links = d.links
 	have.sort()
 	h.learn(&have, d)
 	return have, nil
 }
 
-// dumpVM reads a VM namespace, or takes the last dump of it if that still stands.
-func (h *Netlink) dumpVM(d *dumper, name string) error {
-	if v := h.viewOf(name); v != nil {
-		d.links = append(d.links, v.links...)
-		d.highest = max(d.highest, v.highest)
-		return nil
-	}
-	id, _ := h.namespaceKey(name) // before it is read: another one that comes meanwhile has another key
-	sp, err := h.open(name)
+// dumpOwn reads what hangs on the links of our own namespace. It has a socket of
+// its own, since the readers of VM namespaces ask things in ours meanwhile.
+func (h *Netlink) dumpOwn(d *dumper, ours map[int32]int) error {
+	conn, err := dial(int(h.own.file.Fd()), receiveBytes)
 	if err != nil {
-		return err
+		return fmt.Errorf("link: dump: %w", err)
 	}
-	from := len(d.links)
-	if err := d.readVM(sp, h.own); err != nil {
-		return err
+	defer conn.Close()
+	if err := d.details(conn, ours); err != nil {
+		return fmt.Errorf("link: dump: %w", err)
 	}
-	// What happens in a namespace that ours has no number for is not heard.
-	number, err := namespaceID(h.own.conn, sp)
-	if err == nil && number < 0 {
-		if err = numberNamespace(h.own.conn, sp); err == nil {
-			number, err = namespaceID(h.own.conn, sp)
-		}
-	}
-	if err != nil {
-		return err
-	}
-	_ = sp.close() // nothing to lose; a thousand sockets at once would be too many
-	delete(h.spaces, name)
-	if number < 0 {
-		return nil
-	}
-	h.keep(name, id, d.links[from:], d.highest)
 	return nil
 }
 
@@ -152,11 +121,12 @@ func listLinks(conn *netlink.Conn) ([]rawLink, error) {
 	return links, err
 }
 
-// readOwn reads our own namespace.
-func (d *dumper) readOwn(sp *space) error {
+// readOwn reads the links of our own namespace, and returns where in d.links each
+// of ours is, by ifindex.
+func (d *dumper) readOwn(sp *space) (map[int32]int, error) {
 	raw, err := listLinks(sp.conn)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	for i := range raw {
 		d.highest = max(d.highest, raw[i].Index)
@@ -184,7 +154,7 @@ func (d *dumper) readOwn(sp *space) error {
 		ours[raw[i].Index] = len(d.links)
 		d.links = append(d.links, raw[i].Link)
 	}
-	return d.details(sp.conn, ours)
+	return ours, nil
 }
 
 // readVM reads the fabric links of a VM's namespace.
@@ -239,18 +209,6 @@ func namespaceID(conn *netlink.Conn, other *space) (int32, error) {
 		}
 	}
 	return id, nil
-}
-
-// numberNamespace gives a namespace a number in ours, so that what happens there
-// is heard (RTM_NEWNSID).
-func numberNamespace(conn *netlink.Conn, other *space) error {
-	var e encoder
-	e.namespaceID(int(other.file.Fd()))
-	_, err := conn.Execute(netlink.Message{Header: netlink.Header{Type: unix.RTM_NEWNSID, Flags: netlink.Request | netlink.Acknowledge}, Data: e.b})
-	if err != nil && !errors.Is(err, unix.EEXIST) {
-		return fmt.Errorf("give a number to a namespace: %w", err)
-	}
-	return nil
 }
 
 // details reads what hangs on the given links (ifindex to place in d.links) of
