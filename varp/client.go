@@ -36,9 +36,17 @@ var (
 // ClientConfig says whom a Client asks and how long it waits. Zero means the
 // default that is named with each field.
 type ClientConfig struct {
-	// Servers are asked in this order of preference, as host:port. A name is
-	// resolved again for each new connection. Required.
+	// Servers are asked in this order of preference, as host:port. A name stands
+	// for all its addresses, which are tried one after the other. Required.
 	Servers []string
+
+	// ResolveEvery is when a name is looked up again, as long as it is asked
+	// anything: once its address is not one of the name's any more, a connection
+	// ends with the requests that are under way on it. Default 30 s, as illumos.
+	ResolveEvery time.Duration
+
+	// Resolve looks a name up; by default the system does.
+	Resolve func(ctx context.Context, host string) ([]netip.Addr, error)
 
 	// Timeout bounds a request as a whole, over all servers and attempts.
 	// Default 5 s, as long as linux keeps a neighbour in INCOMPLETE and more.
@@ -46,7 +54,8 @@ type ClientConfig struct {
 
 	// AttemptTimeout bounds what one server may cost: connecting to it, or its
 	// silence while something is asked of it, after which the connection is
-	// given up and the next server is asked. Default 1 s.
+	// given up and the next server is asked. Each address of a name has it.
+	// Default 1 s.
 	AttemptTimeout time.Duration
 
 	// MaxPending bounds the requests under way on one connection; more of them
@@ -73,6 +82,7 @@ func (c ClientConfig) withDefaults() ClientConfig {
 	}
 	setDuration(&c.Timeout, 5*time.Second)
 	setDuration(&c.AttemptTimeout, time.Second)
+	setDuration(&c.ResolveEvery, 30*time.Second)
 	setDuration(&c.MinBackoff, 50*time.Millisecond)
 	setDuration(&c.MaxBackoff, 2*time.Second)
 	if c.MaxPending == 0 {
@@ -80,6 +90,11 @@ func (c ClientConfig) withDefaults() ClientConfig {
 	}
 	if c.Dial == nil {
 		c.Dial = new(net.Dialer).DialContext
+	}
+	if c.Resolve == nil {
+		c.Resolve = func(ctx context.Context, host string) ([]netip.Addr, error) {
+			return net.DefaultResolver.LookupNetIP(ctx, "ip", host)
+		}
 	}
 	if c.Logger == nil {
 		c.Logger = slog.New(slog.DiscardHandler)
@@ -96,7 +111,7 @@ func (c ClientConfig) check() error {
 			return fmt.Errorf("varp: server %q: want host:port, as in svp.example.com:1296 or [fd00::1]:1296", addr)
 		}
 	}
-	if c.Timeout < 0 || c.AttemptTimeout < 0 || c.MinBackoff < 0 || c.MaxBackoff < 0 || c.MaxPending < 0 {
+	if c.Timeout < 0 || c.AttemptTimeout < 0 || c.ResolveEvery < 0 || c.MinBackoff < 0 || c.MaxBackoff < 0 || c.MaxPending < 0 {
 		return errors.New("varp: ClientConfig has a negative limit: want a positive one, or 0 for the default")
 	}
 	return nil

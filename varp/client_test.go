@@ -252,6 +252,10 @@ func TestClientReconnects(t *testing.T) {
 	var to atomic.Pointer[string]
 	c := newTestClient(t, ClientConfig{
 		Servers: []string{"svp.example:1296"},
+		Resolve: func(context.Context, string) ([]netip.Addr, error) {
+			dials = append(dials, "?")
+			return []netip.Addr{netip.MustParseAddr("192.0.2.1")}, nil
+		},
 		Dial: func(ctx context.Context, network, addr string) (net.Conn, error) {
 			dials = append(dials, addr)
 			return new(net.Dialer).DialContext(ctx, network, *to.Load())
@@ -277,8 +281,8 @@ func TestClientReconnects(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	if len(dials) < 3 || dials[2] != "svp.example:1296" {
-		t.Errorf("dialled %v, want the name each time", dials)
+	if len(dials) < 6 || dials[4] != "?" || dials[5] != "192.0.2.1:1296" {
+		t.Errorf("resolved and dialled %v, want both each time", dials)
 	}
 }
 
@@ -339,7 +343,7 @@ func TestClientClose(t *testing.T) {
 func TestClientCloseWhileDialling(t *testing.T) {
 	dialling := make(chan struct{})
 	c := newTestClient(t, ClientConfig{
-		Servers: []string{"svp.example:1296"}, AttemptTimeout: time.Hour, Timeout: time.Hour,
+		Servers: []string{"192.0.2.1:1296"}, AttemptTimeout: time.Hour, Timeout: time.Hour,
 		Dial: func(ctx context.Context, _, _ string) (net.Conn, error) {
 			close(dialling)
 			<-ctx.Done()

@@ -38,6 +38,7 @@ type clientConn struct {
 	mu       sync.Mutex
 	err      error // why it ended
 	answered bool  // at least one good reply came
+	retiring bool  // it ends with what is pending
 	out      []byte
 	pending  map[uint32]*call // those whose asker gave up included
 	lastID   uint32
@@ -91,6 +92,9 @@ func (c *clientConn) send(asked *call, encode encoder) error {
 	defer c.mu.Unlock()
 	if c.err != nil {
 		return c.err
+	}
+	if c.retiring {
+		return errRetired
 	}
 	id := c.freeIDLocked()
 	c.pending[id] = asked
@@ -195,6 +199,9 @@ func (c *clientConn) deliver(b []byte, limit int) (int, error) {
 		asked.reply <- reply{body: bytes.Clone(m.Body)}
 		used += n
 	}
+	if used > 0 && c.retiring && len(c.pending) == 0 {
+		return used, errRetired
+	}
 	if used > 0 {
 		c.answered = true
 		var deadline time.Time // none while nothing is owed
@@ -204,6 +211,21 @@ func (c *clientConn) deliver(b []byte, limit int) (int, error) {
 		_ = c.nc.SetReadDeadline(deadline) // a dead socket shows at the next Read
 	}
 	return used, nil
+}
+
+// errRetired: the connection's server is not one of the name's any more. It is
+// left without fault.
+var errRetired = errors.New("varp: the server's name has other addresses now")
+
+// retire ends the connection once nothing is pending.
+func (c *clientConn) retire() {
+	c.mu.Lock()
+	c.retiring = true
+	idle := len(c.pending) == 0
+	c.mu.Unlock()
+	if idle {
+		c.fail(errRetired)
+	}
 }
 
 // fail ends the connection, if it has not ended, and fails what is pending.

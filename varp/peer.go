@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"time"
 )
 
@@ -21,6 +22,10 @@ type peer struct {
 	cancelDial context.CancelFunc // set while somebody dials
 	failures   int                // in a row
 	notBefore  time.Time          // when it may be dialled again
+
+	at        string    // the address that conn goes to; that of addr unless it is a name
+	resolved  time.Time // when the name was looked up last
+	resolving bool      // it is being looked up
 }
 
 // connect returns the live connection to p, making it if there is none. Of
@@ -54,6 +59,7 @@ func (c *Client) current(p *peer) (*clientConn, error) {
 	if p.conn != nil {
 		cause, answered := p.conn.ended()
 		if cause == nil {
+			c.resolveAgainLocked(p)
 			return p.conn, nil
 		}
 		p.conn = nil
@@ -74,12 +80,16 @@ func (c *Client) failedLocked(p *peer, cause error) {
 	p.failures++
 	pause := c.backoff(p.failures)
 	p.notBefore = time.Now().Add(pause)
-	c.cfg.Logger.Info("SVP: server failed", "server", p.addr, "pause", pause, "error", cause)
+	level := slog.LevelDebug
+	if p.failures&(p.failures-1) == 0 { // the first, and then ever more seldom
+		level = slog.LevelInfo
+	}
+	c.cfg.Logger.Log(context.Background(), level, "SVP: server failed", "server", p.addr, "in a row", p.failures, "pause", pause, "error", cause)
 }
 
 // dial connects to p and starts its connection. The caller holds the token.
 func (c *Client) dial(ctx context.Context, p *peer) (*clientConn, error) {
-	dialCtx, cancel := context.WithTimeout(ctx, c.cfg.AttemptTimeout)
+	dialCtx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	c.mu.Lock()
 	if c.closed {
@@ -89,7 +99,7 @@ func (c *Client) dial(ctx context.Context, p *peer) (*clientConn, error) {
 	p.cancelDial = cancel
 	c.mu.Unlock()
 
-	nc, err := c.cfg.Dial(dialCtx, "tcp", p.addr)
+	nc, at, err := c.dialAny(dialCtx, p)
 
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -107,7 +117,7 @@ func (c *Client) dial(ctx context.Context, p *peer) (*clientConn, error) {
 		return nil, fmt.Errorf("connect: %w", err)
 	}
 	conn := newClientConn(nc, c.cfg.MaxPending, c.cfg.AttemptTimeout)
-	p.conn = conn
+	p.conn, p.at = conn, at
 	c.running.Go(conn.readReplies)
 	c.running.Go(conn.writeRequests)
 	return conn, nil

@@ -37,6 +37,10 @@ func sections() []section {
 			_, err := agentConfigOf(c)
 			return err
 		}},
+		{"varpd", varpdFlags, func(c *cli.Context) error {
+			_, err := varpdServers(c.StringSlice("address"), c.Int("port"))
+			return err
+		}},
 		{"client", clientFlags, func(c *cli.Context) error {
 			_, err := client.New(client.Config{Servers: c.StringSlice("server")})
 			return err
@@ -67,7 +71,7 @@ func configFlag() cli.Flag {
 func configured(commands []*cli.Command) {
 	for _, c := range commands {
 		switch c.Name {
-		case "server", "agent":
+		case "server", "agent", "varpd":
 			configureAs(c, c.Name)
 		case "demo", "bench":
 			c.Before = func(*cli.Context) error { return forgetVariables() }
@@ -182,7 +186,7 @@ func configCommand() *cli.Command {
 			"rutter config print --config /etc/rutter/rutter.toml --origin",
 			"rutter config print server --origin -- --listen 10.0.0.1:7420",
 			"rutter config check /etc/rutter/rutter.toml",
-		) + "\n\nA flag wins over a variable, that over the file, that over the default. The file has the sections\n[server], [agent] and [client], whose keys are the names of the flags.",
+		) + "\n\nA flag wins over a variable, that over the file, that over the default. The file has the sections\n[server], [agent], [varpd] and [client], whose keys are the names of the flags.",
 		Subcommands: []*cli.Command{
 			{
 				Name: "print", Usage: "every setting, as a file that would give the same", ArgsUsage: "[server | agent | client] [-- FLAGS]", Action: configPrint,
@@ -211,7 +215,7 @@ func configPrint(c *cli.Context) error {
 	if len(args) > 0 {
 		s, ok := sectionNamed(args[0])
 		if !ok {
-			return usagef("%q is no section: want server, agent or client", args[0])
+			return usagef("%q is no section: want server, agent, varpd or client", args[0])
 		}
 		chosen, args = []section{s}, args[1:]
 	}

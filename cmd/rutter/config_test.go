@@ -62,13 +62,15 @@ raft = "10.0.0.1:7421"
 [agent]
 cn = "564d69b1-a178-4fbe-b36f-3f2b7fd7ed01"
 servers = ["http://10.0.0.1:7420", "http://10.0.0.2:7420"]
+[varpd]
+address = ["10.0.0.1", "[fd00::1]:2296"]
 [client]
 server = ["http://10.0.0.1:7420", "http://10.0.0.2:7420"]
 output = "json"
 `)
 	_, first, errs := rutter(t, "config", "print", "--config", path, "-o", "table")
 	again := configIn(t, first)
-	if code, out, errs := rutter(t, "config", "check", again); code != 0 || strings.Count(out, "is right") != 3 {
+	if code, out, errs := rutter(t, "config", "check", again); code != 0 || strings.Count(out, "is right") != 4 {
 		t.Errorf("exit code %d, %q, %q", code, out, errs)
 	}
 	if _, second, _ := rutter(t, "config", "print", "--config", again, "-o", "table"); second != first {

@@ -38,19 +38,22 @@ func varpdCommand() *cli.Command {
 			"  rutter varpd -a 10.0.0.1 --status 127.0.0.1:5310 & curl -s 127.0.0.1:5310/status",
 		) + "\n\nIt ends with exit code 4 if no server answers a PING at the start; later it\n" +
 			"outlives any silence of theirs. docs/varpd.md says how to replace linux-cn-varpd.",
-		Flags: []cli.Flag{
-			&cli.StringSliceFlag{Name: "address", Aliases: []string{"a"}, EnvVars: []string{"RUTTER_VARPD_SERVERS"}, Usage: "`SERVERS` of SVP, parted by commas or named one by one: address or name, with :PORT or without; asked in this order"},
-			&cli.IntFlag{Name: "port", Aliases: []string{"p"}, EnvVars: []string{"RUTTER_VARPD_PORT"}, Value: varp.DefaultPort, Usage: "TCP `PORT` of servers that were named without one"},
-			&cli.BoolFlag{Name: "foreground", Aliases: []string{"f"}, Hidden: true, Usage: "taken and ignored, as linux-cn-varpd does"},
-			&cli.StringFlag{Name: "netns", EnvVars: []string{"RUTTER_NETNS"}, Value: "/run/netns", Usage: "`FOLDER` of named network namespaces, as ip-netns(8) keeps it"},
-			&cli.DurationFlag{Name: "negative", EnvVars: []string{"RUTTER_VARPD_NEGATIVE"}, Value: 2 * time.Second, Usage: "believe a NOTFOUND for this `TIME`"},
-			&cli.DurationFlag{Name: "refresh", EnvVars: []string{"RUTTER_VARPD_REFRESH"}, Value: 5 * time.Minute, Usage: "ask again for each entry after this `TIME`"},
-			&cli.DurationFlag{Name: "poll", EnvVars: []string{"RUTTER_VARPD_POLL"}, Value: 2 * time.Second, Usage: "ask for the shootdown log after this `TIME`; 0: never"},
-			&cli.StringFlag{Name: "status", EnvVars: []string{"RUTTER_VARPD_STATUS"}, Value: "off", Usage: "`ADDRESS` at which GET /status tells the counts, or off"},
-			&cli.BoolFlag{Name: "insecure", EnvVars: []string{"RUTTER_INSECURE"}, Usage: "allow --status on other than loopback addresses, without TLS"},
-			&cli.StringFlag{Name: "log-level", EnvVars: []string{"RUTTER_LOG_LEVEL"}, Value: "info", Usage: "`LEVEL` of what is logged: debug, info, warn or error"},
-		},
-		Action: runVarpd,
+		Flags: varpdFlags(), Action: runVarpd,
+	}
+}
+
+func varpdFlags() []cli.Flag {
+	return []cli.Flag{
+		&cli.StringSliceFlag{Name: "address", Aliases: []string{"a"}, EnvVars: []string{"RUTTER_VARPD_SERVERS"}, Usage: "`SERVERS` of SVP, parted by commas or named one by one: address or name, with :PORT or without; asked in this order"},
+		&cli.IntFlag{Name: "port", Aliases: []string{"p"}, EnvVars: []string{"RUTTER_VARPD_PORT"}, Value: varp.DefaultPort, Usage: "TCP `PORT` of servers that were named without one"},
+		&cli.StringFlag{Name: "nicfile", Aliases: []string{"f"}, Hidden: true, Usage: "taken and ignored, as linux-cn-varpd does"},
+		&cli.StringFlag{Name: "netns", EnvVars: []string{"RUTTER_NETNS"}, Value: "/run/netns", Usage: "`FOLDER` of named network namespaces, as ip-netns(8) keeps it"},
+		&cli.DurationFlag{Name: "negative", EnvVars: []string{"RUTTER_VARPD_NEGATIVE"}, Value: 2 * time.Second, Usage: "believe a NOTFOUND for this `TIME`"},
+		&cli.DurationFlag{Name: "refresh", EnvVars: []string{"RUTTER_VARPD_REFRESH"}, Value: 5 * time.Minute, Usage: "ask again for each entry after this `TIME`"},
+		&cli.DurationFlag{Name: "poll", EnvVars: []string{"RUTTER_VARPD_POLL"}, Value: 2 * time.Second, Usage: "ask for the shootdown log after this `TIME`; 0: never"},
+		&cli.StringFlag{Name: "status", EnvVars: []string{"RUTTER_VARPD_STATUS"}, Value: "off", Usage: "`ADDRESS` at which GET /status tells the counts, or off"},
+		&cli.BoolFlag{Name: "insecure", EnvVars: []string{"RUTTER_INSECURE"}, Usage: "allow --status on other than loopback addresses, without TLS"},
+		&cli.StringFlag{Name: "log-level", EnvVars: []string{"RUTTER_LOG_LEVEL"}, Value: "info", Usage: "`LEVEL` of what is logged: debug, info, warn or error"},
 	}
 }
 

@@ -107,7 +107,7 @@ func TestUnits(t *testing.T) {
 	if err != nil {
 		t.Skip("needs systemd-analyze, of the Debian package systemd")
 	}
-	for _, unit := range []string{"rutter-server.service", "rutter-agent.service"} {
+	for _, unit := range []string{"rutter-server.service", "rutter-agent.service", "rutter-varpd.service"} {
 		b, err := os.ReadFile(filepath.Join(unitPath, unit))
 		if err != nil {
 			t.Fatal(err)
