@@ -81,6 +81,9 @@ func TestFloorMoves(t *testing.T) {
 	nodes := three(t, upkeeping)
 	leader := leaderOf(t, nodes)
 	churn(t, leader, 150)
+	if _, err := leader.Consistent(patience(t)); err != nil { // it may lead no longer
+		t.Fatal(err)
+	}
 	at30 := cursorAt(t, leader.Store, 30)
 	states := dumps(t, leader.Store)
 	until(t, leader, "all members are heard", func() bool { return leader.SetRetention(patience(t), Retention{Events: 60, Bytes: 1 << 28}) == nil })

@@ -34,7 +34,12 @@ const threePeers = `peers = ["s1=10.0.0.1:7421", "s2=10.0.0.2:7421", "s3=10.0.0.
 // startServers starts servers as the unit does, and returns a client of them.
 func startServers(t *testing.T, names []string, begin string) (*hosts, *client.Client) {
 	t.Helper()
-	h := newHosts(t, names...)
+	return startServersOn(t, newHosts(t, names...), names, begin)
+}
+
+// startServersOn is startServers on hosts that were prepared.
+func startServersOn(t *testing.T, h *hosts, names []string, begin string) (*hosts, *client.Client) {
+	t.Helper()
 	var urls, quoted []string
 	for i := range names {
 		urls = append(urls, fmt.Sprintf("http://%s%d:7420", h.prefix, i+1))
