@@ -188,6 +188,12 @@ func alone(t testing.TB, change func(*Config)) (*Service, *central) {
 	return s, c
 }
 
+func (c *central) count() int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return len(c.events)
+}
+
 // vmm is a VMM as the log has it, or nil.
 func (c *central) vmm(id log.UUID) *log.VMM {
 	c.mu.Lock()

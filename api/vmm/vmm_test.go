@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -31,7 +32,7 @@ type scripted struct {
 	line    *Line
 	slow    time.Duration // before each answer
 	open    int           // requests that are being answered
-	most    int           // of open
+	highest int           // of open
 }
 
 type answer struct {
@@ -60,7 +61,7 @@ func (c *scripted) send(r *feed.Request) error {
 		return nil // never
 	}
 	if c.open++; strings.HasSuffix(r.Path, "/state") {
-		c.most = max(c.most, c.open)
+		c.highest = max(c.highest, c.open)
 	}
 	go func() {
 		time.Sleep(c.slow)
@@ -70,6 +71,12 @@ func (c *scripted) send(r *feed.Request) error {
 		c.line.Answer(&feed.Response{Number: r.Number, Status: uint16(a.status), Body: []byte(a.body)})
 	}()
 	return nil
+}
+
+func (c *scripted) most() int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.highest
 }
 
 func (c *scripted) asked(what string) (n int) {
@@ -179,8 +186,8 @@ func TestRingOfNobodysVMM(t *testing.T) {
 // However often a VMM rings, one pull stands for all that came before it began.
 func TestRingsCoalesce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s, log := alone(t, nil)
-		log.create(t, held("starting", 1))
+		s, c := alone(t, nil)
+		c.create(t, held("starting", 1))
 		cn := connect(s, testCN, map[string]answer{"GET " + statePath: {200, sled("running", 2, "")}})
 		cn.slow = 10 * time.Millisecond
 		for range 100 {
@@ -196,7 +203,7 @@ func TestRingsCoalesce(t *testing.T) {
 		if n := cn.asked("GET"); n != 2 {
 			t.Errorf("%d pulls, want 2", n)
 		}
-		if n := len(log.of(6, testVMM)); n != 2 {
+		if n := len(c.of(log.KindVMM, testVMM)); n != 2 {
 			t.Errorf("%d events, want 2", n)
 		}
 	})
@@ -222,8 +229,8 @@ func TestPullsAreBounded(t *testing.T) {
 			_ = s.Ring(testUUID(100+i), testCN)
 		}
 		time.Sleep(time.Second)
-		if cn.most != maxPulls {
-			t.Errorf("%d pulls at once, want %d", cn.most, maxPulls)
+		if n := cn.most(); n != maxPulls {
+			t.Errorf("%d pulls at once, want %d", n, maxPulls)
 		}
 		for i := range ids {
 			if vmm := log.vmm(testUUID(100 + i)); vmm.State != "running" {
@@ -335,9 +342,9 @@ type peers struct {
 	at   *int // of the sessions
 }
 
-func (p peers) Self() string             { return fmt.Sprint(p.self) }
-func (p peers) Address(id string) string { return id }
-func (p peers) Leading() bool            { return p.self == 0 }
+func (p peers) Self() string                                    { return fmt.Sprint(p.self) }
+func (p peers) Address(id string) string                        { return id }
+func (p peers) Leading() bool                                   { return p.self == 0 }
 func (p peers) Where(context.Context, log.UUID) (string, error) { return fmt.Sprint(*p.at), nil }
 
 func (p peers) AskPeer(ctx context.Context, address string, b []byte) ([]byte, error) {
@@ -419,9 +426,10 @@ func (readCloser) Close() error { return nil }
 
 func TestSweep(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		leads := true
+		leads := new(atomic.Bool)
+		leads.Store(true)
 		at := 0 // of the sessions: this server, so nobody else is asked
-		s, c := alone(t, func(cfg *Config) { cfg.Peers = leading{peers{at: &at}, &leads} })
+		s, c := alone(t, func(cfg *Config) { cfg.Peers = leading{peers{at: &at}, leads} })
 		expunged, silent := testUUID(70), testUUID(71)
 		c.create(t, &log.Server{UUID: expunged, Status: statusExpunged}, &log.Server{UUID: silent})
 		answers := map[string]answer{}
@@ -448,8 +456,8 @@ func TestSweep(t *testing.T) {
 		cn.slow = time.Millisecond
 		defer run(s)()
 		time.Sleep(31 * time.Second)
-		if cn.most != maxChecks {
-			t.Errorf("%d checks at once, want %d", cn.most, maxChecks)
+		if n := cn.most(); n != maxChecks {
+			t.Errorf("%d checks at once, want %d", n, maxChecks)
 		}
 		want := map[int]string{
 			100: "running 5 ", 101: "running 6 ", 102: "failed 6 no_such_instance", 103: "destroyed 5 ", 104: "creating 5 ",
@@ -464,12 +472,12 @@ func TestSweep(t *testing.T) {
 			}
 		}
 		check()
-		events := len(c.events)
+		events := c.count()
 		time.Sleep(time.Minute) // twice more: nothing new
-		if check(); len(c.events) != events {
-			t.Errorf("%d events in the next two sweeps", len(c.events)-events)
+		if check(); c.count() != events {
+			t.Errorf("%d events in the next two sweeps", c.count()-events)
 		}
-		leads = false
+		leads.Store(false)
 		before := cn.asked("GET")
 		time.Sleep(time.Minute)
 		if n := cn.asked("GET"); n != before {
@@ -481,10 +489,10 @@ func TestSweep(t *testing.T) {
 // leading says who leads.
 type leading struct {
 	peers
-	leads *bool
+	leads *atomic.Bool
 }
 
-func (l leading) Leading() bool { return *l.leads }
+func (l leading) Leading() bool { return l.leads.Load() }
 
 func TestOutcomeJSON(t *testing.T) {
 	b, err := json.Marshal(Outcome{VMM: held("running", 2)})

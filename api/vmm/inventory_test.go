@@ -1,0 +1,174 @@
+package vmm
+
+import (
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"rutter/log"
+	"rutter/log/feed"
+)
+
+func inventoryVM(vm *log.VM) feed.InventoryVM {
+	b, err := log.NewEncoder().Object(vm)
+	if err != nil {
+		panic(err)
+	}
+	return feed.InventoryVM{UUID: vm.UUID, Object: b}
+}
+
+// whole sends the set in one frame, or in two.
+func whole(l *Line, vms ...*log.VM) {
+	var items []feed.InventoryVM
+	for _, vm := range vms {
+		items = append(items, inventoryVM(vm))
+	}
+	if len(items) < 2 {
+		l.Report(&feed.Inventory{Number: 1, Whole: true, First: true, Last: true, VMs: items})
+		return
+	}
+	l.Report(&feed.Inventory{Number: 1, Whole: true, First: true, VMs: items[:1]})
+	l.Report(&feed.Inventory{Number: 2, Whole: true, Last: true, VMs: items[1:]})
+}
+
+func vm(n int, state string) *log.VM {
+	return &log.VM{UUID: testUUID(n), OwnerUUID: testUUID(9), Alias: fmt.Sprint("web", n), State: state, ServerUUID: testCN, Quota: 10}
+}
+
+// vms is what the log has of VMs: "uuid's number state quota at CN's number".
+func (c *central) vms() (list []string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for rec := range c.state.List(log.KindVM) {
+		o := rec.Object.(*log.VM)
+		list = append(list, fmt.Sprintf("%s %s %d at %s", strings.TrimLeft(o.UUID.String()[24:], "0"), o.State, o.Quota, strings.TrimLeft(o.ServerUUID.String()[24:], "0")))
+	}
+	return list
+}
+
+func TestInventory(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, c := alone(t, nil)
+		nic := func(n int, vm log.UUID) *log.NIC {
+			return &log.NIC{MAC: log.MAC{2, 5: byte(n)}, BelongsToType: "zone", BelongsToUUID: vm, OwnerUUID: testUUID(9), CNUUID: testCN, NICTag: "admin"}
+		}
+		elsewhere := vm(0x27, "running")
+		elsewhere.ServerUUID = testUUID(0xbb)
+		c.create(t, &log.NICTag{Name: "admin", UUID: testUUID(50), MTU: 1500})
+		c.create(t, vm(0x20, "running"), vm(0x21, "running"), vm(0x22, "running"), vm(0x23, "provisioning"), vm(0x24, "stopped"), elsewhere, nic(1, testUUID(0x22)))
+		events := c.count()
+		defer run(s)()
+		line := s.Connect(testCN, false, nil)
+		same, changed, hidden, moved, ownerless := vm(0x20, "running"), vm(0x21, "stopped"), vm(0x24, "stopped"), vm(0x27, "stopped"), vm(0x28, "running")
+		same.CreateTimestamp, same.OwnerUUID = 7, log.UUID{} // ours count
+		hidden.DoNotInventory = true
+		ownerless.OwnerUUID = log.UUID{}
+		line.Report(&feed.Inventory{Number: 1, VMs: []feed.InventoryVM{inventoryVM(vm(0x29, "running"))}}) // before a whole set
+		whole(line, same, changed, vm(0x25, "running"), hidden, moved, ownerless)
+		settle()
+		// 20 is equal, 21 was changed, 22 has a NIC, 23 is to come, 24 is hidden,
+		// 25 is new, 27 runs elsewhere, 28 is refused and keeps no other out.
+		want := []string{"20 running 10 at 1", "21 stopped 10 at 1", "22 destroyed 10 at 1", "23 provisioning 10 at 1", "25 running 10 at 1", "27 running 10 at bb"}
+		if got := c.vms(); !slices.Equal(got, want) {
+			t.Errorf("after the whole set\n got %q\nwant %q", got, want)
+		}
+		if n := c.count() - events; n != 4 {
+			t.Errorf("%d events, want 4", n)
+		}
+		events = c.count()
+		whole(line, same, changed, vm(0x25, "running"), hidden, moved)
+		time.Sleep(time.Minute) // two sweeps
+		if n := c.count() - events; n != 0 {
+			t.Errorf("the same set made %d events", n)
+		}
+		// Increments.
+		grown, arrived := vm(0x21, "running"), vm(0x27, "running")
+		grown.Quota = 20
+		line.Report(&feed.Inventory{Number: 3, VMs: []feed.InventoryVM{inventoryVM(grown), inventoryVM(arrived), inventoryVM(vm(0x23, "running")), {UUID: testUUID(0x25)}}})
+		line.Report(&feed.Inventory{Number: 4, VMs: []feed.InventoryVM{{UUID: testUUID(0x23)}, {UUID: testUUID(0x2a), Object: []byte{9}}}})
+		settle()
+		want = []string{"20 running 10 at 1", "21 running 20 at 1", "22 destroyed 10 at 1", "27 running 10 at 1"}
+		if got := c.vms(); !slices.Equal(got, want) {
+			t.Errorf("after increments\n got %q\nwant %q", got, want)
+		}
+		// A late word of an older connection is put right at the next look.
+		c.create(t, vm(0x25, "running"))
+		time.Sleep(31 * time.Second)
+		if got := c.vms(); !slices.Equal(got, want) {
+			t.Errorf("after a late word\n got %q\nwant %q", got, want)
+		}
+		line.Close()
+		whole(line, vm(0x20, "stopped")) // of a connection that has ended
+		settle()
+		if got := c.vms(); !slices.Equal(got, want) {
+			t.Errorf("after the connection\n got %q\nwant %q", got, want)
+		}
+	})
+}
+
+// Whatever is lost between a server and the log, and however often a CN
+// connects anew, the log ends with what the CN has.
+func TestInventoryConverges(t *testing.T) {
+	rapid.Check(t, func(rt *rapid.T) {
+		seed := rapid.Uint64().Draw(rt, "seed")
+		synctest.Test(t, func(*testing.T) {
+			random := rand.New(rand.NewPCG(seed, 1))
+			c := newCentral()
+			var calm atomic.Bool
+			losing := rand.New(rand.NewPCG(seed, 2)) // under the log's lock
+			c.lose = func() (before, after bool) {
+				return !calm.Load() && losing.IntN(4) == 0, !calm.Load() && losing.IntN(4) == 0
+			}
+			var services []*Service
+			for range 2 {
+				f := newFollower(c)
+				s, err := New(Config{Store: f, NewID: newID})
+				if err != nil {
+					panic(err)
+				}
+				services = append(services, s)
+				defer run(s)()
+			}
+			has := map[int]*log.VM{}
+			var line *Line
+			for range 30 {
+				n := 0x20 + random.IntN(8)
+				has[n] = vm(n, []string{"running", "stopped"}[random.IntN(2)])
+				item := inventoryVM(has[n])
+				if random.IntN(3) == 0 {
+					delete(has, n)
+					item.Object = nil
+				}
+				if line == nil || random.IntN(4) == 0 {
+					line = services[random.IntN(2)].Connect(testCN, false, nil) // the older one is still there
+					whole(line, slices.Collect(maps.Values(has))...)
+				} else {
+					line.Report(&feed.Inventory{VMs: []feed.InventoryVM{item}})
+				}
+				time.Sleep(time.Duration(random.IntN(1500)) * time.Millisecond)
+			}
+			calm.Store(true)
+			for _, s := range services {
+				if l := s.line(testCN); l != nil && l != line {
+					l.Close()
+				}
+			}
+			time.Sleep(2 * time.Minute)
+			var want []string
+			for _, n := range slices.Sorted(maps.Keys(has)) {
+				want = append(want, fmt.Sprintf("%x %s 10 at 1", n, has[n].State))
+			}
+			if got := c.vms(); !slices.Equal(got, want) {
+				rt.Errorf("got %q\nwant %q", got, want)
+			}
+		})
+	})
+}
