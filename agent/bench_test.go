@@ -58,7 +58,7 @@ func BenchmarkCacheRows(b *testing.B) {
 	for n := 0; n < b.N; n += 1000 {
 		batch := newBatch()
 		for i := range 1000 {
-			batch.Objects[objectKey{log.KindNIC, fmt.Sprintf("%012d", n+i)}] = rec
+			batch.Objects[objectKey{log.KindNIC, fmt.Sprintf("%012d", n+i)}] = kept{Record: rec}
 		}
 		batch.Head = head{Cursor: r.cursor}
 		if err := c.Commit(&batch); err != nil {

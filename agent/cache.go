@@ -48,12 +48,19 @@ func (a objectKey) compare(b objectKey) int {
 	return cmp.Or(cmp.Compare(a.Kind, b.Kind), cmp.Compare(a.ID, b.ID))
 }
 
+// kept is a record and, if it came in the form that is kept, its object's bytes
+// without the format byte; they share the memory of the frame that brought them.
+type kept struct {
+	projections.Record
+	Body []byte
+}
+
 // batch is one transaction of the cache: rows and the head that goes with them.
 type batch struct {
-	Objects map[objectKey]projections.Record // Object nil: the row goes
-	Scopes  map[log.Scope]*heldScope         // nil: the row goes
-	Gone    []Change                         // that took a mapping with them, by position
-	Head    head                             // but for CN, Incarnation, Rows and Sum, which the cache keeps
+	Objects map[objectKey]kept       // Object nil: the row goes
+	Scopes  map[log.Scope]*heldScope // nil: the row goes
+	Gone    []Change                 // that took a mapping with them, by position
+	Head    head                     // but for CN, Incarnation, Rows and Sum, which the cache keeps
 }
 
 func (b *batch) rows() int { return len(b.Objects) + len(b.Scopes) + len(b.Gone) }
@@ -361,7 +368,7 @@ func (c *cache) putGone(tx *bolt.Tx, gone []Change) error {
 }
 
 // putObjects writes rows in order of their keys, which is what a B+tree likes.
-func (c *cache) putObjects(tx *bolt.Tx, objects map[objectKey]projections.Record) error {
+func (c *cache) putObjects(tx *bolt.Tx, objects map[objectKey]kept) error {
 	keys := make([]objectKey, 0, len(objects))
 	for key := range objects {
 		keys = append(keys, key)

@@ -125,7 +125,10 @@ func TestGuestsHearOfAnyHistory(t *testing.T) {
 			"other log": h.otherLog,
 			"restart": func(t *rapid.T) {
 				// What was learned after the last bookmark that was kept is not covered.
-				for h.session != nil && len(h.queue) > 0 {
+				if h.session == nil {
+					h.connect(t)
+				}
+				for len(h.queue) > 0 {
 					h.deliver(t)
 				}
 				h.keep(t)

@@ -29,6 +29,9 @@ func (r *replica) noteClash(key objectKey, o log.Object) {
 
 // mendClashes looks at those that clashed with an object that changed.
 func (r *replica) mendClashes(key objectKey) {
+	if len(r.clashes) == 0 {
+		return
+	}
 	for other := range r.clashes[key] {
 		if a, b := r.nic(key), r.nic(other); a != nil && b != nil && a.NetworkUUID == b.NetworkUUID && a.IP == b.IP {
 			continue

@@ -105,7 +105,7 @@ func TestDigestFindsCorruptionOnDisk(t *testing.T) {
 	bad.OwnerUUID = cnID(99)
 	wrong := newBatch()
 	wrong.Head = r.ready.Head
-	wrong.Objects[keyOf(rec)] = projections.Record{Object: &bad, Revision: rec.Revision, Seq: rec.Seq}
+	wrong.Objects[keyOf(rec)] = kept{Record: projections.Record{Object: &bad, Revision: rec.Revision, Seq: rec.Seq}}
 	if err := c.Commit(&wrong); err != nil {
 		t.Fatal(err)
 	}

@@ -15,7 +15,7 @@ import (
 // the stream is filtered, so it is whole with its last event, or with what
 // comes after its place.
 func (r *replica) Entry(m *feed.Entry) error {
-	event, err := log.DecodeEvent(m.Event)
+	event, body, err := log.DecodeEventAndBody(m.Event)
 	if err != nil {
 		return fmt.Errorf("entry %d: %w", m.Seq, err)
 	}
@@ -36,14 +36,14 @@ func (r *replica) Entry(m *feed.Entry) error {
 		return nil // seen already
 	}
 	if event.More == 0 && len(r.pending) == 0 {
-		if err := r.fold(m, event); err != nil {
+		if err := r.fold(m.Seq, event, body); err != nil {
 			return err
 		}
 		r.notify()
 		return nil
 	}
 	r.pendingLast = m.Seq + log.Seq(event.More)
-	if err := r.hold(&heldEntry{m, event}); err != nil {
+	if err := r.hold(&heldEntry{m, event, body}); err != nil {
 		return err
 	}
 	if event.More > 0 {
@@ -56,6 +56,7 @@ func (r *replica) Entry(m *feed.Entry) error {
 type heldEntry struct {
 	*feed.Entry
 	event *log.Event
+	body  []byte // of its object
 }
 
 // hold keeps a frame back until its change is whole.
@@ -77,15 +78,15 @@ func (r *replica) flush() error {
 	for _, m := range frames {
 		switch m := m.(type) {
 		case *heldEntry:
-			if err := r.fold(m.Entry, m.event); err != nil {
+			if err := r.fold(m.Seq, m.event, m.body); err != nil {
 				return err
 			}
 		case *feed.Object:
-			object, err := log.DecodeObject(m.Kind, m.ID, m.Bytes)
+			object, body, err := log.DecodeObjectAndBody(m.Kind, m.ID, m.Bytes)
 			if err != nil {
 				return fmt.Errorf("object %s %s: %w", m.Kind, m.ID, err)
 			}
-			if err := r.object(m, object); err != nil {
+			if err := r.object(m, object, body); err != nil {
 				return err
 			}
 		}
@@ -100,40 +101,51 @@ func (r *replica) flush() error {
 // has its outcome already, or the object has left it since. So what the event
 // says of an object that is known is always taken if it is newer, but an object
 // enters, or stays, only through a scope whose as-of is before the event.
-func (r *replica) fold(m *feed.Entry, event *log.Event) error {
-	r.folded = m.Seq
-	r.head = max(r.head, m.Seq)
+func (r *replica) fold(seq log.Seq, event *log.Event, body []byte) error {
+	r.folded = seq
+	r.head = max(r.head, seq)
 	key := objectKey{event.Kind, event.ID}
-	if r.isOld(key, m.Seq) {
+	before, known := r.state.Find(event.Object)
+	if known && r.isOld(key, before, seq) {
 		return nil
 	}
-	before, known := r.state.Get(key.Kind, key.ID)
 	if event.Action == log.Delete {
 		r.drop(key)
 		return nil
 	}
-	if !known && !r.isBehind(event.Scopes, m.Seq) {
+	if !known && !slices.ContainsFunc(event.Scopes, r.isBehind(seq)) {
 		return nil
 	}
-	rec := projections.Record{Object: event.Object, Revision: event.Revision, Seq: m.Seq}
-	if err := r.put(key, rec); err != nil {
+	rec := projections.Record{Object: event.Object, Revision: event.Revision, Seq: seq}
+	if err := r.put(key, before.Object, kept{rec, body}); err != nil {
 		return err
 	}
-	if _, unknown := rec.Object.(*log.Unknown); !unknown && !r.isBehind(r.state.ScopesOf(key.Kind, key.ID), m.Seq) {
+	if _, unknown := rec.Object.(*log.Unknown); !unknown && !r.state.InAny(rec.Object, r.isBehind(seq)) {
 		r.drop(key)
 	}
-	if known {
+	if known && movesCN(before.Object, rec.Object) {
 		r.dropStrays(before.Object)
 	}
 	return nil
 }
 
-// isBehind reports whether one of the scopes is held as of a seq before this one.
-func (r *replica) isBehind(scopes []log.Scope, seq log.Seq) bool {
-	return slices.ContainsFunc(scopes, func(scope log.Scope) bool {
+// movesCN reports whether a CN's interest may have lost a scope when one state of
+// a NIC followed another.
+func movesCN(before, after log.Object) bool {
+	a, ok := before.(*log.NIC)
+	if !ok {
+		return false
+	}
+	b := after.(*log.NIC)
+	return a.CNUUID != b.CNUUID || a.NetworkUUID != b.NetworkUUID
+}
+
+// isBehind returns what reports whether a scope is held as of a seq before this one.
+func (r *replica) isBehind(seq log.Seq) func(log.Scope) bool {
+	return func(scope log.Scope) bool {
 		held, ok := r.scopes[scope]
 		return ok && held.AsOf < seq
-	})
+	}
 }
 
 // holds reports whether a scope that is held contains the object.
@@ -145,7 +157,8 @@ func (r *replica) holdsWithout(key objectKey, but log.Scope) bool {
 	if log.NewObject(key.Kind) == nil {
 		return true
 	}
-	return slices.ContainsFunc(r.state.ScopesOf(key.Kind, key.ID), func(scope log.Scope) bool {
+	rec, known := r.state.Get(key.Kind, key.ID)
+	return known && r.state.InAny(rec.Object, func(scope log.Scope) bool {
 		_, held := r.scopes[scope]
 		return held && scope != but
 	})
@@ -158,15 +171,15 @@ func (r *replica) setScope(scope log.Scope, held heldScope) {
 	r.interestKnown = false
 }
 
-// put places a record and notes that the cache must keep it.
-func (r *replica) put(key objectKey, rec projections.Record) error {
+// put places a record, over before if that is not nil, and notes that the cache
+// must keep it.
+func (r *replica) put(key objectKey, before log.Object, rec kept) error {
 	r.noteClash(key, rec.Object)
-	before, known := r.state.Get(key.Kind, key.ID)
-	if err := r.moving(before.Object, rec.Object, func() error { return r.state.Load(rec) }); err != nil {
+	if err := r.moving(before, rec.Object, func() error { return r.state.LoadEncoded(rec.Record, rec.Body) }); err != nil {
 		return fmt.Errorf("%w: %w", errStream, err)
 	}
-	r.touches.Note(before.Object, rec.Object)
-	if !known {
+	r.touches.Note(before, rec.Object)
+	if before == nil {
 		r.objects++
 	}
 	r.dirty.Objects[key] = rec
@@ -187,7 +200,7 @@ func (r *replica) drop(key objectKey) {
 	_ = r.moving(rec.Object, nil, func() error { r.state.Drop(key.Kind, key.ID); return nil })
 	r.touches.Note(rec.Object, nil)
 	r.objects--
-	r.dirty.Objects[key] = projections.Record{}
+	r.dirty.Objects[key] = kept{}
 	r.touch(rec.Object)
 	if r.reset != nil {
 		delete(r.reset.objects, key)
@@ -259,7 +272,11 @@ func (r *replica) waiting() int {
 // taken. What is on disk is thus always the state at a bookmark: a connection
 // or a process that ends between two of them goes back to the last one.
 func (r *replica) makeReady() {
-	maps.Copy(r.ready.Objects, r.dirty.Objects)
+	if len(r.ready.Objects) == 0 {
+		r.ready.Objects = r.dirty.Objects
+	} else {
+		maps.Copy(r.ready.Objects, r.dirty.Objects)
+	}
 	maps.Copy(r.ready.Scopes, r.dirty.Scopes)
 	r.ready.Gone = cutGone(append(r.ready.Gone, r.dirty.Gone...))
 	r.ready.Head = head{Cursor: r.cursor, Complete: r.complete}

@@ -109,7 +109,7 @@ func newReplica(me log.UUID, logger *slog.Logger) *replica {
 }
 
 func newBatch() batch {
-	return batch{Objects: make(map[objectKey]projections.Record), Scopes: make(map[log.Scope]*heldScope)}
+	return batch{Objects: make(map[objectKey]kept), Scopes: make(map[log.Scope]*heldScope)}
 }
 
 // load puts what the cache held. Objects that only a scope without an end has
@@ -236,7 +236,7 @@ func (r *replica) ScopeBegin(m *feed.ScopeBegin) error {
 // Object takes one object: of a scope that is coming, or one that entered a
 // scope without an event of its own.
 func (r *replica) Object(m *feed.Object) error {
-	object, err := log.DecodeObject(m.Kind, m.ID, m.Bytes)
+	object, body, err := log.DecodeObjectAndBody(m.Kind, m.ID, m.Bytes)
 	if err != nil {
 		return fmt.Errorf("object %s %s: %w", m.Kind, m.ID, err)
 	}
@@ -248,19 +248,20 @@ func (r *replica) Object(m *feed.Object) error {
 	if r.coming == nil && len(r.pending) > 0 {
 		return r.hold(m)
 	}
-	return r.object(m, object)
+	return r.object(m, object, body)
 }
 
-func (r *replica) object(m *feed.Object, object log.Object) error {
+func (r *replica) object(m *feed.Object, object log.Object, body []byte) error {
 	rec := projections.Record{Object: object, Revision: m.Revision, Seq: m.Seq}
 	key := keyOf(rec)
 	if r.coming != nil {
 		r.coming.seen[key] = struct{}{}
 	}
-	if !r.isSuspect() && r.isOld(key, m.Seq) {
+	before, known := r.state.Find(object)
+	if known && !r.isSuspect() && r.isOld(key, before, m.Seq) {
 		return nil
 	}
-	if err := r.put(key, rec); err != nil {
+	if err := r.put(key, before.Object, kept{rec, body}); err != nil {
 		return err
 	}
 	if r.coming == nil && !r.holds(key) {
@@ -271,11 +272,7 @@ func (r *replica) object(m *feed.Object, object log.Object) error {
 
 // isOld reports whether what is held of an object is at least as new as seq.
 // During a reset a seq of before says nothing: it may be another log's.
-func (r *replica) isOld(key objectKey, seq log.Seq) bool {
-	known, ok := r.state.Get(key.Kind, key.ID)
-	if !ok {
-		return false
-	}
+func (r *replica) isOld(key objectKey, known projections.Record, seq log.Seq) bool {
 	if r.reset != nil {
 		if _, confirmed := r.reset.objects[key]; !confirmed {
 			return false

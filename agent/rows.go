@@ -124,16 +124,23 @@ func objectBucket(kind log.Kind) string { return objectsPrefix + kind.String() }
 
 const objectRowHeader = 20
 
-func encodeObject(enc *log.Encoder, bucket string, key []byte, r projections.Record) ([]byte, error) {
-	object, err := enc.Object(r.Object)
-	if err != nil {
-		return nil, err
+func encodeObject(enc *log.Encoder, bucket string, key []byte, r kept) ([]byte, error) {
+	body := r.Body
+	if body == nil {
+		object, err := enc.Object(r.Object)
+		if err != nil {
+			return nil, err
+		}
+		body = object[1:]
 	}
-	b := make([]byte, 0, objectRowHeader+len(object))
-	b = binary.BigEndian.AppendUint64(b, uint64(r.Revision))
-	b = binary.BigEndian.AppendUint64(b, uint64(r.Seq))
-	b = binary.BigEndian.AppendUint32(b, rowCRC(bucket, key, b, object))
-	return append(b, object...), nil
+	b := make([]byte, objectRowHeader+1+len(body))
+	binary.BigEndian.PutUint64(b, uint64(r.Revision))
+	binary.BigEndian.PutUint64(b[8:], uint64(r.Seq))
+	object := b[objectRowHeader:]
+	object[0] = log.FormatVersion
+	copy(object[1:], body)
+	binary.BigEndian.PutUint32(b[16:], rowCRC(bucket, key, b[:16], object))
+	return b, nil
 }
 
 func decodeObject(bucket string, kind log.Kind, key, value []byte) (projections.Record, error) {

@@ -162,6 +162,7 @@ type decoder struct {
 	// text, if not "", is all of the input: texts that are read are parts of it,
 	// in one piece of memory.
 	text string
+	body []byte // of the object that was read, if it has all fields and no other
 }
 
 func newDecoder(b []byte) *decoder { return &decoder{u: unpacker{b}, left: 1} }
@@ -404,9 +405,14 @@ func (v *decoder) object(kind Kind, id string) Object {
 	if v.err != nil || v.left == 0 {
 		return o
 	}
+	before := v.u.b
 	outer := v.enter()
+	fields := v.left
 	o.visit(v)
 	o.tail().raw = v.leave(outer)
+	if int(kind) < len(fieldCounts) && fields == fieldCounts[kind] {
+		v.body = before[:len(before)-len(v.u.b)]
+	}
 	return o
 }
 

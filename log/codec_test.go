@@ -122,7 +122,27 @@ func TestRoundTrip(t *testing.T) {
 		if o, err := DecodeObject(e.Kind, e.ID, ob); err != nil || !reflect.DeepEqual(o, e.Object) {
 			t.Fatalf("object = %+v, %v", o, err)
 		}
+		_, written, err := enc.EventAndBody(e)
+		_, read, err2 := DecodeEventAndBody(b)
+		_, alone, err3 := DecodeObjectAndBody(e.Kind, e.ID, ob)
+		if err := errors.Join(err, err2, err3); err != nil || !bytes.Equal(read, written) || !bytes.Equal(alone, written) {
+			t.Fatalf("body %x of the event, %x of the object, %x was written; %v", read, alone, written, err)
+		}
 	})
+}
+
+// A body with other fields than this program writes is none.
+func TestBodyOfOtherFields(t *testing.T) {
+	ob, err := NewEncoder().Object(&NICTag{Name: "a", MTU: 1500})
+	if err != nil {
+		t.Fatal(err)
+	}
+	more := append(append([]byte{ob[0], ob[1] + 1}, ob[2:]...), codeNil)
+	for _, b := range [][]byte{more, {FormatVersion, codeFixArray + 1, codeFixStr + 1, 'a'}} {
+		if o, body, err := DecodeObjectAndBody(KindNICTag, "a", b); err != nil || o.ID() != "a" || body != nil {
+			t.Errorf("%x: %+v, body %x, %v; want a tag and no body", b, o, body, err)
+		}
+	}
 }
 
 // Revert(after, Diff(before, after)) is before: an event folds backwards.

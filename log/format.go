@@ -156,6 +156,21 @@ func DecodeEvent(b []byte) (*Event, error) {
 	return e, nil
 }
 
+// DecodeEventAndBody is DecodeEvent, and returns the part of b that is the
+// event's object: what EventAndBody gave, or nil if it is not what this program
+// would write, since it has other fields.
+func DecodeEventAndBody(b []byte) (e *Event, body []byte, err error) {
+	e = new(Event)
+	err = decode(b, MaxEventBytes, "event", func(v *decoder) {
+		e.decode(v)
+		body = v.body
+	})
+	if err != nil {
+		return nil, nil, err
+	}
+	return e, body, nil
+}
+
 // DecodeEventHead reads what says whom an event concerns: all but Object, Changed
 // and what a newer program wrote, which are not looked at. It costs a fraction of
 // DecodeEvent. Errors: as DecodeEvent's, as far as it has looked.
@@ -197,6 +212,19 @@ func DecodeObject(kind Kind, id string, b []byte) (Object, error) {
 		return nil, err
 	}
 	return o, nil
+}
+
+// DecodeObjectAndBody is DecodeObject, and returns the part of b after the format
+// byte, or nil if it is not what this program would write.
+func DecodeObjectAndBody(kind Kind, id string, b []byte) (o Object, body []byte, err error) {
+	err = decode(b, MaxEventBytes, kind.String(), func(v *decoder) {
+		o = v.object(kind, id)
+		body = v.body
+	})
+	if err != nil {
+		return nil, nil, err
+	}
+	return o, body, nil
 }
 
 // AppendBatch appends one encoded change to a batch; an empty batch is nil.

@@ -66,6 +66,31 @@ func (s *State) ScopesOf(kind log.Kind, id string) []log.Scope {
 	return scopesOf(r.Object, s.scopeOn, s.vnetsOf)
 }
 
+// InAny reports whether is says so of one of the scopes to which o, an object
+// that is held, belongs now. It makes no list of them.
+func (s *State) InAny(o log.Object, is func(log.Scope) bool) bool {
+	ofCN := func(cn log.UUID) bool { return !cn.IsZero() && is(log.CNScope(cn)) }
+	switch o := o.(type) {
+	case *log.NIC:
+		if scope := s.scopeOn(o.NetworkUUID); scope.Type != 0 && is(scope) || ofCN(cnOf(o)) {
+			return true
+		}
+		if isUnderlay(o) {
+			for scope := range s.vnetsOf(cnOf(o)) {
+				if is(scope) {
+					return true
+				}
+			}
+		}
+		return false
+	case *log.VM:
+		return ofCN(o.ServerUUID)
+	case *log.VMM:
+		return ofCN(o.SledID)
+	}
+	return slices.ContainsFunc(scopesOf(o, s.scopeOn, s.vnetsOf), is)
+}
+
 // InScope yields the objects of a scope, sorted by kind and id. To a vnet
 // belong also the underlay NICs of the CNs that have a NIC on it.
 func (s *State) InScope(scope log.Scope) iter.Seq[Record] {

@@ -166,6 +166,15 @@ func (s *State) Get(kind log.Kind, id string) (Record, bool) {
 	return r.Record, true
 }
 
+// Find returns the object of the same kind and id as o.
+func (s *State) Find(o log.Object) (Record, bool) {
+	r := s.rowOfObject(o)
+	if r == nil {
+		return Record{}, false
+	}
+	return r.Record, true
+}
+
 // List yields the objects of a kind, sorted by id.
 func (s *State) List(kind log.Kind) iter.Seq[Record] {
 	return records(s.tableOrder(kind))

@@ -234,9 +234,14 @@ func (c *Conn) write(m Message) error {
 func (c *Conn) readAll(cursor log.Cursor, handler Handler) error {
 	r := NewReader(bufio.NewReaderSize(c.conn, readBuffer))
 	order := order{last: cursor.Seq}
+	var limited time.Time
 	for {
-		if err := c.conn.SetReadDeadline(time.Now().Add(SilenceLimit)); err != nil {
-			return err
+		// A deadline costs as much as a small frame: a new one now and then will do.
+		if now := time.Now(); now.Sub(limited) > SilenceLimit/100 {
+			if err := c.conn.SetReadDeadline(now.Add(SilenceLimit)); err != nil {
+				return err
+			}
+			limited = now
 		}
 		f, err := r.Next()
 		if errors.Is(err, os.ErrDeadlineExceeded) {
