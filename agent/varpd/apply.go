@@ -106,7 +106,7 @@ func (d *Daemon) apply(a *ask, got *answer, now time.Time, steps *batchSteps) (f
 		d.applyVL3(a, got, now, steps)
 	case absent:
 		if f := d.tables.forwards[a.key]; f != nil {
-			for user := range f.users { // who leads there is wrong too
+			for user := range d.tables.users[a.key] { // who leads there is wrong too
 				d.ask(user, true)
 			}
 			d.removeForward(f, steps)
@@ -133,14 +133,13 @@ func (d *Daemon) applyVL3(a *ask, got *answer, now time.Time, steps *batchSteps)
 		}
 		n = d.tables.addNeigh(a.key)
 	} else if n.mac != got.mac {
-		if f := d.tables.release(n); f != nil {
-			d.removeForward(f, steps)
-		}
 		for p := range n.places { // those that are there are replaced
 			at = append(at, p)
 		}
 	}
-	n.mac = got.mac
+	if f := d.tables.lead(n, got.mac); f != nil {
+		d.removeForward(f, steps)
+	}
 	d.tables.checked(n.age, now)
 	fk := key{vnet: a.key.vnet, mac: got.mac}
 	if local {
@@ -149,7 +148,7 @@ func (d *Daemon) applyVL3(a *ask, got *answer, now time.Time, steps *batchSteps)
 			d.removeForward(f, steps)
 		}
 	} else {
-		d.setForward(fk, got.at, now, steps).users[a.key] = true
+		d.setForward(fk, got.at, now, steps)
 	}
 	slices.SortFunc(at, func(x, y place) int {
 		return cmp.Or(cmp.Compare(x.namespace, y.namespace), cmp.Compare(x.link, y.link))
@@ -179,7 +178,7 @@ func (d *Daemon) applyVL2(a *ask, to varp.Underlay, now time.Time, steps *batchS
 		f.to = netip.Addr{} // the kernel has it no longer, whatever we think
 	}
 	f = d.setForward(a.key, to, now, steps)
-	f.direct = f.direct || a.direct
+	f.direct = f.direct || a.direct && len(d.tables.users[a.key]) == 0
 }
 
 // setForward makes a forwarding entry lead to an underlay address.
@@ -234,7 +233,7 @@ func (d *Daemon) evict(steps *batchSteps) {
 			continue
 		}
 		f := d.tables.forwards[k]
-		for user := range f.users {
+		for user := range d.tables.users[k] {
 			d.removeNeigh(d.tables.neighs[user], steps)
 		}
 		if d.tables.forwards[k] == f { // else it went with its last user

@@ -199,11 +199,12 @@ func (d *Daemon) matchNeighs(have *link.Snapshot, steps *batchSteps) {
 			n := d.tables.neighs[at]
 			if n == nil { // taken over: as old as can be, so that it is asked for
 				n = d.tables.addNeigh(at)
-				n.mac = e.MAC
 				d.stats.adopted.Add(1)
 			} else if n.mac != e.MAC {
 				d.ask(at, true) // somebody else changed it
-				n.mac = e.MAC
+			}
+			if f := d.tables.lead(n, e.MAC); f != nil {
+				d.removeForward(f, steps)
 			}
 			n.places[p] = true
 			there[found{at, p}] = true
@@ -238,22 +239,25 @@ func (d *Daemon) matchForwards(have *link.Snapshot, steps *batchSteps) {
 			there[key{vnet: k.VNI, mac: e.MAC}] = e
 		}
 	}
-	for at, e := range there {
-		f := d.tables.forwards[at]
-		if f == nil {
-			f = d.tables.addForward(at)
-			f.to, f.port, f.direct = e.Dst, own(e.Port, d.links.vxlans[at.vnet].port), true
-			d.stats.adopted.Add(1)
-		}
+	used := map[uint32]bool{} // vnets with fabric links
+	for _, vnet := range d.links.vnetOf {
+		used[vnet] = true
 	}
-	for at, n := range d.tables.neighs {
-		if f := d.tables.forwards[key{vnet: at.vnet, mac: n.mac}]; f != nil {
-			f.users[at] = true
+	for at, e := range there {
+		// Of a vnet without fabric links nothing is anybody's business here yet.
+		if d.tables.forwards[at] == nil && used[at.vnet] {
+			f := d.tables.addForward(at)
+			f.to, f.port, f.direct = e.Dst, own(e.Port, d.links.vxlans[at.vnet].port), len(d.tables.users[at]) == 0
+			d.stats.adopted.Add(1)
 		}
 	}
 	for at, f := range d.tables.forwards {
 		if _, ok := d.links.vxlans[at.vnet]; !ok {
 			d.tables.dropForward(f)
+			continue
+		}
+		if !used[at.vnet] {
+			d.removeForward(f, steps)
 			continue
 		}
 		if e, ok := there[at]; !ok || e.Dst != f.to || own(e.Port, d.links.vxlans[at.vnet].port) != f.port {

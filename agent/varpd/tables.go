@@ -29,12 +29,11 @@ type neigh struct {
 
 // forward is a forwarding entry of a vnet's VXLAN device.
 type forward struct {
-	key   key
-	to    netip.Addr
-	port  uint16       // 0: the device's own
-	users map[key]bool // the neighbours that lead to it
-	// direct says that the kernel missed the MAC itself, so that it is wanted
-	// without users.
+	key  key
+	to   netip.Addr
+	port uint16 // 0: the device's own
+	// direct says that the entry is wanted though no neighbour leads to it: the
+	// kernel missed the MAC itself. It goes with the vnet's last fabric link.
 	direct bool
 	age    *list.Element
 }
@@ -50,12 +49,13 @@ type aged struct {
 type tables struct {
 	neighs   map[key]*neigh
 	forwards map[key]*forward
-	ages     *list.List // of *aged, all of neighs and forwards, longest ago first
+	users    map[key]map[key]bool // of a MAC, the neighbours that lead to it
+	ages     *list.List           // of *aged, all of neighs and forwards, longest ago first
 	absent   map[key]time.Time
 }
 
 func newTables() tables {
-	return tables{neighs: map[key]*neigh{}, forwards: map[key]*forward{}, ages: list.New(), absent: map[key]time.Time{}}
+	return tables{neighs: map[key]*neigh{}, forwards: map[key]*forward{}, users: map[key]map[key]bool{}, ages: list.New(), absent: map[key]time.Time{}}
 }
 
 // maxAbsent bounds the answers of NOTFOUND that are remembered. A VM that scans
@@ -125,32 +125,54 @@ func (t *tables) addNeigh(k key) *neigh {
 func (t *tables) addForward(k key) *forward {
 	f := t.forwards[k]
 	if f == nil {
-		f = &forward{key: k, users: map[key]bool{}, age: t.ages.PushFront(&aged{key: k})}
+		f = &forward{key: k, age: t.ages.PushFront(&aged{key: k})}
 		t.forwards[k] = f
 	}
 	return f
 }
 
+// lead makes a neighbour lead to a MAC, and returns the forwarding entry that
+// nobody uses any more, if that leaves one.
+func (t *tables) lead(n *neigh, mac log.MAC) *forward {
+	if n.mac == mac {
+		return nil
+	}
+	unused := t.release(n)
+	n.mac = mac
+	k := n.leadsTo()
+	if t.users[k] == nil {
+		t.users[k] = map[key]bool{}
+	}
+	t.users[k][n.key] = true
+	if f := t.forwards[k]; f != nil {
+		f.direct = false // it goes with its users from now on
+	}
+	return unused
+}
+
 // dropNeigh forgets a neighbour, and returns the forwarding entry that nobody
-// uses any more, if that is one.
+// uses any more, if that leaves one.
 func (t *tables) dropNeigh(n *neigh) *forward {
 	t.ages.Remove(n.age)
 	delete(t.neighs, n.key)
 	return t.release(n)
 }
 
-// release takes a neighbour from the users of its forwarding entry, and returns
-// that if nobody uses it any more.
+// leadsTo is the key of the MAC that a neighbour leads to.
+func (n *neigh) leadsTo() key { return key{vnet: n.key.vnet, mac: n.mac} }
+
+// release takes a neighbour from the users of its MAC.
 func (t *tables) release(n *neigh) *forward {
-	f := t.forwards[key{vnet: n.key.vnet, mac: n.mac}]
-	if f == nil {
+	k := n.leadsTo()
+	delete(t.users[k], n.key)
+	if len(t.users[k]) > 0 {
 		return nil
 	}
-	delete(f.users, n.key)
-	if len(f.users) > 0 || f.direct {
-		return nil
+	delete(t.users, k)
+	if f := t.forwards[k]; f != nil && !f.direct {
+		return f
 	}
-	return f
+	return nil
 }
 
 // dropForward forgets a forwarding entry.

@@ -105,6 +105,10 @@ func TestHotLinks(t *testing.T) {
 	}, remoteIP(5))
 	w.ip("ip", "zA", "neigh", "flush", "dev", "fabric0", "nud", "all")
 	w.resolved("neighbours that somebody flushed", remoteIP(5), 5, remote.Addr)
+	w.ip("bridge", "cn1", "fdb", "del", remoteMAC(5).String(), "dev", "sdcvxl5")
+	w.eventually("once more", func(s state) bool { return s.forwards[remoteMAC(5)] == remote.Addr }, remoteIP(5))
+	w.ip("ip", "zA", "link", "del", "fabric0")
+	w.eventually("nothing is left for nobody", func(s state) bool { return len(s.forwards) == 0 })
 }
 
 // TestOwnNode: two VMs of one node find each other; nothing is sent through the

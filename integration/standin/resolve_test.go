@@ -142,6 +142,6 @@ func TestBounds(t *testing.T) {
 	for n := 1; n <= 50; n++ {
 		w.must(send(w.zone, remoteIP(n)))
 	}
-	w.eventually("the last of many", func(s state) bool { return s.neighs[remoteIP(50)] != (log.MAC{}) })
+	w.resolved("one of many", remoteIP(50), 50, remote.Addr)
 	w.eventually("no more than may be", func(s state) bool { return len(s.neighs) <= 20 && len(s.forwards) <= 20 })
 }
