@@ -174,6 +174,9 @@ func TestRecover(t *testing.T) {
 	for i := range 20 {
 		must(t, leader, tagChange(newID(), fmt.Sprintf("tag%d", i)))
 	}
+	if _, err := leader.Consistent(patience(t)); err != nil { // it may lead no longer
+		t.Fatal(err)
+	}
 	old := leader.Head()
 	var survivor *node
 	for _, n := range nodes {
