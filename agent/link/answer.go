@@ -144,13 +144,14 @@ func (d *demand) choose(ctx context.Context, hand Hand, vnet uint32, most int) [
 	now := d.now()
 	over := r.size - d.limit + d.limit/roomParts
 	var chosen, used []*resident
-	for round := 0; round < 2 && len(chosen) == 0 && r.order.Len() > 0; round++ {
+	for looked := 0; looked < most && len(chosen) == 0 && r.order.Len() > 0; {
 		first, sum := make([]*resident, 0, most), 0
 		for e := r.order.Front(); e != nil && len(first) < most && sum < over; e = e.Next() {
 			x := e.Value.(*resident)
 			first = append(first, x)
 			sum += x.size()
 		}
+		looked += len(first)
 		unused := d.unused(ctx, hand, vnet, first, now)
 		used = used[:0]
 		for i, x := range first {

@@ -164,7 +164,6 @@ func (d *dumper) readVM(sp, own *space) error {
 		return err
 	}
 	ours := map[int32]int{}
-	ownID := int32(-1)
 	for i := range raw {
 		l := &raw[i]
 		d.highest = max(d.highest, l.Index)
@@ -172,12 +171,12 @@ func (d *dumper) readVM(sp, own *space) error {
 			continue
 		}
 		if l.hasParent && l.parentNS >= 0 {
-			if ownID < 0 {
-				if ownID, err = namespaceID(sp.conn, own); err != nil {
+			if sp.ownID < 0 {
+				if sp.ownID, err = namespaceID(sp.conn, own); err != nil {
 					return err
 				}
 			}
-			if l.parentNS == ownID {
+			if l.parentNS == sp.ownID {
 				l.Parent = d.names[l.parent]
 			}
 		}

@@ -84,7 +84,13 @@ func (h *Netlink) dumpVM(names map[int32]string, name string, s *seenVM) (err er
 		s.missing = true
 		return nil
 	}
-	sp, err := openSpace(name, filepath.Join(h.cfg.NetNSDir, name))
+	sp := h.kept.take(name, s.key)
+	if sp == nil {
+		if sp, err = openSpace(name, filepath.Join(h.cfg.NetNSDir, name)); err == nil {
+			sp.key = s.key
+			sp.heard, err = h.number(sp)
+		}
+	}
 	if errors.Is(err, ErrNoNamespace) {
 		s.missing = true
 		return nil
@@ -92,14 +98,16 @@ func (h *Netlink) dumpVM(names map[int32]string, name string, s *seenVM) (err er
 	if err != nil {
 		return err
 	}
-	defer sp.close()
 	d := &dumper{names: names}
 	if err := d.readVM(sp, h.own); err != nil {
-		return err
+		return errors.Join(err, sp.close())
 	}
-	s.links, s.highest = d.links, d.highest
-	s.heard, err = h.number(sp)
-	return err
+	s.links, s.highest, s.heard = d.links, d.highest, sp.heard
+	if !h.told.hears() {
+		return sp.close() // nobody would close it when the namespace goes
+	}
+	h.kept.give(sp)
+	return nil
 }
 
 // number reports whether our namespace has a number for another one, and has the

@@ -37,6 +37,7 @@ func (h *Netlink) watchNamespaces() (*namespaceWatch, error) {
 // run calls wake for what is heard, until ctx ends.
 func (n *namespaceWatch) run(ctx context.Context, wake func()) error {
 	defer n.table.Close()
+	defer n.kept.hold(nil)
 	ended, end, err := os.Pipe()
 	if err != nil {
 		return fmt.Errorf("link: watch of namespaces: %w", err)
@@ -54,6 +55,7 @@ func (n *namespaceWatch) run(ctx context.Context, wake func()) error {
 			return fmt.Errorf("link: watch of namespaces: %w", err)
 		}
 		now := n.namespaceKeys()
+		n.kept.hold(now)
 		if n.told.hearNamespaces(n.known, now) {
 			wake()
 		}

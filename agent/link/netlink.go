@@ -76,6 +76,8 @@ type Netlink struct {
 	// found out.
 	aside bool
 
+	kept keptSpaces // sockets in VM namespaces, for dumps
+
 	views  map[string]*view // VM namespaces whose last dump still stands
 	turn   int              // the part that was read last although its views stood
 	turned time.Time        // when
@@ -99,13 +101,14 @@ func Open(cfg Config) (*Netlink, error) {
 // Close frees the socket. The kernel's links stay as they are.
 func (h *Netlink) Close() error {
 	h.closeSpaces()
+	h.kept.hold(nil)
 	return h.own.close()
 }
 
 // Do implements Kernel. Steps for one namespace that follow each other go out
 // together.
 func (h *Netlink) Do(ctx context.Context, steps []Step) []error {
-	r := &run{h: h, steps: steps, failed: map[place]bool{}}
+	r := &run{h: h, steps: steps, failed: map[place]bool{}, numbered: map[string]bool{}}
 	if !h.aside {
 		defer h.closeSpaces()
 	} else if len(h.spaces) >= maxAside {
@@ -138,6 +141,8 @@ type run struct {
 	errs  []error // nil until the first failure
 	// failed are links that could not be made in this run.
 	failed map[place]bool
+	// numbered are the namespaces that were given a number in this run.
+	numbered map[string]bool
 
 	space    *space
 	enc      encoder
@@ -211,9 +216,12 @@ func (r *run) addLink(i int) error {
 			return err
 		}
 		netns = int(sp.file.Fd())
-		start := len(r.enc.b)
-		r.enc.namespaceID(netns)
-		r.message(i, unix.RTM_NEWNSID, 0, start).optional = true
+		if !r.numbered[l.Namespace] {
+			start := len(r.enc.b)
+			r.enc.namespaceID(netns)
+			r.message(i, unix.RTM_NEWNSID, 0, start).optional = true
+			r.numbered[l.Namespace] = true
+		}
 	}
 	h.lastIndex++
 	index := h.lastIndex

@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"sync"
 
 	"github.com/mdlayher/netlink"
 	"golang.org/x/sys/unix"
@@ -30,6 +31,9 @@ type space struct {
 	key  namespaceKey
 	file *os.File
 	conn *netlink.Conn
+
+	ownID int32 // the number that it has for our own namespace; unknown if negative
+	heard bool  // our own namespace has a number for it
 }
 
 // openSpace opens a namespace by its file. A file that is no namespace (yet:
@@ -57,7 +61,7 @@ func openSpace(name, path string) (*space, error) {
 		file.Close()
 		return nil, fmt.Errorf("network namespace %s: %w", name, err)
 	}
-	return &space{name: name, file: file, conn: conn}, nil
+	return &space{name: name, file: file, conn: conn, ownID: -1}, nil
 }
 
 func dial(netns, buffer int) (*netlink.Conn, error) {
@@ -122,4 +126,56 @@ func openOwn(path string) (*space, error) {
 	// answered by another dump.
 	_ = s.conn.SetReadBuffer(socketBytes)
 	return s, nil
+}
+
+// maxKept bounds the VM namespaces in which a socket is kept for the next dump.
+const maxKept = 1024
+
+// keptSpaces are sockets for dumps, by namespace. They are kept while somebody
+// watches for namespaces that go, since a socket keeps its namespace alive.
+type keptSpaces struct {
+	mu     sync.Mutex // protects what follows
+	spaces map[string]*space
+}
+
+// take returns the socket of a namespace, if there is one; it is the caller's.
+func (k *keptSpaces) take(name string, key namespaceKey) *space {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	sp := k.spaces[name]
+	if sp == nil {
+		return nil
+	}
+	delete(k.spaces, name)
+	if sp.key != key {
+		_ = sp.close()
+		return nil
+	}
+	return sp
+}
+
+// give keeps a socket, or closes it if there are enough.
+func (k *keptSpaces) give(sp *space) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.spaces == nil {
+		k.spaces = map[string]*space{}
+	}
+	if len(k.spaces) >= maxKept || k.spaces[sp.name] != nil {
+		_ = sp.close()
+		return
+	}
+	k.spaces[sp.name] = sp
+}
+
+// hold closes the sockets of all namespaces but those that there are.
+func (k *keptSpaces) hold(there map[string]namespaceKey) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	for name, sp := range k.spaces {
+		if there[name] != sp.key {
+			_ = sp.close()
+			delete(k.spaces, name)
+		}
+	}
 }
