@@ -2,6 +2,7 @@ package bench
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"net"
@@ -130,12 +131,29 @@ func FreePorts(n int) ([]int, error) {
 	return ports, nil
 }
 
+// keptPorts returns the ports that a cluster in dir had before, which its members
+// know each other by, or free ones.
+func keptPorts(dir string, n int) (ports []int, err error) {
+	name := filepath.Join(dir, "ports.json")
+	if b, err := os.ReadFile(name); err == nil && json.Unmarshal(b, &ports) == nil && len(ports) == n {
+		return ports, nil
+	}
+	if ports, err = FreePorts(n); err != nil {
+		return nil, err
+	}
+	b, err := json.Marshal(ports)
+	if err != nil {
+		return nil, err
+	}
+	return ports, os.WriteFile(name, b, 0o600)
+}
+
 // StartCluster starts the servers and waits until they are ready.
 func StartCluster(ctx context.Context, o Options) (_ *Cluster, err error) {
 	if err := os.MkdirAll(o.Dir, 0o700); err != nil {
 		return nil, err
 	}
-	ports, err := FreePorts(2 * o.Servers)
+	ports, err := keptPorts(o.Dir, 2*o.Servers)
 	if err != nil {
 		return nil, err
 	}
@@ -230,6 +248,32 @@ func (c *Cluster) Leader(ctx context.Context) (*Server, error) {
 	}
 }
 
+// Rest stops the servers where they are, so that they take no time from others,
+// until Wake.
+func (c *Cluster) Rest() error { return c.signal(syscall.SIGSTOP) }
+
+// Wake ends a Rest, and waits until there is a leader.
+func (c *Cluster) Wake(ctx context.Context) error {
+	if err := c.signal(syscall.SIGCONT); err != nil {
+		return err
+	}
+	for _, s := range c.Servers {
+		if err := c.AwaitReady(ctx, s); err != nil {
+			return err
+		}
+	}
+	_, err := c.Leader(ctx)
+	return err
+}
+
+func (c *Cluster) signal(sig syscall.Signal) error {
+	var errs []error
+	for _, s := range c.Servers {
+		errs = append(errs, s.Signal(sig))
+	}
+	return errors.Join(errs...)
+}
+
 // Stop ends the processes that this cluster started.
 func (c *Cluster) Stop() error {
 	if c == nil {
@@ -241,6 +285,7 @@ func (c *Cluster) Stop() error {
 	var errs []error
 	for _, s := range c.Servers {
 		if s.Program != "" {
+			errs = append(errs, s.Signal(syscall.SIGCONT)) // it may rest
 			errs = append(errs, s.Signal(syscall.SIGTERM)) // together: else leadership wanders
 		}
 	}

@@ -97,6 +97,26 @@ func etcdLeads(ctx context.Context, url string) bool {
 	return json.NewDecoder(response.Body).Decode(&status) == nil && status.Leader != "" && status.Leader == status.Header.Member
 }
 
+// Rest stops the servers where they are, so that they take no time from others,
+// until Wake.
+func (e *Etcd) Rest() error { return e.signal(syscall.SIGSTOP) }
+
+// Wake ends a Rest, and waits until there is a leader.
+func (e *Etcd) Wake(ctx context.Context) error {
+	if err := e.signal(syscall.SIGCONT); err != nil {
+		return err
+	}
+	return e.leaderFirst(ctx)
+}
+
+func (e *Etcd) signal(sig syscall.Signal) error {
+	var errs []error
+	for _, p := range e.Servers {
+		errs = append(errs, p.Signal(sig))
+	}
+	return errors.Join(errs...)
+}
+
 // Measure has the rival's client do something, and returns what came of it.
 func (e *Etcd) Measure(ctx context.Context, client string, args ...string) (load.Outcome, error) {
 	var o load.Outcome

@@ -21,6 +21,13 @@ type Workload struct {
 	next  atomic.Uint64
 }
 
+// Again makes the VMs of this workload those of every other that was told the
+// same, so that one bench can go on with what another left.
+func (w *Workload) Again() *Workload {
+	w.space = [6]byte{}
+	return w
+}
+
 // padding is how many bytes the texts of a VM take together.
 const padding = len(Workload{}.texts) * (projections.MaxNameBytes - 1)
 

@@ -64,7 +64,15 @@ const (
 // first creations of VMs, up to objects, then updates of them in turn. The
 // outcome's Count is of changes.
 func Fill(ctx context.Context, c *Cluster, w *Workload, events, objects uint64, progress func(done uint64)) (created, updated load.Outcome, err error) {
+	return FillOn(ctx, c, w, 0, events, objects, progress)
+}
+
+// FillOn is Fill in a log that has the first events already, from the workload
+// of another that ended in order: see Workload.Again.
+func FillOn(ctx context.Context, c *Cluster, w *Workload, have, events, objects uint64, progress func(done uint64)) (created, updated load.Outcome, err error) {
 	objects = (min(objects, events) + opsAtOnce - 1) / opsAtOnce * opsAtOnce
+	w.next.Store(min(have, objects))
+	updates := (max(have, objects) - objects) / opsAtOnce // that were written
 	phase := func(submit []Submit, before, count uint64, next func(n uint64) *log.Change) (load.Outcome, error) {
 		var n atomic.Uint64
 		outcome := load.Run(ctx, load.Plan{
@@ -81,11 +89,14 @@ func Fill(ctx context.Context, c *Cluster, w *Workload, events, objects uint64, 
 		return outcome, ctx.Err()
 	}
 	err = Streams(ctx, c, Connections, func(submit []Submit) (err error) {
-		created, err = phase(submit, 0, objects/opsAtOnce, func(uint64) *log.Change { return w.createMany(opsAtOnce) })
-		if err != nil || objects >= events {
+		if have < objects {
+			created, err = phase(submit, have, (objects-have)/opsAtOnce, func(uint64) *log.Change { return w.createMany(opsAtOnce) })
+		}
+		if err != nil || max(objects, have) >= events {
 			return err
 		}
-		updated, err = phase(submit, objects, (events-objects+opsAtOnce-1)/opsAtOnce, func(n uint64) *log.Change {
+		updated, err = phase(submit, max(objects, have), (events-max(objects, have)+opsAtOnce-1)/opsAtOnce, func(n uint64) *log.Change {
+			n += updates
 			return w.updateMany(n*opsAtOnce, opsAtOnce, objects, n*opsAtOnce/objects)
 		})
 		return err

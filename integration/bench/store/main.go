@@ -44,6 +44,8 @@ type suite struct {
 	restart             uint64 // events
 	objects             uint64
 	kills               int
+	kept                string        // folder of the large log
+	fill                time.Duration // how long it may be written at once; 0: until it is whole
 	values              map[string]float64
 	file                string
 	only                string // contenders, by comma; "": all, and compared
@@ -72,6 +74,8 @@ func run(ctx context.Context) (err error) {
 	flag.Uint64Var(&s.replay, "replay", 1_000_000, "`N` events to replay")
 	flag.Uint64Var(&s.restart, "restart", 10_000_000, "`N` events before the restart")
 	flag.Uint64Var(&s.objects, "objects", 1_000_000, "`N` objects before the restart")
+	flag.StringVar(&s.kept, "kept", "bin/bench-restart", "`FOLDER` of the log of the restart, kept for the next time")
+	flag.DurationVar(&s.fill, "fill", 0, "`TIME` to write that log in, if not all of it at once")
 	flag.IntVar(&s.kills, "kills", 20, "`N` kills of the leader, and as many transfers")
 	flag.StringVar(&s.only, "only", "", "append with `NAMES` alone, as in boltdb,wal; nothing is compared then")
 	flag.StringVar(&s.profiles, "profiles", "", "`FOLDER` for CPU profiles of our servers, and of this program")
