@@ -83,8 +83,9 @@ type Config struct {
 	RingBytes   int // or this many bytes, 64 MiB
 
 	// PersistDelay is how long applied entries may wait for the transaction
-	// that takes them to changes.db: 50 ms; PersistEvents is how many do not
-	// wait: 4,096. MaxLagEvents is how far it may fall behind before Propose
+	// that takes them to changes.db: 250 ms; PersistEvents is how many do not
+	// wait: 16,384. Few large transactions write fewer pages, and leave the disk
+	// to raft's log. MaxLagEvents is how far it may fall behind before Propose
 	// answers ErrOverloaded: 262,144; MaxLagBytes the same in bytes: 256 MiB.
 	PersistDelay  time.Duration
 	PersistEvents int
@@ -162,8 +163,8 @@ func (c Config) withDefaults() (Config, error) {
 	or(&c.DedupeCount, 200_000)
 	or(&c.RingEntries, 1<<16)
 	or(&c.RingBytes, 64<<20)
-	or(&c.PersistDelay, 50*time.Millisecond)
-	or(&c.PersistEvents, 4096)
+	or(&c.PersistDelay, 250*time.Millisecond)
+	or(&c.PersistEvents, 1<<14)
 	or(&c.MaxLagEvents, 1<<18)
 	or(&c.MaxLagBytes, 256<<20)
 	or(&c.RaftLog, RaftLogBolt)

@@ -325,6 +325,7 @@ func writeObjects(tx *bbolt.Tx, objects []objectWrite) error {
 // writeResults adds dedupe rows and deletes those that the window forgot since
 // the last transaction.
 func writeResults(bucket *bbolt.Bucket, results []changeResult, trimmed, forgotten log.UUID) error {
+	bucket.FillPercent = 1 // ids hold their time: nearly all come at the end
 	slices.SortFunc(results, func(a, b changeResult) int { return bytes.Compare(a.id[:], b.id[:]) })
 	for i := range results {
 		r := &results[i]

@@ -92,7 +92,7 @@ func runServerCommand(c *cli.Context) error {
 // server whose state is small makes far more garbage than it keeps, and would
 // collect many times a second; this way it does when there is this much of it.
 // The pages are never touched, so they take address space and no memory.
-const headroomBytes = 128 << 20
+const headroomBytes = 256 << 20
 
 // startProfile writes a CPU profile to a folder, if that is not "", until stop is called.
 func startProfile(folder, id string) (stop func() error, err error) {
