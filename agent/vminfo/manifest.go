@@ -83,7 +83,8 @@ func compose(m manifest, f facts) Value {
 	if f.pid > 0 {
 		v = v.With("pid", IntValue(int64(f.pid))).With("boot_timestamp", StringValue(formatDate(f.boot)))
 	}
-	if f.memory >= 0 {
+	// A cgroup without a limit, and nobody in it, is one that is being made.
+	if f.memory > 0 || f.memory == 0 && f.pid > 0 {
 		v = v.With("max_physical_memory", IntValue(f.memory/mebi))
 	}
 	if nics, ok := v.Get("nics"); ok && f.addresses != nil {

@@ -46,8 +46,9 @@ type RunnerConfig struct {
 // nothing: what runs is found as Folder finds it, so that any program may start
 // what another stops. Two Runners must not act on one VM at once.
 //
-// It makes a VM's namespace, cgroup and init process. The NICs in the namespace
-// are the agent's.
+// It makes a VM's namespace, cgroup and init process (runner_line.go); namespaces
+// in another folder than ip-netns(8)'s must be there, and stay. The NICs in the
+// namespace are the agent's.
 type Runner struct {
 	cfg    RunnerConfig
 	finder *Folder // finds init processes; it does not run
@@ -103,6 +104,9 @@ func (r *Runner) Prepare(ctx context.Context, id log.UUID) error {
 	ns := openNamespace(r.cfg.NetNS, m.zone)
 	ns.close()
 	if ns.fd < 0 {
+		if !r.ordinary() {
+			return fmt.Errorf("vminfo: VM %s: %s/%s is no network namespace, and ip-netns(8) makes them in %s only: make it there", id, r.cfg.NetNS, m.zone, ordinaryNetNS)
+		}
 		if err := command(ctx, "ip", "netns", "add", m.zone); err != nil {
 			return fmt.Errorf("vminfo: VM %s: namespace: %w", id, err)
 		}
@@ -166,8 +170,9 @@ func (r *Runner) Start(ctx context.Context, id log.UUID) error {
 	}
 	// sh waits for a line until it is in the cgroup; its children are then born
 	// there. exec keeps its process number.
-	gate := append([]string{"netns", "exec", m.zone, "/bin/sh", "-c", `read go && exec "$@" </dev/null`, "init"}, line...)
-	cmd := exec.Command("ip", gate...) //nolint:noctx // the VM lives longer than the request
+	gate := append(r.enter(m.zone), "/bin/sh", "-c", `read go && exec "$@" </dev/null`, "init")
+	gate = append(gate, line...)
+	cmd := exec.Command(gate[0], gate[1:]...) //nolint:noctx // the VM lives longer than the request
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	stdin, err := cmd.StdinPipe()
 	if err != nil {
@@ -188,26 +193,6 @@ func (r *Runner) Start(ctx context.Context, id log.UUID) error {
 		return fmt.Errorf("vminfo: VM %s: init: %w", id, err)
 	}
 	return nil
-}
-
-// commandLine is the init of a manifest.
-func commandLine(m manifest) ([]string, error) {
-	list, ok := m.value.Get("init")
-	if !ok {
-		return []string{"sleep", "infinity"}, nil
-	}
-	var line []string
-	for _, item := range list.Items() {
-		word, isText := item.String()
-		if !isText {
-			return nil, errors.New("init is no list of strings")
-		}
-		line = append(line, word)
-	}
-	if len(line) == 0 {
-		return nil, errors.New("init is no list of strings with a program first")
-	}
-	return line, nil
 }
 
 // admit puts a process into the VM's cgroup and writes its pid file.
@@ -313,7 +298,7 @@ func (r *Runner) clear(ctx context.Context, m manifest) error {
 	}
 	ns := openNamespace(r.cfg.NetNS, m.zone)
 	ns.close()
-	if ns.fd >= 0 {
+	if ns.fd >= 0 && r.ordinary() {
 		if err := command(ctx, "ip", "netns", "del", m.zone); err != nil {
 			return fmt.Errorf("namespace: %w", err)
 		}

@@ -23,6 +23,7 @@ type fakeStarter struct {
 	mu    sync.Mutex // protects pid
 	pid   int
 	fail  error
+	hold  chan struct{} // if not nil, Stop waits until it is closed
 }
 
 func (f *fakeStarter) set(vm log.UUID, state string, pid int) {
@@ -44,6 +45,9 @@ func (f *fakeStarter) Start(_ context.Context, vm log.UUID) error {
 }
 
 func (f *fakeStarter) Stop(_ context.Context, vm log.UUID, _ bool) error {
+	if f.hold != nil {
+		<-f.hold
+	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.set(vm, "stopped", 0)
@@ -55,6 +59,7 @@ type vmmSite struct {
 	folder  string
 	starter *fakeStarter
 	vmms    *VMMs
+	adopts  string
 	stop    func()
 
 	mu   sync.Mutex // protects rung
@@ -68,7 +73,7 @@ func newVMMSite(folder string) *vmmSite {
 }
 
 func (s *vmmSite) run(t interface{ Fatal(...any) }) {
-	vmms, err := NewVMMs(VMMConfig{Folder: s.folder, Store: s.starter.store, Starter: s.starter, Ring: func(id log.UUID) {
+	vmms, err := NewVMMs(VMMConfig{Folder: s.folder, Store: s.starter.store, Starter: s.starter, Adopts: s.adopts, Ring: func(id log.UUID) {
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		s.rung[id]++
@@ -318,4 +323,64 @@ func FuzzVersion(f *testing.F) {
 			t.Fatalf("%q was read as %v", text, v)
 		}
 	})
+}
+
+// TestVMMAdoption: a VM that somebody started has a VMM, whose end is a failure;
+// one that was ended by word is not adopted while it still runs.
+func TestVMMAdoption(t *testing.T) {
+	s := newVMMSite(t.TempDir())
+	s.adopts = "fake"
+	vm := testVM(t, 1, "").UUID
+	s.starter.set(vm, "running", 7) // before the agent looks
+	s.run(t)
+	defer func() { s.stop() }()
+	first := s.waitActive(t, vm, 7)
+	s.starter.set(vm, "stopped", 0)
+	s.wait(t, first.ID, VMMFailed)
+	s.starter.set(vm, "running", 8)
+	second := s.waitActive(t, vm, 8)
+	s.starter.set(vm, "running", 9) // killed and started between two looks
+	s.wait(t, second.ID, VMMFailed)
+	third := s.waitActive(t, vm, 9)
+	s.starter.hold = make(chan struct{})
+	if _, err := s.vmms.Unregister(third.ID); err != nil {
+		t.Fatal(err)
+	}
+	s.starter.set(vm, "running", 9) // it is still there
+	s.vmms.observe(vm)
+	if again, ok := s.vmms.Active(vm); ok {
+		t.Errorf("what was ended by word is adopted as %+v", again)
+	}
+	close(s.starter.hold)
+	for deadline := time.Now().Add(patience); ; time.Sleep(100 * time.Microsecond) {
+		if text, ok := s.starter.store.Get(vm); ok && strings.Contains(string(text.JSON), "stopped") {
+			break
+		}
+		if time.Now().After(deadline) {
+			t.Fatal("it was not stopped")
+		}
+	}
+	s.starter.set(vm, "running", 9) // the number is used again, later
+	s.waitActive(t, vm, 9)
+	other := testVM(t, 2, "").UUID
+	if _, _, err := s.starter.store.Put("another vminfod", VM{UUID: other, Zonename: "z", JSON: fmt.Appendf(nil, `{"uuid":%q,"state":"running","pid":5}`, other)}); err != nil {
+		t.Fatal(err)
+	}
+	s.vmms.observe(other)
+	if vmm, ok := s.vmms.Active(other); ok {
+		t.Errorf("a VM of another source is adopted as %+v", vmm)
+	}
+}
+
+// waitActive returns the VM's VMM that runs as pid.
+func (s *vmmSite) waitActive(t *testing.T, vm log.UUID, pid int) VMM {
+	t.Helper()
+	for deadline := time.Now().Add(patience); ; time.Sleep(100 * time.Microsecond) {
+		if vmm, ok := s.vmms.Active(vm); ok && vmm.State == VMMRunning && vmm.PID == pid {
+			return vmm
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("no VMM of a VM that runs as %d: %+v", pid, s.vmms.List())
+		}
+	}
 }

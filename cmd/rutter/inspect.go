@@ -7,6 +7,7 @@ import (
 	"io"
 	"net/netip"
 	"net/url"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -166,7 +167,7 @@ func humanLine(line log.Line) string {
 	var b strings.Builder
 	for _, change := range e.Changed {
 		now, _ := log.Field(e.Object, change.Path)
-		fmt.Fprintf(&b, "%s %s changed :: %s -> %s  by %s\n", head, change.Path, plain(change.Old), plain(now), e.Actor)
+		fmt.Fprintf(&b, "%s %s changed :: %s -> %s  by %s\n", head, change.Path, plainField(change.Path, change.Old), plainField(change.Path, now), e.Actor)
 	}
 	return b.String()
 }
@@ -178,6 +179,17 @@ func plain(v log.Value) string {
 		return fmt.Sprint(v)
 	}
 	return string(b)
+}
+
+// timeFields are the fields of objects that are times, which values keep as numbers.
+var timeFields = []string{"created_timestamp", "modified_timestamp", "created", "last_boot", "create_timestamp", "last_modified", "time_updated"}
+
+// plainField is plain, with times as people read them.
+func plainField(path string, v log.Value) string {
+	if n, ok := v.(int64); ok && n != 0 && slices.Contains(timeFields, path) {
+		return plain(log.Time(n).String())
+	}
+	return plain(v)
 }
 
 // lookupCommand asks who has an address.

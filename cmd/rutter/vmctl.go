@@ -138,7 +138,11 @@ func (a *vmAct) print(w io.Writer, done string, r vmResult) {
 			fmt.Fprintf(w, ", in the log (seq %d) after %s", r.Seq, time.Duration(r.ClusterMS)*time.Millisecond)
 		}
 		if r.CNs > 0 {
-			fmt.Fprintf(w, ", programmed on %d compute nodes after %s", r.CNs, time.Duration(r.FabricMS)*time.Millisecond)
+			nodes := "compute nodes"
+			if r.CNs == 1 {
+				nodes = "compute node"
+			}
+			fmt.Fprintf(w, ", programmed on %d %s after %s", r.CNs, nodes, time.Duration(r.FabricMS)*time.Millisecond)
 		}
 	}
 	fmt.Fprintln(w)

@@ -114,6 +114,7 @@ type vmStatus struct {
 	VMMs    int                   `json:"vmms"`
 	Vminfod string                `json:"vminfod"` // its address, or why there is none
 	Sources []vminfo.SourceStatus `json:"sources"`
+	QEMU    string                `json:"qemu"` // its path, or why there is none
 	Link    vmlink.Status         `json:"link"`
 }
 
@@ -123,6 +124,10 @@ func (n *vmNode) status() *vmStatus {
 		s.Vminfod = "not served: " + n.skipped
 	}
 	s.Sources = n.service.Status(false).Rutter.Sources
+	var err error
+	if s.QEMU, err = vminfo.QEMU(); err != nil {
+		s.QEMU = "none (" + err.Error() + "): VMs of brand kvm and bhyve run their init in its place"
+	}
 	return s
 }
 
@@ -160,6 +165,7 @@ func writeVMStatus(w io.Writer, s *vmStatus) {
 	if s.Link.Failure != "" {
 		fmt.Fprintf(w, "              last ring: %s\n", s.Link.Failure)
 	}
+	fmt.Fprintf(w, "QEMU          %s\n", s.QEMU)
 	writeSources(w, "VM source  ", s.Sources)
 }
 
