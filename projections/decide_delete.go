@@ -22,12 +22,12 @@ func (d *draft) delete(op *log.Op) string {
 	case *log.Server:
 		d.unused(o, "server is in use", "delete its VMs, VMMs and NICs first",
 			func(s *store) *sorted[*row] { return s.nicsOnCN[o.UUID] },
-			func(s *store) *sorted[*row] { return s.nicsOf[o.UUID] },
+			func(s *store) *sorted[*row] { return s.nicsOf.of(o.UUID) },
 			func(s *store) *sorted[*row] { return s.vmsOnCN[o.UUID] },
 			func(s *store) *sorted[*row] { return s.vmmsOnCN[o.UUID] })
 	case *log.VM:
 		d.unused(o, "vm is in use", "delete its NICs and VMMs first",
-			func(s *store) *sorted[*row] { return s.nicsOf[o.UUID] },
+			func(s *store) *sorted[*row] { return s.nicsOf.of(o.UUID) },
 			func(s *store) *sorted[*row] { return s.vmmsOf[o.UUID] })
 	}
 	if d.refused() {

@@ -237,7 +237,7 @@ func (d *draft) clearPrimary(n *log.NIC) {
 		return
 	}
 	var others []*log.NIC
-	for o := range d.rows(func(s *store) *sorted[*row] { return s.nicsOf[n.BelongsToUUID] }) {
+	for o := range d.rows(func(s *store) *sorted[*row] { return s.nicsOf.of(n.BelongsToUUID) }) {
 		if other := o.(*log.NIC); other.Primary && other.MAC != n.MAC {
 			others = append(others, other)
 		}

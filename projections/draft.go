@@ -111,11 +111,10 @@ func (d *draft) live(pick func(*store) iter.Seq[*row]) iter.Seq[log.Object] {
 
 // holder returns the NIC that has an address of a network, or nil.
 func (d *draft) holder(network log.UUID, ip netip.Addr) *log.NIC {
-	k := netIP{network, ip}
-	if r := d.top.ips[k]; r != nil {
+	if r := d.top.nicAt(network, ip); r != nil {
 		return r.Object.(*log.NIC)
 	}
-	if r := d.base.ips[k]; r != nil && !d.gone[rowKey{log.KindNIC, r.key}] {
+	if r := d.base.nicAt(network, ip); r != nil && !d.gone[rowKey{log.KindNIC, r.key}] {
 		return r.Object.(*log.NIC)
 	}
 	return nil

@@ -47,9 +47,7 @@ func sameIndex(a, b log.Object) bool {
 			a.Subnet == b.Subnet && slices.Equal(a.OwnerUUIDs, b.OwnerUUIDs)
 	case *log.NIC:
 		b, ok := b.(*log.NIC)
-		return ok && a.NetworkUUID == b.NetworkUUID && a.IP == b.IP && a.CNUUID == b.CNUUID &&
-			a.BelongsToUUID == b.BelongsToUUID && a.BelongsToType == b.BelongsToType && a.Underlay == b.Underlay &&
-			a.NICTag == b.NICTag && slices.Equal(a.NICTagsProvided, b.NICTagsProvided)
+		return ok && a.CNUUID == b.CNUUID && sameButCN(a, b)
 	case *log.VM:
 		b, ok := b.(*log.VM)
 		return ok && a.ServerUUID == b.ServerUUID && a.Zonename == b.Zonename
@@ -58,6 +56,54 @@ func sameIndex(a, b log.Object) bool {
 		return ok && a.SledID == b.SledID && a.InstanceID == b.InstanceID
 	default:
 		return true // tags, servers, migrations and unknown objects are in no index
+	}
+}
+
+// sameButCN is sameIndex but for the index by CN.
+func sameButCN(a, b *log.NIC) bool {
+	return a.NetworkUUID == b.NetworkUUID && a.IP == b.IP &&
+		a.BelongsToUUID == b.BelongsToUUID && a.BelongsToType == b.BelongsToType && a.Underlay == b.Underlay &&
+		a.NICTag == b.NICTag && slices.Equal(a.NICTagsProvided, b.NICTagsProvided)
+}
+
+// moves reports whether a NIC changes its CN and no other index: a migration.
+func moves(before, after log.Object) bool {
+	a, ok := before.(*log.NIC)
+	if !ok || isUnderlay(a) {
+		return false
+	}
+	b, ok := after.(*log.NIC)
+	return ok && sameButCN(a, b)
+}
+
+// move puts rec, whose sum is given, in the place of r's record, which it moves.
+func (s *store) move(r *row, rec Record, sum log.Digest) {
+	if s.digests != nil {
+		s.count(r, s.digests.remove)
+	}
+	s.leaveCN(r, r.Object.(*log.NIC))
+	r.Record, r.sum = rec, sum
+	s.joinCN(r, rec.Object.(*log.NIC))
+	if s.digests != nil {
+		s.count(r, s.digests.add)
+	}
+}
+
+func (s *store) joinCN(r *row, nic *log.NIC) {
+	addSet(s.nicsOnCN, nic.CNUUID, r)
+	if s.interest != nil && r.scope.Type != 0 && !nic.CNUUID.IsZero() {
+		if s.interest.add(nic.CNUUID, r.scope) && s.digests != nil {
+			s.countUnderlays(nic.CNUUID, r.scope, s.digests.add)
+		}
+	}
+}
+
+func (s *store) leaveCN(r *row, nic *log.NIC) {
+	s.nicsOnCN.remove(nic.CNUUID, r)
+	if s.interest != nil && r.scope.Type != 0 && !nic.CNUUID.IsZero() {
+		if s.interest.remove(nic.CNUUID, r.scope) && s.digests != nil {
+			s.countUnderlays(nic.CNUUID, r.scope, s.digests.remove)
+		}
 	}
 }
 
@@ -124,26 +170,21 @@ func (s *store) indexNIC(r *row, nic *log.NIC) {
 		s.nicsOnTag.add(tag, r, compareRows)
 	}
 	addSet(s.nicsOnNet, nic.NetworkUUID, r)
-	addSet(s.nicsOnCN, nic.CNUUID, r)
-	addSet(s.nicsOf, nic.BelongsToUUID, r)
+	s.nicsOf.add(nic.BelongsToUUID, r)
 	if isUnderlay(nic) {
 		addSet(s.underlays, cnOf(nic), r)
 	}
 	if nic.IP.IsValid() && !nic.NetworkUUID.IsZero() {
-		s.ips[netIP{nic.NetworkUUID, nic.IP}] = r
+		s.ips.put(r, hasIP(nic.NetworkUUID, nic.IP))
 		s.use(nic.NetworkUUID, nic.IP)
 	}
 	if r.scope.Type == log.ScopeVNet {
 		s.nicsOnVNet.add(r.scope.VNet, r, compareRows)
 		if nic.IP.IsValid() {
-			s.vl3[vnetIP{r.scope.VNet, nic.IP}] = r
+			s.vl3.put(r, hasVL3(r.scope.VNet, nic.IP))
 		}
 	}
-	if s.interest != nil && r.scope.Type != 0 && !nic.CNUUID.IsZero() {
-		if s.interest.add(nic.CNUUID, r.scope) && s.digests != nil {
-			s.countUnderlays(nic.CNUUID, r.scope, s.digests.add)
-		}
-	}
+	s.joinCN(r, nic)
 }
 
 // tagsOf returns the NIC tags that a NIC names itself, not through its network.
@@ -159,25 +200,17 @@ func (s *store) unindexNIC(r *row, nic *log.NIC) {
 		s.nicsOnTag.remove(tag, r)
 	}
 	s.nicsOnNet.remove(nic.NetworkUUID, r)
-	s.nicsOnCN.remove(nic.CNUUID, r)
 	s.nicsOf.remove(nic.BelongsToUUID, r)
 	s.underlays.remove(cnOf(nic), r)
 	// In a cache an address may have gone to another NIC before this one left.
-	if k := (netIP{nic.NetworkUUID, nic.IP}); s.ips[k] == r {
-		delete(s.ips, k)
+	if s.ips.remove(r) {
 		s.release(nic.NetworkUUID, nic.IP)
 	}
 	if r.scope.Type == log.ScopeVNet {
 		s.nicsOnVNet.remove(r.scope.VNet, r)
-		if k := (vnetIP{r.scope.VNet, nic.IP}); s.vl3[k] == r {
-			delete(s.vl3, k)
-		}
+		s.vl3.remove(r)
 	}
-	if s.interest != nil && r.scope.Type != 0 && !nic.CNUUID.IsZero() {
-		if s.interest.remove(nic.CNUUID, r.scope) && s.digests != nil {
-			s.countUnderlays(nic.CNUUID, r.scope, s.digests.remove)
-		}
-	}
+	s.leaveCN(r, nic)
 	r.scope = log.Scope{}
 }
 

@@ -143,7 +143,7 @@ func (p *planner) addFabric(r *row) {
 // order of the NICs, the primary first and then by MAC.
 func (p *planner) ofVM(nic *log.NIC, net *log.Network) (gateway netip.Addr, resolvers []netip.Addr) {
 	nics := make([]*log.NIC, 0, 4)
-	for r := range p.s.nicsOf[nic.BelongsToUUID].all() {
+	for r := range p.s.nicsOf.of(nic.BelongsToUUID).all() {
 		if other := r.Object.(*log.NIC); other.CNUUID == p.cn {
 			nics = append(nics, other)
 		}

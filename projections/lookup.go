@@ -27,7 +27,7 @@ func (s *State) VL2(vnet uint32, mac log.MAC) (Underlay, bool) {
 // VL3 answers which MAC has an address on a vnet, and where it is. An IPv4
 // address may come in its IPv6-mapped form. It is false where VL2 would be.
 func (s *State) VL3(vnet uint32, ip netip.Addr) (log.MAC, Underlay, bool) {
-	r := s.vl3[vnetIP{vnet, ip.Unmap()}]
+	r := s.nicOnVNet(vnet, ip.Unmap())
 	if r == nil {
 		return log.MAC{}, Underlay{}, false
 	}
@@ -64,7 +64,7 @@ func (s *State) Network(uuid log.UUID) *log.Network { return s.network(uuid) }
 // Each of these yields records sorted by id, at a cost of what it yields.
 
 // NICsOf yields the NICs that belong to a VM, a server or another thing.
-func (s *State) NICsOf(owner log.UUID) iter.Seq[Record] { return records(s.nicsOf[owner]) }
+func (s *State) NICsOf(owner log.UUID) iter.Seq[Record] { return records(s.nicsOf.of(owner)) }
 
 // NICsOn yields the NICs on a network.
 func (s *State) NICsOn(network log.UUID) iter.Seq[Record] { return records(s.nicsOnNet[network]) }
@@ -92,7 +92,7 @@ func (s *State) VMMsOf(vm log.UUID) iter.Seq[Record] { return records(s.vmmsOf[v
 
 // NICAt returns the NIC that has an address of a network.
 func (s *State) NICAt(network log.UUID, ip netip.Addr) (Record, bool) {
-	r := s.ips[netIP{network, ip.Unmap()}]
+	r := s.nicAt(network, ip.Unmap())
 	if r == nil {
 		return Record{}, false
 	}

@@ -3,7 +3,6 @@ package projections
 import (
 	"cmp"
 	"fmt"
-	"net/netip"
 	"strings"
 
 	"rutter/log"
@@ -110,18 +109,6 @@ func (s sets[K]) remove(k K, r *row) {
 	}
 }
 
-// netIP is an address on one network, vnetIP one on a vnet.
-type (
-	netIP struct {
-		network log.UUID
-		ip      netip.Addr
-	}
-	vnetIP struct {
-		vnet uint32
-		ip   netip.Addr
-	}
-)
-
 // store holds objects and their indexes. A State is a store of everything; a
 // draft has a small one of what its change has touched so far.
 type store struct {
@@ -141,14 +128,14 @@ type store struct {
 	nicsOnNet  sets[log.UUID]      // NICs by network
 	nicsOnVNet sets[uint32]        // NICs by vnet
 	nicsOnCN   sets[log.UUID]      // NICs by cn_uuid
-	nicsOf     sets[log.UUID]      // NICs by belongs_to_uuid
+	nicsOf     owners              // NICs by belongs_to_uuid
 	underlays  sets[log.UUID]      // underlay NICs by CN
 	vmsOnCN    sets[log.UUID]      // VMs by server_uuid
 	zones      sets[string]        // VMs by zonename
 	vmmsOnCN   sets[log.UUID]      // VMMs by sled_id
 	vmmsOf     sets[log.UUID]      // VMMs by instance_id
-	ips        map[netIP]*row      // the NIC that has an address of a network
-	vl3        map[vnetIP]*row     // the NIC that has an address on a vnet
+	ips        rowTable            // the NIC that has an address of a network
+	vl3        rowTable            // the NIC that has an address on a vnet
 	used       map[log.UUID]*spans // addresses in use by network
 }
 
@@ -156,10 +143,10 @@ func newStore() *store {
 	return &store{
 		netsOnTag: sets[string]{}, subnets: sets[uint32]{}, fabricsOf: sets[log.UUID]{}, nicsOnTag: sets[string]{},
 		nicsOnNet: sets[log.UUID]{}, nicsOnVNet: sets[uint32]{}, nicsOnCN: sets[log.UUID]{},
-		nicsOf: sets[log.UUID]{}, underlays: sets[log.UUID]{},
+		nicsOf: newOwners(), underlays: sets[log.UUID]{},
 		vmsOnCN: sets[log.UUID]{}, zones: sets[string]{},
 		vmmsOnCN: sets[log.UUID]{}, vmmsOf: sets[log.UUID]{},
-		ips: map[netIP]*row{}, vl3: map[vnetIP]*row{}, used: map[log.UUID]*spans{},
+		ips: rowTable{hash: hashIP}, vl3: rowTable{hash: hashVL3}, used: map[log.UUID]*spans{},
 	}
 }
 
@@ -267,6 +254,8 @@ func (s *store) put(rec Record, body []byte) {
 		if s.digests != nil {
 			s.count(r, s.digests.add)
 		}
+	case moves(r.Object, rec.Object):
+		s.move(r, rec, sum)
 	default:
 		s.unindex(r)
 		r.Record, r.sum = rec, sum
