@@ -19,6 +19,7 @@ import (
 	"rutter/agent/link"
 	"rutter/api/client"
 	"rutter/log"
+	"rutter/varp"
 )
 
 // statusFlag is where an agent serves its own status.
@@ -39,6 +40,7 @@ func agentCommand() *cli.Command {
 			&cli.StringFlag{Name: "data", EnvVars: []string{"RUTTER_AGENT_DATA"}, Value: "/var/lib/rutter-agent", Usage: "`FOLDER` of the cache; it belongs to one agent"},
 			&cli.StringFlag{Name: "servers", EnvVars: []string{"RUTTER_SERVERS"}, Usage: "base `URLS` of the servers, parted by commas"},
 			&cli.StringFlag{Name: "svp", EnvVars: []string{"RUTTER_AGENT_SVP"}, Value: "127.0.0.1:1296", Usage: "`ADDRESS` of the local SVP server, or off"},
+			&cli.DurationFlag{Name: "svp-max-age", EnvVars: []string{"RUTTER_AGENT_SVP_MAX_AGE"}, Value: time.Minute, Usage: "say so, in the log and at GET /svp, when no server was heard for this `TIME`; SVP answers all the same"},
 			statusFlag(),
 			&cli.StringFlag{Name: "netns", EnvVars: []string{"RUTTER_NETNS"}, Value: "/run/netns", Usage: "`FOLDER` of named network namespaces, as ip-netns(8) keeps it"},
 			&cli.IntFlag{Name: "ahead", EnvVars: []string{"RUTTER_AGENT_AHEAD"}, Value: link.DefaultAhead, Usage: "`ENTRIES` of one vnet that the kernel gets before they are asked for; vnets with more are on demand (-1: none is)"},
@@ -59,6 +61,7 @@ type agentConfig struct {
 	Agent       agent.Config
 	API         *client.Client
 	SVP, Status string // addresses, or off
+	SVPMaxAge   time.Duration
 	VMs         *vmNode
 	VMsAsked    bool // the vminfod's address was given
 	Logger      *slog.Logger
@@ -117,6 +120,9 @@ func agentConfigOf(c *cli.Context) (agentConfig, error) {
 	}
 	cfg.API = api
 	cfg.SVP, cfg.Status, cfg.Logger = c.String("svp"), c.String("listen"), logger
+	if cfg.SVPMaxAge = c.Duration("svp-max-age"); cfg.SVPMaxAge <= 0 {
+		return cfg, usagef("--svp-max-age %s: want a positive time, as in 1m", cfg.SVPMaxAge)
+	}
 	cfg.Agent = agent.Config{CN: cn, Folder: c.String("data"), Servers: api.Servers(), Dialer: api, Logger: logger}
 	return cfg, nil
 }
@@ -133,8 +139,9 @@ func runAgent(ctx context.Context, cfg agentConfig) (err error) {
 		g.Go(func() error { return err })
 		return g.Wait()
 	}
+	var svpStats func() varp.Stats
 	if cfg.SVP != "off" {
-		svp, err := newAgentSVP(a, cfg.Logger)
+		svp, err := newAgentSVP(a, cfg.SVPMaxAge, cfg.Logger)
 		if err != nil {
 			return err
 		}
@@ -142,6 +149,7 @@ func runAgent(ctx context.Context, cfg agentConfig) (err error) {
 		if err != nil {
 			return fmt.Errorf("SVP: %w (--svp off, if another daemon holds the port)", err)
 		}
+		svpStats = svp.Stats
 		g.Go(func() error { return svp.Run(ctx, listener) })
 	}
 	if cfg.Status != "off" {
@@ -149,7 +157,7 @@ func runAgent(ctx context.Context, cfg agentConfig) (err error) {
 		if err != nil {
 			return failed(fmt.Errorf("status: %w (--listen off, if another daemon holds the port)", err))
 		}
-		g.Go(func() error { return serveStatus(ctx, nodeHandler(a, cfg.VMs), listener) })
+		g.Go(func() error { return serveStatus(ctx, withSVP(nodeHandler(a, cfg.VMs), svpStats), listener) })
 	}
 	if cfg.VMs != nil {
 		listener, err := cfg.VMs.vminfodListener(cfg.VMsAsked, cfg.Logger)

@@ -3,6 +3,7 @@ package main
 import (
 	"log/slog"
 	"net/netip"
+	"time"
 
 	"rutter/agent"
 	"rutter/log"
@@ -16,12 +17,12 @@ const agentSVPConnections = 64
 
 // newAgentSVP answers SVP from what an agent holds, and its shootdown log from
 // what became of that.
-func newAgentSVP(a *agent.Agent, logger *slog.Logger) (*varp.Server, error) {
+func newAgentSVP(a *agent.Agent, maxAge time.Duration, logger *slog.Logger) (*varp.Server, error) {
 	shootdowns, err := varp.NewShootdowns(varp.ShootdownConfig{Changes: agentChanges{a}, Logger: logger})
 	if err != nil {
 		return nil, err
 	}
-	return varp.NewServer(varp.Config{Lookup: agentLookup{a}, Events: shootdowns, Age: a.Age, Logger: logger, MaxConns: agentSVPConnections})
+	return varp.NewServer(varp.Config{Lookup: agentLookup{a}, Events: shootdowns, Age: a.Age, MaxAge: maxAge, Logger: logger, MaxConns: agentSVPConnections})
 }
 
 // agentLookup shows an agent as varp wants it.

@@ -2,10 +2,7 @@ package main
 
 import (
 	"encoding/json"
-	"errors"
 	"fmt"
-	"io"
-	"net/netip"
 	"net/url"
 	"slices"
 	"strconv"
@@ -15,7 +12,6 @@ import (
 
 	"rutter/api/client"
 	"rutter/log"
-	"rutter/varp"
 )
 
 // logCommand reads the log.
@@ -190,74 +186,4 @@ func plainField(path string, v log.Value) string {
 		return plain(log.Time(n).String())
 	}
 	return plain(v)
-}
-
-// lookupCommand asks who has an address.
-func lookupCommand() *cli.Command {
-	flags := []cli.Flag{serversFlag(), outputFlag(), &cli.StringFlag{Name: "svp", Usage: "ask the SVP server at `ADDRESS` (an agent's, say) in place of a server's API"}}
-	return &cli.Command{
-		Name: "lookup", Usage: "who has an address on a vnet, and on which CN", Category: "The log",
-		Description: examples("rutter lookup vl3 4385813 10.21.12.7", "rutter lookup vl2 4385813 90:b8:d0:10:02:00", "rutter lookup vl3 4385813 fd21:12::7 --svp 127.0.0.1:1296"),
-		Subcommands: []*cli.Command{
-			{Name: "vl2", Usage: "the underlay address of a MAC", ArgsUsage: "VNET MAC", Flags: flags, Action: func(c *cli.Context) error { return lookUp(c, true) }},
-			{Name: "vl3", Usage: "the MAC and underlay address of an IP", ArgsUsage: "VNET IP", Flags: flags, Action: func(c *cli.Context) error { return lookUp(c, false) }},
-		},
-	}
-}
-
-func lookUp(c *cli.Context, vl2 bool) error {
-	if c.NArg() != 2 {
-		return usagef("want two arguments, %s", c.Command.ArgsUsage)
-	}
-	scope, err := log.ParseScope("vnet:" + c.Args().Get(0))
-	if err != nil {
-		return usagef("%q: want a vnet, a number from 0 to %d", c.Args().Get(0), log.MaxVNet)
-	}
-	var mac log.MAC
-	var ip netip.Addr
-	if vl2 {
-		mac, err = log.ParseMAC(c.Args().Get(1))
-	} else {
-		ip, err = netip.ParseAddr(c.Args().Get(1))
-	}
-	if err != nil {
-		return usageError{err}
-	}
-	found, err := findMapping(c, scope.VNet, mac, ip)
-	if err != nil {
-		return err
-	}
-	return printOne(c, found, func(w io.Writer) {
-		fmt.Fprintf(w, "%s is at %s port %d\n", found.MAC, found.Addr, found.Port)
-	})
-}
-
-// findMapping asks by MAC, or by ip if that is valid.
-func findMapping(c *cli.Context, vnet uint32, mac log.MAC, ip netip.Addr) (client.Mapping, error) {
-	if address := c.String("svp"); address != "" {
-		return findBySVP(c, address, vnet, mac, ip)
-	}
-	api, err := newClient(c)
-	if err != nil {
-		return client.Mapping{}, err
-	}
-	if ip.IsValid() {
-		return api.VL3(c.Context, vnet, ip)
-	}
-	return api.VL2(c.Context, vnet, mac)
-}
-
-func findBySVP(c *cli.Context, address string, vnet uint32, mac log.MAC, ip netip.Addr) (m client.Mapping, err error) {
-	svp, err := varp.NewClient(varp.ClientConfig{Servers: []string{address}})
-	if err != nil {
-		return m, usageError{err}
-	}
-	defer func() { err = errors.Join(err, svp.Close()) }()
-	var at varp.Underlay
-	if ip.IsValid() {
-		mac, at, err = svp.VL3(c.Context, vnet, ip)
-	} else {
-		at, err = svp.VL2(c.Context, vnet, mac)
-	}
-	return client.Mapping{MAC: mac, Addr: at.Addr, Port: at.Port}, err
 }

@@ -61,7 +61,7 @@ func TestWrongUsage(t *testing.T) {
 		{"log show x", "want the seq of an entry"},
 		{"log show 1 --after 5", "want one SEQ, or --after and --limit"},
 		{"log show 0", "want the seq of an entry"},
-		{"lookup vl3 1", "want two arguments"},
+		{"lookup vl3 1", "want two arguments or more"},
 		{"lookup vl3 x 10.0.0.1", "want a vnet"},
 		{"lookup vl3 1 10.0.0", "IPv4 address too short"},
 		{"lookup vl2 1 10.0.0.1", "want 12 hexadecimal digits"},

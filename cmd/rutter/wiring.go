@@ -79,16 +79,18 @@ func openServer(cfg serverConfig) (_ *server, err error) {
 	if s.vmms, err = newVMMService(backend, s.fabric, logger); err != nil {
 		return nil, err
 	}
-	if s.api, err = api.New(api.Config{
-		Store: backend, Cluster: s.store, Backups: backend, Retainer: retainer{s.store}, Logger: logger, Version: cfg.Version,
-		Sessions: sessions, Fabric: s.fabric, VMMs: s.vmms, Age: s.store.Age, Collectors: []prometheus.Collector{newStoreMetrics(s.store.Status)},
-	}); err != nil {
-		return nil, err
-	}
+	collectors := []prometheus.Collector{newStoreMetrics(s.store.Status)}
 	if s.svpListener != nil {
 		if s.svp, err = newSVP(s.store, logger); err != nil {
 			return nil, err
 		}
+		collectors = append(collectors, svpMetrics{s.svp.Stats})
+	}
+	if s.api, err = api.New(api.Config{
+		Store: backend, Cluster: s.store, Backups: backend, Retainer: retainer{s.store}, Logger: logger, Version: cfg.Version,
+		Sessions: sessions, Fabric: s.fabric, VMMs: s.vmms, Age: s.store.Age, Collectors: collectors,
+	}); err != nil {
+		return nil, err
 	}
 	return s, nil
 }
@@ -104,7 +106,7 @@ func newSVP(store *raftstore.Store, logger *slog.Logger) (*varp.Server, error) {
 	if err != nil {
 		return nil, err
 	}
-	return varp.NewServer(varp.Config{Lookup: varp.NewMappings(source, logger), Events: shootdowns, Logger: logger})
+	return varp.NewServer(varp.Config{Lookup: varp.NewMappings(source, logger), Events: shootdowns, Age: store.Age, Logger: logger})
 }
 
 // Run serves until ctx ends or a part fails, and returns when every part has
