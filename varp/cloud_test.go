@@ -2,6 +2,7 @@ package varp
 
 import (
 	"bytes"
+	"cmp"
 	"fmt"
 	"iter"
 	"net/netip"
@@ -255,10 +256,18 @@ type site struct {
 	rows    *rowsAt
 	floor   log.Seq
 	broken  error // what Entries fails with
+
+	// An agent's: it has no log, and after a restart only what went.
+	agent   bool
+	changes []Change
+	base    log.Seq // before it, changes holds only what went
 }
 
-func newSite(c *cloud, cfg ShootdownConfig) *site {
-	s := &site{t: c.t, cluster: c.cluster, rows: newRowsAt()}
+func newSite(c *cloud, cfg ShootdownConfig) *site { return newSiteOf(c, cfg, false) }
+
+// newSiteOf is newSite, or makes an agent.
+func newSiteOf(c *cloud, cfg ShootdownConfig, agent bool) *site {
+	s := &site{t: c.t, cluster: c.cluster, rows: newRowsAt(), agent: agent}
 	s.restart(cfg)
 	s.catchUp(c, len(c.entries))
 	return s
@@ -267,6 +276,11 @@ func newSite(c *cloud, cfg ShootdownConfig) *site {
 // restart forgets all that Shootdowns kept in memory.
 func (s *site) restart(cfg ShootdownConfig) {
 	cfg.Source = s
+	if s.agent {
+		cfg.Source, cfg.Changes = nil, agentSite{s}
+		s.changes = slices.DeleteFunc(s.changes, func(c Change) bool { return c.Was.VNet == c.Is.VNet && c.Was.IP == c.Is.IP })
+		s.base = agentSite{s}.head()
+	}
 	events, err := NewShootdowns(cfg)
 	if err != nil {
 		s.t.Fatalf("%v", err)
@@ -281,8 +295,57 @@ func (s *site) catchUp(c *cloud, n int) {
 	for len(s.entries) < n {
 		entry := c.entries[len(s.entries)]
 		s.entries = append(s.entries, entry)
+		e, err := entry.Event()
+		if err != nil {
+			s.t.Fatalf("entry %d: %v", entry.Seq, err)
+		}
+		was := s.place(e)
 		s.rows.apply(s.t, entry)
+		if is := s.place(e); was != is {
+			s.changes = append(s.changes, Change{firstChange + entry.Seq, was, is})
+		}
 	}
+}
+
+// firstChange is beyond each row's seq.
+const firstChange = 1 << 40
+
+// place is where the event's NIC is now.
+func (s *site) place(e *log.Event) Place {
+	o, ok := e.Object.(*log.NIC)
+	if !ok {
+		return Place{}
+	}
+	r, held := s.rows.nics[o.MAC]
+	if !held {
+		return Place{}
+	}
+	p := Place{MAC: r.nic.MAC, IP: r.nic.IP, Node: r.nic.CNUUID, OfServer: r.nic.BelongsToType == "server", Underlay: r.nic.Underlay}
+	p.VNet, p.VLAN, p.OnVNet = s.rows.VNetOf(r.nic.NetworkUUID)
+	return p
+}
+
+// agentSite shows a site as an agent, which has no log.
+type agentSite struct{ *site }
+
+func (s agentSite) head() log.Seq {
+	if len(s.changes) == 0 {
+		return firstChange
+	}
+	return s.changes[len(s.changes)-1].Seq
+}
+
+func (s agentSite) Head() log.Cursor {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	return log.Cursor{Seq: s.head()}
+}
+
+func (s agentSite) Changes(after log.Seq, limit int) ([]Change, bool) {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	at, _ := slices.BinarySearchFunc(s.changes, after+1, func(c Change, seq log.Seq) int { return cmp.Compare(c.Seq, seq) })
+	return slices.Clone(s.changes[at:min(at+limit, len(s.changes))]), after < s.base
 }
 
 func (s *site) Head() log.Cursor {

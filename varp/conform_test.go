@@ -37,8 +37,18 @@ const (
 // under them, one behind the other, each forgetting now and then what it knew
 // of its clients. In the end nobody met a message that it could not bear, and
 // nobody believes what is not so. 10,000 changes; 200,000 if RUTTER_LONG is set.
+// So it is with two agents, which have changes in place of the log.
 func TestConformance(t *testing.T) {
-	t.Parallel() // with TestHostileMinute: both mostly wait
+	t.Parallel() // with TestHostileMinute: all mostly wait
+	for name, agents := range map[string]bool{"servers": false, "agents": true} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			conform(t, agents)
+		})
+	}
+}
+
+func conform(t *testing.T, agents bool) {
 	changes := 10_000
 	switch {
 	case long():
@@ -51,9 +61,9 @@ func TestConformance(t *testing.T) {
 	var sites []*site
 	var addrs []string
 	for i := range 2 {
-		s := newSite(c, ShootdownConfig{})
+		s := newSiteOf(c, ShootdownConfig{}, agents)
 		cfg := Config{Lookup: s, Events: siteEvents{s}}
-		if i == 0 {
+		if i == 0 && !agents {
 			cfg.Lookup = NewMappings(s, nil)
 		}
 		_, addr := startServer(t, cfg)
