@@ -133,7 +133,10 @@ func (s *suite) inTurn(ctx context.Context, contenders []*contender) error {
 	}
 	for round := range s.rounds {
 		for _, n := range s.writers {
-			for _, c := range contenders {
+			// Each round another begins: what one leaves in the page cache and on
+			// the disk falls on different ones.
+			for i := range contenders {
+				c := contenders[(round+i)%len(contenders)]
 				o, err := c.alone(ctx, n)
 				if err != nil {
 					return fmt.Errorf("%s, %d writers: %w", c.name, n, err)
