@@ -4,6 +4,7 @@ import (
 	"context"
 	"log/slog"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -295,9 +296,17 @@ func (r *reconciler) addSteps(result link.Result) {
 	s.Steps += uint64(len(result.Steps))
 	s.Healed += uint64(len(result.Drift))
 	if len(result.Drift) > 0 {
-		s.Drift = told(result.Drift, link.Step.String)
+		s.Drift = told(result.Drift, link.Step.Drift)
 		r.logger.Warn("kernel was changed by somebody else: put right", "steps", len(result.Drift), "first", s.Drift[0])
 	}
+}
+
+// maxDriftTold bounds how much of a KernelStatus's Drift the servers are told.
+const maxDriftTold = 8
+
+// drift is the last drift in words, for the servers: a line each.
+func (s *KernelStatus) drift() string {
+	return strings.Join(s.Drift[:min(len(s.Drift), maxDriftTold)], "\n")
 }
 
 func (r *reconciler) status() KernelStatus {

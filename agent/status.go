@@ -114,7 +114,7 @@ func (a *Agent) watermark() feed.Watermark {
 		Checked: a.replica.checked, Mismatches: a.replica.mismatches, Resets: uint32(a.replica.resets), LastReset: a.replica.lastReset,
 		Applied: a.replica.applied, Programmed: a.replica.programmed, Objects: uint32(a.replica.objects),
 		Links: uint32(kernel.Links), Neighbours: uint32(kernel.Neighs), FDB: uint32(kernel.FDB),
-		Failing: uint32(kernel.Failing + kernel.Blocked), Healed: kernel.Healed,
+		Failing: uint32(kernel.Failing + kernel.Blocked), Healed: kernel.Healed, Drift: kernel.drift(),
 	}
 }
 
@@ -156,6 +156,7 @@ func (s Status) metrics() map[string]uint64 {
 	}
 	return map[string]uint64{
 		"rutter_agent_following":       following,
+		"rutter_agent_age_ns":          uint64(s.Age), // for which no server has fed it
 		"rutter_agent_session":         s.Session,
 		"rutter_agent_cursor_seq":      uint64(s.Cursor.Seq),
 		"rutter_agent_head_seq":        uint64(s.Head),

@@ -30,6 +30,7 @@ type sessionForm struct {
 	FDB         uint32   `json:"fdb"`
 	Failing     uint32   `json:"failing"`
 	Healed      uint64   `json:"healed"`
+	Drift       string   `json:"drift,omitempty"` // of Healed, what was put right last
 	// BehindMS is how old the newest entry is that the CN has not applied; 0: none.
 	BehindMS   int64   `json:"lag_ms"`
 	DigestOK   bool    `json:"digest_ok"`      // at the last bookmark that had digests
@@ -49,7 +50,7 @@ func (a *session) form(head log.Seq, server string) sessionForm {
 	f := sessionForm{
 		CN: a.cn, Server: server, Incarnation: a.incarnation, Session: a.number, Remote: a.remote, Since: log.TimeOf(a.since),
 		Sent: a.sent, Applied: m.Applied, Programmed: m.Programmed, Objects: m.Objects, Links: m.Links,
-		Neighbours: m.Neighbours, FDB: m.FDB, Failing: m.Failing, Healed: m.Healed,
+		Neighbours: m.Neighbours, FDB: m.FDB, Failing: m.Failing, Healed: m.Healed, Drift: m.Drift,
 		DigestOK: m.Checked > 0, Checked: m.Checked, Mismatches: m.Mismatches, Repaired: a.again,
 		Resets: m.Resets,
 	}

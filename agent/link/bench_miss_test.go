@@ -42,8 +42,9 @@ func BenchmarkKernelMisses(b *testing.B) {
 	pass(b, m, bare)
 	answering(b, m)
 	got := w.arrivals(b)
-	for m.Asked().Questions == 0 { // until somebody hears
+	for got.n.Load() == 0 { // until somebody hears, and the new underlay carries
 		w.sendMisses(b, 1)
+		time.Sleep(10 * time.Millisecond)
 	}
 	for b.Loop() {
 		got.reset()

@@ -122,9 +122,10 @@ type Session struct {
 	FDB         uint32   `json:"fdb"`
 	Failing     uint32   `json:"failing"`
 	Healed      uint64   `json:"healed"`
-	BehindMS    int64    `json:"lag_ms"`         // age of the oldest entry that is not applied
-	DigestOK    bool     `json:"digest_ok"`      // what the CN holds is what the log says
-	Checked     log.Seq  `json:"digest_checked"` // where that was last seen
+	Drift       string   `json:"drift,omitempty"` // of Healed, what was put right last, a line each; not of EverySession
+	BehindMS    int64    `json:"lag_ms"`          // age of the oldest entry that is not applied
+	DigestOK    bool     `json:"digest_ok"`       // what the CN holds is what the log says
+	Checked     log.Seq  `json:"digest_checked"`  // where that was last seen
 	Mismatches  uint32   `json:"digest_mismatches"`
 	Repaired    uint32   `json:"scopes_repaired"`
 	Resets      uint32   `json:"resets"`

@@ -1,9 +1,11 @@
 package main
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"io"
+	"strings"
 	"text/tabwriter"
 	"time"
 
@@ -114,7 +116,27 @@ func cnShow(c *cli.Context) error {
 			shown.Connection = &sessions[i]
 		}
 	}
+	if shown.Connection != nil {
+		addDrift(c.Context, api, shown.Connection)
+	}
 	return printOne(c, shown, func(out io.Writer) { printCN(out, shown) })
+}
+
+// addDrift asks the server that holds a session what was put right on the CN,
+// which the leader is not told. Without an answer it stays unsaid.
+func addDrift(ctx context.Context, api *client.Client, s *client.Session) {
+	for _, server := range api.Servers() {
+		held, err := api.Sessions(ctx, server)
+		if err != nil {
+			continue
+		}
+		for i := range held {
+			if h := &held[i]; h.CN == s.CN && h.Incarnation == s.Incarnation && h.Session == s.Session {
+				s.Healed, s.Drift = h.Healed, h.Drift
+				return
+			}
+		}
+	}
 }
 
 func printCN(out io.Writer, shown shownCN) {
@@ -141,6 +163,12 @@ func printCN(out io.Writer, shown shownCN) {
 	line("applied", "%d, %d entries and %d ms behind", s.Applied, s.Lag, s.BehindMS)
 	line("programmed", "%d", s.Programmed)
 	line("failing", "%d steps", s.Failing)
+	line("put right", "%d differences", s.Healed)
+	for _, drift := range strings.Split(s.Drift, "\n") {
+		if drift != "" {
+			line("", "%s", drift)
+		}
+	}
 	line("digest", "%s, checked at %d, %d scopes differed", text(digestWord(s)), s.Checked, s.Mismatches)
 	line("resets", "%d, the last: %s", s.Resets, text(s.LastReset))
 	_ = w.Flush()

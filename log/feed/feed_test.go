@@ -58,6 +58,10 @@ func examples() map[string]Message {
 			Applied: 42, Programmed: 41, Objects: 1, Links: 2, Neighbours: 3, FDB: 4, Failing: 5, Healed: 6,
 			Log: log.Cursor{Cluster: uuid(1), Seq: 42, Chain: chain}, Checked: 40, Mismatches: 7, Resets: 8, LastReset: ResetAhead,
 		},
+		"watermark_drift": &Watermark{
+			Applied: 42, Programmed: 41, Healed: 2, Log: log.Cursor{Cluster: uuid(1), Seq: 42, Chain: chain},
+			Drift: "z1/fabric0: link was down\nz1/fabric0: address 10.0.0.1/24 was gone",
+		},
 		"again":  &Again{44, vnet},
 		"report": &Report{[]byte("opaque")},
 		"ping":   &Ping{},

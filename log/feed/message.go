@@ -197,6 +197,7 @@ type Watermark struct {
 	Mismatches uint32      // digests that differed since the process began
 	Resets     uint32      // since the process began
 	LastReset  ResetReason // 0: none
+	Drift      string      // of Healed, what was put right last, a line each; at most 64 KiB
 }
 
 // Again asks for a scope anew, because what the subscriber has of it is not what

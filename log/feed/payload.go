@@ -341,7 +341,7 @@ func (m *Watermark) write(w *payloadWriter) {
 		w.u32(n)
 	}
 	w.u64(m.Healed)
-	if m.Log.Cluster.IsZero() && m.Checked == 0 && m.Mismatches == 0 && m.Resets == 0 && m.LastReset == 0 {
+	if m.Log.Cluster.IsZero() && m.Checked == 0 && m.Mismatches == 0 && m.Resets == 0 && m.LastReset == 0 && m.Drift == "" {
 		return
 	}
 	w.raw(m.Log.Cluster[:])
@@ -350,6 +350,9 @@ func (m *Watermark) write(w *payloadWriter) {
 	w.u32(m.Mismatches)
 	w.u32(m.Resets)
 	w.u8(uint8(m.LastReset))
+	if m.Drift != "" {
+		w.text(m.Drift)
+	}
 }
 
 func (m *Watermark) read(seq log.Seq, r *payloadReader) {
@@ -363,6 +366,9 @@ func (m *Watermark) read(seq log.Seq, r *payloadReader) {
 	}
 	m.Log = log.Cursor{Cluster: r.uuid(), Seq: seq, Chain: r.prefix()}
 	m.Checked, m.Mismatches, m.Resets, m.LastReset = r.seq(), r.u32(), r.u32(), ResetReason(r.u8())
+	if len(r.b) >= 2 {
+		m.Drift = r.text()
+	}
 }
 
 func (m *Again) write(w *payloadWriter) { w.scope(m.Scope) }
