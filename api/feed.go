@@ -3,7 +3,6 @@ package api
 import (
 	"bufio"
 	"bytes"
-	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -22,7 +21,7 @@ const FeedProtocol = "rutter-feed"
 // Times and sizes of the feed.
 const (
 	feedBuffer  = 64 << 10         // bytes gathered before a write
-	feedReader  = 512              // bytes read ahead: watermarks and pings are small
+	feedReader  = 128              // bytes read ahead: a watermark
 	feedWrite   = 30 * time.Second // for the subscriber to take a write
 	feedHello   = 10 * time.Second // for the hello to come
 	feedQuiet   = 5 * time.Second  // a bookmark at least this often
@@ -78,56 +77,91 @@ func (s *Server) feed(w http.ResponseWriter, r *http.Request) error {
 		seen.status = http.StatusSwitchingProtocols
 	}
 	// The request ends here, and with it what net/http keeps for it: an idle
-	// subscriber costs two small goroutines and its place.
-	early, _ := rw.Reader.Peek(rw.Reader.Buffered())
-	reader := bufio.NewReaderSize(io.MultiReader(bytes.NewReader(bytes.Clone(early)), conn), feedReader)
-	s.handlers.Add(1)
-	go func() {
-		defer s.handlers.Done()
-		defer done()
-		defer conn.Close()
-		if err := s.serveFeed(s.ctx, conn, reader); err != nil {
-			s.logger.Info("feed ended", "remote", conn.RemoteAddr().String(), "error", err)
+	// subscriber costs one small goroutine, which reads, and its place.
+	var first io.Reader = conn
+	if early, _ := rw.Reader.Peek(rw.Reader.Buffered()); len(early) > 0 {
+		first = io.MultiReader(bytes.NewReader(bytes.Clone(early)), conn)
+	}
+	s.handlers.Go(func() {
+		u, reader, err := s.admit(conn, first)
+		if err != nil {
+			s.feedEnded(conn, done, err)
+			return
 		}
-	}()
+		// A stack that grew for the hello is not kept for the reading.
+		s.handlers.Go(func() { s.feedEnded(conn, done, u.read(reader)) })
+	})
 	return nil
 }
 
+// feedEnded ends a connection of the feed, which counted as a stream until now.
+func (s *Server) feedEnded(conn net.Conn, done func(), err error) {
+	conn.Close()
+	done()
+	if err != nil {
+		s.logger.Info("feed ended", "remote", conn.RemoteAddr().String(), "error", err)
+	}
+}
+
 // serveFeed runs a stream on an upgraded connection until it ends.
-func (s *Server) serveFeed(ctx context.Context, conn net.Conn, buffered *bufio.Reader) error {
-	if err := conn.SetDeadline(time.Now().Add(feedHello)); err != nil {
-		return err
-	}
-	answer := "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: " + FeedProtocol + "\r\n\r\n"
-	if _, err := conn.Write([]byte(answer)); err != nil {
-		return err
-	}
-	r := feed.NewReader(buffered)
-	hello, err := readHello(r)
+func (s *Server) serveFeed(conn net.Conn) error {
+	u, reader, err := s.admit(conn, conn)
 	if err != nil {
 		return err
 	}
-	sub := newSubscriber(s, conn, hello)
-	if hello.Version != feed.Version || hello.CN.IsZero() {
-		return sub.drain(feed.DrainRefused, fmt.Sprintf("hello of version %d for CN %s: this server speaks version %d, and a CN has a UUID", hello.Version, hello.CN, feed.Version))
-	}
-	if !s.cns.add(sub.session) {
-		return sub.drain(feed.DrainReplaced, "a session of this CN with the same or a later number is here already")
-	}
-	defer s.cns.remove(sub.session)
-	defer sub.connect()()
+	return u.read(reader)
+}
 
-	ctx, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
-	read := make(chan struct{})
-	go func() {
-		defer close(read)
-		cancel(sub.readUp(r))
-	}()
-	err = sub.run(ctx)
-	conn.Close() // ends readUp
-	<-read
-	return err
+// errSentAway: the subscriber was told why it is not served.
+var errSentAway = errors.New("api: the subscriber was sent away")
+
+// admit reads the hello and has the subscriber get turns; its frames are then to
+// be read. r is conn with what was read of it already.
+func (s *Server) admit(conn net.Conn, r io.Reader) (*subscriber, *feed.Reader, error) {
+	if err := conn.SetDeadline(time.Now().Add(feedHello)); err != nil {
+		return nil, nil, err
+	}
+	answer := "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: " + FeedProtocol + "\r\n\r\n"
+	if _, err := conn.Write([]byte(answer)); err != nil {
+		return nil, nil, err
+	}
+	reader := feed.NewReader(bufio.NewReaderSize(r, feedReader))
+	hello, err := readHello(reader)
+	if err != nil {
+		return nil, nil, err
+	}
+	if err := conn.SetDeadline(time.Time{}); err != nil {
+		return nil, nil, err
+	}
+	u := newSubscriber(s, conn, hello)
+	if hello.Version != feed.Version || hello.CN.IsZero() {
+		err := u.drain(feed.DrainRefused, fmt.Sprintf("hello of version %d for CN %s: this server speaks version %d, and a CN has a UUID", hello.Version, hello.CN, feed.Version))
+		return nil, nil, errors.Join(errSentAway, err)
+	}
+	if !s.cns.add(u.session) {
+		err := u.drain(feed.DrainReplaced, "a session of this CN with the same or a later number is here already")
+		return nil, nil, errors.Join(errSentAway, err)
+	}
+	u.connect()
+	s.crew.join(u)
+	return u, reader, nil
+}
+
+// read takes what the subscriber sends until one of both ends the connection, and
+// returns when all of the stream has ended; nil after a drain.
+func (u *subscriber) read(r *feed.Reader) error {
+	err := u.readUp(r)
+	u.conn.Close() // so that no turn waits for it
+	u.wake(wakeEnd)
+	<-u.over
+	if u.line != nil {
+		u.line.Close()
+	}
+	u.s.cns.remove(u.session)
+	if u.err == errEnded {
+		return err
+	}
+	return u.err
 }
 
 func readHello(r *feed.Reader) (*feed.Hello, error) {
@@ -170,10 +204,7 @@ func (u *subscriber) readUp(r *feed.Reader) error {
 		case *feed.Again:
 			u.ask(m)
 		case *feed.Ping:
-			select {
-			case u.pings <- struct{}{}:
-			default: // one answer stands for both
-			}
+			u.wake(wakePing)
 		case *feed.Response, *feed.Ring, *feed.Inventory:
 			u.told(m)
 		case *feed.Report:

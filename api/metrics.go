@@ -19,10 +19,13 @@ type metrics struct {
 	resets      *prometheus.CounterVec
 	entriesSent prometheus.Counter
 	scopesSent  prometheus.Counter
-	bytesSent   prometheus.Counter
-	mismatches  prometheus.Counter
-	barriers    *prometheus.CounterVec
-	barrierTime prometheus.Histogram
+	// scopesShared are those of scopesSent whose objects another stream had encoded.
+	scopesShared     prometheus.Counter
+	snapshotsRefused prometheus.Counter
+	bytesSent        prometheus.Counter
+	mismatches       prometheus.Counter
+	barriers         *prometheus.CounterVec
+	barrierTime      prometheus.Histogram
 }
 
 func newMetrics(s *Server) (*metrics, error) {
@@ -37,10 +40,12 @@ func newMetrics(s *Server) (*metrics, error) {
 		resets: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "rutter_feed_resets_total", Help: "Feeds that had to begin anew, by reason.",
 		}, []string{"reason"}),
-		entriesSent: counter("rutter_feed_entries_sent_total", "Entries sent to subscribers."),
-		scopesSent:  counter("rutter_feed_scopes_sent_total", "Whole scopes sent to subscribers."),
-		bytesSent:   counter("rutter_feed_bytes_sent_total", "Bytes sent to subscribers."),
-		mismatches:  counter("rutter_feed_digest_mismatches_total", "Scopes that compute nodes asked for anew because their digest differed."),
+		entriesSent:      counter("rutter_feed_entries_sent_total", "Entries sent to subscribers."),
+		scopesSent:       counter("rutter_feed_scopes_sent_total", "Whole scopes sent to subscribers."),
+		scopesShared:     counter("rutter_feed_scopes_shared_total", "Whole scopes sent to subscribers that had been encoded for another one."),
+		snapshotsRefused: counter("rutter_feed_snapshots_refused_total", "Subscribers told to come again, since too many were being sent whole scopes."),
+		bytesSent:        counter("rutter_feed_bytes_sent_total", "Bytes sent to subscribers."),
+		mismatches:       counter("rutter_feed_digest_mismatches_total", "Scopes that compute nodes asked for anew because their digest differed."),
 		barriers: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "rutter_barriers_total", Help: "Waits for the fabric that ended on this server, by result: done, missing or failed.",
 		}, []string{"result"}),
@@ -55,7 +60,7 @@ func newMetrics(s *Server) (*metrics, error) {
 		own = append(slices.Clone(own), s.cfg.VMMs.Collectors()...)
 	}
 	all := append([]prometheus.Collector{
-		m.requests, m.seconds, m.resets, m.entriesSent, m.scopesSent, m.bytesSent, m.mismatches, m.barriers, m.barrierTime,
+		m.requests, m.seconds, m.resets, m.entriesSent, m.scopesSent, m.scopesShared, m.snapshotsRefused, m.bytesSent, m.mismatches, m.barriers, m.barrierTime,
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
 		gauge("rutter_head_seq", "Seq of this server's head.", func() float64 { return float64(s.store.Head().Seq) }),
 		gauge("rutter_floor_seq", "Lowest cursor that this server can serve.", func() float64 { return float64(s.store.Floor()) }),

@@ -1,7 +1,6 @@
 package api
 
 import (
-	"bufio"
 	"context"
 	"errors"
 	"fmt"
@@ -233,7 +232,7 @@ func (b *bed) connect(ctx context.Context) *connection {
 	c := &connection{feed.NewConn(&skipAnswer{Conn: near}), make(chan struct{})}
 	go func() {
 		defer close(c.done)
-		_ = b.s.serveFeed(ctx, far, bufio.NewReader(far))
+		_ = b.s.serveFeed(far)
 		far.Close()
 	}()
 	return c

@@ -99,15 +99,13 @@ func (s *Server) helloOf(cn log.UUID, after log.Seq) (*feed.Hello, error) {
 // pour runs a subscriber against a pipe, and writes what comes out of it.
 func (s *Server) pour(ctx context.Context, out *lines, hello *feed.Hello) {
 	near, far := net.Pipe()
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	ended := make(chan struct{})
-	go func() {
-		defer close(ended)
-		defer far.Close()
-		_ = newSubscriber(s, far, hello).run(ctx) // its last frame says why
+	u := newSubscriber(s, far, hello)
+	s.crew.join(u)
+	defer func() {
+		near.Close()
+		u.wake(wakeEnd)
+		<-u.over // its last frame says why
 	}()
-	defer func() { near.Close(); <-ended }()
 	stop := context.AfterFunc(ctx, func() { near.Close() })
 	defer stop()
 	reader := feed.NewReader(bufio.NewReader(near))

@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-	"golang.org/x/net/netutil"
 
 	"rutter/api/liveness"
 	"rutter/api/vmm"
@@ -90,6 +89,8 @@ type Server struct {
 	metrics *metrics
 	tail    *tail
 	cns     *registry
+	crew    *crew
+	images  *images
 	handler http.Handler
 	started time.Time
 
@@ -98,10 +99,12 @@ type Server struct {
 	drainOnce sync.Once
 	// ctx is that of the feeds, which outlive their requests; cut ends it.
 	ctx      context.Context
-	cut      context.CancelFunc
+	cut      func()
 	handlers sync.WaitGroup // handlers that run, hijacked ones too
 	answered atomic.Uint64  // the highest seq of a change that was acknowledged here
 	streams  atomic.Int64   // feeds and followed logs, at most MaxStreams
+	// snapshots are the streams that are being sent whole scopes, at most MaxSnapshots.
+	snapshots atomic.Int64
 }
 
 // New returns a server. It starts nothing and needs no closing.
@@ -114,7 +117,11 @@ func New(cfg Config) (*Server, error) {
 		cfg: cfg, store: cfg.Store, logger: cfg.Logger, started: time.Now(),
 		tail: newTail(cfg.Store), cns: newRegistry(cfg.Sessions), draining: make(chan struct{}),
 	}
-	s.ctx, s.cut = context.WithCancel(context.Background())
+	s.images = newImages()
+	s.crew = newCrew(s)
+	ctx, cancel := context.WithCancel(context.Background())
+	s.ctx, s.cut = ctx, func() { cancel(); s.crew.cut() }
+	cfg.Sessions.OnWanted(s.crew.want)
 	if s.metrics, err = newMetrics(s); err != nil {
 		return nil, fmt.Errorf("api: metrics: %w", err)
 	}
@@ -145,7 +152,7 @@ func (s *Server) Run(ctx context.Context, listener net.Listener) error {
 		ErrorLog:          slog.NewLogLogger(s.logger.Handler(), slog.LevelDebug),
 	}
 	served := make(chan error, 1)
-	go func() { served <- server.Serve(netutil.LimitListener(listener, MaxConnections)) }()
+	go func() { served <- server.Serve(limitListener(listener, MaxConnections)) }()
 	var err error
 	select {
 	case <-ctx.Done():

@@ -18,8 +18,9 @@ type session struct {
 	number      uint64
 	remote      string
 	since       time.Time
-	// replaced is closed when a newer session of the CN came.
-	replaced chan struct{}
+	// subscriber is who sends the stream, and is told when a newer session of
+	// the CN came.
+	subscriber *subscriber
 
 	mu        sync.Mutex // protects what follows
 	sent      log.Seq    // the last bookmark
@@ -99,7 +100,7 @@ func (g *registry) add(s *session) bool {
 		if !s.newer(old) {
 			return false
 		}
-		close(old.replaced)
+		old.subscriber.wake(wakeReplaced)
 	}
 	g.sessions[s.cn] = s
 	g.table.Put(s.live())

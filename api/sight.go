@@ -1,9 +1,9 @@
 package api
 
 import (
+	"errors"
 	"fmt"
 	"slices"
-	"sync"
 	"time"
 
 	"rutter/log"
@@ -22,7 +22,8 @@ type sight struct {
 
 type scopeSight struct {
 	scope   log.Scope
-	records []projections.Record
+	records []projections.Record // none if the image is done
+	image   *image               // to be sent, or to be made; nil: neither
 }
 
 type objectSight struct {
@@ -32,15 +33,38 @@ type objectSight struct {
 
 // look takes from the state what the CN wants and does not hold, and the
 // underlay NICs of the CNs that came into sight.
-func (u *subscriber) look(met []projections.Gain) (found sight) {
+func (u *subscriber) look(met []projections.Gain) sight {
+	found := u.lookOnce(met, true)
+	for _, a := range found.added {
+		if a.image == nil || !a.image.done {
+			continue
+		}
+		// The image is of an earlier head, unless an entry between has touched it.
+		u.s.crew.look()
+		if !u.s.images.holds(a.scope, a.image) {
+			return u.lookOnce(met, false)
+		}
+	}
+	return found
+}
+
+func (u *subscriber) lookOnce(met []projections.Gain, images bool) (found sight) {
 	u.s.store.View(func(state *projections.State, head log.Cursor) {
 		found.head = head
 		found.interest = state.Interest(u.hello.CN)
 		if !u.due {
 			for _, scope := range found.interest {
-				if _, held := u.held[scope]; !held {
-					found.added = append(found.added, scopeSight{scope, slices.Collect(state.InScope(scope))})
+				if _, held := u.held[scope]; held {
+					continue
 				}
+				a := scopeSight{scope: scope}
+				if images {
+					a.image = u.s.images.find(scope, state.Digest(scope))
+				}
+				if a.image == nil || !a.image.done {
+					a.records = slices.Collect(state.InScope(scope))
+				}
+				found.added = append(found.added, a)
 			}
 		}
 		for _, pair := range met {
@@ -69,10 +93,8 @@ func (u *subscriber) show(found sight) error {
 	if found.interest == nil {
 		return nil
 	}
-	for _, a := range found.added {
-		if err := u.scope(a, found.head); err != nil {
-			return err
-		}
+	if err := u.add(found); err != nil {
+		return err
 	}
 	return u.drop(found.interest, found.head.Seq)
 }
@@ -86,54 +108,128 @@ func (u *subscriber) forgetScope(scope log.Scope) {
 	}
 }
 
+// add sends the new scopes, unless too many streams are doing that: then the
+// subscriber is to come again.
+func (u *subscriber) add(found sight) error {
+	if len(found.added) == 0 {
+		return nil
+	}
+	defer u.s.snapshots.Add(-1)
+	if n := u.s.snapshots.Add(1); n > MaxSnapshots {
+		u.s.metrics.snapshotsRefused.Inc()
+		text := fmt.Sprintf("%d streams are being sent whole scopes, the most at once: try again, or another server", MaxSnapshots)
+		return errors.Join(errDrained, u.drain(feed.DrainBusy, text))
+	}
+	for _, a := range found.added {
+		if err := u.scope(a, found.head); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // scope sends a whole scope; from then on it is held.
 func (u *subscriber) scope(a scopeSight, head log.Cursor) error {
 	count := uint32(len(a.records))
+	shared := a.image != nil && a.image.done
+	if shared {
+		count = a.image.count
+	}
 	if err := u.send(&feed.ScopeBegin{Scope: a.scope, AsOf: head.Seq, Count: count}); err != nil {
 		return err
 	}
-	for _, rec := range a.records {
-		if err := u.object(a.scope, rec, head.Seq); err != nil {
-			return err
-		}
+	var err error
+	if shared {
+		err = u.imaged(a.image, head.Seq)
+	} else {
+		err = u.objects(a, head.Seq)
+	}
+	if err != nil {
+		return err
 	}
 	if err := u.send(&feed.ScopeEnd{Scope: a.scope, AsOf: head.Seq, Chain: head.Chain, Count: count}); err != nil {
 		return err
 	}
 	u.s.metrics.scopesSent.Inc()
 	u.forgetScope(a.scope)
-	u.held[a.scope] = head.Seq
+	u.hold(a.scope, head.Seq)
+	return nil
+}
+
+// imaged sends objects that were encoded for another subscriber.
+func (u *subscriber) imaged(img *image, at log.Seq) error {
+	u.s.metrics.scopesShared.Inc()
+	for frames := img.frames; len(frames) > 0; {
+		u.open()
+		var err error
+		if u.buf, frames, err = feed.Move(u.buf, frames, at); err != nil {
+			return err
+		}
+		if err := u.room(0); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// objects sends the objects of a scope, and keeps what it sends for others.
+func (u *subscriber) objects(a scopeSight, at log.Seq) error {
+	var frames []byte
+	for _, rec := range a.records {
+		u.open()
+		start := len(u.buf)
+		m, err := objectFrame(a.scope, rec, at)
+		if err != nil {
+			return err
+		}
+		if u.buf, err = feed.Append(u.buf, m); err != nil {
+			return err
+		}
+		if a.image != nil && len(frames) <= maxImageBytes {
+			frames = append(frames, u.buf[start:]...)
+		}
+		if err := u.room(0); err != nil {
+			return err
+		}
+	}
+	if a.image != nil {
+		u.s.images.put(a.scope, a.image, uint32(len(a.records)), frames)
+	}
 	return nil
 }
 
 func (u *subscriber) object(scope log.Scope, rec projections.Record, at log.Seq) error {
+	m, err := objectFrame(scope, rec, at)
+	if err != nil {
+		return err
+	}
+	return u.send(m)
+}
+
+func objectFrame(scope log.Scope, rec projections.Record, at log.Seq) (*feed.Object, error) {
 	encoder := encoders.Get().(*log.Encoder)
 	b, err := encoder.Object(rec.Object)
 	encoders.Put(encoder)
 	if err != nil {
-		return fmt.Errorf("%s %s: %w", rec.Object.Kind(), rec.Object.ID(), err)
+		return nil, fmt.Errorf("%s %s: %w", rec.Object.Kind(), rec.Object.ID(), err)
 	}
-	return u.send(&feed.Object{
+	return &feed.Object{
 		At: at, Scope: scope, Kind: rec.Object.Kind(), ID: rec.Object.ID(), Revision: rec.Revision, Seq: rec.Seq, Bytes: b,
-	})
+	}, nil
 }
 
 // bookmark tells the place, unless it was told or must not be (see silent).
-// What was gathered goes out.
 func (u *subscriber) bookmark() error {
 	if u.place == u.marked && !u.repeat || u.place < u.silent {
 		return nil
 	}
 	m := &feed.Bookmark{Seq: u.place, Chain: u.chain}
-	if u.repeat || time.Since(u.digests) >= digestEvery {
+	if u.repeat || u.now.Sub(u.digests) >= digestEvery {
 		m.Digests = u.sums()
 	}
-	u.marked, u.repeat = u.place, false
+	u.marked, u.markedAt, u.repeat = u.place, u.now, false
 	u.session.setSent(u.place)
-	if err := u.send(m); err != nil {
-		return err
-	}
-	return u.flush()
+	return u.send(m)
 }
 
 // digestEvery is the least time between two bookmarks with digests, but for the
@@ -153,7 +249,7 @@ func (u *subscriber) sums() (sums []feed.ScopeDigest) {
 		}
 	})
 	if sums != nil {
-		u.digests = time.Now()
+		u.digests = u.now
 		slices.SortFunc(sums, func(a, b feed.ScopeDigest) int { return a.Scope.Compare(b.Scope) })
 	}
 	return sums
@@ -171,10 +267,7 @@ func (u *subscriber) ask(m *feed.Again) {
 	u.askedMu.Unlock()
 	u.s.metrics.mismatches.Inc()
 	u.s.logger.Error("a compute node holds something else than the log says: sent anew", "cn", u.hello.CN, "scope", m.Scope, "at", m.At)
-	select {
-	case u.asks <- struct{}{}:
-	default:
-	}
+	u.wake(wakeAsk)
 }
 
 // resend sends the scopes that were asked for as if they were new. What is not
@@ -189,82 +282,13 @@ func (u *subscriber) resend() error {
 	}
 	for scope := range asked {
 		if _, held := u.held[scope]; held {
-			delete(u.held, scope)
+			u.unhold(scope)
 			u.session.countAgain()
 		}
 	}
-	u.repeat = true                         // with digests: was it mended?
 	u.repeat, u.digests = true, time.Time{} // was it mended?
-	return u.conclude(nil)
-}
-
-// buffers are those of subscribers that write; an idle one has none.
-var (
-	buffers  = sync.Pool{New: func() any { return new([]byte) }}
-	encoders = sync.Pool{New: func() any { return log.NewEncoder() }}
-)
-
-// send appends a frame to what is to be written.
-func (u *subscriber) send(m feed.Message) error {
-	u.open()
-	b, err := feed.Append(u.buf, m)
-	if err != nil {
+	if err := u.conclude(nil); err != nil {
 		return err
 	}
-	u.buf = b
-	return u.room(0)
-}
-
-// open has a buffer there to append to.
-func (u *subscriber) open() {
-	if u.buf == nil {
-		u.buf = (*buffers.Get().(*[]byte))[:0]
-	}
-	if u.buf == nil {
-		u.buf = make([]byte, 0, 4<<10)
-	}
-}
-
-// release gives the buffer back, for whoever writes next.
-func (u *subscriber) release() {
-	b := u.buf
-	u.buf = nil
-	if cap(b) <= 2*feedBuffer {
-		buffers.Put(&b)
-	}
-}
-
-// room writes what was gathered if n more bytes would make it too much.
-func (u *subscriber) room(n int) error {
-	if len(u.buf)+n < feedBuffer {
-		return nil
-	}
-	return u.flush()
-}
-
-// flush writes what was gathered. A subscriber that takes nothing for feedWrite
-// is given up; it costs its socket's buffer and this one.
-func (u *subscriber) flush() error {
-	if len(u.buf) == 0 {
-		return nil
-	}
-	u.wrote = time.Now()
-	if err := u.conn.SetWriteDeadline(u.wrote.Add(feedWrite)); err != nil {
-		return err
-	}
-	n, err := u.conn.Write(u.buf)
-	u.s.metrics.bytesSent.Add(float64(n))
-	u.release()
-	if err != nil {
-		return fmt.Errorf("to the subscriber: %w", err)
-	}
-	return nil
-}
-
-// drain sends the last frame.
-func (u *subscriber) drain(reason feed.DrainReason, text string) error {
-	if err := u.send(&feed.Drain{At: u.place, Reason: reason, Text: text}); err != nil {
-		return err
-	}
-	return u.flush()
+	return u.advance() // to the bookmark
 }

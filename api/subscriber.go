@@ -3,9 +3,12 @@ package api
 import (
 	"context"
 	"fmt"
+	"maps"
 	"net"
 	"slices"
 	"sync"
+	"sync/atomic"
+	"syscall"
 	"time"
 
 	"rutter/api/vmm"
@@ -34,22 +37,26 @@ import (
 type subscriber struct {
 	s       *Server
 	conn    net.Conn
+	raw     syscall.RawConn // of conn, to write without waiting; nil if it has none
 	session *session
-	hello   *feed.Hello
-	pings   chan struct{} // holds a token while a ping waits for its answer
-	asks    chan struct{} // holds a token while asked is not empty
-	// requests are what other parts of the server ask the CN; line takes the
-	// answers, and what the CN tells of its VMs. Nil if nobody does.
-	requests chan *feed.Request
+	hello   *feed.Hello   // its scopes are forgotten after the start
+	over    chan struct{} // closed after the last turn
+	err     error         // why it ended, once over is closed; nil after a drain
+	why     atomic.Uint32 // bits: see crew.go
+	slot    int           // in the crew's members; protected by its lock
+	wanted  atomic.Uint64 // the seq that somebody waits for
+	// line takes the CN's answers, and what it tells of its VMs. Nil if nobody does.
 	line     *vmm.Line
-	askedMu  sync.Mutex // protects asked
+	askedMu  sync.Mutex // protects asked and requests
 	asked    map[log.Scope]struct{}
+	requests []*feed.Request // what other parts of the server ask the CN, at most maxRequests
 
-	// The rest is touched only by the goroutine in run.
+	// The rest is touched only in its turn.
 	cluster log.UUID // of the welcome
 	place   log.Seq
 	chain   log.ChainPrefix       // at place, for bookmarks
-	held    map[log.Scope]log.Seq // scopes that the CN holds, with their as-of
+	held    map[log.Scope]log.Seq // scopes that the CN holds, with their as-of; changed by hold and unhold
+	heldAll bool                  // the scope of all is among them
 	silent  log.Seq               // no bookmark before this place
 	// pinned is the head at the start. Until the place is there the interest of
 	// then cannot be known; reaching it, unless due is false, is one more look.
@@ -58,92 +65,38 @@ type subscriber struct {
 	// met are the pairs of CN and vnet whose underlay NICs were sent on this
 	// stream since the CN's NICs on the vnet were last seen to leave, with the
 	// head at which: an entry up to there may be the one that brought the CN.
-	met     map[projections.Gain]log.Seq
-	buf     []byte    // nil while there is nothing in it
-	marked  log.Seq   // of the last bookmark
-	repeat  bool      // tell the place again
-	wrote   time.Time // when the last frame was written
-	moved   time.Time // when the place last moved
-	digests time.Time // when the last digests were sent
+	met      map[projections.Gain]log.Seq
+	buf      []byte    // nil while there is nothing in it
+	pooled   *[]byte   // where buf came from
+	now      time.Time // when the turn began
+	late     bool      // the turn ended before the end of the log was reached
+	marked   log.Seq   // of the last bookmark
+	markedAt time.Time // when that was sent
+	repeat   bool      // tell the place again
+	wrote    time.Time // when the last frame was written
+	digests  time.Time // when the last digests were sent
 }
 
 func newSubscriber(s *Server, conn net.Conn, hello *feed.Hello) *subscriber {
-	return &subscriber{
-		s: s, conn: conn, hello: hello, pings: make(chan struct{}, 1), asks: make(chan struct{}, 1),
+	u := &subscriber{
+		s: s, conn: conn, hello: hello, over: make(chan struct{}),
 		session: &session{
 			cn: hello.CN, incarnation: hello.Incarnation, number: hello.Session,
-			remote: conn.RemoteAddr().String(), since: time.Now(), replaced: make(chan struct{}),
+			remote: conn.RemoteAddr().String(), since: time.Now(),
 		},
 		held: make(map[log.Scope]log.Seq), repeat: true,
 	}
-}
-
-// run sends the stream until it ends. The error says why; nil after a drain.
-func (u *subscriber) run(ctx context.Context) error {
-	if err := u.start(ctx); err != nil {
-		return err
-	}
-	quiet := time.NewTicker(feedQuiet)
-	defer quiet.Stop()
-	pace := time.NewTimer(0)
-	defer pace.Stop()
-	for {
-		changed := u.s.store.Changed()
-		if err := u.advance(ctx); err != nil {
-			// If it is the connection that failed, this fails as well.
-			_ = u.drain(feed.DrainFailed, err.Error())
-			return err
-		}
-		if left := u.s.pace() - time.Since(u.moved); left > 0 {
-			changed = nil // what comes meanwhile goes out together
-			pace.Reset(left)
-		}
-		select {
-		case <-ctx.Done():
-			return context.Cause(ctx)
-		case <-u.s.draining:
-			return u.drain(feed.DrainShutdown, "this server stops: go to another")
-		case <-u.session.replaced:
-			return u.drain(feed.DrainReplaced, "a newer session of this CN is here")
-		case <-changed:
-		case <-pace.C:
-		case <-u.asks:
-			if err := u.resend(); err != nil {
-				return err
-			}
-		case m := <-u.requests:
-			if err := u.send(m); err != nil {
-				return err
-			}
-		case <-u.pings:
-			if err := u.send(&feed.Pong{Head: u.s.store.Head().Seq}); err != nil {
-				return err
-			}
-		case <-quiet.C:
-			if time.Since(u.wrote) >= feedQuiet {
-				u.repeat = true // so that both sides know that they are there
-			}
-		}
-		if err := u.flush(); err != nil {
-			return err
+	u.session.subscriber = u
+	if c, ok := conn.(syscall.Conn); ok {
+		if raw, err := c.SyscallConn(); err == nil {
+			u.raw = raw
 		}
 	}
-}
-
-// ended reports why the stream must end, between two rounds.
-func (u *subscriber) ended(ctx context.Context) bool {
-	select {
-	case <-ctx.Done():
-	case <-u.s.draining:
-	case <-u.session.replaced:
-	default:
-		return false
-	}
-	return true
+	return u
 }
 
 // start welcomes the subscriber, judges its cursor and pins the head.
-func (u *subscriber) start(ctx context.Context) error {
+func (u *subscriber) start() error {
 	head := u.s.store.Head()
 	u.cluster = head.Cluster
 	if err := u.send(&feed.Welcome{Version: feed.Version, Head: head}); err != nil {
@@ -154,15 +107,17 @@ func (u *subscriber) start(ctx context.Context) error {
 	}
 	cursor := u.hello.Cursor
 	for _, scope := range u.hello.Scopes {
-		u.held[scope.Scope] = scope.AsOf
+		u.hold(scope.Scope, scope.AsOf)
 	}
+	u.hello.Scopes = nil // they may be many, and the stream is long
 	if cursor == (log.Cursor{}) {
 		if len(u.held) > 0 {
 			return u.reset(feed.ResetOtherLog, "scopes are held, but the cursor is of no log")
 		}
 		return u.renew() // who has nothing needs no entries
 	}
-	err := u.judge(ctx, cursor)
+	var err error
+	u.s.crew.blocking(func() { err = u.judge(u.s.ctx, cursor) })
 	if reason, ok := resetReason(err); ok {
 		return u.reset(reason, err.Error())
 	}
@@ -187,7 +142,6 @@ func (u *subscriber) start(ctx context.Context) error {
 	if len(u.held) == 0 {
 		return u.renew()
 	}
-	u.hello.Scopes = nil // they may be many, and the stream is long
 	return nil
 }
 
@@ -221,7 +175,7 @@ func (u *subscriber) drop(interest []log.Scope, head log.Seq) error {
 	}
 	slices.SortFunc(dropped, log.Scope.Compare)
 	for _, scope := range dropped {
-		delete(u.held, scope)
+		u.unhold(scope)
 		u.forgetScope(scope)
 		u.silent = max(u.silent, head)
 		if err := u.send(&feed.ScopeDropped{Scope: scope, At: u.place}); err != nil {
@@ -244,31 +198,41 @@ func (u *subscriber) reset(reason feed.ResetReason, text string) error {
 // renew sends every scope of the CN's interest as of the head, from which the
 // stream goes on, and drops what else is held.
 func (u *subscriber) renew() error {
-	before := u.held
-	u.held, u.due, u.silent = make(map[log.Scope]log.Seq), false, 0
+	before := maps.Clone(u.held)
+	u.unholdAll()
+	u.due, u.silent = false, 0
 	clear(u.met)
 	found := u.look(nil)
 	for scope, asOf := range before {
 		if _, wanted := slices.BinarySearchFunc(found.interest, scope, log.Scope.Compare); !wanted {
-			u.held[scope] = asOf // until show drops it
+			u.hold(scope, asOf) // until show drops it
 		}
 	}
-	u.place, u.chain, u.moved = found.head.Seq, found.head.Chain, time.Now()
+	u.place, u.chain = found.head.Seq, found.head.Chain
 	if err := u.show(found); err != nil {
 		return err
 	}
 	return u.bookmark()
 }
 
-// advance sends what the log has beyond the place, and a bookmark at the end.
-func (u *subscriber) advance(ctx context.Context) error {
-	for !u.ended(ctx) {
+// advance sends what the log has beyond the place, and a bookmark at the end. It
+// ends before that when the turn was long.
+func (u *subscriber) advance() error {
+	u.late = false
+	for rounds := 0; u.why.Load()&mustEnd == 0; rounds++ {
 		head := u.s.store.Head()
 		if head.Cluster != u.cluster || head.Seq < u.place {
 			return fmt.Errorf("the log of this server was replaced: %w", log.ErrOtherLog)
 		}
 		if head.Seq == u.place {
 			break
+		}
+		if u.skip() {
+			continue
+		}
+		if rounds > 0 && time.Since(u.now) > turnTime {
+			u.late = true // the next turn goes on
+			return nil
 		}
 		items, err := u.s.tail.after(u.place)
 		if reason, ok := resetReason(err); ok {
@@ -305,7 +269,6 @@ func (u *subscriber) conclude(met []projections.Gain) error {
 func (u *subscriber) round(items []*item) error {
 	var met []projections.Gain
 	moved, sent := false, 0
-	u.moved = time.Now()
 	for i, it := range items {
 		if moved && !u.due && items[i-1].event.More == 0 {
 			break // what follows is filtered by what the CN wants from here on
@@ -345,7 +308,7 @@ func (u *subscriber) round(items []*item) error {
 	if err != nil {
 		return err
 	}
-	if time.Since(u.wrote) > feedQuiet { // nothing of a long way concerned this CN
+	if u.now.Sub(u.wrote) > feedQuiet { // nothing of a long way concerned this CN
 		if err := u.send(&feed.Pong{Head: u.place}); err != nil {
 			return err
 		}
@@ -360,10 +323,15 @@ func (u *subscriber) round(items []*item) error {
 // the scope's as-of is sent as well: the subscriber skips it if it has the
 // object newer; if the object is gone by then, the entry that says so follows.
 func (u *subscriber) concerns(it *item) bool {
-	return slices.ContainsFunc(it.event.Scopes, func(scope log.Scope) bool {
-		_, ok := u.held[scope]
-		return ok
-	})
+	for _, scope := range it.event.Scopes {
+		if scope.Type == log.ScopeAll && u.heldAll {
+			return true // the most frequent one needs no search
+		}
+		if _, ok := u.held[scope]; ok {
+			return true
+		}
+	}
+	return false
 }
 
 // moves reports whether the entry may change the CN's interest, which follows

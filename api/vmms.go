@@ -16,23 +16,40 @@ const maxRequests = 64
 
 var errRequestsWait = errors.New("api: too many requests wait for the compute node's connection")
 
-// connect has the CN of this stream be asked and heard about its VMs, until the
-// function that it returns is called.
-func (u *subscriber) connect() (end func()) {
+// connect has the CN of this stream be asked and heard about its VMs, until its
+// line is closed.
+func (u *subscriber) connect() {
 	if u.s.cfg.VMMs == nil {
-		return func() {}
+		return
 	}
-	requests := make(chan *feed.Request, maxRequests)
-	u.requests = requests
-	u.line = u.s.cfg.VMMs.Connect(u.hello.CN, u.hello.Abilities&feed.AnswersRequests != 0, func(m *feed.Request) error {
-		select {
-		case requests <- m:
-			return nil
-		default:
-			return errRequestsWait
+	u.line = u.s.cfg.VMMs.Connect(u.hello.CN, u.hello.Abilities&feed.AnswersRequests != 0, u.request)
+}
+
+// request has the CN asked at its next turn, which is at once.
+func (u *subscriber) request(m *feed.Request) error {
+	u.askedMu.Lock()
+	if len(u.requests) >= maxRequests {
+		u.askedMu.Unlock()
+		return errRequestsWait
+	}
+	u.requests = append(u.requests, m)
+	u.askedMu.Unlock()
+	u.wake(wakeRequest)
+	return nil
+}
+
+// sendRequests sends what the CN is asked.
+func (u *subscriber) sendRequests() error {
+	u.askedMu.Lock()
+	requests := u.requests
+	u.requests = nil
+	u.askedMu.Unlock()
+	for _, m := range requests {
+		if err := u.send(m); err != nil {
+			return err
 		}
-	})
-	return u.line.Close
+	}
+	return nil
 }
 
 // told takes what the CN says of its VMs.

@@ -50,12 +50,13 @@ type reign struct {
 	last    time.Time     // when steady was last moved
 	steady  time.Duration // since the reign began, as long as the process was not stopped and the clock did not jump
 	waiters int
-	changed chan struct{} // closed at each answer
+	wants   map[log.UUID]log.Seq // what the CNs that are waited for lack; empty while nobody waits
+	changed chan struct{}        // closed at each answer
 }
 
 func newReign(cfg Config, term uint64) *reign {
 	return &reign{
-		cfg: cfg, term: term, views: make(map[string]*view), cns: make(map[log.UUID]*seen), last: cfg.Now(),
+		cfg: cfg, term: term, views: make(map[string]*view), cns: make(map[log.UUID]*seen), wants: make(map[log.UUID]log.Seq), last: cfg.Now(),
 		changed: make(chan struct{}), over: make(chan struct{}),
 	}
 }
@@ -127,6 +128,7 @@ func (r *reign) ask(v *view, atLeast time.Duration) (more bool, err error) {
 	case r.waiters > 0:
 		p.atLeast, p.atMost = hurryGap, hurryHold
 	}
+	p.wanted, p.cns = r.wanted(v)
 	v.begun++
 	number, taken := v.begun, false
 	if p.atMost > 0 {
@@ -150,6 +152,25 @@ func (r *reign) ask(v *view, atLeast time.Duration) (more bool, err error) {
 	v.failure, v.fresh = "", began
 	r.take(v, a, began)
 	return a.more, nil
+}
+
+// wanted returns what a server's CNs are to be asked for: those whose newest
+// session it has, and those of which nobody knows. The caller holds the lock.
+func (r *reign) wanted(v *view) (seq log.Seq, cns []log.UUID) {
+	for cn, lacks := range r.wants {
+		s := r.cns[cn]
+		if s != nil && s.session.Programmed >= lacks {
+			delete(r.wants, cn)
+			continue
+		}
+		if s == nil || s.server == v.member.ID {
+			seq, cns = max(seq, lacks), append(cns, cn)
+		}
+	}
+	if len(cns) > MaxWanted {
+		cns = nil
+	}
+	return seq, cns
 }
 
 func (r *reign) question(ctx context.Context, m Member, p poll) (*answer, error) {

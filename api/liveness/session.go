@@ -56,6 +56,10 @@ type poll struct {
 	since   uint64 // the version that the asker has
 	atLeast time.Duration
 	atMost  time.Duration // bounds of the time until the answer, in whole milliseconds
+	// wanted is what somebody waits for: the CNs are to be asked how far they
+	// are. No cns are all of them.
+	wanted log.Seq
+	cns    []log.UUID
 }
 
 // answer is what a server says to a poll: the sessions that changed since.
@@ -70,13 +74,15 @@ type answer struct {
 // The bytes of both, big endian; a reader skips what follows the fields that it
 // knows, each row says its length.
 //
-//	poll    0 format 1, 1 run u64, 9 since u64, 17 at least ms u32, 21 at most ms u32
+//	poll    0 format 1, 1 run u64, 9 since u64, 17 at least ms u32, 21 at most ms u32;
+//	        then, or nothing: 25 wanted u64, 33 cns u32, 37 cns of 16
 //	answer  0 format 1, 1 run u64, 9 version u64, 17 flags, 18 rows u32, 22 bytes of a row u16, 24 rows
 //	row     0 cn 16, 16 incarnation u64, 24 number u64, 32 flags, 33 silent ms u32, 37 cluster 16, 53 sent u64,
 //	        61 applied u64, 69 programmed u64, 77 failing u32, 81 checked u64, 89 mismatches u32, 93 resets u32, 97 last reset u8
 const (
 	wireFormat   = 1
 	pollBytes    = 25
+	pollWanted   = 37
 	answerHeader = 24
 	rowBytes     = 98
 
@@ -84,6 +90,9 @@ const (
 	flagMore = 1 << 1
 	flagGone = 1 << 0
 )
+
+// MaxWanted bounds the CNs that a poll names; if more are waited for, it asks all.
+const MaxWanted = 4096
 
 // MaxRows bounds the sessions of one answer: under half of a peer's frame.
 const MaxRows = 4096
@@ -97,18 +106,41 @@ func (p poll) encode() []byte {
 	b = binary.BigEndian.AppendUint64(b, p.run)
 	b = binary.BigEndian.AppendUint64(b, p.since)
 	b = binary.BigEndian.AppendUint32(b, milliseconds(p.atLeast))
-	return binary.BigEndian.AppendUint32(b, milliseconds(p.atMost))
+	b = binary.BigEndian.AppendUint32(b, milliseconds(p.atMost))
+	if p.wanted == 0 {
+		return b
+	}
+	b = binary.BigEndian.AppendUint64(b, uint64(p.wanted))
+	b = binary.BigEndian.AppendUint32(b, uint32(len(p.cns)))
+	for _, cn := range p.cns {
+		b = append(b, cn[:]...)
+	}
+	return b
 }
 
 func decodePoll(b []byte) (poll, error) {
 	if len(b) < pollBytes || b[0] != wireFormat {
 		return poll{}, fmt.Errorf("liveness: poll of %d bytes: %w", len(b), log.ErrFormat)
 	}
-	return poll{
+	p := poll{
 		run: binary.BigEndian.Uint64(b[1:]), since: binary.BigEndian.Uint64(b[9:]),
 		atLeast: time.Duration(binary.BigEndian.Uint32(b[17:])) * time.Millisecond,
 		atMost:  time.Duration(binary.BigEndian.Uint32(b[21:])) * time.Millisecond,
-	}, nil
+	}
+	if len(b) < pollWanted {
+		return p, nil
+	}
+	if p.wanted = log.Seq(binary.BigEndian.Uint64(b[25:])); p.wanted == 0 {
+		return p, nil
+	}
+	n := binary.BigEndian.Uint32(b[33:])
+	if b = b[pollWanted:]; n > MaxWanted || len(b) < 16*int(n) {
+		return poll{}, fmt.Errorf("liveness: poll that wants %d CNs in %d bytes: %w", n, len(b), log.ErrFormat)
+	}
+	for ; n > 0; n-- {
+		p.cns, b = append(p.cns, log.UUID(b[:16])), b[16:]
+	}
+	return p, nil
 }
 
 func (a *answer) encode() []byte {

@@ -27,6 +27,7 @@ type Table struct {
 	order   *list.List // of *row, by version
 	gone    int
 	changed chan struct{} // closed at the next change; nil if nobody waits
+	wanted  func(seq log.Seq, cns []log.UUID)
 }
 
 type row struct {
@@ -39,6 +40,25 @@ type row struct {
 // later must have another. now tells the time; only differences are used.
 func NewTable(run uint64, now func() time.Time) *Table {
 	return &Table{run: run, now: now, rows: make(map[log.UUID]*list.Element), order: list.New()}
+}
+
+// OnWanted has fn called when somebody waits until some CNs have programmed seq:
+// their sessions are to be asked how far they are. No cns are all of them. fn
+// must not block, and may be called from any goroutine.
+func (t *Table) OnWanted(fn func(seq log.Seq, cns []log.UUID)) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.wanted = fn
+}
+
+// want tells that somebody waits.
+func (t *Table) want(p poll) {
+	t.mu.Lock()
+	fn := t.wanted
+	t.mu.Unlock()
+	if fn != nil && p.wanted > 0 {
+		fn(p.wanted, p.cns)
+	}
 }
 
 // Put takes a session as it now is. It is false, and nothing is changed, if a
@@ -106,6 +126,7 @@ func (t *Table) forget() {
 // that it names, with what has changed until then.
 func (t *Table) poll(ctx context.Context, p poll) *answer {
 	began := time.Now()
+	t.want(p)
 	if pause(ctx, p.atLeast) {
 		for {
 			t.mu.Lock()

@@ -141,6 +141,7 @@ func (r *reign) wait(ctx context.Context, q Query) (Verdict, error) {
 		v.Reason, v.Waited = "the log has not reached it: its head is "+r.cfg.Store.Head().Seq.String(), time.Since(began)
 		return v, nil
 	}
+	r.look(q, nil) // notes whom the servers are to ask
 	asked := r.beginWait()
 	defer r.endWait()
 	for {
@@ -186,7 +187,9 @@ func (r *reign) beginWait() map[*view]uint64 {
 func (r *reign) endWait() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.waiters--
+	if r.waiters--; r.waiters == 0 {
+		clear(r.wants)
+	}
 }
 
 // look judges all interested CNs once. Interest is that of now.
@@ -213,6 +216,9 @@ func (r *reign) look(q Query, asked map[*view]uint64) Verdict {
 		l := Laggard{CN: cn, Hostname: name, AgeMS: -1}
 		if l.Reason = r.lacks(&l, q.Seq, cluster, now, settled); l.Reason != "" {
 			v.Missing = append(v.Missing, l)
+			if l.Programmed < q.Seq {
+				r.wants[cn] = max(r.wants[cn], q.Seq)
+			}
 		}
 	}
 	slices.SortFunc(v.Missing, func(a, b Laggard) int {

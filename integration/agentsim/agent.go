@@ -39,10 +39,12 @@ type agent struct {
 	scopes      map[log.Scope]log.Seq
 	marked      atomic.Uint64 // of the last bookmark
 	owes        atomic.Bool   // a watermark
+	wanted      atomic.Uint64 // somebody waits for it
 
 	mu     sync.Mutex // protects what follows
 	conn   net.Conn   // nil while there is none
 	told   time.Time
+	last   uint64 // seq of the last watermark
 	chain  log.ChainPrefix
 	delays *load.Histogram // nil: none
 }
@@ -190,6 +192,9 @@ func (a *agent) message(m feed.Message) (marked bool, err error) {
 		a.fleet.scopes.Add(1)
 	case *feed.ScopeDropped:
 		delete(a.scopes, m.Scope)
+	case *feed.Tell:
+		a.wanted.Store(max(a.wanted.Load(), uint64(m.Seq)))
+		a.tell(a.owes.Load())
 	case *feed.Drain:
 		a.fleet.drains.Add(1)
 		return false, fmt.Errorf("%w: %s", feed.ErrDrained, m.Text)
@@ -206,19 +211,19 @@ func (a *agent) message(m feed.Message) (marked bool, err error) {
 	return false, nil
 }
 
-// tell sends a watermark: the kernel is where the cursor is. One that comes too
-// soon after another is sent later.
+// tell sends a watermark: the kernel is where the cursor is. One that nobody waits
+// for and that comes too soon after another is sent later.
 func (a *agent) tell(owed bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	now := time.Now()
-	if a.conn == nil || !owed && now.Sub(a.told) < tellEvery {
+	if a.conn == nil || !owed && a.last >= a.wanted.Load() && now.Sub(a.told) < feed.TellLazily {
 		a.owes.Store(a.conn != nil)
 		return
 	}
 	a.owes.Store(false)
-	a.told = now
 	seq := log.Seq(a.marked.Load())
+	a.told, a.last = now, uint64(seq)
 	b, err := feed.Append(nil, &feed.Watermark{
 		Applied: seq, Programmed: seq, Checked: seq, Log: log.Cursor{Cluster: a.cluster, Seq: seq, Chain: a.chain},
 	})

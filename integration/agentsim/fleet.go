@@ -11,6 +11,7 @@ import (
 
 	"rutter/integration/bench/load"
 	"rutter/log"
+	"rutter/log/feed"
 )
 
 // Dialer opens a connection of the feed; *client.Client does.
@@ -29,10 +30,6 @@ type Config struct {
 	// which is this machine's if the leader runs here.
 	BackoffMin, BackoffMax time.Duration // as of package agent: 100 ms and 5 s
 }
-
-// tellEvery is the least time between two watermarks of an agent, as that of
-// package log/feed.
-const tellEvery = 20 * time.Millisecond
 
 // Fleet is the agents.
 type Fleet struct {
@@ -90,7 +87,7 @@ func (f *Fleet) Run(ctx context.Context) {
 
 // tell sends the watermarks that came too soon after the last.
 func (f *Fleet) tell(ctx context.Context) {
-	tick := time.NewTicker(tellEvery)
+	tick := time.NewTicker(feed.TellLazily)
 	defer tick.Stop()
 	for {
 		select {

@@ -16,6 +16,7 @@
 //	        ← scope dropped …       each scope that is no longer wanted
 //	        ← bookmark h            now you know everything up to h
 //	        ← entry …, bookmark     live; a scope that an entry adds follows that entry
+//	        ← tell N                somebody waits until the CN has programmed N: watermarks at once
 //	watermark →, ping → ← pong      at any time
 //	        ← request               the server asks the CN; response → in any order, at any time
 //	ring →, inventory →             its VMs have a state, or are others than before; at any time

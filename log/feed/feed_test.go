@@ -42,6 +42,7 @@ func examples() map[string]Message {
 		"drain":            &Drain{46, DrainShutdown, "the server stops"},
 		"welcome":          &Welcome{Version, log.Cursor{Cluster: uuid(1), Seq: 47, Chain: chain}},
 		"pong":             &Pong{48},
+		"tell":             &Tell{49},
 		"hello": &Hello{
 			Version: Version, CN: uuid(32), Incarnation: 9, Session: 10,
 			Cursor: log.Cursor{Cluster: uuid(1), Seq: 41, Chain: chain},

@@ -19,9 +19,11 @@ import (
 const (
 	PingEvery    = 5 * time.Second
 	SilenceLimit = 15 * time.Second
-	// TellEvery is the least time between two watermarks: a busy log would have
-	// a server read one from each CN for each entry. A barrier waits for it at most once.
-	TellEvery  = 20 * time.Millisecond
+	// TellLazily is the least time between two watermarks while nobody waits for
+	// this subscriber: else a busy log would have a server read one from each CN
+	// for each entry. TellEvery is that while somebody does: see Tell.
+	TellLazily = 500 * time.Millisecond
+	TellEvery  = 2 * time.Millisecond
 	WriteLimit = 10 * time.Second // for one frame up
 	readBuffer = 64 << 10         // bytes: one read takes some hundred entries
 )
@@ -88,6 +90,9 @@ type Conn struct {
 	mu     sync.Mutex // protects what follows
 	latest *Watermark // not sent yet; a newer one replaces it
 	again  []*Again   // not sent yet, at most MaxScopes
+	wanted log.Seq    // somebody waits until this is programmed
+	told   log.Seq    // programmed, as the last watermark that was sent said
+	sent   time.Time  // when that was
 }
 
 // NewConn returns the client's end of conn, on which the server awaits a hello.
@@ -109,8 +114,9 @@ func (c *Conn) Send(ctx context.Context, m Message) error {
 	}
 }
 
-// Watermark has w sent as soon as the connection takes it; if one waits already,
-// w replaces it. It never blocks, and may be called from any goroutine, also
+// Watermark has w sent: at once if somebody waits for it (see Tell), else
+// TellLazily after the last one; if one waits already, w replaces it. It never
+// blocks, and may be called from any goroutine, also
 // before Follow (it is then sent after the hello).
 func (c *Conn) Watermark(w Watermark) {
 	c.mu.Lock()
@@ -136,18 +142,40 @@ func (c *Conn) Again(a Again) {
 	}
 }
 
-// take returns what is to be sent: scopes that are asked for, then the watermark.
-func (c *Conn) take() (up []Message) {
+// tell notes that somebody waits.
+func (c *Conn) tell(t *Tell) {
+	c.mu.Lock()
+	c.wanted = max(c.wanted, t.Seq)
+	c.mu.Unlock()
+	select {
+	case c.wake <- struct{}{}:
+	default:
+	}
+}
+
+// take returns what is to be sent now: scopes that are asked for, then the
+// watermark; or after how long a watermark is due, 0 if there is none.
+func (c *Conn) take(now time.Time) (up []Message, due time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for _, a := range c.again {
 		up = append(up, a)
 	}
-	if c.latest != nil {
-		up = append(up, c.latest)
+	c.again = nil
+	if c.latest == nil {
+		return up, 0
 	}
-	c.again, c.latest = nil, nil
-	return up
+	gap := TellLazily
+	if c.wanted > c.told {
+		gap = TellEvery
+	}
+	if left := gap - now.Sub(c.sent); left > 0 {
+		return up, left
+	}
+	c.told, c.sent = c.latest.Programmed, now
+	up = append(up, c.latest)
+	c.latest = nil
+	return up, 0
 }
 
 // Close closes the connection; Follow then returns.
@@ -191,7 +219,6 @@ func (c *Conn) writeAll(ctx context.Context, hello *Hello) error {
 	defer ping.Stop()
 	pause := time.NewTimer(0)
 	defer pause.Stop()
-	var wake <-chan struct{} // nil while the last ones are too fresh
 	for {
 		select {
 		case <-ctx.Done():
@@ -200,20 +227,23 @@ func (c *Conn) writeAll(ctx context.Context, hello *Hello) error {
 			if err := c.write(new(Ping)); err != nil {
 				return err
 			}
+			continue
 		case m := <-c.up:
 			if err := c.write(m); err != nil {
 				return err
 			}
+			continue
 		case <-pause.C:
-			wake = c.wake
-		case <-wake:
-			for _, m := range c.take() {
-				if err := c.write(m); err != nil {
-					return err
-				}
+		case <-c.wake:
+		}
+		up, due := c.take(time.Now())
+		for _, m := range up {
+			if err := c.write(m); err != nil {
+				return err
 			}
-			wake = nil
-			pause.Reset(TellEvery)
+		}
+		if due > 0 {
+			pause.Reset(due)
 		}
 	}
 }
@@ -260,9 +290,12 @@ func (c *Conn) readAll(cursor log.Cursor, handler Handler) error {
 		if err := order.check(m); err != nil {
 			return err
 		}
-		if request, is := m.(*Request); is {
-			err = c.request(request, handler)
-		} else {
+		switch m := m.(type) {
+		case *Tell:
+			c.tell(m)
+		case *Request:
+			err = c.request(m, handler)
+		default:
 			err = dispatch(m, handler)
 		}
 		if err != nil {

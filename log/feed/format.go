@@ -36,6 +36,7 @@ import (
 //	 9 welcome       head               version u16, cluster 16, chain prefix 8
 //	10 pong          head               (nothing)
 //	11 request       its number         method text, path text, api-version text, body bytes
+//	12 tell          waited for         (nothing)
 //	up
 //	64 hello         cursor's seq       version u16, cn 16, incarnation u64, session u64, cluster 16, chain prefix 8,
 //	                                    count u32, then for each scope held: scope, as-of u64; then, or nothing: abilities u32
@@ -90,6 +91,7 @@ const (
 	TypeWelcome      Type = 9
 	TypePong         Type = 10
 	TypeRequest      Type = 11
+	TypeTell         Type = 12
 	TypeHello        Type = 64
 	TypeWatermark    Type = 65
 	TypeReport       Type = 66
@@ -143,6 +145,23 @@ func finish(b []byte, start int) ([]byte, error) {
 
 func checksum(frame []byte) uint32 {
 	return crc32.Update(crc32.Checksum(frame[:13], castagnoli), castagnoli, frame[headerSize:])
+}
+
+// Move appends the first of some whole frames to b with another place, and
+// returns what follows it. Errors: ErrFrame if frames do not begin with one.
+func Move(b, frames []byte, seq log.Seq) (moved, rest []byte, err error) {
+	if len(frames) < headerSize {
+		return b, nil, fmt.Errorf("%d bytes where a frame begins: %w", len(frames), ErrFrame)
+	}
+	n := headerSize + int(binary.BigEndian.Uint32(frames))
+	if n > len(frames) {
+		return b, nil, fmt.Errorf("frame of %d bytes in %d: %w", n, len(frames), ErrFrame)
+	}
+	start := len(b)
+	b = append(b, frames[:n]...)
+	binary.BigEndian.PutUint64(b[start+5:], uint64(seq))
+	binary.BigEndian.PutUint32(b[start+13:], checksum(b[start:]))
+	return b, frames[n:], nil
 }
 
 // Reader reads frames.

@@ -127,6 +127,7 @@ const (
 	DrainReplaced DrainReason = 3 // a newer session of the same CN is here
 	DrainRefused  DrainReason = 4 // the hello cannot be served: the text says why
 	DrainFailed   DrainReason = 5 // the server could not read its own log
+	DrainBusy     DrainReason = 6 // the server sends as many whole scopes as it may: try again later, or another
 )
 
 // String names the reason.
@@ -142,6 +143,8 @@ func (r DrainReason) String() string {
 		return "refused"
 	case DrainFailed:
 		return "failed"
+	case DrainBusy:
+		return "busy"
 	}
 	return "unknown reason"
 }
@@ -161,6 +164,11 @@ type Welcome struct {
 
 // Pong answers a Ping.
 type Pong struct{ Head log.Seq }
+
+// Tell asks for watermarks at once: somebody waits until this subscriber has
+// programmed Seq. Until then each watermark that differs from the last is sent
+// as soon as it is known; otherwise they come every TellLazily.
+type Tell struct{ Seq log.Seq }
 
 // HeldScope is a scope that a subscriber holds completely.
 type HeldScope struct {
@@ -224,6 +232,7 @@ func (m *Reset) frame() (Type, log.Seq)        { return TypeReset, m.Head }
 func (m *Drain) frame() (Type, log.Seq)        { return TypeDrain, m.At }
 func (m *Welcome) frame() (Type, log.Seq)      { return TypeWelcome, m.Head.Seq }
 func (m *Pong) frame() (Type, log.Seq)         { return TypePong, m.Head }
+func (m *Tell) frame() (Type, log.Seq)         { return TypeTell, m.Seq }
 func (m *Hello) frame() (Type, log.Seq)        { return TypeHello, m.Cursor.Seq }
 func (m *Watermark) frame() (Type, log.Seq)    { return TypeWatermark, m.Applied }
 func (*Report) frame() (Type, log.Seq)         { return TypeReport, 0 }
@@ -257,6 +266,8 @@ func newMessage(t Type) Message {
 		return new(Welcome)
 	case TypePong:
 		return new(Pong)
+	case TypeTell:
+		return new(Tell)
 	case TypeHello:
 		return new(Hello)
 	case TypeWatermark:

@@ -51,7 +51,7 @@ func (o *order) check(m Message) error {
 // isAside reports whether m may stand anywhere in a stream.
 func isAside(m Message) bool {
 	switch m.(type) {
-	case *Pong, *Drain, *Request:
+	case *Pong, *Drain, *Request, *Tell:
 		return true
 	}
 	return false

@@ -289,6 +289,10 @@ func (*Pong) write(*payloadWriter) {}
 
 func (m *Pong) read(seq log.Seq, _ *payloadReader) { m.Head = seq }
 
+func (*Tell) write(*payloadWriter) {}
+
+func (m *Tell) read(seq log.Seq, _ *payloadReader) { m.Seq = seq }
+
 func (m *Hello) write(w *payloadWriter) {
 	if len(m.Scopes) > MaxScopes {
 		w.err = fmt.Errorf("hello with %d scopes, over %d: %w", len(m.Scopes), MaxScopes, ErrTooLarge)
