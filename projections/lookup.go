@@ -72,6 +72,29 @@ func (s *State) NICsOn(network log.UUID) iter.Seq[Record] { return records(s.nic
 // NICsOnVNet yields the NICs on a vnet.
 func (s *State) NICsOnVNet(vnet uint32) iter.Seq[Record] { return records(s.nicsOnVNet[vnet]) }
 
+// NICsAfter yields all NICs of a higher MAC, and NICsOnVNetAfter those of them
+// that are on a vnet.
+func (s *State) NICsAfter(mac log.MAC) iter.Seq[Record] {
+	return recordsAfter(s.tableOrder(log.KindNIC), mac)
+}
+
+// NICsOnVNetAfter yields the NICs on a vnet of a higher MAC: see NICsAfter.
+func (s *State) NICsOnVNetAfter(vnet uint32, mac log.MAC) iter.Seq[Record] {
+	return recordsAfter(s.nicsOnVNet[vnet], mac)
+}
+
+func recordsAfter(set *sorted[*row], mac log.MAC) iter.Seq[Record] {
+	nic := &log.NIC{MAC: mac}
+	probe := &row{Record: Record{Object: nic}, key: keyOfObject(nic)}
+	return func(yield func(Record) bool) {
+		for r := range set.from(probe) {
+			if r.key != probe.key && !yield(r.Record) {
+				return
+			}
+		}
+	}
+}
+
 // NICsOnCN yields the NICs whose cn_uuid is cn.
 func (s *State) NICsOnCN(cn log.UUID) iter.Seq[Record] { return records(s.nicsOnCN[cn]) }
 

@@ -228,8 +228,8 @@ func (s *rowsAt) rows(want func(*log.NIC, uint32) bool) iter.Seq[NICRow] {
 	return slices.Values(rows)
 }
 
-func (s *rowsAt) NICs(vnet uint32) iter.Seq[NICRow] {
-	return s.rows(func(_ *log.NIC, on uint32) bool { return on == vnet })
+func (s *rowsAt) NICs(vnet uint32, after log.MAC) iter.Seq[NICRow] {
+	return s.rows(func(n *log.NIC, on uint32) bool { return on == vnet && bytes.Compare(n.MAC[:], after[:]) > 0 })
 }
 
 func (s *rowsAt) NICsOn(node log.UUID) iter.Seq[NICRow] {
@@ -395,12 +395,13 @@ func (s *rowsAt) Networks() iter.Seq2[log.UUID, uint32] {
 	}
 }
 
-func (s *rowsAt) AllNICs() iter.Seq[*log.NIC] {
-	return func(yield func(*log.NIC) bool) {
-		for _, r := range s.nics {
-			if !yield(r.nic) {
-				return
-			}
+func (s *rowsAt) AllNICs(after log.MAC) iter.Seq[*log.NIC] {
+	var nics []*log.NIC
+	for mac, r := range s.nics {
+		if bytes.Compare(mac[:], after[:]) > 0 {
+			nics = append(nics, r.nic)
 		}
 	}
+	slices.SortFunc(nics, func(a, b *log.NIC) int { return bytes.Compare(a.MAC[:], b.MAC[:]) })
+	return slices.Values(nics)
 }

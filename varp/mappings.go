@@ -27,8 +27,8 @@ const rebuildBehind = 65536
 //
 // It follows the log itself: a lookup first notes what was applied since the
 // last one, so its answer is never older than what the node has applied. The
-// first lookup, and one after a gap in the log, makes it from the rows, and
-// holds the state still meanwhile: a second for a million NICs. If the log
+// first lookup, and one after a gap in the log, makes it from the rows, which
+// takes a second for a million NICs; who applies the log need not wait. If the log
 // cannot be read, it answers from the rows.
 //
 // It is not for an agent, whose state changes by more than entries.
@@ -166,8 +166,9 @@ func (m *Mappings) step(at *position, head log.Cursor) (*position, error) {
 	return next, nil
 }
 
-// rebuild makes everything from the rows. They are of head or later: what comes
-// after head is then noted a second time, which apply bears.
+// rebuild makes everything from the rows, some at a time, so that whoever applies
+// the log waits for none of it. They are of head or later, of different moments:
+// what comes after head is then noted, or noted again, which apply bears.
 func (m *Mappings) rebuild(head log.Cursor) *position {
 	mix := newMixer()
 	m.nets, m.nodes = make(map[log.UUID]uint32), newNodeTable()
@@ -176,11 +177,30 @@ func (m *Mappings) rebuild(head log.Cursor) *position {
 		for network, vnet := range rows.Networks() {
 			m.nets[network] = vnet
 		}
-		for nic := range rows.AllNICs() {
-			m.put(placeOf(nic))
-		}
 	})
+	for last, more := (log.MAC{}), true; more; {
+		m.source.View(func(rows Rows) { last, more = m.putSome(rows, last) })
+	}
 	return &position{head.Cluster, head.Seq}
+}
+
+// rebuildBatch is how many rows are read at a time: the state is held still for
+// some milliseconds.
+const rebuildBatch = 8192
+
+// putSome puts the NICs after a MAC, and returns how far it came and whether
+// there may be more.
+func (m *Mappings) putSome(rows Rows, after log.MAC) (last log.MAC, more bool) {
+	n := 0
+	for nic := range rows.AllNICs(after) {
+		if n == rebuildBatch {
+			return last, true
+		}
+		m.put(placeOf(nic))
+		last = nic.MAC
+		n++
+	}
+	return last, false
 }
 
 // apply notes one event. It may have been noted before, with others after it:

@@ -1,7 +1,6 @@
 package varp
 
 import (
-	"bytes"
 	"slices"
 
 	"rutter/log"
@@ -140,10 +139,7 @@ func (r *reader) take(s shot) bool {
 // fillRows goes on through the rows of a vnet. Those that the index has above
 // its floor were taken from there.
 func (r *reader) fillRows(x *shotIndex, rows Rows, vnet uint32, p *place) {
-	for row := range rows.NICs(vnet) {
-		if bytes.Compare(row.MAC[:], p.after[:]) <= 0 {
-			continue
-		}
+	for row := range rows.NICs(vnet, p.after) {
 		if len(r.pending) > maxPending-2 {
 			return
 		}

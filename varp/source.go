@@ -69,8 +69,8 @@ type Rows interface {
 	Nodes(underlay netip.Addr) []log.UUID
 	// VNets returns the vnets that a node has NICs on.
 	VNets(node log.UUID) []uint32
-	// NICs yields the NICs on a vnet by rising MAC.
-	NICs(vnet uint32) iter.Seq[NICRow]
+	// NICs yields the NICs on a vnet of a MAC above after, by rising MAC.
+	NICs(vnet uint32, after log.MAC) iter.Seq[NICRow]
 	// NICsOn yields the NICs on vnets that a node has, in a fixed order.
 	NICsOn(node log.UUID) iter.Seq[NICRow]
 	// VNetOf returns the vnet and VLAN of a network; false if it is not known,
@@ -78,8 +78,9 @@ type Rows interface {
 	VNetOf(network log.UUID) (vnet uint32, vlan uint16, ok bool)
 	// Networks yields the networks that are on vnets, with their vnets.
 	Networks() iter.Seq2[log.UUID, uint32]
-	// AllNICs yields every NIC, in any order; nobody changes them.
-	AllNICs() iter.Seq[*log.NIC]
+	// AllNICs yields every NIC of a MAC above after, by rising MAC; nobody
+	// changes them.
+	AllNICs(after log.MAC) iter.Seq[*log.NIC]
 }
 
 // NICRow is a NIC on a vnet.

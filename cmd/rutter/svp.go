@@ -118,7 +118,9 @@ func (r svpRows) VNets(node log.UUID) []uint32 {
 	return vnets
 }
 
-func (r svpRows) NICs(vnet uint32) iter.Seq[varp.NICRow] { return r.rows(r.state.NICsOnVNet(vnet)) }
+func (r svpRows) NICs(vnet uint32, after log.MAC) iter.Seq[varp.NICRow] {
+	return r.rows(r.state.NICsOnVNetAfter(vnet, after))
+}
 
 // NICsOn takes in a server's own NICs, which may name no cn_uuid.
 func (r svpRows) NICsOn(node log.UUID) iter.Seq[varp.NICRow] {
@@ -158,9 +160,9 @@ func (r svpRows) Networks() iter.Seq2[log.UUID, uint32] {
 	}
 }
 
-func (r svpRows) AllNICs() iter.Seq[*log.NIC] {
+func (r svpRows) AllNICs(after log.MAC) iter.Seq[*log.NIC] {
 	return func(yield func(*log.NIC) bool) {
-		for rec := range r.state.List(log.KindNIC) {
+		for rec := range r.state.NICsAfter(after) {
 			if !yield(rec.Object.(*log.NIC)) {
 				return
 			}

@@ -104,9 +104,9 @@ func (r rows) Networks() iter.Seq2[log.UUID, uint32] {
 	}
 }
 
-func (r rows) AllNICs() iter.Seq[*log.NIC] {
+func (r rows) AllNICs(after log.MAC) iter.Seq[*log.NIC] {
 	return func(yield func(*log.NIC) bool) {
-		for rec := range r.state.List(log.KindNIC) {
+		for rec := range r.state.NICsAfter(after) {
 			if !yield(rec.Object.(*log.NIC)) {
 				return
 			}
