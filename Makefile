@@ -51,8 +51,8 @@ rivals: # what the benches measure against, from a module file of its own
 	go build -modfile=scripts/rivals.mod -o bin/rivals/etcd go.etcd.io/etcd/server/v3
 	go build -modfile=scripts/rivals.mod -tags rivals -o bin/rivals/rival ./integration/bench/rival
 
-bench-vmstate: ## the VMs of one compute node, ten thousand of them, some seconds; the last line is key=value
-	go run ./integration/vmbench
+bench-vmstate: build ## the VMs of one compute node, ten thousand of them, and rings at three servers, half a minute; the last line is key=value
+	go run ./integration/vmbench -program bin/rutter
 
 bench-kernel: build ## the kernel's side beside a bare netlink loop and ip -batch; ends with a line of key=value
 	@out=$$(mktemp) && trap 'rm -f "$$out"' EXIT && export RUTTER_BENCH_OUT="$$out" && \

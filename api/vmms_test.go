@@ -62,6 +62,9 @@ func newVMMSite(t *testing.T) *vmmSite {
 	}
 	s.reader = feed.NewReader(r)
 	s.send(&feed.Hello{CN: s.cn, Incarnation: 1, Session: 1, Abilities: feed.AnswersRequests})
+	if _, err := s.reader.Next(); err != nil { // the welcome: from now on the CN can be asked
+		t.Fatal(err)
+	}
 	return s
 }
 

@@ -1,7 +1,8 @@
 // Command vmbench measures the VM state of one compute node with ten thousand
 // VMs: how long it takes to load them, to list them, what they weigh, and how
-// soon a changed manifest is an event at a listener. The last line is key=value;
-// what needs servers is na.
+// soon a changed manifest is an event at a listener. With three servers besides
+// it measures how soon a ring is in the log, and how many of them a server takes.
+// The last line is key=value; without the servers' program theirs is na.
 //
 // It owns its workload and a temporary folder, and leaves the numbers' limits to
 // those who read them. One goroutine listens to the events, one drives.
@@ -34,10 +35,11 @@ import (
 func main() {
 	vms := flag.Int("vms", 10_000, "`N` VMs")
 	changes := flag.Int("changes", 2_000, "`N` manifests changed, one after the other")
+	program := flag.String("program", "", "the rutter `BINARY`, for the servers")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
-	if err := run(ctx, os.Stdout, *vms, *changes); err != nil {
+	if err := run(ctx, os.Stdout, *vms, *changes, *program); err != nil {
 		fmt.Fprintln(os.Stderr, "vmbench:", err)
 		os.Exit(1)
 	}
@@ -53,7 +55,7 @@ type node struct {
 	cpu     time.Duration // of this process, while it loaded
 }
 
-func run(ctx context.Context, out io.Writer, vms, changes int) (err error) {
+func run(ctx context.Context, out io.Writer, vms, changes int, program string) (err error) {
 	folder, err := os.MkdirTemp("", "vmbench")
 	if err != nil {
 		return err
@@ -88,8 +90,16 @@ func run(ctx context.Context, out io.Writer, vms, changes int) (err error) {
 	}
 	p := func(q float64) time.Duration { return times[min(len(times)-1, int(q*float64(len(times))))] }
 	fmt.Fprintf(out, "manifest renamed to event read: p50 %s, p99 %s, longest %s of %d\n", p(0.5), p(0.99), times[len(times)-1], len(times))
-	fmt.Fprintf(out, "manifest_to_event_p99_ms=%.2f ring_to_log_p99_ms=na rings_per_s=na start_10k_s=%.2f vms_10k_ms=%.1f bytes_per_vm=%d\n",
-		ms(p(0.99)), n.loaded.Seconds(), ms(listed), perVM)
+	rings := "ring_to_log_p99_ms=na rings_per_s=na"
+	if program != "" {
+		result, err := measureRings(ctx, out, program)
+		if err != nil {
+			return err
+		}
+		rings = fmt.Sprintf("ring_to_log_p99_ms=%.2f rings_per_s=%.0f", ms(result.rings.Quantile(0.99)), result.perSecond)
+	}
+	fmt.Fprintf(out, "manifest_to_event_p99_ms=%.2f %s start_10k_s=%.2f vms_10k_ms=%.1f bytes_per_vm=%d\n",
+		ms(p(0.99)), rings, n.loaded.Seconds(), ms(listed), perVM)
 	return nil
 }
 
