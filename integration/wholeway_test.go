@@ -63,9 +63,10 @@ type wholeWay struct {
 	remote  log.UUID // the CN that the NICs are on
 	vm      log.UUID
 	status  string // the agent's
+	netns   string // the folder of the agent's VM namespaces
 }
 
-func newWholeWay(b *testing.B) *wholeWay {
+func newWholeWay(b testing.TB) *wholeWay {
 	w := &wholeWay{c: startCluster(b), owner: client.NewChangeID(), network: client.NewChangeID(), remote: client.NewChangeID(), vm: client.NewChangeID()}
 	local, localVM := client.NewChangeID(), client.NewChangeID()
 	if err := errors.Join(netlab.AddBridge("underlay"), netlab.AddAddress("underlay", netip.MustParsePrefix("192.0.2.1/24"))); err != nil {
@@ -103,8 +104,9 @@ func (w *wholeWay) nic(cn, vm log.UUID) log.Op {
 
 // startAgent starts the agent of a CN. Its VM's namespace does not exist, so
 // its VM is made one without: the zonename of a VM is its uuid.
-func (w *wholeWay) startAgent(b *testing.B, cn log.UUID) {
+func (w *wholeWay) startAgent(b testing.TB, cn log.UUID) {
 	dir := b.TempDir()
+	w.netns = dir
 	vms, err := w.c.api.List(b.Context(), "/vms", map[string][]string{"server_uuid": {cn.String()}})
 	if err != nil {
 		b.Fatal(err)
