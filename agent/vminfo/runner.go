@@ -77,9 +77,12 @@ func (r *Runner) load(id log.UUID) (manifest, error) {
 	}
 	m, err := parseManifest(text)
 	if err == nil && m.uuid != id {
-		err = fmt.Errorf("vminfo: the manifest is that of VM %s", m.uuid)
+		err = fmt.Errorf("it is that of VM %s", m.uuid)
 	}
-	return m, err
+	if err != nil {
+		return manifest{}, fmt.Errorf("vminfo: %s: %w", r.manifestOf(id), err)
+	}
+	return m, nil
 }
 
 // find finds the init process of a VM. The caller closes it.

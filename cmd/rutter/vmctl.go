@@ -221,8 +221,12 @@ func startVM(ctx context.Context, a *vmAct) (string, error) {
 		prepared := func(vm vminfo.Value, gone bool) bool {
 			return !gone && stringOf(vm, "zone_state") != "installed" && vminfo.Addressed(vm)
 		}
-		if err := a.visible(ctx, prepared, func() error { return a.runner.Prepare(ctx, a.id) }); err != nil {
+		err := a.visible(ctx, prepared, func() error { return a.runner.Prepare(ctx, a.id) })
+		if errors.Is(err, vminfo.ErrTimeout) {
 			return "", fmt.Errorf("%w (waiting for its NICs; --no-nics starts it without)", err)
+		}
+		if err != nil {
+			return "", err
 		}
 	}
 	running := func(vm vminfo.Value, _ bool) bool { return stringOf(vm, "state") == "running" }
