@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"runtime/debug"
 	"runtime/pprof"
 	"strings"
 	"time"
@@ -75,7 +76,12 @@ func runServerCommand(c *cli.Context) error {
 	}
 	cfg.Logger = logger
 	headroom := make([]byte, headroomBytes)
+	// While the state is read the heap only grows, and each collection would go
+	// through all of it; what is left over goes back to the system after that.
+	usual := debug.SetGCPercent(loadGCPercent)
 	s, err := openServer(cfg)
+	debug.SetGCPercent(usual)
+	debug.FreeOSMemory()
 	if err != nil {
 		return err
 	}
@@ -87,6 +93,10 @@ func runServerCommand(c *cli.Context) error {
 	runtime.KeepAlive(headroom)
 	return err
 }
+
+// loadGCPercent is how much garbage is let lie, relative to what is in use, while
+// the state is read (GOGC); afterwards it is what the environment says, else 100.
+const loadGCPercent = 400
 
 // headroomBytes is what the garbage collector believes to be in use besides. A
 // server whose state is small makes far more garbage than it keeps, and would
