@@ -40,7 +40,7 @@ func (c *Client) Submit(ctx context.Context, change *log.Change) (log.Result, er
 		return log.Result{}, fmt.Errorf("client: change %s: %w", change.ID, err)
 	}
 	var r resultJSON
-	if _, err = c.do(ctx, request{method: http.MethodPost, path: "/changes", body: b}, &r); err != nil {
+	if _, err = c.do(ctx, request{method: http.MethodPost, path: "/changes", body: b, query: c.awaiting()}, &r); err != nil {
 		return log.Result{}, err
 	}
 	return log.Result{ChangeID: r.ChangeID, First: r.First, Last: r.Last, Events: r.Events, IDs: r.IDs}, nil

@@ -51,6 +51,10 @@ type Config struct {
 	// Silence is how long a stream may bring nothing before its server is taken
 	// for gone, and the next one asked: 45 s. Servers write at least every 15 s.
 	Silence time.Duration
+	// Await, if not 0, has Create, Update, Delete and Submit wait as long, of whole
+	// milliseconds, until every CN that is concerned has what was written in its
+	// kernel. It is added to Timeout and AttemptTimeout.
+	Await time.Duration
 	// Dial makes the connections: a net.Dialer that waits AttemptTimeout.
 	Dial func(ctx context.Context, network, address string) (net.Conn, error)
 }
@@ -85,6 +89,8 @@ func New(cfg Config) (*Client, error) {
 	if c.cfg.Silence == 0 {
 		c.cfg.Silence = 45 * time.Second
 	}
+	c.cfg.Timeout += c.cfg.Await
+	c.cfg.AttemptTimeout += c.cfg.Await
 	if c.cfg.Dial == nil {
 		c.cfg.Dial = (&net.Dialer{Timeout: c.cfg.AttemptTimeout}).DialContext
 	}
@@ -210,6 +216,11 @@ func readAnswer(response *http.Response, out any) error {
 	if len(body) > maxAnswerBytes {
 		return fmt.Errorf("client: answer of more than %d bytes: ask for less, with a limit", maxAnswerBytes)
 	}
+	if response.StatusCode == http.StatusAccepted {
+		if pending := pendingOf(body); pending != nil {
+			return pending
+		}
+	}
 	if response.StatusCode < 300 {
 		if out == nil || len(body) == 0 {
 			return nil
@@ -304,6 +315,6 @@ func (c *Client) write(ctx context.Context, method, path string, body []byte, if
 		headers.Set("If-Match", ifMatch)
 	}
 	var o Object
-	_, err := c.do(ctx, request{method: method, path: path, body: body, headers: headers}, &o)
+	_, err := c.do(ctx, request{method: method, path: path, body: body, headers: headers, query: c.awaiting()}, &o)
 	return o, err
 }

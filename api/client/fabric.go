@@ -43,6 +43,37 @@ type Laggard struct {
 	Reason     string   `json:"reason"`
 }
 
+// PendingError is the error of a write that is written, and that not every CN has
+// in its kernel after Config.Await. Doing it again would do it twice.
+type PendingError struct {
+	Message string
+	Verdict Verdict // empty if nobody could judge
+}
+
+// Error implements error.
+func (e *PendingError) Error() string { return e.Message }
+
+// awaiting is the query of a write.
+func (c *Client) awaiting() url.Values {
+	if c.cfg.Await == 0 {
+		return nil
+	}
+	return url.Values{"wait": {"fabric"}, "timeout": {c.cfg.Await.String()}}
+}
+
+// pendingOf reads the body of an answer 202; nil if that is of another kind.
+func pendingOf(body []byte) *PendingError {
+	var answer struct {
+		Code    string  `json:"code"`
+		Message string  `json:"message"`
+		Fabric  Verdict `json:"fabric"`
+	}
+	if json.Unmarshal(body, &answer) != nil || answer.Code != "FabricPending" {
+		return nil
+	}
+	return &PendingError{answer.Message, answer.Fabric}
+}
+
 // Wait waits until every CN that is concerned has programmed b.Seq, or the time
 // is over: that is no error. If a server goes away meanwhile, another is asked.
 func (c *Client) Wait(ctx context.Context, b Barrier) (Verdict, error) {

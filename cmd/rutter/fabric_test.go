@@ -169,6 +169,10 @@ func TestBarrierNamesFrozenKernel(t *testing.T) {
 	if v.Done || v.Total != 1 || v.Missing[0].Hostname != "cn2" || !strings.Contains(v.Missing[0].Reason, "kernel") || v.Missing[0].Programmed >= v.Seq || v.Missing[0].Applied < v.Seq {
 		t.Fatalf("with a frozen kernel: %+v", v)
 	}
+	code, _, stderr := rutter(t, "tag", "create", "name=cold", "--wait", "fabric", "--timeout", "300ms", "-s", c.urls[0])
+	if code != exitMissing || !strings.Contains(stderr, "cn2") || strings.Contains(stderr, "cn1") || !strings.Contains(stderr, "written as seq") {
+		t.Errorf("create that waits, with a frozen kernel: exit code %d, %q", code, stderr)
+	}
 	for i, s := range c.servers {
 		if _, leads := s.store.Leading(); leads {
 			c.stop[i]()
@@ -181,6 +185,9 @@ func TestBarrierNamesFrozenKernel(t *testing.T) {
 	time.AfterFunc(100*time.Millisecond, thaw)
 	if v := wait(20 * time.Second); !v.Done {
 		t.Fatalf("after the thaw: %+v", v)
+	}
+	if code, _, stderr := rutter(t, "tag", "delete", "cold", "--wait", "fabric", "-s", c.urls[1], "-s", c.urls[0], "-s", c.urls[2]); code != 0 {
+		t.Errorf("delete that waits: exit code %d, %q", code, stderr)
 	}
 	t.Logf("done %s after the thaw", time.Since(began)-100*time.Millisecond)
 }

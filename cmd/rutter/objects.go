@@ -7,7 +7,9 @@ import (
 	"io"
 	"net/url"
 	"os"
+	"slices"
 	"strings"
+	"time"
 
 	"github.com/urfave/cli/v2"
 
@@ -24,7 +26,20 @@ func serversFlag() cli.Flag {
 }
 
 func newClient(c *cli.Context) (*client.Client, error) {
-	api, err := client.New(client.Config{Servers: c.StringSlice("server")})
+	return clientThatAwaits(c, 0)
+}
+
+// newWriter is newClient for a command with waitFlags.
+func newWriter(c *cli.Context) (*client.Client, error) {
+	await, err := awaitOf(c)
+	if err != nil {
+		return nil, err
+	}
+	return clientThatAwaits(c, await)
+}
+
+func clientThatAwaits(c *cli.Context, await time.Duration) (*client.Client, error) {
+	api, err := client.New(client.Config{Servers: c.StringSlice("server"), Await: await})
 	if err != nil {
 		return nil, usageError{err}
 	}
@@ -60,7 +75,7 @@ func objectCommand(name, path, usage string, kind log.Kind, columns []column) *c
 		log.KindServer:  {"uuid=CN hostname=cn1", "564d69b1-a178-4fbe-b36f-3f2b7fd7ed01"},
 	}[kind]
 	o := objects{path: "/" + path, kind: kind, columns: columns}
-	flags := []cli.Flag{serversFlag(), outputFlag()}
+	flags := slices.Clip([]cli.Flag{serversFlag(), outputFlag()})
 	return &cli.Command{
 		Name: name, Usage: usage, Category: "Objects",
 		Description: examples(
@@ -68,13 +83,14 @@ func objectCommand(name, path, usage string, kind log.Kind, columns []column) *c
 			"rutter "+name+" get "+example[1]+" -o json",
 			"rutter "+name+" create "+example[0],
 			"rutter "+name+" create -f "+name+".json",
+			"rutter "+name+" delete "+example[1]+" --wait fabric --timeout 5s   # until no kernel has it",
 		),
 		Subcommands: []*cli.Command{
 			{Name: "list", Usage: "list them; FIELD=VALUE selects", ArgsUsage: "[FIELD=VALUE ...]", Flags: flags, Action: o.list},
 			{Name: "get", Usage: "show one", ArgsUsage: "ID", Flags: flags, Action: o.get},
-			{Name: "create", Usage: "create one", ArgsUsage: "FIELD=VALUE ... | -f FILE", Flags: append(flags, fileFlag()), Action: o.create},
-			{Name: "update", Usage: "change fields of one", ArgsUsage: "ID FIELD=VALUE ... | ID -f FILE", Flags: append(flags, fileFlag(), ifMatchFlag()), Action: o.update},
-			{Name: "delete", Usage: "delete one", ArgsUsage: "ID", Flags: append(flags, ifMatchFlag()), Action: o.delete},
+			{Name: "create", Usage: "create one", ArgsUsage: "FIELD=VALUE ... | -f FILE", Flags: append(flags, append(waitFlags(), fileFlag())...), Action: o.create},
+			{Name: "update", Usage: "change fields of one", ArgsUsage: "ID FIELD=VALUE ... | ID -f FILE", Flags: append(flags, append(waitFlags(), fileFlag(), ifMatchFlag())...), Action: o.update},
+			{Name: "delete", Usage: "delete one", ArgsUsage: "ID", Flags: append(flags, append(waitFlags(), ifMatchFlag())...), Action: o.delete},
 		},
 	}
 }
@@ -152,13 +168,13 @@ func (o objects) create(c *cli.Context) error {
 	if err != nil {
 		return err
 	}
-	api, err := newClient(c)
+	api, err := newWriter(c)
 	if err != nil {
 		return err
 	}
 	object, err := api.Create(c.Context, o.path, body)
 	if err != nil {
-		return err
+		return pending(c, err)
 	}
 	return o.print(c, object)
 }
@@ -172,13 +188,13 @@ func (o objects) update(c *cli.Context) error {
 	if err != nil {
 		return err
 	}
-	api, err := newClient(c)
+	api, err := newWriter(c)
 	if err != nil {
 		return err
 	}
 	object, err := api.Update(c.Context, path, body, c.String("if-match"))
 	if err != nil {
-		return err
+		return pending(c, err)
 	}
 	return o.print(c, object)
 }
@@ -191,11 +207,11 @@ func (o objects) delete(c *cli.Context) error {
 	if c.NArg() > 1 {
 		return usagef("delete takes one id, and got %q besides", strings.Join(c.Args().Tail(), " "))
 	}
-	api, err := newClient(c)
+	api, err := newWriter(c)
 	if err != nil {
 		return err
 	}
-	return api.Delete(c.Context, path, c.String("if-match"))
+	return pending(c, api.Delete(c.Context, path, c.String("if-match")))
 }
 
 func (o objects) print(c *cli.Context, object client.Object) error {

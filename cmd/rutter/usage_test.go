@@ -89,6 +89,8 @@ func TestWrongUsage(t *testing.T) {
 		{"config check", "want one argument, FILE"},
 		{"config check /no/such/file", "no such file"},
 		{"server --config /no/such/file", "no such file"},
+		{"tag create name=a --wait everywhere", "want fabric"},
+		{"tag create name=a --wait fabric --timeout 20m", "want 1ms to"},
 		{"completion bash extra", "takes no arguments"},
 	} {
 		t.Run(test.args, func(t *testing.T) {

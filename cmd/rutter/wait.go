@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"text/tabwriter"
@@ -9,6 +10,7 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"rutter/api/client"
+	"rutter/api/liveness"
 	"rutter/log"
 )
 
@@ -31,6 +33,40 @@ func waitCommand() *cli.Command {
 		},
 		Action: runWait,
 	}
+}
+
+// waitFlags are those of a command that writes.
+func waitFlags() []cli.Flag {
+	return []cli.Flag{
+		&cli.StringFlag{Name: "wait", Usage: "fabric: wait until every compute node that is concerned has it in its kernel; `WHAT` to wait for"},
+		&cli.DurationFlag{Name: "timeout", Value: 10 * time.Second, Usage: "with --wait: give up after this `TIME`; who is missing is named, and what was written stays written"},
+	}
+}
+
+// awaitOf returns how long a write waits for the fabric; 0: it does not.
+func awaitOf(c *cli.Context) (time.Duration, error) {
+	switch what, timeout := c.String("wait"), c.Duration("timeout"); {
+	case what == "":
+		return 0, nil
+	case what != "fabric":
+		return 0, usagef("--wait %q: want fabric, or leave it out", what)
+	case timeout < time.Millisecond || timeout > liveness.MaxTimeout:
+		return 0, usagef("--timeout %v: want 1ms to %v", timeout, liveness.MaxTimeout)
+	default:
+		return timeout.Round(time.Millisecond), nil
+	}
+}
+
+// pending names who is missing, if err says that a write is not everywhere yet.
+func pending(c *cli.Context, err error) error {
+	var late *client.PendingError
+	if !errors.As(err, &late) {
+		return err
+	}
+	if late.Verdict.Seq > 0 {
+		printVerdict(c.App.ErrWriter, late.Verdict)
+	}
+	return cli.Exit(late, exitMissing)
 }
 
 func runWait(c *cli.Context) error {

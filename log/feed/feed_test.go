@@ -338,3 +338,32 @@ func FuzzReader(f *testing.F) {
 		}
 	})
 }
+
+// A frame that is moved is the frame that would have been made at that place.
+func TestMove(t *testing.T) {
+	at := func(seq log.Seq) []byte {
+		var b []byte
+		for _, id := range []string{"a", "bb", ""} {
+			var err error
+			if b, err = Append(b, &Object{At: seq, Scope: log.VNetScope(7), Kind: log.KindNIC, ID: id, Seq: 3, Bytes: []byte{1, 2}}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		return b
+	}
+	var got []byte
+	for rest := at(42); len(rest) > 0; {
+		var err error
+		if got, rest, err = Move(got, rest, 50); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if want := at(50); !bytes.Equal(got, want) {
+		t.Errorf("moved\n got %x\nwant %x", got, want)
+	}
+	for _, bad := range [][]byte{{1}, at(1)[:30]} {
+		if _, _, err := Move(nil, bad, 1); !errors.Is(err, ErrFrame) {
+			t.Errorf("%d bytes: got %v, want ErrFrame", len(bad), err)
+		}
+	}
+}

@@ -1,0 +1,175 @@
+package api_test
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"os"
+	"runtime"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"rutter/api"
+	"rutter/api/client"
+	"rutter/log"
+	"rutter/log/feed"
+)
+
+// crowdReader follows the feed and notes when it saw each seq.
+type crowdReader struct {
+	feed.Handler
+	marked atomic.Uint64
+	late   []time.Duration
+	wrote  *sync.Map // seq → when it was written
+}
+
+func (r *crowdReader) Welcome(*feed.Welcome) error           { return nil }
+func (r *crowdReader) Reset(*feed.Reset) error               { return nil }
+func (r *crowdReader) Object(*feed.Object) error             { return nil }
+func (r *crowdReader) ScopeBegin(*feed.ScopeBegin) error     { return nil }
+func (r *crowdReader) ScopeEnd(*feed.ScopeEnd) error         { return nil }
+func (r *crowdReader) ScopeDropped(*feed.ScopeDropped) error { return nil }
+
+func (r *crowdReader) Entry(e *feed.Entry) error {
+	if at, ok := r.wrote.Load(e.Seq); ok {
+		r.late = append(r.late, time.Since(at.(time.Time)))
+	}
+	return nil
+}
+
+func (r *crowdReader) Bookmark(b *feed.Bookmark) error {
+	r.marked.Store(uint64(b.Seq))
+	return nil
+}
+
+func crowdCN(i int) log.UUID {
+	return log.UUID{0: 0xc0, 6: 0x40, 8: 0x80, 14: byte(i >> 8), 15: byte(i)}
+}
+
+// Of many readers some stop reading. The others are told everything as soon as
+// before, and the server keeps no more than a buffer for each that stopped.
+// RUTTER_LONG=1 has it go on for a minute, with 1,000 readers.
+func TestStoppedReadersHurtNobody(t *testing.T) {
+	readers, stopped, lasts := 300, 30, 3*time.Second
+	if os.Getenv("RUTTER_LONG") != "" {
+		readers, stopped, lasts = 1000, 100, time.Minute
+	}
+	store := api.NewMemory()
+	server := run(t, store)
+	c := newClient(t, server.url)
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	var tags []log.Op // a change of all of them fills what the sockets of the stopped ones take
+	for i := range 40 {
+		name := fmt.Sprintf("crowd%d", i)
+		if _, err := c.Create(ctx, "/nic_tags", fmt.Appendf(nil, `{"name":%q}`, name)); err != nil {
+			t.Fatal(err)
+		}
+		tags = append(tags, log.Op{Action: log.Update, Kind: log.KindNICTag, ID: name, Set: []string{"mtu"}, Object: &log.NICTag{Name: name}})
+	}
+	var wrote sync.Map
+	var following sync.WaitGroup
+	defer following.Wait()
+	defer cancel()
+	var live []*crowdReader
+	for i := range readers {
+		conn, err := c.Feed(ctx, server.url)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if i < stopped {
+			defer stopReading(t, conn, i)()
+			continue
+		}
+		r := &crowdReader{wrote: &wrote}
+		live = append(live, r)
+		following.Go(func() {
+			_ = feed.NewConn(conn).Follow(ctx, &feed.Hello{CN: crowdCN(i), Incarnation: 1, Session: 1}, r)
+		})
+	}
+	var before, after runtime.MemStats
+	runtime.GC()
+	runtime.ReadMemStats(&before)
+	last := log.Seq(0)
+	for end := time.Now().Add(lasts); time.Now().Before(end); time.Sleep(30 * time.Millisecond) { // the rate of the load
+		next := store.Head().Seq + 1
+		for i := range tags {
+			wrote.Store(next+log.Seq(i), time.Now())
+			tags[i].Object = &log.NICTag{Name: tags[i].ID, MTU: 1500 + uint32(next%5000)}
+		}
+		result, err := c.Submit(ctx, &log.Change{ID: client.NewChangeID(), Ops: tags})
+		if err != nil {
+			t.Fatal(err)
+		}
+		last = result.Last
+	}
+	for _, r := range live {
+		for deadline := time.Now().Add(10 * time.Second); r.marked.Load() < uint64(last); time.Sleep(time.Millisecond) {
+			if time.Now().After(deadline) {
+				t.Fatalf("a reader is at %d, want %d", r.marked.Load(), last)
+			}
+		}
+	}
+	runtime.GC()
+	runtime.ReadMemStats(&after)
+	cancel()
+	following.Wait()
+	var all []time.Duration
+	for _, r := range live {
+		all = append(all, r.late...)
+	}
+	slices.Sort(all)
+	p99 := all[len(all)*99/100]
+	grown := int64(after.HeapAlloc) - int64(before.HeapAlloc)
+	t.Logf("%d readers, %d stopped: %d deliveries, p50 %v, p99 %v; heap grew by %d KB", readers, stopped, len(all), all[len(all)/2], p99, grown>>10)
+	if want := len(live) * (int(last) - len(tags)) * 9 / 10; len(all) < want {
+		t.Errorf("%d deliveries, want %d at least", len(all), want)
+	}
+	if p99 > 2*time.Second {
+		t.Errorf("p99 of the readers that read is %v", p99)
+	}
+	if most := int64(64<<20) + int64(stopped)*(256<<10); grown > most {
+		t.Errorf("the heap grew by %d bytes, want %d at most", grown, most)
+	}
+}
+
+// stopReading says hello, pings so that it counts as there, and never reads.
+func stopReading(t *testing.T, conn net.Conn, i int) (end func()) {
+	t.Helper()
+	if small, ok := conn.(interface{ SetReadBuffer(int) error }); ok {
+		if err := small.SetReadBuffer(4 << 10); err != nil {
+			t.Fatal(err)
+		}
+	}
+	hello, err := feed.Append(nil, &feed.Hello{CN: crowdCN(i), Incarnation: 1, Session: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := conn.Write(hello); err != nil {
+		t.Fatal(err)
+	}
+	ping, err := feed.Append(nil, new(feed.Ping))
+	if err != nil {
+		t.Fatal(err)
+	}
+	stop, ended := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(ended)
+		tick := time.NewTicker(feed.PingEvery)
+		defer tick.Stop()
+		for {
+			select {
+			case <-stop:
+				return
+			case <-tick.C:
+				if _, err := conn.Write(ping); err != nil {
+					return // the server gave it up
+				}
+			}
+		}
+	}()
+	return func() { close(stop); conn.Close(); <-ended }
+}
