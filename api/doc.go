@@ -6,7 +6,8 @@
 // the choice of what a subscriber of the feed gets, and the sessions of CNs
 // (soft state: nothing of them is written). Agreement and storage are left to
 // whoever stands behind Store, the meaning of objects to package projections,
-// the bytes of the feed to package log/feed.
+// the bytes of the feed to package log/feed, what CNs say of their VMs to package
+// api/vmm.
 //
 // Reads answer from this server's own state, and say how far it is in the
 // header Rutter-Seq; ?min_seq=N waits until it has applied N, ?consistent asks
@@ -17,6 +18,8 @@
 // Concurrency: New starts nothing. Run serves until its context ends, and
 // returns when every handler has returned, the streams of the feed and of
 // GET /log included. Handler may be used without Run, as tests do. Each
-// subscriber of the feed has two goroutines: the handler's, which writes, and
-// one that reads watermarks; it has no queue, only a place in the log.
+// subscriber of the feed has one goroutine, which reads what the CN sends; few
+// workers write to all of them (see crew), and a watcher reads what the log has
+// new while there are subscribers. A subscriber has no queue, only a place in the
+// log.
 package api
