@@ -1,10 +1,12 @@
 // Command feed measures the feed of compute nodes beside etcd's watch, in one run
 // on one machine, and ends with one line of key=value: see `make bench-feed`.
-// What cannot be measured here, such as etcd without its program, is na.
+// What cannot be measured here, such as etcd without its program, is na. What a
+// part measured is kept in a file, so that the line of a later part has it too.
 package main
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"flag"
 	"fmt"
@@ -31,6 +33,7 @@ var keys = []string{
 type suite struct {
 	rutter, etcd, rival string // programs
 	dir                 string
+	results             string // the file that keeps values
 	values              map[string]string
 }
 
@@ -57,7 +60,11 @@ func run(ctx context.Context) (err error) {
 	flag.StringVar(&s.rutter, "rutter", "bin/rutter", "`PROGRAM` to measure")
 	flag.StringVar(&s.etcd, "etcd", "bin/rivals/etcd", "`PROGRAM` of the rival's server")
 	flag.StringVar(&s.rival, "rival", "bin/rivals/rival", "`PROGRAM` that measures the rival")
+	flag.StringVar(&s.results, "results", "bin/bench-feed.json", "`FILE` that keeps what was measured, for the parts that are not; of a run of all, nothing older")
 	flag.Parse()
+	if err := s.load(*only); err != nil {
+		return err
+	}
 	if s.dir, err = os.MkdirTemp("", "rutter-bench-feed-"); err != nil {
 		return err
 	}
@@ -72,6 +79,7 @@ func run(ctx context.Context) (err error) {
 		if partErr := p.do(ctx, s); partErr != nil {
 			err = errors.Join(err, fmt.Errorf("%s: %w", p.name, partErr))
 		}
+		err = errors.Join(err, s.save())
 		fmt.Fprintf(os.Stderr, "%s took %s\n", p.name, time.Since(begin).Round(time.Second))
 	}
 	if !ran {
@@ -79,6 +87,32 @@ func run(ctx context.Context) (err error) {
 	}
 	fmt.Println(s.line())
 	return err
+}
+
+// load takes what earlier runs measured, unless all is measured now.
+func (s *suite) load(part string) error {
+	b, err := os.ReadFile(s.results)
+	if part == "all" || errors.Is(err, os.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	if err := json.Unmarshal(b, &s.values); err != nil {
+		return fmt.Errorf("%s: %w: remove it", s.results, err)
+	}
+	return nil
+}
+
+func (s *suite) save() error {
+	b, err := json.MarshalIndent(s.values, "", "\t")
+	if err != nil {
+		return err
+	}
+	if err := os.MkdirAll(filepath.Dir(s.results), 0o755); err != nil {
+		return err
+	}
+	return os.WriteFile(s.results, append(b, '\n'), 0o644)
 }
 
 func (s *suite) set(key string, value float64) {
