@@ -196,6 +196,7 @@ func (c *crew) work() {
 			return
 		}
 		c.mu.Unlock()
+		u.behind = late
 		over := u.turn(u.why.And(wakeScheduled) &^ wakeScheduled)
 		again := !over && (u.late || !u.why.CompareAndSwap(wakeScheduled, 0)) // it was woken meanwhile
 		c.mu.Lock()
@@ -219,11 +220,14 @@ func (c *crew) work() {
 	}
 }
 
-// blocking runs fn, which may take long, while another worker takes this one's
-// place.
-func (c *crew) blocking(fn func()) {
+// blocking runs fn, which may take long, in a turn of u, while another worker takes
+// this one's place.
+func (c *crew) blocking(u *subscriber, fn func()) {
 	c.mu.Lock()
 	c.working--
+	if u.behind {
+		c.catching-- // else those who are slow would keep others from catching up
+	}
 	start := c.startLocked()
 	c.mu.Unlock()
 	for range start {
@@ -232,6 +236,9 @@ func (c *crew) blocking(fn func()) {
 	fn()
 	c.mu.Lock()
 	c.working++
+	if u.behind {
+		c.catching++
+	}
 	c.mu.Unlock()
 }
 

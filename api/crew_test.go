@@ -134,6 +134,32 @@ func TestWatermarksComeWhenWanted(t *testing.T) {
 	})
 }
 
+// Streams that catch up and wait for their sockets do not keep others from it.
+func TestSlowCatchUpsHoldNobodyUp(t *testing.T) {
+	b := newBed(t)
+	c := b.s.crew
+	slow := &subscriber{behind: true}
+	c.mu.Lock()
+	c.working, c.catching = 1, spareWorkers
+	c.late = []*subscriber{{}}
+	if u, _ := c.nextLocked(); u != nil {
+		t.Errorf("a turn beyond the %d for those who catch up", spareWorkers)
+	}
+	c.most = 0 // nobody is started for it here
+	c.mu.Unlock()
+	c.blocking(slow, func() {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		if u, late := c.nextLocked(); u == nil || !late {
+			t.Error("nobody catches up while another waits for its socket")
+		}
+		c.catching--
+	})
+	if c.catching != spareWorkers || c.working != 1 {
+		t.Errorf("%d catch up and %d work afterwards", c.catching, c.working)
+	}
+}
+
 func TestLimitListener(t *testing.T) {
 	inner, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

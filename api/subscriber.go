@@ -70,6 +70,7 @@ type subscriber struct {
 	pooled   *[]byte   // where buf came from
 	now      time.Time // when the turn began
 	late     bool      // the turn ended before the end of the log was reached
+	behind   bool      // the turn is one of those that follow
 	marked   log.Seq   // of the last bookmark
 	markedAt time.Time // when that was sent
 	repeat   bool      // tell the place again
@@ -117,7 +118,7 @@ func (u *subscriber) start() error {
 		return u.renew() // who has nothing needs no entries
 	}
 	var err error
-	u.s.crew.blocking(func() { err = u.judge(u.s.ctx, cursor) })
+	u.s.crew.blocking(u, func() { err = u.judge(u.s.ctx, cursor) })
 	if reason, ok := resetReason(err); ok {
 		return u.reset(reason, err.Error())
 	}

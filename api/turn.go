@@ -156,7 +156,7 @@ func (u *subscriber) flush() error {
 	u.wrote = u.now
 	n, err := u.tryWrite(u.buf)
 	if err == nil && n < len(u.buf) {
-		u.s.crew.blocking(func() { err = u.writeRest(u.buf[n:]) })
+		u.s.crew.blocking(u, func() { err = u.writeRest(u.buf[n:]) })
 	}
 	u.s.metrics.bytesSent.Add(float64(len(u.buf)))
 	u.release()
