@@ -32,6 +32,8 @@ func TestRestartOfEveryKind(t *testing.T) {
 		}, "belongs_to_type", "belongs_to_uuid", "cn_uuid", "mac", "network_uuid", "owner_uuid")
 	}
 	create(&log.VMM{UUID: id(4), InstanceID: id(3), SledID: id(2), State: "running", Gen: 1}, "gen", "id", "instance_id", "sled_id", "state")
+	create(&log.Migration{UUID: id(5), InstanceID: id(3), TargetVMM: id(4), TargetState: "pending", TargetGen: 1},
+		"id", "instance_id", "target_gen", "target_propolis_id", "target_state")
 	must(t, n, &log.Change{ID: newID(), Ops: []log.Op{{Action: log.Delete, Kind: log.KindNICTag, ID: "gone"}}})
 	for i := range 3 {
 		must(t, n, &log.Change{ID: newID(), Ops: []log.Op{{
