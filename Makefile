@@ -7,6 +7,8 @@ TOOL      := go tool -modfile=scripts/tools.mod
 UNITS      = $(shell go list ./... | grep -v '^rutter/integration')
 BENCHED    = $(shell grep -rl --include='*_test.go' '^func Benchmark' . | xargs -r -n1 dirname | sort -u)
 FUZZTIME  ?= 10s
+# What is upgraded from: the last tag before this, else a revision of some time ago, else none.
+PREVIOUS_RELEASE ?= $(shell git describe --tags --abbrev=0 HEAD^ 2>/dev/null || git rev-parse -q --verify HEAD~50 2>/dev/null)
 BENCHTIME ?= 200ms
 
 build: ## ./bin/rutter: one static binary
@@ -66,8 +68,9 @@ fuzz: ## every fuzz target, FUZZTIME each
 demo: build ## three servers, two compute nodes and real pings, told as it happens
 	./bin/rutter demo
 
-test-long: packages build ## three shuffled rounds under the race detector, then a minute for each fuzz target
-	RUTTER_LONG=1 go test -race -shuffle=on -count=3 -timeout 2h ./...
+test-long: packages build ## the long tests, an upgrade from PREVIOUS_RELEASE, three shuffled rounds under the race detector, fuzzing
+	RUTTER_LONG=1 PREVIOUS_RELEASE=$(PREVIOUS_RELEASE) go test -count=1 -p 1 -timeout 60m ./...
+	go test -race -shuffle=on -count=3 -timeout 2h ./...
 	@scripts/fuzz.sh 1m
 
 clean: ## what the targets above made

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"io"
 	"net/http"
+	"strconv"
 	"time"
 
 	"rutter/log"
@@ -103,6 +104,10 @@ func (s *Server) putRetention(w http.ResponseWriter, r *http.Request) error {
 	return s.retention(w, r, f, true)
 }
 
+// leastRetention is the smallest cap that is taken: below it the log would be
+// gone before its followers have read it.
+const leastRetention = 64 << 20
+
 // retention answers with the plan of what the cluster has, changed as f says,
 // and sets it first if told to.
 func (s *Server) retention(w http.ResponseWriter, r *http.Request, f retentionForm, set bool) error {
@@ -116,6 +121,9 @@ func (s *Server) retention(w http.ResponseWriter, r *http.Request, f retentionFo
 			if want.Age, err = time.ParseDuration(f.Age); err != nil || want.Age < 0 {
 				return badParameter("age", log.ElementInvalid, "send hours, minutes and seconds, as in 168h or 90m", "got %q", f.Age)
 			}
+		}
+		if f.Bytes != 0 && f.Bytes < leastRetention {
+			return badParameter("bytes", log.ElementInvalid, "send at least "+strconv.Itoa(leastRetention), "%d bytes would keep next to nothing", f.Bytes)
 		}
 		want.Events, want.Bytes = firstSet(f.Events, want.Events), firstSet(f.Bytes, want.Bytes)
 		plan, err = s.cfg.Retainer.PlanRetention(&want)

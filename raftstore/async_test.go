@@ -4,13 +4,14 @@ import (
 	"errors"
 	"fmt"
 	"testing"
+	"time"
 
 	"rutter/log"
 )
 
 func TestEnqueue(t *testing.T) {
 	t.Parallel()
-	nodes := three(t, nil)
+	nodes := three(t, func(c *Config) { c.Heartbeat = time.Second }) // one that is busy leads on
 	leader := leaderOf(t, nodes)
 	type told struct {
 		result log.Result

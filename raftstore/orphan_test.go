@@ -42,7 +42,7 @@ func TestEndedLeaderIsReplacedAtOnce(t *testing.T) {
 // A leader that is there and refuses nothing keeps its place, whatever breaks.
 func TestBrokenConnectionsReplaceNobody(t *testing.T) {
 	t.Parallel()
-	nodes := three(t, nil)
+	nodes := three(t, func(c *Config) { c.Heartbeat = time.Second })
 	leader := leaderOf(t, nodes)
 	must(t, leader, tagChange(newID(), "before"))
 	term := leader.Status().Term

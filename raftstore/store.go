@@ -256,7 +256,7 @@ func (s *Store) Ready() error {
 type run struct {
 	s         *Store
 	raft      *raft.Raft
-	transport raft.Transport
+	transport *transport
 	mux       *mux
 	persisted chan error // the persister has ended
 	endDisk   context.CancelFunc
@@ -342,9 +342,9 @@ func (s *Store) startRaft(life context.Context) (_ *run, err error) {
 	})
 	disk, endDisk := context.WithCancel(life)
 	r := &run{s: s, mux: m, persisted: make(chan error, 1), endDisk: endDisk}
-	transport := raft.NewNetworkTransportWithConfig(&raft.NetworkTransportConfig{
+	transport := &transport{NetworkTransport: raft.NewNetworkTransportWithConfig(&raft.NetworkTransportConfig{
 		Stream: m, MaxPool: 3, Timeout: raftTimeout, Logger: newRaftLogger(s.logger),
-	})
+	})}
 	s.tasks.start(func() {
 		if err := m.run(); err != nil {
 			s.fail(err)
@@ -417,7 +417,7 @@ func (s *Store) bootstrap(ctx context.Context, transport raft.Transport) (fresh 
 // takes to changes.db what is left.
 func (r *run) stop(end context.CancelFunc) error {
 	var errs []error
-	if err := r.raft.Shutdown().Error(); err != nil {
+	if err := r.transport.endRaft(r.raft); err != nil {
 		errs = append(errs, fmt.Errorf("stop raft: %w", err))
 	}
 	r.s.raftLog.live.Store(false)

@@ -329,6 +329,17 @@ func clusterRemove(c *cli.Context) error {
 	if err != nil {
 		return err
 	}
+	api, err := clusterClient(c)
+	if err != nil {
+		return err
+	}
+	status, err := api.Status(c.Context)
+	if err != nil {
+		return err
+	}
+	if !slices.ContainsFunc(status.Members, func(m client.Member) bool { return m.ID == id }) {
+		fmt.Fprintf(c.App.ErrWriter, "%s is no member of the cluster: nothing to remove\n", id)
+	}
 	return changeCluster(c, http.MethodDelete, "/cluster/members/"+url.PathEscape(id), nil)
 }
 
