@@ -1,6 +1,7 @@
 package vminfo
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"net/netip"
@@ -27,6 +28,7 @@ const patience = 10 * time.Second
 type site struct {
 	t                        *testing.T
 	manifests, pids, cgroups string
+	machines                 string // of systemd-machined; "": there is none
 	folder                   *Folder
 	store                    *Store
 	service                  *Service
@@ -48,7 +50,7 @@ func newSite(t *testing.T) *site {
 // run starts the source, and waits until it is loaded.
 func (s *site) run(scanEvery time.Duration) {
 	s.t.Helper()
-	folder, err := NewFolder(FolderConfig{Manifests: s.manifests, PIDs: s.pids, NetNS: "/run/netns", Cgroup: s.cgroups, Machines: filepath.Join(s.pids, "none"), ScanEvery: scanEvery})
+	folder, err := NewFolder(FolderConfig{Manifests: s.manifests, PIDs: s.pids, NetNS: "/run/netns", Cgroup: s.cgroups, Machines: cmp.Or(s.machines, filepath.Join(s.pids, "none")), ScanEvery: scanEvery})
 	if err != nil {
 		s.t.Fatal(err)
 	}
@@ -474,6 +476,46 @@ func TestFolderSystem(t *testing.T) {
 	s.eventually("a scan", func() bool { return s.folder.Status().Scans == 1 })
 	if got := s.folder.Status(); got.Missed != 0 {
 		t.Errorf("events missed %+v", got.Log)
+	}
+}
+
+// TestFolderMachined: a machine that systemd-machined keeps tells the VM's init
+// process; where there is no machined, the source says that it does without.
+func TestFolderMachined(t *testing.T) {
+	needRoot(t)
+	s := newSite(t)
+	s.machines = t.TempDir()
+	zone := fmt.Sprintf("vminfo-machine-%d", os.Getpid())
+	s.writeVM(1, fmt.Sprintf(`,"zonename":%q`, zone))
+	s.run(0)
+	if skips := s.folder.Status().Skips; slices.ContainsFunc(skips, func(skip string) bool { return strings.Contains(skip, "machined") }) {
+		t.Errorf("it skips %q", skips)
+	}
+	shell(t, "ip", "netns", "add", zone)
+	t.Cleanup(func() { _ = exec.Command("ip", "netns", "del", zone).Run() })
+	e := s.until(0, `"newValue":"ready"`)
+	cmd := s.startInit(2, zone) // the pid file is another VM's
+	path := filepath.Join(s.machines, zone)
+	text := fmt.Sprintf("# This is private data. Do not parse.\nNAME=%s\nCLASS=container\nLEADER=%d\n", zone, cmd.Process.Pid)
+	if err := os.WriteFile(path+".new", []byte(text), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Rename(path+".new", path); err != nil {
+		t.Fatal(err)
+	}
+	e = s.until(e.Seq, `"newValue":"running"`)
+	if want := `"pid":` + strconv.Itoa(cmd.Process.Pid); !strings.Contains(string(e.Line), want) {
+		t.Errorf("%s has no %s", e.Line, want)
+	}
+	if err := cmd.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	s.until(e.Seq, `"newValue":"stopped"`)
+
+	without := newSite(t)
+	without.run(0)
+	if skips := without.folder.Status().Skips; !slices.ContainsFunc(skips, func(skip string) bool { return strings.HasPrefix(skip, "systemd-machined: ") }) {
+		t.Errorf("without machined it skips %q", skips)
 	}
 }
 
