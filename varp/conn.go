@@ -48,6 +48,9 @@ type conn struct {
 	served   int64 // whole requests consumed so far
 	armedFor int64 // value of served for whose next request a deadline is set
 
+	awake   bool // the next requests are awaited without sleep
+	spinner *spinner
+
 	out        []byte    // answers to be written
 	flushAt    int       // how many bytes of them may wait for more
 	writeArmed time.Time // when the write deadline was set last
@@ -59,7 +62,7 @@ type conn struct {
 
 func newConn(s *Server, ln net.Listener, nc net.Conn) *conn {
 	peer := addrOf(nc.RemoteAddr())
-	c := &conn{s: s, ln: ln, nc: nc, peer: peer, in: make([]byte, minReadBuf), flushAt: flushAt, armedFor: notArmed, asker: peer}
+	c := &conn{s: s, ln: ln, nc: nc, peer: peer, in: make([]byte, minReadBuf), flushAt: flushAt, armedFor: notArmed, asker: peer, spinner: newSpinner(nc)}
 	c.lastUse.Store(time.Now().UnixNano())
 	return c
 }
@@ -90,7 +93,14 @@ func (c *conn) fill() error {
 	if err := c.arm(); err != nil {
 		return err
 	}
-	n, err := c.nc.Read(c.in[c.w:])
+	var n int
+	var err error
+	if c.awake && c.w == 0 {
+		n = c.spinner.wait(c.in)
+	}
+	if n == 0 {
+		n, err = c.nc.Read(c.in[c.w:])
+	}
 	c.w += n
 	c.full = c.w == len(c.in)
 	if n > 0 {
@@ -117,6 +127,7 @@ func (c *conn) arm() error {
 // together. Those before a bad request are written too.
 func (c *conn) answerWhole() error {
 	var bad error
+	before := c.served
 	for bad == nil {
 		m, n, err := Split(c.in[c.r:c.w], MaxBody)
 		if err != nil {
@@ -138,6 +149,7 @@ func (c *conn) answerWhole() error {
 	if err := c.flush(); err != nil {
 		return err
 	}
+	c.awake = c.s.alone(c, c.served-before)
 	return bad
 }
 

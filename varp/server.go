@@ -136,6 +136,9 @@ type Server struct {
 	acceptErrors atomic.Uint64
 	closed       [numReasons]atomic.Uint64
 
+	lastBatch atomic.Pointer[conn] // whose requests were answered last
+	streak    atomic.Int64         // batches of that one in a row
+
 	stale atomic.Bool // it was said that answers are older than MaxAge
 
 	mu    sync.Mutex // protects what follows

@@ -1,6 +1,10 @@
 package main
 
-import "net"
+import (
+	"errors"
+	"net"
+	"syscall"
+)
 
 // gate is a listener for a protocol whose answers come from the store's state:
 // while serving returns an error, connections are closed, and what would be
@@ -36,4 +40,13 @@ func (c gatedConn) Write(b []byte) (int, error) {
 		return 0, err
 	}
 	return c.Conn.Write(b)
+}
+
+// SyscallConn implements syscall.Conn, for reading only: what is written past
+// Write would pass the gate.
+func (c gatedConn) SyscallConn() (syscall.RawConn, error) {
+	if conn, ok := c.Conn.(syscall.Conn); ok {
+		return conn.SyscallConn()
+	}
+	return nil, errors.ErrUnsupported
 }

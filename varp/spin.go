@@ -1,0 +1,72 @@
+package varp
+
+import (
+	"runtime"
+	"syscall"
+	"time"
+)
+
+const (
+	// spinBatch is how many requests must have come together for the next ones to
+	// be awaited awake: who pipelines sends more as soon as it has its answers.
+	spinBatch = 8
+	// spinStreak is how many batches in a row, of all connections, must have been
+	// this one's: with others about, who waits awake would hold them up.
+	spinStreak = 16
+	// spinFor bounds the waiting: about what it costs to fall asleep and be woken,
+	// on a virtual machine most of what a batch takes.
+	spinFor = 50 * time.Microsecond
+)
+
+// spinner reads a connection without falling asleep.
+type spinner struct {
+	raw  syscall.RawConn // nil: the connection has no descriptor
+	read func(fd uintptr) bool
+	into []byte
+	n    int
+	err  error
+}
+
+func newSpinner(nc any) *spinner {
+	s := &spinner{}
+	if c, ok := nc.(syscall.Conn); ok {
+		if raw, err := c.SyscallConn(); err == nil {
+			s.raw = raw
+		}
+	}
+	s.read = func(fd uintptr) bool { // made once: it would be allocated for each read
+		s.n, s.err = syscall.Read(int(fd), s.into)
+		return true
+	}
+	return s
+}
+
+// wait reads what arrives within spinFor into b, and returns 0 if nothing does,
+// or if the connection ended: an ordinary read then says how.
+func (s *spinner) wait(b []byte) int {
+	if s.raw == nil {
+		return 0
+	}
+	s.into = b
+	for began := time.Now(); ; runtime.Gosched() {
+		if err := s.raw.Read(s.read); err != nil {
+			return 0
+		}
+		if s.n > 0 {
+			return s.n
+		}
+		if s.err != syscall.EAGAIN || time.Since(began) > spinFor {
+			return 0
+		}
+	}
+}
+
+// alone notes a batch of c's, and reports whether the next one is worth being
+// awaited awake.
+func (s *Server) alone(c *conn, requests int64) bool {
+	if s.lastBatch.Swap(c) != c {
+		s.streak.Store(0)
+		return false
+	}
+	return s.streak.Add(1) > spinStreak && requests >= spinBatch
+}
