@@ -214,3 +214,35 @@ func FuzzDecode(f *testing.F) {
 		}
 	})
 }
+
+// Any server learns where a CN is connected; one that is expunged stays so,
+// whatever connects in its name.
+func TestWhereAndExpunged(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newCluster(t, time.Now)
+		cns := c.cns(3)
+		defer c.run()()
+		c.elect(0)
+		result, err := c.store.Propose(t.Context(), &log.Change{ID: testUUID(1 << 41), Ops: []log.Op{{
+			Action: log.Update, Kind: log.KindServer, ID: cns[1].String(), Set: []string{"status"}, Object: &log.Server{Status: expunged},
+		}}})
+		if err != nil || result.Refusal != nil {
+			t.Fatal(err, result.Refusal)
+		}
+		c.nodes[1].table.Put(connect(cns[0], 1, 1))
+		c.nodes[2].table.Put(connect(cns[1], 1, 1))
+		wait(5 * time.Second)
+		for i, want := range []string{"s1", "s2", ""} {
+			for _, n := range c.nodes {
+				if got, err := n.fabric.Where(t.Context(), cns[i]); err != nil || got != want {
+					t.Errorf("CN %d is at %q, %v; want %q", i, got, err, want)
+				}
+			}
+		}
+		c.nodes[2].table.Put(gone(connect(cns[1], 1, 1)))
+		wait(time.Minute)
+		if got := strings.Join(c.store.statuses(), ", "); strings.Count(got, "cn1") != 1 || !strings.Contains(got, "cn1 expunged") {
+			t.Errorf("statuses that were set: %s", got)
+		}
+	})
+}
