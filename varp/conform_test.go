@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"rutter/integration/svpclient"
 	"rutter/log"
 )
 
@@ -72,7 +73,7 @@ func conform(t *testing.T, agents bool) {
 	networks := c.nets // the test changes everything else while the clients run
 	moving, stop := context.WithCancel(t.Context())
 	var running sync.WaitGroup
-	clients := make([]*illumos, 3) // each on its node
+	clients := make([]*svpclient.Illumos, 3) // each on its node
 	for i, remotes := range [][]string{addrs, addrs[:1], addrs} {
 		running.Go(func() {
 			var err error
@@ -81,7 +82,7 @@ func conform(t *testing.T, agents bool) {
 			}
 		})
 	}
-	var linux *linuxVarpd
+	var linux *svpclient.Linux
 	running.Go(func() {
 		var err error
 		if linux, err = runLinux(moving, addrs[1], networks); err != nil {
@@ -96,17 +97,17 @@ func conform(t *testing.T, agents bool) {
 	}
 	asked := 0
 	for i, client := range clients {
-		asked += client.asked
-		if wrong := client.stale(c.truth, c.truth.VNets(c.nodes[i])); wrong != "" {
+		asked += client.Asked
+		if wrong := staleIllumos(client, c.truth, c.truth.VNets(c.nodes[i])); wrong != "" {
 			t.Errorf("illumos %d: %s", i, wrong)
 		}
 	}
-	for key, n := range linux.neighs {
-		if mac, at, ok := c.truth.VL3(key.vnet, key.ip); !ok || mac != n.mac || at.Addr != n.at {
+	for key, n := range linux.Neighs {
+		if mac, at, ok := c.truth.VL3(key.VNet, key.IP); !ok || mac != n.MAC || at.Addr != n.At {
 			t.Errorf("linux-cn-varpd: %v was asked for last and is %s at %v, %v; it has %v", key, mac, at, ok, n)
 		}
 	}
-	t.Logf("%d changes, %d requests of illumos, %d of linux-cn-varpd", changes, asked, linux.lastID)
+	t.Logf("%d changes, %d requests of illumos, %d of linux-cn-varpd", changes, asked, linux.Asked())
 }
 
 // moveLog makes the changes and lets the servers follow, the second late.
@@ -132,80 +133,81 @@ func moveLog(c *cloud, sites []*site, changes int) {
 }
 
 // anyHost draws a network and an address on it.
-func anyHost(dice *rand.Rand, networks []*log.Network) vl3Key {
+func anyHost(dice *rand.Rand, networks []*log.Network) svpclient.Host {
 	n := networks[dice.IntN(len(networks))]
 	b := n.Subnet.Addr().As4()
 	b[3] = byte(1 + dice.IntN(conformHosts))
-	return vl3Key{n.VNetID, netip.AddrFrom4(b)}
+	return svpclient.Host{VNet: n.VNetID, IP: netip.AddrFrom4(b)}
 }
 
 // runIllumos polls, and has guests that talk to each other, until moving ends
 // and after that nothing more comes.
-func runIllumos(moving context.Context, me netip.Addr, addrs []string, networks []*log.Network, seed uint64) (*illumos, error) {
-	c, err := newIllumos(me, addrs, time.Millisecond, seed)
+func runIllumos(moving context.Context, me netip.Addr, addrs []string, networks []*log.Network, seed uint64) (*svpclient.Illumos, error) {
+	c, err := svpclient.NewIllumos(me, addrs, time.Millisecond, seed)
 	if err != nil {
 		return nil, err
 	}
+	dice := rand.New(rand.NewPCG(seed, 3))
 	for ended := false; ; {
-		if err := c.poll(); err != nil {
-			return nil, fmt.Errorf("%w (%w)", err, c.close())
+		if err := c.Poll(); err != nil {
+			return nil, fmt.Errorf("%w (%w)", err, c.Close())
 		}
-		key := anyHost(c.dice, networks)
-		mac, known := c.arp[key]
+		host := anyHost(dice, networks)
+		mac, known := c.ARP[host]
 		switch {
 		case moving.Err() == nil && known:
-			err = c.send(key.vnet, mac)
+			err = c.Send(svpclient.Port{VNet: host.VNet, MAC: mac})
 		case moving.Err() == nil:
-			err = c.resolve(key.vnet, key.ip, 1)
+			err = c.Resolve(host, 1)
 		case !ended:
-			ended = true // what came before may have been of before
-			for _, conn := range c.conns {
-				conn.empty = 0
-			}
-		case c.quiet():
-			return c, c.close()
+			ended = true
+			c.Unsettle()
+		case c.Quiet():
+			return c, c.Close()
 		}
 		if err != nil {
-			return nil, fmt.Errorf("%w (%w)", err, c.close())
+			return nil, fmt.Errorf("%w (%w)", err, c.Close())
 		}
 	}
 }
 
-// stale names something that the client believes and that is not so.
-func (c *illumos) stale(truth *rowsAt, vnets []uint32) string {
+// staleIllumos names something that the client believes and that is not so.
+func staleIllumos(c *svpclient.Illumos, truth *rowsAt, vnets []uint32) string {
 	believes := newCache()
-	believes.arp = c.arp
-	for key, at := range c.where {
-		believes.fwd[key] = Underlay{Addr: at, Port: 4789}
+	for host, mac := range c.ARP {
+		believes.arp[vl3Key{host.VNet, host.IP}] = mac
+	}
+	for port, at := range c.Where {
+		believes.fwd[vl2Key{port.VNet, port.MAC}] = Underlay{Addr: at, Port: 4789}
 	}
 	return believes.stale(truth, vnets, true)
 }
 
 // runLinux resolves in bursts until moving ends, and then each address once
 // more, as the kernel does when an entry is in doubt.
-func runLinux(moving context.Context, addr string, networks []*log.Network) (*linuxVarpd, error) {
-	c, err := newLinuxVarpd(addr)
+func runLinux(moving context.Context, addr string, networks []*log.Network) (*svpclient.Linux, error) {
+	c, err := svpclient.NewLinux(addr)
 	if err != nil {
 		return nil, err
 	}
-	defer c.nc.Close()
+	defer c.Close()
 	dice := rand.New(rand.NewPCG(7, 7))
 	for moving.Err() == nil {
 		for range 1 + dice.IntN(200) {
-			if err := c.ask(anyHost(dice, networks)); err != nil {
+			if err := c.Ask(anyHost(dice, networks)); err != nil {
 				return nil, err
 			}
 		}
-		if err := c.answers(); err != nil {
+		if err := c.Answers(); err != nil {
 			return nil, err
 		}
 	}
-	for key := range c.neighs {
-		if err := c.ask(key); err != nil {
+	for host := range c.Neighs {
+		if err := c.Ask(host); err != nil {
 			return nil, err
 		}
 	}
-	return c, c.answers()
+	return c, c.Answers()
 }
 
 // TestOneWriteEach: from its first PING on linux-cn-varpd gets each answer in a

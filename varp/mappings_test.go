@@ -102,6 +102,25 @@ func TestMappings(t *testing.T) {
 	})
 }
 
+// TestMappingsWithoutUnderlay: a NIC whose node has no underlay address is not
+// found, and nothing of it is told, in the copy as in the rows: random draws
+// once found the two at odds.
+func TestMappingsWithoutUnderlay(t *testing.T) {
+	c := newCloud(t, 4, 4)
+	s := newSite(c, ShootdownConfig{})
+	m := NewMappings(s, nil)
+	ip := netip.MustParseAddr("10.0.0.1")
+	c.delete(testMAC(0xf000 + 3)) // the node's underlay NIC
+	c.put(&log.NIC{MAC: testMAC(0), BelongsToType: "zone", CNUUID: c.nodes[3], NetworkUUID: c.nets[0].UUID, IP: ip})
+	s.catchUp(c, len(c.entries))
+	if mac, at, ok := m.VL3(100, ip); ok || mac != (log.MAC{}) || at != (Underlay{}) {
+		t.Errorf("%s at %v, %v, want nothing", mac, at, ok)
+	}
+	if wrong := sameAsRows(m, s, c, 8); wrong != "" {
+		t.Error(wrong)
+	}
+}
+
 // TestMappingsBrokenLog: bytes that are no event do not stop the answers.
 func TestMappingsBrokenLog(t *testing.T) {
 	c := newCloud(t, 2, 2)

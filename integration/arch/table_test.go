@@ -76,7 +76,8 @@ var importTable = []row{
 	},
 	{
 		pkg: "varp", may: []string{"log"},
-		why: "SVP asks a small Lookup, so that it runs on servers, on agents and against portolan alike",
+		tests: []string{"integration/svpclient"},
+		why:   "SVP asks a small Lookup, so that it runs on servers, on agents and against portolan alike",
 	},
 	{
 		pkg: "cmd", may: []string{"*"},
