@@ -18,6 +18,7 @@ import (
 	"rutter/agent"
 	"rutter/agent/link"
 	"rutter/api/client"
+	"rutter/cmd/rutter/term"
 	"rutter/log"
 	"rutter/varp"
 )
@@ -116,7 +117,7 @@ func agentConfigOf(c *cli.Context) (agentConfig, error) {
 	servers := strings.Split(c.String("servers"), ",")
 	api, err := client.New(client.Config{Servers: servers})
 	if err != nil {
-		return cfg, usageError{err}
+		return cfg, term.UsageError{Err: err}
 	}
 	cfg.API = api
 	cfg.SVP, cfg.Status, cfg.Logger = c.String("svp"), c.String("listen"), logger

@@ -5,6 +5,8 @@ import (
 	"strings"
 
 	"github.com/urfave/cli/v2"
+
+	"rutter/cmd/rutter/term"
 )
 
 // flagsFirst moves the flags of a command before its other arguments, where the
@@ -71,7 +73,7 @@ func takesValue(known []cli.Flag, arg string) bool {
 // everyCommand makes mistakes in the flags of any command usage errors.
 func everyCommand(commands []*cli.Command) {
 	for _, c := range commands {
-		c.OnUsageError = func(_ *cli.Context, err error, _ bool) error { return usageError{err} }
+		c.OnUsageError = func(_ *cli.Context, err error, _ bool) error { return term.UsageError{Err: err} }
 		everyCommand(c.Subcommands)
 	}
 }

@@ -17,6 +17,7 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"rutter/api/client"
+	"rutter/cmd/rutter/term"
 	"rutter/log"
 )
 
@@ -80,7 +81,7 @@ const clusterPatience = 15 * time.Second
 func clusterClient(c *cli.Context) (*client.Client, error) {
 	api, err := client.New(client.Config{Servers: c.StringSlice("server"), AttemptTimeout: clusterPatience})
 	if err != nil {
-		return nil, usageError{err}
+		return nil, term.UsageError{Err: err}
 	}
 	return api, nil
 }

@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"rutter/api/client"
+	"rutter/cmd/rutter/term"
 	"rutter/log"
 	"rutter/varp"
 )
@@ -70,7 +71,7 @@ func queriesOf(c *cli.Context, vl2 bool) ([]query, error) {
 			q.ip, err = netip.ParseAddr(text)
 		}
 		if err != nil {
-			return nil, usageError{err}
+			return nil, term.UsageError{Err: err}
 		}
 		queries = append(queries, q)
 	}
@@ -140,7 +141,7 @@ func finder(c *cli.Context) (find func(context.Context, query) (client.Mapping, 
 	}
 	svp, err := varp.NewClient(varp.ClientConfig{Servers: strings.Split(addresses, ","), Timeout: c.Duration("timeout")})
 	if err != nil {
-		return nil, nil, usageError{err}
+		return nil, nil, term.UsageError{Err: err}
 	}
 	return func(ctx context.Context, q query) (m client.Mapping, err error) {
 		m.MAC = q.mac

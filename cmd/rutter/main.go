@@ -18,6 +18,8 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"rutter/api/client"
+	"rutter/cmd/rutter/logcmd"
+	"rutter/cmd/rutter/term"
 	"rutter/log"
 )
 
@@ -45,7 +47,12 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	app := newApp(stdout, stderr)
 	everyCommand(app.Commands)
 	configured(app.Commands)
+	var missing error // the command that there is not
+	app.CommandNotFound = func(c *cli.Context, name string) { missing = noCommand(c, name) }
 	err := app.RunContext(ctx, append(args[:1:1], flagsFirst(app.Commands, args[1:])...))
+	if err == nil {
+		err = missing
+	}
 	if err == nil {
 		return 0
 	}
@@ -59,7 +66,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 
 func exitCode(err error) int {
 	var refusal *log.Refusal
-	var usage usageError
+	var usage term.UsageError
 	var coder cli.ExitCoder
 	switch {
 	case errors.As(err, &refusal):
@@ -75,10 +82,25 @@ func exitCode(err error) int {
 	}
 }
 
-// usageError is a mistake in how the program was called; it names the remedy.
-type usageError struct{ error }
+// What every command has of package term, by short names.
+func usagef(format string, args ...any) error { return term.Usagef(format, args...) }
+func examples(lines ...string) string         { return term.Examples(lines...) }
+func noArguments(c *cli.Context) error        { return term.NoArguments(c) }
+func serversFlag() cli.Flag                   { return term.ServersFlag() }
+func outputFlag() cli.Flag                    { return term.OutputFlag("table", "json", "ndjson") }
 
-func usagef(format string, args ...any) error { return usageError{fmt.Errorf(format, args...)} }
+func printOne(c *cli.Context, v any, table func(io.Writer)) error {
+	return term.PrintOne(c, v, table)
+}
+
+// noCommand says that there is no such command, and which may be meant. The
+// library calls it, with the command whose subcommand is wanted, and goes on as
+// if nothing were wrong.
+func noCommand(c *cli.Context, name string) error {
+	group := c.Command.HelpName
+	text := fmt.Sprintf("%s has no command %q: %s --help lists those that there are", group, name, group)
+	return term.UsageError{errors.New(text + ". " + cli.SuggestCommand(c.Command.Subcommands, name))}
+}
 
 func newApp(stdout, stderr io.Writer) *cli.App {
 	return &cli.App{
@@ -92,10 +114,7 @@ func newApp(stdout, stderr io.Writer) *cli.App {
 		UseShortOptionHandling: true,
 		// The program's own run says what went wrong, and sets the exit code.
 		ExitErrHandler: func(*cli.Context, error) {},
-		OnUsageError:   func(_ *cli.Context, err error, _ bool) error { return usageError{err} },
-		CommandNotFound: func(c *cli.Context, name string) {
-			fmt.Fprintf(stderr, "rutter: no command %q; rutter --help lists them\n", name)
-		},
+		OnUsageError:   func(_ *cli.Context, err error, _ bool) error { return term.UsageError{Err: err} },
 		Description: examples(
 			"Try it, three servers and two compute nodes in namespaces:  rutter demo",
 			"A cluster to play with, in one terminal:                    rutter dev",
@@ -110,18 +129,9 @@ func newApp(stdout, stderr io.Writer) *cli.App {
 			vmCommand(), vmmCommand(),
 			objectCommand("inventory", "vms", "VMs as the log has them, of all compute nodes", log.KindVM, vmColumns),
 			cnCommand(),
-			logCommand(), waitCommand(), lookupCommand(), svpCommand(), vminfoCommand(), clusterCommand(), snapshotCommand(), configCommand(), completionCommand(), versionCommand(),
+			logcmd.Command(), waitCommand(), lookupCommand(), svpCommand(), vminfoCommand(), clusterCommand(), snapshotCommand(), configCommand(), completionCommand(), versionCommand(),
 		},
 	}
-}
-
-// examples formats the end of a command's help.
-func examples(lines ...string) string {
-	text := "Examples:"
-	for _, line := range lines {
-		text += "\n  " + line
-	}
-	return text
 }
 
 func versionCommand() *cli.Command {

@@ -14,16 +14,9 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"rutter/api/client"
+	"rutter/cmd/rutter/term"
 	"rutter/log"
 )
-
-// serversFlag names the servers, for every command that asks them.
-func serversFlag() cli.Flag {
-	return &cli.StringSliceFlag{
-		Name: "server", Aliases: []string{"s"}, EnvVars: []string{"RUTTER_SERVER"}, Value: cli.NewStringSlice("http://127.0.0.1:7420"),
-		Usage: "base `URL` of a server; may be given several times, the next one is asked when one does not answer",
-	}
-}
 
 func newClient(c *cli.Context) (*client.Client, error) {
 	return clientThatAwaits(c, 0)
@@ -41,7 +34,7 @@ func newWriter(c *cli.Context) (*client.Client, error) {
 func clientThatAwaits(c *cli.Context, await time.Duration) (*client.Client, error) {
 	api, err := client.New(client.Config{Servers: c.StringSlice("server"), Await: await})
 	if err != nil {
-		return nil, usageError{err}
+		return nil, term.UsageError{Err: err}
 	}
 	return api, nil
 }

@@ -3,41 +3,11 @@ package main
 import (
 	"encoding/json"
 	"fmt"
-	"io"
 	"strings"
 	"text/tabwriter"
 
 	"github.com/urfave/cli/v2"
 )
-
-// outputFlag is -o, for every command that prints data.
-func outputFlag() cli.Flag {
-	return &cli.StringFlag{
-		Name: "output", Aliases: []string{"o"}, Value: "table", EnvVars: []string{"RUTTER_OUTPUT"},
-		Usage: "`FORMAT` of what is printed: table, json or ndjson",
-		Action: func(_ *cli.Context, format string) error {
-			switch format {
-			case "table", "json", "ndjson":
-				return nil
-			}
-			return usagef("--output %q: want table, json or ndjson", format)
-		},
-	}
-}
-
-// printOne prints v as JSON, or with table for people.
-func printOne(c *cli.Context, v any, table func(io.Writer)) error {
-	switch c.String("output") {
-	case "json":
-		enc := json.NewEncoder(c.App.Writer)
-		enc.SetIndent("", "  ")
-		return enc.Encode(v)
-	case "ndjson":
-		return json.NewEncoder(c.App.Writer).Encode(v)
-	}
-	table(c.App.Writer)
-	return nil
-}
 
 // column is one column of a table of objects.
 type column struct {

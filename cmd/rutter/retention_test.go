@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"rutter/cmd/rutter/term"
 	"rutter/log"
 )
 
@@ -22,12 +23,12 @@ func TestParseRetention(t *testing.T) {
 		}
 	}
 	for _, text := range []string{"", "d", "-1h", "x", "1e3d", "99999999d"} {
-		if _, err := parseAge(text); !errors.As(err, new(usageError)) {
+		if _, err := parseAge(text); !errors.As(err, new(term.UsageError)) {
 			t.Errorf("age %q: got %v, want a usage error", text, err)
 		}
 	}
 	for _, text := range []string{"", "0", "GiB", "-1", "99999999TiB", "1GB"} {
-		if _, err := parseSize(text); !errors.As(err, new(usageError)) {
+		if _, err := parseSize(text); !errors.As(err, new(term.UsageError)) {
 			t.Errorf("size %q: got %v, want a usage error", text, err)
 		}
 	}

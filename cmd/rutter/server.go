@@ -218,10 +218,3 @@ func checkListen(flag, address string, insecure bool) error {
 	}
 	return nil
 }
-
-func noArguments(c *cli.Context) error {
-	if c.NArg() > 0 {
-		return usagef("%s takes no arguments, and got %q", c.Command.FullName(), strings.Join(c.Args().Slice(), " "))
-	}
-	return nil
-}

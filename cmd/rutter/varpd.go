@@ -22,6 +22,7 @@ import (
 	"rutter/agent/link"
 	"rutter/agent/miss"
 	"rutter/agent/varpd"
+	"rutter/cmd/rutter/term"
 	"rutter/varp"
 )
 
@@ -100,7 +101,7 @@ func runVarpd(c *cli.Context) (err error) {
 	}
 	asker, err := varp.NewClient(varp.ClientConfig{Servers: servers, Logger: logger})
 	if err != nil {
-		return usageError{err}
+		return term.UsageError{Err: err}
 	}
 	defer func() { err = errors.Join(err, asker.Close()) }()
 	const needs = "varpd needs CAP_NET_ADMIN, and CAP_SYS_ADMIN and CAP_NET_BROADCAST for the VMs' namespaces: run it as root"
@@ -127,7 +128,7 @@ func runVarpd(c *cli.Context) (err error) {
 		Negative: c.Duration("negative"), RefreshEvery: c.Duration("refresh"), PollEvery: poll, Logger: logger,
 	})
 	if err != nil {
-		return usageError{err}
+		return term.UsageError{Err: err}
 	}
 	logger.Info("varpd starts", "servers", servers, "netns", c.String("netns"))
 	return asExit(serveVarpd(c.Context, daemon, c.String("status"), logger))

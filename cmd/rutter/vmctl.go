@@ -14,6 +14,7 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"rutter/agent/vminfo"
+	"rutter/cmd/rutter/term"
 	"rutter/log"
 )
 
@@ -100,7 +101,7 @@ func vmControl(act func(context.Context, *vmAct) (done string, err error)) cli.A
 		}
 		id, err := log.ParseUUID(c.Args().First())
 		if err != nil {
-			return usageError{err}
+			return term.UsageError{Err: err}
 		}
 		return runVMAct(c, id, act)
 	}

@@ -14,6 +14,7 @@ import (
 
 	"rutter/agent/vminfo"
 	"rutter/api/client"
+	"rutter/cmd/rutter/term"
 	"rutter/log"
 )
 
@@ -254,7 +255,7 @@ func vmUpdate(c *cli.Context) error {
 	}
 	id, err := log.ParseUUID(c.Args().First())
 	if err != nil {
-		return usageError{err}
+		return term.UsageError{Err: err}
 	}
 	fields, err := vmFields(c, c.Args().Tail())
 	if err != nil {

@@ -11,6 +11,8 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"rutter/api/client"
+	"rutter/cmd/rutter/logcmd"
+	"rutter/cmd/rutter/term"
 	"rutter/log"
 )
 
@@ -212,7 +214,7 @@ func vmmHistory(c *cli.Context) error {
 	}
 	id, err := log.ParseUUID(c.Args().First())
 	if err != nil {
-		return usageError{err}
+		return term.UsageError{Err: err}
 	}
 	api, err := newClient(c)
 	if err != nil {
@@ -220,7 +222,7 @@ func vmmHistory(c *cli.Context) error {
 	}
 	query := client.LogQuery{Query: url.Values{"kind": {log.KindVMM.String()}, "object": {id.String()}}}
 	if c.String("output") != "table" {
-		return printLog(c, api, query)
+		return logcmd.Print(c, api, query)
 	}
 	found := false
 	for line, err := range api.Log(c.Context, query) {

@@ -1,4 +1,4 @@
-package main
+package logcmd
 
 import (
 	"encoding/json"
@@ -11,13 +11,14 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"rutter/api/client"
+	"rutter/cmd/rutter/term"
 	"rutter/log"
 )
 
-// logCommand reads the log.
-func logCommand() *cli.Command {
+// Command is `rutter log`.
+func Command() *cli.Command {
 	flags := []cli.Flag{
-		serversFlag(), outputFlag(),
+		term.ServersFlag(), term.OutputFlag("table", "json", "ndjson"),
 		&cli.StringFlag{Name: "kind", Usage: "only events of objects of this `KIND`: nic_tag, network, nic, server, vm or vmm"},
 		&cli.StringFlag{Name: "object", Usage: "only events of the object with this `ID`"},
 		&cli.StringFlag{Name: "cn", Usage: "only what the CN with this `UUID` is concerned by"},
@@ -25,14 +26,14 @@ func logCommand() *cli.Command {
 	}
 	return &cli.Command{
 		Name: "log", Usage: "read the log", Category: "The log",
-		Description: examples("rutter log tail -n 20 --follow", "rutter log show --after 1042 --kind nic", "rutter log show 1042 -o json"),
+		Description: term.Examples("rutter log tail -n 20 --follow", "rutter log show --after 1042 --kind nic", "rutter log show 1042 -o json"),
 		Subcommands: []*cli.Command{
 			{
 				Name: "tail", Usage: "the last entries, and with --follow what comes", Action: logTail,
 				Flags: append(flags,
 					&cli.Uint64Flag{Name: "lines", Aliases: []string{"n"}, Value: 20, Usage: "`N` entries back from the end"},
 					&cli.BoolFlag{Name: "follow", Usage: "go on with what comes"}),
-				Description: examples("rutter log tail", "rutter log tail -n 5 --follow --kind nic", "rutter log tail --follow -o ndjson",
+				Description: term.Examples("rutter log tail", "rutter log tail -n 5 --follow --kind nic", "rutter log tail --follow -o ndjson",
 					"rutter log tail --follow --cn 564d69b1-a178-4fbe-b36f-3f2b7fd7ed01   # exactly what that CN is sent"),
 			},
 			{
@@ -40,7 +41,7 @@ func logCommand() *cli.Command {
 				Flags: append(flags,
 					&cli.Uint64Flag{Name: "after", Usage: "entries behind this `SEQ`"},
 					&cli.Uint64Flag{Name: "limit", Usage: "at most `N` entries; 0 for all"}),
-				Description: examples("rutter log show 1042", "rutter log show --after 1000 --limit 50 --cn 564d69b1-a178-4fbe-b36f-3f2b7fd7ed01"),
+				Description: term.Examples("rutter log show 1042", "rutter log show --after 1000 --limit 50 --cn 564d69b1-a178-4fbe-b36f-3f2b7fd7ed01"),
 			},
 		},
 	}
@@ -51,17 +52,17 @@ func logQuery(c *cli.Context) (url.Values, error) {
 	query := url.Values{}
 	if kind := c.String("kind"); kind != "" {
 		if _, err := log.ParseKind(kind); err != nil {
-			return nil, usagef("--kind: %w", err)
+			return nil, term.Usagef("--kind: %w", err)
 		}
 	}
 	if cn := c.String("cn"); cn != "" {
 		if _, err := log.ParseUUID(cn); err != nil {
-			return nil, usagef("--cn: %w", err)
+			return nil, term.Usagef("--cn: %w", err)
 		}
 	}
 	if vnet := c.String("vnet"); vnet != "" {
 		if _, err := log.ParseScope("vnet:" + vnet); err != nil {
-			return nil, usagef("--vnet: %w", err)
+			return nil, term.Usagef("--vnet: %w", err)
 		}
 	}
 	for _, name := range []string{"kind", "object", "cn", "vnet"} {
@@ -73,14 +74,14 @@ func logQuery(c *cli.Context) (url.Values, error) {
 }
 
 func logTail(c *cli.Context) error {
-	if err := noArguments(c); err != nil {
+	if err := term.NoArguments(c); err != nil {
 		return err
 	}
 	query, err := logQuery(c)
 	if err != nil {
 		return err
 	}
-	api, err := newClient(c)
+	api, err := term.NewClient(c)
 	if err != nil {
 		return err
 	}
@@ -95,11 +96,11 @@ func logTail(c *cli.Context) error {
 	if cn := c.String("cn"); cn != "" && len(query) == 1 {
 		uuid, err := log.ParseUUID(cn)
 		if err != nil {
-			return usagef("--cn: %w", err)
+			return term.Usagef("--cn: %w", err)
 		}
 		return tailCN(c, api, uuid, after)
 	}
-	return printLog(c, api, client.LogQuery{After: after, Follow: c.Bool("follow"), Query: query})
+	return Print(c, api, client.LogQuery{After: after, Follow: c.Bool("follow"), Query: query})
 }
 
 func logShow(c *cli.Context) error {
@@ -109,28 +110,28 @@ func logShow(c *cli.Context) error {
 	}
 	after, limit := log.Seq(c.Uint64("after")), c.Uint64("limit")
 	if c.NArg() > 1 || c.NArg() == 1 && (c.IsSet("after") || c.IsSet("limit")) {
-		return usagef("want one SEQ, or --after and --limit")
+		return term.Usagef("want one SEQ, or --after and --limit")
 	}
 	if c.NArg() == 1 {
 		seq, err := log.ParseSeq(c.Args().First())
 		if err != nil || seq == 0 {
-			return usagef("%q: want the seq of an entry, from 1", c.Args().First())
+			return term.Usagef("%q: want the seq of an entry, from 1", c.Args().First())
 		}
 		after, limit = seq-1, 1
 	}
 	if limit > 0 {
 		query.Set("limit", strconv.FormatUint(limit, 10))
 	}
-	api, err := newClient(c)
+	api, err := term.NewClient(c)
 	if err != nil {
 		return err
 	}
-	return printLog(c, api, client.LogQuery{After: after, Query: query})
+	return Print(c, api, client.LogQuery{After: after, Query: query})
 }
 
-// printLog prints entries as they come, each in one write: an interrupt leaves
+// Print prints entries as they come, each in one write: an interrupt leaves
 // no half line.
-func printLog(c *cli.Context, api *client.Client, q client.LogQuery) error {
+func Print(c *cli.Context, api *client.Client, q client.LogQuery) error {
 	for line, err := range api.Log(c.Context, q) {
 		if err != nil {
 			if c.Context.Err() != nil {
