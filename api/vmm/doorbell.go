@@ -16,7 +16,9 @@ import (
 // rings, or zero if that is not known, as long as the log knows the VMM.
 // Errors: ErrUnknown, ErrBusy.
 func (s *Service) Ring(id, cn log.UUID) error {
-	if cn.IsZero() && s.vmmOf(id) == nil {
+	if held := s.vmmOf(id); held != nil {
+		cn = held.SledID
+	} else if cn.IsZero() {
 		s.metrics.rings.WithLabelValues("unknown").Inc()
 		return fmt.Errorf("%w: %s", ErrUnknown, id)
 	}
@@ -37,34 +39,41 @@ func (s *Service) Ring(id, cn log.UUID) error {
 // for the disks.
 func (s *Service) pullRung(ctx context.Context, tasks *sync.WaitGroup, recording chan struct{}) {
 	for {
-		select {
-		case <-ctx.Done():
-			return
-		case id := <-s.bell.queue:
-			r := s.bell.begin(id)
-			cn := r.cn
-			held := s.vmmOf(id)
-			if held != nil {
-				cn = held.SledID
-			}
-			st, err := s.fetch(ctx, cn, id)
-			if err != nil {
-				s.missed(ctx, id, held, err)
-				s.bell.end(id)
-				continue
-			}
-			s.metrics.pulls.WithLabelValues("state").Inc()
+		p, ok := s.bell.begin()
+		if !ok {
 			select {
-			case recording <- struct{}{}:
 			case <-ctx.Done():
 				return
+			case <-s.bell.awake:
 			}
-			tasks.Go(func() {
-				defer func() { <-recording }()
-				defer s.bell.end(id)
-				s.recordPulled(ctx, claim{vmm: id, cn: cn, actor: actorCN + cn.String(), state: *st}, r.at)
-			})
+			continue
 		}
+		asked, cancel := context.WithTimeout(ctx, p.patience)
+		st, err := s.fetch(asked, p.cn, p.vmm)
+		silent := errors.Is(err, ErrUnreachable) && asked.Err() != nil
+		cancel()
+		if ctx.Err() != nil {
+			return
+		}
+		if s.bell.answered(p, silent) {
+			continue
+		}
+		if err != nil {
+			s.missed(ctx, p.vmm, s.vmmOf(p.vmm), err)
+			s.bell.end(p.vmm)
+			continue
+		}
+		s.metrics.pulls.WithLabelValues("state").Inc()
+		select {
+		case recording <- struct{}{}:
+		case <-ctx.Done():
+			return
+		}
+		tasks.Go(func() {
+			defer func() { <-recording }()
+			defer s.bell.end(p.vmm)
+			s.recordPulled(ctx, claim{vmm: p.vmm, cn: p.cn, actor: actorCN + p.cn.String(), state: *st}, p.at)
+		})
 	}
 }
 

@@ -2,6 +2,7 @@ package vmm
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"strings"
 	"sync"
@@ -175,12 +176,40 @@ func (s *Service) compare(ctx context.Context, l *Line) error {
 	var ops []log.Op
 	s.cfg.Store.View(func(state *projections.State, _ log.Cursor) { ops = l.opsOf(state, dirty, all) })
 	r.mu.Unlock()
+	if len(ops) == 0 {
+		return nil
+	}
+	if newest, err := s.newest(ctx, l.cn); err != nil || !newest {
+		return err
+	}
 	for part := range slices.Chunk(ops, maxReportOps) {
 		if err := s.writeReport(ctx, l, part); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// errNobody: the leader has not heard of a session of the CN yet.
+var errNobody = errors.New("vmm: the leader knows no session of the compute node")
+
+// newest reports whether this server has the newest connection of a CN, as the
+// leader knows it. It is asked after the state was read: if what the newest
+// connection said stands in that state, the leader knows of that connection; if
+// it came later, the revisions in the operations do not fit any more.
+func (s *Service) newest(ctx context.Context, cn log.UUID) (bool, error) {
+	if s.cfg.Peers == nil {
+		return true, nil
+	}
+	id, err := s.cfg.Peers.Where(ctx, cn)
+	if err == nil && id == "" {
+		err = errNobody
+	}
+	if err != nil || id == s.cfg.Peers.Self() {
+		return err == nil, err
+	}
+	s.metrics.reports.WithLabelValues("fenced").Inc()
+	return false, nil
 }
 
 // opsOf compares the VMs of dirty, or all, with the state, sorted by VM. The
@@ -250,6 +279,9 @@ func has(said *log.VM, cn log.UUID, rec projections.Record, known bool) (op log.
 	var set []string
 	for _, changed := range log.Diff(before, want) {
 		set = append(set, changed.Path)
+	}
+	if slices.Equal(set, []string{"last_modified"}) {
+		return op, false // nothing of it that the log has is different
 	}
 	slices.Sort(set)
 	op = log.Op{Action: action, Kind: log.KindVM, Set: set, Object: want}

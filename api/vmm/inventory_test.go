@@ -1,6 +1,7 @@
 package vmm
 
 import (
+	"context"
 	"fmt"
 	"maps"
 	"math/rand/v2"
@@ -170,5 +171,83 @@ func TestInventoryConverges(t *testing.T) {
 				rt.Errorf("got %q\nwant %q", got, want)
 			}
 		})
+	})
+}
+
+// namedPeers are servers of which one has the newest session of every CN.
+type namedPeers struct {
+	Peers
+	self   string
+	newest *atomic.Value
+}
+
+func (p namedPeers) Self() string  { return p.self }
+func (p namedPeers) Leading() bool { return false }
+func (p namedPeers) Where(context.Context, log.UUID) (string, error) {
+	return p.newest.Load().(string), nil
+}
+
+// What comes late on an older connection, at another server, is not written; if
+// the leader does not know yet who has the newest, it waits.
+func TestInventoryIsFenced(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var newest atomic.Value
+		newest.Store("")
+		c := newCentral()
+		var lines []*Line
+		for _, name := range []string{"a", "b"} {
+			s, err := New(Config{Store: newFollower(c), NewID: newID, Peers: namedPeers{self: name, newest: &newest}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer run(s)()
+			lines = append(lines, s.Connect(testCN, false, nil))
+		}
+		whole(lines[0], vm(0x21, "running"), vm(0x22, "running"))
+		time.Sleep(10 * time.Second)
+		if got := c.vms(); got != nil {
+			t.Errorf("got %q, want nothing: no server is known to have the newest connection", got)
+		}
+		newest.Store("a")
+		settle()
+		newest.Store("b")
+		whole(lines[1], vm(0x21, "stopped"))
+		settle()
+		events := c.count()
+		whole(lines[0], vm(0x21, "running"), vm(0x22, "running"))
+		time.Sleep(2 * time.Minute)
+		if got, want := c.vms(), []string{"21 stopped 10 at 1"}; !slices.Equal(got, want) {
+			t.Errorf("got %q, want %q", got, want)
+		}
+		if got := c.count(); got != events {
+			t.Errorf("%d events came of an older connection", got-events)
+		}
+	})
+}
+
+// That only the time of the last change differs is no change.
+func TestLastModifiedAloneIsNoEvent(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, c := alone(t, nil)
+		defer run(s)()
+		line := s.Connect(testCN, false, nil)
+		one := vm(0x21, "running")
+		one.LastModified = 1000
+		whole(line, one)
+		settle()
+		before := c.count()
+		one.LastModified = 2000
+		line.Report(&feed.Inventory{VMs: []feed.InventoryVM{inventoryVM(one)}})
+		settle()
+		if got := c.count(); got != before {
+			t.Errorf("%d events for a time", got-before)
+		}
+		one.LastModified, one.Quota = 3000, 11
+		line.Report(&feed.Inventory{VMs: []feed.InventoryVM{inventoryVM(one)}})
+		settle()
+		events := c.of(log.KindVM, one.UUID)
+		if got := events[len(events)-1].Object.(*log.VM); got.LastModified != 3000 || c.count() != before+1 {
+			t.Errorf("got %+v after %d events", got, c.count()-before)
+		}
 	})
 }

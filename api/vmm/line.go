@@ -40,8 +40,9 @@ type Line struct {
 func (s *Service) Connect(cn log.UUID, able bool, send func(*feed.Request) error) *Line {
 	l := &Line{s: s, cn: cn, able: able, send: send, open: make(map[uint64]chan *feed.Response)}
 	s.mu.Lock()
-	defer s.mu.Unlock()
 	s.lines[cn] = l
+	s.mu.Unlock()
+	s.bell.heard(cn)
 	return l
 }
 

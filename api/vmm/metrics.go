@@ -17,6 +17,7 @@ type metrics struct {
 	sweep    prometheus.Histogram
 	sweeps   prometheus.Counter
 	reports  *prometheus.CounterVec
+	reaped   prometheus.Counter
 }
 
 func newMetrics() *metrics {
@@ -39,8 +40,9 @@ func newMetrics() *metrics {
 	m.checks = counts("rutter_vmm_checks_total", "finding", "VMMs that the watcher looked at: same, updated, gone, expunged or inconclusive.")
 	m.sweep = times("rutter_vmm_sweep_seconds", "Time of the watcher's sweeps over all VMMs.", []float64{.01, .05, .1, .5, 1, 2.5, 5, 10, 30, 60, 300})
 	m.sweeps = prometheus.NewCounter(prometheus.CounterOpts{Name: "rutter_vmm_sweeps_total", Help: "Sweeps of the watcher that this server began."})
-	m.reports = counts("rutter_vm_reports_total", "result", "VMs in which a compute node's report differed from the log: written, refused or retried.")
-	m.all = append(m.all, m.sweeps)
+	m.reports = counts("rutter_vm_reports_total", "result", "VMs in which a compute node's report differed from the log: written, refused, retried or fenced (the CN has a newer connection elsewhere).")
+	m.reaped = prometheus.NewCounter(prometheus.CounterOpts{Name: "rutter_vmm_reaped_total", Help: "VMMs that had ended, and migrations between such, that this server deleted."})
+	m.all = append(m.all, m.sweeps, m.reaped)
 	return m
 }
 

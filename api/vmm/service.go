@@ -56,7 +56,11 @@ type Config struct {
 	// SweepEvery is how often the leader looks at every VMM, and each server at
 	// what its CNs said of their VMs. Default 30 s (spec/vmm-doorbell.md §7.3).
 	SweepEvery time.Duration
-	Logger     *slog.Logger // nil discards
+	// ReapAfter is how long the leader keeps VMMs that have ended, and migrations
+	// between such, before it deletes them. Default 1 h; those of a VM that is
+	// deleted go with the next sweep.
+	ReapAfter time.Duration
+	Logger    *slog.Logger // nil discards
 }
 
 // Bounds and times.
@@ -65,6 +69,11 @@ const (
 	// (issue: 10), maxChecks those of a sweep (spec/vmm-doorbell.md §7.3).
 	maxPulls  = 10
 	maxChecks = 16
+	// maxPullsOfCN bounds those of them that are out at one CN, maxPullsOfSilent
+	// those at all CNs together that did not answer the last one: the others have
+	// the rest, however many CNs are behind a network that swallows what is sent.
+	maxPullsOfCN     = 4
+	maxPullsOfSilent = 3
 	// maxRecording bounds the states that were pulled and are being written; the
 	// store gathers what is written at once.
 	maxRecording = 256
@@ -77,13 +86,16 @@ const (
 	maxReports = 1 << 14
 	// MaxVMs bounds the VMs of one CN; what it says beyond is not taken.
 	MaxVMs = 20_000
+	// maxReap bounds what one sweep deletes of what has ended: two changes' worth.
+	maxReap = 2 * maxReportOps
 	// maxOpen bounds the requests that one CN has not answered.
 	maxOpen = 64
 
-	askTime    = 3 * time.Second  // for a CN's answer
-	changeTime = 30 * time.Second // likewise, if it is asked to change a state
-	recordTime = 10 * time.Second // for a change to be written
-	againAfter = time.Second      // until what was not written is tried again
+	askTime    = 3 * time.Second        // for a CN's answer
+	quickTime  = 500 * time.Millisecond // likewise, until it counts as silent and its pull waits
+	changeTime = 30 * time.Second       // likewise, if it is asked to change a state
+	recordTime = 10 * time.Second       // for a change to be written
+	againAfter = time.Second            // until what was not written is tried again
 )
 
 // Service is what this package does on one server. See the package comment for
@@ -110,6 +122,9 @@ func New(cfg Config) (*Service, error) {
 	if cfg.SweepEvery == 0 {
 		cfg.SweepEvery = 30 * time.Second
 	}
+	if cfg.ReapAfter == 0 {
+		cfg.ReapAfter = time.Hour
+	}
 	if cfg.Logger == nil {
 		cfg.Logger = slog.New(slog.DiscardHandler)
 	}
@@ -132,23 +147,30 @@ func (s *Service) Run(ctx context.Context) error {
 	for range maxReporters {
 		tasks.Go(func() { s.takeReports(ctx) })
 	}
-	tasks.Go(func() {
-		tick := time.NewTicker(s.cfg.SweepEvery)
-		defer tick.Stop()
-		for {
-			select {
-			case <-ctx.Done():
-				return
-			case <-tick.C:
-				s.recheckReports()
-				if s.leading() {
-					s.sweep(ctx)
-				}
-			}
-		}
-	})
+	tasks.Go(func() { s.watch(ctx) })
 	tasks.Wait()
 	return nil
+}
+
+// watch sweeps until ctx ends.
+func (s *Service) watch(ctx context.Context) {
+	tick := time.NewTicker(s.cfg.SweepEvery)
+	defer tick.Stop()
+	reap := reaper{Service: s}
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+			s.recheckReports()
+			if !s.leading() {
+				reap.ended = nil // another leader keeps this now
+				continue
+			}
+			s.sweep(ctx)
+			reap.sweep(ctx)
+		}
+	}
 }
 
 func (s *Service) leading() bool { return s.cfg.Peers == nil || s.cfg.Peers.Leading() }

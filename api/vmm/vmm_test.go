@@ -31,7 +31,7 @@ type scripted struct {
 	got     []string
 	line    *Line
 	slow    time.Duration // before each answer
-	open    int           // requests that are being answered
+	open    int           // pulls that are being answered
 	highest int           // of open
 }
 
@@ -60,13 +60,17 @@ func (c *scripted) send(r *feed.Request) error {
 	if a.status == 0 {
 		return nil // never
 	}
-	if c.open++; strings.HasSuffix(r.Path, "/state") {
+	pull := strings.HasSuffix(r.Path, "/state")
+	if pull {
+		c.open++
 		c.highest = max(c.highest, c.open)
 	}
 	go func() {
 		time.Sleep(c.slow)
 		c.mu.Lock()
-		c.open--
+		if pull {
+			c.open--
+		}
 		c.mu.Unlock()
 		c.line.Answer(&feed.Response{Number: r.Number, Status: uint16(a.status), Body: []byte(a.body)})
 	}()
@@ -77,6 +81,13 @@ func (c *scripted) most() int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.highest
+}
+
+// pulls is how many pulls of it are being answered.
+func (c *scripted) pulls() int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.open
 }
 
 func (c *scripted) asked(what string) (n int) {
@@ -209,35 +220,100 @@ func TestRingsCoalesce(t *testing.T) {
 	})
 }
 
+// cns makes CNs of some VMMs each, and rings for all of them.
+func cns(t *testing.T, s *Service, c *central, number, vmms int, answers func(cn int, path string) answer) (all []*scripted) {
+	for i := range number {
+		script := map[string]answer{}
+		cn := connect(s, testUUID(10+i), script)
+		cn.slow = 100 * time.Millisecond
+		for n := range vmms {
+			vmm := held("starting", 1)
+			vmm.UUID, vmm.SledID = testUUID(1000*(i+1)+n), testUUID(10+i)
+			c.create(t, vmm)
+			script["GET /vmms/"+vmm.ID()+"/state"] = answers(i, vmm.ID())
+			script["PUT /vmms/"+vmm.ID()+"/recorded"] = answer{200, "{}"}
+		}
+		all = append(all, cn)
+	}
+	for i := range number {
+		for n := range vmms {
+			_ = s.Ring(testUUID(1000*(i+1)+n), testUUID(10+i))
+		}
+	}
+	return all
+}
+
 func TestPullsAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, log := alone(t, nil)
-		answers := map[string]answer{}
-		var ids []string
-		for i := range 50 {
-			vmm := held("starting", 1)
-			vmm.UUID = testUUID(100 + i)
-			log.create(t, vmm)
-			ids = append(ids, vmm.ID())
-			answers["GET /vmms/"+vmm.ID()+"/state"] = answer{200, sled("running", 2, "")}
-			answers["PUT /vmms/"+vmm.ID()+"/recorded"] = answer{}
-		}
-		cn := connect(s, testCN, answers)
-		cn.slow = 100 * time.Millisecond
+		highest := 0
 		defer run(s)()
-		for i := range ids {
-			_ = s.Ring(testUUID(100+i), testCN)
+		all := cns(t, s, log, 5, 20, func(int, string) answer { return answer{200, sled("running", 2, "")} })
+		for range 200 {
+			time.Sleep(10 * time.Millisecond)
+			open := 0
+			for _, cn := range all {
+				if n := cn.pulls(); n > maxPullsOfCN {
+					t.Errorf("%d pulls at one CN, want at most %d", n, maxPullsOfCN)
+				} else {
+					open += n
+				}
+			}
+			highest = max(highest, open)
 		}
-		time.Sleep(time.Second)
-		if n := cn.most(); n != maxPulls {
-			t.Errorf("%d pulls at once, want %d", n, maxPulls)
+		if highest != maxPulls {
+			t.Errorf("%d pulls at once, want %d", highest, maxPulls)
 		}
-		for i := range ids {
-			if vmm := log.vmm(testUUID(100 + i)); vmm.State != "running" {
-				t.Fatalf("VMM %d is %s", i, vmm.State)
+		settle()
+		for i := range 5 {
+			for n := range 20 {
+				if vmm := log.vmm(testUUID(1000*(i+1) + n)); vmm.State != "running" {
+					t.Fatalf("VMM %d of CN %d is %s", n, i, vmm.State)
+				}
 			}
 		}
-		time.Sleep(10 * time.Second) // the acknowledgements that got no answer
+	})
+}
+
+// CNs behind a network that swallows what is sent do not hold the pulls of the
+// others; when one of them is there again, nothing of it waits.
+func TestSilentNodesHoldNobodyUp(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, log := alone(t, nil)
+		defer run(s)()
+		cns(t, s, log, 30, 4, func(int, string) answer { return answer{} })
+		time.Sleep(10 * time.Second) // all ten pulls went to them
+		well := connect(s, testUUID(1), map[string]answer{"GET " + statePath: {200, sled("running", 2, "")}, "PUT /vmms/" + testVMM.String() + "/recorded": {200, "{}"}})
+		log.create(t, held("starting", 1))
+		began := time.Now()
+		_ = s.Ring(testVMM, testCN)
+		for log.vmm(testVMM).State != "running" {
+			if time.Sleep(time.Millisecond); time.Since(began) > time.Minute {
+				t.Fatal("it is never pulled")
+			}
+		}
+		if took := time.Since(began); took > 10*time.Millisecond {
+			t.Errorf("a CN that answers waited %s for those that do not", took)
+		}
+		if well.asked("GET") != 1 {
+			t.Errorf("asked %q", well.got)
+		}
+		back := testUUID(1000 * 30)
+		connect(s, testUUID(39), map[string]answer{"GET /vmms/" + back.String() + "/state": {200, sled("running", 2, "")}})
+		began = time.Now()
+		_ = s.Ring(back, testUUID(39))
+		for log.vmm(back).State != "running" {
+			if time.Sleep(time.Millisecond); time.Since(began) > time.Minute {
+				t.Fatal("what came back is never pulled")
+			}
+		}
+		if took := time.Since(began); took > 10*time.Millisecond {
+			t.Errorf("a CN that came back waited %s", took)
+		}
+		time.Sleep(3 * time.Minute)
+		if n := s.bell.len(); n != 0 {
+			t.Errorf("%d rings wait still", n)
+		}
 	})
 }
 
