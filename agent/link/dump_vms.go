@@ -8,9 +8,7 @@ import (
 	"runtime"
 	"sync/atomic"
 
-	"github.com/mdlayher/netlink"
 	"golang.org/x/sync/errgroup"
-	"golang.org/x/sys/unix"
 )
 
 // maxReaders is how many VM namespaces are read at once. The kernel reads for one
@@ -88,7 +86,9 @@ func (h *Netlink) dumpVM(names map[int32]string, name string, s *seenVM) (err er
 	if sp == nil {
 		if sp, err = openSpace(name, filepath.Join(h.cfg.NetNSDir, name)); err == nil {
 			sp.key = s.key
-			sp.heard, err = h.number(sp)
+			var number int32
+			number, err = h.number(sp)
+			sp.heard = number >= 0
 		}
 	}
 	if errors.Is(err, ErrNoNamespace) {
@@ -107,31 +107,5 @@ func (h *Netlink) dumpVM(names map[int32]string, name string, s *seenVM) (err er
 		return sp.close() // nobody would close it when the namespace goes
 	}
 	h.kept.give(sp)
-	return nil
-}
-
-// number reports whether our namespace has a number for another one, and has the
-// kernel give it one if not: without, what happens there is not heard.
-func (h *Netlink) number(sp *space) (bool, error) {
-	number, err := namespaceID(h.own.conn, sp)
-	if err != nil || number >= 0 {
-		return err == nil, err
-	}
-	if err := numberNamespace(h.own.conn, sp); err != nil {
-		return false, err
-	}
-	number, err = namespaceID(h.own.conn, sp)
-	return number >= 0, err
-}
-
-// numberNamespace gives a namespace a number in ours, so that what happens there
-// is heard (RTM_NEWNSID).
-func numberNamespace(conn *netlink.Conn, other *space) error {
-	var e encoder
-	e.namespaceID(int(other.file.Fd()))
-	_, err := conn.Execute(netlink.Message{Header: netlink.Header{Type: unix.RTM_NEWNSID, Flags: netlink.Request | netlink.Acknowledge}, Data: e.b})
-	if err != nil && !errors.Is(err, unix.EEXIST) {
-		return fmt.Errorf("give a number to a namespace: %w", err)
-	}
 	return nil
 }

@@ -23,6 +23,18 @@ const (
 	flagsReplace = netlink.Create | netlink.Replace
 )
 
+// appendMessage appends one message (struct nlmsghdr, linux/netlink.h), whose
+// body has a length that is a multiple of 4, as all of ours have. The kernel
+// knows by the socket who sends.
+func appendMessage(b []byte, typ netlink.HeaderType, flags netlink.HeaderFlags, sequence uint32, body []byte) []byte {
+	b = native.AppendUint32(b, uint32(unix.SizeofNlMsghdr+len(body)))
+	b = native.AppendUint16(b, uint16(typ))
+	b = native.AppendUint16(b, uint16(flags))
+	b = native.AppendUint32(b, sequence)
+	b = native.AppendUint32(b, 0)
+	return append(b, body...)
+}
+
 // linkHeader appends a struct ifinfomsg.
 func (e *encoder) linkHeader(index int32, flags, change uint32) {
 	e.u32(unix.AF_UNSPEC)

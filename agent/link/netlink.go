@@ -147,8 +147,8 @@ type run struct {
 	space    *space
 	enc      encoder
 	requests []request
-	messages []netlink.Message // memory of the last batch
-	added    []int             // steps that added an IPv6 address
+	batch    []byte // memory of the last batch
+	added    []int  // steps that added an IPv6 address
 }
 
 // add puts step i into the batch, after sending the batch if it is full or for
@@ -360,19 +360,21 @@ func (r *run) flush() {
 		return
 	}
 	requests := r.requests
-	messages := r.messages[:0]
-	for _, q := range requests {
-		messages = append(messages, netlink.Message{
-			Header: netlink.Header{Type: q.typ, Flags: netlink.Request | q.flags},
-			Data:   r.enc.b[q.start:q.end:q.end],
-		})
-	}
-	r.messages = messages
 	r.h.told.note(r.steps, requests)
-	messages[len(messages)-1].Header.Flags |= netlink.Acknowledge
-	sent, err := r.space.conn.SendMessages(messages)
+	first := r.space.sequence + 1
+	r.space.sequence += uint32(len(requests))
+	batch := r.batch[:0]
+	for i, q := range requests {
+		flags := netlink.Request | q.flags
+		if i == len(requests)-1 {
+			flags |= netlink.Acknowledge
+		}
+		batch = appendMessage(batch, q.typ, flags, first+uint32(i), r.enc.b[q.start:q.end])
+	}
+	r.batch = batch
+	err := r.space.send(batch)
 	if err == nil {
-		err = r.answers(sent)
+		err = r.answers(first, r.space.sequence)
 	}
 	if err != nil {
 		for _, q := range requests {
@@ -387,13 +389,12 @@ func (r *run) linkOf(q request) place {
 	return place{r.steps[q.step].Namespace, r.steps[q.step].Link}
 }
 
-// answers reads until the last message is answered. Its error is the socket's,
-// and then nothing is known about the batch.
-func (r *run) answers(sent []netlink.Message) error {
+// answers reads until the last of the messages with these sequences is answered.
+// Its error is the socket's, and then nothing is known about the batch.
+func (r *run) answers(first, last uint32) error {
 	if err := r.space.conn.SetReadDeadline(time.Now().Add(ackTimeout)); err != nil {
 		return err
 	}
-	first, last := sent[0].Header.Sequence, sent[len(sent)-1].Header.Sequence
 	for {
 		replies, err := r.space.conn.Receive()
 		var op *netlink.OpError
@@ -407,7 +408,7 @@ func (r *run) answers(sent []netlink.Message) error {
 		case errors.As(err, &op) && op.Sequence != 0:
 			// Sequences follow each other; one from before is a late answer
 			// to a batch that was given up.
-			if at := op.Sequence - first; at < uint32(len(sent)) {
+			if at := op.Sequence - first; at < uint32(len(r.requests)) {
 				r.answer(r.requests[at], op)
 			}
 			if op.Sequence == last {

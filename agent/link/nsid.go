@@ -1,6 +1,7 @@
 package link
 
 import (
+	"errors"
 	"fmt"
 
 	"github.com/mdlayher/netlink"
@@ -20,6 +21,13 @@ func (h *Netlink) NamespaceNumber(name string) (int32, error) {
 		return -1, err
 	}
 	defer h.closeSpaces()
+	return h.number(sp)
+}
+
+// number returns the number that our own namespace has for another one, and has
+// the kernel give it one if there is none (RTM_NEWNSID): without, nothing that
+// happens there is heard. Negative: the kernel gave none.
+func (h *Netlink) number(sp *space) (int32, error) {
 	number, err := namespaceID(h.own.conn, sp)
 	if err != nil || number >= 0 {
 		return number, err
@@ -27,8 +35,8 @@ func (h *Netlink) NamespaceNumber(name string) (int32, error) {
 	var e encoder
 	e.namespaceID(int(sp.file.Fd()))
 	give := netlink.Message{Header: netlink.Header{Type: unix.RTM_NEWNSID, Flags: netlink.Request | netlink.Acknowledge}, Data: e.b}
-	if _, err := h.own.conn.Execute(give); err != nil {
-		return -1, fmt.Errorf("link: give namespace %s a number: %w", name, err)
+	if _, err := h.own.conn.Execute(give); err != nil && !errors.Is(err, unix.EEXIST) {
+		return -1, fmt.Errorf("link: give namespace %s a number: %w", sp.name, err)
 	}
 	return namespaceID(h.own.conn, sp)
 }

@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"runtime"
 	"sync"
+	"syscall"
 
 	"github.com/mdlayher/netlink"
 	"golang.org/x/sys/unix"
@@ -31,6 +32,11 @@ type space struct {
 	key  namespaceKey
 	file *os.File
 	conn *netlink.Conn
+	raw  syscall.RawConn // of conn
+	// sequence is that of the last message of a batch. The library has sequences
+	// of its own, which begin anywhere; both are used on one socket, but never is
+	// an answer to one awaited while one to the other is due.
+	sequence uint32
 
 	ownID int32 // the number that it has for our own namespace; unknown if negative
 	heard bool  // our own namespace has a number for it
@@ -61,7 +67,21 @@ func openSpace(name, path string) (*space, error) {
 		file.Close()
 		return nil, fmt.Errorf("network namespace %s: %w", name, err)
 	}
-	return &space{name: name, file: file, conn: conn, ownID: -1}, nil
+	raw, err := conn.SyscallConn()
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("network namespace %s: %w", name, err), conn.Close(), file.Close())
+	}
+	return &space{name: name, file: file, conn: conn, raw: raw, ownID: -1}, nil
+}
+
+// send sends a batch, which the kernel works on before this returns.
+func (s *space) send(batch []byte) error {
+	var sent error
+	err := s.raw.Write(func(fd uintptr) bool {
+		_, sent = unix.Write(int(fd), batch)
+		return !errors.Is(sent, unix.EAGAIN) && !errors.Is(sent, unix.EINTR)
+	})
+	return errors.Join(err, sent)
 }
 
 func dial(netns, buffer int) (*netlink.Conn, error) {

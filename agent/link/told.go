@@ -21,12 +21,12 @@ const maxHeard = 4096
 // changes, of which the kernel tells us too, agree with it. Steps are noted
 // before they are sent, so that no echo comes before its note.
 type told struct {
-	mu      sync.Mutex          // protects what follows
-	links   map[int32]*Link     // by ifindex; never changed in place
-	places  map[place]int32     // ifindex of each
-	entries map[entryKey]placed // told since the dump
-	heard   map[entryKey]bool   // entries that somebody else may have changed
-	other   bool                // something else is not as it should be
+	mu      sync.Mutex        // protects what follows
+	links   map[int32]*Link   // by ifindex; never changed in place
+	places  map[place]int32   // ifindex of each
+	entries toldEntries       // told since the dump
+	heard   map[entryKey]bool // entries that somebody else may have changed
+	other   bool              // something else is not as it should be
 	// doubtful are links whose last notification disagreed: one of several
 	// that a single change of ours makes may do so.
 	doubtful map[int32]bool
@@ -50,7 +50,7 @@ type placed struct {
 }
 
 func newTold() *told {
-	return &told{links: map[int32]*Link{}, places: map[place]int32{}, entries: map[entryKey]placed{}, heard: map[entryKey]bool{}, doubtful: map[int32]bool{}, spaces: map[string]bool{}}
+	return &told{links: map[int32]*Link{}, places: map[place]int32{}, entries: newToldEntries(), heard: map[entryKey]bool{}, doubtful: map[int32]bool{}, spaces: map[string]bool{}}
 }
 
 // learn takes over what a dump showed.
@@ -62,13 +62,13 @@ func (t *told) learn(links []Link) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.links, t.places = byIndex, places
-	clear(t.entries)
+	t.entries.clear()
 	clear(t.doubtful)
 }
 
 // entry returns what an entry should be.
 func (t *told) entry(l *Link, key entryKey) placed {
-	if p, ok := t.entries[key]; ok {
+	if p, ok := t.entries.get(key); ok {
 		return p
 	}
 	if key.ip.IsValid() {
@@ -97,16 +97,16 @@ func (t *told) note(steps []Step, requests []request) {
 func (t *told) noteStep(s *Step, index int32) {
 	switch s.Op {
 	case OpSetNeigh:
-		t.entries[entryKey{index: index, ip: s.Addr}] = placed{mac: s.MAC}
+		t.entries.setNeigh(index, s.Addr, s.MAC)
 		return
 	case OpDelNeigh:
-		t.entries[entryKey{index: index, ip: s.Addr}] = placed{}
+		t.entries.setNeigh(index, s.Addr, log.MAC{})
 		return
 	case OpSetFDB:
-		t.entries[entryKey{index: index, mac: s.MAC}] = placed{dst: s.Addr, port: s.Port}
+		t.entries.setForward(index, s.MAC, s.Addr, s.Port)
 		return
 	case OpDelFDB:
-		t.entries[entryKey{index: index, mac: s.MAC}] = placed{}
+		t.entries.setForward(index, s.MAC, netip.Addr{}, 0)
 		return
 	case OpAddLink:
 		l := *s.Spec
@@ -248,13 +248,6 @@ func (t *told) questions(list []Question, misses []miss.Miss) []Question {
 	return list
 }
 
-// has reports whether a link is ours.
-func (t *told) has(index int32) bool {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	return t.links[index] != nil
-}
-
 // take returns what was heard and forgets it.
 func (t *told) take() (entries []Entry, other bool) {
 	t.mu.Lock()
@@ -272,6 +265,9 @@ func (t *told) take() (entries []Entry, other bool) {
 	return entries, other
 }
 
+// The methods that begin with hear are called within mu: Watch judges many
+// notifications at once.
+
 // hearEntry judges a notification of a neighbour or forwarding entry, and
 // reports whether it is other than it should be.
 func (t *told) hearEntry(body []byte, deleted bool) bool {
@@ -279,8 +275,6 @@ func (t *told) hearEntry(body []byte, deleted bool) bool {
 	if !ok {
 		return false
 	}
-	t.mu.Lock()
-	defer t.mu.Unlock()
 	l := t.links[n.index]
 	if l == nil {
 		return false
@@ -317,8 +311,6 @@ func (t *told) hearLink(body []byte, deleted bool) bool {
 	if !ok || l.Kind == "" && !deleted {
 		return false // of a bridge's port: it says nothing of ours
 	}
-	t.mu.Lock()
-	defer t.mu.Unlock()
 	should := t.links[l.Index]
 	switch {
 	case should == nil && (deleted || kindOfName(l.Name) == ""):
@@ -344,8 +336,6 @@ func (t *told) hearAddress(body []byte, deleted bool) bool {
 	if !ok || isLinkLocal(prefix.Addr()) || !permanent && !deleted {
 		return false
 	}
-	t.mu.Lock()
-	defer t.mu.Unlock()
 	l := t.links[index]
 	if l == nil || l.Kind != kindMacvlan || slices.Contains(l.Addresses, prefix) != deleted {
 		return false
@@ -360,8 +350,6 @@ func (t *told) hearRoute(body []byte, deleted bool) bool {
 	if !ok {
 		return false
 	}
-	t.mu.Lock()
-	defer t.mu.Unlock()
 	l := t.links[r.index]
 	if l == nil || slices.Contains(l.Routes, r.Route) != deleted {
 		return false
@@ -371,10 +359,13 @@ func (t *told) hearRoute(body []byte, deleted bool) bool {
 }
 
 // hearLoss: something happened that cannot be told in detail.
-func (t *told) hearLoss() {
+func (t *told) hearLoss() { t.other, t.all = true, true }
+
+// loseAll is hearLoss for who does not hold mu.
+func (t *told) loseAll() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.other, t.all = true, true
+	t.hearLoss()
 }
 
 // settle turns links that still are in doubt into something heard, and reports

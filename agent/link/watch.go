@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
+	"syscall"
 	"time"
 
 	"github.com/mdlayher/netlink"
@@ -49,11 +51,14 @@ func (h *Netlink) listen(ctx context.Context, wake, reach func()) error {
 		return fmt.Errorf("link: watch: %w", err)
 	}
 	defer h.told.setHearing(false)
-	h.told.hearLoss() // nobody knows what happened before
+	h.told.loseAll() // nobody knows what happened before
 	wake()
 	stop := context.AfterFunc(ctx, func() { _ = conn.SetReadDeadline(time.Unix(1, 0)) })
 	defer stop()
-	w := &watch{Netlink: h, conn: conn, reach: reach, carrier: map[int32]bool{}}
+	w := &watch{Netlink: h, conn: conn, reach: reach, carrier: map[int32]bool{}, buffer: make([]byte, hearBuffer)}
+	if w.raw, err = conn.SyscallConn(); err != nil {
+		return fmt.Errorf("link: watch: %w", err)
+	}
 	for {
 		changed, err := w.nextChange()
 		if ctx.Err() != nil {
@@ -74,12 +79,28 @@ func (h *Netlink) listen(ctx context.Context, wake, reach func()) error {
 	}
 }
 
+const (
+	// hearMany is how many datagrams are judged at once, within one lock.
+	hearMany = 64
+	// hearBytes holds any notification but those of links with very many
+	// attributes, which then count as lost. An entry has about 100 bytes.
+	hearBytes = 16 << 10
+	// hearBuffer holds hearMany entries, and a few of the others.
+	hearBuffer = 128 << 10
+)
+
 // watch is one Watch under way.
 type watch struct {
 	*Netlink
 	conn    *netlink.Conn
+	raw     syscall.RawConn // of conn
 	reach   func()
 	carrier map[int32]bool // of links that are not ours, as last heard
+
+	buffer []byte // of what was received
+	heard  int    // its length
+	lost   bool   // and there was more
+	err    error
 }
 
 // maxCarriers bounds the links whose carrier is remembered; of others each
@@ -103,66 +124,107 @@ func (h *Netlink) prepareWatch(conn *netlink.Conn) error {
 	return nil
 }
 
-// nextChange waits for the next datagram, and reports whether it is of something
+// nextChange waits for notifications, and reports whether one is of something
 // that is not as it should be.
 func (w *watch) nextChange() (bool, error) {
-	messages, err := w.conn.Receive()
-	if errors.Is(err, unix.ENOBUFS) {
-		w.told.hearLoss()
-		return true, nil
-	}
-	if err != nil {
+	w.heard, w.lost, w.err = 0, false, nil
+	if err := w.raw.Read(w.fill); err != nil {
 		return false, err
 	}
-	changed := false
-	for _, m := range messages {
-		changed = w.hear(m) || changed
+	if w.err != nil {
+		return false, w.err
+	}
+	changed, reached := w.judge(w.buffer[:w.heard])
+	if reached {
+		w.reach()
 	}
 	return changed, nil
 }
 
+// fill receives what there is, up to hearMany, and reports false if there is
+// nothing yet.
+func (w *watch) fill(fd uintptr) bool {
+	for n := 0; n < hearMany && w.heard+hearBytes <= len(w.buffer); n++ {
+		size, err := unix.Read(int(fd), w.buffer[w.heard:w.heard+hearBytes])
+		switch {
+		case errors.Is(err, unix.EINTR):
+		case errors.Is(err, unix.EAGAIN):
+			return n > 0
+		case errors.Is(err, unix.ENOBUFS):
+			w.lost = true
+		case err != nil:
+			w.err = err
+			return true
+		case size == hearBytes:
+			w.lost = true // the rest of it was cut off
+		default:
+			w.heard += (size + 3) &^ 3
+		}
+	}
+	return true
+}
+
+// judge judges notifications: changed says that something is not as it should
+// be, reached that others may be in reach now.
+func (w *watch) judge(b []byte) (changed, reached bool) {
+	t := w.told
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if changed = w.lost; changed {
+		t.hearLoss()
+	}
+	for len(b) >= unix.SizeofNlMsghdr {
+		size := int(native.Uint32(b))
+		if size < unix.SizeofNlMsghdr || size > len(b) {
+			break
+		}
+		typ, body := native.Uint16(b[4:]), b[unix.SizeofNlMsghdr:size]
+		reached = w.hearCarrier(typ, body) || reached
+		changed = t.hear(typ, body) || changed
+		b = b[min((size+3)&^3, len(b)):]
+	}
+	return changed, reached
+}
+
 // hear judges one notification.
-func (w *watch) hear(m netlink.Message) bool {
-	w.hearCarrier(m)
-	h := w.Netlink
-	switch m.Header.Type {
+func (t *told) hear(typ uint16, body []byte) bool {
+	switch typ {
 	case unix.RTM_NEWLINK, unix.RTM_DELLINK:
-		return h.told.hearLink(m.Data, m.Header.Type == unix.RTM_DELLINK)
+		return t.hearLink(body, typ == unix.RTM_DELLINK)
 	case unix.RTM_NEWNEIGH, unix.RTM_DELNEIGH:
-		return h.told.hearEntry(m.Data, m.Header.Type == unix.RTM_DELNEIGH)
+		return t.hearEntry(body, typ == unix.RTM_DELNEIGH)
 	case unix.RTM_NEWADDR, unix.RTM_DELADDR:
-		return h.told.hearAddress(m.Data, m.Header.Type == unix.RTM_DELADDR)
+		return t.hearAddress(body, typ == unix.RTM_DELADDR)
 	case unix.RTM_NEWROUTE, unix.RTM_DELROUTE:
-		return h.told.hearRoute(m.Data, m.Header.Type == unix.RTM_DELROUTE)
+		return t.hearRoute(body, typ == unix.RTM_DELROUTE)
 	case unix.RTM_DELNSID:
-		h.told.hearLoss() // a namespace is gone, perhaps one with our links
+		t.hearLoss() // a namespace is gone, perhaps one with our links
 		return true
 	}
 	return false
 }
 
-// hearCarrier calls reach if a notification says that a link which is not ours
+// hearCarrier reports whether a notification says that a link which is not ours
 // has a carrier that it had not, or an address.
-func (w *watch) hearCarrier(m netlink.Message) {
-	if len(m.Data) < unix.SizeofIfAddrmsg {
-		return
+func (w *watch) hearCarrier(typ uint16, body []byte) (reached bool) {
+	if len(body) < unix.SizeofIfAddrmsg || typ == unix.RTM_NEWNEIGH || typ == unix.RTM_DELNEIGH {
+		return false
 	}
-	index := int32(native.Uint32(m.Data[4:])) // in struct ifinfomsg as in ifaddrmsg
+	index := int32(native.Uint32(body[4:])) // in struct ifinfomsg as in ifaddrmsg
 	switch {
-	case w.told.has(index):
-	case m.Header.Type == unix.RTM_NEWADDR:
-		w.reach()
-	case m.Header.Type == unix.RTM_DELLINK:
+	case w.told.links[index] != nil:
+	case typ == unix.RTM_NEWADDR:
+		return true
+	case typ == unix.RTM_DELLINK:
 		delete(w.carrier, index)
-	case m.Header.Type == unix.RTM_NEWLINK && len(m.Data) >= unix.SizeofIfInfomsg:
-		up := native.Uint32(m.Data[8:])&unix.IFF_LOWER_UP != 0
-		if up && !w.carrier[index] {
-			w.reach()
-		}
+	case typ == unix.RTM_NEWLINK && len(body) >= unix.SizeofIfInfomsg:
+		up := native.Uint32(body[8:])&unix.IFF_LOWER_UP != 0
+		reached = up && !w.carrier[index]
 		if len(w.carrier) < maxCarriers {
 			w.carrier[index] = up
 		}
 	}
+	return reached
 }
 
 // settle takes what follows within watchQuiet.
@@ -179,7 +241,7 @@ func (w *watch) settle(ctx context.Context) error {
 		if err == nil {
 			continue
 		}
-		if op, ok := errors.AsType[*netlink.OpError](err); !ok || !op.Timeout() {
+		if !errors.Is(err, os.ErrDeadlineExceeded) {
 			return fmt.Errorf("link: watch: %w", err)
 		}
 		if err := conn.SetReadDeadline(time.Time{}); err != nil {

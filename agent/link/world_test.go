@@ -31,6 +31,7 @@ const vethPeer = 1 // VETH_INFO_PEER, linux/veth.h
 var underlays = map[string][]netip.Prefix{
 	"cn1": {netip.MustParsePrefix("10.99.0.1/24"), netip.MustParsePrefix("fd99::1/64")},
 	"cn2": {netip.MustParsePrefix("10.99.0.2/24"), netip.MustParsePrefix("fd99::2/64")},
+	"cn3": {netip.MustParsePrefix("10.99.0.3/24"), netip.MustParsePrefix("fd99::3/64")},
 }
 
 func newWorld(t testing.TB) *world {
@@ -98,7 +99,7 @@ func (w *world) join() {
 		w.t.Fatal(err)
 	}
 	defer other.Close()
-	const index = 100
+	const index = underlayIndex
 	w.raw("cn1", unix.RTM_NEWLINK, flagsCreate, func(e *encoder) {
 		e.linkHeader(index, unix.IFF_UP, unix.IFF_UP)
 		e.attrText(unix.IFLA_IFNAME, "net0")
@@ -114,9 +115,18 @@ func (w *world) join() {
 		})
 	})
 	w.raw("cn2", unix.RTM_NEWLINK, 0, func(e *encoder) { e.linkHeader(index, unix.IFF_UP, unix.IFF_UP) })
-	for node, prefixes := range underlays {
-		for _, p := range prefixes {
-			w.raw(node, unix.RTM_NEWADDR, flagsReplace, func(e *encoder) { e.address(Step{Prefix: p}, index) })
+	w.number("cn1", "cn2")
+}
+
+// underlayIndex is the ifindex of each node's underlay link.
+const underlayIndex = 100
+
+// number gives nodes their underlay addresses.
+func (w *world) number(nodes ...string) {
+	w.t.Helper()
+	for _, node := range nodes {
+		for _, p := range underlays[node] {
+			w.raw(node, unix.RTM_NEWADDR, flagsReplace, func(e *encoder) { e.address(Step{Prefix: p}, underlayIndex) })
 		}
 	}
 }
@@ -230,17 +240,24 @@ func (w *world) pass(m *Manager, want projections.Desired) Result {
 // two makes the desired states of both nodes: VM zA on cn1, VM zB on cn2, both
 // with an IPv4 and an IPv6 address in one fabric.
 func (w *world) two(vlan uint16, v6 bool) (a, b projections.Desired) {
+	states := meshed(vlan, v6, "zA", "zB")
+	return states[0], states[1]
+}
+
+// meshed makes the desired states of as many nodes as there are zones, each with
+// the VM of one zone.
+func meshed(vlan uint16, v6 bool, zones ...string) []projections.Desired {
 	side := 0
 	outer := uint32(50)
 	if v6 {
 		side, outer = 1, 70
 	}
+	underlay := func(host int) netip.Addr { return underlays[fmt.Sprintf("cn%d", host)][side].Addr() }
 	mtu := 1500 - outer
-	make1 := func(node, other, zone string, host, peer int) projections.Desired {
-		want := projections.Desired{
-			VXLANs: []projections.VXLAN{{VNet: 5, Local: underlays[node][side].Addr(), Port: 4789, MTU: mtu}},
-			FDB:    []projections.FDB{{VNet: 5, MAC: mac(peer), Dst: underlays[other][side].Addr(), Port: 4789}},
-		}
+	states := make([]projections.Desired, len(zones))
+	for i, zone := range zones {
+		host := i + 1
+		want := projections.Desired{VXLANs: []projections.VXLAN{{VNet: 5, Local: underlay(host), Port: 4789, MTU: mtu}}}
 		fabricMTU := mtu
 		if vlan != 0 {
 			fabricMTU -= 4
@@ -253,11 +270,19 @@ func (w *world) two(vlan uint16, v6 bool) (a, b projections.Desired) {
 			Routes:    []projections.Route{{Dst: prefix("10.1.0.0/16"), Gateway: addr("192.168.5.253")}, {Dst: prefix("fd77::/48"), Gateway: addr("fd05::fe")}},
 			Resolvers: []netip.Addr{addr("192.168.5.253")},
 		}}
-		want.Neighs = []projections.Neigh{
-			{Link: mac(host), IP: addr(fmt.Sprintf("192.168.5.%d", peer)), MAC: mac(peer)},
-			{Link: mac(host), IP: addr(fmt.Sprintf("fd05::%d", peer)), MAC: mac(peer)},
+		for _, format := range []string{"192.168.5.%d", "fd05::%d"} {
+			for peer := 1; peer <= len(zones); peer++ {
+				if peer != host {
+					want.Neighs = append(want.Neighs, projections.Neigh{Link: mac(host), IP: addr(fmt.Sprintf(format, peer)), MAC: mac(peer)})
+				}
+			}
 		}
-		return want
+		for peer := 1; peer <= len(zones); peer++ {
+			if peer != host {
+				want.FDB = append(want.FDB, projections.FDB{VNet: 5, MAC: mac(peer), Dst: underlay(peer), Port: 4789})
+			}
+		}
+		states[i] = want
 	}
-	return make1("cn1", "cn2", "zA", 1, 2), make1("cn2", "cn1", "zB", 2, 1)
+	return states
 }
