@@ -6,6 +6,7 @@ import (
 	"strings"
 	"time"
 
+	"rutter/api/console"
 	"rutter/log"
 	"rutter/log/intake"
 )
@@ -63,6 +64,11 @@ func (s *Server) routes() http.Handler {
 	add("/readyz", methods{http.MethodGet: s.ready})
 	add("/status", methods{http.MethodGet: s.status})
 	add("/metrics", methods{http.MethodGet: s.serveMetrics})
+	page := console.Handler()
+	add(console.Prefix, methods{http.MethodGet: func(w http.ResponseWriter, r *http.Request) error {
+		page.ServeHTTP(w, r)
+		return nil
+	}})
 	mux.Handle("/", s.measured("unknown", nil))
 	return mux
 }
@@ -91,7 +97,7 @@ func (s *Server) measured(route string, m methods) http.Handler {
 
 func (m methods) serve(w http.ResponseWriter, r *http.Request) error {
 	if m == nil {
-		return fail(http.StatusNotFound, codeNoRoute, "the paths are /nic_tags, /networks, /nics, /servers, /vms, /vmms, /changes, /log, /feed, /cns, /wait, /lookup, /cluster, /status, /ping, /livez, /readyz and /metrics", "%s does not exist", r.URL.Path)
+		return fail(http.StatusNotFound, codeNoRoute, "the paths are /nic_tags, /networks, /nics, /servers, /vms, /vmms, /changes, /log, /feed, /cns, /wait, /lookup, /cluster, /status, /console, /ping, /livez, /readyz and /metrics", "%s does not exist", r.URL.Path)
 	}
 	e, ok := m[r.Method]
 	if !ok {

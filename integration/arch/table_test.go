@@ -35,9 +35,13 @@ var importTable = []row{
 		why: "agreement and keeping know nothing of HTTP or of compute nodes",
 	},
 	{
-		pkg: "api", may: []string{"log", "log/feed", "log/intake", "projections", "api/liveness", "api/vmm"},
+		pkg: "api", may: []string{"log", "log/feed", "log/intake", "projections", "api/liveness", "api/vmm", "api/console"},
 		tests: []string{"raftstore", "api/client"},
 		why:   "it sees the store through small interfaces that it declares, so the store can change beneath",
+	},
+	{
+		pkg: "api/console",
+		why: "a page is files and headers: what it shows it asks of the API, from the browser",
 	},
 	{
 		pkg: "api/liveness", may: []string{"log", "projections"},

@@ -1,0 +1,49 @@
+// The cluster as this server sees it: who leads, how far everybody is, disks.
+
+import { bytes, clear, duration, el, notice, number, table, value } from './dom.js';
+
+export function enter(main, { reader, at }) {
+  const place = el('div', {});
+  main.append(el('h2', {}, 'Cluster'), at ? notice('The cluster is shown as it is now.') : '', place);
+  let before = '';
+  return reader.onCluster((s) => {
+    const now = JSON.stringify(s);
+    if (now === before) return;
+    before = now;
+    draw(place, s);
+  });
+}
+
+function draw(place, s) {
+  const d = s.detail || {};
+  const head = d.head || {};
+  const ns = (n) => duration((n || 0) / 1e6);
+  const used = d.disk_bytes ? 1 - d.disk_free_bytes / d.disk_bytes : 0;
+  clear(place);
+  if (d.diverged) place.append(notice(`This server differs from the others and serves nothing: ${d.diverged}. Have it rebuilt: rutter cluster rebuild ${s.id}`));
+  if (!s.leader_id) place.append(notice('No leader is known: nothing is written until a majority of the servers agrees on one.'));
+  if (d.not_ready) place.append(notice(`This server is not ready: ${d.not_ready}`));
+  place.append(el('div', { class: 'cards' },
+    card('Leader', value(s.leader_id), [['term', number(s.term)], ['heard', d.age_ns === undefined ? '–' : `${ns(d.age_ns)} ago`]]),
+    card('Head', `#${number(head.seq || 0)}`, [['kept from', `#${number((d.floor || 0) + 1)}`], ['on disk', `#${number(d.durable || 0)}`], ['time', value(d.time)]]),
+    card('This server', `${s.id}, ${s.state.toLowerCase()}`, [['raft applied', number(s.applied)], ['raft committed', number(s.commit)], ['feature version', value(d.feature_version)]]),
+    el('section', { class: 'card' }, el('h3', {}, 'Disk'),
+      el('p', { class: 'big' }, d.disk_bytes ? `${bytes(d.disk_free_bytes)} free` : '–'),
+      el('meter', { min: '0', max: '1', low: '0.8', high: '0.9', optimum: '0', value: String(used), 'aria-label': `${Math.round(100 * used)} % of the disk in use` }),
+      list([['changes.db', bytes(d.changes_db_bytes || 0)], ['raft log', `${bytes(d.raft_log_bytes || 0)} (${value(d.raft_log)})`], ['of', bytes(d.disk_bytes || 0)]])),
+    card('Writes', number(d.proposals_total || 0), [['batches', number(d.batches_total || 0)], ['queued', number(d.proposals_queued || 0)], ['refused', number(d.refused_total || 0)], ['sent on', number(d.forwarded_total || 0)], ['too many at once', number(d.overloaded_total || 0)]]),
+    card('Kept', d.retention ? ns(d.retention.age_ns) : '–', d.retention ? [['entries at least', number(d.retention.events)], ['bytes at most', bytes(d.retention.bytes)]] : [])));
+  const compared = new Map((d.compared || []).map((c) => [c.id, c]));
+  place.append(table('Servers', ['Server', 'Role', 'Peer address', 'State compared at', 'Verdict'], s.members.map((m) => {
+    const c = compared.get(m.id);
+    const verdict = m.id === s.id ? 'this one' : !c ? 'not compared yet' : c.error ? `no answer: ${c.error}` : c.differs ? 'DIFFERS' : c.raft_index ? 'equal' : 'not compared yet';
+    const role = m.leader || m.id === s.leader_id ? 'leader' : m.voter ? 'voter' : 'follows without a vote';
+    return [m.id, role, m.address, m.id === s.id ? `#${number(head.seq || 0)}` : c && c.seq ? `#${number(c.seq)}` : '–', verdict];
+  })));
+}
+
+function card(title, big, rows) {
+  return el('section', { class: 'card' }, el('h3', {}, title), el('p', { class: 'big' }, big), list(rows));
+}
+
+const list = (rows) => el('dl', {}, rows.map(([k, v]) => [el('dt', {}, k), el('dd', {}, v)]));

@@ -1,0 +1,75 @@
+// Elements. Text goes in as text nodes only: nothing that the log holds is ever
+// parsed as markup (and the page's policy of Trusted Types has no way to).
+
+export const byId = (id) => document.getElementById(id);
+
+export function el(tag, attrs, ...children) {
+  return fill(document.createElement(tag), attrs, children);
+}
+
+export function svg(tag, attrs, ...children) {
+  return fill(document.createElementNS('http://www.w3.org/2000/svg', tag), attrs, children);
+}
+
+function fill(node, attrs, children) {
+  for (const [name, value] of Object.entries(attrs || {})) {
+    if (name.startsWith('on')) node.addEventListener(name.slice(2), value);
+    else if (value === true) node.setAttribute(name, '');
+    else if (value !== false && value != null) node.setAttribute(name, value);
+  }
+  node.append(...children.flat().filter((c) => c != null));
+  return node;
+}
+
+export function clear(node) { node.replaceChildren(); return node; }
+
+// set changes a text only if it differs: a node that stays costs no layout.
+export function set(node, text) { if (node.textContent !== text) node.textContent = text; }
+
+const grouped = new Intl.NumberFormat('en');
+export const number = (n) => grouped.format(n);
+
+const units = ['B', 'KiB', 'MiB', 'GiB', 'TiB'];
+export function bytes(n) {
+  let i = 0;
+  for (; n >= 1024 && i < units.length - 1; i++) n /= 1024;
+  return `${i && n < 100 ? n.toFixed(1) : Math.round(n)} ${units[i]}`;
+}
+
+export function duration(ms) {
+  if (ms < 0) return 'never';
+  if (ms < 1000) return `${Math.round(ms)} ms`;
+  if (ms < 120e3) return `${(ms / 1000).toFixed(1)} s`;
+  return ms < 7.2e6 ? `${Math.round(ms / 60e3)} min` : `${Math.round(ms / 3.6e6)} h`;
+}
+
+// value is how a JSON value stands in a cell.
+export function value(v) {
+  if (v === undefined || v === null || v === '') return '–';
+  return typeof v === 'string' ? v : JSON.stringify(v);
+}
+
+export function table(caption, heads, rows) {
+  return el('div', { class: 'scroll', tabindex: '0', role: 'region', 'aria-label': caption },
+    el('table', {}, el('caption', {}, caption),
+      el('thead', {}, el('tr', {}, heads.map((h) => el('th', { scope: 'col' }, h)))),
+      el('tbody', {}, rows.map((cells) => el('tr', {}, cells.map((c) => el('td', {}, c)))))));
+}
+
+export const paths = { nic_tag: 'nic_tags', network: 'networks', nic: 'nics', server: 'servers', vm: 'vms', vmm: 'vmms' };
+
+// objectLink leads to an object's page; kinds without one are plain text.
+export function objectLink(kind, id, text) {
+  if (!paths[kind]) return document.createTextNode(text || id);
+  return el('a', { href: `#/object/${kind}/${encodeURIComponent(id)}` }, text || id);
+}
+
+export function notice(text) { return el('p', { class: 'notice', role: 'alert' }, text); }
+
+// field is a labelled control.
+export function field(label, control) { return el('label', { class: 'field' }, el('span', {}, label), control); }
+
+export function debounce(ms, fn) {
+  let timer = 0;
+  return (...args) => { clearTimeout(timer); timer = setTimeout(() => fn(...args), ms); };
+}

@@ -1,0 +1,146 @@
+// Reader is the page's side of the worker, and of single questions to the server.
+
+import { number } from './dom.js';
+
+const updatesKept = 4096;
+const leastMs = 50; // between two updates of the page: nobody reads faster
+const clusterMs = 2000;
+
+export class Reader {
+  constructor() {
+    // The policy of Trusted Types has this one way to make a URL of code.
+    const policy = window.trustedTypes
+      ? window.trustedTypes.createPolicy('rutter', { createScriptURL: (u) => { if (u !== 'worker.js') throw new TypeError('unknown script'); return u; } })
+      : { createScriptURL: (u) => u };
+    this.worker = new Worker(policy.createScriptURL('worker.js'), { type: 'module' });
+    this.worker.addEventListener('message', (e) => this.take(e.data));
+    this.counts = { received: 0, shown: 0, gaps: 0, head: 0 };
+    this.updates = { at: 0, ms: new Float64Array(updatesKept) }; // what each update took, the newest at at-1
+    this.handlers = new Map();
+    this.waiting = new Map(); // id of a question → what is done with its answer
+    this.asked = 0;
+    this.pending = new Map(); // by the name of the message: only the newest is drawn
+    this.drawn = 0;
+    this.cluster = null;
+    this.clusterHandlers = new Set();
+    this.poll();
+    setInterval(() => { if (!document.hidden) this.poll(); }, clusterMs);
+  }
+
+  // send tells the worker something.
+  send(message, transfer) { this.worker.postMessage(message, transfer || []); }
+
+  // ask asks the worker, and gives a promise of what it answers.
+  ask(message) {
+    const id = ++this.asked;
+    this.send({ ...message, ask: id });
+    return new Promise((done) => this.waiting.set(id, done));
+  }
+
+  // on has fn draw the newest message of a name, in an animation frame.
+  on(name, fn) { this.handlers.set(name, fn); return () => this.handlers.delete(name); }
+
+  onCluster(fn) { this.clusterHandlers.add(fn); if (this.cluster) fn(this.cluster); return () => this.clusterHandlers.delete(fn); }
+
+  onPulse(fn) { this.pulse = fn; }
+
+  take(m) {
+    if (m.ask) {
+      const done = this.waiting.get(m.ask);
+      this.waiting.delete(m.ask);
+      if (done) done(m);
+      return;
+    }
+    if (m.counts) this.counts = m.counts;
+    this.pending.set(m.is, m); // frames are dropped here, not entries: the worker has them all
+    this.plan();
+  }
+
+  plan() {
+    if (this.planned) return;
+    this.planned = true;
+    const wait = this.drawn + leastMs - performance.now();
+    const frame = () => requestAnimationFrame((now) => this.draw(now));
+    if (wait > 1) setTimeout(frame, wait); else frame();
+  }
+
+  draw(now) {
+    this.planned = false;
+    this.drawn = now;
+    const begin = performance.now();
+    for (const [name, m] of this.pending) {
+      const fn = this.handlers.get(name);
+      if (fn) fn(m);
+      if (name === 'log') this.tell(m);
+    }
+    this.pending.clear();
+    this.updates.ms[this.updates.at++ % updatesKept] = performance.now() - begin;
+  }
+
+  // tell says how the stream is, at most every two seconds: a screen reader reads it.
+  tell(m) {
+    const now = performance.now();
+    const bad = m.broken !== '';
+    const text = bad ? `not connected: ${m.broken}` : m.live ? 'live' : m.past ? 'the past' : 'connecting';
+    if (this.pulse && (now - (this.told || -1e9) > 2000 || bad !== this.toldBad)) {
+      this.told = now;
+      this.toldBad = bad;
+      this.pulse(m.live && m.rate >= 1 ? `live, ${number(Math.round(m.rate))} entries/s` : text, bad);
+    }
+  }
+
+  async poll() {
+    try {
+      this.cluster = await this.get('/cluster');
+    } catch (e) {
+      if (this.pulse) this.pulse(`the server does not answer: ${e.message}`, true);
+      return;
+    }
+    for (const fn of this.clusterHandlers) fn(this.cluster);
+  }
+
+  // get asks the server; at is the seq that is looked at, or 0.
+  async get(path, query, at) {
+    const q = new URLSearchParams(query || {});
+    if (at) q.set('at', String(at));
+    const text = q.toString();
+    const response = await fetch(text ? `${path}?${text}` : path, { headers: { Accept: 'application/json' } });
+    const body = await response.text();
+    if (!response.ok) throw readable(response, body, at);
+    return body ? JSON.parse(body) : null;
+  }
+
+  // lines asks for entries, one on each line.
+  async lines(path, query) {
+    const response = await fetch(`${path}?${new URLSearchParams(query || {})}`);
+    const body = await response.text();
+    if (!response.ok) throw readable(response, body, 0);
+    return body.split('\n').filter(Boolean).map((line) => JSON.parse(line)).filter((line) => line.seq);
+  }
+
+  async entry(seq) {
+    const kept = await this.ask({ do: 'entry', seq });
+    if (kept.line) return JSON.parse(kept.line);
+    const lines = await this.lines('/log', { after: seq - 1, limit: 1 });
+    return lines[0];
+  }
+}
+
+function readable(response, body, at) {
+  let message = `HTTP ${response.status}`;
+  let fields = [];
+  try {
+    const answer = JSON.parse(body);
+    const said = answer.error || answer;
+    message = [said.message, said.remedy].filter(Boolean).join(': ') || message;
+    fields = said.errors || [];
+  } catch { /* not JSON: the status says it */ }
+  if (at && fields.some((f) => f.field === 'at' && /unknown/i.test(`${f.code} ${f.message}`))) {
+    message = 'This server cannot be asked about the past here: only the log goes back. Upgrade it, or go back to now.';
+  } else if (fields.length) {
+    message += ` (${fields.map((f) => `${f.field}: ${f.message}`).join('; ')})`;
+  }
+  const error = new Error(message);
+  error.status = response.status;
+  return error;
+}
