@@ -171,11 +171,8 @@ func (r *Runner) Start(ctx context.Context, id log.UUID) error {
 	if err != nil {
 		return fmt.Errorf("vminfo: VM %s: %w", id, err)
 	}
-	// sh waits for a line until it is in the cgroup; its children are then born
-	// there. exec keeps its process number.
-	gate := append(r.enter(m.zone), "/bin/sh", "-c", `read go && exec "$@" </dev/null`, "init")
-	gate = append(gate, line...)
-	cmd := exec.Command(gate[0], gate[1:]...) //nolint:noctx // the VM lives longer than the request
+	args := gate(r.enter(m.zone), line)
+	cmd := exec.Command(args[0], args[1:]...) //nolint:noctx // the VM lives longer than the request
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	stdin, err := cmd.StdinPipe()
 	if err != nil {
@@ -184,34 +181,35 @@ func (r *Runner) Start(ctx context.Context, id log.UUID) error {
 	if err := cmd.Start(); err != nil {
 		return fmt.Errorf("vminfo: VM %s: init: %w", id, err)
 	}
-	if err := r.admit(id, cmd.Process.Pid); err != nil {
+	pid := cmd.Process.Pid
+	if err := r.admit(id, pid); err != nil {
 		_ = cmd.Process.Kill()
 		_ = cmd.Wait()
 		return fmt.Errorf("vminfo: VM %s: %w", id, err)
 	}
 	_, err = stdin.Write([]byte("go\n"))
 	err = errors.Join(err, stdin.Close())
-	go func() { _ = cmd.Wait() }() // a zombie would keep its namespace's number; how it ended is seen by pidfd
+	ended := make(chan error, 1)
+	go func() { ended <- cmd.Wait() }() // a zombie would keep its namespace's number
+	if err == nil {
+		err = r.awaitInit(ctx, id, pid, line[0], ended)
+	}
+	if errors.Is(err, ErrNoInit) {
+		err = errors.Join(err, r.clear(ctx, m))
+	}
 	if err != nil {
 		return fmt.Errorf("vminfo: VM %s: init: %w", id, err)
 	}
 	return nil
 }
 
-// admit puts a process into the VM's cgroup and writes its pid file.
+// admit puts a process into the VM's cgroup.
 func (r *Runner) admit(id log.UUID, pid int) error {
 	number := strconv.AppendInt(nil, int64(pid), 10)
 	if err := os.WriteFile(filepath.Join(r.finder.cgroupOf(id), "cgroup.procs"), number, 0o644); err != nil {
 		return fmt.Errorf("cgroup: %w", err)
 	}
-	if err := os.MkdirAll(r.cfg.PIDs, 0o755); err != nil {
-		return err
-	}
-	path := r.pidFile(id)
-	if err := os.WriteFile(path+".new", append(number, '\n'), 0o644); err != nil {
-		return err
-	}
-	return os.Rename(path+".new", path)
+	return nil
 }
 
 func (r *Runner) pidFile(id log.UUID) string {

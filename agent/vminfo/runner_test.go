@@ -6,6 +6,8 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
+	"strings"
 	"testing"
 	"time"
 )
@@ -50,6 +52,65 @@ func TestRunner(t *testing.T) {
 	for _, path := range []string{filepath.Join("/run/netns", zone), filepath.Join(s.cgroups, testUUID(1)), filepath.Join(s.pids, testUUID(1)+".pid")} {
 		if fileThere(path) {
 			t.Errorf("%s is left", path)
+		}
+	}
+}
+
+// TestRunnerInit: an init that cannot be run, or that ends at once, is said to,
+// and a VM whose program cannot be run is never seen to run.
+func TestRunnerInit(t *testing.T) {
+	needRoot(t)
+	s := newSite(t)
+	s.cgroups = filepath.Join(filepath.Dir(DefaultCgroup()), fmt.Sprintf("rutter-init-%d", os.Getpid()))
+	if err := os.Mkdir(s.cgroups, 0o755); err != nil {
+		t.Skip(err)
+	}
+	t.Cleanup(func() { _ = os.Remove(s.cgroups) })
+	zone := fmt.Sprintf("vminfo-init-%d", os.Getpid())
+	shell(t, "ip", "netns", "add", zone+"x") // whether it can be done here
+	_ = exec.Command("ip", "netns", "del", zone+"x").Run()
+	plain := filepath.Join(t.TempDir(), "plain")
+	if err := os.WriteFile(plain, []byte("text"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	runner, err := NewRunner(RunnerConfig{Manifests: s.manifests, PIDs: s.pids, Cgroup: s.cgroups, Grace: time.Second})
+	if err != nil {
+		t.Fatal(err)
+	}
+	id := testVM(t, 1, "").UUID
+	s.writeVM(1, fmt.Sprintf(`,"zonename":%q`, zone))
+	s.run(0)
+	for _, c := range []struct {
+		init string
+		want error
+		says string
+	}{
+		{`["/nowhere/init"]`, ErrNoInit, "there is no such file"},
+		{fmt.Sprintf("[%q]", plain), ErrNoInit, "is it executable?"},
+		{`["false"]`, ErrInitEnded, "exit status 1"},
+		{`["true"]`, ErrInitEnded, "exit status 0"},
+		{`["sh","-c","exec sleep 1000"]`, nil, ""},
+	} {
+		s.writeVM(1, fmt.Sprintf(`,"zonename":%q,"init":%s`, zone, c.init))
+		err := runner.Start(t.Context(), id)
+		if !errors.Is(err, c.want) || err != nil && !strings.Contains(err.Error(), c.says) {
+			t.Errorf("init %s: got %v, want %v with %q", c.init, err, c.want, c.says)
+		}
+		if errors.Is(c.want, ErrNoInit) {
+			for _, path := range []string{filepath.Join("/run/netns", zone), filepath.Join(s.cgroups, testUUID(1)), filepath.Join(s.pids, testUUID(1)+".pid")} {
+				if fileThere(path) {
+					t.Errorf("init %s: %s is left", c.init, path)
+				}
+			}
+			if events, _, err := s.store.Since(0, 1000); err != nil || slices.ContainsFunc(events, func(e Event) bool { return strings.Contains(string(e.Line), `"newValue":"running"`) }) {
+				t.Errorf("init %s: it was seen to run (%v)", c.init, err)
+			}
+		}
+		if err == nil {
+			s.until(0, `"newValue":"running"`)
+		}
+		if err := runner.Stop(t.Context(), id, true); err != nil && !errors.Is(err, ErrNotRunning) {
+			t.Error(err)
 		}
 	}
 }

@@ -111,6 +111,8 @@ type VMMs struct {
 	// ended are the init processes of VMMs that were ended by word, until their
 	// VM is seen without: they are not adopted while they are being stopped.
 	ended map[log.UUID]int
+	// saving collects the VMMs that are written at once; nil: each alone.
+	saving *batch
 }
 
 // NewVMMs reads what the folder keeps.
@@ -189,22 +191,34 @@ func (m *VMMs) follow(ctx context.Context) error {
 // observeAll looks at every VM, and returns the seq that it has seen.
 func (m *VMMs) observeAll() uint64 {
 	_, _, seq := m.cfg.Store.Kept()
+	var vms []log.UUID
 	for _, vmm := range m.List() {
-		m.observe(vmm.VM)
+		vms = append(vms, vmm.VM)
 	}
 	if m.cfg.Adopts != "" {
-		for _, vm := range m.cfg.Store.UUIDs(m.cfg.Adopts) {
-			m.observe(vm)
+		vms = append(vms, m.cfg.Store.UUIDs(m.cfg.Adopts)...)
+	}
+	for part := range slices.Chunk(vms, saveBatch) {
+		m.mu.Lock()
+		m.saving = new(batch)
+		for _, vm := range part {
+			m.observeLocked(vm)
 		}
+		m.saveAllLocked()
+		m.mu.Unlock()
 	}
 	return seq
 }
 
 // observe takes what a VM does for its VMM's state.
 func (m *VMMs) observe(vm log.UUID) {
-	running, pid, adopt := m.seen(vm)
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	m.observeLocked(vm)
+}
+
+func (m *VMMs) observeLocked(vm log.UUID) {
+	running, pid, adopt := m.seen(vm)
 	if ended, ok := m.ended[vm]; ok && (!running || ended != pid) {
 		delete(m.ended, vm)
 	}
@@ -305,11 +319,21 @@ func (m *VMMs) setLocked(vmm VMM) {
 	vmm.Gen++
 	vmm.Updated = time.Now().UTC()
 	vmm.Migration = vmm.Migration.after(vmm)
+	if m.saving != nil {
+		m.saving.vmms = append(m.saving.vmms, vmm)
+		m.holdLocked(&vmm)
+		return
+	}
 	if err := m.save(vmm); err != nil {
 		// Seen all the same: after a restart it is observed again.
 		m.cfg.Logger.Error("a VMM's state is not on disk", "vmm", vmm.ID, "state", vmm.State, "gen", vmm.Gen, "error", err)
 	}
 	m.holdLocked(&vmm)
+	m.tellLocked(vmm)
+}
+
+// tellLocked logs a VMM's new state, and rings for it.
+func (m *VMMs) tellLocked(vmm VMM) {
 	m.cfg.Logger.Info("VMM", "vmm", vmm.ID, "vm", vmm.VM, "state", vmm.State, "gen", vmm.Gen, "reason", vmm.Reason)
 	if m.cfg.Ring != nil {
 		m.cfg.Ring(vmm.ID)

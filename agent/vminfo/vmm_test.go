@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -383,4 +384,42 @@ func (s *vmmSite) waitActive(t *testing.T, vm log.UUID, pid int) VMM {
 			t.Fatalf("no VMM of a VM that runs as %d: %+v", pid, s.vmms.List())
 		}
 	}
+}
+
+// TestVMMAdoptsMany: ten thousand VMs that run without a VMM have one soon, on
+// disk, and still have it after a restart.
+func TestVMMAdoptsMany(t *testing.T) {
+	const number = 10_000
+	s := newVMMSite(t.TempDir())
+	s.adopts = "fake"
+	for i := range number {
+		s.starter.set(testVM(t, i, "").UUID, "running", 100+i)
+	}
+	began := time.Now()
+	s.run(t)
+	for s.vmms.count() < number {
+		if time.Sleep(time.Millisecond); time.Since(began) > patience {
+			t.Fatalf("%d of %d are adopted after %s", s.vmms.count(), number, patience)
+		}
+	}
+	t.Logf("%d adopted in %s", number, time.Since(began))
+	s.stop()
+	first := s.vmms.List()
+	s.run(t)
+	defer s.stop()
+	if again := s.vmms.List(); !slices.EqualFunc(first, again, func(a, b VMM) bool { return a.ID == b.ID && a.Gen == b.Gen && a.PID == b.PID }) {
+		t.Error("after a restart they are others")
+	}
+	if len(s.rung) != number {
+		t.Errorf("rang for %d", len(s.rung))
+	}
+}
+
+func (m *VMMs) count() int {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.saving != nil {
+		return 0
+	}
+	return len(m.vmms)
 }

@@ -229,22 +229,28 @@ func (r *reporter) refuse(vm log.UUID, cause error) {
 // not make it one that is gone.
 func (r *reporter) asRecorded(vm log.UUID) (feed.InventoryVM, bool) {
 	object, known := r.state.Object(log.KindVM, vm.String())
-	if !known {
+	if recorded, ok := object.(*log.VM); !known || !ok || recorded.ServerUUID != r.cfg.CN {
 		return feed.InventoryVM{}, false
 	}
 	return r.encode(object)
 }
 
-// aside are the VMs whose manifests cannot be read, as the log has them.
+// aside are the VMs whose manifests cannot be read, as the log has them: those
+// that the manifests, or their names, are about.
 func (r *reporter) aside(store *vminfo.Store) []feed.InventoryVM {
 	var list []feed.InventoryVM
+	seen := make(map[log.UUID]bool)
 	for _, source := range r.cfg.Service.Status(false).Rutter.Sources {
 		for _, a := range source.Aside {
-			if _, here := store.Get(a.UUID); here {
-				continue
-			}
-			if item, ok := r.asRecorded(a.UUID); ok {
-				list = append(list, item)
+			named, _ := log.ParseUUID(strings.TrimSuffix(a.Name, ".json")) // zero: its name says nothing
+			for _, id := range []log.UUID{a.UUID, named} {
+				if _, here := store.Get(id); here || seen[id] {
+					continue
+				}
+				seen[id] = true
+				if item, ok := r.asRecorded(id); ok {
+					list = append(list, item)
+				}
 			}
 		}
 	}

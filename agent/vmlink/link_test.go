@@ -83,15 +83,21 @@ type node struct {
 	service   *vminfo.Service
 	vmms      *vminfo.VMMs
 	link      *Link
+	stop      func()
 	servers   *fakeServers
 	log       *fakeLog
 }
 
 func newNode(t *testing.T) *node {
 	t.Helper()
-	n := &node{t: t, manifests: filepath.Join(t.TempDir(), "manifests"), log: &fakeLog{objects: make(map[string]log.Object)}}
+	return newNodeOn(t, t.TempDir(), &fakeLog{objects: make(map[string]log.Object)})
+}
+
+// newNodeOn is a node over what another one left in dir, and the log has.
+func newNodeOn(t *testing.T, dir string, known *fakeLog) *node {
+	t.Helper()
+	n := &node{t: t, manifests: filepath.Join(dir, "manifests"), log: known}
 	n.servers = &fakeServers{asked: make(chan string, 100), answer: func(string, string) error { return nil }}
-	dir := t.TempDir()
 	folder, err := vminfo.NewFolder(vminfo.FolderConfig{Manifests: n.manifests, PIDs: dir, NetNS: dir, Cgroup: dir, Machines: dir})
 	if err != nil {
 		t.Fatal(err)
@@ -125,10 +131,11 @@ func (n *node) run() {
 			}
 		})
 	}
-	n.t.Cleanup(func() {
+	n.stop = func() {
 		cancel()
 		running.Wait()
-	})
+	}
+	n.t.Cleanup(n.stop)
 }
 
 func (n *node) write(vm int, fields string) {
@@ -332,7 +339,7 @@ func TestInventory(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, vm := range []int{3, 4} {
-		n.log.put(&log.VM{UUID: id(vm), OwnerUUID: id(900), Zonename: id(vm).String(), State: "stopped"})
+		n.log.put(&log.VM{UUID: id(vm), ServerUUID: id(1), OwnerUUID: id(900), Zonename: id(vm).String(), State: "stopped"})
 	}
 	n.run()
 	s := n.connect()

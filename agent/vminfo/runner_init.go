@@ -1,0 +1,111 @@
+package vminfo
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"strconv"
+	"time"
+
+	"rutter/log"
+)
+
+// What is wrong with an init process that was started.
+var (
+	// ErrNoInit: the program of the manifest's init cannot be run.
+	ErrNoInit = errors.New("vminfo: the program cannot be run")
+	// ErrInitEnded: it ran, and ended at once.
+	ErrInitEnded = errors.New("vminfo: it ended at once")
+)
+
+// gateScript waits for a line until the process is in its cgroup; its children
+// are then born there. exec keeps its process number.
+const gateScript = `read go && exec "$@" </dev/null`
+
+// gate is the command that runs a line once it is told to; enter is what it runs in.
+func gate(enter, line []string) []string {
+	command := append(enter, "/bin/sh", "-c", gateScript, "init")
+	return append(command, line...)
+}
+
+// gated reports whether a process is not yet the VM's program, but waits to be it.
+func gated(pid int) bool {
+	text, err := readSmall(fmt.Sprintf("/proc/%d/cmdline", pid))
+	return err == nil && bytes.Contains(text, []byte(gateScript))
+}
+
+const (
+	// initWithin is how long a shell may take to become the init program.
+	initWithin = 5 * time.Second
+	// initLook is the pause between two looks at whether it has.
+	initLook = 500 * time.Microsecond
+	// initLives is how long an init process must live for Start to say that it
+	// runs: those that find their settings wrong end sooner.
+	initLives = 20 * time.Millisecond
+)
+
+// The exit statuses of a shell whose exec failed (POSIX.1-2017, 2.8.2).
+const (
+	exitCannotRun = 126
+	exitNotFound  = 127
+)
+
+// awaitInit returns when a process has become the VM's init, whose pid file is
+// then written, and lived for a moment.
+func (r *Runner) awaitInit(ctx context.Context, id log.UUID, pid int, program string, ended <-chan error) error {
+	late := time.NewTimer(initWithin)
+	defer late.Stop()
+	for gated(pid) {
+		select {
+		case how := <-ended:
+			return notRun(program, how)
+		case <-late.C:
+			return fmt.Errorf("process %d is still no init after %s: %w", pid, initWithin, ErrTimeout)
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(initLook):
+		}
+	}
+	// Between its programs, and as a zombie, it has no command line: it lives if
+	// it does a moment later.
+	if err := r.writePID(id, pid); err != nil {
+		return err
+	}
+	select {
+	case how := <-ended:
+		var exit *exec.ExitError
+		if errors.As(how, &exit) && (exit.ExitCode() == exitCannotRun || exit.ExitCode() == exitNotFound) {
+			return errors.Join(notRun(program, how), os.Remove(r.pidFile(id)))
+		}
+		if how == nil {
+			how = errors.New("exit status 0")
+		}
+		return fmt.Errorf("%w: %s: %w", ErrInitEnded, program, how)
+	case <-time.After(initLives):
+		return nil
+	}
+}
+
+func notRun(program string, how error) error {
+	reason := "is there such a file, and is it executable?"
+	var exit *exec.ExitError
+	if errors.As(how, &exit) && exit.ExitCode() == exitNotFound {
+		reason = "there is no such file"
+	}
+	return fmt.Errorf("%w: %s: %s (%w)", ErrNoInit, program, reason, how)
+}
+
+// writePID writes the pid file of a VM, whole or not at all.
+func (r *Runner) writePID(id log.UUID, pid int) error {
+	if err := os.MkdirAll(r.cfg.PIDs, 0o755); err != nil {
+		return err
+	}
+	path := r.pidFile(id)
+	if err := os.WriteFile(path+".new", append(strconv.AppendInt(nil, int64(pid), 10), '\n'), 0o644); err != nil {
+		return err
+	}
+	return os.Rename(path+".new", path)
+}
