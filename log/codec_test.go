@@ -431,4 +431,15 @@ func TestDecodeEventHead(t *testing.T) {
 	if _, err := DecodeEventHead(b[:20]); err == nil {
 		t.Error("half a head was taken")
 	}
+	_, body, err := NewEncoder().EventAndBody(e)
+	if err != nil {
+		t.Fatal(err)
+	}
+	of, gotBody, err := EventObject(b)
+	if err != nil || of.Kind != e.Kind || of.Action != e.Action || of.ID != e.ID || of.Revision != e.Revision || !bytes.Equal(gotBody, body) {
+		t.Errorf("got %+v, %x, %v, want %x", of, gotBody, err, body)
+	}
+	if _, _, err := EventObject(b[:20]); err == nil {
+		t.Error("half an object was taken")
+	}
 }

@@ -186,6 +186,28 @@ func DecodeEventHead(b []byte) (*Event, error) {
 	return e, nil
 }
 
+// EventObject reads which object an event is about, what became of it, and the
+// part of b that is the object: what EventAndBody gave. Of the event it returns
+// Kind, Action, ID and Revision, and looks at nothing else. Errors: as
+// DecodeEvent's, as far as it has looked.
+func EventObject(b []byte) (e Event, body []byte, err error) {
+	err = decode(b, MaxEventBytes, "event", func(v *decoder) {
+		v.enter()
+		v.u8((*uint8)(&e.Kind))
+		v.u8((*uint8)(&e.Action))
+		v.str("", &e.ID)
+		v.u64("", (*uint64)(&e.Revision))
+		for range eventFieldsBefore - 4 {
+			_, err := v.u.skip()
+			v.fail(err)
+		}
+		body, err = v.u.skip()
+		v.fail(err)
+		v.u.b = nil
+	})
+	return e, body, err
+}
+
 // DecodeChange reads a change. Errors: ErrCorrupt, ErrFormat, ErrTooLarge.
 func DecodeChange(b []byte) (*Change, error) {
 	c := new(Change)

@@ -4,12 +4,14 @@ import "github.com/vmihailenco/msgpack/v5"
 
 // Field counts of the arrays that this program writes; format.go has the tables.
 const (
-	eventFields   = 11
-	changeFields  = 5
-	opFields      = 6
-	resultFields  = 6
-	refusalFields = 3
-	elementFields = 6
+	eventFields = 11
+	// eventFieldsBefore is how many of them stand before the object.
+	eventFieldsBefore = 9
+	changeFields      = 5
+	opFields          = 6
+	resultFields      = 6
+	refusalFields     = 3
+	elementFields     = 6
 )
 
 // encodeRaw hands what write makes to the library's encoder.

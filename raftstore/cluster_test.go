@@ -97,8 +97,15 @@ func freeAddress(t testing.TB) string {
 		t.Fatal(err)
 	}
 	defer l.Close()
-	return l.Addr().String()
+	address := l.Addr().String()
+	if _, taken := handedOut.LoadOrStore(address, true); taken {
+		return freeAddress(t) // the kernel gives a port again once it is free
+	}
+	return address
 }
+
+// handedOut are the addresses that freeAddress gave.
+var handedOut sync.Map
 
 // three starts a cluster of three, each with the same list of members.
 func three(t testing.TB, tweak func(*Config)) []*node {

@@ -85,6 +85,9 @@ func readMeta(tx *bbolt.Tx) (head, marker, error) {
 	if h.retention, err = decodeRetention(meta.Get(keyRetention)); err != nil {
 		return h, marker{}, err
 	}
+	if h.rows, err = h.decodeSwept(meta.Get(keySwept), meta.Get(keyHead)); err != nil {
+		return h, marker{}, err
+	}
 	m, err := decodeMarker(meta.Get(keyMarker))
 	if err != nil {
 		return h, m, err
@@ -114,7 +117,7 @@ func load(db *bbolt.DB, cfg *Config) (content, error) {
 			return err
 		}
 		c.window = newWindow(cfg.DedupeAge, cfg.DedupeCount, c.head.trimmed)
-		if err := loadObjects(tx, c.state); err != nil {
+		if err := loadObjects(tx, &c.head, c.state); err != nil {
 			return err
 		}
 		err = tx.Bucket(bucketChanges).ForEach(func(k, v []byte) error {
@@ -154,28 +157,31 @@ func (c *content) checkSums(tx *bbolt.Tx) error {
 	return nil
 }
 
-func loadObjects(tx *bbolt.Tx, state *projections.State) error {
-	return loadRows(tx.Bucket(bucketObjects), state)
-}
-
-// loadRows loads the objects in the buckets of kinds.
-func loadRows(objects *bbolt.Bucket, state *projections.State) error {
+// loadRows loads the objects in the buckets of kinds, but for some.
+func loadRows(objects *bbolt.Bucket, but map[objectKey]log.Seq, state *projections.State) error {
 	return objects.ForEachBucket(func(name []byte) error {
 		kind, err := log.ParseKind(string(name))
 		if err != nil {
 			return fmt.Errorf("changes.db: bucket of objects %q: %w", name, log.ErrCorrupt)
 		}
 		return objects.Bucket(name).ForEach(func(k, v []byte) error {
+			if _, ok := but[objectKey{kind, string(k)}]; ok {
+				return nil
+			}
 			o, revision, seq, err := readObjectRow(kind, string(k), v)
 			if err != nil {
 				return err
 			}
-			if err := state.LoadEncoded(projections.Record{Object: o, Revision: revision, Seq: seq}, v[objectRowHeader+1:]); err != nil {
-				return fmt.Errorf("changes.db: row of %s %s: %w: %w", kind, k, log.ErrCorrupt, err)
-			}
-			return nil
+			return loadObject(projections.Record{Object: o, Revision: revision, Seq: seq}, v[objectRowHeader+1:], state)
 		})
 	})
+}
+
+func loadObject(r projections.Record, body []byte, state *projections.State) error {
+	if err := state.LoadEncoded(r, body); err != nil {
+		return fmt.Errorf("changes.db: %s %s: %w: %w", r.Object.Kind(), r.Object.ID(), log.ErrCorrupt, err)
+	}
+	return nil
 }
 
 // checkLast compares the head with the last event row, which must be its.

@@ -22,6 +22,7 @@ func busy(t testing.TB, dir, kind string) Config {
 	cfg.PersistDelay, cfg.MarkerEvery, cfg.MarkerEntries, cfg.TrailingLogs = time.Millisecond, 5*time.Millisecond, 4, 4
 	cfg.UpkeepEvery, cfg.CheckpointEvents = 5*time.Millisecond, 8
 	cfg.RingEntries, cfg.RingBytes = 16, 1
+	cfg.SweepEvents, cfg.SweepDelay = 12, 20*time.Millisecond
 	return cfg
 }
 

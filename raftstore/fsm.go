@@ -64,6 +64,7 @@ func (f fsm) ApplyBatch(entries []*raft.Log) []any {
 type applier struct {
 	mu     sync.Mutex // taken before Store.mu
 	enc    *log.Encoder
+	bodies [][]byte // of the events of the change that is being applied
 	window *window
 	// rebuild, if there is one, gets the entries, which are applied after it.
 	rebuild *rebuild
@@ -158,6 +159,7 @@ func (s *Store) applyBatch(data []byte, u *unit) ([]log.Result, error) {
 		return nil, err
 	}
 	results := make([]log.Result, len(changes))
+	u.slots, u.results = make([]slot, 0, len(changes)), make([]changeResult, 0, len(changes))
 	for i, raw := range changes {
 		if results[i], err = s.applyChange(raw, u); err != nil {
 			return nil, fmt.Errorf("change %d: %w", i, err)
@@ -226,6 +228,8 @@ func (s *Store) decide(c *log.Change, u *unit) (result log.Result, err error) {
 	}
 	from := len(u.slots)
 	seq, hash := a.head.seq, a.head.hash
+	clear(a.bodies)
+	a.bodies = a.bodies[:0]
 	for _, e := range events {
 		bytes, body, err := a.enc.EventAndBody(e)
 		if err != nil {
@@ -237,8 +241,8 @@ func (s *Store) decide(c *log.Change, u *unit) (result log.Result, err error) {
 		if e.Action == log.Delete {
 			body = nil
 		}
-		u.objects = append(u.objects, objectWrite{objectKey{e.Kind, e.ID}, objectValue{body, e.Revision, seq}})
-		u.bytes += len(bytes) + len(body)
+		a.bodies = append(a.bodies, body)
+		u.bytes += len(bytes)
 	}
 	result.First, result.Last = a.head.seq, seq
 	if len(events) > 0 {
@@ -246,20 +250,20 @@ func (s *Store) decide(c *log.Change, u *unit) (result log.Result, err error) {
 	}
 	result.Events = uint32(len(events))
 	a.head.seq, a.head.hash = seq, hash
-	if err := s.fold(events, u.slots[from:], u.objects[from:]); err != nil {
+	if err := s.fold(events, u.slots[from:], a.bodies); err != nil {
 		return log.Result{}, fmt.Errorf("change %s: %w", c.ID, err)
 	}
 	return result, nil
 }
 
 // fold applies the entries of one change to the state, in one step for readers.
-func (s *Store) fold(events []*log.Event, slots []slot, objects []objectWrite) error {
+func (s *Store) fold(events []*log.Event, slots []slot, bodies [][]byte) error {
 	durable := s.persister.durable()
 	a := &s.applier
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for i, e := range events {
-		if _, err := s.state.ApplyEncoded(slots[i].Seq, e, objects[i].object); err != nil {
+		if _, err := s.state.ApplyEncoded(slots[i].Seq, e, bodies[i]); err != nil {
 			return err
 		}
 		s.ring.push(slots[i], durable)

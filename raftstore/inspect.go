@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io/fs"
 	"log/slog"
+	"math"
 	"os"
 	"path/filepath"
 
@@ -142,16 +143,12 @@ func inspectFile(path string, progress Progress) (c *Content, err error) {
 	for _, m := range h.conf.Servers {
 		c.Members = append(c.Members, MemberStatus{Member: Member{string(m.ID), string(m.Address)}, Voter: m.Suffrage == raft.Voter})
 	}
-	err = db.View(func(tx *bbolt.Tx) error {
-		objects := tx.Bucket(bucketObjects)
-		if err := objects.ForEachBucket(func(kind []byte) error {
-			c.Objects[string(kind)] = objects.Bucket(kind).Stats().KeyN
-			return nil
-		}); err != nil {
-			return err
+	for kind := range log.Kind(math.MaxUint8) {
+		if n := loaded.state.Count(kind); n > 0 {
+			c.Objects[kind.String()] = n
 		}
-		return c.walk(tx, h, progress)
-	})
+	}
+	err = db.View(func(tx *bbolt.Tx) error { return c.walk(tx, h, progress) })
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", path, err)
 	}

@@ -63,14 +63,25 @@ func (s *Store) runUpkeep(ctx context.Context, r *raft.Raft) {
 	}
 }
 
-// upkeep writes in one short transaction, unless a restore came since the epoch.
+// upkeepPace is how many times as long as each transaction of upkeep the pause
+// after it is.
+const upkeepPace = 2
+
+// upkeep writes in one short transaction, unless a restore came since the epoch,
+// and makes a pause.
 func (p *persister) upkeep(ctx context.Context, epoch uint64, fn func(tx *bbolt.Tx) error) error {
+	return p.paced(ctx, epoch, upkeepPace, fn)
+}
+
+func (p *persister) paced(ctx context.Context, epoch uint64, pace time.Duration, fn func(tx *bbolt.Tx) error) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
 	begun := time.Now()
-	err := p.upkeepOnce(epoch, fn)
-	pause := time.NewTimer(2 * time.Since(begun))
+	p.flushing.Lock()
+	err := p.upkeepLocked(epoch, fn)
+	p.flushing.Unlock()
+	pause := time.NewTimer(pace * time.Since(begun))
 	defer pause.Stop()
 	select {
 	case <-pause.C:
@@ -79,9 +90,8 @@ func (p *persister) upkeep(ctx context.Context, epoch uint64, fn func(tx *bbolt.
 	return err
 }
 
-func (p *persister) upkeepOnce(epoch uint64, fn func(tx *bbolt.Tx) error) error {
-	p.flushing.Lock()
-	defer p.flushing.Unlock()
+// upkeepLocked is one transaction of upkeep; the caller holds flushing.
+func (p *persister) upkeepLocked(epoch uint64, fn func(tx *bbolt.Tx) error) error {
 	p.mu.Lock()
 	err := p.broken
 	if err == nil && p.epoch != epoch {
@@ -193,15 +203,11 @@ func (s *Store) makeCheckpoint(ctx context.Context, epoch uint64) error {
 	begun := time.Now()
 	h := s.files.acquire()
 	defer func() { _ = s.files.release(h) }()
-	tx, err := h.db.Begin(false)
+	at, tx, err := s.persister.sweepFor(ctx, epoch, h)
 	if err != nil {
 		return err
 	}
 	defer func() { _ = tx.Rollback() }()
-	at, _, err := readMeta(tx)
-	if err != nil {
-		return err
-	}
 	name := seqKey(at.seq)
 	rows := 0
 	objects := tx.Bucket(bucketObjects)
@@ -421,7 +427,7 @@ func loadCheckpoint(tx *bbolt.Tx, seq log.Seq, state *projections.State) (log.Se
 	if err != nil {
 		return 0, fmt.Errorf("checkpoint at %d: %w", base, err)
 	}
-	if err := loadRows(b, state); err != nil {
+	if err := loadRows(b, nil, state); err != nil {
 		return 0, fmt.Errorf("checkpoint at %d: %w", base, err)
 	}
 	if h.seq != base || known && stateSum(state) != h.stateSum {

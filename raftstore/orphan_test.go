@@ -10,7 +10,7 @@ import (
 // its heartbeat: here that would take longer than the test has.
 func TestEndedLeaderIsReplacedAtOnce(t *testing.T) {
 	t.Parallel()
-	nodes := three(t, func(c *Config) { c.Heartbeat, c.LeaderLease = 2*time.Second, 150*time.Millisecond })
+	nodes := three(t, func(c *Config) { c.Heartbeat = 2 * time.Second })
 	leader := leaderOf(t, nodes)
 	must(t, leader, tagChange(newID(), "before"))
 	// As the kernel does for a process that is killed: the port and all

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 
@@ -16,43 +15,24 @@ import (
 	"rutter/log"
 )
 
-// objectKey names an object row.
-type objectKey struct {
-	kind log.Kind
-	id   string
-}
-
-// objectValue is what becomes of the row; no object deletes it.
-type objectValue struct {
-	object   []byte // encoded, without the format byte; part of its event's bytes
-	revision log.Revision
-	seq      log.Seq
-}
-
-// objectWrite is one object row to be written.
-type objectWrite struct {
-	objectKey
-	objectValue
-}
-
 // changeResult is the row of one change id.
 type changeResult struct {
 	id     log.UUID
 	result []byte
 }
 
-// unit is what one raft entry adds to changes.db, in the order of the log: of
-// several writes of one object the last counts.
+// unit is what one raft entry adds to changes.db, in the order of the log.
 type unit struct {
 	slots   []slot
-	objects []objectWrite
 	results []changeResult
 	bytes   int
 }
 
-// work is what the next transaction writes: units put together.
+// work is what the next transaction writes.
 type work struct {
-	unit
+	units  []*unit
+	events int   // of all units
+	bytes  int   // of all units
 	head   *head // nil if there is only a marker: that of the transaction before
 	marker *marker
 	done   []chan<- error // told when the transaction is synced
@@ -67,7 +47,10 @@ type persister struct {
 
 	kick   chan struct{} // there is work
 	urgent chan struct{} // and it should not wait
+	sweeps chan struct{} // so many events came that a sweep is due
 
+	sweeping sync.Mutex // held for a sweep; taken before flushing
+	chunk    int        // rows of a sweep in one transaction
 	flushing sync.Mutex // held for a transaction; taken before mu
 
 	mu      sync.Mutex
@@ -88,8 +71,8 @@ type persister struct {
 func newPersister(cfg *Config, f *files, c *content) *persister {
 	return &persister{
 		cfg: cfg, files: f,
-		kick: make(chan struct{}, 1), urgent: make(chan struct{}, 1),
-		stored: c.head, marker: c.marker,
+		kick: make(chan struct{}, 1), urgent: make(chan struct{}, 1), sweeps: make(chan struct{}, 1),
+		stored: c.head, marker: c.marker, chunk: sweepRows,
 	}
 }
 
@@ -107,13 +90,14 @@ func (p *persister) hand(u *unit, h head) {
 	p.mu.Lock()
 	w := p.workLocked()
 	w.head = &h
-	w.slots = append(w.slots, u.slots...)
-	w.objects = append(w.objects, u.objects...)
-	w.results = append(w.results, u.results...)
+	if len(u.slots)+len(u.results) > 0 {
+		w.units = append(w.units, u)
+	}
+	w.events += len(u.slots)
+	w.bytes += u.bytes
 	p.lag += len(u.slots)
 	p.lagSize += u.bytes
-	w.bytes += u.bytes
-	urgent := len(w.slots) >= p.cfg.PersistEvents
+	urgent := w.events >= p.cfg.PersistEvents
 	p.mu.Unlock()
 	signal(p.kick)
 	if urgent {
@@ -164,7 +148,7 @@ func (p *persister) run(ctx context.Context) error {
 		select {
 		case <-p.kick:
 		case <-ctx.Done():
-			return p.flush()
+			return p.finish()
 		}
 		linger := time.NewTimer(p.cfg.PersistDelay)
 		select {
@@ -218,11 +202,14 @@ func (p *persister) flush() error {
 		fallthrough
 	default:
 		p.stored = next
-		p.lag -= len(w.slots)
+		p.lag -= w.events
 		p.lagSize -= w.bytes
 		p.commits++
 	}
 	p.mu.Unlock()
+	if err == nil && next.seq-next.rows >= log.Seq(p.cfg.SweepEvents) {
+		signal(p.sweeps)
+	}
 	for _, done := range w.done {
 		done <- err
 	}
@@ -245,6 +232,7 @@ func (w *work) resolve(stored head) head {
 	if w.head != nil {
 		next = *w.head
 	}
+	next.rows = stored.rows
 	// Raft's index may be beyond what the FSM saw, as that of a barrier is.
 	if stored.applied > next.applied {
 		next.applied, next.term = stored.applied, stored.term
@@ -259,16 +247,17 @@ func (w *work) resolve(stored head) head {
 func (p *persister) write(tx *bbolt.Tx, w *work, next, stored *head) error {
 	events := tx.Bucket(bucketEvents)
 	events.FillPercent = 1 // keys only ever grow
-	for i := range w.slots {
-		key := seqKey(w.slots[i].Seq)
-		if err := events.Put(key, eventRow(key, &w.slots[i])); err != nil {
-			return err
+	var results []changeResult
+	for _, u := range w.units {
+		for i := range u.slots {
+			key := seqKey(u.slots[i].Seq)
+			if err := events.Put(key, eventRow(key, &u.slots[i])); err != nil {
+				return err
+			}
 		}
+		results = append(results, u.results...)
 	}
-	if err := writeObjects(tx, w.objects); err != nil {
-		return err
-	}
-	if err := writeResults(tx.Bucket(bucketChanges), w.results, next.trimmed, stored.trimmed); err != nil {
+	if err := writeResults(tx.Bucket(bucketChanges), results, next.trimmed, stored.trimmed); err != nil {
 		return err
 	}
 	meta := tx.Bucket(bucketMeta)
@@ -283,43 +272,11 @@ func (p *persister) write(tx *bbolt.Tx, w *work, next, stored *head) error {
 // putHead writes the rows of a head.
 func putHead(meta *bbolt.Bucket, h *head) error {
 	row := h.encode()
-	err := errors.Join(meta.Put(keyHead, row), meta.Put(keyRetention, h.retention.row()))
+	err := errors.Join(meta.Put(keyHead, row), meta.Put(keyRetention, h.retention.row()), meta.Put(keySwept, h.encodeSwept(row)))
 	if h.summed {
 		return errors.Join(err, meta.Put(keySums, h.encodeSums(row)))
 	}
 	return errors.Join(err, meta.Delete(keySums))
-}
-
-// writeObjects puts and deletes object rows, sorted: neighbours share pages.
-func writeObjects(tx *bbolt.Tx, objects []objectWrite) error {
-	slices.SortStableFunc(objects, func(a, b objectWrite) int {
-		return cmp.Or(cmp.Compare(a.kind, b.kind), strings.Compare(a.id, b.id))
-	})
-	var bucket *bbolt.Bucket
-	var of log.Kind
-	for i := range objects {
-		k, v := &objects[i].objectKey, &objects[i].objectValue
-		if i+1 < len(objects) && objects[i+1].objectKey == *k {
-			continue // a later one follows
-		}
-		if bucket == nil || of != k.kind {
-			var err error
-			of = k.kind
-			if bucket, err = tx.Bucket(bucketObjects).CreateBucketIfNotExists([]byte(of.String())); err != nil {
-				return err
-			}
-		}
-		if v.object == nil {
-			if err := bucket.Delete([]byte(k.id)); err != nil {
-				return err
-			}
-			continue
-		}
-		if err := bucket.Put([]byte(k.id), objectRow(k.kind, k.id, v.revision, v.seq, v.object)); err != nil {
-			return err
-		}
-	}
-	return nil
 }
 
 // writeResults adds dedupe rows and deletes those that the window forgot since

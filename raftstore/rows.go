@@ -21,7 +21,7 @@ import (
 //	         | crc (4) | revision (8) | seq (8) | object bytes |
 //	changes  key: change id (16)
 //	         | crc (4) | result bytes |
-//	meta     key: "head", "marker", "digests", "retention"
+//	meta     key: "head", "marker", "digests", "retention", "rows"
 //	         | crc (4) | version (1) | fields |
 //
 // more is how many events of the same change follow: a reader that stops
@@ -44,6 +44,7 @@ var (
 	keyMarker         = []byte("marker")
 	keySums           = []byte("digests")
 	keyRetention      = []byte("retention")
+	keySwept          = []byte("rows")
 )
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
@@ -150,6 +151,9 @@ type head struct {
 	stateSum, windowSum sum    // digests of the objects and of the dedupe window
 	summed              bool   // the two are known
 	retention           Retention
+	// rows is the seq whose state the object rows are, but for the objects of
+	// later events; it belongs to the file, not to the cluster (sweep.go).
+	rows log.Seq
 }
 
 // cursor is the head's place in the log.

@@ -119,7 +119,7 @@ func (i *images) Open(id string) (*raft.SnapshotMeta, io.ReadCloser, error) {
 		return meta, &received{k}, nil
 	}
 	h := i.s.files.acquire()
-	tx, err := h.db.Begin(false)
+	tx, err := i.s.persister.settled(h)
 	if err != nil {
 		return nil, nil, errors.Join(err, i.s.files.release(h))
 	}

@@ -284,6 +284,7 @@ func (s *Store) Run(ctx context.Context) error {
 	loops.Go(func() { s.runLeadership(work, r.raft) })
 	s.tasks.start(func() { s.runCompare(work, r.raft) })
 	s.tasks.start(func() { s.runUpkeep(work, r.raft) })
+	s.tasks.start(func() { s.persister.runSweeps(work) })
 	s.tasks.start(func() { s.runReady(work, r.raft) })
 	s.tasks.start(func() { s.runOrphan(work, r.raft, r.transport) })
 	if len(s.cfg.Join) > 0 && s.mayJoin() {

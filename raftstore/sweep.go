@@ -1,0 +1,346 @@
+package raftstore
+
+import (
+	"cmp"
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"go.etcd.io/bbolt"
+
+	"rutter/log"
+	"rutter/projections"
+)
+
+// The rows of objects follow the events at a distance. What the persister
+// writes with each transaction, events and change ids, goes to the end of its
+// bucket; an object's row lies anywhere among all others, and written with its
+// event each would take a page of 4 KB with it. A sweep writes the rows of many
+// events: sorted, of each object the last, in transactions of bounded size.
+// With the last of them head.rows moves to the seq whose state the rows are.
+//
+// Everything that a sweep needs stands in the events, so a crash in its middle
+// leaves nothing to repair: a start takes the objects that events after
+// head.rows name from those events alone, and whatever their rows say, from
+// before or from after, is not looked at.
+//
+// Events after head.rows are never deleted: a checkpoint begins with a sweep,
+// and nothing is deleted that the newest checkpoint does not have.
+//
+// Programs before this one have rows that are always those of the head, and do
+// not know of head.rows. An image is settled before it is sent, and so is the
+// file at a clean stop: an older program can take over both. The row of
+// head.rows names the head that it belongs to, so that what an older program
+// leaves behind is taken for what it is.
+
+// sweepRows bounds one transaction of a sweep: with each row on a page of its
+// own it writes 8 MB.
+const sweepRows = 2048
+
+const (
+	// sweepPace is how many times as long as each transaction of a sweep the
+	// pause after it is; none while the rows are more than maxUnswept times
+	// Config.SweepEvents behind.
+	sweepPace  = 1
+	maxUnswept = 4
+	// settleRounds bounds how often an image is swept before it, while others
+	// write, so that little is left for the transaction that must have the rest.
+	settleRounds = 4
+)
+
+// objectKey names an object row.
+type objectKey struct {
+	kind log.Kind
+	id   string
+}
+
+// objectWrite is a row that a sweep writes: from the object's last event.
+type objectWrite struct {
+	objectKey
+	seq log.Seq
+}
+
+// sweptRow is
+//
+//	| crc (4) | version (1) | checksum of the head's row (4) | seq (8) |
+const sweptRow = 4 + 1 + 4 + 8
+
+func (h *head) encodeSwept(headRow []byte) []byte {
+	b := make([]byte, 4, sweptRow)
+	b = append(b, metaVersion)
+	b = append(b, headRow[:4]...)
+	b = binary.BigEndian.AppendUint64(b, uint64(h.rows))
+	binary.BigEndian.PutUint32(b, checksum(keySwept, b[4:]))
+	return b
+}
+
+// decodeSwept returns the seq whose state the object rows are, for the head
+// that was read from headRow; without a row of that head it is the head's.
+func (h *head) decodeSwept(row, headRow []byte) (log.Seq, error) {
+	if row == nil || len(headRow) < 4 {
+		return h.seq, nil
+	}
+	r, err := openMeta(keySwept, row)
+	if err != nil {
+		return 0, err
+	}
+	if len(r.b) < sweptRow-5 {
+		return 0, fmt.Errorf("changes.db: place of the rows of %d bytes: %w", len(row), log.ErrCorrupt)
+	}
+	if string(r.take(4)) != string(headRow[:4]) {
+		return h.seq, nil
+	}
+	rows := log.Seq(r.u64())
+	if rows > h.seq {
+		return 0, fmt.Errorf("changes.db: the rows stand at %d, beyond the head at %d: %w", rows, h.seq, log.ErrCorrupt)
+	}
+	return rows, nil
+}
+
+// touched returns the objects that the events after head.rows name, each with
+// the seq of its last one.
+func touched(tx *bbolt.Tx, h *head) (map[objectKey]log.Seq, error) {
+	last := make(map[objectKey]log.Seq)
+	cursor := tx.Bucket(bucketEvents).Cursor()
+	want := h.rows + 1
+	for key, row := cursor.Seek(seqKey(want)); want <= h.seq; key, row = cursor.Next() {
+		s, err := readEventRow(want, key, row)
+		if err != nil {
+			return nil, err
+		}
+		e, _, err := log.EventObject(s.Bytes)
+		if err != nil {
+			return nil, fmt.Errorf("changes.db: event row %d: %w", want, err)
+		}
+		last[objectKey{e.Kind, e.ID}] = want
+		want++
+	}
+	return last, nil
+}
+
+// writesOf returns what was touched in the order of the rows: neighbours share pages.
+func writesOf(last map[objectKey]log.Seq) []objectWrite {
+	writes := make([]objectWrite, 0, len(last))
+	for key, seq := range last {
+		writes = append(writes, objectWrite{key, seq})
+	}
+	slices.SortFunc(writes, func(a, b objectWrite) int {
+		return cmp.Or(cmp.Compare(a.kind, b.kind), strings.Compare(a.id, b.id))
+	})
+	return writes
+}
+
+// rowOfEvent returns the object row that an event makes; nil if it deletes it.
+func rowOfEvent(events *bbolt.Bucket, w *objectWrite) ([]byte, error) {
+	key := seqKey(w.seq)
+	s, err := readEventRow(w.seq, key, events.Get(key))
+	if err != nil {
+		return nil, err
+	}
+	e, body, err := log.EventObject(s.Bytes)
+	if err != nil {
+		return nil, fmt.Errorf("changes.db: event row %d: %w", w.seq, err)
+	}
+	if e.Action == log.Delete {
+		return nil, nil
+	}
+	return objectRow(w.kind, w.id, e.Revision, w.seq, body), nil
+}
+
+// putRows writes and deletes object rows, which are sorted.
+func putRows(tx *bbolt.Tx, writes []objectWrite) error {
+	events, objects := tx.Bucket(bucketEvents), tx.Bucket(bucketObjects)
+	var bucket *bbolt.Bucket
+	var of log.Kind
+	for i := range writes {
+		w := &writes[i]
+		row, err := rowOfEvent(events, w)
+		if err != nil {
+			return err
+		}
+		if bucket == nil || of != w.kind {
+			of = w.kind
+			if bucket, err = objects.CreateBucketIfNotExists([]byte(of.String())); err != nil {
+				return err
+			}
+		}
+		if row == nil {
+			err = bucket.Delete([]byte(w.id))
+		} else {
+			err = bucket.Put([]byte(w.id), row)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// loadObjects loads the objects of the head: the rows, but for those that later
+// events name, and what these events made of them.
+func loadObjects(tx *bbolt.Tx, h *head, state *projections.State) error {
+	last, err := touched(tx, h)
+	if err != nil {
+		return err
+	}
+	if err := loadRows(tx.Bucket(bucketObjects), last, state); err != nil {
+		return err
+	}
+	events := tx.Bucket(bucketEvents)
+	writes := writesOf(last)
+	for i := range writes {
+		w := &writes[i]
+		row, err := rowOfEvent(events, w)
+		if err != nil {
+			return err
+		}
+		if row == nil {
+			continue
+		}
+		o, revision, seq, err := readObjectRow(w.kind, w.id, row)
+		if err != nil {
+			return err
+		}
+		if err := loadObject(projections.Record{Object: o, Revision: revision, Seq: seq}, row[objectRowHeader+1:], state); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// runSweeps sweeps when many events have come, and now and then when few have,
+// until ctx is done.
+func (p *persister) runSweeps(ctx context.Context) {
+	tick := time.NewTicker(p.cfg.SweepDelay)
+	defer tick.Stop()
+	for {
+		select {
+		case <-tick.C:
+		case <-p.sweeps:
+			if p.unswept() < p.cfg.SweepEvents {
+				continue // the signal came while a sweep was under way
+			}
+		case <-ctx.Done():
+			return
+		}
+		pace := time.Duration(sweepPace)
+		if p.unswept() > maxUnswept*p.cfg.SweepEvents {
+			pace = 0
+		}
+		p.sweeping.Lock()
+		_, err := p.sweep(ctx, p.currentEpoch(), pace)
+		p.sweeping.Unlock()
+		if err != nil && ctx.Err() == nil && !errors.Is(err, errEpoch) {
+			p.cfg.Logger.Warn("writing the rows of objects", "error", err)
+		}
+	}
+}
+
+// unswept returns how many events in the file the rows are behind.
+func (p *persister) unswept() int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return int(p.stored.seq - p.stored.rows)
+}
+
+// sweep brings the rows to where the head was when it began, and returns that
+// head. The caller holds sweeping. After an error the rows stand where they did,
+// as far as anybody looks at them.
+func (p *persister) sweep(ctx context.Context, epoch uint64, pace time.Duration) (head, error) {
+	at, writes, err := p.unsweptWrites()
+	if err != nil || at.rows == at.seq {
+		return at, err
+	}
+	for part := range slices.Chunk(writes, p.chunk) {
+		if err := p.paced(ctx, epoch, pace, func(tx *bbolt.Tx) error { return putRows(tx, part) }); err != nil {
+			return at, err
+		}
+	}
+	p.flushing.Lock()
+	defer p.flushing.Unlock()
+	at.rows = at.seq
+	return at, p.moveRows(epoch, at.rows, nil)
+}
+
+// unsweptWrites returns the head in the file, and the rows that are behind it.
+func (p *persister) unsweptWrites() (at head, writes []objectWrite, err error) {
+	err = p.files.view(func(tx *bbolt.Tx) (err error) {
+		if at, _, err = readMeta(tx); err != nil {
+			return err
+		}
+		last, err := touched(tx, &at)
+		writes = writesOf(last)
+		return err
+	})
+	return at, writes, err
+}
+
+// moveRows writes the last rows of a sweep and where the rows stand after it, in
+// one transaction. The caller holds flushing.
+func (p *persister) moveRows(epoch uint64, to log.Seq, writes []objectWrite) error {
+	next := p.stored // changed under flushing only
+	next.rows = to
+	err := p.upkeepLocked(epoch, func(tx *bbolt.Tx) error {
+		return errors.Join(putRows(tx, writes), putHead(tx.Bucket(bucketMeta), &next))
+	})
+	if err == nil {
+		p.mu.Lock()
+		p.stored.rows = to
+		p.mu.Unlock()
+	}
+	return err
+}
+
+// sweepFor sweeps and begins a read transaction of h in which the rows are those
+// of the head that it returns, which may be behind the transaction's.
+func (p *persister) sweepFor(ctx context.Context, epoch uint64, h *handle) (head, *bbolt.Tx, error) {
+	p.sweeping.Lock()
+	defer p.sweeping.Unlock()
+	at, err := p.sweep(ctx, epoch, sweepPace)
+	if err != nil {
+		return at, nil, err
+	}
+	tx, err := h.db.Begin(false)
+	return at, tx, err
+}
+
+// settled begins a read transaction of h, the current file, in which the rows
+// are those of its head.
+func (p *persister) settled(h *handle) (*bbolt.Tx, error) {
+	p.sweeping.Lock()
+	defer p.sweeping.Unlock()
+	epoch := p.currentEpoch()
+	for range settleRounds {
+		if p.unswept() <= p.chunk {
+			break
+		}
+		if _, err := p.sweep(context.Background(), epoch, sweepPace); err != nil {
+			return nil, err
+		}
+	}
+	p.flushing.Lock()
+	defer p.flushing.Unlock()
+	at, writes, err := p.unsweptWrites()
+	if err == nil && at.rows < at.seq {
+		err = p.moveRows(epoch, at.seq, writes)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return h.db.Begin(false)
+}
+
+// finish writes what is left, and the rows of all objects.
+func (p *persister) finish() error {
+	if err := p.flush(); err != nil {
+		return err
+	}
+	p.sweeping.Lock()
+	defer p.sweeping.Unlock()
+	_, err := p.sweep(context.Background(), p.currentEpoch(), 0)
+	return err
+}

@@ -1,0 +1,195 @@
+package raftstore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"go.etcd.io/bbolt"
+
+	"rutter/log"
+	"rutter/projections"
+)
+
+// tagChurn makes, changes and deletes tags by chance.
+func tagChurn(t *testing.T, n *node, rng *rand.Rand, live map[string]bool, changes int) {
+	t.Helper()
+	for range changes {
+		name := fmt.Sprintf("tag%d", rng.IntN(40))
+		op := log.Op{Action: log.Create, Kind: log.KindNICTag, Object: &log.NICTag{Name: name, MTU: 1500}}
+		switch {
+		case live[name] && rng.IntN(2) == 0:
+			op = log.Op{Action: log.Delete, Kind: log.KindNICTag, ID: name}
+			delete(live, name)
+		case live[name]:
+			op = log.Op{Action: log.Update, Kind: log.KindNICTag, ID: name, Set: []string{"mtu"}, Object: &log.NICTag{Name: name, MTU: 1500 + uint32(rng.IntN(7000))}}
+		default:
+			live[name] = true
+		}
+		must(t, n, &log.Change{ID: newID(), Ops: []log.Op{op}})
+	}
+}
+
+// TestSweepEndsAnywhere: whichever transaction of a sweep is the last one of a
+// process, the next start has the state of the log, and sweeps again.
+func TestSweepEndsAnywhere(t *testing.T) {
+	t.Parallel()
+	seed := rand.Uint64()
+	t.Logf("seed %d", seed)
+	rng := rand.New(rand.NewPCG(seed, 3))
+	live := make(map[string]bool)
+	n := one(t, func(c *Config) { c.SweepDelay = time.Hour })
+	for stop := range 12 {
+		tagChurn(t, n, rng, live, 30)
+		if err := n.persister.flush(); err != nil {
+			t.Fatal(err)
+		}
+		left := stop
+		n.persister.flushing.Lock() // asked under it
+		n.persister.chunk = 3
+		n.persister.fault = func(what string) error {
+			if left--; left < 0 {
+				return errors.New("the process ends here")
+			}
+			return nil
+		}
+		n.persister.flushing.Unlock()
+		n.persister.sweeping.Lock()
+		_, err := n.persister.sweep(context.Background(), n.persister.currentEpoch(), 0)
+		n.persister.sweeping.Unlock()
+		if err == nil {
+			t.Logf("a sweep has %d transactions", stop-left)
+			checkFold(t, n.Store)
+			n.persister.flushing.Lock()
+			n.persister.fault = nil
+			n.persister.flushing.Unlock()
+			n = n.again(t)
+		} else {
+			n.stopsWith(t, ErrDisk)
+			n = n.again(t)
+		}
+		checkSame(t, []*node{n})
+	}
+}
+
+// rowsAlone loads a file as a program does that does not know that rows may be
+// behind the head.
+func rowsAlone(t *testing.T, path string) {
+	t.Helper()
+	db, err := bbolt.Open(path, 0o600, &bbolt.Options{ReadOnly: true, Timeout: time.Second})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer db.Close()
+	err = db.View(func(tx *bbolt.Tx) error {
+		h, _, err := readMeta(tx)
+		if err != nil {
+			return err
+		}
+		state := projections.NewState()
+		if err := loadRows(tx.Bucket(bucketObjects), nil, state); err != nil {
+			return err
+		}
+		if h.rows != h.seq || stateSum(state) != h.stateSum {
+			t.Errorf("%s: the rows stand at %d, the head at %d; sums %x and %x", path, h.rows, h.seq, stateSum(state), h.stateSum)
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestOlderProgramsCanRead: an image, and the file after a clean stop, hold
+// what programs expect whose rows are always those of the head.
+func TestOlderProgramsCanRead(t *testing.T) {
+	t.Parallel()
+	n := one(t, func(c *Config) { c.SweepDelay = time.Hour })
+	n.persister.chunk = 3
+	rng := rand.New(rand.NewPCG(1, 1))
+	live := make(map[string]bool)
+	tagChurn(t, n, rng, live, 50)
+	b, err := n.Backup(patience(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	image := filepath.Join(t.TempDir(), "image")
+	out, err := os.Create(image)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := io.Copy(out, b); err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(b.Close(), out.Close()); err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(t.TempDir(), dbName)
+	if _, err := extract(image, path, nil); err != nil {
+		t.Fatal(err)
+	}
+	rowsAlone(t, path)
+	tagChurn(t, n, rng, live, 50)
+	n.halt(t)
+	rowsAlone(t, filepath.Join(n.cfg.Dir, dbName))
+}
+
+// TestSweptRow: the row counts for the head that it names, and no other.
+func TestSweptRow(t *testing.T) {
+	t.Parallel()
+	h := head{seq: 9, rows: 5}
+	row := h.encodeSwept(h.encode())
+	if got, err := h.decodeSwept(row, h.encode()); got != 5 || err != nil {
+		t.Errorf("got %d, %v, want 5", got, err)
+	}
+	later := head{seq: 12}
+	if got, err := later.decodeSwept(row, later.encode()); got != 12 || err != nil {
+		t.Errorf("behind another head: got %d, %v, want 12", got, err)
+	}
+	if got, err := later.decodeSwept(nil, later.encode()); got != 12 || err != nil {
+		t.Errorf("no row: got %d, %v, want 12", got, err)
+	}
+	ahead := head{seq: 9, rows: 10}
+	if _, err := ahead.decodeSwept(ahead.encodeSwept(ahead.encode()), ahead.encode()); !errors.Is(err, log.ErrCorrupt) {
+		t.Errorf("rows beyond the head: %v, want ErrCorrupt", err)
+	}
+	for i := range row {
+		bad := append([]byte(nil), row...)
+		bad[i] ^= 4
+		if _, err := h.decodeSwept(bad, h.encode()); !errors.Is(err, log.ErrCorrupt) {
+			t.Errorf("byte %d changed: %v, want ErrCorrupt", i, err)
+		}
+	}
+	if _, err := h.decodeSwept(row[:8], h.encode()); !errors.Is(err, log.ErrCorrupt) {
+		t.Errorf("half a row: %v, want ErrCorrupt", err)
+	}
+}
+
+// TestSweepsComeByThemselves: after so many events, and after so much time.
+func TestSweepsComeByThemselves(t *testing.T) {
+	t.Parallel()
+	tests := []struct {
+		name  string
+		tweak func(*Config)
+	}{
+		{"events", func(c *Config) { c.SweepEvents, c.SweepDelay, c.PersistDelay = 10, time.Hour, time.Millisecond }},
+		{"time", func(c *Config) { c.SweepDelay, c.PersistDelay = 10*time.Millisecond, time.Millisecond }},
+	}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			n := one(t, test.tweak)
+			for i := range 30 {
+				must(t, n, tagChange(newID(), fmt.Sprintf("tag%d", i)))
+			}
+			waitUntil(t, n.persister, func() bool { return n.persister.stored.rows >= 10 })
+			checkFold(t, n.Store)
+		})
+	}
+}
