@@ -27,6 +27,14 @@ var importTable = []row{
 		why: "the frames of writing are shared by server and client, which do not know each other",
 	},
 	{
+		pkg: "log/query", may: []string{"log"},
+		why: "which entries are meant is the same question at a server, a client and a folder",
+	},
+	{
+		pkg: "log/line", may: []string{"log"},
+		why: "how entries look is the same wherever they come from",
+	},
+	{
 		pkg: "projections", may: []string{"log"},
 		why: "the meaning of the log may depend on the log only, or servers would differ",
 	},
@@ -112,7 +120,7 @@ const maxFuncLines = 70
 var longFuncs = map[string]string{}
 
 // pureDirs are the packages that must give the same answer on every server.
-var pureDirs = map[string]bool{"log": true, "projections": true}
+var pureDirs = map[string]bool{"log": true, "log/line": true, "log/query": true, "projections": true}
 
 // impureImports are the standard packages that bring a clock, randomness, a
 // goroutine, a file, a socket or a logger; a name stands for everything below it

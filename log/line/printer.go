@@ -1,0 +1,125 @@
+package line
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+
+	"rutter/log"
+)
+
+// Format is how entries are printed.
+type Format string
+
+// The formats.
+const (
+	// Lines is for people: one line for each field that changed.
+	Lines Format = "lines"
+	// Table is for people too: one row for each entry, below a header, in
+	// columns of fixed widths.
+	Table Format = "table"
+	// JSON is one array, an entry on each line.
+	JSON Format = "json"
+	// NDJSON is one JSON object on each line.
+	NDJSON Format = "ndjson"
+	// YAML is one sequence of mappings.
+	YAML Format = "yaml"
+)
+
+// Formats lists the names of the formats, the default first.
+func Formats() []string {
+	return []string{string(Lines), string(Table), string(JSON), string(NDJSON), string(YAML)}
+}
+
+// ParseFormat accepts one of Formats.
+func ParseFormat(text string) (Format, error) {
+	if slices.Contains(Formats(), text) {
+		return Format(text), nil
+	}
+	return "", fmt.Errorf("format %q: want %s", text, strings.Join(Formats(), ", "))
+}
+
+// Options say how a Printer prints.
+type Options struct {
+	Format Format
+	// Colour marks parts of Lines and Table for a terminal (ECMA-48).
+	Colour bool
+	// Values makes Lines show what a created object held, a line for each field.
+	Values bool
+}
+
+// A Printer turns entries into bytes. What Append and End add always ends with
+// the end of a line, so that a reading may stop anywhere between them.
+type Printer struct {
+	o       Options
+	p       palette
+	printed uint64
+}
+
+// NewPrinter returns a printer; no format is Lines.
+func NewPrinter(o Options) *Printer {
+	if o.Format == "" {
+		o.Format = Lines
+	}
+	p := &Printer{o: o}
+	if o.Colour {
+		p.p = colours
+	}
+	return p
+}
+
+// Append adds an entry to b. An error means that the entry has no JSON form.
+func (p *Printer) Append(b []byte, l log.Line) ([]byte, error) {
+	first := p.printed == 0
+	p.printed++
+	switch p.o.Format {
+	case Lines:
+		return p.lines(b, l), nil
+	case Table:
+		if first {
+			b = p.header(b)
+		}
+		return p.row(b, l), nil
+	}
+	text, err := plainJSON(l)
+	if err != nil {
+		return nil, fmt.Errorf("seq %d: %w", l.Seq, err)
+	}
+	switch p.o.Format {
+	case JSON:
+		if first {
+			b = append(b, '[')
+		} else {
+			b = append(b, ',')
+		}
+	case YAML:
+		return appendYAML(b, text)
+	}
+	return append(append(b, text...), '\n'), nil
+}
+
+// End adds what ends the whole: of JSON the end of the array.
+func (p *Printer) End(b []byte) []byte {
+	switch {
+	case p.o.Format == JSON && p.printed == 0, p.o.Format == YAML && p.printed == 0:
+		return append(b, "[]\n"...)
+	case p.o.Format == JSON:
+		return append(b, "]\n"...)
+	case p.o.Format == Table && p.printed == 0:
+		return p.header(b)
+	}
+	return b
+}
+
+// plainJSON is v as JSON whose text is as people write it: <, > and & stay.
+func plainJSON(v any) ([]byte, error) {
+	var out bytes.Buffer
+	enc := json.NewEncoder(&out)
+	enc.SetEscapeHTML(false)
+	if err := enc.Encode(v); err != nil {
+		return nil, err
+	}
+	return bytes.TrimSuffix(out.Bytes(), []byte("\n")), nil
+}

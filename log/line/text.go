@@ -1,0 +1,177 @@
+package line
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"unicode"
+	"unicode/utf16"
+
+	"rutter/log"
+)
+
+// palette has what is written before a part of a line; off after it. The zero
+// palette is none.
+type palette struct{ time, seq, kind, path, was, is, actor, off string }
+
+// colours are those that every terminal has (ECMA-48 section 8.3.117).
+var colours = palette{
+	time: "\x1b[2m", seq: "\x1b[1m", kind: "\x1b[36m", path: "\x1b[33m", was: "\x1b[31m", is: "\x1b[32m", actor: "\x1b[2m", off: "\x1b[0m",
+}
+
+// put appends text between a colour and its end.
+func (p *Printer) put(b []byte, colour, text string) []byte {
+	b = append(append(b, colour...), text...)
+	if colour != "" {
+		b = append(b, p.p.off...)
+	}
+	return b
+}
+
+// head is what all lines of an entry begin with.
+func (p *Printer) head(b []byte, l log.Line) []byte {
+	e := l.Event
+	b = append(p.put(b, p.p.time, e.Time.String()), ' ')
+	b = append(p.put(b, p.p.seq, "#"+l.Seq.String()), ' ')
+	b = append(p.put(b, p.p.kind, e.Kind.String()), ' ')
+	return append(append(b, safe(e.ID)...), ' ')
+}
+
+// tail is what they end with.
+func (p *Printer) tail(b []byte, l log.Line) []byte {
+	return append(p.put(b, p.p.actor, "  by "+safe(l.Event.Actor)), '\n')
+}
+
+// lines are an entry in vminfod's manner (spec/vminfod.md section 5.4), one for
+// each field that changed.
+func (p *Printer) lines(b []byte, l log.Line) []byte {
+	e := l.Event
+	if e.Action != log.Update || len(e.Changed) == 0 {
+		b = p.tail(p.put(p.head(b, l), p.actionColour(e.Action), e.Action.String()), l)
+		if !p.o.Values || e.Action != log.Create {
+			return b
+		}
+		for _, name := range log.FieldNames(e.Kind) {
+			if value, _ := log.Field(e.Object, name); value != nil && value != false && value != uint64(0) {
+				b = append(p.put(p.head(b, l), p.p.path, name), " set :: "...)
+				b = p.tail(p.put(b, p.p.is, Value(name, value)), l)
+			}
+		}
+		return b
+	}
+	for _, change := range e.Changed {
+		b = append(p.put(p.head(b, l), p.p.path, safe(change.Path)), " changed :: "...)
+		b = p.tail(p.change(b, e, change), l)
+	}
+	return b
+}
+
+// change is the old and the new value of a field.
+func (p *Printer) change(b []byte, e *log.Event, change log.FieldChange) []byte {
+	now, _ := log.Field(e.Object, change.Path)
+	b = p.put(b, p.p.was, Value(change.Path, change.Old))
+	return p.put(append(b, " -> "...), p.p.is, Value(change.Path, now))
+}
+
+func (p *Printer) actionColour(a log.Action) string {
+	switch a {
+	case log.Create:
+		return p.p.is
+	case log.Delete:
+		return p.p.was
+	}
+	return p.p.path
+}
+
+// Widths of the table's columns: of the longest text that a column usually has.
+// A longer one moves what follows, in its row only.
+const (
+	timeWidth   = 24
+	seqWidth    = 10 // ten thousand million entries
+	kindWidth   = 12
+	actionWidth = 6
+	idWidth     = 36
+	actorWidth  = 24
+)
+
+func (p *Printer) header(b []byte) []byte {
+	return fmt.Appendf(b, "%-*s  %*s  %-*s  %-*s  %-*s  %-*s  %s\n", timeWidth, "TIME", seqWidth, "SEQ", kindWidth, "KIND",
+		actionWidth, "ACTION", idWidth, "ID", actorWidth, "ACTOR", "CHANGED")
+}
+
+// row is an entry as a row of the table.
+func (p *Printer) row(b []byte, l log.Line) []byte {
+	e := l.Event
+	b = p.put(b, p.p.time, pad(e.Time.String(), timeWidth))
+	b = p.put(b, p.p.seq, fmt.Sprintf("  %*s", seqWidth, l.Seq))
+	b = p.put(b, p.p.kind, "  "+pad(e.Kind.String(), kindWidth))
+	b = p.put(b, p.actionColour(e.Action), "  "+pad(e.Action.String(), actionWidth))
+	b = append(append(b, "  "...), pad(safe(e.ID), idWidth)...)
+	b = p.put(b, p.p.actor, "  "+pad(safe(e.Actor), actorWidth))
+	for i, change := range e.Changed {
+		if i == 0 {
+			b = append(b, "  "...)
+		} else {
+			b = append(b, "; "...)
+		}
+		b = p.change(append(p.put(b, p.p.path, safe(change.Path)), ' '), e, change)
+	}
+	if len(e.Changed) == 0 {
+		b = append(b, "  -"...)
+	}
+	return append(b, '\n')
+}
+
+func pad(text string, width int) string {
+	return text + strings.Repeat(" ", max(0, width-len([]rune(text))))
+}
+
+// timeFields are the fields of objects that are times, which values keep as
+// nanoseconds.
+var timeFields = []string{
+	"created_timestamp", "modified_timestamp", "created", "last_boot", "create_timestamp", "last_modified", "time_updated",
+	"time_source_updated", "time_target_updated",
+}
+
+// Value is a value of a field as people read it: JSON, with times as text, and
+// without anything that would steer a terminal.
+func Value(field string, v log.Value) string {
+	if n, ok := v.(uint64); ok && n != 0 && slices.Contains(timeFields, field) {
+		v = log.Time(n).String()
+	}
+	b, err := plainJSON(v)
+	if err != nil {
+		return safe(fmt.Sprint(v))
+	}
+	return escaped(string(b))
+}
+
+// escaped is text that is JSON with what is not to be seen as \u escapes.
+func escaped(text string) string {
+	if strings.IndexFunc(text, hidden) < 0 {
+		return text
+	}
+	var b strings.Builder
+	for _, r := range text {
+		switch high, low := utf16.EncodeRune(r); {
+		case !hidden(r):
+			b.WriteRune(r)
+		case high != unicode.ReplacementChar:
+			fmt.Fprintf(&b, `\u%04x\u%04x`, high, low)
+		default:
+			fmt.Fprintf(&b, `\u%04x`, r)
+		}
+	}
+	return b.String()
+}
+
+func hidden(r rune) bool { return !unicode.IsPrint(r) }
+
+// safe is text that people gave, quoted if it has what is not to be seen.
+func safe(text string) string {
+	if strings.IndexFunc(text, hidden) < 0 {
+		return text
+	}
+	return strconv.Quote(text)
+}

@@ -1,0 +1,201 @@
+package query
+
+import (
+	"net/netip"
+	"slices"
+
+	"rutter/log"
+)
+
+// Verdict is what a filter says of an entry.
+type Verdict uint8
+
+// The verdicts.
+const (
+	Miss Verdict = iota // not this one
+	Hit
+	// Past: neither this one nor any behind it, for times never go back along
+	// the log.
+	Past
+)
+
+// A Matcher holds entries against a filter. It reads encoded events in place and
+// takes no memory, but must not be used concurrently.
+type Matcher struct {
+	f      Filter
+	scopes []scopeGroup
+	fields []fieldGroup
+	view   log.EventView
+}
+
+// scopeGroup are scopes in their stored form, of which an event must have one.
+type scopeGroup []string
+
+// fieldGroup are values of which a field of the object must have one, before or
+// after the event.
+type fieldGroup struct {
+	fields map[log.Kind]place
+	values []value
+}
+
+// place is where a field stands in its object, and its name.
+type place struct {
+	index int
+	name  string
+}
+
+// value is one that a field may have: as the object holds it, and as the old
+// values of an event do.
+type value struct{ stored, text string }
+
+// Where the fields stand that filters look at. The kinds without such a field
+// are never selected by it.
+var (
+	ownerFields   = places(map[log.Kind]string{log.KindNIC: "owner_uuid", log.KindVM: "owner_uuid", log.KindNetwork: "owner_uuids"})
+	networkFields = places(map[log.Kind]string{log.KindNetwork: "uuid", log.KindNIC: "network_uuid"})
+	addressFields = places(map[log.Kind]string{log.KindNIC: "ip"})
+)
+
+func places(names map[log.Kind]string) map[log.Kind]place {
+	out := make(map[log.Kind]place, len(names))
+	for kind, name := range names {
+		out[kind] = place{slices.Index(log.FieldNames(kind), name), name}
+	}
+	return out
+}
+
+// Matcher returns a matcher of f, which must not be changed afterwards.
+func (f *Filter) Matcher() *Matcher {
+	m := &Matcher{f: *f}
+	m.scope(f.VNets, nil)
+	m.scope(nil, f.CNs)
+	m.uuidField(ownerFields, f.Owners)
+	m.uuidField(networkFields, f.Networks)
+	m.addressField(f.Addresses)
+	return m
+}
+
+func (m *Matcher) scope(vnets []uint32, cns []log.UUID) {
+	var scopes []log.Scope
+	for _, vnet := range vnets {
+		scopes = append(scopes, log.VNetScope(vnet))
+	}
+	for _, cn := range cns {
+		scopes = append(scopes, log.CNScope(cn))
+	}
+	var group scopeGroup
+	for _, s := range scopes {
+		stored, _ := s.AppendBinary(nil) // never fails
+		group = append(group, string(stored))
+	}
+	if group != nil {
+		m.scopes = append(m.scopes, group)
+	}
+}
+
+func (m *Matcher) uuidField(fields map[log.Kind]place, ids []log.UUID) {
+	group := fieldGroup{fields: fields}
+	for _, id := range ids {
+		group.values = append(group.values, value{string(id[:]), id.String()})
+	}
+	if ids != nil {
+		m.fields = append(m.fields, group)
+	}
+}
+
+func (m *Matcher) addressField(addresses []netip.Addr) {
+	group := fieldGroup{fields: addressFields}
+	for _, a := range addresses {
+		group.values = append(group.values, value{string(a.AsSlice()), a.String()})
+	}
+	if addresses != nil {
+		m.fields = append(m.fields, group)
+	}
+}
+
+// Match holds an entry, its seq and its encoded event, against the filter.
+// Errors: log.ErrCorrupt, log.ErrFormat, as far as it had to look.
+func (m *Matcher) Match(seq log.Seq, event []byte) (Verdict, error) {
+	f, v := &m.f, &m.view
+	if f.UntilSeq > 0 && seq > f.UntilSeq {
+		return Past, nil
+	}
+	if err := v.Read(event); err != nil {
+		return Miss, err
+	}
+	switch {
+	case f.Until != 0 && v.Time > f.Until:
+		return Past, nil
+	case v.Time < f.Since,
+		f.Kinds != nil && !slices.Contains(f.Kinds, v.Kind),
+		f.Actions != nil && !slices.Contains(f.Actions, v.Action),
+		f.Objects != nil && !containsText(f.Objects, v.ID),
+		f.Actors != nil && !containsText(f.Actors, v.Actor):
+		return Miss, nil
+	}
+	return m.matchBody()
+}
+
+// matchBody looks at what stands behind the head.
+func (m *Matcher) matchBody() (Verdict, error) {
+	for _, group := range m.scopes {
+		if ok, err := m.hasScope(group); !ok || err != nil {
+			return Miss, err
+		}
+	}
+	if m.f.Paths != nil {
+		if ok, err := m.changed(); !ok || err != nil {
+			return Miss, err
+		}
+	}
+	for i := range m.fields {
+		if ok, err := m.hasField(&m.fields[i]); !ok || err != nil {
+			return Miss, err
+		}
+	}
+	return Hit, nil
+}
+
+func (m *Matcher) hasScope(group scopeGroup) (has bool, err error) {
+	err = m.view.EachScope(func(scope []byte) bool {
+		has = containsText(group, scope)
+		return !has
+	})
+	return has, err
+}
+
+func (m *Matcher) changed() (bool, error) {
+	for _, path := range m.f.Paths {
+		if changed, _, err := m.view.Old(path, ""); changed || err != nil {
+			return changed, err
+		}
+	}
+	return false, nil
+}
+
+func (m *Matcher) hasField(group *fieldGroup) (bool, error) {
+	at, ok := group.fields[m.view.Kind]
+	if !ok {
+		return false, nil
+	}
+	for i := range group.values {
+		want := &group.values[i]
+		if has, err := m.view.FieldHas(at.index, want.stored); has || err != nil {
+			return has, err
+		}
+		if _, was, err := m.view.Old(at.name, want.text); was || err != nil {
+			return was, err
+		}
+	}
+	return false, nil
+}
+
+// containsText is slices.Contains without a copy of b.
+func containsText(list []string, b []byte) bool {
+	for _, s := range list {
+		if s == string(b) {
+			return true
+		}
+	}
+	return false
+}
