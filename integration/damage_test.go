@@ -3,7 +3,6 @@ package integration
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"math/rand/v2"
 	"net/http"
@@ -11,14 +10,12 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
 	"rutter/agent"
 	"rutter/agent/link"
 	"rutter/api/client"
-	"rutter/integration/netlab"
 	"rutter/log"
 )
 
@@ -42,19 +39,8 @@ func TestDamageIsHealed(t *testing.T) {
 			t.Skipf("no %s here: %v", tool, err)
 		}
 	}
-	if !netlab.Inside() {
-		cmd := netlab.Enter("-test.run=^TestDamageIsHealed$", "-test.v="+fmt.Sprint(testing.Verbose()))
-		err := cmd.Run()
-		if netlab.Forbidden(err) {
-			t.Skip(netlab.ErrForbidden)
-		}
-		if err != nil {
-			t.Fatal(err)
-		}
+	if !enterLab(t) {
 		return
-	}
-	if err := netlab.Settle(); err != nil && !errors.Is(err, syscall.EBUSY) {
-		t.Fatal(err)
 	}
 	w := newWholeWay(t)
 	for range damageNICs {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/http"
 	"os"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -21,10 +22,11 @@ import (
 const (
 	pacedRate = 1000 // events/s
 	pacedFor  = 8 * time.Second
+	pacedRuns = 3
 )
 
 // BenchmarkPacedWay measures, at 1,000 events/s through three server processes,
-// how long an agent process takes from an applied event to the kernel's
+// how long, in the median of three runs, an agent process takes from an applied event to the kernel's
 // acknowledgement of its entries: the 99th percentile over the rounds of its
 // reconcile loop, each counted with its oldest event.
 func BenchmarkPacedWay(b *testing.B) {
@@ -44,11 +46,21 @@ func BenchmarkPacedWay(b *testing.B) {
 	}
 	w := newWholeWay(b)
 	for b.Loop() {
-		w.paced(b)
+		var p99s []float64
+		for range pacedRuns {
+			p99s = append(p99s, w.paced(b))
+		}
+		slices.Sort(p99s)
+		p99 := p99s[len(p99s)/2]
+		b.ReportMetric(p99, "event_to_kernel_p99_ms")
+		b.Logf("p99 of %d runs: %v ms, the median counts", pacedRuns, p99s)
+		tellBench(b, "event_to_kernel_p99_ms", p99)
 	}
 }
 
-func (w *wholeWay) paced(b *testing.B) {
+// paced writes for pacedFor, and returns the percentile in ms. The agent's own
+// covers the last 4,096 rounds: a run has more, so that each run is told alone.
+func (w *wholeWay) paced(b *testing.B) float64 {
 	var last, sent atomic.Uint64
 	var writers sync.WaitGroup
 	began := time.Now()
@@ -88,16 +100,22 @@ func (w *wholeWay) paced(b *testing.B) {
 	}
 	p99 := float64(s.Kernel.Delay99.Microseconds()) / 1000
 	b.ReportMetric(float64(sent.Load())/took.Seconds(), "events/s")
-	b.ReportMetric(p99, "event_to_kernel_p99_ms")
 	b.Logf("%d rounds, p50 %v, p99 %v, %d passes", s.Kernel.Applied, s.Kernel.Delay50, s.Kernel.Delay99, s.Kernel.Passes)
-	if path := os.Getenv("RUTTER_BENCH_OUT"); path != "" {
-		f, err := os.OpenFile(path, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o644)
-		if err != nil {
-			b.Fatal(err)
-		}
-		_, err = fmt.Fprintf(f, "event_to_kernel_p99_ms=%.1f\n", p99)
-		if err := errors.Join(err, f.Close()); err != nil {
-			b.Fatal(err)
-		}
+	return p99
+}
+
+// tellBench appends key=value to the file that make bench-kernel reads.
+func tellBench(b *testing.B, key string, value float64) {
+	path := os.Getenv("RUTTER_BENCH_OUT")
+	if path == "" {
+		return
+	}
+	f, err := os.OpenFile(path, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o644)
+	if err != nil {
+		b.Fatal(err)
+	}
+	_, err = fmt.Fprintf(f, "%s=%.1f\n", key, value)
+	if err := errors.Join(err, f.Close()); err != nil {
+		b.Fatal(err)
 	}
 }

@@ -60,13 +60,16 @@ type wholeWay struct {
 	c       *cluster
 	network log.UUID
 	owner   log.UUID
+	local   log.UUID // the CN of the agent
 	remote  log.UUID // the CN that the NICs are on
 	vm      log.UUID
 	status  string // the agent's
 	netns   string // the folder of the agent's VM namespaces
 }
 
-func newWholeWay(b testing.TB) *wholeWay {
+// newWholeWay starts three servers and the agent of one of two compute nodes,
+// with more flags.
+func newWholeWay(b testing.TB, flags ...string) *wholeWay {
 	w := &wholeWay{c: startCluster(b), owner: client.NewChangeID(), network: client.NewChangeID(), remote: client.NewChangeID(), vm: client.NewChangeID()}
 	local, localVM := client.NewChangeID(), client.NewChangeID()
 	if err := errors.Join(netlab.AddBridge("underlay"), netlab.AddAddress("underlay", netip.MustParsePrefix("192.0.2.1/24"))); err != nil {
@@ -91,7 +94,8 @@ func newWholeWay(b testing.TB) *wholeWay {
 	if _, err := w.c.api.Submit(b.Context(), &log.Change{ID: client.NewChangeID(), Ops: ops}); err != nil {
 		b.Fatal(err)
 	}
-	w.startAgent(b, local)
+	w.local = local
+	w.startAgent(b, local, flags...)
 	return w
 }
 
@@ -104,7 +108,7 @@ func (w *wholeWay) nic(cn, vm log.UUID) log.Op {
 
 // startAgent starts the agent of a CN. Its VM's namespace does not exist, so
 // its VM is made one without: the zonename of a VM is its uuid.
-func (w *wholeWay) startAgent(b testing.TB, cn log.UUID) {
+func (w *wholeWay) startAgent(b testing.TB, cn log.UUID, flags ...string) {
 	dir := b.TempDir()
 	w.netns = dir
 	vms, err := w.c.api.List(b.Context(), "/vms", map[string][]string{"server_uuid": {cn.String()}})
@@ -123,8 +127,10 @@ func (w *wholeWay) startAgent(b testing.TB, cn log.UUID) {
 		})
 	}
 	w.status = fmt.Sprintf("127.0.0.1:%d", freePorts(b, 1)[0])
-	cmd := exec.Command(program, "agent", "--cn", cn.String(), "--data", filepath.Join(dir, "agent"), "--svp", "off",
-		"--listen", w.status, "--servers", strings.Join(w.c.api.Servers(), ","), "--netns", dir, "--etc-netns", filepath.Join(dir, "etc"))
+	cmd := exec.Command(program, append([]string{
+		"agent", "--cn", cn.String(), "--data", filepath.Join(dir, "agent"), "--svp", "off",
+		"--listen", w.status, "--servers", strings.Join(w.c.api.Servers(), ","), "--netns", dir, "--etc-netns", filepath.Join(dir, "etc"),
+	}, flags...)...)
 	if err := cmd.Start(); err != nil {
 		b.Fatal(err)
 	}

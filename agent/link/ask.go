@@ -31,7 +31,7 @@ var (
 // have a number in ours, as all have in which we made a link.
 func (h *Netlink) Ask(ctx context.Context, answer func(ctx context.Context, asked []Question, hand Hand)) error {
 	own := fmt.Sprintf("/proc/self/fd/%d", h.own.file.Fd())
-	listener, err := miss.Listen(miss.Config{Namespace: own})
+	listener, err := miss.Listen(miss.Config{Namespace: own, Buffer: h.cfg.missBuffer})
 	if err != nil {
 		return fmt.Errorf("link: %w", err)
 	}

@@ -24,7 +24,8 @@ type Config struct {
 	// EtcNetNSDir is where <namespace>/resolv.conf is written. Default /etc/netns.
 	EtcNetNSDir string
 
-	viewEvery time.Duration // of tests and benchmarks; default viewEvery
+	viewEvery  time.Duration // of tests and benchmarks; default viewEvery
+	missBuffer int           // of tests; default miss.Config's
 }
 
 func (c Config) withDefaults() Config {

@@ -1,6 +1,7 @@
 package miss
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -51,6 +52,9 @@ type Config struct {
 	// Proxy asks for misses of that kind, which only untagged stacks have, and
 	// which come beside those of kind Neighbour.
 	Proxy bool
+	// Buffer is the receive buffer for neighbours, in bytes; what finds no room is
+	// lost, and read by Pending. Default 8 MiB.
+	Buffer int
 }
 
 // Listener hears misses. It must be closed.
@@ -65,7 +69,7 @@ type Listener struct {
 func Listen(cfg Config) (*Listener, error) {
 	l := &Listener{}
 	var err error
-	if l.neighbours, err = l.socket(cfg.Namespace, bufferBytes, neighbourFilter(cfg.Proxy)); err != nil {
+	if l.neighbours, err = l.socket(cfg.Namespace, cmp.Or(cfg.Buffer, bufferBytes), neighbourFilter(cfg.Proxy)); err != nil {
 		return nil, fmt.Errorf("miss: listen for neighbours: %w", err)
 	}
 	if l.forwards, err = l.socket(cfg.Namespace, forwardBytes, forwardFilter()); err != nil {
