@@ -50,12 +50,12 @@ type Config struct {
 	Now    func() time.Time // time.Now; the leader stamps changes with it
 
 	// Raft's clock. Heartbeat is how long a follower waits for its leader, and
-	// so about half of what a failover takes. CommitTimeout is how late the
-	// followers of an idle log learn the last commit: they serve feeds.
+	// so about half of what a failover takes. Followers are told of a commit at
+	// once (pipelines.go); CommitTimeout is how late they learn it where that fails.
 	Heartbeat     time.Duration // 500 ms
 	Election      time.Duration // Heartbeat
 	LeaderLease   time.Duration // Heartbeat
-	CommitTimeout time.Duration // 3 ms
+	CommitTimeout time.Duration // 20 ms
 
 	// RaftLog says where raft's log is: RaftLogBolt, the default, or
 	// RaftLogWAL. A start with another value than before moves the log over.
@@ -160,7 +160,7 @@ func (c Config) withDefaults() (Config, error) {
 	or(&c.Heartbeat, 500*time.Millisecond)
 	or(&c.Election, c.Heartbeat)
 	or(&c.LeaderLease, c.Heartbeat)
-	or(&c.CommitTimeout, 3*time.Millisecond)
+	or(&c.CommitTimeout, 20*time.Millisecond)
 	or(&c.MarkerEvery, 2*time.Second)
 	or(&c.MarkerEntries, 256)
 	or(&c.TrailingLogs, 2048)

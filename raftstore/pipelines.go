@@ -7,7 +7,7 @@ import (
 	"github.com/hashicorp/raft"
 )
 
-// transport is raft's, whose pipelines say nothing twice, and can be closed from
+// transport is raft's, whose pipelines tell commits at once, and can be closed from
 // outside. In raft
 // 1.7.3 a leader that learns of a higher term stops reading a pipeline's answers
 // (pipelineDecode), while another goroutine may wait there to send
@@ -24,29 +24,119 @@ type transport struct {
 // the same, so that a connection that broke is noticed. Heartbeats are apart.
 const pipelineQuiet = 50 * time.Millisecond
 
-// pipeline is one that its transport knows of. Raft uses it once in each
-// CommitTimeout, whether there is anything to say or not: that is how followers
-// learn what is committed (raft 1.7.3, pipelineReplicate). A request without
-// entries that says what the one before it said does nothing there, and is not
-// sent: with a CommitTimeout of 3 ms they were most of what an idle server did.
+// pipeline is one that its transport knows of. It says what is committed at once,
+// and nothing twice.
+//
+// Raft uses a pipeline when there are entries, and once in each CommitTimeout,
+// which is how followers learn what is committed (raft 1.7.3, pipelineReplicate).
+// They serve feeds, so it would have to be short, and then most of what an idle
+// server does is to say again what was said. Here a request without entries that
+// says what the one before it said, and so does nothing there, is not sent; and a
+// commit is told by a request of our own, which is one that raft could have sent.
 type pipeline struct {
 	raft.AppendPipeline
 	transport *transport
+	commits   chan struct{} // has one when known has changed
+	closed    chan struct{}
+	ended     chan struct{}
+	close     sync.Once
 
-	// Of the last request; touched only by the goroutine that sends.
-	term, commit uint64
-	sent         time.Time
+	knowing sync.Mutex // protects known; taken after mu
+	known   committed
+
+	mu   sync.Mutex                // protects what follows, and the order of requests
+	last raft.AppendEntriesRequest // without entries: they are Prev of the next one
+	sent time.Time
 }
+
+// committed is an entry of which this server knows that it is committed.
+type committed struct{ index, term uint64 }
 
 // AppendEntries implements raft.AppendPipeline. The future of what is not sent is
 // nil, and no answer to it comes: raft looks at the answers only.
 func (p *pipeline) AppendEntries(args *raft.AppendEntriesRequest, resp *raft.AppendEntriesResponse) (raft.AppendFuture, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
 	now := time.Now()
-	if len(args.Entries) == 0 && args.Term == p.term && args.LeaderCommitIndex == p.commit && now.Sub(p.sent) < pipelineQuiet {
+	if len(args.Entries) == 0 && args.Term == p.last.Term && args.LeaderCommitIndex <= p.last.LeaderCommitIndex && now.Sub(p.sent) < pipelineQuiet {
 		return nil, nil
 	}
-	p.term, p.commit, p.sent = args.Term, args.LeaderCommitIndex, now
+	told := p.last
+	p.last, p.sent = *args, now
+	if told.Term == args.Term {
+		p.last.LeaderCommitIndex = max(args.LeaderCommitIndex, told.LeaderCommitIndex)
+	}
+	if n := len(args.Entries); n > 0 {
+		p.last.Entries, p.last.PrevLogEntry, p.last.PrevLogTerm = nil, args.Entries[n-1].Index, args.Entries[n-1].Term
+	}
 	return p.AppendPipeline.AppendEntries(args, resp)
+}
+
+// tell tells the follower what is committed, until the pipeline is closed.
+func (p *pipeline) tell() {
+	defer close(p.ended)
+	for {
+		select {
+		case <-p.commits:
+			if !p.tellOnce() {
+				return
+			}
+		case <-p.closed:
+			return
+		}
+	}
+}
+
+// tellOnce sends the commit if the follower has the entry from this leader in
+// this term, and it is of this term: then what the follower has up to it is what
+// this server had, whoever leads by now. (An older entry may be committed by a
+// later leader, in whose log another stands where this one's was.)
+func (p *pipeline) tellOnce() (open bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.knowing.Lock()
+	c := p.known
+	p.knowing.Unlock()
+	if c.term != p.last.Term || c.index > p.last.PrevLogEntry || c.index <= p.last.LeaderCommitIndex {
+		return true
+	}
+	p.last.LeaderCommitIndex, p.sent = c.index, time.Now()
+	request := p.last
+	_, err := p.AppendPipeline.AppendEntries(&request, new(raft.AppendEntriesResponse))
+	return err == nil // else raft finds out too
+}
+
+// committed is told of an entry that is applied here now.
+func (t *transport) committed(index, term uint64) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for p := range t.open {
+		p.learn(committed{index, term})
+	}
+}
+
+func (p *pipeline) learn(c committed) {
+	p.knowing.Lock()
+	p.known = c
+	p.knowing.Unlock()
+	select {
+	case p.commits <- struct{}{}:
+	default:
+	}
+}
+
+// telling is the store's fsm, of whose entries the followers are told.
+type telling struct {
+	fsm
+	transport *transport
+}
+
+// ApplyBatch implements raft.BatchingFSM.
+func (t telling) ApplyBatch(entries []*raft.Log) []any {
+	if n := len(entries); n > 0 {
+		t.transport.committed(entries[n-1].Index, entries[n-1].Term)
+	}
+	return t.fsm.ApplyBatch(entries)
 }
 
 // AppendEntriesPipeline implements raft.Transport.
@@ -55,7 +145,7 @@ func (t *transport) AppendEntriesPipeline(id raft.ServerID, target raft.ServerAd
 	if err != nil {
 		return nil, err
 	}
-	p := &pipeline{AppendPipeline: inner, transport: t}
+	p := t.tellOn(inner)
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.open == nil {
@@ -65,12 +155,25 @@ func (t *transport) AppendEntriesPipeline(id raft.ServerID, target raft.ServerAd
 	return p, nil
 }
 
+// tellOn starts the telling of commits on a pipeline; Close ends it.
+func (t *transport) tellOn(inner raft.AppendPipeline) *pipeline {
+	p := &pipeline{
+		AppendPipeline: inner, transport: t,
+		commits: make(chan struct{}, 1), closed: make(chan struct{}), ended: make(chan struct{}),
+	}
+	go p.tell()
+	return p
+}
+
 // Close implements raft.AppendPipeline.
 func (p *pipeline) Close() error {
 	p.transport.mu.Lock()
 	delete(p.transport.open, p)
 	p.transport.mu.Unlock()
-	return p.AppendPipeline.Close()
+	err := p.AppendPipeline.Close() // frees who waits in it
+	p.close.Do(func() { close(p.closed) })
+	<-p.ended
+	return err
 }
 
 // closePipelines frees whoever waits in one; raft makes new ones if it leads.

@@ -2,6 +2,8 @@ package raftstore
 
 import (
 	"errors"
+	"reflect"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -29,7 +31,7 @@ func (s *stuck) Close() error {
 func TestPipelinesAreClosed(t *testing.T) {
 	t.Parallel()
 	tr := &transport{open: make(map[*pipeline]struct{})}
-	p := &pipeline{AppendPipeline: &stuck{closed: make(chan struct{})}, transport: tr}
+	p := tr.tellOn(&stuck{closed: make(chan struct{})})
 	tr.open[p] = struct{}{}
 	ended := make(chan error, 1)
 	go func() {
@@ -46,15 +48,30 @@ func TestPipelinesAreClosed(t *testing.T) {
 	}
 }
 
-// counted is a pipeline that counts what is sent.
-type counted struct {
+// scribe is a pipeline that keeps what is sent.
+type scribe struct {
 	raft.AppendPipeline
-	sent int
+	mu   sync.Mutex
+	sent []raft.AppendEntriesRequest
 }
 
-func (c *counted) AppendEntries(*raft.AppendEntriesRequest, *raft.AppendEntriesResponse) (raft.AppendFuture, error) {
-	c.sent++
+func (w *scribe) AppendEntries(r *raft.AppendEntriesRequest, _ *raft.AppendEntriesResponse) (raft.AppendFuture, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.sent = append(w.sent, *r)
 	return nil, nil
+}
+
+func (w *scribe) Close() error { return nil }
+
+// take returns what was sent since the last call.
+func (w *scribe) take() []raft.AppendEntriesRequest {
+	synctest.Wait()
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	sent := w.sent
+	w.sent = nil
+	return sent
 }
 
 // What says nothing new is not sent, but for once in a while; whatever is new is:
@@ -62,9 +79,10 @@ func (c *counted) AppendEntries(*raft.AppendEntriesRequest, *raft.AppendEntriesR
 func TestPipelinesSayNothingTwice(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		inner := new(counted)
-		p := &pipeline{AppendPipeline: inner}
-		entries := []*raft.Log{{Index: 8}}
+		inner := new(scribe)
+		p := new(transport).tellOn(inner)
+		defer p.Close()
+		entries := []*raft.Log{{Index: 8, Term: 1}}
 		for i, step := range []struct {
 			request raft.AppendEntriesRequest
 			pause   time.Duration
@@ -83,13 +101,65 @@ func TestPipelinesSayNothingTwice(t *testing.T) {
 			{request: raft.AppendEntriesRequest{Term: 2, LeaderCommitIndex: 8, Entries: entries}, sent: true},
 		} {
 			time.Sleep(step.pause)
-			before := inner.sent
 			if _, err := p.AppendEntries(&step.request, nil); err != nil {
 				t.Fatal(err)
 			}
-			if sent := inner.sent > before; sent != step.sent {
+			if sent := len(inner.take()) > 0; sent != step.sent {
 				t.Errorf("step %d: sent is %v, want %v", i, sent, step.sent)
 			}
+		}
+	})
+}
+
+// A commit is told at once, as a request that raft could have sent; and not if it
+// is of another term than the pipeline's, or of an entry that was not sent on it:
+// what the follower has there might be another leader's.
+func TestPipelinesTellCommits(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		inner := new(scribe)
+		tr := &transport{open: make(map[*pipeline]struct{})}
+		p := tr.tellOn(inner)
+		tr.open[p] = struct{}{}
+		defer p.Close()
+		tr.committed(9, 3) // before anything was sent
+		if sent := inner.take(); len(sent) != 0 {
+			t.Errorf("told on a pipeline that was not used: %+v", sent)
+		}
+		request := &raft.AppendEntriesRequest{
+			Term: 3, PrevLogEntry: 9, PrevLogTerm: 2, LeaderCommitIndex: 9, Leader: []byte("s1"),
+			Entries: []*raft.Log{{Index: 10, Term: 3}, {Index: 11, Term: 3}},
+		}
+		if _, err := p.AppendEntries(request, nil); err != nil {
+			t.Fatal(err)
+		}
+		inner.take()
+		for _, c := range []struct {
+			committed
+			told bool
+		}{
+			{committed{10, 2}, false}, // of an older term: a later leader may have committed another
+			{committed{10, 4}, false},
+			{committed{12, 3}, false}, // not sent yet
+			{committed{10, 3}, true},
+			{committed{10, 3}, false}, // again
+			{committed{11, 3}, true},
+			{committed{10, 3}, false}, // back
+		} {
+			tr.committed(c.index, c.term)
+			sent := inner.take()
+			if told := len(sent) == 1; told != c.told || len(sent) > 1 {
+				t.Errorf("commit of %+v: sent %+v, want it to be told: %v", c.committed, sent, c.told)
+				continue
+			}
+			want := raft.AppendEntriesRequest{Term: 3, PrevLogEntry: 11, PrevLogTerm: 3, LeaderCommitIndex: c.index, Leader: []byte("s1")}
+			if c.told && !reflect.DeepEqual(sent[0], want) {
+				t.Errorf("got %+v, want %+v", sent[0], want)
+			}
+		}
+		// Raft's own request with what was told already is not sent.
+		if _, err := p.AppendEntries(&raft.AppendEntriesRequest{Term: 3, PrevLogEntry: 11, PrevLogTerm: 3, LeaderCommitIndex: 11}, nil); err != nil || len(inner.take()) != 0 {
+			t.Errorf("what was told is sent again, %v", err)
 		}
 	})
 }

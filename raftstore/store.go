@@ -365,7 +365,7 @@ func (s *Store) startRaft(life context.Context) (_ *run, err error) {
 		r.persisted <- err
 	}()
 	err = s.calmly(func() (err error) {
-		r.raft, err = raft.NewRaft(raftConfig(&s.cfg, s.logger), fsm{s}, s.raftLog, s.raftLog, s.images, transport)
+		r.raft, err = raft.NewRaft(raftConfig(&s.cfg, s.logger), telling{fsm{s}, transport}, s.raftLog, s.raftLog, s.images, transport)
 		return err
 	})
 	if err != nil {
