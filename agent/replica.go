@@ -103,7 +103,7 @@ func newReplica(me log.UUID, logger *slog.Logger) *replica {
 	return &replica{
 		me: me, logger: logger,
 		changed: make(chan struct{}, 1), dirtied: make(chan struct{}, 1),
-		state: projections.NewState(), scopes: make(map[log.Scope]heldScope), suspects: make(map[log.Scope]*suspect),
+		state: projections.NewSmallState(), scopes: make(map[log.Scope]heldScope), suspects: make(map[log.Scope]*suspect),
 		dirty: newBatch(), ready: newBatch(), clashes: make(map[objectKey]map[objectKey]struct{}), touches: projections.NewTouches(me),
 	}
 }

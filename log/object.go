@@ -30,6 +30,10 @@ type extra struct{ raw [][]byte }
 
 func (e *extra) tail() *extra { return e }
 
+// HasUnknownFields reports whether an object carries fields of a newer program,
+// which a copy of the fields that are known would lose.
+func HasUnknownFields(o Object) bool { return len(o.tail().raw) > 0 }
+
 // Route is one static route of a network: packets to Dst (an address or a
 // prefix, in text) leave through Gateway (an address, or "linklocal").
 type Route struct{ Dst, Gateway string }

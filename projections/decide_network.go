@@ -386,14 +386,14 @@ func (d *draft) checkOverlap(n *log.Network) {
 	if !ok {
 		return
 	}
-	probe := &row{Record: Record{Object: &log.Network{Subnet: netip.PrefixFrom(n.Subnet.Addr(), 0)}}}
+	probe := &row{obj: &log.Network{Subnet: netip.PrefixFrom(n.Subnet.Addr(), 0)}, place: placeOfKey(log.KindNetwork, "")}
 	near := func(s *store) iter.Seq[*row] {
 		return func(yield func(*row) bool) {
 			if r, ok := s.subnets[group].below(probe); ok && !yield(r) {
 				return
 			}
 			for r := range s.subnets[group].from(probe) {
-				if !n.Subnet.Contains(r.Object.(*log.Network).Subnet.Addr()) || !yield(r) {
+				if !n.Subnet.Contains(r.obj.(*log.Network).Subnet.Addr()) || !yield(r) {
 					return
 				}
 			}

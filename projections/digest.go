@@ -41,7 +41,7 @@ func (s *State) Sum() log.Digest { return s.digests.whole }
 // place of a row; either may be nil.
 func (d *digests) replace(old *row, rec *Record, sum log.Digest) {
 	if old != nil {
-		d.whole = d.whole.Sub(atSeq(old.sum, old.Seq))
+		d.whole = d.whole.Sub(atSeq(old.sum, old.seq))
 	}
 	if rec != nil {
 		d.whole = d.whole.Add(atSeq(sum, rec.Seq))
@@ -82,7 +82,9 @@ func (d *digests) set(scope log.Scope, sum log.Digest) {
 
 // count has a row counted in, or out of, the digests of its scopes as they are now.
 func (s *store) count(r *row, count func(scope log.Scope, sum log.Digest)) {
-	switch o := r.Object.(type) {
+	switch o := r.obj.(type) {
+	case *packedNIC:
+		s.countPacked(r, o, count)
 	case *log.NICTag:
 		count(log.AllScope(), r.sum)
 	case *log.Server:
@@ -102,13 +104,23 @@ func (s *store) count(r *row, count func(scope log.Scope, sum log.Digest)) {
 	}
 }
 
+// countPacked is count of a NIC that is packed, none of which is an underlay NIC.
+func (s *store) countPacked(r *row, p *packedNIC, count func(scope log.Scope, sum log.Digest)) {
+	if !p.cn.IsZero() {
+		count(log.CNScope(p.cn), r.sum)
+	}
+	if r.scope != nil {
+		count(*r.scope, r.sum)
+	}
+}
+
 // countNIC is count of a NIC. An underlay NIC is on each vnet of its CN.
 func (s *store) countNIC(r *row, nic *log.NIC, count func(scope log.Scope, sum log.Digest)) {
 	if !nic.CNUUID.IsZero() {
 		count(log.CNScope(nic.CNUUID), r.sum)
 	}
-	if r.scope.Type != 0 {
-		count(r.scope, r.sum)
+	if r.scope != nil {
+		count(*r.scope, r.sum)
 	}
 	if !isUnderlay(nic) {
 		return
@@ -121,7 +133,7 @@ func (s *store) countNIC(r *row, nic *log.NIC, count func(scope log.Scope, sum l
 		if scope.Type != log.ScopeVNet {
 			break
 		}
-		if scope != r.scope {
+		if scope != r.home() {
 			count(scope, r.sum)
 		}
 	}
@@ -134,7 +146,7 @@ func (s *store) countUnderlays(cn log.UUID, scope log.Scope, count func(scope lo
 		return
 	}
 	for r := range s.underlays[cn].all() {
-		if r.scope != scope {
+		if r.home() != scope {
 			count(scope, r.sum)
 		}
 	}

@@ -54,10 +54,10 @@ func newDraft(s *State, c *log.Change) *draft {
 // find returns an object as the operations so far left it.
 func (d *draft) find(kind log.Kind, key string) (Record, bool) {
 	if r := d.top.row(kind, key); r != nil {
-		return r.Record, true
+		return r.record(), true
 	}
 	if r := d.base.row(kind, key); r != nil && !d.gone[rowKey{kind, key}] {
-		return r.Record, true
+		return r.record(), true
 	}
 	return Record{}, false
 }
@@ -68,8 +68,11 @@ func (d *draft) holds(o log.Object) bool {
 		return true
 	}
 	r := d.base.rowOfObject(o)
-	return r != nil && !d.gone[rowKey{o.Kind(), r.key}]
+	return r != nil && !d.isGone(r)
 }
+
+// isGone reports whether a row of base does not stand there any more.
+func (d *draft) isGone(r *row) bool { return len(d.gone) > 0 && d.gone[rowKey{r.kind(), r.key()}] }
 
 // network returns a network by its UUID, or nil.
 func (d *draft) network(uuid log.UUID) *log.Network {
@@ -97,12 +100,12 @@ func (d *draft) rows(pick func(*store) *sorted[*row]) iter.Seq[log.Object] {
 func (d *draft) live(pick func(*store) iter.Seq[*row]) iter.Seq[log.Object] {
 	return func(yield func(log.Object) bool) {
 		for r := range pick(&d.base.store) {
-			if !d.gone[rowKey{r.Object.Kind(), r.key}] && !yield(r.Object) {
+			if !d.isGone(r) && !yield(r.object()) {
 				return
 			}
 		}
 		for r := range pick(d.top) {
-			if !yield(r.Object) {
+			if !yield(r.object()) {
 				return
 			}
 		}
@@ -112,10 +115,10 @@ func (d *draft) live(pick func(*store) iter.Seq[*row]) iter.Seq[log.Object] {
 // holder returns the NIC that has an address of a network, or nil.
 func (d *draft) holder(network log.UUID, ip netip.Addr) *log.NIC {
 	if r := d.top.nicAt(network, ip); r != nil {
-		return r.Object.(*log.NIC)
+		return r.nic()
 	}
-	if r := d.base.nicAt(network, ip); r != nil && !d.gone[rowKey{log.KindNIC, r.key}] {
-		return r.Object.(*log.NIC)
+	if r := d.base.nicAt(network, ip); r != nil && !d.isGone(r) {
+		return r.nic()
 	}
 	return nil
 }

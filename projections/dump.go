@@ -23,7 +23,7 @@ func (s *State) Dump() []byte {
 			continue
 		}
 		for r := range t.order.all() {
-			dumpRecord(&b, r.Record, encoder)
+			dumpRecord(&b, r.record(), encoder)
 		}
 	}
 	return b.Bytes()

@@ -27,7 +27,7 @@ func isPrivate(subnet netip.Prefix) bool {
 }
 
 func compareSubnets(a, b *row) int {
-	x, y := a.Object.(*log.Network), b.Object.(*log.Network)
+	x, y := a.obj.(*log.Network), b.obj.(*log.Network)
 	if c := x.Subnet.Addr().Compare(y.Subnet.Addr()); c != 0 {
 		return c
 	}
@@ -81,35 +81,38 @@ func (s *store) move(r *row, rec Record, sum log.Digest) {
 	if s.digests != nil {
 		s.count(r, s.digests.remove)
 	}
-	s.leaveCN(r, r.Object.(*log.NIC))
-	r.Record, r.sum = rec, sum
-	s.joinCN(r, rec.Object.(*log.NIC))
+	s.leaveCN(r, r.cnUUID())
+	s.set(r, rec, sum)
+	s.joinCN(r, r.cnUUID())
 	if s.digests != nil {
 		s.count(r, s.digests.add)
 	}
 }
 
-func (s *store) joinCN(r *row, nic *log.NIC) {
-	addSet(s.nicsOnCN, nic.CNUUID, r)
-	if s.interest != nil && r.scope.Type != 0 && !nic.CNUUID.IsZero() {
-		if s.interest.add(nic.CNUUID, r.scope) && s.digests != nil {
-			s.countUnderlays(nic.CNUUID, r.scope, s.digests.add)
+func (s *store) joinCN(r *row, cn log.UUID) {
+	addSet(s.nicsOnCN, cn, r)
+	if s.interest != nil && r.scope != nil && !cn.IsZero() {
+		if s.interest.add(cn, *r.scope) && s.digests != nil {
+			s.countUnderlays(cn, *r.scope, s.digests.add)
 		}
 	}
 }
 
-func (s *store) leaveCN(r *row, nic *log.NIC) {
-	s.nicsOnCN.remove(nic.CNUUID, r)
-	if s.interest != nil && r.scope.Type != 0 && !nic.CNUUID.IsZero() {
-		if s.interest.remove(nic.CNUUID, r.scope) && s.digests != nil {
-			s.countUnderlays(nic.CNUUID, r.scope, s.digests.remove)
+func (s *store) leaveCN(r *row, cn log.UUID) {
+	s.nicsOnCN.remove(cn, r)
+	if s.interest != nil && r.scope != nil && !cn.IsZero() {
+		if s.interest.remove(cn, *r.scope) && s.digests != nil {
+			s.countUnderlays(cn, *r.scope, s.digests.remove)
 		}
 	}
 }
 
 func (s *store) index(r *row) {
-	switch o := r.Object.(type) {
+	switch o := r.object().(type) {
 	case *log.Network:
+		if scope := scopeOfNetwork(o); r.home() != scope {
+			r.scope = &scope
+		}
 		s.netsOnTag.add(o.NICTag, r, compareRows)
 		if group, ok := subnetGroup(o); ok {
 			s.subnets.add(group, r, compareSubnets)
@@ -137,7 +140,7 @@ func (s *store) unindex(r *row) {
 	if s.digests != nil {
 		s.count(r, s.digests.remove)
 	}
-	switch o := r.Object.(type) {
+	switch o := r.object().(type) {
 	case *log.Network:
 		s.netsOnTag.remove(o.NICTag, r)
 		if group, ok := subnetGroup(o); ok {
@@ -165,7 +168,7 @@ func addSet(s sets[log.UUID], k log.UUID, r *row) {
 }
 
 func (s *store) indexNIC(r *row, nic *log.NIC) {
-	r.scope = s.scopeOn(nic.NetworkUUID)
+	r.scope = s.homeOn(nic.NetworkUUID)
 	for _, tag := range tagsOf(nic) {
 		s.nicsOnTag.add(tag, r, compareRows)
 	}
@@ -178,13 +181,13 @@ func (s *store) indexNIC(r *row, nic *log.NIC) {
 		s.ips.put(r, hasIP(nic.NetworkUUID, nic.IP))
 		s.use(nic.NetworkUUID, nic.IP)
 	}
-	if r.scope.Type == log.ScopeVNet {
-		s.nicsOnVNet.add(r.scope.VNet, r, compareRows)
+	if home := r.home(); home.Type == log.ScopeVNet {
+		s.nicsOnVNet.add(home.VNet, r, compareRows)
 		if nic.IP.IsValid() {
-			s.vl3.put(r, hasVL3(r.scope.VNet, nic.IP))
+			s.vl3.put(r, hasVL3(home.VNet, nic.IP))
 		}
 	}
-	s.joinCN(r, nic)
+	s.joinCN(r, nic.CNUUID)
 }
 
 // tagsOf returns the NIC tags that a NIC names itself, not through its network.
@@ -206,12 +209,12 @@ func (s *store) unindexNIC(r *row, nic *log.NIC) {
 	if s.ips.remove(r) {
 		s.release(nic.NetworkUUID, nic.IP)
 	}
-	if r.scope.Type == log.ScopeVNet {
-		s.nicsOnVNet.remove(r.scope.VNet, r)
+	if home := r.home(); home.Type == log.ScopeVNet {
+		s.nicsOnVNet.remove(home.VNet, r)
 		s.vl3.remove(r)
 	}
-	s.leaveCN(r, nic)
-	r.scope = log.Scope{}
+	s.leaveCN(r, nic.CNUUID)
+	r.scope = nil
 }
 
 func (s *store) use(network log.UUID, ip netip.Addr) {

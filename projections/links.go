@@ -65,12 +65,12 @@ func (p *planner) problem(kind log.Kind, id, format string, args ...any) {
 func (p *planner) localNICs() []*row {
 	var nics []*row
 	for r := range p.s.nicsOnCN[p.cn].all() {
-		nic := r.Object.(*log.NIC)
+		nic := r.nic()
 		switch {
 		case nic.BelongsToType != "zone":
-		case r.scope.Type == log.ScopeVNet:
+		case r.home().Type == log.ScopeVNet:
 			nics = append(nics, r)
-		case r.scope.Type == 0 && !nic.NetworkUUID.IsZero():
+		case r.scope == nil && !nic.NetworkUUID.IsZero():
 			p.problem(log.KindNIC, nic.ID(), "its network %s is not known", nic.NetworkUUID)
 		}
 	}
@@ -89,7 +89,7 @@ func (p *planner) findUnderlay() bool {
 	if net := p.s.network(nic.NetworkUUID); net != nil {
 		mtu = net.MTU
 	} else if r := p.s.row(log.KindNICTag, nic.NICTag); r != nil {
-		mtu = r.Object.(*log.NICTag).MTU
+		mtu = r.obj.(*log.NICTag).MTU
 	}
 	if p.mtu = mtu - outer4; p.local.Is6() {
 		p.mtu = mtu - outer6
@@ -118,7 +118,7 @@ func (p *planner) reach(cn log.UUID) netip.Addr {
 }
 
 func (p *planner) addFabric(r *row) {
-	nic := r.Object.(*log.NIC)
+	nic := r.nic()
 	net := p.s.network(nic.NetworkUUID)
 	f := Fabric{
 		MAC: nic.MAC, VNet: net.VNetID, VLAN: uint16(net.VLANID), MTU: min(net.MTU, p.mtu-vlanTag),
@@ -129,7 +129,7 @@ func (p *planner) addFabric(r *row) {
 	}
 	if r := p.s.row(log.KindVM, string(nic.BelongsToUUID[:])); r != nil {
 		// A VM that is still another CN's is not in this one's interest.
-		if vm := r.Object.(*log.VM); vm.ServerUUID == p.cn {
+		if vm := r.obj.(*log.VM); vm.ServerUUID == p.cn {
 			f.Namespace, f.Hold = vm.Zonename, vm.State == "provisioning"
 		}
 	}
@@ -144,7 +144,7 @@ func (p *planner) addFabric(r *row) {
 func (p *planner) ofVM(nic *log.NIC, net *log.Network) (gateway netip.Addr, resolvers []netip.Addr) {
 	nics := make([]*log.NIC, 0, 4)
 	for r := range p.s.nicsOf.of(nic.BelongsToUUID).all() {
-		if other := r.Object.(*log.NIC); other.CNUUID == p.cn {
+		if other := r.nic(); other.CNUUID == p.cn {
 			nics = append(nics, other)
 		}
 	}
@@ -203,17 +203,17 @@ func (p *planner) routes(nic *log.NIC, net *log.Network) []Route {
 // addNeighs adds a neighbour on nic's link for each other NIC of its network
 // that can be reached.
 func (p *planner) addNeighs(r *row) {
-	if p.demand[r.scope.VNet] {
+	if p.demand[r.home().VNet] {
 		return
 	}
-	nic := r.Object.(*log.NIC)
+	nic := r.nic()
 	for other := range p.s.nicsOnNet[nic.NetworkUUID].all() {
-		o := other.Object.(*log.NIC)
-		if o.MAC == nic.MAC || !o.IP.IsValid() {
+		mac, ip, cn := other.mac(), other.ip(), other.cnUUID()
+		if mac == nic.MAC || !ip.IsValid() {
 			continue
 		}
-		if o.CNUUID == p.cn || p.reach(o.CNUUID).IsValid() {
-			p.want.Neighs = append(p.want.Neighs, Neigh{Link: nic.MAC, IP: o.IP, MAC: o.MAC})
+		if cn == p.cn || p.reach(cn).IsValid() {
+			p.want.Neighs = append(p.want.Neighs, Neigh{Link: nic.MAC, IP: ip, MAC: mac})
 		}
 	}
 }
@@ -238,12 +238,12 @@ func (p *planner) addDevices() {
 
 func (p *planner) addFDB(vnet uint32) {
 	for r := range p.s.nicsOnVNet[vnet].all() {
-		nic := r.Object.(*log.NIC)
-		if nic.CNUUID == p.cn {
+		cn := r.cnUUID()
+		if cn == p.cn {
 			continue
 		}
-		if dst := p.reach(nic.CNUUID); dst.IsValid() {
-			p.want.FDB = append(p.want.FDB, FDB{VNet: vnet, MAC: nic.MAC, Dst: dst})
+		if dst := p.reach(cn); dst.IsValid() {
+			p.want.FDB = append(p.want.FDB, FDB{VNet: vnet, MAC: r.mac(), Dst: dst})
 		}
 	}
 }

@@ -103,8 +103,7 @@ func (t *Touches) noteNIC(nic *log.NIC) {
 func (t *Touches) Delta(s *State) LinksDelta {
 	for cn := range t.cns {
 		for r := range s.nicsOnCN[cn].all() {
-			nic := r.Object.(*log.NIC)
-			t.nics[touched{nic.MAC, nic.NetworkUUID, nic.IP}] = struct{}{}
+			t.nics[touched{r.mac(), r.network(), r.ip()}] = struct{}{}
 		}
 	}
 	list := make([]touched, 0, len(t.nics))
@@ -143,9 +142,8 @@ func (s *State) desiredDelta(cn log.UUID, list []touched, limits Limits) (out Li
 		return d.out, false
 	}
 	for _, r := range nics {
-		nic := r.Object.(*log.NIC)
-		d.links[nic.NetworkUUID] = append(d.links[nic.NetworkUUID], nic.MAC)
-		d.vnets[r.scope.VNet] = true
+		d.links[r.network()] = append(d.links[r.network()], r.mac())
+		d.vnets[r.home().VNet] = true
 	}
 	for _, t := range list {
 		d.fdb(t)
@@ -167,9 +165,9 @@ func (d *delta) fdb(t touched) {
 	if net == nil || !net.Fabric || !d.vnets[net.VNetID] {
 		return
 	}
-	if r := d.s.row(log.KindNIC, string(t.mac[:])); r != nil && r.scope == log.VNetScope(net.VNetID) {
-		if nic := r.Object.(*log.NIC); nic.CNUUID != d.cn {
-			if dst := d.reach(nic.CNUUID); dst.IsValid() {
+	if r := d.s.row(log.KindNIC, string(t.mac[:])); r != nil && r.home() == log.VNetScope(net.VNetID) {
+		if cn := r.cnUUID(); cn != d.cn {
+			if dst := d.reach(cn); dst.IsValid() {
 				d.out.FDB = append(d.out.FDB, FDB{VNet: net.VNetID, MAC: t.mac, Dst: dst})
 				return
 			}
@@ -184,9 +182,9 @@ func (d *delta) neighs(t touched) {
 		return
 	}
 	var mac log.MAC // of the NIC that has the address and can be reached
-	if r, ok := d.s.NICAt(t.network, t.ip); ok {
-		if nic := r.Object.(*log.NIC); nic.CNUUID == d.cn || d.reach(nic.CNUUID).IsValid() {
-			mac = nic.MAC
+	if r := d.s.nicAt(t.network, t.ip.Unmap()); r != nil {
+		if cn := r.cnUUID(); cn == d.cn || d.reach(cn).IsValid() {
+			mac = r.mac()
 		}
 	}
 	for _, link := range links {

@@ -34,11 +34,11 @@ func (l *Limits) over(vnet uint32, entries int) bool {
 func (s *State) entries(nics []*row) map[uint32]int {
 	n := map[uint32]int{}
 	for _, r := range nics {
-		vnet := r.scope.VNet
+		vnet := r.home().VNet
 		if _, counted := n[vnet]; !counted {
 			n[vnet] = s.nicsOnVNet[vnet].len()
 		}
-		n[vnet] += s.nicsOnNet[r.Object.(*log.NIC).NetworkUUID].len()
+		n[vnet] += s.nicsOnNet[r.network()].len()
 	}
 	return n
 }
@@ -76,10 +76,10 @@ func (s *State) Entries(cn log.UUID) *Entries {
 // CN's NICs. It is false where DesiredLinks has none.
 func (e *Entries) Neigh(link log.MAC, ip netip.Addr) (Neigh, bool) {
 	own := e.s.row(log.KindNIC, string(link[:]))
-	if !e.reachable || own == nil || own.scope.Type != log.ScopeVNet {
+	if !e.reachable || own == nil || own.home().Type != log.ScopeVNet {
 		return Neigh{}, false
 	}
-	nic := own.Object.(*log.NIC)
+	nic := own.nic()
 	if nic.CNUUID != e.cn || nic.BelongsToType != "zone" {
 		return Neigh{}, false
 	}
@@ -98,13 +98,9 @@ func (e *Entries) Neigh(link log.MAC, ip netip.Addr) (Neigh, bool) {
 // is on. It is false where DesiredLinks has none, as for NICs of the CN itself.
 func (e *Entries) FDB(vnet uint32, mac log.MAC) (FDB, bool) {
 	r := e.s.row(log.KindNIC, string(mac[:]))
-	if !e.reachable || r == nil || r.scope != log.VNetScope(vnet) {
+	if !e.reachable || r == nil || r.home() != log.VNetScope(vnet) || r.cnUUID() == e.cn {
 		return FDB{}, false
 	}
-	nic := r.Object.(*log.NIC)
-	if nic.CNUUID == e.cn {
-		return FDB{}, false
-	}
-	dst := e.reach(nic.CNUUID)
+	dst := e.reach(r.cnUUID())
 	return FDB{VNet: vnet, MAC: mac, Dst: dst}, dst.IsValid()
 }

@@ -13,15 +13,11 @@ const vxlanPort = 4789
 // VL2 answers where a MAC of a vnet is: the underlay address of its NIC's CN.
 // It is false if there is no such NIC, or its CN has no underlay address.
 func (s *State) VL2(vnet uint32, mac log.MAC) (Underlay, bool) {
-	t := s.table(log.KindNIC)
-	if t == nil {
+	r := s.row(log.KindNIC, string(mac[:])) // no copy of the key is made
+	if r == nil || r.home() != log.VNetScope(vnet) {
 		return Underlay{}, false
 	}
-	r := t.rows[string(mac[:])] // spelled out: no copy of the key is made
-	if r == nil || r.scope != log.VNetScope(vnet) {
-		return Underlay{}, false
-	}
-	return s.UnderlayOf(cnOf(r.Object.(*log.NIC)))
+	return s.UnderlayOf(r.cn())
 }
 
 // VL3 answers which MAC has an address on a vnet, and where it is. An IPv4
@@ -31,12 +27,11 @@ func (s *State) VL3(vnet uint32, ip netip.Addr) (log.MAC, Underlay, bool) {
 	if r == nil {
 		return log.MAC{}, Underlay{}, false
 	}
-	nic := r.Object.(*log.NIC)
-	at, ok := s.UnderlayOf(cnOf(nic))
+	at, ok := s.UnderlayOf(r.cn())
 	if !ok {
 		return log.MAC{}, Underlay{}, false
 	}
-	return nic.MAC, at, true
+	return r.mac(), at, true
 }
 
 // UnderlayOf returns where cn receives VXLAN packets: the address of its
@@ -51,7 +46,7 @@ func (s *State) UnderlayOf(cn log.UUID) (Underlay, bool) {
 
 func (s *State) underlayNIC(cn log.UUID) *log.NIC {
 	for r := range s.underlays[cn].all() {
-		if nic := r.Object.(*log.NIC); nic.IP.IsValid() {
+		if nic := r.nic(); nic.IP.IsValid() {
 			return nic
 		}
 	}
@@ -84,11 +79,10 @@ func (s *State) NICsOnVNetAfter(vnet uint32, mac log.MAC) iter.Seq[Record] {
 }
 
 func recordsAfter(set *sorted[*row], mac log.MAC) iter.Seq[Record] {
-	nic := &log.NIC{MAC: mac}
-	probe := &row{Record: Record{Object: nic}, key: keyOfObject(nic)}
+	probe := &row{place: placeOfKey(log.KindNIC, string(mac[:]))}
 	return func(yield func(Record) bool) {
 		for r := range set.from(probe) {
-			if r.key != probe.key && !yield(r.Record) {
+			if r.place != probe.place && !yield(r.record()) {
 				return
 			}
 		}
@@ -119,5 +113,5 @@ func (s *State) NICAt(network log.UUID, ip netip.Addr) (Record, bool) {
 	if r == nil {
 		return Record{}, false
 	}
-	return r.Record, true
+	return r.record(), true
 }

@@ -167,7 +167,7 @@ func TestAgainstModel(t *testing.T) {
 			}
 			feed.compare(rt, w.s)
 		}
-		replayed, loaded := NewState(), NewState()
+		replayed, loaded := NewState(), NewSmallState()
 		encoder := log.NewEncoder()
 		for i, e := range w.events {
 			_, body, err := encoder.EventAndBody(e)
@@ -238,7 +238,7 @@ type feed struct {
 }
 
 func newFeed(cn log.UUID) *feed {
-	return &feed{cn, NewState(), []log.Scope{log.AllScope(), log.CNScope(cn)}}
+	return &feed{cn, NewSmallState(), []log.Scope{log.AllScope(), log.CNScope(cn)}}
 }
 
 // watch has the feed see each event that w applies.

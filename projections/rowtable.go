@@ -38,6 +38,24 @@ func (t *rowTable) find(hash uint64, is func(*row) bool) *row {
 	return nil
 }
 
+// withKey returns the row of a key, in a table that is by keys, or nil. Nothing
+// is allocated for a key that is made of bytes where it is called.
+func (t *rowTable) withKey(key string) *row {
+	if t.n == 0 {
+		return nil
+	}
+	mask := uint64(len(t.slots) - 1)
+	for at := hashKey(key) & mask; t.slots[at] != nil; at = (at + 1) & mask {
+		if t.slots[at].hasKey(key) {
+			return t.slots[at]
+		}
+	}
+	return nil
+}
+
+// add adds r, of which there is no equal.
+func (t *rowTable) add(r *row) { t.put(r, func(*row) bool { return false }) }
+
 // put adds r, in the place of the row that is is true of if there is one.
 func (t *rowTable) put(r *row, is func(*row) bool) {
 	if t.n >= len(t.slots)*3/4 {
@@ -111,11 +129,11 @@ type owners struct {
 }
 
 func newOwners() owners {
-	return owners{rowTable{hash: func(r *row) uint64 { return hashUUID(r.Object.(*log.NIC).BelongsToUUID) }}, sets[log.UUID]{}}
+	return owners{rowTable{hash: func(r *row) uint64 { return hashUUID(r.owner()) }}, sets[log.UUID]{}}
 }
 
 func ownedBy(owner log.UUID) func(*row) bool {
-	return func(r *row) bool { return r.Object.(*log.NIC).BelongsToUUID == owner }
+	return func(r *row) bool { return r.owner() == owner }
 }
 
 func (o *owners) add(owner log.UUID, r *row) {
@@ -157,21 +175,19 @@ func (o *owners) of(owner log.UUID) *sorted[*row] {
 }
 
 func hashIP(r *row) uint64 {
-	nic := r.Object.(*log.NIC)
-	return hashAddr(hashUUID(nic.NetworkUUID), nic.IP)
+	return hashAddr(hashUUID(r.network()), r.ip())
 }
 
-func hashVL3(r *row) uint64 { return hashAddr(uint64(r.scope.VNet), r.Object.(*log.NIC).IP) }
+func hashVL3(r *row) uint64 { return hashAddr(uint64(r.home().VNet), r.ip()) }
 
 func hasIP(network log.UUID, ip netip.Addr) func(*row) bool {
 	return func(r *row) bool {
-		nic := r.Object.(*log.NIC)
-		return nic.IP == ip && nic.NetworkUUID == network
+		return r.ip() == ip && r.network() == network
 	}
 }
 
 func hasVL3(vnet uint32, ip netip.Addr) func(*row) bool {
-	return func(r *row) bool { return r.Object.(*log.NIC).IP == ip && r.scope.VNet == vnet }
+	return func(r *row) bool { return r.ip() == ip && r.home().VNet == vnet }
 }
 
 // nicAt returns the NIC that has an address of a network, or nil.

@@ -96,7 +96,7 @@ func (s *State) InAny(o log.Object, is func(log.Scope) bool) bool {
 func (s *State) InScope(scope log.Scope) iter.Seq[Record] {
 	return func(yield func(Record) bool) {
 		for _, r := range s.rowsIn(scope) {
-			if !yield(r.Record) {
+			if !yield(r.record()) {
 				return
 			}
 		}
@@ -156,12 +156,12 @@ func (s *State) Orphans(held []log.Scope) []Record {
 			continue
 		}
 		for r := range t.order.all() {
-			if _, unknown := r.Object.(*log.Unknown); unknown {
+			if _, unknown := r.obj.(*log.Unknown); unknown {
 				continue
 			}
-			scopes := scopesOf(r.Object, s.scopeOn, s.vnetsOf)
+			scopes := scopesOf(r.object(), s.scopeOn, s.vnetsOf)
 			if !slices.ContainsFunc(scopes, func(scope log.Scope) bool { return holds[scope] }) {
-				orphans = append(orphans, r.Record)
+				orphans = append(orphans, r.record())
 			}
 		}
 	}

@@ -22,6 +22,15 @@ func NewState() *State {
 	return s
 }
 
+// NewSmallState is NewState for a node that holds many NICs of others and
+// decides nothing: they are kept in a third of the room, and made anew for each
+// who asks for them. It says the same as any other.
+func NewSmallState() *State {
+	s := NewState()
+	s.shapes = shapes{}
+	return s
+}
+
 // Delta says what one event moved.
 type Delta struct {
 	// Scopes are those of the object before and after the event, sorted: who
@@ -63,7 +72,7 @@ func (s *State) Fold(seq log.Seq, e *log.Event) (Delta, error) {
 	if err != nil {
 		return Delta{}, fmt.Errorf("seq %d: %s of %s %s: %w", seq, e.Action, e.Kind, e.ID, err)
 	}
-	if r != nil && r.Seq >= seq || r == nil && e.Action == log.Delete {
+	if r != nil && r.seq >= seq || r == nil && e.Action == log.Delete {
 		return Delta{}, nil
 	}
 	return s.fold(seq, e, r, nil), nil
@@ -85,7 +94,7 @@ func (s *State) rowOf(e *log.Event) (*row, error) {
 func fits(seq log.Seq, e *log.Event, r *row) error {
 	var held log.Revision
 	if r != nil {
-		held = r.Revision
+		held = r.revision
 	}
 	switch {
 	case e.Action == log.Create && r != nil:
@@ -96,8 +105,8 @@ func fits(seq log.Seq, e *log.Event, r *row) error {
 		return fmt.Errorf("the action is not known: %w", log.ErrFormat)
 	case e.Revision != held+1:
 		return fmt.Errorf("revision %d follows %d: %w", e.Revision, held, log.ErrCorrupt)
-	case r != nil && r.Seq >= seq:
-		return fmt.Errorf("the object is of seq %d already: %w", r.Seq, log.ErrCorrupt)
+	case r != nil && r.seq >= seq:
+		return fmt.Errorf("the object is of seq %d already: %w", r.seq, log.ErrCorrupt)
 	}
 	return nil
 }
@@ -163,7 +172,7 @@ func (s *State) Get(kind log.Kind, id string) (Record, bool) {
 	if r == nil {
 		return Record{}, false
 	}
-	return r.Record, true
+	return r.record(), true
 }
 
 // Find returns the object of the same kind and id as o.
@@ -172,7 +181,7 @@ func (s *State) Find(o log.Object) (Record, bool) {
 	if r == nil {
 		return Record{}, false
 	}
-	return r.Record, true
+	return r.record(), true
 }
 
 // List yields the objects of a kind, sorted by id.
@@ -189,7 +198,7 @@ func (s *State) Count(kind log.Kind) int {
 func (s *State) Len() (n int) {
 	for _, t := range s.tables {
 		if t != nil {
-			n += len(t.rows)
+			n += t.rows.n
 		}
 	}
 	return n
@@ -198,7 +207,7 @@ func (s *State) Len() (n int) {
 func records(set *sorted[*row]) iter.Seq[Record] {
 	return func(yield func(Record) bool) {
 		for r := range set.all() {
-			if !yield(r.Record) {
+			if !yield(r.record()) {
 				return
 			}
 		}

@@ -105,7 +105,7 @@ func TestUnknownKindsAreCarried(t *testing.T) {
 
 func TestFoldTakesOnlyNewer(t *testing.T) {
 	w := settled(t)
-	cache := NewState()
+	cache := NewSmallState()
 	for i, e := range w.events {
 		for range 2 { // the second time each is old
 			if _, err := cache.Fold(log.Seq(i+1), e); err != nil {
@@ -117,7 +117,7 @@ func TestFoldTakesOnlyNewer(t *testing.T) {
 		t.Errorf("folded\n%s\nwant\n%s", got, want)
 	}
 	// An update brings an object in, a delete of what is not held is nothing.
-	late := NewState()
+	late := NewSmallState()
 	w.must(`update nic 00:00:00:00:02:00 {"state": "running"}`)
 	update := w.events[len(w.events)-1]
 	if _, err := late.Fold(50, update); err != nil {
@@ -144,7 +144,7 @@ func TestLoadInAnyOrder(t *testing.T) {
 		for kind := range log.Kind(20) {
 			all = slices.AppendSeq(all, w.s.List(kind))
 		}
-		cache := NewState()
+		cache := NewSmallState()
 		cache.SetTime(w.s.Time())
 		for _, r := range rapid.Permutation(all).Draw(rt, "order") {
 			if err := cache.Load(r); err != nil {

@@ -1,9 +1,7 @@
 package projections
 
 import (
-	"cmp"
 	"fmt"
-	"strings"
 
 	"rutter/log"
 )
@@ -14,23 +12,6 @@ type Record struct {
 	Object   log.Object
 	Revision log.Revision
 	Seq      log.Seq // of its last event
-}
-
-// row is a record in its table and in the indexes. It stays the same row while
-// the object lives; a new state is put into it.
-type row struct {
-	Record
-	key string // orders as the id's text does; see keyOf
-	// scope is that of a NIC's network; Type is 0 while the network is not known.
-	scope log.Scope
-	sum   log.Digest // what the record adds to the digests of its scopes
-}
-
-func compareRows(a, b *row) int {
-	if c := cmp.Compare(a.Object.Kind(), b.Object.Kind()); c != 0 {
-		return c
-	}
-	return strings.Compare(a.key, b.key)
 }
 
 // keyOf turns an id into the key of its kind's table: the bytes of a MAC or a
@@ -87,7 +68,7 @@ func named(o log.Object, id string) bool {
 
 // table holds the objects of one kind.
 type table struct {
-	rows  map[string]*row
+	rows  rowTable
 	order *sorted[*row]
 }
 
@@ -118,6 +99,8 @@ type store struct {
 	interest *interest
 	// digests, if not nil, follow what index and unindex do; then interest is not nil.
 	digests *digests
+	// shapes, if not nil, lets NICs be packed.
+	shapes shapes
 
 	tables []*table // by kind; nil where there is none
 
@@ -170,7 +153,7 @@ func (s *store) tableOrder(kind log.Kind) *sorted[*row] {
 // row returns the row of a key, or nil.
 func (s *store) row(kind log.Kind, key string) *row {
 	if t := s.table(kind); t != nil {
-		return t.rows[key]
+		return t.rows.withKey(key)
 	}
 	return nil
 }
@@ -178,10 +161,8 @@ func (s *store) row(kind log.Kind, key string) *row {
 // network returns a network of this store or the one below, or nil.
 func (s *store) network(uuid log.UUID) *log.Network {
 	for ; s != nil; s = s.under {
-		if t := s.table(log.KindNetwork); t != nil {
-			if r := t.rows[string(uuid[:])]; r != nil {
-				return r.Object.(*log.Network)
-			}
+		if r := s.row(log.KindNetwork, string(uuid[:])); r != nil {
+			return r.obj.(*log.Network)
 		}
 	}
 	return nil
@@ -202,23 +183,19 @@ func check(o log.Object) error {
 // rowOfObject returns the row of an object's id, or nil. The compiler makes no
 // string of bytes that are only looked up.
 func (s *store) rowOfObject(o log.Object) *row {
-	t := s.table(o.Kind())
-	if t == nil {
-		return nil
-	}
 	switch o := o.(type) {
 	case *log.NIC:
-		return t.rows[string(o.MAC[:])]
+		return s.row(log.KindNIC, string(o.MAC[:]))
 	case *log.Network:
-		return t.rows[string(o.UUID[:])]
+		return s.row(log.KindNetwork, string(o.UUID[:]))
 	case *log.Server:
-		return t.rows[string(o.UUID[:])]
+		return s.row(log.KindServer, string(o.UUID[:]))
 	case *log.VM:
-		return t.rows[string(o.UUID[:])]
+		return s.row(log.KindVM, string(o.UUID[:]))
 	case *log.VMM:
-		return t.rows[string(o.UUID[:])]
+		return s.row(log.KindVMM, string(o.UUID[:]))
 	default:
-		return t.rows[keyOfObject(o)]
+		return s.row(o.Kind(), keyOfObject(o))
 	}
 }
 
@@ -231,7 +208,7 @@ func (s *store) put(rec Record, body []byte) {
 		if grow := int(kind) + 1 - len(s.tables); grow > 0 {
 			s.tables = append(s.tables, make([]*table, grow)...)
 		}
-		t = &table{rows: make(map[string]*row), order: newSorted(compareRows)}
+		t = &table{rows: rowTable{hash: hashRow}, order: newSorted(compareRows)}
 		s.tables[kind] = t
 	}
 	r := s.rowOfObject(rec.Object)
@@ -240,42 +217,53 @@ func (s *store) put(rec Record, body []byte) {
 		sum = s.digests.of(&rec, body)
 		s.digests.replace(r, &rec, sum)
 	}
-	switch {
-	case r == nil:
-		r = &row{Record: rec, key: keyOfObject(rec.Object), sum: sum}
-		t.rows[r.key] = r
+	if r == nil {
+		r = &row{}
+		s.set(r, rec, sum)
+		t.rows.add(r)
 		t.order.insert(r)
 		s.index(r)
-	case sameIndex(r.Object, rec.Object):
-		if s.digests != nil {
-			s.count(r, s.digests.remove)
-		}
-		r.Record, r.sum = rec, sum
-		if s.digests != nil {
-			s.count(r, s.digests.add)
-		}
-	case moves(r.Object, rec.Object):
-		s.move(r, rec, sum)
-	default:
-		s.unindex(r)
-		r.Record, r.sum = rec, sum
-		s.index(r)
+	} else {
+		s.change(r, rec, sum)
 	}
 	if network, ok := rec.Object.(*log.Network); ok {
 		s.rehome(network.UUID)
 	}
 }
 
+// change puts a record, whose sum is given, in the place of r's.
+func (s *store) change(r *row, rec Record, sum log.Digest) {
+	switch before := r.object(); {
+	case sameIndex(before, rec.Object):
+		if s.digests != nil {
+			s.count(r, s.digests.remove)
+		}
+		s.set(r, rec, sum)
+		if s.digests != nil {
+			s.count(r, s.digests.add)
+		}
+	case moves(before, rec.Object):
+		s.move(r, rec, sum)
+	default:
+		s.unindex(r)
+		s.set(r, rec, sum)
+		s.index(r)
+	}
+}
+
 // remove takes the row out.
 func (s *store) remove(r *row) {
-	t := s.table(r.Object.Kind())
+	t := s.table(r.kind())
 	if s.digests != nil {
 		s.digests.replace(r, nil, log.Digest{})
 	}
-	delete(t.rows, r.key)
+	t.rows.remove(r)
 	t.order.remove(r)
 	s.unindex(r)
-	if network, ok := r.Object.(*log.Network); ok {
+	if p, ok := r.obj.(*packedNIC); ok {
+		s.shapes.drop(p.shape)
+	}
+	if network, ok := r.obj.(*log.Network); ok {
 		s.rehome(network.UUID)
 	}
 }
@@ -283,10 +271,10 @@ func (s *store) remove(r *row) {
 // rehome puts a network's NICs where the network now lies. In a log a network
 // comes before its NICs and goes after them; in a cache either may come first.
 func (s *store) rehome(network log.UUID) {
-	scope := s.scopeOn(network)
+	home := s.homeOn(network)
 	var moved []*row
 	for r := range s.nicsOnNet[network].all() {
-		if r.scope == scope {
+		if r.scope == home {
 			break // they are all of one scope
 		}
 		moved = append(moved, r)
@@ -295,6 +283,16 @@ func (s *store) rehome(network log.UUID) {
 		s.unindex(r)
 		s.index(r)
 	}
+}
+
+// homeOn returns what rows of NICs on a network share, or nil.
+func (s *store) homeOn(network log.UUID) *log.Scope {
+	for ; s != nil; s = s.under {
+		if r := s.row(log.KindNetwork, string(network[:])); r != nil {
+			return r.scope
+		}
+	}
+	return nil
 }
 
 // scopeOn returns the scope of what is on a network; Type 0 if it is not known.

@@ -213,7 +213,7 @@ func nicOf(i int) *log.NIC {
 // build makes the state, and measures what one NIC takes of the heap: each
 // comes as bytes, as from an agent's cache, and shares nothing with another.
 func build(mappings int) (*projections.State, float64, error) {
-	state, encoder, seq := projections.NewState(), log.NewEncoder(), log.Seq(0)
+	state, encoder, seq := projections.NewSmallState(), log.NewEncoder(), log.Seq(0)
 	load := func(o log.Object) error {
 		b, err := encoder.Object(o)
 		if err != nil {
