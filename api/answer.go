@@ -19,6 +19,7 @@ const (
 	headerAge      = "Rutter-Age"       // milliseconds since this server knew that it was up to date
 	headerChangeID = "Rutter-Change-Id" // of a write, chosen by the client or by us
 	headerCursor   = "Rutter-Cursor"    // of the head, with answers of GET /log
+	headerChain    = "Rutter-Chain"     // SEQ:HASH of the first entry of an answer in the binary form
 )
 
 // Codes of errors beside those of package log.

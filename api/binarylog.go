@@ -31,8 +31,8 @@ func wantsBinary(r *http.Request) bool {
 // binaryLog answers GET /log with entries as they are stored: for copies, and
 // for readers that want all of them. Nothing is decoded, so nothing is filtered.
 func (s *Server) binaryLog(w http.ResponseWriter, r *http.Request, q *logQuery) error {
-	if q.kind != 0 || q.object != "" || len(q.scopes) > 0 {
-		return badParameter("Accept", log.ElementInvalid, "ask for application/x-ndjson, or leave kind, object, cn and vnet out", "the binary form of the log cannot be filtered")
+	if !q.filter.IsAll() {
+		return badParameter("Accept", log.ElementInvalid, "ask for application/x-ndjson, or leave the filters out", "the binary form of the log cannot be filtered")
 	}
 	entries, err := s.store.Entries(q.after, binaryItems) // a place that cannot be served has an answer of its own
 	if err != nil {
@@ -45,6 +45,10 @@ func (s *Server) binaryLog(w http.ResponseWriter, r *http.Request, q *logQuery) 
 	defer done()
 	head := s.store.Head()
 	w.Header().Set("Content-Type", feed.LogMedia)
+	if len(entries) > 0 {
+		// The frames have the hash's prefix only, and who keeps them verifies them.
+		w.Header().Set(headerChain, entries[0].Seq.String()+":"+entries[0].Hash.String())
+	}
 	w.Header().Set(headerCursor, head.String())
 	setSeq(w, head.Seq)
 	w.WriteHeader(http.StatusOK)

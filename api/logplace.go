@@ -42,11 +42,7 @@ func (s *Server) begin(r *http.Request, p parameters, q *logQuery) (ok bool, err
 		q.after = seq
 		return true, s.servable(seq)
 	case p.has("since"):
-		at, err := log.ParseTime(p.text("since"))
-		if err != nil {
-			return false, badParameter("since", log.ElementInvalid, "send RFC 3339, as in 2026-11-21T09:00:00Z", "%v", err)
-		}
-		q.after, err = s.beforeTime(at)
+		q.after, err = s.beforeTime(q.filter.Since)
 		return true, err
 	case p.has("last"):
 		n, err := p.number("last", 0, 1, maxLines)
@@ -107,17 +103,17 @@ func (s *Server) back(q *logQuery, n uint64) (log.Seq, error) {
 		}
 		var found []log.Seq
 		for place := from; place < end; {
-			items, err := s.tail.after(place)
+			f, err := s.scan(q, place)
 			if err != nil {
 				return 0, err
 			}
-			if len(items) == 0 {
-				break
-			}
-			for _, it := range items {
-				if place = it.entry.Seq; place <= end && q.matches(it.event) {
-					found = append(found, place)
+			for _, it := range f.items {
+				if it.entry.Seq <= end {
+					found = append(found, it.entry.Seq)
 				}
+			}
+			if place = f.place; f.past || !f.looked {
+				break
 			}
 		}
 		if uint64(len(found)) >= n {
@@ -127,29 +123,6 @@ func (s *Server) back(q *logQuery, n uint64) (log.Seq, error) {
 			return from, nil
 		}
 	}
-}
-
-// end reads until where to go: a seq or a time, both inclusive.
-func (q *logQuery) end(p parameters) error {
-	if !p.has("until") {
-		return nil
-	}
-	text := p.text("until")
-	if seq, err := log.ParseSeq(text); err == nil {
-		q.untilSeq = seq
-		return nil
-	}
-	at, err := log.ParseTime(text)
-	if err != nil || at == 0 {
-		return badParameter("until", log.ElementInvalid, "send a seq, or a time as in 2026-11-21T09:00:00Z", "got %q", text)
-	}
-	q.untilTime = at
-	return nil
-}
-
-// isPast reports whether the entry is beyond the end that was asked for.
-func (q *logQuery) isPast(it *item) bool {
-	return q.untilSeq > 0 && it.entry.Seq > q.untilSeq || q.untilTime > 0 && it.event.Time > q.untilTime
 }
 
 // appendEvent appends an entry as a server-sent event, whose id is its seq.

@@ -47,12 +47,17 @@ func TestLogPlaces(t *testing.T) {
 		"since=2001-01-01T00:00:00Z&until=1": "1",
 		"since=2201-01-01T00:00:00Z":         "",
 		"follow=1&until=3":                   "1 2 3", // it ends by itself
+		"follow=1&until=3&kind=nic_tag":      "1 2 3",
+		"action=create&kind=nic_tag":         "1 2 3",
+		"kind=nic_tag&action=delete":         "",
+		"kind=nic_tag&until=" + timeOf(2):    "1 2",
+		"actor=nobody":                       "",
 	} {
 		if got := seqsOf(t, b, query); got != want {
 			t.Errorf("%s: got %s, want %s", query, got, want)
 		}
 	}
-	for _, query := range []string{"last=2&after=1", "since=yesterday", "until=tomorrow", "last=0"} {
+	for _, query := range []string{"last=2&after=1", "since=yesterday", "until=tomorrow", "last=0", "action=x", "owner=me", "path=X", "ip=10", "network=", "kind=nics", "vnet=99999999"} {
 		if w := b.call("GET", "/log?"+query, ""); w.Code != 422 {
 			t.Errorf("%s: %s", query, pretty(w))
 		}

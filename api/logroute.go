@@ -5,10 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"slices"
 	"time"
 
 	"rutter/log"
+	logquery "rutter/log/query"
 )
 
 // Bounds of GET /log.
@@ -20,28 +20,12 @@ const (
 
 // logQuery is what GET /log was asked for.
 type logQuery struct {
-	after  log.Seq
-	limit  uint64
-	follow bool
-	kind   log.Kind
-	object string
-	scopes []log.Scope // of cn and vnet: an entry has all of them
-
-	untilSeq  log.Seq  // 0: to the head, or on and on
-	untilTime log.Time // 0: likewise
-	events    bool     // server-sent events in place of lines of JSON
-}
-
-func (q *logQuery) matches(e *log.Event) bool {
-	if q.kind != 0 && e.Kind != q.kind || q.object != "" && e.ID != q.object {
-		return false
-	}
-	for _, scope := range q.scopes {
-		if !slices.Contains(e.Scopes, scope) {
-			return false
-		}
-	}
-	return true
+	after   log.Seq
+	limit   uint64
+	follow  bool
+	events  bool // server-sent events in place of lines of JSON
+	filter  *logquery.Filter
+	matcher *logquery.Matcher // of filter
 }
 
 // log answers GET /log: entries as lines of JSON.
@@ -56,7 +40,7 @@ func (s *Server) log(w http.ResponseWriter, r *http.Request) error {
 		}
 		return s.binaryLog(w, r, q)
 	}
-	items, err := s.tail.after(q.after) // a place that cannot be served has an answer of its own
+	first, err := s.scan(q, q.after) // a place that cannot be served has an answer of its own
 	if err != nil {
 		return err
 	}
@@ -80,7 +64,7 @@ func (s *Server) log(w http.ResponseWriter, r *http.Request) error {
 	out := &lines{w: w, control: http.NewResponseController(w), q: q}
 	// The body was read; a later read error would only end the request.
 	_ = out.control.SetReadDeadline(time.Time{})
-	if err := s.writeLog(r.Context(), out, items); err != nil && !errors.Is(err, errGone) {
+	if err := s.writeLog(r.Context(), out, first); err != nil && !errors.Is(err, errGone) {
 		out.last(err)
 	}
 	return nil
@@ -88,7 +72,7 @@ func (s *Server) log(w http.ResponseWriter, r *http.Request) error {
 
 // logQuery reads the query of GET /log.
 func (s *Server) logQuery(r *http.Request) (*logQuery, error) {
-	p, err := query(r, "after", "cursor", "follow", "limit", "kind", "object", "cn", "vnet", "since", "last", "until")
+	p, err := query(r, append(logquery.Names(), "after", "cursor", "follow", "limit", "last")...)
 	if err != nil {
 		return nil, err
 	}
@@ -102,13 +86,11 @@ func (s *Server) logQuery(r *http.Request) (*logQuery, error) {
 	if q.follow && !p.has("limit") {
 		q.limit = 1<<64 - 1
 	}
-	if err := q.filter(p); err != nil {
-		return nil, err
+	if q.filter, err = logquery.Parse(p.values); err != nil {
+		return nil, badFilter(err)
 	}
+	q.matcher = q.filter.Matcher()
 	if err := s.fresh(r, p); err != nil {
-		return nil, err
-	}
-	if err := q.end(p); err != nil {
 		return nil, err
 	}
 	if begun, err := s.begin(r, p, q); begun || err != nil {
@@ -148,61 +130,43 @@ func (q *logQuery) from(p parameters, store Store) error {
 	return nil
 }
 
-func (q *logQuery) filter(p parameters) (err error) {
-	if p.has("kind") {
-		if q.kind, err = log.ParseKind(p.text("kind")); err != nil {
-			return badParameter("kind", log.ElementInvalid, "send a kind of object", "%v", err)
-		}
+// badFilter turns a refusal of package query into an answer's.
+func badFilter(err error) error {
+	var refused *logquery.ParameterError
+	if !errors.As(err, &refused) {
+		return err
 	}
-	q.object = p.text("object")
-	if p.has("cn") {
-		cn, err := log.ParseUUID(p.text("cn"))
-		if err != nil {
-			return badParameter("cn", log.ElementInvalid, "send a UUID of 36 characters", "%v", err)
-		}
-		q.scopes = append(q.scopes, log.CNScope(cn))
-	}
-	if p.has("vnet") {
-		vnet, err := p.number("vnet", 0, 0, log.MaxVNet)
-		if err != nil {
-			return err
-		}
-		q.scopes = append(q.scopes, log.VNetScope(uint32(vnet)))
-	}
-	return nil
+	return badParameter(refused.Name, log.ElementInvalid, refused.Remedy, "%s", refused.Reason)
 }
 
 // errGone: the client went, or took nothing for answerTime.
 var errGone = errors.New("api: the client went")
 
-// writeLog writes items and what follows them, until the limit, the head (if
-// the log is not followed), or the end of the client or the server.
-func (s *Server) writeLog(ctx context.Context, out *lines, items []*item) (err error) {
-	place := out.q.after
+// writeLog writes what was found and what follows it, until the limit, the head
+// (if the log is not followed), or the end of the client or the server.
+func (s *Server) writeLog(ctx context.Context, out *lines, f found) (err error) {
 	quiet := time.NewTicker(lineQuiet)
 	defer quiet.Stop()
 	for {
 		changed := s.store.Changed()
-		for len(items) > 0 {
-			for _, it := range items {
-				if out.q.isPast(it) {
-					return out.flush()
-				}
-				if place = it.entry.Seq; !out.q.matches(it.event) {
-					continue
-				}
+		for f.looked {
+			for _, it := range f.items {
 				if full, err := out.add(it); full || err != nil {
 					return errors.Join(err, out.flush())
 				}
 			}
+			if f.past {
+				return out.flush()
+			}
 			if ctx.Err() != nil {
 				return errGone
 			}
-			if items, err = s.tail.after(place); err != nil {
+			if f, err = s.scan(out.q, f.place); err != nil {
 				return err
 			}
 		}
-		if err := out.flush(); err != nil || !out.q.follow || out.q.untilSeq > 0 && place >= out.q.untilSeq {
+		until := out.q.filter.UntilSeq
+		if err := out.flush(); err != nil || !out.q.follow || until > 0 && f.place >= until {
 			return err
 		}
 		select {
@@ -214,7 +178,7 @@ func (s *Server) writeLog(ctx context.Context, out *lines, items []*item) (err e
 		case <-quiet.C:
 			out.quiet()
 		}
-		if items, err = s.tail.after(place); err != nil {
+		if f, err = s.scan(out.q, f.place); err != nil {
 			return err
 		}
 	}

@@ -43,7 +43,7 @@ var importTable = []row{
 		why: "agreement and keeping know nothing of HTTP or of compute nodes",
 	},
 	{
-		pkg: "api", may: []string{"log", "log/feed", "log/intake", "projections", "api/liveness", "api/vmm", "api/console"},
+		pkg: "api", may: []string{"log", "log/feed", "log/intake", "log/query", "projections", "api/liveness", "api/vmm", "api/console"},
 		tests: []string{"raftstore", "api/client"},
 		why:   "it sees the store through small interfaces that it declares, so the store can change beneath",
 	},
