@@ -93,9 +93,9 @@ type Config struct {
 	MaxLagBytes   int
 
 	// SweepEvents is how many events may pass before the object rows of
-	// changes.db follow them: 262,144, which a start folds in well under a
+	// changes.db follow them: 524,288, which a start folds in about a
 	// second, and among which neighbours share pages. SweepDelay is how long
-	// fewer may wait: 30 s.
+	// fewer may wait: 1 min.
 	SweepEvents int
 	SweepDelay  time.Duration
 
@@ -174,8 +174,8 @@ func (c Config) withDefaults() (Config, error) {
 	or(&c.PersistEvents, 1<<14)
 	or(&c.MaxLagEvents, 1<<18)
 	or(&c.MaxLagBytes, 256<<20)
-	or(&c.SweepEvents, 1<<18)
-	or(&c.SweepDelay, 30*time.Second)
+	or(&c.SweepEvents, 1<<19)
+	or(&c.SweepDelay, time.Minute)
 	or(&c.RaftLog, RaftLogBolt)
 	if c.RaftLog != RaftLogBolt && c.RaftLog != RaftLogWAL {
 		return c, fmt.Errorf("raftstore: raft log %q: want %s or %s", c.RaftLog, RaftLogBolt, RaftLogWAL)

@@ -135,9 +135,8 @@ func TestRemove(t *testing.T) {
 	if err := others[0].Remove(patience(t), others[1].cfg.ID); err != nil {
 		t.Fatal(err)
 	}
-	if got := len(leader.Status().Members); got != 2 {
-		t.Errorf("%d members, want 2", got)
-	}
+	// On a busy machine the leadership may have moved: then it follows.
+	until(t, leader, "two members", func() bool { return len(leader.Status().Members) == 2 })
 	if err := leader.Remove(patience(t), "nobody"); err != nil {
 		t.Errorf("remove of a stranger: %v", err)
 	}
