@@ -102,7 +102,7 @@ type VMMConfig struct {
 // Run once.
 type VMMs struct {
 	cfg  VMMConfig
-	jobs chan func(context.Context)
+	jobs chan vmmJob
 
 	mu         sync.Mutex // protects what follows; held while a file is written
 	vmms       map[log.UUID]*VMM
@@ -127,7 +127,7 @@ func NewVMMs(cfg VMMConfig) (*VMMs, error) {
 		return nil, fmt.Errorf("vminfo: VMMs: %w", err)
 	}
 	m := &VMMs{
-		cfg: cfg, jobs: make(chan func(context.Context), maxVMMJobsWaiting), vmms: make(map[log.UUID]*VMM),
+		cfg: cfg, jobs: make(chan vmmJob, maxVMMJobsWaiting), vmms: make(map[log.UUID]*VMM),
 		active: make(map[log.UUID]log.UUID), unrecorded: make(map[log.UUID]struct{}), ended: make(map[log.UUID]int),
 	}
 	if err := m.load(); err != nil {
@@ -141,17 +141,8 @@ func NewVMMs(cfg VMMConfig) (*VMMs, error) {
 func (m *VMMs) Run(ctx context.Context) error {
 	g, running := errgroup.WithContext(ctx)
 	g.Go(func() error {
-		doing := new(errgroup.Group)
-		doing.SetLimit(maxVMMJobs)
-		defer func() { _ = doing.Wait() }() // jobs return no error
-		for {
-			select {
-			case job := <-m.jobs:
-				doing.Go(func() error { job(running); return nil })
-			case <-running.Done():
-				return nil
-			}
-		}
+		m.work(running)
+		return nil
 	})
 	g.Go(func() error { return m.follow(running) })
 	return g.Wait()
@@ -386,7 +377,7 @@ func (m *VMMs) Unregister(id log.UUID) (VMM, error) {
 	if held.Final() {
 		return *held, nil
 	}
-	if err := m.enqueue(m.stopJob(*held, true)); err != nil {
+	if err := m.enqueue(held.VM, m.stopJob(*held, true)); err != nil {
 		return *held, err
 	}
 	if held.PID != 0 {
@@ -452,7 +443,7 @@ func (m *VMMs) SetState(id log.UUID, want string, migration log.UUID) (vmm VMM, 
 		want == "reboot" && held.State == VMMRebooting:
 		return *held, false, nil
 	case want == "running":
-		return *held, false, m.enqueue(m.startJob(next))
+		return *held, false, m.enqueue(held.VM, m.startJob(next))
 	case want == "stopped":
 		next.State, job = VMMStopping, m.stopJob(next, false)
 	case want == "reboot":
@@ -464,7 +455,7 @@ func (m *VMMs) SetState(id log.UUID, want string, migration log.UUID) (vmm VMM, 
 		return *held, false, fmt.Errorf("vminfo: state %q: want running, stopped, reboot or migration_target", want)
 	}
 	if job != nil {
-		if err := m.enqueue(job); err != nil {
+		if err := m.enqueue(held.VM, job); err != nil {
 			return *held, false, err
 		}
 	}

@@ -4,7 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"time"
+
+	"golang.org/x/sync/errgroup"
 
 	"rutter/log"
 )
@@ -85,13 +88,53 @@ func Addressed(vm Value) bool {
 	return true
 }
 
+// vmmJob is something to be done with a VM.
+type vmmJob struct {
+	vm log.UUID
+	do func(context.Context)
+}
+
 // enqueue has Run do a job, and never waits.
-func (m *VMMs) enqueue(job func(context.Context)) error {
+func (m *VMMs) enqueue(vm log.UUID, do func(context.Context)) error {
 	select {
-	case m.jobs <- job:
+	case m.jobs <- vmmJob{vm, do}:
 		return nil
 	default:
 		return fmt.Errorf("%w: %d wait already", ErrBusy, cap(m.jobs))
+	}
+}
+
+// work does the jobs until ctx ends: some at once, those of one VM one after the
+// other, as they came. Else a reboot could end what the one before still starts.
+func (m *VMMs) work(ctx context.Context) {
+	doing := new(errgroup.Group)
+	doing.SetLimit(maxVMMJobs)
+	defer func() { _ = doing.Wait() }()      // jobs return no error
+	last := make(map[log.UUID]chan struct{}) // closed when a VM's last job is done
+	for {
+		select {
+		case job := <-m.jobs:
+			before, done := last[job.vm], make(chan struct{})
+			maps.DeleteFunc(last, func(_ log.UUID, done chan struct{}) bool {
+				select {
+				case <-done:
+					return true
+				default:
+					return false
+				}
+			})
+			last[job.vm] = done
+			doing.Go(func() error {
+				defer close(done)
+				if before != nil {
+					<-before // it was begun before this one, so it has a place
+				}
+				job.do(ctx)
+				return nil
+			})
+		case <-ctx.Done():
+			return
+		}
 	}
 }
 

@@ -423,3 +423,45 @@ func (m *VMMs) count() int {
 	}
 	return len(m.vmms)
 }
+
+// TestVMMJobsTakeTurns: what is asked of one VM is done one after the other, as
+// it came; other VMs do not wait for it.
+func TestVMMJobsTakeTurns(t *testing.T) {
+	s := newVMMSite(t.TempDir())
+	s.run(t)
+	defer func() { s.stop() }()
+	one, other := testVM(t, 1, "").UUID, testVM(t, 2, "").UUID
+	var mu sync.Mutex
+	var order []int
+	running, hold, passed := 0, make(chan struct{}), make(chan struct{})
+	done := make(chan struct{}, 20)
+	for i := range 5 {
+		if err := s.vmms.enqueue(one, func(context.Context) {
+			mu.Lock()
+			running++
+			if running > 1 {
+				t.Errorf("%d jobs of one VM at once", running)
+			}
+			order = append(order, i)
+			mu.Unlock()
+			<-hold
+			mu.Lock()
+			running--
+			mu.Unlock()
+			done <- struct{}{}
+		}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := s.vmms.enqueue(other, func(context.Context) { close(passed) }); err != nil {
+		t.Fatal(err)
+	}
+	<-passed
+	close(hold)
+	for range 5 {
+		<-done
+	}
+	if !slices.IsSorted(order) || len(order) != 5 {
+		t.Errorf("done in the order %v", order)
+	}
+}

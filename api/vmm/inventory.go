@@ -132,24 +132,29 @@ func (s *Service) takeReports(ctx context.Context) {
 			if ctx.Err() != nil {
 				return
 			}
-			if err != nil {
+			switch {
+			case errors.Is(err, errNobody): // the leader hears of it with the next beat of this server
+				s.compared(l, soonAfter)
+			case err != nil:
 				s.logger.Warn("what a CN reports of its VMs is not written: again soon", "cn", l.cn, "error", err)
 				s.metrics.reports.WithLabelValues("retried").Inc()
+				s.compared(l, againAfter)
+			default:
+				s.compared(l, 0)
 			}
-			s.compared(l, err != nil)
 		}
 	}
 }
 
-// compared ends a comparison. One that failed is repeated after a while.
-func (s *Service) compared(l *Line, failed bool) {
+// compared ends a comparison. One that failed is repeated after a while; 0: it did not.
+func (s *Service) compared(l *Line, after time.Duration) {
 	r := &l.said
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	switch {
-	case failed:
+	case after > 0:
 		r.allDirty, r.again = true, false
-		time.AfterFunc(againAfter, func() {
+		time.AfterFunc(after, func() {
 			r.mu.Lock()
 			defer r.mu.Unlock()
 			r.queued = false
