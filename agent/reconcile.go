@@ -309,7 +309,17 @@ func (s *KernelStatus) drift() string {
 	return strings.Join(s.Drift[:min(len(s.Drift), maxDriftTold)], "\n")
 }
 
+// status is brief with the percentiles.
 func (r *reconciler) status() KernelStatus {
+	s := r.brief()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	s.Delay50, s.Delay99 = r.delays.percentile(50), r.delays.percentile(99)
+	return s
+}
+
+// brief is what costs next to nothing: watermarks are made all the time.
+func (r *reconciler) brief() KernelStatus {
 	var asked link.Asked
 	if kernel, ok := r.kernel.(asker); ok {
 		asked = kernel.Asked()
@@ -318,7 +328,6 @@ func (r *reconciler) status() KernelStatus {
 	defer r.mu.Unlock()
 	s := r.last
 	s.Demand = DemandStatus(asked)
-	s.Delay50, s.Delay99 = r.delays.percentile(50), r.delays.percentile(99)
 	return s
 }
 

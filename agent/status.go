@@ -106,7 +106,7 @@ func (p *persister) status() CacheStatus {
 
 // watermark is what a server is told.
 func (a *Agent) watermark() feed.Watermark {
-	kernel := a.reconciler.status()
+	kernel := a.reconciler.brief()
 	a.replica.mu.RLock()
 	defer a.replica.mu.RUnlock()
 	return feed.Watermark{

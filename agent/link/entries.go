@@ -28,9 +28,6 @@ func (m *Manager) Apply(ctx context.Context, delta projections.LinksDelta) Resul
 	steps := m.demand.resident(m.entrySteps(delta))
 	if len(steps) > 0 {
 		result.Steps = m.do(ctx, steps, now)
-		if len(m.since) == 0 {
-			m.since = make(map[Object]placed, len(steps))
-		}
 		for i := range result.Steps {
 			m.noteEntry(&result.Steps[i])
 		}
@@ -211,11 +208,13 @@ func (m *Manager) noteEntry(s *Step) {
 	}
 	switch s.Op {
 	case OpSetNeigh:
-		m.since[s.Object] = placed{mac: s.MAC}
+		m.since.setNeigh(number(s.Object.MAC), s.Object.IP, s.MAC)
+	case OpDelNeigh:
+		m.since.setNeigh(number(s.Object.MAC), s.Object.IP, log.MAC{})
 	case OpSetFDB:
-		m.since[s.Object] = placed{dst: s.Addr, port: s.Port}
-	case OpDelNeigh, OpDelFDB:
-		m.since[s.Object] = placed{}
+		m.since.setForward(s.Object.VNet, s.MAC, s.Addr, s.Port)
+	case OpDelFDB:
+		m.since.setForward(s.Object.VNet, s.MAC, netip.Addr{}, 0)
 	}
 }
 
@@ -237,7 +236,15 @@ func (m *Manager) wanted(o Object) placed {
 }
 
 func (m *Manager) wantedAhead(o Object) placed {
-	if p, ok := m.since[o]; ok {
+	var p placed
+	var ok bool
+	switch o.Kind {
+	case ObjectNeigh:
+		p, ok = m.since.neigh(number(o.MAC), o.IP)
+	case ObjectFDB:
+		p, ok = m.since.forward(o.VNet, o.MAC)
+	}
+	if ok {
 		return p
 	}
 	return wantedIn(&m.last, o)

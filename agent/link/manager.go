@@ -56,7 +56,7 @@ type Manager struct {
 	// after it, and lastMatched whether the kernel was so: what differs now is
 	// drift. doubt is set when it may not be so any more.
 	last        projections.Desired
-	since       map[Object]placed
+	since       toldEntries
 	lastMatched bool
 	doubt       bool
 }
@@ -106,7 +106,7 @@ func NewManager(cfg ManagerConfig) *Manager {
 	if cfg.Now == nil {
 		cfg.Now = time.Now
 	}
-	return &Manager{cfg: cfg, numbers: cfg.Numbers, backoff: map[Object]waiting{}, since: map[Object]placed{}, demand: newDemand(cfg.Table, cfg.Now)}
+	return &Manager{cfg: cfg, numbers: cfg.Numbers, backoff: map[Object]waiting{}, since: newToldEntries(), demand: newDemand(cfg.Table, cfg.Now)}
 }
 
 // Number returns the N of the fabric<N> of a NIC.
@@ -159,7 +159,7 @@ func (m *Manager) Pass(ctx context.Context, want projections.Desired, complete b
 	m.forget(work.Steps)
 	m.report(&result, work, now)
 	m.last, m.lastMatched, m.doubt = want, result.Matched, false
-	clear(m.since)
+	m.since.clear()
 	if err := m.settle(want, complete && result.Matched); err != nil {
 		return result, err
 	}

@@ -68,14 +68,17 @@ func (t *told) learn(links []Link) {
 
 // entry returns what an entry should be.
 func (t *told) entry(l *Link, key entryKey) placed {
-	if p, ok := t.entries.get(key); ok {
-		return p
-	}
 	if key.ip.IsValid() {
+		if p, ok := t.entries.neigh(uint64(key.index), key.ip); ok {
+			return p
+		}
 		if i, ok := slices.BinarySearchFunc(l.Neighs, key.ip, func(n Neighbour, ip netip.Addr) int { return n.IP.Compare(ip) }); ok {
 			return placed{mac: l.Neighs[i].MAC}
 		}
 		return placed{}
+	}
+	if p, ok := t.entries.forward(uint32(key.index), key.mac); ok {
+		return p
 	}
 	if i, ok := slices.BinarySearchFunc(l.FDB, key.mac, func(f Forward, mac log.MAC) int { return compareMAC(f.MAC, mac) }); ok && l.FDB[i].Permanent {
 		return placed{dst: l.FDB[i].Dst, port: l.FDB[i].Port}
@@ -97,16 +100,16 @@ func (t *told) note(steps []Step, requests []request) {
 func (t *told) noteStep(s *Step, index int32) {
 	switch s.Op {
 	case OpSetNeigh:
-		t.entries.setNeigh(index, s.Addr, s.MAC)
+		t.entries.setNeigh(uint64(index), s.Addr, s.MAC)
 		return
 	case OpDelNeigh:
-		t.entries.setNeigh(index, s.Addr, log.MAC{})
+		t.entries.setNeigh(uint64(index), s.Addr, log.MAC{})
 		return
 	case OpSetFDB:
-		t.entries.setForward(index, s.MAC, s.Addr, s.Port)
+		t.entries.setForward(uint32(index), s.MAC, s.Addr, s.Port)
 		return
 	case OpDelFDB:
-		t.entries.setForward(index, s.MAC, netip.Addr{}, 0)
+		t.entries.setForward(uint32(index), s.MAC, netip.Addr{}, 0)
 		return
 	case OpAddLink:
 		l := *s.Spec

@@ -6,26 +6,27 @@ import (
 	"rutter/log"
 )
 
-// toldEntries has what single entries are told to be since the last dump. Its
-// keys and values have no pointers and no gaps: there are tens of thousands of
-// them, each written before its step is sent.
+// toldEntries has what single entries are told, or wanted, to be since the last
+// dump. Its keys and values have no pointers and no gaps: there are tens of
+// thousands of them, each written beside its step. Who tells names a link by its
+// ifindex; who wants, by the NIC's MAC, and a VXLAN device by its vnet.
 type toldEntries struct {
 	neighs   map[neighAt]log.MAC // zero: none
 	forwards map[forwardAt]forwardTo
 }
 
-// neighAt is a neighbour on the link of an ifindex.
+// neighAt is a neighbour on a link.
 type neighAt struct {
-	index int32
-	bits  uint32 // of the address: 32 or 128
-	ip    [16]byte
+	link uint64
+	bits uint64 // of the address: 32 or 128
+	ip   [16]byte
 }
 
-// forwardAt is a forwarding entry on the VXLAN device of an ifindex.
+// forwardAt is a forwarding entry on a VXLAN device.
 type forwardAt struct {
-	index int32
-	mac   log.MAC
-	_     [2]byte
+	device uint32
+	mac    log.MAC
+	_      [2]byte
 }
 
 // forwardTo is what a forwarding entry leads to; zero: there is none.
@@ -44,29 +45,36 @@ func (e *toldEntries) clear() {
 	clear(e.forwards)
 }
 
-func neighKeyOf(index int32, ip netip.Addr) neighAt {
-	return neighAt{index: index, bits: uint32(ip.BitLen()), ip: ip.As16()}
+func neighAtOf(link uint64, ip netip.Addr) neighAt {
+	return neighAt{link: link, bits: uint64(ip.BitLen()), ip: ip.As16()}
 }
 
-func (e *toldEntries) setNeigh(index int32, ip netip.Addr, mac log.MAC) {
-	e.neighs[neighKeyOf(index, ip)] = mac
+// number is a MAC as the name of a link.
+func number(mac log.MAC) uint64 {
+	return uint64(mac[0])<<40 | uint64(mac[1])<<32 | uint64(mac[2])<<24 | uint64(mac[3])<<16 | uint64(mac[4])<<8 | uint64(mac[5])
 }
 
-func (e *toldEntries) setForward(index int32, mac log.MAC, dst netip.Addr, port uint16) {
+func (e *toldEntries) setNeigh(link uint64, ip netip.Addr, mac log.MAC) {
+	e.neighs[neighAtOf(link, ip)] = mac
+}
+
+func (e *toldEntries) setForward(device uint32, mac log.MAC, dst netip.Addr, port uint16) {
 	var to forwardTo
 	if dst.IsValid() {
 		to = forwardTo{bits: uint16(dst.BitLen()), port: port, dst: dst.As16()}
 	}
-	e.forwards[forwardAt{index: index, mac: mac}] = to
+	e.forwards[forwardAt{device: device, mac: mac}] = to
 }
 
-// get returns what an entry was told to be, if it was told.
-func (e *toldEntries) get(key entryKey) (p placed, ok bool) {
-	if key.ip.IsValid() {
-		p.mac, ok = e.neighs[neighKeyOf(key.index, key.ip)]
-		return p, ok
-	}
-	to, ok := e.forwards[forwardAt{index: key.index, mac: key.mac}]
+// neigh returns what a neighbour was told to be, if it was told.
+func (e *toldEntries) neigh(link uint64, ip netip.Addr) (p placed, ok bool) {
+	p.mac, ok = e.neighs[neighAtOf(link, ip)]
+	return p, ok
+}
+
+// forward returns what a forwarding entry was told to be, if it was told.
+func (e *toldEntries) forward(device uint32, mac log.MAC) (p placed, ok bool) {
+	to, ok := e.forwards[forwardAt{device: device, mac: mac}]
 	switch to.bits {
 	case 32:
 		p = placed{dst: netip.AddrFrom16(to.dst).Unmap(), port: to.port}
