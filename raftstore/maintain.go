@@ -34,15 +34,27 @@ const (
 	// each object were written since the one before, so that checkpoints use a
 	// quarter of what the events do.
 	entriesPerObject = 4
+	// indexEvery is how often the index of the past is continued: what came
+	// since is looked through by each reader of the past.
+	indexEvery = 5 * time.Second
 )
 
 // runUpkeep looks after retention and checkpoints until ctx is done.
 func (s *Store) runUpkeep(ctx context.Context, r *raft.Raft) {
 	tick := time.NewTicker(s.cfg.UpkeepEvery)
 	defer tick.Stop()
+	index := time.NewTicker(min(s.cfg.UpkeepEvery, indexEvery))
+	defer index.Stop()
 	var known time.Time // see raiseFeature
 	for {
 		select {
+		case <-index.C:
+			if s.Serving() == nil && s.failure() == nil {
+				if err := s.buildIndex(ctx, s.persister.currentEpoch()); err != nil && ctx.Err() == nil && !errors.Is(err, errEpoch) {
+					s.logger.Warn("upkeep of the index", "error", err)
+				}
+			}
+			continue
 		case <-tick.C:
 		case <-ctx.Done():
 			return
@@ -142,7 +154,10 @@ func (s *Store) maintain(ctx context.Context) error {
 			return err
 		}
 	}
-	return s.deleteEvents(ctx, epoch, p.first, p.end)
+	if err := s.deleteEvents(ctx, epoch, p.first, p.end); err != nil {
+		return err
+	}
+	return s.dropIndex(ctx, epoch)
 }
 
 func (s *Store) planUpkeep(tx *bbolt.Tx) (plan, error) {

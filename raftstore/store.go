@@ -26,6 +26,7 @@ type Store struct {
 	address   string
 	raftLog   *raftLog
 	files     *files
+	blocks    blocks // of the current changes.db
 	persister *persister
 	images    *images
 	queue     *queue

@@ -1,0 +1,269 @@
+package raftstore
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+
+	"go.etcd.io/bbolt"
+
+	"rutter/log"
+	"rutter/projections"
+)
+
+// Verified is what Folder.Verify found.
+type Verified struct {
+	Head        log.Cursor `json:"head"`
+	Chain       log.Hash   `json:"chain"` // the whole hash at the head
+	Floor       log.Seq    `json:"floor"`
+	Events      uint64     `json:"events"`
+	Objects     int        `json:"objects"`
+	Checkpoints int        `json:"checkpoints"`
+	Blocks      int        `json:"index_blocks"`
+	Changes     int        `json:"changes"`
+	Problems    []Finding  `json:"problems"`
+}
+
+// Finding is one thing that is not as it must be.
+type Finding struct {
+	Seq    log.Seq `json:"seq,omitempty"` // the first entry that it concerns
+	What   string  `json:"what"`
+	Remedy string  `json:"remedy"`
+}
+
+// Remedies of findings.
+const (
+	remedyServer = "rutter cluster rebuild takes this server's state from the others; alone, restore a snapshot"
+	remedyIndex  = "the log itself is whole: rutter log replay makes a folder with a new index and new checkpoints"
+	// maxFindings bounds a report: the first ones say what is wrong.
+	maxFindings = 100
+)
+
+// verifier goes once through the events and folds them.
+type verifier struct {
+	ctx      context.Context
+	tx       *bbolt.Tx
+	head     head
+	state    *projections.State
+	whole    []log.Seq // checkpoints still to be compared
+	result   *Verified
+	progress Progress
+}
+
+// Verify reads everything: each row's checksum, the chain of all entries that
+// are there, the objects and each checkpoint, which must be what the replay of
+// the entries gives, the index, and the dedupe window. What is wrong stands in
+// the result; an error is that it could not go on. It needs the memory of a
+// server.
+func (f *Folder) Verify(ctx context.Context, progress Progress) (*Verified, error) {
+	v := &verifier{ctx: ctx, state: projections.NewState(), head: f.head, progress: progress}
+	v.result = &Verified{Head: f.Head(), Chain: f.head.hash, Floor: f.head.floor}
+	err := f.view(func(tx *bbolt.Tx) error {
+		v.tx = tx
+		return v.all()
+	})
+	if errors.Is(err, log.ErrCorrupt) || errors.Is(err, log.ErrFormat) {
+		v.found(0, remedyServer, "%v", err)
+		err = nil
+	}
+	return v.result, err
+}
+
+func (v *verifier) found(seq log.Seq, remedy, format string, args ...any) {
+	if len(v.result.Problems) < maxFindings {
+		v.result.Problems = append(v.result.Problems, Finding{seq, fmt.Sprintf(format, args...), remedy})
+	}
+}
+
+func (v *verifier) all() error {
+	v.whole, _ = checkpoints(v.tx)
+	v.result.Checkpoints = len(v.whole)
+	err := v.tx.Bucket(bucketChanges).ForEach(func(key, row []byte) error {
+		v.result.Changes++
+		_, _, err := readChangeRow(key, row)
+		return err
+	})
+	if err != nil {
+		v.found(0, remedyServer, "%v", err)
+	}
+	replayed, err := v.replay()
+	if err != nil {
+		return err
+	}
+	if replayed {
+		// What events after head.rows name is taken from these (sweep.go).
+		later, err := touched(v.tx, &v.head)
+		if err != nil {
+			return err
+		}
+		v.compare("objects", v.tx.Bucket(bucketObjects), v.head.seq, later, remedyServer)
+		if v.head.summed && stateSum(v.state) != v.head.stateSum {
+			v.found(v.head.seq, remedyServer, "the digest of the objects is not that of the replay")
+		}
+	}
+	v.result.Objects = v.state.Len()
+	return v.index()
+}
+
+// replay folds the events, and reports whether it got to the head.
+func (v *verifier) replay() (bool, error) {
+	first := firstEvent(v.tx, &v.head)
+	hash, known := log.Hash{}, first == 1
+	if first > 1 {
+		if len(v.whole) == 0 || v.whole[0]+1 < first {
+			v.found(first, remedyServer, "the events begin at %d, and no checkpoint lies right before: nothing can be replayed", first)
+			return false, nil
+		}
+		// Entries before the checkpoint have only their chain to be looked at.
+		if _, err := loadCheckpoint(v.tx, v.whole[0], v.state); err != nil {
+			v.found(v.whole[0], remedyServer, "%v", err)
+			return false, nil
+		}
+	}
+	from := log.Seq(0)
+	if first > 1 {
+		from = v.whole[0]
+	}
+	if first == v.head.floor+1 {
+		hash, known = v.head.floorHash, true
+	}
+	cursor := v.tx.Bucket(bucketEvents).Cursor()
+	want := first
+	for key, row := cursor.Seek(seqKey(first)); want <= v.head.seq; key, row = cursor.Next() {
+		s, err := readEventRow(want, key, row)
+		if err != nil {
+			v.found(want, remedyServer, "%v", err)
+			return false, nil
+		}
+		if known && hash.Next(want, s.Bytes) != s.Hash {
+			v.found(want, remedyServer, "the chain breaks at seq %d: its hash is %s and follows as %s", want, s.Hash.Prefix(), hash.Next(want, s.Bytes).Prefix())
+			return false, nil
+		}
+		hash, known = s.Hash, true
+		if want > from {
+			if err := v.fold(want, s); err != nil {
+				v.found(want, remedyServer, "%v", err)
+				return false, nil
+			}
+		}
+		if want == v.head.floor && s.Hash != v.head.floorHash {
+			v.found(want, remedyServer, "the chain hash at the floor %d is not the one of the head's row", want)
+		}
+		v.result.Events++
+		if v.result.Events%progressEvery == 0 {
+			if v.ctx.Err() != nil {
+				return false, v.ctx.Err()
+			}
+			v.progress.tell(int64(want-first+1), int64(v.head.seq-first+1))
+		}
+		want++
+	}
+	v.progress.tell(int64(v.head.seq-first+1), int64(v.head.seq-first+1))
+	if known && hash != v.head.hash {
+		v.found(v.head.seq, remedyServer, "the events end in chain hash %s, and the head says %s", hash.Prefix(), v.head.hash.Prefix())
+	}
+	if key, _ := cursor.Last(); len(key) == 8 && log.Seq(binary.BigEndian.Uint64(key)) > v.head.seq {
+		v.found(v.head.seq+1, remedyServer, "there is an event row %d beyond the head %d", binary.BigEndian.Uint64(key), v.head.seq)
+	}
+	return true, nil
+}
+
+func (v *verifier) fold(seq log.Seq, s slot) error {
+	s.Bytes = bytes.Clone(s.Bytes)
+	e, err := s.Event()
+	if err != nil {
+		return err
+	}
+	if e.More != s.more {
+		v.found(seq, remedyServer, "seq %d: its row says that %d events of its change follow, and the event %d", seq, s.more, e.More)
+	}
+	if _, err := v.state.Apply(seq, e); err != nil {
+		return err
+	}
+	for len(v.whole) > 0 && v.whole[0] < seq {
+		v.whole = v.whole[1:]
+	}
+	if len(v.whole) > 0 && v.whole[0] == seq {
+		v.compare("checkpoint", v.tx.Bucket(bucketCheckpoints).Bucket(seqKey(seq)), seq, nil, remedyIndex)
+	}
+	return nil
+}
+
+// compare looks whether rows are the objects of the state, but for some.
+func (v *verifier) compare(what string, buckets *bbolt.Bucket, seq log.Seq, but map[objectKey]log.Seq, remedy string) {
+	n, want := 0, v.state.Len()
+	for key := range but {
+		if _, ok := v.state.Get(key.kind, key.id); ok {
+			want--
+		}
+	}
+	err := buckets.ForEachBucket(func(name []byte) error {
+		kind, err := log.ParseKind(string(name))
+		if err != nil {
+			return err
+		}
+		return buckets.Bucket(name).ForEach(func(key, row []byte) error {
+			if _, ok := but[objectKey{kind, string(key)}]; ok {
+				return nil
+			}
+			n++
+			o, revision, at, err := readObjectRow(kind, string(key), row)
+			if err != nil {
+				v.found(seq, remedy, "%s at %d: %v", what, seq, err)
+				return nil
+			}
+			r, ok := v.state.Get(kind, string(key))
+			switch {
+			case !ok:
+				v.found(at, remedy, "%s at %d: %s %s is there, and the replay has none", what, seq, kind, key)
+			case r.Revision != revision || r.Seq != at || !log.Equal(r.Object, o):
+				v.found(max(at, r.Seq), remedy, "%s at %d: %s %s is of revision %d (seq %d), and the replay gives revision %d (seq %d) or other fields", what, seq, kind, key, revision, at, r.Revision, r.Seq)
+			}
+			return nil
+		})
+	})
+	if err != nil {
+		v.found(seq, remedy, "%s at %d: %v", what, seq, err)
+	}
+	if n != want {
+		v.found(seq, remedy, "%s at %d: %d rows, and the replay gives %d objects", what, seq, n, want)
+	}
+}
+
+// index compares the stored blocks with the events.
+func (v *verifier) index() error {
+	index := v.tx.Bucket(bucketIndex)
+	if index == nil {
+		return nil
+	}
+	first := firstEvent(v.tx, &v.head)
+	return index.ForEach(func(key, row []byte) error {
+		if err := v.ctx.Err(); err != nil {
+			return err
+		}
+		if len(key) != 9 {
+			v.found(0, remedyIndex, "index: key %x", key)
+			return nil
+		}
+		segment := binary.BigEndian.Uint64(key[1:])
+		from, to := log.Seq(segment*segmentEvents)+1, log.Seq((segment+1)*segmentEvents)
+		v.result.Blocks++
+		if err := checkBlock(key, row); err != nil {
+			v.found(from, remedyIndex, "%v", err)
+			return nil
+		}
+		if from < first || to > v.head.seq {
+			return nil // its events are being deleted
+		}
+		b, err := makeBlock(v.tx, from, to)
+		if err == nil && !bytes.Equal(b.seal(key), row) {
+			err = fmt.Errorf("the index of the entries %d to %d is not theirs", from, to)
+		}
+		if err != nil {
+			v.found(from, remedyIndex, "%v", err)
+		}
+		return nil
+	})
+}

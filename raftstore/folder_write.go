@@ -1,0 +1,342 @@
+package raftstore
+
+import (
+	"bytes"
+	"cmp"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"go.etcd.io/bbolt"
+
+	"rutter/log"
+	"rutter/projections"
+)
+
+// FolderWriter makes the changes.db of a new data folder from the entries of a
+// log: their bytes and chain hashes are kept. The rows are the same for
+// the same entries. The folder can be read (OpenFolder), and a server made of it
+// by a snapshot (BackupFolder, RestoreFolder). Nothing of it is durable, or even
+// readable, before Close. It is not safe for concurrent use.
+type FolderWriter struct {
+	db         *bbolt.DB
+	path       string
+	head       head
+	state      *projections.State
+	slots      []slot
+	rows       []folderRow
+	bytes      int     // of both
+	checkpoint log.Seq // of the newest
+	every      log.Seq // entries between two checkpoints at least
+	err        error
+}
+
+// folderRow is an object row to be written; no row deletes it.
+type folderRow struct {
+	objectKey
+	row []byte
+}
+
+// FolderStart is where the log of a new folder begins.
+type FolderStart struct {
+	Cluster log.UUID
+	Feature uint32 // 0 is this program's
+	// Floor, Hash and State are the place before the first entry, for a log
+	// whose first entries are not kept. State is the writer's from then on; nil
+	// is that of no entries.
+	Floor log.Seq
+	Hash  log.Hash
+	State *projections.State
+}
+
+// defaultCheckpointEvents is Config.CheckpointEvents by default.
+const defaultCheckpointEvents = 250_000
+
+// writeFill is how large the writer lets the pages of one transaction become.
+const writeFill = 64 << 20
+
+// CreateFolder makes a data folder, which must have no changes.db yet.
+func CreateFolder(dir string, start FolderStart) (*FolderWriter, error) {
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return nil, err
+	}
+	for _, name := range [...]string{dbName, raftName} {
+		if _, err := os.Stat(filepath.Join(dir, name)); err == nil {
+			return nil, fmt.Errorf("%s has a %s already: name a new folder, or remove that one", dir, name)
+		}
+	}
+	w := &FolderWriter{path: filepath.Join(dir, dbName), state: start.State, every: defaultCheckpointEvents}
+	if w.state == nil {
+		w.state = projections.NewState()
+	}
+	w.head = head{
+		seq: start.Floor, hash: start.Hash, floor: start.Floor, floorHash: start.Hash,
+		cluster: start.Cluster, feature: start.Feature, time: w.state.Time(), applied: 1, term: 1,
+	}
+	or(&w.head.feature, log.FeatureVersion)
+	var err error
+	if w.db, err = bbolt.Open(w.path, 0o600, &bbolt.Options{
+		Timeout: lockWait, NoSync: true, NoGrowSync: true, NoFreelistSync: true, FreelistType: bbolt.FreelistArrayType,
+	}); err != nil {
+		return nil, fmt.Errorf("%s: %w", w.path, err)
+	}
+	err = w.update(func(tx *bbolt.Tx) error {
+		for _, name := range [...][]byte{bucketMeta, bucketEvents, bucketObjects, bucketChanges, bucketCheckpoints, bucketIndex} {
+			if _, err := tx.CreateBucketIfNotExists(name); err != nil {
+				return err
+			}
+		}
+		return w.putHead(tx.Bucket(bucketMeta))
+	})
+	if err == nil && start.State != nil {
+		err = w.startObjects()
+	}
+	if err != nil {
+		return nil, errors.Join(err, w.db.Close())
+	}
+	return w, nil
+}
+
+// startObjects writes the objects that the log begins with, and their checkpoint.
+func (w *FolderWriter) startObjects() error {
+	encoder := log.NewEncoder()
+	for kind := log.Kind(1); kind < serverNICs; kind++ {
+		for r := range w.state.List(kind) {
+			raw, err := encoder.Object(r.Object)
+			if err != nil {
+				return err
+			}
+			key := objectKey{kind, r.Object.ID()}
+			if err := w.add(folderRow{key, objectRow(kind, key.id, r.Revision, r.Seq, raw[1:])}, len(raw)); err != nil {
+				return err
+			}
+		}
+	}
+	if err := w.flush(); err != nil {
+		return err
+	}
+	return w.makeCheckpoint()
+}
+
+func (w *FolderWriter) add(row folderRow, size int) error {
+	w.rows = append(w.rows, row)
+	if w.bytes += size; w.bytes >= writeFill {
+		return w.flush()
+	}
+	return nil
+}
+
+// State is the fold of what was appended, which nobody may change.
+func (w *FolderWriter) State() *projections.State { return w.state }
+
+// Head is the place of the last entry.
+func (w *FolderWriter) Head() log.Cursor { return w.head.cursor() }
+
+// Append adds the entry after the last one. It is refused if it is another one,
+// its chain hash does not follow, or its event does not fit the state; of an
+// entry with only the prefix of its hash, that is compared.
+func (w *FolderWriter) Append(e log.Entry) error {
+	if w.err != nil {
+		return w.err
+	}
+	if e.Seq != w.head.seq+1 {
+		return fmt.Errorf("entry %d after %d: %w", e.Seq, w.head.seq, log.ErrCorrupt)
+	}
+	hash := w.head.hash.Next(e.Seq, e.Bytes)
+	if hash != e.Hash && (hash.Prefix() != e.Hash.Prefix() || e.Hash != prefixed(e.Hash.Prefix())) {
+		return fmt.Errorf("entry %d: its chain hash is %s, and it says %s: %w", e.Seq, hash.Prefix(), e.Hash.Prefix(), log.ErrCorrupt)
+	}
+	own := bytes.Clone(e.Bytes)
+	event, body, err := log.DecodeEventAndBody(own)
+	if err != nil {
+		return fmt.Errorf("entry %d: %w", e.Seq, err)
+	}
+	if _, err := w.state.ApplyEncoded(e.Seq, event, body); err != nil {
+		return err
+	}
+	row := folderRow{objectKey: objectKey{event.Kind, event.ID}}
+	if event.Action != log.Delete {
+		if body == nil {
+			raw, err := log.NewEncoder().Object(event.Object)
+			if err != nil {
+				return fmt.Errorf("entry %d: %w", e.Seq, err)
+			}
+			body = raw[1:]
+		}
+		row.row = objectRow(event.Kind, event.ID, event.Revision, e.Seq, body)
+	}
+	w.head.seq, w.head.hash, w.head.time = e.Seq, hash, max(w.head.time, event.Time)
+	w.slots = append(w.slots, slot{log.Entry{Seq: e.Seq, Hash: hash, Bytes: own}, event.More})
+	if err := w.add(row, len(own)+len(row.row)); err != nil {
+		return err
+	}
+	due := w.every
+	if due >= defaultCheckpointEvents {
+		due = max(due, log.Seq(w.state.Len()*entriesPerObject))
+	}
+	if event.More == 0 && e.Seq-max(w.checkpoint, w.head.floor) >= due {
+		return errors.Join(w.flush(), w.makeCheckpoint())
+	}
+	if e.Seq%segmentEvents == 0 {
+		return w.flush()
+	}
+	return nil
+}
+
+// prefixed is a hash of which only the prefix is known.
+func prefixed(p log.ChainPrefix) (h log.Hash) {
+	copy(h[:], p[:])
+	return h
+}
+
+// update runs one transaction; after one that failed there is no other.
+func (w *FolderWriter) update(fn func(tx *bbolt.Tx) error) error {
+	if w.err == nil {
+		if err := w.db.Update(fn); err != nil {
+			w.err = fmt.Errorf("%s: %w: %w", w.path, ErrDisk, err)
+		}
+	}
+	return w.err
+}
+
+// flush writes what was gathered, and the index of a segment that is full.
+func (w *FolderWriter) flush() error {
+	err := w.update(func(tx *bbolt.Tx) error {
+		events := tx.Bucket(bucketEvents)
+		events.FillPercent = 1
+		for i := range w.slots {
+			key := seqKey(w.slots[i].Seq)
+			if err := events.Put(key, eventRow(key, &w.slots[i])); err != nil {
+				return err
+			}
+		}
+		return w.putRows(tx.Bucket(bucketObjects))
+	})
+	clear(w.slots)
+	clear(w.rows)
+	w.slots, w.rows, w.bytes = w.slots[:0], w.rows[:0], 0
+	if err != nil {
+		return err
+	}
+	return w.update(func(tx *bbolt.Tx) error {
+		if err := w.putHead(tx.Bucket(bucketMeta)); err != nil {
+			return err
+		}
+		key, b, err := nextBlock(tx)
+		if err != nil || b == nil {
+			return err
+		}
+		return putBlock(tx, key, b)
+	})
+}
+
+// putRows writes and deletes object rows, of each object the last, sorted.
+func (w *FolderWriter) putRows(objects *bbolt.Bucket) error {
+	slices.SortStableFunc(w.rows, func(a, b folderRow) int {
+		return cmp.Or(cmp.Compare(a.kind, b.kind), strings.Compare(a.id, b.id))
+	})
+	for i, r := range w.rows {
+		if i+1 < len(w.rows) && w.rows[i+1].objectKey == r.objectKey {
+			continue // a later one follows
+		}
+		bucket, err := objects.CreateBucketIfNotExists([]byte(r.kind.String()))
+		if err != nil {
+			return err
+		}
+		if r.row == nil {
+			err = bucket.Delete([]byte(r.id))
+		} else {
+			err = bucket.Put([]byte(r.id), r.row)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// putHead writes the head with its sums; the object rows are those of it.
+func (w *FolderWriter) putHead(meta *bbolt.Bucket) error {
+	w.head.rows = w.head.seq
+	w.head.stateSum, w.head.summed, w.head.command = stateSum(w.state), true, w.head.applied
+	return putHead(meta, &w.head)
+}
+
+// makeCheckpoint copies the object rows, which nobody else changes.
+func (w *FolderWriter) makeCheckpoint() error {
+	name := seqKey(w.head.seq)
+	var kinds [][]byte
+	err := w.db.View(func(tx *bbolt.Tx) error {
+		return tx.Bucket(bucketObjects).ForEachBucket(func(kind []byte) error {
+			kinds = append(kinds, bytes.Clone(kind))
+			return nil
+		})
+	})
+	for _, kind := range kinds {
+		for next, more := []byte(nil), true; more && err == nil; {
+			err = w.update(func(tx *bbolt.Tx) error {
+				to, err := tx.Bucket(bucketCheckpoints).CreateBucketIfNotExists(name)
+				if err == nil {
+					to, err = to.CreateBucketIfNotExists(kind)
+				}
+				if err != nil {
+					return err
+				}
+				next, err = copySome(to, tx.Bucket(bucketObjects).Bucket(kind), next)
+				more = next != nil
+				return err
+			})
+		}
+	}
+	if err == nil {
+		err = w.update(func(tx *bbolt.Tx) error {
+			b, err := tx.Bucket(bucketCheckpoints).CreateBucketIfNotExists(name)
+			if err != nil {
+				return err
+			}
+			return w.putHead(b)
+		})
+	}
+	w.checkpoint = w.head.seq
+	return err
+}
+
+// copySome copies rows from a key on, and returns where to go on; nil at the end.
+func copySome(to, from *bbolt.Bucket, next []byte) ([]byte, error) {
+	to.FillPercent = 1
+	c := from.Cursor()
+	key, row := c.Seek(next)
+	for size := 0; key != nil; key, row = c.Next() {
+		if size >= writeFill {
+			return bytes.Clone(key), nil
+		}
+		if err := to.Put(bytes.Clone(key), bytes.Clone(row)); err != nil {
+			return nil, err
+		}
+		size += len(key) + len(row)
+	}
+	return nil, nil
+}
+
+// Abandon closes the writer and removes what it has written.
+func (w *FolderWriter) Abandon() error { return errors.Join(w.db.Close(), os.Remove(w.path)) }
+
+// Close writes the rest and makes it durable. After an error of any method it
+// removes the file in place of that.
+func (w *FolderWriter) Close() error {
+	err := w.err
+	if err == nil {
+		err = w.flush()
+	}
+	if err == nil {
+		err = w.db.Sync()
+	}
+	err = errors.Join(err, w.db.Close())
+	if err != nil {
+		return errors.Join(err, os.Remove(w.path))
+	}
+	return syncDir(filepath.Dir(w.path))
+}

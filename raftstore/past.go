@@ -1,0 +1,524 @@
+package raftstore
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"encoding/binary"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"go.etcd.io/bbolt"
+
+	"rutter/log"
+	"rutter/projections"
+)
+
+// Part names what of a state is wanted. The networks and NIC tags are always
+// part of it; a VM comes with its server.
+type Part struct {
+	// CNs come with what they must know: themselves, their NICs, VMs and VMMs,
+	// and the vnets and networks that these NICs are on, as VNets and Networks.
+	CNs []log.UUID
+	// VNets and Networks come with all their NICs, and the underlay NICs of the
+	// CNs that these are on: lookups and InScope find what the whole state has.
+	VNets    []uint32
+	Networks []log.UUID
+	// Mentions are UUIDs: NICs, VMs and VMMs that have one in any field.
+	Mentions []log.UUID
+	// Objects are wanted each for itself.
+	Objects []Ref
+}
+
+// Ref names an object, by its id as the log has it.
+type Ref struct {
+	Kind log.Kind
+	ID   string
+}
+
+// pastReader answers for one seq out of one transaction.
+type pastReader struct {
+	ctx    context.Context
+	tx     *bbolt.Tx
+	blocks *blocks
+	head   head
+	first  log.Seq // of the events in the file
+	seq    log.Seq // the past that is asked for
+	base   log.Seq // of the checkpoint below; 0 is none, and an empty state
+	rows   *bbolt.Bucket
+	asOf   log.Time // of base
+
+	known map[Ref]*projections.Record // resolved; nil is none
+	held  map[uint64]block            // of the segments that were asked for
+}
+
+func newPastReader(ctx context.Context, tx *bbolt.Tx, c *blocks, seq log.Seq) (*pastReader, error) {
+	h, _, err := readMeta(tx)
+	if err != nil {
+		return nil, err
+	}
+	if seq > h.seq {
+		return nil, fmt.Errorf("the past at %d, the head is %d: %w", seq, h.seq, log.ErrAhead)
+	}
+	if seq < h.floor {
+		return nil, fmt.Errorf("the past at %d, entries are kept after %d: %w", seq, h.floor, log.ErrCompacted)
+	}
+	p := &pastReader{
+		ctx: ctx, tx: tx, blocks: c, head: h, seq: seq, first: firstEvent(tx, &h),
+		known: map[Ref]*projections.Record{}, held: map[uint64]block{},
+	}
+	whole, _ := checkpoints(tx)
+	for _, at := range whole {
+		if at <= seq {
+			p.base = max(p.base, at)
+		}
+	}
+	if p.base > 0 {
+		p.rows = tx.Bucket(bucketCheckpoints).Bucket(seqKey(p.base))
+		at, err := decodeHead(p.rows.Get(keyHead))
+		if err != nil {
+			return nil, fmt.Errorf("checkpoint at %d: %w", p.base, err)
+		}
+		p.asOf = at.time
+	}
+	return p, nil
+}
+
+// each calls fn with the block of each segment that has entries of [low, high],
+// from the newest, until it is done.
+func (p *pastReader) each(low, high log.Seq, fn func(segment uint64, b block) (done bool, err error)) error {
+	low = max(low, p.first)
+	if low > high {
+		return nil
+	}
+	for segment := segmentOf(high); ; segment-- {
+		b := p.held[segment]
+		if b == nil {
+			err := p.ctx.Err()
+			if err == nil {
+				b, err = p.blocks.get(p.tx, segment, p.first, p.head.seq)
+			}
+			if err != nil {
+				return err
+			}
+			p.held[segment] = b
+		}
+		if done, err := fn(segment, b); done || err != nil || segment == segmentOf(low) {
+			return err
+		}
+	}
+}
+
+// event reads an entry.
+func (p *pastReader) event(seq log.Seq) (slot, error) {
+	key := seqKey(seq)
+	return readEventRow(seq, key, p.tx.Bucket(bucketEvents).Get(key))
+}
+
+// history returns the seqs of an object's events in [low, high], in order.
+func (p *pastReader) history(ref Ref, low, high log.Seq) (seqs []log.Seq, err error) {
+	err = p.each(low, high, func(segment uint64, b block) (bool, error) {
+		found := b.find(segment, objectHash(ref.Kind, []byte(ref.ID)), low, high, nil)
+		slices.Reverse(found)
+		for _, seq := range found {
+			s, err := p.event(seq)
+			if err != nil {
+				return false, err
+			}
+			if kind, id, err := eventObject(s.Bytes); err == nil && kind == ref.Kind && string(id) == ref.ID {
+				seqs = append(seqs, seq)
+			}
+		}
+		return false, nil
+	})
+	slices.Reverse(seqs)
+	return seqs, err
+}
+
+// wantedRef is an object that is looked for in one segment after another.
+type wantedRef struct {
+	hash uint32
+	ref  Ref
+}
+
+// resolve finds objects as they were, into known. They are looked for together,
+// in the order of their hashes: a block is then read from its front to its end.
+func (p *pastReader) resolve(refs ...Ref) error {
+	wanted := make([]wantedRef, 0, len(refs))
+	for _, ref := range refs {
+		if _, ok := p.known[ref]; !ok {
+			wanted = append(wanted, wantedRef{objectHash(ref.Kind, []byte(ref.ID)), ref})
+		}
+	}
+	slices.SortFunc(wanted, func(a, b wantedRef) int { return cmp.Compare(a.hash, b.hash) })
+	err := p.each(p.base+1, p.seq, func(segment uint64, b block) (bool, error) {
+		left := wanted[:0]
+		var seqs []log.Seq
+		for _, w := range wanted {
+			seqs = b.find(segment, w.hash, p.base+1, p.seq, seqs[:0])
+			found := false
+			if len(seqs) > 0 {
+				var err error
+				if found, err = p.take(w.ref, seqs); err != nil {
+					return false, err
+				}
+			}
+			if !found {
+				left = append(left, w)
+			}
+		}
+		wanted = left
+		return len(wanted) == 0, nil
+	})
+	for _, w := range wanted {
+		if err != nil {
+			return err
+		}
+		p.known[w.ref], err = p.baseRow(w.ref)
+	}
+	return err
+}
+
+// take notes what the last of the events that is about ref made of it, and
+// reports whether there is one.
+func (p *pastReader) take(ref Ref, seqs []log.Seq) (bool, error) {
+	for _, seq := range slices.Backward(seqs) {
+		s, err := p.event(seq)
+		if err != nil {
+			return false, err
+		}
+		if kind, id, err := eventObject(s.Bytes); err != nil || kind != ref.Kind || string(id) != ref.ID {
+			continue
+		}
+		s.Bytes = bytes.Clone(s.Bytes)
+		e, err := s.Event()
+		if err != nil {
+			return false, err
+		}
+		p.known[ref] = nil
+		if e.Action != log.Delete {
+			p.known[ref] = &projections.Record{Object: e.Object, Revision: e.Revision, Seq: seq}
+		}
+		return true, nil
+	}
+	return false, nil
+}
+
+// baseRow returns an object as the checkpoint has it.
+func (p *pastReader) baseRow(ref Ref) (*projections.Record, error) {
+	if p.rows == nil {
+		return nil, nil
+	}
+	bucket := p.rows.Bucket([]byte(ref.Kind.String()))
+	if bucket == nil {
+		return nil, nil
+	}
+	row := bucket.Get([]byte(ref.ID))
+	if row == nil {
+		return nil, nil
+	}
+	o, revision, seq, err := readObjectRow(ref.Kind, ref.ID, bytes.Clone(row))
+	if err != nil {
+		return nil, fmt.Errorf("checkpoint at %d: %w", p.base, err)
+	}
+	return &projections.Record{Object: o, Revision: revision, Seq: seq}, nil
+}
+
+// touched adds the objects of the kinds whose entries after the checkpoint have
+// one of the hashes, and has, if not nil, says so of the entry's bytes.
+func (p *pastReader) touched(hashes []uint32, kinds []log.Kind, has func(event []byte) bool, to map[Ref]bool) error {
+	return p.each(p.base+1, p.seq, func(segment uint64, b block) (bool, error) {
+		var seqs []log.Seq
+		for _, hash := range hashes {
+			seqs = b.find(segment, hash, p.base+1, p.seq, seqs)
+		}
+		slices.Sort(seqs)
+		events := p.tx.Bucket(bucketEvents)
+		for _, seq := range slices.Compact(seqs) {
+			row := events.Get(seqKey(seq))
+			if len(row) <= eventRowHeader {
+				return false, fmt.Errorf("changes.db: event row %d is missing: %w", seq, log.ErrCorrupt)
+			}
+			// Whether the row is whole is seen when the object is resolved.
+			kind, id, err := eventObject(row[eventRowHeader:])
+			if err != nil {
+				return false, fmt.Errorf("changes.db: event row %d: %w", seq, err)
+			}
+			if slices.Contains(kinds, kind) && (has == nil || has(row[eventRowHeader+1:])) {
+				to[Ref{kind, string(id)}] = true
+			}
+		}
+		return false, nil
+	})
+}
+
+// ofKind returns all objects that there were of a kind of which there are few.
+func (p *pastReader) ofKind(kind log.Kind) (map[Ref]bool, error) {
+	refs := map[Ref]bool{}
+	if p.rows != nil {
+		if bucket := p.rows.Bucket([]byte(kind.String())); bucket != nil {
+			for key := range rowsOf(bucket) {
+				refs[Ref{kind, string(key)}] = true
+			}
+		}
+	}
+	return refs, p.touched([]uint32{kindHash(kind)}, []log.Kind{kind}, nil, refs)
+}
+
+func rowsOf(b *bbolt.Bucket) func(yield func(key, row []byte) bool) {
+	return func(yield func(key, row []byte) bool) {
+		c := b.Cursor()
+		for key, row := c.First(); key != nil; key, row = c.Next() {
+			if !yield(key, row) {
+				return
+			}
+		}
+	}
+}
+
+// mentioning returns the NICs, VMs and VMMs that may have had one of the UUIDs
+// in a field.
+func (p *pastReader) mentioning(uuids map[log.UUID]bool, kinds ...log.Kind) (map[Ref]bool, error) {
+	refs := map[Ref]bool{}
+	hashes := make([]uint32, 0, len(uuids))
+	for uuid := range uuids {
+		hashes = append(hashes, mentionHash(uuid[:]))
+	}
+	slices.Sort(hashes)
+	if err := p.touched(hashes, kinds, nil, refs); err != nil || len(uuids) == 0 {
+		return refs, err
+	}
+	has := rowMatcher(uuids)
+	for _, kind := range kinds {
+		if err := p.scan(kind, has, refs); err != nil {
+			return nil, err
+		}
+	}
+	return refs, nil
+}
+
+// scan adds the objects of the checkpoint whose encoded form is wanted. It reads
+// all rows of the kind, which for a million of them takes less time than to
+// decode a tenth: their checksums are looked at when they are resolved.
+func (p *pastReader) scan(kind log.Kind, has func(object []byte) bool, to map[Ref]bool) error {
+	if p.rows == nil || p.rows.Bucket([]byte(kind.String())) == nil {
+		return nil
+	}
+	n := 0
+	for key, row := range rowsOf(p.rows.Bucket([]byte(kind.String()))) {
+		if n++; n%upkeepRows == 0 && p.ctx.Err() != nil {
+			return p.ctx.Err()
+		}
+		if len(row) <= objectRowHeader {
+			return fmt.Errorf("checkpoint at %d: row of %s %s has %d bytes: %w", p.base, kind, key, len(row), log.ErrCorrupt)
+		}
+		if has(row[objectRowHeader+1:]) {
+			to[Ref{kind, string(key)}] = true
+		}
+	}
+	return nil
+}
+
+// fewNeedles is up to how many UUIDs a row is searched for each of them, which
+// is quicker than to take it apart.
+const fewNeedles = 4
+
+// rowMatcher returns what says whether an encoded object has one of the UUIDs
+// in it. It may say so of one that has not.
+func rowMatcher(uuids map[log.UUID]bool) func(object []byte) bool {
+	if len(uuids) <= fewNeedles {
+		var needles [][]byte
+		for uuid := range uuids {
+			needles = append(needles, uuid[:])
+		}
+		return func(object []byte) bool {
+			return slices.ContainsFunc(needles, func(n []byte) bool { return bytes.Contains(object, n) })
+		}
+	}
+	// Nearly all that is asked is not among them: a bit for two bytes says so.
+	var may [1 << 16]bool
+	for uuid := range uuids {
+		may[binary.BigEndian.Uint16(uuid[14:])] = true
+	}
+	return func(object []byte) (found bool) {
+		err := mentions(object, -1, func(uuid []byte) {
+			found = found || may[binary.BigEndian.Uint16(uuid[14:])] && uuids[log.UUID(uuid)]
+		})
+		return found || err != nil
+	}
+}
+
+// underlays returns the NICs of the servers that have NICs on the scopes.
+func (p *pastReader) underlays(state *projections.State, scopes []log.Scope) (map[Ref]bool, error) {
+	cns := map[log.UUID]bool{}
+	for _, scope := range scopes {
+		for _, cn := range state.CNs(scope) {
+			cns[cn] = true
+		}
+	}
+	refs := map[Ref]bool{}
+	has := rowMatcher(cns)
+	if err := p.touched([]uint32{kindHash(serverNICs)}, []log.Kind{log.KindNIC}, has, refs); err != nil {
+		return nil, err
+	}
+	return refs, p.scan(log.KindNIC, func(object []byte) bool { return bytes.Contains(object, serverText) && has(object) }, refs)
+}
+
+// load resolves the objects and puts them into the state, in an order in which
+// indexes are made once: networks before NICs.
+func (p *pastReader) load(state *projections.State, refs map[Ref]bool) error {
+	sorted := slices.SortedFunc(maps.Keys(refs), func(a, b Ref) int {
+		if a.Kind != b.Kind {
+			return int(a.Kind) - int(b.Kind)
+		}
+		return strings.Compare(a.ID, b.ID)
+	})
+	if err := p.resolve(sorted...); err != nil {
+		return err
+	}
+	for _, ref := range sorted {
+		rec := p.known[ref]
+		if rec == nil {
+			continue
+		}
+		if _, held := state.Get(ref.Kind, ref.ID); held {
+			continue
+		}
+		if err := state.Load(*rec); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// part loads a part of the state.
+func (p *pastReader) part(part Part, state *projections.State) error {
+	for _, kind := range []log.Kind{log.KindNICTag, log.KindNetwork} {
+		refs, err := p.ofKind(kind)
+		if err == nil {
+			err = p.load(state, refs)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	if err := p.ofCNs(part, state); err != nil {
+		return err
+	}
+	if err := p.onNetworks(part, state); err != nil {
+		return err
+	}
+	if err := p.serversOf(state); err != nil {
+		return err
+	}
+	at, err := p.time()
+	state.SetTime(at)
+	return err
+}
+
+// ofCNs loads what mentions the CNs, and single objects.
+func (p *pastReader) ofCNs(part Part, state *projections.State) error {
+	refs := map[Ref]bool{}
+	for _, ref := range part.Objects {
+		refs[ref] = true
+	}
+	uuids := map[log.UUID]bool{}
+	for _, uuid := range part.Mentions {
+		uuids[uuid] = true
+	}
+	for _, cn := range part.CNs {
+		uuids[cn] = true
+		refs[Ref{log.KindServer, cn.String()}] = true
+	}
+	if len(uuids) > 0 {
+		more, err := p.mentioning(uuids, log.KindNIC, log.KindVM, log.KindVMM)
+		if err != nil {
+			return err
+		}
+		maps.Copy(refs, more)
+	}
+	return p.load(state, refs)
+}
+
+// onNetworks loads the NICs of the vnets and networks that are wanted, for
+// themselves or for a CN, and the underlay NICs that lookups of them need.
+func (p *pastReader) onNetworks(part Part, state *projections.State) error {
+	var scopes []log.Scope
+	for _, vnet := range part.VNets {
+		scopes = append(scopes, log.VNetScope(vnet))
+	}
+	for _, uuid := range part.Networks {
+		if n := state.Network(uuid); n != nil && n.Fabric {
+			scopes = append(scopes, log.VNetScope(n.VNetID))
+		} else {
+			scopes = append(scopes, log.NetworkScope(uuid))
+		}
+	}
+	for _, cn := range part.CNs {
+		for _, scope := range state.Interest(cn) {
+			if scope.Type == log.ScopeVNet || scope.Type == log.ScopeNetwork {
+				scopes = append(scopes, scope)
+			}
+		}
+	}
+	if len(scopes) == 0 {
+		return nil
+	}
+	networks := map[log.UUID]bool{}
+	for r := range state.List(log.KindNetwork) {
+		n := r.Object.(*log.Network)
+		scope := log.NetworkScope(n.UUID)
+		if n.Fabric {
+			scope = log.VNetScope(n.VNetID)
+		}
+		if slices.Contains(scopes, scope) {
+			networks[n.UUID] = true
+		}
+	}
+	refs, err := p.mentioning(networks, log.KindNIC)
+	if err == nil {
+		err = p.load(state, refs)
+	}
+	if err == nil {
+		refs, err = p.underlays(state, scopes)
+	}
+	if err != nil {
+		return err
+	}
+	return p.load(state, refs)
+}
+
+// serversOf loads the servers of the VMs that are there.
+func (p *pastReader) serversOf(state *projections.State) error {
+	refs := map[Ref]bool{}
+	for r := range state.List(log.KindVM) {
+		if cn := r.Object.(*log.VM).ServerUUID; !cn.IsZero() {
+			refs[Ref{log.KindServer, cn.String()}] = true
+		}
+	}
+	return p.load(state, refs)
+}
+
+// time is that of the entry at seq.
+func (p *pastReader) time() (log.Time, error) {
+	if p.seq <= p.base || p.seq < p.first {
+		return p.asOf, nil
+	}
+	return timeOf(p.tx, p.seq, p.seq)
+}
+
+// seqAt returns the last entry that is not after a time. A time before the
+// floor's is refused: what was then is not known.
+func seqAt(tx *bbolt.Tx, at log.Time) (log.Seq, error) {
+	h, _, err := readMeta(tx)
+	if err != nil || h.seq == h.floor {
+		return h.floor, err
+	}
+	seq := lastBefore(tx, h.floor, h.seq, at)
+	if seq == h.floor && h.floor > 0 {
+		return 0, fmt.Errorf("%s is before the entries that are kept, after seq %d: %w", at, h.floor, log.ErrCompacted)
+	}
+	return seq, nil
+}

@@ -1,0 +1,307 @@
+package raftstore
+
+import (
+	"bytes"
+	"encoding/binary"
+	"fmt"
+	"hash/crc32"
+	"slices"
+	"sort"
+	"sync"
+
+	"go.etcd.io/bbolt"
+
+	"rutter/log"
+)
+
+// The index of the past says which entries may concern an object, or mention a
+// UUID. It is made of blocks, one for each segment of segmentEvents entries,
+// which never change once their segment is full: they are written by upkeep in
+// one go, off the path of the log, so that an event costs no row of its own. A
+// block that is not there (the tail, a file of before the index) is computed
+// from the events, so an answer never depends on whether one was written.
+//
+//	index  key: "e" | segment (8)
+//	       | crc (4) | version (1) | fanout (4096 x 4) | entries (6 each) |
+//
+// An entry is the hash of a key (4) and the place in its segment (2), sorted;
+// fanout says for the upper 12 bits of a hash where those entries end. A hash
+// may be that of two keys, so whoever finds an entry looks at its event.
+var bucketIndex = []byte("index")
+
+const (
+	segmentEvents = 1 << 14
+	indexVersion  = 1
+	fanoutBits    = 12
+	fanoutBytes   = 4 << fanoutBits
+	blockHeader   = 4 + 1
+	blockEntry    = 6
+	// maxBlocks bounds the computed blocks that are kept in memory: those of a
+	// log of 10 million entries.
+	maxBlocks = 640
+)
+
+// What a key of the index is of, which is hashed with it.
+const (
+	indexObject  = 'o' // kind and id
+	indexMention = 'm' // a UUID in an event: its object's fields
+	indexKind    = 'k' // a kind of which there are few, or serverNICs
+)
+
+// serverNICs names the NICs of servers in place of a kind.
+const serverNICs = log.Kind(255)
+
+// serverText is how the encoded form of such a NIC says it.
+var serverText = []byte("\xa6server")
+
+func objectHash(kind log.Kind, id []byte) uint32 {
+	return checksum([]byte{indexObject, byte(kind)}, id)
+}
+
+func mentionHash(uuid []byte) uint32 { return checksum([]byte{indexMention}, uuid) }
+
+func kindHash(kind log.Kind) uint32 { return checksum([]byte{indexKind, byte(kind)}) }
+
+func segmentOf(seq log.Seq) uint64 { return uint64(seq-1) / segmentEvents }
+
+func segmentKey(segment uint64) []byte { return binary.BigEndian.AppendUint64([]byte{'e'}, segment) }
+
+// many reports whether a kind has no key of its own.
+func many(kind log.Kind) bool {
+	return kind == log.KindNIC || kind == log.KindVM || kind == log.KindVMM
+}
+
+// token reads one msgpack element's head from the front of b: the length of the
+// head, of the payload after it, and whether that is binary. What an array
+// holds follows as tokens of its own.
+func token(b []byte) (head, payload int, bin bool, err error) {
+	size := func(n int) (int, int, bool, error) {
+		if len(b) < 1+n {
+			return 0, 0, false, log.ErrCorrupt
+		}
+		for _, c := range b[1 : 1+n] {
+			payload = payload<<8 | int(c)
+		}
+		return 1 + n, payload, false, nil
+	}
+	switch c := b[0]; {
+	case c < 0xa0 || c >= 0xe0: // small numbers, small maps and arrays
+		return 1, 0, false, nil
+	case c < 0xc0:
+		return 1, int(c & 0x1f), false, nil
+	case c <= 0xc3:
+		return 1, 0, false, nil
+	case c <= 0xc6:
+		head, payload, _, err = size(1 << (c - 0xc4))
+		return head, payload, true, err
+	case c == 0xca, c == 0xce, c == 0xd2:
+		return 1, 4, false, nil
+	case c == 0xcb, c == 0xcf, c == 0xd3:
+		return 1, 8, false, nil
+	case c == 0xcc, c == 0xd0:
+		return 1, 1, false, nil
+	case c == 0xcd, c == 0xd1:
+		return 1, 2, false, nil
+	case c >= 0xd9 && c <= 0xdb:
+		return size(1 << (c - 0xd9))
+	case c == 0xdc, c == 0xde:
+		return 3, 0, false, nil
+	case c == 0xdd, c == 0xdf:
+		return 5, 0, false, nil
+	}
+	return 0, 0, false, fmt.Errorf("msgpack type %x: %w", b[0], log.ErrFormat)
+}
+
+// changeIDToken is the place of the change id among an event's tokens, after
+// that of its array: a UUID that nobody looks for here.
+const changeIDToken = 7
+
+// scanEvent calls add with the hash of each key of an encoded event.
+func scanEvent(b []byte, add func(hash uint32)) error {
+	kind, id, err := eventObject(b)
+	if err != nil {
+		return err
+	}
+	add(objectHash(kind, id))
+	if !many(kind) {
+		add(kindHash(kind))
+	} else if kind == log.KindNIC && bytes.Contains(b, serverText) {
+		add(kindHash(serverNICs))
+	}
+	return mentions(b[1:], changeIDToken, func(uuid []byte) { add(mentionHash(uuid)) })
+}
+
+// mentions calls fn with each binary value of 16 bytes, but the token skip.
+func mentions(b []byte, skip int, fn func(uuid []byte)) error {
+	for n := 0; len(b) > 0; n++ {
+		head, payload, bin, err := token(b)
+		if err != nil {
+			return err
+		}
+		if head+payload > len(b) {
+			return log.ErrCorrupt
+		}
+		if bin && payload == 16 && n != skip {
+			fn(b[head : head+16])
+		}
+		b = b[head+payload:]
+	}
+	return nil
+}
+
+// eventObject reads the kind and the id of an encoded event, which share its memory.
+func eventObject(b []byte) (kind log.Kind, id []byte, err error) {
+	bad := fmt.Errorf("the head of an event: %w", log.ErrCorrupt)
+	if len(b) < 5 || b[0] != log.FormatVersion {
+		return 0, nil, bad
+	}
+	for n := range 4 {
+		if n == 0 {
+			b = b[1:]
+		}
+		if len(b) == 0 {
+			return 0, nil, bad
+		}
+		head, payload, _, err := token(b)
+		if err != nil || head+payload > len(b) {
+			return 0, nil, bad
+		}
+		switch n {
+		case 1:
+			if kind = log.Kind(b[0]); payload == 1 {
+				kind = log.Kind(b[1])
+			}
+		case 3:
+			id = b[head : head+payload]
+		}
+		b = b[head+payload:]
+	}
+	return kind, id, nil
+}
+
+// block is the index of one segment, in its stored form.
+type block []byte
+
+// makeBlock computes the block of the events first to last, of one segment.
+func makeBlock(tx *bbolt.Tx, first, last log.Seq) (block, error) {
+	entries := make([]uint64, 0, 8*int(last-first+1))
+	cursor := tx.Bucket(bucketEvents).Cursor()
+	want := first
+	for key, row := cursor.Seek(seqKey(first)); want <= last; key, row = cursor.Next() {
+		s, err := readEventRow(want, key, row)
+		if err != nil {
+			return nil, err
+		}
+		place := uint64(want-1) % segmentEvents
+		if err := scanEvent(s.Bytes, func(hash uint32) { entries = append(entries, uint64(hash)<<16|place) }); err != nil {
+			return nil, fmt.Errorf("changes.db: event row %d: %w", want, err)
+		}
+		want++
+	}
+	slices.Sort(entries)
+	return encodeBlock(slices.Compact(entries)), nil
+}
+
+func encodeBlock(entries []uint64) block {
+	b := make(block, blockHeader+fanoutBytes, blockHeader+fanoutBytes+blockEntry*len(entries))
+	b[4] = indexVersion
+	next := 0
+	for i, e := range entries {
+		for upper := int(e >> (48 - fanoutBits)); next < upper; next++ {
+			binary.BigEndian.PutUint32(b[blockHeader+4*next:], uint32(i))
+		}
+		b = append(binary.BigEndian.AppendUint32(b, uint32(e>>16)), byte(e>>8), byte(e))
+	}
+	for ; next < 1<<fanoutBits; next++ {
+		binary.BigEndian.PutUint32(b[blockHeader+4*next:], uint32(len(entries)))
+	}
+	return b
+}
+
+// seal puts the checksum in, which covers the block's key.
+func (b block) seal(key []byte) block {
+	binary.BigEndian.PutUint32(b, checksum(key, b[4:]))
+	return b
+}
+
+// checkBlock says whether a stored block is whole.
+func checkBlock(key []byte, b block) error {
+	if len(b) < blockHeader+fanoutBytes || (len(b)-blockHeader-fanoutBytes)%blockEntry != 0 ||
+		binary.BigEndian.Uint32(b) != crc32.Update(checksum(key), castagnoli, b[4:]) {
+		return fmt.Errorf("changes.db: index of segment %x: checksum does not fit: %w", key[1:], log.ErrCorrupt)
+	}
+	return nil
+}
+
+// find appends the seqs in [low, high] that a hash has in segment, in order.
+func (b block) find(segment uint64, hash uint32, low, high log.Seq, to []log.Seq) []log.Seq {
+	fan := b[blockHeader:]
+	upper := int(hash >> (32 - fanoutBits))
+	from, end := 0, int(binary.BigEndian.Uint32(fan[4*upper:]))
+	if upper > 0 {
+		from = int(binary.BigEndian.Uint32(fan[4*(upper-1):]))
+	}
+	entries := b[blockHeader+fanoutBytes:]
+	from += sort.Search(end-from, func(i int) bool {
+		return binary.BigEndian.Uint32(entries[blockEntry*(from+i):]) >= hash
+	})
+	for ; from < end; from++ {
+		e := entries[blockEntry*from:]
+		if binary.BigEndian.Uint32(e) != hash {
+			break
+		}
+		if seq := log.Seq(segment*segmentEvents) + 1 + log.Seq(binary.BigEndian.Uint16(e[4:])); seq >= low && seq <= high {
+			to = append(to, seq)
+		}
+	}
+	return to
+}
+
+// blocks remembers, for one open file, which stored blocks are whole and the
+// computed ones of full segments. It may be used concurrently.
+type blocks struct {
+	mu      sync.Mutex
+	db      *bbolt.DB // of which it is
+	checked map[uint64]bool
+	made    map[uint64]block
+}
+
+// get returns the block of a segment whose entries first to last are in the file.
+func (c *blocks) get(tx *bbolt.Tx, segment uint64, first, last log.Seq) (block, error) {
+	c.mu.Lock()
+	if c.db != tx.DB() {
+		c.db, c.checked, c.made = tx.DB(), map[uint64]bool{}, map[uint64]block{}
+	}
+	checked, made := c.checked[segment], c.made[segment]
+	c.mu.Unlock()
+	if made != nil {
+		return made, nil
+	}
+	key := segmentKey(segment)
+	if index := tx.Bucket(bucketIndex); index != nil {
+		if b := block(index.Get(key)); b != nil && len(b) > blockHeader && b[4] == indexVersion {
+			if checked {
+				return b, nil
+			}
+			if err := checkBlock(key, b); err != nil {
+				return nil, err
+			}
+			c.mu.Lock()
+			c.checked[segment] = true
+			c.mu.Unlock()
+			return b, nil
+		}
+	}
+	first = max(first, log.Seq(segment*segmentEvents)+1)
+	end := log.Seq((segment + 1) * segmentEvents)
+	b, err := makeBlock(tx, first, min(last, end))
+	if err != nil {
+		return nil, err
+	}
+	c.mu.Lock()
+	if last >= end && len(c.made) < maxBlocks && c.db == tx.DB() {
+		c.made[segment] = b
+	}
+	c.mu.Unlock()
+	return b, nil
+}

@@ -1,0 +1,99 @@
+package raftstore
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+
+	"go.etcd.io/bbolt"
+
+	"rutter/log"
+)
+
+// buildIndex writes the blocks of the full segments that have none.
+func (s *Store) buildIndex(ctx context.Context, epoch uint64) error {
+	for {
+		var key []byte
+		var b block
+		err := s.files.view(func(tx *bbolt.Tx) (err error) {
+			key, b, err = nextBlock(tx)
+			return err
+		})
+		if err != nil || b == nil {
+			return err
+		}
+		err = s.persister.upkeep(ctx, epoch, func(tx *bbolt.Tx) error { return putBlock(tx, key, b) })
+		if err != nil {
+			return fmt.Errorf("index of the past: %w", err)
+		}
+	}
+}
+
+func putBlock(tx *bbolt.Tx, key []byte, b block) error {
+	index, err := tx.CreateBucketIfNotExists(bucketIndex)
+	if err != nil {
+		return err
+	}
+	index.FillPercent = 1
+	return index.Put(key, b.seal(key))
+}
+
+// nextBlock computes the block of the first full segment after the last one
+// that has one; none if there is no such segment.
+func nextBlock(tx *bbolt.Tx) (key []byte, b block, err error) {
+	h, _, err := readMeta(tx)
+	if err != nil || h.seq == 0 {
+		return nil, nil, err
+	}
+	first := firstEvent(tx, &h)
+	segment := (uint64(first) + segmentEvents - 2) / segmentEvents // the first whole one
+	if index := tx.Bucket(bucketIndex); index != nil {
+		if last, _ := index.Cursor().Last(); len(last) == 9 {
+			segment = max(segment, binary.BigEndian.Uint64(last[1:])+1)
+		}
+	}
+	from, to := log.Seq(segment*segmentEvents)+1, log.Seq((segment+1)*segmentEvents)
+	if to > h.seq {
+		return nil, nil, nil
+	}
+	b, err = makeBlock(tx, from, to)
+	return segmentKey(segment), b, err
+}
+
+// dropIndex deletes the blocks of segments whose events were all deleted.
+func (s *Store) dropIndex(ctx context.Context, epoch uint64) error {
+	for more := true; more; {
+		var keys [][]byte
+		err := s.files.view(func(tx *bbolt.Tx) error {
+			h, _, err := readMeta(tx)
+			index := tx.Bucket(bucketIndex)
+			if err != nil || index == nil {
+				return err
+			}
+			end := segmentKey(segmentOf(max(1, firstEvent(tx, &h))))
+			for key := range rowsOf(index) {
+				if bytes.Compare(key, end) >= 0 || len(keys) == 4 {
+					break
+				}
+				keys = append(keys, bytes.Clone(key))
+			}
+			return nil
+		})
+		if err != nil || len(keys) == 0 {
+			return err
+		}
+		err = s.persister.upkeep(ctx, epoch, func(tx *bbolt.Tx) error {
+			var err error
+			for _, key := range keys {
+				err = errors.Join(err, tx.Bucket(bucketIndex).Delete(key))
+			}
+			return err
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
