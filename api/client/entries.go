@@ -3,12 +3,14 @@ package client
 import (
 	"bufio"
 	"context"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"io"
 	"iter"
 	"net/http"
 	"net/url"
+	"strings"
 
 	"rutter/log"
 	"rutter/log/feed"
@@ -42,6 +44,31 @@ func (c *Client) Entries(ctx context.Context, after log.Seq) iter.Seq2[log.Entry
 			return
 		}
 	}
+}
+
+// Anchor says where entries that follow a seq begin: the place of the server's
+// head, and the first of them, of which only the seq and the whole chain hash are
+// filled in; its seq is 0 if there is none, or if the server does not tell.
+func (c *Client) Anchor(ctx context.Context, after log.Seq) (head log.Cursor, first log.Entry, err error) {
+	header, err := c.do(ctx, request{
+		method: http.MethodHead, path: "/log", query: url.Values{"after": {after.String()}}, headers: http.Header{"Accept": {feed.LogMedia}},
+	}, nil)
+	if err != nil {
+		return head, first, err
+	}
+	if head, err = log.ParseCursor(header.Get("Rutter-Cursor")); err != nil {
+		return head, first, fmt.Errorf("client: %w", err)
+	}
+	seq, hash, ok := strings.Cut(header.Get("Rutter-Chain"), ":")
+	if !ok {
+		return head, first, nil
+	}
+	if first.Seq, err = log.ParseSeq(seq); err == nil {
+		if n, hexErr := hex.Decode(first.Hash[:], []byte(hash[:min(len(hash), 2*len(first.Hash))])); hexErr != nil || n != len(first.Hash) {
+			err = fmt.Errorf("client: the answer's chain hash %q is none", hash)
+		}
+	}
+	return head, first, err
 }
 
 // entriesOnce reads one answer, and moves *after along. The error is a retry if

@@ -24,7 +24,7 @@ const maxLine = 8 * log.MaxEventBytes
 type LogQuery struct {
 	After  log.Seq    // entries behind this one
 	Follow bool       // go on with what comes
-	Query  url.Values // filters of GET /log
+	Query  url.Values // filters of GET /log; its last, since or cursor go before an After of 0
 }
 
 // Log yields the entries of the log in order. With Follow it goes on until ctx
@@ -57,7 +57,12 @@ func (c *Client) Log(ctx context.Context, q LogQuery) iter.Seq2[log.Line, error]
 // retry if the stream broke after it had begun.
 func (c *Client) logOnce(ctx context.Context, q LogQuery, after *log.Seq, yield func(log.Line, error) bool) (stopped bool, err error) {
 	query := cloneQuery(q.Query)
-	query.Set("after", after.String())
+	if *after > 0 || !query.Has("last") && !query.Has("since") && !query.Has("cursor") {
+		for _, name := range []string{"last", "since", "cursor"} { // where to begin was found
+			query.Del(name)
+		}
+		query.Set("after", after.String())
+	}
 	if q.Follow {
 		query.Set("follow", "1")
 	}

@@ -27,6 +27,10 @@ var importTable = []row{
 		why: "the frames of writing are shared by server and client, which do not know each other",
 	},
 	{
+		pkg: "log/archive", may: []string{"log", "log/feed"},
+		why: "a file of entries is read without a server, and has their frames",
+	},
+	{
 		pkg: "log/query", may: []string{"log"},
 		why: "which entries are meant is the same question at a server, a client and a folder",
 	},

@@ -7,44 +7,57 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"rutter/api/client"
+	"rutter/cmd/rutter/term"
 	"rutter/log"
+	"rutter/log/line"
 )
 
-// tailCN prints what a CN is sent, from a seq on: entries as of any log, and what
-// is sent between them. Without follow it ends at the first bookmark.
-func tailCN(c *cli.Context, api *client.Client, cn log.UUID, after log.Seq) error {
+// tailCN prints what a CN is sent, from the last n entries of the log on:
+// entries as of any log, and what is sent between them. Without follow it ends
+// at the first bookmark.
+func tailCN(c *cli.Context, api *client.Client, cn log.UUID, n uint64) error {
+	head, err := api.Head(c.Context)
+	if err != nil {
+		return err
+	}
+	after := log.Seq(0)
+	if back := log.Seq(n); back < head {
+		after = head - back
+	}
+	follow := c.Bool("follow")
 	for f, err := range api.Observe(c.Context, cn, after) {
+		if err == nil {
+			err = printFrame(c, f)
+		}
 		if err != nil {
-			return err
+			return ended(c.Context, err, follow)
 		}
-		if err := printFrame(c, f); err != nil {
-			return err
-		}
-		if f.Frame == "bookmark" && !c.Bool("follow") {
+		if f.Frame == "bookmark" && !follow {
 			break
 		}
 	}
 	return nil
 }
 
-func printFrame(c *cli.Context, f client.Frame) error {
-	var line string
+func printFrame(c *cli.Context, f client.Frame) (err error) {
+	var text []byte
+	format := line.Format(c.String("output"))
 	switch {
-	case c.String("output") != "table":
-		b, err := json.Marshal(f)
-		if err != nil {
-			return err
+	case format != line.Lines && format != line.Table:
+		if text, err = json.Marshal(f); err == nil {
+			text = append(text, '\n')
 		}
-		line = string(b) + "\n"
 	case f.Entry != nil:
-		line = humanLine(*f.Entry)
+		text, err = line.NewPrinter(line.Options{Colour: term.Coloured(c.App.Writer)}).Append(nil, *f.Entry)
 	case f.Frame == "bookmark":
 		return nil // of interest to programs only
 	case f.Frame == "object":
-		line = fmt.Sprintf("  %s %s of %s, as of #%d\n", f.Kind, f.ID, f.Scope, f.Seq)
+		text = fmt.Appendf(nil, "  %s %s of %s, as of #%d\n", f.Kind, f.ID, f.Scope, f.Seq)
 	default:
-		line = fmt.Sprintf("-- %s %s #%d %s\n", f.Frame, f.Scope, f.Seq, f.Text)
+		text = fmt.Appendf(nil, "-- %s %s #%d %s\n", f.Frame, f.Scope, f.Seq, f.Text)
 	}
-	_, err := c.App.Writer.Write([]byte(line))
+	if err == nil {
+		_, err = c.App.Writer.Write(text)
+	}
 	return err
 }

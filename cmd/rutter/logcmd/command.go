@@ -1,190 +1,173 @@
 package logcmd
 
 import (
-	"encoding/json"
-	"fmt"
-	"net/url"
 	"slices"
-	"strconv"
-	"strings"
 
 	"github.com/urfave/cli/v2"
 
-	"rutter/api/client"
 	"rutter/cmd/rutter/term"
 	"rutter/log"
+	"rutter/log/line"
+	"rutter/log/query"
 )
+
+const exampleCN = "564d69b1-a178-4fbe-b36f-3f2b7fd7ed01"
 
 // Command is `rutter log`.
 func Command() *cli.Command {
-	flags := []cli.Flag{
-		term.ServersFlag(), term.OutputFlag("table", "json", "ndjson"),
-		&cli.StringFlag{Name: "kind", Usage: "only events of objects of this `KIND`: nic_tag, network, nic, server, vm or vmm"},
-		&cli.StringFlag{Name: "object", Usage: "only events of the object with this `ID`"},
-		&cli.StringFlag{Name: "cn", Usage: "only what the CN with this `UUID` is concerned by"},
-		&cli.StringFlag{Name: "vnet", Usage: "only events on the vnet with this `NUMBER`"},
-	}
 	return &cli.Command{
 		Name: "log", Usage: "read the log", Category: "The log",
-		Description: term.Examples("rutter log tail -n 20 --follow", "rutter log show --after 1042 --kind nic", "rutter log show 1042 -o json"),
+		Description: term.Examples("rutter log tail -n 20 --follow", "rutter log show --after 1042 --kind nic", "rutter log show 1042 -o json",
+			"rutter log blame nic 90:b8:d0:10:02:00", "rutter log stats --from 24h"),
 		Subcommands: []*cli.Command{
-			{
-				Name: "tail", Usage: "the last entries, and with --follow what comes", Action: logTail,
-				Flags: append(flags,
-					&cli.Uint64Flag{Name: "lines", Aliases: []string{"n"}, Value: 20, Usage: "`N` entries back from the end"},
-					&cli.BoolFlag{Name: "follow", Usage: "go on with what comes"}),
-				Description: term.Examples("rutter log tail", "rutter log tail -n 5 --follow --kind nic", "rutter log tail --follow -o ndjson",
-					"rutter log tail --follow --cn 564d69b1-a178-4fbe-b36f-3f2b7fd7ed01   # exactly what that CN is sent"),
-			},
-			{
-				Name: "show", Usage: "entries from a place on, or one by its seq", ArgsUsage: "[SEQ]", Action: logShow,
-				Flags: append(flags,
-					&cli.Uint64Flag{Name: "after", Usage: "entries behind this `SEQ`"},
-					&cli.Uint64Flag{Name: "limit", Usage: "at most `N` entries; 0 for all"}),
-				Description: term.Examples("rutter log show 1042", "rutter log show --after 1000 --limit 50 --cn 564d69b1-a178-4fbe-b36f-3f2b7fd7ed01"),
-			},
+			tailCommand(), showCommand(), historyCommand(), blameCommand(), statsCommand(), dumpCommand(), exportCommand(), importCommand(),
 		},
 	}
 }
 
-// logQuery reads the filters, and refuses what cannot be meant.
-func logQuery(c *cli.Context) (url.Values, error) {
-	query := url.Values{}
-	if kind := c.String("kind"); kind != "" {
-		if _, err := log.ParseKind(kind); err != nil {
-			return nil, term.Usagef("--kind: %w", err)
+func outputFlag() cli.Flag { return term.OutputFlag(line.Formats()...) }
+
+// filterFlags are the filters of package query, by their names there.
+func filterFlags() []cli.Flag {
+	usage := map[string]string{
+		"kind":    "only events of objects of this `KIND`: nic_tag, network, nic, server, vm, vmm or migration",
+		"action":  "only this `ACTION`: create, update or delete",
+		"object":  "only events of the object with this `ID`",
+		"owner":   "only objects of the owner with this `UUID`, before or after the event",
+		"vnet":    "only events on the vnet with this `NUMBER`",
+		"network": "only the network with this `UUID`, and NICs on it before or after the event",
+		"cn":      "only what the CN with this `UUID` is concerned by",
+		"ip":      "only NICs that have this `ADDRESS`, before or after the event",
+		"actor":   "only what this `ACTOR` asked for",
+		"path":    "only updates that changed this `FIELD`, such as gateway",
+		"until":   "not behind this `PLACE`: a seq, a time, or how long ago",
+	}
+	var flags []cli.Flag
+	for _, name := range query.Names() {
+		if text, ok := usage[name]; ok {
+			flags = append(flags, &cli.StringFlag{Name: name, Usage: text + alternatives(name)})
 		}
 	}
-	if cn := c.String("cn"); cn != "" {
-		if _, err := log.ParseUUID(cn); err != nil {
-			return nil, term.Usagef("--cn: %w", err)
-		}
-	}
-	if vnet := c.String("vnet"); vnet != "" {
-		if _, err := log.ParseScope("vnet:" + vnet); err != nil {
-			return nil, term.Usagef("--vnet: %w", err)
-		}
-	}
-	for _, name := range []string{"kind", "object", "cn", "vnet"} {
-		if value := c.String(name); value != "" {
-			query.Set(name, value)
-		}
-	}
-	return query, nil
+	return flags
 }
 
-func logTail(c *cli.Context) error {
-	if err := term.NoArguments(c); err != nil {
-		return err
+func alternatives(name string) string {
+	if name == "until" {
+		return ""
 	}
-	query, err := logQuery(c)
-	if err != nil {
-		return err
-	}
-	api, err := term.NewClient(c)
-	if err != nil {
-		return err
-	}
-	head, err := api.Head(c.Context)
-	if err != nil {
-		return err
-	}
-	after := log.Seq(0)
-	if back := log.Seq(c.Uint64("lines")); back < head {
-		after = head - back
-	}
-	if cn := c.String("cn"); cn != "" && len(query) == 1 {
-		uuid, err := log.ParseUUID(cn)
-		if err != nil {
-			return term.Usagef("--cn: %w", err)
-		}
-		return tailCN(c, api, uuid, after)
-	}
-	return Print(c, api, client.LogQuery{After: after, Follow: c.Bool("follow"), Query: query})
+	return "; several are parted by commas"
 }
 
-func logShow(c *cli.Context) error {
-	query, err := logQuery(c)
-	if err != nil {
-		return err
-	}
-	after, limit := log.Seq(c.Uint64("after")), c.Uint64("limit")
-	if c.NArg() > 1 || c.NArg() == 1 && (c.IsSet("after") || c.IsSet("limit")) {
-		return term.Usagef("want one SEQ, or --after and --limit")
-	}
-	if c.NArg() == 1 {
-		seq, err := log.ParseSeq(c.Args().First())
-		if err != nil || seq == 0 {
-			return term.Usagef("%q: want the seq of an entry, from 1", c.Args().First())
-		}
-		after, limit = seq-1, 1
-	}
-	if limit > 0 {
-		query.Set("limit", strconv.FormatUint(limit, 10))
-	}
-	api, err := term.NewClient(c)
-	if err != nil {
-		return err
-	}
-	return Print(c, api, client.LogQuery{After: after, Query: query})
+// readFlags are those of a command that reads a part of the log.
+func readFlags(more ...cli.Flag) []cli.Flag {
+	flags := append([]cli.Flag{term.ServersFlag(), pathFlag(), outputFlag()}, more...)
+	return append(flags, filterFlags()...)
 }
 
-// Print prints entries as they come, each in one write: an interrupt leaves
-// no half line.
-func Print(c *cli.Context, api *client.Client, q client.LogQuery) error {
-	for line, err := range api.Log(c.Context, q) {
-		if err != nil {
-			if c.Context.Err() != nil {
-				return nil // the reader has seen enough
+func fromFlag() cli.Flag {
+	return &cli.StringFlag{Name: "from", Usage: "begin at this `PLACE`: a seq, a time as in 2026-11-21T09:00:00Z, how long ago as in 90m or 7d, -N for the last N entries, or a cursor"}
+}
+
+func tailCommand() *cli.Command {
+	return &cli.Command{
+		Name: "tail", Usage: "the last entries, and with --follow what comes", Action: tail,
+		Flags: readFlags(
+			&cli.Uint64Flag{Name: "lines", Aliases: []string{"n"}, Value: 20, Usage: "`N` entries back from the end, of those that the filters select"},
+			&cli.BoolFlag{Name: "follow", Aliases: []string{"f"}, Usage: "go on with what comes"}),
+		Description: term.Examples("rutter log tail", "rutter log tail -n 5 --follow --kind nic", "rutter log tail --follow -o ndjson",
+			"rutter log tail -n 100 --path gateway,routes --actor napi",
+			"rutter log tail --follow --cn "+exampleCN+"   # exactly what that CN is sent"),
+	}
+}
+
+func showCommand() *cli.Command {
+	return &cli.Command{
+		Name: "show", Usage: "entries from a place on, or one by its seq", ArgsUsage: "[SEQ]", Action: show,
+		Flags: readFlags(fromFlag(),
+			&cli.Uint64Flag{Name: "after", Usage: "entries behind this `SEQ`"},
+			&cli.Uint64Flag{Name: "limit", Usage: "at most `N` entries; 0 for all"}),
+		Description: term.Examples("rutter log show 1042", "rutter log show --after 1000 --limit 50 --cn "+exampleCN,
+			"rutter log show --from 2026-11-21T14:00:00Z --until 2026-11-21T14:05:00Z --vnet 4385813",
+			"rutter log show --from 30m --action delete -o table | less -S"),
+	}
+}
+
+func historyCommand() *cli.Command {
+	return &cli.Command{
+		Name: "history", Usage: "everything that happened to one object", ArgsUsage: "[KIND] ID", Action: history,
+		Flags: []cli.Flag{term.ServersFlag(), pathFlag(), outputFlag()},
+		Description: term.Examples("rutter log history nic 90:b8:d0:10:02:00", "rutter log history 5595d88c-6e4d-4bda-b58e-97dd02e30001",
+			"rutter log history tag external -o ndjson"),
+	}
+}
+
+func blameCommand() *cli.Command {
+	return &cli.Command{
+		Name: "blame", Usage: "which change set each field of an object, and who asked for it", ArgsUsage: "KIND ID", Action: blame,
+		Flags: []cli.Flag{
+			term.ServersFlag(), pathFlag(), term.OutputFlag("table", "json", "ndjson"),
+			&cli.StringFlag{Name: "network", Usage: "of an address: only on the network with this `UUID`"},
+		},
+		Description: term.Examples("rutter log blame nic 90:b8:d0:10:02:00", "rutter log blame network 0e70de36-a40b-4ac0-9429-819f5ff82011",
+			"rutter log blame ip 10.21.12.100   # each event that gave or took the address",
+			"rutter log blame vm 5595d88c-6e4d-4bda-b58e-97dd02e30001 -o json"),
+	}
+}
+
+func statsCommand() *cli.Command {
+	return &cli.Command{
+		Name: "stats", Usage: "count entries by kind, action, actor and CN, and how fast they came", Action: stats,
+		Flags:       append([]cli.Flag{term.ServersFlag(), pathFlag(), term.OutputFlag("table", "json", "ndjson"), fromFlag()}, filterFlags()...),
+		Description: term.Examples("rutter log stats", "rutter log stats --from 24h --kind nic", "rutter log stats --data /var/lib/rutter -o json"),
+	}
+}
+
+func dumpCommand() *cli.Command {
+	return &cli.Command{
+		Name: "dump", Usage: "entries as they are stored: hash, checksum and every byte", ArgsUsage: "[SEQ]", Action: dump,
+		Flags: append([]cli.Flag{
+			term.ServersFlag(), pathFlag(), term.OutputFlag("table", "ndjson"), fromFlag(),
+			&cli.Uint64Flag{Name: "limit", Value: 10, Usage: "at most `N` entries; 0 for all"},
+		}, filterFlags()...),
+		Description: term.Examples("rutter log dump 1042", "rutter log dump --from -3", "rutter log dump --limit 0 -o ndjson > log.ndjson"),
+	}
+}
+
+func exportCommand() *cli.Command {
+	return &cli.Command{
+		Name: "export", Usage: "write the log to a file that can be verified without a server", ArgsUsage: "FILE", Action: export,
+		Flags: []cli.Flag{
+			term.ServersFlag(), pathFlag(),
+			&cli.Uint64Flag{Name: "after", Usage: "entries behind this `SEQ`; all that are kept, if not given"},
+		},
+		Description: term.Examples("rutter log export log.rlog", "rutter log export --after 1000000 - | zstd > log.rlog.zst", "rutter log tail --data log.rlog"),
+	}
+}
+
+func importCommand() *cli.Command {
+	return &cli.Command{
+		Name: "import", Usage: "verify a file of `rutter log export`: order, checksums and the hash chain", ArgsUsage: "FILE", Action: importFile,
+		Flags:       []cli.Flag{term.OutputFlag("table", "json", "ndjson")},
+		Description: term.Examples("rutter log import log.rlog", "zstd -dc log.rlog.zst | rutter log import -", "rutter log replay log.rlog --help   # to make something of it"),
+	}
+}
+
+// kindNamed is a kind by its name, or by that of the commands for its objects.
+func kindNamed(text string) (log.Kind, error) {
+	short := map[string]log.Kind{"tag": log.KindNICTag, "cn": log.KindServer, "inventory": log.KindVM}
+	if kind, ok := short[text]; ok {
+		return kind, nil
+	}
+	kind, err := log.ParseKind(text)
+	if err != nil || log.NewObject(kind) == nil {
+		known := []string{"tag", "cn"}
+		for k := range log.Kind(64) {
+			if log.NewObject(k) != nil {
+				known = append(known, k.String())
 			}
-			return err
 		}
-		b := []byte(humanLine(line))
-		if c.String("output") != "table" {
-			if b, err = json.Marshal(line); err != nil {
-				return err
-			}
-			b = append(b, '\n')
-		}
-		if _, err := c.App.Writer.Write(b); err != nil {
-			return err
-		}
+		slices.Sort(known)
+		return 0, term.Usagef("%q is no kind of object in the log: want one of %q", text, known)
 	}
-	return nil
-}
-
-// humanLine is an entry in vminfod's manner (spec/vminfod.md section 5.4): one
-// line for each field that changed.
-func humanLine(line log.Line) string {
-	e := line.Event
-	head := fmt.Sprintf("%s #%d %s %s", e.Time, line.Seq, e.Kind, e.ID)
-	if e.Action != log.Update {
-		return fmt.Sprintf("%s %s  by %s\n", head, e.Action, e.Actor)
-	}
-	var b strings.Builder
-	for _, change := range e.Changed {
-		now, _ := log.Field(e.Object, change.Path)
-		fmt.Fprintf(&b, "%s %s changed :: %s -> %s  by %s\n", head, change.Path, plainField(change.Path, change.Old), plainField(change.Path, now), e.Actor)
-	}
-	return b.String()
-}
-
-// plain is a value as JSON.
-func plain(v log.Value) string {
-	b, err := json.Marshal(v)
-	if err != nil {
-		return fmt.Sprint(v)
-	}
-	return string(b)
-}
-
-// timeFields are the fields of objects that are times, which values keep as numbers.
-var timeFields = []string{"created_timestamp", "modified_timestamp", "created", "last_boot", "create_timestamp", "last_modified", "time_updated"}
-
-// plainField is plain, with times as people read them.
-func plainField(path string, v log.Value) string {
-	if n, ok := v.(int64); ok && n != 0 && slices.Contains(timeFields, path) {
-		return plain(log.Time(n).String())
-	}
-	return plain(v)
+	return kind, nil
 }

@@ -1,0 +1,196 @@
+package logcmd
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"net/netip"
+
+	"github.com/urfave/cli/v2"
+
+	"rutter/cmd/rutter/term"
+	"rutter/log"
+	"rutter/log/line"
+	"rutter/log/query"
+)
+
+// ofObject is the reading of one object's events; kind is "" if it does not matter.
+func ofObject(kind, id string) (*reading, error) {
+	r := &reading{values: map[string][]string{"object": {query.ObjectID(id)}}}
+	if kind != "" {
+		k, err := kindNamed(kind)
+		if err != nil {
+			return nil, err
+		}
+		r.values.Set("kind", k.String())
+		if mac, err := log.ParseMAC(id); k == log.KindNIC && err == nil {
+			r.values.Set("object", mac.String())
+		}
+	}
+	if err := r.parse(); err != nil {
+		return nil, err
+	}
+	return r, r.from("")
+}
+
+func history(c *cli.Context) (err error) {
+	kind, id := "", c.Args().First()
+	switch c.NArg() {
+	case 1:
+	case 2:
+		kind, id = id, c.Args().Get(1)
+	default:
+		return term.Usagef("want one object, [KIND] ID, as in: rutter log history nic 90:b8:d0:10:02:00")
+	}
+	r, err := ofObject(kind, id)
+	if err != nil {
+		return err
+	}
+	from, err := openLog(c)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, from.Close()) }()
+	found := false
+	counted := func(yield func(log.Line, error) bool) {
+		for l, err := range from.lines(c.Context, r) {
+			found = found || err == nil
+			if !yield(l, err) {
+				return
+			}
+		}
+	}
+	if err := printLines(c, counted, false, line.Options{Values: true}); err != nil || found {
+		return err
+	}
+	return nothingOf(kind, id)
+}
+
+func nothingOf(kind, id string) error {
+	if kind == "" {
+		kind = "object"
+	}
+	return fmt.Errorf("the log keeps nothing of %s %s: is the id right? A UUID has 36 characters, a MAC six pairs of digits", kind, id)
+}
+
+func blame(c *cli.Context) (err error) {
+	if c.NArg() != 2 {
+		return term.Usagef("want KIND and ID, as in: rutter log blame nic 90:b8:d0:10:02:00")
+	}
+	kind, id := c.Args().Get(0), c.Args().Get(1)
+	if kind == "ip" {
+		return blameAddress(c, id)
+	}
+	if c.IsSet("network") {
+		return term.Usagef("--network goes with an address: rutter log blame ip ADDRESS --network UUID")
+	}
+	r, err := ofObject(kind, id)
+	if err != nil {
+		return err
+	}
+	from, err := openLog(c)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, from.Close()) }()
+	var b line.Blame
+	for l, err := range from.lines(c.Context, r) {
+		if err == nil {
+			err = b.Add(l)
+		}
+		if err != nil {
+			return ended(c.Context, err, false)
+		}
+	}
+	last, ok := b.Last()
+	if !ok {
+		return nothingOf(kind, id)
+	}
+	answer := struct {
+		Kind    log.Kind      `json:"kind"`
+		ID      string        `json:"id"`
+		Seq     log.Seq       `json:"seq"` // of its last event
+		Deleted bool          `json:"deleted"`
+		Fields  []line.Origin `json:"fields"`
+	}{last.Event.Kind, last.Event.ID, last.Seq, last.Event.Action == log.Delete, b.Fields()}
+	return term.PrintOne(c, answer, func(w io.Writer) {
+		_, _ = w.Write(line.AppendBlame(nil, &b, term.Coloured(w))) // the terminal is gone: nobody is left to tell
+	})
+}
+
+// holding is one event that gave or took an address.
+type holding struct {
+	Seq     log.Seq  `json:"seq"`
+	Time    log.Time `json:"time"`
+	What    string   `json:"what"` // given or taken
+	MAC     string   `json:"mac"`
+	Network log.UUID `json:"network_uuid"`
+	Owner   log.UUID `json:"owner_uuid"`
+	Belongs log.UUID `json:"belongs_to_uuid"`
+	Actor   string   `json:"actor"`
+	Change  log.UUID `json:"change_id"`
+}
+
+// blameAddress prints which events gave an address to whom, and took it.
+func blameAddress(c *cli.Context, text string) (err error) {
+	addr, err := netip.ParseAddr(text)
+	if err != nil {
+		return term.Usagef("%q: want an address, as in 10.21.12.100", text)
+	}
+	r, err := newReading(c)
+	if err != nil {
+		return err
+	}
+	r.values.Set("ip", addr.String())
+	if err := errors.Join(r.parse(), r.from("")); err != nil {
+		return err
+	}
+	from, err := openLog(c)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, from.Close()) }()
+	held := []holding{}
+	for l, err := range from.lines(c.Context, r) {
+		if err != nil {
+			return ended(c.Context, err, false)
+		}
+		if h, ok := holdingOf(l, addr); ok {
+			held = append(held, h)
+		}
+	}
+	if len(held) == 0 {
+		return fmt.Errorf("the log keeps no event that gave %s to a NIC or took it", addr)
+	}
+	return term.PrintOne(c, held, func(w io.Writer) {
+		for _, h := range held {
+			fmt.Fprintf(w, "%s #%d %s %s: nic %s of %s on network %s  by %s  change %s\n", h.Time, h.Seq, addr, h.What, h.MAC, h.Belongs, h.Network, h.Actor, h.Change)
+		}
+	})
+}
+
+// holdingOf says what an entry did with an address; ok is false if nothing.
+func holdingOf(l log.Line, addr netip.Addr) (h holding, ok bool) {
+	e := l.Event
+	nic, isNIC := e.Object.(*log.NIC)
+	if !isNIC {
+		return h, false
+	}
+	had, has := nic.IP == addr, nic.IP == addr && e.Action != log.Delete
+	switch e.Action {
+	case log.Create:
+		had = false
+	case log.Update:
+		before, err := log.Revert(nic, e.Changed)
+		was, isNIC := before.(*log.NIC)
+		had = err == nil && isNIC && was.IP == addr
+	}
+	h = holding{
+		Seq: l.Seq, Time: e.Time, What: "given", MAC: e.ID, Network: nic.NetworkUUID, Owner: nic.OwnerUUID, Belongs: nic.BelongsToUUID,
+		Actor: e.Actor, Change: e.ChangeID,
+	}
+	if had {
+		h.What = "taken"
+	}
+	return h, had != has
+}
