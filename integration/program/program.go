@@ -1,0 +1,49 @@
+// Package program builds the binary under test, once for all tests of a package:
+//
+//	func TestMain(m *testing.M) { os.Exit(program.Run(m, &rutter)) }
+package program
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+)
+
+// Tests is a testing.M.
+type Tests interface {
+	Run() int
+}
+
+// Run builds rutter as `make build` does, sets path to it, runs the tests and
+// removes it. It returns the code to exit with: 1 if it could not be built.
+func Run(m Tests, path *string) int {
+	dir, err := build(path)
+	if dir != "" {
+		defer os.RemoveAll(dir)
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	return m.Run()
+}
+
+func build(path *string) (dir string, err error) {
+	dir, err = os.MkdirTemp("", "rutter-program-")
+	if err != nil {
+		return "", err
+	}
+	// Every user may read it: a test runs it as nobody.
+	if err := os.Chmod(dir, 0o755); err != nil {
+		return dir, err
+	}
+	*path = filepath.Join(dir, "rutter")
+	cmd := exec.Command("go", "build", "-trimpath", "-o", *path, "rutter/cmd/rutter")
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return dir, errors.Join(fmt.Errorf("build rutter: %w", err), errors.New(string(out)))
+	}
+	return dir, nil
+}
