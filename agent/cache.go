@@ -60,6 +60,7 @@ type batch struct {
 	Objects map[objectKey]kept       // Object nil: the row goes
 	Scopes  map[log.Scope]*heldScope // nil: the row goes
 	Gone    []Change                 // that took a mapping with them, by position
+	Pos     uint64                   // of the last change that is in it, or before
 	Head    head                     // but for CN, Incarnation, Rows and Sum, which the cache keeps
 }
 
@@ -71,7 +72,9 @@ type contents struct {
 	Scopes  map[log.Scope]heldScope
 	Objects []projections.Record // by kind and id
 	Gone    []Change             // by position
-	Numbers []byte               // JSON; nil if none were kept
+	Told    []Change             // what a process that was killed told last
+	told    *tellings
+	Numbers []byte // JSON; nil if none were kept
 }
 
 // cache keeps a CN's part of the state on disk.
@@ -79,6 +82,7 @@ type cache struct {
 	path string
 	lock *os.File
 	db   *bolt.DB
+	told *tellings
 
 	mu   sync.Mutex // held for one transaction; protects what follows
 	head head       // as on disk
@@ -113,6 +117,10 @@ func openCache(folder string, cn log.UUID, now time.Time, logger *slog.Logger) (
 	}
 	held.Head.Incarnation = max(held.Head.Incarnation+1, uint64(now.UnixMilli()))
 	c.head.Incarnation = held.Head.Incarnation
+	if c.told, held.Told, err = openTold(folder, logger); err != nil {
+		return nil, nil, errors.Join(err, c.Close())
+	}
+	held.told = c.told
 	if err := c.update(func(*bolt.Tx) error { return nil }); err != nil {
 		return nil, nil, errors.Join(fmt.Errorf("agent: cache %s: %w", c.path, err), c.Close())
 	}
@@ -441,5 +449,5 @@ func (c *cache) update(write func(*bolt.Tx) error) error {
 
 // Close frees the file and the folder's lock.
 func (c *cache) Close() error {
-	return errors.Join(c.db.Close(), c.lock.Close())
+	return errors.Join(c.told.close(), c.db.Close(), c.lock.Close())
 }

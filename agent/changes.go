@@ -73,6 +73,15 @@ func newJournal(incarnation uint64, gone []Change) journal {
 	return journal{pos: first, base: first, gone: gone}
 }
 
+// lose notes mappings that an earlier process told, as gone, before all others.
+func (j *journal) lose(told []Change) {
+	for _, c := range told {
+		j.pos++
+		j.gone = append(j.gone, Change{Pos: j.pos, Was: c.Was})
+	}
+	j.base = j.pos
+}
+
 // note adds a change, and reports it.
 func (j *journal) note(was, is Place) Change {
 	j.pos++

@@ -279,7 +279,7 @@ func (r *replica) makeReady() {
 	}
 	maps.Copy(r.ready.Scopes, r.dirty.Scopes)
 	r.ready.Gone = cutGone(append(r.ready.Gone, r.dirty.Gone...))
-	r.ready.Head = head{Cursor: r.cursor, Complete: r.complete}
+	r.ready.Head, r.ready.Pos = head{Cursor: r.cursor, Complete: r.complete}, r.journal.pos
 	r.dirty = newBatch()
 }
 
@@ -290,7 +290,7 @@ func (r *replica) take() batch {
 	defer r.mu.Unlock()
 	b := r.ready
 	r.ready = newBatch()
-	r.ready.Head = b.Head
+	r.ready.Head, r.ready.Pos = b.Head, b.Pos
 	return b
 }
 
@@ -302,7 +302,7 @@ func (r *replica) giveBack(b batch) int {
 	maps.Copy(b.Objects, r.ready.Objects)
 	maps.Copy(b.Scopes, r.ready.Scopes)
 	b.Gone = cutGone(append(b.Gone, r.ready.Gone...))
-	b.Head = r.ready.Head
+	b.Head, b.Pos = r.ready.Head, r.ready.Pos
 	r.ready = b
 	wake(r.dirtied)
 	return r.ready.rows()

@@ -81,6 +81,9 @@ func (p *persister) commit() error {
 	if err != nil {
 		waiting = p.replica.giveBack(b)
 	}
+	if err == nil {
+		p.replica.told.keep(b.Pos)
+	}
 	p.note(err, b.Head)
 	if waiting > maxUnkept {
 		return fmt.Errorf("%w: %d rows wait: %w", errUnkept, waiting, err)

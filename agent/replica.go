@@ -80,6 +80,7 @@ type replica struct {
 	missing string
 	clashes map[objectKey]map[objectKey]struct{} // see clash.go
 	journal journal                              // see changes.go
+	told    *tellings                            // see told.go; immutable after load
 	touches *projections.Touches                 // what the kernel has not been told
 	touched time.Time                            // when the oldest of it was applied; zero: there is none
 }
@@ -123,7 +124,11 @@ func (r *replica) load(held *contents) error {
 		}
 		r.objects++
 	}
+	r.told = held.told
 	r.journal = newJournal(held.Head.Incarnation, held.Gone)
+	r.journal.lose(held.Told)
+	r.dirty.Gone = append(r.dirty.Gone, r.journal.gone[len(held.Gone):]...)
+	r.told.begin(r.journal.pos)
 	r.cursor, r.complete = held.Head.Cursor, held.Head.Complete
 	r.folded, r.ready.Head = r.cursor.Seq, held.Head
 	for scope, s := range held.Scopes {
@@ -441,12 +446,20 @@ func (r *replica) missingInterest() string {
 func (r *replica) VL2(vnet uint32, mac log.MAC) (projections.Underlay, bool) {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
-	return r.state.VL2(vnet, mac)
+	at, ok := r.state.VL2(vnet, mac)
+	if ok {
+		r.told.note(r.journal.pos, vnet, mac, netip.Addr{})
+	}
+	return at, ok
 }
 
 // VL3 returns the MAC and underlay address of an address on a vnet.
 func (r *replica) VL3(vnet uint32, ip netip.Addr) (log.MAC, projections.Underlay, bool) {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
-	return r.state.VL3(vnet, ip)
+	mac, at, ok := r.state.VL3(vnet, ip)
+	if ok {
+		r.told.note(r.journal.pos, vnet, mac, ip)
+	}
+	return mac, at, ok
 }

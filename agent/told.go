@@ -1,0 +1,168 @@
+package agent
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"sync"
+	"sync/atomic"
+
+	"rutter/log"
+)
+
+// What lookups tell may be newer than what the disk holds. If the process is
+// killed then, and the servers go on with a list in which it is no more, nobody
+// would know what its clients still believe. So while the disk is behind, each
+// mapping that is told is noted in a file first, and counts as gone at the next
+// start. It is not synced: it is the process that may end, and clients on the
+// node end with the node.
+const (
+	toldName = "told.db"
+	// maxToldMappings bounds the mappings that were told between two transactions of the
+	// cache. More are told and not noted.
+	maxToldMappings = 1 << 13
+	// toldSlot is a position (8) and a row as of bucket gone; the first slot has
+	// the position up to which nothing of the file counts any more.
+	toldSlot = 8 + goneSize
+)
+
+// tellings is that file. A nil one notes nothing.
+type tellings struct {
+	logger *slog.Logger
+	kept   atomic.Uint64 // the cache holds what came up to this position
+
+	mu     sync.Mutex // protects what follows
+	file   *os.File
+	slots  map[toldKey]int
+	at     []uint64 // the position of each slot
+	free   []int    // among them
+	missed bool     // it was said that a mapping could not be noted
+}
+
+type toldKey struct {
+	vnet uint32
+	mac  log.MAC
+	ip   netip.Addr
+}
+
+// openTold opens or makes the file in folder, and returns the mappings in it.
+func openTold(folder string, logger *slog.Logger) (*tellings, []Change, error) {
+	f, err := os.OpenFile(filepath.Join(folder, toldName), os.O_RDWR|os.O_CREATE, 0o600)
+	if err != nil {
+		return nil, nil, fmt.Errorf("agent: %w", err)
+	}
+	b := make([]byte, (1+maxToldMappings)*toldSlot)
+	n, _ := f.ReadAt(b, 0) // a short one is new, or was cut: what is there counts
+	old := readTold(b[:n])
+	t := &tellings{logger: logger, file: f, slots: make(map[toldKey]int)}
+	return t, old, nil
+}
+
+// readTold passes over what is not whole: it was being written.
+func readTold(b []byte) (changes []Change) {
+	if len(b) < toldSlot {
+		return nil
+	}
+	kept := binary.BigEndian.Uint64(b)
+	for b = b[toldSlot:]; len(b) >= toldSlot; b = b[toldSlot:] {
+		if c, err := decodeGone(b[:8], b[8:toldSlot]); err == nil && c.Pos > kept {
+			changes = append(changes, c)
+		}
+	}
+	return changes
+}
+
+// note puts a mapping that is told at a position into the file, if the cache is
+// behind that. It returns when a killed process has it.
+func (t *tellings) note(pos uint64, vnet uint32, mac log.MAC, ip netip.Addr) {
+	if t == nil || t.kept.Load() >= pos {
+		return
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	key := toldKey{vnet, mac, ip}
+	slot, again := t.slots[key]
+	if again && t.at[slot] == pos {
+		return
+	}
+	if !again {
+		if slot = t.place(); slot < 0 {
+			t.miss("there is no room in the file")
+			return
+		}
+		t.slots[key] = slot
+	}
+	t.at[slot] = pos
+	place := Place{VNet: vnet, MAC: mac, IP: ip}
+	row := goneKey(pos)
+	row = append(row, encodeGone(row, &place)...)
+	if _, err := t.file.WriteAt(row, int64(1+slot)*toldSlot); err != nil {
+		t.miss(err.Error())
+	}
+}
+
+// place returns a slot that is free, or -1.
+func (t *tellings) place() int {
+	if len(t.free) == 0 && len(t.at) == maxToldMappings {
+		kept := t.kept.Load()
+		for key, slot := range t.slots {
+			if t.at[slot] <= kept {
+				delete(t.slots, key)
+				t.free = append(t.free, slot)
+			}
+		}
+	}
+	switch n := len(t.free); {
+	case n > 0:
+		slot := t.free[n-1]
+		t.free = t.free[:n-1]
+		return slot
+	case len(t.at) < maxToldMappings:
+		t.at = append(t.at, 0)
+		return len(t.at) - 1
+	}
+	return -1
+}
+
+func (t *tellings) miss(reason string) {
+	if !t.missed {
+		t.missed = true
+		t.logger.Warn("what SVP tells before the cache holds it cannot be noted: if this process is killed, a client may go on believing it", "reason", reason)
+	}
+}
+
+// begin says where a process begins: what its cache held came before.
+func (t *tellings) begin(pos uint64) {
+	if t != nil {
+		t.kept.Store(pos)
+	}
+}
+
+// keep notes that the cache holds what came up to a position.
+func (t *tellings) keep(pos uint64) {
+	if t == nil || pos <= t.kept.Load() {
+		return
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if _, err := t.file.WriteAt(goneKey(pos), 0); err != nil {
+		t.miss(err.Error()) // too much counts as gone at the next start
+	}
+	t.kept.Store(pos)
+}
+
+func (t *tellings) close() error {
+	if t == nil {
+		return nil
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if err := t.file.Close(); err != nil && !errors.Is(err, os.ErrClosed) {
+		return err
+	}
+	return nil
+}
