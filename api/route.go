@@ -51,6 +51,7 @@ func (s *Server) routes() http.Handler {
 	add("/wait", methods{http.MethodGet: s.getWait})
 	add("/lookup/vl2", methods{http.MethodGet: s.lookupVL2})
 	add("/lookup/vl3", methods{http.MethodGet: s.lookupVL3})
+	add("/trace", methods{http.MethodGet: s.trace})
 	add("/cluster", methods{http.MethodGet: s.getCluster})
 	add("/cluster/members", methods{http.MethodPost: s.addMember})
 	add("/cluster/members/{id}", methods{http.MethodDelete: s.removeMember})
@@ -97,7 +98,7 @@ func (s *Server) measured(route string, m methods) http.Handler {
 
 func (m methods) serve(w http.ResponseWriter, r *http.Request) error {
 	if m == nil {
-		return fail(http.StatusNotFound, codeNoRoute, "the paths are /nic_tags, /networks, /nics, /servers, /vms, /vmms, /changes, /log, /feed, /cns, /wait, /lookup, /cluster, /status, /console, /ping, /livez, /readyz and /metrics", "%s does not exist", r.URL.Path)
+		return fail(http.StatusNotFound, codeNoRoute, "the paths are /nic_tags, /networks, /nics, /servers, /vms, /vmms, /changes, /log, /feed, /cns, /wait, /lookup, /trace, /cluster, /status, /console, /ping, /livez, /readyz and /metrics", "%s does not exist", r.URL.Path)
 	}
 	e, ok := m[r.Method]
 	if !ok {

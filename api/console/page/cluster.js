@@ -1,6 +1,6 @@
 // The cluster as this server sees it: who leads, how far everybody is, disks.
 
-import { bytes, clear, duration, el, notice, number, table, value } from './dom.js';
+import { bytes, clear, duration, el, headOf, notice, number, table, value } from './dom.js';
 
 export function enter(main, { reader, at }) {
   const place = el('div', {});
@@ -16,7 +16,7 @@ export function enter(main, { reader, at }) {
 
 function draw(place, s) {
   const d = s.detail || {};
-  const head = d.head || {};
+  const head = headOf(s);
   const ns = (n) => duration((n || 0) / 1e6);
   const used = d.disk_bytes ? 1 - d.disk_free_bytes / d.disk_bytes : 0;
   clear(place);
@@ -25,7 +25,7 @@ function draw(place, s) {
   if (d.not_ready) place.append(notice(`This server is not ready: ${d.not_ready}`));
   place.append(el('div', { class: 'cards' },
     card('Leader', value(s.leader_id), [['term', number(s.term)], ['heard', d.age_ns === undefined ? '–' : `${ns(d.age_ns)} ago`]]),
-    card('Head', `#${number(head.seq || 0)}`, [['kept from', `#${number((d.floor || 0) + 1)}`], ['on disk', `#${number(d.durable || 0)}`], ['time', value(d.time)]]),
+    card('Head', `#${number(head)}`, [['kept from', `#${number((d.floor || 0) + 1)}`], ['on disk', `#${number(d.durable || 0)}`], ['time', value(d.time)]]),
     card('This server', `${s.id}, ${s.state.toLowerCase()}`, [['raft applied', number(s.applied)], ['raft committed', number(s.commit)], ['feature version', value(d.feature_version)]]),
     el('section', { class: 'card' }, el('h3', {}, 'Disk'),
       el('p', { class: 'big' }, d.disk_bytes ? `${bytes(d.disk_free_bytes)} free` : '–'),
@@ -38,7 +38,7 @@ function draw(place, s) {
     const c = compared.get(m.id);
     const verdict = m.id === s.id ? 'this one' : !c ? 'not compared yet' : c.error ? `no answer: ${c.error}` : c.differs ? 'DIFFERS' : c.raft_index ? 'equal' : 'not compared yet';
     const role = m.leader || m.id === s.leader_id ? 'leader' : m.voter ? 'voter' : 'follows without a vote';
-    return [m.id, role, m.address, m.id === s.id ? `#${number(head.seq || 0)}` : c && c.seq ? `#${number(c.seq)}` : '–', verdict];
+    return [m.id, role, m.address, m.id === s.id ? `#${number(head)}` : c && c.seq ? `#${number(c.seq)}` : '–', verdict];
   })));
 }
 

@@ -1,6 +1,6 @@
 // The frame of the page: views by the address's hash, the time bar, the worker.
 
-import { byId, clear, el, number } from './dom.js';
+import { byId, clear, el, headOf, number } from './dom.js';
 import { Reader } from './reader.js';
 import * as cluster from './cluster.js';
 import * as logView from './log.js';
@@ -74,7 +74,7 @@ byId('now').addEventListener('click', () => {
 
 reader.onCluster((status) => {
   const d = status.detail || {};
-  const head = d.head ? d.head.seq : 0;
+  const head = headOf(status);
   if (document.activeElement === slider && at === 0 && Number(slider.value) < Number(slider.max)) return; // it is being dragged
   slider.min = d.floor || 0;
   slider.max = head;

@@ -17,7 +17,7 @@ function fill(node, attrs, children) {
     else if (value === true) node.setAttribute(name, '');
     else if (value !== false && value != null) node.setAttribute(name, value);
   }
-  node.append(...children.flat().filter((c) => c != null));
+  node.append(...children.flat(Infinity).filter((c) => c != null));
   return node;
 }
 
@@ -28,6 +28,9 @@ export function set(node, text) { if (node.textContent !== text) node.textConten
 
 const grouped = new Intl.NumberFormat('en');
 export const number = (n) => grouped.format(n);
+
+// headOf reads the seq of a cursor, CLUSTER.SEQ.CHAIN, in what a server says of itself.
+export const headOf = (status) => Number(((status.detail || {}).head || '0.0.0').split('.')[1]);
 
 const units = ['B', 'KiB', 'MiB', 'GiB', 'TiB'];
 export function bytes(n) {

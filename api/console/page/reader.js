@@ -82,9 +82,9 @@ export class Reader {
     const now = performance.now();
     const bad = m.broken !== '';
     const text = bad ? `not connected: ${m.broken}` : m.live ? 'live' : m.past ? 'the past' : 'connecting';
-    if (this.pulse && (now - (this.told || -1e9) > 2000 || bad !== this.toldBad)) {
+    if (this.pulse && (now - (this.told || -1e9) > 2000 || text !== this.toldText)) {
       this.told = now;
-      this.toldBad = bad;
+      this.toldText = text;
       this.pulse(m.live && m.rate >= 1 ? `live, ${number(Math.round(m.rate))} entries/s` : text, bad);
     }
   }

@@ -82,7 +82,7 @@ function draw({ vnet, networks, cns }) {
   if (networks.length > nets.length) more.push(`${networks.length - nets.length} more networks`);
   if (cns.length > nodes.length) more.push(`${cns.length - nodes.length} more compute nodes`);
   return el('figure', { class: 'picture' },
-    svg('svg', { viewBox: `0 0 ${width} ${height}`, role: 'img', 'aria-label': `Vnet ${vnet}: ${nets.map((n) => n.name).join(', ')} on ${nodes.map((c) => c.hostname).join(', ')}` }, lines, boxes),
+    svg('svg', { viewBox: `-2 0 ${width + 4} ${height}`, role: 'img', 'aria-label': `Vnet ${vnet}: ${nets.map((n) => n.name).join(', ')} on ${nodes.map((c) => c.hostname).join(', ')}` }, lines, boxes),
     el('figcaption', {}, `Networks to the left, compute nodes to the right.${more.length ? ` Not drawn: ${more.join(', ')}.` : ''}`));
 }
 
@@ -106,7 +106,7 @@ function reach({ cns }) {
     return el('td', { class: `reach ${grade}`, title: `${a.hostname} to ${b.hostname}: ${why}`, 'aria-label': `${a.hostname} to ${b.hostname}: ${why}` }, mark[grade]);
   })));
   return el('div', { class: 'scroll', tabindex: '0', role: 'region', 'aria-label': 'Who reaches whom' },
-    el('table', { class: 'matrix' }, el('caption', {}, 'Who reaches whom, by what the log has of their underlay'), el('thead', {}, head), el('tbody', {}, rows)));
+    el('h3', {}, 'Who reaches whom, by what the log has of their underlay'), el('table', { class: 'matrix', 'aria-label': 'Who reaches whom' }, el('thead', {}, head), el('tbody', {}, rows)));
 }
 
 function nics({ nics: found, networks, cns }) {

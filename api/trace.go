@@ -1,0 +1,47 @@
+package api
+
+import (
+	"net/http"
+
+	"rutter/log"
+	"rutter/projections"
+)
+
+// trace answers GET /trace?from=VM&to=VM|IP: why one can, or cannot, reach the
+// other (see projections.Trace), with how far the CNs of both are.
+func (s *Server) trace(w http.ResponseWriter, r *http.Request) error {
+	p, err := query(r, "from", "to")
+	if err != nil {
+		return err
+	}
+	for _, needed := range [...]string{"from", "to"} {
+		if p.text(needed) == "" {
+			return badParameter(needed, log.ElementMissing, "send ?from=VM&to=VM or IP; a VM is a UUID, an alias, or the MAC of its NIC", "%s is missing", needed)
+		}
+	}
+	if err := s.fresh(r, p); err != nil {
+		return err
+	}
+	var t projections.Trace
+	s.view(w, func(state *projections.State) { t = state.Trace(p.text("from"), p.text("to")) })
+	sessions, err := s.everywhere(r.Context(), s.store.Head().Seq)
+	if err != nil { // without a leader, what this server knows itself
+		sessions = nil
+		for _, a := range s.cns.all() {
+			sessions = append(sessions, a.form(s.store.Head().Seq, ""))
+		}
+	}
+	t.Judge(func(cn log.UUID) projections.Far {
+		for i := range sessions {
+			if f := &sessions[i]; f.CN == cn {
+				return projections.Far{
+					Known: true, Alive: !f.Gone, Applied: f.Applied, Programmed: f.Programmed, Failing: f.Failing,
+					Differs: f.Mismatches > 0 && !f.DigestOK,
+				}
+			}
+		}
+		return projections.Far{}
+	})
+	writeJSON(w, r, http.StatusOK, t)
+	return nil
+}

@@ -1,0 +1,152 @@
+package console
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"math/rand/v2"
+	"net"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strconv"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/chromedp/chromedp"
+
+	"rutter/api/client"
+	"rutter/integration/bench"
+)
+
+// patience bounds a test: Chromium on a busy machine starts in seconds.
+const patience = 100 * time.Second
+
+func browser(t *testing.T) (*Browser, context.Context) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	t.Cleanup(cancel)
+	b, err := Start(ctx)
+	if errors.Is(err, ErrNoBrowser) {
+		t.Skip(err)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(b.Close)
+	return b, ctx
+}
+
+// dev runs `rutter dev`, three servers and two compute nodes with the demo's
+// objects, and returns a client of it.
+func dev(t *testing.T, ctx context.Context) (*client.Client, string) {
+	t.Helper()
+	port := freePorts(t)
+	p := &bench.Process{
+		Name: "dev", Program: program, LogFile: filepath.Join(t.TempDir(), "dev.log"),
+		Args: []string{"dev", "--port", strconv.Itoa(port), "--data", t.TempDir()},
+	}
+	if err := p.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := p.Stop(syscall.SIGTERM); err != nil {
+			t.Error(err)
+		}
+		if t.Failed() {
+			t.Log(p.Tail())
+		}
+	})
+	for !bytes.Contains([]byte(p.Tail()), []byte("Ctrl-C ends them all")) {
+		select {
+		case <-ctx.Done():
+			t.Fatalf("rutter dev is not ready: %s", p.Tail())
+		case <-time.After(20 * time.Millisecond):
+		}
+	}
+	at := "http://127.0.0.1:" + strconv.Itoa(port)
+	api, err := client.New(client.Config{Servers: []string{at}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(api.Close)
+	return api, at
+}
+
+// freePorts returns the first of the ports of `rutter dev`, on which nobody
+// listens. They are below those that the kernel gives to anybody.
+func freePorts(t *testing.T) int {
+	t.Helper()
+	for range 100 {
+		port := 20000 + rand.IntN(10000)
+		free := true
+		for i := range 23 {
+			l, err := net.Listen("tcp", "127.0.0.1:"+strconv.Itoa(port+i))
+			if err != nil {
+				free = false
+				break
+			}
+			l.Close()
+		}
+		if free {
+			return port
+		}
+	}
+	t.Fatal("no 23 free ports in a row")
+	return 0
+}
+
+func open(t *testing.T, b *Browser, ctx context.Context, server, view string) {
+	t.Helper()
+	if err := b.Do(ctx, chromedp.Navigate(server+"/console/"+view)); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func await(t *testing.T, b *Browser, ctx context.Context, expression string) {
+	t.Helper()
+	bounded, cancel := context.WithTimeout(ctx, 20*time.Second)
+	defer cancel()
+	if err := b.Await(bounded, expression); err != nil {
+		t.Fatal(err, b.Problems())
+	}
+}
+
+func textOf(t *testing.T, b *Browser, ctx context.Context, expression string) string {
+	t.Helper()
+	text, err := b.Text(ctx, expression)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return text
+}
+
+// shot keeps a picture of the window, if somebody wants to look at it.
+func shot(t *testing.T, b *Browser, ctx context.Context, name string) {
+	t.Helper()
+	folder := os.Getenv("RUTTER_SHOTS")
+	if folder == "" {
+		return
+	}
+	png, err := b.Picture(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(folder, name+".png"), png, 0o644); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// first returns the object of a list that comes first.
+func first(t *testing.T, ctx context.Context, api *client.Client, path string, query url.Values) client.Object {
+	t.Helper()
+	list, err := api.List(ctx, path, query)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(list) == 0 {
+		t.Fatalf("GET %s has nothing", path)
+	}
+	return list[0]
+}
