@@ -1,6 +1,7 @@
 package api
 
 import (
+	"cmp"
 	"net/http"
 	"net/netip"
 
@@ -52,7 +53,7 @@ func (s *Server) lookupVL3(w http.ResponseWriter, r *http.Request) error {
 }
 
 func (s *Server) lookup(w http.ResponseWriter, r *http.Request, name string, find func(*projections.State, *lookupForm, string) (bool, error)) error {
-	p, err := query(r, "vnet", name)
+	p, err := query(r, "vnet", name, "at")
 	if err != nil {
 		return err
 	}
@@ -70,9 +71,9 @@ func (s *Server) lookup(w http.ResponseWriter, r *http.Request, name string, fin
 	}
 	f := lookupForm{VNet: uint32(vnet)}
 	var ok bool
-	s.view(w, func(state *projections.State) { ok, err = find(state, &f, p.text(name)) })
-	if err != nil {
-		return err
+	part := PastPart{VNets: []uint32{uint32(vnet)}}
+	if viewErr := s.viewAt(w, r, p, part, func(state *projections.State) { ok, err = find(state, &f, p.text(name)) }); viewErr != nil || err != nil {
+		return cmp.Or(viewErr, err)
 	}
 	if !ok {
 		return fail(http.StatusNotFound, log.CodeResourceNotFound, "there is no such NIC on the vnet, or its CN has no underlay NIC with an address",

@@ -11,7 +11,7 @@ import (
 
 // list answers GET /KIND.
 func (s *Server) list(k *kindRoute) endpoint {
-	allowed := append(k.filterNames(), "limit", "offset")
+	allowed := append(k.filterNames(), "limit", "offset", "at")
 	return func(w http.ResponseWriter, r *http.Request) error {
 		p, err := query(r, allowed...)
 		if err != nil {
@@ -33,7 +33,7 @@ func (s *Server) list(k *kindRoute) endpoint {
 			return err
 		}
 		found := []any{}
-		s.view(w, func(state *projections.State) {
+		if err := s.viewAt(w, r, p, k.part(p), func(state *projections.State) {
 			for rec := range k.candidates(state, p) {
 				if !matches(state, rec.Object, conditions) {
 					continue
@@ -47,7 +47,9 @@ func (s *Server) list(k *kindRoute) endpoint {
 					break
 				}
 			}
-		})
+		}); err != nil {
+			return err
+		}
 		writeJSON(w, r, http.StatusOK, found)
 		return nil
 	}
@@ -60,27 +62,30 @@ func (s *Server) get(k *kindRoute) endpoint {
 		if err != nil {
 			return err
 		}
-		p, err := query(r)
+		p, err := query(r, "at")
 		if err != nil {
 			return err
 		}
 		if err := s.fresh(r, p); err != nil {
 			return err
 		}
-		return s.answerObject(w, r, k, id)
+		return s.answerObject(w, r, p, k, id)
 	}
 }
 
-// answerObject answers with one object as this server has it.
-func (s *Server) answerObject(w http.ResponseWriter, r *http.Request, k *kindRoute, id string) error {
+// answerObject answers with one object as this server has it, or had it.
+func (s *Server) answerObject(w http.ResponseWriter, r *http.Request, p parameters, k *kindRoute, id string) error {
 	var rec projections.Record
 	var ok bool
 	var body any
-	s.view(w, func(state *projections.State) {
+	part := PastPart{Objects: []PastObject{{k.kind, id}}}
+	if err := s.viewAt(w, r, p, part, func(state *projections.State) {
 		if rec, ok = state.Get(k.kind, id); ok {
 			body = form(state, rec.Object)
 		}
-	})
+	}); err != nil {
+		return err
+	}
 	if !ok {
 		return notFound(k.noun)
 	}
@@ -210,7 +215,7 @@ func (s *Server) writeOne(w http.ResponseWriter, r *http.Request, k *kindRoute, 
 		w.WriteHeader(http.StatusNoContent)
 		return nil
 	}
-	return s.answerObject(w, r, k, result.IDs[0])
+	return s.answerObject(w, r, parameters{}, k, result.IDs[0])
 }
 
 // kindOf returns the route of a kind that has one.

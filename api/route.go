@@ -44,6 +44,8 @@ func (s *Server) routes() http.Handler {
 	add("/changes", methods{http.MethodPost: s.change})
 	add(intake.Path, methods{http.MethodGet: s.writes, http.MethodPost: s.writes})
 	add("/log", methods{http.MethodGet: s.log})
+	add("/log/state", methods{http.MethodGet: s.getState})
+	add("/log/diff", methods{http.MethodGet: s.getDiff})
 	add("/feed", methods{http.MethodGet: s.feed})
 	add("/cns", methods{http.MethodGet: s.listSessions})
 	add("/cns/{id}", methods{http.MethodGet: s.getSession})

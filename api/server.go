@@ -24,7 +24,9 @@ type Config struct {
 	Backups Backups // nil: GET /snapshot is answered with 501
 	// Retainer says and sets how much of the log is kept; nil: 501.
 	Retainer Retainer
-	Logger   *slog.Logger
+	// Past answers ?at= and /log/state and /log/diff; nil: 501.
+	Past   Past
+	Logger *slog.Logger
 	// Version of the program, for /status.
 	Version string
 	// Actor names who asks, for the events that a request makes. The default
@@ -97,6 +99,7 @@ type Server struct {
 	// draining is closed when the server stops: streams end in order.
 	draining  chan struct{}
 	drainOnce sync.Once
+	wholes    chan struct{} // taken while a whole state of the past is in memory
 	// ctx is that of the feeds, which outlive their requests; cut ends it.
 	ctx      context.Context
 	cut      func()
@@ -116,6 +119,7 @@ func New(cfg Config) (*Server, error) {
 	s := &Server{
 		cfg: cfg, store: cfg.Store, logger: cfg.Logger, started: time.Now(),
 		tail: newTail(cfg.Store), cns: newRegistry(cfg.Sessions), draining: make(chan struct{}),
+		wholes: make(chan struct{}, wholesAtOnce),
 	}
 	s.images = newImages()
 	s.crew = newCrew(s)

@@ -88,17 +88,30 @@ type Mapping struct {
 
 // VL2 asks where a MAC of a vnet is, VL3 who has an address of one.
 func (c *Client) VL2(ctx context.Context, vnet uint32, mac log.MAC) (Mapping, error) {
-	return c.lookup(ctx, "/lookup/vl2", vnet, "mac", mac.String())
+	return c.VL2At(ctx, vnet, mac, "")
 }
 
 // VL3 asks who has an address of a vnet, and where.
 func (c *Client) VL3(ctx context.Context, vnet uint32, ip netip.Addr) (Mapping, error) {
-	return c.lookup(ctx, "/lookup/vl3", vnet, "ip", ip.String())
+	return c.VL3At(ctx, vnet, ip, "")
 }
 
-func (c *Client) lookup(ctx context.Context, path string, vnet uint32, name, value string) (Mapping, error) {
+// VL2At and VL3At are VL2 and VL3 after the entry at, a seq or a time; "" is now.
+func (c *Client) VL2At(ctx context.Context, vnet uint32, mac log.MAC, at string) (Mapping, error) {
+	return c.lookup(ctx, "/lookup/vl2", vnet, "mac", mac.String(), at)
+}
+
+// VL3At is VL3 in the past: see VL2At.
+func (c *Client) VL3At(ctx context.Context, vnet uint32, ip netip.Addr, at string) (Mapping, error) {
+	return c.lookup(ctx, "/lookup/vl3", vnet, "ip", ip.String(), at)
+}
+
+func (c *Client) lookup(ctx context.Context, path string, vnet uint32, name, value, at string) (Mapping, error) {
 	var m Mapping
 	query := url.Values{"vnet": {strconv.FormatUint(uint64(vnet), 10)}, name: {value}}
+	if at != "" {
+		query.Set("at", at)
+	}
 	_, err := c.do(ctx, request{method: http.MethodGet, path: path, query: query}, &m)
 	return m, err
 }

@@ -23,6 +23,7 @@ func lookupCommand() *cli.Command {
 	flags := []cli.Flag{
 		serversFlag(), outputFlag(),
 		&cli.StringFlag{Name: "svp", Usage: "ask the SVP servers at `ADDRESSES` (an agent's, say), parted by commas, in place of a server's API"},
+		&cli.StringFlag{Name: "at", Usage: "as it was after the entry `SEQ|TIME`; not with --svp"},
 		&cli.DurationFlag{Name: "timeout", Value: 5 * time.Second, Usage: "give each question up after this `TIME`"},
 	}
 	return &cli.Command{
@@ -30,6 +31,7 @@ func lookupCommand() *cli.Command {
 		Description: examples(
 			"rutter lookup vl3 4385813 10.21.12.7",
 			"rutter lookup vl2 4385813 90:b8:d0:10:02:00",
+			"rutter lookup vl3 4385813 10.21.12.7 --at 2026-11-21T14:03:00Z",
 			"rutter lookup vl3 4385813 10.21.12.7 10.21.12.8 fd21:12::7 --svp 127.0.0.1:1296",
 			"rutter lookup vl3 4385813 10.21.12.7 --svp svp.example.com:1296,10.0.0.2:1296 --timeout 1s",
 		),
@@ -134,10 +136,13 @@ func finder(c *cli.Context) (find func(context.Context, query) (client.Mapping, 
 		api, err := newClient(c)
 		return func(ctx context.Context, q query) (client.Mapping, error) {
 			if q.ip.IsValid() {
-				return api.VL3(ctx, q.vnet, q.ip)
+				return api.VL3At(ctx, q.vnet, q.ip, c.String("at"))
 			}
-			return api.VL2(ctx, q.vnet, q.mac)
+			return api.VL2At(ctx, q.vnet, q.mac, c.String("at"))
 		}, func() error { return nil }, err
+	}
+	if c.IsSet("at") {
+		return nil, nil, usagef("--at and --svp exclude each other: SVP knows nothing of the past")
 	}
 	svp, err := varp.NewClient(varp.ClientConfig{Servers: strings.Split(addresses, ","), Timeout: c.Duration("timeout")})
 	if err != nil {

@@ -87,7 +87,7 @@ func openServer(cfg serverConfig) (_ *server, err error) {
 		collectors = append(collectors, svpMetrics{s.svp.Stats})
 	}
 	if s.api, err = api.New(api.Config{
-		Store: backend, Cluster: s.store, Backups: backend, Retainer: retainer{s.store}, Logger: logger, Version: cfg.Version,
+		Store: backend, Cluster: s.store, Backups: backend, Retainer: retainer{s.store}, Past: past{s.store}, Logger: logger, Version: cfg.Version,
 		Sessions: sessions, Fabric: s.fabric, VMMs: s.vmms, Age: s.store.Age, Collectors: collectors,
 	}); err != nil {
 		return nil, err

@@ -21,6 +21,7 @@ func Command() *cli.Command {
 			"rutter log blame nic 90:b8:d0:10:02:00", "rutter log stats --from 24h"),
 		Subcommands: []*cli.Command{
 			tailCommand(), showCommand(), historyCommand(), blameCommand(), statsCommand(), dumpCommand(), exportCommand(), importCommand(),
+			stateCommand(), diffCommand(), verifyCommand(), bisectCommand(), replayCommand(),
 		},
 	}
 }

@@ -1,0 +1,65 @@
+package client
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+
+	"rutter/log"
+)
+
+// StateObject is an object as it was at a place of the log.
+type StateObject struct {
+	Object   log.Object
+	Revision log.Revision
+	Seq      log.Seq // of its last entry
+}
+
+// StateAnswer is a state, or a part of one, at a place of the log.
+type StateAnswer struct {
+	Seq log.Seq
+	// Digest is that of the whole state (log.Digest), "" if only a part was
+	// read for the answer. The JSON form of objects is not precise enough for it.
+	Digest  string
+	Objects []StateObject
+}
+
+// State returns the objects at a place of the log, which the query names: at (a
+// seq or a time; the head if it is missing), kind, cn and vnet, as GET
+// /log/state has them. Errors are those of Log.
+func (c *Client) State(ctx context.Context, query url.Values) (*StateAnswer, error) {
+	response, err := c.stream(ctx, request{method: http.MethodGet, path: "/log/state", query: query})
+	if err != nil {
+		return nil, err
+	}
+	defer response.Body.Close()
+	seq, err := log.ParseSeq(response.Header.Get("Rutter-Seq"))
+	if err != nil {
+		return nil, fmt.Errorf("client: the answer names no seq: %w", err)
+	}
+	answer := &StateAnswer{Seq: seq, Digest: response.Header.Get("Rutter-Digest")}
+	in := json.NewDecoder(bufio.NewReaderSize(response.Body, entriesBuffer))
+	for {
+		var line struct {
+			Kind     log.Kind        `json:"kind"`
+			Revision log.Revision    `json:"revision"`
+			Seq      log.Seq         `json:"seq"`
+			Object   json.RawMessage `json:"object"`
+		}
+		if err := in.Decode(&line); errors.Is(err, io.EOF) {
+			return answer, nil
+		} else if err != nil {
+			return nil, fmt.Errorf("client: the state at %d: %w", seq, err)
+		}
+		object, _, err := log.ParseObject(line.Kind, line.Object)
+		if err != nil {
+			return nil, fmt.Errorf("client: the state at %d: %w", seq, err)
+		}
+		answer.Objects = append(answer.Objects, StateObject{object, line.Revision, line.Seq})
+	}
+}

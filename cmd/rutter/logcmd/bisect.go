@@ -1,0 +1,114 @@
+package logcmd
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+
+	"github.com/urfave/cli/v2"
+
+	"rutter/cmd/rutter/term"
+	"rutter/log"
+)
+
+// bisectCommand is `rutter log bisect`.
+func bisectCommand() *cli.Command {
+	return &cli.Command{
+		Name: "bisect", Usage: "the first entry after which a command on the state fails", Action: logBisect,
+		Flags: append(partFlags(), term.ServersFlag(), dataFlag(),
+			&cli.StringFlag{Name: "from", Usage: "the command succeeds after this `SEQ|TIME`; the floor if it is left out"},
+			&cli.StringFlag{Name: "to", Usage: "and fails after this `SEQ|TIME`; the head if it is left out"},
+			&cli.StringFlag{Name: "kind", Usage: "only objects of this `KIND`"},
+			&cli.StringFlag{Name: "check", Required: true, Usage: "run `COMMAND` with sh -c: it gets the state as lines of JSON on its standard input, and its seq in RUTTER_SEQ"}),
+		Description: term.Examples(
+			`rutter log bisect --check 'jq -se "all(.[]; .object.mtu != 1400)" >/dev/null' --kind network`,
+			`rutter log bisect --from 1000 --to 2000 --vnet 4385813 --check 'grep -q 10.21.12.7'`,
+		),
+	}
+}
+
+func logBisect(c *cli.Context) (err error) {
+	if err := term.NoArguments(c); err != nil {
+		return err
+	}
+	p, err := partOf(c)
+	if err != nil {
+		return err
+	}
+	s, err := openPast(c)
+	if err != nil {
+		return err
+	}
+	defer closing(s, &err)
+	low := s.floor
+	if c.IsSet("from") {
+		if low, err = s.place(c.Context, c.String("from")); err != nil {
+			return err
+		}
+	}
+	high, err := s.place(c.Context, c.String("to"))
+	if err != nil {
+		return err
+	}
+	if low >= high {
+		return term.Usagef("--from %d is not before --to %d", low, high)
+	}
+	check := func(seq log.Seq) (bool, error) { return s.check(c.Context, seq, p, c.String("check")) }
+	if ok, err := check(low); err != nil || !ok {
+		return errors.Join(err, fmt.Errorf("the command fails after seq %d already: give an earlier --from", low))
+	}
+	if ok, err := check(high); err != nil || ok {
+		return errors.Join(err, fmt.Errorf("the command does not fail after seq %d: give a later --to", high))
+	}
+	for high-low > 1 {
+		middle := low + (high-low)/2
+		ok, err := check(middle)
+		if err != nil {
+			return err
+		}
+		fmt.Fprintf(os.Stderr, "after %d: %s\n", middle, map[bool]string{true: "succeeds", false: "fails"}[ok])
+		if ok {
+			low = middle
+		} else {
+			high = middle
+		}
+	}
+	fmt.Fprintf(c.App.Writer, "the command fails from seq %d on\n", high)
+	return printEntry(c, s, high)
+}
+
+// check runs the command on a state, and reports whether it succeeded.
+func (s *pastLog) check(ctx context.Context, seq log.Seq, p statePart, command string) (ok bool, err error) {
+	state, err := s.state(ctx, seq, p)
+	if err != nil {
+		return false, err
+	}
+	run := exec.CommandContext(ctx, "sh", "-c", command)
+	run.Env = append(os.Environ(), "RUTTER_SEQ="+seq.String())
+	run.Stdout, run.Stderr = os.Stderr, os.Stderr
+	in, err := run.StdinPipe()
+	if err != nil {
+		return false, err
+	}
+	if err := run.Start(); err != nil {
+		return false, err
+	}
+	for rec := range p.records(state) {
+		line, err := lineOfRecord(rec, true)
+		if err != nil {
+			break
+		}
+		if _, err := in.Write(line); err != nil {
+			break // it has seen enough
+		}
+	}
+	_ = in.Close() // the command's own end counts
+	err = run.Wait()
+	var exit *exec.ExitError
+	if errors.As(err, &exit) && exit.ExitCode() > 0 && exit.ExitCode() < 126 {
+		return false, nil
+	}
+	return err == nil, err
+}

@@ -1,0 +1,259 @@
+package logcmd
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+
+	"github.com/urfave/cli/v2"
+
+	"rutter/cmd/rutter/term"
+	"rutter/log"
+	"rutter/projections"
+)
+
+// diffCommand is `rutter log diff`.
+func diffCommand() *cli.Command {
+	return &cli.Command{
+		Name: "diff", Usage: "what changed between two places of a log, or where two logs part", ArgsUsage: "[A B]", Action: logDiff,
+		Flags: append(partFlags(), term.ServersFlag(), dataFlag(), term.OutputFlag("table", "ndjson"),
+			&cli.StringFlag{Name: "from", Usage: "from the state after this `SEQ|TIME`"},
+			&cli.StringFlag{Name: "to", Usage: "to the state after this `SEQ|TIME`; the head if it is left out"}),
+		Description: "With --from: the objects that differ, and with --cn what the kernel of that CN had to change for it. With two data folders, snapshot files or URLs A and B: the first entry that is not the same, with exit code 1.\n\n" + term.Examples(
+			"rutter log diff --from 1000 --to 1042",
+			"rutter log diff --from 2026-11-21T14:00:00Z --cn 564d69b1-a178-4fbe-b36f-3f2b7fd7ed01",
+			"rutter log diff /backup/s1 /backup/s2",
+			"rutter log diff http://10.0.0.1:7420 snapshot.rutter",
+		),
+	}
+}
+
+func logDiff(c *cli.Context) (err error) {
+	if c.NArg() == 2 && !c.IsSet("from") && !c.IsSet("to") {
+		return diffLogs(c, c.Args().Get(0), c.Args().Get(1))
+	}
+	if c.NArg() > 0 || !c.IsSet("from") {
+		return term.Usagef("want --from SEQ|TIME, or two folders, snapshot files or URLs to compare")
+	}
+	p, err := partOf(c)
+	if err != nil {
+		return err
+	}
+	s, err := openPast(c)
+	if err != nil {
+		return err
+	}
+	defer closing(s, &err)
+	before, err := s.stateAt(c, "from", p)
+	if err != nil {
+		return err
+	}
+	after, err := s.stateAt(c, "to", p)
+	if err != nil {
+		return err
+	}
+	out := diffPrinter{w: c.App.Writer, json: c.String("output") != "table"}
+	out.objects(projections.DiffRecords(p.records(before), p.records(after)))
+	if p.has == log.ScopeCN {
+		out.links("", projections.DiffLinks(before.DesiredLinks(p.cn), after.DesiredLinks(p.cn)))
+	}
+	return out.err
+}
+
+func (s *pastLog) stateAt(c *cli.Context, flag string, p statePart) (*projections.State, error) {
+	seq, err := s.place(c.Context, c.String(flag))
+	if err != nil {
+		return nil, err
+	}
+	state, err := s.state(c.Context, seq, p)
+	if err != nil {
+		return nil, fmt.Errorf("--%s: %w", flag, err)
+	}
+	return state, nil
+}
+
+// diffPrinter prints differences, one in a line.
+type diffPrinter struct {
+	w    io.Writer
+	json bool
+	err  error
+}
+
+func (d *diffPrinter) print(v any, format string, args ...any) {
+	if d.err != nil {
+		return
+	}
+	line := fmt.Appendf(nil, format+"\n", args...)
+	if d.json {
+		if line, d.err = json.Marshal(v); d.err != nil {
+			return
+		}
+		line = append(line, '\n')
+	}
+	_, d.err = d.w.Write(line)
+}
+
+// sign is what stands before what was added, removed or changed.
+func sign(a log.Action) string {
+	switch a {
+	case log.Create:
+		return "+"
+	case log.Delete:
+		return "-"
+	}
+	return "~"
+}
+
+func (d *diffPrinter) objects(changes []projections.ObjectChange) {
+	for _, c := range changes {
+		type field struct {
+			Path string    `json:"path"`
+			Old  log.Value `json:"old"`
+			New  log.Value `json:"new"`
+		}
+		form := struct {
+			Action  log.Action `json:"action"`
+			Kind    log.Kind   `json:"kind"`
+			ID      string     `json:"id"`
+			Seq     log.Seq    `json:"seq,omitempty"`
+			Changed []field    `json:"changed,omitempty"`
+		}{Action: c.Action, Kind: c.Kind, ID: c.ID}
+		at := ""
+		if c.After != nil {
+			form.Seq = c.After.Seq
+			at = fmt.Sprintf(" #%d", form.Seq)
+		}
+		text := fmt.Sprintf("%s %s %s%s", sign(c.Action), c.Kind, c.ID, at)
+		for _, changed := range c.Changed {
+			now, _ := log.Field(c.After.Object, changed.Path)
+			form.Changed = append(form.Changed, field{changed.Path, changed.Old, now})
+			old, _ := json.Marshal(changed.Old)
+			value, _ := json.Marshal(now)
+			text += fmt.Sprintf("\n    %s :: %s -> %s", changed.Path, old, value)
+		}
+		d.print(form, "%s", text)
+	}
+}
+
+// links prints what a kernel has to change; of is the CN where several are printed.
+func (d *diffPrinter) links(of string, changes []projections.LinkChange) {
+	for _, c := range changes {
+		text := c.Before
+		switch c.Action {
+		case log.Create:
+			text = c.After
+		case log.Update:
+			text += " -> " + c.After
+		}
+		d.print(struct {
+			CN     string     `json:"cn,omitempty"`
+			Action log.Action `json:"action"`
+			What   string     `json:"what"`
+			Key    string     `json:"key"`
+			Before string     `json:"before,omitempty"`
+			After  string     `json:"after,omitempty"`
+		}{of, c.Action, c.What, c.Key, c.Before, c.After}, "%s %s %s %s", sign(c.Action), c.What, c.Key, text)
+	}
+}
+
+// diffLogs finds the first entry that two logs do not share.
+func diffLogs(c *cli.Context, nameA, nameB string) (err error) {
+	a, err := openNamed(c.Context, nameA)
+	if err != nil {
+		return err
+	}
+	defer closing(a, &err)
+	b, err := openNamed(c.Context, nameB)
+	if err != nil {
+		return err
+	}
+	defer closing(b, &err)
+	from, to := max(a.floor, b.floor), min(a.head, b.head)
+	if from > to {
+		return fmt.Errorf("%s has the entries %d to %d and %s %d to %d: they have none in common to compare", a.name, a.floor+1, a.head, b.name, b.floor+1, b.head)
+	}
+	seq, err := firstApart(c.Context, a, b, from, to)
+	if err != nil {
+		return err
+	}
+	if seq == 0 {
+		switch {
+		case a.head == b.head:
+			fmt.Fprintf(c.App.Writer, "the same log from seq %d to the head %d\n", from+1, to)
+		default:
+			fmt.Fprintf(c.App.Writer, "the same log from seq %d to %d; %s goes on to %d, %s to %d\n", from+1, to, a.name, a.head, b.name, b.head)
+		}
+		return nil
+	}
+	fmt.Fprintf(c.App.Writer, "they part at seq %d\n", seq)
+	for _, s := range []*pastLog{a, b} {
+		if err := printEntry(c, s, seq); err != nil {
+			return err
+		}
+	}
+	return errors.New("the logs are not the same")
+}
+
+// firstApart returns the first seq in (from, to] at which the chains differ; 0
+// if they are the same. Chains that differ never meet again, so that folders are
+// searched by halves.
+func firstApart(ctx context.Context, a, b *pastLog, from, to log.Seq) (log.Seq, error) {
+	same := func(seq log.Seq) (bool, error) {
+		x, err := a.chain(ctx, seq)
+		if err != nil {
+			return false, err
+		}
+		y, err := b.chain(ctx, seq)
+		return x == y, err
+	}
+	if ok, err := same(to); ok || err != nil {
+		return 0, err
+	}
+	low, high := from, to // parted at high
+	for high-low > 1 {
+		middle := low + (high-low)/2
+		ok, err := same(middle)
+		if err != nil {
+			return 0, err
+		}
+		if ok {
+			low = middle
+		} else {
+			high = middle
+		}
+	}
+	return high, nil
+}
+
+// chain returns the chain's prefix at seq.
+func (s *pastLog) chain(ctx context.Context, seq log.Seq) (log.ChainPrefix, error) {
+	if s.folder != nil {
+		hash, err := s.folder.HashAt(seq)
+		return hash.Prefix(), err
+	}
+	if seq == s.floor { // below it there is nothing that could be asked
+		return log.ChainPrefix{}, nil
+	}
+	for e, err := range s.api.Entries(ctx, seq-1) {
+		return e.Hash.Prefix(), err
+	}
+	return log.ChainPrefix{}, fmt.Errorf("%s has no entry %d", s.name, seq)
+}
+
+// printEntry prints the entry of one side.
+func printEntry(c *cli.Context, s *pastLog, seq log.Seq) error {
+	for e, err := range s.entries(c.Context, seq-1) {
+		if err != nil {
+			return err
+		}
+		event, err := e.Event()
+		if err != nil {
+			return fmt.Errorf("%s: %w", s.name, err)
+		}
+		_, err = fmt.Fprintf(c.App.Writer, "%s: %s #%d %s %s %s rev=%d  by %s, change %s\n", s.name, event.Time, seq, event.Kind, event.ID, event.Action, event.Revision, event.Actor, event.ChangeID)
+		return err
+	}
+	return fmt.Errorf("%s: no entry %d", s.name, seq)
+}

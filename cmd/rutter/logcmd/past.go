@@ -1,0 +1,269 @@
+package logcmd
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+	"net/url"
+	"os"
+	"strconv"
+	"strings"
+
+	"github.com/urfave/cli/v2"
+
+	"rutter/api/client"
+	"rutter/cmd/rutter/term"
+	"rutter/log"
+	"rutter/projections"
+	"rutter/raftstore"
+)
+
+// readAtOnce is how many entries are read of a folder at once.
+const readAtOnce = 4096
+
+// pastLog is a log to look into: a cluster, a stopped server's folder or a
+// snapshot file.
+type pastLog struct {
+	name   string
+	folder *raftstore.Folder // nil: the cluster
+	api    *client.Client
+	floor  log.Seq
+	head   log.Seq
+}
+
+// dataFlag names a folder in place of the servers.
+func dataFlag() cli.Flag {
+	return &cli.StringFlag{Name: "data", Usage: "read this `FOLDER` of a stopped server, or snapshot file, in place of asking servers"}
+}
+
+// partFlags name a part of the state.
+func partFlags() []cli.Flag {
+	return []cli.Flag{
+		&cli.StringFlag{Name: "cn", Usage: "only what the CN with this `UUID` must know"},
+		&cli.StringFlag{Name: "vnet", Usage: "only what is on the vnet with this `NUMBER`"},
+	}
+}
+
+// openPast opens what --data or --server names.
+func openPast(c *cli.Context) (*pastLog, error) {
+	if path := c.String("data"); path != "" {
+		return openNamed(c.Context, path)
+	}
+	api, err := term.NewClient(c)
+	if err != nil {
+		return nil, err
+	}
+	return askCluster(c.Context, strings.Join(c.StringSlice("server"), ","), api)
+}
+
+// openNamed opens a folder, a snapshot file, or the cluster of a URL.
+func openNamed(ctx context.Context, name string) (*pastLog, error) {
+	if strings.HasPrefix(name, "http://") || strings.HasPrefix(name, "https://") {
+		api, err := client.New(client.Config{Servers: strings.Split(name, ",")})
+		if err != nil {
+			return nil, term.UsageError{Err: err}
+		}
+		return askCluster(ctx, name, api)
+	}
+	f, err := raftstore.OpenFolder(name)
+	if err != nil {
+		return nil, err
+	}
+	return &pastLog{name: name, folder: f, floor: f.Floor(), head: f.Head().Seq}, nil
+}
+
+func askCluster(ctx context.Context, name string, api *client.Client) (*pastLog, error) {
+	status, err := api.Status(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return &pastLog{name: name, api: api, floor: status.Floor, head: status.Head.Seq}, nil
+}
+
+func (s *pastLog) close() error {
+	if s.folder != nil {
+		return s.folder.Close()
+	}
+	s.api.Close()
+	return nil
+}
+
+// place turns SEQ or TIME into a seq; "" is the head. On a cluster a time is
+// looked up by it.
+func (s *pastLog) place(ctx context.Context, text string) (log.Seq, error) {
+	if text == "" {
+		return s.head, nil
+	}
+	if seq, err := strconv.ParseUint(text, 10, 64); err == nil {
+		return log.Seq(seq), nil
+	}
+	at, err := log.ParseTime(text)
+	if err != nil {
+		return 0, term.Usagef("%q: want a seq, or a time as in 2026-11-21T09:00:00Z", text)
+	}
+	if s.folder != nil {
+		return s.folder.SeqAt(at)
+	}
+	answer, err := s.api.State(ctx, url.Values{"at": {text}, "kind": {"nic_tag"}})
+	if err != nil {
+		return 0, err
+	}
+	return answer.Seq, nil
+}
+
+// statePart is what of a state a command wants; the zero value is all of it.
+type statePart struct {
+	cn   log.UUID
+	vnet uint32
+	kind log.Kind
+	has  log.ScopeType // 0, ScopeCN or ScopeVNet
+}
+
+func partOf(c *cli.Context) (p statePart, err error) {
+	if c.IsSet("cn") && c.IsSet("vnet") {
+		return p, term.Usagef("--cn and --vnet exclude each other")
+	}
+	if text := c.String("cn"); text != "" {
+		p.has = log.ScopeCN
+		if p.cn, err = log.ParseUUID(text); err != nil {
+			return p, term.Usagef("--cn: %w", err)
+		}
+	}
+	if text := c.String("vnet"); text != "" {
+		scope, err := log.ParseScope("vnet:" + text)
+		if err != nil {
+			return p, term.Usagef("--vnet: want a number from 0 to %d", log.MaxVNet)
+		}
+		p.has, p.vnet = log.ScopeVNet, scope.VNet
+	}
+	if text := c.String("kind"); text != "" {
+		if p.kind, err = log.ParseKind(text); err != nil {
+			return p, term.Usagef("--kind: %w", err)
+		}
+	}
+	return p, nil
+}
+
+// scopes are those whose objects the part has; none is everything.
+func (p statePart) scopes(state *projections.State) []log.Scope {
+	switch p.has {
+	case log.ScopeCN:
+		return state.Interest(p.cn)
+	case log.ScopeVNet:
+		return []log.Scope{log.VNetScope(p.vnet)}
+	}
+	return nil
+}
+
+// records yields the objects of the part, sorted by kind and id.
+func (p statePart) records(state *projections.State) iter.Seq[projections.Record] {
+	scopes := p.scopes(state)
+	in := func(scope log.Scope) bool {
+		for _, s := range scopes {
+			if s == scope {
+				return true
+			}
+		}
+		return false
+	}
+	return func(yield func(projections.Record) bool) {
+		for kind := range log.Kind(255) {
+			if p.kind != 0 && kind != p.kind {
+				continue
+			}
+			for rec := range state.List(kind) {
+				if (scopes == nil || state.InAny(rec.Object, in)) && !yield(rec) {
+					return
+				}
+			}
+		}
+	}
+}
+
+// state returns the state at a seq, or at least the part.
+func (s *pastLog) state(ctx context.Context, seq log.Seq, p statePart) (*projections.State, error) {
+	if s.folder != nil {
+		switch {
+		case p.has == log.ScopeCN:
+			return s.folder.PartAt(ctx, raftstore.Part{CNs: []log.UUID{p.cn}}, seq)
+		case p.has == log.ScopeVNet:
+			return s.folder.PartAt(ctx, raftstore.Part{VNets: []uint32{p.vnet}}, seq)
+		case p.kind == log.KindNetwork, p.kind == log.KindNICTag:
+			return s.folder.PartAt(ctx, raftstore.Part{}, seq)
+		}
+		return s.folder.StateAt(ctx, seq)
+	}
+	query := url.Values{"at": {seq.String()}}
+	switch {
+	case p.has == log.ScopeCN:
+		query.Set("cn", p.cn.String())
+	case p.has == log.ScopeVNet:
+		query.Set("vnet", strconv.FormatUint(uint64(p.vnet), 10))
+	case p.kind != 0:
+		query.Set("kind", p.kind.String())
+	}
+	answer, err := s.api.State(ctx, query)
+	if err != nil {
+		return nil, err
+	}
+	state := projections.NewState()
+	for _, o := range answer.Objects {
+		if err := state.Load(projections.Record{Object: o.Object, Revision: o.Revision, Seq: o.Seq}); err != nil {
+			return nil, err
+		}
+	}
+	return state, nil
+}
+
+// entries yields the entries after a seq up to the head that was there when the
+// source was opened.
+func (s *pastLog) entries(ctx context.Context, after log.Seq) iter.Seq2[log.Entry, error] {
+	if s.folder == nil {
+		return func(yield func(log.Entry, error) bool) {
+			for e, err := range s.api.Entries(ctx, after) {
+				if err == nil && e.Seq > s.head || !yield(e, err) {
+					return
+				}
+			}
+		}
+	}
+	return func(yield func(log.Entry, error) bool) {
+		for after < s.head {
+			batch, err := s.folder.Entries(after, readAtOnce)
+			if err == nil && ctx.Err() != nil {
+				err = ctx.Err()
+			}
+			if err != nil {
+				yield(log.Entry{}, err)
+				return
+			}
+			for _, e := range batch {
+				if !yield(e, nil) {
+					return
+				}
+			}
+			after = batch[len(batch)-1].Seq
+		}
+	}
+}
+
+// progressOf prints how far a long reading is, on a terminal only.
+func progressOf(what string) func(done, all int64) {
+	if !term.Terminal(os.Stderr) {
+		return func(_, _ int64) {}
+	}
+	last := int64(-1)
+	return func(done, all int64) {
+		if percent := done * 100 / max(all, 1); percent != last {
+			last = percent
+			fmt.Fprintf(os.Stderr, "\r%s %d of %d (%d %%)\x1b[K", what, done, all, percent)
+			if done >= all {
+				fmt.Fprintln(os.Stderr)
+			}
+		}
+	}
+}
+
+// closing joins what closing the source says to an error.
+func closing(s *pastLog, err *error) { *err = errors.Join(*err, s.close()) }

@@ -1,0 +1,27 @@
+package main
+
+import (
+	"context"
+
+	"rutter/api"
+	"rutter/log"
+	"rutter/projections"
+	"rutter/raftstore"
+)
+
+// past shows the store's past as package api wants it.
+type past struct{ *raftstore.Store }
+
+// PartAt implements api.Past.
+func (p past) PartAt(ctx context.Context, part api.PastPart, seq log.Seq) (*projections.State, error) {
+	want := raftstore.Part{CNs: part.CNs, VNets: part.VNets, Mentions: part.Mentions}
+	for _, o := range part.Objects {
+		want.Objects = append(want.Objects, raftstore.Ref(o))
+	}
+	return p.Store.PartAt(ctx, want, seq)
+}
+
+// HistoryOf implements api.Past.
+func (p past) HistoryOf(ctx context.Context, object api.PastObject, after log.Seq, limit int) ([]log.Seq, error) {
+	return p.Store.History(ctx, raftstore.Ref(object), after, limit)
+}
