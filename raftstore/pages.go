@@ -70,11 +70,44 @@ func checkPages(path string, strict bool) error {
 	if err != nil {
 		return fmt.Errorf("%s: %w: %w", path, ErrDisk, err)
 	}
+	ended, read := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(read)
+		readAhead(data, ended)
+	}()
 	err = guard(func() error { return walkPages(data, strict) })
+	close(ended)
+	<-read
 	if err = errors.Join(err, syscall.Munmap(data)); err != nil {
 		return fmt.Errorf("%s: %w", path, err)
 	}
 	return nil
+}
+
+const (
+	// adviceRead is MADV_POPULATE_READ (madvise(2), Linux 5.14).
+	adviceRead = 22
+	// readAheadBytes is how much of a file is brought into the map at once.
+	readAheadBytes = 32 << 20
+)
+
+// readAhead brings a mapped file into the map from its front on, until it is
+// all there or the walk has ended: in large pieces and beside the walk, which
+// would else wait for each page by itself. A kernel that does not know how lets
+// the walk do it.
+func readAhead(data []byte, ended <-chan struct{}) {
+	for len(data) > 0 {
+		select {
+		case <-ended:
+			return
+		default:
+		}
+		part := data[:min(len(data), readAheadBytes)]
+		if syscall.Madvise(part, adviceRead) != nil {
+			return
+		}
+		data = data[len(part):]
+	}
 }
 
 func walkPages(data []byte, strict bool) error {
