@@ -56,6 +56,7 @@ func startCluster(t testing.TB) *cluster {
 }
 
 // startClusterAt is startCluster with the API at another address of this machine.
+// {n} in a flag is the server's number, from 1.
 func startClusterAt(t testing.TB, host string, flags ...string) *cluster {
 	t.Helper()
 	c := &cluster{t: t, dir: t.TempDir()}
@@ -72,7 +73,7 @@ func startClusterAt(t testing.TB, host string, flags ...string) *cluster {
 			args: append([]string{
 				"server", "--id", id, "--data", filepath.Join(c.dir, id), "--listen", listen,
 				"--raft", fmt.Sprintf("127.0.0.1:%d", ports[2*i+1]), "--svp", "off", "--peers", strings.Join(peers, ","),
-			}, flags...),
+			}, numbered(i+1, flags)...),
 		}
 		c.servers = append(c.servers, s)
 		urls = append(urls, s.url)
@@ -95,6 +96,14 @@ func startClusterAt(t testing.TB, host string, flags ...string) *cluster {
 		c.waitReady(s)
 	}
 	return c
+}
+
+func numbered(n int, flags []string) []string {
+	numbered := make([]string, len(flags))
+	for i, flag := range flags {
+		numbered[i] = strings.ReplaceAll(flag, "{n}", fmt.Sprint(n))
+	}
+	return numbered
 }
 
 func (c *cluster) start(s *serverProcess) {
