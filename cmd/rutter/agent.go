@@ -43,6 +43,7 @@ func agentCommand() *cli.Command {
 			&cli.StringFlag{Name: "svp", EnvVars: []string{"RUTTER_AGENT_SVP"}, Value: "127.0.0.1:1296", Usage: "`ADDRESS` of the local SVP server, or off"},
 			&cli.DurationFlag{Name: "svp-max-age", EnvVars: []string{"RUTTER_AGENT_SVP_MAX_AGE"}, Value: time.Minute, Usage: "say so, in the log and at GET /svp, when no server was heard for this `TIME`; SVP answers all the same"},
 			statusFlag(),
+			&cli.StringFlag{Name: "cn-api", EnvVars: []string{"RUTTER_CN_API"}, Value: "off", Usage: "`ADDRESS` on the admin network at which servers reach this node's VMs when it has no connection with them, as in 10.0.0.11:5309, or off"},
 			&cli.StringFlag{Name: "netns", EnvVars: []string{"RUTTER_NETNS"}, Value: "/run/netns", Usage: "`FOLDER` of named network namespaces, as ip-netns(8) keeps it"},
 			&cli.IntFlag{Name: "ahead", EnvVars: []string{"RUTTER_AGENT_AHEAD"}, Value: link.DefaultAhead, Usage: "`ENTRIES` of one vnet that the kernel gets before they are asked for; vnets with more are on demand (-1: none is)"},
 			&cli.IntFlag{Name: "on-demand-table", EnvVars: []string{"RUTTER_AGENT_TABLE"}, Value: link.DefaultTable, Usage: "`ENTRIES` that the kernel keeps of each vnet on demand"},
@@ -62,6 +63,7 @@ type agentConfig struct {
 	Agent       agent.Config
 	API         *client.Client
 	SVP, Status string // addresses, or off
+	CNAPI       string // likewise, for servers
 	SVPMaxAge   time.Duration
 	VMs         *vmNode
 	VMsAsked    bool // the vminfod's address was given
@@ -105,7 +107,7 @@ func agentConfigOf(c *cli.Context) (agentConfig, error) {
 	if c.String("servers") == "" {
 		return cfg, usagef("--servers is missing: name the servers, as in --servers http://10.0.0.1:7420,http://10.0.0.2:7420")
 	}
-	for _, name := range []string{"svp", "listen", "vminfod"} {
+	for _, name := range []string{"svp", "listen", "cn-api", "vminfod"} {
 		if err := checkListen(name, c.String(name), c.Bool("insecure")); err != nil {
 			return cfg, err
 		}
@@ -120,7 +122,7 @@ func agentConfigOf(c *cli.Context) (agentConfig, error) {
 		return cfg, term.UsageError{Err: err}
 	}
 	cfg.API = api
-	cfg.SVP, cfg.Status, cfg.Logger = c.String("svp"), c.String("listen"), logger
+	cfg.SVP, cfg.Status, cfg.CNAPI, cfg.Logger = c.String("svp"), c.String("listen"), c.String("cn-api"), logger
 	if cfg.SVPMaxAge = c.Duration("svp-max-age"); cfg.SVPMaxAge <= 0 {
 		return cfg, usagef("--svp-max-age %s: want a positive time, as in 1m", cfg.SVPMaxAge)
 	}
@@ -161,6 +163,9 @@ func runAgent(ctx context.Context, cfg agentConfig) (err error) {
 		g.Go(func() error { return serveStatus(ctx, withSVP(nodeHandler(a, cfg.VMs), svpStats), listener) })
 	}
 	if cfg.VMs != nil {
+		if err := cfg.VMs.serveServers(ctx, cfg.CNAPI, g); err != nil {
+			return failed(err)
+		}
 		listener, err := cfg.VMs.vminfodListener(cfg.VMsAsked, cfg.Logger)
 		if err != nil {
 			return failed(err)

@@ -25,6 +25,7 @@ func serverFlags() []cli.Flag {
 		&cli.StringFlag{Name: "raft", EnvVars: []string{"RUTTER_RAFT"}, Value: "127.0.0.1:7421", Usage: "`ADDRESS` of the peer port: raft, and what servers forward to each other"},
 		&cli.StringFlag{Name: "advertise", EnvVars: []string{"RUTTER_ADVERTISE"}, Usage: "peer `ADDRESS` that the other servers dial, if it is not that of --raft"},
 		&cli.StringFlag{Name: "svp", EnvVars: []string{"RUTTER_SVP"}, Value: "127.0.0.1:1296", Usage: "`ADDRESS` of the SVP server, or off"},
+		&cli.IntFlag{Name: "cn-port", EnvVars: []string{"RUTTER_CN_PORT"}, Value: 5309, Usage: "`PORT` of the agents' CN API (rutter agent --cn-api) at the nodes' addresses on NIC tag admin"},
 		&cli.BoolFlag{Name: "bootstrap", EnvVars: []string{"RUTTER_BOOTSTRAP"}, Usage: "begin a new cluster of this one server; others join it"},
 		&cli.StringFlag{Name: "peers", EnvVars: []string{"RUTTER_PEERS"}, Usage: "begin a new cluster of these: `ID=ADDRESS,…`, peer ports, the same list on each of them"},
 		&cli.StringFlag{Name: "raft-log", EnvVars: []string{"RUTTER_RAFT_LOG"}, Value: raftstore.RaftLogBolt, Usage: "`KIND` of raft's own log: boltdb or wal; a start with the other one moves it over"},
@@ -158,6 +159,9 @@ func serverConfigOf(c *cli.Context) (serverConfig, error) {
 	}
 	if c.Duration("feature-settle") <= 0 {
 		return cfg, usagef("--feature-settle %v: want a time, as in 10m", c.Duration("feature-settle"))
+	}
+	if cfg.CNPort = c.Int("cn-port"); cfg.CNPort < 1 || cfg.CNPort > 65535 {
+		return cfg, usagef("--cn-port %d: want a port, 1 to 65535", cfg.CNPort)
 	}
 	cfg.API, cfg.SVP = c.String("listen"), c.String("svp")
 	cfg.Insecure = c.Bool("insecure")

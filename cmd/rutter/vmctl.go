@@ -194,21 +194,39 @@ func (a *vmAct) late(what string) error {
 
 // aside says whether the vminfod has put the VM's manifest aside, and why.
 func (a *vmAct) aside() string {
+	if list := a.asides(); len(list) > 0 {
+		return ": its manifest is put aside: " + list[0].Reason
+	}
+	return ""
+}
+
+// duplicates are the manifests of the VM that stand aside because of its own.
+func (a *vmAct) duplicates() (names []string) {
+	for _, aside := range a.asides() {
+		if aside.Name != a.id.String()+".json" {
+			names = append(names, aside.Name)
+		}
+	}
+	return names
+}
+
+// asides are the manifests of the VM that the vminfod has put aside.
+func (a *vmAct) asides() (list []vminfo.Aside) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(a.c.Context), time.Second)
 	defer cancel()
 	var s vminfo.Status
 	text, err := vminfoClient(a.c).Get(ctx, "/status")
 	if err != nil || json.Unmarshal(text, &s) != nil {
-		return ""
+		return nil
 	}
 	for _, source := range s.Rutter.Sources {
 		for _, aside := range source.Aside {
 			if aside.UUID == a.id {
-				return ": its manifest is put aside: " + aside.Reason
+				list = append(list, aside)
 			}
 		}
 	}
-	return ""
+	return list
 }
 
 func stringOf(v vminfo.Value, name string) string {

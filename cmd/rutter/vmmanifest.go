@@ -123,8 +123,10 @@ func vmCreate(c *cli.Context) error {
 		if !c.Bool("start") {
 			return "is created", nil
 		}
-		_, err = startVM(ctx, a)
-		return "is created and runs", err
+		if _, err = startVM(ctx, a); err != nil {
+			return "", fmt.Errorf("VM %s is created, and does not run: %w", id, err)
+		}
+		return "is created and runs", nil
 	})
 }
 
@@ -322,8 +324,12 @@ func deleteVM(ctx context.Context, a *vmAct) (string, error) {
 	if err := a.deleteNICs(ctx, api); err != nil {
 		fmt.Fprintf(a.c.App.ErrWriter, "rutter: its NICs stay in the log: %v\n", err)
 	}
+	done := "is deleted"
+	if others := a.duplicates(); others != nil {
+		done = fmt.Sprintf("is deleted; but %s stood aside as another manifest of it, and is the VM now: remove that as well", strings.Join(others, ", "))
+	}
 	away := func(_ vminfo.Value, gone bool) bool { return gone }
-	return "is deleted", a.visible(ctx, away, func() error { return a.runner.Remove(a.id) })
+	return done, a.visible(ctx, away, func() error { return a.runner.Remove(a.id) })
 }
 
 // deleteNICs deletes the VM's NICs in the log, in one change.

@@ -15,6 +15,7 @@ import (
 
 	"github.com/urfave/cli/v2"
 	"golang.org/x/sync/errgroup"
+	"golang.org/x/sys/unix"
 
 	"rutter/agent"
 	"rutter/agent/vminfo"
@@ -91,6 +92,27 @@ func (n *vmNode) vminfodListener(asked bool, logger *slog.Logger) (net.Listener,
 		return nil, fmt.Errorf("vminfod: %w (--vminfod off, if another daemon holds the port)", err)
 	}
 	return listener, nil
+}
+
+// serveServers serves the VMMs to servers at an address of the admin network. An
+// address that the node does not have yet is bound all the same (IP_FREEBIND,
+// ip(7)): the agent may be what gives it.
+func (n *vmNode) serveServers(ctx context.Context, address string, g *errgroup.Group) error {
+	if address == "off" || address == "" {
+		return nil
+	}
+	freely := net.ListenConfig{Control: func(_, _ string, socket syscall.RawConn) (err error) {
+		if failed := socket.Control(func(fd uintptr) { err = unix.SetsockoptInt(int(fd), unix.IPPROTO_IP, unix.IP_FREEBIND, 1) }); failed != nil {
+			return failed
+		}
+		return err
+	}}
+	listener, err := freely.Listen(ctx, "tcp", address)
+	if err != nil {
+		return fmt.Errorf("CN API: %w (--cn-api off, if another daemon holds the port)", err)
+	}
+	g.Go(func() error { return serveStatus(ctx, n.vmms.Handler(), listener) })
+	return nil
 }
 
 // run runs the VM side of agent a until ctx ends.

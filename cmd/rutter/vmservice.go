@@ -15,9 +15,9 @@ import (
 // newVMMService returns what keeps the log's VMMs and VMs what the compute nodes
 // say that they are, and has the store answer the other servers' questions with
 // it and with fabric.
-func newVMMService(store storeAdapter, fabric *liveness.Fabric, logger *slog.Logger) (*vmm.Service, error) {
+func newVMMService(store storeAdapter, fabric *liveness.Fabric, cnPort int, logger *slog.Logger) (*vmm.Service, error) {
 	service, err := vmm.New(vmm.Config{
-		Store: store, Peers: vmmPeers{peersAdapter(store), fabric}, Logger: logger,
+		Store: store, Peers: vmmPeers{peersAdapter(store), fabric}, Logger: logger, AdminPort: cnPort,
 		NewID: func() (log.UUID, error) {
 			id, err := uuid.NewV7()
 			return log.UUID(id), err

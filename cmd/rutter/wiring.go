@@ -33,6 +33,7 @@ func newLogger(w io.Writer, level string) (*slog.Logger, error) {
 type serverConfig struct {
 	Store    raftstore.Config
 	API, SVP string // addresses; SVP may be off
+	CNPort   int    // of the agents' CN API; 0: the default
 	Insecure bool
 	Version  string
 	Logger   *slog.Logger // the server's name is added to it
@@ -76,7 +77,7 @@ func openServer(cfg serverConfig) (_ *server, err error) {
 	if s.fabric, sessions, err = newFabric(backend, logger); err != nil {
 		return nil, err
 	}
-	if s.vmms, err = newVMMService(backend, s.fabric, logger); err != nil {
+	if s.vmms, err = newVMMService(backend, s.fabric, cfg.CNPort, logger); err != nil {
 		return nil, err
 	}
 	collectors := []prometheus.Collector{newStoreMetrics(s.store.Status)}
