@@ -83,7 +83,7 @@ func (r *Runner) awaitInit(ctx context.Context, id log.UUID, pid int, program st
 		if how == nil {
 			how = errors.New("exit status 0")
 		}
-		return fmt.Errorf("%w: %s: %w", ErrInitEnded, program, how)
+		return fmt.Errorf("%w: %s: %v", ErrInitEnded, program, how) // its exit status is not ours
 	case <-time.After(initLives):
 		return nil
 	}
@@ -95,7 +95,7 @@ func notRun(program string, how error) error {
 	if errors.As(how, &exit) && exit.ExitCode() == exitNotFound {
 		reason = "there is no such file"
 	}
-	return fmt.Errorf("%w: %s: %s (%w)", ErrNoInit, program, reason, how)
+	return fmt.Errorf("%w: %s: %s (%v)", ErrNoInit, program, reason, how) // its exit status is not ours
 }
 
 // writePID writes the pid file of a VM, whole or not at all.

@@ -410,6 +410,8 @@ func TestVMMAdoptsMany(t *testing.T) {
 	if again := s.vmms.List(); !slices.EqualFunc(first, again, func(a, b VMM) bool { return a.ID == b.ID && a.Gen == b.Gen && a.PID == b.PID }) {
 		t.Error("after a restart they are others")
 	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	if len(s.rung) != number {
 		t.Errorf("rang for %d", len(s.rung))
 	}
