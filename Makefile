@@ -1,6 +1,6 @@
 # Rutter's house. `make` alone lists what there is to do.
 .DEFAULT_GOAL := help
-.PHONY: bench-kernel build test race lint vet fmt-check packages bench bench-svp bench-store bench-feed rivals bench-vmstate fuzz demo test-long clean help
+.PHONY: bench-inspect bench-kernel build test race lint vet fmt-check packages bench bench-svp bench-store bench-feed rivals bench-vmstate fuzz demo test-long clean help
 
 VERSION   := $(shell git describe --tags --always --dirty 2>/dev/null || echo unknown)
 TOOL      := go tool -modfile=scripts/tools.mod
@@ -34,6 +34,7 @@ fmt-check: ## gofumpt, which must have nothing to change
 
 packages: ## the Debian packages that some tests need, installed if missing and root
 	@scripts/install-packages.sh
+	@scripts/install-packages.sh browser-packages.txt
 
 bench: ## every benchmark, BENCHTIME each
 	go test -run '^$$' -bench . -benchtime $(BENCHTIME) -benchmem $(BENCHED)
@@ -52,6 +53,10 @@ rivals: # what the benches measure against, from a module file of its own
 	@mkdir -p bin/rivals
 	go build -modfile=scripts/rivals.mod -o bin/rivals/etcd go.etcd.io/etcd/server/v3
 	go build -modfile=scripts/rivals.mod -tags rivals -o bin/rivals/rival ./integration/bench/rival
+
+bench-inspect: build ## how people read the log: scan, state of the past, tail, console; the first run makes a large log. PART=state, scan or live for one part
+	@scripts/install-packages.sh browser-packages.txt
+	go run ./integration/bench/inspect -part $(or $(PART),all)
 
 bench-vmstate: build ## the VMs of one compute node, ten thousand of them, and rings at three servers, half a minute; the last line is key=value
 	go run ./integration/vmbench -program bin/rutter

@@ -151,7 +151,7 @@ func TestTime(t *testing.T) {
 // comes back.
 func TestNoEntryIsLost(t *testing.T) {
 	b, ctx := browser(t)
-	c, err := bench.StartCluster(ctx, bench.Options{Program: program, Servers: 3, Dir: t.TempDir()})
+	c, err := bench.StartCluster(ctx, bench.Options{Program: rutter, Servers: 3, Dir: t.TempDir()})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -44,7 +44,7 @@ func dev(t *testing.T, ctx context.Context) (*client.Client, string) {
 	t.Helper()
 	port := freePorts(t)
 	p := &bench.Process{
-		Name: "dev", Program: program, LogFile: filepath.Join(t.TempDir(), "dev.log"),
+		Name: "dev", Program: rutter, LogFile: filepath.Join(t.TempDir(), "dev.log"),
 		Args: []string{"dev", "--port", strconv.Itoa(port), "--data", t.TempDir()},
 	}
 	if err := p.Start(); err != nil {

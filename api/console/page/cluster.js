@@ -25,7 +25,7 @@ function draw(place, s) {
   if (d.not_ready) place.append(notice(`This server is not ready: ${d.not_ready}`));
   place.append(el('div', { class: 'cards' },
     card('Leader', value(s.leader_id), [['term', number(s.term)], ['heard', d.age_ns === undefined ? '–' : `${ns(d.age_ns)} ago`]]),
-    card('Head', `#${number(head)}`, [['kept from', `#${number((d.floor || 0) + 1)}`], ['on disk', `#${number(d.durable || 0)}`], ['time', value(d.time)]]),
+    card('Head', `#${number(head)}`, [['kept from', `#${number((d.floor || 0) + 1)}`], ['on disk', `#${number(d.durable || 0)}`], ['time', d.time ? `${d.time.slice(0, 10)} ${d.time.slice(11, 19)}` : '–']]),
     card('This server', `${s.id}, ${s.state.toLowerCase()}`, [['raft applied', number(s.applied)], ['raft committed', number(s.commit)], ['feature version', value(d.feature_version)]]),
     el('section', { class: 'card' }, el('h3', {}, 'Disk'),
       el('p', { class: 'big' }, d.disk_bytes ? `${bytes(d.disk_free_bytes)} free` : '–'),
@@ -36,7 +36,7 @@ function draw(place, s) {
   const compared = new Map((d.compared || []).map((c) => [c.id, c]));
   place.append(table('Servers', ['Server', 'Role', 'Peer address', 'State compared at', 'Verdict'], s.members.map((m) => {
     const c = compared.get(m.id);
-    const verdict = m.id === s.id ? 'this one' : !c ? 'not compared yet' : c.error ? `no answer: ${c.error}` : c.differs ? 'DIFFERS' : c.raft_index ? 'equal' : 'not compared yet';
+    const verdict = m.id === s.id ? 'this one' : !c ? 'not compared yet' : c.error ? `not compared: ${c.error}` : c.differs ? 'DIFFERS' : c.raft_index ? 'equal' : 'not compared yet';
     const role = m.leader || m.id === s.leader_id ? 'leader' : m.voter ? 'voter' : 'follows without a vote';
     return [m.id, role, m.address, m.id === s.id ? `#${number(head)}` : c && c.seq ? `#${number(c.seq)}` : '–', verdict];
   })));

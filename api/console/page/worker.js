@@ -114,7 +114,9 @@ class Stream {
     if (this.last) headers['Last-Event-ID'] = this.last;
     const response = await fetch(`/log?${q}`, { headers, signal: this.stop.signal });
     if (!response.ok) {
-      if (response.status === 410 || response.status === 409) { this.last = ''; counts.head = 0; } // that place is gone: from the newest on
+      // The place is not kept any more: from the newest on, and that is a gap. A
+      // server that is behind the place (409, after its restart) is asked again.
+      if (response.status === 410) { this.last = ''; counts.head = 0; counts.gaps++; }
       throw new Error(`HTTP ${response.status} ${(await response.text()).slice(0, 300)}`);
     }
     broken = '';
