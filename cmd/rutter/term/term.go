@@ -46,7 +46,7 @@ func NoArguments(c *cli.Context) error {
 // ServersFlag names the servers, for every command that asks them.
 func ServersFlag() cli.Flag {
 	return &cli.StringSliceFlag{
-		Name: "server", Aliases: []string{"s"}, EnvVars: []string{"RUTTER_SERVER"}, Value: cli.NewStringSlice("http://127.0.0.1:7420"),
+		Name: "server", Aliases: []string{"s"}, EnvVars: []string{"RUTTER_SERVER", "RUTTER_SERVERS"}, Value: cli.NewStringSlice("http://127.0.0.1:7420"),
 		Usage: "base `URL` of a server; may be given several times, the next one is asked when one does not answer",
 	}
 }
