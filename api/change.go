@@ -132,7 +132,7 @@ func (s *Server) write(w http.ResponseWriter, r *http.Request, c *log.Change) (l
 	}
 	s.acknowledged(result.Last)
 	if waits {
-		return result, s.awaitFabric(w, r, result, timeout)
+		return result, s.awaitFabric(w, r, c, result, timeout)
 	}
 	return result, nil
 }

@@ -5,6 +5,7 @@ import (
 	"runtime"
 	"runtime/debug"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"rutter/log"
@@ -21,12 +22,14 @@ const (
 	// turnTime is how long a turn lasts before others have theirs.
 	turnTime = 5 * time.Millisecond
 	// Subscribers that nothing concerned are told their place in rounds, each in
-	// tickSlices parts: of idleRound while the log is idle, else of tickPer for
-	// each subscriber, from busyRound on.
+	// tickSlices parts at most, of tickEach at least, since each part is a wake-up:
+	// of idleRound while the log is idle, else of tickPer for each subscriber, from
+	// busyRound on.
 	idleRound  = time.Second
 	busyRound  = 100 * time.Millisecond
 	tickPer    = 100 * time.Microsecond
 	tickSlices = 10
+	tickEach   = 64
 	// A storm is stormJoins subscribers with less than stormEnd between them. What
 	// their requests left behind would stay until the next collection, which on an
 	// idle server is minutes away: it is given back at the end.
@@ -70,7 +73,8 @@ const mustEnd = wakeDrain | wakeReplaced | wakeEnd
 // is something to do. All are counted in Server.handlers.
 type crew struct {
 	s    *Server
-	most int // workers that run at once
+	most int          // workers that run at once
+	held atomic.Int32 // turns that wait for a socket which takes nothing
 
 	mu        sync.Mutex // protects what follows
 	queue     []*subscriber
@@ -236,11 +240,12 @@ func (c *crew) blocking(u *subscriber, fn func()) {
 
 // watch wakes subscribers until stop is closed.
 func (c *crew) watch(stop chan struct{}) {
-	tick := time.NewTimer(idleRound / tickSlices)
+	tick := time.NewTimer(c.tickAfter(false))
 	defer tick.Stop()
 	pause := time.NewTimer(0)
 	defer pause.Stop()
-	draining, slice, still := c.s.draining, 0, 0
+	draining := c.s.draining
+	slice, still := 0, time.Duration(0) // still is how long nothing came
 	var woke time.Time
 	for {
 		changed := c.s.store.Changed()
@@ -249,8 +254,8 @@ func (c *crew) watch(stop chan struct{}) {
 			pause.Reset(left)
 		} else if c.look() {
 			woke = time.Now()
-			if still > tickSlices {
-				tick.Reset(c.round() / tickSlices)
+			if still >= idleRound {
+				tick.Reset(c.tickAfter(false))
 			}
 			still = 0
 		}
@@ -263,23 +268,28 @@ func (c *crew) watch(stop chan struct{}) {
 		case <-changed:
 		case <-pause.C:
 		case <-tick.C:
-			c.tick(slice)
-			slice = (slice + 1) % tickSlices
-			if still++; still > tickSlices {
-				tick.Reset(idleRound / tickSlices)
-			} else {
-				tick.Reset(c.round() / tickSlices)
-			}
+			slice = c.tick(slice)
+			after := c.tickAfter(still >= idleRound)
+			still += after
+			tick.Reset(after)
 		}
 	}
 }
 
-// round is how long it takes until all have been looked after, while the log moves.
-func (c *crew) round() time.Duration {
+// tickAfter is how long it takes until the next part of the subscribers is looked
+// after.
+func (c *crew) tickAfter(idle bool) time.Duration {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return min(max(time.Duration(len(c.members))*tickPer, busyRound), idleRound)
+	round := idleRound
+	if !idle {
+		round = min(max(time.Duration(len(c.members))*tickPer, busyRound), idleRound)
+	}
+	return round / time.Duration(c.slicesLocked())
 }
+
+// slicesLocked is in how many parts the subscribers are looked after.
+func (c *crew) slicesLocked() int { return min(max(len(c.members)/tickEach, 1), tickSlices) }
 
 // look reads what the log has new, notes the scopes that it concerns and wakes
 // those who hold them. It reports whether there was anything.
@@ -355,11 +365,12 @@ func (c *crew) scheduleLocked(members []*subscriber, why uint32) (idle []*subscr
 	return idle
 }
 
-// tick looks after some of the subscribers.
-func (c *crew) tick(slice int) {
+// tick looks after some of the subscribers, and returns who is next.
+func (c *crew) tick(slice int) (next int) {
 	c.mu.Lock()
 	var idle []*subscriber
-	for i := slice; i < len(c.members); i += tickSlices {
+	slices := c.slicesLocked()
+	for i := slice % slices; i < len(c.members); i += slices {
 		idle = append(idle, c.scheduleLocked(c.members[i:i+1], wakeTick)...)
 	}
 	calm := time.Since(c.joined) > stormEnd
@@ -372,6 +383,7 @@ func (c *crew) tick(slice int) {
 	if storm {
 		c.s.handlers.Go(debug.FreeOSMemory)
 	}
+	return (slice + 1) % slices
 }
 
 // want has CNs asked how far they are, since somebody waits until they have

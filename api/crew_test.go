@@ -203,3 +203,20 @@ func TestLimitListener(t *testing.T) {
 	}
 	second.Close()
 }
+
+// The more streams, the longer what comes next is waited for, within bounds.
+func TestPace(t *testing.T) {
+	for streams, want := range map[int64]time.Duration{
+		0: 0, paceFrom - 1: 0, 67: 1675 * time.Microsecond, 200: 5 * time.Millisecond,
+		333: 14975 * time.Microsecond, 1000: paceSteepMost, 2000: 50 * time.Millisecond, 10_000: paceMost,
+	} {
+		if got := paceOf(streams); got != want {
+			t.Errorf("%d streams: %v, want %v", streams, got, want)
+		}
+	}
+	for n := int64(1); n < 5000; n++ {
+		if paceOf(n) < paceOf(n-1) {
+			t.Fatalf("%d streams wait less than %d", n, n-1)
+		}
+	}
+}

@@ -1,12 +1,16 @@
 package api_test
 
 import (
+	"bufio"
 	"context"
 	"fmt"
 	"net"
+	"net/http"
 	"os"
 	"runtime"
 	"slices"
+	"strconv"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -58,8 +62,9 @@ func TestStoppedReadersHurtNobody(t *testing.T) {
 		readers, stopped, lasts = 1000, 100, time.Minute
 	}
 	store := api.NewMemory()
-	server := run(t, store)
+	server := runOn(t, store, func(l net.Listener) net.Listener { return smallBuffers{l} })
 	c := newClient(t, server.url)
+	blocked := 0 // streams that waited for their sockets, at most
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	var tags []log.Op // a change of all of them fills what the sockets of the stopped ones take
@@ -105,6 +110,7 @@ func TestStoppedReadersHurtNobody(t *testing.T) {
 			t.Fatal(err)
 		}
 		last = result.Last
+		blocked = max(blocked, server.metric(t, "rutter_feed_blocked"))
 	}
 	for _, r := range live {
 		for deadline := time.Now().Add(10 * time.Second); r.marked.Load() < uint64(last); time.Sleep(time.Millisecond) {
@@ -124,9 +130,12 @@ func TestStoppedReadersHurtNobody(t *testing.T) {
 	slices.Sort(all)
 	p99 := all[len(all)*99/100]
 	grown := int64(after.HeapAlloc) - int64(before.HeapAlloc)
-	t.Logf("%d readers, %d stopped: %d deliveries, p50 %v, p99 %v; heap grew by %d KB", readers, stopped, len(all), all[len(all)/2], p99, grown>>10)
+	t.Logf("%d readers, %d stopped: %d deliveries, p50 %v, p99 %v; %d were held up at once; heap grew by %d KB", readers, stopped, len(all), all[len(all)/2], p99, blocked, grown>>10)
 	if want := len(live) * (int(last) - len(tags)) * 9 / 10; len(all) < want {
 		t.Errorf("%d deliveries, want %d at least", len(all), want)
+	}
+	if blocked < stopped {
+		t.Errorf("%d streams waited for their sockets, want the %d that stopped", blocked, stopped)
 	}
 	if p99 > 2*time.Second {
 		t.Errorf("p99 of the readers that read is %v", p99)
@@ -134,6 +143,40 @@ func TestStoppedReadersHurtNobody(t *testing.T) {
 	if most := int64(64<<20) + int64(stopped)*(256<<10); grown > most {
 		t.Errorf("the heap grew by %d bytes, want %d at most", grown, most)
 	}
+}
+
+// smallBuffers has each connection hold little that was not read.
+type smallBuffers struct{ net.Listener }
+
+func (l smallBuffers) Accept() (net.Conn, error) {
+	conn, err := l.Listener.Accept()
+	if err != nil {
+		return nil, err
+	}
+	return conn, conn.(*net.TCPConn).SetWriteBuffer(16 << 10)
+}
+
+// metric reads a value of GET /metrics.
+func (r *running) metric(t *testing.T, name string) int {
+	t.Helper()
+	response, err := http.Get(r.url + "/metrics")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer http.DefaultClient.CloseIdleConnections()
+	defer response.Body.Close()
+	lines := bufio.NewScanner(response.Body)
+	for lines.Scan() {
+		if rest, ok := strings.CutPrefix(lines.Text(), name+" "); ok {
+			value, err := strconv.ParseFloat(rest, 64)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return int(value)
+		}
+	}
+	t.Fatalf("no metric %s", name)
+	return 0
 }
 
 // stopReading says hello, pings so that it counts as there, and never reads.

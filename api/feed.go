@@ -31,18 +31,29 @@ const (
 // Wake-ups of a busy log. A write to a subscriber costs the same for one entry as
 // for twenty, so one that was just written to waits for what comes next: the
 // longer, the more streams there are. One that was idle is written to at once.
+// Up to paceFew streams that is less than what people notice; beyond it the
+// processor is what is short.
 const (
-	pacePerStream = 25 * time.Microsecond // 5 ms at 200, 25 ms at 1,000
+	pacePerStream = 25 * time.Microsecond // 5 ms at 200, 100 ms at 4,000
+	paceSteep     = 75 * time.Microsecond // for each beyond paceFew: 15 ms at 333
+	paceSteepMost = 40 * time.Millisecond
 	paceMost      = 100 * time.Millisecond
-	paceFrom      = 50 // streams; below it is of no use
+	paceFew       = 200 // streams
+	paceFrom      = 50  // streams; below it is of no use
 )
 
-func (s *Server) pace() time.Duration {
-	n := s.streams.Load()
-	if n < paceFrom {
+func (s *Server) pace() time.Duration { return paceOf(s.streams.Load()) }
+
+func paceOf(streams int64) time.Duration {
+	if streams < paceFrom {
 		return 0
 	}
-	return min(time.Duration(n)*pacePerStream, paceMost)
+	n := time.Duration(streams)
+	steep := min(paceFew*pacePerStream+max(n-paceFew, 0)*paceSteep, paceSteepMost)
+	if n <= paceFew {
+		steep = 0
+	}
+	return min(max(n*pacePerStream, steep), paceMost)
 }
 
 // stream counts a stream, or refuses it when there are MaxStreams. done must be

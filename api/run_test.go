@@ -24,6 +24,12 @@ type running struct {
 
 func run(t *testing.T, store api.Store) *running {
 	t.Helper()
+	return runOn(t, store, func(l net.Listener) net.Listener { return l })
+}
+
+// runOn is run with something around the listener.
+func runOn(t *testing.T, store api.Store, around func(net.Listener) net.Listener) *running {
+	t.Helper()
 	s, err := api.New(api.Config{Store: store})
 	if err != nil {
 		t.Fatal(err)
@@ -34,7 +40,7 @@ func run(t *testing.T, store api.Store) *running {
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
-	go func() { ended <- s.Run(ctx, listener) }()
+	go func() { ended <- s.Run(ctx, around(listener)) }()
 	r := &running{url: "http://" + listener.Addr().String()}
 	r.stop = sync.OnceValue(func() error { cancel(); return <-ended })
 	t.Cleanup(func() {

@@ -156,7 +156,9 @@ func (u *subscriber) flush() error {
 	u.wrote = u.now
 	n, err := u.tryWrite(u.buf)
 	if err == nil && n < len(u.buf) {
+		u.s.crew.held.Add(1)
 		u.s.crew.blocking(u, func() { err = u.writeRest(u.buf[n:]) })
+		u.s.crew.held.Add(-1)
 	}
 	u.s.metrics.bytesSent.Add(float64(len(u.buf)))
 	u.release()

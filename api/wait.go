@@ -11,6 +11,7 @@ import (
 
 	"rutter/api/liveness"
 	"rutter/log"
+	"rutter/projections"
 )
 
 // defaultWait is how long a barrier waits if nothing is said.
@@ -62,7 +63,9 @@ func (s *Server) barrier(w http.ResponseWriter, r *http.Request, q liveness.Quer
 }
 
 // getWait answers GET /wait: it waits until every CN that is interested in a
-// scope has programmed a seq, or the time is over.
+// scope has programmed a seq, or the time is over. Without a scope it waits for
+// all that the change of that seq did, and for its last seq; without a seq too,
+// for everybody.
 func (s *Server) getWait(w http.ResponseWriter, r *http.Request) error {
 	p, err := query(r, "seq", "scope", "timeout")
 	if err != nil {
@@ -71,23 +74,24 @@ func (s *Server) getWait(w http.ResponseWriter, r *http.Request) error {
 	if err := s.fresh(r, p); err != nil {
 		return err
 	}
-	seq, err := p.number("seq", uint64(s.store.Head().Seq), 0, 1<<64-1)
-	if err != nil {
+	q := liveness.Query{}
+	if q.Timeout, err = p.timeout(); err != nil {
 		return err
 	}
-	q := liveness.Query{Seq: log.Seq(seq)}
-	if q.Timeout, err = p.timeout(); err != nil {
+	if q.Seq, err = s.waitedFor(r.Context(), p, q.Timeout); err != nil {
 		return err
 	}
 	if p.has("scope") {
 		for _, text := range strings.Split(p.text("scope"), ",") {
 			scope, err := log.ParseScope(text)
 			if err != nil {
-				return badParameter("scope", log.ElementInvalid, "send all, vnet:N, cn:UUID or network:UUID, several parted by commas; none means those of the entry", "%v", err)
+				return badParameter("scope", log.ElementInvalid, "send all, vnet:N, cn:UUID or network:UUID, several parted by commas; none means those of the change", "%v", err)
 			}
 			q.Scopes = append(q.Scopes, scope)
 		}
-	} else if q.Scopes, err = s.scopesOf(r.Context(), q.Seq, q.Seq, q.Timeout); err != nil {
+	} else if !p.has("seq") {
+		q.Scopes = []log.Scope{log.AllScope()}
+	} else if q, err = s.changeOf(r.Context(), q); err != nil {
 		return err
 	}
 	v, err := s.barrier(w, r, q)
@@ -99,31 +103,119 @@ func (s *Server) getWait(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// scopesOf returns the scopes of some entries: who is interested in them must
-// program them. It waits until this server has them.
-func (s *Server) scopesOf(ctx context.Context, first, last log.Seq, timeout time.Duration) ([]log.Scope, error) {
+// waitedFor is the seq that a request names, else the leader's head: this server
+// may be behind what was acknowledged elsewhere.
+func (s *Server) waitedFor(ctx context.Context, p parameters, timeout time.Duration) (log.Seq, error) {
+	if p.has("seq") {
+		seq, err := p.number("seq", 0, 0, 1<<64-1)
+		return log.Seq(seq), err
+	}
+	ctx, cancel := context.WithTimeout(ctx, min(max(timeout, liveness.MinTimeout), waitTime))
+	defer cancel()
+	seq, err := s.store.Consistent(ctx)
+	if err != nil {
+		return 0, fail(http.StatusServiceUnavailable, codeNoLeader, "try again, or name the seq with ?seq=", "the head of the log is not known: %v", err)
+	}
+	return seq, nil
+}
+
+// changeOf has q ask for the whole change that its seq is of: for its scopes and
+// its last seq. It waits until this server has it.
+func (s *Server) changeOf(ctx context.Context, q liveness.Query) (liveness.Query, error) {
+	if err := s.reached(ctx, q.Seq, q.Timeout); err != nil {
+		return q, err
+	}
+	if q.Seq <= s.store.Floor() {
+		return q, fail(http.StatusGone, codeCompacted, "name the scopes with ?scope=", "whom entry %d concerned is not known any more: the log is kept from %d on", q.Seq, s.store.Floor()+1)
+	}
+	first, err := s.beginOf(q.Seq)
+	if err != nil {
+		return q, err
+	}
+	q.Scopes, q.Seq, err = s.scopesOf(first, q.Seq)
+	return q, err
+}
+
+// reached waits until this server has applied seq.
+func (s *Server) reached(ctx context.Context, seq log.Seq, timeout time.Duration) error {
 	ctx, cancel := context.WithTimeout(ctx, min(timeout, waitTime))
 	defer cancel()
-	if err := s.store.WaitSeq(ctx, last); err != nil {
-		return nil, fail(http.StatusServiceUnavailable, codeNotYet, "try again, or name the scopes with ?scope=", "this server is at seq %d and did not reach %d in time", s.store.Head().Seq, last)
+	if err := s.store.WaitSeq(ctx, seq); err != nil {
+		return fail(http.StatusServiceUnavailable, codeNotYet, "try again, or name the scopes with ?scope=", "this server is at seq %d and did not reach %d in time", s.store.Head().Seq, seq)
 	}
-	var scopes []log.Scope
-	for place := max(first, 1) - 1; place < last; {
-		items, err := s.tail.after(place)
+	return nil
+}
+
+// beginOf returns the first seq of the change that seq is of. The floor is
+// between changes.
+func (s *Server) beginOf(seq log.Seq) (log.Seq, error) {
+	first, floor := seq, s.store.Floor()
+	for from := seq; from > floor; {
+		end := from
+		from -= min(readItems, end-floor)
+		items, err := s.tail.after(from)
 		if err != nil {
-			return nil, err
+			return 0, err
 		}
-		if len(items) == 0 {
-			return nil, fmt.Errorf("entries after %d are missing: %w", place, log.ErrCorrupt)
-		}
-		for _, it := range items {
-			if place = it.entry.Seq; place <= last {
-				scopes = append(scopes, it.event.Scopes...)
+		for i := min(len(items), int(end-from)) - 1; i >= 0; i-- {
+			if it := items[i]; it.entry.Seq < seq {
+				if it.event.More == 0 {
+					return first, nil
+				}
+				first = it.entry.Seq
 			}
 		}
 	}
+	return first, nil
+}
+
+// scopesOf returns the scopes of the entries from first to last and to the end of
+// the change that last is of, and that end: who is interested in them must
+// program them. This server has them.
+func (s *Server) scopesOf(first, last log.Seq) (scopes []log.Scope, end log.Seq, err error) {
+	more := true
+	for place := max(first, 1) - 1; more; {
+		items, err := s.tail.after(place)
+		if err != nil {
+			return nil, 0, err
+		}
+		if len(items) == 0 {
+			return nil, 0, fmt.Errorf("entries after %d are missing: %w", place, log.ErrCorrupt)
+		}
+		for _, it := range items {
+			place = it.entry.Seq
+			scopes = append(scopes, it.event.Scopes...)
+			if more = place < last || it.event.More > 0; !more {
+				end = place
+				break
+			}
+		}
+	}
+	return tidy(scopes), end, nil
+}
+
+func tidy(scopes []log.Scope) []log.Scope {
 	slices.SortFunc(scopes, log.Scope.Compare)
-	return slices.Compact(scopes), nil
+	return slices.Compact(scopes)
+}
+
+// concerned returns the scopes of what a change did, and of what it found as it
+// was wanted: that another change made it so does not mean that it is everywhere.
+func (s *Server) concerned(ctx context.Context, c *log.Change, result log.Result, timeout time.Duration) (scopes []log.Scope, err error) {
+	if err := s.reached(ctx, result.Last, timeout); err != nil {
+		return nil, err
+	}
+	if result.Events > 0 {
+		if scopes, _, err = s.scopesOf(result.First, result.Last); err != nil {
+			return nil, err
+		}
+	}
+	s.store.View(func(state *projections.State, _ log.Cursor) {
+		for i, id := range result.IDs[:min(len(result.IDs), len(c.Ops))] {
+			scopes = append(scopes, state.ScopesOf(c.Ops[i].Kind, id)...)
+		}
+	})
+	return tidy(scopes), nil
 }
 
 // waits reports whether a write asks to wait for the fabric, and how long. It is
@@ -145,21 +237,18 @@ func (s *Server) waits(r *http.Request) (timeout time.Duration, is bool, err err
 
 // awaitFabric waits until a change that was written is programmed. The error is
 // an answer that says that it is written.
-func (s *Server) awaitFabric(w http.ResponseWriter, r *http.Request, result log.Result, timeout time.Duration) error {
+func (s *Server) awaitFabric(w http.ResponseWriter, r *http.Request, c *log.Change, result log.Result, timeout time.Duration) error {
 	pending := func(v *liveness.Verdict, format string, args ...any) error {
 		e := fail(http.StatusAccepted, codeFabric, "it is written: wait on with GET /wait?seq="+result.Last.String(), format, args...)
 		e.Fabric = v
 		setSeq(w, result.Last)
 		return e
 	}
-	q := liveness.Query{Seq: result.Last, Timeout: timeout}
-	if result.Events > 0 {
-		var err error
-		if q.Scopes, err = s.scopesOf(r.Context(), result.First, result.Last, timeout); err != nil {
-			return pending(nil, "written as seq %d, and who must program it could not be read: %v", result.Last, err)
-		}
+	scopes, err := s.concerned(r.Context(), c, result, timeout)
+	if err != nil {
+		return pending(nil, "written as seq %d, and who must program it could not be read: %v", result.Last, err)
 	}
-	v, err := s.barrier(w, r, q)
+	v, err := s.barrier(w, r, liveness.Query{Seq: result.Last, Scopes: scopes, Timeout: timeout})
 	var answer *answerError
 	switch {
 	case errors.As(err, &answer):

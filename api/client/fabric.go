@@ -17,7 +17,7 @@ import (
 // Barrier says what to wait for.
 type Barrier struct {
 	Seq     log.Seq     // 0: the head
-	Scopes  []log.Scope // none: those of the entry at Seq
+	Scopes  []log.Scope // none: those of the whole change that Seq is of; without Seq, everybody
 	Timeout time.Duration
 }
 

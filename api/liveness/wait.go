@@ -196,20 +196,29 @@ func (r *reign) endWait() {
 func (r *reign) look(q Query, asked map[*view]uint64) Verdict {
 	v := Verdict{Seq: q.Seq, Missing: []Laggard{}}
 	interested := make(map[log.UUID]string)
+	var strangers []log.UUID // whom the log does not have
 	var cluster log.UUID
 	r.cfg.Store.View(func(state *projections.State, head log.Cursor) {
 		cluster = head.Cluster
 		for _, scope := range q.Scopes {
 			for _, cn := range state.CNs(scope) {
-				if _, done := interested[cn]; !done && isKnown(state, cn) {
+				if !isKnown(state, cn) {
+					strangers = append(strangers, cn)
+				} else if _, done := interested[cn]; !done {
 					interested[cn] = hostname(state, cn)
 				}
 			}
 		}
 	})
-	v.CNs = len(interested)
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	for _, cn := range strangers {
+		// One that is there all the same has to take away what it had.
+		if s := r.cns[cn]; s != nil && !s.session.Gone {
+			interested[cn] = ""
+		}
+	}
+	v.CNs = len(interested)
 	now := r.now()
 	settled := r.settled(asked)
 	for cn, name := range interested {
@@ -232,7 +241,7 @@ func (r *reign) look(q Query, asked map[*view]uint64) Verdict {
 }
 
 // isKnown reports whether the log has the CN at all: the scope of one that is
-// gone interests nobody.
+// gone interests nobody, unless it has a session.
 func isKnown(state *projections.State, cn log.UUID) bool {
 	if _, ok := state.Get(log.KindServer, cn.String()); ok {
 		return true
