@@ -61,7 +61,8 @@ type FanOutcome struct {
 	P99         float64 `json:"p99_ms"`
 	Max         float64 `json:"max_ms"`
 	CPU         float64 `json:"server_cpu_us_per_delivery"` // of all servers together; 0: they run elsewhere
-	Growth      int64   `json:"server_memory_growth_bytes"`
+	Growth      int64   `json:"server_memory_growth_bytes"` // in the last two thirds: see memory.go
+	Memory      []Usage `json:"server_memory"`              // every second
 	MissingAt   int     `json:"agents_behind_at_end"`
 }
 
@@ -73,9 +74,11 @@ func (s *Stage) Fan(ctx context.Context, rate int, duration time.Duration) (o Fa
 		return o, err
 	}
 	s.Fleet.Delays()
-	before, cpu, memory := s.Fleet.Counts(), s.cpu(), s.memory()
+	before, cpu := s.Fleet.Counts(), s.cpu()
+	watched := s.watchMemory(ctx)
 	begin := time.Now()
 	last, err := s.paced(ctx, rate, duration)
+	o.Memory = watched()
 	if err != nil {
 		return o, err
 	}
@@ -94,7 +97,7 @@ func (s *Stage) Fan(ctx context.Context, rate int, duration time.Duration) (o Fa
 	o.DeliveriesS = float64(o.Deliveries) / took.Seconds()
 	o.P50, o.P99, o.Max = load.Millis(delays.Quantile(.5)), load.Millis(delays.Quantile(.99)), load.Millis(delays.Max())
 	o.CPU = float64(used.Microseconds()) / math.Max(float64(o.Deliveries), 1)
-	o.Growth = s.memory() - memory
+	o.Growth = growth(o.Memory)
 	return o, nil
 }
 
@@ -205,16 +208,6 @@ func (s *Stage) cpu() (used time.Duration) {
 	return used
 }
 
-// memory is what the servers hold; 0 if they are not ours.
-func (s *Stage) memory() (bytes int64) {
-	for _, p := range s.Cluster.Servers {
-		if p.Program != "" {
-			bytes += Resident(p.PID())
-		}
-	}
-	return bytes
-}
-
 // ticksPerSecond is USER_HZ of Linux, in which /proc counts (proc(5)).
 const ticksPerSecond = 100
 
@@ -232,20 +225,4 @@ func CPU(pid int) time.Duration {
 	user, _ := strconv.ParseInt(string(fields[11]), 10, 64)
 	system, _ := strconv.ParseInt(string(fields[12]), 10, 64)
 	return time.Duration(user+system) * time.Second / ticksPerSecond
-}
-
-// Resident returns the bytes of a process that are in memory and of no file, 0 if
-// it is gone: pages of changes.db that are mapped come and go as the kernel likes.
-func Resident(pid int) int64 {
-	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
-	if err != nil {
-		return 0
-	}
-	for line := range bytes.Lines(b) {
-		if rest, ok := bytes.CutPrefix(line, []byte("RssAnon:")); ok {
-			kib, _ := strconv.ParseInt(string(bytes.Fields(rest)[0]), 10, 64)
-			return kib << 10
-		}
-	}
-	return 0
 }

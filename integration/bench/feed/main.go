@@ -34,6 +34,8 @@ type suite struct {
 	rutter, etcd, rival string // programs
 	dir                 string
 	results             string // the file that keeps values
+	fanTime             time.Duration
+	profiles            string // the folder for CPU profiles of the servers; "": none
 	values              map[string]string
 }
 
@@ -43,7 +45,10 @@ type part struct {
 	do   func(context.Context, *suite) error
 }
 
-var parts = []part{{"fan", runFan}, {"barrier", runBarrier}, {"storm", runStorm}, {"catchup", runCatchUp}}
+// parts are what is measured; -part names one, or how several begin.
+var parts = []part{{"fan200", runFan200}, {"fan1000", runFan1000}, {"barrier", runBarrier}, {"storm", runStorm}, {"catchup", runCatchUp}}
+
+const partNames = "all, fan, fan200, fan1000, barrier, storm or catchup"
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
@@ -56,11 +61,13 @@ func main() {
 
 func run(ctx context.Context) (err error) {
 	s := &suite{values: make(map[string]string)}
-	only := flag.String("part", "all", "all, fan, barrier, storm or catchup")
+	only := flag.String("part", "all", partNames)
 	flag.StringVar(&s.rutter, "rutter", "bin/rutter", "`PROGRAM` to measure")
 	flag.StringVar(&s.etcd, "etcd", "bin/rivals/etcd", "`PROGRAM` of the rival's server")
 	flag.StringVar(&s.rival, "rival", "bin/rivals/rival", "`PROGRAM` that measures the rival")
 	flag.StringVar(&s.results, "results", "bin/bench-feed.json", "`FILE` that keeps what was measured, for the parts that are not; of a run of all, nothing older")
+	flag.StringVar(&s.profiles, "cpuprofile", "", "`FOLDER` for CPU profiles of the servers")
+	flag.DurationVar(&s.fanTime, "duration", 10*time.Second, "`TIME` to write in fan")
 	flag.Parse()
 	if err := s.load(*only); err != nil {
 		return err
@@ -71,7 +78,7 @@ func run(ctx context.Context) (err error) {
 	defer os.RemoveAll(s.dir)
 	ran := false
 	for _, p := range parts {
-		if *only != "all" && *only != p.name {
+		if *only != "all" && (*only == "" || !strings.HasPrefix(p.name, *only)) {
 			continue
 		}
 		ran = true
@@ -83,7 +90,7 @@ func run(ctx context.Context) (err error) {
 		fmt.Fprintf(os.Stderr, "%s took %s\n", p.name, time.Since(begin).Round(time.Second))
 	}
 	if !ran {
-		return fmt.Errorf("-part %q: want all, fan, barrier, storm or catchup", *only)
+		return fmt.Errorf("-part %q: want %s", *only, partNames)
 	}
 	fmt.Println(s.line())
 	return err
@@ -139,7 +146,11 @@ func (s *suite) line() string {
 
 // on runs fn on a fresh cluster of three processes.
 func (s *suite) on(ctx context.Context, name string, fn func(c *bench.Cluster) error) (err error) {
-	c, err := bench.StartCluster(ctx, bench.Options{Program: s.rutter, Servers: 3, Dir: filepath.Join(s.dir, name), Flags: []string{"--log-level=error"}})
+	flags := []string{"--log-level=error"}
+	if s.profiles != "" {
+		flags = append(flags, "--cpuprofile="+s.profiles)
+	}
+	c, err := bench.StartCluster(ctx, bench.Options{Program: s.rutter, Servers: 3, Dir: filepath.Join(s.dir, name), Flags: flags})
 	if err != nil {
 		return err
 	}

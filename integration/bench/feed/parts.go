@@ -24,7 +24,6 @@ import (
 
 // Sizes of what is measured.
 const (
-	fanTime      = 10 * time.Second
 	stormAgents  = 10_000
 	barriers     = 200
 	barrierCNs   = 100
@@ -34,29 +33,53 @@ const (
 	settle       = 3 * time.Second // for what is idle to become so
 )
 
-// runFan measures entries that concern everybody.
-func runFan(ctx context.Context, s *suite) error {
-	var small, large agentsim.FanOutcome
-	fan := func(c *bench.Cluster, agents, rate int, o *agentsim.FanOutcome) error {
+// fan measures entries that concern everybody.
+func (s *suite) fan(ctx context.Context, agents, rate int) (o agentsim.FanOutcome, err error) {
+	err = s.on(ctx, "fan", func(c *bench.Cluster) error {
 		return with(ctx, c, agentsim.Config{Agents: agents, First: even}, func(stage *agentsim.Stage) (err error) {
-			*o, err = stage.Fan(ctx, rate, fanTime)
-			fmt.Fprintf(os.Stderr, "%d agents at %d/s: %+v\n", agents, rate, *o)
+			o, err = stage.Fan(ctx, rate, s.fanTime)
+			printMemory(o.Memory)
+			o.Memory = nil
+			fmt.Fprintf(os.Stderr, "%d agents at %d/s: %+v\n", agents, rate, o)
 			return err
 		})
-	}
-	err := s.on(ctx, "fan", func(c *bench.Cluster) error {
-		return errors.Join(fan(c, 200, 100, &small), fan(c, 1000, 1000, &large))
 	})
+	if err == nil && o.MissingAt > 0 {
+		err = errors.New("agents were behind 30 s after the last entry")
+	}
+	return o, err
+}
+
+// printMemory prints what the servers held, some ten times.
+func printMemory(all []agentsim.Usage) {
+	const mega = 1 << 20
+	for i, u := range all {
+		if i%max(len(all)/10, 1) == 0 {
+			for j := range u.Resident {
+				u.Resident[j], u.HeapUsed[j] = u.Resident[j]/mega, u.HeapUsed[j]/mega
+			}
+			fmt.Fprintf(os.Stderr, "at %4.0f s: resident MB %v, heap in use MB %v, collections %v\n", u.Seconds, u.Resident, u.HeapUsed, u.Cycles)
+		}
+	}
+}
+
+func runFan200(ctx context.Context, s *suite) error {
+	o, err := s.fan(ctx, 200, 100)
 	if err != nil {
 		return err
 	}
-	s.set("fan200_p99_ms", small.P99)
-	s.set("fan1000_p99_ms", large.P99)
-	s.set("cpu_us_per_delivery", large.CPU)
-	if large.MissingAt > 0 {
-		return errors.New("agents were behind 30 s after the last entry")
+	s.set("fan200_p99_ms", o.P99)
+	return s.compare(ctx, o)
+}
+
+func runFan1000(ctx context.Context, s *suite) error {
+	o, err := s.fan(ctx, 1000, 1000)
+	if err != nil {
+		return err
 	}
-	return s.compare(ctx, small)
+	s.set("fan1000_p99_ms", o.P99)
+	s.set("cpu_us_per_delivery", o.CPU)
+	return nil
 }
 
 // compare does the smaller fan-out with etcd.
@@ -71,7 +94,7 @@ func (s *suite) compare(ctx context.Context, ours agentsim.FanOutcome) (err erro
 	defer func() { err = errors.Join(err, e.Stop()) }()
 	before := cpu(e)
 	cmd := exec.CommandContext(ctx, s.rival, "-endpoints", strings.Join(e.URLs, ","), "-what", "fanout",
-		"-connections", "200", "-rate", "100", "-duration", fanTime.String(), "-size", "200")
+		"-connections", "200", "-rate", "100", "-duration", s.fanTime.String(), "-size", "200")
 	cmd.Stderr = os.Stderr
 	out, err := cmd.Output()
 	if err != nil {
