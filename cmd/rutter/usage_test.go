@@ -92,6 +92,16 @@ func TestWrongUsage(t *testing.T) {
 		{"tag create name=a --wait everywhere", "want fabric"},
 		{"tag create name=a --wait fabric --timeout 20m", "want 1ms to"},
 		{"completion bash extra", "takes no arguments"},
+		{"nonsense", `rutter has no command "nonsense": rutter --help lists`},
+		{"netwrok list", `Did you mean "network"?`},
+		{"log tial", `rutter log has no command "tial"`},
+		{"log tial", `Did you mean "tail"?`},
+		{"cluster stats --help", "no command"},
+		{"help nonsense", `no command "nonsense"`},
+		{"log help nonsense", `no command "nonsense"`},
+		{"wait --seq x", "invalid value"},
+		{"wait --scope vnet:x", "--scope"},
+		{"wait 5", "takes no arguments"},
 	} {
 		t.Run(test.args, func(t *testing.T) {
 			code, _, stderr := rutter(t, strings.Fields(test.args)...)

@@ -21,14 +21,14 @@ func waitCommand() *cli.Command {
 	return &cli.Command{
 		Name: "wait", Usage: "wait until every compute node that is concerned has a change in its kernel", Category: "The log",
 		Description: examples(
-			"rutter wait --seq 1042 --timeout 5s            # whom entry 1042 concerns",
+			"rutter wait --seq 1042 --timeout 5s            # whom the change of entry 1042 concerns",
 			"rutter wait --seq 1042 --scope vnet:4385813    # whoever is on that vnet",
-			"rutter wait --scope all                        # everybody, up to the head of now",
+			"rutter wait                                    # everybody, up to the head of now",
 		) + "\n\nIt ends with 0 when all are there; at the deadline it names who is missing, how far they are and why, and ends with 1.",
 		Flags: []cli.Flag{
 			serversFlag(), outputFlag(),
 			&cli.Uint64Flag{Name: "seq", Usage: "`SEQ` that they must have programmed; the head, if not given"},
-			&cli.StringSliceFlag{Name: "scope", Usage: "all, vnet:N, cn:UUID or network:UUID: `SCOPE` whose compute nodes are meant; those of the entry, if not given"},
+			&cli.StringSliceFlag{Name: "scope", Usage: "all, vnet:N, cn:UUID or network:UUID: `SCOPE` whose compute nodes are meant; those of the whole change that SEQ is of, if not given, and all without SEQ"},
 			&cli.DurationFlag{Name: "timeout", Value: 10 * time.Second, Usage: "give up after this `TIME`"},
 		},
 		Action: runWait,
