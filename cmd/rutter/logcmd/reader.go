@@ -19,7 +19,7 @@ import (
 )
 
 func pathFlag() cli.Flag {
-	return &cli.StringFlag{Name: "data", Usage: "read this `PATH` in place of asking a server: a file of `rutter log export`"}
+	return &cli.StringFlag{Name: "data", Usage: "read this `PATH` in place of asking a server: a stopped server's data folder, a snapshot file, or a file of rutter log export"}
 }
 
 // reader is a log whose entries are read in order.
@@ -214,8 +214,9 @@ func selected(entries iter.Seq2[log.Entry, error], f *query.Filter) iter.Seq2[lo
 	}
 }
 
-// openPath opens what --data names.
-func openPath(path string) (reader, error) {
+// openExport opens a file of `rutter log export`. It fails with log.ErrFormat if
+// it is another one.
+func openExport(path string) (reader, error) {
 	file, err := os.Open(path)
 	if err != nil {
 		return nil, err
