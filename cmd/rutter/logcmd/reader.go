@@ -164,6 +164,9 @@ func (s *stored) lines(ctx context.Context, r *reading) iter.Seq2[log.Line, erro
 			yield(log.Line{}, err)
 			return
 		}
+		if r.begin == "last" {
+			after = s.back(ctx, r, after)
+		}
 		var kept []log.Entry
 		n := uint64(0)
 		for e, err := range selected(s.entries(ctx, after), r.filter) {
@@ -187,6 +190,31 @@ func (s *stored) lines(ctx context.Context, r *reading) iter.Seq2[log.Line, erro
 			}
 		}
 	}
+}
+
+// backWindow is how far back the last entries are looked for at first.
+const backWindow = 4096
+
+// back returns a seq behind which the last entries of r are, or floor: the way
+// back from the end grows until there are enough.
+func (s *stored) back(ctx context.Context, r *reading, floor log.Seq) log.Seq {
+	end := s.head.Seq
+	if end == 1<<64-1 {
+		return floor // an export is read from its beginning in any case
+	}
+	for window := log.Seq(backWindow); end-floor > window; window *= 8 {
+		found := uint64(0)
+		for _, err := range selected(s.entries(ctx, end-window), r.filter) {
+			if err != nil {
+				return floor // who reads on from there meets it
+			}
+			found++
+		}
+		if found >= r.last {
+			return end - window
+		}
+	}
+	return floor
 }
 
 func yieldEntry(e log.Entry, yield func(log.Line, error) bool) bool {
