@@ -45,6 +45,7 @@ func (s *Server) routes() http.Handler {
 	add(intake.Path, methods{http.MethodGet: s.writes, http.MethodPost: s.writes})
 	add("/log", methods{http.MethodGet: s.log})
 	add("/log/state", methods{http.MethodGet: s.getState})
+	add("/log/history", methods{http.MethodGet: s.getHistory})
 	add("/log/diff", methods{http.MethodGet: s.getDiff})
 	add("/feed", methods{http.MethodGet: s.feed})
 	add("/cns", methods{http.MethodGet: s.listSessions})

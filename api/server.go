@@ -24,7 +24,7 @@ type Config struct {
 	Backups Backups // nil: GET /snapshot is answered with 501
 	// Retainer says and sets how much of the log is kept; nil: 501.
 	Retainer Retainer
-	// Past answers ?at= and /log/state and /log/diff; nil: 501.
+	// Past answers ?at=, /log/state, /log/diff and /log/history; nil: 501.
 	Past   Past
 	Logger *slog.Logger
 	// Version of the program, for /status.

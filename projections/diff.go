@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"fmt"
 	"iter"
-	"math"
 	"reflect"
 	"slices"
 	"strings"
@@ -99,17 +98,9 @@ type ObjectChange struct {
 	Changed []log.FieldChange
 }
 
-// DiffStates returns what makes after of before, sorted by kind and id. Objects
-// of the same revision and seq are taken to be the same.
-func DiffStates(before, after *State) []ObjectChange {
-	var changes []ObjectChange
-	for kind := range log.Kind(math.MaxUint8) {
-		changes = append(changes, DiffRecords(before.List(kind), after.List(kind))...)
-	}
-	return changes
-}
-
-// DiffRecords is DiffStates of two lists that are sorted by kind and id.
+// DiffRecords returns what makes after of before, of two lists that are sorted
+// by kind and id, as List gives them. Objects of the same revision and seq are
+// taken to be the same.
 func DiffRecords(before, after iter.Seq[Record]) []ObjectChange {
 	var changes []ObjectChange
 	nextOld, stopOld := iter.Pull(before)

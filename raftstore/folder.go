@@ -134,9 +134,6 @@ func (f *Folder) view(fn func(tx *bbolt.Tx) error) error {
 // Head returns the end of the log.
 func (f *Folder) Head() log.Cursor { return f.head.cursor() }
 
-// Time returns that of the last change.
-func (f *Folder) Time() log.Time { return f.head.time }
-
 // Floor returns the lowest seq that can be asked for: that before the first
 // entry kept.
 func (f *Folder) Floor() log.Seq { return f.head.floor }
@@ -209,13 +206,4 @@ func (f *Folder) PartAt(ctx context.Context, part Part, seq log.Seq) (*projectio
 	state := projections.NewState()
 	err := f.view(func(tx *bbolt.Tx) error { return partAt(ctx, tx, &f.blocks, part, seq, state) })
 	return state, err
-}
-
-// History is Store.History.
-func (f *Folder) History(ctx context.Context, ref Ref, after log.Seq, limit int) (seqs []log.Seq, err error) {
-	err = f.view(func(tx *bbolt.Tx) error {
-		seqs, err = historyOf(ctx, tx, &f.blocks, ref, after, limit)
-		return err
-	})
-	return seqs, err
 }

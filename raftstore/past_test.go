@@ -12,6 +12,7 @@ import (
 	"slices"
 	"testing"
 
+	"go.etcd.io/bbolt"
 	"pgregory.net/rapid"
 
 	"rutter/log"
@@ -273,7 +274,12 @@ func checkObjects(t rapid.TB, h *pastLog, f *Folder, seq log.Seq, want *projecti
 		if err != nil || ok != wantOK || !reflect.DeepEqual(rec, wantRec) {
 			t.Fatalf("%+v at %d: %+v %v %v, want %+v %v", ref, seq, rec, ok, err, wantRec, wantOK)
 		}
-		if got, err := f.History(context.Background(), ref, 0, 0); err != nil || !slices.Equal(got, seqs) {
+		var got []log.Seq
+		err = f.view(func(tx *bbolt.Tx) (err error) {
+			got, err = historyOf(context.Background(), tx, &f.blocks, ref, 0, 0)
+			return err
+		})
+		if err != nil || !slices.Equal(got, seqs) {
 			t.Fatalf("history of %+v: %v %v, want %v", ref, got, err, seqs)
 		}
 	}

@@ -1,0 +1,62 @@
+package api
+
+import (
+	"encoding/json"
+	"net/http"
+
+	"rutter/log"
+)
+
+// Bounds of GET /log/history.
+const (
+	historyLines    = 1000 // in an answer, if the query names no limit
+	maxHistoryLines = 10_000
+)
+
+// getHistory answers GET /log/history?kind=&object=: the entries about one
+// object as lines of JSON, found by the index and not by reading the log.
+func (s *Server) getHistory(w http.ResponseWriter, r *http.Request) error {
+	p, err := query(r, "kind", "object", "after", "limit")
+	if err != nil {
+		return err
+	}
+	if s.cfg.Past == nil {
+		return fail(http.StatusNotImplemented, codeNotHere, "use GET /log?kind=KIND&object=ID", "this server has no index of the past")
+	}
+	kind, err := log.ParseKind(p.text("kind"))
+	if err != nil {
+		return badParameter("kind", log.ElementInvalid, "send a kind of object, such as nic", "%v", err)
+	}
+	if p.text("object") == "" {
+		return badParameter("object", log.ElementMissing, "send the id of the object, as the log has it", "object is missing")
+	}
+	after, err := p.number("after", 0, 0, 1<<64-1)
+	if err != nil {
+		return err
+	}
+	limit, err := p.number("limit", historyLines, 1, maxHistoryLines)
+	if err != nil {
+		return err
+	}
+	if err := s.fresh(r, p); err != nil {
+		return err
+	}
+	seqs, err := s.cfg.Past.HistoryOf(r.Context(), PastObject{kind, p.text("object")}, log.Seq(after), int(limit))
+	if err != nil {
+		return err
+	}
+	setSeq(w, s.store.Head().Seq)
+	w.Header().Set("Content-Type", "application/x-ndjson")
+	w.WriteHeader(http.StatusOK)
+	out := json.NewEncoder(w)
+	for _, seq := range seqs {
+		entries, err := s.store.Entries(seq-1, 1)
+		if err != nil || len(entries) == 0 {
+			return nil // the floor has passed it meanwhile
+		}
+		if err := out.Encode(entries[0]); err != nil {
+			return nil // the reader is gone
+		}
+	}
+	return nil
+}
