@@ -99,7 +99,7 @@ func printOne(c *cli.Context, v any, table func(io.Writer)) error {
 func noCommand(c *cli.Context, name string) error {
 	group := c.Command.HelpName
 	text := fmt.Sprintf("%s has no command %q: %s --help lists those that there are", group, name, group)
-	return term.UsageError{errors.New(text + ". " + cli.SuggestCommand(c.Command.Subcommands, name))}
+	return term.UsageError{Err: errors.New(text + ". " + cli.SuggestCommand(c.Command.Subcommands, name))}
 }
 
 func newApp(stdout, stderr io.Writer) *cli.App {
