@@ -40,6 +40,8 @@ type agent struct {
 	marked      atomic.Uint64 // of the last bookmark
 	owes        atomic.Bool   // a watermark
 	wanted      atomic.Uint64 // somebody waits for it
+	forgets     atomic.Bool   // what it holds, before it connects again
+	renewing    bool          // it forgot, and had no bookmark since
 
 	mu     sync.Mutex // protects what follows
 	conn   net.Conn   // nil while there is none
@@ -84,6 +86,9 @@ func (a *agent) follow(ctx context.Context) (live bool, err error) {
 	defer stop()
 	a.fleet.connects.Add(1)
 	a.session++
+	if a.forgets.Swap(false) {
+		a.cursor, a.scopes, a.renewing = log.Cursor{}, nil, true
+	}
 	hello := &feed.Hello{CN: a.cn, Incarnation: a.incarnation, Session: a.session, Cursor: a.cursor}
 	for scope, asOf := range a.scopes {
 		hello.Scopes = append(hello.Scopes, feed.HeldScope{Scope: scope, AsOf: asOf})
@@ -136,7 +141,11 @@ func (a *agent) frame(r *bufio.Reader) (marked bool, err error) {
 	switch t {
 	case feed.TypeEntry:
 		return false, a.entry(r, n, seq)
-	case feed.TypeObject, feed.TypePong:
+	case feed.TypeObject:
+		a.fleet.objects.Add(1)
+		_, err := r.Discard(headerBytes + n)
+		return false, err
+	case feed.TypePong:
 		_, err := r.Discard(headerBytes + n)
 		return false, err
 	}
@@ -205,6 +214,10 @@ func (a *agent) message(m feed.Message) (marked bool, err error) {
 		a.mu.Unlock()
 		a.marked.Store(uint64(m.Seq))
 		a.fleet.bookmarks.Add(1)
+		if a.renewing {
+			a.renewing = false
+			a.fleet.renewed.Add(1)
+		}
 		a.tell(false)
 		return true, nil
 	}

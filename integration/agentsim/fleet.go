@@ -37,15 +37,18 @@ type Fleet struct {
 	agents []*agent
 	stamps stamps
 
-	entries, bookmarks, scopes, connects, drains, failures atomic.Uint64
-	live                                                   atomic.Int64 // that have had a bookmark on their connection
+	entries, bookmarks, scopes, objects, connects, drains, failures atomic.Uint64
+
+	renewed atomic.Uint64 // that forgot what they held, and have had a bookmark since
+	live    atomic.Int64  // that have had a bookmark on their connection
 }
 
 // Counts are what a fleet has seen since it was made.
 type Counts struct {
 	Entries   uint64 `json:"entries"`
 	Bookmarks uint64 `json:"bookmarks"`
-	Scopes    uint64 `json:"scopes"` // sent whole
+	Scopes    uint64 `json:"scopes"`  // sent whole
+	Objects   uint64 `json:"objects"` // of those
 	Connects  uint64 `json:"connects"`
 	Drains    uint64 `json:"drains"`
 	Failures  uint64 `json:"failures"` // connections that ended, or were not had
@@ -106,8 +109,21 @@ func (f *Fleet) tell(ctx context.Context) {
 // Counts returns what was seen so far.
 func (f *Fleet) Counts() Counts {
 	return Counts{
-		Entries: f.entries.Load(), Bookmarks: f.bookmarks.Load(), Scopes: f.scopes.Load(), Connects: f.connects.Load(),
+		Entries: f.entries.Load(), Bookmarks: f.bookmarks.Load(), Scopes: f.scopes.Load(), Objects: f.objects.Load(), Connects: f.connects.Load(),
 		Drains: f.drains.Load(), Failures: f.failures.Load(), Live: f.live.Load(),
+	}
+}
+
+// Forget has all agents lose what they hold and their connections: they come back
+// as nodes whose disks are new.
+func (f *Fleet) Forget() {
+	for _, a := range f.agents {
+		a.forgets.Store(true)
+		a.mu.Lock()
+		if a.conn != nil {
+			a.conn.Close()
+		}
+		a.mu.Unlock()
 	}
 }
 

@@ -25,11 +25,15 @@ import (
 // Sizes of what is measured.
 const (
 	stormAgents  = 10_000
+	coldAgents   = 2_000
+	coldMappings = 100 // of each
+	coldRounds   = 12
 	barriers     = 200
 	barrierCNs   = 100
 	backlog      = 1_000_000 // entries that an agent is behind
 	relevantPart = 100       // one in so many concerns the scanning agent
 	fillRounds   = 20
+	coldPause    = time.Second
 	settle       = 3 * time.Second // for what is idle to become so
 )
 
@@ -146,6 +150,36 @@ func runStorm(ctx context.Context, s *suite) error {
 			return nil
 		})
 	})
+}
+
+// runStormCold measures compute nodes that all lost what they held, again and
+// again: what the servers hold must not grow from one time to the next.
+func runStormCold(ctx context.Context, s *suite) error {
+	return s.on(ctx, "stormcold", func(c *bench.Cluster) error {
+		return with(ctx, c, agentsim.Config{Agents: coldAgents, First: even}, func(stage *agentsim.Stage) error {
+			if err := stage.Populate(ctx, coldMappings); err != nil {
+				return err
+			}
+			for range coldRounds {
+				time.Sleep(coldPause)
+				o, err := stage.Cold(ctx)
+				if err != nil {
+					return err
+				}
+				fmt.Fprintf(os.Stderr, "%d agents without a cursor: all live after %.2f s, %d scopes sent whole (%d shared), %d objects, %d connections, %d told to come again; resident MB of each server before %v, most %v, after %v; heap in use after %v, collections %v\n",
+					o.Agents, o.Seconds, o.Snapshots, o.Shared, o.Objects, o.Connects, o.Refused, megas(o.Before), megas(o.Most), megas(o.After), megas(o.Heap), o.Cycles)
+			}
+			return nil
+		})
+	})
+}
+
+func megas(bytes []int64) []int64 {
+	var all []int64
+	for _, n := range bytes {
+		all = append(all, n>>20)
+	}
+	return all
 }
 
 // runCatchUp has two agents a million entries behind: one that they concern, with
