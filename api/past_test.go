@@ -1,0 +1,124 @@
+package api
+
+import (
+	"context"
+	"encoding/json"
+	"slices"
+	"strings"
+	"testing"
+
+	"rutter/log"
+	"rutter/projections"
+)
+
+// folded is a Past that folds the entries of a memory from the first.
+type folded struct{ m *memory }
+
+func (f folded) SeqAt(at log.Time) (seq log.Seq, err error) {
+	for _, entry := range f.m.entries {
+		e, err := entry.Event()
+		if err != nil || e.Time > at {
+			return seq, err
+		}
+		seq = entry.Seq
+	}
+	return seq, nil
+}
+
+func (f folded) StateAt(_ context.Context, seq log.Seq) (*projections.State, error) {
+	if seq > log.Seq(len(f.m.entries)) {
+		return nil, log.ErrAhead
+	}
+	state := projections.NewState()
+	for _, entry := range f.m.entries[:seq] {
+		e, err := entry.Event()
+		if err == nil {
+			_, err = state.Apply(entry.Seq, e)
+		}
+		if err != nil {
+			return nil, err
+		}
+	}
+	return state, nil
+}
+
+func (f folded) PartAt(ctx context.Context, _ PastPart, seq log.Seq) (*projections.State, error) {
+	return f.StateAt(ctx, seq)
+}
+
+func (f folded) HistoryOf(_ context.Context, of PastObject, after log.Seq, limit int) (seqs []log.Seq, err error) {
+	for _, entry := range f.m.entries {
+		e, err := entry.Event()
+		if err != nil {
+			return nil, err
+		}
+		if entry.Seq > after && e.Kind == of.Kind && e.ID == of.ID && len(seqs) < limit {
+			seqs = append(seqs, entry.Seq)
+		}
+	}
+	return seqs, nil
+}
+
+// TestReadsOfThePast: every read answers with ?at as it answered then.
+func TestReadsOfThePast(t *testing.T) {
+	b := newBed(t)
+	b.s.cfg.Past = folded{b.store}
+	b.furnish()
+	mac := b.nic(fabricA, cn1)
+	paths := []string{
+		"/nics", "/networks", "/nic_tags", "/servers", "/vms", "/nics/" + mac, "/nics?cn_uuid=" + cn1.String(),
+		"/networks/" + fabricA.String(), "/lookup/vl3?vnet=1001&ip=10.0.0.5", "/log/state", "/log/state?vnet=1001",
+		"/log/state?cn=" + cn1.String() + "&kind=nic",
+	}
+	was := map[log.Seq][]string{}
+	note := func() {
+		var answers []string
+		for _, path := range paths {
+			answers = append(answers, b.call("GET", path, "").Body.String())
+		}
+		was[b.store.Head().Seq] = answers
+	}
+	note()
+	b.must("PUT", "/nics/"+mac, `{"state":"running"}`)
+	note()
+	b.must("PUT", "/networks/"+fabricA.String(), `{"mtu":1400}`)
+	note()
+	b.call("DELETE", "/nics/"+mac, "")
+	for seq, answers := range was {
+		for i, path := range paths {
+			sep := "?"
+			if strings.Contains(path, "?") {
+				sep = "&"
+			}
+			w := b.call("GET", path+sep+"at="+seq.String(), "")
+			same := func(text string) string { return strings.ReplaceAll(text, `"resolvers":null`, `"resolvers":[]`) } // none, as decoded and as made
+			if same(w.Body.String()) != same(answers[i]) || w.Code == 200 && w.Header().Get("Rutter-Seq") != seq.String() {
+				t.Errorf("%s at %d: %s\n%s\nwant\n%s", path, seq, w.Header().Get("Rutter-Seq"), w.Body, answers[i])
+			}
+		}
+	}
+	head := b.store.Head().Seq
+	var diff diffForm
+	w := b.call("GET", "/log/diff?cn="+cn1.String()+"&from="+(head-2).String(), "")
+	if err := json.Unmarshal(w.Body.Bytes(), &diff); err != nil {
+		t.Fatalf("%v: %s", err, w.Body)
+	}
+	if !slices.ContainsFunc(diff.Objects, func(o objectDiff) bool { return o.Action == log.Delete && o.ID == mac }) {
+		t.Errorf("diff: %s", w.Body)
+	}
+	for query, status := range map[string]int{"at=x": 422, "at=-1": 422, "at=9999": 409} {
+		if w := b.call("GET", "/nics?"+query, ""); w.Code != status {
+			t.Errorf("%s: %s, want %d", query, pretty(w), status)
+		}
+	}
+	if w := b.call("GET", "/log/state?cn="+cn1.String()+"&vnet=1", ""); w.Code != 422 {
+		t.Errorf("cn and vnet: %s", pretty(w))
+	}
+	if got, want := b.call("GET", "/log/history?kind=nic&object="+mac, "").Body.String(), b.call("GET", "/nics/"+mac+"/history", "").Body.String(); got != want || strings.Count(got, "\n") != 3 {
+		t.Errorf("history: got\n%s\nwant\n%s", got, want)
+	}
+	b.s.cfg.Past = nil
+	if w := b.call("GET", "/nics?at=1", ""); w.Code != 501 {
+		t.Errorf("no past: %s", pretty(w))
+	}
+}

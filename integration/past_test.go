@@ -1,0 +1,92 @@
+package integration
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+)
+
+// command runs the program and returns what it printed.
+func command(t testing.TB, args ...string) (out string, err error) {
+	t.Helper()
+	var stderr bytes.Buffer
+	cmd := exec.Command(program, args...)
+	cmd.Stderr = &stderr
+	b, err := cmd.Output()
+	if err != nil {
+		err = fmt.Errorf("%w: %s", err, &stderr)
+	}
+	return string(b), err
+}
+
+// TestTheLogOffline: what a cluster answers of its past, its stopped servers'
+// folders and a replay of one say as well; a running server's folder is refused;
+// damage is found, named, and has a remedy.
+func TestTheLogOffline(t *testing.T) {
+	c := startCluster(t)
+	for i := range 30 {
+		if _, err := c.api.Submit(t.Context(), tag(fmt.Sprintf("past%d", i))); err != nil {
+			t.Fatal(err)
+		}
+	}
+	must := func(args ...string) string {
+		t.Helper()
+		out, err := command(t, args...)
+		if err != nil {
+			t.Fatalf("rutter %s: %v", strings.Join(args, " "), err)
+		}
+		return out
+	}
+	urls := []string{"-s", c.servers[0].url, "-s", c.servers[1].url, "-s", c.servers[2].url}
+	online := must(append([]string{"log", "state", "--at", "12", "-o", "ndjson"}, urls...)...)
+	if got := strings.Count(online, "\n"); got != 12 {
+		t.Errorf("%d objects at 12, want 12:\n%s", got, online)
+	}
+	if out := must(append([]string{"log", "verify"}, urls...)...); strings.Count(out, ": whole;") != 3 {
+		t.Errorf("verify: %s", out)
+	}
+	if out := must("log", "bisect", "-s", c.servers[0].url, "--check", "! grep -q '\"past20\"'"); !strings.Contains(out, "from seq 21 on") {
+		t.Errorf("bisect: %s", out)
+	}
+	folder := filepath.Join(c.dir, "s1")
+	if _, err := command(t, "log", "state", "--data", folder); err == nil || !strings.Contains(err.Error(), "a server has it open") {
+		t.Errorf("a running server's folder: %v", err)
+	}
+	for _, s := range c.servers {
+		c.waitReady(s)
+		c.signal(s, syscall.SIGTERM)
+	}
+	copied, again := filepath.Join(c.dir, "copy"), filepath.Join(c.dir, "again")
+	must("log", "replay", folder, "--to", copied)
+	must("log", "replay", copied, "--to", again)
+	for _, dir := range []string{folder, filepath.Join(c.dir, "s2"), copied} {
+		if out := must("log", "state", "--at", "12", "-o", "ndjson", "--data", dir); out != online {
+			t.Errorf("%s at 12:\n%s\nwant\n%s", dir, out, online)
+		}
+		if out := must("log", "diff", dir, again); !strings.HasPrefix(out, "the same log") {
+			t.Errorf("diff: %s", out)
+		}
+		for _, to := range []string{"-", "dump"} {
+			if must("log", "replay", dir, "--to", to) != must("log", "replay", again, "--to", to) {
+				t.Errorf("two replays of %s to %s differ", dir, to)
+			}
+		}
+	}
+	file := filepath.Join(copied, "changes.db")
+	raw, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	raw[bytes.Index(raw, []byte("past7"))] ^= 1
+	if err := os.WriteFile(file, raw, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if out, err := command(t, "log", "verify", copied); err == nil || !strings.Contains(out, "DAMAGED") || !strings.Contains(out, "what to do") {
+		t.Errorf("a flipped bit: %v, %s", err, out)
+	}
+}
