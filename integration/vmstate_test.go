@@ -63,9 +63,14 @@ func TestVMState(t *testing.T) {
 	other := second.create("web1")
 	w.visibleEverywhere(vm, "running")
 	w.visibleEverywhere(other, "running")
+	w.anyServer(second, other)
+	w.migrates(first)
+	first.saysWhatIsWrong()
 	w.crashes(first, vm)
 	w.away(first, vm)
 	w.leaderDies(second, other)
+	w.adminWay()
+	w.follows()
 }
 
 // vmWorld is the fabric of the test.
@@ -178,7 +183,12 @@ func (n *vmNode) command(args ...string) *exec.Cmd {
 
 func (n *vmNode) startAgent() {
 	n.t.Helper()
-	cmd := n.command("agent", "--cn", n.cn.String(), "--data", filepath.Join(n.dir, "agent"), "--svp", "off", "--servers", strings.Join(n.c.api.Servers(), ","))
+	n.startAgentWith("--servers", strings.Join(n.c.api.Servers(), ","))
+}
+
+func (n *vmNode) startAgentWith(args ...string) {
+	n.t.Helper()
+	cmd := n.command(append([]string{"agent", "--cn", n.cn.String(), "--data", filepath.Join(n.dir, "agent"), "--svp", "off"}, args...)...)
 	file, err := os.OpenFile(filepath.Join(n.dir, "agent.log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 	if err != nil {
 		n.t.Fatal(err)
@@ -340,8 +350,10 @@ func (w *vmWorld) crashes(n *vmNode, vm log.UUID) {
 	}
 	slices.Sort(times)
 	w.t.Logf("SIGKILL of a VM until it is failed at another server: %v", times)
-	if times[0] > 100*time.Millisecond {
-		w.t.Errorf("not once within 100 ms: %v", times)
+	median, longest := times[len(times)/2], times[len(times)-1]
+	w.t.Logf("the median is %s, the longest %s", median, longest)
+	if median > 100*time.Millisecond {
+		w.t.Errorf("the median is %s, over 100 ms: %v", median, times)
 	}
 }
 
@@ -358,8 +370,18 @@ func (n *vmNode) pid(vm log.UUID) int {
 	return pid
 }
 
-// active is the VM's VMM in the log that has not ended, or "".
-func (w *vmWorld) active(vm log.UUID) string {
+// active is the VM's VMM in the log that has not ended. It comes there on a way of
+// its own, so it may come after the VM.
+func (w *vmWorld) active(vm log.UUID) (vmm string) {
+	w.t.Helper()
+	w.until("the VM has a VMM in the log", func() bool {
+		vmm = w.activeNow(vm)
+		return vmm != ""
+	})
+	return vmm
+}
+
+func (w *vmWorld) activeNow(vm log.UUID) string {
 	vmms, err := w.c.api.List(w.t.Context(), "/vmms", map[string][]string{"instance_id": {vm.String()}})
 	if err != nil {
 		return ""
