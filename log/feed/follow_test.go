@@ -192,6 +192,33 @@ func TestFollowNoticesSilence(t *testing.T) {
 	})
 }
 
+// A server that is frozen neither sends nor takes anything, and its connection does
+// not end: also while the hello or a ping is being written it is noticed in time.
+func TestFollowNoticesFrozenServer(t *testing.T) {
+	for name, thaws := range map[string]func(*server){
+		"from the start": func(*server) {},
+		"after the hello": func(s *server) {
+			if _, err := s.next(); err != nil {
+				t.Error(err)
+			}
+			s.send(&Welcome{})
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				near, far := net.Pipe() // without buffers: each write waits for a read
+				defer far.Close()
+				go thaws(&server{t, far, NewReader(bufio.NewReader(far))})
+				begin := time.Now()
+				err := NewConn(near).Follow(t.Context(), &Hello{Session: 5}, new(recorder))
+				if took := time.Since(begin); err == nil || took > SilenceLimit {
+					t.Errorf("got %v after %s, want an error within %s", err, took, SilenceLimit)
+				}
+			})
+		})
+	}
+}
+
 func TestFollowStaysWhilePonged(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		begin := time.Now()
