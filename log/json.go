@@ -6,10 +6,19 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net/netip"
 	"reflect"
 	"slices"
 	"strings"
 )
+
+// MarshalJSON implements json.Marshaler: an array, also for nil.
+func (a Addresses) MarshalJSON() ([]byte, error) {
+	if a == nil {
+		return []byte("[]"), nil
+	}
+	return json.Marshal([]netip.Addr(a))
+}
 
 // MarshalJSON implements json.Marshaler: NAPI's form, {"dst": "gateway"}.
 func (r Routes) MarshalJSON() ([]byte, error) {

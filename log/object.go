@@ -38,6 +38,10 @@ func HasUnknownFields(o Object) bool { return len(o.tail().raw) > 0 }
 // prefix, in text) leave through Gateway (an address, or "linklocal").
 type Route struct{ Dst, Gateway string }
 
+// Addresses is a list of addresses. None and an empty one, which the codec does
+// not tell apart, have one JSON form: [].
+type Addresses []netip.Addr
+
 // NICTag names a physical network; it bounds the MTU of the networks on it.
 // Field names: NAPI (spec/napi.md section 3.1).
 type NICTag struct {
@@ -71,7 +75,7 @@ type Network struct {
 	ProvisionStart     netip.Addr   `json:"provision_start_ip,omitzero"`
 	ProvisionEnd       netip.Addr   `json:"provision_end_ip,omitzero"`
 	Gateway            netip.Addr   `json:"gateway,omitzero"`
-	Resolvers          []netip.Addr `json:"resolvers"`
+	Resolvers          Addresses    `json:"resolvers"`
 	Routes             Routes       `json:"routes,omitempty"` // sorted by Dst
 	MTU                uint32       `json:"mtu"`              // bytes, 576 to 9000
 	OwnerUUIDs         []UUID       `json:"owner_uuids,omitempty"`
@@ -99,7 +103,7 @@ func (n *Network) visit(v visitor) {
 	v.addr("provision_start_ip", &n.ProvisionStart)
 	v.addr("provision_end_ip", &n.ProvisionEnd)
 	v.addr("gateway", &n.Gateway)
-	v.addrs("resolvers", &n.Resolvers)
+	v.addrs("resolvers", (*[]netip.Addr)(&n.Resolvers))
 	v.routes("routes", &n.Routes)
 	v.u32("mtu", &n.MTU)
 	v.uuids("owner_uuids", &n.OwnerUUIDs)
