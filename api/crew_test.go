@@ -208,7 +208,7 @@ func TestLimitListener(t *testing.T) {
 func TestPace(t *testing.T) {
 	for streams, want := range map[int64]time.Duration{
 		0: 0, paceFrom - 1: 0, 67: 1675 * time.Microsecond, 200: 5 * time.Millisecond,
-		333: 23620 * time.Microsecond, 1000: paceSteepMost, 2000: 50 * time.Millisecond, 10_000: paceMost,
+		333: 14975 * time.Microsecond, 1000: paceSteepMost, 2000: 50 * time.Millisecond, 10_000: paceMost,
 	} {
 		if got := paceOf(streams); got != want {
 			t.Errorf("%d streams: %v, want %v", streams, got, want)

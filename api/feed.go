@@ -34,8 +34,8 @@ const (
 // Up to paceFew streams that is less than what people notice; beyond it the
 // processor is what is short.
 const (
-	pacePerStream = 25 * time.Microsecond  // 5 ms at 200, 100 ms at 4,000
-	paceSteep     = 140 * time.Microsecond // for each beyond paceFew: 24 ms at 333
+	pacePerStream = 25 * time.Microsecond // 5 ms at 200, 100 ms at 4,000
+	paceSteep     = 75 * time.Microsecond // for each beyond paceFew: 15 ms at 333
 	paceSteepMost = 40 * time.Millisecond
 	paceMost      = 100 * time.Millisecond
 	paceFew       = 200 // streams
