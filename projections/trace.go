@@ -158,10 +158,13 @@ func (s *State) traceEnds(text string) (ends []TraceEnd) {
 	return ends
 }
 
+// endsOfVM has the NICs in the order of their addresses, IPv4 first: of pairs
+// that are as good the same one is taken whatever their MACs are.
 func (s *State) endsOfVM(asked string, id log.UUID) (ends []TraceEnd) {
 	for r := range s.NICsOf(id) {
 		ends = append(ends, s.endOf(asked, r))
 	}
+	slices.SortStableFunc(ends, func(a, b TraceEnd) int { return a.IP.Compare(b.IP) })
 	vm, ok := s.Get(log.KindVM, id.String())
 	if ends == nil && ok {
 		end := TraceEnd{Asked: asked}

@@ -1,0 +1,178 @@
+package cookbook
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"rutter/api/client"
+	"rutter/integration/bench"
+	"rutter/integration/program"
+)
+
+var rutter string
+
+func TestMain(m *testing.M) { os.Exit(program.Run(m, &rutter)) }
+
+// page is the cookbook, from this package.
+const page = "../../docs/cookbook.md"
+
+// questions is how many the page answers.
+const questions = 12
+
+// story is what happened before somebody was woken.
+var story = []struct{ path, body string }{
+	{"/networks/0e70de36-a40b-4ac0-9429-819f5ff82011", `{"gateway": "10.21.12.254"}`},
+	{"/vms/5595d88c-6e4d-4bda-b58e-97dd02e30002", `{"state": "stopped"}`},
+	{"/vms/5595d88c-6e4d-4bda-b58e-97dd02e30003", `{"alias": "blue2-old"}`},
+}
+
+// block is one console block of the page: a command, and what it prints.
+var block = regexp.MustCompile("(?s)```console\n\\$ (.*?)\n(.*?)```")
+
+func TestCommandsPrintWhatThePageSays(t *testing.T) {
+	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Second)
+	defer cancel()
+	server := dev(t, ctx)
+	text, err := os.ReadFile(page)
+	if err != nil {
+		t.Fatal(err)
+	}
+	blocks := block.FindAllStringSubmatch(string(text), -1)
+	if n := strings.Count(string(text), "\n## "); n != questions || len(blocks) < questions {
+		t.Errorf("the page has %d questions and %d commands, want %d, each with a command", n, len(blocks), questions)
+	}
+	written := string(text)
+	for _, b := range blocks {
+		cmd := exec.CommandContext(ctx, "sh", "-c", b[1])
+		cmd.Env = append(os.Environ(), "PATH="+filepath.Dir(rutter)+":"+os.Getenv("PATH"), "RUTTER_SERVER="+server)
+		out, err := cmd.CombinedOutput()
+		got := string(out)
+		if err != nil {
+			got += fmt.Sprintf("[%v]\n", err)
+		}
+		if masked(got) != masked(b[2]) {
+			written = strings.Replace(written, b[0], "```console\n$ "+b[1]+"\n"+got+"```", 1)
+			if os.Getenv("RUTTER_WRITE") == "" {
+				t.Errorf("$ %s\nprints\n%sthe page says\n%s(RUTTER_WRITE=1 writes it anew)", b[1], got, b[2])
+			}
+		}
+	}
+	if os.Getenv("RUTTER_WRITE") != "" && written != string(text) {
+		if err := os.WriteFile(page, []byte(written), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+var (
+	volatile = regexp.MustCompile(`[0-9a-f]*[0-9][0-9a-fA-FxTZµ:.,/-]*(ms|s|KiB|MiB|GiB|h|m)?\b`)
+	leaders  = regexp.MustCompile(`\b(Leader|Follower|leader|follower|voter|s#)\b`)
+	sizes    = regexp.MustCompile(`\b[KMGT]iB\b`)
+	numbers  = regexp.MustCompile(`[# ]*#[# ]*`) // side by side, and the bars that show them
+	spaces   = regexp.MustCompile(`[ \t-]+`)
+)
+
+// masked is a text without what differs from run to run: numbers, ids and times,
+// who leads, the width of columns and the length of bars. Lines of equal form count once.
+func masked(text string) string {
+	text = volatile.ReplaceAllString(text, "#")
+	text = leaders.ReplaceAllString(text, "server")
+	text = sizes.ReplaceAllString(text, "")
+	text = spaces.ReplaceAllString(text, " ")
+	text = numbers.ReplaceAllString(text, " # ")
+	var lines []string
+	for line := range strings.Lines(text) {
+		line = strings.TrimSpace(line)
+		if len(lines) == 0 || lines[len(lines)-1] != line {
+			lines = append(lines, line)
+		}
+	}
+	return strings.Join(lines, "\n")
+}
+
+// dev runs `rutter dev`, lets the story happen, and waits until it is everywhere.
+func dev(t *testing.T, ctx context.Context) (server string) {
+	t.Helper()
+	port := 0
+	for try := range 50 { // below the ports that the kernel gives to anybody
+		port = 18000 + 30*try
+		if free(port) && free(port+1) && free(port+22) {
+			break
+		}
+	}
+	p := &bench.Process{
+		Name: "dev", Program: rutter, LogFile: filepath.Join(t.TempDir(), "dev.log"),
+		Args: []string{"dev", "--port", strconv.Itoa(port), "--data", t.TempDir()},
+	}
+	if err := p.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := p.Stop(syscall.SIGTERM); err != nil {
+			t.Error(err)
+		}
+	})
+	for !strings.Contains(p.Tail(), "Ctrl-C ends them all") {
+		select {
+		case <-ctx.Done():
+			t.Fatalf("rutter dev is not ready: %s", p.Tail())
+		case <-time.After(20 * time.Millisecond):
+		}
+	}
+	server = "http://127.0.0.1:" + strconv.Itoa(port)
+	api, err := client.New(client.Config{Servers: []string{server}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer api.Close()
+	for _, s := range story {
+		if _, err := api.Update(ctx, s.path, []byte(s.body), ""); err != nil {
+			t.Fatal(err)
+		}
+	}
+	await(t, ctx, api)
+	return server
+}
+
+// await waits until both compute nodes run and have everything.
+func await(t *testing.T, ctx context.Context, api *client.Client) {
+	t.Helper()
+	for {
+		list, err := api.List(ctx, "/servers", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		running := 0
+		for _, s := range list {
+			if s["status"] == "running" {
+				running++
+			}
+		}
+		if v, err := api.Wait(ctx, client.Barrier{Timeout: time.Second}); err == nil && v.Done && running == 2 {
+			return
+		}
+		select {
+		case <-ctx.Done():
+			t.Fatal("the compute nodes do not run")
+		case <-time.After(50 * time.Millisecond):
+		}
+	}
+}
+
+func free(port int) bool {
+	l, err := net.Listen("tcp", "127.0.0.1:"+strconv.Itoa(port))
+	if err != nil {
+		return false
+	}
+	return l.Close() == nil
+}
