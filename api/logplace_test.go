@@ -2,6 +2,7 @@ package api
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
@@ -60,6 +61,79 @@ func TestLogPlaces(t *testing.T) {
 	for _, query := range []string{"last=2&after=1", "since=yesterday", "until=tomorrow", "last=0", "action=x", "owner=me", "path=X", "ip=10", "network=", "kind=nics", "vnet=99999999"} {
 		if w := b.call("GET", "/log?"+query, ""); w.Code != 422 {
 			t.Errorf("%s: %s", query, pretty(w))
+		}
+	}
+}
+
+// Each filter of GET /log selects the same as lines of JSON and as server-sent
+// events, and what it selects is what a look at every entry says.
+func TestLogFilters(t *testing.T) {
+	b := newBed(t)
+	b.furnish()
+	mac := b.nic(fabricA, cn1)
+	b.nic(fabricB, cn2)
+	b.must("PUT", "/nics/"+mac, fmt.Sprintf(`{"cn_uuid":%q}`, cn3))
+	address := b.must("GET", "/nics/"+mac, "")["ip"].(string)
+	b.must("DELETE", "/nics/"+mac, "")
+	head := b.store.Head().Seq
+	actor := ""
+	seqsIf := func(fits func(e *log.Event) bool) string {
+		var seqs []string
+		for _, entry := range b.store.entries {
+			e, err := entry.Event()
+			if err != nil {
+				t.Fatal(err)
+			}
+			if actor = e.Actor; fits(e) {
+				seqs = append(seqs, entry.Seq.String())
+			}
+		}
+		return strings.Join(seqs, " ")
+	}
+	scoped := func(scope log.Scope) string {
+		return seqsIf(func(e *log.Event) bool { return slices.Contains(e.Scopes, scope) })
+	}
+	ofKind := func(e *log.Event, kinds ...log.Kind) bool { return slices.Contains(kinds, e.Kind) }
+	all := seqsIf(func(*log.Event) bool { return true })
+	for query, want := range map[string]string{
+		"":                all,
+		"kind=nic":        seqsIf(func(e *log.Event) bool { return ofKind(e, log.KindNIC) }),
+		"kind=nic,server": seqsIf(func(e *log.Event) bool { return ofKind(e, log.KindNIC, log.KindServer) }),
+		"action=update":   seqsIf(func(e *log.Event) bool { return e.Action == log.Update }),
+		"object=" + mac:   seqsIf(func(e *log.Event) bool { return e.ID == mac }),
+		"vnet=1001":       scoped(log.VNetScope(vnetA)),
+		"vnet=1001,1002": seqsIf(func(e *log.Event) bool {
+			return slices.Contains(e.Scopes, log.VNetScope(vnetA)) || slices.Contains(e.Scopes, log.VNetScope(vnetB))
+		}),
+		"cn=" + cn1.String():           scoped(log.CNScope(cn1)),
+		"cn=" + cn3.String():           scoped(log.CNScope(cn3)),
+		"ip=" + address + "&vnet=1001": seqsIf(func(e *log.Event) bool { return e.ID == mac }),
+		"network=" + fabricB.String(): seqsIf(func(e *log.Event) bool {
+			return e.ID == fabricB.String() || ofKind(e, log.KindNIC) && slices.Contains(e.Scopes, log.VNetScope(vnetB))
+		}),
+		"owner=" + ownerB.String(): seqsIf(func(e *log.Event) bool {
+			return e.ID == fabricB.String() || ofKind(e, log.KindNIC) && slices.Contains(e.Scopes, log.VNetScope(vnetB))
+		}),
+		"actor=" + actor:              all,
+		"path=cn_uuid":                seqsIf(func(e *log.Event) bool { return e.ID == mac && e.Action == log.Update }),
+		"after=4&until=6":             "5 6",
+		fmt.Sprintf("after=%d", head): "",
+		"last=3":                      fmt.Sprintf("%d %d %d", head-2, head-1, head),
+		"limit=2&kind=server":         "8 10",
+		"follow=1&until=2":            "1 2",
+	} {
+		if got := seqsOf(t, b, query); got != want {
+			t.Errorf("lines, %s: got %s, want %s", query, got, want)
+		}
+		w := b.call("GET", "/log?"+query, "", "Accept", "text/event-stream")
+		var ids []string
+		for line := range strings.Lines(w.Body.String()) {
+			if id, ok := strings.CutPrefix(line, "id: "); ok {
+				ids = append(ids, strings.TrimSpace(id))
+			}
+		}
+		if got := strings.Join(ids, " "); w.Code != 200 || got != want {
+			t.Errorf("events, %s: %d, got %s, want %s", query, w.Code, got, want)
 		}
 	}
 }
