@@ -31,6 +31,13 @@ func gate(enter, line []string) []string {
 	return append(command, line...)
 }
 
+// became reports whether a process has become the VM's program. Between its
+// programs, as a zombie and when it is gone it has no command line.
+func became(pid int) bool {
+	text, err := readSmall(fmt.Sprintf("/proc/%d/cmdline", pid))
+	return err == nil && len(text) > 0 && !bytes.Contains(text, []byte(gateScript))
+}
+
 // gated reports whether a process is not yet the VM's program, but waits to be it.
 func gated(pid int) bool {
 	text, err := readSmall(fmt.Sprintf("/proc/%d/cmdline", pid))
@@ -58,10 +65,10 @@ const (
 func (r *Runner) awaitInit(ctx context.Context, id log.UUID, pid int, program string, ended <-chan error) error {
 	late := time.NewTimer(initWithin)
 	defer late.Stop()
-	for gated(pid) {
+	for !became(pid) {
 		select {
 		case how := <-ended:
-			return notRun(program, how)
+			return whyEnded(program, how) // it may have been the program already
 		case <-late.C:
 			return fmt.Errorf("process %d is still no init after %s: %w", pid, initWithin, ErrTimeout)
 		case <-ctx.Done():
@@ -69,33 +76,31 @@ func (r *Runner) awaitInit(ctx context.Context, id log.UUID, pid int, program st
 		case <-time.After(initLook):
 		}
 	}
-	// Between its programs, and as a zombie, it has no command line: it lives if
-	// it does a moment later.
+	// It may end at once, and then is seen to have run.
 	if err := r.writePID(id, pid); err != nil {
 		return err
 	}
 	select {
 	case how := <-ended:
-		var exit *exec.ExitError
-		if errors.As(how, &exit) && (exit.ExitCode() == exitCannotRun || exit.ExitCode() == exitNotFound) {
-			return errors.Join(notRun(program, how), os.Remove(r.pidFile(id)))
-		}
-		if how == nil {
-			how = errors.New("exit status 0")
-		}
-		return fmt.Errorf("%w: %s: %v", ErrInitEnded, program, how) // its exit status is not ours
+		return whyEnded(program, how)
 	case <-time.After(initLives):
 		return nil
 	}
 }
 
-func notRun(program string, how error) error {
-	reason := "is there such a file, and is it executable?"
+// whyEnded tells a program that could not be run from one that ended, by how the
+// process did. The cause is only a text: its exit status is not ours.
+func whyEnded(program string, how error) error {
 	var exit *exec.ExitError
-	if errors.As(how, &exit) && exit.ExitCode() == exitNotFound {
-		reason = "there is no such file"
+	switch {
+	case how == nil:
+		return fmt.Errorf("%w: %s: exit status 0", ErrInitEnded, program)
+	case errors.As(how, &exit) && exit.ExitCode() == exitNotFound:
+		return fmt.Errorf("%w: %s: there is no such file (%v)", ErrNoInit, program, how)
+	case errors.As(how, &exit) && exit.ExitCode() == exitCannotRun:
+		return fmt.Errorf("%w: %s: is there such a file, and is it executable? (%v)", ErrNoInit, program, how)
 	}
-	return fmt.Errorf("%w: %s: %s (%v)", ErrNoInit, program, reason, how) // its exit status is not ours
+	return fmt.Errorf("%w: %s: %v", ErrInitEnded, program, how)
 }
 
 // writePID writes the pid file of a VM, whole or not at all.
