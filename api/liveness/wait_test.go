@@ -63,6 +63,41 @@ func TestBarrier(t *testing.T) {
 	})
 }
 
+// SAFETY B2: a barrier is of those whom the scopes concern when it answers: one who
+// came while it waited counts, one who went does not.
+func TestBarrierIsOfThoseAtItsEnd(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newCluster(t, time.Now)
+		cns := c.cns(2)
+		defer c.run()()
+		c.elect(0)
+		seq := c.store.Head().Seq
+		wait(5 * time.Second)
+		came := testUUID(0x200)
+		go func() {
+			time.Sleep(100 * time.Millisecond)
+			c.create(&log.Server{UUID: came, Hostname: "came"})
+			c.reach(1, connect(cns[0], 1, 1), seq)
+			c.reach(1, connect(cns[1], 1, 1), seq)
+		}()
+		v := c.wait(1, seq, time.Second, log.AllScope())
+		if v.Done || v.CNs != 3 || v.Total != 1 || v.Missing[0].Hostname != "came" {
+			t.Errorf("one came: %+v, want to wait for it", v)
+		}
+		go func() {
+			time.Sleep(100 * time.Millisecond)
+			change := &log.Change{ID: testUUID(1 << 41), Actor: "test", Ops: []log.Op{{Action: log.Delete, Kind: log.KindServer, ID: came.String()}}}
+			if result, err := c.store.Propose(t.Context(), change); err != nil || result.Refusal != nil {
+				t.Errorf("delete: %v %v", err, result.Refusal)
+			}
+			c.reach(1, connect(cns[0], 1, 1), seq+1)
+		}()
+		if v := c.wait(1, seq, time.Second, log.AllScope()); !v.Done || v.CNs != 2 {
+			t.Errorf("it went: %+v, want done", v)
+		}
+	})
+}
+
 // Each way of not being done has its name.
 func TestLaggardsAreNamed(t *testing.T) {
 	for want, do := range map[string]func(c *cluster, s Session){
