@@ -27,7 +27,6 @@ type pastLog struct {
 	hash    log.Hash
 	entries []log.Entry
 	n       uint64
-	macs    []string
 }
 
 const (
@@ -197,9 +196,6 @@ func TestPastIsTheFold(t *testing.T) {
 		}
 	})
 }
-
-// rapidTB makes a rapid.T of a rapid.TB, as far as helpers need it.
-type rapidTB struct{ *rapid.T }
 
 func checkPast(t rapid.TB, h *pastLog, f *Folder, seq log.Seq) {
 	t.Helper()

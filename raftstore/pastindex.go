@@ -279,7 +279,7 @@ func (c *blocks) get(tx *bbolt.Tx, segment uint64, first, last log.Seq) (block, 
 	}
 	key := segmentKey(segment)
 	if index := tx.Bucket(bucketIndex); index != nil {
-		if b := block(index.Get(key)); b != nil && len(b) > blockHeader && b[4] == indexVersion {
+		if b := block(index.Get(key)); len(b) > blockHeader && b[4] == indexVersion {
 			if checked {
 				return b, nil
 			}

@@ -127,7 +127,7 @@ func TestPipelinesTellCommits(t *testing.T) {
 			t.Errorf("told on a pipeline that was not used: %+v", sent)
 		}
 		request := &raft.AppendEntriesRequest{
-			Term: 3, PrevLogEntry: 9, PrevLogTerm: 2, LeaderCommitIndex: 9, Leader: []byte("s1"),
+			Term: 3, PrevLogEntry: 9, PrevLogTerm: 2, LeaderCommitIndex: 9, RPCHeader: raft.RPCHeader{Addr: []byte("s1")},
 			Entries: []*raft.Log{{Index: 10, Term: 3}, {Index: 11, Term: 3}},
 		}
 		if _, err := p.AppendEntries(request, nil); err != nil {
@@ -152,7 +152,7 @@ func TestPipelinesTellCommits(t *testing.T) {
 				t.Errorf("commit of %+v: sent %+v, want it to be told: %v", c.committed, sent, c.told)
 				continue
 			}
-			want := raft.AppendEntriesRequest{Term: 3, PrevLogEntry: 11, PrevLogTerm: 3, LeaderCommitIndex: c.index, Leader: []byte("s1")}
+			want := raft.AppendEntriesRequest{Term: 3, PrevLogEntry: 11, PrevLogTerm: 3, LeaderCommitIndex: c.index, RPCHeader: raft.RPCHeader{Addr: []byte("s1")}}
 			if c.told && !reflect.DeepEqual(sent[0], want) {
 				t.Errorf("got %+v, want %+v", sent[0], want)
 			}
