@@ -232,9 +232,10 @@ func fill(ctx context.Context, c *bench.Cluster, fleet *agentsim.Fleet, w *bench
 	var head log.Seq
 	err := bench.Streams(ctx, c, 4, func(submit []bench.Submit) error {
 		stage := &agentsim.Stage{Cluster: c, Fleet: fleet, Submit: submit[0]}
-		for range fillRounds {
+		for round := range uint64(fillRounds) {
 			const all = backlog / fillRounds
-			if _, _, err := bench.Fill(ctx, c, w, all-all/relevantPart, 1000, func(uint64) {}); err != nil {
+			const own = (all - all/relevantPart + 63) / 64 * 64 // in whole changes
+			if _, _, err := bench.FillOn(ctx, c, w, round*own, (round+1)*own, 1000, func(uint64) {}); err != nil {
 				return err
 			}
 			var g errgroup.Group
