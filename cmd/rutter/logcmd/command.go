@@ -149,7 +149,7 @@ func importCommand() *cli.Command {
 	return &cli.Command{
 		Name: "import", Usage: "verify a file of `rutter log export`: order, checksums and the hash chain", ArgsUsage: "FILE", Action: importFile,
 		Flags:       []cli.Flag{term.OutputFlag("table", "json", "ndjson")},
-		Description: term.Examples("rutter log import log.rlog", "zstd -dc log.rlog.zst | rutter log import -", "rutter log replay log.rlog --help   # to make something of it"),
+		Description: term.Examples("rutter log import log.rlog", "zstd -dc log.rlog.zst | rutter log import -", "rutter log stats --data log.rlog   # a verified file is read like a log"),
 	}
 }
 
