@@ -47,9 +47,13 @@ var importTable = []row{
 		why: "agreement and keeping know nothing of HTTP or of compute nodes",
 	},
 	{
-		pkg: "api", may: []string{"log", "log/feed", "log/intake", "log/query", "projections", "api/liveness", "api/vmm", "api/console"},
+		pkg: "api", may: []string{"log", "log/feed", "log/intake", "log/query", "projections", "api/liveness", "api/vmm", "api/console", "api/access"},
 		tests: []string{"raftstore", "api/client"},
 		why:   "it sees the store through small interfaces that it declares, so the store can change beneath",
+	},
+	{
+		pkg: "api/access", may: []string{"log", "projections"},
+		why: "who may do what is a table and a pure decision, so that it can be read, and asked everywhere",
 	},
 	{
 		pkg: "api/console",
