@@ -73,8 +73,31 @@ func (s *Server) routes() http.Handler {
 		page.ServeHTTP(w, r)
 		return nil
 	}})
+	for _, m := range s.cfg.Mounts {
+		h := s.mounted(m)
+		mux.Handle(m.Path, h)
+		mux.Handle(m.Path+"/", h)
+	}
 	mux.Handle("/", s.measured("unknown", nil))
 	return mux
+}
+
+// mounted measures and limits a surface's handler as if it were one endpoint of
+// any method.
+func (s *Server) mounted(m Mount) http.Handler {
+	h := m.Handler
+	if m.Strip {
+		h = http.StripPrefix(m.Path, h)
+	}
+	pass := func(w http.ResponseWriter, r *http.Request) error {
+		h.ServeHTTP(w, r)
+		return nil
+	}
+	all := methods{}
+	for _, method := range []string{http.MethodGet, http.MethodHead, http.MethodPost, http.MethodPut, http.MethodDelete} {
+		all[method] = pass
+	}
+	return s.measured(m.Path, all)
 }
 
 // measured calls the endpoint of the request's method, answers its error, and

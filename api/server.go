@@ -46,6 +46,17 @@ type Config struct {
 	// with 501, and what CNs report of VMs is not taken. Its collectors are
 	// added to /metrics.
 	VMMs *vmm.Service
+	// Mounts are the handlers of other surfaces, behind the limits of every
+	// other route.
+	Mounts []Mount
+}
+
+// Mount is a handler under a path of the API.
+type Mount struct {
+	Path    string // begins with a slash and ends without one
+	Handler http.Handler
+	// Strip takes Path away before the handler sees the request.
+	Strip bool
 }
 
 // Fabric knows the sessions of all servers; *liveness.Fabric does.
