@@ -89,7 +89,7 @@ func (s *Server) answerObject(w http.ResponseWriter, r *http.Request, p paramete
 	if !ok {
 		return notFound(k.noun)
 	}
-	tag := etag(rec.Revision)
+	tag := rec.Revision.ETag()
 	w.Header().Set("Etag", tag)
 	if isRead(r) && hasTag(r.Header.Get("If-None-Match"), tag) {
 		w.WriteHeader(http.StatusNotModified)
@@ -100,9 +100,6 @@ func (s *Server) answerObject(w http.ResponseWriter, r *http.Request, p paramete
 }
 
 func isRead(r *http.Request) bool { return r.Method == http.MethodGet || r.Method == http.MethodHead }
-
-// etag is the revision in quotes.
-func etag(revision log.Revision) string { return `"` + revision.String() + `"` }
 
 // hasTag reports whether a list of tags, as If-Match and If-None-Match have it,
 // names tag or is *. Old clients leave out the quotes.
