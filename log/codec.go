@@ -92,6 +92,20 @@ func (v *encoder) uuids(_ string, p *[]UUID) {
 	}
 }
 
+func (v *encoder) macs(_ string, p *[]MAC) {
+	v.array(len(*p))
+	for _, m := range *p {
+		v.mac("", &m)
+	}
+}
+
+func (v *encoder) u32s(_ string, p *[]uint32) {
+	v.array(len(*p))
+	for _, n := range *p {
+		v.uint(uint64(n))
+	}
+}
+
 func (v *encoder) addrs(_ string, p *[]netip.Addr) {
 	v.array(len(*p))
 	for _, a := range *p {
@@ -381,6 +395,8 @@ func list[T any](v *decoder, get func(p *T)) []T {
 
 func (v *decoder) strs(_ string, p *[]string) { *p = list(v, func(s *string) { v.str("", s) }) }
 func (v *decoder) uuids(_ string, p *[]UUID)  { *p = list(v, func(u *UUID) { v.uuid("", u) }) }
+func (v *decoder) macs(_ string, p *[]MAC)    { *p = list(v, func(m *MAC) { v.mac("", m) }) }
+func (v *decoder) u32s(_ string, p *[]uint32) { *p = list(v, func(n *uint32) { v.u32("", n) }) }
 func (v *decoder) addrs(_ string, p *[]netip.Addr) {
 	*p = list(v, func(a *netip.Addr) { v.addr("", a) })
 }

@@ -58,6 +58,25 @@ func exampleEvents() map[string]*Event {
 			UUID: change, InstanceID: vm, SourceVMM: owner, SourceState: "in_progress", SourceGen: 2, SourceUpdated: at,
 			TargetVMM: network, TargetState: "pending", TargetGen: 1, TargetUpdated: at,
 		}, Create),
+		"ip": event(&IP{
+			NetworkUUID: network, IP: netip.MustParseAddr("10.21.12.9"), Reserved: true,
+			BelongsToType: "other", BelongsToUUID: vm, OwnerUUID: owner,
+		}, Create),
+		"network_pool": event(&NetworkPool{
+			UUID: change, Name: "pool", Description: "of two", Family: "ipv4", Networks: []UUID{network, vm}, OwnerUUIDs: []UUID{owner},
+		}, Create),
+		"fabric_vlan": event(&FabricVLAN{
+			OwnerUUID: owner, VLANID: 4, VNetID: 4385813, Name: "web", Description: "front",
+		}, Create),
+		"aggregation": event(&Aggregation{
+			BelongsToUUID: cn, Name: "aggr0", LACPMode: "active",
+			MACs: []MAC{mustMAC("90:b8:d0:12:34:56"), mustMAC("90:b8:d0:12:34:57")}, NICTagsProvided: []string{"admin"},
+		}, Create, CNScope(cn)),
+		"router": event(&Router{
+			UUID: change, Name: "r", Description: "joins", OwnerUUID: owner, Family: "ipv4", Networks: []UUID{network, vm},
+			Addresses: []netip.Addr{netip.MustParseAddr("10.21.12.10"), netip.MustParseAddr("10.22.12.10")},
+			VNets:     []uint32{10, 4385813}, VMUUID: vm, CNUUID: cn,
+		}, Create, CNScope(cn), VNetScope(10), VNetScope(4385813)),
 		"nic_tag": event(&NICTag{Name: "external", UUID: network, MTU: 1500}, Create, AllScope()),
 		"network": update,
 		"nic": event(&NIC{
@@ -125,6 +144,11 @@ func (d drawer) addrs(name string, p *[]netip.Addr) {
 	*p = drawList(d, name, nonZero(ips(), func(a netip.Addr) bool { return !a.IsValid() }))
 }
 
+func (d drawer) macs(name string, p *[]MAC) {
+	*p = drawList(d, name, nonZero(macs(), MAC.IsZero))
+}
+func (d drawer) u32s(name string, p *[]uint32) { *p = drawList(d, name, rapid.Uint32()) }
+
 func (d drawer) mac(name string, p *MAC) {
 	for i := range p {
 		p[i] = rapid.Byte().Draw(d.t, name)
@@ -155,6 +179,10 @@ func nonZero[T any](g *rapid.Generator[T], zero func(T) bool) *rapid.Generator[T
 
 func uuids() *rapid.Generator[UUID] {
 	return rapid.Map(rapid.SliceOfN(rapid.Byte(), 16, 16), func(b []byte) UUID { return UUID(b) })
+}
+
+func macs() *rapid.Generator[MAC] {
+	return rapid.Map(rapid.SliceOfN(rapid.Byte(), 6, 6), func(b []byte) MAC { return MAC(b) })
 }
 
 func ips() *rapid.Generator[netip.Addr] {

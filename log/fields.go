@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+	"strconv"
 	"strings"
 )
 
@@ -20,6 +21,8 @@ type visitor interface {
 	prefix(name string, p *netip.Prefix)
 	strs(name string, p *[]string)
 	uuids(name string, p *[]UUID)
+	macs(name string, p *[]MAC)
+	u32s(name string, p *[]uint32)
 	addrs(name string, p *[]netip.Addr)
 	routes(name string, p *Routes)
 }
@@ -58,6 +61,8 @@ func (c *collector) addr(name string, p *netip.Addr)     { c.add(name, p) }
 func (c *collector) prefix(name string, p *netip.Prefix) { c.add(name, p) }
 func (c *collector) strs(name string, p *[]string)       { c.add(name, p) }
 func (c *collector) uuids(name string, p *[]UUID)        { c.add(name, p) }
+func (c *collector) macs(name string, p *[]MAC)          { c.add(name, p) }
+func (c *collector) u32s(name string, p *[]uint32)       { c.add(name, p) }
 func (c *collector) addrs(name string, p *[]netip.Addr)  { c.add(name, p) }
 func (c *collector) routes(name string, p *Routes)       { c.add(name, p) }
 
@@ -101,6 +106,10 @@ func (s slot) same(t slot) bool {
 		return slices.Equal(*p, *t.p.(*[]string))
 	case *[]UUID:
 		return slices.Equal(*p, *t.p.(*[]UUID))
+	case *[]MAC:
+		return slices.Equal(*p, *t.p.(*[]MAC))
+	case *[]uint32:
+		return slices.Equal(*p, *t.p.(*[]uint32))
 	case *[]netip.Addr:
 		return slices.Equal(*p, *t.p.(*[]netip.Addr))
 	}
@@ -141,6 +150,10 @@ func (s slot) value() Value {
 		return orNil(*p, len(*p) > 0)
 	case *[]UUID:
 		return texts(*p)
+	case *[]MAC:
+		return texts(*p)
+	case *[]uint32:
+		return numbers(*p)
 	case *[]netip.Addr:
 		return texts(*p)
 	case *Routes:
@@ -172,6 +185,23 @@ func texts[T fmt.Stringer](list []T) Value {
 		out[i] = v.String()
 	}
 	return out
+}
+
+// numbers are kept as texts, as a Value has no list of numbers.
+func numbers(list []uint32) Value {
+	if len(list) == 0 {
+		return nil
+	}
+	out := make([]string, len(list))
+	for i, n := range list {
+		out[i] = strconv.FormatUint(uint64(n), 10)
+	}
+	return out
+}
+
+func parseNumber(text string) (uint32, error) {
+	n, err := strconv.ParseUint(text, 10, 32)
+	return uint32(n), err
 }
 
 // setValue is the inverse of value.
@@ -212,6 +242,12 @@ func (s slot) setValue(v Value) error {
 		*p, ok = slices.Clone(list), isList
 	case *[]UUID:
 		err = parseList(p, list, ParseUUID)
+		ok = isList
+	case *[]MAC:
+		err = parseList(p, list, ParseMAC)
+		ok = isList
+	case *[]uint32:
+		err = parseList(p, list, parseNumber)
 		ok = isList
 	case *[]netip.Addr:
 		err = parseList(p, list, netip.ParseAddr)
@@ -273,6 +309,10 @@ func (s slot) copyFrom(from slot) {
 		*p = slices.Clone(*from.p.(*[]string))
 	case *[]UUID:
 		*p = slices.Clone(*from.p.(*[]UUID))
+	case *[]MAC:
+		*p = slices.Clone(*from.p.(*[]MAC))
+	case *[]uint32:
+		*p = slices.Clone(*from.p.(*[]uint32))
 	case *[]netip.Addr:
 		*p = slices.Clone(*from.p.(*[]netip.Addr))
 	case *Routes:

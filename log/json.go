@@ -117,6 +117,8 @@ func shape(p any) string {
 		return "an object of destination to gateway, as in {\"10.2.0.0/16\": \"10.1.0.1\"}"
 	}
 	switch t := reflect.TypeOf(p).Elem(); {
+	case t == reflect.TypeFor[[]uint32]():
+		return "a list of whole numbers of 0 or more"
 	case t.Kind() == reflect.Slice:
 		return "a list of strings"
 	case t.Name() == "Prefix":

@@ -68,7 +68,7 @@ func ParseKind(text string) (Kind, error) {
 	if _, err := fmt.Sscanf(text, "kind(%d)", &n); err == nil && Kind(n).String() == text {
 		return Kind(n), nil
 	}
-	return 0, fmt.Errorf("kind %q: want one of nic_tag, network, nic, server, vm, vmm, migration", text)
+	return 0, fmt.Errorf("kind %q: want one of nic_tag, network, nic, server, vm, vmm and the rest that a server lists", text)
 }
 
 // MarshalText implements encoding.TextMarshaler.

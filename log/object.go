@@ -7,7 +7,8 @@ import (
 )
 
 // Object is a thing with an id: one of *NICTag, *Network, *NIC, *Server, *VM,
-// *VMM, *Migration, or *Unknown for a kind that a newer program wrote.
+// *VMM, *Migration, *IP, *NetworkPool, *FabricVLAN, *Aggregation, *Router and
+// those of other files, or *Unknown for a kind that a newer program wrote.
 //
 // An object is written by whoever made it until it is handed to an event or a
 // state; from then on nobody changes it (Clone first).
@@ -320,6 +321,16 @@ func NewObject(k Kind) Object {
 		return new(VMM)
 	case KindMigration:
 		return new(Migration)
+	case KindIP:
+		return new(IP)
+	case KindNetworkPool:
+		return new(NetworkPool)
+	case KindFabricVLAN:
+		return new(FabricVLAN)
+	case KindAggregation:
+		return new(Aggregation)
+	case KindRouter:
+		return new(Router)
 	default:
 		return nil
 	}
@@ -356,6 +367,21 @@ func shallow(o Object) Object {
 	case *Migration:
 		c := *o
 		return &c
+	case *IP:
+		c := *o
+		return &c
+	case *NetworkPool:
+		c := *o
+		return &c
+	case *FabricVLAN:
+		c := *o
+		return &c
+	case *Aggregation:
+		c := *o
+		return &c
+	case *Router:
+		c := *o
+		return &c
 	case *Unknown:
 		c := *o
 		return &c
@@ -377,5 +403,7 @@ func (unshare) addr(string, *netip.Addr)        {}
 func (unshare) prefix(string, *netip.Prefix)    {}
 func (unshare) strs(_ string, p *[]string)      { *p = slices.Clone(*p) }
 func (unshare) uuids(_ string, p *[]UUID)       { *p = slices.Clone(*p) }
+func (unshare) macs(_ string, p *[]MAC)         { *p = slices.Clone(*p) }
+func (unshare) u32s(_ string, p *[]uint32)      { *p = slices.Clone(*p) }
 func (unshare) addrs(_ string, p *[]netip.Addr) { *p = slices.Clone(*p) }
 func (unshare) routes(_ string, p *Routes)      { *p = slices.Clone(*p) }
