@@ -68,7 +68,7 @@ func (s *Store) pause(ctx context.Context, moved <-chan struct{}) error {
 	return ctx.Err()
 }
 
-// role is this server's in the cluster: following ⇄ assuming → leading.
+// role is this server's in the cluster: following ⇄ assuming → leading ⇄ leaving.
 type role int32
 
 const (
@@ -77,11 +77,34 @@ const (
 	// being applied, and the cluster gets its identity if it has none.
 	assuming
 	leading
+	// leaving: it leads, and takes nothing new, since it is handing over.
+	leaving
 )
 
 func (s *Store) becomeRole(r role) {
 	s.role.Store(int32(r))
 	s.leaderMayHaveMoved()
+}
+
+// becomeLeaving returns what this server was, and false if it is leaving already.
+// One that was elected and could not take over may hand over as well.
+func (s *Store) becomeLeaving() (was role, ok bool) {
+	for {
+		was = role(s.role.Load())
+		if was == leaving {
+			return was, false
+		}
+		if s.role.CompareAndSwap(int32(was), int32(leaving)) {
+			return was, true
+		}
+	}
+}
+
+// becomeStaying ends a leaving that led nowhere.
+func (s *Store) becomeStaying(was role) {
+	if s.role.CompareAndSwap(int32(leaving), int32(was)) {
+		s.leaderMayHaveMoved()
+	}
 }
 
 // leading reports whether this server takes changes.
@@ -144,24 +167,35 @@ func (s *Store) runLeadership(ctx context.Context, r *raft.Raft) {
 				s.logger.Info("no longer the leader")
 				continue
 			}
-			s.becomeRole(assuming)
-			if err := s.assume(r); err != nil {
-				level := slog.LevelWarn
-				if errors.Is(err, raft.ErrLeadershipLost) || errors.Is(err, raft.ErrRaftShutdown) || errors.Is(err, raft.ErrLeadershipTransferInProgress) {
-					level = slog.LevelInfo // another one leads, or this one stops
-				}
-				s.logger.Log(ctx, level, "elected, but could not take over", "because", err)
-				s.becomeRole(following)
-			}
+			s.takeOver(ctx, r)
 		case <-seen:
 			s.leaderMayHaveMoved()
 		case <-check.C:
+			if role(s.role.Load()) == following && r.State() == raft.Leader {
+				s.takeOver(ctx, r) // it failed when it was elected
+			}
 			late = s.checkDisk(ctx, r, late)
 			s.checkServing(ctx, r)
 		case <-ctx.Done():
 			return
 		}
 	}
+}
+
+// takeOver makes this server lead, which raft elected. If that fails, and raft
+// still wants it, it is tried again at the next check.
+func (s *Store) takeOver(ctx context.Context, r *raft.Raft) {
+	s.becomeRole(assuming)
+	err := s.assume(r)
+	if err == nil {
+		return
+	}
+	level := slog.LevelWarn
+	if errors.Is(err, raft.ErrLeadershipLost) || errors.Is(err, raft.ErrNotLeader) || errors.Is(err, raft.ErrRaftShutdown) {
+		level = slog.LevelInfo // another one leads, or this one stops
+	}
+	s.logger.Log(ctx, level, "elected, but could not take over", "because", err)
+	s.becomeRole(following)
 }
 
 // assume makes an elected leader one that takes changes.
@@ -209,9 +243,7 @@ func (s *Store) checkDisk(ctx context.Context, r *raft.Raft, late int) int {
 		return late
 	}
 	s.logger.Warn("changes.db stays too far behind: giving the leadership away")
-	wait, cancel := context.WithTimeout(ctx, s.cfg.Election)
-	defer cancel()
-	if err := awaitFuture(wait, r.LeadershipTransfer()); err != nil {
+	if err := s.giveAway(ctx, r); err != nil {
 		s.logger.Warn("nobody took the leadership", "error", err)
 	}
 	return 0
@@ -224,9 +256,7 @@ func (s *Store) checkServing(ctx context.Context, r *raft.Raft) {
 		return
 	}
 	s.logger.Warn("giving the leadership away", "because", err)
-	wait, cancel := context.WithTimeout(ctx, s.cfg.Election)
-	defer cancel()
-	if err := awaitFuture(wait, r.LeadershipTransfer()); err != nil {
+	if err := s.giveAway(ctx, r); err != nil {
 		s.logger.Warn("nobody took the leadership", "error", err)
 	}
 }
@@ -246,9 +276,7 @@ func (s *Store) handOver(r *raft.Raft) {
 	if voters < 2 {
 		return
 	}
-	wait, cancel := context.WithTimeout(context.Background(), 2*s.cfg.Election)
-	defer cancel()
-	if err := awaitFuture(wait, r.LeadershipTransfer()); err != nil {
+	if err := s.giveAway(context.Background(), r); err != nil {
 		// The others may be stopping as well; raft elects one if they are not.
 		s.logger.Info("stopping without having handed the leadership over", "because", err)
 	}

@@ -163,7 +163,7 @@ func (s *Store) adminLocal(ctx context.Context, request adminRequest) error {
 
 func (s *Store) transferLocal(ctx context.Context, r *raft.Raft, id string) error {
 	if id == "" {
-		return awaitFuture(ctx, r.LeadershipTransfer())
+		return s.giveAway(ctx, r)
 	}
 	for _, m := range s.Status().Members {
 		if m.ID == id {
@@ -173,9 +173,9 @@ func (s *Store) transferLocal(ctx context.Context, r *raft.Raft, id string) erro
 	return fmt.Errorf("transfer leadership: %q is no member of the cluster: see its status for their ids", id)
 }
 
-// transferTo hands over to one server. Raft gives up after an election timeout,
-// which one that came back just now may not keep: raft waits between two tries
-// to reach it. It is tried again as long as ctx lasts.
+// transferTo hands over to one server. That is given up after an election
+// timeout, which one that came back just now may not keep: raft waits between two
+// tries to reach it. It is tried again as long as ctx lasts.
 func (s *Store) transferTo(ctx context.Context, r *raft.Raft, m MemberStatus) error {
 	if m.ID == s.cfg.ID {
 		return nil // it leads already
@@ -185,7 +185,7 @@ func (s *Store) transferTo(ctx context.Context, r *raft.Raft, m MemberStatus) er
 	}
 	for {
 		moved := s.leaderMoved()
-		err := awaitFuture(ctx, r.LeadershipTransferToServer(raft.ServerID(m.ID), raft.ServerAddress(m.Address)))
+		err := s.handTo(ctx, r, Member{m.ID, m.Address})
 		if err == nil || r.State() != raft.Leader {
 			return err
 		}

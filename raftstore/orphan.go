@@ -107,11 +107,7 @@ func (s *Store) standFor(ctx context.Context, r *raft.Raft, transport raft.Trans
 		return false
 	}
 	s.logger.Info("the leader's process has ended; standing for election", "leader", ended)
-	self := raft.ServerID(s.cfg.ID)
-	request := &raft.TimeoutNowRequest{RPCHeader: raft.RPCHeader{
-		ProtocolVersion: raft.ProtocolVersionMax, ID: []byte(self), Addr: transport.EncodePeer(self, raft.ServerAddress(s.address)),
-	}}
-	if err := transport.TimeoutNow(self, raft.ServerAddress(s.address), request, new(raft.TimeoutNowResponse)); err != nil {
+	if err := transport.TimeoutNow(raft.ServerID(s.cfg.ID), raft.ServerAddress(s.address), s.stand(transport), new(raft.TimeoutNowResponse)); err != nil {
 		s.logger.Info("could not stand for election", "because", err)
 		return false
 	}

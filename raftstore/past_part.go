@@ -54,7 +54,7 @@ func (p *pastReader) load(state *projections.State, refs map[Ref]bool) error {
 
 // part loads a part of the state.
 func (p *pastReader) part(part Part, state *projections.State) error {
-	for _, kind := range []log.Kind{log.KindNICTag, log.KindNetwork} {
+	for _, kind := range []log.Kind{log.KindNICTag, log.KindAuthority, log.KindRevocation, log.KindNetwork} {
 		refs, err := p.ofKind(kind)
 		if err == nil {
 			err = p.load(state, refs)

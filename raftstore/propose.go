@@ -116,6 +116,13 @@ func (q *queue) close(err error) {
 	}
 }
 
+// idle reports whether nothing waits and nothing is in raft.
+func (q *queue) idle() bool {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return len(q.waiting) == 0 && q.flying == 0
+}
+
 func (q *queue) length() int {
 	q.mu.Lock()
 	defer q.mu.Unlock()

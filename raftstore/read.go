@@ -313,7 +313,10 @@ func (s *Store) runBarriers(ctx context.Context, r *raft.Raft) {
 			continue
 		}
 		var o outcomeSeq
-		if o.err = r.Barrier(enqueueTimeout).Error(); o.err != nil {
+		if role(s.role.Load()) == leaving {
+			// A barrier is an entry, which the next leader would lack.
+			o.err = fmt.Errorf("%w: %w", errNotLeader, errTransferring)
+		} else if o.err = r.Barrier(enqueueTimeout).Error(); o.err != nil {
 			o.err = fmt.Errorf("%w: barrier: %w", errNotLeader, o.err)
 		} else {
 			o.seq = s.Head().Seq

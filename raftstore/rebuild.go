@@ -61,7 +61,7 @@ func (s *Store) Rebuild(ctx context.Context) error {
 		return ErrStopped
 	}
 	if r.State() == raft.Leader {
-		if err := awaitFuture(ctx, r.LeadershipTransfer()); err != nil {
+		if err := s.giveAway(ctx, r); err != nil {
 			return fmt.Errorf("rebuild: this server leads, and nobody took the leadership: %w", err)
 		}
 	}

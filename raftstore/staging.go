@@ -17,6 +17,7 @@ type identity struct {
 	ID      string   `json:"id"`
 	Cluster log.UUID `json:"cluster"` // zero if it belongs to none yet
 	Applied uint64   `json:"applied_index"`
+	Last    uint64   `json:"last_index"`      // the end of raft's log; 0 from a program that does not tell
 	Feature uint32   `json:"feature_version"` // the highest that its program knows
 	Members []string `json:"members"`         // ids, as it knows them
 }
@@ -40,11 +41,17 @@ func (s *Store) identity() identity {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
 	i := identity{ID: s.cfg.ID, Cluster: s.head.cluster, Applied: s.head.applied, Feature: s.cfg.features}
+	if r := s.raft.Load(); r != nil {
+		i.Last = r.LastIndex()
+	}
 	for _, m := range s.head.conf.Servers {
 		i.Members = append(i.Members, string(m.ID))
 	}
 	return i
 }
+
+// last returns the end of the server's raft log, as far as it told.
+func (i *identity) last() uint64 { return max(i.Last, i.Applied) }
 
 // identityOf asks the server at address who it is.
 func (s *Store) identityOf(ctx context.Context, address string) (i identity, err error) {

@@ -56,6 +56,8 @@ type Store struct {
 	role  atomic.Int32 // in the cluster
 	ready atomic.Bool  // has caught up with a leader's commit once
 	raft  atomic.Pointer[raft.Raft]
+	// transport is raft's own.
+	transport atomic.Pointer[transport]
 
 	moveMu sync.Mutex
 	moved  chan struct{} // closed and replaced when the leader may have changed
@@ -377,6 +379,7 @@ func (s *Store) startRaft(life context.Context) (_ *run, err error) {
 		return nil, err
 	}
 	r.transport = transport
+	s.transport.Store(transport)
 	s.raftLog.live.Store(true)
 	s.raft.Store(r.raft)
 	return r, nil

@@ -1,0 +1,69 @@
+package raftstore
+
+import (
+	"context"
+	"testing"
+	"time"
+)
+
+// TestHandOverToTheDead: a server that was asked again and again to hand over to
+// one that is down leads and writes as before, then and when it was elected again.
+func TestHandOverToTheDead(t *testing.T) {
+	t.Parallel()
+	nodes := three(t, nil)
+	leader := leaderOf(t, nodes)
+	var others []*node
+	for _, n := range nodes {
+		if n != leader {
+			others = append(others, n)
+		}
+	}
+	others[0].halt(t)
+	for range 3 {
+		ctx, cancel := context.WithTimeout(t.Context(), leader.cfg.Election+leader.cfg.Election/2)
+		if err := leader.Transfer(ctx, others[0].cfg.ID); err == nil {
+			t.Fatal("the leadership went to a server that is down")
+		}
+		cancel()
+		must(t, leader, tagChange(newID(), "t"+newID().String()[24:]))
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), leader.cfg.Election+leader.cfg.Election/2)
+	go func() { _ = leader.Transfer(ctx, others[0].cfg.ID) }()
+	others[1].halt(t)
+	for term := leader.Status().Term; leader.Status().Term == term && leader.Status().State == "leader"; {
+		time.Sleep(10 * time.Millisecond)
+	}
+	cancel()
+	for i := range others {
+		others[i] = others[i].again(t)
+	}
+	must(t, leader, tagChange(newID(), "after"))
+	again := []*node{leader, others[0], others[1]}
+	if err := leaderOf(t, again).Transfer(patience(t), leader.cfg.ID); err != nil {
+		t.Fatalf("back to the first: %v", err)
+	}
+	must(t, leader, tagChange(newID(), "back"))
+	checkSame(t, again)
+}
+
+// TestHandOverUnderLoad: no write fails while the leadership goes round, and the
+// one that was named gets it.
+func TestHandOverUnderLoad(t *testing.T) {
+	t.Parallel()
+	nodes := three(t, nil)
+	leaderOf(t, nodes)
+	stop := make(chan struct{})
+	acked := writers(t, 8, stop, func(i int) *node { return nodes[i%3] })
+	for i := range 9 {
+		heir := nodes[i%3]
+		if err := nodes[(i+1)%3].Transfer(patience(t), heir.cfg.ID); err != nil {
+			t.Errorf("hand over to %s: %v", heir.cfg.ID, err)
+		} else if l := leaderOf(t, nodes); l != heir {
+			t.Errorf("%s leads, want %s", l.cfg.ID, heir.cfg.ID)
+		}
+	}
+	close(stop)
+	written := acked()
+	checkSame(t, nodes)
+	checkAcked(t, nodes[0].Store, written)
+}
