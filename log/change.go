@@ -12,6 +12,7 @@ type Change struct {
 	Time  Time   // stamped by the leader
 	Seed  uint64 // stamped by the leader; MACs and vnet ids are drawn from it
 	Ops   []Op
+	By    Author // stamped by the server that the client asked
 }
 
 // Op is one operation of a change.

@@ -78,6 +78,14 @@ func TestGoldenChangeAndResult(t *testing.T) {
 	if back, err := DecodeChange(b); err != nil || !reflect.DeepEqual(back, c) {
 		t.Errorf("decoded %+v, %v\nwant %+v", back, err, c)
 	}
+	c.By = Author{RoleCN, UUID{0xcc, 15: 1}}
+	if b, err = enc.Change(c); err != nil {
+		t.Fatal(err)
+	}
+	golden(t, "change-by-v1.hex", append([]byte(hex.EncodeToString(b)), '\n'))
+	if back, err := DecodeChange(b); err != nil || !reflect.DeepEqual(back, c) {
+		t.Errorf("decoded %+v, %v\nwant %+v", back, err, c)
+	}
 	for name, r := range map[string]*Result{
 		"accepted": {ChangeID: c.ID, First: 7, Last: 8, Events: 2, IDs: []string{"a", "b"}},
 		"refused":  {ChangeID: c.ID, Refusal: &Refusal{Code: CodeInUse, Message: "network is in use", Errors: []FieldError{{Field: "uuid", Code: ElementUsedBy, Message: "nic", Remedy: "delete it", Type: "nic", ID: "90:b8:d0:00:00:01"}}}},

@@ -24,7 +24,7 @@ import (
 // A change, as a client's write stream and the raft log carry it:
 //
 //	0      1
-//	| vers | msgpack array [id, actor, time, seed, ops, …]
+//	| vers | msgpack array [id, actor, time, seed, ops, role, cn, …]
 //	op: array [action, kind, id, if-match, set (array of strings), object (array, or nil), …]
 //
 // A batch is one raft entry:

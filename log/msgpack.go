@@ -8,6 +8,7 @@ const (
 	// eventFieldsBefore is how many of them stand before the object.
 	eventFieldsBefore = 9
 	changeFields      = 5
+	authorFields      = 2 // more of a change, unless they are both zero
 	opFields          = 6
 	resultFields      = 6
 	refusalFields     = 3
@@ -108,7 +109,11 @@ func (e *Event) decodeHead(v *decoder) (outer int) {
 func (c *Change) EncodeMsgpack(enc *msgpack.Encoder) error { return encodeRaw(enc, c.encode) }
 
 func (c *Change) encode(v *encoder) {
-	v.array(changeFields)
+	n := changeFields
+	if c.By != (Author{}) {
+		n += authorFields
+	}
+	v.array(n)
 	v.id(&c.ID)
 	v.text(c.Actor)
 	v.time("", &c.Time)
@@ -117,6 +122,7 @@ func (c *Change) encode(v *encoder) {
 	for i := range c.Ops {
 		v.op(&c.Ops[i])
 	}
+	c.encodeAuthor(v)
 }
 
 func (v *encoder) op(op *Op) {
@@ -143,6 +149,7 @@ func (c *Change) decode(v *decoder) {
 	v.time("", &c.Time)
 	v.u64("", &c.Seed)
 	c.Ops = list(v, v.op)
+	c.decodeAuthor(v)
 	v.leave(outer)
 }
 

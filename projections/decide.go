@@ -83,6 +83,9 @@ func (d *draft) op(op *log.Op) string {
 			return ""
 		}
 	}
+	if !d.permit(op) {
+		return ""
+	}
 	switch op.Action {
 	case log.Create:
 		return d.create(op)
@@ -137,6 +140,7 @@ func (d *draft) create(op *log.Op) string {
 	if op.ID != "" && !sameID(op, o) {
 		d.bad(idField[op.Kind], fmt.Sprintf("the operation names %q, its object %q", op.ID, o.ID()), "name the object once")
 	}
+	d.permitFields(op, nil, o)
 	if d.refused() {
 		return ""
 	}
@@ -209,6 +213,7 @@ func (d *draft) update(op *log.Op) string {
 	if !d.refused() && log.Equal(before.Object, after) {
 		return after.ID() // nothing to do
 	}
+	d.permitFields(op, before.Object, after)
 	d.checkUpdate(before.Object, after, op)
 	if d.refused() {
 		return ""

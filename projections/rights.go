@@ -1,0 +1,223 @@
+package projections
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"rutter/log"
+)
+
+// Rights are what a compute node (CN) may do to its own objects of one kind. A
+// kind without a row here is not a CN's to write.
+type Rights struct {
+	Create, Delete bool
+	// Fields are those that it may set, by JSON name, sorted. What follows from a
+	// field, such as the time of the change, needs no mention.
+	Fields []string
+	// Why is for people who read the table.
+	Why string
+}
+
+// OwnRights is what a CN may write about itself, its VMs, its VMMs and its NICs.
+// It is not to be changed.
+var OwnRights = map[log.Kind]Rights{
+	log.KindServer: {
+		Fields: []string{"current_platform", "hostname", "last_boot", "ram", "serial"},
+		Why:    "what it finds in its own machine; its status is judged by the servers, its name and rack are the operators'",
+	},
+	log.KindVM: {
+		Create: true, Delete: true,
+		Fields: []string{
+			"alias", "brand", "cpu_cap", "create_timestamp", "do_not_inventory", "image_uuid", "last_modified", "max_physical_memory",
+			"owner_uuid", "quota", "server_uuid", "state", "uuid", "zone_state", "zonename",
+		},
+		Why: "the machine is the source of truth for the VMs on it",
+	},
+	log.KindVMM: {
+		Create: true,
+		Fields: []string{"gen", "id", "instance_id", "reason", "sled_id", "state", "time_updated"},
+		Why:    "a VMM's state is owned by the CN that runs it",
+	},
+	log.KindMigration: {
+		Create: true,
+		Fields: []string{
+			"id", "instance_id", "source_gen", "source_propolis_id", "source_state", "target_gen", "target_propolis_id", "target_state",
+			"time_source_updated", "time_target_updated",
+		},
+		Why: "each side is told by the CN of its VMM",
+	},
+	log.KindNIC: {
+		Fields: []string{"state"},
+		Why:    "whether it is plumbed is seen on the CN; addresses, networks and places are the operators'",
+	},
+}
+
+// guarded are the kinds that say who may do what: only who is trusted writes them.
+var guarded = []log.Kind{log.KindSetting, log.KindToken, log.KindRevocation, log.KindGrant}
+
+// permit decides whether the author may do the operation to the object that there
+// is. A CN is told the same of what is another's and of what there is not.
+func (d *draft) permit(op *log.Op) bool {
+	switch by := d.change.By; by.Role {
+	case log.RoleTrusted:
+		return true
+	case log.RoleForeign:
+		if !slices.Contains(guarded, op.Kind) {
+			return true
+		}
+		d.deny(op, fmt.Sprintf("a program without a certificate may not write a %s", op.Kind), "use the certificate of an operator")
+	case log.RoleCN:
+		return d.permitCN(op)
+	default:
+		d.deny(op, fmt.Sprintf("the role %s may not write", by.Role), "use the certificate of an operator")
+	}
+	return false
+}
+
+func (d *draft) permitCN(op *log.Op) bool {
+	rights, ok := OwnRights[op.Kind]
+	if !ok {
+		d.deny(op, fmt.Sprintf("a compute node may not write a %s", op.Kind), "use the certificate of an operator")
+		return false
+	}
+	if op.Action == log.Create && !rights.Create || op.Action == log.Delete && !rights.Delete {
+		d.deny(op, fmt.Sprintf("a compute node may not %s a %s", op.Action, op.Kind), "use the certificate of an operator")
+		return false
+	}
+	if op.Action == log.Create {
+		return true // what it makes is looked at when all fields are known
+	}
+	if key, err := keyOf(op.Kind, op.ID); err == nil {
+		if r, ok := d.find(op.Kind, key); ok && d.owns(d.change.By.CN, r.Object) {
+			return true
+		}
+	}
+	d.deny(op, fmt.Sprintf("%s %s is not one of compute node %s", op.Kind, op.ID, d.change.By.CN), "a compute node writes about itself, its VMs, its VMMs and its NICs only")
+	return false
+}
+
+func (d *draft) deny(op *log.Op, message, remedy string) {
+	field := idField[op.Kind]
+	if field == "" {
+		field = "kind"
+	}
+	d.refuse(log.CodeNotAuthorized, message, log.FieldError{Field: field, Code: log.ElementInvalid, Message: message, Remedy: remedy})
+}
+
+// permitFields decides, for a CN, whether what the operation made of an object is
+// its own still, and only in fields that it may write. before is nil for a create.
+func (d *draft) permitFields(op *log.Op, before, after log.Object) {
+	by := d.change.By
+	if by.Role != log.RoleCN || d.refused() {
+		return
+	}
+	if !d.owns(by.CN, after) || !d.mayTake(by.CN, before, after) {
+		d.deny(op, fmt.Sprintf("%s %s is not one of compute node %s", op.Kind, after.ID(), by.CN), "a compute node writes about itself, its VMs, its VMMs and its NICs only")
+		return
+	}
+	var foreign []log.FieldError
+	allowed := OwnRights[op.Kind].Fields
+	for _, name := range d.touched(op, before, after) {
+		if !slices.Contains(allowed, name) {
+			foreign = append(foreign, log.FieldError{
+				Field: name, Code: log.ElementInvalid, Message: "not a field that a compute node may write",
+				Remedy: "it may write " + strings.Join(allowed, ", "),
+			})
+		}
+	}
+	if foreign != nil {
+		d.refuse(log.CodeNotAuthorized, fmt.Sprintf("compute node %s may not write these fields of a %s", by.CN, op.Kind), foreign...)
+	}
+}
+
+// touched are the fields that the operation sets or changes. One that is sent
+// with the value that it has is not touched.
+func (d *draft) touched(op *log.Op, before, after log.Object) []string {
+	if before == nil {
+		return op.Set
+	}
+	var names []string
+	for _, change := range log.Diff(before, after) {
+		if given(op, change.Path) {
+			names = append(names, change.Path)
+		}
+	}
+	return names
+}
+
+// owns reports whether an object is about cn: itself, or what runs on it.
+func (d *draft) owns(cn log.UUID, o log.Object) bool {
+	if cn.IsZero() {
+		return false
+	}
+	switch o := o.(type) {
+	case *log.Server:
+		return o.UUID == cn
+	case *log.VM:
+		return d.hosts(cn, o)
+	case *log.VMM:
+		return o.SledID == cn
+	case *log.NIC:
+		return cnOf(o) == cn
+	case *log.Migration:
+		return d.sledOf(o.SourceVMM) == cn || d.sledOf(o.TargetVMM) == cn || d.hosts(cn, d.vmOf(o.InstanceID))
+	}
+	return false
+}
+
+// mayTake decides what ownership alone does not: a CN makes VMMs of its own VMs
+// only, and speaks for its own side of a migration.
+func (d *draft) mayTake(cn log.UUID, before, after log.Object) bool {
+	switch after := after.(type) {
+	case *log.VM:
+		return after.ServerUUID == cn
+	case *log.VMM:
+		vm := d.vmOf(after.InstanceID)
+		return before != nil || vm == nil || vm.ServerUUID == cn
+	case *log.Migration:
+		was, ok := before.(*log.Migration)
+		if !ok {
+			was = new(log.Migration)
+		}
+		source := was.SourceVMM == after.SourceVMM && was.SourceState == after.SourceState && was.SourceGen == after.SourceGen
+		target := was.TargetVMM == after.TargetVMM && was.TargetState == after.TargetState && was.TargetGen == after.TargetGen
+		return (source || d.sledOf(after.SourceVMM) == cn) && (target || d.sledOf(after.TargetVMM) == cn)
+	}
+	return true
+}
+
+// hosts reports whether a VM is on cn or may come to it: an operator has
+// registered a VMM of it there.
+func (d *draft) hosts(cn log.UUID, vm *log.VM) bool {
+	if vm == nil {
+		return false
+	}
+	if vm.ServerUUID == cn {
+		return true
+	}
+	for o := range d.rows(func(s *store) *sorted[*row] { return s.vmmsOf[vm.UUID] }) {
+		vmm := o.(*log.VMM)
+		if vmm.SledID == cn && !slices.Contains(endedVMM, vmm.State) {
+			return true
+		}
+	}
+	return false
+}
+
+// endedVMM are the states in which a VMM gives its CN no claim to the VM any more.
+var endedVMM = []string{"destroyed", "failed", "saga_unwound"}
+
+func (d *draft) vmOf(id log.UUID) *log.VM {
+	if r, ok := d.find(log.KindVM, string(id[:])); ok {
+		return r.Object.(*log.VM)
+	}
+	return nil
+}
+
+func (d *draft) sledOf(vmm log.UUID) (sled log.UUID) {
+	if r, ok := d.find(log.KindVMM, string(vmm[:])); ok && !vmm.IsZero() {
+		sled = r.Object.(*log.VMM).SledID
+	}
+	return sled
+}
