@@ -58,6 +58,22 @@ func exampleEvents() map[string]*Event {
 			UUID: change, InstanceID: vm, SourceVMM: owner, SourceState: "in_progress", SourceGen: 2, SourceUpdated: at,
 			TargetVMM: network, TargetState: "pending", TargetGen: 1, TargetUpdated: at,
 		}, Create),
+		"token": event(&Token{
+			UUID: change, Hash: "9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08", CN: cn, Created: at, Expires: at + 600e9,
+			UsedBy: "60303ae22b998861bce3b28f33eec1be758a213c86c93c076dbe9f558c11c752", Used: at + 5e9,
+		}, Create),
+		"revocation": event(&Revocation{
+			Subject: "server:s1", Identity: "server:s1", IssuedBefore: at, Until: at + 600e9, Reason: "stolen", Created: at,
+		}, Create, AllScope()),
+		"authority": event(&Authority{
+			Name: "clients", Generation: 2, Issuing: "60303ae22b998861bce3b28f33eec1be758a213c86c93c076dbe9f558c11c752", Certificates: []string{"MIIB", "MIIC"},
+		}, Create, AllScope()),
+		"certificate": event(&Certificate{
+			Serial: "5f0a12", Identity: "cn:564d69b1-a178-3fbe-b36f-3f2b7fd7ed31", Authority: "clients",
+			Issuer:    "60303ae22b998861bce3b28f33eec1be758a213c86c93c076dbe9f558c11c752",
+			Key:       "9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08",
+			NotBefore: at, NotAfter: at + 600e9,
+		}, Create),
 		"ip": event(&IP{
 			NetworkUUID: network, IP: netip.MustParseAddr("10.21.12.9"), Reserved: true,
 			BelongsToType: "other", BelongsToUUID: vm, OwnerUUID: owner,

@@ -26,6 +26,8 @@ const (
 	KindToken       Kind = 15
 	KindRevocation  Kind = 16
 	KindGrant       Kind = 17
+	KindAuthority   Kind = 19
+	KindCertificate Kind = 20
 )
 
 // kindNames are NAPI's, CNAPI's and VMAPI's words, as DESIGN section 1 lists them.
@@ -47,6 +49,8 @@ var kindNames = [...]string{
 	KindToken:       "token",
 	KindRevocation:  "revocation",
 	KindGrant:       "grant",
+	KindAuthority:   "authority",
+	KindCertificate: "certificate",
 }
 
 // String returns the kind's name, or kind(N) for one that this program does not know.

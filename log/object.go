@@ -321,6 +321,14 @@ func NewObject(k Kind) Object {
 		return new(VMM)
 	case KindMigration:
 		return new(Migration)
+	case KindToken:
+		return new(Token)
+	case KindRevocation:
+		return new(Revocation)
+	case KindAuthority:
+		return new(Authority)
+	case KindCertificate:
+		return new(Certificate)
 	case KindIP:
 		return new(IP)
 	case KindNetworkPool:
@@ -365,6 +373,18 @@ func shallow(o Object) Object {
 		c := *o
 		return &c
 	case *Migration:
+		c := *o
+		return &c
+	case *Token:
+		c := *o
+		return &c
+	case *Revocation:
+		c := *o
+		return &c
+	case *Authority:
+		c := *o
+		return &c
+	case *Certificate:
 		c := *o
 		return &c
 	case *IP:

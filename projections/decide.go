@@ -130,6 +130,8 @@ func (d *draft) create(op *log.Op) string {
 		d.checkVMM(o)
 	case *log.Migration:
 		d.checkMigration(o)
+	default:
+		d.fillTrust(o)
 	}
 	if d.holds(o) {
 		d.problem(log.FieldError{
@@ -245,6 +247,8 @@ func (d *draft) checkUpdate(before, after log.Object, op *log.Op) {
 		}
 	case *log.Migration:
 		d.checkMigration(o)
+	default:
+		d.checkTrustUpdate(before, after)
 	}
 }
 
@@ -253,6 +257,7 @@ var idField = map[log.Kind]string{
 	log.KindNICTag: "name", log.KindNetwork: "uuid", log.KindNIC: "mac",
 	log.KindServer: "uuid", log.KindVM: "uuid", log.KindVMM: "id",
 	log.KindMigration: "id",
+	log.KindToken:     "uuid", log.KindRevocation: "subject", log.KindAuthority: "name", log.KindCertificate: "serial",
 }
 
 // kindWords are the kinds as NAPI's messages have them (spec/napi.md section 3.3).
@@ -260,6 +265,7 @@ var kindWords = map[log.Kind]string{
 	log.KindNICTag: "nic tag", log.KindNetwork: "network", log.KindNIC: "nic",
 	log.KindServer: "server", log.KindVM: "vm", log.KindVMM: "vmm",
 	log.KindMigration: "migration",
+	log.KindToken:     "token", log.KindRevocation: "revocation", log.KindAuthority: "authority", log.KindCertificate: "certificate",
 }
 
 // immutable are the fields that no update may change; one that is sent with the
@@ -274,6 +280,11 @@ var immutable = map[log.Kind][]string{
 	log.KindVMM:     {"id", "instance_id", "sled_id"},
 
 	log.KindMigration: {"id", "instance_id"},
+
+	log.KindToken:       {"uuid", "hash", "cn_uuid", "created", "expires", "used"},
+	log.KindRevocation:  {"subject", "identity", "created"},
+	log.KindAuthority:   {"name", "generation"},
+	log.KindCertificate: {"serial", "identity", "authority", "issuer", "key", "not_before", "not_after"},
 }
 
 // keepImmutable notes each immutable field that after has changed, and puts the
@@ -311,4 +322,5 @@ var kindTitles = map[log.Kind]string{
 	log.KindNICTag: "NIC tag", log.KindNetwork: "Network", log.KindNIC: "NIC",
 	log.KindServer: "Server", log.KindVM: "VM", log.KindVMM: "VMM",
 	log.KindMigration: "Migration",
+	log.KindToken:     "Token", log.KindRevocation: "Revocation", log.KindAuthority: "Authority", log.KindCertificate: "Certificate",
 }

@@ -25,6 +25,10 @@ func (d *draft) delete(op *log.Op) string {
 			func(s *store) *sorted[*row] { return s.nicsOf.of(o.UUID) },
 			func(s *store) *sorted[*row] { return s.vmsOnCN[o.UUID] },
 			func(s *store) *sorted[*row] { return s.vmmsOnCN[o.UUID] })
+	case *log.Revocation:
+		d.deleteRevocation(o)
+	case *log.Authority:
+		d.refuse(log.CodeInUse, "an authority stays: without it nobody would be let in; update its certificates")
 	case *log.VM:
 		d.unused(o, "vm is in use", "delete its NICs and VMMs first",
 			func(s *store) *sorted[*row] { return s.nicsOf.of(o.UUID) },

@@ -85,8 +85,10 @@ func (s *store) count(r *row, count func(scope log.Scope, sum log.Digest)) {
 	switch o := r.obj.(type) {
 	case *packedNIC:
 		s.countPacked(r, o, count)
-	case *log.NICTag:
-		count(log.AllScope(), r.sum)
+	case *log.NICTag, *log.Authority, *log.Revocation:
+		if forAll(r.object()) {
+			count(log.AllScope(), r.sum)
+		}
 	case *log.Server:
 		count(log.CNScope(o.UUID), r.sum)
 	case *log.VM:

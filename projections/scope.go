@@ -17,9 +17,10 @@ func scopesOf(o log.Object, scopeOn func(network log.UUID) log.Scope, vnetsOf fu
 			scopes = append(scopes, log.CNScope(cn))
 		}
 	}
-	switch o := o.(type) {
-	case *log.NICTag:
+	if forAll(o) {
 		scopes = append(scopes, log.AllScope())
+	}
+	switch o := o.(type) {
 	case *log.Network:
 		scopes = append(scopes, scopeOfNetwork(o))
 	case *log.NIC:
@@ -117,7 +118,12 @@ func (s *State) rowsIn(scope log.Scope) []*row {
 	}
 	switch scope.Type {
 	case log.ScopeAll:
-		take(s.tableOrder(log.KindNICTag))
+		take(s.tableOrder(log.KindNICTag), s.tableOrder(log.KindAuthority))
+		for r := range s.tableOrder(log.KindRevocation).all() {
+			if forAll(r.object()) {
+				rows = append(rows, r)
+			}
+		}
 	case log.ScopeCN:
 		one(log.KindServer, scope.ID)
 		take(s.nicsOnCN[scope.ID], s.underlays[scope.ID], s.vmsOnCN[scope.ID], s.vmmsOnCN[scope.ID])

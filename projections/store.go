@@ -21,7 +21,7 @@ func keyOf(kind log.Kind, id string) (string, error) {
 	case log.KindNIC:
 		mac, err := log.ParseMAC(id)
 		return string(mac[:]), err
-	case log.KindNetwork, log.KindServer, log.KindVM, log.KindVMM, log.KindMigration:
+	case log.KindNetwork, log.KindServer, log.KindVM, log.KindVMM, log.KindMigration, log.KindToken:
 		uuid, err := log.ParseUUID(id)
 		return string(uuid[:]), err
 	default:
@@ -43,6 +43,8 @@ func keyOfObject(o log.Object) string {
 	case *log.VMM:
 		return string(o.UUID[:])
 	case *log.Migration:
+		return string(o.UUID[:])
+	case *log.Token:
 		return string(o.UUID[:])
 	default:
 		return o.ID()
