@@ -108,6 +108,22 @@ func exampleEvents() map[string]*Event {
 			UUID: vm, Alias: "web0", OwnerUUID: owner, Brand: "joyent", State: "running", ServerUUID: cn, Zonename: vm.String(),
 			MaxPhysicalMemory: 512, Quota: 10, CPUCap: 100, ImageUUID: network, CreateTimestamp: at, LastModified: at,
 		}, Delete, CNScope(cn)),
+		"server_2": event(&Server{
+			UUID: cn, Hostname: "cn0", Status: "running", Setup: true, RAM: 65536, Created: at, LastBoot: at,
+			Sysinfo: `{"Hostname":"cn0"}`, Agents: []string{`{"name":"net-agent"}`}, BootParams: `{"rabbitmq":"x"}`,
+			BootPlatform: "20261101T000000Z", BootModules: `[]`, KernelFlags: `{"-k":true}`, DefaultConsole: "serial",
+			OverprovisionRatio: `{"ram":1}`, ReservationRatio: "0.15", Traits: `{"ssd":true}`, Reserved: true, Reservoir: true,
+			SettingUp: true, TransitionalStatus: "rebooting", AdminIP: netip.MustParseAddr("10.99.99.7"), AgentPort: 5309,
+		}, Create, CNScope(cn)),
+		"task": event(&Task{
+			UUID: change, ReqID: "r1", Task: "machine_start", Params: `{"uuid":"x"}`, ServerUUID: cn, Status: TaskFailure, Via: ViaHTTP,
+			Created: at, Deadline: at + 3600e9, Timeout: 3600, ClaimedBy: 7, Claimant: "s1", Started: at, Finished: at,
+			Failure: "interrupted", Result: `{}`, History: []string{`{"name":"error"}`},
+		}, Create, CNScope(cn)),
+		"ticket": event(&Ticket{
+			UUID: change, ServerUUID: cn, Scope: "vm", OfID: vm.String(), Action: "start", ReqID: "r1", Extra: `{}`,
+			Status: TicketActive, Place: 3, Created: at, Updated: at, Expires: at + 3600e9,
+		}, Create),
 		"vmm": event(&VMM{UUID: change, InstanceID: vm, SledID: cn, State: "failed", Gen: 7, TimeUpdated: at, Reason: "no_such_instance"}, Create, CNScope(cn), NetworkScope(network)),
 	}
 }

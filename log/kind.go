@@ -26,6 +26,7 @@ const (
 	KindToken       Kind = 15
 	KindRevocation  Kind = 16
 	KindGrant       Kind = 17
+	KindTicket      Kind = 18
 	KindAuthority   Kind = 19
 	KindCertificate Kind = 20
 )
@@ -51,6 +52,7 @@ var kindNames = [...]string{
 	KindGrant:       "grant",
 	KindAuthority:   "authority",
 	KindCertificate: "certificate",
+	KindTicket:      "ticket",
 }
 
 // String returns the kind's name, or kind(N) for one that this program does not know.

@@ -189,6 +189,24 @@ type Server struct {
 	Created         Time   `json:"created,omitzero"`
 	LastBoot        Time   `json:"last_boot,omitzero"`
 	CurrentPlatform string `json:"current_platform,omitempty"`
+
+	// What is JSON is canonical, in text: api/cnapi shows it as CNAPI does.
+	Sysinfo            string     `json:"sysinfo,omitempty"` // what the CN last said of itself, in SmartOS's keys; a JSON object
+	Agents             []string   `json:"agents,omitempty"`  // JSON objects {name, version, uuid, image_uuid}
+	BootParams         string     `json:"boot_params,omitempty"`
+	BootPlatform       string     `json:"boot_platform,omitempty"`
+	BootModules        string     `json:"boot_modules,omitempty"`
+	KernelFlags        string     `json:"kernel_flags,omitempty"`
+	DefaultConsole     string     `json:"default_console,omitempty"`
+	OverprovisionRatio string     `json:"overprovision_ratios,omitempty"`
+	ReservationRatio   string     `json:"reservation_ratio,omitempty"` // as in 0.15: a number, in text
+	Traits             string     `json:"traits,omitempty"`
+	Reserved           bool       `json:"reserved,omitempty"`  // takes no new VMs
+	Reservoir          bool       `json:"reservoir,omitempty"` // takes them last
+	SettingUp          bool       `json:"setting_up,omitempty"`
+	TransitionalStatus string     `json:"transitional_status,omitempty"` // rebooting, or none
+	AdminIP            netip.Addr `json:"admin_ip,omitzero"`             // where its agent is reached, of its sysinfo
+	AgentPort          uint32     `json:"agent_port,omitempty"`          // there; 0: the default
 	extra
 }
 
@@ -212,6 +230,22 @@ func (s *Server) visit(v visitor) {
 	v.time("created", &s.Created)
 	v.time("last_boot", &s.LastBoot)
 	v.str("current_platform", &s.CurrentPlatform)
+	v.str("sysinfo", &s.Sysinfo)
+	v.strs("agents", &s.Agents)
+	v.str("boot_params", &s.BootParams)
+	v.str("boot_platform", &s.BootPlatform)
+	v.str("boot_modules", &s.BootModules)
+	v.str("kernel_flags", &s.KernelFlags)
+	v.str("default_console", &s.DefaultConsole)
+	v.str("overprovision_ratios", &s.OverprovisionRatio)
+	v.str("reservation_ratio", &s.ReservationRatio)
+	v.str("traits", &s.Traits)
+	v.boolean("reserved", &s.Reserved)
+	v.boolean("reservoir", &s.Reservoir)
+	v.boolean("setting_up", &s.SettingUp)
+	v.str("transitional_status", &s.TransitionalStatus)
+	v.addr("admin_ip", &s.AdminIP)
+	v.u32("agent_port", &s.AgentPort)
 }
 
 // VM is the inventory object of an instance. Field names: VMAPI.
@@ -339,6 +373,10 @@ func NewObject(k Kind) Object {
 		return new(Aggregation)
 	case KindRouter:
 		return new(Router)
+	case KindTask:
+		return new(Task)
+	case KindTicket:
+		return new(Ticket)
 	default:
 		return nil
 	}
@@ -400,6 +438,12 @@ func shallow(o Object) Object {
 		c := *o
 		return &c
 	case *Router:
+		c := *o
+		return &c
+	case *Task:
+		c := *o
+		return &c
+	case *Ticket:
 		c := *o
 		return &c
 	case *Unknown:
