@@ -48,6 +48,10 @@ func (d *draft) fillID(o log.Object) {
 		d.fillUUID(&o.UUID)
 	case *log.Migration:
 		d.fillUUID(&o.UUID)
+	case *log.Task:
+		d.fillUUID(&o.UUID)
+	case *log.Ticket:
+		d.fillUUID(&o.UUID)
 	}
 }
 

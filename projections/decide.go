@@ -130,6 +130,12 @@ func (d *draft) create(op *log.Op) string {
 		d.checkVMM(o)
 	case *log.Migration:
 		d.checkMigration(o)
+	case *log.Task:
+		d.fillTask(o)
+		d.checkTask(o)
+	case *log.Ticket:
+		d.fillTicket(o)
+		d.checkTicket(o)
 	default:
 		d.fillTrust(o)
 	}
@@ -154,13 +160,15 @@ func sameID(op *log.Op, o log.Object) bool {
 	return err == nil && key == keyOfObject(o)
 }
 
-// commit makes the event of an operation that was accepted, after those that
+// commit makes the event of an operation that was accepted, among those that
 // follow from it.
 func (d *draft) commit(before Record, after log.Object) string {
 	if nic, ok := after.(*log.NIC); ok {
 		d.clearPrimary(nic)
 	}
-	return d.emit(before, after)
+	id := d.emit(before, after)
+	d.follow(before.Object, after)
+	return id
 }
 
 // target returns the object of an update or a delete.
@@ -211,6 +219,10 @@ func (d *draft) update(op *log.Op) string {
 		d.settleNIC(before.Object.(*log.NIC), o, op)
 	case *log.Migration:
 		keepNewerSides(before.Object.(*log.Migration), o)
+	case *log.Task:
+		d.settleTask(before.Object.(*log.Task), o, op)
+	case *log.Ticket:
+		d.settleTicket(before.Object.(*log.Ticket), o)
 	}
 	if !d.refused() && log.Equal(before.Object, after) {
 		return after.ID() // nothing to do
@@ -247,6 +259,10 @@ func (d *draft) checkUpdate(before, after log.Object, op *log.Op) {
 		}
 	case *log.Migration:
 		d.checkMigration(o)
+	case *log.Task:
+		d.checkTask(o)
+	case *log.Ticket:
+		d.checkTicket(o)
 	default:
 		d.checkTrustUpdate(before, after)
 	}
@@ -256,16 +272,16 @@ func (d *draft) checkUpdate(before, after log.Object, op *log.Op) {
 var idField = map[log.Kind]string{
 	log.KindNICTag: "name", log.KindNetwork: "uuid", log.KindNIC: "mac",
 	log.KindServer: "uuid", log.KindVM: "uuid", log.KindVMM: "id",
-	log.KindMigration: "id",
-	log.KindToken:     "uuid", log.KindRevocation: "subject", log.KindAuthority: "name", log.KindCertificate: "serial",
+	log.KindMigration: "id", log.KindTask: "id", log.KindTicket: "uuid",
+	log.KindToken: "uuid", log.KindRevocation: "subject", log.KindAuthority: "name", log.KindCertificate: "serial",
 }
 
 // kindWords are the kinds as NAPI's messages have them (spec/napi.md section 3.3).
 var kindWords = map[log.Kind]string{
 	log.KindNICTag: "nic tag", log.KindNetwork: "network", log.KindNIC: "nic",
 	log.KindServer: "server", log.KindVM: "vm", log.KindVMM: "vmm",
-	log.KindMigration: "migration",
-	log.KindToken:     "token", log.KindRevocation: "revocation", log.KindAuthority: "authority", log.KindCertificate: "certificate",
+	log.KindMigration: "migration", log.KindTask: "task", log.KindTicket: "ticket",
+	log.KindToken: "token", log.KindRevocation: "revocation", log.KindAuthority: "authority", log.KindCertificate: "certificate",
 }
 
 // immutable are the fields that no update may change; one that is sent with the
@@ -280,6 +296,8 @@ var immutable = map[log.Kind][]string{
 	log.KindVMM:     {"id", "instance_id", "sled_id"},
 
 	log.KindMigration: {"id", "instance_id"},
+	log.KindTask:      {"id", "req_id", "task", "params", "server_uuid", "via", "created", "deadline", "timeout", "started", "finished"},
+	log.KindTicket:    {"uuid", "server_uuid", "scope", "id", "place", "created_at", "updated_at"},
 
 	log.KindToken:       {"uuid", "hash", "cn_uuid", "created", "expires", "used"},
 	log.KindRevocation:  {"subject", "identity", "created"},
@@ -321,6 +339,6 @@ func (d *draft) keepImmutable(before, after log.Object, set []string) {
 var kindTitles = map[log.Kind]string{
 	log.KindNICTag: "NIC tag", log.KindNetwork: "Network", log.KindNIC: "NIC",
 	log.KindServer: "Server", log.KindVM: "VM", log.KindVMM: "VMM",
-	log.KindMigration: "Migration",
-	log.KindToken:     "Token", log.KindRevocation: "Revocation", log.KindAuthority: "Authority", log.KindCertificate: "Certificate",
+	log.KindMigration: "Migration", log.KindTask: "Task", log.KindTicket: "Ticket",
+	log.KindToken: "Token", log.KindRevocation: "Revocation", log.KindAuthority: "Authority", log.KindCertificate: "Certificate",
 }

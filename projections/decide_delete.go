@@ -24,7 +24,12 @@ func (d *draft) delete(op *log.Op) string {
 			func(s *store) *sorted[*row] { return s.nicsOnCN[o.UUID] },
 			func(s *store) *sorted[*row] { return s.nicsOf.of(o.UUID) },
 			func(s *store) *sorted[*row] { return s.vmsOnCN[o.UUID] },
-			func(s *store) *sorted[*row] { return s.vmmsOnCN[o.UUID] })
+			func(s *store) *sorted[*row] { return s.vmmsOnCN[o.UUID] },
+			func(s *store) *sorted[*row] { return s.openTasks[o.UUID] })
+	case *log.Task:
+		if !o.Ended() {
+			d.refuse(log.CodeInUse, "task "+o.ID()+" is "+o.Status+": it has not ended", usedBy("id", "server", o.ServerUUID.String(), "wait for its end, or set its status to failure with the reason"))
+		}
 	case *log.Revocation:
 		d.deleteRevocation(o)
 	case *log.Authority:
@@ -37,7 +42,9 @@ func (d *draft) delete(op *log.Op) string {
 	if d.refused() {
 		return ""
 	}
-	return d.emit(r, nil)
+	id := d.emit(r, nil)
+	d.follow(r.Object, nil)
+	return id
 }
 
 // unused refuses the deletion of an object that any of the indexes shows to be

@@ -29,6 +29,7 @@ func (d *draft) checkServer(s *log.Server) {
 	d.checkText("rack_identifier", s.RackIdentifier)
 	d.checkText("serial", s.Serial)
 	d.checkText("current_platform", s.CurrentPlatform)
+	d.checkServerForms(s)
 }
 
 func (d *draft) fillVM(m *log.VM) {

@@ -99,6 +99,8 @@ func (s *store) count(r *row, count func(scope log.Scope, sum log.Digest)) {
 		if !o.SledID.IsZero() {
 			count(log.CNScope(o.SledID), r.sum)
 		}
+	case *log.Task:
+		count(log.CNScope(o.ServerUUID), r.sum)
 	case *log.Network:
 		count(scopeOfNetwork(o), r.sum)
 	case *log.NIC:

@@ -54,6 +54,12 @@ func sameIndex(a, b log.Object) bool {
 	case *log.VMM:
 		b, ok := b.(*log.VMM)
 		return ok && a.SledID == b.SledID && a.InstanceID == b.InstanceID
+	case *log.Task:
+		b, ok := b.(*log.Task)
+		return ok && a.ServerUUID == b.ServerUUID && a.Ended() == b.Ended()
+	case *log.Ticket:
+		b, ok := b.(*log.Ticket)
+		return ok && lineOf(a) == lineOf(b) && a.Waits() == b.Waits()
 	default:
 		return true // tags, servers, migrations and unknown objects are in no index
 	}
@@ -130,6 +136,10 @@ func (s *store) index(r *row) {
 	case *log.VMM:
 		addSet(s.vmmsOnCN, o.SledID, r)
 		addSet(s.vmmsOf, o.InstanceID, r)
+	case *log.Task:
+		s.indexTask(r, o)
+	case *log.Ticket:
+		s.indexTicket(r, o)
 	}
 	if s.digests != nil {
 		s.count(r, s.digests.add)
@@ -157,6 +167,10 @@ func (s *store) unindex(r *row) {
 	case *log.VMM:
 		s.vmmsOnCN.remove(o.SledID, r)
 		s.vmmsOf.remove(o.InstanceID, r)
+	case *log.Task:
+		s.unindexTask(r, o)
+	case *log.Ticket:
+		s.unindexTicket(r, o)
 	}
 }
 

@@ -107,6 +107,21 @@ func (s *State) VMMsOn(cn log.UUID) iter.Seq[Record] { return records(s.vmmsOnCN
 // VMMsOf yields the VMMs of a VM.
 func (s *State) VMMsOf(vm log.UUID) iter.Seq[Record] { return records(s.vmmsOf[vm]) }
 
+// TasksOn yields the tasks of a CN.
+func (s *State) TasksOn(cn log.UUID) iter.Seq[Record] { return records(s.tasksOn[cn]) }
+
+// OpenTasksOn yields those that have not ended.
+func (s *State) OpenTasksOn(cn log.UUID) iter.Seq[Record] { return records(s.openTasks[cn]) }
+
+// TasksBy yields the tasks that have ended, or those that have not.
+func (s *State) TasksBy(ended bool) iter.Seq[Record] { return records(s.tasksBy[ended]) }
+
+// TicketsOn yields the tickets of a CN.
+func (s *State) TicketsOn(cn log.UUID) iter.Seq[Record] { return records(s.ticketsOn[cn]) }
+
+// TicketsBy yields the tickets that wait or have their turn, or those that ended.
+func (s *State) TicketsBy(waits bool) iter.Seq[Record] { return records(s.ticketsBy[waits]) }
+
 // NICAt returns the NIC that has an address of a network.
 func (s *State) NICAt(network log.UUID, ip netip.Addr) (Record, bool) {
 	r := s.nicAt(network, ip.Unmap())

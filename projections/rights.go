@@ -23,7 +23,7 @@ type Rights struct {
 // It is not to be changed.
 var OwnRights = map[log.Kind]Rights{
 	log.KindServer: {
-		Fields: []string{"current_platform", "hostname", "last_boot", "ram", "serial"},
+		Fields: []string{"admin_ip", "agent_port", "agents", "created", "current_platform", "headnode", "hostname", "last_boot", "ram", "serial", "setup", "sysinfo"},
 		Why:    "what it finds in its own machine; its status is judged by the servers, its name and rack are the operators'",
 	},
 	log.KindVM: {
@@ -38,6 +38,10 @@ var OwnRights = map[log.Kind]Rights{
 		Create: true,
 		Fields: []string{"gen", "id", "instance_id", "reason", "sled_id", "state", "time_updated"},
 		Why:    "a VMM's state is owned by the CN that runs it",
+	},
+	log.KindTask: {
+		Fields: []string{"claimed_by", "failure", "history", "result", "status"},
+		Why:    "it claims what it is asked to do, and tells how that went",
 	},
 	log.KindMigration: {
 		Create: true,
@@ -160,6 +164,8 @@ func (d *draft) owns(cn log.UUID, o log.Object) bool {
 		return o.SledID == cn
 	case *log.NIC:
 		return cnOf(o) == cn
+	case *log.Task:
+		return o.ServerUUID == cn
 	case *log.Migration:
 		return d.sledOf(o.SourceVMM) == cn || d.sledOf(o.TargetVMM) == cn || d.hosts(cn, d.vmOf(o.InstanceID))
 	}

@@ -37,6 +37,8 @@ func scopesOf(o log.Object, scopeOn func(network log.UUID) log.Scope, vnetsOf fu
 		ofCN(o.ServerUUID)
 	case *log.VMM:
 		ofCN(o.SledID)
+	case *log.Task:
+		ofCN(o.ServerUUID)
 	}
 	return tidyScopes(scopes)
 }
@@ -126,7 +128,7 @@ func (s *State) rowsIn(scope log.Scope) []*row {
 		}
 	case log.ScopeCN:
 		one(log.KindServer, scope.ID)
-		take(s.nicsOnCN[scope.ID], s.underlays[scope.ID], s.vmsOnCN[scope.ID], s.vmmsOnCN[scope.ID])
+		take(s.nicsOnCN[scope.ID], s.underlays[scope.ID], s.vmsOnCN[scope.ID], s.vmmsOnCN[scope.ID], s.tasksOn[scope.ID])
 	case log.ScopeNetwork:
 		if n := s.network(scope.ID); n == nil || n.Fabric {
 			return nil

@@ -21,7 +21,7 @@ func keyOf(kind log.Kind, id string) (string, error) {
 	case log.KindNIC:
 		mac, err := log.ParseMAC(id)
 		return string(mac[:]), err
-	case log.KindNetwork, log.KindServer, log.KindVM, log.KindVMM, log.KindMigration, log.KindToken:
+	case log.KindNetwork, log.KindServer, log.KindVM, log.KindVMM, log.KindMigration, log.KindTask, log.KindTicket, log.KindToken:
 		uuid, err := log.ParseUUID(id)
 		return string(uuid[:]), err
 	default:
@@ -43,6 +43,10 @@ func keyOfObject(o log.Object) string {
 	case *log.VMM:
 		return string(o.UUID[:])
 	case *log.Migration:
+		return string(o.UUID[:])
+	case *log.Task:
+		return string(o.UUID[:])
+	case *log.Ticket:
 		return string(o.UUID[:])
 	case *log.Token:
 		return string(o.UUID[:])
@@ -119,6 +123,12 @@ type store struct {
 	zones      sets[string]        // VMs by zonename
 	vmmsOnCN   sets[log.UUID]      // VMMs by sled_id
 	vmmsOf     sets[log.UUID]      // VMMs by instance_id
+	tasksOn    sets[log.UUID]      // tasks by server_uuid
+	openTasks  sets[log.UUID]      // those that have not ended
+	tasksBy    sets[bool]          // tasks by whether they have ended
+	ticketsOn  sets[log.UUID]      // tickets by server_uuid
+	lines      sets[line]          // tickets that wait, by what they wait for
+	ticketsBy  sets[bool]          // tickets by whether they wait
 	ips        rowTable            // the NIC that has an address of a network
 	vl3        rowTable            // the NIC that has an address on a vnet
 	used       map[log.UUID]*spans // addresses in use by network
@@ -131,6 +141,8 @@ func newStore() *store {
 		nicsOf: newOwners(), underlays: sets[log.UUID]{},
 		vmsOnCN: sets[log.UUID]{}, zones: sets[string]{},
 		vmmsOnCN: sets[log.UUID]{}, vmmsOf: sets[log.UUID]{},
+		tasksOn: sets[log.UUID]{}, openTasks: sets[log.UUID]{}, tasksBy: sets[bool]{},
+		ticketsOn: sets[log.UUID]{}, lines: sets[line]{}, ticketsBy: sets[bool]{},
 		ips: rowTable{hash: hashIP}, vl3: rowTable{hash: hashVL3}, used: map[log.UUID]*spans{},
 	}
 }
