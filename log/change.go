@@ -30,7 +30,25 @@ type Op struct {
 	Set []string
 	// Object holds the fields; nil for a delete.
 	Object Object
+	// Options are what the client asks for beside fields, sorted; see Option.
+	Options []Option
 }
+
+// Option is something that an operation asks for and that is no field of its
+// object. One that does not fit the operation is refused.
+type Option string
+
+// The options: NAPI's parameters that no object keeps (spec/napi.md section 3.1).
+const (
+	// OptionAnyOwner: an owner that the network, pool or address has not got is
+	// accepted (check_owner: false; also for the administrator's own). NIC, IP.
+	OptionAnyOwner Option = "any_owner"
+	// OptionReserveIP: the address that a NIC has afterwards becomes reserved
+	// (reserved: true). NIC.
+	OptionReserveIP Option = "reserve_ip"
+	// OptionReleaseIP: it is reserved no longer (reserved: false). NIC.
+	OptionReleaseIP Option = "release_ip"
+)
 
 // Result is what became of a change. A retry of the same change id gets the
 // first one's.

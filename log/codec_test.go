@@ -99,9 +99,18 @@ func TestGoldenChangeAndResult(t *testing.T) {
 	if back, err := DecodeChange(b); err != nil || !reflect.DeepEqual(back, c) {
 		t.Errorf("decoded %+v, %v\nwant %+v", back, err, c)
 	}
+	c.By, c.Ops[0].Options = Author{}, []Option{OptionAnyOwner, OptionReserveIP}
+	if b, err = enc.Change(c); err != nil {
+		t.Fatal(err)
+	}
+	golden(t, "change-options-v1.hex", append([]byte(hex.EncodeToString(b)), '\n'))
+	if back, err := DecodeChange(b); err != nil || !reflect.DeepEqual(back, c) {
+		t.Errorf("decoded %+v, %v\nwant %+v", back, err, c)
+	}
 	for name, r := range map[string]*Result{
-		"accepted": {ChangeID: c.ID, First: 7, Last: 8, Events: 2, IDs: []string{"a", "b"}},
-		"refused":  {ChangeID: c.ID, Refusal: &Refusal{Code: CodeInUse, Message: "network is in use", Errors: []FieldError{{Field: "uuid", Code: ElementUsedBy, Message: "nic", Remedy: "delete it", Type: "nic", ID: "90:b8:d0:00:00:01"}}}},
+		"refused-invalid": {ChangeID: c.ID, Refusal: &Refusal{Code: CodeInvalidParameters, Message: "m", Errors: []FieldError{{Field: "macs", Code: ElementInvalid, Message: "unknown MAC addresses", Invalid: []string{"90:b8:d0:00:00:01"}}}}},
+		"accepted":        {ChangeID: c.ID, First: 7, Last: 8, Events: 2, IDs: []string{"a", "b"}},
+		"refused":         {ChangeID: c.ID, Refusal: &Refusal{Code: CodeInUse, Message: "network is in use", Errors: []FieldError{{Field: "uuid", Code: ElementUsedBy, Message: "nic", Remedy: "delete it", Type: "nic", ID: "90:b8:d0:00:00:01"}}}},
 	} {
 		b, err := enc.Result(r)
 		if err != nil {

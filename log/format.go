@@ -25,7 +25,8 @@ import (
 //
 //	0      1
 //	| vers | msgpack array [id, actor, time, seed, ops, role, cn, …]
-//	op: array [action, kind, id, if-match, set (array of strings), object (array, or nil), …]
+//	op: array [action, kind, id, if-match, set (array of strings), object (array, or nil), options (array of
+//	    strings, if there are any), …]
 //
 // A batch is one raft entry:
 //

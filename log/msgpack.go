@@ -126,7 +126,11 @@ func (c *Change) encode(v *encoder) {
 }
 
 func (v *encoder) op(op *Op) {
-	v.array(opFields)
+	n := opFields
+	if len(op.Options) > 0 {
+		n++
+	}
+	v.array(n)
 	v.uint(uint64(op.Action))
 	v.uint(uint64(op.Kind))
 	v.text(op.ID)
@@ -134,9 +138,15 @@ func (v *encoder) op(op *Op) {
 	v.strs("", &op.Set)
 	if op.Object == nil {
 		v.null()
-		return
+	} else {
+		v.object(op.Object)
 	}
-	v.object(op.Object)
+	if len(op.Options) > 0 {
+		v.array(len(op.Options))
+		for _, o := range op.Options {
+			v.text(string(o))
+		}
+	}
 }
 
 // DecodeMsgpack implements msgpack.CustomDecoder.
@@ -163,8 +173,11 @@ func (v *decoder) op(op *Op) {
 	if v.err == nil && v.left > 0 {
 		if len(v.u.b) > 0 && v.u.b[0] != codeNil {
 			op.Object = v.object(op.Kind, op.ID)
+		} else {
+			v.value()
 		}
 	}
+	op.Options = list(v, func(o *Option) { v.str("", (*string)(o)) })
 	v.leave(outer)
 }
 
@@ -187,9 +200,16 @@ func (r *Result) encode(v *encoder) {
 	v.text(r.Refusal.Message)
 	v.array(len(r.Refusal.Errors))
 	for _, e := range r.Refusal.Errors {
-		v.array(elementFields)
+		n := elementFields
+		if len(e.Invalid) > 0 {
+			n++
+		}
+		v.array(n)
 		for _, s := range [...]string{e.Field, e.Code, e.Message, e.Remedy, e.Type, e.ID} {
 			v.text(s)
+		}
+		if len(e.Invalid) > 0 {
+			v.strs("", &e.Invalid)
 		}
 	}
 }
@@ -220,5 +240,6 @@ func (v *decoder) element(e *FieldError) {
 	for _, p := range [...]*string{&e.Field, &e.Code, &e.Message, &e.Remedy, &e.Type, &e.ID} {
 		v.str("", p)
 	}
+	v.strs("", &e.Invalid)
 	v.leave(outer)
 }

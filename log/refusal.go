@@ -44,6 +44,8 @@ type FieldError struct {
 	// ElementDuplicate.
 	Type string `json:"type,omitempty"`
 	ID   string `json:"id,omitempty"`
+	// Invalid are the values of a list that are at fault, sorted.
+	Invalid []string `json:"invalid,omitempty"`
 }
 
 // Error implements error.

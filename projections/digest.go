@@ -105,6 +105,10 @@ func (s *store) count(r *row, count func(scope log.Scope, sum log.Digest)) {
 		count(scopeOfNetwork(o), r.sum)
 	case *log.NIC:
 		s.countNIC(r, o, count)
+	default:
+		for _, scope := range scopesOfNet(o) {
+			count(scope, r.sum)
+		}
 	}
 }
 

@@ -60,6 +60,11 @@ func sameIndex(a, b log.Object) bool {
 	case *log.Ticket:
 		b, ok := b.(*log.Ticket)
 		return ok && lineOf(a) == lineOf(b) && a.Waits() == b.Waits()
+	case *log.FabricVLAN:
+		b, ok := b.(*log.FabricVLAN)
+		return ok && a.VNetID == b.VNetID
+	case *log.NetworkPool, *log.Aggregation, *log.Router:
+		return false // rare
 	default:
 		return true // tags, servers, migrations and unknown objects are in no index
 	}
@@ -140,6 +145,8 @@ func (s *store) index(r *row) {
 		s.indexTask(r, o)
 	case *log.Ticket:
 		s.indexTicket(r, o)
+	default:
+		s.indexNet(r, o)
 	}
 	if s.digests != nil {
 		s.count(r, s.digests.add)
@@ -171,6 +178,8 @@ func (s *store) unindex(r *row) {
 		s.unindexTask(r, o)
 	case *log.Ticket:
 		s.unindexTicket(r, o)
+	default:
+		s.unindexNet(r, o)
 	}
 }
 
@@ -241,6 +250,9 @@ func (s *store) use(network log.UUID, ip netip.Addr) {
 }
 
 func (s *store) release(network log.UUID, ip netip.Addr) {
+	if s.ipRow(network, ip) != nil || s.nicAt(network, ip) != nil {
+		return // something else holds it still
+	}
 	used := s.used[network]
 	used.remove(ip)
 	if used.runs.len() == 0 {

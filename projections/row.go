@@ -172,6 +172,9 @@ func (r *row) hasKey(key string) bool {
 		return string(o.UUID[:]) == key
 	case *log.VMM:
 		return string(o.UUID[:]) == key
+	case *log.IP:
+		ip := o.IP.As16()
+		return len(key) == 32 && string(o.NetworkUUID[:]) == key[:16] && string(ip[:]) == key[16:]
 	default:
 		return r.key() == key
 	}
@@ -225,6 +228,12 @@ func compareRows(a, b *row) int {
 		return compareUUIDs(o.UUID, b.obj.(*log.VM).UUID)
 	case *log.VMM:
 		return compareUUIDs(o.UUID, b.obj.(*log.VMM).UUID)
+	case *log.IP:
+		other := b.obj.(*log.IP)
+		if c := compareUUIDs(o.NetworkUUID, other.NetworkUUID); c != 0 {
+			return c
+		}
+		return o.IP.Compare(other.IP)
 	default:
 		return strings.Compare(a.key(), b.key())
 	}

@@ -39,6 +39,8 @@ func scopesOf(o log.Object, scopeOn func(network log.UUID) log.Scope, vnetsOf fu
 		ofCN(o.SledID)
 	case *log.Task:
 		ofCN(o.ServerUUID)
+	default:
+		scopes = append(scopes, scopesOfNet(o)...)
 	}
 	return tidyScopes(scopes)
 }
@@ -129,6 +131,7 @@ func (s *State) rowsIn(scope log.Scope) []*row {
 	case log.ScopeCN:
 		one(log.KindServer, scope.ID)
 		take(s.nicsOnCN[scope.ID], s.underlays[scope.ID], s.vmsOnCN[scope.ID], s.vmmsOnCN[scope.ID], s.tasksOn[scope.ID])
+		take(s.byNet.aggrsOn[scope.ID], s.byNet.routersOnCN[scope.ID])
 	case log.ScopeNetwork:
 		if n := s.network(scope.ID); n == nil || n.Fabric {
 			return nil
@@ -139,7 +142,7 @@ func (s *State) rowsIn(scope log.Scope) []*row {
 		if scope.VNet != publicSubnets {
 			take(s.subnets[scope.VNet])
 		}
-		take(s.nicsOnVNet[scope.VNet])
+		take(s.nicsOnVNet[scope.VNet], s.byNet.routersOnVNet[scope.VNet])
 		for cn := range s.interest.cns[scope].all() {
 			take(s.underlays[cn])
 		}

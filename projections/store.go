@@ -21,9 +21,16 @@ func keyOf(kind log.Kind, id string) (string, error) {
 	case log.KindNIC:
 		mac, err := log.ParseMAC(id)
 		return string(mac[:]), err
-	case log.KindNetwork, log.KindServer, log.KindVM, log.KindVMM, log.KindMigration, log.KindTask, log.KindTicket, log.KindToken:
+	case log.KindNetwork, log.KindServer, log.KindVM, log.KindVMM, log.KindMigration, log.KindTask, log.KindTicket, log.KindToken,
+		log.KindNetworkPool, log.KindRouter:
 		uuid, err := log.ParseUUID(id)
 		return string(uuid[:]), err
+	case log.KindIP:
+		network, ip, err := parseIPID(id)
+		return keyOfIP(network, ip), err
+	case log.KindFabricVLAN:
+		owner, vlan, err := parseVLANID(id)
+		return keyOfVLAN(owner, vlan), err
 	default:
 		return id, nil
 	}
@@ -50,6 +57,14 @@ func keyOfObject(o log.Object) string {
 		return string(o.UUID[:])
 	case *log.Token:
 		return string(o.UUID[:])
+	case *log.NetworkPool:
+		return string(o.UUID[:])
+	case *log.Router:
+		return string(o.UUID[:])
+	case *log.IP:
+		return keyOfIP(o.NetworkUUID, o.IP)
+	case *log.FabricVLAN:
+		return keyOfVLAN(o.OwnerUUID, o.VLANID)
 	default:
 		return o.ID()
 	}
@@ -129,6 +144,7 @@ type store struct {
 	ticketsOn  sets[log.UUID]      // tickets by server_uuid
 	lines      sets[line]          // tickets that wait, by what they wait for
 	ticketsBy  sets[bool]          // tickets by whether they wait
+	byNet      byNet               // of the kinds around networks; see there
 	ips        rowTable            // the NIC that has an address of a network
 	vl3        rowTable            // the NIC that has an address on a vnet
 	used       map[log.UUID]*spans // addresses in use by network
@@ -143,7 +159,7 @@ func newStore() *store {
 		vmmsOnCN: sets[log.UUID]{}, vmmsOf: sets[log.UUID]{},
 		tasksOn: sets[log.UUID]{}, openTasks: sets[log.UUID]{}, tasksBy: sets[bool]{},
 		ticketsOn: sets[log.UUID]{}, lines: sets[line]{}, ticketsBy: sets[bool]{},
-		ips: rowTable{hash: hashIP}, vl3: rowTable{hash: hashVL3}, used: map[log.UUID]*spans{},
+		byNet: newByNet(), ips: rowTable{hash: hashIP}, vl3: rowTable{hash: hashVL3}, used: map[log.UUID]*spans{},
 	}
 }
 
