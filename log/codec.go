@@ -4,8 +4,6 @@ import (
 	"bytes"
 	"fmt"
 	"net/netip"
-
-	"github.com/vmihailenco/msgpack/v5"
 )
 
 // fieldCounts is the number of fields that this program writes, by kind.
@@ -430,25 +428,6 @@ func (v *decoder) object(kind Kind, id string) Object {
 		v.body = before[:len(before)-len(v.u.b)]
 	}
 	return o
-}
-
-// value reads a plain value.
-func (v *decoder) value() Value {
-	if !v.more() {
-		return nil
-	}
-	raw, err := v.u.skip()
-	if err != nil {
-		v.fail(err)
-		return nil
-	}
-	if x, ok := simpleValue(raw); ok {
-		return x
-	}
-	// The rest are rare and of any type: the library reads them.
-	x, err := msgpack.NewDecoder(bytes.NewReader(raw)).DecodeInterfaceLoose()
-	v.fail(err)
-	return v.plain(x)
 }
 
 // simpleValue reads what most old values are: nil, a boolean, a number that is
