@@ -107,7 +107,8 @@ const (
 // Fabric is what the leader knows of all sessions, and the way to it from any
 // server.
 type Fabric struct {
-	cfg Config
+	cfg   Config
+	beats *beats
 
 	mu    sync.Mutex // protects reign
 	reign *reign     // nil unless this server leads
@@ -118,11 +119,15 @@ func New(cfg Config) (*Fabric, error) {
 	if cfg.Store == nil || cfg.Peers == nil || cfg.Table == nil || cfg.NewID == nil {
 		return nil, errors.New("liveness: Config lacks Store, Peers, Table or NewID")
 	}
-	return &Fabric{cfg: cfg.withDefaults()}, nil
+	return &Fabric{cfg: cfg.withDefaults(), beats: newBeats()}, nil
 }
 
-// Run gathers and judges while this server leads, until ctx ends; it returns nil.
+// Run gathers and judges while this server leads, and brings heartbeats to who
+// does, until ctx ends; it returns nil.
 func (f *Fabric) Run(ctx context.Context) error {
+	var carrying sync.WaitGroup
+	carrying.Go(func() { f.carry(ctx) })
+	defer carrying.Wait()
 	for ctx.Err() == nil {
 		moved := f.cfg.Peers.LeaderMoved()
 		term, leads := f.cfg.Peers.Leading()
@@ -189,6 +194,7 @@ const (
 	askSessions byte = 1 // a poll; answered with an answer
 	askWait     byte = 2 // JSON of a Query; answered with JSON of a Verdict
 	askWhere    byte = 4 // a CN (16 bytes); answered with the id of the server of its newest session, "" if there is none
+	askBeats    byte = 5 // heartbeats that came to a server (see beat.go); answered with nothing
 	askList     byte = 3 // the CN after which to begin (16 bytes); answered with JSON of at most listPage Known
 )
 
@@ -210,6 +216,8 @@ func (f *Fabric) Answer(ctx context.Context, request []byte) ([]byte, error) {
 		return f.answerList(body)
 	case askWhere:
 		return f.answerWhere(body)
+	case askBeats:
+		return f.answerBeats(body)
 	}
 	return nil, fmt.Errorf("liveness: request of type %d is not known to this server: upgrade it: %w", request[0], log.ErrFormat)
 }

@@ -70,6 +70,13 @@ func (r *reign) transitions(recorded map[log.UUID]string) []transition {
 			}
 			continue
 		}
+		b := r.beats[cn]
+		if b != nil && now < b.until {
+			if recorded[cn] != running && (allTold || leased) && now-b.since >= r.cfg.Settle {
+				changes = append(changes, transition{cn, running, "its heartbeats come to " + b.server})
+			}
+			continue
+		}
 		last := time.Duration(0) // of a CN that nobody has told of: the reign's begin
 		if s != nil {
 			last = max(last, s.at)
@@ -77,11 +84,15 @@ func (r *reign) transitions(recorded map[log.UUID]string) []transition {
 				s.since = now // it has to settle again
 			}
 		}
+		if b != nil {
+			last = max(last, b.at, b.until-r.cfg.Lease)
+		}
 		if recorded[cn] == running && leased && now-last >= r.cfg.Lease {
-			changes = append(changes, transition{cn, unknown, "no session for " + (now - last).Round(time.Second).String()})
+			changes = append(changes, transition{cn, unknown, "no session or heartbeat for " + (now - last).Round(time.Second).String()})
 		}
 	}
 	r.forget(now, recorded)
+	r.forgetBeats(now, recorded)
 	return changes
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"slices"
 
 	"rutter/log"
@@ -15,6 +16,7 @@ type Known struct {
 	Server  string // that has or had it
 	Alive   bool
 	HeardMS int64 // ago, as far as the leader was told; -1: never in its time
+	Beats   bool  // what was heard are heartbeats: there is no session, or none any more
 }
 
 // listPage is how many sessions one answer between servers has.
@@ -67,17 +69,26 @@ func (r *reign) list(after log.UUID) []Known {
 	defer r.mu.Unlock()
 	now := r.now()
 	page := []Known{}
-	for _, cn := range sorted(r.cns) {
+	all := maps.Clone(r.cns)
+	for cn := range r.beats {
+		if all[cn] == nil {
+			all[cn] = &seen{session: Session{CN: cn, Gone: true}, at: -1}
+		}
+	}
+	for _, cn := range sorted(all) {
 		if slices.Compare(cn[:], after[:]) <= 0 {
 			continue
 		}
 		if len(page) == listPage {
 			break
 		}
-		s := r.cns[cn]
+		s := all[cn]
 		k := Known{Session: s.session, Server: s.server, Alive: r.alive(s, now), HeardMS: -1}
 		if s.at >= 0 {
 			k.HeardMS = (now - s.at).Milliseconds()
+		}
+		if b := r.beats[cn]; b != nil && !k.Alive && b.at > s.at {
+			k.Beats, k.Server, k.Alive, k.HeardMS = true, b.server, now < b.until, (now - b.at).Milliseconds()
 		}
 		page = append(page, k)
 	}

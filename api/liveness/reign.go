@@ -47,8 +47,9 @@ type reign struct {
 	mu      sync.Mutex // protects what follows
 	views   map[string]*view
 	cns     map[log.UUID]*seen
-	last    time.Time     // when steady was last moved
-	steady  time.Duration // since the reign began, as long as the process was not stopped and the clock did not jump
+	beats   map[log.UUID]*beaten // of CNs without an agent of ours
+	last    time.Time            // when steady was last moved
+	steady  time.Duration        // since the reign began, as long as the process was not stopped and the clock did not jump
 	waiters int
 	wants   map[log.UUID]log.Seq // what the CNs that are waited for lack; empty while nobody waits
 	changed chan struct{}        // closed at each answer
@@ -56,7 +57,7 @@ type reign struct {
 
 func newReign(cfg Config, term uint64) *reign {
 	return &reign{
-		cfg: cfg, term: term, views: make(map[string]*view), cns: make(map[log.UUID]*seen), wants: make(map[log.UUID]log.Seq), last: cfg.Now(),
+		cfg: cfg, term: term, views: make(map[string]*view), cns: make(map[log.UUID]*seen), beats: make(map[log.UUID]*beaten), wants: make(map[log.UUID]log.Seq), last: cfg.Now(),
 		changed: make(chan struct{}), over: make(chan struct{}),
 	}
 }
