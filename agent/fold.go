@@ -15,10 +15,10 @@ import (
 // the stream is filtered, so it is whole with its last event, or with what
 // comes after its place.
 func (r *replica) Entry(m *feed.Entry) error {
-	event, body, err := log.DecodeEventAndBody(m.Event)
-	if err != nil {
+	if err := m.Parse(); err != nil {
 		return fmt.Errorf("entry %d: %w", m.Seq, err)
 	}
+	event, body := m.Parsed, m.Body
 	if event.ID == "" || event.Object == nil || event.Object.ID() != event.ID {
 		return fmt.Errorf("%w: entry %d of %s %q has another object", errStream, m.Seq, event.Kind, event.ID)
 	}
@@ -43,20 +43,13 @@ func (r *replica) Entry(m *feed.Entry) error {
 		return nil
 	}
 	r.pendingLast = m.Seq + log.Seq(event.More)
-	if err := r.hold(&heldEntry{m, event, body}); err != nil {
+	if err := r.hold(m); err != nil {
 		return err
 	}
 	if event.More > 0 {
 		return nil
 	}
 	return r.flush()
-}
-
-// heldEntry is an entry that is held back, decoded.
-type heldEntry struct {
-	*feed.Entry
-	event *log.Event
-	body  []byte // of its object
 }
 
 // hold keeps a frame back until its change is whole.
@@ -77,8 +70,8 @@ func (r *replica) flush() error {
 	r.pending = nil
 	for _, m := range frames {
 		switch m := m.(type) {
-		case *heldEntry:
-			if err := r.fold(m.Seq, m.event, m.body); err != nil {
+		case *feed.Entry:
+			if err := r.fold(m.Seq, m.Parsed, m.Body); err != nil {
 				return err
 			}
 		case *feed.Object:

@@ -282,6 +282,19 @@ func (s *stream) Welcome(m *feed.Welcome) error {
 	return nil
 }
 
+// Prepare implements feed.Preparer: an entry is decoded while those before it are
+// folded, or a catch-up would take as long as both together.
+func (s *stream) Prepare(m feed.Message) error {
+	entry, ok := m.(*feed.Entry)
+	if !ok {
+		return nil
+	}
+	if err := entry.Parse(); err != nil {
+		return fmt.Errorf("entry %d: %w", entry.Seq, err)
+	}
+	return nil
+}
+
 // Reset implements feed.Handler.
 func (s *stream) Reset(m *feed.Reset) error {
 	s.becomeResetting(m.Reason)

@@ -31,7 +31,7 @@ func examples() map[string]Message {
 	chain := log.ChainPrefix{1, 2, 3, 4, 5, 6, 7, 8}
 	vnet := log.VNetScope(1234)
 	return map[string]Message{
-		"entry":            &Entry{42, chain, []byte{1, 0x90}},
+		"entry":            &Entry{Seq: 42, Chain: chain, Event: []byte{1, 0x90}},
 		"object":           &Object{42, vnet, log.KindNIC, "90:b8:d0:01:02:03", 3, 41, []byte{1, 0x91, 0xc0}},
 		"scope_begin":      &ScopeBegin{vnet, 42, 7},
 		"scope_end":        &ScopeEnd{vnet, 42, chain, 7},
@@ -249,7 +249,7 @@ func TestRoundTrip(t *testing.T) {
 		}
 		sent := []Message{
 			hello,
-			&Entry{seq, chain, rapid.SliceOf(rapid.Byte()).Draw(t, "event")},
+			&Entry{Seq: seq, Chain: chain, Event: rapid.SliceOf(rapid.Byte()).Draw(t, "event")},
 			&Object{seq, scopes.Draw(t, "scope"), log.KindVM, rapid.String().Draw(t, "id"), 1, seq, rapid.SliceOf(rapid.Byte()).Draw(t, "object")},
 			&ScopeEnd{scopes.Draw(t, "scope"), seq, chain, rapid.Uint32().Draw(t, "count")},
 			&Drain{seq, DrainBehind, rapid.StringN(0, 50, 1000).Draw(t, "text")},

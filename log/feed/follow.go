@@ -262,7 +262,16 @@ func (c *Conn) write(m Message) error {
 
 // readAll reads frames and hands them on until an error.
 func (c *Conn) readAll(cursor log.Cursor, handler Handler) error {
-	r := NewReader(bufio.NewReaderSize(c.conn, readBuffer))
+	if p, ok := handler.(Preparer); ok {
+		return c.readAhead(cursor, p)
+	}
+	return c.read(cursor, func(m Message, _ bool) error { return c.handle(m, handler) })
+}
+
+// read hands on messages until an error; more says that another one is on its way.
+func (c *Conn) read(cursor log.Cursor, take func(m Message, more bool) error) error {
+	buffer := bufio.NewReaderSize(c.conn, readBuffer)
+	r := NewReader(buffer)
 	order := order{last: cursor.Seq}
 	var limited time.Time
 	for {
@@ -290,17 +299,22 @@ func (c *Conn) readAll(cursor log.Cursor, handler Handler) error {
 		if err := order.check(m); err != nil {
 			return err
 		}
-		switch m := m.(type) {
-		case *Tell:
-			c.tell(m)
-		case *Request:
-			err = c.request(m, handler)
-		default:
-			err = dispatch(m, handler)
-		}
-		if err != nil {
+		if err := take(m, buffer.Buffered() > 0); err != nil {
 			return err
 		}
+	}
+}
+
+// handle hands one message on.
+func (c *Conn) handle(m Message, handler Handler) error {
+	switch m := m.(type) {
+	case *Tell:
+		c.tell(m)
+		return nil
+	case *Request:
+		return c.request(m, handler)
+	default:
+		return dispatch(m, handler)
 	}
 }
 

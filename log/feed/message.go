@@ -17,6 +17,19 @@ type Entry struct {
 	Seq   log.Seq
 	Chain log.ChainPrefix // of the chain hash at Seq
 	Event []byte          // as encoded once, at apply: log.DecodeEvent reads it
+
+	// Parsed and Body are what log.DecodeEventAndBody makes of Event, once Parse
+	// was called. They are not part of the frame.
+	Parsed *log.Event
+	Body   []byte
+}
+
+// Parse decodes the event, unless that was done.
+func (m *Entry) Parse() (err error) {
+	if m.Parsed == nil {
+		m.Parsed, m.Body, err = log.DecodeEventAndBody(m.Event)
+	}
+	return err
 }
 
 // Object is one object as of a place in the log: of a scope that is being
