@@ -135,3 +135,6 @@ func (r Revocations) Covers(c *x509.Certificate, id access.Identity) string {
 	}
 	return ""
 }
+
+// Revocations returns what is revoked.
+func (t *Trust) Revocations() Revocations { return t.revoked }

@@ -56,6 +56,18 @@ var importTable = []row{
 		why: "who may do what is a table and a pure decision, so that it can be read, and asked everywhere",
 	},
 	{
+		pkg: "api/pki", may: []string{"log", "api/access"},
+		why: "certificates are made and judged from bytes and a time, by servers, agents and commands alike",
+	},
+	{
+		pkg: "api/tlsgate", may: []string{"log", "api/access", "api/pki"},
+		why: "TLS is one thing for every port and every client, which know nothing of each other",
+	},
+	{
+		pkg: "api/enrol", may: []string{"log", "projections", "api/access", "api/pki"},
+		why: "who gets a certificate is decided from the log, without files and connections",
+	},
+	{
 		pkg: "api/console",
 		why: "a page is files and headers: what it shows it asks of the API, from the browser",
 	},
