@@ -71,6 +71,7 @@ func newMetrics(s *Server) (*metrics, error) {
 			}
 			return 1
 		}),
+		gauge("rutter_warnings", "Things that people must see to: GET /readyz?verbose names them.", func() float64 { return float64(len(s.cfg.Warnings())) }),
 		gauge("rutter_feed_blocked", "Subscribers that take nothing of what is being written to them.", func() float64 { return float64(s.crew.held.Load()) }),
 		gauge("rutter_feed_subscribers", "Compute nodes connected to this server.", func() float64 { return float64(s.cns.count()) }),
 		gauge("rutter_streams", "Feeds and followed logs.", func() float64 { return float64(s.streams.Load()) }),

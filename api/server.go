@@ -13,6 +13,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"rutter/api/access"
 	"rutter/api/liveness"
 	"rutter/api/vmm"
 )
@@ -30,8 +31,8 @@ type Config struct {
 	// Version of the program, for /status.
 	Version string
 	// Actor names who asks, for the events that a request makes. The default
-	// is the common name of a verified client certificate, else
-	// "anonymous@ADDRESS".
+	// is that of the connection's identity, which is "anonymous@ADDRESS" where
+	// nobody had to show a certificate.
 	Actor func(*http.Request) string
 	// Age says how long ago this server last knew that it was up to date, for
 	// the header Rutter-Age; nil leaves the header out.
@@ -46,6 +47,9 @@ type Config struct {
 	// with 501, and what CNs report of VMs is not taken. Its collectors are
 	// added to /metrics.
 	VMMs *vmm.Service
+	// Warnings says what people must see to, for /readyz?verbose and /metrics:
+	// certificates near their end, ports without TLS. nil: nothing.
+	Warnings func() []string
 	// Mounts are the handlers of other surfaces, behind the limits of every
 	// other route.
 	Mounts []Mount
@@ -77,6 +81,9 @@ func (c Config) withDefaults() (Config, error) {
 	if c.Actor == nil {
 		c.Actor = defaultActor
 	}
+	if c.Warnings == nil {
+		c.Warnings = func() []string { return nil }
+	}
 	if c.Sessions == nil {
 		c.Sessions = liveness.NewTable(uint64(time.Now().UnixNano()), time.Now)
 	}
@@ -84,14 +91,31 @@ func (c Config) withDefaults() (Config, error) {
 }
 
 func defaultActor(r *http.Request) string {
-	if r.TLS != nil && len(r.TLS.VerifiedChains) > 0 {
-		return r.TLS.VerifiedChains[0][0].Subject.CommonName
+	if id, ok := access.From(r.Context()); ok {
+		return id.Actor()
 	}
-	host, _, err := net.SplitHostPort(r.RemoteAddr)
+	return localAt(r.RemoteAddr).Actor()
+}
+
+// localAt is the identity of who is at an address, and was not asked who it is.
+func localAt(address string) access.Identity {
+	host, _, err := net.SplitHostPort(address)
 	if err != nil {
-		host = r.RemoteAddr
+		host = address
 	}
-	return "anonymous@" + host
+	return access.Identity{Role: access.Local, Name: host}
+}
+
+// identified puts into the context of a connection's requests who is at its other
+// side, if its listener knows.
+func identified(ctx context.Context, conn net.Conn) context.Context {
+	if c, ok := conn.(*limitedConn); ok {
+		conn = c.Conn
+	}
+	if known, ok := conn.(interface{ Identity() access.Identity }); ok {
+		return access.With(ctx, known.Identity())
+	}
+	return access.With(ctx, localAt(conn.RemoteAddr().String()))
 }
 
 // Server answers HTTP. See the package comment for its concurrency.
@@ -164,6 +188,7 @@ func (s *Server) Run(ctx context.Context, listener net.Listener) error {
 		IdleTimeout:       idleTime,
 		MaxHeaderBytes:    MaxHeader,
 		BaseContext:       func(net.Listener) context.Context { return requests },
+		ConnContext:       identified,
 		ErrorLog:          slog.NewLogLogger(s.logger.Handler(), slog.LevelDebug),
 	}
 	served := make(chan error, 1)
