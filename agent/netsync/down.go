@@ -1,0 +1,239 @@
+package netsync
+
+import (
+	"net"
+	"net/netip"
+	"slices"
+	"strconv"
+
+	"rutter/agent/vminfo"
+	"rutter/log"
+)
+
+// field is one field that a manifest must have.
+type field struct {
+	name  string
+	value vminfo.Value
+}
+
+// writeDown puts into the plan what of the VM's manifest is not as the log says.
+func (v *vmPass) writeDown() {
+	if !v.vm.editable() {
+		return
+	}
+	nets := make([]*log.Network, len(v.held))
+	for i, nic := range v.held {
+		if nic != nil {
+			nets[i] = v.in.state.Network(nic.NetworkUUID) // nil: none, or it is not here yet
+		}
+	}
+	for i, nic := range v.held {
+		if nic == nil {
+			continue
+		}
+		if differ := differing(v.vm.NICs[i].Fields, nicFields(nic, nets[i], v.vm.NICs[i].Fields)); len(differ) > 0 {
+			if v.edit.nics == nil {
+				v.edit.nics = make(map[log.MAC][]field)
+			}
+			v.edit.nics[nic.MAC] = differ
+		}
+	}
+	v.edit.fields = differing(v.vm.Manifest, v.vmFields(nets))
+	if len(v.edit.remove) > 0 {
+		v.edit.reboot = v.vm.State == "running"
+	}
+	if len(v.edit.remove)+len(v.edit.nics)+len(v.edit.fields) > 0 {
+		v.plan.edits = append(v.plan.edits, v.edit)
+	}
+}
+
+// vmFields are the fields of the VM that follow from its networks: all of them,
+// or none as long as one is not known.
+func (v *vmPass) vmFields(nets []*log.Network) []field {
+	resolvers, routes := []vminfo.Value{}, emptyObject()
+	networks := 0
+	for i, nic := range v.held {
+		switch {
+		case nic == nil || nets[i] == nil && !nic.NetworkUUID.IsZero():
+			return nil
+		case nets[i] == nil:
+			continue
+		}
+		networks++
+		for _, r := range nets[i].Resolvers {
+			if text := vminfo.StringValue(r.String()); !slices.ContainsFunc(resolvers, text.Equal) {
+				resolvers = append(resolvers, text)
+			}
+		}
+		for _, r := range nets[i].Routes {
+			if _, taken := routes.Get(r.Dst); !taken {
+				routes = routes.With(r.Dst, vminfo.StringValue(gatewayOf(r, nic.MAC)))
+			}
+		}
+	}
+	if networks == 0 {
+		return nil
+	}
+	var fields []field
+	metadata, _ := v.vm.Manifest.Get("internal_metadata")
+	if _, has := v.vm.Manifest.Get("resolvers"); !truth(metadata, "no_nic_resolvers") && (has || len(resolvers) > 0) {
+		fields = append(fields, field{"resolvers", vminfo.ArrayValue(resolvers...)})
+	}
+	if _, has := v.vm.Manifest.Get("routes"); has || len(routes.Keys()) > 0 {
+		fields = append(fields, field{"routes", routes})
+	}
+	return fields
+}
+
+// gatewayOf is a route's gateway as a manifest has it: a link is named by its MAC.
+func gatewayOf(r log.Route, mac log.MAC) string {
+	if r.Gateway == "linklocal" {
+		return "macs[" + mac.String() + "]"
+	}
+	return r.Gateway
+}
+
+func emptyObject() vminfo.Value {
+	v, err := vminfo.ParseValue([]byte("{}"))
+	if err != nil {
+		panic("netsync: {} is no JSON")
+	}
+	return v
+}
+
+// nicFields are the fields of a NIC that follow from the log (spec/net-agent.md
+// §2.2). What the log does not say clears nothing.
+func nicFields(nic *log.NIC, network *log.Network, local vminfo.Value) (fields []field) {
+	for name, p := range spoofing(nic) {
+		if *p != truth(local, name) {
+			fields = append(fields, field{name, boolean(*p)})
+		}
+	}
+	slices.SortFunc(fields, func(a, b field) int { return compareText(a.name, b.name) })
+	text := func(name, value string) {
+		if value != "" {
+			fields = append(fields, field{name, vminfo.StringValue(value)})
+		}
+	}
+	text("model", nic.Model)
+	if network == nil {
+		if nic.NetworkUUID.IsZero() {
+			text("nic_tag", nic.NICTag)
+		}
+		return fields
+	}
+	text("network_uuid", network.UUID.String())
+	text("nic_tag", tagOf(network))
+	fields = append(fields, field{"mtu", vminfo.IntValue(int64(network.MTU))})
+	if vlan, has := number(local, "vlan_id"); vlan != network.VLANID || !has && network.VLANID != 0 {
+		fields = append(fields, field{"vlan_id", vminfo.IntValue(int64(network.VLANID))})
+	}
+	if network.Gateway.IsValid() {
+		text("gateway", network.Gateway.String())
+		fields = append(fields, field{"gateways", vminfo.ArrayValue(vminfo.StringValue(network.Gateway.String()))})
+	}
+	if !nic.IP.IsValid() {
+		return fields
+	}
+	text("ip", nic.IP.String())
+	fields = append(fields, field{"ips", addresses(nic.IP, network.Subnet, local)})
+	if nic.IP.Is4() {
+		text("netmask", net.IP(net.CIDRMask(network.Subnet.Bits(), 32)).String())
+	}
+	return fields
+}
+
+// addresses are a NIC's, with what the manifest has of the other family: the log
+// knows one address.
+func addresses(ip netip.Addr, subnet netip.Prefix, local vminfo.Value) vminfo.Value {
+	list := []vminfo.Value{vminfo.StringValue(netip.PrefixFrom(ip, subnet.Bits()).String())}
+	ips, _ := local.Get("ips")
+	for _, item := range ips.Items() {
+		text, _ := item.String()
+		p, err := netip.ParsePrefix(text)
+		if err == nil && p.Addr().Is4() != ip.Is4() || text == "addrconf" {
+			list = append(list, item)
+		}
+	}
+	return vminfo.ArrayValue(list...)
+}
+
+// tagOf is a network's nic tag as a NIC has it: on fabrics with the vnet.
+func tagOf(n *log.Network) string {
+	if n.Fabric {
+		return n.NICTag + "/" + strconv.FormatUint(uint64(n.VNetID), 10)
+	}
+	return n.NICTag
+}
+
+// differing are the fields that a value does not have so.
+func differing(v vminfo.Value, want []field) (differ []field) {
+	for _, f := range want {
+		if got, ok := v.Get(f.name); !ok || !got.Equal(f.value) {
+			differ = append(differ, f)
+		}
+	}
+	return differ
+}
+
+func boolean(b bool) vminfo.Value {
+	v, err := vminfo.ParseValue(strconv.AppendBool(nil, b))
+	if err != nil {
+		panic("netsync: a boolean is no JSON")
+	}
+	return v
+}
+
+// number reads a small number, also one in quotes.
+func number(v vminfo.Value, name string) (uint32, bool) {
+	f, ok := v.Get(name)
+	if !ok {
+		return 0, false
+	}
+	text, is := f.String()
+	if !is {
+		text = string(f.AppendJSON(nil))
+	}
+	n, err := strconv.ParseUint(text, 10, 32)
+	return uint32(n), err == nil
+}
+
+func compareText(a, b string) int {
+	switch {
+	case a < b:
+		return -1
+	case a > b:
+		return 1
+	}
+	return 0
+}
+
+// apply makes the edit in a manifest. Without its primary NIC the first of the
+// rest is that.
+func (e *edit) apply(v vminfo.Value) vminfo.Value {
+	nics, _ := v.Get("nics")
+	var list []vminfo.Value
+	lost, has := false, false
+	for _, nic := range nics.Items() {
+		mac, err := log.ParseMAC(textOf(nic, "mac"))
+		if err == nil && slices.Contains(e.remove, mac) {
+			lost = lost || truth(nic, "primary")
+			continue
+		}
+		for _, f := range e.nics[mac] {
+			nic = nic.With(f.name, f.value)
+		}
+		has = has || truth(nic, "primary")
+		list = append(list, nic)
+	}
+	if lost && !has && len(list) > 0 {
+		list[0] = list[0].With("primary", boolean(true))
+	}
+	if len(e.remove)+len(e.nics) > 0 {
+		v = v.With("nics", vminfo.ArrayValue(list...))
+	}
+	for _, f := range e.fields {
+		v = v.With(f.name, f.value)
+	}
+	return v
+}

@@ -1,0 +1,125 @@
+package netsync
+
+import (
+	"net/netip"
+	"slices"
+
+	"rutter/agent/vminfo"
+	"rutter/log"
+)
+
+// VM is a VM of the compute node.
+type VM struct {
+	UUID  log.UUID
+	Owner log.UUID // zero: its manifest does not say
+	State string   // as vminfod names it
+	// HandsOff: do_not_inventory. It is being moved; nothing of it is touched.
+	HandsOff bool
+	// Manifest is what its next start makes of it; null if another program has
+	// the manifests, so that nothing is written to them.
+	Manifest vminfo.Value
+	NICs     []NIC
+}
+
+// NIC is one of a VM's, in the manifest's order.
+type NIC struct {
+	MAC    log.MAC
+	Fields vminfo.Value
+}
+
+// VMOf reads a VM: shown is how vminfod shows it, manifest what is written of it
+// (null: only what is shown is known). NICs without a MAC are left out.
+func VMOf(shown, manifest vminfo.Value) (VM, error) {
+	id, err := log.ParseUUID(textOf(shown, "uuid"))
+	if err != nil {
+		return VM{}, err
+	}
+	vm := VM{UUID: id, State: textOf(shown, "state"), HandsOff: truth(shown, "do_not_inventory"), Manifest: manifest}
+	vm.Owner, _ = log.ParseUUID(textOf(shown, "owner_uuid")) // zero: the log keeps its own
+	source := shown
+	if !manifest.IsNull() {
+		source = manifest // vminfod shows the addresses that links have now
+	}
+	nics, _ := source.Get("nics")
+	for _, fields := range nics.Items() {
+		if mac, err := log.ParseMAC(textOf(fields, "mac")); err == nil {
+			vm.NICs = append(vm.NICs, NIC{MAC: mac, Fields: fields})
+		}
+	}
+	return vm, nil
+}
+
+// settled: it is not being made, so what is there of it is what it is.
+func (v *VM) settled() bool {
+	switch v.State {
+	case "provisioning", "receiving", "configured", "incomplete", "":
+		return false
+	}
+	return true
+}
+
+// editable: its manifest may be written (spec/net-agent.md §2.2).
+func (v *VM) editable() bool {
+	return !v.Manifest.IsNull() && (v.State == "running" || v.State == "stopped")
+}
+
+// nicState is the state of its NICs.
+func (v *VM) nicState() string {
+	if v.State == "running" {
+		return "running"
+	}
+	return "stopped"
+}
+
+// primary is its primary NIC: the first that says so; there is only one.
+func (v *VM) primary() (log.MAC, bool) {
+	for _, nic := range v.NICs {
+		if truth(nic.Fields, "primary") {
+			return nic.MAC, true
+		}
+	}
+	return log.MAC{}, false
+}
+
+func (v *VM) has(mac log.MAC) bool {
+	return slices.ContainsFunc(v.NICs, func(n NIC) bool { return n.MAC == mac })
+}
+
+// textOf is a field that is a string; "" if it is none.
+func textOf(v vminfo.Value, name string) string {
+	field, _ := v.Get(name)
+	text, _ := field.String()
+	return text
+}
+
+// truth reads a boolean as vmadm writes it in different places: true, "true",
+// 1, "1"; everything else, and none, is false.
+func truth(v vminfo.Value, name string) bool {
+	field, ok := v.Get(name)
+	if !ok {
+		return false
+	}
+	if text, is := field.String(); is {
+		return text == "true" || text == "1"
+	}
+	switch string(field.AppendJSON(nil)) {
+	case "true", "1":
+		return true
+	}
+	return false
+}
+
+// addressOf is the address that a NIC's manifest names: ip, or the first of ips.
+func addressOf(nic vminfo.Value) netip.Addr {
+	if ip, err := netip.ParseAddr(textOf(nic, "ip")); err == nil {
+		return ip.Unmap()
+	}
+	ips, _ := nic.Get("ips")
+	for _, item := range ips.Items() {
+		text, _ := item.String()
+		if p, err := netip.ParsePrefix(text); err == nil {
+			return p.Addr().Unmap()
+		}
+	}
+	return netip.Addr{} // dhcp, addrconf, or none
+}

@@ -1,0 +1,186 @@
+package netsync
+
+import (
+	"slices"
+
+	"rutter/agent/vminfo"
+	"rutter/log"
+)
+
+// adminTag is the nic tag of the admin network, which has its name.
+const adminTag = "admin"
+
+// vmPass is one VM in one pass.
+type vmPass struct {
+	*core
+	in   *input
+	plan *plan
+	vm   *VM
+	edit edit
+	held []*log.NIC // of the NICs in order; nil: not known, or not this VM's
+}
+
+// run compares a VM with the log. where says which VM has which NIC.
+func (v *vmPass) run(where map[log.MAC]*VM) {
+	if v.vm.HandsOff {
+		for _, nic := range v.vm.NICs {
+			if claim := v.book.claims[nic.MAC]; claim != nil && claim.VM == v.vm.UUID {
+				v.book.drop(nic.MAC)
+			}
+		}
+		return
+	}
+	if !v.vm.settled() {
+		return
+	}
+	v.held = make([]*log.NIC, len(v.vm.NICs))
+	for i := range v.vm.NICs {
+		if where[v.vm.NICs[i].MAC] == v.vm {
+			v.held[i] = v.compare(&v.vm.NICs[i])
+		}
+	}
+	v.writeDown()
+}
+
+// compare compares one NIC, and returns it as the log has it, if it is this VM's
+// there.
+func (v *vmPass) compare(nic *NIC) *log.NIC {
+	claim := v.book.take(nic.MAC, v.vm.UUID)
+	if claim == nil {
+		return nil
+	}
+	if claim.VM != v.vm.UUID {
+		return nil // it is released first, of the VM that had it
+	}
+	remote, revision, known, asked := v.remote(v.in, nic.MAC)
+	switch {
+	case !known:
+		if v.ask(v.in, v.plan, nic.MAC, "compare/"+v.vm.State) && textOf(nic.Fields, "nic_tag") == adminTag {
+			v.plan.networks = []string{adminTag}
+		}
+		return nil
+	case remote == nil && claim.Held:
+		v.remove(nic.MAC)
+		return nil
+	case remote == nil:
+		v.createNIC(claim, nic)
+		return nil
+	case remote.BelongsToType == "zone" && remote.BelongsToUUID == v.vm.UUID:
+		if remote.State == "running" || remote.State == "stopped" {
+			v.book.hold(claim) // until then it is its maker's
+		}
+		v.sendUp(nic, remote, revision)
+		return remote
+	case !asked: // what this node has of it may be old
+		v.ask(v.in, v.plan, nic.MAC, "other/"+revision.String())
+		return nil
+	}
+	v.plan.notes = append(v.plan.notes, "NIC "+nic.MAC.String()+" of VM "+v.vm.UUID.String()+" belongs to "+remote.BelongsToType+" "+remote.BelongsToUUID.String()+" in the log: it is taken from this VM")
+	v.remove(nic.MAC)
+	return nil
+}
+
+func (v *vmPass) remove(mac log.MAC) {
+	if v.vm.editable() {
+		v.edit.remove = append(v.edit.remove, mac)
+	}
+}
+
+// createNIC has the log get a NIC that it never had.
+func (v *vmPass) createNIC(claim *claim, nic *NIC) {
+	op := v.creation(claim, nic, v.vm)
+	if claim.Create.IsZero() {
+		v.book.create(claim, v.newID())
+	}
+	v.send(v.in, v.plan, nic.MAC, "create/"+claim.Create.String(), claim.Create, op)
+}
+
+// creation is the operation that creates a NIC. Without a NIC (the VM has it no
+// more) it is only the name of something that may have been created before.
+func (c *core) creation(claim *claim, nic *NIC, vm *VM) log.Op {
+	o := &log.NIC{MAC: claim.MAC, BelongsToType: "zone", BelongsToUUID: claim.VM, CNUUID: c.cn, State: "stopped"}
+	set := []string{"belongs_to_type", "belongs_to_uuid", "cn_uuid", "mac", "state"}
+	if vm != nil && vm.UUID == claim.VM {
+		o.OwnerUUID, o.State = vm.Owner, vm.nicState()
+		set = append(set, "owner_uuid")
+		if mac, ok := vm.primary(); ok && mac == claim.MAC {
+			o.Primary = true
+			set = append(set, "primary")
+		}
+	}
+	if nic != nil {
+		set = c.fill(o, nic.Fields, set)
+	}
+	slices.Sort(set)
+	return log.Op{Action: log.Create, Kind: log.KindNIC, Set: set, Object: o}
+}
+
+// fill puts what a manifest says of a NIC, and where it lies, into one for the log.
+func (c *core) fill(o *log.NIC, fields vminfo.Value, set []string) []string {
+	if o.IP = addressOf(fields); o.IP.IsValid() {
+		set = append(set, "ip")
+	}
+	if o.Model = textOf(fields, "model"); o.Model != "" {
+		set = append(set, "model")
+	}
+	for name, p := range spoofing(o) {
+		if *p = truth(fields, name); *p {
+			set = append(set, name)
+		}
+	}
+	network, err := log.ParseUUID(textOf(fields, "network_uuid"))
+	if f := c.found[adminTag]; err != nil && f.Object != nil && textOf(fields, "nic_tag") == adminTag {
+		network, err = f.Object.(*log.Network).UUID, nil
+	}
+	if err == nil {
+		o.NetworkUUID = network
+		return append(set, "network_uuid")
+	}
+	if o.NICTag = textOf(fields, "nic_tag"); o.NICTag != "" {
+		set = append(set, "nic_tag")
+	}
+	if vlan, ok := number(fields, "vlan_id"); ok {
+		o.VLANID = vlan
+		set = append(set, "vlan_id")
+	}
+	return set
+}
+
+// spoofing are the five flags of a NIC, by name.
+func spoofing(n *log.NIC) map[string]*bool {
+	return map[string]*bool{
+		"allow_dhcp_spoofing": &n.AllowDHCPSpoofing, "allow_ip_spoofing": &n.AllowIPSpoofing, "allow_mac_spoofing": &n.AllowMACSpoofing,
+		"allow_restricted_traffic": &n.AllowRestrictedTraffic, "allow_unfiltered_promisc": &n.AllowUnfilteredPromisc,
+	}
+}
+
+// sendUp has the log say of a NIC what this node knows better: where it is, whose
+// it is and how its VM is (spec/net-agent.md §2.2, local wins).
+func (v *vmPass) sendUp(nic *NIC, remote *log.NIC, revision log.Revision) {
+	here := remote.CNUUID == v.cn
+	if !here && !remote.CNUUID.IsZero() && remote.State == "running" && v.vm.State != "running" {
+		return // it runs there: this is what it came from, or will be
+	}
+	want := log.Clone(remote).(*log.NIC)
+	want.CNUUID, want.State = v.cn, v.vm.nicState()
+	if !v.vm.Owner.IsZero() {
+		want.OwnerUUID = v.vm.Owner
+	}
+	if mac, ok := v.vm.primary(); ok && mac == nic.MAC {
+		want.Primary = true
+	}
+	var set []string
+	for _, changed := range log.Diff(remote, want) {
+		set = append(set, changed.Path)
+	}
+	if len(set) == 0 {
+		return
+	}
+	slices.Sort(set)
+	key := "update/" + revision.String()
+	for _, name := range set {
+		key += "/" + name
+	}
+	v.send(v.in, v.plan, nic.MAC, key+"/"+want.State+want.OwnerUUID.String(), log.UUID{},
+		log.Op{Action: log.Update, Kind: log.KindNIC, ID: nic.MAC.String(), IfMatch: revision, Set: set, Object: want})
+}

@@ -1,0 +1,252 @@
+package netreport
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"sync"
+	"time"
+
+	"rutter/log"
+	"rutter/log/report"
+	"rutter/projections"
+)
+
+const (
+	// ActorCN begins the actor of what a CN says of itself.
+	ActorCN = "cn/"
+	// maxBody bounds a report in bytes: its changes have a few hundred each.
+	maxBody = 1 << 20
+	// maxCNs bounds the CNs whose last report is remembered: DESIGN §13 has
+	// 10,000. Beyond it any one is forgotten, which costs nothing but order.
+	maxCNs = 16384
+	// within bounds what is done about one report; its sender waits longer.
+	within = 10 * time.Second
+)
+
+// Store is the log and its state, as this package needs them; see api.Store.
+type Store interface {
+	Propose(ctx context.Context, c *log.Change) (log.Result, error)
+	View(fn func(state *projections.State, head log.Cursor))
+	Consistent(ctx context.Context) (log.Seq, error)
+	Serving() error
+}
+
+// Config configures a Service. Store must be given.
+type Config struct {
+	Store Store
+	// Allowed says whether the sender of a request may speak for a CN, nil if it
+	// may; nil allows everybody.
+	Allowed func(r *http.Request, cn log.UUID) error
+	// Logger; nil discards.
+	Logger *slog.Logger
+}
+
+// Service takes reports.
+type Service struct {
+	cfg Config
+
+	mu   sync.Mutex // protects last
+	last map[log.UUID]place
+}
+
+// place is that of a report among those of its CN.
+type place struct{ incarnation, counter uint64 }
+
+func (p place) before(q place) bool {
+	return p.incarnation < q.incarnation || p.incarnation == q.incarnation && p.counter < q.counter
+}
+
+// New returns a service, or what cfg lacks.
+func New(cfg Config) (*Service, error) {
+	if cfg.Store == nil {
+		return nil, errors.New("netreport: Config.Store is missing")
+	}
+	if cfg.Logger == nil {
+		cfg.Logger = slog.New(slog.DiscardHandler)
+	}
+	return &Service{cfg: cfg, last: make(map[log.UUID]place)}, nil
+}
+
+// endpoints are all that the handler serves.
+func (s *Service) endpoints() map[string]http.HandlerFunc {
+	return map[string]http.HandlerFunc{"POST /{cn}": s.serve}
+}
+
+// Endpoints names what the handler serves, as "METHOD /pattern".
+func (s *Service) Endpoints() (names []string) {
+	for name := range s.endpoints() {
+		names = append(names, name)
+	}
+	return names
+}
+
+// Handler serves the endpoints.
+func (s *Service) Handler() http.Handler {
+	mux := http.NewServeMux()
+	for name, serve := range s.endpoints() {
+		mux.HandleFunc(name, serve)
+	}
+	return mux
+}
+
+// failure is an answer that is no report's.
+type failure struct {
+	Code    string `json:"code"`
+	Message string `json:"message"`
+}
+
+func answer(w http.ResponseWriter, status int, body any) {
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(status)
+	_ = json.NewEncoder(w).Encode(body) // whoever does not read it asks again
+}
+
+func (s *Service) serve(w http.ResponseWriter, r *http.Request) {
+	cn, err := log.ParseUUID(r.PathValue("cn"))
+	if err != nil {
+		answer(w, http.StatusNotFound, failure{log.CodeResourceNotFound, "server not found: the path names the UUID of a compute node"})
+		return
+	}
+	if s.cfg.Allowed != nil {
+		if err := s.cfg.Allowed(r, cn); err != nil {
+			answer(w, http.StatusForbidden, failure{log.CodeNotAuthorized, err.Error()})
+			return
+		}
+	}
+	var m report.Report
+	if err := json.NewDecoder(http.MaxBytesReader(w, r.Body, maxBody)).Decode(&m); err == nil {
+		err = m.Check()
+	}
+	if err != nil {
+		answer(w, http.StatusUnprocessableEntity, failure{log.CodeInvalidParameters, err.Error()})
+		return
+	}
+	ctx, cancel := context.WithTimeout(r.Context(), within)
+	defer cancel()
+	a, err := s.Take(ctx, cn, &m)
+	if err != nil {
+		answer(w, http.StatusServiceUnavailable, failure{"ServiceUnavailable", err.Error()})
+		return
+	}
+	answer(w, http.StatusOK, a)
+}
+
+// Take does what a report of a CN says. An error means that this server cannot
+// tell what became of it, or can take none.
+func (s *Service) Take(ctx context.Context, cn log.UUID, m *report.Report) (*report.Answer, error) {
+	if err := s.cfg.Store.Serving(); err != nil {
+		return nil, err
+	}
+	if newest, ok := s.enter(cn, place{m.Incarnation, m.Counter}); !ok {
+		return &report.Answer{Stale: true, Incarnation: newest.incarnation, Counter: newest.counter}, nil
+	}
+	a := &report.Answer{Outcomes: make([]report.Outcome, len(m.Changes))}
+	var g sync.WaitGroup // the changes of one report are of different objects
+	for i := range m.Changes {
+		g.Go(func() { a.Outcomes[i] = s.write(ctx, cn, &m.Changes[i].Change) })
+	}
+	g.Wait()
+	if _, err := s.cfg.Store.Consistent(ctx); err != nil {
+		return nil, fmt.Errorf("netreport: %w", err)
+	}
+	s.cfg.Store.View(func(state *projections.State, head log.Cursor) {
+		a.Cluster, a.Seq = head.Cluster, head.Seq
+		for _, mac := range m.Look {
+			a.Found = append(a.Found, find(state, log.KindNIC, mac.String(), mac.String()))
+		}
+		for _, name := range m.Networks {
+			a.Found = append(a.Found, findNetwork(state, name))
+		}
+	})
+	return a, nil
+}
+
+// enter notes a report's place, unless a newer one is known. One that comes
+// again is taken again: its answer may have been lost.
+func (s *Service) enter(cn log.UUID, p place) (newest place, ok bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if newest = s.last[cn]; p.before(newest) {
+		return newest, false
+	}
+	if _, known := s.last[cn]; !known && len(s.last) >= maxCNs {
+		for other := range s.last {
+			delete(s.last, other)
+			break
+		}
+	}
+	s.last[cn] = p
+	return p, true
+}
+
+func find(state *projections.State, kind log.Kind, id, key string) report.Found {
+	f := report.Found{Kind: kind, Key: key}
+	if rec, ok := state.Get(kind, id); ok {
+		f.Object, f.Revision = rec.Object, rec.Revision
+	}
+	return f
+}
+
+func findNetwork(state *projections.State, name string) report.Found {
+	for rec := range state.NetworksOn(name) { // the admin network lies on the tag of its name
+		if rec.Object.(*log.Network).Name == name {
+			return report.Found{Kind: log.KindNetwork, Key: name, Object: rec.Object, Revision: rec.Revision}
+		}
+	}
+	return report.Found{Kind: log.KindNetwork, Key: name}
+}
+
+// write has one change decided.
+func (s *Service) write(ctx context.Context, cn log.UUID, c *log.Change) report.Outcome {
+	var refusal *log.Refusal
+	s.cfg.Store.View(func(state *projections.State, _ log.Cursor) { refusal = mayWrite(state, cn, c) })
+	if refusal != nil {
+		return report.Outcome{Refusal: refusal}
+	}
+	c.Actor = ActorCN + cn.String()
+	result, err := s.cfg.Store.Propose(ctx, c)
+	if err != nil {
+		return report.Outcome{Unknown: err.Error()}
+	}
+	return report.Outcome{Last: result.Last, Refusal: result.Refusal}
+}
+
+// mayWrite refuses what is none of the CN's business. An update or deletion
+// names the revision that it was made for, so what holds here holds when it is
+// decided.
+func mayWrite(state *projections.State, cn log.UUID, c *log.Change) *log.Refusal {
+	refuse := func(format string, args ...any) *log.Refusal {
+		return &log.Refusal{Code: log.CodeNotAuthorized, Message: fmt.Sprintf(format, args...)}
+	}
+	for i := range c.Ops {
+		op := &c.Ops[i]
+		if nic, is := op.Object.(*log.NIC); is && op.Action == log.Create && nic.CNUUID != cn {
+			return refuse("a NIC that a compute node reports is on it: its cn_uuid is %s", cn)
+		}
+		if op.Action == log.Create || op.Kind != log.KindNIC {
+			continue
+		}
+		if op.IfMatch == 0 {
+			return refuse("a compute node names the revision of what it updates or deletes")
+		}
+		rec, known := state.Get(log.KindNIC, op.ID)
+		if known && !concerns(state, cn, rec.Object.(*log.NIC)) {
+			return refuse("NIC %s is not of compute node %s", op.ID, cn)
+		}
+	}
+	return nil
+}
+
+// concerns reports whether a NIC is one that a CN may speak of: it is there, or
+// what it belongs to is.
+func concerns(state *projections.State, cn log.UUID, nic *log.NIC) bool {
+	if nic.CNUUID == cn || nic.CNUUID.IsZero() || nic.BelongsToUUID == cn || nic.BelongsToType == "other" {
+		return true
+	}
+	rec, known := state.Get(log.KindVM, nic.BelongsToUUID.String())
+	return known && rec.Object.(*log.VM).ServerUUID == cn
+}
