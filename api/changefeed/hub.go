@@ -1,0 +1,249 @@
+package changefeed
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+
+	"rutter/log"
+)
+
+// Bounds of reading the log.
+const (
+	tailItems   = 4096 // of the newest entries, kept for all listeners
+	readEntries = 512  // at once, unless one change has more
+)
+
+// hub reads the log, once for all listeners, and wakes whom an entry concerns.
+// Who is behind what it keeps reads for itself.
+type hub struct {
+	store Store
+
+	reading sync.Mutex // held while at is moved; taken before mu
+
+	mu    sync.Mutex // protects what follows
+	at    log.Cursor // what was read; listeners know of all up to it
+	items []*item    // dense, ending at at
+	// listeners are those that have registered, by the resources they want.
+	listeners map[string][]*listener
+	instances map[string][]*listener
+	count     int
+}
+
+func newHub(store Store) *hub {
+	return &hub{store: store, listeners: make(map[string][]*listener), instances: make(map[string][]*listener)}
+}
+
+// watch reads what the log has new until ctx ends.
+func (h *hub) watch(ctx context.Context) {
+	for {
+		changed := h.store.Changed()
+		h.advance()
+		select {
+		case <-ctx.Done():
+			return
+		case <-changed:
+		}
+	}
+}
+
+// advance reads what is new, and wakes whom it concerns. If that cannot be
+// read, all listeners are closed: they have missed something.
+func (h *hub) advance() {
+	h.reading.Lock()
+	defer h.reading.Unlock()
+	for {
+		head := h.store.Head()
+		h.mu.Lock()
+		at, count := h.at, h.count
+		h.mu.Unlock()
+		if at == head || count == 0 {
+			return
+		}
+		if at.Cluster != head.Cluster || at.Seq > head.Seq {
+			h.restart("the log of this server was replaced: register anew")
+			return
+		}
+		items, err := h.read(at)
+		if err != nil || len(items) == 0 {
+			if err != nil {
+				h.restart(fmt.Sprintf("this server cannot read its log: %v", err))
+			}
+			return
+		}
+		h.note(items)
+	}
+}
+
+// read reads items behind a place from the store, and checks that they follow it.
+func (h *hub) read(after log.Cursor) ([]*item, error) {
+	entries, err := h.store.Entries(after.Seq, readEntries)
+	if err != nil {
+		return nil, err
+	}
+	items := make([]*item, 0, len(entries))
+	for i, e := range entries {
+		if want := after.Seq + 1 + log.Seq(i); e.Seq != want {
+			return nil, fmt.Errorf("entry %d where %d must be: %w", e.Seq, want, log.ErrCorrupt)
+		}
+		it, err := newItem(after.Cluster, e)
+		if err != nil {
+			return nil, err
+		}
+		items = append(items, it)
+	}
+	return items, nil
+}
+
+// restart goes on at the head, and closes every listener: of what is before it
+// nothing is known.
+func (h *hub) restart(reason string) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.at, h.items = h.store.Head(), nil
+	h.endLocked(reason)
+}
+
+// end closes every listener.
+func (h *hub) end(reason string) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.endLocked(reason)
+}
+
+func (h *hub) endLocked(reason string) {
+	for _, all := range h.instances {
+		for _, l := range all {
+			l.end(reason)
+		}
+	}
+}
+
+// note takes items that follow at.
+func (h *hub) note(items []*item) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if len(h.items)+len(items) > 2*tailItems {
+		// What readers hold of the old ones is not written to.
+		h.items = slices.Clone(h.items[max(0, len(h.items)-tailItems):])
+	}
+	h.items = append(h.items, items...)
+	for _, it := range items {
+		for _, l := range h.listeners[it.resource] {
+			if l.next == 0 && l.reg.want(it) {
+				l.next = it.place.Seq
+				l.wake()
+			}
+		}
+	}
+	h.at = items[len(items)-1].place
+}
+
+// replacedReason ends a listener of whose instance another one came.
+const replacedReason = "replaced: this instance registered again"
+
+// join adds a listener, at the head or where it wants to go on, and returns the
+// place. An earlier one of the same instance that shares a resource is closed.
+func (h *hub) join(l *listener, from *log.Cursor) (log.Cursor, error) {
+	h.enter()
+	h.advance()
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	at := h.at
+	if from != nil {
+		if from.Cluster != at.Cluster || from.Seq > at.Seq {
+			h.count--
+			return log.Cursor{}, errReplaced
+		}
+		at = *from
+		if at.Seq < h.at.Seq {
+			l.next = at.Seq + 1
+			l.wake()
+		}
+	}
+	for _, other := range h.instances[l.reg.Instance] {
+		if other.reg.shares(l.reg) {
+			other.end(replacedReason)
+		}
+	}
+	h.instances[l.reg.Instance] = append(h.instances[l.reg.Instance], l)
+	for _, resource := range l.reg.resources() {
+		h.listeners[resource] = append(h.listeners[resource], l)
+	}
+	return at, nil
+}
+
+// enter counts a listener, so that the log is read for it. The first begins at
+// the head: what was before it concerned nobody.
+func (h *hub) enter() {
+	h.reading.Lock()
+	defer h.reading.Unlock()
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.count == 0 {
+		h.at, h.items = h.store.Head(), nil
+	}
+	h.count++
+}
+
+// errReplaced: the log became another one while a listener registered.
+var errReplaced = errors.New("changefeed: the log was replaced")
+
+// leave forgets a listener that joined.
+func (h *hub) leave(l *listener) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.count--
+	remove(h.instances, l.reg.Instance, l)
+	for _, resource := range l.reg.resources() {
+		remove(h.listeners, resource, l)
+	}
+}
+
+func remove(from map[string][]*listener, key string, l *listener) {
+	all := slices.DeleteFunc(from[key], func(other *listener) bool { return other == l })
+	if len(all) == 0 {
+		delete(from, key)
+		return
+	}
+	from[key] = all
+}
+
+// due returns what a listener must look through: from the seq next up to a
+// place; next is 0 if nothing up to there concerns it.
+func (h *hub) due(l *listener) (next log.Seq, upTo log.Cursor) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	next, l.next = l.next, 0
+	return next, h.at
+}
+
+// after returns items behind a place, of those that are kept or from the store.
+// They end where the hub's do, or earlier. Errors: log.ErrCompacted and others.
+func (h *hub) after(place log.Seq, cluster log.UUID) ([]*item, error) {
+	h.mu.Lock()
+	if n := len(h.items); n > 0 {
+		first := h.items[0].place.Seq
+		if h.items[0].place.Cluster == cluster && place+1 >= first && place < first+log.Seq(n)-1 {
+			from := int(place + 1 - first)
+			kept := h.items[from:min(from+readEntries, n)]
+			h.mu.Unlock()
+			return kept, nil
+		}
+	}
+	h.mu.Unlock()
+	return h.read(log.Cursor{Cluster: cluster, Seq: place})
+}
+
+// registered returns the listeners, in no order.
+func (h *hub) registered() []*listener {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	var all []*listener
+	for _, of := range h.instances {
+		all = append(all, of...)
+	}
+	return all
+}

@@ -1,0 +1,164 @@
+package changefeed
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strconv"
+	"sync"
+	"time"
+
+	"rutter/log"
+)
+
+// item is what listeners get of an entry, made once for all of them.
+type item struct {
+	place log.Cursor // behind the entry
+	// resource is "" if the entry concerns no listener, whatever that asked for.
+	resource string
+	subs     []string // sorted
+
+	encoding sync.Once
+	event    *log.Event // until it was encoded
+	plain    []byte     // the JSON form
+	err      error      // of encoding
+
+	placing sync.Once
+	placed  []byte // the JSON form with the cursor
+}
+
+// head is the part of an item that names what happened.
+type head struct {
+	ChangeKind struct {
+		Resource     string   `json:"resource"`
+		SubResources []string `json:"subResources"`
+	} `json:"changeKind"`
+	ChangedResourceID string `json:"changedResourceId"`
+	// Published is the time of the change in milliseconds since 1970, in text.
+	Published string `json:"published"`
+}
+
+// newItem makes the item of an entry of cluster's log.
+func newItem(cluster log.UUID, e log.Entry) (*item, error) {
+	it := &item{place: log.Cursor{Cluster: cluster, Seq: e.Seq, Chain: e.Hash.Prefix()}}
+	view, err := log.DecodeEventHead(e.Bytes)
+	if err != nil {
+		return nil, fmt.Errorf("seq %d: %w", e.Seq, err)
+	}
+	if _, ok := extrasOf(view.Kind); !ok {
+		return it, nil
+	}
+	event, err := e.Event()
+	if err != nil {
+		return nil, err
+	}
+	if it.subs = subResources(event); len(it.subs) > 0 {
+		it.resource, it.event = event.Kind.String(), event
+	}
+	return it, nil
+}
+
+// subResources names what happened to the object: create, delete, or the fields
+// that really changed, whatever the request named.
+func subResources(event *log.Event) []string {
+	switch event.Action {
+	case log.Create:
+		return []string{subCreate}
+	case log.Delete:
+		return []string{subDelete}
+	}
+	var subs, kept []string
+	for _, c := range event.Changed {
+		if isBookkeeping(c.Path) {
+			kept = append(kept, c.Path)
+			continue
+		}
+		subs = append(subs, c.Path)
+	}
+	if len(subs) == 0 {
+		subs = kept
+	}
+	slices.Sort(subs)
+	return subs
+}
+
+// encode prints an item: changeKind, changedResourceId and published as
+// sdc-changefeed has them, what NAPI adds for the kind, the entity tag of what
+// was not deleted, and the seq, which no old listener minds.
+func encode(seq log.Seq, event *log.Event, subs, extras []string) ([]byte, error) {
+	var h head
+	h.ChangeKind.Resource, h.ChangeKind.SubResources = event.Kind.String(), subs
+	h.ChangedResourceID = event.ID
+	h.Published = strconv.FormatInt(int64(event.Time)/int64(time.Millisecond), 10)
+	b, err := json.Marshal(&h)
+	if err != nil {
+		return nil, fmt.Errorf("seq %d: %w", seq, err)
+	}
+	b = b[:len(b)-1] // without the brace
+	for _, name := range extras {
+		value, ok := log.Field(event.Object, name)
+		if !ok || value == nil {
+			continue
+		}
+		if b, err = appendField(b, name, value); err != nil {
+			return nil, fmt.Errorf("seq %d: %w", seq, err)
+		}
+	}
+	if event.Action != log.Delete {
+		if b, err = appendField(b, "etag", event.Revision.ETag()); err != nil {
+			return nil, fmt.Errorf("seq %d: %w", seq, err)
+		}
+	}
+	b, err = appendField(b, "seq", uint64(seq))
+	return append(b, '}'), err
+}
+
+// appendField appends a field to an object that has some and is still open.
+func appendField(b []byte, name string, value any) ([]byte, error) {
+	text, err := json.Marshal(value)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", name, err)
+	}
+	b = append(b, `,"`...)
+	b = append(b, name...)
+	b = append(b, `":`...)
+	return append(b, text...), nil
+}
+
+// text is the item as it is sent, with the cursor behind it for listeners that
+// may come again.
+func (it *item) text(placed bool) ([]byte, error) {
+	it.encoding.Do(func() {
+		extras, _ := extrasOf(it.event.Kind)
+		it.plain, it.err = encode(it.place.Seq, it.event, it.subs, extras)
+		it.event = nil
+	})
+	if it.err != nil || !placed {
+		return it.plain, it.err
+	}
+	it.placing.Do(func() {
+		b := append(make([]byte, 0, len(it.plain)+100), it.plain[:len(it.plain)-1]...)
+		it.placed, it.err = appendField(b, "cursor", it.place)
+		it.placed = append(it.placed, '}')
+	})
+	return it.placed, it.err
+}
+
+// interest is what one resource's registration asks for.
+type interest struct {
+	Resource     string   `json:"resource"`
+	SubResources []string `json:"subResources"`
+}
+
+// wants reports whether the item shares a subresource with it.
+func (n *interest) wants(it *item) bool {
+	if n.Resource != it.resource {
+		return false
+	}
+	for _, sub := range it.subs {
+		if slices.Contains(n.SubResources, sub) {
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,311 @@
+package changefeed
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"sync"
+	"time"
+
+	"github.com/coder/websocket"
+
+	"rutter/log"
+)
+
+// listener is one websocket. Its place in the log is all that is kept for it:
+// what it has not taken yet has not been read yet.
+type listener struct {
+	s      *Service
+	conn   *websocket.Conn
+	remote string
+	since  time.Time
+	reg    *registration // set before it joins the hub
+
+	woken chan struct{} // has room for one
+
+	next log.Seq // the first entry that may concern it, 0: none; protected by hub.mu
+
+	over   chan struct{} // closed by the first end
+	ending sync.Once
+	reason string // of the end; set before over is closed
+
+	told   log.Seq // of the last cursor that it was sent; touched by serve only
+	toldAt time.Time
+}
+
+// want reports whether an item concerns the registration.
+func (r *registration) want(it *item) bool {
+	for i := range r.wants {
+		if r.wants[i].wants(it) {
+			return true
+		}
+	}
+	return false
+}
+
+// resources are the names of what the registration is for, each once.
+func (r *registration) resources() []string {
+	var names []string
+	seen := make(map[string]bool)
+	for _, n := range r.wants {
+		if !seen[n.Resource] {
+			names = append(names, n.Resource)
+		}
+		seen[n.Resource] = true
+	}
+	return names
+}
+
+// wake has serve look for what is due. It never blocks.
+func (l *listener) wake() {
+	select {
+	case l.woken <- struct{}{}:
+	default:
+	}
+}
+
+// end has the connection closed with a reason. Only the first counts.
+func (l *listener) end(reason string) {
+	l.ending.Do(func() {
+		l.reason = rejectf("%s", reason).reason
+		close(l.over)
+	})
+}
+
+// errGone: the other side ended the connection, or takes nothing.
+var errGone = errors.New("changefeed: the listener went")
+
+// serve serves the connection until it ends; version is what it speaks.
+func (l *listener) serve(version Version) (why string) {
+	defer l.conn.CloseNow()
+	if err := l.register(version); err != nil {
+		var refused *reject
+		if errors.As(err, &refused) {
+			_ = l.conn.Close(websocket.StatusNormalClosure, refused.reason) // it is of no use to it in any case
+			return closedRejected
+		}
+		return closedGone
+	}
+	defer l.s.hub.leave(l)
+	var reading sync.WaitGroup
+	defer reading.Wait()
+	defer l.conn.CloseNow() // ends the reader
+	reading.Go(l.read)
+	err := l.write(&reading)
+	switch {
+	case errors.Is(err, errSlow):
+		return closedSlow
+	case err != nil:
+		return closedGone
+	}
+	_ = l.conn.Close(websocket.StatusNormalClosure, l.reason)
+	return closedByServer
+}
+
+// register reads the registration and answers it.
+func (l *listener) register(version Version) error {
+	ctx, cancel := context.WithTimeout(context.Background(), l.s.cfg.RegisterTime)
+	defer cancel()
+	defer context.AfterFunc(l.s.ctx, cancel)()
+	l.conn.SetReadLimit(maxRegistration)
+	_, data, err := l.conn.Read(ctx)
+	if err != nil {
+		return err
+	}
+	if l.reg, err = parseRegistration(version, data); err != nil {
+		return err
+	}
+	from, reason, err := l.resume(ctx)
+	if err != nil {
+		return err
+	}
+	at, err := l.s.hub.join(l, from)
+	if err != nil {
+		return rejectf("the log of this server was replaced: register anew")
+	}
+	answer, err := l.reg.reply(at, from != nil, reason)
+	if err == nil {
+		err = l.send(answer)
+	}
+	if err != nil {
+		l.s.hub.leave(l)
+		return err
+	}
+	l.told, l.toldAt = at.Seq, time.Now()
+	return nil
+}
+
+// resume judges the cursor of the registration: nil, and why, if the listener
+// must read the objects anew. A server that is behind the cursor waits for itself.
+func (l *listener) resume(ctx context.Context) (from *log.Cursor, reason string, err error) {
+	cursor := l.reg.from
+	if cursor == (log.Cursor{}) {
+		return nil, "", nil
+	}
+	store := l.s.cfg.Store
+	if head := store.Head(); head.Cluster == cursor.Cluster && head.Seq < cursor.Seq {
+		// What is beyond the leader's head is of no log (SAFETY P4).
+		if _, err := store.Consistent(ctx); err != nil {
+			return nil, "", rejectf("this server has not reached the cursor: try again")
+		}
+	}
+	switch err := store.CheckCursor(cursor); {
+	case err == nil:
+		return &cursor, "", nil
+	case errors.Is(err, log.ErrOtherLog):
+		return nil, "the cursor is of another log", nil
+	case errors.Is(err, log.ErrAhead):
+		return nil, "the cursor is ahead of the log", nil
+	case errors.Is(err, log.ErrCompacted):
+		return nil, "the log no longer keeps what follows the cursor", nil
+	default:
+		return nil, "", rejectf("the cursor cannot be judged: %v", err)
+	}
+}
+
+// read takes what the listener sends, which after the registration is of no
+// interest but for being alive: heartbeats, pongs, and the close.
+func (l *listener) read() {
+	for {
+		_, r, err := l.conn.Reader(context.Background())
+		if err == nil {
+			_, err = io.Copy(io.Discard, r)
+		}
+		if err != nil {
+			_ = l.conn.CloseNow() // the writer sees it
+			l.end("")
+			return
+		}
+	}
+}
+
+// write sends what is due, until the listener is ended (nil) or gone.
+func (l *listener) write(running *sync.WaitGroup) error {
+	ping := time.NewTicker(l.s.cfg.PingEvery)
+	defer ping.Stop()
+	var pinging sync.Mutex
+	for {
+		select {
+		case <-l.over:
+			if l.reason == "" {
+				return errGone
+			}
+			return nil
+		case <-l.woken:
+			if err := l.catchUp(); err != nil {
+				return err
+			}
+		case <-ping.C:
+			if err := l.bookmark(); err != nil {
+				return err
+			}
+			if pinging.TryLock() {
+				running.Go(func() {
+					defer pinging.Unlock()
+					l.ping()
+				})
+			}
+		}
+	}
+}
+
+// ping closes the connection if the listener does not answer.
+func (l *listener) ping() {
+	ctx, cancel := context.WithTimeout(context.Background(), l.s.cfg.PongTime)
+	defer cancel()
+	if err := l.conn.Ping(ctx); err != nil {
+		_ = l.conn.CloseNow()
+		l.end("")
+	}
+}
+
+// catchUp sends the items that are due.
+func (l *listener) catchUp() error {
+	next, upTo := l.s.hub.due(l)
+	if next == 0 {
+		return nil
+	}
+	for place := next - 1; place < upTo.Seq; {
+		items, err := l.s.hub.after(place, upTo.Cluster)
+		if err != nil || len(items) == 0 {
+			l.end(fmt.Sprintf("what follows seq %d cannot be read, register anew: %v", place, err))
+			return nil
+		}
+		for _, it := range items {
+			if it.place.Seq > upTo.Seq {
+				break
+			}
+			if place = it.place.Seq; !l.reg.want(it) {
+				continue
+			}
+			if err := l.sendItem(it); err != nil {
+				return err
+			}
+		}
+		select {
+		case <-l.over:
+			return nil // write sees it as well
+		default:
+		}
+	}
+	return nil
+}
+
+func (l *listener) sendItem(it *item) error {
+	text, err := it.text(l.reg.placed)
+	if err != nil {
+		l.end(err.Error())
+		return nil
+	}
+	if err := l.send(text); err != nil {
+		return err
+	}
+	l.s.metrics.items.Inc()
+	l.told, l.toldAt = it.place.Seq, time.Now()
+	return nil
+}
+
+// bookmark tells a listener that may come again how far it is, if nothing did so
+// for a while: else what it knows would grow old because nothing concerned it.
+func (l *listener) bookmark() error {
+	if !l.reg.placed || time.Since(l.toldAt) < l.s.cfg.BookmarkEvery {
+		return nil
+	}
+	l.s.hub.mu.Lock()
+	at, quiet := l.s.hub.at, l.next == 0
+	l.s.hub.mu.Unlock()
+	if !quiet || at.Seq == l.told {
+		return nil
+	}
+	text, err := json.Marshal(struct {
+		Cursor log.Cursor `json:"cursor"`
+		Seq    log.Seq    `json:"seq"`
+	}{at, at.Seq})
+	if err != nil {
+		return err
+	}
+	l.told, l.toldAt = at.Seq, time.Now()
+	return l.send(text)
+}
+
+// errSlow: the listener took nothing for too long.
+var errSlow = errors.New("changefeed: the listener is slow")
+
+// send writes one text, in one frame. Who does not take it in time is gone.
+func (l *listener) send(text []byte) error {
+	ctx, cancel := context.WithTimeout(context.Background(), l.s.cfg.WriteTime)
+	defer cancel()
+	err := l.conn.Write(ctx, websocket.MessageText, text)
+	switch {
+	case err == nil:
+		return nil
+	case ctx.Err() != nil:
+		return fmt.Errorf("%w: %w", errSlow, err)
+	case errors.Is(err, net.ErrClosed):
+		return errGone
+	}
+	return fmt.Errorf("%w: %w", errGone, err)
+}

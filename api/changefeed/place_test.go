@@ -1,0 +1,162 @@
+package changefeed
+
+import (
+	"fmt"
+	"net"
+	"strings"
+	"testing"
+	"time"
+
+	"rutter/log"
+)
+
+// resuming is the registration of a listener that wants cursors.
+func resuming(cursor string) string {
+	return `{"instance":"r","resources":[{"resource":"nic","subResources":["create","delete","state"]}],"cursor":"` + cursor + `"}`
+}
+
+// A listener that comes again with a cursor goes on behind it, on another server
+// too, and is told to read anew where that cannot be.
+func TestResume(t *testing.T) {
+	store, all := newMemory(), objects{}
+	_, address := served(t, Config{Store: store})
+	_, second := served(t, Config{Store: store})
+	w, first := register(t, address, V2, resuming(""))
+	if first["resumed"] != false || first["cursor"] != store.Head().String() {
+		t.Fatalf("the reply is %v", first)
+	}
+	for n := range byte(5) {
+		store.write(t, all.put(nicOf(n+1, "running")))
+	}
+	var cursor string
+	for range 2 {
+		cursor = w.text()["cursor"].(string)
+	}
+	w.conn.Close()
+	store.write(t, all.put(nicOf(1, "stopped")))
+	again, first := register(t, second, V2, resuming(cursor))
+	if first["resumed"] != true || first["seq"] != 2.0 || first["cursor"] != cursor {
+		t.Fatalf("the reply is %v, want to go on behind 2", first)
+	}
+	for seq := 3.0; seq <= 6; seq++ {
+		if item := again.text(); item["seq"] != seq {
+			t.Fatalf("got %v, want seq %v", item, seq)
+		}
+	}
+	// A server that is behind the cursor waits for itself.
+	head := store.Head().String()
+	store.hide(3)
+	if _, first := register(t, second, V2, resuming(head)); first["resumed"] != true || first["seq"] != 6.0 {
+		t.Errorf("behind the cursor: %v", first)
+	}
+	store.compact(4)
+	ahead := store.at(6)
+	ahead.Seq = 99
+	other := store.at(6)
+	other.Cluster[0]++
+	for cursor, reason := range map[string]string{cursor: "no longer keeps", ahead.String(): "ahead of the log", other.String(): "another log"} {
+		_, first := register(t, second, V2, resuming(cursor))
+		if first["resumed"] != false || !strings.Contains(fmt.Sprint(first["reason"]), reason) || first["seq"] != 6.0 || first["bootstrapRoutes"] == nil {
+			t.Errorf("cursor %s: %v, want a bootstrap because %q", cursor, first, reason)
+		}
+	}
+}
+
+// A listener that wants cursors and that nothing concerns is told how far it is.
+func TestBookmarks(t *testing.T) {
+	store, all := newMemory(), objects{}
+	_, address := served(t, Config{Store: store, PingEvery: 5 * time.Millisecond, BookmarkEvery: time.Millisecond})
+	w, _ := register(t, address, V2, resuming(""))
+	store.write(t, all.put(&log.VM{UUID: log.UUID{1}}))
+	if mark := w.text(); mark["cursor"] != store.Head().String() || mark["seq"] != 1.0 || mark["changeKind"] != nil {
+		t.Errorf("got %v, want a bookmark at 1", mark)
+	}
+	store.write(t, all.put(nicOf(1, "running")))
+	for {
+		if item := w.text(); item["changeKind"] != nil {
+			if item["seq"] != 2.0 {
+				t.Errorf("got %v", item)
+			}
+			return
+		}
+	}
+}
+
+// A listener that went without a word is noticed, since it answers no ping.
+func TestHalfOpen(t *testing.T) {
+	s, address := served(t, Config{Store: newMemory(), PingEvery: 5 * time.Millisecond, PongTime: 20 * time.Millisecond})
+	w := upgraded(t, address, V2)
+	w.send(opText, []byte(nicAndTags))
+	await(t, "it registers", func() bool { return len(s.hub.registered()) == 1 })
+	await(t, "it is dropped", func() bool { return len(s.hub.registered()) == 0 })
+}
+
+// A listener that takes nothing is closed, and others get everything meanwhile.
+func TestSlowListener(t *testing.T) {
+	store, all := newMemory(), objects{}
+	s, address := served(t, Config{Store: store, WriteTime: 50 * time.Millisecond})
+	slow := upgraded(t, address, V2)
+	if err := slow.conn.(*net.TCPConn).SetReadBuffer(4 << 10); err != nil {
+		t.Fatal(err)
+	}
+	slow.send(opText, []byte(strings.Replace(nicAndTags, "i1", "slow", 1)))
+	await(t, "it registers", func() bool { return len(s.hub.registered()) == 1 })
+	other, _ := register(t, address, V2, nicAndTags)
+	gone := func() bool { return len(s.hub.registered()) == 1 }
+	// What a socket takes before it blocks is the kernel's to say.
+	for n := 0; !gone(); n++ {
+		if n > 1000 {
+			t.Fatal("the slow listener is still there after a million items")
+		}
+		var change []*log.Event
+		for range 1000 {
+			state := "running"
+			if before := all["nic 90:b8:d0:00:00:01"]; before != nil && before.Object.(*log.NIC).State == state {
+				state = "stopped"
+			}
+			change = append(change, all.put(nicOf(1, state)))
+		}
+		from := store.Head().Seq
+		store.write(t, change...)
+		for seq := from + 1; seq <= store.Head().Seq; seq++ {
+			if item := other.text(); item["seq"] != float64(seq) {
+				t.Fatalf("the other listener gets %v, want seq %d", item, seq)
+			}
+		}
+	}
+}
+
+// A listener whose place is no longer kept is closed, so that it registers anew.
+func TestBehindWhatIsKept(t *testing.T) {
+	store, all := newMemory(), objects{}
+	for n := range byte(3) {
+		store.write(t, all.put(nicOf(n+1, "running")))
+	}
+	store.compact(2)
+	h := newHub(store)
+	l := &listener{s: &Service{hub: h}, over: make(chan struct{}), woken: make(chan struct{}, 1), reg: &registration{Instance: "x", wants: []interest{{"nic", []string{"create"}}}}}
+	if _, err := h.join(l, nil); err != nil {
+		t.Fatal(err)
+	}
+	l.next = 1
+	if err := l.catchUp(); err != nil || !strings.Contains(l.reason, "register anew") {
+		t.Errorf("got %v, %q, want an end with a reason", err, l.reason)
+	}
+}
+
+// When the server stops, listeners are told, and the probe fails.
+func TestStop(t *testing.T) {
+	s, address, stop := servedUntil(t, Config{Store: newMemory()})
+	w, _ := register(t, address, V2, nicAndTags)
+	ended := make(chan error, 1)
+	go func() { ended <- stop() }()
+	if code, reason := w.closed(); code != 1000 || !strings.Contains(reason, "stops") {
+		t.Errorf("closed with %d %q", code, reason)
+	}
+	if err := <-ended; err != nil {
+		t.Error(err)
+	}
+	if err := s.serves(); err == nil {
+		t.Error("a server that has stopped says that it serves")
+	}
+}

@@ -1,0 +1,189 @@
+package changefeed
+
+import (
+	"cmp"
+	"encoding/json"
+	"net/http"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/coder/websocket"
+
+	"rutter/log"
+)
+
+// endpoints are all paths that the surface has.
+func (s *Service) endpoints() []struct {
+	pattern string
+	serve   http.HandlerFunc
+} {
+	return []struct {
+		pattern string
+		serve   http.HandlerFunc
+	}{
+		{"GET /changefeeds", s.changefeeds},
+		{"GET /changefeeds/stats", s.stats},
+	}
+}
+
+// Endpoints lists what Handler serves, as "METHOD /path"; HEAD goes with GET.
+func (s *Service) Endpoints() []string {
+	var patterns []string
+	for _, e := range s.endpoints() {
+		patterns = append(patterns, e.pattern)
+	}
+	return patterns
+}
+
+// Handler returns the handler of /changefeeds and of what is below it.
+func (s *Service) Handler() http.Handler { return s.handler }
+
+func (s *Service) routes() http.Handler {
+	mux := http.NewServeMux()
+	for _, e := range s.endpoints() {
+		mux.HandleFunc(e.pattern, e.serve)
+	}
+	return mux
+}
+
+// changefeeds answers the probe, or upgrades.
+func (s *Service) changefeeds(w http.ResponseWriter, r *http.Request) {
+	if strings.EqualFold(r.Header.Get("Upgrade"), "websocket") {
+		s.upgrade(w, r)
+		return
+	}
+	if err := s.serves(); err != nil {
+		w.Header().Set("Retry-After", "1")
+		answer(w, http.StatusServiceUnavailable, failure{"ServiceUnavailable", err.Error()})
+		return
+	}
+	answer(w, http.StatusOK, resources)
+}
+
+// failure is an error as restify prints it.
+type failure struct {
+	Code    string `json:"code"`
+	Message string `json:"message"`
+}
+
+// answer answers with v as JSON.
+func answer(w http.ResponseWriter, status int, v any) {
+	w.Header().Set("Content-Type", "application/json")
+	b, err := json.Marshal(v)
+	if err != nil {
+		status, b = http.StatusInternalServerError, []byte(`{"code":"InternalError","message":"the answer cannot be printed"}`)
+	}
+	w.WriteHeader(status)
+	_, _ = w.Write(b) // a client that left is told nothing
+}
+
+// upgrade makes a listener of the connection. A listener whose probe was
+// answered waits for ever for an upgrade that is refused (spec/changefeed.md
+// section 1.5), so what cannot be served is upgraded too, and closed with a reason.
+func (s *Service) upgrade(w http.ResponseWriter, r *http.Request) {
+	if r.Header.Get("Sec-WebSocket-Protocol") != "" {
+		answer(w, http.StatusBadRequest, failure{"BadRequest", "there is no subprotocol: leave Sec-WebSocket-Protocol out"})
+		return
+	}
+	version, known := versionOf(r.Header.Get("Accept-Version"))
+	unable := s.serves()
+	conn, err := websocket.Accept(w, r, nil) // it answers what it does not take
+	if err != nil {
+		return
+	}
+	l := &listener{
+		s: s, conn: conn, remote: r.RemoteAddr, since: time.Now(),
+		woken: make(chan struct{}, 1), over: make(chan struct{}),
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.phase != running {
+		_ = conn.CloseNow()
+		return
+	}
+	s.sockets++
+	// The request ends here, and with it what net/http keeps for it.
+	s.handling.Go(func() {
+		why := closedRejected
+		switch {
+		case unable != nil:
+			_ = conn.Close(websocket.StatusNormalClosure, rejectf("%v", unable).reason)
+		case !known:
+			_ = conn.Close(websocket.StatusNormalClosure, "Accept-Version is not one of ~1 and ~2")
+		default:
+			why = l.serve(version)
+		}
+		_ = conn.CloseNow()
+		s.closed(l, why)
+	})
+}
+
+// closed counts a connection that has ended.
+func (s *Service) closed(l *listener, why string) {
+	s.mu.Lock()
+	s.sockets--
+	s.mu.Unlock()
+	s.metrics.closed.WithLabelValues(why).Inc()
+	instance := ""
+	if l.reg != nil {
+		instance = l.reg.Instance
+	}
+	s.cfg.Logger.Info("changefeed listener ended", "instance", instance, "remote", l.remote, "why", why, "reason", l.reason)
+}
+
+// versionOf reads Accept-Version: a range of semantic versions, of which the
+// major one matters. None is the first version, as restify has it.
+func versionOf(accept string) (v Version, ok bool) {
+	accept = strings.TrimLeft(strings.TrimSpace(accept), "~^>=v ")
+	major, _, _ := strings.Cut(accept, ".")
+	switch major {
+	case "", "1":
+		return V1, true
+	case "2", "*":
+		return V2, true
+	}
+	return 0, false
+}
+
+// registered is a listener in the stats, in the form of its registration.
+type registered struct {
+	Instance   string     `json:"instance"`
+	Service    string     `json:"service"`
+	ChangeKind *interest  `json:"changeKind,omitempty"`
+	Resources  []interest `json:"resources,omitempty"`
+	Remote     string     `json:"remote,omitempty"`
+	Since      string     `json:"since,omitempty"`
+}
+
+// agentService is the service of our agents in the stats: what they do for a
+// compute node net-agent did.
+const agentService = "net-agent"
+
+// agentInstance names the agent of a compute node as net-agent names itself.
+func agentInstance(cn log.UUID) string { return cn.String() + "/" + agentService }
+
+// stats answers who listens here: live listeners, each once.
+func (s *Service) stats(w http.ResponseWriter, _ *http.Request) {
+	all := []registered{}
+	for _, l := range s.hub.registered() {
+		one := registered{
+			Instance: l.reg.Instance, Service: l.reg.Service, Resources: l.reg.wants,
+			Remote: l.remote, Since: log.TimeOf(l.since).String(),
+		}
+		if l.reg.Version == V1 {
+			one.ChangeKind, one.Resources = &l.reg.wants[0], nil
+		}
+		all = append(all, one)
+	}
+	for _, cn := range s.cfg.Agents() {
+		all = append(all, registered{Instance: agentInstance(cn), Service: agentService, Resources: []interest{}})
+	}
+	slices.SortFunc(all, func(a, b registered) int {
+		return cmp.Or(cmp.Compare(a.Instance, b.Instance), cmp.Compare(a.Since, b.Since))
+	})
+	answer(w, http.StatusOK, struct {
+		Listeners     int          `json:"listeners"`
+		Registrations []registered `json:"registrations"`
+	}{len(all), all})
+}
