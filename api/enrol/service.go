@@ -1,0 +1,546 @@
+package enrol
+
+import (
+	"bytes"
+	"context"
+	"crypto"
+	"crypto/rand"
+	"crypto/x509"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/google/uuid"
+
+	"rutter/api/access"
+	"rutter/api/pki"
+	"rutter/log"
+	"rutter/projections"
+)
+
+// Path is where the API has the service.
+const Path = "/pki"
+
+// Bounds of the service.
+const (
+	maxBody   = 64 << 10         // bytes of a request
+	writeTime = 10 * time.Second // for a change
+)
+
+// Store is the log as this package needs it; see package api's.
+type Store interface {
+	Propose(ctx context.Context, c *log.Change) (log.Result, error)
+	View(fn func(state *projections.State, head log.Cursor))
+	WaitSeq(ctx context.Context, seq log.Seq) error
+}
+
+// Config says what a Service works with. Store is required.
+type Config struct {
+	Store Store
+	// Issuer returns the authority of clients that signs now, with its key. An
+	// error means that this server has none. nil: it never has.
+	Issuer func() (*pki.Authority, error)
+	// Authorities are the sets that this server's own files trust, for a log
+	// that has none yet. nil: none.
+	Authorities func() []log.Authority
+	// Leads reports whether this server leads: the leader does the upkeep.
+	Leads  func() bool
+	Life   time.Duration    // of a certificate: pki.Life
+	Now    func() time.Time // time.Now
+	Random io.Reader        // the system's
+	Logger *slog.Logger     // none if nil
+}
+
+// Service answers under Path.
+type Service struct {
+	cfg     Config // immutable
+	handler http.Handler
+}
+
+// New returns a service that does nothing yet.
+func New(cfg Config) (*Service, error) {
+	if cfg.Store == nil {
+		return nil, errors.New("enrol: Config.Store is missing")
+	}
+	if cfg.Issuer == nil {
+		cfg.Issuer = func() (*pki.Authority, error) { return nil, errNoIssuer }
+	}
+	if cfg.Authorities == nil {
+		cfg.Authorities = func() []log.Authority { return nil }
+	}
+	if cfg.Leads == nil {
+		cfg.Leads = func() bool { return false }
+	}
+	if cfg.Life == 0 {
+		cfg.Life = pki.Life
+	}
+	if cfg.Now == nil {
+		cfg.Now = time.Now
+	}
+	if cfg.Random == nil {
+		cfg.Random = rand.Reader
+	}
+	if cfg.Logger == nil {
+		cfg.Logger = slog.New(slog.DiscardHandler)
+	}
+	s := &Service{cfg: cfg}
+	mux := http.NewServeMux()
+	for _, e := range s.table() {
+		mux.HandleFunc(e.pattern, s.guarded(e))
+	}
+	s.handler = mux
+	return s, nil
+}
+
+// Handler returns the handler of every path, Path taken away.
+func (s *Service) Handler() http.Handler { return s.handler }
+
+// Endpoints returns "METHOD /path" of everything that is served.
+func (s *Service) Endpoints() []string {
+	var all []string
+	for _, e := range s.table() {
+		all = append(all, e.pattern)
+	}
+	return all
+}
+
+// endpoint is one line of the table that the service is made from.
+type endpoint struct {
+	pattern string
+	roles   []access.Role // who may ask; none: anybody, without a certificate too
+	answer  func(r *http.Request) (any, error)
+}
+
+var (
+	anybody   []access.Role
+	operators = []access.Role{access.Operator, access.Local}
+	readers   = []access.Role{access.Operator, access.Local, access.Reader, access.Server}
+	nodes     = []access.Role{access.CN}
+)
+
+func (s *Service) table() []endpoint {
+	return []endpoint{
+		{"GET /bundle", anybody, s.bundle},
+		{"POST /join", anybody, s.join},
+		{"POST /renew", nodes, s.renew},
+		{"GET /tokens", operators, s.listTokens},
+		{"POST /tokens", operators, s.createToken},
+		{"DELETE /tokens/{id}", operators, s.deleteToken},
+		{"GET /revocations", readers, list[*log.Revocation](s, log.KindRevocation)},
+		{"POST /revocations", operators, s.revoke},
+		{"GET /certificates", readers, list[*log.Certificate](s, log.KindCertificate)},
+		{"POST /certificates", operators, s.record},
+		{"GET /authorities", readers, list[*log.Authority](s, log.KindAuthority)},
+		{"PUT /authorities/{name}", operators, s.publish},
+	}
+}
+
+// answerError is an error with its status, in the form that the API has.
+type answerError struct {
+	status  int
+	Code    string           `json:"code"`
+	Message string           `json:"message"`
+	Remedy  string           `json:"remedy,omitempty"`
+	Errors  []log.FieldError `json:"errors,omitempty"`
+}
+
+func (e *answerError) Error() string { return e.Code + ": " + e.Message }
+
+func fail(status int, code, remedy, format string, args ...any) error {
+	return &answerError{status: status, Code: code, Message: fmt.Sprintf(format, args...), Remedy: remedy}
+}
+
+var errNoIssuer = fail(http.StatusNotImplemented, "NotImplemented", "ask a server that was given the key (ca.key), or issue it by hand: rutter cert issue", "this server has no key to sign certificates with")
+
+// guarded asks who it is before anything is read.
+func (s *Service) guarded(e endpoint) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		id, _ := access.From(r.Context())
+		var answer any
+		err := error(nil)
+		if e.roles != nil && !slices.Contains(e.roles, id.Role) {
+			err = fail(http.StatusForbidden, log.CodeNotAuthorized, "use the certificate of an operator", "%s may not %s", id.Actor(), e.pattern)
+		} else {
+			r.Body = http.MaxBytesReader(w, r.Body, maxBody)
+			answer, err = e.answer(r)
+		}
+		status := http.StatusOK
+		if err != nil {
+			a := s.failure(r, err)
+			status, answer = a.status, a
+		}
+		body, _ := json.Marshal(answer) // our own forms: they can be marshalled
+		w.Header().Set("Content-Type", "application/json")
+		w.WriteHeader(status)
+		_, _ = w.Write(append(body, '\n'))
+	}
+}
+
+// refusalStatus are the statuses of refusals that are not 422.
+var refusalStatus = map[string]int{
+	log.CodeResourceNotFound: http.StatusNotFound, log.CodeNotAuthorized: http.StatusForbidden, log.CodePreconditionFailed: http.StatusPreconditionFailed,
+}
+
+func (s *Service) failure(r *http.Request, err error) *answerError {
+	var answer *answerError
+	var refusal *log.Refusal
+	switch {
+	case errors.As(err, &answer):
+	case errors.As(err, &refusal):
+		status := refusalStatus[refusal.Code]
+		if status == 0 {
+			status = http.StatusUnprocessableEntity
+		}
+		answer = &answerError{status: status, Code: refusal.Code, Message: refusal.Message, Errors: refusal.Errors}
+	default:
+		answer = &answerError{status: http.StatusServiceUnavailable, Code: "OutcomeUnknown", Message: err.Error(), Remedy: "send it again"}
+	}
+	id, _ := access.From(r.Context())
+	s.cfg.Logger.Info("refused", "path", r.URL.Path, "identity", id.Actor(), "error", answer)
+	return answer
+}
+
+// read reads a request's JSON.
+func read(r *http.Request, into any) error {
+	body, err := io.ReadAll(r.Body)
+	if err == nil {
+		dec := json.NewDecoder(bytes.NewReader(body))
+		dec.DisallowUnknownFields()
+		err = dec.Decode(into)
+	}
+	if err != nil { // it must not repeat what was sent, which may be a token
+		return fail(http.StatusBadRequest, "BadRequest", "use a program of this version", "the body is not what is wanted here")
+	}
+	return nil
+}
+
+// write has operations written, and waits until this server has them too.
+func (s *Service) write(r *http.Request, actor string, ops ...log.Op) (log.Result, error) {
+	id, err := uuid.NewV7()
+	if err != nil {
+		return log.Result{}, err
+	}
+	c := &log.Change{ID: log.UUID(id), Actor: actor, Ops: ops}
+	if text := r.Header.Get("Rutter-Change-Id"); text != "" {
+		if c.ID, err = log.ParseUUID(text); err != nil {
+			return log.Result{}, fail(http.StatusBadRequest, "BadRequest", "send a version 7 UUID", "the change id: %v", err)
+		}
+	}
+	ctx, cancel := context.WithTimeout(r.Context(), writeTime)
+	defer cancel()
+	return s.propose(ctx, c)
+}
+
+func (s *Service) propose(ctx context.Context, c *log.Change) (log.Result, error) {
+	result, err := s.cfg.Store.Propose(ctx, c)
+	if err != nil {
+		return result, err
+	}
+	if result.Refusal != nil {
+		return result, result.Refusal
+	}
+	return result, s.cfg.Store.WaitSeq(ctx, result.Last)
+}
+
+func actor(r *http.Request) string {
+	id, _ := access.From(r.Context())
+	return id.Actor()
+}
+
+// list answers with all objects of a kind.
+func list[T log.Object](s *Service, kind log.Kind) func(*http.Request) (any, error) {
+	return func(*http.Request) (any, error) {
+		all := []T{}
+		s.cfg.Store.View(func(state *projections.State, _ log.Cursor) {
+			for r := range state.List(kind) {
+				all = append(all, r.Object.(T))
+			}
+		})
+		return all, nil
+	}
+}
+
+// Bundle is what a node must know to trust the servers.
+type Bundle struct {
+	Generation  uint64 `json:"generation"`
+	Issuing     string `json:"issuing"`
+	Authorities string `json:"authorities"` // PEM
+}
+
+func (s *Service) bundle(*http.Request) (any, error) { return s.bundleNow() }
+
+func (s *Service) bundleNow() (*Bundle, error) {
+	var a *log.Authority
+	s.cfg.Store.View(func(state *projections.State, _ log.Cursor) {
+		if r, ok := state.Get(log.KindAuthority, pki.Clients); ok {
+			a = r.Object.(*log.Authority)
+		}
+	})
+	if a == nil {
+		return nil, errNoIssuer
+	}
+	certificates, err := Certificates(a)
+	if err != nil {
+		return nil, err
+	}
+	return &Bundle{Generation: a.Generation, Issuing: a.Issuing, Authorities: string(pki.EncodeCertificates(certificates...))}, nil
+}
+
+// Certificates reads those of a set of authorities.
+func Certificates(a *log.Authority) ([]*x509.Certificate, error) {
+	var all []*x509.Certificate
+	for i, text := range a.Certificates {
+		c, err := pki.FromBase64(text)
+		if err != nil {
+			return nil, fmt.Errorf("authority %s, certificate %d: %w", a.Name, i, err)
+		}
+		all = append(all, c)
+	}
+	return all, nil
+}
+
+// JoinRequest is the body of POST /join; RenewRequest that of POST /renew.
+type JoinRequest struct {
+	Token   string `json:"token"`
+	Request []byte `json:"request"` // PKCS #10, DER
+}
+
+// RenewRequest asks for another certificate of the same identity.
+type RenewRequest struct {
+	Request []byte `json:"request"`
+}
+
+// Granted is the answer to both.
+type Granted struct {
+	Certificate string `json:"certificate"` // PEM
+	Bundle
+}
+
+// errToken is the one answer to every token that does not open: who guesses
+// learns nothing.
+var errToken = fail(http.StatusForbidden, log.CodeNotAuthorized, "make another one: rutter token create", "the token is not good: unknown, of another secret, expired, or used by another machine")
+
+func (s *Service) join(r *http.Request) (any, error) {
+	var form JoinRequest
+	if err := read(r, &form); err != nil {
+		return nil, err
+	}
+	token, err := pki.ParseToken(form.Token)
+	if err != nil {
+		return nil, errToken
+	}
+	key, keyID, err := requestKey(form.Request)
+	if err != nil {
+		return nil, err
+	}
+	var held *log.Token
+	s.cfg.Store.View(func(state *projections.State, _ log.Cursor) {
+		if rec, ok := state.Get(log.KindToken, token.ID.String()); ok {
+			held = rec.Object.(*log.Token)
+		}
+	})
+	if held == nil || !token.Opens(held.Hash) || !s.cfg.Now().Before(held.Expires.Std()) || held.UsedBy != "" && held.UsedBy != keyID {
+		return nil, errToken
+	}
+	if _, err := s.cfg.Issuer(); err != nil {
+		return nil, err // before the token is used up
+	}
+	id := access.Identity{Role: access.CN, UUID: held.CN}
+	redeem := log.Op{
+		Action: log.Update, Kind: log.KindToken, ID: held.UUID.String(), Set: []string{"used_by"}, Object: &log.Token{UsedBy: keyID},
+	}
+	if _, err := s.write(r, id.Actor(), redeem); err != nil {
+		var refusal *log.Refusal
+		if errors.As(err, &refusal) {
+			return nil, errToken // another was faster, or it expired meanwhile
+		}
+		return nil, err
+	}
+	return s.grant(r, id, key)
+}
+
+func (s *Service) renew(r *http.Request) (any, error) {
+	var form RenewRequest
+	if err := read(r, &form); err != nil {
+		return nil, err
+	}
+	key, _, err := requestKey(form.Request)
+	if err != nil {
+		return nil, err
+	}
+	id, _ := access.From(r.Context())
+	return s.grant(r, id, key)
+}
+
+func requestKey(der []byte) (key crypto.PublicKey, id string, err error) {
+	if key, err = pki.ParseRequest(der); err == nil {
+		id, err = pki.KeyID(key)
+	}
+	if err != nil {
+		return nil, "", fail(http.StatusUnprocessableEntity, log.CodeInvalidParameters, "send a PKCS #10 request for an ECDSA key on P-256", "%v", err)
+	}
+	return key, id, nil
+}
+
+// grant issues a certificate, and records it before it is handed over.
+func (s *Service) grant(r *http.Request, id access.Identity, key crypto.PublicKey) (any, error) {
+	issuer, err := s.cfg.Issuer()
+	if err != nil {
+		return nil, err
+	}
+	certificate, err := issuer.Issue(pki.Order{Identity: id, Key: key, Life: s.cfg.Life}, s.cfg.Now(), s.cfg.Random)
+	if err != nil {
+		return nil, err
+	}
+	bundle, err := s.bundleNow()
+	if err != nil {
+		return nil, err
+	}
+	r.Header.Del("Rutter-Change-Id") // it was that of the redeeming
+	if _, err := s.write(r, id.Actor(), Recording(certificate, id, pki.Clients, issuer.Certificate)); err != nil {
+		return nil, err
+	}
+	return &Granted{Certificate: string(pki.EncodeCertificates(certificate)), Bundle: *bundle}, nil
+}
+
+// Recording returns the operation that notes in the log that a certificate was issued.
+func Recording(c *x509.Certificate, id access.Identity, authority string, issuer *x509.Certificate) log.Op {
+	o := &log.Certificate{
+		Serial: pki.Serial(c), Identity: pki.Subject(id), Authority: authority, Issuer: pki.CertificateKeyID(issuer), Key: pki.CertificateKeyID(c),
+		NotBefore: log.Time(c.NotBefore.UnixNano()), NotAfter: log.Time(c.NotAfter.UnixNano()),
+	}
+	return log.Op{Action: log.Create, Kind: log.KindCertificate, Object: o, Set: log.FieldNames(log.KindCertificate)}
+}
+
+// TokenForm is the body of POST /tokens, and what GET /tokens lists: never a
+// hash, which is for the log alone.
+type TokenForm struct {
+	UUID    log.UUID `json:"uuid"`
+	Hash    string   `json:"hash,omitempty"`
+	CN      log.UUID `json:"cn_uuid"`
+	Created log.Time `json:"created,omitzero"`
+	Expires log.Time `json:"expires"`
+	UsedBy  string   `json:"used_by,omitempty"`
+	Used    log.Time `json:"used,omitzero"`
+}
+
+func (s *Service) listTokens(*http.Request) (any, error) {
+	all := []TokenForm{}
+	s.cfg.Store.View(func(state *projections.State, _ log.Cursor) {
+		for r := range state.List(log.KindToken) {
+			t := r.Object.(*log.Token)
+			all = append(all, TokenForm{UUID: t.UUID, CN: t.CN, Created: t.Created, Expires: t.Expires, UsedBy: t.UsedBy, Used: t.Used})
+		}
+	})
+	return all, nil
+}
+
+// createdToken is the answer to POST /tokens: how the other machine knows us.
+type createdToken struct {
+	UUID   log.UUID `json:"uuid"`
+	CAHash string   `json:"ca_hash"`
+}
+
+func (s *Service) createToken(r *http.Request) (any, error) {
+	var form TokenForm
+	if err := read(r, &form); err != nil {
+		return nil, err
+	}
+	issuer, err := s.cfg.Issuer()
+	if err != nil {
+		return nil, err
+	}
+	o := &log.Token{UUID: form.UUID, Hash: form.Hash, CN: form.CN, Expires: form.Expires}
+	if _, err := s.write(r, actor(r), log.Op{Action: log.Create, Kind: log.KindToken, Object: o, Set: []string{"cn_uuid", "expires", "hash", "uuid"}}); err != nil {
+		return nil, err
+	}
+	return createdToken{form.UUID, pki.CAHash(issuer.Certificate)}, nil
+}
+
+func (s *Service) deleteToken(r *http.Request) (any, error) {
+	_, err := s.write(r, actor(r), log.Op{Action: log.Delete, Kind: log.KindToken, ID: r.PathValue("id")})
+	return struct{}{}, err
+}
+
+// revoke takes a revocation, or takes in more by one that there is.
+func (s *Service) revoke(r *http.Request) (any, error) {
+	var form log.Revocation
+	if err := read(r, &form); err != nil {
+		return nil, err
+	}
+	o := &log.Revocation{Subject: form.Subject, Identity: form.Identity, Until: form.Until, Reason: form.Reason}
+	op := log.Op{Action: log.Create, Kind: log.KindRevocation, Object: o, Set: []string{"identity", "reason", "subject", "until"}}
+	s.cfg.Store.View(func(state *projections.State, _ log.Cursor) {
+		if _, ok := state.Get(log.KindRevocation, form.Subject); !ok {
+			return
+		}
+		op = log.Op{Action: log.Update, Kind: log.KindRevocation, ID: form.Subject, Set: []string{"reason", "until"}, Object: o}
+		if !strings.HasPrefix(form.Subject, "serial:") && !strings.HasPrefix(form.Subject, "key:") {
+			o.IssuedBefore = max(state.Time(), log.Time(s.cfg.Now().UnixNano()))
+			op.Set = append([]string{"issued_before"}, op.Set...)
+		}
+	})
+	if _, err := s.write(r, actor(r), op); err != nil {
+		return nil, err
+	}
+	s.cfg.Logger.Warn("revoked", "subject", form.Subject, "by", actor(r), "reason", form.Reason)
+	return struct{}{}, nil
+}
+
+// record notes a certificate that was issued by hand.
+func (s *Service) record(r *http.Request) (any, error) {
+	var o log.Certificate
+	if err := read(r, &o); err != nil {
+		return nil, err
+	}
+	_, err := s.write(r, actor(r), log.Op{Action: log.Create, Kind: log.KindCertificate, Object: &o, Set: log.FieldNames(log.KindCertificate)})
+	return struct{}{}, err
+}
+
+// PublishForm is the body of PUT /authorities/NAME.
+type PublishForm struct {
+	Issuing      string   `json:"issuing"`
+	Certificates []string `json:"certificates"` // base64 of DER
+	// Generation, if not 0, is the one that this is to follow.
+	Generation uint64 `json:"generation"`
+}
+
+func (s *Service) publish(r *http.Request) (any, error) {
+	var form PublishForm
+	if err := read(r, &form); err != nil {
+		return nil, err
+	}
+	o := &log.Authority{Name: r.PathValue("name"), Issuing: form.Issuing, Certificates: form.Certificates}
+	certificates, err := Certificates(o)
+	if err == nil {
+		_, err = pki.NewTrust(certificates, pki.Revocations{})
+	}
+	if err == nil && !slices.ContainsFunc(certificates, func(c *x509.Certificate) bool { return pki.CertificateKeyID(c) == form.Issuing }) {
+		err = errors.New("the issuing authority is not among the certificates")
+	}
+	if err != nil {
+		return nil, fail(http.StatusUnprocessableEntity, log.CodeInvalidParameters, "let rutter cert rotate do it", "%v", err)
+	}
+	op := log.Op{Action: log.Create, Kind: log.KindAuthority, Object: o, Set: []string{"certificates", "issuing", "name"}}
+	moved := false
+	s.cfg.Store.View(func(state *projections.State, _ log.Cursor) {
+		if rec, ok := state.Get(log.KindAuthority, o.Name); ok {
+			op = log.Op{Action: log.Update, Kind: log.KindAuthority, ID: o.Name, IfMatch: rec.Revision, Set: []string{"certificates", "issuing"}, Object: o}
+			moved = form.Generation != 0 && form.Generation != rec.Object.(*log.Authority).Generation
+		}
+	})
+	if moved {
+		return nil, fail(http.StatusPreconditionFailed, log.CodePreconditionFailed, "look at it again: rutter cert show --authorities", "the authorities were changed by somebody else meanwhile")
+	}
+	if _, err := s.write(r, actor(r), op); err != nil {
+		return nil, err
+	}
+	s.cfg.Logger.Warn("authorities published", "authority", o.Name, "by", actor(r), "trusted", len(certificates), "issuing", form.Issuing)
+	return struct{}{}, nil
+}

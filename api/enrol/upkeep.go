@@ -1,0 +1,105 @@
+package enrol
+
+import (
+	"context"
+	"time"
+
+	"github.com/google/uuid"
+
+	"rutter/log"
+	"rutter/projections"
+)
+
+// Times of the upkeep.
+const (
+	upkeepEvery = time.Minute
+	seedEvery   = time.Second // until the log has the authorities
+	// keepTokens is how long a token is shown after its end, for people who ask
+	// what became of it.
+	keepTokens = 24 * time.Hour
+	// upkeepOps bounds the operations of one change.
+	upkeepOps = 256
+	upkeeper  = "rutter"
+)
+
+// Run does the upkeep until ctx ends: the leader writes the authorities into a
+// log that has none, and deletes what has ended.
+func (s *Service) Run(ctx context.Context) error {
+	for {
+		wait := upkeepEvery
+		if s.cfg.Leads() {
+			if !s.seed(ctx) {
+				wait = seedEvery
+			}
+			s.sweep(ctx)
+		} else if !s.seeded() {
+			wait = seedEvery
+		}
+		timer := time.NewTimer(wait)
+		select {
+		case <-ctx.Done():
+			timer.Stop()
+			return nil
+		case <-timer.C:
+		}
+	}
+}
+
+// missing returns the sets of authorities that the log lacks.
+func (s *Service) missing() (sets []log.Authority) {
+	own := s.cfg.Authorities()
+	s.cfg.Store.View(func(state *projections.State, _ log.Cursor) {
+		for _, a := range own {
+			if _, ok := state.Get(log.KindAuthority, a.Name); !ok {
+				sets = append(sets, a)
+			}
+		}
+	})
+	return sets
+}
+
+func (s *Service) seeded() bool { return len(s.missing()) == 0 }
+
+// seed writes what is missing, and reports whether nothing is any more.
+func (s *Service) seed(ctx context.Context) bool {
+	var ops []log.Op
+	for _, a := range s.missing() {
+		ops = append(ops, log.Op{Action: log.Create, Kind: log.KindAuthority, Object: &a, Set: []string{"certificates", "issuing", "name"}})
+	}
+	return len(ops) == 0 || s.keep(ctx, ops)
+}
+
+// sweep deletes what has ended by the log's own time.
+func (s *Service) sweep(ctx context.Context) {
+	var ops []log.Op
+	s.cfg.Store.View(func(state *projections.State, _ log.Cursor) {
+		now := state.Time()
+		ended := func(kind log.Kind, end func(log.Object) log.Time) {
+			for r := range state.List(kind) {
+				if at := end(r.Object); at != 0 && at < now && len(ops) < upkeepOps {
+					ops = append(ops, log.Op{Action: log.Delete, Kind: kind, ID: r.Object.ID()})
+				}
+			}
+		}
+		ended(log.KindToken, func(o log.Object) log.Time { return o.(*log.Token).Expires + log.Time(keepTokens) })
+		ended(log.KindCertificate, func(o log.Object) log.Time { return o.(*log.Certificate).NotAfter })
+		ended(log.KindRevocation, func(o log.Object) log.Time { return o.(*log.Revocation).Until })
+	})
+	if len(ops) > 0 {
+		s.keep(ctx, ops)
+	}
+}
+
+// keep writes operations of the upkeep; what fails is tried again later.
+func (s *Service) keep(ctx context.Context, ops []log.Op) bool {
+	id, err := uuid.NewV7()
+	if err == nil {
+		limited, cancel := context.WithTimeout(ctx, writeTime)
+		defer cancel()
+		_, err = s.propose(limited, &log.Change{ID: log.UUID(id), Actor: upkeeper, Ops: ops})
+	}
+	if err != nil && ctx.Err() == nil {
+		s.cfg.Logger.Warn("upkeep of certificates", "error", err)
+	}
+	return err == nil
+}
