@@ -1,6 +1,7 @@
 package netsync
 
 import (
+	"maps"
 	"slices"
 	"time"
 
@@ -32,12 +33,15 @@ type core struct {
 
 	found    map[string]report.Found // what the last answer found; one pass uses it
 	foundSeq log.Seq
-	tries    map[log.MAC]*try // of changes
-	looks    map[log.MAC]*try
+	// after: what this node has of a NIC counts for nothing until it has come to
+	// this seq, at which a server told more of it.
+	after map[log.MAC]log.Seq
+	tries map[log.MAC]*try // of changes
+	looks map[log.MAC]*try
 }
 
 func newCore(cn log.UUID, b *book, newID func() log.UUID) *core {
-	return &core{cn: cn, book: b, newID: newID, tries: make(map[log.MAC]*try), looks: make(map[log.MAC]*try)}
+	return &core{cn: cn, book: b, newID: newID, after: make(map[log.MAC]log.Seq), tries: make(map[log.MAC]*try), looks: make(map[log.MAC]*try)}
 }
 
 // try paces what is tried again and again without effect.
@@ -107,6 +111,7 @@ func (c *core) pass(in input) plan {
 		c.release(&in, &p, claim, where[mac])
 	}
 	c.settle(&p)
+	maps.DeleteFunc(c.after, func(_ log.MAC, seq log.Seq) bool { return in.place.Seq >= seq })
 	c.found = nil
 	return p
 }
@@ -167,7 +172,7 @@ func (c *core) remote(in *input, mac log.MAC) (nic *log.NIC, revision log.Revisi
 		return nic, f.Revision, true, true
 	}
 	rec, ok := in.state.Get(log.KindNIC, mac.String())
-	if !ok {
+	if !ok || in.place.Seq < c.after[mac] {
 		return nil, 0, false, false
 	}
 	return rec.Object.(*log.NIC), rec.Revision, true, false
@@ -225,9 +230,9 @@ func (c *core) release(in *input, p *plan, claim *claim, at *VM) {
 		c.book.drop(claim.MAC)
 		return
 	}
-	nic, revision, known, _ := c.remote(in, claim.MAC)
-	if !known {
-		c.ask(in, p, claim.MAC, "release")
+	nic, revision, known, asked := c.remote(in, claim.MAC)
+	if !known || !asked && (nic.BelongsToUUID != claim.VM || c.elsewhere(in, nic)) {
+		c.ask(in, p, claim.MAC, "release") // what this node has of it may be old
 		return
 	}
 	if nic == nil || nic.BelongsToUUID != claim.VM || c.elsewhere(in, nic) {
@@ -268,6 +273,9 @@ func (c *core) answered(p *plan, a *report.Answer) {
 	for _, f := range a.Found {
 		c.found[f.Key] = f
 	}
+	for _, mac := range p.look {
+		c.after[mac] = a.Seq
+	}
 	for i := range min(len(p.changes), len(a.Outcomes)) {
 		c.concluded(&p.changes[i], a.Outcomes[i])
 	}
@@ -282,6 +290,9 @@ func (c *core) concluded(sent *change, o report.Outcome) {
 		}
 	}
 	op := &sent.Ops[0]
+	if op.Action != log.Update {
+		c.after[sent.mac] = max(c.after[sent.mac], o.Last)
+	}
 	switch {
 	case o.Unknown != "":
 	case op.Action == log.Create && claim != nil && claim.Create == sent.ID && o.Refusal == nil:
