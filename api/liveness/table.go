@@ -1,8 +1,10 @@
 package liveness
 
 import (
+	"bytes"
 	"container/list"
 	"context"
+	"slices"
 	"sync"
 	"time"
 
@@ -103,6 +105,20 @@ func (t *Table) Heard(cn log.UUID, incarnation, number uint64) {
 			r.heard = t.now()
 		}
 	}
+}
+
+// Live returns the CNs that have a session with this server, sorted.
+func (t *Table) Live() []log.UUID {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	var cns []log.UUID
+	for cn, e := range t.rows {
+		if !e.Value.(*row).session.Gone {
+			cns = append(cns, cn)
+		}
+	}
+	slices.SortFunc(cns, func(a, b log.UUID) int { return bytes.Compare(a[:], b[:]) })
+	return cns
 }
 
 // forget drops the oldest ended sessions that are over Memory or maxGone.

@@ -8,10 +8,10 @@ import (
 	"log/slog"
 	"net"
 
-	"github.com/prometheus/client_golang/prometheus"
 	"golang.org/x/sync/errgroup"
 
 	"rutter/api"
+	"rutter/api/changefeed"
 	"rutter/api/liveness"
 	"rutter/api/vmm"
 	"rutter/log"
@@ -48,6 +48,8 @@ type server struct {
 
 	fabric *liveness.Fabric
 	vmms   *vmm.Service
+	// changefeed is Triton's, at /changefeeds.
+	changefeed *changefeed.Service
 
 	apiListener, svpListener net.Listener
 }
@@ -80,7 +82,10 @@ func openServer(cfg serverConfig) (_ *server, err error) {
 	if s.vmms, err = newVMMService(backend, s.fabric, cfg.CNPort, logger); err != nil {
 		return nil, err
 	}
-	collectors := []prometheus.Collector{newStoreMetrics(s.store.Status)}
+	if s.changefeed, err = changefeed.New(changefeed.Config{Store: backend, Logger: logger, Agents: sessions.Live}); err != nil {
+		return nil, err
+	}
+	collectors := append(s.changefeed.Collectors(), newStoreMetrics(s.store.Status))
 	if s.svpListener != nil {
 		if s.svp, err = newSVP(s.store, logger); err != nil {
 			return nil, err
@@ -90,6 +95,7 @@ func openServer(cfg serverConfig) (_ *server, err error) {
 	if s.api, err = api.New(api.Config{
 		Store: backend, Cluster: s.store, Backups: backend, Retainer: retainer{s.store}, Past: past{s.store}, Logger: logger, Version: cfg.Version,
 		Sessions: sessions, Fabric: s.fabric, VMMs: s.vmms, Age: s.store.Age, Collectors: collectors,
+		Mounts: []api.Mount{{Path: "/changefeeds", Handler: s.changefeed.Handler()}},
 	}); err != nil {
 		return nil, err
 	}
@@ -120,6 +126,7 @@ func (s *server) Run(ctx context.Context) error {
 	fronts.Go(func() error { return s.api.Run(serving, s.apiListener) })
 	fronts.Go(func() error { return s.fabric.Run(serving) })
 	fronts.Go(func() error { return s.vmms.Run(serving) })
+	fronts.Go(func() error { return s.changefeed.Run(serving) })
 	if s.svp != nil {
 		fronts.Go(func() error { return s.svp.Run(serving, gate{s.svpListener, s.store.Serving}) })
 	}

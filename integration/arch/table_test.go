@@ -76,6 +76,14 @@ var importTable = []row{
 		why: "who is there and how far is judged from sessions, without connections, HTTP or Raft",
 	},
 	{
+		pkg: "api/changefeed", may: []string{"log"},
+		why: "Triton's feed is another form of the log, and needs nothing but its entries",
+	},
+	{
+		pkg: "api/changefeed/listen",
+		why: "who listens to a feed need not know what serves it",
+	},
+	{
 		pkg: "api/vmm", may: []string{"log", "log/feed", "projections"},
 		tests: []string{"agent/vminfo"},
 		why:   "what CNs say of their VMs is pulled and recorded without HTTP of ours, sessions or Raft",
