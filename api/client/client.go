@@ -57,6 +57,10 @@ type Config struct {
 	Await time.Duration
 	// Dial makes the connections: a net.Dialer that waits AttemptTimeout.
 	Dial func(ctx context.Context, network, address string) (net.Conn, error)
+	// DialTLS makes those to servers whose URL begins with https, and returns when
+	// the handshake is done and the other side is known to be a server. Such URLs
+	// need it.
+	DialTLS func(ctx context.Context, network, address string) (net.Conn, error)
 }
 
 // Client talks to the servers of one cluster.
@@ -78,6 +82,9 @@ func New(cfg Config) (*Client, error) {
 		if err != nil || (u.Scheme != "http" && u.Scheme != "https") || u.Host == "" || u.Path != "" {
 			return nil, fmt.Errorf("client: server %q: want a base URL, as in http://127.0.0.1:7420", text)
 		}
+		if u.Scheme == "https" && cfg.DialTLS == nil {
+			return nil, fmt.Errorf("client: server %q needs a certificate: name the folder of yours with --tls-dir or RUTTER_TLS_DIR", text)
+		}
 		c.servers = append(c.servers, u)
 	}
 	if c.cfg.Timeout == 0 {
@@ -95,10 +102,22 @@ func New(cfg Config) (*Client, error) {
 		c.cfg.Dial = (&net.Dialer{Timeout: c.cfg.AttemptTimeout}).DialContext
 	}
 	c.http = &http.Client{Transport: &http.Transport{
-		DialContext: c.cfg.Dial, MaxIdleConnsPerHost: 1024, IdleConnTimeout: 30 * time.Second,
+		DialContext: c.cfg.Dial, DialTLSContext: c.cfg.DialTLS, MaxIdleConnsPerHost: 1024, IdleConnTimeout: 30 * time.Second,
 		ResponseHeaderTimeout: c.cfg.AttemptTimeout,
 	}}
 	return c, nil
+}
+
+// dial connects to a server.
+func (c *Client) dial(ctx context.Context, u *url.URL) (net.Conn, error) {
+	address := u.Host
+	if u.Scheme != "https" {
+		return c.cfg.Dial(ctx, "tcp", address)
+	}
+	if u.Port() == "" {
+		address = net.JoinHostPort(u.Hostname(), "443")
+	}
+	return c.cfg.DialTLS(ctx, "tcp", address)
 }
 
 // Close drops idle connections.

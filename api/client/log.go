@@ -137,7 +137,7 @@ func (c *Client) Feed(ctx context.Context, server string) (net.Conn, error) {
 	if err != nil {
 		return nil, fmt.Errorf("client: server %q: %w", server, err)
 	}
-	conn, err := c.cfg.Dial(ctx, "tcp", u.Host)
+	conn, err := c.dial(ctx, u)
 	if err != nil {
 		return nil, err
 	}

@@ -273,7 +273,7 @@ func (c *Client) dialStream(ctx context.Context, server int) (_ *connection, err
 	u := c.servers[server]
 	ctx, cancel := context.WithTimeout(ctx, c.cfg.AttemptTimeout)
 	defer cancel()
-	raw, err := c.cfg.Dial(ctx, "tcp", u.Host)
+	raw, err := c.dial(ctx, u)
 	if err != nil {
 		return nil, err
 	}
