@@ -129,7 +129,7 @@ func newApp(stdout, stderr io.Writer) *cli.App {
 			vmCommand(), vmmCommand(),
 			objectCommand("inventory", "vms", "VMs as the log has them, of all compute nodes", log.KindVM, vmColumns),
 			cnCommand(),
-			logcmd.Command(), waitCommand(), lookupCommand(), traceCommand(), svpCommand(), vminfoCommand(), clusterCommand(), snapshotCommand(), configCommand(), completionCommand(), versionCommand(),
+			logcmd.Command(), changefeedCommand(), waitCommand(), lookupCommand(), traceCommand(), svpCommand(), vminfoCommand(), clusterCommand(), snapshotCommand(), configCommand(), completionCommand(), versionCommand(),
 		},
 	}
 }
