@@ -125,7 +125,7 @@ func load(db *bbolt.DB, cfg *Config) (content, error) {
 			if err != nil {
 				return err
 			}
-			c.window.add(id, result)
+			c.window.addStored(id, result)
 			return nil
 		})
 		if err != nil {

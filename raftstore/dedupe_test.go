@@ -2,6 +2,7 @@ package raftstore
 
 import (
 	"fmt"
+	"reflect"
 	"slices"
 	"testing"
 	"time"
@@ -104,14 +105,51 @@ func TestChangeIDs(t *testing.T) {
 	}
 }
 
+// TestRetryAfterTheResultIsStored: the first result is answered from memory, from
+// changes.db, and after a restart; a row that was altered stops the server.
+func TestRetryAfterTheResultIsStored(t *testing.T) {
+	t.Parallel()
+	n := one(t, nil)
+	c := tagChange(newID(), "once")
+	first := must(t, n, c)
+	for _, stored := range []bool{false, true} {
+		if stored {
+			if err := n.persister.flush(); err != nil {
+				t.Fatal(err)
+			}
+			must(t, n, tagChange(newID(), "settles"))
+			n.applier.mu.Lock()
+			if len(n.applier.window.fresh) > 1 || len(n.applier.window.hashes) != 2 {
+				t.Errorf("%d of %d results are in memory, want those that are not stored", len(n.applier.window.fresh), len(n.applier.window.hashes))
+			}
+			n.applier.mu.Unlock()
+		}
+		if again := must(t, n, c); !reflect.DeepEqual(again, first) {
+			t.Errorf("stored %t: a retry gave %+v, want %+v", stored, again, first)
+		}
+	}
+	n.halt(t)
+	n = n.again(t)
+	if again := must(t, n, c); !reflect.DeepEqual(again, first) {
+		t.Errorf("after a restart a retry gave %+v, want %+v", again, first)
+	}
+	n.applier.mu.Lock()
+	n.applier.window.hashes[c.ID] = sum{1, 2}
+	n.applier.mu.Unlock()
+	_, _ = n.Propose(patience(t), c)
+	n.stopsWith(t, log.ErrCorrupt)
+}
+
 // TestWindowModel compares the window with a naive one: whatever comes, an id
-// is answered from the window, refused, or truly new.
+// is answered from the window, refused, or truly new; and it has the results that
+// are not stored.
 func TestWindowModel(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
 		const second = int64(time.Second)
 		w := newWindow(10*time.Second, 4, log.UUID{})
-		done := make(map[log.UUID]bool)
+		done, at := make(map[log.UUID]bool), make(map[log.UUID]uint64)
+		index, stored := uint64(0), uint64(0)
 		now := 100 * second
 		for range rapid.IntRange(1, 60).Draw(t, "changes") {
 			now += rapid.Int64Range(0, 2).Draw(t, "step") * second
@@ -121,7 +159,7 @@ func TestWindowModel(t *testing.T) {
 				id[i] = byte(rapid.IntRange(0, 1).Draw(t, "random"))
 			}
 			w.advance(log.Time(now))
-			_, known := w.results[id]
+			_, known := w.hashes[id]
 			refusal := w.check(id, log.Time(now))
 			if known {
 				if !done[id] {
@@ -135,10 +173,21 @@ func TestWindowModel(t *testing.T) {
 			if done[id] {
 				t.Fatalf("%s would be applied twice", id)
 			}
-			w.add(id, []byte{1})
-			done[id] = true
-			if len(w.results) > 4 || len(w.results) != len(w.order) {
-				t.Fatalf("window holds %d results and %d ids, want at most 4 of both", len(w.results), len(w.order))
+			index++
+			w.add(id, []byte{1}, index)
+			done[id], at[id] = true, index
+			if len(w.hashes) > 4 || len(w.hashes) != len(w.order) {
+				t.Fatalf("window holds %d results and %d ids, want at most 4 of both", len(w.hashes), len(w.order))
+			}
+			stored = max(stored, index-min(index, rapid.Uint64Range(0, 3).Draw(t, "lag")))
+			w.settle(stored)
+			for id := range w.hashes {
+				if _, fresh := w.fresh[id]; fresh == (at[id] <= stored) {
+					t.Fatalf("a result of index %d with %d stored: in memory is %t", at[id], stored, fresh)
+				}
+			}
+			if len(w.fresh) > len(w.hashes) || len(w.written) > 3 {
+				t.Fatalf("%d results and %d places are kept of %d changes", len(w.fresh), len(w.written), len(w.hashes))
 			}
 		}
 	})

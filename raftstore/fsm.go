@@ -66,6 +66,7 @@ type applier struct {
 	enc    *log.Encoder
 	bodies [][]byte // of the events of the change that is being applied
 	window *window
+	index  uint64 // of the raft entry that is being applied
 	// rebuild, if there is one, gets the entries, which are applied after it.
 	rebuild *rebuild
 	// head is how far everything was applied; Store.head is its copy for readers.
@@ -89,6 +90,8 @@ func (s *Store) applyEntry(entry *raft.Log) any {
 		return errSkipped
 	}
 	u := new(unit)
+	a.index = entry.Index
+	a.window.settle(s.persister.storedIndex())
 	response, err := s.applyData(entry, u)
 	if err != nil {
 		err = fmt.Errorf("raft entry %d: %w", entry.Index, err)
@@ -180,13 +183,9 @@ func (s *Store) applyChange(raw []byte, u *unit) (log.Result, error) {
 	c.Time = a.head.time
 	a.window.advance(c.Time)
 	a.head.trimmed = a.window.trimmed
-	if first, ok := a.window.results[c.ID]; ok {
-		result, err := log.DecodeResult(first)
-		if err != nil {
-			return log.Result{}, fmt.Errorf("first result of change %s: %w", c.ID, err)
-		}
+	if hash, ok := a.window.hashes[c.ID]; ok {
 		s.counters.duplicates.Add(1)
-		return *result, nil
+		return s.firstResult(c.ID, hash)
 	}
 	if refusal := a.window.check(c.ID, c.Time); refusal != nil {
 		s.counters.refused.Add(1)
@@ -203,11 +202,34 @@ func (s *Store) applyChange(raw []byte, u *unit) (log.Result, error) {
 	if err != nil {
 		return log.Result{}, fmt.Errorf("result of change %s: %w", c.ID, err)
 	}
-	a.window.add(c.ID, encoded)
+	a.window.add(c.ID, encoded, a.index)
 	a.head.trimmed = a.window.trimmed
 	u.results = append(u.results, changeResult{c.ID, encoded})
 	u.bytes += len(encoded)
 	return result, nil
+}
+
+// firstResult is that of a change that was applied before. It is the same on
+// every server, or there is none: the window has its hash.
+func (s *Store) firstResult(id log.UUID, hash sum) (log.Result, error) {
+	encoded, ok := s.applier.window.fresh[id]
+	if !ok {
+		err := s.files.view(func(tx *bbolt.Tx) (err error) {
+			_, encoded, err = readChangeRow(id[:], tx.Bucket(bucketChanges).Get(id[:]))
+			return err
+		})
+		if err != nil {
+			return log.Result{}, fmt.Errorf("first result of change %s: %w", id, err)
+		}
+	}
+	if hashOf(id[:], encoded) != hash {
+		return log.Result{}, fmt.Errorf("first result of change %s is another one than it was: %w", id, log.ErrCorrupt)
+	}
+	result, err := log.DecodeResult(encoded)
+	if err != nil {
+		return log.Result{}, fmt.Errorf("first result of change %s: %w", id, err)
+	}
+	return *result, nil
 }
 
 // decide turns a change into entries and applies them. A panic in the core

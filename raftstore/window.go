@@ -12,33 +12,64 @@ import (
 // from the future would push everybody else's out of the window.
 const maxIDAhead = time.Minute
 
-// window remembers the results of the newest change ids, so that a retry gets
+// window remembers the newest change ids and what became of them, so that a retry gets
 // the first one's. Ids of version 7 sort by their time, and the window holds
 // the newest by id: what it forgets is always the lowest, and every id at or
 // below the highest forgotten one is refused, since it may have been applied.
 // It depends on nothing but the changes and their stamped time, so it is the
 // same on every server (SAFETY P5). It belongs to the goroutine of the FSM.
+//
+// A retry is rare, and a result as long as the change: they are in memory only
+// until changes.db has them.
 type window struct {
 	age   time.Duration
 	count int
 
-	results map[log.UUID][]byte // encoded log.Result
+	hashes  map[log.UUID]sum    // hashOf(id, result) of each id
+	fresh   map[log.UUID][]byte // encoded log.Result of those that may not be in changes.db
+	written []freshID           // the order in which fresh ones get there
 	order   idHeap
 	trimmed log.UUID
-	sum     sum // over all ids and results
+	sum     sum // of all hashes
+}
+
+// freshID is an id whose result is in changes.db once a raft index is.
+type freshID struct {
+	index uint64
+	id    log.UUID
 }
 
 func newWindow(age time.Duration, count int, trimmed log.UUID) *window {
-	return &window{age: age, count: count, results: make(map[log.UUID][]byte), trimmed: trimmed}
+	return &window{age: age, count: count, hashes: make(map[log.UUID]sum), fresh: make(map[log.UUID][]byte), trimmed: trimmed}
 }
 
-// add remembers the result of id.
-func (w *window) add(id log.UUID, result []byte) {
-	w.results[id] = result
-	w.sum.add(hashOf(id[:], result))
+// add remembers the result of id, which raft's entry at index has.
+func (w *window) add(id log.UUID, result []byte, index uint64) {
+	w.fresh[id] = result
+	w.written = append(w.written, freshID{index, id})
+	w.addStored(id, result)
+}
+
+// addStored remembers the result of id, which is in changes.db.
+func (w *window) addStored(id log.UUID, result []byte) {
+	h := hashOf(id[:], result)
+	w.hashes[id] = h
+	w.sum.add(h)
 	w.order.push(id)
 	for len(w.order) > w.count {
 		w.forgetLowest()
+	}
+}
+
+// settle lets go of the results that are in changes.db, which has all up to a raft index.
+func (w *window) settle(stored uint64) {
+	n := 0
+	for n < len(w.written) && w.written[n].index <= stored {
+		delete(w.fresh, w.written[n].id)
+		n++
+	}
+	if n > 0 {
+		w.written = append(w.written[:0], w.written[n:]...)
 	}
 }
 
@@ -55,8 +86,9 @@ func (w *window) advance(now log.Time) {
 
 func (w *window) forgetLowest() {
 	id := w.order.pop()
-	w.sum.sub(hashOf(id[:], w.results[id]))
-	delete(w.results, id)
+	w.sum.sub(w.hashes[id])
+	delete(w.hashes, id)
+	delete(w.fresh, id)
 	if bytes.Compare(id[:], w.trimmed[:]) > 0 {
 		w.trimmed = id
 	}
