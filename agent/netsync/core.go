@@ -167,11 +167,11 @@ func due(table map[log.MAC]*try, mac log.MAC, key string, now time.Time) bool {
 // than the agent's part. known is false when a server must be asked; asked says
 // that one was.
 func (c *core) remote(in *input, mac log.MAC) (nic *log.NIC, revision log.Revision, known, asked bool) {
-	if f, ok := c.found[mac.String()]; ok && f.Kind == log.KindNIC && c.foundSeq >= in.place.Seq {
+	rec, ok := in.state.Get(log.KindNIC, mac.String()) // the last entries may be beyond the bookmark
+	if f, told := c.found[mac.String()]; told && f.Kind == log.KindNIC && c.foundSeq >= max(in.place.Seq, rec.Seq) {
 		nic, _ = f.Object.(*log.NIC) // nil: it is not there
 		return nic, f.Revision, true, true
 	}
-	rec, ok := in.state.Get(log.KindNIC, mac.String())
 	if !ok || in.place.Seq < c.after[mac] {
 		return nil, 0, false, false
 	}

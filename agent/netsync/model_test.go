@@ -166,8 +166,8 @@ func (m *model) tell(format string, args ...any) {
 	m.told = append(m.told, fmt.Sprintf(format, args...))
 }
 
-// View implements Log.
-func (m *model) View(fn func(*projections.State, log.UUID, log.Seq, bool)) {
+// Part implements Log.
+func (m *model) Part(fn func(*projections.State, log.UUID, log.Seq, bool)) {
 	fn(m.view, modelCluster, m.viewSeq, true)
 }
 

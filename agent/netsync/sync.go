@@ -18,10 +18,10 @@ import (
 
 // Log is this node's part of the log; *agent.Agent has it.
 type Log interface {
-	// View calls fn with the state while nothing is applied, and with whose log
+	// Part calls fn with the state while nothing is applied, and with whose log
 	// it is, the last bookmark, and whether all that this node must know was
 	// held at least once. fn must not keep the state.
-	View(fn func(state *projections.State, cluster log.UUID, seq log.Seq, complete bool))
+	Part(fn func(state *projections.State, cluster log.UUID, seq log.Seq, complete bool))
 }
 
 // Node has the VMs of this compute node. Its methods are called from one goroutine.
@@ -145,7 +145,7 @@ func (s *Syncer) turn(ctx context.Context) time.Duration {
 	in := input{now: s.now()}
 	in.vms, in.whole = s.cfg.Node.VMs()
 	var p plan
-	s.cfg.Log.View(func(state *projections.State, cluster log.UUID, seq log.Seq, complete bool) {
+	s.cfg.Log.Part(func(state *projections.State, cluster log.UUID, seq log.Seq, complete bool) {
 		in.state, in.place = state, Place{Cluster: cluster, Seq: seq, Complete: complete}
 		p = s.core.pass(in)
 	})

@@ -10,6 +10,10 @@ import (
 // adminTag is the nic tag of the admin network, which has its name.
 const adminTag = "admin"
 
+// anyOwner: whose a NIC is follows its VM, and is not asked of its network
+// (check_owner: false).
+var anyOwner = []log.Option{log.OptionAnyOwner}
+
 // vmPass is one VM in one pass.
 type vmPass struct {
 	*core
@@ -112,7 +116,7 @@ func (c *core) creation(claim *claim, nic *NIC, vm *VM) log.Op {
 		set = c.fill(o, nic.Fields, set)
 	}
 	slices.Sort(set)
-	return log.Op{Action: log.Create, Kind: log.KindNIC, Set: set, Object: o}
+	return log.Op{Action: log.Create, Kind: log.KindNIC, Set: set, Object: o, Options: anyOwner}
 }
 
 // fill puts what a manifest says of a NIC, and where it lies, into one for the log.
@@ -182,5 +186,5 @@ func (v *vmPass) sendUp(nic *NIC, remote *log.NIC, revision log.Revision) {
 		key += "/" + name
 	}
 	v.send(v.in, v.plan, nic.MAC, key+"/"+want.State+want.OwnerUUID.String(), log.UUID{},
-		log.Op{Action: log.Update, Kind: log.KindNIC, ID: nic.MAC.String(), IfMatch: revision, Set: set, Object: want})
+		log.Op{Action: log.Update, Kind: log.KindNIC, ID: nic.MAC.String(), IfMatch: revision, Set: set, Object: want, Options: anyOwner})
 }

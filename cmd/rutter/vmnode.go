@@ -18,6 +18,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"rutter/agent"
+	"rutter/agent/netsync"
 	"rutter/agent/vminfo"
 	"rutter/agent/vmlink"
 	"rutter/api/client"
@@ -30,8 +31,9 @@ type vmNode struct {
 	service *vminfo.Service
 	vmms    *vminfo.VMMs
 	link    *vmlink.Link
-	listen  string // of the vminfod, or off
-	skipped string // why the vminfod does not listen, although it should
+	nics    *nicSync // nil: they are not kept in step
+	listen  string   // of the vminfod, or off
+	skipped string   // why the vminfod does not listen, although it should
 }
 
 // newVMNode makes what the flags ask for: nil if there are no VMs here.
@@ -45,14 +47,21 @@ func newVMNode(c *cli.Context, cn log.UUID, data string, api *client.Client, log
 		Folder: filepath.Join(data, "vmms"), Store: service.Store(), Ready: service.Ready(), Starter: noStarter{}, Logger: logger,
 		Ring: func(id log.UUID) { n.link.Ring(id) },
 	}
+	var runner *vminfo.Runner
 	if folder != nil {
-		if cfg.Starter, err = vmRunner(c); err != nil {
+		if runner, err = vmRunner(c); err != nil {
 			return nil, err
 		}
-		cfg.Adopts = folder.Name()
+		cfg.Starter, cfg.Adopts = runner, folder.Name()
 	}
 	if n.vmms, err = vminfo.NewVMMs(cfg); err != nil {
 		return nil, err
+	}
+	if c.Bool("nic-sync") {
+		n.nics = &nicSync{
+			cfg:  netsync.Config{CN: cn, Folder: data, Servers: api, NewID: client.NewChangeID, Logger: logger},
+			node: netsync.NewLocal(service, runner, n.vmms), woken: make(chan struct{}, 1),
+		}
 	}
 	n.link, err = vmlink.New(vmlink.Config{CN: cn, Service: service, VMMs: n.vmms, Servers: api, Logger: logger})
 	return n, err
@@ -121,6 +130,9 @@ func (n *vmNode) run(ctx context.Context, a *agent.Agent, listener net.Listener)
 	g.Go(func() error { return n.service.Run(ctx, listener) })
 	g.Go(func() error { return n.vmms.Run(ctx) })
 	g.Go(func() error { return n.link.Run(ctx, a) })
+	if n.nics != nil {
+		g.Go(func() error { return n.nics.run(ctx, a) })
+	}
 	return g.Wait()
 }
 
@@ -138,6 +150,7 @@ type vmStatus struct {
 	Sources []vminfo.SourceStatus `json:"sources"`
 	QEMU    string                `json:"qemu"` // its path, or why there is none
 	Link    vmlink.Status         `json:"link"`
+	NICs    *netsync.Status       `json:"nics,omitempty"`
 }
 
 func (n *vmNode) status() *vmStatus {
@@ -146,6 +159,7 @@ func (n *vmNode) status() *vmStatus {
 		s.Vminfod = "not served: " + n.skipped
 	}
 	s.Sources = n.service.Status(false).Rutter.Sources
+	s.NICs = n.nics.status()
 	var err error
 	if s.QEMU, err = vminfo.QEMU(); err != nil {
 		s.QEMU = "none (" + err.Error() + "): VMs of brand kvm and bhyve run their init in its place"
@@ -187,6 +201,7 @@ func writeVMStatus(w io.Writer, s *vmStatus) {
 	if s.Link.Failure != "" {
 		fmt.Fprintf(w, "              last ring: %s\n", s.Link.Failure)
 	}
+	writeNICs(w, s.NICs)
 	fmt.Fprintf(w, "QEMU          %s\n", s.QEMU)
 	writeSources(w, "VM source  ", s.Sources)
 }

@@ -13,6 +13,7 @@ import (
 	"rutter/api"
 	"rutter/api/changefeed"
 	"rutter/api/liveness"
+	"rutter/api/netreport"
 	"rutter/api/vmm"
 	"rutter/log"
 	"rutter/projections"
@@ -85,6 +86,10 @@ func openServer(cfg serverConfig) (_ *server, err error) {
 	if s.changefeed, err = changefeed.New(changefeed.Config{Store: backend, Logger: logger, Agents: sessions.Live}); err != nil {
 		return nil, err
 	}
+	reports, err := netreport.New(netreport.Config{Store: backend, Logger: logger})
+	if err != nil {
+		return nil, err
+	}
 	collectors := append(s.changefeed.Collectors(), newStoreMetrics(s.store.Status))
 	if s.svpListener != nil {
 		if s.svp, err = newSVP(s.store, logger); err != nil {
@@ -95,7 +100,7 @@ func openServer(cfg serverConfig) (_ *server, err error) {
 	if s.api, err = api.New(api.Config{
 		Store: backend, Cluster: s.store, Backups: backend, Retainer: retainer{s.store}, Past: past{s.store}, Logger: logger, Version: cfg.Version,
 		Sessions: sessions, Fabric: s.fabric, VMMs: s.vmms, Age: s.store.Age, Collectors: collectors,
-		Mounts: []api.Mount{{Path: "/changefeeds", Handler: s.changefeed.Handler()}},
+		Mounts: []api.Mount{{Path: "/changefeeds", Handler: s.changefeed.Handler()}, {Path: "/reports", Handler: reports.Handler(), Strip: true}},
 	}); err != nil {
 		return nil, err
 	}

@@ -27,6 +27,10 @@ var importTable = []row{
 		why: "the frames of writing are shared by server and client, which do not know each other",
 	},
 	{
+		pkg: "log/report", may: []string{"log"},
+		why: "what a compute node reports is said alike by an agent and a server, which do not know each other",
+	},
+	{
 		pkg: "log/archive", may: []string{"log", "log/feed"},
 		why: "a file of entries is read without a server, and has their frames",
 	},
@@ -89,6 +93,14 @@ var importTable = []row{
 		why:   "what CNs say of their VMs is pulled and recorded without HTTP of ours, sessions or Raft",
 	},
 	{
+		pkg: "api/netreport", may: []string{"log", "log/report", "projections"},
+		why: "what CNs report of their NICs is written without sessions or Raft",
+	},
+	{
+		pkg: "api/vmapi", may: []string{"log", "projections"},
+		why: "VMAPI's surface is a handler over the log and its state",
+	},
+	{
 		pkg: "api/client", may: []string{"log", "log/feed", "log/intake"},
 		tests: []string{"api", "projections", "raftstore"},
 		why:   "programs that use the client must not be linked with a server",
@@ -109,6 +121,11 @@ var importTable = []row{
 	{
 		pkg: "agent/varpd", may: []string{"log", "varp", "agent/link", "agent/miss"},
 		why: "a node without an agent resolves by SVP alone: of ours it needs the protocol and the kernel",
+	},
+	{
+		pkg: "agent/netsync", may: []string{"log", "log/report", "projections", "agent/vminfo"},
+		tests: []string{"api/netreport"},
+		why:   "what VMs and the log say of NICs is compared without knowing how servers are reached",
 	},
 	{
 		pkg: "agent/vminfo", may: []string{"log", "projections"},

@@ -1,0 +1,133 @@
+package netsync
+
+import (
+	"context"
+	"errors"
+
+	"rutter/agent/vminfo"
+	"rutter/log"
+)
+
+// eventBatch is how many events of VMs are passed over at once.
+const eventBatch = 256
+
+// Local is the Node that package vminfo watches. VMs is called from one
+// goroutine.
+type Local struct {
+	service *vminfo.Service
+	runner  *vminfo.Runner // nil: another program has the manifests
+	vmms    *vminfo.VMMs
+	known   map[log.UUID]*parsed
+}
+
+// parsed is a VM as it was last read; it is read anew when it changes.
+type parsed struct {
+	json  *byte // of the text that vminfod shows
+	stamp string
+	vm    VM
+	bad   bool
+	seen  bool
+}
+
+// NewLocal returns the node of a service. runner may be nil.
+func NewLocal(service *vminfo.Service, runner *vminfo.Runner, vmms *vminfo.VMMs) *Local {
+	return &Local{service: service, runner: runner, vmms: vmms, known: make(map[log.UUID]*parsed)}
+}
+
+// Watch calls wake after each change of a VM, until ctx ends.
+func (l *Local) Watch(ctx context.Context, wake func()) {
+	select {
+	case <-l.service.Ready():
+	case <-ctx.Done():
+		return
+	}
+	store := l.service.Store()
+	_, _, seq := store.Kept()
+	for {
+		wake()
+		events, changed, err := store.Since(seq, eventBatch)
+		if err != nil {
+			_, _, seq = store.Kept()
+			continue
+		}
+		if len(events) > 0 {
+			seq = events[len(events)-1].Seq
+			continue
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// VMs implements Node.
+func (l *Local) VMs() (vms []VM, whole bool) {
+	whole = l.service.Complete()
+	list, _ := l.service.Store().List()
+	for _, shown := range list {
+		p := l.read(shown)
+		p.seen = true
+		if p.bad {
+			whole = false
+			continue
+		}
+		vms = append(vms, p.vm)
+	}
+	for id, p := range l.known {
+		if !p.seen {
+			delete(l.known, id)
+		}
+		p.seen = false
+	}
+	return vms, whole
+}
+
+// read reads a VM, if it is not known as it is. A manifest that cannot be read
+// is not written either.
+func (l *Local) read(shown vminfo.VM) *parsed {
+	stamp := ""
+	if l.runner != nil {
+		stamp = l.runner.Stamp(shown.UUID)
+	}
+	if p := l.known[shown.UUID]; p != nil && p.json == &shown.JSON[0] && p.stamp == stamp {
+		return p
+	}
+	p := &parsed{json: &shown.JSON[0], stamp: stamp}
+	l.known[shown.UUID] = p
+	value, err := vminfo.ParseValue(shown.JSON)
+	var manifest vminfo.Value
+	if stamp != "" {
+		if manifest, err = l.runner.Manifest(shown.UUID); err != nil {
+			manifest, err = vminfo.Value{}, nil
+			p.stamp = "" // look again
+		}
+	}
+	if err == nil {
+		p.vm, err = VMOf(value, manifest)
+	}
+	p.bad = err != nil
+	return p
+}
+
+// Edit implements Node.
+func (l *Local) Edit(id log.UUID, change func(vminfo.Value) vminfo.Value) error {
+	if l.runner == nil {
+		return errors.New("netsync: another program has the manifests")
+	}
+	return l.runner.Edit(id, change)
+}
+
+// Reboot implements Node. One that does not run needs none.
+func (l *Local) Reboot(id log.UUID) error {
+	vmm, active := l.vmms.Active(id)
+	if !active {
+		return nil
+	}
+	_, _, err := l.vmms.SetState(vmm.ID, "reboot", log.UUID{})
+	if errors.Is(err, vminfo.ErrVMMFinal) || errors.Is(err, vminfo.ErrNoVMM) {
+		return nil
+	}
+	return err
+}
