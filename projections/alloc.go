@@ -48,6 +48,10 @@ func (d *draft) fillID(o log.Object) {
 		d.fillUUID(&o.UUID)
 	case *log.Migration:
 		d.fillUUID(&o.UUID)
+	case *log.NetworkPool:
+		d.fillUUID(&o.UUID)
+	case *log.Router:
+		d.fillUUID(&o.UUID)
 	case *log.Task:
 		d.fillUUID(&o.UUID)
 	case *log.Ticket:
@@ -81,13 +85,13 @@ func (d *draft) drawMAC() log.MAC {
 // vnetFor returns the vnet of a new fabric network that names none: that of its
 // owner's other fabrics, or else a free one, drawn.
 func (d *draft) vnetFor(owner log.UUID) uint32 {
-	for o := range d.rows(func(s *store) *sorted[*row] { return s.fabricsOf[owner] }) {
-		return o.(*log.Network).VNetID
+	if vnet, ok := d.vnetOf(owner); ok {
+		return vnet
 	}
 	for try := range uint64(maxDraws) {
 		sum := d.draw("vnet", d.change.Seed, try)
 		vnet := uint32(sum[0])<<16 | uint32(sum[1])<<8 | uint32(sum[2])
-		if vnet != 0 && d.fabricOn(vnet) == nil {
+		if d.vnetIsFree(vnet) {
 			return vnet
 		}
 	}
@@ -116,7 +120,7 @@ func (d *draft) allocate(n *log.Network) netip.Addr {
 		if ip.IsValid() && !back.Less(ip) || n.ProvisionEnd.Less(back) {
 			break
 		}
-		if d.holder(n.UUID, back) == nil && !reserved(n, back) {
+		if d.holder(n.UUID, back) == nil && !reserved(n, back) && d.ipObject(n.UUID, back) == nil {
 			return back
 		}
 	}

@@ -86,6 +86,12 @@ func (d *draft) op(op *log.Op) string {
 	if !d.permit(op) {
 		return ""
 	}
+	if d.checkOptions(op); d.refused() {
+		return ""
+	}
+	if op.Kind == log.KindIP && op.Action >= log.Create && op.Action <= log.Delete {
+		return d.opIP(op)
+	}
 	switch op.Action {
 	case log.Create:
 		return d.create(op)
@@ -107,6 +113,9 @@ func (d *draft) create(op *log.Op) string {
 		d.refuse(log.CodePreconditionFailed, fmt.Sprintf("if-match '%s' didn't match: the %s does not exist", op.IfMatch, op.Kind))
 		return ""
 	}
+	if a, ok := o.(*log.Aggregation); ok {
+		d.settleAggregation(a, op) // its server is part of its id
+	}
 	d.fillID(o)
 	switch o := o.(type) {
 	case *log.NICTag:
@@ -118,7 +127,7 @@ func (d *draft) create(op *log.Op) string {
 	case *log.NIC:
 		d.fillNIC(o)
 		d.settleNIC(nil, o, op)
-		d.checkNIC(nil, o)
+		d.checkNIC(nil, o, op)
 	case *log.Server:
 		d.fillServer(o)
 		d.checkServer(o)
@@ -138,12 +147,10 @@ func (d *draft) create(op *log.Op) string {
 		d.checkTicket(o)
 	default:
 		d.fillTrust(o)
+		d.createNet(o, op)
 	}
 	if d.holds(o) {
-		d.problem(log.FieldError{
-			Field: idField[op.Kind], Code: log.ElementDuplicate, Message: "Already exists",
-			Remedy: "choose another, or update the one there", Type: op.Kind.String(), ID: o.ID(),
-		})
+		d.duplicate(o)
 	}
 	if op.ID != "" && !sameID(op, o) {
 		d.bad(idField[op.Kind], fmt.Sprintf("the operation names %q, its object %q", op.ID, o.ID()), "name the object once")
@@ -152,7 +159,7 @@ func (d *draft) create(op *log.Op) string {
 	if d.refused() {
 		return ""
 	}
-	return d.commit(Record{}, o)
+	return d.commit(op, Record{}, o)
 }
 
 func sameID(op *log.Op, o log.Object) bool {
@@ -162,12 +169,13 @@ func sameID(op *log.Op, o log.Object) bool {
 
 // commit makes the event of an operation that was accepted, among those that
 // follow from it.
-func (d *draft) commit(before Record, after log.Object) string {
+func (d *draft) commit(op *log.Op, before Record, after log.Object) string {
 	if nic, ok := after.(*log.NIC); ok {
 		d.clearPrimary(nic)
 	}
 	id := d.emit(before, after)
 	d.follow(before.Object, after)
+	d.followNet(op, before.Object, after)
 	return id
 }
 
@@ -187,13 +195,18 @@ func (d *draft) target(op *log.Op) (Record, bool) {
 		return Record{}, false
 	}
 	if op.IfMatch != 0 && op.IfMatch != r.Revision {
-		d.refuse(log.CodePreconditionFailed, fmt.Sprintf("if-match '%s' didn't match etag '%s'", op.IfMatch, r.Revision), log.FieldError{
-			Field: "if-match", Code: log.ElementInvalid, Message: fmt.Sprintf("the object is at revision %s", r.Revision),
-			Remedy: "read the object again and repeat the update on what it is now",
-		})
+		d.mismatch(op.IfMatch, r.Revision)
 		return Record{}, false
 	}
 	return r, true
+}
+
+// mismatch refuses an operation on an object that has changed, or that is not there.
+func (d *draft) mismatch(want, got log.Revision) {
+	d.refuse(log.CodePreconditionFailed, fmt.Sprintf("if-match '%s' didn't match etag '%s'", want, got), log.FieldError{
+		Field: "if-match", Code: log.ElementInvalid, Message: fmt.Sprintf("the object is at revision %s", got),
+		Remedy: "read the object again and repeat the update on what it is now",
+	})
 }
 
 func (d *draft) update(op *log.Op) string {
@@ -223,8 +236,13 @@ func (d *draft) update(op *log.Op) string {
 		d.settleTask(before.Object.(*log.Task), o, op)
 	case *log.Ticket:
 		d.settleTicket(before.Object.(*log.Ticket), o)
+	default:
+		d.settleNetUpdate(before.Object, o, op)
 	}
 	if !d.refused() && log.Equal(before.Object, after) {
+		if n, ok := after.(*log.NIC); ok {
+			d.followNIC(op, n) // what its options ask for
+		}
 		return after.ID() // nothing to do
 	}
 	d.permitFields(op, before.Object, after)
@@ -232,7 +250,7 @@ func (d *draft) update(op *log.Op) string {
 	if d.refused() {
 		return ""
 	}
-	return d.commit(before, after)
+	return d.commit(op, before, after)
 }
 
 func (d *draft) checkUpdate(before, after log.Object, op *log.Op) {
@@ -242,8 +260,10 @@ func (d *draft) checkUpdate(before, after log.Object, op *log.Op) {
 		d.checkTagUpdate(before.(*log.NICTag), o)
 	case *log.Network:
 		d.checkNetwork(o)
+		d.checkPoolsOf(o)
 	case *log.NIC:
-		d.checkNIC(before.(*log.NIC), o)
+		d.checkNIC(before.(*log.NIC), o, op)
+		d.keepAggregated(before.(*log.NIC), o)
 		o.Modified = d.time
 	case *log.Server:
 		d.checkServer(o)
@@ -265,6 +285,7 @@ func (d *draft) checkUpdate(before, after log.Object, op *log.Op) {
 		d.checkTicket(o)
 	default:
 		d.checkTrustUpdate(before, after)
+		d.checkNetUpdate(before, after, op)
 	}
 }
 
@@ -273,6 +294,7 @@ var idField = map[log.Kind]string{
 	log.KindNICTag: "name", log.KindNetwork: "uuid", log.KindNIC: "mac",
 	log.KindServer: "uuid", log.KindVM: "uuid", log.KindVMM: "id",
 	log.KindMigration: "id", log.KindTask: "id", log.KindTicket: "uuid",
+	log.KindIP: "ip", log.KindNetworkPool: "uuid", log.KindFabricVLAN: "vlan_id", log.KindAggregation: "id", log.KindRouter: "uuid",
 	log.KindToken: "uuid", log.KindRevocation: "subject", log.KindAuthority: "name", log.KindCertificate: "serial",
 }
 
@@ -281,6 +303,7 @@ var kindWords = map[log.Kind]string{
 	log.KindNICTag: "nic tag", log.KindNetwork: "network", log.KindNIC: "nic",
 	log.KindServer: "server", log.KindVM: "vm", log.KindVMM: "vmm",
 	log.KindMigration: "migration", log.KindTask: "task", log.KindTicket: "ticket",
+	log.KindIP: "IP", log.KindNetworkPool: "network pool", log.KindFabricVLAN: "vlan", log.KindAggregation: "aggregation", log.KindRouter: "router",
 	log.KindToken: "token", log.KindRevocation: "revocation", log.KindAuthority: "authority", log.KindCertificate: "certificate",
 }
 
@@ -296,8 +319,14 @@ var immutable = map[log.Kind][]string{
 	log.KindVMM:     {"id", "instance_id", "sled_id"},
 
 	log.KindMigration: {"id", "instance_id"},
-	log.KindTask:      {"id", "req_id", "task", "params", "server_uuid", "via", "created", "deadline", "timeout", "started", "finished"},
-	log.KindTicket:    {"uuid", "server_uuid", "scope", "id", "place", "created_at", "updated_at"},
+
+	log.KindNetworkPool: {"uuid"},
+	log.KindFabricVLAN:  {"owner_uuid", "vlan_id", "vnet_id"},
+	log.KindAggregation: {"name", "belongs_to_uuid"},
+	log.KindRouter:      {"uuid", "owner_uuid"},
+
+	log.KindTask:   {"id", "req_id", "task", "params", "server_uuid", "via", "created", "deadline", "timeout", "started", "finished"},
+	log.KindTicket: {"uuid", "server_uuid", "scope", "id", "place", "created_at", "updated_at"},
 
 	log.KindToken:       {"uuid", "hash", "cn_uuid", "created", "expires", "used"},
 	log.KindRevocation:  {"subject", "identity", "created"},
@@ -340,5 +369,6 @@ var kindTitles = map[log.Kind]string{
 	log.KindNICTag: "NIC tag", log.KindNetwork: "Network", log.KindNIC: "NIC",
 	log.KindServer: "Server", log.KindVM: "VM", log.KindVMM: "VMM",
 	log.KindMigration: "Migration", log.KindTask: "Task", log.KindTicket: "Ticket",
+	log.KindIP: "IP", log.KindNetworkPool: "Network pool", log.KindFabricVLAN: "VLAN", log.KindAggregation: "Aggregation", log.KindRouter: "Router",
 	log.KindToken: "Token", log.KindRevocation: "Revocation", log.KindAuthority: "Authority", log.KindCertificate: "Certificate",
 }

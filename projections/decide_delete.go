@@ -15,7 +15,8 @@ func (d *draft) delete(op *log.Op) string {
 	case *log.NICTag:
 		d.unused(o, "nic tag is in use", "delete the networks on it, and take it from the NICs, first",
 			func(s *store) *sorted[*row] { return s.netsOnTag[o.Name] },
-			func(s *store) *sorted[*row] { return s.nicsOnTag[o.Name] })
+			func(s *store) *sorted[*row] { return s.nicsOnTag[o.Name] },
+			func(s *store) *sorted[*row] { return s.byNet.aggrsOnTag[o.Name] })
 	case *log.Network:
 		d.unused(o, "network must have no NICs provisioned on it", "delete its NICs first",
 			func(s *store) *sorted[*row] { return s.nicsOnNet[o.UUID] })
@@ -23,6 +24,7 @@ func (d *draft) delete(op *log.Op) string {
 		d.unused(o, "server is in use", "delete its VMs, VMMs and NICs first",
 			func(s *store) *sorted[*row] { return s.nicsOnCN[o.UUID] },
 			func(s *store) *sorted[*row] { return s.nicsOf.of(o.UUID) },
+			func(s *store) *sorted[*row] { return s.byNet.aggrsOn[o.UUID] },
 			func(s *store) *sorted[*row] { return s.vmsOnCN[o.UUID] },
 			func(s *store) *sorted[*row] { return s.vmmsOnCN[o.UUID] },
 			func(s *store) *sorted[*row] { return s.openTasks[o.UUID] })
@@ -39,11 +41,13 @@ func (d *draft) delete(op *log.Op) string {
 			func(s *store) *sorted[*row] { return s.nicsOf.of(o.UUID) },
 			func(s *store) *sorted[*row] { return s.vmmsOf[o.UUID] })
 	}
-	if d.refused() {
+	if d.deleteNet(r.Object); d.refused() {
 		return ""
 	}
+	d.precede(r.Object)
 	id := d.emit(r, nil)
 	d.follow(r.Object, nil)
+	d.succeed(r.Object)
 	return id
 }
 

@@ -81,6 +81,9 @@ func (d *draft) settleNetwork(n *log.Network, op *log.Op) {
 	slices.SortFunc(n.OwnerUUIDs, compareUUIDs) // n is a clone of our own
 	n.OwnerUUIDs = slices.Compact(n.OwnerUUIDs)
 	d.settleRoutes(n)
+	if op.Action == log.Update && given(op, "routes") {
+		d.keepRouterRoutes(n)
+	}
 	if op.Action != log.Create {
 		return
 	}
@@ -362,6 +365,9 @@ func (d *draft) checkFabric(n *log.Network) {
 			d.bad("vnet_id", fmt.Sprintf("must be between 1 and %d", log.MaxVNet), "leave it out to have one chosen")
 		}
 		return
+	}
+	if len(n.OwnerUUIDs) == 1 {
+		d.checkVLANsOn(n.VNetID, n.OwnerUUIDs[0])
 	}
 	if other := d.fabricOn(n.VNetID); other != nil && other.UUID != n.UUID && !sameOwners(other, n) {
 		d.problem(log.FieldError{

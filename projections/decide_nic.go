@@ -40,6 +40,7 @@ func (d *draft) vm(n *log.NIC) *log.VM {
 // address is to be taken from the network's range. before is nil on create.
 func (d *draft) settleNIC(before, n *log.NIC, op *log.Op) {
 	n.IP = n.IP.Unmap()
+	d.choose(before, n, op)
 	if n.BelongsToType == "server" && !given(op, "cn_uuid") && n.CNUUID.IsZero() || d.serverMoved(before, n, op) {
 		n.CNUUID = n.BelongsToUUID
 	}
@@ -114,7 +115,7 @@ func (d *draft) matchNetwork(n *log.NIC, op *log.Op) {
 
 // checkNIC checks a NIC as it would stand, and last, if all is well, takes an
 // address for it where it needs one.
-func (d *draft) checkNIC(before, n *log.NIC) {
+func (d *draft) checkNIC(before, n *log.NIC, op *log.Op) {
 	if !n.MAC.IsZero() && !n.MAC.IsUnicast() {
 		d.bad("mac", "it is a multicast address", "choose one with an even first octet, or leave it out to have one drawn")
 	}
@@ -142,7 +143,7 @@ func (d *draft) checkNIC(before, n *log.NIC) {
 	d.checkServerNIC(n)
 	d.checkNICTags(n)
 	if !n.NetworkUUID.IsZero() {
-		d.checkPlace(before, n)
+		d.checkPlace(before, n, op)
 	} else if n.VLANID == 1 || n.VLANID > 4094 {
 		d.bad("vlan_id", "VLAN ID must be a number between 0 and 4094, and not 1", "send 0 for untagged")
 	}
@@ -168,27 +169,34 @@ func (d *draft) checkNICTags(n *log.NIC) {
 	if n.NICTag != "" && d.tag(n.NICTag) == nil {
 		d.bad("nic_tag", fmt.Sprintf("nic tag \"%s\" does not exist", n.NICTag), "create the tag first")
 	}
-	if len(n.NICTagsProvided) > MaxTagsOnOne {
-		d.bad("nic_tags_provided", fmt.Sprintf("there are %d tags", len(n.NICTagsProvided)), fmt.Sprintf("name at most %d", MaxTagsOnOne))
+	d.checkTagList(n.NICTagsProvided)
+}
+
+// checkTagList checks the NIC tags that a NIC or an aggregation provides.
+func (d *draft) checkTagList(names []string) {
+	if len(names) > MaxTagsOnOne {
+		d.bad("nic_tags_provided", fmt.Sprintf("there are %d tags", len(names)), fmt.Sprintf("name at most %d", MaxTagsOnOne))
 		return
 	}
-	for i, name := range n.NICTagsProvided {
+	for i, name := range names {
 		if d.tag(name) == nil {
 			d.bad("nic_tags_provided", fmt.Sprintf("nic tag \"%s\" does not exist", name), "create the tag first")
-		} else if slices.Contains(n.NICTagsProvided[:i], name) {
+		} else if slices.Contains(names[:i], name) {
 			d.bad("nic_tags_provided", fmt.Sprintf("nic tag \"%s\" is named twice", name), "name it once")
 		}
 	}
 }
 
 // checkPlace checks a NIC against its network.
-func (d *draft) checkPlace(before, n *log.NIC) {
+func (d *draft) checkPlace(before, n *log.NIC, op *log.Op) {
 	net := d.network(n.NetworkUUID)
 	if net == nil {
 		d.bad("network_uuid", fmt.Sprintf("network \"%s\" does not exist", n.NetworkUUID), "create the network first")
 		return
 	}
-	if n.BelongsToType == "zone" && len(net.OwnerUUIDs) > 0 && !slices.Contains(net.OwnerUUIDs, n.OwnerUUID) && !n.OwnerUUID.IsZero() {
+	asked := before == nil || before.OwnerUUID != n.OwnerUUID || before.NetworkUUID != n.NetworkUUID || before.BelongsToType != n.BelongsToType
+	if asked && !asks(op, log.OptionAnyOwner) && n.BelongsToType == "zone" && len(net.OwnerUUIDs) > 0 &&
+		!slices.Contains(net.OwnerUUIDs, n.OwnerUUID) && !n.OwnerUUID.IsZero() {
 		d.bad("owner_uuid", "owner cannot provision on network", "send the network's owner, or choose another network")
 	}
 	if net.Fabric {
@@ -226,6 +234,11 @@ func (d *draft) checkIP(before, n *log.NIC, net *log.Network) {
 		d.problem(log.FieldError{
 			Field: "ip", Code: log.ElementUsedBy, Message: fmt.Sprintf("IP in use by %s \"%s\"", h.BelongsToType, h.BelongsToUUID),
 			Remedy: "choose another, or leave it out to have one chosen", Type: h.BelongsToType, ID: h.BelongsToUUID.String(),
+		})
+	} else if o := d.claims(n, net); o != nil {
+		d.problem(log.FieldError{
+			Field: "ip", Code: log.ElementUsedBy, Message: fmt.Sprintf("IP in use by %s \"%s\"", o.BelongsToType, o.BelongsToUUID),
+			Remedy: "choose another, or free the address first", Type: o.BelongsToType, ID: o.BelongsToUUID.String(),
 		})
 	}
 }

@@ -198,16 +198,24 @@ func (d *draft) remember(before, after Record) {
 	}
 }
 
-// free notes the address of a NIC of base that is taken out of sight.
+// free notes the address of a NIC, or of an IP object, of base that is taken out
+// of sight.
 func (d *draft) free(o log.Object) {
-	nic, ok := o.(*log.NIC)
-	if !ok || !nic.IP.IsValid() {
+	var network log.UUID
+	var ip netip.Addr
+	switch o := o.(type) {
+	case *log.NIC:
+		network, ip = o.NetworkUUID, o.IP
+	case *log.IP:
+		network, ip = o.NetworkUUID, o.IP
+	}
+	if !ip.IsValid() {
 		return
 	}
-	if d.freed[nic.NetworkUUID] == nil {
-		d.freed[nic.NetworkUUID] = newSorted(netip.Addr.Compare)
+	if d.freed[network] == nil {
+		d.freed[network] = newSorted(netip.Addr.Compare)
 	}
-	d.freed[nic.NetworkUUID].insert(nic.IP)
+	d.freed[network].insert(ip)
 }
 
 // problem notes what is wrong with a field of the operation at hand.

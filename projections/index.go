@@ -72,7 +72,7 @@ func sameIndex(a, b log.Object) bool {
 
 // sameButCN is sameIndex but for the index by CN.
 func sameButCN(a, b *log.NIC) bool {
-	return a.NetworkUUID == b.NetworkUUID && a.IP == b.IP &&
+	return a.NetworkUUID == b.NetworkUUID && a.IP == b.IP && a.OwnerUUID == b.OwnerUUID &&
 		a.BelongsToUUID == b.BelongsToUUID && a.BelongsToType == b.BelongsToType && a.Underlay == b.Underlay &&
 		a.NICTag == b.NICTag && slices.Equal(a.NICTagsProvided, b.NICTagsProvided)
 }
@@ -197,6 +197,9 @@ func (s *store) indexNIC(r *row, nic *log.NIC) {
 	}
 	addSet(s.nicsOnNet, nic.NetworkUUID, r)
 	s.nicsOf.add(nic.BelongsToUUID, r)
+	if s.shapes == nil {
+		addSet(s.nicsOwnedBy, nic.OwnerUUID, r)
+	}
 	if isUnderlay(nic) {
 		addSet(s.underlays, cnOf(nic), r)
 	}
@@ -227,6 +230,7 @@ func (s *store) unindexNIC(r *row, nic *log.NIC) {
 	}
 	s.nicsOnNet.remove(nic.NetworkUUID, r)
 	s.nicsOf.remove(nic.BelongsToUUID, r)
+	s.nicsOwnedBy.remove(nic.OwnerUUID, r)
 	s.underlays.remove(cnOf(nic), r)
 	// In a cache an address may have gone to another NIC before this one left.
 	if s.ips.remove(r) {

@@ -125,36 +125,38 @@ type store struct {
 
 	tables []*table // by kind; nil where there is none
 
-	netsOnTag  sets[string]        // networks by NIC tag
-	subnets    sets[uint32]        // networks that may not overlap, by subnet; see subnetGroup
-	fabricsOf  sets[log.UUID]      // fabric networks by owner
-	nicsOnTag  sets[string]        // NICs that name a NIC tag themselves
-	nicsOnNet  sets[log.UUID]      // NICs by network
-	nicsOnVNet sets[uint32]        // NICs by vnet
-	nicsOnCN   sets[log.UUID]      // NICs by cn_uuid
-	nicsOf     owners              // NICs by belongs_to_uuid
-	underlays  sets[log.UUID]      // underlay NICs by CN
-	vmsOnCN    sets[log.UUID]      // VMs by server_uuid
-	zones      sets[string]        // VMs by zonename
-	vmmsOnCN   sets[log.UUID]      // VMMs by sled_id
-	vmmsOf     sets[log.UUID]      // VMMs by instance_id
-	tasksOn    sets[log.UUID]      // tasks by server_uuid
-	openTasks  sets[log.UUID]      // those that have not ended
-	tasksBy    sets[bool]          // tasks by whether they have ended
-	ticketsOn  sets[log.UUID]      // tickets by server_uuid
-	lines      sets[line]          // tickets that wait, by what they wait for
-	ticketsBy  sets[bool]          // tickets by whether they wait
-	byNet      byNet               // of the kinds around networks; see there
-	ips        rowTable            // the NIC that has an address of a network
-	vl3        rowTable            // the NIC that has an address on a vnet
-	used       map[log.UUID]*spans // addresses in use by network
+	netsOnTag  sets[string]   // networks by NIC tag
+	subnets    sets[uint32]   // networks that may not overlap, by subnet; see subnetGroup
+	fabricsOf  sets[log.UUID] // fabric networks by owner
+	nicsOnTag  sets[string]   // NICs that name a NIC tag themselves
+	nicsOnNet  sets[log.UUID] // NICs by network
+	nicsOnVNet sets[uint32]   // NICs by vnet
+	nicsOnCN   sets[log.UUID] // NICs by cn_uuid
+	nicsOf     owners         // NICs by belongs_to_uuid
+	// nicsOwnedBy are NICs by owner_uuid, on servers: an agent asks nobody for them.
+	nicsOwnedBy sets[log.UUID]
+	underlays   sets[log.UUID]      // underlay NICs by CN
+	vmsOnCN     sets[log.UUID]      // VMs by server_uuid
+	zones       sets[string]        // VMs by zonename
+	vmmsOnCN    sets[log.UUID]      // VMMs by sled_id
+	vmmsOf      sets[log.UUID]      // VMMs by instance_id
+	tasksOn     sets[log.UUID]      // tasks by server_uuid
+	openTasks   sets[log.UUID]      // those that have not ended
+	tasksBy     sets[bool]          // tasks by whether they have ended
+	ticketsOn   sets[log.UUID]      // tickets by server_uuid
+	lines       sets[line]          // tickets that wait, by what they wait for
+	ticketsBy   sets[bool]          // tickets by whether they wait
+	byNet       byNet               // of the kinds around networks; see there
+	ips         rowTable            // the NIC that has an address of a network
+	vl3         rowTable            // the NIC that has an address on a vnet
+	used        map[log.UUID]*spans // addresses in use by network
 }
 
 func newStore() *store {
 	return &store{
 		netsOnTag: sets[string]{}, subnets: sets[uint32]{}, fabricsOf: sets[log.UUID]{}, nicsOnTag: sets[string]{},
 		nicsOnNet: sets[log.UUID]{}, nicsOnVNet: sets[uint32]{}, nicsOnCN: sets[log.UUID]{},
-		nicsOf: newOwners(), underlays: sets[log.UUID]{},
+		nicsOf: newOwners(), nicsOwnedBy: sets[log.UUID]{}, underlays: sets[log.UUID]{},
 		vmsOnCN: sets[log.UUID]{}, zones: sets[string]{},
 		vmmsOnCN: sets[log.UUID]{}, vmmsOf: sets[log.UUID]{},
 		tasksOn: sets[log.UUID]{}, openTasks: sets[log.UUID]{}, tasksBy: sets[bool]{},

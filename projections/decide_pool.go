@@ -1,0 +1,168 @@
+package projections
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"rutter/log"
+)
+
+// maxPoolNetworks is NAPI's bound (spec/napi.md section 3.1).
+const maxPoolNetworks = 64
+
+func (d *draft) checkName(name string) {
+	if name == "" || len(name) > MaxNameBytes {
+		d.bad("name", fmt.Sprintf("must have 1 to %d characters", MaxNameBytes), "choose a name")
+	}
+}
+
+// checkPool checks a pool as it would stand, and derives its family.
+func (d *draft) checkPool(p *log.NetworkPool, op *log.Op) {
+	d.checkName(p.Name)
+	d.checkText("description", p.Description)
+	if len(p.OwnerUUIDs) > MaxOwners {
+		d.bad("owner_uuids", fmt.Sprintf("there are %d owners", len(p.OwnerUUIDs)), fmt.Sprintf("name at most %d", MaxOwners))
+	}
+	slices.SortFunc(p.OwnerUUIDs, compareUUIDs) // p is a clone of our own
+	p.OwnerUUIDs = slices.Compact(p.OwnerUUIDs)
+	switch {
+	case len(p.Networks) == 0 && !given(op, "networks") && op.Action == log.Create:
+		d.missing("networks", "name 1 to 64 networks")
+		return
+	case len(p.Networks) == 0:
+		d.bad("networks", "network pool must contain at least one network", "name 1 to 64 networks")
+		return
+	case len(p.Networks) > maxPoolNetworks:
+		d.bad("networks", fmt.Sprintf("maximum %d networks per network pool", maxPoolNetworks), "make several pools")
+		return
+	}
+	networks := d.networksOf(p.Networks, "networks")
+	if networks == nil {
+		return
+	}
+	family := networks[0].Family
+	for _, n := range networks {
+		if n.Family != family {
+			d.bad("networks", "all networks of a network pool must be of one family", "make a pool for each family")
+			return
+		}
+		if !ownersFit(p, n) {
+			d.bad("owner_uuids", "network owner_uuids do not match the owner_uuids of the pool", fmt.Sprintf("network \"%s\" has owners of its own", n.UUID))
+			return
+		}
+	}
+	if given(op, "family") && p.Family != family {
+		d.bad("family", fmt.Sprintf("the networks are of family %s", family), "leave it out")
+	}
+	p.Family = family
+}
+
+// ownersFit reports whether all owners of a pool may use the network: it has
+// none, or has each of them.
+func ownersFit(p *log.NetworkPool, n *log.Network) bool {
+	if len(n.OwnerUUIDs) == 0 {
+		return true
+	}
+	for _, owner := range p.OwnerUUIDs {
+		if !slices.Contains(n.OwnerUUIDs, owner) {
+			return false
+		}
+	}
+	return true
+}
+
+// networksOf returns the networks of a list, or nil after it noted which are
+// not known, or are named twice.
+func (d *draft) networksOf(uuids []log.UUID, field string) []*log.Network {
+	var unknown []string
+	networks := make([]*log.Network, 0, len(uuids))
+	for i, uuid := range uuids {
+		n := d.network(uuid)
+		switch {
+		case n == nil:
+			unknown = append(unknown, uuid.String())
+		case slices.Contains(uuids[:i], uuid):
+			d.bad(field, fmt.Sprintf("network \"%s\" is named twice", uuid), "name it once")
+			return nil
+		}
+		networks = append(networks, n)
+	}
+	if unknown == nil {
+		return networks
+	}
+	slices.Sort(unknown)
+	message := "unknown network"
+	if len(unknown) > 1 {
+		message += "s"
+	}
+	d.problem(log.FieldError{
+		Field: field, Code: log.ElementInvalid, Message: message, Remedy: "leave out " + strings.Join(unknown, ", ") + ", or create it first", Invalid: unknown,
+	})
+	return nil
+}
+
+// pool returns a network pool, or nil.
+func (d *draft) pool(uuid log.UUID) *log.NetworkPool {
+	if d.base.table(log.KindNetworkPool) == nil && d.top.table(log.KindNetworkPool) == nil {
+		return nil
+	}
+	if r, ok := d.find(log.KindNetworkPool, string(uuid[:])); ok {
+		return r.Object.(*log.NetworkPool)
+	}
+	return nil
+}
+
+// choose puts a NIC whose network_uuid is a pool's on the first of the pool's
+// networks that has room: that is, of the NIC's tag and VLAN if it names them.
+// One that is on a network of the pool stays there.
+func (d *draft) choose(before, n *log.NIC, op *log.Op) {
+	p := d.pool(n.NetworkUUID)
+	if p == nil {
+		return
+	}
+	if before != nil && slices.Contains(p.Networks, before.NetworkUUID) {
+		n.NetworkUUID = before.NetworkUUID
+		return
+	}
+	if given(op, "ip") && n.IP.IsValid() {
+		d.bad("ip", "IP cannot be specified with a network pool", "name the network, or leave out the address")
+		return
+	}
+	if n.BelongsToType == "zone" && len(p.OwnerUUIDs) > 0 && !slices.Contains(p.OwnerUUIDs, n.OwnerUUID) &&
+		!n.OwnerUUID.IsZero() && !asks(op, log.OptionAnyOwner) {
+		d.bad("owner_uuid", "owner cannot provision on network pool", "send the pool's owner, or choose another pool")
+		return
+	}
+	tag, _ := splitTag(n.NICTag)
+	for _, uuid := range p.Networks {
+		net := d.network(uuid)
+		if net == nil || given(op, "nic_tag") && tag != "" && tag != net.NICTag || given(op, "vlan_id") && n.VLANID != net.VLANID {
+			continue
+		}
+		if d.allocate(net).IsValid() {
+			n.NetworkUUID, n.IP = uuid, netip.Addr{}
+			return
+		}
+	}
+	d.refuse(log.CodeSubnetFull, "all networks in pool are full", log.FieldError{
+		Field: "network_uuid", Code: log.ElementInvalid,
+		Message: fmt.Sprintf("no network of pool \"%s\" that fits has a free address", p.UUID),
+		Remedy:  "add a network to the pool, widen a provision range, or delete NICs that are not needed",
+	})
+}
+
+// checkPoolsOf keeps the pools of a network that is updated: their owners may
+// use it.
+func (d *draft) checkPoolsOf(n *log.Network) {
+	for o := range d.rows(func(s *store) *sorted[*row] { return s.byNet.poolsWith[n.UUID] }) {
+		if p := o.(*log.NetworkPool); !ownersFit(p, n) {
+			d.problem(log.FieldError{
+				Field: "owner_uuids", Code: log.ElementUsedBy, Message: "network owner_uuids do not match the owner_uuids of the pool",
+				Remedy: "update the pool first", Type: p.Kind().String(), ID: p.ID(),
+			})
+			return
+		}
+	}
+}
