@@ -32,6 +32,7 @@ const (
 	codeCompacted   = "CursorCompacted"      // 410
 	codeTooLarge    = "RequestTooLarge"      // 413
 	codeContentType = "UnsupportedMediaType" // 415
+	codeLimited     = "RequestThrottled"     // 429, restify's word
 	codeInternal    = "InternalError"        // 500
 	codeNotHere     = "NotImplemented"       // 501
 	codeNoLeader    = "NoLeader"             // 503

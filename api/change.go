@@ -26,6 +26,9 @@ func readBody(r *http.Request) ([]byte, error) {
 		}
 	}
 	body, err := io.ReadAll(r.Body)
+	if err == nil && tooDeep(body) {
+		return nil, badParameter("body", log.ElementInvalid, "send an object as GET answers it", "the body is nested deeper than %d", maxJSONDepth)
+	}
 	var tooLarge *http.MaxBytesError
 	if err != nil && !errors.As(err, &tooLarge) {
 		return nil, fail(http.StatusBadRequest, codeBadRequest, "send it again", "the body could not be read: %v", err)
@@ -113,9 +116,7 @@ func (s *Server) write(w http.ResponseWriter, r *http.Request, c *log.Change) (l
 		return log.Result{}, err
 	}
 	w.Header().Set(headerChangeID, c.ID.String())
-	if c.Actor = s.cfg.Actor(r); len(c.Actor) > log.MaxActorBytes {
-		c.Actor = c.Actor[:log.MaxActorBytes]
-	}
+	c.Actor, c.By = s.actor(r), grantOf(r).who.Author()
 	ctx, cancel := context.WithTimeout(r.Context(), waitTime)
 	defer cancel()
 	result, err := s.store.Propose(ctx, c)

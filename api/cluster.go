@@ -122,6 +122,6 @@ func (s *Server) changeCluster(r *http.Request, do func(context.Context) error) 
 	if err != nil {
 		return fail(http.StatusConflict, codeBadRequest, "look at GET /cluster, then try again", "the cluster did not take it: %v", err)
 	}
-	s.logger.Warn("cluster changed", "method", r.Method, "path", r.URL.Path, "actor", s.cfg.Actor(r))
+	s.logger.Warn("cluster changed", "method", r.Method, "path", r.URL.Path, "actor", s.actor(r))
 	return nil
 }

@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"time"
 
+	"rutter/api/access"
 	"rutter/log"
 	"rutter/log/feed"
 	"rutter/projections"
@@ -127,6 +128,9 @@ func (s *Server) getSession(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	a := s.cns.get(uuidOf(id))
+	if g := grantOf(r); g.answer == access.Own && uuidOf(id) != g.who.UUID {
+		a = nil // as if there were none
+	}
 	if a == nil {
 		return fail(http.StatusNotFound, log.CodeResourceNotFound, "ask the other servers: a CN is connected to one of them", "CN %s is not connected to this server", id)
 	}

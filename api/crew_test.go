@@ -165,7 +165,7 @@ func TestLimitListener(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	l := limitListener(inner, 1)
+	l := newGate(nil, DefaultLimits()).limitListener(inner, 1)
 	accepted := make(chan net.Conn)
 	ended := make(chan error, 1)
 	go func() {

@@ -11,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	"rutter/api/access"
 	"rutter/log"
 	"rutter/log/feed"
 )
@@ -93,8 +94,9 @@ func (s *Server) feed(w http.ResponseWriter, r *http.Request) error {
 	if early, _ := rw.Reader.Peek(rw.Reader.Buffered()); len(early) > 0 {
 		first = io.MultiReader(bytes.NewReader(bytes.Clone(early)), conn)
 	}
+	who := grantOf(r).who
 	s.handlers.Go(func() {
-		u, reader, err := s.admit(conn, first)
+		u, reader, err := s.admit(conn, first, who)
 		if err != nil {
 			s.feedEnded(conn, done, err)
 			return
@@ -116,7 +118,7 @@ func (s *Server) feedEnded(conn net.Conn, done func(), err error) {
 
 // serveFeed runs a stream on an upgraded connection until it ends.
 func (s *Server) serveFeed(conn net.Conn) error {
-	u, reader, err := s.admit(conn, conn)
+	u, reader, err := s.admit(conn, conn, access.Identity{Role: access.Local})
 	if err != nil {
 		return err
 	}
@@ -128,7 +130,7 @@ var errSentAway = errors.New("api: the subscriber was sent away")
 
 // admit reads the hello and has the subscriber get turns; its frames are then to
 // be read. r is conn with what was read of it already.
-func (s *Server) admit(conn net.Conn, r io.Reader) (*subscriber, *feed.Reader, error) {
+func (s *Server) admit(conn net.Conn, r io.Reader, who access.Identity) (*subscriber, *feed.Reader, error) {
 	if err := conn.SetDeadline(time.Now().Add(feedHello)); err != nil {
 		return nil, nil, err
 	}
@@ -144,7 +146,11 @@ func (s *Server) admit(conn net.Conn, r io.Reader) (*subscriber, *feed.Reader, e
 	if err := conn.SetDeadline(time.Time{}); err != nil {
 		return nil, nil, err
 	}
-	u := newSubscriber(s, conn, hello)
+	u := newSubscriber(s, conn, who, hello)
+	if refused := s.admitted(who, u.session.remote, hello); refused != nil {
+		err := u.drain(feed.DrainRefused, refused.Error())
+		return nil, nil, errors.Join(errSentAway, err)
+	}
 	if hello.Version != feed.Version || hello.CN.IsZero() {
 		err := u.drain(feed.DrainRefused, fmt.Sprintf("hello of version %d for CN %s: this server speaks version %d, and a CN has a UUID", hello.Version, hello.CN, feed.Version))
 		return nil, nil, errors.Join(errSentAway, err)
@@ -216,7 +222,9 @@ func (u *subscriber) readUp(r *feed.Reader) error {
 			u.ask(m)
 		case *feed.Ping:
 			u.wake(wakePing)
-		case *feed.Response, *feed.Ring, *feed.Inventory:
+		case *feed.Ring:
+			u.told(u.ringsFor(m))
+		case *feed.Response, *feed.Inventory:
 			u.told(m)
 		case *feed.Report:
 			// Reports have no reader in this version; they are no error.

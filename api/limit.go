@@ -1,20 +1,49 @@
 package api
 
 import (
+	"context"
+	"crypto/tls"
 	"net"
+	"net/netip"
 	"sync"
 	"syscall"
+
+	"rutter/api/access"
+	"rutter/api/audit"
 )
+
+// identified is a connection whose listener knows who is at the other side, from
+// a handshake that is done.
+type identified interface{ Identity() access.Identity }
+
+// gate counts the connections of a server, by address and by identity.
+type gate struct {
+	s      *Server
+	limits Limits
+
+	mu         sync.Mutex // protects what follows
+	addresses  map[netip.Addr]int
+	identities map[string]int
+	conns      map[*limitedConn]struct{} // that have an identity
+}
+
+func newGate(s *Server, limits Limits) *gate {
+	return &gate{
+		s: s, limits: limits, addresses: make(map[netip.Addr]int), identities: make(map[string]int), conns: make(map[*limitedConn]struct{}),
+	}
+}
 
 // limitListener accepts at most n connections at once. Its connections can be
 // written to without waiting if those of l can (syscall.Conn), for which those of
-// the library's listener of this kind have no way.
-func limitListener(l net.Listener, n int) net.Listener {
-	return &limited{Listener: l, slots: make(chan struct{}, n), closed: make(chan struct{})}
+// the library's listener of this kind have no way. Of those that have an identity
+// each address and each identity may have so many.
+func (g *gate) limitListener(l net.Listener, n int) net.Listener {
+	return &limited{Listener: l, gate: g, slots: make(chan struct{}, n), closed: make(chan struct{})}
 }
 
 type limited struct {
 	net.Listener
+	gate   *gate
 	slots  chan struct{}
 	once   sync.Once
 	closed chan struct{}
@@ -22,17 +51,23 @@ type limited struct {
 
 // Accept implements net.Listener.
 func (l *limited) Accept() (net.Conn, error) {
-	select {
-	case l.slots <- struct{}{}:
-	case <-l.closed:
-		return nil, net.ErrClosed
+	for {
+		select {
+		case l.slots <- struct{}{}:
+		case <-l.closed:
+			return nil, net.ErrClosed
+		}
+		conn, err := l.Listener.Accept()
+		if err != nil {
+			<-l.slots
+			return nil, err
+		}
+		c := &limitedConn{Conn: conn, l: l, who: whoIs(conn)}
+		if l.gate.admit(c) {
+			return c, nil
+		}
+		cut(c)
 	}
-	conn, err := l.Listener.Accept()
-	if err != nil {
-		<-l.slots
-		return nil, err
-	}
-	return &limitedConn{Conn: conn, slots: l.slots}, nil
 }
 
 // Close implements net.Listener.
@@ -41,16 +76,123 @@ func (l *limited) Close() error {
 	return l.Listener.Close()
 }
 
+// whoIs is who is at the other side of a connection: on a listener without TLS,
+// somebody who needs no name. One with TLS that does not say is nobody.
+func whoIs(conn net.Conn) access.Identity {
+	if known, ok := conn.(identified); ok {
+		return known.Identity()
+	}
+	host := hostOf(conn.RemoteAddr().String())
+	if _, secret := conn.(*tls.Conn); secret {
+		return access.Identity{Role: access.None, Name: host}
+	}
+	return access.Identity{Role: access.Local, Name: host}
+}
+
+// admit counts a connection; false: it is one too many.
+func (g *gate) admit(c *limitedConn) bool {
+	if c.who.Role == access.Local {
+		return true
+	}
+	c.address = addressOf(c.Conn)
+	key, limit := c.who.Key(), ""
+	g.mu.Lock()
+	switch most := g.limits.PerIdentity[c.who.Role]; {
+	case g.addresses[c.address] >= g.limits.PerAddress:
+		limit = limitPerAddress
+	case most > 0 && g.identities[key] >= most:
+		limit = limitPerIdentity
+	default:
+		g.addresses[c.address]++
+		g.identities[key]++
+		g.conns[c] = struct{}{}
+		c.counted = true
+	}
+	g.mu.Unlock()
+	r := audit.Record{Event: audit.Authenticated, Actor: c.who.Actor(), Serial: c.who.Serial, Remote: c.RemoteAddr().String()}
+	if limit != "" {
+		g.s.metrics.limited.WithLabelValues(limit).Inc()
+		r.Event, r.Asked = audit.Limited, limit
+	} else {
+		g.s.metrics.connections.WithLabelValues(c.who.Role.String()).Inc()
+	}
+	if limit != "" || c.who.Serial != "" {
+		g.s.note(r)
+	}
+	return limit == ""
+}
+
+// left forgets a connection.
+func (g *gate) left(c *limitedConn) {
+	if !c.counted {
+		return
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	drop(g.addresses, c.address)
+	drop(g.identities, c.who.Key())
+	delete(g.conns, c)
+}
+
+// drop takes one off a count, and the count away at 0.
+func drop[K comparable](counts map[K]int, key K) {
+	if counts[key]--; counts[key] <= 0 {
+		delete(counts, key)
+	}
+}
+
+// CutOff closes the connections of the identities that match, streams included,
+// and returns how many: whose certificate was revoked is let in no longer, and
+// has nothing left that is open. match must not call the server.
+func (s *Server) CutOff(match func(access.Identity) bool) int {
+	s.gate.mu.Lock()
+	var found []*limitedConn
+	for c := range s.gate.conns {
+		if match(c.who) {
+			found = append(found, c)
+		}
+	}
+	s.gate.mu.Unlock()
+	for _, c := range found {
+		cut(c)
+	}
+	return len(found)
+}
+
+// cut closes a connection without saying goodbye: the other side may take nothing.
+func cut(c *limitedConn) {
+	if below, ok := c.Conn.(interface{ NetConn() net.Conn }); ok {
+		_ = below.NetConn().Close()
+	}
+	_ = c.Close()
+}
+
+// addressOf is the address that a connection came from, without its port; the zero
+// one if it has none.
+func addressOf(c net.Conn) netip.Addr {
+	tcp, ok := c.RemoteAddr().(*net.TCPAddr)
+	if !ok {
+		return netip.Addr{}
+	}
+	return tcp.AddrPort().Addr().Unmap().WithZone("")
+}
+
 type limitedConn struct {
 	net.Conn
-	once  sync.Once
-	slots chan struct{}
+	l       *limited
+	once    sync.Once
+	who     access.Identity
+	address netip.Addr
+	counted bool
 }
 
 // Close implements net.Conn.
 func (c *limitedConn) Close() error {
 	err := c.Conn.Close()
-	c.once.Do(func() { <-c.slots })
+	c.once.Do(func() {
+		c.l.gate.left(c)
+		<-c.l.slots
+	})
 	return err
 }
 
@@ -60,4 +202,12 @@ func (c *limitedConn) SyscallConn() (syscall.RawConn, error) {
 		return conn.SyscallConn()
 	}
 	return nil, syscall.ENOTSUP
+}
+
+// withIdentity puts the identity of a connection into the context of its requests.
+func withIdentity(ctx context.Context, c net.Conn) context.Context {
+	if l, ok := c.(*limitedConn); ok {
+		return access.With(ctx, l.who)
+	}
+	return ctx
 }

@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"time"
 
+	"rutter/api/access"
 	"rutter/log"
 	logquery "rutter/log/query"
 )
@@ -26,6 +27,8 @@ type logQuery struct {
 	events  bool // server-sent events in place of lines of JSON
 	filter  *logquery.Filter
 	matcher *logquery.Matcher // of filter
+	// sees, if not nil, says which events may be shown to who asks.
+	sees func(*log.Event) bool
 }
 
 // log answers GET /log: entries as lines of JSON.
@@ -34,7 +37,14 @@ func (s *Server) log(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
+	g := grantOf(r)
+	if g.answer == access.Own {
+		q.sees = func(e *log.Event) bool { return access.SeesEvent(g.who, g.answer, e) }
+	}
 	if wantsBinary(r) {
+		if q.sees != nil {
+			return s.refused(r.RemoteAddr, &access.Refusal{Who: g.who, What: "read the log in its binary form", Missing: "its chain needs every entry: read it as lines"})
+		}
 		if !r.URL.Query().Has("limit") {
 			q.limit = 1<<64 - 1 // it has nobody's patience in mind
 		}
@@ -195,6 +205,11 @@ type lines struct {
 
 // add writes an entry; full means that the limit is reached.
 func (l *lines) add(it *item) (full bool, err error) {
+	if l.q.sees != nil {
+		if event, err := it.entry.Event(); err != nil || !l.q.sees(event) {
+			return false, err
+		}
+	}
 	line, err := it.line()
 	if err != nil {
 		return false, err

@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"net/netip"
 
+	"rutter/api/access"
 	"rutter/log"
 	"rutter/projections"
 )
@@ -72,7 +73,12 @@ func (s *Server) lookup(w http.ResponseWriter, r *http.Request, name string, fin
 	f := lookupForm{VNet: uint32(vnet)}
 	var ok bool
 	part := PastPart{VNets: []uint32{uint32(vnet)}}
-	if viewErr := s.viewAt(w, r, p, part, func(state *projections.State) { ok, err = find(state, &f, p.text(name)) }); viewErr != nil || err != nil {
+	if viewErr := s.viewAt(w, r, p, part, func(state *projections.State) {
+		if g := grantOf(r); g.answer == access.Own && !state.Interested(g.who.UUID, []log.Scope{log.VNetScope(f.VNet)}) {
+			return // as if there were none
+		}
+		ok, err = find(state, &f, p.text(name))
+	}); viewErr != nil || err != nil {
 		return cmp.Or(viewErr, err)
 	}
 	if !ok {

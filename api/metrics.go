@@ -24,6 +24,10 @@ type metrics struct {
 	snapshotsRefused prometheus.Counter
 	bytesSent        prometheus.Counter
 	mismatches       prometheus.Counter
+	denied           *prometheus.CounterVec
+	limited          *prometheus.CounterVec
+	connections      *prometheus.CounterVec
+	withheld         prometheus.Counter
 	barriers         *prometheus.CounterVec
 	barrierTime      prometheus.Histogram
 }
@@ -46,6 +50,16 @@ func newMetrics(s *Server) (*metrics, error) {
 		snapshotsRefused: counter("rutter_feed_snapshots_refused_total", "Subscribers told to come again, since too many were being sent whole scopes."),
 		bytesSent:        counter("rutter_feed_bytes_sent_total", "Bytes sent to subscribers."),
 		mismatches:       counter("rutter_feed_digest_mismatches_total", "Scopes that compute nodes asked for anew because their digest differed."),
+		denied: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "rutter_denied_total", Help: "Requests and frames that the matrix refused, by role.",
+		}, []string{"role"}),
+		limited: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "rutter_limited_total", Help: "Connections and requests that a limit was in the way of, by limit.",
+		}, []string{"limit"}),
+		connections: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "rutter_connections_named_total", Help: "Connections with TLS that were let in, by role.",
+		}, []string{"role"}),
+		withheld: counter("rutter_feed_withheld_total", "Frames that were not sent since they do not concern the subscriber: always 0, or there is a bug."),
 		barriers: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "rutter_barriers_total", Help: "Waits for the fabric that ended on this server, by result: done, missing or failed.",
 		}, []string{"result"}),
@@ -61,6 +75,7 @@ func newMetrics(s *Server) (*metrics, error) {
 	}
 	all := append([]prometheus.Collector{
 		m.requests, m.seconds, m.resets, m.entriesSent, m.scopesSent, m.scopesShared, m.snapshotsRefused, m.bytesSent, m.mismatches, m.barriers, m.barrierTime,
+		m.denied, m.limited, m.connections, m.withheld,
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
 		gauge("rutter_head_seq", "Seq of this server's head.", func() float64 { return float64(s.store.Head().Seq) }),
 		gauge("rutter_floor_seq", "Lowest cursor that this server can serve.", func() float64 { return float64(s.store.Floor()) }),

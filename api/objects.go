@@ -35,7 +35,7 @@ func (s *Server) list(k *kindRoute) endpoint {
 		found := []any{}
 		if err := s.viewAt(w, r, p, k.part(p), func(state *projections.State) {
 			for rec := range k.candidates(state, p) {
-				if !matches(state, rec.Object, conditions) {
+				if !matches(state, rec.Object, conditions) || !grantOf(r).sees(state, rec.Object) {
 					continue
 				}
 				if offset > 0 {
@@ -80,7 +80,10 @@ func (s *Server) answerObject(w http.ResponseWriter, r *http.Request, p paramete
 	var body any
 	part := PastPart{Objects: []PastObject{{k.kind, id}}}
 	if err := s.viewAt(w, r, p, part, func(state *projections.State) {
-		if rec, ok = state.Get(k.kind, id); ok {
+		if rec, ok = state.Get(k.kind, id); ok && !grantOf(r).sees(state, rec.Object) {
+			ok = false // as if there were none
+		}
+		if ok {
 			body = form(state, rec.Object)
 		}
 	}); err != nil {

@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"strings"
 
+	"rutter/api/access"
 	"rutter/log"
 	"rutter/projections"
 )
@@ -71,6 +72,9 @@ func (s *Server) viewAt(w http.ResponseWriter, r *http.Request, p parameters, pa
 	if !p.has("at") {
 		s.view(w, fn)
 		return nil
+	}
+	if g := grantOf(r); g.answer != access.Allow {
+		return s.refused(r.RemoteAddr, &access.Refusal{Who: g.who, What: "read the past", Missing: "who sees only its own sees it as it is now: leave ?at= out"})
 	}
 	seq, err := s.place(p, "at")
 	if err != nil {

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"time"
 
+	"rutter/api/access"
 	"rutter/api/console"
 	"rutter/log"
 	"rutter/log/intake"
@@ -17,15 +18,16 @@ type endpoint func(w http.ResponseWriter, r *http.Request) error
 // methods are the endpoints of a path. HEAD is answered by GET's.
 type methods map[string]endpoint
 
-// routes builds the handler of all paths.
-func (s *Server) routes() http.Handler {
-	mux := http.NewServeMux()
-	add := func(path string, m methods) {
-		if get, ok := m[http.MethodGet]; ok {
-			m[http.MethodHead] = get
-		}
-		mux.Handle(path, s.measured(path, m))
-	}
+// path is a pattern of net/http with its endpoints.
+type path struct {
+	pattern string
+	methods methods
+}
+
+// table is every path of this package. What is not in it is not served.
+func (s *Server) table() []path {
+	var all []path
+	add := func(pattern string, m methods) { all = append(all, path{pattern, m}) }
 	for _, k := range kinds {
 		add("/"+k.path, methods{http.MethodGet: s.list(k), http.MethodPost: s.create(k)})
 		one := methods{http.MethodGet: s.get(k), http.MethodPut: s.update(k), http.MethodPost: s.update(k), http.MethodDelete: s.remove(k)}
@@ -73,19 +75,67 @@ func (s *Server) routes() http.Handler {
 		page.ServeHTTP(w, r)
 		return nil
 	}})
+	return all
+}
+
+// Endpoints are the METHOD /PATTERN of every endpoint of this package, sorted.
+// Those of Config.Mounts are their own.
+func (s *Server) Endpoints() []string {
+	var names []string
+	for _, p := range s.table() {
+		for method := range p.methods {
+			names = append(names, method+" "+p.pattern)
+		}
+	}
+	slices.Sort(names)
+	return names
+}
+
+// routes builds the handler of all paths.
+func (s *Server) routes() http.Handler {
+	mux := http.NewServeMux()
+	for _, p := range s.table() {
+		if get, ok := p.methods[http.MethodGet]; ok {
+			p.methods[http.MethodHead] = get
+		}
+		mux.Handle(p.pattern, s.measured(p.pattern, p.methods, rowsOf(p)))
+	}
 	for _, m := range s.cfg.Mounts {
 		h := s.mounted(m)
 		mux.Handle(m.Path, h)
 		mux.Handle(m.Path+"/", h)
 	}
-	mux.Handle("/", s.measured("unknown", nil))
+	mux.Handle("/", s.measured("unknown", nil, func(*http.Request) *access.Row { return access.Find(access.NoRoute) }))
 	return mux
+}
+
+// rowsOf finds the rows of a path, by method. A method that there is not has the
+// row of what is not there.
+func rowsOf(p path) func(*http.Request) *access.Row {
+	rows := make(map[string]*access.Row, len(p.methods))
+	for method := range p.methods {
+		what := method
+		if method == http.MethodHead {
+			what = http.MethodGet
+		}
+		rows[method] = access.Find(what + " " + p.pattern)
+	}
+	return func(r *http.Request) *access.Row {
+		if row, ok := rows[r.Method]; ok {
+			return row
+		}
+		return access.Find(access.NoRoute)
+	}
 }
 
 // mounted measures and limits a surface's handler as if it were one endpoint of
 // any method.
 func (s *Server) mounted(m Mount) http.Handler {
 	h := m.Handler
+	surface := m.Surface
+	if surface == "" {
+		surface = strings.TrimPrefix(m.Path, "/")
+	}
 	if m.Strip {
 		h = http.StripPrefix(m.Path, h)
 	}
@@ -97,12 +147,18 @@ func (s *Server) mounted(m Mount) http.Handler {
 	for _, method := range []string{http.MethodGet, http.MethodHead, http.MethodPost, http.MethodPut, http.MethodDelete} {
 		all[method] = pass
 	}
-	return s.measured(m.Path, all)
+	strip := ""
+	if m.Strip {
+		strip = m.Path
+	}
+	return s.measured(m.Path, all, func(r *http.Request) *access.Row { return access.FindOn(surface, r, strip) })
 }
 
-// measured calls the endpoint of the request's method, answers its error, and
-// counts both under the route's name.
-func (s *Server) measured(route string, m methods) http.Handler {
+// measured asks whether the request may be answered, calls the endpoint of its
+// method, answers its error, and counts both under the route's name. rowOf finds
+// the request's row of the matrix.
+func (s *Server) measured(route string, m methods, rowOf func(*http.Request) *access.Row) http.Handler {
+	stream := streamed[route]
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		s.handlers.Add(1)
 		defer s.handlers.Done()
@@ -113,13 +169,30 @@ func (s *Server) measured(route string, m methods) http.Handler {
 		_ = control.SetReadDeadline(begin.Add(bodyTime))
 		_ = control.SetWriteDeadline(begin.Add(answerTime))
 		r.Body = http.MaxBytesReader(w, r.Body, MaxBody)
-		if err := m.serve(seen, r); err != nil {
+		if err := s.answer(seen, r, m, rowOf(r), stream); err != nil {
 			writeError(seen, r, err)
 		}
 		// The next request's header has a deadline of its own.
 		_ = control.SetReadDeadline(time.Time{})
 		s.metrics.observe(route, r.Method, seen.status, time.Since(begin))
 	})
+}
+
+// streamed are the routes whose answers may last: they are bounded by MaxStreams.
+var streamed = map[string]bool{"/feed": true, "/log": true, intake.Path: true, "/cns/{id}/feed": true, "/wait": true, "/changefeeds": true}
+
+// answer answers a request that may be answered.
+func (s *Server) answer(w http.ResponseWriter, r *http.Request, m methods, row *access.Row, stream bool) error {
+	r, err := s.authorise(r, row)
+	if err != nil {
+		return err
+	}
+	leave, err := s.enter(r, stream)
+	if err != nil {
+		return err
+	}
+	defer leave()
+	return m.serve(w, r)
 }
 
 func (m methods) serve(w http.ResponseWriter, r *http.Request) error {

@@ -6,11 +6,13 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"strings"
 	"sync"
 	"testing"
 	"time"
 
 	"rutter/api"
+	"rutter/api/access"
 	"rutter/api/client"
 	"rutter/log"
 	"rutter/log/feed"
@@ -30,7 +32,7 @@ func run(t *testing.T, store api.Store) *running {
 // runOn is run with something around the listener.
 func runOn(t *testing.T, store api.Store, around func(net.Listener) net.Listener) *running {
 	t.Helper()
-	s, err := api.New(api.Config{Store: store})
+	s, err := api.New(api.Config{Store: store, Identify: anybody, Limits: api.Limits{PerIdentity: map[access.Role]int{}}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -223,4 +225,9 @@ func TestRunFailsWithItsListener(t *testing.T) {
 	if err := s.Run(t.Context(), listener); !errors.Is(err, net.ErrClosed) {
 		t.Errorf("got %v, want net.ErrClosed", err)
 	}
+}
+
+// anybody is who asks on listeners of tests, with and without TLS: they need no name.
+func anybody(r *http.Request) access.Identity {
+	return access.Identity{Role: access.Local, Name: strings.Split(r.RemoteAddr, ":")[0]}
 }

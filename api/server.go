@@ -30,10 +30,17 @@ type Config struct {
 	Logger *slog.Logger
 	// Version of the program, for /status.
 	Version string
+	// Identify says who asks. The default is whom the certificate of the
+	// connection names, or access.Local on a listener without TLS.
+	Identify func(*http.Request) access.Identity
 	// Actor names who asks, for the events that a request makes. The default
 	// is that of the connection's identity, which is "anonymous@ADDRESS" where
 	// nobody had to show a certificate.
 	Actor func(*http.Request) string
+	// Audit is told of refusals and authentications; nil: nobody is.
+	Audit Auditor
+	// Limits bound what one address or identity may have; zero: DefaultLimits.
+	Limits Limits
 	// Age says how long ago this server last knew that it was up to date, for
 	// the header Rutter-Age; nil leaves the header out.
 	Age func() time.Duration
@@ -61,6 +68,8 @@ type Mount struct {
 	Handler http.Handler
 	// Strip takes Path away before the handler sees the request.
 	Strip bool
+	// Surface is the name under which the matrix has its endpoints (access.FindOn).
+	Surface string
 }
 
 // Fabric knows the sessions of all servers; *liveness.Fabric does.
@@ -78,44 +87,14 @@ func (c Config) withDefaults() (Config, error) {
 	if c.Logger == nil {
 		c.Logger = slog.New(slog.DiscardHandler)
 	}
-	if c.Actor == nil {
-		c.Actor = defaultActor
-	}
 	if c.Warnings == nil {
 		c.Warnings = func() []string { return nil }
 	}
+	c.Limits = c.Limits.withDefaults()
 	if c.Sessions == nil {
 		c.Sessions = liveness.NewTable(uint64(time.Now().UnixNano()), time.Now)
 	}
 	return c, nil
-}
-
-func defaultActor(r *http.Request) string {
-	if id, ok := access.From(r.Context()); ok {
-		return id.Actor()
-	}
-	return localAt(r.RemoteAddr).Actor()
-}
-
-// localAt is the identity of who is at an address, and was not asked who it is.
-func localAt(address string) access.Identity {
-	host, _, err := net.SplitHostPort(address)
-	if err != nil {
-		host = address
-	}
-	return access.Identity{Role: access.Local, Name: host}
-}
-
-// identified puts into the context of a connection's requests who is at its other
-// side, if its listener knows.
-func identified(ctx context.Context, conn net.Conn) context.Context {
-	if c, ok := conn.(*limitedConn); ok {
-		conn = c.Conn
-	}
-	if known, ok := conn.(interface{ Identity() access.Identity }); ok {
-		return access.With(ctx, known.Identity())
-	}
-	return access.With(ctx, localAt(conn.RemoteAddr().String()))
 }
 
 // Server answers HTTP. See the package comment for its concurrency.
@@ -128,6 +107,8 @@ type Server struct {
 	cns     *registry
 	crew    *crew
 	images  *images
+	gate    *gate
+	shares  *shares
 	handler http.Handler
 	started time.Time
 
@@ -156,7 +137,7 @@ func New(cfg Config) (*Server, error) {
 		tail: newTail(cfg.Store), cns: newRegistry(cfg.Sessions), draining: make(chan struct{}),
 		wholes: make(chan struct{}, wholesAtOnce),
 	}
-	s.images = newImages()
+	s.images, s.gate, s.shares = newImages(), newGate(s, cfg.Limits), newShares(cfg.Limits)
 	s.crew = newCrew(s)
 	ctx, cancel := context.WithCancel(context.Background())
 	s.ctx, s.cut = ctx, func() { cancel(); s.crew.cut() }
@@ -188,11 +169,11 @@ func (s *Server) Run(ctx context.Context, listener net.Listener) error {
 		IdleTimeout:       idleTime,
 		MaxHeaderBytes:    MaxHeader,
 		BaseContext:       func(net.Listener) context.Context { return requests },
-		ConnContext:       identified,
+		ConnContext:       withIdentity,
 		ErrorLog:          slog.NewLogLogger(s.logger.Handler(), slog.LevelDebug),
 	}
 	served := make(chan error, 1)
-	go func() { served <- server.Serve(limitListener(listener, MaxConnections)) }()
+	go func() { served <- server.Serve(s.gate.limitListener(listener, MaxConnections)) }()
 	var err error
 	select {
 	case <-ctx.Done():

@@ -121,7 +121,10 @@ func (u *subscriber) add(found sight) error {
 		return errors.Join(errDrained, u.drain(feed.DrainBusy, text))
 	}
 	for _, a := range found.added {
-		if err := u.scope(a, found.head); err != nil {
+		u.adding = a.scope
+		err := u.scope(a, found.head)
+		u.adding = log.Scope{}
+		if err != nil {
 			return err
 		}
 	}
@@ -181,6 +184,9 @@ func (u *subscriber) objects(a scopeSight, at log.Seq) error {
 		m, err := objectFrame(a.scope, rec, at)
 		if err != nil {
 			return err
+		}
+		if !u.leaves(u.own(m)) {
+			return u.withhold(m)
 		}
 		if u.buf, err = feed.Append(u.buf, m); err != nil {
 			return err

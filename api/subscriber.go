@@ -11,6 +11,7 @@ import (
 	"syscall"
 	"time"
 
+	"rutter/api/access"
 	"rutter/api/vmm"
 	"rutter/log"
 	"rutter/log/feed"
@@ -39,7 +40,9 @@ type subscriber struct {
 	conn    net.Conn
 	raw     syscall.RawConn // of conn, to write without waiting; nil if it has none
 	session *session
-	hello   *feed.Hello   // its scopes are forgotten after the start
+	hello   *feed.Hello // its scopes are forgotten after the start
+	who     access.Identity
+	answers answers       // of the matrix, to who
 	over    chan struct{} // closed after the last turn
 	err     error         // why it ended, once over is closed; nil after a drain
 	why     atomic.Uint32 // bits: see crew.go
@@ -52,7 +55,8 @@ type subscriber struct {
 	requests []*feed.Request // what other parts of the server ask the CN, at most maxRequests
 
 	// The rest is touched only in its turn.
-	cluster log.UUID // of the welcome
+	adding  log.Scope // that is being sent, since the CN came to want it
+	cluster log.UUID  // of the welcome
 	place   log.Seq
 	chain   log.ChainPrefix       // at place, for bookmarks
 	held    map[log.Scope]log.Seq // scopes that the CN holds, with their as-of; changed by hold and unhold
@@ -78,9 +82,9 @@ type subscriber struct {
 	digests  time.Time // when the last digests were sent
 }
 
-func newSubscriber(s *Server, conn net.Conn, hello *feed.Hello) *subscriber {
+func newSubscriber(s *Server, conn net.Conn, who access.Identity, hello *feed.Hello) *subscriber {
 	u := &subscriber{
-		s: s, conn: conn, hello: hello, over: make(chan struct{}),
+		s: s, conn: conn, hello: hello, who: who, answers: answersFor(who), over: make(chan struct{}),
 		session: &session{
 			cn: hello.CN, incarnation: hello.Incarnation, number: hello.Session,
 			remote: conn.RemoteAddr().String(), since: time.Now(),
@@ -274,7 +278,10 @@ func (u *subscriber) round(items []*item) error {
 		if moved && !u.due && items[i-1].event.More == 0 {
 			break // what follows is filtered by what the CN wants from here on
 		}
-		if u.concerns(it) {
+		if own := u.concerns(it); own {
+			if !u.leaves(feed.TypeEntry, own) {
+				return u.withhold(it)
+			}
 			frame, err := it.frame()
 			if err != nil {
 				return err

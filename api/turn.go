@@ -112,6 +112,9 @@ var (
 
 // send appends a frame to what is to be written.
 func (u *subscriber) send(m feed.Message) error {
+	if !u.leaves(u.own(m)) {
+		return u.withhold(m)
+	}
 	u.open()
 	b, err := feed.Append(u.buf, m)
 	if err != nil {

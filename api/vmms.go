@@ -100,6 +100,9 @@ func (s *Server) ring(status int) endpoint {
 				return badParameter("cn", log.ElementInvalid, "send the UUID of the compute node that rings, or leave it out", "%v", err)
 			}
 		}
+		if !s.ringsOwn(r, id, cn) {
+			return notFound("vmm")
+		}
 		_, _ = io.Copy(io.Discard, r.Body) // so that the connection can be used again
 		if err := service.Ring(id, cn); err != nil {
 			return vmmError(err)
@@ -185,7 +188,7 @@ func vmmError(err error) error {
 
 // actor names who asks, as far as an event has room for it.
 func (s *Server) actor(r *http.Request) string {
-	actor := s.cfg.Actor(r)
+	actor := s.actorOf(r)
 	return actor[:min(len(actor), log.MaxActorBytes)]
 }
 

@@ -59,8 +59,7 @@ func (s *Server) writes(w http.ResponseWriter, r *http.Request) error {
 	if seen, ok := w.(*statusWriter); ok {
 		seen.status = http.StatusSwitchingProtocols
 	}
-	actor := s.cfg.Actor(r)
-	u := newWriteStream(s, conn, actor[:min(len(actor), log.MaxActorBytes)])
+	u := newWriteStream(s, conn, s.actor(r), grantOf(r).who.Author())
 	if err := u.serve(r.Context(), rw.Reader); err != nil {
 		s.logger.Info("write stream ended", "remote", conn.RemoteAddr().String(), "error", err)
 	}
@@ -74,6 +73,7 @@ type writeStream struct {
 	s     *Server
 	conn  net.Conn
 	actor string
+	by    log.Author
 	queue queuer // nil: every change is handed to Propose
 	leads bool   // what the client was told; belongs to the reader
 	slots chan struct{}
@@ -102,9 +102,9 @@ type writeAnswer struct {
 	leads  bool
 }
 
-func newWriteStream(s *Server, conn net.Conn, actor string) *writeStream {
+func newWriteStream(s *Server, conn net.Conn, actor string, by log.Author) *writeStream {
 	u := &writeStream{
-		s: s, conn: conn, actor: actor, slots: make(chan struct{}, writeForwards),
+		s: s, conn: conn, actor: actor, by: by, slots: make(chan struct{}, writeForwards),
 		kick: make(chan struct{}, 1), room: make(chan struct{}, 1),
 	}
 	u.queue, _ = s.store.(queuer)
@@ -227,7 +227,7 @@ func (u *writeStream) take(ctx context.Context, payload []byte) error {
 	if err := u.await(ctx, len(payload)); err != nil {
 		return err
 	}
-	c.Actor = u.actor
+	c.Actor, c.By = u.actor, u.by
 	id, size := c.ID, len(payload)
 	if err := checkChangeID(id, "change"); err != nil {
 		u.answered(id, size, log.Result{}, err)

@@ -184,3 +184,19 @@ func From(ctx context.Context) (Identity, bool) {
 	id, ok := ctx.Value(contextKey{}).(Identity)
 	return id, ok
 }
+
+// Author is how a change of this identity is decided in the log's order. Who may
+// not write at all is a reader.
+func (i Identity) Author() log.Author {
+	switch i.Role {
+	case Local, Server, Operator:
+		return log.Author{}
+	case CN:
+		return log.Author{Role: log.RoleCN, CN: i.UUID}
+	case Foreign:
+		if i.Write {
+			return log.Author{Role: log.RoleForeign}
+		}
+	}
+	return log.Author{Role: log.RoleReader}
+}

@@ -51,7 +51,7 @@ var importTable = []row{
 		why: "agreement and keeping know nothing of HTTP or of compute nodes",
 	},
 	{
-		pkg: "api", may: []string{"log", "log/feed", "log/intake", "log/query", "projections", "api/liveness", "api/vmm", "api/console", "api/access"},
+		pkg: "api", may: []string{"log", "log/feed", "log/intake", "log/query", "projections", "api/liveness", "api/vmm", "api/console", "api/access", "api/audit"},
 		tests: []string{"raftstore", "api/client"},
 		why:   "it sees the store through small interfaces that it declares, so the store can change beneath",
 	},
@@ -70,6 +70,10 @@ var importTable = []row{
 	{
 		pkg: "api/enrol", may: []string{"log", "projections", "api/access", "api/pki"},
 		why: "who gets a certificate is decided from the log, without files and connections",
+	},
+	{
+		pkg: "api/audit",
+		why: "a bounded file of records, which knows nothing of what it is told",
 	},
 	{
 		pkg: "api/console",

@@ -1,0 +1,111 @@
+package audit
+
+import (
+	"bufio"
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+)
+
+func open(t *testing.T, cfg Config) *Log {
+	t.Helper()
+	l, err := Open(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := l.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return l
+}
+
+func read(t *testing.T, path string) (records []Record) {
+	t.Helper()
+	file, err := os.Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer file.Close()
+	scanner := bufio.NewScanner(file)
+	for scanner.Scan() {
+		var r Record
+		if err := json.Unmarshal(scanner.Bytes(), &r); err != nil {
+			t.Fatalf("%q: %v", scanner.Text(), err)
+		}
+		records = append(records, r)
+	}
+	return records
+}
+
+func TestFileIsBoundedAndPrivate(t *testing.T) {
+	folder := filepath.Join(t.TempDir(), "data")
+	now := time.Unix(1, 0)
+	l := open(t, Config{Folder: folder, Bytes: 2000, Now: func() time.Time { now = now.Add(time.Second); return now }})
+	for range 200 {
+		l.Note(Record{Event: Refused, Actor: "cn:x", Asked: "GET /" + strings.Repeat("y", 4000)})
+	}
+	entries, err := os.ReadDir(folder)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var total int64
+	for _, e := range entries {
+		info, err := e.Info()
+		if err != nil {
+			t.Fatal(err)
+		}
+		total += info.Size()
+		if info.Mode().Perm() != 0o600 {
+			t.Errorf("%s has mode %v, want 0600", e.Name(), info.Mode().Perm())
+		}
+	}
+	if len(entries) != 2 || total > 4000 {
+		t.Errorf("%d files of %d bytes, want two of at most 2,000 each", len(entries), total)
+	}
+	if err := l.Err(); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestAFloodIsCounted(t *testing.T) {
+	folder := t.TempDir()
+	now := time.Unix(1, 0)
+	l := open(t, Config{Folder: folder, Now: func() time.Time { return now }})
+	for range PerSecond + 50 {
+		l.Note(Record{Event: Refused})
+	}
+	now = now.Add(time.Second)
+	l.Note(Record{Event: Authenticated, Actor: "operator:anna"})
+	records := read(t, filepath.Join(folder, Name))
+	if len(records) != PerSecond+2 {
+		t.Fatalf("%d records, want %d", len(records), PerSecond+2)
+	}
+	if r := records[PerSecond]; r.Event != Missed || r.Count != 50 {
+		t.Errorf("after the flood stands %+v, want 50 missed", r)
+	}
+}
+
+func TestAppendsToWhatIsThere(t *testing.T) {
+	folder := t.TempDir()
+	for range 2 {
+		l := open(t, Config{Folder: folder})
+		l.Note(Record{Event: Refused})
+		if err := l.Close(); err != nil {
+			t.Fatal(err)
+		}
+		l.Note(Record{Event: Refused}) // dropped
+	}
+	if got := len(read(t, filepath.Join(folder, Name))); got != 2 {
+		t.Errorf("%d records, want 2", got)
+	}
+	var none *Log
+	none.Note(Record{})
+	if err := none.Close(); err != nil {
+		t.Error(err)
+	}
+}

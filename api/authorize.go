@@ -1,0 +1,112 @@
+package api
+
+import (
+	"context"
+	"net"
+	"net/http"
+
+	"rutter/api/access"
+	"rutter/api/audit"
+	"rutter/log"
+	"rutter/projections"
+)
+
+// Auditor takes records of who was let in and who was refused; *audit.Log does.
+type Auditor interface{ Note(audit.Record) }
+
+// grantKey is where a request's context has what was decided of it.
+type grantKey struct{}
+
+// grant is what was decided of a request.
+type grant struct {
+	who    access.Identity
+	answer access.Answer
+}
+
+// grantOf returns what was decided of a request. One that came past measured, as
+// none does, has nothing.
+func grantOf(r *http.Request) grant {
+	g, _ := r.Context().Value(grantKey{}).(grant)
+	return g
+}
+
+// sees reports whether the request may be answered with an object that state holds.
+func (g grant) sees(state *projections.State, o log.Object) bool {
+	return access.Sees(g.who, g.answer, state, o)
+}
+
+// identify says who asks: whom the connection's certificate names, or somebody on
+// a listener that asks for no names.
+func (s *Server) identify(r *http.Request) access.Identity {
+	if s.cfg.Identify != nil {
+		return s.cfg.Identify(r)
+	}
+	if id, ok := access.From(r.Context()); ok {
+		return id
+	}
+	if r.TLS != nil {
+		return access.Identity{Role: access.None, Name: hostOf(r.RemoteAddr)}
+	}
+	return access.Identity{Role: access.Local, Name: hostOf(r.RemoteAddr)}
+}
+
+// authorise asks the matrix about a request, and returns it with what was decided.
+func (s *Server) authorise(r *http.Request, row *access.Row) (*http.Request, error) {
+	who := s.identify(r)
+	if who.Role == access.Reader {
+		who.Owners = s.ownersOf(who)
+	}
+	answer, refusal := access.Decide(who, r.Method+" "+r.URL.Path, row)
+	if refusal != nil {
+		return nil, s.refused(r.RemoteAddr, refusal)
+	}
+	ctx := context.WithValue(access.With(r.Context(), who), grantKey{}, grant{who, answer})
+	return r.WithContext(ctx), nil
+}
+
+// ownersOf are the tenants to whose objects a reader is limited; none: it may see all.
+func (s *Server) ownersOf(who access.Identity) []log.UUID { return who.Owners }
+
+// refused notes a refusal and makes it an answer.
+func (s *Server) refused(remote string, refusal *access.Refusal) error {
+	s.metrics.denied.WithLabelValues(refusal.Who.Role.String()).Inc()
+	s.note(audit.Record{
+		Event: audit.Refused, Actor: refusal.Who.Actor(), Serial: refusal.Who.Serial, Remote: remote, Asked: refusal.What, Why: refusal.Missing,
+	})
+	return fail(http.StatusForbidden, log.CodeNotAuthorized, refusal.Missing, "%v", refusal)
+}
+
+func (s *Server) note(r audit.Record) {
+	if s.cfg.Audit != nil {
+		s.cfg.Audit.Note(r)
+	}
+}
+
+// actorOf names who asks, as far as an event has room for it.
+func (s *Server) actorOf(r *http.Request) string {
+	if s.cfg.Actor != nil {
+		return s.cfg.Actor(r)
+	}
+	return grantOf(r).who.Actor()
+}
+
+// enter takes a place for a request among those of its identity.
+func (s *Server) enter(r *http.Request, stream bool) (leave func(), err error) {
+	who := grantOf(r).who
+	leave, limit := s.shares.enter(who, stream)
+	if limit == "" {
+		return leave, nil
+	}
+	s.metrics.limited.WithLabelValues(limit).Inc()
+	s.note(audit.Record{Event: audit.Limited, Actor: who.Actor(), Serial: who.Serial, Remote: r.RemoteAddr, Asked: limit})
+	return nil, fail(http.StatusTooManyRequests, codeLimited, "ask less often, or fewer things at once", "%s has reached the limit %q of this server", who.Actor(), limit)
+}
+
+// hostOf is the host of HOST:PORT.
+func hostOf(address string) string {
+	host, _, err := net.SplitHostPort(address)
+	if err != nil {
+		return address
+	}
+	return host
+}

@@ -1,0 +1,141 @@
+package api
+
+import (
+	"errors"
+	"fmt"
+	"net/http"
+
+	"rutter/api/access"
+	"rutter/log"
+	"rutter/log/feed"
+	"rutter/projections"
+)
+
+// frameNames are the rows of frames that go down, by what is sent.
+var frameNames = map[feed.Type]string{
+	feed.TypeWelcome: "welcome", feed.TypeEntry: "entry", feed.TypeBookmark: "bookmark", feed.TypeScopeBegin: "scope_begin",
+	feed.TypeObject: "object", feed.TypeScopeEnd: "scope_end", feed.TypeScopeDropped: "scope_dropped", feed.TypeReset: "reset",
+	feed.TypeDrain: "drain", feed.TypePong: "pong", feed.TypeTell: "tell", feed.TypeRequest: "request",
+}
+
+// answers are what the matrix says of each type of frame to one identity: looked
+// up once for a stream, and asked for each frame.
+type answers [feed.TypeTell + 1]access.Answer
+
+func answersFor(who access.Identity) (a answers) {
+	for t, name := range frameNames {
+		if row := access.Find("feed down " + name); row != nil {
+			a[t] = row.For(who)
+		}
+	}
+	return a
+}
+
+// errWithheld: something was about to be sent that is not the subscriber's to know.
+var errWithheld = errors.New("api: a frame that does not concern the subscriber was not sent")
+
+// leaves decides whether a frame may go to the subscriber, which is asked for every
+// one: own says that it is about what the subscriber holds, or is being given.
+func (u *subscriber) leaves(t feed.Type, own bool) bool {
+	a := u.answers[t]
+	return a == access.Allow || a == access.Own && own
+}
+
+// own reports whether a frame is about what the subscriber holds or is being given.
+func (u *subscriber) own(m feed.Message) (feed.Type, bool) {
+	switch m := m.(type) {
+	case *feed.Object:
+		return feed.TypeObject, u.mine(m.Scope)
+	case *feed.ScopeBegin:
+		return feed.TypeScopeBegin, u.mine(m.Scope)
+	case *feed.ScopeEnd:
+		return feed.TypeScopeEnd, u.mine(m.Scope)
+	case *feed.Bookmark:
+		for _, d := range m.Digests {
+			if !u.mine(d.Scope) {
+				return feed.TypeBookmark, false
+			}
+		}
+		return feed.TypeBookmark, true
+	case *feed.ScopeDropped: // it names what the subscriber itself said that it holds
+		return feed.TypeScopeDropped, true
+	case *feed.Welcome:
+		return feed.TypeWelcome, true
+	case *feed.Reset:
+		return feed.TypeReset, true
+	case *feed.Drain:
+		return feed.TypeDrain, true
+	case *feed.Pong:
+		return feed.TypePong, true
+	case *feed.Tell:
+		return feed.TypeTell, true
+	case *feed.Request:
+		return feed.TypeRequest, true
+	}
+	return 0, false
+}
+
+// mine reports whether a scope is held, or being sent because the CN came to want it.
+func (u *subscriber) mine(scope log.Scope) bool {
+	if scope == u.adding {
+		return true
+	}
+	_, held := u.held[scope]
+	return held
+}
+
+// withhold notes a frame that must not leave: it is a bug, and ends the stream.
+func (u *subscriber) withhold(m any) error {
+	u.s.metrics.withheld.Inc()
+	u.s.logger.Error("a frame was withheld: it does not concern the subscriber", "cn", u.hello.CN, "frame", fmt.Sprintf("%T", m))
+	return errWithheld
+}
+
+// admitted decides whether an identity may be the CN of a hello.
+func (s *Server) admitted(who access.Identity, remote string, hello *feed.Hello) error {
+	answer, refusal := access.Decide(who, "follow the feed of CN "+hello.CN.String(), access.Find("feed up hello"))
+	if refusal == nil && (answer == access.Allow || who.UUID == hello.CN) {
+		return nil
+	}
+	if refusal == nil {
+		refusal = &access.Refusal{Who: who, What: "follow the feed of CN " + hello.CN.String(), Missing: "it takes the certificate of that CN"}
+	}
+	return s.refused(remote, refusal)
+}
+
+// ringsFor leaves out of a CN's rings those of VMMs that the log has on another one.
+func (u *subscriber) ringsFor(m *feed.Ring) *feed.Ring {
+	if u.who.Role != access.CN {
+		return m
+	}
+	kept := &feed.Ring{}
+	u.s.store.View(func(state *projections.State, _ log.Cursor) {
+		for _, id := range m.VMMs {
+			rec, known := state.Get(log.KindVMM, id.String())
+			if !known || rec.Object.(*log.VMM).SledID == u.who.UUID {
+				kept.VMMs = append(kept.VMMs, id)
+			}
+		}
+	})
+	if n := len(m.VMMs) - len(kept.VMMs); n > 0 {
+		_ = u.s.refused(u.session.remote, &access.Refusal{Who: u.who, What: fmt.Sprintf("ring for %d VMMs", n), Missing: "they are on other CNs"})
+	}
+	return kept
+}
+
+// ringsOwn decides whether who asks may ring for a VMM: a CN for those on it.
+func (s *Server) ringsOwn(r *http.Request, vmm, said log.UUID) bool {
+	g := grantOf(r)
+	if g.answer != access.Own {
+		return true
+	}
+	if !said.IsZero() && said != g.who.UUID {
+		return false
+	}
+	own := false
+	s.store.View(func(state *projections.State, _ log.Cursor) {
+		rec, known := state.Get(log.KindVMM, vmm.String())
+		own = known && g.sees(state, rec.Object) && rec.Object.(*log.VMM).SledID == g.who.UUID
+	})
+	return own
+}

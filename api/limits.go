@@ -1,0 +1,91 @@
+package api
+
+import "rutter/api/access"
+
+// Limits bound what one stranger, one address and one identity may have of a
+// server. Zero means the default, which DefaultLimits has; whoever needs no name
+// (access.Local) is bounded by the limits of all together only.
+type Limits struct {
+	// PerAddress are the connections of one address on a listener with TLS,
+	// when their handshake is done (package tlsgate bounds those before).
+	PerAddress int
+	// PerIdentity are the connections with one certificate, by role.
+	PerIdentity map[access.Role]int
+	// Rate are the requests per second of one identity, by role, and ten seconds'
+	// worth of them at once; 0: no bound but Requests.
+	Rate map[access.Role]int
+	// Requests are those being answered at once for identities that have names,
+	// streams left out. When half of them are taken, each identity has its share.
+	Requests int
+}
+
+// DefaultLimits are the limits of a server.
+func DefaultLimits() Limits {
+	return Limits{
+		PerAddress: MaxConnections / 4,
+		PerIdentity: map[access.Role]int{
+			access.CN: 16, // a feed, one that replaces it, and people's tools on the node
+			// A proxy, or a program with many workers.
+			access.Operator: 4096, access.Reader: 1024, access.Server: 1024,
+			access.Join: 256, access.None: 16,
+		},
+		Rate: map[access.Role]int{
+			access.CN:     50, // a CN asks little besides its feed
+			access.Reader: 500, access.Server: 500, access.Foreign: 500,
+			access.Join: 20, access.None: 10,
+			access.Operator: 0, // writers are bounded by the store's queue, in order
+		},
+		Requests: 2048,
+	}
+}
+
+func (l Limits) withDefaults() Limits {
+	d := DefaultLimits()
+	if l.PerAddress == 0 {
+		l.PerAddress = d.PerAddress
+	}
+	if l.PerIdentity == nil {
+		l.PerIdentity = d.PerIdentity
+	}
+	if l.Rate == nil {
+		l.Rate = d.Rate
+	}
+	if l.Requests == 0 {
+		l.Requests = d.Requests
+	}
+	return l
+}
+
+// Names of the limits, as metrics, the audit log and docs/security.md have them.
+const (
+	limitPerAddress  = "per_address"
+	limitPerIdentity = "per_identity"
+	limitRate        = "rate"
+	limitShare       = "share"
+)
+
+// maxJSONDepth bounds what is nested in a body: objects of ours are three deep.
+const maxJSONDepth = 32
+
+// tooDeep reports whether JSON is nested deeper than maxJSONDepth, without parsing it.
+func tooDeep(body []byte) bool {
+	depth, text, escaped := 0, false, false
+	for _, c := range body {
+		switch {
+		case escaped:
+			escaped = false
+		case text && c == '\\':
+			escaped = true
+		case c == '"':
+			text = !text
+		case text:
+		case c == '{' || c == '[':
+			if depth++; depth > maxJSONDepth {
+				return true
+			}
+		case c == '}' || c == ']':
+			depth--
+		}
+	}
+	return false
+}
