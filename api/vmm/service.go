@@ -53,6 +53,8 @@ type Config struct {
 	HTTP *http.Client
 	// AdminPort is the port at that address. Default 5309 (spec/cnapi.md §4.4).
 	AdminPort int
+	// AdminTLS has CNs asked at https there.
+	AdminTLS bool
 	// SweepEvery is how often the leader looks at every VMM, and each server at
 	// what its CNs said of their VMs. Default 30 s (spec/vmm-doorbell.md §7.3).
 	SweepEvery time.Duration

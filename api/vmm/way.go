@@ -135,6 +135,16 @@ func messageOf(b []byte) (feed.Message, error) {
 	return feed.Decode(f)
 }
 
+// adminKey is where a request to a CN's admin address has the CN.
+type adminKey struct{}
+
+// AdminCN returns the CN to which a request of Config.HTTP goes, so that its
+// connection can be held to that: an address says nothing about who is there.
+func AdminCN(ctx context.Context) (log.UUID, bool) {
+	cn, ok := ctx.Value(adminKey{}).(log.UUID)
+	return cn, ok
+}
+
 // askAdmin asks by HTTP.
 func (s *Service) askAdmin(ctx context.Context, cn log.UUID, r *feed.Request) (*feed.Response, error) {
 	if s.cfg.HTTP == nil {
@@ -144,8 +154,12 @@ func (s *Service) askAdmin(ctx context.Context, cn log.UUID, r *feed.Request) (*
 	if !ip.IsValid() {
 		return nil, fmt.Errorf("%w: no NIC of it has an address on NIC tag %s", errNotSent, adminTag)
 	}
-	url := "http://" + net.JoinHostPort(ip.String(), strconv.Itoa(s.cfg.AdminPort)) + r.Path
-	q, err := http.NewRequestWithContext(ctx, r.Method, url, bytes.NewReader(r.Body))
+	scheme := "http://"
+	if s.cfg.AdminTLS {
+		scheme = "https://"
+	}
+	url := scheme + net.JoinHostPort(ip.String(), strconv.Itoa(s.cfg.AdminPort)) + r.Path
+	q, err := http.NewRequestWithContext(context.WithValue(ctx, adminKey{}, cn), r.Method, url, bytes.NewReader(r.Body))
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", errNotSent, err)
 	}

@@ -70,10 +70,14 @@ func takesValue(known []cli.Flag, arg string) bool {
 	return false // an unknown flag is refused in any case
 }
 
-// everyCommand makes mistakes in the flags of any command usage errors.
+// everyCommand makes mistakes in the flags of any command usage errors, and lets
+// each that asks servers show a certificate.
 func everyCommand(commands []*cli.Command) {
 	for _, c := range commands {
 		c.OnUsageError = func(_ *cli.Context, err error, _ bool) error { return term.UsageError{Err: err} }
+		if flagNamed(c.Flags, "server") != nil && flagNamed(c.Flags, "tls-dir") == nil {
+			c.Flags = append(slices.Clone(c.Flags), term.TLSFlags()...)
+		}
 		everyCommand(c.Subcommands)
 	}
 }

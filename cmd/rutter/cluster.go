@@ -79,11 +79,9 @@ func waitFlag() cli.Flag {
 const clusterPatience = 15 * time.Second
 
 func clusterClient(c *cli.Context) (*client.Client, error) {
-	api, err := client.New(client.Config{Servers: c.StringSlice("server"), AttemptTimeout: clusterPatience})
-	if err != nil {
-		return nil, term.UsageError{Err: err}
-	}
-	return api, nil
+	cfg, err := term.ClientConfig(c)
+	cfg.AttemptTimeout = clusterPatience
+	return term.OpenClient(cfg, err)
 }
 
 // serverAnswer is what one server said, or why it did not.

@@ -13,7 +13,7 @@ import (
 
 	"github.com/urfave/cli/v2"
 
-	"rutter/api/client"
+	"rutter/cmd/rutter/term"
 )
 
 // One file may hold the settings of every role of a machine, each in a section
@@ -42,14 +42,16 @@ func sections() []section {
 			return err
 		}},
 		{"client", clientFlags, func(c *cli.Context) error {
-			_, err := client.New(client.Config{Servers: c.StringSlice("server")})
+			_, err := term.NewClient(c)
 			return err
 		}},
 	}
 }
 
 // clientFlags are those of every command that asks servers.
-func clientFlags() []cli.Flag { return []cli.Flag{serversFlag(), outputFlag()} }
+func clientFlags() []cli.Flag {
+	return append([]cli.Flag{serversFlag(), outputFlag()}, term.TLSFlags()...)
+}
 
 func agentFlags() []cli.Flag { return agentCommand().Flags }
 

@@ -32,11 +32,9 @@ func newWriter(c *cli.Context) (*client.Client, error) {
 }
 
 func clientThatAwaits(c *cli.Context, await time.Duration) (*client.Client, error) {
-	api, err := client.New(client.Config{Servers: c.StringSlice("server"), Await: await})
-	if err != nil {
-		return nil, term.UsageError{Err: err}
-	}
-	return api, nil
+	cfg, err := term.ClientConfig(c)
+	cfg.Await = await
+	return term.OpenClient(cfg, err)
 }
 
 // Columns of the tables of objects.

@@ -160,12 +160,12 @@ func (d *diffPrinter) links(of string, changes []projections.LinkChange) {
 
 // diffLogs finds the first entry that two logs do not share.
 func diffLogs(c *cli.Context, nameA, nameB string) (err error) {
-	a, err := openNamed(c.Context, nameA)
+	a, err := openNamed(c, nameA)
 	if err != nil {
 		return err
 	}
 	defer closing(a, &err)
-	b, err := openNamed(c.Context, nameB)
+	b, err := openNamed(c, nameB)
 	if err != nil {
 		return err
 	}

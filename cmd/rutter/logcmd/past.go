@@ -48,7 +48,7 @@ func partFlags() []cli.Flag {
 // openPast opens what --data or --server names.
 func openPast(c *cli.Context) (*pastLog, error) {
 	if path := c.String("data"); path != "" {
-		return openNamed(c.Context, path)
+		return openNamed(c, path)
 	}
 	api, err := term.NewClient(c)
 	if err != nil {
@@ -58,13 +58,13 @@ func openPast(c *cli.Context) (*pastLog, error) {
 }
 
 // openNamed opens a folder, a snapshot file, or the cluster of a URL.
-func openNamed(ctx context.Context, name string) (*pastLog, error) {
+func openNamed(c *cli.Context, name string) (*pastLog, error) {
 	if strings.HasPrefix(name, "http://") || strings.HasPrefix(name, "https://") {
-		api, err := client.New(client.Config{Servers: strings.Split(name, ",")})
+		api, err := term.OpenClient(term.ClientConfigOf(c, strings.Split(name, ",")))
 		if err != nil {
-			return nil, term.UsageError{Err: err}
+			return nil, err
 		}
-		return askCluster(ctx, name, api)
+		return askCluster(c.Context, name, api)
 	}
 	f, err := raftstore.OpenFolder(name)
 	if err != nil {

@@ -52,7 +52,7 @@ func logReplay(c *cli.Context) (err error) {
 	if speed > 0 && c.String("to") != "-" {
 		return term.Usagef("--speed is for --to -")
 	}
-	s, err := openNamed(c.Context, c.Args().First())
+	s, err := openNamed(c, c.Args().First())
 	if err != nil {
 		return err
 	}

@@ -10,7 +10,6 @@ import (
 
 	"github.com/urfave/cli/v2"
 
-	"rutter/api/client"
 	"rutter/cmd/rutter/term"
 	"rutter/log"
 	"rutter/projections"
@@ -49,14 +48,14 @@ func logVerify(c *cli.Context) error {
 	if c.NArg() == 0 {
 		for _, server := range c.StringSlice("server") {
 			for one := range strings.SplitSeq(server, ",") {
-				v, err := verifyServer(c.Context, one)
+				v, err := verifyServer(c, one)
 				if err != nil {
 					return fmt.Errorf("%s: %w", one, err)
 				}
 				results = append(results, checked{one, v})
 			}
 		}
-		if err := compareServers(c.Context, results); err != nil {
+		if err := compareServers(c, results); err != nil {
 			return err
 		}
 	}
@@ -102,10 +101,11 @@ func verifyFolder(ctx context.Context, path string) (v *raftstore.Verified, err 
 }
 
 // verifyServer reads the whole log of one server, and its objects.
-func verifyServer(ctx context.Context, server string) (v *raftstore.Verified, err error) {
-	api, err := client.New(client.Config{Servers: []string{server}})
+func verifyServer(c *cli.Context, server string) (v *raftstore.Verified, err error) {
+	ctx := c.Context
+	api, err := term.OpenClient(term.ClientConfigOf(c, []string{server}))
 	if err != nil {
-		return nil, term.UsageError{Err: err}
+		return nil, err
 	}
 	s, err := askCluster(ctx, server, api)
 	if err != nil {
@@ -179,20 +179,20 @@ func replayInto(ctx context.Context, s *pastLog, state *projections.State, v *ra
 }
 
 // compareServers adds what differs between servers at the lowest of their heads.
-func compareServers(ctx context.Context, results []checked) error {
+func compareServers(c *cli.Context, results []checked) error {
 	for i := range results[min(1, len(results)):] {
-		a, err := openNamed(ctx, results[0].Name)
+		a, err := openNamed(c, results[0].Name)
 		if err != nil {
 			return err
 		}
-		b, err := openNamed(ctx, results[i+1].Name)
+		b, err := openNamed(c, results[i+1].Name)
 		if err != nil {
 			return errors.Join(err, a.close())
 		}
 		from, to := max(a.floor, b.floor), min(results[0].Head.Seq, results[i+1].Head.Seq)
 		seq := log.Seq(0)
 		if from < to {
-			seq, err = firstApart(ctx, a, b, from, to)
+			seq, err = firstApart(c.Context, a, b, from, to)
 		}
 		if err := errors.Join(err, a.close(), b.close()); err != nil {
 			return err

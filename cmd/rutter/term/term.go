@@ -43,21 +43,20 @@ func NoArguments(c *cli.Context) error {
 	return nil
 }
 
+// plainDefault is where a server is, for who names none.
+const plainDefault = "http://127.0.0.1:7420"
+
 // ServersFlag names the servers, for every command that asks them.
 func ServersFlag() cli.Flag {
 	return &cli.StringSliceFlag{
-		Name: "server", Aliases: []string{"s"}, EnvVars: []string{"RUTTER_SERVER", "RUTTER_SERVERS"}, Value: cli.NewStringSlice("http://127.0.0.1:7420"),
+		Name: "server", Aliases: []string{"s"}, EnvVars: []string{"RUTTER_SERVER", "RUTTER_SERVERS"}, Value: cli.NewStringSlice(plainDefault),
 		Usage: "base `URL` of a server; may be given several times, the next one is asked when one does not answer",
 	}
 }
 
 // NewClient returns a client of the servers that ServersFlag names.
 func NewClient(c *cli.Context) (*client.Client, error) {
-	api, err := client.New(client.Config{Servers: c.StringSlice("server")})
-	if err != nil {
-		return nil, UsageError{err}
-	}
-	return api, nil
+	return OpenClient(ClientConfig(c))
 }
 
 // OutputFlag is -o of a command that prints data in one of formats, the first
