@@ -195,12 +195,19 @@ func (r *registration) shares(with *registration) bool {
 	return false
 }
 
+// bootstrap is a resource in the reply of v2. A listener hands each to its
+// program alone, so the seq stands in each.
+type bootstrap struct {
+	*Resource
+	Seq log.Seq `json:"seq"`
+}
+
 // reply is the first text to a listener: the resources that it asked for, whole.
 // Later texts never have the keys bootstrapRoute and bootstrapRoutes, which a
 // listener takes only here.
 type reply struct {
-	*Resource                  // v1
-	BootstrapRoutes []Resource `json:"bootstrapRoutes,omitempty"` // v2
+	*Resource                   // v1
+	BootstrapRoutes []bootstrap `json:"bootstrapRoutes,omitempty"` // v2
 	// Seq is the place from which items follow.
 	Seq log.Seq `json:"seq"`
 	// What follows is for those who asked for cursors.
@@ -221,7 +228,7 @@ func (r *registration) reply(at log.Cursor, resumed bool, reason string) ([]byte
 			m.Resource = resource
 			continue
 		}
-		m.BootstrapRoutes = append(m.BootstrapRoutes, *resource)
+		m.BootstrapRoutes = append(m.BootstrapRoutes, bootstrap{resource, at.Seq})
 	}
 	if r.placed {
 		m.Cursor, m.Resumed, m.Reason = &at, &resumed, reason

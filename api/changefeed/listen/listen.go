@@ -25,7 +25,7 @@ const (
 	pongTime    = 5 * time.Second          // for it to answer
 	heartbeat   = 27817 * time.Millisecond // as sdc-changefeed sends them (spec/changefeed.md section 1.2)
 	firstPause  = 50 * time.Millisecond
-	mostPause   = 5 * time.Second
+	mostPause   = 2 * time.Second
 	maxMessage  = 1 << 20 // bytes of one text
 	maxProbe    = 1 << 20 // bytes read of a probe's answer
 	goodAfter   = 10 * time.Second
