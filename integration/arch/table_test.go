@@ -88,6 +88,10 @@ var importTable = []row{
 		why: "Triton's feed is another form of the log, and needs nothing but its entries",
 	},
 	{
+		pkg: "api/napi", may: []string{"log", "projections", "api"},
+		why: "NAPI's words are another form of the state; of the API it needs to know when a write may be tried again",
+	},
+	{
 		pkg: "api/changefeed/listen",
 		why: "who listens to a feed need not know what serves it",
 	},

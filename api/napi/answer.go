@@ -1,0 +1,202 @@
+package napi
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+
+	"rutter/log"
+)
+
+// Codes of errors beside those of package log; restify's words.
+const (
+	codeNotFound    = log.CodeResourceNotFound
+	codeUnavailable = "ServiceUnavailable"
+	codeInternal    = "InternalError"
+	codeContent     = "InvalidContent"
+	codeTooLarge    = "RequestEntityTooLarge"
+)
+
+// Messages of the whole (spec/napi.md section 3.3).
+const (
+	messageInvalid = "Invalid parameters"
+	messageMissing = "Missing parameters"
+)
+
+// problem is an error with its status; its JSON form is NAPI's.
+type problem struct {
+	status  int
+	Code    string    `json:"code"`
+	Message string    `json:"message"`
+	Errors  []element `json:"errors,omitempty"`
+	// Network is the one that is full, where Code is SubnetFull.
+	Network string `json:"network_uuid,omitempty"`
+}
+
+// element is what is wrong with one field.
+type element struct {
+	Field   any      `json:"field,omitempty"` // a name, or several that are not known
+	Code    string   `json:"code"`
+	Message string   `json:"message"`
+	Invalid []string `json:"invalid,omitempty"` // which of several values
+	Type    string   `json:"type,omitempty"`    // of what is in the way
+	ID      string   `json:"id,omitempty"`
+	UUID    string   `json:"uuid,omitempty"` // of a network that has more than its tag would
+}
+
+func (p *problem) Error() string { return p.Code + ": " + p.Message }
+
+func fail(status int, code, message string) *problem {
+	return &problem{status: status, Code: code, Message: message}
+}
+
+func notFound(what string) *problem { return fail(http.StatusNotFound, codeNotFound, what+" not found") }
+
+// invalid is the answer to bad parameters, sorted by field. If all that is wrong
+// is what is missing, the message says so.
+func invalid(elements ...element) *problem {
+	slices.SortStableFunc(elements, func(a, b element) int { return cmp.Compare(fieldText(a), fieldText(b)) })
+	message := messageMissing
+	if slices.ContainsFunc(elements, func(e element) bool { return e.Code != log.ElementMissing }) {
+		message = messageInvalid
+	}
+	return &problem{status: http.StatusUnprocessableEntity, Code: log.CodeInvalidParameters, Message: message, Errors: elements}
+}
+
+func fieldText(e element) string {
+	text, _ := e.Field.(string)
+	return text
+}
+
+func bad(field, message string) element {
+	return element{Field: field, Code: log.ElementInvalid, Message: message}
+}
+
+func missing(field string) element {
+	return element{Field: field, Code: log.ElementMissing, Message: "Missing parameter"}
+}
+
+// refusalStatus are the statuses of refusals (spec/napi.md section 3.3).
+var refusalStatus = map[string]int{
+	log.CodeInvalidParameters:  http.StatusUnprocessableEntity,
+	log.CodeInUse:              http.StatusUnprocessableEntity,
+	log.CodeSubnetFull:         http.StatusInsufficientStorage,
+	codeSubnetsExhausted:       http.StatusInsufficientStorage,
+	log.CodeResourceNotFound:   http.StatusNotFound,
+	log.CodePreconditionFailed: http.StatusPreconditionFailed,
+	log.CodeNotAuthorized:      http.StatusForbidden,
+}
+
+// codeSubnetsExhausted: no subnet is left to choose from.
+const codeSubnetsExhausted = "SubnetsExhausted"
+
+// ofRefusal puts a refusal of the core into NAPI's form and words.
+func ofRefusal(r *log.Refusal) *problem {
+	p := &problem{status: refusalStatus[r.Code], Code: r.Code, Message: r.Message}
+	if p.status == 0 {
+		p.status = http.StatusUnprocessableEntity
+	}
+	for _, e := range r.Errors {
+		p.Errors = append(p.Errors, translate(e))
+	}
+	switch r.Code {
+	case log.CodeInvalidParameters:
+		p = invalid(bothEnds(p.Errors)...)
+	case log.CodeResourceNotFound, log.CodePreconditionFailed, log.CodeSubnetFull, codeSubnetsExhausted, log.CodeNotAuthorized:
+		p.Errors = nil // NAPI names no field there
+	}
+	return p
+}
+
+// translate gives an element of the core NAPI's words where those differ. What
+// to do about it, which the core says besides, has no place in NAPI's form.
+func translate(e log.FieldError) element {
+	field := e.Field
+	if rest, ok := strings.CutPrefix(field, "ops."); ok {
+		_, field, _ = strings.Cut(rest, ".")
+	}
+	message := e.Message
+	switch {
+	case message == "owner cannot provision on network":
+		message = "network owner_uuids do not match"
+	case field == "network_uuid" && strings.HasSuffix(message, "does not exist"):
+		message = "network does not exist"
+	case field == "mtu" && e.Code == log.ElementUsedBy:
+		return element{Field: field, Code: log.ElementInvalid, Message: "nic_tag mtu must be greater than its networks", UUID: e.ID}
+	case strings.HasPrefix(message, "nic tag ") && strings.HasSuffix(message, "does not exist"):
+		message = "nic tag does not exist"
+	}
+	return element{Field: field, Code: e.Code, Message: message, Type: e.Type, ID: e.ID, Invalid: e.Invalid}
+}
+
+// messageOrder is of a provision range that ends before it begins.
+const messageOrder = "provision_start_ip must be before provision_end_ip"
+
+// bothEnds names both ends of a range that is the wrong way round, as NAPI does.
+func bothEnds(elements []element) []element {
+	for _, e := range elements {
+		if e.Message == messageOrder && !slices.ContainsFunc(elements, func(o element) bool { return o.Field == "provision_end_ip" }) {
+			return append(elements, bad("provision_end_ip", messageOrder))
+		}
+	}
+	return elements
+}
+
+// problemOf turns any error into an answer.
+func problemOf(err error) *problem {
+	var p *problem
+	var refusal *log.Refusal
+	var tooLarge *http.MaxBytesError
+	switch {
+	case errors.As(err, &p):
+		return p
+	case errors.As(err, &refusal):
+		return ofRefusal(refusal)
+	case errors.As(err, &tooLarge):
+		return fail(http.StatusRequestEntityTooLarge, codeTooLarge, "the body is over "+strconv.FormatInt(tooLarge.Limit, 10)+" bytes")
+	case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
+		return fail(http.StatusServiceUnavailable, codeUnavailable, "this server could not answer in time")
+	}
+	return fail(http.StatusInternalServerError, codeInternal, "Internal error")
+}
+
+func (s *Service) writeError(w http.ResponseWriter, r *http.Request, err error) {
+	p := problemOf(err)
+	switch p.status {
+	case http.StatusServiceUnavailable:
+		w.Header().Set("Retry-After", "1")
+	case http.StatusInternalServerError:
+		s.cfg.Logger.Error("napi request failed", "method", r.Method, "path", r.URL.Path, "err", err)
+	}
+	writeJSON(w, r, p.status, p)
+}
+
+// writeJSON answers with v; HEAD gets the header of the same answer.
+func writeJSON(w http.ResponseWriter, r *http.Request, status int, v any) {
+	var b bytes.Buffer
+	enc := json.NewEncoder(&b)
+	enc.SetEscapeHTML(false)
+	if err := enc.Encode(v); err != nil {
+		status = http.StatusInternalServerError
+		b.Reset()
+		b.WriteString(`{"code":"` + codeInternal + `","message":"the answer cannot be printed"}`)
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.Header().Set("Content-Length", strconv.Itoa(b.Len()))
+	w.WriteHeader(status)
+	if r.Method != http.MethodHead {
+		_, _ = w.Write(b.Bytes()) // a client that left is told nothing
+	}
+}
+
+// noContent answers a deletion.
+func noContent(w http.ResponseWriter) error {
+	w.WriteHeader(http.StatusNoContent)
+	return nil
+}

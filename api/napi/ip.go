@@ -1,0 +1,366 @@
+package napi
+
+import (
+	"errors"
+	"net/http"
+	"net/netip"
+	"slices"
+
+	"rutter/log"
+	"rutter/projections"
+)
+
+// ipForm is an address of a network in an answer (spec/napi.md section 3.1).
+type ipForm struct {
+	IP            netip.Addr `json:"ip"`
+	Reserved      bool       `json:"reserved"`
+	Free          bool       `json:"free"` // derived: nobody has it, and it is not reserved
+	BelongsToType string     `json:"belongs_to_type,omitempty"`
+	BelongsToUUID log.UUID   `json:"belongs_to_uuid,omitzero"`
+	OwnerUUID     log.UUID   `json:"owner_uuid,omitzero"`
+	NetworkUUID   log.UUID   `json:"network_uuid"`
+}
+
+// formOfIP gathers what is known of an address: the NIC that has it, its own
+// object, and that a network keeps some for itself.
+func (s *Service) formOfIP(state *projections.State, n *log.Network, ip netip.Addr) ipForm {
+	f := ipForm{IP: ip, NetworkUUID: n.UUID}
+	rec, found := state.Get(log.KindIP, log.IPID(n.UUID, ip))
+	if found {
+		o := rec.Object.(*log.IP)
+		f.Reserved, f.BelongsToType, f.BelongsToUUID, f.OwnerUUID = o.Reserved, o.BelongsToType, o.BelongsToUUID, o.OwnerUUID
+	}
+	if rec, ok := state.NICAt(n.UUID, ip); ok {
+		nic := rec.Object.(*log.NIC)
+		f.BelongsToType, f.BelongsToUUID, f.OwnerUUID = nic.BelongsToType, nic.BelongsToUUID, nic.OwnerUUID
+	} else if !found && slices.Contains(kept(n), ip) {
+		f.Reserved = true
+		if !s.cfg.Admin.IsZero() {
+			f.BelongsToType, f.BelongsToUUID, f.OwnerUUID = "other", s.cfg.Admin, s.cfg.Admin
+		}
+	}
+	f.Free = !f.Reserved && f.BelongsToType == "" && f.BelongsToUUID.IsZero() && f.OwnerUUID.IsZero()
+	return f
+}
+
+// kept are the addresses that a network keeps for itself, sorted: the gateway,
+// the resolvers in its subnet and, of IPv4, the broadcast address.
+func kept(n *log.Network) []netip.Addr {
+	var all []netip.Addr
+	for _, ip := range append([]netip.Addr{n.Gateway}, n.Resolvers...) {
+		if ip.IsValid() && n.Subnet.Contains(ip) {
+			all = append(all, ip)
+		}
+	}
+	if first := n.Subnet.Addr(); first.Is4() {
+		b := first.As4()
+		for i := n.Subnet.Bits(); i < 32; i++ {
+			b[i/8] |= 1 << (7 - i%8)
+		}
+		all = append(all, netip.AddrFrom4(b))
+	}
+	slices.SortFunc(all, netip.Addr.Compare)
+	return slices.Compact(all)
+}
+
+const nounIP = "IP"
+
+// listIPs answers with the addresses of a network of which something is known.
+func (s *Service) listIPs(w http.ResponseWriter, r *http.Request) error {
+	in, err := readQuery(r, "belongs_to_type", "belongs_to_uuid", "limit", "offset", "owner_uuid")
+	if err != nil {
+		return err
+	}
+	limit, offset := in.page()
+	match := ipFilter(in)
+	if err := in.err(); err != nil {
+		return err
+	}
+	if err := s.fresh(r); err != nil {
+		return err
+	}
+	id, err := s.networkID(r)
+	if err != nil {
+		return err
+	}
+	found := []ipForm{}
+	var from netip.Addr // where the next slice begins; none at first
+	for more := true; more; {
+		var n *log.Network
+		var slice []ipForm
+		s.store.View(func(state *projections.State, _ log.Cursor) {
+			if n = state.Network(id); n != nil {
+				slice, from = s.ipSlice(state, n, from)
+			}
+		})
+		if n == nil {
+			return notFound(nounNetwork)
+		}
+		for _, f := range slice {
+			if !match(f) {
+				continue
+			}
+			if offset > 0 {
+				offset--
+				continue
+			}
+			if found = append(found, f); uint64(len(found)) == limit {
+				break
+			}
+		}
+		more = from.IsValid() && uint64(len(found)) < limit && r.Context().Err() == nil
+	}
+	writeJSON(w, r, http.StatusOK, found)
+	return nil
+}
+
+// ipSlice returns the next addresses of a network, and where the ones after them
+// begin, if there may be more.
+func (s *Service) ipSlice(state *projections.State, n *log.Network, from netip.Addr) (slice []ipForm, next netip.Addr) {
+	if !from.IsValid() {
+		from = n.Subnet.Addr()
+	}
+	reserved := slices.DeleteFunc(kept(n), func(ip netip.Addr) bool { return ip.Less(from) })
+	add := func(ip netip.Addr) bool {
+		if len(slice) == sliceRows {
+			next = ip
+			return false
+		}
+		slice = append(slice, s.formOfIP(state, n, ip))
+		return true
+	}
+	for ip := range state.AddressesFrom(n.UUID, from) {
+		for len(reserved) > 0 && reserved[0].Less(ip) {
+			if !add(reserved[0]) {
+				return slice, next
+			}
+			reserved = reserved[1:]
+		}
+		if len(reserved) > 0 && reserved[0] == ip {
+			reserved = reserved[1:]
+		}
+		if !add(ip) {
+			return slice, next
+		}
+	}
+	for _, ip := range reserved {
+		if !add(ip) {
+			break
+		}
+	}
+	return slice, next
+}
+
+func ipFilter(in *input) func(f ipForm) bool {
+	var kind string
+	var belongsTo, owner log.UUID
+	byKind := take(in, "belongs_to_type", text, &kind)
+	byBelongs := take(in, "belongs_to_uuid", uuid, &belongsTo)
+	byOwner := take(in, "owner_uuid", uuid, &owner)
+	return func(f ipForm) bool {
+		return (!byKind || f.BelongsToType == kind) && (!byBelongs || f.BelongsToUUID == belongsTo) && (!byOwner || f.OwnerUUID == owner)
+	}
+}
+
+// addressOf reads the network and the address of a path, and that they fit.
+func (s *Service) addressOf(r *http.Request) (log.UUID, netip.Addr, error) {
+	id, err := s.networkID(r)
+	if err != nil {
+		return id, netip.Addr{}, err
+	}
+	_, body, err := s.find(log.KindNetwork, id.String(), nounNetwork, func(_ *projections.State, o log.Object) any {
+		return o.(*log.Network).Subnet
+	})
+	if err != nil {
+		return id, netip.Addr{}, err
+	}
+	subnet := body.(netip.Prefix)
+	ip, err := parseAddr(r.PathValue("ip"))
+	message := ""
+	switch {
+	case err != nil:
+		message = "Invalid IP address"
+	case ip.Is4() != subnet.Addr().Is4():
+		message = "IP and subnet are of different address families"
+	case !subnet.Contains(ip):
+		message = "IP is not in subnet"
+	}
+	if message != "" {
+		return id, ip, fail(http.StatusNotFound, codeNotFound, message)
+	}
+	return id, ip, nil
+}
+
+func (s *Service) getIP(w http.ResponseWriter, r *http.Request) error {
+	if err := s.fresh(r); err != nil {
+		return err
+	}
+	id, ip, err := s.addressOf(r)
+	if err != nil {
+		return err
+	}
+	return s.answerIP(w, r, id, ip)
+}
+
+func (s *Service) answerIP(w http.ResponseWriter, r *http.Request, network log.UUID, ip netip.Addr) error {
+	_, form, err := s.find(log.KindNetwork, network.String(), nounNetwork, func(state *projections.State, o log.Object) any {
+		return s.formOfIP(state, o.(*log.Network), ip)
+	})
+	if err != nil {
+		return err
+	}
+	writeJSON(w, r, http.StatusOK, form)
+	return nil
+}
+
+// ipChange is what a PUT of an address asks for.
+type ipChange struct {
+	ip             log.IP
+	free, unassign bool
+	set            []string
+	options        []log.Option
+}
+
+func (s *Service) readIPChange(r *http.Request) (c ipChange, err error) {
+	in, err := readInput(r)
+	if err != nil {
+		return c, err
+	}
+	take(in, "belongs_to_type", text, &c.ip.BelongsToType)
+	take(in, "belongs_to_uuid", uuid, &c.ip.BelongsToUUID)
+	take(in, "owner_uuid", uuid, &c.ip.OwnerUUID)
+	take(in, "reserved", boolean, &c.ip.Reserved)
+	c.set = in.names()
+	take(in, "free", boolean, &c.free)
+	take(in, "unassign", boolean, &c.unassign)
+	c.options = s.options(in, c.ip.OwnerUUID)
+	if c.free && c.unassign {
+		in.bad("unassign", "\"free\" and \"unassign\" cannot be set together")
+	}
+	return c, in.err()
+}
+
+// updateIP answers PUT /networks/UUID/ips/IP: the address's object is made,
+// changed or taken away, whichever it needs; which one that is is part of the
+// change, and decided anew if another came between.
+func (s *Service) updateIP(w http.ResponseWriter, r *http.Request) error {
+	if err := s.fresh(r); err != nil {
+		return err
+	}
+	id, ip, err := s.addressOf(r)
+	if err != nil {
+		return err
+	}
+	c, err := s.readIPChange(r)
+	if err != nil {
+		return err
+	}
+	for try := 0; ; try++ {
+		var op *log.Op
+		s.store.View(func(state *projections.State, _ log.Cursor) {
+			rec, _ := state.Get(log.KindIP, log.IPID(id, ip))
+			op = c.op(rec, id, ip)
+		})
+		if op == nil {
+			break
+		}
+		_, err := s.propose(r, *op)
+		if err == nil {
+			break
+		}
+		if try == maxGuarded || !isRaced(err, op.Action) {
+			return err
+		}
+		ctx, cancel := within(r, readTime)
+		_, err = s.store.Consistent(ctx)
+		cancel()
+		if err != nil {
+			return err
+		}
+	}
+	return s.answerIP(w, r, id, ip)
+}
+
+// isRaced reports whether a refusal says that the object was another by then.
+func isRaced(err error, action log.Action) bool {
+	var refusal *log.Refusal
+	if !errors.As(err, &refusal) {
+		return false
+	}
+	duplicate := slices.ContainsFunc(refusal.Errors, func(e log.FieldError) bool { return e.Code == log.ElementDuplicate })
+	return refusal.Code == log.CodePreconditionFailed || action == log.Create && duplicate ||
+		action != log.Create && refusal.Code == log.CodeResourceNotFound
+}
+
+// op is the operation that turns an address's object, if there is one, into what
+// is asked for; nil if there is nothing to do.
+func (c *ipChange) op(rec projections.Record, network log.UUID, ip netip.Addr) *log.Op {
+	o := &log.IP{NetworkUUID: network, IP: ip}
+	exists := rec.Object != nil
+	if exists {
+		*o = *rec.Object.(*log.IP)
+	}
+	set := c.set
+	switch {
+	case c.free:
+		*o = log.IP{}
+	case c.unassign:
+		o.BelongsToType, o.BelongsToUUID, set = "", log.UUID{}, []string{"belongs_to_type", "belongs_to_uuid"}
+	default:
+		log.Assign(o, &c.ip, set)
+	}
+	empty := !o.Reserved && o.BelongsToType == "" && o.BelongsToUUID.IsZero() && o.OwnerUUID.IsZero()
+	switch {
+	case empty && exists:
+		return &log.Op{Action: log.Delete, Kind: log.KindIP, ID: rec.Object.ID(), IfMatch: rec.Revision}
+	case empty:
+		return nil
+	case exists:
+		return &log.Op{Action: log.Update, Kind: log.KindIP, ID: rec.Object.ID(), IfMatch: rec.Revision, Set: set, Object: o, Options: c.options}
+	}
+	set = append([]string{"ip", "network_uuid"}, set...)
+	slices.Sort(set)
+	return &log.Op{Action: log.Create, Kind: log.KindIP, Set: set, Object: o, Options: c.options}
+}
+
+// searchIPs answers with an address on every network that contains it.
+func (s *Service) searchIPs(w http.ResponseWriter, r *http.Request) error {
+	in, err := readQuery(r, "belongs_to_type", "fabric", "ip", "limit", "offset")
+	if err != nil {
+		return err
+	}
+	limit, offset := in.page()
+	var ip netip.Addr
+	var kind string
+	var fabric bool
+	byKind := take(in, "belongs_to_type", text, &kind)
+	byFabric := take(in, "fabric", boolean, &fabric)
+	if !take(in, "ip", addr, &ip) && len(in.errs) == 0 {
+		in.bad("ip", "invalid IP address")
+	}
+	if err := in.err(); err != nil {
+		return err
+	}
+	if err := s.fresh(r); err != nil {
+		return err
+	}
+	found, err := s.gather(r, listing{
+		walks: []projections.Walk{{Kind: log.KindNetwork}}, limit: limit, offset: offset,
+		match: func(state *projections.State, o log.Object) bool {
+			n := o.(*log.Network)
+			if !n.Subnet.Contains(ip) || byFabric && n.Fabric != fabric {
+				return false
+			}
+			return !byKind || s.formOfIP(state, n, ip).BelongsToType == kind
+		},
+		shape: func(state *projections.State, o log.Object) any { return s.formOfIP(state, o.(*log.Network), ip) },
+	})
+	if err != nil {
+		return err
+	}
+	if len(found) == 0 && offset == 0 {
+		return fail(http.StatusNotFound, codeNotFound, "No networks found containing that IP address")
+	}
+	writeJSON(w, r, http.StatusOK, found)
+	return nil
+}

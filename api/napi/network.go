@@ -1,0 +1,327 @@
+package napi
+
+import (
+	"net"
+	"net/http"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"rutter/log"
+	"rutter/projections"
+)
+
+// networkForm is a network in an answer (spec/napi.md section 3.1).
+type networkForm struct {
+	MTU            uint32       `json:"mtu"`
+	NICTag         string       `json:"nic_tag"`
+	Name           string       `json:"name"`
+	ProvisionEnd   netip.Addr   `json:"provision_end_ip"`
+	ProvisionStart netip.Addr   `json:"provision_start_ip"`
+	Subnet         netip.Prefix `json:"subnet"`
+	UUID           log.UUID     `json:"uuid"`
+	VLANID         uint32       `json:"vlan_id"`
+	Family         string       `json:"family"`
+	*fabricForm
+	Resolvers   log.Addresses `json:"resolvers"`
+	Gateway     netip.Addr    `json:"gateway,omitzero"`
+	Routes      log.Routes    `json:"routes,omitempty"`
+	Description string        `json:"description,omitempty"`
+	OwnerUUIDs  []log.UUID    `json:"owner_uuids,omitempty"`
+	Netmask     string        `json:"netmask,omitempty"` // IPv4 only
+}
+
+// fabricForm is what fabric networks have besides.
+type fabricForm struct {
+	Fabric             bool     `json:"fabric"`
+	VNetID             uint32   `json:"vnet_id"`
+	InternetNAT        bool     `json:"internet_nat"`
+	GatewayProvisioned bool     `json:"gateway_provisioned"`
+	OwnerUUID          log.UUID `json:"owner_uuid"`
+}
+
+func shapeNetwork(_ *projections.State, o log.Object) any {
+	n := o.(*log.Network)
+	f := networkForm{
+		MTU: n.MTU, NICTag: n.NICTag, Name: n.Name, ProvisionEnd: n.ProvisionEnd, ProvisionStart: n.ProvisionStart,
+		Subnet: n.Subnet, UUID: n.UUID, VLANID: n.VLANID, Family: n.Family, Resolvers: n.Resolvers, Gateway: n.Gateway,
+		Routes: n.Routes, Description: n.Description, OwnerUUIDs: n.OwnerUUIDs, Netmask: netmask(n.Subnet),
+	}
+	if n.Fabric {
+		f.fabricForm = &fabricForm{Fabric: true, VNetID: n.VNetID, InternetNAT: n.InternetNAT, GatewayProvisioned: n.GatewayProvisioned}
+		if len(n.OwnerUUIDs) > 0 {
+			f.OwnerUUID = n.OwnerUUIDs[0] // a fabric has exactly one
+		}
+	}
+	return f
+}
+
+// netmask is the dotted form of an IPv4 subnet's mask; "" for IPv6.
+func netmask(subnet netip.Prefix) string {
+	if !subnet.Addr().Is4() {
+		return ""
+	}
+	return net.IP(net.CIDRMask(subnet.Bits(), 32)).String()
+}
+
+const (
+	nounNetwork  = "network"
+	adminNetwork = "admin" // a network by its name: an alias in paths
+)
+
+// networkID reads a network's UUID from the path, or finds that of the admin
+// network. What is no UUID names no network.
+func (s *Service) networkID(r *http.Request) (log.UUID, error) {
+	text := r.PathValue("uuid")
+	if text == adminNetwork {
+		return s.adminID(r)
+	}
+	id, err := log.ParseUUID(text)
+	if err != nil {
+		return id, notFound(nounNetwork)
+	}
+	return id, nil
+}
+
+// adminID finds the network named admin: on the NIC tag of that name, or else
+// on another.
+func (s *Service) adminID(r *http.Request) (log.UUID, error) {
+	l := listing{limit: 1, match: func(_ *projections.State, o log.Object) bool {
+		n := o.(*log.Network)
+		return n.Name == adminNetwork && !n.Fabric
+	}, shape: func(_ *projections.State, o log.Object) any { return o.(*log.Network).UUID }}
+	for _, walk := range []projections.Walk{{Kind: log.KindNetwork, Tag: adminNetwork}, {Kind: log.KindNetwork}} {
+		l.walks = []projections.Walk{walk}
+		found, err := s.gather(r, l)
+		if err != nil {
+			return log.UUID{}, err
+		}
+		if len(found) > 0 {
+			return found[0].(log.UUID), nil
+		}
+	}
+	return log.UUID{}, notFound(nounNetwork)
+}
+
+// mayProvision reports whether an owner may have NICs on what has these owners.
+func (s *Service) mayProvision(owners []log.UUID, owner log.UUID) bool {
+	return len(owners) == 0 || slices.Contains(owners, owner) || !s.cfg.Admin.IsZero() && owner == s.cfg.Admin
+}
+
+func (s *Service) listNetworks(w http.ResponseWriter, r *http.Request) error {
+	in, err := readQuery(r, "family", "fabric", "limit", "name", "nic_tag", "offset", "owner_uuid", "provisionable_by", "uuid", "vlan_id")
+	if err != nil {
+		return err
+	}
+	l := listing{walks: []projections.Walk{{Kind: log.KindNetwork}}, shape: shapeNetwork}
+	l.limit, l.offset = in.page()
+	l.match = s.networkFilter(in)
+	if tags, _ := list(in.values["nic_tag"]); len(tags) > 0 {
+		l.walks = nil
+		for _, tag := range tags {
+			l.walks = append(l.walks, projections.Walk{Kind: log.KindNetwork, Tag: tag})
+		}
+	}
+	if err := in.err(); err != nil {
+		return err
+	}
+	return s.answerList(w, r, l)
+}
+
+// networkFilter reads what a list of networks is filtered by.
+func (s *Service) networkFilter(in *input) func(*projections.State, log.Object) bool {
+	var all []func(n *log.Network) bool
+	add := func(taken bool, f func(n *log.Network) bool) {
+		if taken {
+			all = append(all, f)
+		}
+	}
+	var family, prefix string
+	var fabric bool
+	var names, tags []string
+	var owner, provisioner log.UUID
+	var vlanID uint32
+	add(take(in, "family", oneOf("ipv4", "ipv6"), &family), func(n *log.Network) bool { return n.Family == family })
+	add(take(in, "fabric", boolean, &fabric), func(n *log.Network) bool { return n.Fabric == fabric })
+	add(take(in, "name", words, &names), func(n *log.Network) bool { return slices.Contains(names, n.Name) })
+	add(take(in, "nic_tag", words, &tags), func(n *log.Network) bool { return slices.Contains(tags, n.NICTag) })
+	add(take(in, "owner_uuid", uuid, &owner), func(n *log.Network) bool { return slices.Contains(n.OwnerUUIDs, owner) })
+	add(take(in, "provisionable_by", uuid, &provisioner), func(n *log.Network) bool { return s.mayProvision(n.OwnerUUIDs, provisioner) })
+	add(take(in, "vlan_id", vlan, &vlanID), func(n *log.Network) bool { return n.VLANID == vlanID })
+	add(take(in, "uuid", text, &prefix), func(n *log.Network) bool {
+		if start, ok := strings.CutSuffix(prefix, "*"); ok {
+			return strings.HasPrefix(n.UUID.String(), start)
+		}
+		return n.UUID.Is(prefix)
+	})
+	return func(_ *projections.State, o log.Object) bool {
+		n := o.(*log.Network)
+		return !slices.ContainsFunc(all, func(f func(*log.Network) bool) bool { return !f(n) })
+	}
+}
+
+func (s *Service) getNetwork(w http.ResponseWriter, r *http.Request) error {
+	if err := s.fresh(r); err != nil {
+		return err
+	}
+	id, err := s.networkID(r)
+	if err != nil {
+		return err
+	}
+	if err := s.checkProvisionable(r, log.KindNetwork, id, nounNetwork); err != nil {
+		return err
+	}
+	return s.answerOne(w, r, log.KindNetwork, id.String(), nounNetwork, shapeNetwork)
+}
+
+// checkProvisionable judges provisionable_by, if it is given.
+func (s *Service) checkProvisionable(r *http.Request, kind log.Kind, id log.UUID, noun string) error {
+	text := r.URL.Query().Get("provisionable_by")
+	if text == "" {
+		return nil
+	}
+	owner, err := log.ParseUUID(text)
+	if err != nil {
+		return invalid(bad("provisionable_by", "invalid UUID"))
+	}
+	_, may, err := s.find(kind, id.String(), noun, func(_ *projections.State, o log.Object) any {
+		if pool, ok := o.(*log.NetworkPool); ok {
+			return s.mayProvision(pool.OwnerUUIDs, owner)
+		}
+		return s.mayProvision(o.(*log.Network).OwnerUUIDs, owner)
+	})
+	if err == nil && !may.(bool) {
+		err = fail(http.StatusForbidden, log.CodeNotAuthorized, "owner cannot provision on "+noun)
+	}
+	return err
+}
+
+// takeNetwork reads the fields that a create and an update share.
+func takeNetwork(in *input, n *log.Network) {
+	take(in, "name", text, &n.Name)
+	take(in, "description", anyText, &n.Description)
+	take(in, "mtu", networkMTU, &n.MTU)
+	take(in, "provision_start_ip", addr, &n.ProvisionStart)
+	take(in, "provision_end_ip", addr, &n.ProvisionEnd)
+	take(in, "gateway", noAddr, &n.Gateway)
+	take(in, "resolvers", addrs, &n.Resolvers)
+	take(in, "routes", routes, &n.Routes)
+	take(in, "subnet", subnet, &n.Subnet)
+	take(in, "family", oneOf("ipv4", "ipv6"), &n.Family)
+	take(in, "internet_nat", boolean, &n.InternetNAT)
+}
+
+// takePlace reads where a network lies and whose it is; of a fabric network made
+// under its VLAN the path says that.
+func takePlace(in *input, n *log.Network) {
+	take(in, "nic_tag", text, &n.NICTag)
+	take(in, "vlan_id", vlan, &n.VLANID)
+	take(in, "owner_uuids", uuids, &n.OwnerUUIDs)
+	take(in, "fabric", boolean, &n.Fabric)
+	take(in, "vnet_id", vnet, &n.VNetID)
+	take(in, "gateway_provisioned", boolean, &n.GatewayProvisioned)
+}
+
+func (s *Service) createNetwork(w http.ResponseWriter, r *http.Request) error {
+	in, err := readInput(r)
+	if err != nil {
+		return err
+	}
+	n := new(log.Network)
+	in.require("name", "nic_tag", "provision_end_ip", "provision_start_ip", "subnet", "vlan_id")
+	takeNetwork(in, n)
+	takePlace(in, n)
+	take(in, "uuid", uuid, &n.UUID)
+	return s.makeNetwork(w, r, in, n)
+}
+
+// defaultMTU is that of networks which name none (spec/napi.md section 3.1).
+const defaultMTU = 1500
+
+func (s *Service) makeNetwork(w http.ResponseWriter, r *http.Request, in *input, n *log.Network, set ...string) error {
+	if err := in.err(); err != nil {
+		return err
+	}
+	if !in.has("mtu") && !n.Fabric {
+		n.MTU, set = defaultMTU, append(set, "mtu")
+	}
+	result, err := s.propose(r, log.Op{Action: log.Create, Kind: log.KindNetwork, Set: in.names(set...), Object: n})
+	if err != nil {
+		return err
+	}
+	return s.answerOne(w, r, log.KindNetwork, result.IDs[0], nounNetwork, shapeNetwork)
+}
+
+func (s *Service) updateNetwork(w http.ResponseWriter, r *http.Request) error {
+	if err := s.fresh(r); err != nil {
+		return err
+	}
+	id, err := s.networkID(r)
+	if err != nil {
+		return err
+	}
+	return s.putNetwork(w, r, id, nil)
+}
+
+// putNetwork updates a network, if it is one that is meant (nil: any is).
+func (s *Service) putNetwork(w http.ResponseWriter, r *http.Request, id log.UUID, meant func(*log.Network) bool) error {
+	in, err := readInput(r)
+	if err != nil {
+		return err
+	}
+	n := new(log.Network)
+	takeNetwork(in, n)
+	takePlace(in, n)
+	if err := in.err(); err != nil {
+		return err
+	}
+	t := target{kind: log.KindNetwork, id: id.String(), noun: nounNetwork, guarded: s.cfg.KeepNetworks}
+	_, err = s.change(r, t, func(_ *projections.State, rec projections.Record) ([]log.Op, error) {
+		was := rec.Object.(*log.Network)
+		if meant != nil && !meant(was) {
+			return nil, notFound(nounNetwork)
+		}
+		if err := s.keep(in, was, n); err != nil {
+			return nil, err
+		}
+		return []log.Op{{Action: log.Update, Kind: log.KindNetwork, ID: t.id, Set: in.names(), Object: n}}, nil
+	})
+	if err != nil {
+		return err
+	}
+	return s.answerOne(w, r, log.KindNetwork, t.id, nounNetwork, shapeNetwork)
+}
+
+// keep refuses a new VLAN or NIC tag of a network, where Config.KeepNetworks
+// asks for that; the ones that it has may be sent.
+func (s *Service) keep(in *input, was, n *log.Network) error {
+	if !s.cfg.KeepNetworks {
+		return nil
+	}
+	const message = "Network updates for this field are not supported"
+	var errs []element
+	if in.has("nic_tag") && n.NICTag != was.NICTag {
+		errs = append(errs, bad("nic_tag", message))
+	}
+	if in.has("vlan_id") && n.VLANID != was.VLANID {
+		errs = append(errs, bad("vlan_id", message))
+	}
+	if errs == nil {
+		return nil
+	}
+	return invalid(errs...)
+}
+
+func (s *Service) deleteNetwork(w http.ResponseWriter, r *http.Request) error {
+	if err := s.fresh(r); err != nil {
+		return err
+	}
+	id, err := s.networkID(r)
+	if err != nil {
+		return err
+	}
+	if err := s.checkProvisionable(r, log.KindNetwork, id, nounNetwork); err != nil {
+		return err
+	}
+	return s.remove(w, r, target{kind: log.KindNetwork, id: id.String(), noun: nounNetwork})
+}

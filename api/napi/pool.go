@@ -1,0 +1,181 @@
+package napi
+
+import (
+	"errors"
+	"net/http"
+	"slices"
+
+	"rutter/log"
+	"rutter/projections"
+)
+
+// poolForm is a network pool in an answer (spec/napi.md section 3.1).
+type poolForm struct {
+	UUID        log.UUID   `json:"uuid"`
+	Name        string     `json:"name"`
+	Description string     `json:"description,omitempty"`
+	Family      string     `json:"family"`
+	Networks    []log.UUID `json:"networks"`
+	NICTag      string     `json:"nic_tag,omitempty"`
+	TagsPresent []string   `json:"nic_tags_present"`
+	OwnerUUIDs  []log.UUID `json:"owner_uuids,omitempty"`
+}
+
+func shapePool(state *projections.State, o log.Object) any {
+	p := o.(*log.NetworkPool)
+	f := poolForm{
+		UUID: p.UUID, Name: p.Name, Description: p.Description, Family: p.Family, Networks: p.Networks,
+		TagsPresent: state.PoolTags(p), OwnerUUIDs: p.OwnerUUIDs,
+	}
+	if len(p.Networks) > 0 {
+		if n := state.Network(p.Networks[0]); n != nil {
+			f.NICTag = n.NICTag
+		}
+	}
+	return f
+}
+
+const nounPool = "network pool"
+
+// poolTarget is the pool of a path; what is no UUID names none.
+func poolTarget(r *http.Request) (target, error) {
+	id, err := log.ParseUUID(r.PathValue("uuid"))
+	if err != nil {
+		return target{}, notFound(nounPool)
+	}
+	return target{kind: log.KindNetworkPool, id: id.String(), noun: nounPool}, nil
+}
+
+func (s *Service) listPools(w http.ResponseWriter, r *http.Request) error {
+	in, err := readQuery(r, "family", "limit", "name", "networks", "offset", "provisionable_by", "uuid")
+	if err != nil {
+		return err
+	}
+	l := listing{walks: []projections.Walk{{Kind: log.KindNetworkPool}}, shape: shapePool}
+	l.limit, l.offset = in.page()
+	var family string
+	var names []string
+	var networks, ids []log.UUID
+	var provisioner log.UUID
+	byFamily := take(in, "family", oneOf("ipv4", "ipv6"), &family)
+	byName := take(in, "name", words, &names)
+	byNetwork := take(in, "networks", uuids, &networks)
+	byOwner := take(in, "provisionable_by", uuid, &provisioner)
+	byID := take(in, "uuid", uuids, &ids)
+	l.match = func(_ *projections.State, o log.Object) bool {
+		p := o.(*log.NetworkPool)
+		return (!byFamily || p.Family == family) && (!byName || slices.Contains(names, p.Name)) &&
+			(!byNetwork || slices.ContainsFunc(p.Networks, func(u log.UUID) bool { return slices.Contains(networks, u) })) &&
+			(!byOwner || s.mayProvision(p.OwnerUUIDs, provisioner)) && (!byID || slices.Contains(ids, p.UUID))
+	}
+	if err := in.err(); err != nil {
+		return err
+	}
+	return s.answerList(w, r, l)
+}
+
+func takePool(in *input, p *log.NetworkPool) {
+	take(in, "name", text, &p.Name)
+	take(in, "description", anyText, &p.Description)
+	take(in, "networks", uuids, &p.Networks)
+	take(in, "owner_uuids", uuids, &p.OwnerUUIDs)
+}
+
+func (s *Service) createPool(w http.ResponseWriter, r *http.Request) error {
+	in, err := readInput(r)
+	if err != nil {
+		return err
+	}
+	p := new(log.NetworkPool)
+	in.require("name", "networks")
+	takePool(in, p)
+	take(in, "uuid", uuid, &p.UUID)
+	if err := in.err(); err != nil {
+		return err
+	}
+	result, err := s.propose(r, log.Op{Action: log.Create, Kind: log.KindNetworkPool, Set: in.names(), Object: p})
+	if err != nil {
+		return err
+	}
+	return s.answerOne(w, r, log.KindNetworkPool, result.IDs[0], nounPool, shapePool)
+}
+
+func (s *Service) getPool(w http.ResponseWriter, r *http.Request) error {
+	t, err := poolTarget(r)
+	if err != nil {
+		return err
+	}
+	if err := s.fresh(r); err != nil {
+		return err
+	}
+	id, _ := log.ParseUUID(t.id)
+	if err := s.checkProvisionable(r, t.kind, id, nounPool); err != nil {
+		return err
+	}
+	return s.answerOne(w, r, t.kind, t.id, t.noun, shapePool)
+}
+
+func (s *Service) updatePool(w http.ResponseWriter, r *http.Request) error {
+	t, err := poolTarget(r)
+	if err != nil {
+		return err
+	}
+	in, err := readInput(r)
+	if err != nil {
+		return err
+	}
+	p := new(log.NetworkPool)
+	takePool(in, p)
+	if err := in.err(); err != nil {
+		return err
+	}
+	if err := s.update(r, t, p, in.names()); err != nil {
+		return err
+	}
+	return s.answerOne(w, r, t.kind, t.id, t.noun, shapePool)
+}
+
+func (s *Service) deletePool(w http.ResponseWriter, r *http.Request) error {
+	t, err := poolTarget(r)
+	if err != nil {
+		return err
+	}
+	return s.remove(w, r, t)
+}
+
+// poolOf returns the pool of a UUID, or nil.
+func (s *Service) poolOf(id log.UUID) *log.NetworkPool {
+	if id.IsZero() {
+		return nil
+	}
+	rec, _, err := s.find(log.KindNetworkPool, id.String(), nounPool, func(*projections.State, log.Object) any { return nil })
+	if err != nil {
+		return nil
+	}
+	return rec.Object.(*log.NetworkPool)
+}
+
+// makeOnPool makes a NIC on the first network of a pool that has room.
+func (s *Service) makeOnPool(w http.ResponseWriter, r *http.Request, in *input, pool *log.NetworkPool, op log.Op) error {
+	nic := op.Object.(*log.NIC)
+	switch {
+	case in.has("ip"):
+		return invalid(bad("ip", "IP cannot be specified with a network pool"))
+	case !slices.Contains(op.Options, log.OptionAnyOwner) && !s.mayProvision(pool.OwnerUUIDs, nic.OwnerUUID):
+		return invalid(bad("owner_uuid", "owner cannot provision on network pool"))
+	}
+	for _, network := range pool.Networks {
+		on := *nic
+		on.NetworkUUID, op.Object = network, &on
+		result, err := s.propose(r, op)
+		var refusal *log.Refusal
+		if errors.As(err, &refusal) && refusal.Code == log.CodeSubnetFull {
+			continue
+		}
+		if err != nil {
+			return err
+		}
+		return s.answerOne(w, r, log.KindNIC, result.IDs[0], nounNIC, shapeNIC)
+	}
+	return invalid(bad("network_uuid", "all networks in pool "+pool.UUID.String()+" are full"))
+}

@@ -1,0 +1,204 @@
+package napi
+
+import (
+	"net/http"
+	"slices"
+	"strings"
+
+	"rutter/log"
+	"rutter/projections"
+)
+
+// fresh waits as the query's consistent and min_seq ask, and until this server
+// has what was acknowledged through it: whoever writes and then reads here finds
+// what they wrote. A server that cannot serve answers nothing of its state.
+func (s *Service) fresh(r *http.Request) error {
+	if err := s.store.Serving(); err != nil {
+		return fail(http.StatusServiceUnavailable, codeUnavailable, "this server shows nothing of its state: "+err.Error())
+	}
+	least := s.answered.Load()
+	query := r.URL.Query()
+	if text := query.Get("min_seq"); text != "" {
+		seq, err := log.ParseSeq(text)
+		if err != nil {
+			return invalid(bad("min_seq", "must be a sequence number"))
+		}
+		least = max(least, uint64(seq))
+	}
+	consistent := query.Has("consistent")
+	if !consistent && uint64(s.store.Head().Seq) >= least {
+		return nil
+	}
+	ctx, cancel := within(r, readTime)
+	defer cancel()
+	if consistent {
+		if _, err := s.store.Consistent(ctx); err != nil {
+			return fail(http.StatusServiceUnavailable, codeUnavailable, "no leader confirmed that this server is up to date")
+		}
+	}
+	return s.store.WaitSeq(ctx, log.Seq(least))
+}
+
+// find returns an object and, from the same state, what shape makes of it.
+func (s *Service) find(kind log.Kind, id, noun string, shape shaper) (rec projections.Record, body any, err error) {
+	var ok bool
+	s.store.View(func(state *projections.State, _ log.Cursor) {
+		if rec, ok = state.Get(kind, id); ok {
+			body = shape(state, rec.Object)
+		}
+	})
+	if !ok {
+		return rec, nil, notFound(noun)
+	}
+	return rec, body, nil
+}
+
+// shaper returns the form of an object in an answer, with what it takes from
+// others of the same state. It runs while the state is held, and so only
+// gathers; what is printed is printed later.
+type shaper func(state *projections.State, o log.Object) any
+
+// answerOne answers with an object.
+func (s *Service) answerOne(w http.ResponseWriter, r *http.Request, kind log.Kind, id, noun string, shape shaper) error {
+	rec, body, err := s.find(kind, id, noun, shape)
+	if err != nil {
+		return err
+	}
+	tag := rec.Revision.ETag()
+	w.Header().Set("Etag", tag)
+	if isRead(r) {
+		if err := conditions(r, tag); err != nil {
+			return err
+		}
+		if hasTag(r.Header.Get("If-None-Match"), tag) {
+			w.WriteHeader(http.StatusNotModified)
+			return nil
+		}
+	}
+	writeJSON(w, r, http.StatusOK, body)
+	return nil
+}
+
+func isRead(r *http.Request) bool { return r.Method == http.MethodGet || r.Method == http.MethodHead }
+
+// conditions judges If-Match and, for writes, If-None-Match against an object's
+// tag, in restify's words.
+func conditions(r *http.Request, tag string) error {
+	if match := r.Header.Get("If-Match"); match != "" && !hasTag(match, tag) {
+		return fail(http.StatusPreconditionFailed, log.CodePreconditionFailed, "if-match '"+bare(match)+"' didn't match etag '"+bare(tag)+"'")
+	}
+	if none := r.Header.Get("If-None-Match"); none != "" && !isRead(r) && hasTag(none, tag) {
+		return fail(http.StatusPreconditionFailed, log.CodePreconditionFailed, "if-none-match '"+bare(none)+"' matched etag '"+bare(tag)+"'")
+	}
+	return nil
+}
+
+// isConditional reports whether a write has a condition.
+func isConditional(r *http.Request) bool {
+	return r.Header.Get("If-Match") != "" || r.Header.Get("If-None-Match") != ""
+}
+
+// bare takes the quotes off a tag; old clients never send them.
+func bare(tag string) string { return strings.ReplaceAll(strings.TrimPrefix(tag, "W/"), `"`, "") }
+
+// hasTag reports whether a list of tags names tag or is *.
+func hasTag(list, tag string) bool {
+	for text := range strings.SplitSeq(list, ",") {
+		if text = bare(strings.TrimSpace(text)); text == "*" || text == bare(tag) {
+			return true
+		}
+	}
+	return false
+}
+
+// listing is what a list shows.
+type listing struct {
+	walks         []projections.Walk // of one kind
+	match         func(state *projections.State, o log.Object) bool
+	shape         shaper
+	limit, offset uint64
+}
+
+// item is an object found by a list, with its form.
+type item struct {
+	object log.Object
+	form   any
+}
+
+// gather returns the forms of a listing. It holds the state only for sliceRows
+// objects at a time, so that no write waits for a long list; an object that
+// stays where it is comes once.
+func (s *Service) gather(r *http.Request, l listing) ([]any, error) {
+	var found []item
+	for _, walk := range l.walks {
+		part, err := s.gatherWalk(r, walk, l, len(l.walks) == 1)
+		if err != nil {
+			return nil, err
+		}
+		found = append(found, part...)
+	}
+	if len(l.walks) > 1 {
+		slices.SortFunc(found, func(a, b item) int { return strings.Compare(a.object.ID(), b.object.ID()) })
+		found = slices.CompactFunc(found, func(a, b item) bool { return a.object.ID() == b.object.ID() })
+		found = found[min(l.offset, uint64(len(found))):]
+		found = found[:min(l.limit, uint64(len(found)))]
+	}
+	forms := make([]any, len(found))
+	for i, it := range found {
+		forms[i] = it.form
+	}
+	return forms, nil
+}
+
+// gatherWalk returns what one walk of a listing finds: from offset on if it is
+// the only one, else all that can come before the end of the page.
+func (s *Service) gatherWalk(r *http.Request, walk projections.Walk, l listing, only bool) ([]item, error) {
+	skip, limit := l.offset, l.limit
+	if !only {
+		skip, limit = 0, l.offset+l.limit
+	}
+	var found []item
+	var last log.Object
+	for more := true; more; {
+		more = false
+		s.store.View(func(state *projections.State, _ log.Cursor) {
+			seen := 0
+			for rec := range state.Walk(walk, last) {
+				if seen == sliceRows {
+					more = true
+					return
+				}
+				seen++
+				last = rec.Object
+				if l.match != nil && !l.match(state, rec.Object) {
+					continue
+				}
+				if skip > 0 {
+					skip--
+					continue
+				}
+				found = append(found, item{rec.Object, l.shape(state, rec.Object)})
+				if uint64(len(found)) == limit {
+					return
+				}
+			}
+		})
+		if err := r.Context().Err(); err != nil {
+			return nil, err
+		}
+	}
+	return found, nil
+}
+
+// answerList answers with a listing.
+func (s *Service) answerList(w http.ResponseWriter, r *http.Request, l listing) error {
+	if err := s.fresh(r); err != nil {
+		return err
+	}
+	found, err := s.gather(r, l)
+	if err != nil {
+		return err
+	}
+	writeJSON(w, r, http.StatusOK, found)
+	return nil
+}
