@@ -1,6 +1,6 @@
 # Rutter's house. `make` alone lists what there is to do.
 .DEFAULT_GOAL := help
-.PHONY: bench-inspect bench-kernel build test race lint vet fmt-check packages bench bench-svp bench-store bench-feed rivals bench-vmstate fuzz demo test-long clean help
+.PHONY: bench-inspect bench-kernel build test race lint vet fmt-check packages bench bench-svp bench-store bench-feed rivals bench-vmstate bench-triton fuzz demo test-long clean help
 
 VERSION   := $(shell git describe --tags --always --dirty 2>/dev/null || echo unknown)
 TOOL      := go tool -modfile=scripts/tools.mod
@@ -60,6 +60,9 @@ bench-inspect: build ## how people read the log: scan, state of the past, tail, 
 
 bench-vmstate: build ## the VMs of one compute node, ten thousand of them, and rings at three servers, half a minute; the last line is key=value
 	go run ./integration/vmbench -program bin/rutter
+
+bench-triton: build ## Triton's surfaces: items of the change feed, kills of every server, lists among a million NICs. PART=items, roam or idle for one part
+	go run ./integration/bench/triton -part $(or $(PART),all)
 
 BENCH_KERNEL_KEYS = entries_vs_raw entries_vs_batch stacks_vs_raw noop_pass_ms event_to_kernel_p99_ms misses_per_s miss_p99_ms
 
