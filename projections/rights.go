@@ -58,7 +58,7 @@ var OwnRights = map[log.Kind]Rights{
 }
 
 // guarded are the kinds that say who may do what: only who is trusted writes them.
-var guarded = []log.Kind{log.KindSetting, log.KindToken, log.KindRevocation, log.KindGrant}
+var guarded = []log.Kind{log.KindSetting, log.KindToken, log.KindRevocation, log.KindGrant, log.KindAuthority, log.KindCertificate}
 
 // permit decides whether the author may do the operation to the object that there
 // is. A CN is told the same of what is another's and of what there is not.

@@ -273,6 +273,16 @@ func (k *Keeper) Leaf() *x509.Certificate { return k.held.Load().certificate.Lea
 // Authorities returns those that are trusted. They are not to be changed.
 func (k *Keeper) Authorities() []*x509.Certificate { return k.held.Load().trust.Authorities() }
 
+// Issuing returns the key id of the authority that signs now, "" if the log has
+// not said it yet.
+func (k *Keeper) Issuing() string { return k.held.Load().issuing }
+
+// SignedBy returns the key id of the authority that signed the own certificate.
+func (k *Keeper) SignedBy() string {
+	h := k.held.Load()
+	return h.trust.Signed(h.certificate.Leaf)
+}
+
 // warning is something that people must see to.
 type warning struct {
 	kind error

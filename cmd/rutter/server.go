@@ -13,12 +13,13 @@ import (
 
 	"github.com/urfave/cli/v2"
 
+	"rutter/cmd/rutter/term"
 	"rutter/raftstore"
 )
 
 // serverFlags are those of `rutter server`; DESIGN section 12 has the ports.
 func serverFlags() []cli.Flag {
-	return append(daemonFlags(),
+	return append(append(daemonFlags(), term.TLSDirFlag()),
 		&cli.StringFlag{Name: "id", EnvVars: []string{"RUTTER_ID"}, Usage: "this server's `NAME` in the cluster; never reused for another machine"},
 		&cli.StringFlag{Name: "data", EnvVars: []string{"RUTTER_DATA"}, Value: "/var/lib/rutter", Usage: "`FOLDER` of the log and the state"},
 		&cli.StringFlag{Name: "listen", EnvVars: []string{"RUTTER_LISTEN"}, Value: "127.0.0.1:7420", Usage: "`ADDRESS` of the API"},
@@ -144,7 +145,8 @@ func serverConfigOf(c *cli.Context) (serverConfig, error) {
 		return cfg, usagef("--bootstrap, --peers and --join exclude each other: the first begins a cluster of one, the second one of several, the third joins one that runs")
 	}
 	for _, name := range []string{"listen", "raft", "svp"} {
-		if err := checkListen(name, c.String(name), c.Bool("insecure")); err != nil {
+		secure := c.String("tls-dir") != "" && name != "svp"
+		if err := checkListen(name, c.String(name), c.Bool("insecure") || secure); err != nil {
 			return cfg, err
 		}
 	}
@@ -164,7 +166,7 @@ func serverConfigOf(c *cli.Context) (serverConfig, error) {
 		return cfg, usagef("--cn-port %d: want a port, 1 to 65535", cfg.CNPort)
 	}
 	cfg.API, cfg.SVP = c.String("listen"), c.String("svp")
-	cfg.Insecure = c.Bool("insecure")
+	cfg.Insecure, cfg.TLS = c.Bool("insecure"), c.String("tls-dir")
 	cfg.Version = version
 	cfg.Store = raftstore.Config{
 		RaftLog: c.String("raft-log"), FeatureSettle: c.Duration("feature-settle"),
@@ -215,10 +217,8 @@ func checkListen(flag, address string, insecure bool) error {
 	if err != nil {
 		return usagef("--%s %q: want HOST:PORT, as in 127.0.0.1:7420, or off", flag, address)
 	}
-	ip := net.ParseIP(host)
-	loopback := host == "localhost" || ip != nil && ip.IsLoopback()
-	if !loopback && !insecure {
-		return usagef("--%s %s is reachable from other machines, and there is no TLS on it: use a loopback address, or say --insecure if the network is yours alone", flag, address)
+	if !isLoopback(host) && !insecure {
+		return usagef("--%s %s is reachable from other machines, and there is no TLS on it: use a loopback address, or --tls-dir (rutter cert init), or say --insecure if the network is yours alone", flag, address)
 	}
 	return nil
 }

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"log/slog"
+	"net"
 	"net/http"
 
 	"github.com/google/uuid"
@@ -15,15 +16,24 @@ import (
 // newVMMService returns what keeps the log's VMMs and VMs what the compute nodes
 // say that they are, and has the store answer the other servers' questions with
 // it and with fabric.
-func newVMMService(store storeAdapter, fabric *liveness.Fabric, cnPort int, logger *slog.Logger) (*vmm.Service, error) {
+func newVMMService(store storeAdapter, fabric *liveness.Fabric, cnPort int, secure *serverTLS, logger *slog.Logger) (*vmm.Service, error) {
+	transport := &http.Transport{MaxIdleConnsPerHost: 1, MaxConnsPerHost: 4}
+	if secure != nil {
+		// A connection is to one node: it is not used for the next one at its address.
+		transport.DisableKeepAlives = true
+		transport.DialTLSContext = func(ctx context.Context, network, address string) (net.Conn, error) {
+			cn, _ := vmm.AdminCN(ctx)
+			return secure.dialCN(ctx, network, address, cn)
+		}
+	}
 	service, err := vmm.New(vmm.Config{
-		Store: store, Peers: vmmPeers{peersAdapter(store), fabric}, Logger: logger, AdminPort: cnPort,
+		Store: store, Peers: vmmPeers{peersAdapter(store), fabric}, Logger: logger, AdminPort: cnPort, AdminTLS: secure != nil,
 		NewID: func() (log.UUID, error) {
 			id, err := uuid.NewV7()
 			return log.UUID(id), err
 		},
 		HTTP: &http.Client{
-			Transport: &http.Transport{MaxIdleConnsPerHost: 1, MaxConnsPerHost: 4},
+			Transport: transport,
 			// A compute node that sends elsewhere is not the one that was asked.
 			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 		},

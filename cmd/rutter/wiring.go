@@ -14,6 +14,7 @@ import (
 	"rutter/api/changefeed"
 	"rutter/api/liveness"
 	"rutter/api/netreport"
+	"rutter/api/tlsgate"
 	"rutter/api/vmm"
 	"rutter/log"
 	"rutter/projections"
@@ -36,6 +37,7 @@ type serverConfig struct {
 	API, SVP string // addresses; SVP may be off
 	CNPort   int    // of the agents' CN API; 0: the default
 	Insecure bool
+	TLS      string // folder of certificates; "": no TLS
 	Version  string
 	Logger   *slog.Logger // the server's name is added to it
 }
@@ -53,6 +55,8 @@ type server struct {
 	changefeed *changefeed.Service
 
 	apiListener, svpListener net.Listener
+
+	tls *serverTLS // nil: none
 }
 
 // openServer opens files and ports, and starts nothing.
@@ -64,13 +68,8 @@ func openServer(cfg serverConfig) (_ *server, err error) {
 		}
 	}()
 	cfg.Store.Logger = cfg.Logger
-	if s.apiListener, err = net.Listen("tcp", cfg.API); err != nil {
-		return nil, fmt.Errorf("API: %w", err)
-	}
-	if cfg.SVP != "off" {
-		if s.svpListener, err = net.Listen("tcp", cfg.SVP); err != nil {
-			return nil, fmt.Errorf("SVP: %w (--svp off, if another daemon holds the port)", err)
-		}
+	if err = s.listen(&cfg); err != nil {
+		return nil, err
 	}
 	if s.store, err = raftstore.Open(cfg.Store); err != nil {
 		return nil, err
@@ -80,7 +79,12 @@ func openServer(cfg serverConfig) (_ *server, err error) {
 	if s.fabric, sessions, err = newFabric(backend, logger); err != nil {
 		return nil, err
 	}
-	if s.vmms, err = newVMMService(backend, s.fabric, cfg.CNPort, logger); err != nil {
+	if s.tls != nil {
+		if err = s.tls.attach(backend); err != nil {
+			return nil, err
+		}
+	}
+	if s.vmms, err = newVMMService(backend, s.fabric, cfg.CNPort, s.tls, logger); err != nil {
 		return nil, err
 	}
 	if s.changefeed, err = changefeed.New(changefeed.Config{Store: backend, Logger: logger, Agents: sessions.Live}); err != nil {
@@ -91,6 +95,7 @@ func openServer(cfg serverConfig) (_ *server, err error) {
 		return nil, err
 	}
 	collectors := append(s.changefeed.Collectors(), newStoreMetrics(s.store.Status))
+	collectors = append(collectors, s.tls.collectors()...)
 	if s.svpListener != nil {
 		if s.svp, err = newSVP(s.store, logger); err != nil {
 			return nil, err
@@ -100,11 +105,34 @@ func openServer(cfg serverConfig) (_ *server, err error) {
 	if s.api, err = api.New(api.Config{
 		Store: backend, Cluster: s.store, Backups: backend, Retainer: retainer{s.store}, Past: past{s.store}, Logger: logger, Version: cfg.Version,
 		Sessions: sessions, Fabric: s.fabric, VMMs: s.vmms, Age: s.store.Age, Collectors: collectors,
-		Mounts: []api.Mount{{Path: "/changefeeds", Handler: s.changefeed.Handler()}, {Path: "/reports", Handler: reports.Handler(), Strip: true}},
+		Warnings: func() []string { return s.tls.warnings(plaintext(cfg)) },
+		Mounts:   s.tls.mounted([]api.Mount{{Path: "/changefeeds", Handler: s.changefeed.Handler()}, {Path: "/reports", Handler: reports.Handler(), Strip: true}}),
 	}); err != nil {
 		return nil, err
 	}
 	return s, nil
+}
+
+// listen opens the ports of API and SVP, and has raft's opened as TLS has it.
+func (s *server) listen(cfg *serverConfig) (err error) {
+	if cfg.TLS != "" {
+		if s.tls, err = openServerTLS(cfg.TLS, cfg.Store.ID, cfg.Logger.With("server", cfg.Store.ID)); err != nil {
+			return err
+		}
+		cfg.Store.Network = tlsgate.Network{Keeper: s.tls.peers}
+	}
+	if s.apiListener, err = net.Listen("tcp", cfg.API); err != nil {
+		return fmt.Errorf("API: %w", err)
+	}
+	if s.tls != nil {
+		s.apiListener = s.tls.clients.Listener(s.apiListener, apiPort)
+	}
+	if cfg.SVP != "off" {
+		if s.svpListener, err = net.Listen("tcp", cfg.SVP); err != nil {
+			return fmt.Errorf("SVP: %w (--svp off, if another daemon holds the port)", err)
+		}
+	}
+	return nil
 }
 
 // newSVP answers SVP from a compact copy of the mappings that follows the log,
@@ -130,6 +158,9 @@ func (s *server) Run(ctx context.Context) error {
 	fronts := new(errgroup.Group)
 	fronts.Go(func() error { return s.api.Run(serving, s.apiListener) })
 	fronts.Go(func() error { return s.fabric.Run(serving) })
+	if s.tls != nil {
+		fronts.Go(func() error { return s.tls.run(serving) })
+	}
 	fronts.Go(func() error { return s.vmms.Run(serving) })
 	fronts.Go(func() error { return s.changefeed.Run(serving) })
 	if s.svp != nil {

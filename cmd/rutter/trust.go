@@ -1,0 +1,323 @@
+package main
+
+import (
+	"context"
+	"crypto/rand"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"log/slog"
+	mrand "math/rand/v2"
+	"net"
+	"path/filepath"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/prometheus/client_golang/prometheus"
+	"golang.org/x/sync/errgroup"
+
+	"rutter/api"
+	"rutter/api/access"
+	"rutter/api/enrol"
+	"rutter/api/pki"
+	"rutter/api/tlsgate"
+	"rutter/log"
+	"rutter/projections"
+)
+
+// trustEvery is how often what the log has of trust is looked at: a revocation
+// is in effect so long after it was applied, at most.
+const trustEvery = 250 * time.Millisecond
+
+// viewer shows a state: a server's, or what an agent holds of it.
+type viewer func(fn func(*projections.State))
+
+// trustFollower has keepers do what the log says: whom to trust, what is revoked.
+type trustFollower struct {
+	view    viewer
+	keepers map[string]*tlsgate.Keeper // by name of the authorities
+	logger  *slog.Logger
+
+	seen    map[string]log.Seq // of each set of authorities
+	revoked uint64             // how the revocations were: see look
+}
+
+// run follows until ctx ends.
+func (f *trustFollower) run(ctx context.Context) error {
+	tick := time.NewTicker(trustEvery)
+	defer tick.Stop()
+	for {
+		f.look()
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-tick.C:
+		}
+	}
+}
+
+func (f *trustFollower) look() {
+	var revoked []*log.Revocation
+	var sum uint64
+	sets := make(map[string]projections.Record)
+	f.view(func(state *projections.State) {
+		for name := range f.keepers {
+			if r, ok := state.Get(log.KindAuthority, name); ok {
+				sets[name] = r
+			}
+		}
+		for r := range state.List(log.KindRevocation) {
+			revoked = append(revoked, r.Object.(*log.Revocation))
+			sum = sum*31 + uint64(r.Seq)
+		}
+	})
+	for name, r := range sets {
+		if f.seen[name] == r.Seq {
+			continue
+		}
+		if f.seen == nil {
+			f.seen = make(map[string]log.Seq)
+		}
+		f.seen[name] = r.Seq
+		a := r.Object.(*log.Authority)
+		certificates, err := enrol.Certificates(a)
+		if err == nil {
+			err = f.keepers[name].Trust(certificates, a.Issuing)
+		}
+		if err != nil {
+			f.logger.Error("the authorities of the log are not taken", "authority", name, "error", err)
+		}
+	}
+	if sum != f.revoked {
+		f.revoked = sum
+		for _, k := range f.keepers {
+			k.Revoke(pki.NewRevocations(revoked))
+		}
+	}
+}
+
+// serverTLS is what a server has of TLS: nil if it has none.
+type serverTLS struct {
+	folder         string
+	clients, peers *tlsgate.Keeper
+	follower       *trustFollower
+	renewers       []*tlsgate.Renewer
+	enrol          *enrol.Service
+	logger         *slog.Logger
+	propose        func(context.Context, *log.Change) (log.Result, error)
+}
+
+// openServerTLS reads the files of a server.
+func openServerTLS(folder, id string, logger *slog.Logger) (*serverTLS, error) {
+	t := &serverTLS{folder: folder, logger: logger}
+	var err error
+	if t.clients, err = tlsgate.New(tlsgate.Config{Paths: tlsgate.ClientPaths(folder), Name: pki.Clients, Logger: logger}); err != nil {
+		return nil, err
+	}
+	if t.peers, err = tlsgate.New(tlsgate.Config{Paths: tlsgate.PeerPaths(folder), Name: pki.Peers, Logger: logger}); err != nil {
+		return nil, err
+	}
+	for _, k := range []*tlsgate.Keeper{t.clients, t.peers} {
+		if who := k.Identity(); who.Role != access.Server || who.Name != id {
+			return nil, fmt.Errorf("the certificates in %s are of %s, and this is server:%s: issue its own (rutter cert issue server %s)", folder, who.Actor(), id, id)
+		}
+	}
+	return t, nil
+}
+
+// attach gives the log to what needs it, before anything runs.
+func (t *serverTLS) attach(store storeAdapter) (err error) {
+	t.propose = store.Propose
+	view := func(fn func(*projections.State)) { store.View(func(s *projections.State, _ log.Cursor) { fn(s) }) }
+	t.follower = &trustFollower{view: view, keepers: map[string]*tlsgate.Keeper{pki.Clients: t.clients, pki.Peers: t.peers}, logger: t.logger}
+	t.enrol, err = enrol.New(enrol.Config{
+		Store: store, Issuer: func() (*pki.Authority, error) { return t.issuer(t.clients, tlsgate.CAKeyFile) },
+		Authorities: t.authorities, Logger: t.logger,
+		Leads: func() bool { s := store.Status(); return s.Leader == s.ID },
+	})
+	if err != nil {
+		return err
+	}
+	for _, one := range []struct {
+		keeper  *tlsgate.Keeper
+		keyFile string
+		name    string
+	}{{t.clients, tlsgate.CAKeyFile, pki.Clients}, {t.peers, tlsgate.PeerCAKeyFile, pki.Peers}} {
+		r, err := tlsgate.NewRenewer(tlsgate.RenewConfig{
+			Keeper: one.keeper, Jitter: jitter, Logger: t.logger,
+			Ask: func(ctx context.Context, request []byte) (*x509.Certificate, error) {
+				return t.issueOwn(ctx, one.keeper, one.keyFile, one.name, request)
+			},
+		})
+		if err != nil {
+			return err
+		}
+		t.renewers = append(t.renewers, r)
+	}
+	return nil
+}
+
+// jitter spreads renewals.
+func jitter() float64 { return mrand.Float64() }
+
+// issuer returns the authority that signs now, with its key, which the operator
+// gave to this server.
+func (t *serverTLS) issuer(k *tlsgate.Keeper, keyFile string) (*pki.Authority, error) {
+	keys, err := tlsgate.ReadKeys(filepath.Join(t.folder, keyFile), "")
+	if err != nil {
+		return nil, fmt.Errorf("this server cannot sign certificates: %w", err)
+	}
+	issuing := k.Issuing()
+	for _, c := range k.Authorities() {
+		if key, ok := pki.Pair(c, keys); ok && (issuing == "" || pki.CertificateKeyID(c) == issuing) {
+			return &pki.Authority{Certificate: c, Key: key}, nil
+		}
+	}
+	return nil, fmt.Errorf("this server cannot sign certificates: %s has not the key of the authority that signs now: copy it from the operator's folder", keyFile)
+}
+
+// authorities are the sets that the files trust.
+func (t *serverTLS) authorities() []log.Authority {
+	var all []log.Authority
+	for name, k := range t.follower.keepers {
+		a := log.Authority{Name: name, Issuing: k.SignedBy()}
+		for _, c := range k.Authorities() {
+			a.Certificates = append(a.Certificates, pki.Base64(c))
+		}
+		all = append(all, a)
+	}
+	return all
+}
+
+// issueOwn signs this server's next certificate, with the names of the last one.
+func (t *serverTLS) issueOwn(ctx context.Context, k *tlsgate.Keeper, keyFile, name string, request []byte) (*x509.Certificate, error) {
+	issuer, err := t.issuer(k, keyFile)
+	if err != nil {
+		return nil, err
+	}
+	key, err := pki.ParseRequest(request)
+	if err != nil {
+		return nil, err
+	}
+	old, id := k.Leaf(), k.Identity()
+	life := min(old.NotAfter.Sub(pki.Issued(old)), pki.MaxLife)
+	hosts := append([]string{}, old.DNSNames...)
+	for _, ip := range old.IPAddresses {
+		hosts = append(hosts, ip.String())
+	}
+	c, err := issuer.Issue(pki.Order{Identity: id, Key: key, Life: life, Hosts: hosts}, time.Now(), rand.Reader)
+	if err != nil {
+		return nil, err
+	}
+	return c, t.record(ctx, c, id, name, issuer.Certificate)
+}
+
+func (t *serverTLS) record(ctx context.Context, c *x509.Certificate, id access.Identity, name string, issuer *x509.Certificate) error {
+	changeID, err := uuid.NewV7()
+	if err != nil {
+		return err
+	}
+	result, err := t.propose(ctx, &log.Change{ID: log.UUID(changeID), Actor: id.Actor(), Ops: []log.Op{enrol.Recording(c, id, name, issuer)}})
+	if err == nil && result.Refusal != nil {
+		err = result.Refusal
+	}
+	return err
+}
+
+// recordOwn notes the certificates that the server was started with.
+func (t *serverTLS) recordOwn(ctx context.Context) error {
+	for name, k := range t.follower.keepers {
+		for ctx.Err() == nil && !t.recorded(ctx, name, k) {
+			select {
+			case <-ctx.Done():
+			case <-time.After(time.Second):
+			}
+		}
+	}
+	return nil
+}
+
+func (t *serverTLS) recorded(ctx context.Context, name string, k *tlsgate.Keeper) (there bool) {
+	leaf := k.Leaf()
+	t.follower.view(func(s *projections.State) { _, there = s.Get(log.KindCertificate, pki.Serial(leaf)) })
+	if there {
+		return true
+	}
+	for _, a := range k.Authorities() {
+		if pki.CertificateKeyID(a) == k.SignedBy() {
+			err := t.record(ctx, leaf, k.Identity(), name, a)
+			var refusal *log.Refusal
+			return err == nil || errors.As(err, &refusal)
+		}
+	}
+	return true
+}
+
+// run keeps certificates until ctx ends.
+func (t *serverTLS) run(ctx context.Context) error {
+	g, ctx := errgroup.WithContext(ctx)
+	g.Go(func() error { return t.clients.Run(ctx) })
+	g.Go(func() error { return t.peers.Run(ctx) })
+	g.Go(func() error { return t.follower.run(ctx) })
+	g.Go(func() error { return t.enrol.Run(ctx) })
+	g.Go(func() error { return t.recordOwn(ctx) })
+	for _, r := range t.renewers {
+		g.Go(func() error { return r.Run(ctx) })
+	}
+	return g.Wait()
+}
+
+// warnings are those of /readyz?verbose; t may be nil.
+func (t *serverTLS) warnings(insecure []string) []string {
+	var all []string
+	for _, address := range insecure {
+		all = append(all, "no TLS at "+address+" (--insecure): whoever reaches it can read and write the log")
+	}
+	if t != nil {
+		all = append(append(all, t.clients.Warnings()...), t.peers.Warnings()...)
+	}
+	return all
+}
+
+// apiPort is whom the API lets in: who has no certificate may join.
+var apiPort = tlsgate.Port{Name: "api", OrNone: true}
+
+// dialCN connects to a compute node's admin address, and to no other node.
+func (t *serverTLS) dialCN(ctx context.Context, network, address string, cn log.UUID) (net.Conn, error) {
+	return t.clients.Dial(ctx, network, address, tlsgate.Node(access.Identity{Role: access.CN, UUID: cn}))
+}
+
+// mounted adds what TLS has of the API; t may be nil.
+func (t *serverTLS) mounted(mounts []api.Mount) []api.Mount {
+	if t == nil {
+		return mounts
+	}
+	return append(mounts, api.Mount{Path: enrol.Path, Handler: t.enrol.Handler(), Strip: true})
+}
+
+// collectors are those of /metrics; t may be nil.
+func (t *serverTLS) collectors() []prometheus.Collector {
+	if t == nil {
+		return nil
+	}
+	return []prometheus.Collector{t.clients, t.peers}
+}
+
+// plaintext are the addresses of a server that other machines reach without TLS.
+func plaintext(cfg serverConfig) []string {
+	if cfg.TLS != "" {
+		return nil
+	}
+	var all []string
+	for _, address := range []string{cfg.API, cfg.Store.Listen} {
+		if host, _, err := net.SplitHostPort(address); err == nil && !isLoopback(host) {
+			all = append(all, address)
+		}
+	}
+	return all
+}
+
+func isLoopback(host string) bool {
+	ip := net.ParseIP(host)
+	return host == "localhost" || ip != nil && ip.IsLoopback()
+}
