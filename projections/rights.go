@@ -11,50 +11,64 @@ import (
 // Rights are what a compute node (CN) may do to its own objects of one kind. A
 // kind without a row here is not a CN's to write.
 type Rights struct {
-	Create, Delete bool
-	// Fields are those that it may set, by JSON name, sorted. What follows from a
-	// field, such as the time of the change, needs no mention.
-	Fields []string
+	// Create and Update are the fields that it may set, by JSON name, sorted; none:
+	// it may not do that at all. What follows from a field, such as the time of the
+	// change, needs no mention.
+	Create, Update []string
+	Delete         bool
 	// Why is for people who read the table.
 	Why string
 }
 
-// OwnRights is what a CN may write about itself, its VMs, its VMMs and its NICs.
-// It is not to be changed.
+// OwnRights is what a CN may write about itself, its VMs, its VMMs, its NICs and
+// its tasks. It is not to be changed.
 var OwnRights = map[log.Kind]Rights{
 	log.KindServer: {
-		Fields: []string{"admin_ip", "agent_port", "agents", "created", "current_platform", "headnode", "hostname", "last_boot", "ram", "serial", "setup", "sysinfo"},
-		Why:    "what it finds in its own machine; its status is judged by the servers, its name and rack are the operators'",
+		Create: append(slices.Clone(sysinfoFields), "uuid"), Update: sysinfoFields,
+		Why: "what it finds in its own machine; its status is judged by the servers, all else is the operators'",
 	},
 	log.KindVM: {
-		Create: true, Delete: true,
-		Fields: []string{
-			"alias", "brand", "cpu_cap", "create_timestamp", "do_not_inventory", "image_uuid", "last_modified", "max_physical_memory",
-			"owner_uuid", "quota", "server_uuid", "state", "uuid", "zone_state", "zonename",
-		},
-		Why: "the machine is the source of truth for the VMs on it",
+		Create: vmFields, Update: vmFields, Delete: true,
+		Why: "the machine is the source of truth for the VMs on it; one comes from another CN where an operator registered a VMM of it",
 	},
 	log.KindVMM: {
-		Create: true,
-		Fields: []string{"gen", "id", "instance_id", "reason", "sled_id", "state", "time_updated"},
+		Create: []string{"gen", "id", "instance_id", "reason", "sled_id", "state", "time_updated"},
+		Update: []string{"gen", "reason", "state", "time_updated"},
 		Why:    "a VMM's state is owned by the CN that runs it",
 	},
-	log.KindTask: {
-		Fields: []string{"claimed_by", "failure", "history", "result", "status"},
-		Why:    "it claims what it is asked to do, and tells how that went",
-	},
 	log.KindMigration: {
-		Create: true,
-		Fields: []string{
-			"id", "instance_id", "source_gen", "source_propolis_id", "source_state", "target_gen", "target_propolis_id", "target_state",
-			"time_source_updated", "time_target_updated",
-		},
+		Create: append([]string{"id", "instance_id"}, migrationSides...), Update: migrationSides,
 		Why: "each side is told by the CN of its VMM",
 	},
 	log.KindNIC: {
-		Fields: []string{"state"},
-		Why:    "whether it is plumbed is seen on the CN; addresses, networks and places are the operators'",
+		Create: []string{
+			"allow_dhcp_spoofing", "allow_ip_spoofing", "allow_mac_spoofing", "allow_restricted_traffic", "allow_unfiltered_promisc", "belongs_to_type",
+			"belongs_to_uuid", "cn_uuid", "ip", "mac", "model", "network_uuid", "nic_tag", "owner_uuid", "primary", "state", "vlan_id",
+		},
+		Update: []string{
+			"allow_dhcp_spoofing", "allow_ip_spoofing", "allow_mac_spoofing", "allow_restricted_traffic", "allow_unfiltered_promisc", "cn_uuid", "model", "primary", "state",
+		},
+		Delete: true,
+		Why:    "of its VMs, as net-agent does; a new one only on a network that it is on already, or it could let itself into any",
 	},
+	log.KindTask: {
+		Update: []string{"claimed_by", "failure", "history", "result", "status"},
+		Why:    "it claims what it is asked to do, and tells how that went",
+	},
+}
+
+var sysinfoFields = []string{
+	"admin_ip", "agent_port", "agents", "created", "current_platform", "headnode", "hostname", "last_boot", "ram", "serial", "setup", "sysinfo",
+}
+
+var vmFields = []string{
+	"alias", "brand", "cpu_cap", "create_timestamp", "do_not_inventory", "image_uuid", "last_modified", "max_physical_memory",
+	"owner_uuid", "quota", "server_uuid", "state", "uuid", "zone_state", "zonename",
+}
+
+var migrationSides = []string{
+	"source_gen", "source_propolis_id", "source_state", "target_gen", "target_propolis_id", "target_state",
+	"time_source_updated", "time_target_updated",
 }
 
 // guarded are the kinds that say who may do what: only who is trusted writes them.
@@ -85,7 +99,7 @@ func (d *draft) permitCN(op *log.Op) bool {
 		d.deny(op, fmt.Sprintf("a compute node may not write a %s", op.Kind), "use the certificate of an operator")
 		return false
 	}
-	if op.Action == log.Create && !rights.Create || op.Action == log.Delete && !rights.Delete {
+	if op.Action == log.Create && rights.Create == nil || op.Action == log.Update && rights.Update == nil || op.Action == log.Delete && !rights.Delete {
 		d.deny(op, fmt.Sprintf("a compute node may not %s a %s", op.Action, op.Kind), "use the certificate of an operator")
 		return false
 	}
@@ -121,7 +135,10 @@ func (d *draft) permitFields(op *log.Op, before, after log.Object) {
 		return
 	}
 	var foreign []log.FieldError
-	allowed := OwnRights[op.Kind].Fields
+	allowed := OwnRights[op.Kind].Update
+	if before == nil {
+		allowed = OwnRights[op.Kind].Create
+	}
 	for _, name := range d.touched(op, before, after) {
 		if !slices.Contains(allowed, name) {
 			foreign = append(foreign, log.FieldError{
@@ -163,7 +180,7 @@ func (d *draft) owns(cn log.UUID, o log.Object) bool {
 	case *log.VMM:
 		return o.SledID == cn
 	case *log.NIC:
-		return cnOf(o) == cn
+		return cnOf(o) == cn || d.hosts(cn, d.vmOf(o.BelongsToUUID))
 	case *log.Task:
 		return o.ServerUUID == cn
 	case *log.Migration:
@@ -178,6 +195,9 @@ func (d *draft) mayTake(cn log.UUID, before, after log.Object) bool {
 	switch after := after.(type) {
 	case *log.VM:
 		return after.ServerUUID == cn
+	case *log.NIC:
+		was, _ := before.(*log.NIC)
+		return d.mayTakeNIC(cn, was, after)
 	case *log.VMM:
 		vm := d.vmOf(after.InstanceID)
 		return before != nil || vm == nil || vm.ServerUUID == cn
@@ -191,6 +211,23 @@ func (d *draft) mayTake(cn log.UUID, before, after log.Object) bool {
 		return (source || d.sledOf(after.SourceVMM) == cn) && (target || d.sledOf(after.TargetVMM) == cn)
 	}
 	return true
+}
+
+// mayTakeNIC: a CN's NIC is on it and of a VM on it, and brings it onto no network
+// that it has no part in: else it could read any.
+func (d *draft) mayTakeNIC(cn log.UUID, before, after *log.NIC) bool {
+	if cnOf(after) != cn {
+		return false
+	}
+	if before != nil {
+		return true
+	}
+	vm := d.vmOf(after.BelongsToUUID)
+	if vm == nil || after.BelongsToType != "zone" || vm.ServerUUID != cn {
+		return false
+	}
+	scope := d.scopeOn(after.NetworkUUID)
+	return scope.Type == 0 || d.base.Interested(cn, []log.Scope{scope})
 }
 
 // hosts reports whether a VM is on cn or may come to it: an operator has

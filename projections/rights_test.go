@@ -1,6 +1,7 @@
 package projections
 
 import (
+	"net/netip"
 	"slices"
 	"strings"
 	"testing"
@@ -13,13 +14,15 @@ import (
 func TestOwnRightsAreFields(t *testing.T) {
 	for kind, rights := range OwnRights {
 		names := log.FieldNames(kind)
-		for _, field := range rights.Fields {
-			if !slices.Contains(names, field) {
-				t.Errorf("%s has no field %q", kind, field)
+		for _, fields := range [][]string{rights.Create, rights.Update} {
+			for _, field := range fields {
+				if !slices.Contains(names, field) {
+					t.Errorf("%s has no field %q", kind, field)
+				}
 			}
-		}
-		if !slices.IsSorted(rights.Fields) || rights.Why == "" {
-			t.Errorf("%s: fields %q are not sorted, or nothing says why (%q)", kind, rights.Fields, rights.Why)
+			if !slices.IsSorted(fields) || rights.Why == "" {
+				t.Errorf("%s: fields %q are not sorted, or nothing says why (%q)", kind, fields, rights.Why)
+			}
 		}
 	}
 	for _, kind := range guarded {
@@ -84,7 +87,7 @@ func TestWhatACNMayWrite(t *testing.T) {
 		{"its own comments and platform", update(log.KindServer, mine.String(), &log.Server{Comments: "x", CurrentPlatform: "y"}, "comments", "current_platform"), "comments"},
 		{"another's platform", update(log.KindServer, other.String(), &log.Server{CurrentPlatform: "x"}, "current_platform"), "not one of compute node"},
 		{"a server that is not there", update(log.KindServer, uuid(0xcc, 9), &log.Server{CurrentPlatform: "x"}, "current_platform"), "not one of compute node"},
-		{"a new server", log.Op{Action: log.Create, Kind: log.KindServer, Set: []string{"uuid"}, Object: &log.Server{UUID: log.UUID{7}}}, "may not create"},
+		{"another server", log.Op{Action: log.Create, Kind: log.KindServer, Set: []string{"uuid"}, Object: &log.Server{UUID: log.UUID{7}}}, "not one of compute node"},
 		{"its own end", log.Op{Action: log.Delete, Kind: log.KindServer, ID: mine.String()}, "may not delete"},
 		{"its VM", update(log.KindVM, uuid(0xaa, 1), &log.VM{State: "stopped"}, "state"), ""},
 		{"its VM, given away", update(log.KindVM, uuid(0xaa, 1), &log.VM{ServerUUID: other}, "server_uuid"), "not one of compute node"},
@@ -97,7 +100,12 @@ func TestWhatACNMayWrite(t *testing.T) {
 		{"another's VMM", update(log.KindVMM, uuid(0xbb, 2), &log.VMM{State: "stopped", Gen: 2}, "gen", "state"), "not one of compute node"},
 		{"a VMM of another's VM", log.Op{Action: log.Create, Kind: log.KindVMM, Set: []string{"gen", "id", "instance_id", "sled_id", "state"}, Object: &log.VMM{UUID: log.UUID{0xbb, 15: 8}, InstanceID: log.UUID{0xaa, 15: 2}, SledID: mine, State: "running", Gen: 1}}, "not one of compute node"},
 		{"its NIC's state", update(log.KindNIC, log.MAC{2, 5: 1}.String(), &log.NIC{State: "stopped"}, "state"), ""},
-		{"its NIC's spoofing", update(log.KindNIC, log.MAC{2, 5: 1}.String(), &log.NIC{AllowMACSpoofing: true}, "allow_mac_spoofing"), "allow_mac_spoofing"},
+		{"its NIC's spoofing", update(log.KindNIC, log.MAC{2, 5: 1}.String(), &log.NIC{AllowMACSpoofing: true}, "allow_mac_spoofing"), ""},
+		{"its NIC's address", update(log.KindNIC, log.MAC{2, 5: 1}.String(), &log.NIC{NICTagsProvided: []string{"x"}, Underlay: true}, "underlay"), "underlay"},
+		{"its NIC, given away", update(log.KindNIC, log.MAC{2, 5: 1}.String(), &log.NIC{CNUUID: other}, "cn_uuid"), "not one of compute node"},
+		{"a NIC for another's VM", nicOf(2, mine), "not one of compute node"},
+		{"a NIC of its VM, elsewhere", nicOf(1, other), "not one of compute node"},
+		{"a NIC of its VM", nicOf(1, mine), ""},
 		{"another's NIC", update(log.KindNIC, log.MAC{2, 5: 2}.String(), &log.NIC{State: "stopped"}, "state"), "not one of compute node"},
 		{"a NIC tag", log.Op{Action: log.Create, Kind: log.KindNICTag, Set: []string{"name"}, Object: &log.NICTag{Name: "x"}}, "may not write a nic_tag"},
 		{"a side of a migration that is another's", log.Op{Action: log.Create, Kind: log.KindMigration, Set: []string{"id", "instance_id", "source_gen", "source_propolis_id", "source_state"}, Object: &log.Migration{UUID: log.UUID{0xdd}, InstanceID: log.UUID{0xaa, 15: 1}, SourceVMM: log.UUID{0xbb, 15: 2}, SourceGen: 1, SourceState: "pending"}}, "not one of compute node"},
@@ -122,6 +130,42 @@ func TestWhatACNMayWrite(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// nicOf makes a NIC without a network for VM n.
+func nicOf(n byte, cn log.UUID) log.Op {
+	return log.Op{Action: log.Create, Kind: log.KindNIC, Set: []string{"belongs_to_type", "belongs_to_uuid", "cn_uuid", "mac", "owner_uuid", "state"}, Object: &log.NIC{
+		MAC: log.MAC{2, 5: 77}, BelongsToType: "zone", BelongsToUUID: log.UUID{0xaa, 15: n}, OwnerUUID: log.UUID{1}, CNUUID: cn, State: "running",
+	}}
+}
+
+// A CN does not let itself into a network.
+func TestACNMakesNoNICOnANetworkThatItIsNotOn(t *testing.T) {
+	s, mine, _ := rightsWorld(t)
+	network := log.UUID{0xee}
+	seq := applyBy(t, s, 200, log.Author{}, log.Op{Action: log.Create, Kind: log.KindNICTag, Set: []string{"name"}, Object: &log.NICTag{Name: "external"}})
+	seq = applyBy(t, s, seq, log.Author{}, log.Op{
+		Action: log.Create, Kind: log.KindNetwork, Set: []string{"name", "nic_tag", "provision_end_ip", "provision_start_ip", "subnet", "uuid"},
+		Object: &log.Network{
+			UUID: network, Name: "n", NICTag: "external", Subnet: netip.MustParsePrefix("10.0.0.0/24"),
+			ProvisionStart: netip.MustParseAddr("10.0.0.2"), ProvisionEnd: netip.MustParseAddr("10.0.0.200"),
+		},
+	})
+	op := nicOf(1, mine)
+	op.Object.(*log.NIC).NetworkUUID = network
+	op.Set = append(op.Set, "network_uuid")
+	change := &log.Change{ID: log.UUID{9, 6: 0x70, 8: 0x80}, By: log.Author{Role: log.RoleCN, CN: mine}, Time: 1, Seed: 1, Ops: []log.Op{op}}
+	if _, result := s.Decide(change); result.Refusal == nil || result.Refusal.Code != log.CodeNotAuthorized {
+		t.Errorf("got %v, want a refusal", result.Refusal)
+	}
+	// An operator puts one of its NICs there; more may follow.
+	first := nicOf(1, mine)
+	first.Object.(*log.NIC).NetworkUUID, first.Object.(*log.NIC).MAC = network, log.MAC{2, 5: 78}
+	first.Set = append(first.Set, "network_uuid")
+	applyBy(t, s, seq, log.Author{}, first)
+	if _, result := s.Decide(change); result.Refusal != nil {
+		t.Errorf("refused: %v", result.Refusal)
 	}
 }
 
