@@ -7,32 +7,52 @@ import (
 	"rutter/log"
 )
 
-// rowTable is a hash table of rows by something that each row says of itself: an
-// array of pointers, where a map would keep the key as well. With a million NICs
+// rowTable is a hash table of rows by something that each row says of itself:
+// arrays of pointers, where a map would keep the key as well. With a million NICs
 // that is 16 bytes for each instead of a hundred, and nothing more to wait for:
 // who looks a row up reads it anyway.
 //
-// A row's place is the first free one from its hash on, and removing closes the
-// gap. What a row says of itself does not change while it is in the table.
+// It grows a part at a time (extendible hashing), since whoever adds a row waits
+// for it: one array of a million rows took half a second to double, on all servers
+// at once, and meanwhile nothing was acknowledged.
+//
+// The highest bits of a hash choose the part. In it, a row's place is the first
+// free one from where the lowest bits say, and removing closes the gap. What a
+// row says of itself does not change while it is in the table.
 type rowTable struct {
 	hash  func(*row) uint64
-	slots []*row // none, or a power of two
+	parts []*rowPart // none, or 1 << depth; a part of less depth stands at several places
+	depth uint8
 	n     int
 }
 
-// minRowSlots is the first size of the array; it doubles when three quarters are
-// taken.
-const minRowSlots = 8
+// rowPart has the rows whose hashes begin with the same depth bits.
+type rowPart struct {
+	slots []*row // a power of two
+	n     int
+	depth uint8
+}
+
+const (
+	// minRowSlots is the first size of a part; it doubles when three quarters are
+	// taken, and from maxRowSlots on it is split in two.
+	minRowSlots = 8
+	maxRowSlots = 1024
+)
+
+// part returns the part of a hash; there is one.
+func (t *rowTable) part(hash uint64) *rowPart { return t.parts[hash>>(64-t.depth)] }
 
 // find returns the row of a hash that is is true of, or nil.
 func (t *rowTable) find(hash uint64, is func(*row) bool) *row {
 	if t.n == 0 {
 		return nil
 	}
-	mask := uint64(len(t.slots) - 1)
-	for at := hash & mask; t.slots[at] != nil; at = (at + 1) & mask {
-		if is(t.slots[at]) {
-			return t.slots[at]
+	p := t.part(hash)
+	mask := uint64(len(p.slots) - 1)
+	for at := hash & mask; p.slots[at] != nil; at = (at + 1) & mask {
+		if is(p.slots[at]) {
+			return p.slots[at]
 		}
 	}
 	return nil
@@ -44,10 +64,12 @@ func (t *rowTable) withKey(key string) *row {
 	if t.n == 0 {
 		return nil
 	}
-	mask := uint64(len(t.slots) - 1)
-	for at := hashKey(key) & mask; t.slots[at] != nil; at = (at + 1) & mask {
-		if t.slots[at].hasKey(key) {
-			return t.slots[at]
+	hash := hashKey(key)
+	p := t.part(hash)
+	mask := uint64(len(p.slots) - 1)
+	for at := hash & mask; p.slots[at] != nil; at = (at + 1) & mask {
+		if p.slots[at].hasKey(key) {
+			return p.slots[at]
 		}
 	}
 	return nil
@@ -58,35 +80,89 @@ func (t *rowTable) add(r *row) { t.put(r, func(*row) bool { return false }) }
 
 // put adds r, in the place of the row that is is true of if there is one.
 func (t *rowTable) put(r *row, is func(*row) bool) {
-	if t.n >= len(t.slots)*3/4 {
-		t.grow()
-	}
-	mask := uint64(len(t.slots) - 1)
-	at := t.hash(r) & mask
-	for ; t.slots[at] != nil; at = (at + 1) & mask {
-		if is(t.slots[at]) {
-			t.slots[at] = r
+	hash := t.hash(r)
+	p := t.room(hash)
+	mask := uint64(len(p.slots) - 1)
+	at := hash & mask
+	for ; p.slots[at] != nil; at = (at + 1) & mask {
+		if is(p.slots[at]) {
+			p.slots[at] = r
 			return
 		}
 	}
-	t.slots[at] = r
+	p.slots[at] = r
+	p.n++
 	t.n++
 }
 
-func (t *rowTable) grow() {
-	old := t.slots
-	t.slots = make([]*row, max(minRowSlots, 2*len(old)))
-	mask := uint64(len(t.slots) - 1)
-	for _, r := range old {
-		if r == nil {
-			continue
-		}
-		at := t.hash(r) & mask
-		for t.slots[at] != nil {
-			at = (at + 1) & mask
-		}
-		t.slots[at] = r
+// room returns the part of a hash, in which there is room for one more.
+func (t *rowTable) room(hash uint64) *rowPart {
+	if t.parts == nil {
+		t.parts = []*rowPart{{slots: make([]*row, minRowSlots)}}
 	}
+	for {
+		p := t.part(hash)
+		switch {
+		case p.n < len(p.slots)*3/4:
+			return p
+		case len(p.slots) < maxRowSlots || p.depth >= maxRowDepth:
+			t.double(p)
+		default:
+			t.split(p, hash)
+		}
+	}
+}
+
+// maxRowDepth bounds the array of parts, whatever hashes come: 1<<20 parts have
+// room for half a billion rows.
+const maxRowDepth = 20
+
+func (t *rowTable) double(p *rowPart) {
+	old := p.slots
+	p.slots = make([]*row, 2*len(old))
+	for _, r := range old {
+		if r != nil {
+			p.set(t.hash(r), r)
+		}
+	}
+}
+
+// split puts two parts in the place of p, the part of hash.
+func (t *rowTable) split(p *rowPart, hash uint64) {
+	if p.depth == t.depth {
+		parts := make([]*rowPart, 0, 2*len(t.parts))
+		for _, p := range t.parts {
+			parts = append(parts, p, p)
+		}
+		t.parts, t.depth = parts, t.depth+1
+	}
+	var halves [2]*rowPart
+	for i := range halves {
+		halves[i] = &rowPart{slots: make([]*row, len(p.slots)), depth: p.depth + 1}
+	}
+	for _, r := range p.slots {
+		if r != nil {
+			hash := t.hash(r)
+			half := halves[hash>>(63-p.depth)&1]
+			half.set(hash, r)
+			half.n++
+		}
+	}
+	places := len(t.parts) >> p.depth // where p stands, from the first on
+	first := int(hash>>(64-t.depth)) &^ (places - 1)
+	for i := range places {
+		t.parts[first+i] = halves[2*i/places]
+	}
+}
+
+// set puts r, of which there is no equal, where there is room.
+func (p *rowPart) set(hash uint64, r *row) {
+	mask := uint64(len(p.slots) - 1)
+	at := hash & mask
+	for p.slots[at] != nil {
+		at = (at + 1) & mask
+	}
+	p.slots[at] = r
 }
 
 // remove takes r out, and reports whether it, itself, was there.
@@ -94,22 +170,25 @@ func (t *rowTable) remove(r *row) bool {
 	if t.n == 0 {
 		return false
 	}
-	mask := uint64(len(t.slots) - 1)
-	at := t.hash(r) & mask
-	for t.slots[at] != r {
-		if t.slots[at] == nil {
+	hash := t.hash(r)
+	p := t.part(hash)
+	mask := uint64(len(p.slots) - 1)
+	at := hash & mask
+	for p.slots[at] != r {
+		if p.slots[at] == nil {
 			return false
 		}
 		at = (at + 1) & mask
 	}
 	t.n--
-	for next := (at + 1) & mask; t.slots[next] != nil; next = (next + 1) & mask {
+	p.n--
+	for next := (at + 1) & mask; p.slots[next] != nil; next = (next + 1) & mask {
 		// The next may close the gap if it does not belong behind it.
-		if home := t.hash(t.slots[next]) & mask; (next-home)&mask >= (next-at)&mask {
-			t.slots[at], at = t.slots[next], next
+		if home := t.hash(p.slots[next]) & mask; (next-home)&mask >= (next-at)&mask {
+			p.slots[at], at = p.slots[next], next
 		}
 	}
-	t.slots[at] = nil
+	p.slots[at] = nil
 	return true
 }
 
