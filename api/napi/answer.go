@@ -56,7 +56,9 @@ func fail(status int, code, message string) *problem {
 	return &problem{status: status, Code: code, Message: message}
 }
 
-func notFound(what string) *problem { return fail(http.StatusNotFound, codeNotFound, what+" not found") }
+func notFound(what string) *problem {
+	return fail(http.StatusNotFound, codeNotFound, what+" not found")
+}
 
 // invalid is the answer to bad parameters, sorted by field. If all that is wrong
 // is what is missing, the message says so.

@@ -251,4 +251,3 @@ func (s *Service) deleteFabricNetwork(w http.ResponseWriter, r *http.Request) er
 	}
 	return s.remove(w, r, target{kind: log.KindNetwork, id: id.String(), noun: nounNetwork})
 }
-

@@ -10,6 +10,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"rutter/api/access"
 	"rutter/log"
 	"rutter/projections"
 )
@@ -30,7 +31,8 @@ type Store interface {
 type Config struct {
 	Store  Store
 	Logger *slog.Logger // default: none
-	// Actor names who asks, for the events that a request makes; default "napi".
+	// Actor names who asks, for the events that a request makes; the default is
+	// what the request's context says (access.From), else "napi".
 	Actor func(*http.Request) string
 	// Changefeeds answers GET /changefeeds and /changefeeds/stats; nil: those
 	// paths do not exist.
@@ -76,7 +78,7 @@ func New(cfg Config) (*Service, error) {
 		cfg.Logger = slog.New(slog.DiscardHandler)
 	}
 	if cfg.Actor == nil {
-		cfg.Actor = func(*http.Request) string { return "napi" }
+		cfg.Actor = actorOf
 	}
 	if cfg.OverlayTag == "" {
 		cfg.OverlayTag = "sdc_overlay"
@@ -97,3 +99,10 @@ func (s *Service) Endpoints() []string { return s.endpoints }
 
 // Collectors returns the surface's metrics.
 func (s *Service) Collectors() []prometheus.Collector { return []prometheus.Collector{s.requests} }
+
+func actorOf(r *http.Request) string {
+	if who, ok := access.From(r.Context()); ok {
+		return who.Actor()
+	}
+	return "napi"
+}

@@ -174,7 +174,9 @@ func nicFilter(in *input) func(*projections.State, log.Object) bool {
 			all = append(all, func(state *projections.State, n *log.NIC) bool { return has(state, n, want) })
 		}
 	}
-	texts("belongs_to_type", func(_ *projections.State, n *log.NIC, want []string) bool { return slices.Contains(want, n.BelongsToType) })
+	texts("belongs_to_type", func(_ *projections.State, n *log.NIC, want []string) bool {
+		return slices.Contains(want, n.BelongsToType)
+	})
 	texts("state", func(_ *projections.State, n *log.NIC, want []string) bool { return slices.Contains(want, n.State) })
 	texts("nic_tag", func(state *projections.State, n *log.NIC, want []string) bool {
 		tag := shownTag(n, state.Network(n.NetworkUUID))

@@ -9,6 +9,7 @@ import (
 	googleuuid "github.com/google/uuid"
 
 	"rutter/api"
+	"rutter/api/access"
 	"rutter/log"
 	"rutter/projections"
 )
@@ -28,6 +29,10 @@ func (s *Service) propose(r *http.Request, ops ...log.Op) (log.Result, error) {
 	if err != nil {
 		return log.Result{}, err
 	}
+	var by log.Author // a handler of its own, as in tests, asks for no names
+	if who, ok := access.From(r.Context()); ok {
+		by = who.Author()
+	}
 	actor := s.cfg.Actor(r)
 	if len(actor) > log.MaxActorBytes {
 		actor = actor[:log.MaxActorBytes]
@@ -35,7 +40,7 @@ func (s *Service) propose(r *http.Request, ops ...log.Op) (log.Result, error) {
 	ctx, cancel := within(r, writeTime)
 	defer cancel()
 	for {
-		result, err := s.store.Propose(ctx, &log.Change{ID: log.UUID(id), Actor: actor, Ops: ops})
+		result, err := s.store.Propose(ctx, &log.Change{ID: log.UUID(id), Actor: actor, By: by, Ops: ops})
 		switch {
 		case err == nil && result.Refusal != nil:
 			return result, result.Refusal
