@@ -92,6 +92,10 @@ var importTable = []row{
 		why: "Triton's feed is another form of the log, and needs nothing but its entries",
 	},
 	{
+		pkg: "api/allow", may: []string{"api/access"},
+		why: "an address is let in or not before anybody knows what it asks for",
+	},
+	{
 		pkg: "api/napi", may: []string{"log", "projections", "api", "api/access"},
 		why: "NAPI's words are another form of the state; of the API it needs to know when a write may be tried again",
 	},

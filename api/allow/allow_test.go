@@ -1,0 +1,111 @@
+package allow
+
+import (
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"net/netip"
+	"strings"
+	"testing"
+
+	"rutter/api/access"
+)
+
+func TestParse(t *testing.T) {
+	for text, want := range map[string]string{
+		"10.0.0.0/8":       "it has no =",
+		"10.0.0.0/8=admin": "neither read nor write",
+		"10.0.0.1/8=read":  "has host bits: is it 10.0.0.0/8?",
+		"x=read":           "is no network",
+		"=write":           "is no network",
+	} {
+		if _, err := Parse([]string{text}); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%q: got %v, want an error with %q", text, err, want)
+		}
+	}
+	if _, err := Parse([]string{"10.0.0.0/8=read", "10.0.0.0/8=write"}); err == nil {
+		t.Error("a network named twice is taken")
+	}
+	if _, err := Parse(make([]string, MaxRows+1)); err == nil {
+		t.Error("a list over the bound is taken")
+	}
+}
+
+func TestOf(t *testing.T) {
+	l, err := Parse([]string{"10.0.0.0/8=read", "10.1.0.0/16=write", "10.1.1.1=read", "fd00::/8=write"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for ip, want := range map[string]Right{
+		"10.9.0.1": Read, "10.1.0.1": Write, "10.1.1.1": Read, "11.0.0.1": None, "::ffff:10.1.0.1": Write, "fd00::1": Write, "fe80::1": None,
+	} {
+		if got := l.Of(netip.MustParseAddr(ip)); got != want {
+			t.Errorf("%s: got %d, want %d", ip, got, want)
+		}
+	}
+	if got := (List{}).Of(netip.MustParseAddr("127.0.0.1")); got != None {
+		t.Errorf("the empty list: got %d, want nobody let in", got)
+	}
+	if got := Loopback().Of(netip.MustParseAddr("::1")); got != Write {
+		t.Errorf("this machine: got %d, want it let in", got)
+	}
+}
+
+// untouched fails the test when a body is read.
+type untouched struct{ t *testing.T }
+
+func (u untouched) Read([]byte) (int, error) {
+	u.t.Error("the body of a refused request was read")
+	return 0, io.EOF
+}
+
+func TestGate(t *testing.T) {
+	l, err := Parse([]string{"10.0.0.0/8=read", "10.1.0.0/16=write"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	told := 0
+	g := &Gate{List: l, Surface: "napi", Refused: func(*http.Request, string) { told++ }, Next: http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		if who, ok := access.From(r.Context()); !ok || who.Role != access.Foreign || who.Name == "" {
+			t.Errorf("who asks: got %+v", who)
+		}
+	})}
+	refused := 0
+	for _, c := range []struct {
+		from, method, path string
+		want               int
+	}{
+		{"10.0.0.1:1", "GET", "/nics", 200},
+		{"10.0.0.1:1", "HEAD", "/nics", 200},
+		{"10.0.0.1:1", "POST", "/nics", 403},
+		{"10.1.0.1:1", "POST", "/nics", 200},
+		{"10.1.0.1:1", "GET", "/nothing", 200}, // the surface says that there is none
+		{"11.0.0.1:1", "GET", "/nics", 403},
+		{"nonsense", "GET", "/nics", 403},
+	} {
+		r := httptest.NewRequestWithContext(t.Context(), c.method, c.path, untouched{t})
+		r.RemoteAddr = c.from
+		w := httptest.NewRecorder()
+		g.ServeHTTP(w, r)
+		if w.Code != c.want {
+			t.Errorf("%s %s from %s: got %d, want %d", c.method, c.path, c.from, w.Code, c.want)
+		}
+		if c.want == 403 {
+			refused++
+		}
+	}
+	if g.Count() != uint64(refused) || told != refused {
+		t.Errorf("counted %d and told %d refusals, want %d", g.Count(), told, refused)
+	}
+}
+
+func FuzzParse(f *testing.F) {
+	f.Add("10.0.0.0/8=read")
+	f.Add("::1=write")
+	f.Fuzz(func(t *testing.T, text string) {
+		l, err := Parse([]string{text})
+		if err == nil && l.Len() != 1 {
+			t.Errorf("%q: %d rows", text, l.Len())
+		}
+	})
+}
