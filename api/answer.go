@@ -11,6 +11,7 @@ import (
 
 	"rutter/api/liveness"
 	"rutter/log"
+	"rutter/log/vmrule"
 )
 
 // Names of our headers.
@@ -81,6 +82,7 @@ var refusalStatus = map[string]int{
 	log.CodePreconditionFailed: http.StatusPreconditionFailed,
 	log.CodeNotAuthorized:      http.StatusForbidden,
 	log.CodeTooOld:             http.StatusConflict,
+	vmrule.Code:                vmrule.Status,
 }
 
 // errorOf turns any error into an answer.

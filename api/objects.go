@@ -174,6 +174,9 @@ func (s *Server) update(k *kindRoute) endpoint {
 		if err != nil {
 			return err
 		}
+		if k.kind == log.KindVM {
+			return s.updateVM(w, r, k, id, revision)
+		}
 		object, set, err := readObject(r, k.kind)
 		if err != nil {
 			return err

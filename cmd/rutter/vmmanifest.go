@@ -274,6 +274,13 @@ func vmUpdate(c *cli.Context) error {
 		if err != nil {
 			return "", err
 		}
+		fields, ops, err := ruled(v, fields)
+		if err != nil {
+			return "", err
+		}
+		if err := a.tellLog(ctx, ops); err != nil {
+			return "", err
+		}
 		for _, name := range fields.Keys() {
 			if field, _ := fields.Get(name); field.IsNull() {
 				v = v.Without(name)

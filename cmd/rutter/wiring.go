@@ -14,6 +14,7 @@ import (
 	"rutter/api/changefeed"
 	"rutter/api/liveness"
 	"rutter/api/netreport"
+	"rutter/api/vmapi"
 	"rutter/api/tlsgate"
 	"rutter/api/vmm"
 	"rutter/log"
@@ -94,6 +95,10 @@ func openServer(cfg serverConfig) (_ *server, err error) {
 	if err != nil {
 		return nil, err
 	}
+	vms, err := vmapi.New(vmapi.Config{Store: backend, Logger: logger})
+	if err != nil {
+		return nil, err
+	}
 	collectors := append(s.changefeed.Collectors(), newStoreMetrics(s.store.Status))
 	collectors = append(collectors, s.tls.collectors()...)
 	if s.svpListener != nil {
@@ -106,7 +111,7 @@ func openServer(cfg serverConfig) (_ *server, err error) {
 		Store: backend, Cluster: s.store, Backups: backend, Retainer: retainer{s.store}, Past: past{s.store}, Logger: logger, Version: cfg.Version,
 		Sessions: sessions, Fabric: s.fabric, VMMs: s.vmms, Age: s.store.Age, Collectors: collectors,
 		Warnings: func() []string { return s.tls.warnings(plaintext(cfg)) },
-		Mounts:   s.tls.mounted([]api.Mount{{Path: "/changefeeds", Handler: s.changefeed.Handler()}, {Path: "/reports", Handler: reports.Handler(), Strip: true}}),
+		Mounts:   s.tls.mounted([]api.Mount{{Path: "/changefeeds", Handler: s.changefeed.Handler()}, {Path: "/reports", Handler: reports.Handler(), Strip: true}, {Path: "/vmapi", Handler: vms.Handler(), Strip: true}}),
 	}); err != nil {
 		return nil, err
 	}

@@ -1,0 +1,288 @@
+package vmapi
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/google/uuid"
+
+	"rutter/log"
+	"rutter/log/vmrule"
+	"rutter/projections"
+)
+
+const (
+	maxBody = 1 << 20 // bytes of a request
+	maxList = 1000    // VMs in one answer
+	within  = 10 * time.Second
+)
+
+// Store is the log and its state, as this package needs them; see api.Store.
+type Store interface {
+	Propose(ctx context.Context, c *log.Change) (log.Result, error)
+	View(fn func(state *projections.State, head log.Cursor))
+	WaitSeq(ctx context.Context, seq log.Seq) error
+	Ready() error
+	Serving() error
+}
+
+// Config configures a Service. Store must be given.
+type Config struct {
+	Store Store
+	// Actor says who changes something; default "vmapi".
+	Actor func(*http.Request) string
+	// Logger; nil discards.
+	Logger *slog.Logger
+}
+
+// Service is VMAPI's surface.
+type Service struct{ cfg Config }
+
+// New returns a service, or what cfg lacks.
+func New(cfg Config) (*Service, error) {
+	if cfg.Store == nil {
+		return nil, errors.New("vmapi: Config.Store is missing")
+	}
+	if cfg.Actor == nil {
+		cfg.Actor = func(*http.Request) string { return "vmapi" }
+	}
+	if cfg.Logger == nil {
+		cfg.Logger = slog.New(slog.DiscardHandler)
+	}
+	return &Service{cfg: cfg}, nil
+}
+
+// problem is an error with its status; its JSON form is VMAPI's.
+type problem struct {
+	status  int
+	Code    string           `json:"code"`
+	Message string           `json:"message"`
+	Errors  []log.FieldError `json:"errors,omitempty"`
+}
+
+func (p *problem) Error() string { return p.Code + ": " + p.Message }
+
+func fail(status int, code, format string, args ...any) *problem {
+	return &problem{status: status, Code: code, Message: fmt.Sprintf(format, args...)}
+}
+
+func invalid(field, format string, args ...any) *problem {
+	p := fail(http.StatusConflict, vmrule.Code, "Invalid Parameters")
+	p.Errors = []log.FieldError{{Field: field, Code: vmrule.ElementInvalid, Message: fmt.Sprintf(format, args...)}}
+	return p
+}
+
+// endpoints are all that the handler serves. An error that is no problem is one
+// of this server.
+func (s *Service) endpoints() map[string]func(http.ResponseWriter, *http.Request) error {
+	return map[string]func(http.ResponseWriter, *http.Request) error{
+		"GET /ping": s.ping, "HEAD /ping": s.ping,
+		"GET /vms": s.list, "HEAD /vms": s.list,
+		"GET /vms/{uuid}": s.get, "HEAD /vms/{uuid}": s.get,
+		"POST /vms/{uuid}": s.update, "PUT /vms/{uuid}": s.update,
+	}
+}
+
+// Endpoints names what the handler serves, as "METHOD /pattern".
+func (s *Service) Endpoints() (names []string) {
+	for name := range s.endpoints() {
+		names = append(names, name)
+	}
+	slices.Sort(names)
+	return names
+}
+
+// Handler serves the endpoints.
+func (s *Service) Handler() http.Handler {
+	mux := http.NewServeMux()
+	for name, serve := range s.endpoints() {
+		mux.HandleFunc(name, func(w http.ResponseWriter, r *http.Request) {
+			if err := serve(w, r); err != nil {
+				s.fail(w, err)
+			}
+		})
+	}
+	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
+		s.fail(w, fail(http.StatusNotFound, "ResourceNotFound", "%s %s does not exist", r.Method, r.URL.Path))
+	})
+	return mux
+}
+
+func (s *Service) fail(w http.ResponseWriter, err error) {
+	var p *problem
+	if !errors.As(err, &p) {
+		p = fail(http.StatusServiceUnavailable, "ServiceUnavailable", "%v", err)
+	}
+	answer(w, p.status, p)
+}
+
+func answer(w http.ResponseWriter, status int, body any) {
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(status)
+	_ = json.NewEncoder(w).Encode(body) // whoever does not read it asks again
+}
+
+// ping is the probe.
+func (s *Service) ping(w http.ResponseWriter, _ *http.Request) error {
+	body, status := map[string]any{"status": "OK", "healthy": true}, http.StatusOK
+	if err := errors.Join(s.cfg.Store.Ready(), s.cfg.Store.Serving()); err != nil {
+		body, status = map[string]any{"status": "some services are not ready", "healthy": false, "initialization_error": err.Error()}, http.StatusServiceUnavailable
+	}
+	answer(w, status, body)
+	return nil
+}
+
+// get answers GET /vms/UUID.
+func (s *Service) get(w http.ResponseWriter, r *http.Request) error {
+	id, err := vmID(r)
+	if err != nil {
+		return err
+	}
+	if err := s.cfg.Store.Serving(); err != nil {
+		return err
+	}
+	var found map[string]any
+	s.cfg.Store.View(func(state *projections.State, _ log.Cursor) {
+		if rec, ok := state.Get(log.KindVM, id.String()); ok {
+			found = form(state, rec.Object.(*log.VM))
+		}
+	})
+	if found == nil {
+		return notFound(id)
+	}
+	answer(w, http.StatusOK, found)
+	return nil
+}
+
+func vmID(r *http.Request) (log.UUID, error) {
+	id, err := log.ParseUUID(r.PathValue("uuid"))
+	if err != nil {
+		return id, invalid("uuid", "Invalid UUID")
+	}
+	return id, nil
+}
+
+func notFound(id log.UUID) error {
+	return fail(http.StatusNotFound, "ResourceNotFound", "VM %s not found", id)
+}
+
+// update answers POST and PUT /vms/UUID.
+func (s *Service) update(w http.ResponseWriter, r *http.Request) error {
+	id, err := vmID(r)
+	if err != nil {
+		return err
+	}
+	action := r.URL.Query().Get("action")
+	if action != "" && action != "update" && action != "update_nics" {
+		return invalid("action", "'%s' is not served here: send update or update_nics", action)
+	}
+	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxBody))
+	if err != nil {
+		return fail(http.StatusRequestEntityTooLarge, "RequestEntityTooLarge", "the body is cut, or larger than %d bytes", maxBody)
+	}
+	var change *log.Change
+	err = errors.Join(s.cfg.Store.Ready(), s.cfg.Store.Serving())
+	if err != nil {
+		return err
+	}
+	s.cfg.Store.View(func(state *projections.State, _ log.Cursor) { change, err = changeOf(state, id, action, body) })
+	if err != nil {
+		return err
+	}
+	answered := map[string]any{"vm_uuid": id}
+	if len(change.Ops) > 0 {
+		change.Actor = s.cfg.Actor(r)
+		result, err := s.write(r.Context(), change)
+		if err != nil {
+			return err
+		}
+		answered["job_uuid"] = change.ID
+		if n := len(change.Ops) - 1; change.Ops[n].Kind == log.KindTask {
+			answered["job_uuid"] = result.IDs[n]
+		}
+	}
+	answer(w, http.StatusAccepted, answered)
+	return nil
+}
+
+// changeOf makes the change of an update, or says what is wrong with it.
+func changeOf(state *projections.State, id log.UUID, action string, body []byte) (*log.Change, error) {
+	rec, ok := state.Get(log.KindVM, id.String())
+	if !ok {
+		return nil, notFound(id)
+	}
+	vm := rec.Object.(*log.VM)
+	u, err := vmrule.Check(body, RuleOf(state, id))
+	var refusal *log.Refusal
+	if errors.As(err, &refusal) {
+		return nil, &problem{status: vmrule.Status, Code: refusal.Code, Message: refusal.Message, Errors: refusal.Errors}
+	}
+	if err != nil {
+		return nil, err
+	}
+	if vm.State == "provisioning" {
+		return nil, fail(http.StatusConflict, "UnallocatedVM", "VM has not been allocated to a server yet, or is being provisioned")
+	}
+	if action == "update_nics" && len(u.Rest) > 0 {
+		p := invalid("nics", "send the NICs only")
+		p.Errors = p.Errors[:0]
+		for _, name := range names(u.Rest) {
+			p.Errors = append(p.Errors, log.FieldError{Field: name, Code: vmrule.ElementInvalid, Message: fmt.Sprintf("'%s' is not a valid property to update", name)})
+		}
+		return nil, p
+	}
+	c := &log.Change{ID: log.UUID(uuid.Must(uuid.NewV7())), Ops: Ops(u)}
+	if len(u.Rest) == 0 {
+		return c, nil
+	}
+	if vm.ServerUUID.IsZero() {
+		return nil, fail(http.StatusConflict, "UnallocatedVM", "VM has not been allocated to a server")
+	}
+	u.Rest["uuid"] = json.RawMessage(strconv.Quote(id.String()))
+	params, err := json.Marshal(u.Rest)
+	if err != nil {
+		return nil, err
+	}
+	c.Ops = append(c.Ops, log.Op{
+		Action: log.Create, Kind: log.KindTask, Set: []string{"params", "server_uuid", "task"},
+		Object: &log.Task{Task: "machine_update", ServerUUID: vm.ServerUUID, Params: string(params)},
+	})
+	return c, nil
+}
+
+// Ops are the operations of the log that an update asks for: those of the NICs'
+// own updates.
+func Ops(u vmrule.Update) (ops []log.Op) {
+	for i := range u.NICs {
+		if nic := &u.NICs[i]; len(nic.Set) > 0 {
+			ops = append(ops, log.Op{Action: log.Update, Kind: log.KindNIC, ID: nic.MAC.String(), Set: nic.Set, Object: &nic.Fields})
+		}
+	}
+	return ops
+}
+
+// write has a change written, and waits until this server has it.
+func (s *Service) write(ctx context.Context, c *log.Change) (log.Result, error) {
+	ctx, cancel := context.WithTimeout(ctx, within)
+	defer cancel()
+	result, err := s.cfg.Store.Propose(ctx, c)
+	if err != nil {
+		return result, fmt.Errorf("vmapi: the change %s may have been written or not: %w", c.ID, err)
+	}
+	if result.Refusal != nil {
+		p := &problem{status: http.StatusConflict, Code: vmrule.Code, Message: result.Refusal.Message, Errors: result.Refusal.Errors}
+		if result.Refusal.Code == log.CodeResourceNotFound {
+			p.status, p.Code = http.StatusNotFound, result.Refusal.Code
+		}
+		return result, p
+	}
+	return result, s.cfg.Store.WaitSeq(ctx, result.Last)
+}
