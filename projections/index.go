@@ -197,7 +197,7 @@ func (s *store) indexNIC(r *row, nic *log.NIC) {
 	}
 	addSet(s.nicsOnNet, nic.NetworkUUID, r)
 	s.nicsOf.add(nic.BelongsToUUID, r)
-	if s.shapes == nil {
+	if s.shapes == nil && s.under == nil {
 		addSet(s.nicsOwnedBy, nic.OwnerUUID, r)
 	}
 	if isUnderlay(nic) {
