@@ -74,6 +74,7 @@ func exampleEvents() map[string]*Event {
 			Key:       "9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08",
 			NotBefore: at, NotAfter: at + 600e9,
 		}, Create),
+		"setting": event(&Setting{Name: "napi.network_immutable", Value: "true"}, Create),
 		"ip": event(&IP{
 			NetworkUUID: network, IP: netip.MustParseAddr("10.21.12.9"), Reserved: true,
 			BelongsToType: "other", BelongsToUUID: vm, OwnerUUID: owner,

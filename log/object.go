@@ -373,6 +373,8 @@ func NewObject(k Kind) Object {
 		return new(Aggregation)
 	case KindRouter:
 		return new(Router)
+	case KindSetting:
+		return new(Setting)
 	case KindTask:
 		return new(Task)
 	case KindTicket:
@@ -438,6 +440,9 @@ func shallow(o Object) Object {
 		c := *o
 		return &c
 	case *Router:
+		c := *o
+		return &c
+	case *Setting:
 		c := *o
 		return &c
 	case *Task:

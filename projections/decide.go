@@ -294,7 +294,7 @@ var idField = map[log.Kind]string{
 	log.KindNICTag: "name", log.KindNetwork: "uuid", log.KindNIC: "mac",
 	log.KindServer: "uuid", log.KindVM: "uuid", log.KindVMM: "id",
 	log.KindMigration: "id", log.KindTask: "id", log.KindTicket: "uuid",
-	log.KindIP: "ip", log.KindNetworkPool: "uuid", log.KindFabricVLAN: "vlan_id", log.KindAggregation: "id", log.KindRouter: "uuid",
+	log.KindIP: "ip", log.KindNetworkPool: "uuid", log.KindFabricVLAN: "vlan_id", log.KindAggregation: "id", log.KindRouter: "uuid", log.KindSetting: "name",
 	log.KindToken: "uuid", log.KindRevocation: "subject", log.KindAuthority: "name", log.KindCertificate: "serial",
 }
 
@@ -303,7 +303,7 @@ var kindWords = map[log.Kind]string{
 	log.KindNICTag: "nic tag", log.KindNetwork: "network", log.KindNIC: "nic",
 	log.KindServer: "server", log.KindVM: "vm", log.KindVMM: "vmm",
 	log.KindMigration: "migration", log.KindTask: "task", log.KindTicket: "ticket",
-	log.KindIP: "IP", log.KindNetworkPool: "network pool", log.KindFabricVLAN: "vlan", log.KindAggregation: "aggregation", log.KindRouter: "router",
+	log.KindIP: "IP", log.KindNetworkPool: "network pool", log.KindFabricVLAN: "vlan", log.KindAggregation: "aggregation", log.KindRouter: "router", log.KindSetting: "setting",
 	log.KindToken: "token", log.KindRevocation: "revocation", log.KindAuthority: "authority", log.KindCertificate: "certificate",
 }
 
@@ -324,6 +324,7 @@ var immutable = map[log.Kind][]string{
 	log.KindFabricVLAN:  {"owner_uuid", "vlan_id", "vnet_id"},
 	log.KindAggregation: {"name", "belongs_to_uuid"},
 	log.KindRouter:      {"uuid", "owner_uuid"},
+	log.KindSetting:     {"name"},
 
 	log.KindTask:   {"id", "req_id", "task", "params", "server_uuid", "via", "created", "deadline", "timeout", "started", "finished"},
 	log.KindTicket: {"uuid", "server_uuid", "scope", "id", "place", "created_at", "updated_at"},
@@ -340,8 +341,8 @@ var immutable = map[log.Kind][]string{
 func (d *draft) keepImmutable(before, after log.Object, set []string) {
 	fixed := immutable[before.Kind()]
 	network, isNetwork := before.(*log.Network)
-	if isNetwork && network.Fabric {
-		fixed = append(slices.Clone(fixed), "owner_uuids")
+	if isNetwork {
+		fixed = d.fixedOf(network, fixed)
 	}
 	if !slices.ContainsFunc(set, func(name string) bool { return slices.Contains(fixed, name) }) {
 		return
@@ -352,9 +353,9 @@ func (d *draft) keepImmutable(before, after log.Object, set []string) {
 			continue
 		}
 		m := message
-		if change.Path == "owner_uuids" {
+		if isNetwork && network.Fabric && (change.Path == "owner_uuids" || change.Path == "gateway") {
 			m += " on fabrics"
-			if sameOwners(network, after.(*log.Network)) {
+			if change.Path == "owner_uuids" && sameOwners(network, after.(*log.Network)) {
 				continue
 			}
 		}
@@ -363,12 +364,28 @@ func (d *draft) keepImmutable(before, after log.Object, set []string) {
 	}
 }
 
+// fixedOf adds to the immutable fields what only some networks may not change.
+func (d *draft) fixedOf(n *log.Network, fixed []string) []string {
+	fixed = slices.Clone(fixed)
+	strict := d.setting(SettingNetworkImmutable) == "true"
+	if strict {
+		fixed = append(fixed, "nic_tag", "vlan_id")
+	}
+	if n.Fabric {
+		fixed = append(fixed, "owner_uuids")
+		if strict {
+			fixed = append(fixed, "gateway")
+		}
+	}
+	return fixed
+}
+
 // kindTitles begin the messages about immutable fields; NAPI's is "Network
 // updates for this field are not supported".
 var kindTitles = map[log.Kind]string{
 	log.KindNICTag: "NIC tag", log.KindNetwork: "Network", log.KindNIC: "NIC",
 	log.KindServer: "Server", log.KindVM: "VM", log.KindVMM: "VMM",
 	log.KindMigration: "Migration", log.KindTask: "Task", log.KindTicket: "Ticket",
-	log.KindIP: "IP", log.KindNetworkPool: "Network pool", log.KindFabricVLAN: "VLAN", log.KindAggregation: "Aggregation", log.KindRouter: "Router",
+	log.KindIP: "IP", log.KindNetworkPool: "Network pool", log.KindFabricVLAN: "VLAN", log.KindAggregation: "Aggregation", log.KindRouter: "Router", log.KindSetting: "Setting",
 	log.KindToken: "Token", log.KindRevocation: "Revocation", log.KindAuthority: "Authority", log.KindCertificate: "Certificate",
 }

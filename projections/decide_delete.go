@@ -18,7 +18,7 @@ func (d *draft) delete(op *log.Op) string {
 			func(s *store) *sorted[*row] { return s.nicsOnTag[o.Name] },
 			func(s *store) *sorted[*row] { return s.byNet.aggrsOnTag[o.Name] })
 	case *log.Network:
-		d.unused(o, "network must have no NICs provisioned on it", "delete its NICs first",
+		d.unused(o, "network must have no NICs provisioned", "delete its NICs first",
 			func(s *store) *sorted[*row] { return s.nicsOnNet[o.UUID] })
 	case *log.Server:
 		d.unused(o, "server is in use", "delete its VMs, VMMs and NICs first",

@@ -88,6 +88,6 @@ func (d *draft) deleteVLAN(v *log.FabricVLAN) {
 		}
 	}
 	if users != nil {
-		d.refuse(log.CodeInUse, "VLAN must have no networks on it", users...)
+		d.refuse(log.CodeInUse, "VLAN must have no networks", users...)
 	}
 }

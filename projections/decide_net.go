@@ -6,7 +6,7 @@ import (
 	"rutter/log"
 )
 
-// createNet fills in and checks a new pool, VLAN, aggregation or router.
+// createNet fills in and checks a new pool, VLAN, aggregation, router or setting.
 func (d *draft) createNet(o log.Object, op *log.Op) {
 	switch o := o.(type) {
 	case *log.NetworkPool:
@@ -19,6 +19,8 @@ func (d *draft) createNet(o log.Object, op *log.Op) {
 	case *log.Router:
 		d.settleRouter(nil, o, op)
 		d.checkRouter(nil, o)
+	case *log.Setting:
+		d.checkSetting(o)
 	}
 }
 
@@ -42,6 +44,8 @@ func (d *draft) checkNetUpdate(before, after log.Object, op *log.Op) {
 		d.checkAggregation(o, op)
 	case *log.Router:
 		d.checkRouter(before.(*log.Router), o)
+	case *log.Setting:
+		d.checkSetting(o)
 	}
 }
 
@@ -55,7 +59,7 @@ func (d *draft) duplicate(o log.Object) {
 	case *log.FabricVLAN:
 		e.Field, e.Message = "vlan_id", "VLAN ID is already in use"
 		if !d.refused() {
-			d.refuse(log.CodeInUse, "VLAN is already in use", e)
+			d.refuse(log.CodeInUse, "VLAN ID is already in use", e)
 		}
 	case *log.Aggregation:
 		e.Field, e.Message = "name", "aggregation with same belongs_to_uuid and name already exists"

@@ -35,9 +35,9 @@ func (d *draft) checkTag(t *log.NICTag) {
 		d.bad("name", "must only contain numbers, letters and underscores", "choose another name, without / in it")
 	}
 	if t.MTU < minTagMTU || t.MTU > maxMTU {
-		d.bad("mtu", fmt.Sprintf("must be between %d and %d", minTagMTU, maxMTU), fmt.Sprintf("send %d unless the switches carry more", minTagMTU))
+		d.bad("mtu", fmt.Sprintf("mtu must be a number between %d and %d", minTagMTU, maxMTU), fmt.Sprintf("send %d unless the switches carry more", minTagMTU))
 	} else if t.Name == "admin" && t.MTU != minTagMTU {
-		d.bad("mtu", fmt.Sprintf("the admin nic tag's mtu is fixed at %d", minTagMTU), "leave it out")
+		d.bad("mtu", fmt.Sprintf("admin nic tag mtu must be %d", minTagMTU), "leave it out")
 	}
 	for o := range d.rows(func(s *store) *sorted[*row] { return s.tableOrder(log.KindNICTag) }) {
 		if other := o.(*log.NICTag); other.UUID == t.UUID && other.Name != t.Name {
@@ -185,7 +185,7 @@ func (d *draft) checkNetworkMTU(n *log.Network) {
 		return
 	}
 	if n.MTU < least || n.MTU > maxMTU {
-		d.bad("mtu", fmt.Sprintf("must be between %d and %d", least, maxMTU), "leave it out for the tag's")
+		d.bad("mtu", fmt.Sprintf("mtu must be a number between %d and %d", least, maxMTU), "leave it out for the tag's")
 	} else if n.MTU > tag.MTU {
 		d.bad("mtu", "network mtu must be under nic_tag mtu", fmt.Sprintf("send at most %d, or raise the mtu of nic tag \"%s\" first", tag.MTU, tag.Name))
 	}
@@ -306,7 +306,7 @@ func (d *draft) checkResolvers(n *log.Network) {
 	}
 	for _, ip := range n.Resolvers {
 		if familyOf(ip) != n.Family || ip.Zone() != "" {
-			d.bad("resolvers", fmt.Sprintf("resolver %s is not an %s address", ip, n.Family), "name resolvers of the subnet's family")
+			d.bad("resolvers", fmt.Sprintf("resolvers should match subnet type (%s)", n.Family), fmt.Sprintf("leave out %s", ip))
 		}
 	}
 }
@@ -323,7 +323,7 @@ func (d *draft) checkRoutes(n *log.Network) {
 			d.bad("routes", fmt.Sprintf("route destination \"%s\" is no address and no subnet", route.Dst), "send an address, or a subnet without host bits")
 			continue
 		case familyOf(dst.Addr()) != n.Family:
-			d.bad("routes", fmt.Sprintf("route destination %s is not of family %s", route.Dst, n.Family), "send routes of the subnet's family")
+			d.bad("routes", fmt.Sprintf("addresses used for routing should match subnet type (%s)", n.Family), fmt.Sprintf("leave out the route to %s", route.Dst))
 		case i > 0 && n.Routes[i-1].Dst == route.Dst:
 			d.bad("routes", fmt.Sprintf("there are two routes to %s", route.Dst), "send one")
 		}
@@ -335,7 +335,7 @@ func (d *draft) checkRoutes(n *log.Network) {
 		case err != nil || gw.Zone() != "":
 			d.bad("routes", fmt.Sprintf("gateway \"%s\" of the route to %s is no address", route.Gateway, route.Dst), "send an address, or linklocal")
 		case familyOf(gw) != n.Family:
-			d.bad("routes", fmt.Sprintf("gateway %s of the route to %s is not of family %s", gw, route.Dst, n.Family), "send routes of the subnet's family")
+			d.bad("routes", fmt.Sprintf("addresses used for routing should match subnet type (%s)", n.Family), fmt.Sprintf("send another gateway for the route to %s", route.Dst))
 		case n.Fabric && misplaced(n.Subnet, gw) != "":
 			d.bad("routes", fmt.Sprintf("gateway %s of the route to %s %s", gw, route.Dst, misplaced(n.Subnet, gw)), "a fabric has no way to it: send an address of the subnet")
 		}
@@ -358,7 +358,7 @@ func (d *draft) checkFabric(n *log.Network) {
 		d.bad("owner_uuids", fmt.Sprintf("a fabric network has exactly one owner, not %d", len(n.OwnerUUIDs)), "name the owner of the fabric")
 	}
 	if n.Subnet.IsValid() && !isPrivate(n.Subnet) {
-		d.bad("subnet", "a fabric's subnet must be private", "send one of 10.0.0.0/8, 172.16.0.0/12, 192.168.0.0/16 or fc00::/7")
+		d.bad("subnet", "subnet must be within private ranges", "send one of 10.0.0.0/8, 172.16.0.0/12, 192.168.0.0/16 or fc00::/7")
 	}
 	if n.VNetID == 0 || n.VNetID > log.MaxVNet {
 		if len(n.OwnerUUIDs) == 1 || n.VNetID != 0 {

@@ -50,7 +50,7 @@ func (d *draft) settleNIC(before, n *log.NIC, op *log.Op) {
 	}
 	if n.NetworkUUID.IsZero() {
 		if n.IP.IsValid() {
-			d.findNetwork(n)
+			d.findNetwork(n, op)
 		}
 	} else {
 		d.matchNetwork(n, op)
@@ -68,9 +68,18 @@ func (d *draft) serverMoved(before, n *log.NIC, op *log.Op) bool {
 
 // findNetwork puts a NIC that names an address, a tag and a VLAN on the one
 // network that has them.
-func (d *draft) findNetwork(n *log.NIC) {
-	if n.NICTag == "" {
-		d.missing("nic_tag", "an address without network_uuid needs nic_tag and vlan_id; or send network_uuid")
+func (d *draft) findNetwork(n *log.NIC, op *log.Op) {
+	for _, needed := range []struct {
+		field string
+		has   bool
+	}{{"nic_tag", n.NICTag != ""}, {"vlan_id", given(op, "vlan_id") || n.VLANID != 0 || op.Action == log.Update}} {
+		if !needed.has {
+			d.problem(log.FieldError{
+				Field: needed.field, Code: log.ElementMissing, Message: "required if IP specified but not network_uuid", Remedy: "send nic_tag and vlan_id, or network_uuid",
+			})
+		}
+	}
+	if d.refused() {
 		return
 	}
 	tag, vnet := splitTag(n.NICTag)
@@ -81,8 +90,20 @@ func (d *draft) findNetwork(n *log.NIC) {
 			found = append(found, net)
 		}
 	}
-	if len(found) != 1 {
-		d.bad("ip", fmt.Sprintf("%d networks on nic tag \"%s\", vlan %d contain %s", len(found), n.NICTag, n.VLANID, n.IP), "send network_uuid")
+	switch len(found) {
+	case 0:
+		d.bad("ip", fmt.Sprintf("No networks matching this nic_tag (\"%s\") and vlan_id (%d) contained the IP address %s", n.NICTag, n.VLANID, n.IP), "send network_uuid")
+		return
+	case 1:
+	default:
+		uuids := make([]string, len(found))
+		for i, net := range found {
+			uuids[i] = net.ID()
+		}
+		d.problem(log.FieldError{
+			Field: "ip", Code: log.ElementInvalid, Remedy: "send network_uuid", Invalid: uuids,
+			Message: fmt.Sprintf("Multiple (overlapping) networks (%s) matching this nic_tag and vlan_id contain the IP address %s", strings.Join(uuids, ", "), n.IP),
+		})
 		return
 	}
 	n.NetworkUUID, n.NICTag, n.VLANID = found[0].UUID, "", 0
@@ -195,9 +216,8 @@ func (d *draft) checkPlace(before, n *log.NIC, op *log.Op) {
 		return
 	}
 	asked := before == nil || before.OwnerUUID != n.OwnerUUID || before.NetworkUUID != n.NetworkUUID || before.BelongsToType != n.BelongsToType
-	if asked && !asks(op, log.OptionAnyOwner) && n.BelongsToType == "zone" && len(net.OwnerUUIDs) > 0 &&
-		!slices.Contains(net.OwnerUUIDs, n.OwnerUUID) && !n.OwnerUUID.IsZero() {
-		d.bad("owner_uuid", "owner cannot provision on network", "send the network's owner, or choose another network")
+	if asked && !mayUse(n, net, op) {
+		d.bad("owner_uuid", "network owner_uuids do not match", "send the network's owner, or choose another network")
 	}
 	if net.Fabric {
 		if n.CNUUID.IsZero() {
@@ -224,7 +244,7 @@ func (d *draft) checkPlace(before, n *log.NIC, op *log.Op) {
 }
 
 func (d *draft) checkIP(before, n *log.NIC, net *log.Network) {
-	if before != nil && before.IP == n.IP && before.NetworkUUID == n.NetworkUUID {
+	if before != nil && before.IP == n.IP && before.NetworkUUID == n.NetworkUUID && before.BelongsToUUID == n.BelongsToUUID {
 		return
 	}
 	if !d.place("ip", net.Subnet, n.IP) {

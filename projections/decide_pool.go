@@ -43,15 +43,22 @@ func (d *draft) checkPool(p *log.NetworkPool, op *log.Op) {
 		return
 	}
 	family := networks[0].Family
+	var unfit []string
 	for _, n := range networks {
 		if n.Family != family {
 			d.bad("networks", "all networks of a network pool must be of one family", "make a pool for each family")
 			return
 		}
 		if !ownersFit(p, n) {
-			d.bad("owner_uuids", "network owner_uuids do not match the owner_uuids of the pool", fmt.Sprintf("network \"%s\" has owners of its own", n.UUID))
-			return
+			unfit = append(unfit, n.ID())
 		}
+	}
+	if unfit != nil {
+		slices.Sort(unfit)
+		d.problem(log.FieldError{
+			Field: "networks", Code: log.ElementInvalid, Message: "network owner_uuids do not match the owner_uuids of the pool",
+			Remedy: "leave out " + strings.Join(unfit, ", "), Invalid: unfit,
+		})
 	}
 	if given(op, "family") && p.Family != family {
 		d.bad("family", fmt.Sprintf("the networks are of family %s", family), "leave it out")
@@ -59,18 +66,11 @@ func (d *draft) checkPool(p *log.NetworkPool, op *log.Op) {
 	p.Family = family
 }
 
-// ownersFit reports whether all owners of a pool may use the network: it has
-// none, or has each of them.
+// ownersFit reports whether a pool and a network have an owner in common, or one
+// of them has none.
 func ownersFit(p *log.NetworkPool, n *log.Network) bool {
-	if len(n.OwnerUUIDs) == 0 {
-		return true
-	}
-	for _, owner := range p.OwnerUUIDs {
-		if !slices.Contains(n.OwnerUUIDs, owner) {
-			return false
-		}
-	}
-	return true
+	return len(p.OwnerUUIDs) == 0 || len(n.OwnerUUIDs) == 0 ||
+		slices.ContainsFunc(p.OwnerUUIDs, func(owner log.UUID) bool { return slices.Contains(n.OwnerUUIDs, owner) })
 }
 
 // networksOf returns the networks of a list, or nil after it noted which are
@@ -138,7 +138,7 @@ func (d *draft) choose(before, n *log.NIC, op *log.Op) {
 	tag, _ := splitTag(n.NICTag)
 	for _, uuid := range p.Networks {
 		net := d.network(uuid)
-		if net == nil || given(op, "nic_tag") && tag != "" && tag != net.NICTag || given(op, "vlan_id") && n.VLANID != net.VLANID {
+		if net == nil || !mayUse(n, net, op) || given(op, "nic_tag") && tag != "" && tag != net.NICTag || given(op, "vlan_id") && n.VLANID != net.VLANID {
 			continue
 		}
 		if d.allocate(net).IsValid() {
@@ -151,6 +151,12 @@ func (d *draft) choose(before, n *log.NIC, op *log.Op) {
 		Message: fmt.Sprintf("no network of pool \"%s\" that fits has a free address", p.UUID),
 		Remedy:  "add a network to the pool, widen a provision range, or delete NICs that are not needed",
 	})
+}
+
+// mayUse reports whether the owner of a VM's NIC may have it on a network.
+func mayUse(n *log.NIC, net *log.Network, op *log.Op) bool {
+	return n.BelongsToType != "zone" || len(net.OwnerUUIDs) == 0 || slices.Contains(net.OwnerUUIDs, n.OwnerUUID) ||
+		n.OwnerUUID.IsZero() || asks(op, log.OptionAnyOwner)
 }
 
 // checkPoolsOf keeps the pools of a network that is updated: their owners may

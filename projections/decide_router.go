@@ -26,7 +26,6 @@ func (d *draft) settleRouter(before, r *log.Router, op *log.Op) {
 	if !d.checkRouted(r, op) {
 		return
 	}
-	given4 := map[string]bool{"family": given(op, "family"), "vnet_ids": given(op, "vnet_ids"), "cn_uuid": given(op, "cn_uuid")}
 	was := *r
 	r.Family, r.VNets, r.CNUUID = "", nil, log.UUID{}
 	for _, uuid := range r.Networks {
@@ -39,7 +38,7 @@ func (d *draft) settleRouter(before, r *log.Router, op *log.Op) {
 	if vm := d.vmOf(r.VMUUID); vm != nil {
 		r.CNUUID = vm.ServerUUID
 	}
-	if given4["family"] && was.Family != r.Family || given4["vnet_ids"] && !slices.Equal(was.VNets, r.VNets) || given4["cn_uuid"] && was.CNUUID != r.CNUUID {
+	if given(op, "family") && was.Family != r.Family || given(op, "vnet_ids") && !slices.Equal(was.VNets, r.VNets) || given(op, "cn_uuid") && was.CNUUID != r.CNUUID {
 		d.bad("networks", "family, vnet_ids and cn_uuid follow from the networks and the VM", "leave them out")
 	}
 	d.placeRouter(before, r, op)
@@ -98,11 +97,12 @@ func (d *draft) placeRouter(before, r *log.Router, op *log.Op) {
 	for i, uuid := range r.Networks {
 		n := d.network(uuid)
 		ip := addressOn(before, uuid)
-		switch {
-		case len(asked) > 0 && asked[i] != ip:
+		if len(asked) > 0 {
 			ip = asked[i]
+		}
+		if ip.IsValid() {
 			d.checkRouterIP(r, n, ip)
-		case !ip.IsValid():
+		} else {
 			if ip = d.allocate(n); !ip.IsValid() {
 				d.refuse(log.CodeSubnetFull, "no more free IPs", log.FieldError{
 					Field: "networks", Code: log.ElementInvalid, Message: fmt.Sprintf("no address of network \"%s\" is free", n.UUID),

@@ -193,11 +193,25 @@ func (p *planner) routes(nic *log.NIC, net *log.Network) []Route {
 			p.problem(log.KindNetwork, net.ID(), "its route to %s by %s cannot be read", route.Dst, route.Gateway)
 			continue
 		}
-		if gw != nic.IP { // the router itself needs no route to itself
+		if gw != nic.IP && !p.direct(nic, dst) { // the router itself needs no route to itself
 			routes = append(routes, Route{dst, gw})
 		}
 	}
 	return routes
+}
+
+// direct reports whether dst is the subnet of another NIC that the VM has on the
+// CN: it goes there straight, and a router's own VM to all that it joins.
+func (p *planner) direct(nic *log.NIC, dst netip.Prefix) bool {
+	for r := range p.s.nicsOf.of(nic.BelongsToUUID).all() {
+		if r.mac() == nic.MAC || r.cnUUID() != p.cn {
+			continue
+		}
+		if net := p.s.network(r.network()); net != nil && net.Subnet == dst {
+			return true
+		}
+	}
+	return false
 }
 
 // addNeighs adds a neighbour on nic's link for each other NIC of its network

@@ -1,0 +1,59 @@
+package projections
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"rutter/log"
+)
+
+// SettingNetworkImmutable, if true, has vlan_id and nic_tag of networks, and the
+// gateway of fabric networks, refuse every update, as NAPI does (spec/napi.md
+// section 3.4). It is false unless it is set.
+const SettingNetworkImmutable = "napi.network_immutable"
+
+// settings has the values that each setting may have; the first is the default.
+var settings = map[string][]string{
+	SettingNetworkImmutable: {"false", "true"},
+}
+
+// Setting returns the value of a setting, or its default; "" if there is none of
+// that name.
+func (s *State) Setting(name string) string {
+	if r := s.row(log.KindSetting, name); r != nil {
+		return r.obj.(*log.Setting).Value
+	}
+	return defaultOf(name)
+}
+
+func defaultOf(name string) string {
+	if values := settings[name]; values != nil {
+		return values[0]
+	}
+	return ""
+}
+
+// setting is State.Setting by now.
+func (d *draft) setting(name string) string {
+	if r, ok := d.find(log.KindSetting, name); ok {
+		return r.Object.(*log.Setting).Value
+	}
+	return defaultOf(name)
+}
+
+func (d *draft) checkSetting(s *log.Setting) {
+	values, known := settings[s.Name]
+	if !known {
+		names := make([]string, 0, len(settings))
+		for name := range settings {
+			names = append(names, name)
+		}
+		slices.Sort(names)
+		d.bad("name", fmt.Sprintf("there is no setting \"%s\"", s.Name), "use one of: "+strings.Join(names, ", "))
+		return
+	}
+	if !slices.Contains(values, s.Value) {
+		d.bad("value", fmt.Sprintf("\"%s\" is no value of %s", s.Value, s.Name), "send one of: "+strings.Join(values, ", "))
+	}
+}
