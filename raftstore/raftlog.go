@@ -124,9 +124,22 @@ func (l *raftLog) StoreLogs(entries []*raft.Log) error {
 	return l.note("write entries", l.LogStore.StoreLogs(entries))
 }
 
-// DeleteRange implements raft.LogStore.
+// trimAtOnce is how many old entries one transaction deletes. New ones wait for
+// it: 400 entries of 130 KB took 104 ms on a busy machine.
+const trimAtOnce = 64
+
+// DeleteRange implements raft.LogStore. Old entries go in steps, the oldest first,
+// so that what is left is whole after each; new ones that another leader's replace
+// go at once.
 func (l *raftLog) DeleteRange(lo, hi uint64) error {
-	return l.note("trim", l.LogStore.DeleteRange(lo, hi))
+	first, err := l.FirstIndex()
+	for ; err == nil && l.wal == nil && lo <= first && hi-lo >= trimAtOnce; lo, first = lo+trimAtOnce, lo+trimAtOnce {
+		err = l.LogStore.DeleteRange(lo, lo+trimAtOnce-1)
+	}
+	if err == nil {
+		err = l.LogStore.DeleteRange(lo, hi)
+	}
+	return l.note("trim", err)
 }
 
 // Set implements raft.StableStore.
