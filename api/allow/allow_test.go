@@ -2,6 +2,7 @@ package allow
 
 import (
 	"io"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"net/netip"
@@ -108,4 +109,55 @@ func FuzzParse(f *testing.F) {
 			t.Errorf("%q: %d rows", text, l.Len())
 		}
 	})
+}
+
+// TestStrangers: addresses that are let in nowhere take but few places, and give
+// them back.
+func TestStrangers(t *testing.T) {
+	inner, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	l := Listener(inner, List{})
+	defer l.Close()
+	accepted := make(chan net.Conn, MaxStrangers+1)
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			accepted <- c
+		}
+	}()
+	dial := func() net.Conn {
+		c, err := net.Dial("tcp", l.Addr().String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		return c
+	}
+	var held []net.Conn
+	for range MaxStrangers {
+		c := dial()
+		defer c.Close()
+		held = append(held, <-accepted)
+	}
+	over := dial()
+	defer over.Close()
+	if n, err := over.Read(make([]byte, 1)); err == nil {
+		t.Errorf("one stranger too many: read %d bytes, want it cut off", n)
+	}
+	_ = held[0].Close()
+	_ = held[0].Close() // twice is once
+	again := dial()
+	defer again.Close()
+	_ = (<-accepted).Close()
+	for _, c := range held[1:] {
+		_ = c.Close()
+	}
+	_ = l.Close()
+	<-done
 }

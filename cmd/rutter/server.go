@@ -19,7 +19,7 @@ import (
 
 // serverFlags are those of `rutter server`; DESIGN section 12 has the ports.
 func serverFlags() []cli.Flag {
-	return append(append(daemonFlags(), term.TLSDirFlag()),
+	return append(append(append(daemonFlags(), term.TLSDirFlag()), tritonFlags()...),
 		&cli.StringFlag{Name: "id", EnvVars: []string{"RUTTER_ID"}, Usage: "this server's `NAME` in the cluster; never reused for another machine"},
 		&cli.StringFlag{Name: "data", EnvVars: []string{"RUTTER_DATA"}, Value: "/var/lib/rutter", Usage: "`FOLDER` of the log and the state"},
 		&cli.StringFlag{Name: "listen", EnvVars: []string{"RUTTER_LISTEN"}, Value: "127.0.0.1:7420", Usage: "`ADDRESS` of the API"},
@@ -167,6 +167,9 @@ func serverConfigOf(c *cli.Context) (serverConfig, error) {
 	}
 	cfg.API, cfg.SVP = c.String("listen"), c.String("svp")
 	cfg.Insecure, cfg.TLS = c.Bool("insecure"), c.String("tls-dir")
+	if cfg.Triton, err = tritonConfigOf(c); err != nil {
+		return cfg, err
+	}
 	cfg.Version = version
 	cfg.Store = raftstore.Config{
 		RaftLog: c.String("raft-log"), FeatureSettle: c.Duration("feature-settle"),

@@ -7,6 +7,7 @@ import (
 	"io"
 	"log/slog"
 	"net"
+	"net/http"
 
 	"golang.org/x/sync/errgroup"
 
@@ -14,8 +15,8 @@ import (
 	"rutter/api/changefeed"
 	"rutter/api/liveness"
 	"rutter/api/netreport"
-	"rutter/api/vmapi"
 	"rutter/api/tlsgate"
+	"rutter/api/vmapi"
 	"rutter/api/vmm"
 	"rutter/log"
 	"rutter/projections"
@@ -39,6 +40,7 @@ type serverConfig struct {
 	CNPort   int    // of the agents' CN API; 0: the default
 	Insecure bool
 	TLS      string // folder of certificates; "": no TLS
+	Triton   tritonConfig
 	Version  string
 	Logger   *slog.Logger // the server's name is added to it
 }
@@ -54,6 +56,7 @@ type server struct {
 	vmms   *vmm.Service
 	// changefeed is Triton's, at /changefeeds.
 	changefeed *changefeed.Service
+	triton     *triton // nil until it is made
 
 	apiListener, svpListener net.Listener
 
@@ -99,8 +102,14 @@ func openServer(cfg serverConfig) (_ *server, err error) {
 	if err != nil {
 		return nil, err
 	}
+	if s.triton, err = newTriton(cfg.Triton, backend, s.changefeed.Handler(), logger); err != nil {
+		return nil, err
+	}
+	if err = s.triton.listen(map[string]http.Handler{"napi": s.triton.napi.Handler()}); err != nil {
+		return nil, err
+	}
 	collectors := append(s.changefeed.Collectors(), newStoreMetrics(s.store.Status))
-	collectors = append(collectors, s.tls.collectors()...)
+	collectors = append(append(collectors, s.tls.collectors()...), s.triton.collectors()...)
 	if s.svpListener != nil {
 		if s.svp, err = newSVP(s.store, logger); err != nil {
 			return nil, err
@@ -168,6 +177,7 @@ func (s *server) Run(ctx context.Context) error {
 	}
 	fronts.Go(func() error { return s.vmms.Run(serving) })
 	fronts.Go(func() error { return s.changefeed.Run(serving) })
+	fronts.Go(func() error { return s.triton.run(serving) })
 	if s.svp != nil {
 		fronts.Go(func() error { return s.svp.Run(serving, gate{s.svpListener, s.store.Serving}) })
 	}
@@ -185,7 +195,7 @@ func (s *server) Run(ctx context.Context) error {
 		}
 		return err
 	})
-	s.cfg.Logger.Info("server runs", "server", s.cfg.Store.ID, "api", s.apiListener.Addr(), "svp", s.cfg.SVP, "raft", s.cfg.Store.Listen, "data", s.cfg.Store.Dir)
+	s.cfg.Logger.Info("server runs", "server", s.cfg.Store.ID, "api", s.apiListener.Addr(), "svp", s.cfg.SVP, "triton", s.triton.where(), "raft", s.cfg.Store.Listen, "data", s.cfg.Store.Dir)
 	if s.cfg.Insecure {
 		s.cfg.Logger.Warn("no TLS: whoever reaches these ports can read and write the log")
 	}
@@ -200,6 +210,9 @@ func (s *server) close() error {
 		if l != nil {
 			errs = append(errs, l.Close())
 		}
+	}
+	if s.triton != nil {
+		errs = append(errs, s.triton.close())
 	}
 	if s.store != nil {
 		errs = append(errs, s.store.Close())

@@ -1,0 +1,252 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/urfave/cli/v2"
+	"golang.org/x/sync/errgroup"
+
+	"rutter/api"
+	"rutter/api/allow"
+	"rutter/api/napi"
+	"rutter/log"
+)
+
+// surfaceNames are Triton's services that can have a listener of their own, with
+// the flag of the same name.
+var surfaceNames = []string{"napi", "cnapi", "vmapi"}
+
+// tritonFlags are those of `rutter server` for Triton's programs.
+func tritonFlags() []cli.Flag {
+	return []cli.Flag{
+		&cli.StringFlag{Name: "napi", EnvVars: []string{"RUTTER_NAPI"}, Value: "off", Usage: "plain `ADDRESS` for clients of NAPI, or off; see --triton-allow"},
+		&cli.StringFlag{Name: "cnapi", EnvVars: []string{"RUTTER_CNAPI"}, Value: "off", Usage: "plain `ADDRESS` for clients of CNAPI, or off"},
+		&cli.StringFlag{Name: "vmapi", EnvVars: []string{"RUTTER_VMAPI"}, Value: "off", Usage: "plain `ADDRESS` for clients of VMAPI, or off"},
+		&cli.StringSliceFlag{Name: "triton-allow", EnvVars: []string{"RUTTER_TRITON_ALLOW"}, Usage: "who may use those three: `CIDR=read|write`, may be given several times; the narrowest network decides; this machine alone if none is given"},
+		&cli.StringFlag{Name: "triton-admin", EnvVars: []string{"RUTTER_TRITON_ADMIN"}, Usage: "`UUID` of Triton's admin owner, who may provision on every network"},
+		&cli.StringFlag{Name: "overlay-tag", EnvVars: []string{"RUTTER_OVERLAY_TAG"}, Value: "sdc_overlay", Usage: "`NAME` of the NIC tag that fabric networks made through NAPI are on"},
+		&cli.BoolFlag{Name: "napi-keep-networks", EnvVars: []string{"RUTTER_NAPI_KEEP_NETWORKS"}, Usage: "refuse updates of a network's vlan_id and nic_tag, as NAPI does; the default takes them where every NIC stays valid. Set it alike on every server"},
+	}
+}
+
+// tritonConfig says how a server serves Triton's programs.
+type tritonConfig struct {
+	Addresses    map[string]string // by surface; those that are off are not there
+	Allow        allow.List
+	Admin        log.UUID
+	OverlayTag   string
+	KeepNetworks bool
+}
+
+// tritonConfigOf reads the flags, and refuses a listener for strangers that lets
+// nobody in, or whose list cannot be read.
+func tritonConfigOf(c *cli.Context) (cfg tritonConfig, err error) {
+	cfg = tritonConfig{Addresses: make(map[string]string), OverlayTag: c.String("overlay-tag"), KeepNetworks: c.Bool("napi-keep-networks")}
+	if cfg.Allow, err = allow.Parse(c.StringSlice("triton-allow")); err != nil {
+		return cfg, usagef("--triton-allow %w", err)
+	}
+	for _, name := range surfaceNames {
+		address := c.String(name)
+		if address == "off" || address == "" {
+			continue
+		}
+		host, _, err := net.SplitHostPort(address)
+		if err != nil {
+			return cfg, usagef("--%s %q: want HOST:PORT, as in 10.99.99.8:80, or off", name, address)
+		}
+		if !isLoopback(host) && cfg.Allow.Len() == 0 {
+			return cfg, usagef("--%s %s is for other machines, and nobody is let in: name them with --triton-allow CIDR=read or CIDR=write", name, address)
+		}
+		cfg.Addresses[name] = address
+	}
+	if cfg.Allow.Len() == 0 {
+		cfg.Allow = allow.Loopback()
+	}
+	if text := c.String("triton-admin"); text != "" {
+		if cfg.Admin, err = log.ParseUUID(text); err != nil {
+			return cfg, usagef("--triton-admin: %w", err)
+		}
+	}
+	return cfg, nil
+}
+
+// triton is what a server has for Triton's programs: surfaces under the API's
+// paths, and the listeners of those that have one.
+type triton struct {
+	cfg    tritonConfig
+	logger *slog.Logger
+	napi   *napi.Service
+	ports  []*tritonPort
+}
+
+// tritonPort is the listener of one surface.
+type tritonPort struct {
+	surface  string
+	listener net.Listener
+	gate     *allow.Gate
+}
+
+// newTriton makes the surfaces.
+func newTriton(cfg tritonConfig, store napi.Store, changefeeds http.Handler, logger *slog.Logger) (*triton, error) {
+	t := &triton{cfg: cfg, logger: logger}
+	var err error
+	t.napi, err = napi.New(napi.Config{
+		Store: store, Logger: logger, Changefeeds: changefeeds, Admin: cfg.Admin, OverlayTag: cfg.OverlayTag, KeepNetworks: cfg.KeepNetworks,
+	})
+	return t, err
+}
+
+// napiRoots are NAPI's paths that stand at the root of the API too: those that
+// are no path of ours.
+var napiRoots = []string{"/fabrics", "/network_pools", "/aggregations", "/routers", "/search/ips"}
+
+// mounts are the surfaces under the API's paths.
+func (t *triton) mounts() []api.Mount {
+	mounts := []api.Mount{{Path: "/napi", Handler: t.napi.Handler(), Strip: true}}
+	for _, path := range napiRoots {
+		mounts = append(mounts, api.Mount{Path: path, Handler: t.napi.Handler(), Surface: "napi"})
+	}
+	return mounts
+}
+
+// listen opens the listeners of surfaces, by name.
+func (t *triton) listen(surfaces map[string]http.Handler) error {
+	for _, name := range surfaceNames {
+		address, on := t.cfg.Addresses[name]
+		if !on {
+			continue
+		}
+		handler := surfaces[name]
+		if handler == nil {
+			return fmt.Errorf("--%s: this program has no such surface", name)
+		}
+		l, err := net.Listen("tcp", address)
+		if err != nil {
+			return fmt.Errorf("%s: %w", name, err)
+		}
+		t.ports = append(t.ports, &tritonPort{name, allow.Listener(l, t.cfg.Allow), &allow.Gate{
+			List: t.cfg.Allow, Surface: name, Next: handler,
+			Refused: func(r *http.Request, why string) {
+				t.logger.Warn("a program without a certificate was refused", "surface", name, "from", r.RemoteAddr, "asked", r.Method+" "+r.URL.Path, "why", why)
+			},
+		}})
+	}
+	return nil
+}
+
+// Times of the listeners, as those of the API.
+const (
+	tritonHeaderTime = 10 * time.Second
+	tritonBodyTime   = 30 * time.Second
+	tritonAnswerTime = 60 * time.Second
+	tritonIdleTime   = 120 * time.Second
+	tritonDrainTime  = 10 * time.Second
+	tritonHeader     = 64 << 10 // bytes
+)
+
+// run serves the listeners until ctx ends, and returns when every one has ended.
+func (t *triton) run(ctx context.Context) error {
+	g := new(errgroup.Group)
+	for _, p := range t.ports {
+		t.logger.Warn("this port has no TLS: whoever is let in by address is believed", "surface", p.surface, "address", p.listener.Addr(), "networks", t.cfg.Allow.Len())
+		g.Go(func() error { return p.run(ctx, t.logger) })
+	}
+	return g.Wait()
+}
+
+func (p *tritonPort) run(ctx context.Context, logger *slog.Logger) error {
+	requests, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	defer cancel()
+	server := &http.Server{
+		Handler:           timed(p.gate),
+		ReadHeaderTimeout: tritonHeaderTime, IdleTimeout: tritonIdleTime, MaxHeaderBytes: tritonHeader,
+		BaseContext: func(net.Listener) context.Context { return requests },
+		ErrorLog:    slog.NewLogLogger(logger.Handler(), slog.LevelDebug),
+	}
+	served := make(chan error, 1)
+	go func() { served <- server.Serve(p.listener) }()
+	var err error
+	select {
+	case <-ctx.Done():
+	case err = <-served:
+		served <- err
+		err = fmt.Errorf("%s: serve %s: %w", p.surface, p.listener.Addr(), err)
+	}
+	grace, stop := context.WithTimeout(context.WithoutCancel(ctx), tritonDrainTime)
+	defer stop()
+	_ = server.Shutdown(grace) // what does not end in time is cut off
+	cancel()
+	_ = server.Close()
+	<-served
+	return err
+}
+
+// timed bounds how long a body may take to come, and an answer to be taken. A
+// connection that is taken over, as by the change feed, loses both.
+func timed(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		control := http.NewResponseController(w)
+		_ = control.SetReadDeadline(time.Now().Add(tritonBodyTime)) // connections of a listener know deadlines
+		_ = control.SetWriteDeadline(time.Now().Add(tritonAnswerTime))
+		next.ServeHTTP(w, r)
+	})
+}
+
+// close frees the listeners, when the server never runs.
+func (t *triton) close() error {
+	var errs []error
+	for _, p := range t.ports {
+		errs = append(errs, p.listener.Close())
+	}
+	return errors.Join(errs...)
+}
+
+// warnings name the listeners, for /readyz?verbose.
+func (t *triton) warnings() []string {
+	var all []string
+	for _, p := range t.ports {
+		all = append(all, fmt.Sprintf("no TLS at %s (--%s): programs of %d networks are believed by their address (--triton-allow)", p.listener.Addr(), p.surface, t.cfg.Allow.Len()))
+	}
+	return all
+}
+
+// collectors are those of /metrics.
+func (t *triton) collectors() []prometheus.Collector {
+	return append(t.napi.Collectors(), tritonMetrics{t})
+}
+
+// tritonMetrics says which listeners are open, and how many they refused.
+type tritonMetrics struct{ t *triton }
+
+var (
+	tritonOpen    = prometheus.NewDesc("rutter_triton_listener_open", "1 for each listener without TLS for Triton's programs.", []string{"surface"}, nil)
+	tritonRefused = prometheus.NewDesc("rutter_triton_refused_total", "Requests that the list of addresses or the matrix refused.", []string{"surface"}, nil)
+)
+
+// Describe implements prometheus.Collector.
+func (tritonMetrics) Describe(ch chan<- *prometheus.Desc) { ch <- tritonOpen; ch <- tritonRefused }
+
+// Collect implements prometheus.Collector.
+func (m tritonMetrics) Collect(ch chan<- prometheus.Metric) {
+	for _, p := range m.t.ports {
+		ch <- prometheus.MustNewConstMetric(tritonOpen, prometheus.GaugeValue, 1, p.surface)
+		ch <- prometheus.MustNewConstMetric(tritonRefused, prometheus.CounterValue, float64(p.gate.Count()), p.surface)
+	}
+}
+
+// where lists the listeners, for the log.
+func (t *triton) where() string {
+	var all []string
+	for _, p := range t.ports {
+		all = append(all, p.surface+"="+p.listener.Addr().String())
+	}
+	return strings.Join(all, ",")
+}
