@@ -59,10 +59,7 @@ func ParseCertificates(text []byte) ([]*x509.Certificate, error) {
 	return list, nil
 }
 
-// EncodeKey returns a private key in PEM (PKCS #8). With a passphrase it is
-// encrypted by age, with scrypt: a format of few choices that its own tool
-// opens (age -d), where PKCS #8's encryption has many, and the standard library
-// has none of them.
+// EncodeKey returns a private key in PEM (PKCS #8), sealed if there is a passphrase.
 func EncodeKey(key crypto.Signer, passphrase string) ([]byte, error) {
 	der, err := x509.MarshalPKCS8PrivateKey(key)
 	if err != nil {
@@ -72,6 +69,13 @@ func EncodeKey(key crypto.Signer, passphrase string) ([]byte, error) {
 	if passphrase == "" {
 		return plain, nil
 	}
+	return Seal(plain, passphrase)
+}
+
+// Seal encrypts keys by age, with scrypt: a format of few choices that its own
+// tool opens (age -d), where PKCS #8's encryption has many, and the standard
+// library has none of them.
+func Seal(plain []byte, passphrase string) ([]byte, error) {
 	recipient, err := age.NewScryptRecipient(passphrase)
 	if err != nil {
 		return nil, err

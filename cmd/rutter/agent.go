@@ -18,6 +18,7 @@ import (
 	"rutter/agent"
 	"rutter/agent/link"
 	"rutter/api/client"
+	"rutter/cmd/rutter/certcmd"
 	"rutter/cmd/rutter/term"
 	"rutter/log"
 	"rutter/varp"
@@ -36,7 +37,7 @@ func agentCommand() *cli.Command {
 			"  --servers http://10.0.0.1:7420,http://10.0.0.2:7420,http://10.0.0.3:7420",
 			"rutter agent status",
 		),
-		Flags: append(append(daemonFlags(), vminfodFlags()...),
+		Flags: append(append(append(daemonFlags(), vminfodFlags()...), term.TLSFlags()...),
 			&cli.StringFlag{Name: "cn", EnvVars: []string{"RUTTER_CN"}, Usage: "`UUID` of this compute node, as its server object has it"},
 			&cli.StringFlag{Name: "data", EnvVars: []string{"RUTTER_AGENT_DATA"}, Value: "/var/lib/rutter-agent", Usage: "`FOLDER` of the cache; it belongs to one agent"},
 			&cli.StringFlag{Name: "servers", EnvVars: []string{"RUTTER_SERVERS"}, Usage: "base `URLS` of the servers, parted by commas"},
@@ -51,7 +52,7 @@ func agentCommand() *cli.Command {
 			&cli.StringFlag{Name: "etc-netns", EnvVars: []string{"RUTTER_ETC_NETNS"}, Value: "/etc/netns", Usage: "`FOLDER` in which NAMESPACE/resolv.conf is written"},
 		),
 		Action: runAgentCommand,
-		Subcommands: []*cli.Command{{
+		Subcommands: []*cli.Command{certcmd.JoinCommand(), {
 			Name: "status", Usage: "what the agent of this machine says of itself", Action: agentStatus,
 			Flags:       []cli.Flag{outputFlag(), statusFlag()},
 			Description: examples("rutter agent status", "rutter agent status -o json"),
@@ -69,6 +70,7 @@ type agentConfig struct {
 	VMs         *vmNode
 	VMsAsked    bool // the vminfod's address was given
 	Logger      *slog.Logger
+	TLS         *agentTLS // nil: none
 }
 
 func runAgentCommand(c *cli.Context) error {
@@ -109,7 +111,8 @@ func agentConfigOf(c *cli.Context) (agentConfig, error) {
 		return cfg, usagef("--servers is missing: name the servers, as in --servers http://10.0.0.1:7420,http://10.0.0.2:7420")
 	}
 	for _, name := range []string{"svp", "listen", "cn-api", "vminfod"} {
-		if err := checkListen(name, c.String(name), c.Bool("insecure")); err != nil {
+		_, secure, _ := term.TLSPaths(c)
+		if err := checkListen(name, c.String(name), c.Bool("insecure") || secure && name == "cn-api"); err != nil {
 			return cfg, err
 		}
 	}
@@ -117,13 +120,13 @@ func agentConfigOf(c *cli.Context) (agentConfig, error) {
 	if err != nil {
 		return cfg, err
 	}
-	servers := strings.Split(c.String("servers"), ",")
-	api, err := client.New(client.Config{Servers: servers})
+	cfg.Logger = logger
+	api, err := openAgentTLS(c, cn, strings.Split(c.String("servers"), ","), &cfg)
 	if err != nil {
-		return cfg, term.UsageError{Err: err}
+		return cfg, err
 	}
 	cfg.API = api
-	cfg.SVP, cfg.Status, cfg.CNAPI, cfg.Logger = c.String("svp"), c.String("listen"), c.String("cn-api"), logger
+	cfg.SVP, cfg.Status, cfg.CNAPI = c.String("svp"), c.String("listen"), c.String("cn-api")
 	if cfg.SVPMaxAge = c.Duration("svp-max-age"); cfg.SVPMaxAge <= 0 {
 		return cfg, usagef("--svp-max-age %s: want a positive time, as in 1m", cfg.SVPMaxAge)
 	}
@@ -164,7 +167,7 @@ func runAgent(ctx context.Context, cfg agentConfig) (err error) {
 		g.Go(func() error { return serveStatus(ctx, withSVP(nodeHandler(a, cfg.VMs), svpStats), listener) })
 	}
 	if cfg.VMs != nil {
-		if err := cfg.VMs.serveServers(ctx, cfg.CNAPI, g); err != nil {
+		if err := cfg.VMs.serveServers(ctx, cfg.CNAPI, cfg.TLS, g); err != nil {
 			return failed(err)
 		}
 		listener, err := cfg.VMs.vminfodListener(cfg.VMsAsked, cfg.Logger)
@@ -173,6 +176,7 @@ func runAgent(ctx context.Context, cfg agentConfig) (err error) {
 		}
 		g.Go(func() error { return cfg.VMs.run(ctx, a, listener) })
 	}
+	cfg.TLS.run(ctx, a, cfg, g)
 	g.Go(func() error { return a.Run(ctx) })
 	return g.Wait()
 }

@@ -18,6 +18,7 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"rutter/api/client"
+	"rutter/cmd/rutter/certcmd"
 	"rutter/cmd/rutter/logcmd"
 	"rutter/cmd/rutter/term"
 	"rutter/log"
@@ -129,7 +130,7 @@ func newApp(stdout, stderr io.Writer) *cli.App {
 			vmCommand(), vmmCommand(),
 			objectCommand("inventory", "vms", "VMs as the log has them, of all compute nodes", log.KindVM, vmColumns),
 			cnCommand(),
-			logcmd.Command(), changefeedCommand(), waitCommand(), lookupCommand(), traceCommand(), svpCommand(), vminfoCommand(), clusterCommand(), snapshotCommand(), configCommand(), completionCommand(), versionCommand(),
+			logcmd.Command(), changefeedCommand(), certcmd.Command(), certcmd.TokenCommand(), waitCommand(), lookupCommand(), traceCommand(), svpCommand(), vminfoCommand(), clusterCommand(), snapshotCommand(), configCommand(), completionCommand(), versionCommand(),
 		},
 	}
 }

@@ -106,7 +106,7 @@ func (n *vmNode) vminfodListener(asked bool, logger *slog.Logger) (net.Listener,
 // serveServers serves the VMMs to servers at an address of the admin network. An
 // address that the node does not have yet is bound all the same (IP_FREEBIND,
 // ip(7)): the agent may be what gives it.
-func (n *vmNode) serveServers(ctx context.Context, address string, g *errgroup.Group) error {
+func (n *vmNode) serveServers(ctx context.Context, address string, secure *agentTLS, g *errgroup.Group) error {
 	if address == "off" || address == "" {
 		return nil
 	}
@@ -120,7 +120,7 @@ func (n *vmNode) serveServers(ctx context.Context, address string, g *errgroup.G
 	if err != nil {
 		return fmt.Errorf("CN API: %w (--cn-api off, if another daemon holds the port)", err)
 	}
-	g.Go(func() error { return serveStatus(ctx, n.vmms.Handler(), listener) })
+	g.Go(func() error { return serveStatus(ctx, n.vmms.Handler(), secure.secured(listener)) })
 	return nil
 }
 

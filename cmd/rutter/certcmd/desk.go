@@ -1,0 +1,303 @@
+package certcmd
+
+import (
+	"bytes"
+	"context"
+	"crypto/rand"
+	"crypto/x509"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/urfave/cli/v2"
+
+	"rutter/api/client"
+	"rutter/api/enrol"
+	"rutter/api/pki"
+	"rutter/api/tlsgate"
+	"rutter/cmd/rutter/term"
+	"rutter/log"
+)
+
+// desk asks the servers' endpoints of trust.
+type desk struct{ api *client.Client }
+
+func newDesk(c *cli.Context) (*desk, error) {
+	api, err := term.NewClient(c)
+	if err != nil {
+		return nil, err
+	}
+	return &desk{api}, nil
+}
+
+// call sends form, and reads the answer into into; both may be nil.
+func (d *desk) call(ctx context.Context, method, path string, form, into any) error {
+	var body []byte
+	if form != nil {
+		var err error
+		if body, err = json.Marshal(form); err != nil {
+			return err
+		}
+	}
+	raw, err := d.api.Raw(ctx, method, enrol.Path+path, body)
+	if err != nil || into == nil {
+		return err
+	}
+	return json.Unmarshal(raw, into)
+}
+
+// listed is a certificate as `rutter cert list` has it.
+type listed struct {
+	log.Certificate
+	State string `json:"state"` // good, ended or revoked
+}
+
+func (d *desk) certificates(ctx context.Context) ([]listed, error) {
+	var revoked []*log.Revocation
+	var all []listed
+	var plain []log.Certificate
+	if err := errors.Join(d.call(ctx, "GET", "/revocations", nil, &revoked), d.call(ctx, "GET", "/certificates", nil, &plain)); err != nil {
+		return nil, err
+	}
+	for _, one := range plain {
+		l := listed{one, "good"}
+		switch issued := one.NotBefore.Std().Add(pki.Backdate); {
+		case time.Now().After(one.NotAfter.Std()):
+			l.State = "ended"
+		case slices.ContainsFunc(revoked, func(r *log.Revocation) bool {
+			return r.Subject == "serial:"+one.Serial || r.Subject == "key:"+one.Key || r.Subject == one.Identity && issued.Before(r.IssuedBefore.Std())
+		}):
+			l.State = "revoked"
+		}
+		all = append(all, l)
+	}
+	return all, nil
+}
+
+// holders are the identities whose newest good certificate of a set is not by an
+// authority.
+func (d *desk) holders(ctx context.Context, name, issuer string) ([]string, error) {
+	all, err := d.certificates(ctx)
+	if err != nil {
+		return nil, err
+	}
+	newest := make(map[string]listed)
+	for _, one := range all {
+		if one.Authority == name && one.State == "good" && one.NotBefore >= newest[one.Identity].NotBefore {
+			newest[one.Identity] = one
+		}
+	}
+	var old []string
+	for who, one := range newest {
+		if one.Issuer != issuer {
+			old = append(old, who)
+		}
+	}
+	slices.Sort(old)
+	return old, nil
+}
+
+func listCommand() *cli.Command {
+	return &cli.Command{
+		Name: "list", Usage: "the certificates that the cluster knows of",
+		Description: term.Examples("rutter cert list", "rutter cert list -o ndjson") + "\n\nThose that rutter cert issue made are in it as soon as a server uses them, or after rutter cert show and a renewal.",
+		Flags:       []cli.Flag{term.ServersFlag(), term.OutputFlag("table", "json", "ndjson")},
+		Action: func(c *cli.Context) error {
+			d, err := newDesk(c)
+			if err != nil {
+				return err
+			}
+			all, err := d.certificates(c.Context)
+			if err != nil {
+				return err
+			}
+			return term.PrintOne(c, all, func(w io.Writer) {
+				t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+				fmt.Fprintln(t, "IDENTITY\tAUTHORITY\tSERIAL\tUNTIL\tSTATE")
+				for _, one := range all {
+					fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\n", one.Identity, one.Authority, one.Serial, one.NotAfter, one.State)
+				}
+				_ = t.Flush() // the terminal is gone: nobody is left to tell
+			})
+		},
+	}
+}
+
+func revokeCommand() *cli.Command {
+	return &cli.Command{
+		Name: "revoke", Usage: "take away what certificates grant, now", ArgsUsage: "cn:UUID|server:NAME|operator:NAME|reader:NAME|serial:HEX|key:HEX|FILE",
+		Description: term.Examples(
+			"rutter cert revoke cn:564d69b1-a178-3fbe-b36f-3f2b7fd7ed31 --reason stolen",
+			"rutter cert revoke serial:5f0a12",
+			"rutter cert revoke ./lost-laptop/tls.crt",
+		) + "\n\nOf an identity all certificates that were issued until now are meant: one that is issued later is good.",
+		Flags: []cli.Flag{term.ServersFlag(), &cli.StringFlag{Name: "reason", Usage: "`TEXT` for those who look later"}},
+		Action: func(c *cli.Context) error {
+			if c.NArg() != 1 {
+				return term.Usagef("want what to revoke, as in: rutter cert revoke cn:564d69b1-a178-3fbe-b36f-3f2b7fd7ed31")
+			}
+			d, err := newDesk(c)
+			if err != nil {
+				return err
+			}
+			r, err := d.revocation(c.Context, c.Args().First())
+			if err != nil {
+				return err
+			}
+			r.Reason = c.String("reason")
+			if err := d.call(c.Context, "POST", "/revocations", r, nil); err != nil {
+				return err
+			}
+			fmt.Fprintf(c.App.Writer, "%s is revoked\n", r.Subject)
+			return nil
+		},
+	}
+}
+
+// revocation is that of a subject, or of a certificate in a file.
+func (d *desk) revocation(ctx context.Context, what string) (*log.Revocation, error) {
+	if _, err := os.Stat(what); err == nil {
+		list, err := tlsgate.ReadCertificates(what)
+		if err != nil {
+			return nil, err
+		}
+		s := describe(what, list[0])
+		return &log.Revocation{Subject: "serial:" + s.Serial, Identity: s.Identity, Until: log.Time(s.NotAfter.UnixNano())}, nil
+	}
+	r := &log.Revocation{Subject: strings.Replace(what, "/", ":", 1)}
+	sort, rest, ok := strings.Cut(r.Subject, ":")
+	if !ok {
+		return nil, term.Usagef("%q is no file, and not cn:UUID, server:NAME, operator:NAME, reader:NAME, serial:HEX or key:HEX", what)
+	}
+	if sort != "serial" && sort != "key" {
+		r.Until = log.Time(time.Now().Add(pki.MaxLife).UnixNano())
+		return r, nil
+	}
+	all, err := d.certificates(ctx)
+	if err != nil {
+		return nil, err
+	}
+	for _, one := range all {
+		if sort == "serial" && one.Serial == rest || sort == "key" && one.Key == rest {
+			r.Identity, r.Until = one.Identity, max(r.Until, one.NotAfter)
+		}
+	}
+	return r, nil
+}
+
+// TokenCommand is `rutter token`.
+func TokenCommand() *cli.Command {
+	return &cli.Command{
+		Name: "token", Usage: "tokens, each of which lets one compute node join, once", Category: "Operating",
+		Description: term.Examples("rutter token create --cn 564d69b1-a178-3fbe-b36f-3f2b7fd7ed31 --ttl 10m", "rutter token list"),
+		Subcommands: []*cli.Command{
+			{
+				Name: "create", Usage: "make a token, and print it: it is kept nowhere", Action: createToken,
+				Flags: []cli.Flag{
+					term.ServersFlag(), term.OutputFlag("table", "json", "ndjson"),
+					&cli.StringFlag{Name: "cn", Required: true, Usage: "`UUID` of the compute node"},
+					&cli.DurationFlag{Name: "ttl", Value: 10 * time.Minute, Usage: "`TIME` in which it can be used"},
+				},
+				Description: term.Examples("rutter token create --cn 564d69b1-a178-3fbe-b36f-3f2b7fd7ed31 --ttl 10m"),
+			},
+			{
+				Name: "list", Usage: "the tokens that there are, and who used them", Action: listTokens,
+				Flags:       []cli.Flag{term.ServersFlag(), term.OutputFlag("table", "json", "ndjson")},
+				Description: term.Examples("rutter token list"),
+			},
+			{
+				Name: "revoke", Usage: "make a token useless", ArgsUsage: "UUID", Flags: []cli.Flag{term.ServersFlag()},
+				Description: term.Examples("rutter token revoke 1f0e8d64-…") + "\n\nIt is the first half of the token. A certificate that it bought stays: rutter cert revoke.",
+				Action: func(c *cli.Context) error {
+					id, err := log.ParseUUID(c.Args().First())
+					if err != nil || c.NArg() != 1 {
+						return term.Usagef("want the UUID of a token: its first half")
+					}
+					d, err := newDesk(c)
+					if err != nil {
+						return err
+					}
+					return d.call(c.Context, "DELETE", "/tokens/"+id.String(), nil, nil)
+				},
+			},
+		},
+	}
+}
+
+// madeToken is what is printed of a new one.
+type madeToken struct {
+	Token   string   `json:"token"`
+	UUID    log.UUID `json:"uuid"`
+	CN      log.UUID `json:"cn_uuid"`
+	Expires log.Time `json:"expires"`
+	CAHash  string   `json:"ca_hash"`
+}
+
+func createToken(c *cli.Context) error {
+	cn, err := log.ParseUUID(c.String("cn"))
+	if err != nil {
+		return term.Usagef("--cn: %w", err)
+	}
+	if c.Duration("ttl") <= 0 {
+		return term.Usagef("--ttl %v: want a time, as in 10m", c.Duration("ttl"))
+	}
+	d, err := newDesk(c)
+	if err != nil {
+		return err
+	}
+	token, err := pki.NewToken(rand.Reader)
+	if err != nil {
+		return err
+	}
+	form := enrol.TokenForm{UUID: token.ID, Hash: token.Hash(), CN: cn, Expires: log.Time(time.Now().Add(c.Duration("ttl")).UnixNano())}
+	var answer struct {
+		CAHash string `json:"ca_hash"`
+	}
+	if err := d.call(c.Context, "POST", "/tokens", form, &answer); err != nil {
+		return err
+	}
+	made := madeToken{token.Reveal(), token.ID, cn, form.Expires, answer.CAHash}
+	return term.PrintOne(c, made, func(w io.Writer) {
+		fmt.Fprintf(w, "%s\n\nOn the compute node, until %s:\n  rutter agent join --token-file - --server %s --ca-hash %s --tls-dir /etc/rutter/tls\nand then the token, which is not kept anywhere.\n",
+			made.Token, made.Expires, strings.Join(d.api.Servers(), " --server "), made.CAHash)
+	})
+}
+
+func listTokens(c *cli.Context) error {
+	d, err := newDesk(c)
+	if err != nil {
+		return err
+	}
+	var all []enrol.TokenForm
+	if err := d.call(c.Context, "GET", "/tokens", nil, &all); err != nil {
+		return err
+	}
+	return term.PrintOne(c, all, func(w io.Writer) {
+		t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+		fmt.Fprintln(t, "TOKEN\tCN\tEXPIRES\tUSED")
+		for _, one := range all {
+			used := "-"
+			if one.Used != 0 {
+				used = one.Used.String()
+			}
+			fmt.Fprintf(t, "%s\t%s\t%s\t%s\n", one.UUID, one.CN, one.Expires, used)
+		}
+		_ = t.Flush() // the terminal is gone: nobody is left to tell
+	})
+}
+
+// parseGrant reads what a server answered to a request for a certificate.
+func parseGrant(granted *enrol.Granted) (leaf *x509.Certificate, authorities []*x509.Certificate, err error) {
+	list, err := pki.ParseCertificates([]byte(granted.Certificate))
+	if err != nil {
+		return nil, nil, err
+	}
+	authorities, err = pki.ParseCertificates(bytes.TrimSpace([]byte(granted.Authorities)))
+	return list[0], authorities, err
+}
