@@ -105,7 +105,7 @@ func openServer(cfg serverConfig) (_ *server, err error) {
 	if s.triton, err = newTriton(cfg.Triton, backend, s.changefeed.Handler(), logger); err != nil {
 		return nil, err
 	}
-	if err = s.triton.listen(map[string]http.Handler{"napi": s.triton.napi.Handler()}); err != nil {
+	if err = s.triton.listen(map[string]http.Handler{"napi": s.triton.napi.Handler(), "vmapi": vms.Handler()}); err != nil {
 		return nil, err
 	}
 	collectors := append(s.changefeed.Collectors(), newStoreMetrics(s.store.Status))
@@ -119,8 +119,9 @@ func openServer(cfg serverConfig) (_ *server, err error) {
 	if s.api, err = api.New(api.Config{
 		Store: backend, Cluster: s.store, Backups: backend, Retainer: retainer{s.store}, Past: past{s.store}, Logger: logger, Version: cfg.Version,
 		Sessions: sessions, Fabric: s.fabric, VMMs: s.vmms, Age: s.store.Age, Collectors: collectors,
-		Warnings: func() []string { return s.tls.warnings(plaintext(cfg)) },
-		Mounts:   s.tls.mounted([]api.Mount{{Path: "/changefeeds", Handler: s.changefeed.Handler()}, {Path: "/reports", Handler: reports.Handler(), Strip: true}, {Path: "/vmapi", Handler: vms.Handler(), Strip: true}}),
+		Warnings: func() []string { return append(s.tls.warnings(plaintext(cfg)), s.triton.warnings()...) },
+		Mounts: s.tls.mounted(append(s.triton.mounts(), api.Mount{Path: "/changefeeds", Handler: s.changefeed.Handler()},
+			api.Mount{Path: "/reports", Handler: reports.Handler(), Strip: true}, api.Mount{Path: "/vmapi", Handler: vms.Handler(), Strip: true})),
 	}); err != nil {
 		return nil, err
 	}
