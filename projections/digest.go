@@ -18,8 +18,14 @@ func newDigests() *digests {
 
 // Digest returns the sum of the objects of a scope, as InScope yields them.
 // Two states agree on a scope if and only if, but for an accident in 2 to the
-// 128th, their digests of it are equal. It costs one look into a map.
-func (s *State) Digest(scope log.Scope) log.Digest { return s.digests.sums[scope] }
+// 128th, their digests of it are equal. It costs one look into a map. A NewPart
+// has none.
+func (s *State) Digest(scope log.Scope) log.Digest {
+	if s.digests == nil {
+		return log.Digest{}
+	}
+	return s.digests.sums[scope]
+}
 
 // of returns what a record adds to the digests of its scopes. body is its
 // encoded object without the format byte, or nil.
@@ -35,7 +41,12 @@ func (d *digests) of(r *Record, body []byte) log.Digest {
 // Sum is a sum over all objects, modulo 2 to the 128th: each adds a hash of its
 // id, revision, bytes and the seq of its last event. Two states with equal sums
 // hold the same, but for an accident. It costs nothing to ask for.
-func (s *State) Sum() log.Digest { return s.digests.whole }
+func (s *State) Sum() log.Digest {
+	if s.digests == nil {
+		return log.Digest{}
+	}
+	return s.digests.whole
+}
 
 // replace keeps the sum of the whole when rec, with its own sum, takes the
 // place of a row; either may be nil.

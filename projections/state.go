@@ -31,6 +31,14 @@ func NewSmallState() *State {
 	return s
 }
 
+// NewPart is NewState for a part of a state that is loaded to be looked at: what
+// it costs to follow the digests is saved, so that it has none.
+func NewPart() *State {
+	s := NewState()
+	s.digests = nil
+	return s
+}
+
 // Delta says what one event moved.
 type Delta struct {
 	// Scopes are those of the object before and after the event, sorted: who

@@ -173,6 +173,34 @@ func (f *Folder) Entries(after log.Seq, limit int) ([]log.Entry, error) {
 	return c.result(), nil
 }
 
+// Each calls fn with the entries after a seq, in order and to the head, until fn
+// returns false or ctx ends. Each row's checksum is looked at; its chain is not.
+// An entry's bytes are the file's: they are not to be changed, and gone when fn
+// returns. Errors: log.ErrAhead, log.ErrCompacted, log.ErrCorrupt, ctx's.
+func (f *Folder) Each(ctx context.Context, after log.Seq, fn func(e log.Entry) bool) error {
+	switch {
+	case after > f.head.seq:
+		return fmt.Errorf("entries after %d, the head is %d: %w", after, f.head.seq, log.ErrAhead)
+	case after < f.head.floor:
+		return fmt.Errorf("entries after %d, they are kept after %d: %w", after, f.head.floor, log.ErrCompacted)
+	}
+	return f.view(func(tx *bbolt.Tx) error {
+		cursor := tx.Bucket(bucketEvents).Cursor()
+		want := after + 1
+		for key, row := cursor.Seek(seqKey(want)); want <= f.head.seq; key, row = cursor.Next() {
+			s, err := readEventRow(want, key, row)
+			if err == nil && want%upkeepRows == 0 {
+				err = ctx.Err()
+			}
+			if err != nil || !fn(s.Entry) {
+				return err
+			}
+			want++
+		}
+		return nil
+	})
+}
+
 // SeqAt is Store.SeqAt.
 func (f *Folder) SeqAt(at log.Time) (seq log.Seq, err error) {
 	err = f.view(func(tx *bbolt.Tx) error {
@@ -203,7 +231,16 @@ func (f *Folder) ObjectAt(ctx context.Context, ref Ref, seq log.Seq) (rec projec
 
 // PartAt is Store.PartAt.
 func (f *Folder) PartAt(ctx context.Context, part Part, seq log.Seq) (*projections.State, error) {
-	state := projections.NewState()
+	state := projections.NewPart()
 	err := f.view(func(tx *bbolt.Tx) error { return partAt(ctx, tx, &f.blocks, part, seq, state) })
 	return state, err
+}
+
+// History is Store.History.
+func (f *Folder) History(ctx context.Context, ref Ref, after log.Seq, limit int) (seqs []log.Seq, err error) {
+	err = f.view(func(tx *bbolt.Tx) error {
+		seqs, err = historyOf(ctx, tx, &f.blocks, ref, after, limit)
+		return err
+	})
+	return seqs, err
 }

@@ -17,8 +17,8 @@ import (
 )
 
 // FolderWriter makes the changes.db of a new data folder from the entries of a
-// log: their bytes and chain hashes are kept. The rows are the same for
-// the same entries. The folder can be read (OpenFolder), and a server made of it
+// log: their bytes and chain hashes are kept. The file is the same, byte for
+// byte, for the same entries and start. The folder can be read (OpenFolder), and a server made of it
 // by a snapshot (BackupFolder, RestoreFolder). Nothing of it is durable, or even
 // readable, before Close. It is not safe for concurrent use.
 type FolderWriter struct {
@@ -202,7 +202,9 @@ func (w *FolderWriter) update(fn func(tx *bbolt.Tx) error) error {
 	return w.err
 }
 
-// flush writes what was gathered, and the index of a segment that is full.
+// flush writes what was gathered, and the index of a segment that is full. Each
+// transaction is of one bucket: bbolt gives the pages of several in any order, and
+// the same entries have to make the same file.
 func (w *FolderWriter) flush() error {
 	err := w.update(func(tx *bbolt.Tx) error {
 		events := tx.Bucket(bucketEvents)
@@ -213,18 +215,21 @@ func (w *FolderWriter) flush() error {
 				return err
 			}
 		}
-		return w.putRows(tx.Bucket(bucketObjects))
+		return nil
 	})
+	if err == nil {
+		err = w.putRows()
+	}
 	clear(w.slots)
 	clear(w.rows)
 	w.slots, w.rows, w.bytes = w.slots[:0], w.rows[:0], 0
+	if err == nil {
+		err = w.update(func(tx *bbolt.Tx) error { return w.putHead(tx.Bucket(bucketMeta)) })
+	}
 	if err != nil {
 		return err
 	}
 	return w.update(func(tx *bbolt.Tx) error {
-		if err := w.putHead(tx.Bucket(bucketMeta)); err != nil {
-			return err
-		}
 		key, b, err := nextBlock(tx)
 		if err != nil || b == nil {
 			return err
@@ -234,17 +239,32 @@ func (w *FolderWriter) flush() error {
 }
 
 // putRows writes and deletes object rows, of each object the last, sorted.
-func (w *FolderWriter) putRows(objects *bbolt.Bucket) error {
+func (w *FolderWriter) putRows() error {
 	slices.SortStableFunc(w.rows, func(a, b folderRow) int {
 		return cmp.Or(cmp.Compare(a.kind, b.kind), strings.Compare(a.id, b.id))
 	})
-	for i, r := range w.rows {
-		if i+1 < len(w.rows) && w.rows[i+1].objectKey == r.objectKey {
-			continue // a later one follows
+	for left := w.rows; len(left) > 0; {
+		n := 1
+		for n < len(left) && left[n].kind == left[0].kind {
+			n++
 		}
-		bucket, err := objects.CreateBucketIfNotExists([]byte(r.kind.String()))
-		if err != nil {
+		if err := w.update(func(tx *bbolt.Tx) error { return putRowsOf(tx, left[:n]) }); err != nil {
 			return err
+		}
+		left = left[n:]
+	}
+	return nil
+}
+
+// putRowsOf writes the sorted rows of one kind.
+func putRowsOf(tx *bbolt.Tx, rows []folderRow) error {
+	bucket, err := tx.Bucket(bucketObjects).CreateBucketIfNotExists([]byte(rows[0].kind.String()))
+	if err != nil {
+		return err
+	}
+	for i, r := range rows {
+		if i+1 < len(rows) && rows[i+1].objectKey == r.objectKey {
+			continue // a later one follows
 		}
 		if r.row == nil {
 			err = bucket.Delete([]byte(r.id))

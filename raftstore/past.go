@@ -138,8 +138,9 @@ func (p *pastReader) resolve(refs ...Ref) error {
 	err := p.each(p.base+1, p.seq, func(segment uint64, b block) (bool, error) {
 		left := wanted[:0]
 		var seqs []log.Seq
+		place := 0
 		for _, w := range wanted {
-			seqs = b.find(segment, w.hash, p.base+1, p.seq, seqs[:0])
+			seqs = b.findNext(&place, segment, w.hash, p.base+1, p.seq, seqs[:0])
 			found := false
 			if len(seqs) > 0 {
 				var err error
@@ -174,14 +175,17 @@ func (p *pastReader) take(ref Ref, seqs []log.Seq) (bool, error) {
 		if kind, id, err := eventObject(s.Bytes); err != nil || kind != ref.Kind || string(id) != ref.ID {
 			continue
 		}
-		s.Bytes = bytes.Clone(s.Bytes)
-		e, err := s.Event()
+		e, body, err := log.EventObject(s.Bytes)
 		if err != nil {
-			return false, err
+			return false, fmt.Errorf("changes.db: event row %d: %w", seq, err)
 		}
 		p.known[ref] = nil
 		if e.Action != log.Delete {
-			p.known[ref] = &projections.Record{Object: e.Object, Revision: e.Revision, Seq: seq}
+			o, err := log.DecodeObject(ref.Kind, ref.ID, append([]byte{log.FormatVersion}, body...))
+			if err != nil {
+				return false, fmt.Errorf("changes.db: event row %d: %w", seq, err)
+			}
+			p.known[ref] = &projections.Record{Object: o, Revision: e.Revision, Seq: seq}
 		}
 		return true, nil
 	}
@@ -201,6 +205,10 @@ func (p *pastReader) baseRow(ref Ref) (*projections.Record, error) {
 	if row == nil {
 		return nil, nil
 	}
+	return p.readRow(ref, row)
+}
+
+func (p *pastReader) readRow(ref Ref, row []byte) (*projections.Record, error) {
 	o, revision, seq, err := readObjectRow(ref.Kind, ref.ID, bytes.Clone(row))
 	if err != nil {
 		return nil, fmt.Errorf("checkpoint at %d: %w", p.base, err)
@@ -237,16 +245,29 @@ func (p *pastReader) touched(hashes []uint32, kinds []log.Kind, has func(event [
 }
 
 // ofKind returns all objects that there were of a kind of which there are few.
+// Those that no entry after the checkpoint is about are known then.
 func (p *pastReader) ofKind(kind log.Kind) (map[Ref]bool, error) {
 	refs := map[Ref]bool{}
-	if p.rows != nil {
-		if bucket := p.rows.Bucket([]byte(kind.String())); bucket != nil {
-			for key := range rowsOf(bucket) {
-				refs[Ref{kind, string(key)}] = true
-			}
-		}
+	if err := p.touched([]uint32{kindHash(kind)}, []log.Kind{kind}, nil, refs); err != nil || p.rows == nil {
+		return refs, err
 	}
-	return refs, p.touched([]uint32{kindHash(kind)}, []log.Kind{kind}, nil, refs)
+	bucket := p.rows.Bucket([]byte(kind.String()))
+	if bucket == nil {
+		return refs, nil
+	}
+	for key, row := range rowsOf(bucket) {
+		ref := Ref{kind, string(key)}
+		if refs[ref] {
+			continue
+		}
+		refs[ref] = true
+		rec, err := p.readRow(ref, row)
+		if err != nil {
+			return refs, err
+		}
+		p.known[ref] = rec
+	}
+	return refs, nil
 }
 
 func rowsOf(b *bbolt.Bucket) func(yield func(key, row []byte) bool) {

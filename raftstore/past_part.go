@@ -1,6 +1,8 @@
 package raftstore
 
 import (
+	"errors"
+	"fmt"
 	"maps"
 	"slices"
 	"strings"
@@ -23,6 +25,8 @@ type Part struct {
 	Mentions []log.UUID
 	// Objects are wanted each for itself.
 	Objects []Ref
+	// Kinds come whole. NICs, VMs and VMMs cannot: they are many.
+	Kinds []log.Kind
 }
 
 // load resolves the objects and puts them into the state, in an order in which
@@ -54,7 +58,16 @@ func (p *pastReader) load(state *projections.State, refs map[Ref]bool) error {
 
 // part loads a part of the state.
 func (p *pastReader) part(part Part, state *projections.State) error {
-	for _, kind := range []log.Kind{log.KindNICTag, log.KindAuthority, log.KindRevocation, log.KindNetwork} {
+	kinds := []log.Kind{log.KindNICTag, log.KindAuthority, log.KindRevocation, log.KindNetwork}
+	for _, kind := range part.Kinds {
+		if !slices.Contains(kinds, kind) {
+			kinds = append(kinds, kind)
+		}
+	}
+	for _, kind := range kinds {
+		if many(kind) {
+			return fmt.Errorf("raftstore: %ss are too many for a part of the past, ask for the whole state: %w", kind, errors.ErrUnsupported)
+		}
 		refs, err := p.ofKind(kind)
 		if err == nil {
 			err = p.load(state, refs)

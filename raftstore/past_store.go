@@ -32,7 +32,7 @@ func (s *Store) ObjectAt(ctx context.Context, ref Ref, seq log.Seq) (rec project
 // PartAt returns a part of the state as it was after the entry seq. Other
 // objects may be in it as well. Errors: as StateAt.
 func (s *Store) PartAt(ctx context.Context, part Part, seq log.Seq) (*projections.State, error) {
-	state := projections.NewState()
+	state := projections.NewPart()
 	err := s.past(seq, func(tx *bbolt.Tx) error { return partAt(ctx, tx, &s.blocks, part, seq, state) })
 	return state, err
 }

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"hash/crc32"
 	"slices"
-	"sort"
 	"sync"
 
 	"go.etcd.io/bbolt"
@@ -131,9 +130,35 @@ func scanEvent(b []byte, add func(hash uint32)) error {
 	return mentions(b[1:], changeIDToken, func(uuid []byte) { add(mentionHash(uuid)) })
 }
 
+// fixedSize has the bytes of a msgpack element by its first, where those say it
+// all and nothing of 16 bytes is in it; 0 elsewhere.
+var fixedSize = func() (sizes [256]uint8) {
+	for c := range sizes {
+		switch {
+		case c >= 0xa0 && c < 0xc0:
+			sizes[c] = 1 + uint8(c&0x1f)
+		case c < 0xa0, c >= 0xe0, c >= 0xc0 && c <= 0xc3 && c != 0xc1:
+			sizes[c] = 1
+		case c == 0xcc, c == 0xd0:
+			sizes[c] = 2
+		case c == 0xcd, c == 0xd1:
+			sizes[c] = 3
+		case c == 0xca, c == 0xce, c == 0xd2:
+			sizes[c] = 5
+		case c == 0xcb, c == 0xcf, c == 0xd3:
+			sizes[c] = 9
+		}
+	}
+	return sizes
+}()
+
 // mentions calls fn with each binary value of 16 bytes, but the token skip.
 func mentions(b []byte, skip int, fn func(uuid []byte)) error {
 	for n := 0; len(b) > 0; n++ {
+		if size := int(fixedSize[b[0]]); size > 0 && size <= len(b) {
+			b = b[size:]
+			continue
+		}
 		head, payload, bin, err := token(b)
 		if err != nil {
 			return err
@@ -235,18 +260,25 @@ func checkBlock(key []byte, b block) error {
 
 // find appends the seqs in [low, high] that a hash has in segment, in order.
 func (b block) find(segment uint64, hash uint32, low, high log.Seq, to []log.Seq) []log.Seq {
+	place := 0
+	return b.findNext(&place, segment, hash, low, high, to)
+}
+
+// findNext is find for hashes that come in order: place, at first 0, is where the
+// one before was, so that a block is read from its front to its end.
+func (b block) findNext(place *int, segment uint64, hash uint32, low, high log.Seq, to []log.Seq) []log.Seq {
 	fan := b[blockHeader:]
 	upper := int(hash >> (32 - fanoutBits))
-	from, end := 0, int(binary.BigEndian.Uint32(fan[4*upper:]))
+	at, end := *place, int(binary.BigEndian.Uint32(fan[4*upper:]))
 	if upper > 0 {
-		from = int(binary.BigEndian.Uint32(fan[4*(upper-1):]))
+		at = max(at, int(binary.BigEndian.Uint32(fan[4*(upper-1):])))
 	}
 	entries := b[blockHeader+fanoutBytes:]
-	from += sort.Search(end-from, func(i int) bool {
-		return binary.BigEndian.Uint32(entries[blockEntry*(from+i):]) >= hash
-	})
-	for ; from < end; from++ {
-		e := entries[blockEntry*from:]
+	for ; at < end && binary.BigEndian.Uint32(entries[blockEntry*at:]) < hash; at++ {
+	}
+	*place = at // the same hash may be asked for again
+	for ; at < end; at++ {
+		e := entries[blockEntry*at:]
 		if binary.BigEndian.Uint32(e) != hash {
 			break
 		}

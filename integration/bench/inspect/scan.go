@@ -11,12 +11,10 @@ import (
 	"slices"
 	"time"
 
+	"rutter/log"
 	"rutter/log/query"
 	"rutter/raftstore"
 )
-
-// scanAtOnce is how many entries are read of the folder at once.
-const scanAtOnce = 8192
 
 // scanFilters are the filters that the scan is measured with: one that the head
 // of an event answers, one that needs its scopes, and one that needs the object
@@ -59,23 +57,16 @@ func measureScan(ctx context.Context, dir string) (perSecond float64, err error)
 }
 
 func scan(ctx context.Context, f *raftstore.Folder, m *query.Matcher) (n, hits int, err error) {
-	for after := f.Floor(); ; {
-		entries, err := f.Entries(after, scanAtOnce)
-		if err != nil || len(entries) == 0 || ctx.Err() != nil {
-			return n, hits, errors.Join(err, ctx.Err())
+	var bad error
+	err = f.Each(ctx, f.Floor(), func(e log.Entry) bool {
+		var verdict query.Verdict
+		if verdict, bad = m.Match(e.Seq, e.Bytes); verdict == query.Hit {
+			hits++
 		}
-		for _, e := range entries {
-			verdict, err := m.Match(e.Seq, e.Bytes)
-			if err != nil {
-				return n, hits, err
-			}
-			if verdict == query.Hit {
-				hits++
-			}
-		}
-		n += len(entries)
-		after = entries[len(entries)-1].Seq
-	}
+		n++
+		return bad == nil
+	})
+	return n, hits, errors.Join(err, bad)
 }
 
 // tailRuns is how many times the first line of a tail is waited for.
