@@ -36,6 +36,7 @@ const (
 	codeLimited     = "RequestThrottled"     // 429, restify's word
 	codeInternal    = "InternalError"        // 500
 	codeNotHere     = "NotImplemented"       // 501
+	codeReadOnly    = "ReadOnly"             // 403
 	codeNoLeader    = "NoLeader"             // 503
 	codeOverloaded  = "Overloaded"           // 503
 	codeUnknown     = "OutcomeUnknown"       // 503

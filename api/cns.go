@@ -68,11 +68,15 @@ func (a *session) form(head log.Seq, server string) sessionForm {
 }
 
 // listSessions answers GET /cns: the CNs that are connected to this server, or
-// with ?everywhere=1 the newest session of each CN, with any server.
+// with ?everywhere=1 the newest session of each CN, with any server. With ?at= it
+// has the CNs that the log knew then: sessions do not stand in the log.
 func (s *Server) listSessions(w http.ResponseWriter, r *http.Request) error {
-	p, err := query(r, "everywhere")
+	p, err := query(r, "everywhere", "at")
 	if err != nil {
 		return err
+	}
+	if p.has("at") {
+		return s.cnsAt(w, r, p)
 	}
 	everywhere, err := p.flag("everywhere")
 	if err != nil {
@@ -124,8 +128,12 @@ func (s *Server) getSession(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	if _, err := query(r); err != nil {
+	p, err := query(r, "at")
+	if err != nil {
 		return err
+	}
+	if p.has("at") {
+		return s.cnAt(w, r, p, id)
 	}
 	a := s.cns.get(uuidOf(id))
 	if g := grantOf(r); g.answer == access.Own && uuidOf(id) != g.who.UUID {
@@ -137,6 +145,56 @@ func (s *Server) getSession(w http.ResponseWriter, r *http.Request) error {
 	head := s.store.Head().Seq
 	setSeq(w, head)
 	writeJSON(w, r, http.StatusOK, s.dated(s.named(a.form(head, s.store.Status().ID))))
+	return nil
+}
+
+// cnForm is a CN as the log knew it at some time.
+type cnForm struct {
+	CN       log.UUID     `json:"cn_uuid"`
+	Hostname string       `json:"hostname,omitempty"`
+	Status   string       `json:"status"`   // running or unknown
+	Revision log.Revision `json:"revision"` // of its server object
+	Seq      log.Seq      `json:"seq"`      // of the entry that says so
+}
+
+func formOfCN(rec projections.Record) cnForm {
+	server := rec.Object.(*log.Server)
+	return cnForm{server.UUID, server.Hostname, server.Status, rec.Revision, rec.Seq}
+}
+
+// cnsAt answers GET /cns?at=.
+func (s *Server) cnsAt(w http.ResponseWriter, r *http.Request, p parameters) error {
+	if err := s.fresh(r, p); err != nil {
+		return err
+	}
+	forms := []cnForm{}
+	if err := s.viewAt(w, r, p, PastPart{Kinds: []log.Kind{log.KindServer}}, func(state *projections.State) {
+		for rec := range state.List(log.KindServer) {
+			forms = append(forms, formOfCN(rec))
+		}
+	}); err != nil {
+		return err
+	}
+	writeJSON(w, r, http.StatusOK, forms)
+	return nil
+}
+
+// cnAt answers GET /cns/UUID?at=.
+func (s *Server) cnAt(w http.ResponseWriter, r *http.Request, p parameters, id string) error {
+	if err := s.fresh(r, p); err != nil {
+		return err
+	}
+	var rec projections.Record
+	known := false
+	if err := s.viewAt(w, r, p, PastPart{Objects: []PastObject{{log.KindServer, id}}}, func(state *projections.State) {
+		rec, known = state.Get(log.KindServer, id)
+	}); err != nil {
+		return err
+	}
+	if !known {
+		return fail(http.StatusNotFound, log.CodeResourceNotFound, "give a later place, or look at GET /log/history?kind=server&object="+id, "the log did not know CN %s at %s", id, p.text("at"))
+	}
+	writeJSON(w, r, http.StatusOK, formOfCN(rec))
 	return nil
 }
 

@@ -41,6 +41,7 @@ type PastPart struct {
 	VNets    []uint32     // with their NICs and the ways to these
 	Mentions []log.UUID   // NICs, VMs and VMMs that have one in a field
 	Objects  []PastObject // each for itself
+	Kinds    []log.Kind   // all objects of them; not NICs, VMs and VMMs, which are many
 	Whole    bool         // everything
 }
 
@@ -104,29 +105,38 @@ func (s *Server) pastState(ctx context.Context, part PastPart, seq log.Seq) (*pr
 
 // part returns what of a past state a list of the kind needs.
 func (k *kindRoute) part(p parameters) PastPart {
-	switch k.kind {
-	case log.KindNICTag, log.KindNetwork:
-		return PastPart{}
-	case log.KindNIC:
+	if !isMany(k.kind) {
+		return PastPart{Kinds: []log.Kind{k.kind}}
+	}
+	if k.kind == log.KindNIC {
 		if vnet, err := strconv.ParseUint(p.text("vnet_id"), 10, 24); err == nil {
 			return PastPart{VNets: []uint32{uint32(vnet)}}
 		}
 	}
 	for _, name := range []string{"cn_uuid", "network_uuid", "belongs_to_uuid", "instance_id", "sled_id", "server_uuid", "uuid", "owner_uuid"} {
-		if _, known := k.filters[name]; !known || !p.has(name) || k.kind == log.KindServer {
-			continue
+		if _, known := k.filters[name]; known && p.has(name) {
+			return partMentioning(p.text(name))
 		}
-		var part PastPart
-		for text := range strings.SplitSeq(p.text(name), ",") {
-			uuid, err := log.ParseUUID(text)
-			if err != nil {
-				return PastPart{Whole: true}
-			}
-			part.Mentions = append(part.Mentions, uuid)
-		}
-		return part
 	}
 	return PastPart{Whole: true}
+}
+
+// isMany reports whether there are so many objects of a kind that the past has
+// no list of them.
+func isMany(kind log.Kind) bool {
+	return kind == log.KindNIC || kind == log.KindVM || kind == log.KindVMM
+}
+
+// partMentioning is what has one of the UUIDs in a list.
+func partMentioning(list string) (part PastPart) {
+	for text := range strings.SplitSeq(list, ",") {
+		uuid, err := log.ParseUUID(text)
+		if err != nil {
+			return PastPart{Whole: true}
+		}
+		part.Mentions = append(part.Mentions, uuid)
+	}
+	return part
 }
 
 // stateLine is an object in the answer of GET /log/state.
@@ -204,8 +214,8 @@ func (s *Server) getState(w http.ResponseWriter, r *http.Request) error {
 		if kind, err = log.ParseKind(p.text("kind")); err != nil {
 			return badParameter("kind", log.ElementInvalid, "send a kind of object, such as nic", "%v", err)
 		}
-		if part.Whole && (kind == log.KindNICTag || kind == log.KindNetwork) {
-			part.Whole = false // they are in every part
+		if part.Whole && !isMany(kind) {
+			part = PastPart{Kinds: []log.Kind{kind}}
 		}
 	}
 	if err := s.fresh(r, p); err != nil {

@@ -68,7 +68,7 @@ func TestReadsOfThePast(t *testing.T) {
 	paths := []string{
 		"/nics", "/networks", "/nic_tags", "/servers", "/vms", "/nics/" + mac, "/nics?cn_uuid=" + cn1.String(),
 		"/networks/" + fabricA.String(), "/lookup/vl3?vnet=1001&ip=10.0.0.5", "/log/state", "/log/state?vnet=1001",
-		"/log/state?cn=" + cn1.String() + "&kind=nic",
+		"/log/state?cn=" + cn1.String() + "&kind=nic", "/vms/lookup?state=~.*", "/vms/lookup?server_uuid=" + cn1.String(),
 	}
 	was := map[log.Seq][]string{}
 	note := func() {

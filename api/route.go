@@ -169,7 +169,11 @@ func (s *Server) measured(route string, m methods, rowOf func(*http.Request) *ac
 		_ = control.SetReadDeadline(begin.Add(bodyTime))
 		_ = control.SetWriteDeadline(begin.Add(answerTime))
 		r.Body = http.MaxBytesReader(w, r.Body, MaxBody)
-		if err := s.answer(seen, r, m, rowOf(r), stream); err != nil {
+		err := s.mayChange(route, r.Method)
+		if err == nil {
+			err = s.answer(seen, r, m, rowOf(r), stream)
+		}
+		if err != nil {
 			writeError(seen, r, err)
 		}
 		// The next request's header has a deadline of its own.
@@ -193,6 +197,15 @@ func (s *Server) answer(w http.ResponseWriter, r *http.Request, m methods, row *
 	}
 	defer leave()
 	return m.serve(w, r)
+}
+
+// mayChange refuses what a log that is only shown does not do.
+func (s *Server) mayChange(route, method string) error {
+	reads := method == http.MethodGet || method == http.MethodHead
+	if !s.cfg.ReadOnly || reads && route != "/feed" && route != intake.Path {
+		return nil
+	}
+	return fail(http.StatusForbidden, codeReadOnly, "ask a server of a cluster that runs", "this server shows a log of the past, and changes nothing")
 }
 
 func (m methods) serve(w http.ResponseWriter, r *http.Request) error {

@@ -57,6 +57,9 @@ type Config struct {
 	// Warnings says what people must see to, for /readyz?verbose and /metrics:
 	// certificates near their end, ports without TLS. nil: nothing.
 	Warnings func() []string
+	// ReadOnly refuses whatever could change something, and the feeds of CNs: the
+	// log that is shown is not a living one.
+	ReadOnly bool
 	// Mounts are the handlers of other surfaces, behind the limits of every
 	// other route.
 	Mounts []Mount

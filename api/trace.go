@@ -8,9 +8,10 @@ import (
 )
 
 // trace answers GET /trace?from=VM&to=VM|IP: why one can, or cannot, reach the
-// other (see projections.Trace), with how far the CNs of both are.
+// other (see projections.Trace), with how far the CNs of both are; with at= why
+// it could then, of which nobody knows how far they were.
 func (s *Server) trace(w http.ResponseWriter, r *http.Request) error {
-	p, err := query(r, "from", "to")
+	p, err := query(r, "from", "to", "at")
 	if err != nil {
 		return err
 	}
@@ -21,6 +22,9 @@ func (s *Server) trace(w http.ResponseWriter, r *http.Request) error {
 	}
 	if err := s.fresh(r, p); err != nil {
 		return err
+	}
+	if p.has("at") {
+		return s.traceAt(w, r, p)
 	}
 	var t projections.Trace
 	s.view(w, func(state *projections.State) { t = state.Trace(p.text("from"), p.text("to")) })
@@ -42,6 +46,27 @@ func (s *Server) trace(w http.ResponseWriter, r *http.Request) error {
 		}
 		return projections.Far{}
 	})
+	writeJSON(w, r, http.StatusOK, t)
+	return nil
+}
+
+func (s *Server) traceAt(w http.ResponseWriter, r *http.Request, p parameters) error {
+	seq, err := s.place(p, "at")
+	if err != nil {
+		return err
+	}
+	t, err := projections.TraceOf(p.text("from"), p.text("to"), func(want projections.TraceWant) (*projections.State, error) {
+		part := PastPart{CNs: want.CNs, Mentions: want.Mentions, Whole: want.Whole}
+		for _, mac := range want.NICs {
+			part.Objects = append(part.Objects, PastObject{log.KindNIC, mac.String()})
+		}
+		return s.pastState(r.Context(), part, seq)
+	})
+	if err != nil {
+		return err
+	}
+	t.AsOf(seq)
+	setSeq(w, seq)
 	writeJSON(w, r, http.StatusOK, t)
 	return nil
 }

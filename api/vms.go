@@ -78,7 +78,7 @@ func (s *Server) lookupVMs(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	found := []map[string]json.RawMessage{}
-	s.view(w, func(state *projections.State) {
+	if err := s.viewAt(w, r, p, lookupPart(p), func(state *projections.State) {
 		for rec := range lookupCandidates(state, values) {
 			if vm, all := matchVM(state, rec.Object.(*log.VM), conditions); all {
 				if found = append(found, part(vm, fields)); uint64(len(found)) == limit {
@@ -86,7 +86,9 @@ func (s *Server) lookupVMs(w http.ResponseWriter, r *http.Request) error {
 				}
 			}
 		}
-	})
+	}); err != nil {
+		return err
+	}
 	if unique && len(found) != 1 {
 		return fail(http.StatusConflict, "NotUnique", "ask for more of it, or without unique", "%d VMs match, and exactly one was asked for", len(found))
 	}
@@ -95,7 +97,7 @@ func (s *Server) lookupVMs(w http.ResponseWriter, r *http.Request) error {
 }
 
 // lookupOptions are the parameters of a lookup that are no conditions.
-var lookupOptions = append([]string{"unique", "fields", "limit"}, freshness...)
+var lookupOptions = append([]string{"unique", "fields", "limit", "at"}, freshness...)
 
 // conditionsOf reads the conditions of a lookup, each name any number of times.
 func conditionsOf(values url.Values) (all []condition, err error) {
@@ -158,6 +160,22 @@ func lookupCandidates(state *projections.State, values url.Values) func(func(pro
 		}
 	}
 	return state.List(log.KindVM)
+}
+
+// lookupPart is what of a past state lookupCandidates and matchVM look at.
+func lookupPart(p parameters) PastPart {
+	names := []string{"uuid", "server_uuid", "owner_uuid"}
+	for name := range p.values {
+		if strings.HasPrefix(name, "nics.") {
+			names = names[:1] // only the NICs of a VM that is named come with it
+		}
+	}
+	for _, name := range names {
+		if values := p.values[name]; len(values) == 1 && !strings.HasPrefix(values[0], "~") {
+			return partMentioning(values[0])
+		}
+	}
+	return PastPart{Whole: true}
 }
 
 // matchVM returns a VM's fields if all conditions hold.

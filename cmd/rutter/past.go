@@ -4,6 +4,7 @@ import (
 	"context"
 
 	"rutter/api"
+	"rutter/cmd/rutter/logcmd"
 	"rutter/log"
 	"rutter/projections"
 	"rutter/raftstore"
@@ -14,11 +15,7 @@ type past struct{ *raftstore.Store }
 
 // PartAt implements api.Past.
 func (p past) PartAt(ctx context.Context, part api.PastPart, seq log.Seq) (*projections.State, error) {
-	want := raftstore.Part{CNs: part.CNs, VNets: part.VNets, Mentions: part.Mentions}
-	for _, o := range part.Objects {
-		want.Objects = append(want.Objects, raftstore.Ref(o))
-	}
-	return p.Store.PartAt(ctx, want, seq)
+	return p.Store.PartAt(ctx, logcmd.PartOf(part), seq)
 }
 
 // HistoryOf implements api.Past.
