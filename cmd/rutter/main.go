@@ -22,6 +22,7 @@ import (
 	"rutter/cmd/rutter/logcmd"
 	"rutter/cmd/rutter/term"
 	"rutter/log"
+	"rutter/varp"
 )
 
 // Exit codes of the program.
@@ -61,8 +62,18 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 		fmt.Fprintln(stderr, "rutter: interrupted")
 		return exitInterrupted
 	}
-	fmt.Fprintf(stderr, "rutter: %v\n", err)
+	if text := err.Error(); text != "" { // else what was printed says it
+		fmt.Fprintf(stderr, "rutter: %s%s\n", text, remedyOf(err))
+	}
 	return exitCode(err)
+}
+
+// remedyOf says what to do where nobody answered, whatever was asked.
+func remedyOf(err error) string {
+	if !errors.Is(err, client.ErrUnavailable) || errors.Is(err, varp.ErrNoServer) {
+		return ""
+	}
+	return "\nName servers that run with -s URL, or in RUTTER_SERVER; rutter dev starts some to try."
 }
 
 func exitCode(err error) int {

@@ -50,7 +50,7 @@ func runTrace(c *cli.Context) error {
 		return err
 	}
 	if t.Verdict == projections.Unreachable {
-		return cli.Exit(fmt.Errorf("%s", t.Summary), exitFailed)
+		return cli.Exit("", exitFailed) // the verdict stands above
 	}
 	return nil
 }

@@ -141,8 +141,8 @@ func TestCommandsOnAFile(t *testing.T) {
 			t.Errorf("%s: got\n%swant %q in %d lines", test.args, got, test.want, test.n)
 		}
 	}
-	if got := output(t, "import", path); !strings.Contains(got, "5 entries") {
-		t.Errorf("import: %s", got)
+	if got := output(t, "verify", path); !strings.Contains(got, "whole; 5 entries") {
+		t.Errorf("verify: %s", got)
 	}
 	for _, format := range line.Formats() {
 		if got := output(t, "tail", "--data", path, "-o", format); !strings.HasSuffix(got, "\n") {
@@ -155,8 +155,8 @@ func TestCommandsOnAFile(t *testing.T) {
 	}
 	copied := filepath.Join(t.TempDir(), "copy.rlog")
 	output(t, "export", "--data", path, "--after", "2", copied)
-	if got := output(t, "import", copied); !strings.Contains(got, "3 entries of cluster 09000000-0000-0000-0000-000000000000, #3 to #5") {
-		t.Errorf("import of a part: %s", got)
+	if got := output(t, "verify", copied); !strings.Contains(got, "whole; 3 entries after 2, head 09000000-0000-0000-0000-000000000000.5.") {
+		t.Errorf("verify of a part: %s", got)
 	}
 }
 
@@ -182,6 +182,12 @@ func TestWrongUsage(t *testing.T) {
 		{"export", "want one argument"},
 		{"export " + path + " --data " + path, "want one argument"},
 		{"import", "want one argument"},
+		{"import " + path, "want --to FOLDER or --to URL"},
+		{"import --to x --map y " + path, "--map is for --to URL"},
+		{"import --to http://127.0.0.1:1 --onto y " + path, "--onto is for --to FOLDER"},
+		{"replay --to - --serve 127.0.0.1:0 " + path, "exclude each other"},
+		{"replay --speed 2x " + path, "--speed is for"},
+		{"replay --map x " + path, "--map is for"},
 		{"tail -o xml", "want lines, table, json, ndjson or yaml"},
 	} {
 		err := run(t.Context(), io.Discard, strings.Fields(test.args))
@@ -193,7 +199,8 @@ func TestWrongUsage(t *testing.T) {
 		{"history --data " + path + " nic 90:b8:d0:00:00:09", "keeps nothing of nic"},
 		{"blame --data " + path + " ip 10.9.9.9", "no event that gave"},
 		{"tail --data log_test.go", "no file of `rutter log export`"},
-		{"import log_test.go", "no file of `rutter log export`"},
+		{"import --to x log_test.go", "no file of `rutter log export`"},
+		{"replay log_test.go", "invalid database"},
 	} {
 		if err := run(t.Context(), io.Discard, strings.Fields(test.args)); err == nil || !strings.Contains(err.Error(), test.want) {
 			t.Errorf("%s: %v, want %q", test.args, err, test.want)

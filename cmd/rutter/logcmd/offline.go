@@ -1,6 +1,7 @@
 package logcmd
 
 import (
+	"context"
 	"errors"
 	"iter"
 	"os"
@@ -9,10 +10,6 @@ import (
 	"rutter/log/archive"
 	"rutter/raftstore"
 )
-
-// entriesAtOnce is how many entries are read of a folder at once: enough that
-// what a look at the folder costs does not count.
-const entriesAtOnce = 8192
 
 // openPath opens what --data names: an export, a stopped server's data folder,
 // or a snapshot file.
@@ -23,15 +20,18 @@ func openPath(path string) (reader, error) {
 	}
 	if !info.IsDir() {
 		exported, err := openExport(path)
-		if err == nil || !errors.Is(err, log.ErrFormat) {
-			return exported, err
+		if err == nil {
+			return exported, nil
 		}
-		if folder, folderErr := raftstore.OpenFolder(path); folderErr == nil {
+		if !errors.Is(err, log.ErrFormat) {
+			return nil, err
+		}
+		if folder, folderErr := openFolder(path); folderErr == nil {
 			return storedFolder(folder)
 		}
 		return nil, err
 	}
-	folder, err := raftstore.OpenFolder(path)
+	folder, err := openFolder(path)
 	if err != nil {
 		return nil, err
 	}
@@ -48,28 +48,15 @@ func storedFolder(f *raftstore.Folder) (reader, error) {
 	return &stored{
 		header: archive.Header{Cluster: head.Cluster, Floor: floor, Anchor: floor, Chain: hash},
 		head:   head, close: f.Close,
-		each: func(after log.Seq) iter.Seq2[log.Entry, error] { return eachIn(f, after) },
+		each: func(ctx context.Context, after log.Seq) iter.Seq2[log.Entry, error] { return eachIn(ctx, f, after) },
 	}, nil
 }
 
-// eachIn yields the entries of a folder behind a seq.
-func eachIn(f *raftstore.Folder, after log.Seq) iter.Seq2[log.Entry, error] {
+// eachIn yields the entries of a folder behind a seq. Their bytes are the file's.
+func eachIn(ctx context.Context, f *raftstore.Folder, after log.Seq) iter.Seq2[log.Entry, error] {
 	return func(yield func(log.Entry, error) bool) {
-		for {
-			entries, err := f.Entries(after, entriesAtOnce)
-			if err != nil {
-				yield(log.Entry{}, err)
-				return
-			}
-			for _, e := range entries {
-				if !yield(e, nil) {
-					return
-				}
-			}
-			if len(entries) == 0 {
-				return
-			}
-			after = entries[len(entries)-1].Seq
+		if err := f.Each(ctx, after, func(e log.Entry) bool { return yield(e, nil) }); err != nil {
+			yield(log.Entry{}, err)
 		}
 	}
 }

@@ -7,6 +7,8 @@ import (
 	"iter"
 	"net/url"
 	"os"
+	"path/filepath"
+	"runtime/debug"
 	"strconv"
 	"strings"
 
@@ -27,14 +29,10 @@ const readAtOnce = 4096
 type pastLog struct {
 	name   string
 	folder *raftstore.Folder // nil: the cluster
+	temp   string            // folder of its own, removed at the end
 	api    *client.Client
 	floor  log.Seq
 	head   log.Seq
-}
-
-// dataFlag names a folder in place of the servers.
-func dataFlag() cli.Flag {
-	return &cli.StringFlag{Name: "data", Usage: "read this `FOLDER` of a stopped server, or snapshot file, in place of asking servers"}
 }
 
 // partFlags name a part of the state.
@@ -57,20 +55,68 @@ func openPast(c *cli.Context) (*pastLog, error) {
 	return askCluster(c.Context, strings.Join(c.StringSlice("server"), ","), api)
 }
 
-// openNamed opens a folder, a snapshot file, or the cluster of a URL.
+// openNamed opens a folder, a snapshot file, an export or the cluster of a URL.
 func openNamed(c *cli.Context, name string) (*pastLog, error) {
-	if strings.HasPrefix(name, "http://") || strings.HasPrefix(name, "https://") {
+	if isURL(name) {
 		api, err := term.OpenClient(term.ClientConfigOf(c, strings.Split(name, ",")))
 		if err != nil {
 			return nil, err
 		}
 		return askCluster(c.Context, name, api)
 	}
-	f, err := raftstore.OpenFolder(name)
+	exported, err := openExport(name)
+	if err == nil {
+		s, err := unfold(c.Context, name, exported)
+		return s, errors.Join(err, exported.Close())
+	}
+	if errors.Is(err, log.ErrCorrupt) {
+		return nil, err
+	}
+	f, err := openFolder(name)
 	if err != nil {
 		return nil, err
 	}
 	return &pastLog{name: name, folder: f, floor: f.Floor(), head: f.Head().Seq}, nil
+}
+
+func isURL(name string) bool {
+	return strings.HasPrefix(name, "http://") || strings.HasPrefix(name, "https://")
+}
+
+// offlineGC is the garbage collector's goal, in percent, of a command that reads
+// a folder: it lives for seconds, and its memory is that of one answer.
+const offlineGC = 400
+
+func openFolder(path string) (*raftstore.Folder, error) {
+	debug.SetGCPercent(offlineGC)
+	return raftstore.OpenFolder(path)
+}
+
+// unfold makes a folder of an export, in which any place can be looked at.
+func unfold(ctx context.Context, name string, from *stored) (s *pastLog, err error) {
+	if from.header.Floor > 0 {
+		return nil, fmt.Errorf("%s begins behind seq %d, and has no state from before: make a folder of it with rutter log import --onto", name, from.header.Floor)
+	}
+	temp, err := os.MkdirTemp("", "rutter-export-")
+	if err != nil {
+		return nil, err
+	}
+	s = &pastLog{name: name, temp: temp}
+	w, err := raftstore.CreateFolder(temp, raftstore.FolderStart{Cluster: from.header.Cluster})
+	if err == nil {
+		err = appendAll(w, from.entries(ctx, 0), 0)
+		if err == nil {
+			err = w.Close()
+		}
+	}
+	if err == nil {
+		s.folder, err = openFolder(temp)
+	}
+	if err != nil {
+		return nil, errors.Join(err, s.close())
+	}
+	s.head = s.folder.Head().Seq
+	return s, nil
 }
 
 func askCluster(ctx context.Context, name string, api *client.Client) (*pastLog, error) {
@@ -81,12 +127,41 @@ func askCluster(ctx context.Context, name string, api *client.Client) (*pastLog,
 	return &pastLog{name: name, api: api, floor: status.Floor, head: status.Head.Seq}, nil
 }
 
-func (s *pastLog) close() error {
+func (s *pastLog) close() (err error) {
 	if s.folder != nil {
-		return s.folder.Close()
+		err = s.folder.Close()
 	}
-	s.api.Close()
-	return nil
+	if s.api != nil {
+		s.api.Close()
+	}
+	if s.temp != "" {
+		err = errors.Join(err, os.RemoveAll(s.temp))
+	}
+	return err
+}
+
+// stand makes a cluster's log a folder on this machine, by a snapshot of it: with
+// the state at the floor and all that is kept, as it is stored.
+func (s *pastLog) stand(ctx context.Context) (err error) {
+	if s.folder != nil {
+		return nil
+	}
+	if s.temp, err = os.MkdirTemp("", "rutter-past-"); err != nil {
+		return err
+	}
+	name := filepath.Join(s.temp, "snapshot")
+	file, err := os.OpenFile(name, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
+	if err != nil {
+		return err
+	}
+	_, err = s.api.Snapshot(ctx, file, progressOf("byte"))
+	if err = errors.Join(err, file.Close()); err != nil {
+		return err
+	}
+	if s.folder, err = openFolder(name); err == nil {
+		s.floor, s.head = s.folder.Floor(), s.folder.Head().Seq
+	}
+	return errors.Join(err, os.Remove(name)) // what was unpacked of it is open
 }
 
 // place turns SEQ or TIME into a seq; "" is the head. On a cluster a time is
@@ -189,8 +264,8 @@ func (s *pastLog) state(ctx context.Context, seq log.Seq, p statePart) (*project
 			return s.folder.PartAt(ctx, raftstore.Part{CNs: []log.UUID{p.cn}}, seq)
 		case p.has == log.ScopeVNet:
 			return s.folder.PartAt(ctx, raftstore.Part{VNets: []uint32{p.vnet}}, seq)
-		case p.kind == log.KindNetwork, p.kind == log.KindNICTag:
-			return s.folder.PartAt(ctx, raftstore.Part{}, seq)
+		case p.kind != 0 && p.kind != log.KindNIC && p.kind != log.KindVM && p.kind != log.KindVMM:
+			return s.folder.PartAt(ctx, raftstore.Part{Kinds: []log.Kind{p.kind}}, seq)
 		}
 		return s.folder.StateAt(ctx, seq)
 	}

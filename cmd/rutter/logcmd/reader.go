@@ -1,6 +1,7 @@
 package logcmd
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -18,7 +19,8 @@ import (
 	"rutter/log/query"
 )
 
-func pathFlag() cli.Flag {
+// dataFlag names a log in place of the servers.
+func dataFlag() cli.Flag {
 	return &cli.StringFlag{Name: "data", Usage: "read this `PATH` in place of asking a server: a stopped server's data folder, a snapshot file, or a file of rutter log export"}
 }
 
@@ -28,6 +30,7 @@ type reader interface {
 	// and where the log ends.
 	begins(ctx context.Context, after *log.Seq) (archive.Header, log.Cursor, error)
 	// entries yields the entries behind a seq up to the head, as they are stored.
+	// Their bytes are good until the next one.
 	entries(ctx context.Context, after log.Seq) iter.Seq2[log.Entry, error]
 	// lines yields what was asked for.
 	lines(ctx context.Context, r *reading) iter.Seq2[log.Line, error]
@@ -100,14 +103,14 @@ func (s servers) lines(ctx context.Context, r *reading) iter.Seq2[log.Line, erro
 type stored struct {
 	header archive.Header
 	head   log.Cursor
-	each   func(after log.Seq) iter.Seq2[log.Entry, error] // with whole hashes
+	each   func(ctx context.Context, after log.Seq) iter.Seq2[log.Entry, error] // with whole hashes
 	close  func() error
 }
 
 // Close implements io.Closer.
 func (s *stored) Close() error { return s.close() }
 
-func (s *stored) begins(_ context.Context, after *log.Seq) (archive.Header, log.Cursor, error) {
+func (s *stored) begins(ctx context.Context, after *log.Seq) (archive.Header, log.Cursor, error) {
 	if after == nil || *after == s.header.Floor {
 		return s.header, s.head, nil
 	}
@@ -115,7 +118,7 @@ func (s *stored) begins(_ context.Context, after *log.Seq) (archive.Header, log.
 	if err := s.keeps(*after); err != nil {
 		return h, s.head, err
 	}
-	for e, err := range s.each(*after) {
+	for e, err := range s.each(ctx, *after) {
 		h.Chain = e.Hash
 		return h, s.head, err
 	}
@@ -132,7 +135,7 @@ func (s *stored) keeps(after log.Seq) error {
 
 func (s *stored) entries(ctx context.Context, after log.Seq) iter.Seq2[log.Entry, error] {
 	return func(yield func(log.Entry, error) bool) {
-		for e, err := range s.each(after) {
+		for e, err := range s.each(ctx, after) {
 			if err == nil {
 				err = ctx.Err()
 			}
@@ -222,7 +225,7 @@ func yieldEntry(e log.Entry, yield func(log.Line, error) bool) bool {
 	return yield(log.Line{Seq: e.Seq, Chain: e.Hash.Prefix(), Event: event}, err) && err == nil
 }
 
-// selected yields those entries that the filter selects.
+// selected yields those entries that the filter selects, with bytes of their own.
 func selected(entries iter.Seq2[log.Entry, error], f *query.Filter) iter.Seq2[log.Entry, error] {
 	m := f.Matcher()
 	return func(yield func(log.Entry, error) bool) {
@@ -235,8 +238,13 @@ func selected(entries iter.Seq2[log.Entry, error], f *query.Filter) iter.Seq2[lo
 			case err != nil:
 				yield(e, err)
 				return
-			case verdict == query.Past || verdict == query.Hit && !yield(e, nil):
+			case verdict == query.Past:
 				return
+			case verdict == query.Hit:
+				e.Bytes = bytes.Clone(e.Bytes)
+				if !yield(e, nil) {
+					return
+				}
 			}
 		}
 	}
@@ -244,7 +252,7 @@ func selected(entries iter.Seq2[log.Entry, error], f *query.Filter) iter.Seq2[lo
 
 // openExport opens a file of `rutter log export`. It fails with log.ErrFormat if
 // it is another one.
-func openExport(path string) (reader, error) {
+func openExport(path string) (*stored, error) {
 	file, err := os.Open(path)
 	if err != nil {
 		return nil, err
@@ -255,7 +263,7 @@ func openExport(path string) (reader, error) {
 	}
 	s := &stored{header: r.Header(), close: file.Close}
 	s.head = log.Cursor{Cluster: s.header.Cluster, Seq: 1<<64 - 1} // it is not known before the end
-	s.each = func(after log.Seq) iter.Seq2[log.Entry, error] { return eachOf(file, after) }
+	s.each = func(_ context.Context, after log.Seq) iter.Seq2[log.Entry, error] { return eachOf(file, after) }
 	return s, nil
 }
 

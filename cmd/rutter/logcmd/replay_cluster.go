@@ -1,0 +1,244 @@
+package logcmd
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+	"os"
+	"slices"
+	"strings"
+
+	"github.com/urfave/cli/v2"
+
+	"rutter/api/client"
+	"rutter/cmd/rutter/term"
+	"rutter/log"
+	"rutter/log/archive"
+	"rutter/projections"
+)
+
+// ownKinds are those of objects that are about a cluster itself, which another
+// one has of its own: who may do what there, and how it runs.
+var ownKinds = []log.Kind{log.KindSetting, log.KindToken, log.KindRevocation, log.KindGrant, log.KindAuthority, log.KindCertificate}
+
+// stampedFields are set by whoever decides an update, and refused from others.
+var stampedFields = map[log.Kind][]string{log.KindNIC: {"created_timestamp", "modified_timestamp"}}
+
+// reenactment brings the changes of one log into another cluster.
+type reenactment struct {
+	api     *client.Client
+	source  log.UUID
+	target  log.UUID
+	maps    *mapFile
+	there   map[changeTag]mappedChange // in the target's log, and not in maps
+	speed   pace
+	made    int
+	skipped int
+	had     int
+}
+
+// replayCluster brings a log into the cluster of a URL.
+func replayCluster(c *cli.Context, s *pastLog, to string, speed uint64) error {
+	source := log.UUID{}
+	if s.folder != nil {
+		source = s.folder.Head().Cluster
+	} else {
+		status, err := s.api.Status(c.Context)
+		if err != nil {
+			return err
+		}
+		source = status.Head.Cluster
+	}
+	return reenact(c, source, to, speed, func(r *reenactment) error {
+		if s.floor > 0 {
+			state, err := s.folder.StateAt(c.Context, s.floor)
+			if err != nil {
+				return err
+			}
+			if err := r.begin(c.Context, state, s.floor); err != nil {
+				return err
+			}
+		}
+		return r.follow(c.Context, s.entries(c.Context, s.floor), s.head)
+	})
+}
+
+// importCluster brings an export into the cluster of a URL.
+func importCluster(c *cli.Context, in *archive.Reader, to string) error {
+	return reenact(c, in.Header().Cluster, to, 0, func(r *reenactment) error {
+		return r.follow(c.Context, archived(c.Context, in), 0)
+	})
+}
+
+// reenact calls do with what brings changes into the cluster of a URL, and says
+// what came of it.
+func reenact(c *cli.Context, source log.UUID, to string, speed uint64, do func(*reenactment) error) (err error) {
+	api, err := term.OpenClient(term.ClientConfigOf(c, strings.Split(to, ",")))
+	if err != nil {
+		return err
+	}
+	defer api.Close()
+	status, err := api.Status(c.Context)
+	if err != nil {
+		return err
+	}
+	target := status.Head.Cluster
+	if target == source {
+		return term.Usagef("--to %s: that is the cluster that the log is of", to)
+	}
+	maps, err := openMap(c.String("map"), source, target)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, maps.close()) }()
+	r := &reenactment{api: api, source: source, target: target, maps: maps, speed: pace{speed: speed}}
+	if err := r.look(c.Context, max(maps.last, status.Floor)); err != nil {
+		return err
+	}
+	err = do(r)
+	fmt.Fprintf(os.Stderr, "cluster %s: %d changes made, %d were there, %d skipped; %s says which is which\n", target, r.made, r.had, r.skipped, maps.name)
+	return err
+}
+
+// look reads which changes the target has already, behind a seq.
+func (r *reenactment) look(ctx context.Context, after log.Seq) error {
+	r.there = map[changeTag]mappedChange{}
+	for e, err := range r.api.Entries(ctx, after) {
+		if err != nil {
+			return err
+		}
+		head, err := log.DecodeEventHead(e.Bytes)
+		if err != nil {
+			return fmt.Errorf("entry %d of the target: %w", e.Seq, err)
+		}
+		tag := tagIn(head.ChangeID)
+		was, known := r.there[tag]
+		if !known {
+			was = mappedChange{Cluster: r.target, First: e.Seq, ID: head.ChangeID}
+		}
+		was.Last = e.Seq
+		r.there[tag] = was
+	}
+	return nil
+}
+
+// firstKinds come before the others when objects are made of which the log has
+// no creation: what others refer to.
+var firstKinds = []log.Kind{log.KindNICTag, log.KindNetwork, log.KindServer, log.KindVM}
+
+// begin makes the objects that a log begins with, each in a change of its own.
+func (r *reenactment) begin(ctx context.Context, state *projections.State, floor log.Seq) error {
+	kinds := slices.Clone(firstKinds)
+	for kind := log.Kind(1); log.NewObject(kind) != nil || kind < 64; kind++ {
+		if !slices.Contains(kinds, kind) {
+			kinds = append(kinds, kind)
+		}
+	}
+	for _, kind := range kinds {
+		for rec := range state.List(kind) {
+			source := mappedChange{Cluster: r.source, First: floor, Last: floor, Object: fmt.Sprintf("%s %s", kind, rec.Object.ID())}
+			event := &log.Event{Kind: kind, Action: log.Create, ID: rec.Object.ID(), Object: rec.Object}
+			if err := r.make(ctx, source, []*log.Event{event}); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// follow makes the changes of entries, which begin and end with whole ones. head
+// is where they end, for the word of progress; 0 if that is not known.
+func (r *reenactment) follow(ctx context.Context, entries iter.Seq2[log.Entry, error], head log.Seq) error {
+	progress := progressOf("entry")
+	var events []*log.Event
+	for e, err := range entries {
+		if err != nil {
+			return err
+		}
+		e.Bytes = slices.Clone(e.Bytes)
+		event, err := e.Event()
+		if err != nil {
+			return fmt.Errorf("entry %d: %w", e.Seq, err)
+		}
+		if events = append(events, event); event.More > 0 {
+			continue
+		}
+		source := mappedChange{Cluster: r.source, First: e.Seq + 1 - log.Seq(len(events)), Last: e.Seq, ID: event.ChangeID}
+		if err := r.make(ctx, source, events); err != nil {
+			return err
+		}
+		events = nil
+		if head > 0 {
+			progress(int64(e.Seq), int64(head))
+		}
+	}
+	return nil
+}
+
+// make has the target do what the events of one change did, unless it has.
+func (r *reenactment) make(ctx context.Context, source mappedChange, events []*log.Event) error {
+	if r.maps.done[source.key()] {
+		r.had++
+		return nil
+	}
+	tag := tagOf(source)
+	if was, ok := r.there[tag]; ok { // written, and the record of it was lost
+		r.had++
+		return r.maps.add(mapping{Source: source, Target: was})
+	}
+	change := &log.Change{ID: tag.id()}
+	for _, e := range events {
+		op, ok, err := opOf(e)
+		if err != nil {
+			return fmt.Errorf("entry %d: %w", source.First, err)
+		}
+		if ok {
+			change.Ops = append(change.Ops, op)
+		}
+	}
+	if len(change.Ops) == 0 {
+		r.skipped++
+		return r.maps.add(mapping{Source: source, Target: mappedChange{Cluster: r.target}, Skipped: "it is about the cluster itself"})
+	}
+	if err := r.speed.before(ctx, events[0].Time); err != nil {
+		return err
+	}
+	result, err := r.api.Submit(ctx, change)
+	if err != nil {
+		return fmt.Errorf("%s: the target does not take it, and has all before it: %w", source.name(), err)
+	}
+	r.made++
+	return r.maps.add(mapping{Source: source, Target: mappedChange{Cluster: r.target, First: result.First, Last: result.Last, ID: change.ID}})
+}
+
+// opOf is the operation that does what an event did; ok is false if there is
+// nothing that another cluster could do.
+func opOf(e *log.Event) (op log.Op, ok bool, err error) {
+	if slices.Contains(ownKinds, e.Kind) {
+		return op, false, nil
+	}
+	empty := log.NewObject(e.Kind)
+	if empty == nil {
+		return op, false, fmt.Errorf("%s %s is of a kind that this program does not know: use a newer one: %w", e.Kind, e.ID, log.ErrFormat)
+	}
+	op = log.Op{Action: e.Action, Kind: e.Kind}
+	if e.Action != log.Create { // the id of a new object stands in it
+		op.ID = e.ID
+	}
+	if e.Action == log.Delete {
+		return op, true, nil
+	}
+	op.Object = e.Object
+	changed := e.Changed
+	if e.Action == log.Create {
+		changed = log.Diff(empty, e.Object)
+	}
+	for _, field := range changed {
+		if e.Action == log.Create || !slices.Contains(stampedFields[e.Kind], field.Path) {
+			op.Set = append(op.Set, field.Path)
+		}
+	}
+	slices.Sort(op.Set)
+	return op, len(op.Set) > 0, nil
+}

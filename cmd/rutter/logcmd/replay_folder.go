@@ -1,0 +1,79 @@
+package logcmd
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+	"os"
+	"path/filepath"
+
+	"rutter/log"
+	"rutter/raftstore"
+)
+
+// replayFolder writes the log into a new data folder.
+func replayFolder(ctx context.Context, s *pastLog, dir string) error {
+	w, err := s.copyTo(ctx, dir)
+	if err != nil {
+		return err
+	}
+	return finished(w, dir)
+}
+
+// copyTo begins a new data folder with the entries of the log.
+func (s *pastLog) copyTo(ctx context.Context, dir string) (*raftstore.FolderWriter, error) {
+	start := raftstore.FolderStart{}
+	if s.folder != nil {
+		start.Cluster, start.Feature, start.Floor = s.folder.Head().Cluster, s.folder.Feature(), s.floor
+		if s.floor > 0 {
+			var err error
+			if start.Hash, err = s.folder.HashAt(s.floor); err == nil {
+				start.State, err = s.folder.StateAt(ctx, s.floor)
+			}
+			if err != nil {
+				return nil, err
+			}
+		}
+	} else {
+		status, err := s.api.Status(ctx)
+		if err != nil {
+			return nil, err
+		}
+		start.Cluster = status.Head.Cluster
+	}
+	w, err := raftstore.CreateFolder(dir, start)
+	if err == nil {
+		err = appendAll(w, s.entries(ctx, s.floor), s.head)
+	}
+	return w, err
+}
+
+// appendAll appends entries, and abandons the folder if it cannot. head is where
+// they end, for the word of progress; 0 if that is not known.
+func appendAll(w *raftstore.FolderWriter, entries iter.Seq2[log.Entry, error], head log.Seq) error {
+	progress := progressOf("entry")
+	for e, err := range entries {
+		if err == nil {
+			err = w.Append(e)
+		}
+		if err != nil {
+			return errors.Join(err, w.Abandon())
+		}
+		if head > 0 && (e.Seq%(1<<13) == 0 || e.Seq == head) {
+			progress(int64(e.Seq), int64(head))
+		}
+	}
+	return nil
+}
+
+// finished makes a new folder durable and says what can be done with it.
+func finished(w *raftstore.FolderWriter, dir string) error {
+	head := w.Head()
+	if err := w.Close(); err != nil {
+		return err
+	}
+	dir = filepath.Clean(dir)
+	fmt.Fprintf(os.Stderr, "%s has the log up to %s: read it with --data %s, or make a server of it: rutter snapshot save --data %s FILE, then rutter snapshot restore\n", dir, head, dir, dir)
+	return nil
+}

@@ -1,0 +1,177 @@
+package logcmd
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"net"
+	"os"
+
+	"github.com/urfave/cli/v2"
+
+	"rutter/api"
+	"rutter/cmd/rutter/term"
+	"rutter/log"
+	"rutter/projections"
+	"rutter/raftstore"
+)
+
+// serve shows a log as it was at a seq: the API and the console, read-only, until
+// the context ends.
+func serve(c *cli.Context, f *raftstore.Folder, seq log.Seq) error {
+	address := c.String("serve")
+	if host, _, err := net.SplitHostPort(address); err != nil || !loopback(host) {
+		return term.Usagef("--serve %q: want HOST:PORT of this machine alone, as in 127.0.0.1:7430: there is no TLS on it", address)
+	}
+	state, err := f.StateAt(c.Context, seq)
+	if err != nil {
+		return err
+	}
+	hash, err := f.HashAt(seq)
+	if err != nil {
+		return err
+	}
+	s := &served{folder: f, state: state, head: log.Cursor{Cluster: f.Head().Cluster, Seq: seq, Chain: hash.Prefix()}, never: make(chan struct{})}
+	logger := slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn}))
+	server, err := api.New(api.Config{Store: s, Past: s, ReadOnly: true, Version: c.App.Version, Logger: logger})
+	if err != nil {
+		return err
+	}
+	listener, err := new(net.ListenConfig).Listen(c.Context, "tcp", address)
+	if err != nil {
+		return err
+	}
+	fmt.Fprintf(c.App.Writer, "the log up to #%d, at %s, read-only: http://%s/console/ until Ctrl-C\n", seq, state.Time(), listener.Addr())
+	return server.Run(c.Context, listener)
+}
+
+func loopback(host string) bool {
+	ip := net.ParseIP(host)
+	return host == "localhost" || ip != nil && ip.IsLoopback()
+}
+
+// served is a log that nothing is added to, as package api wants it. It ends at
+// head, whatever the folder has behind that.
+type served struct {
+	folder *raftstore.Folder
+	state  *projections.State
+	head   log.Cursor
+	never  chan struct{}
+}
+
+// Propose implements api.Store; package api does not call it of a read-only log.
+func (*served) Propose(context.Context, *log.Change) (log.Result, error) {
+	return log.Result{}, fmt.Errorf("a log of the past: %w", api.ErrNoLeader)
+}
+
+// View implements api.Store.
+func (s *served) View(fn func(*projections.State, log.Cursor)) { fn(s.state, s.head) }
+
+// Head implements api.Store.
+func (s *served) Head() log.Cursor { return s.head }
+
+// Floor implements api.Store.
+func (s *served) Floor() log.Seq { return s.folder.Floor() }
+
+// Changed implements api.Store: nothing ever is.
+func (s *served) Changed() <-chan struct{} { return s.never }
+
+// Entries implements api.Store.
+func (s *served) Entries(after log.Seq, limit int) ([]log.Entry, error) {
+	if after > s.head.Seq {
+		return nil, fmt.Errorf("entries after %d, the head is %d: %w", after, s.head.Seq, log.ErrAhead)
+	}
+	entries, err := s.folder.Entries(after, limit)
+	if n := s.head.Seq - after; log.Seq(len(entries)) > n {
+		entries = entries[:n]
+	}
+	return entries, err
+}
+
+// CheckCursor implements api.Store.
+func (s *served) CheckCursor(c log.Cursor) error {
+	switch {
+	case c == log.Cursor{} && s.Floor() > 0, c.Seq < s.Floor():
+		return fmt.Errorf("cursor %s: entries are kept after %d: %w", c, s.Floor(), log.ErrCompacted)
+	case c == log.Cursor{}:
+		return nil
+	case c.Cluster != s.head.Cluster:
+		return fmt.Errorf("cursor %s: this is cluster %s: %w", c, s.head.Cluster, log.ErrOtherLog)
+	case c.Seq > s.head.Seq:
+		return fmt.Errorf("cursor %s: the head is %d: %w", c, s.head.Seq, log.ErrAhead)
+	}
+	hash, err := s.folder.HashAt(c.Seq)
+	if err == nil && c.Seq > 0 && hash.Prefix() != c.Chain {
+		err = fmt.Errorf("cursor %s: the chain is another one: %w", c, log.ErrOtherLog)
+	}
+	return err
+}
+
+// WaitSeq implements api.Store.
+func (s *served) WaitSeq(ctx context.Context, seq log.Seq) error {
+	if seq <= s.head.Seq {
+		return nil
+	}
+	<-ctx.Done()
+	return ctx.Err()
+}
+
+// Consistent implements api.Store.
+func (s *served) Consistent(context.Context) (log.Seq, error) { return s.head.Seq, nil }
+
+// Status implements api.Store.
+func (s *served) Status() api.Status { return api.Status{ID: "replay", State: "past"} }
+
+// Ready implements api.Store.
+func (*served) Ready() error { return nil }
+
+// Serving implements api.Store.
+func (*served) Serving() error { return nil }
+
+// SeqAt implements api.Past.
+func (s *served) SeqAt(at log.Time) (log.Seq, error) {
+	seq, err := s.folder.SeqAt(at)
+	return min(seq, s.head.Seq), err
+}
+
+// before refuses a place behind the head.
+func (s *served) before(seq log.Seq) error {
+	if seq > s.head.Seq {
+		return fmt.Errorf("the past at %d, the head is %d: %w", seq, s.head.Seq, log.ErrAhead)
+	}
+	return nil
+}
+
+// StateAt implements api.Past.
+func (s *served) StateAt(ctx context.Context, seq log.Seq) (*projections.State, error) {
+	if err := s.before(seq); err != nil {
+		return nil, err
+	}
+	return s.folder.StateAt(ctx, seq)
+}
+
+// PartAt implements api.Past.
+func (s *served) PartAt(ctx context.Context, part api.PastPart, seq log.Seq) (*projections.State, error) {
+	if err := s.before(seq); err != nil {
+		return nil, err
+	}
+	return s.folder.PartAt(ctx, PartOf(part), seq)
+}
+
+// HistoryOf implements api.Past.
+func (s *served) HistoryOf(ctx context.Context, object api.PastObject, after log.Seq, limit int) ([]log.Seq, error) {
+	seqs, err := s.folder.History(ctx, raftstore.Ref(object), after, limit)
+	for len(seqs) > 0 && seqs[len(seqs)-1] > s.head.Seq {
+		seqs = seqs[:len(seqs)-1]
+	}
+	return seqs, err
+}
+
+// PartOf is a part of the past as package raftstore names it.
+func PartOf(part api.PastPart) raftstore.Part {
+	want := raftstore.Part{CNs: part.CNs, VNets: part.VNets, Mentions: part.Mentions, Kinds: part.Kinds}
+	for _, o := range part.Objects {
+		want.Objects = append(want.Objects, raftstore.Ref(o))
+	}
+	return want
+}
