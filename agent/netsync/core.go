@@ -223,7 +223,7 @@ func (c *core) release(in *input, p *plan, claim *claim, at *VM) {
 		return
 	}
 	if !claim.Create.IsZero() { // what became of it must be known before it can be deleted
-		c.send(in, p, claim.MAC, "create/"+claim.Create.String(), claim.Create, c.creation(claim, nil, at))
+		c.send(in, p, claim.MAC, "resolve", claim.Create, c.creation(claim, nil, at))
 		return
 	}
 	if !claim.Held {

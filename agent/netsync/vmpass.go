@@ -96,7 +96,8 @@ func (v *vmPass) createNIC(claim *claim, nic *NIC) {
 	if claim.Create.IsZero() {
 		v.book.create(claim, v.newID())
 	}
-	v.send(v.in, v.plan, nic.MAC, "create/"+claim.Create.String(), claim.Create, op)
+	// One that was refused gets another id, and is no other for that.
+	v.send(v.in, v.plan, nic.MAC, "create/"+v.vm.State+v.vm.Owner.String()+string(nic.Fields.AppendJSON(nil)), claim.Create, op)
 }
 
 // creation is the operation that creates a NIC. Without a NIC (the VM has it no
