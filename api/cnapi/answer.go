@@ -1,0 +1,182 @@
+package cnapi
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"strconv"
+
+	"rutter/log"
+)
+
+// Codes of answers beside those of refusals.
+const (
+	codeUnavailable = "ServiceUnavailable"
+	codeBadRequest  = "BadRequest"
+)
+
+// answerError is an error with the status of its answer.
+type answerError struct {
+	status int
+	log.Refusal
+}
+
+func failure(status int, code, format string, args ...any) error {
+	return &answerError{status, log.Refusal{Code: code, Message: fmt.Sprintf(format, args...)}}
+}
+
+func badField(field, remedy, format string, args ...any) error {
+	return &answerError{http.StatusUnprocessableEntity, log.Refusal{
+		Code: log.CodeInvalidParameters, Message: "Invalid parameters",
+		Errors: []log.FieldError{{Field: field, Code: log.ElementInvalid, Message: fmt.Sprintf(format, args...), Remedy: remedy}},
+	}}
+}
+
+func notFound(format string, args ...any) error {
+	return failure(http.StatusNotFound, log.CodeResourceNotFound, format, args...)
+}
+
+// refusalStatus are the statuses of refusals of the log (spec/napi.md section 3.3).
+var refusalStatus = map[string]int{
+	log.CodeInvalidParameters: http.StatusUnprocessableEntity, log.CodeInUse: http.StatusUnprocessableEntity,
+	log.CodeSubnetFull: http.StatusInsufficientStorage, log.CodeResourceNotFound: http.StatusNotFound,
+	log.CodePreconditionFailed: http.StatusPreconditionFailed, log.CodeNotAuthorized: http.StatusForbidden, log.CodeTooOld: http.StatusConflict,
+}
+
+func writeError(w http.ResponseWriter, err error) {
+	var answer *answerError
+	var refusal *log.Refusal
+	switch {
+	case errors.As(err, &answer):
+	case errors.As(err, &refusal):
+		status, ok := refusalStatus[refusal.Code]
+		if !ok {
+			status = http.StatusUnprocessableEntity
+		}
+		answer = &answerError{status, *refusal}
+	default:
+		answer = &answerError{http.StatusServiceUnavailable, log.Refusal{Code: codeUnavailable, Message: err.Error()}}
+	}
+	if answer.status == http.StatusServiceUnavailable {
+		w.Header().Set("Retry-After", "1")
+	}
+	writeJSON(w, answer.status, &answer.Refusal)
+}
+
+func writeJSON(w http.ResponseWriter, status int, v any) {
+	var b bytes.Buffer
+	enc := json.NewEncoder(&b)
+	enc.SetEscapeHTML(false)
+	if err := enc.Encode(v); err != nil {
+		status = http.StatusInternalServerError
+		b.Reset()
+		fmt.Fprintf(&b, "{\"code\":\"InternalError\",\"message\":%q}\n", err.Error())
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.Header().Set("Content-Length", strconv.Itoa(b.Len()))
+	w.WriteHeader(status)
+	_, _ = w.Write(b.Bytes()) // a client that left is told nothing; for HEAD net/http drops it
+}
+
+// fieldsOf reads the fields of a request: those of its JSON object and those of
+// its query, as restify does. Nothing is an empty object.
+func fieldsOf(r *http.Request) (map[string]json.RawMessage, error) {
+	fields := make(map[string]json.RawMessage)
+	body, err := io.ReadAll(r.Body)
+	if err != nil {
+		return nil, failure(http.StatusRequestEntityTooLarge, codeBadRequest, "the body cannot be read: %v", err)
+	}
+	if body = bytes.TrimSpace(body); len(body) > 0 {
+		if err := json.Unmarshal(body, &fields); err != nil {
+			return nil, failure(http.StatusBadRequest, codeBadRequest, "the body is not a JSON object: %v", err)
+		}
+	}
+	query, err := url.ParseQuery(r.URL.RawQuery)
+	if err != nil {
+		return nil, failure(http.StatusBadRequest, codeBadRequest, "the query cannot be read: %v", err)
+	}
+	for name, values := range query {
+		if _, given := fields[name]; !given {
+			fields[name], _ = json.Marshal(values[0])
+		}
+	}
+	return fields, nil
+}
+
+// textField returns a field that is a text; "" if it is not there.
+func textField(fields map[string]json.RawMessage, name string) (string, error) {
+	raw, ok := fields[name]
+	if !ok || string(raw) == "null" {
+		return "", nil
+	}
+	var text string
+	if err := json.Unmarshal(raw, &text); err != nil {
+		return "", badField(name, "send a text", "%.80s is no text", raw)
+	}
+	return text, nil
+}
+
+// canonical is a JSON value with its keys sorted and without blanks; numbers stay
+// as they are written.
+func canonical(raw []byte) (string, error) {
+	dec := json.NewDecoder(bytes.NewReader(raw))
+	dec.UseNumber()
+	var v any
+	if err := dec.Decode(&v); err != nil {
+		return "", err
+	}
+	if _, err := dec.Token(); !errors.Is(err, io.EOF) {
+		return "", errors.New("text after the value")
+	}
+	b, err := json.Marshal(v)
+	return string(b), err
+}
+
+// propose makes one change of operations on behalf of a request, or of the
+// service itself if r is nil, and returns when this server has applied it.
+func (s *Service) propose(ctx context.Context, r *http.Request, ops ...log.Op) (log.Result, error) {
+	id, err := s.changeID(r)
+	if err != nil {
+		return log.Result{}, err
+	}
+	c := &log.Change{ID: id, Actor: Actor, Ops: ops}
+	if r != nil && s.cfg.Actor != nil {
+		c.Actor = s.cfg.Actor(r)
+	}
+	if r != nil && s.cfg.Author != nil {
+		c.By = s.cfg.Author(r)
+	}
+	ctx, cancel := context.WithTimeout(ctx, proposeTime)
+	defer cancel()
+	result, err := s.store.Propose(ctx, c)
+	if err != nil {
+		return result, fmt.Errorf("not known to be written, and safe to look for: %w", err)
+	}
+	if result.Refusal != nil {
+		return result, result.Refusal
+	}
+	return result, s.store.WaitSeq(ctx, result.Last)
+}
+
+// HeaderChangeID names the change of a request: one that is sent again with it is
+// done once (DESIGN rule 4).
+const HeaderChangeID = "Rutter-Change-Id"
+
+func (s *Service) changeID(r *http.Request) (log.UUID, error) {
+	if r == nil || r.Header.Get(HeaderChangeID) == "" {
+		return s.cfg.NewID()
+	}
+	id, err := log.ParseUUID(r.Header.Get(HeaderChangeID))
+	if err != nil {
+		return id, badField(HeaderChangeID, "send a version 7 UUID, the same one with each retry", "%v", err)
+	}
+	return id, nil
+}
+
+// Actor is who makes the changes that no request asked for.
+const Actor = "cnapi"

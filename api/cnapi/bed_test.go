@@ -1,0 +1,151 @@
+package cnapi
+
+import (
+	"context"
+	"encoding/binary"
+	"encoding/json"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"rutter/log"
+	"rutter/projections"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+const (
+	cn1 = "564d69b1-a178-4fbe-b36f-3f2b7fd7ed01"
+	cn2 = "564d69b1-a178-4fbe-b36f-3f2b7fd7ed02"
+	vm1 = "5595d88c-6e4d-4bda-b58e-97dd02e30001"
+)
+
+// memory is a Store: the real decisions, as if replication took no time.
+type memory struct {
+	mu      sync.RWMutex
+	state   *projections.State
+	head    log.Seq
+	changed chan struct{}
+	unready error
+	now     func() time.Time
+}
+
+func newMemory() *memory {
+	return &memory{state: projections.NewState(), changed: make(chan struct{}), now: time.Now}
+}
+
+func (m *memory) Propose(_ context.Context, c *log.Change) (log.Result, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	c.Time, c.Seed = max(m.state.Time()+1, log.TimeOf(m.now())), uint64(m.head)+1
+	events, result := m.state.Decide(c)
+	for _, e := range events {
+		m.head++
+		if _, err := m.state.Apply(m.head, e); err != nil {
+			panic(err)
+		}
+	}
+	result.Last = m.head
+	close(m.changed)
+	m.changed = make(chan struct{})
+	return result, nil
+}
+
+func (m *memory) View(fn func(*projections.State, log.Cursor)) {
+	m.mu.RLock()
+	defer m.mu.RUnlock()
+	fn(m.state, log.Cursor{Seq: m.head})
+}
+
+func (m *memory) Changed() <-chan struct{} {
+	m.mu.RLock()
+	defer m.mu.RUnlock()
+	return m.changed
+}
+
+func (m *memory) WaitSeq(context.Context, log.Seq) error { return nil }
+func (m *memory) Ready() error                           { return m.unready }
+func (m *memory) Serving() error                         { return nil }
+
+var drawn atomic.Uint64
+
+func newID() (log.UUID, error) {
+	id := log.UUID{6: 0x70, 8: 0x80}
+	binary.BigEndian.PutUint32(id[:], uint32(drawn.Add(1)))
+	return id, nil
+}
+
+func testUUID(t testing.TB, text string) log.UUID {
+	u, err := log.ParseUUID(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return u
+}
+
+// newService makes a service over a store with one server, cn1.
+func newService(t *testing.T, store *memory, edit func(*Config)) *Service {
+	t.Helper()
+	cfg := Config{Store: store, NewID: newID, Self: "s1", Run: 7, Actor: func(*http.Request) string { return "ada" }}
+	if edit != nil {
+		edit(&cfg)
+	}
+	s, err := New(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if s.server(testUUID(t, cn1)) == nil {
+		ask(t, s, "POST /servers/"+cn1+"/sysinfo", `{"sysinfo":{"UUID":"`+cn1+`","Hostname":"cn1","Setup":"true","Rutter Agent":"test"}}`, 200)
+	}
+	return s
+}
+
+// ask makes a request as "METHOD /path", wants a status, and returns the answer.
+func ask(t *testing.T, s *Service, request, body string, want int) map[string]any {
+	t.Helper()
+	raw := askRaw(t, s, request, body, want)
+	var m map[string]any
+	if len(raw) > 0 && raw[0] == '{' {
+		if err := json.Unmarshal(raw, &m); err != nil {
+			t.Fatalf("%s: %v in %s", request, err, raw)
+		}
+	}
+	return m
+}
+
+func askList(t *testing.T, s *Service, request string) []map[string]any {
+	t.Helper()
+	var list []map[string]any
+	if err := json.Unmarshal(askRaw(t, s, request, "", 200), &list); err != nil {
+		t.Fatalf("%s: %v", request, err)
+	}
+	return list
+}
+
+func askRaw(t *testing.T, s *Service, request, body string, want int) []byte {
+	t.Helper()
+	method, path, _ := strings.Cut(request, " ")
+	w := httptest.NewRecorder()
+	s.Handler().ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), method, path, strings.NewReader(body)))
+	if w.Code != want {
+		t.Fatalf("%s %s: answered %d %s, want %d", request, body, w.Code, w.Body, want)
+	}
+	return w.Body.Bytes()
+}
+
+// change makes operations on the log directly, as an agent does.
+func change(t *testing.T, store *memory, op log.Op) *log.Refusal {
+	t.Helper()
+	id, _ := newID()
+	result, err := store.Propose(t.Context(), &log.Change{ID: id, Actor: "agent", Ops: []log.Op{op}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return result.Refusal
+}

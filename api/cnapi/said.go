@@ -1,0 +1,259 @@
+package cnapi
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"net/http"
+	"slices"
+	"time"
+
+	"rutter/agent/sysinfo"
+	"rutter/log"
+	"rutter/projections"
+)
+
+// postSysinfo takes what a CN says of itself. A CN that is not known gets an
+// object: that is how one that is not set up is listed.
+func (s *Service) postSysinfo(w http.ResponseWriter, r *http.Request) error {
+	cn, err := serverOf(r)
+	if err != nil {
+		return err
+	}
+	fields, err := fieldsOf(r)
+	if err != nil {
+		return err
+	}
+	raw, ok := fields["sysinfo"]
+	if !ok {
+		return badField("sysinfo", `send {"sysinfo": {"UUID": …}}`, "it is missing")
+	}
+	info, err := sysinfo.Parse(raw)
+	if err != nil {
+		return badField("sysinfo", "send it in SmartOS's form", "%v", err)
+	}
+	if !info.UUID.IsZero() && info.UUID != cn {
+		return badField("sysinfo.UUID", "post it to the path of its own server", "it is of %s", info.UUID)
+	}
+	text, err := canonical(raw)
+	if err != nil {
+		return badField("sysinfo", "send JSON", "%v", err)
+	}
+	if s.cfg.Beat != nil {
+		s.cfg.Beat(cn, !info.Setup)
+	}
+	// Somebody may make the object, or delete it, meanwhile: then it is looked at again.
+	for range 3 {
+		if err = s.record(r, cn, info, text); err == nil {
+			break
+		}
+		var refusal *log.Refusal
+		if !errors.As(err, &refusal) || refusal.Code == log.CodeNotAuthorized {
+			return err
+		}
+	}
+	if err != nil {
+		return err
+	}
+	writeJSON(w, http.StatusOK, map[string]any{})
+	return nil
+}
+
+// record writes what a sysinfo makes of the server's object, if it is news.
+func (s *Service) record(r *http.Request, cn log.UUID, info *sysinfo.Info, text string) error {
+	said, set := fromSysinfo(cn, info, text)
+	known := s.server(cn)
+	if known == nil {
+		_, err := s.propose(r.Context(), r, log.Op{Action: log.Create, Kind: log.KindServer, Object: said, Set: append(set, "uuid")})
+		return err
+	}
+	would := log.Clone(known)
+	if log.Assign(would, said, set); log.Equal(would, known) {
+		return nil
+	}
+	_, err := s.propose(r.Context(), r, log.Op{Action: log.Update, Kind: log.KindServer, ID: cn.String(), Object: said, Set: set})
+	return err
+}
+
+// fromSysinfo is what a sysinfo says of a server's fields (spec/cnapi.md section
+// 4.3), and which: what it does not mention stays as it is.
+func fromSysinfo(cn log.UUID, info *sysinfo.Info, text string) (*log.Server, []string) {
+	o := &log.Server{
+		UUID: cn, Hostname: info.Hostname, Setup: info.Setup, Headnode: info.Headnode, RAM: info.MemoryMiB,
+		CurrentPlatform: info.LiveImage, LastBoot: log.Time(info.BootTime * int64(time.Second)),
+		Created: log.Time(info.ZpoolCreated * int64(time.Second)), Sysinfo: text,
+		AdminIP: info.AdminIP(), AgentPort: uint32(info.AgentPort),
+	}
+	set := []string{"admin_ip", "agent_port", "headnode", "setup", "sysinfo"}
+	for name, is := range map[string]bool{
+		"hostname": o.Hostname != "", "ram": o.RAM != 0, "current_platform": o.CurrentPlatform != "",
+		"last_boot": o.LastBoot != 0, "created": o.Created != 0,
+	} {
+		if is {
+			set = append(set, name)
+		}
+	}
+	slices.Sort(set)
+	return o, set
+}
+
+func (s *Service) getSysinfo(w http.ResponseWriter, r *http.Request) error {
+	cn, err := serverOf(r)
+	if err != nil {
+		return err
+	}
+	o := s.server(cn)
+	if o == nil {
+		return notFound("server not found")
+	}
+	writeJSON(w, http.StatusOK, map[string]any{"sysinfo": asJSON(o.Sysinfo, "{}")})
+	return nil
+}
+
+// heartbeat is answered at once; it is the leader that counts it (api/liveness).
+func (s *Service) heartbeat(w http.ResponseWriter, r *http.Request) error {
+	cn, err := serverOf(r)
+	if err != nil {
+		return err
+	}
+	if s.cfg.Beat != nil {
+		s.cfg.Beat(cn, false)
+	}
+	w.WriteHeader(http.StatusNoContent)
+	return nil
+}
+
+// report is what a CN without an agent of ours said of its VMs.
+type report struct {
+	cn  log.UUID
+	vms map[string]map[string]json.RawMessage
+}
+
+// status is answered before it is taken, as CNAPI does.
+func (s *Service) status(w http.ResponseWriter, r *http.Request) error {
+	cn, err := serverOf(r)
+	if err != nil {
+		return err
+	}
+	var body struct {
+		VMs    map[string]map[string]json.RawMessage `json:"vms"`
+		Memory map[string]any                        `json:"meminfo"`
+		Disks  map[string]any                        `json:"diskinfo"`
+	}
+	if err := json.NewDecoder(r.Body).Decode(&body); err != nil {
+		return failure(http.StatusBadRequest, codeBadRequest, "the body is not a status: %v", err)
+	}
+	s.keepSoft(cn, soft{numbers(body.Memory), numbers(body.Disks), s.cfg.Now()})
+	select {
+	case s.reports <- report{cn, body.VMs}:
+	default: // the next whole one comes within a minute
+		s.logger.Warn("a status report is dropped: too many wait", "cn", cn)
+	}
+	w.WriteHeader(http.StatusNoContent)
+	return nil
+}
+
+// maxNumbers bounds what is kept of one report of memory or disks.
+const maxNumbers = 32
+
+func numbers(from map[string]any) map[string]json.Number {
+	kept := make(map[string]json.Number)
+	for name, v := range from {
+		if n, ok := v.(float64); ok && len(kept) < maxNumbers && len(name) < 64 {
+			b, err := json.Marshal(n)
+			if err == nil {
+				kept[name] = json.Number(b)
+			}
+		}
+	}
+	return kept
+}
+
+func (s *Service) keepSoft(cn log.UUID, said soft) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if _, known := s.soft[cn]; known || len(s.soft) < maxSoft {
+		s.soft[cn] = said
+	}
+}
+
+func (s *Service) takeReports(ctx context.Context) {
+	for {
+		select {
+		case one := <-s.reports:
+			if err := s.takeReport(ctx, one); err != nil && ctx.Err() == nil {
+				s.logger.Warn("the VMs of a status report are not all in the log", "cn", one.cn, "error", err)
+			}
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// vmFields are those of a status report that the log keeps (spec/cnapi.md §4.1).
+var vmFields = []string{"alias", "brand", "cpu_cap", "last_modified", "max_physical_memory", "owner_uuid", "quota", "state", "zone_state"}
+
+// takeReport makes the log say of VMs what their CN says. One that it does not
+// mention stays: a list that lacks something deletes nothing (DESIGN rule 8). A
+// VM that the log has on another CN is that one's to speak of, and one that is
+// being provisioned is so until it is seen.
+func (s *Service) takeReport(ctx context.Context, one report) error {
+	var errs []error
+	var ops []log.Op
+	s.store.View(func(state *projections.State, _ log.Cursor) {
+		if _, known := state.Get(log.KindServer, one.cn.String()); !known {
+			return
+		}
+		for id, fields := range one.vms {
+			op, err := vmOp(state, one.cn, id, fields)
+			if err != nil {
+				errs = append(errs, err)
+			} else if op != nil {
+				ops = append(ops, *op)
+			}
+		}
+	})
+	slices.SortFunc(ops, func(a, b log.Op) int { return slices.Compare([]byte(a.ID), []byte(b.ID)) })
+	for _, op := range ops {
+		if _, err := s.propose(ctx, nil, op); err != nil {
+			errs = append(errs, err)
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// vmOp is what brings a VM of the log to what its CN says; nil if it is there.
+func vmOp(state *projections.State, cn log.UUID, id string, fields map[string]json.RawMessage) (*log.Op, error) {
+	kept := map[string]json.RawMessage{}
+	for _, name := range vmFields {
+		if raw, ok := fields[name]; ok && string(raw) != "null" {
+			kept[name] = raw
+		}
+	}
+	raw, err := json.Marshal(kept)
+	if err != nil {
+		return nil, err
+	}
+	object, set, err := log.ParseObject(log.KindVM, raw)
+	if err != nil {
+		return nil, err
+	}
+	said := object.(*log.VM)
+	if said.UUID, err = log.ParseUUID(id); err != nil {
+		return nil, err
+	}
+	rec, known := state.Get(log.KindVM, id)
+	if !known {
+		said.ServerUUID = cn
+		return &log.Op{Action: log.Create, Kind: log.KindVM, Object: said, Set: append(set, "server_uuid", "uuid")}, nil
+	}
+	vm := rec.Object.(*log.VM)
+	if vm.ServerUUID != cn || vm.State == "provisioning" && said.State != "running" && said.State != "stopped" {
+		return nil, nil
+	}
+	would := log.Clone(vm)
+	if log.Assign(would, said, set); log.Equal(would, vm) {
+		return nil, nil
+	}
+	return &log.Op{Action: log.Update, Kind: log.KindVM, ID: vm.ID(), IfMatch: rec.Revision, Object: said, Set: set}, nil
+}

@@ -1,0 +1,469 @@
+package cnapi
+
+import (
+	"context"
+	"encoding/json"
+	"math/big"
+	"net/http"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"rutter/log"
+	"rutter/projections"
+)
+
+// serverFilters are the parameters of GET /servers that pick servers.
+var serverFilters = map[string]func(s *log.Server, value string) bool{
+	"setup":      func(s *log.Server, v string) bool { return strconv.FormatBool(s.Setup) == v },
+	"headnode":   func(s *log.Server, v string) bool { return strconv.FormatBool(s.Headnode) == v },
+	"reserved":   func(s *log.Server, v string) bool { return strconv.FormatBool(s.Reserved) == v },
+	"reservoir":  func(s *log.Server, v string) bool { return strconv.FormatBool(s.Reservoir) == v },
+	"hostname":   func(s *log.Server, v string) bool { return s.Hostname == v },
+	"datacenter": func(s *log.Server, v string) bool { return s.Datacenter == v },
+	"status":     func(s *log.Server, v string) bool { return s.Status == v },
+	"uuids":      func(s *log.Server, v string) bool { return slices.Contains(strings.Split(v, ","), s.UUID.String()) },
+}
+
+// extras are what an answer has besides the record.
+type extras map[string]bool
+
+var knownExtras = []string{"agents", "all", "capacity", "disk", "memory", "status", "sysinfo", "vms"}
+
+func extrasOf(text string) (extras, error) {
+	e := make(extras)
+	for name := range strings.SplitSeq(text, ",") {
+		if name == "" {
+			continue
+		}
+		if !slices.Contains(knownExtras, name) {
+			return nil, badField("extras", "send some of "+strings.Join(knownExtras, ","), "%q is not known", name)
+		}
+		e[name] = true
+	}
+	return e, nil
+}
+
+func (e extras) has(name string) bool { return e["all"] || e[name] }
+
+func (s *Service) listServers(w http.ResponseWriter, r *http.Request) error {
+	query := r.URL.Query()
+	var picks []func(*log.Server) bool
+	for name, values := range query {
+		if filter, ok := serverFilters[name]; ok {
+			picks = append(picks, func(o *log.Server) bool { return filter(o, values[0]) })
+		} else if !slices.Contains([]string{"extras", "limit", "offset"}, name) {
+			return badField(name, "leave it out", "servers are not found by %q", name)
+		}
+	}
+	e, err := extrasOf(query.Get("extras"))
+	if err != nil {
+		return err
+	}
+	limit, offset, err := pageOf(query)
+	if err != nil {
+		return err
+	}
+	heard := s.heard(r.Context(), e)
+	list := []map[string]any{}
+	s.store.View(func(state *projections.State, _ log.Cursor) {
+		for rec := range state.List(log.KindServer) {
+			o := rec.Object.(*log.Server)
+			if slices.ContainsFunc(picks, func(pick func(*log.Server) bool) bool { return !pick(o) }) {
+				continue
+			}
+			if offset--; offset >= 0 {
+				continue
+			}
+			if len(list) == limit {
+				break
+			}
+			list = append(list, s.form(state, o, e, heard))
+		}
+	})
+	writeJSON(w, http.StatusOK, list)
+	return nil
+}
+
+func pageOf(query url.Values) (limit, offset int, err error) {
+	limit = maxList
+	for name, to := range map[string]*int{"limit": &limit, "offset": &offset} {
+		if !query.Has(name) {
+			continue
+		}
+		n, err := strconv.Atoi(query.Get(name))
+		if err != nil || n < 0 || name == "limit" && (n < 1 || n > maxList) {
+			return 0, 0, badField(name, "send a number; a limit is from 1 to "+strconv.Itoa(maxList), "%q is out of range", query.Get(name))
+		}
+		*to = n
+	}
+	return limit, offset, nil
+}
+
+func (s *Service) getServer(w http.ResponseWriter, r *http.Request) error {
+	cn, err := serverOf(r)
+	if err != nil {
+		return err
+	}
+	e := extras{"all": true}
+	if r.URL.Query().Has("extras") {
+		if e, err = extrasOf(r.URL.Query().Get("extras")); err != nil {
+			return err
+		}
+	}
+	heard := s.heard(r.Context(), e)
+	var form map[string]any
+	s.store.View(func(state *projections.State, _ log.Cursor) {
+		if rec, ok := state.Get(log.KindServer, cn.String()); ok {
+			form = s.form(state, rec.Object.(*log.Server), e, heard)
+		}
+	})
+	if form == nil {
+		return notFound("server not found")
+	}
+	writeJSON(w, http.StatusOK, form)
+	return nil
+}
+
+// heard asks when CNs were last heard, if the answer is to say it. Without the
+// leader it stays unsaid.
+func (s *Service) heard(ctx context.Context, e extras) map[log.UUID]Heard {
+	if s.cfg.Heard == nil || !e.has("status") {
+		return nil
+	}
+	list, err := s.cfg.Heard(ctx)
+	if err != nil {
+		return nil
+	}
+	all := make(map[log.UUID]Heard, len(list))
+	for _, h := range list {
+		all[h.CN] = h
+	}
+	return all
+}
+
+// form is a server as CNAPI shows it (spec/cnapi.md section 4.3).
+func (s *Service) form(state *projections.State, o *log.Server, e extras, heard map[log.UUID]Heard) map[string]any {
+	m := map[string]any{
+		"uuid": o.UUID, "hostname": o.Hostname, "datacenter": o.Datacenter, "status": o.Status, "setup": o.Setup,
+		"setting_up": o.SettingUp, "headnode": o.Headnode, "reserved": o.Reserved, "reservoir": o.Reservoir,
+		"comments": o.Comments, "rack_identifier": o.RackIdentifier, "serial": o.Serial, "ram": o.RAM,
+		"current_platform": o.CurrentPlatform, "boot_platform": o.BootPlatform, "default_console": o.DefaultConsole,
+		"transitional_status": o.TransitionalStatus, "boot_params": asJSON(o.BootParams, "{}"), "boot_modules": asJSON(o.BootModules, "[]"),
+		"kernel_flags": asJSON(o.KernelFlags, "{}"), "overprovision_ratios": asJSON(o.OverprovisionRatio, "{}"),
+		"traits": asJSON(o.Traits, "{}"), "reservation_ratio": asJSON(ratio(o.ReservationRatio), "0"),
+	}
+	if o.Created != 0 {
+		m["created"] = o.Created
+	}
+	if o.LastBoot != 0 {
+		m["last_boot"] = o.LastBoot
+	}
+	if h, ok := heard[o.UUID]; ok && h.Ago >= 0 {
+		m["last_heartbeat"] = log.TimeOf(s.cfg.Now().Add(-h.Ago).UTC())
+		m["cnapi_instance"] = h.Server
+	}
+	if e.has("sysinfo") {
+		m["sysinfo"] = asJSON(o.Sysinfo, "{}")
+	}
+	if e.has("agents") {
+		m["agents"] = agentsForm(o)
+	}
+	if e.has("vms") || e.has("capacity") {
+		s.addVMs(m, state, o, e)
+	}
+	s.addSoft(m, o, e)
+	return m
+}
+
+func agentsForm(o *log.Server) []json.RawMessage {
+	list := []json.RawMessage{}
+	for _, text := range o.Agents {
+		list = append(list, json.RawMessage(text))
+	}
+	return list
+}
+
+// asJSON is JSON kept in text, or what stands for none.
+func asJSON(text, none string) json.RawMessage {
+	if text == "" {
+		text = none
+	}
+	return json.RawMessage(text)
+}
+
+// ratio is a number as JSON writes it: with a digit before the point and after.
+func ratio(text string) string {
+	if strings.HasPrefix(text, ".") {
+		text = "0" + text
+	}
+	return strings.TrimSuffix(text, ".")
+}
+
+// addVMs shows the VMs of a server, and what they leave of it.
+func (s *Service) addVMs(m map[string]any, state *projections.State, o *log.Server, e extras) {
+	vms := map[string]any{}
+	var memory, cpu uint64
+	for rec := range state.VMsOn(o.UUID) {
+		vm := rec.Object.(*log.VM)
+		if vm.State == "destroyed" {
+			continue
+		}
+		memory, cpu = memory+vm.MaxPhysicalMemory, cpu+vm.CPUCap
+		vms[vm.UUID.String()] = map[string]any{
+			"uuid": vm.UUID, "owner_uuid": vm.OwnerUUID, "brand": vm.Brand, "state": vm.State, "zone_state": vm.ZoneState,
+			"max_physical_memory": vm.MaxPhysicalMemory, "quota": vm.Quota, "cpu_cap": vm.CPUCap, "last_modified": vm.LastModified,
+		}
+	}
+	if e.has("vms") {
+		m["vms"] = vms
+	}
+	if e.has("capacity") && o.RAM > 0 {
+		m["unreserved_ram"] = max(usable(o.RAM, o.ReservationRatio)-int64(memory), 0)
+		var cores struct {
+			N uint64 `json:"CPU Total Cores"`
+		}
+		if json.Unmarshal([]byte(o.Sysinfo), &cores) == nil && cores.N > 0 {
+			m["unreserved_cpu"] = max(int64(cores.N*100)-int64(cpu), 0)
+		}
+	}
+}
+
+// usable is what a reservation ratio leaves of n, rounded down.
+func usable(n uint64, reserved string) int64 {
+	part, ok := new(big.Rat).SetString(reserved)
+	if !ok {
+		return int64(n)
+	}
+	rest := new(big.Rat).Mul(new(big.Rat).SetUint64(n), part.Sub(big.NewRat(1, 1), part))
+	return new(big.Int).Quo(rest.Num(), rest.Denom()).Int64()
+}
+
+// writable are the fields that POST /servers/UUID takes; those that are JSON in
+// the record are sent as JSON.
+var writable = map[string]bool{
+	"agents": true, "boot_params": true, "boot_modules": true, "kernel_flags": true, "overprovision_ratios": true, "traits": true,
+	"boot_platform": false, "comments": false, "datacenter": false, "default_console": false, "hostname": false,
+	"rack_identifier": false, "reserved": false, "reservoir": false, "serial": false, "setup": false, "setting_up": false,
+	"transitional_status": false, "reservation_ratio": true, "headnode": false, "ram": false, "current_platform": false, "created": false, "last_boot": false,
+}
+
+func (s *Service) updateServer(w http.ResponseWriter, r *http.Request) error {
+	cn, err := serverOf(r)
+	if err != nil {
+		return err
+	}
+	fields, err := fieldsOf(r)
+	if err != nil {
+		return err
+	}
+	if len(fields) == 0 {
+		return badField("body", "send the fields to update", "there are none")
+	}
+	delete(fields, "server_uuid")
+	op, err := serverOp(cn, fields)
+	if err != nil {
+		return err
+	}
+	if _, err := s.propose(r.Context(), r, op); err != nil {
+		return err
+	}
+	w.WriteHeader(http.StatusNoContent)
+	return nil
+}
+
+// serverOp is an update of a server by fields in CNAPI's form.
+func serverOp(cn log.UUID, fields map[string]json.RawMessage) (log.Op, error) {
+	kept := make(map[string]any, len(fields))
+	for name, raw := range fields {
+		isJSON, ok := writable[name]
+		switch {
+		case !ok:
+			return log.Op{}, badField(name, "leave it out", "a server has no field %q that can be written", name)
+		case !isJSON || string(raw) == "null":
+			kept[name] = raw
+		case name == "agents":
+			var list []json.RawMessage
+			if err := json.Unmarshal(raw, &list); err != nil {
+				return log.Op{}, badField(name, "send a list of objects", "%v", err)
+			}
+			texts := make([]string, len(list))
+			for i, one := range list {
+				texts[i], _ = canonical(one) // it was read as JSON just now
+			}
+			kept[name] = texts
+		default:
+			text, err := canonical(raw)
+			if err != nil {
+				return log.Op{}, badField(name, "send JSON", "%v", err)
+			}
+			if text == "{}" || text == "[]" || name == "reservation_ratio" && text == "0" {
+				text = ""
+			}
+			kept[name] = strings.Trim(text, `"`)
+		}
+	}
+	raw, err := json.Marshal(kept)
+	if err != nil {
+		return log.Op{}, err
+	}
+	object, set, err := log.ParseObject(log.KindServer, raw)
+	return log.Op{Action: log.Update, Kind: log.KindServer, ID: cn.String(), Object: object, Set: set}, err
+}
+
+func (s *Service) deleteServer(w http.ResponseWriter, r *http.Request) error {
+	cn, err := serverOf(r)
+	if err != nil {
+		return err
+	}
+	if _, err := s.propose(r.Context(), r, log.Op{Action: log.Delete, Kind: log.KindServer, ID: cn.String()}); err != nil {
+		return err
+	}
+	w.WriteHeader(http.StatusNoContent)
+	return nil
+}
+
+// bootFields are the fields of a boot record and those of a server.
+var bootFields = map[string]string{
+	"platform": "boot_platform", "kernel_args": "boot_params", "kernel_flags": "kernel_flags", "boot_modules": "boot_modules",
+	"default_console": "default_console", "serial": "serial",
+}
+
+// getBoot answers what a CN boots with; "default" is that of a CN that is not known.
+func (s *Service) getBoot(w http.ResponseWriter, r *http.Request) error {
+	o := &log.Server{BootPlatform: "latest", DefaultConsole: "serial", Serial: "ttyb"}
+	if r.PathValue("server") != "default" {
+		cn, err := serverOf(r)
+		if err != nil {
+			return err
+		}
+		if o = s.server(cn); o == nil {
+			return notFound("server not found")
+		}
+	}
+	args := map[string]any{"hostname": o.Hostname}
+	if o.Hostname == "" {
+		delete(args, "hostname")
+	}
+	_ = json.Unmarshal(asJSON(o.BootParams, "{}"), &args) // the log took it as an object
+	writeJSON(w, http.StatusOK, map[string]any{
+		"platform": o.BootPlatform, "kernel_args": args, "kernel_flags": asJSON(o.KernelFlags, "{}"),
+		"boot_modules": asJSON(o.BootModules, "[]"), "default_console": o.DefaultConsole, "serial": o.Serial,
+	})
+	return nil
+}
+
+func (s *Service) setBoot(w http.ResponseWriter, r *http.Request) error {
+	cn, err := serverOf(r)
+	if err != nil {
+		return err
+	}
+	fields, err := fieldsOf(r)
+	if err != nil {
+		return err
+	}
+	named := make(map[string]json.RawMessage, len(fields))
+	for name, raw := range fields {
+		to, ok := bootFields[name]
+		if !ok {
+			return badField(name, "leave it out", "a boot record has no field %q", name)
+		}
+		named[to] = raw
+	}
+	op, err := serverOp(cn, named)
+	if err != nil {
+		return err
+	}
+	if _, err := s.propose(r.Context(), r, op); err != nil {
+		return err
+	}
+	w.WriteHeader(http.StatusNoContent)
+	return nil
+}
+
+// server returns a server of the log, or nil.
+func (s *Service) server(cn log.UUID) (o *log.Server) {
+	s.store.View(func(state *projections.State, _ log.Cursor) {
+		if rec, ok := state.Get(log.KindServer, cn.String()); ok {
+			o = rec.Object.(*log.Server)
+		}
+	})
+	return o
+}
+
+func (s *Service) listVMs(w http.ResponseWriter, r *http.Request) error {
+	cn, err := serverOf(r)
+	if err != nil {
+		return err
+	}
+	list, known := []*log.VM{}, false
+	s.store.View(func(state *projections.State, _ log.Cursor) {
+		_, known = state.Get(log.KindServer, cn.String())
+		for rec := range state.VMsOn(cn) {
+			if len(list) < maxList {
+				list = append(list, rec.Object.(*log.VM))
+			}
+		}
+	})
+	if !known {
+		return notFound("server not found")
+	}
+	writeJSON(w, http.StatusOK, list)
+	return nil
+}
+
+func (s *Service) getVM(w http.ResponseWriter, r *http.Request) error {
+	cn, err := serverOf(r)
+	if err != nil {
+		return err
+	}
+	id, err := pathID(r, "vm")
+	if err != nil {
+		return err
+	}
+	var vm *log.VM
+	s.store.View(func(state *projections.State, _ log.Cursor) {
+		if rec, ok := state.Get(log.KindVM, id.String()); ok && rec.Object.(*log.VM).ServerUUID == cn {
+			vm = rec.Object.(*log.VM)
+		}
+	})
+	if vm == nil {
+		return notFound("VM not found on this server")
+	}
+	writeJSON(w, http.StatusOK, vm)
+	return nil
+}
+
+// soft is what a CN last said to this server of its memory and disks. It is not
+// written anywhere: it changes all the time.
+type soft struct {
+	memory, disks map[string]json.Number
+	at            time.Time
+}
+
+// addSoft shows memory and disks, as far as the CN told them to this server.
+func (s *Service) addSoft(m map[string]any, o *log.Server, e extras) {
+	s.mu.Lock()
+	said, ok := s.soft[o.UUID]
+	s.mu.Unlock()
+	if !ok {
+		return
+	}
+	if e.has("memory") {
+		for from, to := range map[string]string{"availrmem_bytes": "memory_available_bytes", "arcsize_bytes": "memory_arc_bytes", "total_bytes": "memory_total_bytes"} {
+			if n, ok := said.memory[from]; ok {
+				m[to] = n
+			}
+		}
+	}
+	if e.has("disk") {
+		for name, n := range said.disks {
+			m["disk_"+name] = n
+		}
+	}
+	if e.has("status") {
+		m["last_status_update"] = log.TimeOf(said.at.UTC())
+	}
+}

@@ -1,0 +1,257 @@
+package cnapi
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"net/http"
+	"strings"
+	"sync"
+	"time"
+
+	"rutter/log"
+	"rutter/projections"
+)
+
+// Store is the log and its state, as this package needs them.
+type Store interface {
+	// Propose has a change decided and written by the leader, wherever it is. A
+	// refusal stands in the result. After an error it may have been written.
+	Propose(ctx context.Context, c *log.Change) (log.Result, error)
+	// View calls fn with the state and the head that it is at, while nothing is applied.
+	View(fn func(state *projections.State, head log.Cursor))
+	// Changed is closed when more is applied than when it was called.
+	Changed() <-chan struct{}
+	// WaitSeq returns when this server has applied seq, or ctx ends.
+	WaitSeq(ctx context.Context, seq log.Seq) error
+	// Ready is nil when this server can serve.
+	Ready() error
+	// Serving is nil, or why nothing of this server's state may be shown.
+	Serving() error
+}
+
+// Heard is when a CN was last heard, by session or heartbeat.
+type Heard struct {
+	CN log.UUID
+	// Ago is negative if the CN was not heard in the leader's time.
+	Ago    time.Duration
+	Server string // that heard it
+}
+
+// Config configures a Service. Store and NewID must be given.
+type Config struct {
+	Store Store
+	// NewID draws the id of a change or a task: a UUID of version 7.
+	NewID func() (log.UUID, error)
+	// Beat is told that a CN proved to be there; announces, that it is one that is
+	// not set up and tells of itself once a minute. nil: heartbeats count for nothing.
+	Beat func(cn log.UUID, announces bool)
+	// Heard says when each CN was last heard; nil: last_heartbeat is not shown.
+	Heard func(ctx context.Context) ([]Heard, error)
+	// Self is the id of this server, and Run the number of its process, higher than
+	// that of any before: who delivers a task claims it by them. Defaults: "", the clock.
+	Self string
+	Run  uint64
+	// Leading reports whether this server leads; nil: it does.
+	Leading func() bool
+	// HTTP posts tasks to CNs without an agent of ours; nil: they are not delivered.
+	HTTP *http.Client
+	// Actor names who asks, and Author what is known of it; nil: nobody.
+	Actor  func(*http.Request) string
+	Author func(*http.Request) log.Author
+	// Every is how often what is over is looked for. Default 1 s.
+	Every time.Duration
+	// KeepTasks and KeepTickets are how long those that ended are kept. Defaults
+	// 24 h and 1 h. MaxTasks bounds the ended tasks that are kept, whatever their
+	// age. Default 10,000.
+	KeepTasks, KeepTickets time.Duration
+	MaxTasks               int
+	Logger                 *slog.Logger // nil discards
+	// Now tells the time; default time.Now.
+	Now func() time.Time
+}
+
+// Bounds.
+const (
+	maxBody      = 1 << 20 // bytes of a request
+	maxList      = 1000    // objects in one answer, and the default
+	maxWait      = 2 * time.Hour
+	maxReports   = 1024 // status reports that wait to be taken; more are dropped, the next comes within 60 s
+	maxSoft      = 1 << 14
+	maxPosts     = 64 // tasks that are being posted at once
+	maxRemoved   = 256
+	proposeTime  = 10 * time.Second
+	wakeGather   = 10 * time.Millisecond // what changes within it wakes once
+	defaultPort  = 5309                  // spec/cnapi.md §4.4
+	defaultTasks = 10_000
+)
+
+// Service serves CNAPI. See the package comment for its concurrency.
+type Service struct {
+	cfg     Config
+	store   Store
+	logger  *slog.Logger
+	handler http.Handler
+	reports chan report
+
+	mu       sync.Mutex            // protects what follows
+	soft     map[log.UUID]soft     // what CNs said of memory and disks
+	posting  map[log.UUID]struct{} // tasks that this server is delivering
+	returned sync.WaitGroup        // their goroutines
+}
+
+// New returns a service. It starts nothing.
+func New(cfg Config) (*Service, error) {
+	if cfg.Store == nil || cfg.NewID == nil {
+		return nil, errors.New("cnapi: Config lacks Store or NewID")
+	}
+	or := func(d *time.Duration, value time.Duration) {
+		if *d == 0 {
+			*d = value
+		}
+	}
+	or(&cfg.Every, time.Second)
+	or(&cfg.KeepTasks, 24*time.Hour)
+	or(&cfg.KeepTickets, time.Hour)
+	if cfg.MaxTasks == 0 {
+		cfg.MaxTasks = defaultTasks
+	}
+	if cfg.Now == nil {
+		cfg.Now = time.Now
+	}
+	if cfg.Run == 0 {
+		cfg.Run = uint64(cfg.Now().UnixNano())
+	}
+	if cfg.Logger == nil {
+		cfg.Logger = slog.New(slog.DiscardHandler)
+	}
+	s := &Service{
+		cfg: cfg, store: cfg.Store, logger: cfg.Logger, reports: make(chan report, maxReports),
+		soft: make(map[log.UUID]soft), posting: make(map[log.UUID]struct{}),
+	}
+	mux := http.NewServeMux()
+	for _, e := range s.endpoints() {
+		mux.HandleFunc(e.pattern, s.answering(e))
+	}
+	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
+		writeError(w, failure(http.StatusNotFound, log.CodeResourceNotFound, "%s %s does not exist", r.Method, r.URL.Path))
+	})
+	s.handler = mux
+	return s, nil
+}
+
+// endpoint is one row of the table of all that is served.
+type endpoint struct {
+	pattern string // METHOD /path/{name}
+	serve   func(w http.ResponseWriter, r *http.Request) error
+	// always: it is answered also by a server that cannot serve.
+	always bool
+}
+
+// endpoints is everything that is served: there is no path beside it.
+func (s *Service) endpoints() []endpoint {
+	return []endpoint{
+		{"GET /ping", s.ping, true},
+		{"GET /servers", s.listServers, false},
+		{"GET /servers/{server}", s.getServer, false},
+		{"POST /servers/{server}", s.updateServer, false},
+		{"PUT /servers/{server}", s.updateServer, false},
+		{"DELETE /servers/{server}", s.deleteServer, false},
+		{"POST /servers/{server}/sysinfo", s.postSysinfo, false},
+		{"GET /servers/{server}/sysinfo", s.getSysinfo, false},
+		{"POST /servers/{server}/events/heartbeat", s.heartbeat, false},
+		{"POST /servers/{server}/events/status", s.status, false},
+		{"GET /boot/{server}", s.getBoot, false},
+		{"PUT /boot/{server}", s.setBoot, false},
+		{"POST /boot/{server}", s.setBoot, false},
+		{"GET /servers/{server}/vms", s.listVMs, false},
+		{"GET /servers/{server}/vms/{vm}", s.getVM, false},
+		{"POST /servers/{server}/vms", s.startVMTask("machine_create"), false},
+		{"DELETE /servers/{server}/vms/{vm}", s.startVMTask("machine_destroy"), false},
+		{"POST /servers/{server}/vms/{vm}/start", s.startVMTask("machine_boot"), false},
+		{"POST /servers/{server}/vms/{vm}/stop", s.startVMTask("machine_shutdown"), false},
+		{"POST /servers/{server}/vms/{vm}/reboot", s.startVMTask("machine_reboot"), false},
+		{"POST /servers/{server}/vms/{vm}/update", s.startVMTask("machine_update"), false},
+		{"POST /servers/{server}/tasks", s.startTask, false},
+		{"POST /servers/{server}/nop", s.startNamed("nop"), false},
+		{"POST /servers/{server}/sysinfo-refresh", s.startNamed("sysinfo"), false},
+		{"POST /servers/{server}/execute", s.startNamed("command_execute"), false},
+		{"GET /servers/{server}/task-history", s.listTasks, false},
+		{"GET /tasks", s.listTasks, false},
+		{"GET /tasks/{task}", s.getTask, false},
+		{"GET /tasks/{task}/wait", s.waitTask, false},
+		{"POST /servers/{server}/tickets", s.createTicket, false},
+		{"GET /servers/{server}/tickets", s.listTickets, false},
+		{"GET /tickets/{ticket}", s.getTicket, false},
+		{"GET /tickets/{ticket}/wait", s.waitTicket, false},
+		{"PUT /tickets/{ticket}/release", s.releaseTicket, false},
+		{"DELETE /tickets/{ticket}", s.deleteTicket, false},
+	}
+}
+
+// Endpoints are "METHOD /pattern/{x}" of everything that Handler serves.
+func (s *Service) Endpoints() []string {
+	var all []string
+	for _, e := range s.endpoints() {
+		all = append(all, e.pattern)
+	}
+	return all
+}
+
+// Handler serves the paths of CNAPI, at its root.
+func (s *Service) Handler() http.Handler { return s.handler }
+
+// answering serves an endpoint: within bounds, and with an answer for each error.
+func (s *Service) answering(e endpoint) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		r.Body = http.MaxBytesReader(w, r.Body, maxBody)
+		err := s.store.Serving()
+		if err == nil {
+			err = s.store.Ready()
+		}
+		if err != nil && !e.always {
+			writeError(w, failure(http.StatusServiceUnavailable, codeUnavailable, "this server cannot serve: %v", err))
+			return
+		}
+		if err := e.serve(w, r); err != nil {
+			writeError(w, err)
+		}
+	}
+}
+
+func (s *Service) ping(w http.ResponseWriter, _ *http.Request) error {
+	err := s.store.Serving()
+	if err == nil {
+		err = s.store.Ready()
+	}
+	if err != nil {
+		return failure(http.StatusServiceUnavailable, codeUnavailable, "this server cannot serve: %v", err)
+	}
+	writeJSON(w, http.StatusOK, map[string]any{"ready": true, "healthy": true})
+	return nil
+}
+
+// Run delivers tasks, sweeps, and takes status reports, until ctx ends; it
+// returns nil when all of it has ended.
+func (s *Service) Run(ctx context.Context) error {
+	var parts sync.WaitGroup
+	parts.Go(func() { s.takeReports(ctx) })
+	parts.Go(func() { s.care(ctx) })
+	parts.Wait()
+	s.returned.Wait()
+	return nil
+}
+
+func (s *Service) leading() bool { return s.cfg.Leading == nil || s.cfg.Leading() }
+
+// serverOf is the CN that the path names.
+func serverOf(r *http.Request) (log.UUID, error) { return pathID(r, "server") }
+
+func pathID(r *http.Request, name string) (log.UUID, error) {
+	text := strings.ToLower(r.PathValue(name))
+	id, err := log.ParseUUID(text)
+	if err != nil || id.IsZero() {
+		return id, badField(name+"_uuid", "send a UUID of 36 characters", "%q is not a UUID", r.PathValue(name))
+	}
+	return id, nil
+}

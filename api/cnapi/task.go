@@ -1,0 +1,286 @@
+package cnapi
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"net/http"
+	"slices"
+	"strconv"
+	"time"
+
+	"rutter/agent/sysinfo"
+	"rutter/log"
+	"rutter/projections"
+)
+
+// startTask takes {task, params, timeout, req_id}.
+func (s *Service) startTask(w http.ResponseWriter, r *http.Request) error {
+	fields, err := fieldsOf(r)
+	if err != nil {
+		return err
+	}
+	name, err := textField(fields, "task")
+	if err != nil {
+		return err
+	}
+	if name == "" {
+		return badField("task", "say what is to be done, as in nop or machine_boot", "it is missing")
+	}
+	params := map[string]json.RawMessage{}
+	if raw, ok := fields["params"]; ok {
+		if err := json.Unmarshal(raw, &params); err != nil {
+			return badField("params", "send an object", "%v", err)
+		}
+	}
+	return s.start(w, r, name, fields, params)
+}
+
+// startNamed takes the params of one task as the fields of the request.
+func (s *Service) startNamed(name string) func(http.ResponseWriter, *http.Request) error {
+	return func(w http.ResponseWriter, r *http.Request) error {
+		fields, err := fieldsOf(r)
+		if err != nil {
+			return err
+		}
+		return s.start(w, r, name, fields, without(fields, "timeout", "req_id", "server_uuid"))
+	}
+}
+
+// startVMTask is startNamed of a task on the VM that the path names.
+func (s *Service) startVMTask(name string) func(http.ResponseWriter, *http.Request) error {
+	return func(w http.ResponseWriter, r *http.Request) error {
+		fields, err := fieldsOf(r)
+		if err != nil {
+			return err
+		}
+		params := without(fields, "timeout", "req_id", "server_uuid", "vm_uuid")
+		if r.PathValue("vm") != "" {
+			vm, err := pathID(r, "vm")
+			if err != nil {
+				return err
+			}
+			params["uuid"], _ = json.Marshal(vm)
+		}
+		return s.start(w, r, name, fields, params)
+	}
+}
+
+func without(fields map[string]json.RawMessage, names ...string) map[string]json.RawMessage {
+	rest := make(map[string]json.RawMessage, len(fields))
+	for name, raw := range fields {
+		rest[name] = raw
+	}
+	for _, name := range names {
+		delete(rest, name)
+	}
+	return rest
+}
+
+// start makes a task and answers with its id.
+func (s *Service) start(w http.ResponseWriter, r *http.Request, name string, fields, params map[string]json.RawMessage) error {
+	cn, err := serverOf(r)
+	if err != nil {
+		return err
+	}
+	o := s.server(cn)
+	if o == nil {
+		return notFound("server not found")
+	}
+	raw, err := json.Marshal(params)
+	if err != nil {
+		return err
+	}
+	text, err := canonical(raw)
+	if err != nil {
+		return err
+	}
+	t := &log.Task{Task: name, Params: text, ServerUUID: cn, Via: viaOf(o)}
+	if t.Timeout, err = secondsField(fields, "timeout"); err != nil {
+		return err
+	}
+	if t.ReqID, err = textField(fields, "req_id"); err != nil {
+		return err
+	}
+	if t.ReqID == "" {
+		t.ReqID = r.Header.Get("x-request-id")
+	}
+	result, err := s.propose(r.Context(), r, log.Op{Action: log.Create, Kind: log.KindTask, Object: t})
+	if err != nil {
+		return err
+	}
+	writeJSON(w, http.StatusAccepted, map[string]any{"id": result.IDs[0]})
+	return nil
+}
+
+// secondsField is a field that is a number of seconds, or a text of one.
+func secondsField(fields map[string]json.RawMessage, name string) (uint64, error) {
+	raw, ok := fields[name]
+	if !ok || string(raw) == "null" {
+		return 0, nil
+	}
+	text := string(raw)
+	if text[0] == '"' {
+		_ = json.Unmarshal(raw, &text) // else it is no number either
+	}
+	n, err := strconv.ParseUint(text, 10, 32)
+	if err != nil || n == 0 {
+		return 0, badField(name, "send a number of seconds, 1 or more", "%.40q is none", text)
+	}
+	return n, nil
+}
+
+// viaOf is how tasks reach a server: those whose sysinfo is that of a cn-agent
+// with an address, by HTTP.
+func viaOf(o *log.Server) string {
+	info, err := sysinfo.Parse([]byte(o.Sysinfo))
+	if err != nil || info.Agent != "" || !o.AdminIP.IsValid() {
+		return log.ViaFeed
+	}
+	return log.ViaHTTP
+}
+
+// taskForm is a task as CNAPI shows it, and what more there is.
+func taskForm(t *log.Task) map[string]any {
+	history := []json.RawMessage{}
+	for _, text := range t.History {
+		history = append(history, json.RawMessage(text))
+	}
+	m := map[string]any{
+		"id": t.UUID, "req_id": t.ReqID, "task": t.Task, "server_uuid": t.ServerUUID, "status": t.Status, "timestamp": t.Created,
+		"history": history, "via": t.Via, "deadline": t.Deadline, "params": asJSON(t.Params, "{}"),
+	}
+	if t.Started != 0 {
+		m["started"], m["claimed_by"] = t.Started, t.ClaimedBy
+	}
+	if t.Claimant != "" {
+		m["claimant"] = t.Claimant
+	}
+	if t.Finished != 0 {
+		m["finished"] = t.Finished
+	}
+	if t.Failure != "" {
+		m["failure"] = t.Failure
+	}
+	if t.Result != "" {
+		m["result"] = json.RawMessage(t.Result)
+	}
+	return m
+}
+
+// task returns a task of the log, or nil.
+func (s *Service) task(id log.UUID) (t *log.Task) {
+	s.store.View(func(state *projections.State, _ log.Cursor) {
+		if rec, ok := state.Get(log.KindTask, id.String()); ok {
+			t = rec.Object.(*log.Task)
+		}
+	})
+	return t
+}
+
+func (s *Service) getTask(w http.ResponseWriter, r *http.Request) error {
+	id, err := pathID(r, "task")
+	if err != nil {
+		return err
+	}
+	t := s.task(id)
+	if t == nil {
+		return notFound("no such task found")
+	}
+	writeJSON(w, http.StatusOK, taskForm(t))
+	return nil
+}
+
+// listTasks answers the tasks of one server or of all, the newest first.
+func (s *Service) listTasks(w http.ResponseWriter, r *http.Request) error {
+	query := r.URL.Query()
+	limit, offset, err := pageOf(query)
+	if err != nil {
+		return err
+	}
+	of := query.Get("server_uuid")
+	if r.PathValue("server") != "" {
+		of = r.PathValue("server")
+	}
+	var cn log.UUID
+	if of != "" {
+		if cn, err = log.ParseUUID(of); err != nil {
+			return badField("server_uuid", "send a UUID", "%q is none", of)
+		}
+	}
+	var tasks []*log.Task
+	s.store.View(func(state *projections.State, _ log.Cursor) {
+		list := state.List(log.KindTask)
+		if of != "" {
+			list = state.TasksOn(cn)
+		}
+		for rec := range list {
+			t := rec.Object.(*log.Task)
+			if status := query.Get("status"); status == "" || t.Status == status {
+				tasks = append(tasks, t)
+			}
+		}
+	})
+	slices.SortStableFunc(tasks, func(a, b *log.Task) int { return cmp.Compare(b.Created, a.Created) })
+	tasks = tasks[min(offset, len(tasks)):]
+	forms := []map[string]any{}
+	for _, t := range tasks[:min(limit, len(tasks))] {
+		forms = append(forms, taskForm(t))
+	}
+	writeJSON(w, http.StatusOK, forms)
+	return nil
+}
+
+// waitTask answers when the task has ended, wherever it was started, or at the
+// timeout, with the task as it then is.
+func (s *Service) waitTask(w http.ResponseWriter, r *http.Request) error {
+	id, err := pathID(r, "task")
+	if err != nil {
+		return err
+	}
+	var t *log.Task
+	_, err = s.waitUntil(w, r, func() bool {
+		t = s.task(id)
+		return t == nil || t.Ended()
+	})
+	if err != nil {
+		return err
+	}
+	if t == nil {
+		return notFound("no such task found")
+	}
+	writeJSON(w, http.StatusOK, taskForm(t))
+	return nil
+}
+
+// waitUntil looks at what the log says now, and again whenever that changed, until
+// it is so or ?timeout= is over. in says which.
+func (s *Service) waitUntil(w http.ResponseWriter, r *http.Request, is func() bool) (in bool, err error) {
+	wait := time.Hour
+	if text := r.URL.Query().Get("timeout"); text != "" {
+		n, err := strconv.ParseUint(text, 10, 32)
+		if err != nil || time.Duration(n)*time.Second > maxWait {
+			return false, badField("timeout", "send a number of seconds, up to 7200", "%q is none", text)
+		}
+		wait = time.Duration(n) * time.Second
+	}
+	// The answer may come later than others may.
+	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(wait + proposeTime)) // a recorder has none
+	ctx, cancel := context.WithTimeout(r.Context(), wait)
+	defer cancel()
+	for {
+		changed := s.store.Changed()
+		if is() {
+			return true, nil
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return false, nil
+		}
+		select { // one look for all that comes together
+		case <-time.After(wakeGather):
+		case <-ctx.Done():
+		}
+	}
+}
