@@ -145,11 +145,8 @@ func (s *Service) propose(ctx context.Context, r *http.Request, ops ...log.Op) (
 		return log.Result{}, err
 	}
 	c := &log.Change{ID: id, Actor: Actor, Ops: ops}
-	if r != nil && s.cfg.Actor != nil {
-		c.Actor = s.cfg.Actor(r)
-	}
-	if r != nil && s.cfg.Author != nil {
-		c.By = s.cfg.Author(r)
+	if r != nil && s.cfg.Asker != nil {
+		c.Actor, c.By = s.cfg.Asker(r)
 	}
 	ctx, cancel := context.WithTimeout(ctx, proposeTime)
 	defer cancel()
@@ -161,6 +158,18 @@ func (s *Service) propose(ctx context.Context, r *http.Request, ops ...log.Op) (
 		return result, result.Refusal
 	}
 	return result, s.store.WaitSeq(ctx, result.Last)
+}
+
+// ofItself is the CN of the path, if who asks may speak of it.
+func (s *Service) ofItself(r *http.Request) (log.UUID, error) {
+	cn, err := serverOf(r)
+	if err != nil || s.cfg.Asker == nil {
+		return cn, err
+	}
+	if _, by := s.cfg.Asker(r); by.Role == log.RoleCN && by.CN != cn || by.Role == log.RoleReader {
+		return cn, failure(http.StatusForbidden, log.CodeNotAuthorized, "a compute node speaks of itself only: use the certificate of %s", cn)
+	}
+	return cn, nil
 }
 
 // HeaderChangeID names the change of a request: one that is sent again with it is

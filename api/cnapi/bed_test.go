@@ -92,7 +92,7 @@ func testUUID(t testing.TB, text string) log.UUID {
 // newService makes a service over a store with one server, cn1.
 func newService(t *testing.T, store *memory, edit func(*Config)) *Service {
 	t.Helper()
-	cfg := Config{Store: store, NewID: newID, Self: "s1", Run: 7, Actor: func(*http.Request) string { return "ada" }}
+	cfg := Config{Store: store, NewID: newID, Self: "s1", Run: 7, Asker: func(*http.Request) (string, log.Author) { return "ada", log.Author{} }}
 	if edit != nil {
 		edit(&cfg)
 	}

@@ -16,7 +16,7 @@ import (
 // postSysinfo takes what a CN says of itself. A CN that is not known gets an
 // object: that is how one that is not set up is listed.
 func (s *Service) postSysinfo(w http.ResponseWriter, r *http.Request) error {
-	cn, err := serverOf(r)
+	cn, err := s.ofItself(r)
 	if err != nil {
 		return err
 	}
@@ -112,7 +112,7 @@ func (s *Service) getSysinfo(w http.ResponseWriter, r *http.Request) error {
 
 // heartbeat is answered at once; it is the leader that counts it (api/liveness).
 func (s *Service) heartbeat(w http.ResponseWriter, r *http.Request) error {
-	cn, err := serverOf(r)
+	cn, err := s.ofItself(r)
 	if err != nil {
 		return err
 	}
@@ -131,7 +131,7 @@ type report struct {
 
 // status is answered before it is taken, as CNAPI does.
 func (s *Service) status(w http.ResponseWriter, r *http.Request) error {
-	cn, err := serverOf(r)
+	cn, err := s.ofItself(r)
 	if err != nil {
 		return err
 	}

@@ -56,9 +56,9 @@ type Config struct {
 	Leading func() bool
 	// HTTP posts tasks to CNs without an agent of ours; nil: they are not delivered.
 	HTTP *http.Client
-	// Actor names who asks, and Author what is known of it; nil: nobody.
-	Actor  func(*http.Request) string
-	Author func(*http.Request) log.Author
+	// Asker says who asks: the actor of changes, and what they may write. nil: the
+	// service itself.
+	Asker func(*http.Request) (actor string, by log.Author)
 	// Every is how often what is over is looked for. Default 1 s.
 	Every time.Duration
 	// KeepTasks and KeepTickets are how long those that ended are kept. Defaults

@@ -87,6 +87,11 @@ func (s *Service) start(w http.ResponseWriter, r *http.Request, name string, fie
 	if o == nil {
 		return notFound("server not found")
 	}
+	if s.cfg.Asker != nil && name == "command_execute" {
+		if _, by := s.cfg.Asker(r); by.Role != log.RoleTrusted {
+			return failure(http.StatusForbidden, log.CodeNotAuthorized, "commands on a compute node are the operators': use the certificate of one")
+		}
+	}
 	raw, err := json.Marshal(params)
 	if err != nil {
 		return err

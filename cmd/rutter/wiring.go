@@ -13,6 +13,7 @@ import (
 
 	"rutter/api"
 	"rutter/api/changefeed"
+	"rutter/api/cnapi"
 	"rutter/api/liveness"
 	"rutter/api/netreport"
 	"rutter/api/tlsgate"
@@ -57,6 +58,7 @@ type server struct {
 	// changefeed is Triton's, at /changefeeds.
 	changefeed *changefeed.Service
 	triton     *triton // nil until it is made
+	cnapi      *cnapi.Service
 
 	apiListener, svpListener net.Listener
 
@@ -94,6 +96,9 @@ func openServer(cfg serverConfig) (_ *server, err error) {
 	if s.changefeed, err = changefeed.New(changefeed.Config{Store: backend, Logger: logger, Agents: sessions.Live}); err != nil {
 		return nil, err
 	}
+	if s.cnapi, err = newCNAPI(backend, s.fabric, logger); err != nil {
+		return nil, err
+	}
 	reports, err := netreport.New(netreport.Config{Store: backend, Logger: logger})
 	if err != nil {
 		return nil, err
@@ -105,7 +110,7 @@ func openServer(cfg serverConfig) (_ *server, err error) {
 	if s.triton, err = newTriton(cfg.Triton, backend, s.changefeed.Handler(), logger); err != nil {
 		return nil, err
 	}
-	if err = s.triton.listen(map[string]http.Handler{"napi": s.triton.napi.Handler(), "vmapi": vms.Handler()}); err != nil {
+	if err = s.triton.listen(map[string]http.Handler{"napi": s.triton.napi.Handler(), "cnapi": s.cnapi.Handler(), "vmapi": vms.Handler()}); err != nil {
 		return nil, err
 	}
 	collectors := append(s.changefeed.Collectors(), newStoreMetrics(s.store.Status))
@@ -120,7 +125,7 @@ func openServer(cfg serverConfig) (_ *server, err error) {
 		Store: backend, Cluster: s.store, Backups: backend, Retainer: retainer{s.store}, Past: past{s.store}, Logger: logger, Version: cfg.Version,
 		Sessions: sessions, Fabric: s.fabric, VMMs: s.vmms, Age: s.store.Age, Collectors: collectors,
 		Warnings: func() []string { return append(s.tls.warnings(plaintext(cfg)), s.triton.warnings()...) },
-		Mounts: s.tls.mounted(append(s.triton.mounts(), api.Mount{Path: "/changefeeds", Handler: s.changefeed.Handler()},
+		Mounts: s.tls.mounted(append(append(s.triton.mounts(), cnapiMounts(s.cnapi)...), api.Mount{Path: "/changefeeds", Handler: s.changefeed.Handler()},
 			api.Mount{Path: "/reports", Handler: reports.Handler(), Strip: true}, api.Mount{Path: "/vmapi", Handler: vms.Handler(), Strip: true})),
 	}); err != nil {
 		return nil, err
@@ -179,6 +184,7 @@ func (s *server) Run(ctx context.Context) error {
 	fronts.Go(func() error { return s.vmms.Run(serving) })
 	fronts.Go(func() error { return s.changefeed.Run(serving) })
 	fronts.Go(func() error { return s.triton.run(serving) })
+	fronts.Go(func() error { return s.cnapi.Run(serving) })
 	if s.svp != nil {
 		fronts.Go(func() error { return s.svp.Run(serving, gate{s.svpListener, s.store.Serving}) })
 	}

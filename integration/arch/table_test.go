@@ -104,6 +104,14 @@ var importTable = []row{
 		why: "who listens to a feed need not know what serves it",
 	},
 	{
+		pkg: "api/cnapi", may: []string{"log", "projections", "agent/sysinfo"},
+		why: "CNAPI's words are another form of the state; what a node says of itself has one form, which agents write and servers read",
+	},
+	{
+		pkg: "agent/sysinfo", may: []string{"log"},
+		why: "what a node says of itself is a form: who gathers it, and who reads it, know nothing of each other",
+	},
+	{
 		pkg: "api/vmm", may: []string{"log", "log/feed", "projections"},
 		tests: []string{"agent/vminfo"},
 		why:   "what CNs say of their VMs is pulled and recorded without HTTP of ours, sessions or Raft",
