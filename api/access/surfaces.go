@@ -3,7 +3,7 @@ package access
 // Surfaces are the rows of the HTTP surfaces of old programs: the surface's name,
 // then METHOD /PATTERN as its Endpoints list it.
 func Surfaces() []Row {
-	return append(napiRows(),
+	return append(append(napiRows(), cnapiRows()...),
 		row("changefeed GET /changefeeds", reads, "", "every change of the objects that a client names"),
 		row("changefeed GET /changefeeds/stats", reads, "", "who listens, and how far"),
 		row("pki GET /bundle", open, "", "whom to trust, which is no secret: a node compares it with a hash that its operator gave it"),
