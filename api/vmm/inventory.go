@@ -338,7 +338,7 @@ func moved(r *log.Refusal) bool {
 func (s *Service) writeReport(ctx context.Context, l *Line, ops []log.Op) error {
 	ctx, cancel := context.WithTimeout(ctx, recordTime)
 	defer cancel()
-	result, err := s.propose(ctx, &log.Change{Actor: actorCN + l.cn.String(), Ops: ops})
+	result, err := s.propose(ctx, &log.Change{Actor: actorCN + l.cn.String(), By: s.by(l.cn), Ops: ops})
 	switch {
 	case err != nil:
 		return err

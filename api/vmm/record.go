@@ -127,6 +127,9 @@ func (s *Service) changeOf(c claim) (change *log.Change, at log.Seq, err error) 
 		}
 		if ops != nil {
 			change = &log.Change{Actor: c.actor, Ops: ops}
+			if strings.HasPrefix(c.actor, actorCN) {
+				change.By = s.by(c.cn) // an operator's order, and the watcher's finding, are theirs
+			}
 		}
 	})
 	return change, at, err

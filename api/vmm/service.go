@@ -62,7 +62,18 @@ type Config struct {
 	// between such, before it deletes them. Default 1 h; those of a VM that is
 	// deleted go with the next sweep.
 	ReapAfter time.Duration
-	Logger    *slog.Logger // nil discards
+	// Bound says that CNs are known by their certificates: what one of them says is
+	// written as its own, and decided as such in the log's order.
+	Bound  bool
+	Logger *slog.Logger // nil discards
+}
+
+// by is the author of what a CN says.
+func (s *Service) by(cn log.UUID) log.Author {
+	if !s.cfg.Bound || cn.IsZero() {
+		return log.Author{}
+	}
+	return log.Author{Role: log.RoleCN, CN: cn}
 }
 
 // Bounds and times.

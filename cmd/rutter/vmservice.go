@@ -27,7 +27,7 @@ func newVMMService(store storeAdapter, fabric *liveness.Fabric, cnPort int, secu
 		}
 	}
 	service, err := vmm.New(vmm.Config{
-		Store: store, Peers: vmmPeers{peersAdapter(store), fabric}, Logger: logger, AdminPort: cnPort, AdminTLS: secure != nil,
+		Store: store, Peers: vmmPeers{peersAdapter(store), fabric}, Logger: logger, AdminPort: cnPort, AdminTLS: secure != nil, Bound: secure != nil,
 		NewID: func() (log.UUID, error) {
 			id, err := uuid.NewV7()
 			return log.UUID(id), err

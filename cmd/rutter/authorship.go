@@ -1,0 +1,44 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+
+	"rutter/api/access"
+	"rutter/log"
+)
+
+// surfaceStore is the store as the surfaces of old programs, and what takes
+// reports, have it: a change that they make for somebody has that one's author,
+// whatever they say, and is decided as such in the log's order. What they do by
+// themselves is no operator's.
+type surfaceStore struct{ storeAdapter }
+
+// Propose implements the surfaces' Store.
+func (s surfaceStore) Propose(ctx context.Context, c *log.Change) (log.Result, error) {
+	c.By = log.Author{Role: log.RoleForeign}
+	if who, ok := access.From(ctx); ok {
+		c.By = who.Author()
+	}
+	return s.storeAdapter.Propose(ctx, c)
+}
+
+// actorOf names who asks a surface.
+func actorOf(r *http.Request) string {
+	who, ok := access.From(r.Context())
+	if !ok {
+		return "anonymous@" + r.RemoteAddr
+	}
+	return who.Actor()
+}
+
+// speaksFor reports why the sender of a request may not speak for a compute node,
+// or nil.
+func speaksFor(r *http.Request, cn log.UUID) error {
+	who, ok := access.From(r.Context())
+	if !ok || who.Role == access.Local || who.Role == access.CN && who.UUID == cn {
+		return nil
+	}
+	return fmt.Errorf("%s may not speak for compute node %s: it takes the certificate of that node", who.Actor(), cn)
+}
