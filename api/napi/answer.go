@@ -107,9 +107,12 @@ func ofRefusal(r *log.Refusal) *problem {
 	for _, e := range r.Errors {
 		p.Errors = append(p.Errors, translate(e))
 	}
+	if r.Code == log.CodeSubnetFull && r.Message == messagePoolFull {
+		return invalid(bad("network_uuid", messagePoolFull))
+	}
 	switch r.Code {
 	case log.CodeInvalidParameters:
-		p = invalid(bothEnds(p.Errors)...)
+		p = invalid(bothEnds(poolsOwn(p.Errors))...)
 	case log.CodeResourceNotFound, log.CodePreconditionFailed, log.CodeSubnetFull, codeSubnetsExhausted, log.CodeNotAuthorized:
 		p.Errors = nil // NAPI names no field there
 	}
@@ -135,6 +138,18 @@ func translate(e log.FieldError) element {
 		message = "nic tag does not exist"
 	}
 	return element{Field: field, Code: e.Code, Message: message, Type: e.Type, ID: e.ID, Invalid: e.Invalid}
+}
+
+// messagePoolFull is of a pool without room, which NAPI calls a bad parameter.
+const messagePoolFull = "all networks in pool are full"
+
+// poolsOwn leaves what is wrong with a NIC on a pool, without that a pool is no
+// network, which follows.
+func poolsOwn(elements []element) []element {
+	if !slices.ContainsFunc(elements, func(e element) bool { return strings.HasSuffix(e.Message, " network pool") }) {
+		return elements
+	}
+	return slices.DeleteFunc(elements, func(e element) bool { return e.Field == "network_uuid" })
 }
 
 // messageOrder is of a provision range that ends before it begins.

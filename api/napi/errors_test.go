@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+
+	"rutter/projections"
 )
 
 // one is the body of an answer that names one wrong parameter.
@@ -205,7 +207,8 @@ func TestPlaceOfNetwork(t *testing.T) {
 		{"mtu over the tag's", "PUT", "/networks/" + net2, `{"nic_tag": "external"}`, 422, badly("mtu", "network mtu must be under nic_tag mtu")},
 	})
 	const message = "Network updates for this field are not supported"
-	kept := furnished(t, func(c *Config) { c.KeepNetworks = true })
+	kept := furnished(t)
+	kept.set(projections.SettingNetworkImmutable, "true")
 	kept.refuses(t, []refusal{
 		{"kept vlan", "PUT", "/networks/" + net2, `{"vlan_id": 50}`, 422, badly("vlan_id", message)},
 		{"kept tag", "PUT", "/networks/" + net2, `{"nic_tag": "big", "vlan_id": 5}`, 422, badly("nic_tag", message)},

@@ -1,7 +1,6 @@
 package napi
 
 import (
-	"errors"
 	"net/http"
 	"net/netip"
 	"slices"
@@ -62,8 +61,6 @@ func kept(n *log.Network) []netip.Addr {
 	slices.SortFunc(all, netip.Addr.Compare)
 	return slices.Compact(all)
 }
-
-const nounIP = "IP"
 
 // listIPs answers with the addresses of a network of which something is known.
 func (s *Service) listIPs(w http.ResponseWriter, r *http.Request) error {
@@ -240,9 +237,7 @@ func (s *Service) readIPChange(r *http.Request) (c ipChange, err error) {
 	return c, in.err()
 }
 
-// updateIP answers PUT /networks/UUID/ips/IP: the address's object is made,
-// changed or taken away, whichever it needs; which one that is is part of the
-// change, and decided anew if another came between.
+// updateIP answers PUT /networks/UUID/ips/IP.
 func (s *Service) updateIP(w http.ResponseWriter, r *http.Request) error {
 	if err := s.fresh(r); err != nil {
 		return err
@@ -255,72 +250,25 @@ func (s *Service) updateIP(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	for try := 0; ; try++ {
-		var op *log.Op
-		s.store.View(func(state *projections.State, _ log.Cursor) {
-			rec, _ := state.Get(log.KindIP, log.IPID(id, ip))
-			op = c.op(rec, id, ip)
-		})
-		if op == nil {
-			break
-		}
-		_, err := s.propose(r, *op)
-		if err == nil {
-			break
-		}
-		if try == maxGuarded || !isRaced(err, op.Action) {
-			return err
-		}
-		ctx, cancel := within(r, readTime)
-		_, err = s.store.Consistent(ctx)
-		cancel()
-		if err != nil {
+	if op := c.op(id, ip); len(op.Set) > 0 {
+		if _, err := s.propose(r, op); err != nil {
 			return err
 		}
 	}
 	return s.answerIP(w, r, id, ip)
 }
 
-// isRaced reports whether a refusal says that the object was another by then.
-func isRaced(err error, action log.Action) bool {
-	var refusal *log.Refusal
-	if !errors.As(err, &refusal) {
-		return false
-	}
-	duplicate := slices.ContainsFunc(refusal.Errors, func(e log.FieldError) bool { return e.Code == log.ElementDuplicate })
-	return refusal.Code == log.CodePreconditionFailed || action == log.Create && duplicate ||
-		action != log.Create && refusal.Code == log.CodeResourceNotFound
-}
-
-// op is the operation that turns an address's object, if there is one, into what
-// is asked for; nil if there is nothing to do.
-func (c *ipChange) op(rec projections.Record, network log.UUID, ip netip.Addr) *log.Op {
-	o := &log.IP{NetworkUUID: network, IP: ip}
-	exists := rec.Object != nil
-	if exists {
-		*o = *rec.Object.(*log.IP)
-	}
-	set := c.set
+// op is the operation on an address, which needs no object to be there before.
+func (c *ipChange) op(network log.UUID, ip netip.Addr) log.Op {
+	o, set := c.ip, c.set
 	switch {
 	case c.free:
-		*o = log.IP{}
+		o, set = log.IP{}, []string{"belongs_to_type", "belongs_to_uuid", "owner_uuid", "reserved"}
 	case c.unassign:
-		o.BelongsToType, o.BelongsToUUID, set = "", log.UUID{}, []string{"belongs_to_type", "belongs_to_uuid"}
-	default:
-		log.Assign(o, &c.ip, set)
+		o, set = log.IP{}, []string{"belongs_to_type", "belongs_to_uuid"}
 	}
-	empty := !o.Reserved && o.BelongsToType == "" && o.BelongsToUUID.IsZero() && o.OwnerUUID.IsZero()
-	switch {
-	case empty && exists:
-		return &log.Op{Action: log.Delete, Kind: log.KindIP, ID: rec.Object.ID(), IfMatch: rec.Revision}
-	case empty:
-		return nil
-	case exists:
-		return &log.Op{Action: log.Update, Kind: log.KindIP, ID: rec.Object.ID(), IfMatch: rec.Revision, Set: set, Object: o, Options: c.options}
-	}
-	set = append([]string{"ip", "network_uuid"}, set...)
-	slices.Sort(set)
-	return &log.Op{Action: log.Create, Kind: log.KindIP, Set: set, Object: o, Options: c.options}
+	o.NetworkUUID, o.IP = network, ip
+	return log.Op{Action: log.Update, Kind: log.KindIP, ID: log.IPID(network, ip), Set: set, Object: &o, Options: c.options}
 }
 
 // searchIPs answers with an address on every network that contains it.

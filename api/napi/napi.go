@@ -43,9 +43,6 @@ type Config struct {
 	// OverlayTag is the NIC tag of fabric networks, which their clients do not
 	// name; default sdc_overlay, Triton's.
 	OverlayTag string
-	// KeepNetworks refuses updates of a network's vlan_id and nic_tag, as NAPI
-	// does; the default allows them where every NIC stays valid.
-	KeepNetworks bool
 }
 
 // Service answers NAPI's requests. See the package comment for its concurrency.

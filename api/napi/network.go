@@ -275,14 +275,10 @@ func (s *Service) putNetwork(w http.ResponseWriter, r *http.Request, id log.UUID
 	if err := in.err(); err != nil {
 		return err
 	}
-	t := target{kind: log.KindNetwork, id: id.String(), noun: nounNetwork, guarded: s.cfg.KeepNetworks}
+	t := target{kind: log.KindNetwork, id: id.String(), noun: nounNetwork}
 	_, err = s.change(r, t, func(_ *projections.State, rec projections.Record) ([]log.Op, error) {
-		was := rec.Object.(*log.Network)
-		if meant != nil && !meant(was) {
+		if meant != nil && !meant(rec.Object.(*log.Network)) {
 			return nil, notFound(nounNetwork)
-		}
-		if err := s.keep(in, was, n); err != nil {
-			return nil, err
 		}
 		return []log.Op{{Action: log.Update, Kind: log.KindNetwork, ID: t.id, Set: in.names(), Object: n}}, nil
 	})
@@ -290,26 +286,6 @@ func (s *Service) putNetwork(w http.ResponseWriter, r *http.Request, id log.UUID
 		return err
 	}
 	return s.answerOne(w, r, log.KindNetwork, t.id, nounNetwork, shapeNetwork)
-}
-
-// keep refuses a new VLAN or NIC tag of a network, where Config.KeepNetworks
-// asks for that; the ones that it has may be sent.
-func (s *Service) keep(in *input, was, n *log.Network) error {
-	if !s.cfg.KeepNetworks {
-		return nil
-	}
-	const message = "Network updates for this field are not supported"
-	var errs []element
-	if in.has("nic_tag") && n.NICTag != was.NICTag {
-		errs = append(errs, bad("nic_tag", message))
-	}
-	if in.has("vlan_id") && n.VLANID != was.VLANID {
-		errs = append(errs, bad("vlan_id", message))
-	}
-	if errs == nil {
-		return nil
-	}
-	return invalid(errs...)
 }
 
 func (s *Service) deleteNetwork(w http.ResponseWriter, r *http.Request) error {

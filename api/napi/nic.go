@@ -319,9 +319,6 @@ func (s *Service) makeNIC(w http.ResponseWriter, r *http.Request, in *input) err
 	}
 	slices.Sort(options)
 	op := log.Op{Action: log.Create, Kind: log.KindNIC, Set: in.fields(), Object: n, Options: options}
-	if pool := s.poolOf(n.NetworkUUID); pool != nil {
-		return s.makeOnPool(w, r, in, pool, op)
-	}
 	result, err := s.propose(r, op)
 	if err != nil {
 		return withNetwork(err, n.NetworkUUID)

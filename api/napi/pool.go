@@ -1,7 +1,6 @@
 package napi
 
 import (
-	"errors"
 	"net/http"
 	"slices"
 
@@ -141,41 +140,4 @@ func (s *Service) deletePool(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	return s.remove(w, r, t)
-}
-
-// poolOf returns the pool of a UUID, or nil.
-func (s *Service) poolOf(id log.UUID) *log.NetworkPool {
-	if id.IsZero() {
-		return nil
-	}
-	rec, _, err := s.find(log.KindNetworkPool, id.String(), nounPool, func(*projections.State, log.Object) any { return nil })
-	if err != nil {
-		return nil
-	}
-	return rec.Object.(*log.NetworkPool)
-}
-
-// makeOnPool makes a NIC on the first network of a pool that has room.
-func (s *Service) makeOnPool(w http.ResponseWriter, r *http.Request, in *input, pool *log.NetworkPool, op log.Op) error {
-	nic := op.Object.(*log.NIC)
-	switch {
-	case in.has("ip"):
-		return invalid(bad("ip", "IP cannot be specified with a network pool"))
-	case !slices.Contains(op.Options, log.OptionAnyOwner) && !s.mayProvision(pool.OwnerUUIDs, nic.OwnerUUID):
-		return invalid(bad("owner_uuid", "owner cannot provision on network pool"))
-	}
-	for _, network := range pool.Networks {
-		on := *nic
-		on.NetworkUUID, op.Object = network, &on
-		result, err := s.propose(r, op)
-		var refusal *log.Refusal
-		if errors.As(err, &refusal) && refusal.Code == log.CodeSubnetFull {
-			continue
-		}
-		if err != nil {
-			return err
-		}
-		return s.answerOne(w, r, log.KindNIC, result.IDs[0], nounNIC, shapeNIC)
-	}
-	return invalid(bad("network_uuid", "all networks in pool "+pool.UUID.String()+" are full"))
 }

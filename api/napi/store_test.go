@@ -244,3 +244,14 @@ func canonical(t testing.TB, text string) string {
 	}
 	return strings.TrimSpace(b.String())
 }
+
+// set makes a setting.
+func (w *world) set(name, value string) {
+	w.t.Helper()
+	result, err := w.store.Propose(w.t.Context(), &log.Change{ID: log.UUID{1, 2, 3}, Ops: []log.Op{{
+		Action: log.Create, Kind: log.KindSetting, Set: []string{"name", "value"}, Object: &log.Setting{Name: name, Value: value},
+	}}})
+	if err != nil || result.Refusal != nil {
+		w.t.Fatalf("setting %s: %v, %v", name, err, result.Refusal)
+	}
+}

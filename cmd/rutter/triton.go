@@ -33,23 +33,21 @@ func tritonFlags() []cli.Flag {
 		&cli.StringSliceFlag{Name: "triton-allow", EnvVars: []string{"RUTTER_TRITON_ALLOW"}, Usage: "who may use those three: `CIDR=read|write`, may be given several times; the narrowest network decides; this machine alone if none is given"},
 		&cli.StringFlag{Name: "triton-admin", EnvVars: []string{"RUTTER_TRITON_ADMIN"}, Usage: "`UUID` of Triton's admin owner, who may provision on every network"},
 		&cli.StringFlag{Name: "overlay-tag", EnvVars: []string{"RUTTER_OVERLAY_TAG"}, Value: "sdc_overlay", Usage: "`NAME` of the NIC tag that fabric networks made through NAPI are on"},
-		&cli.BoolFlag{Name: "napi-keep-networks", EnvVars: []string{"RUTTER_NAPI_KEEP_NETWORKS"}, Usage: "refuse updates of a network's vlan_id and nic_tag, as NAPI does; the default takes them where every NIC stays valid. Set it alike on every server"},
 	}
 }
 
 // tritonConfig says how a server serves Triton's programs.
 type tritonConfig struct {
-	Addresses    map[string]string // by surface; those that are off are not there
-	Allow        allow.List
-	Admin        log.UUID
-	OverlayTag   string
-	KeepNetworks bool
+	Addresses  map[string]string // by surface; those that are off are not there
+	Allow      allow.List
+	Admin      log.UUID
+	OverlayTag string
 }
 
 // tritonConfigOf reads the flags, and refuses a listener for strangers that lets
 // nobody in, or whose list cannot be read.
 func tritonConfigOf(c *cli.Context) (cfg tritonConfig, err error) {
-	cfg = tritonConfig{Addresses: make(map[string]string), OverlayTag: c.String("overlay-tag"), KeepNetworks: c.Bool("napi-keep-networks")}
+	cfg = tritonConfig{Addresses: make(map[string]string), OverlayTag: c.String("overlay-tag")}
 	if cfg.Allow, err = allow.Parse(c.StringSlice("triton-allow")); err != nil {
 		return cfg, usagef("--triton-allow %w", err)
 	}
@@ -99,7 +97,7 @@ func newTriton(cfg tritonConfig, store napi.Store, changefeeds http.Handler, log
 	t := &triton{cfg: cfg, logger: logger}
 	var err error
 	t.napi, err = napi.New(napi.Config{
-		Store: store, Logger: logger, Changefeeds: changefeeds, Admin: cfg.Admin, OverlayTag: cfg.OverlayTag, KeepNetworks: cfg.KeepNetworks,
+		Store: store, Logger: logger, Changefeeds: changefeeds, Admin: cfg.Admin, OverlayTag: cfg.OverlayTag,
 	})
 	return t, err
 }

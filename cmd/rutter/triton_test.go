@@ -22,7 +22,7 @@ func TestTritonFlags(t *testing.T) {
 		}
 	}
 	_, stdout, _ := rutter(t, "config", "print", "server", "--", "--id", "s1", "--napi", "10.0.0.1:80", "--triton-allow", "10.0.0.0/8=read", "--triton-allow", "10.1.0.0/16=write")
-	for _, want := range []string{`napi = "10.0.0.1:80"`, `cnapi = "off"`, `triton-allow = ["10.0.0.0/8=read", "10.1.0.0/16=write"]`, "napi-keep-networks = false"} {
+	for _, want := range []string{`napi = "10.0.0.1:80"`, `cnapi = "off"`, `triton-allow = ["10.0.0.0/8=read", "10.1.0.0/16=write"]`} {
 		if !strings.Contains(stdout, want) {
 			t.Errorf("config print: got %s\nwant it to have %s", stdout, want)
 		}
