@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"rutter/api"
+	"rutter/api/audit"
 	"rutter/api/changefeed"
 	"rutter/api/cnapi"
 	"rutter/api/liveness"
@@ -63,6 +64,8 @@ type server struct {
 	apiListener, svpListener net.Listener
 
 	tls *serverTLS // nil: none
+	// audit has who was let in, and who was refused what.
+	audit *audit.Log
 }
 
 // openServer opens files and ports, and starts nothing.
@@ -81,6 +84,9 @@ func openServer(cfg serverConfig) (_ *server, err error) {
 		return nil, err
 	}
 	backend, logger := storeAdapter{s.store}, cfg.Logger.With("server", cfg.Store.ID)
+	if s.audit, err = audit.Open(audit.Config{Folder: cfg.Store.Dir}); err != nil {
+		return nil, err
+	}
 	var sessions *liveness.Table
 	if s.fabric, sessions, err = newFabric(backend, logger); err != nil {
 		return nil, err
@@ -93,21 +99,21 @@ func openServer(cfg serverConfig) (_ *server, err error) {
 	if s.vmms, err = newVMMService(backend, s.fabric, cfg.CNPort, s.tls, logger); err != nil {
 		return nil, err
 	}
-	if s.changefeed, err = changefeed.New(changefeed.Config{Store: backend, Logger: logger, Agents: sessions.Live}); err != nil {
+	if s.changefeed, err = changefeed.New(changefeed.Config{Store: surfaceStore{backend}, Logger: logger, Agents: sessions.Live}); err != nil {
 		return nil, err
 	}
 	if s.cnapi, err = newCNAPI(backend, s.fabric, logger); err != nil {
 		return nil, err
 	}
-	reports, err := netreport.New(netreport.Config{Store: backend, Logger: logger})
+	reports, err := netreport.New(netreport.Config{Store: surfaceStore{backend}, Allowed: speaksFor, Logger: logger})
 	if err != nil {
 		return nil, err
 	}
-	vms, err := vmapi.New(vmapi.Config{Store: backend, Logger: logger})
+	vms, err := vmapi.New(vmapi.Config{Store: surfaceStore{backend}, Actor: actorOf, Logger: logger})
 	if err != nil {
 		return nil, err
 	}
-	if s.triton, err = newTriton(cfg.Triton, backend, s.changefeed.Handler(), logger); err != nil {
+	if s.triton, err = newTriton(cfg.Triton, surfaceStore{backend}, s.changefeed.Handler(), logger); err != nil {
 		return nil, err
 	}
 	if err = s.triton.listen(map[string]http.Handler{"napi": s.triton.napi.Handler(), "cnapi": s.cnapi.Handler(), "vmapi": vms.Handler()}); err != nil {
@@ -122,6 +128,7 @@ func openServer(cfg serverConfig) (_ *server, err error) {
 		collectors = append(collectors, svpMetrics{s.svp.Stats})
 	}
 	if s.api, err = api.New(api.Config{
+		Audit: s.audit,
 		Store: backend, Cluster: s.store, Backups: backend, Retainer: retainer{s.store}, Past: past{s.store}, Logger: logger, Version: cfg.Version,
 		Sessions: sessions, Fabric: s.fabric, VMMs: s.vmms, Age: s.store.Age, Collectors: collectors,
 		Warnings: func() []string { return append(s.tls.warnings(plaintext(cfg)), s.triton.warnings()...) },
@@ -207,7 +214,7 @@ func (s *server) Run(ctx context.Context) error {
 		s.cfg.Logger.Warn("no TLS: whoever reaches these ports can read and write the log")
 	}
 	err := g.Wait()
-	return errors.Join(err, s.store.Close())
+	return errors.Join(err, s.store.Close(), s.audit.Close())
 }
 
 // close frees what openServer got, when it fails half-way.
@@ -224,6 +231,7 @@ func (s *server) close() error {
 	if s.store != nil {
 		errs = append(errs, s.store.Close())
 	}
+	errs = append(errs, s.audit.Close())
 	return errors.Join(errs...)
 }
 
