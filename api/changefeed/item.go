@@ -23,8 +23,9 @@ type item struct {
 	plain    []byte     // the JSON form
 	err      error      // of encoding
 
-	placing sync.Once
-	placed  []byte // the JSON form with the cursor
+	placing  sync.Once
+	placed   []byte // the JSON form with the cursor
+	placeErr error
 }
 
 // head is the part of an item that names what happened.
@@ -138,10 +139,10 @@ func (it *item) text(placed bool) ([]byte, error) {
 	}
 	it.placing.Do(func() {
 		b := append(make([]byte, 0, len(it.plain)+100), it.plain[:len(it.plain)-1]...)
-		it.placed, it.err = appendField(b, "cursor", it.place)
+		it.placed, it.placeErr = appendField(b, "cursor", it.place)
 		it.placed = append(it.placed, '}')
 	})
-	return it.placed, it.err
+	return it.placed, it.placeErr
 }
 
 // interest is what one resource's registration asks for.

@@ -8,6 +8,7 @@ import (
 	"io"
 	"net"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/coder/websocket"
@@ -31,6 +32,8 @@ type listener struct {
 	over   chan struct{} // closed by the first end
 	ending sync.Once
 	reason string // of the end; set before over is closed
+
+	heard atomic.Int64 // when the last text came, in nanoseconds since 1970
 
 	told   log.Seq // of the last cursor that it was sent; touched by serve only
 	toldAt time.Time
@@ -172,6 +175,7 @@ func (l *listener) read() {
 	for {
 		_, r, err := l.conn.Reader(context.Background())
 		if err == nil {
+			l.heard.Store(time.Now().UnixNano())
 			_, err = io.Copy(io.Discard, r)
 		}
 		if err != nil {
@@ -212,11 +216,13 @@ func (l *listener) write(running *sync.WaitGroup) error {
 	}
 }
 
-// ping closes the connection if the listener does not answer.
+// ping closes the connection if the listener neither answers nor sends a
+// heartbeat meanwhile.
 func (l *listener) ping() {
+	began := time.Now()
 	ctx, cancel := context.WithTimeout(context.Background(), l.s.cfg.PongTime)
 	defer cancel()
-	if err := l.conn.Ping(ctx); err != nil {
+	if err := l.conn.Ping(ctx); err != nil && l.heard.Load() < began.UnixNano() {
 		_ = l.conn.CloseNow()
 		l.end("")
 	}

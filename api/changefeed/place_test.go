@@ -3,9 +3,13 @@ package changefeed
 import (
 	"fmt"
 	"net"
+	"runtime"
+	"slices"
 	"strings"
 	"testing"
 	"time"
+
+	"pgregory.net/rapid"
 
 	"rutter/log"
 )
@@ -19,8 +23,9 @@ func resuming(cursor string) string {
 // too, and is told to read anew where that cannot be.
 func TestResume(t *testing.T) {
 	store, all := newMemory(), objects{}
+	behind := &follower{memory: store}
 	_, address := served(t, Config{Store: store})
-	_, second := served(t, Config{Store: store})
+	_, second := served(t, Config{Store: behind})
 	w, first := register(t, address, V2, resuming(""))
 	if first["resumed"] != false || first["cursor"] != store.Head().String() {
 		t.Fatalf("the reply is %v", first)
@@ -44,9 +49,9 @@ func TestResume(t *testing.T) {
 		}
 	}
 	// A server that is behind the cursor waits for itself.
-	head := store.Head().String()
-	store.hide(3)
-	if _, first := register(t, second, V2, resuming(head)); first["resumed"] != true || first["seq"] != 6.0 {
+	behind.stop()
+	store.write(t, all.put(nicOf(2, "stopped")))
+	if _, first := register(t, second, V2, resuming(store.Head().String())); first["resumed"] != true || first["seq"] != 7.0 {
 		t.Errorf("behind the cursor: %v", first)
 	}
 	store.compact(4)
@@ -56,7 +61,7 @@ func TestResume(t *testing.T) {
 	other.Cluster[0]++
 	for cursor, reason := range map[string]string{cursor: "no longer keeps", ahead.String(): "ahead of the log", other.String(): "another log"} {
 		_, first := register(t, second, V2, resuming(cursor))
-		if first["resumed"] != false || !strings.Contains(fmt.Sprint(first["reason"]), reason) || first["seq"] != 6.0 || first["bootstrapRoutes"] == nil {
+		if first["resumed"] != false || !strings.Contains(fmt.Sprint(first["reason"]), reason) || first["seq"] != 7.0 || first["bootstrapRoutes"] == nil {
 			t.Errorf("cursor %s: %v, want a bootstrap because %q", cursor, first, reason)
 		}
 	}
@@ -158,5 +163,92 @@ func TestStop(t *testing.T) {
 	}
 	if err := s.serves(); err == nil {
 		t.Error("a server that has stopped says that it serves")
+	}
+}
+
+// A listener with cursors that is cut off anywhere, and comes again to one of two
+// servers, either of which may be behind, gets everything once and in order.
+func TestRoaming(t *testing.T) {
+	rapid.Check(t, func(rt *rapid.T) {
+		store, all := newMemory(), objects{}
+		var addresses []string
+		var servers []*follower
+		for i := range 2 {
+			servers = append(servers, &follower{memory: store})
+			_, address := servedFor(t, rt, Config{Store: servers[i]})
+			addresses = append(addresses, address)
+		}
+		wants := drawWants(rt)
+		cursor, place := "", log.Seq(0)
+		var got []log.Seq
+		for visit := range rapid.IntRange(2, 6).Draw(rt, "visits") {
+			r := registration{Instance: "r", wants: wants}
+			text := printed(&r)
+			at := rapid.IntRange(0, 1).Draw(rt, "server")
+			if rapid.Bool().Draw(rt, "behind") {
+				servers[1-at].stop()
+			}
+			w, first := register(t, addresses[at], V2, text[:len(text)-1]+`,"cursor":"`+cursor+`"}`)
+			if first["resumed"] != (visit > 0) {
+				rt.Fatalf("visit %d: %v", visit, first)
+			}
+			if cursor = first["cursor"].(string); visit == 0 {
+				place = log.Seq(first["seq"].(float64))
+			}
+			for range rapid.IntRange(0, 6).Draw(rt, "changes") {
+				store.write(rt, drawEvents(rt, all)...)
+			}
+			servers[at].goOn()
+			want := wanted(rt, store, wants, place)
+			for _, seq := range want[:rapid.IntRange(0, len(want)).Draw(rt, "items")] {
+				item := w.text()
+				if item["seq"] != float64(seq) {
+					rt.Fatalf("visit %d: got %v, want seq %d", visit, item, seq)
+				}
+				cursor, place = item["cursor"].(string), seq
+				got = append(got, seq)
+			}
+			w.conn.Close()
+			store.write(rt, drawEvents(rt, all)...) // while nobody listens
+		}
+		if all := wanted(rt, store, wants, 0); !slices.Equal(got, all[:len(got)]) {
+			rt.Errorf("got %v of %v", got, all)
+		}
+	})
+}
+
+// wanted are the seqs after a place of what matches.
+func wanted(t *rapid.T, store *memory, wants []interest, after log.Seq) (seqs []log.Seq) {
+	for _, e := range store.entries[after:] {
+		it, err := newItem(store.cluster, e)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if slices.ContainsFunc(wants, func(n interest) bool { return n.wants(it) }) {
+			seqs = append(seqs, it.place.Seq)
+		}
+	}
+	return seqs
+}
+
+// What an idle listener costs, its socket left out: that a thousand are nothing.
+func TestIdleListeners(t *testing.T) {
+	const listeners, most = 500, 64 << 10 // bytes, the test's own side among them
+	s, address := served(t, Config{Store: newMemory()})
+	used := func() uint64 {
+		var m runtime.MemStats
+		runtime.GC()
+		runtime.GC() // what finalizers freed
+		runtime.ReadMemStats(&m)
+		return m.HeapInuse + m.StackInuse
+	}
+	before := used()
+	for i := range listeners {
+		register(t, address, V2, strings.Replace(nicAndTags, "i1", fmt.Sprint("idle", i), 1))
+	}
+	each := (used() - before) / listeners
+	t.Logf("%d bytes each", each)
+	if each > most || len(s.hub.registered()) != listeners {
+		t.Errorf("an idle listener takes %d bytes, want at most %d", each, most)
 	}
 }

@@ -27,7 +27,6 @@ type memory struct {
 	time     log.Time
 	changed  chan struct{}
 	notReady error
-	hidden   int // entries at the end that this server has not applied yet
 }
 
 func newMemory() *memory {
@@ -70,15 +69,7 @@ func (m *memory) compact(floor log.Seq) {
 	m.floor = floor
 }
 
-// hide leaves out the last entries, until hide(0).
-func (m *memory) hide(n int) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.hidden = n
-	m.wakeLocked()
-}
-
-func (m *memory) headLocked() log.Seq { return log.Seq(len(m.entries) - m.hidden) }
+func (m *memory) headLocked() log.Seq { return log.Seq(len(m.entries)) }
 
 func (m *memory) at(seq log.Seq) log.Cursor {
 	m.mu.Lock()
@@ -135,10 +126,7 @@ func (m *memory) CheckCursor(c log.Cursor) error {
 	return nil
 }
 
-func (m *memory) Consistent(context.Context) (log.Seq, error) {
-	m.hide(0)
-	return m.Head().Seq, nil
-}
+func (m *memory) Consistent(context.Context) (log.Seq, error) { return m.Head().Seq, nil }
 
 func (m *memory) Ready() error {
 	m.mu.Lock()
@@ -147,6 +135,63 @@ func (m *memory) Ready() error {
 }
 
 func (m *memory) Serving() error { return nil }
+
+// follower is a server that may be behind the log.
+type follower struct {
+	*memory
+	behind sync.Mutex // protects stopped and at
+	// stopped: it has applied entries up to at, and no more for now.
+	stopped bool
+	at      log.Seq
+}
+
+// stop has it apply nothing until go, or until somebody insists.
+func (f *follower) stop() {
+	f.behind.Lock()
+	defer f.behind.Unlock()
+	if !f.stopped {
+		f.stopped, f.at = true, f.memory.Head().Seq
+	}
+}
+
+func (f *follower) goOn() {
+	f.behind.Lock()
+	f.stopped = false
+	f.behind.Unlock()
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.wakeLocked()
+}
+
+func (f *follower) Head() log.Cursor {
+	f.behind.Lock()
+	defer f.behind.Unlock()
+	if f.stopped {
+		return f.memory.at(f.at)
+	}
+	return f.memory.Head()
+}
+
+func (f *follower) Entries(after log.Seq, limit int) ([]log.Entry, error) {
+	head := f.Head().Seq
+	entries, err := f.memory.Entries(after, limit)
+	if n := int(head) - int(after); err == nil && len(entries) > n {
+		entries = entries[:max(n, 0)]
+	}
+	return entries, err
+}
+
+func (f *follower) CheckCursor(c log.Cursor) error {
+	if err := f.memory.CheckCursor(c); err != nil || c.Seq <= f.Head().Seq {
+		return err
+	}
+	return log.ErrAhead
+}
+
+func (f *follower) Consistent(context.Context) (log.Seq, error) {
+	f.goOn()
+	return f.Head().Seq, nil
+}
 
 var errNotReady = errors.New("no leader is known")
 

@@ -2,6 +2,6 @@
 // of the change feed by the hundred, which note what they got and when, while
 // servers are killed. Its tests and `make bench-triton` do the same things.
 //
-// Concurrency: a Fleet's listeners run between Start and Stop; its methods may
+// Concurrency: a Fleet runs from its start to Stop; its other methods may
 // be called meanwhile.
 package triton

@@ -40,10 +40,10 @@ type boot struct {
 	seq     log.Seq
 }
 
-// NewFleet returns n listeners for wants; the ith begins at the ith server,
+// StartFleet starts n listeners for wants, which run until Stop; the ith begins at the ith server,
 // around the end. item, if not nil, is called with the number of the listener
 // for each item, from its goroutine.
-func NewFleet(servers []string, n int, wants []listen.Want, item func(i int, it listen.Item)) (*Fleet, error) {
+func StartFleet(servers []string, n int, wants []listen.Want, item func(i int, it listen.Item)) (*Fleet, error) {
 	f := new(Fleet)
 	for i := range n {
 		at := i % len(servers)

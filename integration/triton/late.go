@@ -39,7 +39,7 @@ func Late(ctx context.Context, c *bench.Cluster, listeners, perSecond int, d tim
 	for _, s := range c.Servers {
 		urls = append(urls, s.URL)
 	}
-	fleet, err := NewFleet(urls, listeners, []listen.Want{{Resource: "vm", SubResources: []string{"create"}}}, func(i int, it listen.Item) {
+	fleet, err := StartFleet(urls, listeners, []listen.Want{{Resource: "vm", SubResources: []string{"create"}}}, func(i int, it listen.Item) {
 		if n, ok := vmOf(it.ChangedResourceID); ok && n < changes {
 			late[i] = append(late[i], time.Since(begin)-time.Duration(sent[n].Load()))
 		}

@@ -40,7 +40,7 @@ func Roam(ctx context.Context, c *bench.Cluster, listeners, items int) (o RoamOu
 	for _, s := range c.Servers {
 		urls = append(urls, s.URL)
 	}
-	fleet, err := NewFleet(urls, listeners, []listen.Want{{Resource: "vm", SubResources: []string{"create"}}}, nil)
+	fleet, err := StartFleet(urls, listeners, []listen.Want{{Resource: "vm", SubResources: []string{"create"}}}, nil)
 	if err != nil {
 		return o, err
 	}

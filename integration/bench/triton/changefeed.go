@@ -63,7 +63,7 @@ func runIdle(ctx context.Context, s *suite) error {
 	return s.on(ctx, "idle", func(c *bench.Cluster) error {
 		home := c.Servers[0]
 		before := agentsim.Resident(home.PID())
-		fleet, err := triton.NewFleet([]string{home.URL}, idleListeners, []listen.Want{{Resource: "aggregation", SubResources: []string{"create"}}}, nil)
+		fleet, err := triton.StartFleet([]string{home.URL}, idleListeners, []listen.Want{{Resource: "aggregation", SubResources: []string{"create"}}}, nil)
 		if err != nil {
 			return err
 		}
