@@ -36,7 +36,13 @@ type RenewConfig struct {
 
 // Renewer gets a new certificate for a Keeper before the old one ends, and soon
 // after its authority signs no more.
-type Renewer struct{ cfg RenewConfig }
+type Renewer struct {
+	cfg RenewConfig // immutable
+	// drawn is the jitter for the certificate and the authority of drawnFor, so
+	// that a time that was planned stays.
+	drawn    float64
+	drawnFor string
+}
 
 // NewRenewer returns a Renewer that does nothing yet.
 func NewRenewer(cfg RenewConfig) (*Renewer, error) {
@@ -46,7 +52,7 @@ func NewRenewer(cfg RenewConfig) (*Renewer, error) {
 	if cfg.Logger == nil {
 		cfg.Logger = slog.New(slog.DiscardHandler)
 	}
-	return &Renewer{cfg}, nil
+	return &Renewer{cfg: cfg}, nil
 }
 
 // Run renews until ctx ends. While nobody answers it goes on asking, also after
@@ -86,12 +92,12 @@ func (r *Renewer) due() time.Time {
 	leaf := h.certificate.Leaf
 	issued := pki.Issued(leaf)
 	life := leaf.NotAfter.Sub(issued)
-	due := issued.Add(life*2/3 - time.Duration(r.cfg.Jitter()*float64(life/renewSpread)))
+	if what := pki.Serial(leaf) + h.issuing; r.drawnFor != what {
+		r.drawn, r.drawnFor = r.cfg.Jitter(), what
+	}
+	due := issued.Add(life*2/3 - time.Duration(r.drawn*float64(life/renewSpread)))
 	if h.issuing != "" && h.trust.Signed(leaf) != h.issuing {
-		soon := time.Now().Add(time.Duration(r.cfg.Jitter() * float64(min(rotateSpread, life/renewSpread))))
-		if since := r.cfg.Keeper.sinceTrust(); since >= rotateSpread || since >= life/renewSpread {
-			soon = time.Now()
-		}
+		soon := r.cfg.Keeper.trustedAt().Add(time.Duration(r.drawn * float64(min(rotateSpread, life/renewSpread))))
 		if soon.Before(due) {
 			due = soon
 		}
@@ -135,9 +141,9 @@ func (k *Keeper) change() <-chan struct{} {
 	return k.changed
 }
 
-// sinceTrust returns how long ago the authorities changed.
-func (k *Keeper) sinceTrust() time.Duration {
+// trustedAt returns when the authorities were last changed by Trust.
+func (k *Keeper) trustedAt() time.Time {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	return k.cfg.Now().Sub(k.trusted)
+	return k.trusted
 }

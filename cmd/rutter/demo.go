@@ -13,7 +13,10 @@ func demoCommand() *cli.Command {
 			"rutter demo          # 90 s at most; exit code 0 only if every step held",
 			"rutter demo --keep   # leaves the data and the logs for a look",
 		),
-		Flags: []cli.Flag{&cli.BoolFlag{Name: "keep", Usage: "leave the folder with the data and logs of every process"}},
+		Flags: []cli.Flag{
+			&cli.BoolFlag{Name: "keep", Usage: "leave the folder with the data and logs of every process"},
+			&cli.BoolFlag{Name: "plain", Usage: "without TLS"},
+		},
 		Action: func(c *cli.Context) error {
 			if err := noArguments(c); err != nil {
 				return err
@@ -22,7 +25,10 @@ func demoCommand() *cli.Command {
 			if c.Bool("keep") {
 				args = append(args, "--keep")
 			}
-			return demo.Run(c.Context, demo.Options{Keep: c.Bool("keep"), Args: args, Out: c.App.Writer})
+			if c.Bool("plain") {
+				args = append(args, "--plain")
+			}
+			return demo.Run(c.Context, demo.Options{Keep: c.Bool("keep"), Plain: c.Bool("plain"), Args: args, Out: c.App.Writer})
 		},
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"strings"
 	"time"
 
 	"github.com/urfave/cli/v2"
@@ -16,7 +17,11 @@ import (
 	"rutter/agent"
 	"rutter/agent/link"
 	"rutter/api/client"
+	"rutter/api/pki"
+	"rutter/api/tlsgate"
+	"rutter/cmd/rutter/certcmd"
 	"rutter/cmd/rutter/demo"
+	"rutter/cmd/rutter/term"
 	"rutter/raftstore"
 )
 
@@ -29,11 +34,13 @@ func devCommand() *cli.Command {
 		Description: examples(
 			"rutter dev                     # then, in another terminal: rutter network list",
 			"rutter dev --data ./dev        # keeps its data: the next start goes on from there",
+			"rutter dev --plain             # no TLS, no certificates",
 			"rutter dev --port 9000 --empty # servers at 9000, 9010 and 9020, and nothing in the log",
 		) + "\n\nThe CNs are agents like any other, with a simulated kernel: nothing of this machine's network is touched.",
 		Flags: []cli.Flag{
 			&cli.StringFlag{Name: "data", Usage: "`FOLDER` that keeps the data; a temporary one, removed at the end, if not given"},
 			&cli.IntFlag{Name: "port", Value: 7420, Usage: "`PORT` of the first server's API; raft is at the next, SVP at the one after; the other servers 10 and 20 above"},
+			&cli.BoolFlag{Name: "plain", Usage: "without TLS: every address is one of this machine, and the console can be opened in a browser"},
 			&cli.BoolFlag{Name: "empty", Usage: "do not load the demo's networks and VMs"},
 			&cli.StringFlag{Name: "log-level", Value: "warn", Usage: "`LEVEL` of what is logged: debug, info, warn or error"},
 		},
@@ -94,19 +101,50 @@ func startDevServers(ctx context.Context, c *cli.Context, g *errgroup.Group, fol
 	for i := range devServers {
 		members = append(members, raftstore.Member{ID: fmt.Sprintf("s%d", i+1), Address: at(i, 1)})
 	}
+	scheme, certificates := "http://", func(string) string { return "" }
+	if !c.Bool("plain") {
+		if err := certifyDev(folder, members); err != nil {
+			return nil, err
+		}
+		scheme, certificates = "https://", func(id string) string { return filepath.Join(devCertificates(folder), id) }
+	}
 	var urls []string
 	for i, m := range members {
 		s, err := openServer(serverConfig{
 			Store: raftstore.Config{ID: m.ID, Dir: filepath.Join(folder, m.ID), Listen: m.Address, InitialMembers: members},
-			API:   at(i, 0), SVP: at(i, 2), Version: version, Logger: logger,
+			API:   at(i, 0), SVP: at(i, 2), Version: version, Logger: logger, TLS: certificates(m.ID),
 		})
 		if err != nil {
 			return nil, fmt.Errorf("%w (--port chooses others)", err)
 		}
 		g.Go(func() error { return s.Run(ctx) })
-		urls = append(urls, "http://"+at(i, 0))
+		urls = append(urls, scheme+at(i, 0))
 	}
 	return urls, nil
+}
+
+// devCertificates is the folder of certificates of `rutter dev`, and of
+// authorities that last as long as its data.
+func devCertificates(folder string) string { return filepath.Join(folder, "tls") }
+
+func certifyDev(folder string, members []raftstore.Member) error {
+	var servers []string
+	for _, m := range members {
+		servers = append(servers, m.ID)
+	}
+	return certcmd.Throwaway(devCertificates(folder), servers, []string{"127.0.0.1", "localhost"}, demo.CNs())
+}
+
+// devClient is a client with the certificate of one of those whom certifyDev knows.
+func devClient(c *cli.Context, folder, name string, cfg client.Config) (*client.Client, error) {
+	if !c.Bool("plain") {
+		keeper, err := tlsgate.New(tlsgate.Config{Paths: tlsgate.ClientPaths(filepath.Join(devCertificates(folder), name)), Name: pki.Clients})
+		if err != nil {
+			return nil, err
+		}
+		cfg.DialTLS = term.DialServer(keeper)
+	}
+	return client.New(cfg)
 }
 
 // simulated is a kernel in memory in which each namespace is there as soon as
@@ -129,12 +167,12 @@ func startDevNodes(ctx context.Context, c *cli.Context, g *errgroup.Group, folde
 	if err != nil {
 		return err
 	}
-	api, err := client.New(client.Config{Servers: urls})
-	if err != nil {
-		return err
-	}
 	for i, cn := range demo.CNs() {
 		name := fmt.Sprintf("cn%d", i+1)
+		api, err := devClient(c, folder, cn.String(), client.Config{Servers: urls})
+		if err != nil {
+			return err
+		}
 		a, err := agent.New(agent.Config{
 			CN: cn, Folder: filepath.Join(folder, name), Servers: urls, Dialer: api, Logger: logger.With("agent", name),
 			Kernel: func(numbers link.Numbers, save func(link.Numbers) error) (agent.Kernel, error) {
@@ -154,7 +192,7 @@ const devPatience = 30 * time.Second
 
 // announceDev loads the demo's input into an empty log, and says what is there.
 func announceDev(ctx context.Context, c *cli.Context, folder string, urls []string) error {
-	api, err := client.New(client.Config{Servers: urls, Timeout: devPatience})
+	api, err := devClient(c, folder, filepath.Base(certcmd.Operator(devCertificates(folder))), client.Config{Servers: urls, Timeout: devPatience})
 	if err != nil {
 		return err
 	}
@@ -180,8 +218,15 @@ func tellDev(w io.Writer, folder string, urls []string) {
 	}
 	fmt.Fprintf(w, "and two simulated CNs follow them. In another terminal:\n")
 	option := ""
-	if urls[0] != "http://127.0.0.1:7420" {
+	switch urls[0] {
+	case "http://127.0.0.1:7420":
+	case "https://127.0.0.1:7420":
+		fmt.Fprintf(w, "  export RUTTER_TLS_DIR=%s\n", certcmd.Operator(devCertificates(folder)))
+	default:
 		option = " -s " + urls[0]
+		if strings.HasPrefix(urls[0], "https://") {
+			option += " --tls-dir " + certcmd.Operator(devCertificates(folder))
+		}
 	}
 	for _, line := range []string{"network list", "nic create --help", "log tail --follow", "lookup vl3 4385813 10.21.12.100", "cn sessions"} {
 		fmt.Fprintf(w, "  rutter %s%s\n", line, option)

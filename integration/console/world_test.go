@@ -45,7 +45,7 @@ func dev(t *testing.T, ctx context.Context) (*client.Client, string) {
 	port := freePorts(t)
 	p := &bench.Process{
 		Name: "dev", Program: rutter, LogFile: filepath.Join(t.TempDir(), "dev.log"),
-		Args: []string{"dev", "--port", strconv.Itoa(port), "--data", t.TempDir()},
+		Args: []string{"dev", "--plain", "--port", strconv.Itoa(port), "--data", t.TempDir()},
 	}
 	if err := p.Start(); err != nil {
 		t.Fatal(err)

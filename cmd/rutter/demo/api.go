@@ -31,19 +31,15 @@ func cnID(i int) log.UUID {
 	return id
 }
 
-func newClient(urls []string) (*client.Client, error) {
-	return client.New(client.Config{Servers: urls, AttemptTimeout: 2 * time.Second})
-}
-
 // ready asks a server whether it is.
-func ready(ctx context.Context, url string) error {
+func (s *stage) ready(ctx context.Context, url string) error {
 	ctx, cancel := context.WithTimeout(ctx, time.Second)
 	defer cancel()
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url+"/readyz", nil)
 	if err != nil {
 		return err
 	}
-	response, err := http.DefaultClient.Do(request)
+	response, err := s.client.Do(request)
 	if err != nil {
 		return err
 	}

@@ -36,6 +36,7 @@ func (s *stage) startAgents(ctx context.Context) error {
 			"agent", "--cn", cn.id.String(), "--data", s.folder + "/" + cn.name,
 			"--servers", strings.Join(s.api.Servers(), ","), "--netns", s.namespaces, "--etc-netns", s.resolvers,
 		}}
+		p.args = append(p.args, s.secured(cn.id.String())...)
 		if err := p.start(); err != nil {
 			return err
 		}

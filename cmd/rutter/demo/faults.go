@@ -312,7 +312,7 @@ func (s *stage) lastWords(ctx context.Context) error {
 		}
 	}
 	for _, url := range s.api.Servers() {
-		if err := until(ctx, settleLimit, url+" is ready", func() error { return ready(ctx, url) }); err != nil {
+		if err := until(ctx, settleLimit, url+" is ready", func() error { return s.ready(ctx, url) }); err != nil {
 			return err
 		}
 	}

@@ -29,6 +29,8 @@ const endGrace = 5 * time.Second
 type Options struct {
 	// Keep leaves the folder with the data and the logs of every process.
 	Keep bool
+	// Plain goes without TLS.
+	Plain bool
 	// Args are the arguments with which this program runs Run again.
 	Args []string
 	Out  io.Writer
@@ -124,7 +126,7 @@ func runInside(ctx context.Context, opts Options) error {
 		return err
 	}
 	stage := &stage{
-		say: newNarrator(opts.Out), folder: folder, program: program,
+		say: newNarrator(opts.Out), folder: folder, program: program, plain: opts.Plain,
 		namespaces: filepath.Join(folder, "netns"), resolvers: filepath.Join(folder, "etc-netns"),
 	}
 	defer stage.end()

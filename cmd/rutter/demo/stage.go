@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/http"
 	"net/netip"
 	"os"
 	"syscall"
@@ -32,6 +33,8 @@ type stage struct {
 	agents  []*process
 	cns     []*computeNode
 	vms     map[string]*vm // by alias
+	plain   bool           // no TLS
+	client  *http.Client
 	api     *client.Client
 	tagged  bool    // the kernel has 802.1Q
 	written log.Seq // of the last change that was acknowledged to us
@@ -170,6 +173,9 @@ func (s *stage) buildUnderlay(ctx context.Context) error {
 func (s *stage) startServers(ctx context.Context) error {
 	s.say.begin("Three servers agree on a log")
 	const peers = "s1=127.0.0.1:7421,s2=127.0.0.1:7431,s3=127.0.0.1:7441"
+	if err := s.certify("s1", "s2", "s3"); err != nil {
+		return err
+	}
 	var urls []string
 	for i := range 3 {
 		name := fmt.Sprintf("s%d", i+1)
@@ -177,20 +183,20 @@ func (s *stage) startServers(ctx context.Context) error {
 		p := &process{name: name, program: s.program, logPath: logFile(s.folder, name), args: []string{
 			"server", "--id", name, "--data", s.folder + "/" + name, "--listen", listen,
 			"--raft", fmt.Sprintf("127.0.0.1:%d", 7421+10*i), "--svp", fmt.Sprintf("127.0.0.1:%d", 1296+i),
-			"--insecure", "--peers", peers,
+			"--peers", peers,
 		}}
+		p.args = append(p.args, s.secured(name)...)
 		if err := p.start(); err != nil {
 			return err
 		}
 		s.servers = append(s.servers, p)
-		urls = append(urls, "http://"+listen)
+		urls = append(urls, s.scheme()+listen)
 	}
-	var err error
-	if s.api, err = newClient(urls); err != nil {
+	if err := s.connect(urls); err != nil {
 		return err
 	}
 	for _, url := range urls {
-		if err := until(ctx, 20*time.Second, url+" is ready", func() error { return ready(ctx, url) }); err != nil {
+		if err := until(ctx, 20*time.Second, url+" is ready", func() error { return s.ready(ctx, url) }); err != nil {
 			return err
 		}
 	}
