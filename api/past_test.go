@@ -116,7 +116,27 @@ func TestReadsOfThePast(t *testing.T) {
 	if got, want := b.call("GET", "/log/history?kind=nic&object="+mac, "").Body.String(), b.call("GET", "/nics/"+mac+"/history", "").Body.String(); got != want || strings.Count(got, "\n") != 3 {
 		t.Errorf("history: got\n%s\nwant\n%s", got, want)
 	}
-	b.s.cfg.Past = nil
+	for path, want := range map[string]string{
+		"/cns?at=" + head.String():                                         `"cn_uuid":"` + cn1.String() + `"`,
+		"/cns/" + cn1.String() + "?at=" + head.String():                    `"status":`,
+		"/trace?from=" + mac + "&to=" + mac + "&at=" + head.String():       `"from-unknown"`,
+		"/trace?from=" + mac + "&to=" + mac + "&at=" + (head - 1).String(): `"as-of"`,
+		"/trace?from=nobody&to=10.0.0.5&at=" + (head - 1).String():         `"from-unknown"`,
+	} {
+		if w := b.call("GET", path, ""); w.Code != 200 || !strings.Contains(w.Body.String(), want) {
+			t.Errorf("%s: %s, want %s", path, pretty(w), want)
+		}
+	}
+	if w := b.call("GET", "/cns/"+cn1.String()+"?at=0", ""); w.Code != 404 {
+		t.Errorf("a CN before there was one: %s", pretty(w))
+	}
+	b.s.cfg.ReadOnly = true
+	for path, method := range map[string]string{"/nics": "POST", "/changes": "POST", "/feed": "GET"} {
+		if w := b.call(method, path, "{}"); w.Code != 403 || !strings.Contains(w.Body.String(), "ReadOnly") {
+			t.Errorf("%s %s of a log that is only shown: %s", method, path, pretty(w))
+		}
+	}
+	b.s.cfg.ReadOnly, b.s.cfg.Past = false, nil
 	if w := b.call("GET", "/nics?at=1", ""); w.Code != 501 {
 		t.Errorf("no past: %s", pretty(w))
 	}

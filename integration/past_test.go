@@ -24,6 +24,56 @@ func command(t testing.TB, args ...string) (out string, err error) {
 	return string(b), err
 }
 
+// TestReplayIntoAnotherCluster: it has the same objects then, a record says which
+// change is whose, and again nothing is done, whether the record is there or not.
+func TestReplayIntoAnotherCluster(t *testing.T) {
+	from, to := startCluster(t), startCluster(t)
+	for i := range 20 {
+		if _, err := from.api.Submit(t.Context(), tag(fmt.Sprintf("past%d", i))); err != nil {
+			t.Fatal(err)
+		}
+	}
+	ids := filepath.Join(from.dir, "ids.ndjson")
+	replay := func() string {
+		t.Helper()
+		if _, err := command(t, "log", "replay", from.servers[0].url, "--to", to.servers[0].url, "--map", ids); err != nil {
+			t.Fatal(err)
+		}
+		b, err := os.ReadFile(ids)
+		if err != nil || bytes.Count(b, []byte("\n")) != 20 {
+			t.Fatalf("the record: %v\n%s", err, b)
+		}
+		return string(b)
+	}
+	first := replay()
+	head, err := to.api.Head(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if again := replay(); again != first {
+		t.Errorf("a second run:\n%s\nwant\n%s", again, first)
+	}
+	if err := os.Remove(ids); err != nil {
+		t.Fatal(err)
+	}
+	if again := replay(); again != first {
+		t.Errorf("without the record:\n%s\nwant\n%s", again, first)
+	}
+	if now, err := to.api.Head(t.Context()); err != nil || now != head {
+		t.Errorf("it is at %d (%v), and was at %d: something was done twice", now, err, head)
+	}
+	state := func(c *cluster) string {
+		out, err := command(t, "log", "state", "-s", c.servers[0].url, "--kind", "nic_tag")
+		if err != nil {
+			t.Fatal(err)
+		}
+		return out
+	}
+	if got, want := state(to), state(from); got != want || strings.Count(got, "past") < 20 {
+		t.Errorf("got\n%s\nwant\n%s", got, want)
+	}
+}
+
 // TestTheLogOffline: what a cluster answers of its past, its stopped servers'
 // folders and a replay of one say as well; a running server's folder is refused;
 // damage is found, named, and has a remedy.

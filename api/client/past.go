@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"iter"
 	"net/http"
 	"net/url"
 
@@ -61,5 +62,52 @@ func (c *Client) State(ctx context.Context, query url.Values) (*StateAnswer, err
 			return nil, fmt.Errorf("client: the state at %d: %w", seq, err)
 		}
 		answer.Objects = append(answer.Objects, StateObject{object, line.Revision, line.Seq})
+	}
+}
+
+// historyPage is how many entries of a history are asked for at once.
+const historyPage = 1000
+
+// History yields the entries about one object that are kept, in order, which the
+// server finds by its index. Errors are those of Log; an *Error of status 501 if
+// the server has no index.
+func (c *Client) History(ctx context.Context, kind log.Kind, id string) iter.Seq2[log.Line, error] {
+	return func(yield func(log.Line, error) bool) {
+		for after, more := log.Seq(0), true; more; {
+			n := 0
+			err := c.historyOnce(ctx, kind, id, after, func(l log.Line) bool {
+				after = l.Seq
+				n++
+				more = yield(l, nil)
+				return more
+			})
+			if err != nil {
+				yield(log.Line{}, err)
+				return
+			}
+			more = more && n == historyPage
+		}
+	}
+}
+
+func (c *Client) historyOnce(ctx context.Context, kind log.Kind, id string, after log.Seq, fn func(log.Line) bool) error {
+	response, err := c.stream(ctx, request{method: http.MethodGet, path: "/log/history", query: url.Values{
+		"kind": {kind.String()}, "object": {id}, "after": {after.String()}, "limit": {fmt.Sprint(historyPage)},
+	}})
+	if err != nil {
+		return err
+	}
+	defer response.Body.Close()
+	in := json.NewDecoder(bufio.NewReaderSize(response.Body, entriesBuffer))
+	for {
+		var l log.Line
+		if err := in.Decode(&l); errors.Is(err, io.EOF) {
+			return nil
+		} else if err != nil {
+			return fmt.Errorf("client: history of %s %s: %w", kind, id, err)
+		}
+		if !fn(l) {
+			return nil
+		}
 	}
 }

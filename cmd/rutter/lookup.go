@@ -13,8 +13,11 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"rutter/api/client"
+	"rutter/cmd/rutter/logcmd"
 	"rutter/cmd/rutter/term"
 	"rutter/log"
+	"rutter/projections"
+	"rutter/raftstore"
 	"rutter/varp"
 )
 
@@ -23,6 +26,7 @@ func lookupCommand() *cli.Command {
 	flags := []cli.Flag{
 		serversFlag(), outputFlag(),
 		&cli.StringFlag{Name: "svp", Usage: "ask the SVP servers at `ADDRESSES` (an agent's, say), parted by commas, in place of a server's API"},
+		logcmd.DataFlag(),
 		&cli.StringFlag{Name: "at", Usage: "as it was after the entry `SEQ|TIME`; not with --svp"},
 		&cli.DurationFlag{Name: "timeout", Value: 5 * time.Second, Usage: "give each question up after this `TIME`"},
 	}
@@ -32,6 +36,7 @@ func lookupCommand() *cli.Command {
 			"rutter lookup vl3 4385813 10.21.12.7",
 			"rutter lookup vl2 4385813 90:b8:d0:10:02:00",
 			"rutter lookup vl3 4385813 10.21.12.7 --at 2026-11-21T14:03:00Z",
+			"rutter lookup vl3 4385813 10.21.12.7 --data /var/lib/rutter   # of a stopped server",
 			"rutter lookup vl3 4385813 10.21.12.7 10.21.12.8 fd21:12::7 --svp 127.0.0.1:1296",
 			"rutter lookup vl3 4385813 10.21.12.7 --svp svp.example.com:1296,10.0.0.2:1296 --timeout 1s",
 		),
@@ -132,6 +137,12 @@ func lookUp(c *cli.Context, vl2 bool) (err error) {
 // finder returns what asks, and what ends it.
 func finder(c *cli.Context) (find func(context.Context, query) (client.Mapping, error), done func() error, err error) {
 	addresses := c.String("svp")
+	if c.IsSet("data") {
+		if addresses != "" {
+			return nil, nil, usagef("--data and --svp exclude each other")
+		}
+		return offlineFinder(c)
+	}
 	if addresses == "" {
 		api, err := newClient(c)
 		return func(ctx context.Context, q query) (client.Mapping, error) {
@@ -162,4 +173,30 @@ func finder(c *cli.Context) (find func(context.Context, query) (client.Mapping, 
 		}
 		return m, err
 	}, svp.Close, nil
+}
+
+// offlineFinder looks into the folder that --data names.
+func offlineFinder(c *cli.Context) (find func(context.Context, query) (client.Mapping, error), done func() error, err error) {
+	at, err := logcmd.OpenAt(c)
+	if err != nil {
+		return nil, nil, err
+	}
+	return func(ctx context.Context, q query) (m client.Mapping, err error) {
+		state, err := at.Part(ctx, raftstore.Part{VNets: []uint32{q.vnet}})
+		if err != nil {
+			return m, err
+		}
+		var u projections.Underlay
+		var ok bool
+		if m.MAC = q.mac; q.ip.IsValid() {
+			m.MAC, u, ok = state.VL3(q.vnet, q.ip)
+		} else {
+			u, ok = state.VL2(q.vnet, q.mac)
+		}
+		if !ok {
+			err = varp.ErrNotFound
+		}
+		m.Addr, m.Port = u.Addr, u.Port
+		return m, err
+	}, at.Close, nil
 }

@@ -2,6 +2,7 @@ package main
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -11,6 +12,7 @@ import (
 
 	"github.com/urfave/cli/v2"
 
+	"rutter/cmd/rutter/logcmd"
 	"rutter/log"
 	"rutter/projections"
 )
@@ -23,8 +25,13 @@ func traceCommand() *cli.Command {
 			"rutter trace web1 db1                         # by alias",
 			"rutter trace 90:b8:d0:10:02:00 10.21.12.8     # from a NIC to an address",
 			"rutter trace web1 10.21.12.8 -o json",
+			"rutter trace web1 db1 --at 2026-11-21T14:03:00Z   # as the log had it then",
+			"rutter trace web1 db1 --data /var/lib/rutter      # of a stopped server",
 		) + "\n\nIt looks at the NICs, networks, vnets, VLANs and MTUs of both, at the underlay between their compute nodes (CNs), at every entry that both kernels need, and whether each CN has programmed the seq that it follows from. It ends with 0 if they can reach each other, though through a gateway or with doubts, and with 1 if they cannot.",
-		Flags:  []cli.Flag{serversFlag(), outputFlag()},
+		Flags: []cli.Flag{
+			serversFlag(), logcmd.DataFlag(), outputFlag(),
+			&cli.StringFlag{Name: "at", Usage: "as it was after the entry `SEQ|TIME`; what kernels had then is not known"},
+		},
 		Action: runTrace,
 	}
 }
@@ -33,18 +40,9 @@ func runTrace(c *cli.Context) error {
 	if c.NArg() != 2 {
 		return usagef("want two arguments, %s: a VM is a UUID, an alias, or the MAC of its NIC", c.Command.ArgsUsage)
 	}
-	api, err := newClient(c)
+	t, err := traceOf(c, c.Args().Get(0), c.Args().Get(1))
 	if err != nil {
 		return err
-	}
-	query := url.Values{"from": {c.Args().Get(0)}, "to": {c.Args().Get(1)}, "consistent": {"1"}}
-	raw, err := api.Raw(c.Context, http.MethodGet, "/trace?"+query.Encode(), nil)
-	if err != nil {
-		return err
-	}
-	var t projections.Trace
-	if err := json.Unmarshal(raw, &t); err != nil {
-		return fmt.Errorf("the answer to /trace cannot be read: %w", err)
 	}
 	if err := printOne(c, t, func(w io.Writer) { printTrace(w, &t) }); err != nil {
 		return err
@@ -53,6 +51,34 @@ func runTrace(c *cli.Context) error {
 		return cli.Exit("", exitFailed) // the verdict stands above
 	}
 	return nil
+}
+
+// traceOf asks the servers, or looks into the folder that --data names.
+func traceOf(c *cli.Context, from, to string) (t projections.Trace, err error) {
+	if c.IsSet("data") {
+		at, err := logcmd.OpenAt(c)
+		if err != nil {
+			return t, err
+		}
+		t, err = at.Trace(c.Context, from, to)
+		return t, errors.Join(err, at.Close())
+	}
+	api, err := newClient(c)
+	if err != nil {
+		return t, err
+	}
+	query := url.Values{"from": {from}, "to": {to}, "consistent": {"1"}}
+	if c.IsSet("at") {
+		query.Set("at", c.String("at"))
+	}
+	raw, err := api.Raw(c.Context, http.MethodGet, "/trace?"+query.Encode(), nil)
+	if err != nil {
+		return t, err
+	}
+	if err := json.Unmarshal(raw, &t); err != nil {
+		return t, fmt.Errorf("the answer to /trace cannot be read: %w", err)
+	}
+	return t, nil
 }
 
 func printTrace(out io.Writer, t *projections.Trace) {

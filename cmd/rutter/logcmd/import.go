@@ -19,11 +19,11 @@ import (
 func importCommand() *cli.Command {
 	return &cli.Command{
 		Name: "import", Usage: "make a data folder of a file of `rutter log export`, or bring it into a running cluster", ArgsUsage: "FILE", Action: logImport,
-		Flags: []cli.Flag{
+		Flags: append([]cli.Flag{
 			&cli.StringFlag{Name: "to", Usage: "`WHERE`: a new data folder, or the URL of a cluster"},
 			&cli.StringFlag{Name: "onto", Usage: "the file goes on from this data `FOLDER` or snapshot file, which is copied"},
 			mapFlag(),
-		},
+		}, term.TLSFlags()...),
 		Description: "Every checksum and the chain are verified on the way; nothing is left of a folder that could not be made whole. Without --to there is `rutter log verify FILE`, which only looks.\n\n" + term.Examples(
 			"rutter log import log.rlog --to /tmp/copy",
 			"zstd -dc log.rlog.zst | rutter log import - --to /tmp/copy",

@@ -53,7 +53,7 @@ func history(c *cli.Context) (err error) {
 	defer func() { err = errors.Join(err, from.Close()) }()
 	found := false
 	counted := func(yield func(log.Line, error) bool) {
-		for l, err := range from.lines(c.Context, r) {
+		for l, err := range linesOf(c.Context, from, r) {
 			found = found || err == nil
 			if !yield(l, err) {
 				return
@@ -94,7 +94,7 @@ func blame(c *cli.Context) (err error) {
 	}
 	defer func() { err = errors.Join(err, from.Close()) }()
 	var b line.Blame
-	for l, err := range from.lines(c.Context, r) {
+	for l, err := range linesOf(c.Context, from, r) {
 		if err == nil {
 			err = b.Add(l)
 		}

@@ -47,7 +47,7 @@ func storedFolder(f *raftstore.Folder) (reader, error) {
 	}
 	return &stored{
 		header: archive.Header{Cluster: head.Cluster, Floor: floor, Anchor: floor, Chain: hash},
-		head:   head, close: f.Close,
+		head:   head, close: f.Close, folder: f,
 		each: func(ctx context.Context, after log.Seq) iter.Seq2[log.Entry, error] { return eachIn(ctx, f, after) },
 	}, nil
 }

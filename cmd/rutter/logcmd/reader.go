@@ -17,6 +17,7 @@ import (
 	"rutter/log"
 	"rutter/log/archive"
 	"rutter/log/query"
+	"rutter/raftstore"
 )
 
 // dataFlag names a log in place of the servers.
@@ -105,6 +106,7 @@ type stored struct {
 	head   log.Cursor
 	each   func(ctx context.Context, after log.Seq) iter.Seq2[log.Entry, error] // with whole hashes
 	close  func() error
+	folder *raftstore.Folder // with an index; nil: an export
 }
 
 // Close implements io.Closer.

@@ -18,7 +18,7 @@ func replayCommand() *cli.Command {
 	return &cli.Command{
 		Name: "replay", Usage: "run a log again: into a folder, another cluster, a dump, a read-only server, or with changes that nobody made yet", Action: logReplay,
 		ArgsUsage: "FOLDER|SNAPSHOT|EXPORT|URL",
-		Flags: []cli.Flag{
+		Flags: append([]cli.Flag{
 			&cli.StringFlag{Name: "to", Value: "dump", Usage: "`WHERE`: a new data folder, the URL of another cluster, dump (the state as text) or - (the entries as lines of JSON)"},
 			&cli.StringFlag{Name: "until", Usage: "only up to this `SEQ|TIME`"},
 			&cli.StringFlag{Name: "speed", Usage: "into a cluster or to -: at `N` times the speed at which it happened, as in 10x; at once if it is left out"},
@@ -26,7 +26,7 @@ func replayCommand() *cli.Command {
 			mapFlag(),
 			&cli.StringFlag{Name: "what-if", Usage: "apply the changes of this `FILE` to the state and say what would come of it; nothing is written. - is standard input"},
 			term.OutputFlag("table", "ndjson"),
-		},
+		}, term.TLSFlags()...),
 		Description: "Into another cluster each change is decided anew and gets an id and seqs of its own; the map file has which are whose. A second run goes on where the first one ended, and changes nothing that is there.\n\n" +
 			"The file of --what-if has changes as POST /changes takes them: {\"ops\": [{\"action\": \"update\", \"kind\": \"network\", \"id\": …, \"object\": {…}}]}, one after the other.\n\n" + term.Examples(
 			"rutter log replay /var/lib/rutter --to /tmp/copy --until 2026-11-21T14:03:00Z",

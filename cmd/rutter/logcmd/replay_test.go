@@ -48,6 +48,15 @@ func TestExportAndImport(t *testing.T) {
 			t.Errorf("state of %s: %s", from, got)
 		}
 	}
+	for _, args := range []string{"history", "history nic", "blame nic"} { // by the index, and without
+		at := strings.Fields(args)
+		ask := func(from string) string {
+			return output(t, append([]string{at[0], "--data", from}, append(at[1:], mac.String())...)...)
+		}
+		if got, want := ask(in("joined")), ask(path); got != want || got == "" {
+			t.Errorf("%s of a folder:\n%s\nwant\n%s", args, got, want)
+		}
+	}
 	for _, test := range []struct{ args, want string }{
 		{"import --to " + in("x") + " " + in("end.rlog"), "--onto"},
 		{"import --to " + in("whole") + " " + path, "has a changes.db already"},

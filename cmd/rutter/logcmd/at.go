@@ -1,0 +1,66 @@
+package logcmd
+
+import (
+	"context"
+
+	"github.com/urfave/cli/v2"
+
+	"rutter/cmd/rutter/term"
+	"rutter/log"
+	"rutter/projections"
+	"rutter/raftstore"
+)
+
+// DataFlag is --data of a command outside of this package that can read a log
+// without a server.
+func DataFlag() cli.Flag { return dataFlag() }
+
+// At is a log that --data names, at the place that --at names.
+type At struct {
+	Seq log.Seq
+	s   *pastLog
+}
+
+// OpenAt opens it. The caller closes it.
+func OpenAt(c *cli.Context) (*At, error) {
+	path := c.String("data")
+	if isURL(path) {
+		return nil, term.Usagef("--data %s: name a server with --server", path)
+	}
+	s, err := openNamed(c, path)
+	if err != nil {
+		return nil, err
+	}
+	a := &At{s: s}
+	if a.Seq, err = s.place(c.Context, c.String("at")); err != nil {
+		closing(s, &err)
+		return nil, err
+	}
+	return a, nil
+}
+
+// Close lets go of the files.
+func (a *At) Close() error { return a.s.close() }
+
+// Part returns a part of the state at the place.
+func (a *At) Part(ctx context.Context, part raftstore.Part) (*projections.State, error) {
+	return a.s.folder.PartAt(ctx, part, a.Seq)
+}
+
+// Trace is State.Trace at the place.
+func (a *At) Trace(ctx context.Context, from, to string) (projections.Trace, error) {
+	t, err := projections.TraceOf(from, to, func(want projections.TraceWant) (*projections.State, error) {
+		if want.Whole {
+			return a.s.folder.StateAt(ctx, a.Seq)
+		}
+		part := raftstore.Part{CNs: want.CNs, Mentions: want.Mentions}
+		for _, mac := range want.NICs {
+			part.Objects = append(part.Objects, raftstore.Ref{Kind: log.KindNIC, ID: mac.String()})
+		}
+		return a.Part(ctx, part)
+	})
+	if err == nil {
+		t.AsOf(a.Seq)
+	}
+	return t, err
+}
