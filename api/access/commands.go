@@ -46,12 +46,13 @@ var commandGroups = []struct {
 		cells: rules, why: "they change what the cluster itself is, or take all of it away",
 		names: []string{
 			"cluster join", "cluster promote", "cluster remove", "cluster transfer", "cluster rebuild", "cluster retention set", "snapshot save", "log import",
+			"cert list", "cert revoke", "cert rotate begin", "cert rotate finish", "token create", "token list", "token revoke",
 		},
 	},
 	{
 		cells: cells{local: Allow}, why: "they work on files or sockets of this machine: whoever may open those may run them",
 		names: []string{
-			"server", "agent status", "varpd", "dev", "demo", "bench agents", "vm create", "vm update", "vm delete", "vm start", "vm stop", "vm reboot",
+			"server", "agent status", "agent join", "cert init", "cert issue", "cert show", "cert rotate issue", "varpd", "dev", "demo", "bench agents", "vm create", "vm update", "vm delete", "vm start", "vm stop", "vm reboot",
 			"log verify", "svp snoop", "vminfo ping", "vminfo status", "vminfo vms", "vminfo vm", "vminfo events", "vminfo serve", "cluster recover",
 			"snapshot inspect", "snapshot restore", "config print", "config check", "completion bash", "completion zsh", "completion fish", "version",
 		},

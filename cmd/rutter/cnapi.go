@@ -20,7 +20,7 @@ import (
 func newCNAPI(store storeAdapter, fabric *liveness.Fabric, logger *slog.Logger) (*cnapi.Service, error) {
 	peers := peersAdapter(store)
 	return cnapi.New(cnapi.Config{
-		Store: store, Logger: logger, Self: peers.Self(), Asker: asker,
+		Store: surfaceStore{store}, Logger: logger, Self: peers.Self(), Asker: asker,
 		NewID: func() (log.UUID, error) {
 			id, err := uuid.NewV7()
 			return log.UUID(id), err

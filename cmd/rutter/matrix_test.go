@@ -11,10 +11,12 @@ import (
 
 	"rutter/api/access"
 	"rutter/api/changefeed"
+	"rutter/api/cnapi"
 	"rutter/api/enrol"
 	"rutter/api/napi"
 	"rutter/api/netreport"
 	"rutter/api/vmapi"
+	"rutter/log"
 )
 
 // Each endpoint of each surface has a row, and each row an endpoint.
@@ -40,9 +42,13 @@ func TestEverySurfaceHasRows(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	nodes, err := cnapi.New(cnapi.Config{Store: store, NewID: func() (log.UUID, error) { return log.UUID{}, nil }})
+	if err != nil {
+		t.Fatal(err)
+	}
 	served := make(map[string]bool)
 	for surface, endpoints := range map[string][]string{
-		"changefeeds": feeds.Endpoints(), "reports": reports.Endpoints(), "napi": networks.Endpoints(), "pki": pki.Endpoints(), "vmapi": vms.Endpoints(),
+		"changefeeds": feeds.Endpoints(), "reports": reports.Endpoints(), "napi": networks.Endpoints(), "pki": pki.Endpoints(), "vmapi": vms.Endpoints(), "cnapi": nodes.Endpoints(),
 	} {
 		for _, name := range endpoints {
 			if strings.HasPrefix(name, http.MethodHead+" ") {
