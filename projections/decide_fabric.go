@@ -60,7 +60,8 @@ func isOwner(n *log.Network, owner log.UUID) bool {
 	return len(n.OwnerUUIDs) == 1 && n.OwnerUUIDs[0] == owner
 }
 
-// vnetOf is State.VNetOf by now.
+// vnetOf returns the vnet of an owner's fabric, and whether there is one: that
+// of its VLANs, else of its fabric networks.
 func (d *draft) vnetOf(owner log.UUID) (vnet uint32, ok bool) {
 	for o := range d.rows(func(s *store) *sorted[*row] { return s.byNet.vlansOf[owner] }) {
 		return o.(*log.FabricVLAN).VNetID, true

@@ -255,25 +255,27 @@ func TestOptions(t *testing.T) {
 func TestFabricOfOwner(t *testing.T) {
 	w := settled(t)
 	w.must(`create fabric_vlan {"owner_uuid": "#7#", "vlan_id": 0, "name": "x"}`)
-	vnet, ok := w.s.VNetOf(id(7))
-	if !ok || vnet == 0 || vnet > log.MaxVNet {
-		t.Fatalf("drew %d, %v", vnet, ok)
+	vnets := func(owner log.UUID) (vnets []uint32) {
+		for _, kind := range []log.Kind{log.KindFabricVLAN, log.KindNetwork} {
+			for r := range w.s.Walk(Walk{Kind: kind, FabricOf: owner}, nil) {
+				v, _ := log.Field(r.Object, "vnet_id")
+				vnets = append(vnets, uint32(v.(uint64)))
+			}
+		}
+		return vnets
+	}
+	vnet := vnets(id(7))[0]
+	if vnet == 0 || vnet > log.MaxVNet {
+		t.Fatalf("drew %d", vnet)
 	}
 	w.must(`create network {"uuid": "#50#", "name": "n", "nic_tag": "overlay", "subnet": "10.1.0.0/24", "fabric": true, "owner_uuids": ["#7#"]}`)
 	w.must(`create fabric_vlan {"owner_uuid": "#7#", "vlan_id": 2, "name": "y"}`)
-	var got []uint32
-	for r := range w.s.FabricVLANsOf(id(7)) {
-		got = append(got, r.Object.(*log.FabricVLAN).VNetID)
-	}
-	for r := range w.s.FabricsOf(id(7)) {
-		got = append(got, r.Object.(*log.Network).VNetID)
-	}
-	if !slices.Equal(got, []uint32{vnet, vnet, vnet}) {
+	if got := vnets(id(7)); !slices.Equal(got, []uint32{vnet, vnet, vnet}) {
 		t.Errorf("vnets %v, want %d", got, vnet)
 	}
 	// The other way round: the fabric was there before its VLANs.
 	w.must(`create fabric_vlan {"owner_uuid": "#1#", "vlan_id": 2, "name": "y"}`)
-	if vnet, _ := w.s.VNetOf(id(1)); vnet != 10 {
-		t.Errorf("the VLAN of an old fabric is on vnet %d", vnet)
+	if got := vnets(id(1)); !slices.Equal(got, []uint32{10, 10}) {
+		t.Errorf("an old fabric and its VLAN are on vnets %v", got)
 	}
 }

@@ -3,7 +3,6 @@ package projections
 import (
 	"encoding/binary"
 	"fmt"
-	"iter"
 	"net/netip"
 	"slices"
 	"strconv"
@@ -157,44 +156,6 @@ func (s *store) ipRow(network log.UUID, ip netip.Addr) *row {
 		return nil // as on agents
 	}
 	return s.row(log.KindIP, keyOfIP(network, ip))
-}
-
-// PoolsWith yields the network pools that have a network, sorted by id.
-func (s *State) PoolsWith(network log.UUID) iter.Seq[Record] {
-	return records(s.byNet.poolsWith[network])
-}
-
-// FabricVLANsOf yields the VLANs of an owner's fabric, sorted by number.
-func (s *State) FabricVLANsOf(owner log.UUID) iter.Seq[Record] {
-	return records(s.byNet.vlansOf[owner])
-}
-
-// FabricsOf yields the fabric networks of an owner, sorted by id.
-func (s *State) FabricsOf(owner log.UUID) iter.Seq[Record] { return records(s.fabricsOf[owner]) }
-
-// AggregationsOn yields the aggregations of a server, sorted by id.
-func (s *State) AggregationsOn(server log.UUID) iter.Seq[Record] {
-	return records(s.byNet.aggrsOn[server])
-}
-
-// RoutersWith yields the routers that join a network, sorted by id.
-func (s *State) RoutersWith(network log.UUID) iter.Seq[Record] {
-	return records(s.byNet.routersWith[network])
-}
-
-// RoutersOf yields the routers whose VM is vm, sorted by id.
-func (s *State) RoutersOf(vm log.UUID) iter.Seq[Record] { return records(s.byNet.routersOfVM[vm]) }
-
-// VNetOf returns the vnet of an owner's fabric, and whether there is one: that
-// of its VLANs, else of its fabric networks.
-func (s *State) VNetOf(owner log.UUID) (vnet uint32, ok bool) {
-	for r := range s.byNet.vlansOf[owner].all() {
-		return r.obj.(*log.FabricVLAN).VNetID, true
-	}
-	for r := range s.fabricsOf[owner].all() {
-		return r.obj.(*log.Network).VNetID, true
-	}
-	return 0, false
 }
 
 // PoolTags returns the NIC tags of a pool's networks, sorted, each once (NAPI's

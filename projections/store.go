@@ -133,7 +133,8 @@ type store struct {
 	nicsOnVNet sets[uint32]   // NICs by vnet
 	nicsOnCN   sets[log.UUID] // NICs by cn_uuid
 	nicsOf     owners         // NICs by belongs_to_uuid
-	// nicsOwnedBy are NICs by owner_uuid, on servers: an agent asks nobody for them.
+	// nicsOwnedBy are NICs by owner_uuid, on servers: nobody asks an agent for them.
+	// They cost about 10 bytes for each NIC.
 	nicsOwnedBy sets[log.UUID]
 	underlays   sets[log.UUID]      // underlay NICs by CN
 	vmsOnCN     sets[log.UUID]      // VMs by server_uuid

@@ -16,6 +16,7 @@ type Walk struct {
 	CN        log.UUID // NICs and VMs by their CN
 	VNet      uint32   // NICs by vnet
 	Tag       string   // networks by NIC tag
+	Owner     log.UUID // NICs by owner_uuid; none in a small state
 	FabricOf  log.UUID // fabric networks, or fabric VLANs, by owner
 }
 
@@ -47,6 +48,8 @@ func (s *State) walked(w Walk) *sorted[*row] {
 		return s.vmsOnCN[w.CN]
 	case !w.CN.IsZero():
 		return s.nicsOnCN[w.CN]
+	case !w.Owner.IsZero():
+		return s.nicsOwnedBy[w.Owner]
 	case w.VNet != 0:
 		return s.nicsOnVNet[w.VNet]
 	case w.Tag != "":

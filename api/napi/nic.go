@@ -141,6 +141,7 @@ func nicWalks(in *input) []projections.Walk {
 		{"belongs_to_uuid", func(u log.UUID) projections.Walk { return projections.Walk{Kind: log.KindNIC, BelongsTo: u} }},
 		{"network_uuid", func(u log.UUID) projections.Walk { return projections.Walk{Kind: log.KindNIC, Network: u} }},
 		{"cn_uuid", func(u log.UUID) projections.Walk { return projections.Walk{Kind: log.KindNIC, CN: u} }},
+		{"owner_uuid", func(u log.UUID) projections.Walk { return projections.Walk{Kind: log.KindNIC, Owner: u} }},
 	} {
 		found, _ := uuids(in.values[index.name])
 		if len(found) == 0 {
