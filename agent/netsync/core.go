@@ -110,7 +110,7 @@ func (c *core) pass(in input) plan {
 		}
 		c.release(&in, &p, claim, where[mac])
 	}
-	c.settle(&p)
+	c.settle(&p, in.now)
 	maps.DeleteFunc(c.after, func(_ log.MAC, seq log.Seq) bool { return in.place.Seq >= seq })
 	c.found = nil
 	return p
@@ -131,12 +131,22 @@ func (c *core) placeNICs(vms []VM) map[log.MAC]*VM {
 	return where
 }
 
-// settle forgets tries of what is not wanted any more, and finds the next one.
-func (c *core) settle(p *plan) {
+// settle forgets tries of what is not wanted any more, and finds the next one. A
+// look and a change wait for each other by turns, so one that this pass does not
+// want is kept for a while.
+func (c *core) settle(p *plan, now time.Time) {
+	for mac, t := range c.tries {
+		if t.refusal != "" {
+			p.notes = append(p.notes, "NIC "+mac.String()+": "+t.refusal)
+		}
+	}
+	slices.Sort(p.notes)
 	for _, table := range []map[log.MAC]*try{c.tries, c.looks} {
 		for mac, t := range table {
 			if !t.pass {
-				delete(table, mac)
+				if now.After(t.next.Add(t.pause)) {
+					delete(table, mac)
+				}
 				continue
 			}
 			t.pass = false
@@ -195,9 +205,6 @@ func (c *core) send(in *input, p *plan, mac log.MAC, key string, id log.UUID, op
 			p.again = in.now // the rest, right after
 		}
 		return
-	}
-	if t := c.tries[mac]; t != nil && t.key == key && t.refusal != "" {
-		p.notes = append(p.notes, "NIC "+mac.String()+": "+t.refusal)
 	}
 	if !due(c.tries, mac, key, in.now) {
 		return

@@ -141,14 +141,11 @@ func (c *core) fill(o *log.NIC, fields vminfo.Value, set []string) []string {
 		o.NetworkUUID = network
 		return append(set, "network_uuid")
 	}
-	if o.NICTag = textOf(fields, "nic_tag"); o.NICTag != "" {
-		set = append(set, "nic_tag")
+	if o.NICTag = textOf(fields, "nic_tag"); o.NICTag == "" {
+		return set
 	}
-	if vlan, ok := number(fields, "vlan_id"); ok {
-		o.VLANID = vlan
-		set = append(set, "vlan_id")
-	}
-	return set
+	o.VLANID, _ = number(fields, "vlan_id") // none: untagged
+	return append(set, "nic_tag", "vlan_id")
 }
 
 // spoofing are the five flags of a NIC, by name.
