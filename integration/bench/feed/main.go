@@ -46,9 +46,9 @@ type part struct {
 }
 
 // parts are what is measured; -part names one, or how several begin.
-var parts = []part{{"fan200", runFan200}, {"fan1000", runFan1000}, {"barrier", runBarrier}, {"storm", runStorm}, {"stormcold", runStormCold}, {"catchup", runCatchUp}}
+var parts = []part{{"fan200", runFan200}, {"fan1000", runFan1000}, {"fansaturated", runFanSaturated}, {"barrier", runBarrier}, {"storm", runStorm}, {"stormcold", runStormCold}, {"catchup", runCatchUp}}
 
-const partNames = "all, fan, fan200, fan1000, barrier, storm, stormcold or catchup"
+const partNames = "all, fan, fan200, fan1000, fansaturated, barrier, storm, stormcold or catchup"
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
