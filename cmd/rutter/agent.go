@@ -37,7 +37,7 @@ func agentCommand() *cli.Command {
 			"  --servers http://10.0.0.1:7420,http://10.0.0.2:7420,http://10.0.0.3:7420",
 			"rutter agent status",
 		),
-		Flags: append(append(append(daemonFlags(), vminfodFlags()...), term.TLSFlags()...),
+		Flags: append(append(append(append(daemonFlags(), vminfodFlags()...), term.TLSFlags()...), taskFlags()...),
 			&cli.StringFlag{Name: "cn", EnvVars: []string{"RUTTER_CN"}, Usage: "`UUID` of this compute node, as its server object has it"},
 			&cli.StringFlag{Name: "data", EnvVars: []string{"RUTTER_AGENT_DATA"}, Value: "/var/lib/rutter-agent", Usage: "`FOLDER` of the cache; it belongs to one agent"},
 			&cli.StringFlag{Name: "servers", EnvVars: []string{"RUTTER_SERVERS"}, Usage: "base `URLS` of the servers, parted by commas"},
@@ -69,6 +69,7 @@ type agentConfig struct {
 	SVPMaxAge   time.Duration
 	VMs         *vmNode
 	VMsAsked    bool // the vminfod's address was given
+	Tasks       *nodeTasks
 	Logger      *slog.Logger
 	TLS         *agentTLS // nil: none
 }
@@ -95,6 +96,8 @@ func runAgentCommand(c *cli.Context) error {
 	if cfg.VMs != nil {
 		cfg.Agent.Local, cfg.VMsAsked = cfg.VMs.local(), c.IsSet("vminfod")
 	}
+	cfg.Tasks = newNodeTasks(c, cfg.Agent.CN, cfg.API, cfg.VMs.machines(), cfg.Logger)
+	cfg.Agent.Local = taskLocal{cfg.Agent.Local, cfg.Tasks}
 	return errors.Join(runAgent(c.Context, cfg), kernel.Close())
 }
 
@@ -177,6 +180,9 @@ func runAgent(ctx context.Context, cfg agentConfig) (err error) {
 		g.Go(func() error { return cfg.VMs.run(ctx, a, listener) })
 	}
 	cfg.TLS.run(ctx, a, cfg, g)
+	if cfg.Tasks != nil {
+		g.Go(func() error { return cfg.Tasks.run(ctx, a) })
+	}
 	g.Go(func() error { return a.Run(ctx) })
 	return g.Wait()
 }

@@ -31,9 +31,10 @@ type vmNode struct {
 	service *vminfo.Service
 	vmms    *vminfo.VMMs
 	link    *vmlink.Link
-	nics    *nicSync // nil: they are not kept in step
-	listen  string   // of the vminfod, or off
-	skipped string   // why the vminfod does not listen, although it should
+	nics    *nicSync       // nil: they are not kept in step
+	runner  *vminfo.Runner // nil: another program runs the VMs
+	listen  string         // of the vminfod, or off
+	skipped string         // why the vminfod does not listen, although it should
 }
 
 // newVMNode makes what the flags ask for: nil if there are no VMs here.
@@ -52,7 +53,7 @@ func newVMNode(c *cli.Context, cn log.UUID, data string, api *client.Client, log
 		if runner, err = vmRunner(c); err != nil {
 			return nil, err
 		}
-		cfg.Starter, cfg.Adopts = runner, folder.Name()
+		n.runner, cfg.Starter, cfg.Adopts = runner, runner, folder.Name()
 	}
 	if n.vmms, err = vminfo.NewVMMs(cfg); err != nil {
 		return nil, err

@@ -108,6 +108,10 @@ var importTable = []row{
 		why: "CNAPI's words are another form of the state; what a node says of itself has one form, which agents write and servers read",
 	},
 	{
+		pkg: "agent/task", may: []string{"log", "projections", "agent/vminfo"},
+		why: "what a node is asked to do is done without knowing how the asking came",
+	},
+	{
 		pkg: "agent/sysinfo", may: []string{"log"},
 		why: "what a node says of itself is a form: who gathers it, and who reads it, know nothing of each other",
 	},

@@ -1,0 +1,197 @@
+package probe
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+	"golang.org/x/sys/unix"
+
+	"rutter/agent/sysinfo"
+)
+
+// Times of the watch.
+const (
+	quiet      = 200 * time.Millisecond // after a message others are waited for, so that a burst is one
+	checkEvery = time.Minute            // also when nothing told of a change
+	againMin   = 500 * time.Millisecond // until what was not taken is sent again; doubles
+	againMax   = time.Minute
+	fileEvery  = 2 * time.Second // between two looks at the time of the file of tags
+)
+
+// Watcher sends a node's sysinfo when it changed.
+type Watcher struct {
+	Source Source
+	// Send brings the JSON form to the servers. What fails is sent again.
+	Send func(ctx context.Context, text []byte) error
+	// Changed is told of each Info that differs from the one before; nil: nobody is.
+	Changed func(*sysinfo.Info)
+	Logger  *slog.Logger
+
+	woken chan chan error // holds who waits for a refresh; nil: nobody does
+	last  atomic.Pointer[sysinfo.Info]
+}
+
+// NewWatcher returns a watcher that has started nothing.
+func NewWatcher(source Source, send func(context.Context, []byte) error, logger *slog.Logger) *Watcher {
+	if logger == nil {
+		logger = slog.New(slog.DiscardHandler)
+	}
+	return &Watcher{Source: source, Send: send, Logger: logger, woken: make(chan chan error, 1)}
+}
+
+// Info is what was gathered last; nil before the first time.
+func (w *Watcher) Info() *sysinfo.Info { return w.last.Load() }
+
+// Refresh gathers anew and sends, whatever was sent before; it returns when the
+// servers have it.
+func (w *Watcher) Refresh(ctx context.Context) (*sysinfo.Info, error) {
+	done := make(chan error, 1)
+	select {
+	case w.woken <- done:
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+	select {
+	case err := <-done:
+		return w.Info(), err
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+}
+
+// Run watches and sends until ctx ends; then it returns nil.
+func (w *Watcher) Run(ctx context.Context) error {
+	g, ctx := errgroup.WithContext(ctx)
+	news := make(chan struct{}, 1)
+	g.Go(func() error { return w.listen(ctx, news) })
+	g.Go(func() error { return w.watchFile(ctx, news) })
+	g.Go(func() error { return w.keep(ctx, news) })
+	if err := g.Wait(); err != nil && !errors.Is(err, context.Canceled) {
+		return err
+	}
+	return nil
+}
+
+func tell(news chan struct{}) {
+	select {
+	case news <- struct{}{}:
+	default:
+	}
+}
+
+// keep gathers and sends.
+func (w *Watcher) keep(ctx context.Context, news chan struct{}) error {
+	var sent []byte
+	pause, due := againMin, time.Duration(0)
+	for {
+		var asked chan error
+		timer := time.NewTimer(due)
+		select {
+		case <-timer.C:
+		case <-news:
+			sleep(ctx, quiet)
+		case asked = <-w.woken:
+		case <-ctx.Done():
+			timer.Stop()
+			return ctx.Err()
+		}
+		timer.Stop()
+		text, err := w.gather()
+		if err == nil && (asked != nil || !bytes.Equal(text, sent)) {
+			if err = w.Send(ctx, text); err == nil {
+				sent = text
+			}
+		}
+		if asked != nil {
+			asked <- err
+		}
+		due = checkEvery
+		if err != nil {
+			w.Logger.Warn("sysinfo is not with the servers yet", "error", err, "again_in", pause)
+			due, pause = pause, min(2*pause, againMax)
+		} else {
+			pause = againMin
+		}
+	}
+}
+
+func sleep(ctx context.Context, d time.Duration) {
+	select {
+	case <-time.After(d):
+	case <-ctx.Done():
+	}
+}
+
+func (w *Watcher) gather() ([]byte, error) {
+	info, err := w.Source.Gather()
+	if err != nil {
+		return nil, err
+	}
+	text := info.JSON()
+	if before := w.last.Swap(info); w.Changed != nil && (before == nil || !bytes.Equal(before.JSON(), text)) {
+		w.Changed(info)
+	}
+	return text, nil
+}
+
+// watchFile looks at the time of the file of tags.
+func (w *Watcher) watchFile(ctx context.Context, news chan struct{}) error {
+	if w.Source.Tags == "" {
+		return nil
+	}
+	tick := time.NewTicker(fileEvery)
+	defer tick.Stop()
+	var was time.Time
+	for {
+		var now time.Time
+		if stat, err := os.Stat(w.Source.Tags); err == nil {
+			now = stat.ModTime()
+		}
+		if !now.Equal(was) {
+			tell(news)
+		}
+		was = now
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+// listen hears of links and addresses (linux/rtnetlink.h). What is lost does no
+// harm: each message only has the whole looked at.
+func (w *Watcher) listen(ctx context.Context, news chan struct{}) error {
+	if w.Source.Links != nil {
+		return nil // the links are not the kernel's
+	}
+	fd, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, unix.NETLINK_ROUTE)
+	if err != nil {
+		return fmt.Errorf("probe: netlink: %w", err)
+	}
+	socket := os.NewFile(uintptr(fd), "netlink")
+	defer socket.Close()
+	groups := uint32(1<<(unix.RTNLGRP_LINK-1) | 1<<(unix.RTNLGRP_IPV4_IFADDR-1))
+	if err := unix.Bind(fd, &unix.SockaddrNetlink{Family: unix.AF_NETLINK, Groups: groups}); err != nil {
+		return fmt.Errorf("probe: netlink: %w", err)
+	}
+	defer context.AfterFunc(ctx, func() { _ = socket.SetReadDeadline(time.Unix(1, 0)) })()
+	buffer := make([]byte, 64<<10)
+	for {
+		_, err := socket.Read(buffer)
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		if err != nil && !errors.Is(err, unix.ENOBUFS) {
+			return fmt.Errorf("probe: netlink: %w", err)
+		}
+		tell(news)
+	}
+}

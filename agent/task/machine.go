@@ -1,0 +1,282 @@
+package task
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+
+	"rutter/agent/vminfo"
+	"rutter/log"
+)
+
+// vmRunner is what of vminfo.Runner this package needs.
+type vmRunner interface {
+	Manifest(id log.UUID) (vminfo.Value, error)
+	Prepare(ctx context.Context, id log.UUID) error
+	Start(ctx context.Context, id log.UUID) error
+	Stop(ctx context.Context, id log.UUID, force bool) error
+	Create(v vminfo.Value) error
+	Replace(v vminfo.Value) error
+	Remove(id log.UUID) error
+}
+
+// vmms is what of vminfo.VMMs this package needs.
+type vmms interface {
+	Active(vm log.UUID) (vminfo.VMM, bool)
+	SetState(id log.UUID, want string, migration log.UUID) (vmm vminfo.VMM, changed bool, err error)
+	Unregister(id log.UUID) (vminfo.VMM, error)
+}
+
+// Machines does the tasks on the VMs of this node's manifests, by the ways of
+// `rutter vm`: each is done when it is seen.
+type Machines struct {
+	Runner vmRunner
+	Store  *vminfo.Store
+	VMMs   vmms
+	// Check refuses what may not be updated here; nil: everything may.
+	Check func(fields vminfo.Value) error
+}
+
+// Kinds are the tasks, by CNAPI's names for them.
+func (m *Machines) Kinds() map[string]Kind {
+	return map[string]Kind{
+		"machine_create": m.create, "machine_boot": m.on(m.boot), "machine_shutdown": m.on(m.shutdown), "machine_reboot": m.on(m.reboot),
+		"machine_update": m.update, "machine_destroy": m.on(m.destroy),
+	}
+}
+
+// act is what a task on one VM is given.
+type act struct {
+	id    log.UUID
+	Force bool
+}
+
+// on makes a Kind of an act on the VM that params name by uuid.
+func (m *Machines) on(do func(ctx context.Context, a act) error) Kind {
+	return func(ctx context.Context, params json.RawMessage) (any, error) {
+		var p struct {
+			UUID  string `json:"uuid"`
+			Force any    `json:"force"`
+		}
+		if err := json.Unmarshal(params, &p); err != nil {
+			return nil, fmt.Errorf("params: %w", err)
+		}
+		id, err := log.ParseUUID(p.UUID)
+		if err != nil {
+			return nil, fmt.Errorf("params.uuid: %w", err)
+		}
+		if err := do(ctx, act{id, p.Force == true || p.Force == "true"}); err != nil {
+			return nil, err
+		}
+		return m.seen(id), nil
+	}
+}
+
+// seen is a VM as it is now; nil if it is gone.
+func (m *Machines) seen(id log.UUID) any {
+	vm, ok := m.Store.Get(id)
+	if !ok {
+		return nil
+	}
+	v, err := vminfo.ParseValue(vm.JSON)
+	if err != nil {
+		return nil
+	}
+	shown := map[string]vminfo.Value{}
+	for _, name := range []string{"uuid", "alias", "state", "zone_state", "pid", "last_modified"} {
+		if field, ok := v.Get(name); ok {
+			shown[name] = field
+		}
+	}
+	return map[string]any{"vm": shown}
+}
+
+// await returns when the VM is as is says; there is false when it is gone.
+func (m *Machines) await(ctx context.Context, id log.UUID, is func(vm vminfo.Value, there bool) bool) error {
+	_, _, seq := m.Store.Kept()
+	for {
+		events, changed, err := m.Store.Since(seq, 1)
+		if err != nil || len(events) > 0 { // overtaken, or there is news
+			_, _, seq = m.Store.Kept()
+			_, changed, _ = m.Store.Since(seq, 1)
+		}
+		vm, there := m.Store.Get(id)
+		var v vminfo.Value
+		if there {
+			if v, err = vminfo.ParseValue(vm.JSON); err != nil {
+				return err
+			}
+		}
+		if is(v, there) {
+			return nil
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return fmt.Errorf("VM %s: what was done is not visible yet: %w", id, ctx.Err())
+		}
+	}
+}
+
+func textOf(v vminfo.Value, name string) string {
+	field, _ := v.Get(name)
+	text, _ := field.String()
+	return text
+}
+
+func runs(v vminfo.Value, there bool) bool { return there && textOf(v, "state") == "running" }
+
+func (m *Machines) boot(ctx context.Context, a act) error {
+	if err := m.Runner.Prepare(ctx, a.id); err != nil {
+		return err
+	}
+	prepared := func(v vminfo.Value, there bool) bool {
+		return there && textOf(v, "zone_state") != "installed" && vminfo.Addressed(v)
+	}
+	if err := m.await(ctx, a.id, prepared); err != nil {
+		return fmt.Errorf("waiting for its NICs: %w", err)
+	}
+	if err := m.Runner.Start(ctx, a.id); err != nil && !errors.Is(err, vminfo.ErrRunning) {
+		return err
+	}
+	return m.await(ctx, a.id, runs)
+}
+
+func (m *Machines) shutdown(ctx context.Context, a act) error {
+	vmm, managed := m.VMMs.Active(a.id)
+	var err error
+	switch {
+	case !managed:
+		err = m.Runner.Stop(ctx, a.id, a.Force)
+	case a.Force:
+		_, err = m.VMMs.Unregister(vmm.ID)
+	default:
+		_, _, err = m.VMMs.SetState(vmm.ID, "stopped", log.UUID{})
+	}
+	if err != nil && !errors.Is(err, vminfo.ErrNotRunning) {
+		return err
+	}
+	return m.await(ctx, a.id, func(v vminfo.Value, there bool) bool { return !there || textOf(v, "zone_state") == "installed" })
+}
+
+func (m *Machines) reboot(ctx context.Context, a act) error {
+	vmm, managed := m.VMMs.Active(a.id)
+	if !managed || a.Force {
+		if err := m.shutdown(ctx, a); err != nil {
+			return err
+		}
+		return m.boot(ctx, a)
+	}
+	if _, _, err := m.VMMs.SetState(vmm.ID, "reboot", log.UUID{}); err != nil {
+		return err
+	}
+	return m.await(ctx, a.id, func(v vminfo.Value, there bool) bool {
+		pid, _ := v.Get("pid")
+		return runs(v, there) && string(pid.AppendJSON(nil)) != fmt.Sprint(vmm.PID)
+	})
+}
+
+func (m *Machines) destroy(ctx context.Context, a act) error {
+	if _, err := m.Runner.Manifest(a.id); err != nil {
+		return err
+	}
+	if vmm, managed := m.VMMs.Active(a.id); managed {
+		if _, err := m.VMMs.Unregister(vmm.ID); err != nil {
+			return err
+		}
+	}
+	if err := m.Runner.Stop(ctx, a.id, true); err != nil && !errors.Is(err, vminfo.ErrNotRunning) {
+		return err
+	}
+	if err := m.Runner.Remove(a.id); err != nil {
+		return err
+	}
+	return m.await(ctx, a.id, func(_ vminfo.Value, there bool) bool { return !there })
+}
+
+// facts are read from the system, never from a manifest; orders are of the task.
+var (
+	facts  = []string{"state", "zone_state", "pid", "boot_timestamp", "last_modified", "transition_to"}
+	orders = []string{"force", "autoboot_now", "task"}
+)
+
+// fieldsOf reads the fields of a VM from params.
+func fieldsOf(params json.RawMessage) (v vminfo.Value, id log.UUID, err error) {
+	if v, err = vminfo.ParseValue(params); err != nil || !v.IsObject() {
+		return v, id, fmt.Errorf("params: want the fields of a VM (%w)", err)
+	}
+	for _, name := range facts {
+		if _, ok := v.Get(name); ok {
+			return v, id, fmt.Errorf("params.%s: it is what the system says of a VM: leave it out", name)
+		}
+	}
+	for _, name := range orders {
+		v = v.Without(name)
+	}
+	if id, err = log.ParseUUID(textOf(v, "uuid")); err != nil {
+		return v, id, fmt.Errorf("params.uuid: %w", err)
+	}
+	return v, id, nil
+}
+
+// create writes the manifest of a new VM, and starts it unless autoboot is false.
+func (m *Machines) create(ctx context.Context, params json.RawMessage) (any, error) {
+	v, id, err := fieldsOf(params)
+	if err != nil {
+		return nil, err
+	}
+	if owner, err := log.ParseUUID(textOf(v, "owner_uuid")); err != nil || owner.IsZero() {
+		return nil, fmt.Errorf("params.owner_uuid: give the UUID of the VM's owner: %w", err)
+	}
+	if err := m.Runner.Create(v); err != nil {
+		return nil, err
+	}
+	if err := m.await(ctx, id, func(_ vminfo.Value, there bool) bool { return there }); err != nil {
+		return nil, err
+	}
+	if autoboot, ok := v.Get("autoboot"); !ok || string(autoboot.AppendJSON(nil)) != "false" {
+		if err := m.boot(ctx, act{id: id}); err != nil {
+			return m.seen(id), fmt.Errorf("the VM is created, and does not run: %w", err)
+		}
+	}
+	return m.seen(id), nil
+}
+
+// update changes fields of a manifest; null takes one away.
+func (m *Machines) update(ctx context.Context, params json.RawMessage) (any, error) {
+	fields, id, err := fieldsOf(params)
+	if err != nil {
+		return nil, err
+	}
+	fields = fields.Without("uuid")
+	if m.Check != nil {
+		if err := m.Check(fields); err != nil {
+			return nil, err
+		}
+	}
+	v, err := m.Runner.Manifest(id)
+	if err != nil {
+		return nil, err
+	}
+	for _, name := range fields.Keys() {
+		if field, _ := fields.Get(name); field.IsNull() {
+			v = v.Without(name)
+		} else {
+			v = v.With(name, field)
+		}
+	}
+	if err := m.Runner.Replace(v); err != nil {
+		return nil, err
+	}
+	err = m.await(ctx, id, func(vm vminfo.Value, there bool) bool {
+		for _, name := range fields.Keys() {
+			want, _ := fields.Get(name)
+			if got, ok := vm.Get(name); name != "nics" && (want.IsNull() && ok && name != "zonename" || !want.IsNull() && (!ok || !got.Equal(want))) {
+				return false
+			}
+		}
+		return there
+	})
+	return m.seen(id), err
+}
