@@ -145,6 +145,11 @@ func printCN(out io.Writer, shown shownCN) {
 	for _, name := range []string{"uuid", "hostname", "status", "setup", "datacenter"} {
 		line(name, "%s", text(shown.Object[name]))
 	}
+	for _, name := range []string{"headnode", "reserved", "transitional_status", "ram", "current_platform", "last_boot", "admin_ip", "agent_port", "agents"} {
+		if value, ok := shown.Object[name]; ok && value != false {
+			line(name, "%s", text(value))
+		}
+	}
 	s := shown.Connection
 	if s == nil {
 		line("session", "none since the leader was elected")

@@ -140,7 +140,7 @@ func newApp(stdout, stderr io.Writer) *cli.App {
 			objectCommand("nic", "nics", "network interfaces of VMs and servers", log.KindNIC, nicColumns),
 			vmCommand(), vmmCommand(),
 			objectCommand("inventory", "vms", "VMs as the log has them, of all compute nodes", log.KindVM, vmColumns),
-			cnCommand(),
+			cnCommand(), taskCommand(),
 			logcmd.Command(), changefeedCommand(), certcmd.Command(), certcmd.TokenCommand(), waitCommand(), lookupCommand(), traceCommand(), svpCommand(), vminfoCommand(), clusterCommand(), snapshotCommand(), configCommand(), completionCommand(), versionCommand(),
 		},
 	}
