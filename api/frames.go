@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"slices"
 
 	"rutter/api/access"
 	"rutter/log"
@@ -138,4 +139,56 @@ func (s *Server) ringsOwn(r *http.Request, vmm, said log.UUID) bool {
 		own = known && g.sees(state, rec.Object) && rec.Object.(*log.VMM).SledID == g.who.UUID
 	})
 	return own
+}
+
+// leaves adds the scopes that a CN's own NIC may have left with an event.
+func leaves(it *item, left []log.Scope) []log.Scope {
+	if it.event.Kind != log.KindNIC || it.event.Action == log.Create {
+		return left
+	}
+	for _, scope := range it.event.Scopes {
+		if (scope.Type == log.ScopeVNet || scope.Type == log.ScopeNetwork) && !slices.Contains(left, scope) {
+			left = append(left, scope)
+		}
+	}
+	return left
+}
+
+// maxReturn is how many entries are looked through for a return; in more there
+// may be one.
+const maxReturn = 4 * readItems
+
+// returned reports whether, between the place and the head of a look, a NIC of the
+// CN came to one of the scopes that it may have left at the place: then it cannot
+// be told from the state at the head whether the CN was there all the time.
+func (u *subscriber) returned(left []log.Scope, head log.Seq) bool {
+	if head > u.place+maxReturn {
+		return true
+	}
+	for at := u.place; at < head; {
+		items, err := u.s.tail.after(at)
+		if err != nil || len(items) == 0 {
+			return true // what cannot be read may be it
+		}
+		for _, it := range items {
+			at = it.entry.Seq
+			mine := it.event.Kind == log.KindNIC && slices.Contains(it.event.Scopes, log.CNScope(u.hello.CN))
+			if mine && slices.ContainsFunc(it.event.Scopes, func(scope log.Scope) bool { return slices.Contains(left, scope) }) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// doubtful reports whether a scope that a CN with a name of its own says it holds
+// may be one that it had no business with all the time since its cursor: a NIC of
+// it came or went there. Such a scope is told anew. Nobody looks further back than
+// maxReturn entries: docs/security.md says what that leaves.
+func (u *subscriber) doubtful(scope log.Scope) bool {
+	if u.who.Role != access.CN || scope.Type != log.ScopeVNet && scope.Type != log.ScopeNetwork {
+		return false
+	}
+	_, held := u.held[scope]
+	return held && u.pinned > u.place && u.pinned <= u.place+maxReturn && u.returned([]log.Scope{scope}, u.pinned)
 }

@@ -18,6 +18,9 @@ type sight struct {
 	interest []log.Scope // nil: not to be compared with what is held
 	added    []scopeSight
 	met      []objectSight
+	// lapsed: a scope that is held is no longer wanted at the head. It must go now:
+	// kept until the CN wants it again, it would lack whom it did not meet.
+	lapsed bool
 }
 
 type scopeSight struct {
@@ -68,6 +71,11 @@ func (u *subscriber) lookOnce(met []projections.Gain, images bool) (found sight)
 			}
 		}
 		for _, pair := range met {
+			if !state.Interested(u.hello.CN, []log.Scope{pair.Scope}) {
+				// The CN has left since, and who is there now is not its business.
+				found.lapsed = true
+				continue
+			}
 			for rec := range state.UnderlayNICs(pair.CN) {
 				if slices.Contains(state.ScopesOf(log.KindNIC, rec.Object.ID()), pair.Scope) {
 					found.met = append(found.met, objectSight{pair, rec})
@@ -82,6 +90,9 @@ func (u *subscriber) lookOnce(met []projections.Gain, images bool) (found sight)
 func (u *subscriber) show(found sight) error {
 	u.silent = max(u.silent, found.head.Seq)
 	for _, o := range found.met {
+		if _, held := u.held[o.pair.Scope]; !held {
+			continue // it comes with the scope, if that comes
+		}
 		if err := u.object(o.pair.Scope, o.record, found.head.Seq); err != nil {
 			return err
 		}

@@ -141,6 +141,7 @@ func (u *subscriber) start() error {
 	for _, asOf := range u.held {
 		u.silent = max(u.silent, asOf)
 	}
+	interest = slices.DeleteFunc(interest, u.doubtful)
 	if err := u.drop(interest, u.pinned); err != nil {
 		return err
 	}
@@ -180,14 +181,19 @@ func (u *subscriber) drop(interest []log.Scope, head log.Seq) error {
 	}
 	slices.SortFunc(dropped, log.Scope.Compare)
 	for _, scope := range dropped {
-		u.unhold(scope)
-		u.forgetScope(scope)
-		u.silent = max(u.silent, head)
-		if err := u.send(&feed.ScopeDropped{Scope: scope, At: u.place}); err != nil {
+		if err := u.dropOne(scope, head); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// dropOne drops a scope that is held; head is that of the look that said so.
+func (u *subscriber) dropOne(scope log.Scope, head log.Seq) error {
+	u.unhold(scope)
+	u.forgetScope(scope)
+	u.silent = max(u.silent, head)
+	return u.send(&feed.ScopeDropped{Scope: scope, At: u.place})
 }
 
 // reset tells the subscriber that its cursor is of no use, and sends all anew.
@@ -265,14 +271,30 @@ func (u *subscriber) advance() error {
 }
 
 // conclude looks at the state and sends what that shows; the start is then over.
-func (u *subscriber) conclude(met []projections.Gain) error {
+// left are the scopes that a NIC of the CN may have left at the place.
+func (u *subscriber) conclude(met []projections.Gain, left ...log.Scope) error {
 	u.due = false
-	return u.show(u.look(met))
+	found := u.look(met)
+	if len(left) > 0 && u.returned(left, found.head.Seq) {
+		// Between the two the CN had no business there: all of it is told anew, as
+		// of the head, and nothing of what happened meanwhile.
+		for _, scope := range left {
+			if _, held := u.held[scope]; !held {
+				continue
+			}
+			if err := u.dropOne(scope, found.head.Seq); err != nil {
+				return err
+			}
+		}
+		found = u.look(met)
+	}
+	return u.show(found)
 }
 
 // round sends items, and what follows from them.
 func (u *subscriber) round(items []*item) error {
 	var met []projections.Gain
+	var left []log.Scope
 	moved, sent := false, 0
 	for i, it := range items {
 		if moved && !u.due && items[i-1].event.More == 0 {
@@ -294,7 +316,9 @@ func (u *subscriber) round(items []*item) error {
 			sent++
 		}
 		met = u.meet(it, met)
-		moved = moved || u.moves(it)
+		if u.moves(it) {
+			moved, left = true, leaves(it, left)
+		}
 		u.place, u.chain = it.entry.Seq, it.entry.Hash.Prefix()
 	}
 	u.s.metrics.entriesSent.Add(float64(sent))
@@ -307,11 +331,13 @@ func (u *subscriber) round(items []*item) error {
 		}
 		if len(met) > 0 {
 			found := u.look(met)
-			found.interest = nil
+			if !found.lapsed {
+				found.interest = nil
+			}
 			err = u.show(found)
 		}
 	case u.due, moved, len(met) > 0:
-		err = u.conclude(met)
+		err = u.conclude(met, left...)
 	}
 	if err != nil {
 		return err
@@ -327,15 +353,12 @@ func (u *subscriber) round(items []*item) error {
 	return u.bookmark()
 }
 
-// concerns reports whether the entry belongs to a scope that is held. One up to
-// the scope's as-of is sent as well: the subscriber skips it if it has the
-// object newer; if the object is gone by then, the entry that says so follows.
+// concerns reports whether the entry belongs to a scope that is held, and is not
+// told with it: one up to the scope's as-of may be of a time when the CN had no
+// business there, and what came of it stands in the scope.
 func (u *subscriber) concerns(it *item) bool {
 	for _, scope := range it.event.Scopes {
-		if scope.Type == log.ScopeAll && u.heldAll {
-			return true // the most frequent one needs no search
-		}
-		if _, ok := u.held[scope]; ok {
+		if asOf, ok := u.held[scope]; ok && it.entry.Seq > asOf {
 			return true
 		}
 	}
