@@ -16,6 +16,7 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"rutter/api/changefeed/listen"
+	"rutter/cmd/rutter/term"
 )
 
 // changefeedCommand is the command of Triton's change feed.
@@ -37,7 +38,7 @@ func changefeedCommand() *cli.Command {
 }
 
 func snoopFlags() []cli.Flag {
-	return []cli.Flag{
+	return append([]cli.Flag{
 		&cli.StringFlag{Name: "resource", Aliases: []string{"r"}, Usage: "`RESOURCE` to listen to, as in nic"},
 		&cli.StringSliceFlag{Name: "subresources", Aliases: []string{"s"}, Usage: "`SUB,…` of it: create, delete, or names of fields"},
 		&cli.StringSliceFlag{Name: "host", Aliases: []string{"h"}, EnvVars: []string{"RUTTER_SERVER", "RUTTER_SERVERS"}, Value: cli.NewStringSlice("http://127.0.0.1:7420"), Usage: "`HOST`, HOST:PORT or URL; may be given several times, the next one is listened to when one ends"},
@@ -45,7 +46,7 @@ func snoopFlags() []cli.Flag {
 		&cli.StringFlag{Name: "instance", Usage: "`ID` of this listener; a second one of the same id replaces the first (default: one of its own)"},
 		&cli.StringFlag{Name: "cursor", Usage: "go on behind `CURSOR`, as the changeItem of an earlier run had it"},
 		&cli.BoolFlag{Name: "help", Usage: "show help"},
-	}
+	}, term.TLSFlags()...)
 }
 
 func changefeedSnoop(c *cli.Context) error {
@@ -58,7 +59,17 @@ func changefeedSnoop(c *cli.Context) error {
 	if c.String("resource") == "" || len(c.StringSlice("subresources")) == 0 {
 		return usagef("-r and -s are needed, as in -r nic -s create,delete,state")
 	}
-	servers, err := snoopServers(c.StringSlice("host"), c.Int("port"))
+	keeper, err := term.Keeper(c)
+	if err != nil {
+		return err
+	}
+	hosts, scheme := c.StringSlice("host"), "http"
+	if keeper != nil {
+		if scheme = "https"; !c.IsSet("host") {
+			hosts = []string{"127.0.0.1:7420"}
+		}
+	}
+	servers, err := snoopServers(hosts, c.Int("port"), scheme)
 	if err != nil {
 		return err
 	}
@@ -71,7 +82,7 @@ func changefeedSnoop(c *cli.Context) error {
 		instance = fmt.Sprintf("%s/rutter-snoop-%d", host, os.Getpid())
 	}
 	l, err := listen.New(listen.Config{
-		Servers: servers, Instance: instance, Service: "rutter-snoop", Cursor: c.String("cursor"),
+		Servers: servers, Instance: instance, Service: "rutter-snoop", Cursor: c.String("cursor"), DialTLS: term.DialServer(keeper),
 		Wants:  []listen.Want{{Resource: c.String("resource"), SubResources: c.StringSlice("subresources")}},
 		Logger: slog.New(slog.NewTextHandler(c.App.ErrWriter, nil)),
 	})
@@ -87,13 +98,13 @@ func changefeedSnoop(c *cli.Context) error {
 }
 
 // snoopServers makes URLs of what people give as hosts.
-func snoopServers(hosts []string, port int) (servers []string, err error) {
+func snoopServers(hosts []string, port int, scheme string) (servers []string, err error) {
 	for _, host := range hosts {
 		if !strings.Contains(host, "://") {
 			if _, _, err := net.SplitHostPort(host); err != nil {
 				host = net.JoinHostPort(strings.Trim(host, "[]"), strconv.Itoa(port))
 			}
-			host = "http://" + host
+			host = scheme + "://" + host
 		}
 		servers = append(servers, host)
 	}

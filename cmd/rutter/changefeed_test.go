@@ -12,7 +12,7 @@ import (
 
 // Hosts are given as changefeedsnoop takes them, with a port, or as URLs.
 func TestSnoopServers(t *testing.T) {
-	got, err := snoopServers([]string{"napi.dc1", "10.0.0.1:7420", "https://10.0.0.2:7420", "fd00::1"}, 80)
+	got, err := snoopServers([]string{"napi.dc1", "10.0.0.1:7420", "https://10.0.0.2:7420", "fd00::1"}, 80, "http")
 	want := []string{"http://napi.dc1:80", "http://10.0.0.1:7420", "https://10.0.0.2:7420", "http://[fd00::1]:80"}
 	if err != nil || !slices.Equal(got, want) {
 		t.Errorf("got %q, %v, want %q", got, err, want)

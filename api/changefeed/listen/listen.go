@@ -2,13 +2,13 @@ package listen
 
 import (
 	"context"
-	"crypto/tls"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"log/slog"
 	"math/rand/v2"
+	"net"
 	"net/http"
 	"net/url"
 	"strings"
@@ -87,7 +87,8 @@ type Config struct {
 	Wants    []Want
 	// Cursor is where to go on, as an item or a bootstrap gave it; "": at the head.
 	Cursor string
-	TLS    *tls.Config
+	// DialTLS connects to servers at https; default: as the system trusts them.
+	DialTLS func(ctx context.Context, network, address string) (net.Conn, error)
 	// Logger is told of connections that end; default nobody.
 	Logger *slog.Logger
 }
@@ -116,7 +117,7 @@ func New(cfg Config) (*Listener, error) {
 	}
 	// The probe and the upgrade each have a connection of their own, as those of
 	// sdc-changefeed's listener.
-	transport := &http.Transport{DisableKeepAlives: true, TLSClientConfig: cfg.TLS, Proxy: nil}
+	transport := &http.Transport{DisableKeepAlives: true, DialTLSContext: cfg.DialTLS}
 	return &Listener{cfg: cfg, cursor: cfg.Cursor, client: &http.Client{
 		Transport:     transport,
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
