@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"net/http"
+	"runtime"
 	"slices"
 	"strconv"
 	"strings"
@@ -204,12 +205,38 @@ func writeJSON(w http.ResponseWriter, r *http.Request, status int, v any) {
 		b.Reset()
 		b.WriteString(`{"code":"` + codeInternal + `","message":"the answer cannot be printed"}`)
 	}
+	send(w, r, status, b.Bytes())
+}
+
+func send(w http.ResponseWriter, r *http.Request, status int, body []byte) {
 	w.Header().Set("Content-Type", "application/json")
-	w.Header().Set("Content-Length", strconv.Itoa(b.Len()))
+	w.Header().Set("Content-Length", strconv.Itoa(len(body)))
 	w.WriteHeader(status)
 	if r.Method != http.MethodHead {
-		_, _ = w.Write(b.Bytes()) // a client that left is told nothing
+		_, _ = w.Write(body) // a client that left is told nothing
 	}
+}
+
+// writeList answers with objects, and lets others go on while it prints them.
+func writeList(w http.ResponseWriter, r *http.Request, forms []any) error {
+	var b bytes.Buffer
+	enc := json.NewEncoder(&b)
+	enc.SetEscapeHTML(false)
+	b.WriteByte('[')
+	for i, form := range forms {
+		if i > 0 {
+			b.WriteByte(',')
+		}
+		if err := enc.Encode(form); err != nil {
+			return err
+		}
+		if i%printAtOnce == printAtOnce-1 {
+			runtime.Gosched()
+		}
+	}
+	b.WriteString("]\n")
+	send(w, r, http.StatusOK, b.Bytes())
+	return nil
 }
 
 // noContent answers a deletion.

@@ -54,13 +54,18 @@ type Service struct {
 	requests  *prometheus.CounterVec
 	answered  atomic.Uint64 // the highest seq of a change that was acknowledged here
 	collected collector
+	long      chan struct{} // taken by each list that looks at a slice, after its first few
 }
 
 // Limits of the surface.
 const (
 	MaxBody   = 1 << 20 // bytes of a request's body
 	MaxList   = 1000    // objects in one answer (spec/napi.md section 3.2)
-	sliceRows = 512     // objects that are looked at while the state is held still
+	sliceRows = 256     // objects that are looked at while the state is held still
+
+	shortSlices = 2  // of a list that is not long
+	longLists   = 1  // that look at once: what they take of the processor, writes lack
+	printAtOnce = 32 // objects that are printed before others may go on
 
 	readTime  = 10 * time.Second // to reach the state that a read asks for
 	writeTime = 20 * time.Second // for a write to get through, elections included
@@ -80,7 +85,7 @@ func New(cfg Config) (*Service, error) {
 	if cfg.OverlayTag == "" {
 		cfg.OverlayTag = "sdc_overlay"
 	}
-	s := &Service{cfg: cfg, store: cfg.Store, requests: prometheus.NewCounterVec(prometheus.CounterOpts{
+	s := &Service{cfg: cfg, store: cfg.Store, long: make(chan struct{}, longLists), requests: prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "rutter_napi_requests_total", Help: "Requests to the NAPI surface by route, method and status.",
 	}, []string{"route", "method", "code"})}
 	s.handler, s.endpoints = s.routes()

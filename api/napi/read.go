@@ -2,6 +2,7 @@ package napi
 
 import (
 	"net/http"
+	"runtime"
 	"slices"
 	"strings"
 
@@ -159,7 +160,11 @@ func (s *Service) gatherWalk(r *http.Request, walk projections.Walk, l listing, 
 	}
 	var found []item
 	var last log.Object
-	for more := true; more; {
+	for slice, more := 0, true; more; slice++ {
+		leave, err := s.yield(r, slice)
+		if err != nil {
+			return nil, err
+		}
 		more = false
 		s.store.View(func(state *projections.State, _ log.Cursor) {
 			seen := 0
@@ -183,11 +188,25 @@ func (s *Service) gatherWalk(r *http.Request, walk projections.Walk, l listing, 
 				}
 			}
 		})
-		if err := r.Context().Err(); err != nil {
-			return nil, err
-		}
+		leave()
 	}
 	return found, nil
+}
+
+// yield lets others go on between two slices of a list: those that wait for the
+// processor, as all that a write passes through does, and, of long lists, all but
+// as many as may look at once. leave is called when the slice is done.
+func (s *Service) yield(r *http.Request, slice int) (leave func(), err error) {
+	if slice < shortSlices {
+		return func() {}, nil
+	}
+	runtime.Gosched()
+	select {
+	case s.long <- struct{}{}:
+		return func() { <-s.long }, nil
+	case <-r.Context().Done():
+		return nil, r.Context().Err()
+	}
 }
 
 // answerList answers with a listing.
@@ -199,6 +218,5 @@ func (s *Service) answerList(w http.ResponseWriter, r *http.Request, l listing) 
 	if err != nil {
 		return err
 	}
-	writeJSON(w, r, http.StatusOK, found)
-	return nil
+	return writeList(w, r, found)
 }

@@ -40,7 +40,7 @@ type part struct {
 }
 
 // parts are what is measured; -part names one.
-var parts = []part{{"items", runItems}, {"roam", runRoam}, {"idle", runIdle}}
+var parts = []part{{"items", runItems}, {"roam", runRoam}, {"idle", runIdle}, {"list", runLists}}
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
