@@ -9,11 +9,11 @@ import (
 
 // Bounds of what the log keeps of trust.
 const (
-	maxAuthorities = 4               // certificates of authorities of one name: a rotation needs two
-	maxAuthority   = 8 << 10         // bytes of one of them, in base64
-	maxTokenLife   = 7 * 24 * 3600e9 // ns: a token is for the machine that is being set up now
-	idHexBytes     = 64              // of a SHA-256
-	maxSerial      = 40              // hexadecimal digits: 20 bytes (RFC 5280, section 4.1.2.2)
+	maxAuthorities = 4                             // certificates of authorities of one name: a rotation needs two
+	maxAuthority   = 8 << 10                       // bytes of one of them, in base64
+	maxTokenLife   = 7 * 24 * 3600 * 1_000_000_000 // ns: a token is for the machine that is being set up now
+	idHexBytes     = 64                            // of a SHA-256
+	maxSerial      = 40                            // hexadecimal digits: 20 bytes (RFC 5280, section 4.1.2.2)
 )
 
 // isHex accepts what hexadecimal digits in lower case make, up to most of them.
