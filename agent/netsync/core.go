@@ -58,6 +58,7 @@ type input struct {
 	now   time.Time
 	vms   []VM // by UUID
 	whole bool // a VM that is not among them is gone
+	host  Host // what the node itself has
 	state *projections.State
 	place Place
 }
@@ -82,13 +83,15 @@ type plan struct {
 	changes  []change
 	look     []log.MAC
 	networks []string
-	edits    []edit
-	again    time.Time // when something is due that is not yet; zero: nothing is
-	notes    []string  // what stays different, and why
+	// aggregations are those of the node; they are not in its part of the log.
+	aggregations []string
+	edits        []edit
+	again        time.Time // when something is due that is not yet; zero: nothing is
+	notes        []string  // what stays different, and why
 }
 
 // asks reports whether a server must be asked.
-func (p *plan) asks() bool { return len(p.changes)+len(p.look)+len(p.networks) > 0 }
+func (p *plan) asks() bool { return len(p.changes)+len(p.look)+len(p.networks)+len(p.aggregations) > 0 }
 
 // pass compares.
 func (c *core) pass(in input) plan {
@@ -110,6 +113,7 @@ func (c *core) pass(in input) plan {
 		}
 		c.release(&in, &p, claim, where[mac])
 	}
+	c.passHost(&in, &p)
 	c.settle(&p, in.now)
 	maps.DeleteFunc(c.after, func(_ log.MAC, seq log.Seq) bool { return in.place.Seq >= seq })
 	c.found = nil

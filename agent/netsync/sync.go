@@ -51,6 +51,8 @@ type Config struct {
 	Log         Log
 	Node        Node
 	Servers     Servers
+	// Host returns what the node itself has; nil: that is not kept in step.
+	Host func() Host
 	// NewID makes ids of changes: UUIDs of version 7.
 	NewID func() log.UUID
 	// Every is how often all is compared although nothing seems to have
@@ -144,6 +146,9 @@ func (s *Syncer) Run(ctx context.Context) error {
 func (s *Syncer) turn(ctx context.Context) time.Duration {
 	in := input{now: s.now()}
 	in.vms, in.whole = s.cfg.Node.VMs()
+	if s.cfg.Host != nil {
+		in.host = s.cfg.Host()
+	}
 	var p plan
 	s.cfg.Log.Part(func(state *projections.State, cluster log.UUID, seq log.Seq, complete bool) {
 		in.state, in.place = state, Place{Cluster: cluster, Seq: seq, Complete: complete}
@@ -222,7 +227,7 @@ func (s *Syncer) reboots() (failed error) {
 // send reports, and takes the answer.
 func (s *Syncer) send(ctx context.Context, p *plan) error {
 	s.counter++
-	m := report.Report{Incarnation: s.cfg.Incarnation, Counter: s.counter, Look: p.look, Networks: p.networks}
+	m := report.Report{Incarnation: s.cfg.Incarnation, Counter: s.counter, Look: p.look, Networks: p.networks, Aggregations: p.aggregations}
 	for i := range p.changes {
 		m.Changes = append(m.Changes, report.Change{Change: p.changes[i].Change})
 	}

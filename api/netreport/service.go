@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http"
+	"strings"
 	"sync"
 	"time"
 
@@ -161,6 +162,9 @@ func (s *Service) Take(ctx context.Context, cn log.UUID, m *report.Report) (*rep
 		for _, name := range m.Networks {
 			a.Found = append(a.Found, findNetwork(state, name))
 		}
+		for _, id := range m.Aggregations {
+			a.Found = append(a.Found, find(state, log.KindAggregation, id, id))
+		}
 	})
 	return a, nil
 }
@@ -227,11 +231,24 @@ func mayWrite(state *projections.State, cn log.UUID, c *log.Change) *log.Refusal
 		if nic, is := op.Object.(*log.NIC); is && op.Action == log.Create && nic.CNUUID != cn {
 			return refuse("a NIC that a compute node reports is on it: its cn_uuid is %s", cn)
 		}
-		if op.Action == log.Create || op.Kind != log.KindNIC {
+		if a, is := op.Object.(*log.Aggregation); is && op.Action == log.Create {
+			for _, mac := range a.MACs {
+				if rec, known := state.Get(log.KindNIC, mac.String()); known && rec.Object.(*log.NIC).BelongsToUUID != cn {
+					return refuse("NIC %s of the aggregation is not compute node %s's", mac, cn)
+				}
+			}
+		}
+		if op.Action == log.Create {
 			continue
 		}
 		if op.IfMatch == 0 {
 			return refuse("a compute node names the revision of what it updates or deletes")
+		}
+		if op.Kind == log.KindAggregation {
+			if !strings.HasPrefix(op.ID, cn.String()+"-") {
+				return refuse("aggregation %s is not of compute node %s", op.ID, cn)
+			}
+			continue
 		}
 		rec, known := state.Get(log.KindNIC, op.ID)
 		if known && !concerns(state, cn, rec.Object.(*log.NIC)) {

@@ -32,6 +32,8 @@ type Report struct {
 	Look []log.MAC `json:"look,omitempty"`
 	// Networks names networks, by name, whose state is wanted likewise.
 	Networks []string `json:"networks,omitempty"`
+	// Aggregations names aggregations, by id, likewise.
+	Aggregations []string `json:"aggregations,omitempty"`
 }
 
 // Change is one change of the log. Its JSON form is the log's own encoding, so
@@ -134,8 +136,8 @@ func (r *Report) Check() error {
 	switch {
 	case r.Incarnation == 0 || r.Counter == 0:
 		return errors.New("report: incarnation and counter are 1 or more")
-	case len(r.Changes) > MaxChanges || len(r.Look) > MaxLooks || len(r.Networks) > MaxLooks:
-		return fmt.Errorf("%w: %d changes (%d), %d looks (%d)", ErrBounds, len(r.Changes), MaxChanges, len(r.Look)+len(r.Networks), MaxLooks)
+	case len(r.Changes) > MaxChanges || len(r.Look) > MaxLooks || len(r.Networks) > MaxLooks || len(r.Aggregations) > MaxLooks:
+		return fmt.Errorf("%w: %d changes (%d), %d looks (%d)", ErrBounds, len(r.Changes), MaxChanges, len(r.Look)+len(r.Networks)+len(r.Aggregations), MaxLooks)
 	}
 	for i := range r.Changes {
 		for _, op := range r.Changes[i].Ops {
