@@ -1,0 +1,39 @@
+package projections
+
+import (
+	"net/netip"
+	"testing"
+
+	"rutter/log"
+)
+
+// FuzzIDsOfPairs: an id of two parts that is read is written as it was, but for
+// its usual form.
+func FuzzIDsOfPairs(f *testing.F) {
+	owner := id(1).String()
+	for _, text := range []string{owner + ":0", owner + ":4094", owner + ":10.0.0.1", owner + ":fd00::1", owner + ":::ffff:10.0.0.1", owner + ":01", owner, ":", ""} {
+		f.Add(text)
+	}
+	f.Fuzz(func(t *testing.T, text string) {
+		if owner, vlan, err := parseVLANID(text); err == nil {
+			key, _ := keyOf(log.KindFabricVLAN, log.FabricVLANID(owner, vlan))
+			if again, err := keyOf(log.KindFabricVLAN, text); err != nil || again != key {
+				t.Errorf("%q has key %x, its usual form %x, %v", text, again, key, err)
+			}
+		}
+		if network, ip, err := parseIPID(text); err == nil {
+			key, _ := keyOf(log.KindIP, log.IPID(network, ip))
+			if again, err := keyOf(log.KindIP, text); err != nil || again != key || ip.Is4In6() {
+				t.Errorf("%q has key %x, its usual form %x, %v", text, again, key, err)
+			}
+		}
+	})
+}
+
+// Keys of addresses order as the addresses do.
+func TestKeysOfAddresses(t *testing.T) {
+	a, b := keyOfIP(id(1), netip.MustParseAddr("10.0.0.9")), keyOfIP(id(1), netip.MustParseAddr("10.0.0.10"))
+	if a >= b || b >= keyOfIP(id(1), netip.MustParseAddr("10.0.1.0")) || keyOfIP(id(2), netip.MustParseAddr("10.0.0.1")) <= b {
+		t.Error("keys do not order as addresses")
+	}
+}
