@@ -225,3 +225,22 @@ func TestRenewAndUpkeep(t *testing.T) {
 		t.Errorf("a service without a store: %v", err)
 	}
 }
+
+// What is served and what the matrix has rows of is the same.
+func TestMatrixHasEveryEndpoint(t *testing.T) {
+	rows := make(map[string]bool)
+	for _, row := range access.Surfaces() {
+		if what, ok := strings.CutPrefix(row.What, "pki "); ok {
+			rows[what] = true
+		}
+	}
+	served := newDesk(t).Endpoints()
+	for _, e := range served {
+		if !rows[e] {
+			t.Errorf("%s has no row", e)
+		}
+	}
+	if len(served) != len(rows) {
+		t.Errorf("%d endpoints, %d rows", len(served), len(rows))
+	}
+}
