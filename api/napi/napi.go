@@ -63,9 +63,10 @@ const (
 	MaxList   = 1000    // objects in one answer (spec/napi.md section 3.2)
 	sliceRows = 256     // objects that are looked at while the state is held still
 
-	shortSlices = 2  // of a list that is not long
-	longLists   = 1  // that look at once: what they take of the processor, writes lack
-	printAtOnce = 32 // objects that are printed before others may go on
+	shortSlices = 8                      // of a list that is not long
+	longLists   = 1                      // that look or rest at once: what they take of the processor, writes lack
+	restTime    = 300 * time.Microsecond // of a long list after each slice, which takes about a third of that
+	printAtOnce = 32                     // objects that are printed before others may go on
 
 	readTime  = 10 * time.Second // to reach the state that a read asks for
 	writeTime = 20 * time.Second // for a write to get through, elections included

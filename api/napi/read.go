@@ -2,7 +2,6 @@ package napi
 
 import (
 	"net/http"
-	"runtime"
 	"slices"
 	"strings"
 
@@ -193,20 +192,23 @@ func (s *Service) gatherWalk(r *http.Request, walk projections.Walk, l listing, 
 	return found, nil
 }
 
-// yield lets others go on between two slices of a list: those that wait for the
-// processor, as all that a write passes through does, and, of long lists, all but
-// as many as may look at once. leave is called when the slice is done.
+// yield lets others go on between two slices of a list. A long one rests after
+// each slice, and all long ones of a server take turns, so that together they take
+// but a part of one processor: what a write passes through finds one free. leave
+// is called when the slice is done.
 func (s *Service) yield(r *http.Request, slice int) (leave func(), err error) {
 	if slice < shortSlices {
 		return func() {}, nil
 	}
-	runtime.Gosched()
 	select {
 	case s.long <- struct{}{}:
-		return func() { <-s.long }, nil
 	case <-r.Context().Done():
 		return nil, r.Context().Err()
 	}
+	return func() {
+		_ = pause(r.Context(), restTime) // whoever asks next sees that it ended
+		<-s.long
+	}, nil
 }
 
 // answerList answers with a listing.
