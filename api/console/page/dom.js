@@ -56,7 +56,7 @@ export function table(caption, heads, rows) {
   return el('div', { class: 'scroll', tabindex: '0', role: 'region', 'aria-label': caption },
     el('table', {}, el('caption', {}, caption),
       el('thead', {}, el('tr', {}, heads.map((h) => el('th', { scope: 'col' }, h)))),
-      el('tbody', {}, rows.map((cells) => el('tr', {}, cells.map((c) => el('td', {}, c)))))));
+      el('tbody', {}, rows.map((cells) => el('tr', {}, cells.map((c, i) => el('td', { 'data-head': heads[i] }, c)))))));
 }
 
 export const paths = { nic_tag: 'nic_tags', network: 'networks', nic: 'nics', server: 'servers', vm: 'vms', vmm: 'vmms' };
