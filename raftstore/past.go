@@ -225,10 +225,11 @@ func (p *pastReader) touched(hashes []uint32, kinds []log.Kind, has func(event [
 			seqs = b.find(segment, hash, p.base+1, p.seq, seqs)
 		}
 		slices.Sort(seqs)
-		events := p.tx.Bucket(bucketEvents)
+		cursor, want := p.tx.Bucket(bucketEvents).Cursor(), make([]byte, 8)
 		for _, seq := range slices.Compact(seqs) {
-			row := events.Get(seqKey(seq))
-			if len(row) <= eventRowHeader {
+			binary.BigEndian.PutUint64(want, uint64(seq))
+			key, row := cursor.Seek(want)
+			if !bytes.Equal(key, want) || len(row) <= eventRowHeader {
 				return false, fmt.Errorf("changes.db: event row %d is missing: %w", seq, log.ErrCorrupt)
 			}
 			// Whether the row is whole is seen when the object is resolved.
@@ -237,7 +238,9 @@ func (p *pastReader) touched(hashes []uint32, kinds []log.Kind, has func(event [
 				return false, fmt.Errorf("changes.db: event row %d: %w", seq, err)
 			}
 			if slices.Contains(kinds, kind) && (has == nil || has(row[eventRowHeader+1:])) {
-				to[Ref{kind, string(id)}] = true
+				if ref := (Ref{kind, string(id)}); !to[ref] {
+					to[ref] = true
+				}
 			}
 		}
 		return false, nil
@@ -345,13 +348,22 @@ func rowMatcher(uuids map[log.UUID]bool) func(object []byte) bool {
 	for uuid := range uuids {
 		may[binary.BigEndian.Uint16(uuid[14:])] = true
 	}
-	return func(object []byte) (found bool) {
-		err := mentions(object, -1, func(uuid []byte) {
-			found = found || may[binary.BigEndian.Uint16(uuid[14:])] && uuids[log.UUID(uuid)]
-		})
-		return found || err != nil
+	return func(object []byte) bool {
+		for {
+			i := bytes.IndexByte(object, bin8)
+			if i < 0 || i+18 > len(object) {
+				return false
+			}
+			if uuid := object[i+2 : i+18]; object[i+1] == 16 && may[binary.BigEndian.Uint16(uuid[14:])] && uuids[log.UUID(uuid)] {
+				return true
+			}
+			object = object[i+1:]
+		}
 	}
 }
+
+// bin8 is what a binary value of up to 255 bytes begins with; its length follows.
+const bin8 = 0xc4
 
 // underlays returns the NICs of the servers that have NICs on the scopes.
 func (p *pastReader) underlays(state *projections.State, scopes []log.Scope) (map[Ref]bool, error) {
