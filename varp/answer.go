@@ -41,7 +41,7 @@ func (c *conn) answerVL2(dst []byte, m Message) ([]byte, error) {
 	}
 	c.counts[countVL2]++
 	ack := VL2Ack{Status: StatusNotFound}
-	if req.VNet <= log.MaxVNet {
+	if req.VNet <= log.MaxVNet && c.sees(req.VNet) {
 		if u, ok := c.s.cfg.Lookup.VL2(req.VNet, req.MAC); ok && reachable(u) {
 			ack = VL2Ack{Status: StatusOK, Underlay: u}
 		}
@@ -59,7 +59,7 @@ func (c *conn) answerVL3(dst []byte, m Message) ([]byte, error) {
 	}
 	c.counts[countVL3]++
 	ack := VL3Ack{Status: StatusNotFound}
-	if req.VNet <= log.MaxVNet {
+	if req.VNet <= log.MaxVNet && c.sees(req.VNet) {
 		if mac, u, ok := c.s.cfg.Lookup.VL3(req.VNet, req.IP); ok && reachable(u) {
 			ack = VL3Ack{Status: StatusOK, MAC: mac, Underlay: u}
 		}
@@ -68,6 +68,11 @@ func (c *conn) answerVL3(dst []byte, m Message) ([]byte, error) {
 		c.counts[countVL3Miss]++
 	}
 	return ack.Append(dst, m.ID), nil
+}
+
+// sees reports whether the peer may know who is on a vnet.
+func (c *conn) sees(vnet uint32) bool {
+	return c.s.cfg.Peers == nil || c.s.cfg.Peers.Sees(c.peer, vnet)
 }
 
 // reachable reports whether u names an address. A node without one is as good
@@ -82,6 +87,9 @@ func (c *conn) answerLogReq(dst []byte, m Message) ([]byte, error) {
 		return dst, err
 	}
 	c.counts[countLogReq]++
+	if c.s.cfg.Peers != nil && !c.s.cfg.Peers.Speaks(c.peer, req.CN) {
+		return AppendLogAck(dst, m.ID, StatusFatal, nil), nil // another node's log
+	}
 	c.asker = req.CN
 	budget := int(min(req.Count, MaxBody)) - statusSize
 	if c.s.cfg.Events == nil || budget < recordVL2Size {

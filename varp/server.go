@@ -26,6 +26,11 @@ type Config struct {
 	// means everybody.
 	Allow []netip.Prefix
 
+	// Peers says whom a peer is taken for; nil: everybody may connect (within
+	// Allow) and see every vnet, as is fine on loopback. A peer that may not see a
+	// vnet is answered as if nobody were on it.
+	Peers Peers
+
 	// MaxConns bounds the open connections. Default 4,096: four times the
 	// nodes of a large cell. One that behaves as old clients do holds a few
 	// KB of buffers, a hostile one at most 160 KB.
@@ -65,6 +70,19 @@ type Config struct {
 	// level since any stranger can cause them, and when answers become older
 	// than MaxAge and fresh again. Default: nobody does.
 	Logger *slog.Logger
+}
+
+// Peers knows the nodes by the addresses that they come from: all that SVP has of
+// a name. Its methods are called for each connection and each request, from any
+// goroutine, and must not wait.
+type Peers interface {
+	// Allow reports whether an address is one of a known node.
+	Allow(peer netip.Addr) bool
+	// Sees reports whether a node at that address has a part in a vnet.
+	Sees(peer netip.Addr, vnet uint32) bool
+	// Speaks reports whether a node at that address has the underlay address whose
+	// log it asks for.
+	Speaks(peer, underlay netip.Addr) bool
 }
 
 // withDefaults returns c with each zero replaced.
@@ -312,10 +330,13 @@ func (s *Server) closeAll(ln net.Listener) {
 
 // allowed reports whether Config.Allow lets this peer in.
 func (s *Server) allowed(peer net.Addr) bool {
+	ip := addrOf(peer)
+	if s.cfg.Peers != nil && !s.cfg.Peers.Allow(ip) {
+		return false
+	}
 	if len(s.cfg.Allow) == 0 {
 		return true
 	}
-	ip := addrOf(peer)
 	for _, p := range s.cfg.Allow {
 		if p.Contains(ip) {
 			return true

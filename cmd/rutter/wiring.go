@@ -122,7 +122,7 @@ func openServer(cfg serverConfig) (_ *server, err error) {
 	collectors := append(s.changefeed.Collectors(), newStoreMetrics(s.store.Status))
 	collectors = append(append(collectors, s.tls.collectors()...), s.triton.collectors()...)
 	if s.svpListener != nil {
-		if s.svp, err = newSVP(s.store, logger); err != nil {
+		if s.svp, err = newSVP(s.store, cfg.TLS != "" && !onLoopback(s.svpListener), logger); err != nil {
 			return nil, err
 		}
 		collectors = append(collectors, svpMetrics{s.svp.Stats})
@@ -164,7 +164,10 @@ func (s *server) listen(cfg *serverConfig) (err error) {
 
 // newSVP answers SVP from a compact copy of the mappings that follows the log,
 // and its shootdown log from the log itself.
-func newSVP(store *raftstore.Store, logger *slog.Logger) (*varp.Server, error) {
+//
+// known has it answer known nodes only, each about its own vnets: on an address
+// that others reach, of a server that asks everybody else for names.
+func newSVP(store *raftstore.Store, known bool, logger *slog.Logger) (*varp.Server, error) {
 	source := svpSource{
 		head: store.Head, entries: store.Entries,
 		view: func(fn func(*projections.State)) { store.View(func(v raftstore.View) { fn(v.State) }) },
@@ -173,7 +176,11 @@ func newSVP(store *raftstore.Store, logger *slog.Logger) (*varp.Server, error) {
 	if err != nil {
 		return nil, err
 	}
-	return varp.NewServer(varp.Config{Lookup: varp.NewMappings(source, logger), Events: shootdowns, Age: store.Age, Logger: logger})
+	cfg := varp.Config{Lookup: varp.NewMappings(source, logger), Events: shootdowns, Age: store.Age, Logger: logger}
+	if known {
+		cfg.Peers = newSVPPeers(source.view)
+	}
+	return varp.NewServer(cfg)
 }
 
 // Run serves until ctx ends or a part fails, and returns when every part has
