@@ -15,7 +15,8 @@ func TestHost(t *testing.T) {
 	first, second, foreign := log.MAC{0, 1, 2, 3, 4, 5}, log.MAC{0, 1, 2, 3, 4, 6}, log.MAC{0, 1, 2, 3, 4, 7}
 	host := Host{Owner: modelOwner, NICs: []HostNIC{
 		{MAC: first, Up: true, IP: netip.MustParseAddr("10.0.0.200"), Tags: []string{"ext"}, NICTag: "ext", VLAN: 10},
-		{MAC: second}, {MAC: foreign, Up: true},
+		{MAC: second},
+		{MAC: foreign, Up: true},
 	}, Aggregations: []HostAggregation{{Name: "aggr0", LACPMode: "active", MACs: []log.MAC{first, second}}}}
 	m.sync.cfg.Host = func() Host { return host }
 	nic := func(mac log.MAC, kind string, of log.UUID) log.Op {

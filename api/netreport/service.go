@@ -119,7 +119,7 @@ func (s *Service) serve(w http.ResponseWriter, r *http.Request) {
 		}
 	}
 	var m report.Report
-	if err := json.NewDecoder(http.MaxBytesReader(w, r.Body, maxBody)).Decode(&m); err == nil {
+	if err = json.NewDecoder(http.MaxBytesReader(w, r.Body, maxBody)).Decode(&m); err == nil {
 		err = m.Check()
 	}
 	if err != nil {

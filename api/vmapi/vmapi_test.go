@@ -21,7 +21,6 @@ type memory struct {
 	state  *projections.State
 	seq    log.Seq
 	events []*log.Event
-	ids    byte
 	down   error
 }
 

@@ -1,0 +1,117 @@
+package netreport
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"net/http"
+	"net/http/httptest"
+	"testing"
+
+	"rutter/log"
+	"rutter/log/report"
+	"rutter/projections"
+)
+
+// memory is a log of one server; the changes of a report are decided one by one.
+type memory struct {
+	state *projections.State
+	seq   log.Seq
+}
+
+func (m *memory) Serving() error                              { return nil }
+func (m *memory) Consistent(context.Context) (log.Seq, error) { return m.seq, nil }
+
+func (m *memory) View(fn func(*projections.State, log.Cursor)) {
+	fn(m.state, log.Cursor{Cluster: log.UUID{1}, Seq: m.seq})
+}
+
+func (m *memory) Propose(_ context.Context, c *log.Change) (log.Result, error) {
+	c.Time = log.Time(1e18)
+	events, result := m.state.Decide(c)
+	for _, e := range events {
+		m.seq++
+		if _, err := m.state.Apply(m.seq, e); err != nil {
+			return result, err
+		}
+	}
+	result.Last = m.seq
+	return result, nil
+}
+
+var (
+	ourCN, otherCN, ourVM = log.UUID{0xc, 15: 1}, log.UUID{0xc, 15: 2}, log.UUID{0xb, 15: 1}
+	ourMAC, otherMAC      = log.MAC{2, 0, 0, 0, 0, 1}, log.MAC{2, 0, 0, 0, 0, 2}
+)
+
+func nicOn(mac log.MAC, cn log.UUID) log.Op {
+	return log.Op{
+		Action: log.Create, Kind: log.KindNIC, Set: []string{"belongs_to_type", "belongs_to_uuid", "cn_uuid", "mac", "owner_uuid", "state"},
+		Object: &log.NIC{MAC: mac, BelongsToType: "zone", BelongsToUUID: ourVM, CNUUID: cn, OwnerUUID: log.UUID{0xa}, State: "running"},
+	}
+}
+
+// TestReports: reports in order are done, older ones and those about others'
+// NICs are not, and each change is answered alone.
+func TestReports(t *testing.T) {
+	s, err := New(Config{Store: &memory{state: projections.NewState()}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	id := byte(0)
+	send := func(incarnation, counter uint64, ops ...log.Op) (status int, a report.Answer) {
+		t.Helper()
+		m := report.Report{Incarnation: incarnation, Counter: counter, Look: []log.MAC{ourMAC, otherMAC}}
+		for _, op := range ops {
+			id++
+			m.Changes = append(m.Changes, report.Change{Change: log.Change{ID: log.UUID{6: 0x70, 8: 0x80, 15: id}, Ops: []log.Op{op}}})
+		}
+		body, err := json.Marshal(m)
+		if err != nil {
+			t.Fatal(err)
+		}
+		w := httptest.NewRecorder()
+		s.Handler().ServeHTTP(w, httptest.NewRequest(http.MethodPost, "/"+ourCN.String(), bytes.NewReader(body)))
+		if w.Code == http.StatusOK {
+			if err := json.Unmarshal(w.Body.Bytes(), &a); err != nil {
+				t.Fatal(err)
+			}
+		}
+		return w.Code, a
+	}
+	_, a := send(5, 2, nicOn(ourMAC, ourCN))
+	if a.Stale || len(a.Outcomes) != 1 || a.Outcomes[0].Refusal != nil || a.Found[0].Object == nil || a.Found[0].Revision != 1 || a.Found[1].Object != nil {
+		t.Fatalf("a creation: %+v", a)
+	}
+	for _, p := range []struct{ incarnation, counter uint64 }{{5, 1}, {4, 9}} {
+		if _, a := send(p.incarnation, p.counter, log.Op{Action: log.Delete, Kind: log.KindNIC, ID: ourMAC.String(), IfMatch: 1}); !a.Stale || a.Incarnation != 5 || a.Counter != 2 {
+			t.Errorf("an older report: %+v", a)
+		}
+	}
+	if _, a = send(6, 1, nicOn(otherMAC, otherCN), log.Op{Action: log.Delete, Kind: log.KindNIC, ID: ourMAC.String()}); a.Outcomes[0].Refusal == nil || a.Outcomes[1].Refusal == nil || a.Found[0].Object == nil {
+		t.Errorf("another's NIC, and a deletion of any revision: %+v", a)
+	}
+	if status, _ := send(6, 2, log.Op{Action: log.Delete, Kind: log.KindNetwork, ID: ourVM.String()}); status != http.StatusUnprocessableEntity {
+		t.Errorf("a network in a report: %d, want 422", status)
+	}
+	if status, _ := send(0, 1); status != http.StatusUnprocessableEntity {
+		t.Errorf("a report without an incarnation: %d, want 422", status)
+	}
+	if _, a = send(6, 3, log.Op{Action: log.Delete, Kind: log.KindNIC, ID: ourMAC.String(), IfMatch: 1}); a.Outcomes[0].Refusal != nil || a.Found[0].Object != nil {
+		t.Errorf("a release: %+v", a)
+	}
+}
+
+// TestAllowed: who may not speak for a compute node is refused before anything.
+func TestAllowed(t *testing.T) {
+	s, err := New(Config{Store: &memory{state: projections.NewState()}, Allowed: func(*http.Request, log.UUID) error { return http.ErrNotSupported }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for path, want := range map[string]int{"/" + ourCN.String(): http.StatusForbidden, "/x": http.StatusNotFound} {
+		w := httptest.NewRecorder()
+		if s.Handler().ServeHTTP(w, httptest.NewRequest(http.MethodPost, path, nil)); w.Code != want {
+			t.Errorf("POST %s: %d, want %d", path, w.Code, want)
+		}
+	}
+}
