@@ -31,7 +31,7 @@ var commandGroups = []struct {
 		names: []string{
 			"vm lookup", "vmm history", "cn sessions", "log tail", "log show", "log history", "log blame", "log stats", "log dump", "log export",
 			"log state", "log diff", "log bisect", "log replay", "changefeed snoop", "wait", "trace", "cluster status", "cluster members",
-			"cluster retention show", "bench read", "bench replay",
+			"cluster retention show", "task list", "task show", "task wait", "bench read", "bench replay",
 		},
 	},
 	{
@@ -39,7 +39,7 @@ var commandGroups = []struct {
 		names: []string{
 			"tag create", "tag update", "tag delete", "network create", "network update", "network delete", "nic create", "nic update", "nic delete",
 			"vmm create", "vmm update", "vmm delete", "inventory create", "inventory update", "inventory delete", "cn create", "cn update", "cn delete",
-			"bench append", "bench failover",
+			"bench append", "bench failover", "task run",
 		},
 	},
 	{
