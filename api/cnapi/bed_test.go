@@ -69,9 +69,10 @@ func (m *memory) Changed() <-chan struct{} {
 	return m.changed
 }
 
-func (m *memory) WaitSeq(context.Context, log.Seq) error { return nil }
-func (m *memory) Ready() error                           { return m.unready }
-func (m *memory) Serving() error                         { return nil }
+func (m *memory) WaitSeq(context.Context, log.Seq) error      { return nil }
+func (m *memory) Consistent(context.Context) (log.Seq, error) { return m.head, nil }
+func (m *memory) Ready() error                                { return m.unready }
+func (m *memory) Serving() error                              { return nil }
 
 var drawn atomic.Uint64
 

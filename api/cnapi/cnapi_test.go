@@ -116,7 +116,7 @@ func TestBadInput(t *testing.T) {
 		{"POST /servers/" + cn1 + "/tasks", `{"task":"nop","timeout":99999999}`, 422, `are over`},
 		{"POST /servers/" + cn1 + "/vms/x/start", ``, 422, `vm_uuid`},
 		{"GET /tasks/" + cn1, "", 404, `no such task found`},
-		{"GET /tasks/" + cn1 + "/wait?timeout=soon", "", 422, `timeout`},
+		{"GET /tasks/" + cn1 + "/wait", "", 404, `no such task found`},
 		{"POST /servers/" + cn1 + "/tickets", `{"scope":"vm"}`, 422, `say what the ticket is for`},
 		{"POST /servers/" + cn1 + "/tickets", `{"scope":"vm","id":"a","expires_at":"soon"}`, 422, `expires_at`},
 		{"GET /tickets/" + cn1, "", 404, `no such ticket found`},

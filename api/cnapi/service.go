@@ -24,6 +24,9 @@ type Store interface {
 	Changed() <-chan struct{}
 	// WaitSeq returns when this server has applied seq, or ctx ends.
 	WaitSeq(ctx context.Context, seq log.Seq) error
+	// Consistent returns when this server has applied all that was acknowledged
+	// anywhere before the call.
+	Consistent(ctx context.Context) (log.Seq, error)
 	// Ready is nil when this server can serve.
 	Ready() error
 	// Serving is nil, or why nothing of this server's state may be shown.

@@ -83,9 +83,10 @@ func (s *Service) start(w http.ResponseWriter, r *http.Request, name string, fie
 	if err != nil {
 		return err
 	}
-	o := s.server(cn)
-	if o == nil {
-		return notFound("server not found")
+	var o *log.Server
+	is := func() bool { o = s.server(cn); return o != nil }
+	if ok, err := s.found(r, is); err != nil || !ok {
+		return missing(err, "server not found")
 	}
 	if s.cfg.Asker != nil && name == "command_execute" {
 		if _, by := s.cfg.Asker(r); by.Role != log.RoleTrusted {
@@ -188,9 +189,10 @@ func (s *Service) getTask(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	t := s.task(id)
-	if t == nil {
-		return notFound("no such task found")
+	var t *log.Task
+	is := func() bool { t = s.task(id); return t != nil }
+	if ok, err := s.found(r, is); err != nil || !ok {
+		return missing(err, "no such task found")
 	}
 	writeJSON(w, http.StatusOK, taskForm(t))
 	return nil
@@ -244,6 +246,10 @@ func (s *Service) waitTask(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	var t *log.Task
+	is := func() bool { t = s.task(id); return t != nil }
+	if ok, err := s.found(r, is); err != nil || !ok {
+		return missing(err, "no such task found")
+	}
 	_, err = s.waitUntil(w, r, func() bool {
 		t = s.task(id)
 		return t == nil || t.Ended()

@@ -109,9 +109,10 @@ func (s *Service) getTicket(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	t := s.ticket(id)
-	if t == nil {
-		return notFound("no such ticket found")
+	var t *log.Ticket
+	is := func() bool { t = s.ticket(id); return t != nil }
+	if ok, err := s.found(r, is); err != nil || !ok {
+		return missing(err, "no such ticket found")
 	}
 	writeJSON(w, http.StatusOK, ticketForm(t))
 	return nil
@@ -124,6 +125,10 @@ func (s *Service) waitTicket(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	var t *log.Ticket
+	is := func() bool { t = s.ticket(id); return t != nil }
+	if ok, err := s.found(r, is); err != nil || !ok {
+		return missing(err, "no such ticket found")
+	}
 	in, err := s.waitUntil(w, r, func() bool {
 		t = s.ticket(id)
 		return t == nil || t.Status != log.TicketQueued
