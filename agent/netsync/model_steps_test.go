@@ -153,7 +153,7 @@ func (m *model) remote() {
 // moved reports whether another VM has a NIC than the log says.
 func (m *model) moved(nic *log.NIC) bool {
 	for id, v := range m.vms {
-		if vm, err := VMOf(v, v); err == nil && vm.has(nic.MAC) && id != nic.BelongsToUUID {
+		if vm, err := VMOf(v, v); err == nil && slices.ContainsFunc(vm.NICs, func(n NIC) bool { return n.MAC == nic.MAC }) && id != nic.BelongsToUUID {
 			return true
 		}
 	}

@@ -2,7 +2,6 @@ package netsync
 
 import (
 	"net/netip"
-	"slices"
 
 	"rutter/agent/vminfo"
 	"rutter/log"
@@ -79,10 +78,6 @@ func (v *VM) primary() (log.MAC, bool) {
 		}
 	}
 	return log.MAC{}, false
-}
-
-func (v *VM) has(mac log.MAC) bool {
-	return slices.ContainsFunc(v.NICs, func(n NIC) bool { return n.MAC == mac })
 }
 
 // textOf is a field that is a string; "" if it is none.
