@@ -105,8 +105,6 @@ type leakWorld struct {
 	*bed
 	rng     *rand.Rand
 	spies   []*spy
-	fabrics []log.UUID
-	nics    []string // MACs that may be there
 	state   *projections.State
 	folded  log.Seq
 	allowed []map[string]bool // by CN: markers of what was in its interest at some time

@@ -40,9 +40,6 @@ const (
 
 var columnNames = [columns]string{"local", "server", "cn", "operator", "reader", "tenant", "foreign", "join"}
 
-// Columns are the names of the answers of a row, in order.
-func Columns() []string { return columnNames[:] }
-
 // columnOf returns where an identity looks; ok is false for nobody.
 func columnOf(id Identity) (c column, ok bool) {
 	switch id.Role {
@@ -72,7 +69,7 @@ type Row struct {
 	// What is METHOD /PATTERN of a request, the direction and type of a frame, or
 	// the words of a command.
 	What string
-	// Answers are by column (Columns).
+	// Answers are by column (columnNames).
 	Answers [columns]Answer
 	// Own says what is a compute node's own, or a tenant's, where an answer is Own.
 	Own string

@@ -1,7 +1,5 @@
 package access
 
-import "rutter/projections"
-
 // row makes a row.
 func row(what string, c cells, own, why string) Row {
 	return Row{What: what, Answers: c, Own: own, Why: why}
@@ -130,14 +128,4 @@ func Frames() []Row {
 		row("write down pong", known, "", "that it is there"),
 	}
 	return rows
-}
-
-// OwnFields are the fields that a CN may write of each kind, with reasons, for
-// people: the decision itself is in package projections.
-func OwnFields() map[string]projections.Rights {
-	fields := make(map[string]projections.Rights, len(projections.OwnRights))
-	for kind, rights := range projections.OwnRights {
-		fields[kind.String()] = rights
-	}
-	return fields
 }
