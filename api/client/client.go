@@ -26,6 +26,10 @@ import (
 // cause. A write may have been done or not: repeat it with the same change id.
 var ErrUnavailable = errors.New("client: no server answered")
 
+// ErrCertificate: every server refuses this client's certificate, or this client
+// theirs. The text has the reason. Nothing was done, and asking again does not help.
+var ErrCertificate = errors.New("client: no connection over TLS")
+
 // Headers of ours.
 const (
 	HeaderChangeID = "Rutter-Change-Id" // of a write: the id that makes a retry safe
@@ -61,6 +65,11 @@ type Config struct {
 	// the handshake is done and the other side is known to be a server. Such URLs
 	// need it.
 	DialTLS func(ctx context.Context, network, address string) (net.Conn, error)
+	// Unwelcome returns what is wrong with a certificate that a connection failed
+	// for, nil if it failed for anything else. When it has an error for each of the
+	// servers in turn, a request ends with ErrCertificate at once. Without it
+	// requests go on until Timeout, as daemons want it.
+	Unwelcome func(error) error
 }
 
 // Client talks to the servers of one cluster.
@@ -184,12 +193,18 @@ func (r retry) Unwrap() error { return r.error }
 // next ones, as long as it returns a retry and ctx lasts.
 func (c *Client) untilAnswered(ctx context.Context, attempt func(context.Context, *url.URL) error) error {
 	backoff := minBackoff
+	unwelcome := 0 // servers in a row
 	for tries := 1; ; tries++ {
 		i := c.current.Load()
 		err := attempt(ctx, c.servers[int(i)%len(c.servers)])
 		var again retry
 		if err == nil || !errors.As(err, &again) {
 			return err
+		}
+		if why := c.unwelcome(again.error); why == nil {
+			unwelcome = 0
+		} else if unwelcome++; unwelcome >= len(c.servers) {
+			return fmt.Errorf("%w: %w", ErrCertificate, why)
 		}
 		c.current.CompareAndSwap(i, i+1)
 		if tries%len(c.servers) != 0 && ctx.Err() == nil {
@@ -204,6 +219,13 @@ func (c *Client) untilAnswered(ctx context.Context, attempt func(context.Context
 		}
 		backoff = min(2*backoff, maxBackoff)
 	}
+}
+
+func (c *Client) unwelcome(err error) error {
+	if c.cfg.Unwelcome == nil {
+		return nil
+	}
+	return c.cfg.Unwelcome(err)
 }
 
 func (c *Client) send(ctx context.Context, server *url.URL, r request) (*http.Response, error) {

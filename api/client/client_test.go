@@ -5,8 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"net/http/httptest"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -144,5 +146,43 @@ func TestContextEndsRetries(t *testing.T) {
 	defer cancel()
 	if _, err := c.Get(ctx, "/nics", nil); !errors.Is(err, ErrUnavailable) {
 		t.Errorf("got %v, want ErrUnavailable", err)
+	}
+}
+
+// Who is refused by each server in turn is told so at once; by some, goes on.
+func TestUnwelcomeEverywhere(t *testing.T) {
+	var asked atomic.Int32
+	welcome := int32(1 << 30)
+	c, err := New(Config{
+		Servers: []string{"http://a", "http://b", "http://c"}, Timeout: 20 * time.Second,
+		Dial: func(context.Context, string, string) (net.Conn, error) {
+			if asked.Add(1) == welcome {
+				return nil, errors.New("connection refused")
+			}
+			return nil, errors.New("alert")
+		},
+		Unwelcome: func(err error) error {
+			if strings.HasSuffix(err.Error(), "alert") {
+				return errors.New("it was revoked")
+			}
+			return nil
+		},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []int32{3, 5} { // the second time one server is only away
+		asked.Store(0)
+		if _, err := c.Get(t.Context(), "/nics", nil); !errors.Is(err, ErrCertificate) || !strings.Contains(err.Error(), "it was revoked") || errors.Is(err, ErrUnavailable) {
+			t.Errorf("got %v, want ErrCertificate with its reason", err)
+		}
+		if got := asked.Load(); got != want {
+			t.Errorf("%d servers asked, want %d", got, want)
+		}
+		welcome = 2
+	}
+	s := c.NewStream()
+	if err := s.Run(t.Context()); !errors.Is(err, ErrCertificate) {
+		t.Errorf("a stream ended with %v, want ErrCertificate", err)
 	}
 }

@@ -138,10 +138,11 @@ func wakeUp(ch chan<- struct{}) {
 	}
 }
 
-// Run keeps the stream connected until ctx ends, and returns its error. Then
-// whoever still waits gets ErrStreamEnded.
-func (s *Stream) Run(ctx context.Context) error {
-	defer s.end()
+// Run keeps the stream connected until ctx ends, and returns its error, or until
+// every server refuses the certificate: ErrCertificate. Then whoever still waits
+// gets ErrStreamEnded.
+func (s *Stream) Run(ctx context.Context) (err error) {
+	defer func() { s.end(err) }()
 	backoff := minBackoff
 	var next *connection
 	for {
@@ -158,6 +159,9 @@ func (s *Stream) Run(ctx context.Context) error {
 		}
 		if ctx.Err() != nil {
 			return errors.Join(ctx.Err(), next.close())
+		}
+		if errors.Is(err, ErrCertificate) {
+			return err
 		}
 		s.lost(err)
 		if next != nil {
@@ -206,12 +210,15 @@ func (s *Stream) settle(id log.UUID, a answer) {
 	c.done <- a
 }
 
-func (s *Stream) end() {
+func (s *Stream) end(cause error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.ended = ErrStreamEnded
+	if errors.Is(cause, ErrCertificate) {
+		s.ended = fmt.Errorf("%w: %w", ErrStreamEnded, cause)
+	}
 	for _, c := range s.calls {
-		c.done <- answer{err: fmt.Errorf("%w: change %s may have been written", ErrStreamEnded, c.id)}
+		c.done <- answer{err: fmt.Errorf("change %s may have been written: %w", c.id, s.ended)}
 	}
 	clear(s.calls)
 }
@@ -247,12 +254,17 @@ func (r impatient) Read(b []byte) (int, error) {
 func (c *Client) connect(ctx context.Context) (*connection, error) {
 	first := int(c.current.Load())
 	var found *connection
-	var causes error
+	var causes, why error
+	unwelcome := 0
 	for i := range c.servers {
 		conn, err := c.dialStream(ctx, (first+i)%len(c.servers))
 		switch {
 		case err != nil:
 			causes = errors.Join(causes, err)
+			if w := c.unwelcome(err); w != nil {
+				why = w
+				unwelcome++
+			}
 		case conn.leads:
 			c.current.Store(uint32(conn.server))
 			return conn, found.close()
@@ -261,6 +273,9 @@ func (c *Client) connect(ctx context.Context) (*connection, error) {
 		default:
 			conn.Close()
 		}
+	}
+	if unwelcome == len(c.servers) {
+		return nil, fmt.Errorf("%w: %w", ErrCertificate, why)
 	}
 	if found == nil {
 		return nil, fmt.Errorf("%w: %w", ErrUnavailable, causes)

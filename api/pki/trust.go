@@ -48,6 +48,9 @@ func NewTrust(authorities []*x509.Certificate, revoked Revocations) (*Trust, err
 // Authorities returns those that are trusted. They are not to be changed.
 func (t *Trust) Authorities() []*x509.Certificate { return t.authorities }
 
+// Roots returns the authorities as a pool, which is not to be changed.
+func (t *Trust) Roots() *x509.CertPool { return t.roots }
+
 // With returns the same trust with other revocations.
 func (t *Trust) With(revoked Revocations) *Trust {
 	return &Trust{authorities: t.authorities, roots: t.roots, revoked: revoked}

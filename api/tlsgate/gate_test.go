@@ -163,7 +163,7 @@ func TestWhoIsLetIn(t *testing.T) {
 func plain(c *tls.Certificate) *tls.Config {
 	config := &tls.Config{InsecureSkipVerify: true}
 	if c != nil {
-		config.Certificates = []tls.Certificate{*c}
+		config.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return c, nil }
 	}
 	return config
 }

@@ -5,6 +5,7 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"errors"
+	"fmt"
 	"io"
 	"log/slog"
 	"net"
@@ -12,6 +13,7 @@ import (
 	"time"
 
 	"rutter/api/access"
+	"rutter/api/pki"
 )
 
 // MaxHandshakes bounds the handshakes of one listener that are under way.
@@ -156,10 +158,11 @@ func (l *Listener) greet(raw net.Conn) (*Conn, error) {
 		l.mu.Unlock()
 	}()
 	conn, err := l.keeper.shake(context.Background(), tls.Server(raw, l.config()), x509.ExtKeyUsageClientAuth)
-	l.keeper.stats.shaken(l.port.Name, err)
 	if err != nil {
+		err = namedFailure(err)
 		l.refuse(raw, err)
 	}
+	l.keeper.stats.shaken(l.port.Name, err)
 	return conn, err
 }
 
@@ -174,7 +177,45 @@ func (l *Listener) refuse(raw net.Conn, err error) {
 	if !errors.Is(err, io.EOF) && !errors.Is(err, net.ErrClosed) && l.keeper.stats.mayLog() {
 		level = slog.LevelInfo
 	}
+	if errors.Is(err, pki.ErrRevoked) || errors.Is(err, pki.ErrExpired) {
+		linger(raw)
+	}
 	l.keeper.cfg.Logger.Log(context.Background(), level, "TLS handshake refused", "port", l.port.Name, "remote", raw.RemoteAddr(), "error", err)
+}
+
+// lingerTime bounds how long a connection is kept whose certificate was once good.
+const lingerTime = 200 * time.Millisecond
+
+// linger reads what the other side sent behind its handshake: a connection that
+// is closed before it was read is reset, and its alert may be lost with it. Only
+// those are worth it that a person may wonder about.
+func linger(raw net.Conn) {
+	half, ok := raw.(interface{ CloseWrite() error })
+	if !ok || half.CloseWrite() != nil || raw.SetReadDeadline(time.Now().Add(lingerTime)) != nil {
+		return
+	}
+	_, _ = io.CopyN(io.Discard, raw, lingerBytes) // whatever it is, it is for nobody
+}
+
+// lingerBytes is how much of it is read at most.
+const lingerBytes = 64 << 10
+
+// namedFailure gives failures of the library's check the names that ours have.
+func namedFailure(err error) error {
+	var invalid x509.CertificateInvalidError
+	switch {
+	case errors.As(err, new(x509.UnknownAuthorityError)):
+		return fmt.Errorf("%w: %w", pki.ErrAuthority, err)
+	case !errors.As(err, &invalid):
+		return err
+	case invalid.Reason == x509.Expired && invalid.Cert.NotAfter.Before(time.Now()):
+		return fmt.Errorf("%w: %w", pki.ErrExpired, err)
+	case invalid.Reason == x509.Expired:
+		return fmt.Errorf("%w: %w", pki.ErrNotYet, err)
+	case invalid.Reason == x509.IncompatibleUsage:
+		return fmt.Errorf("%w: %w", pki.ErrUsage, err)
+	}
+	return err
 }
 
 func looksLikeHTTP(header [5]byte) bool {
@@ -189,13 +230,16 @@ func looksLikeHTTP(header [5]byte) bool {
 // is taken up again would show the certificate of before.
 func (l *Listener) config() *tls.Config {
 	h := l.keeper.current()
-	auth := tls.RequireAnyClientCert
+	// The library's own check is no more than the first part of ours, and there for
+	// its alerts: they tell the other side an end from an authority.
+	auth := tls.RequireAndVerifyClientCert
 	if l.port.OrNone {
-		auth = tls.RequestClientCert
+		auth = tls.VerifyClientCertIfGiven
 	}
 	return &tls.Config{
 		MinVersion: tls.VersionTLS13, SessionTicketsDisabled: true, NextProtos: []string{"http/1.1"},
 		Certificates: []tls.Certificate{h.certificate}, ClientAuth: auth,
+		ClientCAs: h.trust.Roots(), Time: l.keeper.cfg.Now,
 		VerifyConnection: l.keeper.judge(h, x509.ExtKeyUsageClientAuth, l.port.Need, l.port.OrNone),
 	}
 }

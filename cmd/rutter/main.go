@@ -81,7 +81,7 @@ func exitCode(err error) int {
 	var usage term.UsageError
 	var coder cli.ExitCoder
 	switch {
-	case errors.As(err, &refusal):
+	case errors.As(err, &refusal), errors.Is(err, client.ErrCertificate):
 		return exitRefused
 	case errors.As(err, &usage):
 		return exitUsage

@@ -164,8 +164,8 @@ func TestTLS(t *testing.T) {
 // said connects with a certificate and returns why the other side refused it.
 func said(address string, certificate *stdtls.Certificate) error {
 	config := &stdtls.Config{InsecureSkipVerify: true}
-	if certificate != nil {
-		config.Certificates = []stdtls.Certificate{*certificate}
+	if certificate != nil { // whatever authorities are asked for
+		config.GetClientCertificate = func(*stdtls.CertificateRequestInfo) (*stdtls.Certificate, error) { return certificate, nil }
 	}
 	conn, err := stdtls.Dial("tcp", address, config)
 	if err != nil {

@@ -88,7 +88,16 @@ func ClientConfigOf(c *cli.Context, servers []string) (client.Config, error) {
 	if keeper != nil && len(servers) == 1 && servers[0] == plainDefault && !c.IsSet("server") {
 		servers = []string{secureDefault}
 	}
-	return client.Config{Servers: servers, DialTLS: DialServer(keeper)}, nil
+	return client.Config{Servers: servers, DialTLS: DialServer(keeper), Unwelcome: unwelcome(keeper)}, nil
+}
+
+// unwelcome is client.Config's, for commands: they end with the reason. Daemons
+// go on instead, since somebody may mend it.
+func unwelcome(keeper *tlsgate.Keeper) func(error) error {
+	if keeper == nil {
+		return nil
+	}
+	return keeper.Unwelcome
 }
 
 // OpenClient is client.New, whose mistakes are the user's.
