@@ -133,6 +133,7 @@ var timeFields = []string{
 	"created_timestamp", "modified_timestamp", "created", "last_boot", "create_timestamp", "last_modified", "time_updated",
 	"time_source_updated", "time_target_updated",
 	"deadline", "started", "finished", "created_at", "updated_at", "expires_at",
+	"expires", "used", "issued_before", "until", "not_before", "not_after",
 }
 
 // Value is a value of a field as people read it: JSON, with times as text, and
