@@ -24,8 +24,8 @@ type cnAgent struct {
 	uuid string
 }
 
-// post makes one request; an answer that is none is false.
-func (a *cnAgent) post(s *serverProcess, path, body string) bool {
+// post makes one request; the error is of one that was not taken.
+func (a *cnAgent) post(s *serverProcess, path, body string) error {
 	ctx, cancel := context.WithTimeout(a.t.Context(), 5*time.Second)
 	defer cancel()
 	request, err := http.NewRequestWithContext(ctx, http.MethodPost, s.url+"/cnapi/servers/"+a.uuid+path, bytes.NewReader([]byte(body)))
@@ -34,18 +34,21 @@ func (a *cnAgent) post(s *serverProcess, path, body string) bool {
 	}
 	response, err := http.DefaultClient.Do(request)
 	if err != nil {
-		return false
+		return err
 	}
 	defer response.Body.Close()
-	_, _ = io.Copy(io.Discard, response.Body) // the status says all
-	return response.StatusCode < 300
+	answer, err := io.ReadAll(response.Body)
+	if response.StatusCode >= 300 {
+		return fmt.Errorf("%s: %s", response.Status, answer)
+	}
+	return err
 }
 
 // beat posts heartbeats to one server for a time.
 func (a *cnAgent) beat(s *serverProcess, during time.Duration) {
 	for end := time.Now().Add(during); time.Now().Before(end); {
-		if !a.post(s, "/events/heartbeat", "{}") {
-			a.t.Errorf("a heartbeat to %s was not taken", s.id)
+		if err := a.post(s, "/events/heartbeat", "{}"); err != nil {
+			a.t.Errorf("a heartbeat to %s was not taken: %v", s.id, err)
 		}
 		select {
 		case <-time.After(5 * time.Second):
@@ -66,8 +69,8 @@ func TestHeartbeatsFailOver(t *testing.T) {
 	c := startCluster(t)
 	cn := &cnAgent{t, "564d69b1-a178-4fbe-b36f-3f2b7fd7edaa"}
 	a, b := c.servers[0], c.servers[1]
-	if !cn.post(a, "/sysinfo", `{"sysinfo":{"UUID":"`+cn.uuid+`","Hostname":"old","Setup":"true"}}`) {
-		t.Fatal("its sysinfo was not taken")
+	if err := cn.post(a, "/sysinfo", `{"sysinfo":{"UUID":"`+cn.uuid+`","Hostname":"old","Setup":"true"}}`); err != nil {
+		t.Fatal("its sysinfo was not taken:", err)
 	}
 	cn.beat(a, 14*time.Second)
 	wantStatuses(t, c, cn.uuid, "unknown running")
@@ -103,8 +106,8 @@ func TestTaskOutlivesItsServer(t *testing.T) {
 	t.Parallel()
 	c := startCluster(t)
 	cn := &cnAgent{t, "564d69b1-a178-4fbe-b36f-3f2b7fd7edab"}
-	if !cn.post(c.servers[0], "/sysinfo", `{"sysinfo":{"UUID":"`+cn.uuid+`","Setup":"true","Rutter Agent":"test"}}`) {
-		t.Fatal("its sysinfo was not taken")
+	if err := cn.post(c.servers[0], "/sysinfo", `{"sysinfo":{"UUID":"`+cn.uuid+`","Setup":"true","Rutter Agent":"test"}}`); err != nil {
+		t.Fatal("its sysinfo was not taken:", err)
 	}
 	first := c.servers[0]
 	response, err := http.Post(first.url+"/cnapi/servers/"+cn.uuid+"/nop", "application/json", strings.NewReader(`{"timeout":60}`)) //nolint:noctx // a test's own server
