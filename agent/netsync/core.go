@@ -83,7 +83,7 @@ type plan struct {
 	changes  []change
 	look     []log.MAC
 	networks []string
-	// aggregations are those of the node; they are not in its part of the log.
+	// aggregations are those of the node that its part of the log has not.
 	aggregations []string
 	edits        []edit
 	again        time.Time // when something is due that is not yet; zero: nothing is
@@ -177,19 +177,19 @@ func due(table map[log.MAC]*try, mac log.MAC, key string, now time.Time) bool {
 	return true
 }
 
-// remote is a NIC as the log has it: as of the last answer, if that is not older
-// than the agent's part. known is false when a server must be asked; asked says
+// remote is a NIC as the log has it, nil if it has none, and its record: as of the
+// last answer, if that is not older than the agent's part. known is false when a server must be asked; asked says
 // that one was.
-func (c *core) remote(in *input, mac log.MAC) (nic *log.NIC, revision log.Revision, known, asked bool) {
+func (c *core) remote(in *input, mac log.MAC) (nic *log.NIC, rec projections.Record, known, asked bool) {
 	rec, ok := in.state.Get(log.KindNIC, mac.String()) // the last entries may be beyond the bookmark
 	if f, told := c.found[mac.String()]; told && f.Kind == log.KindNIC && c.foundSeq >= max(in.place.Seq, rec.Seq) {
 		nic, _ = f.Object.(*log.NIC) // nil: it is not there
-		return nic, f.Revision, true, true
+		return nic, projections.Record{Object: f.Object, Revision: f.Revision, Seq: f.Seq}, true, true
 	}
 	if !ok || in.place.Seq < c.after[mac] {
-		return nil, 0, false, false
+		return nil, rec, false, false
 	}
-	return rec.Object.(*log.NIC), rec.Revision, true, false
+	return rec.Object.(*log.NIC), rec, true, false
 }
 
 // ask has a server say how a NIC stands, unless it did just now.
@@ -241,7 +241,7 @@ func (c *core) release(in *input, p *plan, claim *claim, at *VM) {
 		c.book.drop(claim.MAC)
 		return
 	}
-	nic, revision, known, asked := c.remote(in, claim.MAC)
+	nic, rec, known, asked := c.remote(in, claim.MAC)
 	if !known || !asked && (nic.BelongsToUUID != claim.VM || c.elsewhere(in, nic)) {
 		c.ask(in, p, claim.MAC, "release") // what this node has of it may be old
 		return
@@ -253,7 +253,8 @@ func (c *core) release(in *input, p *plan, claim *claim, at *VM) {
 	if nic.State != "running" && nic.State != "stopped" {
 		return // it is being made anew
 	}
-	c.send(in, p, claim.MAC, "release/"+revision.String(), log.UUID{}, log.Op{Action: log.Delete, Kind: log.KindNIC, ID: claim.MAC.String(), IfMatch: revision})
+	c.send(in, p, claim.MAC, "release/"+rec.ETag(), log.UUID{},
+		log.Op{Action: log.Delete, Kind: log.KindNIC, ID: claim.MAC.String(), IfMatch: rec.Revision, IfSeq: rec.Seq})
 }
 
 // elsewhere reports whether a NIC, or the VM that it is of, went to another

@@ -1,11 +1,15 @@
 package netsync
 
 import (
+	"cmp"
 	"net/netip"
+	"regexp"
 	"slices"
 	"strings"
 
+	"rutter/agent/sysinfo"
 	"rutter/log"
+	"rutter/projections"
 )
 
 // Host is what the compute node itself has, as its sysinfo says. It only goes
@@ -33,6 +37,60 @@ type HostAggregation struct {
 	Tags           []string
 }
 
+// vnicName is that of a virtual NIC: the nic tag that it is on, and a number
+// (spec/net-agent.md §2.5).
+var vnicName = regexp.MustCompile(`^([a-zA-Z0-9_]{0,31})[0-9]+$`)
+
+// HostOf is what a node has by its sysinfo (spec/net-agent.md §2.5). Of links that
+// share a MAC, as those of VLANs do with the one under them, the first is meant:
+// physical ones come first. An aggregation is no NIC; its members are.
+func HostOf(info *sysinfo.Info, owner log.UUID) Host {
+	h := Host{Owner: owner}
+	if info == nil {
+		return h
+	}
+	admin := cmp.Or(info.AdminTag, adminTag)
+	provides := make(map[string][]string) // tags, by link
+	for i := range info.Aggregations {
+		provides[info.Aggregations[i].Name] = nil
+	}
+	seen := make(map[log.MAC]bool)
+	for _, virtual := range []bool{false, true} {
+		for i := range info.NICs {
+			nic := &info.NICs[i]
+			if nic.Virtual != virtual {
+				continue
+			}
+			if !virtual {
+				_, aggregated := provides[nic.Name]
+				provides[nic.Name] = nic.Tags
+				if aggregated {
+					continue
+				}
+			}
+			if seen[nic.MAC] {
+				continue
+			}
+			seen[nic.MAC] = true
+			one := HostNIC{MAC: nic.MAC, Up: nic.Up, IP: nic.IP}
+			if !virtual {
+				one.Tags = nic.Tags
+				if slices.Contains(nic.Tags, admin) {
+					one.NICTag = admin
+				}
+			} else if m := vnicName.FindStringSubmatch(nic.Name); m != nil && slices.Contains(provides[nic.Host], m[1]) {
+				one.NICTag, one.VLAN = m[1], nic.VLAN
+			}
+			h.NICs = append(h.NICs, one)
+		}
+	}
+	for i := range info.Aggregations {
+		a := &info.Aggregations[i]
+		h.Aggregations = append(h.Aggregations, HostAggregation{Name: a.Name, LACPMode: a.LACPMode, MACs: info.MACs(a), Tags: provides[a.Name]})
+	}
+	return h
+}
+
 // passHost compares the node's own NICs and aggregations with the log. What is
 // not there any more is left in the log, as net-agent does: a NIC that does not
 // show itself may be one whose driver is not loaded.
@@ -46,7 +104,7 @@ func (c *core) passHost(in *input, p *plan) {
 }
 
 func (c *core) hostNIC(in *input, p *plan, local *HostNIC) {
-	remote, revision, known, asked := c.remote(in, local.MAC)
+	remote, rec, known, asked := c.remote(in, local.MAC)
 	if !known {
 		c.ask(in, p, local.MAC, "host")
 		return
@@ -68,12 +126,12 @@ func (c *core) hostNIC(in *input, p *plan, local *HostNIC) {
 		want.State = "running"
 	}
 	if len(local.Tags) > 0 {
-		want.NICTagsProvided = slices.Sorted(slices.Values(local.Tags))
+		want.NICTagsProvided = slices.Compact(slices.Sorted(slices.Values(local.Tags)))
 	}
 	if local.IP.IsValid() && !want.IP.IsValid() && local.NICTag != "" {
 		want.IP, want.NICTag, want.VLANID = local.IP, local.NICTag, local.VLAN
 	}
-	op := log.Op{Action: log.Update, Kind: log.KindNIC, ID: local.MAC.String(), IfMatch: revision, Object: want, Options: anyOwner}
+	op := log.Op{Action: log.Update, Kind: log.KindNIC, ID: local.MAC.String(), IfMatch: rec.Revision, IfSeq: rec.Seq, Object: want, Options: anyOwner}
 	before := remote
 	if remote == nil {
 		op, before = log.Op{Action: log.Create, Kind: log.KindNIC, Object: want, Options: anyOwner, Set: []string{"mac"}}, &log.NIC{MAC: local.MAC}
@@ -88,7 +146,7 @@ func (c *core) hostNIC(in *input, p *plan, local *HostNIC) {
 		return
 	}
 	slices.Sort(op.Set)
-	c.send(in, p, local.MAC, "host/"+revision.String()+strings.Join(op.Set, "/")+want.State, log.UUID{}, op)
+	c.send(in, p, local.MAC, "host/"+rec.ETag()+strings.Join(op.Set, "/")+want.State, log.UUID{}, op)
 }
 
 // placeholder: booter makes it before a node first starts, for whoever has it.
@@ -99,16 +157,20 @@ func placeholder(nic *log.NIC, admin log.UUID) bool {
 // hostAggregation has the log know an aggregation as it is here, once its NICs
 // are there.
 func (c *core) hostAggregation(in *input, p *plan, local *HostAggregation) {
-	want := &log.Aggregation{BelongsToUUID: c.cn, Name: local.Name, LACPMode: local.LACPMode, MACs: local.MACs, NICTagsProvided: local.Tags}
 	if len(local.MACs) == 0 {
 		return
+	}
+	want := &log.Aggregation{ // lists in the log's order
+		BelongsToUUID: c.cn, Name: local.Name, LACPMode: local.LACPMode,
+		MACs:            slices.Compact(slices.SortedFunc(slices.Values(local.MACs), func(x, y log.MAC) int { return slices.Compare(x[:], y[:]) })),
+		NICTagsProvided: slices.Compact(slices.Sorted(slices.Values(local.Tags))),
 	}
 	for _, mac := range local.MACs {
 		if nic, _, known, _ := c.remote(in, mac); !known || nic == nil {
 			return
 		}
 	}
-	held, known := c.found[want.ID()]
+	held, rec, known := c.remoteAggregation(in, want.ID(), aggregationKey(local))
 	if !known {
 		if due(c.looks, aggregationKey(local), "aggregation/"+local.LACPMode, in.now) {
 			p.aggregations = append(p.aggregations, want.ID())
@@ -117,12 +179,15 @@ func (c *core) hostAggregation(in *input, p *plan, local *HostAggregation) {
 	}
 	op := log.Op{Action: log.Create, Kind: log.KindAggregation, Object: want, Set: []string{"lacp_mode", "macs", "name"}}
 	key := "aggregation/" + local.LACPMode
-	if held.Object != nil {
-		op = log.Op{Action: log.Update, Kind: log.KindAggregation, ID: want.ID(), IfMatch: held.Revision, Object: want}
-		for _, changed := range log.Diff(held.Object, want) {
+	if held != nil {
+		if len(local.Tags) == 0 {
+			want.NICTagsProvided = held.NICTagsProvided // what is not said here clears nothing
+		}
+		op = log.Op{Action: log.Update, Kind: log.KindAggregation, ID: want.ID(), IfMatch: rec.Revision, IfSeq: rec.Seq, Object: want}
+		for _, changed := range log.Diff(held, want) {
 			op.Set = append(op.Set, changed.Path)
 		}
-		if key += "/" + held.Revision.String(); len(op.Set) == 0 {
+		if key += "/" + rec.ETag(); len(op.Set) == 0 {
 			return
 		}
 	} else if len(local.Tags) > 0 {
@@ -130,6 +195,20 @@ func (c *core) hostAggregation(in *input, p *plan, local *HostAggregation) {
 	}
 	slices.Sort(op.Set)
 	c.send(in, p, aggregationKey(local), key, log.UUID{}, op)
+}
+
+// remoteAggregation is an aggregation as the log has it. Those of the node are in
+// its part of the log, so a server is asked only when it is not there.
+func (c *core) remoteAggregation(in *input, id string, key log.MAC) (a *log.Aggregation, rec projections.Record, known bool) {
+	rec, ok := in.state.Get(log.KindAggregation, id)
+	if f, told := c.found[id]; told && f.Kind == log.KindAggregation && c.foundSeq >= max(in.place.Seq, rec.Seq) {
+		a, _ = f.Object.(*log.Aggregation) // nil: it is not there
+		return a, projections.Record{Object: f.Object, Revision: f.Revision, Seq: f.Seq}, true
+	}
+	if !ok || in.place.Seq < c.after[key] {
+		return nil, rec, false
+	}
+	return rec.Object.(*log.Aggregation), rec, true
 }
 
 // aggregationKey stands for an aggregation among the tries, which are by MAC: its

@@ -2,8 +2,10 @@ package netsync
 
 import (
 	"net/netip"
+	"reflect"
 	"testing"
 
+	"rutter/agent/sysinfo"
 	"rutter/log"
 )
 
@@ -73,7 +75,45 @@ func TestHost(t *testing.T) {
 	if state(first).State != "stopped" {
 		t.Error("a NIC of the node that the log deleted is not there again")
 	}
+	host.NICs = host.NICs[:2] // whose the third is, is asked each minute
+	settle()
+	reports := m.sync.Status().Reports
+	if settle(); m.sync.Status().Reports != reports {
+		t.Errorf("%d reports although nothing changes", m.sync.Status().Reports-reports)
+	}
 	if edits := m.sync.Status().Edits; edits != 0 {
 		t.Errorf("%d edits of manifests for the node's own NICs", edits)
+	}
+}
+
+// TestHostOf: what of a sysinfo is whose.
+func TestHostOf(t *testing.T) {
+	text := `{"UUID":"` + modelCN.String() + `","Network Interfaces":{` +
+		`"e0":{"MAC Address":"00:00:00:00:00:01","ip4addr":"10.1.0.9","Link Status":"up","NIC Names":["admin"]},` +
+		`"e1":{"MAC Address":"00:00:00:00:00:02","Link Status":"down"},` +
+		`"e2":{"MAC Address":"00:00:00:00:00:03","Link Status":"up"},` +
+		`"aggr0":{"MAC Address":"00:00:00:00:00:02","Link Status":"up","NIC Names":["ext"]}},` +
+		`"Virtual Network Interfaces":{` +
+		`"ext7":{"MAC Address":"00:00:00:00:00:07","ip4addr":"10.2.0.9","Link Status":"up","Host Interface":"aggr0","VLAN":"4"},` +
+		`"other7":{"MAC Address":"00:00:00:00:00:08","Link Status":"up","Host Interface":"aggr0","VLAN":"4"},` +
+		`"e0.9":{"MAC Address":"00:00:00:00:00:01","Link Status":"up","Host Interface":"e0","VLAN":"9"}},` +
+		`"Link Aggregations":{"aggr0":{"LACP mode":"active","Interfaces":["e2","e1"]}}}`
+	info, err := sysinfo.Parse([]byte(text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	mac := func(n byte) log.MAC { return log.MAC{5: n} }
+	want := Host{Owner: modelOwner, NICs: []HostNIC{
+		{MAC: mac(1), Up: true, IP: netip.MustParseAddr("10.1.0.9"), Tags: []string{"admin"}, NICTag: "admin"},
+		{MAC: mac(2)},
+		{MAC: mac(3), Up: true},
+		{MAC: mac(7), Up: true, IP: netip.MustParseAddr("10.2.0.9"), NICTag: "ext", VLAN: 4},
+		{MAC: mac(8), Up: true},
+	}, Aggregations: []HostAggregation{{Name: "aggr0", LACPMode: "active", MACs: []log.MAC{mac(3), mac(2)}, Tags: []string{"ext"}}}}
+	if got := HostOf(info, modelOwner); !reflect.DeepEqual(got, want) {
+		t.Errorf("got %+v\nwant %+v", got, want)
+	}
+	if got := HostOf(nil, modelOwner); len(got.NICs)+len(got.Aggregations) > 0 {
+		t.Errorf("of nothing: %+v", got)
 	}
 }

@@ -178,7 +178,7 @@ func (m *model) follow(n int) {
 		m.viewSeq++
 		rec := projections.Record{Object: e.Object, Revision: e.Revision, Seq: m.viewSeq}
 		nic, is := e.Object.(*log.NIC)
-		if e.Action == log.Delete || is && nic.CNUUID != modelCN || e.Object.Kind() == log.KindAggregation {
+		if e.Action == log.Delete || is && nic.CNUUID != modelCN {
 			m.view.Drop(e.Object.Kind(), e.Object.ID())
 		} else if err := m.view.Load(rec); err != nil {
 			m.t.Fatal(err)

@@ -5,6 +5,7 @@ import (
 
 	"rutter/agent/vminfo"
 	"rutter/log"
+	"rutter/projections"
 )
 
 // adminTag is the nic tag of the admin network, which has its name.
@@ -56,7 +57,7 @@ func (v *vmPass) compare(nic *NIC) *log.NIC {
 	if claim.VM != v.vm.UUID {
 		return nil // it is released first, of the VM that had it
 	}
-	remote, revision, known, asked := v.remote(v.in, nic.MAC)
+	remote, rec, known, asked := v.remote(v.in, nic.MAC)
 	switch {
 	case !known:
 		if v.ask(v.in, v.plan, nic.MAC, "compare/"+v.vm.State) && textOf(nic.Fields, "nic_tag") == adminTag {
@@ -73,10 +74,10 @@ func (v *vmPass) compare(nic *NIC) *log.NIC {
 		if remote.State == "running" || remote.State == "stopped" {
 			v.book.hold(claim) // until then it is its maker's
 		}
-		v.sendUp(nic, remote, revision)
+		v.sendUp(nic, remote, rec)
 		return remote
 	case !asked: // what this node has of it may be old
-		v.ask(v.in, v.plan, nic.MAC, "other/"+revision.String())
+		v.ask(v.in, v.plan, nic.MAC, "other/"+rec.ETag())
 		return nil
 	}
 	v.plan.notes = append(v.plan.notes, "NIC "+nic.MAC.String()+" of VM "+v.vm.UUID.String()+" belongs to "+remote.BelongsToType+" "+remote.BelongsToUUID.String()+" in the log: it is taken from this VM")
@@ -158,7 +159,7 @@ func spoofing(n *log.NIC) map[string]*bool {
 
 // sendUp has the log say of a NIC what this node knows better: where it is, whose
 // it is and how its VM is (spec/net-agent.md §2.2, local wins).
-func (v *vmPass) sendUp(nic *NIC, remote *log.NIC, revision log.Revision) {
+func (v *vmPass) sendUp(nic *NIC, remote *log.NIC, rec projections.Record) {
 	here := remote.CNUUID == v.cn
 	if !here && !remote.CNUUID.IsZero() && remote.State == "running" && v.vm.State != "running" {
 		return // it runs there: this is what it came from, or will be
@@ -179,10 +180,10 @@ func (v *vmPass) sendUp(nic *NIC, remote *log.NIC, revision log.Revision) {
 		return
 	}
 	slices.Sort(set)
-	key := "update/" + revision.String()
+	key := "update/" + rec.ETag()
 	for _, name := range set {
 		key += "/" + name
 	}
 	v.send(v.in, v.plan, nic.MAC, key+"/"+want.State+want.OwnerUUID.String(), log.UUID{},
-		log.Op{Action: log.Update, Kind: log.KindNIC, ID: nic.MAC.String(), IfMatch: revision, Set: set, Object: want, Options: anyOwner})
+		log.Op{Action: log.Update, Kind: log.KindNIC, ID: nic.MAC.String(), IfMatch: rec.Revision, IfSeq: rec.Seq, Set: set, Object: want, Options: anyOwner})
 }

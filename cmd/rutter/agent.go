@@ -98,6 +98,9 @@ func runAgentCommand(c *cli.Context) error {
 	}
 	cfg.Tasks = newNodeTasks(c, cfg.Agent.CN, cfg.API, cfg.VMs.machines(), cfg.Logger)
 	cfg.Agent.Local = taskLocal{cfg.Agent.Local, cfg.Tasks}
+	if err := hostNICs(c, cfg.Tasks, cfg.VMs); err != nil {
+		return errors.Join(err, kernel.Close())
+	}
 	return errors.Join(runAgent(c.Context, cfg), kernel.Close())
 }
 

@@ -14,6 +14,8 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"rutter/agent"
+	"rutter/agent/netsync"
+	"rutter/agent/sysinfo"
 	"rutter/agent/sysinfo/probe"
 	"rutter/agent/task"
 	"rutter/api/client"
@@ -27,6 +29,7 @@ func taskFlags() []cli.Flag {
 		&cli.BoolFlag{Name: "allow-execute", EnvVars: []string{"RUTTER_ALLOW_EXECUTE"}, Usage: "run commands that operators send to this compute node"},
 		&cli.BoolFlag{Name: "sysinfo", EnvVars: []string{"RUTTER_SYSINFO"}, Usage: "tell the servers what this compute node is, at its begin and when that changes"},
 		&cli.StringFlag{Name: "nic-tags", EnvVars: []string{"RUTTER_NIC_TAGS"}, Value: "/etc/rutter/nic_tags", Usage: "`FILE` of the NIC tags that the links of this node provide: lines TAG_nic=MAC or TAG_nic=LINK"},
+		&cli.StringFlag{Name: "admin-uuid", EnvVars: []string{"RUTTER_ADMIN_UUID"}, Usage: "`UUID` of the administrator, who owns this node's own NICs: with it, they and its bonds are kept in step with the log; nothing of that is ever written to the node"},
 		&cli.BoolFlag{Name: "unsetup", EnvVars: []string{"RUTTER_UNSETUP"}, Usage: "say that this compute node is not set up"},
 	}
 }
@@ -34,7 +37,7 @@ func taskFlags() []cli.Flag {
 // nodeTasks does what a compute node is asked, and tells what it is.
 type nodeTasks struct {
 	cfg     task.Config
-	watcher *probe.Watcher // nil: its sysinfo is not told
+	watcher *probe.Watcher // nil: nobody wants its sysinfo
 	woken   chan struct{}  // holds a token when the state moved
 }
 
@@ -49,13 +52,18 @@ func newNodeTasks(c *cli.Context, cn log.UUID, api *client.Client, machines *tas
 	if c.Bool("allow-execute") {
 		kinds["command_execute"] = task.Execute
 	}
-	if c.Bool("sysinfo") {
+	if c.Bool("sysinfo") || c.String("admin-uuid") != "" {
 		source := probe.Source{CN: cn, Agent: version, Port: portOf(c.String("cn-api")), Setup: !c.Bool("unsetup"), Tags: c.String("nic-tags")}
 		n.watcher = probe.NewWatcher(source, func(ctx context.Context, text []byte) error {
+			if !c.Bool("sysinfo") {
+				return nil // it is for this node alone
+			}
 			body := append(append([]byte(`{"sysinfo":`), text...), '}')
 			_, err := api.Raw(ctx, http.MethodPost, "/cnapi/servers/"+cn.String()+"/sysinfo", body)
 			return err
 		}, logger)
+	}
+	if c.Bool("sysinfo") {
 		kinds["sysinfo"] = func(ctx context.Context, _ json.RawMessage) (any, error) {
 			info, err := n.watcher.Refresh(ctx)
 			if err != nil {
@@ -66,6 +74,26 @@ func newNodeTasks(c *cli.Context, cn log.UUID, api *client.Client, machines *tas
 	}
 	n.cfg = task.Config{Submit: api.Submit, NewID: client.NewChangeID, Folder: filepath.Join(c.String("data"), "tasks"), Kinds: kinds, Logger: logger}
 	return n
+}
+
+// hostNICs has the node's own NICs and aggregations kept in step with the log, if
+// --admin-uuid says whose they are.
+func hostNICs(c *cli.Context, n *nodeTasks, vms *vmNode) error {
+	text := c.String("admin-uuid")
+	if text == "" {
+		return nil
+	}
+	owner, err := log.ParseUUID(text)
+	if err != nil || owner.IsZero() {
+		return usagef("--admin-uuid %q: want the administrator's UUID (%v)", text, err)
+	}
+	if vms == nil || vms.nics == nil {
+		return usagef("--admin-uuid: NICs are kept in step with the log where those of VMs are: leave --nic-sync on, and name --manifests or --follow-vminfod")
+	}
+	nics := vms.nics
+	n.watcher.Changed = func(*sysinfo.Info) { nics.wake() }
+	nics.cfg.Host = func() netsync.Host { return netsync.HostOf(n.watcher.Info(), owner) }
+	return nil
 }
 
 // machines are the VMs that tasks act on; nil if there are none, or another

@@ -151,7 +151,7 @@ var importTable = []row{
 		why: "a node without an agent resolves by SVP alone: of ours it needs the protocol and the kernel",
 	},
 	{
-		pkg: "agent/netsync", may: []string{"log", "log/report", "projections", "agent/vminfo"},
+		pkg: "agent/netsync", may: []string{"log", "log/report", "projections", "agent/sysinfo", "agent/vminfo"},
 		tests: []string{"api/netreport"},
 		why:   "what VMs and the log say of NICs is compared without knowing how servers are reached",
 	},

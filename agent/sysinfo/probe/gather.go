@@ -160,15 +160,20 @@ func (s Source) addLinks(i *sysinfo.Info, links []Link) {
 		}
 		nic := sysinfo.NIC{Name: l.Name, MAC: log.MAC(l.MAC), Up: l.Up, IP: l.IP}
 		folder := "/sys/class/net/" + l.Name
+		// In a bond all links have one address (Documentation/networking/bonding.rst).
+		if own, err := log.ParseMAC(s.word(folder + "/bonding_slave/perm_hwaddr")); err == nil {
+			nic.MAC = own
+		}
 		bond := strings.Fields(s.read(folder + "/bonding/mode"))
 		if vlan := s.read("/proc/net/vlan/" + l.Name); vlan != "" {
 			nic.Virtual = true
 			nic.VLAN, nic.Host = vlanOf(vlan)
-		} else if bond == nil && !s.there(folder+"/device") && tags.of(l) == nil {
-			nic.Virtual = true // of the kernel's, on no hardware, as a bridge
+		} else if len(bond) == 0 && !s.there(folder+"/device") && len(tags.of(&nic)) == 0 {
+			nic.Virtual = true // of the kernel's, on no hardware, as a bridge or macvlan
+			nic.Host = s.lower(folder)
 		}
 		if !nic.Virtual {
-			nic.Tags = tags.of(l)
+			nic.Tags = tags.of(&nic)
 		}
 		if len(bond) > 0 && len(i.Aggregations) < sysinfo.MaxAggregations {
 			members := strings.Fields(s.read(folder + "/bonding/slaves"))
@@ -186,6 +191,22 @@ func (s Source) addLinks(i *sysinfo.Info, links []Link) {
 
 func (s Source) there(path string) bool {
 	return unix.Access(filepath.Join(s.Root+"/", path), unix.F_OK) == nil
+}
+
+// lower is the one link under another; "" if there is none, or more than one
+// (Documentation/ABI/testing/sysfs-class-net: lower_NAME).
+func (s Source) lower(folder string) (host string) {
+	entries, _ := os.ReadDir(filepath.Join(s.Root+"/", folder))
+	for _, e := range entries {
+		name, is := strings.CutPrefix(e.Name(), "lower_")
+		switch {
+		case is && host != "":
+			return ""
+		case is:
+			host = name
+		}
+	}
+	return host
 }
 
 // vlanOf reads /proc/net/vlan/NAME: "NAME  VID: 4  REORDER_HDR: …", "Device: eth0".
@@ -237,8 +258,8 @@ func (s Source) tags() tagFile {
 // maxTags bounds the tags of one link (projections.MaxTagsOnOne).
 const maxTags = 32
 
-func (t tagFile) of(l Link) []string {
-	tags := slices.Concat(t.by[l.Name], t.by[l.MAC.String()])
+func (t tagFile) of(nic *sysinfo.NIC) []string {
+	tags := slices.Concat(t.by[nic.Name], t.by[nic.MAC.String()])
 	slices.Sort(tags)
 	return slices.Compact(tags)
 }

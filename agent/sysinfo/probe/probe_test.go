@@ -36,6 +36,7 @@ func node(t *testing.T) (Source, *[]Link) {
 		"sys/class/dmi/id/sys_vendor": "Maker\n", "sys/class/dmi/id/product_serial": "S1\n",
 		"sys/block/sda/size": "2000000000\n", "sys/block/sda/device/x": "", "sys/block/loop0/size": "8\n",
 		"sys/class/net/eth0/device/x": "", "sys/class/net/bond0/bonding/mode": "802.3ad 4\n", "sys/class/net/bond0/bonding/slaves": "eth1 eth0\n",
+		"sys/class/net/eth0/bonding_slave/perm_hwaddr": "00:00:00:00:00:01\n", "sys/class/net/mv0/lower_eth0/x": "",
 		"proc/net/vlan/ext0": "ext0  VID: 4\t REORDER_HDR: 1\nDevice: eth0\n", "tags": "# tags\nadmin_nic=00:00:00:00:00:01\nexternal_nic=bond0\n",
 	} {
 		write(t, root, path, text)
@@ -43,7 +44,8 @@ func node(t *testing.T) (Source, *[]Link) {
 	mac := func(n byte) net.HardwareAddr { return net.HardwareAddr{0, 0, 0, 0, 0, n} }
 	links := &[]Link{
 		{"lo", nil, true, netip.MustParseAddr("127.0.0.1")},
-		{"eth0", mac(1), true, netip.MustParseAddr("10.99.99.7")},
+		{"eth0", mac(2), true, netip.MustParseAddr("10.99.99.7")}, // the bond's address
+		{"mv0", mac(7), true, netip.Addr{}},
 		{"bond0", mac(2), true, netip.Addr{}},
 		{"ext0", mac(3), false, netip.MustParseAddr("10.88.0.2")},
 		{"sdcvxl10", mac(4), true, netip.Addr{}},
@@ -70,7 +72,7 @@ func TestGather(t *testing.T) {
 	for _, nic := range i.NICs {
 		names = append(names, nic.Name)
 	}
-	if strings.Join(names, " ") != "bond0 eth0 ext0" || i.NICs[0].Tags[0] != "external" || i.NICs[2].VLAN != 4 || i.NICs[2].Host != "eth0" || !i.NICs[2].Virtual || i.NICs[2].Up {
+	if strings.Join(names, " ") != "bond0 eth0 ext0 mv0" || i.NICs[1].MAC != (log.MAC{5: 1}) || i.NICs[3].Host != "eth0" || !i.NICs[3].Virtual || i.NICs[0].Tags[0] != "external" || i.NICs[2].VLAN != 4 || i.NICs[2].Host != "eth0" || !i.NICs[2].Virtual || i.NICs[2].Up {
 		t.Errorf("links %+v", i.NICs)
 	}
 	if len(i.Aggregations) != 1 || i.Aggregations[0].LACPMode != "active" || strings.Join(i.Aggregations[0].Members, " ") != "eth0 eth1" {
