@@ -103,15 +103,15 @@ func (k *Keeper) DialWith(ctx context.Context, dial func(ctx context.Context, ne
 	if err != nil {
 		return nil, err
 	}
-	conn, err := k.shake(ctx, tls.Client(raw, k.clientConfig(need)), x509.ExtKeyUsageServerAuth)
+	conn, err := k.shake(ctx, tls.Client(raw, k.clientConfig(need)), x509.ExtKeyUsageServerAuth, HandshakeTime)
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("TLS with %s: %w", address, err), raw.Close())
 	}
 	return conn, nil
 }
 
-func (k *Keeper) shake(ctx context.Context, c *tls.Conn, usage x509.ExtKeyUsage) (*Conn, error) {
-	ctx, cancel := context.WithTimeout(ctx, HandshakeTime)
+func (k *Keeper) shake(ctx context.Context, c *tls.Conn, usage x509.ExtKeyUsage, within time.Duration) (*Conn, error) {
+	ctx, cancel := context.WithTimeout(ctx, within)
 	defer cancel()
 	if err := c.HandshakeContext(ctx); err != nil {
 		return nil, err

@@ -434,10 +434,10 @@ func TestRenewal(t *testing.T) {
 		}
 		// The next authority signs from now on: the certificate is renewed at once.
 		next := newAuthority(t, pki.Clients, time.Now())
+		answer = renewer(t, k, next, cnID).cfg.Ask
 		if err := k.Trust([]*x509.Certificate{a.Certificate, next.Certificate}, pki.CertificateKeyID(next.Certificate)); err != nil {
 			t.Fatal(err)
 		}
-		answer = renewer(t, k, next, cnID).cfg.Ask
 		sleepUntil(time.Now().Add(2 * rotateSpread))
 		if k.current().trust.Signed(k.Leaf()) != pki.CertificateKeyID(next.Certificate) {
 			t.Error("not renewed after the authority changed")

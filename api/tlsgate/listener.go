@@ -16,10 +16,6 @@ import (
 	"rutter/api/pki"
 )
 
-// MaxHandshakes bounds the handshakes of one listener that are under way.
-// Beyond, connections wait in the kernel's queue.
-const MaxHandshakes = 256
-
 // acceptPause is how long a listener waits after a passing failure to accept,
 // such as too many open files.
 const acceptPause = 50 * time.Millisecond
@@ -32,6 +28,9 @@ type Port struct {
 	Need func(access.Identity) error
 	// OrNone lets in who shows no certificate, as access.Join.
 	OrNone bool
+	// Failed is told of each handshake that failed, and of who was closed unheard;
+	// it must not wait. nil: nobody is.
+	Failed func(remote net.Addr, err error)
 }
 
 // Listener hands out connections of type *Conn whose handshake is done.
@@ -39,8 +38,8 @@ type Listener struct {
 	net.Listener
 	keeper *Keeper
 	port   Port
-	slots  chan struct{}
-	ready  chan net.Conn
+	crowd  *crowd
+	ready  chan *Conn
 	done   chan struct{}
 	wg     sync.WaitGroup
 	begin  sync.Once
@@ -48,14 +47,12 @@ type Listener struct {
 
 	mu     sync.Mutex // protects what follows
 	broken error      // of the listener below
-	shakes map[net.Conn]struct{}
 }
 
 // Listener lets in over inner whom port is for.
 func (k *Keeper) Listener(inner net.Listener, port Port) *Listener {
 	return &Listener{
-		Listener: inner, keeper: k, port: port, slots: make(chan struct{}, MaxHandshakes),
-		ready: make(chan net.Conn), done: make(chan struct{}), shakes: make(map[net.Conn]struct{}),
+		Listener: inner, keeper: k, port: port, crowd: newCrowd(time.Now), ready: make(chan *Conn), done: make(chan struct{}),
 	}
 }
 
@@ -64,6 +61,7 @@ func (l *Listener) Accept() (net.Conn, error) {
 	l.begin.Do(func() { l.wg.Go(l.accept) })
 	select {
 	case conn := <-l.ready:
+		l.crowd.leave(conn.NetConn().(*guest))
 		return conn, nil
 	case <-l.done:
 		l.mu.Lock()
@@ -89,23 +87,15 @@ func (l *Listener) stop(broken error) (err error) {
 		l.broken = broken
 		close(l.done)
 		err = l.Listener.Close()
-		for raw := range l.shakes {
-			raw.Close()
-		}
+		l.crowd.close()
 	})
 	return err
 }
 
 func (l *Listener) accept() {
 	for {
-		select {
-		case l.slots <- struct{}{}:
-		case <-l.done:
-			return
-		}
 		raw, err := l.Listener.Accept()
 		if err != nil {
-			<-l.slots
 			if !passing(err) {
 				_ = l.stop(err)
 				return
@@ -117,7 +107,13 @@ func (l *Listener) accept() {
 			}
 			continue
 		}
-		l.wg.Go(func() { l.shake(raw) })
+		g, err := l.crowd.enter(raw, l.done)
+		if err != nil {
+			l.failed(raw, err)
+			raw.Close()
+			continue
+		}
+		l.wg.Go(func() { l.shake(g) })
 	}
 }
 
@@ -128,42 +124,49 @@ func passing(err error) bool {
 }
 
 // shake does the handshake of one connection and hands it on.
-func (l *Listener) shake(raw net.Conn) {
-	conn, err := l.greet(raw)
-	<-l.slots
+func (l *Listener) shake(g *guest) {
+	conn, err := l.greet(g)
 	if err != nil {
-		raw.Close()
+		g.Close()
+		l.crowd.leave(g)
 		return
 	}
 	select {
 	case l.ready <- conn:
 	case <-l.done:
 		conn.Close()
+		l.crowd.leave(g)
 	}
 }
 
-func (l *Listener) greet(raw net.Conn) (*Conn, error) {
-	l.mu.Lock()
+func (l *Listener) greet(g *guest) (*Conn, error) {
 	select {
-	case <-l.done:
-		l.mu.Unlock()
+	case <-l.done: // it came when the others were being closed
 		return nil, net.ErrClosed
 	default:
 	}
-	l.shakes[raw] = struct{}{}
-	l.mu.Unlock()
-	defer func() {
-		l.mu.Lock()
-		delete(l.shakes, raw)
-		l.mu.Unlock()
-	}()
-	conn, err := l.keeper.shake(context.Background(), tls.Server(raw, l.config()), x509.ExtKeyUsageClientAuth)
+	conn, err := l.keeper.shake(context.Background(), tls.Server(g, l.config(g)), x509.ExtKeyUsageClientAuth, g.time)
 	if err != nil {
 		err = namedFailure(err)
-		l.refuse(raw, err)
+		l.refuse(g.Conn, err)
 	}
+	if err = l.crowd.done(g, err); err != nil {
+		if conn != nil {
+			conn.Close()
+		}
+		l.failed(g.Conn, err)
+		return nil, err
+	}
+	l.keeper.stats.shaken(l.port.Name, nil)
+	return conn, nil
+}
+
+// failed counts a handshake that failed, and tells of it.
+func (l *Listener) failed(raw net.Conn, err error) {
 	l.keeper.stats.shaken(l.port.Name, err)
-	return conn, err
+	if l.port.Failed != nil {
+		l.port.Failed(raw.RemoteAddr(), err)
+	}
 }
 
 // refuse tells who speaks plain HTTP what is wrong, and the log what was refused.
@@ -228,7 +231,7 @@ func looksLikeHTTP(header [5]byte) bool {
 
 // config is that of one connection. There are no session tickets: a session that
 // is taken up again would show the certificate of before.
-func (l *Listener) config() *tls.Config {
+func (l *Listener) config(g *guest) *tls.Config {
 	h := l.keeper.current()
 	// The library's own check is no more than the first part of ours, and there for
 	// its alerts: they tell the other side an end from an authority.
@@ -240,6 +243,7 @@ func (l *Listener) config() *tls.Config {
 		MinVersion: tls.VersionTLS13, SessionTicketsDisabled: true, NextProtos: []string{"http/1.1"},
 		Certificates: []tls.Certificate{h.certificate}, ClientAuth: auth,
 		ClientCAs: h.trust.Roots(), Time: l.keeper.cfg.Now,
-		VerifyConnection: l.keeper.judge(h, x509.ExtKeyUsageClientAuth, l.port.Need, l.port.OrNone),
+		VerifyConnection:   l.keeper.judge(h, x509.ExtKeyUsageClientAuth, l.port.Need, l.port.OrNone),
+		GetConfigForClient: func(hello *tls.ClientHelloInfo) (*tls.Config, error) { return nil, g.turn(hello.Context()) },
 	}
 }

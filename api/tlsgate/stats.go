@@ -58,6 +58,8 @@ var results = []struct {
 	{pki.ErrUsage, "usage"},
 	{pki.ErrRole, "role"},
 	{pki.ErrRevoked, "revoked"},
+	{errCrowded, "crowded"},
+	{errFailing, "rate"},
 }
 
 func resultOf(err error) string {

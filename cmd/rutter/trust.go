@@ -18,6 +18,7 @@ import (
 
 	"rutter/api"
 	"rutter/api/access"
+	"rutter/api/audit"
 	"rutter/api/enrol"
 	"rutter/api/pki"
 	"rutter/api/tlsgate"
@@ -279,8 +280,13 @@ func (t *serverTLS) warnings(insecure []string) []string {
 	return all
 }
 
-// apiPort is whom the API lets in: who has no certificate may join.
-var apiPort = tlsgate.Port{Name: "api", OrNone: true}
+// apiPort is whom the API lets in: who has no certificate may join. Handshakes
+// that fail are noted.
+func (s *server) apiPort() tlsgate.Port {
+	return tlsgate.Port{Name: "api", OrNone: true, Failed: func(remote net.Addr, err error) {
+		s.audit.Note(audit.Record{Event: audit.Handshake, Remote: remote.String(), Asked: "api", Why: err.Error()})
+	}}
+}
 
 // dialCN connects to a compute node's admin address, and to no other node.
 func (t *serverTLS) dialCN(ctx context.Context, network, address string, cn log.UUID) (net.Conn, error) {

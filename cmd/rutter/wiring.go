@@ -152,7 +152,7 @@ func (s *server) listen(cfg *serverConfig) (err error) {
 		return fmt.Errorf("API: %w", err)
 	}
 	if s.tls != nil {
-		s.apiListener = s.tls.clients.Listener(s.apiListener, apiPort)
+		s.apiListener = s.tls.clients.Listener(s.apiListener, s.apiPort())
 	}
 	if cfg.SVP != "off" {
 		if s.svpListener, err = net.Listen("tcp", cfg.SVP); err != nil {

@@ -1,0 +1,176 @@
+package tlsgate
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/netip"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"rutter/api/pki"
+)
+
+// from is a connection that came from an address.
+type from struct {
+	net.Conn
+	address string
+	closed  atomic.Bool
+}
+
+func (f *from) RemoteAddr() net.Addr {
+	return net.TCPAddrFromAddrPort(netip.AddrPortFrom(netip.MustParseAddr(f.address), 1))
+}
+
+func (f *from) Close() error {
+	f.closed.Store(true)
+	return nil
+}
+
+// Whoever is silent loses its place to who comes: the address that has most of
+// them first, and nobody for whom we are at work.
+func TestSilentOnesGoFirst(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newCrowd(time.Now)
+		enter := func(address string) (*guest, *from) {
+			raw := &from{address: address}
+			g, err := c.enter(raw, t.Context().Done())
+			if err != nil {
+				t.Fatal(err)
+			}
+			return g, raw
+		}
+		g, slow := enter("192.0.2.1") // it has sent its first message, and answers slowly
+		if err := g.turn(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		_, honest := enter("192.0.2.2")
+		var strangers []*from
+		for range MaxHandshakes - 2 {
+			_, raw := enter("198.51.100.7")
+			strangers = append(strangers, raw)
+		}
+		began := time.Now()
+		late, _ := enter("192.0.2.3")
+		if took := time.Since(began); took != silentTime {
+			t.Errorf("with all places taken by silent ones it took %v to get one, want %v", took, silentTime)
+		}
+		if late.time != crowdedTime {
+			t.Errorf("a handshake among many may take %v, want %v", late.time, crowdedTime)
+		}
+		if honest.closed.Load() || slow.closed.Load() {
+			t.Error("the place that was taken is not one of the address that has most")
+		}
+		gone := 0
+		for _, raw := range strangers {
+			if raw.closed.Load() {
+				gone++
+			}
+		}
+		if gone != 1 || len(c.guests) != MaxHandshakes {
+			t.Errorf("%d strangers were closed for one place, %d places are taken", gone, len(c.guests))
+		}
+	})
+}
+
+// An address whose handshakes fail all the time is closed unheard for a while,
+// and others are not.
+func TestFailuresOfAnAddressAreBounded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newCrowd(time.Now)
+		fail := func(address string) error {
+			g, err := c.enter(&from{address: address}, nil)
+			if err == nil {
+				_ = c.done(g, io.EOF)
+				c.leave(g)
+			}
+			return err
+		}
+		for i := range FailedBurst {
+			if err := fail("2001:db8::1"); err != nil {
+				t.Fatalf("failure %d: %v", i, err)
+			}
+		}
+		for _, address := range []string{"2001:db8::1", "2001:db8::ffff:2"} {
+			if err := fail(address); !errors.Is(err, errFailing) {
+				t.Errorf("%s after %d failures of its network: %v", address, FailedBurst, err)
+			}
+		}
+		if err := fail("2001:db8:1::1"); err != nil {
+			t.Errorf("another network: %v", err)
+		}
+		heard := 0
+		for range 100 {
+			time.Sleep(100 * time.Millisecond)
+			for range 50 {
+				if fail("2001:db8::1") == nil {
+					heard++
+				}
+			}
+		}
+		if heard > 10*FailedRate || heard < 9*FailedRate {
+			t.Errorf("%d failures in 10 s, want about %d", heard, 10*FailedRate)
+		}
+		time.Sleep(time.Minute)
+		if err := fail("2001:db8::1"); err != nil {
+			t.Errorf("after a minute: %v", err)
+		}
+		for i := range 2 * maxFailing {
+			_ = fail(fmt.Sprintf("2001:db8:%x:%x::1", i>>16, i&0xffff))
+		}
+		if n := len(c.failing); n > maxFailing {
+			t.Errorf("failures of %d addresses are remembered, want at most %d", n, maxFailing)
+		}
+	})
+}
+
+// Strangers who say nothing, hundreds more than there are places, keep nobody
+// out; each failure is told.
+func TestSilentStrangersKeepNobodyOut(t *testing.T) {
+	now := time.Now()
+	a := newAuthority(t, pki.Clients, now)
+	server, client := keep(t, identity(t, a, serverID, now, pki.Life)), keep(t, identity(t, a, cnID, now, pki.Life))
+	var told atomic.Int64
+	address := listen(t, server, Port{Name: "api", Failed: func(_ net.Addr, err error) {
+		if err != nil {
+			told.Add(1)
+		}
+	}})
+	var held sync.WaitGroup
+	release := make(chan struct{})
+	t.Cleanup(held.Wait)
+	t.Cleanup(func() { close(release) })
+	var knocked sync.WaitGroup
+	for i := range MaxHandshakes + 300 {
+		knocked.Add(1)
+		held.Go(func() {
+			dialer := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.IPv4(127, 0, byte(1+i%64), 1)}}
+			conn, err := dialer.DialContext(t.Context(), "tcp", address)
+			knocked.Done()
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			defer conn.Close()
+			<-release
+		})
+	}
+	knocked.Wait()
+	began := time.Now()
+	conn, err := client.Dial(t.Context(), "tcp", address, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	if who, err := hear(conn); err != nil || who != cnID.Actor() {
+		t.Errorf("got %q, %v", who, err)
+	}
+	t.Logf("let in after %v, with %d strangers told of", time.Since(began), told.Load())
+	if told.Load() == 0 {
+		t.Error("nobody was told of those who lost their place")
+	}
+}
