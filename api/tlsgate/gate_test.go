@@ -12,6 +12,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -399,13 +400,14 @@ func TestRenewal(t *testing.T) {
 		a := newAuthority(t, pki.Clients, begin)
 		k := keep(t, identity(t, a, cnID, begin, pki.Life))
 		r := renewer(t, k, a, cnID)
-		answer, asked := r.cfg.Ask, 0
-		cutOff := true
+		var asked atomic.Int32
+		var answer atomic.Pointer[Renewer] // who answers; nil: cut off
 		r.cfg.Ask = func(ctx context.Context, request []byte) (*x509.Certificate, error) {
-			if asked++; cutOff {
-				return nil, errors.New("cut off")
+			asked.Add(1)
+			if by := answer.Load(); by != nil {
+				return by.cfg.Ask(ctx, request)
 			}
-			return answer(ctx, request)
+			return nil, errors.New("cut off")
 		}
 		ctx, cancel := context.WithCancel(t.Context())
 		ended := make(chan error, 1)
@@ -415,11 +417,11 @@ func TestRenewal(t *testing.T) {
 			synctest.Wait()
 		}
 		sleepUntil(begin.Add(pki.Life / 2))
-		if asked != 0 || len(k.Warnings()) > 0 {
-			t.Errorf("asked %d times by half of the life, warned of %q", asked, k.Warnings())
+		if asked.Load() != 0 || len(k.Warnings()) > 0 {
+			t.Errorf("asked %d times by half of the life, warned of %q", asked.Load(), k.Warnings())
 		}
 		sleepUntil(begin.Add(pki.Life * 2 / 3))
-		if asked == 0 {
+		if asked.Load() == 0 {
 			t.Error("not asked by two thirds of the life")
 		}
 		sleepUntil(begin.Add(pki.Life - 24*time.Hour))
@@ -427,14 +429,14 @@ func TestRenewal(t *testing.T) {
 			t.Errorf("a day before the end the warnings are %q", w)
 		}
 		was := k.Leaf()
-		cutOff = false
+		answer.Store(renewer(t, k, a, cnID))
 		sleepUntil(begin.Add(pki.Life - 23*time.Hour))
 		if k.Leaf().Equal(was) || len(k.Warnings()) > 0 {
 			t.Errorf("not renewed when somebody answered; warnings %q", k.Warnings())
 		}
 		// The next authority signs from now on: the certificate is renewed at once.
 		next := newAuthority(t, pki.Clients, time.Now())
-		answer = renewer(t, k, next, cnID).cfg.Ask
+		answer.Store(renewer(t, k, next, cnID))
 		if err := k.Trust([]*x509.Certificate{a.Certificate, next.Certificate}, pki.CertificateKeyID(next.Certificate)); err != nil {
 			t.Fatal(err)
 		}
