@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"time"
 
 	"rutter/agent/vminfo"
 	"rutter/log"
@@ -17,13 +18,14 @@ type vmRunner interface {
 	Start(ctx context.Context, id log.UUID) error
 	Stop(ctx context.Context, id log.UUID, force bool) error
 	Create(v vminfo.Value) error
-	Replace(v vminfo.Value) error
+	Edit(id log.UUID, change func(vminfo.Value) vminfo.Value) error
 	Remove(id log.UUID) error
 }
 
 // vmms is what of vminfo.VMMs this package needs.
 type vmms interface {
 	Active(vm log.UUID) (vminfo.VMM, bool)
+	Get(id log.UUID) (vminfo.VMM, error)
 	SetState(id log.UUID, want string, migration log.UUID) (vmm vminfo.VMM, changed bool, err error)
 	Unregister(id log.UUID) (vminfo.VMM, error)
 }
@@ -92,14 +94,45 @@ func (m *Machines) seen(id log.UUID) any {
 	return map[string]any{"vm": shown}
 }
 
-// await returns when the VM is as is says; there is false when it is gone.
-func (m *Machines) await(ctx context.Context, id log.UUID, is func(vm vminfo.Value, there bool) bool) error {
+// How long what was done may take to be seen, as vmadm has it (spec/vminfod.md
+// section 5.5), if the task's own time is not over before.
+const (
+	seenWithin = 60 * time.Second
+	lookAgain  = 100 * time.Millisecond // at the VMM, whose news is no event
+)
+
+// condition is what of a VM is waited for; there is false when it is gone.
+type condition func(vm vminfo.Value, there bool) bool
+
+// await returns when the VM is as is says.
+func (m *Machines) await(ctx context.Context, id log.UUID, is condition) error {
+	return m.awaitUnless(ctx, id, func() error { return nil }, is)
+}
+
+// stuck says why a VMM has failed, or cannot be stopped.
+func (m *Machines) stuck(vmm log.UUID) func() error {
+	return func() error {
+		if held, err := m.VMMs.Get(vmm); err == nil && held.Reason != "" {
+			return fmt.Errorf("its VMM is %s: %s", held.State, held.Reason)
+		}
+		return nil // one that is gone was stopped
+	}
+}
+
+// awaitUnless is await that ends when broken says why it will not be so.
+func (m *Machines) awaitUnless(ctx context.Context, id log.UUID, broken func() error, is condition) error {
+	ctx, cancel := context.WithTimeout(ctx, seenWithin)
+	defer cancel()
+	tick := time.NewTicker(lookAgain)
+	defer tick.Stop()
 	_, _, seq := m.Store.Kept()
 	for {
 		events, changed, err := m.Store.Since(seq, 1)
 		if err != nil || len(events) > 0 { // overtaken, or there is news
 			_, _, seq = m.Store.Kept()
-			_, changed, _ = m.Store.Since(seq, 1)
+			if _, changed, err = m.Store.Since(seq, 1); err != nil {
+				continue
+			}
 		}
 		vm, there := m.Store.Get(id)
 		var v vminfo.Value
@@ -111,8 +144,12 @@ func (m *Machines) await(ctx context.Context, id log.UUID, is func(vm vminfo.Val
 		if is(v, there) {
 			return nil
 		}
+		if err := broken(); err != nil {
+			return fmt.Errorf("VM %s: %w", id, err)
+		}
 		select {
 		case <-changed:
+		case <-tick.C:
 		case <-ctx.Done():
 			return fmt.Errorf("VM %s: what was done is not visible yet: %w", id, ctx.Err())
 		}
@@ -135,7 +172,7 @@ func (m *Machines) boot(ctx context.Context, a act) error {
 		return there && textOf(v, "zone_state") != "installed" && vminfo.Addressed(v)
 	}
 	if err := m.await(ctx, a.id, prepared); err != nil {
-		return fmt.Errorf("waiting for its NICs: %w", err)
+		return fmt.Errorf("waiting for its NICs (are they in the log, on this compute node?): %w", err)
 	}
 	if err := m.Runner.Start(ctx, a.id); err != nil && !errors.Is(err, vminfo.ErrRunning) {
 		return err
@@ -157,7 +194,12 @@ func (m *Machines) shutdown(ctx context.Context, a act) error {
 	if err != nil && !errors.Is(err, vminfo.ErrNotRunning) {
 		return err
 	}
-	return m.await(ctx, a.id, func(v vminfo.Value, there bool) bool { return !there || textOf(v, "zone_state") == "installed" })
+	return m.awaitUnless(ctx, a.id, m.stuck(vmm.ID), ended)
+}
+
+// ended is a VM of which nothing is left but its manifest.
+func ended(v vminfo.Value, there bool) bool {
+	return !there || textOf(v, "zone_state") == "installed"
 }
 
 func (m *Machines) reboot(ctx context.Context, a act) error {
@@ -171,22 +213,27 @@ func (m *Machines) reboot(ctx context.Context, a act) error {
 	if _, _, err := m.VMMs.SetState(vmm.ID, "reboot", log.UUID{}); err != nil {
 		return err
 	}
-	return m.await(ctx, a.id, func(v vminfo.Value, there bool) bool {
+	broken := func() error {
+		if _, err := m.VMMs.Get(vmm.ID); err != nil {
+			return err // it has failed, and the log has that
+		}
+		return m.stuck(vmm.ID)()
+	}
+	return m.awaitUnless(ctx, a.id, broken, func(v vminfo.Value, there bool) bool {
 		pid, _ := v.Get("pid")
 		return runs(v, there) && string(pid.AppendJSON(nil)) != fmt.Sprint(vmm.PID)
 	})
 }
 
+// destroy ends a VM and removes its manifest. Its NICs leave the log with it, by
+// the node's NIC sync.
 func (m *Machines) destroy(ctx context.Context, a act) error {
 	if _, err := m.Runner.Manifest(a.id); err != nil {
 		return err
 	}
-	if vmm, managed := m.VMMs.Active(a.id); managed {
-		if _, err := m.VMMs.Unregister(vmm.ID); err != nil {
-			return err
-		}
-	}
-	if err := m.Runner.Stop(ctx, a.id, true); err != nil && !errors.Is(err, vminfo.ErrNotRunning) {
+	// What stops a VMM's VM is not to be met by another that stops it.
+	a.Force = true
+	if err := m.shutdown(ctx, a); err != nil {
 		return err
 	}
 	if err := m.Runner.Remove(a.id); err != nil {
@@ -255,18 +302,17 @@ func (m *Machines) update(ctx context.Context, params json.RawMessage) (any, err
 			return nil, err
 		}
 	}
-	v, err := m.Runner.Manifest(id)
-	if err != nil {
-		return nil, err
-	}
-	for _, name := range fields.Keys() {
-		if field, _ := fields.Get(name); field.IsNull() {
-			v = v.Without(name)
-		} else {
-			v = v.With(name, field)
+	err = m.Runner.Edit(id, func(v vminfo.Value) vminfo.Value {
+		for _, name := range fields.Keys() {
+			if field, _ := fields.Get(name); field.IsNull() {
+				v = v.Without(name)
+			} else {
+				v = v.With(name, field)
+			}
 		}
-	}
-	if err := m.Runner.Replace(v); err != nil {
+		return v
+	})
+	if err != nil {
 		return nil, err
 	}
 	err = m.await(ctx, id, func(vm vminfo.Value, there bool) bool {

@@ -242,12 +242,14 @@ func (f *Folder) dropNamespace(vm *vmRecord) {
 	vm.nsid = -1
 }
 
-// watchCgroup hears of writes in the VM's cgroup from now on.
+// watchCgroup hears of writes in the VM's cgroup from now on. One that was removed
+// and made anew is another, also before the end of the first is heard.
 func (f *Folder) watchCgroup(vm *vmRecord) {
-	if vm.cgroup >= 0 || f.roots[rootCgroup].wd < 0 {
+	if f.roots[rootCgroup].wd < 0 {
 		return
 	}
-	if wd, err := unix.InotifyAddWatch(f.poll.notify, f.cgroupOf(vm.uuid), cgroupMask); err == nil {
+	if wd, err := unix.InotifyAddWatch(f.poll.notify, f.cgroupOf(vm.uuid), cgroupMask); err == nil && vm.cgroup != int32(wd) {
+		delete(f.byCgroup, vm.cgroup)
 		vm.cgroup = int32(wd)
 		f.byCgroup[vm.cgroup] = vm
 	}

@@ -44,7 +44,7 @@ type RunnerConfig struct {
 
 // Runner starts and stops the VMs of a folder of manifests. It remembers
 // nothing: what runs is found as Folder finds it, so that any program may start
-// what another stops. Two Runners must not act on one VM at once.
+// what another stops. Those who act on one VM at once wait for each other.
 //
 // It makes a VM's namespace, cgroup and init process (runner_line.go); namespaces
 // in another folder than ip-netns(8)'s must be there, and stay. The NICs in the
@@ -104,12 +104,25 @@ func (r *Runner) Prepare(ctx context.Context, id log.UUID) error {
 	if err != nil {
 		return err
 	}
+	unlock, err := r.lock(ctx, id)
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	return r.prepare(ctx, m)
+}
+
+func (r *Runner) prepare(ctx context.Context, m manifest) error {
+	id := m.uuid
 	ns := openNamespace(r.cfg.NetNS, m.zone)
 	ns.close()
+	if ns.fd < 0 && !r.ordinary() {
+		return fmt.Errorf("vminfo: VM %s: %s/%s is no network namespace, and ip-netns(8) makes them in %s only: make it there", id, r.cfg.NetNS, m.zone, ordinaryNetNS)
+	}
+	if err := r.CheckCgroup(); err != nil {
+		return fmt.Errorf("vminfo: VM %s: %w", id, err)
+	}
 	if ns.fd < 0 {
-		if !r.ordinary() {
-			return fmt.Errorf("vminfo: VM %s: %s/%s is no network namespace, and ip-netns(8) makes them in %s only: make it there", id, r.cfg.NetNS, m.zone, ordinaryNetNS)
-		}
 		if err := command(ctx, "ip", "netns", "add", m.zone); err != nil {
 			return fmt.Errorf("vminfo: VM %s: namespace: %w", id, err)
 		}
@@ -160,11 +173,16 @@ func (r *Runner) Start(ctx context.Context, id log.UUID) error {
 	if err != nil {
 		return err
 	}
+	unlock, err := r.lock(ctx, id)
+	if err != nil {
+		return err
+	}
+	defer unlock()
 	if p, ok := r.find(m); ok {
 		_ = unix.Close(p.fd)
 		return fmt.Errorf("%w: %s, process %d", ErrRunning, id, p.pid)
 	}
-	if err := r.Prepare(ctx, id); err != nil {
+	if err := r.prepare(ctx, m); err != nil {
 		return err
 	}
 	line, err := commandLine(m)
@@ -224,6 +242,11 @@ func (r *Runner) Stop(ctx context.Context, id log.UUID, force bool) error {
 	if err != nil {
 		return err
 	}
+	unlock, err := r.lock(ctx, id)
+	if err != nil {
+		return err
+	}
+	defer unlock()
 	p, ran := r.find(m)
 	if ran {
 		err = r.end(ctx, p, force)

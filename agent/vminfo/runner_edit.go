@@ -20,12 +20,16 @@ var ErrBusyManifest = errors.New("vminfo: the manifest changes all the time")
 
 // Edit writes the manifest of a VM as change makes it from what it is. It brings
 // no VM back that is removed meanwhile, and nothing of what others write
-// meanwhile is lost: then change is called again. Errors: ErrNoVM, ErrBusyManifest.
+// meanwhile is lost: then change is called again. What of it can change while the
+// VM runs, its memory limit, does. Errors: ErrNoVM, ErrBusyManifest.
 func (r *Runner) Edit(id log.UUID, change func(Value) Value) error {
 	for range maxEdits {
 		done, err := r.edit(id, change)
-		if done || err != nil {
+		if err != nil {
 			return err
+		}
+		if done {
+			return r.limitAnew(id)
 		}
 	}
 	return fmt.Errorf("%w: VM %s", ErrBusyManifest, id)
@@ -87,4 +91,16 @@ func (r *Runner) Stamp(id log.UUID) string {
 		return ""
 	}
 	return fmt.Sprint(s.Ino, s.Size, s.Mtim, s.Ctim)
+}
+
+// limitAnew gives a VM that has a cgroup the limit of its manifest.
+func (r *Runner) limitAnew(id log.UUID) error {
+	m, err := r.load(id)
+	if errors.Is(err, ErrNoVM) {
+		return nil // it was removed since
+	}
+	if err != nil || !fileThere(r.finder.cgroupOf(id)) {
+		return err
+	}
+	return r.limitMemory(m)
 }

@@ -52,7 +52,7 @@ type VMM struct {
 	State     string     `json:"state"`
 	Gen       uint64     `json:"gen"`
 	Updated   time.Time  `json:"time_updated"`
-	Reason    string     `json:"reason,omitempty"` // of a failure
+	Reason    string     `json:"reason,omitempty"` // of a failure, or why a VM that is to stop does not
 	PID       int        `json:"pid,omitempty"`    // of its init process, once it was seen
 	Recorded  uint64     `json:"recorded"`         // the generation that the log has
 	Migration *Migration `json:"migration_in,omitempty"`

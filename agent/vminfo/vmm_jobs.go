@@ -155,6 +155,7 @@ func (m *VMMs) stopJob(vmm VMM, force bool) func(context.Context) {
 		}
 		if err != nil && !errors.Is(err, ErrNotRunning) {
 			m.cfg.Logger.Error("a VM did not stop, also not by force", "vmm", vmm.ID, "vm", vmm.VM, "error", err)
+			m.stillStopping(vmm.ID, err)
 		}
 		m.observe(vmm.VM)
 	}
@@ -169,6 +170,17 @@ func (m *VMMs) rebootJob(vmm VMM) func(context.Context) {
 		if err != nil {
 			m.becomeFailed(vmm.ID, err)
 		}
+	}
+}
+
+// stillStopping says of a VMM why its VM did not stop.
+func (m *VMMs) stillStopping(id log.UUID, cause error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if held := m.vmms[id]; held != nil && held.State == VMMStopping {
+		stuck := *held
+		stuck.Reason = cause.Error()
+		m.setLocked(stuck)
 	}
 }
 

@@ -53,6 +53,12 @@ func newVMNode(c *cli.Context, cn log.UUID, data string, api *client.Client, log
 		if runner, err = vmRunner(c); err != nil {
 			return nil, err
 		}
+		switch err := runner.CheckCgroup(); {
+		case err != nil && c.IsSet("vm-cgroup"):
+			return nil, usagef("--vm-cgroup: %w", err)
+		case err != nil:
+			logger.Warn("no VM can be started by this agent", "error", err)
+		}
 		n.runner, cfg.Starter, cfg.Adopts = runner, runner, folder.Name()
 	}
 	if n.vmms, err = vminfo.NewVMMs(cfg); err != nil {

@@ -1,0 +1,239 @@
+package task
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"rutter/agent/vminfo"
+	"rutter/log"
+)
+
+// node has VMs that are processes, as an agent has them.
+type node struct {
+	*Machines
+	t       *testing.T
+	dir     string
+	cgroups string
+	zone    string
+	runner  *vminfo.Runner
+	vmms    *vminfo.VMMs
+}
+
+func newNode(t *testing.T) *node {
+	t.Helper()
+	if os.Geteuid() != 0 {
+		t.Skip("needs root: VMs have cgroups and namespaces")
+	}
+	n := &node{t: t, dir: t.TempDir(), zone: fmt.Sprintf("task-%d", os.Getpid())}
+	if out, err := exec.CommandContext(t.Context(), "ip", "netns", "add", n.zone+"x").CombinedOutput(); err != nil {
+		t.Skipf("no network namespaces here: %s", out)
+	}
+	_ = exec.CommandContext(t.Context(), "ip", "netns", "del", n.zone+"x").Run() // what is left is the test's own
+	n.cgroups = filepath.Join(filepath.Dir(vminfo.DefaultCgroup()), "rutter-"+n.zone)
+	if err := os.Mkdir(n.cgroups, 0o755); err != nil {
+		t.Skip(err)
+	}
+	t.Cleanup(n.sweep)
+	path := func(name string) string { return filepath.Join(n.dir, name) }
+	folder, err := vminfo.NewFolder(vminfo.FolderConfig{Manifests: path("vms"), PIDs: path("run"), Cgroup: n.cgroups, Machines: path("none")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	service, err := vminfo.New(vminfo.Config{Sources: []vminfo.Source{folder}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if n.runner, err = vminfo.NewRunner(vminfo.RunnerConfig{Manifests: path("vms"), PIDs: path("run"), Cgroup: n.cgroups, Grace: time.Second}); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Mkdir(path("vms"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	n.vmms, err = vminfo.NewVMMs(vminfo.VMMConfig{Folder: path("vmms"), Store: service.Store(), Ready: service.Ready(), Starter: n.runner, Adopts: folder.Name()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	n.Machines = &Machines{Runner: n.runner, Store: service.Store(), VMMs: n.vmms}
+	ctx, cancel := context.WithCancel(t.Context())
+	var parts sync.WaitGroup
+	parts.Go(func() { _ = service.Run(ctx, nil) })
+	parts.Go(func() { _ = n.vmms.Run(ctx) })
+	t.Cleanup(func() {
+		cancel()
+		parts.Wait()
+	})
+	return n
+}
+
+// sweep ends what a test that failed has left.
+func (n *node) sweep() {
+	vms, _ := filepath.Glob(filepath.Join(n.cgroups, "*-*"))
+	for _, vm := range vms {
+		text, _ := os.ReadFile(filepath.Join(vm, "cgroup.procs"))
+		for _, word := range strings.Fields(string(text)) {
+			if pid, err := strconv.Atoi(word); err == nil && pid > 1 {
+				_ = syscall.Kill(pid, syscall.SIGKILL)
+			}
+		}
+		for range 1000 {
+			if err := os.Remove(vm); err == nil || errors.Is(err, fs.ErrNotExist) {
+				break
+			}
+			time.Sleep(time.Millisecond)
+		}
+	}
+	if err := os.Remove(n.cgroups); err != nil {
+		n.t.Error(err)
+	}
+}
+
+// do does a task, and returns the VM as the result has it.
+func (n *node) do(kind, params string) (vm struct {
+	State, Alias string
+	PID          int
+}, err error,
+) {
+	n.t.Helper()
+	ctx, cancel := context.WithTimeout(n.t.Context(), 20*time.Second)
+	defer cancel()
+	result, err := n.Kinds()[kind](ctx, json.RawMessage(params))
+	var shown struct{ VM json.RawMessage }
+	text, failed := json.Marshal(result)
+	if failed = errors.Join(failed, json.Unmarshal(text, &shown)); failed == nil && shown.VM != nil {
+		failed = json.Unmarshal(shown.VM, &vm)
+	}
+	if failed != nil {
+		n.t.Fatalf("%s: %s: %v", kind, text, failed)
+	}
+	return vm, err
+}
+
+func (n *node) must(kind, params string) (state string, pid int) {
+	n.t.Helper()
+	vm, err := n.do(kind, params)
+	if err != nil {
+		n.t.Fatalf("%s %s: %v", kind, params, err)
+	}
+	return vm.State, vm.PID
+}
+
+const machine = "5595d88c-6e4d-4bda-b58e-97dd02e30007"
+
+// managed waits until the VM has a VMM, or has none.
+func (n *node) managed(id log.UUID, want bool) {
+	n.t.Helper()
+	for deadline := time.Now().Add(20 * time.Second); time.Now().Before(deadline); time.Sleep(time.Millisecond) {
+		if _, is := n.vmms.Active(id); is == want {
+			return
+		}
+	}
+	n.t.Fatalf("VM %s: whether it has a VMM is not %v", id, want)
+}
+
+// A VM is made, stopped, started, rebooted, changed and destroyed by tasks, with
+// an init that ends when it is told to, and with one that must be killed.
+func TestMachines(t *testing.T) {
+	n := newNode(t)
+	id, err := log.ParseUUID(machine)
+	if err != nil {
+		t.Fatal(err)
+	}
+	this := `{"uuid":"` + machine + `"}`
+	for _, init := range []string{`["sleep","1000"]`, `["sh","-c","trap '' TERM; sleep 1000 & while :; do sleep 1; done"]`} {
+		state, first := n.must("machine_create", fmt.Sprintf(`{"uuid":%q,"owner_uuid":%q,"alias":"a","zonename":%q,"max_physical_memory":64,"init":%s}`, machine, machine, n.zone, init))
+		if state != "running" || first == 0 {
+			t.Fatalf("created: it is %s, process %d", state, first)
+		}
+		n.managed(id, true)
+		state, second := n.must("machine_reboot", this)
+		if state != "running" || second == first || second == 0 {
+			t.Errorf("rebooted: it is %s, process %d after %d", state, second, first)
+		}
+		n.managed(id, true)
+		if state, third := n.must("machine_reboot", `{"uuid":"`+machine+`","force":"true"}`); state != "running" || third == second {
+			t.Errorf("rebooted by force: it is %s, process %d after %d", state, third, second)
+		}
+		n.managed(id, true)
+		if state, _ := n.must("machine_shutdown", this); state != "stopped" {
+			t.Errorf("shut down: it is %s", state)
+		}
+		if state, _ := n.must("machine_shutdown", this); state != "stopped" {
+			t.Errorf("shut down again: it is %s", state)
+		}
+		if state, _ := n.must("machine_boot", this); state != "running" {
+			t.Errorf("booted: it is %s", state)
+		}
+		if state, _ := n.must("machine_boot", this); state != "running" {
+			t.Errorf("booted again: it is %s", state)
+		}
+		if vm, err := n.do("machine_update", `{"uuid":"`+machine+`","alias":"b","max_physical_memory":128}`); err != nil || vm.Alias != "b" {
+			t.Errorf("updated: %+v, %v", vm, err)
+		}
+		n.managed(id, true)
+		n.must("machine_destroy", this)
+		for _, path := range []string{filepath.Join("/run/netns", n.zone), filepath.Join(n.cgroups, machine), filepath.Join(n.dir, "run", machine+".pid"), filepath.Join(n.dir, "vms", machine+".json")} {
+			if _, err := os.Stat(path); !errors.Is(err, fs.ErrNotExist) {
+				t.Errorf("%s is left: %v", path, err)
+			}
+		}
+		n.managed(id, false)
+		if _, err := n.do("machine_destroy", this); !errors.Is(err, vminfo.ErrNoVM) {
+			t.Errorf("destroyed again: %v", err)
+		}
+	}
+}
+
+// What cannot be done fails with its reason, at once.
+func TestMachineFailures(t *testing.T) {
+	n := newNode(t)
+	create := func(more string) string {
+		return fmt.Sprintf(`{"uuid":%q,"owner_uuid":%q,"zonename":%q%s}`, machine, machine, n.zone, more)
+	}
+	for _, c := range []struct{ kind, params, want string }{
+		{"machine_boot", `{"uuid":"x"}`, "params.uuid"},
+		{"machine_boot", `[]`, "params"},
+		{"machine_boot", `{"uuid":"` + machine + `"}`, "no manifest"},
+		{"machine_reboot", `{"uuid":"` + machine + `"}`, "no manifest"},
+		{"machine_shutdown", `{"uuid":"` + machine + `"}`, "no manifest"},
+		{"machine_destroy", `{"uuid":"` + machine + `"}`, "no manifest"},
+		{"machine_update", `{"uuid":"` + machine + `","alias":"a"}`, "no manifest"},
+		{"machine_update", `{"uuid":"` + machine + `","state":"running"}`, "params.state"},
+		{"machine_create", `{"uuid":"` + machine + `"}`, "params.owner_uuid"},
+		{"machine_create", `3`, "want the fields of a VM"},
+		{"machine_create", create(`,"init":["/nowhere/init"]`), "is created, and does not run"},
+		{"machine_create", create(``), "has a manifest already"},
+		{"machine_destroy", `{"uuid":"` + machine + `"}`, ""},
+	} {
+		began := time.Now()
+		_, err := n.do(c.kind, c.params)
+		if took := time.Since(began); (err == nil) != (c.want == "") || err != nil && !strings.Contains(err.Error(), c.want) || took > 15*time.Second {
+			t.Errorf("%s %s: after %s: %v, want %q", c.kind, c.params, took, err, c.want)
+		}
+	}
+}
+
+// A reboot whose VM does not come again fails with what the VMM's failure says.
+func TestRebootThatFails(t *testing.T) {
+	n := newNode(t)
+	this := `{"uuid":"` + machine + `"}`
+	n.must("machine_create", fmt.Sprintf(`{"uuid":%q,"owner_uuid":%q,"zonename":%q,"init":["sleep","1000"]}`, machine, machine, n.zone))
+	id, _ := log.ParseUUID(machine) // it is one
+	n.managed(id, true)
+	n.must("machine_update", `{"uuid":"`+machine+`","init":["/nowhere/init"]}`)
+	if _, err := n.do("machine_reboot", this); err == nil || !strings.Contains(err.Error(), "there is no such file") {
+		t.Errorf("rebooted: %v", err)
+	}
+	n.must("machine_destroy", this)
+}
