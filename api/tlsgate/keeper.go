@@ -301,7 +301,7 @@ func (k *Keeper) Warnings() []string {
 func (k *Keeper) warnings() (all []warning) {
 	h, now := k.held.Load(), k.cfg.Now()
 	look := func(what string, c *x509.Certificate, remedy string) {
-		left, life := c.NotAfter.Sub(now), c.NotAfter.Sub(c.NotBefore)
+		left, life := c.NotAfter.Sub(now), c.NotAfter.Sub(pki.Issued(c))
 		switch {
 		case left <= 0:
 			all = append(all, warning{pki.ErrExpired, fmt.Sprintf("%s has expired at %s: %s", what, c.NotAfter.Format(time.RFC3339), remedy)})

@@ -13,6 +13,7 @@ import (
 
 	"github.com/urfave/cli/v2"
 
+	"rutter/api/pki"
 	"rutter/cmd/rutter/term"
 	"rutter/raftstore"
 )
@@ -31,6 +32,7 @@ func serverFlags() []cli.Flag {
 		&cli.StringFlag{Name: "peers", EnvVars: []string{"RUTTER_PEERS"}, Usage: "begin a new cluster of these: `ID=ADDRESS,…`, peer ports, the same list on each of them"},
 		&cli.StringFlag{Name: "raft-log", EnvVars: []string{"RUTTER_RAFT_LOG"}, Value: raftstore.RaftLogBolt, Usage: "`KIND` of raft's own log: boltdb or wal; a start with the other one moves it over"},
 		&cli.DurationFlag{Name: "feature-settle", EnvVars: []string{"RUTTER_FEATURE_SETTLE"}, Value: 10 * time.Minute, Usage: "after an upgrade of every server, this `TIME` passes before the log is written as only the new program can read it; until then the upgrade can be taken back"},
+		&cli.DurationFlag{Name: "cert-life", EnvVars: []string{"RUTTER_CERT_LIFE"}, Value: pki.Life, Usage: "`TIME` for which the certificates are good that this server issues to compute nodes"},
 		&cli.StringFlag{Name: "cpuprofile", EnvVars: []string{"RUTTER_CPUPROFILE"}, Hidden: true, Usage: "`FOLDER` for a profile of the whole run, as ID.prof"},
 		&cli.StringSliceFlag{Name: "join", EnvVars: []string{"RUTTER_JOIN"}, Usage: "peer `ADDRESS` of a server of the cluster to join; may be given several times"},
 		&cli.BoolFlag{Name: "non-voter", EnvVars: []string{"RUTTER_NON_VOTER"}, Usage: "join without a vote, until rutter cluster promote gives one; else it comes when the server has caught up"},
@@ -167,6 +169,9 @@ func serverConfigOf(c *cli.Context) (serverConfig, error) {
 	}
 	cfg.API, cfg.SVP = c.String("listen"), c.String("svp")
 	cfg.Insecure, cfg.TLS = c.Bool("insecure"), c.String("tls-dir")
+	if cfg.CertLife = c.Duration("cert-life"); cfg.CertLife <= 0 || cfg.CertLife > pki.MaxLife {
+		return cfg, usagef("--cert-life %v: want a time of at most %v, as in %v", cfg.CertLife, pki.MaxLife, pki.Life)
+	}
 	if cfg.Triton, err = tritonConfigOf(c); err != nil {
 		return cfg, err
 	}

@@ -105,6 +105,7 @@ type serverTLS struct {
 	renewers       []*tlsgate.Renewer
 	enrol          *enrol.Service
 	logger         *slog.Logger
+	life           time.Duration // of certificates of compute nodes; 0: pki.Life
 	propose        func(context.Context, *log.Change) (log.Result, error)
 }
 
@@ -133,7 +134,7 @@ func (t *serverTLS) attach(store storeAdapter) (err error) {
 	t.follower = &trustFollower{view: view, keepers: map[string]*tlsgate.Keeper{pki.Clients: t.clients, pki.Peers: t.peers}, logger: t.logger}
 	t.enrol, err = enrol.New(enrol.Config{
 		Store: store, Issuer: func() (*pki.Authority, error) { return t.issuer(t.clients, tlsgate.CAKeyFile) },
-		Authorities: t.authorities, Logger: t.logger,
+		Authorities: t.authorities, Logger: t.logger, Life: t.life,
 		Leads: func() bool { s := store.Status(); return s.Leader == s.ID },
 	})
 	if err != nil {

@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"time"
 
 	"golang.org/x/sync/errgroup"
 
@@ -41,7 +42,8 @@ type serverConfig struct {
 	API, SVP string // addresses; SVP may be off
 	CNPort   int    // of the agents' CN API; 0: the default
 	Insecure bool
-	TLS      string // folder of certificates; "": no TLS
+	TLS      string        // folder of certificates; "": no TLS
+	CertLife time.Duration // of certificates of compute nodes; 0: pki.Life
 	Triton   tritonConfig
 	Version  string
 	Logger   *slog.Logger // the server's name is added to it
@@ -146,6 +148,7 @@ func (s *server) listen(cfg *serverConfig) (err error) {
 		if s.tls, err = openServerTLS(cfg.TLS, cfg.Store.ID, cfg.Logger.With("server", cfg.Store.ID)); err != nil {
 			return err
 		}
+		s.tls.life = cfg.CertLife
 		cfg.Store.Network = tlsgate.Network{Keeper: s.tls.peers}
 	}
 	if s.apiListener, err = net.Listen("tcp", cfg.API); err != nil {

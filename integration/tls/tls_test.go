@@ -38,6 +38,9 @@ func TestMain(m *testing.M) { os.Exit(program.Run(m, &rutter)) }
 // spread over a twentieth of it.
 const life = 3 * time.Minute
 
+// nodeLife is that of the certificates that the servers issue to compute nodes.
+const nodeLife = time.Hour
+
 // finishPatience is how long all servers may take to renew after a rotation.
 const finishPatience = time.Minute
 
@@ -71,30 +74,41 @@ func newWorld(t *testing.T) *world {
 	for i := range 3 {
 		id := fmt.Sprintf("s%d", i+1)
 		w.issue(id, access.Identity{Role: access.Server, Name: id}, life)
-		p := &bench.Process{
-			Name: id, Program: rutter, LogFile: w.path(id + ".log"),
-			Args: []string{
-				"server", "--id", id, "--data", w.path("data-" + id), "--listen", strings.TrimPrefix(w.urls[i], "https://"),
-				"--raft", w.raft[i], "--svp", "off", "--peers", strings.Join(peers, ","), "--tls-dir", w.path(id),
-			},
-		}
-		if err := p.Start(); err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() {
-			if err := p.Stop(syscall.SIGTERM); err != nil {
-				t.Error(err)
-			}
-			if t.Failed() {
-				t.Logf("%s: %s", id, p.Tail())
-			}
-		})
-		w.servers = append(w.servers, p)
+		w.start(id, i, "--peers", strings.Join(peers, ","))
 	}
 	w.issue("ada", access.Identity{Role: access.Operator, Name: "ada"}, pki.Life)
 	w.api = w.client("ada", w.urls...)
 	w.must(w.write(t.Context(), "first"))
 	return w
+}
+
+// start starts a server with the certificates in the folder of its name.
+func (w *world) start(id string, i int, args ...string) {
+	t := w.t
+	p := &bench.Process{
+		Name: id, Program: rutter, LogFile: w.path(id + ".log"),
+		Args: append([]string{
+			"server", "--id", id, "--data", w.path("data-" + id), "--listen", strings.TrimPrefix(w.urls[i], "https://"),
+			"--raft", w.raft[i], "--svp", "off", "--tls-dir", w.path(id), "--cert-life", nodeLife.String(),
+		}, args...),
+	}
+	w.must(p.Start())
+	t.Cleanup(func() {
+		if err := p.Stop(syscall.SIGTERM); err != nil {
+			t.Error(err)
+		}
+		if t.Failed() {
+			t.Logf("%s: %s", id, p.Tail())
+		}
+	})
+	w.servers = append(w.servers, p)
+}
+
+// in is the same world for a part of the test.
+func (w *world) in(t *testing.T) *world {
+	part := *w
+	part.t = t
+	return &part
 }
 
 func freeAddress(t *testing.T) string {
@@ -145,7 +159,7 @@ func (w *world) write(ctx context.Context, name string) error {
 // run runs a command as the operator.
 func (w *world) run(args ...string) error {
 	cmd := exec.CommandContext(w.t.Context(), rutter, args...)
-	cmd.Env = append(os.Environ(), "RUTTER_TLS_DIR="+w.path("ada"), "RUTTER_SERVER="+strings.Join(w.urls, ","))
+	cmd.Env = w.environment("ada")
 	out, err := cmd.CombinedOutput()
 	if err != nil {
 		return fmt.Errorf("rutter %s: %w: %s", strings.Join(args, " "), err, out)
@@ -153,12 +167,29 @@ func (w *world) run(args ...string) error {
 	return nil
 }
 
+// environment is that of a command with the certificate in a folder.
+func (w *world) environment(name string) []string {
+	return append(os.Environ(), "RUTTER_TLS_DIR="+w.path(name), "RUTTER_SERVER="+strings.Join(w.urls, ","))
+}
+
 func TestTLS(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
-	t.Run("ports", func(t *testing.T) { testPorts(t, w) })
-	t.Run("tokens", func(t *testing.T) { testTokens(t, w) })
-	t.Run("revocation", func(t *testing.T) { testRevocation(t, w) })
-	t.Run("rotation", func(t *testing.T) { testRotation(t, w) })
+	for _, part := range []struct {
+		name string
+		run  func(*testing.T, *world)
+	}{
+		{"ports", testPorts},
+		{"tokens", testTokens},
+		{"revocation", testRevocation},
+		{"cuts", testCuts},
+		{"commands", testRefusedCommand},
+		{"rotation", testRotation},
+		{"agents", testAgents},
+		{"revoked server", testRevokedServer},
+	} {
+		t.Run(part.name, func(t *testing.T) { part.run(t, w.in(t)) })
+	}
 }
 
 // said connects with a certificate and returns why the other side refused it.
@@ -182,28 +213,22 @@ func said(address string, certificate *stdtls.Certificate) error {
 // The raft port takes servers' peer certificates, and nothing of the API's authority.
 func testPorts(t *testing.T, w *world) {
 	w.issue("node", access.Identity{Role: access.CN, UUID: log.UUID{7}}, pki.Life)
-	load := func(cert, key string) *stdtls.Certificate {
-		c, err := stdtls.LoadX509KeyPair(cert, key)
-		w.must(err)
-		return &c
-	}
-	of := func(p tlsgate.Paths) *stdtls.Certificate { return load(p.Cert, p.Key) }
 	for name, c := range map[string]struct {
 		certificate *stdtls.Certificate
 		in          bool
 	}{
 		"nobody":                   {nil, false},
-		"an operator":              {of(tlsgate.ClientPaths(w.path("ada"))), false},
-		"a compute node":           {of(tlsgate.ClientPaths(w.path("node"))), false},
-		"a server's for the API":   {of(tlsgate.ClientPaths(w.path("s2"))), false},
-		"a server's for its peers": {of(tlsgate.PeerPaths(w.path("s2"))), true},
+		"an operator":              {w.load(tlsgate.ClientPaths(w.path("ada"))), false},
+		"a compute node":           {w.load(tlsgate.ClientPaths(w.path("node"))), false},
+		"a server's for the API":   {w.load(tlsgate.ClientPaths(w.path("s2"))), false},
+		"a server's for its peers": {w.load(tlsgate.PeerPaths(w.path("s2"))), true},
 	} {
 		if err := said(w.raft[0], c.certificate); (err == nil) != c.in {
 			t.Errorf("%s at the raft port: %v, want in %v", name, err, c.in)
 		}
 	}
 	api := strings.TrimPrefix(w.urls[0], "https://")
-	if err := said(api, of(tlsgate.PeerPaths(w.path("s2")))); err == nil {
+	if err := said(api, w.load(tlsgate.PeerPaths(w.path("s2")))); err == nil {
 		t.Error("a peer certificate was taken at the API")
 	}
 	conn, err := stdtls.Dial("tcp", api, &stdtls.Config{InsecureSkipVerify: true})
@@ -220,7 +245,7 @@ func testPorts(t *testing.T, w *world) {
 func (w *world) token(cn log.UUID) (pki.Token, string) {
 	w.t.Helper()
 	out := exec.CommandContext(w.t.Context(), rutter, "token", "create", "--cn", cn.String(), "-o", "json")
-	out.Env = append(os.Environ(), "RUTTER_TLS_DIR="+w.path("ada"), "RUTTER_SERVER="+strings.Join(w.urls, ","))
+	out.Env = w.environment("ada")
 	text, err := out.Output()
 	w.must(err)
 	var made struct {
@@ -297,7 +322,15 @@ func testRevocation(t *testing.T, w *world) {
 }
 
 func (w *world) pair(name string) *stdtls.Certificate {
-	p := tlsgate.ClientPaths(w.path(name))
+	return w.load(tlsgate.ClientPaths(w.path(name)))
+}
+
+func (w *world) peerPair(name string) *stdtls.Certificate {
+	return w.load(tlsgate.PeerPaths(w.path(name)))
+}
+
+func (w *world) load(p tlsgate.Paths) *stdtls.Certificate {
+	w.t.Helper()
 	c, err := stdtls.LoadX509KeyPair(p.Cert, p.Key)
 	w.must(err)
 	return &c
@@ -335,7 +368,7 @@ func testRotation(t *testing.T, w *world) {
 		}
 		deadline := time.Now().Add(finishPatience)
 		err := step("finish")
-		for err != nil && strings.Contains(err.Error(), "no certificate of the new authority yet") && time.Now().Before(deadline) {
+		for err != nil && strings.Contains(err.Error(), "without a certificate of the new authority") && time.Now().Before(deadline) {
 			time.Sleep(200 * time.Millisecond)
 			err = step("finish")
 		}

@@ -106,7 +106,7 @@ func (d *desk) holders(ctx context.Context, name, issuer string) ([]string, erro
 func listCommand() *cli.Command {
 	return &cli.Command{
 		Name: "list", Usage: "the certificates that the cluster knows of",
-		Description: term.Examples("rutter cert list", "rutter cert list -o ndjson") + "\n\nThose that rutter cert issue made are in it as soon as a server uses them, or after rutter cert show and a renewal.",
+		Description: term.Examples("rutter cert list", "rutter cert list -o ndjson") + "\n\nServers tell of their own, and of those that they issue. What rutter cert issue made is in it if it was told\nwhich cluster it is for (-s), or after rutter cert record.",
 		Flags:       []cli.Flag{term.ServersFlag(), term.OutputFlag("table", "json", "ndjson")},
 		Action: func(c *cli.Context) error {
 			d, err := newDesk(c)
@@ -154,10 +154,18 @@ func revokeCommand() *cli.Command {
 			if err := d.call(c.Context, "POST", "/revocations", r, nil); err != nil {
 				return err
 			}
+			waitForNextSecond()
 			fmt.Fprintf(c.App.Writer, "%s is revoked\n", r.Subject)
 			return nil
 		},
 	}
+}
+
+// waitForNextSecond keeps whoever revokes from issuing the next certificate in
+// the same second: they have no finer time, so it would be revoked with the rest.
+func waitForNextSecond() {
+	now := time.Now()
+	time.Sleep(time.Until(now.Truncate(time.Second).Add(time.Second)))
 }
 
 // revocation is that of a subject, or of a certificate in a file.

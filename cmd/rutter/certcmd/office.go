@@ -31,7 +31,7 @@ func Command() *cli.Command {
 			"rutter cert list",
 			"rutter cert revoke cn:564d69b1-a178-3fbe-b36f-3f2b7fd7ed31 --reason stolen",
 		) + "\n\nCompute nodes get theirs by rutter token create and rutter agent join. docs/security.md has the whole story.",
-		Subcommands: []*cli.Command{initCommand(), issueCommand(), listCommand(), showCommand(), revokeCommand(), rotateCommand()},
+		Subcommands: []*cli.Command{initCommand(), issueCommand(), recordCommand(), trustCommand(), listCommand(), showCommand(), revokeCommand(), rotateCommand()},
 	}
 }
 
@@ -102,13 +102,14 @@ func issueCommand() *cli.Command {
 		Description: term.Examples(
 			"rutter cert issue server s1 --out ./s1-tls --host 10.0.0.1 --host s1.example.com",
 			"rutter cert issue operator ada --out ~/.rutter-tls",
-			"rutter cert issue reader grafana --out ./grafana-tls --life 8760h",
+			"rutter cert issue reader grafana --out ./grafana-tls --life 8760h -s https://10.0.0.1:7420",
 			"rutter cert issue cn 564d69b1-a178-3fbe-b36f-3f2b7fd7ed31 --out ./cn1-tls   # without a token",
-		) + "\n\nA server's folder gets the authorities' keys too, so that compute nodes can join at it and it can renew its\nown certificates; --without-keys leaves them out, and then both are done by hand.",
+		) + "\n\nA server's folder gets the authorities' keys too, so that compute nodes can join at it and it can renew its\nown certificates; --without-keys leaves them out, and then both are done by hand.\n\nWith -s (or RUTTER_SERVER) the cluster is told, so that rutter cert list has it; servers tell of their own.",
 		Flags: []cli.Flag{
 			dirFlag(), passphraseFlag(), lifeFlag(pki.Life),
 			&cli.StringFlag{Name: "out", Required: true, Usage: "`FOLDER` that is filled, for --tls-dir"},
 			&cli.StringSliceFlag{Name: "host", Usage: "`NAME` or address of a server, for browsers and curl; may be given several times"},
+			term.ServersFlag(),
 			&cli.BoolFlag{Name: "without-keys", Usage: "leave the authorities' keys out of a server's folder"},
 		},
 		Action: issue,
@@ -135,6 +136,9 @@ func issue(c *cli.Context) error {
 		fmt.Fprintf(c.App.Writer, "%s  serial %s  until %s\n", id.Actor(), pki.Serial(one), one.NotAfter.UTC().Format(time.RFC3339))
 	}
 	fmt.Fprintf(c.App.Writer, "in %s\n", c.String("out"))
+	if id.Role != access.Server { // those tell of theirs
+		recordIssued(c, c.String("out"))
+	}
 	return nil
 }
 
@@ -278,7 +282,86 @@ func publish(c *cli.Context, desk *desk, office tlsgate.Office, name string) err
 	for _, a := range list {
 		form.Certificates = append(form.Certificates, pki.Base64(a.Certificate))
 	}
-	return desk.call(c.Context, "PUT", "/authorities/"+name, form, nil)
+	if err := desk.call(c.Context, "PUT", "/authorities/"+name, form, nil); err != nil {
+		return err
+	}
+	time.Sleep(publishPause)
+	if name != pki.Clients {
+		return nil
+	}
+	return takeUp(c, form.Certificates)
+}
+
+// publishPause is longer than servers need to take up what the log has of trust,
+// which they look at four times a second: who goes on with the next certificate
+// at once must not be refused by a server that has not looked yet.
+const publishPause = time.Second
+
+// takeUp has the operator's own certificate trust what the cluster does from now
+// on: servers will show certificates of the next authority.
+func takeUp(c *cli.Context, encoded []string) error {
+	paths, given, err := term.TLSPaths(c)
+	if err != nil || !given {
+		return err
+	}
+	authorities, err := enrol.Certificates(&log.Authority{Name: pki.Clients, Certificates: encoded})
+	if err != nil {
+		return err
+	}
+	return trust(paths, authorities)
+}
+
+// trust replaces whom an identity trusts, unless that would not be itself.
+func trust(paths tlsgate.Paths, authorities []*x509.Certificate) error {
+	own, err := tlsgate.ReadCertificates(paths.Cert)
+	if err != nil {
+		return err
+	}
+	set, err := pki.NewTrust(authorities, pki.Revocations{})
+	if err != nil {
+		return err
+	}
+	if set.Signed(own[0]) == "" {
+		return fmt.Errorf("%w: that of %s: issue another (rutter cert issue)", pki.ErrAuthority, paths.Cert)
+	}
+	return tlsgate.WriteCertificates(paths.CA, authorities...)
+}
+
+func trustCommand() *cli.Command {
+	return &cli.Command{
+		Name: "trust", Usage: "trust the authorities that the cluster trusts now, as after rutter cert rotate begin",
+		Description: term.Examples("rutter cert trust", "rutter cert trust --tls-dir ./grafana-tls") + "\n\nServers and agents do so by themselves; this is for the folders of people and programs. The server that is asked\nmust be trusted already.",
+		Flags:       []cli.Flag{term.ServersFlag()},
+		Action: func(c *cli.Context) error {
+			paths, given, err := term.TLSPaths(c)
+			if err != nil {
+				return err
+			}
+			if !given {
+				return term.Usagef("name the folder of the certificate: --tls-dir, or RUTTER_TLS_DIR")
+			}
+			d, err := newDesk(c)
+			if err != nil {
+				return err
+			}
+			var bundle enrol.Bundle
+			if err := d.call(c.Context, "GET", "/bundle", nil, &bundle); err != nil {
+				return err
+			}
+			authorities, err := pki.ParseCertificates([]byte(bundle.Authorities))
+			if err != nil {
+				return err
+			}
+			if err := trust(paths, authorities); err != nil {
+				return err
+			}
+			for _, a := range authorities {
+				fmt.Fprintf(c.App.Writer, "%s  until %s  %s\n", a.Subject.CommonName, a.NotAfter.UTC().Format(time.RFC3339), pki.CAHash(a))
+			}
+			fmt.Fprintf(c.App.Writer, "in %s\n", paths.CA)
+			return nil
+		},
+	}
 }
 
 func rotateBegin(c *cli.Context) error {
@@ -296,7 +379,11 @@ func rotateBegin(c *cli.Context) error {
 	if err != nil {
 		return err
 	}
-	fmt.Fprintf(c.App.Writer, "Both authorities %q are trusted now. Copy the key file of %s to every server's --tls-dir, then: rutter cert rotate issue --authority %s\n", name, office.Folder, name)
+	keys := tlsgate.CAKeyFile
+	if name == pki.Peers {
+		keys = tlsgate.PeerCAKeyFile
+	}
+	fmt.Fprintf(c.App.Writer, "Two authorities of %s are trusted now, the present one and the next.\nCopy %s to every server's --tls-dir, with mode 0600, and have people and programs take up both: rutter cert trust.\nThen: %s\n", name, filepath.Join(office.Folder, keys), rotateStep(c, "issue"))
 	return nil
 }
 
@@ -311,7 +398,11 @@ func rotateIssue(c *cli.Context) error {
 	if err != nil {
 		return err
 	}
-	fmt.Fprintf(c.App.Writer, "The next authority %q signs now, and certificates are being renewed. When that is done: rutter cert rotate finish --authority %s\n", name, name)
+	people := ""
+	if name == pki.Clients {
+		people = " People's are issued by hand (rutter cert issue -s URL)."
+	}
+	fmt.Fprintf(c.App.Writer, "The next authority of %s signs now: servers and compute nodes renew theirs within minutes.%s\nThen: %s\n", name, people, rotateStep(c, "finish"))
 	return nil
 }
 
@@ -329,7 +420,11 @@ func rotateFinish(c *cli.Context) error {
 		return err
 	}
 	if len(old) > 0 && !c.Bool("force") {
-		return fmt.Errorf("%d identities have no certificate of the new authority yet: %s; wait, issue them by hand, revoke them, or say --force", len(old), strings.Join(old[:min(len(old), 10)], ", "))
+		more := ""
+		if n := len(old) - maxNamed; n > 0 {
+			more = fmt.Sprintf(" and %d more", n)
+		}
+		return fmt.Errorf("without a certificate of the new authority are yet: %s%s. Wait for servers and compute nodes; issue people's by hand (rutter cert issue -s URL), or revoke them; --force locks all of them out", strings.Join(old[:min(len(old), maxNamed)], ", "), more)
 	}
 	if err := office.Drop(name); err != nil {
 		return err
@@ -337,6 +432,14 @@ func rotateFinish(c *cli.Context) error {
 	if err := publish(c, desk, office, name); err != nil {
 		return err
 	}
-	fmt.Fprintf(c.App.Writer, "Only the new authority %q is trusted.\n", name)
+	fmt.Fprintf(c.App.Writer, "Only the new authority of %s is trusted.\n", name)
 	return nil
+}
+
+// maxNamed is how many names a refusal has.
+const maxNamed = 10
+
+// rotateStep is the next command of a rotation.
+func rotateStep(c *cli.Context, step string) string {
+	return fmt.Sprintf("rutter cert rotate %s --authority %s --dir %s", step, c.String("authority"), c.String("dir"))
 }

@@ -1,0 +1,156 @@
+package certcmd
+
+import (
+	"context"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"time"
+
+	"github.com/urfave/cli/v2"
+
+	"rutter/api/access"
+	"rutter/api/enrol"
+	"rutter/api/pki"
+	"rutter/api/tlsgate"
+	"rutter/cmd/rutter/term"
+	"rutter/log"
+)
+
+// recordPatience bounds the telling of what was issued: the certificates are
+// there, and can be told later.
+const recordPatience = 10 * time.Second
+
+func recordCommand() *cli.Command {
+	return &cli.Command{
+		Name: "record", Usage: "tell the cluster of certificates that were issued without it", ArgsUsage: "FOLDER|FILE …",
+		Description: term.Examples(
+			"rutter cert record ~/.rutter-tls                   # the operator's own, once the cluster runs",
+			"rutter cert record ./grafana-tls ./cn1-tls",
+		) + "\n\nrutter cert list shows them then, and rutter cert rotate finish waits until they are of the new authority.\nWhat was recorded before is left alone. Who issued them must be in the ca.crt (peer-ca.crt) beside them.",
+		Flags: []cli.Flag{term.ServersFlag()},
+		Action: func(c *cli.Context) error {
+			if c.NArg() == 0 {
+				return term.Usagef("want folders or files of certificates, as in: rutter cert record ~/.rutter-tls")
+			}
+			for _, path := range c.Args().Slice() {
+				if err := recordAll(c.Context, c, path); err != nil {
+					return err
+				}
+			}
+			return nil
+		},
+	}
+}
+
+// recordIssued tells the cluster of what was put into folder, if servers were
+// named, and else says how.
+func recordIssued(c *cli.Context, folder string) {
+	later := "rutter cert record " + folder
+	if !c.IsSet("server") {
+		fmt.Fprintf(c.App.Writer, "The cluster does not know of it yet (rutter cert list): %s, or name a server with -s next time\n", later)
+		return
+	}
+	ctx, cancel := context.WithTimeout(c.Context, recordPatience)
+	defer cancel()
+	if err := recordAll(ctx, c, folder); err != nil {
+		fmt.Fprintf(c.App.ErrWriter, "It was issued, and the cluster could not be told: %v\nLater: %s\n", err, later)
+	}
+}
+
+// recordAll records the certificates of a folder, or that of a file.
+func recordAll(ctx context.Context, c *cli.Context, path string) error {
+	files, err := certificateFiles(path)
+	if err != nil {
+		return err
+	}
+	if err := ownCertificate(c, filepath.Dir(files[0])); err != nil {
+		return err
+	}
+	d, err := newDesk(c)
+	if err != nil {
+		return err
+	}
+	known, err := d.certificates(ctx)
+	if err != nil {
+		return err
+	}
+	for _, file := range files {
+		o, err := recordOf(file)
+		if err != nil {
+			return err
+		}
+		there := slices.ContainsFunc(known, func(l listed) bool { return l.Serial == o.Serial })
+		if !there {
+			if err := d.call(ctx, "POST", "/certificates", o, nil); err != nil {
+				return err
+			}
+		}
+		fmt.Fprintf(c.App.Writer, "%s  serial %s  is recorded\n", o.Identity, o.Serial)
+	}
+	return nil
+}
+
+func certificateFiles(path string) ([]string, error) {
+	info, err := os.Stat(path)
+	if err != nil {
+		return nil, term.UsageError{Err: err}
+	}
+	if !info.IsDir() {
+		return []string{path}, nil
+	}
+	var files []string
+	for _, p := range []tlsgate.Paths{tlsgate.ClientPaths(path), tlsgate.PeerPaths(path)} {
+		if p.Exists() {
+			files = append(files, p.Cert)
+		}
+	}
+	if len(files) == 0 {
+		return nil, fmt.Errorf("%s has no certificate (%s): %w", path, tlsgate.CertFile, os.ErrNotExist)
+	}
+	return files, nil
+}
+
+// ownCertificate has an operator who named no certificate use the one in folder,
+// if it is an operator's: it may be the first that there is.
+func ownCertificate(c *cli.Context, folder string) error {
+	if _, given, err := term.TLSPaths(c); given || err != nil {
+		return err
+	}
+	list, err := tlsgate.ReadCertificates(tlsgate.ClientPaths(folder).Cert)
+	if err != nil {
+		return nil // there is none: what is named by the other flags decides
+	}
+	if id, err := access.FromURIs(list[0].URIs, ""); err != nil || id.Role != access.Operator {
+		return term.Usagef("recording needs the certificate of an operator: --tls-dir, or RUTTER_TLS_DIR")
+	}
+	return c.Set("tls-dir", folder)
+}
+
+// recordOf is what the log has of the certificate in a file.
+func recordOf(file string) (*log.Certificate, error) {
+	authority, trusted := pki.Clients, filepath.Join(filepath.Dir(file), tlsgate.CAFile)
+	if filepath.Base(file) == tlsgate.PeerCertFile {
+		authority, trusted = pki.Peers, filepath.Join(filepath.Dir(file), tlsgate.PeerCAFile)
+	}
+	list, err := tlsgate.ReadCertificates(file)
+	if err != nil {
+		return nil, err
+	}
+	authorities, err := tlsgate.ReadCertificates(trusted)
+	if err != nil {
+		return nil, err
+	}
+	id, err := access.FromURIs(list[0].URIs, "")
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", file, err)
+	}
+	i := slices.IndexFunc(authorities, func(a *x509.Certificate) bool { return list[0].CheckSignatureFrom(a) == nil })
+	if i < 0 {
+		return nil, errors.Join(pki.ErrAuthority, fmt.Errorf("%s was signed by none of those in %s", file, trusted))
+	}
+	return enrol.Recording(list[0], id, authority, authorities[i]).Object.(*log.Certificate), nil
+}

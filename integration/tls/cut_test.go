@@ -1,0 +1,203 @@
+package tls
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"io"
+	"net/http"
+	"os/exec"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/coder/websocket"
+
+	"rutter/api/access"
+	"rutter/api/client"
+	"rutter/api/pki"
+	"rutter/api/tlsgate"
+	"rutter/cmd/rutter/term"
+	"rutter/log"
+	"rutter/log/intake"
+)
+
+// cutWithin is how soon after a revocation a connection must have ended (issue 9).
+const cutWithin = 2 * time.Second
+
+// open is a connection that was let in and stays, under a name for people.
+type open struct {
+	name string
+	conn io.Reader
+}
+
+// asked sends a request over a connection of its own and returns what comes
+// behind the answer's head, which must have the status.
+func (w *world) asked(name, url, head string, status int) open {
+	w.t.Helper()
+	conn, err := term.DialServer(w.keeper(name))(w.t.Context(), "tcp", strings.TrimPrefix(url, "https://"))
+	w.must(err)
+	w.t.Cleanup(func() { conn.Close() })
+	_, err = io.WriteString(conn, head+"Host: rutter\r\n\r\n")
+	w.must(err)
+	w.must(conn.SetReadDeadline(time.Now().Add(finishPatience)))
+	r := bufio.NewReader(conn)
+	answer, err := http.ReadResponse(r, nil) //nolint:bodyclose // the connection is the body
+	w.must(err)
+	if answer.StatusCode != status {
+		w.t.Fatalf("%s: status %d, want %d", strings.SplitN(head, "\r\n", 2)[0], answer.StatusCode, status)
+	}
+	return open{strings.SplitN(head, "\r\n", 2)[0], r}
+}
+
+// websocket is a listener of the change feed's.
+func (w *world) websocket(name, url string) open {
+	w.t.Helper()
+	transport := &http.Transport{DialTLSContext: term.DialServer(w.keeper(name))}
+	w.t.Cleanup(transport.CloseIdleConnections)
+	conn, _, err := websocket.Dial(w.t.Context(), url+"/changefeeds", &websocket.DialOptions{HTTPClient: &http.Client{Transport: transport}, HTTPHeader: http.Header{"Accept-Version": {"~2"}}})
+	w.must(err)
+	w.t.Cleanup(func() { _ = conn.CloseNow() })
+	w.must(conn.Write(w.t.Context(), websocket.MessageText, []byte(`{"instance":"a","service":"t","resources":[{"resource":"nic_tag","subResources":["create"]}]}`)))
+	_, _, err = conn.Read(w.t.Context()) // the bootstrap route: it is registered
+	w.must(err)
+	return open{"the change feed's websocket", messages{w.t.Context(), conn}}
+}
+
+// messages reads a websocket as if it were a stream.
+type messages struct {
+	ctx  context.Context
+	conn *websocket.Conn
+}
+
+func (m messages) Read([]byte) (int, error) {
+	_, _, err := m.conn.Read(m.ctx)
+	return 0, err
+}
+
+// peer connects to a raft port with the certificate of a server that there is not.
+func (w *world) peer(name, address string) open {
+	w.t.Helper()
+	keeper, err := tlsgate.New(tlsgate.Config{Paths: tlsgate.PeerPaths(w.path(name)), Name: pki.Peers})
+	w.must(err)
+	conn, err := tlsgate.Network{Keeper: keeper}.Dial(w.t.Context(), address)
+	w.must(err)
+	w.t.Cleanup(func() { conn.Close() })
+	return open{"a connection of the raft port", conn}
+}
+
+// A revocation ends every sort of connection that there is, at whichever server.
+func testCuts(t *testing.T, w *world) {
+	cn := log.UUID{10}
+	w.issue("cut-node", access.Identity{Role: access.CN, UUID: cn}, pki.Life)
+	w.issue("cut-person", access.Identity{Role: access.Operator, Name: "carla"}, pki.Life)
+	w.issue("cut-server", access.Identity{Role: access.Server, Name: "s9"}, pki.Life)
+	all := []open{
+		w.asked("cut-node", w.urls[0], "GET /feed HTTP/1.1\r\nConnection: Upgrade\r\nUpgrade: "+client.Upgrade+"\r\n", http.StatusSwitchingProtocols),
+		w.asked("cut-person", w.urls[1], "GET "+intake.Path+" HTTP/1.1\r\nConnection: Upgrade\r\nUpgrade: "+intake.Protocol+"\r\n", http.StatusSwitchingProtocols),
+		w.asked("cut-person", w.urls[2], "GET /log?follow=1 HTTP/1.1\r\nAccept: text/event-stream\r\n", http.StatusOK),
+		w.asked("cut-person", w.urls[0], "GET /log?follow=1 HTTP/1.1\r\n", http.StatusOK),
+		w.websocket("cut-person", w.urls[1]),
+		w.peer("cut-server", w.raft[2]),
+	}
+	ended := make(chan string, len(all))
+	for _, o := range all {
+		go func() {
+			_, _ = io.Copy(io.Discard, o.conn) // until it is cut, whatever it says then
+			ended <- o.name
+		}()
+	}
+	select {
+	case name := <-ended:
+		t.Fatalf("%s ended before anything was revoked", name)
+	case <-time.After(200 * time.Millisecond):
+	}
+	for _, who := range []string{"cn:" + cn.String(), "operator:carla", "server:s9"} {
+		w.must(w.run("cert", "revoke", who, "--reason", "a test"))
+	}
+	begun, late := time.Now(), time.After(cutWithin)
+	for range all {
+		select {
+		case name := <-ended:
+			t.Logf("%s: %v", name, time.Since(begun).Round(time.Millisecond))
+		case <-late:
+			t.Fatalf("%d connections go on %v after the revocation", len(all)-len(ended), cutWithin)
+		}
+	}
+}
+
+// A command with a certificate that is good no more ends with the reason, and
+// does not go on asking.
+func testRefusedCommand(t *testing.T, w *world) {
+	w.issue("gone", access.Identity{Role: access.Operator, Name: "gus"}, pki.Life)
+	w.must(w.run("cert", "revoke", "operator:gus"))
+	w.issue("node2", access.Identity{Role: access.CN, UUID: log.UUID{11}}, pki.Life)
+	w.issueAged("aged", access.Identity{Role: access.Reader, Name: "old"}, time.Hour, 2*time.Hour)
+	other := tlsgate.Office{Folder: w.path("otherpki")}
+	w.must(other.Init(pki.AuthorityLife))
+	_, err := other.Issue(w.path("stranger"), tlsgate.Grant{Identity: access.Identity{Role: access.Operator, Name: "eve"}})
+	w.must(err)
+	for name, c := range map[string]struct {
+		folder string
+		code   int
+		want   []string
+	}{
+		"revoked":          {"gone", 3, []string{"revoked", "operator:gus", "rutter cert issue"}},
+		"of another role":  {"node2", 3, []string{"operator"}},
+		"ended":            {"aged", 1, []string{"expired", "reader:old", "rutter cert issue"}},
+		"of other cluster": {"stranger", 3, []string{"authority", "right cluster"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			cmd := exec.CommandContext(t.Context(), rutter, "tag", "create", "name=never")
+			cmd.Env = w.environment(c.folder)
+			begun := time.Now()
+			out, err := cmd.CombinedOutput()
+			var exit *exec.ExitError
+			if !errors.As(err, &exit) || exit.ExitCode() != c.code {
+				t.Errorf("%v, want exit code %d: %s", err, c.code, out)
+			}
+			for _, part := range c.want {
+				if !strings.Contains(string(out), part) {
+					t.Errorf("it says %q, without %q", out, part)
+				}
+			}
+			if took := time.Since(begun); took > 10*time.Second { // a request goes on for 30 s else
+				t.Errorf("it went on for %v", took)
+			}
+		})
+	}
+}
+
+// A server whose certificates are revoked is alone, the others go on; with new
+// ones it is back.
+func testRevokedServer(t *testing.T, w *world) {
+	w.must(w.run("cert", "revoke", "server:s3", "--reason", "a test"))
+	if err := said(w.raft[0], w.peerPair("s3")); err == nil {
+		t.Error("a raft port lets the revoked server in")
+	}
+	two := w.client("ada", w.urls[0], w.urls[1])
+	_, err := two.Create(t.Context(), "/nic_tags", []byte(`{"name": "of_two"}`))
+	w.must(err)
+	head, err := two.Head(t.Context())
+	w.must(err)
+	if got, err := w.client("ada", w.urls[2]).Head(w.short()); err == nil && got >= head {
+		t.Errorf("the revoked server is at %d, as far as the others", got)
+	}
+	w.issue("s3", access.Identity{Role: access.Server, Name: "s3"}, pki.Life)
+	for deadline := time.Now().Add(finishPatience); ; {
+		if got, err := w.client("ada", w.urls[2]).Head(w.short()); err == nil && got >= head {
+			return
+		}
+		if time.Now().After(deadline) {
+			t.Fatal("the server does not come back with its new certificates")
+		}
+		time.Sleep(100 * time.Millisecond)
+	}
+}
+
+// short is a time in which a server that is there answers.
+func (w *world) short() context.Context {
+	ctx, cancel := context.WithTimeout(w.t.Context(), 3*time.Second)
+	w.t.Cleanup(cancel)
+	return ctx
+}
