@@ -169,6 +169,10 @@ var importTable = []row{
 		why: "the one place that knows everybody, and only wires",
 	},
 	{
+		pkg: "cmd/rutter/importcmd", may: []string{"log", "projections", "api/client", "cmd/rutter/term"},
+		why: "what another system knows is judged by the rules of the log, and written as any client writes",
+	},
+	{
 		pkg: "integration", may: []string{"*"},
 		why: "it runs the real thing, whatever that takes",
 	},

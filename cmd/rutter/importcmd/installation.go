@@ -1,0 +1,115 @@
+package importcmd
+
+import (
+	"net/netip"
+	"slices"
+
+	"rutter/log"
+)
+
+// maxObjects bounds what is read of an installation. A million NICs are about a
+// gigabyte here.
+const maxObjects = 8 << 20
+
+// order is that in which kinds depend on one another: what comes later names
+// what comes before.
+var order = []log.Kind{
+	log.KindNICTag, log.KindFabricVLAN, log.KindNetwork, log.KindNetworkPool,
+	log.KindNIC, log.KindAggregation, log.KindRouter, log.KindIP,
+}
+
+// record is one object of the source.
+type record struct {
+	object log.Object
+	told   []string // the fields that the source has, sorted
+	whole  []string // and those that it would have if they were set, sorted
+	from   string   // where it was read, as in nics.json or /nics
+}
+
+// overlay is a row of portolan_vnet_mac_ip (spec/svp.md section 5).
+type overlay struct {
+	vnet    uint32
+	ip      netip.Addr
+	mac     log.MAC
+	cn      log.UUID
+	deleted bool
+}
+
+// underlay is a row of portolan_underlay_mappings.
+type underlay struct {
+	cn   log.UUID
+	ip   netip.Addr
+	port uint32
+}
+
+// installation is what was read of a source.
+type installation struct {
+	records  map[log.Kind][]record
+	places   map[string]int // of records, by kind and id
+	overlays []overlay
+	under    []underlay
+	vnets    map[log.UUID]uint32 // of owners, by napi_fabrics
+	problems []problem
+	ignored  map[string]int // fields that were not understood, and how often
+	skipped  []string       // files and buckets that have nothing of ours
+	count    int
+}
+
+func newInstallation() *installation {
+	return &installation{
+		records: make(map[log.Kind][]record), places: make(map[string]int),
+		vnets: make(map[log.UUID]uint32), ignored: make(map[string]int),
+	}
+}
+
+// add keeps a record. One that was read before, because pages overlap or the
+// same thing stands in two files, is compared with the first.
+func (in *installation) add(r record) {
+	kind, id := r.object.Kind(), r.object.ID()
+	key := kind.String() + " " + id
+	at, there := in.places[key]
+	if !there {
+		in.places[key] = len(in.records[kind])
+		in.records[kind] = append(in.records[kind], r)
+		in.count++
+		return
+	}
+	first := in.records[kind][at]
+	changed := log.Diff(first.object, r.object)
+	changed = slices.DeleteFunc(changed, func(c log.FieldChange) bool { return c.Path == "modified_timestamp" })
+	if len(changed) > 0 {
+		in.problems = append(in.problems, problem{
+			Kind: kind.String(), ID: id, From: r.from, Field: changed[0].Path,
+			Message: "it was read before, from " + first.from + ", with another value",
+			Remedy:  "the first is taken; run again when nobody changes it, or remove one of the files",
+		})
+	}
+}
+
+// problem is something of the source that does not come over as it is.
+type problem struct {
+	Kind string `json:"kind"`
+	ID   string `json:"id,omitempty"`
+	From string `json:"from,omitempty"`
+	// Left says that the object as a whole is left out.
+	Left    bool   `json:"left"`
+	Code    string `json:"code,omitempty"` // of the refusal
+	Field   string `json:"field,omitempty"`
+	Message string `json:"message"`
+	Remedy  string `json:"remedy,omitempty"`
+}
+
+// problemsOf are those of a refusal, one for each field.
+func problemsOf(refusal *log.Refusal, kind log.Kind, id, from string) []problem {
+	base := problem{Kind: kind.String(), ID: id, From: from, Left: true, Code: refusal.Code, Message: refusal.Message}
+	if len(refusal.Errors) == 0 {
+		return []problem{base}
+	}
+	var all []problem
+	for _, e := range refusal.Errors {
+		p := base
+		p.Field, p.Message, p.Remedy = e.Field, e.Message, e.Remedy
+		all = append(all, p)
+	}
+	return all
+}
