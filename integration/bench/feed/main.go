@@ -6,7 +6,6 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"flag"
 	"fmt"
@@ -14,8 +13,6 @@ import (
 	"os/exec"
 	"os/signal"
 	"path/filepath"
-	"slices"
-	"strings"
 	"syscall"
 	"time"
 
@@ -31,24 +28,25 @@ var keys = []string{
 
 // suite is one run.
 type suite struct {
+	*bench.Figures
 	rutter, etcd, rival string // programs
 	dir                 string
-	results             string // the file that keeps values
 	fanTime             time.Duration
 	profiles            string // the folder for CPU profiles of the servers; "": none
-	values              map[string]string
 }
 
-// part measures some of the keys on a fresh cluster.
-type part struct {
-	name string
-	do   func(context.Context, *suite) error
+// parts are what is measured, each on a fresh cluster.
+func (s *suite) parts() []bench.Part {
+	return []bench.Part{
+		{Name: "fan200", Do: s.fan200},
+		{Name: "fan1000", Do: s.fan1000},
+		{Name: "fansaturated", Do: s.fanSaturated},
+		{Name: "barrier", Do: s.barrier},
+		{Name: "storm", Do: s.storm},
+		{Name: "stormcold", Do: s.stormCold},
+		{Name: "catchup", Do: s.catchUp},
+	}
 }
-
-// parts are what is measured; -part names one, or how several begin.
-var parts = []part{{"fan200", runFan200}, {"fan1000", runFan1000}, {"fansaturated", runFanSaturated}, {"barrier", runBarrier}, {"storm", runStorm}, {"stormcold", runStormCold}, {"catchup", runCatchUp}}
-
-const partNames = "all, fan, fan200, fan1000, fansaturated, barrier, storm, stormcold or catchup"
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
@@ -60,88 +58,19 @@ func main() {
 }
 
 func run(ctx context.Context) (err error) {
-	s := &suite{values: make(map[string]string)}
-	only := flag.String("part", "all", partNames)
+	s := &suite{Figures: bench.NewFigures("feed", keys...)}
+	only := flag.String("part", "all", "one of "+bench.PartNames(s.parts()))
 	flag.StringVar(&s.rutter, "rutter", "bin/rutter", "`PROGRAM` to measure")
 	flag.StringVar(&s.etcd, "etcd", "bin/rivals/etcd", "`PROGRAM` of the rival's server")
 	flag.StringVar(&s.rival, "rival", "bin/rivals/rival", "`PROGRAM` that measures the rival")
-	flag.StringVar(&s.results, "results", "bin/bench-feed.json", "`FILE` that keeps what was measured, for the parts that are not; of a run of all, nothing older")
 	flag.StringVar(&s.profiles, "cpuprofile", "", "`FOLDER` for CPU profiles of the servers")
 	flag.DurationVar(&s.fanTime, "duration", 10*time.Second, "`TIME` to write in fan")
 	flag.Parse()
-	if err := s.load(*only); err != nil {
-		return err
-	}
 	if s.dir, err = os.MkdirTemp("", "rutter-bench-feed-"); err != nil {
 		return err
 	}
 	defer os.RemoveAll(s.dir)
-	ran := false
-	for _, p := range parts {
-		if *only != "all" && (*only == "" || !strings.HasPrefix(p.name, *only)) {
-			continue
-		}
-		ran = true
-		begin := time.Now()
-		if partErr := p.do(ctx, s); partErr != nil {
-			err = errors.Join(err, fmt.Errorf("%s: %w", p.name, partErr))
-		}
-		err = errors.Join(err, s.save())
-		fmt.Fprintf(os.Stderr, "%s took %s\n", p.name, time.Since(begin).Round(time.Second))
-	}
-	if !ran {
-		return fmt.Errorf("-part %q: want %s", *only, partNames)
-	}
-	fmt.Println(s.line())
-	return err
-}
-
-// load takes what earlier runs measured, unless all is measured now.
-func (s *suite) load(part string) error {
-	b, err := os.ReadFile(s.results)
-	if part == "all" || errors.Is(err, os.ErrNotExist) {
-		return nil
-	}
-	if err != nil {
-		return err
-	}
-	if err := json.Unmarshal(b, &s.values); err != nil {
-		return fmt.Errorf("%s: %w: remove it", s.results, err)
-	}
-	return nil
-}
-
-func (s *suite) save() error {
-	b, err := json.MarshalIndent(s.values, "", "\t")
-	if err != nil {
-		return err
-	}
-	if err := os.MkdirAll(filepath.Dir(s.results), 0o755); err != nil {
-		return err
-	}
-	return os.WriteFile(s.results, append(b, '\n'), 0o644)
-}
-
-func (s *suite) set(key string, value float64) {
-	if !slices.Contains(keys, key) {
-		panic("bench-feed: unknown key " + key)
-	}
-	s.values[key] = fmt.Sprintf("%.4g", value)
-	if value >= 1000 {
-		s.values[key] = fmt.Sprintf("%.0f", value)
-	}
-}
-
-func (s *suite) line() string {
-	pairs := make([]string, len(keys))
-	for i, key := range keys {
-		value, ok := s.values[key]
-		if !ok {
-			value = "na"
-		}
-		pairs[i] = key + "=" + value
-	}
-	return strings.Join(pairs, " ")
+	return s.Run(ctx, *only, s.parts())
 }
 
 // on runs fn on a fresh cluster of three processes.

@@ -67,21 +67,21 @@ func printMemory(all []agentsim.Usage) {
 	}
 }
 
-func runFan200(ctx context.Context, s *suite) error {
+func (s *suite) fan200(ctx context.Context) error {
 	o, err := s.fan(ctx, 200, 100)
 	if err != nil {
 		return err
 	}
-	s.set("fan200_p99_ms", o.P99)
+	s.Set("fan200_p99_ms", o.P99)
 	return s.compare(ctx, o)
 }
 
-func runFan1000(ctx context.Context, s *suite) error {
+func (s *suite) fan1000(ctx context.Context) error {
 	o, err := s.fan(ctx, 1000, 1000)
 	if err != nil {
 		return err
 	}
-	s.set("fan1000_p99_ms", o.P99)
+	s.Set("fan1000_p99_ms", o.P99)
 	return nil
 }
 
@@ -90,12 +90,12 @@ func runFan1000(ctx context.Context, s *suite) error {
 // to spare, since with some they spend it on being early.
 const saturatingRate = 1600
 
-func runFanSaturated(ctx context.Context, s *suite) error {
+func (s *suite) fanSaturated(ctx context.Context) error {
 	o, err := s.fan(ctx, 1000, saturatingRate)
 	if err != nil {
 		return err
 	}
-	s.set("cpu_us_per_delivery", o.CPU)
+	s.Set("cpu_us_per_delivery", o.CPU)
 	return nil
 }
 
@@ -127,12 +127,12 @@ func (s *suite) compare(ctx context.Context, ours agentsim.FanOutcome) (err erro
 	}
 	perDelivery := float64(used.Microseconds()) / float64(theirs.Count)
 	fmt.Fprintf(os.Stderr, "etcd: %+v, %.2f us of CPU per delivery\n", theirs, perDelivery)
-	s.set("fan200_p99_vs_etcd", ours.P99/theirs.P99)
-	s.set("cpu_vs_etcd", ours.CPU/perDelivery)
+	s.Set("fan200_p99_vs_etcd", ours.P99/theirs.P99)
+	s.Set("cpu_vs_etcd", ours.CPU/perDelivery)
 	return nil
 }
 
-func runBarrier(ctx context.Context, s *suite) error {
+func (s *suite) barrier(ctx context.Context) error {
 	return s.on(ctx, "barrier", func(c *bench.Cluster) error {
 		return with(ctx, c, agentsim.Config{Agents: barrierCNs, First: even}, func(stage *agentsim.Stage) error {
 			if err := stage.Know(ctx); err != nil {
@@ -140,34 +140,34 @@ func runBarrier(ctx context.Context, s *suite) error {
 			}
 			o, err := stage.Barriers(ctx, barriers)
 			fmt.Fprintf(os.Stderr, "barriers: %+v\n", o)
-			s.set("barrier100_p99_ms", o.P99)
+			s.Set("barrier100_p99_ms", o.P99)
 			return err
 		})
 	})
 }
 
-// runStorm measures idle subscribers of one server, and then its loss.
-func runStorm(ctx context.Context, s *suite) error {
+// storm measures idle subscribers of one server, and then its loss.
+func (s *suite) storm(ctx context.Context) error {
 	return s.on(ctx, "storm", func(c *bench.Cluster) error {
 		before := agentsim.Resident(c.Servers[0].PID())
 		return with(ctx, c, agentsim.Config{Agents: stormAgents, First: func(int) int { return 0 }}, func(stage *agentsim.Stage) error {
 			time.Sleep(settle)
-			s.set("bytes_per_idle_subscriber", float64(agentsim.Resident(c.Servers[0].PID())-before)/stormAgents)
+			s.Set("bytes_per_idle_subscriber", float64(agentsim.Resident(c.Servers[0].PID())-before)/stormAgents)
 			o, err := stage.Storm(ctx, 0)
 			if err != nil {
 				return err
 			}
 			fmt.Fprintf(os.Stderr, "storm: %+v\n", o)
-			s.set("storm_10k_s", o.Seconds)
-			s.set("storm_snapshots", float64(o.Snapshots))
+			s.Set("storm_10k_s", o.Seconds)
+			s.Set("storm_snapshots", float64(o.Snapshots))
 			return nil
 		})
 	})
 }
 
-// runStormCold measures compute nodes that all lost what they held, again and
+// stormCold measures compute nodes that all lost what they held, again and
 // again: what the servers hold must not grow from one time to the next.
-func runStormCold(ctx context.Context, s *suite) error {
+func (s *suite) stormCold(ctx context.Context) error {
 	return s.on(ctx, "stormcold", func(c *bench.Cluster) error {
 		return with(ctx, c, agentsim.Config{Agents: coldAgents, First: even}, func(stage *agentsim.Stage) error {
 			if err := stage.Populate(ctx, coldMappings); err != nil {
@@ -195,9 +195,9 @@ func megas(bytes []int64) []int64 {
 	return all
 }
 
-// runCatchUp has two agents a million entries behind: one that they concern, with
+// catchUp has two agents a million entries behind: one that they concern, with
 // its cache and its state, and one that few of them concern.
-func runCatchUp(ctx context.Context, s *suite) error {
+func (s *suite) catchUp(ctx context.Context) error {
 	return s.on(ctx, "catchup", func(c *bench.Cluster) error {
 		w, err := bench.NewWorkload(400)
 		if err != nil {
@@ -229,12 +229,12 @@ func runCatchUp(ctx context.Context, s *suite) error {
 		if err := follow(func() error { return fleet.AwaitSeq(ctx, head) }); err != nil {
 			return err
 		}
-		s.set("scan_per_s", backlog/time.Since(begin).Seconds())
+		s.Set("scan_per_s", backlog/time.Since(begin).Seconds())
 		took, err := s.realAgent(ctx, c, head)
 		if err != nil {
 			return err
 		}
-		s.set("catchup_per_s", backlog/took.Seconds())
+		s.Set("catchup_per_s", backlog/took.Seconds())
 		return nil
 	})
 }

@@ -34,7 +34,7 @@ func runItems(ctx context.Context, s *suite) error {
 		if o.Missing > 0 {
 			return fmt.Errorf("%d items never came", o.Missing)
 		}
-		s.set("item_p99_ms_200", float64(o.P99.Microseconds())/1000)
+		s.Set("item_p99_ms_200", float64(o.P99.Microseconds())/1000)
 		return nil
 	})
 }
@@ -47,9 +47,9 @@ func runRoam(ctx context.Context, s *suite) error {
 			return err
 		}
 		fmt.Fprintf(os.Stderr, "roam: %+v\n", o)
-		s.set("roam_lost", float64(o.Lost))
-		s.set("roam_dup", float64(o.Doubled))
-		s.set("roam_gap_s", o.Gap.Seconds())
+		s.Set("roam_lost", float64(o.Lost))
+		s.Set("roam_dup", float64(o.Doubled))
+		s.Set("roam_gap_s", o.Gap.Seconds())
 		if o.Noticed > 0 {
 			return errors.New("listeners of other servers noticed a kill")
 		}

@@ -6,15 +6,12 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"flag"
 	"fmt"
 	"os"
 	"os/signal"
 	"path/filepath"
-	"slices"
-	"strings"
 	"syscall"
 	"time"
 
@@ -26,21 +23,21 @@ var keys = []string{"item_p99_ms_200", "roam_lost", "roam_dup", "roam_gap_s", "l
 
 // suite is one run.
 type suite struct {
+	*bench.Figures
 	rutter   string // the program
 	dir      string
-	results  string // the file that keeps values
 	duration time.Duration
-	values   map[string]string
 }
 
-// part measures some of the keys. Those of one surface share a file, as changefeed.go.
-type part struct {
-	name string
-	do   func(context.Context, *suite) error
+// parts are what is measured. Those of one surface share a file, as changefeed.go.
+func (s *suite) parts() []bench.Part {
+	return []bench.Part{
+		{Name: "items", Do: func(ctx context.Context) error { return runItems(ctx, s) }},
+		{Name: "roam", Do: func(ctx context.Context) error { return runRoam(ctx, s) }},
+		{Name: "idle", Do: func(ctx context.Context) error { return runIdle(ctx, s) }},
+		{Name: "list", Do: func(ctx context.Context) error { return runLists(ctx, s) }},
+	}
 }
-
-// parts are what is measured; -part names one.
-var parts = []part{{"items", runItems}, {"roam", runRoam}, {"idle", runIdle}, {"list", runLists}}
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
@@ -51,91 +48,17 @@ func main() {
 	}
 }
 
-func partNames() string {
-	names := "all"
-	for _, p := range parts {
-		names += ", " + p.name
-	}
-	return names
-}
-
 func run(ctx context.Context) (err error) {
-	s := &suite{values: make(map[string]string)}
-	only := flag.String("part", "all", "one of "+partNames())
+	s := &suite{Figures: bench.NewFigures("triton", keys...)}
+	only := flag.String("part", "all", "one of "+bench.PartNames(s.parts()))
 	flag.StringVar(&s.rutter, "rutter", "bin/rutter", "`PROGRAM` to measure")
-	flag.StringVar(&s.results, "results", "bin/bench-triton.json", "`FILE` that keeps what was measured, for the parts that are not; of a run of all, nothing older")
 	flag.DurationVar(&s.duration, "duration", 10*time.Second, "`TIME` to write in items")
 	flag.Parse()
-	if err := s.load(*only); err != nil {
-		return err
-	}
 	if s.dir, err = os.MkdirTemp("", "rutter-bench-triton-"); err != nil {
 		return err
 	}
 	defer os.RemoveAll(s.dir)
-	ran := false
-	for _, p := range parts {
-		if *only != "all" && *only != p.name {
-			continue
-		}
-		ran = true
-		begin := time.Now()
-		if partErr := p.do(ctx, s); partErr != nil {
-			err = errors.Join(err, fmt.Errorf("%s: %w", p.name, partErr))
-		}
-		err = errors.Join(err, s.save())
-		fmt.Fprintf(os.Stderr, "%s took %s\n", p.name, time.Since(begin).Round(time.Second))
-	}
-	if !ran {
-		return fmt.Errorf("-part %q: want one of %s", *only, partNames())
-	}
-	fmt.Println(s.line())
-	return err
-}
-
-// load takes what earlier runs measured, unless all is measured now.
-func (s *suite) load(part string) error {
-	b, err := os.ReadFile(s.results)
-	if part == "all" || errors.Is(err, os.ErrNotExist) {
-		return nil
-	}
-	if err != nil {
-		return err
-	}
-	if err := json.Unmarshal(b, &s.values); err != nil {
-		return fmt.Errorf("%s: %w: remove it", s.results, err)
-	}
-	return nil
-}
-
-func (s *suite) save() error {
-	b, err := json.MarshalIndent(s.values, "", "\t")
-	if err != nil {
-		return err
-	}
-	if err := os.MkdirAll(filepath.Dir(s.results), 0o755); err != nil {
-		return err
-	}
-	return os.WriteFile(s.results, append(b, '\n'), 0o644)
-}
-
-func (s *suite) set(key string, value float64) {
-	if !slices.Contains(keys, key) {
-		panic("bench-triton: unknown key " + key)
-	}
-	s.values[key] = fmt.Sprintf("%.4g", value)
-}
-
-func (s *suite) line() string {
-	pairs := make([]string, len(keys))
-	for i, key := range keys {
-		value, ok := s.values[key]
-		if !ok {
-			value = "na"
-		}
-		pairs[i] = key + "=" + value
-	}
-	return strings.Join(pairs, " ")
+	return s.Run(ctx, *only, s.parts())
 }
 
 // on runs fn on a fresh cluster of three processes.

@@ -65,7 +65,7 @@ func runLists(ctx context.Context, s *suite) error {
 		if o.Errors > 0 {
 			return fmt.Errorf("%d lists failed: %s", o.Errors, o.FirstError)
 		}
-		s.set("list_p99_ms", o.P99)
+		s.Set("list_p99_ms", o.P99)
 		return stall(ctx, s, c, leader.URL)
 	})
 }
@@ -106,7 +106,7 @@ func stall(ctx context.Context, s *suite, c *bench.Cluster, server string) error
 		return err
 	}
 	fmt.Fprintf(os.Stderr, "writes alone: %+v\nwrites beside %d lists: %+v\n", alone, lists.Load(), beside)
-	s.set("write_stall_ms", max(0, beside.P99-alone.P99))
+	s.Set("write_stall_ms", max(0, beside.P99-alone.P99))
 	return nil
 }
 
