@@ -2,10 +2,10 @@ package raftstore
 
 import (
 	"bytes"
-	"cmp"
 	"context"
 	"encoding/binary"
 	"fmt"
+	"maps"
 	"slices"
 
 	"go.etcd.io/bbolt"
@@ -119,79 +119,6 @@ func (p *pastReader) history(ref Ref, low, high log.Seq) (seqs []log.Seq, err er
 	return seqs, err
 }
 
-// wantedRef is an object that is looked for in one segment after another.
-type wantedRef struct {
-	hash uint32
-	ref  Ref
-}
-
-// resolve finds objects as they were, into known. They are looked for together,
-// in the order of their hashes: a block is then read from its front to its end.
-func (p *pastReader) resolve(refs ...Ref) error {
-	wanted := make([]wantedRef, 0, len(refs))
-	for _, ref := range refs {
-		if _, ok := p.known[ref]; !ok {
-			wanted = append(wanted, wantedRef{objectHash(ref.Kind, []byte(ref.ID)), ref})
-		}
-	}
-	slices.SortFunc(wanted, func(a, b wantedRef) int { return cmp.Compare(a.hash, b.hash) })
-	err := p.each(p.base+1, p.seq, func(segment uint64, b block) (bool, error) {
-		left := wanted[:0]
-		var seqs []log.Seq
-		place := 0
-		for _, w := range wanted {
-			seqs = b.findNext(&place, segment, w.hash, p.base+1, p.seq, seqs[:0])
-			found := false
-			if len(seqs) > 0 {
-				var err error
-				if found, err = p.take(w.ref, seqs); err != nil {
-					return false, err
-				}
-			}
-			if !found {
-				left = append(left, w)
-			}
-		}
-		wanted = left
-		return len(wanted) == 0, nil
-	})
-	for _, w := range wanted {
-		if err != nil {
-			return err
-		}
-		p.known[w.ref], err = p.baseRow(w.ref)
-	}
-	return err
-}
-
-// take notes what the last of the events that is about ref made of it, and
-// reports whether there is one.
-func (p *pastReader) take(ref Ref, seqs []log.Seq) (bool, error) {
-	for _, seq := range slices.Backward(seqs) {
-		s, err := p.event(seq)
-		if err != nil {
-			return false, err
-		}
-		if kind, id, err := eventObject(s.Bytes); err != nil || kind != ref.Kind || string(id) != ref.ID {
-			continue
-		}
-		e, body, err := log.EventObject(s.Bytes)
-		if err != nil {
-			return false, fmt.Errorf("changes.db: event row %d: %w", seq, err)
-		}
-		p.known[ref] = nil
-		if e.Action != log.Delete {
-			o, err := log.DecodeObject(ref.Kind, ref.ID, append([]byte{log.FormatVersion}, body...))
-			if err != nil {
-				return false, fmt.Errorf("changes.db: event row %d: %w", seq, err)
-			}
-			p.known[ref] = &projections.Record{Object: o, Revision: e.Revision, Seq: seq}
-		}
-		return true, nil
-	}
-	return false, nil
-}
-
 // baseRow returns an object as the checkpoint has it.
 func (p *pastReader) baseRow(ref Ref) (*projections.Record, error) {
 	if p.rows == nil {
@@ -293,16 +220,22 @@ func (p *pastReader) mentioning(uuids map[log.UUID]bool, kinds ...log.Kind) (map
 		hashes = append(hashes, mentionHash(uuid[:]))
 	}
 	slices.Sort(hashes)
-	if err := p.touched(hashes, kinds, nil, refs); err != nil || len(uuids) == 0 {
-		return refs, err
+	if len(uuids) == 0 {
+		return refs, nil
 	}
-	has := rowMatcher(uuids)
-	for _, kind := range kinds {
-		if err := p.scan(kind, has, refs); err != nil {
-			return nil, err
-		}
-	}
-	return refs, nil
+	scanned, has := map[Ref]bool{}, rowMatcher(uuids)
+	err := both(
+		func() error { return p.touched(hashes, kinds, nil, refs) },
+		func() error {
+			for _, kind := range kinds {
+				if err := p.scan(kind, has, scanned); err != nil {
+					return err
+				}
+			}
+			return nil
+		})
+	maps.Copy(refs, scanned)
+	return refs, err
 }
 
 // scan adds the objects of the checkpoint whose encoded form is wanted. It reads
@@ -373,12 +306,15 @@ func (p *pastReader) underlays(state *projections.State, scopes []log.Scope) (ma
 			cns[cn] = true
 		}
 	}
-	refs := map[Ref]bool{}
+	refs, scanned := map[Ref]bool{}, map[Ref]bool{}
 	has := rowMatcher(cns)
-	if err := p.touched([]uint32{kindHash(serverNICs)}, []log.Kind{log.KindNIC}, has, refs); err != nil {
-		return nil, err
-	}
-	return refs, p.scan(log.KindNIC, func(object []byte) bool { return bytes.Contains(object, serverText) && has(object) }, refs)
+	err := both(
+		func() error { return p.touched([]uint32{kindHash(serverNICs)}, []log.Kind{log.KindNIC}, has, refs) },
+		func() error {
+			return p.scan(log.KindNIC, func(object []byte) bool { return bytes.Contains(object, serverText) && has(object) }, scanned)
+		})
+	maps.Copy(refs, scanned)
+	return refs, err
 }
 
 // time is that of the entry at seq.
