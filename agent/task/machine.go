@@ -36,8 +36,9 @@ type Machines struct {
 	Runner vmRunner
 	Store  *vminfo.Store
 	VMMs   vmms
-	// Check refuses what may not be updated here; nil: everything may.
-	Check func(fields vminfo.Value) error
+	// Check refuses what of a VM may not be updated here, and has the log told what
+	// is asked of its NICs; nil: everything may.
+	Check func(ctx context.Context, manifest, fields vminfo.Value) error
 }
 
 // Kinds are the tasks, by CNAPI's names for them.
@@ -290,35 +291,28 @@ func (m *Machines) create(ctx context.Context, params json.RawMessage) (any, err
 	return m.seen(id), nil
 }
 
-// update changes fields of a manifest; null takes one away.
+// update changes fields of a manifest; null takes one away, and vmadm's verbs
+// change NICs, tags and metadata.
 func (m *Machines) update(ctx context.Context, params json.RawMessage) (any, error) {
 	fields, id, err := fieldsOf(params)
 	if err != nil {
 		return nil, err
 	}
 	fields = fields.Without("uuid")
-	if m.Check != nil {
-		if err := m.Check(fields); err != nil {
-			return nil, err
-		}
+	manifest, err := m.Runner.Manifest(id)
+	if err == nil && m.Check != nil {
+		err = m.Check(ctx, manifest, fields)
 	}
-	err = m.Runner.Edit(id, func(v vminfo.Value) vminfo.Value {
-		for _, name := range fields.Keys() {
-			if field, _ := fields.Get(name); field.IsNull() {
-				v = v.Without(name)
-			} else {
-				v = v.With(name, field)
-			}
-		}
-		return v
-	})
 	if err != nil {
+		return nil, err
+	}
+	if err := m.Runner.Edit(id, func(v vminfo.Value) vminfo.Value { return vminfo.Updated(v, fields) }); err != nil {
 		return nil, err
 	}
 	err = m.await(ctx, id, func(vm vminfo.Value, there bool) bool {
 		for _, name := range fields.Keys() {
 			want, _ := fields.Get(name)
-			if got, ok := vm.Get(name); name != "nics" && (want.IsNull() && ok && name != "zonename" || !want.IsNull() && (!ok || !got.Equal(want))) {
+			if got, ok := vm.Get(name); name != "nics" && !vminfo.IsVerb(name) && (want.IsNull() && ok && name != "zonename" || !want.IsNull() && (!ok || !got.Equal(want))) {
 				return false
 			}
 		}

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"maps"
 	"net/http"
 	"slices"
 	"strconv"
@@ -229,7 +230,7 @@ func changeOf(state *projections.State, id log.UUID, action string, body []byte)
 		return nil, err
 	}
 	if vm.State == "provisioning" {
-		return nil, fail(http.StatusConflict, "UnallocatedVM", "VM has not been allocated to a server yet, or is being provisioned")
+		return nil, unallocated()
 	}
 	if action == "update_nics" && len(u.Rest) > 0 {
 		p := invalid("nics", "send the NICs only")
@@ -240,23 +241,59 @@ func changeOf(state *projections.State, id log.UUID, action string, body []byte)
 		return nil, p
 	}
 	c := &log.Change{ID: log.UUID(uuid.Must(uuid.NewV7())), Ops: Ops(u)}
-	if len(u.Rest) == 0 {
-		return c, nil
+	if len(u.Rest) > 0 && vm.ServerUUID.IsZero() {
+		return nil, unallocated()
 	}
-	if vm.ServerUUID.IsZero() {
-		return nil, fail(http.StatusConflict, "UnallocatedVM", "VM has not been allocated to a server")
-	}
-	u.Rest["uuid"] = json.RawMessage(strconv.Quote(id.String()))
-	params, err := json.Marshal(u.Rest)
+	task, err := Task(vm, u, u.Rest)
 	if err != nil {
 		return nil, err
 	}
-	c.Ops = append(c.Ops, log.Op{
-		Action: log.Create, Kind: log.KindTask, Set: []string{"params", "server_uuid", "task"},
-		Object: &log.Task{Task: "machine_update", ServerUUID: vm.ServerUUID, Params: string(params)},
-	})
+	c.Ops = append(c.Ops, task...)
 	return c, nil
 }
+
+// Task has the VM's compute node told what only its manifest says: rest, and what
+// of u the node says to the log. It is no operation, or one.
+func Task(vm *log.VM, u vmrule.Update, rest map[string]json.RawMessage) ([]log.Op, error) {
+	params := maps.Clone(rest)
+	if params == nil {
+		params = make(map[string]json.RawMessage)
+	}
+	var nics []map[string]json.RawMessage
+	for i := range u.NICs {
+		if fields := maps.Clone(u.NICs[i].Manifest); len(fields) > 0 {
+			fields["mac"] = json.RawMessage(strconv.Quote(u.NICs[i].MAC.String()))
+			nics = append(nics, fields)
+		}
+	}
+	if len(params)+len(nics) == 0 || vm.ServerUUID.IsZero() {
+		return nil, nil
+	}
+	if len(nics) > 0 {
+		list, err := json.Marshal(nics)
+		if err != nil {
+			return nil, err
+		}
+		params["update_nics"] = list
+	}
+	params["uuid"] = json.RawMessage(strconv.Quote(vm.UUID.String()))
+	text, err := json.Marshal(params)
+	if err != nil {
+		return nil, err
+	}
+	return []log.Op{{
+		Action: log.Create, Kind: log.KindTask, Set: []string{"params", "server_uuid", "task"},
+		Object: &log.Task{Task: "machine_update", ServerUUID: vm.ServerUUID, Params: string(text)},
+	}}, nil
+}
+
+// The refusal to update a VM that is not made yet, HTTP 409 (spec/vmapi-rule.md).
+const (
+	CodeUnallocated    = "UnallocatedVM"
+	MessageUnallocated = "VM has not been allocated to a server yet, or is being provisioned"
+)
+
+func unallocated() error { return fail(http.StatusConflict, CodeUnallocated, MessageUnallocated) }
 
 // Ops are the operations of the log that an update asks for: those of the NICs'
 // own updates.

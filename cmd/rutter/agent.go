@@ -96,7 +96,7 @@ func runAgentCommand(c *cli.Context) error {
 	if cfg.VMs != nil {
 		cfg.Agent.Local, cfg.VMsAsked = cfg.VMs.local(), c.IsSet("vminfod")
 	}
-	cfg.Tasks = newNodeTasks(c, cfg.Agent.CN, cfg.API, cfg.VMs.machines(), cfg.Logger)
+	cfg.Tasks = newNodeTasks(c, cfg.Agent.CN, cfg.API, cfg.VMs.machines(cfg.API), cfg.Logger)
 	cfg.Agent.Local = taskLocal{cfg.Agent.Local, cfg.Tasks}
 	if err := hostNICs(c, cfg.Tasks, cfg.VMs); err != nil {
 		return errors.Join(err, kernel.Close())

@@ -84,8 +84,8 @@ func hostNICs(c *cli.Context, n *nodeTasks, vms *vmNode) error {
 		return nil
 	}
 	owner, err := log.ParseUUID(text)
-	if err != nil || owner.IsZero() {
-		return usagef("--admin-uuid %q: want the administrator's UUID (%v)", text, err)
+	if err != nil {
+		return usagef("--admin-uuid: %w", err)
 	}
 	if vms == nil || vms.nics == nil {
 		return usagef("--admin-uuid: NICs are kept in step with the log where those of VMs are: leave --nic-sync on, and name --manifests or --follow-vminfod")
@@ -98,11 +98,11 @@ func hostNICs(c *cli.Context, n *nodeTasks, vms *vmNode) error {
 
 // machines are the VMs that tasks act on; nil if there are none, or another
 // program runs them.
-func (n *vmNode) machines() *task.Machines {
+func (n *vmNode) machines(api *client.Client) *task.Machines {
 	if n == nil || n.runner == nil {
 		return nil
 	}
-	return &task.Machines{Runner: n.runner, Store: n.service.Store(), VMMs: n.vmms}
+	return &task.Machines{Runner: n.runner, Store: n.service.Store(), VMMs: n.vmms, Check: ruleOfTasks(api)}
 }
 
 func portOf(address string) uint16 {

@@ -274,22 +274,17 @@ func vmUpdate(c *cli.Context) error {
 		if err != nil {
 			return "", err
 		}
-		fields, ops, err := ruled(v, fields)
+		ops, err := ruled(v, fields)
 		if err != nil {
 			return "", err
 		}
 		if err := a.tellLog(ctx, ops); err != nil {
 			return "", err
 		}
-		for _, name := range fields.Keys() {
-			if field, _ := fields.Get(name); field.IsNull() {
-				v = v.Without(name)
-			} else {
-				v = v.With(name, field)
-			}
-		}
 		updated := func(vm vminfo.Value, gone bool) bool { return !gone && hasFields(vm, fields) }
-		return "is updated", a.visible(ctx, updated, func() error { return a.runner.Replace(v) })
+		return "is updated", a.visible(ctx, updated, func() error {
+			return a.runner.Edit(id, func(v vminfo.Value) vminfo.Value { return vminfo.Updated(v, fields) })
+		})
 	})
 }
 
@@ -297,7 +292,7 @@ func vmUpdate(c *cli.Context) error {
 // addresses that they really have.
 func hasFields(vm, fields vminfo.Value) bool {
 	for _, name := range fields.Keys() {
-		if name == "nics" {
+		if name == "nics" || vminfo.IsVerb(name) {
 			continue
 		}
 		want, _ := fields.Get(name)

@@ -13,9 +13,9 @@ import (
 )
 
 // ruled holds an update of a manifest against the rule of package vmrule: it
-// returns the fields that the manifest gets, and what the log must be told of
-// NICs first. Fields that are sent as they are change nothing.
-func ruled(manifest, fields vminfo.Value) (vminfo.Value, []log.Op, error) {
+// returns what the log must be told of NICs first. Fields that are sent as they
+// are change nothing.
+func ruled(manifest, fields vminfo.Value) ([]log.Op, error) {
 	vm := vmrule.VM{}
 	own := make(map[log.MAC]vminfo.Value)
 	nics, _ := manifest.Get("nics")
@@ -51,9 +51,23 @@ func ruled(manifest, fields vminfo.Value) (vminfo.Value, []log.Op, error) {
 	}
 	u, err := vmrule.Check(asked.AppendJSON(nil), vm)
 	if err != nil {
-		return fields, nil, err
+		return nil, err
 	}
-	return withUpdatedNICs(manifest, fields), vmapi.Ops(u), nil
+	return vmapi.Ops(u), nil
+}
+
+// ruleOfTasks is ruled for updates that come as tasks.
+func ruleOfTasks(api *client.Client) func(context.Context, vminfo.Value, vminfo.Value) error {
+	return func(ctx context.Context, manifest, fields vminfo.Value) error {
+		ops, err := ruled(manifest, fields)
+		if err != nil || len(ops) == 0 {
+			return err
+		}
+		if _, err := api.Submit(ctx, &log.Change{ID: client.NewChangeID(), Ops: ops}); err != nil {
+			return fmt.Errorf("its NICs in the log: %w", err)
+		}
+		return nil
+	}
 }
 
 // changesOfNIC leaves of a NIC of a new list what is not as it was. A NIC that
@@ -69,31 +83,6 @@ func changesOfNIC(nic vminfo.Value, own map[log.MAC]vminfo.Value, added map[log.
 		}
 	}
 	return nic
-}
-
-// withUpdatedNICs puts update_nics into the list of NICs.
-func withUpdatedNICs(manifest, fields vminfo.Value) vminfo.Value {
-	updates, ok := fields.Get("update_nics")
-	if !ok {
-		return fields
-	}
-	nics, _ := manifest.Get("nics")
-	if given, ok := fields.Get("nics"); ok {
-		nics = given
-	}
-	list := append([]vminfo.Value(nil), nics.Items()...)
-	for _, update := range updates.Items() {
-		for i := range list {
-			if stringOf(list[i], "mac") != stringOf(update, "mac") {
-				continue
-			}
-			for _, name := range update.Keys() {
-				field, _ := update.Get(name)
-				list[i] = list[i].With(name, field)
-			}
-		}
-	}
-	return fields.Without("update_nics").With("nics", vminfo.ArrayValue(list...))
 }
 
 // tellLog has the log take what an update asks of NICs.

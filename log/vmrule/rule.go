@@ -23,8 +23,10 @@ const (
 	FieldBody = "body"
 )
 
-// maxNICs bounds the NICs that one update names.
-const maxNICs = 64
+const (
+	maxNICs      = 64 // that one update names
+	maxInterface = 15 // bytes of a link's name (IFNAMSIZ of linux/if.h, without its end)
+)
 
 // ofNetwork are the fields that a NIC has of its network, and ofNetworks those
 // that a VM has of those of its NICs.
@@ -45,6 +47,9 @@ type NIC struct {
 	MAC    log.MAC
 	Set    []string // the fields of Fields that are meant, by JSON name, sorted
 	Fields log.NIC
+	// Manifest is what of it the node says to the log, and not the other way: which
+	// NIC is primary, and the name of its link (spec/net-agent.md §2.2).
+	Manifest map[string]json.RawMessage
 }
 
 // Update is what an update asks for.
@@ -159,10 +164,20 @@ func checkNIC(path string, fields map[string]json.RawMessage, vm VM) (nic NIC, w
 			if err := nic.address(name, fields[name], subnet); err != nil {
 				bad(name, "%v", err)
 			}
-		case name != "mac" && name != "interface":
+		case name == "interface":
+			if err := json.Unmarshal(fields[name], &text); err != nil || text == "" || len(text) > maxInterface {
+				bad(name, "it must be the name of a link, of 1 to %d bytes", maxInterface)
+			}
+		case name != "mac":
 			if err := nic.flag(name, fields[name]); err != nil {
 				bad(name, "%v", err)
 			}
+		}
+		if name == "interface" || name == "primary" {
+			if nic.Manifest == nil {
+				nic.Manifest = make(map[string]json.RawMessage)
+			}
+			nic.Manifest[name] = fields[name]
 		}
 	}
 	slices.Sort(nic.Set)
