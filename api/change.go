@@ -159,6 +159,7 @@ type opForm struct {
 	Kind    log.Kind        `json:"kind"`
 	ID      string          `json:"id"`
 	IfMatch log.Revision    `json:"if_match"`
+	IfSeq   log.Seq         `json:"if_seq"`
 	Object  json.RawMessage `json:"object"`
 }
 
@@ -238,7 +239,7 @@ func badChange(err error) error {
 }
 
 func (f *opForm) parse() (log.Op, error) {
-	op := log.Op{Action: f.Action, Kind: f.Kind, ID: f.ID, IfMatch: f.IfMatch}
+	op := log.Op{Action: f.Action, Kind: f.Kind, ID: f.ID, IfMatch: f.IfMatch, IfSeq: f.IfSeq}
 	if f.Action == 0 || f.Kind == 0 {
 		return op, badParameter("action", log.ElementMissing, "send action (create, update or delete) and kind", "action or kind is missing")
 	}

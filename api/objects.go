@@ -2,7 +2,6 @@ package api
 
 import (
 	"net/http"
-	"strconv"
 	"strings"
 
 	"rutter/log"
@@ -92,7 +91,7 @@ func (s *Server) answerObject(w http.ResponseWriter, r *http.Request, p paramete
 	if !ok {
 		return notFound(k.noun)
 	}
-	tag := rec.Revision.ETag()
+	tag := rec.ETag()
 	w.Header().Set("Etag", tag)
 	if isRead(r) && hasTag(r.Header.Get("If-None-Match"), tag) {
 		w.WriteHeader(http.StatusNotModified)
@@ -115,20 +114,19 @@ func hasTag(list, tag string) bool {
 	return false
 }
 
-// ifMatch reads the revision that a write asks for; 0 means any.
-func ifMatch(r *http.Request) (log.Revision, error) {
+// ifMatch reads what a write asks its object to be; zeros mean any.
+func ifMatch(r *http.Request) (op log.Op, err error) {
 	if text := r.Header.Get("If-None-Match"); text != "" {
-		return 0, fail(http.StatusBadRequest, codeBadRequest, "leave it out; a create fails if the object exists", "if-none-match is for reads only")
+		return op, fail(http.StatusBadRequest, codeBadRequest, "leave it out; a create fails if the object exists", "if-none-match is for reads only")
 	}
 	text := strings.TrimSpace(r.Header.Get("If-Match"))
 	if text == "" || text == "*" {
-		return 0, nil
+		return op, nil
 	}
-	n, err := strconv.ParseUint(strings.Trim(text, `"`), 10, 64)
-	if err != nil || n == 0 {
-		return 0, fail(http.StatusPreconditionFailed, log.CodePreconditionFailed, "send the Etag of an earlier answer as it was", "if-match '%s' is no etag of ours", text)
+	if op.IfMatch, op.IfSeq, err = log.ParseETag(text); err != nil {
+		return op, fail(http.StatusPreconditionFailed, log.CodePreconditionFailed, "send the Etag of an earlier answer as it was", "if-match '%s' is no etag of ours", text)
 	}
-	return log.Revision(n), nil
+	return op, nil
 }
 
 // create answers POST /KIND.
@@ -170,18 +168,19 @@ func (s *Server) update(k *kindRoute) endpoint {
 		if err != nil {
 			return err
 		}
-		revision, err := ifMatch(r)
+		op, err := ifMatch(r)
 		if err != nil {
 			return err
 		}
 		if k.kind == log.KindVM {
-			return s.updateVM(w, r, k, id, revision)
+			return s.updateVM(w, r, k, id, op)
 		}
 		object, set, err := readObject(r, k.kind)
 		if err != nil {
 			return err
 		}
-		return s.writeOne(w, r, k, log.Op{Action: log.Update, Kind: k.kind, ID: id, IfMatch: revision, Set: set, Object: object})
+		op.Action, op.Kind, op.ID, op.Set, op.Object = log.Update, k.kind, id, set, object
+		return s.writeOne(w, r, k, op)
 	}
 }
 
@@ -192,11 +191,12 @@ func (s *Server) remove(k *kindRoute) endpoint {
 		if err != nil {
 			return err
 		}
-		revision, err := ifMatch(r)
+		op, err := ifMatch(r)
 		if err != nil {
 			return err
 		}
-		return s.writeOne(w, r, k, log.Op{Action: log.Delete, Kind: k.kind, ID: id, IfMatch: revision})
+		op.Action, op.Kind, op.ID = log.Delete, k.kind, id
+		return s.writeOne(w, r, k, op)
 	}
 }
 

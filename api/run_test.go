@@ -71,11 +71,11 @@ func TestClientWritesAndReads(t *testing.T) {
 	if err != nil || tag["name"] != "external" {
 		t.Fatalf("create: %v, %v", tag, err)
 	}
-	if tag, err = c.Update(ctx, "/nic_tags/external", []byte(`{"mtu":9000}`), `"1"`); err != nil || tag["mtu"] != 9000.0 {
+	if tag, err = c.Update(ctx, "/nic_tags/external", []byte(`{"mtu":9000}`), log.ETag(1, 1)); err != nil || tag["mtu"] != 9000.0 {
 		t.Fatalf("update: %v, %v", tag, err)
 	}
 	var refusal *log.Refusal
-	if _, err := c.Update(ctx, "/nic_tags/external", []byte(`{"mtu":1500}`), `"1"`); !errors.As(err, &refusal) || refusal.Code != log.CodePreconditionFailed {
+	if _, err := c.Update(ctx, "/nic_tags/external", []byte(`{"mtu":1500}`), log.ETag(1, 1)); !errors.As(err, &refusal) || refusal.Code != log.CodePreconditionFailed {
 		t.Errorf("update of an old revision: %v", err)
 	}
 	if _, err := c.Create(ctx, "/nic_tags", []byte(`{"name":"a","colour":1}`)); !errors.As(err, &refusal) || refusal.Errors[0].Field != "colour" || refusal.Errors[0].Remedy == "" {

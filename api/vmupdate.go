@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"net/http"
+	"slices"
 
 	"rutter/api/vmapi"
 	"rutter/log"
@@ -14,7 +15,7 @@ import (
 // updateVM answers PUT and POST /vms/ID under the rule of package vmrule: what
 // NICs have of their networks is refused, and what is asked of NICs themselves is
 // part of the same change.
-func (s *Server) updateVM(w http.ResponseWriter, r *http.Request, k *kindRoute, id string, revision log.Revision) error {
+func (s *Server) updateVM(w http.ResponseWriter, r *http.Request, k *kindRoute, id string, op log.Op) error {
 	if _, err := query(r, waiting...); err != nil {
 		return err
 	}
@@ -23,14 +24,28 @@ func (s *Server) updateVM(w http.ResponseWriter, r *http.Request, k *kindRoute, 
 		return err
 	}
 	var rule vmrule.VM
-	s.store.View(func(state *projections.State, _ log.Cursor) { rule = vmapi.RuleOf(state, uuidOf(id)) })
+	vm := &log.VM{} // of one that is not there nothing is known
+	s.store.View(func(state *projections.State, _ log.Cursor) {
+		rule = vmapi.RuleOf(state, uuidOf(id))
+		if rec, there := state.Get(k.kind, id); there {
+			vm = rec.Object.(*log.VM)
+		}
+	})
 	u, err := vmrule.Check(body, rule)
 	var refusal *log.Refusal
 	if errors.As(err, &refusal) && refusal.Errors[0].Field != vmrule.FieldBody {
 		return refusal
 	}
+	if vm.State == "provisioning" && !reports(u) {
+		return fail(http.StatusConflict, vmapi.CodeUnallocated, "wait until it runs or is stopped", vmapi.MessageUnallocated)
+	}
 	ops := vmapi.Ops(u)
-	if err != nil || len(u.Rest) > 0 || len(ops) == 0 {
+	task, failed := vmapi.Task(vm, u, nil)
+	if failed != nil {
+		return failed
+	}
+	// What is asked of NICs alone goes with the condition on the VM, if there is one.
+	if err != nil || len(u.Rest) > 0 || len(ops) == 0 || op.IfMatch != 0 {
 		if err == nil {
 			if body, err = json.Marshal(u.Rest); err != nil {
 				return err
@@ -40,8 +55,10 @@ func (s *Server) updateVM(w http.ResponseWriter, r *http.Request, k *kindRoute, 
 		if err != nil {
 			return err
 		}
-		ops = append(ops, log.Op{Action: log.Update, Kind: k.kind, ID: id, IfMatch: revision, Set: set, Object: object})
+		op.Action, op.Kind, op.ID, op.Set, op.Object = log.Update, k.kind, id, set, object
+		ops = append(ops, op)
 	}
+	ops = append(ops, task...)
 	change, err := changeID(r)
 	if err != nil {
 		return err
@@ -50,4 +67,17 @@ func (s *Server) updateVM(w http.ResponseWriter, r *http.Request, k *kindRoute, 
 		return err
 	}
 	return s.answerObject(w, r, parameters{}, k, id)
+}
+
+// ofReports are the fields of a VM that say how and where it is.
+var ofReports = []string{"last_modified", "server_uuid", "state", "zone_state"}
+
+// reports tells who says how a VM is from who changes it.
+func reports(u vmrule.Update) bool {
+	for name := range u.Rest {
+		if !slices.Contains(ofReports, name) {
+			return false
+		}
+	}
+	return len(u.NICs) == 0
 }

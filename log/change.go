@@ -25,6 +25,11 @@ type Op struct {
 	ID string
 	// IfMatch, if not 0, is the revision that the object must have.
 	IfMatch Revision
+	// IfSeq, if not 0, is the seq that its last event must have: a revision comes
+	// again when an object is deleted and made again, a seq never. After an earlier
+	// operation of the same change it is still that of the object before the
+	// change, and 0 if the change made the object.
+	IfSeq Seq
 	// Set names the fields of Object that are meant, by JSON name, sorted: for
 	// a create those that were given, for an update those that change.
 	Set []string

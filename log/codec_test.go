@@ -107,6 +107,15 @@ func TestGoldenChangeAndResult(t *testing.T) {
 	if back, err := DecodeChange(b); err != nil || !reflect.DeepEqual(back, c) {
 		t.Errorf("decoded %+v, %v\nwant %+v", back, err, c)
 	}
+	c.Ops[0].Options, c.Ops[1].IfSeq, c.Ops[2].IfSeq = nil, 1207, 9
+	c.Ops[2].Options = []Option{OptionAnyOwner}
+	if b, err = enc.Change(c); err != nil {
+		t.Fatal(err)
+	}
+	golden(t, "change-ifseq-v1.hex", append([]byte(hex.EncodeToString(b)), '\n'))
+	if back, err := DecodeChange(b); err != nil || !reflect.DeepEqual(back, c) {
+		t.Errorf("decoded %+v, %v\nwant %+v", back, err, c)
+	}
 	for name, r := range map[string]*Result{
 		"refused-invalid": {ChangeID: c.ID, Refusal: &Refusal{Code: CodeInvalidParameters, Message: "m", Errors: []FieldError{{Field: "macs", Code: ElementInvalid, Message: "unknown MAC addresses", Invalid: []string{"90:b8:d0:00:00:01"}}}}},
 		"accepted":        {ChangeID: c.ID, First: 7, Last: 8, Events: 2, IDs: []string{"a", "b"}},

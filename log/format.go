@@ -26,7 +26,7 @@ import (
 //	0      1
 //	| vers | msgpack array [id, actor, time, seed, ops, role, cn, …]
 //	op: array [action, kind, id, if-match, set (array of strings), object (array, or nil), options (array of
-//	    strings, if there are any), …]
+//	    strings, if there are any or if-seq follows), if-seq (unless it is 0), …]
 //
 // A batch is one raft entry:
 //

@@ -31,10 +31,6 @@ type Revision uint64
 // String returns r in decimal.
 func (r Revision) String() string { return strconv.FormatUint(uint64(r), 10) }
 
-// ETag returns the entity tag of an object at r: r in quotes (RFC 9110 section
-// 8.8.3). It is the same in every header Etag and in every item of the change feed.
-func (r Revision) ETag() string { return `"` + r.String() + `"` }
-
 // Time is a moment in nanoseconds since 1970-01-01T00:00:00Z, as the leader's
 // clock had it when the change was proposed. 0 means "not set".
 type Time int64

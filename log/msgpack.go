@@ -127,7 +127,10 @@ func (c *Change) encode(v *encoder) {
 
 func (v *encoder) op(op *Op) {
 	n := opFields
-	if len(op.Options) > 0 {
+	switch {
+	case op.IfSeq != 0:
+		n += 2 // options stand before it
+	case len(op.Options) > 0:
 		n++
 	}
 	v.array(n)
@@ -141,11 +144,14 @@ func (v *encoder) op(op *Op) {
 	} else {
 		v.object(op.Object)
 	}
-	if len(op.Options) > 0 {
+	if n > opFields {
 		v.array(len(op.Options))
 		for _, o := range op.Options {
 			v.text(string(o))
 		}
+	}
+	if op.IfSeq != 0 {
+		v.uint(uint64(op.IfSeq))
 	}
 }
 
@@ -178,6 +184,7 @@ func (v *decoder) op(op *Op) {
 		}
 	}
 	op.Options = list(v, func(o *Option) { v.str("", (*string)(o)) })
+	v.u64("", (*uint64)(&op.IfSeq))
 	v.leave(outer)
 }
 

@@ -109,8 +109,8 @@ func given(op *log.Op, field string) bool { return slices.Contains(op.Set, field
 
 func (d *draft) create(op *log.Op) string {
 	o := log.Clone(op.Object)
-	if op.IfMatch != 0 {
-		d.refuse(log.CodePreconditionFailed, fmt.Sprintf("if-match '%s' didn't match: the %s does not exist", op.IfMatch, op.Kind))
+	if want, _, met := op.Condition(0, 0); !met {
+		d.refuse(log.CodePreconditionFailed, fmt.Sprintf("if-match '%s' didn't match: the %s does not exist", want, op.Kind))
 		return ""
 	}
 	if a, ok := o.(*log.Aggregation); ok {
@@ -194,19 +194,20 @@ func (d *draft) target(op *log.Op) (Record, bool) {
 		})
 		return Record{}, false
 	}
-	if op.IfMatch != 0 && op.IfMatch != r.Revision {
-		d.mismatch(op.IfMatch, r.Revision)
-		return Record{}, false
-	}
-	return r, true
+	return r, d.meets(op, r)
 }
 
-// mismatch refuses an operation on an object that has changed, or that is not there.
-func (d *draft) mismatch(want, got log.Revision) {
-	d.refuse(log.CodePreconditionFailed, fmt.Sprintf("if-match '%s' didn't match etag '%s'", want, got), log.FieldError{
-		Field: "if-match", Code: log.ElementInvalid, Message: fmt.Sprintf("the object is at revision %s", got),
-		Remedy: "read the object again and repeat the update on what it is now",
-	})
+// meets reports whether an object is what the operation was made for, and refuses
+// it if the object has changed, or is not there.
+func (d *draft) meets(op *log.Op, r Record) bool {
+	want, got, met := op.Condition(r.Revision, r.Seq)
+	if !met {
+		d.refuse(log.CodePreconditionFailed, fmt.Sprintf("if-match '%s' didn't match etag '%s'", want, got), log.FieldError{
+			Field: "if-match", Code: log.ElementInvalid, Message: fmt.Sprintf("the object is at revision %s", r.Revision),
+			Remedy: "read the object again and repeat the update on what it is now",
+		})
+	}
+	return met
 }
 
 func (d *draft) update(op *log.Op) string {
@@ -295,7 +296,7 @@ var idField = map[log.Kind]string{
 	log.KindServer: "uuid", log.KindVM: "uuid", log.KindVMM: "id",
 	log.KindMigration: "id", log.KindTask: "id", log.KindTicket: "uuid",
 	log.KindIP: "ip", log.KindNetworkPool: "uuid", log.KindFabricVLAN: "vlan_id", log.KindAggregation: "id", log.KindRouter: "uuid", log.KindSetting: "name",
-	log.KindToken: "uuid", log.KindRevocation: "subject", log.KindAuthority: "name", log.KindCertificate: "serial",
+	log.KindToken: "uuid", log.KindRevocation: "subject", log.KindAuthority: "name", log.KindCertificate: "serial", log.KindGrant: "subject",
 }
 
 // kindWords are the kinds as NAPI's messages have them (spec/napi.md section 3.3).
@@ -304,7 +305,7 @@ var kindWords = map[log.Kind]string{
 	log.KindServer: "server", log.KindVM: "vm", log.KindVMM: "vmm",
 	log.KindMigration: "migration", log.KindTask: "task", log.KindTicket: "ticket",
 	log.KindIP: "IP", log.KindNetworkPool: "network pool", log.KindFabricVLAN: "vlan", log.KindAggregation: "aggregation", log.KindRouter: "router", log.KindSetting: "setting",
-	log.KindToken: "token", log.KindRevocation: "revocation", log.KindAuthority: "authority", log.KindCertificate: "certificate",
+	log.KindToken: "token", log.KindRevocation: "revocation", log.KindAuthority: "authority", log.KindCertificate: "certificate", log.KindGrant: "grant",
 }
 
 // immutable are the fields that no update may change; one that is sent with the
@@ -332,6 +333,7 @@ var immutable = map[log.Kind][]string{
 	log.KindToken:       {"uuid", "hash", "cn_uuid", "created", "expires", "used"},
 	log.KindRevocation:  {"subject", "identity", "created"},
 	log.KindAuthority:   {"name", "generation"},
+	log.KindGrant:       {"subject"},
 	log.KindCertificate: {"serial", "identity", "authority", "issuer", "key", "not_before", "not_after"},
 }
 
@@ -390,5 +392,5 @@ var kindTitles = map[log.Kind]string{
 	log.KindServer: "Server", log.KindVM: "VM", log.KindVMM: "VMM",
 	log.KindMigration: "Migration", log.KindTask: "Task", log.KindTicket: "Ticket",
 	log.KindIP: "IP", log.KindNetworkPool: "Network pool", log.KindFabricVLAN: "VLAN", log.KindAggregation: "Aggregation", log.KindRouter: "Router", log.KindSetting: "Setting",
-	log.KindToken: "Token", log.KindRevocation: "Revocation", log.KindAuthority: "Authority", log.KindCertificate: "Certificate",
+	log.KindToken: "Token", log.KindRevocation: "Revocation", log.KindAuthority: "Authority", log.KindCertificate: "Certificate", log.KindGrant: "Grant",
 }

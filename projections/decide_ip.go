@@ -71,8 +71,7 @@ func (d *draft) targetIP(op *log.Op) (before Record, after *log.IP) {
 		d.problem(log.FieldError{
 			Field: "ip", Code: log.ElementDuplicate, Message: "Already exists", Remedy: "update the one there", Type: "ip", ID: named.ID(),
 		})
-	case op.IfMatch != 0 && op.IfMatch != before.Revision:
-		d.mismatch(op.IfMatch, before.Revision)
+	case !d.meets(op, before):
 	case there && op.Action == log.Update:
 		after = log.Clone(before.Object).(*log.IP)
 	}

@@ -186,6 +186,8 @@ func (d *draft) checkTrust(o log.Object) {
 		d.checkRevocation(o)
 	case *log.Certificate:
 		d.checkCertificate(o)
+	case *log.Grant:
+		d.checkGrant(o)
 	}
 }
 
@@ -199,6 +201,8 @@ func (d *draft) checkTrustUpdate(before, after log.Object) {
 	case *log.Revocation:
 		d.checkRevocation(o)
 		d.checkRevocationUpdate(before.(*log.Revocation), o)
+	case *log.Grant:
+		d.checkGrant(o)
 	}
 }
 

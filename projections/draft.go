@@ -175,7 +175,7 @@ func (d *draft) emit(before Record, after log.Object) string {
 	}
 	e.Kind, e.ID, e.Scopes = e.Object.Kind(), e.Object.ID(), scopes
 	if d.at < len(d.change.Ops)-1 {
-		d.remember(before, Record{Object: after, Revision: e.Revision})
+		d.remember(before, Record{Object: after, Revision: e.Revision, Seq: before.Seq})
 	}
 	d.events = append(d.events, e)
 	return e.ID

@@ -18,6 +18,7 @@ type model struct {
 	servers map[log.UUID]log.Server
 	vms     map[log.UUID]log.VM
 	revs    map[string]log.Revision // by kind and id
+	seqs    map[string]log.Seq      // likewise: those of the state before the change
 }
 
 func newModel() *model {
@@ -28,11 +29,12 @@ func newModel() *model {
 		map[log.UUID]log.Server{},
 		map[log.UUID]log.VM{},
 		map[string]log.Revision{},
+		map[string]log.Seq{},
 	}
 }
 
 func (m *model) copy() *model {
-	return &model{maps.Clone(m.tags), maps.Clone(m.nets), maps.Clone(m.nics), maps.Clone(m.servers), maps.Clone(m.vms), maps.Clone(m.revs)}
+	return &model{maps.Clone(m.tags), maps.Clone(m.nets), maps.Clone(m.nics), maps.Clone(m.servers), maps.Clone(m.vms), maps.Clone(m.revs), maps.Clone(m.seqs)}
 }
 
 func revKey(kind log.Kind, id string) string { return kind.String() + " " + id }
@@ -54,6 +56,17 @@ func (m *model) put(o log.Object) {
 	}
 }
 
+// hear notes the seqs of the events of a change, from the one at a place on.
+func (m *model) hear(events []*log.Event, from int) {
+	for i, e := range events[from:] {
+		if key := revKey(e.Kind, e.ID); e.Action == log.Delete {
+			delete(m.seqs, key)
+		} else {
+			m.seqs[key] = log.Seq(from + i + 1)
+		}
+	}
+}
+
 // change does a whole change on a copy; result tells how drawn objects are called.
 func (m *model) change(c *log.Change, result log.Result) (next *model, ok bool) {
 	next, ok = m.copy(), true
@@ -71,7 +84,7 @@ func (m *model) change(c *log.Change, result log.Result) (next *model, ok bool) 
 // state, for a MAC that was drawn. It reports whether it is acceptable.
 func (m *model) op(op log.Op, id string, now log.Time) bool {
 	key := revKey(op.Kind, op.ID)
-	if op.Action != log.Create && (m.revs[key] == 0 || op.IfMatch != 0 && op.IfMatch != m.revs[key]) {
+	if op.Action != log.Create && (m.revs[key] == 0 || op.IfMatch != 0 && op.IfMatch != m.revs[key] || op.IfSeq != 0 && op.IfSeq != m.seqs[key]) {
 		return false
 	}
 	if op.Action == log.Delete {
@@ -137,6 +150,7 @@ func (m *model) delete(op log.Op) bool {
 		}
 	}
 	delete(m.revs, revKey(op.Kind, op.ID))
+	delete(m.seqs, revKey(op.Kind, op.ID))
 	switch op.Kind {
 	case log.KindNICTag:
 		delete(m.tags, op.ID)

@@ -143,10 +143,14 @@ func TestAgainstModel(t *testing.T) {
 		feed := newFeed(id(11))
 		feed.watch(w)
 		m.begin(w)
+		m.hear(w.events, 0)
 		for range 1 + even(rt, 60, "changes") {
 			ops := make([]log.Op, rapid.SampledFrom([]int{1, 1, 1, 2, 5}).Draw(rt, "ops"))
 			for i := range ops {
 				ops[i] = drawOp(rt)
+				if ops[i].Action != log.Create && even(rt, 6, "if-seq") == 3 {
+					ops[i].IfSeq = m.seqs[revKey(ops[i].Kind, ops[i].ID)] + log.Seq(even(rt, 3, "later")/2)
+				}
 			}
 			c := w.change(ops...)
 			from := len(w.events)
@@ -161,6 +165,7 @@ func TestAgainstModel(t *testing.T) {
 			}
 			accepted++
 			m = next
+			m.hear(w.events, from)
 			m.compare(rt, w.s)
 			if int(result.Events) != len(w.events)-from {
 				rt.Fatalf("%d events, the result says %d", len(w.events)-from, result.Events)

@@ -14,6 +14,9 @@ type Record struct {
 	Seq      log.Seq // of its last event
 }
 
+// ETag returns the object's entity tag.
+func (r Record) ETag() string { return log.ETag(r.Revision, r.Seq) }
+
 // keyOf turns an id into the key of its kind's table: the bytes of a MAC or a
 // UUID, in whichever form it is written, or else the text itself.
 func keyOf(kind log.Kind, id string) (string, error) {

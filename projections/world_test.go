@@ -50,7 +50,7 @@ func parse(t tester, text string) log.Op {
 	op := log.Op{Action: action, Kind: kind}
 	for _, word := range words[2:] {
 		if strings.HasPrefix(word, "@") {
-			fmt.Sscanf(word, "@%d", &op.IfMatch)
+			fmt.Sscanf(word, "@%d-%d", &op.IfMatch, &op.IfSeq) // or the revision alone
 		} else {
 			op.ID = word
 		}

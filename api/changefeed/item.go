@@ -106,7 +106,7 @@ func encode(seq log.Seq, event *log.Event, subs, extras []string) ([]byte, error
 		}
 	}
 	if event.Action != log.Delete {
-		if b, err = appendField(b, "etag", event.Revision.ETag()); err != nil {
+		if b, err = appendField(b, "etag", log.ETag(event.Revision, seq)); err != nil {
 			return nil, fmt.Errorf("seq %d: %w", seq, err)
 		}
 	}

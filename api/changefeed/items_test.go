@@ -46,17 +46,17 @@ func TestWhatIsPublished(t *testing.T) {
 		event *log.Event
 		want  string
 	}{
-		{all.put(tag), `nic_tag [create] nic_tag name=nic_tag etag="1"`},
-		{all.put(network), `network [create] ` + network.ID() + ` uuid=` + network.ID() + ` etag="1"`},
-		{all.put(&gateway), `network [gateway mtu owner_uuids] ` + network.ID() + ` uuid=` + network.ID() + ` etag="2"`},
-		{all.put(nic), `nic [create] ` + mac + ` belongs_to_uuid=` + cn.String() + ` cn_uuid=` + cn.String() + ` mac=` + mac + ` etag="1"`},
-		{all.put(&stopped), `nic [allow_ip_spoofing state] ` + mac + ` belongs_to_uuid=` + cn.String() + ` cn_uuid=` + cn.String() + ` mac=` + mac + ` etag="2"`},
-		{all.put(&moved), `nic [ip network_uuid] ` + mac + ` belongs_to_uuid=` + cn.String() + ` cn_uuid=` + cn.String() + ` mac=` + mac + ` etag="3"`},
-		{all.put(&touched), `nic [modified_timestamp] ` + mac + ` belongs_to_uuid=` + cn.String() + ` cn_uuid=` + cn.String() + ` mac=` + mac + ` etag="4"`},
-		{all.put(aggr), `aggregation [create] ` + aggrID + ` belongs_to_uuid=` + cn.String() + ` name=aggr1 etag="1"`},
-		{all.put(&active), `aggregation [lacp_mode] ` + aggrID + ` belongs_to_uuid=` + cn.String() + ` name=aggr1 etag="2"`},
+		{all.put(tag), `nic_tag [create] nic_tag name=nic_tag etag="1-1"`},
+		{all.put(network), `network [create] ` + network.ID() + ` uuid=` + network.ID() + ` etag="1-2"`},
+		{all.put(&gateway), `network [gateway mtu owner_uuids] ` + network.ID() + ` uuid=` + network.ID() + ` etag="2-3"`},
+		{all.put(nic), `nic [create] ` + mac + ` belongs_to_uuid=` + cn.String() + ` cn_uuid=` + cn.String() + ` mac=` + mac + ` etag="1-4"`},
+		{all.put(&stopped), `nic [allow_ip_spoofing state] ` + mac + ` belongs_to_uuid=` + cn.String() + ` cn_uuid=` + cn.String() + ` mac=` + mac + ` etag="2-5"`},
+		{all.put(&moved), `nic [ip network_uuid] ` + mac + ` belongs_to_uuid=` + cn.String() + ` cn_uuid=` + cn.String() + ` mac=` + mac + ` etag="3-6"`},
+		{all.put(&touched), `nic [modified_timestamp] ` + mac + ` belongs_to_uuid=` + cn.String() + ` cn_uuid=` + cn.String() + ` mac=` + mac + ` etag="4-7"`},
+		{all.put(aggr), `aggregation [create] ` + aggrID + ` belongs_to_uuid=` + cn.String() + ` name=aggr1 etag="1-8"`},
+		{all.put(&active), `aggregation [lacp_mode] ` + aggrID + ` belongs_to_uuid=` + cn.String() + ` name=aggr1 etag="2-9"`},
 		{all.remove(aggr), `aggregation [delete] ` + aggrID + ` belongs_to_uuid=` + cn.String() + ` name=aggr1`},
-		{all.put(ip), `ip [create] ` + ip.ID() + ` ip=10.0.0.9 network_uuid=` + network.ID() + ` etag="1"`},
+		{all.put(ip), `ip [create] ` + ip.ID() + ` ip=10.0.0.9 network_uuid=` + network.ID() + ` etag="1-11"`},
 		{all.remove(nic), `nic [delete] ` + mac + ` belongs_to_uuid=` + cn.String() + ` cn_uuid=` + cn.String() + ` mac=` + mac},
 		{all.remove(network), `network [delete] ` + network.ID() + ` uuid=` + network.ID()},
 		{all.remove(tag), `nic_tag [delete] nic_tag name=nic_tag`},
@@ -87,7 +87,7 @@ func TestItemText(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	const want = `{"changeKind":{"resource":"nic_tag","subResources":["create"]},"changedResourceId":"a","published":"1795251600124","name":"a","etag":"\"1\"","seq":1`
+	const want = `{"changeKind":{"resource":"nic_tag","subResources":["create"]},"changedResourceId":"a","published":"1795251600124","name":"a","etag":"\"1-1\"","seq":1`
 	for placed, want := range map[bool]string{false: want + "}", true: want + `,"cursor":"` + store.at(1).String() + `"}`} {
 		if got, err := it.text(placed); err != nil || string(got) != want {
 			t.Errorf("got  %s, %v\nwant %s", got, err, want)

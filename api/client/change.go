@@ -20,6 +20,7 @@ type opJSON struct {
 	Kind    log.Kind     `json:"kind"`
 	ID      string       `json:"id,omitempty"`
 	IfMatch log.Revision `json:"if_match,omitempty"`
+	IfSeq   log.Seq      `json:"if_seq,omitempty"`
 	Object  any          `json:"object,omitempty"`
 }
 
@@ -33,7 +34,7 @@ func (c *Client) Submit(ctx context.Context, change *log.Change) (log.Result, er
 		if err != nil {
 			return log.Result{}, err
 		}
-		body.Ops = append(body.Ops, opJSON{op.Action, op.Kind, op.ID, op.IfMatch, fields})
+		body.Ops = append(body.Ops, opJSON{op.Action, op.Kind, op.ID, op.IfMatch, op.IfSeq, fields})
 	}
 	b, err := json.Marshal(body)
 	if err != nil {

@@ -90,7 +90,7 @@ func (s *Service) failureOf(t *log.Task, now log.Time, leads bool) string {
 
 func failing(rec projections.Record, failure string) over {
 	return over{log.Op{
-		Action: log.Update, Kind: log.KindTask, ID: rec.Object.ID(), IfMatch: rec.Revision,
+		Action: log.Update, Kind: log.KindTask, ID: rec.Object.ID(), IfMatch: rec.Revision, IfSeq: rec.Seq,
 		Set: []string{"failure", "status"}, Object: &log.Task{Status: log.TaskFailure, Failure: failure},
 	}, failure}
 }
@@ -99,14 +99,14 @@ func (s *Service) oldTickets(state *projections.State, now log.Time) (list []ove
 	for rec := range state.TicketsBy(true) {
 		if t := rec.Object.(*log.Ticket); t.Expires <= now {
 			list = append(list, over{log.Op{
-				Action: log.Update, Kind: log.KindTicket, ID: t.ID(), IfMatch: rec.Revision,
+				Action: log.Update, Kind: log.KindTicket, ID: t.ID(), IfMatch: rec.Revision, IfSeq: rec.Seq,
 				Set: []string{"status"}, Object: &log.Ticket{Status: log.TicketExpired},
 			}, "expired at " + t.Expires.String()})
 		}
 	}
 	for rec := range state.TicketsBy(false) {
 		if t := rec.Object.(*log.Ticket); t.Updated+log.Time(s.cfg.KeepTickets) <= now && len(list) < maxRemoved {
-			list = append(list, over{log.Op{Action: log.Delete, Kind: log.KindTicket, ID: t.ID(), IfMatch: rec.Revision}, "ended long ago"})
+			list = append(list, over{log.Op{Action: log.Delete, Kind: log.KindTicket, ID: t.ID(), IfMatch: rec.Revision, IfSeq: rec.Seq}, "ended long ago"})
 		}
 	}
 	return list
@@ -126,7 +126,7 @@ func (s *Service) oldTasks(state *projections.State, now log.Time) (list []over)
 		if t := rec.Object.(*log.Task); !tooMany && t.Finished+log.Time(s.cfg.KeepTasks) > now || len(list) == maxRemoved {
 			break
 		}
-		list = append(list, over{log.Op{Action: log.Delete, Kind: log.KindTask, ID: rec.Object.ID(), IfMatch: rec.Revision}, "ended long ago"})
+		list = append(list, over{log.Op{Action: log.Delete, Kind: log.KindTask, ID: rec.Object.ID(), IfMatch: rec.Revision, IfSeq: rec.Seq}, "ended long ago"})
 	}
 	return list
 }
@@ -177,7 +177,7 @@ func (s *Service) deliver(ctx context.Context) {
 func (s *Service) carry(ctx context.Context, rec projections.Record, to *log.Server) {
 	t := rec.Object.(*log.Task)
 	claim := log.Op{
-		Action: log.Update, Kind: log.KindTask, ID: t.ID(), IfMatch: rec.Revision, Set: []string{"claimant", "claimed_by", "status"},
+		Action: log.Update, Kind: log.KindTask, ID: t.ID(), IfMatch: rec.Revision, IfSeq: rec.Seq, Set: []string{"claimant", "claimed_by", "status"},
 		Object: &log.Task{Status: log.TaskActive, ClaimedBy: s.cfg.Run, Claimant: s.cfg.Self},
 	}
 	if _, err := s.propose(ctx, nil, claim); err != nil {

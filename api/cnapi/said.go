@@ -59,34 +59,53 @@ func (s *Service) postSysinfo(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// record writes what a sysinfo makes of the server's object, if it is news.
+// record writes what a sysinfo makes of the server's object, if it is news. Where
+// the node is reached is this server's word (reach.go), the rest that of who asks.
 func (s *Service) record(r *http.Request, cn log.UUID, info *sysinfo.Info, text string) error {
-	said, set := fromSysinfo(cn, info, text)
 	known := s.server(cn)
+	said, set := fromSysinfo(cn, known, info, text)
 	if known == nil {
-		_, err := s.propose(r.Context(), r, log.Op{Action: log.Create, Kind: log.KindServer, Object: said, Set: append(set, "uuid")})
-		return err
+		if _, err := s.propose(r.Context(), r, log.Op{Action: log.Create, Kind: log.KindServer, Object: said, Set: append(set, "uuid")}); err != nil {
+			return err
+		}
+		known = said
+	} else if would := log.Clone(known); differs(would, known, said, set) {
+		if _, err := s.propose(r.Context(), r, log.Op{Action: log.Update, Kind: log.KindServer, ID: cn.String(), Object: said, Set: set}); err != nil {
+			return err
+		}
 	}
-	would := log.Clone(known)
-	if log.Assign(would, said, set); log.Equal(would, known) {
+	reached := &log.Server{UUID: cn, AdminIP: info.AdminIP(), AgentPort: uint32(info.AgentPort)}
+	set = []string{"admin_ip", "agent_port"}
+	if would := log.Clone(known); !differs(would, known, reached, set) {
 		return nil
 	}
-	_, err := s.propose(r.Context(), r, log.Op{Action: log.Update, Kind: log.KindServer, ID: cn.String(), Object: said, Set: set})
+	if why := s.unreachable(r, cn, info.AdminIP()); why != "" {
+		s.logger.Warn("the admin address of a sysinfo is not taken: no task is posted there", "cn", cn, "address", info.AdminIP(), "from", r.RemoteAddr, "why", why)
+		return nil
+	}
+	_, err := s.propose(r.Context(), nil, log.Op{Action: log.Update, Kind: log.KindServer, ID: cn.String(), Object: reached, Set: set})
 	return err
 }
 
+// differs assigns fields to would, a copy of known, and reports whether that
+// changes it.
+func differs(would, known, said log.Object, set []string) bool {
+	log.Assign(would, said, set)
+	return !log.Equal(would, known)
+}
+
 // fromSysinfo is what a sysinfo says of a server's fields (spec/cnapi.md section
-// 4.3), and which: what it does not mention stays as it is.
-func fromSysinfo(cn log.UUID, info *sysinfo.Info, text string) (*log.Server, []string) {
+// 4.3), and which: what it does not mention stays as it is. So does a hostname
+// that another gave it than the node itself: known is the server as it is, or nil.
+func fromSysinfo(cn log.UUID, known *log.Server, info *sysinfo.Info, text string) (*log.Server, []string) {
 	o := &log.Server{
 		UUID: cn, Hostname: info.Hostname, Setup: info.Setup, Headnode: info.Headnode, RAM: info.MemoryMiB,
 		CurrentPlatform: info.LiveImage, LastBoot: log.Time(info.BootTime * int64(time.Second)),
 		Created: log.Time(info.ZpoolCreated * int64(time.Second)), Sysinfo: text,
-		AdminIP: info.AdminIP(), AgentPort: uint32(info.AgentPort),
 	}
-	set := []string{"admin_ip", "agent_port", "headnode", "setup", "sysinfo"}
+	set := []string{"headnode", "setup", "sysinfo"}
 	for name, is := range map[string]bool{
-		"hostname": o.Hostname != "", "ram": o.RAM != 0, "current_platform": o.CurrentPlatform != "",
+		"hostname": o.Hostname != "" && ownName(known), "ram": o.RAM != 0, "current_platform": o.CurrentPlatform != "",
 		"last_boot": o.LastBoot != 0, "created": o.Created != 0,
 	} {
 		if is {
@@ -95,6 +114,16 @@ func fromSysinfo(cn log.UUID, info *sysinfo.Info, text string) (*log.Server, []s
 	}
 	slices.Sort(set)
 	return o, set
+}
+
+// ownName reports whether a server has the hostname of its own sysinfo, or none.
+// CNAPI takes the sysinfo's always; here what an operator named stays.
+func ownName(known *log.Server) bool {
+	if known == nil || known.Hostname == "" {
+		return true
+	}
+	before, err := sysinfo.Parse([]byte(known.Sysinfo))
+	return err == nil && known.Hostname == before.Hostname
 }
 
 func (s *Service) getSysinfo(w http.ResponseWriter, r *http.Request) error {
@@ -255,5 +284,5 @@ func vmOp(state *projections.State, cn log.UUID, id string, fields map[string]js
 	if log.Assign(would, said, set); log.Equal(would, vm) {
 		return nil, nil
 	}
-	return &log.Op{Action: log.Update, Kind: log.KindVM, ID: vm.ID(), IfMatch: rec.Revision, Object: said, Set: set}, nil
+	return &log.Op{Action: log.Update, Kind: log.KindVM, ID: vm.ID(), IfMatch: rec.Revision, IfSeq: rec.Seq, Object: said, Set: set}, nil
 }

@@ -125,7 +125,7 @@ func (s *Service) publish(r *http.Request) (any, error) {
 	moved := false
 	s.cfg.Store.View(func(state *projections.State, _ log.Cursor) {
 		if rec, ok := state.Get(log.KindAuthority, o.Name); ok {
-			op = log.Op{Action: log.Update, Kind: log.KindAuthority, ID: o.Name, IfMatch: rec.Revision, Set: []string{"certificates", "issuing"}, Object: o}
+			op = log.Op{Action: log.Update, Kind: log.KindAuthority, ID: o.Name, IfMatch: rec.Revision, IfSeq: rec.Seq, Set: []string{"certificates", "issuing"}, Object: o}
 			moved = form.Generation != 0 && form.Generation != rec.Object.(*log.Authority).Generation
 		}
 	})

@@ -64,7 +64,7 @@ func (s *Service) answerOne(w http.ResponseWriter, r *http.Request, kind log.Kin
 	if err != nil {
 		return err
 	}
-	tag := rec.Revision.ETag()
+	tag := rec.ETag()
 	w.Header().Set("Etag", tag)
 	if isRead(r) {
 		if err := conditions(r, tag); err != nil {

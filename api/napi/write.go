@@ -131,13 +131,13 @@ func (s *Service) prepare(r *http.Request, t target, guarded bool, build func(*p
 			err = notFound(t.noun)
 			return
 		}
-		if err = conditions(r, rec.Revision.ETag()); err != nil {
+		if err = conditions(r, rec.ETag()); err != nil {
 			return
 		}
 		ops, err = build(state, rec)
 		for i := range ops {
 			if guarded && ops[i].Kind == t.kind && sameID(ops[i].ID, rec.Object) {
-				ops[i].IfMatch = rec.Revision
+				ops[i].IfMatch, ops[i].IfSeq = rec.Revision, rec.Seq
 				break
 			}
 		}

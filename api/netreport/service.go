@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -190,7 +191,7 @@ func (s *Service) enter(cn log.UUID, p place) (newest place, ok bool) {
 func find(state *projections.State, kind log.Kind, id, key string) report.Found {
 	f := report.Found{Kind: kind, Key: key}
 	if rec, ok := state.Get(kind, id); ok {
-		f.Object, f.Revision = rec.Object, rec.Revision
+		f.Object, f.Revision, f.Seq = rec.Object, rec.Revision, rec.Seq
 	}
 	return f
 }
@@ -198,7 +199,7 @@ func find(state *projections.State, kind log.Kind, id, key string) report.Found 
 func findNetwork(state *projections.State, name string) report.Found {
 	for rec := range state.NetworksOn(name) { // the admin network lies on the tag of its name
 		if rec.Object.(*log.Network).Name == name {
-			return report.Found{Kind: log.KindNetwork, Key: name, Object: rec.Object, Revision: rec.Revision}
+			return report.Found{Kind: log.KindNetwork, Key: name, Object: rec.Object, Revision: rec.Revision, Seq: rec.Seq}
 		}
 	}
 	return report.Found{Kind: log.KindNetwork, Key: name}
@@ -207,7 +208,17 @@ func findNetwork(state *projections.State, name string) report.Found {
 // write has one change decided.
 func (s *Service) write(ctx context.Context, cn log.UUID, c *log.Change) report.Outcome {
 	var refusal *log.Refusal
-	s.cfg.Store.View(func(state *projections.State, _ log.Cursor) { refusal = mayWrite(state, cn, c) })
+	behind := false
+	judge := func(state *projections.State, head log.Cursor) {
+		refusal = mayWrite(state, cn, c)
+		behind = slices.ContainsFunc(c.Ops, func(op log.Op) bool { return op.IfSeq > head.Seq })
+	}
+	if s.cfg.Store.View(judge); behind {
+		if _, err := s.cfg.Store.Consistent(ctx); err != nil {
+			return report.Outcome{Unknown: err.Error()}
+		}
+		s.cfg.Store.View(judge)
+	}
 	if refusal != nil {
 		return report.Outcome{Refusal: refusal}
 	}
@@ -219,9 +230,9 @@ func (s *Service) write(ctx context.Context, cn log.UUID, c *log.Change) report.
 	return report.Outcome{Last: result.Last, Refusal: result.Refusal}
 }
 
-// mayWrite refuses what is none of the CN's business. An update or deletion
-// names the revision that it was made for, so what holds here holds when it is
-// decided.
+// mayWrite refuses what is none of the CN's business. An update or deletion names
+// revision and seq of what it was made for, so what holds of that here holds when
+// it is decided.
 func mayWrite(state *projections.State, cn log.UUID, c *log.Change) *log.Refusal {
 	refuse := func(format string, args ...any) *log.Refusal {
 		return &log.Refusal{Code: log.CodeNotAuthorized, Message: fmt.Sprintf(format, args...)}
@@ -241,8 +252,8 @@ func mayWrite(state *projections.State, cn log.UUID, c *log.Change) *log.Refusal
 		if op.Action == log.Create {
 			continue
 		}
-		if op.IfMatch == 0 {
-			return refuse("a compute node names the revision of what it updates or deletes")
+		if op.IfMatch == 0 || op.IfSeq == 0 {
+			return refuse("a compute node names the revision and the seq of what it updates or deletes")
 		}
 		if op.Kind == log.KindAggregation {
 			if !strings.HasPrefix(op.ID, cn.String()+"-") {
@@ -251,8 +262,12 @@ func mayWrite(state *projections.State, cn log.UUID, c *log.Change) *log.Refusal
 			continue
 		}
 		rec, known := state.Get(log.KindNIC, op.ID)
-		if known && !concerns(state, cn, rec.Object.(*log.NIC)) {
+		switch {
+		case known && !concerns(state, cn, rec.Object.(*log.NIC)):
 			return refuse("NIC %s is not of compute node %s", op.ID, cn)
+		case known && rec.Seq != op.IfSeq:
+			want, got, _ := op.Condition(rec.Revision, rec.Seq)
+			return &log.Refusal{Code: log.CodePreconditionFailed, Message: fmt.Sprintf("if-match '%s' didn't match etag '%s'", want, got)}
 		}
 	}
 	return nil

@@ -84,7 +84,7 @@ func TestReports(t *testing.T) {
 		t.Fatalf("a creation: %+v", a)
 	}
 	for _, p := range []struct{ incarnation, counter uint64 }{{5, 1}, {4, 9}} {
-		if _, a := send(p.incarnation, p.counter, log.Op{Action: log.Delete, Kind: log.KindNIC, ID: ourMAC.String(), IfMatch: 1}); !a.Stale || a.Incarnation != 5 || a.Counter != 2 {
+		if _, a := send(p.incarnation, p.counter, log.Op{Action: log.Delete, Kind: log.KindNIC, ID: ourMAC.String(), IfMatch: 1, IfSeq: a.Found[0].Seq}); !a.Stale || a.Incarnation != 5 || a.Counter != 2 {
 			t.Errorf("an older report: %+v", a)
 		}
 	}
@@ -97,7 +97,7 @@ func TestReports(t *testing.T) {
 	if status, _ := send(0, 1); status != http.StatusUnprocessableEntity {
 		t.Errorf("a report without an incarnation: %d, want 422", status)
 	}
-	if _, a = send(6, 3, log.Op{Action: log.Delete, Kind: log.KindNIC, ID: ourMAC.String(), IfMatch: 1}); a.Outcomes[0].Refusal != nil || a.Found[0].Object != nil {
+	if _, a = send(6, 3, log.Op{Action: log.Delete, Kind: log.KindNIC, ID: ourMAC.String(), IfMatch: 1, IfSeq: a.Found[0].Seq}); a.Outcomes[0].Refusal != nil || a.Found[0].Object != nil {
 		t.Errorf("a release: %+v", a)
 	}
 }

@@ -291,7 +291,7 @@ func has(said *log.VM, cn log.UUID, rec projections.Record, known bool) (op log.
 	slices.Sort(set)
 	op = log.Op{Action: action, Kind: log.KindVM, Set: set, Object: want}
 	if known {
-		op.ID, op.IfMatch = want.UUID.String(), rec.Revision
+		op.ID, op.IfMatch, op.IfSeq = want.UUID.String(), rec.Revision, rec.Seq
 	}
 	return op, set != nil
 }
@@ -313,7 +313,7 @@ func hasNot(state *projections.State, rec projections.Record, told bool) (op log
 		named = true
 		break
 	}
-	op = log.Op{Action: log.Delete, Kind: log.KindVM, ID: held.UUID.String(), IfMatch: rec.Revision}
+	op = log.Op{Action: log.Delete, Kind: log.KindVM, ID: held.UUID.String(), IfMatch: rec.Revision, IfSeq: rec.Seq}
 	if named {
 		op.Action, op.Set = log.Update, []string{"state", "zone_state"}
 		op.Object = &log.VM{State: vmDestroyed, ZoneState: vmDestroyed}

@@ -51,7 +51,7 @@ func (r *reaper) sweep(ctx context.Context) {
 	var ops []log.Op
 	for i, l := range due {
 		if may[i] {
-			ops = append(ops, log.Op{Action: log.Delete, Kind: l.rec.Object.Kind(), ID: l.rec.Object.ID(), IfMatch: l.rec.Revision})
+			ops = append(ops, log.Op{Action: log.Delete, Kind: l.rec.Object.Kind(), ID: l.rec.Object.ID(), IfMatch: l.rec.Revision, IfSeq: l.rec.Seq})
 		}
 	}
 	for part := range slices.Chunk(ops, maxReportOps) {

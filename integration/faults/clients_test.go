@@ -8,7 +8,6 @@ import (
 	"math/rand/v2"
 	"net/http"
 	"strconv"
-	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -59,6 +58,7 @@ type op struct {
 	action    action
 	value     string // written or read
 	revision  uint64 // asked for or read
+	tag       string // of that revision
 	outcome   outcome
 	change    log.UUID // zero for a PUT
 	seq       log.Seq  // of a write that was done with its seq known; the state that was read
@@ -111,17 +111,18 @@ func (h *history) since(at time.Duration, a action) bool {
 	return false
 }
 
-// seen returns the revision that was read last of a register: what a swap asks
-// for. It need not be the newest.
-func (h *history) seen(key int) uint64 {
+// seen returns the revision that was read last of a register, and its tag: what a
+// swap asks for. It need not be the newest; there is none before
+// the first read.
+func (h *history) seen(key int) (revision uint64, tag string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for i := len(h.ops) - 1; i >= 0; i-- {
 		if o := h.ops[i]; o.key == key && o.action == actRead {
-			return o.revision
+			return o.revision, o.tag
 		}
 	}
-	return 1
+	return 0, ""
 }
 
 // workload is the clients of one schedule.
@@ -212,8 +213,12 @@ func (w *workload) write(ctx context.Context, number int, rng *rand.Rand) {
 			w.submit(w.apis[via], &o)
 		} else {
 			w.get(rng.IntN(servers), &op{client: number, key: key}, actRead, readTime(rng))
-			o.revision = w.h.seen(key)
-			w.swap(w.apis[via], &o)
+			o.revision, o.tag = w.h.seen(key)
+			if o.tag == "" {
+				w.submit(w.apis[via], &o)
+			} else {
+				w.swap(w.apis[via], &o)
+			}
 		}
 		rest(ctx, rng)
 	}
@@ -249,7 +254,7 @@ func (w *workload) swap(api *client.Client, o *op) {
 		return
 	}
 	o.call = w.h.now()
-	_, err = api.Update(context.Background(), "/vms/"+w.ids[o.key].String(), body, strconv.Quote(strconv.FormatUint(o.revision, 10)))
+	_, err = api.Update(context.Background(), "/vms/"+w.ids[o.key].String(), body, o.tag)
 	o.ret = w.h.now()
 	w.finish(o, err)
 }
@@ -288,7 +293,7 @@ func (w *workload) get(server int, o *op, a action, limit time.Duration) {
 	if err != nil {
 		return
 	}
-	o.value, o.revision, o.seq, o.outcome = value.alias, value.revision, value.seq, done
+	o.value, o.revision, o.tag, o.seq, o.outcome = value.alias, value.revision, value.tag, value.seq, done
 	w.h.add(*o)
 }
 
@@ -296,6 +301,7 @@ func (w *workload) get(server int, o *op, a action, limit time.Duration) {
 type value struct {
 	alias    string
 	revision uint64
+	tag      string
 	seq      log.Seq
 }
 
@@ -324,12 +330,13 @@ func (w *workload) fetch(ctx context.Context, url string) (v value, err error) {
 	if err := json.NewDecoder(response.Body).Decode(&object); err != nil {
 		return v, err
 	}
-	revision, err := strconv.ParseUint(strings.Trim(response.Header.Get("Etag"), `"`), 10, 64)
+	tag := response.Header.Get("Etag")
+	revision, _, err := log.ParseETag(tag)
 	if err != nil {
 		return v, err
 	}
 	seq, err := strconv.ParseUint(response.Header.Get(client.HeaderSeq), 10, 64)
-	return value{object.Alias, revision, log.Seq(seq)}, err
+	return value{object.Alias, uint64(revision), tag, log.Seq(seq)}, err
 }
 
 // finalReads reads every register at every server, consistently: the end of the

@@ -76,6 +76,7 @@ type Found struct {
 	Kind     log.Kind
 	Key      string // what it was asked for by
 	Revision log.Revision
+	Seq      log.Seq // of its last event
 	Object   log.Object
 }
 
@@ -84,6 +85,7 @@ type foundJSON struct {
 	Key      string       `json:"key"`
 	ID       string       `json:"id,omitempty"`
 	Revision log.Revision `json:"revision,omitempty"`
+	Seq      log.Seq      `json:"seq,omitempty"`
 	Object   []byte       `json:"object,omitempty"`
 }
 
@@ -95,7 +97,7 @@ func (f Found) MarshalJSON() ([]byte, error) {
 		if err != nil {
 			return nil, fmt.Errorf("report: %s %s: %w", f.Kind, f.Key, err)
 		}
-		form.ID, form.Revision, form.Object = f.Object.ID(), f.Revision, b
+		form.ID, form.Revision, form.Seq, form.Object = f.Object.ID(), f.Revision, f.Seq, b
 	}
 	return json.Marshal(form)
 }
@@ -114,7 +116,7 @@ func (f *Found) UnmarshalJSON(text []byte) error {
 	if err != nil {
 		return fmt.Errorf("report: %s %s: %w", form.Kind, form.Key, err)
 	}
-	f.Object, f.Revision = o, form.Revision
+	f.Object, f.Revision, f.Seq = o, form.Revision, form.Seq
 	return nil
 }
 

@@ -88,6 +88,7 @@ func readChange(in *json.Decoder, n int) (*log.Change, error) {
 			Kind    log.Kind        `json:"kind"`
 			ID      string          `json:"id"`
 			IfMatch log.Revision    `json:"if_match"`
+			IfSeq   log.Seq         `json:"if_seq"`
 			Object  json.RawMessage `json:"object"`
 		} `json:"ops"`
 	}
@@ -96,7 +97,7 @@ func readChange(in *json.Decoder, n int) (*log.Change, error) {
 	}
 	change := &log.Change{ID: log.UUID{6: 0x70, 8: 0x80, 15: byte(n)}, Actor: "what-if"}
 	for _, o := range form.Ops {
-		op := log.Op{Action: o.Action, Kind: o.Kind, ID: o.ID, IfMatch: o.IfMatch}
+		op := log.Op{Action: o.Action, Kind: o.Kind, ID: o.ID, IfMatch: o.IfMatch, IfSeq: o.IfSeq}
 		if o.Object != nil {
 			var err error
 			if op.Object, op.Set, err = log.ParseObject(o.Kind, o.Object); err != nil {
