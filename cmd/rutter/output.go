@@ -3,6 +3,7 @@ package main
 import (
 	"encoding/json"
 	"fmt"
+	"strconv"
 	"strings"
 	"text/tabwriter"
 
@@ -45,6 +46,8 @@ func text(v any) string {
 			return "?"
 		}
 		return string(b)
+	case float64: // of JSON, where ours are whole numbers
+		return strconv.FormatFloat(v, 'f', -1, 64)
 	default:
 		return fmt.Sprint(v)
 	}

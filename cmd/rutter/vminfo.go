@@ -127,9 +127,9 @@ func vminfoVM(c *cli.Context) error {
 	return writeJSONText(c, text)
 }
 
-func writeVMTable(out io.Writer, text []byte) error {
+func writeVMTable(out io.Writer, answer []byte) error {
 	var vms []map[string]any
-	if err := json.Unmarshal(text, &vms); err != nil {
+	if err := json.Unmarshal(answer, &vms); err != nil {
 		return fmt.Errorf("vminfod answered no list of VMs: %w", err)
 	}
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
@@ -142,17 +142,9 @@ func writeVMTable(out io.Writer, text []byte) error {
 			ips, _ := fields["ips"].([]any)
 			addresses = append(addresses, ips...)
 		}
-		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\n", text1(vm["uuid"]), text1(vm["alias"]), text1(vm["state"]), text1(vm["pid"]), text1(vm["max_physical_memory"]), text1(addresses))
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\n", text(vm["uuid"]), text(vm["alias"]), text(vm["state"]), text(vm["pid"]), text(vm["max_physical_memory"]), text(addresses))
 	}
 	return w.Flush()
-}
-
-// text1 is the text of a value, with numbers in plain digits.
-func text1(v any) string {
-	if n, ok := v.(float64); ok {
-		return fmt.Sprintf("%.0f", n)
-	}
-	return text(v)
 }
 
 func vminfoStatus(c *cli.Context) error {

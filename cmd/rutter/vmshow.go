@@ -70,7 +70,7 @@ func vmList(c *cli.Context) error {
 func matches(vm map[string]any, query url.Values) bool {
 	for name, values := range query {
 		for _, want := range values {
-			got := text1(vm[name])
+			got := text(vm[name])
 			if pattern, ok := strings.CutPrefix(want, "~"); ok {
 				if !like(got, pattern) {
 					return false
@@ -200,7 +200,7 @@ func vmmShow(c *cli.Context, o objects) error {
 	}
 	return printOne(c, vmm, func(w io.Writer) {
 		for _, line := range [][2]string{{"id", "id"}, {"VM", "instance_id"}, {"compute node", "sled_id"}, {"state", "state"}, {"generation", "gen"}, {"since", "time_updated"}, {"reason", "reason"}} {
-			if value := text1(vmm[line[1]]); value != "-" {
+			if value := text(vmm[line[1]]); value != "-" {
 				fmt.Fprintf(w, "%-13s %s\n", line[0], value)
 			}
 		}

@@ -122,7 +122,7 @@ func (a *vmAct) compare(ctx context.Context, api *client.Client) (string, error)
 		return "it does not have the VM (rutter agent status says why it is not reported)", nil
 	}
 	for name, want := range here {
-		if got := text1(fields[name]); got != want {
+		if got := text(fields[name]); got != want {
 			return fmt.Sprintf("%s is %s there, %s here", name, got, want), nil
 		}
 	}
@@ -163,7 +163,7 @@ func (a *vmAct) readHere(ctx context.Context) (map[string]string, error) {
 	kept := make(map[string]string)
 	for _, name := range []string{"state", "zone_state", "alias", "brand", "max_physical_memory", "quota", "cpu_cap", "image_uuid"} {
 		if value, ok := all[name]; ok {
-			kept[name] = text1(value)
+			kept[name] = text(value)
 		}
 	}
 	return kept, nil
@@ -195,7 +195,7 @@ func (a *vmAct) scopes(ctx context.Context, api *client.Client) ([]log.Scope, er
 			continue // it went, or the NIC is on none
 		}
 		name := "network:" + text(nic["network_uuid"])
-		if vnet := text1(network["vnet_id"]); vnet != "-" {
+		if vnet := text(network["vnet_id"]); vnet != "-" {
 			name = "vnet:" + vnet
 		}
 		if err := add(name); err != nil {
