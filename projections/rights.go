@@ -58,7 +58,7 @@ var OwnRights = map[log.Kind]Rights{
 }
 
 var sysinfoFields = []string{
-	"admin_ip", "agent_port", "agents", "created", "current_platform", "headnode", "hostname", "last_boot", "ram", "serial", "setup", "sysinfo",
+	"agents", "created", "current_platform", "headnode", "hostname", "last_boot", "ram", "serial", "setup", "sysinfo",
 }
 
 var vmFields = []string{

@@ -84,6 +84,8 @@ func TestWhatACNMayWrite(t *testing.T) {
 	}{
 		{"its own platform", update(log.KindServer, mine.String(), &log.Server{CurrentPlatform: "x"}, "current_platform"), ""},
 		{"its own status", update(log.KindServer, mine.String(), &log.Server{Status: "running"}, "status"), "status"},
+		{"its own hostname and sysinfo", update(log.KindServer, mine.String(), &log.Server{Hostname: "x", Sysinfo: "{}"}, "hostname", "sysinfo"), ""},
+		{"where servers post to it", update(log.KindServer, mine.String(), &log.Server{AdminIP: netip.MustParseAddr("192.0.2.1")}, "admin_ip"), "admin_ip"},
 		{"its own comments and platform", update(log.KindServer, mine.String(), &log.Server{Comments: "x", CurrentPlatform: "y"}, "comments", "current_platform"), "comments"},
 		{"another's platform", update(log.KindServer, other.String(), &log.Server{CurrentPlatform: "x"}, "current_platform"), "not one of compute node"},
 		{"a server that is not there", update(log.KindServer, uuid(0xcc, 9), &log.Server{CurrentPlatform: "x"}, "current_platform"), "not one of compute node"},

@@ -29,6 +29,7 @@ func cnapiRows() []Row {
 		row("cnapi POST /servers/{server}/nop", writes, "", "orders to a CN are operators'"),
 		row("cnapi POST /servers/{server}/sysinfo-refresh", writes, "", "orders to a CN are operators'"),
 		row("cnapi POST /servers/{server}/execute", rules, "", "a shell on a compute node is more than any object"),
+		row("cnapi POST /servers/{server}/reboot", rules, "", "every VM of it stops"),
 		row("cnapi GET /servers/{server}/task-history", reads, "", "what was asked of it"),
 		row("cnapi GET /tasks", reads, "", "what was asked of whom"),
 		row("cnapi GET /tasks/{task}", reads, "", "as above"),

@@ -133,7 +133,9 @@ func askRaw(t *testing.T, s *Service, request, body string, want int) []byte {
 	t.Helper()
 	method, path, _ := strings.Cut(request, " ")
 	w := httptest.NewRecorder()
-	s.Handler().ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), method, path, strings.NewReader(body)))
+	r := httptest.NewRequestWithContext(t.Context(), method, path, strings.NewReader(body))
+	r.RemoteAddr = "127.0.0.1:1"
+	s.Handler().ServeHTTP(w, r)
 	if w.Code != want {
 		t.Fatalf("%s %s: answered %d %s, want %d", request, body, w.Code, w.Body, want)
 	}

@@ -38,8 +38,9 @@ func (s *Service) care(ctx context.Context) {
 
 // over is an operation that ends or removes something, and why.
 type over struct {
-	op  log.Op
-	why string
+	op   log.Op
+	why  string
+	more []log.Op // what follows from it
 }
 
 // sweep ends and removes what is over. What is not done now is found again.
@@ -62,7 +63,7 @@ func (s *Service) sweep(ctx context.Context) {
 		if ctx.Err() != nil {
 			return
 		}
-		if _, err := s.propose(ctx, nil, one.op); err != nil {
+		if _, err := s.propose(ctx, nil, append([]log.Op{one.op}, one.more...)...); err != nil {
 			s.logger.Debug("not ended yet", "kind", one.op.Kind, "id", one.op.ID, "why", one.why, "error", err)
 			continue
 		}
@@ -92,7 +93,7 @@ func failing(rec projections.Record, failure string) over {
 	return over{log.Op{
 		Action: log.Update, Kind: log.KindTask, ID: rec.Object.ID(), IfMatch: rec.Revision, IfSeq: rec.Seq,
 		Set: []string{"failure", "status"}, Object: &log.Task{Status: log.TaskFailure, Failure: failure},
-	}, failure}
+	}, failure, afterFailure(rec.Object.(*log.Task))}
 }
 
 func (s *Service) oldTickets(state *projections.State, now log.Time) (list []over) {
@@ -101,12 +102,12 @@ func (s *Service) oldTickets(state *projections.State, now log.Time) (list []ove
 			list = append(list, over{log.Op{
 				Action: log.Update, Kind: log.KindTicket, ID: t.ID(), IfMatch: rec.Revision, IfSeq: rec.Seq,
 				Set: []string{"status"}, Object: &log.Ticket{Status: log.TicketExpired},
-			}, "expired at " + t.Expires.String()})
+			}, "expired at " + t.Expires.String(), nil})
 		}
 	}
 	for rec := range state.TicketsBy(false) {
 		if t := rec.Object.(*log.Ticket); t.Updated+log.Time(s.cfg.KeepTickets) <= now && len(list) < maxRemoved {
-			list = append(list, over{log.Op{Action: log.Delete, Kind: log.KindTicket, ID: t.ID(), IfMatch: rec.Revision, IfSeq: rec.Seq}, "ended long ago"})
+			list = append(list, over{log.Op{Action: log.Delete, Kind: log.KindTicket, ID: t.ID(), IfMatch: rec.Revision, IfSeq: rec.Seq}, "ended long ago", nil})
 		}
 	}
 	return list
@@ -126,7 +127,7 @@ func (s *Service) oldTasks(state *projections.State, now log.Time) (list []over)
 		if t := rec.Object.(*log.Task); !tooMany && t.Finished+log.Time(s.cfg.KeepTasks) > now || len(list) == maxRemoved {
 			break
 		}
-		list = append(list, over{log.Op{Action: log.Delete, Kind: log.KindTask, ID: rec.Object.ID(), IfMatch: rec.Revision, IfSeq: rec.Seq}, "ended long ago"})
+		list = append(list, over{log.Op{Action: log.Delete, Kind: log.KindTask, ID: rec.Object.ID(), IfMatch: rec.Revision, IfSeq: rec.Seq}, "ended long ago", nil})
 	}
 	return list
 }
@@ -190,15 +191,26 @@ func (s *Service) carry(ctx context.Context, rec projections.Record, to *log.Ser
 	name := "finish"
 	if err != nil {
 		done.Status, done.Failure, name = log.TaskFailure, short(err.Error()), "error"
+		s.counts.postsFailed.Add(1)
+	} else {
+		s.counts.posted.Add(1)
 	}
 	done.History = []string{historyEntry(name, s.cfg.Now(), result, err)}
 	op := log.Op{
 		Action: log.Update, Kind: log.KindTask, ID: t.ID(), Object: done,
 		Set: []string{"claimant", "claimed_by", "failure", "history", "result", "status"},
 	}
+	ops := []log.Op{op}
+	if err != nil {
+		ops = append(ops, afterFailure(t)...)
+	}
 	// What was done is told also while this server stops, and again until it is known.
 	for ended := context.WithoutCancel(ctx); ; {
-		_, err := s.propose(ended, nil, op)
+		_, err := s.propose(ended, nil, ops...)
+		if isRefusal(err) && len(ops) > 1 {
+			ops = ops[:1] // the server is gone: the task ends all the same
+			continue
+		}
 		if err == nil || isRefusal(err) || ctx.Err() != nil {
 			return
 		}

@@ -55,6 +55,7 @@ func (s *Service) postSysinfo(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
+	s.counts.sysinfos.Add(1)
 	writeJSON(w, http.StatusOK, map[string]any{})
 	return nil
 }
@@ -75,12 +76,19 @@ func (s *Service) record(r *http.Request, cn log.UUID, info *sysinfo.Info, text 
 		}
 	}
 	reached := &log.Server{UUID: cn, AdminIP: info.AdminIP(), AgentPort: uint32(info.AgentPort)}
-	set = []string{"admin_ip", "agent_port"}
-	if would := log.Clone(known); !differs(would, known, reached, set) {
-		return nil
+	set = nil
+	if known.AdminIP != reached.AdminIP || known.AgentPort != reached.AgentPort {
+		if why := s.unreachable(r, cn, reached.AdminIP); why == "" {
+			set = append(set, "admin_ip", "agent_port")
+		} else {
+			s.counts.refusedAddresses.Add(1)
+			s.logger.Warn("the admin address of a sysinfo is not taken: no task is posted there", "cn", cn, "address", reached.AdminIP, "from", r.RemoteAddr, "why", why)
+		}
 	}
-	if why := s.unreachable(r, cn, info.AdminIP()); why != "" {
-		s.logger.Warn("the admin address of a sysinfo is not taken: no task is posted there", "cn", cn, "address", info.AdminIP(), "from", r.RemoteAddr, "why", why)
+	if known.TransitionalStatus != "" && known.LastBoot != 0 && said.LastBoot > known.LastBoot {
+		set = append(set, "transitional_status") // it came back
+	}
+	if set == nil {
 		return nil
 	}
 	_, err := s.propose(r.Context(), nil, log.Op{Action: log.Update, Kind: log.KindServer, ID: cn.String(), Object: reached, Set: set})
@@ -148,6 +156,7 @@ func (s *Service) heartbeat(w http.ResponseWriter, r *http.Request) error {
 	if s.cfg.Beat != nil {
 		s.cfg.Beat(cn, false)
 	}
+	s.counts.heartbeats.Add(1)
 	w.WriteHeader(http.StatusNoContent)
 	return nil
 }
@@ -175,7 +184,9 @@ func (s *Service) status(w http.ResponseWriter, r *http.Request) error {
 	s.keepSoft(cn, soft{numbers(body.Memory), numbers(body.Disks), s.cfg.Now()})
 	select {
 	case s.reports <- report{cn, body.VMs}:
+		s.counts.reports.Add(1)
 	default: // the next whole one comes within a minute
+		s.counts.dropped.Add(1)
 		s.logger.Warn("a status report is dropped: too many wait", "cn", cn)
 	}
 	w.WriteHeader(http.StatusNoContent)

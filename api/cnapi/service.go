@@ -96,6 +96,7 @@ type Service struct {
 	logger  *slog.Logger
 	handler http.Handler
 	reports chan report
+	counts  counts
 
 	mu       sync.Mutex            // protects what follows
 	soft     map[log.UUID]soft     // what CNs said of memory and disks
@@ -179,6 +180,7 @@ func (s *Service) endpoints() []endpoint {
 		{"POST /servers/{server}/nop", s.startNamed("nop"), false},
 		{"POST /servers/{server}/sysinfo-refresh", s.startNamed("sysinfo"), false},
 		{"POST /servers/{server}/execute", s.startNamed("command_execute"), false},
+		{"POST /servers/{server}/reboot", s.reboot, false},
 		{"GET /servers/{server}/task-history", s.listTasks, false},
 		{"GET /tasks", s.listTasks, false},
 		{"GET /tasks/{task}", s.getTask, false},

@@ -93,23 +93,9 @@ func (s *Service) start(w http.ResponseWriter, r *http.Request, name string, fie
 			return failure(http.StatusForbidden, log.CodeNotAuthorized, "commands on a compute node are the operators': use the certificate of one")
 		}
 	}
-	raw, err := json.Marshal(params)
+	t, err := s.taskOf(r, o, name, fields, params)
 	if err != nil {
 		return err
-	}
-	text, err := canonical(raw)
-	if err != nil {
-		return err
-	}
-	t := &log.Task{Task: name, Params: text, ServerUUID: cn, Via: viaOf(o)}
-	if t.Timeout, err = secondsField(fields, "timeout"); err != nil {
-		return err
-	}
-	if t.ReqID, err = textField(fields, "req_id"); err != nil {
-		return err
-	}
-	if t.ReqID == "" {
-		t.ReqID = r.Header.Get("x-request-id")
 	}
 	result, err := s.propose(r.Context(), r, log.Op{Action: log.Create, Kind: log.KindTask, Object: t})
 	if err != nil {
@@ -136,11 +122,11 @@ func secondsField(fields map[string]json.RawMessage, name string) (uint64, error
 	return n, nil
 }
 
-// viaOf is how tasks reach a server: those whose sysinfo is that of a cn-agent
-// with an address, by HTTP.
+// viaOf is how tasks reach a server: those whose sysinfo is that of a cn-agent, by
+// HTTP.
 func viaOf(o *log.Server) string {
 	info, err := sysinfo.Parse([]byte(o.Sysinfo))
-	if err != nil || info.Agent != "" || !o.AdminIP.IsValid() {
+	if err != nil || info.Agent != "" {
 		return log.ViaFeed
 	}
 	return log.ViaHTTP

@@ -122,7 +122,7 @@ func openServer(cfg serverConfig) (_ *server, err error) {
 		return nil, err
 	}
 	collectors := append(s.changefeed.Collectors(), newStoreMetrics(s.store.Status))
-	collectors = append(append(collectors, s.tls.collectors()...), s.triton.collectors()...)
+	collectors = append(append(collectors, s.tls.collectors()...), append(s.triton.collectors(), s.cnapi.Collectors()...)...)
 	if s.svpListener != nil {
 		if s.svp, err = newSVP(s.store, cfg.TLS != "" && !onLoopback(s.svpListener), logger); err != nil {
 			return nil, err

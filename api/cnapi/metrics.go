@@ -1,0 +1,78 @@
+package cnapi
+
+import (
+	"sync/atomic"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"rutter/log"
+	"rutter/projections"
+)
+
+// counts are what this server has taken and done.
+type counts struct {
+	heartbeats, sysinfos, reports, dropped atomic.Uint64
+	posted, postsFailed                    atomic.Uint64
+	refusedAddresses                       atomic.Uint64
+}
+
+var (
+	serversDesc   = prometheus.NewDesc("rutter_cnapi_servers", "Compute nodes by status; those that are running are heard by session or heartbeat.", []string{"status"}, nil)
+	unsetupDesc   = prometheus.NewDesc("rutter_cnapi_servers_unsetup", "Compute nodes that have announced themselves and are not set up.", nil, nil)
+	openDesc      = prometheus.NewDesc("rutter_cnapi_tasks_open", "Tasks of the log that have not ended.", nil, nil)
+	takenDesc     = prometheus.NewDesc("rutter_cnapi_messages_total", "Messages of compute nodes that this server has taken.", []string{"kind"}, nil)
+	droppedDesc   = prometheus.NewDesc("rutter_cnapi_reports_dropped_total", "Status reports that found no room; the next whole one comes within a minute.", nil, nil)
+	postsDesc     = prometheus.NewDesc("rutter_cnapi_posts_total", "Tasks that this server has posted to cn-agents.", []string{"outcome"}, nil)
+	unreachedDesc = prometheus.NewDesc("rutter_cnapi_addresses_refused_total", "Admin addresses of sysinfos to which no task is posted.", nil, nil)
+)
+
+// Collectors are those of /metrics.
+func (s *Service) Collectors() []prometheus.Collector { return []prometheus.Collector{metrics{s}} }
+
+type metrics struct{ s *Service }
+
+// Describe implements prometheus.Collector.
+func (metrics) Describe(ch chan<- *prometheus.Desc) {
+	for _, d := range []*prometheus.Desc{serversDesc, unsetupDesc, openDesc, takenDesc, droppedDesc, postsDesc, unreachedDesc} {
+		ch <- d
+	}
+}
+
+// Collect implements prometheus.Collector.
+func (m metrics) Collect(ch chan<- prometheus.Metric) {
+	running, unknown, unsetup, open := 0, 0, 0, 0
+	m.s.store.View(func(state *projections.State, _ log.Cursor) {
+		for rec := range state.List(log.KindServer) {
+			o := rec.Object.(*log.Server)
+			if o.Status == "running" {
+				running++
+			} else {
+				unknown++
+			}
+			if !o.Setup {
+				unsetup++
+			}
+		}
+		for range state.TasksBy(false) {
+			open++
+		}
+	})
+	gauge := func(d *prometheus.Desc, n int, labels ...string) {
+		ch <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, float64(n), labels...)
+	}
+	counter := func(d *prometheus.Desc, n *atomic.Uint64, labels ...string) {
+		ch <- prometheus.MustNewConstMetric(d, prometheus.CounterValue, float64(n.Load()), labels...)
+	}
+	gauge(serversDesc, running, "running")
+	gauge(serversDesc, unknown, "unknown")
+	gauge(unsetupDesc, unsetup)
+	gauge(openDesc, open)
+	c := &m.s.counts
+	counter(takenDesc, &c.heartbeats, "heartbeat")
+	counter(takenDesc, &c.sysinfos, "sysinfo")
+	counter(takenDesc, &c.reports, "status")
+	counter(droppedDesc, &c.dropped)
+	counter(postsDesc, &c.posted, "complete")
+	counter(postsDesc, &c.postsFailed, "failure")
+	counter(unreachedDesc, &c.refusedAddresses)
+}

@@ -1,0 +1,83 @@
+package cnapi
+
+import (
+	"encoding/json"
+	"net/http"
+
+	"rutter/log"
+)
+
+// rebootTask is what a CN is asked that is to start anew, and rebooting the
+// transitional_status of its server until it has, or has not.
+const (
+	rebootTask = "server_reboot"
+	rebooting  = "rebooting"
+)
+
+// reboot has a CN start anew: its server is rebooting, and its cn-agent asked to,
+// in one change. It is over when a sysinfo tells of a later boot.
+func (s *Service) reboot(w http.ResponseWriter, r *http.Request) error {
+	cn, err := serverOf(r)
+	if err != nil {
+		return err
+	}
+	fields, err := fieldsOf(r)
+	if err != nil {
+		return err
+	}
+	var o *log.Server
+	is := func() bool { o = s.server(cn); return o != nil }
+	if ok, err := s.found(r, is); err != nil || !ok {
+		return missing(err, "server not found")
+	}
+	if viaOf(o) == log.ViaFeed {
+		return failure(http.StatusConflict, "UnsupportedTask", "server %s has no cn-agent, which would reboot it: stop its VMs and reboot the machine itself", cn)
+	}
+	if o.TransitionalStatus == rebooting {
+		return failure(http.StatusConflict, "ServerRebooting", "server %s is rebooting already", cn)
+	}
+	t, err := s.taskOf(r, o, rebootTask, fields, without(fields, "timeout", "req_id", "server_uuid"))
+	if err != nil {
+		return err
+	}
+	result, err := s.propose(r.Context(), r,
+		log.Op{Action: log.Update, Kind: log.KindServer, ID: cn.String(), Set: []string{"transitional_status"}, Object: &log.Server{TransitionalStatus: rebooting}},
+		log.Op{Action: log.Create, Kind: log.KindTask, Object: t},
+	)
+	if err != nil {
+		return err
+	}
+	writeJSON(w, http.StatusAccepted, map[string]any{"id": result.IDs[1]})
+	return nil
+}
+
+// afterFailure is what else becomes of a server whose task has failed.
+func afterFailure(t *log.Task) []log.Op {
+	if t.Task != rebootTask {
+		return nil
+	}
+	return []log.Op{{Action: log.Update, Kind: log.KindServer, ID: t.ServerUUID.String(), Set: []string{"transitional_status"}, Object: new(log.Server)}}
+}
+
+// taskOf is the task that a request asks of a server.
+func (s *Service) taskOf(r *http.Request, o *log.Server, name string, fields, params map[string]json.RawMessage) (*log.Task, error) {
+	raw, err := json.Marshal(params)
+	if err != nil {
+		return nil, err
+	}
+	text, err := canonical(raw)
+	if err != nil {
+		return nil, err
+	}
+	t := &log.Task{Task: name, Params: text, ServerUUID: o.UUID, Via: viaOf(o)}
+	if t.Timeout, err = secondsField(fields, "timeout"); err != nil {
+		return nil, err
+	}
+	if t.ReqID, err = textField(fields, "req_id"); err != nil {
+		return nil, err
+	}
+	if t.ReqID == "" {
+		t.ReqID = r.Header.Get("x-request-id")
+	}
+	return t, nil
+}
