@@ -65,6 +65,9 @@ func exampleEvents() map[string]*Event {
 		"revocation": event(&Revocation{
 			Subject: "server:s1", Identity: "server:s1", IssuedBefore: at, Until: at + 600e9, Reason: "stolen", Created: at,
 		}, Create, AllScope()),
+		"grant": event(&Grant{
+			Subject: "reader:audit", OwnerUUIDs: []UUID{owner, vm}, Read: []string{"napi"}, Write: []string{"vmapi"}, Comment: "until the move",
+		}, Create),
 		"authority": event(&Authority{
 			Name: "clients", Generation: 2, Issuing: "60303ae22b998861bce3b28f33eec1be758a213c86c93c076dbe9f558c11c752", Certificates: []string{"MIIB", "MIIC"},
 		}, Create, AllScope()),

@@ -363,6 +363,8 @@ func NewObject(k Kind) Object {
 		return new(Authority)
 	case KindCertificate:
 		return new(Certificate)
+	case KindGrant:
+		return new(Grant)
 	case KindIP:
 		return new(IP)
 	case KindNetworkPool:
@@ -425,6 +427,9 @@ func shallow(o Object) Object {
 		c := *o
 		return &c
 	case *Certificate:
+		c := *o
+		return &c
+	case *Grant:
 		c := *o
 		return &c
 	case *IP:
