@@ -67,6 +67,8 @@ func TestWrongUsage(t *testing.T) {
 		{"lookup vl2 1 10.0.0.1", "want 12 hexadecimal digits"},
 		{"lookup vl2 1 90:b8:d0:00:00:01 --svp nowhere", "want host:port"},
 		{"cluster status extra", "takes no arguments"},
+		{"import napi", "want the URL of a NAPI, or a folder"},
+		{"import napi /no/such/folder", "want a URL that begins with http"},
 		{"cluster members extra", "takes no arguments"},
 		{"cluster join s4", "want two arguments"},
 		{"cluster join s4 10.0.0.4", "want the HOST:PORT"},

@@ -121,7 +121,9 @@ func (in *installation) readObject(kind log.Kind, theirs map[string]json.RawMess
 	if refusal.Errors != nil {
 		return r, refusal
 	}
-	return finish(kind, r, ours)
+	r, bad := finish(kind, r, ours)
+	r.told, r.whole = in.intern(r.told), in.intern(r.whole)
+	return r, bad
 }
 
 // finish makes the object of the fields that were read.

@@ -3,6 +3,7 @@ package importcmd
 import (
 	"net/netip"
 	"slices"
+	"strings"
 
 	"rutter/log"
 )
@@ -53,12 +54,25 @@ type installation struct {
 	ignored  map[string]int // fields that were not understood, and how often
 	skipped  []string       // files and buckets that have nothing of ours
 	count    int
+	names    map[string][]string // lists of names of fields, each kept once
+}
+
+// intern returns a list of names like this one that is kept already, or keeps
+// it: a million NICs have a few.
+func (in *installation) intern(names []string) []string {
+	key := strings.Join(names, ",")
+	if same, ok := in.names[key]; ok {
+		return same
+	}
+	in.names[key] = names
+	return names
 }
 
 func newInstallation() *installation {
 	return &installation{
 		records: make(map[log.Kind][]record), places: make(map[string]int),
 		vnets: make(map[log.UUID]uint32), ignored: make(map[string]int),
+		names: make(map[string][]string),
 	}
 }
 

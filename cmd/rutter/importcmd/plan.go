@@ -21,6 +21,7 @@ type step struct {
 	// another, but on those of lower ones.
 	group   int
 	changed []log.FieldChange // of an update
+	after   log.Object        // what it then is
 	from    string
 }
 
@@ -157,7 +158,7 @@ func (p *plan) try(r record) *log.Refusal {
 	if result.Refusal != nil {
 		return result.Refusal
 	}
-	s := step{op: op, group: p.group, from: r.from}
+	s := step{op: op, group: p.group, after: r.object, from: r.from}
 	made := false
 	for _, e := range events {
 		p.seq++
@@ -165,7 +166,7 @@ func (p *plan) try(r record) *log.Refusal {
 			return &log.Refusal{Code: log.CodeInvalidParameters, Message: err.Error()}
 		}
 		if e.Kind == kind && e.ID == r.object.ID() {
-			s.changed, made = e.Changed, e.Action == log.Create
+			s.changed, s.after, made = e.Changed, e.Object, e.Action == log.Create
 		}
 	}
 	switch {

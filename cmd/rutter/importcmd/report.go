@@ -65,7 +65,7 @@ func formOf(s step) stepForm {
 	f := stepForm{Action: "create", Kind: s.op.Kind.String(), ID: s.op.Object.ID()}
 	for _, c := range s.changed {
 		f.Action = "change"
-		now, _ := log.Field(s.op.Object, c.Path)
+		now, _ := log.Field(s.after, c.Path)
 		if slices.Contains(once, c.Path) {
 			continue
 		}
