@@ -29,6 +29,15 @@ const (
 	// costs the listener a signature.
 	FailedRate  = 20
 	FailedBurst = 100
+	// AllFailedRate and AllFailedBurst are the same of all addresses together: beyond,
+	// addresses that nobody was let in from lately are closed unheard, so that
+	// strangers from everywhere leave those who are in their processors.
+	AllFailedRate  = 150
+	AllFailedBurst = 1000
+	// knownTime is how long an address is known that somebody was let in from,
+	// maxKnown how many of them are.
+	knownTime = time.Hour
+	maxKnown  = 16384
 	// maxFailing bounds the addresses whose failures are remembered. Strangers
 	// choose them.
 	maxFailing = 8192
@@ -55,6 +64,8 @@ type crowd struct {
 	guests  map[*guest]struct{}
 	of      map[netip.Addr]int // guests of each address
 	failing map[netip.Addr]*failures
+	all     failures                 // of all addresses
+	known   map[netip.Addr]time.Time // when somebody was let in last
 }
 
 // guest is a connection during its handshake. It is the net.Conn below TLS, so
@@ -83,16 +94,22 @@ const (
 // become changes the guest's stage. The crowd's mu is held.
 func (g *guest) become(s stage) { g.stage, g.since = s, g.crowd.now() }
 
-// failures are what an address may fail yet.
+// failures are what may fail yet.
 type failures struct {
 	left float64
 	at   time.Time
+}
+
+// refill gives back what time has.
+func (f *failures) refill(now time.Time, rate, burst float64) {
+	f.left, f.at = min(f.left+now.Sub(f.at).Seconds()*rate, burst), now
 }
 
 func newCrowd(now func() time.Time) *crowd {
 	return &crowd{
 		now: now, turns: make(chan struct{}, max(runtime.GOMAXPROCS(0)/2, 1)), left: make(chan struct{}, 1),
 		guests: make(map[*guest]struct{}), of: make(map[netip.Addr]int), failing: make(map[netip.Addr]*failures),
+		all: failures{AllFailedBurst, now()}, known: make(map[netip.Addr]time.Time),
 	}
 }
 
@@ -186,6 +203,8 @@ func (c *crowd) done(g *guest, err error) error {
 	}
 	if err != nil {
 		c.failed(g.address)
+	} else {
+		c.succeeded(g.address)
 	}
 	return err
 }
@@ -213,12 +232,15 @@ func (c *crowd) close() {
 
 // mayFail reports whether an address has failures left. c.mu is held.
 func (c *crowd) mayFail(address netip.Addr) bool {
+	now := c.now()
+	if c.all.refill(now, AllFailedRate, AllFailedBurst); c.all.left < 1 && now.Sub(c.known[address]) > knownTime {
+		return false
+	}
 	f := c.failing[address]
 	if f == nil {
 		return true
 	}
-	now := c.now()
-	f.left, f.at = min(f.left+now.Sub(f.at).Seconds()*FailedRate, FailedBurst), now
+	f.refill(now, FailedRate, FailedBurst)
 	if f.left >= FailedBurst {
 		delete(c.failing, address)
 	}
@@ -227,6 +249,7 @@ func (c *crowd) mayFail(address netip.Addr) bool {
 
 // failed counts a failure. c.mu is held.
 func (c *crowd) failed(address netip.Addr) {
+	c.all.left = max(c.all.left-1, 0)
 	f := c.failing[address]
 	if f == nil {
 		if len(c.failing) >= maxFailing {
@@ -236,6 +259,22 @@ func (c *crowd) failed(address netip.Addr) {
 		c.failing[address] = f
 	}
 	f.left = max(f.left-1, 0)
+}
+
+// succeeded makes an address known. c.mu is held.
+func (c *crowd) succeeded(address netip.Addr) {
+	now := c.now()
+	if _, ok := c.known[address]; !ok && len(c.known) >= maxKnown {
+		for a, at := range c.known {
+			if now.Sub(at) > knownTime {
+				delete(c.known, a)
+			}
+		}
+		if len(c.known) >= maxKnown {
+			return
+		}
+	}
+	c.known[address] = now
 }
 
 // turn waits until the guest, whose first message has come, may have our answer

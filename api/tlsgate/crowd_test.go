@@ -128,6 +128,44 @@ func TestFailuresOfAnAddressAreBounded(t *testing.T) {
 	})
 }
 
+// When strangers of many addresses fail, those that nobody was let in from are
+// closed unheard, and those that are known are not.
+func TestFailuresOfAllAreBounded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newCrowd(time.Now)
+		knock := func(address string, result error) error {
+			g, err := c.enter(&from{address: address}, nil)
+			if err == nil {
+				_ = c.done(g, result)
+				c.leave(g)
+			}
+			return err
+		}
+		if err := knock("192.0.2.1", nil); err != nil {
+			t.Fatal(err)
+		}
+		heard := 0
+		for i := range 2 * AllFailedBurst {
+			if knock(fmt.Sprintf("10.0.%d.%d", i/250, 1+i%250), io.EOF) == nil {
+				heard++
+			}
+		}
+		if heard != AllFailedBurst {
+			t.Errorf("%d failed handshakes at once, want %d", heard, AllFailedBurst)
+		}
+		if err := knock("192.0.2.1", nil); err != nil {
+			t.Errorf("a known address: %v", err)
+		}
+		if err := knock("192.0.2.2", nil); !errors.Is(err, errFailing) {
+			t.Errorf("another: %v", err)
+		}
+		time.Sleep(time.Second)
+		if err := knock("192.0.2.2", nil); err != nil {
+			t.Errorf("another, a second later: %v", err)
+		}
+	})
+}
+
 // Strangers who say nothing, hundreds more than there are places, keep nobody
 // out; each failure is told.
 func TestSilentStrangersKeepNobodyOut(t *testing.T) {
