@@ -1,6 +1,6 @@
 # Rutter's house. `make` alone lists what there is to do.
 .DEFAULT_GOAL := help
-.PHONY: bench-inspect bench-kernel build test race lint vet fmt-check packages bench bench-svp bench-store bench-feed rivals bench-vmstate bench-triton fuzz demo test-long clean help
+.PHONY: bench-security bench-inspect bench-kernel build test race lint vet fmt-check packages bench bench-svp bench-store bench-feed rivals bench-vmstate bench-triton fuzz demo test-long clean help
 
 VERSION   := $(shell git describe --tags --always --dirty 2>/dev/null || echo unknown)
 TOOL      := go tool -modfile=scripts/tools.mod
@@ -63,6 +63,9 @@ bench-vmstate: build ## the VMs of one compute node, ten thousand of them, and r
 
 bench-triton: build ## Triton's surfaces: items of the change feed, kills of every server, lists among a million NICs. PART=items, roam or idle for one part
 	go run ./integration/bench/triton -part $(or $(PART),all)
+
+bench-security: build ## what TLS, strangers and hostile clients cost, some minutes: PART=append, fan, strangers, hostile or matrix_rows for one part
+	go run ./integration/bench/security -part $(or $(PART),all)
 
 BENCH_KERNEL_KEYS = entries_vs_raw entries_vs_batch stacks_vs_raw noop_pass_ms event_to_kernel_p99_ms misses_per_s miss_p99_ms
 

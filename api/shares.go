@@ -72,6 +72,28 @@ func (s *shares) enter(id access.Identity, stream bool) (leave func(), limit str
 	return func() { s.leave(h) }, ""
 }
 
+// pace takes a token for a change on a write stream, and returns how long its
+// identity is to wait before the next one: its rate is what it has of the log.
+func (s *shares) pace(id access.Identity) time.Duration {
+	rate := float64(s.limits.Rate[id.Role])
+	if id.Role == access.Local || rate <= 0 {
+		return 0
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	h := s.shareLocked(id)
+	if h == nil {
+		return time.Second
+	}
+	now := s.now()
+	h.tokens = min(h.tokens+now.Sub(h.at).Seconds()*rate, rate*shareBurst) - 1
+	h.at = now
+	if h.tokens >= 0 {
+		return 0
+	}
+	return time.Duration(-h.tokens / rate * float64(time.Second))
+}
+
 // fairLocked is how many requests at once are one identity's: all, while there is
 // room for as many again, else what there is by the number of those who ask.
 func (s *shares) fairLocked(h *share) int {

@@ -13,6 +13,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"rutter/api/access"
 	"rutter/log"
 	"rutter/log/intake"
 )
@@ -59,7 +60,7 @@ func (s *Server) writes(w http.ResponseWriter, r *http.Request) error {
 	if seen, ok := w.(*statusWriter); ok {
 		seen.status = http.StatusSwitchingProtocols
 	}
-	u := newWriteStream(s, conn, s.actor(r), grantOf(r).who.Author())
+	u := newWriteStream(s, conn, s.actor(r), grantOf(r).who)
 	if err := u.serve(r.Context(), rw.Reader); err != nil {
 		s.logger.Info("write stream ended", "remote", conn.RemoteAddr().String(), "error", err)
 	}
@@ -73,6 +74,7 @@ type writeStream struct {
 	s     *Server
 	conn  net.Conn
 	actor string
+	who   access.Identity
 	by    log.Author
 	queue queuer // nil: every change is handed to Propose
 	leads bool   // what the client was told; belongs to the reader
@@ -102,9 +104,9 @@ type writeAnswer struct {
 	leads  bool
 }
 
-func newWriteStream(s *Server, conn net.Conn, actor string, by log.Author) *writeStream {
+func newWriteStream(s *Server, conn net.Conn, actor string, who access.Identity) *writeStream {
 	u := &writeStream{
-		s: s, conn: conn, actor: actor, by: by, slots: make(chan struct{}, writeForwards),
+		s: s, conn: conn, actor: actor, who: who, by: who.Author(), slots: make(chan struct{}, writeForwards),
 		kick: make(chan struct{}, 1), room: make(chan struct{}, 1),
 	}
 	u.queue, _ = s.store.(queuer)
@@ -227,6 +229,9 @@ func (u *writeStream) take(ctx context.Context, payload []byte) error {
 	if err := u.await(ctx, len(payload)); err != nil {
 		return err
 	}
+	if err := u.rest(ctx, u.s.shares.pace(u.who)); err != nil {
+		return err
+	}
 	c.Actor, c.By = u.actor, u.by
 	id, size := c.ID, len(payload)
 	if err := checkChangeID(id, "change"); err != nil {
@@ -247,6 +252,23 @@ func (u *writeStream) take(ctx context.Context, payload []byte) error {
 		u.add(writeAnswer{kind: intake.TypeWelcome, leads: true})
 	}
 	return nil
+}
+
+// rest has an identity that writes more than its rate wait: what it sends
+// meanwhile stays in its own socket.
+func (u *writeStream) rest(ctx context.Context, wait time.Duration) error {
+	if wait == 0 {
+		return nil
+	}
+	u.s.metrics.limited.WithLabelValues(limitRate).Inc()
+	select {
+	case <-time.After(wait):
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-u.s.draining:
+		return errDraining
+	}
 }
 
 // await waits until the window has room for a change of size bytes, and counts

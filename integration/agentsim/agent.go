@@ -31,6 +31,7 @@ const (
 type agent struct {
 	fleet       *Fleet
 	cn          log.UUID
+	dialer      Dialer
 	at          int // the server that it follows or tries
 	incarnation uint64
 	session     uint64
@@ -76,7 +77,7 @@ func (a *agent) run(ctx context.Context) {
 // follow is one connection; live says that a bookmark came.
 func (a *agent) follow(ctx context.Context) (live bool, err error) {
 	dialing, cancel := context.WithTimeout(ctx, 5*time.Second)
-	conn, err := a.fleet.cfg.Dialer.Feed(dialing, a.fleet.cfg.Servers[a.at%len(a.fleet.cfg.Servers)])
+	conn, err := a.dialer.Feed(dialing, a.fleet.cfg.Servers[a.at%len(a.fleet.cfg.Servers)])
 	cancel()
 	if err != nil {
 		return false, err

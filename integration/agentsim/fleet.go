@@ -21,9 +21,11 @@ type Dialer interface {
 
 // Config says what to simulate.
 type Config struct {
-	Agents  int
-	Dialer  Dialer
-	Servers []string
+	Agents int
+	// Dialer is everybody's; if DialerOf is not nil, each has its own.
+	Dialer   Dialer
+	DialerOf func(cn log.UUID) Dialer
+	Servers  []string
 	// First is where agent i begins: Servers[First(i)]; nil spreads them evenly.
 	First func(i int) int
 	// Each entry's delay is measured against the time that it was stamped with,
@@ -62,7 +64,10 @@ func New(cfg Config) *Fleet {
 	}
 	f := &Fleet{cfg: cfg}
 	for i := range cfg.Agents {
-		a := &agent{fleet: f, cn: CN(i), at: i, incarnation: uint64(time.Now().UnixMilli())}
+		a := &agent{fleet: f, cn: CN(i), at: i, incarnation: uint64(time.Now().UnixMilli()), dialer: cfg.Dialer}
+		if cfg.DialerOf != nil {
+			a.dialer = cfg.DialerOf(a.cn)
+		}
 		if cfg.First != nil {
 			a.at = cfg.First(i)
 		}

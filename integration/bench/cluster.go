@@ -13,6 +13,7 @@ import (
 	"syscall"
 	"time"
 
+	"rutter/api/access"
 	"rutter/api/client"
 )
 
@@ -84,6 +85,16 @@ func (p *Process) Stop(sig syscall.Signal) error {
 	return fmt.Errorf("%s did not end within %v of %v", p.Name, stopWithin, sig)
 }
 
+// Runs reports whether the program has not ended.
+func (p *Process) Runs() bool {
+	select {
+	case <-p.ended:
+		return false
+	default:
+		return true
+	}
+}
+
 // PID is that of the process that runs.
 func (p *Process) PID() int { return p.cmd.Process.Pid }
 
@@ -103,6 +114,7 @@ type Options struct {
 	Servers int      // 1 or 3
 	Dir     string   // of the data; made if missing, left behind
 	Flags   []string // more for each server, as in --raft-log=wal
+	TLS     bool     // with authorities of its own; the client is an operator then
 }
 
 // Server is one of a Cluster.
@@ -115,6 +127,7 @@ type Server struct {
 type Cluster struct {
 	Servers []*Server
 	Client  *client.Client
+	Office  *Office // of a cluster with TLS; nil: it has none
 }
 
 // FreePorts returns n ports of loopback that nobody listens on now.
@@ -167,15 +180,29 @@ func StartCluster(ctx context.Context, o Options) (_ *Cluster, err error) {
 			err = errors.Join(err, c.Stop())
 		}
 	}()
+	scheme := "http://"
+	if o.TLS {
+		scheme = "https://"
+		if c.Office, err = openOffice(filepath.Join(o.Dir, "pki")); err != nil {
+			return nil, err
+		}
+	}
 	for i := range o.Servers {
 		id, listen := fmt.Sprintf("s%d", i+1), fmt.Sprintf("127.0.0.1:%d", ports[2*i])
-		s := &Server{ID: id, URL: "http://" + listen}
+		s := &Server{ID: id, URL: scheme + listen}
 		s.Process = Process{
 			Name: id, Program: o.Program, LogFile: filepath.Join(o.Dir, id+".log"),
 			Args: append([]string{
 				"server", "--id", id, "--data", filepath.Join(o.Dir, id), "--listen", listen,
 				"--raft", fmt.Sprintf("127.0.0.1:%d", ports[2*i+1]), "--svp", "off", "--peers", strings.Join(peers, ","),
 			}, o.Flags...),
+		}
+		if o.TLS {
+			folder := filepath.Join(o.Dir, id+"-tls")
+			if err := c.Office.issueServer(folder, id); err != nil {
+				return nil, err
+			}
+			s.Args = append(s.Args, "--tls-dir", folder)
 		}
 		if err := s.Start(); err != nil {
 			return nil, err
@@ -208,7 +235,13 @@ func (c *Cluster) connect() (err error) {
 	for _, s := range c.Servers {
 		urls = append(urls, s.URL)
 	}
-	c.Client, err = client.New(client.Config{Servers: urls})
+	cfg := client.Config{Servers: urls}
+	if c.Office != nil {
+		if cfg.DialTLS, err = c.Office.Dialer(access.Identity{Role: access.Operator, Name: "bench"}); err != nil {
+			return err
+		}
+	}
+	c.Client, err = client.New(cfg)
 	return err
 }
 

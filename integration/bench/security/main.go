@@ -1,0 +1,81 @@
+// Command security measures what security costs, and what strangers and hostile
+// clients take from others, on one machine; it ends with one line of key=value:
+// see `make bench-security`. What a part measured is kept in a file, so that the
+// line of a later part has it too.
+package main
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"syscall"
+	"time"
+
+	"rutter/api/access"
+	"rutter/integration/bench"
+	"rutter/integration/hostile"
+)
+
+// suite is one run.
+type suite struct {
+	rutter   string // the program
+	dir      string
+	figures  *bench.Figures
+	rounds   int
+	hostile  time.Duration
+	profiles string // the folder for CPU profiles of the servers; "": none
+}
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	if err := run(ctx); err != nil {
+		fmt.Fprintln(os.Stderr, "bench-security:", err)
+		os.Exit(1)
+	}
+}
+
+func run(ctx context.Context) (err error) {
+	s := &suite{figures: bench.NewFigures("security", "append_tls_ratio", "fan_tls_ratio", "stranger_p99_ratio", "hostile_mb", "matrix_rows")}
+	parts := []bench.Part{{Name: "append", Do: s.append}, {Name: "fan", Do: s.fan}, {Name: "strangers", Do: s.strangers}, {Name: "hostile", Do: s.crowd}, {Name: "matrix_rows", Do: s.matrix}}
+	only := flag.String("part", "all", bench.PartNames(parts))
+	flag.StringVar(&s.rutter, "rutter", "bin/rutter", "`PROGRAM` to measure")
+	flag.StringVar(&s.profiles, "cpuprofile", "", "`FOLDER` for CPU profiles of the servers")
+	flag.IntVar(&s.rounds, "rounds", 5, "`NUMBER` of rounds with and without")
+	flag.DurationVar(&s.hostile, "duration", time.Minute, "`TIME` of hostile clients")
+	flag.Parse()
+	if s.dir, err = os.MkdirTemp("", "rutter-bench-security-"); err != nil {
+		return err
+	}
+	defer os.RemoveAll(s.dir)
+	return s.figures.Run(ctx, *only, parts)
+}
+
+// start starts three servers, with TLS or without.
+func (s *suite) start(ctx context.Context, name string, tls bool) (*bench.Cluster, error) {
+	flags := []string{"--log-level=error"}
+	if s.profiles != "" {
+		flags = append(flags, "--cpuprofile="+s.profiles)
+	}
+	return bench.StartCluster(ctx, bench.Options{Program: s.rutter, Servers: 3, Dir: filepath.Join(s.dir, name), Flags: flags, TLS: tls})
+}
+
+// crowd has hostile clients at the leader.
+func (s *suite) crowd(ctx context.Context) error {
+	o, err := hostile.Stand(ctx, s.rutter, s.dir, s.hostile)
+	if err != nil {
+		return err
+	}
+	fmt.Fprintf(os.Stderr, "hostile: %+v\n", o)
+	s.figures.Set("hostile_mb", float64(o.GrownMB))
+	return nil
+}
+
+// matrix counts the rows of the matrix of who may do what.
+func (s *suite) matrix(context.Context) error {
+	s.figures.Set("matrix_rows", float64(len(access.Requests())+len(access.Surfaces())+len(access.Frames())+len(access.Commands())))
+	return nil
+}
