@@ -3,7 +3,7 @@
 import { number } from './dom.js';
 
 const updatesKept = 4096;
-const leastMs = 50; // between two updates of the page: nobody reads faster
+const leastMs = 100; // between two updates of the page: nobody reads faster
 const clusterMs = 2000;
 
 export class Reader {
@@ -21,6 +21,8 @@ export class Reader {
     this.asked = 0;
     this.pending = new Map(); // by the name of the message: only the newest is drawn
     this.drawn = 0;
+    this.timer = 0; // until the next frame is asked for
+    this.drawing = null; // what is drawn in part
     this.cluster = null;
     this.clusterHandlers = new Set();
     this.poll();
@@ -37,8 +39,16 @@ export class Reader {
     return new Promise((done) => this.waiting.set(id, done));
   }
 
-  // on has fn draw the newest message of a name, in an animation frame.
-  on(name, fn) { this.handlers.set(name, fn); return () => this.handlers.delete(name); }
+  // on has fn draw the newest message of a name, in an animation frame. If fn
+  // is not done it returns its place, not 0, and is called with it in the next
+  // frame; a view that comes in between begins with a message of its own.
+  on(name, fn) {
+    this.handlers.set(name, fn);
+    this.forget(name);
+    return () => { this.handlers.delete(name); this.forget(name); };
+  }
+
+  forget(name) { if (this.drawing && this.drawing.name === name) this.drawing.at = 0; }
 
   onCluster(fn) { this.clusterHandlers.add(fn); if (this.cluster) fn(this.cluster); return () => this.clusterHandlers.delete(fn); }
 
@@ -53,28 +63,45 @@ export class Reader {
     }
     if (m.counts) this.counts = m.counts;
     this.pending.set(m.is, m); // frames are dropped here, not entries: the worker has them all
-    this.plan();
+    this.plan(m.asked);
   }
 
-  plan() {
-    if (this.planned) return;
+  // plan has the next frame draw, or, if it is not for one who waits, the frame
+  // after leastMs.
+  plan(soon) {
+    if (this.planned && !(soon && this.timer)) return;
+    clearTimeout(this.timer);
+    this.timer = 0;
     this.planned = true;
-    const wait = this.drawn + leastMs - performance.now();
-    const frame = () => requestAnimationFrame((now) => this.draw(now));
-    if (wait > 1) setTimeout(frame, wait); else frame();
+    const wait = soon ? 0 : this.drawn + leastMs - performance.now();
+    if (wait > 1) this.timer = setTimeout(() => this.frame(), wait); else this.frame();
   }
 
+  frame() {
+    this.timer = 0;
+    requestAnimationFrame((now) => this.draw(now));
+  }
+
+  // draw draws one message in a frame, and of a long one a part: what is left
+  // comes in the next frame, before anything that is newer.
   draw(now) {
-    this.planned = false;
     this.drawn = now;
     const begin = performance.now();
-    for (const [name, m] of this.pending) {
-      const fn = this.handlers.get(name);
-      if (fn) fn(m);
-      if (name === 'log') this.tell(m);
+    if (!this.drawing) {
+      const [[name, m]] = this.pending;
+      this.pending.delete(name);
+      this.drawing = { name, m, at: 0 };
     }
-    this.pending.clear();
+    const d = this.drawing;
+    const fn = this.handlers.get(d.name);
+    d.at = fn ? fn(d.m, d.at) || 0 : 0;
+    if (d.at === 0) {
+      this.drawing = null;
+      if (d.name === 'log') this.tell(d.m);
+    }
     this.updates.ms[this.updates.at++ % updatesKept] = performance.now() - begin;
+    this.planned = Boolean(this.drawing) || this.pending.size > 0;
+    if (this.planned) this.frame();
   }
 
   // tell says how the stream is, at most every two seconds: a screen reader reads it.

@@ -5,7 +5,7 @@
 import { HeatMap } from './heatmap.js';
 
 const kept = 20000;       // entries that are held here; older ones are asked of the server
-const newsMs = 50;        // the page is told at most this often
+const newsMs = 100;       // the page is told at most this often
 const firstLines = 1000;  // entries back from the end when a stream is begun
 const longestWait = 5000; // ms between two attempts
 const rateMs = 1000;
@@ -163,10 +163,10 @@ function start(m) {
 }
 
 function news() {
-  if (!timer) timer = setTimeout(tell, newsMs);
+  if (!timer) timer = setTimeout(() => tell(false), newsMs);
 }
 
-function tell() {
+function tell(asked) {
   timer = 0;
   const now = performance.now();
   if (!rated.at) rated = { at: now, received: counts.received };
@@ -183,7 +183,7 @@ function tell() {
     rows.push({ seq: e.seq, time: e.time, kind: e.kind, action: e.action, id: e.id, title: e.title, actor: e.actor });
   }
   postMessage({
-    is: 'log', rows, from: sight.from, length: from.length, counts: { ...counts }, live, broken, past, rate,
+    is: 'log', asked, rows, from: sight.from, length: from.length, counts: { ...counts }, live, broken, past, rate,
     waiting: frozen ? counts.shown - frozen.counted : 0,
   });
 }
@@ -210,7 +210,7 @@ const orders = {
     }
     if (m.from === 0) frozen = null;
     clearTimeout(timer);
-    tell(); // a scroll is answered at once
+    tell(true); // a scroll is answered at once
   },
   entry(m) {
     let line = '';
