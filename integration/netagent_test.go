@@ -85,6 +85,8 @@ func TestNetAgent(t *testing.T) {
 		{"release during refresh", (*netAgent).releasedMeanwhile},
 		{"model loop, networks always changing", (*netAgent).quietModel},
 		{"refresh storms", (*netAgent).storms},
+		{"VMs by tasks", (*netAgent).tasks},
+		{"commands by tasks", (*netAgent).commands},
 		{"15 a VM is deleted", (*netAgent).deleteVM},
 	} {
 		if !t.Run(c.name, func(t *testing.T) {
@@ -296,18 +298,31 @@ func (a *netAgent) await(what string, ok func() bool) {
 	a.awaits(what, "true", func() string { return fmt.Sprint(ok()) })
 }
 
+// leaderHead is the leader's; an error while there is none.
+func (a *netAgent) leaderHead() (log.Seq, error) {
+	status, err := a.c.api.Status(a.t.Context())
+	if err != nil {
+		return 0, err
+	}
+	for _, s := range a.c.servers {
+		if s.id == status.LeaderID {
+			status, err = a.c.statusOf(a.t.Context(), s)
+			return status.Head.Seq, err
+		}
+	}
+	return 0, fmt.Errorf("nobody leads: %q", status.LeaderID)
+}
+
 // head is the log's, once nothing comes any more for a while.
 func (a *netAgent) head() (seq log.Seq) {
 	end := time.Now().Add(vmPatience)
 	for quiet := 0; quiet < 25; quiet++ {
-		s, err := a.c.statusOf(a.t.Context(), a.c.leader())
+		now, err := a.leaderHead()
 		switch {
 		case time.Now().After(end):
-			a.t.Fatalf("the log has no quiet head, or no leader: %v", err)
-		case err != nil: // it died just now
-			quiet = 0
-		case s.Head.Seq != seq:
-			seq, quiet = s.Head.Seq, 0
+			a.t.Fatalf("the log has no quiet head: %v", err)
+		case err != nil || now != seq:
+			seq, quiet = now, 0
 		}
 		time.Sleep(20 * time.Millisecond)
 	}

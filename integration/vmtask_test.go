@@ -1,0 +1,172 @@
+package integration
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"rutter/log"
+)
+
+// taskAnswer is what a server says of a task.
+type taskAnswer struct {
+	ID      log.UUID `json:"id"`
+	JobUUID log.UUID `json:"job_uuid"`
+	Status  string   `json:"status"`
+	Failure string   `json:"failure"`
+}
+
+// at asks one server, and returns its status.
+func (a *netAgent) at(s *serverProcess, method, path, body string) (status int, answer taskAnswer) {
+	a.t.Helper()
+	request, err := http.NewRequestWithContext(a.t.Context(), method, s.url+path, strings.NewReader(body))
+	if err != nil {
+		a.t.Fatal(err)
+	}
+	response, err := http.DefaultClient.Do(request)
+	if err != nil {
+		a.t.Fatalf("%s %s: %v", method, path, err)
+	}
+	defer response.Body.Close()
+	text, err := io.ReadAll(response.Body)
+	if err != nil {
+		a.t.Fatal(err)
+	}
+	if err := json.Unmarshal(text, &answer); err != nil {
+		a.t.Fatalf("%s %s: %d %s", method, path, response.StatusCode, text)
+	}
+	if answer.Failure == "" && response.StatusCode >= 400 {
+		answer.Failure = string(text)
+	}
+	return response.StatusCode, answer
+}
+
+// begin starts a task of the node at one server.
+func (a *netAgent) begin(s *serverProcess, path, body string) log.UUID {
+	a.t.Helper()
+	status, answer := a.at(s, http.MethodPost, "/cnapi/servers/"+a.cn.String()+path, body)
+	if status != http.StatusAccepted {
+		a.t.Fatalf("POST %s: %d %s", path, status, answer.Failure)
+	}
+	return answer.ID
+}
+
+// ends waits for a task at one server.
+func (a *netAgent) ends(s *serverProcess, id log.UUID, want string) taskAnswer {
+	a.t.Helper()
+	_, answer := a.at(s, http.MethodGet, fmt.Sprintf("/cnapi/tasks/%s/wait?timeout=%d", id, vmPatience/time.Second), "")
+	if answer.Status != want {
+		a.t.Fatalf("task %s: %s: %s, want %s", id, answer.Status, answer.Failure, want)
+	}
+	return answer
+}
+
+// tasks: what CNAPI and VMAPI are asked at one server is done by the agent, seen
+// at another, and its result comes back into the log by itself.
+func (a *netAgent) tasks(t *testing.T) {
+	one, other := a.c.servers[0], a.c.servers[1]
+	did := func(path, body string) { a.ends(other, a.begin(one, path, body), "complete") }
+	first, second := a.newMAC(), a.newMAC()
+	vm := log.UUID{0xab, 6: 0x40, 8: 0x80, 15: 9}
+	path := "/vms/" + vm.String()
+	did("/vms", fmt.Sprintf(`{"uuid":%q,"alias":"task0","owner_uuid":%q,"autoboot":false,"max_physical_memory":64,"nics":[{"mac":%q,"nic_tag":"u/7","ips":["10.0.0.130/24"],"primary":true},{"mac":%q,"nic_tag":"u/7","ips":["10.0.0.131/24"]}]}`, vm, a.vmWorld.owner, first, second))
+	a.logged(first, map[string]string{"belongs_to_uuid": vm.String(), "primary": "true"})
+	did(path+"/start", "{}")
+	a.visibleEverywhere(vm, "running")
+	before := a.pid(vm)
+	did(path+"/reboot", "{}")
+	if a.pid(vm) == before {
+		t.Errorf("the VM still runs as process %d", before)
+	}
+	did(path+"/update", `{"quota":11}`)
+	a.awaits("quota in the log", "11", func() string { return a.value(path, "quota") })
+	if got := a.ends(other, a.begin(one, path+"/update", `{"resolvers":["8.8.8.8"]}`), "failure"); !strings.Contains(got.Failure, "PUT /networks/") {
+		t.Errorf("an update of resolvers: %s", got.Failure)
+	}
+	// VMAPI's way: task, agent, manifest, inventory.
+	status, job := a.at(other, http.MethodPost, "/vmapi"+path+"?action=update", `{"alias":"task1","max_physical_memory":96}`)
+	if status != http.StatusAccepted {
+		t.Fatalf("VMAPI: %d %s", status, job.Failure)
+	}
+	a.ends(a.c.servers[2], job.JobUUID, "complete")
+	for _, s := range a.c.servers {
+		a.until(s.id+" has the alias", func() bool { return a.field(s, path, "alias") == "task1" })
+	}
+	if status, job = a.at(one, http.MethodPost, "/vmapi"+path+"?action=update_nics", fmt.Sprintf(`{"nics":[{"mac":%q,"primary":true}]}`, second)); status != http.StatusAccepted {
+		t.Fatalf("VMAPI: %d %s", status, job.Failure)
+	}
+	a.ends(other, job.JobUUID, "complete")
+	a.primary(vm, second, first)
+	a.put(path, fmt.Sprintf(`{"update_nics":[{"mac":%q,"primary":true}]}`, first)) // the root's way
+	a.primary(vm, first, second)
+	did(path+"/stop", "{}")
+	a.visibleEverywhere(vm, "stopped")
+	if status, job = a.at(one, http.MethodDelete, "/cnapi/servers/"+a.cn.String()+path, ""); status != http.StatusAccepted {
+		t.Fatalf("delete: %d %s", status, job.Failure)
+	}
+	a.ends(other, job.ID, "complete")
+	for _, mac := range []string{first, second} {
+		a.await("NIC "+mac+" is gone", func() bool { return strings.Contains(a.value("/nics/"+mac, "mac"), "nic not found") })
+	}
+}
+
+// primary waits until one NIC is that, and not the other, here and in the log.
+func (a *netAgent) primary(vm log.UUID, is, isNot string) {
+	a.t.Helper()
+	a.hasLocal(vm, is, map[string]string{"primary": "true"})
+	a.settled()
+	a.logged(is, map[string]string{"primary": "true"})
+	a.logged(isNot, map[string]string{"primary": "false"})
+	if got := a.local(vm, isNot, "primary"); got == "true" {
+		a.t.Errorf("NIC %s is primary in the manifest besides %s", isNot, is)
+	}
+}
+
+// commands: they are refused unless the agent may, are done once though agent and
+// server die meanwhile, and end at their time.
+func (a *netAgent) commands(t *testing.T) {
+	one, other := a.c.servers[0], a.c.servers[1]
+	if got := a.ends(other, a.begin(one, "/execute", `{"script":"true"}`), "failure"); !strings.Contains(got.Failure, "command_execute") {
+		t.Errorf("a command that this node may not run: %s", got.Failure)
+	}
+	restart := func(flags ...string) {
+		a.stopAgent()
+		a.vmWorld.t = a.whole
+		a.startAgentWith(append([]string{"--servers", strings.Join(a.c.api.Servers(), ",")}, flags...)...)
+		a.vmWorld.t = t
+	}
+	restart("--allow-execute")
+	marks := filepath.Join(a.dir, "marks")
+	script := fmt.Sprintf(`{"script":"echo did >> %s"}`, marks)
+	a.ends(other, a.begin(one, "/execute", script), "complete")
+	if got := a.ends(other, a.begin(one, "/execute", `{"script":"sleep 60","timeout":1}`), "failure"); !strings.Contains(got.Failure, "timed out after 1 s") {
+		t.Errorf("a command beyond its time: %s", got.Failure)
+	}
+	// Server and agent die while it waits; it is done once, and known elsewhere.
+	a.stopAgent()
+	waiting := a.begin(one, "/execute", script)
+	a.c.signal(one, syscall.SIGKILL)
+	restart("--allow-execute")
+	a.ends(other, waiting, "complete")
+	// The agent dies while it is done: nobody does it again.
+	slow := a.begin(other, "/execute", fmt.Sprintf(`{"script":"echo did >> %s; sleep 60"}`, marks))
+	a.until("it is begun", func() bool { text, _ := os.ReadFile(marks); return strings.Count(string(text), "did") == 3 })
+	_ = a.agent.Process.Kill()
+	restart("--allow-execute")
+	if got := a.ends(a.c.servers[2], slow, "failure"); !strings.Contains(got.Failure, "interrupted") {
+		t.Errorf("a command whose agent died: %s", got.Failure)
+	}
+	a.c.start(one)
+	a.c.waitReady(one)
+	if text, err := os.ReadFile(marks); err != nil || strings.Count(string(text), "did") != 3 {
+		t.Errorf("commands ran %q (%v), want three times", text, err)
+	}
+	restart()
+}
