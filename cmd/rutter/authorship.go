@@ -37,7 +37,7 @@ func actorOf(r *http.Request) string {
 // or nil.
 func speaksFor(r *http.Request, cn log.UUID) error {
 	who, ok := access.From(r.Context())
-	if !ok || who.Role == access.Local || who.Role == access.CN && who.UUID == cn {
+	if ok && (who.Role == access.Local || who.Role == access.CN && who.UUID == cn) {
 		return nil
 	}
 	return fmt.Errorf("%s may not speak for compute node %s: it takes the certificate of that node", who.Actor(), cn)
