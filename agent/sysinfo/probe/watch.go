@@ -22,6 +22,7 @@ const (
 	checkEvery = time.Minute            // also when nothing told of a change
 	againMin   = 500 * time.Millisecond // until what was not taken is sent again; doubles
 	againMax   = time.Minute
+	bootJitter = 5               // seconds: the kernel counts back from a clock that is being set (proc(5), btime)
 	fileEvery  = 2 * time.Second // between two looks at the time of the file of tags
 )
 
@@ -133,6 +134,9 @@ func (w *Watcher) gather() ([]byte, error) {
 	info, err := w.Source.Gather()
 	if err != nil {
 		return nil, err
+	}
+	if before := w.last.Load(); before != nil && max(info.BootTime-before.BootTime, before.BootTime-info.BootTime) <= bootJitter {
+		info.BootTime = before.BootTime
 	}
 	text := info.JSON()
 	if before := w.last.Swap(info); w.Changed != nil && (before == nil || !bytes.Equal(before.JSON(), text)) {
