@@ -212,7 +212,9 @@ func (d *draft) checkTagList(names []string) {
 func (d *draft) checkPlace(before, n *log.NIC, op *log.Op) {
 	net := d.network(n.NetworkUUID)
 	if net == nil {
-		d.bad("network_uuid", fmt.Sprintf("network \"%s\" does not exist", n.NetworkUUID), "create the network first")
+		if !d.refused() || d.pool(n.NetworkUUID) == nil { // what is wrong with a pool has been said
+			d.bad("network_uuid", fmt.Sprintf("network \"%s\" does not exist", n.NetworkUUID), "create the network first")
+		}
 		return
 	}
 	asked := before == nil || before.OwnerUUID != n.OwnerUUID || before.NetworkUUID != n.NetworkUUID || before.BelongsToType != n.BelongsToType

@@ -113,7 +113,7 @@ func ofRefusal(r *log.Refusal) *problem {
 	}
 	switch r.Code {
 	case log.CodeInvalidParameters:
-		p = invalid(bothEnds(poolsOwn(p.Errors))...)
+		p = invalid(bothEnds(p.Errors)...)
 	case log.CodeResourceNotFound, log.CodePreconditionFailed, log.CodeSubnetFull, codeSubnetsExhausted, log.CodeNotAuthorized:
 		p.Errors = nil // NAPI names no field there
 	}
@@ -143,15 +143,6 @@ func translate(e log.FieldError) element {
 
 // messagePoolFull is of a pool without room, which NAPI calls a bad parameter.
 const messagePoolFull = "all networks in pool are full"
-
-// poolsOwn leaves what is wrong with a NIC on a pool, without that a pool is no
-// network, which follows.
-func poolsOwn(elements []element) []element {
-	if !slices.ContainsFunc(elements, func(e element) bool { return strings.HasSuffix(e.Message, " network pool") }) {
-		return elements
-	}
-	return slices.DeleteFunc(elements, func(e element) bool { return e.Field == "network_uuid" })
-}
 
 // messageOrder is of a provision range that ends before it begins.
 const messageOrder = "provision_start_ip must be before provision_end_ip"

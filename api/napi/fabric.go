@@ -207,7 +207,7 @@ func (s *Service) createFabricNetwork(w http.ResponseWriter, r *http.Request) er
 	in.require("name", "provision_end_ip", "provision_start_ip", "subnet")
 	takeNetwork(in, n)
 	take(in, "uuid", uuid, &n.UUID)
-	return s.makeNetwork(w, r, in, n, "fabric", "internet_nat", "nic_tag", "owner_uuids", "vlan_id", "vnet_id")
+	return s.makeNetwork(w, r, in, n, v, "fabric", "internet_nat", "nic_tag", "owner_uuids", "vlan_id", "vnet_id")
 }
 
 // fabricNetwork returns the UUID of the network of a path, if it is on the VLAN

@@ -232,20 +232,25 @@ func (s *Service) createNetwork(w http.ResponseWriter, r *http.Request) error {
 	takeNetwork(in, n)
 	takePlace(in, n)
 	take(in, "uuid", uuid, &n.UUID)
-	return s.makeNetwork(w, r, in, n)
+	return s.makeNetwork(w, r, in, n, nil)
 }
 
 // defaultMTU is that of networks which name none (spec/napi.md section 3.1).
 const defaultMTU = 1500
 
-func (s *Service) makeNetwork(w http.ResponseWriter, r *http.Request, in *input, n *log.Network, set ...string) error {
+// makeNetwork makes a network, on a fabric VLAN unless v is nil.
+func (s *Service) makeNetwork(w http.ResponseWriter, r *http.Request, in *input, n *log.Network, v *log.FabricVLAN, set ...string) error {
 	if err := in.err(); err != nil {
 		return err
 	}
 	if !in.has("mtu") && !n.Fabric {
 		n.MTU, set = defaultMTU, append(set, "mtu")
 	}
-	result, err := s.propose(r, log.Op{Action: log.Create, Kind: log.KindNetwork, Set: in.names(set...), Object: n})
+	ops := []log.Op{{Action: log.Create, Kind: log.KindNetwork, Set: in.names(set...), Object: n}}
+	if v != nil { // nothing of it is updated, but it must still be there
+		ops = append(ops, log.Op{Action: log.Update, Kind: log.KindFabricVLAN, ID: v.ID(), Object: v})
+	}
+	result, err := s.propose(r, ops...)
 	if err != nil {
 		return err
 	}
