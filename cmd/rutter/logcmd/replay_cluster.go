@@ -19,8 +19,12 @@ import (
 )
 
 // ownKinds are those of objects that are about a cluster itself, which another
-// one has of its own: who may do what there, and how it runs.
-var ownKinds = []log.Kind{log.KindSetting, log.KindToken, log.KindRevocation, log.KindGrant, log.KindAuthority, log.KindCertificate}
+// one has of its own: who may do what there, how it runs, and what its compute
+// nodes have been told to do, which those of another would do again.
+var ownKinds = []log.Kind{
+	log.KindTask, log.KindTicket,
+	log.KindSetting, log.KindToken, log.KindRevocation, log.KindGrant, log.KindAuthority, log.KindCertificate,
+}
 
 // stampedFields are set by whoever decides an update, and refused from others.
 var stampedFields = map[log.Kind][]string{log.KindNIC: {"created_timestamp", "modified_timestamp"}}
@@ -138,13 +142,35 @@ func (r *reenactment) begin(ctx context.Context, state *projections.State, floor
 	for _, kind := range kinds {
 		for rec := range state.List(kind) {
 			source := mappedChange{Cluster: r.source, First: floor, Last: floor, Object: fmt.Sprintf("%s %s", kind, rec.Object.ID())}
-			event := &log.Event{Kind: kind, Action: log.Create, ID: rec.Object.ID(), Object: rec.Object}
+			event := &log.Event{Kind: kind, Action: log.Create, ID: rec.Object.ID(), Object: beforeRouters(state, rec.Object)}
 			if err := r.make(ctx, source, []*log.Event{event}); err != nil {
 				return err
 			}
 		}
 	}
 	return nil
+}
+
+// beforeRouters is an object without what routers gave it, which they give again
+// when they are made: to a network the routes to the others of its routers.
+func beforeRouters(state *projections.State, o log.Object) log.Object {
+	n, ok := o.(*log.Network)
+	if !ok || len(n.Routes) == 0 {
+		return o
+	}
+	n = log.Clone(n).(*log.Network)
+	for rec := range state.List(log.KindRouter) {
+		router := rec.Object.(*log.Router)
+		if !slices.Contains(router.Networks, n.UUID) {
+			continue
+		}
+		for _, uuid := range router.Networks {
+			if other := state.Network(uuid); other != nil {
+				n.Routes = slices.DeleteFunc(n.Routes, func(r log.Route) bool { return r.Dst == other.Subnet.String() })
+			}
+		}
+	}
+	return n
 }
 
 // follow makes the changes of entries, which begin and end with whole ones. head
