@@ -72,6 +72,7 @@ type agentConfig struct {
 	Tasks       *nodeTasks
 	Logger      *slog.Logger
 	TLS         *agentTLS // nil: none
+	Confine     func()    // called when the ports are open
 }
 
 func runAgentCommand(c *cli.Context) error {
@@ -80,6 +81,9 @@ func runAgentCommand(c *cli.Context) error {
 	}
 	cfg, err := agentConfigOf(c)
 	if err != nil {
+		return err
+	}
+	if err := privateFolder(c.String("data"), cfg.Logger, "cache.db", "agent.lock"); err != nil {
 		return err
 	}
 	kernel, err := link.Open(link.Config{NetNSDir: c.String("netns"), EtcNetNSDir: c.String("etc-netns")})
@@ -101,6 +105,7 @@ func runAgentCommand(c *cli.Context) error {
 	if err := hostNICs(c, cfg.Tasks, cfg.VMs); err != nil {
 		return errors.Join(err, kernel.Close())
 	}
+	cfg.Confine = func() { confineAgent(c, cfg.Logger) }
 	return errors.Join(runAgent(c.Context, cfg), kernel.Close())
 }
 
@@ -186,6 +191,7 @@ func runAgent(ctx context.Context, cfg agentConfig) (err error) {
 	if cfg.Tasks != nil {
 		g.Go(func() error { return cfg.Tasks.run(ctx, a) })
 	}
+	cfg.Confine()
 	g.Go(func() error { return a.Run(ctx) })
 	return g.Wait()
 }

@@ -79,6 +79,9 @@ func runServerCommand(c *cli.Context) error {
 		return err
 	}
 	cfg.Logger = logger
+	if err := privateServerFolder(cfg.Store, logger); err != nil {
+		return err
+	}
 	headroom := make([]byte, headroomBytes)
 	// While the state is read the heap only grows, and each collection would go
 	// through all of it; what is left over goes back to the system after that.
@@ -93,6 +96,7 @@ func runServerCommand(c *cli.Context) error {
 	if err != nil {
 		return err
 	}
+	confineServer(cfg, logger)
 	err = errors.Join(s.Run(c.Context), stop())
 	runtime.KeepAlive(headroom)
 	return err

@@ -1,0 +1,61 @@
+package confine
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"syscall"
+)
+
+// folderMode is that of a folder that is its owner's alone.
+const folderMode = 0o700
+
+// ErrFolder: a folder is open to others, and cannot be closed to them.
+var ErrFolder = errors.New("confine: others of this machine can look into the folder")
+
+// Folder makes a folder for its owner alone, or closes one that is there to all
+// others, if it is empty or has one of the files that mark it as a daemon's own:
+// a home, or /tmp, named by mistake must not be closed. It returns what it closed.
+func Folder(path string, marks ...string) (closed bool, err error) {
+	if err := os.MkdirAll(path, folderMode); err != nil {
+		return false, err
+	}
+	info, err := os.Stat(path)
+	if err != nil || info.Mode().Perm()&0o077 == 0 {
+		return false, err
+	}
+	loose := fmt.Errorf("%w: %s has mode %#o: chmod 700 it, or name a folder of its own", ErrFolder, path, info.Mode().Perm())
+	entries, err := os.ReadDir(path)
+	if err != nil {
+		return false, err
+	}
+	ours := len(entries) == 0
+	for _, mark := range marks {
+		if _, err := os.Lstat(filepath.Join(path, mark)); err == nil {
+			ours = true
+		}
+	}
+	if !ours {
+		return false, loose
+	}
+	if err := os.Chmod(path, folderMode); err != nil {
+		return false, errors.Join(loose, err)
+	}
+	return true, nil
+}
+
+// Foreign returns the first of the paths that is there and belongs to another
+// user than the process runs as: "" if all are its own.
+func Foreign(paths ...string) string {
+	for _, path := range paths {
+		info, err := os.Stat(path)
+		if err != nil {
+			continue
+		}
+		if s, ok := info.Sys().(*syscall.Stat_t); ok && int(s.Uid) != os.Geteuid() {
+			return path
+		}
+	}
+	return ""
+}
