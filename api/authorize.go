@@ -64,9 +64,6 @@ func (s *Server) authorise(r *http.Request, row *access.Row) (*http.Request, err
 	return r.WithContext(ctx), nil
 }
 
-// ownersOf are the tenants to whose objects a reader is limited; none: it may see all.
-func (s *Server) ownersOf(who access.Identity) []log.UUID { return who.Owners }
-
 // refused notes a refusal and makes it an answer.
 func (s *Server) refused(remote string, refusal *access.Refusal) error {
 	s.metrics.denied.WithLabelValues(refusal.Who.Role.String()).Inc()

@@ -64,6 +64,8 @@ func (s *Server) table() []path {
 	add("/cluster/members/{id}/rebuild", methods{http.MethodPost: s.rebuild})
 	add("/snapshot", methods{http.MethodGet: s.backup})
 	add("/cluster/transfer", methods{http.MethodPost: s.transfer})
+	add("/grants", methods{http.MethodGet: s.listGrants})
+	add("/grants/{subject...}", methods{http.MethodPut: s.putGrant, http.MethodDelete: s.deleteGrant})
 	add("/cluster/retention", methods{http.MethodGet: s.getRetention, http.MethodPut: s.putRetention})
 	add("/ping", methods{http.MethodGet: s.ping})
 	add("/livez", methods{http.MethodGet: s.live})

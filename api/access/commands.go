@@ -31,7 +31,7 @@ var commandGroups = []struct {
 		names: []string{
 			"vm lookup", "vmm history", "cn sessions", "log tail", "log show", "log history", "log blame", "log stats", "log dump", "log export",
 			"log state", "log diff", "log bisect", "log replay", "changefeed snoop", "wait", "trace", "cluster status", "cluster members",
-			"cluster retention show", "task list", "task show", "task wait", "bench read", "bench replay", "cert trust",
+			"cluster retention show", "task list", "task show", "task wait", "bench read", "bench replay",
 		},
 	},
 	{
@@ -39,20 +39,20 @@ var commandGroups = []struct {
 		names: []string{
 			"tag create", "tag update", "tag delete", "network create", "network update", "network delete", "nic create", "nic update", "nic delete",
 			"vmm create", "vmm update", "vmm delete", "inventory create", "inventory update", "inventory delete", "cn create", "cn update", "cn delete",
-			"bench append", "bench failover", "task run",
+			"bench append", "bench failover", "task run", "import napi",
 		},
 	},
 	{
 		cells: rules, why: "they change what the cluster itself is, or take all of it away",
 		names: []string{
 			"cluster join", "cluster promote", "cluster remove", "cluster transfer", "cluster rebuild", "cluster retention set", "snapshot save", "log import",
-			"cert list", "cert record", "cert revoke", "cert rotate begin", "cert rotate finish", "token create", "token list", "token revoke",
+			"grant list", "grant set", "grant remove", "cert record", "cert list", "cert revoke", "cert rotate begin", "cert rotate finish", "token create", "token list", "token revoke",
 		},
 	},
 	{
 		cells: cells{local: Allow}, why: "they work on files or sockets of this machine: whoever may open those may run them",
 		names: []string{
-			"server", "agent status", "agent join", "cert init", "cert issue", "cert show", "cert rotate issue", "varpd", "dev", "demo", "bench agents", "vm create", "vm update", "vm delete", "vm start", "vm stop", "vm reboot",
+			"server", "agent status", "agent join", "cert init", "cert issue", "cert show", "cert rotate issue", "cert trust", "varpd", "dev", "demo", "bench agents", "vm create", "vm update", "vm delete", "vm start", "vm stop", "vm reboot",
 			"log verify", "svp snoop", "vminfo ping", "vminfo status", "vminfo vms", "vminfo vm", "vminfo events", "vminfo serve", "cluster recover",
 			"snapshot inspect", "snapshot restore", "config print", "config check", "completion bash", "completion zsh", "completion fish", "version",
 		},

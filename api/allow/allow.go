@@ -109,6 +109,9 @@ func (l List) Of(ip netip.Addr) Right {
 type Gate struct {
 	List    List
 	Surface string // its name in the matrix of package access
+	// Granted, if not nil, says what an address may do on the surface, where that
+	// is not for List to say.
+	Granted func(ip netip.Addr, surface string) (right Right, ok bool)
 	Next    http.Handler
 	// Refused is told of each request that was refused, and why; it must not be slow.
 	Refused func(r *http.Request, why string)
@@ -125,14 +128,24 @@ func (g *Gate) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	who := access.Identity{Role: access.Foreign}
 	if host, _, err := net.SplitHostPort(r.RemoteAddr); err == nil {
 		if ip, err := netip.ParseAddr(host); err == nil {
-			who.Name, who.Write = ip.Unmap().String(), g.List.Of(ip) == Write
-			if g.List.Of(ip) != None {
+			right := g.rightOf(ip)
+			who.Name, who.Write = ip.Unmap().String(), right == Write
+			if right != None {
 				g.ask(w, r, who)
 				return
 			}
 		}
 	}
 	g.refuse(w, r, "this address is not in the list of those that may")
+}
+
+func (g *Gate) rightOf(ip netip.Addr) Right {
+	if g.Granted != nil {
+		if right, ok := g.Granted(ip, g.Surface); ok {
+			return right
+		}
+	}
+	return g.List.Of(ip)
 }
 
 // ask has the matrix decide what a program that was let in asks for.

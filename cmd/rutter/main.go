@@ -142,7 +142,7 @@ func newApp(stdout, stderr io.Writer) *cli.App {
 			vmCommand(), vmmCommand(),
 			objectCommand("inventory", "vms", "VMs as the log has them, of all compute nodes", log.KindVM, vmColumns),
 			cnCommand(), taskCommand(),
-			logcmd.Command(), changefeedCommand(), importcmd.Command(), certcmd.Command(), certcmd.TokenCommand(), waitCommand(), lookupCommand(), traceCommand(), svpCommand(), vminfoCommand(), clusterCommand(), snapshotCommand(), configCommand(), completionCommand(), versionCommand(),
+			logcmd.Command(), changefeedCommand(), importcmd.Command(), certcmd.Command(), certcmd.TokenCommand(), grantCommand(), waitCommand(), lookupCommand(), traceCommand(), svpCommand(), vminfoCommand(), clusterCommand(), snapshotCommand(), configCommand(), completionCommand(), versionCommand(),
 		},
 	}
 }

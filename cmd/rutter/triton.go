@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"net/netip"
 	"strings"
 	"time"
 
@@ -116,7 +117,7 @@ func (t *triton) mounts() []api.Mount {
 }
 
 // listen opens the listeners of surfaces, by name.
-func (t *triton) listen(surfaces map[string]http.Handler) error {
+func (t *triton) listen(surfaces map[string]http.Handler, granted func(netip.Addr, string) (allow.Right, bool)) error {
 	for _, name := range surfaceNames {
 		address, on := t.cfg.Addresses[name]
 		if !on {
@@ -131,7 +132,7 @@ func (t *triton) listen(surfaces map[string]http.Handler) error {
 			return fmt.Errorf("%s: %w", name, err)
 		}
 		t.ports = append(t.ports, &tritonPort{name, allow.Listener(l, t.cfg.Allow), &allow.Gate{
-			List: t.cfg.Allow, Surface: name, Next: handler,
+			List: t.cfg.Allow, Surface: name, Next: handler, Granted: granted,
 			Refused: func(r *http.Request, why string) {
 				t.logger.Warn("a program without a certificate was refused", "surface", name, "from", r.RemoteAddr, "asked", r.Method+" "+r.URL.Path, "why", why)
 			},

@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"rutter/api"
+	"rutter/api/access"
 	"rutter/api/audit"
 	"rutter/api/changefeed"
 	"rutter/api/cnapi"
@@ -65,7 +66,8 @@ type server struct {
 
 	apiListener, svpListener net.Listener
 
-	tls *serverTLS // nil: none
+	tls    *serverTLS // nil: none
+	grants *grantFollower
 	// audit has who was let in, and who was refused what.
 	audit *audit.Log
 }
@@ -101,6 +103,12 @@ func openServer(cfg serverConfig) (_ *server, err error) {
 	if s.vmms, err = newVMMService(backend, s.fabric, cfg.CNPort, s.tls, logger); err != nil {
 		return nil, err
 	}
+	s.grants = &grantFollower{
+		view: func(fn func(*projections.State)) {
+			backend.View(func(state *projections.State, _ log.Cursor) { fn(state) })
+		},
+		cutOff: func(match func(access.Identity) bool) int { return s.api.CutOff(match) },
+	}
 	if s.changefeed, err = changefeed.New(changefeed.Config{Store: surfaceStore{backend}, Logger: logger, Agents: sessions.Live}); err != nil {
 		return nil, err
 	}
@@ -118,7 +126,7 @@ func openServer(cfg serverConfig) (_ *server, err error) {
 	if s.triton, err = newTriton(cfg.Triton, surfaceStore{backend}, s.changefeed.Handler(), logger); err != nil {
 		return nil, err
 	}
-	if err = s.triton.listen(map[string]http.Handler{"napi": s.triton.napi.Handler(), "cnapi": s.cnapi.Handler(), "vmapi": vms.Handler()}); err != nil {
+	if err = s.triton.listen(map[string]http.Handler{"napi": s.triton.napi.Handler(), "cnapi": s.cnapi.Handler(), "vmapi": vms.Handler()}, s.grants.of); err != nil {
 		return nil, err
 	}
 	collectors := append(s.changefeed.Collectors(), newStoreMetrics(s.store.Status))
@@ -198,6 +206,7 @@ func (s *server) Run(ctx context.Context) error {
 	if s.tls != nil {
 		fronts.Go(func() error { return s.tls.run(serving) })
 	}
+	fronts.Go(func() error { return s.grants.run(serving) })
 	fronts.Go(func() error { return s.vmms.Run(serving) })
 	fronts.Go(func() error { return s.changefeed.Run(serving) })
 	fronts.Go(func() error { return s.triton.run(serving) })
