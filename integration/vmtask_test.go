@@ -58,10 +58,15 @@ func (a *netAgent) begin(s *serverProcess, path, body string) log.UUID {
 	return answer.ID
 }
 
-// ends waits for a task at one server.
+// ends waits for a task at one server, which asks to come again while nobody leads.
 func (a *netAgent) ends(s *serverProcess, id log.UUID, want string) taskAnswer {
 	a.t.Helper()
-	_, answer := a.at(s, http.MethodGet, fmt.Sprintf("/cnapi/tasks/%s/wait?timeout=%d", id, vmPatience/time.Second), "")
+	var status int
+	var answer taskAnswer
+	a.await("task "+id.String()+" is known at "+s.id, func() bool {
+		status, answer = a.at(s, http.MethodGet, fmt.Sprintf("/cnapi/tasks/%s/wait?timeout=%d", id, vmPatience/time.Second), "")
+		return status != http.StatusServiceUnavailable
+	})
 	if answer.Status != want {
 		a.t.Fatalf("task %s: %s: %s, want %s", id, answer.Status, answer.Failure, want)
 	}
