@@ -16,17 +16,19 @@ func TestMain(m *testing.M) { os.Exit(program.Run(m, &rutter)) }
 // A cluster of three bears a minute of them (ten seconds, unless RUTTER_LONG is
 // set): nobody crashes, memory is what it was, others are answered as before.
 func TestHostileCrowd(t *testing.T) {
-	duration := 10 * time.Second
+	// Ten seconds are too short for the heaps of servers to be what they stay at:
+	// then growth says only that nothing runs away.
+	duration, most := 10*time.Second, int64(256)
 	if os.Getenv("RUTTER_LONG") != "" {
-		duration = time.Minute
+		duration, most = time.Minute, 64
 	}
 	o, err := Stand(t.Context(), rutter, t.TempDir(), duration)
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Logf("%+v", o)
-	if o.GrownMB > 64 {
-		t.Errorf("the server's memory grew by %d MB, want at most 64", o.GrownMB)
+	if o.GrownMB > most {
+		t.Errorf("the server's memory grew by %d MB, want at most %d", o.GrownMB, most)
 	}
 	if o.Failed > 0 || o.Written == 0 {
 		t.Errorf("%d of %d writes beside them failed", o.Failed, o.Written)
