@@ -361,7 +361,7 @@ func (d *draft) keepImmutable(before, after log.Object, set []string) {
 				continue
 			}
 		}
-		if tag, ok := before.(*log.NICTag); ok && change.Path == "name" && (tag.Name == "admin" || tag.Name == "external") {
+		if tag, ok := before.(*log.NICTag); ok && change.Path == "name" && (tag.Name == adminTag || tag.Name == "external") {
 			m = tag.Name + " nic tag cannot be renamed"
 		}
 		d.bad(change.Path, m, fmt.Sprintf("leave it out, or create another %s", kindWords[before.Kind()]))

@@ -36,7 +36,7 @@ func (d *draft) checkTag(t *log.NICTag) {
 	}
 	if t.MTU < minTagMTU || t.MTU > maxMTU {
 		d.bad("mtu", fmt.Sprintf("mtu must be a number between %d and %d", minTagMTU, maxMTU), fmt.Sprintf("send %d unless the switches carry more", minTagMTU))
-	} else if t.Name == "admin" && t.MTU != minTagMTU {
+	} else if t.Name == adminTag && t.MTU != minTagMTU {
 		d.bad("mtu", fmt.Sprintf("admin nic tag mtu must be %d", minTagMTU), "leave it out")
 	}
 	for o := range d.rows(func(s *store) *sorted[*row] { return s.tableOrder(log.KindNICTag) }) {

@@ -43,7 +43,7 @@ var OwnRights = map[log.Kind]Rights{
 	log.KindNIC: {
 		Create: []string{
 			"allow_dhcp_spoofing", "allow_ip_spoofing", "allow_mac_spoofing", "allow_restricted_traffic", "allow_unfiltered_promisc", "belongs_to_type",
-			"belongs_to_uuid", "cn_uuid", "ip", "mac", "model", "network_uuid", "nic_tag", "owner_uuid", "primary", "state", "vlan_id",
+			"belongs_to_uuid", "cn_uuid", "ip", "mac", "model", "network_uuid", "nic_tag", "nic_tags_provided", "owner_uuid", "primary", "state", "vlan_id",
 		},
 		Update: []string{
 			"allow_dhcp_spoofing", "allow_ip_spoofing", "allow_mac_spoofing", "allow_restricted_traffic", "allow_unfiltered_promisc", "cn_uuid", "model", "primary", "state",
@@ -51,11 +51,21 @@ var OwnRights = map[log.Kind]Rights{
 		Delete: true,
 		Why:    "of its VMs, as net-agent does; a new one only on a network that it is on already, or it could let itself into any",
 	},
+	log.KindAggregation: {
+		Create: []string{"lacp_mode", "macs", "name", "nic_tags_provided"},
+		Update: []string{"lacp_mode", "macs", "nic_tags_provided"},
+		Why:    "its bonds, of its own NICs, as its sysinfo has them",
+	},
 	log.KindTask: {
 		Update: []string{"claimed_by", "failure", "history", "result", "status"},
 		Why:    "it claims what it is asked to do, and tells how that went",
 	},
 }
+
+// hostNICFields are what a CN may update of a NIC of its own, besides those of its
+// VMs' NICs: where its links are is found there. One that carries VXLAN is the
+// operators', since every other CN's kernel has its address.
+var hostNICFields = []string{"ip", "nic_tag", "nic_tags_provided", "vlan_id"}
 
 var sysinfoFields = []string{
 	"agents", "created", "current_platform", "headnode", "hostname", "last_boot", "ram", "serial", "setup", "sysinfo",
@@ -138,6 +148,8 @@ func (d *draft) permitFields(op *log.Op, before, after log.Object) {
 	allowed := OwnRights[op.Kind].Update
 	if before == nil {
 		allowed = OwnRights[op.Kind].Create
+	} else if was, ok := before.(*log.NIC); ok && isHostNIC(by.CN, was) && !was.Underlay {
+		allowed = append(slices.Clone(allowed), hostNICFields...)
 	}
 	for _, name := range d.touched(op, before, after) {
 		if !slices.Contains(allowed, name) {
@@ -181,6 +193,8 @@ func (d *draft) owns(cn log.UUID, o log.Object) bool {
 		return o.SledID == cn
 	case *log.NIC:
 		return cnOf(o) == cn || d.hosts(cn, d.vmOf(o.BelongsToUUID))
+	case *log.Aggregation:
+		return o.BelongsToUUID == cn
 	case *log.Task:
 		return o.ServerUUID == cn
 	case *log.Migration:
@@ -213,21 +227,38 @@ func (d *draft) mayTake(cn log.UUID, before, after log.Object) bool {
 	return true
 }
 
-// mayTakeNIC: a CN's NIC is on it and of a VM on it, and brings it onto no network
-// that it has no part in: else it could read any.
+// mayTakeNIC: a CN's NIC is on it, its own or of a VM on it, and brings it onto no
+// network that it has no part in: else it could read any. The admin network is
+// every CN's.
 func (d *draft) mayTakeNIC(cn log.UUID, before, after *log.NIC) bool {
 	if cnOf(after) != cn {
 		return false
 	}
-	if before != nil {
+	if before == nil && !isHostNIC(cn, after) {
+		vm := d.vmOf(after.BelongsToUUID)
+		if vm == nil || after.BelongsToType != "zone" || vm.ServerUUID != cn {
+			return false
+		}
+	}
+	if before != nil && before.NetworkUUID == after.NetworkUUID {
 		return true
 	}
-	vm := d.vmOf(after.BelongsToUUID)
-	if vm == nil || after.BelongsToType != "zone" || vm.ServerUUID != cn {
-		return false
-	}
 	scope := d.scopeOn(after.NetworkUUID)
-	return scope.Type == 0 || d.base.Interested(cn, []log.Scope{scope})
+	return scope.Type == 0 || d.base.Interested(cn, []log.Scope{scope}) || isHostNIC(cn, after) && d.isAdmin(after.NetworkUUID)
+}
+
+// isHostNIC reports whether a NIC is of the CN itself.
+func isHostNIC(cn log.UUID, nic *log.NIC) bool {
+	return nic.BelongsToType == "server" && nic.BelongsToUUID == cn
+}
+
+// adminTag is the NIC tag of that network, which cannot be renamed (spec/napi.md §3.4).
+const adminTag = "admin"
+
+// isAdmin reports whether a network is that on which servers reach all CNs.
+func (d *draft) isAdmin(network log.UUID) bool {
+	r, ok := d.find(log.KindNetwork, string(network[:]))
+	return ok && r.Object.(*log.Network).NICTag == adminTag && !r.Object.(*log.Network).Fabric
 }
 
 // hosts reports whether a VM is on cn or may come to it: an operator has

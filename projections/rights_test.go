@@ -109,6 +109,11 @@ func TestWhatACNMayWrite(t *testing.T) {
 		{"a NIC of its VM, elsewhere", nicOf(1, other), "not one of compute node"},
 		{"a NIC of its VM", nicOf(1, mine), ""},
 		{"another's NIC", update(log.KindNIC, log.MAC{2, 5: 2}.String(), &log.NIC{State: "stopped"}, "state"), "not one of compute node"},
+		{"its own NIC, made its VM's", update(log.KindNIC, log.MAC{2, 5: 1}.String(), &log.NIC{BelongsToType: "zone"}, "belongs_to_type"), "belongs_to_type"},
+		{"another NIC of its own", hostNIC(mine), ""},
+		{"a NIC of another CN", hostNIC(other), "not one of compute node"},
+		{"a bond of its own", bond(1), ""},
+		{"a bond of another's NIC", bond(2), "not one of compute node"},
 		{"a NIC tag", log.Op{Action: log.Create, Kind: log.KindNICTag, Set: []string{"name"}, Object: &log.NICTag{Name: "x"}}, "may not write a nic_tag"},
 		{"a side of a migration that is another's", log.Op{Action: log.Create, Kind: log.KindMigration, Set: []string{"id", "instance_id", "source_gen", "source_propolis_id", "source_state"}, Object: &log.Migration{UUID: log.UUID{0xdd}, InstanceID: log.UUID{0xaa, 15: 1}, SourceVMM: log.UUID{0xbb, 15: 2}, SourceGen: 1, SourceState: "pending"}}, "not one of compute node"},
 		{"its side of a migration", log.Op{Action: log.Create, Kind: log.KindMigration, Set: []string{"id", "instance_id", "source_gen", "source_propolis_id", "source_state"}, Object: &log.Migration{UUID: log.UUID{0xdd}, InstanceID: log.UUID{0xaa, 15: 1}, SourceVMM: log.UUID{0xbb, 15: 1}, SourceGen: 1, SourceState: "pending"}}, ""},
@@ -132,6 +137,61 @@ func TestWhatACNMayWrite(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// hostNIC makes a NIC of a CN itself.
+func hostNIC(cn log.UUID) log.Op {
+	return log.Op{Action: log.Create, Kind: log.KindNIC, Set: []string{"belongs_to_type", "belongs_to_uuid", "mac", "nic_tags_provided", "owner_uuid", "state"}, Object: &log.NIC{
+		MAC: log.MAC{2, 5: 79}, BelongsToType: "server", BelongsToUUID: cn, OwnerUUID: log.UUID{1}, State: "running",
+	}}
+}
+
+// bond makes an aggregation of the NIC of CN n.
+func bond(n byte) log.Op {
+	return log.Op{Action: log.Create, Kind: log.KindAggregation, Set: []string{"macs", "name"}, Object: &log.Aggregation{Name: "aggr0", MACs: []log.MAC{{2, 5: n}}}}
+}
+
+// A CN brings a NIC of its own onto the admin network, and onto no other by itself;
+// where one that carries VXLAN is stays the operators'.
+func TestACNsOwnNICs(t *testing.T) {
+	s, mine, _ := rightsWorld(t)
+	seq := log.Seq(300)
+	for i, tag := range []string{"admin", "external"} {
+		seq = applyBy(t, s, seq, log.Author{}, log.Op{Action: log.Create, Kind: log.KindNICTag, Set: []string{"name"}, Object: &log.NICTag{Name: tag}})
+		prefix := netip.PrefixFrom(netip.AddrFrom4([4]byte{10, byte(i), 0, 0}), 24)
+		seq = applyBy(t, s, seq, log.Author{}, log.Op{
+			Action: log.Create, Kind: log.KindNetwork, Set: []string{"name", "nic_tag", "provision_end_ip", "provision_start_ip", "subnet", "uuid"},
+			Object: &log.Network{
+				UUID: log.UUID{0xee, byte(i + 1)}, Name: tag, NICTag: tag, Subnet: prefix,
+				ProvisionStart: netip.AddrFrom4([4]byte{10, byte(i), 0, 2}), ProvisionEnd: netip.AddrFrom4([4]byte{10, byte(i), 0, 200}),
+			},
+		})
+	}
+	place := func(mac log.MAC, tag string, ip string) log.Op {
+		return log.Op{
+			Action: log.Update, Kind: log.KindNIC, ID: mac.String(), Set: []string{"ip", "nic_tag", "vlan_id"},
+			Object: &log.NIC{NICTag: tag, IP: netip.MustParseAddr(ip)},
+		}
+	}
+	decide := func(op log.Op) *log.Refusal {
+		_, result := s.Decide(&log.Change{ID: log.UUID{9, 6: 0x70, 8: 0x80}, By: log.Author{Role: log.RoleCN, CN: mine}, Time: 1, Seed: 1, Ops: []log.Op{op}})
+		return result.Refusal
+	}
+	mac := log.MAC{2, 5: 1}
+	provides := log.Op{Action: log.Update, Kind: log.KindNIC, ID: mac.String(), Set: []string{"nic_tags_provided"}, Object: &log.NIC{NICTagsProvided: []string{"external"}}}
+	if r := decide(provides); r != nil {
+		t.Errorf("the tags that it provides: refused: %v", r)
+	}
+	if r := decide(place(mac, "admin", "10.0.0.9")); r != nil {
+		t.Errorf("the admin network: refused: %v", r)
+	}
+	if r := decide(place(mac, "external", "10.1.0.9")); r == nil || r.Code != log.CodeNotAuthorized {
+		t.Errorf("another network: %v, want a refusal", r)
+	}
+	applyBy(t, s, seq, log.Author{}, log.Op{Action: log.Update, Kind: log.KindNIC, ID: mac.String(), Set: []string{"underlay"}, Object: &log.NIC{Underlay: true}})
+	if r := decide(place(mac, "admin", "10.0.0.9")); r == nil || r.Code != log.CodeNotAuthorized {
+		t.Errorf("one that carries VXLAN: %v, want a refusal", r)
 	}
 }
 
