@@ -286,7 +286,8 @@ func (a *netAgent) remoteDelete(t *testing.T) {
 	a.logged(mac, map[string]string{"primary": "true", "state": "running"})
 	a.await("the VM is rebooted", func() bool {
 		out, err := a.rutter("vm", "list", "state=running", "-o", "json")
-		return err == nil && strings.Contains(out, a.vm.String()) && a.pid(a.vm) != before
+		pid, gone := os.ReadFile(filepath.Join(a.dir, "run", a.vm.String()+".pid")) // while it is rebooted there is none
+		return errors.Join(err, gone) == nil && strings.Contains(out, a.vm.String()) && strings.TrimSpace(string(pid)) != fmt.Sprint(before)
 	})
 	if got := a.value("/nics/"+old, "mac"); !strings.Contains(got, "nic not found") {
 		t.Errorf("the NIC that was deleted is there again: %s", got)

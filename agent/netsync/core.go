@@ -139,9 +139,11 @@ func (c *core) placeNICs(vms []VM) map[log.MAC]*VM {
 // look and a change wait for each other by turns, so one that this pass does not
 // want is kept for a while.
 func (c *core) settle(p *plan, now time.Time) {
-	for mac, t := range c.tries {
-		if t.refusal != "" {
-			p.notes = append(p.notes, "NIC "+mac.String()+": "+t.refusal)
+	for _, table := range []map[log.MAC]*try{c.tries, c.looks} {
+		for mac, t := range table {
+			if t.refusal != "" {
+				p.notes = append(p.notes, "NIC "+mac.String()+": "+t.refusal)
+			}
 		}
 	}
 	slices.Sort(p.notes)

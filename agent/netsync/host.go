@@ -118,8 +118,13 @@ func (c *core) hostNIC(in *input, p *plan, local *HostNIC) {
 			c.ask(in, p, local.MAC, "host")
 			return
 		}
-		p.notes = append(p.notes, "NIC "+local.MAC.String()+" of this node belongs to "+remote.BelongsToType+" "+remote.BelongsToUUID.String()+" in the log")
+		if t := c.looks[local.MAC]; t != nil { // it stands until a server says otherwise
+			t.refusal = "this node's, it belongs to " + remote.BelongsToType + " " + remote.BelongsToUUID.String() + " in the log"
+		}
 		return
+	}
+	if t := c.looks[local.MAC]; t != nil {
+		t.refusal = ""
 	}
 	want.BelongsToType, want.BelongsToUUID, want.CNUUID, want.OwnerUUID, want.State = "server", c.cn, c.cn, in.host.Owner, "stopped"
 	if local.Up {
