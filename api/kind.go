@@ -41,6 +41,9 @@ var kinds = []*kindRoute{
 		"uuid": field(func(t *log.NICTag) string { return uuidText(t.UUID) }),
 		"mtu":  field(func(t *log.NICTag) string { return number(t.MTU) }),
 	}},
+	{log.KindSetting, "settings", "setting", "name", map[string]filter{
+		"value": field(func(o *log.Setting) string { return o.Value }),
+	}},
 	{log.KindNetwork, "networks", "network", "uuid", map[string]filter{
 		"uuid":    field(func(n *log.Network) string { return uuidText(n.UUID) }),
 		"name":    field(func(n *log.Network) string { return n.Name }),
@@ -111,7 +114,7 @@ func (k *kindRoute) filterNames() []string {
 func (k *kindRoute) id(r *http.Request) (string, error) {
 	text := r.PathValue("id")
 	switch k.kind {
-	case log.KindNICTag:
+	case log.KindNICTag, log.KindSetting:
 		return text, nil
 	case log.KindNIC:
 		mac, err := log.ParseMAC(text)

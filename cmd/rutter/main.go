@@ -140,6 +140,7 @@ func newApp(stdout, stderr io.Writer) *cli.App {
 			objectCommand("network", "networks", "networks, fabric networks among them", log.KindNetwork, networkColumns),
 			objectCommand("nic", "nics", "network interfaces of VMs and servers", log.KindNIC, nicColumns),
 			vmCommand(), vmmCommand(),
+			objectCommand("setting", "settings", "what the cluster is told about itself: napi.network_immutable (true: networks refuse new VLANs, tags and fabric gateways, as NAPI does)", log.KindSetting, settingColumns),
 			objectCommand("inventory", "vms", "VMs as the log has them, of all compute nodes", log.KindVM, vmColumns),
 			cnCommand(), taskCommand(),
 			logcmd.Command(), changefeedCommand(), importcmd.Command(), certcmd.Command(), certcmd.TokenCommand(), grantCommand(), waitCommand(), lookupCommand(), traceCommand(), svpCommand(), vminfoCommand(), clusterCommand(), snapshotCommand(), configCommand(), completionCommand(), versionCommand(),

@@ -51,8 +51,9 @@ var (
 	vmColumns = []column{
 		field("UUID", "uuid"), field("ALIAS", "alias"), field("STATE", "state"), field("CN", "server_uuid"), field("OWNER", "owner_uuid"),
 	}
-	vmmColumns = []column{field("ID", "id"), field("VM", "instance_id"), field("CN", "sled_id"), field("STATE", "state"), field("GEN", "gen")}
-	cnColumns  = []column{field("UUID", "uuid"), field("HOSTNAME", "hostname"), field("STATUS", "status"), field("SETUP", "setup")}
+	settingColumns = []column{field("NAME", "name"), field("VALUE", "value")}
+	vmmColumns     = []column{field("ID", "id"), field("VM", "instance_id"), field("CN", "sled_id"), field("STATE", "state"), field("GEN", "gen")}
+	cnColumns      = []column{field("UUID", "uuid"), field("HOSTNAME", "hostname"), field("STATUS", "status"), field("SETUP", "setup")}
 )
 
 // objectCommand is the command of one kind of object, whose objects stand at path.
@@ -63,6 +64,7 @@ func objectCommand(name, path, usage string, kind log.Kind, columns []column) *c
 		log.KindNIC:     {"belongs_to_type=zone belongs_to_uuid=VM owner_uuid=OWNER cn_uuid=CN network_uuid=NETWORK", "90:b8:d0:10:02:00"},
 		log.KindVM:      {"alias=web0 owner_uuid=OWNER server_uuid=CN", "5595d88c-6e4d-4bda-b58e-97dd02e30001"},
 		log.KindVMM:     {"instance_id=VM sled_id=CN state=running gen=1", "5595d88c-6e4d-4bda-b58e-97dd02e30001"},
+		log.KindSetting: {"name=napi.network_immutable value=true", "napi.network_immutable"},
 		log.KindServer:  {"uuid=CN hostname=cn1", "564d69b1-a178-4fbe-b36f-3f2b7fd7ed01"},
 	}[kind]
 	o := objects{path: "/" + path, kind: kind, columns: columns}
