@@ -192,7 +192,7 @@ func TestProblems(t *testing.T) {
 		name, file, text string
 		field, message   string
 	}{
-		{"no network", "nics.json", strings.Replace(nics, netA, aVM, 1), "network_uuid", "does not exist"},
+		{"no network", "nics.json", strings.Replace(nics, netA, anOwner, 1), "network_uuid", "does not exist"},
 		{"same address", "nics.json", nics + strings.ReplaceAll(strings.Replace(nics, "00:01", "00:03", 1), aVM, netB), "ip", "IP in use by zone"},
 		{"two primaries", "nics.json", nics + strings.NewReplacer("00:01", "00:03", "10.1.0.7", "10.1.0.8").Replace(nics), "primary", "is primary too"},
 		{"no address", "nics.json", strings.Replace(nics, `"ip": "10.1.0.7"`, `"ip": null`, 1), "ip", "has no address"},
