@@ -283,6 +283,25 @@ func TestFolderDuplicates(t *testing.T) {
 	}
 }
 
+// TestFolderDuplicatesAtStart: of two manifests of a VM the one with its name
+// counts, whichever is read first.
+func TestFolderDuplicatesAtStart(t *testing.T) {
+	for range 8 { // the order is chance
+		s := newSite(t)
+		s.write(testUUID(2)+".json", `{"uuid":"`+testUUID(1)+`","quota":7}`)
+		s.writeVM(1, `,"quota":1`)
+		s.run(0)
+		s.eventually("the other one is aside", func() bool {
+			aside := s.folder.Status().Aside
+			return len(aside) == 1 && aside[0].Name == testUUID(2)+".json"
+		})
+		vms, _ := s.store.List()
+		if len(vms) != 1 || !strings.Contains(string(vms[0].JSON), `"quota":1`) {
+			t.Fatalf("got %s, want the VM of the manifest with its name", vms)
+		}
+	}
+}
+
 // TestFolderVanishes: the VMs stay, and what changed meanwhile is found.
 func TestFolderVanishes(t *testing.T) {
 	s := newSite(t)

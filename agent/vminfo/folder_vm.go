@@ -38,8 +38,11 @@ func (f *Folder) readFile(name string, now time.Time) {
 		return
 	}
 	if other := f.byUUID[m.uuid]; other != nil && other.file != name {
-		f.putAside(name, m.uuid, true, fmt.Sprintf("VM %s has a manifest already: %s", m.uuid, other.file))
-		return
+		if name != m.uuid.String()+".json" {
+			f.putAside(name, m.uuid, true, fmt.Sprintf("VM %s has a manifest already: %s", m.uuid, other.file))
+			return
+		}
+		f.replace(other, name)
 	}
 	if other := f.byZone[m.zone]; other != nil && other.uuid != m.uuid {
 		f.putAside(name, m.uuid, true, fmt.Sprintf("the zonename %s is that of VM %s", m.zone, other.uuid))
@@ -47,6 +50,15 @@ func (f *Folder) readFile(name string, now time.Time) {
 	}
 	f.takeBack(name)
 	f.adopt(name, m, modified, now)
+}
+
+// replace gives a VM the manifest that has its name. Which of two is read first is
+// chance, and the other one may be what became of another VM's.
+func (f *Folder) replace(vm *vmRecord, name string) {
+	old := vm.file
+	delete(f.byFile, old)
+	vm.file, f.byFile[name] = name, vm
+	f.putAside(old, vm.uuid, true, fmt.Sprintf("VM %s has a manifest already: %s", vm.uuid, name))
 }
 
 // adopt takes a good manifest for a VM.
