@@ -19,7 +19,7 @@ import (
 
 const (
 	// ActorCN begins the actor of what a CN says of itself.
-	ActorCN = "cn/"
+	ActorCN = "cn:"
 	// maxBody bounds a report in bytes: its changes have a few hundred each.
 	maxBody = 1 << 20
 	// maxCNs bounds the CNs whose last report is remembered: DESIGN §13 has
