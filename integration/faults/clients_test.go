@@ -155,8 +155,8 @@ func newWorkload(t *testing.T, c *cluster) *workload {
 	for i := range w.ids {
 		w.ids[i] = client.NewChangeID()
 		change.Ops = append(change.Ops, log.Op{
-			Action: log.Create, Kind: log.KindVM, Set: []string{"alias", "owner_uuid", "uuid"},
-			Object: &log.VM{UUID: w.ids[i], OwnerUUID: owner, Alias: first},
+			Action: log.Create, Kind: log.KindVM, Set: []string{"alias", "owner_uuid", "state", "uuid"},
+			Object: &log.VM{UUID: w.ids[i], OwnerUUID: owner, Alias: first, State: "running"},
 		})
 	}
 	if _, err := c.api.Submit(t.Context(), change); err != nil {
