@@ -120,6 +120,9 @@ func dev(t *testing.T, ctx context.Context) (server string) {
 		if err := p.Stop(syscall.SIGTERM); err != nil {
 			t.Error(err)
 		}
+		if t.Failed() {
+			t.Logf("the end of rutter dev's log:\n%s", p.Tail())
+		}
 	})
 	for !strings.Contains(p.Tail(), "Ctrl-C ends them all") {
 		select {
