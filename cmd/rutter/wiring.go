@@ -200,19 +200,20 @@ func (s *server) Run(ctx context.Context) error {
 	storing, stop := context.WithCancel(context.WithoutCancel(ctx))
 	defer stop()
 	g, serving := errgroup.WithContext(ctx)
-	fronts := new(errgroup.Group)
-	fronts.Go(func() error { return s.api.Run(serving, s.apiListener) })
-	fronts.Go(func() error { return s.fabric.Run(serving) })
+	// One that fails ends the others, and the server: it must not go on half.
+	fronts, facing := errgroup.WithContext(serving)
+	fronts.Go(func() error { return s.api.Run(facing, s.apiListener) })
+	fronts.Go(func() error { return s.fabric.Run(facing) })
 	if s.tls != nil {
-		fronts.Go(func() error { return s.tls.run(serving) })
+		fronts.Go(func() error { return s.tls.run(facing) })
 	}
-	fronts.Go(func() error { return s.grants.run(serving) })
-	fronts.Go(func() error { return s.vmms.Run(serving) })
-	fronts.Go(func() error { return s.changefeed.Run(serving) })
-	fronts.Go(func() error { return s.triton.run(serving) })
-	fronts.Go(func() error { return s.cnapi.Run(serving) })
+	fronts.Go(func() error { return s.grants.run(facing) })
+	fronts.Go(func() error { return s.vmms.Run(facing) })
+	fronts.Go(func() error { return s.changefeed.Run(facing) })
+	fronts.Go(func() error { return s.triton.run(facing) })
+	fronts.Go(func() error { return s.cnapi.Run(facing) })
 	if s.svp != nil {
-		fronts.Go(func() error { return s.svp.Run(serving, gate{s.svpListener, s.store.Serving}) })
+		fronts.Go(func() error { return s.svp.Run(facing, gate{s.svpListener, s.store.Serving}) })
 	}
 	g.Go(func() error {
 		defer stop()
