@@ -26,6 +26,7 @@ func TestFolder(t *testing.T) {
 	}
 	make("tight", 0o700, "letters")
 	make("empty", 0o755)
+	make("mount", 0o755, "lost+found")
 	make("ours", 0o755, "changes.db", "letters")
 	make("home", 0o755, "letters")
 	for name, c := range map[string]struct {
@@ -36,6 +37,7 @@ func TestFolder(t *testing.T) {
 		"new":   {false, nil, 0o700},
 		"tight": {false, nil, 0o700},
 		"empty": {true, nil, 0o700},
+		"mount": {true, nil, 0o700},
 		"ours":  {true, nil, 0o700},
 		"home":  {false, ErrFolder, 0o755},
 	} {
