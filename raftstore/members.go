@@ -86,8 +86,22 @@ func (s *Store) startRebuild() error {
 	return nil
 }
 
-// admin carries a request to the leader, once.
+// admin carries a request to the leader, and again while that one is gone.
 func (s *Store) admin(ctx context.Context, request adminRequest) error {
+	ctx, cancel := s.bounded(ctx)
+	defer cancel()
+	for {
+		moved := s.leaderMoved()
+		err := s.adminOnce(ctx, request)
+		// Nothing was done, and another leader comes: nobody has to ask again for
+		// that. Whoever passed a request on asks anew by itself.
+		if request.Passed || !errors.Is(err, ErrNoLeader) && !errors.Is(err, errNotSent) || s.pause(ctx, moved) != nil {
+			return err
+		}
+	}
+}
+
+func (s *Store) adminOnce(ctx context.Context, request adminRequest) error {
 	address := s.leaderAddress()
 	if address == "" {
 		return ErrNoLeader
