@@ -1,7 +1,6 @@
 package integration
 
 import (
-	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -10,14 +9,10 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"rutter/api/client"
-	"rutter/integration/netlab"
 	"rutter/log"
 )
 
@@ -34,26 +29,8 @@ type netAgent struct {
 // TestNetAgent: the acceptance cases of net-agent by their numbers, and those
 // worth having from its history, with three servers and an agent as processes.
 func TestNetAgent(t *testing.T) {
-	if !netlab.Inside() {
-		if os.Geteuid() != 0 {
-			t.Skip("needs root: VMs have cgroups")
-		}
-		skipUnlessNamespaces(t)
-		cmd := netlab.Enter("-test.run=^TestNetAgent$", "-test.v")
-		var out bytes.Buffer
-		cmd.Stdout, cmd.Stderr = &out, &out
-		err := cmd.Run()
-		t.Log(out.String())
-		if err != nil {
-			t.Fatal(err)
-		}
+	if !enterVMLab(t) {
 		return
-	}
-	if err := netlab.Settle(); err != nil && !errors.Is(err, syscall.EBUSY) {
-		t.Fatal(err)
-	}
-	if err := unix.Mount("netagent", "/run", "tmpfs", 0, ""); err != nil {
-		t.Fatal(err)
 	}
 	w := newVMWorld(t)
 	a := &netAgent{vmNode: w.nodes[0], whole: t, admin: client.NewChangeID()}

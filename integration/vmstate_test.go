@@ -29,18 +29,17 @@ import (
 // vmPatience bounds each wait of the test.
 const vmPatience = 20 * time.Second
 
-// TestVMState: two compute nodes with folders of manifests, three servers, all
-// of them processes. What `rutter vm` does is seen in the log and in the kernels
-// when it returns; the end of a VM that nobody asked for is seen at another
-// server at once; what happens while an agent is away, and while the leader
-// dies, is made up for.
-func TestVMState(t *testing.T) {
+// enterVMLab runs the test in a process with networks, mounts and a /run of its
+// own, and reports whether this one is that. ip-netns(8) keeps its names in
+// /run/netns.
+func enterVMLab(t *testing.T) (inside bool) {
+	t.Helper()
 	if !netlab.Inside() {
 		if os.Geteuid() != 0 {
 			t.Skip("needs root: VMs have cgroups")
 		}
 		skipUnlessNamespaces(t)
-		cmd := netlab.Enter("-test.run=^TestVMState$", "-test.v")
+		cmd := netlab.Enter("-test.run=^"+t.Name()+"$", "-test.v")
 		var out bytes.Buffer
 		cmd.Stdout, cmd.Stderr = &out, &out
 		err := cmd.Run()
@@ -48,14 +47,25 @@ func TestVMState(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		return
+		return false
 	}
 	if err := netlab.Settle(); err != nil && !errors.Is(err, syscall.EBUSY) {
 		t.Fatal(err)
 	}
-	// ip-netns(8) keeps its names in /run/netns: these are the test's own.
-	if err := unix.Mount("vmstate", "/run", "tmpfs", 0, ""); err != nil {
+	if err := unix.Mount("rutter-test", "/run", "tmpfs", 0, ""); err != nil {
 		t.Fatal(err)
+	}
+	return true
+}
+
+// TestVMState: two compute nodes with folders of manifests, three servers, all
+// of them processes. What `rutter vm` does is seen in the log and in the kernels
+// when it returns; the end of a VM that nobody asked for is seen at another
+// server at once; what happens while an agent is away, and while the leader
+// dies, is made up for.
+func TestVMState(t *testing.T) {
+	if !enterVMLab(t) {
+		return
 	}
 	w := newVMWorld(t)
 	first, second := w.nodes[0], w.nodes[1]
