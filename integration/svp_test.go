@@ -61,9 +61,12 @@ func TestOldClientsOfRealProcesses(t *testing.T) {
 	moving, stop := context.WithCancel(t.Context())
 	defer stop()
 	var clients sync.WaitGroup
-	atAgent, atServers, linux := &oldIllumos{}, &oldIllumos{}, &oldLinux{}
-	clients.Go(func() { atAgent.run(t, moving, w.underlay(0), []string{w.svp}, 1) })
-	clients.Go(func() { atServers.run(t, moving, w.underlay(1), w.servers, 2) })
+	// Their first connection is made before the first kill: an illumos whose SVP
+	// server does not answer at its start gives up.
+	atAgent := newOldIllumos(t, w.underlay(0), []string{w.svp}, 1)
+	atServers, linux := newOldIllumos(t, w.underlay(1), w.servers, 2), &oldLinux{}
+	clients.Go(func() { atAgent.run(t, moving) })
+	clients.Go(func() { atServers.run(t, moving) })
 	clients.Go(func() { linux.run(t, moving, w.svp) })
 	w.move(t)
 	w.settle(t)
@@ -89,16 +92,23 @@ func TestOldClientsOfRealProcesses(t *testing.T) {
 }
 
 // oldIllumos is an illumos that goes on after its servers were away.
-type oldIllumos struct{ *svpclient.Illumos }
+type oldIllumos struct {
+	*svpclient.Illumos
+	seed uint64
+}
 
-func (o *oldIllumos) run(t *testing.T, moving context.Context, me netip.Addr, servers []string, seed uint64) {
-	var err error
-	if o.Illumos, err = svpclient.NewIllumos(me, servers, 2*time.Millisecond, seed); err != nil {
-		t.Error(err)
-		return
+func newOldIllumos(t *testing.T, me netip.Addr, servers []string, seed uint64) *oldIllumos {
+	t.Helper()
+	c, err := svpclient.NewIllumos(me, servers, 2*time.Millisecond, seed)
+	if err != nil {
+		t.Fatal(err)
 	}
+	return &oldIllumos{c, seed}
+}
+
+func (o *oldIllumos) run(t *testing.T, moving context.Context) {
 	defer o.Close()
-	dice := rand.New(rand.NewPCG(seed, 3))
+	dice := rand.New(rand.NewPCG(o.seed, 3))
 	for ended := false; ; {
 		o.Reconnect()
 		err := o.Poll()
@@ -121,7 +131,7 @@ func (o *oldIllumos) run(t *testing.T, moving context.Context, me netip.Addr, se
 			t.Error("not quiet when the test ended")
 			return
 		case err != nil && !errors.Is(err, svpclient.ErrLost):
-			t.Errorf("illumos %d: %v", seed, err)
+			t.Errorf("illumos %d: %v", o.seed, err)
 			return
 		}
 		time.Sleep(100 * time.Microsecond) // the pace of a guest's frames
