@@ -13,7 +13,7 @@ type audience struct {
 // hold adds a scope to those that u holds.
 func (u *subscriber) hold(scope log.Scope, asOf log.Seq) {
 	_, known := u.held[scope]
-	u.held[scope] = asOf
+	u.held[scope], u.recent = asOf, log.Scope{}
 	u.heldAll = u.heldAll || scope == log.AllScope()
 	if known {
 		return
@@ -35,6 +35,7 @@ func (u *subscriber) unhold(scope log.Scope) {
 		return
 	}
 	delete(u.held, scope)
+	u.recent = log.Scope{}
 	u.heldAll = u.heldAll && scope != log.AllScope()
 	c := u.s.crew
 	c.mu.Lock()
