@@ -24,16 +24,16 @@ const (
 	silentTime = 500 * time.Millisecond
 	answerTime = 3 * time.Second
 
-	// FailedRate bounds the failed handshakes of one address per second,
-	// FailedBurst those at once. Who is over it is closed unheard: each handshake
-	// costs the listener a signature.
+	// FailedRate bounds the handshakes of one address per second that failed, or
+	// showed no certificate, FailedBurst those at once. Who is over it is closed
+	// unheard: each handshake costs the listener a signature.
 	FailedRate  = 20
 	FailedBurst = 100
 	// AllFailedRate and AllFailedBurst are the same of all addresses together: beyond,
 	// addresses that nobody was let in from lately are closed unheard, so that
 	// strangers from everywhere leave those who are in their processors.
 	AllFailedRate  = 150
-	AllFailedBurst = 1000
+	AllFailedBurst = 300
 	// knownTime is how long an address is known that somebody was let in from,
 	// maxKnown how many of them are.
 	knownTime = time.Hour
@@ -94,7 +94,9 @@ const (
 // become changes the guest's stage. The crowd's mu is held.
 func (g *guest) become(s stage) { g.stage, g.since = s, g.crowd.now() }
 
-// failures are what may fail yet.
+// failures are what may fail yet. Those that fail are counted when they have, so
+// of many under way at once more may fail than there was left: then left is below
+// 0, by MaxHandshakes at most, and what was too much is waited for.
 type failures struct {
 	left float64
 	at   time.Time
@@ -193,7 +195,9 @@ func drop(counts map[netip.Addr]int, key netip.Addr) {
 }
 
 // done notes what came of a guest's handshake, and returns the error to speak of.
-func (c *crowd) done(g *guest, err error) error {
+// Whoever showed no certificate is let in where a port takes such, and counts as
+// one that failed: strangers can be that as often as they like.
+func (c *crowd) done(g *guest, named bool, err error) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	g.endTurn()
@@ -201,10 +205,10 @@ func (c *crowd) done(g *guest, err error) error {
 	if g.reason != nil {
 		err = g.reason // it was closed, even if it had just succeeded
 	}
-	if err != nil {
-		c.failed(g.address)
-	} else {
+	if err == nil && named {
 		c.succeeded(g.address)
+	} else {
+		c.failed(g.address)
 	}
 	return err
 }
@@ -249,7 +253,7 @@ func (c *crowd) mayFail(address netip.Addr) bool {
 
 // failed counts a failure. c.mu is held.
 func (c *crowd) failed(address netip.Addr) {
-	c.all.left = max(c.all.left-1, 0)
+	c.all.left--
 	f := c.failing[address]
 	if f == nil {
 		if len(c.failing) >= maxFailing {
@@ -258,7 +262,7 @@ func (c *crowd) failed(address netip.Addr) {
 		f = &failures{left: FailedBurst, at: c.now()}
 		c.failing[address] = f
 	}
-	f.left = max(f.left-1, 0)
+	f.left--
 }
 
 // succeeded makes an address known. c.mu is held.

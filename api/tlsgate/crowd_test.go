@@ -85,7 +85,7 @@ func TestFailuresOfAnAddressAreBounded(t *testing.T) {
 		fail := func(address string) error {
 			g, err := c.enter(&from{address: address}, nil)
 			if err == nil {
-				_ = c.done(g, io.EOF)
+				_ = c.done(g, false, io.EOF)
 				c.leave(g)
 			}
 			return err
@@ -136,7 +136,7 @@ func TestFailuresOfAllAreBounded(t *testing.T) {
 		knock := func(address string, result error) error {
 			g, err := c.enter(&from{address: address}, nil)
 			if err == nil {
-				_ = c.done(g, result)
+				_ = c.done(g, result == nil, result)
 				c.leave(g)
 			}
 			return err
@@ -162,6 +162,43 @@ func TestFailuresOfAllAreBounded(t *testing.T) {
 		time.Sleep(time.Second)
 		if err := knock("192.0.2.2", nil); err != nil {
 			t.Errorf("another, a second later: %v", err)
+		}
+		g, err := c.enter(&from{address: "192.0.2.3"}, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := c.done(g, false, nil); err != nil {
+			t.Errorf("one without a certificate: %v, and it was let in", err)
+		}
+		c.leave(g)
+		if _, known := c.known[siteOf(g.Conn.RemoteAddr())]; known {
+			t.Error("an address is known for one without a certificate")
+		}
+	})
+}
+
+// Strangers who come at once fail at once: all of them count.
+func TestFailuresAtOnceAreAllCounted(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newCrowd(time.Now)
+		const seconds, atOnce = 10, 20
+		heard := 0
+		for i := range seconds * 50 {
+			var under []*guest
+			for j := range atOnce {
+				if g, err := c.enter(&from{address: fmt.Sprintf("10.%d.%d.1", i%200, j)}, nil); err == nil {
+					under = append(under, g)
+				}
+			}
+			for _, g := range under {
+				_ = c.done(g, false, io.EOF)
+				c.leave(g)
+			}
+			heard += len(under)
+			time.Sleep(time.Second / 50)
+		}
+		if most := AllFailedBurst + seconds*AllFailedRate + atOnce; heard > most {
+			t.Errorf("%d handshakes of %d failed in %d s, want at most %d", heard, seconds*50*atOnce, seconds, most)
 		}
 	})
 }

@@ -110,11 +110,20 @@ func (l *Listener) accept() {
 		g, err := l.crowd.enter(raw, l.done)
 		if err != nil {
 			l.failed(raw, err)
-			raw.Close()
+			dismiss(raw)
 			continue
 		}
 		l.wg.Go(func() { l.shake(g) })
 	}
+}
+
+// dismiss closes a connection unheard, by a reset: a thousand a second leave
+// nothing behind in the kernel that waits for its end.
+func dismiss(raw net.Conn) {
+	if c, ok := raw.(interface{ SetLinger(seconds int) error }); ok {
+		_ = c.SetLinger(0) // without it the connection is closed the long way
+	}
+	raw.Close()
 }
 
 // passing reports whether accepting may work again.
@@ -150,7 +159,7 @@ func (l *Listener) greet(g *guest) (*Conn, error) {
 		err = namedFailure(err)
 		l.refuse(g.Conn, err)
 	}
-	if err = l.crowd.done(g, err); err != nil {
+	if err = l.crowd.done(g, conn != nil && conn.leaf != nil, err); err != nil {
 		if conn != nil {
 			conn.Close()
 		}

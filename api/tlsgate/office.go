@@ -161,7 +161,8 @@ type Grant struct {
 	Hosts    []string // of a server
 	Life     time.Duration
 	// WithKeys gives a server the authorities' keys, so that compute nodes can
-	// join at it and it can renew its own certificates. They are not encrypted.
+	// join at it and it can renew its own certificates. They are encrypted if the
+	// office's are: the server needs the passphrase then.
 	WithKeys bool
 }
 
@@ -189,22 +190,16 @@ func (o Office) Issue(folder string, g Grant) ([]*x509.Certificate, error) {
 	return []*x509.Certificate{first, second}, nil
 }
 
-// HandOver gives the keys of a set to a server's folder, as in a rotation.
+// HandOver gives the keys of a set to a server's folder, as in a rotation. They
+// are encrypted there if they are here.
 func (o Office) HandOver(name, folder string) error {
-	list, err := o.Authorities(name)
+	_, from := o.files(name)
+	text, err := readFile(from)
 	if err != nil {
 		return err
 	}
-	var text []byte
-	for _, a := range list {
-		one, err := pki.EncodeKey(a.Key, "")
-		if err != nil {
-			return err
-		}
-		text = append(text, one...)
-	}
-	_, keys := Office{Folder: folder}.files(name)
-	return WriteKey(keys, text)
+	_, to := Office{Folder: folder}.files(name)
+	return WriteKey(to, text)
 }
 
 func (o Office) issue(name string, paths Paths, g Grant) (*x509.Certificate, error) {
