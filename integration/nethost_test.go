@@ -88,7 +88,7 @@ func (h *netHost) tag(text string) {
 // startHost starts the agent with a /sys of its namespace.
 func (h *netHost) startHost(t *testing.T) {
 	cmd := h.command("agent", "--cn", h.cn.String(), "--data", filepath.Join(h.dir, "agent"), "--svp", "off", "--servers", strings.Join(h.c.api.Servers(), ","),
-		"--admin-uuid", h.admin.String(), "--nic-tags", h.tags, "--sysinfo")
+		"--admin-uuid", h.admin.String(), "--nic-tags", h.tags)
 	own := `mkdir "$KEPT" && mount --rbind /sys/fs/cgroup "$KEPT" && mount -t sysfs sysfs /sys && mount --rbind "$KEPT" /sys/fs/cgroup && exec "$0" "$@"`
 	cmd.Path, cmd.Args = "/usr/bin/unshare", append([]string{"unshare", "-m", "sh", "-c", own, program}, cmd.Args[1:]...)
 	cmd.Env = append(cmd.Env, "KEPT="+filepath.Join(h.dir, "cgroup"))

@@ -136,6 +136,9 @@ func systemLinks() ([]Link, error) {
 	}
 	var links []Link
 	for _, one := range all {
+		if isOurs(one.Name) {
+			continue // there may be thousands, and each one's addresses are asked for anew
+		}
 		l := Link{Name: one.Name, MAC: one.HardwareAddr, Up: one.Flags&net.FlagRunning != 0}
 		addrs, _ := one.Addrs() // a link that went meanwhile has none
 		for _, a := range addrs {
