@@ -228,8 +228,11 @@ func Parse(b []byte) (*Info, error) {
 		return nil, fmt.Errorf("%w: %d bytes, it may have %d", ErrInvalid, len(b), MaxBytes)
 	}
 	var w wire
-	if err := json.Unmarshal(b, &w); err != nil {
-		return nil, fmt.Errorf("%w: %w", ErrInvalid, err)
+	var kind *json.UnmarshalTypeError
+	if err := json.Unmarshal(b, &w); errors.As(err, &kind) && kind.Field != "" {
+		return nil, fmt.Errorf("%w: %s: it is of kind %s", ErrInvalid, kind.Field, kind.Value)
+	} else if err != nil {
+		return nil, fmt.Errorf("%w: it is no JSON object", ErrInvalid)
 	}
 	i := &Info{
 		Hostname: w.Hostname, SystemType: w.SystemType, LiveImage: w.LiveImage, CPUType: w.CPUType, Manufacturer: w.Manufacturer,

@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"net/url"
 	"strconv"
+	"strings"
 
 	"rutter/log"
 )
@@ -37,6 +38,24 @@ func badField(field, remedy, format string, args ...any) error {
 	}}
 }
 
+func missingField(field, remedy string) error {
+	return &answerError{http.StatusUnprocessableEntity, log.Refusal{
+		Code: log.CodeInvalidParameters, Message: "Missing parameters",
+		Errors: []log.FieldError{{Field: field, Code: log.ElementMissing, Message: "Missing parameter", Remedy: remedy}},
+	}}
+}
+
+// wrongKind says of JSON that it is not of the kind that is wanted, in no words of
+// Go's: a list, an object and the like.
+func wrongKind(err error, want string) string {
+	var kind *json.UnmarshalTypeError
+	if !errors.As(err, &kind) {
+		return strings.TrimPrefix(err.Error(), "json: ")
+	}
+	found, _, _ := strings.Cut(kind.Value, " ")
+	return "it is no " + want + ", but of kind " + found
+}
+
 func notFound(format string, args ...any) error {
 	return failure(http.StatusNotFound, log.CodeResourceNotFound, format, args...)
 }
@@ -59,6 +78,9 @@ func writeError(w http.ResponseWriter, err error) {
 			status = http.StatusUnprocessableEntity
 		}
 		answer = &answerError{status, *refusal}
+		if status == http.StatusNotFound {
+			answer.Errors = nil // which one, the path says
+		}
 	default:
 		answer = &answerError{http.StatusServiceUnavailable, log.Refusal{Code: codeUnavailable, Message: err.Error()}}
 	}
@@ -93,7 +115,7 @@ func fieldsOf(r *http.Request) (map[string]json.RawMessage, error) {
 	}
 	if body = bytes.TrimSpace(body); len(body) > 0 {
 		if err := json.Unmarshal(body, &fields); err != nil {
-			return nil, failure(http.StatusBadRequest, codeBadRequest, "the body is not a JSON object: %v", err)
+			return nil, failure(http.StatusBadRequest, codeBadRequest, "the body is not a JSON object: %s", wrongKind(err, "object"))
 		}
 	}
 	query, err := url.ParseQuery(r.URL.RawQuery)

@@ -84,53 +84,6 @@ func TestUpdateServerAndBoot(t *testing.T) {
 	ask(t, s, "GET /servers/"+cn1, "", 404)
 }
 
-func TestBadInput(t *testing.T) {
-	s := newService(t, newMemory(), nil)
-	for _, c := range []struct {
-		request, body string
-		status        int
-		want          string
-	}{
-		{"GET /servers/x", "", 422, `"server_uuid"`},
-		{"GET /servers?color=red", "", 422, `servers are not found by \"color\"`},
-		{"GET /servers?limit=0", "", 422, `a limit is from 1 to 1000`},
-		{"GET /servers?extras=all,moon", "", 422, `\"moon\" is not known`},
-		{"GET /servers/" + cn2, "", 404, `server not found`},
-		{"POST /servers/" + cn1, `{"color":"red"}`, 422, `no field \"color\"`},
-		{"POST /servers/" + cn1, `{}`, 422, `send the fields to update`},
-		{"POST /servers/" + cn1, `[`, 400, `not a JSON object`},
-		{"POST /servers/" + cn1, `{"agents":{}}`, 422, `send a list of objects`},
-		{"POST /servers/" + cn1, `{"reserved":"no"}`, 422, `reserved`},
-		{"POST /servers/" + cn1, `{"reservation_ratio":7}`, 422, `send a number from 0 to 1`},
-		{"POST /servers/" + cn1 + "/sysinfo", `{}`, 422, `it is missing`},
-		{"POST /servers/" + cn1 + "/sysinfo", `{"sysinfo":{"UUID":"` + cn2 + `"}}`, 422, `it is of ` + cn2},
-		{"POST /servers/" + cn1 + "/sysinfo", `{"sysinfo":{"MiB of Memory":"much"}}`, 422, `MiB of Memory`},
-		{"POST /servers/" + cn1 + "/sysinfo", `{"sysinfo":{"Network Interfaces":{"e0":{"MAC Address":"z"}}}}`, 422, `interface \"e0\"`},
-		{"POST /servers/" + cn1 + "/sysinfo", `{"sysinfo":{"x":"` + strings.Repeat("x", 40000) + `"}}`, 422, `it may have 32768`},
-		{"POST /servers/" + cn1 + "/events/status", `nonsense`, 400, `not a status`},
-		{"POST /servers/" + cn2 + "/nop", ``, 404, `server not found`},
-		{"POST /servers/" + cn1 + "/tasks", `{"task":""}`, 422, `say what is to be done`},
-		{"POST /servers/" + cn1 + "/tasks", `{"task":"a b"}`, 422, `is no task`},
-		{"POST /servers/" + cn1 + "/tasks", `{"task":"nop","params":3}`, 422, `send an object`},
-		{"POST /servers/" + cn1 + "/tasks", `{"task":"nop","timeout":"soon"}`, 422, `send a number of seconds`},
-		{"POST /servers/" + cn1 + "/tasks", `{"task":"nop","timeout":99999999}`, 422, `are over`},
-		{"POST /servers/" + cn1 + "/vms/x/start", ``, 422, `vm_uuid`},
-		{"GET /tasks/" + cn1, "", 404, `no such task found`},
-		{"GET /tasks/" + cn1 + "/wait", "", 404, `no such task found`},
-		{"POST /servers/" + cn1 + "/tickets", `{"scope":"vm"}`, 422, `say what the ticket is for`},
-		{"POST /servers/" + cn1 + "/tickets", `{"scope":"vm","id":"a","expires_at":"soon"}`, 422, `expires_at`},
-		{"GET /tickets/" + cn1, "", 404, `no such ticket found`},
-		{"PUT /tickets/" + cn1 + "/release", "", 404, `ticket not found`},
-		{"PUT /boot/" + cn1, `{"color":"red"}`, 422, `no field \"color\"`},
-		{"PATCH /servers/" + cn1, ``, 404, `does not exist`},
-		{"GET /elsewhere", ``, 404, `does not exist`},
-	} {
-		if got := string(askRaw(t, s, c.request, c.body, c.status)); !strings.Contains(got, c.want) {
-			t.Errorf("%s %.60s\n got %s\nwant %s", c.request, c.body, got, c.want)
-		}
-	}
-}
-
 // A server that cannot serve answers 503, on each path.
 func TestUnready(t *testing.T) {
 	store := newMemory()

@@ -25,10 +25,9 @@ func (s *Service) reboot(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	var o *log.Server
-	is := func() bool { o = s.server(cn); return o != nil }
-	if ok, err := s.found(r, is); err != nil || !ok {
-		return missing(err, "server not found")
+	o, err := s.needServer(r, cn)
+	if err != nil {
+		return err
 	}
 	if viaOf(o) == log.ViaFeed {
 		return failure(http.StatusConflict, "UnsupportedTask", "server %s has no cn-agent, which would reboot it: stop its VMs and reboot the machine itself", cn)

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"net/http"
 	"slices"
+	"strings"
 	"time"
 
 	"rutter/agent/sysinfo"
@@ -26,11 +27,11 @@ func (s *Service) postSysinfo(w http.ResponseWriter, r *http.Request) error {
 	}
 	raw, ok := fields["sysinfo"]
 	if !ok {
-		return badField("sysinfo", `send {"sysinfo": {"UUID": …}}`, "it is missing")
+		return missingField("sysinfo", `send {"sysinfo": {"UUID": …}}`)
 	}
 	info, err := sysinfo.Parse(raw)
 	if err != nil {
-		return badField("sysinfo", "send it in SmartOS's form", "%v", err)
+		return badField("sysinfo", "send it in SmartOS's form", "%s", strings.TrimPrefix(err.Error(), sysinfo.ErrInvalid.Error()+": "))
 	}
 	if !info.UUID.IsZero() && info.UUID != cn {
 		return badField("sysinfo.UUID", "post it to the path of its own server", "it is of %s", info.UUID)
@@ -139,9 +140,9 @@ func (s *Service) getSysinfo(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	o := s.server(cn)
-	if o == nil {
-		return notFound("server not found")
+	o, err := s.needServer(r, cn)
+	if err != nil {
+		return err
 	}
 	writeJSON(w, http.StatusOK, map[string]any{"sysinfo": asJSON(o.Sysinfo, "{}")})
 	return nil
@@ -179,7 +180,7 @@ func (s *Service) status(w http.ResponseWriter, r *http.Request) error {
 		Disks  map[string]any                        `json:"diskinfo"`
 	}
 	if err := json.NewDecoder(r.Body).Decode(&body); err != nil {
-		return failure(http.StatusBadRequest, codeBadRequest, "the body is not a status: %v", err)
+		return failure(http.StatusBadRequest, codeBadRequest, "the body is not a status: %s", wrongKind(err, "object"))
 	}
 	s.keepSoft(cn, soft{numbers(body.Memory), numbers(body.Disks), s.cfg.Now()})
 	select {

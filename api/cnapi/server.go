@@ -15,12 +15,16 @@ import (
 	"rutter/projections"
 )
 
-// serverFilters are the parameters of GET /servers that pick servers.
+// serverFlags are the parameters of GET /servers that are true or false.
+var serverFlags = map[string]func(s *log.Server) bool{
+	"setup":     func(s *log.Server) bool { return s.Setup },
+	"headnode":  func(s *log.Server) bool { return s.Headnode },
+	"reserved":  func(s *log.Server) bool { return s.Reserved },
+	"reservoir": func(s *log.Server) bool { return s.Reservoir },
+}
+
+// serverFilters are the other parameters that pick servers.
 var serverFilters = map[string]func(s *log.Server, value string) bool{
-	"setup":      func(s *log.Server, v string) bool { return strconv.FormatBool(s.Setup) == v },
-	"headnode":   func(s *log.Server, v string) bool { return strconv.FormatBool(s.Headnode) == v },
-	"reserved":   func(s *log.Server, v string) bool { return strconv.FormatBool(s.Reserved) == v },
-	"reservoir":  func(s *log.Server, v string) bool { return strconv.FormatBool(s.Reservoir) == v },
 	"hostname":   func(s *log.Server, v string) bool { return s.Hostname == v },
 	"datacenter": func(s *log.Server, v string) bool { return s.Datacenter == v },
 	"status":     func(s *log.Server, v string) bool { return s.Status == v },
@@ -52,9 +56,16 @@ func (s *Service) listServers(w http.ResponseWriter, r *http.Request) error {
 	query := r.URL.Query()
 	var picks []func(*log.Server) bool
 	for name, values := range query {
-		if filter, ok := serverFilters[name]; ok {
+		filter, plain := serverFilters[name]
+		flag, boolean := serverFlags[name]
+		switch {
+		case plain:
 			picks = append(picks, func(o *log.Server) bool { return filter(o, values[0]) })
-		} else if !slices.Contains([]string{"extras", "limit", "offset"}, name) {
+		case boolean && values[0] != "true" && values[0] != "false":
+			return badField(name, "send true or false", "%q is neither true nor false", values[0])
+		case boolean:
+			picks = append(picks, func(o *log.Server) bool { return flag(o) == (values[0] == "true") })
+		case !slices.Contains([]string{"extras", "limit", "offset"}, name):
 			return badField(name, "leave it out", "servers are not found by %q", name)
 		}
 	}
@@ -94,8 +105,11 @@ func pageOf(query url.Values) (limit, offset int, err error) {
 			continue
 		}
 		n, err := strconv.Atoi(query.Get(name))
-		if err != nil || n < 0 || name == "limit" && (n < 1 || n > maxList) {
-			return 0, 0, badField(name, "send a number; a limit is from 1 to "+strconv.Itoa(maxList), "%q is out of range", query.Get(name))
+		switch {
+		case name == "limit" && (err != nil || n < 1 || n > maxList):
+			return 0, 0, badField(name, "ask for fewer, and for the rest with offset", "%q is no number from 1 to %d", query.Get(name), maxList)
+		case err != nil || n < 0:
+			return 0, 0, badField(name, "send how many are passed over", "%q is no number from 0 on", query.Get(name))
 		}
 		*to = n
 	}
@@ -114,15 +128,12 @@ func (s *Service) getServer(w http.ResponseWriter, r *http.Request) error {
 		}
 	}
 	heard := s.heard(r.Context(), e)
-	var form map[string]any
-	s.store.View(func(state *projections.State, _ log.Cursor) {
-		if rec, ok := state.Get(log.KindServer, cn.String()); ok {
-			form = s.form(state, rec.Object.(*log.Server), e, heard)
-		}
-	})
-	if form == nil {
-		return notFound("server not found")
+	o, err := s.needServer(r, cn)
+	if err != nil {
+		return err
 	}
+	var form map[string]any
+	s.store.View(func(state *projections.State, _ log.Cursor) { form = s.form(state, o, e, heard) })
 	writeJSON(w, http.StatusOK, form)
 	return nil
 }
@@ -260,7 +271,7 @@ func (s *Service) updateServer(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	if len(fields) == 0 {
-		return badField("body", "send the fields to update", "there are none")
+		return badField("body", "send the fields to update", "there is nothing to update")
 	}
 	delete(fields, "server_uuid")
 	op, err := serverOp(cn, fields)
@@ -272,6 +283,11 @@ func (s *Service) updateServer(w http.ResponseWriter, r *http.Request) error {
 	}
 	w.WriteHeader(http.StatusNoContent)
 	return nil
+}
+
+// emptyForms are the values that a field which is JSON has when it has none.
+var emptyForms = map[string]string{
+	"boot_params": "{}", "boot_modules": "[]", "kernel_flags": "{}", "overprovision_ratios": "{}", "traits": "{}", "reservation_ratio": "0",
 }
 
 // serverOp is an update of a server by fields in CNAPI's form.
@@ -287,7 +303,7 @@ func serverOp(cn log.UUID, fields map[string]json.RawMessage) (log.Op, error) {
 		case name == "agents":
 			var list []json.RawMessage
 			if err := json.Unmarshal(raw, &list); err != nil {
-				return log.Op{}, badField(name, "send a list of objects", "%v", err)
+				return log.Op{}, badField(name, "send a list of objects", "%s", wrongKind(err, "list"))
 			}
 			texts := make([]string, len(list))
 			for i, one := range list {
@@ -299,7 +315,7 @@ func serverOp(cn log.UUID, fields map[string]json.RawMessage) (log.Op, error) {
 			if err != nil {
 				return log.Op{}, badField(name, "send JSON", "%v", err)
 			}
-			if text == "{}" || text == "[]" || name == "reservation_ratio" && text == "0" {
+			if text == emptyForms[name] {
 				text = ""
 			}
 			kept[name] = strings.Trim(text, `"`)
@@ -325,64 +341,6 @@ func (s *Service) deleteServer(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// bootFields are the fields of a boot record and those of a server.
-var bootFields = map[string]string{
-	"platform": "boot_platform", "kernel_args": "boot_params", "kernel_flags": "kernel_flags", "boot_modules": "boot_modules",
-	"default_console": "default_console", "serial": "serial",
-}
-
-// getBoot answers what a CN boots with; "default" is that of a CN that is not known.
-func (s *Service) getBoot(w http.ResponseWriter, r *http.Request) error {
-	o := &log.Server{BootPlatform: "latest", DefaultConsole: "serial", Serial: "ttyb"}
-	if r.PathValue("server") != "default" {
-		cn, err := serverOf(r)
-		if err != nil {
-			return err
-		}
-		if o = s.server(cn); o == nil {
-			return notFound("server not found")
-		}
-	}
-	args := map[string]any{"hostname": o.Hostname}
-	if o.Hostname == "" {
-		delete(args, "hostname")
-	}
-	_ = json.Unmarshal(asJSON(o.BootParams, "{}"), &args) // the log took it as an object
-	writeJSON(w, http.StatusOK, map[string]any{
-		"platform": o.BootPlatform, "kernel_args": args, "kernel_flags": asJSON(o.KernelFlags, "{}"),
-		"boot_modules": asJSON(o.BootModules, "[]"), "default_console": o.DefaultConsole, "serial": o.Serial,
-	})
-	return nil
-}
-
-func (s *Service) setBoot(w http.ResponseWriter, r *http.Request) error {
-	cn, err := serverOf(r)
-	if err != nil {
-		return err
-	}
-	fields, err := fieldsOf(r)
-	if err != nil {
-		return err
-	}
-	named := make(map[string]json.RawMessage, len(fields))
-	for name, raw := range fields {
-		to, ok := bootFields[name]
-		if !ok {
-			return badField(name, "leave it out", "a boot record has no field %q", name)
-		}
-		named[to] = raw
-	}
-	op, err := serverOp(cn, named)
-	if err != nil {
-		return err
-	}
-	if _, err := s.propose(r.Context(), r, op); err != nil {
-		return err
-	}
-	w.WriteHeader(http.StatusNoContent)
-	return nil
-}
-
 // server returns a server of the log, or nil.
 func (s *Service) server(cn log.UUID) (o *log.Server) {
 	s.store.View(func(state *projections.State, _ log.Cursor) {
@@ -393,23 +351,30 @@ func (s *Service) server(cn log.UUID) (o *log.Server) {
 	return o
 }
 
+// needServer returns a server of the log, or the answer that there is none.
+func (s *Service) needServer(r *http.Request, cn log.UUID) (o *log.Server, err error) {
+	if ok, err := s.found(r, func() bool { o = s.server(cn); return o != nil }); err != nil || !ok {
+		return nil, missing(err, "server not found")
+	}
+	return o, nil
+}
+
 func (s *Service) listVMs(w http.ResponseWriter, r *http.Request) error {
 	cn, err := serverOf(r)
 	if err != nil {
 		return err
 	}
-	list, known := []*log.VM{}, false
+	if _, err := s.needServer(r, cn); err != nil {
+		return err
+	}
+	list := []*log.VM{}
 	s.store.View(func(state *projections.State, _ log.Cursor) {
-		_, known = state.Get(log.KindServer, cn.String())
 		for rec := range state.VMsOn(cn) {
 			if len(list) < maxList {
 				list = append(list, rec.Object.(*log.VM))
 			}
 		}
 	})
-	if !known {
-		return notFound("server not found")
-	}
 	writeJSON(w, http.StatusOK, list)
 	return nil
 }
@@ -424,13 +389,16 @@ func (s *Service) getVM(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	var vm *log.VM
-	s.store.View(func(state *projections.State, _ log.Cursor) {
-		if rec, ok := state.Get(log.KindVM, id.String()); ok && rec.Object.(*log.VM).ServerUUID == cn {
-			vm = rec.Object.(*log.VM)
-		}
-	})
-	if vm == nil {
-		return notFound("VM not found on this server")
+	is := func() bool {
+		s.store.View(func(state *projections.State, _ log.Cursor) {
+			if rec, ok := state.Get(log.KindVM, id.String()); ok && rec.Object.(*log.VM).ServerUUID == cn {
+				vm = rec.Object.(*log.VM)
+			}
+		})
+		return vm != nil
+	}
+	if ok, err := s.found(r, is); err != nil || !ok {
+		return missing(err, "VM not found on this server")
 	}
 	writeJSON(w, http.StatusOK, vm)
 	return nil

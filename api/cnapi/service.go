@@ -5,6 +5,7 @@ import (
 	"errors"
 	"log/slog"
 	"net/http"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -134,8 +135,22 @@ func New(cfg Config) (*Service, error) {
 		soft: make(map[log.UUID]soft), posting: make(map[log.UUID]struct{}),
 	}
 	mux := http.NewServeMux()
+	methods := make(map[string][]string)
 	for _, e := range s.endpoints() {
 		mux.HandleFunc(e.pattern, s.answering(e))
+		method, path, _ := strings.Cut(e.pattern, " ")
+		methods[path] = append(methods[path], method)
+		if method == http.MethodGet {
+			methods[path] = append(methods[path], http.MethodHead)
+		}
+	}
+	for path, allowed := range methods {
+		slices.Sort(allowed)
+		allow := strings.Join(allowed, ", ")
+		mux.HandleFunc(path, func(w http.ResponseWriter, r *http.Request) {
+			w.Header().Set("Allow", allow)
+			writeError(w, failure(http.StatusMethodNotAllowed, "MethodNotAllowed", "%s is not allowed", r.Method))
+		})
 	}
 	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
 		writeError(w, failure(http.StatusNotFound, log.CodeResourceNotFound, "%s %s does not exist", r.Method, r.URL.Path))

@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"rutter/agent/sysinfo"
@@ -25,12 +26,12 @@ func (s *Service) startTask(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	if name == "" {
-		return badField("task", "say what is to be done, as in nop or machine_boot", "it is missing")
+		return missingField("task", "say what is to be done, as in nop or machine_boot")
 	}
 	params := map[string]json.RawMessage{}
 	if raw, ok := fields["params"]; ok {
 		if err := json.Unmarshal(raw, &params); err != nil {
-			return badField("params", "send an object", "%v", err)
+			return badField("params", "send an object", "%s", wrongKind(err, "object"))
 		}
 	}
 	return s.start(w, r, name, fields, params)
@@ -83,10 +84,9 @@ func (s *Service) start(w http.ResponseWriter, r *http.Request, name string, fie
 	if err != nil {
 		return err
 	}
-	var o *log.Server
-	is := func() bool { o = s.server(cn); return o != nil }
-	if ok, err := s.found(r, is); err != nil || !ok {
-		return missing(err, "server not found")
+	o, err := s.needServer(r, cn)
+	if err != nil {
+		return err
 	}
 	if s.cfg.Asker != nil && name == "command_execute" {
 		if _, by := s.cfg.Asker(r); by.Role != log.RoleTrusted {
@@ -117,7 +117,7 @@ func secondsField(fields map[string]json.RawMessage, name string) (uint64, error
 	}
 	n, err := strconv.ParseUint(text, 10, 32)
 	if err != nil || n == 0 {
-		return 0, badField(name, "send a number of seconds, 1 or more", "%.40q is none", text)
+		return 0, badField(name, "send a number of seconds, or leave it out", "%.40q is no number from 1 on", text)
 	}
 	return n, nil
 }
@@ -184,6 +184,8 @@ func (s *Service) getTask(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
+var taskStates = []string{log.TaskQueued, log.TaskActive, log.TaskComplete, log.TaskFailure}
+
 // listTasks answers the tasks of one server or of all, the newest first.
 func (s *Service) listTasks(w http.ResponseWriter, r *http.Request) error {
 	query := r.URL.Query()
@@ -198,7 +200,16 @@ func (s *Service) listTasks(w http.ResponseWriter, r *http.Request) error {
 	var cn log.UUID
 	if of != "" {
 		if cn, err = log.ParseUUID(of); err != nil {
-			return badField("server_uuid", "send a UUID", "%q is none", of)
+			return badField("server_uuid", "send a UUID of 36 characters", "%q is not a UUID", of)
+		}
+	}
+	status := query.Get("status")
+	if status != "" && !slices.Contains(taskStates, status) {
+		return badField("status", "send one of "+strings.Join(taskStates, ", "), "%q is no state of a task", status)
+	}
+	for name := range query {
+		if !slices.Contains([]string{"limit", "offset", "server_uuid", "status"}, name) {
+			return badField(name, "leave it out", "tasks are not found by %q", name)
 		}
 	}
 	var tasks []*log.Task
@@ -209,7 +220,7 @@ func (s *Service) listTasks(w http.ResponseWriter, r *http.Request) error {
 		}
 		for rec := range list {
 			t := rec.Object.(*log.Task)
-			if status := query.Get("status"); status == "" || t.Status == status {
+			if status == "" || t.Status == status {
 				tasks = append(tasks, t)
 			}
 		}
@@ -257,7 +268,7 @@ func (s *Service) waitUntil(w http.ResponseWriter, r *http.Request, is func() bo
 	if text := r.URL.Query().Get("timeout"); text != "" {
 		n, err := strconv.ParseUint(text, 10, 32)
 		if err != nil || time.Duration(n)*time.Second > maxWait {
-			return false, badField("timeout", "send a number of seconds, up to 7200", "%q is none", text)
+			return false, badField("timeout", "wait for less, and again", "%q is no number from 0 to %d", text, int(maxWait.Seconds()))
 		}
 		wait = time.Duration(n) * time.Second
 	}

@@ -2,6 +2,7 @@ package cnapi
 
 import (
 	"encoding/json"
+	"errors"
 	"net/http"
 
 	"rutter/log"
@@ -15,8 +16,8 @@ func (s *Service) createTicket(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	if s.server(cn) == nil {
-		return notFound("server not found")
+	if _, err := s.needServer(r, cn); err != nil {
+		return err
 	}
 	fields, err := fieldsOf(r)
 	if err != nil {
@@ -86,8 +87,8 @@ func (s *Service) listTickets(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	if s.server(cn) == nil {
-		return notFound("server not found")
+	if _, err := s.needServer(r, cn); err != nil {
+		return err
 	}
 	list := []map[string]any{}
 	s.eachTicket(cn, func(t *log.Ticket) { list = append(list, ticketForm(t)) })
@@ -161,7 +162,12 @@ func (s *Service) changeTicket(w http.ResponseWriter, r *http.Request, op log.Op
 		return err
 	}
 	op.Kind, op.ID = log.KindTicket, id.String()
-	if _, err := s.propose(r.Context(), r, op); err != nil {
+	_, err = s.propose(r.Context(), r, op)
+	var refusal *log.Refusal
+	switch {
+	case errors.As(err, &refusal) && refusal.Code == log.CodeResourceNotFound:
+		return notFound("no such ticket found")
+	case err != nil:
 		return err
 	}
 	w.WriteHeader(http.StatusNoContent)

@@ -160,15 +160,20 @@ func (s *Service) networkFilter(in *input) func(*projections.State, log.Object) 
 	}
 }
 
-func (s *Service) getNetwork(w http.ResponseWriter, r *http.Request) error {
+// provisionable finds the network of the path, and judges provisionable_by.
+func (s *Service) provisionable(r *http.Request) (id log.UUID, err error) {
 	if err := s.fresh(r); err != nil {
-		return err
+		return id, err
 	}
-	id, err := s.networkID(r)
+	if id, err = s.networkID(r); err != nil {
+		return id, err
+	}
+	return id, s.checkProvisionable(r, log.KindNetwork, id, nounNetwork)
+}
+
+func (s *Service) getNetwork(w http.ResponseWriter, r *http.Request) error {
+	id, err := s.provisionable(r)
 	if err != nil {
-		return err
-	}
-	if err := s.checkProvisionable(r, log.KindNetwork, id, nounNetwork); err != nil {
 		return err
 	}
 	return s.answerOne(w, r, log.KindNetwork, id.String(), nounNetwork, shapeNetwork)
@@ -294,14 +299,8 @@ func (s *Service) putNetwork(w http.ResponseWriter, r *http.Request, id log.UUID
 }
 
 func (s *Service) deleteNetwork(w http.ResponseWriter, r *http.Request) error {
-	if err := s.fresh(r); err != nil {
-		return err
-	}
-	id, err := s.networkID(r)
+	id, err := s.provisionable(r)
 	if err != nil {
-		return err
-	}
-	if err := s.checkProvisionable(r, log.KindNetwork, id, nounNetwork); err != nil {
 		return err
 	}
 	return s.remove(w, r, target{kind: log.KindNetwork, id: id.String(), noun: nounNetwork})

@@ -13,19 +13,22 @@ import (
 // has what was acknowledged through it: whoever writes and then reads here finds
 // what they wrote. A server that cannot serve answers nothing of its state.
 func (s *Service) fresh(r *http.Request) error {
+	return s.freshAs(r, r.URL.Query().Has("consistent"))
+}
+
+// freshAs is fresh for what must be consistent, or need not.
+func (s *Service) freshAs(r *http.Request, consistent bool) error {
 	if err := s.store.Serving(); err != nil {
 		return fail(http.StatusServiceUnavailable, codeUnavailable, "this server shows nothing of its state: "+err.Error())
 	}
 	least := s.answered.Load()
-	query := r.URL.Query()
-	if text := query.Get("min_seq"); text != "" {
+	if text := r.URL.Query().Get("min_seq"); text != "" {
 		seq, err := log.ParseSeq(text)
 		if err != nil {
 			return invalid(bad("min_seq", "must be a sequence number"))
 		}
 		least = max(least, uint64(seq))
 	}
-	consistent := query.Has("consistent")
 	if !consistent && uint64(s.store.Head().Seq) >= least {
 		return nil
 	}
@@ -211,9 +214,22 @@ func (s *Service) yield(r *http.Request, slice int) (leave func(), err error) {
 	}, nil
 }
 
+// bootstraps reports whether a list is of all objects, page by page, as listeners
+// of the change feed read them when they have registered, with any server: then it
+// must have whatever was before the registration, of which no item tells. Who says
+// min_seq knows what must be there.
+func bootstraps(r *http.Request) bool {
+	for name := range r.URL.Query() {
+		if name != "limit" && name != "offset" {
+			return false
+		}
+	}
+	return true
+}
+
 // answerList answers with a listing.
 func (s *Service) answerList(w http.ResponseWriter, r *http.Request, l listing) error {
-	if err := s.fresh(r); err != nil {
+	if err := s.freshAs(r, r.URL.Query().Has("consistent") || bootstraps(r)); err != nil {
 		return err
 	}
 	found, err := s.gather(r, l)

@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"os"
 	"os/exec"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -245,4 +246,49 @@ func TestSnoop(t *testing.T) {
 	} else if exit != nil {
 		t.Errorf("interrupted, snoop ends with %v", err)
 	}
+}
+
+// A listener registers with one server and pages the bootstrap route of another
+// that is behind: what was written before the registration, of which no item
+// tells, is on those pages.
+func TestBootstrapElsewhere(t *testing.T) {
+	c := clusterOf(t)
+	leader, err := c.Leader(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	at := slices.IndexFunc(c.Servers, func(s *bench.Server) bool { return s.URL != leader.URL })
+	behind := c.Servers[at]
+	for i := range 5 {
+		if err := behind.Signal(syscall.SIGSTOP); err != nil {
+			t.Fatal(err)
+		}
+		name := fmt.Sprint("tag", i)
+		request(t, "POST", leader.URL+"/napi/nic_tags", `{"name":"`+name+`"}`)
+		conn, _ := classic(t, leader.URL, "~1", `{"instance":"a","service":"t","changeKind":{"resource":"nic_tag","subResources":["create"]}}`)
+		page := make(chan string, 1)
+		go func() { page <- get(t.Context(), behind.URL+"/napi/nic_tags?limit=1000&offset=0") }()
+		if err := behind.Signal(syscall.SIGCONT); err != nil {
+			t.Fatal(err)
+		}
+		if got := <-page; !strings.Contains(got, `"`+name+`"`) {
+			t.Errorf("the server that was behind lists %s without %s", got, name)
+		}
+		_ = conn.CloseNow()
+	}
+}
+
+// get returns the body of an answer, or what went wrong.
+func get(ctx context.Context, url string) string {
+	r, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+	if err != nil {
+		return err.Error()
+	}
+	response, err := http.DefaultClient.Do(r)
+	if err != nil {
+		return err.Error()
+	}
+	defer response.Body.Close()
+	b, err := io.ReadAll(response.Body)
+	return fmt.Sprint(string(b), err)
 }
