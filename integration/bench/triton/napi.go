@@ -28,7 +28,8 @@ const (
 	listReaders  = 2
 	listTime     = 10 * time.Second
 	listWarm     = 2 * time.Second
-	stallTime    = 8 * time.Second
+	stallTurn    = 3 * time.Second // with lists, then as long without
+	stallTurns   = 5
 	stallWriters = 4
 	listOffset   = 500_000 // of the deep pages that are listed beside the writes
 	// listEvery is how often each of the long lists is asked for. Asked for without
@@ -70,62 +71,93 @@ func runLists(ctx context.Context, s *suite) error {
 	})
 }
 
-// stall compares writes alone with writes beside lists on the same server.
+// stall compares writes with and without lists on the same server, in turns: what
+// else comes and goes on the machine, as collections of garbage, is then in both.
 func stall(ctx context.Context, s *suite, c *bench.Cluster, server string) error {
-	alone, err := writeNICs(ctx, c)
-	if err != nil {
-		return err
-	}
-	listing, cancel := context.WithCancel(ctx)
-	defer cancel()
-	var running sync.WaitGroup
+	var listing atomic.Bool
+	var alone, beside [stallWriters]load.Histogram
+	turning, cancel := context.WithCancel(ctx)
 	var lists atomic.Int64
-	absent := log.UUID{0xff}
-	for _, query := range []string{"owner_uuid=" + absent.String(), fmt.Sprintf("limit=1000&offset=%d", min(listOffset, *nicCount/2))} {
-		running.Go(func() {
-			every := time.NewTicker(listEvery)
-			defer every.Stop()
-			for {
-				select {
-				case <-listing.Done():
-					return
-				case <-every.C:
-				}
-				if body, err := ask(listing, server, query); err == nil {
-					_, _ = io.Copy(io.Discard, body) // what it costs to read them is not the server's
-					_ = body.Close()
-					lists.Add(1)
-				}
+	var turns sync.WaitGroup
+	turns.Go(func() { takeTurns(turning, server, &listing, &lists) })
+	defer turns.Wait()
+	defer cancel()
+	begin := time.Now().Add(listWarm)
+	err := bench.Streams(ctx, c, stallWriters, func(submit []bench.Submit) error {
+		o := load.Run(ctx, load.Plan{Writers: stallWriters, Warm: listWarm, Duration: stallTurns * 2 * stallTurn, Do: func(ctx context.Context, writer int, _ uint64) error {
+			from, with := time.Now(), listing.Load()
+			err := writeNIC(ctx, submit[writer])
+			switch {
+			case err != nil || from.Before(begin) || with != listing.Load(): // in the turn after
+			case with:
+				beside[writer].Add(time.Since(from))
+			default:
+				alone[writer].Add(time.Since(from))
 			}
-		})
-	}
-	beside, err := writeNICs(ctx, c)
-	cancel()
-	running.Wait()
-	if err != nil {
-		return err
-	}
-	fmt.Fprintf(os.Stderr, "writes alone: %+v\nwrites beside %d lists: %+v\n", alone, lists.Load(), beside)
-	s.Set("write_stall_ms", max(0, beside.P99-alone.P99))
-	return nil
-}
-
-// writeNICs updates NICs of the workload, one change each.
-func writeNICs(ctx context.Context, c *bench.Cluster) (o load.Outcome, err error) {
-	err = bench.Streams(ctx, c, stallWriters, func(submit []bench.Submit) error {
-		o = load.Run(ctx, load.Plan{Writers: stallWriters, Warm: listWarm, Duration: stallTime, Do: func(ctx context.Context, writer int, _ uint64) error {
-			nic := &log.NIC{Model: fmt.Sprint("m", rand.IntN(1<<30))}
-			result, err := submit[writer](ctx, &log.Change{ID: client.NewChangeID(), Ops: []log.Op{{
-				Action: log.Update, Kind: log.KindNIC, ID: macOf(rand.IntN(*nicCount)).String(), Set: []string{"model"}, Object: nic,
-			}}})
-			return refused(result, err)
+			return err
 		}})
 		if o.Count == 0 || o.Errors > 0 {
 			return fmt.Errorf("%d writes failed: %s", o.Errors, o.FirstError)
 		}
 		return nil
 	})
-	return o, err
+	if err != nil {
+		return err
+	}
+	var without, with load.Histogram
+	for i := range stallWriters {
+		without.Merge(&alone[i])
+		with.Merge(&beside[i])
+	}
+	fmt.Fprintf(os.Stderr, "writes alone: p50 %v p99 %v most %v; beside %d lists: p50 %v p99 %v most %v\n", without.Quantile(0.5), without.Quantile(0.99), without.Max(),
+		lists.Load(), with.Quantile(0.5), with.Quantile(0.99), with.Max())
+	s.Set("write_stall_ms", max(0, float64((with.Quantile(0.99)-without.Quantile(0.99)).Microseconds())/1000))
+	return nil
+}
+
+// takeTurns has long lists asked of a server in every other turn, until ctx ends.
+func takeTurns(ctx context.Context, server string, listing *atomic.Bool, lists *atomic.Int64) {
+	absent := log.UUID{0xff}
+	queries := []string{"owner_uuid=" + absent.String(), fmt.Sprintf("limit=1000&offset=%d", min(listOffset, *nicCount/2))}
+	for ctx.Err() == nil {
+		listing.Store(!listing.Load())
+		turn, cancel := context.WithTimeout(ctx, stallTurn)
+		var running sync.WaitGroup
+		for _, query := range queries {
+			if listing.Load() {
+				running.Go(func() { keepListing(turn, server, query, lists) })
+			}
+		}
+		<-turn.Done()
+		cancel()
+		running.Wait()
+	}
+}
+
+// keepListing asks for a list each listEvery, until ctx ends.
+func keepListing(ctx context.Context, server, query string, lists *atomic.Int64) {
+	every := time.NewTicker(listEvery)
+	defer every.Stop()
+	for {
+		if body, err := ask(ctx, server, query); err == nil {
+			_, _ = io.Copy(io.Discard, body) // what it costs to read them is not the server's
+			_ = body.Close()
+			lists.Add(1)
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-every.C:
+		}
+	}
+}
+
+// writeNIC updates a NIC of the workload.
+func writeNIC(ctx context.Context, submit bench.Submit) error {
+	nic := &log.NIC{Model: fmt.Sprint("m", rand.IntN(1<<30))}
+	return refused(submit(ctx, &log.Change{ID: client.NewChangeID(), Ops: []log.Op{{
+		Action: log.Update, Kind: log.KindNIC, ID: macOf(rand.IntN(*nicCount)).String(), Set: []string{"model"}, Object: nic,
+	}}}))
 }
 
 func refused(result log.Result, err error) error {
