@@ -337,6 +337,17 @@ func (u *Unknown) ID() string { return u.Key }
 
 func (*Unknown) visit(visitor) {}
 
+// known says of each kind whether NewObject makes one.
+var known = func() (known [len(kindNames)]bool) {
+	for k := range known {
+		known[k] = NewObject(Kind(k)) != nil
+	}
+	return known
+}()
+
+// Known reports whether this program knows the kind: whether NewObject makes one.
+func (k Kind) Known() bool { return int(k) < len(known) && known[k] }
+
 // NewObject returns an empty object of kind k, or nil if this program does not
 // know the kind.
 func NewObject(k Kind) Object {

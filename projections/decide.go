@@ -73,7 +73,7 @@ func (d *draft) checkChange() {
 
 // op decides one operation and returns the id of its object.
 func (d *draft) op(op *log.Op) string {
-	if log.NewObject(op.Kind) == nil {
+	if !op.Kind.Known() {
 		d.bad("kind", fmt.Sprintf("kind %s is not known to this program", op.Kind), "use one of nic_tag, network, nic, server, vm, vmm, migration")
 		return ""
 	}

@@ -2,6 +2,7 @@ package projections
 
 import (
 	"fmt"
+	"iter"
 	"slices"
 	"strings"
 
@@ -70,7 +71,7 @@ func (d *draft) checkZonename(m *log.VM) {
 			fmt.Sprintf("use 1 to %d letters, digits, dots, dashes and underscores, a letter or digit first; or leave it out for the UUID", MaxNameBytes))
 		return
 	}
-	for o := range d.rows(func(s *store) *sorted[*row] { return s.zones[name] }) {
+	for o := range d.live(func(s *store) iter.Seq[*row] { return s.zone(name) }) {
 		if other := o.(*log.VM); other.UUID != m.UUID && other.ServerUUID == m.ServerUUID && !m.ServerUUID.IsZero() {
 			d.problem(log.FieldError{
 				Field: "zonename", Code: log.ElementDuplicate, Message: "another VM of the server has it",

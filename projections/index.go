@@ -1,6 +1,7 @@
 package projections
 
 import (
+	"iter"
 	"net/netip"
 	"slices"
 
@@ -137,7 +138,9 @@ func (s *store) index(r *row) {
 		s.indexNIC(r, o)
 	case *log.VM:
 		addSet(s.vmsOnCN, o.ServerUUID, r)
-		s.zones.add(o.Zonename, r, compareRows)
+		if !o.UUID.Is(o.Zonename) {
+			s.zones.add(o.Zonename, r, compareRows)
+		}
 	case *log.VMM:
 		addSet(s.vmmsOnCN, o.SledID, r)
 		addSet(s.vmmsOf, o.InstanceID, r)
@@ -170,7 +173,9 @@ func (s *store) unindex(r *row) {
 		s.unindexNIC(r, o)
 	case *log.VM:
 		s.vmsOnCN.remove(o.ServerUUID, r)
-		s.zones.remove(o.Zonename, r)
+		if !o.UUID.Is(o.Zonename) {
+			s.zones.remove(o.Zonename, r)
+		}
 	case *log.VMM:
 		s.vmmsOnCN.remove(o.SledID, r)
 		s.vmmsOf.remove(o.InstanceID, r)
@@ -261,5 +266,33 @@ func (s *store) release(network log.UUID, ip netip.Addr) {
 	used.remove(ip)
 	if used.runs.len() == 0 {
 		delete(s.used, network)
+	}
+}
+
+// zone yields the VMs with a zonename, in order. Nearly every VM is named as its
+// UUID, and is found by that: an index of these would be as long as their table.
+func (s *store) zone(name string) iter.Seq[*row] {
+	return func(yield func(*row) bool) {
+		var own *row
+		if uuid, err := log.ParseUUID(name); err == nil && uuid.Is(name) {
+			own = s.row(log.KindVM, string(uuid[:]))
+		}
+		if own != nil && own.obj.(*log.VM).Zonename != name {
+			own = nil // it has another
+		}
+		for r := range s.zones[name].all() {
+			if own != nil && compareRows(own, r) < 0 {
+				if !yield(own) {
+					return
+				}
+				own = nil
+			}
+			if !yield(r) {
+				return
+			}
+		}
+		if own != nil {
+			yield(own)
+		}
 	}
 }

@@ -1,8 +1,9 @@
 package projections
 
 import (
+	"cmp"
+	"encoding/binary"
 	"slices"
-	"strings"
 
 	"rutter/log"
 )
@@ -20,7 +21,14 @@ func compareGains(a, b Gain) int {
 	return a.Scope.Compare(b.Scope)
 }
 
-func compareUUIDs(a, b log.UUID) int { return strings.Compare(string(a[:]), string(b[:])) }
+// compareUUIDs orders as the texts do, by two numbers each: strings of bytes that
+// are compared would be made on the heap.
+func compareUUIDs(a, b log.UUID) int {
+	if c := cmp.Compare(binary.BigEndian.Uint64(a[:8]), binary.BigEndian.Uint64(b[:8])); c != 0 {
+		return c
+	}
+	return cmp.Compare(binary.BigEndian.Uint64(a[8:]), binary.BigEndian.Uint64(b[8:]))
+}
 
 // interest counts, for each CN, its NICs on each vnet and on each other
 // network. One NIC that comes or goes costs O(log n).

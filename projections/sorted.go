@@ -31,6 +31,14 @@ func (s *sorted[T]) len() int {
 
 // find returns where x is, or where it would go.
 func (s *sorted[T]) find(x T) (chunk, at int, found bool) {
+	// Much comes nearly in order: then it belongs to the last chunk.
+	if n := len(s.chunks); n > 1 && s.cmp(s.chunks[n-1][0], x) < 0 {
+		at, found = slices.BinarySearchFunc(s.chunks[n-1], x, s.cmp)
+		if at == len(s.chunks[n-1]) {
+			return n, 0, false
+		}
+		return n - 1, at, found
+	}
 	// The first chunk whose last item is not below x.
 	chunk, _ = slices.BinarySearchFunc(s.chunks, x, func(c []T, x T) int { return s.cmp(c[len(c)-1], x) })
 	if chunk == len(s.chunks) {

@@ -141,7 +141,7 @@ type store struct {
 	nicsOwnedBy sets[log.UUID]
 	underlays   sets[log.UUID]      // underlay NICs by CN
 	vmsOnCN     sets[log.UUID]      // VMs by server_uuid
-	zones       sets[string]        // VMs by zonename
+	zones       sets[string]        // VMs by zonename, but for those named as their UUID; see zone
 	vmmsOnCN    sets[log.UUID]      // VMMs by sled_id
 	vmmsOf      sets[log.UUID]      // VMMs by instance_id
 	tasksOn     sets[log.UUID]      // tasks by server_uuid
@@ -210,7 +210,7 @@ func check(o log.Object) error {
 	if o == nil {
 		return fmt.Errorf("there is no object: %w", log.ErrCorrupt)
 	}
-	if _, unknown := o.(*log.Unknown); unknown && log.NewObject(o.Kind()) != nil {
+	if _, unknown := o.(*log.Unknown); unknown && o.Kind().Known() {
 		return fmt.Errorf("%s %s: it was not decoded: %w", o.Kind(), o.ID(), log.ErrCorrupt)
 	}
 	return nil
