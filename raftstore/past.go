@@ -75,9 +75,14 @@ func (p *pastReader) each(low, high log.Seq, fn func(segment uint64, b block) (d
 	if low > high {
 		return nil
 	}
+	asked := segmentOf(high) + 1 // of the blocks, from here on
 	for segment := segmentOf(high); ; segment-- {
 		b := p.held[segment]
 		if b == nil {
+			for asked > segmentOf(low) && asked+aheadBlocks > segment {
+				asked--
+				p.blocks.ask(p.tx, asked)
+			}
 			err := p.ctx.Err()
 			if err == nil {
 				b, err = p.blocks.get(p.tx, segment, p.first, p.head.seq)
@@ -245,8 +250,9 @@ func (p *pastReader) scan(kind log.Kind, has func(object []byte) bool, to map[Re
 	if p.rows == nil || p.rows.Bucket([]byte(kind.String())) == nil {
 		return nil
 	}
-	n := 0
+	n, next := 0, ahead{}
 	for key, row := range rowsOf(p.rows.Bucket([]byte(kind.String()))) {
+		next.row(row)
 		if n++; n%upkeepRows == 0 && p.ctx.Err() != nil {
 			return p.ctx.Err()
 		}

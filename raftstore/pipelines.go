@@ -15,6 +15,7 @@ import (
 // Raft.Shutdown waits for that goroutine for ever.
 type transport struct {
 	*raft.NetworkTransport
+	early *earlyLog // bounds the commit that followers are told of
 
 	mu   sync.Mutex
 	open map[*pipeline]struct{}
@@ -55,6 +56,7 @@ type committed struct{ index, term uint64 }
 // AppendEntries implements raft.AppendPipeline. The future of what is not sent is
 // nil, and no answer to it comes: raft looks at the answers only.
 func (p *pipeline) AppendEntries(args *raft.AppendEntriesRequest, resp *raft.AppendEntriesResponse) (raft.AppendFuture, error) {
+	p.transport.bound(args)
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	now := time.Now()
@@ -125,18 +127,37 @@ func (p *pipeline) learn(c committed) {
 	}
 }
 
-// telling is the store's fsm, of whose entries the followers are told.
+// telling is the store's fsm, of whose entries the followers are told. It gets
+// them when they are on this server's disk.
 type telling struct {
 	fsm
 	transport *transport
+	early     *earlyLog
 }
 
 // ApplyBatch implements raft.BatchingFSM.
 func (t telling) ApplyBatch(entries []*raft.Log) []any {
-	if n := len(entries); n > 0 {
+	n := len(entries)
+	if n == 0 {
+		return nil
+	}
+	if t.early.await(entries[n-1].Index) == nil { // else the store has failed
 		t.transport.committed(entries[n-1].Index, entries[n-1].Term)
 	}
 	return t.fsm.ApplyBatch(entries)
+}
+
+// bound takes out of a request what is not yet to be told as committed.
+func (t *transport) bound(args *raft.AppendEntriesRequest) {
+	if args.LeaderCommitIndex > 0 && t.early != nil {
+		args.LeaderCommitIndex = t.early.bound(args.LeaderCommitIndex)
+	}
+}
+
+// AppendEntries implements raft.Transport.
+func (t *transport) AppendEntries(id raft.ServerID, target raft.ServerAddress, args *raft.AppendEntriesRequest, resp *raft.AppendEntriesResponse) error {
+	t.bound(args)
+	return t.NetworkTransport.AppendEntries(id, target, args, resp)
 }
 
 // AppendEntriesPipeline implements raft.Transport.

@@ -31,7 +31,8 @@ const logCacheEntries = 64
 // an entry that it must apply; the report comes before, and the goroutine that
 // would panic ends instead, so that the server can stop in order (SAFETY P4).
 type raftLog struct {
-	raft.LogStore // the cache above the checksums above bolt or wal
+	raft.LogStore // early, above the cache above the checksums above bolt or wal
+	early         *earlyLog
 	bolt          *raftboltdb.BoltStore
 	wal           *wal // nil if bolt holds the log
 	path          string
@@ -39,7 +40,7 @@ type raftLog struct {
 	live          atomic.Bool // raft's goroutines use it
 }
 
-func openRaftLog(cfg *Config, report func(error)) (*raftLog, error) {
+func openRaftLog(cfg *Config, leads func() bool, report func(error)) (*raftLog, error) {
 	path := filepath.Join(cfg.Dir, raftName)
 	if err := checkPages(path, true); err != nil {
 		return nil, err
@@ -64,9 +65,12 @@ func openRaftLog(cfg *Config, report func(error)) (*raftLog, error) {
 	if w != nil {
 		l.path = filepath.Join(cfg.Dir, walName)
 	}
-	if l.LogStore, err = raft.NewLogCache(logCacheEntries, checkedLog{logs}); err != nil {
+	cache, err := raft.NewLogCache(logCacheEntries, checkedLog{logs})
+	if err != nil {
 		return nil, errors.Join(err, l.close())
 	}
+	l.early = newEarlyLog(cache, leads, func(err error) { _ = l.note("write entries", err) })
+	l.LogStore = l.early
 	return l, nil
 }
 

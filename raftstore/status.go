@@ -102,7 +102,7 @@ func (s *Store) Status() Status {
 	}
 	address, id := r.LeaderWithID()
 	st.State, st.Term, st.LeaderID, st.Leader = r.State().String(), r.CurrentTerm(), string(id), string(address)
-	st.Commit, st.LastIndex = r.CommitIndex(), r.LastIndex()
+	st.Commit, st.LastIndex = s.raftLog.early.bound(r.CommitIndex()), r.LastIndex()
 	for _, m := range r.GetConfiguration().Configuration().Servers {
 		st.Members = append(st.Members, MemberStatus{Member{string(m.ID), string(m.Address)}, m.Suffrage == raft.Voter, m.ID == id})
 	}

@@ -140,7 +140,7 @@ func (s *Store) openFiles() error {
 	s.points.reset(&c.head)
 	s.persister = newPersister(&s.cfg, s.files, &c)
 	s.images = &images{s: s, dir: s.cfg.Dir, incoming: make(map[string]*sink), streams: make(map[*source]struct{})}
-	s.raftLog, err = openRaftLog(&s.cfg, s.fail)
+	s.raftLog, err = openRaftLog(&s.cfg, s.appends, s.fail)
 	if err != nil {
 		return err
 	}
@@ -156,6 +156,13 @@ func (s *Store) openFiles() error {
 	}
 	s.logger.Info("store opened", "dir", s.cfg.Dir, "seq", c.head.seq, "raft_index", c.head.applied, "replay", last-min(last, c.head.applied), "took", time.Since(begun))
 	return nil
+}
+
+// appends reports whether raft leads, and so appends to the log itself. Unlike
+// leading it asks nothing else.
+func (s *Store) appends() bool {
+	r := s.raft.Load()
+	return r != nil && r.State() == raft.Leader
 }
 
 func (s *Store) openPort() (err error) {
@@ -348,7 +355,7 @@ func (s *Store) startRaft(life context.Context) (_ *run, err error) {
 	r := &run{s: s, mux: m, persisted: make(chan error, 1), endDisk: endDisk}
 	transport := &transport{NetworkTransport: raft.NewNetworkTransportWithConfig(&raft.NetworkTransportConfig{
 		Stream: m, MaxPool: 3, Timeout: raftTimeout, Logger: newRaftLogger(s.logger),
-	})}
+	}), early: s.raftLog.early}
 	s.tasks.start(func() {
 		if err := m.run(); err != nil {
 			s.fail(err)
@@ -368,7 +375,7 @@ func (s *Store) startRaft(life context.Context) (_ *run, err error) {
 		r.persisted <- err
 	}()
 	err = s.calmly(func() (err error) {
-		r.raft, err = raft.NewRaft(raftConfig(&s.cfg, s.logger), telling{fsm{s}, transport}, s.raftLog, s.raftLog, s.images, transport)
+		r.raft, err = raft.NewRaft(raftConfig(&s.cfg, s.logger), telling{fsm{s}, transport, s.raftLog.early}, s.raftLog, s.raftLog, s.images, transport)
 		return err
 	})
 	if err != nil {
@@ -426,6 +433,7 @@ func (r *run) stop(end context.CancelFunc) error {
 		errs = append(errs, fmt.Errorf("stop raft: %w", err))
 	}
 	r.s.raftLog.live.Store(false)
+	r.s.raftLog.early.settle()
 	end()
 	errs = append(errs, r.mux.Close())
 	r.s.tasks.stop()
