@@ -4,6 +4,7 @@ import (
 	"context"
 	"net"
 	"net/http"
+	"time"
 
 	"rutter/api/access"
 	"rutter/api/audit"
@@ -50,9 +51,9 @@ func (s *Server) identify(r *http.Request) access.Identity {
 	return access.Identity{Role: access.Local, Name: hostOf(r.RemoteAddr)}
 }
 
-// authorise asks the matrix about a request, and returns it with what was decided.
-func (s *Server) authorise(r *http.Request, row *access.Row) (*http.Request, error) {
-	who := s.identify(r)
+// authorise asks the matrix about a request of who, and returns it with what was
+// decided.
+func (s *Server) authorise(r *http.Request, who access.Identity, row *access.Row) (*http.Request, error) {
 	if who.Role == access.Reader {
 		who.Owners = s.ownersOf(who)
 	}
@@ -87,16 +88,34 @@ func (s *Server) actorOf(r *http.Request) string {
 	return grantOf(r).who.Actor()
 }
 
-// enter takes a place for a request among those of its identity.
-func (s *Server) enter(r *http.Request, stream bool) (leave func(), err error) {
-	who := grantOf(r).who
+// limitedPause is how long who asks too often waits to be told so: a connection
+// that does not wait by itself has no more than four refusals a second.
+const limitedPause = 250 * time.Millisecond
+
+// enter takes a place for a request among those of its identity. Requests that
+// will be refused for other reasons count: they cost as much.
+func (s *Server) enter(r *http.Request, who access.Identity, stream bool) (leave func(), err error) {
 	leave, limit := s.shares.enter(who, stream)
 	if limit == "" {
 		return leave, nil
 	}
 	s.metrics.limited.WithLabelValues(limit).Inc()
 	s.note(audit.Record{Event: audit.Limited, Actor: who.Actor(), Serial: who.Serial, Remote: r.RemoteAddr, Asked: limit})
+	if limit == limitRate {
+		s.pause(r.Context(), limitedPause)
+	}
 	return nil, fail(http.StatusTooManyRequests, codeLimited, "ask less often, or fewer things at once", "%s has reached the limit %q of this server", who.Actor(), limit)
+}
+
+// pause waits, unless the request or the server ends before.
+func (s *Server) pause(ctx context.Context, wait time.Duration) {
+	timer := time.NewTimer(wait)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-ctx.Done():
+	case <-s.draining:
+	}
 }
 
 // hostOf is the host of HOST:PORT.

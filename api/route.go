@@ -189,15 +189,15 @@ var streamed = map[string]bool{"/feed": true, "/log": true, intake.Path: true, "
 
 // answer answers a request that may be answered.
 func (s *Server) answer(w http.ResponseWriter, r *http.Request, m methods, row *access.Row, stream bool) error {
-	r, err := s.authorise(r, row)
-	if err != nil {
-		return err
-	}
-	leave, err := s.enter(r, stream)
+	who := s.identify(r)
+	leave, err := s.enter(r, who, stream)
 	if err != nil {
 		return err
 	}
 	defer leave()
+	if r, err = s.authorise(r, who, row); err != nil {
+		return err
+	}
 	return m.serve(w, r)
 }
 

@@ -8,6 +8,9 @@ import (
 	"runtime"
 	"sync"
 	"time"
+
+	"rutter/api/access"
+	"rutter/log"
 )
 
 // Bounds of those who knock at a listener, and why.
@@ -29,11 +32,18 @@ const (
 	// unheard: each handshake costs the listener a signature.
 	FailedRate  = 20
 	FailedBurst = 100
-	// AllFailedRate and AllFailedBurst are the same of all addresses together: beyond,
-	// addresses that nobody was let in from lately are closed unheard, so that
+	// AllFailedRate and AllFailedBurst are the same of all addresses together that
+	// nobody was let in from lately: beyond, those are closed unheard, so that
 	// strangers from everywhere leave those who are in their processors.
 	AllFailedRate  = 150
 	AllFailedBurst = 300
+	// ArrivalRate and ArrivalBurst bound the connections of one compute node per
+	// second, and those at once: it keeps one, and people on it use tools. Who is
+	// over it is closed, and counts as one that failed.
+	ArrivalRate  = 2
+	ArrivalBurst = 100
+	// maxArriving bounds the nodes whose connections are counted.
+	maxArriving = 16384
 	// knownTime is how long an address is known that somebody was let in from,
 	// maxKnown how many of them are.
 	knownTime = time.Hour
@@ -50,6 +60,7 @@ const (
 var (
 	errCrowded = errors.New("tlsgate: others need the place of one that does not answer")
 	errFailing = errors.New("tlsgate: too many handshakes of this address failed")
+	errOften   = errors.New("tlsgate: this compute node connects too often")
 )
 
 // crowd is who knocks at a listener and was not let in yet.
@@ -64,7 +75,8 @@ type crowd struct {
 	guests  map[*guest]struct{}
 	of      map[netip.Addr]int // guests of each address
 	failing map[netip.Addr]*failures
-	all     failures                 // of all addresses
+	arrived map[log.UUID]*failures   // connections of compute nodes, counted alike
+	all     failures                 // of all addresses that are not known
 	known   map[netip.Addr]time.Time // when somebody was let in last
 }
 
@@ -111,7 +123,8 @@ func newCrowd(now func() time.Time) *crowd {
 	return &crowd{
 		now: now, turns: make(chan struct{}, max(runtime.GOMAXPROCS(0)/2, 1)), left: make(chan struct{}, 1),
 		guests: make(map[*guest]struct{}), of: make(map[netip.Addr]int), failing: make(map[netip.Addr]*failures),
-		all: failures{AllFailedBurst, now()}, known: make(map[netip.Addr]time.Time),
+		arrived: make(map[log.UUID]*failures),
+		all:     failures{AllFailedBurst, now()}, known: make(map[netip.Addr]time.Time),
 	}
 }
 
@@ -197,20 +210,42 @@ func drop(counts map[netip.Addr]int, key netip.Addr) {
 // done notes what came of a guest's handshake, and returns the error to speak of.
 // Whoever showed no certificate is let in where a port takes such, and counts as
 // one that failed: strangers can be that as often as they like.
-func (c *crowd) done(g *guest, named bool, err error) error {
+func (c *crowd) done(g *guest, who access.Identity, err error) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	g.endTurn()
 	g.become(through)
-	if g.reason != nil {
+	switch {
+	case g.reason != nil:
 		err = g.reason // it was closed, even if it had just succeeded
+	case err == nil && who.Role == access.CN && !c.mayArrive(who.UUID):
+		err = errOften
 	}
-	if err == nil && named {
+	if err == nil && who.Serial != "" {
 		c.succeeded(g.address)
 	} else {
 		c.failed(g.address)
 	}
 	return err
+}
+
+// mayArrive counts a connection of a compute node, and reports whether it is not
+// one too many. c.mu is held.
+func (c *crowd) mayArrive(node log.UUID) bool {
+	now := c.now()
+	f := c.arrived[node]
+	if f == nil {
+		if len(c.arrived) >= maxArriving {
+			clear(c.arrived) // those who go on are found again
+		}
+		f = &failures{left: ArrivalBurst, at: now}
+		c.arrived[node] = f
+	}
+	if f.refill(now, ArrivalRate, ArrivalBurst); f.left < 1 {
+		return false
+	}
+	f.left--
+	return true
 }
 
 // leave takes a guest's place away: it is a plain connection from now on.
@@ -237,7 +272,7 @@ func (c *crowd) close() {
 // mayFail reports whether an address has failures left. c.mu is held.
 func (c *crowd) mayFail(address netip.Addr) bool {
 	now := c.now()
-	if c.all.refill(now, AllFailedRate, AllFailedBurst); c.all.left < 1 && now.Sub(c.known[address]) > knownTime {
+	if c.all.refill(now, AllFailedRate, AllFailedBurst); c.all.left < 1 && !c.isKnown(address) {
 		return false
 	}
 	f := c.failing[address]
@@ -251,9 +286,16 @@ func (c *crowd) mayFail(address netip.Addr) bool {
 	return f.left >= 1
 }
 
+// isKnown reports whether somebody was let in from an address lately. c.mu is held.
+func (c *crowd) isKnown(address netip.Addr) bool {
+	return c.now().Sub(c.known[address]) <= knownTime
+}
+
 // failed counts a failure. c.mu is held.
 func (c *crowd) failed(address netip.Addr) {
-	c.all.left--
+	if !c.isKnown(address) {
+		c.all.left--
+	}
 	f := c.failing[address]
 	if f == nil {
 		if len(c.failing) >= maxFailing {

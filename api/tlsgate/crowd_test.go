@@ -12,8 +12,13 @@ import (
 	"testing/synctest"
 	"time"
 
+	"rutter/api/access"
 	"rutter/api/pki"
+	"rutter/log"
 )
+
+// named is somebody whose connections are not counted.
+var named = access.Identity{Role: access.Operator, Name: "ada", Serial: "1"}
 
 // from is a connection that came from an address.
 type from struct {
@@ -85,7 +90,7 @@ func TestFailuresOfAnAddressAreBounded(t *testing.T) {
 		fail := func(address string) error {
 			g, err := c.enter(&from{address: address}, nil)
 			if err == nil {
-				_ = c.done(g, false, io.EOF)
+				_ = c.done(g, access.Identity{}, io.EOF)
 				c.leave(g)
 			}
 			return err
@@ -136,7 +141,7 @@ func TestFailuresOfAllAreBounded(t *testing.T) {
 		knock := func(address string, result error) error {
 			g, err := c.enter(&from{address: address}, nil)
 			if err == nil {
-				_ = c.done(g, result == nil, result)
+				_ = c.done(g, named, result)
 				c.leave(g)
 			}
 			return err
@@ -167,12 +172,58 @@ func TestFailuresOfAllAreBounded(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := c.done(g, false, nil); err != nil {
+		if err := c.done(g, access.Identity{Role: access.Join}, nil); err != nil {
 			t.Errorf("one without a certificate: %v, and it was let in", err)
 		}
 		c.leave(g)
 		if _, known := c.known[siteOf(g.Conn.RemoteAddr())]; known {
 			t.Error("an address is known for one without a certificate")
+		}
+	})
+}
+
+// A compute node that connects without end is closed, and its address with it; no
+// other node is.
+func TestArrivalsOfANodeAreBounded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newCrowd(time.Now)
+		arrive := func(node byte, address string) error {
+			g, err := c.enter(&from{address: address}, nil)
+			if err == nil {
+				err = c.done(g, access.Identity{Role: access.CN, UUID: log.UUID{node}, Serial: "1"}, nil)
+				c.leave(g)
+			}
+			return err
+		}
+		often, unheard := 0, 0
+		for i := range ArrivalBurst + 2*FailedBurst {
+			switch err := arrive(1, "192.0.2.1"); {
+			case errors.Is(err, errOften):
+				often++
+			case errors.Is(err, errFailing):
+				unheard++
+			case err != nil || i >= ArrivalBurst:
+				t.Fatalf("connection %d: %v", i, err)
+			}
+		}
+		if often != FailedBurst || unheard != FailedBurst {
+			t.Errorf("%d were told that they come too often, and %d were closed unheard, want %d and %d", often, unheard, FailedBurst, FailedBurst)
+		}
+		if err := arrive(2, "192.0.2.2"); err != nil {
+			t.Errorf("another node: %v", err)
+		}
+		if err := arrive(1, "192.0.2.3"); !errors.Is(err, errOften) {
+			t.Errorf("the node at another address: %v", err)
+		}
+		time.Sleep(time.Minute)
+		if err := arrive(1, "192.0.2.1"); err != nil {
+			t.Errorf("a minute later: %v", err)
+		}
+		for i := range maxArriving + 1 {
+			c.mayArrive(log.UUID{1: byte(i), 2: byte(i >> 8), 3: byte(i >> 16)})
+		}
+		if n := len(c.arrived); n > maxArriving {
+			t.Errorf("connections of %d nodes are remembered, want at most %d", n, maxArriving)
 		}
 	})
 }
@@ -191,7 +242,7 @@ func TestFailuresAtOnceAreAllCounted(t *testing.T) {
 				}
 			}
 			for _, g := range under {
-				_ = c.done(g, false, io.EOF)
+				_ = c.done(g, access.Identity{}, io.EOF)
 				c.leave(g)
 			}
 			heard += len(under)

@@ -159,7 +159,11 @@ func (l *Listener) greet(g *guest) (*Conn, error) {
 		err = namedFailure(err)
 		l.refuse(g.Conn, err)
 	}
-	if err = l.crowd.done(g, conn != nil && conn.leaf != nil, err); err != nil {
+	var who access.Identity
+	if err == nil {
+		who = conn.Identity()
+	}
+	if err = l.crowd.done(g, who, err); err != nil {
 		if conn != nil {
 			conn.Close()
 		}

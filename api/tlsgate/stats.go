@@ -60,6 +60,7 @@ var results = []struct {
 	{pki.ErrRevoked, "revoked"},
 	{errCrowded, "crowded"},
 	{errFailing, "rate"},
+	{errOften, "often"},
 }
 
 func resultOf(err error) string {

@@ -104,8 +104,13 @@ func (c *Crowd) insult(ctx context.Context, i int) {
 		}
 	}()
 	s := sorts[i]
-	// Many addresses: one alone is told to stay away soon.
-	dialer := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.IPv4(127, 66, byte(i), byte(1+rand.N(250)))}, Timeout: patient}
+	// Strangers have many addresses: one alone is told to stay away soon. A compute
+	// node has a few.
+	from := net.IPv4(127, 66, byte(i), byte(1+rand.N(250)))
+	if s.with {
+		from = net.IPv4(127, 67, 0, byte(1+rand.N(each)))
+	}
+	dialer := net.Dialer{LocalAddr: &net.TCPAddr{IP: from}, Timeout: patient}
 	raw, err := dialer.DialContext(ctx, "tcp", c.Address)
 	if err != nil {
 		return
