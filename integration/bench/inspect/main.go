@@ -1,8 +1,9 @@
 // Command inspect measures how people read the log: the scan of a filter, the
 // state at any place of the past, the first line of `rutter log tail`, and the
 // work of the console's main thread while entries arrive. It ends with one line
-// of key=value: see `make bench-inspect`. What cannot be measured here, such as
-// the console without Chromium, is na.
+// of key=value: see `make bench-inspect`. What a part measured is kept in a file, so
+// that the line of a later part has it too; what no part has measured, or cannot
+// be measured here, such as the console without Chromium, is na.
 package main
 
 import (
@@ -13,7 +14,6 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
-	"strings"
 	"syscall"
 	"time"
 
@@ -25,18 +25,17 @@ var keys = []string{"scan_per_s", "state_at_p99_ms", "tail_first_line_ms", "cons
 
 // suite is one run.
 type suite struct {
+	*bench.Figures
 	rutter          string // the program
 	dir             string // keeps the large folder for the next run
 	events, objects int    // in it
 	seconds         int    // for which the console is measured
-	values          map[string]string
 }
 
 // parts are what is measured, in order: state makes the folder that scan reads.
-var parts = []struct {
-	name string
-	do   func(context.Context, *suite) error
-}{{"state", state}, {"scan", scanned}, {"live", live}}
+func (s *suite) parts() []bench.Part {
+	return []bench.Part{{Name: "state", Do: s.state}, {Name: "scan", Do: s.scan}, {Name: "live", Do: s.live}}
+}
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
@@ -47,9 +46,9 @@ func main() {
 	}
 }
 
-func run(ctx context.Context) (err error) {
-	s := &suite{values: make(map[string]string)}
-	only := flag.String("part", "all", "all, state, scan or live (tail and console)")
+func run(ctx context.Context) error {
+	s := &suite{Figures: bench.NewFigures("inspect", keys...)}
+	only := flag.String("part", "all", "one of "+bench.PartNames(s.parts())+" (live is tail and console)")
 	flag.StringVar(&s.rutter, "rutter", "bin/rutter", "`PROGRAM` to measure")
 	flag.StringVar(&s.dir, "dir", "bin/bench-inspect", "`FOLDER` that keeps the large log")
 	flag.IntVar(&s.events, "events", 10_000_000, "`N` entries of the large log")
@@ -59,52 +58,28 @@ func run(ctx context.Context) (err error) {
 	if err := os.MkdirAll(s.dir, 0o755); err != nil {
 		return err
 	}
-	ran := false
-	for _, p := range parts {
-		if *only != "all" && *only != p.name {
-			continue
-		}
-		ran = true
-		begin := time.Now()
-		if partErr := p.do(ctx, s); partErr != nil {
-			err = errors.Join(err, fmt.Errorf("%s: %w", p.name, partErr))
-		}
-		fmt.Fprintf(os.Stderr, "%s took %s\n", p.name, time.Since(begin).Round(time.Second))
-	}
-	if !ran {
-		return fmt.Errorf("-part %q: want all, state, scan or live", *only)
-	}
-	line := make([]string, len(keys))
-	for i, k := range keys {
-		value := s.values[k]
-		if value == "" {
-			value = "na"
-		}
-		line[i] = k + "=" + value
-	}
-	fmt.Println(strings.Join(line, " "))
-	return err
+	return s.Run(ctx, *only, s.parts())
 }
 
-func state(ctx context.Context, s *suite) error {
+func (s *suite) state(ctx context.Context) error {
 	ms, err := measureState(ctx, s.dir, s.events, s.objects)
 	if err == nil {
-		s.values["state_at_p99_ms"] = fmt.Sprintf("%.1f", ms)
+		s.Set("state_at_p99_ms", ms)
 	}
 	return err
 }
 
-func scanned(ctx context.Context, s *suite) error {
+func (s *suite) scan(ctx context.Context) error {
 	dir := filepath.Join(s.dir, fmt.Sprintf("%s-%d-%d", stateName, s.events, s.objects))
 	rate, err := measureScan(ctx, dir)
 	if err == nil {
-		s.values["scan_per_s"] = fmt.Sprintf("%.0f", rate)
+		s.Set("scan_per_s", rate)
 	}
 	return err
 }
 
 // live measures what needs servers.
-func live(ctx context.Context, s *suite) (err error) {
+func (s *suite) live(ctx context.Context) (err error) {
 	dir, err := os.MkdirTemp("", "rutter-bench-inspect-")
 	if err != nil {
 		return err
@@ -117,11 +92,11 @@ func live(ctx context.Context, s *suite) (err error) {
 	defer func() { err = errors.Join(err, c.Stop()) }()
 	p99, consoleErr := measureConsole(ctx, c, time.Duration(s.seconds)*time.Second)
 	if consoleErr == nil {
-		s.values["console_p99_ms"] = fmt.Sprintf("%.1f", p99)
+		s.Set("console_p99_ms", p99)
 	}
 	ms, tailErr := measureTail(ctx, s.rutter, c.Servers[0].URL)
 	if tailErr == nil {
-		s.values["tail_first_line_ms"] = fmt.Sprintf("%.1f", ms)
+		s.Set("tail_first_line_ms", ms)
 	}
 	return errors.Join(consoleErr, tailErr)
 }

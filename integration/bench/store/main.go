@@ -1,7 +1,7 @@
 // Command store measures the store beside etcd, in one run on one machine, and
-// ends with one line of key=value: `make bench-store`. What was measured is kept
-// in a file, so that parts can be run one by one; a value that was never
-// measured is printed as na.
+// ends with one line of key=value: `make bench-store`. What a part measured is kept
+// in a file, so that the line of a later part has it too; what no part has
+// measured is na.
 package main
 
 import (
@@ -15,7 +15,6 @@ import (
 	"path/filepath"
 	"runtime/pprof"
 	"slices"
-	"strings"
 	"syscall"
 	"time"
 
@@ -28,14 +27,9 @@ var keys = []string{
 	"replay_vs_etcd_range", "replay_per_s", "failover_p99_ms", "transfer_p99_ms", "restart_10m_s", "longest_pause_ms", "bytes_per_object",
 }
 
-// parts are what can be run alone, in the order in which all are run.
-var parts = []struct {
-	name string
-	run  func(context.Context, *suite) error
-}{{"append", runAppend}, {"replay", runReplay}, {"failover", runFailover}, {"restart", runRestart}}
-
 // suite is one run.
 type suite struct {
+	*bench.Figures
 	rutter, etcd, rival string // programs
 	dir                 string
 	rounds              int
@@ -46,12 +40,18 @@ type suite struct {
 	kills               int
 	kept                string        // folder of the large log
 	fill                time.Duration // how long it may be written at once; 0: until it is whole
-	values              map[string]float64
-	file                string
 	only                string // contenders, by comma; "": all, and compared
 	profiles            string // folder
 	writers             []int  // the levels of load
 	running             []func() error
+}
+
+// parts are what can be run alone, in the order in which all are run.
+func (s *suite) parts() []bench.Part {
+	return []bench.Part{
+		{Name: "append", Do: s.runAppend}, {Name: "replay", Do: s.runReplay},
+		{Name: "failover", Do: s.runFailover}, {Name: "restart", Do: s.runRestart},
+	}
 }
 
 func main() {
@@ -64,11 +64,10 @@ func main() {
 }
 
 func run(ctx context.Context) (err error) {
-	s := suite{values: make(map[string]float64)}
+	s := &suite{Figures: bench.NewFigures("store", keys...)}
 	flag.StringVar(&s.rutter, "rutter", "bin/rutter", "`PROGRAM` to measure")
 	flag.StringVar(&s.etcd, "etcd", "bin/rivals/etcd", "`PROGRAM` of the rival's server")
 	flag.StringVar(&s.rival, "rival", "bin/rivals/rival", "`PROGRAM` that writes to it")
-	flag.StringVar(&s.file, "values", "bin/bench-store.json", "`FILE` of the values measured")
 	flag.IntVar(&s.rounds, "rounds", 3, "rounds of appending, ours and the rival in turn")
 	flag.DurationVar(&s.seconds, "time", 5*time.Second, "`TIME` of each measurement of appending")
 	flag.Uint64Var(&s.replay, "replay", 1_000_000, "`N` events to replay")
@@ -84,7 +83,7 @@ func run(ctx context.Context) (err error) {
 		s.writers = nil
 		return json.Unmarshal([]byte("["+list+"]"), &s.writers)
 	})
-	part := flag.String("part", "all", "append, replay, failover, restart, or all")
+	part := flag.String("part", "all", "one of "+bench.PartNames(s.parts()))
 	flag.Parse()
 	if s.profiles != "" {
 		stop, err := s.profile()
@@ -93,34 +92,11 @@ func run(ctx context.Context) (err error) {
 		}
 		defer stop()
 	}
-	if b, err := os.ReadFile(s.file); err == nil {
-		if err := json.Unmarshal(b, &s.values); err != nil {
-			return fmt.Errorf("%s: %w: remove it", s.file, err)
-		}
-	}
 	if s.dir, err = os.MkdirTemp("", "rutter-bench-store-"); err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(s.dir)) }()
-	known := false
-	for _, p := range parts {
-		if *part != "all" && *part != p.name {
-			continue
-		}
-		known = true
-		begin := time.Now()
-		fmt.Printf("\n%s\n", strings.ToUpper(p.name))
-		if err := p.run(ctx, &s); err != nil {
-			return fmt.Errorf("%s: %w", p.name, err)
-		}
-		fmt.Printf("(%s took %.0f s)\n", p.name, time.Since(begin).Seconds())
-	}
-	if !known {
-		return fmt.Errorf("-part %q: there is no such part", *part)
-	}
-	fmt.Println()
-	fmt.Println(s.line())
-	return nil
+	return s.Run(ctx, *part, s.parts())
 }
 
 // profile writes a CPU profile of this program until stop is called.
@@ -133,38 +109,6 @@ func (s *suite) profile() (stop func(), err error) {
 		return nil, err
 	}
 	return pprof.StopCPUProfile, pprof.StartCPUProfile(file)
-}
-
-// set keeps a value, in the file too.
-func (s *suite) set(key string, value float64) error {
-	if !slices.Contains(keys, key) {
-		return fmt.Errorf("value %q is not among those of the last line", key)
-	}
-	s.values[key] = value
-	b, err := json.MarshalIndent(s.values, "", "  ")
-	if err != nil {
-		return err
-	}
-	if err := os.MkdirAll(filepath.Dir(s.file), 0o755); err != nil {
-		return err
-	}
-	return os.WriteFile(s.file, append(b, '\n'), 0o600)
-}
-
-// line is the last line.
-func (s *suite) line() string {
-	var words []string
-	for _, key := range keys {
-		text := "na"
-		if v, ok := s.values[key]; ok {
-			text = fmt.Sprintf("%.4g", v)
-			if v >= 1000 {
-				text = fmt.Sprintf("%.0f", v)
-			}
-		}
-		words = append(words, key+"="+text)
-	}
-	return strings.Join(words, " ")
 }
 
 // cluster starts servers of ours.
