@@ -40,17 +40,19 @@ type suite struct {
 	kills               int
 	kept                string        // folder of the large log
 	fill                time.Duration // how long it may be written at once; 0: until it is whole
-	only                string // contenders, by comma; "": all, and compared
-	profiles            string // folder
-	writers             []int  // the levels of load
+	only                string        // contenders, by comma; "": all, and compared
+	profiles            string        // folder
+	writers             []int         // the levels of load
 	running             []func() error
 }
 
 // parts are what can be run alone, in the order in which all are run.
 func (s *suite) parts() []bench.Part {
 	return []bench.Part{
-		{Name: "append", Do: s.runAppend}, {Name: "replay", Do: s.runReplay},
-		{Name: "failover", Do: s.runFailover}, {Name: "restart", Do: s.runRestart},
+		{Name: "append", Do: s.runAppend},
+		{Name: "replay", Do: s.runReplay},
+		{Name: "failover", Do: s.runFailover},
+		{Name: "restart", Do: s.runRestart},
 	}
 }
 
