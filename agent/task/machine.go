@@ -246,7 +246,7 @@ func (m *Machines) destroy(ctx context.Context, a act) error {
 // facts are read from the system, never from a manifest; orders are of the task.
 var (
 	facts  = []string{"state", "zone_state", "pid", "boot_timestamp", "last_modified", "transition_to"}
-	orders = []string{"force", "autoboot_now", "task"}
+	orders = []string{"force", "autoboot_now", "task", "networks"} // whose NICs are made, and named beside
 )
 
 // fieldsOf reads the fields of a VM from params.

@@ -57,6 +57,7 @@ func (s *Service) sweep(ctx context.Context) {
 		if leads {
 			list = append(list, s.oldTickets(state, now)...)
 			list = append(list, s.oldTasks(state, now)...)
+			list = append(list, freed(state)...)
 		}
 	})
 	for _, one := range list {

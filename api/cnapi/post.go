@@ -30,7 +30,7 @@ func (s *Service) post(ctx context.Context, t *log.Task, to *log.Server) (string
 	if port == 0 {
 		port = defaultPort
 	}
-	body, err := json.Marshal(map[string]any{"task": t.Task, "params": asJSON(t.Params, "{}")})
+	body, err := json.Marshal(map[string]any{"task": t.Task, "params": s.filled(t)})
 	if err != nil {
 		return "", err
 	}

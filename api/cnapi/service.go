@@ -185,7 +185,7 @@ func (s *Service) endpoints() []endpoint {
 		{"POST /boot/{server}", s.setBoot, false},
 		{"GET /servers/{server}/vms", s.listVMs, false},
 		{"GET /servers/{server}/vms/{vm}", s.getVM, false},
-		{"POST /servers/{server}/vms", s.startVMTask("machine_create"), false},
+		{"POST /servers/{server}/vms", s.createMachine, false},
 		{"DELETE /servers/{server}/vms/{vm}", s.startVMTask("machine_destroy"), false},
 		{"POST /servers/{server}/vms/{vm}/start", s.startVMTask("machine_boot"), false},
 		{"POST /servers/{server}/vms/{vm}/stop", s.startVMTask("machine_shutdown"), false},
