@@ -174,22 +174,23 @@ func mentions(b []byte, skip int, fn func(uuid []byte)) error {
 	return nil
 }
 
+var errEventHead = fmt.Errorf("the head of an event: %w", log.ErrCorrupt)
+
 // eventObject reads the kind and the id of an encoded event, which share its memory.
 func eventObject(b []byte) (kind log.Kind, id []byte, err error) {
-	bad := fmt.Errorf("the head of an event: %w", log.ErrCorrupt)
 	if len(b) < 5 || b[0] != log.FormatVersion {
-		return 0, nil, bad
+		return 0, nil, errEventHead
 	}
 	for n := range 4 {
 		if n == 0 {
 			b = b[1:]
 		}
 		if len(b) == 0 {
-			return 0, nil, bad
+			return 0, nil, errEventHead
 		}
 		head, payload, _, err := token(b)
 		if err != nil || head+payload > len(b) {
-			return 0, nil, bad
+			return 0, nil, errEventHead
 		}
 		switch n {
 		case 1:

@@ -50,6 +50,9 @@ const (
 	// settleRounds bounds how often an image is swept before it, while others
 	// write, so that little is left for the transaction that must have the rest.
 	settleRounds = 4
+	// busySweeps: while more than this part of Config.SweepEvents comes in each
+	// Config.SweepDelay, the delay does not count: the events will be enough soon.
+	busySweeps = 32
 )
 
 // objectKey names an object row.
@@ -112,11 +115,11 @@ func touched(tx *bbolt.Tx, h *head) (map[objectKey]log.Seq, error) {
 		if err != nil {
 			return nil, err
 		}
-		e, _, err := log.EventObject(s.Bytes)
+		kind, id, err := eventObject(s.Bytes)
 		if err != nil {
 			return nil, fmt.Errorf("changes.db: event row %d: %w", want, err)
 		}
-		last[objectKey{e.Kind, e.ID}] = want
+		last[objectKey{kind, string(id)}] = want
 		want++
 	}
 	return last, nil
@@ -217,9 +220,15 @@ func loadObjects(tx *bbolt.Tx, h *head, state *projections.State) error {
 func (p *persister) runSweeps(ctx context.Context) {
 	tick := time.NewTicker(p.cfg.SweepDelay)
 	defer tick.Stop()
+	var seen int // how many events were unswept at the last tick
 	for {
 		select {
 		case <-tick.C:
+			// While many come, their rows can wait for those that share their pages.
+			came := p.unswept() - seen
+			if seen += came; came > p.cfg.SweepEvents/busySweeps {
+				continue
+			}
 		case <-p.sweeps:
 			if p.unswept() < p.cfg.SweepEvents {
 				continue // the signal came while a sweep was under way
