@@ -198,33 +198,84 @@ func recordsIn(state *projections.State, scope log.Scope, kind log.Kind) []proje
 	})
 }
 
-// getState answers GET /log/state: the objects of the state at a place, or those
-// of a CN's or a vnet's part of it, as lines of JSON.
-func (s *Server) getState(w http.ResponseWriter, r *http.Request) error {
-	p, err := query(r, "at", "kind", "cn", "vnet")
-	if err != nil {
-		return err
+// stateQuery is what GET /log/state is asked for.
+type stateQuery struct {
+	scope  log.Scope
+	part   PastPart // of the past, if it is about that
+	kind   log.Kind // 0: all
+	object string   // "": all of the kind
+	offset int
+	limit  int // 0: all
+}
+
+func readStateQuery(p parameters) (q stateQuery, err error) {
+	if q.scope, q.part, err = scopeOf(p); err != nil {
+		return q, err
 	}
-	scope, part, err := scopeOf(p)
-	if err != nil {
-		return err
-	}
-	var kind log.Kind
 	if p.has("kind") {
-		if kind, err = log.ParseKind(p.text("kind")); err != nil {
-			return badParameter("kind", log.ElementInvalid, "send a kind of object, such as nic", "%v", err)
+		if q.kind, err = log.ParseKind(p.text("kind")); err != nil {
+			return q, badParameter("kind", log.ElementInvalid, "send a kind of object, such as nic", "%v", err)
 		}
-		if part.Whole && !isMany(kind) {
-			part = PastPart{Kinds: []log.Kind{kind}}
+		if q.part.Whole && !isMany(q.kind) {
+			q.part = PastPart{Kinds: []log.Kind{q.kind}}
 		}
+	}
+	if q.object = p.text("object"); q.object != "" {
+		if q.kind == 0 {
+			return q, badParameter("kind", log.ElementMissing, "send the kind of the object too, such as nic", "kind is missing")
+		}
+		if q.scope.Type == log.ScopeAll {
+			q.part = PastPart{Objects: []PastObject{{q.kind, q.object}}}
+		}
+	}
+	offset, err := p.number("offset", 0, 0, 1<<31)
+	if err != nil {
+		return q, err
+	}
+	limit, err := p.number("limit", 0, 1, 1<<31)
+	q.offset, q.limit = int(offset), int(limit)
+	return q, err
+}
+
+// of returns what is asked for of a state.
+func (q stateQuery) of(state *projections.State) []projections.Record {
+	var records []projections.Record
+	if q.object != "" && q.scope.Type == log.ScopeAll {
+		if rec, ok := state.Get(q.kind, q.object); ok {
+			records = append(records, rec)
+		}
+	} else {
+		records = recordsIn(state, q.scope, q.kind)
+	}
+	if q.object != "" {
+		records = slices.DeleteFunc(records, func(r projections.Record) bool { return r.Object.ID() != q.object })
+	}
+	records = records[min(q.offset, len(records)):]
+	if q.limit > 0 {
+		records = records[:min(q.limit, len(records))]
+	}
+	return records
+}
+
+// getState answers GET /log/state: the objects of the state at a place, or those
+// of a CN's or a vnet's part of it, as lines of JSON; of a kind, or one object;
+// with offset and limit a part of them, which are sorted by kind and id.
+func (s *Server) getState(w http.ResponseWriter, r *http.Request) error {
+	p, err := query(r, "at", "kind", "object", "cn", "vnet", "offset", "limit")
+	if err != nil {
+		return err
+	}
+	q, err := readStateQuery(p)
+	if err != nil {
+		return err
 	}
 	if err := s.fresh(r, p); err != nil {
 		return err
 	}
 	var records []projections.Record
-	if err := s.viewAt(w, r, p, part, func(state *projections.State) {
-		records = recordsIn(state, scope, kind)
-		if part.Whole {
+	if err := s.viewAt(w, r, p, q.part, func(state *projections.State) {
+		records = q.of(state)
+		if q.part.Whole {
 			w.Header().Set(headerDigest, state.Sum().String())
 		}
 	}); err != nil {

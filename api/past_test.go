@@ -68,7 +68,7 @@ func TestReadsOfThePast(t *testing.T) {
 	paths := []string{
 		"/nics", "/networks", "/nic_tags", "/servers", "/vms", "/nics/" + mac, "/nics?cn_uuid=" + cn1.String(),
 		"/networks/" + fabricA.String(), "/lookup/vl3?vnet=1001&ip=10.0.0.5", "/log/state", "/log/state?vnet=1001",
-		"/log/state?cn=" + cn1.String() + "&kind=nic", "/vms/lookup?state=~.*", "/vms/lookup?server_uuid=" + cn1.String(),
+		"/log/state?cn=" + cn1.String() + "&kind=nic", "/log/state?kind=nic&object=" + mac, "/log/state?kind=setting&offset=1&limit=2", "/vms/lookup?state=~.*", "/vms/lookup?server_uuid=" + cn1.String(),
 	}
 	was := map[log.Seq][]string{}
 	note := func() {
@@ -110,8 +110,17 @@ func TestReadsOfThePast(t *testing.T) {
 			t.Errorf("%s: %s, want %d", query, pretty(w), status)
 		}
 	}
-	if w := b.call("GET", "/log/state?cn="+cn1.String()+"&vnet=1", ""); w.Code != 422 {
-		t.Errorf("cn and vnet: %s", pretty(w))
+	for query, field := range map[string]string{"cn=" + cn1.String() + "&vnet=1": "vnet", "object=x": "kind", "kind=x": "kind", "limit=0": "limit", "offset=-1": "offset"} {
+		if w := b.call("GET", "/log/state?"+query, ""); w.Code != 422 || !strings.Contains(w.Body.String(), `"field":"`+field+`"`) {
+			t.Errorf("/log/state?%s: %s", query, pretty(w))
+		}
+	}
+	all := strings.SplitAfter(b.call("GET", "/log/state?kind=network", "").Body.String(), "\n")
+	if len(all) < 3 {
+		t.Fatalf("networks: %q", all)
+	}
+	if got := b.call("GET", "/log/state?kind=network&offset=1&limit=1", "").Body.String(); got != all[1] {
+		t.Errorf("the second network: %q, want %q", got, all[1])
 	}
 	if got, want := b.call("GET", "/log/history?kind=nic&object="+mac, "").Body.String(), b.call("GET", "/nics/"+mac+"/history", "").Body.String(); got != want || strings.Count(got, "\n") != 3 {
 		t.Errorf("history: got\n%s\nwant\n%s", got, want)
