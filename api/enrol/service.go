@@ -281,8 +281,13 @@ func (s *Service) bundleNow() (*Bundle, error) {
 			a = r.Object.(*log.Authority)
 		}
 	})
-	if a == nil {
-		return nil, errNoIssuer
+	if a == nil { // not published yet: the cluster, or this server, is a moment old
+		own := s.cfg.Authorities()
+		i := slices.IndexFunc(own, func(a log.Authority) bool { return a.Name == pki.Clients })
+		if i < 0 {
+			return nil, errNoIssuer
+		}
+		a = &own[i]
 	}
 	certificates, err := Certificates(a)
 	if err != nil {

@@ -12,6 +12,7 @@ import (
 
 	"github.com/urfave/cli/v2"
 
+	"rutter/cmd/rutter/term"
 	"rutter/integration/bench"
 	"rutter/integration/bench/load"
 )
@@ -97,7 +98,7 @@ func withBench(do func(benchRun) error) cli.ActionFunc {
 			return usagef("--connections %d: want at least 1", c.Int("connections"))
 		}
 		if !r.own {
-			if r.cluster, err = bench.Connect(c.StringSlice("server")); err != nil {
+			if r.cluster, err = connectBench(c); err != nil {
 				return err
 			}
 			defer r.cluster.Client.Close()
@@ -118,6 +119,24 @@ func withBench(do func(benchRun) error) cli.ActionFunc {
 		defer func() { err = errors.Join(err, r.cluster.Stop()) }()
 		return do(r)
 	}
+}
+
+// connectBench finds the cluster that --server names, and sees whether it is there:
+// what measures tries again and again.
+func connectBench(c *cli.Context) (*bench.Cluster, error) {
+	cfg, err := term.ClientConfig(c)
+	if err != nil {
+		return nil, err
+	}
+	cluster, err := bench.Connect(cfg)
+	if err != nil {
+		return nil, term.UsageError{Err: err}
+	}
+	if _, err := cluster.Client.Status(c.Context); err != nil {
+		cluster.Client.Close()
+		return nil, err
+	}
+	return cluster, nil
 }
 
 func benchDir(given string) (dir string, remove func() error, err error) {

@@ -13,6 +13,7 @@ import (
 
 	"github.com/urfave/cli/v2"
 
+	"rutter/cmd/rutter/certcmd"
 	"rutter/cmd/rutter/term"
 )
 
@@ -97,13 +98,16 @@ func configureAs(c *cli.Command, name string) {
 // ownVariables begin the names that the demo gives to its own inner process.
 var ownVariables = []string{"RUTTER_NETLAB_", "RUTTER_DEMO_"}
 
+func isOwn(variable string) bool {
+	return slices.ContainsFunc(ownVariables, func(own string) bool { return strings.HasPrefix(variable, own) })
+}
+
 // forgetVariables keeps the settings of this machine from processes that the
 // program starts for itself.
 func forgetVariables() error {
 	var errs []error
 	for _, entry := range os.Environ() {
-		if name, _, _ := strings.Cut(entry, "="); strings.HasPrefix(name, variablePrefix) &&
-			!slices.ContainsFunc(ownVariables, func(own string) bool { return strings.HasPrefix(name, own) }) {
+		if name, _, _ := strings.Cut(entry, "="); strings.HasPrefix(name, variablePrefix) && !isOwn(name) {
 			errs = append(errs, os.Unsetenv(name))
 		}
 	}
@@ -161,10 +165,10 @@ func variables(f cli.Flag) []string {
 
 // warnVariables names variables that look like ours and are not.
 func warnVariables(w io.Writer) {
-	known := knownVariables(newApp(io.Discard, io.Discard).Commands, []string{"RUTTER_CONFIG"})
+	known := knownVariables(newApp(io.Discard, io.Discard).Commands, []string{"RUTTER_CONFIG", certcmd.PassphraseVariable})
 	for _, entry := range os.Environ() {
 		name, _, _ := strings.Cut(entry, "=")
-		if strings.HasPrefix(name, variablePrefix) && !slices.Contains(known, name) {
+		if strings.HasPrefix(name, variablePrefix) && !isOwn(name) && !slices.Contains(known, name) {
 			fmt.Fprintf(w, "rutter: the variable %s means nothing%s\n", name, didYouMean(name, known))
 		}
 	}

@@ -16,11 +16,25 @@ import (
 const privateUmask = 0o077
 
 // confineServer takes from a server, whose ports are open, what it does not need:
-// all capabilities, but for files of another user that it was given.
+// files that are not its own, and all capabilities, but for files of another user
+// that it was given.
 func confineServer(cfg serverConfig, logger *slog.Logger) {
 	paths := []string{cfg.Store.Dir}
+	write, read := paths, []string(nil)
 	if cfg.TLS != "" {
-		paths = append(paths, cfg.TLS, tlsgate.ClientPaths(cfg.TLS).Key, tlsgate.PeerPaths(cfg.TLS).Key)
+		client, peer := tlsgate.ClientPaths(cfg.TLS), tlsgate.PeerPaths(cfg.TLS)
+		paths = append(paths, cfg.TLS, client.Key, peer.Key)
+		write = append(write, cfg.TLS)
+		read = confine.Around(cfg.TLS, client.Cert, client.Key, client.CA, peer.Cert, peer.Key, peer.CA)
+	}
+	version, err := confine.Files(write, read)
+	switch {
+	case err != nil:
+		logger.Warn("files stay as they are: Landlock failed", "error", err)
+	case version == 0:
+		logger.Info("files stay as they are: this kernel has no Landlock")
+	default:
+		logger.Info("files restricted to those of the server", "landlock", version, "write", write)
 	}
 	drop(0, paths, logger)
 }
@@ -28,12 +42,16 @@ func confineServer(cfg serverConfig, logger *slog.Logger) {
 // agentNeeds is what an agent needs to work on links.
 const agentNeeds = confine.NetAdmin | confine.NetBroadcast | confine.SysAdmin
 
-// confineAgent takes from an agent what it does not need. One that runs VMs, or
-// what operators send, keeps all: those programs are whatever they are, and have
-// from it what they need.
+// confineAgent takes from an agent what it does not need. One that starts VMs keeps
+// what those may need, and one that runs what operators send keeps all.
 func confineAgent(c *cli.Context, logger *slog.Logger) {
-	if c.String("manifests") != "off" || c.Bool("allow-execute") {
-		logger.Info("capabilities kept: VMs of --manifests, or --allow-execute, may need them")
+	if c.Bool("allow-execute") {
+		logger.Info("capabilities kept: commands of --allow-execute may need them")
+		return
+	}
+	if c.String("manifests") != "off" {
+		left, err := confine.Bound(confine.Machines)
+		told(left, err, logger)
 		return
 	}
 	paths := []string{c.String("data"), c.String("etc-netns")}
@@ -49,6 +67,10 @@ func drop(needs confine.Set, paths []string, logger *slog.Logger) {
 		logger.Warn("a path belongs to another user: give it to the one of this process, and it needs no right to the files of others", "path", foreign)
 	}
 	left, err := confine.Drop(needs)
+	told(left, err, logger)
+}
+
+func told(left confine.Set, err error, logger *slog.Logger) {
 	if err != nil {
 		logger.Warn("capabilities stay as they are", "capabilities", left, "error", err)
 		return

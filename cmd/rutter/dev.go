@@ -69,10 +69,7 @@ func runDev(c *cli.Context) error {
 	g, ctx := errgroup.WithContext(ctx)
 	urls, err := startDevServers(ctx, c, g, folder, port)
 	if err == nil {
-		err = startDevNodes(ctx, c, g, folder, urls)
-	}
-	if err == nil {
-		err = announceDev(ctx, c, folder, urls)
+		err = furnishDev(ctx, c, g, folder, urls)
 	}
 	if err != nil {
 		cancel()
@@ -88,6 +85,18 @@ func ignoreEnd(ctx context.Context, err error) error {
 		return nil
 	}
 	return err
+}
+
+// furnishDev gives the servers their nodes and their networks, as their operator.
+func furnishDev(ctx context.Context, c *cli.Context, g *errgroup.Group, folder string, urls []string) error {
+	operator, err := devClient(c, folder, filepath.Base(certcmd.Operator(devCertificates(folder))), client.Config{Servers: urls, Timeout: devPatience})
+	if err != nil {
+		return err
+	}
+	if err := startDevNodes(ctx, c, g, folder, urls, operator); err != nil {
+		return err
+	}
+	return announceDev(ctx, c, folder, urls, operator)
 }
 
 // startDevServers starts the servers and returns their URLs.
@@ -132,10 +141,10 @@ func certifyDev(folder string, members []raftstore.Member) error {
 	for _, m := range members {
 		servers = append(servers, m.ID)
 	}
-	return certcmd.Throwaway(devCertificates(folder), servers, []string{"127.0.0.1", "localhost"}, demo.CNs())
+	return certcmd.Throwaway(devCertificates(folder), servers, []string{"127.0.0.1", "localhost"})
 }
 
-// devClient is a client with the certificate of one of those whom certifyDev knows.
+// devClient is a client with the certificate in the folder of a name.
 func devClient(c *cli.Context, folder, name string, cfg client.Config) (*client.Client, error) {
 	if !c.Bool("plain") {
 		keeper, err := tlsgate.New(tlsgate.Config{Paths: tlsgate.ClientPaths(filepath.Join(devCertificates(folder), name)), Name: pki.Clients})
@@ -161,14 +170,20 @@ func (s simulated) Dump(ctx context.Context, namespaces []string) (link.Snapshot
 	return s.Fake.Dump(ctx, namespaces)
 }
 
-// startDevNodes starts an agent with a simulated kernel for each CN of the demo.
-func startDevNodes(ctx context.Context, c *cli.Context, g *errgroup.Group, folder string, urls []string) error {
+// startDevNodes starts an agent with a simulated kernel for each CN of the demo,
+// which joins first.
+func startDevNodes(ctx context.Context, c *cli.Context, g *errgroup.Group, folder string, urls []string, operator *client.Client) error {
 	logger, err := newLogger(c.App.ErrWriter, c.String("log-level"))
 	if err != nil {
 		return err
 	}
 	for i, cn := range demo.CNs() {
 		name := fmt.Sprintf("cn%d", i+1)
+		if !c.Bool("plain") {
+			if err := certcmd.Admit(ctx, operator, urls[i%len(urls)], cn, filepath.Join(devCertificates(folder), cn.String())); err != nil {
+				return fmt.Errorf("%s joins: %w", name, err)
+			}
+		}
 		api, err := devClient(c, folder, cn.String(), client.Config{Servers: urls})
 		if err != nil {
 			return err
@@ -190,19 +205,15 @@ func startDevNodes(ctx context.Context, c *cli.Context, g *errgroup.Group, folde
 // devPatience is how long a fresh cluster may take to take its first change.
 const devPatience = 30 * time.Second
 
-// announceDev loads the demo's input into an empty log, and says what is there.
-func announceDev(ctx context.Context, c *cli.Context, folder string, urls []string) error {
-	api, err := devClient(c, folder, filepath.Base(certcmd.Operator(devCertificates(folder))), client.Config{Servers: urls, Timeout: devPatience})
-	if err != nil {
-		return err
-	}
+// announceDev loads the demo's input into a log that has it not, and says what is there.
+func announceDev(ctx context.Context, c *cli.Context, folder string, urls []string, operator *client.Client) error {
 	if !c.Bool("empty") {
-		head, err := api.Head(ctx)
+		loaded, err := demo.Loaded(ctx, operator)
 		if err != nil {
 			return err
 		}
-		if head == 0 {
-			if err := demo.Load(ctx, api); err != nil {
+		if !loaded {
+			if err := demo.Load(ctx, operator); err != nil {
 				return err
 			}
 		}

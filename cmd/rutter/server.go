@@ -14,6 +14,7 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"rutter/api/pki"
+	"rutter/cmd/rutter/certcmd"
 	"rutter/cmd/rutter/term"
 	"rutter/raftstore"
 )
@@ -32,6 +33,8 @@ func serverFlags() []cli.Flag {
 		&cli.StringFlag{Name: "peers", EnvVars: []string{"RUTTER_PEERS"}, Usage: "begin a new cluster of these: `ID=ADDRESS,…`, peer ports, the same list on each of them"},
 		&cli.StringFlag{Name: "raft-log", EnvVars: []string{"RUTTER_RAFT_LOG"}, Value: raftstore.RaftLogBolt, Usage: "`KIND` of raft's own log: boltdb or wal; a start with the other one moves it over"},
 		&cli.DurationFlag{Name: "feature-settle", EnvVars: []string{"RUTTER_FEATURE_SETTLE"}, Value: 10 * time.Minute, Usage: "after an upgrade of every server, this `TIME` passes before the log is written as only the new program can read it; until then the upgrade can be taken back"},
+		certcmd.PassphraseFlag(),
+		&cli.StringFlag{Name: "gc-headroom", EnvVars: []string{"RUTTER_GC_HEADROOM"}, Value: "256MiB", Usage: "`SIZE` of garbage that a server with a small state lets lie between two collections; more costs memory, less costs processor time, 0 is the runtime's own measure"},
 		&cli.DurationFlag{Name: "cert-life", EnvVars: []string{"RUTTER_CERT_LIFE"}, Value: pki.Life, Usage: "`TIME` for which the certificates are good that this server issues to compute nodes"},
 		&cli.StringFlag{Name: "cpuprofile", EnvVars: []string{"RUTTER_CPUPROFILE"}, Hidden: true, Usage: "`FOLDER` for a profile of the whole run, as ID.prof"},
 		&cli.StringSliceFlag{Name: "join", EnvVars: []string{"RUTTER_JOIN"}, Usage: "peer `ADDRESS` of a server of the cluster to join; may be given several times"},
@@ -79,10 +82,13 @@ func runServerCommand(c *cli.Context) error {
 		return err
 	}
 	cfg.Logger = logger
+	if cfg.Passphrase, err = certcmd.Passphrase(c); err != nil {
+		return err
+	}
 	if err := privateServerFolder(cfg.Store, logger); err != nil {
 		return err
 	}
-	headroom := make([]byte, headroomBytes)
+	headroom := make([]byte, cfg.Headroom)
 	// While the state is read the heap only grows, and each collection would go
 	// through all of it; what is left over goes back to the system after that.
 	usual := debug.SetGCPercent(loadGCPercent)
@@ -96,21 +102,36 @@ func runServerCommand(c *cli.Context) error {
 	if err != nil {
 		return err
 	}
+	if len(s.store.Status().Members) == 0 && len(cfg.Store.Join) == 0 {
+		logger.Warn("this server belongs to no cluster, and waits: begin one with --bootstrap or --peers, join one with --join, or let it in from there with rutter cluster join", "id", cfg.Store.ID, "peer", cfg.Store.Listen)
+	}
 	confineServer(cfg, logger)
 	err = errors.Join(s.Run(c.Context), stop())
 	runtime.KeepAlive(headroom)
 	return err
 }
 
+// maxHeadroom bounds --gc-headroom.
+const maxHeadroom = 64 << 30
+
+// headroomOf reads --gc-headroom: what the garbage collector believes to be in use
+// besides. A server whose state is small makes far more garbage than it keeps, and
+// would collect many times a second; this way it does when there is this much of
+// it. The pages are never touched, so they take address space and no memory.
+func headroomOf(text string) (uint64, error) {
+	if text == "0" {
+		return 0, nil
+	}
+	size, err := parseSize(text)
+	if err != nil || size > maxHeadroom {
+		return 0, usagef("--gc-headroom %q: want a size of at most 64GiB, as in 256MiB, or 0", text)
+	}
+	return size, nil
+}
+
 // loadGCPercent is how much garbage is let lie, relative to what is in use, while
 // the state is read (GOGC); afterwards it is what the environment says, else 100.
 const loadGCPercent = 400
-
-// headroomBytes is what the garbage collector believes to be in use besides. A
-// server whose state is small makes far more garbage than it keeps, and would
-// collect many times a second; this way it does when there is this much of it.
-// The pages are never touched, so they take address space and no memory.
-const headroomBytes = 256 << 20
 
 // startProfile writes a CPU profile to a folder, if that is not "", until stop is called.
 func startProfile(folder, id string) (stop func() error, err error) {
@@ -175,6 +196,9 @@ func serverConfigOf(c *cli.Context) (serverConfig, error) {
 	cfg.Insecure, cfg.TLS = c.Bool("insecure"), c.String("tls-dir")
 	if cfg.CertLife = c.Duration("cert-life"); cfg.CertLife <= 0 || cfg.CertLife > pki.MaxLife {
 		return cfg, usagef("--cert-life %v: want a time of at most %v, as in %v", cfg.CertLife, pki.MaxLife, pki.Life)
+	}
+	if cfg.Headroom, err = headroomOf(c.String("gc-headroom")); err != nil {
+		return cfg, err
 	}
 	if cfg.Triton, err = tritonConfigOf(c); err != nil {
 		return cfg, err

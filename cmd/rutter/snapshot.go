@@ -74,7 +74,7 @@ func rebirthFlags() []cli.Flag {
 func rebirthOf(c *cli.Context) (raftstore.Rebirth, error) {
 	for _, name := range []string{"data", "id"} {
 		if c.String(name) == "" {
-			return raftstore.Rebirth{}, usagef("--%s is missing: rutter %s --help has examples", name, c.Command.FullName())
+			return raftstore.Rebirth{}, usagef("--%s is missing: %s --help has examples", name, c.Command.HelpName)
 		}
 	}
 	return raftstore.Rebirth{
@@ -110,9 +110,6 @@ func snapshotSave(c *cli.Context) error {
 	name, err := oneFile(c)
 	if err != nil {
 		return err
-	}
-	if c.String("data") != "" && c.IsSet("server") {
-		return usagef("--data and --server exclude each other: the first is for a server that is stopped")
 	}
 	if _, err := os.Stat(name); !errors.Is(err, fs.ErrNotExist) {
 		return usagef("%s is there already: give another name, or remove it", name)
@@ -193,7 +190,11 @@ func snapshotInspect(c *cli.Context) (err error) {
 }
 
 func printContent(c *cli.Context, content *raftstore.Content) error {
-	return printOne(c, content, func(out io.Writer) {
+	shown := struct {
+		*raftstore.Content
+		Chain string `json:"chain"` // as text, in place of the bytes
+	}{content, content.Chain.String()}
+	return printOne(c, shown, func(out io.Writer) {
 		w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 		fmt.Fprintf(w, "cluster\t%s\n", content.Cluster)
 		fmt.Fprintf(w, "head\t%d, chain %s, at %s\n", content.Head.Seq, content.Chain, content.Time)

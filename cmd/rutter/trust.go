@@ -6,9 +6,11 @@ import (
 	"crypto/x509"
 	"errors"
 	"fmt"
+	"io/fs"
 	"log/slog"
 	mrand "math/rand/v2"
 	"net"
+	"os"
 	"path/filepath"
 	"time"
 
@@ -100,6 +102,7 @@ func (f *trustFollower) look() {
 // serverTLS is what a server has of TLS: nil if it has none.
 type serverTLS struct {
 	folder         string
+	keys           keyFiles
 	clients, peers *tlsgate.Keeper
 	follower       *trustFollower
 	renewers       []*tlsgate.Renewer
@@ -110,8 +113,8 @@ type serverTLS struct {
 }
 
 // openServerTLS reads the files of a server.
-func openServerTLS(folder, id string, logger *slog.Logger) (*serverTLS, error) {
-	t := &serverTLS{folder: folder, logger: logger}
+func openServerTLS(folder, id, passphrase string, logger *slog.Logger) (*serverTLS, error) {
+	t := &serverTLS{folder: folder, logger: logger, keys: keyFiles{passphrase: passphrase}}
 	var err error
 	if t.clients, err = tlsgate.New(tlsgate.Config{Paths: tlsgate.ClientPaths(folder), Name: pki.Clients, Logger: logger}); err != nil {
 		return nil, err
@@ -124,7 +127,24 @@ func openServerTLS(folder, id string, logger *slog.Logger) (*serverTLS, error) {
 			return nil, fmt.Errorf("the certificates in %s are of %s, and this is server:%s: issue its own (rutter cert issue server %s)", folder, who.Actor(), id, id)
 		}
 	}
-	return t, nil
+	return t, t.checkKeys()
+}
+
+// checkKeys refuses keys of authorities that are there and cannot be used: a
+// server that finds out when the first node wants to join says it to nobody.
+func (t *serverTLS) checkKeys() error {
+	for _, name := range []string{tlsgate.CAKeyFile, tlsgate.PeerCAKeyFile} {
+		path := filepath.Join(t.folder, name)
+		if _, err := os.Stat(path); errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
+		if _, err := t.keys.read(path); errors.Is(err, pki.ErrPassphrase) {
+			return usagef("%w (or the server goes without them: rutter cert issue --without-keys)", err)
+		} else if err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // attach gives the log to what needs it, before anything runs.
@@ -165,7 +185,7 @@ func jitter() float64 { return mrand.Float64() }
 // issuer returns the authority that signs now, with its key, which the operator
 // gave to this server.
 func (t *serverTLS) issuer(k *tlsgate.Keeper, keyFile string) (*pki.Authority, error) {
-	keys, err := tlsgate.ReadKeys(filepath.Join(t.folder, keyFile), "")
+	keys, err := t.keys.read(filepath.Join(t.folder, keyFile))
 	if err != nil {
 		return nil, fmt.Errorf("this server cannot sign certificates: %w", err)
 	}

@@ -81,7 +81,6 @@ func TestWrongUsage(t *testing.T) {
 		{"cluster recover extra --id s1 --data x", "takes no arguments"},
 		{"snapshot save", "want one argument, FILE"},
 		{"snapshot save args.go", "is there already"},
-		{"snapshot save x --data y -s http://127.0.0.1:1", "exclude each other"},
 		{"snapshot inspect", "want one argument, FILE"},
 		{"snapshot inspect x --data y", "takes no arguments"},
 		{"snapshot restore x --id s1 --data y", "--raft is missing"},

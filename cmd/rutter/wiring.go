@@ -43,11 +43,14 @@ type serverConfig struct {
 	API, SVP string // addresses; SVP may be off
 	CNPort   int    // of the agents' CN API; 0: the default
 	Insecure bool
-	TLS      string        // folder of certificates; "": no TLS
-	CertLife time.Duration // of certificates of compute nodes; 0: pki.Life
-	Triton   tritonConfig
-	Version  string
-	Logger   *slog.Logger // the server's name is added to it
+	TLS      string // folder of certificates; "": no TLS
+	// Passphrase opens the keys of authorities in TLS, if they are encrypted.
+	Passphrase string
+	Headroom   uint64        // bytes: headroomOf
+	CertLife   time.Duration // of certificates of compute nodes; 0: pki.Life
+	Triton     tritonConfig
+	Version    string
+	Logger     *slog.Logger // the server's name is added to it
 }
 
 // server is one server: the store, its API and its SVP.
@@ -153,7 +156,7 @@ func openServer(cfg serverConfig) (_ *server, err error) {
 // listen opens the ports of API and SVP, and has raft's opened as TLS has it.
 func (s *server) listen(cfg *serverConfig) (err error) {
 	if cfg.TLS != "" {
-		if s.tls, err = openServerTLS(cfg.TLS, cfg.Store.ID, cfg.Logger.With("server", cfg.Store.ID)); err != nil {
+		if s.tls, err = openServerTLS(cfg.TLS, cfg.Store.ID, cfg.Passphrase, cfg.Logger.With("server", cfg.Store.ID)); err != nil {
 			return err
 		}
 		s.tls.life = cfg.CertLife

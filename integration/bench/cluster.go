@@ -222,12 +222,13 @@ func StartCluster(ctx context.Context, o Options) (_ *Cluster, err error) {
 
 // Connect returns a Cluster of servers that run already. Such ones cannot be
 // killed or stopped.
-func Connect(urls []string) (*Cluster, error) {
-	c := new(Cluster)
-	for _, u := range urls {
+func Connect(cfg client.Config) (c *Cluster, err error) {
+	c = new(Cluster)
+	for _, u := range cfg.Servers {
 		c.Servers = append(c.Servers, &Server{URL: u})
 	}
-	return c, c.connect()
+	c.Client, err = client.New(cfg)
+	return c, err
 }
 
 func (c *Cluster) connect() (err error) {

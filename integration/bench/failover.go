@@ -11,6 +11,7 @@ import (
 	"syscall"
 	"time"
 
+	"rutter/api/client"
 	"rutter/integration/bench/load"
 	"rutter/log"
 )
@@ -217,7 +218,7 @@ func missing(ctx context.Context, c *Cluster, all []acknowledged) (int, error) {
 	if err != nil {
 		return 0, err
 	}
-	reader, err := Connect([]string{leader.URL})
+	reader, err := Connect(client.Config{Servers: []string{leader.URL}})
 	if err != nil {
 		return 0, err
 	}

@@ -7,12 +7,31 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+	"time"
 )
 
 const (
 	docPath  = "../../docs/deploy.md"
 	unitPath = "../../scripts/systemd"
 )
+
+// machines are those of the documents.
+var machines = []string{"admin", "s1", "s2", "s3", "s4", "cn1"}
+
+// newMachines are hosts with the documents' names, and the units of their roles.
+func newMachines(t *testing.T) *hosts {
+	t.Helper()
+	h := newHosts(t, machines...)
+	for _, name := range machines {
+		switch name[0] {
+		case 's':
+			h.install(name, "rutter-server.service")
+		case 'c':
+			h.installAgent(name)
+		}
+	}
+	return h
+}
 
 // execStart returns the command of a unit.
 func execStart(t *testing.T, unit string) string {
@@ -32,19 +51,26 @@ func execStart(t *testing.T, unit string) string {
 
 // step is a block of the document to run, or a loss that it speaks of.
 type step struct {
-	line   int
-	hosts  []string
-	script string
-	lost   bool
+	path    string
+	line    int
+	section string // the heading that it is under
+	hosts   []string
+	script  string
+	lost    bool
 }
 
 var lossMark = regexp.MustCompile(`^<!-- test: lose ([a-z0-9 ]+) -->$`)
 
-// steps reads the document's blocks.
-func steps(t *testing.T, text string) (all []step) {
+// steps reads a document's blocks.
+func steps(t *testing.T, path string) (all []step) {
 	t.Helper()
+	text, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
 	var in *step
-	for i, line := range strings.Split(text, "\n") {
+	section := ""
+	for i, line := range strings.Split(string(text), "\n") {
 		switch {
 		case in != nil && line == "```":
 			all = append(all, *in)
@@ -52,51 +78,87 @@ func steps(t *testing.T, text string) (all []step) {
 		case in != nil:
 			in.script += line + "\n"
 		case lossMark.MatchString(line):
-			all = append(all, step{line: i + 1, hosts: strings.Fields(lossMark.FindStringSubmatch(line)[1]), lost: true})
+			all = append(all, step{path: path, line: i + 1, section: section, hosts: strings.Fields(lossMark.FindStringSubmatch(line)[1]), lost: true})
+		case strings.HasPrefix(line, "## "):
+			section = strings.TrimPrefix(line, "## ")
 		case strings.HasPrefix(line, "```"):
 			words := strings.Fields(strings.TrimPrefix(line, "```"))
 			if len(words) < 2 || words[0] != "sh" {
-				t.Fatalf("%s:%d: a block of commands says on which hosts they run, as in ```sh s1", docPath, i+1)
+				t.Fatalf("%s:%d: a block of commands says on which hosts they run, as in ```sh s1", path, i+1)
 			}
-			in = &step{line: i + 1, hosts: words[1:]}
+			in = &step{path: path, line: i + 1, section: section, hosts: words[1:]}
 		}
 	}
 	return all
 }
 
+// run does what a step says.
+func (h *hosts) run(s step) {
+	h.t.Helper()
+	for _, name := range s.hosts {
+		if s.lost {
+			h.lose(name)
+			continue
+		}
+		h.t.Logf("%s:%d on %s:\n%s", s.path, s.line, name, h.must(name, s.script))
+	}
+}
+
 // Every command of the document works, in its order.
 func TestDeployDocument(t *testing.T) {
 	t.Parallel()
-	text, err := os.ReadFile(docPath)
-	if err != nil {
-		t.Fatal(err)
-	}
-	names := []string{"s1", "s2", "s3", "s4"}
-	h := newHosts(t, names...)
-	for _, name := range names {
-		h.install(name, "rutter-server.service")
-	}
-	all := steps(t, string(text))
+	h := newMachines(t)
+	all := steps(t, docPath)
 	if len(all) < 20 {
 		t.Fatalf("%d blocks found in %s", len(all), docPath)
 	}
 	for _, s := range all {
-		for _, name := range s.hosts {
-			if s.lost {
-				h.lose(name)
-				continue
-			}
-			out := h.must(name, s.script)
-			t.Logf("%s:%d on %s:\n%s", docPath, s.line, name, out)
+		h.run(s)
+		if strings.Contains(s.script, "enable --now rutter-agent") {
+			h.awaitNode()
 		}
 	}
 	// What was written at the start came through two losses and a restore.
-	if out := h.must("s2", "rutter tag list"); !strings.Contains(out, "external") {
+	if out := h.must("admin", "rutter tag list"); !strings.Contains(out, "external") {
 		t.Errorf("the tag of the beginning is gone:\n%s", out)
 	}
-	members := h.must("s2", "rutter cluster members -o json")
+	members := h.must("admin", "rutter cluster members -o json")
 	if strings.Count(members, `"voter": true`) == 0 {
 		t.Errorf("no voters: %s", members)
+	}
+	h.awaitNode() // which followed two clusters that were new to it
+}
+
+// The compute node of the documents.
+const nodeID = "564d69b1-a178-4fbe-b36f-3f2b7fd7ed01"
+
+// nodePatience is how long it may take to come back, on a busy machine.
+const nodePatience = time.Minute
+
+// awaitNode waits until the compute node follows, where there is one.
+func (h *hosts) awaitNode() {
+	h.t.Helper()
+	if os.Geteuid() != 0 {
+		return
+	}
+	h.await("the compute node to follow", func() (string, bool) {
+		out := h.must("admin", "rutter cn sessions -o json")
+		return out, strings.Contains(out, nodeID)
+	})
+}
+
+// await looks until something holds.
+func (h *hosts) await(what string, holds func() (string, bool)) {
+	h.t.Helper()
+	for end := time.Now().Add(nodePatience); ; time.Sleep(200 * time.Millisecond) {
+		out, ok := holds()
+		if ok {
+			return
+		}
+		if time.Now().After(end) {
+			h.showLogs()
+			h.t.Fatalf("%v was not enough for %s: %s", nodePatience, what, out)
+		}
 	}
 }
 
@@ -132,7 +194,9 @@ func TestAgentExecStart(t *testing.T) {
 		t.Fatal(err)
 	}
 	h.write("cn1", "/etc/rutter/rutter.toml", h.rewrite("cn1", string(example)), 0o600)
-	h.must("cn1", "rutter config check /etc/rutter/rutter.toml")
+	h.must("cn1", `rutter cert init --dir /root/pki
+rutter cert issue cn `+nodeID+` --dir /root/pki --out /etc/rutter/tls
+rutter config check /etc/rutter/rutter.toml`)
 	h.install("cn1", "rutter-agent.service")
 	// Without rights it says what it lacks; with them it would run on.
 	out, err := h.sh("cn1", "timeout -s TERM 2 unshare --user ROOT/exec --svp off --listen off")

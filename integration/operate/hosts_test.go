@@ -1,6 +1,7 @@
 package operate
 
 import (
+	"context"
 	"fmt"
 	"math/rand/v2"
 	"net"
@@ -9,6 +10,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 )
 
 // hosts are folders that stand for machines: a command that runs on one sees
@@ -21,23 +23,39 @@ type hosts struct {
 }
 
 // folders of a host that the commands name.
-var folders = []string{"/etc/rutter", "/etc/profile.d", "/var/lib/rutter", "/var/backups", "/usr/local/bin"}
+var folders = []string{"/etc/rutter", "/etc/profile.d", "/var/lib/rutter", "/var/backups", "/usr/local/bin", "/root"}
+
+// lastNumber is that of a host's address: 10.0.0.N.
+func lastNumber(name string) string {
+	if n, ok := strings.CutPrefix(name, "cn"); ok {
+		return "1" + n
+	}
+	return strings.TrimPrefix(name, "s")
+}
 
 func newHosts(t *testing.T, names ...string) *hosts {
 	t.Helper()
 	h := &hosts{t: t, dir: t.TempDir(), prefix: freePrefix(t)}
+	cases := ""
+	for _, name := range names {
+		cases += h.prefix + lastNumber(name) + ") there=" + h.path(name, "") + " ;;\n"
+	}
 	for _, name := range names {
 		for _, folder := range folders {
 			if err := os.MkdirAll(h.path(name, folder), 0o755); err != nil {
 				t.Fatal(err)
 			}
 		}
-		for _, at := range []string{"/usr/local/bin/rutter", "/rutter.new"} {
+		for _, at := range []string{"/usr/local/bin/rutter", "/root/rutter.new"} {
 			if err := os.Link(program, h.path(name, at)); err != nil {
 				copyFile(t, program, h.path(name, at))
 			}
 		}
 		h.write(name, "/usr/local/bin/systemctl", h.rewrite(name, systemctl), 0o755)
+		for command, script := range map[string]string{"ssh": ssh, "scp": scp} {
+			text := strings.NewReplacer("CASES", cases, "ROOT", h.path(name, "")).Replace(toHost + script)
+			h.write(name, "/usr/local/bin/"+command, text, 0o755)
+		}
 		t.Cleanup(func() { h.end(name) })
 	}
 	return h
@@ -105,25 +123,80 @@ stop() {
 	echo "$1 did not stop within 60 s" >&2
 	exit 1
 }
-case "$*" in
+case "${*/%rutter-agent/rutter-server}" in
 daemon-reload) ;;
 "start rutter-server" | "enable --now rutter-server") start ;;
-"stop rutter-server" | "disable --now rutter-server") stop rutter-server ;;
-"restart rutter-server") stop rutter-server; start ;;
+"stop rutter-server" | "disable --now rutter-server") stop "${!#}" ;;
+"restart rutter-server") stop "${!#}"; start ;;
 *) echo "systemctl $*: the test knows no such call" >&2; exit 1 ;;
 esac
 `
 
-// install puts the unit of a role on a host.
-func (h *hosts) install(name, unit string) {
-	h.t.Helper()
-	h.write(name, "/exec", "#!/bin/bash\nexec "+h.rewrite(name, execStart(h.t, unit))+"\n", 0o755)
+// toHost begins what stands in for ssh(1) and scp(1): of the host whose address is
+// asked for it sets the folder.
+const toHost = `#!/bin/bash
+set -euo pipefail
+here=ROOT
+find() {
+	case "${1#root@}" in
+	CASES
+	*) echo "$1: the test has no such host" >&2; exit 1 ;;
+	esac
 }
+`
+
+// ssh runs a command on another host, as an operator who has logged in there. The
+// command names this host's paths, since its text was rewritten for this one.
+const ssh = `find "$1"
+shift
+command="$*"
+cd "$there"
+[ ! -e "$there/etc/profile.d/rutter.sh" ] || . "$there/etc/profile.d/rutter.sh"
+PATH="$there/usr/local/bin:${PATH#*:}" HOME="$there" exec bash -euo pipefail -c "${command//"$here"/"$there"}"
+`
+
+// scp copies to another host.
+const scp = `args=()
+for arg in "$@"; do
+	case "$arg" in
+	root@*:*)
+		find "${arg%%:*}"
+		path="${arg#*:}"
+		args+=("${path/#"$here"/"$there"}") ;;
+	*) args+=("$arg") ;;
+	esac
+done
+exec cp "${args[@]}"
+`
+
+// install puts the unit of a role on a host, whose command gets more arguments.
+func (h *hosts) install(name, unit string, more ...string) {
+	h.t.Helper()
+	line := append([]string{h.rewrite(name, execStart(h.t, unit))}, more...)
+	h.write(name, "/exec", "#!/bin/bash\nexec "+strings.Join(line, " ")+"\n", 0o755)
+}
+
+// installAgent is install of an agent that keeps to the host's folders and uses no
+// port of this machine. Only root has what links need: without it, whoever starts
+// the agent starts nothing.
+func (h *hosts) installAgent(name string) {
+	h.t.Helper()
+	h.install(name, "rutter-agent.service", "--svp", "off", "--listen", "off", "--vminfod", "off", "--manifests", "off",
+		"--netns", h.path(name, "/netns"), "--etc-netns", h.path(name, "/etc/netns"))
+	if os.Geteuid() != 0 {
+		h.write(name, "/exec", "#!/bin/bash\nexec sleep infinity\n", 0o755)
+	}
+}
+
+// scriptPatience bounds a script, which may wait for something that does not come.
+const scriptPatience = 5 * time.Minute
 
 // sh runs a script on a host, as an operator who has logged in.
 func (h *hosts) sh(name, script string) (string, error) {
 	profile := h.path(name, "/etc/profile.d/rutter.sh")
-	cmd := exec.Command("bash", "-euo", "pipefail", "-c", "[ ! -e "+profile+" ] || . "+profile+"\n"+h.rewrite(name, script))
+	ctx, cancel := context.WithTimeout(context.Background(), scriptPatience) // also for what ends with the test
+	defer cancel()
+	cmd := exec.CommandContext(ctx, "bash", "-euo", "pipefail", "-c", "[ ! -e "+profile+" ] || . "+profile+"\n"+h.rewrite(name, script))
 	cmd.Dir = h.path(name, "")
 	cmd.Env = []string{"PATH=" + h.path(name, "/usr/local/bin") + ":" + os.Getenv("PATH"), "HOME=" + cmd.Dir}
 	out, err := cmd.CombinedOutput()

@@ -2,24 +2,42 @@ package operate
 
 import (
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
+
+	"rutter/cmd/rutter/confine"
 )
+
+// bounding are the capabilities that units leave, read one after another as
+// systemd does: each line adds to those before.
+func bounding(t *testing.T, units ...string) (all []string) {
+	t.Helper()
+	for _, unit := range units {
+		text, err := os.ReadFile(filepath.Join(unitPath, unit))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for line := range strings.Lines(string(text)) {
+			set, is := strings.CutPrefix(strings.TrimSpace(line), "CapabilityBoundingSet=")
+			if !is {
+				continue
+			}
+			// A set that is emptied first and then has some taken away stays empty.
+			if set == "" || strings.HasPrefix(set, "~") {
+				t.Fatalf("%s: %s: this test knows lines that add only", unit, line)
+			}
+			all = append(all, strings.Fields(set)...)
+		}
+	}
+	slices.Sort(all)
+	return slices.Compact(all)
+}
 
 // TestAgentUnitCapabilities: the agent's unit leaves it what it needs, and
 // nothing else.
 func TestAgentUnitCapabilities(t *testing.T) {
-	unit, err := os.ReadFile("../../scripts/systemd/rutter-agent.service")
-	if err != nil {
-		t.Fatal(err)
-	}
-	var got []string
-	for line := range strings.Lines(string(unit)) {
-		if set, is := strings.CutPrefix(line, "CapabilityBoundingSet="); is {
-			got = strings.Fields(set)
-		}
-	}
 	want := []string{
 		"CAP_DAC_OVERRIDE",     // /etc/netns/NAME
 		"CAP_NET_ADMIN",        // links
@@ -27,8 +45,16 @@ func TestAgentUnitCapabilities(t *testing.T) {
 		"CAP_NET_BROADCAST",    // netlink of all namespaces: NETLINK_LISTEN_ALL_NSID of netlink(7)
 		"CAP_SYS_ADMIN",        // the namespaces of VMs
 	}
-	slices.Sort(got)
-	if !slices.Equal(got, want) {
+	if got := bounding(t, "rutter-agent.service"); !slices.Equal(got, want) {
+		t.Errorf("CapabilityBoundingSet=%s, want %s", got, want)
+	}
+}
+
+// With the drop-in for VMs the unit leaves what an agent that starts VMs keeps.
+func TestAgentOfVMsCapabilities(t *testing.T) {
+	want := strings.Fields(confine.Machines.String())
+	slices.Sort(want)
+	if got := bounding(t, "rutter-agent.service", "rutter-agent-vms.conf"); !slices.Equal(got, want) {
 		t.Errorf("CapabilityBoundingSet=%s, want %s", got, want)
 	}
 }

@@ -259,22 +259,29 @@ func createToken(c *cli.Context) error {
 	if err != nil {
 		return err
 	}
-	token, err := pki.NewToken(rand.Reader)
+	_, made, err := d.makeToken(c.Context, cn, c.Duration("ttl"))
 	if err != nil {
 		return err
 	}
-	form := enrol.TokenForm{UUID: token.ID, Hash: token.Hash(), CN: cn, Expires: log.Time(time.Now().Add(c.Duration("ttl")).UnixNano())}
-	var answer struct {
-		CAHash string `json:"ca_hash"`
-	}
-	if err := d.call(c.Context, "POST", "/tokens", form, &answer); err != nil {
-		return err
-	}
-	made := madeToken{token.Reveal(), token.ID, cn, form.Expires, answer.CAHash}
 	return term.PrintOne(c, made, func(w io.Writer) {
 		fmt.Fprintf(w, "%s\n\nOn the compute node, until %s:\n  rutter agent join --token-file - --server %s --ca-hash %s --tls-dir /etc/rutter/tls\nand then the token, which is not kept anywhere.\n",
 			made.Token, made.Expires, strings.Join(d.api.Servers(), " --server "), made.CAHash)
 	})
+}
+
+// makeToken makes a token that lets a compute node join, once, for ttl.
+func (d *desk) makeToken(ctx context.Context, cn log.UUID, ttl time.Duration) (token pki.Token, made madeToken, err error) {
+	if token, err = pki.NewToken(rand.Reader); err != nil {
+		return token, made, err
+	}
+	form := enrol.TokenForm{UUID: token.ID, Hash: token.Hash(), CN: cn, Expires: log.Time(time.Now().Add(ttl).UnixNano())}
+	var answer struct {
+		CAHash string `json:"ca_hash"`
+	}
+	if err = d.call(ctx, "POST", "/tokens", form, &answer); err != nil {
+		return token, made, err
+	}
+	return token, madeToken{token.Reveal(), token.ID, cn, form.Expires, answer.CAHash}, nil
 }
 
 func listTokens(c *cli.Context) error {

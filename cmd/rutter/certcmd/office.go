@@ -39,41 +39,21 @@ func dirFlag() cli.Flag {
 	return &cli.StringFlag{Name: "dir", Value: "pki", Usage: "`FOLDER` with the authorities and their keys"}
 }
 
-func passphraseFlag() cli.Flag {
-	return &cli.StringFlag{Name: "passphrase-file", EnvVars: []string{"RUTTER_PASSPHRASE_FILE"}, Usage: "`FILE` with the passphrase of the authorities' keys, in its first line"}
-}
-
 func lifeFlag(life time.Duration) cli.Flag {
 	return &cli.DurationFlag{Name: "life", Value: life, Usage: "`TIME` for which it is valid"}
 }
 
-// passphrase reads the file that was named; "" if none was.
-func passphrase(c *cli.Context) (string, error) {
-	path := c.String("passphrase-file")
-	if path == "" {
-		return "", nil
-	}
-	text, err := os.ReadFile(path)
-	if err != nil {
-		return "", term.Usagef("--passphrase-file: %w", err)
-	}
-	line, _, _ := strings.Cut(string(text), "\n")
-	if line = strings.TrimRight(line, "\r"); line == "" {
-		return "", term.Usagef("--passphrase-file %s: its first line is empty", path)
-	}
-	return line, nil
-}
-
 func officeOf(c *cli.Context) (tlsgate.Office, error) {
-	secret, err := passphrase(c)
+	secret, err := Passphrase(c)
 	return tlsgate.Office{Folder: c.String("dir"), Passphrase: secret}, err
 }
 
 func initCommand() *cli.Command {
 	return &cli.Command{
 		Name: "init", Usage: "make the authorities of a new cluster",
-		Description: term.Examples("rutter cert init --dir ./pki", "rutter cert init --dir ./pki --passphrase-file ./secret   # keys encrypted, as age -p does"),
-		Flags:       []cli.Flag{dirFlag(), passphraseFlag(), lifeFlag(pki.AuthorityLife)},
+		Description: term.Examples("rutter cert init --dir ./pki", "rutter cert init --dir ./pki --passphrase-file ./secret   # keys encrypted, as age -p does",
+			"systemd-ask-password | rutter cert init --dir ./pki --passphrase-file -"),
+		Flags: []cli.Flag{dirFlag(), PassphraseFlag(), lifeFlag(pki.AuthorityLife)},
 		Action: func(c *cli.Context) error {
 			if err := term.NoArguments(c); err != nil {
 				return err
@@ -104,9 +84,9 @@ func issueCommand() *cli.Command {
 			"rutter cert issue operator ada --out ~/.rutter-tls",
 			"rutter cert issue reader grafana --out ./grafana-tls --life 8760h -s https://10.0.0.1:7420",
 			"rutter cert issue cn 564d69b1-a178-3fbe-b36f-3f2b7fd7ed31 --out ./cn1-tls   # without a token",
-		) + "\n\nA server's folder gets the authorities' keys too, so that compute nodes can join at it and it can renew its\nown certificates; --without-keys leaves them out, and then both are done by hand.\n\nWith -s (or RUTTER_SERVER) the cluster is told, so that rutter cert list has it; servers tell of their own.",
+		) + "\n\nA server's folder gets the authorities' keys too, so that compute nodes can join at it and it can renew its\nown certificates; --without-keys leaves them out, and then both are done by hand. Keys that are encrypted stay so,\nand the server needs their passphrase too (rutter server --passphrase-file).\n\nWith -s (or RUTTER_SERVER) the cluster is told, so that rutter cert list has it; servers tell of their own.",
 		Flags: []cli.Flag{
-			dirFlag(), passphraseFlag(), lifeFlag(pki.Life),
+			dirFlag(), PassphraseFlag(), lifeFlag(pki.Life),
 			&cli.StringFlag{Name: "out", Required: true, Usage: "`FOLDER` that is filled, for --tls-dir"},
 			&cli.StringSliceFlag{Name: "host", Usage: "`NAME` or address of a server, for browsers and curl; may be given several times"},
 			term.ServersFlag(),
@@ -230,7 +210,7 @@ func describe(file string, one *x509.Certificate) shown {
 
 func rotateCommand() *cli.Command {
 	which := &cli.StringFlag{Name: "authority", Value: pki.Clients, Usage: "`NAME` of the set: clients or peers"}
-	flags := []cli.Flag{which, dirFlag(), passphraseFlag(), term.ServersFlag()}
+	flags := []cli.Flag{which, dirFlag(), PassphraseFlag(), term.ServersFlag()}
 	return &cli.Command{
 		Name: "rotate", Usage: "replace an authority by another one, with no downtime",
 		Description: term.Examples(

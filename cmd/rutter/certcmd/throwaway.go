@@ -1,19 +1,22 @@
 package certcmd
 
 import (
+	"context"
 	"os"
 	"path/filepath"
+	"time"
 
 	"rutter/api/access"
+	"rutter/api/client"
 	"rutter/api/pki"
 	"rutter/api/tlsgate"
 	"rutter/log"
 )
 
 // Throwaway makes authorities for a cluster of one machine, which nobody keeps,
-// and under folder a folder of certificates for each server, each compute node
-// (its UUID) and an operator. What is there already stays.
-func Throwaway(folder string, servers, hosts []string, cns []log.UUID) error {
+// and under folder a folder of certificates for each server and an operator.
+// What is there already stays, as long as it is good. Compute nodes join (Admit).
+func Throwaway(folder string, servers, hosts []string) error {
 	office := tlsgate.Office{Folder: filepath.Join(folder, "authorities")}
 	if _, err := os.Stat(office.Folder); err != nil {
 		if err := office.Init(pki.AuthorityLife); err != nil {
@@ -24,12 +27,9 @@ func Throwaway(folder string, servers, hosts []string, cns []log.UUID) error {
 	for _, id := range servers {
 		grants[id] = tlsgate.Grant{Identity: access.Identity{Role: access.Server, Name: id}, Hosts: hosts, WithKeys: true}
 	}
-	for _, cn := range cns {
-		grants[cn.String()] = tlsgate.Grant{Identity: access.Identity{Role: access.CN, UUID: cn}}
-	}
 	for name, grant := range grants {
 		to := filepath.Join(folder, name)
-		if tlsgate.ClientPaths(to).Exists() {
+		if good(to) {
 			continue
 		}
 		if _, err := office.Issue(to, grant); err != nil {
@@ -39,7 +39,31 @@ func Throwaway(folder string, servers, hosts []string, cns []log.UUID) error {
 	return nil
 }
 
+// good reports whether a folder has a certificate that has not ended.
+func good(folder string) bool {
+	list, err := tlsgate.ReadCertificates(tlsgate.ClientPaths(folder).Cert)
+	return err == nil && time.Now().Before(list[0].NotAfter)
+}
+
 const operatorName = "operator"
 
 // Operator returns the folder of the operator's certificate that Throwaway made.
 func Operator(folder string) string { return filepath.Join(folder, operatorName) }
+
+// admitTTL is how long the tokens are good that Admit makes: it uses them at once.
+const admitTTL = time.Minute
+
+// Admit has a compute node join at a server as any does, by a token that operator
+// makes, and fills folder; one that has a good certificate needs none.
+func Admit(ctx context.Context, operator *client.Client, server string, cn log.UUID, folder string) error {
+	if good(folder) {
+		return nil
+	}
+	d := desk{operator}
+	token, made, err := d.makeToken(ctx, cn, admitTTL)
+	if err != nil {
+		return err
+	}
+	_, err = Join(ctx, server, token, made.CAHash, folder)
+	return err
+}

@@ -21,10 +21,42 @@ const (
 	DACOverride  Set = 1 << unix.CAP_DAC_OVERRIDE  // files of other users
 )
 
+// Machines is what an agent needs that starts VMs, with what the programs in them
+// may have from it: to be other users, to own and mount files, to bind low ports,
+// to be traced and to be locked in memory. It has nothing that changes the kernel,
+// the clock, the audit or the security modules, or that restarts the node.
+const Machines = NetAdmin | NetBroadcast | SysAdmin | DACOverride |
+	1<<unix.CAP_CHOWN | 1<<unix.CAP_FOWNER | 1<<unix.CAP_FSETID | 1<<unix.CAP_KILL | 1<<unix.CAP_SETGID | 1<<unix.CAP_SETUID |
+	1<<unix.CAP_SETPCAP | 1<<unix.CAP_NET_BIND_SERVICE | 1<<unix.CAP_NET_RAW | 1<<unix.CAP_IPC_LOCK | 1<<unix.CAP_SYS_CHROOT |
+	1<<unix.CAP_SYS_PTRACE | 1<<unix.CAP_SYS_NICE | 1<<unix.CAP_SYS_RESOURCE | 1<<unix.CAP_MKNOD | 1<<unix.CAP_AUDIT_WRITE |
+	1<<unix.CAP_SETFCAP
+
 var names = []struct {
 	set  Set
 	name string
-}{{NetAdmin, "CAP_NET_ADMIN"}, {NetBroadcast, "CAP_NET_BROADCAST"}, {SysAdmin, "CAP_SYS_ADMIN"}, {DACOverride, "CAP_DAC_OVERRIDE"}}
+}{
+	{1 << unix.CAP_CHOWN, "CAP_CHOWN"},
+	{DACOverride, "CAP_DAC_OVERRIDE"},
+	{1 << unix.CAP_FOWNER, "CAP_FOWNER"},
+	{1 << unix.CAP_FSETID, "CAP_FSETID"},
+	{1 << unix.CAP_KILL, "CAP_KILL"},
+	{1 << unix.CAP_SETGID, "CAP_SETGID"},
+	{1 << unix.CAP_SETUID, "CAP_SETUID"},
+	{1 << unix.CAP_SETPCAP, "CAP_SETPCAP"},
+	{1 << unix.CAP_NET_BIND_SERVICE, "CAP_NET_BIND_SERVICE"},
+	{NetBroadcast, "CAP_NET_BROADCAST"},
+	{NetAdmin, "CAP_NET_ADMIN"},
+	{1 << unix.CAP_NET_RAW, "CAP_NET_RAW"},
+	{1 << unix.CAP_IPC_LOCK, "CAP_IPC_LOCK"},
+	{1 << unix.CAP_SYS_CHROOT, "CAP_SYS_CHROOT"},
+	{1 << unix.CAP_SYS_PTRACE, "CAP_SYS_PTRACE"},
+	{SysAdmin, "CAP_SYS_ADMIN"},
+	{1 << unix.CAP_SYS_NICE, "CAP_SYS_NICE"},
+	{1 << unix.CAP_SYS_RESOURCE, "CAP_SYS_RESOURCE"},
+	{1 << unix.CAP_MKNOD, "CAP_MKNOD"},
+	{1 << unix.CAP_AUDIT_WRITE, "CAP_AUDIT_WRITE"},
+	{1 << unix.CAP_SETFCAP, "CAP_SETFCAP"},
+}
 
 // String returns the names, "none" for the empty set.
 func (s Set) String() string {
@@ -54,20 +86,64 @@ var ErrKernel = errors.New("confine: not possible here")
 // It works in programs without C only (CGO_ENABLED=0), as syscall.AllThreadsSyscall
 // does; else it returns ErrKernel and nothing has changed.
 func Drop(keep Set) (Set, error) {
+	present, err := permitted()
+	if err != nil {
+		return 0, err
+	}
+	if err := onAllThreads(unix.PR_SET_NO_NEW_PRIVS, 1, 0); err != nil {
+		return present, fmt.Errorf("no_new_privs: %w", err)
+	}
+	return shrink(present, keep)
+}
+
+// Bound is Drop for a process whose children may change their user: they can have
+// what is in keep, and nothing else, by whatever they run (the bounding set).
+// no_new_privs is not set, or no program of theirs could change its user.
+func Bound(keep Set) (Set, error) {
+	present, err := permitted()
+	if err != nil {
+		return 0, err
+	}
+	for number := uintptr(0); ; number++ {
+		has, err := unix.PrctlRetInt(unix.PR_CAPBSET_READ, number, 0, 0, 0)
+		if err != nil { // the kernel knows no capability of this number
+			break
+		}
+		if has == 0 || keep&(1<<number) != 0 {
+			continue
+		}
+		if err := onAllThreads(unix.PR_CAPBSET_DROP, number, 0); err != nil {
+			return present, fmt.Errorf("bounding set: %w", err)
+		}
+	}
+	return shrink(present, keep)
+}
+
+func permitted() (Set, error) {
 	header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
 	var data [2]unix.CapUserData // low and high half
 	if err := unix.Capget(&header, &data[0]); err != nil {
 		return 0, fmt.Errorf("%w: capget: %w", ErrKernel, err)
 	}
-	present := Set(data[0].Permitted) | Set(data[1].Permitted)<<32
+	return Set(data[0].Permitted) | Set(data[1].Permitted)<<32, nil
+}
+
+// onAllThreads is prctl(2).
+func onAllThreads(option, value, more uintptr) error {
+	if _, _, errno := syscall.AllThreadsSyscall6(unix.SYS_PRCTL, option, value, more, 0, 0, 0); errno != 0 {
+		return fmt.Errorf("%w: %w", ErrKernel, errno)
+	}
+	return nil
+}
+
+// shrink leaves the process those of its present capabilities that are in keep.
+func shrink(present, keep Set) (Set, error) {
 	left := present & keep
-	if _, _, errno := syscall.AllThreadsSyscall6(unix.SYS_PRCTL, unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0, 0); errno != 0 {
-		return present, fmt.Errorf("%w: no_new_privs: %w", ErrKernel, errno)
+	if err := onAllThreads(unix.PR_CAP_AMBIENT, unix.PR_CAP_AMBIENT_CLEAR_ALL, 0); err != nil {
+		return present, fmt.Errorf("ambient capabilities: %w", err)
 	}
-	if _, _, errno := syscall.AllThreadsSyscall6(unix.SYS_PRCTL, unix.PR_CAP_AMBIENT, unix.PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0, 0); errno != 0 {
-		return present, fmt.Errorf("%w: ambient capabilities: %w", ErrKernel, errno)
-	}
-	data = [2]unix.CapUserData{
+	header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
+	data := [2]unix.CapUserData{
 		{Effective: uint32(left), Permitted: uint32(left)},
 		{Effective: uint32(left >> 32), Permitted: uint32(left >> 32)},
 	}

@@ -52,7 +52,7 @@ func TestFolder(t *testing.T) {
 }
 
 func TestSetNames(t *testing.T) {
-	for s, want := range map[Set]string{0: "none", NetAdmin | SysAdmin: "CAP_NET_ADMIN CAP_SYS_ADMIN", 1 | DACOverride: "CAP_DAC_OVERRIDE 0x1"} {
+	for s, want := range map[Set]string{0: "none", NetAdmin | SysAdmin: "CAP_NET_ADMIN CAP_SYS_ADMIN", 1<<22 | DACOverride: "CAP_DAC_OVERRIDE 0x400000"} {
 		if got := s.String(); got != want {
 			t.Errorf("%#x is %q, want %q", uint64(s), got, want)
 		}

@@ -32,6 +32,9 @@ func (s *stage) startAgents(ctx context.Context) error {
 	}
 	s.say.tell("12 VMs as network namespaces, with nothing in them but loopback")
 	for _, cn := range s.cns {
+		if err := s.join(ctx, cn); err != nil {
+			return err
+		}
 		p := &process{name: cn.name, program: s.program, logPath: logFile(s.folder, cn.name), in: &cn.ns, args: []string{
 			"agent", "--cn", cn.id.String(), "--data", s.folder + "/" + cn.name,
 			"--servers", strings.Join(s.api.Servers(), ","), "--netns", s.namespaces, "--etc-netns", s.resolvers,
@@ -41,6 +44,9 @@ func (s *stage) startAgents(ctx context.Context) error {
 			return err
 		}
 		s.agents = append(s.agents, p)
+	}
+	if !s.plain {
+		s.say.tell("each CN got its certificate for a token that is good once (rutter agent join)")
 	}
 	took, err := s.settle(ctx, s.cns...)
 	if err != nil {

@@ -5,6 +5,7 @@ import (
 	_ "embed"
 	"encoding/json"
 	"fmt"
+	"net/http"
 
 	"rutter/api/client"
 	"rutter/log"
@@ -47,6 +48,18 @@ func CNs() []log.UUID { return []log.UUID{cnID(0), cnID(1)} }
 // Load sends the demo's input to a log, untouched.
 func Load(ctx context.Context, api *client.Client) error {
 	return load(ctx, api, true, func(string, int, log.Result) {})
+}
+
+// Loaded reports whether a log has the input's networks, or others: certificates
+// and nodes are in it from the start.
+func Loaded(ctx context.Context, api *client.Client) (bool, error) {
+	text, err := api.Raw(ctx, http.MethodGet, "/networks?limit=1", nil)
+	if err != nil {
+		return false, err
+	}
+	var networks []json.RawMessage
+	err = json.Unmarshal(text, &networks)
+	return len(networks) > 0, err
 }
 
 // load sends each part of the input as one change, and tells what became of it.

@@ -1,8 +1,14 @@
 package demo
 
 import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
 	"net/http"
+	"os/exec"
 	"path/filepath"
+	"strings"
 	"time"
 
 	"rutter/api/client"
@@ -10,26 +16,69 @@ import (
 	"rutter/api/tlsgate"
 	"rutter/cmd/rutter/certcmd"
 	"rutter/cmd/rutter/term"
-	"rutter/log"
+	"rutter/integration/netlab"
 )
 
 // certificates is the folder of them, and of authorities that nobody keeps.
 func (s *stage) certificates() string { return filepath.Join(s.folder, "tls") }
 
-// certify gives everybody a certificate, unless the demo goes without.
+// certify gives servers and the operator certificates, unless the demo goes without.
 func (s *stage) certify(servers ...string) error {
 	if s.plain {
 		return nil
 	}
-	var cns []log.UUID
-	for _, cn := range s.cns {
-		cns = append(cns, cn.id)
-	}
-	if err := certcmd.Throwaway(s.certificates(), servers, []string{serverHost}, cns); err != nil {
+	if err := certcmd.Throwaway(s.certificates(), servers, []string{serverHost}); err != nil {
 		return err
 	}
-	s.say.tell("authorities of this demo: each server, each CN and the operator has a certificate")
+	s.say.tell("authorities of this demo: each server and the operator has a certificate")
 	return nil
+}
+
+// join has a compute node get its certificate as any does: an operator makes a
+// token, and the node asks a server from where it is.
+func (s *stage) join(ctx context.Context, cn *computeNode) error {
+	if s.plain {
+		return nil
+	}
+	servers := s.api.Servers()
+	text, err := s.command(ctx, nil, "", "token", "create", "--cn", cn.id.String(), "-o", "json",
+		"--tls-dir", certcmd.Operator(s.certificates()), "-s", strings.Join(servers, ","))
+	if err != nil {
+		return err
+	}
+	var made struct {
+		Token string `json:"token"`
+		Hash  string `json:"ca_hash"`
+	}
+	if err := json.Unmarshal(text, &made); err != nil {
+		return fmt.Errorf("token create: %w", err)
+	}
+	args := []string{"agent", "join", "--token-file", "-", "--ca-hash", made.Hash, "--tls-dir", filepath.Join(s.certificates(), cn.id.String())}
+	for _, server := range servers {
+		args = append(args, "--server", server)
+	}
+	_, err = s.command(ctx, &cn.ns, made.Token, args...)
+	return err
+}
+
+// command runs a command of this program to its end, in a namespace if one is
+// given, and returns what it printed.
+func (s *stage) command(ctx context.Context, in *netlab.Namespace, input string, args ...string) ([]byte, error) {
+	cmd := exec.CommandContext(ctx, s.program, args...)
+	var out, errs bytes.Buffer
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = strings.NewReader(input), &out, &errs
+	launch := cmd.Start
+	if in != nil {
+		launch = func() error { return in.Do(cmd.Start) }
+	}
+	err := launch()
+	if err == nil {
+		err = cmd.Wait()
+	}
+	if err != nil {
+		return nil, fmt.Errorf("rutter %s %s: %w: %s", args[0], args[1], err, strings.TrimSpace(errs.String()))
+	}
+	return out.Bytes(), nil
 }
 
 // secured are the flags with which a process shows its certificate.
