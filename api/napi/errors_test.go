@@ -275,6 +275,7 @@ func TestNotFound(t *testing.T) {
 		{"IP elsewhere", "GET", "/networks/" + net2 + "/ips/10.8.0.1", "", 404, plainError("ResourceNotFound", "IP is not in subnet")},
 		{"IP of another family", "GET", "/networks/" + net2 + "/ips/fd00::1", "", 404, plainError("ResourceNotFound", "IP and subnet are of different address families")},
 		{"search", "GET", "/search/ips?ip=172.16.0.1", "", 404, plainError("ResourceNotFound", "No networks found containing that IP address")},
+		{"search of nothing", "GET", "/search/ips", "", 422, one("ip", "MissingParameter", "Missing parameter")},
 		{"search of no IP", "GET", "/search/ips?ip=x", "", 422, badly("ip", "invalid IP address")},
 		{"path", "GET", "/nothing", "", 404, plainError("ResourceNotFound", "/nothing does not exist")},
 		{"method", "PATCH", "/nics", "", 405, plainError("MethodNotAllowed", "PATCH is not allowed")},

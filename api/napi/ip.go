@@ -283,9 +283,8 @@ func (s *Service) searchIPs(w http.ResponseWriter, r *http.Request) error {
 	var fabric bool
 	byKind := take(in, "belongs_to_type", text, &kind)
 	byFabric := take(in, "fabric", boolean, &fabric)
-	if !take(in, "ip", addr, &ip) && len(in.errs) == 0 {
-		in.bad("ip", "invalid IP address")
-	}
+	in.require("ip")
+	take(in, "ip", addr, &ip)
 	if err := in.err(); err != nil {
 		return err
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"net/url"
 	"strings"
 	"text/tabwriter"
 	"time"
@@ -15,12 +16,43 @@ import (
 	"rutter/log"
 )
 
+// heardColumn is when a CN was last heard, by its session or by a heartbeat as
+// cn-agent posts it, which stands in the object as last_heartbeat.
+var heardColumn = column{"HEARD", func(o map[string]any) string {
+	at, err := time.Parse(time.RFC3339, fmt.Sprint(o["last_heartbeat"]))
+	if err != nil {
+		return "-"
+	}
+	return max(time.Since(at), 0).Round(time.Second).String() + " ago"
+}}
+
+// addHeard puts when CNs were last heard into their objects.
+func addHeard(ctx context.Context, api *client.Client, list []client.Object) error {
+	servers, err := api.List(ctx, "/cnapi/servers", url.Values{"extras": {"status"}})
+	if err != nil {
+		return err
+	}
+	heard := make(map[string]any, len(servers))
+	for _, o := range servers {
+		heard[text(o["uuid"])] = o["last_heartbeat"]
+	}
+	for _, o := range list {
+		if at := heard[text(o["uuid"])]; at != nil {
+			o["last_heartbeat"] = at
+		}
+	}
+	return nil
+}
+
 // sessionColumns are what `rutter cn list` shows of a CN's session, which stands
 // in the object as "connection".
 var sessionColumns = []column{
 	ofSession("SESSION", func(s *client.Session) string {
-		if s.Gone {
+		switch {
+		case s.Gone:
 			return "ended"
+		case s.Incarnation == 0 && s.Session == 0:
+			return "by POST" // cn-agent's heartbeats
 		}
 		return fmt.Sprintf("%d.%d", s.Incarnation, s.Session)
 	}),
@@ -72,6 +104,9 @@ func cnList(o objects) cli.ActionFunc {
 		if err != nil {
 			fmt.Fprintf(c.App.ErrWriter, "rutter: without sessions: %v\n", err)
 		}
+		if err := addHeard(c.Context, api, list); err != nil {
+			fmt.Fprintf(c.App.ErrWriter, "rutter: without when they were heard: %v\n", err)
+		}
 		byCN := make(map[string]*client.Session, len(sessions))
 		for i := range sessions {
 			byCN[sessions[i].CN.String()] = &sessions[i]
@@ -81,7 +116,7 @@ func cnList(o objects) cli.ActionFunc {
 				object["connection"] = s
 			}
 		}
-		return printObjects(c, list, append(cnColumns[:3:3], sessionColumns...))
+		return printObjects(c, list, append(append(cnColumns[:4:4], heardColumn), sessionColumns...))
 	}
 }
 
