@@ -53,7 +53,7 @@ type value struct{ stored, text string }
 var (
 	ownerFields   = places(map[log.Kind]string{log.KindNIC: "owner_uuid", log.KindVM: "owner_uuid", log.KindNetwork: "owner_uuids"})
 	networkFields = places(map[log.Kind]string{log.KindNetwork: "uuid", log.KindNIC: "network_uuid"})
-	addressFields = places(map[log.Kind]string{log.KindNIC: "ip"})
+	addressFields = places(map[log.Kind]string{log.KindNIC: "ip", log.KindIP: "ip"})
 )
 
 func places(names map[log.Kind]string) map[log.Kind]place {

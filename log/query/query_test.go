@@ -102,7 +102,7 @@ func naive(f *Filter, seq log.Seq, e *log.Event) bool {
 		one(f.Paths == nil, slices.ContainsFunc(e.Changed, func(c log.FieldChange) bool { return slices.Contains(f.Paths, c.Path) })) &&
 		one(f.Owners == nil, field(map[log.Kind]string{log.KindNIC: "owner_uuid", log.KindVM: "owner_uuid", log.KindNetwork: "owner_uuids"}, texts(f.Owners))) &&
 		one(f.Networks == nil, field(map[log.Kind]string{log.KindNetwork: "uuid", log.KindNIC: "network_uuid"}, texts(f.Networks))) &&
-		one(f.Addresses == nil, field(map[log.Kind]string{log.KindNIC: "ip"}, addresses))
+		one(f.Addresses == nil, field(map[log.Kind]string{log.KindNIC: "ip", log.KindIP: "ip"}, addresses))
 }
 
 // Few values, so that filters and events meet.

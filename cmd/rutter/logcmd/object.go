@@ -118,20 +118,44 @@ func blame(c *cli.Context) (err error) {
 	})
 }
 
-// holding is one event that gave or took an address.
+// holding is one event that gave or took an address, or set fields of its IP object.
 type holding struct {
-	Seq     log.Seq  `json:"seq"`
-	Time    log.Time `json:"time"`
-	What    string   `json:"what"` // given or taken
-	MAC     string   `json:"mac"`
-	Network log.UUID `json:"network_uuid"`
-	Owner   log.UUID `json:"owner_uuid"`
-	Belongs log.UUID `json:"belongs_to_uuid"`
-	Actor   string   `json:"actor"`
-	Change  log.UUID `json:"change_id"`
+	Seq     log.Seq    `json:"seq"`
+	Time    log.Time   `json:"time"`
+	What    string     `json:"what"`          // given or taken; of the IP object created, updated or deleted
+	MAC     string     `json:"mac,omitempty"` // none for the IP object
+	Network log.UUID   `json:"network_uuid"`
+	Owner   log.UUID   `json:"owner_uuid"`
+	Belongs log.UUID   `json:"belongs_to_uuid"`
+	Set     []setField `json:"set,omitempty"` // of the IP object
+	Actor   string     `json:"actor"`
+	Change  log.UUID   `json:"change_id"`
 }
 
-// blameAddress prints which events gave an address to whom, and took it.
+// setField is a field of an IP object that an event set.
+type setField struct {
+	Field string    `json:"field"`
+	Old   log.Value `json:"old,omitempty"`
+	Value log.Value `json:"value"`
+}
+
+// text is the holding for people.
+func (h *holding) text(addr netip.Addr) string {
+	what := fmt.Sprintf("nic %s of %s on network %s", h.MAC, h.Belongs, h.Network)
+	if h.MAC == "" {
+		what = fmt.Sprintf("ip object on network %s", h.Network)
+		for _, f := range h.Set {
+			if what += ", " + f.Field + " "; f.Old != nil {
+				what += ":: " + line.Value(f.Field, f.Old) + " -> "
+			}
+			what += line.Value(f.Field, f.Value)
+		}
+	}
+	return fmt.Sprintf("%s #%d %s %s: %s  by %s  change %s", h.Time, h.Seq, addr, h.What, what, h.Actor, h.Change)
+}
+
+// blameAddress prints which events gave an address to whom, and took it, and
+// which set the fields of its IP object, such as a reservation.
 func blameAddress(c *cli.Context, text string) (err error) {
 	addr, err := netip.ParseAddr(text)
 	if err != nil {
@@ -160,11 +184,11 @@ func blameAddress(c *cli.Context, text string) (err error) {
 		}
 	}
 	if len(held) == 0 {
-		return fmt.Errorf("the log keeps no event that gave %s to a NIC or took it", addr)
+		return fmt.Errorf("the log keeps no event that gave %s to a NIC or took it, or changed its IP object", addr)
 	}
 	return term.PrintOne(c, held, func(w io.Writer) {
 		for _, h := range held {
-			fmt.Fprintf(w, "%s #%d %s %s: nic %s of %s on network %s  by %s  change %s\n", h.Time, h.Seq, addr, h.What, h.MAC, h.Belongs, h.Network, h.Actor, h.Change)
+			fmt.Fprintln(w, h.text(addr))
 		}
 	})
 }
@@ -172,6 +196,9 @@ func blameAddress(c *cli.Context, text string) (err error) {
 // holdingOf says what an entry did with an address; ok is false if nothing.
 func holdingOf(l log.Line, addr netip.Addr) (h holding, ok bool) {
 	e := l.Event
+	if ip, is := e.Object.(*log.IP); is && ip.IP == addr {
+		return ofIPObject(l, ip), true
+	}
 	nic, isNIC := e.Object.(*log.NIC)
 	if !isNIC {
 		return h, false
@@ -193,4 +220,28 @@ func holdingOf(l log.Line, addr netip.Addr) (h holding, ok bool) {
 		h.What = "taken"
 	}
 	return h, had != has
+}
+
+// ofIPObject says what an entry did with the IP object of an address.
+func ofIPObject(l log.Line, ip *log.IP) holding {
+	e := l.Event
+	h := holding{
+		Seq: l.Seq, Time: e.Time, What: e.Action.String() + "d", Network: ip.NetworkUUID, Owner: ip.OwnerUUID, Belongs: ip.BelongsToUUID,
+		Actor: e.Actor, Change: e.ChangeID,
+	}
+	switch e.Action {
+	case log.Create:
+		for _, name := range log.FieldNames(e.Kind) {
+			value, _ := log.Field(ip, name)
+			if value != nil && value != false && name != "ip" && name != "network_uuid" {
+				h.Set = append(h.Set, setField{name, nil, value})
+			}
+		}
+	case log.Update:
+		for _, c := range e.Changed {
+			value, _ := log.Field(ip, c.Path)
+			h.Set = append(h.Set, setField{c.Path, c.Old, value})
+		}
+	}
+	return h
 }

@@ -1,0 +1,37 @@
+package logcmd
+
+import (
+	"net/netip"
+	"testing"
+
+	"rutter/log"
+)
+
+// TestHoldingOfAnIPObject: an address has an object of its own, whose fields
+// change without a NIC.
+func TestHoldingOfAnIPObject(t *testing.T) {
+	t.Parallel()
+	addr := netip.MustParseAddr("10.0.0.1")
+	was := &log.IP{NetworkUUID: network, IP: addr, Reserved: true}
+	is := &log.IP{NetworkUUID: network, IP: addr, BelongsToType: "other", BelongsToUUID: vm}
+	for _, c := range []struct {
+		action  log.Action
+		object  *log.IP
+		changed []log.FieldChange
+		want    string
+	}{
+		{log.Create, was, nil, "created: ip object on network " + network.String() + ", reserved true"},
+		{log.Update, is, log.Diff(was, is), "updated: ip object on network " + network.String() +
+			", reserved :: true -> false, belongs_to_type \"other\", belongs_to_uuid \"" + vm.String() + `"`},
+		{log.Delete, is, nil, "deleted: ip object on network " + network.String()},
+	} {
+		l := log.Line{Seq: 7, Event: &log.Event{Kind: log.KindIP, Action: c.action, ID: is.ID(), Actor: "napi", Object: c.object, Changed: c.changed}}
+		h, ok := holdingOf(l, addr)
+		if want := l.Event.Time.String() + " #7 10.0.0.1 " + c.want + "  by napi  change " + (log.UUID{}).String(); !ok || h.text(addr) != want {
+			t.Errorf("%s: got %v\n%s\nwant\n%s", c.action, ok, h.text(addr), want)
+		}
+		if _, ok := holdingOf(l, netip.MustParseAddr("10.0.0.2")); ok {
+			t.Errorf("%s: it is about another address too", c.action)
+		}
+	}
+}
