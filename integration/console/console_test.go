@@ -1,8 +1,10 @@
 package console
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
+	"net/http"
 	"net/url"
 	"strings"
 	"syscall"
@@ -58,6 +60,57 @@ func TestViews(t *testing.T) {
 		if problems := b.Problems(); len(problems) > 0 {
 			t.Errorf("%s: the page complains: %q", c.name, problems)
 		}
+	}
+}
+
+// Kinds without a path of their own have pages too, with their history, and at
+// any place of the past.
+func TestEveryKindHasPages(t *testing.T) {
+	b, ctx := browser(t)
+	api, server := dev(t, ctx)
+	network := fmt.Sprint(first(t, ctx, api, "/networks", url.Values{"fabric": {"true"}})["uuid"])
+	head, err := api.Head(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	put(t, ctx, server+"/napi/networks/"+network+"/ips/10.21.12.77", `{"reserved": true}`)
+	open(t, b, ctx, server, "#/objects?kind=ip")
+	await(t, b, ctx, "[...document.querySelectorAll('main tbody tr')].some((r) => r.innerText.startsWith('10.21.12.77') && r.innerText.includes('true'))")
+	shot(t, b, ctx, "objects-ip")
+	await(t, b, ctx, "([...document.querySelectorAll('main tbody a')].find((a) => a.innerText === '10.21.12.77').click(), true)")
+	await(t, b, ctx, "main.innerText.includes('History, 1 entry') && main.innerText.includes('Now')")
+	shot(t, b, ctx, "object-ip")
+	await(t, b, ctx, fmt.Sprintf("Number(at.max) > %d", head))
+	textOf(t, b, ctx, fmt.Sprintf("(at.value = %d, at.dispatchEvent(new Event('input')))", head))
+	await(t, b, ctx, "document.querySelector('.time.past') && main.innerText.includes('It was not there then.')")
+	textOf(t, b, ctx, "now.click()")
+	open(t, b, ctx, server, "#/objects")
+	kinds := textOf(t, b, ctx, "[...document.querySelectorAll('select[name=kind] option')].map((o) => o.value).join()")
+	for kind := range strings.SplitSeq(kinds, ",") {
+		open(t, b, ctx, server, "#/objects?kind="+kind)
+		await(t, b, ctx, fmt.Sprintf("main.querySelector('caption')?.innerText.startsWith('%s, ')", kind))
+	}
+	if n := strings.Count(kinds, ",") + 1; n < 15 {
+		t.Errorf("%d kinds have lists: %s", n, kinds)
+	}
+	if problems := b.Problems(); len(problems) > 0 {
+		t.Errorf("the page complains: %q", problems)
+	}
+}
+
+func put(t *testing.T, ctx context.Context, url, body string) {
+	t.Helper()
+	r, err := http.NewRequestWithContext(ctx, http.MethodPut, url, strings.NewReader(body))
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Header.Set("Content-Type", "application/json")
+	answer, err := http.DefaultClient.Do(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := answer.Body.Close(); err != nil || answer.StatusCode != http.StatusOK {
+		t.Fatalf("PUT %s %s: %s, %v", url, body, answer.Status, err)
 	}
 }
 

@@ -61,9 +61,13 @@ export function table(caption, heads, rows) {
 
 export const paths = { nic_tag: 'nic_tags', network: 'networks', nic: 'nics', server: 'servers', vm: 'vms', vmm: 'vmms' };
 
+// listed are the kinds that have pages: those with a path of their own, and what
+// else of the network and its work a person wants to read.
+export const listed = new Set([...Object.keys(paths), 'network_pool', 'fabric_vlan', 'ip', 'aggregation', 'router', 'migration', 'task', 'ticket', 'setting']);
+
 // objectLink leads to an object's page; kinds without one are plain text.
 export function objectLink(kind, id, text) {
-  if (!paths[kind]) return document.createTextNode(text || id);
+  if (!listed.has(kind)) return document.createTextNode(text || id);
   return el('a', { href: `#/object/${kind}/${encodeURIComponent(id)}` }, text || id);
 }
 

@@ -137,13 +137,16 @@ export class Reader {
     return body ? JSON.parse(body) : null;
   }
 
-  // lines asks for entries, one on each line.
+  // lines asks for entries, or objects, one on each line.
   async lines(path, query) {
     const response = await fetch(`${path}?${new URLSearchParams(query || {})}`);
     const body = await response.text();
-    if (!response.ok) throw readable(response, body, 0);
+    if (!response.ok) throw readable(response, body, Number((query || {}).at || 0));
     return body.split('\n').filter(Boolean).map((line) => JSON.parse(line)).filter((line) => line.seq);
   }
+
+  // state asks for objects of a kind, with their ids.
+  state(query, at) { return this.lines('/log/state', at ? { ...query, at } : query); }
 
   async entry(seq) {
     const kept = await this.ask({ do: 'entry', seq });
