@@ -63,6 +63,7 @@ func TestNetAgent(t *testing.T) {
 		{"model loop, networks always changing", (*netAgent).quietModel},
 		{"refresh storms", (*netAgent).storms},
 		{"VMs by tasks", (*netAgent).tasks},
+		{"VMs whose networks are given", (*netAgent).networksGiven},
 		{"commands by tasks", (*netAgent).commands},
 		{"15 a VM is deleted", (*netAgent).deleteVM},
 	} {

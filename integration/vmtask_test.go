@@ -122,6 +122,55 @@ func (a *netAgent) tasks(t *testing.T) {
 	}
 }
 
+// networksGiven: a server provisions the NICs of a VM that is made by a task, the
+// agent gets them from the log, and they are let go with the VM, or if it is not made.
+func (a *netAgent) networksGiven(t *testing.T) {
+	one, other := a.c.servers[0], a.c.servers[1]
+	vm := log.UUID{0xab, 6: 0x40, 8: 0x80, 15: 10}
+	body := func(more string) string {
+		return fmt.Sprintf(`{"uuid":%q,"alias":"given","owner_uuid":%q,"max_physical_memory":64,"networks":[{"uuid":%q}]%s}`, vm, a.vmWorld.owner, a.vmNode.vmWorld.network, more)
+	}
+	listed := func() string { return a.text(one, "/napi/nics?consistent&belongs_to_uuid="+vm.String()) }
+	a.ends(other, a.begin(one, "/vms", body("")), "complete")
+	a.visibleEverywhere(vm, "running")
+	var nics []struct{ MAC, IP, State string }
+	if err := json.Unmarshal([]byte(listed()), &nics); err != nil || len(nics) != 1 {
+		t.Fatalf("the VM has %s (%v)", listed(), err)
+	}
+	a.hasLocal(vm, nics[0].MAC, map[string]string{"ip": nics[0].IP, "network_uuid": a.vmNode.vmWorld.network.String(), "netmask": "255.255.255.0", "nic_tag": "u/7", "primary": "true"})
+	a.logged(nics[0].MAC, map[string]string{"state": "running"})
+	status, gone := a.at(one, http.MethodDelete, "/cnapi/servers/"+a.cn.String()+"/vms/"+vm.String(), "")
+	if status != http.StatusAccepted {
+		t.Fatalf("delete: %d %s", status, gone.Failure)
+	}
+	a.ends(other, gone.ID, "complete")
+	a.until("its NIC is gone", func() bool { return strings.TrimSpace(listed()) == "[]" })
+	vm[15]++
+	if got := a.ends(other, a.begin(one, "/vms", body(`,"state":"running"`)), "failure"); !strings.Contains(got.Failure, "params.state") {
+		t.Errorf("a VM that is not made: %s", got.Failure)
+	}
+	a.until("the NIC of a VM that was not made is gone", func() bool { return strings.TrimSpace(listed()) == "[]" })
+}
+
+// text is what a server answers to GET.
+func (a *netAgent) text(s *serverProcess, path string) string {
+	a.t.Helper()
+	request, err := http.NewRequestWithContext(a.t.Context(), http.MethodGet, s.url+path, nil)
+	if err != nil {
+		a.t.Fatal(err)
+	}
+	response, err := http.DefaultClient.Do(request)
+	if err != nil {
+		a.t.Fatal(err)
+	}
+	defer response.Body.Close()
+	text, err := io.ReadAll(response.Body)
+	if err != nil {
+		a.t.Fatal(err)
+	}
+	return string(text)
+}
+
 // primary waits until one NIC is that, and not the other, here and in the log.
 func (a *netAgent) primary(vm log.UUID, is, isNot string) {
 	a.t.Helper()
