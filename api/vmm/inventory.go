@@ -135,6 +135,8 @@ func (s *Service) takeReports(ctx context.Context) {
 			switch {
 			case errors.Is(err, errNobody): // the leader hears of it with the next beat of this server
 				s.compared(l, soonAfter)
+			case errors.Is(err, errElsewhere): // as the leader knows it, who may not have heard of this one yet
+				s.compared(l, againAfter)
 			case err != nil:
 				s.logger.Warn("what a CN reports of its VMs is not written: again soon", "cn", l.cn, "error", err)
 				s.metrics.reports.WithLabelValues("retried").Inc()
@@ -184,8 +186,11 @@ func (s *Service) compare(ctx context.Context, l *Line) error {
 	if len(ops) == 0 {
 		return nil
 	}
-	if newest, err := s.newest(ctx, l.cn); err != nil || !newest {
+	switch newest, err := s.newest(ctx, l.cn); {
+	case err != nil:
 		return err
+	case !newest:
+		return errElsewhere
 	}
 	for part := range slices.Chunk(ops, maxReportOps) {
 		if err := s.writeReport(ctx, l, part); err != nil {
@@ -197,6 +202,9 @@ func (s *Service) compare(ctx context.Context, l *Line) error {
 
 // errNobody: the leader has not heard of a session of the CN yet.
 var errNobody = errors.New("vmm: the leader knows no session of the compute node")
+
+// errElsewhere: another server has the newest connection of the CN.
+var errElsewhere = errors.New("vmm: another server has the newest connection of the compute node")
 
 // newest reports whether this server has the newest connection of a CN, as the
 // leader knows it. It is asked after the state was read: if what the newest

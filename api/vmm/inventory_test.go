@@ -225,6 +225,34 @@ func TestInventoryIsFenced(t *testing.T) {
 	})
 }
 
+// A CN comes to another server, of which the leader has not heard yet: what it
+// says there is written as soon as the leader knows, not with the next sweep.
+func TestInventoryOfAnotherServer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var newest atomic.Value
+		newest.Store("a")
+		c := newCentral()
+		var lines []*Line
+		for _, name := range []string{"a", "b"} {
+			s, err := New(Config{Store: newFollower(c), NewID: newID, Peers: namedPeers{self: name, newest: &newest}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer run(s)()
+			lines = append(lines, s.Connect(testCN, false, nil))
+		}
+		whole(lines[0], vm(0x21, "running"))
+		settle()
+		whole(lines[1])
+		time.Sleep(againAfter / 2)
+		newest.Store("b")
+		time.Sleep(2 * againAfter)
+		if got := c.vms(); len(got) != 0 {
+			t.Errorf("got %q, want nothing: the newest connection has no VM", got)
+		}
+	})
+}
+
 // That only the time of the last change differs is no change.
 func TestLastModifiedAloneIsNoEvent(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
