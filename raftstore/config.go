@@ -95,7 +95,7 @@ type Config struct {
 	// SweepEvents is how many events may pass before the object rows of
 	// changes.db follow them: 524,288, which a start folds in about a
 	// second, and among which neighbours share pages. SweepDelay is how long
-	// fewer may wait: 1 min.
+	// fewer may wait while few come: 1 min.
 	SweepEvents int
 	SweepDelay  time.Duration
 
