@@ -76,9 +76,9 @@ func configured(commands []*cli.Command) {
 		switch c.Name {
 		case "server", "agent", "varpd":
 			configureAs(c, c.Name)
-		case "demo", "bench":
+		case "demo":
 			c.Before = func(*cli.Context) error { return forgetVariables() }
-		case "config", "completion", "version", "dev":
+		case "config", "completion", "version", "dev", "bench":
 		default:
 			configureAs(c, "client")
 		}

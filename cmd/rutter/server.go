@@ -2,6 +2,8 @@ package main
 
 import (
 	"errors"
+	"io/fs"
+	"log/slog"
 	"net"
 	"os"
 	"path/filepath"
@@ -88,6 +90,7 @@ func runServerCommand(c *cli.Context) error {
 	if err := privateServerFolder(cfg.Store, logger); err != nil {
 		return err
 	}
+	warnAlone(cfg.Store, logger)
 	headroom := make([]byte, cfg.Headroom)
 	// While the state is read the heap only grows, and each collection would go
 	// through all of it; what is left over goes back to the system after that.
@@ -102,13 +105,20 @@ func runServerCommand(c *cli.Context) error {
 	if err != nil {
 		return err
 	}
-	if len(s.store.Status().Members) == 0 && len(cfg.Store.Join) == 0 {
-		logger.Warn("this server belongs to no cluster, and waits: begin one with --bootstrap or --peers, join one with --join, or let it in from there with rutter cluster join", "id", cfg.Store.ID, "peer", cfg.Store.Listen)
-	}
 	confineServer(cfg, logger)
 	err = errors.Join(s.Run(c.Context), stop())
 	runtime.KeepAlive(headroom)
 	return err
+}
+
+// warnAlone says what a new server waits for that was told of no cluster.
+func warnAlone(cfg raftstore.Config, logger *slog.Logger) {
+	if cfg.Bootstrap || len(cfg.InitialMembers)+len(cfg.Join) > 0 {
+		return
+	}
+	if _, err := os.Stat(filepath.Join(cfg.Dir, "raft.db")); errors.Is(err, fs.ErrNotExist) {
+		logger.Warn("this server belongs to no cluster, and waits: begin one with --bootstrap or --peers, join one with --join, or let it in from there with rutter cluster join", "server", cfg.ID, "peer", cfg.Listen)
+	}
 }
 
 // maxHeadroom bounds --gc-headroom.
