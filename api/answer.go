@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"net/http"
 	"strconv"
+	"strings"
 
 	"rutter/api/liveness"
 	"rutter/log"
@@ -105,9 +106,9 @@ func errorOf(err error) *answerError {
 	case errors.Is(err, log.ErrOtherLog):
 		return fail(http.StatusConflict, codeOtherLog, "read the state anew, then follow from its Rutter-Cursor", "the cursor is of another log than this cluster's")
 	case errors.Is(err, log.ErrAhead):
-		return fail(http.StatusConflict, codeAhead, "if the seq came from this cluster, try again; else read the state anew", "this place is beyond the head of this log")
+		return fail(http.StatusConflict, codeAhead, "if the seq came from this cluster, try again; else read the state anew", "this place is beyond the head of this log%s", aside(err, log.ErrAhead))
 	case errors.Is(err, log.ErrCompacted):
-		return fail(http.StatusGone, codeCompacted, "read the state anew, then follow from its Rutter-Cursor", "the log no longer keeps what follows this place")
+		return fail(http.StatusGone, codeCompacted, "read the state anew, then follow from its Rutter-Cursor", "the log no longer keeps what follows this place%s", aside(err, log.ErrCompacted))
 	case errors.Is(err, ErrNoLeader):
 		return fail(http.StatusServiceUnavailable, codeNoLeader, "nothing was written; try again in a second", "the cluster has no leader now")
 	case errors.Is(err, ErrOverloaded):
@@ -116,6 +117,14 @@ func errorOf(err error) *answerError {
 		return fail(http.StatusServiceUnavailable, codeNotYet, "try again, or another server", "this server could not answer in time")
 	}
 	return fail(http.StatusInternalServerError, codeInternal, "see the server's log", "%v", err)
+}
+
+// aside is what an error says before its sentinel, such as where the head is.
+func aside(err, sentinel error) string {
+	if said, ok := strings.CutSuffix(err.Error(), ": "+sentinel.Error()); ok {
+		return ": " + said
+	}
+	return ""
 }
 
 // writeError answers with err.

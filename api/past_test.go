@@ -115,6 +115,9 @@ func TestReadsOfThePast(t *testing.T) {
 			t.Errorf("/log/state?%s: %s", query, pretty(w))
 		}
 	}
+	if w := b.call("GET", "/log?after=9999", ""); !strings.Contains(w.Body.String(), "beyond the head of this log: after seq 9999, and the head is "+head.String()) {
+		t.Errorf("a place ahead: %s", pretty(w))
+	}
 	all := strings.SplitAfter(b.call("GET", "/log/state?kind=network", "").Body.String(), "\n")
 	if len(all) < 3 {
 		t.Fatalf("networks: %q", all)

@@ -1,6 +1,9 @@
 package log
 
-import "fmt"
+import (
+	"fmt"
+	"strings"
+)
 
 // Kind is what an object is. The numbers stand in stored bytes: they are never
 // changed or used again, only added to.
@@ -74,7 +77,7 @@ func ParseKind(text string) (Kind, error) {
 	if _, err := fmt.Sscanf(text, "kind(%d)", &n); err == nil && Kind(n).String() == text {
 		return Kind(n), nil
 	}
-	return 0, fmt.Errorf("kind %q: want one of nic_tag, network, nic, server, vm, vmm and the rest that a server lists", text)
+	return 0, fmt.Errorf("kind %q: want one of %s", text, strings.Join(kindNames[1:], ", "))
 }
 
 // MarshalText implements encoding.TextMarshaler.

@@ -31,14 +31,14 @@ func outputFlag() cli.Flag { return term.OutputFlag(line.Formats()...) }
 // filterFlags are the filters of package query, by their names there.
 func filterFlags() []cli.Flag {
 	usage := map[string]string{
-		"kind":    "only events of objects of this `KIND`: nic_tag, network, nic, server, vm, vmm or migration",
+		"kind":    "only events of objects of this `KIND`: nic, network, vm, ip, task and so on; a wrong one is answered with all that there are",
 		"action":  "only this `ACTION`: create, update or delete",
 		"object":  "only events of the object with this `ID`",
 		"owner":   "only objects of the owner with this `UUID`, before or after the event",
 		"vnet":    "only events on the vnet with this `NUMBER`",
 		"network": "only the network with this `UUID`, and NICs on it before or after the event",
 		"cn":      "only what the CN with this `UUID` is concerned by",
-		"ip":      "only NICs that have this `ADDRESS`, before or after the event",
+		"ip":      "only NICs that have this `ADDRESS`, before or after the event, and its IP object",
 		"actor":   "only what this `ACTOR` asked for",
 		"path":    "only updates that changed this `FIELD`, such as gateway",
 		"until":   "not behind this `PLACE`: a seq, a time, or how long ago",

@@ -132,6 +132,7 @@ func TestCommandsOnAFile(t *testing.T) {
 		{"blame ip 10.0.0.1", "#1 10.0.0.1 given: nic 90:b8:d0:00:00:01", 4},
 		{"stats", "5 entries", 0},
 		{"stats --from 2 --action update", "3 entries", 0},
+		{"verify", "whole; 5 entries", 1},
 		{"dump 1", "crc32c", 0},
 		{"dump --from -1 -o ndjson", `"bytes":"01`, 1},
 	} {

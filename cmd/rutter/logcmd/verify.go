@@ -21,7 +21,7 @@ func verifyCommand() *cli.Command {
 	return &cli.Command{
 		Name: "verify", Usage: "check that a log is whole, and that the objects are what it says", Action: logVerify,
 		ArgsUsage: "[FOLDER|SNAPSHOT|EXPORT ...]",
-		Flags:     []cli.Flag{term.ServersFlag(), term.OutputFlag("table", "json")},
+		Flags:     []cli.Flag{term.ServersFlag(), dataFlag(), term.OutputFlag("table", "json")},
 		Description: "An export: its checksums and chain. A data folder of a stopped server, or a snapshot file: every checksum, the chain, each checkpoint and the objects against the replay of the entries, the index. Without one, each server that --server names: its entries are read and chained, its objects compared with the replay, and the servers with each other. What is wrong is printed with what to do, and the exit code is 1.\n\n" + term.Examples(
 			"rutter log verify /var/lib/rutter",
 			"rutter log verify snapshot.rutter -o json",
@@ -39,14 +39,18 @@ type checked struct {
 
 func logVerify(c *cli.Context) error {
 	var results []checked
-	for _, path := range c.Args().Slice() {
+	paths := c.Args().Slice()
+	if path := c.String("data"); path != "" {
+		paths = append(paths, path) // as the other commands have it
+	}
+	for _, path := range paths {
 		v, err := verifyFolder(c.Context, path)
 		if err != nil {
 			return err
 		}
 		results = append(results, checked{path, v})
 	}
-	if c.NArg() == 0 {
+	if len(paths) == 0 {
 		for _, server := range c.StringSlice("server") {
 			for one := range strings.SplitSeq(server, ",") {
 				v, err := verifyServer(c, one)
