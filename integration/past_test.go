@@ -9,6 +9,8 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+
+	"rutter/log"
 )
 
 // command runs the program and returns what it printed.
@@ -46,6 +48,9 @@ func TestReplayIntoAnotherCluster(t *testing.T) {
 		return string(b)
 	}
 	first := replay()
+	if strings.Contains(first, log.UUID{}.String()) {
+		t.Errorf("the record has a cluster without an id:\n%s", first)
+	}
 	head, err := to.api.Head(t.Context())
 	if err != nil {
 		t.Fatal(err)

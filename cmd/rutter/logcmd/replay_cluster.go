@@ -8,6 +8,7 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/urfave/cli/v2"
 
@@ -34,7 +35,9 @@ type reenactment struct {
 	api     *client.Client
 	source  log.UUID
 	target  log.UUID
-	maps    *mapFile
+	maps    *mapFile  // nil until the target has an id, with its first change
+	name    string    // of the file of maps, if the user chose one
+	early   []mapping // for maps
 	there   map[changeTag]mappedChange // in the target's log, and not in maps
 	speed   pace
 	made    int
@@ -91,18 +94,74 @@ func reenact(c *cli.Context, source log.UUID, to string, speed uint64, do func(*
 	if target == source {
 		return term.Usagef("--to %s: that is the cluster that the log is of", to)
 	}
-	maps, err := openMap(c.String("map"), source, target)
-	if err != nil {
-		return err
+	r := &reenactment{api: api, source: source, target: target, name: c.String("map"), speed: pace{speed: speed}}
+	defer func() {
+		if r.maps != nil {
+			err = errors.Join(err, r.maps.close())
+		}
+	}()
+	last := log.Seq(0)
+	if !target.IsZero() {
+		if err := r.openMaps(); err != nil {
+			return err
+		}
+		last = r.maps.last
 	}
-	defer func() { err = errors.Join(err, maps.close()) }()
-	r := &reenactment{api: api, source: source, target: target, maps: maps, speed: pace{speed: speed}}
-	if err := r.look(c.Context, max(maps.last, status.Floor)); err != nil {
+	if err := r.look(c.Context, max(last, status.Floor)); err != nil {
 		return err
 	}
 	err = do(r)
-	fmt.Fprintf(os.Stderr, "cluster %s: %d changes made, %d were there, %d skipped; %s says which is which\n", target, r.made, r.had, r.skipped, maps.name)
+	if r.maps == nil {
+		fmt.Fprintf(os.Stderr, "nothing was made in %s, %d changes were skipped\n", to, r.skipped)
+		return err
+	}
+	fmt.Fprintf(os.Stderr, "cluster %s: %d changes made, %d were there, %d skipped; %s says which is which\n", r.target, r.made, r.had, r.skipped, r.maps.name)
 	return err
+}
+
+// openMaps opens the record of what stands for what, of a target that has an id.
+func (r *reenactment) openMaps() (err error) {
+	r.maps, err = openMap(r.name, r.source, r.target)
+	return err
+}
+
+// foundedPoll is how often a cluster is asked for its id, which its first change gives it.
+const foundedPoll = 20 * time.Millisecond
+
+// note records what stands for a change of the source.
+func (r *reenactment) note(ctx context.Context, m mapping) error {
+	if r.maps != nil {
+		return r.maps.add(m)
+	}
+	r.early = append(r.early, m)
+	if m.Skipped != "" {
+		return nil // an empty cluster is still empty
+	}
+	for r.target.IsZero() {
+		status, err := r.api.Status(ctx)
+		if err != nil {
+			return err
+		}
+		if r.target = status.Head.Cluster; !r.target.IsZero() {
+			break
+		}
+		select { // that server has not heard of the change yet
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(foundedPoll):
+		}
+	}
+	if err := r.openMaps(); err != nil {
+		return err
+	}
+	for _, m := range r.early {
+		m.Target.Cluster = r.target
+		if err := r.maps.add(m); err != nil {
+			return err
+		}
+	}
+	r.early = nil
+	return nil
 }
 
 // look reads which changes the target has already, behind a seq.
@@ -204,14 +263,14 @@ func (r *reenactment) follow(ctx context.Context, entries iter.Seq2[log.Entry, e
 
 // make has the target do what the events of one change did, unless it has.
 func (r *reenactment) make(ctx context.Context, source mappedChange, events []*log.Event) error {
-	if r.maps.done[source.key()] {
+	if r.maps != nil && r.maps.done[source.key()] {
 		r.had++
 		return nil
 	}
 	tag := tagOf(source)
 	if was, ok := r.there[tag]; ok { // written, and the record of it was lost
 		r.had++
-		return r.maps.add(mapping{Source: source, Target: was})
+		return r.note(ctx, mapping{Source: source, Target: was})
 	}
 	change := &log.Change{ID: tag.id()}
 	for _, e := range events {
@@ -225,7 +284,7 @@ func (r *reenactment) make(ctx context.Context, source mappedChange, events []*l
 	}
 	if len(change.Ops) == 0 {
 		r.skipped++
-		return r.maps.add(mapping{Source: source, Target: mappedChange{Cluster: r.target}, Skipped: "it is about the cluster itself"})
+		return r.note(ctx, mapping{Source: source, Target: mappedChange{Cluster: r.target}, Skipped: "it is about the cluster itself"})
 	}
 	if err := r.speed.before(ctx, events[0].Time); err != nil {
 		return err
@@ -235,7 +294,7 @@ func (r *reenactment) make(ctx context.Context, source mappedChange, events []*l
 		return fmt.Errorf("%s: the target does not take it, and has all before it: %w", source.name(), err)
 	}
 	r.made++
-	return r.maps.add(mapping{Source: source, Target: mappedChange{Cluster: r.target, First: result.First, Last: result.Last, ID: change.ID}})
+	return r.note(ctx, mapping{Source: source, Target: mappedChange{Cluster: r.target, First: result.First, Last: result.Last, ID: change.ID}})
 }
 
 // opOf is the operation that does what an event did; ok is false if there is
