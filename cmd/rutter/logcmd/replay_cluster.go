@@ -35,9 +35,9 @@ type reenactment struct {
 	api     *client.Client
 	source  log.UUID
 	target  log.UUID
-	maps    *mapFile  // nil until the target has an id, with its first change
-	name    string    // of the file of maps, if the user chose one
-	early   []mapping // for maps
+	maps    *mapFile                   // nil until the target has an id, with its first change
+	name    string                     // of the file of maps, if the user chose one
+	early   []mapping                  // for maps
 	there   map[changeTag]mappedChange // in the target's log, and not in maps
 	speed   pace
 	made    int
