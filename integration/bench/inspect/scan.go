@@ -31,6 +31,9 @@ func scanFilters() map[string]map[string][]string {
 // second on one core, with the slowest of the filters. Each entry is read with
 // its checksum, as a server and `rutter log --data` do.
 func measureScan(ctx context.Context, dir string) (perSecond float64, err error) {
+	if err := readOnce(dir); err != nil {
+		return 0, err
+	}
 	f, err := raftstore.OpenFolder(dir)
 	if err != nil {
 		return 0, err
