@@ -100,6 +100,18 @@ func testCuts(t *testing.T, w *world) {
 		w.websocket("cut-person", w.urls[1]),
 		w.peer("cut-server", w.raft[2]),
 	}
+	w.allEnd(all, func() {
+		for _, who := range []string{"cn:" + cn.String(), "operator:carla", "server:s9"} {
+			w.must(w.run("cert", "revoke", who, "--reason", "a test"))
+		}
+	})
+}
+
+// allEnd sees to it that connections are open until something is done, and ended
+// soon after that.
+func (w *world) allEnd(all []open, do func()) {
+	t := w.t
+	t.Helper()
 	ended := make(chan string, len(all))
 	for _, o := range all {
 		go func() {
@@ -109,22 +121,52 @@ func testCuts(t *testing.T, w *world) {
 	}
 	select {
 	case name := <-ended:
-		t.Fatalf("%s ended before anything was revoked", name)
+		t.Fatalf("%s ended before anything was done", name)
 	case <-time.After(200 * time.Millisecond):
 	}
-	for _, who := range []string{"cn:" + cn.String(), "operator:carla", "server:s9"} {
-		w.must(w.run("cert", "revoke", who, "--reason", "a test"))
-	}
+	do()
 	begun, late := time.Now(), time.After(cutWithin)
-	for range all {
+	for left := len(all); left > 0; left-- {
 		select {
 		case name := <-ended:
 			t.Logf("%s: %v", name, time.Since(begun).Round(time.Millisecond))
 		case <-late:
-			t.Fatalf("%d connections go on %v after the revocation", len(all)-len(ended), cutWithin)
+			t.Fatalf("%d connections go on %v later", left, cutWithin)
 		}
 	}
 }
+
+// What a reader may see is asked when it connects, and again when its grant is
+// made, changed or withdrawn: whatever it has open then ends. Other readers go on.
+func testGrantCuts(t *testing.T, w *world) {
+	w.issue("tenant", access.Identity{Role: access.Reader, Name: "acme"}, pki.Life)
+	w.issue("free", access.Identity{Role: access.Reader, Name: "free"}, pki.Life)
+	other := w.asked("free", w.urls[1], followLog, http.StatusOK)
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		_, _ = io.Copy(io.Discard, other.conn) // until the test ends
+	}()
+	for _, step := range [][]string{
+		{"set", "reader:acme", "--owner", "564d69b1-a178-3fbe-b36f-3f2b7fd7ed31"},
+		{"set", "reader:acme", "--owner", "930896af-bf8c-48d4-885c-6573a94b1853"},
+		{"remove", "reader:acme"},
+	} {
+		all := make([]open, 0, len(w.urls))
+		for _, url := range w.urls {
+			all = append(all, w.asked("tenant", url, followLog, http.StatusOK))
+		}
+		w.allEnd(all, func() { w.must(w.run(append([]string{"grant"}, step...)...)) })
+	}
+	select {
+	case <-ended:
+		t.Error("a reader whose grant nobody touched was cut off")
+	default:
+	}
+}
+
+// followLog asks for the log as it grows.
+const followLog = "GET /log?follow=1 HTTP/1.1\r\n"
 
 // A command with a certificate that is good no more ends with the reason, and
 // does not go on asking.

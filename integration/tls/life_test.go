@@ -82,8 +82,14 @@ func TestExpiry(t *testing.T) {
 // get returns the text at a path of the first server.
 func (w *world) get(name, path string) string {
 	w.t.Helper()
+	return w.getOf(w.urls[0], name, path)
+}
+
+// getOf returns the text at a path of a server.
+func (w *world) getOf(url, name, path string) string {
+	w.t.Helper()
 	transport := &http.Transport{DialTLSContext: term.DialServer(w.keeper(name)), DisableKeepAlives: true}
-	request, err := http.NewRequestWithContext(w.t.Context(), http.MethodGet, w.urls[0]+path, nil)
+	request, err := http.NewRequestWithContext(w.t.Context(), http.MethodGet, url+path, nil)
 	w.must(err)
 	answer, err := (&http.Client{Transport: transport}).Do(request)
 	w.must(err)

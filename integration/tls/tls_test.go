@@ -79,7 +79,24 @@ func newWorld(t *testing.T) *world {
 	w.issue("ada", access.Identity{Role: access.Operator, Name: "ada"}, pki.Life)
 	w.api = w.client("ada", w.urls...)
 	w.must(w.write(t.Context(), "first"))
+	for _, url := range w.urls {
+		w.awaitOffice(url)
+	}
 	return w
+}
+
+// awaitOffice waits until a server knows the authorities, and so can sign.
+func (w *world) awaitOffice(url string) {
+	w.t.Helper()
+	for deadline := time.Now().Add(finishPatience); ; time.Sleep(50 * time.Millisecond) {
+		text := w.getOf(url, "ada", "/pki/bundle")
+		if strings.Contains(text, "BEGIN CERTIFICATE") {
+			return
+		}
+		if time.Now().After(deadline) {
+			w.t.Fatalf("%s signs nothing: %s", url, text)
+		}
+	}
 }
 
 // start starts a server with the certificates in the folder of its name.
@@ -183,6 +200,7 @@ func TestTLS(t *testing.T) {
 		{"tokens", testTokens},
 		{"revocation", testRevocation},
 		{"cuts", testCuts},
+		{"grants", testGrantCuts},
 		{"commands", testRefusedCommand},
 		{"rotation", testRotation},
 		{"agents", testAgents},
