@@ -28,6 +28,11 @@ const (
 	writeRest = 5 * time.Millisecond
 )
 
+// headroom is the servers' --gc-headroom here. By default garbage may lie until there
+// are 256 MB of it, whoever makes it and whenever, and what clients have servers
+// hold could not be told from it.
+const headroom = "32MiB"
+
 // Outcome is what came of a Stand.
 type Outcome struct {
 	GrownMB              int64 // the most that a server held, above the most that one held with the same writes before
@@ -39,7 +44,7 @@ type Outcome struct {
 // Stand starts three servers with TLS, lets a crowd loose on the leader, and
 // measures what that does to it and to others. A server that ended is an error.
 func Stand(ctx context.Context, program, dir string, duration time.Duration) (o Outcome, err error) {
-	c, err := bench.StartCluster(ctx, bench.Options{Program: program, Servers: 3, Dir: filepath.Join(dir, "hostile"), Flags: []string{"--log-level=error"}, TLS: true})
+	c, err := bench.StartCluster(ctx, bench.Options{Program: program, Servers: 3, Dir: filepath.Join(dir, "hostile"), Flags: []string{"--log-level=error", "--gc-headroom=" + headroom}, TLS: true})
 	if err != nil {
 		return o, err
 	}
