@@ -164,7 +164,9 @@ func loadRows(objects *bbolt.Bucket, but map[objectKey]log.Seq, state *projectio
 		if err != nil {
 			return fmt.Errorf("changes.db: bucket of objects %q: %w", name, log.ErrCorrupt)
 		}
+		next := ahead{}
 		return objects.Bucket(name).ForEach(func(k, v []byte) error {
+			next.row(v)
 			if _, ok := but[objectKey{kind, string(k)}]; ok {
 				return nil
 			}

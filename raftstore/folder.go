@@ -186,8 +186,9 @@ func (f *Folder) Each(ctx context.Context, after log.Seq, fn func(e log.Entry) b
 	}
 	return f.view(func(tx *bbolt.Tx) error {
 		cursor := tx.Bucket(bucketEvents).Cursor()
-		want := after + 1
+		want, next := after+1, ahead{}
 		for key, row := cursor.Seek(seqKey(want)); want <= f.head.seq; key, row = cursor.Next() {
+			next.row(row)
 			s, err := readEventRow(want, key, row)
 			if err == nil && want%upkeepRows == 0 {
 				err = ctx.Err()

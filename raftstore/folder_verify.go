@@ -130,8 +130,9 @@ func (v *verifier) replay() (bool, error) {
 		hash, known = v.head.floorHash, true
 	}
 	cursor := v.tx.Bucket(bucketEvents).Cursor()
-	want := first
+	want, next := first, ahead{}
 	for key, row := cursor.Seek(seqKey(first)); want <= v.head.seq; key, row = cursor.Next() {
+		next.row(row)
 		s, err := readEventRow(want, key, row)
 		if err != nil {
 			v.found(want, remedyServer, "%v", err)

@@ -398,8 +398,9 @@ func stateAt(ctx context.Context, tx *bbolt.Tx, seq log.Seq, state *projections.
 		return err
 	}
 	cursor := tx.Bucket(bucketEvents).Cursor()
-	want := base + 1
+	want, next := base+1, ahead{}
 	for key, row := cursor.Seek(seqKey(want)); want <= seq; key, row = cursor.Next() {
+		next.row(row)
 		if want%upkeepRows == 0 && ctx.Err() != nil {
 			return ctx.Err()
 		}
