@@ -48,6 +48,9 @@ func (h Hash) Next(seq Seq, event []byte) Hash {
 // String returns 64 hexadecimal digits.
 func (h Hash) String() string { return hex.EncodeToString(h[:]) }
 
+// MarshalText implements encoding.TextMarshaler.
+func (h Hash) MarshalText() ([]byte, error) { return []byte(h.String()), nil }
+
 // Prefix returns the first 8 bytes, as a Cursor carries them.
 func (h Hash) Prefix() ChainPrefix { return ChainPrefix(h[:8]) }
 

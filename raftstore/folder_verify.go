@@ -16,7 +16,7 @@ import (
 // Verified is what Folder.Verify found.
 type Verified struct {
 	Head        log.Cursor `json:"head"`
-	Chain       log.Hash   `json:"chain"` // the whole hash at the head
+	Chain       log.Hash   `json:"chain,omitzero"` // the whole hash at the head
 	Floor       log.Seq    `json:"floor"`
 	Events      uint64     `json:"events"`
 	Objects     int        `json:"objects"`

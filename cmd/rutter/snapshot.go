@@ -190,11 +190,7 @@ func snapshotInspect(c *cli.Context) (err error) {
 }
 
 func printContent(c *cli.Context, content *raftstore.Content) error {
-	shown := struct {
-		*raftstore.Content
-		Chain string `json:"chain"` // as text, in place of the bytes
-	}{content, content.Chain.String()}
-	return printOne(c, shown, func(out io.Writer) {
+	return printOne(c, content, func(out io.Writer) {
 		w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 		fmt.Fprintf(w, "cluster\t%s\n", content.Cluster)
 		fmt.Fprintf(w, "head\t%d, chain %s, at %s\n", content.Head.Seq, content.Chain, content.Time)

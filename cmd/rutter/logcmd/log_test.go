@@ -110,7 +110,7 @@ func output(t *testing.T, args ...string) string {
 }
 
 func TestCommandsOnAFile(t *testing.T) {
-	path, _ := exported(t, 3)
+	path, entries := exported(t, 3)
 	const head = "2026-11-21T09:00:"
 	for _, test := range []struct {
 		args string
@@ -144,6 +144,9 @@ func TestCommandsOnAFile(t *testing.T) {
 	}
 	if got := output(t, "verify", path); !strings.Contains(got, "whole; 5 entries") {
 		t.Errorf("verify: %s", got)
+	}
+	if got := output(t, "verify", "-o", "json", path); !strings.Contains(got, `"chain":"`+entries[4].Hash.String()+`"`) {
+		t.Errorf("verify -o json: %s", got)
 	}
 	for _, format := range line.Formats() {
 		if got := output(t, "tail", "--data", path, "-o", format); !strings.HasSuffix(got, "\n") {
@@ -202,6 +205,8 @@ func TestWrongUsage(t *testing.T) {
 		{"tail --data log_test.go", "no file of `rutter log export`"},
 		{"import --to x log_test.go", "no file of `rutter log export`"},
 		{"replay log_test.go", "invalid database"},
+		{"state --at 0 --data " + path, "nothing was there yet: the log of " + path + " begins with seq 1 of 2026-11-21T09:00:01.000Z"},
+		{"state --at 2026-11-21T09:00:00Z --kind nic --data " + path, "nothing was there yet"},
 	} {
 		if err := run(t.Context(), io.Discard, strings.Fields(test.args)); err == nil || !strings.Contains(err.Error(), test.want) {
 			t.Errorf("%s: %v, want %q", test.args, err, test.want)
