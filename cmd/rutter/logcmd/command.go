@@ -110,7 +110,7 @@ func blameCommand() *cli.Command {
 			&cli.StringFlag{Name: "network", Usage: "of an address: only on the network with this `UUID`"},
 		},
 		Description: term.Examples("rutter log blame nic 90:b8:d0:10:02:00", "rutter log blame network 0e70de36-a40b-4ac0-9429-819f5ff82011",
-			"rutter log blame ip 10.21.12.100   # each event that gave or took the address, or changed its IP object",
+			"rutter log blame ip 10.21.12.100   # each event that gave, moved or took the address, or changed its IP object",
 			"rutter log blame vm 5595d88c-6e4d-4bda-b58e-97dd02e30001 -o json"),
 	}
 }

@@ -118,18 +118,25 @@ func blame(c *cli.Context) (err error) {
 	})
 }
 
-// holding is one event that gave or took an address, or set fields of its IP object.
+// holding is one event that gave, moved or took an address, or set fields of its IP object.
 type holding struct {
 	Seq     log.Seq    `json:"seq"`
 	Time    log.Time   `json:"time"`
-	What    string     `json:"what"`          // given or taken; of the IP object created, updated or deleted
-	MAC     string     `json:"mac,omitempty"` // none for the IP object
+	What    string     `json:"what"`           // given, moved or taken; of the IP object created, updated or deleted
+	MAC     string     `json:"mac,omitempty"`  // none for the IP object
+	From    *holder    `json:"from,omitempty"` // of moved
 	Network log.UUID   `json:"network_uuid"`
 	Owner   log.UUID   `json:"owner_uuid"`
 	Belongs log.UUID   `json:"belongs_to_uuid"`
 	Set     []setField `json:"set,omitempty"` // of the IP object
 	Actor   string     `json:"actor"`
 	Change  log.UUID   `json:"change_id"`
+}
+
+// holder is on which network an address was, and whose.
+type holder struct {
+	Network log.UUID `json:"network_uuid"`
+	Belongs log.UUID `json:"belongs_to_uuid"`
 }
 
 // setField is a field of an IP object that an event set.
@@ -142,6 +149,9 @@ type setField struct {
 // text is the holding for people.
 func (h *holding) text(addr netip.Addr) string {
 	what := fmt.Sprintf("nic %s of %s on network %s", h.MAC, h.Belongs, h.Network)
+	if h.From != nil {
+		what += fmt.Sprintf(", from %s on network %s", h.From.Belongs, h.From.Network)
+	}
 	if h.MAC == "" {
 		what = fmt.Sprintf("ip object on network %s", h.Network)
 		for _, f := range h.Set {
@@ -154,7 +164,7 @@ func (h *holding) text(addr netip.Addr) string {
 	return fmt.Sprintf("%s #%d %s %s: %s  by %s  change %s", h.Time, h.Seq, addr, h.What, what, h.Actor, h.Change)
 }
 
-// blameAddress prints which events gave an address to whom, and took it, and
+// blameAddress prints which events gave an address to whom, moved and took it, and
 // which set the fields of its IP object, such as a reservation.
 func blameAddress(c *cli.Context, text string) (err error) {
 	addr, err := netip.ParseAddr(text)
@@ -193,7 +203,8 @@ func blameAddress(c *cli.Context, text string) (err error) {
 	})
 }
 
-// holdingOf says what an entry did with an address; ok is false if nothing.
+// holdingOf says what an entry did with an address; ok is false if nothing. A NIC
+// that keeps its address and goes to another network, or to another VM, moves it.
 func holdingOf(l log.Line, addr netip.Addr) (h holding, ok bool) {
 	e := l.Event
 	if ip, is := e.Object.(*log.IP); is && ip.IP == addr {
@@ -203,21 +214,29 @@ func holdingOf(l log.Line, addr netip.Addr) (h holding, ok bool) {
 	if !isNIC {
 		return h, false
 	}
-	had, has := nic.IP == addr, nic.IP == addr && e.Action != log.Delete
-	switch e.Action {
-	case log.Create:
-		had = false
-	case log.Update:
-		before, err := log.Revert(nic, e.Changed)
-		was, isNIC := before.(*log.NIC)
-		had = err == nil && isNIC && was.IP == addr
-	}
 	h = holding{
 		Seq: l.Seq, Time: e.Time, What: "given", MAC: e.ID, Network: nic.NetworkUUID, Owner: nic.OwnerUUID, Belongs: nic.BelongsToUUID,
 		Actor: e.Actor, Change: e.ChangeID,
 	}
-	if had {
-		h.What = "taken"
+	before, after := nic, nic
+	switch e.Action {
+	case log.Create:
+		before = nil
+	case log.Delete:
+		after = nil
+	case log.Update:
+		reverted, err := log.Revert(nic, e.Changed)
+		if before, isNIC = reverted.(*log.NIC); err != nil || !isNIC {
+			before = nil
+		}
+	}
+	had, has := before != nil && before.IP == addr, after != nil && after.IP == addr
+	switch {
+	case had && has:
+		h.What, h.From = "moved", &holder{before.NetworkUUID, before.BelongsToUUID}
+		return h, *h.From != holder{h.Network, h.Belongs}
+	case had:
+		h.What, h.Network, h.Owner, h.Belongs = "taken", before.NetworkUUID, before.OwnerUUID, before.BelongsToUUID
 	}
 	return h, had != has
 }

@@ -187,6 +187,25 @@ func (s *pastLog) place(ctx context.Context, text string) (log.Seq, error) {
 	return answer.Seq, nil
 }
 
+// notBefore refuses a place that was asked for and is before the first entry:
+// nothing printed would look like objects that were not there.
+func (s *pastLog) notBefore(ctx context.Context, asked string, seq log.Seq) error {
+	if asked == "" || seq > 0 {
+		return nil
+	}
+	for e, err := range s.entries(ctx, 0) {
+		if err != nil {
+			return err
+		}
+		event, err := e.Event()
+		if err != nil {
+			return err
+		}
+		return fmt.Errorf("%s: nothing was there yet: the log of %s begins with seq %d of %s", asked, s.name, e.Seq, event.Time)
+	}
+	return fmt.Errorf("%s: nothing was there: the log of %s is empty", asked, s.name)
+}
+
 // statePart is what of a state a command wants; the zero value is all of it.
 type statePart struct {
 	cn   log.UUID

@@ -52,6 +52,9 @@ func logState(c *cli.Context) (err error) {
 	if err != nil {
 		return err
 	}
+	if err := s.notBefore(c.Context, c.String("at"), seq); err != nil {
+		return err
+	}
 	state, err := s.state(c.Context, seq, p)
 	if err != nil {
 		return err
