@@ -59,8 +59,16 @@ func launch(t testing.TB, cfg Config) *node {
 	if err != nil {
 		t.Fatalf("open %s: %v", cfg.ID, err)
 	}
+	n := launched(t, s)
+	n.cfg = cfg
+	return n
+}
+
+// launched runs a server that was opened.
+func launched(t testing.TB, s *Store) *node {
+	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
-	n := &node{Store: s, cfg: cfg, cancel: cancel, ended: make(chan error, 1)}
+	n := &node{Store: s, cfg: s.cfg, cancel: cancel, ended: make(chan error, 1)}
 	go func() { n.ended <- s.Run(ctx) }()
 	t.Cleanup(func() { n.halt(t) })
 	return n

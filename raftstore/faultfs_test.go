@@ -264,15 +264,19 @@ type faultFS struct {
 	folder  string // what is on the disk
 	in      io.WriteCloser
 	answers *bufio.Scanner
+	unmount func() // once; at the end of the test at the latest
 }
 
 // newFaultFS mounts one, or skips the test.
-func newFaultFS(t testing.TB) *faultFS {
+func newFaultFS(t testing.TB) *faultFS { return newFaultFSOn(t, fastDir(t)) }
+
+// newFaultFSOn mounts one on a folder.
+func newFaultFSOn(t testing.TB, folder string) *faultFS {
 	t.Helper()
 	if _, err := os.Stat("/dev/fuse"); err != nil || os.Geteuid() != 0 {
 		t.Skip("needs /dev/fuse and root")
 	}
-	f := &faultFS{t: t, mount: t.TempDir(), folder: fastDir(t)}
+	f := &faultFS{t: t, mount: t.TempDir(), folder: folder}
 	child := exec.Command(os.Args[0])
 	child.Env = append(os.Environ(), fmt.Sprintf("%s=%s %s", faultFSEnv, f.mount, f.folder))
 	child.Stderr = os.Stderr
@@ -286,11 +290,12 @@ func newFaultFS(t testing.TB) *faultFS {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() {
+	f.unmount = sync.OnceFunc(func() {
 		_ = f.in.Close()
 		_ = syscall.Unmount(f.mount, syscall.MNT_DETACH)
 		_ = child.Wait()
 	})
+	t.Cleanup(f.unmount)
 	f.answers = bufio.NewScanner(out)
 	if !f.answers.Scan() || f.answers.Text() != "ready" {
 		t.Skipf("no FUSE here: %s", f.answers.Text())
