@@ -237,7 +237,7 @@ func (m *Machines) destroy(ctx context.Context, a act) error {
 	if err := m.shutdown(ctx, a); err != nil {
 		return err
 	}
-	if err := m.Runner.Remove(a.id); err != nil {
+	if err := m.Runner.Remove(ctx, a.id); err != nil {
 		return err
 	}
 	return m.await(ctx, a.id, func(_ vminfo.Value, there bool) bool { return !there })

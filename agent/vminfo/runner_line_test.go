@@ -90,11 +90,11 @@ func TestRunnerManifests(t *testing.T) {
 	if err := runner.Replace(StringValue("a")); err == nil {
 		t.Error("Replace by what is no manifest: no error")
 	}
-	if err := runner.Remove(vm.uuid); err != nil {
+	if err := runner.Remove(t.Context(), vm.uuid); err != nil {
 		t.Fatal(err)
 	}
 	s.until(e.Seq, `"type":"delete"`)
-	if err := runner.Remove(vm.uuid); err == nil || !strings.Contains(err.Error(), "no manifest") {
+	if err := runner.Remove(t.Context(), vm.uuid); err == nil || !strings.Contains(err.Error(), "no manifest") {
 		t.Errorf("a second Remove: %v", err)
 	}
 	if names, err := os.ReadDir(s.manifests); err != nil || len(names) != 0 {

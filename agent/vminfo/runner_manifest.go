@@ -1,6 +1,7 @@
 package vminfo
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -50,9 +51,15 @@ func (r *Runner) Replace(v Value) error {
 	return r.limitMemory(m)
 }
 
-// Remove removes the manifest of a VM that does not run. Error: ErrNoVM.
-func (r *Runner) Remove(id log.UUID) error {
-	err := os.Remove(r.manifestOf(id))
+// Remove removes the manifest of a VM that does not run, once whoever ends it has
+// cleared all of it away. Error: ErrNoVM.
+func (r *Runner) Remove(ctx context.Context, id log.UUID) error {
+	unlock, err := r.lock(ctx, id)
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	err = os.Remove(r.manifestOf(id))
 	if errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("%w: %s", ErrNoVM, id)
 	}

@@ -331,7 +331,7 @@ func deleteVM(ctx context.Context, a *vmAct) (string, error) {
 		done = fmt.Sprintf("is deleted; but %s stood aside as another manifest of it, and is the VM now: remove that as well", strings.Join(others, ", "))
 	}
 	away := func(_ vminfo.Value, gone bool) bool { return gone }
-	return done, a.visible(ctx, away, func() error { return a.runner.Remove(a.id) })
+	return done, a.visible(ctx, away, func() error { return a.runner.Remove(ctx, a.id) })
 }
 
 // deleteNICs deletes the VM's NICs in the log, in one change.
