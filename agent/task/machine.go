@@ -19,7 +19,7 @@ type vmRunner interface {
 	Stop(ctx context.Context, id log.UUID, force bool) error
 	Create(v vminfo.Value) error
 	Edit(id log.UUID, change func(vminfo.Value) vminfo.Value) error
-	Remove(id log.UUID) error
+	Remove(ctx context.Context, id log.UUID) error
 }
 
 // vmms is what of vminfo.VMMs this package needs.
