@@ -9,7 +9,7 @@ func row(what string, c cells, own, why string) Row {
 var objectPaths = []string{"nic_tags", "networks", "nics", "servers", "vms", "vmms"}
 
 const (
-	ownObjects = "objects in its interest: itself, its VMs, its NICs and the networks that they are on; a tenant's: those with its owner_uuid"
+	ownObjects = "objects in its interest: itself, its VMs, its NICs and the networks that they are on, and the NIC tags, which are for all nodes; a tenant's: those with its owner_uuid"
 	ownFields  = "decided in the log's order by projections.OwnRights: its server, VMs, VMMs and NICs, and the fields listed there"
 )
 

@@ -128,7 +128,7 @@ func (g *Gate) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	who := access.Identity{Role: access.Foreign}
 	if host, _, err := net.SplitHostPort(r.RemoteAddr); err == nil {
 		if ip, err := netip.ParseAddr(host); err == nil {
-			right := g.rightOf(ip)
+			right := g.Of(ip)
 			who.Name, who.Write = ip.Unmap().String(), right == Write
 			if right != None {
 				g.ask(w, r, who)
@@ -139,7 +139,8 @@ func (g *Gate) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	g.refuse(w, r, "this address is not in the list of those that may")
 }
 
-func (g *Gate) rightOf(ip netip.Addr) Right {
+// Of returns what an address may do on the surface now.
+func (g *Gate) Of(ip netip.Addr) Right {
 	if g.Granted != nil {
 		if right, ok := g.Granted(ip, g.Surface); ok {
 			return right

@@ -118,7 +118,7 @@ func TestStrangers(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	l := Listener(inner, List{})
+	l := Listener(inner, List{}.Of)
 	defer l.Close()
 	accepted := make(chan net.Conn, MaxStrangers+1)
 	done := make(chan struct{})
@@ -160,4 +160,38 @@ func TestStrangers(t *testing.T) {
 	}
 	_ = l.Close()
 	<-done
+}
+
+// A door hangs up on the addresses that match, and forgets who left.
+func TestCutOff(t *testing.T) {
+	inner, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	l := Listener(inner, Loopback().Of)
+	defer l.Close()
+	var theirs []net.Conn
+	var ours []net.Conn
+	for range 2 {
+		c, err := net.Dial("tcp", l.Addr().String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		theirs = append(theirs, c)
+		if c, err = l.Accept(); err != nil {
+			t.Fatal(err)
+		}
+		ours = append(ours, c)
+	}
+	_ = ours[0].Close()
+	if n := l.CutOff(func(ip netip.Addr) bool { return ip != netip.MustParseAddr("127.0.0.1") }); n != 0 {
+		t.Errorf("%d connections of others cut off, want none", n)
+	}
+	if n := l.CutOff(func(ip netip.Addr) bool { return ip == netip.MustParseAddr("127.0.0.1") }); n != 1 {
+		t.Errorf("%d connections cut off, want the one that is open", n)
+	}
+	if _, err := theirs[1].Read(make([]byte, 1)); err == nil {
+		t.Error("a connection that was cut off lives")
+	}
 }

@@ -14,23 +14,47 @@ const (
 	MaxStrangers   = 64   // of them, of addresses that are let in nowhere and wait for their 403
 )
 
-// Listener bounds the connections of a listener for old programs: over the bound
-// it accepts no more until one ends, and strangers can take but few places.
-func Listener(l net.Listener, list List) net.Listener {
-	return &listener{Listener: l, list: list, slots: make(chan struct{}, MaxConnections), closed: make(chan struct{})}
-}
-
-type listener struct {
+// Door is a listener that knows its connections.
+type Door struct {
 	net.Listener
-	list      List
+	of        func(netip.Addr) Right
 	slots     chan struct{}
 	strangers atomic.Int64
 	once      sync.Once
 	closed    chan struct{}
+
+	mu   sync.Mutex // protects open
+	open map[*conn]struct{}
+}
+
+// Listener bounds the connections of a listener for old programs: over the bound
+// it accepts no more until one ends, and strangers can take but few places. of says
+// what an address may do, as List.Of and Gate.Of do.
+func Listener(l net.Listener, of func(netip.Addr) Right) *Door {
+	return &Door{
+		Listener: l, of: of, slots: make(chan struct{}, MaxConnections), closed: make(chan struct{}), open: make(map[*conn]struct{}),
+	}
+}
+
+// CutOff closes the connections of the addresses that match, whatever goes on over
+// them (a change feed, too), and returns how many. match must not use the Door.
+func (l *Door) CutOff(match func(netip.Addr) bool) int {
+	l.mu.Lock()
+	var found []*conn
+	for c := range l.open {
+		if match(addressOf(c.Conn)) {
+			found = append(found, c)
+		}
+	}
+	l.mu.Unlock()
+	for _, c := range found {
+		_ = c.Close()
+	}
+	return len(found)
 }
 
 // Accept implements net.Listener.
-func (l *listener) Accept() (net.Conn, error) {
+func (l *Door) Accept() (net.Conn, error) {
 	for {
 		select {
 		case l.slots <- struct{}{}:
@@ -42,8 +66,11 @@ func (l *listener) Accept() (net.Conn, error) {
 			<-l.slots
 			return nil, err
 		}
-		c := &conn{Conn: inner, l: l, stranger: l.list.Of(addressOf(inner)) == None}
+		c := &conn{Conn: inner, l: l, stranger: l.of(addressOf(inner)) == None}
 		if !c.stranger || l.strangers.Add(1) <= MaxStrangers {
+			l.mu.Lock()
+			l.open[c] = struct{}{}
+			l.mu.Unlock()
 			return c, nil
 		}
 		_ = c.Close()
@@ -51,21 +78,21 @@ func (l *listener) Accept() (net.Conn, error) {
 }
 
 // Close implements net.Listener.
-func (l *listener) Close() error {
+func (l *Door) Close() error {
 	l.once.Do(func() { close(l.closed) })
 	return l.Listener.Close()
 }
 
 func addressOf(c net.Conn) netip.Addr {
 	if tcp, ok := c.RemoteAddr().(*net.TCPAddr); ok {
-		return tcp.AddrPort().Addr()
+		return tcp.AddrPort().Addr().Unmap()
 	}
 	return netip.Addr{}
 }
 
 type conn struct {
 	net.Conn
-	l        *listener
+	l        *Door
 	stranger bool
 	once     sync.Once
 }
@@ -74,6 +101,9 @@ type conn struct {
 func (c *conn) Close() error {
 	err := c.Conn.Close()
 	c.once.Do(func() {
+		c.l.mu.Lock()
+		delete(c.l.open, c)
+		c.l.mu.Unlock()
 		if c.stranger {
 			c.l.strangers.Add(-1)
 		}

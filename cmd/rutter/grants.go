@@ -16,13 +16,17 @@ import (
 )
 
 // grantFollower has a server do what the log's grants say: it knows what programs
-// without a certificate may do, and has readers whose grant changed come anew.
+// without a certificate may do, hangs up on those that may do nothing any more, and
+// has readers whose grant changed come anew.
 type grantFollower struct {
 	view   viewer
 	cutOff func(match func(access.Identity) bool) int
+	// cutPrograms closes the connections of programs at addresses that match and
+	// may do nothing now.
+	cutPrograms func(match func(netip.Addr) bool) int
 
 	foreign atomic.Pointer[[]foreignGrant]
-	seen    map[string]log.Seq // of the grants of readers
+	seen    map[string]log.Seq // of the grants, by subject
 }
 
 // foreignGrant is one of a program without a certificate.
@@ -46,32 +50,59 @@ func (f *grantFollower) run(ctx context.Context) error {
 }
 
 func (f *grantFollower) look() {
-	readers := make(map[string]log.Seq)
+	grants := make(map[string]log.Seq)
 	var foreign []foreignGrant
 	f.view(func(state *projections.State) {
 		for r := range state.List(log.KindGrant) {
 			g := r.Object.(*log.Grant)
-			if source, ok := strings.CutPrefix(g.Subject, "foreign:"); ok {
+			grants[g.Subject] = r.Seq
+			if source, ok := strings.CutPrefix(g.Subject, foreignSubject); ok {
 				foreign = append(foreign, foreignGrant{sourceNet(source), g.Read, g.Write})
-			} else {
-				readers[g.Subject] = r.Seq
 			}
 		}
 	})
 	slices.SortStableFunc(foreign, func(a, b foreignGrant) int { return cmp.Compare(b.net.Bits(), a.net.Bits()) }) // the narrowest decides
 	f.foreign.Store(&foreign)
-	changed := make(map[string]bool)
-	for subject, seq := range readers {
-		changed[subject] = f.seen[subject] != seq
-	}
-	for subject := range f.seen {
-		_, there := readers[subject]
-		changed[subject] = changed[subject] || !there
-	}
 	if f.seen != nil { // at the start nobody is connected
-		f.cutOff(func(id access.Identity) bool { return id.Role == access.Reader && changed[id.Actor()] })
+		f.cut(changedGrants(f.seen, grants))
 	}
-	f.seen = readers
+	f.seen = grants
+}
+
+// foreignSubject begins the subject of a grant of a program without a certificate.
+const foreignSubject = "foreign:"
+
+// changedGrants are the subjects whose grant was made, changed or withdrawn.
+func changedGrants(before, now map[string]log.Seq) map[string]bool {
+	changed := make(map[string]bool)
+	for subject, seq := range now {
+		if before[subject] != seq {
+			changed[subject] = true
+		}
+	}
+	for subject := range before {
+		if _, there := now[subject]; !there {
+			changed[subject] = true
+		}
+	}
+	return changed
+}
+
+// cut closes what is open of those whose grant changed.
+func (f *grantFollower) cut(changed map[string]bool) {
+	if len(changed) == 0 {
+		return
+	}
+	f.cutOff(func(id access.Identity) bool { return id.Role == access.Reader && changed[id.Actor()] })
+	var nets []netip.Prefix
+	for subject := range changed {
+		if source, ok := strings.CutPrefix(subject, foreignSubject); ok {
+			nets = append(nets, sourceNet(source))
+		}
+	}
+	f.cutPrograms(func(ip netip.Addr) bool {
+		return slices.ContainsFunc(nets, func(n netip.Prefix) bool { return n.Contains(ip) })
+	})
 }
 
 // sourceNet reads what the log has checked: an address, or a network.

@@ -89,8 +89,17 @@ type triton struct {
 // tritonPort is the listener of one surface.
 type tritonPort struct {
 	surface  string
-	listener net.Listener
+	listener *allow.Door
 	gate     *allow.Gate
+}
+
+// cutOff closes the connections of programs at addresses that match, on the
+// surfaces where they may do nothing now, and returns how many.
+func (t *triton) cutOff(match func(netip.Addr) bool) (n int) {
+	for _, p := range t.ports {
+		n += p.listener.CutOff(func(ip netip.Addr) bool { return match(ip) && p.gate.Of(ip) == allow.None })
+	}
+	return n
 }
 
 // newTriton makes the surfaces.
@@ -131,12 +140,13 @@ func (t *triton) listen(surfaces map[string]http.Handler, granted func(netip.Add
 		if err != nil {
 			return fmt.Errorf("%s: %w", name, err)
 		}
-		t.ports = append(t.ports, &tritonPort{name, allow.Listener(l, t.cfg.Allow), &allow.Gate{
+		gate := &allow.Gate{
 			List: t.cfg.Allow, Surface: name, Next: handler, Granted: granted,
 			Refused: func(r *http.Request, why string) {
 				t.logger.Warn("a program without a certificate was refused", "surface", name, "from", r.RemoteAddr, "asked", r.Method+" "+r.URL.Path, "why", why)
 			},
-		}})
+		}
+		t.ports = append(t.ports, &tritonPort{name, allow.Listener(l, gate.Of), gate})
 	}
 	return nil
 }

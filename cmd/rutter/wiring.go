@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"net/netip"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -110,7 +111,8 @@ func openServer(cfg serverConfig) (_ *server, err error) {
 		view: func(fn func(*projections.State)) {
 			backend.View(func(state *projections.State, _ log.Cursor) { fn(state) })
 		},
-		cutOff: func(match func(access.Identity) bool) int { return s.api.CutOff(match) },
+		cutOff:      func(match func(access.Identity) bool) int { return s.api.CutOff(match) },
+		cutPrograms: func(match func(netip.Addr) bool) int { return s.triton.cutOff(match) },
 	}
 	if s.changefeed, err = changefeed.New(changefeed.Config{Store: surfaceStore{backend}, Logger: logger, Agents: sessions.Live}); err != nil {
 		return nil, err

@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"net/http"
 	"os/exec"
@@ -53,13 +54,34 @@ func (w *world) asked(name, url, head string, status int) open {
 // websocket is a listener of the change feed's.
 func (w *world) websocket(name, url string) open {
 	w.t.Helper()
-	transport := &http.Transport{DialTLSContext: term.DialServer(w.keeper(name))}
-	w.t.Cleanup(transport.CloseIdleConnections)
-	conn, _, err := websocket.Dial(w.t.Context(), url+"/changefeeds", &websocket.DialOptions{HTTPClient: &http.Client{Transport: transport}, HTTPHeader: http.Header{"Accept-Version": {"~2"}}})
+	conn, err := w.listen(name, url, "~2")
 	w.must(err)
-	w.t.Cleanup(func() { _ = conn.CloseNow() })
+	return w.registered(conn)
+}
+
+// listen upgrades to the change feed with the certificate in a folder; "": none,
+// and no TLS.
+func (w *world) listen(name, url, version string) (*websocket.Conn, error) {
+	transport := &http.Transport{}
+	if name != "" {
+		transport.DialTLSContext = term.DialServer(w.keeper(name))
+	}
+	w.t.Cleanup(transport.CloseIdleConnections)
+	conn, answer, err := websocket.Dial(w.t.Context(), url+"/changefeeds", &websocket.DialOptions{HTTPClient: &http.Client{Transport: transport}, HTTPHeader: http.Header{"Accept-Version": {version}}})
+	if err != nil && answer != nil {
+		return nil, fmt.Errorf("status %d: %w", answer.StatusCode, err)
+	}
+	if err == nil {
+		w.t.Cleanup(func() { _ = conn.CloseNow() })
+	}
+	return conn, err
+}
+
+// registered is a websocket that was told the bootstrap route.
+func (w *world) registered(conn *websocket.Conn) open {
+	w.t.Helper()
 	w.must(conn.Write(w.t.Context(), websocket.MessageText, []byte(`{"instance":"a","service":"t","resources":[{"resource":"nic_tag","subResources":["create"]}]}`)))
-	_, _, err = conn.Read(w.t.Context()) // the bootstrap route: it is registered
+	_, _, err := conn.Read(w.t.Context())
 	w.must(err)
 	return open{"the change feed's websocket", messages{w.t.Context(), conn}}
 }
@@ -147,14 +169,17 @@ func testGrantCuts(t *testing.T, w *world) {
 		defer close(ended)
 		_, _ = io.Copy(io.Discard, other.conn) // until the test ends
 	}()
-	for _, step := range [][]string{
+	for i, step := range [][]string{
 		{"set", "reader:acme", "--owner", "564d69b1-a178-3fbe-b36f-3f2b7fd7ed31"},
 		{"set", "reader:acme", "--owner", "930896af-bf8c-48d4-885c-6573a94b1853"},
 		{"remove", "reader:acme"},
 	} {
-		all := make([]open, 0, len(w.urls))
+		var all []open
 		for _, url := range w.urls {
 			all = append(all, w.asked("tenant", url, followLog, http.StatusOK))
+			if i == 0 { // it sees everything until it is limited
+				all = append(all, w.websocket("tenant", url))
+			}
 		}
 		w.allEnd(all, func() { w.must(w.run(append([]string{"grant"}, step...)...)) })
 	}
@@ -162,6 +187,41 @@ func testGrantCuts(t *testing.T, w *world) {
 	case <-ended:
 		t.Error("a reader whose grant nobody touched was cut off")
 	default:
+	}
+}
+
+// A program without a certificate whose grant is withdrawn, or leaves it nothing on
+// the surface, loses the change feed that it has open; one whose grant still has the
+// surface goes on.
+func testProgramCuts(t *testing.T, w *world) {
+	const program = "foreign:127.0.0.1"
+	for _, withdraw := range [][]string{{"remove", program}, {"set", program, "--read", "vmapi"}} {
+		w.must(w.run("grant", "set", program, "--read", "napi"))
+		all := make([]open, 0, len(w.napi))
+		for _, address := range w.napi {
+			all = append(all, w.registered(w.awaitProgram(address)))
+		}
+		w.must(w.run("grant", "set", program, "--read", "napi,vmapi", "--comment", "it keeps what it has"))
+		w.allEnd(all, func() { w.must(w.run(append([]string{"grant"}, withdraw...)...)) })
+	}
+	for _, address := range w.napi {
+		if _, err := w.listen("", "http://"+address, "~2"); err == nil || !strings.Contains(err.Error(), "status 403") {
+			t.Errorf("a program without a grant is let in again: %v", err)
+		}
+	}
+}
+
+// awaitProgram waits until a program of this machine is let in.
+func (w *world) awaitProgram(address string) *websocket.Conn {
+	w.t.Helper()
+	for deadline := time.Now().Add(finishPatience); ; time.Sleep(50 * time.Millisecond) {
+		conn, err := w.listen("", "http://"+address, "~2")
+		if err == nil {
+			return conn
+		}
+		if time.Now().After(deadline) {
+			w.t.Fatalf("the granted program is not let in at %s: %v", address, err)
+		}
 	}
 }
 

@@ -51,6 +51,7 @@ type world struct {
 	office  tlsgate.Office
 	raft    []string
 	urls    []string
+	napi    []string // of listeners without TLS, which let nobody in but by grants
 	servers []*bench.Process
 	api     *client.Client
 }
@@ -69,6 +70,7 @@ func newWorld(t *testing.T) *world {
 	for i := range 3 {
 		w.raft = append(w.raft, freeAddress(t))
 		w.urls = append(w.urls, "https://"+freeAddress(t))
+		w.napi = append(w.napi, freeAddress(t))
 		peers = append(peers, fmt.Sprintf("s%d=%s", i+1, w.raft[i]))
 	}
 	for i := range 3 {
@@ -107,6 +109,7 @@ func (w *world) start(id string, i int, args ...string) {
 		Args: append([]string{
 			"server", "--id", id, "--data", w.path("data-" + id), "--listen", strings.TrimPrefix(w.urls[i], "https://"),
 			"--raft", w.raft[i], "--svp", "off", "--tls-dir", w.path(id), "--cert-life", nodeLife.String(),
+			"--napi", w.napi[i], "--triton-allow", "192.0.2.0/24=read",
 		}, args...),
 	}
 	w.must(p.Start())
@@ -201,6 +204,8 @@ func TestTLS(t *testing.T) {
 		{"revocation", testRevocation},
 		{"cuts", testCuts},
 		{"grants", testGrantCuts},
+		{"programs", testProgramCuts},
+		{"others' objects", testOthers},
 		{"commands", testRefusedCommand},
 		{"rotation", testRotation},
 		{"agents", testAgents},

@@ -1,0 +1,77 @@
+package api
+
+import (
+	"context"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"rutter/api/access"
+)
+
+// rateBed is a server whose compute nodes have one request a second, and ten at once.
+func rateBed(t *testing.T) *bed {
+	store := newMemory()
+	s, err := New(Config{Store: store, Identify: byHeader, Limits: Limits{Rate: map[access.Role]int{access.CN: 1}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &bed{t, store, s}
+}
+
+// The rate is taken before anybody asks what the request may do: one that would be
+// refused costs as much as another, and whoever has none left hears 429 of a path
+// that is not theirs as of any other. Others are not held up by it.
+func TestRateIsTakenBeforeAuthorisation(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := rateBed(t)
+		cn := cn1.String()
+		for n := range shareBurst {
+			if w := b.call("GET", "/cluster", "", asHeader, cn); w.Code != http.StatusForbidden {
+				t.Fatalf("request %d: %s, want 403", n, pretty(w))
+			}
+		}
+		for _, path := range []string{"/cluster", "/nics", "/nothing"} {
+			begun := time.Now()
+			w := b.call("GET", path, "", asHeader, cn)
+			if w.Code != http.StatusTooManyRequests || !strings.Contains(w.Body.String(), codeLimited) {
+				t.Errorf("GET %s without a token: %s, want 429", path, pretty(w))
+			}
+			if took := time.Since(begun); took != limitedPause {
+				t.Errorf("GET %s: the 429 came after %v, want %v", path, took, limitedPause)
+			}
+		}
+		begun := time.Now()
+		for _, other := range []string{cn2.String(), "operator"} {
+			if w := b.call("GET", "/nics", "", asHeader, other); w.Code != http.StatusOK || time.Since(begun) != 0 {
+				t.Errorf("another identity: %s after %v, want 200 at once", pretty(w), time.Since(begun))
+			}
+		}
+		time.Sleep(time.Second)
+		if w := b.call("GET", "/nics", "", asHeader, cn); w.Code != http.StatusOK {
+			t.Errorf("a second later: %s, want 200", pretty(w))
+		}
+	})
+}
+
+// The pause before a 429 ends with the request: a connection that went holds nothing.
+func TestPauseEndsWithItsRequest(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := rateBed(t)
+		for range shareBurst {
+			b.call("GET", "/nics", "", asHeader, cn1.String())
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), limitedPause/2)
+		defer cancel()
+		r := httptest.NewRequestWithContext(ctx, http.MethodGet, "/nics", http.NoBody)
+		r.Header.Set(asHeader, cn1.String())
+		begun := time.Now()
+		b.s.Handler().ServeHTTP(httptest.NewRecorder(), r)
+		if took := time.Since(begun); took != limitedPause/2 {
+			t.Errorf("it went on for %v after its end at %v", took, limitedPause/2)
+		}
+	})
+}
