@@ -17,7 +17,7 @@ import (
 
 // Names of our headers.
 const (
-	headerSeq      = "Rutter-Seq"       // the seq that an answer is as of
+	headerSeq      = "Rutter-Seq"       // the seq that an answer is as of; of a long list, when it began
 	headerAge      = "Rutter-Age"       // milliseconds since this server knew that it was up to date
 	headerChangeID = "Rutter-Change-Id" // of a write, chosen by the client or by us
 	headerCursor   = "Rutter-Cursor"    // of the head, with answers of GET /log

@@ -10,10 +10,11 @@
 // api/vmm.
 //
 // Reads answer from this server's own state, and say how far it is in the
-// header Rutter-Seq; ?min_seq=N waits until it has applied N, ?consistent asks
-// the leader first. Writes go to the leader wherever it is; the client may
-// choose the change's id (header Rutter-Change-Id, UUIDv7), so that a retry is
-// applied once.
+// header Rutter-Seq (a long list is read in slices and says the seq of the first:
+// what it shows may be newer); ?min_seq=N waits until it has applied N,
+// ?consistent asks the leader first. Writes go to the leader wherever it is; the
+// client may choose the change's id (header Rutter-Change-Id, UUIDv7), so that a
+// retry is applied once.
 //
 // Concurrency: New starts nothing. Run serves until its context ends, and
 // returns when every handler has returned, the streams of the feed and of

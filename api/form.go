@@ -9,18 +9,33 @@ import (
 	"rutter/projections"
 )
 
-// form returns what an object looks like in an answer: NAPI's form, where NICs
-// have what they take from their network (spec/napi.md section 3.1).
-func form(state *projections.State, o log.Object) any {
+// shown is an object with what its form shows of others, taken of one state. It
+// outlives the view that it was taken in: nobody changes objects.
+type shown struct {
+	object  log.Object
+	network *log.Network // of a NIC, if it is known
+}
+
+func show(state *projections.State, o log.Object) shown {
 	switch o := o.(type) {
+	case *log.NIC:
+		return shown{o, networkOf(state, o)}
+	case *log.VM:
+		return shown{object: vmForm(state, o)}
+	}
+	return shown{object: o}
+}
+
+// form is the object as an answer has it: NAPI's form, where NICs have what they
+// take from their network (spec/napi.md section 3.1).
+func (s shown) form() any {
+	switch o := s.object.(type) {
 	case *log.Network:
 		return formOfNetwork(o)
 	case *log.NIC:
-		return formOfNIC(o, networkOf(state, o))
-	case *log.VM:
-		return vmForm(state, o)
+		return formOfNIC(o, s.network)
 	}
-	return o
+	return s.object
 }
 
 // networkForm is a network in an answer.

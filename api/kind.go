@@ -1,7 +1,6 @@
 package api
 
 import (
-	"iter"
 	"net/http"
 	"slices"
 	"strconv"
@@ -175,42 +174,32 @@ func matches(state *projections.State, o log.Object, all []wanted) bool {
 	return true
 }
 
-// candidates yields the records that a query can match, by an index if there
-// is one, sorted by id.
-func (k *kindRoute) candidates(state *projections.State, p parameters) iter.Seq[projections.Record] {
-	by := func(name string) (log.UUID, bool) {
+// walk names the records that a query can match, by an index if there is one.
+func (k *kindRoute) walk(p parameters) projections.Walk {
+	walk := projections.Walk{Kind: k.kind}
+	by := func(name string, id *log.UUID) (ok bool) {
 		uuid, err := log.ParseUUID(p.text(name)) // a list of several has no index
-		return uuid, err == nil
+		if err == nil {
+			*id = uuid
+		}
+		return err == nil
 	}
 	switch k.kind {
 	case log.KindNIC:
-		if uuid, ok := by("belongs_to_uuid"); ok {
-			return state.NICsOf(uuid)
-		}
-		if uuid, ok := by("network_uuid"); ok {
-			return state.NICsOn(uuid)
-		}
-		if uuid, ok := by("cn_uuid"); ok {
-			return state.NICsOnCN(uuid)
+		if by("belongs_to_uuid", &walk.BelongsTo) || by("network_uuid", &walk.Network) || by("cn_uuid", &walk.CN) {
+			return walk
 		}
 		if vnet, err := strconv.ParseUint(p.text("vnet_id"), 10, 24); err == nil {
-			return state.NICsOnVNet(uint32(vnet))
+			walk.VNet = uint32(vnet)
 		}
 	case log.KindNetwork:
-		if p.has("nic_tag") && !strings.Contains(p.text("nic_tag"), ",") {
-			return state.NetworksOn(p.text("nic_tag"))
+		if tag := p.text("nic_tag"); !strings.Contains(tag, ",") {
+			walk.Tag = tag
 		}
 	case log.KindVM:
-		if uuid, ok := by("server_uuid"); ok {
-			return state.VMsOn(uuid)
-		}
+		by("server_uuid", &walk.CN)
 	case log.KindVMM:
-		if uuid, ok := by("sled_id"); ok {
-			return state.VMMsOn(uuid)
-		}
-		if uuid, ok := by("instance_id"); ok {
-			return state.VMMsOf(uuid)
-		}
+		_ = by("sled_id", &walk.CN) || by("instance_id", &walk.BelongsTo)
 	}
-	return state.List(k.kind)
+	return walk
 }

@@ -31,25 +31,23 @@ func (s *Server) list(k *kindRoute) endpoint {
 		if err := s.fresh(r, p); err != nil {
 			return err
 		}
-		found := []any{}
-		if err := s.viewAt(w, r, p, k.part(p), func(state *projections.State) {
-			for rec := range k.candidates(state, p) {
-				if !matches(state, rec.Object, conditions) || !grantOf(r).sees(state, rec.Object) {
-					continue
-				}
-				if offset > 0 {
-					offset--
-					continue
-				}
-				found = append(found, form(state, rec.Object))
-				if uint64(len(found)) == limit {
-					break
-				}
+		var found []shown
+		if err := s.inSlices(w, r, p, k.part(p), k.walk(p), func(state *projections.State, rec projections.Record) {
+			switch {
+			case uint64(len(found)) == limit, !matches(state, rec.Object, conditions), !grantOf(r).sees(state, rec.Object):
+			case offset > 0:
+				offset--
+			default:
+				found = append(found, show(state, rec.Object))
 			}
-		}); err != nil {
+		}, func() bool { return uint64(len(found)) < limit }); err != nil {
 			return err
 		}
-		writeJSON(w, r, http.StatusOK, found)
+		forms := make([]any, len(found))
+		for i, one := range found {
+			forms[i] = one.form()
+		}
+		writeJSON(w, r, http.StatusOK, forms)
 		return nil
 	}
 }
@@ -76,14 +74,14 @@ func (s *Server) get(k *kindRoute) endpoint {
 func (s *Server) answerObject(w http.ResponseWriter, r *http.Request, p parameters, k *kindRoute, id string) error {
 	var rec projections.Record
 	var ok bool
-	var body any
+	var found shown
 	part := PastPart{Objects: []PastObject{{k.kind, id}}}
 	if err := s.viewAt(w, r, p, part, func(state *projections.State) {
 		if rec, ok = state.Get(k.kind, id); ok && !grantOf(r).sees(state, rec.Object) {
 			ok = false // as if there were none
 		}
 		if ok {
-			body = form(state, rec.Object)
+			found = show(state, rec.Object)
 		}
 	}); err != nil {
 		return err
@@ -97,7 +95,7 @@ func (s *Server) answerObject(w http.ResponseWriter, r *http.Request, p paramete
 		w.WriteHeader(http.StatusNotModified)
 		return nil
 	}
-	writeJSON(w, r, http.StatusOK, body)
+	writeJSON(w, r, http.StatusOK, found.form())
 	return nil
 }
 

@@ -131,4 +131,46 @@ func (s *Server) view(w http.ResponseWriter, fn func(state *projections.State)) 
 	}
 }
 
+// inSlices calls look with the records of a walk, in order, and holds the state
+// still for sliceRows of them at a time, so that no write waits for a long list.
+// more is called after each slice, while nothing is held, and says whether to go
+// on. An object comes once at most. The answer says the seq of the first slice:
+// who reads the log from there misses nothing of those after it.
+func (s *Server) inSlices(w http.ResponseWriter, r *http.Request, p parameters, part PastPart, walk projections.Walk, look func(*projections.State, projections.Record), more func() bool) error {
+	var last log.Object
+	slice := func(state *projections.State) (ended bool) {
+		seen := 0
+		for rec := range state.Walk(walk, last) {
+			if seen == sliceRows {
+				return false
+			}
+			look(state, rec)
+			last = rec.Object
+			seen++
+		}
+		return true
+	}
+	var past *projections.State
+	ended := false
+	if err := s.viewAt(w, r, p, part, func(state *projections.State) {
+		ended = slice(state)
+		if p.has("at") {
+			past = state // which nobody else has
+		}
+	}); err != nil {
+		return err
+	}
+	for more() && !ended {
+		if err := r.Context().Err(); err != nil {
+			return err
+		}
+		if past != nil {
+			ended = slice(past)
+		} else {
+			s.store.View(func(state *projections.State, _ log.Cursor) { ended = slice(state) })
+		}
+	}
+	return nil
+}
+
 func setSeq(w http.ResponseWriter, seq log.Seq) { w.Header().Set(headerSeq, seq.String()) }

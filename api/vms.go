@@ -78,14 +78,18 @@ func (s *Server) lookupVMs(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	found := []map[string]json.RawMessage{}
-	if err := s.viewAt(w, r, p, lookupPart(p), func(state *projections.State) {
-		for rec := range lookupCandidates(state, values) {
-			if vm, all := matchVM(state, rec.Object.(*log.VM), conditions); all {
-				if found = append(found, part(vm, fields)); uint64(len(found)) == limit {
-					break
-				}
+	withNICs := slices.ContainsFunc(conditions, func(c condition) bool { return len(c.path) > 1 })
+	var slice []candidate
+	if err := s.lookupCandidates(w, r, p, func(state *projections.State, rec projections.Record) {
+		slice = append(slice, candidateOf(state, rec.Object.(*log.VM), withNICs))
+	}, func() bool {
+		for i := range slice {
+			if vm, all := slice[i].match(conditions); all && uint64(len(found)) < limit {
+				found = append(found, part(vm, fields))
 			}
 		}
+		slice = slice[:0]
+		return uint64(len(found)) < limit
 	}); err != nil {
 		return err
 	}
@@ -147,22 +151,41 @@ func lookupFields(p parameters) ([]string, error) {
 	return fields, nil
 }
 
-// lookupCandidates yields the VMs that can match, by an index if there is one.
-func lookupCandidates(state *projections.State, values url.Values) func(func(projections.Record) bool) {
-	if cn, err := log.ParseUUID(values.Get("server_uuid")); err == nil {
-		return state.VMsOn(cn)
-	}
-	if id, err := log.ParseUUID(values.Get("uuid")); err == nil {
-		return func(yield func(projections.Record) bool) {
+// lookupCandidates is inSlices of the VMs that can match, by an index if there is one.
+func (s *Server) lookupCandidates(w http.ResponseWriter, r *http.Request, p parameters, look func(*projections.State, projections.Record), more func() bool) error {
+	walk := projections.Walk{Kind: log.KindVM}
+	if cn, err := log.ParseUUID(p.text("server_uuid")); err == nil {
+		walk.CN = cn
+	} else if id, err := log.ParseUUID(p.text("uuid")); err == nil {
+		err := s.viewAt(w, r, p, lookupPart(p), func(state *projections.State) {
 			if rec, ok := state.Get(log.KindVM, id.String()); ok {
-				yield(rec)
+				look(state, rec)
 			}
-		}
+		})
+		more()
+		return err
 	}
-	return state.List(log.KindVM)
+	return s.inSlices(w, r, p, lookupPart(p), walk, look, more)
 }
 
-// lookupPart is what of a past state lookupCandidates and matchVM look at.
+// candidate is a VM with what conditions can be about, taken of one state. Its
+// fields are made when the state is let go.
+type candidate struct {
+	vm   *log.VM
+	nics []log.Object
+}
+
+func candidateOf(state *projections.State, vm *log.VM, withNICs bool) candidate {
+	c := candidate{vm: vmForm(state, vm)}
+	if withNICs {
+		for rec := range state.NICsOf(vm.UUID) {
+			c.nics = append(c.nics, rec.Object)
+		}
+	}
+	return c
+}
+
+// lookupPart is what of a past state lookupCandidates and candidateOf look at.
 func lookupPart(p parameters) PastPart {
 	names := []string{"uuid", "server_uuid", "owner_uuid"}
 	for name := range p.values {
@@ -178,9 +201,9 @@ func lookupPart(p parameters) PastPart {
 	return PastPart{Whole: true}
 }
 
-// matchVM returns a VM's fields if all conditions hold.
-func matchVM(state *projections.State, vm *log.VM, conditions []condition) (fields map[string]json.RawMessage, all bool) {
-	fields = fieldsOf(vmForm(state, vm))
+// match returns the VM's fields if all conditions hold.
+func (v *candidate) match(conditions []condition) (fields map[string]json.RawMessage, all bool) {
+	fields = fieldsOf(v.vm)
 	var nics []map[string]json.RawMessage
 	for i := range conditions {
 		c := &conditions[i]
@@ -191,8 +214,8 @@ func matchVM(state *projections.State, vm *log.VM, conditions []condition) (fiel
 			continue
 		}
 		if nics == nil {
-			for rec := range state.NICsOf(vm.UUID) {
-				nics = append(nics, fieldsOf(rec.Object))
+			for _, nic := range v.nics {
+				nics = append(nics, fieldsOf(nic))
 			}
 		}
 		at, err := strconv.Atoi(c.path[1])

@@ -11,9 +11,9 @@ import (
 // its fields after Kind at most one is set.
 type Walk struct {
 	Kind      log.Kind
-	BelongsTo log.UUID // NICs by belongs_to_uuid
+	BelongsTo log.UUID // NICs by belongs_to_uuid, VMMs by their VM
 	Network   log.UUID // NICs by network
-	CN        log.UUID // NICs and VMs by their CN
+	CN        log.UUID // NICs, VMs and VMMs by their CN
 	VNet      uint32   // NICs by vnet
 	Tag       string   // networks by NIC tag
 	Owner     log.UUID // NICs by owner_uuid; none in a small state
@@ -40,12 +40,16 @@ func (s *State) Walk(w Walk, last log.Object) iter.Seq[Record] {
 
 func (s *State) walked(w Walk) *sorted[*row] {
 	switch {
+	case !w.BelongsTo.IsZero() && w.Kind == log.KindVMM:
+		return s.vmmsOf[w.BelongsTo]
 	case !w.BelongsTo.IsZero():
 		return s.nicsOf.of(w.BelongsTo)
 	case !w.Network.IsZero():
 		return s.nicsOnNet[w.Network]
 	case !w.CN.IsZero() && w.Kind == log.KindVM:
 		return s.vmsOnCN[w.CN]
+	case !w.CN.IsZero() && w.Kind == log.KindVMM:
+		return s.vmmsOnCN[w.CN]
 	case !w.CN.IsZero():
 		return s.nicsOnCN[w.CN]
 	case !w.Owner.IsZero():
