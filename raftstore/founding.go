@@ -56,14 +56,11 @@ func (s *Store) undoFounding() error {
 	if err != nil || last > 0 {
 		return err
 	}
-	if term, err := s.raftLog.GetUint64(keyTerm); err != nil || term != 1 {
+	if term, err := s.raftLog.GetUint64(keyCurrentTerm); err != nil || term != 1 {
 		if errors.Is(err, raftboltdb.ErrKeyNotFound) {
 			return nil
 		}
 		return err
 	}
-	return s.raftLog.SetUint64(keyTerm, 0)
+	return s.raftLog.SetUint64(keyCurrentTerm, 0)
 }
-
-// keyTerm is raft's name for its current term (keyCurrentTerm in raft.go).
-var keyTerm = []byte("CurrentTerm")

@@ -16,7 +16,7 @@ func TestFoundingCutShort(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := s.raftLog.SetUint64(keyTerm, 1); err != nil {
+	if err := s.raftLog.SetUint64(keyCurrentTerm, 1); err != nil {
 		t.Fatal(err)
 	}
 	if err := s.Close(); err != nil {

@@ -7,15 +7,16 @@ import (
 	"github.com/hashicorp/raft"
 )
 
-// transport is raft's, whose pipelines tell commits at once, and can be closed from
-// outside. In raft
-// 1.7.3 a leader that learns of a higher term stops reading a pipeline's answers
+// transport is raft's, whose heartbeats change no term (terms), and whose pipelines
+// tell commits at once, and can be closed from outside. In raft 1.7.3 a leader that learns of a higher term stops reading a pipeline's answers
 // (pipelineDecode), while another goroutine may wait there to send
 // (netPipeline.AppendEntries): nobody closes the pipeline then, and
 // Raft.Shutdown waits for that goroutine for ever.
 type transport struct {
 	*raft.NetworkTransport
-	early *earlyLog // bounds the commit that followers are told of
+	early   *earlyLog // bounds the commit that followers are told of
+	terms   *terms
+	running func() *raft.Raft // nil before it runs
 
 	mu   sync.Mutex
 	open map[*pipeline]struct{}

@@ -1,6 +1,7 @@
 package raftstore
 
 import (
+	"bytes"
 	"context"
 	"encoding/binary"
 	"errors"
@@ -33,6 +34,7 @@ const logCacheEntries = 64
 type raftLog struct {
 	raft.LogStore // early, above the cache above the checksums above bolt or wal
 	early         *earlyLog
+	terms         terms
 	bolt          *raftboltdb.BoltStore
 	wal           *wal // nil if bolt holds the log
 	path          string
@@ -166,7 +168,11 @@ func (l *raftLog) Get(key []byte) ([]byte, error) {
 
 // SetUint64 implements raft.StableStore.
 func (l *raftLog) SetUint64(key []byte, value uint64) error {
-	return l.Set(key, binary.BigEndian.AppendUint64(nil, value))
+	set := func() error { return l.Set(key, binary.BigEndian.AppendUint64(nil, value)) }
+	if bytes.Equal(key, keyCurrentTerm) {
+		return l.terms.save(value, set)
+	}
+	return set()
 }
 
 // GetUint64 implements raft.StableStore.
@@ -178,7 +184,11 @@ func (l *raftLog) GetUint64(key []byte) (uint64, error) {
 	if len(value) != 8 {
 		return 0, l.note("read "+string(key), fmt.Errorf("a number of %d bytes: %w", len(value), log.ErrCorrupt))
 	}
-	return binary.BigEndian.Uint64(value), nil
+	number := binary.BigEndian.Uint64(value)
+	if bytes.Equal(key, keyCurrentTerm) {
+		l.terms.saved.Store(number)
+	}
+	return number, nil
 }
 
 // orExit ends the calling goroutine, one of raft's, after an error: to go on

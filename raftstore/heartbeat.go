@@ -1,0 +1,68 @@
+package raftstore
+
+import (
+	"sync"
+	"sync/atomic"
+
+	"github.com/hashicorp/raft"
+)
+
+// terms keeps raft's term still while a heartbeat is handled.
+//
+// Raft 1.7.3 handles heartbeats in the goroutine of their connection, beside its
+// main one, so that a follower whose disk is busy still hears its leader. But they
+// change term and state there like any request: a leader that is to append reads
+// the new term, of which another one is the leader, and writes an entry of its own
+// at that term and an index at which the true leader has a different one. Raft
+// then takes the two for the same (hashicorp/raft issue 695).
+//
+// So a heartbeat is handled there only if it changes neither: this server follows
+// in the heartbeat's term. All others are refused. Nothing is lost by that: a leader
+// also sends its entries and its commit index, at the latest with CommitTimeout or
+// pipelineQuiet, and these requests go through raft's main goroutine.
+type terms struct {
+	// mu is held while a heartbeat is handled, and while a new term is saved, which
+	// raft does before it is in that term. So none begins meanwhile.
+	mu sync.Mutex
+	// saved is the last term that was saved, or read at a start.
+	saved atomic.Uint64
+}
+
+// save saves a term, unless it was saved before: raft may do that again while it
+// handles a heartbeat.
+func (t *terms) save(term uint64, set func() error) error {
+	if t.saved.Load() == term {
+		return nil
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if err := set(); err != nil {
+		return err
+	}
+	t.saved.Store(term)
+	return nil
+}
+
+// SetHeartbeatHandler implements raft.Transport.
+func (t *transport) SetHeartbeatHandler(handle func(raft.RPC)) {
+	t.NetworkTransport.SetHeartbeatHandler(func(rpc raft.RPC) { t.heartbeat(rpc, handle) })
+}
+
+// heartbeat hands one to raft if it changes nothing, and else refuses it.
+func (t *transport) heartbeat(rpc raft.RPC, handle func(raft.RPC)) {
+	t.terms.mu.Lock()
+	defer t.terms.mu.Unlock()
+	refused := &raft.AppendEntriesResponse{RPCHeader: raft.RPCHeader{ProtocolVersion: raft.ProtocolVersionMax}}
+	r := t.running()
+	if r == nil {
+		rpc.Respond(refused, nil)
+		return
+	}
+	request, ok := rpc.Command.(*raft.AppendEntriesRequest)
+	if ok && request.Term == r.CurrentTerm() && r.State() == raft.Follower {
+		handle(rpc)
+		return
+	}
+	refused.Term = r.CurrentTerm()
+	rpc.Respond(refused, nil)
+}

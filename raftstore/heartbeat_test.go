@@ -1,0 +1,84 @@
+package raftstore
+
+import (
+	"errors"
+	"testing"
+
+	"github.com/hashicorp/raft"
+)
+
+// beat sends a heartbeat of a term from one server to another.
+func beat(t *testing.T, from, to *node, term uint64) raft.AppendEntriesResponse {
+	t.Helper()
+	tr := from.transport.Load()
+	leader := tr.EncodePeer(raft.ServerID(from.cfg.ID), raft.ServerAddress(from.Address()))
+	request := &raft.AppendEntriesRequest{
+		RPCHeader: raft.RPCHeader{ProtocolVersion: raft.ProtocolVersionMax, ID: []byte(from.cfg.ID), Addr: leader},
+		Term:      term, Leader: leader,
+	}
+	var answer raft.AppendEntriesResponse
+	if err := tr.NetworkTransport.AppendEntries(raft.ServerID(to.cfg.ID), raft.ServerAddress(to.Address()), request, &answer); err != nil {
+		t.Fatal(err)
+	}
+	return answer
+}
+
+// A heartbeat moves nobody into another term beside raft's main goroutine, which may
+// be appending an entry: neither a leader nor a follower. The leader of the term is heard.
+func TestHeartbeatChangesNoTerm(t *testing.T) {
+	t.Parallel()
+	nodes := three(t, func(c *Config) { c.Heartbeat = 2e9 }) // nobody else is to be elected
+	leader := leaderOf(t, nodes)
+	must(t, leader, tagChange(newID(), "a"))
+	term := leader.raft.Load().CurrentTerm()
+	for _, n := range nodes {
+		until(t, n, "all are in the leader's term", func() bool { return n.raft.Load().CurrentTerm() == term })
+		from := nodes[0]
+		if n == from {
+			from = nodes[1]
+		}
+		if answer := beat(t, from, n, term+7); answer.Success || answer.Term != term {
+			t.Errorf("%s answers %+v to a heartbeat of a later term", n.cfg.ID, answer)
+		}
+		if got := n.raft.Load().CurrentTerm(); got != term {
+			t.Errorf("a heartbeat moved %s from term %d to %d", n.cfg.ID, term, got)
+		}
+		if n != leader && !beat(t, leader, n, term).Success {
+			t.Errorf("%s does not hear its leader", n.cfg.ID)
+		}
+	}
+	if leader.raft.Load().State() != raft.Leader {
+		t.Error("a heartbeat ended a leadership")
+	}
+	must(t, leader, tagChange(newID(), "b"))
+}
+
+// While a heartbeat is handled no term is saved, but for the one that is.
+func TestTermWaitsForHeartbeat(t *testing.T) {
+	t.Parallel()
+	var saves []uint64
+	save := func(ts *terms, term uint64) error {
+		return ts.save(term, func() error { saves = append(saves, term); return nil })
+	}
+	ts := new(terms)
+	if err := save(ts, 3); err != nil {
+		t.Fatal(err)
+	}
+	ts.mu.Lock() // a heartbeat of term 3 is handled
+	if err := save(ts, 3); err != nil {
+		t.Fatal(err)
+	}
+	next := make(chan error)
+	go func() { next <- save(ts, 4) }()
+	if len(saves) != 1 {
+		t.Errorf("terms %v are saved during a heartbeat of term 3", saves)
+	}
+	ts.mu.Unlock()
+	if err := <-next; err != nil || len(saves) != 2 {
+		t.Errorf("terms %v are saved, error %v", saves, err)
+	}
+	broken := errors.New("disk")
+	if err := ts.save(5, func() error { return broken }); !errors.Is(err, broken) || ts.saved.Load() != 4 {
+		t.Errorf("after an error %v the term that is saved is %d", err, ts.saved.Load())
+	}
+}
