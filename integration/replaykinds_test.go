@@ -1,7 +1,6 @@
 package integration
 
 import (
-	"fmt"
 	"net/netip"
 	"path/filepath"
 	"slices"
@@ -92,23 +91,13 @@ func compacted(t *testing.T) (dir string, state *projections.State) {
 // another cluster, over TLS, but those that are work and trust of the old one.
 func TestReplayOfACompactedLog(t *testing.T) {
 	from, state := compacted(t)
-	data := filepath.Join(t.TempDir(), "dev")
-	port := freePorts(t, 1)[0]
-	target := &bench.Process{Name: "target", Program: program, LogFile: filepath.Join(t.TempDir(), "log"), Args: []string{
-		"dev", "--port", fmt.Sprint(port), "--data", data,
-	}}
-	if err := target.Start(); err != nil {
+	data := t.TempDir()
+	target, err := bench.StartDev(t.Context(), program, data)
+	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = target.Stop(syscall.SIGTERM) })
-	tick := time.NewTicker(20 * time.Millisecond)
-	defer tick.Stop()
-	for limit := time.Now().Add(time.Minute); !strings.Contains(target.Tail(), "Ctrl-C ends them all"); <-tick.C {
-		if time.Now().After(limit) {
-			t.Fatalf("rutter dev is not ready: %s", target.Tail())
-		}
-	}
-	url, operator := fmt.Sprintf("https://127.0.0.1:%d", port), filepath.Join(data, "tls", "operator")
+	url, operator := target.URL, target.Operator
 	with := func(args ...string) string {
 		t.Helper()
 		out, err := command(t, append(args, "--tls-dir", operator)...)

@@ -240,7 +240,12 @@ func tellDev(w io.Writer, folder string, urls []string) {
 		}
 	}
 	for _, line := range []string{"network list", "nic create --help", "log tail --follow", "lookup vl3 4385813 10.21.12.100", "cn sessions"} {
-		fmt.Fprintf(w, "  rutter %s%s\n", line, option)
+		fmt.Fprintf(w, "  %s %s%s\n", os.Args[0], line, option) // as it was called itself
 	}
+	console := urls[0] + "/console/"
+	if strings.HasPrefix(urls[0], "https://") {
+		console += ", for a browser that has the certificate in that folder (docs/security.md); --plain needs none"
+	}
+	fmt.Fprintf(w, "The console is at %s.\n", console)
 	fmt.Fprintln(w, "Ctrl-C ends them all.")
 }

@@ -1,15 +1,11 @@
 package console
 
 import (
-	"bytes"
 	"context"
 	"errors"
-	"math/rand/v2"
-	"net"
 	"net/url"
 	"os"
 	"path/filepath"
-	"strconv"
 	"syscall"
 	"testing"
 	"time"
@@ -42,12 +38,8 @@ func browser(t *testing.T) (*Browser, context.Context) {
 // objects, and returns a client of it.
 func dev(t *testing.T, ctx context.Context) (*client.Client, string) {
 	t.Helper()
-	port := freePorts(t)
-	p := &bench.Process{
-		Name: "dev", Program: rutter, LogFile: filepath.Join(t.TempDir(), "dev.log"),
-		Args: []string{"dev", "--plain", "--port", strconv.Itoa(port), "--data", t.TempDir()},
-	}
-	if err := p.Start(); err != nil {
+	p, err := bench.StartDev(ctx, rutter, t.TempDir(), "--plain")
+	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
@@ -58,43 +50,12 @@ func dev(t *testing.T, ctx context.Context) (*client.Client, string) {
 			t.Log(p.Tail())
 		}
 	})
-	for !bytes.Contains([]byte(p.Tail()), []byte("Ctrl-C ends them all")) {
-		select {
-		case <-ctx.Done():
-			t.Fatalf("rutter dev is not ready: %s", p.Tail())
-		case <-time.After(20 * time.Millisecond):
-		}
-	}
-	at := "http://127.0.0.1:" + strconv.Itoa(port)
-	api, err := client.New(client.Config{Servers: []string{at}})
+	api, err := client.New(client.Config{Servers: []string{p.URL}})
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(api.Close)
-	return api, at
-}
-
-// freePorts returns the first of the ports of `rutter dev`, on which nobody
-// listens. They are below those that the kernel gives to anybody.
-func freePorts(t *testing.T) int {
-	t.Helper()
-	for range 100 {
-		port := 20000 + rand.IntN(10000)
-		free := true
-		for i := range 23 {
-			l, err := net.Listen("tcp", "127.0.0.1:"+strconv.Itoa(port+i))
-			if err != nil {
-				free = false
-				break
-			}
-			l.Close()
-		}
-		if free {
-			return port
-		}
-	}
-	t.Fatal("no 23 free ports in a row")
-	return 0
+	return api, p.URL
 }
 
 func open(t *testing.T, b *Browser, ctx context.Context, server, view string) {

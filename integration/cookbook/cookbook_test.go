@@ -3,12 +3,10 @@ package cookbook
 import (
 	"context"
 	"fmt"
-	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
-	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -99,21 +97,11 @@ func masked(text string) string {
 	return strings.Join(lines, "\n")
 }
 
-// dev runs `rutter dev`, lets the story happen, and waits until it is everywhere.
-func dev(t *testing.T, ctx context.Context) (server string) {
+// start runs `rutter dev`, which ends with the test.
+func start(t *testing.T, ctx context.Context, flags ...string) *bench.Dev {
 	t.Helper()
-	port := 0
-	for try := range 50 { // below the ports that the kernel gives to anybody
-		port = 18000 + 30*try
-		if free(port) && free(port+1) && free(port+22) {
-			break
-		}
-	}
-	p := &bench.Process{
-		Name: "dev", Program: rutter, LogFile: filepath.Join(t.TempDir(), "dev.log"),
-		Args: []string{"dev", "--plain", "--port", strconv.Itoa(port), "--data", t.TempDir()},
-	}
-	if err := p.Start(); err != nil {
+	p, err := bench.StartDev(ctx, rutter, t.TempDir(), flags...)
+	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
@@ -124,14 +112,13 @@ func dev(t *testing.T, ctx context.Context) (server string) {
 			t.Logf("the end of rutter dev's log:\n%s", p.Tail())
 		}
 	})
-	for !strings.Contains(p.Tail(), "Ctrl-C ends them all") {
-		select {
-		case <-ctx.Done():
-			t.Fatalf("rutter dev is not ready: %s", p.Tail())
-		case <-time.After(20 * time.Millisecond):
-		}
-	}
-	server = "http://127.0.0.1:" + strconv.Itoa(port)
+	return p
+}
+
+// dev runs `rutter dev`, lets the story happen, and waits until it is everywhere.
+func dev(t *testing.T, ctx context.Context) (server string) {
+	t.Helper()
+	server = start(t, ctx, "--plain").URL
 	api, err := client.New(client.Config{Servers: []string{server}})
 	if err != nil {
 		t.Fatal(err)
@@ -169,12 +156,4 @@ func await(t *testing.T, ctx context.Context, api *client.Client) {
 		case <-time.After(50 * time.Millisecond):
 		}
 	}
-}
-
-func free(port int) bool {
-	l, err := net.Listen("tcp", "127.0.0.1:"+strconv.Itoa(port))
-	if err != nil {
-		return false
-	}
-	return l.Close() == nil
 }
