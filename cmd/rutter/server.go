@@ -181,9 +181,9 @@ func serverConfigOf(c *cli.Context) (serverConfig, error) {
 	if ways > 1 {
 		return cfg, usagef("--bootstrap, --peers and --join exclude each other: the first begins a cluster of one, the second one of several, the third joins one that runs")
 	}
+	// SVP never has TLS: with a tls-dir it lets in the log's nodes only (newSVP).
 	for _, name := range []string{"listen", "raft", "svp"} {
-		secure := c.String("tls-dir") != "" && name != "svp"
-		if err := checkListen(name, c.String(name), c.Bool("insecure") || secure); err != nil {
+		if err := checkListen(name, c.String(name), c.Bool("insecure") || c.String("tls-dir") != ""); err != nil {
 			return cfg, err
 		}
 	}

@@ -344,6 +344,18 @@ func plaintext(cfg serverConfig) []string {
 	return all
 }
 
+// svpWarnings say who is answered at an address of SVP's that other machines reach.
+func svpWarnings(cfg serverConfig) []string {
+	host, _, err := net.SplitHostPort(cfg.SVP)
+	if err != nil || isLoopback(host) {
+		return nil
+	}
+	if cfg.TLS == "" {
+		return []string{"no TLS at " + cfg.SVP + " (--svp, --insecure): whoever reaches it is answered about every vnet"}
+	}
+	return []string{"no TLS at " + cfg.SVP + " (--svp): whoever has the underlay or admin address of a known node is answered about that node's vnets"}
+}
+
 func isLoopback(host string) bool {
 	ip := net.ParseIP(host)
 	return host == "localhost" || ip != nil && ip.IsLoopback()

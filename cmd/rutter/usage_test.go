@@ -32,6 +32,7 @@ func TestWrongUsage(t *testing.T) {
 		{"server --id s1 --peers s2=127.0.0.1:7421", "does not name this server"},
 		{"server --id s1 --listen 0.0.0.0:7420", "say --insecure"},
 		{"server --id s1 --raft example.com:7421", "say --insecure"},
+		{"server --id s1 --svp 0.0.0.0:1296", "say --insecure"},
 		{"server --id s1 --listen 7420", "want HOST:PORT"},
 		{"server --id s1 --raft off", "cannot be off"},
 		{"server --id s1 --raft-log sqlite", "want boltdb or wal"},

@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/http"
 	"net/netip"
+	"slices"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -146,7 +147,9 @@ func openServer(cfg serverConfig) (_ *server, err error) {
 		Audit: s.audit,
 		Store: backend, Cluster: s.store, Backups: backend, Retainer: retainer{s.store}, Past: past{s.store}, Logger: logger, Version: cfg.Version,
 		Sessions: sessions, Fabric: s.fabric, VMMs: s.vmms, Age: s.store.Age, Collectors: collectors,
-		Warnings: func() []string { return append(s.tls.warnings(plaintext(cfg)), s.triton.warnings()...) },
+		Warnings: func() []string {
+			return slices.Concat(s.tls.warnings(plaintext(cfg)), svpWarnings(cfg), s.triton.warnings())
+		},
 		Mounts: s.tls.mounted(append(append(s.triton.mounts(), cnapiMounts(s.cnapi)...), api.Mount{Path: "/changefeeds", Handler: s.changefeed.Handler()},
 			api.Mount{Path: "/reports", Handler: reports.Handler(), Strip: true}, api.Mount{Path: "/vmapi", Handler: vms.Handler(), Strip: true})),
 	}); err != nil {
@@ -237,6 +240,9 @@ func (s *server) Run(ctx context.Context) error {
 	s.cfg.Logger.Info("server runs", "server", s.cfg.Store.ID, "api", s.apiListener.Addr(), "svp", s.cfg.SVP, "triton", s.triton.where(), "raft", s.cfg.Store.Listen, "data", s.cfg.Store.Dir)
 	if s.cfg.Insecure {
 		s.cfg.Logger.Warn("no TLS: whoever reaches these ports can read and write the log")
+	}
+	for _, warning := range svpWarnings(s.cfg) {
+		s.cfg.Logger.Warn(warning)
 	}
 	err := g.Wait()
 	return errors.Join(err, s.store.Close(), s.audit.Close())
