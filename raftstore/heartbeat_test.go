@@ -14,7 +14,7 @@ func beat(t *testing.T, from, to *node, term uint64) raft.AppendEntriesResponse 
 	leader := tr.EncodePeer(raft.ServerID(from.cfg.ID), raft.ServerAddress(from.Address()))
 	request := &raft.AppendEntriesRequest{
 		RPCHeader: raft.RPCHeader{ProtocolVersion: raft.ProtocolVersionMax, ID: []byte(from.cfg.ID), Addr: leader},
-		Term:      term, Leader: leader,
+		Term:      term,
 	}
 	var answer raft.AppendEntriesResponse
 	if err := tr.NetworkTransport.AppendEntries(raft.ServerID(to.cfg.ID), raft.ServerAddress(to.Address()), request, &answer); err != nil {
