@@ -187,6 +187,21 @@ func (p namedPeers) Where(context.Context, log.UUID) (string, error) {
 	return p.newest.Load().(string), nil
 }
 
+// linesToTwo connects the CN to two servers, a and b; newest says which of them
+// the leader knows to have its newest connection.
+func linesToTwo(t *testing.T, c *central, newest *atomic.Value) (lines []*Line) {
+	t.Helper()
+	for _, name := range []string{"a", "b"} {
+		s, err := New(Config{Store: newFollower(c), NewID: newID, Peers: namedPeers{self: name, newest: newest}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(run(s))
+		lines = append(lines, s.Connect(testCN, false, nil))
+	}
+	return lines
+}
+
 // What comes late on an older connection, at another server, is not written; if
 // the leader does not know yet who has the newest, it waits.
 func TestInventoryIsFenced(t *testing.T) {
@@ -194,15 +209,7 @@ func TestInventoryIsFenced(t *testing.T) {
 		var newest atomic.Value
 		newest.Store("")
 		c := newCentral()
-		var lines []*Line
-		for _, name := range []string{"a", "b"} {
-			s, err := New(Config{Store: newFollower(c), NewID: newID, Peers: namedPeers{self: name, newest: &newest}})
-			if err != nil {
-				t.Fatal(err)
-			}
-			defer run(s)()
-			lines = append(lines, s.Connect(testCN, false, nil))
-		}
+		lines := linesToTwo(t, c, &newest)
 		whole(lines[0], vm(0x21, "running"), vm(0x22, "running"))
 		time.Sleep(10 * time.Second)
 		if got := c.vms(); got != nil {
@@ -232,15 +239,7 @@ func TestInventoryOfAnotherServer(t *testing.T) {
 		var newest atomic.Value
 		newest.Store("a")
 		c := newCentral()
-		var lines []*Line
-		for _, name := range []string{"a", "b"} {
-			s, err := New(Config{Store: newFollower(c), NewID: newID, Peers: namedPeers{self: name, newest: &newest}})
-			if err != nil {
-				t.Fatal(err)
-			}
-			defer run(s)()
-			lines = append(lines, s.Connect(testCN, false, nil))
-		}
+		lines := linesToTwo(t, c, &newest)
 		whole(lines[0], vm(0x21, "running"))
 		settle()
 		whole(lines[1])
