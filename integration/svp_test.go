@@ -43,19 +43,8 @@ const (
 // the agent. In the end nobody met a message that it could not bear, and nobody
 // believes what is not so.
 func TestOldClientsOfRealProcesses(t *testing.T) {
-	if !netlab.Inside() {
-		cmd := netlab.Enter("-test.run=^TestOldClientsOfRealProcesses$", "-test.v="+fmt.Sprint(testing.Verbose()))
-		err := cmd.Run()
-		if netlab.Forbidden(err) {
-			t.Skip(netlab.ErrForbidden)
-		}
-		if err != nil {
-			t.Fatal(err)
-		}
+	if !enterLab(t) {
 		return
-	}
-	if err := netlab.Settle(); err != nil && !errors.Is(err, syscall.EBUSY) {
-		t.Fatal(err)
 	}
 	w := newSVPWay(t)
 	moving, stop := context.WithCancel(t.Context())
