@@ -107,6 +107,18 @@ func (s *Server) enter(r *http.Request, who access.Identity, stream bool) (leave
 	return nil, fail(http.StatusTooManyRequests, codeLimited, "ask less often, or fewer things at once", "%s has reached the limit %q of this server", who.Actor(), limit)
 }
 
+// Enter is for a listener of a surface that is not the API's own: it takes a place
+// for a request of who among those of its identity, or answers it with 429, and ok
+// is false. leave must be called when the request is answered.
+func (s *Server) Enter(w http.ResponseWriter, r *http.Request, who access.Identity) (leave func(), ok bool) {
+	leave, err := s.enter(r, who, streamed[r.URL.Path])
+	if err != nil {
+		writeError(w, r, err)
+		return nil, false
+	}
+	return leave, true
+}
+
 // pause waits, unless the request or the server ends before.
 func (s *Server) pause(ctx context.Context, wait time.Duration) {
 	timer := time.NewTimer(wait)

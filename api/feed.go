@@ -62,6 +62,7 @@ func paceOf(streams int64) time.Duration {
 func (s *Server) stream() (done func(), err error) {
 	if s.streams.Add(1) > MaxStreams {
 		s.streams.Add(-1)
+		s.metrics.limited.WithLabelValues(limitStreams).Inc()
 		return nil, fail(http.StatusServiceUnavailable, codeOverloaded, "try another server", "this server serves %d streams already", MaxStreams)
 	}
 	return func() { s.streams.Add(-1) }, nil

@@ -52,9 +52,7 @@ type limited struct {
 // Accept implements net.Listener.
 func (l *limited) Accept() (net.Conn, error) {
 	for {
-		select {
-		case l.slots <- struct{}{}:
-		case <-l.closed:
+		if !l.place() {
 			return nil, net.ErrClosed
 		}
 		conn, err := l.Listener.Accept()
@@ -67,6 +65,22 @@ func (l *limited) Accept() (net.Conn, error) {
 			return c, nil
 		}
 		cut(c)
+	}
+}
+
+// place waits until there is a place for a connection; false: the listener ends.
+func (l *limited) place() bool {
+	select {
+	case l.slots <- struct{}{}:
+		return true
+	default:
+	}
+	l.gate.s.metrics.limited.WithLabelValues(limitConnections).Inc()
+	select {
+	case l.slots <- struct{}{}:
+		return true
+	case <-l.closed:
+		return false
 	}
 }
 

@@ -62,6 +62,8 @@ const (
 	limitPerIdentity = "per_identity"
 	limitRate        = "rate"
 	limitShare       = "share"
+	limitConnections = "connections" // of all; others wait in the kernel's queue
+	limitStreams     = "streams"
 )
 
 // maxJSONDepth bounds what is nested in a body: objects of ours are three deep.

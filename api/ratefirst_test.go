@@ -75,3 +75,34 @@ func TestPauseEndsWithItsRequest(t *testing.T) {
 		}
 	})
 }
+
+// A program without a certificate has the rate of its address, on listeners that are
+// not the API's own too; another address has its own.
+func TestProgramsHaveARate(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, err := New(Config{Store: newMemory(), Limits: Limits{Rate: map[access.Role]int{access.Foreign: 1}}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		enter := func(address string) (status int) {
+			w := httptest.NewRecorder()
+			leave, ok := s.Enter(w, httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/nics", http.NoBody), access.Identity{Role: access.Foreign, Name: address})
+			if ok {
+				leave()
+			}
+			return w.Code
+		}
+		for n := range shareBurst {
+			if got := enter("10.0.0.1"); got != http.StatusOK {
+				t.Fatalf("request %d: %d, want it let in", n, got)
+			}
+		}
+		begun := time.Now()
+		if got := enter("10.0.0.1"); got != http.StatusTooManyRequests || time.Since(begun) != limitedPause {
+			t.Errorf("one too many: %d after %v, want 429 after %v", got, time.Since(begun), limitedPause)
+		}
+		if got := enter("10.0.0.2"); got != http.StatusOK {
+			t.Errorf("another address: %d, want it let in", got)
+		}
+	})
+}

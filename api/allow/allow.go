@@ -112,7 +112,10 @@ type Gate struct {
 	// Granted, if not nil, says what an address may do on the surface, where that
 	// is not for List to say.
 	Granted func(ip netip.Addr, surface string) (right Right, ok bool)
-	Next    http.Handler
+	// Enter, if not nil, takes a place for a request of a program that is let in; if
+	// it has none it answers the request, and ok is false. leave gives it back.
+	Enter func(w http.ResponseWriter, r *http.Request, who access.Identity) (leave func(), ok bool)
+	Next  http.Handler
 	// Refused is told of each request that was refused, and why; it must not be slow.
 	Refused func(r *http.Request, why string)
 
@@ -131,7 +134,7 @@ func (g *Gate) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			right := g.Of(ip)
 			who.Name, who.Write = ip.Unmap().String(), right == Write
 			if right != None {
-				g.ask(w, r, who)
+				g.enter(w, r, who)
 				return
 			}
 		}
@@ -147,6 +150,19 @@ func (g *Gate) Of(ip netip.Addr) Right {
 		}
 	}
 	return g.List.Of(ip)
+}
+
+// enter has a program's request answered if it has a place, which those have too
+// that will be refused: they cost as much.
+func (g *Gate) enter(w http.ResponseWriter, r *http.Request, who access.Identity) {
+	if g.Enter != nil {
+		leave, ok := g.Enter(w, r, who)
+		if !ok {
+			return
+		}
+		defer leave()
+	}
+	g.ask(w, r, who)
 }
 
 // ask has the matrix decide what a program that was let in asks for.

@@ -195,3 +195,35 @@ func TestCutOff(t *testing.T) {
 		t.Error("a connection that was cut off lives")
 	}
 }
+
+// A program that has no place is answered by whoever gives places, and nobody else;
+// places come back.
+func TestGateTakesAPlace(t *testing.T) {
+	places, held := 2, 0
+	g := &Gate{List: Loopback(), Surface: "napi", Next: http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
+		if held != 1 {
+			t.Errorf("%d places are held, want 1", held)
+		}
+	})}
+	g.Enter = func(w http.ResponseWriter, _ *http.Request, who access.Identity) (func(), bool) {
+		if who.Key() != "foreign:127.0.0.1" {
+			t.Errorf("who enters: %s", who.Key())
+		}
+		if places == 0 {
+			w.WriteHeader(http.StatusTooManyRequests)
+			return nil, false
+		}
+		places--
+		held++
+		return func() { held-- }, true
+	}
+	for _, want := range []int{http.StatusOK, http.StatusOK, http.StatusTooManyRequests} {
+		r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/nics", http.NoBody)
+		r.RemoteAddr = "127.0.0.1:1"
+		w := httptest.NewRecorder()
+		g.ServeHTTP(w, r)
+		if w.Code != want || held != 0 {
+			t.Errorf("got %d with %d places held afterwards, want %d and none", w.Code, held, want)
+		}
+	}
+}

@@ -16,6 +16,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"rutter/api"
+	"rutter/api/access"
 	"rutter/api/allow"
 	"rutter/api/napi"
 	"rutter/log"
@@ -126,7 +127,7 @@ func (t *triton) mounts() []api.Mount {
 }
 
 // listen opens the listeners of surfaces, by name.
-func (t *triton) listen(surfaces map[string]http.Handler, granted func(netip.Addr, string) (allow.Right, bool)) error {
+func (t *triton) listen(surfaces map[string]http.Handler, granted func(netip.Addr, string) (allow.Right, bool), enter func(http.ResponseWriter, *http.Request, access.Identity) (func(), bool)) error {
 	for _, name := range surfaceNames {
 		address, on := t.cfg.Addresses[name]
 		if !on {
@@ -141,7 +142,7 @@ func (t *triton) listen(surfaces map[string]http.Handler, granted func(netip.Add
 			return fmt.Errorf("%s: %w", name, err)
 		}
 		gate := &allow.Gate{
-			List: t.cfg.Allow, Surface: name, Next: handler, Granted: granted,
+			List: t.cfg.Allow, Surface: name, Next: handler, Granted: granted, Enter: enter,
 			Refused: func(r *http.Request, why string) {
 				t.logger.Warn("a program without a certificate was refused", "surface", name, "from", r.RemoteAddr, "asked", r.Method+" "+r.URL.Path, "why", why)
 			},

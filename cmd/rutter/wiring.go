@@ -132,7 +132,7 @@ func openServer(cfg serverConfig) (_ *server, err error) {
 	if s.triton, err = newTriton(cfg.Triton, surfaceStore{backend}, s.changefeed.Handler(), logger); err != nil {
 		return nil, err
 	}
-	if err = s.triton.listen(map[string]http.Handler{"napi": s.triton.napi.Handler(), "cnapi": s.cnapi.Handler(), "vmapi": vms.Handler()}, s.grants.of); err != nil {
+	if err = s.triton.listen(map[string]http.Handler{"napi": s.triton.napi.Handler(), "cnapi": s.cnapi.Handler(), "vmapi": vms.Handler()}, s.grants.of, s.enter); err != nil {
 		return nil, err
 	}
 	collectors := append(s.changefeed.Collectors(), newStoreMetrics(s.store.Status))
@@ -156,6 +156,11 @@ func openServer(cfg serverConfig) (_ *server, err error) {
 		return nil, err
 	}
 	return s, nil
+}
+
+// enter takes a place for a request on a listener of Triton's.
+func (s *server) enter(w http.ResponseWriter, r *http.Request, who access.Identity) (leave func(), ok bool) {
+	return s.api.Enter(w, r, who)
 }
 
 // listen opens the ports of API and SVP, and has raft's opened as TLS has it.
