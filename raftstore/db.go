@@ -1,6 +1,7 @@
 package raftstore
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"os"
@@ -124,6 +125,9 @@ func load(db *bbolt.DB, cfg *Config) (content, error) {
 			id, result, err := readChangeRow(k, v)
 			if err != nil {
 				return err
+			}
+			if bytes.Compare(id[:], c.head.trimmed[:]) <= 0 {
+				return nil // forgotten; programs of before left some of these rows
 			}
 			c.window.addStored(id, result)
 			return nil

@@ -1,12 +1,15 @@
 package raftstore
 
 import (
+	"errors"
 	"fmt"
+	"path/filepath"
 	"reflect"
 	"slices"
 	"testing"
 	"time"
 
+	"go.etcd.io/bbolt"
 	"pgregory.net/rapid"
 
 	"rutter/log"
@@ -191,4 +194,75 @@ func TestWindowModel(t *testing.T) {
 			}
 		}
 	})
+}
+
+// Every id that the window forgot is gone from the file, also those in a page that
+// the same transaction writes to, as after an hour in which there were no changes;
+// and one that is left all the same, as older programs did, is no part of the window.
+func TestForgottenIDsLeaveTheFile(t *testing.T) {
+	t.Parallel()
+	n := one(t, nil)
+	must(t, n, tagChange(newID(), "a"))
+	n.halt(t)
+	db, err := bbolt.Open(filepath.Join(n.cfg.Dir, dbName), 0o600, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	id := func(i byte) log.UUID { return log.UUID{15: i} }
+	write := func(results []changeResult, trimmed, forgotten log.UUID) {
+		t.Helper()
+		err := db.Update(func(tx *bbolt.Tx) error { return writeResults(tx.Bucket(bucketChanges), results, trimmed, forgotten) })
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	var old []changeResult
+	for i := byte(1); i <= 9; i++ {
+		old = append(old, changeResult{id(i), []byte("old")})
+	}
+	write(old, log.UUID{}, log.UUID{})
+	write([]changeResult{{id(20), []byte("new")}}, id(9), log.UUID{})
+	var left []log.UUID
+	err = db.View(func(tx *bbolt.Tx) error {
+		return tx.Bucket(bucketChanges).ForEach(func(k, _ []byte) error {
+			if k[0] == 0 {
+				left = append(left, log.UUID(k))
+			}
+			return nil
+		})
+	})
+	if err != nil || len(left) != 1 || left[0] != id(20) {
+		t.Errorf("the file has %v, error %v; want the new id alone", left, err)
+	}
+	if err := db.Close(); err != nil {
+		t.Error(err)
+	}
+}
+
+// A file that has rows of forgotten ids, as programs of before left some, is read
+// without them.
+func TestForgottenIDsAreNotRead(t *testing.T) {
+	t.Parallel()
+	n := one(t, func(c *Config) { c.DedupeCount = 2 })
+	for i := range 4 {
+		must(t, n, tagChange(newID(), fmt.Sprintf("t%d", i)))
+	}
+	n.halt(t)
+	db, err := bbolt.Open(filepath.Join(n.cfg.Dir, dbName), 0o600, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	low := log.UUID{15: 1}
+	err = db.Update(func(tx *bbolt.Tx) error {
+		return tx.Bucket(bucketChanges).Put(low[:], changeRow(low, []byte("old")))
+	})
+	if err := errors.Join(err, db.Close()); err != nil {
+		t.Fatal(err)
+	}
+	n = n.again(t)
+	must(t, n, tagChange(newID(), "after"))
+	n.halt(t)
+	if got := len(n.applier.window.order); got > 2 {
+		t.Errorf("the window has %d ids, want 2", got)
+	}
 }

@@ -296,9 +296,15 @@ func writeResults(bucket *bbolt.Bucket, results []changeResult, trimmed, forgott
 	if trimmed == forgotten {
 		return nil
 	}
+	// Not Next after Cursor.Delete: in a page that this transaction has written to, as
+	// the one of the newest ids, that passes over every second row.
+	var old [][]byte
 	cursor := bucket.Cursor()
 	for k, _ := cursor.First(); k != nil && bytes.Compare(k, trimmed[:]) <= 0; k, _ = cursor.Next() {
-		if err := cursor.Delete(); err != nil {
+		old = append(old, bytes.Clone(k))
+	}
+	for _, k := range old {
+		if err := bucket.Delete(k); err != nil {
 			return err
 		}
 	}
