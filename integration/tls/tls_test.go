@@ -76,7 +76,7 @@ func newWorld(t *testing.T) *world {
 	for i := range 3 {
 		id := fmt.Sprintf("s%d", i+1)
 		w.issue(id, access.Identity{Role: access.Server, Name: id}, life)
-		w.start(id, i, "--peers", strings.Join(peers, ","))
+		w.start(id, i, "--peers", strings.Join(peers, ","), "--napi", w.napi[i], "--triton-allow", "192.0.2.0/24=read")
 	}
 	w.issue("ada", access.Identity{Role: access.Operator, Name: "ada"}, pki.Life)
 	w.api = w.client("ada", w.urls...)
@@ -109,7 +109,6 @@ func (w *world) start(id string, i int, args ...string) {
 		Args: append([]string{
 			"server", "--id", id, "--data", w.path("data-" + id), "--listen", strings.TrimPrefix(w.urls[i], "https://"),
 			"--raft", w.raft[i], "--svp", "off", "--tls-dir", w.path(id), "--cert-life", nodeLife.String(),
-			"--napi", w.napi[i], "--triton-allow", "192.0.2.0/24=read",
 		}, args...),
 	}
 	w.must(p.Start())
