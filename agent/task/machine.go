@@ -28,6 +28,7 @@ type vmms interface {
 	Get(id log.UUID) (vminfo.VMM, error)
 	SetState(id log.UUID, want string, migration log.UUID) (vmm vminfo.VMM, changed bool, err error)
 	Unregister(id log.UUID) (vminfo.VMM, error)
+	Settled(ctx context.Context, vm log.UUID) error
 }
 
 // Machines does the tasks on the VMs of this node's manifests, by the ways of
@@ -195,7 +196,10 @@ func (m *Machines) shutdown(ctx context.Context, a act) error {
 	if err != nil && !errors.Is(err, vminfo.ErrNotRunning) {
 		return err
 	}
-	return m.awaitUnless(ctx, a.id, m.stuck(vmm.ID), ended)
+	if err := m.awaitUnless(ctx, a.id, m.stuck(vmm.ID), ended); err != nil {
+		return err
+	}
+	return m.VMMs.Settled(ctx, a.id) // else it could end what is started next
 }
 
 // ended is a VM of which nothing is left but its manifest.
@@ -220,10 +224,14 @@ func (m *Machines) reboot(ctx context.Context, a act) error {
 		}
 		return m.stuck(vmm.ID)()
 	}
-	return m.awaitUnless(ctx, a.id, broken, func(v vminfo.Value, there bool) bool {
+	err := m.awaitUnless(ctx, a.id, broken, func(v vminfo.Value, there bool) bool {
 		pid, _ := v.Get("pid")
 		return runs(v, there) && string(pid.AppendJSON(nil)) != fmt.Sprint(vmm.PID)
 	})
+	if err != nil {
+		return err
+	}
+	return m.VMMs.Settled(ctx, a.id)
 }
 
 // destroy ends a VM and removes its manifest. Its NICs leave the log with it, by

@@ -195,6 +195,32 @@ func TestMachines(t *testing.T) {
 	}
 }
 
+// Once a VM's init has been killed the VM does not run, whatever its init has left.
+func TestMachineWithoutInit(t *testing.T) {
+	n := newNode(t)
+	id, err := log.ParseUUID(machine)
+	if err != nil {
+		t.Fatal(err)
+	}
+	this := `{"uuid":"` + machine + `"}`
+	_, pid := n.must("machine_create", fmt.Sprintf(`{"uuid":%q,"owner_uuid":%q,"zonename":%q,"init":["sh","-c","sleep 1000 & sleep 1000 & exec sleep 1000"]}`, machine, machine, n.zone))
+	n.managed(id, true)
+	if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	state, left := "", 0
+	for deadline := time.Now().Add(20 * time.Second); state != "stopped" && time.Now().Before(deadline); {
+		state, left = n.must("machine_update", `{"uuid":"`+machine+`","alias":"b"}`)
+	}
+	if state != "stopped" || left != 0 {
+		t.Errorf("with its init, process %d, killed it is %s, process %d", pid, state, left)
+	}
+	if state, _ := n.must("machine_shutdown", this); state != "stopped" {
+		t.Errorf("shut down: it is %s", state)
+	}
+	n.must("machine_destroy", this)
+}
+
 // What cannot be done fails with its reason, at once.
 func TestMachineFailures(t *testing.T) {
 	n := newNode(t)

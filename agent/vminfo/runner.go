@@ -62,7 +62,7 @@ func NewRunner(cfg RunnerConfig) (*Runner, error) {
 	}
 	cfg.PIDs, cfg.NetNS, cfg.Cgroup = finder.cfg.PIDs, finder.cfg.NetNS, finder.cfg.Cgroup
 	cfg.Grace = cmp.Or(cfg.Grace, defaultGrace)
-	finder.roots[rootPIDs].wd, finder.roots[rootNetNS].wd = 0, 0 // it looks, although it does not watch
+	finder.roots[rootNetNS].wd = 0 // it looks, although it does not watch
 	return &Runner{cfg: cfg, finder: finder}, nil
 }
 

@@ -70,26 +70,29 @@ type process struct {
 	boot    time.Time
 }
 
-// initProcess finds the init process of a VM: who is named by its pid file, by
-// systemd-machined, or is first in its cgroup, and is in the VM's namespace or
-// cgroup. A number that another process has by now is not taken for it.
+// initProcess finds the init process of a VM: who is named by its pid file or by
+// systemd-machined, or else is first in its cgroup, and is in the VM's namespace
+// or cgroup. A number that another process has by now is not taken for it. Once an
+// init that was named has ended, what is left in the cgroup is no other init.
 func (f *Folder) initProcess(vm *vmRecord, ns namespace) (process, bool) {
-	for _, find := range []func(*vmRecord) int{f.pidOfFile, f.pidOfMachine, f.pidOfCgroup} {
+	named := false
+	for _, find := range []func(*vmRecord) int{f.pidOfFile, f.pidOfMachine} {
 		pid := find(vm)
 		if pid <= 0 {
 			continue
 		}
+		named = true
 		if p, ok := f.openProcess(vm, ns, pid); ok {
 			return p, true
 		}
+	}
+	if pid := f.pidOfCgroup(vm); pid > 0 && !named {
+		return f.openProcess(vm, ns, pid)
 	}
 	return process{}, false
 }
 
 func (f *Folder) pidOfFile(vm *vmRecord) int {
-	if f.roots[rootPIDs].wd < 0 {
-		return 0
-	}
 	text, err := readSmall(filepath.Join(f.cfg.PIDs, vm.uuid.String()+".pid"))
 	if err != nil {
 		return 0

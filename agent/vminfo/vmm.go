@@ -110,7 +110,8 @@ type VMMs struct {
 	unrecorded map[log.UUID]struct{} // VMMs whose state the log may not have
 	// ended are the init processes of VMMs that were ended by word, until their
 	// VM is seen without: they are not adopted while they are being stopped.
-	ended map[log.UUID]int
+	ended   map[log.UUID]int
+	waiting map[log.UUID]*waiting // of VMs that have jobs
 	// saving collects the VMMs that are written at once; nil: each alone.
 	saving *batch
 }
@@ -129,6 +130,7 @@ func NewVMMs(cfg VMMConfig) (*VMMs, error) {
 	m := &VMMs{
 		cfg: cfg, jobs: make(chan vmmJob, maxVMMJobsWaiting), vmms: make(map[log.UUID]*VMM),
 		active: make(map[log.UUID]log.UUID), unrecorded: make(map[log.UUID]struct{}), ended: make(map[log.UUID]int),
+		waiting: make(map[log.UUID]*waiting),
 	}
 	if err := m.load(); err != nil {
 		return nil, err
@@ -205,6 +207,19 @@ func (m *VMMs) observeAll() uint64 {
 func (m *VMMs) observe(vm log.UUID) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	m.observeLocked(vm)
+}
+
+// lookLocked is observe of a VM about which somebody asks, who need not wait until
+// Run has come to it.
+func (m *VMMs) lookLocked(vm log.UUID) {
+	select {
+	case <-m.cfg.Ready:
+	default:
+		if m.cfg.Ready != nil {
+			return // a VM that is not in the store may be there
+		}
+	}
 	m.observeLocked(vm)
 }
 
@@ -374,10 +389,11 @@ func (m *VMMs) Unregister(id log.UUID) (VMM, error) {
 	if held == nil {
 		return VMM{}, fmt.Errorf("%w: %s", ErrNoVMM, id)
 	}
-	if held.Final() {
+	m.lookLocked(held.VM)
+	if held = m.vmms[id]; held.Final() {
 		return *held, nil
 	}
-	if err := m.enqueue(held.VM, m.stopJob(*held, true)); err != nil {
+	if err := m.enqueueLocked(held.VM, m.stopJob(*held, true)); err != nil {
 		return *held, err
 	}
 	if held.PID != 0 {
@@ -389,10 +405,11 @@ func (m *VMMs) Unregister(id log.UUID) (VMM, error) {
 	return *m.vmms[id], nil
 }
 
-// Active returns the VMM of a VM that has not ended.
+// Active returns the VMM of a VM that has not ended, as of what the store has now.
 func (m *VMMs) Active(vm log.UUID) (VMM, bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	m.lookLocked(vm)
 	if held := m.activeLocked(vm); held != nil {
 		return *held, true
 	}
@@ -443,7 +460,7 @@ func (m *VMMs) SetState(id log.UUID, want string, migration log.UUID) (vmm VMM, 
 		want == "reboot" && held.State == VMMRebooting:
 		return *held, false, nil
 	case want == "running":
-		return *held, false, m.enqueue(held.VM, m.startJob(next))
+		return *held, false, m.enqueueLocked(held.VM, m.startJob(next))
 	case want == "stopped":
 		next.State, job = VMMStopping, m.stopJob(next, false)
 	case want == "reboot":
@@ -455,7 +472,7 @@ func (m *VMMs) SetState(id log.UUID, want string, migration log.UUID) (vmm VMM, 
 		return *held, false, fmt.Errorf("vminfo: state %q: want running, stopped, reboot or migration_target", want)
 	}
 	if job != nil {
-		if err := m.enqueue(held.VM, job); err != nil {
+		if err := m.enqueueLocked(held.VM, job); err != nil {
 			return *held, false, err
 		}
 	}

@@ -94,13 +94,51 @@ type vmmJob struct {
 	do func(context.Context)
 }
 
-// enqueue has Run do a job, and never waits.
-func (m *VMMs) enqueue(vm log.UUID, do func(context.Context)) error {
+// waiting are the jobs of a VM that are not done.
+type waiting struct {
+	count int
+	done  chan struct{} // closed when there are none
+}
+
+// enqueueLocked has Run do a job, and never waits.
+func (m *VMMs) enqueueLocked(vm log.UUID, do func(context.Context)) error {
+	w := m.waiting[vm]
+	if w == nil {
+		w = &waiting{done: make(chan struct{})}
+	}
+	done := func(ctx context.Context) {
+		do(ctx)
+		m.mu.Lock()
+		defer m.mu.Unlock()
+		if w.count--; w.count == 0 {
+			delete(m.waiting, vm)
+			close(w.done)
+		}
+	}
 	select {
-	case m.jobs <- vmmJob{vm, do}:
+	case m.jobs <- vmmJob{vm, done}:
+		w.count++
+		m.waiting[vm] = w
 		return nil
 	default:
 		return fmt.Errorf("%w: %d wait already", ErrBusy, cap(m.jobs))
+	}
+}
+
+// Settled returns when all that was asked for a VM is done, or ctx ends: what is
+// done to the VM then is not undone by what was asked before.
+func (m *VMMs) Settled(ctx context.Context, vm log.UUID) error {
+	m.mu.Lock()
+	w := m.waiting[vm]
+	m.mu.Unlock()
+	if w == nil {
+		return nil
+	}
+	select {
+	case <-w.done:
+		return nil
+	case <-ctx.Done():
+		return fmt.Errorf("vminfo: VM %s: what was asked for before is not done: %w", vm, ctx.Err())
 	}
 }
 

@@ -438,7 +438,7 @@ func TestVMMJobsTakeTurns(t *testing.T) {
 	running, hold, passed := 0, make(chan struct{}), make(chan struct{})
 	done := make(chan struct{}, 20)
 	for i := range 5 {
-		if err := s.vmms.enqueue(one, func(context.Context) {
+		if err := s.enqueue(one, func(context.Context) {
 			mu.Lock()
 			running++
 			if running > 1 {
@@ -455,7 +455,7 @@ func TestVMMJobsTakeTurns(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if err := s.vmms.enqueue(other, func(context.Context) { close(passed) }); err != nil {
+	if err := s.enqueue(other, func(context.Context) { close(passed) }); err != nil {
 		t.Fatal(err)
 	}
 	<-passed
@@ -465,5 +465,38 @@ func TestVMMJobsTakeTurns(t *testing.T) {
 	}
 	if !slices.IsSorted(order) || len(order) != 5 {
 		t.Errorf("done in the order %v", order)
+	}
+}
+
+// enqueue has the VMMs do a job, as their methods do.
+func (s *vmmSite) enqueue(vm log.UUID, do func(context.Context)) error {
+	s.vmms.mu.Lock()
+	defer s.vmms.mu.Unlock()
+	return s.vmms.enqueueLocked(vm, do)
+}
+
+// Who has waited until all is settled is not overtaken by what was asked before.
+func TestVMMsSettled(t *testing.T) {
+	s := newVMMSite(t.TempDir())
+	s.run(t)
+	defer s.stop()
+	vm := testVM(t, 1, "").UUID
+	if err := s.vmms.Settled(t.Context(), vm); err != nil {
+		t.Errorf("of a VM without jobs: %v", err)
+	}
+	hold, did := make(chan struct{}), 0
+	for range 2 {
+		if err := s.enqueue(vm, func(context.Context) { <-hold; did++ }); err != nil {
+			t.Fatal(err)
+		}
+	}
+	short, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := s.vmms.Settled(short, vm); !errors.Is(err, context.Canceled) {
+		t.Errorf("with two jobs held up: %v, want the end of the context", err)
+	}
+	close(hold)
+	if err := s.vmms.Settled(t.Context(), vm); err != nil || did != 2 {
+		t.Errorf("settled after %d of 2 jobs, error %v", did, err)
 	}
 }
