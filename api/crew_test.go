@@ -165,7 +165,11 @@ func TestLimitListener(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	l := newGate(nil, DefaultLimits()).limitListener(inner, 1)
+	s, err := New(Config{Store: newMemory()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	l := s.gate.limitListener(inner, 1)
 	accepted := make(chan net.Conn)
 	ended := make(chan error, 1)
 	go func() {
