@@ -128,6 +128,7 @@ type powerWorld struct {
 	rng     *rand.Rand
 	members []Member
 	folders []string // what is on the disks
+	kind    string
 	told    told
 
 	mu    sync.Mutex
@@ -154,7 +155,7 @@ func (w *powerWorld) start() (servers []*powered) {
 
 func (w *powerWorld) config(m Member, dir string) Config {
 	cfg := testConfig(w.t, m.ID, filepath.Join(dir, "data"))
-	cfg.Listen, cfg.InitialMembers, cfg.RaftLog, cfg.MapBytes = m.Address, w.members, RaftLogBolt, 1<<28
+	cfg.Listen, cfg.InitialMembers, cfg.RaftLog, cfg.MapBytes = m.Address, w.members, w.kind, 1<<28
 	cfg.Logger = quietLogger()
 	return cfg
 }
@@ -307,11 +308,15 @@ func TestPowerCutOfLeader(t *testing.T) {
 	if long() {
 		rounds = 40
 	}
-	for _, count := range []int{3, 5} {
-		t.Run(fmt.Sprintf("of %d", count), func(t *testing.T) {
+	for i, kind := range []string{RaftLogBolt, RaftLogWAL, RaftLogBolt} {
+		count := 3
+		if i == 2 {
+			count = 5
+		}
+		t.Run(fmt.Sprintf("%s of %d", kind, count), func(t *testing.T) {
 			t.Logf("seed %d", seed)
 			w := &powerWorld{
-				t: t, rng: rand.New(rand.NewPCG(seed, uint64(count))),
+				t: t, rng: rand.New(rand.NewPCG(seed, uint64(i))), kind: kind,
 				told:  told{hashes: make(map[log.Seq]log.Hash)},
 				acked: make(map[string]log.Result), open: make(map[string]*log.Change),
 			}

@@ -154,6 +154,15 @@ func TestTailIsNoFalseAlarm(t *testing.T) {
 			if last, err := w.LastIndex(); err != nil || last != test.last {
 				t.Errorf("the log ends at %d, %v, want %d", last, err, test.last)
 			}
+			// raft-wal before 0.4.1 could not read a log again that was cut at its end
+			// (hashicorp/raft-wal issue 31).
+			first, err := w.FirstIndex()
+			if err == nil {
+				err = verifyLog(checkedLog{w}, max(first, 1)-1)
+			}
+			if err != nil {
+				t.Error(err)
+			}
 		})
 	}
 }
