@@ -19,6 +19,8 @@ type Workload struct {
 	texts [3]string // alias, brand and zone_state, which fill an event up
 	space [6]byte   // so that two workloads do not make the same VMs
 	next  atomic.Uint64
+	// updated are those by Update.
+	updated atomic.Uint64
 }
 
 // Again makes the VMs of this workload those of every other that was told the
@@ -103,6 +105,13 @@ func (w *Workload) createMany(n uint64) *log.Change {
 		c.Ops[i] = log.Op{Action: log.Create, Kind: log.KindVM, Set: vmSet, Object: w.vm()}
 	}
 	return c
+}
+
+// Update returns a change that updates one of the first objects VMs, which are
+// there, each in its turn: the log grows by it, and the state does not.
+func (w *Workload) Update(objects uint64) *log.Change {
+	n := w.updated.Add(1) - 1
+	return w.updateMany(n, 1, objects, n/objects)
 }
 
 // updateMany returns a change that updates n of the first objects VMs, which

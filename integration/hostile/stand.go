@@ -26,6 +26,9 @@ const (
 const (
 	writers   = 16
 	writeRest = 5 * time.Millisecond
+	// objects are what they change in turn. What they would create the servers
+	// would keep, and it could not be told from what clients have them hold.
+	objects = 1000
 )
 
 // headroom is the servers' --gc-headroom here. By default garbage may lie until there
@@ -61,12 +64,15 @@ func Stand(ctx context.Context, program, dir string, duration time.Duration) (o 
 		err = bench.Streams(ctx, c, 4, func(submit []bench.Submit) error {
 			outcome = load.Run(ctx, load.Plan{Writers: writers, Duration: duration, Warm: time.Second, Do: func(ctx context.Context, writer int, _ uint64) error {
 				time.Sleep(writeRest)
-				_, err := submit[writer%len(submit)](ctx, w.Create())
+				_, err := submit[writer%len(submit)](ctx, w.Update(objects))
 				return err
 			}})
 			return nil
 		})
 		return outcome, err
+	}
+	if _, _, err := bench.Fill(ctx, c, w, objects, objects, func(uint64) {}); err != nil {
+		return o, err
 	}
 	look := watch(ctx, c)
 	before, err := write(min(duration, calm))
