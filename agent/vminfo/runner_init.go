@@ -39,9 +39,16 @@ func became(pid int) bool {
 }
 
 // gated reports whether a process is not yet the VM's program, but waits to be it.
+// One that is between two programs is waited for.
 func gated(pid int) bool {
-	text, err := readSmall(fmt.Sprintf("/proc/%d/cmdline", pid))
-	return err == nil && bytes.Contains(text, []byte(gateScript))
+	for range execLooks {
+		text, err := readSmall(fmt.Sprintf("/proc/%d/cmdline", pid))
+		if err != nil || len(text) > 0 {
+			return bytes.Contains(text, []byte(gateScript))
+		}
+		time.Sleep(initLook)
+	}
+	return false
 }
 
 const (
@@ -49,6 +56,8 @@ const (
 	initWithin = 5 * time.Second
 	// initLook is the pause between two looks at whether it has.
 	initLook = 500 * time.Microsecond
+	// execLooks bounds the looks at a process that has no command line.
+	execLooks = 40
 	// initLives is how long an init process must live for Start to say that it
 	// runs: those that find their settings wrong end sooner.
 	initLives = 20 * time.Millisecond

@@ -146,7 +146,7 @@ func (f *Folder) openProcess(vm *vmRecord, ns namespace, pid int) (process, bool
 	}
 	boot, err := bootOf(pid)
 	// What is read of /proc is this process's if it still lives afterwards.
-	if err == nil && !gated(pid) && (inNamespace(pid, ns) || f.inCgroup(pid, vm.uuid)) && lives(fd) {
+	if err == nil && lives(fd) && !gated(pid) && (inNamespace(pid, ns) || f.inCgroup(pid, vm.uuid)) && lives(fd) {
 		return process{pid: pid, fd: fd, boot: boot}, true
 	}
 	_ = unix.Close(fd)
