@@ -423,7 +423,7 @@ func (s *site) startInit(n int, zone string) *exec.Cmd {
 	s.t.Helper()
 	cmd := exec.Command("ip", "netns", "exec", zone, "sleep", "1000")
 	if err := cmd.Start(); err != nil {
-		s.t.Skip(err)
+		s.t.Fatal(err)
 	}
 	s.t.Cleanup(func() { _ = cmd.Process.Kill(); _ = cmd.Wait() })
 	// ip becomes sleep in the namespace by exec.
@@ -450,7 +450,7 @@ func TestFolderSystem(t *testing.T) {
 	parent := DefaultCgroup()
 	s.cgroups = filepath.Join(filepath.Dir(parent), fmt.Sprintf("rutter-test-%d", os.Getpid()))
 	if err := os.Mkdir(s.cgroups, 0o755); err != nil {
-		t.Skip(err)
+		t.Skipf("no cgroups of our own here: %v", err)
 	}
 	t.Cleanup(func() { _ = os.Remove(s.cgroups) })
 	zone := fmt.Sprintf("vminfo-test-%d", os.Getpid())

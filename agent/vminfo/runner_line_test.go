@@ -32,7 +32,7 @@ func TestCommandLine(t *testing.T) {
 	}
 	path, err := QEMU()
 	if err != nil {
-		t.Skip(err) // of a machine that QEMU's name is not known for
+		t.Skipf("nobody knows the name of QEMU for this machine: %v", err)
 	}
 	line, err := commandLine(manifestFor(t, kvm))
 	if text := strings.Join(line, " "); err != nil || line[0] != path || !strings.HasSuffix(text, "-m 512 -smp 2 -drive format=raw,if=virtio,file=/dev/zvol/a -nic none") {

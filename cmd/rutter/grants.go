@@ -7,7 +7,6 @@ import (
 	"slices"
 	"strings"
 	"sync/atomic"
-	"time"
 
 	"rutter/api/access"
 	"rutter/api/allow"
@@ -36,18 +35,7 @@ type foreignGrant struct {
 }
 
 // run follows until ctx ends.
-func (f *grantFollower) run(ctx context.Context) error {
-	tick := time.NewTicker(trustEvery)
-	defer tick.Stop()
-	for {
-		f.look()
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-tick.C:
-		}
-	}
-}
+func (f *grantFollower) run(ctx context.Context) error { return lookUntil(ctx, f.look) }
 
 func (f *grantFollower) look() {
 	grants := make(map[string]log.Seq)

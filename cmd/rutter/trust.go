@@ -46,11 +46,14 @@ type trustFollower struct {
 }
 
 // run follows until ctx ends.
-func (f *trustFollower) run(ctx context.Context) error {
+func (f *trustFollower) run(ctx context.Context) error { return lookUntil(ctx, f.look) }
+
+// lookUntil looks now and every trustEvery until ctx ends.
+func lookUntil(ctx context.Context, look func()) error {
 	tick := time.NewTicker(trustEvery)
 	defer tick.Stop()
 	for {
-		f.look()
+		look()
 		select {
 		case <-ctx.Done():
 			return nil
