@@ -194,26 +194,13 @@ func (s *Service) ofItself(r *http.Request) (log.UUID, error) {
 	return cn, nil
 }
 
-// found looks for something, and once more when this server has all that was
-// acknowledged elsewhere: what another server just made is not missing here.
-func (s *Service) found(r *http.Request, is func() bool) (bool, error) {
-	if is() {
-		return true, nil
-	}
-	ctx, cancel := context.WithTimeout(r.Context(), proposeTime)
-	defer cancel()
-	if _, err := s.store.Consistent(ctx); err != nil {
-		return false, failure(http.StatusServiceUnavailable, codeUnavailable, "whether it exists cannot be said now: %v", err)
-	}
-	return is(), nil
-}
-
-// missing is the answer when found did not find.
-func missing(err error, what string) error {
-	if err != nil {
+// change makes one change on behalf of a request, and answers with no content.
+func (s *Service) change(w http.ResponseWriter, r *http.Request, op log.Op) error {
+	if _, err := s.propose(r.Context(), r, op); err != nil {
 		return err
 	}
-	return notFound("%s", what)
+	w.WriteHeader(http.StatusNoContent)
+	return nil
 }
 
 // HeaderChangeID names the change of a request: one that is sent again with it is

@@ -19,11 +19,8 @@ var bootFields = map[string]string{
 func (s *Service) getBoot(w http.ResponseWriter, r *http.Request) error {
 	o := &log.Server{BootPlatform: "latest", DefaultConsole: "serial", Serial: "ttyb"}
 	if r.PathValue("server") != "default" {
-		cn, err := serverOf(r)
-		if err != nil {
-			return err
-		}
-		if o, err = s.needServer(r, cn); err != nil {
+		var err error
+		if o, err = s.needServer(r); err != nil {
 			return err
 		}
 	}
@@ -58,16 +55,13 @@ func (s *Service) setBoot(w http.ResponseWriter, r *http.Request) error {
 	}
 	op, err := serverOp(cn, named)
 	if err == nil {
-		_, err = s.propose(r.Context(), r, op)
+		err = s.change(w, r, op)
 	}
-	if err != nil {
-		return inBootWords(err)
-	}
-	w.WriteHeader(http.StatusNoContent)
-	return nil
+	return inBootWords(err)
 }
 
-// inBootWords names the fields of a refusal as a boot record does.
+// inBootWords names the fields of a refusal as a boot record does; other errors,
+// and nil, it returns as they are.
 func inBootWords(err error) error {
 	var refusal *log.Refusal
 	if !errors.As(err, &refusal) {

@@ -71,15 +71,11 @@ func (s *Service) createMachine(w http.ResponseWriter, r *http.Request) error {
 	if _, given := params["networks"]; !given {
 		return s.start(w, r, createTask, fields, params)
 	}
-	cn, err := serverOf(r)
+	o, err := s.needServer(r)
 	if err != nil {
 		return err
 	}
-	o, err := s.needServer(r, cn)
-	if err != nil {
-		return err
-	}
-	ops, err := machineOps(cn, params)
+	ops, err := machineOps(o.UUID, params)
 	if err != nil {
 		return err
 	}

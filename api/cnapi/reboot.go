@@ -17,30 +17,26 @@ const (
 // reboot has a CN start anew: its server is rebooting, and its cn-agent asked to,
 // in one change. It is over when a sysinfo tells of a later boot.
 func (s *Service) reboot(w http.ResponseWriter, r *http.Request) error {
-	cn, err := serverOf(r)
-	if err != nil {
-		return err
-	}
 	fields, err := fieldsOf(r)
 	if err != nil {
 		return err
 	}
-	o, err := s.needServer(r, cn)
+	o, err := s.needServer(r)
 	if err != nil {
 		return err
 	}
 	if viaOf(o) == log.ViaFeed {
-		return failure(http.StatusConflict, "UnsupportedTask", "server %s has no cn-agent, which would reboot it: stop its VMs and reboot the machine itself", cn)
+		return failure(http.StatusConflict, "UnsupportedTask", "server %s has no cn-agent, which would reboot it: stop its VMs and reboot the machine itself", o.UUID)
 	}
 	if o.TransitionalStatus == rebooting {
-		return failure(http.StatusConflict, "ServerRebooting", "server %s is rebooting already", cn)
+		return failure(http.StatusConflict, "ServerRebooting", "server %s is rebooting already", o.UUID)
 	}
 	t, err := s.taskOf(r, o, rebootTask, fields, without(fields, "timeout", "req_id", "server_uuid"))
 	if err != nil {
 		return err
 	}
 	result, err := s.propose(r.Context(), r,
-		log.Op{Action: log.Update, Kind: log.KindServer, ID: cn.String(), Set: []string{"transitional_status"}, Object: &log.Server{TransitionalStatus: rebooting}},
+		log.Op{Action: log.Update, Kind: log.KindServer, ID: o.ID(), Set: []string{"transitional_status"}, Object: &log.Server{TransitionalStatus: rebooting}},
 		log.Op{Action: log.Create, Kind: log.KindTask, Object: t},
 	)
 	if err != nil {

@@ -136,11 +136,7 @@ func ownName(known *log.Server) bool {
 }
 
 func (s *Service) getSysinfo(w http.ResponseWriter, r *http.Request) error {
-	cn, err := serverOf(r)
-	if err != nil {
-		return err
-	}
-	o, err := s.needServer(r, cn)
+	o, err := s.needServer(r)
 	if err != nil {
 		return err
 	}

@@ -117,18 +117,15 @@ func pageOf(query url.Values) (limit, offset int, err error) {
 }
 
 func (s *Service) getServer(w http.ResponseWriter, r *http.Request) error {
-	cn, err := serverOf(r)
-	if err != nil {
-		return err
-	}
 	e := extras{"all": true}
 	if r.URL.Query().Has("extras") {
+		var err error
 		if e, err = extrasOf(r.URL.Query().Get("extras")); err != nil {
 			return err
 		}
 	}
 	heard := s.heard(r.Context(), e)
-	o, err := s.needServer(r, cn)
+	o, err := s.needServer(r)
 	if err != nil {
 		return err
 	}
@@ -278,11 +275,7 @@ func (s *Service) updateServer(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	if _, err := s.propose(r.Context(), r, op); err != nil {
-		return err
-	}
-	w.WriteHeader(http.StatusNoContent)
-	return nil
+	return s.change(w, r, op)
 }
 
 // emptyForms are the values that a field which is JSON has when it has none.
@@ -334,42 +327,17 @@ func (s *Service) deleteServer(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	if _, err := s.propose(r.Context(), r, log.Op{Action: log.Delete, Kind: log.KindServer, ID: cn.String()}); err != nil {
-		return err
-	}
-	w.WriteHeader(http.StatusNoContent)
-	return nil
-}
-
-// server returns a server of the log, or nil.
-func (s *Service) server(cn log.UUID) (o *log.Server) {
-	s.store.View(func(state *projections.State, _ log.Cursor) {
-		if rec, ok := state.Get(log.KindServer, cn.String()); ok {
-			o = rec.Object.(*log.Server)
-		}
-	})
-	return o
-}
-
-// needServer returns a server of the log, or the answer that there is none.
-func (s *Service) needServer(r *http.Request, cn log.UUID) (o *log.Server, err error) {
-	if ok, err := s.found(r, func() bool { o = s.server(cn); return o != nil }); err != nil || !ok {
-		return nil, missing(err, "server not found")
-	}
-	return o, nil
+	return s.change(w, r, log.Op{Action: log.Delete, Kind: log.KindServer, ID: cn.String()})
 }
 
 func (s *Service) listVMs(w http.ResponseWriter, r *http.Request) error {
-	cn, err := serverOf(r)
+	o, err := s.needServer(r)
 	if err != nil {
-		return err
-	}
-	if _, err := s.needServer(r, cn); err != nil {
 		return err
 	}
 	list := []*log.VM{}
 	s.store.View(func(state *projections.State, _ log.Cursor) {
-		for rec := range state.VMsOn(cn) {
+		for rec := range state.VMsOn(o.UUID) {
 			if len(list) < maxList {
 				list = append(list, rec.Object.(*log.VM))
 			}
@@ -384,21 +352,9 @@ func (s *Service) getVM(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	id, err := pathID(r, "vm")
+	vm, err := need(s, r, log.KindVM, "vm", "VM not found on this server", func(vm *log.VM) bool { return vm.ServerUUID == cn })
 	if err != nil {
 		return err
-	}
-	var vm *log.VM
-	is := func() bool {
-		s.store.View(func(state *projections.State, _ log.Cursor) {
-			if rec, ok := state.Get(log.KindVM, id.String()); ok && rec.Object.(*log.VM).ServerUUID == cn {
-				vm = rec.Object.(*log.VM)
-			}
-		})
-		return vm != nil
-	}
-	if ok, err := s.found(r, is); err != nil || !ok {
-		return missing(err, "VM not found on this server")
 	}
 	writeJSON(w, http.StatusOK, vm)
 	return nil

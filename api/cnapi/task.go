@@ -80,11 +80,7 @@ func without(fields map[string]json.RawMessage, names ...string) map[string]json
 
 // start makes a task and answers with its id.
 func (s *Service) start(w http.ResponseWriter, r *http.Request, name string, fields, params map[string]json.RawMessage) error {
-	cn, err := serverOf(r)
-	if err != nil {
-		return err
-	}
-	o, err := s.needServer(r, cn)
+	o, err := s.needServer(r)
 	if err != nil {
 		return err
 	}
@@ -160,25 +156,10 @@ func taskForm(t *log.Task) map[string]any {
 	return m
 }
 
-// task returns a task of the log, or nil.
-func (s *Service) task(id log.UUID) (t *log.Task) {
-	s.store.View(func(state *projections.State, _ log.Cursor) {
-		if rec, ok := state.Get(log.KindTask, id.String()); ok {
-			t = rec.Object.(*log.Task)
-		}
-	})
-	return t
-}
-
 func (s *Service) getTask(w http.ResponseWriter, r *http.Request) error {
-	id, err := pathID(r, "task")
+	t, err := s.needTask(r)
 	if err != nil {
 		return err
-	}
-	var t *log.Task
-	is := func() bool { t = s.task(id); return t != nil }
-	if ok, err := s.found(r, is); err != nil || !ok {
-		return missing(err, "no such task found")
 	}
 	writeJSON(w, http.StatusOK, taskForm(t))
 	return nil
@@ -238,15 +219,11 @@ func (s *Service) listTasks(w http.ResponseWriter, r *http.Request) error {
 // waitTask answers when the task has ended, wherever it was started, or at the
 // timeout, with the task as it then is.
 func (s *Service) waitTask(w http.ResponseWriter, r *http.Request) error {
-	id, err := pathID(r, "task")
+	t, err := s.needTask(r)
 	if err != nil {
 		return err
 	}
-	var t *log.Task
-	is := func() bool { t = s.task(id); return t != nil }
-	if ok, err := s.found(r, is); err != nil || !ok {
-		return missing(err, "no such task found")
-	}
+	id := t.UUID
 	_, err = s.waitUntil(w, r, func() bool {
 		t = s.task(id)
 		return t == nil || t.Ended()
@@ -255,7 +232,7 @@ func (s *Service) waitTask(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	if t == nil {
-		return notFound("no such task found")
+		return notFound(noTask)
 	}
 	writeJSON(w, http.StatusOK, taskForm(t))
 	return nil

@@ -12,18 +12,15 @@ import (
 // createTicket takes {scope, id, expires_at, action, extra, reqid} and answers
 // with the ticket's UUID and its line.
 func (s *Service) createTicket(w http.ResponseWriter, r *http.Request) error {
-	cn, err := serverOf(r)
+	o, err := s.needServer(r)
 	if err != nil {
-		return err
-	}
-	if _, err := s.needServer(r, cn); err != nil {
 		return err
 	}
 	fields, err := fieldsOf(r)
 	if err != nil {
 		return err
 	}
-	t := &log.Ticket{ServerUUID: cn}
+	t := &log.Ticket{ServerUUID: o.UUID}
 	for name, to := range map[string]*string{"scope": &t.Scope, "id": &t.OfID, "action": &t.Action, "reqid": &t.ReqID} {
 		if *to, err = textField(fields, name); err != nil {
 			return err
@@ -49,7 +46,7 @@ func (s *Service) createTicket(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	line := []map[string]any{}
-	s.eachTicket(cn, func(other *log.Ticket) {
+	s.eachTicket(o.UUID, func(other *log.Ticket) {
 		if other.Waits() && other.Scope == t.Scope && other.OfID == t.OfID {
 			line = append(line, ticketForm(other))
 		}
@@ -83,37 +80,20 @@ func ticketForm(t *log.Ticket) map[string]any {
 }
 
 func (s *Service) listTickets(w http.ResponseWriter, r *http.Request) error {
-	cn, err := serverOf(r)
+	o, err := s.needServer(r)
 	if err != nil {
 		return err
 	}
-	if _, err := s.needServer(r, cn); err != nil {
-		return err
-	}
 	list := []map[string]any{}
-	s.eachTicket(cn, func(t *log.Ticket) { list = append(list, ticketForm(t)) })
+	s.eachTicket(o.UUID, func(t *log.Ticket) { list = append(list, ticketForm(t)) })
 	writeJSON(w, http.StatusOK, list)
 	return nil
 }
 
-func (s *Service) ticket(id log.UUID) (t *log.Ticket) {
-	s.store.View(func(state *projections.State, _ log.Cursor) {
-		if rec, ok := state.Get(log.KindTicket, id.String()); ok {
-			t = rec.Object.(*log.Ticket)
-		}
-	})
-	return t
-}
-
 func (s *Service) getTicket(w http.ResponseWriter, r *http.Request) error {
-	id, err := pathID(r, "ticket")
+	t, err := s.needTicket(r)
 	if err != nil {
 		return err
-	}
-	var t *log.Ticket
-	is := func() bool { t = s.ticket(id); return t != nil }
-	if ok, err := s.found(r, is); err != nil || !ok {
-		return missing(err, "no such ticket found")
 	}
 	writeJSON(w, http.StatusOK, ticketForm(t))
 	return nil
@@ -121,15 +101,11 @@ func (s *Service) getTicket(w http.ResponseWriter, r *http.Request) error {
 
 // waitTicket answers 204 when it is the ticket's turn, 409 if it never will be.
 func (s *Service) waitTicket(w http.ResponseWriter, r *http.Request) error {
-	id, err := pathID(r, "ticket")
+	t, err := s.needTicket(r)
 	if err != nil {
 		return err
 	}
-	var t *log.Ticket
-	is := func() bool { t = s.ticket(id); return t != nil }
-	if ok, err := s.found(r, is); err != nil || !ok {
-		return missing(err, "no such ticket found")
-	}
+	id := t.UUID
 	in, err := s.waitUntil(w, r, func() bool {
 		t = s.ticket(id)
 		return t == nil || t.Status != log.TicketQueued
@@ -138,7 +114,7 @@ func (s *Service) waitTicket(w http.ResponseWriter, r *http.Request) error {
 	case err != nil:
 		return err
 	case t == nil:
-		return notFound("no such ticket found")
+		return notFound(noTicket)
 	case !in:
 		return failure(http.StatusConflict, "TicketQueued", "it is not the ticket's turn yet: wait again")
 	case t.Status != log.TicketActive:
@@ -162,14 +138,10 @@ func (s *Service) changeTicket(w http.ResponseWriter, r *http.Request, op log.Op
 		return err
 	}
 	op.Kind, op.ID = log.KindTicket, id.String()
-	_, err = s.propose(r.Context(), r, op)
+	err = s.change(w, r, op)
 	var refusal *log.Refusal
-	switch {
-	case errors.As(err, &refusal) && refusal.Code == log.CodeResourceNotFound:
-		return notFound("no such ticket found")
-	case err != nil:
-		return err
+	if errors.As(err, &refusal) && refusal.Code == log.CodeResourceNotFound {
+		return notFound(noTicket)
 	}
-	w.WriteHeader(http.StatusNoContent)
-	return nil
+	return err
 }
