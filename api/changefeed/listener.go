@@ -81,13 +81,13 @@ func (l *listener) end(reason string) {
 // errGone: the other side ended the connection, or takes nothing.
 var errGone = errors.New("changefeed: the listener went")
 
-// serve serves the connection until it ends; version is what it speaks.
+// serve serves the connection until it ends; version is what it speaks. What is
+// rejected is left open, for its reason to be sent.
 func (l *listener) serve(version Version) (why string) {
-	defer l.conn.CloseNow()
 	if err := l.register(version); err != nil {
 		var refused *reject
 		if errors.As(err, &refused) {
-			_ = l.conn.Close(websocket.StatusNormalClosure, refused.reason) // it is of no use to it in any case
+			l.end(refused.reason)
 			return closedRejected
 		}
 		return closedGone

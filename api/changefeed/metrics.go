@@ -23,7 +23,7 @@ func newMetrics(s *Service) *metrics {
 		}, func() float64 {
 			s.mu.Lock()
 			defer s.mu.Unlock()
-			return float64(s.sockets)
+			return float64(s.listeners)
 		}),
 		items: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "rutter_changefeed_items_sent_total", Help: "Items sent to listeners of the change feed.",

@@ -97,10 +97,10 @@ type Service struct {
 	ctx     context.Context // ends when Run does
 	stop    func()
 
-	mu       sync.Mutex // protects what follows
-	phase    phase
-	sockets  int            // that are open
-	handling sync.WaitGroup // goroutines of sockets; added to only while running
+	mu        sync.Mutex // protects what follows
+	phase     phase
+	listeners int            // sockets that register or are registered; none of those that are refused
+	handling  sync.WaitGroup // goroutines of sockets; added to only while running
 }
 
 // phase is where a Service is in its life.
@@ -149,16 +149,18 @@ func (s *Service) become(from, to phase) bool {
 	return true
 }
 
+var errFull = errors.New("this server has as many listeners as it takes")
+
 // serves is nil, or why nobody can be served.
 func (s *Service) serves() error {
 	s.mu.Lock()
-	phase, sockets := s.phase, s.sockets
+	phase, listeners := s.phase, s.listeners
 	s.mu.Unlock()
 	if phase != running {
 		return errors.New("this server starts or stops")
 	}
-	if sockets >= s.cfg.MaxListeners {
-		return errors.New("this server has as many listeners as it takes")
+	if listeners >= s.cfg.MaxListeners {
+		return errFull
 	}
 	if err := s.cfg.Store.Serving(); err != nil {
 		return err

@@ -102,28 +102,43 @@ func (s *Service) upgrade(w http.ResponseWriter, r *http.Request) {
 		_ = conn.CloseNow()
 		return
 	}
-	s.sockets++
+	switch {
+	case unable != nil:
+		l.end(unable.Error())
+	case !known:
+		l.end("Accept-Version is not one of ~1 and ~2")
+	case s.listeners >= s.cfg.MaxListeners:
+		l.end(errFull.Error())
+	default:
+		s.listeners++
+	}
+	refused := l.reason != ""
 	// The request ends here, and with it what net/http keeps for it.
 	s.handling.Go(func() {
 		why := closedRejected
-		switch {
-		case unable != nil:
-			_ = conn.Close(websocket.StatusNormalClosure, rejectf("%v", unable).reason)
-		case !known:
-			_ = conn.Close(websocket.StatusNormalClosure, "Accept-Version is not one of ~1 and ~2")
-		default:
+		if !refused {
 			why = l.serve(version)
+			s.leave()
+		}
+		if why == closedRejected {
+			_ = conn.Close(websocket.StatusNormalClosure, l.reason)
 		}
 		_ = conn.CloseNow()
 		s.closed(l, why)
 	})
 }
 
-// closed counts a connection that has ended.
-func (s *Service) closed(l *listener, why string) {
+// leave gives up the place of a listener. It has none while it is told why it was
+// not taken: with the reason in hand it may be back before its old connection is
+// closed, which is up to it.
+func (s *Service) leave() {
 	s.mu.Lock()
-	s.sockets--
+	s.listeners--
 	s.mu.Unlock()
+}
+
+// closed notes a connection that has ended.
+func (s *Service) closed(l *listener, why string) {
 	s.metrics.closed.WithLabelValues(why).Inc()
 	instance := ""
 	if l.reg != nil {

@@ -18,7 +18,7 @@ import (
 )
 
 // patience is how long a test waits for what must come.
-const patience = 20 * time.Second
+const patience = time.Minute
 
 // served runs a Service behind a socket until the test ends.
 func served(t *testing.T, cfg Config) (s *Service, address string) {

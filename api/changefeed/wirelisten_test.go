@@ -152,7 +152,19 @@ func TestServerThatCannotServe(t *testing.T) {
 	}
 	store.setReady(errNotReady)
 	unable("a server without a leader", errNotReady.Error())
+	refusedFor := func(because string, w *wire) {
+		t.Helper()
+		opcode, payload, err := w.frame()
+		if err != nil || opcode != opClose || !strings.Contains(string(payload), because) {
+			t.Fatalf("frame %d %q, %v: want a close with %q", opcode, payload, err, because)
+		}
+	}
+	// Who was refused and does not answer the close has no place of the two.
+	refusedFor(errNotReady.Error(), upgraded(t, address, V1))
 	store.setReady(nil)
+	rejected := upgraded(t, address, V1)
+	rejected.send(opText, []byte("{"))
+	refusedFor("unparseable", rejected)
 	for i := range 2 {
 		register(t, address, V2, strings.Replace(nicAndTags, "i1", fmt.Sprint("full", i), 1))
 	}
