@@ -7,10 +7,7 @@ import (
 	"strings"
 	"testing"
 
-	"golang.org/x/sys/unix"
-
 	"rutter/cmd/rutter/confine"
-	"rutter/integration/bench"
 )
 
 // An agent that starts VMs keeps what those may need, and whatever they run gets
@@ -21,19 +18,10 @@ func TestBounded(t *testing.T) {
 		t.Skip("needs root: others have no capabilities that could be dropped")
 	}
 	folder := t.TempDir()
-	p := &bench.Process{Name: "agent", Program: rutter, LogFile: filepath.Join(folder, "agent.log"), Args: []string{
-		"agent", "--cn", "0e000000-0000-4000-8000-000000000001", "--data", filepath.Join(folder, "agent"), "--servers", "http://" + freeAddress(t),
+	p := launch(t, folder, "agent",
+		"agent", "--cn", "0e000000-0000-4000-8000-000000000001", "--data", filepath.Join(folder, "agent"), "--servers", "http://"+freeAddress(t),
 		"--svp", "off", "--listen", "off", "--vminfod", freeAddress(t), "--manifests", filepath.Join(folder, "vms"), "--vm-run", filepath.Join(folder, "pids"),
-		"--netns", filepath.Join(folder, "netns"), "--etc-netns", filepath.Join(folder, "etc"),
-	}}
-	if err := p.Start(); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := p.Stop(unix.SIGTERM); err != nil {
-			t.Error(err)
-		}
-	})
+		"--netns", filepath.Join(folder, "netns"), "--etc-netns", filepath.Join(folder, "etc"))
 	await(t, p.LogFile, "capabilities dropped")
 	set := fmt.Sprintf("%016x", uint64(confine.Machines)&permitted(t))
 	for _, fields := range status(t, p.PID()) {

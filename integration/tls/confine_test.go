@@ -10,8 +10,6 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
-
-	"rutter/integration/bench"
 )
 
 // status returns the fields of every thread of a process.
@@ -61,15 +59,7 @@ func TestConfined(t *testing.T) {
 	want := map[string]uint64{"server": 0, "agent": 1<<unix.CAP_NET_ADMIN | 1<<unix.CAP_NET_BROADCAST | 1<<unix.CAP_SYS_ADMIN}
 	present := permitted(t)
 	for _, name := range []string{"server", "agent"} {
-		p := &bench.Process{Name: name, Program: rutter, LogFile: filepath.Join(folder, name+".log"), Args: append([]string{name}, args[name]...)}
-		if err := p.Start(); err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() {
-			if err := p.Stop(unix.SIGTERM); err != nil {
-				t.Error(err)
-			}
-		})
+		p := launch(t, folder, name, append([]string{name}, args[name]...)...)
 		await(t, p.LogFile, "capabilities dropped")
 		set := fmt.Sprintf("%016x", want[name]&present)
 		for _, fields := range status(t, p.PID()) {

@@ -8,10 +8,8 @@ import (
 	"net"
 	"net/http"
 	"os"
-	"os/exec"
 	"strings"
 	"sync"
-	"syscall"
 	"testing"
 	"time"
 
@@ -208,21 +206,8 @@ func (w *world) agent(name string, cn log.UUID, url string) {
 	w.t.Helper()
 	folder := w.path("agent-" + name)
 	w.must(os.MkdirAll(folder, 0o700))
-	file, err := os.Create(folder + ".log")
-	w.must(err)
-	defer file.Close()
-	cmd := exec.Command(rutter, "agent", "--cn", cn.String(), "--servers", url, "--tls-dir", w.path(name), "--data", folder,
+	launch(w.t, w.folder, "agent-"+name, "agent", "--cn", cn.String(), "--servers", url, "--tls-dir", w.path(name), "--data", folder,
 		"--svp", "off", "--listen", "off", "--vminfod", "off", "--manifests", "off", "--netns", w.path("netns"), "--etc-netns", w.path("etc-netns"))
-	cmd.Stdout, cmd.Stderr = file, file
-	w.must(cmd.Start())
-	w.t.Cleanup(func() {
-		_ = cmd.Process.Signal(syscall.SIGTERM)
-		_ = cmd.Wait() // nothing depends on how it ends
-		if w.t.Failed() {
-			text, _ := os.ReadFile(file.Name())
-			w.t.Logf("the agent %s: %s", name, text)
-		}
-	})
 }
 
 // awaitLife waits until the certificate in a folder is one of the servers', which

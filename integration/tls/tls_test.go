@@ -101,26 +101,32 @@ func (w *world) awaitOffice(url string) {
 	}
 }
 
-// start starts a server with the certificates in the folder of its name.
-func (w *world) start(id string, i int, args ...string) {
-	t := w.t
-	p := &bench.Process{
-		Name: id, Program: rutter, LogFile: w.path(id + ".log"),
-		Args: append([]string{
-			"server", "--id", id, "--data", w.path("data-" + id), "--listen", strings.TrimPrefix(w.urls[i], "https://"),
-			"--raft", w.raft[i], "--svp", "off", "--tls-dir", w.path(id), "--cert-life", nodeLife.String(),
-		}, args...),
+// launch starts rutter, which is stopped with the test; what it says goes to
+// NAME.log in the folder.
+func launch(t *testing.T, folder, name string, args ...string) *bench.Process {
+	t.Helper()
+	p := &bench.Process{Name: name, Program: rutter, LogFile: filepath.Join(folder, name+".log"), Args: args}
+	if err := p.Start(); err != nil {
+		t.Fatal(err)
 	}
-	w.must(p.Start())
 	t.Cleanup(func() {
 		if err := p.Stop(syscall.SIGTERM); err != nil {
 			t.Error(err)
 		}
 		if t.Failed() {
-			t.Logf("%s: %s", id, p.Tail())
+			t.Logf("%s: %s", name, p.Tail())
 		}
 	})
-	w.servers = append(w.servers, p)
+	return p
+}
+
+// start starts a server with the certificates in the folder of its name.
+func (w *world) start(id string, i int, args ...string) {
+	w.t.Helper()
+	w.servers = append(w.servers, launch(w.t, w.folder, id, append([]string{
+		"server", "--id", id, "--data", w.path("data-" + id), "--listen", strings.TrimPrefix(w.urls[i], "https://"),
+		"--raft", w.raft[i], "--svp", "off", "--tls-dir", w.path(id), "--cert-life", nodeLife.String(),
+	}, args...)...))
 }
 
 // in is the same world for a part of the test.
