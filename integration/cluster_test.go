@@ -134,10 +134,10 @@ func (c *cluster) signal(s *serverProcess, sig syscall.Signal) {
 	}
 	select {
 	case <-s.ended:
-	case <-time.After(20 * time.Second):
+	case <-time.After(30 * time.Second):
 		_ = s.cmd.Process.Kill()
 		<-s.ended
-		c.t.Errorf("%s did not end within 20 s of %v", s.id, sig)
+		c.t.Errorf("%s did not end within 30 s of %v", s.id, sig)
 	}
 }
 

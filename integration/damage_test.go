@@ -24,8 +24,10 @@ const (
 	damageFor     = 10 * time.Second
 	damageForLong = time.Minute
 	damageEvery   = 20 * time.Millisecond
-	// damageHealed is when all must be healed after the last damage.
-	damageHealed = 2 * time.Second
+	// damageHealed is when all must be healed after the last damage. A short run
+	// shares the machine with whoever else is there, and is not held to a time.
+	damageHealed     = time.Minute
+	damageHealedLong = 2 * time.Second
 	// damageNICs are those of the other node before the damage begins.
 	damageNICs = 200
 )
@@ -52,9 +54,9 @@ func TestDamageIsHealed(t *testing.T) {
 	if text := wanted(); !strings.Contains(text, "fabric0") {
 		t.Fatalf("before the damage: %s", text)
 	}
-	took := damageFor
+	took, healed := damageFor, damageHealed
 	if os.Getenv("RUTTER_LONG") != "" {
-		took = damageForLong
+		took, healed = damageForLong, damageHealedLong
 	}
 	done, nics := 0, damageNICs+1
 	for began := time.Now(); time.Since(began) < took; done++ {
@@ -74,9 +76,9 @@ func TestDamageIsHealed(t *testing.T) {
 		if s.Kernel.Matched && s.Programmed >= last && w.entries(t, zone) == 2*nics {
 			break
 		}
-		if time.Since(ended) > damageHealed {
+		if time.Since(ended) > healed {
 			t.Fatalf("%v after %d damages: matched %v, programmed %d of %d, %d entries of %d; failures %v\n%s",
-				damageHealed, done, s.Kernel.Matched, s.Programmed, last, w.entries(t, zone), 2*nics, s.Kernel.Failures, wanted())
+				healed, done, s.Kernel.Matched, s.Programmed, last, w.entries(t, zone), 2*nics, s.Kernel.Failures, wanted())
 		}
 		time.Sleep(10 * time.Millisecond)
 	}

@@ -146,12 +146,12 @@ func TestRetryOnAnotherServer(t *testing.T) {
 	}
 }
 
-// waitFor waits up to 20 s for a condition.
+// waitFor waits up to 30 s for a condition.
 func waitFor(t testing.TB, what string, condition func() bool) {
 	t.Helper()
-	for end := time.Now().Add(20 * time.Second); !condition(); time.Sleep(2 * time.Millisecond) {
+	for end := time.Now().Add(30 * time.Second); !condition(); time.Sleep(2 * time.Millisecond) {
 		if time.Now().After(end) {
-			t.Fatalf("no %s within 20 s", what)
+			t.Fatalf("no %s within 30 s", what)
 		}
 	}
 }

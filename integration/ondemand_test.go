@@ -72,7 +72,7 @@ func TestOnDemandThroughTheAgent(t *testing.T) {
 	ping := func(where string) {
 		t.Helper()
 		from := netlab.Namespace{Dir: w.netns, Name: zone}
-		took, err := from.Ping(far, 8, 3*time.Second)
+		took, err := from.Ping(far, 8, 30*time.Second)
 		if err != nil {
 			t.Fatalf("first packet to %s: %v\n%s", where, err, w.kernel(t, zone))
 		}

@@ -40,7 +40,7 @@ func enterLab(t *testing.T) bool {
 }
 
 // follows is how long the agent has to follow the log.
-const follows = 15 * time.Second
+const follows = 30 * time.Second
 
 // until waits until what the kernel holds is as it should be.
 func (w *wholeWay) until(t *testing.T, what string, ok func() (bool, string)) {

@@ -45,7 +45,7 @@ var model = porcupine.Model{
 }
 
 // checkTime bounds the search for one register's order.
-const checkTime = 20 * time.Second
+const checkTime = time.Minute
 
 // problems are what a check found.
 type problems []string

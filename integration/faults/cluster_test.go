@@ -231,6 +231,18 @@ func (c *cluster) leader(ctx context.Context) *server {
 	return leader
 }
 
+// awaitLeader waits until there is one.
+func (c *cluster) awaitLeader() *server {
+	c.t.Helper()
+	for end := time.Now().Add(patience); time.Now().Before(end); {
+		if leader := c.leader(c.t.Context()); leader != nil {
+			return leader
+		}
+	}
+	c.t.Fatalf("nobody leads for %v", patience)
+	return nil
+}
+
 func (c *cluster) showLogs() {
 	for _, s := range c.servers {
 		b, err := os.ReadFile(s.logFile)

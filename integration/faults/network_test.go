@@ -185,15 +185,23 @@ func TestCut(t *testing.T) {
 		}
 		defer conns[i].Close()
 	}
+	number := uint64(0) // of the packet: one that was sent before may come late
 	passes := func(from, to int, wait time.Duration) bool {
-		if _, err := conns[from].WriteToUDPAddrPort([]byte{byte(from)}, netip.AddrPortFrom(n.addr(to), 7)); err != nil {
+		number++
+		if _, err := conns[from].WriteToUDPAddrPort(binary.BigEndian.AppendUint64(nil, number), netip.AddrPortFrom(n.addr(to), 7)); err != nil {
 			t.Fatal(err)
 		}
 		if err := conns[to].SetReadDeadline(time.Now().Add(wait)); err != nil {
 			t.Fatal(err)
 		}
-		_, _, err := conns[to].ReadFromUDPAddrPort(make([]byte, 8))
-		return err == nil
+		for packet := make([]byte, 8); ; {
+			if _, _, err := conns[to].ReadFromUDPAddrPort(packet); err != nil {
+				return false
+			}
+			if binary.BigEndian.Uint64(packet) == number {
+				return true
+			}
+		}
 	}
 	for _, cuts := range []links{0, link(0, 1), link(1, 0) | link(2, 0) | link(1, 2), 0} {
 		if err := n.cut(cuts); err != nil {

@@ -24,10 +24,7 @@ func TestPausedLeaderServesNothingStale(t *testing.T) {
 	w := newWorkload(t, c)
 	answered := 0
 	for round := range rounds {
-		old := c.leader(t.Context())
-		if old == nil {
-			t.Fatal("no leader")
-		}
+		old := c.awaitLeader()
 		var reads sync.WaitGroup
 		read := func(n int) {
 			for i := range n {

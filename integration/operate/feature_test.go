@@ -76,7 +76,7 @@ func TestFeatureVersionAcrossReleases(t *testing.T) {
 	t.Parallel()
 	names := []string{"s1", "s2", "s3"}
 	next := nextRelease(t)
-	h, api := startServers(t, names, threePeers+"\nfeature-settle = \"10s\"")
+	h, api := startServers(t, names, threePeers+"\nfeature-settle = \"30s\"")
 	w := startWriters(t, api, 4)
 	install := func(name, binary string) {
 		t.Helper()

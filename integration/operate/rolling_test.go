@@ -110,15 +110,19 @@ func (w *writers) count() int {
 	return len(w.acked)
 }
 
+// morePatience is how long writers may take for thousands of writes on a machine
+// that has others to serve.
+const morePatience = 2 * time.Minute
+
 // awaitMore waits until more was acknowledged, or a write failed.
 func (w *writers) awaitMore(n int) {
 	w.t.Helper()
-	for begin, end := w.count(), time.Now().Add(20*time.Second); w.count() < begin+n; time.Sleep(5 * time.Millisecond) {
+	for begin, end := w.count(), time.Now().Add(morePatience); w.count() < begin+n; time.Sleep(5 * time.Millisecond) {
 		w.mu.Lock()
 		failed := w.failed
 		w.mu.Unlock()
 		if failed != nil || time.Now().After(end) {
-			w.t.Fatalf("no %d writes more within 20 s: %v", n, failed)
+			w.t.Fatalf("no %d writes more within %v: %v", n, morePatience, failed)
 		}
 	}
 }

@@ -19,7 +19,7 @@ func TestPing(t *testing.T) {
 			d, _ := w.run(w.config(at))
 			awaitLinks(t, d)
 			for _, to := range []netip.Addr{remoteIP(1), remoteIP6(1)} {
-				if rtt, err := w.zone.Ping(to, 56, 2*time.Second); err != nil {
+				if rtt, err := w.zone.Ping(to, 56, patience); err != nil {
 					t.Errorf("first packet: %v", err)
 				} else {
 					t.Logf("first packet to %s and back: %s", to, rtt)

@@ -27,7 +27,7 @@ import (
 
 const (
 	vnet     = 5
-	patience = 10 * time.Second
+	patience = 30 * time.Second
 )
 
 var (
