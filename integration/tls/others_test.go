@@ -111,11 +111,7 @@ func testOthers(t *testing.T, w *world) {
 	operator := w.asker("ada")
 	before := make(map[string]string)
 	for _, path := range objects {
-		status, _, text := operator.ask(http.MethodGet, path, "")
-		if status != http.StatusOK {
-			t.Fatalf("GET %s as an operator: %d %s", path, status, text)
-		}
-		before[path] = text
+		before[path] = awaitObject(operator, path)
 	}
 	for _, name := range []string{"limited", "our-node"} {
 		a := w.asker(name)
@@ -131,6 +127,20 @@ func testOthers(t *testing.T, w *world) {
 	for _, path := range objects {
 		if _, _, text := operator.ask(http.MethodGet, path, ""); text != before[path] {
 			t.Errorf("%s was changed: %s, it was %s", path, text, before[path])
+		}
+	}
+}
+
+// awaitObject waits until the server that is asked has an object that was made.
+func awaitObject(a asker, path string) string {
+	a.w.t.Helper()
+	for deadline := time.Now().Add(finishPatience); ; time.Sleep(50 * time.Millisecond) {
+		status, _, text := a.ask(http.MethodGet, path, "")
+		if status == http.StatusOK {
+			return text
+		}
+		if status != http.StatusNotFound || time.Now().After(deadline) {
+			a.w.t.Fatalf("GET %s as an operator: %d %s", path, status, text)
 		}
 	}
 }
