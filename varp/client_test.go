@@ -181,7 +181,7 @@ func TestClientBadReplies(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
 			b := startBroken(t, c.reply)
-			client := newTestClient(t, ClientConfig{Servers: []string{b.addr}, AttemptTimeout: 100 * time.Millisecond, MinBackoff: time.Millisecond})
+			client := newTestClient(t, ClientConfig{Servers: []string{b.addr}, AttemptTimeout: 2 * time.Second, MinBackoff: time.Millisecond})
 			if _, err := client.VL2(t.Context(), 1, vectorMAC(1)); !errors.Is(err, c.want) {
 				t.Errorf("got %v, want %v", err, c.want)
 			}
@@ -228,7 +228,7 @@ func TestClientFailover(t *testing.T) {
 	hangsUp := startBroken(t, func(Message) []byte { return nil })
 	c := newTestClient(t, ClientConfig{
 		Servers:        []string{"127.0.0.1:1", hangsUp.addr, silent.addr, good},
-		AttemptTimeout: 100 * time.Millisecond,
+		AttemptTimeout: 2 * time.Second, // longer than a machine stands still
 		MinBackoff:     time.Hour, MaxBackoff: time.Hour,
 	})
 	for range 3 {

@@ -20,7 +20,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // testPatience bounds each wait of a test for a peer; a test that works never
 // spends it.
-const testPatience = 20 * time.Second
+const testPatience = time.Minute
 
 type vl2Key struct {
 	vnet uint32

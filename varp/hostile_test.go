@@ -68,6 +68,11 @@ func TestServerMaxConnsPerPeer(t *testing.T) {
 	served(from("127.0.0.2"))
 }
 
+// hostileTimeout is how long the server under attack waits for a request's end,
+// and for a reader: an honest client is not to be cut off because the machine
+// stood still for a moment.
+const hostileTimeout = time.Second
+
 // attacks are what portolan dies of, and worse. Each gets a fresh connection
 // and leaves it in whatever way it likes.
 var attacks = []func(nc *net.TCPConn, dice *rand.Rand){
@@ -104,18 +109,20 @@ var attacks = []func(nc *net.TCPConn, dice *rand.Rand){
 			b = LogReq{Count: 1<<32 - 1, CN: netip.AddrFrom4([4]byte{192, 168, 2, 10})}.Append(b, 1)
 		}
 		_ = nc.SetReadBuffer(4096)
-		_ = nc.SetWriteDeadline(time.Now().Add(600 * time.Millisecond))
+		_ = nc.SetWriteDeadline(time.Now().Add(2 * hostileTimeout))
 		for range 20 {
-			_, _ = nc.Write(b)
+			if _, err := nc.Write(b); err != nil {
+				return
+			}
 		}
-		time.Sleep(300 * time.Millisecond)
+		time.Sleep(2 * hostileTimeout)
 	},
 	func(nc *net.TCPConn, _ *rand.Rand) { // trickles
 		for _, b := range appendLookup(nil, 1)[:8] {
 			if _, err := nc.Write([]byte{b}); err != nil {
 				return
 			}
-			time.Sleep(30 * time.Millisecond)
+			time.Sleep(hostileTimeout / 6)
 		}
 	},
 	func(nc *net.TCPConn, _ *rand.Rand) { // half-open
@@ -142,17 +149,18 @@ func TestHostileMinute(t *testing.T) {
 	events := vectorEvents(t)
 	s, addr := startServer(t, Config{
 		Lookup: vectorFixture(), Events: events, MaxConns: 100, MaxConnsPerPeer: 60,
-		MessageTimeout: 200 * time.Millisecond, WriteTimeout: 200 * time.Millisecond, IdleTimeout: time.Second,
+		MessageTimeout: hostileTimeout, WriteTimeout: hostileTimeout, IdleTimeout: time.Second,
 	})
 	honest := dialTCP(t, addr)
-	ctx, cancel := context.WithTimeout(context.Background(), lasts)
+	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
 	var running sync.WaitGroup
 	for i := range 2 * len(attacks) {
 		running.Go(func() { attack(ctx, addr, i) })
 	}
 	answered, slowest, early, later := 0, time.Duration(0), uint64(0), uint64(0)
-	for began := time.Now(); ctx.Err() == nil; answered++ {
+	// A slow machine needs longer until each attack has got to what it is about.
+	for began := time.Now(); time.Since(began) < lasts || len(unreached(s)) > 0 && time.Since(began) < lasts+testPatience; answered++ {
 		asked := time.Now()
 		_ = honest.SetDeadline(asked.Add(testPatience))
 		write(t, honest, appendLookup(nil, answered%50))
@@ -165,8 +173,9 @@ func TestHostileMinute(t *testing.T) {
 			*heap = max(*heap, heapNow())
 		}
 	}
+	cancel()
 	running.Wait()
-	if slowest > 2*time.Second {
+	if slowest > 5*time.Second {
 		t.Errorf("an answer took %s", slowest)
 	}
 	if later > early+16<<20 {
@@ -176,16 +185,20 @@ func TestHostileMinute(t *testing.T) {
 	eventually(t, "every connection gone", func() bool { return s.Stats().Open == 0 })
 	st := s.Stats()
 	t.Logf("%d answers, the slowest in %s; %d connections; closed by reason %v", answered, slowest, st.Accepted, st.Closed)
+	for _, why := range unreached(s) {
+		t.Errorf("no connection ended for %q: the attack did not reach the server", why)
+	}
+}
+
+// unreached is what the attacks have ended no connection for yet.
+func unreached(s *Server) (missing []CloseReason) {
+	closed := s.Stats().Closed
 	for _, why := range []CloseReason{ClosedReset, ClosedBadCRC, ClosedTooBig, ClosedBadOp, ClosedSlowRequest, ClosedSlowReader, ClosedByPeer} {
-		// A slow reader is found when the buffers between are full, which takes
-		// thousands of answers: under the race detector there are too few.
-		if why == ClosedSlowReader && answered < 1000 {
-			continue
-		}
-		if st.Closed[why] == 0 {
-			t.Errorf("no connection ended for %q: the attack did not reach the server", why)
+		if closed[why] == 0 {
+			missing = append(missing, why)
 		}
 	}
+	return missing
 }
 
 func heapNow() uint64 {

@@ -82,11 +82,13 @@ func TestIdleAfterPipelining(t *testing.T) {
 		}
 	}
 	const idle = 300 * time.Millisecond
-	before := processorTime(t)
-	time.Sleep(idle) // what is measured
-	if took := processorTime(t) - before; took > idle/3 {
-		t.Errorf("%v of processor time in %v without a request", took, idle)
+	used := func() time.Duration {
+		before := processorTime(t)
+		time.Sleep(idle) // what is measured
+		return processorTime(t) - before
 	}
+	// What the runtime still has to do ends by itself.
+	eventually(t, "next to no processor time without a request", func() bool { return used() <= idle/3 })
 }
 
 // processorTime is what this process used so far. Parallel tests wait meanwhile.
