@@ -112,13 +112,15 @@ func TestFirstPacketsAreAnsweredOnDemand(t *testing.T) {
 // pingUntilAnswered pings again only if the listener may not have begun.
 func (w *world) pingUntilAnswered(from string, to netip.Addr) {
 	w.t.Helper()
-	var err error
-	for range 3 {
-		if err = w.ping(from, to, 8); err == nil {
+	for end := time.Now().Add(patience); ; {
+		err := w.pingFor(2*time.Second, from, to, 8)
+		if err == nil {
 			return
 		}
+		if time.Now().After(end) {
+			w.t.Fatalf("ping from %s: %v", from, err)
+		}
 	}
-	w.t.Errorf("ping from %s: %v", from, err)
 }
 
 // TestOnDemandFollowsTheLog: entries that the kernel holds are replaced and

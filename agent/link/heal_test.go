@@ -52,7 +52,7 @@ func guard(w *world, want projections.Desired, turn time.Duration) *guarded {
 // wait takes wakes until ok, which looks with a handle that remembers nothing.
 func (g *guarded) wait(what string, drift *int, ok func() bool) {
 	g.w.t.Helper()
-	end := time.After(5 * time.Second)
+	end := time.After(patience)
 	for !ok() {
 		select {
 		case <-g.woken:

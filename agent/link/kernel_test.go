@@ -154,7 +154,7 @@ func TestKernelHeals(t *testing.T) {
 		w.namespace("zA")
 		// The kernel takes the old namespace's link away when it finds time, and
 		// until then refuses another one with the same MAC.
-		for deadline := time.Now().Add(5 * time.Second); ; {
+		for deadline := time.Now().Add(patience); ; {
 			now = now.Add(maxDelay)
 			result, err = m.Pass(context.Background(), a, true)
 			if err == nil && result.Matched {
@@ -248,7 +248,7 @@ func TestWatch(t *testing.T) {
 	h.Heard()
 	await := func(what string, do func()) {
 		t.Helper()
-		deadline := time.After(5 * time.Second)
+		deadline := time.After(patience)
 		for {
 			do() // again and again: the watch may not have joined its groups yet
 			select {

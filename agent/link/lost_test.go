@@ -26,7 +26,7 @@ func TestBurstBeyondTheBufferIsAnswered(t *testing.T) {
 	w.pass(m, bare)
 	answering(t, m)
 	send := func(peer int) { w.sender(t, "z0", netip.AddrFrom4([4]byte{10, 7, byte(peer >> 8), byte(peer)}))() }
-	for end := time.Now().Add(5 * time.Second); m.Asked().Resident == 0; time.Sleep(10 * time.Millisecond) {
+	for end := time.Now().Add(patience); m.Asked().Resident == 0; time.Sleep(10 * time.Millisecond) {
 		send(0) // until somebody hears
 		if time.Now().After(end) {
 			t.Fatal("nothing was answered")
@@ -37,7 +37,7 @@ func TestBurstBeyondTheBufferIsAnswered(t *testing.T) {
 		send(peer)
 	}
 	m.demand.mu.Unlock()
-	for end := time.Now().Add(5 * time.Second); m.Asked().Resident < 2*peers; time.Sleep(10 * time.Millisecond) {
+	for end := time.Now().Add(patience); m.Asked().Resident < 2*peers; time.Sleep(10 * time.Millisecond) {
 		if time.Now().After(end) {
 			t.Fatalf("got %+v, want %d entries", m.Asked(), 2*peers)
 		}

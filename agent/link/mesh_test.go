@@ -111,7 +111,7 @@ func (w *world) tcp(t *testing.T, from, to string, address netip.Addr) {
 	sent := make(chan error, 1)
 	go func() {
 		sent <- w.within(from, func() error {
-			conn, err := (&net.Dialer{Timeout: 5 * time.Second}).DialContext(context.Background(), "tcp", listener.Addr().String())
+			conn, err := (&net.Dialer{Timeout: patience}).DialContext(context.Background(), "tcp", listener.Addr().String())
 			if err != nil {
 				return err
 			}
@@ -122,7 +122,7 @@ func (w *world) tcp(t *testing.T, from, to string, address netip.Addr) {
 	}()
 	got := sha256.New()
 	n, err := func() (int64, error) {
-		if err := listener.(*net.TCPListener).SetDeadline(time.Now().Add(10 * time.Second)); err != nil {
+		if err := listener.(*net.TCPListener).SetDeadline(time.Now().Add(patience)); err != nil {
 			return 0, err
 		}
 		conn, err := listener.Accept()
@@ -130,7 +130,7 @@ func (w *world) tcp(t *testing.T, from, to string, address netip.Addr) {
 			return 0, err
 		}
 		defer conn.Close()
-		if err := conn.SetDeadline(time.Now().Add(30 * time.Second)); err != nil {
+		if err := conn.SetDeadline(time.Now().Add(patience)); err != nil {
 			return 0, err
 		}
 		return io.Copy(got, conn)

@@ -25,6 +25,9 @@ type world struct {
 	etc string
 }
 
+// patience is how long a test waits for what must come.
+const patience = 30 * time.Second
+
 const vethPeer = 1 // VETH_INFO_PEER, linux/veth.h
 
 // underlays are the nodes' addresses, by node.
@@ -167,6 +170,11 @@ func (w *world) within(namespace string, f func() error) error {
 
 // ping sends one echo request, once, from a namespace, and waits for the reply.
 func (w *world) ping(from string, to netip.Addr, size int) error {
+	return w.pingFor(patience, from, to, size)
+}
+
+// pingFor waits for the reply so long.
+func (w *world) pingFor(limit time.Duration, from string, to netip.Addr, size int) error {
 	return w.within(from, func() error {
 		domain, protocol, request, reply := unix.AF_INET, unix.IPPROTO_ICMP, byte(8), byte(0)
 		if to.Is6() {
@@ -177,7 +185,7 @@ func (w *world) ping(from string, to netip.Addr, size int) error {
 			return err
 		}
 		defer unix.Close(fd)
-		timeout := unix.NsecToTimeval(int64(2 * time.Second))
+		timeout := unix.NsecToTimeval(int64(limit))
 		if err := unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &timeout); err != nil {
 			return err
 		}
