@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"io"
+	"slices"
 	"text/tabwriter"
 
 	"github.com/urfave/cli/v2"
@@ -26,8 +27,11 @@ func cnCommand() *cli.Command {
 		Description: examples("rutter cn show 564d69b1-a178-4fbe-b36f-3f2b7fd7ed01"),
 	}, &cli.Command{
 		Name: "sessions", Usage: "who is connected to which server, and how far behind", Action: cnSessions,
-		Flags:       []cli.Flag{serversFlag(), outputFlag()},
-		Description: examples("rutter cn sessions -s http://10.0.0.1:7420 -s http://10.0.0.2:7420 -s http://10.0.0.3:7420"),
+		Flags: []cli.Flag{serversFlag(), outputFlag()},
+		Description: examples(
+			"rutter cn sessions",
+			"rutter cn sessions -s http://10.0.0.1:7420 -s http://10.0.0.2:7420 -s http://10.0.0.3:7420",
+		) + "\n\nOf servers that are not named with -s the leader knows the sessions, but not since when they last, nor what\nelse -o json shows of them.",
 	})
 	return cmd
 }
@@ -36,9 +40,30 @@ func cnSessions(c *cli.Context) error {
 	if err := noArguments(c); err != nil {
 		return err
 	}
-	api, err := newClient(c)
+	sessions, err := allSessions(c)
 	if err != nil {
 		return err
+	}
+	return printOne(c, sessions, func(out io.Writer) {
+		w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+		fmt.Fprintln(w, "CN\tHOSTNAME\tSERVER\tSINCE\tAPPLIED\tPROGRAMMED\tBEHIND")
+		for _, s := range sessions {
+			since := "-"
+			if s.Since != 0 {
+				since = s.Since.String()
+			}
+			fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%d\t%d\t%d\n", s.CN, text(s.Hostname), s.Server, since, s.Applied, s.Programmed, s.Lag)
+		}
+		_ = w.Flush() // the terminal is gone: nobody is left to tell
+	})
+}
+
+// allSessions are those of the servers that were named, as these know them, and of
+// the others what the leader was told. Without a leader it is those alone.
+func allSessions(c *cli.Context) ([]client.Session, error) {
+	api, err := newClient(c)
+	if err != nil {
+		return nil, err
 	}
 	sessions := []client.Session{}
 	reached := false
@@ -52,14 +77,19 @@ func cnSessions(c *cli.Context) error {
 		sessions = append(sessions, held...)
 	}
 	if !reached {
-		return client.ErrUnavailable
+		return nil, client.ErrUnavailable
 	}
-	return printOne(c, sessions, func(out io.Writer) {
-		w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
-		fmt.Fprintln(w, "CN\tHOSTNAME\tSERVER\tSINCE\tAPPLIED\tPROGRAMMED\tBEHIND")
-		for _, s := range sessions {
-			fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%d\t%d\t%d\n", s.CN, text(s.Hostname), s.Server, s.Since, s.Applied, s.Programmed, s.Lag)
+	everywhere, err := api.EverySession(c.Context)
+	if err != nil {
+		fmt.Fprintf(c.App.ErrWriter, "rutter: without sessions of other servers: %v\n", err)
+	}
+	for _, s := range everywhere {
+		same := func(held client.Session) bool {
+			return held.CN == s.CN && held.Incarnation == s.Incarnation && held.Session == s.Session
 		}
-		_ = w.Flush() // the terminal is gone: nobody is left to tell
-	})
+		if !s.Gone && s.Session != 0 && !slices.ContainsFunc(sessions, same) {
+			sessions = append(sessions, s)
+		}
+	}
+	return sessions, nil
 }

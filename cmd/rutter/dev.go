@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"net"
 	"os"
 	"path/filepath"
@@ -16,12 +17,15 @@ import (
 
 	"rutter/agent"
 	"rutter/agent/link"
+	"rutter/agent/sysinfo/probe"
+	"rutter/agent/task"
 	"rutter/api/client"
 	"rutter/api/pki"
 	"rutter/api/tlsgate"
 	"rutter/cmd/rutter/certcmd"
 	"rutter/cmd/rutter/demo"
 	"rutter/cmd/rutter/term"
+	"rutter/log"
 	"rutter/raftstore"
 )
 
@@ -36,7 +40,8 @@ func devCommand() *cli.Command {
 			"rutter dev --data ./dev        # keeps its data: the next start goes on from there",
 			"rutter dev --plain             # no TLS, no certificates",
 			"rutter dev --port 9000 --empty # servers at 9000, 9010 and 9020, and nothing in the log",
-		) + "\n\nThe CNs are agents like any other, with a simulated kernel: nothing of this machine's network is touched.",
+		) + "\n\nThe CNs are agents like any other, with a simulated kernel: nothing of this machine's network is touched. They tell\n" +
+			"what they are (rutter cn show) and do the tasks nop and sysinfo; with --empty the log stays empty, and they do neither.",
 		Flags: []cli.Flag{
 			&cli.StringFlag{Name: "data", Usage: "`FOLDER` that keeps the data; a temporary one, removed at the end, if not given"},
 			&cli.IntFlag{Name: "port", Value: 7420, Usage: "`PORT` of the first server's API; raft is at the next, SVP at the one after; the other servers 10 and 20 above"},
@@ -93,10 +98,25 @@ func furnishDev(ctx context.Context, c *cli.Context, g *errgroup.Group, folder s
 	if err != nil {
 		return err
 	}
-	if err := startDevNodes(ctx, c, g, folder, urls, operator); err != nil {
+	nodes, err := startDevNodes(ctx, c, g, folder, urls, operator)
+	if err != nil {
 		return err
 	}
-	return announceDev(ctx, c, folder, urls, operator)
+	if !c.Bool("empty") {
+		if err := loadDev(ctx, operator); err != nil {
+			return err
+		}
+		for _, n := range nodes {
+			g.Go(func() error { return n.tasks.run(ctx, n.agent) })
+		}
+		for _, n := range nodes {
+			if _, err := n.tasks.watcher.Refresh(ctx); err != nil {
+				return fmt.Errorf("the sysinfo of a node: %w", err)
+			}
+		}
+	}
+	tellDev(c.App.Writer, folder, urls)
+	return nil
 }
 
 // startDevServers starts the servers and returns their URLs.
@@ -170,56 +190,70 @@ func (s simulated) Dump(ctx context.Context, namespaces []string) (link.Snapshot
 	return s.Fake.Dump(ctx, namespaces)
 }
 
+// devNode is a simulated compute node.
+type devNode struct {
+	agent *agent.Agent
+	tasks *nodeTasks // not run yet
+}
+
 // startDevNodes starts an agent with a simulated kernel for each CN of the demo,
 // which joins first.
-func startDevNodes(ctx context.Context, c *cli.Context, g *errgroup.Group, folder string, urls []string, operator *client.Client) error {
+func startDevNodes(ctx context.Context, c *cli.Context, g *errgroup.Group, folder string, urls []string, operator *client.Client) (nodes []devNode, err error) {
 	logger, err := newLogger(c.App.ErrWriter, c.String("log-level"))
 	if err != nil {
-		return err
+		return nil, err
 	}
 	for i, cn := range demo.CNs() {
 		name := fmt.Sprintf("cn%d", i+1)
 		if !c.Bool("plain") {
 			if err := certcmd.Admit(ctx, operator, urls[i%len(urls)], cn, filepath.Join(devCertificates(folder), cn.String())); err != nil {
-				return fmt.Errorf("%s joins: %w", name, err)
+				return nil, fmt.Errorf("%s joins: %w", name, err)
 			}
 		}
 		api, err := devClient(c, folder, cn.String(), client.Config{Servers: urls})
 		if err != nil {
-			return err
+			return nil, err
 		}
+		logger := logger.With("agent", name)
+		tasks := newDevTasks(cn, api, filepath.Join(folder, name), logger)
 		a, err := agent.New(agent.Config{
-			CN: cn, Folder: filepath.Join(folder, name), Servers: urls, Dialer: api, Logger: logger.With("agent", name),
+			CN: cn, Folder: filepath.Join(folder, name), Servers: urls, Dialer: api, Logger: logger, Local: taskLocal{nil, tasks},
 			Kernel: func(numbers link.Numbers, save func(link.Numbers) error) (agent.Kernel, error) {
 				return link.NewManager(link.ManagerConfig{Kernel: simulated{new(link.Fake)}, Numbers: numbers, Save: save}), nil
 			},
 		})
 		if err != nil {
-			return err
+			return nil, err
 		}
 		g.Go(func() error { return errors.Join(a.Run(ctx), a.Close()) })
+		nodes = append(nodes, devNode{a, tasks})
 	}
-	return nil
+	return nodes, nil
+}
+
+// newDevTasks are what a simulated node can be asked to do: nothing at all, and to
+// say what it is, which is this machine without its links.
+func newDevTasks(cn log.UUID, api *client.Client, folder string, logger *slog.Logger) *nodeTasks {
+	n := &nodeTasks{woken: make(chan struct{}, 1)}
+	source := probe.Source{CN: cn, Agent: version, Setup: true, Links: func() ([]probe.Link, error) { return nil, nil }}
+	n.watcher = probe.NewWatcher(source, sendSysinfo(api, cn), logger)
+	n.cfg = task.Config{
+		Submit: api.Submit, NewID: client.NewChangeID, Folder: filepath.Join(folder, "tasks"), Logger: logger,
+		Kinds: map[string]task.Kind{"nop": task.Nop, "sysinfo": n.refresh},
+	}
+	return n
 }
 
 // devPatience is how long a fresh cluster may take to take its first change.
 const devPatience = 30 * time.Second
 
-// announceDev loads the demo's input into a log that has it not, and says what is there.
-func announceDev(ctx context.Context, c *cli.Context, folder string, urls []string, operator *client.Client) error {
-	if !c.Bool("empty") {
-		loaded, err := demo.Loaded(ctx, operator)
-		if err != nil {
-			return err
-		}
-		if !loaded {
-			if err := demo.Load(ctx, operator); err != nil {
-				return err
-			}
-		}
+// loadDev loads the demo's input into a log that has it not.
+func loadDev(ctx context.Context, operator *client.Client) error {
+	loaded, err := demo.Loaded(ctx, operator)
+	if err != nil || loaded {
+		return err
 	}
-	tellDev(c.App.Writer, folder, urls)
-	return nil
+	return demo.Load(ctx, operator)
 }
 
 func tellDev(w io.Writer, folder string, urls []string) {

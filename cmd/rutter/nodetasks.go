@@ -54,26 +54,32 @@ func newNodeTasks(c *cli.Context, cn log.UUID, api *client.Client, machines *tas
 	}
 	if c.Bool("sysinfo") || c.String("admin-uuid") != "" {
 		source := probe.Source{CN: cn, Agent: version, Port: portOf(c.String("cn-api")), Setup: !c.Bool("unsetup"), Tags: c.String("nic-tags")}
-		n.watcher = probe.NewWatcher(source, func(ctx context.Context, text []byte) error {
-			if !c.Bool("sysinfo") {
-				return nil // it is for this node alone
-			}
-			body := append(append([]byte(`{"sysinfo":`), text...), '}')
-			_, err := api.Raw(ctx, http.MethodPost, "/cnapi/servers/"+cn.String()+"/sysinfo", body)
-			return err
-		}, logger)
-	}
-	if c.Bool("sysinfo") {
-		kinds["sysinfo"] = func(ctx context.Context, _ json.RawMessage) (any, error) {
-			info, err := n.watcher.Refresh(ctx)
-			if err != nil {
-				return nil, err
-			}
-			return map[string]json.RawMessage{"sysinfo": info.JSON()}, nil
+		send := func(context.Context, []byte) error { return nil } // it is for this node alone
+		if c.Bool("sysinfo") {
+			send, kinds["sysinfo"] = sendSysinfo(api, cn), n.refresh
 		}
+		n.watcher = probe.NewWatcher(source, send, logger)
 	}
 	n.cfg = task.Config{Submit: api.Submit, NewID: client.NewChangeID, Folder: filepath.Join(c.String("data"), "tasks"), Kinds: kinds, Logger: logger}
 	return n
+}
+
+// sendSysinfo sends the sysinfo of a compute node to the servers.
+func sendSysinfo(api *client.Client, cn log.UUID) func(context.Context, []byte) error {
+	return func(ctx context.Context, text []byte) error {
+		body := append(append([]byte(`{"sysinfo":`), text...), '}')
+		_, err := api.Raw(ctx, http.MethodPost, "/cnapi/servers/"+cn.String()+"/sysinfo", body)
+		return err
+	}
+}
+
+// refresh is the task sysinfo: it is gathered and sent anew.
+func (n *nodeTasks) refresh(ctx context.Context, _ json.RawMessage) (any, error) {
+	info, err := n.watcher.Refresh(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return map[string]json.RawMessage{"sysinfo": info.JSON()}, nil
 }
 
 // hostNICs has the node's own NICs and aggregations kept in step with the log, if
