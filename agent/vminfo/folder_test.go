@@ -21,7 +21,7 @@ import (
 )
 
 // patience bounds each wait of a test.
-const patience = 10 * time.Second
+const patience = time.Minute
 
 // site is a compute node of a test: its folders, and a Folder over them with
 // its store.

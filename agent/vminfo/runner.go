@@ -51,7 +51,8 @@ type RunnerConfig struct {
 // namespace are the agent's.
 type Runner struct {
 	cfg    RunnerConfig
-	finder *Folder // finds init processes; it does not run
+	finder *Folder       // finds init processes; it does not run
+	lives  time.Duration // see initLives
 }
 
 // NewRunner returns a runner.
@@ -63,7 +64,7 @@ func NewRunner(cfg RunnerConfig) (*Runner, error) {
 	cfg.PIDs, cfg.NetNS, cfg.Cgroup = finder.cfg.PIDs, finder.cfg.NetNS, finder.cfg.Cgroup
 	cfg.Grace = cmp.Or(cfg.Grace, defaultGrace)
 	finder.roots[rootNetNS].wd = 0 // it looks, although it does not watch
-	return &Runner{cfg: cfg, finder: finder}, nil
+	return &Runner{cfg: cfg, finder: finder, lives: initLives}, nil
 }
 
 // load reads the manifest of a VM.

@@ -57,7 +57,7 @@ const (
 	// initLook is the pause between two looks at whether it has.
 	initLook = 500 * time.Microsecond
 	// execLooks bounds the looks at a process that has no command line.
-	execLooks = 40
+	execLooks = 200
 	// initLives is how long an init process must live for Start to say that it
 	// runs: those that find their settings wrong end sooner.
 	initLives = 20 * time.Millisecond
@@ -92,7 +92,12 @@ func (r *Runner) awaitInit(ctx context.Context, id log.UUID, pid int, program st
 	select {
 	case how := <-ended:
 		return whyEnded(program, how)
-	case <-time.After(initLives):
+	case <-time.After(r.lives):
+	}
+	select {
+	case how := <-ended: // meanwhile, on a machine that stood still
+		return whyEnded(program, how)
+	default:
 		return nil
 	}
 }

@@ -80,6 +80,7 @@ func TestRunnerInit(t *testing.T) {
 	id := testVM(t, 1, "").UUID
 	s.writeVM(1, fmt.Sprintf(`,"zonename":%q`, zone))
 	s.run(0)
+	const ends = time.Minute // what ends at once may be slow to
 	for _, c := range []struct {
 		init string
 		want error
@@ -92,6 +93,10 @@ func TestRunnerInit(t *testing.T) {
 		{`["sh","-c","exec sleep 1000"]`, nil, ""},
 	} {
 		s.writeVM(1, fmt.Sprintf(`,"zonename":%q,"init":%s`, zone, c.init))
+		runner.lives = ends
+		if c.want == nil {
+			runner.lives = initLives
+		}
 		err := runner.Start(t.Context(), id)
 		if !errors.Is(err, c.want) || err != nil && !strings.Contains(err.Error(), c.says) {
 			t.Errorf("init %s: got %v, want %v with %q", c.init, err, c.want, c.says)
