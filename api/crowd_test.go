@@ -116,7 +116,7 @@ func TestStoppedReadersHurtNobody(t *testing.T) {
 		blocked = max(blocked, server.metric(t, "rutter_feed_blocked"))
 	}
 	for _, r := range live {
-		for deadline := time.Now().Add(10 * time.Second); r.marked.Load() < uint64(last); time.Sleep(time.Millisecond) {
+		for deadline := time.Now().Add(30 * time.Second); r.marked.Load() < uint64(last); time.Sleep(time.Millisecond) {
 			if time.Now().After(deadline) {
 				t.Fatalf("a reader is at %d, want %d", r.marked.Load(), last)
 			}

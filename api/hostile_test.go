@@ -79,8 +79,11 @@ func TestHostileClients(t *testing.T) {
 	if limited.Load() == 0 {
 		t.Error("a CN that asked without end was never told to wait")
 	}
-	if grown := heapInUse() - before; grown > mostHostile {
-		t.Errorf("the server's memory grew by %d bytes", grown)
+	// What the last of them sent may still be read.
+	for deadline := time.Now().Add(30 * time.Second); heapInUse()-before > mostHostile; time.Sleep(100 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("the server's memory grew by %d bytes", heapInUse()-before)
+		}
 	}
 	t.Logf("%d writes beside it, the mad CN was told to wait %d times", asked, limited.Load())
 }

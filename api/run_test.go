@@ -55,7 +55,7 @@ func runOn(t *testing.T, store api.Store, around func(net.Listener) net.Listener
 
 func newClient(t *testing.T, servers ...string) *client.Client {
 	t.Helper()
-	c, err := client.New(client.Config{Servers: servers, Timeout: 10 * time.Second})
+	c, err := client.New(client.Config{Servers: servers, Timeout: 30 * time.Second})
 	if err != nil {
 		t.Fatal(err)
 	}

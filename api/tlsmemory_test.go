@@ -107,7 +107,7 @@ func untilBookmark(conn net.Conn, i int) error {
 		return err
 	}
 	request := "GET /feed HTTP/1.1\r\nHost: rutter\r\nConnection: Upgrade\r\nUpgrade: " + api.FeedProtocol + "\r\n\r\n"
-	if err := conn.SetDeadline(time.Now().Add(10 * time.Second)); err != nil {
+	if err := conn.SetDeadline(time.Now().Add(time.Minute)); err != nil {
 		return err
 	}
 	if _, err := conn.Write(append([]byte(request), hello...)); err != nil {

@@ -25,7 +25,7 @@ func serve(t *testing.T, h http.HandlerFunc) *Client {
 	t.Helper()
 	server := httptest.NewServer(h)
 	t.Cleanup(server.Close)
-	c, err := New(Config{Servers: []string{server.URL}, Timeout: 5 * time.Second})
+	c, err := New(Config{Servers: []string{server.URL}, Timeout: 30 * time.Second})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -75,7 +75,7 @@ func TestFeedResolvesEachTime(t *testing.T) {
 			w.Header().Set("Connection", "Upgrade")
 			w.Header().Set("Upgrade", Upgrade)
 			w.WriteHeader(http.StatusSwitchingProtocols)
-		}), ReadHeaderTimeout: time.Second}}
+		}), ReadHeaderTimeout: 30 * time.Second}}
 		s.Start()
 		t.Cleanup(s.Close)
 		return l
@@ -86,7 +86,7 @@ func TestFeedResolvesEachTime(t *testing.T) {
 	}
 	listen(1, net.JoinHostPort("127.0.0.2", port))
 	var dns names
-	dialer := &net.Dialer{Timeout: 5 * time.Second, Resolver: &net.Resolver{PreferGo: true, Dial: dns.dial}}
+	dialer := &net.Dialer{Timeout: 30 * time.Second, Resolver: &net.Resolver{PreferGo: true, Dial: dns.dial}}
 	server := "http://server1.rutter.test.:" + port
 	c, err := New(Config{Servers: []string{server}, Dial: dialer.DialContext})
 	if err != nil {

@@ -29,6 +29,7 @@ func (c *Client) stream(ctx context.Context, r request) (*http.Response, error) 
 		c.current.CompareAndSwap(asked, asked+1)
 		cancel() // ends a Read that waits
 	})
+	body.timer.Stop() // until there is a Read
 	response.Body = body
 	return response, nil
 }

@@ -136,7 +136,7 @@ func TestStatusReports(t *testing.T) {
 // await looks again at each change of the log, until it is so.
 func await(t *testing.T, store *memory, is func() bool) {
 	t.Helper()
-	deadline := time.After(20 * time.Second)
+	deadline := time.After(time.Minute)
 	for {
 		changed := store.Changed()
 		if is() {

@@ -102,7 +102,7 @@ func listen(t *testing.T, k *Keeper, port Port) string {
 
 // hear returns the first line that the other side says.
 func hear(conn net.Conn) (string, error) {
-	_ = conn.SetReadDeadline(time.Now().Add(10 * time.Second))
+	_ = conn.SetReadDeadline(time.Now().Add(time.Minute))
 	b := make([]byte, 100)
 	n, err := conn.Read(b)
 	return strings.TrimSpace(string(b[:n])), err
