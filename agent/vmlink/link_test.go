@@ -25,7 +25,7 @@ import (
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // patience bounds each wait of a test.
-const patience = 10 * time.Second
+const patience = time.Minute
 
 func id(n int) log.UUID {
 	u, err := log.ParseUUID(fmt.Sprintf("5595d88c-6e4d-4bda-b58e-%012x", n))

@@ -5,11 +5,13 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"math/rand/v2"
 	"net"
 	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -63,14 +65,25 @@ func (f *freezable) Apply(ctx context.Context, delta projections.LinksDelta) lin
 	return f.Manager.Apply(ctx, delta)
 }
 
+// freePort counts on from anywhere: two processes that test do not begin alike.
+var freePort atomic.Uint32
+
+func init() { freePort.Store(rand.Uint32N(12_000)) }
+
+// freeAddress is a loopback address that nobody listens at. Its port is none of
+// those that the kernel hands out meanwhile (net.ipv4.ip_local_port_range), nor
+// one that was handed out here before.
 func freeAddress(t *testing.T) string {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
+	for range 1000 {
+		listener, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", 20_000+freePort.Add(1)%12_000))
+		if err == nil {
+			listener.Close()
+			return listener.Addr().String()
+		}
 	}
-	defer l.Close()
-	return l.Addr().String()
+	t.Fatal("no port is free")
+	return ""
 }
 
 // testCluster is three servers in this process.

@@ -98,7 +98,7 @@ func (c *capture) follow(t *testing.T, api *client.Client, server string, sessio
 		t.Error(err)
 		return
 	}
-	ctx, end := context.WithTimeout(t.Context(), 20*time.Second)
+	ctx, end := context.WithTimeout(t.Context(), time.Minute)
 	defer end()
 	c.until, c.end, c.lines = until, end, nil
 	hello := &feed.Hello{CN: exampleNode, Incarnation: 1, Session: session, Cursor: c.cursor}
@@ -142,7 +142,7 @@ type tailBed struct {
 
 func newTailBed(t *testing.T, urls []string) *tailBed {
 	t.Helper()
-	api, err := client.New(client.Config{Servers: urls[:1], Timeout: 20 * time.Second})
+	api, err := client.New(client.Config{Servers: urls[:1], Timeout: time.Minute})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -224,7 +224,7 @@ func TestTailOfACNIsItsFeed(t *testing.T) {
 // and loses it again. The next change is made when both have had the last one.
 func (b *tailBed) followed(t *testing.T, server string, feeds *capture, after log.Seq) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	steps := []func() log.Seq{
 		func() log.Seq { return b.nic(t, 4, exampleNode, 1) },
