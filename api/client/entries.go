@@ -11,6 +11,7 @@ import (
 	"net/http"
 	"net/url"
 	"strings"
+	"sync"
 
 	"rutter/log"
 	"rutter/log/feed"
@@ -80,45 +81,109 @@ func (c *Client) entriesOnce(ctx context.Context, after *log.Seq, yield func(log
 	if err != nil {
 		return false, err
 	}
-	defer response.Body.Close()
 	if got := response.Header.Get("Content-Type"); got != feed.LogMedia {
+		response.Body.Close()
 		return false, fmt.Errorf("client: the server answers with %q, and does not know %s: upgrade it", got, feed.LogMedia)
 	}
-	r := feed.NewBulkReader(bufio.NewReaderSize(response.Body, entriesBuffer))
+	a := &entriesAhead{
+		frames: feed.NewBulkReader(bufio.NewReaderSize(response.Body, entriesBuffer)), place: *after,
+		batches: make(chan []log.Entry, batchesAhead), stop: make(chan struct{}),
+	}
+	var reading sync.WaitGroup
+	reading.Go(a.run)
+	defer func() {
+		close(a.stop)
+		response.Body.Close()
+		reading.Wait()
+	}()
+	for batch := range a.batches {
+		for _, e := range batch {
+			*after = e.Seq
+			if !yield(e, nil) {
+				return true, nil
+			}
+		}
+	}
+	return false, a.err
+}
+
+// What is read ahead of the caller: batchesAhead batches, each of so many entries
+// or bytes, with which a connection on this machine never waits for the caller's
+// goroutine to wake, nor that one for the connection.
+const (
+	batchesAhead = 4
+	batchEntries = 512
+	batchBytes   = 256 << 10
+)
+
+// entriesAhead reads and checks the frames of an answer in a goroutine of its
+// own, while the caller decodes what came before.
+type entriesAhead struct {
+	frames  *feed.Reader
+	place   log.Seq          // of the last entry read
+	batches chan []log.Entry // closed at the end
+	stop    chan struct{}    // closed when nobody takes them any more
+	err     error            // why it ended; read after batches is closed
+}
+
+func (a *entriesAhead) run() {
+	defer close(a.batches)
+	for done := false; !done; {
+		var batch []log.Entry
+		for size := 0; !done && len(batch) < batchEntries && size < batchBytes; {
+			var e log.Entry
+			if e, done, a.err = a.next(); !done {
+				if batch == nil {
+					batch = make([]log.Entry, 0, batchEntries)
+				}
+				batch = append(batch, e)
+				size += len(e.Bytes)
+			}
+		}
+		select {
+		case a.batches <- batch:
+		case <-a.stop:
+			return
+		}
+	}
+}
+
+// next reads one entry; done means that there is none, because of err or since
+// the answer is complete.
+func (a *entriesAhead) next() (e log.Entry, done bool, err error) {
+	bad := func(err error) (log.Entry, bool, error) {
+		return log.Entry{}, true, fmt.Errorf("client: log after seq %d: %w", a.place, err)
+	}
 	for {
-		f, err := r.Next()
+		f, err := a.frames.Next()
 		if errors.Is(err, feed.ErrFrame) || errors.Is(err, feed.ErrTooLarge) {
-			return false, fmt.Errorf("client: log after seq %d: %w", *after, err)
+			return bad(err)
 		}
 		if errors.Is(err, io.EOF) {
 			err = errors.New("the log's answer ends without a bookmark")
 		}
 		if err != nil {
-			return false, retry{err}
+			return e, true, retry{err}
 		}
 		if f.Type == feed.TypeEntry {
-			e, err := feed.DecodeEntry(f)
-			if err == nil && e.Seq != *after+1 {
+			if e, err = feed.DecodeEntry(f); err == nil && e.Seq != a.place+1 {
 				err = fmt.Errorf("entry %d: %w", e.Seq, log.ErrCorrupt)
 			}
 			if err != nil {
-				return false, fmt.Errorf("client: log after seq %d: %w", *after, err)
+				return bad(err)
 			}
-			*after = e.Seq
-			if !yield(e, nil) {
-				return true, nil
-			}
-			continue
+			a.place = e.Seq
+			return e, false, nil
 		}
 		m, err := feed.Decode(f)
 		if errors.Is(err, feed.ErrUnknownType) {
 			continue
 		}
 		if err != nil {
-			return false, fmt.Errorf("client: log after seq %d: %w", *after, err)
+			return bad(err)
 		}
 		if _, end := m.(*feed.Bookmark); end {
-			return false, nil
+			return e, true, nil
 		}
 	}
 }

@@ -23,7 +23,9 @@ func Append(b []byte, m Message) ([]byte, error) {
 // AppendEntry appends the frame of an entry, so that it can be built once and
 // be sent to many. Errors: ErrTooLarge.
 func AppendEntry(b []byte, e log.Entry) ([]byte, error) {
-	return Append(b, &Entry{Seq: e.Seq, Chain: e.Hash.Prefix(), Event: e.Bytes})
+	start := len(b)
+	b = append(begin(b, TypeEntry, e.Seq), e.Hash[:len(log.ChainPrefix{})]...)
+	return finish(append(b, e.Bytes...), start)
 }
 
 // Decode reads a frame's message, which may share the payload's memory. Errors:
