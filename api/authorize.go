@@ -36,6 +36,12 @@ func (g grant) sees(state *projections.State, o log.Object) bool {
 	return access.Sees(g.who, g.answer, state, o)
 }
 
+// knows reports whether the answer to a write may tell of an object: a compute node
+// hears nothing of another's but that it is not its own, as of one that there is not.
+func (g grant) knows(state *projections.State, o log.Object) bool {
+	return g.answer != access.Own || g.sees(state, o)
+}
+
 // identify says who asks: whom the connection's certificate names, or somebody on
 // a listener that asks for no names.
 func (s *Server) identify(r *http.Request) access.Identity {

@@ -26,10 +26,13 @@ func (s *Server) updateVM(w http.ResponseWriter, r *http.Request, k *kindRoute, 
 	var rule vmrule.VM
 	vm := &log.VM{} // of one that is not there nothing is known
 	s.store.View(func(state *projections.State, _ log.Cursor) {
-		rule = vmapi.RuleOf(state, uuidOf(id))
-		if rec, there := state.Get(k.kind, id); there {
-			vm = rec.Object.(*log.VM)
+		// Nor of one that is nothing to who asks, or what is said of the body would
+		// tell of its NICs and their networks.
+		known := log.UUID{}
+		if rec, there := state.Get(k.kind, id); there && grantOf(r).knows(state, rec.Object) {
+			vm, known = rec.Object.(*log.VM), uuidOf(id)
 		}
+		rule = vmapi.RuleOf(state, known)
 	})
 	u, err := vmrule.Check(body, rule)
 	var refusal *log.Refusal

@@ -37,3 +37,39 @@ func TestUpdateOfVM(t *testing.T) {
 		t.Errorf("the node is told nothing of it: %s", w.Body)
 	}
 }
+
+// Whatever a compute node sends to another's VM, in whatever state that is, it hears
+// what it hears of a VM that there is not: neither that there is one, nor of its NICs
+// and their networks.
+func TestUpdateOfAnothersVM(t *testing.T) {
+	store := newMemory()
+	s, err := New(Config{Store: store, Identify: byHeader})
+	if err != nil {
+		t.Fatal(err)
+	}
+	b := &bed{t, store, s}
+	b.furnish()
+	theirs, nobodys := testUUID(0x77).String(), testUUID(0x78).String()
+	b.must("POST", "/vms", fmt.Sprintf(`{"uuid":%q,"owner_uuid":%q,"server_uuid":%q,"state":"provisioning"}`, theirs, ownerA, cn1))
+	mac := b.nic(fabricA, cn1)
+	before := b.store.Head().Seq
+	for _, state := range []string{"provisioning", "running"} {
+		for _, body := range []string{
+			`{"alias":"a"}`, `{"state":"stopped"}`, `{"gateway":"10.0.0.9"}`, `{"mtu":1400,"routes":{}}`,
+			fmt.Sprintf(`{"update_nics":[{"mac":%q,"primary":true}]}`, mac), fmt.Sprintf(`{"update_nics":[{"mac":%q,"ip":"10.9.9.9"}]}`, mac),
+			fmt.Sprintf(`{"update_nics":[{"mac":%q,"gateway":"10.0.0.9"}]}`, mac), `{"quota":`,
+		} {
+			for _, method := range []string{"PUT", "POST"} {
+				is, not := b.call(method, "/vms/"+theirs, body, asHeader, cn2.String()), b.call(method, "/vms/"+nobodys, body, asHeader, cn2.String())
+				if got, want := is.Body.String(), strings.ReplaceAll(not.Body.String(), nobodys, theirs); is.Code < 400 || is.Code != not.Code || got != want {
+					t.Errorf("%s of %s to another's VM that is %s: %d %s\nand to none: %d %s", method, body, state, is.Code, got, not.Code, want)
+				}
+			}
+		}
+		if head := b.store.Head().Seq; head != before {
+			t.Fatalf("the log went from %d to %d", before, head)
+		}
+		b.must("PUT", "/vms/"+theirs, `{"state":"running"}`)
+		before = b.store.Head().Seq
+	}
+}
