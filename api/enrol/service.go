@@ -37,6 +37,9 @@ type Store interface {
 	Propose(ctx context.Context, c *log.Change) (log.Result, error)
 	View(fn func(state *projections.State, head log.Cursor))
 	WaitSeq(ctx context.Context, seq log.Seq) error
+	// Consistent returns when this server has applied all that was acknowledged
+	// anywhere before the call.
+	Consistent(ctx context.Context) (log.Seq, error)
 }
 
 // Config says what a Service works with. Store is required.
@@ -343,12 +346,10 @@ func (s *Service) join(r *http.Request) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	var held *log.Token
-	s.cfg.Store.View(func(state *projections.State, _ log.Cursor) {
-		if rec, ok := state.Get(log.KindToken, token.ID.String()); ok {
-			held = rec.Object.(*log.Token)
-		}
-	})
+	held, err := s.tokenOf(r, token.ID)
+	if err != nil {
+		return nil, err
+	}
 	if held == nil || !token.Opens(held.Hash) || !s.cfg.Now().Before(held.Expires.Std()) || held.UsedBy != "" && held.UsedBy != keyID {
 		return nil, errToken
 	}
@@ -367,6 +368,28 @@ func (s *Service) join(r *http.Request) (any, error) {
 		return nil, err
 	}
 	return s.grant(r, id, key)
+}
+
+// tokenOf returns a token of the log, or nil. One that is not here may have been
+// made through another server a moment ago.
+func (s *Service) tokenOf(r *http.Request, id log.UUID) (held *log.Token, err error) {
+	look := func() {
+		s.cfg.Store.View(func(state *projections.State, _ log.Cursor) {
+			if rec, ok := state.Get(log.KindToken, id.String()); ok {
+				held = rec.Object.(*log.Token)
+			}
+		})
+	}
+	if look(); held != nil {
+		return held, nil
+	}
+	ctx, cancel := context.WithTimeout(r.Context(), writeTime)
+	defer cancel()
+	if _, err := s.cfg.Store.Consistent(ctx); err != nil {
+		return nil, fmt.Errorf("whether the token is good cannot be said now: %w", err)
+	}
+	look()
+	return held, nil
 }
 
 func (s *Service) renew(r *http.Request) (any, error) {
