@@ -395,10 +395,14 @@ func serve(t testing.TB, d *directory, address string) (at string, stop func()) 
 // ip runs ip(8) or bridge(8) in a namespace.
 func (w *world) ip(tool, in string, args ...string) {
 	w.t.Helper()
-	w.must(netlab.Namespace{Dir: w.dir, Name: in}.Do(func() error {
+	w.must(w.tryIP(tool, in, args...))
+}
+
+func (w *world) tryIP(tool, in string, args ...string) error {
+	return netlab.Namespace{Dir: w.dir, Name: in}.Do(func() error {
 		if out, err := exec.Command(tool, args...).CombinedOutput(); err != nil {
 			return fmt.Errorf("%s %v in %s: %w: %s", tool, args, in, err, out)
 		}
 		return nil
-	}))
+	})
 }
