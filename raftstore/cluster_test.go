@@ -148,7 +148,7 @@ func one(t testing.TB, tweak func(*Config)) *node {
 
 // patience is how long a test waits for what must happen.
 func patience(t testing.TB) context.Context {
-	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), 40*time.Second)
 	t.Cleanup(cancel)
 	return ctx
 }

@@ -30,7 +30,7 @@ func busy(t testing.TB, dir, kind string) Config {
 // what was acknowledged. The retention is short, so that the floor moves too.
 func writeUntil(s *Store, count int, prefix string) (acked map[string]log.Result) {
 	acked = make(map[string]log.Result)
-	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), 40*time.Second)
 	defer cancel()
 	for i := range count {
 		name := fmt.Sprintf("%s%d", prefix, i)

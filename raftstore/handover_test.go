@@ -3,7 +3,6 @@ package raftstore
 import (
 	"context"
 	"testing"
-	"time"
 )
 
 // TestHandOverToTheDead: a server that was asked again and again to hand over to
@@ -30,9 +29,7 @@ func TestHandOverToTheDead(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), leader.cfg.Election+leader.cfg.Election/2)
 	go func() { _ = leader.Transfer(ctx, others[0].cfg.ID) }()
 	others[1].halt(t)
-	for term := leader.Status().Term; leader.Status().Term == term && leader.Status().State == "leader"; {
-		time.Sleep(10 * time.Millisecond)
-	}
+	until(t, leader, "nobody to lead is left", func() bool { return leader.Status().State != "Leader" })
 	cancel()
 	for i := range others {
 		others[i] = others[i].again(t)
