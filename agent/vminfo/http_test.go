@@ -249,7 +249,7 @@ func TestHTTPResume(t *testing.T) {
 
 // TestHTTPSlowReader: it is told, its stream ends, and nothing piles up for it.
 func TestHTTPSlowReader(t *testing.T) {
-	s := newServer(t, Config{Store: StoreConfig{Events: 4}})
+	s := newServer(t, Config{Store: StoreConfig{Events: 4}, WriteTimeout: time.Hour}) // it is lost by what it leaves, not by its time
 	events, err := s.client.Events(t.Context(), Place{s.Store().ID(), 0})
 	if err != nil {
 		t.Fatal(err)
