@@ -198,14 +198,15 @@ func TestBarrierNamesFrozenKernel(t *testing.T) {
 	}
 	for n := 1; ; n++ {
 		code, _, stderr := rutter(t, "tag", "create", fmt.Sprintf("name=cold%d", n), "--wait", "fabric", "--timeout", "300ms", "-s", c.urls[0])
-		if code != exitMissing || !strings.Contains(stderr, "cn2") || !strings.Contains(stderr, "written as seq") {
+		behind := strings.Contains(stderr, "could not be read") // the server did not get there in time
+		if code != exitMissing || !strings.Contains(stderr, "cn2") && !behind || !strings.Contains(stderr, "written as seq") {
 			t.Fatalf("create that waits, with a frozen kernel: exit code %d, %q", code, stderr)
 		}
-		if !strings.Contains(stderr, "cn1") {
+		if !behind && !strings.Contains(stderr, "cn1") {
 			break
 		}
 		if time.Since(frozen) > 2*settleLimit {
-			t.Fatalf("create that waits, with a frozen kernel, %s after, names cn1: %q", time.Since(frozen), stderr)
+			t.Fatalf("create that waits, with a frozen kernel, %s after, names not cn2 alone: %q", time.Since(frozen), stderr)
 		}
 	}
 	for i, s := range c.servers {

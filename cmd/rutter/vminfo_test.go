@@ -210,7 +210,7 @@ func TestVMControl(t *testing.T) {
 		}
 	}
 	// No agent here gives the VM its NIC.
-	if _, err := control("start", uuid, "--timeout", "300ms"); !errors.Is(err, vminfo.ErrTimeout) {
+	if _, err := control("start", uuid, "--timeout", "3s"); !errors.Is(err, vminfo.ErrTimeout) {
 		t.Errorf("start without NICs: got %v, want ErrTimeout", err)
 	}
 	if out, err := control("start", uuid, "--no-nics"); err != nil || !strings.Contains(out, "runs") {
