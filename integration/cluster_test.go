@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"rutter/api/client"
+	builder "rutter/integration/program"
 	"rutter/log"
 )
 
@@ -115,7 +116,7 @@ func (c *cluster) start(s *serverProcess) {
 	defer file.Close()
 	cmd := exec.Command(program, s.args...)
 	cmd.Stdout, cmd.Stderr = file, file
-	if err := cmd.Start(); err != nil {
+	if err := builder.Start(cmd); err != nil {
 		c.t.Fatal(err)
 	}
 	ended := make(chan struct{})

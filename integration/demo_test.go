@@ -15,6 +15,7 @@ import (
 
 	"rutter/integration/guest"
 	"rutter/integration/netlab"
+	builder "rutter/integration/program"
 )
 
 // demoCommand runs the demo with a temporary folder of its own. asNobody runs
@@ -102,7 +103,7 @@ func TestDemoInterrupted(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := cmd.Start(); err != nil {
+	if err := builder.Start(cmd); err != nil {
 		t.Fatal(err)
 	}
 	var said bytes.Buffer

@@ -15,6 +15,7 @@ import (
 
 	"rutter/api/access"
 	"rutter/api/client"
+	"rutter/integration/program"
 )
 
 // Times of a cluster of processes.
@@ -44,9 +45,7 @@ func (p *Process) Start() error {
 	defer file.Close()
 	cmd := exec.Command(p.Program, p.Args...)
 	cmd.Stdout, cmd.Stderr = file, file
-	// It ends with this program, however that ends.
-	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-	if err := cmd.Start(); err != nil {
+	if err := program.Start(cmd); err != nil {
 		return fmt.Errorf("start %s: %w", p.Name, err)
 	}
 	ended := make(chan struct{})

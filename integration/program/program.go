@@ -1,4 +1,5 @@
-// Package program builds the binary under test, once for all tests of a package:
+// Package program builds the binary under test, once for all tests of a package, and
+// starts programs that end with the test:
 //
 //	func TestMain(m *testing.M) { os.Exit(program.Run(m, &rutter)) }
 package program
