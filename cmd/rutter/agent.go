@@ -229,7 +229,7 @@ func agentStatus(c *cli.Context) error {
 	}
 	response, err := http.DefaultClient.Do(request)
 	if err != nil {
-		return fmt.Errorf("%w: no agent at %s: %w", client.ErrUnavailable, c.String("listen"), err)
+		return silentError(fmt.Sprintf("no agent answers at %s: %v (does it run there? --listen names another address)", c.String("listen"), err))
 	}
 	defer response.Body.Close()
 	var s nodeStatus

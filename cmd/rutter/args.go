@@ -74,7 +74,8 @@ func takesValue(known []cli.Flag, arg string) bool {
 // each that asks servers show a certificate.
 func everyCommand(commands []*cli.Command) {
 	for _, c := range commands {
-		c.OnUsageError = func(_ *cli.Context, err error, _ bool) error { return term.UsageError{Err: err} }
+		c.OnUsageError = usageError
+		required(c)
 		if flagNamed(c.Flags, "server") != nil && flagNamed(c.Flags, "tls-dir") == nil {
 			c.Flags = append(slices.Clone(c.Flags), term.TLSFlags()...)
 		}

@@ -75,7 +75,9 @@ func queriesOf(c *cli.Context, vl2 bool) ([]query, error) {
 		if vl2 {
 			q.mac, err = log.ParseMAC(text)
 		} else {
-			q.ip, err = netip.ParseAddr(text)
+			if q.ip, err = netip.ParseAddr(text); err != nil {
+				err = fmt.Errorf("%q: want an IP address, as in 10.21.12.7", text)
+			}
 		}
 		if err != nil {
 			return nil, term.UsageError{Err: err}

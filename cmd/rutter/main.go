@@ -71,11 +71,21 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 
 // remedyOf says what to do where nobody answered, whatever was asked.
 func remedyOf(err error) string {
-	if !errors.Is(err, client.ErrUnavailable) || errors.Is(err, varp.ErrNoServer) {
+	if !errors.Is(err, client.ErrUnavailable) || errors.Is(err, varp.ErrNoServer) || errors.As(err, new(silentError)) {
 		return ""
 	}
 	return "\nName servers that run with -s URL, or in RUTTER_SERVER; rutter dev starts some to try."
 }
+
+// silentError is client.ErrUnavailable of a program of this machine that is no
+// server; the text says where it was looked for, and what to do.
+type silentError string
+
+// Error implements error.
+func (e silentError) Error() string { return string(e) }
+
+// Is makes it an ErrUnavailable.
+func (silentError) Is(target error) bool { return target == client.ErrUnavailable }
 
 func exitCode(err error) int {
 	var refusal *log.Refusal
@@ -127,7 +137,7 @@ func newApp(stdout, stderr io.Writer) *cli.App {
 		UseShortOptionHandling: true,
 		// The program's own run says what went wrong, and sets the exit code.
 		ExitErrHandler: func(*cli.Context, error) {},
-		OnUsageError:   func(_ *cli.Context, err error, _ bool) error { return term.UsageError{Err: err} },
+		OnUsageError:   usageError,
 		Description: examples(
 			"Try it, three servers and two compute nodes in namespaces:  rutter demo",
 			"A cluster to play with, in one terminal:                    rutter dev",

@@ -42,7 +42,7 @@ func TestVMWrongUsage(t *testing.T) {
 
 func TestVMWithoutVminfod(t *testing.T) {
 	code, _, stderr := rutter(t, "vm", "list", "--address", "127.0.0.1:1")
-	if code != exitNoReply || !strings.Contains(stderr, "no vminfod at 127.0.0.1:1 (--address names another)") {
+	if code != exitNoReply || !strings.Contains(stderr, "no vminfod answers at 127.0.0.1:1") || !strings.Contains(stderr, "--address names another)\n") {
 		t.Errorf("exit code %d, %q", code, stderr)
 	}
 }

@@ -16,7 +16,6 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"rutter/agent/vminfo"
-	"rutter/api/client"
 )
 
 // vminfoAddressFlag is where a vminfod answers.
@@ -77,7 +76,7 @@ func vminfoClient(c *cli.Context) *vminfo.Client {
 // vminfoError tells a vminfod that is not there from one that says no.
 func vminfoError(c *cli.Context, err error) error {
 	if errors.Is(err, syscall.ECONNREFUSED) {
-		return fmt.Errorf("%w: no vminfod at %s (--address names another): %w", client.ErrUnavailable, c.String("address"), err)
+		return silentError(fmt.Sprintf("no vminfod answers at %s: %v (rutter agent has one; --address names another)", c.String("address"), err))
 	}
 	return err
 }

@@ -173,7 +173,7 @@ func (s *server) listen(cfg *serverConfig) (err error) {
 		cfg.Store.Network = tlsgate.Network{Keeper: s.tls.peers}
 	}
 	if s.apiListener, err = net.Listen("tcp", cfg.API); err != nil {
-		return fmt.Errorf("API: %w", err)
+		return fmt.Errorf("API: %w (--listen names another address)", err)
 	}
 	if s.tls != nil {
 		s.apiListener = s.tls.clients.Listener(s.apiListener, s.apiPort())

@@ -3,6 +3,7 @@ package logcmd
 import (
 	"context"
 	"errors"
+	"fmt"
 	"iter"
 	"os"
 
@@ -16,7 +17,7 @@ import (
 func openPath(path string) (reader, error) {
 	info, err := os.Stat(path)
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("%w: want the data folder of a server that is stopped, or a file of rutter log export or rutter snapshot save", err)
 	}
 	if !info.IsDir() {
 		exported, err := openExport(path)
