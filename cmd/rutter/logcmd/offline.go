@@ -12,12 +12,17 @@ import (
 	"rutter/raftstore"
 )
 
+// notThere says of a path that cannot be looked at what it may name.
+func notThere(err error) error {
+	return fmt.Errorf("%w: name the data folder of a server that is stopped, or a file of rutter log export or rutter snapshot save", err)
+}
+
 // openPath opens what --data names: an export, a stopped server's data folder,
 // or a snapshot file.
 func openPath(path string) (reader, error) {
 	info, err := os.Stat(path)
 	if err != nil {
-		return nil, fmt.Errorf("%w: want the data folder of a server that is stopped, or a file of rutter log export or rutter snapshot save", err)
+		return nil, notThere(err)
 	}
 	if !info.IsDir() {
 		exported, err := openExport(path)

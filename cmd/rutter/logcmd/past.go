@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"iter"
 	"net/url"
 	"os"
@@ -89,7 +90,11 @@ const offlineGC = 400
 
 func openFolder(path string) (*raftstore.Folder, error) {
 	debug.SetGCPercent(offlineGC)
-	return raftstore.OpenFolder(path)
+	folder, err := raftstore.OpenFolder(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, notThere(err)
+	}
+	return folder, err
 }
 
 // unfold makes a folder of an export, in which any place can be looked at.

@@ -2,6 +2,9 @@ package term
 
 import (
 	"context"
+	"errors"
+	"fmt"
+	"io/fs"
 	"net"
 
 	"github.com/urfave/cli/v2"
@@ -56,7 +59,11 @@ func Keeper(c *cli.Context) (*tlsgate.Keeper, error) {
 	if err != nil || !ok {
 		return nil, err
 	}
-	return tlsgate.New(tlsgate.Config{Paths: paths, Name: pki.Clients})
+	keeper, err := tlsgate.New(tlsgate.Config{Paths: paths, Name: pki.Clients})
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("%w (--tls-dir names a folder that rutter cert issue or rutter agent join has filled)", err)
+	}
+	return keeper, err
 }
 
 // DialServer returns what makes a client's connections to servers, or nil for a
