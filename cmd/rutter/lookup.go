@@ -41,8 +41,14 @@ func lookupCommand() *cli.Command {
 			"rutter lookup vl3 4385813 10.21.12.7 --svp svp.example.com:1296,10.0.0.2:1296 --timeout 1s",
 		),
 		Subcommands: []*cli.Command{
-			{Name: "vl2", Usage: "the underlay addresses of MACs", ArgsUsage: "VNET MAC ...", Flags: flags, Action: func(c *cli.Context) error { return lookUp(c, true) }},
-			{Name: "vl3", Usage: "the MACs and underlay addresses of IPs", ArgsUsage: "VNET IP ...", Flags: flags, Action: func(c *cli.Context) error { return lookUp(c, false) }},
+			{
+				Name: "vl2", Usage: "the underlay addresses of MACs", ArgsUsage: "VNET MAC ...", Flags: flags, Action: func(c *cli.Context) error { return lookUp(c, true) },
+				Description: examples("rutter lookup vl2 4385813 90:b8:d0:10:02:00"),
+			},
+			{
+				Name: "vl3", Usage: "the MACs and underlay addresses of IPs", ArgsUsage: "VNET IP ...", Flags: flags, Action: func(c *cli.Context) error { return lookUp(c, false) },
+				Description: examples("rutter lookup vl3 4385813 10.21.12.7", "rutter lookup vl3 4385813 10.21.12.7 10.21.12.8 fd21:12::7 --svp 127.0.0.1:1296"),
+			},
 		},
 	}
 }

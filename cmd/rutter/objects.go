@@ -58,34 +58,61 @@ var (
 
 // objectCommand is the command of one kind of object, whose objects stand at path.
 func objectCommand(name, path, usage string, kind log.Kind, columns []column) *cli.Command {
-	example := map[log.Kind][2]string{
-		log.KindNICTag:  {"name=external mtu=1500", "external"},
-		log.KindNetwork: {"name=blue nic_tag=external subnet=10.1.0.0/24 provision_start_ip=10.1.0.5 provision_end_ip=10.1.0.250", "0e70de36-a40b-4ac0-9429-819f5ff82011"},
-		log.KindNIC:     {"belongs_to_type=zone belongs_to_uuid=VM owner_uuid=OWNER cn_uuid=CN network_uuid=NETWORK", "90:b8:d0:10:02:00"},
-		log.KindVM:      {"alias=web0 owner_uuid=OWNER server_uuid=CN", "5595d88c-6e4d-4bda-b58e-97dd02e30001"},
-		log.KindVMM:     {"instance_id=VM sled_id=CN state=running gen=1", "5595d88c-6e4d-4bda-b58e-97dd02e30001"},
-		log.KindSetting: {"name=napi.network_immutable value=true", "napi.network_immutable"},
-		log.KindServer:  {"uuid=CN hostname=cn1", "564d69b1-a178-4fbe-b36f-3f2b7fd7ed01"},
-	}[kind]
+	e := objectExamples[kind]
 	o := objects{path: "/" + path, kind: kind, columns: columns}
 	flags := slices.Clip([]cli.Flag{serversFlag(), outputFlag()})
 	return &cli.Command{
 		Name: name, Usage: usage, Category: "Objects",
 		Description: examples(
 			"rutter "+name+" list",
-			"rutter "+name+" get "+example[1]+" -o json",
-			"rutter "+name+" create "+example[0],
+			"rutter "+name+" get "+e.id+" -o json",
+			"rutter "+name+" create "+e.create,
 			"rutter "+name+" create -f "+name+".json",
-			"rutter "+name+" delete "+example[1]+" --wait fabric --timeout 5s   # until no kernel has it",
+			"rutter "+name+" delete "+e.id+" --wait fabric --timeout 5s   # until no kernel has it",
 		),
 		Subcommands: []*cli.Command{
-			{Name: "list", Usage: "list them; FIELD=VALUE selects", ArgsUsage: "[FIELD=VALUE ...]", Flags: flags, Action: o.list},
-			{Name: "get", Usage: "show one", ArgsUsage: "ID", Flags: flags, Action: o.get},
-			{Name: "create", Usage: "create one", ArgsUsage: "FIELD=VALUE ... | -f FILE", Flags: append(flags, append(waitFlags(), fileFlag())...), Action: o.create},
-			{Name: "update", Usage: "change fields of one", ArgsUsage: "ID FIELD=VALUE ... | ID -f FILE", Flags: append(flags, append(waitFlags(), fileFlag(), ifMatchFlag())...), Action: o.update},
-			{Name: "delete", Usage: "delete one", ArgsUsage: "ID", Flags: append(flags, append(waitFlags(), ifMatchFlag())...), Action: o.delete},
+			{
+				Name: "list", Usage: "list them; FIELD=VALUE selects", ArgsUsage: "[FIELD=VALUE ...]", Flags: flags, Action: o.list,
+				Description: examples("rutter "+name+" list", "rutter "+name+" list "+e.pick+" -o ndjson"),
+			},
+			{
+				Name: "get", Usage: "show one", ArgsUsage: "ID", Flags: flags, Action: o.get,
+				Description: examples("rutter "+name+" get "+e.id, "rutter "+name+" get "+e.id+" -o json"),
+			},
+			{
+				Name: "create", Usage: "create one", ArgsUsage: "FIELD=VALUE ... | -f FILE", Flags: append(flags, append(waitFlags(), fileFlag())...), Action: o.create,
+				Description: examples("rutter "+name+" create "+e.create, "rutter "+name+" create -f "+name+".json --wait fabric"),
+			},
+			{
+				Name: "update", Usage: "change fields of one", ArgsUsage: "ID FIELD=VALUE ... | ID -f FILE", Flags: append(flags, append(waitFlags(), fileFlag(), ifMatchFlag())...), Action: o.update,
+				Description: examples("rutter "+name+" update "+e.id+" "+e.change, "rutter "+name+" update "+e.id+" -f "+name+".json --wait fabric --timeout 5s"),
+			},
+			{
+				Name: "delete", Usage: "delete one", ArgsUsage: "ID", Flags: append(flags, append(waitFlags(), ifMatchFlag())...), Action: o.delete,
+				Description: examples("rutter "+name+" delete "+e.id, "rutter "+name+" delete "+e.id+" --wait fabric --timeout 5s   # until no kernel has it"),
+			},
 		},
 	}
+}
+
+// objectExample is what the help of a kind's commands shows: an id, what selects
+// some, the fields of a new one, and those of a change.
+type objectExample struct{ id, pick, create, change string }
+
+var objectExamples = map[log.Kind]objectExample{
+	log.KindNICTag: {"external", "mtu=1500", "name=external mtu=1500", "mtu=9000"},
+	log.KindNetwork: {
+		"0e70de36-a40b-4ac0-9429-819f5ff82011", "fabric=true",
+		"name=blue nic_tag=external vlan_id=0 subnet=10.1.0.0/24 provision_start_ip=10.1.0.5 provision_end_ip=10.1.0.250", "gateway=10.1.0.1",
+	},
+	log.KindNIC: {
+		"90:b8:d0:10:02:00", "cn_uuid=564d69b1-a178-4fbe-b36f-3f2b7fd7ed01",
+		"belongs_to_type=zone belongs_to_uuid=VM owner_uuid=OWNER cn_uuid=CN network_uuid=NETWORK", "state=running",
+	},
+	log.KindVM:      {exampleVM, "state=running", "alias=web0 owner_uuid=OWNER server_uuid=CN", "alias=web1"},
+	log.KindVMM:     {exampleVM, "state=running", "instance_id=VM sled_id=CN state=running gen=1", "state=stopped gen=2"},
+	log.KindSetting: {"napi.network_immutable", "value=true", "name=napi.network_immutable value=true", "value=false"},
+	log.KindServer:  {"564d69b1-a178-4fbe-b36f-3f2b7fd7ed01", "status=unknown", "uuid=CN hostname=cn1", "reserved=true"},
 }
 
 func fileFlag() cli.Flag {

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"slices"
 	"strings"
 	"testing"
 
@@ -128,8 +129,11 @@ func TestNoServer(t *testing.T) {
 	}
 }
 
-// Every command that does something has a usage line, and every group examples.
+// Every command has a usage line and examples, of commands and flags that there are.
 func TestHelp(t *testing.T) {
+	app := newApp(nil, nil)
+	everyCommand(app.Commands)
+	configured(app.Commands)
 	var check func(path string, commands []*cli.Command)
 	check = func(path string, commands []*cli.Command) {
 		for _, c := range commands {
@@ -137,17 +141,50 @@ func TestHelp(t *testing.T) {
 			if c.Usage == "" {
 				t.Errorf("%s has no usage line", name)
 			}
-			if path == "rutter" && !strings.Contains(c.Description, "Examples:") {
+			if !strings.Contains(c.Description, "Examples:") {
 				t.Errorf("%s has no examples in its help", name)
+			}
+			for line := range strings.Lines(c.Description) {
+				if words := strings.Fields(line); len(words) > 1 && words[0] == "rutter" && strings.HasPrefix(line, "  ") {
+					if wrong := wrongIn(app.Commands, words[1:]); wrong != "" {
+						t.Errorf("%s: the example %q: %s", name, strings.TrimSpace(line), wrong)
+					}
+				}
 			}
 			check(name, c.Subcommands)
 		}
 	}
-	check("rutter", newApp(nil, nil).Commands)
+	check("rutter", app.Commands)
 	code, stdout, _ := rutter(t, "--help")
 	if code != 0 || !strings.Contains(stdout, "rutter demo") {
 		t.Errorf("--help: exit code %d, %q", code, stdout)
 	}
+}
+
+// wrongIn says what there is not of a command line.
+func wrongIn(commands []*cli.Command, words []string) string {
+	var flags []cli.Flag
+	for ; len(words) > 0; words = words[1:] {
+		at := slices.IndexFunc(commands, func(c *cli.Command) bool { return c.HasName(words[0]) })
+		if at < 0 {
+			break
+		}
+		flags, commands = commands[at].Flags, commands[at].Subcommands
+	}
+	if len(commands) > 0 && len(words) > 0 && !strings.HasPrefix(words[0], "-") {
+		return "there is no command " + words[0]
+	}
+	for _, word := range words {
+		if word == "#" || word == "|" || word == "&" || word == "--" {
+			break
+		}
+		name, isLong := strings.CutPrefix(word, "--")
+		name, _, _ = strings.Cut(name, "=")
+		if isLong && name != "help" && !slices.ContainsFunc(flags, func(f cli.Flag) bool { return slices.Contains(f.Names(), name) }) {
+			return "it has no flag " + word
+		}
+	}
+	return ""
 }
 
 func TestVersion(t *testing.T) {
