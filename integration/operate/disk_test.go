@@ -251,21 +251,18 @@ func turnReadOnly(t *testing.T, folder string) {
 	}
 }
 
-// remount takes an ext4 off and mounts it again: its journal is replayed.
+// remount takes an ext4 off and mounts what is on its disk: its journal is replayed.
+// It mounts a copy of the disk: the old one's trouble stays as long as anybody has
+// the old one mounted, and whoever makes mounts of their own meanwhile, as other
+// tests do, has a copy of each that is there.
 func remount(t *testing.T, folder string) {
 	t.Helper()
 	out, err := exec.Command("findmnt", "-n", "-o", "SOURCE", folder).Output()
 	if err != nil {
 		t.Fatal(err)
 	}
-	device := strings.TrimSpace(string(out))
-	// The loop device goes with its last mount: hold it.
-	held, err := os.Open(device)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer held.Close()
-	image, err := os.ReadFile(filepath.Join("/sys/block", filepath.Base(device), "loop/backing_file"))
+	device := filepath.Base(strings.TrimSpace(string(out)))
+	image, err := os.ReadFile(filepath.Join("/sys/block", device, "loop/backing_file"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -273,7 +270,10 @@ func remount(t *testing.T, folder string) {
 		t.Fatal(err)
 	}
 	file := strings.TrimSpace(string(image))
-	if out, err := exec.Command("mount", "-o", "loop", file, folder).CombinedOutput(); err != nil {
+	if out, err := exec.Command("cp", "--sparse=always", file, file+".copy").CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	if out, err := exec.Command("mount", "-o", "loop", file+".copy", folder).CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}
 }
