@@ -13,7 +13,7 @@ import (
 func TestFeatureVersionRises(t *testing.T) {
 	t.Parallel()
 	const next = log.FeatureVersion + 1
-	quick := func(c *Config) { c.UpkeepEvery, c.FeatureSettle = 20*time.Millisecond, 150*time.Millisecond }
+	quick := func(c *Config) { c.UpkeepEvery, c.FeatureSettle = 20*time.Millisecond, 2*time.Second }
 	nodes := three(t, func(c *Config) {
 		quick(c)
 		if c.ID != "s3" {

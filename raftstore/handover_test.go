@@ -3,6 +3,7 @@ package raftstore
 import (
 	"context"
 	"testing"
+	"time"
 )
 
 // TestHandOverToTheDead: a server that was asked again and again to hand over to
@@ -47,7 +48,7 @@ func TestHandOverToTheDead(t *testing.T) {
 // one that was named gets it.
 func TestHandOverUnderLoad(t *testing.T) {
 	t.Parallel()
-	nodes := three(t, nil)
+	nodes := three(t, func(c *Config) { c.Heartbeat = 2 * time.Second }) // a slow machine is not to elect another one
 	leaderOf(t, nodes)
 	stop := make(chan struct{})
 	acked := writers(t, 8, stop, func(i int) *node { return nodes[i%3] })

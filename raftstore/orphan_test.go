@@ -50,7 +50,7 @@ func replaceEnded(t *testing.T) time.Duration {
 // A leader that is there and refuses nothing keeps its place, whatever breaks.
 func TestBrokenConnectionsReplaceNobody(t *testing.T) {
 	t.Parallel()
-	nodes := three(t, func(c *Config) { c.Heartbeat = time.Second })
+	nodes := three(t, func(c *Config) { c.Heartbeat = 2 * time.Second })
 	leader := leaderOf(t, nodes)
 	must(t, leader, tagChange(newID(), "before"))
 	term := leader.Status().Term
