@@ -277,9 +277,12 @@ func (f *Folder) work(now time.Time) time.Time {
 	f.beginScan(now)
 	if f.scan != nil {
 		f.scanOn(now)
-		sooner(now) // the next slice, after whatever happened meanwhile
-	} else {
+	}
+	switch {
+	case f.scan == nil:
 		sooner(f.nextScan)
+	case f.mounts.IsZero():
+		sooner(now) // the next slice, after whatever happened meanwhile
 	}
 	sooner(f.missing)
 	sooner(f.mounts)

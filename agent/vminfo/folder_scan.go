@@ -51,11 +51,11 @@ func (f *Folder) beginScan(now time.Time) {
 func (f *Folder) scanOn(now time.Time) {
 	s := f.scan
 	for range min(scanSlice, len(s.names)) {
-		name := s.names[len(s.names)-1]
-		s.names = s.names[:len(s.names)-1]
-		if err := f.scanFile(name, now); err != nil {
-			f.fail(err)
+		f.scanFile(s.names[len(s.names)-1], now)
+		if !f.mounts.IsZero() {
+			return // this one again, once the namespaces were looked at
 		}
+		s.names = s.names[:len(s.names)-1]
 	}
 	if len(s.names) > 0 {
 		return
@@ -83,7 +83,7 @@ func (f *Folder) missedOne(m Missed) {
 
 // scanFile compares one manifest and its VM with what was told. What an event
 // is just telling of is left to it.
-func (f *Folder) scanFile(name string, now time.Time) error {
+func (f *Folder) scanFile(name string, now time.Time) {
 	text, modified, err := readManifest(filepath.Join(f.cfg.Manifests, name))
 	gone := errors.Is(err, fs.ErrNotExist)
 	var m manifest
@@ -91,37 +91,37 @@ func (f *Folder) scanFile(name string, now time.Time) error {
 		m, err = parseManifest(text)
 	}
 	if f.spoken(name) {
-		return nil
+		return
 	}
 	vm := f.byFile[name]
 	switch {
 	case gone && vm != nil:
 		// Confirmed once more, after the events that there were.
 		if f.roots[rootManifests].wd < 0 || fileThere(filepath.Join(f.cfg.Manifests, name)) {
-			return nil
+			return
 		}
 		f.missedOne(Missed{Zonename: vm.zone, Action: "delete"})
 		f.forget(name, now)
-		return nil
+		return
 	case err != nil || vm == nil || vm.uuid != m.uuid:
 		if vm == nil && err == nil && f.byUUID[m.uuid] == nil {
 			f.missedOne(Missed{Zonename: m.zone, Action: "create"})
 		}
 		f.readFile(name, now)
-		return nil
+		return
 	}
-	if fresh := m.value.AppendJSON(nil); string(fresh) != string(vm.text) {
+	unheard := string(m.value.AppendJSON(nil)) != string(vm.text)
+	if unheard {
 		f.adopt(name, m, modified, now)
 		delete(f.dirty, vm)
 	}
 	body, hash := f.observe(vm)
-	if hash == vm.body || f.spoken(name) || f.dirty[vm] {
-		return nil
+	if hash == vm.body || !unheard && f.spoken(name) {
+		return
 	}
 	if changes, changed := f.tell(vm, body, hash, now); changed {
 		f.missedOne(Missed{Zonename: vm.zone, Action: "modify", Changes: changes})
 	}
-	return nil
 }
 
 // spoken takes the events that there are, and reports whether one of them, or

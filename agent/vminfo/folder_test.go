@@ -365,6 +365,29 @@ func TestFolderFlapping(t *testing.T) {
 	}
 }
 
+// writeUnheard gives a VM whose quota is 1 another one, through a shared mapping:
+// it makes no event of inotify.
+func (s *site) writeUnheard(n int, quota byte) {
+	s.t.Helper()
+	file, err := os.OpenFile(filepath.Join(s.manifests, testUUID(n)+".json"), os.O_RDWR, 0)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	s.t.Cleanup(func() { file.Close() }) // that would be heard
+	info, err := file.Stat()
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	memory, err := unix.Mmap(int(file.Fd()), 0, int(info.Size()), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	memory[strings.Index(string(memory), `"quota":1`)+len(`"quota":`)] = quota
+	if err := unix.Munmap(memory); err != nil {
+		s.t.Fatal(err)
+	}
+}
+
 // TestFolderScan: what no event told is found, reported and counted; nothing else is.
 func TestFolderScan(t *testing.T) {
 	s := newSite(t)
@@ -377,30 +400,34 @@ func TestFolderScan(t *testing.T) {
 	if got := s.folder.Status(); got.Missed != 0 || len(got.Log) != 0 {
 		t.Fatalf("a scan of what is known found %+v", got.Log)
 	}
-	// A write through a shared mapping makes no event of inotify.
-	file, err := os.OpenFile(filepath.Join(s.manifests, testUUID(7)+".json"), os.O_RDWR, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer file.Close()
-	info, err := file.Stat()
-	if err != nil {
-		t.Fatal(err)
-	}
-	memory, err := unix.Mmap(int(file.Fd()), 0, int(info.Size()), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
-	if err != nil {
-		t.Fatal(err)
-	}
-	memory[strings.Index(string(memory), `"quota":1`)+len(`"quota":`)] = '9'
-	if err := unix.Munmap(memory); err != nil {
-		t.Fatal(err)
-	}
+	s.writeUnheard(7, '9')
 	s.folder.Scan()
 	s.until(0, `"newValue":9`)
 	s.eventually("a second scan", func() bool { return s.folder.Status().Scans == 2 })
 	got := s.folder.Status()
 	if got.Missed != 1 || len(got.Log) != 1 || got.Log[0].VMChanges[0].Zonename != testUUID(7) || got.Log[0].VMChanges[0].Action != "modify" {
 		t.Errorf("got %+v, want VM 7 modified", got.Log)
+	}
+}
+
+// TestFolderScanBesideMounts: what a scan finds while the mounts change is not
+// left out.
+func TestFolderScanBesideMounts(t *testing.T) {
+	needRoot(t)
+	s := newSite(t)
+	s.writeVM(7, `,"quota":1`)
+	s.run(0)
+	s.writeUnheard(7, '9')
+	other := t.TempDir()
+	if err := unix.Mount("none", other, "tmpfs", 0, ""); err != nil {
+		t.Skipf("nothing can be mounted here: %v", err)
+	}
+	t.Cleanup(func() { _ = unix.Unmount(other, 0) })
+	s.folder.Scan()
+	s.until(0, `"newValue":9`)
+	s.eventually("the scan's end", func() bool { return s.folder.Status().Scans == 1 })
+	if got := s.folder.Status().Missed; got != 1 {
+		t.Errorf("%d changes were missed by events, want 1", got)
 	}
 }
 
