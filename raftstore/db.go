@@ -161,9 +161,58 @@ func (c *content) checkSums(tx *bbolt.Tx) error {
 	return nil
 }
 
-// loadRows loads the objects in the buckets of kinds, but for some.
+// decodedRow is an object's row that was read; body shares the file's memory.
+type decodedRow struct {
+	projections.Record
+	body []byte
+}
+
+// Rows are handed over in batches, a few of which may wait.
+const (
+	loadBatch   = 256
+	loadBatches = 8
+)
+
+// errLoadStopped: nobody takes the rows any more.
+var errLoadStopped = errors.New("raftstore: the rows are not wanted any more")
+
+// loadRows loads the objects in the buckets of kinds, but for some. Another
+// goroutine reads and decodes rows while this one folds those before them.
 func loadRows(objects *bbolt.Bucket, but map[objectKey]log.Seq, state *projections.State) error {
-	return objects.ForEachBucket(func(name []byte) error {
+	var reading sync.WaitGroup
+	batches, stop := make(chan []decodedRow, loadBatches), make(chan struct{})
+	defer func() {
+		close(stop)
+		reading.Wait() // it reads in the caller's transaction
+	}()
+	var err error // of the reading; written before batches is closed
+	reading.Go(func() {
+		defer close(batches)
+		err = guard(func() error { return decodeRows(objects, but, batches, stop) })
+	})
+	for batch := range batches {
+		for i := range batch {
+			if err := loadObject(batch[i].Record, batch[i].body, state); err != nil {
+				return err
+			}
+		}
+	}
+	return err
+}
+
+// decodeRows hands over all rows, until stop is closed.
+func decodeRows(objects *bbolt.Bucket, but map[objectKey]log.Seq, batches chan<- []decodedRow, stop <-chan struct{}) error {
+	batch := make([]decodedRow, 0, loadBatch)
+	flush := func() error {
+		select {
+		case batches <- batch:
+			batch = make([]decodedRow, 0, loadBatch)
+			return nil
+		case <-stop:
+			return errLoadStopped
+		}
+	}
+	err := objects.ForEachBucket(func(name []byte) error {
 		kind, err := log.ParseKind(string(name))
 		if err != nil {
 			return fmt.Errorf("changes.db: bucket of objects %q: %w", name, log.ErrCorrupt)
@@ -178,9 +227,17 @@ func loadRows(objects *bbolt.Bucket, but map[objectKey]log.Seq, state *projectio
 			if err != nil {
 				return err
 			}
-			return loadObject(projections.Record{Object: o, Revision: revision, Seq: seq}, v[objectRowHeader+1:], state)
+			batch = append(batch, decodedRow{projections.Record{Object: o, Revision: revision, Seq: seq}, v[objectRowHeader+1:]})
+			if len(batch) < loadBatch {
+				return nil
+			}
+			return flush()
 		})
 	})
+	if err != nil {
+		return err
+	}
+	return flush()
 }
 
 func loadObject(r projections.Record, body []byte, state *projections.State) error {

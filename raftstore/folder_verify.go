@@ -94,7 +94,7 @@ func (v *verifier) all() error {
 	}
 	if replayed {
 		// What events after head.rows name is taken from these (sweep.go).
-		later, err := touched(v.tx, &v.head)
+		later, err := touched(v.tx, v.head.rows, v.head.seq)
 		if err != nil {
 			return err
 		}

@@ -6,15 +6,26 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"time"
 
 	"go.etcd.io/bbolt"
 
 	"rutter/log"
 )
 
-// buildIndex writes the blocks of the full segments that have none.
+const (
+	// indexPace is how many times as long as computing a block the pause after it
+	// is, so that many that are missing, as after a start, slow nobody down.
+	indexPace = 4
+	// indexBlocks is how many are made in one go, beside which no other upkeep is
+	// done: half a million entries.
+	indexBlocks = 32
+)
+
+// buildIndex writes blocks of full segments that have none.
 func (s *Store) buildIndex(ctx context.Context, epoch uint64) error {
-	for {
+	for range indexBlocks {
+		begun := time.Now()
 		var key []byte
 		var b block
 		err := s.files.view(func(tx *bbolt.Tx) (err error) {
@@ -24,11 +35,18 @@ func (s *Store) buildIndex(ctx context.Context, epoch uint64) error {
 		if err != nil || b == nil {
 			return err
 		}
+		pause := time.After(indexPace * time.Since(begun))
 		err = s.persister.upkeep(ctx, epoch, func(tx *bbolt.Tx) error { return putBlock(tx, key, b) })
 		if err != nil {
 			return fmt.Errorf("index of the past: %w", err)
 		}
+		select {
+		case <-pause:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
 	}
+	return nil
 }
 
 func putBlock(tx *bbolt.Tx, key []byte, b block) error {

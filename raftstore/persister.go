@@ -51,6 +51,7 @@ type persister struct {
 
 	sweeping sync.Mutex // held for a sweep; taken before flushing
 	chunk    int        // rows of a sweep in one transaction
+	part     int        // events whose rows a sweep holds at once
 	flushing sync.Mutex // held for a transaction; taken before mu
 
 	mu      sync.Mutex
@@ -72,7 +73,7 @@ func newPersister(cfg *Config, f *files, c *content) *persister {
 	return &persister{
 		cfg: cfg, files: f,
 		kick: make(chan struct{}, 1), urgent: make(chan struct{}, 1), sweeps: make(chan struct{}, 1),
-		stored: c.head, marker: c.marker, chunk: sweepRows,
+		stored: c.head, marker: c.marker, chunk: sweepRows, part: cfg.SweepEvents,
 	}
 }
 

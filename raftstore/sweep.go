@@ -43,10 +43,9 @@ const sweepRows = 2048
 
 const (
 	// sweepPace is how many times as long as each transaction of a sweep the
-	// pause after it is; none while the rows are more than maxUnswept times
-	// Config.SweepEvents behind.
-	sweepPace  = 1
-	maxUnswept = 4
+	// pause after it is; with each Config.SweepEvents that the rows are behind it
+	// is one less.
+	sweepPace = 4
 	// settleRounds bounds how often an image is swept before it, while others
 	// write, so that little is left for the transaction that must have the rest.
 	settleRounds = 4
@@ -104,13 +103,14 @@ func (h *head) decodeSwept(row, headRow []byte) (log.Seq, error) {
 	return rows, nil
 }
 
-// touched returns the objects that the events after head.rows name, each with
-// the seq of its last one.
-func touched(tx *bbolt.Tx, h *head) (map[objectKey]log.Seq, error) {
+// touched returns the objects that the events after a seq name, up to another,
+// each with the seq of its last one.
+func touched(tx *bbolt.Tx, after, to log.Seq) (map[objectKey]log.Seq, error) {
 	last := make(map[objectKey]log.Seq)
 	cursor := tx.Bucket(bucketEvents).Cursor()
-	want := h.rows + 1
-	for key, row := cursor.Seek(seqKey(want)); want <= h.seq; key, row = cursor.Next() {
+	want, next := after+1, ahead{}
+	for key, row := cursor.Seek(seqKey(want)); want <= to; key, row = cursor.Next() {
+		next.row(row)
 		s, err := readEventRow(want, key, row)
 		if err != nil {
 			return nil, err
@@ -186,7 +186,7 @@ func putRows(tx *bbolt.Tx, writes []objectWrite) error {
 // loadObjects loads the objects of the head: the rows, but for those that later
 // events name, and what these events made of them.
 func loadObjects(tx *bbolt.Tx, h *head, state *projections.State) error {
-	last, err := touched(tx, h)
+	last, err := touched(tx, h.rows, h.seq)
 	if err != nil {
 		return err
 	}
@@ -236,12 +236,8 @@ func (p *persister) runSweeps(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		}
-		pace := time.Duration(sweepPace)
-		if p.unswept() > maxUnswept*p.cfg.SweepEvents {
-			pace = 0
-		}
 		p.sweeping.Lock()
-		_, err := p.sweep(ctx, p.currentEpoch(), pace)
+		_, err := p.sweep(ctx, p.currentEpoch(), p.pace)
 		p.sweeping.Unlock()
 		if err != nil && ctx.Err() == nil && !errors.Is(err, errEpoch) {
 			p.cfg.Logger.Warn("writing the rows of objects", "error", err)
@@ -256,36 +252,66 @@ func (p *persister) unswept() int {
 	return int(p.stored.seq - p.stored.rows)
 }
 
+// pace is how many times as long as a transaction of a sweep the pause after it
+// is now.
+func (p *persister) pace() time.Duration {
+	return time.Duration(max(0, sweepPace-p.unswept()/p.cfg.SweepEvents))
+}
+
+// atOnce is the pace of a sweep at the end.
+func atOnce() time.Duration { return 0 }
+
 // sweep brings the rows to where the head was when it began, and returns that
-// head. The caller holds sweeping. After an error the rows stand where they did,
+// head: in parts of p.part events, so that what it holds in memory has a bound.
+// The caller holds sweeping. After an error the rows stand at the end of a part,
 // as far as anybody looks at them.
-func (p *persister) sweep(ctx context.Context, epoch uint64, pace time.Duration) (head, error) {
-	at, writes, err := p.unsweptWrites()
-	if err != nil || at.rows == at.seq {
-		return at, err
+func (p *persister) sweep(ctx context.Context, epoch uint64, pace func() time.Duration) (head, error) {
+	at, err := p.fileHead()
+	for err == nil && at.rows < at.seq {
+		to := min(at.seq, at.rows+log.Seq(p.part))
+		if err = p.sweepPart(ctx, epoch, pace, at.rows, to); err == nil {
+			at.rows = to
+		}
+	}
+	return at, err
+}
+
+// sweepPart brings the rows from one seq to another.
+func (p *persister) sweepPart(ctx context.Context, epoch uint64, pace func() time.Duration, from, to log.Seq) error {
+	writes, err := p.writesBetween(from, to)
+	if p.currentEpoch() != epoch {
+		return errEpoch // the file may be another one by now
+	}
+	if err != nil {
+		return err
 	}
 	for part := range slices.Chunk(writes, p.chunk) {
-		if err := p.paced(ctx, epoch, pace, func(tx *bbolt.Tx) error { return putRows(tx, part) }); err != nil {
-			return at, err
+		if err := p.paced(ctx, epoch, pace(), func(tx *bbolt.Tx) error { return putRows(tx, part) }); err != nil {
+			return err
 		}
 	}
 	p.flushing.Lock()
 	defer p.flushing.Unlock()
-	at.rows = at.seq
-	return at, p.moveRows(epoch, at.rows, nil)
+	return p.moveRows(epoch, to, nil)
 }
 
-// unsweptWrites returns the head in the file, and the rows that are behind it.
-func (p *persister) unsweptWrites() (at head, writes []objectWrite, err error) {
+// fileHead returns the head in the file.
+func (p *persister) fileHead() (at head, err error) {
 	err = p.files.view(func(tx *bbolt.Tx) (err error) {
-		if at, _, err = readMeta(tx); err != nil {
-			return err
-		}
-		last, err := touched(tx, &at)
+		at, _, err = readMeta(tx)
+		return err
+	})
+	return at, err
+}
+
+// writesBetween returns the rows that the events after a seq make, up to another.
+func (p *persister) writesBetween(after, to log.Seq) (writes []objectWrite, err error) {
+	err = p.files.view(func(tx *bbolt.Tx) error {
+		last, err := touched(tx, after, to)
 		writes = writesOf(last)
 		return err
 	})
-	return at, writes, err
+	return writes, err
 }
 
 // moveRows writes the last rows of a sweep and where the rows stand after it, in
@@ -309,7 +335,7 @@ func (p *persister) moveRows(epoch uint64, to log.Seq, writes []objectWrite) err
 func (p *persister) sweepFor(ctx context.Context, epoch uint64, h *handle) (head, *bbolt.Tx, error) {
 	p.sweeping.Lock()
 	defer p.sweeping.Unlock()
-	at, err := p.sweep(ctx, epoch, sweepPace)
+	at, err := p.sweep(ctx, epoch, p.pace)
 	if err != nil {
 		return at, nil, err
 	}
@@ -327,15 +353,18 @@ func (p *persister) settled(h *handle) (*bbolt.Tx, error) {
 		if p.unswept() <= p.chunk {
 			break
 		}
-		if _, err := p.sweep(context.Background(), epoch, sweepPace); err != nil {
+		if _, err := p.sweep(context.Background(), epoch, p.pace); err != nil {
 			return nil, err
 		}
 	}
 	p.flushing.Lock()
 	defer p.flushing.Unlock()
-	at, writes, err := p.unsweptWrites()
+	at, err := p.fileHead()
 	if err == nil && at.rows < at.seq {
-		err = p.moveRows(epoch, at.seq, writes)
+		var writes []objectWrite
+		if writes, err = p.writesBetween(at.rows, at.seq); err == nil {
+			err = p.moveRows(epoch, at.seq, writes)
+		}
 	}
 	if err != nil {
 		return nil, err
@@ -350,6 +379,6 @@ func (p *persister) finish() error {
 	}
 	p.sweeping.Lock()
 	defer p.sweeping.Unlock()
-	_, err := p.sweep(context.Background(), p.currentEpoch(), 0)
+	_, err := p.sweep(context.Background(), p.currentEpoch(), atOnce)
 	return err
 }

@@ -52,7 +52,7 @@ func TestSweepEndsAnywhere(t *testing.T) {
 		}
 		left := stop
 		n.persister.flushing.Lock() // asked under it
-		n.persister.chunk = 3
+		n.persister.chunk, n.persister.part = 3, 20
 		n.persister.fault = func(what string) error {
 			if left--; left < 0 {
 				return errors.New("the process ends here")
@@ -61,7 +61,7 @@ func TestSweepEndsAnywhere(t *testing.T) {
 		}
 		n.persister.flushing.Unlock()
 		n.persister.sweeping.Lock()
-		_, err := n.persister.sweep(context.Background(), n.persister.currentEpoch(), 0)
+		_, err := n.persister.sweep(context.Background(), n.persister.currentEpoch(), atOnce)
 		n.persister.sweeping.Unlock()
 		if err == nil {
 			t.Logf("a sweep has %d transactions", stop-left)
