@@ -30,6 +30,10 @@ func (w *Workload) Again() *Workload {
 	return w
 }
 
+// GoOn has Update go on in a log of some events, in which VMs were created and
+// updated in their turn: an update to what is there already is no event.
+func (w *Workload) GoOn(events uint64) { w.updated.Store(events) }
+
 // padding is how many bytes the texts of a VM take together.
 const padding = len(Workload{}.texts) * (projections.MaxNameBytes - 1)
 

@@ -37,21 +37,37 @@ type Submit func(context.Context, *log.Change) (log.Result, error)
 // Append measures single changes, each one event that creates a VM, through
 // the write stream, or through POST /changes if overHTTP is set.
 func Append(ctx context.Context, c *Cluster, w *Workload, connections int, overHTTP bool, plan load.Plan) (outcome load.Outcome, err error) {
-	run := func(submit []Submit) error {
-		plan.Do = func(ctx context.Context, writer int, _ uint64) error {
-			_, err := submit[writer%len(submit)](ctx, w.Create())
-			return err
-		}
-		outcome = load.Run(ctx, plan)
-		if outcome.Count == 0 {
-			return fmt.Errorf("nothing was written: %s", outcome.FirstError)
-		}
-		return nil
+	run := func(submit []Submit) (err error) {
+		outcome, err = write(ctx, submit, w.Create, plan)
+		return err
 	}
 	if overHTTP {
 		return outcome, run([]Submit{c.Client.Submit})
 	}
 	return outcome, Streams(ctx, c, connections, run)
+}
+
+// Update is Append with changes that update one of the first objects VMs, which
+// are there, each in its turn: the log grows by them, and the state does not.
+func Update(ctx context.Context, c *Cluster, w *Workload, objects uint64, plan load.Plan) (outcome load.Outcome, err error) {
+	err = Streams(ctx, c, Connections, func(submit []Submit) (err error) {
+		outcome, err = write(ctx, submit, func() *log.Change { return w.Update(objects) }, plan)
+		return err
+	})
+	return outcome, err
+}
+
+// write has the plan's writers submit what next makes.
+func write(ctx context.Context, submit []Submit, next func() *log.Change, plan load.Plan) (load.Outcome, error) {
+	plan.Do = func(ctx context.Context, writer int, _ uint64) error {
+		_, err := submit[writer%len(submit)](ctx, next())
+		return err
+	}
+	outcome := load.Run(ctx, plan)
+	if outcome.Count == 0 {
+		return outcome, fmt.Errorf("nothing was written: %s", outcome.FirstError)
+	}
+	return outcome, nil
 }
 
 // A log is filled by changes of opsAtOnce events, fillers of them under way.

@@ -37,6 +37,7 @@ type suite struct {
 	replay              uint64 // events
 	restart             uint64 // events
 	objects             uint64
+	steady              uint64 // events
 	kills               int
 	kept                string        // folder of the large log
 	fill                time.Duration // how long it may be written at once; 0: until it is whole
@@ -75,6 +76,7 @@ func run(ctx context.Context) (err error) {
 	flag.Uint64Var(&s.replay, "replay", 1_000_000, "`N` events to replay")
 	flag.Uint64Var(&s.restart, "restart", 10_000_000, "`N` events before the restart")
 	flag.Uint64Var(&s.objects, "objects", 1_000_000, "`N` objects before the restart")
+	flag.Uint64Var(&s.steady, "steady", 1_000_000, "`N` events to append to the large log and to a new one, in turns")
 	flag.StringVar(&s.kept, "kept", "bin/bench-restart", "`FOLDER` of the log of the restart, kept for the next time")
 	flag.DurationVar(&s.fill, "fill", 0, "`TIME` to write that log in, if not all of it at once")
 	flag.IntVar(&s.kills, "kills", 20, "`N` kills of the leader, and as many transfers")

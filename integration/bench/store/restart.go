@@ -20,76 +20,147 @@ const fillAtOnce = 250_000
 // runRestart restarts a server with a large log, and looks at its memory and at
 // how fast it appends. The log is built once, and kept for the next time.
 func (s *suite) runRestart(ctx context.Context) (err error) {
-	fresh, freshRate, err := s.freshServer(ctx)
-	if err != nil {
-		return err
-	}
-	c, err := bench.StartCluster(ctx, bench.Options{Program: s.rutter, Servers: 1, Dir: s.kept})
+	c, err := s.cluster(ctx, "empty", 1)
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, c.Stop()) }()
+	bytes, err := resident(c.Servers[0].PID())
+	if err != nil {
+		return err
+	}
+	small, err := newAppended("new log", c, min(s.objects, smallObjects))
+	if err != nil {
+		return err
+	}
+	if _, _, err := bench.Fill(ctx, c, small.workload, small.objects, small.objects, func(uint64) {}); err != nil {
+		return err
+	}
+	small.workload.GoOn(small.objects)
+	if err := c.Rest(); err != nil {
+		return err
+	}
+	large, err := s.restartLarge(ctx, bytes)
+	if large == nil || err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, large.cluster.Stop()) }()
+	return s.appendInTurn(ctx, small, large)
+}
+
+// restartLarge starts a server with the kept log, kills it, and starts it again;
+// nil if the log is not whole yet. An empty server has so many bytes resident.
+func (s *suite) restartLarge(ctx context.Context, empty int64) (_ *appended, err error) {
+	c, err := bench.StartCluster(ctx, bench.Options{Program: s.rutter, Servers: 1, Dir: s.kept})
+	if err != nil {
+		return nil, err
+	}
+	var a *appended
+	defer func() {
+		if a == nil || err != nil {
+			err = errors.Join(err, c.Stop())
+		}
+	}()
 	server := c.Servers[0]
 	head, err := s.fillUp(ctx, c)
 	if err != nil || head < s.restart {
-		return err
+		return nil, err
 	}
 	if err := server.Stop(syscall.SIGKILL); err != nil {
-		return err
+		return nil, err
 	}
 	begin := time.Now()
 	if err := server.Start(); err != nil {
-		return err
+		return nil, err
 	}
 	if err := c.AwaitReady(ctx, server); err != nil {
-		return err
+		return nil, err
 	}
 	took := time.Since(begin)
 	serving, err := resident(server.PID())
 	if err != nil {
-		return err
+		return nil, err
 	}
 	status, err := c.Client.StatusOf(ctx, server.URL)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	objects := 0
 	for _, n := range status.Objects {
 		objects += n
 	}
-	each := float64(serving-fresh) / float64(objects)
+	each := float64(serving-empty) / float64(objects)
 	fmt.Printf("%d events, %d objects: restart to serving %.2f s, %d MiB resident, %.0f bytes an object\n", head, objects, took.Seconds(), serving>>20, each)
-	o, err := s.appendSome(ctx, c)
-	if err != nil {
-		return err
-	}
-	fmt.Printf("64 writers: %.0f/s on an empty log, %.0f/s after %d events: %.2f of it\n", freshRate, o.PerSecond, head, o.PerSecond/freshRate)
 	s.Set("restart_10m_s", took.Seconds())
 	s.Set("bytes_per_object", each)
-	return nil
+	if a, err = newAppended("large log", c, s.objects); err == nil {
+		a.workload.GoOn(head)
+	}
+	return a, err
 }
 
-// freshServer returns what an empty server has resident, and how fast it appends.
-func (s *suite) freshServer(ctx context.Context) (bytes int64, rate float64, err error) {
-	c, err := s.cluster(ctx, "empty", 1)
-	if err != nil {
-		return 0, 0, err
-	}
-	defer func() { err = errors.Join(err, c.Stop()) }()
-	if bytes, err = resident(c.Servers[0].PID()); err != nil {
-		return 0, 0, err
-	}
-	o, err := s.appendSome(ctx, c)
-	return bytes, o.PerSecond, err
+// smallObjects is how many objects a new log begins with: changes update them, so
+// that the large log does not have more objects each time.
+const smallObjects = 100_000
+
+// appended is a server that is appended to in its turns.
+type appended struct {
+	name     string
+	cluster  *bench.Cluster
+	workload *bench.Workload
+	objects  uint64
+
+	count   uint64  // of all turns
+	seconds float64 // the same
 }
 
-// appendSome appends with 64 writers to one server.
-func (s *suite) appendSome(ctx context.Context, c *bench.Cluster) (load.Outcome, error) {
+// newAppended returns one with the workload that the kept log is made of.
+func newAppended(name string, c *bench.Cluster, objects uint64) (*appended, error) {
 	w, err := bench.NewWorkload(eventSize)
 	if err != nil {
-		return load.Outcome{}, err
+		return nil, err
 	}
-	return bench.Append(ctx, c, w, bench.Connections, false, load.Plan{Writers: 64, Duration: s.seconds, Warm: time.Second})
+	return &appended{name: name, cluster: c, workload: w.Again(), objects: objects}, nil
+}
+
+// turn appends with 64 writers to one server while the other rests.
+func (s *suite) turn(ctx context.Context, a *appended) error {
+	if err := a.cluster.Wake(ctx); err != nil {
+		return err
+	}
+	o, err := bench.Update(ctx, a.cluster, a.workload, a.objects, load.Plan{Writers: 64, Duration: s.seconds, Warm: time.Second})
+	if err == nil && o.Errors > 0 {
+		err = errors.New(o.FirstError)
+	}
+	if err != nil {
+		return fmt.Errorf("%s: %w", a.name, err)
+	}
+	a.count += o.Count
+	a.seconds += o.Seconds
+	fmt.Fprintf(os.Stderr, "%s: %.0f/s, %d appended\n", a.name, o.PerSecond, a.count)
+	return a.cluster.Rest()
+}
+
+// appendInTurn compares appending to a small and a large log: straight after the
+// start of the large one, and over so many events of each that both have swept
+// and collected as often as they do.
+func (s *suite) appendInTurn(ctx context.Context, small, large *appended) error {
+	ratio := func() float64 {
+		return float64(large.count) / large.seconds / (float64(small.count) / small.seconds)
+	}
+	pair := []*appended{large, small}
+	for round := 0; min(small.count, large.count) < s.steady; round++ {
+		for i := range pair {
+			if err := s.turn(ctx, pair[(round+i)%2]); err != nil {
+				return err
+			}
+		}
+		if round == 0 {
+			fmt.Printf("64 writers straight after the start: %.0f/s, %.2f of a new log's\n", float64(large.count)/large.seconds, ratio())
+		}
+	}
+	fmt.Printf("64 writers, %d events: %.0f/s, %.2f of a new log's\n", large.count, float64(large.count)/large.seconds, ratio())
+	return nil
 }
 
 // fillUp writes what the kept log lacks, for as long as -fill says, and returns
