@@ -88,15 +88,7 @@ func ofSession(title string, value func(*client.Session) string) column {
 // cnList is objects.list with the session of each CN.
 func cnList(o objects) cli.ActionFunc {
 	return func(c *cli.Context) error {
-		query, err := conditions(c)
-		if err != nil {
-			return err
-		}
-		api, err := newClient(c)
-		if err != nil {
-			return err
-		}
-		list, err := api.List(c.Context, o.path, query)
+		api, list, err := o.selected(c)
 		if err != nil {
 			return err
 		}

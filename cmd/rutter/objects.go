@@ -143,16 +143,36 @@ func conditions(c *cli.Context) (url.Values, error) {
 	return query, nil
 }
 
-func (o objects) list(c *cli.Context) error {
+// selected are the objects that the conditions of a command select, and the client
+// that was asked.
+func (o objects) selected(c *cli.Context) (*client.Client, []client.Object, error) {
 	query, err := conditions(c)
 	if err != nil {
-		return err
+		return nil, nil, err
 	}
 	api, err := newClient(c)
 	if err != nil {
-		return err
+		return nil, nil, err
 	}
 	list, err := api.List(c.Context, o.path, query)
+	return api, list, err
+}
+
+// named is the object that a command names.
+func (o objects) named(c *cli.Context) (client.Object, error) {
+	path, err := o.one(c)
+	if err != nil {
+		return nil, err
+	}
+	api, err := newClient(c)
+	if err != nil {
+		return nil, err
+	}
+	return api.Get(c.Context, path, nil)
+}
+
+func (o objects) list(c *cli.Context) error {
+	_, list, err := o.selected(c)
 	if err != nil {
 		return err
 	}
@@ -160,15 +180,7 @@ func (o objects) list(c *cli.Context) error {
 }
 
 func (o objects) get(c *cli.Context) error {
-	path, err := o.one(c)
-	if err != nil {
-		return err
-	}
-	api, err := newClient(c)
-	if err != nil {
-		return err
-	}
-	object, err := api.Get(c.Context, path, nil)
+	object, err := o.named(c)
 	if err != nil {
 		return err
 	}
@@ -178,7 +190,7 @@ func (o objects) get(c *cli.Context) error {
 // one returns the path of the object that the first argument names.
 func (o objects) one(c *cli.Context) (string, error) {
 	if c.NArg() < 1 {
-		return "", usagef("the id is missing: rutter %s %s ID", c.Command.HelpName, c.Command.ArgsUsage)
+		return "", usagef("the id is missing: %s %s", c.Command.HelpName, c.Command.ArgsUsage)
 	}
 	return o.path + "/" + c.Args().First(), nil
 }

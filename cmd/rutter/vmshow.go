@@ -186,15 +186,7 @@ func vmmCommand() *cli.Command {
 }
 
 func vmmShow(c *cli.Context, o objects) error {
-	path, err := o.one(c)
-	if err != nil {
-		return err
-	}
-	api, err := newClient(c)
-	if err != nil {
-		return err
-	}
-	vmm, err := api.Get(c.Context, path, nil)
+	vmm, err := o.named(c)
 	if err != nil {
 		return err
 	}
