@@ -183,8 +183,14 @@ func (u *subscriber) returned(left []log.Scope, head log.Seq) bool {
 
 // doubtful reports whether a scope that a CN with a name of its own says it holds
 // may be one that it had no business with all the time since its cursor: a NIC of
-// it came or went there. Such a scope is told anew. Nobody looks further back than
-// maxReturn entries: docs/security.md says what that leaves.
+// it came or went there. Such a scope is told anew.
+//
+// Beyond maxReturn entries it is believed, and docs/security.md says what a CN that
+// lies can learn by that: the past, since the floor, of vnets whose present is its to
+// know; of others nothing, since the interest is the log's word. To doubt there too
+// would cost the honest ones: after an outage all CNs come at once from further
+// back, and were sent whole scopes, of which MaxSnapshots go out at a time, in place
+// of the entries that all share.
 func (u *subscriber) doubtful(scope log.Scope) bool {
 	if u.who.Role != access.CN || scope.Type != log.ScopeVNet && scope.Type != log.ScopeNetwork {
 		return false
