@@ -18,6 +18,9 @@ import (
 	builder "rutter/integration/program"
 )
 
+// demoLimit bounds a demo that shares the machine with whoever else is there.
+const demoLimit = "RUTTER_DEMO_LIMIT=200s"
+
 // demoCommand runs the demo with a temporary folder of its own. asNobody runs
 // it as an ordinary user.
 func demoCommand(t *testing.T, asNobody bool) (*exec.Cmd, string) {
@@ -28,7 +31,7 @@ func demoCommand(t *testing.T, asNobody bool) (*exec.Cmd, string) {
 	}
 	t.Cleanup(func() { os.RemoveAll(temp) })
 	cmd := exec.Command(program, "demo")
-	cmd.Env = append(os.Environ(), "TMPDIR="+temp)
+	cmd.Env = append(os.Environ(), "TMPDIR="+temp, demoLimit)
 	if asNobody {
 		const nobody = 65534
 		if err := os.Chown(temp, nobody, nobody); err != nil {
@@ -148,7 +151,7 @@ func TestDemoTagged(t *testing.T) {
 	var out bytes.Buffer
 	code, err := guest.Run(ctx, guest.Config{
 		Binary: program, Args: []string{"demo"}, MemoryMiB: 2048, Timeout: 4 * time.Minute,
-		Env: []string{"RUTTER_DEMO_LIMIT=200s"}, Output: &out,
+		Env: []string{demoLimit}, Output: &out,
 	})
 	t.Logf("%s", out.String())
 	if err != nil || code != 0 {

@@ -10,7 +10,6 @@ import (
 	"net/http"
 	"net/url"
 	"strings"
-	"time"
 
 	"rutter/agent"
 	"rutter/api/client"
@@ -33,7 +32,7 @@ func cnID(i int) log.UUID {
 
 // ready asks a server whether it is.
 func (s *stage) ready(ctx context.Context, url string) error {
-	ctx, cancel := context.WithTimeout(ctx, time.Second)
+	ctx, cancel := context.WithTimeout(ctx, answerLimit)
 	defer cancel()
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url+"/readyz", nil)
 	if err != nil {
@@ -191,7 +190,7 @@ func (s nodeStatus) kernel() string {
 // dial connects from inside the CN's namespace.
 func (cn *computeNode) dial(_ context.Context, network, address string) (conn net.Conn, err error) {
 	err = cn.ns.Do(func() error {
-		conn, err = net.DialTimeout(network, address, time.Second)
+		conn, err = net.DialTimeout(network, address, answerLimit)
 		return err
 	})
 	return conn, err
@@ -201,7 +200,7 @@ func (cn *computeNode) dial(_ context.Context, network, address string) (conn ne
 func (cn *computeNode) status(ctx context.Context) (s nodeStatus, err error) {
 	transport := &http.Transport{DialContext: cn.dial, DisableKeepAlives: true}
 	defer transport.CloseIdleConnections()
-	ctx, cancel := context.WithTimeout(ctx, time.Second)
+	ctx, cancel := context.WithTimeout(ctx, answerLimit)
 	defer cancel()
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+statusAddress+"/status", nil)
 	if err != nil {

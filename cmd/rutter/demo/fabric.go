@@ -13,10 +13,12 @@ import (
 	"rutter/log"
 )
 
-// Waits of the story. A step that takes longer has failed.
+// Waits of the story. A step that takes longer has failed; most take a moment, but
+// the machine may have others to serve.
 const (
-	settleLimit = 15 * time.Second // until a CN's kernel matches
-	replyLimit  = time.Second      // for one ping
+	settleLimit = time.Minute     // until servers are ready, until a CN's kernel matches
+	answerLimit = 5 * time.Second // for one question to a server or an agent
+	replyLimit  = 5 * time.Second // for one ping
 	silence     = 300 * time.Millisecond
 )
 

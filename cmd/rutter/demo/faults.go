@@ -20,7 +20,7 @@ const (
 	writeBefore  = 300 * time.Millisecond // how long the writer runs before the kill
 	writeAfter   = 700 * time.Millisecond // and after the first write behind it
 	changesMade  = 500                    // while a CN is cut off
-	failoverMost = 10 * time.Second
+	failoverMost = 30 * time.Second
 )
 
 // writer writes changes one after another, and remembers which were acknowledged.

@@ -196,7 +196,7 @@ func (s *stage) startServers(ctx context.Context) error {
 		return err
 	}
 	for _, url := range urls {
-		if err := until(ctx, 20*time.Second, url+" is ready", func() error { return s.ready(ctx, url) }); err != nil {
+		if err := until(ctx, settleLimit, url+" is ready", func() error { return s.ready(ctx, url) }); err != nil {
 			return err
 		}
 	}
