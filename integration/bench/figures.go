@@ -7,11 +7,24 @@ import (
 	"flag"
 	"fmt"
 	"os"
+	"os/signal"
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"time"
 )
+
+// Main is the main function of the program bench-name: it ends with run, whose
+// context ends when somebody asks the program to.
+func Main(name string, run func(ctx context.Context) error) {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	if err := run(ctx); err != nil {
+		fmt.Fprintf(os.Stderr, "bench-%s: %v\n", name, err)
+		os.Exit(1)
+	}
+}
 
 // Figures are the values that a program of benchmarks ends with, as one line of
 // key=value. They are kept in a file, so that the line of a later part has those

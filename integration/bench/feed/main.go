@@ -11,9 +11,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
-	"os/signal"
 	"path/filepath"
-	"syscall"
 	"time"
 
 	"rutter/integration/agentsim"
@@ -48,14 +46,7 @@ func (s *suite) parts() []bench.Part {
 	}
 }
 
-func main() {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	defer stop()
-	if err := run(ctx); err != nil {
-		fmt.Fprintln(os.Stderr, "bench-feed:", err)
-		os.Exit(1)
-	}
-}
+func main() { bench.Main("feed", run) }
 
 func run(ctx context.Context) (err error) {
 	s := &suite{Figures: bench.NewFigures("feed", keys...)}

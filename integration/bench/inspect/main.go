@@ -12,9 +12,7 @@ import (
 	"flag"
 	"fmt"
 	"os"
-	"os/signal"
 	"path/filepath"
-	"syscall"
 	"time"
 
 	"rutter/integration/bench"
@@ -37,14 +35,7 @@ func (s *suite) parts() []bench.Part {
 	return []bench.Part{{Name: "state", Do: s.state}, {Name: "scan", Do: s.scan}, {Name: "live", Do: s.live}}
 }
 
-func main() {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	defer stop()
-	if err := run(ctx); err != nil {
-		fmt.Fprintln(os.Stderr, "bench-inspect:", err)
-		os.Exit(1)
-	}
-}
+func main() { bench.Main("inspect", run) }
 
 func run(ctx context.Context) error {
 	s := &suite{Figures: bench.NewFigures("inspect", keys...)}

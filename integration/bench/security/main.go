@@ -9,9 +9,7 @@ import (
 	"flag"
 	"fmt"
 	"os"
-	"os/signal"
 	"path/filepath"
-	"syscall"
 	"time"
 
 	"rutter/api/access"
@@ -29,14 +27,7 @@ type suite struct {
 	profiles string // the folder for CPU profiles of the servers; "": none
 }
 
-func main() {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	defer stop()
-	if err := run(ctx); err != nil {
-		fmt.Fprintln(os.Stderr, "bench-security:", err)
-		os.Exit(1)
-	}
-}
+func main() { bench.Main("security", run) }
 
 func run(ctx context.Context) (err error) {
 	s := &suite{figures: bench.NewFigures("security", "append_tls_ratio", "fan_tls_ratio", "stranger_p99_ratio", "hostile_mb", "matrix_rows")}

@@ -9,13 +9,10 @@ import (
 	"encoding/json"
 	"errors"
 	"flag"
-	"fmt"
 	"os"
-	"os/signal"
 	"path/filepath"
 	"runtime/pprof"
 	"slices"
-	"syscall"
 	"time"
 
 	"rutter/integration/bench"
@@ -57,14 +54,7 @@ func (s *suite) parts() []bench.Part {
 	}
 }
 
-func main() {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	defer stop()
-	if err := run(ctx); err != nil {
-		fmt.Fprintln(os.Stderr, "bench-store:", err)
-		os.Exit(1)
-	}
-}
+func main() { bench.Main("store", run) }
 
 func run(ctx context.Context) (err error) {
 	s := &suite{Figures: bench.NewFigures("store", keys...)}

@@ -8,11 +8,8 @@ import (
 	"context"
 	"errors"
 	"flag"
-	"fmt"
 	"os"
-	"os/signal"
 	"path/filepath"
-	"syscall"
 	"time"
 
 	"rutter/integration/bench"
@@ -39,14 +36,7 @@ func (s *suite) parts() []bench.Part {
 	}
 }
 
-func main() {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	defer stop()
-	if err := run(ctx); err != nil {
-		fmt.Fprintln(os.Stderr, "bench-triton:", err)
-		os.Exit(1)
-	}
-}
+func main() { bench.Main("triton", run) }
 
 func run(ctx context.Context) (err error) {
 	s := &suite{Figures: bench.NewFigures("triton", keys...)}
