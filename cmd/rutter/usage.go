@@ -91,9 +91,12 @@ func required(c *cli.Command) {
 	action := c.Action
 	c.Action = func(c *cli.Context) error {
 		missing := slices.DeleteFunc(slices.Clone(names), c.IsSet)
-		if len(missing) > 0 {
-			return usagef("--%s is missing: %s --help has examples", strings.Join(missing, ", --"), c.Command.HelpName)
+		switch len(missing) {
+		case 0:
+			return action(c)
+		case 1:
+			return usagef("--%s is missing: %s --help has examples", missing[0], c.Command.HelpName)
 		}
-		return action(c)
+		return usagef("--%s are missing: %s --help has examples", strings.Join(missing, ", --"), c.Command.HelpName)
 	}
 }

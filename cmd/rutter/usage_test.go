@@ -44,7 +44,7 @@ func TestWrongUsage(t *testing.T) {
 		{"log tail -n x", `-n "x": want a whole number, from 0 on`},
 		{"wait --timeout soon", `--timeout "soon": want a time, as in 30s`},
 		{"wait --seq", "--seq wants a value: want a whole number"},
-		{"agent join --token a", "--server, --ca-hash, --tls-dir is missing: rutter agent join --help has examples"},
+		{"agent join --token a", "--server, --ca-hash, --tls-dir are missing: rutter agent join --help has examples"},
 		{"network get", "the id is missing: rutter network get ID\n"},
 		{"token create", "--cn is missing: rutter token create --help has examples"},
 		{"agent", "--cn is missing"},
