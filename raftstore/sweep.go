@@ -42,8 +42,8 @@ import (
 const sweepRows = 2048
 
 const (
-	// sweepPace is how many times as long as each transaction of a sweep the
-	// pause after it is; with each Config.SweepEvents that the rows are behind it
+	// sweepPace is how many times as long as each transaction of a sweep that
+	// nobody waits for the pause after it is; with each Config.SweepEvents that the rows are behind it
 	// is one less.
 	sweepPace = 4
 	// settleRounds bounds how often an image is swept before it, while others
@@ -258,7 +258,8 @@ func (p *persister) pace() time.Duration {
 	return time.Duration(max(0, sweepPace-p.unswept()/p.cfg.SweepEvents))
 }
 
-// atOnce is the pace of a sweep at the end.
+// Paces of sweeps that somebody waits for: beside others' writes, and at the end.
+func brisk() time.Duration  { return 1 }
 func atOnce() time.Duration { return 0 }
 
 // sweep brings the rows to where the head was when it began, and returns that
@@ -335,7 +336,7 @@ func (p *persister) moveRows(epoch uint64, to log.Seq, writes []objectWrite) err
 func (p *persister) sweepFor(ctx context.Context, epoch uint64, h *handle) (head, *bbolt.Tx, error) {
 	p.sweeping.Lock()
 	defer p.sweeping.Unlock()
-	at, err := p.sweep(ctx, epoch, p.pace)
+	at, err := p.sweep(ctx, epoch, brisk)
 	if err != nil {
 		return at, nil, err
 	}
@@ -353,7 +354,7 @@ func (p *persister) settled(h *handle) (*bbolt.Tx, error) {
 		if p.unswept() <= p.chunk {
 			break
 		}
-		if _, err := p.sweep(context.Background(), epoch, p.pace); err != nil {
+		if _, err := p.sweep(context.Background(), epoch, brisk); err != nil {
 			return nil, err
 		}
 	}
