@@ -78,6 +78,9 @@ type writeStream struct {
 	by    log.Author
 	queue queuer // nil: every change is handed to Propose
 	leads bool   // what the client was told; belongs to the reader
+
+	decoder log.ChangeDecoder // belongs to the reader
+
 	slots chan struct{}
 	hands sync.WaitGroup // goroutines that hand changes on
 
@@ -222,7 +225,7 @@ func (u *writeStream) read(ctx context.Context, r *intake.Reader) error {
 
 // take hands one change to the store.
 func (u *writeStream) take(ctx context.Context, payload []byte) error {
-	c, err := log.DecodeChange(payload)
+	c, err := u.decoder.Change(payload)
 	if err != nil {
 		return fmt.Errorf("from the client: %w", err)
 	}

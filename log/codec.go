@@ -174,7 +174,8 @@ type decoder struct {
 	// text, if not "", is all of the input: texts that are read are parts of it,
 	// in one piece of memory.
 	text string
-	body []byte // of the object that was read, if it has all fields and no other
+	body []byte     // of the object that was read, if it has all fields and no other
+	sets *fieldSets // of a ChangeDecoder; else nil
 }
 
 func newDecoder(b []byte) *decoder { return &decoder{u: unpacker{b}, left: 1} }

@@ -367,13 +367,22 @@ func FuzzDecodeEvent(f *testing.F) {
 }
 
 func FuzzDecodeChange(f *testing.F) {
-	b, err := NewEncoder().Change(exampleChange())
+	example, err := NewEncoder().Change(exampleChange())
 	if err != nil {
 		f.Fatal(err)
 	}
-	f.Add(b)
+	f.Add(example)
 	f.Fuzz(func(t *testing.T, b []byte) {
 		c, err := DecodeChange(b)
+		var d ChangeDecoder
+		if _, err := d.Change(example); err != nil {
+			t.Fatal(err)
+		}
+		for range 2 { // the second may remember what the first read
+			if got, gotErr := d.Change(b); !reflect.DeepEqual(got, c) || (gotErr == nil) != (err == nil) {
+				t.Fatalf("a decoder that had read others: %+v, %v; want %+v, %v", got, gotErr, c, err)
+			}
+		}
 		if err != nil {
 			return
 		}

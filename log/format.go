@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/binary"
 	"fmt"
+	"slices"
 )
 
 // FormatVersion is the first byte of everything that this package encodes. A
@@ -123,6 +124,11 @@ func (e *Encoder) end() ([]byte, error) {
 
 // decode checks the format byte and reads what follows with get; nothing may be left.
 func decode(b []byte, limit int, what string, get func(*decoder)) error {
+	return newDecoder(nil).whole(b, limit, what, get)
+}
+
+// whole is decode by a decoder that is made already.
+func (v *decoder) whole(b []byte, limit int, what string, get func(*decoder)) error {
 	if len(b) == 0 {
 		return fmt.Errorf("%s of no bytes: %w", what, ErrCorrupt)
 	}
@@ -132,7 +138,7 @@ func decode(b []byte, limit int, what string, get func(*decoder)) error {
 	if b[0] != FormatVersion {
 		return fmt.Errorf("%s of format %d, and this program knows %d: %w", what, b[0], FormatVersion, ErrFormat)
 	}
-	v := newDecoder(b[1:])
+	v.u.b = b[1:]
 	get(v)
 	if v.err == nil && len(v.u.b) > 0 {
 		v.fail(fmt.Errorf("%d bytes after the end", len(v.u.b)))
@@ -218,6 +224,67 @@ func DecodeChange(b []byte) (*Change, error) {
 	return c, nil
 }
 
+// ChangeDecoder reads one change after the other, which costs less than
+// DecodeChange for each: most name the same fields as one before them, so it
+// remembers the lists of names. The zero value is ready. Not for concurrent use.
+type ChangeDecoder struct {
+	v    decoder
+	sets fieldSets
+}
+
+// Change is DecodeChange. The operations' Set may be shared with other changes.
+func (d *ChangeDecoder) Change(b []byte) (*Change, error) {
+	d.v = decoder{left: 1, sets: &d.sets}
+	c := new(Change)
+	err := d.v.whole(b, MaxChangeBytes, "change", c.decode)
+	d.v = decoder{}
+	if err != nil {
+		return nil, err
+	}
+	return c, nil
+}
+
+const (
+	// keptSets is how many lists of names a ChangeDecoder remembers, the newest;
+	// maxKeptSet is how long one may be, in bytes.
+	keptSets   = 8
+	maxKeptSet = 512
+)
+
+// fieldSets remembers lists of names, by how they are encoded.
+type fieldSets struct {
+	kept [keptSets]fieldSet
+	next int // place of the oldest
+}
+
+type fieldSet struct {
+	raw   []byte
+	names []string
+}
+
+// read reads a list of names. An encoded list says where it ends, so that what
+// begins with the bytes of one is that one.
+func (f *fieldSets) read(v *decoder, p *[]string) {
+	if v.err != nil || v.left == 0 {
+		return
+	}
+	before := v.u.b
+	for i := range f.kept {
+		if k := &f.kept[i]; len(k.raw) > 0 && bytes.HasPrefix(before, k.raw) {
+			v.u.b, *p = before[len(k.raw):], k.names
+			v.left--
+			return
+		}
+	}
+	v.strs("", p)
+	raw := before[:len(before)-len(v.u.b)]
+	if v.err == nil && len(*p) > 0 && len(raw) <= maxKeptSet {
+		f.kept[f.next] = fieldSet{bytes.Clone(raw), slices.Clip(*p)}
+		*p = f.kept[f.next].names
+		f.next = (f.next + 1) % keptSets
+	}
+}
+
 // DecodeResult reads a result. Errors: ErrCorrupt, ErrFormat, ErrTooLarge.
 func DecodeResult(b []byte) (*Result, error) {
 	r := new(Result)
@@ -259,6 +326,13 @@ func AppendBatch(batch, change []byte) []byte {
 	return append(batch, change...)
 }
 
+const (
+	// usualChange is what a small change takes in a batch, in bytes; maxSplitRoom
+	// bounds the changes for which SplitBatch makes room before it finds them.
+	usualChange  = 256
+	maxSplitRoom = 4096
+)
+
 // SplitBatch returns the encoded changes of a batch, which share its memory.
 func SplitBatch(batch []byte) ([][]byte, error) {
 	if len(batch) == 0 {
@@ -267,7 +341,7 @@ func SplitBatch(batch []byte) ([][]byte, error) {
 	if batch[0] != FormatVersion {
 		return nil, fmt.Errorf("batch of format %d, and this program knows %d: %w", batch[0], FormatVersion, ErrFormat)
 	}
-	var changes [][]byte
+	changes := make([][]byte, 0, min(len(batch)/usualChange+1, maxSplitRoom))
 	for rest := batch[1:]; len(rest) > 0; {
 		if len(rest) < 4 {
 			return nil, fmt.Errorf("batch ends inside a length: %w", ErrCorrupt)

@@ -175,7 +175,11 @@ func (v *decoder) op(op *Op) {
 	v.u8((*uint8)(&op.Kind))
 	v.str("", &op.ID)
 	v.u64("", (*uint64)(&op.IfMatch))
-	v.strs("", &op.Set)
+	if v.sets != nil {
+		v.sets.read(v, &op.Set)
+	} else {
+		v.strs("", &op.Set)
+	}
 	if v.err == nil && v.left > 0 {
 		if len(v.u.b) > 0 && v.u.b[0] != codeNil {
 			op.Object = v.object(op.Kind, op.ID)

@@ -122,8 +122,8 @@ func TestRetryAfterTheResultIsStored(t *testing.T) {
 			}
 			must(t, n, tagChange(newID(), "settles"))
 			n.applier.mu.Lock()
-			if len(n.applier.window.fresh) > 1 || len(n.applier.window.hashes) != 2 {
-				t.Errorf("%d of %d results are in memory, want those that are not stored", len(n.applier.window.fresh), len(n.applier.window.hashes))
+			if len(n.applier.window.fresh) > 1 || len(n.applier.window.known) != 2 {
+				t.Errorf("%d of %d results are in memory, want those that are not stored", len(n.applier.window.fresh), len(n.applier.window.known))
 			}
 			n.applier.mu.Unlock()
 		}
@@ -137,7 +137,7 @@ func TestRetryAfterTheResultIsStored(t *testing.T) {
 		t.Errorf("after a restart a retry gave %+v, want %+v", again, first)
 	}
 	n.applier.mu.Lock()
-	n.applier.window.hashes[c.ID] = sum{1, 2}
+	n.applier.window.known[c.ID] = remembered{hash: sum{1, 2}}
 	n.applier.mu.Unlock()
 	_, _ = n.Propose(patience(t), c)
 	n.stopsWith(t, log.ErrCorrupt)
@@ -162,7 +162,7 @@ func TestWindowModel(t *testing.T) {
 				id[i] = byte(rapid.IntRange(0, 1).Draw(t, "random"))
 			}
 			w.advance(log.Time(now))
-			_, known := w.hashes[id]
+			_, known := w.known[id]
 			refusal := w.check(id, log.Time(now))
 			if known {
 				if !done[id] {
@@ -177,20 +177,21 @@ func TestWindowModel(t *testing.T) {
 				t.Fatalf("%s would be applied twice", id)
 			}
 			index++
-			w.add(id, []byte{1}, index)
+			w.add(id, []byte{byte(index)}, index)
 			done[id], at[id] = true, index
-			if len(w.hashes) > 4 || len(w.hashes) != len(w.order) {
-				t.Fatalf("window holds %d results and %d ids, want at most 4 of both", len(w.hashes), len(w.order))
+			if len(w.known) > 4 || len(w.known) != len(w.order) {
+				t.Fatalf("window holds %d results and %d ids, want at most 4 of both", len(w.known), len(w.order))
 			}
 			stored = max(stored, index-min(index, rapid.Uint64Range(0, 3).Draw(t, "lag")))
 			w.settle(stored)
-			for id := range w.hashes {
-				if _, fresh := w.fresh[id]; fresh == (at[id] <= stored) {
-					t.Fatalf("a result of index %d with %d stored: in memory is %t", at[id], stored, fresh)
+			for id, r := range w.known {
+				result, fresh := w.result(r)
+				if fresh == (at[id] <= stored) || fresh && result[0] != byte(at[id]) {
+					t.Fatalf("a result of index %d with %d stored: in memory is %t, %v", at[id], stored, fresh, result)
 				}
 			}
-			if len(w.fresh) > len(w.hashes) || len(w.written) > 3 {
-				t.Fatalf("%d results and %d places are kept of %d changes", len(w.fresh), len(w.written), len(w.hashes))
+			if len(w.fresh) > 3 {
+				t.Fatalf("%d results are kept of %d changes", len(w.fresh), len(w.known))
 			}
 		}
 	})

@@ -64,6 +64,7 @@ func (f fsm) ApplyBatch(entries []*raft.Log) []any {
 type applier struct {
 	mu     sync.Mutex // taken before Store.mu
 	enc    *log.Encoder
+	dec    log.ChangeDecoder
 	bodies [][]byte // of the events of the change that is being applied
 	window *window
 	index  uint64 // of the raft entry that is being applied
@@ -174,7 +175,7 @@ func (s *Store) applyBatch(data []byte, u *unit) ([]log.Result, error) {
 // applyChange decides and applies one change. Everything that it reads is
 // replicated, so each server computes the same (DESIGN section 2, rule 3).
 func (s *Store) applyChange(raw []byte, u *unit) (log.Result, error) {
-	c, err := log.DecodeChange(raw)
+	c, err := s.applier.dec.Change(raw)
 	if err != nil {
 		return log.Result{}, err
 	}
@@ -183,9 +184,9 @@ func (s *Store) applyChange(raw []byte, u *unit) (log.Result, error) {
 	c.Time = a.head.time
 	a.window.advance(c.Time)
 	a.head.trimmed = a.window.trimmed
-	if hash, ok := a.window.hashes[c.ID]; ok {
+	if known, ok := a.window.known[c.ID]; ok {
 		s.counters.duplicates.Add(1)
-		return s.firstResult(c.ID, hash)
+		return s.firstResult(c.ID, known)
 	}
 	if refusal := a.window.check(c.ID, c.Time); refusal != nil {
 		s.counters.refused.Add(1)
@@ -211,8 +212,8 @@ func (s *Store) applyChange(raw []byte, u *unit) (log.Result, error) {
 
 // firstResult is that of a change that was applied before. It is the same on
 // every server, or there is none: the window has its hash.
-func (s *Store) firstResult(id log.UUID, hash sum) (log.Result, error) {
-	encoded, ok := s.applier.window.fresh[id]
+func (s *Store) firstResult(id log.UUID, known remembered) (log.Result, error) {
+	encoded, ok := s.applier.window.result(known)
 	if !ok {
 		err := s.files.view(func(tx *bbolt.Tx) (err error) {
 			_, encoded, err = readChangeRow(id[:], tx.Bucket(bucketChanges).Get(id[:]))
@@ -222,7 +223,7 @@ func (s *Store) firstResult(id log.UUID, hash sum) (log.Result, error) {
 			return log.Result{}, fmt.Errorf("first result of change %s: %w", id, err)
 		}
 	}
-	if hashOf(id[:], encoded) != hash {
+	if hashOf(id[:], encoded) != known.hash {
 		return log.Result{}, fmt.Errorf("first result of change %s is another one than it was: %w", id, log.ErrCorrupt)
 	}
 	result, err := log.DecodeResult(encoded)

@@ -3,6 +3,7 @@ package raftstore
 import (
 	"bytes"
 	"fmt"
+	"slices"
 	"time"
 
 	"rutter/log"
@@ -25,52 +26,69 @@ type window struct {
 	age   time.Duration
 	count int
 
-	hashes  map[log.UUID]sum    // hashOf(id, result) of each id
-	fresh   map[log.UUID][]byte // encoded log.Result of those that may not be in changes.db
-	written []freshID           // the order in which fresh ones get there
+	known   map[log.UUID]remembered
+	fresh   []freshResult // those that may not be in changes.db, in the order in which they get there
+	stored  uint64        // how many were fresh and are not any more
 	order   idHeap
 	trimmed log.UUID
 	sum     sum // of all hashes
 }
 
-// freshID is an id whose result is in changes.db once a raft index is.
-type freshID struct {
-	index uint64
-	id    log.UUID
+// remembered is what the window has of an id. It has no pointer: the garbage
+// collector does not look at 200,000 of them.
+type remembered struct {
+	hash sum // hashOf(id, result)
+	// place is the number of its fresh result, from 1, among all that ever were;
+	// 0 if it was stored from the beginning.
+	place uint64
+}
+
+// freshResult is an encoded log.Result that is in changes.db once a raft index is.
+type freshResult struct {
+	index  uint64
+	result []byte
 }
 
 func newWindow(age time.Duration, count int, trimmed log.UUID) *window {
-	return &window{age: age, count: count, hashes: make(map[log.UUID]sum), fresh: make(map[log.UUID][]byte), trimmed: trimmed}
+	return &window{age: age, count: count, known: make(map[log.UUID]remembered), trimmed: trimmed}
 }
 
 // add remembers the result of id, which raft's entry at index has.
 func (w *window) add(id log.UUID, result []byte, index uint64) {
-	w.fresh[id] = result
-	w.written = append(w.written, freshID{index, id})
-	w.addStored(id, result)
+	w.fresh = append(w.fresh, freshResult{index, result})
+	w.remember(id, remembered{hashOf(id[:], result), w.stored + uint64(len(w.fresh))})
 }
 
 // addStored remembers the result of id, which is in changes.db.
 func (w *window) addStored(id log.UUID, result []byte) {
-	h := hashOf(id[:], result)
-	w.hashes[id] = h
-	w.sum.add(h)
+	w.remember(id, remembered{hash: hashOf(id[:], result)})
+}
+
+func (w *window) remember(id log.UUID, r remembered) {
+	w.known[id] = r
+	w.sum.add(r.hash)
 	w.order.push(id)
 	for len(w.order) > w.count {
 		w.forgetLowest()
 	}
 }
 
+// result returns the result of an id that is remembered, if it is still here.
+func (w *window) result(r remembered) (encoded []byte, ok bool) {
+	if r.place <= w.stored {
+		return nil, false
+	}
+	return w.fresh[r.place-w.stored-1].result, true
+}
+
 // settle lets go of the results that are in changes.db, which has all up to a raft index.
 func (w *window) settle(stored uint64) {
 	n := 0
-	for n < len(w.written) && w.written[n].index <= stored {
-		delete(w.fresh, w.written[n].id)
+	for n < len(w.fresh) && w.fresh[n].index <= stored {
 		n++
 	}
-	if n > 0 {
-		w.written = append(w.written[:0], w.written[n:]...)
-	}
+	w.fresh = slices.Delete(w.fresh, 0, n)
+	w.stored += uint64(n)
 }
 
 // advance forgets what is too old at time now.
@@ -86,9 +104,8 @@ func (w *window) advance(now log.Time) {
 
 func (w *window) forgetLowest() {
 	id := w.order.pop()
-	w.sum.sub(w.hashes[id])
-	delete(w.hashes, id)
-	delete(w.fresh, id)
+	w.sum.sub(w.known[id].hash)
+	delete(w.known, id)
 	if bytes.Compare(id[:], w.trimmed[:]) > 0 {
 		w.trimmed = id
 	}
