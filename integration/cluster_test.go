@@ -169,6 +169,31 @@ func (c *cluster) statusOf(ctx context.Context, s *serverProcess) (client.Status
 	return one.StatusOf(ctx, s.url)
 }
 
+// level waits until every server has what has been acknowledged, and returns the
+// head: one that follows may be a change behind its leader for a moment.
+func (c *cluster) level() log.Seq {
+	c.t.Helper()
+	for deadline := time.Now().Add(time.Minute); ; time.Sleep(5 * time.Millisecond) {
+		heads := make(map[log.Seq]bool)
+		for _, s := range c.servers {
+			status, err := c.statusOf(c.t.Context(), s)
+			if err != nil {
+				c.t.Fatal(err)
+			}
+			heads[status.Head.Seq] = true
+		}
+		if len(heads) == 1 {
+			for head := range heads {
+				return head
+			}
+		}
+		if time.Now().After(deadline) {
+			c.showLogs()
+			c.t.Fatalf("the servers' heads differ: %v", heads)
+		}
+	}
+}
+
 // leader returns the server that leads.
 func (c *cluster) leader() *serverProcess {
 	c.t.Helper()
