@@ -1,6 +1,7 @@
 package moving
 
 import (
+	"context"
 	"fmt"
 	"net"
 	"os"
@@ -71,11 +72,13 @@ func TestEveryCommandOfThePage(t *testing.T) {
 			if !ok {
 				t.Fatalf("%q is no command", line)
 			}
-			cmd := exec.CommandContext(t.Context(), "bash", "-c", command)
+			ctx, cancel := context.WithTimeout(t.Context(), patience)
+			cmd := exec.CommandContext(ctx, "bash", "-c", command)
 			cmd.Dir = dir
 			cmd.Env = append(os.Environ(), "PATH="+filepath.Dir(rutter)+":"+os.Getenv("PATH"),
 				"RUTTER_SERVER="+fresh.Servers[0].URL, "NAPI="+old.Servers[0].URL+"/napi", "NEW=http://"+listener)
 			out, err := cmd.CombinedOutput()
+			cancel()
 			t.Logf("$ %s\n%s", command, out)
 			if err != nil {
 				t.Errorf("$ %s: %v", command, err)
