@@ -150,7 +150,8 @@ func (b *boltLog) StoreLogs(entries []*raft.Log) error {
 
 // encodeEntry writes an entry as raft-boltdb does.
 func encodeEntry(to *[]byte, entry *raft.Log) error {
-	handle := codec.MsgpackHandle{BasicHandle: codec.BasicHandle{TimeNotBuiltin: true}}
+	var handle codec.MsgpackHandle
+	handle.TimeNotBuiltin = true
 	return codec.NewEncoderBytes(to, &handle).Encode(entry)
 }
 
