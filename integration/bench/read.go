@@ -18,13 +18,9 @@ type ReplayOutcome struct {
 	PerSecond float64 `json:"per_second"`
 }
 
-// replayGC is how much garbage is let lie, relative to what is in use (GOGC): a
-// reader that keeps nothing would else collect it hundreds of times a second.
-const replayGC = 800
-
 // Replay reads and decodes up to limit entries after a seq, as one reader.
 func Replay(ctx context.Context, c *Cluster, after log.Seq, limit uint64, progress func(done uint64)) (ReplayOutcome, error) {
-	defer debug.SetGCPercent(debug.SetGCPercent(replayGC))
+	defer debug.SetGCPercent(debug.SetGCPercent(load.ReaderGC))
 	var o ReplayOutcome
 	begin, told := time.Now(), time.Now()
 	for e, err := range c.Client.Entries(ctx, after) {

@@ -25,6 +25,11 @@ type Plan struct {
 	Progress func(done uint64, elapsed time.Duration)
 }
 
+// ReaderGC is how much garbage a reader lets lie, relative to what is in use
+// (GOGC), ours and a rival's alike: who keeps nothing of what it reads would else
+// collect hundreds of times a second.
+const ReaderGC = 800
+
 // Outcome is what came of a Plan. Durations are in seconds and milliseconds, as
 // their names say.
 type Outcome struct {

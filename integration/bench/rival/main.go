@@ -13,6 +13,7 @@ import (
 	"flag"
 	"fmt"
 	"os"
+	"runtime/debug"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -132,6 +133,7 @@ func measured(begin time.Time, n uint64) load.Outcome {
 
 // rangeRead reads count keys page by page, at one revision, as one reader.
 func rangeRead(ctx context.Context, c *clientv3.Client, count uint64) (load.Outcome, error) {
+	defer debug.SetGCPercent(debug.SetGCPercent(load.ReaderGC))
 	begin := time.Now()
 	var n, bytes uint64
 	var revision int64
@@ -158,6 +160,7 @@ func rangeRead(ctx context.Context, c *clientv3.Client, count uint64) (load.Outc
 func watch(ctx context.Context, c *clientv3.Client, count uint64) (load.Outcome, error) {
 	ctx, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()
+	defer debug.SetGCPercent(debug.SetGCPercent(load.ReaderGC))
 	begin := time.Now()
 	var n uint64
 	for response := range c.Watch(ctx, "/log/", clientv3.WithPrefix(), clientv3.WithRev(1)) {
