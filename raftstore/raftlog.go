@@ -27,7 +27,7 @@ import (
 // to followers, which else would be read back from the file and decoded.
 const logCacheEntries = 64
 
-// raftLog is raft's log and its stable store, a boltLog or raft-wal, with every
+// raftLog is raft's log and its stable store: raft-boltdb, tuned, with every
 // I/O error reported. Raft panics when it cannot save a term or a vote, or read
 // an entry that it must apply; the report comes before, and the goroutine that
 // would panic ends instead, so that the server can stop in order (SAFETY P4).
@@ -35,7 +35,7 @@ type raftLog struct {
 	raft.LogStore // early, above the cache above the checksums above bolt or wal
 	early         *earlyLog
 	terms         terms
-	bolt          *boltLog
+	bolt          *raftboltdb.BoltStore
 	wal           *wal // nil if bolt holds the log
 	path          string
 	report        func(error)
@@ -47,11 +47,14 @@ func openRaftLog(cfg *Config, leads func() bool, report func(error)) (*raftLog, 
 	if err := checkPages(path, true); err != nil {
 		return nil, err
 	}
-	bolt, err := openBoltLog(path, &bbolt.Options{
-		Timeout:         lockWait,
-		NoFreelistSync:  true,
-		FreelistType:    bbolt.FreelistMapType,
-		InitialMmapSize: cfg.MapBytes,
+	bolt, err := raftboltdb.New(raftboltdb.Options{
+		Path: path,
+		BoltOptions: &bbolt.Options{
+			Timeout:         lockWait,
+			NoFreelistSync:  true,
+			FreelistType:    bbolt.FreelistMapType,
+			InitialMmapSize: cfg.MapBytes,
+		},
 	})
 	if err != nil {
 		return nil, fmt.Errorf("%s: open: %w: %w", path, ErrDisk, err)

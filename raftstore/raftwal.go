@@ -100,7 +100,7 @@ func (w *wal) GetLog(index uint64, entry *raft.Log) error {
 // chooseLog opens the log store that is asked for, after it brought the entries
 // over from the other one. The stable store's word counts: what the other one
 // has is a copy that was not finished, or not yet removed.
-func chooseLog(bolt *boltLog, dir, want string, logger *slog.Logger) (raft.LogStore, *wal, error) {
+func chooseLog(bolt *raftboltdb.BoltStore, dir, want string, logger *slog.Logger) (raft.LogStore, *wal, error) {
 	have, err := bolt.Get(keyRaftLog)
 	if err != nil && !errors.Is(err, raftboltdb.ErrKeyNotFound) {
 		return nil, nil, err
