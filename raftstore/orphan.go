@@ -80,7 +80,9 @@ func (s *Store) refused(ctx context.Context, address string) bool {
 }
 
 // standFor stands for election in the place of a leader that ended, if this
-// server has a vote and nobody was faster. It reports whether it did.
+// server has a vote and nobody else leads. It reports whether it did. One who
+// stood before and does not lead yet may never: its log may end before this
+// server's, which then refused it, and whose turn it is.
 func (s *Store) standFor(ctx context.Context, r *raft.Raft, transport raft.Transport, ended raft.ServerAddress, moved <-chan struct{}) bool {
 	var voters []string
 	for _, m := range r.GetConfiguration().Configuration().Servers {
@@ -93,17 +95,24 @@ func (s *Store) standFor(ctx context.Context, r *raft.Raft, transport raft.Trans
 	if place < 0 || s.Serving() != nil {
 		return false
 	}
-	wait := time.NewTimer(time.Duration(place) * standApart)
-	defer wait.Stop()
-	select {
-	case <-moved:
-		return false
-	case <-ctx.Done():
-		return false
-	case <-wait.C:
+	vacant := func() bool {
+		now, _ := r.LeaderWithID()
+		return (now == ended || now == "") && r.State() == raft.Follower
 	}
-	now, _ := r.LeaderWithID()
-	if now != ended || r.State() != raft.Follower || place > 0 && !s.refused(ctx, string(ended)) {
+	for wait := time.After(time.Duration(place) * standApart); wait != nil; {
+		select {
+		case <-moved:
+			moved = s.leaderMoved()
+			if !vacant() || s.stopCause() != nil {
+				return false
+			}
+		case <-ctx.Done():
+			return false
+		case <-wait:
+			wait = nil
+		}
+	}
+	if !vacant() || place > 0 && !s.refused(ctx, string(ended)) {
 		return false
 	}
 	s.logger.Info("the leader's process has ended; standing for election", "leader", ended)

@@ -29,22 +29,57 @@ func replaceEnded(t *testing.T) time.Duration {
 	nodes := three(t, func(c *Config) { c.Heartbeat = replacedHeartbeat })
 	leader := leaderOf(t, nodes)
 	must(t, leader, tagChange(newID(), "before"))
-	// As the kernel does for a process that is killed: the port and all
-	// connections go. The store finds that it has no port, and stops.
 	begun := time.Now()
-	if err := leader.listener.Close(); err != nil {
-		t.Fatal(err)
-	}
-	leader.tasks.hangUp()
+	endAbruptly(t, leader)
 	for _, n := range others(nodes, leader) {
 		must(t, n, tagChange(newID(), "after_"+n.cfg.ID))
 	}
 	took := time.Since(begun)
-	if err := <-leader.ended; err == nil {
+	hasEnded(t, leader)
+	return took
+}
+
+// endAbruptly does to a server what the kernel does to one that is killed: the port
+// and all connections go. The store finds that it has no port, and stops.
+func endAbruptly(t *testing.T, n *node) {
+	t.Helper()
+	if err := n.listener.Close(); err != nil {
+		t.Fatal(err)
+	}
+	n.tasks.hangUp()
+}
+
+func hasEnded(t *testing.T, n *node) {
+	t.Helper()
+	if err := <-n.ended; err == nil {
 		t.Error("the leader without a port ran on")
 	}
-	leader.ended <- nil // halt takes it
-	return took
+	n.ended <- nil // halt takes it
+}
+
+// The first of the followers to stand for election lacks what the other one has,
+// which refuses it: then that one stands, and nobody waits for a heartbeat.
+func TestFollowerThatLacksEntriesStandsFirst(t *testing.T) {
+	t.Parallel()
+	const heartbeat = 4 * time.Second
+	wired := make(map[string]*wires)
+	nodes := three(t, func(c *Config) {
+		w := new(wires)
+		c.Heartbeat, c.Network, wired[c.ID] = heartbeat, w, w
+	})
+	leader := leaderOf(t, nodes)
+	followers := others(nodes, leader) // by id, as they stand
+	must(t, leader, tagChange(newID(), "before"))
+	wired[followers[0].cfg.ID].powerCut()
+	must(t, leader, tagChange(newID(), "missed"))
+	begun := time.Now()
+	endAbruptly(t, leader)
+	wired[followers[0].cfg.ID].powerBack()
+	must(t, followers[1], tagChange(newID(), "after"))
+	if took := time.Since(begun); took >= heartbeat {
+		t.Errorf("the next leader took writes after %v, of a heartbeat of %v", took, heartbeat)
+	}
+	hasEnded(t, leader)
 }
 
 // A leader that is there and refuses nothing keeps its place, whatever breaks.

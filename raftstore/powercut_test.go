@@ -75,6 +75,13 @@ func (w *wires) powerCut() {
 	}
 }
 
+// powerBack lets new connections in again.
+func (w *wires) powerBack() {
+	w.mu.Lock()
+	w.cut = false
+	w.mu.Unlock()
+}
+
 // told is the chain of hashes that any server ever showed to a reader, by seq.
 type told struct {
 	mu     sync.Mutex
