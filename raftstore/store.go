@@ -354,7 +354,7 @@ func (s *Store) startRaft(life context.Context) (_ *run, err error) {
 	disk, endDisk := context.WithCancel(life)
 	r := &run{s: s, mux: m, persisted: make(chan error, 1), endDisk: endDisk}
 	transport := &transport{NetworkTransport: raft.NewNetworkTransportWithConfig(&raft.NetworkTransportConfig{
-		Stream: m, MaxPool: 3, Timeout: raftTimeout, Logger: newRaftLogger(s.logger),
+		Stream: m, MaxPool: maxPool, Timeout: raftTimeout, Logger: newRaftLogger(s.logger),
 	}), early: s.raftLog.early, terms: &s.raftLog.terms, running: s.raft.Load}
 	s.tasks.start(func() {
 		if err := m.run(); err != nil {
