@@ -33,6 +33,10 @@ const (
 	againAfter    = 25 * time.Millisecond // a change that found no leader is sent again
 	lookEvery     = time.Second           // for the leader, while connected to another server
 	streamBuffer  = 64 << 10              // bytes gathered before a write, and of a read
+	// hurry is how long a stream that was cut off tries again at least each
+	// hurriedPause: servers that elect a leader take no stream, for less than that.
+	hurry        = 5 * time.Second
+	hurriedPause = 100 * time.Millisecond
 )
 
 // Stream writes changes over one connection, many at once. It connects to the
@@ -143,7 +147,7 @@ func wakeUp(ch chan<- struct{}) {
 // gets ErrStreamEnded.
 func (s *Stream) Run(ctx context.Context) (err error) {
 	defer func() { s.end(err) }()
-	backoff := minBackoff
+	backoff, cut := minBackoff, time.Now()
 	var next *connection
 	for {
 		conn, err := next, error(nil)
@@ -154,7 +158,7 @@ func (s *Stream) Run(ctx context.Context) (err error) {
 			begun := time.Now()
 			next, err = s.use(ctx, conn)
 			if next != nil || time.Since(begun) > maxBackoff {
-				backoff = minBackoff
+				backoff, cut = minBackoff, time.Now()
 			}
 		}
 		if ctx.Err() != nil {
@@ -171,7 +175,11 @@ func (s *Stream) Run(ctx context.Context) (err error) {
 		case <-time.After(backoff):
 		case <-ctx.Done():
 		}
-		backoff = min(2*backoff, maxBackoff)
+		limit := maxBackoff
+		if time.Since(cut) < hurry {
+			limit = hurriedPause
+		}
+		backoff = min(2*backoff, limit)
 	}
 }
 
