@@ -43,8 +43,8 @@ const sweepRows = 2048
 
 const (
 	// sweepPace is how many times as long as each transaction of a sweep that
-	// nobody waits for the pause after it is; with each Config.SweepEvents that the rows are behind it
-	// is one less.
+	// nobody waits for the pause after it is; with each Config.SweepEvents that the
+	// rows are behind it is one less.
 	sweepPace = 4
 	// settleRounds bounds how often an image is swept before it, while others
 	// write, so that little is left for the transaction that must have the rest.
