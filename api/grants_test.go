@@ -9,11 +9,7 @@ import (
 // A reader with a grant sees what is of its tenants, in lists, by id and in the
 // log, and nothing of others anywhere; only operators write grants.
 func TestReaderIsLimitedByGrant(t *testing.T) {
-	s, err := New(Config{Store: newMemory(), Identify: byHeader})
-	if err != nil {
-		t.Fatal(err)
-	}
-	b := &bed{t, s.store.(*memory), s}
+	b := bedOf(t, Config{Identify: byHeader})
 	const ours, theirs = "564d69b1-a178-3fbe-b36f-3f2b7fd7ed31", "930896af-bf8c-48d4-885c-6573a94b1853"
 	must := func(as, method, path, body string, want int) string {
 		t.Helper()

@@ -172,11 +172,7 @@ func TestNoSecretIsSaid(t *testing.T) {
 	const secret = "s3cr3t-0f-a-t0ken"
 	notes := &noted{}
 	var logged bytes.Buffer
-	s, err := New(Config{Store: newMemory(), Identify: byHeader, Audit: notes, Logger: bufferLogger(&logged)})
-	if err != nil {
-		t.Fatal(err)
-	}
-	b := &bed{t, s.store.(*memory), s}
+	b := bedOf(t, Config{Identify: byHeader, Audit: notes, Logger: bufferLogger(&logged)})
 	for _, as := range []string{"reader", "join", "operator", cn1.String()} {
 		for _, path := range []string{"/nic_tags?token=" + secret, "/networks", "/cluster/members", "/nowhere?x=" + secret} {
 			w := b.call("POST", path, `{"token":"`+secret+`"}`, asHeader, as, "Authorization", "Bearer "+secret, "X-Token", secret)

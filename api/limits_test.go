@@ -180,12 +180,7 @@ func TestJSONDepth(t *testing.T) {
 
 // What the roles get at the door, and that a refusal names what is missing.
 func TestRolesAtTheDoor(t *testing.T) {
-	store := newMemory()
-	s, err := New(Config{Store: store, Identify: byHeader})
-	if err != nil {
-		t.Fatal(err)
-	}
-	b := &bed{t, store, s}
+	b := bedOf(t, Config{Identify: byHeader})
 	b.furnish()
 	b.nic(fabricA, cn1)
 	b.nic(fabricB, cn2)

@@ -14,12 +14,7 @@ import (
 
 // rateBed is a server whose compute nodes have one request a second, and ten at once.
 func rateBed(t *testing.T) *bed {
-	store := newMemory()
-	s, err := New(Config{Store: store, Identify: byHeader, Limits: Limits{Rate: map[access.Role]int{access.CN: 1}}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return &bed{t, store, s}
+	return bedOf(t, Config{Identify: byHeader, Limits: Limits{Rate: map[access.Role]int{access.CN: 1}}})
 }
 
 // The rate is taken before anybody asks what the request may do: one that would be

@@ -228,8 +228,15 @@ type bed struct {
 
 func newBed(t testbench) *bed {
 	t.Helper()
+	return bedOf(t, Config{Version: "test"})
+}
+
+// bedOf is a bed of a server with these settings, and a store of its own.
+func bedOf(t testbench, cfg Config) *bed {
+	t.Helper()
 	store := newMemory()
-	s, err := New(Config{Store: store, Version: "test"})
+	cfg.Store = store
+	s, err := New(cfg)
 	if err != nil {
 		t.Fatal(err)
 	}

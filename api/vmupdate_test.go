@@ -42,12 +42,7 @@ func TestUpdateOfVM(t *testing.T) {
 // what it hears of a VM that there is not: neither that there is one, nor of its NICs
 // and their networks.
 func TestUpdateOfAnothersVM(t *testing.T) {
-	store := newMemory()
-	s, err := New(Config{Store: store, Identify: byHeader})
-	if err != nil {
-		t.Fatal(err)
-	}
-	b := &bed{t, store, s}
+	b := bedOf(t, Config{Identify: byHeader})
 	b.furnish()
 	theirs, nobodys := testUUID(0x77).String(), testUUID(0x78).String()
 	b.must("POST", "/vms", fmt.Sprintf(`{"uuid":%q,"owner_uuid":%q,"server_uuid":%q,"state":"provisioning"}`, theirs, ownerA, cn1))
