@@ -39,9 +39,6 @@ import (
 // they do not know and keep it, and default what is missing.
 const FormatVersion = 1
 
-// FeatureVersion is the highest version of behaviour that this program can
-// apply. The replicated one decides what is written (SAFETY D1).
-const FeatureVersion = 1
 
 // MaxBatchBytes bounds one raft entry.
 const MaxBatchBytes = 8 << 20

@@ -11,12 +11,14 @@ import (
 // package comment for who may call what at the same time.
 type State struct {
 	store
-	time log.Time
+	time    log.Time
+	feature uint32 // the replicated feature version, which Decide behaves by
 }
 
-// NewState returns the state before the first entry.
+// NewState returns the state before the first entry. It decides as the newest
+// feature version does, until SetFeature names another.
 func NewState() *State {
-	s := &State{store: *newStore()}
+	s := &State{store: *newStore(), feature: log.FeatureVersion}
 	s.interest = newInterest()
 	s.digests = newDigests()
 	return s
@@ -168,6 +170,13 @@ func (s *State) Time() log.Time { return s.time }
 // SetTime moves the time forward to t, as after a restart; an earlier t does
 // nothing.
 func (s *State) SetTime(t log.Time) { s.time = max(s.time, t) }
+
+// SetFeature names the replicated feature version, by which Decide behaves: a
+// cluster of servers of which some know no higher one must go on as they do.
+func (s *State) SetFeature(version uint32) { s.feature = version }
+
+// Feature returns the feature version by which Decide behaves.
+func (s *State) Feature() uint32 { return s.feature }
 
 // Get returns the object of an id, which may be in any form that log.ParseMAC
 // or log.ParseUUID take.

@@ -142,6 +142,7 @@ func load(db *bbolt.DB, cfg *Config) (content, error) {
 	}
 	err := guard(func() error { return db.View(read) })
 	c.state.SetTime(c.head.time)
+	c.state.SetFeature(c.head.feature)
 	return c, err
 }
 

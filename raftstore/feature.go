@@ -47,6 +47,15 @@ func (s *Store) raiseFeature(ctx context.Context, r *raft.Raft, since time.Time)
 	return time.Time{}, nil
 }
 
+// becomeOfFeature makes the state decide by a feature version from now on.
+// The caller is the FSM's goroutine.
+func (s *Store) becomeOfFeature(version uint32) {
+	s.applier.head.feature = version
+	s.mu.Lock()
+	s.state.SetFeature(version)
+	s.mu.Unlock()
+}
+
 // applyFeature takes a new feature version; it never goes back.
 func (s *Store) applyFeature(data []byte) error {
 	if len(data) < 4 {
@@ -56,6 +65,6 @@ func (s *Store) applyFeature(data []byte) error {
 	if version > s.cfg.features {
 		return fmt.Errorf("the cluster is of feature version %d, and this program knows %d: upgrade it: %w", version, s.cfg.features, log.ErrFormat)
 	}
-	s.applier.head.feature = max(s.applier.head.feature, version)
+	s.becomeOfFeature(max(s.applier.head.feature, version))
 	return nil
 }

@@ -135,10 +135,10 @@ func (s *Store) applyData(entry *raft.Log, u *unit) (response any, err error) {
 	}
 }
 
-// genesis returns the entry that gives a cluster its identity.
-func genesis(cluster log.UUID) []byte {
+// genesis returns the entry that gives a cluster its identity and feature version.
+func genesis(cluster log.UUID, feature uint32) []byte {
 	b := append([]byte{commandGenesis}, cluster[:]...)
-	return binary.BigEndian.AppendUint32(b, log.FeatureVersion)
+	return binary.BigEndian.AppendUint32(b, feature)
 }
 
 // applyGenesis takes the cluster's identity; the first one holds.
@@ -147,11 +147,12 @@ func (s *Store) applyGenesis(data []byte) error {
 		return fmt.Errorf("genesis of %d bytes: %w", len(data), log.ErrCorrupt)
 	}
 	feature := binary.BigEndian.Uint32(data[16:])
-	if feature > log.FeatureVersion {
-		return fmt.Errorf("the cluster is of feature version %d, and this program knows %d: upgrade it: %w", feature, log.FeatureVersion, log.ErrFormat)
+	if feature > s.cfg.features {
+		return fmt.Errorf("the cluster is of feature version %d, and this program knows %d: upgrade it: %w", feature, s.cfg.features, log.ErrFormat)
 	}
 	if a := &s.applier; a.head.cluster.IsZero() {
-		a.head.cluster, a.head.feature = log.UUID(data[:16]), feature
+		a.head.cluster = log.UUID(data[:16])
+		s.becomeOfFeature(feature)
 	}
 	return nil
 }

@@ -205,7 +205,7 @@ func (s *Store) assume(r *raft.Raft) error {
 	}
 	if s.Head().Cluster.IsZero() {
 		cluster := newCluster(s.cfg.Now())
-		future := r.Apply(genesis(cluster), enqueueTimeout)
+		future := r.Apply(genesis(cluster, min(s.cfg.features, log.FeatureVersion)), enqueueTimeout)
 		if err := future.Error(); err != nil {
 			return fmt.Errorf("give the cluster its identity: %w", err)
 		}

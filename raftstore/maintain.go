@@ -450,5 +450,6 @@ func loadCheckpoint(tx *bbolt.Tx, seq log.Seq, state *projections.State) (log.Se
 		return 0, fmt.Errorf("checkpoint at %d: its objects are not those that were written: %w", base, log.ErrCorrupt)
 	}
 	state.SetTime(h.time)
+	state.SetFeature(h.feature)
 	return base, nil
 }

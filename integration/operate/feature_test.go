@@ -20,7 +20,7 @@ import (
 func nextRelease(t *testing.T) string {
 	t.Helper()
 	dir := t.TempDir()
-	format, err := filepath.Abs("../../log/format.go")
+	format, err := filepath.Abs("../../log/feature.go")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -30,9 +30,9 @@ func nextRelease(t *testing.T) string {
 	}
 	now := regexp.MustCompile(`(?m)^const FeatureVersion = \d+$`)
 	if !now.Match(b) {
-		t.Fatal("log/format.go has no FeatureVersion of its own line")
+		t.Fatal("log/feature.go has no FeatureVersion of its own line")
 	}
-	changed := filepath.Join(dir, "format.go")
+	changed := filepath.Join(dir, "feature.go")
 	if err := os.WriteFile(changed, now.ReplaceAll(b, fmt.Appendf(nil, "const FeatureVersion = %d", log.FeatureVersion+1)), 0o600); err != nil {
 		t.Fatal(err)
 	}

@@ -1,0 +1,15 @@
+package containment
+
+import (
+	"testing"
+
+	"rutter/integration/bench"
+)
+
+// A cluster starts, has a leader and answers: what every test here begins with.
+func TestClusterStarts(t *testing.T) {
+	c := cluster(t, bench.Options{})
+	if _, err := c.Leader(patience(t)); err != nil {
+		t.Fatal(err)
+	}
+}
