@@ -39,7 +39,6 @@ import (
 // they do not know and keep it, and default what is missing.
 const FormatVersion = 1
 
-
 // MaxBatchBytes bounds one raft entry.
 const MaxBatchBytes = 8 << 20
 
