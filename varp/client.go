@@ -275,6 +275,8 @@ func (c *Client) ask(ctx context.Context, want Op, encode encoder) ([]byte, erro
 			return body, nil
 		case errors.Is(err, ErrClosed):
 			return nil, ErrClosed
+		case ctx.Err() != nil && last != nil: // whoever gave up is told what it waited for
+			return nil, fmt.Errorf("varp: %w: %w", ctx.Err(), last)
 		case ctx.Err() != nil:
 			return nil, fmt.Errorf("varp: %w", ctx.Err())
 		case bounded.Err() != nil:

@@ -361,6 +361,23 @@ func TestClientCloseWhileDialling(t *testing.T) {
 	}
 }
 
+// TestClientCutShort: who gives up while the client waits to try a server again is
+// told why that server failed.
+func TestClientCutShort(t *testing.T) {
+	refused := errors.New("refused by the test")
+	ctx, cancel := context.WithCancel(t.Context())
+	c := newTestClient(t, ClientConfig{
+		Servers: []string{"192.0.2.1:1296"}, MinBackoff: time.Hour, MaxBackoff: time.Hour, Timeout: time.Hour,
+		Dial: func(context.Context, string, string) (net.Conn, error) {
+			time.AfterFunc(time.Millisecond, cancel)
+			return nil, refused
+		},
+	})
+	if err := c.Ping(ctx); !errors.Is(err, context.Canceled) || !errors.Is(err, refused) {
+		t.Errorf("got %v, want both that it was given up and %q", err, refused)
+	}
+}
+
 func TestClientBackoff(t *testing.T) {
 	c := newTestClient(t, ClientConfig{Servers: []string{"[::1]:1296"}})
 	for failures, most := range map[int]time.Duration{1: 50, 2: 100, 4: 400, 7: 2000, 1000: 2000} {

@@ -117,13 +117,14 @@ func ended(err error) error {
 func (d *Daemon) greet(ctx context.Context) error {
 	bounded, cancel := context.WithTimeout(ctx, d.cfg.Greeting)
 	defer cancel()
-	cause := context.DeadlineExceeded
-	for bounded.Err() == nil {
+	var cause error
+	for cause == nil || bounded.Err() == nil {
 		err := d.cfg.Resolver.Ping(bounded)
 		if err == nil {
 			return nil
 		}
-		if bounded.Err() == nil {
+		// One that the end of the time cut short may know less than one before it.
+		if cause == nil || bounded.Err() == nil {
 			cause = err
 		}
 		wait(bounded, lookPause)
