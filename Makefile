@@ -16,8 +16,8 @@ build: ## ./bin/rutter: one static binary
 
 test: packages build vet fmt-check ## everything that a change must pass, in a few minutes
 	go test ./integration/arch
-	go test -timeout 5m $(UNITS)
-	go test -timeout 8m -count=1 -p 1 ./integration/...
+	go test -timeout 15m $(UNITS)
+	go test -timeout 25m -count=1 -p 1 ./integration/...
 
 race: ## every test under the race detector
 	go test -race -timeout 20m ./...
