@@ -1,8 +1,8 @@
 package raftstore
 
 import (
-	"bytes"
 	"encoding/binary"
+	"errors"
 	"io"
 	"log/slog"
 	"os"
@@ -19,22 +19,23 @@ import (
 // synced, and neither raft nor a port.
 type bare struct {
 	*Store
-	t    testing.TB
-	path string
+	t testing.TB
 }
 
 // bareStore opens dir's changes.db, made if need be.
-func bareStore(t testing.TB, dir string) *bare {
+func bareStore(t testing.TB, dir string) *bare { return bareStoreAt(t, filepath.Join(dir, dbName)) }
+
+func bareStoreAt(t testing.TB, path string) *bare {
 	t.Helper()
 	cfg, err := Config{
-		ID: "bare", Dir: dir, MapBytes: 1 << 28, RingEntries: 64, RingBytes: 1 << 20,
+		ID: "bare", Dir: filepath.Dir(path), MapBytes: 1 << 20, RingEntries: 64, RingBytes: 1 << 20,
 		Logger: slog.New(slog.NewTextHandler(io.Discard, nil)),
 	}.withDefaults()
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := &bare{newStore(cfg), t, filepath.Join(dir, dbName)}
-	db, err := openChanges(s.path, cfg.MapBytes)
+	s := &bare{newStore(cfg), t}
+	db, err := openChanges(path, cfg.MapBytes)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -113,17 +114,28 @@ func (s *bare) found(feature uint32) {
 	}
 }
 
-// copyOf opens a copy of a changes.db.
+// copyOf opens a copy of a changes.db, which is gone with it.
 func copyOf(t testing.TB, file []byte) *bare {
 	t.Helper()
-	dir, err := os.MkdirTemp(t.TempDir(), "")
+	f, err := os.CreateTemp(memory(), "changes-*.db")
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := os.WriteFile(filepath.Join(dir, dbName), bytes.Clone(file), 0o600); err != nil {
+	defer os.Remove(f.Name()) // it is open by then
+	_, err = f.Write(file)
+	if err := errors.Join(err, f.Close()); err != nil {
 		t.Fatal(err)
 	}
-	return bareStore(t, dir)
+	return bareStoreAt(t, f.Name())
+}
+
+// memory is a folder that is in memory, "" (the one for temporary files) if there is none.
+func memory() string {
+	const shm = "/dev/shm"
+	if info, err := os.Stat(shm); err != nil || !info.IsDir() {
+		return ""
+	}
+	return shm
 }
 
 // encodedChange returns the bytes of a change.
