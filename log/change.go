@@ -70,12 +70,3 @@ type Result struct {
 	// Refusal, if not nil, says why the change was not accepted.
 	Refusal *Refusal `json:"refusal,omitempty"`
 }
-
-// Limits of a change. They keep one change, and so one stream item, small
-// enough to be held in memory many times over.
-const (
-	MaxOps         = 1024    // operations in one change
-	MaxEventBytes  = 1 << 20 // one encoded event
-	MaxChangeBytes = 1 << 20 // one encoded change
-	MaxActorBytes  = 256
-)

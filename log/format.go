@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/binary"
 	"fmt"
+	"math"
 	"slices"
 )
 
@@ -281,10 +282,12 @@ func (f *fieldSets) read(v *decoder, p *[]string) {
 	}
 }
 
-// DecodeResult reads a result. Errors: ErrCorrupt, ErrFormat, ErrTooLarge.
+// DecodeResult reads a result of any size: those that servers of the first
+// feature version agreed on have no limit, and must be read again after an upgrade.
+// Who reads one from a connection bounds its frame. Errors: ErrCorrupt, ErrFormat.
 func DecodeResult(b []byte) (*Result, error) {
 	r := new(Result)
-	if err := decode(b, MaxEventBytes, "result", r.decode); err != nil {
+	if err := decode(b, math.MaxInt, "result", r.decode); err != nil {
 		return nil, err
 	}
 	return r, nil

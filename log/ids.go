@@ -107,7 +107,7 @@ func (u UUID) Is(s string) bool {
 func ParseUUID(text string) (UUID, error) {
 	var u UUID
 	bad := func() (UUID, error) {
-		return UUID{}, fmt.Errorf("uuid %q: want 36 characters, as in 564d69b1-a178-3fbe-b36f-3f2b7fd7ed31", text)
+		return UUID{}, &FormError{"uuid", text, "36 characters, as in 564d69b1-a178-3fbe-b36f-3f2b7fd7ed31"}
 	}
 	if len(text) != 36 || text[8] != '-' || text[13] != '-' || text[18] != '-' || text[23] != '-' {
 		return bad()
@@ -168,10 +168,10 @@ func ParseMAC(text string) (MAC, error) {
 		}
 	}
 	if len(bare) != 12 {
-		return MAC{}, fmt.Errorf("mac %q: want 12 hexadecimal digits, as in 90:b8:d0:01:02:03", text)
+		return MAC{}, &FormError{"mac", text, "12 hexadecimal digits, as in 90:b8:d0:01:02:03"}
 	}
 	if _, err := hex.Decode(m[:], []byte(bare)); err != nil {
-		return MAC{}, fmt.Errorf("mac %q: want 12 hexadecimal digits, as in 90:b8:d0:01:02:03", text)
+		return MAC{}, &FormError{"mac", text, "12 hexadecimal digits, as in 90:b8:d0:01:02:03"}
 	}
 	return m, nil
 }

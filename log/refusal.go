@@ -15,6 +15,9 @@ const (
 	CodePreconditionFailed = "PreconditionFailed" // 412
 	CodeNotAuthorized      = "NotAuthorized"      // 403
 	CodeTooOld             = "ChangeTooOld"       // 409: the change id is older than the dedupe window
+	// CodeUndecided: this program failed to decide the change. Nothing of it was
+	// applied, and all servers say so. 500.
+	CodeUndecided = "ChangeNotDecided"
 )
 
 // Codes of the elements of a refusal (spec/napi.md section 3.3).

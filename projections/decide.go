@@ -10,8 +10,8 @@ import (
 // Bounds on what one object may hold. They keep every event far below
 // log.MaxEventBytes, even one that shows all old values beside the new ones.
 const (
-	MaxNameBytes   = 64   // names, aliases, models, states
-	MaxTextBytes   = 1024 // descriptions, comments and other text
+	MaxNameBytes   = log.MaxNameBytes
+	MaxTextBytes   = log.MaxTextBytes
 	MaxResolvers   = 16
 	MaxRoutes      = 256
 	MaxOwners      = 256
@@ -48,6 +48,9 @@ func (s *State) Decide(c *log.Change) ([]*log.Event, log.Result) {
 			break // d.at stays with the operation that is refused
 		}
 	}
+	if !d.refused() {
+		d.resultFits(ids)
+	}
 	if result.Refusal = d.verdict(); result.Refusal != nil {
 		return nil, result
 	}
@@ -73,6 +76,9 @@ func (d *draft) checkChange() {
 
 // op decides one operation and returns the id of its object.
 func (d *draft) op(op *log.Op) string {
+	if !d.withinLimits(op) {
+		return ""
+	}
 	if !op.Kind.Known() {
 		d.bad("kind", fmt.Sprintf("kind %s is not known to this program", op.Kind), "use one of nic_tag, network, nic, server, vm, vmm, migration")
 		return ""
@@ -153,7 +159,7 @@ func (d *draft) create(op *log.Op) string {
 		d.duplicate(o)
 	}
 	if op.ID != "" && !sameID(op, o) {
-		d.bad(idField[op.Kind], fmt.Sprintf("the operation names %q, its object %q", op.ID, o.ID()), "name the object once")
+		d.bad(idField[op.Kind], fmt.Sprintf("the operation names %s, its object %s", d.quote(op.ID), d.quote(o.ID())), "name the object once")
 	}
 	d.permitFields(op, nil, o)
 	if d.refused() {
@@ -183,13 +189,13 @@ func (d *draft) commit(op *log.Op, before Record, after log.Object) string {
 func (d *draft) target(op *log.Op) (Record, bool) {
 	key, err := keyOf(op.Kind, op.ID)
 	if err != nil {
-		d.bad(idField[op.Kind], err.Error(), "name the object as a list of its kind shows it")
+		d.bad(idField[op.Kind], d.showError(err), "name the object as a list of its kind shows it")
 		return Record{}, false
 	}
 	r, ok := d.find(op.Kind, key)
 	if !ok {
 		d.refuse(log.CodeResourceNotFound, kindWords[op.Kind]+" not found", log.FieldError{
-			Field: idField[op.Kind], Code: log.ElementInvalid, Message: fmt.Sprintf("there is no %s %s", kindWords[op.Kind], op.ID),
+			Field: idField[op.Kind], Code: log.ElementInvalid, Message: fmt.Sprintf("there is no %s %s", kindWords[op.Kind], d.show(op.ID)),
 			Remedy: "list what there is, or create it first",
 		})
 		return Record{}, false
@@ -221,7 +227,7 @@ func (d *draft) update(op *log.Op) string {
 	after := log.Clone(before.Object)
 	if unknown := log.Assign(after, op.Object, op.Set); unknown != "" {
 		d.problem(log.FieldError{
-			Field: unknown, Code: log.ElementUnknown, Message: fmt.Sprintf("%s has no field %q", op.Kind, unknown), Remedy: "leave it out",
+			Field: d.show(unknown), Code: log.ElementUnknown, Message: fmt.Sprintf("%s has no field %s", op.Kind, d.quote(unknown)), Remedy: "leave it out",
 		})
 		return ""
 	}

@@ -101,7 +101,7 @@ func (d *draft) checkAggregated(a *log.Aggregation, op *log.Op) {
 	for _, mac := range a.MACs {
 		if other := d.aggregationOf(a.BelongsToUUID, mac); other != nil && other.Name != a.Name {
 			d.problem(log.FieldError{
-				Field: "macs", Code: log.ElementUsedBy, Message: fmt.Sprintf("In use by aggregation \"%s\"", other.ID()),
+				Field: "macs", Code: log.ElementUsedBy, Message: fmt.Sprintf("In use by aggregation \"%s\"", d.show(other.ID())),
 				Remedy: "take the NIC out of the other first", Type: other.Kind().String(), ID: other.ID(), Invalid: []string{mac.String()},
 			})
 		}

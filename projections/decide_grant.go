@@ -41,7 +41,7 @@ func (d *draft) checkGrant(g *log.Grant) {
 			d.bad("subject", fmt.Sprintf("there are %d grants already", MaxGrants), "remove some, or name a network")
 		}
 	default:
-		d.bad("subject", fmt.Sprintf("\"%s\" is nobody whom a grant is for", g.Subject), "send reader:NAME, foreign:ADDRESS or foreign:NETWORK/BITS")
+		d.bad("subject", fmt.Sprintf("\"%s\" is nobody whom a grant is for", d.show(g.Subject)), "send reader:NAME, foreign:ADDRESS or foreign:NETWORK/BITS")
 	}
 	if len(g.Comment) > MaxTextBytes {
 		d.bad("comment", "too long", fmt.Sprintf("use at most %d bytes", MaxTextBytes))
@@ -55,7 +55,7 @@ func (d *draft) checkSurfaces(g *log.Grant) {
 	for _, list := range [][]string{g.Read, g.Write} {
 		for i, name := range list {
 			if !slices.Contains(Surfaces, name) || slices.Contains(list[:i], name) {
-				d.bad("read", fmt.Sprintf("\"%s\" is no surface, or is there twice", name), "name some of "+strings.Join(Surfaces, ", "))
+				d.bad("read", fmt.Sprintf("\"%s\" is no surface, or is there twice", d.show(name)), "name some of "+strings.Join(Surfaces, ", "))
 			}
 		}
 	}

@@ -46,7 +46,7 @@ func (d *draft) targetIP(op *log.Op) (before Record, after *log.IP) {
 	if op.ID != "" {
 		var err error
 		if named.NetworkUUID, named.IP, err = parseIPID(op.ID); err != nil {
-			d.bad("ip", err.Error(), "name the address as NETWORK-UUID:ADDRESS")
+			d.bad("ip", d.showError(err), "name the address as NETWORK-UUID:ADDRESS")
 			return before, nil
 		}
 	}
@@ -81,7 +81,7 @@ func (d *draft) targetIP(op *log.Op) (before Record, after *log.IP) {
 	if op.Action != log.Delete {
 		for _, name := range op.Set {
 			if !slices.Contains(ipFields, name) {
-				d.problem(log.FieldError{Field: name, Code: log.ElementUnknown, Message: fmt.Sprintf("ip has no field %q", name), Remedy: "leave it out"})
+				d.problem(log.FieldError{Field: d.show(name), Code: log.ElementUnknown, Message: "ip has no field " + d.quote(name), Remedy: "leave it out"})
 			}
 		}
 		set := slices.DeleteFunc(slices.Clone(op.Set), func(name string) bool { return name == "ip" || name == "network_uuid" })
@@ -255,7 +255,7 @@ var optionsOf = map[log.Kind][]log.Option{
 func (d *draft) checkOptions(op *log.Op) {
 	for _, o := range op.Options {
 		if !slices.Contains(optionsOf[op.Kind], o) || op.Action == log.Delete {
-			d.bad("options", fmt.Sprintf("\"%s\" does not fit a %s of a %s", o, op.Action, op.Kind), "leave it out")
+			d.bad("options", fmt.Sprintf("\"%s\" does not fit a %s of a %s", d.show(string(o)), op.Action, op.Kind), "leave it out")
 		}
 	}
 	if d.change.By.Role == log.RoleCN && (asks(op, log.OptionReserveIP) || asks(op, log.OptionReleaseIP)) {

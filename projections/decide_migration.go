@@ -34,7 +34,7 @@ func (d *draft) checkMigrationSide(side string, vmm log.UUID, state string, gen 
 		d.bad(side+"_gen", "a generation is 1 or more", "send the generation of the CN's observation")
 	}
 	if !slices.Contains(migrationStates, state) {
-		d.bad(side+"_state", fmt.Sprintf("\"%s\" is not known", state), "send one of "+strings.Join(migrationStates, ", "))
+		d.bad(side+"_state", fmt.Sprintf("\"%s\" is not known", d.show(state)), "send one of "+strings.Join(migrationStates, ", "))
 	}
 	if vmm.IsZero() {
 		d.missing(side+"_propolis_id", "send the UUID of the VMM")

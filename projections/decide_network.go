@@ -181,7 +181,7 @@ func (d *draft) checkNetworkMTU(n *log.Network) {
 		d.missing("nic_tag", "name the NIC tag that the network lies on")
 		return
 	case tag == nil:
-		d.bad("nic_tag", fmt.Sprintf("nic tag \"%s\" does not exist", n.NICTag), "create the tag first")
+		d.bad("nic_tag", fmt.Sprintf("nic tag \"%s\" does not exist", d.show(n.NICTag)), "create the tag first")
 		return
 	}
 	if n.MTU < least || n.MTU > maxMTU {
@@ -320,12 +320,12 @@ func (d *draft) checkRoutes(n *log.Network) {
 		dst, ok := parseDst(route.Dst)
 		switch {
 		case !ok:
-			d.bad("routes", fmt.Sprintf("route destination \"%s\" is no address and no subnet", route.Dst), "send an address, or a subnet without host bits")
+			d.bad("routes", fmt.Sprintf("route destination \"%s\" is no address and no subnet", d.show(route.Dst)), "send an address, or a subnet without host bits")
 			continue
 		case familyOf(dst.Addr()) != n.Family:
-			d.bad("routes", fmt.Sprintf("addresses used for routing should match subnet type (%s)", n.Family), fmt.Sprintf("leave out the route to %s", route.Dst))
+			d.bad("routes", fmt.Sprintf("addresses used for routing should match subnet type (%s)", n.Family), fmt.Sprintf("leave out the route to %s", d.show(route.Dst)))
 		case i > 0 && n.Routes[i-1].Dst == route.Dst:
-			d.bad("routes", fmt.Sprintf("there are two routes to %s", route.Dst), "send one")
+			d.bad("routes", fmt.Sprintf("there are two routes to %s", d.show(route.Dst)), "send one")
 		}
 		if route.Gateway == "linklocal" {
 			continue
@@ -333,11 +333,11 @@ func (d *draft) checkRoutes(n *log.Network) {
 		gw, err := netip.ParseAddr(route.Gateway)
 		switch {
 		case err != nil || gw.Zone() != "":
-			d.bad("routes", fmt.Sprintf("gateway \"%s\" of the route to %s is no address", route.Gateway, route.Dst), "send an address, or linklocal")
+			d.bad("routes", fmt.Sprintf("gateway \"%s\" of the route to %s is no address", d.show(route.Gateway), d.show(route.Dst)), "send an address, or linklocal")
 		case familyOf(gw) != n.Family:
-			d.bad("routes", fmt.Sprintf("addresses used for routing should match subnet type (%s)", n.Family), fmt.Sprintf("send another gateway for the route to %s", route.Dst))
+			d.bad("routes", fmt.Sprintf("addresses used for routing should match subnet type (%s)", n.Family), fmt.Sprintf("send another gateway for the route to %s", d.show(route.Dst)))
 		case n.Fabric && misplaced(n.Subnet, gw) != "":
-			d.bad("routes", fmt.Sprintf("gateway %s of the route to %s %s", gw, route.Dst, misplaced(n.Subnet, gw)), "a fabric has no way to it: send an address of the subnet")
+			d.bad("routes", fmt.Sprintf("gateway %s of the route to %s %s", gw, d.show(route.Dst), misplaced(n.Subnet, gw)), "a fabric has no way to it: send an address of the subnet")
 		}
 	}
 }

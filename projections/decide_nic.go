@@ -92,7 +92,7 @@ func (d *draft) findNetwork(n *log.NIC, op *log.Op) {
 	}
 	switch len(found) {
 	case 0:
-		d.bad("ip", fmt.Sprintf("No networks matching this nic_tag (\"%s\") and vlan_id (%d) contained the IP address %s", n.NICTag, n.VLANID, n.IP), "send network_uuid")
+		d.bad("ip", fmt.Sprintf("No networks matching this nic_tag (\"%s\") and vlan_id (%d) contained the IP address %s", d.show(n.NICTag), n.VLANID, n.IP), "send network_uuid")
 		return
 	case 1:
 	default:
@@ -145,7 +145,7 @@ func (d *draft) checkNIC(before, n *log.NIC, op *log.Op) {
 	case "":
 		d.missing("belongs_to_type", "send zone, server or other")
 	default:
-		d.bad("belongs_to_type", fmt.Sprintf("\"%s\" is not known", n.BelongsToType), "send zone, server or other")
+		d.bad("belongs_to_type", fmt.Sprintf("\"%s\" is not known", d.show(n.BelongsToType)), "send zone, server or other")
 	}
 	if n.BelongsToUUID.IsZero() {
 		d.missing("belongs_to_uuid", "send the UUID of the VM, server or other thing")
@@ -156,7 +156,7 @@ func (d *draft) checkNIC(before, n *log.NIC, op *log.Op) {
 	switch n.State {
 	case "provisioning", "stopped", "running":
 	default:
-		d.bad("state", fmt.Sprintf("\"%s\" is not known", n.State), "send provisioning, stopped or running")
+		d.bad("state", fmt.Sprintf("\"%s\" is not known", d.show(n.State)), "send provisioning, stopped or running")
 	}
 	if len(n.Model) > MaxNameBytes {
 		d.bad("model", fmt.Sprintf("must not be longer than %d bytes", MaxNameBytes), "shorten it")
@@ -188,7 +188,7 @@ func (d *draft) checkServerNIC(n *log.NIC) {
 
 func (d *draft) checkNICTags(n *log.NIC) {
 	if n.NICTag != "" && d.tag(n.NICTag) == nil {
-		d.bad("nic_tag", fmt.Sprintf("nic tag \"%s\" does not exist", n.NICTag), "create the tag first")
+		d.bad("nic_tag", fmt.Sprintf("nic tag \"%s\" does not exist", d.show(n.NICTag)), "create the tag first")
 	}
 	d.checkTagList(n.NICTagsProvided)
 }
@@ -201,9 +201,9 @@ func (d *draft) checkTagList(names []string) {
 	}
 	for i, name := range names {
 		if d.tag(name) == nil {
-			d.bad("nic_tags_provided", fmt.Sprintf("nic tag \"%s\" does not exist", name), "create the tag first")
+			d.bad("nic_tags_provided", fmt.Sprintf("nic tag \"%s\" does not exist", d.show(name)), "create the tag first")
 		} else if slices.Contains(names[:i], name) {
-			d.bad("nic_tags_provided", fmt.Sprintf("nic tag \"%s\" is named twice", name), "name it once")
+			d.bad("nic_tags_provided", fmt.Sprintf("nic tag \"%s\" is named twice", d.show(name)), "name it once")
 		}
 	}
 }

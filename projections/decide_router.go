@@ -203,7 +203,7 @@ func (d *draft) rerouted(before, after *log.Router) (networks []*log.Network) {
 		for _, route := range routes {
 			if i := slices.IndexFunc(changed.Routes, func(other log.Route) bool { return other.Dst == route.Dst }); i >= 0 {
 				d.problem(log.FieldError{
-					Field: "networks", Code: log.ElementUsedBy, Message: fmt.Sprintf("network \"%s\" has a route to %s already", uuid, route.Dst),
+					Field: "networks", Code: log.ElementUsedBy, Message: fmt.Sprintf("network \"%s\" has a route to %s already", uuid, d.show(route.Dst)),
 					Remedy: "take that route from the network first", Type: "network", ID: uuid.String(),
 				})
 				continue
@@ -273,7 +273,7 @@ func (d *draft) keepRouterRoutes(n *log.Network) {
 				n.Routes = append(n.Routes, route)
 			case n.Routes[i].Gateway != route.Gateway:
 				d.problem(log.FieldError{
-					Field: "routes", Code: log.ElementUsedBy, Message: fmt.Sprintf("the route to %s is that of router \"%s\"", route.Dst, r.UUID),
+					Field: "routes", Code: log.ElementUsedBy, Message: fmt.Sprintf("the route to %s is that of router \"%s\"", d.show(route.Dst), r.UUID),
 					Remedy: "leave it out, or update the router", Type: r.Kind().String(), ID: r.ID(),
 				})
 			}

@@ -114,15 +114,15 @@ var taskWords = strings.NewReplacer("_", "", "-", "", ".", "")
 
 func (d *draft) checkTask(t *log.Task) {
 	if odd := strings.ContainsFunc(taskWords.Replace(t.Task), func(r rune) bool { return !isWordRune(r) }); odd || t.Task == "" || len(t.Task) > MaxNameBytes {
-		d.bad("task", fmt.Sprintf("\"%s\" is no task", t.Task), "send a word such as nop or machine_start")
+		d.bad("task", fmt.Sprintf("\"%s\" is no task", d.show(t.Task)), "send a word such as nop or machine_start")
 	}
 	switch t.Status {
 	case log.TaskQueued, log.TaskActive, log.TaskComplete, log.TaskFailure:
 	default:
-		d.bad("status", fmt.Sprintf("\"%s\" is not known", t.Status), "send queued, active, complete or failure")
+		d.bad("status", fmt.Sprintf("\"%s\" is not known", d.show(t.Status)), "send queued, active, complete or failure")
 	}
 	if t.Via != log.ViaFeed && t.Via != log.ViaHTTP {
-		d.bad("via", fmt.Sprintf("\"%s\" is not known", t.Via), "send feed or http")
+		d.bad("via", fmt.Sprintf("\"%s\" is not known", d.show(t.Via)), "send feed or http")
 	}
 	if t.Timeout > MaxTaskTimeout {
 		d.bad("timeout", fmt.Sprintf("%d seconds are over %d", t.Timeout, MaxTaskTimeout), "send fewer")
@@ -173,10 +173,10 @@ func (d *draft) checkServerForms(s *log.Server) {
 	d.checkText("boot_platform", s.BootPlatform)
 	d.checkText("default_console", s.DefaultConsole)
 	if !isFraction(s.ReservationRatio) {
-		d.bad("reservation_ratio", fmt.Sprintf("\"%s\" is no part of the whole", s.ReservationRatio), "send a number from 0 to 1, as in 0.15")
+		d.bad("reservation_ratio", fmt.Sprintf("\"%s\" is no part of the whole", d.show(s.ReservationRatio)), "send a number from 0 to 1, as in 0.15")
 	}
 	if s.TransitionalStatus != "" && s.TransitionalStatus != "rebooting" {
-		d.bad("transitional_status", fmt.Sprintf("\"%s\" is not known", s.TransitionalStatus), "send rebooting, or nothing")
+		d.bad("transitional_status", fmt.Sprintf("\"%s\" is not known", d.show(s.TransitionalStatus)), "send rebooting, or nothing")
 	}
 	if s.AgentPort > 65535 {
 		d.bad("agent_port", fmt.Sprintf("%d is no port", s.AgentPort), "send one of 1 to 65535")
@@ -236,7 +236,7 @@ func (d *draft) settleTicket(before, after *log.Ticket) {
 		return
 	}
 	if after.Waits() && after.Status != before.Status {
-		d.bad("status", fmt.Sprintf("a ticket becomes %s by itself", after.Status), "release the one before it")
+		d.bad("status", fmt.Sprintf("a ticket becomes %s by itself", d.show(after.Status)), "release the one before it")
 	}
 	after.Updated = d.time
 }
@@ -251,7 +251,7 @@ func (d *draft) checkTicket(t *log.Ticket) {
 	switch t.Status {
 	case log.TicketQueued, log.TicketActive, log.TicketFinished, log.TicketExpired:
 	default:
-		d.bad("status", fmt.Sprintf("\"%s\" is not known", t.Status), "send finished to release it")
+		d.bad("status", fmt.Sprintf("\"%s\" is not known", d.show(t.Status)), "send finished to release it")
 	}
 	d.checkText("action", t.Action)
 	d.checkText("reqid", t.ReqID)

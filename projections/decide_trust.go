@@ -25,7 +25,7 @@ func isKeyID(text string) bool { return len(text) == idHexBytes && isHex(text, i
 
 func (d *draft) checkAuthority(a *log.Authority) {
 	if a.Name != "clients" && a.Name != "peers" {
-		d.bad("name", fmt.Sprintf("there is no authority \"%s\"", a.Name), "send clients or peers")
+		d.bad("name", fmt.Sprintf("there is no authority \"%s\"", d.show(a.Name)), "send clients or peers")
 	}
 	if !isKeyID(a.Issuing) {
 		d.bad("issuing", "is not the SHA-256 of a public key, in hexadecimal", "let rutter cert do it")
@@ -111,7 +111,7 @@ func (d *draft) checkRevocation(r *log.Revocation) {
 		ok = false
 	}
 	if !ok {
-		d.bad("subject", fmt.Sprintf("\"%s\" names no certificates", r.Subject), "send serial:HEX, key:HEX, cn:UUID, server:NAME, operator:NAME or reader:NAME")
+		d.bad("subject", fmt.Sprintf("\"%s\" names no certificates", d.show(r.Subject)), "send serial:HEX, key:HEX, cn:UUID, server:NAME, operator:NAME or reader:NAME")
 	}
 	if len(r.Reason) > MaxTextBytes || len(r.Identity) > MaxNameBytes+16 {
 		d.bad("reason", "too long", fmt.Sprintf("use at most %d bytes", MaxTextBytes))
@@ -152,7 +152,7 @@ func (d *draft) checkCertificate(c *log.Certificate) {
 		d.bad("identity", "is not one", "send cn:UUID, server:NAME, operator:NAME or reader:NAME")
 	}
 	if c.Authority != "clients" && c.Authority != "peers" {
-		d.bad("authority", fmt.Sprintf("there is no authority \"%s\"", c.Authority), "send clients or peers")
+		d.bad("authority", fmt.Sprintf("there is no authority \"%s\"", d.show(c.Authority)), "send clients or peers")
 	}
 	if !isKeyID(c.Issuer) || !isKeyID(c.Key) {
 		d.bad("key", "key and issuer are SHA-256s of public keys, in hexadecimal", "let rutter cert do it")

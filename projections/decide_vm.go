@@ -22,7 +22,7 @@ func (d *draft) checkServer(s *log.Server) {
 	switch s.Status {
 	case "running", "unknown", "expunged":
 	default:
-		d.bad("status", fmt.Sprintf("\"%s\" is not known", s.Status), "send running, unknown, or expunged for one that will not come back")
+		d.bad("status", fmt.Sprintf("\"%s\" is not known", d.show(s.Status)), "send running, unknown, or expunged for one that will not come back")
 	}
 	d.checkText("hostname", s.Hostname)
 	d.checkText("datacenter", s.Datacenter)
@@ -53,7 +53,7 @@ func (d *draft) checkVM(m *log.VM) {
 		d.missing("owner_uuid", "send the UUID of the owner")
 	}
 	if m.State == "" || len(m.State) > MaxNameBytes || strings.ContainsFunc(m.State, func(r rune) bool { return r != '_' && (r < 'a' || r > 'z') }) {
-		d.bad("state", fmt.Sprintf("\"%s\" is not a state", m.State), "send a word such as provisioning, running or stopped")
+		d.bad("state", fmt.Sprintf("\"%s\" is not a state", d.show(m.State)), "send a word such as provisioning, running or stopped")
 	}
 	d.checkText("alias", m.Alias)
 	d.checkText("brand", m.Brand)
@@ -67,7 +67,7 @@ func (d *draft) checkZonename(m *log.VM) {
 	name := m.Zonename
 	odd := strings.ContainsFunc(name, func(r rune) bool { return !isWordRune(r) && r != '-' && r != '.' })
 	if name == "" || len(name) > MaxNameBytes || odd || name[0] == '.' || name[0] == '-' {
-		d.bad("zonename", fmt.Sprintf("\"%s\" cannot name a network namespace", name),
+		d.bad("zonename", fmt.Sprintf("\"%s\" cannot name a network namespace", d.show(name)),
 			fmt.Sprintf("use 1 to %d letters, digits, dots, dashes and underscores, a letter or digit first; or leave it out for the UUID", MaxNameBytes))
 		return
 	}
@@ -104,7 +104,7 @@ func (d *draft) checkVMM(m *log.VMM) {
 		d.missing("sled_id", "send the UUID of the CN")
 	}
 	if !slices.Contains(vmmStates, m.State) {
-		d.bad("state", fmt.Sprintf("\"%s\" is not known", m.State), "send one of "+strings.Join(vmmStates, ", "))
+		d.bad("state", fmt.Sprintf("\"%s\" is not known", d.show(m.State)), "send one of "+strings.Join(vmmStates, ", "))
 	}
 	if m.Gen == 0 {
 		d.bad("gen", "a generation is 1 or more", "send the generation of the CN's observation")

@@ -173,6 +173,9 @@ func (d *draft) emit(before Record, after log.Object) string {
 	case !slices.Equal(scopes, now):
 		scopes = tidyScopes(append(scopes, now...))
 	}
+	if after != nil && d.contained() {
+		d.objectFits(after)
+	}
 	e.Kind, e.ID, e.Scopes = e.Object.Kind(), e.Object.ID(), scopes
 	if d.at < len(d.change.Ops)-1 {
 		d.remember(before, Record{Object: after, Revision: e.Revision, Seq: before.Seq})
@@ -249,11 +252,11 @@ func (d *draft) verdict() *log.Refusal {
 		r = &log.Refusal{Code: log.CodeInvalidParameters, Message: "Invalid parameters", Errors: d.problems}
 	}
 	if r == nil || len(d.change.Ops) < 2 || len(d.change.Ops) > log.MaxOps {
-		return r
+		return d.bounded(r)
 	}
 	r.Errors = slices.Clone(r.Errors)
 	for i := range r.Errors {
 		r.Errors[i].Field = fmt.Sprintf("ops.%d.%s", d.at, r.Errors[i].Field)
 	}
-	return r
+	return d.bounded(r)
 }

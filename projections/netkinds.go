@@ -2,7 +2,6 @@ package projections
 
 import (
 	"encoding/binary"
-	"fmt"
 	"net/netip"
 	"slices"
 	"strconv"
@@ -51,7 +50,7 @@ func parseIPID(id string) (network log.UUID, ip netip.Addr, err error) {
 			}
 		}
 	}
-	return log.UUID{}, netip.IPv6Unspecified(), fmt.Errorf("ip %q: want NETWORK-UUID:ADDRESS", id)
+	return log.UUID{}, netip.IPv6Unspecified(), &log.FormError{What: "ip", Text: id, Want: "NETWORK-UUID:ADDRESS"}
 }
 
 func keyOfVLAN(owner log.UUID, vlan uint32) string {
@@ -68,7 +67,7 @@ func parseVLANID(id string) (owner log.UUID, vlan uint32, err error) {
 			}
 		}
 	}
-	return log.UUID{}, 0, fmt.Errorf("fabric_vlan %q: want OWNER-UUID:VLAN", id)
+	return log.UUID{}, 0, &log.FormError{What: "fabric_vlan", Text: id, Want: "OWNER-UUID:VLAN"}
 }
 
 // scopesOfNet returns the scopes of an aggregation or a router; others of these

@@ -121,7 +121,7 @@ func (d *draft) permitCN(op *log.Op) bool {
 			return true
 		}
 	}
-	d.deny(op, fmt.Sprintf("%s %s is not one of compute node %s", op.Kind, op.ID, d.change.By.CN), "a compute node writes about itself, its VMs, its VMMs and its NICs only")
+	d.deny(op, fmt.Sprintf("%s %s is not one of compute node %s", op.Kind, d.show(op.ID), d.change.By.CN), "a compute node writes about itself, its VMs, its VMMs and its NICs only")
 	return false
 }
 
@@ -141,7 +141,7 @@ func (d *draft) permitFields(op *log.Op, before, after log.Object) {
 		return
 	}
 	if !d.owns(by.CN, after) || !d.mayTake(by.CN, before, after) {
-		d.deny(op, fmt.Sprintf("%s %s is not one of compute node %s", op.Kind, after.ID(), by.CN), "a compute node writes about itself, its VMs, its VMMs and its NICs only")
+		d.deny(op, fmt.Sprintf("%s %s is not one of compute node %s", op.Kind, d.show(after.ID()), by.CN), "a compute node writes about itself, its VMs, its VMMs and its NICs only")
 		return
 	}
 	var foreign []log.FieldError
@@ -154,7 +154,7 @@ func (d *draft) permitFields(op *log.Op, before, after log.Object) {
 	for _, name := range d.touched(op, before, after) {
 		if !slices.Contains(allowed, name) {
 			foreign = append(foreign, log.FieldError{
-				Field: name, Code: log.ElementInvalid, Message: "not a field that a compute node may write",
+				Field: d.show(name), Code: log.ElementInvalid, Message: "not a field that a compute node may write",
 				Remedy: "it may write " + strings.Join(allowed, ", "),
 			})
 		}

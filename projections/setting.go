@@ -50,10 +50,10 @@ func (d *draft) checkSetting(s *log.Setting) {
 			names = append(names, name)
 		}
 		slices.Sort(names)
-		d.bad("name", fmt.Sprintf("there is no setting \"%s\"", s.Name), "use one of: "+strings.Join(names, ", "))
+		d.bad("name", fmt.Sprintf("there is no setting \"%s\"", d.show(s.Name)), "use one of: "+strings.Join(names, ", "))
 		return
 	}
 	if !slices.Contains(values, s.Value) {
-		d.bad("value", fmt.Sprintf("\"%s\" is no value of %s", s.Value, s.Name), "send one of: "+strings.Join(values, ", "))
+		d.bad("value", fmt.Sprintf("\"%s\" is no value of %s", d.show(s.Value), s.Name), "send one of: "+strings.Join(values, ", "))
 	}
 }

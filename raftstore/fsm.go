@@ -111,6 +111,11 @@ func (s *Store) applyEntry(entry *raft.Log) any {
 }
 
 func (s *Store) applyData(entry *raft.Log, u *unit) (response any, err error) {
+	defer func() {
+		if p := recover(); p != nil { // it must not take the process down without a word
+			err = fmt.Errorf("panic: %v: %s", p, debug.Stack())
+		}
+	}()
 	a := &s.applier
 	if entry.Type == raft.LogConfiguration {
 		a.head.conf, a.head.confIndex = raft.DecodeConfiguration(entry.Data), entry.Index
@@ -176,11 +181,14 @@ func (s *Store) applyBatch(data []byte, u *unit) ([]log.Result, error) {
 // applyChange decides and applies one change. Everything that it reads is
 // replicated, so each server computes the same (DESIGN section 2, rule 3).
 func (s *Store) applyChange(raw []byte, u *unit) (log.Result, error) {
-	c, err := s.applier.dec.Change(raw)
-	if err != nil {
+	a := &s.applier
+	c, err := a.readChange(raw)
+	if errors.Is(err, log.ErrFormat) {
 		return log.Result{}, err
 	}
-	a := &s.applier
+	if err != nil {
+		return s.refuseUnreadable(err), nil
+	}
 	a.head.time = max(a.head.time, c.Time)
 	c.Time = a.head.time
 	a.window.advance(c.Time)
@@ -193,13 +201,15 @@ func (s *Store) applyChange(raw []byte, u *unit) (log.Result, error) {
 		s.counters.refused.Add(1)
 		return log.Result{ChangeID: c.ID, Refusal: refusal}, nil
 	}
-	result, err := s.decide(c, u)
-	if err != nil {
-		return log.Result{}, err
-	}
+	d := s.decide(c)
+	result := d.result
 	if result.Refusal != nil {
 		s.counters.refused.Add(1)
+	} else if err := s.fold(&d); err != nil {
+		return log.Result{}, fmt.Errorf("change %s: %w", c.ID, err)
 	}
+	u.slots = append(u.slots, d.slots...)
+	u.bytes += d.bytes
 	encoded, err := a.enc.Result(&result)
 	if err != nil {
 		return log.Result{}, fmt.Errorf("result of change %s: %w", c.ID, err)
@@ -232,69 +242,6 @@ func (s *Store) firstResult(id log.UUID, known remembered) (log.Result, error) {
 		return log.Result{}, fmt.Errorf("first result of change %s: %w", id, err)
 	}
 	return *result, nil
-}
-
-// decide turns a change into entries and applies them. A panic in the core
-// stops this server, naming the change; it must not take the process down
-// without a word.
-func (s *Store) decide(c *log.Change, u *unit) (result log.Result, err error) {
-	defer func() {
-		if p := recover(); p != nil {
-			err = fmt.Errorf("change %s: panic: %v: %s", c.ID, p, debug.Stack())
-		}
-	}()
-	a := &s.applier
-	// Readers only read, and this goroutine is the one writer: deciding and
-	// encoding need no lock.
-	events, result := s.state.Decide(c)
-	if result.Refusal != nil {
-		return result, nil
-	}
-	from := len(u.slots)
-	seq, hash := a.head.seq, a.head.hash
-	clear(a.bodies)
-	a.bodies = a.bodies[:0]
-	for _, e := range events {
-		bytes, body, err := a.enc.EventAndBody(e)
-		if err != nil {
-			return log.Result{}, fmt.Errorf("change %s: %w", c.ID, err)
-		}
-		seq++
-		hash = hash.Next(seq, bytes)
-		u.slots = append(u.slots, slot{log.Entry{Seq: seq, Hash: hash, Bytes: bytes}, e.More})
-		if e.Action == log.Delete {
-			body = nil
-		}
-		a.bodies = append(a.bodies, body)
-		u.bytes += len(bytes)
-	}
-	result.First, result.Last = a.head.seq, seq
-	if len(events) > 0 {
-		result.First++
-	}
-	result.Events = uint32(len(events))
-	a.head.seq, a.head.hash = seq, hash
-	if err := s.fold(events, u.slots[from:], a.bodies); err != nil {
-		return log.Result{}, fmt.Errorf("change %s: %w", c.ID, err)
-	}
-	return result, nil
-}
-
-// fold applies the entries of one change to the state, in one step for readers.
-func (s *Store) fold(events []*log.Event, slots []slot, bodies [][]byte) error {
-	durable := s.persister.durable()
-	a := &s.applier
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for i, e := range events {
-		if _, err := s.state.ApplyEncoded(slots[i].Seq, e, bodies[i]); err != nil {
-			return err
-		}
-		s.ring.push(slots[i], durable)
-	}
-	s.head.seq, s.head.hash, s.head.time = a.head.seq, a.head.hash, a.head.time
-	s.state.SetTime(a.head.time)
-	return nil
 }
 
 // wake tells the readers that the log moved.

@@ -32,8 +32,11 @@ const (
 	retryPause = 25 * time.Millisecond
 )
 
-// encoders are shared by the goroutines that propose.
-var encoders = sync.Pool{New: func() any { return log.NewEncoder() }}
+// encoders and decoders are shared by the goroutines that propose.
+var (
+	encoders = sync.Pool{New: func() any { return log.NewEncoder() }}
+	decoders = sync.Pool{New: func() any { return new(log.ChangeDecoder) }}
+)
 
 // proposal is a change on its way through the leader.
 type proposal struct {
@@ -214,7 +217,7 @@ func (s *Store) land(f flight) {
 			p.done(outcome{err: notWritten(err)})
 			continue
 		}
-		p.done(outcome{result: results[i]})
+		p.done(outcome{result: toldOf(results[i])})
 	}
 	// Writers that go on at once get a chance to be in the next batch: without
 	// it, 64 of them fall into two halves that take turns.
@@ -298,6 +301,9 @@ func (s *Store) proposeOnce(ctx context.Context, c *log.Change, forwarded *[]byt
 		}
 		*forwarded = b
 	}
+	if result, refused := s.refuseEarly(c, len(*forwarded)); refused {
+		return result, nil
+	}
 	s.counters.forwarded.Add(1)
 	answer, err := s.callPeer(ctx, address, askPropose, *forwarded)
 	if errors.Is(err, errNotSent) {
@@ -310,7 +316,7 @@ func (s *Store) proposeOnce(ctx context.Context, c *log.Change, forwarded *[]byt
 	if err != nil {
 		return log.Result{}, fmt.Errorf("%w: answer of %s: %w", ErrUnknown, address, err)
 	}
-	return *result, nil
+	return toldOf(*result), nil
 }
 
 // proposeLocal takes c through this server's queue. errNotLeader, ErrOverloaded
@@ -350,6 +356,13 @@ func (s *Store) enqueue(c *log.Change, done func(outcome)) error {
 	if err != nil {
 		return err
 	}
+	if err := readable(encoded); err != nil {
+		return err
+	}
+	if result, refused := s.refuseEarly(&stamped, len(encoded)); refused {
+		done(outcome{result: result})
+		return nil
+	}
 	if err := s.queue.put(&proposal{bytes: encoded, done: done}); err != nil {
 		if errors.Is(err, ErrOverloaded) {
 			s.counters.overloaded.Add(1)
@@ -358,6 +371,15 @@ func (s *Store) enqueue(c *log.Change, done func(outcome)) error {
 	}
 	s.counters.proposals.Add(1)
 	return nil
+}
+
+// readable says whether every server can read an encoded change: what it cannot
+// must not get into the log.
+func readable(encoded []byte) error {
+	dec := decoders.Get().(*log.ChangeDecoder)
+	_, err := dec.Change(encoded)
+	decoders.Put(dec)
+	return err
 }
 
 // seed returns a random number for what a change draws.

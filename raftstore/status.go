@@ -51,6 +51,9 @@ type Status struct {
 	Overloaded uint64  `json:"overloaded_total"`
 	Duplicates uint64  `json:"duplicates_total"` // changes answered from the window of ids
 	Refused    uint64  `json:"refused_total"`
+	Undecided  uint64  `json:"undecided_total"`     // refused since this program failed to decide them
+	Unreadable uint64  `json:"unreadable_total"`    // refused since their bytes in the log do not decode
+	Early      uint64  `json:"refused_early_total"` // refused by this server before they were proposed
 	Persisted  uint64  `json:"persister_transactions_total"`
 	Snapshots  uint64  `json:"snapshots_sent_total"`
 	Restores   uint64  `json:"snapshots_restored_total"`
@@ -83,6 +86,7 @@ func (s *Store) Status() Status {
 	c := &s.counters
 	st.Proposals, st.Batches, st.Forwarded, st.Overloaded = c.proposals.Load(), c.batches.Load(), c.forwarded.Load(), c.overloaded.Load()
 	st.Duplicates, st.Refused, st.Snapshots, st.Restores = c.duplicates.Load(), c.refused.Load(), c.snapshots.Load(), c.restores.Load()
+	st.Undecided, st.Unreadable, st.Early = c.undecided.Load(), c.unreadable.Load(), c.early.Load()
 	st.Queued, st.Age = s.queue.length(), s.Age()
 	st.DiskFree, st.DiskBytes = diskSpace(s.cfg.Dir)
 	st.RaftBytes, st.DBBytes = s.raftLog.bytes(), fileSize(filepath.Join(s.cfg.Dir, dbName))

@@ -73,6 +73,7 @@ type counters struct {
 	proposals, batches, forwarded, overloaded atomic.Uint64
 	duplicates, refused, snapshots, restores  atomic.Uint64
 	comparisons, differences                  atomic.Uint64
+	undecided, unreadable, early              atomic.Uint64
 }
 
 // Open opens or makes the files in cfg.Dir, reads them, and takes the peer

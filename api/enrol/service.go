@@ -187,6 +187,7 @@ func (s *Service) guarded(e endpoint) http.HandlerFunc {
 // refusalStatus are the statuses of refusals that are not 422.
 var refusalStatus = map[string]int{
 	log.CodeResourceNotFound: http.StatusNotFound, log.CodeNotAuthorized: http.StatusForbidden, log.CodePreconditionFailed: http.StatusPreconditionFailed,
+	log.CodeUndecided: http.StatusInternalServerError,
 }
 
 func (s *Service) failure(r *http.Request, err error) *answerError {

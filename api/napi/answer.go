@@ -94,6 +94,7 @@ var refusalStatus = map[string]int{
 	log.CodeResourceNotFound:   http.StatusNotFound,
 	log.CodePreconditionFailed: http.StatusPreconditionFailed,
 	log.CodeNotAuthorized:      http.StatusForbidden,
+	log.CodeUndecided:          http.StatusInternalServerError,
 }
 
 // codeSubnetsExhausted: no subnet is left to choose from.

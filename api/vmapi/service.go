@@ -316,8 +316,11 @@ func (s *Service) write(ctx context.Context, c *log.Change) (log.Result, error) 
 	}
 	if result.Refusal != nil {
 		p := &problem{status: http.StatusConflict, Code: vmrule.Code, Message: result.Refusal.Message, Errors: result.Refusal.Errors}
-		if result.Refusal.Code == log.CodeResourceNotFound {
+		switch result.Refusal.Code {
+		case log.CodeResourceNotFound:
 			p.status, p.Code = http.StatusNotFound, result.Refusal.Code
+		case log.CodeUndecided:
+			p.status, p.Code = http.StatusInternalServerError, result.Refusal.Code
 		}
 		return result, p
 	}

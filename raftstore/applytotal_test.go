@@ -1,0 +1,232 @@
+package raftstore
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"rutter/log"
+)
+
+// poisoned are changes that stopped every server of the first feature version, at
+// once or at their retry, and again at each start.
+func poisoned(t testing.TB) []*log.Change {
+	long := poisons(300 << 10)
+	change := func(by log.Author, op log.Op) *log.Change {
+		return &log.Change{ID: newID(), Actor: "test", By: by, Ops: []log.Op{op}}
+	}
+	trusted, cn := log.Author{Role: log.RoleTrusted}, log.Author{Role: log.RoleCN, CN: plainID(11)}
+	return []*log.Change{
+		change(trusted, long[0]),
+		change(trusted, long[6]),
+		change(cn, log.Op{Action: log.Delete, Kind: log.KindNIC, ID: strings.Repeat("a", 600<<10)}),
+		change(cn, log.Op{Action: log.Create, Kind: log.KindVM, Set: long[8].Set[:20_000], Object: &log.VM{UUID: plainID(85), ServerUUID: plainID(11)}}),
+		change(trusted, log.Op{Action: log.Create, Kind: log.KindServer, Object: withUnknown(t, &log.Server{Hostname: "a"}, log.MaxChangeBytes-130)}),
+	}
+}
+
+// TestPoisonIsRefused: what stopped all servers is refused within the limits, also
+// when it is tried again, when it comes from a leader that let it into the log, and
+// after a restart; under either feature version.
+func TestPoisonIsRefused(t *testing.T) {
+	t.Parallel()
+	for _, feature := range []uint32{log.FeatureFirst, log.FeatureContained} {
+		t.Run(fmt.Sprintf("version %d", feature), func(t *testing.T) {
+			t.Parallel()
+			nodes := three(t, func(c *Config) { c.features = feature })
+			leader := leaderOf(t, nodes)
+			must(t, leader, tagChange(newID(), "first"))
+			changes := poisoned(t)
+			for range 2 {
+				for _, c := range changes {
+					for _, n := range nodes {
+						refusedShort(t, n, c)
+					}
+				}
+			}
+			for range 2 { // as a leader of before lets it in, and its client tries again
+				for _, c := range changes {
+					stamped := *c
+					stamped.Time = log.TimeOf(time.Now())
+					raw := encodedChange(t, &stamped)
+					if err := leader.raft.Load().Apply(batchOf(raw), enqueueTimeout).Error(); err != nil {
+						t.Fatal(err)
+					}
+				}
+			}
+			allAgree(t, nodes)
+			for _, n := range nodes {
+				n.halt(t)
+			}
+			for i, n := range nodes {
+				nodes[i] = n.again(t)
+			}
+			for _, c := range changes {
+				refusedShort(t, leaderOf(t, nodes), c)
+			}
+			must(t, leaderOf(t, nodes), tagChange(newID(), "last"))
+			allAgree(t, nodes)
+			for _, n := range nodes {
+				n.halt(t)
+			}
+			recovered(t, nodes[0], changes)
+		})
+	}
+}
+
+// recovered makes a cluster of one of a folder with poison in its files.
+func recovered(t *testing.T, n *node, changes []*log.Change) {
+	t.Helper()
+	if _, err := Recover(Rebirth{Dir: n.cfg.Dir, Member: Member{ID: n.cfg.ID}}, n.cfg.Logger); err != nil {
+		t.Fatalf("recover: %v", err)
+	}
+	n.cfg.InitialMembers = nil
+	n = n.again(t)
+	leaderOf(t, []*node{n})
+	for _, c := range changes {
+		refusedShort(t, n, c)
+	}
+	must(t, n, tagChange(newID(), "alone"))
+}
+
+// refusedShort proposes what must be refused in few words.
+func refusedShort(t *testing.T, n *node, c *log.Change) {
+	t.Helper()
+	result, err := n.Propose(patience(t), c)
+	if err != nil {
+		t.Fatalf("%s: %v", n.cfg.ID, err)
+	}
+	if result.Refusal == nil {
+		t.Fatalf("%s: accepted: %+v", n.cfg.ID, result)
+	}
+	encoded, err := log.NewEncoder().Result(&result)
+	if err != nil || len(encoded) > log.MaxResultBytes {
+		t.Fatalf("%s: an answer of %d bytes, %v", n.cfg.ID, len(encoded), err)
+	}
+	for _, e := range append(result.Refusal.Errors, log.FieldError{Message: result.Refusal.Message}) {
+		if len(e.Message) > log.MaxMessageBytes+100 || strings.ContainsAny(e.Message, "\x7f\x00") {
+			t.Fatalf("%s: a message of %d bytes: %.200q", n.cfg.ID, len(e.Message), e.Message)
+		}
+	}
+}
+
+// allAgree waits until all have applied the same, and compares their digests.
+func allAgree(t *testing.T, nodes []*node) {
+	t.Helper()
+	at := func(n *node) point {
+		n.applier.mu.Lock()
+		defer n.applier.mu.Unlock()
+		h := n.applier.head
+		return point{h.command, h.seq, h.digest()}
+	}
+	for ctx := patience(t); ; {
+		for _, n := range nodes {
+			if err := n.failure(); err != nil {
+				t.Fatalf("%s stopped: %v", n.cfg.ID, err)
+			}
+		}
+		if a, b, c := at(nodes[0]), at(nodes[1]), at(nodes[2]); a.index == b.index && b.index == c.index {
+			if a != b || b != c {
+				t.Fatalf("they differ: %+v %+v %+v", a, b, c)
+			}
+			return
+		}
+		if nodes[0].pause(ctx, nil) != nil {
+			t.Fatal("they do not come to the same index")
+		}
+	}
+}
+
+// TestPanicIsARefusal: where the program fails while it decides, the change is
+// refused, counted and remembered, and the state is what it was; where it fails
+// while it applies, the server stops.
+func TestPanicIsARefusal(t *testing.T) {
+	t.Parallel()
+	s := bareStore(t, t.TempDir())
+	defer s.close()
+	s.found(log.FeatureVersion)
+	before := s.state.Sum()
+	// No bytes decode to an object that is nil: the program's own fault stands for any.
+	var none *log.VM
+	d := s.decide(&log.Change{ID: fixedID(1), Time: baseTime, By: log.Author{Role: log.RoleTrusted}, Ops: []log.Op{{Action: log.Create, Kind: log.KindVM, Object: none}}})
+	if r := d.result.Refusal; r == nil || r.Code != log.CodeUndecided || len(d.events) > 0 || d.result.ChangeID != fixedID(1) {
+		t.Errorf("got %+v", d)
+	}
+	if got := s.counters.undecided.Load(); got != 1 || s.state.Sum() != before || s.failure() != nil {
+		t.Errorf("%d changes counted as undecided; the state is another, or the server stopped: %v", got, s.failure())
+	}
+	good := encodedChange(t, &log.Change{ID: fixedID(2), Time: baseTime, Ops: []log.Op{operation(t, asked[0])}, By: log.Author{Role: log.RoleTrusted}})
+	if r := s.batch(good)[0]; r.Refusal != nil {
+		t.Errorf("the next change: %v", r.Refusal)
+	}
+	s.ring = ring{} // has no room: the fold fails half way
+	next := encodedChange(t, &log.Change{ID: fixedID(3), Time: baseTime, Ops: []log.Op{operation(t, settling[0])}, By: log.Author{Role: log.RoleTrusted}})
+	if err, ok := s.entry(s.applier.head.applied+1, batchOf(next)).(error); !ok || s.failure() == nil {
+		t.Errorf("a panic while applying did not stop the server: %v", err)
+	}
+}
+
+// TestUnreadableChange: bytes that are no change are refused in apply, without a
+// trace in what servers agree on, and are not proposed by a leader; those of a
+// newer format stop the server.
+func TestUnreadableChange(t *testing.T) {
+	t.Parallel()
+	s := bareStore(t, t.TempDir())
+	defer s.close()
+	s.found(log.FeatureVersion)
+	before := s.applier.head
+	good := encodedChange(t, &log.Change{ID: fixedID(1), Time: baseTime, Ops: []log.Op{operation(t, asked[0])}, By: log.Author{Role: log.RoleTrusted}})
+	for _, raw := range [][]byte{nil, {log.FormatVersion}, []byte("\x01garbage"), good[:len(good)-1], append(good[:len(good):len(good)], 0), make([]byte, log.MaxChangeBytes+1)} {
+		if len(raw) > 0 {
+			raw[0] = log.FormatVersion
+		}
+		if readable(raw) == nil {
+			t.Errorf("%.20x would be proposed", raw)
+		}
+		results := s.batch(raw)
+		if r := results[0].Refusal; r == nil || r.Code != log.CodeInvalidParameters {
+			t.Errorf("%.20x: got %+v", raw, results[0])
+		}
+	}
+	if h := s.applier.head; h.windowSum != before.windowSum || h.stateSum != before.stateSum || h.seq != before.seq || h.time != before.time {
+		t.Errorf("they left a trace: %+v, before %+v", h, before)
+	}
+	if r := s.batch([]byte("\x01garbage"), good); r[0].Refusal == nil || r[1].Refusal != nil {
+		t.Errorf("beside a good one: %+v", r)
+	}
+	if err, ok := s.entry(s.applier.head.applied+1, batchOf([]byte("\x02newer"))).(error); !ok || !errors.Is(err, log.ErrFormat) {
+		t.Errorf("a newer format gave %v", err)
+	}
+}
+
+// TestEventOverTheLimit: the size of events is decided before they are applied.
+func TestEventOverTheLimit(t *testing.T) {
+	t.Parallel()
+	for _, feature := range []uint32{log.FeatureFirst, log.FeatureContained} {
+		file := settledFile(t, feature)
+		for n := log.MaxChangeBytes - 200; n < log.MaxChangeBytes-60; n += 5 {
+			o := withUnknown(t, &log.Server{Hostname: "a"}, n)
+			c := &log.Change{ID: fixedID(99), Time: baseTime, Ops: []log.Op{{Action: log.Create, Kind: log.KindServer, Object: o}}, By: log.Author{Role: log.RoleTrusted}}
+			raw, err := log.NewEncoder().Change(c)
+			if errors.Is(err, log.ErrTooLarge) {
+				break
+			}
+			s := copyOf(t, file)
+			seq := s.applier.head.seq
+			r := s.batch(raw)[0]
+			limit := "event_bytes"
+			if feature >= log.FeatureContained {
+				limit = "unknown_bytes"
+			}
+			if r.Refusal != nil && !strings.Contains(r.Refusal.Error(), limit) || r.Refusal == nil && limit == "unknown_bytes" {
+				t.Errorf("version %d, %d bytes: %v", feature, n, r.Refusal)
+			}
+			if r.Refusal != nil && s.applier.head.seq != seq {
+				t.Errorf("refused, and the head moved from %d to %d", seq, s.applier.head.seq)
+			}
+			s.close()
+		}
+	}
+}

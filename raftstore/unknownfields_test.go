@@ -1,0 +1,32 @@
+package raftstore
+
+import (
+	"bytes"
+	"encoding/binary"
+	"testing"
+
+	"rutter/log"
+)
+
+// withUnknown returns o with one more field of n bytes, as a newer program would write it.
+func withUnknown(t testing.TB, o log.Object, n int) log.Object {
+	t.Helper()
+	b, err := log.NewEncoder().Object(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	// The format byte, then an array's header: one byte for up to 15 fields, else
+	// 0xdc and the number in two.
+	fields, rest := uint16(b[1]&0x0f), b[2:]
+	if b[1]&0xf0 != 0x90 {
+		fields, rest = binary.BigEndian.Uint16(b[2:]), b[4:]
+	}
+	out := binary.BigEndian.AppendUint16([]byte{b[0], 0xdc}, fields+1)
+	out = append(append(out, rest...), 0xc6) // bin 32
+	out = append(binary.BigEndian.AppendUint32(out, uint32(n)), bytes.Repeat([]byte{1}, n)...)
+	with, err := log.DecodeObject(o.Kind(), o.ID(), out)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return with
+}
