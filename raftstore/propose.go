@@ -344,9 +344,7 @@ func (s *Store) enqueue(c *log.Change, done func(outcome)) error {
 		return err
 	}
 	stamped.Seed = seed()
-	enc := encoders.Get().(*log.Encoder)
-	encoded, err := enc.Change(&stamped)
-	encoders.Put(enc)
+	encoded, err := encodeStamped(&stamped)
 	if err != nil {
 		return err
 	}
@@ -358,6 +356,19 @@ func (s *Store) enqueue(c *log.Change, done func(outcome)) error {
 	}
 	s.counters.proposals.Add(1)
 	return nil
+}
+
+// encodeStamped encodes a change, and stamps its content if nobody has done it: a
+// retry may come by another server, and all have the leader's.
+func encodeStamped(c *log.Change) (encoded []byte, err error) {
+	enc := encoders.Get().(*log.Encoder)
+	defer encoders.Put(enc)
+	if c.Content.IsZero() {
+		if c.Content, err = enc.Content(c); err != nil {
+			return nil, err
+		}
+	}
+	return enc.Change(c)
 }
 
 // seed returns a random number for what a change draws.
