@@ -309,7 +309,7 @@ func (w *window) becomeContained(now log.Time) {
 // lines too, and trimmed is what it was at the leap. When time comes there again, an
 // id from then would be taken as new.
 func (w *window) timeSetBack(to log.Time) {
-	for i, l := range w.leaps {
+	for _, l := range w.leaps {
 		if l.to-to <= log.Time(w.age+w.ahead) {
 			continue
 		}
@@ -326,9 +326,15 @@ func (w *window) timeSetBack(to log.Time) {
 		} else if bytes.Compare(w.trimmed[:], last[:]) > 0 {
 			w.trimmed = last
 		}
-		w.setLeaps(w.leaps[:i:i])
 		break
 	}
+	// What is applied now is from before the leaps that are after it: they do not say
+	// any more of what time the ids are that the window remembers.
+	n := 0
+	for n < len(w.leaps) && w.leaps[n].to <= to {
+		n++
+	}
+	w.setLeaps(w.leaps[:n:n])
 	w.arrange(to)
 }
 

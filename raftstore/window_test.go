@@ -40,7 +40,7 @@ type windowRig struct {
 	applied map[log.UUID]modelChange
 	order   []log.UUID // of applied
 	legacy  bool       // there was something before log.FeatureContained
-	mended  bool       // time was set back by more than ids are taken for
+	highest log.Time   // that the time ever was
 }
 
 type modelChange struct {
@@ -230,7 +230,9 @@ func (r *windowRig) duration(name string, of ...time.Duration) log.Time {
 // and a retry has its first result, whatever others do.
 func (r *windowRig) good() {
 	content := log.Content{1}
-	judged := !r.legacy && !r.mended
+	// If time was set back by more than ids are taken for, what is forgotten is of a
+	// time that has not come.
+	judged := !r.legacy && r.highest-r.now < log.Time(rigAge-r.running.ahead)
 	if r.goodShare() < rigCount/rigAsked {
 		c := &log.Change{ID: r.id(r.now + r.duration("good clock", -5*time.Second, 0, 5*time.Second)), Content: content}
 		if refused := r.send(rigGood, c); refused != nil && judged {
@@ -299,8 +301,7 @@ func (r *windowRig) setBack() {
 		}
 		r.order = slices.DeleteFunc(r.order, func(id log.UUID) bool { _, ok := r.applied[id]; return !ok })
 	}
-	r.mended = r.mended || back > log.Time(rigAge)-log.Time(r.running.ahead)
-	r.now = to
+	r.highest, r.now = max(r.highest, r.now), to
 	r.save(nil)
 }
 

@@ -14,25 +14,41 @@ import (
 // writeWindow adds and deletes dedupe rows as the units did in their order, and
 // moves the lines.
 func writeWindow(tx *bbolt.Tx, units []*unit) error {
-	var trimmed log.UUID // by units below log.FeatureContained
-	var rows []changeResult
-	lines, again := make(map[log.Asker]log.UUID), false
+	bucket := tx.Bucket(bucketChanges)
+	lines := make(map[log.Asker]log.UUID)
 	for _, u := range units {
-		rows = append(rows, u.results...)
-		for _, id := range u.window.forgotten {
-			rows, again = append(rows, changeResult{id: id}), true
-		}
 		for key, line := range u.window.lines { // of an author the last one counts
 			lines[key] = line
 		}
-		if bytes.Compare(u.trimmed[:], trimmed[:]) > 0 {
-			trimmed = u.trimmed
+	}
+	// Below log.FeatureContained all up to a line goes, which is not so after it.
+	first, trimmed := 0, log.UUID{}
+	for i, u := range units {
+		if !u.trimmed.IsZero() {
+			first, trimmed = i+1, u.trimmed
 		}
 	}
-	if again {
-		rows = lastOfEach(rows)
+	return errors.Join(
+		writeRows(bucket, changesOf(units[:first]), trimmed),
+		writeRows(bucket, changesOf(units[first:]), log.UUID{}),
+		writeLines(tx, lines),
+	)
+}
+
+// changesOf returns what units say of rows: of each id what was said last.
+func changesOf(units []*unit) []changeResult {
+	var rows []changeResult
+	forgot := false
+	for _, u := range units {
+		rows = append(rows, u.results...)
+		for _, id := range u.window.forgotten {
+			rows, forgot = append(rows, changeResult{id: id}), true
+		}
 	}
-	return errors.Join(writeRows(tx.Bucket(bucketChanges), rows, trimmed), writeLines(tx, lines))
+	if forgot {
+		return lastOfEach(rows)
+	}
+	return rows
 }
 
 // lastOfEach keeps what was said last of each id.
