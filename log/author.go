@@ -37,14 +37,31 @@ type Author struct {
 	CN   UUID // of RoleCN
 }
 
-func (c *Change) encodeAuthor(v *encoder) {
-	if c.By != (Author{}) {
+// stampFields returns how many fields encodeStamps writes.
+func (c *Change) stampFields() int {
+	switch {
+	case !c.Content.IsZero():
+		return authorFields + 1
+	case c.By != (Author{}):
+		return authorFields
+	}
+	return 0
+}
+
+// encodeStamps writes the author, and the content after it, as far as there are any.
+func (c *Change) encodeStamps(v *encoder) {
+	n := c.stampFields()
+	if n > 0 {
 		v.uint(uint64(c.By.Role))
 		v.id(&c.By.CN)
 	}
+	if n > authorFields {
+		v.bin(c.Content[:])
+	}
 }
 
-func (c *Change) decodeAuthor(v *decoder) {
+func (c *Change) decodeStamps(v *decoder) {
 	v.u8((*uint8)(&c.By.Role))
 	v.uuid("", &c.By.CN)
+	copy(c.Content[:], v.bin(len(c.Content)))
 }

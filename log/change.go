@@ -13,6 +13,10 @@ type Change struct {
 	Seed  uint64 // stamped by the leader; MACs and vnet ids are drawn from it
 	Ops   []Op
 	By    Author // stamped by the server that the client asked
+	// Content is what the ID belongs to, stamped by the server that the client
+	// asked if Ops are not all that it was asked for (RequestContent), else by the
+	// leader (Encoder.Content).
+	Content Content
 }
 
 // Op is one operation of a change.

@@ -26,7 +26,7 @@ import (
 // A change, as a client's write stream and the raft log carry it:
 //
 //	0      1
-//	| vers | msgpack array [id, actor, time, seed, ops, role, cn, …]
+//	| vers | msgpack array [id, actor, time, seed, ops, role, cn, content (bin 16), …]
 //	op: array [action, kind, id, if-match, set (array of strings), object (array, or nil), options (array of
 //	    strings, if there are any or if-seq follows), if-seq (unless it is 0), …]
 //

@@ -109,11 +109,7 @@ func (e *Event) decodeHead(v *decoder) (outer int) {
 func (c *Change) EncodeMsgpack(enc *msgpack.Encoder) error { return encodeRaw(enc, c.encode) }
 
 func (c *Change) encode(v *encoder) {
-	n := changeFields
-	if c.By != (Author{}) {
-		n += authorFields
-	}
-	v.array(n)
+	v.array(changeFields + c.stampFields())
 	v.id(&c.ID)
 	v.text(c.Actor)
 	v.time("", &c.Time)
@@ -122,7 +118,7 @@ func (c *Change) encode(v *encoder) {
 	for i := range c.Ops {
 		v.op(&c.Ops[i])
 	}
-	c.encodeAuthor(v)
+	c.encodeStamps(v)
 }
 
 func (v *encoder) op(op *Op) {
@@ -165,7 +161,7 @@ func (c *Change) decode(v *decoder) {
 	v.time("", &c.Time)
 	v.u64("", &c.Seed)
 	c.Ops = list(v, v.op)
-	c.decodeAuthor(v)
+	c.decodeStamps(v)
 	v.leave(outer)
 }
 

@@ -18,6 +18,7 @@ const (
 	// CodeUndecided: this program failed to decide the change. Nothing of it was
 	// applied, and all servers say so. 500.
 	CodeUndecided = "ChangeNotDecided"
+	CodeIDReused  = "ChangeIDReused" // 409: the change id belongs to another change
 )
 
 // Codes of the elements of a refusal (spec/napi.md section 3.3).

@@ -177,8 +177,8 @@ func poisons(n int) []log.Op {
 	}
 }
 
-// authors of changes: who may write everything, nobody, and a CN.
-func authors() []log.Author {
+// fixtureAuthors of changes: who may write everything, nobody, and a CN.
+func fixtureAuthors() []log.Author {
 	trusted := log.Author{Role: log.RoleTrusted}
 	return []log.Author{trusted, trusted, trusted, trusted, trusted, {Role: log.RoleForeign}, {Role: log.RoleCN, CN: plainID(11)}, {}}
 }

@@ -1,7 +1,6 @@
 package raftstore
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
 	"os"
@@ -86,6 +85,9 @@ func readMeta(tx *bbolt.Tx) (head, marker, error) {
 	if h.retention, err = decodeRetention(meta.Get(keyRetention)); err != nil {
 		return h, marker{}, err
 	}
+	if h.leaps, err = decodeLeaps(meta.Get(keyLeaps)); err != nil {
+		return h, marker{}, err
+	}
 	if h.rows, err = h.decodeSwept(meta.Get(keySwept), meta.Get(keyHead)); err != nil {
 		return h, marker{}, err
 	}
@@ -117,22 +119,10 @@ func load(db *bbolt.DB, cfg *Config) (content, error) {
 		if c.head, c.marker, err = readMeta(tx); err != nil {
 			return err
 		}
-		c.window = newWindow(cfg.DedupeAge, cfg.DedupeCount, c.head.trimmed)
 		if err := loadObjects(tx, &c.head, c.state); err != nil {
 			return err
 		}
-		err = tx.Bucket(bucketChanges).ForEach(func(k, v []byte) error {
-			id, result, err := readChangeRow(k, v)
-			if err != nil {
-				return err
-			}
-			if bytes.Compare(id[:], c.head.trimmed[:]) <= 0 {
-				return nil // forgotten; programs of before left some of these rows
-			}
-			c.window.addStored(id, result)
-			return nil
-		})
-		if err != nil {
+		if c.window, err = loadWindow(tx, cfg, &c.head); err != nil {
 			return err
 		}
 		if err := c.checkSums(tx); err != nil {

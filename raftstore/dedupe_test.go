@@ -62,7 +62,16 @@ func TestRetryGetsFirstResult(t *testing.T) {
 
 func TestChangeIDs(t *testing.T) {
 	t.Parallel()
-	n := one(t, func(c *Config) { c.DedupeCount = 3 })
+	for _, version := range []uint32{log.FeatureFirst, log.FeatureContained} {
+		t.Run(fmt.Sprintf("version=%d", version), func(t *testing.T) {
+			t.Parallel()
+			testChangeIDs(t, version)
+		})
+	}
+}
+
+func testChangeIDs(t *testing.T, version uint32) {
+	n := one(t, func(c *Config) { c.DedupeCount, c.features = 3, version })
 	at := func(d time.Duration) log.UUID { return newCluster(time.Now().Add(d)) }
 	var v4 log.UUID
 	v4[0], v4[6] = 1, 0x40
@@ -137,13 +146,14 @@ func TestRetryAfterTheResultIsStored(t *testing.T) {
 		t.Errorf("after a restart a retry gave %+v, want %+v", again, first)
 	}
 	n.applier.mu.Lock()
-	n.applier.window.known[c.ID] = remembered{hash: sum{1, 2}}
+	w := n.applier.window
+	w.ids[w.known[c.ID]].hash, w.ids[w.known[c.ID]].place = sum{1, 2}, 0
 	n.applier.mu.Unlock()
 	_, _ = n.Propose(patience(t), c)
 	n.stopsWith(t, log.ErrCorrupt)
 }
 
-// TestWindowModel compares the window with a naive one: whatever comes, an id
+// TestWindowModel, below log.FeatureContained, compares the window with a naive one: whatever comes, an id
 // is answered from the window, refused, or truly new; and it has the results that
 // are not stored.
 func TestWindowModel(t *testing.T) {
@@ -163,7 +173,7 @@ func TestWindowModel(t *testing.T) {
 			}
 			w.advance(log.Time(now))
 			_, known := w.known[id]
-			refusal := w.check(id, log.Time(now))
+			refusal := w.check(id, log.Asker{}, log.Time(now))
 			if known {
 				if !done[id] {
 					t.Fatalf("%s is known and was never added", id)
@@ -179,13 +189,13 @@ func TestWindowModel(t *testing.T) {
 			index++
 			w.add(id, []byte{byte(index)}, index)
 			done[id], at[id] = true, index
-			if len(w.known) > 4 || len(w.known) != len(w.order) {
-				t.Fatalf("window holds %d results and %d ids, want at most 4 of both", len(w.known), len(w.order))
+			if held := w.authors.all[0].ids; len(w.known) > 4 || len(w.known) != len(held) {
+				t.Fatalf("window holds %d results and %d ids, want at most 4 of both", len(w.known), len(held))
 			}
 			stored = max(stored, index-min(index, rapid.Uint64Range(0, 3).Draw(t, "lag")))
 			w.settle(stored)
-			for id, r := range w.known {
-				result, fresh := w.result(r)
+			for id, place := range w.known {
+				result, fresh := w.result(&w.ids[place])
 				if fresh == (at[id] <= stored) || fresh && result[0] != byte(at[id]) {
 					t.Fatalf("a result of index %d with %d stored: in memory is %t, %v", at[id], stored, fresh, result)
 				}
@@ -210,9 +220,11 @@ func TestForgottenIDsLeaveTheFile(t *testing.T) {
 		t.Fatal(err)
 	}
 	id := func(i byte) log.UUID { return log.UUID{15: i} }
-	write := func(results []changeResult, trimmed, forgotten log.UUID) {
+	write := func(results []changeResult, trimmed log.UUID) {
 		t.Helper()
-		err := db.Update(func(tx *bbolt.Tx) error { return writeResults(tx.Bucket(bucketChanges), results, trimmed, forgotten) })
+		err := db.Update(func(tx *bbolt.Tx) error {
+			return writeWindow(tx, []*unit{{results: results, trimmed: trimmed}})
+		})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -221,8 +233,8 @@ func TestForgottenIDsLeaveTheFile(t *testing.T) {
 	for i := byte(1); i <= 9; i++ {
 		old = append(old, changeResult{id(i), []byte("old")})
 	}
-	write(old, log.UUID{}, log.UUID{})
-	write([]changeResult{{id(20), []byte("new")}}, id(9), log.UUID{})
+	write(old, log.UUID{})
+	write([]changeResult{{id(20), []byte("new")}}, id(9))
 	var left []log.UUID
 	err = db.View(func(tx *bbolt.Tx) error {
 		return tx.Bucket(bucketChanges).ForEach(func(k, _ []byte) error {
@@ -244,7 +256,7 @@ func TestForgottenIDsLeaveTheFile(t *testing.T) {
 // without them.
 func TestForgottenIDsAreNotRead(t *testing.T) {
 	t.Parallel()
-	n := one(t, func(c *Config) { c.DedupeCount = 2 })
+	n := one(t, func(c *Config) { c.DedupeCount, c.features = 2, log.FeatureFirst })
 	for i := range 4 {
 		must(t, n, tagChange(newID(), fmt.Sprintf("t%d", i)))
 	}
@@ -263,7 +275,7 @@ func TestForgottenIDsAreNotRead(t *testing.T) {
 	n = n.again(t)
 	must(t, n, tagChange(newID(), "after"))
 	n.halt(t)
-	if got := len(n.applier.window.order); got > 2 {
+	if got := len(n.applier.window.known); got > 2 {
 		t.Errorf("the window has %d ids, want 2", got)
 	}
 }

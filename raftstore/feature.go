@@ -50,6 +50,9 @@ func (s *Store) raiseFeature(ctx context.Context, r *raft.Raft, since time.Time)
 // becomeOfFeature makes the state decide by a feature version from now on.
 // The caller is the FSM's goroutine.
 func (s *Store) becomeOfFeature(version uint32) {
+	if a := &s.applier; a.head.feature < log.FeatureContained && version >= log.FeatureContained {
+		a.window.becomeContained(a.head.time)
+	}
 	s.applier.head.feature = version
 	s.mu.Lock()
 	s.state.SetFeature(version)

@@ -93,11 +93,18 @@ func (s *Store) applyEntry(entry *raft.Log) any {
 	u := new(unit)
 	a.index = entry.Index
 	a.window.settle(s.persister.storedIndex())
+	if !a.window.contained {
+		u.trimmed = a.window.trimmed
+	}
 	response, err := s.applyData(entry, u)
 	if err != nil {
 		err = fmt.Errorf("raft entry %d: %w", entry.Index, err)
 		s.fail(err)
 		return err
+	}
+	a.head.trimmed, a.head.leaps, u.window = a.window.trimmed, a.window.leaps, a.window.takeChanges()
+	if !a.window.contained {
+		u.trimmed = a.window.trimmed
 	}
 	a.head.applied, a.head.term, a.head.command = entry.Index, entry.Term, entry.Index
 	a.head.stateSum, a.head.windowSum, a.head.summed = stateSum(s.state), a.window.sum, true
@@ -192,12 +199,11 @@ func (s *Store) applyChange(raw []byte, u *unit) (log.Result, error) {
 	a.head.time = max(a.head.time, c.Time)
 	c.Time = a.head.time
 	a.window.advance(c.Time)
-	a.head.trimmed = a.window.trimmed
+	asker := c.Asker()
 	if known, ok := a.window.known[c.ID]; ok {
-		s.counters.duplicates.Add(1)
-		return s.firstResult(c.ID, known)
+		return s.knownResult(c, asker, &a.window.ids[known])
 	}
-	if refusal := a.window.check(c.ID, c.Time); refusal != nil {
+	if refusal := a.window.check(c.ID, asker, c.Time); refusal != nil {
 		s.counters.refused.Add(1)
 		return log.Result{ChangeID: c.ID, Refusal: refusal}, nil
 	}
@@ -214,34 +220,14 @@ func (s *Store) applyChange(raw []byte, u *unit) (log.Result, error) {
 	if err != nil {
 		return log.Result{}, fmt.Errorf("result of change %s: %w", c.ID, err)
 	}
+	if a.window.contained {
+		row := rememberedRow{c.Time, asker, c.Content, encoded}
+		encoded = row.encode()
+	}
 	a.window.add(c.ID, encoded, a.index)
-	a.head.trimmed = a.window.trimmed
 	u.results = append(u.results, changeResult{c.ID, encoded})
 	u.bytes += len(encoded)
 	return result, nil
-}
-
-// firstResult is that of a change that was applied before. It is the same on
-// every server, or there is none: the window has its hash.
-func (s *Store) firstResult(id log.UUID, known remembered) (log.Result, error) {
-	encoded, ok := s.applier.window.result(known)
-	if !ok {
-		err := s.files.view(func(tx *bbolt.Tx) (err error) {
-			_, encoded, err = readChangeRow(id[:], tx.Bucket(bucketChanges).Get(id[:]))
-			return err
-		})
-		if err != nil {
-			return log.Result{}, fmt.Errorf("first result of change %s: %w", id, err)
-		}
-	}
-	if hashOf(id[:], encoded) != known.hash {
-		return log.Result{}, fmt.Errorf("first result of change %s is another one than it was: %w", id, log.ErrCorrupt)
-	}
-	result, err := log.DecodeResult(encoded)
-	if err != nil {
-		return log.Result{}, fmt.Errorf("first result of change %s: %w", id, err)
-	}
-	return *result, nil
 }
 
 // wake tells the readers that the log moved.

@@ -1,12 +1,10 @@
 package raftstore
 
 import (
-	"bytes"
 	"cmp"
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"sync"
 	"time"
 
@@ -17,15 +15,22 @@ import (
 
 // changeResult is the row of one change id.
 type changeResult struct {
-	id     log.UUID
-	result []byte
+	id    log.UUID
+	value []byte // see rememberedRow
 }
 
 // unit is what one raft entry adds to changes.db, in the order of the log.
 type unit struct {
 	slots   []slot
 	results []changeResult
+	window  windowChanges
+	trimmed log.UUID // window.trimmed below log.FeatureContained: all rows up to it go
 	bytes   int
+}
+
+// empty reports whether there is nothing to write but the head.
+func (u *unit) empty() bool {
+	return len(u.slots)+len(u.results)+len(u.window.forgotten)+len(u.window.lines) == 0 && u.trimmed.IsZero()
 }
 
 // work is what the next transaction writes.
@@ -91,7 +96,7 @@ func (p *persister) hand(u *unit, h head) {
 	p.mu.Lock()
 	w := p.workLocked()
 	w.head = &h
-	if len(u.slots)+len(u.results) > 0 {
+	if !u.empty() {
 		w.units = append(w.units, u)
 	}
 	w.events += len(u.slots)
@@ -185,7 +190,7 @@ func (p *persister) flush() error {
 	h := p.files.acquire()
 	err := guard(func() error {
 		return h.db.Update(func(tx *bbolt.Tx) error {
-			return errors.Join(p.write(tx, w, &next, &stored), p.fails("persist"))
+			return errors.Join(p.write(tx, w, &next), p.fails("persist"))
 		})
 	})
 	if err = errors.Join(err, p.files.release(h)); err != nil {
@@ -245,10 +250,9 @@ func (w *work) resolve(stored head) head {
 }
 
 // write puts the work into one transaction.
-func (p *persister) write(tx *bbolt.Tx, w *work, next, stored *head) error {
+func (p *persister) write(tx *bbolt.Tx, w *work, next *head) error {
 	events := tx.Bucket(bucketEvents)
 	events.FillPercent = 1 // keys only ever grow
-	var results []changeResult
 	for _, u := range w.units {
 		for i := range u.slots {
 			key := seqKey(u.slots[i].Seq)
@@ -256,9 +260,8 @@ func (p *persister) write(tx *bbolt.Tx, w *work, next, stored *head) error {
 				return err
 			}
 		}
-		results = append(results, u.results...)
 	}
-	if err := writeResults(tx.Bucket(bucketChanges), results, next.trimmed, stored.trimmed); err != nil {
+	if err := writeWindow(tx, w.units); err != nil {
 		return err
 	}
 	meta := tx.Bucket(bucketMeta)
@@ -274,42 +277,15 @@ func (p *persister) write(tx *bbolt.Tx, w *work, next, stored *head) error {
 func putHead(meta *bbolt.Bucket, h *head) error {
 	row := h.encode()
 	err := errors.Join(meta.Put(keyHead, row), meta.Put(keyRetention, h.retention.row()), meta.Put(keySwept, h.encodeSwept(row)))
+	if len(h.leaps) > 0 {
+		err = errors.Join(err, meta.Put(keyLeaps, encodeLeaps(h.leaps)))
+	} else {
+		err = errors.Join(err, meta.Delete(keyLeaps))
+	}
 	if h.summed {
 		return errors.Join(err, meta.Put(keySums, h.encodeSums(row)))
 	}
 	return errors.Join(err, meta.Delete(keySums))
-}
-
-// writeResults adds dedupe rows and deletes those that the window forgot since
-// the last transaction.
-func writeResults(bucket *bbolt.Bucket, results []changeResult, trimmed, forgotten log.UUID) error {
-	bucket.FillPercent = 1 // ids hold their time: nearly all come at the end
-	slices.SortFunc(results, func(a, b changeResult) int { return bytes.Compare(a.id[:], b.id[:]) })
-	for i := range results {
-		r := &results[i]
-		if bytes.Compare(r.id[:], trimmed[:]) <= 0 {
-			continue
-		}
-		if err := bucket.Put(r.id[:], changeRow(r.id, r.result)); err != nil {
-			return err
-		}
-	}
-	if trimmed == forgotten {
-		return nil
-	}
-	// Not Next after Cursor.Delete: in a page that this transaction has written to, as
-	// the one of the newest ids, that passes over every second row.
-	var old [][]byte
-	cursor := bucket.Cursor()
-	for k, _ := cursor.First(); k != nil && bytes.Compare(k, trimmed[:]) <= 0; k, _ = cursor.Next() {
-		old = append(old, bytes.Clone(k))
-	}
-	for _, k := range old {
-		if err := bucket.Delete(k); err != nil {
-			return err
-		}
-	}
-	return nil
 }
 
 // replace puts a restored file in the place of changes.db: work and markers of

@@ -350,9 +350,7 @@ func (s *Store) enqueue(c *log.Change, done func(outcome)) error {
 		return err
 	}
 	stamped.Seed = seed()
-	enc := encoders.Get().(*log.Encoder)
-	encoded, err := enc.Change(&stamped)
-	encoders.Put(enc)
+	encoded, err := encodeStamped(&stamped)
 	if err != nil {
 		return err
 	}
@@ -380,6 +378,19 @@ func readable(encoded []byte) error {
 	_, err := dec.Change(encoded)
 	decoders.Put(dec)
 	return err
+}
+
+// encodeStamped encodes a change, and stamps its content if nobody has done it: a
+// retry may come by another server, and all have the leader's.
+func encodeStamped(c *log.Change) (encoded []byte, err error) {
+	enc := encoders.Get().(*log.Encoder)
+	defer encoders.Put(enc)
+	if c.Content.IsZero() {
+		if c.Content, err = enc.Content(c); err != nil {
+			return nil, err
+		}
+	}
+	return enc.Change(c)
 }
 
 // seed returns a random number for what a change draws.

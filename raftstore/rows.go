@@ -20,8 +20,10 @@ import (
 //	objects  bucket per kind, key: id
 //	         | crc (4) | revision (8) | seq (8) | object bytes |
 //	changes  key: change id (16)
-//	         | crc (4) | result bytes |
-//	meta     key: "head", "marker", "digests", "retention", "rows"
+//	         | crc (4) | value: see rememberedRow |
+//	lines    key: author (16)
+//	         | crc (4) | change id (16) |
+//	meta     key: "head", "marker", "digests", "retention", "rows", "leaps"
 //	         | crc (4) | version (1) | fields |
 //
 // more is how many events of the same change follow: a reader that stops
@@ -40,11 +42,13 @@ var (
 	bucketObjects     = []byte("objects")
 	bucketChanges     = []byte("changes")
 	bucketCheckpoints = []byte("checkpoints")
+	bucketLines       = []byte("lines") // made with the first one
 	keyHead           = []byte("head")
 	keyMarker         = []byte("marker")
 	keySums           = []byte("digests")
 	keyRetention      = []byte("retention")
 	keySwept          = []byte("rows")
+	keyLeaps          = []byte("leaps")
 )
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
@@ -115,15 +119,15 @@ func readObjectRow(kind log.Kind, id string, row []byte) (log.Object, log.Revisi
 	return object, log.Revision(binary.BigEndian.Uint64(row[4:])), log.Seq(binary.BigEndian.Uint64(row[12:])), nil
 }
 
-// changeRow returns the stored form of a change's result.
-func changeRow(id log.UUID, result []byte) []byte {
-	row := make([]byte, changeRowHeader, changeRowHeader+len(result))
-	row = append(row, result...)
-	binary.BigEndian.PutUint32(row, checksum(id[:], result))
+// changeRow returns the stored form of what is remembered of a change.
+func changeRow(id log.UUID, value []byte) []byte {
+	row := make([]byte, changeRowHeader, changeRowHeader+len(value))
+	row = append(row, value...)
+	binary.BigEndian.PutUint32(row, checksum(id[:], value))
 	return row
 }
 
-// readChangeRow checks a dedupe row and returns the encoded result, copied.
+// readChangeRow checks a dedupe row and returns its value, copied.
 func readChangeRow(key, row []byte) (log.UUID, []byte, error) {
 	if len(key) != 16 || len(row) <= changeRowHeader || binary.BigEndian.Uint32(row) != checksum(key, row[4:]) {
 		return log.UUID{}, nil, fmt.Errorf("changes.db: row of change %x: checksum does not fit: %w", key, log.ErrCorrupt)
@@ -144,13 +148,14 @@ type head struct {
 	feature       uint32
 	floor         log.Seq  // the last seq that is not kept any more
 	floorHash     log.Hash // the chain hash there
-	trimmed       log.UUID // the highest change id that the dedupe window forgot
+	trimmed       log.UUID // of the dedupe window
 
 	// What follows stands in rows of its own (digest.go, retention.go).
 	command             uint64 // the last raft entry that was for the FSM; applied may be a barrier's
 	stateSum, windowSum sum    // digests of the objects and of the dedupe window
 	summed              bool   // the two are known
 	retention           Retention
+	leaps               []leap // of the dedupe window; never altered
 	// rows is the seq whose state the object rows are, but for the objects of
 	// later events; it belongs to the file, not to the cluster (sweep.go).
 	rows log.Seq

@@ -210,7 +210,7 @@ func variedEntries(t *testing.T, s *bare) iter.Seq[[]byte] {
 		for range 600 {
 			var batch [][]byte
 			for range 1 + rng.IntN(2) {
-				by := authors()[rng.IntN(len(authors()))]
+				by := fixtureAuthors()[rng.IntN(len(fixtureAuthors()))]
 				var ops []log.Op
 				for range []int{1, 1, 1, 1, 1, 1, 1, 2}[rng.IntN(8)] {
 					ops = append(ops, operation(t, varied(rng, asked[rng.IntN(len(asked))])))

@@ -2,83 +2,196 @@ package raftstore
 
 import (
 	"bytes"
-	"fmt"
+	"cmp"
+	"math"
 	"slices"
 	"time"
 
 	"rutter/log"
 )
 
-// maxIDAhead is how far a change id's time may be ahead of the cluster's. Ids
-// from the future would push everybody else's out of the window.
-const maxIDAhead = time.Minute
+const (
+	// maxIDAhead is how far a change id's time may be ahead of the cluster's: what
+	// clients' clocks are off by, and enough for them to say so.
+	maxIDAhead = time.Minute
+	// maxLines bounds the authors of whom ids were forgotten by count within an
+	// hour: more than compute nodes and operators of one cluster.
+	maxLines = 1 << 14
+	// maxLeaps bounds the leaps of time that can be taken back exactly.
+	maxLeaps = 8
+)
 
-// window remembers the newest change ids and what became of them, so that a retry gets
-// the first one's. Ids of version 7 sort by their time, and the window holds
-// the newest by id: what it forgets is always the lowest, and every id at or
-// below the highest forgotten one is refused, since it may have been applied.
-// It depends on nothing but the changes and their stamped time, so it is the
-// same on every server (SAFETY P5). It belongs to the goroutine of the FSM.
+// window remembers change ids and what became of them, so that a retry gets the
+// first one's. It depends on nothing but the changes, their authors and the
+// cluster's time, so it is the same on every server (SAFETY P5). It belongs to the
+// goroutine of the FSM.
+//
+// An id is forgotten once the cluster's time is age after the time at which its
+// change was applied. One that is not known is taken only if its own time is at
+// most ahead after the cluster's, and at most age - ahead before it. So what was
+// forgotten by age is refused: let t be the own time of an id that was applied at
+// time a and forgotten at time n > a + age. It was taken at a, so t <= a + ahead,
+// and t < n - age + ahead: it is before all that is taken at n, and at any time
+// later than n. Whose clock made the id is not in the proof.
+//
+// If there are more than count, the author of the most loses the lowest id, and
+// has a line there: ids of this author at or below it are refused, unless they are
+// known. All that are known are above it: the lowest goes first. So it is exact,
+// and it concerns this author alone. A line is not needed any more once all at or
+// below it is before what is taken, which by the same proof is age after it was
+// drawn at the latest.
+//
+// trimmed is the highest that was forgotten in another way than by count: as long as
+// time does not go back it is before all that is taken, and when an operator sets it
+// back, it refuses what the proof does no longer (timeSetBack).
+//
+// Below log.FeatureContained all is of one author, an id is as old as it says, and
+// what is forgotten is the lowest: trimmed refuses everybody, and clients' clocks
+// decide how far it is. Ids of that time are of no author afterwards.
 //
 // A retry is rare, and a result as long as the change: they are in memory only
 // until changes.db has them.
 type window struct {
-	age   time.Duration
-	count int
+	age       time.Duration
+	ahead     time.Duration
+	count     int
+	contained bool // log.FeatureContained holds
 
-	known   map[log.UUID]remembered
+	known   map[log.UUID]uint32 // places in ids
+	ids     []remembered
+	unused  []uint32 // places in ids
+	authors authors
+	// now is the cluster's time, when it was last looked at.
+	now log.Time
+
 	fresh   []freshResult // those that may not be in changes.db, in the order in which they get there
 	stored  uint64        // how many were fresh and are not any more
-	order   idHeap
 	trimmed log.UUID
-	sum     sum // of all hashes
+	leaps   []leap // from the oldest; never altered, so that a head may share them
+	sum     sum    // of all hashes: of rows, lines and leaps
+
+	changed windowChanges
+}
+
+// windowChanges is what changes.db has not been told of.
+type windowChanges struct {
+	forgotten []log.UUID
+	lines     map[log.Asker]log.UUID // the zero id: there is none any more
 }
 
 // remembered is what the window has of an id. It has no pointer: the garbage
 // collector does not look at 200,000 of them.
 type remembered struct {
-	hash sum // hashOf(id, result)
+	id   log.UUID
+	hash sum // hashOf(id, value)
 	// place is the number of its fresh result, from 1, among all that ever were;
 	// 0 if it was stored from the beginning.
-	place uint64
+	place   uint64
+	applied log.Time
+	author  uint32 // its place in authors
+	at      uint32 // its place in the heap of its author
+	// In the order of applied: two rings, which begin and end at byTime and later.
+	prev, next uint32
 }
 
-// freshResult is an encoded log.Result that is in changes.db once a raft index is.
+// The first places in ids are ends of rings: of those applied until now, and of
+// those that were applied at a time that is later than now is, since an operator
+// set it back, or since a client said so before log.FeatureContained.
+const (
+	byTime = iota
+	later
+	rings
+)
+
+// freshResult is the value of a row (rememberedRow) that is in changes.db once a
+// raft index is.
 type freshResult struct {
-	index  uint64
-	result []byte
+	index uint64
+	value []byte
+}
+
+// leap is a step of the cluster's time by more than age, at which all was forgotten.
+type leap struct {
+	to log.Time // the time after it
+	// trimmed is window.trimmed then; zero if nobody knows, for what was before
+	// log.FeatureContained.
+	trimmed log.UUID
 }
 
 func newWindow(age time.Duration, count int, trimmed log.UUID) *window {
-	return &window{age: age, count: count, known: make(map[log.UUID]remembered), trimmed: trimmed}
+	w := &window{age: age, ahead: min(maxIDAhead, age/2), count: count, known: make(map[log.UUID]uint32), trimmed: trimmed}
+	w.ids = make([]remembered, rings)
+	w.closeRings()
+	w.authors.places = make(map[log.Asker]uint32)
+	w.changed.lines = make(map[log.Asker]log.UUID)
+	return w
 }
 
-// add remembers the result of id, which raft's entry at index has.
-func (w *window) add(id log.UUID, result []byte, index uint64) {
-	w.fresh = append(w.fresh, freshResult{index, result})
-	w.remember(id, remembered{hashOf(id[:], result), w.stored + uint64(len(w.fresh))})
-}
-
-// addStored remembers the result of id, which is in changes.db.
-func (w *window) addStored(id log.UUID, result []byte) {
-	w.remember(id, remembered{hash: hashOf(id[:], result)})
-}
-
-func (w *window) remember(id log.UUID, r remembered) {
-	w.known[id] = r
-	w.sum.add(r.hash)
-	w.order.push(id)
-	for len(w.order) > w.count {
-		w.forgetLowest()
+func (w *window) closeRings() {
+	for end := range uint32(rings) {
+		w.ids[end].prev, w.ids[end].next = end, end
 	}
 }
 
-// result returns the result of an id that is remembered, if it is still here.
-func (w *window) result(r remembered) (encoded []byte, ok bool) {
+// add remembers a row's value for id, which raft's entry at index has.
+func (w *window) add(id log.UUID, value []byte, index uint64) {
+	w.fresh = append(w.fresh, freshResult{index, value})
+	w.remember(id, value, w.stored+uint64(len(w.fresh)))
+	for len(w.known) > w.count {
+		w.forgetOne()
+	}
+}
+
+func (w *window) remember(id log.UUID, value []byte, place uint64) {
+	row := openRemembered(id, value)
+	r := remembered{id: id, hash: hashOf(id[:], value), place: place, applied: row.applied, author: w.authorOf(row.asker)}
+	at := uint32(len(w.ids))
+	if n := len(w.unused); n > 0 {
+		at, w.unused = w.unused[n-1], w.unused[:n-1]
+		w.ids[at] = r
+	} else {
+		w.ids = append(w.ids, r)
+	}
+	w.known[id] = at
+	w.sum.add(r.hash)
+	w.link(at, byTime)
+	w.push(at)
+}
+
+// link puts an id at the end of a ring.
+func (w *window) link(at, ring uint32) {
+	last := w.ids[ring].prev
+	w.ids[at].prev, w.ids[at].next = last, ring
+	w.ids[last].next, w.ids[ring].prev = at, at
+}
+
+// arrange puts all ids into the rings where they belong at time now.
+func (w *window) arrange(now log.Time) {
+	all := make([]uint32, 0, len(w.known))
+	for _, at := range w.known { // sorted below
+		all = append(all, at)
+	}
+	slices.SortFunc(all, func(a, b uint32) int {
+		x, y := &w.ids[a], &w.ids[b]
+		return cmp.Or(cmp.Compare(x.applied, y.applied), bytes.Compare(x.id[:], y.id[:]))
+	})
+	w.closeRings()
+	for _, at := range all {
+		ring := uint32(byTime)
+		if w.ids[at].applied > now {
+			ring = later
+		}
+		w.link(at, ring)
+	}
+	w.now = now
+}
+
+// result returns the value of an id that is remembered, if it is still here.
+func (w *window) result(r *remembered) (value []byte, ok bool) {
 	if r.place <= w.stored {
 		return nil, false
 	}
-	return w.fresh[r.place-w.stored-1].result, true
+	return w.fresh[r.place-w.stored-1].value, true
 }
 
 // settle lets go of the results that are in changes.db, which has all up to a raft index.
@@ -93,84 +206,163 @@ func (w *window) settle(stored uint64) {
 
 // advance forgets what is too old at time now.
 func (w *window) advance(now log.Time) {
-	oldest := (int64(now) - int64(w.age)) / int64(time.Millisecond)
-	for len(w.order) > 0 {
-		if ms, _ := w.order[0].UnixMilli(); ms >= oldest {
-			return
+	if !w.contained {
+		w.advanceFirst(now)
+		return
+	}
+	before := w.now
+	w.now = now
+	oldest := now - log.Time(w.age)
+	for ring := range uint32(rings) {
+		for at := w.ids[ring].next; at != ring && w.ids[at].applied < oldest; at = w.ids[ring].next {
+			w.trim(w.forget(at))
 		}
-		w.forgetLowest()
+	}
+	for w.authors.lines() > 0 {
+		line := w.authors.lowestLine()
+		if !w.before(line, now) {
+			break
+		}
+		w.dropLine(line)
+	}
+	if before != 0 && now-before > log.Time(w.age) && len(w.known)+w.authors.lines() == 0 {
+		leaps := append(slices.Clone(w.leaps), leap{now, w.trimmed})
+		w.setLeaps(leaps[max(0, len(leaps)-maxLeaps):])
 	}
 }
 
-func (w *window) forgetLowest() {
-	id := w.order.pop()
-	w.sum.sub(w.known[id].hash)
-	delete(w.known, id)
+// advanceFirst is advance below log.FeatureContained.
+func (w *window) advanceFirst(now log.Time) {
+	w.now = now
+	oldest := (int64(now) - int64(w.age)) / int64(time.Millisecond)
+	for len(w.known) > 0 {
+		at := w.lowestOf(w.authors.largest())
+		if ms, _ := w.ids[at].id.UnixMilli(); ms >= oldest {
+			return
+		}
+		w.trim(w.forget(at))
+	}
+}
+
+// forgetOne makes room: the author of the most ids loses the lowest.
+func (w *window) forgetOne() {
+	author := w.authors.largest()
+	key := w.authors.all[author].key
+	id := w.forget(w.lowestOf(author))
+	if key == (log.Asker{}) {
+		w.trim(id) // whose it is is not known: it could be anybody's
+		return
+	}
+	w.drawLine(key, id)
+	for w.authors.lines() > maxLines {
+		w.dropLine(w.authors.lowestLine())
+	}
+}
+
+// dropLine does without a line: what is at or below it is refused to everybody.
+func (w *window) dropLine(line log.UUID) {
+	w.drawLine(w.authors.all[w.authors.byLine[0]].key, log.UUID{})
+	w.trim(line)
+}
+
+func (w *window) trim(id log.UUID) {
 	if bytes.Compare(id[:], w.trimmed[:]) > 0 {
 		w.trimmed = id
 	}
 }
 
-// check refuses an id that the window cannot judge; it is not one that get knows.
-func (w *window) check(id log.UUID, now log.Time) *log.Refusal {
-	ms, ok := id.UnixMilli()
-	if !ok {
-		return badID(log.CodeInvalidParameters, id, "is not a UUID of version 7", "make a new UUIDv7 for each change, and keep it for its retries")
-	}
-	at := ms * int64(time.Millisecond)
-	if at > int64(now)+int64(maxIDAhead) {
-		return badID(log.CodeInvalidParameters, id, fmt.Sprintf("is of %s, more than %v ahead of the cluster's clock, %s", log.Time(at), maxIDAhead, now), "set the client's clock right")
-	}
-	if at < int64(now)-int64(w.age) || bytes.Compare(id[:], w.trimmed[:]) <= 0 {
-		return badID(log.CodeTooOld, id, fmt.Sprintf("is of %s, older than the ids that are remembered: it may have been applied already", log.Time(at)), "look whether the change was made; if not, send it with a new id")
-	}
-	return nil
+// forget takes an id out of the window.
+func (w *window) forget(at uint32) log.UUID {
+	r := w.ids[at]
+	w.ids[r.prev].next, w.ids[r.next].prev = r.next, r.prev
+	w.remove(at)
+	w.sum.sub(r.hash)
+	delete(w.known, r.id)
+	w.ids[at] = remembered{}
+	w.unused = append(w.unused, at)
+	w.changed.forgotten = append(w.changed.forgotten, r.id)
+	return r.id
 }
 
-func badID(code string, id log.UUID, what, remedy string) *log.Refusal {
-	return &log.Refusal{
-		Code: code, Message: fmt.Sprintf("change id %s %s", id, what),
-		Errors: []log.FieldError{{Field: "id", Code: log.ElementInvalid, Message: what, Remedy: remedy}},
-	}
+// before reports whether an id is too old to be taken at a time.
+func (w *window) before(id log.UUID, now log.Time) bool {
+	ms, _ := id.UnixMilli()
+	return ms*int64(time.Millisecond) < int64(now)-int64(w.age-w.ahead)
 }
 
-// idHeap is a binary heap of ids, the lowest first. Ids come nearly in order, so
-// that adding one hardly moves any.
-type idHeap []log.UUID
+// becomeContained begins with the rules of log.FeatureContained: ids of before are
+// of no author, and as old as they say.
+func (w *window) becomeContained(now log.Time) {
+	w.contained = true
+	w.arrange(now)
+	w.setLeaps([]leap{{to: now}})
+}
 
-func (h idHeap) less(i, j int) bool { return bytes.Compare(h[i][:], h[j][:]) < 0 }
-
-func (h *idHeap) push(id log.UUID) {
-	*h = append(*h, id)
-	s := *h
-	for i := len(s) - 1; i > 0; {
-		parent := (i - 1) / 2
-		if !s.less(i, parent) {
-			return
+// timeSetBack is told that the cluster's time was set back: the proof that what was
+// forgotten is refused holds while it grows only.
+//
+// Ids stay remembered until the time is age after they were applied, which now is
+// later; what was forgotten is at or below a line or trimmed, which stay. Where the
+// time is taken back over a leap, as from a clock that was a year ahead, that would
+// refuse everybody for a year. What was taken after such a leap has own times of a
+// time that is not there any more, and is refused as being ahead: it is forgotten,
+// lines too, and trimmed is what it was at the leap. When time comes there again, an
+// id from then would be taken as new.
+func (w *window) timeSetBack(to log.Time) {
+	for _, l := range w.leaps {
+		if l.to-to <= log.Time(w.age+w.ahead) {
+			continue
 		}
-		s[i], s[parent] = s[parent], s[i]
-		i = parent
-	}
-}
-
-func (h *idHeap) pop() log.UUID {
-	s := *h
-	lowest, last := s[0], len(s)-1
-	s[0] = s[last]
-	s = s[:last]
-	for i := 0; ; {
-		least := i
-		for child := 2*i + 1; child <= 2*i+2 && child < len(s); child++ {
-			if s.less(child, least) {
-				least = child
+		for ring := range uint32(rings) {
+			for at := w.ids[ring].next; at != ring; at = w.ids[ring].next {
+				w.forget(at)
 			}
 		}
-		if least == i {
-			break
+		for w.authors.lines() > 0 {
+			w.dropLine(w.authors.lowestLine())
 		}
-		s[i], s[least] = s[least], s[i]
-		i = least
+		if last := lastOf(to + log.Time(w.ahead)); !l.trimmed.IsZero() {
+			w.trimmed = l.trimmed
+		} else if bytes.Compare(w.trimmed[:], last[:]) > 0 {
+			w.trimmed = last
+		}
+		break
 	}
-	*h = s
-	return lowest
+	// What is applied now is from before the leaps that are after it: they do not say
+	// any more of what time the ids are that the window remembers.
+	n := 0
+	for n < len(w.leaps) && w.leaps[n].to <= to {
+		n++
+	}
+	w.setLeaps(w.leaps[:n:n])
+	w.arrange(to)
+}
+
+// lastOf is the highest id of a time.
+func lastOf(at log.Time) log.UUID {
+	ms := uint64(max(at, 0)) / uint64(time.Millisecond)
+	var id log.UUID
+	for i := range 6 {
+		id[i] = byte(ms >> (40 - 8*i))
+	}
+	for i := 6; i < len(id); i++ {
+		id[i] = math.MaxUint8
+	}
+	return id
+}
+
+func (w *window) setLeaps(leaps []leap) {
+	w.sum.sub(leapsHash(w.leaps))
+	w.leaps = leaps
+	w.sum.add(leapsHash(w.leaps))
+}
+
+// takeChanges returns what changes.db is to be told of.
+func (w *window) takeChanges() windowChanges {
+	c := w.changed
+	w.changed.forgotten = nil
+	if len(c.lines) > 0 {
+		w.changed.lines = make(map[log.Asker]log.UUID)
+	}
+	return c
 }

@@ -1,0 +1,111 @@
+package raftstore
+
+import (
+	"encoding/binary"
+	"fmt"
+	"time"
+
+	"rutter/log"
+)
+
+// rememberedRow is what the window and its row in changes.db know of a change, in
+// bytes that are the row's value:
+//
+//	result bytes                                                  before log.FeatureContained
+//	| 0x82 | applied (8) | asker (16) | content (16) | result bytes |   from then on
+//
+// Result bytes begin with log.FormatVersion.
+type rememberedRow struct {
+	applied log.Time
+	asker   log.Asker
+	content log.Content
+	result  []byte // shares the value's memory
+}
+
+const (
+	rememberedVersion = 0x82
+	rememberedHeader  = 1 + 8 + 16 + 16
+)
+
+func (r *rememberedRow) encode() []byte {
+	b := make([]byte, 1, rememberedHeader+len(r.result))
+	b[0] = rememberedVersion
+	b = binary.BigEndian.AppendUint64(b, uint64(r.applied))
+	b = append(append(b, r.asker[:]...), r.content[:]...)
+	return append(b, r.result...)
+}
+
+// openRemembered reads the value of a row whose checksum was looked at.
+func openRemembered(id log.UUID, value []byte) rememberedRow {
+	if len(value) <= rememberedHeader || value[0] != rememberedVersion {
+		ms, _ := id.UnixMilli()
+		return rememberedRow{applied: log.Time(ms * int64(time.Millisecond)), result: value}
+	}
+	return rememberedRow{
+		applied: log.Time(binary.BigEndian.Uint64(value[1:])), asker: log.Asker(value[9:25]), content: log.Content(value[25:41]), result: value[41:],
+	}
+}
+
+// is reports whether a change is the one that the row is of, as far as that is
+// known.
+func (r *rememberedRow) is(c *log.Change, asker log.Asker) bool {
+	if r.asker == (log.Asker{}) {
+		return true
+	}
+	return r.asker == asker && (r.content == c.Content || r.content.IsZero() || c.Content.IsZero())
+}
+
+// lineRow is the stored form of an author's line, in bucket lines under the author.
+//
+//	| crc (4) | id (16) |
+func lineRow(key log.Asker, line log.UUID) []byte {
+	row := append(make([]byte, 4, 20), line[:]...)
+	binary.BigEndian.PutUint32(row, checksum(bucketLines, key[:], line[:]))
+	return row
+}
+
+func readLineRow(key, row []byte) (author log.Asker, line log.UUID, err error) {
+	if len(key) != len(author) || len(row) != 4+len(line) || binary.BigEndian.Uint32(row) != checksum(bucketLines, key, row[4:]) {
+		return author, line, fmt.Errorf("changes.db: line of change ids of author %x: checksum does not fit: %w", key, log.ErrCorrupt)
+	}
+	return log.Asker(key), log.UUID(row[4:]), nil
+}
+
+// The row of the leaps: for each | time after it (8) | trimmed (16) |.
+const leapBytes = 8 + 16
+
+func encodeLeaps(leaps []leap) []byte {
+	b := make([]byte, 4, 4+1+len(leaps)*leapBytes)
+	b = append(b, metaVersion)
+	for _, l := range leaps {
+		b = append(binary.BigEndian.AppendUint64(b, uint64(l.to)), l.trimmed[:]...)
+	}
+	binary.BigEndian.PutUint32(b, checksum(keyLeaps, b[4:]))
+	return b
+}
+
+// decodeLeaps reads the row of the leaps; none is that there are none.
+func decodeLeaps(row []byte) (leaps []leap, err error) {
+	if row == nil {
+		return nil, nil
+	}
+	r, err := openMeta(keyLeaps, row)
+	if err != nil {
+		return nil, err
+	}
+	if len(r.b)%leapBytes != 0 {
+		return nil, fmt.Errorf("changes.db: leaps of %d bytes: %w", len(row), log.ErrCorrupt)
+	}
+	for len(r.b) > 0 {
+		leaps = append(leaps, leap{log.Time(r.u64()), log.UUID(r.take(16))})
+	}
+	return leaps, nil
+}
+
+// leapsHash is their part of window.sum; zero if there are none.
+func leapsHash(leaps []leap) sum {
+	if len(leaps) == 0 {
+		return sum{}
+	}
+	return hashOf(encodeLeaps(leaps))
+}
