@@ -71,8 +71,7 @@ type applier struct {
 	// rebuild, if there is one, gets the entries, which are applied after it.
 	rebuild *rebuild
 	// head is how far everything was applied; Store.head is its copy for readers.
-	head head
-	// time is the cluster's clock: the highest stamp so far.
+	head    head
 	skipped uint64 // entries that changes.db already had
 }
 
@@ -189,7 +188,11 @@ func (s *Store) applyChange(raw []byte, u *unit) (log.Result, error) {
 		s.counters.duplicates.Add(1)
 		return s.firstResult(c.ID, known)
 	}
-	if refusal := a.window.check(c.ID, c.Time); refusal != nil {
+	now := c.Time
+	if to, _, ok := s.mend(c); ok {
+		now = to
+	}
+	if refusal := a.window.check(c.ID, now); refusal != nil {
 		s.counters.refused.Add(1)
 		return log.Result{ChangeID: c.ID, Refusal: refusal}, nil
 	}
@@ -250,6 +253,7 @@ func (s *Store) decide(c *log.Change, u *unit) (result log.Result, err error) {
 	if result.Refusal != nil {
 		return result, nil
 	}
+	a.setTime(events)
 	from := len(u.slots)
 	seq, hash := a.head.seq, a.head.hash
 	clear(a.bodies)
