@@ -95,7 +95,7 @@ func TestClockFollowsAgreed(t *testing.T) {
 			return reading{id: id, voter: true, clock: log.TimeOf(time.Now().Add(off))}
 		}
 		for _, off := range []time.Duration{0, 2 * time.Second, -2 * time.Second, time.Hour, -2 * time.Minute, 365 * 24 * time.Hour} {
-			a := agree(at("s1", off), []reading{at("s2", 5 * time.Millisecond), at("s3", -5 * time.Millisecond)}, 3*time.Second, time.Now())
+			a := agree(at("s1", off), []reading{at("s2", 5*time.Millisecond), at("s3", -5*time.Millisecond)}, 3*time.Second, time.Now())
 			c := testClock(&off, a)
 			c.reset(0)
 			time.Sleep(time.Minute)
