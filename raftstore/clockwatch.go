@@ -84,6 +84,14 @@ func (s *Store) Clock() Clock {
 	return c
 }
 
+// Now is what the servers agree that the time is: what a certificate is issued by, or
+// a change id made, for a client that has brought none.
+func (s *Store) Now() time.Time { return s.clocks.agreement.Load().at(time.Now()).Std() }
+
+// NewChangeID returns a change id of Now: a server whose clock is wrong must not make
+// ids that are refused for it.
+func (s *Store) NewChangeID() log.UUID { return newCluster(s.Now()) }
+
 // sound notes what people must see to.
 func (c *Clock) sound(own string, a *agreement, logTime log.Time) {
 	if a.wrong(own) {

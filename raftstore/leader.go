@@ -223,7 +223,7 @@ func (s *Store) assume(ctx context.Context, r *raft.Raft) error {
 	return nil
 }
 
-// newCluster draws a cluster id: a UUID of version 7 (RFC 9562).
+// newCluster draws the id of a cluster, or of a change: a UUID of version 7 (RFC 9562).
 func newCluster(now time.Time) log.UUID {
 	var id log.UUID
 	_, _ = crand.Read(id[:]) // never fails: crypto/rand

@@ -125,7 +125,7 @@ func openServer(cfg serverConfig) (_ *server, err error) {
 	if err != nil {
 		return nil, err
 	}
-	vms, err := vmapi.New(vmapi.Config{Store: surfaceStore{backend}, Actor: actorOf, Logger: logger})
+	vms, err := vmapi.New(vmapi.Config{Store: surfaceStore{backend}, NewID: backend.newID, Actor: actorOf, Logger: logger})
 	if err != nil {
 		return nil, err
 	}
@@ -145,10 +145,10 @@ func openServer(cfg serverConfig) (_ *server, err error) {
 	}
 	if s.api, err = api.New(api.Config{
 		Audit: s.audit,
-		Store: backend, Cluster: s.store, Backups: backend, Retainer: retainer{s.store}, Past: past{s.store}, Logger: logger, Version: cfg.Version,
+		Store: backend, NewID: backend.newID, Cluster: s.store, Backups: backend, Retainer: retainer{s.store}, Past: past{s.store}, Logger: logger, Version: cfg.Version,
 		Sessions: sessions, Fabric: s.fabric, VMMs: s.vmms, Age: s.store.Age, Collectors: collectors,
 		Warnings: func() []string {
-			return slices.Concat(s.tls.warnings(plaintext(cfg)), svpWarnings(cfg), s.triton.warnings())
+			return slices.Concat(s.tls.warnings(plaintext(cfg)), svpWarnings(cfg), s.triton.warnings(), s.store.Clock().Alarms)
 		},
 		Mounts: s.tls.mounted(append(append(s.triton.mounts(), cnapiMounts(s.cnapi)...), api.Mount{Path: "/changefeeds", Handler: s.changefeed.Handler()},
 			api.Mount{Path: "/reports", Handler: reports.Handler(), Strip: true}, api.Mount{Path: "/vmapi", Handler: vms.Handler(), Strip: true})),
