@@ -43,6 +43,7 @@ const (
 	codeUnknown     = "OutcomeUnknown"       // 503
 	codeNotReady    = "NotReady"             // 503
 	codeNotYet      = "NotYetApplied"        // 503
+	codeClock       = "ServersClocks"        // 503
 )
 
 // answerError is an error with its status. Its JSON form is NAPI's
@@ -114,6 +115,8 @@ func errorOf(err error) *answerError {
 		return fail(http.StatusServiceUnavailable, codeNoLeader, "nothing was written; try again in a second", "the cluster has no leader now")
 	case errors.Is(err, ErrOverloaded):
 		return fail(http.StatusServiceUnavailable, codeOverloaded, "nothing was written; try again later, and less", "too many changes are waiting")
+	case errors.Is(err, ErrClock):
+		return fail(http.StatusServiceUnavailable, codeClock, "nothing was written; rutter cluster time shows the servers' clocks: whoever runs them sets them right", "%v", err)
 	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, context.Canceled):
 		return fail(http.StatusServiceUnavailable, codeNotYet, "try again, or another server", "this server could not answer in time")
 	}

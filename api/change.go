@@ -63,10 +63,10 @@ func uuidOf(text string) log.UUID {
 }
 
 // changeID returns the id that the client chose for its change, or a new one.
-func changeID(r *http.Request) (log.UUID, error) {
+func (s *Server) changeID(r *http.Request) (log.UUID, error) {
 	text := r.Header.Get(headerChangeID)
 	if text == "" {
-		return newChangeID()
+		return s.cfg.NewID()
 	}
 	id, err := log.ParseUUID(text)
 	if err != nil {
@@ -121,7 +121,7 @@ func (s *Server) write(w http.ResponseWriter, r *http.Request, c *log.Change) (l
 	defer cancel()
 	result, err := s.store.Propose(ctx, c)
 	switch {
-	case errors.Is(err, ErrNoLeader), errors.Is(err, ErrOverloaded):
+	case errors.Is(err, ErrNoLeader), errors.Is(err, ErrOverloaded), errors.Is(err, ErrClock):
 		return result, err
 	case errors.Is(err, log.ErrTooLarge):
 		return result, fail(http.StatusRequestEntityTooLarge, codeTooLarge, "split the change", "%v", err)
@@ -185,7 +185,7 @@ func (s *Server) change(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	chosen, err := changeID(r)
+	chosen, err := s.changeID(r)
 	if err != nil {
 		return err
 	}

@@ -5,8 +5,6 @@ import (
 	"encoding/json"
 	"net/http"
 
-	"github.com/google/uuid"
-
 	"rutter/api/access"
 	"rutter/log"
 	"rutter/projections"
@@ -76,11 +74,11 @@ func (s *Server) deleteGrant(w http.ResponseWriter, r *http.Request) error {
 }
 
 func (s *Server) writeGrant(w http.ResponseWriter, r *http.Request, op log.Op) error {
-	id, err := uuid.NewV7()
+	id, err := s.cfg.NewID()
 	if err != nil {
 		return err
 	}
-	if _, err := s.propose(w, r, &log.Change{ID: log.UUID(id), Ops: []log.Op{op}}); err != nil {
+	if _, err := s.propose(w, r, &log.Change{ID: id, Ops: []log.Op{op}}); err != nil {
 		return err
 	}
 	s.logger.Warn("a grant was changed", "subject", r.PathValue("subject"), "action", op.Action, "by", s.actor(r))

@@ -1,12 +1,14 @@
 package api
 
 import (
+	"errors"
 	"fmt"
 	"net/http"
 	"strconv"
 	"strings"
 
 	"rutter/log"
+	"rutter/projections"
 )
 
 // maxBack bounds the entries that ?last looks through for those that match.
@@ -66,10 +68,28 @@ func (s *Server) servable(seq log.Seq) error {
 	return nil
 }
 
-// beforeTime returns the seq of the last entry before a time: times never go
-// back along the log.
+// timeSet returns the entry by which the log's time was set last; 0: none.
+func (s *Server) timeSet() (last log.Seq) {
+	s.store.View(func(state *projections.State, _ log.Cursor) {
+		if r, ok := state.Get(log.KindSetting, projections.SettingClusterTime); ok {
+			last = r.Seq
+		}
+	})
+	return last
+}
+
+// beforeTime returns the seq of the last entry before a time. Times go back along the
+// log only where they were set: then it is that of the newest stretch between two of
+// these places that had begun by then, as for ?at.
 func (s *Server) beforeTime(at log.Time) (log.Seq, error) {
 	low, high := s.store.Floor(), s.store.Head().Seq // before ≤ low, after > high
+	if set := s.timeSet(); set > low && s.cfg.Past != nil {
+		seq, err := s.cfg.Past.SeqAt(at - 1)
+		if errors.Is(err, log.ErrCompacted) {
+			return low, nil
+		}
+		return seq, err
+	}
 	for low < high {
 		middle := low + (high-low)/2 + 1
 		entries, err := s.store.Entries(middle-1, 1)

@@ -99,10 +99,11 @@ func (s *Server) logQuery(r *http.Request) (*logQuery, error) {
 	if q.filter, err = logquery.Parse(p.values); err != nil {
 		return nil, badFilter(err)
 	}
-	q.matcher = q.filter.Matcher()
 	if err := s.fresh(r, p); err != nil {
 		return nil, err
 	}
+	q.filter.TimeSet = s.timeSet()
+	q.matcher = q.filter.Matcher()
 	if begun, err := s.begin(r, p, q); begun || err != nil {
 		return q, err
 	}

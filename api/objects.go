@@ -203,7 +203,7 @@ func (s *Server) writeOne(w http.ResponseWriter, r *http.Request, k *kindRoute, 
 	if _, err := query(r, waiting...); err != nil {
 		return err
 	}
-	id, err := changeID(r)
+	id, err := s.changeID(r)
 	if err != nil {
 		return err
 	}

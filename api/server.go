@@ -16,11 +16,15 @@ import (
 	"rutter/api/access"
 	"rutter/api/liveness"
 	"rutter/api/vmm"
+	"rutter/log"
 )
 
 // Config says what a Server serves. Store is required.
 type Config struct {
-	Store   Store
+	Store Store
+	// NewID makes ids for the changes of clients that bring none; default: UUIDs of
+	// version 7 by this machine's clock.
+	NewID   func() (log.UUID, error)
 	Cluster Cluster // nil: changes of membership are answered with 501
 	Backups Backups // nil: GET /snapshot is answered with 501
 	// Retainer says and sets how much of the log is kept; nil: 501.
@@ -89,6 +93,9 @@ func (c Config) withDefaults() (Config, error) {
 	}
 	if c.Logger == nil {
 		c.Logger = slog.New(slog.DiscardHandler)
+	}
+	if c.NewID == nil {
+		c.NewID = newChangeID
 	}
 	if c.Warnings == nil {
 		c.Warnings = func() []string { return nil }

@@ -14,7 +14,7 @@ import (
 type Store interface {
 	// Propose has a change decided and written by the leader, wherever it is.
 	// A refusal is no error: it stands in the result. Errors wrap ErrNoLeader,
-	// ErrOverloaded (both: not written) or anything else (it may have been
+	// ErrOverloaded, ErrClock (not written) or anything else (it may have been
 	// written: retry with the same id).
 	Propose(ctx context.Context, c *log.Change) (log.Result, error)
 	// View calls fn with the state and the head that it is at, while nothing
@@ -51,6 +51,9 @@ var (
 	ErrNoLeader = errors.New("api: no leader")
 	// ErrOverloaded: too much is waiting. The change was not written.
 	ErrOverloaded = errors.New("api: overloaded")
+	// ErrClock: the servers' clocks do not say what the time is. The change was not
+	// written, and the client's clock has no part in that.
+	ErrClock = errors.New("api: the servers' clocks are wrong")
 )
 
 // Status is what a server says of itself. The JSON form is that of GET /cluster.

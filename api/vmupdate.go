@@ -62,7 +62,7 @@ func (s *Server) updateVM(w http.ResponseWriter, r *http.Request, k *kindRoute, 
 		ops = append(ops, op)
 	}
 	ops = append(ops, task...)
-	change, err := changeID(r)
+	change, err := s.changeID(r)
 	if err != nil {
 		return err
 	}

@@ -473,7 +473,7 @@ func (w *answerWriter) flush() error {
 func codeOf(err error) intake.Code {
 	var answer *answerError
 	switch {
-	case errors.Is(err, ErrOverloaded):
+	case errors.Is(err, ErrOverloaded), errors.Is(err, ErrClock):
 		return intake.CodeOverloaded
 	case errors.Is(err, ErrNoLeader):
 		return intake.CodeNoLeader

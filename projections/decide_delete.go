@@ -34,6 +34,8 @@ func (d *draft) delete(op *log.Op) string {
 		}
 	case *log.Revocation:
 		d.deleteRevocation(o)
+	case *log.Setting:
+		d.deleteSetting(o)
 	case *log.Authority:
 		d.refuse(log.CodeInUse, "an authority stays: without it nobody would be let in; update its certificates")
 	case *log.VM:

@@ -41,6 +41,9 @@ var nothing = new(store)
 
 func newDraft(s *State, c *log.Change) *draft {
 	d := &draft{base: s, change: c, time: max(s.time, c.Time)}
+	if to, _, ok := s.MendOf(c); ok {
+		d.time = to
+	}
 	if len(c.Ops) > 1 {
 		d.top = newStore() // the last operation of a change leaves no trace here
 		d.top.under = &s.store

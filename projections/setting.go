@@ -43,11 +43,19 @@ func (d *draft) setting(name string) string {
 }
 
 func (d *draft) checkSetting(s *log.Setting) {
+	mending := d.base.feature >= log.FeatureContained
+	if mending && s.Name == SettingClusterTime {
+		d.checkClusterTime(s)
+		return
+	}
 	values, known := settings[s.Name]
 	if !known {
 		names := make([]string, 0, len(settings))
 		for name := range settings {
 			names = append(names, name)
+		}
+		if mending {
+			names = append(names, SettingClusterTime)
 		}
 		slices.Sort(names)
 		d.bad("name", fmt.Sprintf("there is no setting \"%s\"", d.show(s.Name)), "use one of: "+strings.Join(names, ", "))

@@ -123,6 +123,9 @@ func fits(seq log.Seq, e *log.Event, r *row) error {
 
 // fold folds an event whose object is in row r, nil if it is not there.
 func (s *State) fold(seq log.Seq, e *log.Event, r *row, body []byte) Delta {
+	if Mends(e) {
+		s.time = e.Time
+	}
 	s.SetTime(e.Time)
 	if e.Action == log.Delete {
 		s.remove(r)
@@ -164,7 +167,7 @@ func (s *State) Drop(kind log.Kind, id string) {
 }
 
 // Time returns the time of the last event that was folded, or what SetTime
-// gave. It never goes back.
+// gave. It goes back only with an event that sets the log's time: see Mends.
 func (s *State) Time() log.Time { return s.time }
 
 // SetTime moves the time forward to t, as after a restart; an earlier t does

@@ -69,8 +69,14 @@ type Config struct {
 
 	// ProposeTimeout bounds Propose where its context has no deadline: 10 s.
 	ProposeTimeout time.Duration
-	// MaxClockJump is how far the wall clock may run from the monotonic one
-	// before the leader refuses to stamp changes with it: 5 min.
+	// MaxClockOffset is how far a server's clock may be from the one that the
+	// servers agree on, before it neither takes nor keeps the leadership while
+	// another can, and stamps nothing by it: 3 s. NTP keeps clocks within
+	// milliseconds, and within a second where it is bad; more than that is a clock
+	// that nobody keeps. Change ids may be a minute ahead.
+	MaxClockOffset time.Duration
+	// MaxClockJump is how far the wall clock may run ahead of the monotonic one
+	// before a leader that has no other to ask refuses to stamp changes with it: 5 min.
 	MaxClockJump time.Duration
 
 	// DedupeAge and DedupeCount bound the window of change ids: 1 h and
@@ -165,6 +171,7 @@ func (c Config) withDefaults() (Config, error) {
 	or(&c.MarkerEntries, 256)
 	or(&c.TrailingLogs, 2048)
 	or(&c.ProposeTimeout, 10*time.Second)
+	or(&c.MaxClockOffset, 3*time.Second)
 	or(&c.MaxClockJump, 5*time.Minute)
 	or(&c.DedupeAge, time.Hour)
 	or(&c.DedupeCount, 200_000)

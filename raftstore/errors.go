@@ -15,8 +15,9 @@ var (
 	ErrUnknown = errors.New("raftstore: the fate of the change is not known")
 	// ErrStopped: the store is not running, or has stopped because it failed.
 	ErrStopped = errors.New("raftstore: the store is not running")
-	// ErrClock: the leader's wall clock has jumped; it stamps nothing with it.
-	ErrClock = errors.New("raftstore: the leader's clock jumped")
+	// ErrClock: the servers' clocks do not say what the time is: the only one there
+	// is has jumped, or those that there are differ. Never the client's clock.
+	ErrClock = errors.New("raftstore: the servers' clocks are wrong")
 	// ErrNotReady: this server has not yet caught up with the leader's commit
 	// since it started.
 	ErrNotReady = errors.New("raftstore: this server has not caught up yet")

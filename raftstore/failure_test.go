@@ -12,7 +12,6 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/hashicorp/raft"
@@ -247,36 +246,6 @@ func TestTake(t *testing.T) {
 			t.Errorf("%+v: took %d", test, got)
 		}
 	}
-}
-
-// TestClockJump: the wall clock may run away from the monotonic one by the bound
-// and no more, in either direction.
-func TestClockJump(t *testing.T) {
-	t.Parallel()
-	const jump = time.Minute
-	tests := []struct {
-		elapsed, wall time.Duration
-		want          error
-	}{
-		{time.Hour, time.Hour, nil},
-		{time.Hour, time.Hour + jump, nil},
-		{time.Hour, time.Hour + jump + 1, ErrClock},
-		{time.Hour, time.Hour - jump - 1, ErrClock},
-		{0, -time.Hour, ErrClock},
-	}
-	for _, test := range tests {
-		if err := checkJump(test.wall, test.elapsed, jump); !errors.Is(err, test.want) {
-			t.Errorf("wall %v, elapsed %v: %v, want %v", test.wall, test.elapsed, err, test.want)
-		}
-	}
-	synctest.Test(t, func(t *testing.T) {
-		c := &clock{now: time.Now, jump: jump}
-		c.reset()
-		time.Sleep(24 * time.Hour)
-		if at, err := c.stamp(); err != nil || at != log.TimeOf(time.Now()) {
-			t.Errorf("a day later: %v, %v", at, err)
-		}
-	})
 }
 
 // TestNotWritten: only three errors of raft mean that nothing was written.

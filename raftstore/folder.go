@@ -205,7 +205,7 @@ func (f *Folder) Each(ctx context.Context, after log.Seq, fn func(e log.Entry) b
 // SeqAt is Store.SeqAt.
 func (f *Folder) SeqAt(at log.Time) (seq log.Seq, err error) {
 	err = f.view(func(tx *bbolt.Tx) error {
-		seq, err = seqAt(tx, at)
+		seq, err = seqAt(context.Background(), tx, &f.blocks, at, true)
 		return err
 	})
 	return seq, err

@@ -168,7 +168,7 @@ func (w *FolderWriter) Append(e log.Entry) error {
 		}
 		row.row = objectRow(event.Kind, event.ID, event.Revision, e.Seq, body)
 	}
-	w.head.seq, w.head.hash, w.head.time = e.Seq, hash, max(w.head.time, event.Time)
+	w.head.seq, w.head.hash, w.head.time = e.Seq, hash, w.state.Time()
 	w.slots = append(w.slots, slot{log.Entry{Seq: e.Seq, Hash: hash, Bytes: own}, event.More})
 	if err := w.add(row, len(own)+len(row.row)); err != nil {
 		return err

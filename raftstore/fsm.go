@@ -71,8 +71,7 @@ type applier struct {
 	// rebuild, if there is one, gets the entries, which are applied after it.
 	rebuild *rebuild
 	// head is how far everything was applied; Store.head is its copy for readers.
-	head head
-	// time is the cluster's clock: the highest stamp so far.
+	head    head
 	skipped uint64 // entries that changes.db already had
 }
 
@@ -203,7 +202,11 @@ func (s *Store) applyChange(raw []byte, u *unit) (log.Result, error) {
 	if known, ok := a.window.known[c.ID]; ok {
 		return s.knownResult(c, asker, &a.window.ids[known])
 	}
-	if refusal := a.window.check(c.ID, asker, c.Time); refusal != nil {
+	now := c.Time
+	if to, _, ok := s.mend(c); ok {
+		now = to
+	}
+	if refusal := a.window.check(c.ID, asker, now); refusal != nil {
 		s.counters.refused.Add(1)
 		return log.Result{ChangeID: c.ID, Refusal: refusal}, nil
 	}
@@ -211,8 +214,11 @@ func (s *Store) applyChange(raw []byte, u *unit) (log.Result, error) {
 	result := d.result
 	if result.Refusal != nil {
 		s.counters.refused.Add(1)
-	} else if err := s.fold(&d); err != nil {
-		return log.Result{}, fmt.Errorf("change %s: %w", c.ID, err)
+	} else {
+		a.setTime(d.events)
+		if err := s.fold(&d); err != nil {
+			return log.Result{}, fmt.Errorf("change %s: %w", c.ID, err)
+		}
 	}
 	u.slots = append(u.slots, d.slots...)
 	u.bytes += d.bytes
@@ -221,7 +227,7 @@ func (s *Store) applyChange(raw []byte, u *unit) (log.Result, error) {
 		return log.Result{}, fmt.Errorf("result of change %s: %w", c.ID, err)
 	}
 	if a.window.contained {
-		row := rememberedRow{c.Time, asker, c.Content, encoded}
+		row := rememberedRow{a.head.time, asker, c.Content, encoded}
 		encoded = row.encode()
 	}
 	a.window.add(c.ID, encoded, a.index)

@@ -49,7 +49,7 @@ func (s *Store) giveAway(ctx context.Context, r *raft.Raft) error {
 }
 
 // heir returns the voter besides this server that has most of the log, of those
-// that answer in time.
+// that answer in time and whose clock is not known to be wrong.
 func (s *Store) heir(ctx context.Context, r *raft.Raft) (heir Member, err error) {
 	ctx, cancel := context.WithTimeout(ctx, handOverLook)
 	defer cancel()
@@ -60,7 +60,7 @@ func (s *Store) heir(ctx context.Context, r *raft.Raft) (heir Member, err error)
 	}
 	answers, asked := make(chan answer), 0
 	for _, m := range r.GetConfiguration().Configuration().Servers {
-		if m.Suffrage != raft.Voter || string(m.ID) == s.cfg.ID {
+		if m.Suffrage != raft.Voter || string(m.ID) == s.cfg.ID || s.clocks.agreement.Load().wrong(string(m.ID)) {
 			continue
 		}
 		asked++

@@ -158,7 +158,7 @@ func (s *Store) runLeadership(ctx context.Context, r *raft.Raft) {
 	defer r.DeregisterObserver(observer)
 	check := time.NewTicker(lagCheck)
 	defer check.Stop()
-	late := 0
+	late, offered := 0, time.Time{}
 	for {
 		select {
 		case elected := <-r.LeaderCh():
@@ -176,6 +176,7 @@ func (s *Store) runLeadership(ctx context.Context, r *raft.Raft) {
 			}
 			late = s.checkDisk(ctx, r, late)
 			s.checkServing(ctx, r)
+			offered = s.checkClock(ctx, r, offered)
 		case <-ctx.Done():
 			return
 		}
@@ -186,12 +187,12 @@ func (s *Store) runLeadership(ctx context.Context, r *raft.Raft) {
 // still wants it, it is tried again at the next check.
 func (s *Store) takeOver(ctx context.Context, r *raft.Raft) {
 	s.becomeRole(assuming)
-	err := s.assume(r)
+	err := s.assume(ctx, r)
 	if err == nil {
 		return
 	}
 	level := slog.LevelWarn
-	if errors.Is(err, raft.ErrLeadershipLost) || errors.Is(err, raft.ErrNotLeader) || errors.Is(err, raft.ErrRaftShutdown) {
+	if errors.Is(err, errGivenOn) || errors.Is(err, raft.ErrLeadershipLost) || errors.Is(err, raft.ErrNotLeader) || errors.Is(err, raft.ErrRaftShutdown) {
 		level = slog.LevelInfo // another one leads, or this one stops
 	}
 	s.logger.Log(ctx, level, "elected, but could not take over", "because", err)
@@ -199,7 +200,7 @@ func (s *Store) takeOver(ctx context.Context, r *raft.Raft) {
 }
 
 // assume makes an elected leader one that takes changes.
-func (s *Store) assume(r *raft.Raft) error {
+func (s *Store) assume(ctx context.Context, r *raft.Raft) error {
 	if err := r.Barrier(enqueueTimeout).Error(); err != nil {
 		return fmt.Errorf("barrier: %w", err)
 	}
@@ -214,13 +215,15 @@ func (s *Store) assume(r *raft.Raft) error {
 		}
 		s.logger.Info("cluster founded", "cluster", s.Head().Cluster)
 	}
-	s.clock.reset()
+	if err := s.assumeTime(ctx, r); err != nil {
+		return err
+	}
 	s.becomeRole(leading)
 	s.logger.Info("leader", "term", r.CurrentTerm(), "seq", s.Head().Seq)
 	return nil
 }
 
-// newCluster draws a cluster id: a UUID of version 7 (RFC 9562).
+// newCluster draws the id of a cluster, or of a change: a UUID of version 7 (RFC 9562).
 func newCluster(now time.Time) log.UUID {
 	var id log.UUID
 	_, _ = crand.Read(id[:]) // never fails: crypto/rand

@@ -197,6 +197,9 @@ func (s *Store) transferTo(ctx context.Context, r *raft.Raft, m MemberStatus) er
 	if !m.Voter {
 		return fmt.Errorf("transfer leadership: %s has no vote: promote it first", m.ID)
 	}
+	if a := s.clocks.agreement.Load(); a.wrong(m.ID) {
+		return fmt.Errorf("transfer leadership: the clock of %s is %s: set it right first", m.ID, aside(a.differs[m.ID]))
+	}
 	for {
 		moved := s.leaderMoved()
 		err := s.handTo(ctx, r, Member{m.ID, m.Address})

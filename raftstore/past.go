@@ -330,17 +330,3 @@ func (p *pastReader) time() (log.Time, error) {
 	}
 	return timeOf(p.tx, p.seq, p.seq)
 }
-
-// seqAt returns the last entry that is not after a time. A time before the
-// floor's is refused: what was then is not known.
-func seqAt(tx *bbolt.Tx, at log.Time) (log.Seq, error) {
-	h, _, err := readMeta(tx)
-	if err != nil || h.seq == h.floor {
-		return h.floor, err
-	}
-	seq := lastBefore(tx, h.floor, h.seq, at)
-	if seq == h.floor && h.floor > 0 {
-		return 0, fmt.Errorf("%s is before the entries that are kept, after seq %d: %w", at, h.floor, log.ErrCompacted)
-	}
-	return seq, nil
-}

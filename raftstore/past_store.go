@@ -10,10 +10,14 @@ import (
 )
 
 // SeqAt returns the last entry that is not after a time; log.ErrCompacted if
-// that is before what is kept.
+// that is before what is kept. Where the log's time was set back, it is that of the
+// newest stretch that had begun by then: see placeAt.
 func (s *Store) SeqAt(at log.Time) (seq log.Seq, err error) {
+	s.mu.RLock()
+	_, mended := s.state.Get(mendRef.Kind, mendRef.ID)
+	s.mu.RUnlock()
 	err = s.past(s.Head().Seq, func(tx *bbolt.Tx) error {
-		seq, err = seqAt(tx, at)
+		seq, err = seqAt(context.Background(), tx, &s.blocks, at, mended)
 		return err
 	})
 	return seq, err

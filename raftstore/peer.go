@@ -35,6 +35,8 @@ const (
 	askIdentity byte = 16
 	askPoint    byte = 4 // a raft index (8); answered with a point at or below it: see compare.go
 	askForeign  byte = 5 // what another package asks; answered by whom AnswerWith named
+	// askClock asks what the server's clock shows: nothing; answered as clocks.go has it.
+	askClock byte = 20
 
 	answerOK         byte = 128
 	answerNotLeader  byte = 129 // nothing was written
@@ -191,6 +193,8 @@ func (s *Store) answer(ctx context.Context, f frame) frame {
 		payload, err = s.answerPoint(f.payload)
 	case askForeign:
 		payload, err = s.answerForeign(ctx, f.payload)
+	case askClock:
+		payload = s.answerClock()
 	case askIdentity:
 		payload, err = json.Marshal(s.identity())
 	default:

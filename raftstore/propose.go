@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"runtime"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/hashicorp/raft"
@@ -40,7 +41,8 @@ var (
 
 // proposal is a change on its way through the leader.
 type proposal struct {
-	bytes []byte
+	bytes   []byte
+	stretch uint64 // of the log's time in which it was stamped: see queue.stretch
 	// done is told once what became of it, and never waits: all of a batch's
 	// are told by one goroutine.
 	done func(outcome)
@@ -56,6 +58,9 @@ type outcome struct {
 // one writer never waits, many share.
 type queue struct {
 	kick chan struct{}
+	// stretch counts the changes that set the log's time; what was stamped before
+	// one of them does not come behind it. It changes under mu.
+	stretch atomic.Uint64
 
 	mu      sync.Mutex
 	waiting []*proposal
@@ -68,8 +73,28 @@ type queue struct {
 func (q *queue) put(p *proposal) error {
 	q.mu.Lock()
 	defer q.mu.Unlock()
+	return q.add(p)
+}
+
+// putMend is put for a change that sets the log's time.
+func (q *queue) putMend(p *proposal) error {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	p.stretch = q.stretch.Load()
+	err := q.add(p)
+	if err == nil {
+		q.stretch.Add(1)
+	}
+	return err
+}
+
+// add is put under the lock.
+func (q *queue) add(p *proposal) error {
 	if q.closed != nil {
 		return q.closed
+	}
+	if p.stretch != q.stretch.Load() {
+		return fmt.Errorf("%w: the log's time was set meanwhile", errNotLeader)
 	}
 	if len(q.waiting) >= maxQueued || q.bytes+len(p.bytes) > maxQueuedBytes {
 		return fmt.Errorf("%w: %d of them, %d bytes", ErrOverloaded, len(q.waiting), q.bytes)
@@ -344,31 +369,46 @@ func (s *Store) enqueue(c *log.Change, done func(outcome)) error {
 		s.counters.overloaded.Add(1)
 		return fmt.Errorf("%w: changes.db is too far behind, its disk is slow", ErrOverloaded)
 	}
-	stamped := *c
-	var err error
-	if stamped.Time, err = s.clock.stamp(); err != nil {
-		return err
+	err := s.queueUp(c, done)
+	if errors.Is(err, ErrOverloaded) {
+		s.counters.overloaded.Add(1)
 	}
-	stamped.Seed = seed()
-	encoded, err := encodeStamped(&stamped)
+	return err
+}
+
+func (s *Store) queueUp(c *log.Change, done func(outcome)) error {
+	if to, forced, ok := s.mend(c); ok {
+		return s.enqueueMend(c, to, forced, done)
+	}
+	p, err := s.stamped(c)
 	if err != nil {
 		return err
 	}
-	if err := readable(encoded); err != nil {
-		return err
-	}
-	if result, refused := s.refuseEarly(&stamped, len(encoded)); refused {
+	if result, refused := s.refuseEarly(c, len(p.bytes)); refused {
 		done(outcome{result: result})
 		return nil
 	}
-	if err := s.queue.put(&proposal{bytes: encoded, done: done}); err != nil {
-		if errors.Is(err, ErrOverloaded) {
-			s.counters.overloaded.Add(1)
-		}
+	p.done = done
+	if err := s.queue.put(p); err != nil {
 		return err
 	}
 	s.counters.proposals.Add(1)
 	return nil
+}
+
+// stamped returns c with the leader's time and seed, encoded so that every server
+// can read it.
+func (s *Store) stamped(c *log.Change) (p *proposal, err error) {
+	p = &proposal{stretch: s.queue.stretch.Load()}
+	stamped := *c
+	if stamped.Time, err = s.clock.stamp(); err != nil {
+		return nil, err
+	}
+	stamped.Seed = seed()
+	if p.bytes, err = encodeStamped(&stamped); err != nil {
+		return nil, err
+	}
+	return p, readable(p.bytes)
 }
 
 // readable says whether every server can read an encoded change: what it cannot
@@ -398,40 +438,4 @@ func seed() uint64 {
 	var b [8]byte
 	_, _ = crand.Read(b[:]) // never fails: crypto/rand
 	return binary.BigEndian.Uint64(b[:])
-}
-
-// clock stamps changes, and refuses to once the wall clock has run away from
-// the monotonic one: one bad stamp would hold the cluster's time for ever.
-type clock struct {
-	now  func() time.Time
-	jump time.Duration
-
-	mu   sync.Mutex
-	base time.Time
-}
-
-// reset takes the wall clock for right, as each new leader does.
-func (c *clock) reset() {
-	c.mu.Lock()
-	c.base = c.now()
-	c.mu.Unlock()
-}
-
-func (c *clock) stamp() (log.Time, error) {
-	now := c.now()
-	c.mu.Lock()
-	base := c.base
-	c.mu.Unlock()
-	if err := checkJump(now.Round(0).Sub(base.Round(0)), now.Sub(base), c.jump); err != nil {
-		return 0, err
-	}
-	return log.TimeOf(now), nil
-}
-
-// checkJump compares how far the wall clock went with the time that passed.
-func checkJump(wall, elapsed, bound time.Duration) error {
-	if off := wall - elapsed; off > bound || off < -bound {
-		return fmt.Errorf("%w by %v since this server became the leader: set it right, or transfer the leadership to take it as it is", ErrClock, off)
-	}
-	return nil
 }

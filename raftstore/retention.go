@@ -101,7 +101,7 @@ func (s *Store) PlanRetention(r *Retention) (p RetentionPlan, err error) {
 			return p, err
 		}
 	}
-	now, err := s.clock.stamp()
+	now, err := s.clock.sure()
 	if err != nil {
 		return p, err
 	}
@@ -198,9 +198,9 @@ func (s *Store) moveFloor(ctx context.Context, r *raft.Raft) error {
 	if !s.leading() || !s.allKnow(commandFloor, r.GetConfiguration().Configuration().Servers) {
 		return nil
 	}
-	now, err := s.clock.stamp()
+	now, err := s.clock.sure()
 	if err != nil {
-		return err // a clock that jumped must not let history go
+		return err // a clock that may be wrong must not let history go
 	}
 	var to slot
 	err = s.files.view(func(tx *bbolt.Tx) error {
@@ -264,8 +264,10 @@ func firstEvent(tx *bbolt.Tx, h *head) log.Seq {
 }
 
 // lastBefore returns the last seq in (floor, last] whose event is not after a
-// time; floor if there is none. Time never goes back along the log. A row that
-// cannot be read counts as young: it is not let go.
+// time; floor if there is none. Time goes back along the log only where an operator set
+// it (mend.go); if that lies in between, it is some seq whose event is not after the
+// time and the one behind it is. A row that cannot be read counts as young: it is not
+// let go.
 func lastBefore(tx *bbolt.Tx, floor, last log.Seq, at log.Time) log.Seq {
 	events := tx.Bucket(bucketEvents)
 	n := sort.Search(int(last-floor), func(i int) bool {

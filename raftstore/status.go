@@ -35,6 +35,8 @@ type Status struct {
 	LastIndex uint64         `json:"last_index"`    // of raft's log
 	Marker    uint64         `json:"marker_index"`  // raft's log is trimmed behind it
 
+	Clock Clock `json:"clock"`
+
 	Feature    uint32  `json:"feature_version"`
 	RaftLog    string  `json:"raft_log"`         // boltdb or wal
 	RaftBytes  int64   `json:"raft_log_bytes"`   // size of its files
@@ -92,6 +94,7 @@ func (s *Store) Status() Status {
 	st.RaftBytes, st.DBBytes = s.raftLog.bytes(), fileSize(filepath.Join(s.cfg.Dir, dbName))
 	st.Compared, st.Rebuild = s.compared(), s.rebuilding()
 	st.Comparisons, st.Differences = c.comparisons.Load(), c.differences.Load()
+	st.Clock = s.Clock()
 	if err := s.Serving(); err != nil {
 		st.Diverged = err.Error()
 	}

@@ -30,6 +30,7 @@ type Store struct {
 	persister *persister
 	images    *images
 	queue     *queue
+	clocks    *clocks
 	clock     *clock
 	peers     atomic.Pointer[peers] // set by Run
 	fresh     bool                  // the folder held no cluster when Run began
@@ -95,12 +96,14 @@ func Open(cfg Config) (*Store, error) {
 
 // newStore returns a store that has opened nothing yet.
 func newStore(cfg Config) *Store {
+	known := newClocks(&cfg)
 	return &Store{
 		cfg:       cfg,
 		logger:    cfg.Logger.With("server", cfg.ID),
 		files:     new(files),
 		queue:     &queue{kick: make(chan struct{}, 1)},
-		clock:     &clock{now: cfg.Now, jump: cfg.MaxClockJump},
+		clocks:    known,
+		clock:     newClock(&cfg, known.agreement.Load),
 		opened:    time.Now(),
 		peerSlots: make(chan struct{}, maxPeerRequests),
 		tasks:     new(tasks),
@@ -293,6 +296,7 @@ func (s *Store) Run(ctx context.Context) error {
 	loops.Go(func() { s.runProposer(work, r.raft) })
 	loops.Go(func() { s.runBarriers(work, r.raft) })
 	loops.Go(func() { s.runLeadership(work, r.raft) })
+	s.tasks.start(func() { s.runClocks(work, r.raft) })
 	s.tasks.start(func() { s.runCompare(work, r.raft) })
 	s.tasks.start(func() { s.runUpkeep(work, r.raft) })
 	s.tasks.start(func() { s.persister.runSweeps(work) })

@@ -9,6 +9,7 @@ import (
 	"net/url"
 	"strconv"
 	"strings"
+	"time"
 
 	"rutter/log"
 )
@@ -20,6 +21,7 @@ type Status struct {
 	Ready    bool           `json:"ready"`
 	NotReady string         `json:"not_ready,omitempty"` // why
 	Head     log.Cursor     `json:"head"`
+	Time     log.Time       `json:"time"` // of the last change
 	Floor    log.Seq        `json:"floor"`
 	Feeds    int            `json:"feeds"`
 	Objects  map[string]int `json:"objects"` // by kind
@@ -44,6 +46,31 @@ type Detail struct {
 	DiskFree  int64   `json:"disk_free_bytes"`
 	DiskBytes int64   `json:"disk_bytes"`
 	Waiting   int     `json:"persister_lag_events"` // applied and not yet in changes.db
+
+	Clock *Clock `json:"clock,omitempty"` // nil of a server of before
+}
+
+// Clock is what a server knows of the time, and of the other servers' clocks. All
+// spans are in nanoseconds.
+type Clock struct {
+	Now    log.Time      `json:"now"`       // by its own clock
+	Agreed log.Time      `json:"agreed"`    // what the servers agree on
+	Offset time.Duration `json:"offset_ns"` // of its own clock, from the agreed one
+	Ahead  time.Duration `json:"ahead_ns"`  // of the log's time, before the agreed clock
+	Judged bool          `json:"judged"`    // a majority of the known clocks agrees
+	Bound  time.Duration `json:"bound_ns"`  // how far off a clock may be
+	Others []OtherClock  `json:"others"`    // the other servers'
+	Alarms []string      `json:"alarms"`    // what people must see to
+}
+
+// OtherClock is another server's clock.
+type OtherClock struct {
+	ID     string        `json:"id"`
+	Known  bool          `json:"known"`
+	Wrong  bool          `json:"wrong,omitempty"`
+	Offset time.Duration `json:"offset_ns"` // from the agreed clock
+	Doubt  time.Duration `json:"doubt_ns"`  // of the measurement
+	Error  string        `json:"error,omitempty"`
 }
 
 // Member is one server of the cluster.

@@ -52,11 +52,13 @@ type Config struct {
 	// that has none yet. nil: none.
 	Authorities func() []log.Authority
 	// Leads reports whether this server leads: the leader does the upkeep.
-	Leads  func() bool
-	Life   time.Duration    // of a certificate: pki.Life
-	Now    func() time.Time // time.Now
-	Random io.Reader        // the system's
-	Logger *slog.Logger     // none if nil
+	Leads func() bool
+	Life  time.Duration    // of a certificate: pki.Life
+	Now   func() time.Time // time.Now
+	// NewID makes change ids; default: UUIDs of version 7 by this machine's clock.
+	NewID  func() (log.UUID, error)
+	Random io.Reader    // the system's
+	Logger *slog.Logger // none if nil
 }
 
 // Service answers under Path.
@@ -84,6 +86,12 @@ func New(cfg Config) (*Service, error) {
 	}
 	if cfg.Now == nil {
 		cfg.Now = time.Now
+	}
+	if cfg.NewID == nil {
+		cfg.NewID = func() (log.UUID, error) {
+			id, err := uuid.NewV7()
+			return log.UUID(id), err
+		}
 	}
 	if cfg.Random == nil {
 		cfg.Random = rand.Reader
@@ -225,11 +233,11 @@ func read(r *http.Request, into any) error {
 
 // write has operations written, and waits until this server has them too.
 func (s *Service) write(r *http.Request, actor string, ops ...log.Op) (log.Result, error) {
-	id, err := uuid.NewV7()
+	id, err := s.cfg.NewID()
 	if err != nil {
 		return log.Result{}, err
 	}
-	c := &log.Change{ID: log.UUID(id), Actor: actor, Ops: ops}
+	c := &log.Change{ID: id, Actor: actor, Ops: ops}
 	if text := r.Header.Get("Rutter-Change-Id"); text != "" {
 		if c.ID, err = log.ParseUUID(text); err != nil {
 			return log.Result{}, fail(http.StatusBadRequest, "BadRequest", "send a version 7 UUID", "the change id: %v", err)

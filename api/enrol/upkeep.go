@@ -4,8 +4,6 @@ import (
 	"context"
 	"time"
 
-	"github.com/google/uuid"
-
 	"rutter/log"
 	"rutter/projections"
 )
@@ -69,11 +67,12 @@ func (s *Service) seed(ctx context.Context) bool {
 	return len(ops) == 0 || s.keep(ctx, ops)
 }
 
-// sweep deletes what has ended by the log's own time.
+// sweep deletes what has ended by the log's own time, and by the servers' clocks: a
+// log whose time was ahead once must not forget a revocation that is still needed.
 func (s *Service) sweep(ctx context.Context) {
 	var ops []log.Op
 	s.cfg.Store.View(func(state *projections.State, _ log.Cursor) {
-		now := state.Time()
+		now := min(state.Time(), log.TimeOf(s.cfg.Now()))
 		ended := func(kind log.Kind, end func(log.Object) log.Time) {
 			for r := range state.List(kind) {
 				if at := end(r.Object); at != 0 && at < now && len(ops) < upkeepOps {
@@ -92,11 +91,11 @@ func (s *Service) sweep(ctx context.Context) {
 
 // keep writes operations of the upkeep; what fails is tried again later.
 func (s *Service) keep(ctx context.Context, ops []log.Op) bool {
-	id, err := uuid.NewV7()
+	id, err := s.cfg.NewID()
 	if err == nil {
 		limited, cancel := context.WithTimeout(ctx, writeTime)
 		defer cancel()
-		_, err = s.propose(limited, &log.Change{ID: log.UUID(id), Actor: upkeeper, Ops: ops})
+		_, err = s.propose(limited, &log.Change{ID: id, Actor: upkeeper, Ops: ops})
 	}
 	if err != nil && ctx.Err() == nil {
 		s.cfg.Logger.Warn("upkeep of certificates", "error", err)

@@ -29,7 +29,9 @@ type Store interface {
 
 // Config says what a Service serves. Store is required.
 type Config struct {
-	Store  Store
+	Store Store
+	// NewID makes change ids; default: UUIDs of version 7 by this machine's clock.
+	NewID  func() (log.UUID, error)
 	Logger *slog.Logger // default: none
 	// Actor names who asks, for the events that a request makes; the default is
 	// what the request's context says (access.From), else "napi".
@@ -76,6 +78,9 @@ const (
 func New(cfg Config) (*Service, error) {
 	if cfg.Store == nil {
 		return nil, errors.New("napi: Config.Store is missing")
+	}
+	if cfg.NewID == nil {
+		cfg.NewID = newID
 	}
 	if cfg.Logger == nil {
 		cfg.Logger = slog.New(slog.DiscardHandler)

@@ -25,7 +25,7 @@ const maxGuarded = 32
 // is not known what became of the change, as in an election, it is proposed again
 // with the same id, and so applied once. A refusal is the error.
 func (s *Service) propose(r *http.Request, ops ...log.Op) (log.Result, error) {
-	id, err := googleuuid.NewV7()
+	id, err := s.cfg.NewID()
 	if err != nil {
 		return log.Result{}, err
 	}
@@ -40,7 +40,7 @@ func (s *Service) propose(r *http.Request, ops ...log.Op) (log.Result, error) {
 	ctx, cancel := within(r, writeTime)
 	defer cancel()
 	for {
-		result, err := s.store.Propose(ctx, &log.Change{ID: log.UUID(id), Actor: actor, By: by, Ops: ops})
+		result, err := s.store.Propose(ctx, &log.Change{ID: id, Actor: actor, By: by, Ops: ops})
 		switch {
 		case err == nil && result.Refusal != nil:
 			return result, result.Refusal
@@ -56,6 +56,12 @@ func (s *Service) propose(r *http.Request, ops ...log.Op) (log.Result, error) {
 			return result, unknown(err)
 		}
 	}
+}
+
+// newID is the default of Config.NewID.
+func newID() (log.UUID, error) {
+	id, err := googleuuid.NewV7()
+	return log.UUID(id), err
 }
 
 func pause(ctx context.Context, d time.Duration) error {

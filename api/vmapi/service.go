@@ -38,6 +38,8 @@ type Store interface {
 // Config configures a Service. Store must be given.
 type Config struct {
 	Store Store
+	// NewID makes change ids; default: UUIDs of version 7 by this machine's clock.
+	NewID func() (log.UUID, error)
 	// Actor says who changes something; default "vmapi".
 	Actor func(*http.Request) string
 	// Logger; nil discards.
@@ -51,6 +53,12 @@ type Service struct{ cfg Config }
 func New(cfg Config) (*Service, error) {
 	if cfg.Store == nil {
 		return nil, errors.New("vmapi: Config.Store is missing")
+	}
+	if cfg.NewID == nil {
+		cfg.NewID = func() (log.UUID, error) {
+			id, err := uuid.NewV7()
+			return log.UUID(id), err
+		}
 	}
 	if cfg.Actor == nil {
 		cfg.Actor = func(*http.Request) string { return "vmapi" }
@@ -200,6 +208,9 @@ func (s *Service) update(w http.ResponseWriter, r *http.Request) error {
 	}
 	answered := map[string]any{"vm_uuid": id}
 	if len(change.Ops) > 0 {
+		if change.ID, err = s.cfg.NewID(); err != nil {
+			return err
+		}
 		change.Actor = s.cfg.Actor(r)
 		result, err := s.write(r.Context(), change)
 		if err != nil {
@@ -240,7 +251,7 @@ func changeOf(state *projections.State, id log.UUID, action string, body []byte)
 		}
 		return nil, p
 	}
-	c := &log.Change{ID: log.UUID(uuid.Must(uuid.NewV7())), Ops: Ops(u)}
+	c := &log.Change{Ops: Ops(u)}
 	if len(u.Rest) > 0 && vm.ServerUUID.IsZero() {
 		return nil, unallocated()
 	}

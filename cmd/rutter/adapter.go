@@ -15,6 +15,9 @@ func (a storeAdapter) Enqueue(c *log.Change, done func(log.Result, error)) error
 	return asAPI(a.Store.Enqueue(c, func(result log.Result, err error) { done(result, asAPI(err)) }))
 }
 
+// newID makes ids of changes by the clock that the servers agree on.
+func (a storeAdapter) newID() (log.UUID, error) { return a.NewChangeID(), nil }
+
 // retainer shows the store's retention as package api wants it.
 type retainer struct{ *raftstore.Store }
 
@@ -40,6 +43,8 @@ func asAPI(err error) error {
 		return fmt.Errorf("%w: %w", api.ErrNoLeader, err)
 	case errors.Is(err, raftstore.ErrOverloaded):
 		return fmt.Errorf("%w: %w", api.ErrOverloaded, err)
+	case errors.Is(err, raftstore.ErrClock):
+		return fmt.Errorf("%w: %w", api.ErrClock, err)
 	}
 	return err
 }

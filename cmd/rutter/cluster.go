@@ -64,6 +64,7 @@ func clusterCommand() *cli.Command {
 				Name: "rebuild", Usage: "make a server that differs from the others replace its state by theirs", ArgsUsage: "ID", Flags: flags, Action: clusterRebuild,
 				Description: examples("rutter cluster rebuild s2     # then: rutter cluster status --wait 10m"),
 			},
+			timeCommand(),
 			retentionCommand(),
 			recoverCommand(),
 		},
@@ -143,11 +144,11 @@ func writeClusterStatus(out io.Writer, answers []serverAnswer) {
 		asked[a.ID] = true
 	}
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(w, "SERVER\tID\tSTATE\tTERM\tHEAD\tLAG\tDURABLE\tDATA\tDISK FREE\tREADY")
+	fmt.Fprintln(w, "SERVER\tID\tSTATE\tTERM\tHEAD\tLAG\tDURABLE\tDATA\tDISK FREE\tCLOCK\tREADY")
 	missing := make(map[string]string)
 	for _, a := range answers {
 		if a.Error != "" {
-			fmt.Fprintf(w, "%s\t-\t-\t-\t-\t-\t-\t-\t-\t%s\n", a.URL, a.Error)
+			fmt.Fprintf(w, "%s\t-\t-\t-\t-\t-\t-\t-\t-\t-\t%s\n", a.URL, a.Error)
 			continue
 		}
 		ready, d := "yes", a.Detail
@@ -157,8 +158,8 @@ func writeClusterStatus(out io.Writer, answers []serverAnswer) {
 		if d.Diverged != "" {
 			ready = "no: " + d.Diverged
 		}
-		fmt.Fprintf(w, "%s\t%s\t%s\t%d\t%d\t%d\t%d\t%s\t%s of %s\t%s\n", a.URL, text(a.ID), text(a.State), a.Term, a.Head.Seq, head-a.Head.Seq,
-			d.Durable, size(d.DBBytes+d.RaftBytes), size(d.DiskFree), size(d.DiskBytes), ready)
+		fmt.Fprintf(w, "%s\t%s\t%s\t%d\t%d\t%d\t%d\t%s\t%s of %s\t%s\t%s\n", a.URL, text(a.ID), text(a.State), a.Term, a.Head.Seq, head-a.Head.Seq,
+			d.Durable, size(d.DBBytes+d.RaftBytes), size(d.DiskFree), size(d.DiskBytes), clockOf(d.Clock), ready)
 		for _, m := range a.Members {
 			if !asked[m.ID] {
 				missing[m.ID] = m.Address
@@ -166,6 +167,7 @@ func writeClusterStatus(out io.Writer, answers []serverAnswer) {
 		}
 	}
 	_ = w.Flush() // the terminal is gone: nobody is left to tell
+	writeClockAlarms(out, answers)
 	for _, id := range sortedKeys(missing) {
 		fmt.Fprintf(out, "%s (peer port %s) is a member too, and was not asked or did not answer: name it with --server\n", id, missing[id])
 	}

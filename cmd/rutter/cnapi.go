@@ -7,8 +7,6 @@ import (
 	"net/http"
 	"time"
 
-	"github.com/google/uuid"
-
 	"rutter/api"
 	"rutter/api/access"
 	"rutter/api/cnapi"
@@ -21,10 +19,7 @@ func newCNAPI(store storeAdapter, fabric *liveness.Fabric, logger *slog.Logger) 
 	peers := peersAdapter(store)
 	return cnapi.New(cnapi.Config{
 		Store: surfaceStore{store}, Logger: logger, Self: peers.Self(), Asker: asker,
-		NewID: func() (log.UUID, error) {
-			id, err := uuid.NewV7()
-			return log.UUID(id), err
-		},
+		NewID: store.newID,
 		Beat: func(cn log.UUID, announces bool) {
 			holds := liveness.BeatHolds
 			if announces {

@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"log/slog"
+	"path/filepath"
 	"syscall"
 
 	"github.com/urfave/cli/v2"
@@ -26,6 +27,9 @@ func confineServer(cfg serverConfig, logger *slog.Logger) {
 		paths = append(paths, cfg.TLS, client.Key, peer.Key)
 		write = append(write, cfg.TLS)
 		read = confine.Around(cfg.TLS, client.Cert, client.Key, client.CA, peer.Cert, peer.Key, peer.CA)
+	}
+	if cfg.Drill != nil {
+		read = append(read, filepath.Dir(cfg.Drill.path))
 	}
 	version, err := confine.Files(write, read)
 	switch {

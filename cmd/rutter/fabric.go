@@ -7,10 +7,7 @@ import (
 	"log/slog"
 	"time"
 
-	"github.com/google/uuid"
-
 	"rutter/api/liveness"
-	"rutter/log"
 	"rutter/raftstore"
 )
 
@@ -19,10 +16,7 @@ func newFabric(store storeAdapter, logger *slog.Logger) (*liveness.Fabric, *live
 	table := liveness.NewTable(uint64(time.Now().UnixNano()), time.Now)
 	fabric, err := liveness.New(liveness.Config{
 		Store: store, Peers: peersAdapter(store), Table: table, Logger: logger,
-		NewID: func() (log.UUID, error) {
-			id, err := uuid.NewV7()
-			return log.UUID(id), err
-		},
+		NewID: store.newID,
 	})
 	if err != nil {
 		return nil, nil, err

@@ -35,6 +35,8 @@ func serverFlags() []cli.Flag {
 		&cli.StringFlag{Name: "peers", EnvVars: []string{"RUTTER_PEERS"}, Usage: "begin a new cluster of these: `ID=ADDRESS,…`, peer ports, the same list on each of them"},
 		&cli.StringFlag{Name: "raft-log", EnvVars: []string{"RUTTER_RAFT_LOG"}, Value: raftstore.RaftLogBolt, Usage: "`KIND` of raft's own log: boltdb or wal; a start with the other one moves it over"},
 		&cli.DurationFlag{Name: "feature-settle", EnvVars: []string{"RUTTER_FEATURE_SETTLE"}, Value: 10 * time.Minute, Usage: "after an upgrade of every server, this `TIME` passes before the log is written as only the new program can read it; until then the upgrade can be taken back"},
+		&cli.DurationFlag{Name: "max-clock-offset", EnvVars: []string{"RUTTER_MAX_CLOCK_OFFSET"}, Value: 3 * time.Second, Usage: "a server whose clock is further than this `TIME` from the one that the servers agree on does not lead while another can, and stamps nothing by it; the same on each of them"},
+		&cli.StringFlag{Name: "drill-clock", EnvVars: []string{"RUTTER_DRILL_CLOCK"}, Hidden: true, Usage: "for drills: the file ID in this `FOLDER` has a duration, as in -2m or 8760h, by which this server's clock is taken to be wrong; it may change at any time"},
 		certcmd.PassphraseFlag(),
 		&cli.StringFlag{Name: "gc-headroom", EnvVars: []string{"RUTTER_GC_HEADROOM"}, Value: "256MiB", Usage: "`SIZE` of garbage that a server with a small state lets lie between two collections; more costs memory, less costs processor time, 0 is the runtime's own measure"},
 		&cli.DurationFlag{Name: "cert-life", EnvVars: []string{"RUTTER_CERT_LIFE"}, Value: pki.Life, Usage: "`TIME` for which the certificates are good that this server issues to compute nodes"},
@@ -199,6 +201,9 @@ func serverConfigOf(c *cli.Context) (serverConfig, error) {
 	if c.Duration("feature-settle") <= 0 {
 		return cfg, usagef("--feature-settle %v: want a time, as in 10m", c.Duration("feature-settle"))
 	}
+	if c.Duration("max-clock-offset") <= 0 {
+		return cfg, usagef("--max-clock-offset %v: want a time, as in 3s", c.Duration("max-clock-offset"))
+	}
 	if cfg.CNPort = c.Int("cn-port"); cfg.CNPort < 1 || cfg.CNPort > 65535 {
 		return cfg, usagef("--cn-port %d: want a port, 1 to 65535", cfg.CNPort)
 	}
@@ -215,9 +220,13 @@ func serverConfigOf(c *cli.Context) (serverConfig, error) {
 	}
 	cfg.Version = version
 	cfg.Store = raftstore.Config{
-		RaftLog: c.String("raft-log"), FeatureSettle: c.Duration("feature-settle"),
+		RaftLog: c.String("raft-log"), FeatureSettle: c.Duration("feature-settle"), MaxClockOffset: c.Duration("max-clock-offset"),
 		ID: c.String("id"), Dir: c.String("data"), Listen: c.String("raft"), Advertise: c.String("advertise"),
 		Bootstrap: c.Bool("bootstrap"), InitialMembers: members, Join: c.StringSlice("join"), NonVoter: c.Bool("non-voter"),
+	}
+	if folder := c.String("drill-clock"); folder != "" {
+		cfg.Drill = &drillClock{path: filepath.Join(folder, cfg.Store.ID)}
+		cfg.Store.Now = cfg.Drill.now
 	}
 	if m := memberOf(members, cfg.Store.ID); m != nil && cfg.Store.Advertise == "" {
 		cfg.Store.Advertise = m.Address

@@ -17,10 +17,12 @@ type storeMetric struct {
 type storeMetrics struct {
 	status func() raftstore.Status
 	all    []storeMetric
+	offset *prometheus.Desc // of each server's clock
 }
 
 func newStoreMetrics(status func() raftstore.Status) *storeMetrics {
-	m := &storeMetrics{status: status}
+	m := &storeMetrics{status: status, offset: prometheus.NewDesc("rutter_store_clock_offset_seconds",
+		"How far a server's clock is ahead of the one that the servers agree on, as this server knows it.", []string{"server"}, nil)}
 	add := func(kind prometheus.ValueType, name, help string, value func(*raftstore.Status) float64) {
 		m.all = append(m.all, storeMetric{prometheus.NewDesc("rutter_store_"+name, help, nil, nil), kind, value})
 	}
@@ -39,6 +41,8 @@ func newStoreMetrics(status func() raftstore.Status) *storeMetrics {
 	add(counter, "differences_total", "Times that this server stopped serving because its state differs.", func(s *st) float64 { return float64(s.Differences) })
 	add(gauge, "diverged", "1 while this server serves nothing because its state differs from the others'.", func(s *st) float64 { return truth(s.Diverged != "") })
 	add(gauge, "rebuilding", "1 while this server's state is replaced by another one's.", func(s *st) float64 { return truth(s.Rebuild) })
+	add(gauge, "clock_alarms", "Things that are wrong with the servers' clocks, or with the log's time: rutter cluster time names them.", func(s *st) float64 { return float64(len(s.Clock.Alarms)) })
+	add(gauge, "clock_ahead_seconds", "How far the time of the last entry is ahead of the servers' agreed clock; below 0 it is as old as that.", func(s *st) float64 { return s.Clock.Ahead.Seconds() })
 	add(gauge, "feature_version", "The feature version that all servers agreed on.", func(s *st) float64 { return float64(s.Feature) })
 	add(gauge, "persister_lag_events", "Events that are applied and not yet in changes.db.", func(s *st) float64 { return float64(s.LagEvents) })
 	add(gauge, "persister_lag_bytes", "Bytes of these.", func(s *st) float64 { return float64(s.LagBytes) })
@@ -67,6 +71,7 @@ func (m *storeMetrics) Describe(to chan<- *prometheus.Desc) {
 	for _, one := range m.all {
 		to <- one.desc
 	}
+	to <- m.offset
 }
 
 // Collect implements prometheus.Collector.
@@ -74,5 +79,13 @@ func (m *storeMetrics) Collect(to chan<- prometheus.Metric) {
 	status := m.status()
 	for _, one := range m.all {
 		to <- prometheus.MustNewConstMetric(one.desc, one.kind, one.value(&status))
+	}
+	if status.ID != "" {
+		to <- prometheus.MustNewConstMetric(m.offset, prometheus.GaugeValue, status.Clock.Offset.Seconds(), status.ID)
+	}
+	for _, other := range status.Clock.Others {
+		if other.Known {
+			to <- prometheus.MustNewConstMetric(m.offset, prometheus.GaugeValue, other.Offset.Seconds(), other.ID)
+		}
 	}
 }

@@ -104,11 +104,11 @@ func (t *triton) cutOff(match func(netip.Addr) bool) (n int) {
 }
 
 // newTriton makes the surfaces.
-func newTriton(cfg tritonConfig, store napi.Store, changefeeds http.Handler, logger *slog.Logger) (*triton, error) {
+func newTriton(cfg tritonConfig, store surfaceStore, changefeeds http.Handler, logger *slog.Logger) (*triton, error) {
 	t := &triton{cfg: cfg, logger: logger}
 	var err error
 	t.napi, err = napi.New(napi.Config{
-		Store: store, Logger: logger, Changefeeds: changefeeds, Admin: cfg.Admin, OverlayTag: cfg.OverlayTag,
+		Store: store, NewID: store.newID, Logger: logger, Changefeeds: changefeeds, Admin: cfg.Admin, OverlayTag: cfg.OverlayTag,
 	})
 	return t, err
 }

@@ -14,7 +14,6 @@ import (
 	"path/filepath"
 	"time"
 
-	"github.com/google/uuid"
 	"github.com/prometheus/client_golang/prometheus"
 	"golang.org/x/sync/errgroup"
 
@@ -113,6 +112,7 @@ type serverTLS struct {
 	logger         *slog.Logger
 	life           time.Duration // of certificates of compute nodes; 0: pki.Life
 	propose        func(context.Context, *log.Change) (log.Result, error)
+	newID          func() (log.UUID, error)
 }
 
 // openServerTLS reads the files of a server.
@@ -152,12 +152,12 @@ func (t *serverTLS) checkKeys() error {
 
 // attach gives the log to what needs it, before anything runs.
 func (t *serverTLS) attach(store storeAdapter) (err error) {
-	t.propose = store.Propose
+	t.propose, t.newID = store.Propose, store.newID
 	view := func(fn func(*projections.State)) { store.View(func(s *projections.State, _ log.Cursor) { fn(s) }) }
 	t.follower = &trustFollower{view: view, keepers: map[string]*tlsgate.Keeper{pki.Clients: t.clients, pki.Peers: t.peers}, logger: t.logger}
 	t.enrol, err = enrol.New(enrol.Config{
 		Store: store, Issuer: func() (*pki.Authority, error) { return t.issuer(t.clients, tlsgate.CAKeyFile) },
-		Authorities: t.authorities, Logger: t.logger, Life: t.life,
+		Authorities: t.authorities, Logger: t.logger, Life: t.life, Now: store.Now, NewID: store.newID,
 		Leads: func() bool { s := store.Status(); return s.Leader == s.ID },
 	})
 	if err != nil {
@@ -238,11 +238,11 @@ func (t *serverTLS) issueOwn(ctx context.Context, k *tlsgate.Keeper, keyFile, na
 }
 
 func (t *serverTLS) record(ctx context.Context, c *x509.Certificate, id access.Identity, name string, issuer *x509.Certificate) error {
-	changeID, err := uuid.NewV7()
+	changeID, err := t.newID()
 	if err != nil {
 		return err
 	}
-	result, err := t.propose(ctx, &log.Change{ID: log.UUID(changeID), Actor: id.Actor(), Ops: []log.Op{enrol.Recording(c, id, name, issuer)}})
+	result, err := t.propose(ctx, &log.Change{ID: changeID, Actor: id.Actor(), Ops: []log.Op{enrol.Recording(c, id, name, issuer)}})
 	if err == nil && result.Refusal != nil {
 		err = result.Refusal
 	}

@@ -6,8 +6,6 @@ import (
 	"net"
 	"net/http"
 
-	"github.com/google/uuid"
-
 	"rutter/api/liveness"
 	"rutter/api/vmm"
 	"rutter/log"
@@ -28,10 +26,7 @@ func newVMMService(store storeAdapter, fabric *liveness.Fabric, cnPort int, secu
 	}
 	service, err := vmm.New(vmm.Config{
 		Store: store, Peers: vmmPeers{peersAdapter(store), fabric}, Logger: logger, AdminPort: cnPort, AdminTLS: secure != nil, Bound: secure != nil,
-		NewID: func() (log.UUID, error) {
-			id, err := uuid.NewV7()
-			return log.UUID(id), err
-		},
+		NewID: store.newID,
 		HTTP: &http.Client{
 			Transport: transport,
 			// A compute node that sends elsewhere is not the one that was asked.

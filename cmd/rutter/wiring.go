@@ -51,6 +51,7 @@ type serverConfig struct {
 	Headroom   uint64        // bytes: headroomOf
 	CertLife   time.Duration // of certificates of compute nodes; 0: pki.Life
 	Triton     tritonConfig
+	Drill      *drillClock // nil: the machine's clock
 	Version    string
 	Logger     *slog.Logger // the server's name is added to it
 }
@@ -125,7 +126,7 @@ func openServer(cfg serverConfig) (_ *server, err error) {
 	if err != nil {
 		return nil, err
 	}
-	vms, err := vmapi.New(vmapi.Config{Store: surfaceStore{backend}, Actor: actorOf, Logger: logger})
+	vms, err := vmapi.New(vmapi.Config{Store: surfaceStore{backend}, NewID: backend.newID, Actor: actorOf, Logger: logger})
 	if err != nil {
 		return nil, err
 	}
@@ -145,10 +146,10 @@ func openServer(cfg serverConfig) (_ *server, err error) {
 	}
 	if s.api, err = api.New(api.Config{
 		Audit: s.audit,
-		Store: backend, Cluster: s.store, Backups: backend, Retainer: retainer{s.store}, Past: past{s.store}, Logger: logger, Version: cfg.Version,
+		Store: backend, NewID: backend.newID, Cluster: s.store, Backups: backend, Retainer: retainer{s.store}, Past: past{s.store}, Logger: logger, Version: cfg.Version,
 		Sessions: sessions, Fabric: s.fabric, VMMs: s.vmms, Age: s.store.Age, Collectors: collectors,
 		Warnings: func() []string {
-			return slices.Concat(s.tls.warnings(plaintext(cfg)), svpWarnings(cfg), s.triton.warnings())
+			return slices.Concat(s.tls.warnings(plaintext(cfg)), svpWarnings(cfg), s.triton.warnings(), s.store.Clock().Alarms, cfg.Drill.warnings())
 		},
 		Mounts: s.tls.mounted(append(append(s.triton.mounts(), cnapiMounts(s.cnapi)...), api.Mount{Path: "/changefeeds", Handler: s.changefeed.Handler()},
 			api.Mount{Path: "/reports", Handler: reports.Handler(), Strip: true}, api.Mount{Path: "/vmapi", Handler: vms.Handler(), Strip: true})),
@@ -246,7 +247,7 @@ func (s *server) Run(ctx context.Context) error {
 	if s.cfg.Insecure {
 		s.cfg.Logger.Warn("no TLS: whoever reaches these ports can read and write the log")
 	}
-	for _, warning := range svpWarnings(s.cfg) {
+	for _, warning := range slices.Concat(svpWarnings(s.cfg), s.cfg.Drill.warnings()) {
 		s.cfg.Logger.Warn(warning)
 	}
 	err := g.Wait()

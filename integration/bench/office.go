@@ -42,7 +42,7 @@ func openOffice(folder string) (*Office, error) {
 }
 
 func (o *Office) issueServer(folder, id string) error {
-	_, err := o.office.Issue(folder, tlsgate.Grant{Identity: access.Identity{Role: access.Server, Name: id}, Life: pki.Life, WithKeys: true})
+	_, err := o.office.Issue(folder, tlsgate.Grant{Identity: access.Identity{Role: access.Server, Name: id}, Hosts: []string{"127.0.0.1"}, Life: pki.Life, WithKeys: true})
 	return err
 }
 

@@ -41,6 +41,10 @@ type Filter struct {
 	Since    log.Time // not before this time; 0: from the first on
 	Until    log.Time // not after this time; 0: without end
 	UntilSeq log.Seq  // not behind this seq; 0: without end
+	// TimeSet is the last entry by which an operator set the log's time; 0: there is
+	// none. Times go back along the log there only, so that no entry behind one that
+	// is after Until can be before it, if that one is behind TimeSet.
+	TimeSet log.Seq
 }
 
 // ParameterError says which parameter cannot be meant, why, and what to give.

@@ -14,8 +14,8 @@ type Verdict uint8
 const (
 	Miss Verdict = iota // not this one
 	Hit
-	// Past: neither this one nor any behind it, for times never go back along
-	// the log.
+	// Past: neither this one nor any behind it, for times go back along the log
+	// only where an operator set them.
 	Past
 )
 
@@ -124,8 +124,10 @@ func (m *Matcher) Match(seq log.Seq, event []byte) (Verdict, error) {
 		return Miss, err
 	}
 	switch {
-	case f.Until != 0 && v.Time > f.Until:
+	case f.Until != 0 && v.Time > f.Until && seq > f.TimeSet:
 		return Past, nil
+	case f.Until != 0 && v.Time > f.Until:
+		return Miss, nil
 	case v.Time < f.Since,
 		f.Kinds != nil && !slices.Contains(f.Kinds, v.Kind),
 		f.Actions != nil && !slices.Contains(f.Actions, v.Action),

@@ -17,6 +17,7 @@ import (
 	"rutter/log"
 	"rutter/log/archive"
 	"rutter/log/query"
+	"rutter/projections"
 	"rutter/raftstore"
 )
 
@@ -158,13 +159,37 @@ func (s *stored) first(r *reading) (log.Seq, error) {
 	case r.begin == "":
 		return r.after, s.keeps(r.after)
 	}
+	if r.begin == "since" && s.folder != nil && r.filter.TimeSet > 0 {
+		seq, err := s.folder.SeqAt(r.filter.Since - 1)
+		if errors.Is(err, log.ErrCompacted) {
+			return s.header.Floor, nil
+		}
+		return seq, err
+	}
 	return s.header.Floor, nil
+}
+
+// timeSet returns the entry by which the log's time was set last; 0: none. Of an
+// export nobody knows before its end.
+func (s *stored) timeSet(ctx context.Context) (log.Seq, error) {
+	if s.folder == nil {
+		return 1<<64 - 1, nil
+	}
+	rec, ok, err := s.folder.ObjectAt(ctx, raftstore.Ref{Kind: log.KindSetting, ID: projections.SettingClusterTime}, s.head.Seq)
+	if err != nil || !ok {
+		return 0, err
+	}
+	return rec.Seq, nil
 }
 
 // lines reads forwards; of the last N it keeps as many while it looks for more.
 func (s *stored) lines(ctx context.Context, r *reading) iter.Seq2[log.Line, error] {
 	return func(yield func(log.Line, error) bool) {
-		after, err := s.first(r)
+		set, err := s.timeSet(ctx)
+		after := log.Seq(0)
+		if r.filter.TimeSet = set; err == nil {
+			after, err = s.first(r)
+		}
 		if err != nil {
 			yield(log.Line{}, err)
 			return

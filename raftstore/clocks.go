@@ -1,0 +1,213 @@
+package raftstore
+
+import (
+	"context"
+	"encoding/binary"
+	"fmt"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/hashicorp/raft"
+
+	"rutter/log"
+)
+
+const (
+	// clockEvery is the time between two readings of the other servers' clocks.
+	clockEvery = time.Second
+	// clockAsk bounds one reading: what takes longer says little.
+	clockAsk = 2 * time.Second
+	// clockKept is how long a reading with a shorter round trip is preferred to
+	// newer ones. Two clocks that differ by 100 ppm, more than a quartz without NTP
+	// does, part by half a millisecond meanwhile.
+	clockKept = 5 * time.Second
+	// clockStale is how old a reading may be that counts: those of a server that is
+	// down for longer say nothing of its clock any more.
+	clockStale = 10 * time.Second
+)
+
+// clockVersion is of the answer to askClock: | version (1) | Unix time in ns (8) |.
+const (
+	clockVersion = 1
+	clockAnswer  = 1 + 8
+)
+
+// measured is one reading of another server's clock.
+type measured struct {
+	clock log.Time  // what it showed
+	at    time.Time // when, by the monotonic clock: the middle of the round trip
+	doubt time.Duration
+}
+
+// from returns what the clock shows at a moment of the monotonic clock.
+func (m *measured) from(now time.Time) log.Time { return m.clock + log.Time(now.Sub(m.at)) }
+
+// peerClock is what is known of another server's clock.
+type peerClock struct {
+	voter  bool
+	best   measured // zero at: never read
+	answer time.Time
+	// silent: it answers, but not this; its program is of before clocks were read.
+	silent bool
+	err    string // of the last try
+}
+
+// clocks are those of the other servers, as this one reads them, and what follows
+// from them.
+type clocks struct {
+	now   func() time.Time // this server's wall clock
+	own   string           // its name
+	bound time.Duration
+
+	mu    sync.Mutex // protects peers and voter
+	peers map[string]*peerClock
+	voter bool // this server has a vote
+
+	agreement atomic.Pointer[agreement]
+}
+
+func newClocks(cfg *Config) *clocks {
+	c := &clocks{now: cfg.Now, own: cfg.ID, bound: cfg.MaxClockOffset, voter: true, peers: make(map[string]*peerClock)}
+	c.settle(time.Now())
+	return c
+}
+
+// take notes a reading. The one with the shortest round trip is kept for a while,
+// unless a newer one shows that the clock was set since.
+func (p *peerClock) take(m measured) {
+	old := &p.best
+	p.answer, p.silent, p.err = m.at, false, ""
+	apart := time.Duration(m.clock - old.from(m.at)).Abs()
+	if old.at.IsZero() || m.doubt <= old.doubt || m.at.Sub(old.at) > clockKept || apart > m.doubt+old.doubt {
+		p.best = m
+	}
+}
+
+// settle agrees anew from what is known at a moment.
+func (c *clocks) settle(now time.Time) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	var others []reading
+	for id, p := range c.peers {
+		if !p.best.at.IsZero() && now.Sub(p.answer) <= clockStale {
+			others = append(others, reading{id, p.voter, p.best.from(now), p.best.doubt})
+		}
+	}
+	c.agreement.Store(agree(reading{id: c.own, voter: c.voter, clock: log.TimeOf(c.now())}, others, c.bound, now))
+}
+
+// answered returns how many of the voters, this server included, have said what
+// their clock shows, or that they do not know the question, and how many there are.
+func (c *clocks) answered(now time.Time) (answered, voters int) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.voter {
+		answered, voters = 1, 1
+	}
+	for _, p := range c.peers {
+		if !p.voter {
+			continue
+		}
+		voters++
+		if !p.answer.IsZero() && now.Sub(p.answer) <= clockStale {
+			answered++
+		}
+	}
+	return answered, voters
+}
+
+// answerClock tells a peer what this server's clock shows.
+func (s *Store) answerClock() []byte {
+	return binary.BigEndian.AppendUint64([]byte{clockVersion}, uint64(log.TimeOf(s.cfg.Now())))
+}
+
+// readClock reads the clock of the server at an address.
+func (s *Store) readClock(ctx context.Context, address string) (measured, error) {
+	ctx, cancel := context.WithTimeout(ctx, clockAsk)
+	defer cancel()
+	begun := time.Now()
+	answer, err := s.callPeer(ctx, address, askClock, nil)
+	if err != nil {
+		return measured{}, err
+	}
+	trip := time.Since(begun)
+	if len(answer.payload) < clockAnswer || answer.payload[0] != clockVersion {
+		return measured{}, fmt.Errorf("peer request of type %d is not known in this form: answer of %d bytes", askClock, len(answer.payload))
+	}
+	shown := log.Time(binary.BigEndian.Uint64(answer.payload[1:]))
+	return measured{clock: shown, at: begun.Add(trip / 2), doubt: trip / 2}, nil
+}
+
+// readClocks reads the clocks of all other members once, and agrees on the time.
+func (s *Store) readClocks(ctx context.Context, r *raft.Raft) {
+	c := s.clocks
+	members := r.GetConfiguration().Configuration().Servers
+	c.membersAre(members)
+	var wg sync.WaitGroup
+	for _, m := range members {
+		if id := string(m.ID); id != s.cfg.ID {
+			wg.Go(func() {
+				shown, err := s.readClock(ctx, string(m.Address))
+				c.note(id, shown, err)
+			})
+		}
+	}
+	wg.Wait()
+	c.settle(time.Now())
+}
+
+// membersAre forgets the clocks of those who are no members any more.
+func (c *clocks) membersAre(members []raft.Server) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	old := c.peers
+	c.peers = make(map[string]*peerClock, len(members))
+	for _, m := range members {
+		id, voter := string(m.ID), m.Suffrage == raft.Voter
+		if id == c.own {
+			c.voter = voter
+			continue
+		}
+		if c.peers[id] = old[id]; old[id] == nil {
+			c.peers[id] = new(peerClock)
+		}
+		c.peers[id].voter = voter
+	}
+}
+
+// unknownRequest is in the answer of a program that does not know a request.
+const unknownRequest = "is not known to this server"
+
+func (c *clocks) note(id string, m measured, err error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	p := c.peers[id]
+	switch {
+	case p == nil: // it has gone meanwhile
+	case err == nil:
+		p.take(m)
+	default:
+		p.err = err.Error()
+		if strings.Contains(p.err, unknownRequest) {
+			*p = peerClock{voter: p.voter, answer: time.Now(), silent: true, err: p.err}
+		}
+	}
+}
+
+// runClocks reads the other servers' clocks from time to time.
+func (s *Store) runClocks(ctx context.Context, r *raft.Raft) {
+	var alarms map[string]string
+	for {
+		s.readClocks(ctx, r)
+		alarms = s.watchClock(alarms)
+		timer := time.NewTimer(clockEvery)
+		select {
+		case <-timer.C:
+		case <-ctx.Done():
+			timer.Stop()
+			return
+		}
+	}
+}

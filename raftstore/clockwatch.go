@@ -1,0 +1,207 @@
+package raftstore
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/hashicorp/raft"
+
+	"rutter/log"
+)
+
+const (
+	// clockWait is how long an elected server waits for the clocks of a majority,
+	// which it knows already if the cluster ran before.
+	clockWait = time.Second
+	// clockGiveEvery is the time between two tries to give the leadership to a
+	// server whose clock is right. Stamps follow the agreed clock meanwhile.
+	clockGiveEvery = 10 * time.Second
+	// oddGap is how far the clock of a server that has no other to ask may be ahead of
+	// the log's time at a start without a word in the log: a cluster may stand still
+	// for weeks, a clock that is a year ahead looks the same.
+	oddGap = 30 * 24 * time.Hour
+)
+
+var (
+	errGivenOn       = errors.New("its clock is wrong, and another server's is right")
+	errClocksUnknown = errors.New("no majority of the servers has said what its clock shows")
+)
+
+// Clock is what a server knows of the time, and of the other servers' clocks.
+type Clock struct {
+	Now    log.Time          `json:"now"`       // by this server's own clock
+	Agreed log.Time          `json:"agreed"`    // what the servers agree on
+	Offset time.Duration     `json:"offset_ns"` // of this server's clock, from the agreed one
+	Ahead  time.Duration     `json:"ahead_ns"`  // the log's time is ahead of the agreed clock; below 0: no entry since then
+	Judged bool              `json:"judged"`    // a majority of the known clocks agrees
+	Bound  time.Duration     `json:"bound_ns"`  // Config.MaxClockOffset
+	Others []OtherClock      `json:"others"`    // sorted by name
+	Alarms []string          `json:"alarms"`    // what people must see to
+	alarms map[string]string // the same by what is wrong with whom, for the log
+}
+
+// OtherClock is another server's.
+type OtherClock struct {
+	ID     string        `json:"id"`
+	Known  bool          `json:"known"`
+	Wrong  bool          `json:"wrong,omitempty"`
+	Offset time.Duration `json:"offset_ns"` // from the agreed clock
+	Doubt  time.Duration `json:"doubt_ns"`  // of the measurement
+	Error  string        `json:"error,omitempty"`
+}
+
+// Clock says what this server knows of the time now.
+func (s *Store) Clock() Clock {
+	now := time.Now()
+	a := s.clocks.agreement.Load()
+	c := Clock{
+		Now: log.TimeOf(s.cfg.Now()), Agreed: a.at(now), Judged: a.judged, Bound: a.bound, alarms: make(map[string]string),
+	}
+	c.Offset = time.Duration(c.Now - c.Agreed)
+	s.mu.RLock()
+	logTime := s.head.time
+	s.mu.RUnlock()
+	c.Ahead = time.Duration(logTime - c.Agreed)
+	s.clocks.mu.Lock()
+	for id, p := range s.clocks.peers {
+		offset, known := a.differs[id]
+		c.Others = append(c.Others, OtherClock{id, known, a.wrong(id), offset, a.doubts[id], p.err})
+	}
+	s.clocks.mu.Unlock()
+	slices.SortFunc(c.Others, func(a, b OtherClock) int { return cmp.Compare(a.ID, b.ID) })
+	c.sound(s.cfg.ID, a, logTime)
+	if _, err := s.clock.sure(); err != nil && a.alone() && s.leading() {
+		c.alarms["jump"] = err.Error()
+	}
+	for _, key := range slices.Sorted(maps.Keys(c.alarms)) {
+		c.Alarms = append(c.Alarms, c.alarms[key])
+	}
+	return c
+}
+
+// Now is what the servers agree that the time is: what a certificate is issued by, or
+// a change id made, for a client that has brought none.
+func (s *Store) Now() time.Time { return s.clocks.agreement.Load().at(time.Now()).Std() }
+
+// NewChangeID returns a change id of Now: a server whose clock is wrong must not make
+// ids that are refused for it.
+func (s *Store) NewChangeID() log.UUID { return newCluster(s.Now()) }
+
+// sound notes what people must see to.
+func (c *Clock) sound(own string, a *agreement, logTime log.Time) {
+	if a.wrong(own) {
+		c.alarms["wrong "+own] = fmt.Sprintf("the clock of this server, %s, is %s: set it right; it does not lead while another server can, and nothing is stamped by it", own, aside(c.Offset))
+	}
+	for _, o := range c.Others {
+		if o.Wrong {
+			c.alarms["wrong "+o.ID] = fmt.Sprintf("the clock of %s is %s: set it right; it does not lead while another server can, and nothing is stamped by it", o.ID, aside(o.Offset))
+		}
+	}
+	if !a.judged {
+		least, most := time.Duration(0), time.Duration(0)
+		for _, off := range a.differs {
+			least, most = min(least, off), max(most, off)
+		}
+		c.alarms["apart"] = fmt.Sprintf("the servers' clocks differ by %v, and no majority says which is right: set them right; the log's time goes on from its last entry, by the slower of them", (most - least).Round(time.Millisecond))
+	}
+	if c.Ahead > 2*a.bound {
+		c.alarms["ahead"] = fmt.Sprintf("the log's time, %s, is %v ahead of the servers' clocks: it goes on from there; if the clocks are right, rutter cluster time set sets it back", logTime, c.Ahead.Round(time.Millisecond))
+	}
+}
+
+// aside says where a clock is.
+func aside(offset time.Duration) string {
+	if offset < 0 {
+		return fmt.Sprintf("%v behind the servers' agreed clock", -offset.Round(time.Millisecond))
+	}
+	return fmt.Sprintf("%v ahead of the servers' agreed clock", offset.Round(time.Millisecond))
+}
+
+// watchClock logs what has begun to be wrong with the time, and what is right again,
+// given what was wrong before; it returns what is now.
+func (s *Store) watchClock(before map[string]string) map[string]string {
+	now := s.Clock().alarms
+	for key, text := range now {
+		if before[key] == "" {
+			s.logger.Warn("clock alarm", "what", text)
+		}
+	}
+	for key := range before {
+		if now[key] == "" {
+			s.logger.Info("clock alarm over", "of", key)
+		}
+	}
+	return now
+}
+
+// assumeTime has an elected server know the time before it stamps anything, or give
+// the leadership on if its own clock is wrong and another's is not.
+func (s *Store) assumeTime(ctx context.Context, r *raft.Raft) error {
+	if err := s.awaitClocks(ctx, r); err != nil {
+		return err
+	}
+	s.clocks.settle(time.Now())
+	a := s.clocks.agreement.Load()
+	if a.wrong(s.cfg.ID) {
+		if err := s.giveAway(ctx, r); err == nil && r.State() != raft.Leader {
+			return errGivenOn
+		}
+	}
+	s.mu.RLock()
+	logTime := s.head.time
+	s.mu.RUnlock()
+	if gap := time.Duration(log.TimeOf(s.cfg.Now()) - logTime); a.alone() && logTime > 0 && gap > oddGap {
+		s.logger.Warn("this server's clock is far ahead of the last entry, and there is no other to compare it with: if it is wrong, set it right before anything is written", "clock", log.TimeOf(s.cfg.Now()), "log", logTime)
+	}
+	s.clock.reset(logTime)
+	return nil
+}
+
+// awaitClocks waits until a majority of the voters has said what its clock shows, or
+// that it cannot.
+func (s *Store) awaitClocks(ctx context.Context, r *raft.Raft) error {
+	s.clocks.membersAre(r.GetConfiguration().Configuration().Servers)
+	enough := func() bool {
+		answered, voters := s.clocks.answered(time.Now())
+		return answered > voters/2
+	}
+	if enough() {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, clockWait)
+	defer cancel()
+	if !s.tasks.start(func() { s.readClocks(ctx, r) }) {
+		return ErrStopped
+	}
+	for !enough() {
+		timer := time.NewTimer(handOverPoll)
+		select {
+		case <-timer.C:
+		case <-ctx.Done():
+			timer.Stop()
+			return errClocksUnknown
+		}
+	}
+	return nil
+}
+
+// checkClock gives the leadership away if this server's clock is wrong, and another's
+// is not. It returns when that was tried last.
+func (s *Store) checkClock(ctx context.Context, r *raft.Raft, tried time.Time) time.Time {
+	if r.State() != raft.Leader || !s.clocks.agreement.Load().wrong(s.cfg.ID) {
+		return time.Time{}
+	}
+	if !tried.IsZero() && time.Since(tried) < clockGiveEvery {
+		return tried
+	}
+	s.logger.Warn("giving the leadership away", "because", errGivenOn)
+	if err := s.giveAway(ctx, r); err != nil {
+		s.logger.Warn("nobody took the leadership; changes are stamped by the agreed clock", "error", err)
+	}
+	return time.Now()
+}

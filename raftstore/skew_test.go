@@ -1,0 +1,493 @@
+package raftstore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"rutter/log"
+	"rutter/projections"
+)
+
+const year = 365 * 24 * time.Hour
+
+// skewed starts a cluster of three whose wall clocks are off by what is stored in
+// the offsets, which may change while they run.
+func skewed(t *testing.T) (nodes []*node, offsets []*atomic.Int64) {
+	t.Helper()
+	nodes = three(t, func(cfg *Config) {
+		off := new(atomic.Int64)
+		offsets = append(offsets, off)
+		cfg.Now = func() time.Time { return time.Now().Add(time.Duration(off.Load())) }
+	})
+	return nodes, offsets
+}
+
+// becomes waits for a condition.
+func becomes(t *testing.T, what string, holds func() bool) {
+	t.Helper()
+	for ctx := patience(t); !holds(); {
+		select {
+		case <-ctx.Done():
+			t.Fatalf("waited in vain until %s", what)
+		case <-time.After(5 * time.Millisecond):
+		}
+	}
+}
+
+// led makes a server the leader, by asking until it is.
+func led(t *testing.T, nodes []*node, by int) {
+	t.Helper()
+	becomes(t, "s"+fmt.Sprint(by+1)+" leads", func() bool {
+		if nodes[by].leading() {
+			return true
+		}
+		ctx, cancel := context.WithTimeout(patience(t), time.Second)
+		defer cancel()
+		_ = leaderOf(t, nodes).Transfer(ctx, nodes[by].cfg.ID)
+		return nodes[by].leading()
+	})
+}
+
+// timeOff is how far the log's time is ahead of the test's clock.
+func timeOff(n *node) (off time.Duration) {
+	n.View(func(v View) { off = time.Until(v.Time.Std()) })
+	return off
+}
+
+// alarmed reports whether a server's status has an alarm with a text in it.
+func alarmed(n *node, text string) bool {
+	for _, alarm := range n.Status().Clock.Alarms {
+		if strings.Contains(alarm, text) {
+			return true
+		}
+	}
+	return false
+}
+
+// near is how far the log's time may be from true time when one clock of three is
+// wrong: the bound, and what a loaded machine takes between stamp and look.
+const near = 3*time.Second + 5*time.Second
+
+// A leader's clock that is moved, by any amount, moves neither the log's time nor
+// anybody's right to write; it loses the leadership, every server says so, and it is
+// not given it back until its clock is right.
+func TestClockPoison(t *testing.T) {
+	t.Parallel()
+	for _, off := range []time.Duration{year, time.Hour, -2 * time.Minute} {
+		t.Run(off.String(), func(t *testing.T) {
+			t.Parallel()
+			nodes, offsets := skewed(t)
+			led(t, nodes, 2)
+			must(t, nodes[0], tagChange(newID(), "before"))
+			offsets[2].Store(int64(off))
+			for i := 0; i < 5 || nodes[2].leading(); i++ {
+				must(t, nodes[i%3], tagChange(newID(), fmt.Sprintf("while%d", i)))
+				if at := timeOff(nodes[1]); at.Abs() > near {
+					t.Fatalf("one clock is %v off: the log's time is %v off", off, at)
+				}
+				time.Sleep(20 * time.Millisecond)
+				if i > 1000 {
+					t.Fatal("it goes on leading")
+				}
+			}
+			for _, n := range nodes {
+				becomes(t, n.cfg.ID+" says so", func() bool { return alarmed(n, "s3") && alarmed(n, off.Abs().String()[:2]) })
+			}
+			if err := leaderOf(t, nodes).Transfer(patience(t), "s3"); err == nil || !strings.Contains(err.Error(), "clock") {
+				t.Errorf("the leadership goes to a server whose clock is wrong: %v", err)
+			}
+			offsets[2].Store(0)
+			becomes(t, "no server has an alarm", func() bool {
+				for _, n := range nodes {
+					if len(n.Status().Clock.Alarms) > 0 {
+						return false
+					}
+				}
+				return true
+			})
+			led(t, nodes, 2)
+			must(t, nodes[0], tagChange(newID(), "after"))
+			checkSame(t, nodes)
+		})
+	}
+}
+
+// A server that starts with a wrong clock and is elected gives the leadership on
+// before it has stamped anything.
+func TestWrongClockAtStart(t *testing.T) {
+	t.Parallel()
+	nodes, offsets := skewed(t)
+	must(t, nodes[0], tagChange(newID(), "before"))
+	for _, n := range nodes {
+		n.halt(t)
+	}
+	offsets[0].Store(int64(year))
+	for i, n := range nodes {
+		nodes[i] = n.again(t)
+	}
+	becomes(t, "a server with a right clock leads", func() bool { return nodes[1].leading() || nodes[2].leading() })
+	for i := range 3 { // it is elected all the same: any server may stand for election
+		becomes(t, "s1 is elected", func() bool {
+			l := leaderOf(t, nodes)
+			return l.handTo(patience(t), l.raft.Load(), Member{"s1", nodes[0].Address()}) == nil
+		})
+		for range 3 {
+			must(t, nodes[1], tagChange(newID(), fmt.Sprintf("x%d_%d", i, rand.Uint32())))
+		}
+		if at := timeOff(nodes[1]); at.Abs() > near {
+			t.Fatalf("the log's time is %v off", at)
+		}
+	}
+	if stamped := nodes[0].Status().Proposals; stamped > 0 {
+		t.Errorf("it stamped %d changes before it gave the leadership on", stamped)
+	}
+}
+
+// Two of three are up, and their clocks differ: nobody can say which is right, so the
+// log's time goes on from its last entry, whoever leads; both say so.
+func TestClocksApart(t *testing.T) {
+	t.Parallel()
+	nodes, offsets := skewed(t)
+	must(t, nodes[0], tagChange(newID(), "before"))
+	for i, n := range nodes {
+		n.halt(t)
+		if i == 1 {
+			offsets[1].Store(int64(year))
+		}
+	}
+	nodes[0], nodes[1] = nodes[0].again(t), nodes[1].again(t)
+	nodes = nodes[:2]
+	for by := range nodes {
+		led(t, nodes, by)
+		for i := range 10 {
+			must(t, nodes[i%2], tagChange(newID(), fmt.Sprintf("by%d_%d", by, i)))
+		}
+		if at := timeOff(nodes[0]); at.Abs() > near {
+			t.Errorf("led by s%d: the log's time is %v off", by+1, at)
+		}
+		for _, n := range nodes {
+			becomes(t, n.cfg.ID+" says so", func() bool { return alarmed(n, "differ by 8760h0m") })
+		}
+	}
+	if _, err := nodes[0].clock.sure(); !errors.Is(err, ErrClock) {
+		t.Errorf("history may go by a clock that is a guess: %v", err)
+	}
+}
+
+// A peer of before knows no such question: it counts as one whose clock is not known.
+func TestClockOfOldPeer(t *testing.T) {
+	t.Parallel()
+	c := newClocks(&Config{ID: "s1", Now: time.Now, MaxClockOffset: 3 * time.Second})
+	c.peers["s2"] = &peerClock{voter: true}
+	if answered, voters := c.answered(time.Now()); answered != 1 || voters != 2 {
+		t.Errorf("%d of %d answered", answered, voters)
+	}
+	c.note("s2", measured{}, errorOf(frame{kind: answerError, payload: []byte("peer request of type 20 is not known to this server: upgrade it")}))
+	c.settle(time.Now())
+	if answered, _ := c.answered(time.Now()); answered != 2 {
+		t.Error("a server of before is waited for")
+	}
+	if a := c.agreement.Load(); !a.alone() || !a.judged || a.wrong("s1") || a.wrong("s2") {
+		t.Errorf("agreed with a server that says nothing: %+v", a)
+	}
+}
+
+// A reading with a short round trip is kept, until it is old, or the clock was set.
+func TestClockReadings(t *testing.T) {
+	t.Parallel()
+	begun := time.Now()
+	at := func(after, off, doubt time.Duration) measured {
+		return measured{clock: log.TimeOf(begun.Add(after + off)), at: begun.Add(after), doubt: doubt}
+	}
+	var p peerClock
+	for i, step := range []struct {
+		m    measured
+		kept bool
+	}{
+		{at(0, 0, 10*time.Millisecond), true},
+		{at(time.Second, 50*time.Millisecond, 100*time.Millisecond), false}, // says less
+		{at(2*time.Second, time.Millisecond, 5*time.Millisecond), true},
+		{at(3*time.Second, time.Minute, 100*time.Millisecond), true}, // it was set
+		{at(3500*time.Millisecond, time.Minute, 200*time.Millisecond), false},
+		{at(9*time.Second, time.Minute, 200*time.Millisecond), true}, // the other is old
+	} {
+		if p.take(step.m); (p.best == step.m) != step.kept {
+			t.Errorf("reading %d: kept %+v", i, p.best)
+		}
+	}
+}
+
+// Property: of three clocks at most one lies, by any amount and moving as it likes:
+// stamps stay within the bound of true time, whoever leads, and never stand still for
+// longer than the bound.
+func TestStampsWithOneLiar(t *testing.T) {
+	t.Parallel()
+	for seed := range uint64(300) {
+		r := rand.New(rand.NewPCG(seed, 15))
+		const bound = 3 * time.Second
+		begun := time.Now()
+		passed := time.Duration(0)
+		liar, lie := r.IntN(3), time.Duration(0)
+		good := [3]time.Duration{}
+		for i := range good { // clocks that are right are so within 100 ms
+			good[i] = time.Duration(r.Int64N(int64(200*time.Millisecond))) - 100*time.Millisecond
+		}
+		var logTime time.Duration // since begun
+		for range 50 {
+			if r.IntN(4) == 0 {
+				lie = time.Duration(r.Int64N(int64(2*year))) - year
+				if r.IntN(2) == 0 {
+					lie = time.Duration(r.Int64N(int64(20*time.Second))) - 10*time.Second
+				}
+			}
+			passed += time.Duration(r.Int64N(int64(5 * time.Second)))
+			clocks := good
+			clocks[liar] += lie
+			leader := r.IntN(3)
+			var others []reading
+			for i := range clocks {
+				if i != leader { // measured with a doubt, which shows half of it at most
+					others = append(others, reading{fmt.Sprint(i), true, log.TimeOf(begun.Add(passed + clocks[i] + 20*time.Millisecond)), 50 * time.Millisecond})
+				}
+			}
+			own := reading{fmt.Sprint(leader), true, log.TimeOf(begun.Add(passed + clocks[leader])), 0}
+			a := agree(own, others, bound, time.Now())
+			c := newClock(&Config{MaxClockJump: time.Minute, MaxClockOffset: bound, Now: func() time.Time { return begun.Add(passed + clocks[leader]) }}, func() *agreement { return a })
+			c.reset(log.TimeOf(begun.Add(logTime)))
+			at := stampOf(t, c)
+			logTime = max(logTime, time.Duration(at-log.TimeOf(begun)))
+			if off := logTime - passed; off.Abs() > bound+200*time.Millisecond {
+				t.Fatalf("seed %d: clocks off by %v, led by %d: the log's time is %v off", seed, clocks, leader, off)
+			}
+		}
+	}
+}
+
+// setTimeChange sets the log's time.
+func setTimeChange(id log.UUID, create bool, value string) *log.Change {
+	op := log.Op{Action: log.Update, Kind: log.KindSetting, ID: projections.SettingClusterTime, Set: []string{"value"}, Object: &log.Setting{Value: value}}
+	if create {
+		op = log.Op{Action: log.Create, Kind: log.KindSetting, Set: []string{"name", "value"}, Object: &log.Setting{Name: projections.SettingClusterTime, Value: value}}
+	}
+	return &log.Change{ID: id, Actor: "test", Ops: []log.Op{op}}
+}
+
+// aYearAhead returns the only server of a log whose time is a year ahead, as one with a
+// wrong clock of before leaves it: clocks were right, then not, and are again.
+func aYearAhead(t *testing.T) *node {
+	t.Helper()
+	var off atomic.Int64
+	n := one(t, func(cfg *Config) {
+		cfg.CheckpointEvents, cfg.UpkeepEvery = 5, 50*time.Millisecond
+		cfg.Now = func() time.Time { return time.Now().Add(time.Duration(off.Load())) }
+	})
+	for i := range 10 {
+		must(t, n, tagChange(newID(), fmt.Sprintf("good%d", i)))
+	}
+	n.halt(t)
+	off.Store(int64(year))
+	n = n.again(t)
+	for i := range 10 {
+		must(t, n, tagChange(newCluster(time.Now().Add(year)), fmt.Sprintf("bad%d", i)))
+	}
+	n.halt(t)
+	off.Store(0)
+	return n.again(t)
+}
+
+// textOf is a time as the setting wants it.
+func textOf(at time.Time) string { return at.UTC().Format(time.RFC3339Nano) }
+
+// A log whose time is a year ahead says so, and an entry sets it right: writes go on,
+// restarts, images, rebuilt folders and checks have the same time, and the past is
+// found by time.
+func TestMend(t *testing.T) {
+	t.Parallel()
+	n := aYearAhead(t)
+	becomes(t, "it says so", func() bool { return n.leading() && alarmed(n, "rutter cluster time set") })
+	if at := timeOff(n); at < year-time.Hour {
+		t.Fatalf("the log's time is %v ahead", at)
+	}
+	refused, err := n.Propose(patience(t), setTimeChange(newID(), true, textOf(time.Now().Add(time.Hour))))
+	if err != nil || refused.Refusal == nil || !strings.Contains(refused.Refusal.Message, "ahead of the servers' agreed clock") {
+		t.Errorf("a time that no clock shows: %+v, %v", refused.Refusal, err)
+	}
+	c := setTimeChange(newID(), true, textOf(time.Now()))
+	result := must(t, n, c)
+	mended := time.Now()
+	if at := timeOff(n); at.Abs() > near {
+		t.Fatalf("the log's time is %v off after it was set", at)
+	}
+	if again := must(t, n, c); again.First != result.First {
+		t.Errorf("a retry gives %+v, the first was %+v", again, result)
+	}
+	for i := range 10 {
+		must(t, n, tagChange(newID(), fmt.Sprintf("after%d", i)))
+	}
+	if len(n.Status().Clock.Alarms) > 0 {
+		t.Errorf("alarms after it was set: %q", n.Status().Clock.Alarms)
+	}
+	checkPlaces(t, n.SeqAt, all(t, n.Store), result.First, mended)
+	state, err := n.StateAt(patience(t), result.First+2)
+	if err != nil || time.Until(state.Time().Std()).Abs() > near {
+		t.Errorf("the state behind it is of %v: %v", state.Time(), err)
+	}
+	checkFold(t, n.Store)
+	head := n.Head()
+	n.halt(t)
+	f, err := OpenFolder(n.cfg.Dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	found, err := f.Verify(patience(t), nil)
+	if err != nil || len(found.Problems) > 0 {
+		t.Errorf("verify: %v, %v", found.Problems, err)
+	}
+	if found.Head != head {
+		t.Errorf("head %v, want %v", found.Head, head)
+	}
+	if err := f.Close(); err != nil {
+		t.Fatal(err)
+	}
+	n = n.again(t)
+	becomes(t, "it leads again", n.leading)
+	if at := timeOff(n); at.Abs() > near {
+		t.Errorf("after a restart the log's time is %v off", at)
+	}
+	must(t, n, tagChange(newID(), "restarted"))
+}
+
+// checkPlaces looks entries up by time, in a log whose time was set back at mend.
+func checkPlaces(t *testing.T, seqAt func(log.Time) (log.Seq, error), entries []log.Entry, mend log.Seq, mended time.Time) {
+	t.Helper()
+	last := entries[len(entries)-1].Seq
+	for _, e := range entries {
+		event, err := e.Event()
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, err := seqAt(event.Time)
+		if err != nil {
+			t.Fatal(err)
+		}
+		ahead := time.Until(event.Time.Std()) > time.Hour
+		if want := e.Seq; !ahead && got != want || ahead && got != last {
+			t.Errorf("seq %d of %s is found at %d", e.Seq, event.Time, got)
+		}
+		if ahead != (e.Seq > 10 && e.Seq < mend) {
+			t.Errorf("seq %d has time %s", e.Seq, event.Time)
+		}
+	}
+	if got, err := seqAt(log.TimeOf(mended.Add(-time.Minute))); err == nil && got >= mend {
+		t.Errorf("a minute before it was set is found at %d, set at %d", got, mend)
+	}
+	if got, err := seqAt(log.TimeOf(mended.Add(time.Minute))); err != nil || got != last {
+		t.Errorf("a minute later is found at %d, the last is %d: %v", got, last, err)
+	}
+}
+
+// What was stamped before the log's time was set, and comes behind, does not bring
+// the old time back; writers that run meanwhile see no error.
+func TestMendUnderWriters(t *testing.T) {
+	t.Parallel()
+	n := aYearAhead(t)
+	becomes(t, "it leads", n.leading)
+	stop := make(chan struct{})
+	go func() {
+		defer close(stop)
+		time.Sleep(300 * time.Millisecond)
+	}()
+	var failed atomic.Int64
+	for w := range 8 {
+		go func() {
+			for i := 0; ; i++ {
+				select {
+				case <-stop:
+					return
+				default:
+				}
+				// Ids of the log's time, whatever it is: this test is not about them.
+				var at log.Time
+				n.View(func(v View) { at = v.Time })
+				if _, err := n.Propose(patience(t), tagChange(newCluster(at.Std()), fmt.Sprintf("w%d_%d", w, i))); err != nil {
+					failed.Add(1)
+				}
+			}
+		}()
+	}
+	time.Sleep(100 * time.Millisecond)
+	result := must(t, n, setTimeChange(newID(), true, textOf(time.Now())))
+	<-stop
+	must(t, n, tagChange(newID(), "after"))
+	if at := timeOff(n); at.Abs() > near || failed.Load() > 0 {
+		t.Errorf("the log's time is %v off, %d writes failed", at, failed.Load())
+	}
+	for _, e := range all(t, n.Store) {
+		event, err := e.Event()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if off := time.Until(event.Time.Std()); e.Seq >= result.First && off.Abs() > near {
+			t.Errorf("seq %d, set at %d, has time %s", e.Seq, result.First, event.Time)
+		}
+	}
+}
+
+// All clocks were a year ahead, and are right again: the entry that sets time back
+// reaches every server, and those that join, by entries and by an image.
+func TestMendOfThree(t *testing.T) {
+	t.Parallel()
+	nodes, offsets := skewed(t)
+	move := func(to time.Duration) {
+		for i, n := range nodes {
+			n.halt(t)
+			offsets[i].Store(int64(to))
+		}
+		for i, n := range nodes {
+			nodes[i] = n.again(t)
+		}
+	}
+	move(year)
+	for i := range 5 {
+		must(t, nodes[0], tagChange(newCluster(time.Now().Add(year)), fmt.Sprintf("bad%d", i)))
+	}
+	move(0)
+	leaderOf(t, nodes)
+	for _, n := range nodes {
+		becomes(t, n.cfg.ID+" says so", func() bool { return alarmed(n, "rutter cluster time set") })
+	}
+	must(t, nodes[1], setTimeChange(newID(), true, textOf(time.Now())))
+	for i := range 5 {
+		must(t, nodes[i%3], tagChange(newID(), fmt.Sprintf("good%d", i)))
+	}
+	checkSame(t, nodes)
+	for _, n := range nodes {
+		if at := timeOff(n); at.Abs() > near {
+			t.Errorf("%s: the log's time is %v off", n.cfg.ID, at)
+		}
+	}
+	follower := nodes[0]
+	if follower == leaderOf(t, nodes) {
+		follower = nodes[1]
+	}
+	if err := follower.Rebuild(patience(t)); err != nil {
+		t.Fatal(err)
+	}
+	must(t, nodes[2], setTimeChange(newID(), false, textOf(time.Now().Add(time.Second))))
+	must(t, nodes[2], tagChange(newID(), "last"))
+	checkSame(t, nodes)
+	if at := timeOff(follower); at.Abs() > near {
+		t.Errorf("rebuilt: the log's time is %v off", at)
+	}
+	for _, n := range nodes {
+		if err := n.Serving(); err != nil {
+			t.Errorf("%s: %v", n.cfg.ID, err)
+		}
+	}
+}

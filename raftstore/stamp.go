@@ -1,0 +1,132 @@
+package raftstore
+
+import (
+	"fmt"
+	"sync"
+	"time"
+
+	"rutter/log"
+)
+
+// slewWithin is up to how far the log's time may be ahead of the agreed clock and
+// come back by itself, by going half as fast: within two hours of it. What is
+// further ahead an operator sets right (mend.go). A server that is alone does not:
+// its clock may as well be the one that is wrong.
+const slewWithin = time.Hour
+
+// clock stamps changes on the leader. A stamp is what the leader's own clock shows
+// as long as that is near the clock that the servers agree on, and else that one, so
+// that no single clock moves the log's time. If the log's time is ahead of it, it
+// goes on from where it is by the monotonic clock: whoever waits for a time, or makes
+// change ids by a clock that is right, must not find it standing still.
+type clock struct {
+	now    func() time.Time // the wall clock
+	jump   time.Duration    // Config.MaxClockJump
+	bound  time.Duration    // Config.MaxClockOffset
+	agreed func() *agreement
+
+	mu   sync.Mutex
+	base time.Time     // of the monotonic clock, when this server took over
+	wall time.Duration // the wall clock then, since 1970
+	last log.Time      // the highest stamp, or the log's time
+	at   time.Time     // of the monotonic clock, then
+	// mending: a change that sets the log's time is under way. What is stamped
+	// behind it must not bring back the time from before it.
+	mending bool
+}
+
+func newClock(cfg *Config, agreed func() *agreement) *clock {
+	return &clock{now: cfg.Now, jump: cfg.MaxClockJump, bound: cfg.MaxClockOffset, agreed: agreed}
+}
+
+// reset begins with the log's time, as each new leader does.
+func (c *clock) reset(logTime log.Time) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	now := time.Now()
+	c.base, c.wall = now, time.Duration(c.now().UnixNano())
+	c.last, c.at, c.mending = logTime, now, false
+}
+
+// mend has stamps stay with the agreed clock, whatever the log's time is, until
+// goOnFrom. It reports false if they do already.
+func (c *clock) mend() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.mending {
+		return false
+	}
+	c.mending = true
+	return true
+}
+
+// goOnFrom has stamps go on from the log's time.
+func (c *clock) goOnFrom(logTime log.Time) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.last, c.at, c.mending = logTime, time.Now(), false
+}
+
+// stamp returns the time for a change. The error wraps ErrClock.
+func (c *clock) stamp() (log.Time, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	now := time.Now()
+	to, a, err := c.read(now)
+	if err != nil || c.mending {
+		return to, err
+	}
+	ahead := time.Duration(c.last - to)
+	passed := now.Sub(c.at)
+	c.at = now
+	switch {
+	case ahead <= 0:
+		c.last = to
+	case ahead <= c.bound:
+		return to, nil // the log's time stands for so long
+	case a.judged && !a.alone() && ahead <= slewWithin:
+		c.last += log.Time(passed / 2)
+	default:
+		c.last += log.Time(passed)
+	}
+	return c.last, nil
+}
+
+// read returns what the time is, by this server's own clock if it may be believed,
+// and what the servers agreed on last. The caller holds mu.
+func (c *clock) read(now time.Time) (log.Time, *agreement, error) {
+	own, a := log.TimeOf(c.now()), c.agreed()
+	if a.alone() {
+		return own, a, checkJump(time.Duration(own)-c.wall, now.Sub(c.base), c.jump)
+	}
+	if agreed := a.at(now); !a.judged || time.Duration(own-agreed).Abs() > c.bound {
+		return agreed, a, nil
+	}
+	return own, a, nil
+}
+
+// sure returns what the time is, or an error if that is no more than a guess: for
+// what cannot be taken back.
+func (c *clock) sure() (log.Time, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	now := time.Now()
+	if c.base.IsZero() { // it has never led: nothing to have run away from
+		c.base, c.wall = now, time.Duration(c.now().UnixNano())
+	}
+	at, a, err := c.read(now)
+	if err == nil && !a.judged {
+		err = fmt.Errorf("%w: the servers' clocks differ, and nobody can tell which one is right: set them right", ErrClock)
+	}
+	return at, err
+}
+
+// checkJump compares how far the wall clock of a server that has no other to ask
+// went with the time that passed. One that was set back is none the worse: the
+// log's time goes on.
+func checkJump(wall, elapsed, bound time.Duration) error {
+	if off := wall - elapsed; off > bound {
+		return fmt.Errorf("%w: that of this server, which has no other to ask, ran ahead by %v since it became the leader: set it right, or start the server anew to take it as it is", ErrClock, off.Round(time.Millisecond))
+	}
+	return nil
+}
