@@ -74,6 +74,10 @@ type applier struct {
 	head head
 	// time is the cluster's clock: the highest stamp so far.
 	skipped uint64 // entries that changes.db already had
+
+	// fault, if set by a test before Run, is asked about each change before it is
+	// applied; its error, or panic, is that of apply.
+	fault func(index uint64, change log.UUID) error
 }
 
 // applyEntry applies one raft entry as a whole, or stops the server.
@@ -93,9 +97,9 @@ func (s *Store) applyEntry(entry *raft.Log) any {
 	u := new(unit)
 	a.index = entry.Index
 	a.window.settle(s.persister.storedIndex())
-	response, err := s.applyData(entry, u)
+	response, err := s.applyOrSkip(entry, u)
 	if err != nil {
-		err = fmt.Errorf("raft entry %d: %w", entry.Index, err)
+		err = s.stoppedBy(entry, err)
 		s.fail(err)
 		return err
 	}
@@ -181,6 +185,9 @@ func (s *Store) applyChange(raw []byte, u *unit) (log.Result, error) {
 		return log.Result{}, err
 	}
 	a := &s.applier
+	if err := a.fails(c.ID); err != nil {
+		return log.Result{}, err
+	}
 	a.head.time = max(a.head.time, c.Time)
 	c.Time = a.head.time
 	a.window.advance(c.Time)

@@ -273,7 +273,7 @@ func (p *persister) write(tx *bbolt.Tx, w *work, next, stored *head) error {
 // putHead writes the rows of a head.
 func putHead(meta *bbolt.Bucket, h *head) error {
 	row := h.encode()
-	err := errors.Join(meta.Put(keyHead, row), meta.Put(keyRetention, h.retention.row()), meta.Put(keySwept, h.encodeSwept(row)))
+	err := errors.Join(meta.Put(keyHead, row), meta.Put(keyRetention, h.retention.row()), meta.Put(keySwept, h.encodeSwept(row)), putSkips(meta, h.skips))
 	if h.summed {
 		return errors.Join(err, meta.Put(keySums, h.encodeSums(row)))
 	}

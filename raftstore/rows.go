@@ -21,7 +21,7 @@ import (
 //	         | crc (4) | revision (8) | seq (8) | object bytes |
 //	changes  key: change id (16)
 //	         | crc (4) | result bytes |
-//	meta     key: "head", "marker", "digests", "retention", "rows"
+//	meta     key: "head", "marker", "digests", "retention", "rows", "skips"
 //	         | crc (4) | version (1) | fields |
 //
 // more is how many events of the same change follow: a reader that stops
@@ -146,11 +146,12 @@ type head struct {
 	floorHash     log.Hash // the chain hash there
 	trimmed       log.UUID // the highest change id that the dedupe window forgot
 
-	// What follows stands in rows of its own (digest.go, retention.go).
+	// What follows stands in rows of its own (digest.go, retention.go, skip.go).
 	command             uint64 // the last raft entry that was for the FSM; applied may be a barrier's
 	stateSum, windowSum sum    // digests of the objects and of the dedupe window
 	summed              bool   // the two are known
 	retention           Retention
+	skips               skips // what operators had skipped (skip.go)
 	// rows is the seq whose state the object rows are, but for the objects of
 	// later events; it belongs to the file, not to the cluster (sweep.go).
 	rows log.Seq

@@ -64,7 +64,7 @@ func notFound(format string, args ...any) error {
 var refusalStatus = map[string]int{
 	log.CodeInvalidParameters: http.StatusUnprocessableEntity, log.CodeInUse: http.StatusUnprocessableEntity,
 	log.CodeSubnetFull: http.StatusInsufficientStorage, log.CodeResourceNotFound: http.StatusNotFound,
-	log.CodePreconditionFailed: http.StatusPreconditionFailed, log.CodeNotAuthorized: http.StatusForbidden, log.CodeTooOld: http.StatusConflict,
+	log.CodePreconditionFailed: http.StatusPreconditionFailed, log.CodeNotAuthorized: http.StatusForbidden, log.CodeTooOld: http.StatusConflict, log.CodeSkipped: http.StatusConflict,
 }
 
 func writeError(w http.ResponseWriter, err error) {

@@ -66,6 +66,7 @@ func clusterCommand() *cli.Command {
 			},
 			retentionCommand(),
 			recoverCommand(),
+			skipCommand(),
 		},
 	}
 }
