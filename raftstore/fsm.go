@@ -76,7 +76,7 @@ type applier struct {
 	skipped uint64 // entries that changes.db already had
 
 	// fault, if set by a test before Run, is asked about each change before it is
-	// applied; its error, or panic, is that of apply.
+	// decided; its error, or panic, is that of apply.
 	fault func(index uint64, change log.UUID) error
 }
 
@@ -185,9 +185,6 @@ func (s *Store) applyChange(raw []byte, u *unit) (log.Result, error) {
 		return log.Result{}, err
 	}
 	a := &s.applier
-	if err := a.fails(c.ID); err != nil {
-		return log.Result{}, err
-	}
 	a.head.time = max(a.head.time, c.Time)
 	c.Time = a.head.time
 	a.window.advance(c.Time)
@@ -199,6 +196,9 @@ func (s *Store) applyChange(raw []byte, u *unit) (log.Result, error) {
 	if refusal := a.window.check(c.ID, c.Time); refusal != nil {
 		s.counters.refused.Add(1)
 		return log.Result{ChangeID: c.ID, Refusal: refusal}, nil
+	}
+	if err := a.fails(c.ID); err != nil {
+		return log.Result{}, err
 	}
 	result, err := s.decide(c, u)
 	if err != nil {

@@ -34,7 +34,8 @@ func (a *applier) fails(change log.UUID) error {
 func (s *Store) applyOrSkip(entry *raft.Log, u *unit) (response any, err error) {
 	defer func() {
 		if p := recover(); p != nil {
-			err = fmt.Errorf("panic: %v: %s", p, debug.Stack())
+			s.logger.Error("panic in apply", "raft_index", entry.Index, "panic", p, "stack", string(debug.Stack()))
+			err = fmt.Errorf("panic: %v", p)
 		}
 	}()
 	a := &s.applier
@@ -193,19 +194,18 @@ type Stop struct {
 	At    time.Time `json:"at"`
 }
 
-// maxStopError bounds what is kept of the reason: a stack with its beginning.
+// maxStopError bounds what is kept of the reason.
 const maxStopError = 8 << 10
 
 // stoppedBy returns the error by which an entry stops this server, with the way
 // past it, and keeps it for who looks at the stopped server's folder.
 func (s *Store) stoppedBy(entry *raft.Log, cause error) error {
-	err := fmt.Errorf("raft entry %d: %w", entry.Index, cause)
 	text := cause.Error()
 	note, _ := json.Marshal(Stop{entry.Index, text[:min(len(text), maxStopError)], s.cfg.Now()}) // plain fields
 	if werr := os.WriteFile(filepath.Join(s.cfg.Dir, stoppedName), note, 0o600); werr != nil {
 		s.logger.Warn("what stopped the server could not be noted in its folder", "error", werr)
 	}
-	return fmt.Errorf("%w; if it stops every server: stop them all, and on each one run rutter cluster skip --data %s --index %d, which shows the entry and says how to go past it; if it stops only this one, its files are damaged: let it join again with an empty folder", err, s.cfg.Dir, entry.Index)
+	return fmt.Errorf("raft entry %d: %w (if it stops every server: stop them all, and run rutter cluster skip --data %s --index %d, which shows the entry and says how to go past it; if it stops only this one, its files are damaged: let it join again with an empty folder)", entry.Index, cause, s.cfg.Dir, entry.Index)
 }
 
 // putSkips writes the row of the skips; a file without any never had one.

@@ -105,12 +105,13 @@ func (s *Store) adoptSkips(cluster log.UUID, theirs []Skip) bool {
 	return true
 }
 
-// noLeader is ErrNoLeader, with the skips as the reason if they are one.
-func (s *Store) noLeader() error {
+// orSkips adds to why the server is not ready that another one was refused for its
+// skips, which may be the reason.
+func (s *Store) orSkips(err error) error {
 	if what := s.skipTrouble.Load(); what != nil {
-		return fmt.Errorf("%w: another server was refused: %s", ErrNoLeader, *what)
+		return fmt.Errorf("%w; another server was refused: %s", err, *what)
 	}
-	return ErrNoLeader
+	return err
 }
 
 // skipsName is a hash over the skips of a server, for its identity; "" is none.

@@ -57,24 +57,47 @@ func launchPoisoned(t *testing.T, n *node, fault func(uint64, log.UUID) error) *
 	return again
 }
 
-// stopsAt waits until a server has stopped by itself, and checks that its error names
-// the entry and the way past it.
-func (n *node) stopsAt(t *testing.T, index uint64) {
+// stopAt waits until a majority has stopped by itself, with errors that name the
+// entry and the way past it, and stops the others, which cannot go on. It returns
+// one that stopped.
+func stopAt(t *testing.T, index uint64, nodes ...*node) (stopped *node) {
 	t.Helper()
-	select {
-	case err := <-n.ended:
-		want := fmt.Sprintf("rutter cluster skip --data %s --index %d", n.cfg.Dir, index)
-		if err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("run %s: %v, want %q in it", n.cfg.ID, err, want)
+	patient := patience(t)
+	for left := len(nodes)/2 + 1; left > 0; {
+		for _, n := range nodes {
+			if n.cancel == nil {
+				continue
+			}
+			select {
+			case err := <-n.ended:
+				want := fmt.Sprintf("rutter cluster skip --data %s --index %d", n.cfg.Dir, index)
+				if err == nil || !strings.Contains(err.Error(), want) {
+					t.Errorf("run %s: %v, want %q in it", n.cfg.ID, err, want)
+				}
+				n.cancel()
+				n.cancel = nil
+				if err := n.Close(); err != nil {
+					t.Error(err)
+				}
+				stopped = n
+				left--
+			case <-time.After(retryPause):
+			case <-patient.Done():
+				t.Fatalf("%d more should have stopped", left)
+			}
 		}
-	case <-patience(t).Done():
-		t.Fatalf("%s still runs", n.cfg.ID)
 	}
-	n.cancel()
-	n.cancel = nil
-	if err := n.Close(); err != nil {
-		t.Error(err)
+	for _, n := range nodes {
+		if n.cancel != nil {
+			n.cancel()
+			n.cancel = nil
+			<-n.ended // it may have come to the entry just now
+			if err := n.Close(); err != nil {
+				t.Error(err)
+			}
+		}
 	}
+	return stopped
 }
 
 // batchOf is a raft entry of changes, stamped.
@@ -202,10 +225,8 @@ func TestSkip(t *testing.T) {
 			sameDigests(t, nodes)
 			poisons(nodes, test.fault)
 			index := poison(t, nodes, test.data(t))
-			for _, n := range nodes {
-				n.stopsAt(t, index)
-			}
-			view, err := ViewEntry(nodes[1].cfg.Dir, index)
+			stopped := stopAt(t, index, nodes...)
+			view, err := ViewEntry(stopped.cfg.Dir, index)
 			if err != nil || view.Applied || view.Stopped == nil || view.Stopped.Error == "" {
 				t.Fatalf("the entry is shown as %+v, %v; want it not applied, with why the server stopped", view, err)
 			}
@@ -274,9 +295,7 @@ func TestSkipIsJoined(t *testing.T) {
 	must(t, leaderOf(t, nodes), tagChange(newID(), "before"))
 	sameDigests(t, nodes)
 	index := poison(t, nodes, []byte{99, 1})
-	for _, n := range nodes {
-		n.stopsAt(t, index)
-	}
+	stopAt(t, index, nodes...)
 	skip, err := NewSkip(nodes[0].cfg.Dir, index, nil, "ann", "why", time.Now())
 	if err != nil {
 		t.Fatal(err)
@@ -338,7 +357,7 @@ func TestSkipChecks(t *testing.T) {
 	n := one(t, nil)
 	must(t, n, tagChange(newID(), "before"))
 	index := poison(t, []*node{n}, []byte{99, 1})
-	n.stopsAt(t, index)
+	stopAt(t, index, n)
 	dir, now := n.cfg.Dir, time.Now()
 	refused := func(what string, err error, want string) {
 		t.Helper()
@@ -380,7 +399,7 @@ func TestSkipChecks(t *testing.T) {
 		t.Errorf("after it was taken back: %+v, %v", k, err)
 	}
 	refused("taken back twice", TakeBackSkip(dir, index), "no skip")
-	launchPoisoned(t, n, nil).stopsAt(t, index)
+	stopAt(t, index, launchPoisoned(t, n, nil))
 	for _, text := range []string{"", "{}", "secret", `{"raft_index":"secret"}`, `{"secret":1}`} {
 		if _, err := ParseSkip([]byte(text)); !errors.Is(err, ErrSkip) || strings.Contains(err.Error(), "secret") {
 			t.Errorf("%q: %v, want ErrSkip without what the file holds", text, err)
@@ -439,7 +458,7 @@ func TestSkipRecover(t *testing.T) {
 	n := one(t, nil)
 	must(t, n, tagChange(newID(), "before"))
 	index := poison(t, []*node{n}, []byte{99, 1})
-	n.stopsAt(t, index)
+	stopAt(t, index, n)
 	rebirth := Rebirth{Dir: n.cfg.Dir, Member: Member{ID: "s1", Address: n.Address()}}
 	quiet := slog.New(slog.DiscardHandler)
 	if _, err := Recover(rebirth, quiet); err == nil || !strings.Contains(err.Error(), fmt.Sprintf("--index %d", index)) {

@@ -257,11 +257,11 @@ func (s *Store) Ready() error {
 	case s.Serving() != nil:
 		return s.Serving()
 	case !s.ready.Load():
-		return ErrNotReady
+		return s.orSkips(ErrNotReady)
 	case s.Head().Cluster.IsZero():
 		return ErrNotReady // a leader is there, but has not founded the cluster yet
 	case s.leaderAddress() == "":
-		return s.noLeader()
+		return s.orSkips(ErrNoLeader)
 	}
 	return nil
 }
