@@ -383,9 +383,13 @@ func (s *Store) restore(k *sink) error {
 }
 
 // install makes a received file changes.db, and what it holds the state. The
-// caller holds applier.mu. Until the rename an error leaves everything as it was.
+// caller holds applier.mu. Until the rename an error leaves everything as it was;
+// one of the folder's sync after it ends the server.
 func (s *Store) install(k *sink, db *bbolt.DB, c *content) error {
 	if err := k.publish(); err != nil {
+		if errors.Is(err, errFolder) {
+			s.fail(err) // the disk may have either file: a restart finds out which
+		}
 		return errors.Join(err, db.Close())
 	}
 	if err := s.persister.replace(db, c); err != nil {
