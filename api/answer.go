@@ -86,6 +86,7 @@ var refusalStatus = map[string]int{
 	log.CodeNotAuthorized:      http.StatusForbidden,
 	log.CodeTooOld:             http.StatusConflict,
 	log.CodeUndecided:          http.StatusInternalServerError,
+	log.CodeSkipped:            http.StatusConflict,
 	vmrule.Code:                vmrule.Status,
 }
 

@@ -19,6 +19,7 @@ const (
 	// applied, and all servers say so. 500.
 	CodeUndecided = "ChangeNotDecided"
 	CodeIDReused  = "ChangeIDReused" // 409: the change id belongs to another change
+	CodeSkipped   = "ChangeSkipped"  // 409: an operator took the cluster past the change
 )
 
 // Codes of the elements of a refusal (spec/napi.md section 3.3).

@@ -91,6 +91,9 @@ func readMeta(tx *bbolt.Tx) (head, marker, error) {
 	if h.rows, err = h.decodeSwept(meta.Get(keySwept), meta.Get(keyHead)); err != nil {
 		return h, marker{}, err
 	}
+	if h.skips, err = decodeSkips(meta.Get(keySkips)); err != nil {
+		return h, marker{}, err
+	}
 	m, err := decodeMarker(meta.Get(keyMarker))
 	if err != nil {
 		return h, m, err

@@ -46,7 +46,11 @@ func (h *head) digest() sum {
 	for _, n := range [...]uint64{uint64(h.seq), uint64(h.time), uint64(h.feature), uint64(h.floor)} {
 		numbers = binary.BigEndian.AppendUint64(numbers, n)
 	}
-	return hashOf(numbers, h.hash[:], h.cluster[:], h.floorHash[:], h.trimmed[:], h.stateSum.bytes(), h.windowSum.bytes(), r)
+	parts := [][]byte{numbers, h.hash[:], h.cluster[:], h.floorHash[:], h.trimmed[:], h.stateSum.bytes(), h.windowSum.bytes(), r}
+	if skipped := h.skips.digest(); skipped != nil {
+		parts = append(parts, skipped) // without any the digest is what it was before there were skips
+	}
+	return hashOf(parts...)
 }
 
 // The row of the sums belongs to the head's row that it names by its checksum:

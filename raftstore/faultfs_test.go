@@ -36,6 +36,8 @@ type faults struct {
 	errno syscall.Errno
 	slow  time.Duration
 	undo  []undo // writes that were not synced, oldest first
+	// renamed counts the renames into a folder since it was synced, by its path.
+	renamed map[string]int
 }
 
 // undo is what stood where a write went.
@@ -144,7 +146,11 @@ func (n *faultNode) Rename(ctx context.Context, name string, to fs.InodeEmbedder
 	if errno := n.f.step("rename"); errno != 0 {
 		return errno
 	}
-	return n.LoopbackNode.Rename(ctx, name, to, newName, flags)
+	errno := n.LoopbackNode.Rename(ctx, name, to, newName, flags)
+	if target, ok := to.(*faultNode); ok && errno == 0 {
+		n.f.noteRename(target.path(newName))
+	}
+	return errno
 }
 
 func (n *faultNode) wrap(h fs.FileHandle, name string) fs.FileHandle {
@@ -224,7 +230,7 @@ func faultFSChild() bool {
 	return true
 }
 
-// command does one of: fail AFTER ONLY ERRNO, slow MILLISECONDS, crash SEED, count.
+// command does one of: fail AFTER ONLY ERRNO, slow MILLISECONDS, crash SEED, count, unsynced.
 func (f *faults) command(line string) string {
 	var after, n int
 	var only string
@@ -242,6 +248,8 @@ func (f *faults) command(line string) string {
 		if err := f.powerCut(seed); err != nil {
 			return err.Error()
 		}
+	case line == "unsynced":
+		return fmt.Sprint(f.unsynced())
 	case line == "count":
 		f.mu.Lock()
 		defer f.mu.Unlock()

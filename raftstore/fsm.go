@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"runtime/debug"
 	"sync"
 
 	"github.com/hashicorp/raft"
@@ -73,6 +72,10 @@ type applier struct {
 	// head is how far everything was applied; Store.head is its copy for readers.
 	head    head
 	skipped uint64 // entries that changes.db already had
+
+	// fault, if set by a test before Run, is asked about each change before it is
+	// decided; its error, or panic, is that of apply.
+	fault func(index uint64, change log.UUID) error
 }
 
 // applyEntry applies one raft entry as a whole, or stops the server.
@@ -95,9 +98,9 @@ func (s *Store) applyEntry(entry *raft.Log) any {
 	if !a.window.contained {
 		u.trimmed = a.window.trimmed
 	}
-	response, err := s.applyData(entry, u)
+	response, err := s.applyOrSkip(entry, u)
 	if err != nil {
-		err = fmt.Errorf("raft entry %d: %w", entry.Index, err)
+		err = s.stoppedBy(entry, err)
 		s.fail(err)
 		return err
 	}
@@ -116,12 +119,7 @@ func (s *Store) applyEntry(entry *raft.Log) any {
 	return response
 }
 
-func (s *Store) applyData(entry *raft.Log, u *unit) (response any, err error) {
-	defer func() {
-		if p := recover(); p != nil { // it must not take the process down without a word
-			err = fmt.Errorf("panic: %v: %s", p, debug.Stack())
-		}
-	}()
+func (s *Store) applyData(entry *raft.Log, u *unit) (any, error) {
 	a := &s.applier
 	if entry.Type == raft.LogConfiguration {
 		a.head.conf, a.head.confIndex = raft.DecodeConfiguration(entry.Data), entry.Index
@@ -209,6 +207,9 @@ func (s *Store) applyChange(raw []byte, u *unit) (log.Result, error) {
 	if refusal := a.window.check(c.ID, asker, now); refusal != nil {
 		s.counters.refused.Add(1)
 		return log.Result{ChangeID: c.ID, Refusal: refusal}, nil
+	}
+	if err := a.fails(c.ID); err != nil {
+		return log.Result{}, err
 	}
 	d := s.decide(c)
 	result := d.result
@@ -315,9 +316,13 @@ func (s *Store) restore(k *sink) error {
 }
 
 // install makes a received file changes.db, and what it holds the state. The
-// caller holds applier.mu. Until the rename an error leaves everything as it was.
+// caller holds applier.mu. Until the rename an error leaves everything as it was;
+// one of the folder's sync after it ends the server.
 func (s *Store) install(k *sink, db *bbolt.DB, c *content) error {
 	if err := k.publish(); err != nil {
+		if errors.Is(err, errFolder) {
+			s.fail(err) // the disk may have either file: a restart finds out which
+		}
 		return errors.Join(err, db.Close())
 	}
 	if err := s.persister.replace(db, c); err != nil {

@@ -71,29 +71,11 @@ func (c *Content) readTail(path string) (err error) {
 	if _, err := os.Stat(path); errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
-	bolt, err := raftboltdb.New(raftboltdb.Options{Path: path, BoltOptions: &bbolt.Options{Timeout: lockWait, ReadOnly: true}})
-	if err != nil {
-		return fmt.Errorf("%s: %w: %w", path, ErrDisk, err)
-	}
-	defer func() { err = errors.Join(err, bolt.Close()) }()
-	logs := raft.LogStore(bolt)
-	sealed, err := bolt.Get(keyRaftLog)
-	if err != nil && !errors.Is(err, raftboltdb.ErrKeyNotFound) {
-		return fmt.Errorf("%s: %w: %w", path, ErrDisk, err)
-	}
-	place, err := logPlace(sealed)
+	logs, done, err := openRaftTail(path)
 	if err != nil {
 		return err
 	}
-	if place == RaftLogWAL {
-		w, err := openWAL(filepath.Join(filepath.Dir(path), walName), slog.New(slog.DiscardHandler))
-		if err != nil {
-			return err
-		}
-		defer func() { _ = w.close() }() // nothing was written
-		logs = w
-	}
-	logs = checkedLog{logs}
+	defer func() { err = errors.Join(err, done()) }()
 	if c.LastIndex, err = logs.LastIndex(); err != nil {
 		return fmt.Errorf("%s: %w: %w", path, ErrDisk, err)
 	}
@@ -108,6 +90,39 @@ func (c *Content) readTail(path string) (err error) {
 		}
 	}
 	return nil
+}
+
+// openRaftTail opens raft's log to be read, wherever it is; path is that of raft.db.
+// The caller calls done at the end.
+func openRaftTail(path string) (logs raft.LogStore, done func() error, err error) {
+	bolt, err := raftboltdb.New(raftboltdb.Options{Path: path, BoltOptions: &bbolt.Options{Timeout: lockWait, ReadOnly: true}})
+	if err != nil {
+		return nil, nil, fmt.Errorf("%s: %w: %w", path, ErrDisk, err)
+	}
+	sealed, err := bolt.Get(keyRaftLog)
+	if errors.Is(err, raftboltdb.ErrKeyNotFound) {
+		err = nil
+	}
+	if err != nil {
+		err = fmt.Errorf("%s: %w: %w", path, ErrDisk, err)
+	}
+	place := ""
+	if err == nil {
+		place, err = logPlace(sealed)
+	}
+	if err == nil && place == RaftLogWAL {
+		var w *wal
+		if w, err = openWAL(filepath.Join(filepath.Dir(path), walName), slog.New(slog.DiscardHandler)); err == nil {
+			return checkedLog{w}, func() error {
+				_ = w.close() // nothing was written
+				return bolt.Close()
+			}, nil
+		}
+	}
+	if err != nil {
+		return nil, nil, errors.Join(err, bolt.Close())
+	}
+	return checkedLog{bolt}, bolt.Close, nil
 }
 
 // inspectFile verifies a changes.db that nobody writes: every row's checksum,

@@ -276,7 +276,7 @@ func (p *persister) write(tx *bbolt.Tx, w *work, next *head) error {
 // putHead writes the rows of a head.
 func putHead(meta *bbolt.Bucket, h *head) error {
 	row := h.encode()
-	err := errors.Join(meta.Put(keyHead, row), meta.Put(keyRetention, h.retention.row()), meta.Put(keySwept, h.encodeSwept(row)))
+	err := errors.Join(meta.Put(keyHead, row), meta.Put(keyRetention, h.retention.row()), meta.Put(keySwept, h.encodeSwept(row)), putSkips(meta, h.skips))
 	if len(h.leaps) > 0 {
 		err = errors.Join(err, meta.Put(keyLeaps, encodeLeaps(h.leaps)))
 	} else {

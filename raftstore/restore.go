@@ -123,6 +123,7 @@ func (r *Rebirth) found(db *bbolt.DB, c *Content, index, term uint64) error {
 			return err
 		}
 		h.applied, h.term, h.conf, h.confIndex, h.cluster = index, term, conf, index, cluster
+		h.skips = h.skips.settled() // there is no entry any more for the others to wait for
 		c.Cluster, c.Head, c.Index, c.Term = cluster, h.cursor(), index, term
 		m := marker{index: index, term: term, confIndex: index, conf: conf}
 		meta := tx.Bucket(bucketMeta)

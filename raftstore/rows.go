@@ -23,7 +23,7 @@ import (
 //	         | crc (4) | value: see rememberedRow |
 //	lines    key: author (16)
 //	         | crc (4) | change id (16) |
-//	meta     key: "head", "marker", "digests", "retention", "rows", "leaps"
+//	meta     key: "head", "marker", "digests", "retention", "rows", "leaps", "skips"
 //	         | crc (4) | version (1) | fields |
 //
 // more is how many events of the same change follow: a reader that stops
@@ -150,12 +150,13 @@ type head struct {
 	floorHash     log.Hash // the chain hash there
 	trimmed       log.UUID // of the dedupe window
 
-	// What follows stands in rows of its own (digest.go, retention.go).
+	// What follows stands in rows of its own (digest.go, retention.go, skip.go).
 	command             uint64 // the last raft entry that was for the FSM; applied may be a barrier's
 	stateSum, windowSum sum    // digests of the objects and of the dedupe window
 	summed              bool   // the two are known
 	retention           Retention
 	leaps               []leap // of the dedupe window; never altered
+	skips               skips  // what operators had skipped (skip.go)
 	// rows is the seq whose state the object rows are, but for the objects of
 	// later events; it belongs to the file, not to the cluster (sweep.go).
 	rows log.Seq

@@ -331,12 +331,18 @@ func (k *sink) open() (*bbolt.DB, content, error) {
 	})
 }
 
-// publish makes the received file changes.db.
+// errFolder: the file was renamed, and the folder may forget that.
+var errFolder = errors.New("raftstore: changes.db was replaced, and its folder could not be synced")
+
+// publish makes the received file changes.db. Errors: errFolder after the rename.
 func (k *sink) publish() error {
 	if err := os.Rename(k.path(), filepath.Join(k.images.dir, dbName)); err != nil {
 		return fmt.Errorf("image: %w: %w", ErrDisk, err)
 	}
-	return syncDir(k.images.dir)
+	if err := syncDir(k.images.dir); err != nil {
+		return fmt.Errorf("%w: %w", errFolder, err)
+	}
+	return nil
 }
 
 // received is a sink's image on its way to the restore, which takes the file

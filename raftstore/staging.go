@@ -20,6 +20,7 @@ type identity struct {
 	Last    uint64   `json:"last_index"`      // the end of raft's log; 0 from a program that does not tell
 	Feature uint32   `json:"feature_version"` // the highest that its program knows
 	Members []string `json:"members"`         // ids, as it knows them
+	Skips   string   `json:"skips,omitempty"` // a hash over what operators had skipped; none: nothing, or a program that knows of none
 }
 
 const (
@@ -38,9 +39,10 @@ const (
 var ErrNotCaughtUp = errors.New("raftstore: the server has not caught up")
 
 func (s *Store) identity() identity {
+	skips := s.skipsName()
 	s.mu.RLock()
 	defer s.mu.RUnlock()
-	i := identity{ID: s.cfg.ID, Cluster: s.head.cluster, Applied: s.head.applied, Feature: s.cfg.features}
+	i := identity{ID: s.cfg.ID, Cluster: s.head.cluster, Applied: s.head.applied, Feature: s.cfg.features, Skips: skips}
 	if r := s.raft.Load(); r != nil {
 		i.Last = r.LastIndex()
 	}
@@ -101,6 +103,8 @@ func (s *Store) checkNewcomer(ctx context.Context, m Member) error {
 		return fmt.Errorf("the server at %s is called %q, not %q: look at its --id", m.Address, i.ID, m.ID)
 	case !i.Cluster.IsZero() && i.Cluster != h.cluster:
 		return fmt.Errorf("server %s belongs to cluster %s, and this is %s: give it an empty data folder", m.ID, i.Cluster, h.cluster)
+	case !i.Cluster.IsZero() && i.Skips != s.skipsName():
+		return fmt.Errorf("server %s has not skipped what this cluster was taken past: compare rutter cluster skip --data DIR --list on both, or give it an empty data folder", m.ID)
 	case i.Feature < h.feature:
 		return fmt.Errorf("server %s knows feature version %d, and the cluster is at %d: upgrade it first", m.ID, i.Feature, h.feature)
 	}

@@ -35,10 +35,14 @@ type Store struct {
 	peers     atomic.Pointer[peers] // set by Run
 	fresh     bool                  // the folder held no cluster when Run began
 	opened    time.Time             // for Age
-	peerSlots chan struct{}
-	tasks     *tasks
-	counters  counters
-	foreign   func(context.Context, []byte) ([]byte, error) // see AnswerWith; set before Run
+	// skipTrouble is why a server was refused last that has other skips; nil since
+	// one with the same came. skipTold is when that was logged, unix ns.
+	skipTrouble atomic.Pointer[string]
+	skipTold    atomic.Int64
+	peerSlots   chan struct{}
+	tasks       *tasks
+	counters    counters
+	foreign     func(context.Context, []byte) ([]byte, error) // see AnswerWith; set before Run
 
 	barriers   barriers
 	points     points
@@ -257,11 +261,11 @@ func (s *Store) Ready() error {
 	case s.Serving() != nil:
 		return s.Serving()
 	case !s.ready.Load():
-		return ErrNotReady
+		return s.orSkips(ErrNotReady)
 	case s.Head().Cluster.IsZero():
 		return ErrNotReady // a leader is there, but has not founded the cluster yet
 	case s.leaderAddress() == "":
-		return ErrNoLeader
+		return s.orSkips(ErrNoLeader)
 	}
 	return nil
 }
@@ -343,7 +347,7 @@ func (s *Store) startRaft(life context.Context) (_ *run, err error) {
 	m := &mux{
 		listener: s.listener, network: s.cfg.Network, address: addr(s.address), tasks: s.tasks,
 		raft: make(chan net.Conn), done: make(chan struct{}), ctx: life,
-		cluster: func() log.UUID { return s.Head().Cluster }, logger: s.logger,
+		cluster: func() log.UUID { return s.Head().Cluster }, skips: s.skips, sameSkips: s.sameSkips, logger: s.logger,
 	}
 	m.peer = func(conn net.Conn) { s.servePeer(life, conn) }
 	m.image = func(conn net.Conn) { s.serveImage(life, conn) }

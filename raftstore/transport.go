@@ -20,6 +20,8 @@ import (
 const (
 	streamRaft byte = 'R' // the dialler's cluster id (16), then hashicorp/raft's own protocol
 	streamPeer byte = 'P' // frames of peer.go follow
+	// streamSkips is streamRaft of a server that has planted skips: see skip_greet.go.
+	streamSkips byte = 'S'
 	// streamImage is for one image: see rebuild.go.
 	streamImage byte = 'I'
 )
@@ -148,12 +150,15 @@ type mux struct {
 	raft     chan net.Conn
 	peer     func(net.Conn)
 	cluster  func() log.UUID // the server's own; zero as long as it has none
-	logger   *slog.Logger
-	told     atomic.Int64 // when the last stranger was logged, unix ns
-	image    func(net.Conn)
-	ctx      context.Context // ends with the Run that the mux serves
-	done     chan struct{}
-	once     sync.Once
+	skips    func() skips    // the server's own
+	// sameSkips is asked about one who dials with skips, and may refuse it.
+	sameSkips func(from net.Addr, cluster log.UUID, theirs []Skip) bool
+	logger    *slog.Logger
+	told      atomic.Int64 // when the last stranger was logged, unix ns
+	image     func(net.Conn)
+	ctx       context.Context // ends with the Run that the mux serves
+	done      chan struct{}
+	once      sync.Once
 }
 
 // addr is an address by name, as peers dial it.
@@ -201,8 +206,8 @@ func (m *mux) sort(conn net.Conn) {
 	}
 	_ = conn.SetReadDeadline(time.Time{})
 	switch first[0] {
-	case streamRaft:
-		if !m.sameCluster(conn) {
+	case streamRaft, streamSkips:
+		if !m.sameCluster(conn, first[0]) {
 			conn.Close()
 			return
 		}
@@ -224,20 +229,25 @@ func (m *mux) sort(conn net.Conn) {
 // cluster, which try again and again.
 const strangerPause = 10 * time.Second
 
-// sameCluster reads the dialler's cluster id, and reports whether it is ours or
-// one of the two has none yet. A server that was left behind by a recovery, or
+// sameCluster reads the dialler's cluster id and skips, and reports whether they are
+// ours or one of the two has none yet. A server that was left behind by a recovery, or
 // the old owner of an address, must not talk raft to us: raft itself knows
 // nothing of clusters, and an old leader of a higher term would be believed.
-func (m *mux) sameCluster(conn net.Conn) bool {
+func (m *mux) sameCluster(conn net.Conn, sort byte) bool {
 	var theirs log.UUID
 	_ = conn.SetReadDeadline(time.Now().Add(firstByteWait))
 	if _, err := io.ReadFull(conn, theirs[:]); err != nil {
 		return false
 	}
 	_ = conn.SetReadDeadline(time.Time{})
+	skips, err := readSkips(conn, sort)
+	if err != nil {
+		m.logger.Warn("refusing a server whose greeting cannot be read", "peer", conn.RemoteAddr(), "error", err)
+		return false
+	}
 	ours := m.cluster()
 	if ours.IsZero() || theirs.IsZero() || ours == theirs {
-		return true
+		return m.sameSkips(conn.RemoteAddr(), theirs, skips)
 	}
 	now := time.Now().UnixNano()
 	if last := m.told.Load(); now-last > int64(strangerPause) && m.told.CompareAndSwap(last, now) {
@@ -258,8 +268,10 @@ func (m *mux) dial(ctx context.Context, address string, sort byte) (net.Conn, er
 	tracked := &trackedConn{Conn: conn, tasks: m.tasks}
 	first := []byte{sort}
 	if sort == streamRaft {
-		cluster := m.cluster()
-		first = append(first, cluster[:]...)
+		if first, err = greeting(m.cluster(), m.skips()); err != nil {
+			tracked.Close()
+			return nil, err
+		}
 	}
 	if _, err := tracked.Write(first); err != nil {
 		tracked.Close()

@@ -65,7 +65,7 @@ var refusalStatus = map[string]int{
 	log.CodeInvalidParameters: http.StatusUnprocessableEntity, log.CodeInUse: http.StatusUnprocessableEntity,
 	log.CodeSubnetFull: http.StatusInsufficientStorage, log.CodeResourceNotFound: http.StatusNotFound,
 	log.CodePreconditionFailed: http.StatusPreconditionFailed, log.CodeNotAuthorized: http.StatusForbidden, log.CodeTooOld: http.StatusConflict,
-	log.CodeUndecided: http.StatusInternalServerError,
+	log.CodeSkipped: http.StatusConflict, log.CodeUndecided: http.StatusInternalServerError,
 }
 
 func writeError(w http.ResponseWriter, err error) {

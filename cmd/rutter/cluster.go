@@ -67,6 +67,7 @@ func clusterCommand() *cli.Command {
 			timeCommand(),
 			retentionCommand(),
 			recoverCommand(),
+			skipCommand(),
 		},
 	}
 }

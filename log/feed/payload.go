@@ -370,7 +370,9 @@ func (m *Watermark) read(seq log.Seq, r *payloadReader) {
 	if len(r.b) < watermarkLog {
 		return
 	}
-	m.Log = log.Cursor{Cluster: r.uuid(), Seq: seq, Chain: r.prefix()}
+	if at := (log.Cursor{Cluster: r.uuid(), Seq: seq, Chain: r.prefix()}); !at.Cluster.IsZero() {
+		m.Log = at // a cursor of no log has no place either: write may leave it out
+	}
 	m.Checked, m.Mismatches, m.Resets, m.LastReset = r.seq(), r.u32(), r.u32(), ResetReason(r.u8())
 	if len(r.b) >= 2 {
 		m.Drift = r.text()

@@ -1,0 +1,233 @@
+package raftstore
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"runtime/debug"
+	"slices"
+	"time"
+
+	"github.com/hashicorp/raft"
+	"go.etcd.io/bbolt"
+
+	"rutter/log"
+)
+
+// errSkippedEntry: an operator took the cluster past the entry, which says no
+// more than that it was one; nobody of this process can wait for it.
+var errSkippedEntry = errors.New("raftstore: the entry was skipped by an operator")
+
+// fails asks the test's fault.
+func (a *applier) fails(change log.UUID) error {
+	if a.fault == nil {
+		return nil
+	}
+	return a.fault(a.index, change)
+}
+
+// applyOrSkip applies an entry, but for what an operator had skipped. A panic is
+// an error like any other: whatever stops apply, there is a way past it.
+func (s *Store) applyOrSkip(entry *raft.Log, u *unit) (response any, err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			s.logger.Error("panic in apply", "raft_index", entry.Index, "panic", p, "stack", string(debug.Stack()))
+			err = fmt.Errorf("panic: %v", p)
+		}
+	}()
+	a := &s.applier
+	at := a.head.skips.pendingAt(entry.Index)
+	if at < 0 {
+		response, err = s.applyData(entry, u)
+		a.dropForeignSkips()
+		return response, err
+	}
+	skip := &a.head.skips[at].Skip
+	if got := entryHash(entry); got != skip.Entry {
+		s.logger.Warn("a skip that was planted is void: another entry stands at its raft index, and is applied", "raft_index", entry.Index, "planted_for", skip.Entry, "entry", got)
+		response, err = s.applyData(entry, u)
+		a.head.skips = a.head.skips.become(at, SkipVoid)
+		return response, err
+	}
+	if response, err = s.skipEntry(entry, skip, u); err != nil {
+		return nil, fmt.Errorf("skip: %w", err)
+	}
+	a.head.skips = a.head.skips.become(at, SkipPassed)
+	s.logger.Warn("raft entry skipped, as an operator said", "raft_index", entry.Index, "entry", skip.Entry, "changes", len(skip.Changes), "actor", skip.Actor, "reason", skip.Reason)
+	return response, nil
+}
+
+// dropForeignSkips drops what waits for an index of another cluster: a server
+// with an empty folder took it from one whose cluster it then did not join.
+func (a *applier) dropForeignSkips() {
+	foreign := func(p PlantedSkip) bool { return p.State == SkipPending && p.Cluster != a.head.cluster }
+	if !a.head.cluster.IsZero() && slices.ContainsFunc(a.head.skips, foreign) {
+		a.head.skips = slices.DeleteFunc(slices.Clone(a.head.skips), foreign)
+	}
+}
+
+// skipEntry does what is left of an entry, and records the skip. The response is
+// that of the batch, if the entry is one.
+func (s *Store) skipEntry(entry *raft.Log, skip *Skip, u *unit) (response any, err error) {
+	response = errSkippedEntry
+	if len(entry.Data) > 0 && entry.Data[0] == commandBatch {
+		changes, err := log.SplitBatch(entry.Data[1:])
+		switch {
+		case err == nil:
+			if response, err = s.skipChanges(changes, skip, u); err != nil {
+				return nil, err
+			}
+		case len(skip.Changes) > 0:
+			return nil, err // some are to be applied, and cannot be told from the others
+		}
+	}
+	return response, s.recordSkip(skip, u)
+}
+
+// skipChanges applies the changes of a batch that are not skipped, in order.
+func (s *Store) skipChanges(changes [][]byte, skip *Skip, u *unit) ([]log.Result, error) {
+	results := make([]log.Result, len(changes))
+	for i, raw := range changes {
+		id, known := log.ChangeID(raw)
+		var err error
+		if len(skip.Changes) > 0 && !(known && slices.Contains(skip.Changes, id)) {
+			results[i], err = s.applyChange(raw, u)
+		} else {
+			results[i], err = s.skipChange(id, skip, u)
+		}
+		if err != nil {
+			return nil, fmt.Errorf("change %d: %w", i, err)
+		}
+	}
+	return results, nil
+}
+
+// skipChange refuses a change without looking at more than its id, and remembers
+// that, so that a retry learns what was done. Nothing moves the cluster's time.
+func (s *Store) skipChange(id log.UUID, skip *Skip, u *unit) (log.Result, error) {
+	a := &s.applier
+	result := log.Result{ChangeID: id, Refusal: skip.refusal(id)}
+	s.counters.refused.Add(1)
+	if !a.window.takes(id, a.head.time) {
+		return result, nil // the window says already what a retry gets
+	}
+	encoded, err := a.enc.Result(&result)
+	if err != nil {
+		return log.Result{}, fmt.Errorf("result of change %s: %w", id, err)
+	}
+	// The row is one of no author: whoever has the id learns of the skip.
+	a.window.add(id, encoded, a.index)
+	u.results = append(u.results, changeResult{id, encoded})
+	u.bytes += len(encoded)
+	return result, nil
+}
+
+// takes reports whether the window can remember an id that it does not know. One
+// that is ahead of the cluster's clock it can: the stamp that came with it was not
+// believed, and no other id is pushed out by one.
+func (w *window) takes(id log.UUID, now log.Time) bool {
+	ms, ok := id.UnixMilli()
+	if _, known := w.known[id]; known || !ok {
+		return false
+	}
+	if bytes.Compare(id[:], w.trimmed[:]) <= 0 {
+		return false
+	}
+	if w.contained {
+		return !w.before(id, now)
+	}
+	return ms*int64(time.Millisecond) >= int64(now)-int64(w.age)
+}
+
+// refusal is what the changes of a skip get. Servers compare it: its text stays
+// as it is.
+func (k *Skip) refusal(id log.UUID) *log.Refusal {
+	what := fmt.Sprintf("was skipped by an operator, with raft entry %d: it was not applied, and will not be", k.Index)
+	return &log.Refusal{
+		Code: log.CodeSkipped, Message: fmt.Sprintf("change id %s %s", id, what),
+		Errors: []log.FieldError{{Field: "id", Code: log.ElementInvalid, Message: what, Remedy: "the setting " + k.setting() + " says who did it and why; do not send the same again under a new id, since the change may be what stopped the servers"}},
+	}
+}
+
+// setting names the object that records a skip: one for each entry there can be.
+func (k *Skip) setting() string { return fmt.Sprintf("raft.skip.%d.%.8s", k.Index, k.Entry) }
+
+// skipRecord is the value of that object, as JSON. Servers hash it: fields are only
+// added behind omitempty.
+type skipRecord struct {
+	Index   uint64     `json:"raft_index"`
+	Entry   string     `json:"entry"`
+	Changes []log.UUID `json:"changes,omitempty"`
+	Reason  string     `json:"reason"`
+	Planted log.Time   `json:"planted"`
+}
+
+// recordSkip makes the one event of a skip, of nothing but what was planted and
+// the state that all servers have.
+func (s *Store) recordSkip(skip *Skip, u *unit) error {
+	value, err := json.Marshal(skipRecord{skip.Index, skip.Entry, skip.Changes, skip.Reason, skip.Planted})
+	if err != nil {
+		return err
+	}
+	a := &s.applier
+	event := &log.Event{
+		Kind: log.KindSetting, Action: log.Create, ID: skip.setting(), Revision: 1, Time: a.head.time,
+		Actor: skip.Actor, ChangeID: skip.ID,
+		Object: &log.Setting{Name: skip.setting(), Value: string(value)},
+	}
+	encoded, body, err := a.enc.EventAndBody(event)
+	if err != nil {
+		return err
+	}
+	seq := a.head.seq + 1
+	d := decided{
+		events: []*log.Event{event}, bodies: [][]byte{body},
+		slots: []slot{{log.Entry{Seq: seq, Hash: a.head.hash.Next(seq, encoded), Bytes: encoded}, 0}},
+	}
+	u.slots = append(u.slots, d.slots...)
+	u.bytes += len(encoded)
+	return s.fold(&d)
+}
+
+// stoppedName is the file in the data folder that says which entry stopped the
+// server last, for who comes to see. Nothing depends on it.
+const stoppedName = "stopped.json"
+
+// Stop says which entry stopped a server, and why.
+type Stop struct {
+	Index uint64    `json:"raft_index"`
+	Error string    `json:"error"` // cut
+	At    time.Time `json:"at"`
+}
+
+// maxStopError bounds what is kept of the reason.
+const maxStopError = 8 << 10
+
+// stoppedBy returns the error by which an entry stops this server, with the way
+// past it, and keeps it for who looks at the stopped server's folder.
+func (s *Store) stoppedBy(entry *raft.Log, cause error) error {
+	text := cause.Error()
+	note, _ := json.Marshal(Stop{entry.Index, text[:min(len(text), maxStopError)], s.cfg.Now()}) // plain fields
+	if werr := os.WriteFile(filepath.Join(s.cfg.Dir, stoppedName), note, 0o600); werr != nil {
+		s.logger.Warn("what stopped the server could not be noted in its folder", "error", werr)
+	}
+	return fmt.Errorf("raft entry %d: %w (if it stops every server: stop them all, and run rutter cluster skip --data %s --index %d, which shows the entry and says how to go past it; if it stops only this one, its files are damaged: let it join again with an empty folder)", entry.Index, cause, s.cfg.Dir, entry.Index)
+}
+
+// putSkips writes the row of the skips; a file without any never had one.
+func putSkips(meta *bbolt.Bucket, k skips) error {
+	if len(k) == 0 {
+		if meta.Get(keySkips) == nil {
+			return nil
+		}
+		return meta.Delete(keySkips)
+	}
+	row, err := k.row()
+	if err != nil {
+		return err
+	}
+	return meta.Put(keySkips, row)
+}
