@@ -109,6 +109,14 @@ type Config struct {
 	UpkeepEvery      time.Duration
 	CheckpointEvents int
 
+	// DiskStall is how long an operation on disk may be under way before this server
+	// gives up leadership and readiness for as long as it lasts: two heartbeats, at
+	// least 1 s; for a transaction of changes.db four times that. DiskPatience is
+	// when the process ends: 1 min, twice what Linux gives a command to a disk before
+	// it tries that again or fails it (30 s, for SCSI and NVMe alike).
+	DiskStall    time.Duration
+	DiskPatience time.Duration
+
 	// FeatureSettle is how long every server must have known a higher feature
 	// version before the leader raises the cluster's: 10 min. Until then an
 	// upgrade can be taken back.
@@ -184,6 +192,8 @@ func (c Config) withDefaults() (Config, error) {
 	or(&c.UpkeepEvery, time.Minute)
 	or(&c.FeatureSettle, 10*time.Minute)
 	or(&c.CheckpointEvents, 250_000)
+	or(&c.DiskStall, max(2*c.Heartbeat, stallLeast))
+	or(&c.DiskPatience, time.Minute)
 	or(&c.MapBytes, 32<<30)
 	or(&c.features, log.FeatureVersion)
 	if c.LeaderLease > c.Heartbeat || c.Election < c.Heartbeat {

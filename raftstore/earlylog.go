@@ -28,6 +28,7 @@ type earlyLog struct {
 	// waits for.
 	leads  func() bool
 	report func(error)
+	ops    *diskOps // notes what is under way; may be nil
 
 	mu      sync.Mutex
 	moved   sync.Cond   // on mu: something below has changed
@@ -96,7 +97,9 @@ func (e *earlyLog) mayBeEarly(entries []*raft.Log) bool {
 // mu, which is free meanwhile.
 func (e *earlyLog) storeLocked(entries []*raft.Log) error {
 	e.mu.Unlock()
+	op := e.ops.begin("a write of raft's log", 1)
 	err := e.LogStore.StoreLogs(entries)
+	e.ops.end(op)
 	e.mu.Lock()
 	return err
 }
@@ -147,6 +150,8 @@ func (e *earlyLog) DeleteRange(lo, hi uint64) error {
 	if err := e.await(hi); err != nil {
 		return err
 	}
+	op := e.ops.begin("a deletion in raft's log", stallSlack)
+	defer e.ops.end(op)
 	return e.LogStore.DeleteRange(lo, hi)
 }
 

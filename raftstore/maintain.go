@@ -115,7 +115,7 @@ func (p *persister) upkeepLocked(epoch uint64, fn func(tx *bbolt.Tx) error) erro
 	}
 	h := p.files.acquire()
 	err = guard(func() error {
-		return h.db.Update(func(tx *bbolt.Tx) error { return errors.Join(fn(tx), p.fails("upkeep")) })
+		return p.update(h.db, func(tx *bbolt.Tx) error { return errors.Join(fn(tx), p.fails("upkeep")) })
 	})
 	if err = errors.Join(err, p.files.release(h)); err != nil {
 		err = fmt.Errorf("changes.db: upkeep: %w: %w", ErrDisk, err)

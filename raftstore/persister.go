@@ -44,6 +44,7 @@ type work struct {
 type persister struct {
 	cfg   *Config
 	files *files
+	ops   *diskOps // notes what is under way; may be nil
 
 	kick   chan struct{} // there is work
 	urgent chan struct{} // and it should not wait
@@ -184,7 +185,7 @@ func (p *persister) flush() error {
 	next := w.resolve(stored)
 	h := p.files.acquire()
 	err := guard(func() error {
-		return h.db.Update(func(tx *bbolt.Tx) error {
+		return p.update(h.db, func(tx *bbolt.Tx) error {
 			return errors.Join(p.write(tx, w, &next, &stored), p.fails("persist"))
 		})
 	})
@@ -215,6 +216,18 @@ func (p *persister) flush() error {
 		done <- err
 	}
 	return err
+}
+
+// update runs fn in a transaction of db, whose commit is noted as an operation on
+// disk; what fn does is not.
+func (p *persister) update(db *bbolt.DB, fn func(tx *bbolt.Tx) error) error {
+	var op uint64
+	defer func() { p.ops.end(op) }()
+	return db.Update(func(tx *bbolt.Tx) error {
+		err := fn(tx)
+		op = p.ops.begin("a transaction of changes.db", stallSlack)
+		return err
+	})
 }
 
 // fails asks the test's fault.

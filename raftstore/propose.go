@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"runtime"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/hashicorp/raft"
@@ -41,6 +42,7 @@ type proposal struct {
 	// done is told once what became of it, and never waits: all of a batch's
 	// are told by one goroutine.
 	done func(outcome)
+	told atomic.Bool // done was called: see tell
 }
 
 type outcome struct {
@@ -108,12 +110,8 @@ func (q *queue) landed() {
 func (q *queue) close(err error) {
 	q.mu.Lock()
 	q.closed = err
-	waiting := q.waiting
-	q.waiting, q.bytes = nil, 0
 	q.mu.Unlock()
-	for _, p := range waiting {
-		p.done(outcome{err: err})
-	}
+	q.refuse(err)
 }
 
 // idle reports whether nothing waits and nothing is in raft.
@@ -157,6 +155,7 @@ func (s *Store) runProposer(ctx context.Context, r *raft.Raft) {
 				break
 			}
 			s.counters.batches.Add(1)
+			s.aloft.add(batch)
 			flights <- flight{r.Apply(batchEntry(batch), enqueueTimeout), batch}
 		}
 	}
@@ -194,6 +193,7 @@ func drainWait(cfg *Config) time.Duration { return enqueueTimeout + 2*cfg.Leader
 // land waits for a batch and tells its proposers.
 func (s *Store) land(f flight) {
 	err := f.future.Error()
+	s.aloft.remove(f.batch)
 	var results []log.Result
 	if err == nil {
 		switch response := f.future.Response().(type) {
@@ -211,10 +211,10 @@ func (s *Store) land(f flight) {
 	}
 	for i, p := range f.batch {
 		if err != nil {
-			p.done(outcome{err: notWritten(err)})
+			p.tell(outcome{err: notWritten(err)})
 			continue
 		}
-		p.done(outcome{result: results[i]})
+		p.tell(outcome{result: results[i]})
 	}
 	// Writers that go on at once get a chance to be in the next batch: without
 	// it, 64 of them fall into two halves that take turns.

@@ -38,6 +38,7 @@ type raftLog struct {
 	bolt          *raftboltdb.BoltStore
 	wal           *wal // nil if bolt holds the log
 	path          string
+	ops           *diskOps // notes what is under way; may be nil
 	report        func(error)
 	live          atomic.Bool // raft's goroutines use it
 }
@@ -150,7 +151,9 @@ func (l *raftLog) DeleteRange(lo, hi uint64) error {
 
 // Set implements raft.StableStore.
 func (l *raftLog) Set(key, value []byte) error {
+	op := l.ops.begin("saving a term or vote in raft.db", 1)
 	err := guard(func() error { return l.bolt.Set(key, sealValue(key, value)) })
+	l.ops.end(op)
 	return l.orExit(l.note("save "+string(key), err))
 }
 

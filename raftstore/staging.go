@@ -20,6 +20,11 @@ type identity struct {
 	Last    uint64   `json:"last_index"`      // the end of raft's log; 0 from a program that does not tell
 	Feature uint32   `json:"feature_version"` // the highest that its program knows
 	Members []string `json:"members"`         // ids, as it knows them
+
+	// Term, of raft, is 0 from a program that tells neither it nor what follows.
+	Term    uint64 `json:"term,omitempty"`
+	Leader  string `json:"leader,omitempty"`  // its peer address, as it knows it
+	Stalled bool   `json:"stalled,omitempty"` // its disk hangs
 }
 
 const (
@@ -42,7 +47,7 @@ func (s *Store) identity() identity {
 	defer s.mu.RUnlock()
 	i := identity{ID: s.cfg.ID, Cluster: s.head.cluster, Applied: s.head.applied, Feature: s.cfg.features}
 	if r := s.raft.Load(); r != nil {
-		i.Last = r.LastIndex()
+		i.Last, i.Term, i.Leader, i.Stalled = r.LastIndex(), r.CurrentTerm(), s.leaderAddress(), s.stalled() != nil
 	}
 	for _, m := range s.head.conf.Servers {
 		i.Members = append(i.Members, string(m.ID))

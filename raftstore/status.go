@@ -57,6 +57,9 @@ type Status struct {
 
 	Comparisons uint64 `json:"comparisons_total"` // with the other servers' states
 	Differences uint64 `json:"differences_total"` // times that this server stopped to serve
+
+	DiskOp     time.Duration `json:"disk_operation_age_ns"` // of the operation on disk that is under way for longest
+	DiskStalls uint64        `json:"disk_stalls_total"`     // times that the disk began to hang
 }
 
 // MemberStatus is a member as raft's configuration has it.
@@ -86,6 +89,7 @@ func (s *Store) Status() Status {
 	st.Queued, st.Age = s.queue.length(), s.Age()
 	st.DiskFree, st.DiskBytes = diskSpace(s.cfg.Dir)
 	st.RaftBytes, st.DBBytes = s.raftLog.bytes(), fileSize(filepath.Join(s.cfg.Dir, dbName))
+	st.DiskOp, st.DiskStalls = time.Duration(s.stall.age.Load()), s.stall.count.Load()
 	st.Compared, st.Rebuild = s.compared(), s.rebuilding()
 	st.Comparisons, st.Differences = c.comparisons.Load(), c.differences.Load()
 	if err := s.Serving(); err != nil {
