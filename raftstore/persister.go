@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"go.etcd.io/bbolt"
@@ -44,7 +45,9 @@ type work struct {
 type persister struct {
 	cfg   *Config
 	files *files
-	ops   *diskOps // notes what is under way; may be nil
+	ops   *diskOps               // notes what is under way; may be nil
+	room  *atomic.Pointer[error] // why the file is not written now
+	spare *atomic.Pointer[error] // why rows are not even deleted now
 
 	kick   chan struct{} // there is work
 	urgent chan struct{} // and it should not wait
@@ -159,15 +162,30 @@ func (p *persister) run(ctx context.Context) error {
 		case <-ctx.Done():
 		}
 		linger.Stop()
-		if err := p.flush(); err != nil {
+		err := p.flush()
+		for errors.Is(err, ErrNoRoom) {
+			pause := time.NewTimer(roomPause)
+			select {
+			case <-pause.C:
+			case <-ctx.Done():
+				pause.Stop()
+				return p.finish()
+			}
+			err = p.flush()
+		}
+		if err != nil {
 			return err
 		}
 	}
 }
 
 // flush writes the work there is. After an error the work is lost to this
-// process; a restart gets it from raft's log.
+// process; a restart gets it from raft's log. Only after ErrNoRoom it is not: then
+// nothing was tried.
 func (p *persister) flush() error {
+	if err := errorIn(p.room); err != nil {
+		return err
+	}
 	p.flushing.Lock()
 	defer p.flushing.Unlock()
 	p.mu.Lock()

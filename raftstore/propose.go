@@ -239,8 +239,8 @@ func notWritten(err error) error {
 // or Config.ProposeTimeout ends; the change is applied at most once.
 //
 // Errors: ErrUnknown means that the change may have been written; any other,
-// ErrNoLeader, ErrOverloaded, ErrClock, ErrStopped or log.ErrTooLarge, that it
-// was not. ctx's error is wrapped if it was the cause. The change is only read.
+// ErrNoLeader, ErrOverloaded, ErrNoRoom, ErrClock, ErrStopped or log.ErrTooLarge,
+// that it was not. ctx's error is wrapped if it was the cause. The change is only read.
 func (s *Store) Propose(ctx context.Context, c *log.Change) (log.Result, error) {
 	ctx, cancel := s.bounded(ctx)
 	defer cancel()
@@ -337,6 +337,9 @@ func (s *Store) enqueue(c *log.Change, done func(outcome)) error {
 	if s.persister.behind() {
 		s.counters.overloaded.Add(1)
 		return fmt.Errorf("%w: changes.db is too far behind, its disk is slow", ErrOverloaded)
+	}
+	if err := s.roomFor(c); err != nil {
+		return err
 	}
 	stamped := *c
 	var err error

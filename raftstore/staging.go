@@ -25,6 +25,7 @@ type identity struct {
 	Term    uint64 `json:"term,omitempty"`
 	Leader  string `json:"leader,omitempty"`  // its peer address, as it knows it
 	Stalled bool   `json:"stalled,omitempty"` // its disk hangs
+	Room    *Room  `json:"room,omitempty"`
 }
 
 const (
@@ -46,6 +47,7 @@ func (s *Store) identity() identity {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
 	i := identity{ID: s.cfg.ID, Cluster: s.head.cluster, Applied: s.head.applied, Feature: s.cfg.features}
+	i.Room = s.room.own.Load()
 	if r := s.raft.Load(); r != nil {
 		i.Last, i.Term, i.Leader, i.Stalled = r.LastIndex(), r.CurrentTerm(), s.leaderAddress(), s.stalled() != nil
 	}

@@ -102,10 +102,7 @@ type stall struct {
 
 // stalled says that the disk hangs, or nil.
 func (s *Store) stalled() error {
-	if err := s.stall.cause.Load(); err != nil {
-		return *err
-	}
-	return nil
+	return errorIn(&s.stall.cause)
 }
 
 // runStall watches the operations on disk until ctx is done.
@@ -225,6 +222,7 @@ func (s *Store) findHeir(ctx context.Context, r *raft.Raft) {
 // the goroutines that wait for it.
 func (r *run) leave(end context.CancelFunc) error {
 	r.s.stall.left.Store(true)
+	go func() { _ = r.transport.endRaft(r.raft) }() // what went wrong is known
 	end()
 	err := r.mux.Close()
 	r.s.tasks.hangUp()

@@ -7,6 +7,8 @@ import (
 	"path/filepath"
 	"testing"
 	"time"
+
+	"github.com/hashicorp/raft"
 )
 
 // heldThree starts a cluster of three whose disks can be held.
@@ -119,7 +121,6 @@ func TestDiskHangsForGood(t *testing.T) {
 	t.Parallel()
 	_, held := heldThree(t, func(c *Config) { c.DiskPatience = 2 * time.Second })
 	held.disk.hold()
-	defer held.disk.release(true)
 	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()
 	_, _ = held.Propose(ctx, tagChange(newID(), "lost_or_not"))
@@ -134,8 +135,9 @@ func TestDiskHangsForGood(t *testing.T) {
 	if err := held.Close(); err != nil {
 		t.Error(err)
 	}
-	held.cancel() // what is left of it ends when the disk fails
 	held.cancel = nil
+	held.disk.release(true) // what is left of it ends when the disk fails
+	becomes(t, "raft ends", func() bool { return held.raft.Load().State() == raft.Shutdown })
 }
 
 // TestDiskOps: ages are counted by looks, each operation by its own measure.

@@ -58,8 +58,11 @@ type Status struct {
 	Comparisons uint64 `json:"comparisons_total"` // with the other servers' states
 	Differences uint64 `json:"differences_total"` // times that this server stopped to serve
 
-	DiskOp     time.Duration `json:"disk_operation_age_ns"` // of the operation on disk that is under way for longest
-	DiskStalls uint64        `json:"disk_stalls_total"`     // times that the disk began to hang
+	Room       Room          `json:"room"`
+	NoRoom     string        `json:"no_room,omitempty"`      // why the cluster refuses what grows
+	NoRooms    uint64        `json:"refused_for_room_total"` // changes that this server, as the leader, refused for that
+	DiskOp     time.Duration `json:"disk_operation_age_ns"`  // of the operation on disk that is under way for longest
+	DiskStalls uint64        `json:"disk_stalls_total"`      // times that the disk began to hang
 }
 
 // MemberStatus is a member as raft's configuration has it.
@@ -87,7 +90,11 @@ func (s *Store) Status() Status {
 	st.Proposals, st.Batches, st.Forwarded, st.Overloaded = c.proposals.Load(), c.batches.Load(), c.forwarded.Load(), c.overloaded.Load()
 	st.Duplicates, st.Refused, st.Snapshots, st.Restores = c.duplicates.Load(), c.refused.Load(), c.snapshots.Load(), c.restores.Load()
 	st.Queued, st.Age = s.queue.length(), s.Age()
-	st.DiskFree, st.DiskBytes = diskSpace(s.cfg.Dir)
+	st.Room, st.NoRooms = s.Room(), s.room.refused.Load()
+	st.DiskFree, st.DiskBytes = st.Room.Free, s.room.size.Load()
+	if err := s.NoRoom(); err != nil {
+		st.NoRoom = err.Error()
+	}
 	st.RaftBytes, st.DBBytes = s.raftLog.bytes(), fileSize(filepath.Join(s.cfg.Dir, dbName))
 	st.DiskOp, st.DiskStalls = time.Duration(s.stall.age.Load()), s.stall.count.Load()
 	st.Compared, st.Rebuild = s.compared(), s.rebuilding()

@@ -33,6 +33,7 @@ type Store struct {
 	aloft     aloft
 	ops       *diskOps
 	stall     stall
+	room      roomWatch
 	clock     *clock
 	peers     atomic.Pointer[peers] // set by Run
 	fresh     bool                  // the folder held no cluster when Run began
@@ -103,6 +104,7 @@ func newStore(cfg Config) *Store {
 		files:     new(files),
 		queue:     &queue{kick: make(chan struct{}, 1)},
 		ops:       new(diskOps),
+		room:      roomWatch{upkeep: make(chan struct{}, 1)},
 		clock:     &clock{now: cfg.Now, jump: cfg.MaxClockJump},
 		opened:    time.Now(),
 		peerSlots: make(chan struct{}, maxPeerRequests),
@@ -144,12 +146,14 @@ func (s *Store) openFiles() error {
 	s.points.reset(&c.head)
 	s.persister = newPersister(&s.cfg, s.files, &c)
 	s.images = &images{s: s, dir: s.cfg.Dir, incoming: make(map[string]*sink), streams: make(map[*source]struct{})}
-	s.persister.ops = s.ops
+	s.persister.ops, s.persister.room, s.persister.spare = s.ops, &s.room.file, &s.room.spare
 	s.raftLog, err = openRaftLog(&s.cfg, s.appends, s.fail)
 	if err != nil {
 		return err
 	}
-	s.raftLog.ops, s.raftLog.early.ops = s.ops, s.ops
+	s.raftLog.ops, s.raftLog.early.ops, s.raftLog.early.admit = s.ops, s.ops, s.admit
+	s.raftLog.room, s.raftLog.ending = &s.room.last, s.ending
+	s.lookForRoom()
 	if err := s.raftLog.verify(c.marker.index); err != nil {
 		return err
 	}
@@ -263,6 +267,8 @@ func (s *Store) Ready() error {
 		return s.Serving()
 	case s.stalled() != nil:
 		return s.stalled()
+	case s.behindOthers() != nil:
+		return s.behindOthers()
 	case !s.ready.Load():
 		return ErrNotReady
 	case s.Head().Cluster.IsZero():
@@ -309,6 +315,7 @@ func (s *Store) Run(ctx context.Context) error {
 	s.tasks.start(func() { s.runReady(work, r.raft) })
 	s.tasks.start(func() { s.runOrphan(work, r.raft, r.transport) })
 	s.tasks.start(func() { s.runStall(work, r.raft) })
+	s.tasks.start(func() { s.runRoom(work, r.raft) })
 	if len(s.cfg.Join) > 0 && s.mayJoin() {
 		s.tasks.start(func() {
 			if err := s.join(work); err != nil {
