@@ -228,6 +228,8 @@ func notWritten(err error) error {
 	switch {
 	case errors.Is(err, raft.ErrNotLeader), errors.Is(err, raft.ErrEnqueueTimeout), errors.Is(err, raft.ErrLeadershipTransferInProgress):
 		return fmt.Errorf("%w (%w)", errNotLeader, err)
+	case errors.Is(err, ErrNoRoom):
+		return fmt.Errorf("%w: %v", ErrUnknown, err) // it is not said to be unwritten
 	default:
 		return fmt.Errorf("%w: %w", ErrUnknown, err)
 	}
@@ -260,6 +262,8 @@ func (s *Store) Propose(ctx context.Context, c *log.Change) (log.Result, error) 
 		}
 		if errors.Is(err, ErrUnknown) {
 			unknown = err
+		} else if errors.Is(err, ErrNoRoom) && unknown != nil {
+			return log.Result{}, fmt.Errorf("%w; then: %v", unknown, err) // an earlier try may have been written
 		} else if !errors.Is(err, errNotLeader) {
 			return log.Result{}, errors.Join(err, unknown)
 		}

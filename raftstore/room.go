@@ -11,6 +11,8 @@ import (
 
 	"github.com/hashicorp/raft"
 	"go.etcd.io/bbolt"
+
+	"rutter/log"
 )
 
 // A disk that is full stops what grows, and nothing else (SAFETY P6). Each server
@@ -57,7 +59,7 @@ const (
 var (
 	// ErrNoRoom: too few servers have room on their disks for what grows. Deletes
 	// are taken as long as there is a reserve for them.
-	ErrNoRoom = errors.New("raftstore: no room on disk")
+	ErrNoRoom = log.ErrNoRoom
 	// ErrLagging: changes.db is so far behind what is applied that this server
 	// takes nothing more, or is not ready.
 	ErrLagging = errors.New("raftstore: changes.db is too far behind")

@@ -1,6 +1,7 @@
 package raftstore
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"time"
@@ -63,6 +64,20 @@ type Status struct {
 	NoRooms    uint64        `json:"refused_for_room_total"` // changes that this server, as the leader, refused for that
 	DiskOp     time.Duration `json:"disk_operation_age_ns"`  // of the operation on disk that is under way for longest
 	DiskStalls uint64        `json:"disk_stalls_total"`      // times that the disk began to hang
+}
+
+// Alarms are what somebody has to see to: of the whole cluster, and of this server.
+func (st *Status) Alarms() (alarms []string) {
+	if st.NoRoom != "" {
+		alarms = append(alarms, st.NoRoom)
+	}
+	switch {
+	case st.Room.Full:
+		alarms = append(alarms, fmt.Sprintf("%s has no room on disk: %d bytes free; it takes no entries until there is more", st.ID, st.Room.Free))
+	case st.Room.Low:
+		alarms = append(alarms, fmt.Sprintf("%s has little room on disk: %d bytes, and the low water is %d", st.ID, st.Room.Usable, st.Room.LowWater))
+	}
+	return alarms
 }
 
 // MemberStatus is a member as raft's configuration has it.
