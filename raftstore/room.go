@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -124,7 +125,7 @@ func (s *Store) lookForRoom() {
 		return // it does not say
 	}
 	h := s.files.acquire()
-	inFile := freePages(h.db)
+	inFile := freePages(h.db.Stats())
 	_ = s.files.release(h)
 	s.persister.mu.Lock()
 	waiting := int64(s.persister.lagSize)
@@ -132,10 +133,11 @@ func (s *Store) lookForRoom() {
 	s.judgeRoom(free, size, inFile, s.raftLog.freeBytes(), waiting)
 }
 
-// freePages returns the bytes of a file's free pages.
-func freePages(db *bbolt.DB) int64 {
-	st := db.Stats()
-	return int64(st.FreePageN+st.PendingPageN) * int64(db.Info().PageSize)
+// freePages returns the bytes of a file's free pages. Pages are of the system's size
+// where bbolt made the file. (DB.Info would say, and panics while the file is mapped
+// anew.)
+func freePages(st bbolt.Stats) int64 {
+	return int64(st.FreePageN+st.PendingPageN) * int64(os.Getpagesize())
 }
 
 // freeBytes returns the bytes that raft's log can grow by within its file.
@@ -143,13 +145,8 @@ func (l *raftLog) freeBytes() int64 {
 	if l.wal != nil {
 		return 0
 	}
-	st := l.bolt.Stats()
-	return int64(st.FreePageN+st.PendingPageN) * raftPage
+	return freePages(l.bolt.Stats())
 }
-
-// raftPage is the size of a page of raft.db; bbolt takes the system's, which is
-// this at least.
-const raftPage = 4096
 
 // judgeRoom says what there is room for, given bytes that are free on the file
 // system, in changes.db and in raft's log, and those that wait for changes.db.

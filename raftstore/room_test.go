@@ -46,6 +46,8 @@ func TestClusterWithoutRoom(t *testing.T) {
 	}
 	for _, n := range nodes {
 		until(t, n, "the alarm", func() bool { return n.NoRoom() != nil })
+	}
+	for _, n := range nodes {
 		if _, err := n.Propose(patience(t), tagChange(newID(), "three")); !errors.Is(err, ErrNoRoom) || errors.Is(err, ErrUnknown) {
 			t.Errorf("%s: a create without room: %v, want ErrNoRoom", n.cfg.ID, err)
 		}
