@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"strings"
 	"sync"
 
 	"rutter/log"
@@ -242,7 +243,7 @@ func errorOf(f frame) error {
 	case answerOverloaded:
 		return ErrOverloaded
 	case answerNoRoom:
-		return fmt.Errorf("%w (%s)", ErrNoRoom, f.payload)
+		return fmt.Errorf("%w: %s", ErrNoRoom, strings.TrimPrefix(string(f.payload), ErrNoRoom.Error()+": "))
 	case answerClock:
 		return fmt.Errorf("%w (%s)", ErrClock, f.payload)
 	case answerUnknown:
