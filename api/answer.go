@@ -114,6 +114,8 @@ func errorOf(err error) *answerError {
 		return fail(http.StatusGone, codeCompacted, "read the state anew, then follow from its Rutter-Cursor", "the log no longer keeps what follows this place%s", aside(err, log.ErrCompacted))
 	case errors.Is(err, ErrNoLeader):
 		return fail(http.StatusServiceUnavailable, codeNoLeader, "nothing was written; try again in a second", "the cluster has no leader now")
+	case errors.Is(err, log.ErrNoRoom):
+		return fail(http.StatusInsufficientStorage, log.CodeNoRoom, "nothing was written; delete what is not needed, or give the servers' disks more room: rutter cluster status", "%v", err)
 	case errors.Is(err, ErrOverloaded):
 		return fail(http.StatusServiceUnavailable, codeOverloaded, "nothing was written; try again later, and less", "too many changes are waiting")
 	case errors.Is(err, ErrClock):

@@ -121,7 +121,7 @@ func (s *Server) write(w http.ResponseWriter, r *http.Request, c *log.Change) (l
 	defer cancel()
 	result, err := s.store.Propose(ctx, c)
 	switch {
-	case errors.Is(err, ErrNoLeader), errors.Is(err, ErrOverloaded), errors.Is(err, ErrClock):
+	case errors.Is(err, ErrNoLeader), errors.Is(err, ErrOverloaded), errors.Is(err, ErrClock), errors.Is(err, log.ErrNoRoom):
 		return result, err
 	case errors.Is(err, log.ErrTooLarge):
 		return result, fail(http.StatusRequestEntityTooLarge, codeTooLarge, "split the change", "%v", err)

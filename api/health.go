@@ -76,6 +76,9 @@ func (s *Server) ready(w http.ResponseWriter, r *http.Request) error {
 		b.WriteString(text)
 		fmt.Fprintf(&b, "head %s\nfloor %s\nstate %s\nleader %s\napplied %d of %d\nfeeds %d\n",
 			head, s.store.Floor(), st.State, st.Leader, st.Applied, st.Commit, s.cns.count())
+		for _, alarm := range st.Alarms {
+			fmt.Fprintf(&b, "alarm %s\n", alarm)
+		}
 		for _, warning := range s.cfg.Warnings() {
 			fmt.Fprintf(&b, "warning %s\n", warning)
 		}

@@ -14,7 +14,7 @@ import (
 type Store interface {
 	// Propose has a change decided and written by the leader, wherever it is.
 	// A refusal is no error: it stands in the result. Errors wrap ErrNoLeader,
-	// ErrOverloaded, ErrClock (not written) or anything else (it may have been
+	// ErrOverloaded, ErrClock, log.ErrNoRoom (all: not written) or anything else (it may have been
 	// written: retry with the same id).
 	Propose(ctx context.Context, c *log.Change) (log.Result, error)
 	// View calls fn with the state and the head that it is at, while nothing
@@ -65,6 +65,8 @@ type Status struct {
 	Applied uint64   `json:"applied"` // raft index
 	Commit  uint64   `json:"commit"`  // raft index
 	Members []Member `json:"members"`
+	// Alarms say what somebody has to see to, in the cluster or on this server.
+	Alarms []string `json:"alarms,omitempty"`
 	// Detail is printed as it is, for people.
 	Detail any `json:"detail,omitempty"`
 }

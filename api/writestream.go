@@ -477,6 +477,8 @@ func codeOf(err error) intake.Code {
 		return intake.CodeOverloaded
 	case errors.Is(err, ErrNoLeader):
 		return intake.CodeNoLeader
+	case errors.Is(err, log.ErrNoRoom):
+		return intake.CodeNoRoom
 	case errors.Is(err, log.ErrTooLarge), errors.As(err, &answer):
 		return intake.CodeBad
 	}

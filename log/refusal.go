@@ -11,6 +11,7 @@ const (
 	CodeInvalidParameters  = "InvalidParameters"  // HTTP 422
 	CodeInUse              = "InUse"              // 422
 	CodeSubnetFull         = "SubnetFull"         // 507
+	CodeNoRoom             = "NoRoom"             // 507: ErrNoRoom, no refusal of the log's
 	CodeResourceNotFound   = "ResourceNotFound"   // 404
 	CodePreconditionFailed = "PreconditionFailed" // 412
 	CodeNotAuthorized      = "NotAuthorized"      // 403
@@ -78,6 +79,9 @@ var (
 	ErrCorrupt = errors.New("log: corrupt bytes")
 	// ErrFormat: the bytes are of a format version that this program does not know: upgrade it.
 	ErrFormat = errors.New("log: unknown format version")
+	// ErrNoRoom: the servers' disks have no room for what grows. Nothing was written;
+	// deletes are taken, and everything else again by itself once there is room.
+	ErrNoRoom = errors.New("log: no room on the servers' disks")
 	// ErrTooLarge: a bound of this package is exceeded.
 	ErrTooLarge = errors.New("log: too large")
 )

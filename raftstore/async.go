@@ -14,7 +14,7 @@ import (
 //
 // Unlike Propose it neither looks for a leader nor tries again. Errors, after
 // which done is not called and nothing was written: ErrNoLeader (this server
-// does not lead: use Propose), ErrOverloaded, ErrClock, log.ErrTooLarge. Those
+// does not lead: use Propose), ErrOverloaded, ErrNoRoom, ErrClock, log.ErrTooLarge. Those
 // that done gets: ErrNoLeader (not written) and ErrUnknown.
 func (s *Store) Enqueue(c *log.Change, done func(log.Result, error)) error {
 	err := s.enqueue(c, func(o outcome) { done(o.result, asNoLeader(o.err)) })

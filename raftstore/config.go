@@ -115,6 +115,20 @@ type Config struct {
 	UpkeepEvery      time.Duration
 	CheckpointEvents int
 
+	// DiskStall is how long an operation on disk may be under way before this server
+	// gives up leadership and readiness for as long as it lasts: two heartbeats, at
+	// least 1 s; for a transaction of changes.db four times that. DiskPatience is
+	// when the process ends: 1 min, twice what Linux gives a command to a disk before
+	// it tries that again or fails it (30 s, for SCSI and NVMe alike).
+	DiskStall    time.Duration
+	DiskPatience time.Duration
+
+	// DiskLowWater is how many bytes the data folder must have room for, the free pages
+	// of changes.db included, lest what grows be refused: 1 GiB, a tenth of the file
+	// system if that is less (room.go says why). A quarter of it is the reserve, below
+	// which this server writes nothing that could fail half-way.
+	DiskLowWater int64
+
 	// FeatureSettle is how long every server must have known a higher feature
 	// version before the leader raises the cluster's: 10 min. Until then an
 	// upgrade can be taken back.
@@ -191,8 +205,13 @@ func (c Config) withDefaults() (Config, error) {
 	or(&c.UpkeepEvery, time.Minute)
 	or(&c.FeatureSettle, 10*time.Minute)
 	or(&c.CheckpointEvents, 250_000)
+	or(&c.DiskStall, max(2*c.Heartbeat, stallLeast))
+	or(&c.DiskPatience, time.Minute)
 	or(&c.MapBytes, 32<<30)
 	or(&c.features, log.FeatureVersion)
+	if c.DiskLowWater < 0 || c.DiskPatience < c.DiskStall {
+		return c, fmt.Errorf("raftstore: low water of %d bytes, disk patience %v: want a number of bytes, and at least %v", c.DiskLowWater, c.DiskPatience, c.DiskStall)
+	}
 	if c.LeaderLease > c.Heartbeat || c.Election < c.Heartbeat {
 		return c, fmt.Errorf("raftstore: lease %v, heartbeat %v, election %v: want them in this order, none above the next", c.LeaderLease, c.Heartbeat, c.Election)
 	}

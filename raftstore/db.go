@@ -54,19 +54,35 @@ func openChanges(path string, mapBytes int) (*bbolt.DB, error) {
 	if err != nil {
 		return nil, err
 	}
-	err = db.Update(func(tx *bbolt.Tx) error {
-		for _, name := range [...][]byte{bucketMeta, bucketEvents, bucketObjects, bucketChanges, bucketCheckpoints} {
-			if _, err := tx.CreateBucketIfNotExists(name); err != nil {
-				return err
-			}
-		}
-		return nil
-	})
+	err = makeBuckets(db)
 	if err != nil {
 		db.Close()
 		return nil, fmt.Errorf("%s: make buckets: %w: %w", path, ErrDisk, err)
 	}
 	return db, nil
+}
+
+// makeBuckets makes the buckets that a file lacks. It writes nothing if there are
+// all: the disk may be full.
+func makeBuckets(db *bbolt.DB) error {
+	tx, err := db.Begin(true) // also has bbolt count the free pages
+	if err != nil {
+		return err
+	}
+	made := false
+	for _, name := range [...][]byte{bucketMeta, bucketEvents, bucketObjects, bucketChanges, bucketCheckpoints} {
+		if tx.Bucket(name) != nil {
+			continue
+		}
+		made = true
+		if _, err := tx.CreateBucket(name); err != nil {
+			return errors.Join(err, tx.Rollback())
+		}
+	}
+	if !made {
+		return tx.Rollback()
+	}
+	return tx.Commit()
 }
 
 // readMeta returns the head and the marker of a transaction.

@@ -28,6 +28,12 @@ type earlyLog struct {
 	// waits for.
 	leads  func() bool
 	report func(error)
+	ops    *diskOps // notes what is under way; may be nil
+	// admit says why entries are not stored now; nil, or if it returns nil, they are.
+	admit func([]*raft.Log) error
+	// owed: newer entries were deleted for those that are stored next, which raft
+	// believes to have already. Raft's goroutine only.
+	owed bool
 
 	mu      sync.Mutex
 	moved   sync.Cond   // on mu: something below has changed
@@ -54,6 +60,12 @@ func (e *earlyLog) IsMonotonic() bool {
 
 // StoreLogs implements raft.LogStore.
 func (e *earlyLog) StoreLogs(entries []*raft.Log) error {
+	if e.admit != nil && !e.owed {
+		if err := e.admit(entries); err != nil {
+			return err
+		}
+	}
+	e.owed = false
 	early := e.mayBeEarly(entries)
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -96,7 +108,9 @@ func (e *earlyLog) mayBeEarly(entries []*raft.Log) bool {
 // mu, which is free meanwhile.
 func (e *earlyLog) storeLocked(entries []*raft.Log) error {
 	e.mu.Unlock()
+	op := e.ops.begin("a write of raft's log", 1)
 	err := e.LogStore.StoreLogs(entries)
+	e.ops.end(op)
 	e.mu.Lock()
 	return err
 }
@@ -142,11 +156,21 @@ func (e *earlyLog) LastIndex() (uint64, error) {
 	return e.LogStore.LastIndex()
 }
 
-// DeleteRange implements raft.LogStore. What is deleted is on disk before.
+// DeleteRange implements raft.LogStore. What is deleted is on disk before. Entries
+// at the end go only if others can be stored in their place: raft 1.7.3 takes what
+// it deleted for what it has, if the store of the others is refused.
 func (e *earlyLog) DeleteRange(lo, hi uint64) error {
+	if last, err := e.LastIndex(); err == nil && hi >= last && e.admit != nil {
+		if err := e.admit([]*raft.Log{{Type: raft.LogCommand}}); err != nil {
+			return err
+		}
+		e.owed = true
+	}
 	if err := e.await(hi); err != nil {
 		return err
 	}
+	op := e.ops.begin("a deletion in raft's log", stallSlack)
+	defer e.ops.end(op)
 	return e.LogStore.DeleteRange(lo, hi)
 }
 

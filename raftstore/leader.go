@@ -109,7 +109,7 @@ func (s *Store) becomeStaying(was role) {
 
 // leading reports whether this server takes changes.
 func (s *Store) leading() bool {
-	return role(s.role.Load()) == leading && phase(s.phase.Load()) == running && s.Serving() == nil
+	return role(s.role.Load()) == leading && phase(s.phase.Load()) == running && s.Serving() == nil && s.stalled() == nil
 }
 
 // leaderAddress returns the peer address of the leader, or "".
@@ -119,6 +119,9 @@ func (s *Store) leaderAddress() string {
 		return ""
 	}
 	address, _ := r.LeaderWithID()
+	if heir := s.stall.heir.Load(); heir != nil && s.stalled() != nil {
+		return *heir // raft may be stuck, and not have heard of it
+	}
 	return string(address)
 }
 
@@ -277,6 +280,10 @@ func (s *Store) handOver(r *raft.Raft) {
 		}
 	}
 	if voters < 2 {
+		return
+	}
+	if s.stalled() != nil {
+		s.findHeir(context.Background(), r)
 		return
 	}
 	if err := s.giveAway(context.Background(), r); err != nil {

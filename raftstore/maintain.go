@@ -50,12 +50,13 @@ func (s *Store) runUpkeep(ctx context.Context, r *raft.Raft) {
 		select {
 		case <-index.C:
 			if s.Serving() == nil && s.failure() == nil {
-				if err := s.buildIndex(ctx, s.persister.currentEpoch()); err != nil && ctx.Err() == nil && !errors.Is(err, errEpoch) {
+				if err := s.buildIndex(ctx, s.persister.currentEpoch()); err != nil && ctx.Err() == nil && !errors.Is(err, errEpoch) && !errors.Is(err, ErrNoRoom) {
 					s.logger.Warn("upkeep of the index", "error", err)
 				}
 			}
 			continue
 		case <-tick.C:
+		case <-s.room.upkeep:
 		case <-ctx.Done():
 			return
 		}
@@ -69,7 +70,7 @@ func (s *Store) runUpkeep(ctx context.Context, r *raft.Raft) {
 		if err == nil {
 			err = s.maintain(ctx)
 		}
-		if err != nil && ctx.Err() == nil && !errors.Is(err, errEpoch) {
+		if err != nil && ctx.Err() == nil && !errors.Is(err, errEpoch) && !errors.Is(err, ErrNoRoom) {
 			s.logger.Warn("upkeep of the log", "error", err)
 		}
 	}
@@ -79,9 +80,20 @@ func (s *Store) runUpkeep(ctx context.Context, r *raft.Raft) {
 // after it is.
 const upkeepPace = 2
 
-// upkeep writes in one short transaction, unless a restore came since the epoch,
-// and makes a pause.
+// upkeep writes in one short transaction, unless a restore came since the epoch or
+// there is no room, and makes a pause.
 func (p *persister) upkeep(ctx context.Context, epoch uint64, fn func(tx *bbolt.Tx) error) error {
+	if err := errorIn(p.room); err != nil {
+		return err
+	}
+	return p.paced(ctx, epoch, upkeepPace, fn)
+}
+
+// shrink is upkeep that deletes rows, for which a part of the reserve is kept.
+func (p *persister) shrink(ctx context.Context, epoch uint64, fn func(tx *bbolt.Tx) error) error {
+	if err := errorIn(p.spare); err != nil {
+		return err
+	}
 	return p.paced(ctx, epoch, upkeepPace, fn)
 }
 
@@ -115,7 +127,7 @@ func (p *persister) upkeepLocked(epoch uint64, fn func(tx *bbolt.Tx) error) erro
 	}
 	h := p.files.acquire()
 	err = guard(func() error {
-		return h.db.Update(func(tx *bbolt.Tx) error { return errors.Join(fn(tx), p.fails("upkeep")) })
+		return p.update(h.db, func(tx *bbolt.Tx) error { return errors.Join(fn(tx), p.fails("upkeep")) })
 	})
 	if err = errors.Join(err, p.files.release(h)); err != nil {
 		err = fmt.Errorf("changes.db: upkeep: %w: %w", ErrDisk, err)
@@ -181,9 +193,9 @@ func (s *Store) planUpkeep(tx *bbolt.Tx) (plan, error) {
 		}
 	}
 	due := max(log.Seq(s.cfg.CheckpointEvents), log.Seq(s.objectCount()*entriesPerObject))
-	// Under the cap the floor runs ahead of the checkpoints: one now, so that
+	// Under the cap, or with little room, the floor runs ahead of the checkpoints: one now, so that
 	// what lies below it can go as soon as the floor has passed it.
-	pressed := newest < h.floor && usedBytes(tx) > h.retention.orDefault().Bytes
+	pressed := newest < h.floor && (usedBytes(tx) > h.retention.orDefault().Bytes || s.Room().Low)
 	p.checkpoint = h.seq-newest >= due || pressed && h.seq > newest
 	p.first, p.end = firstEvent(tx, &h), base
 	return p, nil
@@ -285,7 +297,7 @@ func (s *Store) copyRows(ctx context.Context, epoch uint64, checkpoint, kind []b
 // dropCheckpoint deletes one, its head first, so that it is never half of one.
 func (s *Store) dropCheckpoint(ctx context.Context, epoch uint64, seq log.Seq) error {
 	for more := true; more; {
-		err := s.persister.upkeep(ctx, epoch, func(tx *bbolt.Tx) error {
+		err := s.persister.shrink(ctx, epoch, func(tx *bbolt.Tx) error {
 			all := tx.Bucket(bucketCheckpoints)
 			b := all.Bucket(seqKey(seq))
 			if b == nil {
@@ -342,7 +354,7 @@ func (s *Store) deleteEvents(ctx context.Context, epoch uint64, first, end log.S
 	begun, from := time.Now(), first
 	for first <= end {
 		last := min(end, first+upkeepRows-1)
-		err := s.persister.upkeep(ctx, epoch, func(tx *bbolt.Tx) error {
+		err := s.persister.shrink(ctx, epoch, func(tx *bbolt.Tx) error {
 			events := tx.Bucket(bucketEvents)
 			for seq := first; seq <= last; seq++ {
 				if err := events.Delete(seqKey(seq)); err != nil {

@@ -92,7 +92,7 @@ func (s *Store) standFor(ctx context.Context, r *raft.Raft, transport raft.Trans
 	}
 	slices.Sort(voters)
 	place := slices.Index(voters, s.cfg.ID)
-	if place < 0 || s.Serving() != nil {
+	if place < 0 || s.Serving() != nil || s.stalled() != nil {
 		return false
 	}
 	vacant := func() bool {

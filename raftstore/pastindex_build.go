@@ -102,7 +102,7 @@ func (s *Store) dropIndex(ctx context.Context, epoch uint64) error {
 		if err != nil || len(keys) == 0 {
 			return err
 		}
-		err = s.persister.upkeep(ctx, epoch, func(tx *bbolt.Tx) error {
+		err = s.persister.shrink(ctx, epoch, func(tx *bbolt.Tx) error {
 			var err error
 			for _, key := range keys {
 				err = errors.Join(err, tx.Bucket(bucketIndex).Delete(key))

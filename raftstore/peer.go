@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"strings"
 	"sync"
 
 	"rutter/log"
@@ -44,6 +45,7 @@ const (
 	answerClock      byte = 131 // nothing was written
 	answerUnknown    byte = 132 // may have been written
 	answerError      byte = 133 // text
+	answerNoRoom     byte = 140 // nothing was written
 )
 
 // maxPeerRequests bounds the requests of all peers that are worked on at once;
@@ -225,6 +227,8 @@ func answerOf(err error) byte {
 		return answerNotLeader
 	case errors.Is(err, ErrOverloaded):
 		return answerOverloaded
+	case errors.Is(err, ErrNoRoom) && !errors.Is(err, ErrUnknown):
+		return answerNoRoom
 	case errors.Is(err, ErrClock):
 		return answerClock
 	case errors.Is(err, ErrUnknown):
@@ -242,6 +246,8 @@ func errorOf(f frame) error {
 		return errNotLeader
 	case answerOverloaded:
 		return ErrOverloaded
+	case answerNoRoom:
+		return fmt.Errorf("%w: %s", ErrNoRoom, strings.TrimPrefix(string(f.payload), ErrNoRoom.Error()+": "))
 	case answerClock:
 		return fmt.Errorf("%w (%s)", ErrClock, f.payload)
 	case answerUnknown:

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"go.etcd.io/bbolt"
@@ -49,6 +50,9 @@ type work struct {
 type persister struct {
 	cfg   *Config
 	files *files
+	ops   *diskOps               // notes what is under way; may be nil
+	room  *atomic.Pointer[error] // why the file is not written now
+	spare *atomic.Pointer[error] // why rows are not even deleted now
 
 	kick   chan struct{} // there is work
 	urgent chan struct{} // and it should not wait
@@ -163,15 +167,30 @@ func (p *persister) run(ctx context.Context) error {
 		case <-ctx.Done():
 		}
 		linger.Stop()
-		if err := p.flush(); err != nil {
+		err := p.flush()
+		for errors.Is(err, ErrNoRoom) {
+			pause := time.NewTimer(roomPause)
+			select {
+			case <-pause.C:
+			case <-ctx.Done():
+				pause.Stop()
+				return p.finish()
+			}
+			err = p.flush()
+		}
+		if err != nil {
 			return err
 		}
 	}
 }
 
 // flush writes the work there is. After an error the work is lost to this
-// process; a restart gets it from raft's log.
+// process; a restart gets it from raft's log. Only after ErrNoRoom it is not: then
+// nothing was tried.
 func (p *persister) flush() error {
+	if err := errorIn(p.room); err != nil {
+		return err
+	}
 	p.flushing.Lock()
 	defer p.flushing.Unlock()
 	p.mu.Lock()
@@ -189,7 +208,7 @@ func (p *persister) flush() error {
 	next := w.resolve(stored)
 	h := p.files.acquire()
 	err := guard(func() error {
-		return h.db.Update(func(tx *bbolt.Tx) error {
+		return p.update(h.db, func(tx *bbolt.Tx) error {
 			return errors.Join(p.write(tx, w, &next), p.fails("persist"))
 		})
 	})
@@ -220,6 +239,18 @@ func (p *persister) flush() error {
 		done <- err
 	}
 	return err
+}
+
+// update runs fn in a transaction of db, whose commit is noted as an operation on
+// disk; what fn does is not.
+func (p *persister) update(db *bbolt.DB, fn func(tx *bbolt.Tx) error) error {
+	var op uint64
+	defer func() { p.ops.end(op) }()
+	return db.Update(func(tx *bbolt.Tx) error {
+		err := fn(tx)
+		op = p.ops.begin("a transaction of changes.db", stallSlack)
+		return err
+	})
 }
 
 // fails asks the test's fault.

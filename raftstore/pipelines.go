@@ -17,6 +17,7 @@ type transport struct {
 	early   *earlyLog // bounds the commit that followers are told of
 	terms   *terms
 	running func() *raft.Raft // nil before it runs
+	unfit   func() error      // why this server should not lead; nil if it may
 
 	mu   sync.Mutex
 	open map[*pipeline]struct{}

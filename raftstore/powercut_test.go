@@ -442,7 +442,8 @@ func holdLeader(t *testing.T, held int) {
 	for _, m := range members {
 		cfg := testConfig(t, m.ID, filepath.Join(dir, m.ID))
 		cfg.Listen, cfg.InitialMembers = m.Address, members
-		cfg.Heartbeat = time.Second // a slow machine is not to elect another one
+		cfg.Heartbeat = time.Second      // a slow machine is not to elect another one
+		cfg.DiskStall = 50 * time.Second // nor a held disk: see TestLeaderDiskHangs
 		servers = append(servers, launchHeld(t, cfg))
 		nodes = append(nodes, servers[len(servers)-1].node)
 	}

@@ -46,6 +46,7 @@ type proposal struct {
 	// done is told once what became of it, and never waits: all of a batch's
 	// are told by one goroutine.
 	done func(outcome)
+	told atomic.Bool // done was called: see tell
 }
 
 type outcome struct {
@@ -136,12 +137,8 @@ func (q *queue) landed() {
 func (q *queue) close(err error) {
 	q.mu.Lock()
 	q.closed = err
-	waiting := q.waiting
-	q.waiting, q.bytes = nil, 0
 	q.mu.Unlock()
-	for _, p := range waiting {
-		p.done(outcome{err: err})
-	}
+	q.refuse(err)
 }
 
 // idle reports whether nothing waits and nothing is in raft.
@@ -185,6 +182,7 @@ func (s *Store) runProposer(ctx context.Context, r *raft.Raft) {
 				break
 			}
 			s.counters.batches.Add(1)
+			s.aloft.add(batch)
 			flights <- flight{r.Apply(batchEntry(batch), enqueueTimeout), batch}
 		}
 	}
@@ -222,6 +220,7 @@ func drainWait(cfg *Config) time.Duration { return enqueueTimeout + 2*cfg.Leader
 // land waits for a batch and tells its proposers.
 func (s *Store) land(f flight) {
 	err := f.future.Error()
+	s.aloft.remove(f.batch)
 	var results []log.Result
 	if err == nil {
 		switch response := f.future.Response().(type) {
@@ -239,10 +238,10 @@ func (s *Store) land(f flight) {
 	}
 	for i, p := range f.batch {
 		if err != nil {
-			p.done(outcome{err: notWritten(err)})
+			p.tell(outcome{err: notWritten(err)})
 			continue
 		}
-		p.done(outcome{result: toldOf(results[i])})
+		p.tell(outcome{result: toldOf(results[i])})
 	}
 	// Writers that go on at once get a chance to be in the next batch: without
 	// it, 64 of them fall into two halves that take turns.
@@ -256,6 +255,8 @@ func notWritten(err error) error {
 	switch {
 	case errors.Is(err, raft.ErrNotLeader), errors.Is(err, raft.ErrEnqueueTimeout), errors.Is(err, raft.ErrLeadershipTransferInProgress):
 		return fmt.Errorf("%w (%w)", errNotLeader, err)
+	case errors.Is(err, ErrNoRoom):
+		return fmt.Errorf("%w: %v", ErrUnknown, err) // it is not said to be unwritten
 	default:
 		return fmt.Errorf("%w: %w", ErrUnknown, err)
 	}
@@ -267,8 +268,8 @@ func notWritten(err error) error {
 // or Config.ProposeTimeout ends; the change is applied at most once.
 //
 // Errors: ErrUnknown means that the change may have been written; any other,
-// ErrNoLeader, ErrOverloaded, ErrClock, ErrStopped or log.ErrTooLarge, that it
-// was not. ctx's error is wrapped if it was the cause. The change is only read.
+// ErrNoLeader, ErrOverloaded, ErrNoRoom, ErrClock, ErrStopped or log.ErrTooLarge,
+// that it was not. ctx's error is wrapped if it was the cause. The change is only read.
 func (s *Store) Propose(ctx context.Context, c *log.Change) (log.Result, error) {
 	ctx, cancel := s.bounded(ctx)
 	defer cancel()
@@ -288,6 +289,8 @@ func (s *Store) Propose(ctx context.Context, c *log.Change) (log.Result, error) 
 		}
 		if errors.Is(err, ErrUnknown) {
 			unknown = err
+		} else if errors.Is(err, ErrNoRoom) && unknown != nil {
+			return log.Result{}, fmt.Errorf("%w; then: %v", unknown, err) // an earlier try may have been written
 		} else if !errors.Is(err, errNotLeader) {
 			return log.Result{}, errors.Join(err, unknown)
 		}
@@ -368,6 +371,9 @@ func (s *Store) enqueue(c *log.Change, done func(outcome)) error {
 	if s.persister.behind() {
 		s.counters.overloaded.Add(1)
 		return fmt.Errorf("%w: changes.db is too far behind, its disk is slow", ErrOverloaded)
+	}
+	if err := s.roomFor(c); err != nil {
+		return err
 	}
 	err := s.queueUp(c, done)
 	if errors.Is(err, ErrOverloaded) {

@@ -38,8 +38,12 @@ type raftLog struct {
 	bolt          *raftboltdb.BoltStore
 	wal           *wal // nil if bolt holds the log
 	path          string
+	ops           *diskOps // notes what is under way; may be nil
 	report        func(error)
 	live          atomic.Bool // raft's goroutines use it
+
+	room   *atomic.Pointer[error] // why not even little is written now; nil: it is
+	ending <-chan struct{}        // closed when the store ends
 }
 
 func openRaftLog(cfg *Config, leads func() bool, report func(error)) (*raftLog, error) {
@@ -104,7 +108,7 @@ func (l *raftLog) bytes() int64 {
 }
 
 func (l *raftLog) note(what string, err error) error {
-	if err == nil || errors.Is(err, raft.ErrLogNotFound) || errors.Is(err, raftboltdb.ErrKeyNotFound) {
+	if err == nil || errors.Is(err, ErrNoRoom) || errors.Is(err, ErrLagging) || errors.Is(err, raft.ErrLogNotFound) || errors.Is(err, raftboltdb.ErrKeyNotFound) {
 		return err
 	}
 	err = fmt.Errorf("%s: %s: %w: %w", l.path, what, ErrDisk, err)
@@ -150,8 +154,29 @@ func (l *raftLog) DeleteRange(lo, hi uint64) error {
 
 // Set implements raft.StableStore.
 func (l *raftLog) Set(key, value []byte) error {
+	if err := l.awaitRoom(); err != nil {
+		return l.orExit(err)
+	}
+	op := l.ops.begin("saving a term or vote in raft.db", 1)
 	err := guard(func() error { return l.bolt.Set(key, sealValue(key, value)) })
+	l.ops.end(op)
 	return l.orExit(l.note("save "+string(key), err))
+}
+
+// awaitRoom waits until there is room for a term or a vote. Raft panics where it
+// cannot save one, and a server that ended for that would find no room either when it
+// starts again.
+func (l *raftLog) awaitRoom() error {
+	look := time.NewTicker(roomLook)
+	defer look.Stop()
+	for err := errorIn(l.room); err != nil; err = errorIn(l.room) {
+		select {
+		case <-look.C:
+		case <-l.ending:
+			return err
+		}
+	}
+	return nil
 }
 
 // Get implements raft.StableStore.

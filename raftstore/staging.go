@@ -21,6 +21,12 @@ type identity struct {
 	Feature uint32   `json:"feature_version"` // the highest that its program knows
 	Members []string `json:"members"`         // ids, as it knows them
 	Skips   string   `json:"skips,omitempty"` // a hash over what operators had skipped; none: nothing, or a program that knows of none
+
+	// Term, of raft, is 0 from a program that tells neither it nor what follows.
+	Term    uint64 `json:"term,omitempty"`
+	Leader  string `json:"leader,omitempty"`  // its peer address, as it knows it
+	Stalled bool   `json:"stalled,omitempty"` // its disk hangs
+	Room    *Room  `json:"room,omitempty"`
 }
 
 const (
@@ -43,8 +49,9 @@ func (s *Store) identity() identity {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
 	i := identity{ID: s.cfg.ID, Cluster: s.head.cluster, Applied: s.head.applied, Feature: s.cfg.features, Skips: skips}
+	i.Room = s.room.own.Load()
 	if r := s.raft.Load(); r != nil {
-		i.Last = r.LastIndex()
+		i.Last, i.Term, i.Leader, i.Stalled = r.LastIndex(), r.CurrentTerm(), s.leaderAddress(), s.stalled() != nil
 	}
 	for _, m := range s.head.conf.Servers {
 		i.Members = append(i.Members, string(m.ID))

@@ -1,6 +1,7 @@
 package raftstore
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"time"
@@ -62,6 +63,26 @@ type Status struct {
 
 	Comparisons uint64 `json:"comparisons_total"` // with the other servers' states
 	Differences uint64 `json:"differences_total"` // times that this server stopped to serve
+
+	Room       Room          `json:"room"`
+	NoRoom     string        `json:"no_room,omitempty"`      // why the cluster refuses what grows
+	NoRooms    uint64        `json:"refused_for_room_total"` // changes that this server, as the leader, refused for that
+	DiskOp     time.Duration `json:"disk_operation_age_ns"`  // of the operation on disk that is under way for longest
+	DiskStalls uint64        `json:"disk_stalls_total"`      // times that the disk began to hang
+}
+
+// Alarms are what somebody has to see to: of the whole cluster, and of this server.
+func (st *Status) Alarms() (alarms []string) {
+	if st.NoRoom != "" {
+		alarms = append(alarms, st.NoRoom)
+	}
+	switch {
+	case st.Room.Full:
+		alarms = append(alarms, fmt.Sprintf("%s has no room on disk: %d bytes free; it takes no entries until there is more", st.ID, st.Room.Free))
+	case st.Room.Low:
+		alarms = append(alarms, fmt.Sprintf("%s has little room on disk: %d bytes, and the low water is %d", st.ID, st.Room.Usable, st.Room.LowWater))
+	}
+	return alarms
 }
 
 // MemberStatus is a member as raft's configuration has it.
@@ -90,8 +111,13 @@ func (s *Store) Status() Status {
 	st.Duplicates, st.Refused, st.Snapshots, st.Restores = c.duplicates.Load(), c.refused.Load(), c.snapshots.Load(), c.restores.Load()
 	st.Undecided, st.Unreadable, st.Early = c.undecided.Load(), c.unreadable.Load(), c.early.Load()
 	st.Queued, st.Age = s.queue.length(), s.Age()
-	st.DiskFree, st.DiskBytes = diskSpace(s.cfg.Dir)
+	st.Room, st.NoRooms = s.Room(), s.room.refused.Load()
+	st.DiskFree, st.DiskBytes = st.Room.Free, s.room.size.Load()
+	if err := s.NoRoom(); err != nil {
+		st.NoRoom = err.Error()
+	}
 	st.RaftBytes, st.DBBytes = s.raftLog.bytes(), fileSize(filepath.Join(s.cfg.Dir, dbName))
+	st.DiskOp, st.DiskStalls = time.Duration(s.stall.age.Load()), s.stall.count.Load()
 	st.Compared, st.Rebuild = s.compared(), s.rebuilding()
 	st.Comparisons, st.Differences = c.comparisons.Load(), c.differences.Load()
 	st.Clock = s.Clock()

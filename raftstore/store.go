@@ -31,6 +31,10 @@ type Store struct {
 	images    *images
 	queue     *queue
 	clocks    *clocks
+	aloft     aloft
+	ops       *diskOps
+	stall     stall
+	room      roomWatch
 	clock     *clock
 	peers     atomic.Pointer[peers] // set by Run
 	fresh     bool                  // the folder held no cluster when Run began
@@ -108,6 +112,8 @@ func newStore(cfg Config) *Store {
 		queue:     &queue{kick: make(chan struct{}, 1)},
 		clocks:    known,
 		clock:     newClock(&cfg, known.agreement.Load),
+		ops:       new(diskOps),
+		room:      roomWatch{upkeep: make(chan struct{}, 1)},
 		opened:    time.Now(),
 		peerSlots: make(chan struct{}, maxPeerRequests),
 		tasks:     new(tasks),
@@ -148,10 +154,14 @@ func (s *Store) openFiles() error {
 	s.points.reset(&c.head)
 	s.persister = newPersister(&s.cfg, s.files, &c)
 	s.images = &images{s: s, dir: s.cfg.Dir, incoming: make(map[string]*sink), streams: make(map[*source]struct{})}
+	s.persister.ops, s.persister.room, s.persister.spare = s.ops, &s.room.file, &s.room.spare
 	s.raftLog, err = openRaftLog(&s.cfg, s.appends, s.fail)
 	if err != nil {
 		return err
 	}
+	s.raftLog.ops, s.raftLog.early.ops, s.raftLog.early.admit = s.ops, s.ops, s.admit
+	s.raftLog.room, s.raftLog.ending = &s.room.last, s.ending
+	s.lookForRoom()
 	if err := s.raftLog.verify(c.marker.index); err != nil {
 		return err
 	}
@@ -207,6 +217,9 @@ func (s *Store) Close() error {
 			errs = append(errs, err)
 		}
 	}
+	if s.stall.left.Load() {
+		return errors.Join(errs...) // the files are in use, and to close them would wait
+	}
 	if s.raftLog != nil {
 		errs = append(errs, s.raftLog.close())
 	}
@@ -260,6 +273,10 @@ func (s *Store) Ready() error {
 		return ErrStopped
 	case s.Serving() != nil:
 		return s.Serving()
+	case s.stalled() != nil:
+		return s.stalled()
+	case s.behindOthers() != nil:
+		return s.behindOthers()
 	case !s.ready.Load():
 		return s.orSkips(ErrNotReady)
 	case s.Head().Cluster.IsZero():
@@ -306,6 +323,8 @@ func (s *Store) Run(ctx context.Context) error {
 	s.tasks.start(func() { s.persister.runSweeps(work) })
 	s.tasks.start(func() { s.runReady(work, r.raft) })
 	s.tasks.start(func() { s.runOrphan(work, r.raft, r.transport) })
+	s.tasks.start(func() { s.runStall(work, r.raft) })
+	s.tasks.start(func() { s.runRoom(work, r.raft) })
 	if len(s.cfg.Join) > 0 && s.mayJoin() {
 		s.tasks.start(func() {
 			if err := s.join(work); err != nil {
@@ -323,6 +342,9 @@ func (s *Store) Run(ctx context.Context) error {
 	}
 	s.becomeStopping()
 	stop()
+	if s.stalled() != nil { // who waits for the disk cannot be waited for
+		return errors.Join(s.failure(), s.stalled(), r.leave(end))
+	}
 	s.await(&loops)
 	return errors.Join(s.failure(), r.stop(end))
 }
@@ -364,7 +386,7 @@ func (s *Store) startRaft(life context.Context) (_ *run, err error) {
 	r := &run{s: s, mux: m, persisted: make(chan error, 1), endDisk: endDisk}
 	transport := &transport{NetworkTransport: raft.NewNetworkTransportWithConfig(&raft.NetworkTransportConfig{
 		Stream: m, MaxPool: maxPool, Timeout: raftTimeout, Logger: newRaftLogger(s.logger),
-	}), early: s.raftLog.early, terms: &s.raftLog.terms, running: s.raft.Load}
+	}), early: s.raftLog.early, terms: &s.raftLog.terms, running: s.raft.Load, unfit: s.stalled}
 	s.tasks.start(func() {
 		if err := m.run(); err != nil {
 			s.fail(err)

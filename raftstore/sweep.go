@@ -239,7 +239,7 @@ func (p *persister) runSweeps(ctx context.Context) {
 		p.sweeping.Lock()
 		_, err := p.sweep(ctx, p.currentEpoch(), p.pace)
 		p.sweeping.Unlock()
-		if err != nil && ctx.Err() == nil && !errors.Is(err, errEpoch) {
+		if err != nil && ctx.Err() == nil && !errors.Is(err, errEpoch) && !errors.Is(err, ErrNoRoom) {
 			p.cfg.Logger.Warn("writing the rows of objects", "error", err)
 		}
 	}
@@ -287,6 +287,9 @@ func (p *persister) sweepPart(ctx context.Context, epoch uint64, pace func() tim
 		return err
 	}
 	for part := range slices.Chunk(writes, p.chunk) {
+		if err := errorIn(p.room); err != nil {
+			return err
+		}
 		if err := p.paced(ctx, epoch, pace(), func(tx *bbolt.Tx) error { return putRows(tx, part) }); err != nil {
 			return err
 		}
@@ -375,11 +378,32 @@ func (p *persister) settled(h *handle) (*bbolt.Tx, error) {
 
 // finish writes what is left, and the rows of all objects.
 func (p *persister) finish() error {
-	if err := p.flush(); err != nil {
+	err := p.flush()
+	if errors.Is(err, ErrNoRoom) { // raft's log has what is missing
+		p.refuse(err)
+		return nil
+	}
+	if err != nil {
 		return err
 	}
 	p.sweeping.Lock()
 	defer p.sweeping.Unlock()
-	_, err := p.sweep(context.Background(), p.currentEpoch(), atOnce)
+	if _, err = p.sweep(context.Background(), p.currentEpoch(), atOnce); errors.Is(err, ErrNoRoom) {
+		return nil
+	}
 	return err
+}
+
+// refuse tells those who wait for the next transaction that none comes.
+func (p *persister) refuse(err error) {
+	p.mu.Lock()
+	w := p.next
+	p.next = nil
+	p.mu.Unlock()
+	if w == nil {
+		return
+	}
+	for _, done := range w.done {
+		done <- err
+	}
 }

@@ -2,6 +2,7 @@ package raftstore
 
 import (
 	"errors"
+	"fmt"
 	"io"
 	"syscall"
 
@@ -16,8 +17,14 @@ func (t *transport) RequestVote(id raft.ServerID, target raft.ServerAddress, arg
 	return overLiving(func() error { return t.NetworkTransport.RequestVote(id, target, args, resp) })
 }
 
-// RequestPreVote implements raft.WithPreVote.
+// RequestPreVote implements raft.WithPreVote. A server that should not lead gets no
+// votes, and so no higher term.
 func (t *transport) RequestPreVote(id raft.ServerID, target raft.ServerAddress, args *raft.RequestPreVoteRequest, resp *raft.RequestPreVoteResponse) error {
+	if t.unfit != nil {
+		if err := t.unfit(); err != nil {
+			return fmt.Errorf("this server does not stand for election: %w", err)
+		}
+	}
 	return overLiving(func() error { return t.NetworkTransport.RequestPreVote(id, target, args, resp) })
 }
 

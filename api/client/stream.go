@@ -83,7 +83,7 @@ func (c *Client) NewStream() *Stream {
 // refusal is a *log.Refusal as the error. Any number of goroutines may submit;
 // changes of one goroutine that does not wait for answers have no order.
 //
-// Errors: ErrOverloaded, ErrBadChange, log.ErrTooLarge (all: not written, if
+// Errors: ErrOverloaded, log.ErrNoRoom, ErrBadChange, log.ErrTooLarge (all: not written, if
 // they do not wrap ErrUnavailable as well); ErrUnavailable, with ctx's error,
 // and ErrStreamEnded: it may have been written.
 func (s *Stream) Submit(ctx context.Context, change *log.Change) (log.Result, error) {

@@ -181,6 +181,9 @@ func (u *usage) failed(f intake.Failed) {
 	case intake.CodeOverloaded:
 		u.s.settle(f.ChangeID, answer{err: fmt.Errorf("%w: %s", ErrOverloaded, f.Text)})
 		return
+	case intake.CodeNoRoom:
+		u.s.settle(f.ChangeID, answer{err: fmt.Errorf("%w: %s", log.ErrNoRoom, f.Text)})
+		return
 	case intake.CodeBad:
 		u.s.settle(f.ChangeID, answer{err: fmt.Errorf("%w: %s", ErrBadChange, f.Text)})
 		return

@@ -174,6 +174,9 @@ func (s *Service) propose(ctx context.Context, r *http.Request, ops ...log.Op) (
 	ctx, cancel := context.WithTimeout(ctx, proposeTime)
 	defer cancel()
 	result, err := s.store.Propose(ctx, c)
+	if errors.Is(err, log.ErrNoRoom) {
+		return result, failure(http.StatusInsufficientStorage, log.CodeNoRoom, "nothing was written: %v", err)
+	}
 	if err != nil {
 		return result, fmt.Errorf("not known to be written, and safe to look for: %w", err)
 	}

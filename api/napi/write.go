@@ -49,6 +49,8 @@ func (s *Service) propose(r *http.Request, ops ...log.Op) (log.Result, error) {
 			return result, s.store.WaitSeq(ctx, result.Last)
 		case errors.Is(err, api.ErrOverloaded):
 			return result, fail(http.StatusServiceUnavailable, codeUnavailable, "too many changes are waiting; nothing was written")
+		case errors.Is(err, log.ErrNoRoom):
+			return result, fail(http.StatusInsufficientStorage, log.CodeNoRoom, err.Error())
 		case errors.Is(err, log.ErrTooLarge):
 			return result, fail(http.StatusRequestEntityTooLarge, codeTooLarge, err.Error())
 		}

@@ -322,6 +322,9 @@ func (s *Service) write(ctx context.Context, c *log.Change) (log.Result, error) 
 	ctx, cancel := context.WithTimeout(ctx, within)
 	defer cancel()
 	result, err := s.cfg.Store.Propose(ctx, c)
+	if errors.Is(err, log.ErrNoRoom) {
+		return result, fail(http.StatusInsufficientStorage, log.CodeNoRoom, "nothing was written: %v", err)
+	}
 	if err != nil {
 		return result, fmt.Errorf("vmapi: the change %s may have been written or not: %w", c.ID, err)
 	}

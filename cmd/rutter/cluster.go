@@ -169,8 +169,22 @@ func writeClusterStatus(out io.Writer, answers []serverAnswer) {
 	}
 	_ = w.Flush() // the terminal is gone: nobody is left to tell
 	writeClockAlarms(out, answers)
+	writeAlarms(out, answers)
 	for _, id := range sortedKeys(missing) {
 		fmt.Fprintf(out, "%s (peer port %s) is a member too, and was not asked or did not answer: name it with --server\n", id, missing[id])
+	}
+}
+
+// writeAlarms writes what somebody has to see to, once where servers say the same.
+func writeAlarms(out io.Writer, answers []serverAnswer) {
+	said := make(map[string]bool)
+	for _, a := range answers {
+		for _, alarm := range a.Alarms {
+			if !said[alarm] {
+				said[alarm] = true
+				fmt.Fprintln(out, "ALARM", alarm)
+			}
+		}
 	}
 }
 

@@ -37,6 +37,8 @@ func serverFlags() []cli.Flag {
 		&cli.DurationFlag{Name: "feature-settle", EnvVars: []string{"RUTTER_FEATURE_SETTLE"}, Value: 10 * time.Minute, Usage: "after an upgrade of every server, this `TIME` passes before the log is written as only the new program can read it; until then the upgrade can be taken back"},
 		&cli.DurationFlag{Name: "max-clock-offset", EnvVars: []string{"RUTTER_MAX_CLOCK_OFFSET"}, Value: 3 * time.Second, Usage: "a server whose clock is further than this `TIME` from the one that the servers agree on does not lead while another can, and stamps nothing by it; the same on each of them"},
 		&cli.StringFlag{Name: "drill-clock", EnvVars: []string{"RUTTER_DRILL_CLOCK"}, Hidden: true, Usage: "for drills: the file ID in this `FOLDER` has a duration, as in -2m or 8760h, by which this server's clock is taken to be wrong; it may change at any time"},
+		&cli.StringFlag{Name: "disk-low-water", EnvVars: []string{"RUTTER_DISK_LOW_WATER"}, Value: "auto", Usage: "`SIZE` of the room that the data folder must have left, lest creates and updates be refused; auto is 1GiB, or a tenth of its file system if that is less"},
+		&cli.DurationFlag{Name: "disk-patience", EnvVars: []string{"RUTTER_DISK_PATIENCE"}, Value: time.Minute, Usage: "`TIME` for which one operation on disk may hang before the server ends; it gives up the leadership after a second"},
 		certcmd.PassphraseFlag(),
 		&cli.StringFlag{Name: "gc-headroom", EnvVars: []string{"RUTTER_GC_HEADROOM"}, Value: "256MiB", Usage: "`SIZE` of garbage that a server with a small state lets lie between two collections; more costs memory, less costs processor time, 0 is the runtime's own measure"},
 		&cli.DurationFlag{Name: "cert-life", EnvVars: []string{"RUTTER_CERT_LIFE"}, Value: pki.Life, Usage: "`TIME` for which the certificates are good that this server issues to compute nodes"},
@@ -204,6 +206,13 @@ func serverConfigOf(c *cli.Context) (serverConfig, error) {
 	if c.Duration("max-clock-offset") <= 0 {
 		return cfg, usagef("--max-clock-offset %v: want a time, as in 3s", c.Duration("max-clock-offset"))
 	}
+	lowWater, err := lowWaterOf(c.String("disk-low-water"))
+	if err != nil {
+		return cfg, err
+	}
+	if c.Duration("disk-patience") < minDiskPatience {
+		return cfg, usagef("--disk-patience %v: want at least %v", c.Duration("disk-patience"), minDiskPatience)
+	}
 	if cfg.CNPort = c.Int("cn-port"); cfg.CNPort < 1 || cfg.CNPort > 65535 {
 		return cfg, usagef("--cn-port %d: want a port, 1 to 65535", cfg.CNPort)
 	}
@@ -221,6 +230,7 @@ func serverConfigOf(c *cli.Context) (serverConfig, error) {
 	cfg.Version = version
 	cfg.Store = raftstore.Config{
 		RaftLog: c.String("raft-log"), FeatureSettle: c.Duration("feature-settle"), MaxClockOffset: c.Duration("max-clock-offset"),
+		DiskLowWater: lowWater, DiskPatience: c.Duration("disk-patience"),
 		ID: c.String("id"), Dir: c.String("data"), Listen: c.String("raft"), Advertise: c.String("advertise"),
 		Bootstrap: c.Bool("bootstrap"), InitialMembers: members, Join: c.StringSlice("join"), NonVoter: c.Bool("non-voter"),
 	}

@@ -235,6 +235,7 @@ func (s *server) Run(ctx context.Context) error {
 	})
 	g.Go(func() error {
 		err := s.store.Run(storing)
+		endHung(err, s.cfg.Logger)
 		if storing.Err() == nil && err == nil {
 			err = raftstore.ErrStopped
 		}
@@ -287,7 +288,7 @@ func (a storeAdapter) View(fn func(*projections.State, log.Cursor)) {
 func (a storeAdapter) Status() api.Status {
 	s := a.Store.Status()
 	status := api.Status{
-		ID: s.ID, State: s.State, Leader: s.LeaderID, Term: s.Term, Applied: s.Applied, Commit: s.Commit, Detail: s,
+		ID: s.ID, State: s.State, Leader: s.LeaderID, Term: s.Term, Applied: s.Applied, Commit: s.Commit, Detail: s, Alarms: s.Alarms(),
 	}
 	for _, m := range s.Members {
 		status.Members = append(status.Members, api.Member{ID: m.ID, Address: m.Address, Voter: m.Voter, Leader: m.Leader})

@@ -50,6 +50,9 @@ const (
 	// CodeBad: it is no change that a server could take, however often it is
 	// sent. Not written.
 	CodeBad Code = 4
+	// CodeNoRoom: the servers' disks have no room for what grows. Not written: send
+	// it again when they have.
+	CodeNoRoom Code = 7
 )
 
 // String names the code.
@@ -63,6 +66,8 @@ func (c Code) String() string {
 		return "outcome unknown"
 	case CodeBad:
 		return "bad change"
+	case CodeNoRoom:
+		return "no room on disk"
 	}
 	return "unknown code"
 }

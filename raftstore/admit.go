@@ -1,0 +1,87 @@
+package raftstore
+
+import (
+	"fmt"
+
+	"github.com/hashicorp/raft"
+
+	"rutter/log"
+)
+
+// grows reports whether a change adds to the state: all but deletes.
+func grows(c *log.Change) bool {
+	for i := range c.Ops {
+		if c.Ops[i].Action != log.Delete {
+			return true
+		}
+	}
+	return false
+}
+
+// roomFor says why the leader does not take a change, or nil.
+func (s *Store) roomFor(c *log.Change) error {
+	err := errorIn(&s.room.log)
+	if err == nil {
+		err = errorIn(&s.room.file)
+	}
+	if err == nil && grows(c) {
+		err = s.NoRoom()
+	}
+	if err != nil {
+		s.room.refused.Add(1)
+	}
+	return err
+}
+
+// lagging says that changes.db is further behind than some times its bounds, or nil.
+func (p *persister) lagging(times int) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.lag <= times*p.cfg.MaxLagEvents && p.lagSize <= times*p.cfg.MaxLagBytes {
+		return nil
+	}
+	return fmt.Errorf("%w: by %d events of %d bytes; it may be by %d or %d bytes", ErrLagging, p.lag, p.lagSize, p.cfg.MaxLagEvents, p.cfg.MaxLagBytes)
+}
+
+// lagLimit is how many times Config.MaxLagEvents or MaxLagBytes a follower may be
+// behind before it takes no more: what it takes, it must keep in memory until its
+// changes.db has it. The leader sends it again.
+const lagLimit = 2
+
+// behindOthers says that this server's changes.db is too far behind to be ready, or
+// nil. A leader refuses writes instead, and gives the leadership away (checkDisk).
+func (s *Store) behindOthers() error {
+	if s.leading() {
+		return nil
+	}
+	return s.persister.lagging(1)
+}
+
+// admit says why entries are not stored now, or nil; nothing is written then. Raft
+// tells the leader so, which sends them again; a leader that cannot store its own
+// entry is none any more.
+//
+// What is no command is little, and keeps the cluster together: it may use what is
+// kept of the reserve.
+func (s *Store) admit(entries []*raft.Log) error {
+	if err := errorIn(&s.room.last); err != nil {
+		return err
+	}
+	commands := false
+	for _, entry := range entries {
+		commands = commands || entry.Type == raft.LogCommand
+	}
+	if !commands {
+		return nil
+	}
+	if err := errorIn(&s.room.log); err != nil {
+		return err
+	}
+	if s.appends() {
+		return nil // what waits for changes.db is bounded in Propose
+	}
+	if err := errorIn(&s.room.file); err != nil {
+		return err
+	}
+	return s.persister.lagging(lagLimit)
+}

@@ -1,0 +1,115 @@
+package raftstore
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"go.etcd.io/bbolt"
+
+	"rutter/log"
+)
+
+// TestCompactFolder: a folder whose entries are mostly gone gives the room back, and
+// has the same state, log and remembered changes afterwards. One that a server has
+// open is left alone.
+func TestCompactFolder(t *testing.T) {
+	n := one(t, func(c *Config) { c.UpkeepEvery, c.CheckpointEvents = 10*1e6, 50 })
+	must(t, n, tagChange(newID(), "kept"))
+	kept := tagChange(newID(), "answered_once")
+	first := must(t, n, kept)
+	for i := range 60 {
+		var create, remove []log.Op
+		for j := range 50 {
+			name := fmt.Sprintf("t_%d_%d", i, j)
+			create = append(create, tagOp(name))
+			remove = append(remove, log.Op{Action: log.Delete, Kind: log.KindNICTag, ID: name})
+		}
+		must(t, n, &log.Change{ID: newID(), Actor: "test", Ops: create})
+		must(t, n, &log.Change{ID: newID(), Actor: "test", Ops: remove})
+	}
+	if err := n.SetRetention(patience(t), Retention{Events: 10, Bytes: 1 << 20}); err != nil {
+		t.Fatal(err)
+	}
+	until(t, n, "the old entries go", func() bool {
+		gone := false
+		err := n.files.view(func(tx *bbolt.Tx) error {
+			h, _, err := readMeta(tx)
+			gone = err == nil && firstEvent(tx, &h) > h.seq/2
+			return err
+		})
+		return err == nil && gone
+	})
+	if _, err := CompactFolder(n.cfg.Dir, nil); err == nil {
+		t.Error("a folder that a server has open was compacted")
+	}
+	head := n.Head()
+	n.halt(t)
+	done, err := CompactFolder(n.cfg.Dir, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range done {
+		t.Logf("%s: %d bytes, before %d", filepath.Base(c.File), c.After, c.Before)
+	}
+	if c := done[0]; c.After >= c.Before/2 || c.After != fileSize(filepath.Join(n.cfg.Dir, dbName)) {
+		t.Errorf("changes.db has %d bytes, before %d", c.After, c.Before)
+	}
+	if left, _ := filepath.Glob(filepath.Join(n.cfg.Dir, "*"+pendingSuffix)); len(left) > 0 {
+		t.Errorf("left behind: %v", left)
+	}
+	again := n.again(t)
+	if again.Head() != head {
+		t.Errorf("the head is %v, before %v", again.Head(), head)
+	}
+	if second := must(t, again, kept); second.First != first.First {
+		t.Errorf("a change of before stands at %d, and was answered with %d", second.First, first.First)
+	}
+	must(t, again, tagChange(newID(), "after"))
+}
+
+// TestCompactNoFolder: what is no data folder stays none.
+func TestCompactNoFolder(t *testing.T) {
+	dir := t.TempDir()
+	if _, err := CompactFolder(dir, nil); err == nil {
+		t.Error("an empty folder was compacted")
+	}
+	if files, _ := os.ReadDir(dir); len(files) > 0 {
+		t.Errorf("left behind: %v", files)
+	}
+}
+
+// TestCompactCompares: a copy that lacks a row or has another one is not taken.
+func TestCompactCompares(t *testing.T) {
+	open := func(value string) *bbolt.DB {
+		db, err := bbolt.Open(filepath.Join(t.TempDir(), "db"), 0o600, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { db.Close() })
+		err = db.Update(func(tx *bbolt.Tx) error {
+			b, err := tx.CreateBucket([]byte("outer"))
+			if err != nil {
+				return err
+			}
+			if b, err = b.CreateBucket([]byte("inner")); err != nil || value == "" {
+				return err
+			}
+			return b.Put([]byte("key"), []byte(value))
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return db
+	}
+	one, same, other, less := open("value"), open("value"), open("another"), open("")
+	if err := sameRows(one, same, 1, nil); err != nil {
+		t.Error(err)
+	}
+	for _, db := range []*bbolt.DB{other, less} {
+		if sameRows(one, db, 1, nil) == nil || sameRows(db, one, 1, nil) == nil {
+			t.Error("files that differ are taken for the same")
+		}
+	}
+}

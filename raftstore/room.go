@@ -1,0 +1,315 @@
+package raftstore
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/hashicorp/raft"
+	"go.etcd.io/bbolt"
+
+	"rutter/log"
+)
+
+// A disk that is full stops what grows, and nothing else (SAFETY P6). Each server
+// looks how much room its data folder has, the free pages of its files included, and
+// tells the others. Below the low water it has none for what grows: if that leaves
+// less than a quorum of the voters, the leader refuses creates and updates, and
+// takes them again when there is room. What lies below the low water is kept for
+// deletes, and for retention and checkpoints, which make room. Below a quarter of it,
+// the reserve, a server begins no write that could fail half-way: it takes no entries
+// and leaves changes.db as it is; raft's log has what is missing there.
+
+const (
+	// roomLook is the time between two looks at the data folder's file system. At
+	// 100 MB/s 5 MB are written meanwhile.
+	roomLook = 50 * time.Millisecond
+	// roomAsk is the time between two rounds in which the others are asked.
+	roomAsk = 500 * time.Millisecond
+	// roomPause is how long the persister waits before it looks for room again.
+	roomPause = 100 * time.Millisecond
+	// lowWaterBytes is the default low water, and a tenth of the file system if that
+	// is less: some ten seconds of the 100 MB/s that a server writes at full load,
+	// and a checkpoint of half a million objects.
+	lowWaterBytes = 1 << 30
+	lowWaterShare = 10
+	// walRoom is added to it for raft-wal, which makes each file of its log in full
+	// in advance, 64 MiB.
+	walRoom = 64 << 20
+	// Below lowWater/reserveShare is the reserve; a server leaves it when it has a
+	// quarter more, and so the low water.
+	reserveShare = 4
+	roomSlack    = 4
+	// leastShare of the reserve is kept for what is small and keeps the cluster
+	// together: terms, votes, entries that are no changes; and for deletions of rows.
+	leastShare = 4
+	// roomHandOver is the least time between two tries to give the leadership to a
+	// server that has room.
+	roomHandOver = 5 * time.Second
+	// earlyUpkeep is the least time between two rounds of upkeep that begin early
+	// because there is no room.
+	earlyUpkeep = 10 * time.Second
+)
+
+// Errors of the room on disk. In either case nothing was written.
+var (
+	// ErrNoRoom: too few servers have room on their disks for what grows. Deletes
+	// are taken as long as there is a reserve for them.
+	ErrNoRoom = log.ErrNoRoom
+	// ErrLagging: changes.db is so far behind what is applied that this server
+	// takes nothing more, or is not ready.
+	ErrLagging = errors.New("raftstore: changes.db is too far behind")
+)
+
+// Room is what a server's data folder has room for.
+type Room struct {
+	Free     int64 `json:"free_bytes"`      // of the file system, for us
+	Usable   int64 `json:"usable_bytes"`    // that, and the free pages of changes.db
+	LowWater int64 `json:"low_water_bytes"` // below it nothing that grows is taken
+	Low      bool  `json:"low"`             // below the low water
+	Full     bool  `json:"full"`            // below the reserve: takes no entries
+}
+
+// roomWatch is what a store knows of room, its own and the others'.
+type roomWatch struct {
+	own   atomic.Pointer[Room]  // nil before the first look
+	alarm atomic.Pointer[error] // why the cluster refuses what grows; nil if it does not
+	// file is why changes.db is not written, spare why not even rows are deleted
+	// there, log why raft's log is not, and last why not even little is written to
+	// it; nil if they are.
+	file, spare, log, last atomic.Pointer[error]
+	size                   atomic.Int64 // of the file system
+	lowWaterNow            atomic.Int64 // in the place of Config.DiskLowWater; 0: that one; tests move it
+	refused                atomic.Uint64
+	upkeep                 chan struct{} // has one when upkeep should come early
+
+	mu     sync.Mutex
+	others []other // the last round's answers
+	asked  bool    // there was one
+	gave   time.Time
+}
+
+// errorIn returns the error that p has; p may be nil.
+func errorIn(p *atomic.Pointer[error]) error {
+	if p == nil {
+		return nil
+	}
+	err := p.Load()
+	if err == nil {
+		return nil
+	}
+	return *err
+}
+
+// lowWater is the store's, for a file system of a size.
+func (c *Config) lowWater(size int64) int64 {
+	if c.DiskLowWater > 0 {
+		return c.DiskLowWater
+	}
+	low := int64(lowWaterBytes)
+	if c.RaftLog == RaftLogWAL {
+		low += walRoom
+	}
+	return min(low, size/lowWaterShare)
+}
+
+// lookForRoom looks at the data folder once.
+func (s *Store) lookForRoom() {
+	free, size := diskSpace(s.cfg.Dir)
+	if size == 0 {
+		return // it does not say
+	}
+	h := s.files.acquire()
+	inFile := freePages(h.db.Stats())
+	_ = s.files.release(h)
+	s.persister.mu.Lock()
+	waiting := int64(s.persister.lagSize)
+	s.persister.mu.Unlock()
+	s.judgeRoom(free, size, inFile, s.raftLog.freeBytes(), waiting)
+}
+
+// freePages returns the bytes of a file's free pages. Pages are of the system's size
+// where bbolt made the file. (DB.Info would say, and panics while the file is mapped
+// anew.)
+func freePages(st bbolt.Stats) int64 {
+	return int64(st.FreePageN+st.PendingPageN) * int64(os.Getpagesize())
+}
+
+// freeBytes returns the bytes that raft's log can grow by within its file.
+func (l *raftLog) freeBytes() int64 {
+	if l.wal != nil {
+		return 0
+	}
+	return freePages(l.bolt.Stats())
+}
+
+// judgeRoom says what there is room for, given bytes that are free on the file
+// system, in changes.db and in raft's log, and those that wait for changes.db.
+func (s *Store) judgeRoom(free, size, inFile, inLog, waiting int64) {
+	w := &s.room
+	low := cmp.Or(w.lowWaterNow.Load(), s.cfg.lowWater(size))
+	reserve := low / reserveShare
+	before := w.own.Load()
+	if before == nil {
+		before = new(Room)
+	}
+	// What is below a bound stays so until there is a quarter more.
+	below := func(have, bound int64, was bool) bool {
+		if was {
+			bound += bound / roomSlack
+		}
+		return have < bound
+	}
+	now := &Room{Free: free, Usable: free + inFile - waiting, LowWater: low}
+	full := func(what string, have, bound int64, cause *atomic.Pointer[error]) bool {
+		if !below(have, bound, cause.Load() != nil) {
+			cause.Store(nil)
+			return false
+		}
+		if cause.Load() == nil {
+			err := fmt.Errorf("%w: %s has %d bytes left to grow by, the file system of %s %d free: free some there", ErrNoRoom, what, have, s.cfg.Dir, free)
+			cause.Store(&err)
+		}
+		return true
+	}
+	inReserve := full("changes.db", free+inFile, reserve, &w.file)
+	if full("raft's log", free+inLog, reserve, &w.log) {
+		inReserve = true
+	}
+	full("changes.db", free+inFile, reserve/leastShare, &w.spare)
+	full("raft's log", free+inLog, reserve/leastShare, &w.last)
+	now.Full = inReserve
+	now.Low = inReserve || below(now.Usable, low, before.Low)
+	w.size.Store(size)
+	w.own.Store(now)
+	switch {
+	case now.Full && !before.Full:
+		s.logger.Error("no room on disk: this server takes no entries and leaves changes.db as it is until there is; it goes on to serve what it has", "free", free, "usable", now.Usable, "reserve", reserve, "folder", s.cfg.Dir)
+	case now.Low && !before.Low:
+		s.logger.Error("little room on disk: this server has none for what grows", "free", free, "usable", now.Usable, "low_water", low, "folder", s.cfg.Dir)
+	case !now.Low && before.Low:
+		s.logger.Info("there is room on disk again", "free", free, "usable", now.Usable)
+	}
+}
+
+// Room returns what this server's data folder had room for at the last look.
+func (s *Store) Room() Room {
+	if r := s.room.own.Load(); r != nil {
+		return *r
+	}
+	return Room{}
+}
+
+// NoRoom says why the cluster takes nothing that grows, or nil. All servers say the
+// same, within a second.
+func (s *Store) NoRoom() error { return errorIn(&s.room.alarm) }
+
+// runRoom looks at this server's disk and asks the others about theirs, until ctx
+// is done.
+func (s *Store) runRoom(ctx context.Context, r *raft.Raft) {
+	look, ask := time.NewTicker(roomLook), time.NewTicker(roomAsk)
+	defer look.Stop()
+	defer ask.Stop()
+	asking := make(chan struct{}, 1)
+	var early time.Time
+	for {
+		select {
+		case <-look.C:
+			s.lookForRoom()
+			if s.Room().Low && time.Since(early) > earlyUpkeep {
+				early = time.Now()
+				signal(s.room.upkeep)
+			}
+			s.judgeCluster(r)
+		case <-ask.C:
+			select {
+			case asking <- struct{}{}:
+				if !s.tasks.start(func() {
+					defer func() { <-asking }()
+					s.askForRoom(ctx, r)
+				}) {
+					return
+				}
+			default: // the last round is still under way
+			}
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// askForRoom asks the others once, and gives the leadership to one with room if
+// this server has none and the cluster has.
+func (s *Store) askForRoom(ctx context.Context, r *raft.Raft) {
+	others := s.othersOf(ctx, r)
+	s.room.mu.Lock()
+	s.room.others, s.room.asked = others, true
+	s.room.mu.Unlock()
+	s.judgeCluster(r)
+	if !s.Room().Low || s.NoRoom() != nil || !s.leading() || time.Since(s.room.gave) < roomHandOver {
+		return
+	}
+	s.room.gave = time.Now()
+	for _, o := range others {
+		if !o.voter || o.troubled() {
+			continue
+		}
+		s.logger.Warn("no room on disk: giving the leadership to a server that has", "server", o.ID)
+		err := s.handTo(ctx, r, Member{o.ID, o.address})
+		if err == nil {
+			return
+		}
+		s.logger.Warn("it did not take the leadership", "error", err)
+	}
+}
+
+// troubled reports whether a server's disk hangs or has no room.
+func (i *identity) troubled() bool { return i.Stalled || i.Room != nil && i.Room.Low }
+
+// judgeCluster says whether enough voters have room for what grows. One that does
+// not answer is not counted on; one of an older program, which does not tell, is.
+func (s *Store) judgeCluster(r *raft.Raft) {
+	s.room.mu.Lock()
+	others, asked := s.room.others, s.room.asked
+	s.room.mu.Unlock()
+	found := make(map[string]*identity)
+	for i := range others {
+		found[others[i].ID] = &others[i].identity
+	}
+	own := s.Room()
+	found[s.cfg.ID] = &identity{ID: s.cfg.ID, Room: &own}
+	voters, able := 0, 0
+	low := ""
+	for _, m := range r.GetConfiguration().Configuration().Servers {
+		if m.Suffrage != raft.Voter {
+			continue
+		}
+		voters++
+		i := found[string(m.ID)]
+		switch {
+		case i == nil:
+		case i.Room != nil && i.Room.Low:
+			low += fmt.Sprintf("%s has %d bytes left of a low water of %d, ", m.ID, i.Room.Usable, i.Room.LowWater)
+		default:
+			able++
+		}
+	}
+	if !asked && voters > 1 {
+		return
+	}
+	if low == "" || able > voters/2 {
+		if s.room.alarm.Swap(nil) != nil {
+			s.logger.Info("enough servers have room on disk again: creates and updates are taken")
+		}
+		return
+	}
+	err := fmt.Errorf("%w: %sand %d of %d servers have room: creates and updates are refused until a majority has; delete what is not needed, shorten the retention, compact the files (rutter snapshot compact), or give the disks more room", ErrNoRoom, low, able, voters)
+	if s.room.alarm.Swap(&err) == nil {
+		s.logger.Error("the cluster has no room on disk", "error", err)
+	}
+}

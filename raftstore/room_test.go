@@ -1,0 +1,234 @@
+package raftstore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/hashicorp/raft"
+
+	"rutter/log"
+)
+
+// deletion is a change that deletes a tag.
+func deletion(name string) *log.Change {
+	return &log.Change{ID: newID(), Actor: "test", Ops: []log.Op{{Action: log.Delete, Kind: log.KindNICTag, ID: name}}}
+}
+
+// roomy starts three servers whose low water the test moves: beyond what there is
+// free on the disk, there is no room.
+func roomy(t *testing.T) (nodes []*node, low func(*node, int64)) {
+	nodes = three(t, func(c *Config) { c.DiskLowWater = 1 << 20 })
+	return nodes, func(n *node, bytes int64) { n.room.lowWaterNow.Store(bytes) }
+}
+
+const (
+	plenty  = 1 << 20
+	nothing = 1 << 60
+)
+
+// below is a low water above what a server has, whose reserve is not.
+func below(n *node) int64 { return n.Room().Usable * 2 }
+
+// TestClusterWithoutRoom: with a majority below the low water what grows is refused,
+// by name, on all servers; deletes are not, reads go on, and with room writes are
+// taken again by themselves.
+func TestClusterWithoutRoom(t *testing.T) {
+	t.Parallel()
+	nodes, low := roomy(t)
+	lead := leaderOf(t, nodes)
+	must(t, lead, tagChange(newID(), "one"))
+	must(t, lead, tagChange(newID(), "two"))
+	for _, n := range nodes {
+		low(n, below(n))
+	}
+	for _, n := range nodes {
+		until(t, n, "the alarm", func() bool { return n.NoRoom() != nil })
+	}
+	for _, n := range nodes {
+		if _, err := n.Propose(patience(t), tagChange(newID(), "three")); !errors.Is(err, ErrNoRoom) || errors.Is(err, ErrUnknown) {
+			t.Errorf("%s: a create without room: %v, want ErrNoRoom", n.cfg.ID, err)
+		}
+		if err := n.Ready(); err != nil {
+			t.Errorf("%s is not ready: %v", n.cfg.ID, err)
+		}
+		if _, err := n.Consistent(patience(t)); err != nil {
+			t.Errorf("%s: a read: %v", n.cfg.ID, err)
+		}
+		if st := n.Status(); st.NoRoom == "" || !st.Room.Low || st.Room.Full {
+			t.Errorf("%s: status %q %+v", n.cfg.ID, st.NoRoom, st.Room)
+		}
+	}
+	must(t, nodes[0], deletion("one"))
+	for _, n := range nodes {
+		low(n, plenty)
+	}
+	for _, n := range nodes {
+		until(t, n, "no alarm", func() bool { return n.NoRoom() == nil })
+	}
+	must(t, nodes[1], tagChange(newID(), "four"))
+}
+
+// TestOneWithoutRoom: one server without room stops nobody. If it leads it hands
+// over; in its reserve it takes no entries, and gets them when it has room.
+func TestOneWithoutRoom(t *testing.T) {
+	t.Parallel()
+	nodes, low := roomy(t)
+	was := leaderOf(t, nodes)
+	must(t, was, tagChange(newID(), "one"))
+	low(was, below(was))
+	until(t, was, "another leader", func() bool {
+		for _, n := range nodes {
+			if n != was && n.leading() {
+				return true
+			}
+		}
+		return false
+	})
+	low(was, nothing)
+	until(t, was, "its reserve", func() bool { return was.Room().Full })
+	before, err := was.raftLog.LastIndex()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range 20 {
+		must(t, nodes[0], tagChange(newID(), fmt.Sprintf("more_%d", i)))
+	}
+	if last, err := was.raftLog.LastIndex(); err != nil || last > before+1 {
+		t.Errorf("it has %d entries more, without room; %v", last-before, err)
+	}
+	if was.NoRoom() != nil {
+		t.Errorf("the alarm of one: %v", was.NoRoom())
+	}
+	if err := was.failure(); err != nil {
+		t.Fatalf("it failed: %v", err)
+	}
+	low(was, plenty)
+	var head log.Seq
+	for _, n := range nodes {
+		head = max(head, n.Head().Seq)
+	}
+	if err := was.WaitSeq(patience(t), head); err != nil {
+		t.Errorf("with room it does not catch up: %v", err)
+	}
+}
+
+// TestStartWithoutRoom: a server that has no room when it starts starts, serves what
+// it has, waits with what would be written, and takes writes when there is room.
+func TestStartWithoutRoom(t *testing.T) {
+	t.Parallel()
+	n := one(t, nil)
+	must(t, n, tagChange(newID(), "one"))
+	n.halt(t)
+	cfg := n.cfg
+	cfg.Listen = n.Address()
+	cfg.DiskLowWater = nothing
+	s, err := Open(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	again := launched(t, s)
+	found := false
+	again.View(func(v View) { _, found = v.State.Get(log.KindNICTag, "one") })
+	if !found {
+		t.Error("it does not serve what it has")
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), 300*time.Millisecond)
+	defer cancel()
+	if _, err := again.Propose(ctx, tagChange(newID(), "two")); err == nil {
+		t.Error("a write without room")
+	}
+	again.room.lowWaterNow.Store(plenty)
+	must(t, again, tagChange(newID(), "three"))
+}
+
+// TestAdmit: what no command is may use what is left of the reserve; a follower
+// takes no commands while its changes.db may not be written; entries that come in
+// the place of deleted ones are stored in any case.
+func TestAdmit(t *testing.T) {
+	n := one(t, nil)
+	leaderOf(t, []*node{n})
+	cause := fmt.Errorf("%w: a test", ErrNoRoom)
+	command, barrier := []*raft.Log{{Type: raft.LogCommand}}, []*raft.Log{{Type: raft.LogBarrier}}
+	n.halt(t) // nobody looks any more
+	n.raft.Store(nil)
+	for _, test := range []struct {
+		name             string
+		log, file, last  bool
+		command, barrier bool
+	}{
+		{"room", false, false, false, true, true},
+		{"log", true, false, false, false, true},
+		{"file", false, true, false, false, true},
+		{"least", true, true, true, false, false},
+	} {
+		for _, set := range []struct {
+			on bool
+			p  interface{ Store(*error) }
+		}{{test.log, &n.room.log}, {test.file, &n.room.file}, {test.last, &n.room.last}} {
+			set.p.Store(nil)
+			if set.on {
+				set.p.Store(&cause)
+			}
+		}
+		if got := n.admit(command) == nil; got != test.command {
+			t.Errorf("%s: a command is taken: %v", test.name, got)
+		}
+		if got := n.admit(barrier) == nil; got != test.barrier {
+			t.Errorf("%s: a barrier is taken: %v", test.name, got)
+		}
+	}
+	leads, failed := false, error(nil)
+	e := newEarlyLog(raft.NewInmemStore(), func() bool { return leads }, func(err error) { failed = err })
+	refuse := error(nil)
+	e.admit = func([]*raft.Log) error { return refuse }
+	if err := e.StoreLogs(entriesAt(1, 3)); err != nil {
+		t.Fatal(err)
+	}
+	if err := e.DeleteRange(3, 3); err != nil {
+		t.Fatal(err)
+	}
+	refuse = cause
+	if err := e.StoreLogs(entriesAt(3, 3)); err != nil {
+		t.Errorf("an entry in the place of one that was deleted: %v", err)
+	}
+	if err := e.StoreLogs(entriesAt(4, 4)); !errors.Is(err, ErrNoRoom) {
+		t.Errorf("the next one: %v", err)
+	}
+	if err := e.DeleteRange(2, 3); !errors.Is(err, ErrNoRoom) {
+		t.Errorf("a deletion at the end: %v", err)
+	}
+	if err := e.DeleteRange(1, 1); err != nil {
+		t.Errorf("a deletion at the front: %v", err)
+	}
+	if failed != nil {
+		t.Errorf("reported: %v", failed)
+	}
+}
+
+// TestLowWater: the default, and that a bound is left with a quarter more only.
+func TestLowWater(t *testing.T) {
+	var c Config
+	if got := c.lowWater(1 << 40); got != 1<<30 {
+		t.Errorf("low water of a large disk: %d", got)
+	}
+	if got := c.lowWater(1000); got != 100 {
+		t.Errorf("low water of a small disk: %d", got)
+	}
+	s := newStore(Config{Logger: quietLogger(), DiskLowWater: 1000})
+	for _, step := range []struct {
+		free, inFile, waiting int64
+		low, full             bool
+	}{
+		{1000, 0, 0, false, false}, {999, 0, 0, true, false}, {1249, 0, 0, true, false}, {1250, 0, 0, false, false},
+		{900, 200, 0, false, false}, {900, 200, 150, true, false},
+		{249, 5000, 0, true, true}, {312, 5000, 0, false, false},
+	} {
+		s.judgeRoom(step.free, 1<<40, step.inFile, 0, step.waiting)
+		if r := s.Room(); r.Low != step.low || r.Full != step.full {
+			t.Errorf("%d free, %d in the file, %d waiting: %+v", step.free, step.inFile, step.waiting, r)
+		}
+	}
+}
