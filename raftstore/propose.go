@@ -20,9 +20,6 @@ const (
 	// maxBatchChanges and maxBatchBytes bound one raft entry.
 	maxBatchChanges = 1024
 	maxBatchBytes   = 1 << 20
-	// maxQueued and maxQueuedBytes bound the changes that wait for a batch.
-	maxQueued      = 1 << 14
-	maxQueuedBytes = 32 << 20
 	// maxFlying is how many batches are on their way through raft at once, and
 	// pipelineFrom how many changes must wait for a second one to pay: with
 	// few writers one in flight gives the larger batches (shared/PEERS.md §3).
@@ -37,7 +34,9 @@ var encoders = sync.Pool{New: func() any { return log.NewEncoder() }}
 
 // proposal is a change on its way through the leader.
 type proposal struct {
-	bytes []byte
+	bytes  []byte
+	author string // authorOf the change
+	cost   int    // in its author's turn: bytes, and opCost for each operation
 	// done is told once what became of it, and never waits: all of a batch's
 	// are told by one goroutine.
 	done func(outcome)
@@ -50,13 +49,12 @@ type outcome struct {
 
 // queue holds the proposals that wait. The proposer takes a batch as soon as
 // one may fly, so that a batch grows just as long as the one before it flies:
-// one writer never waits, many share.
+// one writer never waits, many share, each author in its turn.
 type queue struct {
 	kick chan struct{}
 
 	mu      sync.Mutex
-	waiting []*proposal
-	bytes   int
+	waiting turns
 	flying  int
 	closed  error // what proposals get once the proposer has ended
 }
@@ -68,11 +66,9 @@ func (q *queue) put(p *proposal) error {
 	if q.closed != nil {
 		return q.closed
 	}
-	if len(q.waiting) >= maxQueued || q.bytes+len(p.bytes) > maxQueuedBytes {
-		return fmt.Errorf("%w: %d of them, %d bytes", ErrOverloaded, len(q.waiting), q.bytes)
+	if err := q.waiting.put(p); err != nil {
+		return err
 	}
-	q.waiting = append(q.waiting, p)
-	q.bytes += len(p.bytes)
 	signal(q.kick)
 	return nil
 }
@@ -81,19 +77,11 @@ func (q *queue) put(p *proposal) error {
 func (q *queue) take() []*proposal {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if len(q.waiting) == 0 || q.flying >= maxFlying || q.flying > 0 && len(q.waiting) < pipelineFrom {
+	if q.waiting.count == 0 || q.flying >= maxFlying || q.flying > 0 && q.waiting.count < pipelineFrom {
 		return nil
 	}
-	n, size := 0, 0
-	for n < len(q.waiting) && n < maxBatchChanges && (n == 0 || size+len(q.waiting[n].bytes) <= maxBatchBytes) {
-		size += len(q.waiting[n].bytes)
-		n++
-	}
-	batch := q.waiting[:n:n]
-	q.waiting = append([]*proposal(nil), q.waiting[n:]...)
-	q.bytes -= size
 	q.flying++
-	return batch
+	return q.waiting.take(maxBatchChanges, maxBatchBytes)
 }
 
 // landed makes room for the next batch.
@@ -108,8 +96,7 @@ func (q *queue) landed() {
 func (q *queue) close(err error) {
 	q.mu.Lock()
 	q.closed = err
-	waiting := q.waiting
-	q.waiting, q.bytes = nil, 0
+	waiting := q.waiting.all()
 	q.mu.Unlock()
 	for _, p := range waiting {
 		p.done(outcome{err: err})
@@ -120,13 +107,13 @@ func (q *queue) close(err error) {
 func (q *queue) idle() bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	return len(q.waiting) == 0 && q.flying == 0
+	return q.waiting.count == 0 && q.flying == 0
 }
 
 func (q *queue) length() int {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	return len(q.waiting)
+	return q.waiting.count
 }
 
 // flight is a batch in raft.
@@ -350,7 +337,11 @@ func (s *Store) enqueue(c *log.Change, done func(outcome)) error {
 	if err != nil {
 		return err
 	}
-	if err := s.queue.put(&proposal{bytes: encoded, done: done}); err != nil {
+	author, spent := authorOf(c), len(encoded)
+	if err := s.budgets.spend(c.By.Role, author, len(c.Ops), spent); err != nil {
+		return fmt.Errorf("%w: %w", ErrOverloaded, err)
+	}
+	if err := s.queue.put(&proposal{bytes: encoded, author: author, cost: spent + opCost*len(c.Ops), done: done}); err != nil {
 		if errors.Is(err, ErrOverloaded) {
 			s.counters.overloaded.Add(1)
 		}

@@ -30,6 +30,7 @@ type Store struct {
 	persister *persister
 	images    *images
 	queue     *queue
+	budgets   *budgets
 	clock     *clock
 	peers     atomic.Pointer[peers] // set by Run
 	fresh     bool                  // the folder held no cluster when Run began
@@ -99,6 +100,7 @@ func newStore(cfg Config) *Store {
 		logger:    cfg.Logger.With("server", cfg.ID),
 		files:     new(files),
 		queue:     &queue{kick: make(chan struct{}, 1)},
+		budgets:   newBudgets(&cfg),
 		clock:     &clock{now: cfg.Now, jump: cfg.MaxClockJump},
 		opened:    time.Now(),
 		peerSlots: make(chan struct{}, maxPeerRequests),
