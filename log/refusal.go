@@ -15,6 +15,7 @@ const (
 	CodePreconditionFailed = "PreconditionFailed" // 412
 	CodeNotAuthorized      = "NotAuthorized"      // 403
 	CodeTooOld             = "ChangeTooOld"       // 409: the change id is older than the dedupe window
+	CodeLimit              = "LimitReached"       // 422: its author owns as much as it may
 )
 
 // Codes of the elements of a refusal (spec/napi.md section 3.3).

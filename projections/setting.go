@@ -3,6 +3,7 @@ package projections
 import (
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 
 	"rutter/log"
@@ -28,6 +29,9 @@ func (s *State) Setting(name string) string {
 }
 
 func defaultOf(name string) string {
+	if name == SettingCNMaxVMs {
+		return strconv.Itoa(MaxVMsOfCN)
+	}
 	if values := settings[name]; values != nil {
 		return values[0]
 	}
@@ -43,9 +47,19 @@ func (d *draft) setting(name string) string {
 }
 
 func (d *draft) checkSetting(s *log.Setting) {
+	contained := d.base.Feature() >= log.FeatureContained // since then there is cn.max_vms
+	if s.Name == SettingCNMaxVMs && contained {
+		if n, err := strconv.Atoi(s.Value); err != nil || n < 1 || n > mostCNVMs || strconv.Itoa(n) != s.Value {
+			d.bad("value", "that is no value of "+s.Name, fmt.Sprintf("send a number from 1 to %d", mostCNVMs))
+		}
+		return
+	}
 	values, known := settings[s.Name]
 	if !known {
-		names := make([]string, 0, len(settings))
+		names := make([]string, 0, len(settings)+1)
+		if contained {
+			names = append(names, SettingCNMaxVMs)
+		}
 		for name := range settings {
 			names = append(names, name)
 		}
