@@ -42,7 +42,7 @@ func (b *budgets) spend(role log.Role, author string, ops, bytes int) error {
 		return err
 	}
 	if err := b.bytes[role].Spend(author, int64(bytes)); err != nil {
-		operations.Charge(author, -int64(ops))
+		operations.Charge(-int64(ops), author)
 		return err
 	}
 	return nil

@@ -32,12 +32,12 @@ const (
 	segmentEvents = 1 << 14
 	// indexVersion is of the blocks that are written. Those of indexFirst lack
 	// the UUIDs that stand in old values: upkeep replaces them.
-	indexVersion  = 2
-	indexFirst    = 1
-	fanoutBits    = 12
-	fanoutBytes   = 4 << fanoutBits
-	blockHeader   = 4 + 1
-	blockEntry    = 6
+	indexVersion = 2
+	indexFirst   = 1
+	fanoutBits   = 12
+	fanoutBytes  = 4 << fanoutBits
+	blockHeader  = 4 + 1
+	blockEntry   = 6
 	// maxBlocks bounds the computed blocks that are kept in memory: those of a
 	// log of 10 million entries.
 	maxBlocks = 640

@@ -51,18 +51,21 @@ func TestAdmitAndCharge(t *testing.T) {
 	if err := m.Admit("a"); err != nil {
 		t.Fatal(err)
 	}
-	if left := m.Charge("a", 300); left != -200 {
+	if left := m.Charge(300, "a", "b"); left != -200 {
 		t.Errorf("left %d", left)
 	}
 	if m.Admit("a") == nil {
 		t.Error("a debt was let in")
+	}
+	if m.Admit("c", "b") == nil {
+		t.Error("the debt of one of two was let in")
 	}
 	c.at = c.at.Add(21 * time.Second)
 	if err := m.Admit("a"); err != nil {
 		t.Errorf("a debt that is paid: %v", err)
 	}
 	off := NewMeter(Budget{Name: "x"}, c.now)
-	if off.Charge("a", 1<<40); off.Admit("a") != nil || off.Spend("a", 1<<40) != nil {
+	if off.Charge(1<<40, "a"); off.Admit("a") != nil || off.Spend("a", 1<<40) != nil {
 		t.Error("a budget that is off bounds")
 	}
 }

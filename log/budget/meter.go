@@ -67,9 +67,16 @@ func (m *Meter) Refused() uint64 { return m.refused.Load() }
 // leaves a debt.
 func (m *Meter) Spend(who string, n int64) error { return m.spend(who, n, float64(n)) }
 
-// Admit returns nil if there is anything in who's account, for work of which
-// nobody knows beforehand what it costs: Charge takes that.
-func (m *Meter) Admit(who string) error { return m.spend(who, 0, 1) }
+// Admit returns nil if there is anything in each of the accounts, for work of
+// which nobody knows beforehand what it costs: Charge takes that.
+func (m *Meter) Admit(who ...string) error {
+	for _, one := range who {
+		if err := m.spend(one, 0, 1); err != nil {
+			return err
+		}
+	}
+	return nil
+}
 
 func (m *Meter) spend(who string, n int64, need float64) error {
 	rate := m.budget.rate()
@@ -95,18 +102,22 @@ func (m *Meter) spend(who string, n int64, need float64) error {
 	return nil
 }
 
-// Charge takes n from who's account, which may leave a debt, and returns what is
-// left there; a negative n gives back.
-func (m *Meter) Charge(who string, n int64) (left int64) {
+// Charge takes n from each of the accounts, which may leave a debt, and returns
+// the least that is left in one; a negative n gives back.
+func (m *Meter) Charge(n int64, who ...string) (left int64) {
 	m.count(n)
+	left = 1 << 62
 	if m.budget.rate() == 0 {
-		return 1 << 62
+		return left
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	a := m.accountLocked(who)
-	a.left -= float64(n)
-	return int64(a.left)
+	for _, one := range who {
+		a := m.accountLocked(one)
+		a.left -= float64(n)
+		left = min(left, int64(a.left))
+	}
+	return left
 }
 
 func (m *Meter) count(n int64) {
