@@ -25,7 +25,7 @@ type budgets struct {
 func newBudgets(set budget.Set) *budgets {
 	b := &budgets{meters: make(map[budget.Name]*budget.Meter)}
 	for _, name := range []budget.Name{
-		budget.OperatorEntries, budget.ReaderEntries, budget.TenantEntries, budget.ReaderBytes, budget.TenantBytes, budget.CNCertificates, budget.Tokens,
+		budget.OperatorEntries, budget.ReaderEntries, budget.TenantEntries, budget.ReaderBytes, budget.TenantBytes,
 	} {
 		m := budget.NewMeter(set.Get(name), time.Now)
 		b.meters[name] = m
@@ -88,16 +88,6 @@ func (a accounts) sent(n int) (left int64) {
 		return 1 << 62
 	}
 	return a.bytes.Charge(int64(n), a.keys...)
-}
-
-// Spend takes n from the account that who has of a budget, for listeners of other
-// surfaces; nil if it is let pass.
-func (s *Server) Spend(name budget.Name, who access.Identity, n int64) error {
-	m := s.budgets.meters[name]
-	if m == nil || who.Role == access.Local {
-		return nil
-	}
-	return m.Spend(who.Key(), n)
 }
 
 // unbudgeted are the paths whose answers are counted elsewhere, or cost nothing:

@@ -181,6 +181,9 @@ func (u *usage) failed(f intake.Failed) {
 	case intake.CodeOverloaded:
 		u.s.settle(f.ChangeID, answer{err: fmt.Errorf("%w: %s", ErrOverloaded, f.Text)})
 		return
+	case intake.CodeBudget:
+		u.s.settle(f.ChangeID, answer{err: &BudgetError{After: f.After, Text: f.Text}})
+		return
 	case intake.CodeBad:
 		u.s.settle(f.ChangeID, answer{err: fmt.Errorf("%w: %s", ErrBadChange, f.Text)})
 		return

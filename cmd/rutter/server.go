@@ -18,6 +18,7 @@ import (
 	"rutter/api/pki"
 	"rutter/cmd/rutter/certcmd"
 	"rutter/cmd/rutter/term"
+	"rutter/log/budget"
 	"rutter/raftstore"
 )
 
@@ -35,6 +36,7 @@ func serverFlags() []cli.Flag {
 		&cli.StringFlag{Name: "peers", EnvVars: []string{"RUTTER_PEERS"}, Usage: "begin a new cluster of these: `ID=ADDRESS,…`, peer ports, the same list on each of them"},
 		&cli.StringFlag{Name: "raft-log", EnvVars: []string{"RUTTER_RAFT_LOG"}, Value: raftstore.RaftLogBolt, Usage: "`KIND` of raft's own log: boltdb or wal; a start with the other one moves it over"},
 		&cli.DurationFlag{Name: "feature-settle", EnvVars: []string{"RUTTER_FEATURE_SETTLE"}, Value: 10 * time.Minute, Usage: "after an upgrade of every server, this `TIME` passes before the log is written as only the new program can read it; until then the upgrade can be taken back"},
+		&cli.StringSliceFlag{Name: "budget", EnvVars: []string{"RUTTER_BUDGET"}, Usage: "how much one party may have done for it, as `NAME=PER_SECOND` or NAME=PER_SECOND:AT_ONCE, or NAME=off; docs/safety.md has the names; may be given several times"},
 		certcmd.PassphraseFlag(),
 		&cli.StringFlag{Name: "gc-headroom", EnvVars: []string{"RUTTER_GC_HEADROOM"}, Value: "256MiB", Usage: "`SIZE` of garbage that a server with a small state lets lie between two collections; more costs memory, less costs processor time, 0 is the runtime's own measure"},
 		&cli.DurationFlag{Name: "cert-life", EnvVars: []string{"RUTTER_CERT_LIFE"}, Value: pki.Life, Usage: "`TIME` for which the certificates are good that this server issues to compute nodes"},
@@ -213,8 +215,12 @@ func serverConfigOf(c *cli.Context) (serverConfig, error) {
 	if cfg.Triton, err = tritonConfigOf(c); err != nil {
 		return cfg, err
 	}
+	if cfg.Budgets, err = budget.Parse(c.StringSlice("budget")); err != nil {
+		return cfg, usagef("--%v", err)
+	}
 	cfg.Version = version
 	cfg.Store = raftstore.Config{
+		Budgets: cfg.Budgets,
 		RaftLog: c.String("raft-log"), FeatureSettle: c.Duration("feature-settle"),
 		ID: c.String("id"), Dir: c.String("data"), Listen: c.String("raft"), Advertise: c.String("advertise"),
 		Bootstrap: c.Bool("bootstrap"), InitialMembers: members, Join: c.StringSlice("join"), NonVoter: c.Bool("non-voter"),
