@@ -20,10 +20,55 @@ import (
 type budgets struct {
 	meters map[budget.Name]*budget.Meter
 	all    []*budget.Meter // in the order of the table
+
+	mu sync.Mutex // protects shut
+	// shut are those whose writes the leader has just refused, with until when: what
+	// they send is refused before it is parsed, which costs more than to send it.
+	shut map[string]shutOut
+}
+
+// shutOut is the refusal of an author that has used up a budget.
+type shutOut struct {
+	until    time.Time
+	exceeded *budget.Exceeded
+}
+
+// maxShut bounds for how long a refusal stands for others of the same author, of
+// which a smaller one might have found room, and maxShutOuts how many there are.
+const (
+	maxShut     = time.Second
+	maxShutOuts = 10_000
+)
+
+// shutOut has the writes of who refused for as long as err, a budget's, says.
+func (b *budgets) shutOut(who access.Identity, exceeded *budget.Exceeded) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if len(b.shut) >= maxShutOuts {
+		clear(b.shut)
+	}
+	b.shut[who.Key()] = shutOut{time.Now().Add(min(exceeded.Wait, maxShut)), exceeded}
+}
+
+// mayWrite is nil, or the refusal that a write of who has got a moment ago.
+func (b *budgets) mayWrite(who access.Identity) error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	out, ok := b.shut[who.Key()]
+	if !ok {
+		return nil
+	}
+	if left := time.Until(out.until); left > 0 {
+		again := *out.exceeded
+		again.Wait = max(left, again.Wait-maxShut)
+		return &again
+	}
+	delete(b.shut, who.Key())
+	return nil
 }
 
 func newBudgets(set budget.Set) *budgets {
-	b := &budgets{meters: make(map[budget.Name]*budget.Meter)}
+	b := &budgets{meters: make(map[budget.Name]*budget.Meter), shut: make(map[string]shutOut)}
 	for _, name := range []budget.Name{
 		budget.OperatorEntries, budget.ReaderEntries, budget.TenantEntries, budget.ReaderBytes, budget.TenantBytes,
 	} {
@@ -97,19 +142,27 @@ var unbudgeted = map[string]bool{
 	"/cluster": true, "/snapshot": true, "/cns/{id}/feed": true,
 }
 
-// mayRead refuses a read of who has used up its budget.
-func (s *Server) mayRead(r *http.Request, route string) error {
-	if r.Method != http.MethodGet && r.Method != http.MethodHead || unbudgeted[route] {
+// mayWork refuses a request of who has used up its budget.
+func (s *Server) mayWork(r *http.Request, route string) error {
+	switch {
+	case !reads(r.Method):
+		return s.budgets.mayWrite(grantOf(r).who)
+	case unbudgeted[route]:
 		return nil
 	}
 	return s.accountsOf(r.Context()).admit()
 }
+
+func reads(method string) bool { return method == http.MethodGet || method == http.MethodHead }
 
 // overBudget notes that a budget was in the way, if one was, and returns err. Who
 // does not wait by itself is made to.
 func (s *Server) overBudget(r *http.Request, err error) error {
 	if exceeded := exceededOf(err); exceeded != nil {
 		s.metrics.limited.WithLabelValues(limitBudget).Inc()
+		if !reads(r.Method) && s.budgets.mayWrite(grantOf(r).who) == nil {
+			s.budgets.shutOut(grantOf(r).who, exceeded)
+		}
 		s.noteLimit(r, grantOf(r).who, string(exceeded.Name))
 		s.pause(r.Context(), limitedPause)
 	}

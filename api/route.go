@@ -197,7 +197,7 @@ func (s *Server) answer(w *statusWriter, r *http.Request, m methods, row *access
 	if r, err = s.authorise(r, who, row); err != nil {
 		return err
 	}
-	if err := s.mayRead(r, route); err != nil {
+	if err := s.mayWork(r, route); err != nil {
 		return s.overBudget(r, err)
 	}
 	if !streamed[route] && !unbudgeted[route] {

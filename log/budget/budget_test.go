@@ -90,13 +90,13 @@ func TestAccountsAreBounded(t *testing.T) {
 }
 
 func TestParse(t *testing.T) {
-	set, err := Parse([]string{"cn_operations=512", "tenant_entries=10:500", "reader_bytes=off", "cn_certificates=24"})
+	set, err := Parse([]string{"cn_operations=512", "tenant_entries=10:500", "reader_bytes=off", "cn_certificates=120"})
 	if err != nil {
 		t.Fatal(err)
 	}
 	for name, want := range map[Name]string{
 		CNOperations: "512 a second, 32768 at once", TenantEntries: "10 a second, 500 at once", ReaderBytes: "no bound",
-		CNCertificates: "24 an hour, 16 at once", CNBytes: "262144 a second, 16777216 at once",
+		CNCertificates: "120 an hour, 120 at once", CNBytes: "262144 a second, 16777216 at once",
 	} {
 		if got := set.Get(name).String(); got != want {
 			t.Errorf("%s: %s, want %s", name, got, want)

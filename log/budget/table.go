@@ -75,8 +75,8 @@ var table = []Budget{
 		Why: "as above, an eighth: tenants are many, and strangers",
 	},
 	{
-		Name: CNCertificates, Of: "each compute node", What: "certificates issued", PerHour: 12, AtOnce: 8,
-		Why: "a node renews once in weeks, and each certificate is an entry of the log; a node that is set up again and again has some tries",
+		Name: CNCertificates, Of: "each compute node", What: "certificates issued", PerHour: 60, AtOnce: 60,
+		Why: "a node renews once in weeks, and each certificate is an entry of the log; where certificates are good for minutes, it is enough too",
 	},
 	{
 		Name: Tokens, Of: "each operator", What: "tokens issued", PerSecond: 20, AtOnce: 20_000,

@@ -97,8 +97,8 @@ func TestGolden(t *testing.T) {
 func TestMessagesRoundTrip(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		failed := Failed{
-			log.UUID(rapid.SliceOfN(rapid.Byte(), 16, 16).Draw(t, "id")),
-			Code(rapid.Byte().Draw(t, "code")), rapid.StringN(0, 200, 800).Draw(t, "text"),
+			ChangeID: log.UUID(rapid.SliceOfN(rapid.Byte(), 16, 16).Draw(t, "id")),
+			Code:     Code(rapid.Byte().Draw(t, "code")), Text: rapid.StringN(0, 200, 800).Draw(t, "text"),
 		}
 		b, err := AppendFailed(nil, failed)
 		if err != nil {
