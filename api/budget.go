@@ -179,10 +179,11 @@ func (s *Server) accountsOf(ctx context.Context) accounts {
 }
 
 // scans let few long reads run at a time, so that writes have the rest of the
-// processors: each waits for its turn before each step, and rests after one during
-// which something was written.
+// processors: each waits for its turn before each step, and after one during which
+// something was written the turn rests before the next has it. People who run the
+// cluster have turns of their own.
 type scans struct {
-	slots chan struct{}
+	operators, others chan struct{}
 
 	mu   sync.Mutex
 	busy map[string]*scanner
@@ -198,18 +199,26 @@ const (
 	// scanStep is how long one step takes at most, but for one entry: a write
 	// that waits for the processor waits no longer.
 	scanStep = 4 * time.Millisecond
-	// scanRest is how many times as long as the step the rest is, and maxScanRest
-	// what it is at most.
-	scanRest    = 3
-	maxScanRest = 100 * time.Millisecond
+	// operatorsRest and othersRest are how many times as long as the step the rest
+	// is: beside writes, operators' reads have half of their processors, all others
+	// together a tenth of theirs. maxScanRest is what a rest is at most.
+	operatorsRest = 1
+	othersRest    = 9
+	maxScanRest   = time.Second
 )
 
 func newScans() *scans {
-	return &scans{slots: make(chan struct{}, max(1, runtime.GOMAXPROCS(0)/2)), busy: make(map[string]*scanner)}
+	n := max(1, runtime.GOMAXPROCS(0)/2)
+	return &scans{operators: make(chan struct{}, n), others: make(chan struct{}, n), busy: make(map[string]*scanner)}
 }
 
-// enter waits for a turn of who, which leave gives back.
-func (s *scans) enter(ctx context.Context, who string) (leave func(), err error) {
+// enter waits for a turn of who, which leave gives back, and says how many times
+// as long as its step it rests.
+func (s *scans) enter(ctx context.Context, id access.Identity) (leave func(), rest time.Duration, err error) {
+	who, slots, rest := id.Key(), s.others, time.Duration(othersRest)
+	if id.Role == access.Local || id.Role == access.Operator || id.Role == access.Server {
+		slots, rest = s.operators, operatorsRest
+	}
 	s.mu.Lock()
 	one := s.busy[who]
 	if one == nil {
@@ -229,35 +238,34 @@ func (s *scans) enter(ctx context.Context, who string) (leave func(), err error)
 	case one.turn <- struct{}{}:
 	case <-ctx.Done():
 		forget()
-		return nil, ctx.Err()
+		return nil, 0, ctx.Err()
 	}
 	select {
-	case s.slots <- struct{}{}:
+	case slots <- struct{}{}:
 	case <-ctx.Done():
 		<-one.turn
 		forget()
-		return nil, ctx.Err()
+		return nil, 0, ctx.Err()
 	}
 	return func() {
-		<-s.slots
+		<-slots
 		<-one.turn
 		forget()
-	}, nil
+	}, rest, nil
 }
 
-// scanning runs one step of a long read in its turn, and rests after it.
+// scanning runs one step of a long read in its turn, which rests after it.
 func (s *Server) scanning(ctx context.Context, step func() error) error {
 	g, _ := ctx.Value(grantKey{}).(grant)
-	leave, err := s.scans.enter(ctx, g.who.Key())
+	leave, rest, err := s.scans.enter(ctx, g.who)
 	if err != nil {
 		return err
 	}
+	defer leave()
 	begun, head := time.Now(), s.store.Head().Seq
 	err = step()
-	took := time.Since(begun)
-	leave()
-	if err == nil && s.store.Head().Seq != head {
-		s.pause(ctx, min(scanRest*took, maxScanRest))
+	if s.store.Head().Seq != head {
+		s.pause(ctx, min(rest*time.Since(begun), maxScanRest))
 	}
 	return err
 }

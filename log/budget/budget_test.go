@@ -95,8 +95,8 @@ func TestParse(t *testing.T) {
 		t.Fatal(err)
 	}
 	for name, want := range map[Name]string{
-		CNOperations: "512 a second, 32768 at once", TenantEntries: "10 a second, 500 at once", ReaderBytes: "no bound",
-		CNCertificates: "120 an hour, 120 at once", CNBytes: "262144 a second, 16777216 at once",
+		CNOperations: "512 a second, 8192 at once", TenantEntries: "10 a second, 500 at once", ReaderBytes: "no bound",
+		CNCertificates: "120 an hour, 120 at once", CNBytes: "262144 a second, 4194304 at once",
 	} {
 		if got := set.Get(name).String(); got != want {
 			t.Errorf("%s: %s, want %s", name, got, want)

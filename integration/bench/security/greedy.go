@@ -57,7 +57,7 @@ func (s *suite) greedy(ctx context.Context) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, stop()) }()
-	p99 := make(map[bool][]float64)
+	p99, mad := make(map[bool][]float64), client.NewChangeID()
 	for round := range s.rounds {
 		for _, beset := range []bool{round%2 == 1, round%2 == 0} {
 			w, err := bench.NewWorkload(eventSize)
@@ -67,7 +67,7 @@ func (s *suite) greedy(ctx context.Context) (err error) {
 			var g greed
 			eating, cancel := context.WithCancel(ctx)
 			if beset {
-				if err := g.start(eating, c); err != nil {
+				if err := g.start(eating, c, mad); err != nil {
 					cancel()
 					return err
 				}
@@ -138,7 +138,7 @@ type greed struct {
 
 // start has the readers read and the compute node write until ctx ends, each on
 // the server of its turn, as fast as they are answered.
-func (g *greed) start(ctx context.Context, c *bench.Cluster) error {
+func (g *greed) start(ctx context.Context, c *bench.Cluster, cn log.UUID) error {
 	paths := []string{"/log", "/log?kind=vm&action=update", "/log?actor=nobody", "/log?last=1000"}
 	past := []string{"/log/state?at=50000&kind=network", "/log/diff?from=20000&to=90000&cn=00000000-0000-0000-0000-000000000009", "/log?vnet=77", "/nics?limit=1000"}
 	for i := range greedyReaders {
@@ -156,7 +156,6 @@ func (g *greed) start(ctx context.Context, c *bench.Cluster) error {
 			}
 		})
 	}
-	cn := client.NewChangeID()
 	mad, err := visitor(c, access.Identity{Role: access.CN, UUID: cn})
 	if err != nil {
 		return err
