@@ -36,7 +36,7 @@ type shutOut struct {
 // maxShut bounds for how long a refusal stands for others of the same author, of
 // which a smaller one might have found room, and maxShutOuts how many there are.
 const (
-	maxShut     = time.Second
+	maxShut     = 5 * time.Second
 	maxShutOuts = 10_000
 )
 
