@@ -12,6 +12,7 @@ import (
 
 	"rutter/api/liveness"
 	"rutter/log"
+	"rutter/log/budget"
 	"rutter/log/vmrule"
 )
 
@@ -35,6 +36,7 @@ const (
 	codeTooLarge    = "RequestTooLarge"      // 413
 	codeContentType = "UnsupportedMediaType" // 415
 	codeLimited     = "RequestThrottled"     // 429, restify's word
+	codeBudget      = "BudgetExceeded"       // 429: the answer names the budget
 	codeInternal    = "InternalError"        // 500
 	codeNotHere     = "NotImplemented"       // 501
 	codeReadOnly    = "ReadOnly"             // 403
@@ -56,6 +58,8 @@ type answerError struct {
 	Errors  []log.FieldError `json:"errors,omitempty"`
 	// Fabric is what is known of a write that not every CN has programmed.
 	Fabric *liveness.Verdict `json:"fabric,omitempty"`
+	// Budget is the one that is used up, with when to come again.
+	Budget *budget.Exceeded `json:"budget,omitempty"`
 }
 
 func (e *answerError) Error() string { return e.Code + ": " + e.Message }
@@ -112,6 +116,11 @@ func errorOf(err error) *answerError {
 		return fail(http.StatusConflict, codeAhead, "if the seq came from this cluster, try again; else read the state anew", "this place is beyond the head of this log%s", aside(err, log.ErrAhead))
 	case errors.Is(err, log.ErrCompacted):
 		return fail(http.StatusGone, codeCompacted, "read the state anew, then follow from its Rutter-Cursor", "the log no longer keeps what follows this place%s", aside(err, log.ErrCompacted))
+	case exceededOf(err) != nil:
+		exceeded := exceededOf(err)
+		answer := fail(http.StatusTooManyRequests, codeBudget, "nothing was done; come again when Retry-After says, with less, or have an operator raise the budget (rutter server --budget)", "%v", exceeded)
+		answer.Budget = exceeded
+		return answer
 	case errors.Is(err, ErrNoLeader):
 		return fail(http.StatusServiceUnavailable, codeNoLeader, "nothing was written; try again in a second", "the cluster has no leader now")
 	case errors.Is(err, log.ErrNoRoom):
@@ -124,6 +133,13 @@ func errorOf(err error) *answerError {
 		return fail(http.StatusServiceUnavailable, codeNotYet, "try again, or another server", "this server could not answer in time")
 	}
 	return fail(http.StatusInternalServerError, codeInternal, "see the server's log", "%v", err)
+}
+
+// exceededOf is the budget that an error says is used up, or nil.
+func exceededOf(err error) *budget.Exceeded {
+	var exceeded *budget.Exceeded
+	errors.As(err, &exceeded)
+	return exceeded
 }
 
 // aside is what an error says before its sentinel, such as where the head is.
@@ -139,6 +155,9 @@ func writeError(w http.ResponseWriter, r *http.Request, err error) {
 	answer := errorOf(err)
 	if answer.status == http.StatusServiceUnavailable {
 		w.Header().Set("Retry-After", "1")
+	}
+	if answer.Budget != nil {
+		w.Header().Set("Retry-After", strconv.Itoa(answer.Budget.Seconds()))
 	}
 	writeJSON(w, r, answer.status, answer)
 }

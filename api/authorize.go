@@ -106,11 +106,16 @@ func (s *Server) enter(r *http.Request, who access.Identity, stream bool) (leave
 		return leave, nil
 	}
 	s.metrics.limited.WithLabelValues(limit).Inc()
-	s.note(audit.Record{Event: audit.Limited, Actor: who.Actor(), Serial: who.Serial, Remote: r.RemoteAddr, Asked: limit})
+	s.noteLimit(r, who, limit)
 	if limit == limitRate {
 		s.pause(r.Context(), limitedPause)
 	}
 	return nil, fail(http.StatusTooManyRequests, codeLimited, "ask less often, or fewer things at once", "%s has reached the limit %q of this server", who.Actor(), limit)
+}
+
+// noteLimit tells the audit log which limit who has reached.
+func (s *Server) noteLimit(r *http.Request, who access.Identity, limit string) {
+	s.note(audit.Record{Event: audit.Limited, Actor: who.Actor(), Serial: who.Serial, Remote: r.RemoteAddr, Asked: limit})
 }
 
 // Enter is for a listener of a surface that is not the API's own: it takes a place

@@ -55,7 +55,7 @@ func (s *Server) binaryLog(w http.ResponseWriter, r *http.Request, q *logQuery) 
 	if r.Method == http.MethodHead {
 		return nil
 	}
-	out := &frames{w: w, control: http.NewResponseController(w), limit: q.limit, place: log.Cursor{Seq: q.after}}
+	out := &frames{w: w, control: http.NewResponseController(w), limit: q.limit, place: log.Cursor{Seq: q.after}, accounts: q.accounts, left: 1}
 	// The body was read; a later read error would only end the request.
 	_ = out.control.SetReadDeadline(time.Time{})
 	if err := s.writeFrames(r.Context(), out, entries, q.follow); err != nil && !errors.Is(err, errGone) {
@@ -79,6 +79,9 @@ func (s *Server) writeFrames(ctx context.Context, out *frames, entries []log.Ent
 			}
 			if ctx.Err() != nil {
 				return errGone
+			}
+			if out.left <= 0 {
+				return out.accounts.admit() // no bookmark: the reader asks again, and is told when
 			}
 			if entries, err = s.store.Entries(out.place.Seq, binaryItems); err != nil {
 				return errors.Join(err, out.flush())
@@ -109,6 +112,9 @@ type frames struct {
 	written uint64
 	place   log.Cursor // of the last entry written; its cluster is not used
 	buf     []byte
+
+	accounts accounts
+	left     int64 // bytes that may still be sent, when the last were
 }
 
 // add writes entries; full means that the limit is reached.
@@ -153,6 +159,7 @@ func (f *frames) flush() error {
 	}
 	_ = f.control.SetWriteDeadline(time.Now().Add(answerTime))
 	_, err := f.w.Write(f.buf)
+	f.left = f.accounts.sent(len(f.buf))
 	f.buf = f.buf[:0]
 	if err != nil {
 		return errGone

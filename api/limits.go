@@ -64,6 +64,7 @@ const (
 	limitShare       = "share"
 	limitConnections = "connections" // of all; others wait in the kernel's queue
 	limitStreams     = "streams"
+	limitBudget      = "budget" // of work; rutter_budget_refused_total has each
 )
 
 // maxJSONDepth bounds what is nested in a body: objects of ours are three deep.

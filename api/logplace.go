@@ -1,6 +1,7 @@
 package api
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"net/http"
@@ -51,7 +52,7 @@ func (s *Server) begin(r *http.Request, p parameters, q *logQuery) (ok bool, err
 		if err != nil {
 			return false, err
 		}
-		q.after, err = s.back(q, n)
+		q.after, err = s.back(r.Context(), q, n)
 		return true, err
 	}
 	return false, nil
@@ -109,13 +110,17 @@ func (s *Server) beforeTime(at log.Time) (log.Seq, error) {
 	return low, nil
 }
 
-// back returns the seq before the last n entries that match, of the last maxBack.
-func (s *Server) back(q *logQuery, n uint64) (log.Seq, error) {
+// back returns the seq before the last n entries that match, of the last maxBack,
+// or as many as who asks may look at.
+func (s *Server) back(ctx context.Context, q *logQuery, n uint64) (log.Seq, error) {
 	floor, end := s.store.Floor(), s.store.Head().Seq
 	least := floor
-	if end-floor > maxBack {
-		least = end - maxBack
+	// What is looked at again in the next window is as much as its last one.
+	if most := log.Seq(max(1, min(maxBack, q.accounts.look(0)/2))); end-floor > most {
+		least = end - most
 	}
+	q.counting = true
+	defer func() { q.counting = false }()
 	for window := log.Seq(readItems); ; window *= 2 {
 		from := least
 		if end-least > window {
@@ -123,7 +128,7 @@ func (s *Server) back(q *logQuery, n uint64) (log.Seq, error) {
 		}
 		var found []log.Seq
 		for place := from; place < end; {
-			f, err := s.scan(q, place)
+			f, err := s.scan(ctx, q, place)
 			if err != nil {
 				return 0, err
 			}

@@ -29,6 +29,27 @@ type logQuery struct {
 	matcher *logquery.Matcher // of filter
 	// sees, if not nil, says which events may be shown to who asks.
 	sees func(*log.Event) bool
+	// uuids, if not nil, are such that each entry that is selected has one of them
+	// in a field of its object, before or after it.
+	uuids    []log.UUID
+	accounts accounts // of who asks
+	counting bool     // lines are not wanted
+}
+
+// bind limits the query to what who asks may see, and says whose work it is.
+func (q *logQuery) bind(s *Server, g grant) {
+	q.accounts = s.budgets.of(g.who)
+	q.matcher = q.filter.Matcher()
+	switch {
+	case g.answer == access.Own:
+		q.sees = func(e *log.Event) bool { return access.SeesEvent(g.who, g.answer, e) }
+		q.matcher.Within(g.who.Owners)
+		q.uuids = g.who.Owners
+	case len(q.filter.Owners) > 0:
+		q.uuids = q.filter.Owners
+	case len(q.filter.Networks) > 0:
+		q.uuids = q.filter.Networks
+	}
 }
 
 // log answers GET /log: entries as lines of JSON.
@@ -37,20 +58,16 @@ func (s *Server) log(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	g := grantOf(r)
-	if g.answer == access.Own {
-		q.sees = func(e *log.Event) bool { return access.SeesEvent(g.who, g.answer, e) }
-	}
 	if wantsBinary(r) {
 		if q.sees != nil {
-			return s.refused(r.RemoteAddr, &access.Refusal{Who: g.who, What: "read the log in its binary form", Missing: "its chain needs every entry: read it as lines"})
+			return s.refused(r.RemoteAddr, &access.Refusal{Who: grantOf(r).who, What: "read the log in its binary form", Missing: "its chain needs every entry: read it as lines"})
 		}
 		if !r.URL.Query().Has("limit") {
 			q.limit = 1<<64 - 1 // it has nobody's patience in mind
 		}
 		return s.binaryLog(w, r, q)
 	}
-	first, err := s.scan(q, q.after) // a place that cannot be served has an answer of its own
+	first, err := s.scan(r.Context(), q, q.after) // a place that cannot be served has an answer of its own
 	if err != nil {
 		return err
 	}
@@ -71,7 +88,7 @@ func (s *Server) log(w http.ResponseWriter, r *http.Request) error {
 	if r.Method == http.MethodHead {
 		return nil
 	}
-	out := &lines{w: w, control: http.NewResponseController(w), q: q}
+	out := &lines{w: w, control: http.NewResponseController(w), q: q, left: 1}
 	// The body was read; a later read error would only end the request.
 	_ = out.control.SetReadDeadline(time.Time{})
 	if err := s.writeLog(r.Context(), out, first); err != nil && !errors.Is(err, errGone) {
@@ -99,6 +116,7 @@ func (s *Server) logQuery(r *http.Request) (*logQuery, error) {
 	if q.filter, err = logquery.Parse(p.values); err != nil {
 		return nil, badFilter(err)
 	}
+	q.bind(s, grantOf(r))
 	if err := s.fresh(r, p); err != nil {
 		return nil, err
 	}
@@ -172,7 +190,10 @@ func (s *Server) writeLog(ctx context.Context, out *lines, f found) (err error) 
 			if ctx.Err() != nil {
 				return errGone
 			}
-			if f, err = s.scan(out.q, f.place); err != nil {
+			if over, err := s.usedUp(ctx, out, f); over || err != nil {
+				return err
+			}
+			if f, err = s.scan(ctx, out.q, f.place); err != nil {
 				return err
 			}
 		}
@@ -189,10 +210,44 @@ func (s *Server) writeLog(ctx context.Context, out *lines, f found) (err error) 
 		case <-quiet.C:
 			out.quiet()
 		}
-		if f, err = s.scan(out.q, f.place); err != nil {
+		if f, err = s.scan(ctx, out.q, f.place); err != nil {
 			return err
 		}
 	}
+}
+
+// usedUp reports whether the answer ends because who asks has used up its budget:
+// then its last line says where to go on. Who follows the log waits instead.
+func (s *Server) usedUp(ctx context.Context, out *lines, f found) (over bool, err error) {
+	if f.left > 0 && out.left > 0 {
+		return false, nil
+	}
+	head := s.store.Head()
+	if until := out.q.filter.UntilSeq; f.place >= head.Seq || until > 0 && f.place >= until {
+		return false, nil
+	}
+	if !out.q.follow {
+		return true, out.next(log.Cursor{Cluster: head.Cluster, Seq: f.place, Chain: f.chain})
+	}
+	if err := out.flush(); err != nil {
+		return false, err
+	}
+	for exceeded := exceededOf(out.q.accounts.admit()); exceeded != nil; exceeded = exceededOf(out.q.accounts.admit()) {
+		s.pause(ctx, min(exceeded.Wait, lineQuiet))
+		select {
+		case <-ctx.Done():
+			return false, errGone
+		case <-s.draining:
+			return true, nil
+		default:
+		}
+		out.quiet()
+		if err := out.flush(); err != nil {
+			return false, err
+		}
+	}
+	out.left = 1
+	return false, nil
 }
 
 // lines writes lines of JSON.
@@ -201,16 +256,12 @@ type lines struct {
 	control *http.ResponseController
 	q       *logQuery
 	written uint64
+	left    int64 // bytes that may still be sent, when the last were
 	buf     []byte
 }
 
 // add writes an entry; full means that the limit is reached.
 func (l *lines) add(it *item) (full bool, err error) {
-	if l.q.sees != nil {
-		if event, err := it.entry.Event(); err != nil || !l.q.sees(event) {
-			return false, err
-		}
-	}
 	line, err := it.line()
 	if err != nil {
 		return false, err
@@ -244,6 +295,7 @@ func (l *lines) flush() error {
 	}
 	_ = l.control.SetWriteDeadline(time.Now().Add(answerTime))
 	_, err := l.w.Write(l.buf)
+	l.left = l.q.accounts.sent(len(l.buf))
 	l.buf = l.buf[:0]
 	if err == nil {
 		err = l.control.Flush()
@@ -252,6 +304,20 @@ func (l *lines) flush() error {
 		return errGone
 	}
 	return nil
+}
+
+// next ends the answer with a line that says where to go on: by ?cursor=, with the
+// same filters.
+func (l *lines) next(place log.Cursor) error {
+	line, err := jsonLine(map[string]log.Cursor{"next": place})
+	if err != nil {
+		return err
+	}
+	if l.q.events {
+		line = append(append([]byte("event: next\ndata: "), line...), '\n')
+	}
+	l.buf = append(l.buf, line...)
+	return l.flush()
 }
 
 // last ends the answer with a line that says why it is not complete.

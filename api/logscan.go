@@ -1,55 +1,123 @@
 package api
 
 import (
+	"context"
 	"fmt"
+	"time"
 
 	"rutter/log"
 	logquery "rutter/log/query"
 )
 
-// scanEntries is how many entries a filtered reading looks at between two looks
-// at whether anybody still waits for it, unless one change has more.
-const scanEntries = 8192
+// Bounds of one step of reading the log.
+const (
+	// scanEntries is how many entries a filtered reading looks at between two looks
+	// at whether anybody still waits for it, unless one change has more.
+	scanEntries = 8192
+	// mentionEntries is how many of those that the index names are read at once.
+	mentionEntries = 256
+	// clockEvery is after how many entries that are not selected the time is looked at.
+	clockEvery = 256
+)
 
 // found is what a look at the log gave.
 type found struct {
-	items  []*item // those that the filter selects, in order
-	place  log.Seq // of the last entry that was looked at
-	looked bool    // there was any
-	past   bool    // none behind place is selected, whatever comes
+	items   []*item // those that the filter selects, in order
+	place   log.Seq // up to which everything was looked at
+	chain   log.ChainPrefix
+	looked  bool  // there was any
+	past    bool  // none behind place is selected, whatever comes
+	entries int   // how many were looked at
+	left    int64 // that may still be, by who asks
+
+	begun time.Time
 }
 
 // scan looks at the entries that follow a place: a few of them, of which the
-// filter may select none. Whoever is close to the head shares what is decoded
-// with all others; behind it, entries are matched as they are stored, and those
-// that are not selected cost nothing else. Errors: as Store.Entries'.
-func (s *Server) scan(q *logQuery, place log.Seq) (found, error) {
-	f := found{place: place}
-	if q.filter.IsAll() || q.follow && s.store.Head().Seq < place+tailItems {
+// filter may select none. Who follows close to the head shares what is decoded
+// with all others; behind it, reads run in turns (scans), what the index names is
+// all that is looked at if that is known, and else entries are matched as they are
+// stored. Errors: as Store.Entries'.
+func (s *Server) scan(ctx context.Context, q *logQuery, place log.Seq) (f found, err error) {
+	if q.follow && s.store.Head().Seq < place+tailItems {
+		f = found{place: place, left: 1 << 62, begun: time.Now()}
 		items, err := s.tail.after(place)
-		for _, it := range items {
-			if err = f.look(q, it.entry, it); err != nil || f.past {
-				break
-			}
+		return f, f.lookAll(q, items, err)
+	}
+	err = s.scanning(ctx, func() (err error) {
+		f, err = s.scanStep(q, place)
+		return err
+	})
+	f.left = q.accounts.look(f.entries)
+	return f, err
+}
+
+// scanStep is scan for who has the turn.
+func (s *Server) scanStep(q *logQuery, place log.Seq) (found, error) {
+	f := found{place: place, begun: time.Now()}
+	if index, is := s.store.(mentions); is && q.uuids != nil {
+		entries, to, chain, ok, err := index.Mentions(q.uuids, place, mentionEntries)
+		if ok || err != nil {
+			f.entries++ // the index is looked at too
+			return f, f.lookMentioned(q, entries, to, chain, err)
 		}
-		return f, err
+	}
+	if q.sees == nil && q.filter.IsAll() {
+		items, err := s.tail.after(place)
+		return f, f.lookAll(q, items, err)
 	}
 	entries, err := s.store.Entries(place, scanEntries)
 	for _, e := range entries {
-		if err = f.look(q, e, nil); err != nil || f.past {
+		if err = f.look(q, e, nil); err != nil || f.past || f.over() {
 			break
 		}
 	}
 	return f, err
 }
 
-// look holds an entry against the filter, and keeps it if it is selected. it is
-// the entry's item, or nil if there is none yet.
+// lookAll holds items against the filter.
+func (f *found) lookAll(q *logQuery, items []*item, err error) error {
+	for _, it := range items {
+		if err = f.look(q, it.entry, it); err != nil || f.past || f.over() {
+			break
+		}
+	}
+	return err
+}
+
+// lookMentioned holds the entries that an index named against the filter. All
+// others up to place are not selected.
+func (f *found) lookMentioned(q *logQuery, entries []log.Entry, place log.Seq, chain log.ChainPrefix, err error) error {
+	if err != nil {
+		return err
+	}
+	for _, e := range entries {
+		if err = f.judge(q, e, nil); err != nil || f.past || f.over() {
+			return err
+		}
+	}
+	f.looked, f.place, f.chain = true, place, chain
+	return nil
+}
+
+// over reports whether the step has taken its time.
+func (f *found) over() bool {
+	return (f.entries%clockEvery == 0 || len(f.items) > 0) && time.Since(f.begun) > scanStep
+}
+
+// look is judge for the entry that follows place.
 func (f *found) look(q *logQuery, e log.Entry, it *item) error {
 	if want := f.place + 1; e.Seq != want {
 		return fmt.Errorf("entry %d where %d must be: %w", e.Seq, want, log.ErrCorrupt)
 	}
+	return f.judge(q, e, it)
+}
+
+// judge holds an entry against the filter, and keeps it if it is selected, with its
+// line made. it is the entry's item, or nil if there is none yet.
+func (f *found) judge(q *logQuery, e log.Entry, it *item) error {
 	f.looked = true
+	f.entries++
 	verdict, err := q.matcher.Match(e.Seq, e.Bytes)
 	if err != nil {
 		return fmt.Errorf("seq %d: %w", e.Seq, err)
@@ -57,14 +125,27 @@ func (f *found) look(q *logQuery, e log.Entry, it *item) error {
 	if f.past = verdict == logquery.Past; f.past {
 		return nil
 	}
-	f.place = e.Seq
+	f.place, f.chain = e.Seq, e.Hash.Prefix()
 	if verdict != logquery.Hit {
+		return nil
+	}
+	if q.sees != nil {
+		event, err := e.Event()
+		if err != nil || !q.sees(event) {
+			return err
+		}
+	}
+	if q.counting {
+		f.items = append(f.items, &item{entry: e})
 		return nil
 	}
 	if it == nil {
 		if it, err = newItem(e); err != nil {
 			return err
 		}
+	}
+	if _, err := it.line(); err != nil {
+		return err
 	}
 	f.items = append(f.items, it)
 	return nil

@@ -76,6 +76,7 @@ func newMetrics(s *Server) (*metrics, error) {
 	all := append([]prometheus.Collector{
 		m.requests, m.seconds, m.resets, m.entriesSent, m.scopesSent, m.scopesShared, m.snapshotsRefused, m.bytesSent, m.mismatches, m.barriers, m.barrierTime,
 		m.denied, m.limited, m.connections, m.withheld,
+		BudgetMetrics{append(slices.Clone(s.cfg.Meters), s.budgets.all...)},
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
 		gauge("rutter_head_seq", "Seq of this server's head.", func() float64 { return float64(s.store.Head().Seq) }),
 		gauge("rutter_floor_seq", "Lowest cursor that this server can serve.", func() float64 { return float64(s.store.Floor()) }),

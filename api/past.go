@@ -90,9 +90,14 @@ func (s *Server) viewAt(w http.ResponseWriter, r *http.Request, p parameters, pa
 	return nil
 }
 
-func (s *Server) pastState(ctx context.Context, part PastPart, seq log.Seq) (*projections.State, error) {
+func (s *Server) pastState(ctx context.Context, part PastPart, seq log.Seq) (state *projections.State, err error) {
 	if !part.Whole {
-		return s.cfg.Past.PartAt(ctx, part, seq)
+		err = s.scanning(ctx, func() (err error) {
+			state, err = s.cfg.Past.PartAt(ctx, part, seq)
+			return err
+		})
+		s.counted(ctx, state)
+		return state, err
 	}
 	select {
 	case s.wholes <- struct{}{}:
@@ -100,7 +105,9 @@ func (s *Server) pastState(ctx context.Context, part PastPart, seq log.Seq) (*pr
 	default:
 		return nil, fail(http.StatusServiceUnavailable, codeOverloaded, "try again, or ask for one object, CN or vnet", "the whole state of the past is being read for somebody else")
 	}
-	return s.cfg.Past.StateAt(ctx, seq)
+	state, err = s.cfg.Past.StateAt(ctx, seq)
+	s.counted(ctx, state)
+	return state, err
 }
 
 // part returns what of a past state a list of the kind needs.
@@ -281,6 +288,7 @@ func (s *Server) getState(w http.ResponseWriter, r *http.Request) error {
 	}); err != nil {
 		return err
 	}
+	s.accountsOf(r.Context()).look(len(records))
 	w.Header().Set("Content-Type", "application/x-ndjson")
 	w.WriteHeader(http.StatusOK)
 	out := json.NewEncoder(w)

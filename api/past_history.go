@@ -41,10 +41,14 @@ func (s *Server) getHistory(w http.ResponseWriter, r *http.Request) error {
 	if err := s.fresh(r, p); err != nil {
 		return err
 	}
-	seqs, err := s.cfg.Past.HistoryOf(r.Context(), PastObject{kind, p.text("object")}, log.Seq(after), int(limit))
-	if err != nil {
+	var seqs []log.Seq
+	if err := s.scanning(r.Context(), func() error {
+		seqs, err = s.cfg.Past.HistoryOf(r.Context(), PastObject{kind, p.text("object")}, log.Seq(after), int(limit))
+		return err
+	}); err != nil {
 		return err
 	}
+	s.accountsOf(r.Context()).look(len(seqs))
 	setSeq(w, s.store.Head().Seq)
 	w.Header().Set("Content-Type", "application/x-ndjson")
 	w.WriteHeader(http.StatusOK)

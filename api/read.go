@@ -140,6 +140,7 @@ func (s *Server) inSlices(w http.ResponseWriter, r *http.Request, p parameters, 
 	var last log.Object
 	slice := func(state *projections.State) (ended bool) {
 		seen := 0
+		defer func() { s.accountsOf(r.Context()).look(seen) }()
 		for rec := range state.Walk(walk, last) {
 			if seen == sliceRows {
 				return false

@@ -160,7 +160,6 @@ func (s *Server) mounted(m Mount) http.Handler {
 // method, answers its error, and counts both under the route's name. rowOf finds
 // the request's row of the matrix.
 func (s *Server) measured(route string, m methods, rowOf func(*http.Request) *access.Row) http.Handler {
-	stream := streamed[route]
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		s.handlers.Add(1)
 		defer s.handlers.Done()
@@ -173,7 +172,7 @@ func (s *Server) measured(route string, m methods, rowOf func(*http.Request) *ac
 		r.Body = http.MaxBytesReader(w, r.Body, MaxBody)
 		err := s.mayChange(route, r.Method)
 		if err == nil {
-			err = s.answer(seen, r, m, rowOf(r), stream)
+			err = s.answer(seen, r, m, rowOf(r), route)
 		}
 		if err != nil {
 			writeError(seen, r, err)
@@ -188,9 +187,9 @@ func (s *Server) measured(route string, m methods, rowOf func(*http.Request) *ac
 var streamed = map[string]bool{"/feed": true, "/log": true, intake.Path: true, "/cns/{id}/feed": true, "/wait": true, "/changefeeds": true}
 
 // answer answers a request that may be answered.
-func (s *Server) answer(w http.ResponseWriter, r *http.Request, m methods, row *access.Row, stream bool) error {
+func (s *Server) answer(w *statusWriter, r *http.Request, m methods, row *access.Row, route string) error {
 	who := s.identify(r)
-	leave, err := s.enter(r, who, stream)
+	leave, err := s.enter(r, who, streamed[route])
 	if err != nil {
 		return err
 	}
@@ -198,7 +197,13 @@ func (s *Server) answer(w http.ResponseWriter, r *http.Request, m methods, row *
 	if r, err = s.authorise(r, who, row); err != nil {
 		return err
 	}
-	return m.serve(w, r)
+	if err := s.mayWork(r, route); err != nil {
+		return s.overBudget(r, err)
+	}
+	if !streamed[route] && !unbudgeted[route] {
+		defer func() { s.accountsOf(r.Context()).sent(w.bytes) }()
+	}
+	return s.overBudget(r, m.serve(w, r))
 }
 
 // mayChange refuses what a log that is only shown does not do.
@@ -232,6 +237,14 @@ func (m methods) serve(w http.ResponseWriter, r *http.Request) error {
 type statusWriter struct {
 	http.ResponseWriter
 	status int
+	bytes  int // of the body
+}
+
+// Write implements http.ResponseWriter.
+func (w *statusWriter) Write(b []byte) (int, error) {
+	n, err := w.ResponseWriter.Write(b)
+	w.bytes += n
+	return n, err
 }
 
 // WriteHeader implements http.ResponseWriter.

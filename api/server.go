@@ -17,6 +17,7 @@ import (
 	"rutter/api/liveness"
 	"rutter/api/vmm"
 	"rutter/log"
+	"rutter/log/budget"
 )
 
 // Config says what a Server serves. Store is required.
@@ -45,6 +46,10 @@ type Config struct {
 	Audit Auditor
 	// Limits bound what one address or identity may have; zero: DefaultLimits.
 	Limits Limits
+	// Budgets bound the work of reads; nil: those of budget.Table. Meters are
+	// those of what is counted elsewhere, for /metrics.
+	Budgets budget.Set
+	Meters  []*budget.Meter
 	// Age says how long ago this server last knew that it was up to date, for
 	// the header Rutter-Age; nil leaves the header out.
 	Age func() time.Duration
@@ -119,6 +124,8 @@ type Server struct {
 	images  *images
 	gate    *gate
 	shares  *shares
+	budgets *budgets
+	scans   *scans
 	handler http.Handler
 	started time.Time
 
@@ -148,6 +155,7 @@ func New(cfg Config) (*Server, error) {
 		wholes: make(chan struct{}, wholesAtOnce),
 	}
 	s.images, s.gate, s.shares = newImages(), newGate(s, cfg.Limits), newShares(cfg.Limits)
+	s.budgets, s.scans = newBudgets(cfg.Budgets), newScans()
 	s.crew = newCrew(s)
 	ctx, cancel := context.WithCancel(context.Background())
 	s.ctx, s.cut = ctx, func() { cancel(); s.crew.cut() }

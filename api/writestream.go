@@ -95,6 +95,7 @@ type writeStream struct {
 	ended       bool // the reader takes no more
 
 	draining atomic.Bool // the server stops: end in order
+	over     atomic.Bool // a budget was used up: the reader rests before the next change
 }
 
 // writeAnswer is a frame to be sent: kind says which of the fields count.
@@ -225,6 +226,11 @@ func (u *writeStream) read(ctx context.Context, r *intake.Reader) error {
 
 // take hands one change to the store.
 func (u *writeStream) take(ctx context.Context, payload []byte) error {
+	if u.over.Swap(false) {
+		if err := u.rest(ctx, limitedPause); err != nil {
+			return err
+		}
+	}
 	c, err := u.decoder.Change(payload)
 	if err != nil {
 		return fmt.Errorf("from the client: %w", err)
@@ -324,6 +330,7 @@ func (u *writeStream) answered(id log.UUID, size int, result log.Result, err err
 	a := writeAnswer{kind: intake.TypeResult, id: id, size: size, result: result}
 	if err != nil {
 		a.kind, a.err = intake.TypeFailed, err
+		u.noteBudget(err)
 	}
 	u.add(a)
 }
@@ -432,7 +439,7 @@ func (w *answerWriter) append(a *writeAnswer) (err error) {
 		w.buf, err = intake.AppendDrain(w.buf, a.err.Error())
 		return err
 	case intake.TypeFailed:
-		w.buf, err = intake.AppendFailed(w.buf, intake.Failed{ChangeID: a.id, Code: codeOf(a.err), Text: a.err.Error()})
+		w.buf, err = intake.AppendFailed(w.buf, failedOf(a.id, a.err))
 	case intake.TypeResult:
 		var encoded []byte
 		if encoded, err = w.encoder.Result(&a.result); err == nil {
@@ -473,6 +480,8 @@ func (w *answerWriter) flush() error {
 func codeOf(err error) intake.Code {
 	var answer *answerError
 	switch {
+	case exceededOf(err) != nil:
+		return intake.CodeBudget
 	case errors.Is(err, ErrOverloaded), errors.Is(err, ErrClock):
 		return intake.CodeOverloaded
 	case errors.Is(err, ErrNoLeader):

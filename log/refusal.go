@@ -21,6 +21,7 @@ const (
 	CodeUndecided = "ChangeNotDecided"
 	CodeIDReused  = "ChangeIDReused" // 409: the change id belongs to another change
 	CodeSkipped   = "ChangeSkipped"  // 409: an operator took the cluster past the change
+	CodeLimit     = "LimitReached"   // 422: its author owns as much as it may
 )
 
 // Codes of the elements of a refusal (spec/napi.md section 3.3).

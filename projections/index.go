@@ -55,6 +55,9 @@ func sameIndex(a, b log.Object) bool {
 	case *log.VMM:
 		b, ok := b.(*log.VMM)
 		return ok && a.SledID == b.SledID && a.InstanceID == b.InstanceID
+	case *log.Migration:
+		b, ok := b.(*log.Migration)
+		return ok && a.InstanceID == b.InstanceID
 	case *log.Task:
 		b, ok := b.(*log.Task)
 		return ok && a.ServerUUID == b.ServerUUID && a.Ended() == b.Ended()
@@ -67,7 +70,7 @@ func sameIndex(a, b log.Object) bool {
 	case *log.NetworkPool, *log.Aggregation, *log.Router:
 		return false // rare
 	default:
-		return true // tags, servers, migrations and unknown objects are in no index
+		return true // tags, servers and unknown objects are in no index
 	}
 }
 
@@ -144,6 +147,8 @@ func (s *store) index(r *row) {
 	case *log.VMM:
 		addSet(s.vmmsOnCN, o.SledID, r)
 		addSet(s.vmmsOf, o.InstanceID, r)
+	case *log.Migration:
+		addSet(s.migrationsOf, o.InstanceID, r)
 	case *log.Task:
 		s.indexTask(r, o)
 	case *log.Ticket:
@@ -179,6 +184,8 @@ func (s *store) unindex(r *row) {
 	case *log.VMM:
 		s.vmmsOnCN.remove(o.SledID, r)
 		s.vmmsOf.remove(o.InstanceID, r)
+	case *log.Migration:
+		s.migrationsOf.remove(o.InstanceID, r)
 	case *log.Task:
 		s.unindexTask(r, o)
 	case *log.Ticket:

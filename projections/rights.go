@@ -162,6 +162,7 @@ func (d *draft) permitFields(op *log.Op, before, after log.Object) {
 	if foreign != nil {
 		d.refuse(log.CodeNotAuthorized, fmt.Sprintf("compute node %s may not write these fields of a %s", by.CN, op.Kind), foreign...)
 	}
+	d.checkOwned(op, before, after)
 }
 
 // touched are the fields that the operation sets or changes. One that is sent

@@ -3,6 +3,7 @@ package projections
 import (
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 
 	"rutter/log"
@@ -28,6 +29,9 @@ func (s *State) Setting(name string) string {
 }
 
 func defaultOf(name string) string {
+	if name == SettingCNMaxVMs {
+		return strconv.Itoa(MaxVMsOfCN)
+	}
 	if values := settings[name]; values != nil {
 		return values[0]
 	}
@@ -43,19 +47,26 @@ func (d *draft) setting(name string) string {
 }
 
 func (d *draft) checkSetting(s *log.Setting) {
-	mending := d.base.feature >= log.FeatureContained
-	if mending && s.Name == SettingClusterTime {
+	contained := d.base.Feature() >= log.FeatureContained
+	switch {
+	case !contained:
+	case s.Name == SettingClusterTime:
 		d.checkClusterTime(s)
+		return
+	case s.Name == SettingCNMaxVMs:
+		if n, err := strconv.Atoi(s.Value); err != nil || n < 1 || n > mostCNVMs || strconv.Itoa(n) != s.Value {
+			d.bad("value", "that is no value of "+s.Name, fmt.Sprintf("send a number from 1 to %d", mostCNVMs))
+		}
 		return
 	}
 	values, known := settings[s.Name]
 	if !known {
-		names := make([]string, 0, len(settings))
+		names := make([]string, 0, len(settings)+1)
+		if contained {
+			names = append(names, SettingCNMaxVMs, SettingClusterTime)
+		}
 		for name := range settings {
 			names = append(names, name)
-		}
-		if mending {
-			names = append(names, SettingClusterTime)
 		}
 		slices.Sort(names)
 		d.bad("name", fmt.Sprintf("there is no setting \"%s\"", d.show(s.Name)), "use one of: "+strings.Join(names, ", "))

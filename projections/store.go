@@ -139,21 +139,23 @@ type store struct {
 	// nicsOwnedBy are NICs by owner_uuid, on servers: nobody asks an agent for them.
 	// They cost about 10 bytes for each NIC.
 	nicsOwnedBy sets[log.UUID]
-	underlays   sets[log.UUID]      // underlay NICs by CN
-	vmsOnCN     sets[log.UUID]      // VMs by server_uuid
-	zones       sets[string]        // VMs by zonename, but for those named as their UUID; see zone
-	vmmsOnCN    sets[log.UUID]      // VMMs by sled_id
-	vmmsOf      sets[log.UUID]      // VMMs by instance_id
-	tasksOn     sets[log.UUID]      // tasks by server_uuid
-	openTasks   sets[log.UUID]      // those that have not ended
-	tasksBy     sets[bool]          // tasks by whether they have ended
-	ticketsOn   sets[log.UUID]      // tickets by server_uuid
-	lines       sets[line]          // tickets that wait, by what they wait for
-	ticketsBy   sets[bool]          // tickets by whether they wait
-	byNet       byNet               // of the kinds around networks; see there
-	ips         rowTable            // the NIC that has an address of a network
-	vl3         rowTable            // the NIC that has an address on a vnet
-	used        map[log.UUID]*spans // addresses in use by network
+	underlays   sets[log.UUID] // underlay NICs by CN
+	vmsOnCN     sets[log.UUID] // VMs by server_uuid
+	zones       sets[string]   // VMs by zonename, but for those named as their UUID; see zone
+	vmmsOnCN    sets[log.UUID] // VMMs by sled_id
+	vmmsOf      sets[log.UUID] // VMMs by instance_id
+	// migrationsOf are migrations by instance_id.
+	migrationsOf sets[log.UUID]
+	tasksOn      sets[log.UUID]      // tasks by server_uuid
+	openTasks    sets[log.UUID]      // those that have not ended
+	tasksBy      sets[bool]          // tasks by whether they have ended
+	ticketsOn    sets[log.UUID]      // tickets by server_uuid
+	lines        sets[line]          // tickets that wait, by what they wait for
+	ticketsBy    sets[bool]          // tickets by whether they wait
+	byNet        byNet               // of the kinds around networks; see there
+	ips          rowTable            // the NIC that has an address of a network
+	vl3          rowTable            // the NIC that has an address on a vnet
+	used         map[log.UUID]*spans // addresses in use by network
 }
 
 func newStore() *store {
@@ -162,7 +164,7 @@ func newStore() *store {
 		nicsOnNet: sets[log.UUID]{}, nicsOnVNet: sets[uint32]{}, nicsOnCN: sets[log.UUID]{},
 		nicsOf: newOwners(), nicsOwnedBy: sets[log.UUID]{}, underlays: sets[log.UUID]{},
 		vmsOnCN: sets[log.UUID]{}, zones: sets[string]{},
-		vmmsOnCN: sets[log.UUID]{}, vmmsOf: sets[log.UUID]{},
+		vmmsOnCN: sets[log.UUID]{}, vmmsOf: sets[log.UUID]{}, migrationsOf: sets[log.UUID]{},
 		tasksOn: sets[log.UUID]{}, openTasks: sets[log.UUID]{}, tasksBy: sets[bool]{},
 		ticketsOn: sets[log.UUID]{}, lines: sets[line]{}, ticketsBy: sets[bool]{},
 		byNet: newByNet(), ips: rowTable{hash: hashIP}, vl3: rowTable{hash: hashVL3}, used: map[log.UUID]*spans{},

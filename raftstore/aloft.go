@@ -48,8 +48,7 @@ func (p *proposal) tell(o outcome) {
 // refuse refuses what waits in the queue; nothing of it was written.
 func (q *queue) refuse(err error) {
 	q.mu.Lock()
-	waiting := q.waiting
-	q.waiting, q.bytes = nil, 0
+	waiting := q.waiting.all()
 	q.mu.Unlock()
 	for _, p := range waiting {
 		p.tell(outcome{err: err})

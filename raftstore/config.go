@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"rutter/log"
+	"rutter/log/budget"
 )
 
 // Member is one server of the cluster.
@@ -133,6 +134,10 @@ type Config struct {
 	// version before the leader raises the cluster's: 10 min. Until then an
 	// upgrade can be taken back.
 	FeatureSettle time.Duration
+
+	// Budgets bound what compute nodes and programs without a certificate may
+	// write a second: those of budget.Table.
+	Budgets budget.Set
 
 	// MapBytes is the address space reserved for changes.db, which must be
 	// more than the file ever grows to, else a long read stops the writer:

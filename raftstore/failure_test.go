@@ -210,8 +210,8 @@ func TestOverload(t *testing.T) {
 	must(t, n, tagChange(newID(), "afterwards"))
 
 	q := queue{kick: make(chan struct{}, 1), flying: maxFlying}
-	for range maxQueued {
-		if err := q.put(&proposal{}); err != nil {
+	for i := range maxQueued {
+		if err := q.put(&proposal{author: fmt.Sprint(i)}); err != nil {
 			t.Fatal(err)
 		}
 	}

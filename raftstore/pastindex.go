@@ -30,11 +30,14 @@ var bucketIndex = []byte("index")
 
 const (
 	segmentEvents = 1 << 14
-	indexVersion  = 1
-	fanoutBits    = 12
-	fanoutBytes   = 4 << fanoutBits
-	blockHeader   = 4 + 1
-	blockEntry    = 6
+	// indexVersion is of the blocks that are written. Those of indexFirst lack
+	// the UUIDs that stand in old values: upkeep replaces them.
+	indexVersion = 2
+	indexFirst   = 1
+	fanoutBits   = 12
+	fanoutBytes  = 4 << fanoutBits
+	blockHeader  = 4 + 1
+	blockEntry   = 6
 	// maxBlocks bounds the computed blocks that are kept in memory: those of a
 	// log of 10 million entries.
 	maxBlocks = 640
@@ -43,7 +46,7 @@ const (
 // What a key of the index is of, which is hashed with it.
 const (
 	indexObject  = 'o' // kind and id
-	indexMention = 'm' // a UUID in an event: its object's fields
+	indexMention = 'm' // a UUID in an event: its object's fields, and the old values of those
 	indexKind    = 'k' // a kind of which there are few, or serverNICs
 )
 
@@ -116,7 +119,7 @@ func token(b []byte) (head, payload int, bin bool, err error) {
 const changeIDToken = 7
 
 // scanEvent calls add with the hash of each key of an encoded event.
-func scanEvent(b []byte, add func(hash uint32)) error {
+func scanEvent(version byte, b []byte, add func(hash uint32)) error {
 	kind, id, err := eventObject(b)
 	if err != nil {
 		return err
@@ -127,7 +130,13 @@ func scanEvent(b []byte, add func(hash uint32)) error {
 	} else if kind == log.KindNIC && bytes.Contains(b, serverText) {
 		add(kindHash(serverNICs))
 	}
-	return mentions(b[1:], changeIDToken, func(uuid []byte) { add(mentionHash(uuid)) })
+	return mentions(b[1:], changeIDToken, func(value []byte, bin bool) {
+		if bin {
+			add(mentionHash(value))
+		} else if uuid, err := log.ParseUUID(string(value)); err == nil && version != indexFirst {
+			add(mentionHash(uuid[:]))
+		}
+	})
 }
 
 // fixedSize has the bytes of a msgpack element by its first, where those say it
@@ -152,8 +161,12 @@ var fixedSize = func() (sizes [256]uint8) {
 	return sizes
 }()
 
-// mentions calls fn with each binary value of 16 bytes, but the token skip.
-func mentions(b []byte, skip int, fn func(uuid []byte)) error {
+// uuidText is the length of a UUID as text, which is how old values have it.
+const uuidText = 36
+
+// mentions calls fn with each value that may be a UUID: binary ones of 16 bytes,
+// but the token skip, and texts of 36.
+func mentions(b []byte, skip int, fn func(value []byte, bin bool)) error {
 	for n := 0; len(b) > 0; n++ {
 		if size := int(fixedSize[b[0]]); size > 0 && size <= len(b) {
 			b = b[size:]
@@ -166,13 +179,16 @@ func mentions(b []byte, skip int, fn func(uuid []byte)) error {
 		if head+payload > len(b) {
 			return log.ErrCorrupt
 		}
-		if bin && payload == 16 && n != skip {
-			fn(b[head : head+16])
+		if bin && payload == 16 && n != skip || payload == uuidText && !bin && b[0] == str8 {
+			fn(b[head:head+payload], bin)
 		}
 		b = b[head+payload:]
 	}
 	return nil
 }
+
+// str8 begins a text of 32 to 255 bytes.
+const str8 = 0xd9
 
 var errEventHead = fmt.Errorf("the head of an event: %w", log.ErrCorrupt)
 
@@ -209,7 +225,7 @@ func eventObject(b []byte) (kind log.Kind, id []byte, err error) {
 type block []byte
 
 // makeBlock computes the block of the events first to last, of one segment.
-func makeBlock(tx *bbolt.Tx, first, last log.Seq) (block, error) {
+func makeBlock(tx *bbolt.Tx, version byte, first, last log.Seq) (block, error) {
 	entries := make([]uint64, 0, 8*int(last-first+1))
 	cursor := tx.Bucket(bucketEvents).Cursor()
 	want := first
@@ -219,18 +235,18 @@ func makeBlock(tx *bbolt.Tx, first, last log.Seq) (block, error) {
 			return nil, err
 		}
 		place := uint64(want-1) % segmentEvents
-		if err := scanEvent(s.Bytes, func(hash uint32) { entries = append(entries, uint64(hash)<<16|place) }); err != nil {
+		if err := scanEvent(version, s.Bytes, func(hash uint32) { entries = append(entries, uint64(hash)<<16|place) }); err != nil {
 			return nil, fmt.Errorf("changes.db: event row %d: %w", want, err)
 		}
 		want++
 	}
 	slices.Sort(entries)
-	return encodeBlock(slices.Compact(entries)), nil
+	return encodeBlock(version, slices.Compact(entries)), nil
 }
 
-func encodeBlock(entries []uint64) block {
+func encodeBlock(version byte, entries []uint64) block {
 	b := make(block, blockHeader+fanoutBytes, blockHeader+fanoutBytes+blockEntry*len(entries))
-	b[4] = indexVersion
+	b[4] = version
 	next := 0
 	for i, e := range entries {
 		for upper := int(e >> (48 - fanoutBits)); next < upper; next++ {
@@ -301,33 +317,16 @@ type blocks struct {
 
 // get returns the block of a segment whose entries first to last are in the file.
 func (c *blocks) get(tx *bbolt.Tx, segment uint64, first, last log.Seq) (block, error) {
-	c.mu.Lock()
-	if c.db != tx.DB() {
-		c.db, c.checked, c.made = tx.DB(), map[uint64]bool{}, map[uint64]block{}
-	}
-	checked, made := c.checked[segment], c.made[segment]
-	c.mu.Unlock()
+	checked, made := c.known(tx, segment)
 	if made != nil {
 		return made, nil
 	}
-	key := segmentKey(segment)
-	if index := tx.Bucket(bucketIndex); index != nil {
-		if b := block(index.Get(key)); len(b) > blockHeader && b[4] == indexVersion {
-			if checked {
-				return b, nil
-			}
-			if err := checkBlock(key, b); err != nil {
-				return nil, err
-			}
-			c.mu.Lock()
-			c.checked[segment] = true
-			c.mu.Unlock()
-			return b, nil
-		}
+	if b, err := c.storedBlock(tx, segment, checked); b != nil || err != nil {
+		return b, err
 	}
 	first = max(first, log.Seq(segment*segmentEvents)+1)
 	end := log.Seq((segment + 1) * segmentEvents)
-	b, err := makeBlock(tx, first, min(last, end))
+	b, err := makeBlock(tx, indexVersion, first, min(last, end))
 	if err != nil {
 		return nil, err
 	}
@@ -336,5 +335,38 @@ func (c *blocks) get(tx *bbolt.Tx, segment uint64, first, last log.Seq) (block, 
 		c.made[segment] = b
 	}
 	c.mu.Unlock()
+	return b, nil
+}
+
+// known says what is remembered of a segment.
+func (c *blocks) known(tx *bbolt.Tx, segment uint64) (checked bool, made block) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.db != tx.DB() {
+		c.db, c.checked, c.made = tx.DB(), map[uint64]bool{}, map[uint64]block{}
+	}
+	return c.checked[segment], c.made[segment]
+}
+
+// storedBlock returns the stored block of a segment, nil if there is none that
+// this program knows. checked: it was found to be whole before.
+func (c *blocks) storedBlock(tx *bbolt.Tx, segment uint64, checked bool) (block, error) {
+	index := tx.Bucket(bucketIndex)
+	if index == nil {
+		return nil, nil
+	}
+	key := segmentKey(segment)
+	b := block(index.Get(key))
+	if len(b) <= blockHeader || b[4] != indexVersion && b[4] != indexFirst {
+		return nil, nil
+	}
+	if !checked {
+		if err := checkBlock(key, b); err != nil {
+			return nil, err
+		}
+		c.mu.Lock()
+		c.checked[segment] = c.db == tx.DB()
+		c.mu.Unlock()
+	}
 	return b, nil
 }

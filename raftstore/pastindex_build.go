@@ -59,7 +59,8 @@ func putBlock(tx *bbolt.Tx, key []byte, b block) error {
 }
 
 // nextBlock computes the block of the first full segment after the last one
-// that has one; none if there is no such segment.
+// that has one, or else of one whose block an older program wrote; none if there
+// is no such segment.
 func nextBlock(tx *bbolt.Tx) (key []byte, b block, err error) {
 	h, _, err := readMeta(tx)
 	if err != nil || h.seq == 0 {
@@ -74,10 +75,31 @@ func nextBlock(tx *bbolt.Tx) (key []byte, b block, err error) {
 	}
 	from, to := log.Seq(segment*segmentEvents)+1, log.Seq((segment+1)*segmentEvents)
 	if to > h.seq {
-		return nil, nil, nil
+		if segment, from, to = oldBlock(tx, first); to == 0 {
+			return nil, nil, nil
+		}
 	}
-	b, err = makeBlock(tx, from, to)
+	b, err = makeBlock(tx, indexVersion, from, to)
 	return segmentKey(segment), b, err
+}
+
+// oldBlock finds a block of an older program, whose segment is whole; to is 0 if
+// there is none.
+func oldBlock(tx *bbolt.Tx, first log.Seq) (segment uint64, from, to log.Seq) {
+	index := tx.Bucket(bucketIndex)
+	if index == nil {
+		return 0, 0, 0
+	}
+	for key, row := range rowsOf(index) {
+		if len(key) != 9 || len(row) <= blockHeader || row[4] != indexFirst {
+			continue
+		}
+		segment = binary.BigEndian.Uint64(key[1:])
+		if from = log.Seq(segment*segmentEvents) + 1; from >= first {
+			return segment, from, log.Seq((segment + 1) * segmentEvents)
+		}
+	}
+	return 0, 0, 0
 }
 
 // dropIndex deletes the blocks of segments whose events were all deleted.

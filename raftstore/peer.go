@@ -202,8 +202,10 @@ func (s *Store) answer(ctx context.Context, f frame) frame {
 	default:
 		err = fmt.Errorf("peer request of type %d is not known to this server: upgrade it", f.kind)
 	}
-	if err != nil {
-		return frame{f.number, answerOf(err), []byte(err.Error())}
+	if kind := answerOf(err); kind == answerOverloaded {
+		return frame{f.number, kind, overloadedPayload(err)}
+	} else if err != nil {
+		return frame{f.number, kind, []byte(err.Error())}
 	}
 	return frame{f.number, answerOK, payload}
 }
@@ -245,7 +247,7 @@ func errorOf(f frame) error {
 	case answerNotLeader:
 		return errNotLeader
 	case answerOverloaded:
-		return ErrOverloaded
+		return overloadedError(f.payload)
 	case answerNoRoom:
 		return fmt.Errorf("%w: %s", ErrNoRoom, strings.TrimPrefix(string(f.payload), ErrNoRoom.Error()+": "))
 	case answerClock:

@@ -21,9 +21,6 @@ const (
 	// maxBatchChanges and maxBatchBytes bound one raft entry.
 	maxBatchChanges = 1024
 	maxBatchBytes   = 1 << 20
-	// maxQueued and maxQueuedBytes bound the changes that wait for a batch.
-	maxQueued      = 1 << 14
-	maxQueuedBytes = 32 << 20
 	// maxFlying is how many batches are on their way through raft at once, and
 	// pipelineFrom how many changes must wait for a second one to pay: with
 	// few writers one in flight gives the larger batches (shared/PEERS.md §3).
@@ -43,6 +40,8 @@ var (
 type proposal struct {
 	bytes   []byte
 	stretch uint64 // of the log's time in which it was stamped: see queue.stretch
+	author  string // authorOf the change
+	cost    int    // in its author's turn: bytes, and opCost for each operation
 	// done is told once what became of it, and never waits: all of a batch's
 	// are told by one goroutine.
 	done func(outcome)
@@ -56,7 +55,7 @@ type outcome struct {
 
 // queue holds the proposals that wait. The proposer takes a batch as soon as
 // one may fly, so that a batch grows just as long as the one before it flies:
-// one writer never waits, many share.
+// one writer never waits, many share, each author in its turn.
 type queue struct {
 	kick chan struct{}
 	// stretch counts the changes that set the log's time; what was stamped before
@@ -64,11 +63,14 @@ type queue struct {
 	stretch atomic.Uint64
 
 	mu      sync.Mutex
-	waiting []*proposal
-	bytes   int
+	waiting turns
 	flying  int
 	closed  error // what proposals get once the proposer has ended
 }
+
+// errTimeSet: the log's time was set after the change was stamped. Nothing was
+// written, and it is stamped anew.
+var errTimeSet = fmt.Errorf("%w: the log's time was set meanwhile", errNotLeader)
 
 // put adds p, or says why not; then nothing was written.
 func (q *queue) put(p *proposal) error {
@@ -77,14 +79,19 @@ func (q *queue) put(p *proposal) error {
 	return q.add(p)
 }
 
-// putMend is put for a change that sets the log's time.
+// putMend is put for a change that sets the log's time. Authors take turns, so what
+// waits could come behind it: it is refused, and whoever proposed it tries again.
 func (q *queue) putMend(p *proposal) error {
 	q.mu.Lock()
-	defer q.mu.Unlock()
+	waiting := q.waiting.all()
 	p.stretch = q.stretch.Load()
 	err := q.add(p)
 	if err == nil {
 		q.stretch.Add(1)
+	}
+	q.mu.Unlock()
+	for _, w := range waiting {
+		w.tell(outcome{err: errTimeSet})
 	}
 	return err
 }
@@ -95,13 +102,11 @@ func (q *queue) add(p *proposal) error {
 		return q.closed
 	}
 	if p.stretch != q.stretch.Load() {
-		return fmt.Errorf("%w: the log's time was set meanwhile", errNotLeader)
+		return errTimeSet
 	}
-	if len(q.waiting) >= maxQueued || q.bytes+len(p.bytes) > maxQueuedBytes {
-		return fmt.Errorf("%w: %d of them, %d bytes", ErrOverloaded, len(q.waiting), q.bytes)
+	if err := q.waiting.put(p); err != nil {
+		return err
 	}
-	q.waiting = append(q.waiting, p)
-	q.bytes += len(p.bytes)
 	signal(q.kick)
 	return nil
 }
@@ -110,19 +115,11 @@ func (q *queue) add(p *proposal) error {
 func (q *queue) take() []*proposal {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if len(q.waiting) == 0 || q.flying >= maxFlying || q.flying > 0 && len(q.waiting) < pipelineFrom {
+	if q.waiting.count == 0 || q.flying >= maxFlying || q.flying > 0 && q.waiting.count < pipelineFrom {
 		return nil
 	}
-	n, size := 0, 0
-	for n < len(q.waiting) && n < maxBatchChanges && (n == 0 || size+len(q.waiting[n].bytes) <= maxBatchBytes) {
-		size += len(q.waiting[n].bytes)
-		n++
-	}
-	batch := q.waiting[:n:n]
-	q.waiting = append([]*proposal(nil), q.waiting[n:]...)
-	q.bytes -= size
 	q.flying++
-	return batch
+	return q.waiting.take(maxBatchChanges, maxBatchBytes)
 }
 
 // landed makes room for the next batch.
@@ -145,13 +142,13 @@ func (q *queue) close(err error) {
 func (q *queue) idle() bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	return len(q.waiting) == 0 && q.flying == 0
+	return q.waiting.count == 0 && q.flying == 0
 }
 
 func (q *queue) length() int {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	return len(q.waiting)
+	return q.waiting.count
 }
 
 // flight is a batch in raft.
@@ -394,6 +391,9 @@ func (s *Store) queueUp(c *log.Change, done func(outcome)) error {
 		done(outcome{result: result})
 		return nil
 	}
+	if err := s.budgets.spend(c.By.Role, p.author, len(c.Ops), len(p.bytes)); err != nil {
+		return fmt.Errorf("%w: %w", ErrOverloaded, err)
+	}
 	p.done = done
 	if err := s.queue.put(p); err != nil {
 		return err
@@ -405,7 +405,7 @@ func (s *Store) queueUp(c *log.Change, done func(outcome)) error {
 // stamped returns c with the leader's time and seed, encoded so that every server
 // can read it.
 func (s *Store) stamped(c *log.Change) (p *proposal, err error) {
-	p = &proposal{stretch: s.queue.stretch.Load()}
+	p = &proposal{stretch: s.queue.stretch.Load(), author: authorOf(c)}
 	stamped := *c
 	if stamped.Time, err = s.clock.stamp(); err != nil {
 		return nil, err
@@ -414,6 +414,7 @@ func (s *Store) stamped(c *log.Change) (p *proposal, err error) {
 	if p.bytes, err = encodeStamped(&stamped); err != nil {
 		return nil, err
 	}
+	p.cost = len(p.bytes) + opCost*len(c.Ops)
 	return p, readable(p.bytes)
 }
 

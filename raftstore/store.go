@@ -35,6 +35,7 @@ type Store struct {
 	ops       *diskOps
 	stall     stall
 	room      roomWatch
+	budgets   *budgets
 	clock     *clock
 	peers     atomic.Pointer[peers] // set by Run
 	fresh     bool                  // the folder held no cluster when Run began
@@ -114,6 +115,7 @@ func newStore(cfg Config) *Store {
 		clock:     newClock(&cfg, known.agreement.Load),
 		ops:       new(diskOps),
 		room:      roomWatch{upkeep: make(chan struct{}, 1)},
+		budgets:   newBudgets(&cfg),
 		opened:    time.Now(),
 		peerSlots: make(chan struct{}, maxPeerRequests),
 		tasks:     new(tasks),

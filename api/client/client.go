@@ -150,6 +150,8 @@ type Error struct {
 	Status  int    `json:"-"` // HTTP
 	Code    string `json:"code"`
 	Message string `json:"message"`
+	// After is when the server wants to be asked again; 0: it does not say.
+	After time.Duration `json:"-"`
 }
 
 // Error implements error.
@@ -215,10 +217,22 @@ func (c *Client) untilAnswered(ctx context.Context, attempt func(context.Context
 		select {
 		case <-ctx.Done():
 			return fmt.Errorf("%w: %w", ErrUnavailable, again.error)
-		case <-time.After(backoff - rand.N(backoff/2)):
+		case <-time.After(max(backoff-rand.N(backoff/2), afterOf(again))):
 		}
 		backoff = min(2*backoff, maxBackoff)
 	}
+}
+
+// maxAfter bounds, in seconds, what a server's Retry-After is believed.
+const maxAfter = 3600
+
+// afterOf is when the server that answered wants to be asked again.
+func afterOf(err error) time.Duration {
+	var failed *Error
+	if errors.As(err, &failed) {
+		return failed.After
+	}
+	return 0
 }
 
 func (c *Client) unwelcome(err error) error {
@@ -281,6 +295,9 @@ func answerError(response *http.Response, body []byte) error {
 		refusal = &log.Refusal{Code: http.StatusText(response.StatusCode), Message: strings.TrimSpace(string(body[:min(len(body), 200)]))}
 	}
 	failed := &Error{Status: response.StatusCode, Code: refusal.Code, Message: refusal.Message}
+	if seconds, err := strconv.Atoi(response.Header.Get("Retry-After")); err == nil && response.StatusCode == http.StatusTooManyRequests {
+		failed.After = time.Duration(min(max(seconds, 0), maxAfter)) * time.Second
+	}
 	switch {
 	case response.StatusCode == http.StatusBadGateway, response.StatusCode == http.StatusServiceUnavailable,
 		response.StatusCode == http.StatusGatewayTimeout, response.StatusCode == http.StatusTooManyRequests:

@@ -27,22 +27,27 @@ type LogQuery struct {
 	Query  url.Values // filters of GET /log; its last, since or cursor go before an After of 0
 }
 
-// Log yields the entries of the log in order. With Follow it goes on until ctx
+// Log yields the entries of the log in order. Where a server ends its answer since
+// who asks has used up a budget, it waits as it is told, and goes on. With Follow it goes on until ctx
 // ends, and to the next server, from where it was, when one goes away. After an
 // error it yields nothing more. Errors: a *log.Refusal if the place is not to
 // be had (older than what is kept, or of another log), ErrUnavailable, ctx's.
 func (c *Client) Log(ctx context.Context, q LogQuery) iter.Seq2[log.Line, error] {
 	return func(yield func(log.Line, error) bool) {
-		after := q.After
+		at := logPlace{after: q.After, lines: ^uint64(0)}
+		if n, err := strconv.ParseUint(q.Query.Get("limit"), 10, 64); err == nil {
+			at.lines = n
+		}
 		for {
-			stopped, err := c.logOnce(ctx, q, &after, yield)
+			at.more = false
+			stopped, err := c.logOnce(ctx, q, &at, yield)
 			if stopped {
 				return
 			}
 			switch {
 			case ctx.Err() != nil:
 				err = ctx.Err()
-			case err == nil && q.Follow, errors.As(err, new(retry)):
+			case err == nil && (q.Follow || at.more && at.lines > 0), errors.As(err, new(retry)):
 				continue // the stream ended: go on from where it was
 			}
 			if err != nil {
@@ -53,11 +58,28 @@ func (c *Client) Log(ctx context.Context, q LogQuery) iter.Seq2[log.Line, error]
 	}
 }
 
-// logOnce reads one answer of GET /log, and moves *after along. The error is a
+// logPlace is how far a reader of the log is.
+type logPlace struct {
+	after log.Seq
+	next  string // the cursor to go on from, if the last line said one; it is not before after
+	more  bool   // the answer ended for a budget
+	lines uint64 // that may still come
+}
+
+// logOnce reads one answer of GET /log, and moves at along. The error is a
 // retry if the stream broke after it had begun.
-func (c *Client) logOnce(ctx context.Context, q LogQuery, after *log.Seq, yield func(log.Line, error) bool) (stopped bool, err error) {
+func (c *Client) logOnce(ctx context.Context, q LogQuery, at *logPlace, yield func(log.Line, error) bool) (stopped bool, err error) {
 	query := cloneQuery(q.Query)
-	if *after > 0 || !query.Has("last") && !query.Has("since") && !query.Has("cursor") {
+	after := &at.after
+	if at.next != "" {
+		for _, name := range []string{"last", "since", "after"} {
+			query.Del(name)
+		}
+		query.Set("cursor", at.next)
+		if query.Has("limit") {
+			query.Set("limit", strconv.FormatUint(at.lines, 10))
+		}
+	} else if *after > 0 || !query.Has("last") && !query.Has("since") && !query.Has("cursor") {
 		for _, name := range []string{"last", "since", "cursor"} { // where to begin was found
 			query.Del(name)
 		}
@@ -80,11 +102,16 @@ func (c *Client) logOnce(ctx context.Context, q LogQuery, after *log.Seq, yield 
 		if err := brokenOff(lines.Bytes()); err != nil {
 			return false, err
 		}
+		if next := nextOf(lines.Bytes()); next != "" {
+			at.next, at.more = next, true
+			continue
+		}
 		var line log.Line
 		if err := json.Unmarshal(lines.Bytes(), &line); err != nil {
 			return false, fmt.Errorf("client: line after seq %d: %w", *after, err)
 		}
 		*after = line.Seq
+		at.next, at.lines = "", at.lines-1
 		if !yield(line, nil) {
 			return true, nil
 		}
@@ -104,6 +131,17 @@ func brokenOff(line []byte) error {
 		return nil
 	}
 	return last.Error
+}
+
+// nextOf returns the cursor of a last line that says where to go on.
+func nextOf(line []byte) string {
+	var last struct {
+		Next string `json:"next"`
+	}
+	if !bytes.HasPrefix(line, []byte(`{"next":`)) || json.Unmarshal(line, &last) != nil {
+		return ""
+	}
+	return last.Next
 }
 
 // open sends r until a server answers with success, and leaves the body open.

@@ -83,7 +83,7 @@ func (c *Client) NewStream() *Stream {
 // refusal is a *log.Refusal as the error. Any number of goroutines may submit;
 // changes of one goroutine that does not wait for answers have no order.
 //
-// Errors: ErrOverloaded, log.ErrNoRoom, ErrBadChange, log.ErrTooLarge (all: not written, if
+// Errors: ErrOverloaded (a *BudgetError too), log.ErrNoRoom, ErrBadChange, log.ErrTooLarge (all: not written, if
 // they do not wrap ErrUnavailable as well); ErrUnavailable, with ctx's error,
 // and ErrStreamEnded: it may have been written.
 func (s *Stream) Submit(ctx context.Context, change *log.Change) (log.Result, error) {
@@ -328,3 +328,17 @@ func (c *Client) dialStream(ctx context.Context, server int) (_ *connection, err
 	conn.leads = welcome.Leads
 	return conn, nil
 }
+
+// BudgetError says that the author of a change has used up a budget of the
+// servers. The change was not written: submit it again, with the same id, After
+// that time. It is an ErrOverloaded.
+type BudgetError struct {
+	After time.Duration
+	Text  string // names the budget, what it is, and whose
+}
+
+// Error implements error.
+func (e *BudgetError) Error() string { return "client: " + e.Text }
+
+// Unwrap makes it an ErrOverloaded.
+func (e *BudgetError) Unwrap() error { return ErrOverloaded }

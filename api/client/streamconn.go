@@ -184,6 +184,9 @@ func (u *usage) failed(f intake.Failed) {
 	case intake.CodeNoRoom:
 		u.s.settle(f.ChangeID, answer{err: fmt.Errorf("%w: %s", log.ErrNoRoom, f.Text)})
 		return
+	case intake.CodeBudget:
+		u.s.settle(f.ChangeID, answer{err: &BudgetError{After: f.After, Text: f.Text}})
+		return
 	case intake.CodeBad:
 		u.s.settle(f.ChangeID, answer{err: fmt.Errorf("%w: %s", ErrBadChange, f.Text)})
 		return

@@ -16,6 +16,7 @@ import (
 	"rutter/api/access"
 	"rutter/api/pki"
 	"rutter/log"
+	"rutter/log/budget"
 	"rutter/projections"
 )
 
@@ -236,6 +237,33 @@ func TestRenewAndUpkeep(t *testing.T) {
 	})
 	if _, err := New(Config{}); err == nil || errors.Is(err, errNoIssuer) {
 		t.Errorf("a service without a store: %v", err)
+	}
+}
+
+// W1: a compute node gets so many certificates and no more, however it asks; its
+// token is not used up by a refusal, and other nodes have theirs.
+func TestCertificatesAreBudgeted(t *testing.T) {
+	d := newDesk(t)
+	most := int(budget.Set(nil).Get(budget.CNCertificates).AtOnce)
+	ask := request(t)
+	for i := range most {
+		if status := d.ask(node, http.MethodPost, "/renew", RenewRequest{Request: ask}, nil); status != http.StatusOK {
+			t.Fatalf("certificate %d was answered with %d", i, status)
+		}
+	}
+	if status := d.ask(node, http.MethodPost, "/renew", RenewRequest{Request: ask}, nil); status != http.StatusTooManyRequests {
+		t.Errorf("one too many was answered with %d", status)
+	}
+	join := JoinRequest{Token: d.token(24 * time.Hour).Reveal(), Request: ask}
+	if status := d.ask(stranger, http.MethodPost, "/join", join, nil); status != http.StatusTooManyRequests {
+		t.Errorf("by a token it was answered with %d", status)
+	}
+	if status := d.ask(access.Identity{Role: access.CN, UUID: log.UUID{6}}, http.MethodPost, "/renew", RenewRequest{Request: ask}, nil); status != http.StatusOK {
+		t.Errorf("another node was answered with %d", status)
+	}
+	d.now = d.now.Add(2 * time.Hour)
+	if status := d.ask(stranger, http.MethodPost, "/join", join, nil); status != http.StatusOK {
+		t.Errorf("later, the token was answered with %d", status)
 	}
 }
 

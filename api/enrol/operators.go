@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 
+	"rutter/api/access"
 	"rutter/api/pki"
 	"rutter/log"
 	"rutter/projections"
@@ -49,6 +50,11 @@ func (s *Service) createToken(r *http.Request) (any, error) {
 	issuer, err := s.cfg.Issuer()
 	if err != nil {
 		return nil, err
+	}
+	if id, _ := access.From(r.Context()); id.Role != access.Local {
+		if err := s.tokens.Spend(id.Key(), 1); err != nil {
+			return nil, err
+		}
 	}
 	o := &log.Token{UUID: form.UUID, Hash: form.Hash, CN: form.CN, Expires: form.Expires}
 	if _, err := s.write(r, actor(r), log.Op{Action: log.Create, Kind: log.KindToken, Object: o, Set: []string{"cn_uuid", "expires", "hash", "uuid"}}); err != nil {

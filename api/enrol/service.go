@@ -13,6 +13,7 @@ import (
 	"log/slog"
 	"net/http"
 	"slices"
+	"strconv"
 	"time"
 
 	"github.com/google/uuid"
@@ -20,6 +21,7 @@ import (
 	"rutter/api/access"
 	"rutter/api/pki"
 	"rutter/log"
+	"rutter/log/budget"
 	"rutter/projections"
 )
 
@@ -59,12 +61,16 @@ type Config struct {
 	NewID  func() (log.UUID, error)
 	Random io.Reader    // the system's
 	Logger *slog.Logger // none if nil
+	// Budgets bound what is issued; nil: those of budget.Table.
+	Budgets budget.Set
 }
 
 // Service answers under Path.
 type Service struct {
 	cfg     Config // immutable
 	handler http.Handler
+	// certificates and tokens count what this server issues.
+	certificates, tokens *budget.Meter
 }
 
 // New returns a service that does nothing yet.
@@ -99,7 +105,11 @@ func New(cfg Config) (*Service, error) {
 	if cfg.Logger == nil {
 		cfg.Logger = slog.New(slog.DiscardHandler)
 	}
-	s := &Service{cfg: cfg}
+	s := &Service{
+		cfg:          cfg,
+		certificates: budget.NewMeter(cfg.Budgets.Get(budget.CNCertificates), cfg.Now),
+		tokens:       budget.NewMeter(cfg.Budgets.Get(budget.Tokens), cfg.Now),
+	}
 	mux := http.NewServeMux()
 	for _, e := range s.table() {
 		mux.HandleFunc(e.pattern, s.guarded(e))
@@ -107,6 +117,9 @@ func New(cfg Config) (*Service, error) {
 	s.handler = mux
 	return s, nil
 }
+
+// Meters count what this server issues.
+func (s *Service) Meters() []*budget.Meter { return []*budget.Meter{s.certificates, s.tokens} }
 
 // Handler returns the handler of every path, Path taken away.
 func (s *Service) Handler() http.Handler { return s.handler }
@@ -158,6 +171,8 @@ type answerError struct {
 	Message string           `json:"message"`
 	Remedy  string           `json:"remedy,omitempty"`
 	Errors  []log.FieldError `json:"errors,omitempty"`
+	// Budget is the one that is used up, with when to come again.
+	Budget *budget.Exceeded `json:"budget,omitempty"`
 }
 
 func (e *answerError) Error() string { return e.Code + ": " + e.Message }
@@ -184,6 +199,9 @@ func (s *Service) guarded(e endpoint) http.HandlerFunc {
 		if err != nil {
 			a := s.failure(r, err)
 			status, answer = a.status, a
+			if a.Budget != nil {
+				w.Header().Set("Retry-After", strconv.Itoa(a.Budget.Seconds()))
+			}
 		}
 		body, _ := json.Marshal(answer) // our own forms: they can be marshalled
 		w.Header().Set("Content-Type", "application/json")
@@ -201,8 +219,11 @@ var refusalStatus = map[string]int{
 func (s *Service) failure(r *http.Request, err error) *answerError {
 	var answer *answerError
 	var refusal *log.Refusal
+	var exceeded *budget.Exceeded
 	switch {
 	case errors.As(err, &answer):
+	case errors.As(err, &exceeded):
+		answer = &answerError{status: http.StatusTooManyRequests, Code: "BudgetExceeded", Message: exceeded.Error(), Remedy: "nothing was issued; come again when Retry-After says", Budget: exceeded}
 	case errors.As(err, &refusal):
 		status := refusalStatus[refusal.Code]
 		if status == 0 {
@@ -366,6 +387,9 @@ func (s *Service) join(r *http.Request) (any, error) {
 		return nil, err // before the token is used up
 	}
 	id := access.Identity{Role: access.CN, UUID: held.CN}
+	if err := s.certificates.Spend(id.Key(), 1); err != nil {
+		return nil, err // before the token is used up
+	}
 	redeem := log.Op{
 		Action: log.Update, Kind: log.KindToken, ID: held.UUID.String(), Set: []string{"used_by"}, Object: &log.Token{UsedBy: keyID},
 	}
@@ -411,6 +435,9 @@ func (s *Service) renew(r *http.Request) (any, error) {
 		return nil, err
 	}
 	id, _ := access.From(r.Context())
+	if err := s.certificates.Spend(id.Key(), 1); err != nil {
+		return nil, err
+	}
 	return s.grant(r, id, key)
 }
 

@@ -97,8 +97,9 @@ const (
 	maxReporters = 4
 	// maxReports bounds the connections that wait for that: as many as a server takes.
 	maxReports = 1 << 14
-	// MaxVMs bounds the VMs of one CN; what it says beyond is not taken.
-	MaxVMs = 20_000
+	// MaxVMs bounds the VMs of one CN; what it says beyond is not taken, whatever
+	// an operator has raised the log's limit to.
+	MaxVMs = 8 * projections.MaxVMsOfCN
 	// maxReap bounds what one sweep deletes of what has ended: two changes' worth.
 	maxReap = 2 * maxReportOps
 	// maxOpen bounds the requests that one CN has not answered.

@@ -18,6 +18,7 @@ import (
 	"rutter/api/pki"
 	"rutter/cmd/rutter/certcmd"
 	"rutter/cmd/rutter/term"
+	"rutter/log/budget"
 	"rutter/raftstore"
 )
 
@@ -39,6 +40,7 @@ func serverFlags() []cli.Flag {
 		&cli.StringFlag{Name: "drill-clock", EnvVars: []string{"RUTTER_DRILL_CLOCK"}, Hidden: true, Usage: "for drills: the file ID in this `FOLDER` has a duration, as in -2m or 8760h, by which this server's clock is taken to be wrong; it may change at any time"},
 		&cli.StringFlag{Name: "disk-low-water", EnvVars: []string{"RUTTER_DISK_LOW_WATER"}, Value: "auto", Usage: "`SIZE` of the room that the data folder must have left, lest creates and updates be refused; auto is 1GiB, or a tenth of its file system if that is less"},
 		&cli.DurationFlag{Name: "disk-patience", EnvVars: []string{"RUTTER_DISK_PATIENCE"}, Value: time.Minute, Usage: "`TIME` for which one operation on disk may hang before the server ends; it gives up the leadership after a second"},
+		&cli.StringSliceFlag{Name: "budget", EnvVars: []string{"RUTTER_BUDGET"}, Usage: "how much one party may have done for it, as `NAME=PER_SECOND` or NAME=PER_SECOND:AT_ONCE, or NAME=off; docs/safety.md has the names; may be given several times"},
 		certcmd.PassphraseFlag(),
 		&cli.StringFlag{Name: "gc-headroom", EnvVars: []string{"RUTTER_GC_HEADROOM"}, Value: "256MiB", Usage: "`SIZE` of garbage that a server with a small state lets lie between two collections; more costs memory, less costs processor time, 0 is the runtime's own measure"},
 		&cli.DurationFlag{Name: "cert-life", EnvVars: []string{"RUTTER_CERT_LIFE"}, Value: pki.Life, Usage: "`TIME` for which the certificates are good that this server issues to compute nodes"},
@@ -227,8 +229,12 @@ func serverConfigOf(c *cli.Context) (serverConfig, error) {
 	if cfg.Triton, err = tritonConfigOf(c); err != nil {
 		return cfg, err
 	}
+	if cfg.Budgets, err = budget.Parse(c.StringSlice("budget")); err != nil {
+		return cfg, usagef("--%v", err)
+	}
 	cfg.Version = version
 	cfg.Store = raftstore.Config{
+		Budgets: cfg.Budgets,
 		RaftLog: c.String("raft-log"), FeatureSettle: c.Duration("feature-settle"), MaxClockOffset: c.Duration("max-clock-offset"),
 		DiskLowWater: lowWater, DiskPatience: c.Duration("disk-patience"),
 		ID: c.String("id"), Dir: c.String("data"), Listen: c.String("raft"), Advertise: c.String("advertise"),

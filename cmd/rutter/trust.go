@@ -24,6 +24,7 @@ import (
 	"rutter/api/pki"
 	"rutter/api/tlsgate"
 	"rutter/log"
+	"rutter/log/budget"
 	"rutter/projections"
 )
 
@@ -111,6 +112,7 @@ type serverTLS struct {
 	enrol          *enrol.Service
 	logger         *slog.Logger
 	life           time.Duration // of certificates of compute nodes; 0: pki.Life
+	budgets        budget.Set    // of what is issued
 	propose        func(context.Context, *log.Change) (log.Result, error)
 	newID          func() (log.UUID, error)
 }
@@ -157,7 +159,7 @@ func (t *serverTLS) attach(store storeAdapter) (err error) {
 	t.follower = &trustFollower{view: view, keepers: map[string]*tlsgate.Keeper{pki.Clients: t.clients, pki.Peers: t.peers}, logger: t.logger}
 	t.enrol, err = enrol.New(enrol.Config{
 		Store: store, Issuer: func() (*pki.Authority, error) { return t.issuer(t.clients, tlsgate.CAKeyFile) },
-		Authorities: t.authorities, Logger: t.logger, Life: t.life, Now: store.Now, NewID: store.newID,
+		Authorities: t.authorities, Logger: t.logger, Life: t.life, Budgets: t.budgets, Now: store.Now, NewID: store.newID,
 		Leads: func() bool { s := store.Status(); return s.Leader == s.ID },
 	})
 	if err != nil {
@@ -326,6 +328,14 @@ func (t *serverTLS) mounted(mounts []api.Mount) []api.Mount {
 }
 
 // collectors are those of /metrics; t may be nil.
+// meters count what this server issues.
+func (t *serverTLS) meters() []*budget.Meter {
+	if t == nil {
+		return nil
+	}
+	return t.enrol.Meters()
+}
+
 func (t *serverTLS) collectors() []prometheus.Collector {
 	if t == nil {
 		return nil

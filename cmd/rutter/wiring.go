@@ -25,6 +25,7 @@ import (
 	"rutter/api/vmapi"
 	"rutter/api/vmm"
 	"rutter/log"
+	"rutter/log/budget"
 	"rutter/projections"
 	"rutter/raftstore"
 	"rutter/varp"
@@ -50,6 +51,7 @@ type serverConfig struct {
 	Passphrase string
 	Headroom   uint64        // bytes: headroomOf
 	CertLife   time.Duration // of certificates of compute nodes; 0: pki.Life
+	Budgets    budget.Set
 	Triton     tritonConfig
 	Drill      *drillClock // nil: the machine's clock
 	Version    string
@@ -145,7 +147,7 @@ func openServer(cfg serverConfig) (_ *server, err error) {
 		collectors = append(collectors, svpMetrics{s.svp.Stats})
 	}
 	if s.api, err = api.New(api.Config{
-		Audit: s.audit,
+		Audit: s.audit, Budgets: cfg.Budgets, Meters: append(slices.Clone(s.store.Budgets()), s.tls.meters()...),
 		Store: backend, NewID: backend.newID, Cluster: s.store, Backups: backend, Retainer: retainer{s.store}, Past: past{s.store}, Logger: logger, Version: cfg.Version,
 		Sessions: sessions, Fabric: s.fabric, VMMs: s.vmms, Age: s.store.Age, Collectors: collectors,
 		Warnings: func() []string {
@@ -170,7 +172,7 @@ func (s *server) listen(cfg *serverConfig) (err error) {
 		if s.tls, err = openServerTLS(cfg.TLS, cfg.Store.ID, cfg.Passphrase, cfg.Logger.With("server", cfg.Store.ID)); err != nil {
 			return err
 		}
-		s.tls.life = cfg.CertLife
+		s.tls.life, s.tls.budgets = cfg.CertLife, cfg.Budgets
 		cfg.Store.Network = tlsgate.Network{Keeper: s.tls.peers}
 	}
 	if s.apiListener, err = net.Listen("tcp", cfg.API); err != nil {

@@ -43,6 +43,10 @@ var importTable = []row{
 		why: "which entries are meant is the same question at a server, a client and a folder",
 	},
 	{
+		pkg: "log/budget",
+		why: "what a party may have done for it has one table, for who writes the log and for who shows it",
+	},
+	{
 		pkg: "log/line", may: []string{"log"},
 		why: "how entries look is the same wherever they come from",
 	},
@@ -51,11 +55,11 @@ var importTable = []row{
 		why: "the meaning of the log may depend on the log only, or servers would differ",
 	},
 	{
-		pkg: "raftstore", may: []string{"log", "projections"},
+		pkg: "raftstore", may: []string{"log", "log/budget", "projections"},
 		why: "agreement and keeping know nothing of HTTP or of compute nodes",
 	},
 	{
-		pkg: "api", may: []string{"log", "log/feed", "log/intake", "log/query", "projections", "api/liveness", "api/vmm", "api/console", "api/access", "api/vmapi", "log/vmrule", "api/audit"},
+		pkg: "api", may: []string{"log", "log/budget", "log/feed", "log/intake", "log/query", "projections", "api/liveness", "api/vmm", "api/console", "api/access", "api/vmapi", "log/vmrule", "api/audit"},
 		tests: []string{"raftstore", "api/client"},
 		why:   "it sees the store through small interfaces that it declares, so the store can change beneath",
 	},
@@ -72,7 +76,7 @@ var importTable = []row{
 		why: "TLS is one thing for every port and every client, which know nothing of each other",
 	},
 	{
-		pkg: "api/enrol", may: []string{"log", "projections", "api/access", "api/pki"},
+		pkg: "api/enrol", may: []string{"log", "log/budget", "projections", "api/access", "api/pki"},
 		why: "who gets a certificate is decided from the log, without files and connections",
 	},
 	{

@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"pgregory.net/rapid"
 
@@ -48,7 +49,7 @@ func examples(t *testing.T) map[string][]byte {
 	add("welcome", b, err)
 	b, err = Append(nil, TypeResult, result)
 	add("result", b, err)
-	b, err = AppendFailed(nil, Failed{uuid(1), CodeOverloaded, "too many changes are waiting"})
+	b, err = AppendFailed(nil, Failed{ChangeID: uuid(1), Code: CodeOverloaded, Text: "too many changes are waiting"})
 	add("failed", b, err)
 	b, err = AppendDrain(nil, "the server stops")
 	add("drain", b, err)
@@ -96,8 +97,8 @@ func TestGolden(t *testing.T) {
 func TestMessagesRoundTrip(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		failed := Failed{
-			log.UUID(rapid.SliceOfN(rapid.Byte(), 16, 16).Draw(t, "id")),
-			Code(rapid.Byte().Draw(t, "code")), rapid.StringN(0, 200, 800).Draw(t, "text"),
+			ChangeID: log.UUID(rapid.SliceOfN(rapid.Byte(), 16, 16).Draw(t, "id")),
+			Code:     Code(rapid.Byte().Draw(t, "code")), Text: rapid.StringN(0, 200, 800).Draw(t, "text"),
 		}
 		b, err := AppendFailed(nil, failed)
 		if err != nil {
@@ -223,5 +224,24 @@ func BenchmarkReader(b *testing.B) {
 		if _, err := r.Next(); err != nil {
 			b.Fatal(err)
 		}
+	}
+}
+
+// What says that a budget is used up says when to come again.
+func TestFailedOfABudget(t *testing.T) {
+	want := Failed{ChangeID: uuid(1), Code: CodeBudget, Text: "the budget cn_operations is used up", After: 4200 * time.Millisecond}
+	b, err := AppendFailed(nil, want)
+	if err != nil {
+		t.Fatal(err)
+	}
+	f, err := NewReader(bytes.NewReader(b)).Next()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, err := DecodeFailed(f.Payload); err != nil || got != want {
+		t.Errorf("got %+v, %v", got, err)
+	}
+	if _, err := DecodeFailed(f.Payload[:19]); err == nil {
+		t.Error("a time of two bytes was read")
 	}
 }

@@ -3,6 +3,8 @@ package intake
 import (
 	"encoding/binary"
 	"fmt"
+	"math"
+	"time"
 
 	"rutter/log"
 )
@@ -50,6 +52,9 @@ const (
 	// CodeBad: it is no change that a server could take, however often it is
 	// sent. Not written.
 	CodeBad Code = 4
+	// CodeBudget: its author has used up a budget, which the text names. Not
+	// written: send it again after Failed.After.
+	CodeBudget Code = 5
 	// CodeNoRoom: the servers' disks have no room for what grows. Not written: send
 	// it again when they have.
 	CodeNoRoom Code = 7
@@ -66,6 +71,8 @@ func (c Code) String() string {
 		return "outcome unknown"
 	case CodeBad:
 		return "bad change"
+	case CodeBudget:
+		return "budget used up"
 	case CodeNoRoom:
 		return "no room on disk"
 	}
@@ -78,12 +85,18 @@ type Failed struct {
 	ChangeID log.UUID
 	Code     Code
 	Text     string // for people
+	// After is when there will be room, of CodeBudget; to the millisecond, and at
+	// most about 49 days.
+	After time.Duration
 }
 
 // AppendFailed appends the frame of m.
 func AppendFailed(b []byte, m Failed) ([]byte, error) {
 	payload := append(make([]byte, 0, 17+len(m.Text)), m.ChangeID[:]...)
 	payload = append(payload, byte(m.Code))
+	if m.Code == CodeBudget {
+		payload = binary.BigEndian.AppendUint32(payload, uint32(min(max(m.After.Milliseconds(), 0), math.MaxUint32)))
+	}
 	return Append(b, TypeFailed, append(payload, cut(m.Text)...))
 }
 
@@ -92,7 +105,16 @@ func DecodeFailed(payload []byte) (Failed, error) {
 	if len(payload) < 17 {
 		return Failed{}, fmt.Errorf("failed of %d bytes: %w", len(payload), ErrFrame)
 	}
-	return Failed{log.UUID(payload[:16]), Code(payload[16]), cut(string(payload[17:]))}, nil
+	m := Failed{ChangeID: log.UUID(payload[:16]), Code: Code(payload[16])}
+	text := payload[17:]
+	if m.Code == CodeBudget {
+		if len(text) < 4 {
+			return Failed{}, fmt.Errorf("failed of %d bytes, without a time: %w", len(payload), ErrFrame)
+		}
+		m.After, text = time.Duration(binary.BigEndian.Uint32(text))*time.Millisecond, text[4:]
+	}
+	m.Text = cut(string(text))
+	return m, nil
 }
 
 // AppendDrain appends the frame that ends a stream in order.

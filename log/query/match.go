@@ -75,6 +75,17 @@ func (f *Filter) Matcher() *Matcher {
 	return m
 }
 
+// Within has the matcher select only what is, or was before the event, of one of
+// the owners, besides what the filter says: for who may see no more. No owners:
+// nothing.
+func (m *Matcher) Within(owners []log.UUID) *Matcher {
+	if owners == nil {
+		owners = []log.UUID{}
+	}
+	m.uuidField(ownerFields, owners)
+	return m
+}
+
 func (m *Matcher) scope(vnets []uint32, cns []log.UUID) {
 	var scopes []log.Scope
 	for _, vnet := range vnets {

@@ -94,6 +94,7 @@ class Stream {
       const before = counts.received;
       try {
         await this.read();
+        if (this.next && !this.follow) { wait = 0; continue; } // a budget ended it: there is more
         if (!this.follow) { live = false; news(); return; }
         broken = 'the server ended the stream';
       } catch (e) {
@@ -111,9 +112,16 @@ class Stream {
     const q = new URLSearchParams(this.query);
     if (this.follow) q.set('follow', '1');
     const headers = { Accept: 'text/event-stream' };
-    if (this.last) headers['Last-Event-ID'] = this.last;
+    if (this.next) {
+      for (const name of ['after', 'last', 'since']) q.delete(name);
+      q.set('cursor', this.next);
+      this.next = '';
+    } else if (this.last) headers['Last-Event-ID'] = this.last;
     const response = await fetch(`/log?${q}`, { headers, signal: this.stop.signal });
     if (!response.ok) {
+      // A budget is used up: the server says when to come again.
+      const after = Number(response.headers.get('Retry-After'));
+      if (response.status === 429 && after) await new Promise((go) => setTimeout(go, 1000 * Math.min(after, 60)));
       // The place is not kept any more: from the newest on, and that is a gap. A
       // server that is behind the place (409, after its restart) is asked again.
       if (response.status === 410) { this.last = ''; counts.head = 0; counts.gaps++; }
@@ -134,11 +142,13 @@ class Stream {
   }
 
   line(line) {
-    if (line.startsWith('id: ')) this.id = line.slice(4);
+    if (line.startsWith('event: ')) this.event = line.slice(7);
+    else if (line.startsWith('id: ')) this.id = line.slice(4);
     else if (line.startsWith('data: ')) this.data = line.slice(6);
     else if (line === '' && this.data) {
       const data = this.data;
       this.data = '';
+      if (this.event === 'next') { this.next = JSON.parse(data).next; return; }
       add(data);
       if (this.id) this.last = this.id;
     }

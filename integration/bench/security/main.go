@@ -1,5 +1,5 @@
-// Command security measures what security costs, and what strangers and hostile
-// clients take from others, on one machine; it ends with one line of key=value:
+// Command security measures what security costs, and what strangers, hostile and
+// greedy clients take from others, on one machine; it ends with one line of key=value:
 // see `make bench-security`. What a part measured is kept in a file, so that the
 // line of a later part has it too.
 package main
@@ -30,8 +30,11 @@ type suite struct {
 func main() { bench.Main("security", run) }
 
 func run(ctx context.Context) (err error) {
-	s := &suite{figures: bench.NewFigures("security", "append_tls_ratio", "fan_tls_ratio", "stranger_p99_ratio", "hostile_mb", "matrix_rows")}
-	parts := []bench.Part{{Name: "append", Do: s.append}, {Name: "fan", Do: s.fan}, {Name: "strangers", Do: s.strangers}, {Name: "hostile", Do: s.crowd}, {Name: "matrix_rows", Do: s.matrix}}
+	if len(os.Args) == 2 && os.Args[1] == burnArgument {
+		return burn()
+	}
+	s := &suite{figures: bench.NewFigures("security", "append_tls_ratio", "fan_tls_ratio", "stranger_p99_ratio", "hostile_mb", "greedy_p99_ratio", "matrix_rows")}
+	parts := []bench.Part{{Name: "append", Do: s.append}, {Name: "fan", Do: s.fan}, {Name: "strangers", Do: s.strangers}, {Name: "hostile", Do: s.crowd}, {Name: "greedy", Do: s.greedy}, {Name: "matrix_rows", Do: s.matrix}}
 	only := flag.String("part", "all", bench.PartNames(parts))
 	flag.StringVar(&s.rutter, "rutter", "bin/rutter", "`PROGRAM` to measure")
 	flag.StringVar(&s.profiles, "cpuprofile", "", "`FOLDER` for CPU profiles of the servers")

@@ -1,0 +1,28 @@
+package api
+
+import (
+	"rutter/api/audit"
+	"rutter/log"
+	"rutter/log/intake"
+)
+
+// noteBudget notes that a budget was in the way of a change, if that is what err
+// says, and has the reader of the stream rest: what the client sends meanwhile
+// stays in its own socket.
+func (u *writeStream) noteBudget(err error) {
+	exceeded := exceededOf(err)
+	if exceeded == nil || u.over.Swap(true) {
+		return
+	}
+	u.s.metrics.limited.WithLabelValues(limitBudget).Inc()
+	u.s.note(audit.Record{Event: audit.Limited, Actor: u.actor, Serial: u.who.Serial, Remote: u.conn.RemoteAddr().String(), Asked: string(exceeded.Name)})
+}
+
+// failedOf is what the client is told of a change that was not decided.
+func failedOf(id log.UUID, err error) intake.Failed {
+	f := intake.Failed{ChangeID: id, Code: codeOf(err), Text: err.Error()}
+	if exceeded := exceededOf(err); exceeded != nil {
+		f.After, f.Text = exceeded.Wait, exceeded.Error()
+	}
+	return f
+}

@@ -1,0 +1,91 @@
+package raftstore
+
+import (
+	"fmt"
+	"slices"
+
+	"go.etcd.io/bbolt"
+
+	"rutter/log"
+)
+
+// maxMentionBytes bounds the entries that one call of Mentions returns, unless one
+// alone is more.
+const maxMentionBytes = 1 << 20
+
+// Mentions returns, of what follows after, entries that may have one of the UUIDs
+// in a field of their object, before or after the event: all such entries up to
+// place, and up to limit of them. It looks at the index of one segment, and at no
+// other entry; chain is the log's at place. ok is false where there is no index of
+// what follows after: at the end of the log, and until upkeep has made it. Then
+// Entries has it.
+//
+// Its transaction is short, and it never has anything written. Errors:
+// log.ErrCompacted, log.ErrCorrupt.
+func (s *Store) Mentions(uuids []log.UUID, after log.Seq, limit int) (entries []log.Entry, place log.Seq, chain log.ChainPrefix, ok bool, err error) {
+	if err := s.Serving(); err != nil {
+		return nil, 0, chain, false, err
+	}
+	err = s.files.view(func(tx *bbolt.Tx) error {
+		entries, place, chain, ok, err = mentionsOf(tx, &s.blocks, uuids, after, limit)
+		return err
+	})
+	return entries, place, chain, ok, err
+}
+
+func mentionsOf(tx *bbolt.Tx, c *blocks, uuids []log.UUID, after log.Seq, limit int) (entries []log.Entry, place log.Seq, chain log.ChainPrefix, ok bool, err error) {
+	h, _, err := readMeta(tx)
+	if err != nil {
+		return nil, 0, chain, false, err
+	}
+	if after < h.floor {
+		return nil, 0, chain, false, fmt.Errorf("entries after %d, they are kept after %d: %w", after, h.floor, log.ErrCompacted)
+	}
+	segment := segmentOf(after + 1)
+	end := log.Seq((segment + 1) * segmentEvents)
+	if end > h.seq {
+		return nil, 0, chain, false, nil
+	}
+	checked, _ := c.known(tx, segment)
+	b, err := c.storedBlock(tx, segment, checked)
+	if err != nil || b == nil || b[4] != indexVersion {
+		return nil, 0, chain, false, err
+	}
+	entries, place, chain, err = mentioned(tx, b.mentioned(segment, uuids, after+1, end), end, limit)
+	return entries, place, chain, err == nil, err
+}
+
+// mentioned returns the seqs of [low, high] that may mention one of the UUIDs, in order.
+func (b block) mentioned(segment uint64, uuids []log.UUID, low, high log.Seq) (seqs []log.Seq) {
+	for _, uuid := range uuids {
+		seqs = b.find(segment, mentionHash(uuid[:]), low, high, seqs)
+	}
+	slices.Sort(seqs)
+	return slices.Compact(seqs)
+}
+
+// mentioned reads the entries of seqs, as far as there is room; place is then that
+// of the last one, else end.
+func mentioned(tx *bbolt.Tx, seqs []log.Seq, end log.Seq, limit int) (entries []log.Entry, place log.Seq, chain log.ChainPrefix, err error) {
+	events := tx.Bucket(bucketEvents)
+	read := func(seq log.Seq) (slot, error) {
+		key := seqKey(seq)
+		return readEventRow(seq, key, events.Get(key))
+	}
+	c := collector{}
+	for _, seq := range seqs {
+		s, err := read(seq)
+		if err != nil {
+			return nil, 0, chain, err
+		}
+		if n := len(entries); n > 0 && (n >= limit || c.bytes+len(s.Bytes) > maxMentionBytes) {
+			last := entries[n-1]
+			return entries, last.Seq, last.Hash.Prefix(), nil
+		}
+		c.bytes += len(s.Bytes)
+		s.Bytes = c.own(s.Bytes)
+		entries = append(entries, s.Entry)
+	}
+	last, err := read(end)
+	return entries, end, last.Hash.Prefix(), err
+}
