@@ -55,10 +55,11 @@ const (
 	wakeDrain
 	wakeReplaced
 	wakeEnd
+	wakeLied // what the CN said of itself cannot be
 )
 
 // mustEnd are the reasons that end a stream.
-const mustEnd = wakeDrain | wakeReplaced | wakeEnd
+const mustEnd = wakeDrain | wakeReplaced | wakeEnd | wakeLied
 
 // crew writes to all subscribers. A subscriber for which there is nothing to do
 // costs no goroutine here: it is queued when it is woken, and one of few workers
