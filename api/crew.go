@@ -301,15 +301,16 @@ func (c *crew) look() (moved bool) {
 	c.mu.Lock()
 	at := c.at
 	c.mu.Unlock()
-	for at.Seq < head.Seq && at.Cluster == head.Cluster {
+	replaced := at.Cluster != head.Cluster || at.Seq > head.Seq || at.Seq == head.Seq && at.Chain != head.Chain
+	for at.Seq < head.Seq && !replaced {
 		items, err := c.s.tail.after(at.Seq)
-		if err != nil || len(items) == 0 {
+		if err != nil || len(items) == 0 || c.s.isOf(&position{Cursor: at, sure: true}) != nil {
 			break
 		}
 		moved = true
 		at = c.note(items)
 	}
-	if at.Cluster != head.Cluster || at.Seq < head.Seq {
+	if replaced || at.Seq < head.Seq {
 		// What is between cannot be read, or it is another log: each finds out
 		// for itself what that means for it.
 		c.mu.Lock()

@@ -22,6 +22,7 @@ const (
 // logQuery is what GET /log was asked for.
 type logQuery struct {
 	after   log.Seq
+	cursor  log.Cursor // of after, if the client named it by one; else zero
 	limit   uint64
 	follow  bool
 	events  bool // server-sent events in place of lines of JSON
@@ -50,7 +51,8 @@ func (s *Server) log(w http.ResponseWriter, r *http.Request) error {
 		}
 		return s.binaryLog(w, r, q)
 	}
-	first, err := s.scan(q, q.after) // a place that cannot be served has an answer of its own
+	at := s.position(q)
+	first, err := s.scanAt(q, &at) // a place that cannot be served has an answer of its own
 	if err != nil {
 		return err
 	}
@@ -71,7 +73,7 @@ func (s *Server) log(w http.ResponseWriter, r *http.Request) error {
 	if r.Method == http.MethodHead {
 		return nil
 	}
-	out := &lines{w: w, control: http.NewResponseController(w), q: q}
+	out := &lines{w: w, control: http.NewResponseController(w), q: q, at: at}
 	// The body was read; a later read error would only end the request.
 	_ = out.control.SetReadDeadline(time.Time{})
 	if err := s.writeLog(r.Context(), out, first); err != nil && !errors.Is(err, errGone) {
@@ -106,31 +108,34 @@ func (s *Server) logQuery(r *http.Request) (*logQuery, error) {
 	if begun, err := s.begin(r, p, q); begun || err != nil {
 		return q, err
 	}
-	return q, q.from(p, s.store)
+	return q, s.from(r, p, q)
 }
 
 // from reads where to begin.
-func (q *logQuery) from(p parameters, store Store) error {
+func (s *Server) from(r *http.Request, p parameters, q *logQuery) (err error) {
 	if p.has("cursor") && p.has("after") {
 		return badParameter("cursor", log.ElementInvalid, "send one of them", "cursor and after say the same twice")
 	}
+	text, name := p.text("after"), "after"
 	if p.has("cursor") {
-		cursor, err := log.ParseCursor(p.text("cursor"))
-		if err != nil {
-			return badParameter("cursor", log.ElementInvalid, "send what a server gave as "+headerCursor+", or use after=SEQ", "%v", err)
+		text, name = p.text("cursor"), "cursor"
+	}
+	if p.has("cursor") || isCursor(text) {
+		if q.cursor, err = log.ParseCursor(text); err != nil {
+			return badParameter(name, log.ElementInvalid, "send what a server gave as "+headerCursor+" or as the id of an event, or use after=SEQ", "%v", err)
 		}
-		q.after = cursor.Seq
-		return store.CheckCursor(cursor)
+		q.after = q.cursor.Seq
+		return s.located(r.Context(), q.cursor)
 	}
 	after, err := p.number("after", 0, 0, 1<<64-1)
 	if err != nil {
 		return err
 	}
 	q.after = log.Seq(after)
-	if head := store.Head().Seq; q.after > head {
+	if head := s.store.Head().Seq; q.after > head {
 		return fmt.Errorf("after seq %d, and the head is %d: %w", q.after, head, log.ErrAhead)
 	}
-	floor := store.Floor()
+	floor := s.store.Floor()
 	if !p.has("after") {
 		q.after = floor // all that is kept
 	}
@@ -171,7 +176,7 @@ func (s *Server) writeLog(ctx context.Context, out *lines, f found) (err error) 
 			if ctx.Err() != nil {
 				return errGone
 			}
-			if f, err = s.scan(out.q, f.place); err != nil {
+			if f, err = s.scanAt(out.q, &out.at); err != nil {
 				return err
 			}
 		}
@@ -188,7 +193,7 @@ func (s *Server) writeLog(ctx context.Context, out *lines, f found) (err error) 
 		case <-quiet.C:
 			out.quiet()
 		}
-		if f, err = s.scan(out.q, f.place); err != nil {
+		if f, err = s.scanAt(out.q, &out.at); err != nil {
 			return err
 		}
 	}
@@ -199,6 +204,7 @@ type lines struct {
 	w       http.ResponseWriter
 	control *http.ResponseController
 	q       *logQuery
+	at      position // of what is looked at next
 	written uint64
 	buf     []byte
 }
@@ -215,7 +221,7 @@ func (l *lines) add(it *item) (full bool, err error) {
 		return false, err
 	}
 	if l.q.events {
-		l.buf = appendEvent(l.buf, it, line)
+		l.buf = appendEvent(l.buf, l.at.Cluster, it, line)
 	} else {
 		l.buf = append(l.buf, line...)
 	}

@@ -13,10 +13,11 @@ const scanEntries = 8192
 
 // found is what a look at the log gave.
 type found struct {
-	items  []*item // those that the filter selects, in order
-	place  log.Seq // of the last entry that was looked at
-	looked bool    // there was any
-	past   bool    // none behind place is selected, whatever comes
+	items  []*item         // those that the filter selects, in order
+	place  log.Seq         // of the last entry that was looked at
+	chain  log.ChainPrefix // there
+	looked bool            // there was any
+	past   bool            // none behind place is selected, whatever comes
 }
 
 // scan looks at the entries that follow a place: a few of them, of which the
@@ -57,7 +58,7 @@ func (f *found) look(q *logQuery, e log.Entry, it *item) error {
 	if f.past = verdict == logquery.Past; f.past {
 		return nil
 	}
-	f.place = e.Seq
+	f.place, f.chain = e.Seq, e.Hash.Prefix()
 	if verdict != logquery.Hit {
 		return nil
 	}

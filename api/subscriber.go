@@ -237,7 +237,7 @@ func (u *subscriber) advance() error {
 	u.late = false
 	for rounds := 0; u.why.Load()&mustEnd == 0; rounds++ {
 		head := u.s.store.Head()
-		if head.Cluster != u.cluster || head.Seq < u.place {
+		if head.Cluster != u.cluster || head.Seq < u.place || head.Seq == u.place && head.Chain != u.chain {
 			return fmt.Errorf("the log of this server was replaced: %w", log.ErrOtherLog)
 		}
 		if head.Seq == u.place {
@@ -251,6 +251,11 @@ func (u *subscriber) advance() error {
 			return nil
 		}
 		items, err := u.s.tail.after(u.place)
+		// Behind the reading, so that the log cannot have become another one between.
+		at := position{Cursor: log.Cursor{Cluster: u.cluster, Seq: u.place, Chain: u.chain}, sure: true}
+		if other := u.s.isOf(&at); other != nil {
+			return fmt.Errorf("the log of this server was replaced: %w", other)
+		}
 		if reason, ok := resetReason(err); ok {
 			if err := u.reset(reason, err.Error()); err != nil {
 				return err
