@@ -28,14 +28,16 @@ type LogQuery struct {
 }
 
 // Log yields the entries of the log in order. With Follow it goes on until ctx
-// ends, and to the next server, from where it was, when one goes away. After an
-// error it yields nothing more. Errors: a *log.Refusal if the place is not to
-// be had (older than what is kept, or of another log), ErrUnavailable, ctx's.
+// ends, and to the next server, from where it was, when one goes away. Where it was
+// is a cursor: if the log became another one meanwhile, as after a restore, that is
+// an error, and nothing of the other one is yielded. After an error it yields nothing
+// more. Errors: a *log.Refusal if the place is not to be had (older than what is
+// kept, or of another log), ErrUnavailable, ctx's.
 func (c *Client) Log(ctx context.Context, q LogQuery) iter.Seq2[log.Line, error] {
 	return func(yield func(log.Line, error) bool) {
-		after := q.After
+		at := log.Cursor{Seq: q.After} // of no cluster until an entry came: the caller's seq says none
 		for {
-			stopped, err := c.logOnce(ctx, q, &after, yield)
+			stopped, err := c.logOnce(ctx, q, &at, yield)
 			if stopped {
 				return
 			}
@@ -53,15 +55,15 @@ func (c *Client) Log(ctx context.Context, q LogQuery) iter.Seq2[log.Line, error]
 	}
 }
 
-// logOnce reads one answer of GET /log, and moves *after along. The error is a
+// logOnce reads one answer of GET /log, and moves *at along. The error is a
 // retry if the stream broke after it had begun.
-func (c *Client) logOnce(ctx context.Context, q LogQuery, after *log.Seq, yield func(log.Line, error) bool) (stopped bool, err error) {
+func (c *Client) logOnce(ctx context.Context, q LogQuery, at *log.Cursor, yield func(log.Line, error) bool) (stopped bool, err error) {
 	query := cloneQuery(q.Query)
-	if *after > 0 || !query.Has("last") && !query.Has("since") && !query.Has("cursor") {
+	if at.Seq > 0 || !query.Has("last") && !query.Has("since") && !query.Has("cursor") {
 		for _, name := range []string{"last", "since", "cursor"} { // where to begin was found
 			query.Del(name)
 		}
-		query.Set("after", after.String())
+		goOn(query, *at)
 	}
 	if q.Follow {
 		query.Set("follow", "1")
@@ -71,6 +73,7 @@ func (c *Client) logOnce(ctx context.Context, q LogQuery, after *log.Seq, yield 
 		return false, err
 	}
 	defer response.Body.Close()
+	cluster := clusterOf(response.Header)
 	lines := bufio.NewScanner(response.Body)
 	lines.Buffer(make([]byte, 64<<10), maxLine)
 	for lines.Scan() {
@@ -82,9 +85,9 @@ func (c *Client) logOnce(ctx context.Context, q LogQuery, after *log.Seq, yield 
 		}
 		var line log.Line
 		if err := json.Unmarshal(lines.Bytes(), &line); err != nil {
-			return false, fmt.Errorf("client: line after seq %d: %w", *after, err)
+			return false, fmt.Errorf("client: line after seq %d: %w", at.Seq, err)
 		}
-		*after = line.Seq
+		*at = log.Cursor{Cluster: cluster, Seq: line.Seq, Chain: line.Chain}
 		if !yield(line, nil) {
 			return true, nil
 		}
@@ -93,6 +96,25 @@ func (c *Client) logOnce(ctx context.Context, q LogQuery, after *log.Seq, yield 
 		return false, retry{err}
 	}
 	return false, nil
+}
+
+// goOn sets where an answer of GET /log begins: behind a cursor, or behind a seq if
+// its cluster is not known.
+func goOn(query url.Values, at log.Cursor) {
+	if at.Cluster.IsZero() {
+		query.Set("after", at.Seq.String())
+	} else {
+		query.Set("cursor", at.String())
+	}
+}
+
+// clusterOf returns whose log an answer of GET /log is of; zero if it does not say.
+func clusterOf(header http.Header) log.UUID {
+	head, err := log.ParseCursor(header.Get("Rutter-Cursor"))
+	if err != nil {
+		return log.UUID{}
+	}
+	return head.Cluster
 }
 
 // brokenOff returns the error of a last line that says why the answer ends.
