@@ -43,6 +43,9 @@ type reconciler struct {
 	due      time.Time // when a pass is wanted; zero: not before the sweep
 	earliest time.Time // before this no pass is made, see passShare
 	passed   bool      // a pass was made: Apply knows the links
+	// pruned: the last pass was of a complete view, and so removed what is not
+	// wanted. Until then the kernel matches nothing, whatever deltas do to it.
+	pruned bool
 
 	limits projections.Limits // from how many entries on a vnet is on demand
 
@@ -80,7 +83,7 @@ type KernelStatus struct {
 	At       time.Time     `json:"at,omitzero"`     // when the last pass began
 	Took     time.Duration `json:"took_ns"`         // by the last pass
 	Complete bool          `json:"complete"`        // the last pass was allowed to remove
-	Matched  bool          `json:"matched"`         // the kernel was as wanted at its end
+	Matched  bool          `json:"matched"`         // the kernel was as a complete view wants it at its end
 	Failure  string        `json:"error,omitempty"` // why the last pass could not be made
 	Steps    uint64        `json:"steps"`           // done in this process
 	Healed   uint64        `json:"healed"`          // of these, steps that put right what somebody else changed
@@ -214,12 +217,11 @@ func (r *reconciler) pass(ctx context.Context) {
 		return
 	}
 	r.passed = r.passed || err == nil
+	r.pruned = err == nil && want.complete
 	now := time.Now()
 	r.earliest = now.Add((passShare - 1) * now.Sub(began))
 	r.note(want, result, err, began)
-	if err == nil && result.Matched && want.complete {
-		r.replica.setProgrammed(want.at)
-	}
+	r.matched(want.at, result)
 	r.tell()
 	switch {
 	case err != nil:
@@ -245,12 +247,25 @@ func (r *reconciler) apply(ctx context.Context) {
 		return
 	}
 	r.noteSteps(result, at)
-	if at.whole || result.Look {
+	if at.whole || result.Look || at.complete && !r.pruned {
 		r.want(time.Now())
 	}
-	if !at.whole && result.Matched && r.replica.setProgrammed(at) {
+	if r.matched(at, result) {
 		r.tell()
 	}
+}
+
+// matched notes that the kernel matches the log at a place, if what was done for
+// that place shows it, and reports whether that is news. Nothing else moves
+// programmed, which barriers believe (SAFETY B1, B3): the view was complete when
+// it was read, nothing of it is left to a pass, and the last pass was of a
+// complete view too. One that was not has left in the kernel what is not wanted,
+// and counted it as matching; a delta does not look for that.
+func (r *reconciler) matched(at place, result link.Result) bool {
+	if !at.complete || at.whole || !r.pruned || !result.Matched {
+		return false
+	}
+	return r.replica.setProgrammed(at)
 }
 
 func (r *reconciler) note(want wanted, result link.Result, err error, began time.Time) {
@@ -262,7 +277,7 @@ func (r *reconciler) note(want wanted, result link.Result, err error, began time
 	s.Links, s.Neighs, s.FDB = len(want.links.VXLANs)+len(want.links.VLANs)+len(want.links.Fabrics), len(want.links.Neighs), len(want.links.FDB)
 	s.Problems = told(want.links.Problems, func(p projections.Problem) string { return p.Kind.String() + " " + p.ID + ": " + p.Reason })
 	r.addSteps(result)
-	s.Matched, s.Failure = result.Matched && err == nil, ""
+	s.Matched, s.Failure = result.Matched && err == nil && want.complete, ""
 	if err != nil {
 		s.Failure = err.Error()
 		if s.Failure != failed {
@@ -335,9 +350,10 @@ func (r *reconciler) brief() KernelStatus {
 type place struct {
 	// seq is what was applied before the wanted was computed: if the kernel comes
 	// to match that, it matches the log at seq (SAFETY B1).
-	seq   log.Seq
-	epoch uint64
-	whole bool // of a delta: there is more to it, which only a pass does
+	seq      log.Seq
+	epoch    uint64
+	complete bool // of the view that was read (see wanted); else it is never matched
+	whole    bool // of a delta: there is more to it, which only a pass does
 	// touched is when the oldest event of a delta was applied, if it has any.
 	touched time.Time
 }
@@ -345,7 +361,7 @@ type place struct {
 // wanted is what the kernel should hold, and as of when.
 type wanted struct {
 	links    projections.Desired
-	complete bool
+	complete bool // what it lacks may be removed
 	at       place
 }
 
@@ -365,7 +381,8 @@ func (r *replica) wanted(limits *projections.Limits) wanted {
 	}
 	r.touches.ResetWithin(*limits)
 	r.touched = time.Time{}
-	return wanted{links: links, complete: r.isComplete(), at: place{seq: r.applied, epoch: r.epoch}}
+	complete := r.isComplete()
+	return wanted{links: links, complete: complete, at: place{seq: r.applied, epoch: r.epoch, complete: complete}}
 }
 
 func (r *replica) isComplete() bool {
@@ -378,9 +395,9 @@ func (r *replica) isComplete() bool {
 func (r *replica) delta() (d projections.LinksDelta, at place, ok bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	at = place{seq: r.applied, epoch: r.epoch, whole: r.touches.Whole(), touched: r.touched}
+	at = place{seq: r.applied, epoch: r.epoch, complete: r.isComplete(), whole: r.touches.Whole(), touched: r.touched}
 	if r.touches.Any() {
-		if !r.isComplete() {
+		if !at.complete {
 			return d, at, false
 		}
 		d = r.touches.Delta(r.state)

@@ -209,7 +209,7 @@ func (r *replica) beginReset(reason feed.ResetReason) {
 	r.reset = newResetting(reason)
 	r.pending, r.coming = nil, nil
 	r.cursor, r.folded = log.Cursor{Cluster: r.cluster}, 0
-	r.applied, r.programmed = 0, 0
+	r.applied, r.programmed, r.checked = 0, 0, 0
 	r.epoch++
 	r.touches.NoteWhole()
 	r.notify()

@@ -34,7 +34,8 @@ func (s *Server) binaryLog(w http.ResponseWriter, r *http.Request, q *logQuery) 
 	if !q.filter.IsAll() {
 		return badParameter("Accept", log.ElementInvalid, "ask for application/x-ndjson, or leave the filters out", "the binary form of the log cannot be filtered")
 	}
-	entries, err := s.store.Entries(q.after, binaryItems) // a place that cannot be served has an answer of its own
+	at := s.position(q)
+	entries, err := s.entriesAt(&at) // a place that cannot be served has an answer of its own
 	if err != nil {
 		return err
 	}
@@ -55,7 +56,7 @@ func (s *Server) binaryLog(w http.ResponseWriter, r *http.Request, q *logQuery) 
 	if r.Method == http.MethodHead {
 		return nil
 	}
-	out := &frames{w: w, control: http.NewResponseController(w), limit: q.limit, place: log.Cursor{Seq: q.after}, accounts: q.accounts, left: 1}
+	out := &frames{w: w, control: http.NewResponseController(w), limit: q.limit, place: at, accounts: q.accounts, left: 1}
 	// The body was read; a later read error would only end the request.
 	_ = out.control.SetReadDeadline(time.Time{})
 	if err := s.writeFrames(r.Context(), out, entries, q.follow); err != nil && !errors.Is(err, errGone) {
@@ -83,7 +84,7 @@ func (s *Server) writeFrames(ctx context.Context, out *frames, entries []log.Ent
 			if out.left <= 0 {
 				return out.accounts.admit() // no bookmark: the reader asks again, and is told when
 			}
-			if entries, err = s.store.Entries(out.place.Seq, binaryItems); err != nil {
+			if entries, err = s.entriesAt(&out.place); err != nil {
 				return errors.Join(err, out.flush())
 			}
 		}
@@ -98,10 +99,19 @@ func (s *Server) writeFrames(ctx context.Context, out *frames, entries []log.Ent
 		case <-changed:
 		case <-quiet.C:
 		}
-		if entries, err = s.store.Entries(out.place.Seq, binaryItems); err != nil {
+		if entries, err = s.entriesAt(&out.place); err != nil {
 			return err
 		}
 	}
+}
+
+// entriesAt reads entries behind a position, of the log that it is of (see scanAt).
+func (s *Server) entriesAt(at *position) ([]log.Entry, error) {
+	entries, err := s.store.Entries(at.Seq, binaryItems)
+	if other := s.isOf(at); other != nil {
+		return nil, other
+	}
+	return entries, err
 }
 
 // frames writes entries as frames of package log/feed.
@@ -110,7 +120,7 @@ type frames struct {
 	control *http.ResponseController
 	limit   uint64
 	written uint64
-	place   log.Cursor // of the last entry written; its cluster is not used
+	place   position // of the last entry written
 	buf     []byte
 
 	accounts accounts
@@ -126,7 +136,7 @@ func (f *frames) add(entries []log.Entry) (full bool, err error) {
 		if f.buf, err = feed.AppendEntry(f.buf, e); err != nil {
 			return false, err
 		}
-		f.place.Seq, f.place.Chain = e.Seq, e.Hash.Prefix()
+		f.place.Seq, f.place.Chain, f.place.sure = e.Seq, e.Hash.Prefix(), true
 		if f.written++; f.written >= f.limit {
 			return true, nil
 		}

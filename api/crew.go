@@ -55,10 +55,11 @@ const (
 	wakeDrain
 	wakeReplaced
 	wakeEnd
+	wakeLied // what the CN said of itself cannot be
 )
 
 // mustEnd are the reasons that end a stream.
-const mustEnd = wakeDrain | wakeReplaced | wakeEnd
+const mustEnd = wakeDrain | wakeReplaced | wakeEnd | wakeLied
 
 // crew writes to all subscribers. A subscriber for which there is nothing to do
 // costs no goroutine here: it is queued when it is woken, and one of few workers
@@ -300,15 +301,16 @@ func (c *crew) look() (moved bool) {
 	c.mu.Lock()
 	at := c.at
 	c.mu.Unlock()
-	for at.Seq < head.Seq && at.Cluster == head.Cluster {
+	replaced := at.Cluster != head.Cluster || at.Seq > head.Seq || at.Seq == head.Seq && at.Chain != head.Chain
+	for at.Seq < head.Seq && !replaced {
 		items, err := c.s.tail.after(at.Seq)
-		if err != nil || len(items) == 0 {
+		if err != nil || len(items) == 0 || c.s.isOf(&position{Cursor: at, sure: true}) != nil {
 			break
 		}
 		moved = true
 		at = c.note(items)
 	}
-	if at.Cluster != head.Cluster || at.Seq < head.Seq {
+	if replaced || at.Seq < head.Seq {
 		// What is between cannot be read, or it is another log: each finds out
 		// for itself what that means for it.
 		c.mu.Lock()

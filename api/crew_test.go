@@ -113,6 +113,7 @@ func TestWatermarksComeWhenWanted(t *testing.T) {
 		head := b.store.Head().Seq
 		go func() { _ = c.Follow(t.Context(), m.hello(), m) }()
 		tell := func(seq log.Seq) { c.Watermark(feed.Watermark{Applied: seq, Programmed: seq}) }
+		synctest.Wait() // it was sent all, and may say so
 		tell(head - 1)
 		synctest.Wait()
 		tell(head)

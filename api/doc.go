@@ -11,7 +11,8 @@
 //
 // Reads answer from this server's own state, and say how far it is in the
 // header Rutter-Seq (a long list is read in slices and says the seq of the first:
-// what it shows may be newer); ?min_seq=N waits until it has applied N,
+// what it shows may be newer) and Rutter-Cursor, from which the log can be followed;
+// ?min_seq=N waits until it has applied N, a seq or a cursor,
 // ?consistent asks the leader first. Writes go to the leader wherever it is; the
 // client may choose the change's id (header Rutter-Change-Id, UUIDv7), so that a
 // retry is applied once.

@@ -218,7 +218,11 @@ func (u *subscriber) readUp(r *feed.Reader) error {
 		}
 		switch m := m.(type) {
 		case *feed.Watermark:
-			u.s.cns.tell(u.session, *m)
+			if err := u.s.cns.tell(u.session, *m); err != nil {
+				u.disbelieve(err)
+				<-u.over // the last frame says why
+				return err
+			}
 		case *feed.Again:
 			u.ask(m)
 		case *feed.Ping:

@@ -236,8 +236,9 @@ func testSessions(t *testing.T) {
 	m.until = 1 << 62
 	c := b.connect(t.Context())
 	ended := make(chan error, 1)
-	c.Watermark(feed.Watermark{Applied: 3, Programmed: 2, Links: 7})
 	go func() { ended <- c.Follow(t.Context(), m.hello(), m) }()
+	synctest.Wait() // it was sent all, and may say so
+	c.Watermark(feed.Watermark{Applied: 3, Programmed: 2, Links: 7})
 	synctest.Wait()
 	o := b.must("GET", "/cns/"+cn1.String(), "")
 	if o["applied"] != 3.0 || o["programmed"] != 2.0 || o["links"] != 7.0 || o["hostname"] != "cn1" || o["server"] != "s1" || o["lag_entries"] != float64(b.store.Head().Seq-3) {

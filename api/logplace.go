@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"strconv"
 	"strings"
 
 	"rutter/log"
@@ -37,13 +36,10 @@ func (s *Server) begin(r *http.Request, p parameters, q *logQuery) (ok bool, err
 		return false, badParameter("after", log.ElementInvalid, "send one of them", "where to begin is said %d times", ways)
 	}
 	switch id := r.Header.Get("Last-Event-ID"); {
-	case id != "": // a client that comes back repeats its query as well
-		seq, err := log.ParseSeq(id)
-		if err != nil {
-			return false, fail(http.StatusBadRequest, codeBadRequest, "send the id of an event that a server sent", "header Last-Event-ID: %v", err)
-		}
-		q.after = seq
-		return true, s.servable(seq)
+	case id != "":
+		q.cursor, err = s.lastEvent(r, id)
+		q.after = q.cursor.Seq
+		return true, err
 	case p.has("since"):
 		q.after, err = s.beforeTime(q.filter.Since)
 		return true, err
@@ -150,10 +146,10 @@ func (s *Server) back(ctx context.Context, q *logQuery, n uint64) (log.Seq, erro
 	}
 }
 
-// appendEvent appends an entry as a server-sent event, whose id is its seq.
-func appendEvent(b []byte, it *item, line []byte) []byte {
+// appendEvent appends an entry as a server-sent event, whose id is its cursor.
+func appendEvent(b []byte, cluster log.UUID, it *item, line []byte) []byte {
 	b = append(b, "id: "...)
-	b = strconv.AppendUint(b, uint64(it.entry.Seq), 10)
+	b = append(b, log.Cursor{Cluster: cluster, Seq: it.entry.Seq, Chain: it.entry.Hash.Prefix()}.String()...)
 	b = append(b, "\nevent: "...)
 	b = append(b, it.event.Kind.String()...)
 	b = append(b, '.')

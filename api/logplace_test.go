@@ -129,7 +129,11 @@ func TestLogFilters(t *testing.T) {
 		var ids []string
 		for line := range strings.Lines(w.Body.String()) {
 			if id, ok := strings.CutPrefix(line, "id: "); ok {
-				ids = append(ids, strings.TrimSpace(id))
+				cursor, err := log.ParseCursor(strings.TrimSpace(id))
+				if err != nil || b.store.CheckCursor(cursor) != nil {
+					t.Errorf("events, %s: id %q is no cursor of the log: %v", query, id, err)
+				}
+				ids = append(ids, cursor.Seq.String())
 			}
 		}
 		if got := strings.Join(ids, " "); w.Code != 200 || got != want {
@@ -141,18 +145,23 @@ func TestLogFilters(t *testing.T) {
 func TestServerSentEvents(t *testing.T) {
 	b := newBed(t)
 	b.furnish()
-	w := b.call("GET", "/log?limit=1", "", "Accept", "text/event-stream", "Last-Event-ID", "2")
+	w := b.call("GET", "/log?limit=1", "", "Accept", "text/event-stream", "Last-Event-ID", b.store.cursorAt(2).String())
 	if got := w.Header().Get("Content-Type"); got != eventStream {
 		t.Errorf("content type %q", got)
 	}
-	want := "id: 3\nevent: nic_tag.create\ndata: {"
+	want := "id: " + b.store.cursorAt(3).String() + "\nevent: nic_tag.create\ndata: {"
 	if got := w.Body.String(); !strings.HasPrefix(got, want) || !strings.HasSuffix(got, "}\n\n") || strings.Count(got, "\n") != 4 {
 		t.Errorf("got %q, want it to begin with %q and to be one event", got, want)
 	}
-	if w := b.call("GET", "/log", "", "Accept", "text/event-stream", "Last-Event-ID", "99999"); w.Code != 409 {
+	beyond := b.store.Head()
+	beyond.Seq += 100
+	if w := b.call("GET", "/log", "", "Accept", "text/event-stream", "Last-Event-ID", beyond.String()); w.Code != 409 {
 		t.Errorf("an id beyond the head: %s", pretty(w))
 	}
-	if w := b.call("GET", "/log", "", "Accept", "text/event-stream", "Last-Event-ID", "x"); w.Code != 400 {
-		t.Errorf("an id that is none: %s", pretty(w))
+	// A seq has no timeline: it is taken of what people type, not as the id of an event.
+	for _, id := range []string{"x", "2"} {
+		if w := b.call("GET", "/log", "", "Accept", "text/event-stream", "Last-Event-ID", id); w.Code != 400 || !strings.Contains(w.Body.String(), "?after=SEQ") {
+			t.Errorf("an id that is none: %s", pretty(w))
+		}
 	}
 }

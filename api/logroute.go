@@ -22,6 +22,7 @@ const (
 // logQuery is what GET /log was asked for.
 type logQuery struct {
 	after   log.Seq
+	cursor  log.Cursor // of after, if the client named it by one; else zero
 	limit   uint64
 	follow  bool
 	events  bool // server-sent events in place of lines of JSON
@@ -67,7 +68,8 @@ func (s *Server) log(w http.ResponseWriter, r *http.Request) error {
 		}
 		return s.binaryLog(w, r, q)
 	}
-	first, err := s.scan(r.Context(), q, q.after) // a place that cannot be served has an answer of its own
+	at := s.position(q)
+	first, err := s.scanAt(r.Context(), q, &at) // a place that cannot be served has an answer of its own
 	if err != nil {
 		return err
 	}
@@ -88,7 +90,7 @@ func (s *Server) log(w http.ResponseWriter, r *http.Request) error {
 	if r.Method == http.MethodHead {
 		return nil
 	}
-	out := &lines{w: w, control: http.NewResponseController(w), q: q, left: 1}
+	out := &lines{w: w, control: http.NewResponseController(w), q: q, at: at, left: 1}
 	// The body was read; a later read error would only end the request.
 	_ = out.control.SetReadDeadline(time.Time{})
 	if err := s.writeLog(r.Context(), out, first); err != nil && !errors.Is(err, errGone) {
@@ -116,40 +118,42 @@ func (s *Server) logQuery(r *http.Request) (*logQuery, error) {
 	if q.filter, err = logquery.Parse(p.values); err != nil {
 		return nil, badFilter(err)
 	}
-	q.bind(s, grantOf(r))
 	if err := s.fresh(r, p); err != nil {
 		return nil, err
 	}
 	q.filter.TimeSet = s.timeSet()
-	q.matcher = q.filter.Matcher()
+	q.bind(s, grantOf(r))
 	if begun, err := s.begin(r, p, q); begun || err != nil {
 		return q, err
 	}
-	return q, q.from(p, s.store)
+	return q, s.from(r, p, q)
 }
 
 // from reads where to begin.
-func (q *logQuery) from(p parameters, store Store) error {
+func (s *Server) from(r *http.Request, p parameters, q *logQuery) (err error) {
 	if p.has("cursor") && p.has("after") {
 		return badParameter("cursor", log.ElementInvalid, "send one of them", "cursor and after say the same twice")
 	}
+	text, name := p.text("after"), "after"
 	if p.has("cursor") {
-		cursor, err := log.ParseCursor(p.text("cursor"))
-		if err != nil {
-			return badParameter("cursor", log.ElementInvalid, "send what a server gave as "+headerCursor+", or use after=SEQ", "%v", err)
+		text, name = p.text("cursor"), "cursor"
+	}
+	if p.has("cursor") || isCursor(text) {
+		if q.cursor, err = log.ParseCursor(text); err != nil {
+			return badParameter(name, log.ElementInvalid, "send what a server gave as "+headerCursor+" or as the id of an event, or use after=SEQ", "%v", err)
 		}
-		q.after = cursor.Seq
-		return store.CheckCursor(cursor)
+		q.after = q.cursor.Seq
+		return s.located(r.Context(), q.cursor)
 	}
 	after, err := p.number("after", 0, 0, 1<<64-1)
 	if err != nil {
 		return err
 	}
 	q.after = log.Seq(after)
-	if head := store.Head().Seq; q.after > head {
+	if head := s.store.Head().Seq; q.after > head {
 		return fmt.Errorf("after seq %d, and the head is %d: %w", q.after, head, log.ErrAhead)
 	}
-	floor := store.Floor()
+	floor := s.store.Floor()
 	if !p.has("after") {
 		q.after = floor // all that is kept
 	}
@@ -193,7 +197,7 @@ func (s *Server) writeLog(ctx context.Context, out *lines, f found) (err error) 
 			if over, err := s.usedUp(ctx, out, f); over || err != nil {
 				return err
 			}
-			if f, err = s.scan(ctx, out.q, f.place); err != nil {
+			if f, err = s.scanAt(ctx, out.q, &out.at); err != nil {
 				return err
 			}
 		}
@@ -210,7 +214,7 @@ func (s *Server) writeLog(ctx context.Context, out *lines, f found) (err error) 
 		case <-quiet.C:
 			out.quiet()
 		}
-		if f, err = s.scan(ctx, out.q, f.place); err != nil {
+		if f, err = s.scanAt(ctx, out.q, &out.at); err != nil {
 			return err
 		}
 	}
@@ -227,7 +231,7 @@ func (s *Server) usedUp(ctx context.Context, out *lines, f found) (over bool, er
 		return false, nil
 	}
 	if !out.q.follow {
-		return true, out.next(log.Cursor{Cluster: head.Cluster, Seq: f.place, Chain: f.chain})
+		return true, out.next(out.at.Cursor)
 	}
 	if err := out.flush(); err != nil {
 		return false, err
@@ -255,6 +259,7 @@ type lines struct {
 	w       http.ResponseWriter
 	control *http.ResponseController
 	q       *logQuery
+	at      position // of what is looked at next
 	written uint64
 	left    int64 // bytes that may still be sent, when the last were
 	buf     []byte
@@ -267,7 +272,7 @@ func (l *lines) add(it *item) (full bool, err error) {
 		return false, err
 	}
 	if l.q.events {
-		l.buf = appendEvent(l.buf, it, line)
+		l.buf = appendEvent(l.buf, l.at.Cluster, it, line)
 	} else {
 		l.buf = append(l.buf, line...)
 	}

@@ -28,6 +28,7 @@ type metrics struct {
 	limited          *prometheus.CounterVec
 	connections      *prometheus.CounterVec
 	withheld         prometheus.Counter
+	disbelieved      prometheus.Counter
 	barriers         *prometheus.CounterVec
 	barrierTime      prometheus.Histogram
 }
@@ -59,7 +60,8 @@ func newMetrics(s *Server) (*metrics, error) {
 		connections: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "rutter_connections_named_total", Help: "Connections with TLS that were let in, by role.",
 		}, []string{"role"}),
-		withheld: counter("rutter_feed_withheld_total", "Frames that were not sent since they do not concern the subscriber: always 0, or there is a bug."),
+		withheld:    counter("rutter_feed_withheld_total", "Frames that were not sent since they do not concern the subscriber: always 0, or there is a bug."),
+		disbelieved: counter("rutter_feed_disbelieved_total", "Sessions that ended because a compute node said of itself what cannot be, such as a seq that it was not sent."),
 		barriers: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "rutter_barriers_total", Help: "Waits for the fabric that ended on this server, by result: done, missing or failed.",
 		}, []string{"result"}),
@@ -75,7 +77,7 @@ func newMetrics(s *Server) (*metrics, error) {
 	}
 	all := append([]prometheus.Collector{
 		m.requests, m.seconds, m.resets, m.entriesSent, m.scopesSent, m.scopesShared, m.snapshotsRefused, m.bytesSent, m.mismatches, m.barriers, m.barrierTime,
-		m.denied, m.limited, m.connections, m.withheld,
+		m.denied, m.limited, m.connections, m.withheld, m.disbelieved,
 		BudgetMetrics{append(slices.Clone(s.cfg.Meters), s.budgets.all...)},
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
 		gauge("rutter_head_seq", "Seq of this server's head.", func() float64 { return float64(s.store.Head().Seq) }),

@@ -27,6 +27,7 @@ type mirror struct {
 	until   log.Seq
 	calls   []string
 	check   func(m *mirror, at log.Seq) error // at each bookmark
+	tell    func(feed.Watermark)              // of the connection; nil: nothing is told
 	digests int                               // compared so far
 	cluster log.UUID
 
@@ -143,6 +144,9 @@ func (m *mirror) Bookmark(b *feed.Bookmark) error {
 	m.dropOrphans()
 	m.now.cursor = log.Cursor{Cluster: m.cluster, Seq: b.Seq, Chain: b.Chain}
 	m.kept = m.now.clone()
+	if m.tell != nil { // an honest agent is never sent away for what it says
+		m.tell(feed.Watermark{Log: m.now.cursor, Applied: b.Seq, Programmed: b.Seq, Checked: b.Seq})
+	}
 	for _, d := range b.Digests {
 		if got := m.state().Digest(d.Scope); got != d.Digest {
 			return fmt.Errorf("digest of %s at %d is %s here, %s on the server", d.Scope, b.Seq, got, d.Digest)
@@ -270,6 +274,7 @@ func (s *skipAnswer) skip() {
 func (b *bed) follow(t interface{ Context() context.Context }, m *mirror, until log.Seq) error {
 	m.until, m.calls = until, nil
 	c := b.connect(t.Context())
+	m.tell = c.Watermark
 	err := c.Follow(t.Context(), m.hello(), m)
 	<-c.done
 	if errors.Is(err, errStop) {

@@ -16,16 +16,19 @@ import (
 
 // frameForm is one frame of a feed as a line of JSON.
 type frameForm struct {
-	Frame  string      `json:"frame"` // entry, object, scope_begin, scope_end, scope_dropped, bookmark, reset or drain
-	Seq    log.Seq     `json:"seq"`
-	Entry  *log.Line   `json:"entry,omitempty"`
-	Scope  *log.Scope  `json:"scope,omitempty"`
-	Kind   string      `json:"kind,omitempty"`
-	ID     string      `json:"id,omitempty"`
-	Object log.Object  `json:"object,omitempty"`
-	Count  uint32      `json:"count,omitempty"`
-	Text   string      `json:"text,omitempty"`
-	Sums   []sumOfForm `json:"digests,omitempty"`
+	Frame string  `json:"frame"` // entry, object, scope_begin, scope_end, scope_dropped, bookmark, reset or drain
+	Seq   log.Seq `json:"seq"`
+	// Chain is that of a bookmark: with the cluster of the answer's Rutter-Cursor and
+	// Seq it is the cursor to go on from.
+	Chain  *log.ChainPrefix `json:"chain,omitempty"`
+	Entry  *log.Line        `json:"entry,omitempty"`
+	Scope  *log.Scope       `json:"scope,omitempty"`
+	Kind   string           `json:"kind,omitempty"`
+	ID     string           `json:"id,omitempty"`
+	Object log.Object       `json:"object,omitempty"`
+	Count  uint32           `json:"count,omitempty"`
+	Text   string           `json:"text,omitempty"`
+	Sums   []sumOfForm      `json:"digests,omitempty"`
 }
 
 type sumOfForm struct {
@@ -46,7 +49,7 @@ func (s *Server) observe(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	q := &logQuery{}
-	if err := q.from(p, s.store); err != nil {
+	if err := s.from(r, p, q); err != nil {
 		return err
 	}
 	if !p.has("after") {
@@ -62,7 +65,7 @@ func (s *Server) observe(w http.ResponseWriter, r *http.Request) error {
 	}
 	defer done()
 	w.Header().Set("Content-Type", "application/x-ndjson")
-	setSeq(w, s.store.Head().Seq)
+	setPlace(w, s.store.Head())
 	w.WriteHeader(http.StatusOK)
 	if r.Method == http.MethodHead {
 		return nil
@@ -152,7 +155,7 @@ func formOfFrame(m feed.Message) (frameForm, bool) {
 	case *feed.ScopeDropped:
 		return frameForm{Frame: "scope_dropped", Seq: m.At, Scope: &m.Scope}, true
 	case *feed.Bookmark:
-		form := frameForm{Frame: "bookmark", Seq: m.Seq}
+		form := frameForm{Frame: "bookmark", Seq: m.Seq, Chain: &m.Chain}
 		for _, d := range m.Digests {
 			form.Sums = append(form.Sums, sumOfForm(d))
 		}

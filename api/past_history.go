@@ -30,7 +30,7 @@ func (s *Server) getHistory(w http.ResponseWriter, r *http.Request) error {
 	if p.text("object") == "" {
 		return badParameter("object", log.ElementMissing, "send the id of the object, as the log has it", "object is missing")
 	}
-	after, err := p.number("after", 0, 0, 1<<64-1)
+	after, err := s.placeAt(r.Context(), p, "after")
 	if err != nil {
 		return err
 	}
@@ -43,13 +43,13 @@ func (s *Server) getHistory(w http.ResponseWriter, r *http.Request) error {
 	}
 	var seqs []log.Seq
 	if err := s.scanning(r.Context(), func() error {
-		seqs, err = s.cfg.Past.HistoryOf(r.Context(), PastObject{kind, p.text("object")}, log.Seq(after), int(limit))
+		seqs, err = s.cfg.Past.HistoryOf(r.Context(), PastObject{kind, p.text("object")}, after, int(limit))
 		return err
 	}); err != nil {
 		return err
 	}
 	s.accountsOf(r.Context()).look(len(seqs))
-	setSeq(w, s.store.Head().Seq)
+	setPlace(w, s.store.Head())
 	w.Header().Set("Content-Type", "application/x-ndjson")
 	w.WriteHeader(http.StatusOK)
 	out := json.NewEncoder(w)

@@ -99,11 +99,11 @@ func (s *Server) fresh(r *http.Request, p parameters) error {
 	if err != nil {
 		return err
 	}
-	least, err := p.number("min_seq", 0, 0, 1<<64-1)
+	named, err := s.placeAt(r.Context(), p, "min_seq")
 	if err != nil {
 		return err
 	}
-	least = max(least, s.answered.Load())
+	least := max(uint64(named), s.answered.Load())
 	if !consistent && uint64(s.store.Head().Seq) >= least {
 		return nil
 	}
@@ -123,7 +123,7 @@ func (s *Server) fresh(r *http.Request, p parameters) error {
 // view calls fn with the state, and sets the headers that say how fresh it is.
 func (s *Server) view(w http.ResponseWriter, fn func(state *projections.State)) {
 	s.store.View(func(state *projections.State, head log.Cursor) {
-		setSeq(w, head.Seq)
+		setPlace(w, head)
 		fn(state)
 	})
 	if s.cfg.Age != nil {
@@ -175,3 +175,10 @@ func (s *Server) inSlices(w http.ResponseWriter, r *http.Request, p parameters, 
 }
 
 func setSeq(w http.ResponseWriter, seq log.Seq) { w.Header().Set(headerSeq, seq.String()) }
+
+// setPlace sets the seq that an answer is as of, and the cursor to follow the log
+// from there.
+func setPlace(w http.ResponseWriter, at log.Cursor) {
+	setSeq(w, at.Seq)
+	w.Header().Set(headerCursor, at.String())
+}

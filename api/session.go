@@ -23,10 +23,12 @@ type session struct {
 	subscriber *subscriber
 
 	mu        sync.Mutex // protects what follows
-	sent      log.Seq    // the last bookmark
+	sent      log.Seq    // the last bookmark, or the hello's that the log was found to have
+	told      told
+	early     *feed.Watermark // the last that came before the hello was judged
+	lie       error           // why the session ends: what its CN said of itself cannot be
 	watermark feed.Watermark
 	heard     time.Time // the last frame
-	told      bool      // a watermark came
 	again     uint32    // scopes that were sent anew because their digests differed
 }
 
@@ -44,10 +46,19 @@ func (a *session) countAgain() {
 	a.again++
 }
 
-func (a *session) setSent(seq log.Seq) {
+// setSent notes a bookmark. It is called before that can reach the CN.
+func (a *session) setSent(seq log.Seq, chain log.ChainPrefix) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.sent = seq
+	a.told.tell(seq, chain)
+}
+
+// setReset notes that all is sent anew.
+func (a *session) setReset() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.told.restart()
 }
 
 // live is the session as the leader is told of it. The caller holds the lock, or
@@ -75,12 +86,46 @@ func newRegistry(table *liveness.Table) *registry {
 	return &registry{table: table, sessions: make(map[log.UUID]*session)}
 }
 
-// tell takes a watermark.
-func (g *registry) tell(a *session, w feed.Watermark) {
+// tell takes a watermark, or returns why it cannot be: the session then counts as
+// ended, and nothing of what it said last is believed for a moment.
+func (g *registry) tell(a *session, w feed.Watermark) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.watermark, a.told = w, true
-	g.table.Put(a.live())
+	if !a.told.judged {
+		a.early = &w
+		return nil
+	}
+	return g.tellLocked(a, w)
+}
+
+func (g *registry) tellLocked(a *session, w feed.Watermark) error {
+	if a.lie != nil {
+		return a.lie
+	}
+	w, a.lie = a.told.judge(w)
+	now := a.live()
+	if now.Gone = a.lie != nil; !now.Gone {
+		a.watermark = w
+		now = a.live()
+	}
+	g.table.Put(now)
+	return a.lie
+}
+
+// begin notes the log that a session is sent and whether that has the hello's
+// cursor. It returns why the watermark that waited for this cannot be.
+func (g *registry) begin(a *session, cluster log.UUID, accepted bool) error {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.told.begin(cluster, accepted); accepted {
+		a.sent = a.told.hello.Seq
+	}
+	if a.early == nil {
+		return nil
+	}
+	w := *a.early
+	a.early = nil
+	return g.tellLocked(a, w)
 }
 
 // heard notes that a frame came.

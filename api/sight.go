@@ -245,7 +245,7 @@ func (u *subscriber) bookmark() error {
 		m.Digests = u.sums()
 	}
 	u.marked, u.markedAt, u.repeat = u.place, u.now, false
-	u.session.setSent(u.place)
+	u.session.setSent(u.place, u.chain)
 	return u.send(m)
 }
 

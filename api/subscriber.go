@@ -88,7 +88,7 @@ func newSubscriber(s *Server, conn net.Conn, who access.Identity, hello *feed.He
 		s: s, conn: conn, hello: hello, who: who, answers: answersFor(who), over: make(chan struct{}),
 		session: &session{
 			cn: hello.CN, incarnation: hello.Incarnation, number: hello.Session,
-			remote: conn.RemoteAddr().String(), since: time.Now(),
+			remote: conn.RemoteAddr().String(), since: time.Now(), told: told{hello: hello.Cursor},
 		},
 		held: make(map[log.Scope]log.Seq), repeat: true,
 	}
@@ -117,6 +117,7 @@ func (u *subscriber) start() error {
 	}
 	u.hello.Scopes = nil // they may be many, and the stream is long
 	if cursor == (log.Cursor{}) {
+		u.judged(false)
 		if len(u.held) > 0 {
 			return u.reset(feed.ResetOtherLog, "scopes are held, but the cursor is of no log")
 		}
@@ -125,6 +126,7 @@ func (u *subscriber) start() error {
 	var err error
 	u.s.crew.blocking(u, func() { err = u.judge(u.s.ctx, cursor) })
 	if reason, ok := resetReason(err); ok {
+		u.judged(false)
 		return u.reset(reason, err.Error())
 	}
 	if err != nil {
@@ -133,6 +135,7 @@ func (u *subscriber) start() error {
 		}
 		return fmt.Errorf("hello at seq %d: %w", cursor.Seq, err)
 	}
+	u.judged(true)
 	u.place, u.chain, u.due = cursor.Seq, cursor.Chain, true
 	var interest []log.Scope
 	u.s.store.View(func(state *projections.State, head log.Cursor) {
@@ -201,6 +204,7 @@ func (u *subscriber) dropOne(scope log.Scope, head log.Seq) error {
 func (u *subscriber) reset(reason feed.ResetReason, text string) error {
 	u.s.metrics.resets.WithLabelValues(reason.String()).Inc()
 	u.s.logger.Warn("feed reset", "cn", u.hello.CN.String(), "reason", reason.String(), "text", text)
+	u.session.setReset()
 	if err := u.send(&feed.Reset{Head: u.s.store.Head().Seq, Reason: reason, Text: text}); err != nil {
 		return err
 	}
@@ -233,7 +237,7 @@ func (u *subscriber) advance() error {
 	u.late = false
 	for rounds := 0; u.why.Load()&mustEnd == 0; rounds++ {
 		head := u.s.store.Head()
-		if head.Cluster != u.cluster || head.Seq < u.place {
+		if head.Cluster != u.cluster || head.Seq < u.place || head.Seq == u.place && head.Chain != u.chain {
 			return fmt.Errorf("the log of this server was replaced: %w", log.ErrOtherLog)
 		}
 		if head.Seq == u.place {
@@ -247,6 +251,11 @@ func (u *subscriber) advance() error {
 			return nil
 		}
 		items, err := u.s.tail.after(u.place)
+		// Behind the reading, so that the log cannot have become another one between.
+		at := position{Cursor: log.Cursor{Cluster: u.cluster, Seq: u.place, Chain: u.chain}, sure: true}
+		if other := u.s.isOf(&at); other != nil {
+			return fmt.Errorf("the log of this server was replaced: %w", other)
+		}
 		if reason, ok := resetReason(err); ok {
 			if err := u.reset(reason, err.Error()); err != nil {
 				return err

@@ -43,6 +43,12 @@ func newItem(e log.Entry) (*item, error) {
 	return &item{entry: e, event: event}, nil
 }
 
+// follows reports whether i is the entry after another, in the same log.
+func (i *item) follows(before *item) bool {
+	e := &i.entry
+	return e.Seq == before.entry.Seq+1 && e.Hash == before.entry.Hash.Next(e.Seq, e.Bytes)
+}
+
 // frame returns the entry's frame of the feed.
 func (i *item) frame() ([]byte, error) {
 	i.framed.Do(func() { i.bytes, i.frameErr = feed.AppendEntry(nil, i.entry) })
@@ -62,19 +68,29 @@ func (i *item) line() ([]byte, error) {
 	return i.text, i.err
 }
 
-// tail reads the log for all streams, and keeps the newest entries decoded.
+// tail reads the log for all streams, and keeps the newest entries decoded: as long
+// as they are the store's. A server that is rebuilt has another past under the same
+// seqs, and one whose snapshot is restored that of another cluster.
 type tail struct {
 	store Store
 
-	mu    sync.RWMutex // protects items
+	mu    sync.RWMutex // protects what follows
 	items []*item      // dense, ending with a change
+	// cluster is whose log they are of, and at the head at which the store's log was
+	// last found to have them.
+	cluster log.UUID
+	at      log.Cursor
 }
 
 func newTail(store Store) *tail { return &tail{store: store} }
 
 // after returns entries after a seq, dense and never ending within a change;
-// none if there are none. Errors: log.ErrCompacted, log.ErrAhead, log.ErrCorrupt.
+// none if there are none. Errors: log.ErrCompacted, log.ErrAhead, log.ErrCorrupt,
+// and those of a store that does not serve.
 func (t *tail) after(seq log.Seq) ([]*item, error) {
+	if err := t.verify(); err != nil {
+		return nil, err
+	}
 	if items, ok := t.kept(seq); ok {
 		return items, nil
 	}
@@ -90,13 +106,54 @@ func (t *tail) after(seq log.Seq) ([]*item, error) {
 	if items, ok := t.keptLocked(seq); ok {
 		return items, nil
 	}
+	head := t.store.Head()
 	items, err := t.read(seq)
 	if err != nil {
 		t.items = nil
 		return nil, err
 	}
-	t.extendLocked(items)
+	t.extendLocked(items, head)
 	return items, nil
+}
+
+// verify drops what is kept if it is not of the store's log any more. It asks once
+// for each head: a log that became another one has another.
+func (t *tail) verify() error {
+	for {
+		head := t.store.Head()
+		t.mu.RLock()
+		n, fresh := len(t.items), t.at == head
+		var last *item
+		if n > 0 {
+			last = t.items[n-1]
+		}
+		cluster := t.cluster
+		t.mu.RUnlock()
+		if n == 0 || fresh {
+			return nil
+		}
+		err := t.store.CheckCursor(log.Cursor{Cluster: cluster, Seq: last.entry.Seq, Chain: last.entry.Hash.Prefix()})
+		if _, refused := resetReason(err); err != nil && !refused {
+			return err
+		}
+		if t.judged(last, head, err == nil) {
+			return nil
+		}
+	}
+}
+
+// judged notes whether the store's log has the last item. It is false if that is
+// the last one no more: then nothing is known of those behind it.
+func (t *tail) judged(last *item, head log.Cursor, has bool) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if n := len(t.items); n == 0 || t.items[n-1] != last {
+		return n == 0
+	}
+	if t.at = head; !has {
+		t.items = nil
+	}
+	return true
 }
 
 // kept returns what is kept after seq, at most readItems and the rest of a change.
@@ -122,15 +179,18 @@ func (t *tail) keptLocked(seq log.Seq) ([]*item, bool) {
 	return t.items[from:end:end], true
 }
 
-// extendLocked keeps items if they follow what is kept, else begins anew. What
-// readers hold is never written to: growth beyond the capacity copies.
-func (t *tail) extendLocked(items []*item) {
+// extendLocked keeps items if they follow what is kept, by seq and chain, else
+// begins anew. What readers hold is never written to: growth beyond the capacity
+// copies. head is of before they were read: if the log became another one since,
+// the next reader finds that out.
+func (t *tail) extendLocked(items []*item, head log.Cursor) {
 	if len(items) == 0 {
 		return
 	}
-	if n := len(t.items); n > 0 && t.items[n-1].entry.Seq+1 != items[0].entry.Seq {
+	if n := len(t.items); n > 0 && !items[0].follows(t.items[n-1]) {
 		t.items = nil
 	}
+	t.cluster, t.at = head.Cluster, head
 	if len(t.items)+len(items) > 2*tailItems {
 		t.items = append([]*item(nil), t.items[max(0, len(t.items)-tailItems):]...)
 	}

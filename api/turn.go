@@ -42,6 +42,8 @@ func (u *subscriber) act(why uint32) (ended bool, err error) {
 	switch {
 	case why&wakeEnd != 0:
 		return true, errEnded
+	case why&wakeLied != 0:
+		return true, u.drain(feed.DrainDisbelieved, u.session.lied())
 	case why&wakeReplaced != 0:
 		return true, u.drain(feed.DrainReplaced, "a newer session of this CN is here")
 	case why&wakeDrain != 0:

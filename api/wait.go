@@ -107,8 +107,7 @@ func (s *Server) getWait(w http.ResponseWriter, r *http.Request) error {
 // may be behind what was acknowledged elsewhere.
 func (s *Server) waitedFor(ctx context.Context, p parameters, timeout time.Duration) (log.Seq, error) {
 	if p.has("seq") {
-		seq, err := p.number("seq", 0, 0, 1<<64-1)
-		return log.Seq(seq), err
+		return s.placeAt(ctx, p, "seq")
 	}
 	ctx, cancel := context.WithTimeout(ctx, min(max(timeout, liveness.MinTimeout), waitTime))
 	defer cancel()

@@ -53,6 +53,13 @@ type Mappings struct {
 type position struct {
 	cluster log.UUID
 	seq     log.Seq
+	chain   log.ChainPrefix // at seq
+}
+
+// reaches reports whether all up to a head is in what is at p. A later head than
+// that one may have been read since.
+func (p *position) reaches(head log.Cursor) bool {
+	return p.cluster == head.Cluster && (p.seq > head.Seq || p.seq == head.Seq && p.chain == head.Chain)
 }
 
 type hostRow struct {
@@ -116,7 +123,7 @@ func (m *Mappings) rowsVL3(vnet uint32, ip netip.Addr) (mac log.MAC, at Underlay
 // fresh makes m level with what is applied; false if it cannot be.
 func (m *Mappings) fresh() bool {
 	head := m.source.Head()
-	if at := m.at.Load(); at != nil && at.seq >= head.Seq && at.cluster == head.Cluster {
+	if at := m.at.Load(); at != nil && at.reaches(head) {
 		return true
 	}
 	return !m.broken.Load() && m.catchUp()
@@ -126,7 +133,7 @@ func (m *Mappings) catchUp() bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	head, at := m.source.Head(), m.at.Load()
-	for at == nil || at.cluster != head.Cluster || at.seq != head.Seq {
+	for at == nil || *at != (position{head.Cluster, head.Seq, head.Chain}) {
 		next, err := m.step(at, head)
 		if err != nil {
 			m.broken.Store(true)
@@ -136,7 +143,7 @@ func (m *Mappings) catchUp() bool {
 		}
 		at = next
 		m.at.Store(at)
-		if head = m.source.Head(); at.cluster == head.Cluster && at.seq >= head.Seq {
+		if head = m.source.Head(); at.reaches(head) {
 			break
 		}
 	}
@@ -145,14 +152,14 @@ func (m *Mappings) catchUp() bool {
 
 // step goes on from at towards head, and returns how far it came.
 func (m *Mappings) step(at *position, head log.Cursor) (*position, error) {
-	if at == nil || at.cluster != head.Cluster || at.seq > head.Seq || at.seq+rebuildBehind < head.Seq {
+	if at == nil || at.cluster != head.Cluster || at.seq > head.Seq || at.seq+rebuildBehind < head.Seq || !m.has(at) {
 		return m.rebuild(head), nil
 	}
 	entries, err := m.source.Entries(at.seq, entryBatch)
 	if err != nil {
 		return m.rebuild(head), nil // compacted, or a log in the place of another
 	}
-	next := &position{at.cluster, head.Seq}
+	next := &position{at.cluster, head.Seq, head.Chain}
 	for _, entry := range entries {
 		e, err := entry.Event()
 		if err == nil {
@@ -161,9 +168,19 @@ func (m *Mappings) step(at *position, head log.Cursor) (*position, error) {
 		if err != nil {
 			return nil, fmt.Errorf("seq %d: %w", entry.Seq, err)
 		}
-		next.seq = entry.Seq
+		next.seq, next.chain = entry.Seq, entry.Hash.Prefix()
 	}
 	return next, nil
+}
+
+// has reports whether the log has a position still: a server that was rebuilt has
+// other entries under the same seqs.
+func (m *Mappings) has(at *position) bool {
+	if at.seq == 0 {
+		return true
+	}
+	entries, err := m.source.Entries(at.seq-1, 1)
+	return err == nil && len(entries) > 0 && entries[0].Hash.Prefix() == at.chain
 }
 
 // rebuild makes everything from the rows, some at a time, so that whoever applies
@@ -181,7 +198,7 @@ func (m *Mappings) rebuild(head log.Cursor) *position {
 	for last, more := (log.MAC{}), true; more; {
 		m.source.View(func(rows Rows) { last, more = m.putSome(rows, last) })
 	}
-	return &position{head.Cluster, head.Seq}
+	return &position{head.Cluster, head.Seq, head.Chain}
 }
 
 // rebuildBatch is how many rows are read at a time: the state is held still for

@@ -36,6 +36,7 @@ const (
 	Limited       Event = "limited"       // by a limit on what one identity may have
 	Authenticated Event = "authenticated" // a connection with a certificate
 	Handshake     Event = "handshake"     // one that did not get so far
+	Disbelieved   Event = "disbelieved"   // what a compute node said of itself cannot be
 	Missed        Event = "missed"        // Count records of a second had no place
 )
 

@@ -62,11 +62,11 @@ func (h *hub) advance() {
 		if at == head || count == 0 {
 			return
 		}
-		if at.Cluster != head.Cluster || at.Seq > head.Seq {
+		items, err := h.read(at)
+		if h.replaced(at) {
 			h.restart("the log of this server was replaced: register anew")
 			return
 		}
-		items, err := h.read(at)
 		if err != nil || len(items) == 0 {
 			if err != nil {
 				h.restart(fmt.Sprintf("this server cannot read its log: %v", err))
@@ -75,6 +75,18 @@ func (h *hub) advance() {
 		}
 		h.note(items)
 	}
+}
+
+// replaced reports whether this server's log has a place no more: a snapshot was
+// restored, or the server was rebuilt. It is asked behind a reading, so that what
+// was read is of the log of the place.
+func (h *hub) replaced(at log.Cursor) bool {
+	head := h.store.Head()
+	if at.Cluster != head.Cluster || at.Seq > head.Seq || at.Seq == head.Seq && at.Chain != head.Chain {
+		return true
+	}
+	err := h.store.CheckCursor(at)
+	return errors.Is(err, log.ErrOtherLog) || errors.Is(err, log.ErrAhead)
 }
 
 // read reads items behind a place from the store, and checks that they follow it.

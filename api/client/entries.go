@@ -27,16 +27,17 @@ const entriesBuffer = 256 << 10
 // Log, and feed.ErrFrame.
 func (c *Client) Entries(ctx context.Context, after log.Seq) iter.Seq2[log.Entry, error] {
 	return func(yield func(log.Entry, error) bool) {
+		at := log.Cursor{Seq: after} // of no cluster until an entry came
 		for {
-			place := after
-			stopped, err := c.entriesOnce(ctx, &after, yield)
+			place := at.Seq
+			stopped, err := c.entriesOnce(ctx, &at, yield)
 			if stopped {
 				return
 			}
 			switch {
 			case ctx.Err() != nil:
 				err = ctx.Err()
-			case errors.As(err, new(retry)) && after > place:
+			case errors.As(err, new(retry)) && at.Seq > place:
 				continue // the answer broke off: go on from where it was
 			}
 			if err != nil {
@@ -72,11 +73,13 @@ func (c *Client) Anchor(ctx context.Context, after log.Seq) (head log.Cursor, fi
 	return head, first, err
 }
 
-// entriesOnce reads one answer, and moves *after along. The error is a retry if
+// entriesOnce reads one answer, and moves *at along. The error is a retry if
 // it broke off.
-func (c *Client) entriesOnce(ctx context.Context, after *log.Seq, yield func(log.Entry, error) bool) (stopped bool, err error) {
+func (c *Client) entriesOnce(ctx context.Context, at *log.Cursor, yield func(log.Entry, error) bool) (stopped bool, err error) {
+	query := url.Values{}
+	goOn(query, *at)
 	response, err := c.stream(ctx, request{
-		method: http.MethodGet, path: "/log", query: url.Values{"after": {after.String()}}, headers: http.Header{"Accept": {feed.LogMedia}},
+		method: http.MethodGet, path: "/log", query: query, headers: http.Header{"Accept": {feed.LogMedia}},
 	})
 	if err != nil {
 		return false, err
@@ -86,7 +89,7 @@ func (c *Client) entriesOnce(ctx context.Context, after *log.Seq, yield func(log
 		return false, fmt.Errorf("client: the server answers with %q, and does not know %s: upgrade it", got, feed.LogMedia)
 	}
 	a := &entriesAhead{
-		frames: feed.NewBulkReader(bufio.NewReaderSize(response.Body, entriesBuffer)), place: *after,
+		frames: feed.NewBulkReader(bufio.NewReaderSize(response.Body, entriesBuffer)), place: at.Seq,
 		batches: make(chan []log.Entry, batchesAhead), stop: make(chan struct{}),
 	}
 	var reading sync.WaitGroup
@@ -96,9 +99,10 @@ func (c *Client) entriesOnce(ctx context.Context, after *log.Seq, yield func(log
 		response.Body.Close()
 		reading.Wait()
 	}()
+	cluster := clusterOf(response.Header)
 	for batch := range a.batches {
 		for _, e := range batch {
-			*after = e.Seq
+			*at = log.Cursor{Cluster: cluster, Seq: e.Seq, Chain: e.Hash.Prefix()}
 			if !yield(e, nil) {
 				return true, nil
 			}

@@ -17,6 +17,7 @@ import (
 // Barrier says what to wait for.
 type Barrier struct {
 	Seq     log.Seq     // 0: the head
+	Cursor  log.Cursor  // in place of Seq: that of this log, or the answer is a refusal
 	Scopes  []log.Scope // none: those of the whole change that Seq is of; without Seq, everybody
 	Timeout time.Duration
 }
@@ -80,6 +81,9 @@ func (c *Client) Wait(ctx context.Context, b Barrier) (Verdict, error) {
 	query := url.Values{}
 	if b.Seq > 0 {
 		query.Set("seq", b.Seq.String())
+	}
+	if !b.Cursor.Cluster.IsZero() {
+		query.Set("seq", b.Cursor.String())
 	}
 	if len(b.Scopes) > 0 {
 		scopes := make([]string, len(b.Scopes))

@@ -28,13 +28,16 @@ type LogQuery struct {
 }
 
 // Log yields the entries of the log in order. Where a server ends its answer since
-// who asks has used up a budget, it waits as it is told, and goes on. With Follow it goes on until ctx
-// ends, and to the next server, from where it was, when one goes away. After an
-// error it yields nothing more. Errors: a *log.Refusal if the place is not to
-// be had (older than what is kept, or of another log), ErrUnavailable, ctx's.
+// who asks has used up a budget, it waits as it is told, and goes on. With Follow it
+// goes on until ctx ends, and to the next server, from where it was, when one goes
+// away. Where it was is a cursor: if the log became another one meanwhile, as after a
+// restore, that is an error, and nothing of the other one is yielded. After an error
+// it yields nothing more. Errors: a *log.Refusal if the place is not to be had (older
+// than what is kept, or of another log), ErrUnavailable, ctx's.
 func (c *Client) Log(ctx context.Context, q LogQuery) iter.Seq2[log.Line, error] {
 	return func(yield func(log.Line, error) bool) {
-		at := logPlace{after: q.After, lines: ^uint64(0)}
+		// Of no cluster until an entry came: the caller's seq says none.
+		at := logPlace{Cursor: log.Cursor{Seq: q.After}, lines: ^uint64(0)}
 		if n, err := strconv.ParseUint(q.Query.Get("limit"), 10, 64); err == nil {
 			at.lines = n
 		}
@@ -60,8 +63,7 @@ func (c *Client) Log(ctx context.Context, q LogQuery) iter.Seq2[log.Line, error]
 
 // logPlace is how far a reader of the log is.
 type logPlace struct {
-	after log.Seq
-	next  string // the cursor to go on from, if the last line said one; it is not before after
+	log.Cursor
 	more  bool   // the answer ended for a budget
 	lines uint64 // that may still come
 }
@@ -70,20 +72,14 @@ type logPlace struct {
 // retry if the stream broke after it had begun.
 func (c *Client) logOnce(ctx context.Context, q LogQuery, at *logPlace, yield func(log.Line, error) bool) (stopped bool, err error) {
 	query := cloneQuery(q.Query)
-	after := &at.after
-	if at.next != "" {
-		for _, name := range []string{"last", "since", "after"} {
-			query.Del(name)
-		}
-		query.Set("cursor", at.next)
-		if query.Has("limit") {
-			query.Set("limit", strconv.FormatUint(at.lines, 10))
-		}
-	} else if *after > 0 || !query.Has("last") && !query.Has("since") && !query.Has("cursor") {
+	if at.Seq > 0 || !query.Has("last") && !query.Has("since") && !query.Has("cursor") {
 		for _, name := range []string{"last", "since", "cursor"} { // where to begin was found
 			query.Del(name)
 		}
-		query.Set("after", after.String())
+		goOn(query, at.Cursor)
+		if query.Has("limit") {
+			query.Set("limit", strconv.FormatUint(at.lines, 10))
+		}
 	}
 	if q.Follow {
 		query.Set("follow", "1")
@@ -93,6 +89,7 @@ func (c *Client) logOnce(ctx context.Context, q LogQuery, at *logPlace, yield fu
 		return false, err
 	}
 	defer response.Body.Close()
+	cluster := clusterOf(response.Header)
 	lines := bufio.NewScanner(response.Body)
 	lines.Buffer(make([]byte, 64<<10), maxLine)
 	for lines.Scan() {
@@ -102,16 +99,16 @@ func (c *Client) logOnce(ctx context.Context, q LogQuery, at *logPlace, yield fu
 		if err := brokenOff(lines.Bytes()); err != nil {
 			return false, err
 		}
-		if next := nextOf(lines.Bytes()); next != "" {
-			at.next, at.more = next, true
+		if next, ok := nextOf(lines.Bytes()); ok {
+			at.Cursor, at.more = next, true
 			continue
 		}
 		var line log.Line
 		if err := json.Unmarshal(lines.Bytes(), &line); err != nil {
-			return false, fmt.Errorf("client: line after seq %d: %w", *after, err)
+			return false, fmt.Errorf("client: line after seq %d: %w", at.Seq, err)
 		}
-		*after = line.Seq
-		at.next, at.lines = "", at.lines-1
+		at.Cursor = log.Cursor{Cluster: cluster, Seq: line.Seq, Chain: line.Chain}
+		at.lines--
 		if !yield(line, nil) {
 			return true, nil
 		}
@@ -120,6 +117,25 @@ func (c *Client) logOnce(ctx context.Context, q LogQuery, at *logPlace, yield fu
 		return false, retry{err}
 	}
 	return false, nil
+}
+
+// goOn sets where an answer of GET /log begins: behind a cursor, or behind a seq if
+// its cluster is not known.
+func goOn(query url.Values, at log.Cursor) {
+	if at.Cluster.IsZero() {
+		query.Set("after", at.Seq.String())
+	} else {
+		query.Set("cursor", at.String())
+	}
+}
+
+// clusterOf returns whose log an answer of GET /log is of; zero if it does not say.
+func clusterOf(header http.Header) log.UUID {
+	head, err := log.ParseCursor(header.Get("Rutter-Cursor"))
+	if err != nil {
+		return log.UUID{}
+	}
+	return head.Cluster
 }
 
 // brokenOff returns the error of a last line that says why the answer ends.
@@ -134,14 +150,14 @@ func brokenOff(line []byte) error {
 }
 
 // nextOf returns the cursor of a last line that says where to go on.
-func nextOf(line []byte) string {
+func nextOf(line []byte) (next log.Cursor, ok bool) {
 	var last struct {
-		Next string `json:"next"`
+		Next log.Cursor `json:"next"`
 	}
 	if !bytes.HasPrefix(line, []byte(`{"next":`)) || json.Unmarshal(line, &last) != nil {
-		return ""
+		return next, false
 	}
-	return last.Next
+	return last.Next, true
 }
 
 // open sends r until a server answers with success, and leaves the body open.

@@ -32,6 +32,7 @@ type memory struct {
 	state   *projections.State
 	head    log.Seq
 	changed chan struct{}
+	deposed error    // what Consistent returns
 	events  []string // "seq cn status" of each status that was set
 }
 
@@ -71,7 +72,18 @@ func (m *memory) Head() log.Cursor {
 	return log.Cursor{Cluster: m.cluster, Seq: m.head}
 }
 
-func (m *memory) Consistent(context.Context) (log.Seq, error) { return m.Head().Seq, nil }
+func (m *memory) Consistent(context.Context) (log.Seq, error) {
+	m.mu.Lock()
+	err := m.deposed
+	m.mu.Unlock()
+	return m.Head().Seq, err
+}
+
+func (m *memory) depose(err error) {
+	m.mu.Lock()
+	m.deposed = err
+	m.mu.Unlock()
+}
 
 func (m *memory) WaitSeq(ctx context.Context, seq log.Seq) error {
 	for {
@@ -115,6 +127,9 @@ type node struct {
 	table  *Table
 	fabric *Fabric
 	down   bool // protected by the cluster's lock
+	// late is how long answers of this server are on their way, whatever became
+	// of the question meanwhile; protected by the cluster's lock.
+	late time.Duration
 }
 
 func newCluster(t *testing.T, now func() time.Time) *cluster {
@@ -204,14 +219,23 @@ func (n *node) Ask(ctx context.Context, address string, request []byte) ([]byte,
 	}
 	cut := to == nil || to.down || n.down
 	var fabric *Fabric
+	var late time.Duration
 	if to != nil {
-		fabric = to.fabric
+		fabric, late = to.fabric, to.late
 	}
 	n.c.mu.Unlock()
 	if cut {
 		return nil, errors.New("not reached")
 	}
-	return fabric.Answer(ctx, request)
+	b, err := fabric.Answer(ctx, request)
+	time.Sleep(late)
+	return b, err
+}
+
+func (c *cluster) setLate(i int, late time.Duration) {
+	c.mu.Lock()
+	c.nodes[i].late = late
+	c.mu.Unlock()
 }
 
 // create puts objects into the log.

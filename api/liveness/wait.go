@@ -311,6 +311,8 @@ func (r *reign) lacks(l *Laggard, seq log.Seq, cluster log.UUID, now time.Durati
 		return "it has not said yet how far it is"
 	case session.Log != cluster:
 		return "it follows another log"
+	case l.Programmed > session.Sent: // its server is to have ended it (SAFETY B4); one of an earlier version does not
+		return "it says that it is further than it was sent"
 	case l.Programmed >= seq:
 		return ""
 	case session.Failing > 0:

@@ -15,7 +15,7 @@ import (
 
 // reach has a CN say how far it is.
 func (c *cluster) reach(server int, s Session, programmed log.Seq) bool {
-	s.Log, s.Applied, s.Programmed = c.store.cluster, c.store.Head().Seq, programmed
+	s.Log, s.Sent, s.Applied, s.Programmed = c.store.cluster, c.store.Head().Seq, c.store.Head().Seq, programmed
 	return c.nodes[server].table.Put(s)
 }
 
@@ -118,6 +118,11 @@ func TestLaggardsAreNamed(t *testing.T) {
 			clear(n.rows)
 			n.order.Init()
 			n.mu.Unlock()
+		},
+		"it says that it is further than it was sent": func(c *cluster, s Session) {
+			s.Number++
+			s.Log, s.Sent, s.Applied, s.Programmed = c.store.cluster, c.store.Head().Seq, 1<<62, 1<<62
+			c.nodes[2].table.Put(s)
 		},
 		"it has not received it": func(c *cluster, s Session) { s.Number++; s.Log = c.store.cluster; c.nodes[2].table.Put(s) },
 	} {

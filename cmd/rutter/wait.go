@@ -27,7 +27,7 @@ func waitCommand() *cli.Command {
 		) + "\n\nIt ends with 0 when all are there; at the deadline it names who is missing, how far they are and why, and ends with 1.",
 		Flags: []cli.Flag{
 			serversFlag(), outputFlag(),
-			&cli.Uint64Flag{Name: "seq", Usage: "`SEQ` that they must have programmed; the head, if not given"},
+			&cli.StringFlag{Name: "seq", Usage: "`SEQ` that they must have programmed, or a cursor, which is refused if it is of another log than the servers'; the head, if not given"},
 			&cli.StringSliceFlag{Name: "scope", Usage: "all, vnet:N, cn:UUID or network:UUID: `SCOPE` whose compute nodes are meant; those of the whole change that SEQ is of, if not given, and all without SEQ"},
 			&cli.DurationFlag{Name: "timeout", Value: 10 * time.Second, Usage: "give up after this `TIME`"},
 		},
@@ -73,7 +73,15 @@ func runWait(c *cli.Context) error {
 	if err := noArguments(c); err != nil {
 		return err
 	}
-	q := client.Barrier{Seq: log.Seq(c.Uint64("seq")), Timeout: c.Duration("timeout")}
+	q := client.Barrier{Timeout: c.Duration("timeout")}
+	if text := c.String("seq"); text != "" {
+		var err error
+		if q.Cursor, err = log.ParseCursor(text); err != nil {
+			if q.Seq, err = log.ParseSeq(text); err != nil {
+				return usagef("--seq %q: want a seq, or a cursor as a server printed it", text)
+			}
+		}
+	}
 	for _, text := range c.StringSlice("scope") {
 		scope, err := log.ParseScope(text)
 		if err != nil {

@@ -141,6 +141,9 @@ const (
 	DrainRefused  DrainReason = 4 // the hello cannot be served: the text says why
 	DrainFailed   DrainReason = 5 // the server could not read its own log
 	DrainBusy     DrainReason = 6 // the server sends as many whole scopes as it may: try again later, or another
+	// DrainDisbelieved: a watermark said what cannot be, such as a seq that this
+	// subscriber was not sent. Nothing of it counts; the text says what was wrong.
+	DrainDisbelieved DrainReason = 7
 )
 
 // String names the reason.
@@ -158,6 +161,8 @@ func (r DrainReason) String() string {
 		return "failed"
 	case DrainBusy:
 		return "busy"
+	case DrainDisbelieved:
+		return "disbelieved"
 	}
 	return "unknown reason"
 }

@@ -83,7 +83,7 @@ class Stream {
     this.follow = follow;
     this.dense = !['kind', 'object', 'cn', 'vnet', 'until'].some((name) => query[name]);
     this.stop = new AbortController();
-    this.last = ''; // id of the last event, as a server wants it: its seq
+    this.last = ''; // id of the last event, as a server wants it: its cursor
     this.run();
   }
 
@@ -124,8 +124,13 @@ class Stream {
       if (response.status === 429 && after) await new Promise((go) => setTimeout(go, 1000 * Math.min(after, 60)));
       // The place is not kept any more: from the newest on, and that is a gap. A
       // server that is behind the place (409, after its restart) is asked again.
-      if (response.status === 410) { this.last = ''; counts.head = 0; counts.gaps++; }
-      throw new Error(`HTTP ${response.status} ${(await response.text()).slice(0, 300)}`);
+      // One that has another log, since a snapshot was restored, shows that from its
+      // newest on, and nothing of what was shown before is in it.
+      const text = await response.text();
+      const other = response.status === 409 && text.includes('CursorOfOtherLog');
+      if (other) { all.clear(); shown.clear(); frozen = null; }
+      if (response.status === 410 || other) { this.last = ''; counts.head = 0; counts.gaps++; }
+      throw new Error(`HTTP ${response.status} ${text.slice(0, 300)}`);
     }
     broken = '';
     live = this.follow;

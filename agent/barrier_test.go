@@ -1,0 +1,197 @@
+package agent
+
+import (
+	"context"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"rutter/agent/link"
+	"rutter/log"
+	"rutter/log/feed"
+	"rutter/projections"
+)
+
+// hurried is a replica that caught up, with a reconciler over the real manager and
+// a kernel in memory that matches it.
+type hurried struct {
+	server *testServer
+	r      *replica
+	stream *session
+	k      *reconciler
+	kernel *link.Fake
+}
+
+func newHurried(t *testing.T) *hurried {
+	t.Helper()
+	h := &hurried{kernel: &link.Fake{}}
+	h.server, h.r, h.stream = caughtUp(t)
+	for _, vm := range []int{1, 2} {
+		h.kernel.AddNamespace(vmID(vm).String())
+	}
+	m := link.NewManager(link.ManagerConfig{Kernel: h.kernel, Ahead: -1})
+	h.k = &reconciler{cfg: &Config{RetryEvery: time.Second, SweepEvery: time.Minute}, replica: h.r, kernel: m, tell: func() {}, logger: silent()}
+	h.k.pass(t.Context())
+	if !h.k.last.Matched || h.r.programmed != h.r.applied || h.r.applied == 0 || !h.linked(t) {
+		t.Fatalf("the first pass: matched %v, programmed %d of %d: %v", h.k.last.Matched, h.r.programmed, h.r.applied, h.k.last.Failures)
+	}
+	return h
+}
+
+// linked reports whether the kernel has the link of NIC 2.
+func (h *hurried) linked(t *testing.T) bool {
+	t.Helper()
+	snap, err := h.kernel.Dump(context.Background(), []string{vmID(1).String()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return slices.ContainsFunc(snap.Links, func(l link.Link) bool { return strings.HasPrefix(l.Name, "fabric") && l.MAC == macOf(2) })
+}
+
+// lose deletes NIC 2, then gives the node a NIC on a network that it does not have
+// yet: the entry has come, and rest brings the scope. The loop has not looked at
+// the kernel since. It returns the seq of the deletion.
+func (h *hurried) lose(t *testing.T) (n log.Seq, rest []feed.Message) {
+	t.Helper()
+	h.server.must(t, log.Op{Action: log.Delete, Kind: log.KindNIC, ID: macOf(2).String()})
+	deliverAll(t, h.r, h.stream.next(t, true))
+	n = h.server.head()
+	deliverAll(t, h.r, []feed.Message{h.stream.bookmark()})
+	if h.r.applied != n {
+		t.Fatalf("applied %d, want %d", h.r.applied, n)
+	}
+	h.k.apply(t.Context()) // the loop wakes: it wants a pass
+	h.server.must(t, nicOp(t, macOf(5), 1, 1, 3, "10.0.0.15"))
+	messages := h.stream.next(t, true)
+	deliverAll(t, h.r, messages[:1])
+	return n, messages[1:]
+}
+
+// honest checks what barriers rest on: what is told as programmed at n or beyond
+// has the link of the deleted NIC gone.
+func (h *hurried) honest(t *testing.T, when string, n log.Seq) {
+	t.Helper()
+	if h.r.programmed >= n && h.linked(t) {
+		t.Errorf("%s: programmed %d is told, and the link of the NIC that was deleted at %d is still in the kernel", when, h.r.programmed, n)
+	}
+	if h.k.last.Matched && !h.k.last.Complete {
+		t.Errorf("%s: the kernel is said to match a view that is not complete", when)
+	}
+}
+
+// A NIC is deleted at N; before the kernel's loop looks, an event gives the node a
+// NIC on another vnet, whose scope is still coming: the pass is of a view that is
+// not complete, and removes nothing. Neither that pass, nor any wake after it, may
+// tell N, until a pass of a complete view has removed the link (SAFETY B3).
+func TestMatchedWaitsForACompletePass(t *testing.T) {
+	h := newHurried(t)
+	n, rest := h.lose(t)
+	h.k.pass(t.Context()) // the pass that was wanted
+	h.honest(t, "after the pass", n)
+	for range 3 { // tokens that are still there, or the watch of the kernel
+		h.k.apply(t.Context())
+		h.honest(t, "after a wake", n)
+	}
+	if !h.linked(t) {
+		t.Fatal("the pass on the view that was not complete removed a link")
+	}
+	// The view becomes complete; the loop wakes before it has made its pass.
+	deliverAll(t, h.r, append(rest, h.stream.bookmark()))
+	h.k.apply(t.Context())
+	h.honest(t, "after the view became complete", n)
+	if h.k.due.IsZero() {
+		t.Error("no pass is wanted of the complete view")
+	}
+	h.k.pass(t.Context())
+	h.k.pass(t.Context())
+	if !h.k.last.Matched || h.r.programmed < n {
+		t.Errorf("in the end: matched %v, programmed %d, want at least %d: %v", h.k.last.Matched, h.r.programmed, n, h.k.last.Failures)
+	}
+	h.honest(t, "in the end", n)
+}
+
+// A view can become complete again without a change of what is wanted: a scope is
+// told anew and is as it was. What an earlier pass left undone must be done by one
+// that is asked for then, and a delta that comes before it tells nothing.
+func TestDeltaAfterAnIncompletePass(t *testing.T) {
+	h := newHurried(t)
+	n, rest := h.lose(t)
+	h.k.pass(t.Context())
+	// The NIC that nobody waits for any more goes again: the view is complete
+	// without its scope.
+	deliverAll(t, h.r, rest)
+	h.server.must(t, log.Op{Action: log.Delete, Kind: log.KindNIC, ID: macOf(5).String()})
+	deliverAll(t, h.r, append(h.stream.next(t, true), h.stream.bookmark()))
+	// What was touched is forgotten, as if it had been computed: only the pass
+	// that did not prune is left to know.
+	h.r.touches.Reset()
+	h.k.due = time.Time{}
+	h.k.apply(t.Context())
+	h.honest(t, "after a delta without touches", n)
+	if h.r.programmed >= n {
+		t.Errorf("programmed %d without a pass of a complete view since %d", h.r.programmed, n)
+	}
+	if h.k.due.IsZero() {
+		t.Error("no pass is wanted: what the last one left would stay for good")
+	}
+	h.k.pass(t.Context())
+	h.honest(t, "in the end", n)
+}
+
+// A pass that fails says nothing of the kernel, and what it would have done is
+// forgotten: programmed waits for one that did it.
+func TestMatchedAfterAFailedPass(t *testing.T) {
+	h := newHurried(t)
+	h.server.must(t, log.Op{Action: log.Delete, Kind: log.KindNIC, ID: macOf(2).String()})
+	deliverAll(t, h.r, append(h.stream.next(t, true), h.stream.bookmark()))
+	n := h.server.head()
+	real := h.k.kernel
+	h.k.kernel = failingPass{real}
+	h.k.pass(t.Context())
+	h.k.kernel = real
+	h.k.apply(t.Context())
+	h.honest(t, "after a pass that failed", n)
+	if h.r.programmed >= n || h.k.last.Matched {
+		t.Errorf("programmed %d, matched %v after a pass that could not be made", h.r.programmed, h.k.last.Matched)
+	}
+	h.k.pass(t.Context())
+	h.honest(t, "in the end", n)
+	if h.r.programmed < n {
+		t.Errorf("in the end: programmed %d, want %d", h.r.programmed, n)
+	}
+}
+
+// failingPass is a kernel whose passes cannot be made, and which believes of itself
+// what the passes before said.
+type failingPass struct{ Kernel }
+
+// Pass implements Kernel.
+func (failingPass) Pass(context.Context, projections.Desired, bool) (link.Result, error) {
+	return link.Result{}, errDown
+}
+
+// Each of the conditions under which programmed moves is needed by itself.
+func TestWhatMovesProgrammed(t *testing.T) {
+	for _, c := range []struct {
+		name  string
+		spoil func(k *reconciler, at *place, result *link.Result)
+		want  bool
+	}{
+		{"all holds", func(*reconciler, *place, *link.Result) {}, true},
+		{"the view is not complete", func(_ *reconciler, at *place, _ *link.Result) { at.complete = false }, false},
+		{"the last pass was of one that was not", func(k *reconciler, _ *place, _ *link.Result) { k.pruned = false }, false},
+		{"something is left to a pass", func(_ *reconciler, at *place, _ *link.Result) { at.whole = true }, false},
+		{"the kernel is not as wanted", func(_ *reconciler, _ *place, result *link.Result) { result.Matched = false }, false},
+		{"a reset came since", func(_ *reconciler, at *place, _ *link.Result) { at.epoch++ }, false},
+		{"it is no news", func(_ *reconciler, at *place, _ *link.Result) { at.seq-- }, false},
+	} {
+		h := newHurried(t)
+		h.r.programmed = h.r.applied - 1
+		at, result := place{seq: h.r.applied, epoch: h.r.epoch, complete: true}, link.Result{Matched: true}
+		c.spoil(h.k, &at, &result)
+		if got := h.k.matched(at, result); got != c.want || got != (h.r.programmed == h.r.applied) {
+			t.Errorf("%s: moved %v, programmed %d of %d; want %v", c.name, got, h.r.programmed, h.r.applied, c.want)
+		}
+	}
+}

@@ -1,0 +1,109 @@
+package api
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"strings"
+
+	"rutter/log"
+)
+
+// Every position that a client is given is a cursor, and is checked when it comes
+// back: a log that was restored, or a server that was rebuilt, has other entries
+// under the same seqs (SAFETY F6). A bare seq is taken too, of ?after, ?seq and
+// ?min_seq, since people type them: it says nothing about which log it is of, and
+// nothing can be checked. Nothing of ours sends one to go on from.
+
+// position is a place of the log that a stream goes on from.
+type position struct {
+	log.Cursor
+	// sure: Chain is that of the log that is read. Of a bare seq only the cluster is
+	// known, until an entry was read.
+	sure bool
+}
+
+// isCursor tells a cursor from a seq.
+func isCursor(text string) bool { return strings.Contains(text, ".") }
+
+// placeAt reads a parameter that is a seq or a cursor, of which the log is known to
+// have the second; 0 if it is not given.
+func (s *Server) placeAt(ctx context.Context, p parameters, name string) (log.Seq, error) {
+	text := p.text(name)
+	if !isCursor(text) {
+		seq, err := p.number(name, 0, 0, 1<<64-1)
+		return log.Seq(seq), err
+	}
+	cursor, err := log.ParseCursor(text)
+	if err != nil {
+		return 0, badParameter(name, log.ElementInvalid, "send what a server gave as "+headerCursor+" or as the id of an event, or a seq", "%v", err)
+	}
+	return cursor.Seq, s.located(ctx, cursor)
+}
+
+// located checks that the log has a cursor. What this server has not applied yet it
+// waits for: a client that moves between servers may be ahead of this one. What is
+// beyond the leader's head is of no log (SAFETY P4, F5).
+func (s *Server) located(ctx context.Context, cursor log.Cursor) error {
+	if head := s.store.Head(); head.Cluster == cursor.Cluster && head.Seq < cursor.Seq {
+		ctx, cancel := context.WithTimeout(ctx, waitTime)
+		defer cancel()
+		if _, err := s.store.Consistent(ctx); err != nil {
+			return fail(http.StatusServiceUnavailable, codeNotYet, "try again, or another server", "this server is at seq %d, before the cursor's %d, and no leader could be asked: %v", head.Seq, cursor.Seq, err)
+		}
+	}
+	return s.store.CheckCursor(cursor)
+}
+
+// lastEvent reads the header by which a client of server-sent events comes back.
+// It repeats its query as well, which then says nothing.
+func (s *Server) lastEvent(r *http.Request, id string) (log.Cursor, error) {
+	cursor, err := log.ParseCursor(id)
+	if err != nil {
+		return cursor, fail(http.StatusBadRequest, codeBadRequest, "send the id of an event as this server sent it; or leave it out and send ?after=SEQ, which is not checked to be of this log", "header Last-Event-ID: %v", err)
+	}
+	return cursor, s.located(r.Context(), cursor)
+}
+
+// position is where q begins: nothing was read yet.
+func (s *Server) position(q *logQuery) position {
+	head := s.store.Head()
+	at := position{Cursor: log.Cursor{Cluster: head.Cluster, Seq: q.after}, sure: q.after == 0}
+	switch {
+	case q.cursor != (log.Cursor{}):
+		at = position{Cursor: q.cursor, sure: true}
+	case q.after == head.Seq:
+		at = position{Cursor: head, sure: true}
+	}
+	return at
+}
+
+// scanAt is scan from a position, which it moves along. What was read is of the log
+// that the position is of, or there is an error: it is checked behind the reading,
+// so that the log cannot have become another one between.
+func (s *Server) scanAt(ctx context.Context, q *logQuery, at *position) (found, error) {
+	f, err := s.scan(ctx, q, at.Seq)
+	if other := s.isOf(at); other != nil {
+		return found{place: at.Seq}, other
+	}
+	if f.place > at.Seq {
+		at.Seq, at.Chain, at.sure = f.place, f.chain, true
+	}
+	return f, err
+}
+
+// isOf is nil if this server's log is the one that a position is of.
+func (s *Server) isOf(at *position) error {
+	if !at.sure {
+		if head := s.store.Head(); head.Cluster != at.Cluster {
+			return fmt.Errorf("cursor %s: this is cluster %s: %w", at.Cursor, head.Cluster, log.ErrOtherLog)
+		}
+		return nil
+	}
+	err := s.store.CheckCursor(at.Cursor)
+	if errors.Is(err, log.ErrCompacted) {
+		return nil // the floor has passed it since: what was read is right, and whatever comes next says so
+	}
+	return err
+}
