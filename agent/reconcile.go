@@ -66,6 +66,10 @@ type truth struct{ *replica }
 func (t truth) Read(read func(link.Lookup)) {
 	t.mu.RLock()
 	defer t.mu.RUnlock()
+	if t.old != nil {
+		read(unitedLookup{t.old.Entries(t.me), t.state.Entries(t.me)})
+		return
+	}
 	read(t.state.Entries(t.me))
 }
 
@@ -208,6 +212,7 @@ func (r *reconciler) again(ctx context.Context, broke string, f func(ctx context
 func (r *reconciler) pass(ctx context.Context) {
 	began := time.Now()
 	r.due = time.Time{}
+	r.judge(ctx)
 	want := r.replica.wanted(&r.limits)
 	result, err := r.kernel.Pass(ctx, want.links, want.complete)
 	if ctx.Err() != nil {
@@ -356,7 +361,7 @@ type wanted struct {
 func (r *replica) wanted(limits *projections.Limits) wanted {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	links := r.state.DesiredLinksWithin(r.me, *limits)
+	links := r.desired(*limits)
 	limits.OnDemand = map[uint32]bool{}
 	for _, v := range links.VXLANs {
 		if v.OnDemand {
@@ -368,7 +373,11 @@ func (r *replica) wanted(limits *projections.Limits) wanted {
 	return wanted{links: links, complete: r.isComplete(), at: place{seq: r.applied, epoch: r.epoch}}
 }
 
-func (r *replica) isComplete() bool {
+func (r *replica) isComplete() bool { return r.isWhole() && r.standing != unjudged }
+
+// isWhole reports whether all that the CN must know is held, as isComplete, whatever
+// that takes away.
+func (r *replica) isWhole() bool {
 	return r.complete && r.reset == nil && r.coming == nil && len(r.suspects) == 0 && r.missingInterest() == ""
 }
 
@@ -380,7 +389,7 @@ func (r *replica) delta() (d projections.LinksDelta, at place, ok bool) {
 	defer r.mu.Unlock()
 	at = place{seq: r.applied, epoch: r.epoch, whole: r.touches.Whole(), touched: r.touched}
 	if r.touches.Any() {
-		if !r.isComplete() {
+		if !r.isComplete() || r.old != nil {
 			return d, at, false
 		}
 		d = r.touches.Delta(r.state)
@@ -395,7 +404,7 @@ func (r *replica) delta() (d projections.LinksDelta, at place, ok bool) {
 func (r *replica) setProgrammed(at place) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if at.epoch != r.epoch || at.seq <= r.programmed {
+	if at.epoch != r.epoch || at.seq <= r.programmed || r.standing != settled {
 		return false
 	}
 	r.programmed = at.seq
