@@ -66,7 +66,7 @@ func (a *Agent) build(held *contents) error {
 	a.persister = newPersister(a.replica, a.cache, logger)
 	a.follower = &follower{
 		cfg: &a.cfg, replica: a.replica, persister: a.persister, incarnation: held.Head.Incarnation,
-		watermark: a.watermark, logger: logger, alone: a.cfg.Now(), since: a.cfg.Now(), reached: make(chan struct{}, 1),
+		watermark: a.watermark, condition: a.condition, logger: logger, alone: a.cfg.Now(), since: a.cfg.Now(), reached: make(chan struct{}, 1),
 	}
 	a.reconciler = &reconciler{
 		cfg: &a.cfg, replica: a.replica, kernel: kernel, tell: a.follower.tell, reach: a.follower.reach,

@@ -88,6 +88,10 @@ type Config struct {
 	// single objects wait longer if they fail again (package link). Default 500 ms.
 	RetryEvery time.Duration
 
+	// Trouble says what else is wrong on this node, a line each, so that servers are
+	// told of it; nil: nothing ever is. It must not block.
+	Trouble func() []string
+
 	// HoldRemovals is the share of the links, in percent, that a new view of the log
 	// may take away without somebody's word: one that lacks more, and more than ten,
 	// is held (see hold.go). Default 10: one in ten is what a restored backup of an

@@ -53,7 +53,7 @@ type Hold struct {
 	Since time.Time `json:"since"`
 	// Was is the place in the log that the node does as before, zero if nobody
 	// remembers it; Log is the cluster whose view would take links away.
-	Was log.Cursor `json:"was"`
+	Was log.Cursor `json:"was,omitzero"`
 	Log log.UUID   `json:"log"`
 	// Going of Links would go; Names are the first maxTold of them.
 	Going int      `json:"going"`

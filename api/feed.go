@@ -219,6 +219,8 @@ func (u *subscriber) readUp(r *feed.Reader) error {
 		switch m := m.(type) {
 		case *feed.Watermark:
 			u.s.cns.tell(u.session, *m)
+		case *feed.Condition:
+			u.s.judged(u.session, m)
 		case *feed.Again:
 			u.ask(m)
 		case *feed.Ping:

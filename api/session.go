@@ -28,6 +28,7 @@ type session struct {
 	heard     time.Time // the last frame
 	told      bool      // a watermark came
 	again     uint32    // scopes that were sent anew because their digests differed
+	condition feed.Condition
 }
 
 // newer reports whether a is of a later incarnation or session than b.
@@ -57,7 +58,7 @@ func (a *session) live() liveness.Session {
 	return liveness.Session{
 		CN: a.cn, Incarnation: a.incarnation, Number: a.number,
 		Log: w.Log.Cluster, Sent: a.sent, Applied: w.Applied, Programmed: w.Programmed, Failing: w.Failing,
-		Checked: w.Checked, Mismatches: w.Mismatches, Resets: w.Resets, LastReset: uint8(w.LastReset),
+		Held: a.condition.Hold != "", Checked: w.Checked, Mismatches: w.Mismatches, Resets: w.Resets, LastReset: uint8(w.LastReset),
 	}
 }
 

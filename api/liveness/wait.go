@@ -311,6 +311,8 @@ func (r *reign) lacks(l *Laggard, seq log.Seq, cluster log.UUID, now time.Durati
 		return "it has not said yet how far it is"
 	case session.Log != cluster:
 		return "it follows another log"
+	case session.Held:
+		return "it holds back what the log says, since that takes too much away: rutter cn accept " + l.CN.String() + " lets it"
 	case l.Programmed >= seq:
 		return ""
 	case session.Failing > 0:
