@@ -60,7 +60,7 @@ type Manager struct {
 	lastMatched bool
 	doubt       bool
 
-	surplus, kept map[place]struct{} // see Surplus and Keep; kept is nil unless something is
+	surplus, kept map[hung]struct{} // see Surplus and Keep; kept is nil unless something is
 }
 
 type waiting struct {

@@ -2,8 +2,10 @@ package link
 
 import (
 	"context"
+	"net/netip"
 	"slices"
 
+	"rutter/log"
 	"rutter/projections"
 )
 
@@ -74,7 +76,7 @@ func (m *Manager) Surplus(ctx context.Context, was *projections.Desired, want pr
 	if err != nil {
 		return Surplus{}, err
 	}
-	m.surplus = make(map[place]struct{})
+	m.surplus = make(map[hung]struct{})
 	wanted, byPlace := linkNames(&want), have.links()
 	var s Surplus
 	for i := range have.Links {
@@ -87,10 +89,13 @@ func (m *Manager) Surplus(ctx context.Context, was *projections.Desired, want pr
 			continue
 		}
 		if _, ok := wanted[name]; !ok {
-			m.surplus[l.place()] = struct{}{}
+			m.surplus[hung{at: l.place()}] = struct{}{}
 			if l.Parent != "" {
-				m.surplus[place{"", l.Parent}] = struct{}{}
+				m.surplus[hung{at: place{"", l.Parent}}] = struct{}{}
 			}
+		}
+		if was == nil {
+			m.noteHung(l)
 		}
 		s.note(name, wanted)
 	}
@@ -98,8 +103,34 @@ func (m *Manager) Surplus(ctx context.Context, was *projections.Desired, want pr
 	return s, nil
 }
 
+// hung is a link, or what hangs on one: the step that would take it away.
+type hung struct {
+	at     place
+	op     Op // 0: the link itself
+	mac    log.MAC
+	addr   netip.Addr
+	prefix netip.Prefix
+}
+
+// noteHung notes all that hangs on a link of ours.
+func (m *Manager) noteHung(l *Link) {
+	at := l.place()
+	for _, f := range l.FDB {
+		m.surplus[hung{at: at, op: OpDelFDB, mac: f.MAC}] = struct{}{}
+	}
+	for _, n := range l.Neighs {
+		m.surplus[hung{at: at, op: OpDelNeigh, addr: n.IP, mac: n.MAC}] = struct{}{}
+	}
+	for _, a := range l.Addresses {
+		m.surplus[hung{at: at, op: OpDelAddress, prefix: a}] = struct{}{}
+	}
+	for _, r := range l.Routes {
+		m.surplus[hung{at: at, op: OpDelRoute, prefix: r.Dst}] = struct{}{}
+	}
+}
+
 // Keep has passes leave alone what Surplus found last, until it is called with
-// false: the links, and on all links of ours what hangs on them.
+// false: the links, and what hung on all links of ours.
 func (m *Manager) Keep(on bool) {
 	m.kept = nil
 	if on {
@@ -113,13 +144,20 @@ func (m *Manager) withheld(steps []Step) []Step {
 		return steps
 	}
 	return slices.DeleteFunc(steps, func(s Step) bool {
+		at := hung{at: place{s.Namespace, s.Link}, op: s.Op}
 		switch s.Op {
 		case OpDelLink:
-			_, kept := m.kept[place{s.Namespace, s.Link}]
-			return kept
-		case OpDelFDB, OpDelNeigh, OpDelAddress, OpDelRoute, OpRemoveResolvers:
-			return true
+			at.op = 0
+		case OpDelFDB:
+			at.mac = s.MAC
+		case OpDelNeigh:
+			at.addr, at.mac = s.Addr, s.MAC
+		case OpDelAddress, OpDelRoute:
+			at.prefix = s.Prefix
+		default:
+			return s.Op == OpRemoveResolvers
 		}
-		return false
+		_, kept := m.kept[at]
+		return kept
 	})
 }
