@@ -254,17 +254,22 @@ func (c *cache) commit(b *batch) error {
 }
 
 // lost reports that there is no file, or that somebody took it away: what is
-// written to it then, nobody finds.
+// written to it then, nobody finds. One that was cut is found here, since bbolt maps
+// it, and after a failed write reads all of it in a goroutine that nobody can guard.
 func (c *cache) lost() error {
 	if c.db == nil {
 		return fmt.Errorf("%w: %w", errNoFile, c.failure)
 	}
 	now, err := os.Stat(c.path)
-	if err == nil && os.SameFile(now, c.file) {
-		return nil
-	}
-	if err == nil {
+	switch {
+	case err != nil:
+	case !os.SameFile(now, c.file):
 		err = errors.New("another file has its name")
+	case now.Size() < c.file.Size():
+		err = fmt.Errorf("it was cut from %d bytes to %d", c.file.Size(), now.Size())
+	default:
+		c.file = now
+		return nil
 	}
 	c.failure = fmt.Errorf("the cache file was taken away: %w", err)
 	err = errors.Join(c.failure, c.db.Close())
