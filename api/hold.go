@@ -20,12 +20,12 @@ import (
 
 // holdForm is a hold in an answer, as the agent itself tells it.
 type holdForm struct {
-	ID    string     `json:"id"` // empty: its server has not told
+	ID    string     `json:"id"`           // empty: its server has not told
 	Was   log.Cursor `json:"was,omitzero"` // that the CN goes on with; of seq 0: its server was told no more
-	Log   log.UUID   `json:"log"`   // the cluster whose view is held
-	Going uint32     `json:"going"` // links that it would take away
-	Links uint32     `json:"links"` // of so many
-	Names []string   `json:"names"` // some of them
+	Log   log.UUID   `json:"log"`          // the cluster whose view is held
+	Going uint32     `json:"going"`        // links that it would take away
+	Links uint32     `json:"links"`        // of so many
+	Names []string   `json:"names"`        // some of them
 	Since *time.Time `json:"since,omitempty"`
 }
 

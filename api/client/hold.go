@@ -13,7 +13,7 @@ import (
 type Hold struct {
 	ID string `json:"id"` // empty: its server did not tell
 	// Was is what the CN goes on with; zero: not known. Of seq 0 only the cluster is.
-	Was log.Cursor `json:"was,omitzero"`
+	Was   log.Cursor `json:"was,omitzero"`
 	Log   log.UUID   `json:"log"`   // the cluster whose view is held
 	Going uint32     `json:"going"` // links that it would take away
 	Links uint32     `json:"links"` // of so many
