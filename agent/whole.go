@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"time"
 
 	bolt "go.etcd.io/bbolt"
@@ -55,7 +56,7 @@ func (r *replica) wholeBatch() batch {
 		return b
 	}
 	r.whole = false
-	b.Whole, b.Objects, b.Gone = true, recordsOf(r.state), r.journal.gone
+	b.Whole, b.Objects, b.Gone = true, recordsOf(r.state), slices.Clone(r.journal.gone)
 	for scope, s := range r.scopes {
 		b.Scopes[scope] = &s
 	}
