@@ -154,3 +154,32 @@ func TestUnkeptRowsAreBounded(t *testing.T) {
 	_, again, _ := opened(t, folder)
 	compareReplica(t, s, again)
 }
+
+// TestUnjudgedIsNotKept: until a new view was compared with what there is, the disk
+// has the one before: a process that ends in between begins with that.
+func TestUnjudgedIsNotKept(t *testing.T) {
+	s, _, _ := caughtUp(t)
+	folder := t.TempDir()
+	c, r, p := opened(t, folder)
+	r.holdShare = defaultHoldShare
+	_, messages := s.hello(t, r.me, log.Cursor{}, nil)
+	deliverAll(t, r, messages)
+	if err := p.commit(); err != nil {
+		t.Fatal(err)
+	}
+	cursor, scopes := r.hello()
+	_, messages = newTestServer(2).hello(t, r.me, cursor, scopes)
+	deliverAll(t, r, messages)
+	if err := p.commit(); err != nil || r.objects != 0 {
+		t.Fatalf("commit %v, %d objects of an empty log", err, r.objects)
+	}
+	if err := c.Close(); err != nil {
+		t.Fatal(err)
+	}
+	c, again, _ := opened(t, folder)
+	defer c.Close()
+	compareReplica(t, s, again)
+	if again.cursor != cursor {
+		t.Errorf("the cache is at %v, want %v", again.cursor, cursor)
+	}
+}
