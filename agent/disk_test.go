@@ -5,7 +5,9 @@ import (
 	"path/filepath"
 	"testing"
 	"testing/synctest"
+	"time"
 
+	"rutter/agent/link"
 	"rutter/log"
 )
 
@@ -164,6 +166,8 @@ func TestUnjudgedIsNotKept(t *testing.T) {
 	r.holdShare = defaultHoldShare
 	_, messages := s.hello(t, r.me, log.Cursor{}, nil)
 	deliverAll(t, r, messages)
+	first, _ := r.toJudge()
+	r.judge(first, link.Surplus{}, time.Now())
 	if err := p.commit(); err != nil {
 		t.Fatal(err)
 	}
