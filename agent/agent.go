@@ -27,8 +27,8 @@ type Agent struct {
 }
 
 // New opens the cache and loads what it holds: from now on lookups are answered
-// from it. It starts nothing. Errors: what is wrong with cfg, ErrLocked, and
-// those of the disk; a damaged cache is none: it is put aside.
+// from it. It starts nothing. Errors: what is wrong with cfg, and ErrLocked. A
+// damaged cache is none: it is put aside; nor is a disk of no use: see disk.go.
 func New(cfg Config) (*Agent, error) {
 	cfg, err := cfg.withDefaults()
 	if err != nil {
@@ -49,6 +49,7 @@ func New(cfg Config) (*Agent, error) {
 
 func (a *Agent) build(held *contents) error {
 	logger := a.replica.logger
+	a.replica.holdShare = max(a.cfg.HoldRemovals, 0)
 	if err := a.replica.load(held); err != nil {
 		return err
 	}
@@ -65,7 +66,7 @@ func (a *Agent) build(held *contents) error {
 	a.persister = newPersister(a.replica, a.cache, logger)
 	a.follower = &follower{
 		cfg: &a.cfg, replica: a.replica, persister: a.persister, incarnation: held.Head.Incarnation,
-		watermark: a.watermark, logger: logger, alone: a.cfg.Now(), since: a.cfg.Now(), reached: make(chan struct{}, 1),
+		watermark: a.watermark, condition: a.condition, logger: logger, alone: a.cfg.Now(), since: a.cfg.Now(), reached: make(chan struct{}, 1),
 	}
 	a.reconciler = &reconciler{
 		cfg: &a.cfg, replica: a.replica, kernel: kernel, tell: a.follower.tell, reach: a.follower.reach,
@@ -79,9 +80,7 @@ func (a *Agent) saveNumbers(numbers link.Numbers) error {
 	if err != nil {
 		return fmt.Errorf("agent: fabric numbers: %w", err)
 	}
-	if err := a.cache.SaveNumbers(text); err != nil {
-		return fmt.Errorf("agent: fabric numbers: %w", err)
-	}
+	a.cache.SaveNumbers(text)
 	return nil
 }
 

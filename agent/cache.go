@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
-	"io/fs"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -62,9 +61,20 @@ type batch struct {
 	Gone    []Change                 // that took a mapping with them, by position
 	Pos     uint64                   // of the last change that is in it, or before
 	Head    head                     // but for CN, Incarnation, Rows and Sum, which the cache keeps
+	// Released are objects of the view that is held in which the log did what it
+	// says of them since: there is none, or it is as in Objects.
+	Released []objectKey
+	Hold     *holdChange // nil: as it was
+	Whole    bool        // this is all that the cache is to have
 }
 
-func (b *batch) rows() int { return len(b.Objects) + len(b.Scopes) + len(b.Gone) }
+func (b *batch) rows() int {
+	n := len(b.Objects) + len(b.Scopes) + len(b.Gone) + len(b.Released)
+	if b.Hold != nil {
+		n++
+	}
+	return n
+}
 
 // contents is what a cache held when it was opened.
 type contents struct {
@@ -75,56 +85,31 @@ type contents struct {
 	Told    []Change             // what a process that was killed told last
 	told    *tellings
 	Numbers []byte // JSON; nil if none were kept
+	// Hold is what was held, Released what of it the log changed since, and Old what
+	// the node did before: nil if nothing was held, or it cannot be read.
+	Hold     *Hold
+	Released []objectKey
+	Old      *contents
 }
 
 // cache keeps a CN's part of the state on disk.
 type cache struct {
-	path string
-	lock *os.File
-	db   *bolt.DB
-	told *tellings
+	folder string
+	path   string
+	cn     log.UUID
+	logger *slog.Logger
+	told   *tellings
 
-	mu   sync.Mutex // held for one transaction; protects what follows
-	head head       // as on disk
-	gone int        // rows of bucketGone
-	enc  *log.Encoder
-}
-
-// openCache opens the cache of cn in folder, or makes a new one. A damaged
-// cache, or one of another CN, is put aside and named in the log. now names the
-// file that is put aside, and is the least that a new incarnation may be.
-func openCache(folder string, cn log.UUID, now time.Time, logger *slog.Logger) (*cache, *contents, error) {
-	if err := os.MkdirAll(folder, 0o700); err != nil {
-		return nil, nil, fmt.Errorf("agent: folder %s: %w", folder, err)
-	}
-	lock, err := lockFolder(folder)
-	if err != nil {
-		return nil, nil, err
-	}
-	c := &cache{path: filepath.Join(folder, cacheName), lock: lock, enc: log.NewEncoder()}
-	held, err := c.open(cn)
-	if errors.Is(err, errFile) {
-		aside := c.path + ".damaged-" + now.UTC().Format("20060102T150405.000000000")
-		logger.Error("cache is damaged: kept aside, to be rebuilt from the servers", "error", err, "aside", aside)
-		if err := os.Rename(c.path, aside); err != nil {
-			return nil, nil, errors.Join(fmt.Errorf("agent: put damaged cache aside: %w", err), lock.Close())
-		}
-		removeOldDamaged(c.path, logger)
-		held, err = c.open(cn)
-	}
-	if err != nil {
-		return nil, nil, errors.Join(fmt.Errorf("agent: cache %s: %w", c.path, err), lock.Close())
-	}
-	held.Head.Incarnation = max(held.Head.Incarnation+1, uint64(now.UnixMilli()))
-	c.head.Incarnation = held.Head.Incarnation
-	if c.told, held.Told, err = openTold(folder, logger); err != nil {
-		return nil, nil, errors.Join(err, c.Close())
-	}
-	held.told = c.told
-	if err := c.update(func(*bolt.Tx) error { return nil }); err != nil {
-		return nil, nil, errors.Join(fmt.Errorf("agent: cache %s: %w", c.path, err), c.Close())
-	}
-	return c, held, nil
+	mu      sync.Mutex // held for one transaction; protects what follows
+	lock    *os.File   // nil: the folder could not be locked
+	db      *bolt.DB   // nil: there is no file that can be written; see disk.go
+	file    os.FileInfo
+	failure error // of the start; nil if all was well
+	head    head  // as on disk
+	gone    int   // rows of bucketGone
+	numbers []byte
+	owes    bool // numbers are not on disk
+	enc     *log.Encoder
 }
 
 func lockFolder(folder string) (*os.File, error) {
@@ -157,38 +142,6 @@ var boltOptions = bolt.Options{
 	PageSize: cachePageSize, InitialMmapSize: cacheMapBytes,
 }
 
-// open verifies and reads the file, or makes it. Errors that wrap errFile say
-// that it cannot be trusted.
-func (c *cache) open(cn log.UUID) (*contents, error) {
-	f, err := os.Open(c.path)
-	if errors.Is(err, fs.ErrNotExist) {
-		if err := createCache(c.path, cn); err != nil {
-			return nil, err
-		}
-		f, err = os.Open(c.path)
-	}
-	if err != nil {
-		return nil, err
-	}
-	info, err := f.Stat()
-	if err == nil {
-		err = verifyFile(f, info.Size())
-	}
-	if err := errors.Join(err, f.Close()); err != nil {
-		return nil, err
-	}
-	if c.db, err = bolt.Open(c.path, 0o600, &boltOptions); err != nil {
-		return nil, damaged(err)
-	}
-	c.db.AllocSize = cacheGrowBytes
-	held, err := c.load(cn)
-	if err != nil {
-		return nil, errors.Join(err, c.db.Close())
-	}
-	c.head, c.gone = held.Head, len(held.Gone)
-	return held, nil
-}
-
 // damaged adds errFile to those errors of bbolt that are about the file's bytes.
 func damaged(err error) error {
 	for _, bad := range []error{berrors.ErrInvalid, berrors.ErrVersionMismatch, berrors.ErrChecksum} {
@@ -199,52 +152,12 @@ func damaged(err error) error {
 	return err
 }
 
-// createCache makes an empty cache under another name and renames it, so that a
-// crash leaves either nothing or a whole file.
-func createCache(path string, cn log.UUID) error {
-	fresh := path + ".new"
-	if err := os.Remove(fresh); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return err
-	}
-	db, err := bolt.Open(fresh, 0o600, &boltOptions)
-	if err != nil {
-		return fmt.Errorf("create: %w", err)
-	}
-	db.AllocSize = cacheGrowBytes
-	// Two transactions, so that neither meta page still has the free list that
-	// bbolt gives a new file (see verifyFile).
-	for range 2 {
-		err = db.Update(func(tx *bolt.Tx) error {
-			for _, name := range []string{bucketMeta, bucketScopes} {
-				if _, err := tx.CreateBucketIfNotExists([]byte(name)); err != nil {
-					return err
-				}
-			}
-			return tx.Bucket([]byte(bucketMeta)).Put([]byte(keyHead), (&head{CN: cn}).encode())
-		})
-		if err != nil {
-			return errors.Join(fmt.Errorf("create: %w", err), db.Close())
-		}
-	}
-	if err := db.Close(); err != nil {
-		return fmt.Errorf("create: %w", err)
-	}
-	if err := os.Rename(fresh, path); err != nil {
-		return fmt.Errorf("create: %w", err)
-	}
-	folder, err := os.Open(filepath.Dir(path))
-	if err != nil {
-		return fmt.Errorf("create: %w", err)
-	}
-	return errors.Join(folder.Sync(), folder.Close())
-}
-
-// load reads and checks every row.
-func (c *cache) load(cn log.UUID) (held *contents, err error) {
+// loadRows reads and checks every row.
+func loadRows(db *bolt.DB, cn log.UUID) (held *contents, err error) {
 	held = &contents{Scopes: make(map[log.Scope]heldScope)}
 	var rows, sum uint64
 	err = safely(func() error {
-		return c.db.View(func(tx *bolt.Tx) error {
+		return db.View(func(tx *bolt.Tx) error {
 			return tx.ForEach(func(name []byte, b *bolt.Bucket) error {
 				return b.ForEach(func(k, v []byte) error {
 					bucket := string(name)
@@ -298,8 +211,18 @@ func (held *contents) row(bucket string, k, v []byte) error {
 		c, err := decodeGone(k, v)
 		held.Gone = append(held.Gone, c)
 		return err
+	case bucket == bucketReleased:
+		key, err := decodeReleased(k, v)
+		held.Released = append(held.Released, key)
+		return err
+	case bucket == bucketMeta && string(k) == keyHold:
+		text, err := decodeMeta(keyHold, v)
+		if err == nil {
+			err = held.readHold(text)
+		}
+		return err
 	case bucket == bucketMeta && string(k) == keyNumbers:
-		json, err := decodeNumbers(v)
+		json, err := decodeMeta(keyNumbers, v)
 		held.Numbers = slices.Clone(json)
 		return err
 	}
@@ -318,30 +241,29 @@ func safely(f func() error) (err error) {
 	return f()
 }
 
-// Commit writes b in one synced transaction.
-func (c *cache) Commit(b *batch) error {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.update(func(tx *bolt.Tx) error {
-		c.head.Cursor, c.head.Complete = b.Head.Cursor, b.Head.Complete
-		for scope, s := range b.Scopes {
-			key, err := scope.AppendBinary(nil)
-			if err != nil {
-				return err
-			}
-			var value []byte
-			if s != nil {
-				value = encodeScope(key, *s)
-			}
-			if err := c.put(tx.Bucket([]byte(bucketScopes)), bucketScopes, key, value); err != nil {
-				return err
-			}
-		}
-		if err := c.putGone(tx, b.Gone); err != nil {
+// write puts b into a transaction.
+func (c *cache) write(tx *bolt.Tx, b *batch) error {
+	c.head.Cursor, c.head.Complete = b.Head.Cursor, b.Head.Complete
+	for scope, s := range b.Scopes {
+		key, err := scope.AppendBinary(nil)
+		if err != nil {
 			return err
 		}
-		return c.putObjects(tx, b.Objects)
-	})
+		var value []byte
+		if s != nil {
+			value = encodeScope(key, *s)
+		}
+		if err := c.put(tx.Bucket([]byte(bucketScopes)), bucketScopes, key, value); err != nil {
+			return err
+		}
+	}
+	if err := c.putGone(tx, b.Gone); err != nil {
+		return err
+	}
+	if err := c.putHold(tx, b); err != nil {
+		return err
+	}
+	return c.putObjects(tx, b.Objects)
 }
 
 // putGone adds to what is gone, and lets the oldest go if there are too many.
@@ -406,15 +328,6 @@ func (c *cache) putObjects(tx *bolt.Tx, objects map[objectKey]kept) error {
 	return nil
 }
 
-// SaveNumbers keeps the fabric numbers; it returns when they are on disk.
-func (c *cache) SaveNumbers(json []byte) error {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.update(func(tx *bolt.Tx) error {
-		return c.put(tx.Bucket([]byte(bucketMeta)), bucketMeta, []byte(keyNumbers), encodeNumbers(json))
-	})
-}
-
 // put writes or (value nil) removes a row and keeps the head's account of it.
 func (c *cache) put(b *bolt.Bucket, bucket string, key, value []byte) error {
 	if old := b.Get(key); old != nil {
@@ -445,9 +358,4 @@ func (c *cache) update(write func(*bolt.Tx) error) error {
 		c.head, c.gone = before, gone
 	}
 	return err
-}
-
-// Close frees the file and the folder's lock.
-func (c *cache) Close() error {
-	return errors.Join(c.told.close(), c.db.Close(), c.lock.Close())
 }

@@ -128,7 +128,10 @@ func (j *journal) after(pos uint64, limit int) (changes []Change, gap bool) {
 }
 
 // place returns where an object that is a NIC is, and the zero Place for others.
-func (r *replica) place(o log.Object) Place {
+func (r *replica) place(o log.Object) Place { return placeIn(r.state, o) }
+
+// placeIn is place in a state.
+func placeIn(state *projections.State, o log.Object) Place {
 	nic, ok := o.(*log.NIC)
 	if !ok {
 		return Place{}
@@ -140,7 +143,7 @@ func (r *replica) place(o log.Object) Place {
 			p.CN = nic.BelongsToUUID
 		}
 	}
-	if network := r.state.Network(nic.NetworkUUID); network != nil && network.Fabric {
+	if network := state.Network(nic.NetworkUUID); network != nil && network.Fabric {
 		p.VNet, p.VLAN, p.OnVNet = network.VNetID, uint16(network.VLANID), true
 	}
 	return p

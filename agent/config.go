@@ -88,6 +88,17 @@ type Config struct {
 	// single objects wait longer if they fail again (package link). Default 500 ms.
 	RetryEvery time.Duration
 
+	// Trouble says what else is wrong on this node, a line each, so that servers are
+	// told of it; nil: nothing ever is. It must not block.
+	Trouble func() []string
+
+	// HoldRemovals is the share of the links, in percent, that a new view of the log
+	// may take away without somebody's word: one that lacks more, and more than ten,
+	// is held (see hold.go). Default 10: one in ten is what a restored backup of an
+	// hour ago lacks at worst where a node changes all its VMs twice a day. Negative:
+	// nothing is held, as in a lab whose clusters come and go.
+	HoldRemovals int
+
 	// Now tells the time; default time.Now. It names damaged caches and is the
 	// least that a new incarnation may be.
 	Now func() time.Time
@@ -107,6 +118,9 @@ func (c Config) withDefaults() (Config, error) {
 	setDuration(&c.BackoffMax, 2*time.Second)
 	setDuration(&c.SweepEvery, 30*time.Second)
 	setDuration(&c.RetryEvery, 500*time.Millisecond)
+	if c.HoldRemovals == 0 {
+		c.HoldRemovals = defaultHoldShare
+	}
 	if c.Logger == nil {
 		c.Logger = slog.New(slog.DiscardHandler)
 	}
@@ -132,6 +146,7 @@ func (c *Config) check() error {
 	refuse(c.Dialer == nil, "no dialer")
 	refuse(c.Kernel == nil, "no kernel")
 	refuse(c.DialTimeout < 0 || c.BackoffMin < 0 || c.SweepEvery < 0 || c.RetryEvery < 0, "a time is negative")
+	refuse(c.HoldRemovals > 100, "a view cannot take %d percent of the links away", c.HoldRemovals)
 	refuse(c.BackoffMax < c.BackoffMin, "the longest backoff %s is shorter than the shortest %s", c.BackoffMax, c.BackoffMin)
 	return wrong
 }

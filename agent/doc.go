@@ -23,7 +23,9 @@
 // that is held goes before the end, and links that are still wanted stay up.
 //
 // An agent needs nobody to start: it programs links and answers lookups from
-// its cache. A cache that is damaged anywhere is put aside and built anew.
+// its cache. A cache that is damaged anywhere is put aside and built anew, and one
+// that cannot be written leaves the agent working from memory. A view of the log
+// that would take much away at once is held until somebody accepts it (hold.go).
 //
 // Each process has an incarnation, which is higher than all before it (also,
 // if the cache was lost, by the clock), and within it each connection a session

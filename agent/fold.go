@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"slices"
@@ -103,6 +104,7 @@ func (r *replica) fold(seq log.Seq, event *log.Event, body []byte) error {
 		return nil
 	}
 	if event.Action == log.Delete {
+		r.follow(key, kept{})
 		r.drop(key)
 		return nil
 	}
@@ -110,6 +112,7 @@ func (r *replica) fold(seq log.Seq, event *log.Event, body []byte) error {
 		return nil
 	}
 	rec := projections.Record{Object: event.Object, Revision: event.Revision, Seq: seq}
+	r.follow(key, kept{rec, body})
 	if err := r.put(key, before.Object, kept{rec, body}); err != nil {
 		return err
 	}
@@ -272,8 +275,13 @@ func (r *replica) makeReady() {
 	}
 	maps.Copy(r.ready.Scopes, r.dirty.Scopes)
 	r.ready.Gone = cutGone(append(r.ready.Gone, r.dirty.Gone...))
-	r.ready.Head, r.ready.Pos = head{Cursor: r.cursor, Complete: r.complete}, r.journal.pos
+	r.ready.Released = append(r.ready.Released, r.dirty.Released...)
+	r.ready.Head, r.ready.Pos = head{Cursor: r.cursor, Complete: r.complete && (r.standing == settled || r.old != nil)}, r.journal.pos
 	r.dirty = newBatch()
+	if r.whole {
+		r.ready = batch{Objects: make(map[objectKey]kept), Scopes: make(map[log.Scope]*heldScope), Head: r.ready.Head, Pos: r.ready.Pos}
+		wake(r.dirtied)
+	}
 }
 
 // take returns what the cache must keep, with the cursor that it belongs to. It
@@ -282,6 +290,10 @@ func (r *replica) take() batch {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	b := r.ready
+	if r.whole {
+		b = r.wholeBatch()
+	}
+	r.fillHold(&b)
 	r.ready = newBatch()
 	r.ready.Head, r.ready.Pos = b.Head, b.Pos
 	return b
@@ -292,9 +304,15 @@ func (r *replica) take() batch {
 func (r *replica) giveBack(b batch) int {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	if b.Whole {
+		r.whole = true
+		return 0
+	}
 	maps.Copy(b.Objects, r.ready.Objects)
 	maps.Copy(b.Scopes, r.ready.Scopes)
 	b.Gone = cutGone(append(b.Gone, r.ready.Gone...))
+	b.Released = append(b.Released, r.ready.Released...)
+	b.Hold = cmp.Or(r.ready.Hold, b.Hold)
 	b.Head, b.Pos = r.ready.Head, r.ready.Pos
 	r.ready = b
 	wake(r.dirtied)

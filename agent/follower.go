@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"net/http"
 	"sync"
 	"time"
 
@@ -58,6 +59,7 @@ type follower struct {
 	persister   *persister
 	incarnation uint64
 	watermark   func() feed.Watermark // what to tell a server, as of now
+	condition   func() feed.Condition // likewise
 	telling     sync.Mutex            // held while a watermark is composed and handed over
 	logger      *slog.Logger
 	reached     chan struct{} // holds a token when a way to the servers may have opened
@@ -234,10 +236,7 @@ func (f *follower) follow(ctx context.Context, server string) (connected bool, e
 		return false, err
 	}
 	cursor, scopes := f.replica.hello()
-	hello := &feed.Hello{CN: f.cfg.CN, Incarnation: f.incarnation, Session: session, Cursor: cursor, Scopes: scopes}
-	if f.cfg.Local != nil {
-		hello.Abilities = feed.AnswersRequests
-	}
+	hello := &feed.Hello{CN: f.cfg.CN, Incarnation: f.incarnation, Session: session, Cursor: cursor, Scopes: scopes, Abilities: feed.AnswersRequests}
 	during, end := context.WithCancel(ctx)
 	defer end()
 	s := &stream{follower: f, conn: feed.NewConn(conn), ctx: during}
@@ -256,6 +255,7 @@ func (f *follower) tell() {
 	f.mu.Unlock()
 	if conn != nil {
 		conn.Watermark(f.watermark())
+		conn.Condition(f.condition())
 	}
 }
 
@@ -350,9 +350,15 @@ func (s *stream) Bookmark(m *feed.Bookmark) error {
 
 // Request implements feed.RequestHandler.
 func (s *stream) Request(m *feed.Request) error {
+	if s.answersHold(m) {
+		s.tell()
+		return nil
+	}
 	if local := s.cfg.Local; local != nil {
 		local.Request(s.ctx, s.conn, m)
+		return nil
 	}
+	s.respond(&feed.Response{Number: m.Number, Status: http.StatusNotImplemented})
 	return nil
 }
 

@@ -2,8 +2,6 @@ package agent
 
 import (
 	"context"
-	"errors"
-	"fmt"
 	"log/slog"
 	"sync"
 	"time"
@@ -20,12 +18,10 @@ const (
 	// maxWaiting is how many rows may wait for the disk before the follower
 	// waits as well: about a third of a second of a fast catch-up.
 	maxWaiting = 1 << 16
-	// maxUnkept is how many rows may wait while the cache cannot be written.
+	// maxUnkept is how many rows may wait while the cache cannot be written. More
+	// are dropped, and the file is written whole when the disk takes it.
 	maxUnkept = 1 << 20
 )
-
-// errUnkept ends the agent: it can neither keep rows nor go on collecting them.
-var errUnkept = errors.New("agent: the cache could not be written for too long: make room, or see to the disk")
 
 // persister brings the replica's changes into the cache. A transaction is as
 // large as what came during the last one, so the disk sets the pace, and the
@@ -53,14 +49,13 @@ func (p *persister) Run(ctx context.Context) error {
 	for {
 		select {
 		case <-ctx.Done():
-			return p.commit()
+			_ = p.commit() // it was noted; the next start asks the servers
+			return nil
 		case <-p.replica.dirtied:
 		case <-tick.C:
 		}
 		pause := commitPause
-		if err := p.commit(); errors.Is(err, errUnkept) {
-			return err
-		} else if err != nil {
+		if err := p.commit(); err != nil {
 			pause = failurePause
 		}
 		select {
@@ -72,10 +67,41 @@ func (p *persister) Run(ctx context.Context) error {
 
 // commit keeps what waits, if anything does.
 func (p *persister) commit() error {
+	if p.replica.isUnjudged() {
+		return nil // what is on disk is what the next process compares with
+	}
+	owes, gone := p.cache.state()
+	if due, now := p.replica.isWholeDue(); due || gone {
+		return p.renew(due, now)
+	}
 	b := p.replica.take()
-	if b.rows() == 0 && b.Head == p.lastHead() {
+	if b.rows() == 0 && b.Head == p.lastHead() && !owes {
 		return nil
 	}
+	return p.write(b)
+}
+
+// renew has the cache written whole, as soon as there is room and all is at one place.
+func (p *persister) renew(due, now bool) error {
+	if !due {
+		p.replica.becomeWhole()
+		_, now = p.replica.isWholeDue()
+	}
+	if err := p.cache.Probe(); err != nil {
+		p.note(err, head{})
+		return err
+	}
+	if !now {
+		return nil
+	}
+	b := p.replica.take()
+	if !b.Whole {
+		return nil
+	}
+	return p.write(b)
+}
+
+func (p *persister) write(b batch) error {
 	err := p.cache.Commit(&b)
 	waiting := 0
 	if err != nil {
@@ -86,7 +112,7 @@ func (p *persister) commit() error {
 	}
 	p.note(err, b.Head)
 	if waiting > maxUnkept {
-		return fmt.Errorf("%w: %d rows wait: %w", errUnkept, waiting, err)
+		p.replica.becomeWhole()
 	}
 	return err
 }
@@ -122,7 +148,7 @@ func (p *persister) room(done <-chan struct{}) {
 		p.mu.Lock()
 		kept, failure := p.kept, p.failure
 		p.mu.Unlock()
-		if failure != nil || p.replica.waiting() <= maxWaiting {
+		if failure != nil || p.replica.waiting() <= maxWaiting || p.replica.isUnjudged() {
 			return
 		}
 		select {

@@ -69,6 +69,10 @@ type truth struct{ *replica }
 func (t truth) Read(read func(link.Lookup)) {
 	t.mu.RLock()
 	defer t.mu.RUnlock()
+	if t.old != nil {
+		read(unitedLookup{t.old.Entries(t.me), t.state.Entries(t.me)})
+		return
+	}
 	read(t.state.Entries(t.me))
 }
 
@@ -211,6 +215,7 @@ func (r *reconciler) again(ctx context.Context, broke string, f func(ctx context
 func (r *reconciler) pass(ctx context.Context) {
 	began := time.Now()
 	r.due = time.Time{}
+	r.judge(ctx)
 	want := r.replica.wanted(&r.limits)
 	result, err := r.kernel.Pass(ctx, want.links, want.complete)
 	if ctx.Err() != nil {
@@ -372,7 +377,7 @@ type wanted struct {
 func (r *replica) wanted(limits *projections.Limits) wanted {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	links := r.state.DesiredLinksWithin(r.me, *limits)
+	links := r.desired(*limits)
 	limits.OnDemand = map[uint32]bool{}
 	for _, v := range links.VXLANs {
 		if v.OnDemand {
@@ -385,7 +390,11 @@ func (r *replica) wanted(limits *projections.Limits) wanted {
 	return wanted{links: links, complete: complete, at: place{seq: r.applied, epoch: r.epoch, complete: complete}}
 }
 
-func (r *replica) isComplete() bool {
+func (r *replica) isComplete() bool { return r.isWhole() && r.standing != unjudged }
+
+// isWhole reports whether all that the CN must know is held, as isComplete, whatever
+// that takes away.
+func (r *replica) isWhole() bool {
 	return r.complete && r.reset == nil && r.coming == nil && len(r.suspects) == 0 && r.missingInterest() == ""
 }
 
@@ -397,7 +406,7 @@ func (r *replica) delta() (d projections.LinksDelta, at place, ok bool) {
 	defer r.mu.Unlock()
 	at = place{seq: r.applied, epoch: r.epoch, complete: r.isComplete(), whole: r.touches.Whole(), touched: r.touched}
 	if r.touches.Any() {
-		if !at.complete {
+		if !at.complete || r.old != nil {
 			return d, at, false
 		}
 		d = r.touches.Delta(r.state)
@@ -412,7 +421,7 @@ func (r *replica) delta() (d projections.LinksDelta, at place, ok bool) {
 func (r *replica) setProgrammed(at place) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if at.epoch != r.epoch || at.seq <= r.programmed {
+	if at.epoch != r.epoch || at.seq <= r.programmed || r.standing != settled {
 		return false
 	}
 	r.programmed = at.seq

@@ -83,6 +83,14 @@ type replica struct {
 	told    *tellings                            // see told.go; immutable after load
 	touches *projections.Touches                 // what the kernel has not been told
 	touched time.Time                            // when the oldest of it was applied; zero: there is none
+
+	// What is held of a view that takes too much away: see hold.go.
+	holdShare int // percent of the links that a view may take away; 0: any number
+	standing  standing
+	old       *projections.State // the view before, with what the log said since; nil if settled, or if there was none
+	was       log.Cursor         // of old
+	withheld  *Hold              // nil unless held
+	whole     bool               // the cache is to be written whole, see whole.go
 }
 
 // resetting is a reset that runs: the objects and scopes that came since.
@@ -130,6 +138,7 @@ func (r *replica) load(held *contents) error {
 	r.dirty.Gone = append(r.dirty.Gone, r.journal.gone[len(held.Gone):]...)
 	r.told.begin(r.journal.pos)
 	r.cursor, r.complete = held.Head.Cursor, held.Head.Complete
+	r.loadHold(held)
 	r.folded, r.ready.Head = r.cursor.Seq, held.Head
 	for scope, s := range held.Scopes {
 		if s.Complete {
@@ -194,8 +203,10 @@ func (r *replica) Welcome(m *feed.Welcome) error {
 
 // Reset begins a reset: what is held stays until its end.
 func (r *replica) Reset(m *feed.Reset) error {
+	old := r.remember()
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	r.becomeUnjudged(old)
 	r.head = m.Head
 	r.beginReset(m.Reason)
 	return nil
@@ -446,7 +457,7 @@ func (r *replica) missingInterest() string {
 func (r *replica) VL2(vnet uint32, mac log.MAC) (projections.Underlay, bool) {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
-	at, ok := r.state.VL2(vnet, mac)
+	at, ok := r.vl2(vnet, mac)
 	if ok {
 		r.told.note(r.journal.pos, vnet, mac, netip.Addr{})
 	}
@@ -457,7 +468,7 @@ func (r *replica) VL2(vnet uint32, mac log.MAC) (projections.Underlay, bool) {
 func (r *replica) VL3(vnet uint32, ip netip.Addr) (log.MAC, projections.Underlay, bool) {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
-	mac, at, ok := r.state.VL3(vnet, ip)
+	mac, at, ok := r.vl3(vnet, ip)
 	if ok {
 		r.told.note(r.journal.pos, vnet, mac, ip)
 	}

@@ -16,6 +16,8 @@ import (
 //	bucket          key                 value
 //	meta            head                see headRow
 //	meta            numbers             crc32c (4), JSON of link.Numbers
+//	meta            hold                crc32c (4), JSON of Hold; only while one is held, of the view in held.db
+//	released        kind (1), id        crc32c (4); only while one is held
 //	scopes          scope (binary)      as-of seq (8), complete (1), crc32c (4)
 //	gone            position (8)        see goneSize
 //	objects/<kind>  the object's id     revision (8), seq (8), crc32c (4), object as log encodes it
@@ -26,12 +28,14 @@ import (
 const (
 	cacheFormat = 1
 
-	bucketMeta    = "meta"
-	bucketScopes  = "scopes"
-	bucketGone    = "gone"
-	objectsPrefix = "objects/"
-	keyHead       = "head"
-	keyNumbers    = "numbers"
+	bucketMeta     = "meta"
+	bucketScopes   = "scopes"
+	bucketGone     = "gone"
+	bucketReleased = "released"
+	objectsPrefix  = "objects/"
+	keyHead        = "head"
+	keyNumbers     = "numbers"
+	keyHold        = "hold"
 )
 
 var (
@@ -190,14 +194,27 @@ func decodeScope(key, value []byte) (log.Scope, heldScope, error) {
 	return scope, heldScope{AsOf: log.Seq(binary.BigEndian.Uint64(value)), Complete: value[8] != 0}, nil
 }
 
-func encodeNumbers(json []byte) []byte {
-	b := binary.BigEndian.AppendUint32(nil, rowCRC(bucketMeta, []byte(keyNumbers), json))
+// encodeMeta is a row of bucket meta that has JSON.
+func encodeMeta(key string, json []byte) []byte {
+	b := binary.BigEndian.AppendUint32(nil, rowCRC(bucketMeta, []byte(key), json))
 	return append(b, json...)
 }
 
-func decodeNumbers(value []byte) ([]byte, error) {
-	if len(value) < 4 || binary.BigEndian.Uint32(value) != rowCRC(bucketMeta, []byte(keyNumbers), value[4:]) {
-		return nil, fmt.Errorf("%w: checksum of the fabric numbers", errFile)
+func decodeMeta(key string, value []byte) ([]byte, error) {
+	if len(value) < 4 || binary.BigEndian.Uint32(value) != rowCRC(bucketMeta, []byte(key), value[4:]) {
+		return nil, fmt.Errorf("%w: checksum of the %s", errFile, key)
 	}
 	return value[4:], nil
+}
+
+func releasedRow(o objectKey) (key, value []byte) {
+	key = append([]byte{byte(o.Kind)}, o.ID...)
+	return key, binary.BigEndian.AppendUint32(nil, rowCRC(bucketReleased, key))
+}
+
+func decodeReleased(key, value []byte) (objectKey, error) {
+	if len(key) < 2 || len(value) != 4 || binary.BigEndian.Uint32(value) != rowCRC(bucketReleased, key) {
+		return objectKey{}, fmt.Errorf("%w: checksum of the released object %q", errFile, key)
+	}
+	return objectKey{log.Kind(key[0]), string(key[1:])}, nil
 }

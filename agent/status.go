@@ -36,6 +36,11 @@ type Status struct {
 	Checked     log.Seq   `json:"digest_checked"`    // the last bookmark at which all digests were equal; 0: none, or one differs
 	Mismatches  uint32    `json:"digest_mismatches"` // scopes that were found to differ, and asked for anew
 
+	// Hold is what of the log is not done, since it takes too much away; nil: all is.
+	Hold *Hold `json:"hold,omitempty"`
+	// Trouble is what else is to be seen to.
+	Trouble []string `json:"trouble,omitempty"`
+
 	Scopes  []ScopeStatus  `json:"scopes"`
 	Objects map[string]int `json:"objects"` // held, by kind
 	Kernel  KernelStatus   `json:"kernel"`
@@ -62,6 +67,7 @@ func (a *Agent) Status() Status {
 	a.follower.status(&s)
 	s.Age = a.follower.age()
 	a.replica.status(&s)
+	s.Hold, s.Trouble = a.replica.holding(), a.trouble()
 	s.Cache = a.persister.status()
 	s.Cache.Waiting = a.replica.waiting()
 	return s
@@ -144,6 +150,21 @@ func writeJSON(w http.ResponseWriter, v any) {
 	_ = json.NewEncoder(w).Encode(v)
 }
 
+func count(is bool, n uint64) uint64 {
+	if is {
+		return n
+	}
+	return 0
+}
+
+// heldLinks are those that would go.
+func (s Status) heldLinks() uint64 {
+	if s.Hold == nil {
+		return 0
+	}
+	return uint64(s.Hold.Going)
+}
+
 // metrics are the numbers of a status, by name.
 func (s Status) metrics() map[string]uint64 {
 	objects := 0
@@ -177,5 +198,9 @@ func (s Status) metrics() map[string]uint64 {
 		"rutter_agent_healed_total":    s.Kernel.Healed,
 		"rutter_agent_cache_commits":   s.Cache.Commits,
 		"rutter_agent_cache_rows_wait": uint64(s.Cache.Waiting),
+		"rutter_agent_cache_failing":   count(s.Cache.Failure != "", 1),
+		"rutter_agent_held":            count(s.Hold != nil, 1),
+		"rutter_agent_held_links":      s.heldLinks(),
+		"rutter_agent_trouble":         uint64(len(s.Trouble)),
 	}
 }

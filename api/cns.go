@@ -42,6 +42,9 @@ type sessionForm struct {
 	LastReset  string  `json:"last_reset,omitempty"` // why
 	Gone       bool    `json:"gone,omitempty"`       // the session has ended, or its server is silent
 	HeardMS    *int64  `json:"heard_ms,omitempty"`   // ago, as the leader was told; -1: never in its time
+	// Hold is what of the log the CN does not do, and Trouble what else is to be seen to.
+	Hold    *holdForm `json:"hold,omitempty"`
+	Trouble string    `json:"trouble,omitempty"`
 }
 
 func (a *session) form(head log.Seq, server string) sessionForm {
@@ -64,6 +67,7 @@ func (a *session) form(head log.Seq, server string) sessionForm {
 	if !a.heard.IsZero() {
 		f.Heard = log.TimeOf(a.heard)
 	}
+	f.Hold, f.Trouble = holdOf(&a.condition), a.condition.Trouble
 	return f
 }
 
@@ -117,8 +121,12 @@ func (s *Server) everywhere(ctx context.Context, head log.Seq) ([]sessionForm, e
 		}}
 		f := s.dated(s.named(a.form(head, k.Server)))
 		f.Gone, f.HeardMS, f.Since = !k.Alive, &k.HeardMS, 0
+		if k.Held && k.Alive {
+			f.Hold = &holdForm{Names: []string{}}
+		}
 		forms = append(forms, f)
 	}
+	s.fillHolds(ctx, forms)
 	return forms, nil
 }
 

@@ -223,6 +223,8 @@ func (u *subscriber) readUp(r *feed.Reader) error {
 				<-u.over // the last frame says why
 				return err
 			}
+		case *feed.Condition:
+			u.s.judged(u.session, m)
 		case *feed.Again:
 			u.ask(m)
 		case *feed.Ping:

@@ -92,6 +92,8 @@ func newMetrics(s *Server) (*metrics, error) {
 		gauge("rutter_warnings", "Things that people must see to: GET /readyz?verbose names them.", func() float64 { return float64(len(s.cfg.Warnings())) }),
 		gauge("rutter_feed_blocked", "Subscribers that take nothing of what is being written to them.", func() float64 { return float64(s.crew.held.Load()) }),
 		gauge("rutter_feed_subscribers", "Compute nodes connected to this server.", func() float64 { return float64(s.cns.count()) }),
+		gauge("rutter_cns_held", "Compute nodes connected to this server that hold back what the log says, since it takes too much away.", func() float64 { return float64(s.cns.held()) }),
+		gauge("rutter_cns_in_trouble", "Compute nodes connected to this server that say that something else is to be seen to.", func() float64 { return float64(s.cns.inTrouble()) }),
 		gauge("rutter_streams", "Feeds and followed logs.", func() float64 { return float64(s.streams.Load()) }),
 	}, own...)
 	for _, c := range all {

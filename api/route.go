@@ -52,6 +52,7 @@ func (s *Server) table() []path {
 	add("/feed", methods{http.MethodGet: s.feed})
 	add("/cns", methods{http.MethodGet: s.listSessions})
 	add("/cns/{id}", methods{http.MethodGet: s.getSession})
+	add("/cns/{id}/accept", methods{http.MethodPost: s.acceptHold})
 	add("/cns/{id}/feed", methods{http.MethodGet: s.observe})
 	add("/wait", methods{http.MethodGet: s.getWait})
 	add("/lookup/vl2", methods{http.MethodGet: s.lookupVL2})

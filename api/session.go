@@ -30,6 +30,7 @@ type session struct {
 	watermark feed.Watermark
 	heard     time.Time // the last frame
 	again     uint32    // scopes that were sent anew because their digests differed
+	condition feed.Condition
 }
 
 // newer reports whether a is of a later incarnation or session than b.
@@ -68,7 +69,7 @@ func (a *session) live() liveness.Session {
 	return liveness.Session{
 		CN: a.cn, Incarnation: a.incarnation, Number: a.number,
 		Log: w.Log.Cluster, Sent: a.sent, Applied: w.Applied, Programmed: w.Programmed, Failing: w.Failing,
-		Checked: w.Checked, Mismatches: w.Mismatches, Resets: w.Resets, LastReset: uint8(w.LastReset),
+		Held: a.condition.Hold != "", Checked: w.Checked, Mismatches: w.Mismatches, Resets: w.Resets, LastReset: uint8(w.LastReset),
 	}
 }
 

@@ -59,6 +59,8 @@ type Manager struct {
 	since       toldEntries
 	lastMatched bool
 	doubt       bool
+
+	surplus, kept map[hung]struct{} // see Surplus and Keep; kept is nil unless something is
 }
 
 type waiting struct {
@@ -137,6 +139,7 @@ func (m *Manager) Pass(ctx context.Context, want projections.Desired, complete b
 	for round := 0; ; round++ {
 		full := m.demand.extend(want, &have)
 		work = Plan(full, have, m.numbers, complete)
+		work.Steps = m.withheld(work.Steps)
 		due := m.due(work.Steps, now)
 		if len(due) == 0 || round == maxRounds {
 			break
@@ -160,7 +163,7 @@ func (m *Manager) Pass(ctx context.Context, want projections.Desired, complete b
 	m.report(&result, work, now)
 	m.last, m.lastMatched, m.doubt = want, result.Matched, false
 	m.since.clear()
-	if err := m.settle(want, complete && result.Matched); err != nil {
+	if err := m.settle(want, complete && result.Matched && m.kept == nil); err != nil {
 		return result, err
 	}
 	return result, nil

@@ -33,6 +33,7 @@ type Event string
 // The events.
 const (
 	Refused       Event = "refused"       // by the matrix
+	Accepted      Event = "accepted"      // a removal on a compute node, by an operator
 	Limited       Event = "limited"       // by a limit on what one identity may have
 	Authenticated Event = "authenticated" // a connection with a certificate
 	Handshake     Event = "handshake"     // one that did not get so far

@@ -173,6 +173,8 @@ type Session struct {
 	LastReset   string   `json:"last_reset,omitempty"`
 	Gone        bool     `json:"gone,omitempty"`     // it has ended, or its server is silent
 	HeardMS     *int64   `json:"heard_ms,omitempty"` // ago; of EverySession only
+	Hold        *Hold    `json:"hold,omitempty"`     // what of the log the CN does not do
+	Trouble     string   `json:"trouble,omitempty"`  // what else is to be seen to there, a line each; not of EverySession
 }
 
 // Sessions returns the sessions that the server named holds.

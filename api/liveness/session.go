@@ -25,6 +25,7 @@ type Session struct {
 	Mismatches uint32  // scopes whose digests differed, in this process of the agent
 	Resets     uint32  // in this process of the agent
 	LastReset  uint8   // feed.ResetReason of the last; 0: none
+	Held       bool    // it does not do what the log says, since that takes too much away
 }
 
 // Compare orders sessions of one CN: by incarnation, then number.
@@ -89,6 +90,7 @@ const (
 	flagFull = 1 << 0
 	flagMore = 1 << 1
 	flagGone = 1 << 0
+	flagHeld = 1 << 1
 )
 
 // MaxWanted bounds the CNs that a poll names; if more are waited for, it asks all.
@@ -167,7 +169,7 @@ func (r *Reported) append(b []byte) []byte {
 	b = append(b, r.CN[:]...)
 	b = binary.BigEndian.AppendUint64(b, r.Incarnation)
 	b = binary.BigEndian.AppendUint64(b, r.Number)
-	b = append(b, flag(r.Gone, flagGone))
+	b = append(b, flag(r.Gone, flagGone)|flag(r.Held, flagHeld))
 	b = binary.BigEndian.AppendUint32(b, milliseconds(r.Silent))
 	b = append(b, r.Log[:]...)
 	for _, seq := range [...]log.Seq{r.Sent, r.Applied, r.Programmed} {
@@ -204,6 +206,7 @@ func (r *Reported) read(b []byte) {
 	u32, u64 := binary.BigEndian.Uint32, binary.BigEndian.Uint64
 	r.CN = log.UUID(b[:16])
 	r.Incarnation, r.Number, r.Gone = u64(b[16:]), u64(b[24:]), b[32]&flagGone != 0
+	r.Held = b[32]&flagHeld != 0
 	r.Silent = time.Duration(u32(b[33:])) * time.Millisecond
 	r.Log = log.UUID(b[37:53])
 	r.Sent, r.Applied, r.Programmed = log.Seq(u64(b[53:])), log.Seq(u64(b[61:])), log.Seq(u64(b[69:]))

@@ -313,6 +313,8 @@ func (r *reign) lacks(l *Laggard, seq log.Seq, cluster log.UUID, now time.Durati
 		return "it follows another log"
 	case l.Programmed > session.Sent: // its server is to have ended it (SAFETY B4); one of an earlier version does not
 		return "it says that it is further than it was sent"
+	case session.Held:
+		return "it holds back what the log says, since that takes too much away: rutter cn accept " + l.CN.String() + " lets it"
 	case l.Programmed >= seq:
 		return ""
 	case session.Failing > 0:

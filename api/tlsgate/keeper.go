@@ -34,6 +34,9 @@ type Config struct {
 	Name   string
 	Logger *slog.Logger     // none if nil
 	Now    func() time.Time // time.Now
+	// Ended: New takes a certificate that has ended, for who goes on without servers
+	// until there is another.
+	Ended bool
 }
 
 // held is what a Keeper has in use. It is replaced, never changed.
@@ -81,7 +84,7 @@ func New(cfg Config) (*Keeper, error) {
 	}
 	k.held.Store(h)
 	k.stamps, k.looked = k.stamp(), cfg.Now()
-	if at := cfg.Now(); at.After(h.certificate.Leaf.NotAfter) {
+	if at := cfg.Now(); at.After(h.certificate.Leaf.NotAfter) && !cfg.Ended {
 		return nil, fmt.Errorf("%w: %s: %s at %s: get another (rutter cert issue, or rutter agent join)", pki.ErrExpired, cfg.Cert, h.identity.Actor(), h.certificate.Leaf.NotAfter)
 	}
 	return k, nil

@@ -194,3 +194,20 @@ func (s *Service) adminIP(cn log.UUID) (ip netip.Addr) {
 	})
 	return ip
 }
+
+// AskConnected has the agent of a CN answer a request on its connection, with this
+// server or another one, and on no other way. Errors: ErrUnreachable.
+func (s *Service) AskConnected(ctx context.Context, cn log.UUID, r *feed.Request) (*feed.Response, error) {
+	answer, err := s.askHere(ctx, cn, r)
+	if errors.Is(err, errNotSent) {
+		if other, failed := s.askPeer(ctx, cn, r); failed == nil {
+			return other, nil
+		} else if err = errors.Join(err, failed); ctx.Err() != nil {
+			err = errors.Join(err, ctx.Err())
+		}
+	}
+	if err != nil {
+		return nil, fmt.Errorf("%w: %s: %w", ErrUnreachable, cn, err)
+	}
+	return answer, nil
+}

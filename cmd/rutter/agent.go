@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"strconv"
 	"strings"
 	"time"
 
@@ -48,6 +49,7 @@ func agentCommand() *cli.Command {
 			&cli.StringFlag{Name: "netns", EnvVars: []string{"RUTTER_NETNS"}, Value: "/run/netns", Usage: "`FOLDER` of named network namespaces, as ip-netns(8) keeps it"},
 			&cli.IntFlag{Name: "ahead", EnvVars: []string{"RUTTER_AGENT_AHEAD"}, Value: link.DefaultAhead, Usage: "`ENTRIES` of one vnet that the kernel gets before they are asked for; vnets with more are on demand (-1: none is)"},
 			&cli.IntFlag{Name: "on-demand-table", EnvVars: []string{"RUTTER_AGENT_TABLE"}, Value: link.DefaultTable, Usage: "`ENTRIES` that the kernel keeps of each vnet on demand"},
+			&cli.StringFlag{Name: "hold-removals", EnvVars: []string{"RUTTER_HOLD_REMOVALS"}, Value: "10%", Usage: "`SHARE` of the links that a new view of the log (of another cluster, or after a lost cache) may take away, if they are more than ten, before it is held until rutter cn accept lets it; off, for labs: any"},
 			&cli.BoolFlag{Name: "nic-sync", EnvVars: []string{"RUTTER_NIC_SYNC"}, Value: true, Usage: "keep the NICs in manifests and those in the log in step, as net-agent does (--nic-sync=false: no)"},
 			&cli.StringFlag{Name: "etc-netns", EnvVars: []string{"RUTTER_ETC_NETNS"}, Value: "/etc/netns", Usage: "`FOLDER` in which NAMESPACE/resolv.conf is written"},
 		),
@@ -83,7 +85,7 @@ func runAgentCommand(c *cli.Context) error {
 	if err != nil {
 		return err
 	}
-	if err := privateFolder(c.String("data"), cfg.Logger, "cache.db", "agent.lock"); err != nil {
+	if err := privateAgentFolder(c.String("data"), cfg.Logger); err != nil {
 		return err
 	}
 	kernel, err := link.Open(link.Config{NetNSDir: c.String("netns"), EtcNetNSDir: c.String("etc-netns")})
@@ -94,15 +96,23 @@ func runAgentCommand(c *cli.Context) error {
 		return link.NewManager(link.ManagerConfig{Kernel: kernel, Numbers: numbers, Save: save, Ahead: c.Int("ahead"), Table: c.Int("on-demand-table")}), nil
 	}
 	cfg.Agent.Watch = kernel.Watch
-	if cfg.VMs, err = newVMNode(c, cfg.Agent.CN, cfg.Agent.Folder, cfg.API, cfg.Logger); err != nil {
+	found := new(troubles)
+	cfg.Agent.Trouble = func() []string { return append(found.all(), cfg.TLS.trouble()...) }
+	cfg.VMs, err = newVMNode(c, cfg.Agent.CN, cfg.Agent.Folder, cfg.API, found, cfg.Logger)
+	lost := errors.Is(err, errNoVMMs)
+	if err != nil && !lost {
 		return errors.Join(err, kernel.Close())
+	}
+	if lost {
+		cfg.Logger.Error("this node's network goes on without its VMs' states", "error", err)
+		found.note(err.Error())
 	}
 	if cfg.VMs != nil {
 		cfg.Agent.Local, cfg.VMsAsked = cfg.VMs.local(), c.IsSet("vminfod")
 	}
-	cfg.Tasks = newNodeTasks(c, cfg.Agent.CN, cfg.API, cfg.VMs.machines(cfg.API), cfg.Logger)
+	cfg.Tasks = newNodeTasks(c, cfg.Agent.CN, cfg.API, cfg.VMs.machines(cfg.API), found, cfg.Logger)
 	cfg.Agent.Local = taskLocal{cfg.Agent.Local, cfg.Tasks}
-	if err := hostNICs(c, cfg.Tasks, cfg.VMs); err != nil {
+	if err := hostNICs(c, cfg.Tasks, cfg.VMs); err != nil && !lost {
 		return errors.Join(err, kernel.Close())
 	}
 	cfg.Confine = func() { confineAgent(c, cfg.Logger) }
@@ -142,7 +152,20 @@ func agentConfigOf(c *cli.Context) (agentConfig, error) {
 		return cfg, usagef("--svp-max-age %s: want a positive time, as in 1m", cfg.SVPMaxAge)
 	}
 	cfg.Agent = agent.Config{CN: cn, Folder: c.String("data"), Servers: api.Servers(), Dialer: api, Logger: logger}
-	return cfg, nil
+	cfg.Agent.HoldRemovals, err = holdShare(c.String("hold-removals"))
+	return cfg, err
+}
+
+// holdShare is agent.Config.HoldRemovals of the flag.
+func holdShare(text string) (percent int, err error) {
+	if text == "off" {
+		return -1, nil
+	}
+	percent, err = strconv.Atoi(strings.TrimSuffix(text, "%"))
+	if err != nil || percent < 1 || percent > 100 || !strings.HasSuffix(text, "%") {
+		return 0, usagef("--hold-removals %q: want a share from 1%% to 100%%, as in 10%%, or off", text)
+	}
+	return percent, nil
 }
 
 // runAgent runs an agent with its SVP and its status until ctx ends.
@@ -189,7 +212,9 @@ func runAgent(ctx context.Context, cfg agentConfig) (err error) {
 	}
 	cfg.TLS.run(ctx, a, cfg, g)
 	if cfg.Tasks != nil {
-		g.Go(func() error { return cfg.Tasks.run(ctx, a) })
+		g.Go(func() error {
+			return unending(ctx, "tasks", cfg.Logger, func(ctx context.Context) error { return cfg.Tasks.run(ctx, a) })
+		})
 	}
 	cfg.Confine()
 	g.Go(func() error { return a.Run(ctx) })
@@ -253,6 +278,16 @@ func writeAgentStatus(w io.Writer, s agent.Status) {
 	fmt.Fprintf(w, "kernel        %s: %d links, %d neighbours, %d FDB entries wanted; %d healed\n", matches, s.Kernel.Links, s.Kernel.Neighs, s.Kernel.FDB, s.Kernel.Healed)
 	if d := s.Kernel.Demand; d.VNets > 0 {
 		fmt.Fprintf(w, "on demand     %d vnets: %d entries in the kernel, %d of %d questions answered, %d evicted\n", d.VNets, d.Resident, d.Answered, d.Questions, d.Evicted)
+	}
+	if s.Hold != nil {
+		fmt.Fprintf(w, "held          %s\n", s.Hold)
+		for _, name := range s.Hold.Names[:min(len(s.Hold.Names), heldNames)] {
+			fmt.Fprintf(w, "              would go: %s\n", name)
+		}
+		fmt.Fprintf(w, "              rutter cn accept %s lets it\n", s.CN)
+	}
+	for _, line := range s.Trouble {
+		fmt.Fprintf(w, "trouble       %s\n", line)
 	}
 	for i, line := range s.Kernel.Drift {
 		if i == 0 {

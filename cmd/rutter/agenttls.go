@@ -2,7 +2,12 @@ package main
 
 import (
 	"context"
+	"errors"
+	"fmt"
+	"log/slog"
 	"net"
+	"sync"
+	"time"
 
 	"github.com/urfave/cli/v2"
 	"golang.org/x/sync/errgroup"
@@ -17,11 +22,27 @@ import (
 	"rutter/log"
 )
 
-// agentTLS is what an agent has of TLS: nil if it has none.
+// certificateEvery is how often an agent looks for files that it could not use.
+const certificateEvery = time.Second
+
+// agentTLS is what an agent has of TLS: nil if it has none. A node works without
+// its certificate (DESIGN rule 7): one that is missing, unreadable or over is
+// trouble, and looked for until there is another.
 type agentTLS struct {
-	keeper  *tlsgate.Keeper
-	renewer *tlsgate.Renewer
+	cn     log.UUID
+	paths  tlsgate.Paths
+	logger *slog.Logger
+	ready  chan struct{} // closed when keeper is there
+
+	mu     sync.Mutex // protects what follows
+	keeper *tlsgate.Keeper
+	err    error // why there is none
 }
+
+var (
+	errNoCertificate = errors.New("the certificate cannot be used")
+	errOtherNode     = errors.New("the certificate is of another node")
+)
 
 // openAgentTLS reads the files that TLSFlags name, and makes the client of the
 // servers, which is the agent's way to them with TLS or without.
@@ -33,23 +54,66 @@ func openAgentTLS(c *cli.Context, cn log.UUID, servers []string, cfg *agentConfi
 	if !given {
 		return term.OpenClient(client.Config{Servers: servers}, nil)
 	}
-	t := new(agentTLS)
-	if t.keeper, err = tlsgate.New(tlsgate.Config{Paths: paths, Name: pki.Clients, Logger: cfg.Logger}); err != nil {
-		return nil, err
+	t := &agentTLS{cn: cn, paths: paths, logger: cfg.Logger, ready: make(chan struct{})}
+	if t.open(); errors.Is(t.err, errOtherNode) {
+		return nil, term.UsageError{Err: t.err}
 	}
-	if id := t.keeper.Identity(); id.Role != access.CN || id.UUID != cn {
-		return nil, usagef("the certificate in %s is of %s, and this is cn:%s: get its own (rutter agent join)", paths.Cert, id.Actor(), cn)
+	cfg.TLS = t
+	return term.OpenClient(client.Config{Servers: servers, DialTLS: t.dial}, nil)
+}
+
+// open reads the files, unless they are in use already.
+func (t *agentTLS) open() {
+	keeper, err := tlsgate.New(tlsgate.Config{Paths: t.paths, Name: pki.Clients, Logger: t.logger, Ended: true})
+	if err == nil {
+		if id := keeper.Identity(); id.Role != access.CN || id.UUID != t.cn {
+			err = fmt.Errorf("%w: that in %s is of %s, and this is cn:%s: get its own (rutter agent join)", errOtherNode, t.paths.Cert, id.Actor(), t.cn)
+		}
 	}
-	api, err := term.OpenClient(client.Config{Servers: servers, DialTLS: term.DialServer(t.keeper)}, nil)
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if err == nil {
+		t.keeper, t.err = keeper, nil
+		close(t.ready)
+		if ends := keeper.Leaf().NotAfter; time.Now().After(ends) {
+			t.logger.Error("the certificate has expired: this node works from its cache and follows no server until there is another (rutter agent join); it is looked for all the time", "file", t.paths.Cert, "ended", ends)
+		}
+		return
+	}
+	if t.err == nil || t.err.Error() != err.Error() {
+		t.logger.Error("the certificate cannot be used: this node works from its cache and follows no server until there is one (rutter agent join); it is looked for all the time", "error", err)
+	}
+	t.err = err
+}
+
+// inUse returns what the files hold, or why they cannot be used.
+func (t *agentTLS) inUse() (*tlsgate.Keeper, error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.keeper == nil {
+		return nil, fmt.Errorf("%w: %w", errNoCertificate, t.err)
+	}
+	return t.keeper, nil
+}
+
+func (t *agentTLS) dial(ctx context.Context, network, address string) (net.Conn, error) {
+	keeper, err := t.inUse()
 	if err != nil {
 		return nil, err
 	}
-	t.renewer, err = tlsgate.NewRenewer(tlsgate.RenewConfig{
-		Keeper: t.keeper, Jitter: jitter, Logger: cfg.Logger,
-		Ask: certcmd.Renewal(api),
-	})
-	cfg.TLS = t
-	return api, err
+	return keeper.Dial(ctx, network, address, tlsgate.Role(access.Server))
+}
+
+// trouble says what is to be renewed; t may be nil.
+func (t *agentTLS) trouble() []string {
+	if t == nil {
+		return nil
+	}
+	keeper, err := t.inUse()
+	if err != nil {
+		return []string{err.Error() + ": renew it (rutter agent join)"}
+	}
+	return keeper.Warnings()
 }
 
 // run keeps the agent's certificate until ctx ends; t may be nil.
@@ -57,10 +121,37 @@ func (t *agentTLS) run(ctx context.Context, a *agent.Agent, cfg agentConfig, g *
 	if t == nil {
 		return
 	}
-	follower := &trustFollower{view: a.View, keepers: map[string]*tlsgate.Keeper{pki.Clients: t.keeper}, logger: cfg.Logger}
-	g.Go(func() error { return t.keeper.Run(ctx) })
-	g.Go(func() error { return follower.run(ctx) })
-	g.Go(func() error { return t.renewer.Run(ctx) })
+	g.Go(func() error {
+		keeper, err := t.await(ctx)
+		if err != nil {
+			return nil //nolint:nilerr // ctx ended before there was one
+		}
+		renewer, err := tlsgate.NewRenewer(tlsgate.RenewConfig{Keeper: keeper, Jitter: jitter, Logger: cfg.Logger, Ask: certcmd.Renewal(cfg.API)})
+		if err != nil {
+			return err
+		}
+		follower := &trustFollower{view: a.View, keepers: map[string]*tlsgate.Keeper{pki.Clients: keeper}, logger: cfg.Logger}
+		g.Go(func() error { return keeper.Run(ctx) })
+		g.Go(func() error { return follower.run(ctx) })
+		return renewer.Run(ctx)
+	})
+}
+
+// await looks for the files until they can be used. Errors: ctx's.
+func (t *agentTLS) await(ctx context.Context) (*tlsgate.Keeper, error) {
+	look := time.NewTicker(certificateEvery)
+	defer look.Stop()
+	for {
+		if keeper, err := t.inUse(); err == nil {
+			return keeper, nil
+		}
+		select {
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		case <-look.C:
+			t.open()
+		}
+	}
 }
 
 // secured lets servers in over listener, and nobody else; t may be nil.
@@ -68,5 +159,40 @@ func (t *agentTLS) secured(listener net.Listener) net.Listener {
 	if t == nil {
 		return listener
 	}
-	return t.keeper.Listener(listener, tlsgate.Port{Name: "cn-api", Need: tlsgate.Role(access.Server)})
+	return &awaitingListener{Listener: listener, tls: t, closed: make(chan struct{})}
+}
+
+// awaitingListener accepts nobody before there is a certificate to show.
+type awaitingListener struct {
+	net.Listener
+	tls     *agentTLS
+	closing sync.Once
+	closed  chan struct{}
+	opening sync.Once
+	secure  net.Listener
+}
+
+// Accept implements net.Listener.
+func (l *awaitingListener) Accept() (net.Conn, error) {
+	select {
+	case <-l.tls.ready:
+	case <-l.closed:
+		return nil, net.ErrClosed
+	}
+	l.opening.Do(func() {
+		l.secure = l.tls.keeper.Listener(l.Listener, tlsgate.Port{Name: "cn-api", Need: tlsgate.Role(access.Server)})
+	})
+	return l.secure.Accept()
+}
+
+// Close implements net.Listener.
+func (l *awaitingListener) Close() error {
+	l.closing.Do(func() { close(l.closed) })
+	select {
+	case <-l.tls.ready:
+		l.opening.Do(func() { l.secure = l.Listener })
+		return l.secure.Close()
+	default:
+		return l.Listener.Close()
+	}
 }

@@ -33,6 +33,7 @@ func cnCommand() *cli.Command {
 			"rutter cn sessions -s http://10.0.0.1:7420 -s http://10.0.0.2:7420 -s http://10.0.0.3:7420",
 		) + "\n\nOf servers that are not named with -s the leader knows the sessions, but not since when they last, nor what\nelse -o json shows of them.",
 	})
+	cmd.Subcommands = append(cmd.Subcommands, cnAcceptCommand())
 	return cmd
 }
 
@@ -46,15 +47,16 @@ func cnSessions(c *cli.Context) error {
 	}
 	return printOne(c, sessions, func(out io.Writer) {
 		w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
-		fmt.Fprintln(w, "CN\tHOSTNAME\tSERVER\tSINCE\tAPPLIED\tPROGRAMMED\tBEHIND")
+		fmt.Fprintln(w, "CN\tHOSTNAME\tSERVER\tSINCE\tAPPLIED\tPROGRAMMED\tBEHIND\tHELD")
 		for _, s := range sessions {
 			since := "-"
 			if s.Since != 0 {
 				since = s.Since.String()
 			}
-			fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%d\t%d\t%d\n", s.CN, text(s.Hostname), s.Server, since, s.Applied, s.Programmed, s.Lag)
+			fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%d\t%d\t%d\t%s\n", s.CN, text(s.Hostname), s.Server, since, s.Applied, s.Programmed, s.Lag, heldWord(s.Hold))
 		}
 		_ = w.Flush() // the terminal is gone: nobody is left to tell
+		printHolds(out, sessions)
 	})
 }
 

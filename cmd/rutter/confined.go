@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"log/slog"
 	"path/filepath"
@@ -91,6 +92,17 @@ func privateFolder(path string, logger *slog.Logger, marks ...string) error {
 	if closed {
 		logger.Warn("the data folder was open to others of this machine: it is closed now", "folder", path)
 	}
+	return nil
+}
+
+// privateAgentFolder is privateFolder of an agent, which goes on without its disk:
+// only a folder that others may open ends it.
+func privateAgentFolder(path string, logger *slog.Logger) error {
+	err := privateFolder(path, logger, "cache.db", "agent.lock")
+	if err == nil || errors.Is(err, confine.ErrFolder) && !errors.Is(err, syscall.EROFS) {
+		return err
+	}
+	logger.Error("the data folder cannot be used: this node goes on from memory", "error", err)
 	return nil
 }
 

@@ -7,7 +7,6 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
-	"path/filepath"
 	"strconv"
 
 	"github.com/urfave/cli/v2"
@@ -42,7 +41,7 @@ type nodeTasks struct {
 }
 
 // newNodeTasks makes what the flags ask for. machines may be nil.
-func newNodeTasks(c *cli.Context, cn log.UUID, api *client.Client, machines *task.Machines, logger *slog.Logger) *nodeTasks {
+func newNodeTasks(c *cli.Context, cn log.UUID, api *client.Client, machines *task.Machines, found *troubles, logger *slog.Logger) *nodeTasks {
 	n := &nodeTasks{woken: make(chan struct{}, 1)}
 	kinds := map[string]task.Kind{"nop": task.Nop}
 	if machines != nil {
@@ -60,7 +59,7 @@ func newNodeTasks(c *cli.Context, cn log.UUID, api *client.Client, machines *tas
 		}
 		n.watcher = probe.NewWatcher(source, send, logger)
 	}
-	n.cfg = task.Config{Submit: api.Submit, NewID: client.NewChangeID, Folder: filepath.Join(c.String("data"), "tasks"), Kinds: kinds, Logger: logger}
+	n.cfg = task.Config{Submit: api.Submit, NewID: client.NewChangeID, Folder: workFolder(c.String("data"), "tasks", found, logger), Kinds: kinds, Logger: logger}
 	return n
 }
 

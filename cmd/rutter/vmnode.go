@@ -9,7 +9,6 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
-	"path/filepath"
 	"syscall"
 	"time"
 
@@ -38,14 +37,14 @@ type vmNode struct {
 }
 
 // newVMNode makes what the flags ask for: nil if there are no VMs here.
-func newVMNode(c *cli.Context, cn log.UUID, data string, api *client.Client, logger *slog.Logger) (*vmNode, error) {
+func newVMNode(c *cli.Context, cn log.UUID, data string, api *client.Client, found *troubles, logger *slog.Logger) (*vmNode, error) {
 	service, folder, err := newVMInfo(c, logger)
 	if err != nil || service == nil {
 		return nil, err
 	}
 	n := &vmNode{service: service, listen: c.String("vminfod")}
 	cfg := vminfo.VMMConfig{
-		Folder: filepath.Join(data, "vmms"), Store: service.Store(), Ready: service.Ready(), Starter: noStarter{}, Logger: logger,
+		Folder: workFolder(data, "vmms", found, logger), Store: service.Store(), Ready: service.Ready(), Starter: noStarter{}, Logger: logger,
 		Ring: func(id log.UUID) { n.link.Ring(id) },
 	}
 	var runner *vminfo.Runner
@@ -62,7 +61,7 @@ func newVMNode(c *cli.Context, cn log.UUID, data string, api *client.Client, log
 		n.runner, cfg.Starter, cfg.Adopts = runner, runner, folder.Name()
 	}
 	if n.vmms, err = vminfo.NewVMMs(cfg); err != nil {
-		return nil, err
+		return nil, fmt.Errorf("%w: %w", errNoVMMs, err)
 	}
 	if c.Bool("nic-sync") {
 		n.nics = &nicSync{
@@ -73,6 +72,9 @@ func newVMNode(c *cli.Context, cn log.UUID, data string, api *client.Client, log
 	n.link, err = vmlink.New(vmlink.Config{CN: cn, Service: service, VMMs: n.vmms, Servers: api, Logger: logger})
 	return n, err
 }
+
+// errNoVMMs: what is kept of the VMs cannot be read. The node's network goes on.
+var errNoVMMs = errors.New("the VM side of this agent does not run")
 
 // vmRunner is the runner of the folders that the flags name.
 func vmRunner(c *cli.Context) (*vminfo.Runner, error) {
@@ -138,7 +140,9 @@ func (n *vmNode) run(ctx context.Context, a *agent.Agent, listener net.Listener)
 	g.Go(func() error { return n.vmms.Run(ctx) })
 	g.Go(func() error { return n.link.Run(ctx, a) })
 	if n.nics != nil {
-		g.Go(func() error { return n.nics.run(ctx, a) })
+		g.Go(func() error {
+			return unending(ctx, "NICs in step with the log", n.nics.cfg.Logger, func(ctx context.Context) error { return n.nics.run(ctx, a) })
+		})
 	}
 	return g.Wait()
 }

@@ -66,6 +66,10 @@ func examples() map[string]Message {
 		"again":  &Again{44, vnet},
 		"report": &Report{[]byte("opaque")},
 		"ping":   &Ping{},
+		"condition": &Condition{
+			Hold: "00c0ffee00c0ffee", Going: 24, Links: 25, Was: uuid(1), Log: uuid(2),
+			Names: "fabric link of 90:b8:d0:00:00:01\nvxlan sdcvxl5", Trouble: "the cache cannot be written: no space left on device",
+		},
 	}
 }
 

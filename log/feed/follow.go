@@ -93,6 +93,9 @@ type Conn struct {
 	wanted log.Seq    // somebody waits until this is programmed
 	told   log.Seq    // programmed, as the last watermark that was sent said
 	sent   time.Time  // when that was
+
+	condition    Condition // as last given
+	conditionDue bool      // it was not sent yet
 }
 
 // NewConn returns the client's end of conn, on which the server awaits a hello.
@@ -162,6 +165,7 @@ func (c *Conn) take(now time.Time) (up []Message, due time.Duration) {
 		up = append(up, a)
 	}
 	c.again = nil
+	up = c.takeCondition(up)
 	if c.latest == nil {
 		return up, 0
 	}

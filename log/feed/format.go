@@ -49,6 +49,7 @@ import (
 //	69 response      request's number   status u16, body bytes
 //	70 ring          0                  count u32, then for each VMM: id 16
 //	71 inventory     its number         flags u8, count u32, then for each VM: uuid 16, object bytes (none: it is gone)
+//	72 condition     0                  hold text, going u32, links u32, clusters 16 (was) and 16 (held), names text, trouble text
 const headerSize = 17
 
 // Version is the version of the frames that this program speaks, in hello and
@@ -100,6 +101,7 @@ const (
 	TypeResponse     Type = 69
 	TypeRing         Type = 70
 	TypeInventory    Type = 71
+	TypeCondition    Type = 72
 )
 
 // Errors of the frames.

@@ -304,6 +304,8 @@ func newMessage(t Type) Message {
 		return new(Ring)
 	case TypeInventory:
 		return new(Inventory)
+	case TypeCondition:
+		return new(Condition)
 	}
 	return nil
 }

@@ -1,0 +1,84 @@
+package agent
+
+import (
+	"bytes"
+	"cmp"
+	"net/netip"
+	"slices"
+
+	"rutter/agent/link"
+	"rutter/log"
+	"rutter/projections"
+)
+
+// united is what two views want together: of one thing what the first says.
+func united(first, second projections.Desired) projections.Desired {
+	mac := func(a, b log.MAC) int { return bytes.Compare(a[:], b[:]) }
+	all := projections.Desired{
+		VXLANs: both(first.VXLANs, second.VXLANs, func(a, b projections.VXLAN) int { return cmp.Compare(a.VNet, b.VNet) }),
+		VLANs: both(first.VLANs, second.VLANs, func(a, b projections.VLAN) int {
+			return cmp.Or(cmp.Compare(a.VNet, b.VNet), cmp.Compare(a.ID, b.ID))
+		}),
+		Fabrics: both(first.Fabrics, second.Fabrics, func(a, b projections.Fabric) int { return mac(a.MAC, b.MAC) }),
+		Neighs: both(first.Neighs, second.Neighs, func(a, b projections.Neigh) int {
+			return cmp.Or(mac(a.Link, b.Link), a.IP.Compare(b.IP))
+		}),
+		FDB: both(first.FDB, second.FDB, func(a, b projections.FDB) int {
+			return cmp.Or(cmp.Compare(a.VNet, b.VNet), mac(a.MAC, b.MAC))
+		}),
+		Problems: second.Problems,
+	}
+	return onDemand(all, second.VXLANs)
+}
+
+// onDemand leaves out the entries of vnets that are on demand in one of the views:
+// what the kernel asks for of them is found in both.
+func onDemand(all projections.Desired, second []projections.VXLAN) projections.Desired {
+	demand := make(map[uint32]bool)
+	for _, v := range slices.Concat(all.VXLANs, second) {
+		if v.OnDemand {
+			demand[v.VNet] = true
+		}
+	}
+	if len(demand) == 0 {
+		return all
+	}
+	for i := range all.VXLANs {
+		all.VXLANs[i].OnDemand = demand[all.VXLANs[i].VNet]
+	}
+	links := make(map[log.MAC]bool)
+	for i := range all.Fabrics {
+		links[all.Fabrics[i].MAC] = demand[all.Fabrics[i].VNet]
+	}
+	all.Neighs = slices.DeleteFunc(all.Neighs, func(n projections.Neigh) bool { return links[n.Link] })
+	all.FDB = slices.DeleteFunc(all.FDB, func(f projections.FDB) bool { return demand[f.VNet] })
+	return all
+}
+
+// both merges two lists, of which the first wins.
+func both[T any](first, second []T, compare func(a, b T) int) []T {
+	all := slices.Concat(first, second)
+	slices.SortStableFunc(all, compare)
+	return slices.CompactFunc(all, func(a, b T) bool { return compare(a, b) == 0 })
+}
+
+// unitedLookup finds the entries of two views.
+type unitedLookup struct{ first, second *projections.Entries }
+
+var _ link.Lookup = unitedLookup{}
+
+// Neigh implements link.Lookup.
+func (u unitedLookup) Neigh(on log.MAC, ip netip.Addr) (projections.Neigh, bool) {
+	if n, ok := u.first.Neigh(on, ip); ok {
+		return n, true
+	}
+	return u.second.Neigh(on, ip)
+}
+
+// FDB implements link.Lookup.
+func (u unitedLookup) FDB(vnet uint32, mac log.MAC) (projections.FDB, bool) {
+	if f, ok := u.first.FDB(vnet, mac); ok {
+		return f, true
+	}
+	return u.second.FDB(vnet, mac)
+}

@@ -1,0 +1,187 @@
+package api
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"net/http"
+	"strings"
+	"sync"
+	"time"
+
+	"rutter/api/audit"
+	"rutter/api/vmm"
+	"rutter/log"
+	"rutter/log/feed"
+)
+
+// What a CN holds back, it alone knows and decides (SAFETY R2). A server passes on
+// what it says, and an operator's word to it, by whichever server has its session.
+
+// holdForm is a hold in an answer, as the agent itself tells it.
+type holdForm struct {
+	ID    string     `json:"id"`           // empty: its server has not told
+	Was   log.Cursor `json:"was,omitzero"` // that the CN goes on with; of seq 0: its server was told no more
+	Log   log.UUID   `json:"log"`          // the cluster whose view is held
+	Going uint32     `json:"going"`        // links that it would take away
+	Links uint32     `json:"links"`        // of so many
+	Names []string   `json:"names"`        // some of them
+	Since *time.Time `json:"since,omitempty"`
+}
+
+// Bounds of asking CNs what they hold.
+const (
+	holdTime = 2 * time.Second
+	// maxHoldsAsked is of how many CNs of other servers one answer has the details.
+	maxHoldsAsked = 128
+	holdAskers    = 16 // at once
+	// maxConditionBytes is how much a server keeps of each text of a Condition.
+	maxConditionBytes = 4 << 10
+)
+
+func holdOf(c *feed.Condition) *holdForm {
+	if c.Hold == "" {
+		return nil
+	}
+	return &holdForm{ID: c.Hold, Was: log.Cursor{Cluster: c.Was}, Log: c.Log, Going: c.Going, Links: c.Links, Names: strings.Split(c.Names, "\n")}
+}
+
+// judged takes what a CN says that people must see to.
+func (s *Server) judged(a *session, m *feed.Condition) {
+	m.Names = m.Names[:min(len(m.Names), maxConditionBytes)]
+	m.Trouble = m.Trouble[:min(len(m.Trouble), maxConditionBytes)]
+	before := s.cns.judge(a, *m)
+	switch {
+	case m.Hold != "" && m.Hold != before.Hold:
+		s.logger.Warn("a compute node holds back what the log says, since it takes too much away: rutter cn accept lets it", "cn", a.cn, "hold", m.Hold, "going", m.Going, "links", m.Links, "before", m.Was)
+	case m.Hold == "" && before.Hold != "":
+		s.logger.Info("a compute node holds nothing back any more", "cn", a.cn)
+	}
+	if m.Trouble != "" && m.Trouble != before.Trouble {
+		s.logger.Warn("a compute node is in trouble", "cn", a.cn, "trouble", m.Trouble)
+	}
+}
+
+// judge notes a condition, and returns the one before.
+func (g *registry) judge(a *session, m feed.Condition) (before feed.Condition) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	before, a.condition = a.condition, m
+	g.table.Put(a.live())
+	return before
+}
+
+func (g *registry) held() int {
+	return g.countIf(func(c *feed.Condition) bool { return c.Hold != "" })
+}
+
+func (g *registry) inTrouble() int {
+	return g.countIf(func(c *feed.Condition) bool { return c.Trouble != "" })
+}
+
+func (g *registry) countIf(is func(*feed.Condition) bool) (n int) {
+	for _, a := range g.all() {
+		a.mu.Lock()
+		if is(&a.condition) {
+			n++
+		}
+		a.mu.Unlock()
+	}
+	return n
+}
+
+// fillHolds asks for what the leader was not told: only that there is a hold.
+func (s *Server) fillHolds(ctx context.Context, forms []sessionForm) {
+	ctx, cancel := context.WithTimeout(ctx, holdTime)
+	defer cancel()
+	var asking sync.WaitGroup
+	defer asking.Wait()
+	places, asked := make(chan struct{}, holdAskers), 0
+	for i := range forms {
+		f := &forms[i]
+		if f.Hold == nil || asked == maxHoldsAsked {
+			continue
+		}
+		if a := s.cns.get(f.CN); a != nil {
+			a.mu.Lock()
+			if here := holdOf(&a.condition); here != nil {
+				f.Hold = here
+			}
+			f.Trouble = a.condition.Trouble
+			a.mu.Unlock()
+			continue
+		}
+		asked++
+		places <- struct{}{}
+		asking.Go(func() {
+			defer func() { <-places }()
+			var h holdForm
+			if err := s.askCN(ctx, f.CN, http.MethodGet, "/hold", nil, &h); err == nil {
+				f.Hold = &h
+			}
+		})
+	}
+}
+
+// askCN asks an agent by its connection, with whichever server that is.
+func (s *Server) askCN(ctx context.Context, cn log.UUID, method, path string, body []byte, out any) error {
+	if s.cfg.VMMs == nil {
+		return fail(http.StatusNotImplemented, codeNotHere, "ask a server of a cluster", "this server asks no compute nodes")
+	}
+	answer, err := s.cfg.VMMs.AskConnected(ctx, cn, &feed.Request{Method: method, Path: path, Body: body})
+	if err != nil {
+		return vmmError(err)
+	}
+	if answer.Status == http.StatusOK {
+		return json.Unmarshal(answer.Body, out)
+	}
+	var said struct {
+		Code    string `json:"code"`
+		Message string `json:"message"`
+	}
+	if json.Unmarshal(answer.Body, &said) != nil || said.Code == "" {
+		return fail(http.StatusNotImplemented, codeNotHere, "upgrade the agent", "the agent of CN %s does not know what a hold is (status %d)", cn, answer.Status)
+	}
+	return fail(int(answer.Status), said.Code, "look at what it holds: rutter cn sessions", "CN %s: %s", cn, said.Message)
+}
+
+// acceptHold answers POST /cns/UUID/accept: the CN does what it holds back, if that
+// is what the body names.
+func (s *Server) acceptHold(w http.ResponseWriter, r *http.Request) error {
+	id, err := kindOf(log.KindServer).id(r)
+	if err != nil {
+		return err
+	}
+	body, err := readBody(r)
+	if err != nil {
+		return err
+	}
+	var in struct {
+		Hold string `json:"hold"`
+	}
+	if err := json.Unmarshal(body, &in); err != nil || in.Hold == "" {
+		return badParameter("hold", log.ElementMissing, `send {"hold":"ID"}, as GET /cns names it`, "the body does not name the hold that is accepted")
+	}
+	if body, err = json.Marshal(in); err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(r.Context(), 2*holdTime)
+	defer cancel()
+	var h holdForm
+	err = s.askCN(ctx, uuidOf(id), http.MethodPost, "/hold/accept", body, &h)
+	why := "accepted"
+	if err != nil {
+		why = "not accepted: " + err.Error()
+	}
+	who := grantOf(r).who
+	s.note(audit.Record{Event: audit.Accepted, Actor: who.Actor(), Serial: who.Serial, Remote: r.RemoteAddr, Asked: "hold " + in.Hold[:min(len(in.Hold), log.MaxActorBytes)] + " of CN " + id, Why: why})
+	if errors.Is(err, vmm.ErrUnreachable) {
+		return fail(http.StatusGatewayTimeout, codeUnreachable, "look at rutter cn sessions before trying again: it may have been done", "%v", err)
+	}
+	if err != nil {
+		return err
+	}
+	s.logger.Warn("a hold was accepted: the compute node takes away what the log lacks", "cn", id, "hold", h.ID, "going", h.Going, "links", h.Links, "actor", who.Actor())
+	writeJSON(w, r, http.StatusOK, h)
+	return nil
+}
