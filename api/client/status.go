@@ -44,6 +44,9 @@ type Detail struct {
 	DiskFree  int64   `json:"disk_free_bytes"`
 	DiskBytes int64   `json:"disk_bytes"`
 	Waiting   int     `json:"persister_lag_events"` // applied and not yet in changes.db
+
+	Comparisons uint64 `json:"comparisons_total"` // with the other servers' states
+	Differences uint64 `json:"differences_total"` // times that this server stopped to serve
 }
 
 // Member is one server of the cluster.
