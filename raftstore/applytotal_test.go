@@ -22,7 +22,7 @@ func poisoned(t testing.TB) []*log.Change {
 		change(trusted, long[0]),
 		change(trusted, long[6]),
 		change(cn, log.Op{Action: log.Delete, Kind: log.KindNIC, ID: strings.Repeat("a", 600<<10)}),
-		change(cn, log.Op{Action: log.Create, Kind: log.KindVM, Set: long[8].Set[:20_000], Object: &log.VM{UUID: plainID(85), ServerUUID: plainID(11)}}),
+		change(cn, log.Op{Action: log.Create, Kind: log.KindVM, Set: long[8].Set[:20_000], Object: &log.VM{UUID: plainID(85), OwnerUUID: plainID(1), ServerUUID: plainID(11), State: "running"}}),
 		change(trusted, log.Op{Action: log.Create, Kind: log.KindServer, Object: withUnknown(t, &log.Server{Hostname: "a"}, log.MaxChangeBytes-130)}),
 	}
 }
@@ -37,7 +37,7 @@ func TestPoisonIsRefused(t *testing.T) {
 			t.Parallel()
 			nodes := three(t, func(c *Config) { c.features = feature })
 			leader := leaderOf(t, nodes)
-			must(t, leader, tagChange(newID(), "first"))
+			must(t, leader, &log.Change{ID: newID(), By: log.Author{Role: log.RoleTrusted}, Ops: []log.Op{operation(t, `create server {"uuid": "#11#", "hostname": "cn1"}`)}})
 			changes := poisoned(t)
 			for range 2 {
 				for _, c := range changes {
