@@ -120,6 +120,15 @@ func errorOf(err error) *answerError {
 	return fail(http.StatusInternalServerError, codeInternal, "see the server's log", "%v", err)
 }
 
+// bounded returns the answer within the limits of a refusal, of which it may quote
+// a whole body.
+func (e *answerError) bounded() *answerError {
+	r := (&log.Refusal{Code: e.Code, Message: e.Message, Errors: e.Errors}).Bounded()
+	cut := *e
+	cut.Code, cut.Message, cut.Errors = r.Code, r.Message, r.Errors
+	return &cut
+}
+
 // aside is what an error says before its sentinel, such as where the head is.
 func aside(err, sentinel error) string {
 	if said, ok := strings.CutSuffix(err.Error(), ": "+sentinel.Error()); ok {
@@ -130,7 +139,7 @@ func aside(err, sentinel error) string {
 
 // writeError answers with err.
 func writeError(w http.ResponseWriter, r *http.Request, err error) {
-	answer := errorOf(err)
+	answer := errorOf(err).bounded()
 	if answer.status == http.StatusServiceUnavailable {
 		w.Header().Set("Retry-After", "1")
 	}
