@@ -142,6 +142,15 @@ func exceededOf(err error) *budget.Exceeded {
 	return exceeded
 }
 
+// bounded returns the answer within the limits of a refusal, of which it may quote
+// a whole body.
+func (e *answerError) bounded() *answerError {
+	r := (&log.Refusal{Code: e.Code, Message: e.Message, Errors: e.Errors}).Bounded()
+	cut := *e
+	cut.Code, cut.Message, cut.Errors = r.Code, r.Message, r.Errors
+	return &cut
+}
+
 // aside is what an error says before its sentinel, such as where the head is.
 func aside(err, sentinel error) string {
 	if said, ok := strings.CutSuffix(err.Error(), ": "+sentinel.Error()); ok {
@@ -152,7 +161,7 @@ func aside(err, sentinel error) string {
 
 // writeError answers with err.
 func writeError(w http.ResponseWriter, r *http.Request, err error) {
-	answer := errorOf(err)
+	answer := errorOf(err).bounded()
 	if answer.status == http.StatusServiceUnavailable {
 		w.Header().Set("Retry-After", "1")
 	}

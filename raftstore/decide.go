@@ -16,7 +16,7 @@ import (
 // decided is what a change comes to, before anything of it is applied.
 type decided struct {
 	events []*log.Event
-	slots  []slot
+	slots  []slot   // as bodies, they are the applier's until the next change
 	bodies [][]byte // of the events' objects; nil for a delete
 	bytes  int      // of the encoded events
 	result log.Result
@@ -63,7 +63,8 @@ func (s *Store) decide(c *log.Change) (d decided) {
 		return d
 	}
 	clear(a.bodies)
-	d.bodies, d.slots = a.bodies[:0], make([]slot, 0, len(events))
+	clear(a.slots)
+	d.bodies, d.slots = a.bodies[:0], a.slots[:0]
 	seq, hash := a.head.seq, a.head.hash
 	for _, e := range events {
 		bytes, body, err := a.enc.EventAndBody(e)
@@ -83,7 +84,7 @@ func (s *Store) decide(c *log.Change) (d decided) {
 		}
 		d.slots, d.bodies = append(d.slots, slot{log.Entry{Seq: seq, Hash: hash, Bytes: bytes}, e.More}), append(d.bodies, body)
 	}
-	a.bodies = d.bodies
+	a.bodies, a.slots = d.bodies, d.slots
 	if err := s.state.Fits(a.head.seq+1, events); err != nil {
 		return decided{result: s.refuseUndecided(c.ID, err, nil)}
 	}

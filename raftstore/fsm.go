@@ -65,6 +65,7 @@ type applier struct {
 	enc    *log.Encoder
 	dec    log.ChangeDecoder
 	bodies [][]byte // of the events of the change that is being applied
+	slots  []slot   // these events
 	window *window
 	index  uint64 // of the raft entry that is being applied
 	// rebuild, if there is one, gets the entries, which are applied after it.

@@ -48,6 +48,9 @@ type Detail struct {
 	DiskBytes int64   `json:"disk_bytes"`
 	Waiting   int     `json:"persister_lag_events"` // applied and not yet in changes.db
 
+	Comparisons uint64 `json:"comparisons_total"` // with the other servers' states
+	Differences uint64 `json:"differences_total"` // times that this server stopped to serve
+
 	Clock *Clock `json:"clock,omitempty"` // nil of a server of before
 }
 

@@ -88,7 +88,7 @@ func writeError(w http.ResponseWriter, err error) {
 	if answer.status == http.StatusServiceUnavailable {
 		w.Header().Set("Retry-After", "1")
 	}
-	writeJSON(w, answer.status, &answer.Refusal)
+	writeJSON(w, answer.status, answer.Refusal.Bounded())
 }
 
 func writeJSON(w http.ResponseWriter, status int, v any) {
