@@ -123,3 +123,28 @@ func TestBarrierAfterALostSession(t *testing.T) {
 		}
 	})
 }
+
+// A CN that the log does not have any more, and that is there all the same, has to
+// take away what it had.
+func TestBarrierOfAStrangerThatIsThere(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newCluster(t, time.Now)
+		cn := c.cns(1)[0]
+		defer c.run()()
+		c.elect(0)
+		c.reach(1, connect(cn, 1, 1), c.store.Head().Seq)
+		wait(5 * time.Second)
+		change := &log.Change{ID: testUUID(1 << 41), Actor: "test", Ops: []log.Op{{Action: log.Delete, Kind: log.KindServer, ID: cn.String()}}}
+		result, err := c.store.Propose(t.Context(), change)
+		if err != nil || result.Refusal != nil {
+			t.Fatal(err, result.Refusal)
+		}
+		if v := c.wait(0, result.Last, time.Second, log.CNScope(cn)); v.Done || v.CNs != 1 {
+			t.Errorf("%+v; want to wait for the CN that is there", v)
+		}
+		c.reach(1, connect(cn, 1, 1), result.Last)
+		if v := c.wait(0, result.Last, 5*time.Second, log.CNScope(cn)); !v.Done {
+			t.Errorf("in the end: %+v", v)
+		}
+	})
+}

@@ -201,7 +201,7 @@ func TestBarrierOfADeletedNIC(t *testing.T) {
 			ended <- err
 		}()
 		// The view becomes incomplete while somebody waits, a little later in each round.
-		time.Sleep(time.Duration(n%5+1) * 5 * time.Millisecond)
+		time.Sleep(time.Duration(n%3+6) * 5 * time.Millisecond)
 		away := makeNIC(t, c, other, vm, cn)
 		if err := <-ended; err != nil || has != "" {
 			t.Fatalf("round %d: the barrier of %d is done (%v), and the link %q of the NIC that it deleted is in the kernel", n, seq, err, has)
