@@ -84,6 +84,7 @@ var refusalStatus = map[string]int{
 	log.CodePreconditionFailed: http.StatusPreconditionFailed,
 	log.CodeNotAuthorized:      http.StatusForbidden,
 	log.CodeTooOld:             http.StatusConflict,
+	log.CodeIDReused:           http.StatusConflict,
 	vmrule.Code:                vmrule.Status,
 }
 

@@ -51,6 +51,8 @@ var (
 	ErrNoLeader = errors.New("api: no leader")
 	// ErrOverloaded: too much is waiting. The change was not written.
 	ErrOverloaded = errors.New("api: overloaded")
+	// ErrUnknown: the change may have been written or not, whatever else is wrapped.
+	ErrUnknown = errors.New("api: the fate of the change is not known")
 )
 
 // Status is what a server says of itself. The JSON form is that of GET /cluster.

@@ -34,8 +34,8 @@ type windowRig struct {
 	rows            map[log.UUID][]byte
 	now             log.Time
 	oldest          log.Time // what was applied before it was forgotten, some time
-	number          uint64 // of the newest result
-	ids             uint64 // how many were made
+	number          uint64   // of the newest result
+	ids             uint64   // how many were made
 
 	applied map[log.UUID]modelChange
 	order   []log.UUID // of applied
