@@ -1,6 +1,7 @@
 package containment
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -75,18 +76,18 @@ func TestWindowFullOfIDsFromAhead(t *testing.T) {
 		t.Fatal(err)
 	}
 	for round := range bursts {
-		flooded := make(chan struct{})
-		go func() {
-			defer close(flooded)
-			flood(ctx, t, eve, windowIDs+windowIDs/20, 50*time.Second)
-		}()
+		flooded := make(chan error, 1)
+		go func() { flooded <- flood(ctx, eve, windowIDs+windowIDs/20, 50*time.Second) }()
 		for i, done := 0, false; !done; i++ {
 			select {
-			case <-flooded:
+			case err := <-flooded:
+				if err != nil {
+					t.Fatal(err)
+				}
 				done = true // and once more, when the window is full
 			case <-time.After(100 * time.Millisecond):
 			}
-			early, late := tag(client.NewChangeID(), fmt.Sprintf("early-%d-%d", round, i)), tag(idAt(20*time.Millisecond), fmt.Sprintf("late-%d-%d", round, i))
+			early, late := tag(client.NewChangeID(), fmt.Sprintf("early_%d_%d", round, i)), tag(idAt(20*time.Millisecond), fmt.Sprintf("late_%d_%d", round, i))
 			one, err := ada.Submit(ctx, late)
 			if err != nil {
 				t.Fatalf("a write beside the flood: %v", err)
@@ -106,28 +107,34 @@ func TestWindowFullOfIDsFromAhead(t *testing.T) {
 
 // flood has n changes decided with ids from ahead, as many at once as a stream takes.
 // They are refused, and remembered as others are.
-func flood(ctx context.Context, t *testing.T, c *client.Client, n int, ahead time.Duration) {
+func flood(ctx context.Context, c *client.Client, n int, ahead time.Duration) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	stream := c.NewStream()
-	var run, writers sync.WaitGroup
+	var run sync.WaitGroup
 	run.Go(func() { _ = stream.Run(ctx) }) // its error is the writers' too
-	defer run.Wait()
-	defer cancel()
 	const atOnce = 1024
+	failed := make(chan error, atOnce)
 	for w := range atOnce {
-		writers.Go(func() {
+		go func() {
 			for i := w; i < n; i += atOnce {
 				_, err := stream.Submit(ctx, &log.Change{ID: idAt(ahead), Ops: []log.Op{{Action: log.Delete, Kind: log.KindNICTag, ID: "nothing"}}})
 				var refusal *log.Refusal
 				if !errors.As(err, &refusal) || refusal.Code != log.CodeResourceNotFound {
-					t.Errorf("change %d of the flood: %v", i, err)
+					failed <- fmt.Errorf("change %d of the flood: %w", i, err)
 					return
 				}
 			}
-		})
+			failed <- nil
+		}()
 	}
-	writers.Wait()
+	var first error
+	for range atOnce {
+		first = cmp.Or(first, <-failed)
+	}
+	cancel()
+	run.Wait()
+	return first
 }
 
 // A change id that is used again for something else, or by somebody else, is refused
