@@ -232,6 +232,22 @@ func TestWindowAtTheRaise(t *testing.T) {
 	same("after retries of all")
 }
 
+// A server that would remember other ids than the others is not let in.
+func TestServersCompareTheirWindows(t *testing.T) {
+	t.Parallel()
+	n := one(t, nil)
+	must(t, n, tagChange(newID(), "a"))
+	cfg := testConfig(t, "s2", t.TempDir())
+	cfg.DedupeCount = 5
+	j := launch(t, cfg)
+	if err := n.AddNonvoter(patience(t), "s2", j.Address()); err == nil || !strings.Contains(err.Error(), "DedupeCount") {
+		t.Errorf("got %v, want it refused for its window", err)
+	}
+	if err := (&identity{ID: "old"}).checkWindow(&n.cfg); err != nil {
+		t.Errorf("a program that does not tell is refused: %v", err)
+	}
+}
+
 // The answer to a change of unknown fate has nothing of the advice that a later try
 // got: to split it, or to send it with a new id.
 func TestUnknownFateAdvisesNothing(t *testing.T) {

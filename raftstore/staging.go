@@ -20,6 +20,24 @@ type identity struct {
 	Last    uint64   `json:"last_index"`      // the end of raft's log; 0 from a program that does not tell
 	Feature uint32   `json:"feature_version"` // the highest that its program knows
 	Members []string `json:"members"`         // ids, as it knows them
+	// Window is what it remembers for retries at most; zero from a program that does
+	// not tell. It must be the same on all servers.
+	Window windowBounds `json:"window,omitzero"`
+}
+
+// windowBounds are Config.DedupeAge and Config.DedupeCount.
+type windowBounds struct {
+	Age   time.Duration `json:"age_ns"`
+	Count int           `json:"count"`
+}
+
+// checkWindow refuses a server that would remember other change ids than this one,
+// and so differ from it.
+func (i *identity) checkWindow(cfg *Config) error {
+	if own := (windowBounds{cfg.DedupeAge, cfg.DedupeCount}); i.Window != (windowBounds{}) && i.Window != own {
+		return fmt.Errorf("server %s remembers %d change ids for %v, and this one %d for %v: give both the same DedupeCount and DedupeAge", i.ID, i.Window.Count, i.Window.Age, own.Count, own.Age)
+	}
+	return nil
 }
 
 const (
@@ -40,7 +58,7 @@ var ErrNotCaughtUp = errors.New("raftstore: the server has not caught up")
 func (s *Store) identity() identity {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
-	i := identity{ID: s.cfg.ID, Cluster: s.head.cluster, Applied: s.head.applied, Feature: s.cfg.features}
+	i := identity{ID: s.cfg.ID, Cluster: s.head.cluster, Applied: s.head.applied, Feature: s.cfg.features, Window: windowBounds{s.cfg.DedupeAge, s.cfg.DedupeCount}}
 	if r := s.raft.Load(); r != nil {
 		i.Last = r.LastIndex()
 	}
@@ -104,7 +122,7 @@ func (s *Store) checkNewcomer(ctx context.Context, m Member) error {
 	case i.Feature < h.feature:
 		return fmt.Errorf("server %s knows feature version %d, and the cluster is at %d: upgrade it first", m.ID, i.Feature, h.feature)
 	}
-	return nil
+	return i.checkWindow(&s.cfg)
 }
 
 // checkRemoval refuses to remove a voter if those left that answer would be no
