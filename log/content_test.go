@@ -47,19 +47,22 @@ func TestContent(t *testing.T) {
 	}
 	seen := map[Content]string{want: "none"}
 	for name, alter := range map[string]func(c *Change){
-		"a value":             func(c *Change) { c.Ops[0].Object.(*NIC).VLANID = 15 },
-		"a field set to none": func(c *Change) { c.Ops[0].Set = []string{"vlan_id", "nic_tag", "state"}; c.Ops[0].Object.(*NIC).State = "" },
-		"one field more":      func(c *Change) { c.Ops[0].Set = []string{"vlan_id", "nic_tag", "state"} },
-		"one field less":      func(c *Change) { c.Ops[0].Set = []string{"vlan_id"} },
-		"the object":          func(c *Change) { c.Ops[0].ID = "90:b8:d0:01:02:04" },
-		"the action":          func(c *Change) { c.Ops[0].Action = Create },
-		"if-match":            func(c *Change) { c.Ops[0].IfMatch = 3 },
-		"if-seq":              func(c *Change) { c.Ops[0].IfSeq = 3 },
-		"an option":           func(c *Change) { c.Ops[0].Options = []Option{OptionAnyOwner} },
-		"an operation more":   func(c *Change) { c.Ops = append(c.Ops, c.Ops[0]) },
-		"no object":           func(c *Change) { c.Ops[0].Object = nil },
-		"an unknown field":    func(c *Change) { c.Ops[0].Object.tail().raw = [][]byte{{7}} },
-		"two unknown fields":  func(c *Change) { c.Ops[0].Object.tail().raw = [][]byte{{codeNil}, {7}} },
+		"a value": func(c *Change) { c.Ops[0].Object.(*NIC).VLANID = 15 },
+		"a field set to none": func(c *Change) {
+			c.Ops[0].Set = []string{"vlan_id", "nic_tag", "state"}
+			c.Ops[0].Object.(*NIC).State = ""
+		},
+		"one field more":     func(c *Change) { c.Ops[0].Set = []string{"vlan_id", "nic_tag", "state"} },
+		"one field less":     func(c *Change) { c.Ops[0].Set = []string{"vlan_id"} },
+		"the object":         func(c *Change) { c.Ops[0].ID = "90:b8:d0:01:02:04" },
+		"the action":         func(c *Change) { c.Ops[0].Action = Create },
+		"if-match":           func(c *Change) { c.Ops[0].IfMatch = 3 },
+		"if-seq":             func(c *Change) { c.Ops[0].IfSeq = 3 },
+		"an option":          func(c *Change) { c.Ops[0].Options = []Option{OptionAnyOwner} },
+		"an operation more":  func(c *Change) { c.Ops = append(c.Ops, c.Ops[0]) },
+		"no object":          func(c *Change) { c.Ops[0].Object = nil },
+		"an unknown field":   func(c *Change) { c.Ops[0].Object.tail().raw = [][]byte{{7}} },
+		"two unknown fields": func(c *Change) { c.Ops[0].Object.tail().raw = [][]byte{{codeNil}, {7}} },
 	} {
 		c := base()
 		alter(c)
