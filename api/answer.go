@@ -91,6 +91,7 @@ var refusalStatus = map[string]int{
 	log.CodeTooOld:             http.StatusConflict,
 	log.CodeUndecided:          http.StatusInternalServerError,
 	log.CodeSkipped:            http.StatusConflict,
+	log.CodeIDReused:           http.StatusConflict,
 	vmrule.Code:                vmrule.Status,
 }
 

@@ -121,13 +121,14 @@ func (s *Server) write(w http.ResponseWriter, r *http.Request, c *log.Change) (l
 	defer cancel()
 	result, err := s.store.Propose(ctx, c)
 	switch {
+	case errors.Is(err, ErrUnknown):
+		return result, unknown(err)
 	case errors.Is(err, ErrNoLeader), errors.Is(err, ErrOverloaded), errors.Is(err, ErrClock), errors.Is(err, log.ErrNoRoom):
 		return result, err
 	case errors.Is(err, log.ErrTooLarge):
 		return result, fail(http.StatusRequestEntityTooLarge, codeTooLarge, "split the change", "%v", err)
 	case err != nil:
-		return result, fail(http.StatusServiceUnavailable, codeUnknown, "send it again with the same "+headerChangeID+": it is applied once",
-			"the change may have been written or not: %v", err)
+		return result, unknown(err)
 	case result.Refusal != nil:
 		return result, result.Refusal
 	}
@@ -136,6 +137,12 @@ func (s *Server) write(w http.ResponseWriter, r *http.Request, c *log.Change) (l
 		return result, s.awaitFabric(w, r, c, result, timeout)
 	}
 	return result, nil
+}
+
+// unknown is the answer when nobody knows what became of a change.
+func unknown(err error) error {
+	return fail(http.StatusServiceUnavailable, codeUnknown, "look whether it was made, or send it again with the same "+headerChangeID+", and nothing else: it is applied once",
+		"it is not known whether the change was made: %v", err)
 }
 
 // acknowledged notes that a client knows of seq: the reads that this server

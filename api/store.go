@@ -54,6 +54,8 @@ var (
 	// ErrClock: the servers' clocks do not say what the time is. The change was not
 	// written, and the client's clock has no part in that.
 	ErrClock = errors.New("api: the servers' clocks are wrong")
+	// ErrUnknown: the change may have been written or not, whatever else is wrapped.
+	ErrUnknown = errors.New("api: the fate of the change is not known")
 )
 
 // Status is what a server says of itself. The JSON form is that of GET /cluster.

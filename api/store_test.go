@@ -22,15 +22,16 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 // memory is a Store in memory: the real decisions and the real bytes, without
 // a cluster.
 type memory struct {
-	mu      sync.RWMutex // protects what follows
-	cluster log.UUID
-	state   *projections.State
-	entries []log.Entry
-	hash    log.Hash
-	floor   log.Seq
-	changed chan struct{}
-	seen    map[log.UUID]log.Result
-	encoder *log.Encoder
+	mu       sync.RWMutex // protects what follows
+	cluster  log.UUID
+	state    *projections.State
+	entries  []log.Entry
+	hash     log.Hash
+	floor    log.Seq
+	changed  chan struct{}
+	seen     map[log.UUID]log.Result
+	contents map[log.UUID]log.Content // of those seen
+	encoder  *log.Encoder
 
 	notReady   error
 	differs    error // from the other servers
@@ -42,7 +43,7 @@ type memory struct {
 func newMemory() *memory {
 	return &memory{
 		cluster: testUUID(0xc1), state: projections.NewState(), changed: make(chan struct{}),
-		seen: make(map[log.UUID]log.Result), encoder: log.NewEncoder(),
+		seen: make(map[log.UUID]log.Result), contents: make(map[log.UUID]log.Content), encoder: log.NewEncoder(),
 	}
 }
 
@@ -57,9 +58,20 @@ func (m *memory) Propose(_ context.Context, c *log.Change) (log.Result, error) {
 		m.failures--
 		return log.Result{}, m.failWrites
 	}
+	content := c.Content
+	if content.IsZero() {
+		var err error
+		if content, err = m.encoder.Content(c); err != nil {
+			return log.Result{}, err
+		}
+	}
 	if first, ok := m.seen[c.ID]; ok {
+		if m.contents[c.ID] != content {
+			return log.Result{ChangeID: c.ID, Refusal: &log.Refusal{Code: log.CodeIDReused}}, nil
+		}
 		return first, nil
 	}
+	m.contents[c.ID] = content
 	c.Time, c.Seed = m.state.Time()+1_000_000, uint64(len(m.entries)+len(m.seen)+1)
 	if c.Time == 1_000_000 {
 		c.Time = 1_795_251_600_000_000_000

@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"slices"
 
+	"rutter/api/asked"
 	"rutter/api/vmapi"
 	"rutter/log"
 	"rutter/log/vmrule"
@@ -18,6 +19,9 @@ import (
 func (s *Server) updateVM(w http.ResponseWriter, r *http.Request, k *kindRoute, id string, op log.Op) error {
 	if _, err := query(r, waiting...); err != nil {
 		return err
+	}
+	if noted, err := asked.Note(r); err == nil { // else readBody says so
+		r = noted
 	}
 	body, err := readBody(r)
 	if err != nil {
@@ -66,7 +70,8 @@ func (s *Server) updateVM(w http.ResponseWriter, r *http.Request, k *kindRoute, 
 	if err != nil {
 		return err
 	}
-	if _, err := s.propose(w, r, &log.Change{ID: change, Ops: ops}); err != nil {
+	c := &log.Change{ID: change, Ops: ops, Content: asked.Of(r)}
+	if _, err := s.propose(w, r, c); err != nil {
 		return err
 	}
 	return s.answerObject(w, r, parameters{}, k, id)

@@ -241,7 +241,7 @@ func (u *writeStream) take(ctx context.Context, payload []byte) error {
 	if err := u.rest(ctx, u.s.shares.pace(u.who)); err != nil {
 		return err
 	}
-	c.Actor, c.By = u.actor, u.by
+	c.Actor, c.By, c.Content = u.actor, u.by, log.Content{} // a client has none of these to say
 	id, size := c.ID, len(payload)
 	if err := checkChangeID(id, "change"); err != nil {
 		u.answered(id, size, log.Result{}, err)
@@ -480,6 +480,8 @@ func (w *answerWriter) flush() error {
 func codeOf(err error) intake.Code {
 	var answer *answerError
 	switch {
+	case errors.Is(err, ErrUnknown):
+		return intake.CodeUnknown
 	case exceededOf(err) != nil:
 		return intake.CodeBudget
 	case errors.Is(err, ErrOverloaded), errors.Is(err, ErrClock):

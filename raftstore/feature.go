@@ -30,6 +30,9 @@ func (s *Store) raiseFeature(ctx context.Context, r *raft.Raft, since time.Time)
 		if err != nil || i.Feature <= current {
 			return time.Time{}, nil // it is asked again later
 		}
+		if err := i.checkWindow(&s.cfg); err != nil {
+			return time.Time{}, err
+		}
 		version = min(version, i.Feature)
 	}
 	if since.IsZero() {

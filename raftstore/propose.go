@@ -279,7 +279,7 @@ func (s *Store) Propose(ctx context.Context, c *log.Change) (log.Result, error) 
 		moved := s.leaderMoved()
 		result, err := s.proposeOnce(ctx, c, &forwarded)
 		if err == nil && unknown != nil && result.Refusal != nil && result.Refusal.Code == log.CodeTooOld {
-			return log.Result{}, fmt.Errorf("%w: %w", unknown, result.Refusal)
+			return log.Result{}, stillUnknown(unknown, result.Refusal)
 		}
 		if err == nil {
 			return result, nil
@@ -289,7 +289,7 @@ func (s *Store) Propose(ctx context.Context, c *log.Change) (log.Result, error) 
 		} else if errors.Is(err, ErrNoRoom) && unknown != nil {
 			return log.Result{}, fmt.Errorf("%w; then: %v", unknown, err) // an earlier try may have been written
 		} else if !errors.Is(err, errNotLeader) {
-			return log.Result{}, errors.Join(err, unknown)
+			return log.Result{}, stillUnknown(unknown, err)
 		}
 		if ended := s.pause(ctx, moved); errors.Is(ended, ErrStopped) {
 			return log.Result{}, errors.Join(unknown, ended)
@@ -297,6 +297,25 @@ func (s *Store) Propose(ctx context.Context, c *log.Change) (log.Result, error) 
 			return log.Result{}, fmt.Errorf("%w: %w", cmp.Or(unknown, ErrNoLeader), ended)
 		}
 	}
+}
+
+// stillUnknown is what a try ended with, unless an earlier one may have been
+// written: then that is what counts, and what the later one advises, such as to send
+// less or with another id, would be wrong.
+func stillUnknown(unknown, err error) error {
+	var refusal *log.Refusal
+	why := "it was not taken"
+	switch {
+	case unknown == nil:
+		return err
+	case errors.As(err, &refusal):
+		why = refusal.Message
+	case errors.Is(err, log.ErrTooLarge):
+		why = log.ErrTooLarge.Error()
+	case err != nil:
+		why = err.Error()
+	}
+	return fmt.Errorf("%w; of a later try, with the same id: %s", unknown, why)
 }
 
 // bounded gives ctx a deadline if it has none.

@@ -27,6 +27,25 @@ type identity struct {
 	Leader  string `json:"leader,omitempty"`  // its peer address, as it knows it
 	Stalled bool   `json:"stalled,omitempty"` // its disk hangs
 	Room    *Room  `json:"room,omitempty"`
+
+	// Window is what it remembers for retries at most; zero from a program that does
+	// not tell. It must be the same on all servers.
+	Window windowBounds `json:"window,omitzero"`
+}
+
+// windowBounds are Config.DedupeAge and Config.DedupeCount.
+type windowBounds struct {
+	Age   time.Duration `json:"age_ns"`
+	Count int           `json:"count"`
+}
+
+// checkWindow refuses a server that would remember other change ids than this one,
+// and so differ from it.
+func (i *identity) checkWindow(cfg *Config) error {
+	if own := (windowBounds{cfg.DedupeAge, cfg.DedupeCount}); i.Window != (windowBounds{}) && i.Window != own {
+		return fmt.Errorf("server %s remembers %d change ids for %v, and this one %d for %v: give both the same DedupeCount and DedupeAge", i.ID, i.Window.Count, i.Window.Age, own.Count, own.Age)
+	}
+	return nil
 }
 
 const (
@@ -48,7 +67,7 @@ func (s *Store) identity() identity {
 	skips := s.skipsName()
 	s.mu.RLock()
 	defer s.mu.RUnlock()
-	i := identity{ID: s.cfg.ID, Cluster: s.head.cluster, Applied: s.head.applied, Feature: s.cfg.features, Skips: skips}
+	i := identity{ID: s.cfg.ID, Cluster: s.head.cluster, Applied: s.head.applied, Feature: s.cfg.features, Skips: skips, Window: windowBounds{s.cfg.DedupeAge, s.cfg.DedupeCount}}
 	i.Room = s.room.own.Load()
 	if r := s.raft.Load(); r != nil {
 		i.Last, i.Term, i.Leader, i.Stalled = r.LastIndex(), r.CurrentTerm(), s.leaderAddress(), s.stalled() != nil
@@ -115,7 +134,7 @@ func (s *Store) checkNewcomer(ctx context.Context, m Member) error {
 	case i.Feature < h.feature:
 		return fmt.Errorf("server %s knows feature version %d, and the cluster is at %d: upgrade it first", m.ID, i.Feature, h.feature)
 	}
-	return nil
+	return i.checkWindow(&s.cfg)
 }
 
 // checkRemoval refuses to remove a voter if those left that answer would be no

@@ -262,7 +262,7 @@ func (r *Runner) tell(ctx context.Context, one Outcome) {
 	}, "claimed_by", "failure", "history", "result", "status")
 	var refusal *log.Refusal
 	if errors.As(err, &refusal) && refusal.Code == log.CodeTooOld {
-		one.ChangeID = r.cfg.NewID() // nobody has written it: it would be known
+		one.ChangeID = r.cfg.NewID() // if it was written all the same, the task has ended, and this one is refused
 		err = r.kept.put(one)
 		r.Wake()
 		if err == nil {

@@ -195,7 +195,8 @@ func (r retry) Unwrap() error { return r.error }
 // next ones, as long as it returns a retry and ctx lasts.
 func (c *Client) untilAnswered(ctx context.Context, attempt func(context.Context, *url.URL) error) error {
 	backoff := minBackoff
-	unwelcome := 0 // servers in a row
+	unwelcome := 0      // servers in a row
+	var uncertain error // of a try that a server may have done, if one did not say that it has not
 	for tries := 1; ; tries++ {
 		i := c.current.Load()
 		err := attempt(ctx, c.servers[int(i)%len(c.servers)])
@@ -208,6 +209,9 @@ func (c *Client) untilAnswered(ctx context.Context, attempt func(context.Context
 		} else if unwelcome++; unwelcome >= len(c.servers) {
 			return fmt.Errorf("%w: %w", ErrCertificate, why)
 		}
+		if !undone(again.error) {
+			uncertain = again.error
+		}
 		c.current.CompareAndSwap(i, i+1)
 		if tries%len(c.servers) != 0 && ctx.Err() == nil {
 			continue
@@ -216,6 +220,9 @@ func (c *Client) untilAnswered(ctx context.Context, attempt func(context.Context
 		// that many clients do not come back together.
 		select {
 		case <-ctx.Done():
+			if uncertain != nil && undone(again.error) {
+				return fmt.Errorf("%w: %w; it is not known what became of an earlier try: %w", ErrUnavailable, again.error, uncertain)
+			}
 			return fmt.Errorf("%w: %w", ErrUnavailable, again.error)
 		case <-time.After(max(backoff-rand.N(backoff/2), afterOf(again))):
 		}
@@ -233,6 +240,12 @@ func afterOf(err error) time.Duration {
 		return failed.After
 	}
 	return 0
+}
+
+// undone reports whether a server answered that it has done nothing of a request.
+func undone(err error) bool {
+	var said *Error
+	return errors.As(err, &said) && slices.Contains([]string{"NoLeader", "Overloaded", "RequestThrottled"}, said.Code)
 }
 
 func (c *Client) unwelcome(err error) error {

@@ -211,9 +211,9 @@ func (s *Stream) settle(id log.UUID, a answer) {
 	if c.uncertain != nil && (a.err != nil || tooOld) {
 		cause := a.err
 		if tooOld {
-			cause = a.result.Refusal
+			cause = errors.New(a.result.Refusal.Message) // no refusal: an earlier try may be what it is too old for
 		}
-		a = answer{err: fmt.Errorf("%w: change %s: %w", ErrUnavailable, id, errors.Join(cause, c.uncertain))}
+		a = answer{err: fmt.Errorf("%w: it is not known whether change %s was made, look for it: %w", ErrUnavailable, id, errors.Join(cause, c.uncertain))}
 	}
 	c.done <- a
 }

@@ -12,6 +12,7 @@ import (
 	"strconv"
 	"strings"
 
+	"rutter/api/asked"
 	"rutter/log"
 )
 
@@ -66,6 +67,7 @@ var refusalStatus = map[string]int{
 	log.CodeSubnetFull: http.StatusInsufficientStorage, log.CodeResourceNotFound: http.StatusNotFound,
 	log.CodePreconditionFailed: http.StatusPreconditionFailed, log.CodeNotAuthorized: http.StatusForbidden, log.CodeTooOld: http.StatusConflict,
 	log.CodeSkipped: http.StatusConflict, log.CodeUndecided: http.StatusInternalServerError,
+	log.CodeIDReused: http.StatusConflict,
 }
 
 func writeError(w http.ResponseWriter, err error) {
@@ -168,6 +170,9 @@ func (s *Service) propose(ctx context.Context, r *http.Request, ops ...log.Op) (
 		return log.Result{}, err
 	}
 	c := &log.Change{ID: id, Actor: Actor, Ops: ops}
+	if r != nil {
+		c.Content = asked.Of(r)
+	}
 	if r != nil && s.cfg.Asker != nil {
 		c.Actor, c.By = s.cfg.Asker(r)
 	}
@@ -178,7 +183,7 @@ func (s *Service) propose(ctx context.Context, r *http.Request, ops ...log.Op) (
 		return result, failure(http.StatusInsufficientStorage, log.CodeNoRoom, "nothing was written: %v", err)
 	}
 	if err != nil {
-		return result, fmt.Errorf("not known to be written, and safe to look for: %w", err)
+		return result, fmt.Errorf("it is not known whether change %s was made: look, or send it again with %s: %s, which does it once: %w", id, HeaderChangeID, id, err)
 	}
 	if result.Refusal != nil {
 		return result, result.Refusal
@@ -209,7 +214,7 @@ func (s *Service) change(w http.ResponseWriter, r *http.Request, op log.Op) erro
 
 // HeaderChangeID names the change of a request: one that is sent again with it is
 // done once (DESIGN rule 4).
-const HeaderChangeID = "Rutter-Change-Id"
+const HeaderChangeID = asked.Header
 
 func (s *Service) changeID(r *http.Request) (log.UUID, error) {
 	if r == nil || r.Header.Get(HeaderChangeID) == "" {

@@ -10,6 +10,7 @@ import (
 	"sync"
 	"time"
 
+	"rutter/api/asked"
 	"rutter/log"
 	"rutter/projections"
 )
@@ -231,6 +232,10 @@ func (s *Service) answering(e endpoint) http.HandlerFunc {
 		}
 		if err != nil && !e.always {
 			writeError(w, failure(http.StatusServiceUnavailable, codeUnavailable, "this server cannot serve: %v", err))
+			return
+		}
+		if r, err = asked.Note(r); err != nil {
+			writeError(w, failure(http.StatusRequestEntityTooLarge, codeBadRequest, "the body cannot be read: %v", err))
 			return
 		}
 		if err := e.serve(w, r); err != nil {

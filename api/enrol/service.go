@@ -19,6 +19,7 @@ import (
 	"github.com/google/uuid"
 
 	"rutter/api/access"
+	"rutter/api/asked"
 	"rutter/api/pki"
 	"rutter/log"
 	"rutter/log/budget"
@@ -193,7 +194,11 @@ func (s *Service) guarded(e endpoint) http.HandlerFunc {
 			err = fail(http.StatusForbidden, log.CodeNotAuthorized, "use the certificate of an operator", "%s may not %s", id.Actor(), e.pattern)
 		} else {
 			r.Body = http.MaxBytesReader(w, r.Body, maxBody)
-			answer, err = e.answer(r)
+			if r, err = asked.Note(r); err != nil {
+				err = errBody
+			} else {
+				answer, err = e.answer(r)
+			}
 		}
 		status := http.StatusOK
 		if err != nil {
@@ -214,6 +219,7 @@ func (s *Service) guarded(e endpoint) http.HandlerFunc {
 var refusalStatus = map[string]int{
 	log.CodeResourceNotFound: http.StatusNotFound, log.CodeNotAuthorized: http.StatusForbidden, log.CodePreconditionFailed: http.StatusPreconditionFailed,
 	log.CodeUndecided: http.StatusInternalServerError,
+	log.CodeTooOld: http.StatusConflict, log.CodeIDReused: http.StatusConflict,
 }
 
 func (s *Service) failure(r *http.Request, err error) *answerError {
@@ -231,7 +237,10 @@ func (s *Service) failure(r *http.Request, err error) *answerError {
 		}
 		answer = &answerError{status: status, Code: refusal.Code, Message: refusal.Message, Errors: refusal.Errors}
 	default:
-		answer = &answerError{status: http.StatusServiceUnavailable, Code: "OutcomeUnknown", Message: err.Error(), Remedy: "send it again"}
+		answer = &answerError{
+			status: http.StatusServiceUnavailable, Code: "OutcomeUnknown", Message: "it is not known whether the change was made: " + err.Error(),
+			Remedy: "look whether it was made, or send it again with the same Rutter-Change-Id, if it had one",
+		}
 	}
 	id, _ := access.From(r.Context())
 	s.cfg.Logger.Info("refused", "path", r.URL.Path, "identity", id.Actor(), "error", answer)
@@ -247,10 +256,13 @@ func read(r *http.Request, into any) error {
 		err = dec.Decode(into)
 	}
 	if err != nil { // it must not repeat what was sent, which may be a token
-		return fail(http.StatusBadRequest, "BadRequest", "use a program of this version", "the body is not what is wanted here")
+		return errBody
 	}
 	return nil
 }
+
+// errBody does not say what was sent.
+var errBody = fail(http.StatusBadRequest, "BadRequest", "use a program of this version", "the body is not what is wanted here")
 
 // write has operations written, and waits until this server has them too.
 func (s *Service) write(r *http.Request, actor string, ops ...log.Op) (log.Result, error) {
@@ -258,7 +270,7 @@ func (s *Service) write(r *http.Request, actor string, ops ...log.Op) (log.Resul
 	if err != nil {
 		return log.Result{}, err
 	}
-	c := &log.Change{ID: id, Actor: actor, Ops: ops}
+	c := &log.Change{ID: id, Actor: actor, Ops: ops, Content: asked.Of(r)}
 	if text := r.Header.Get("Rutter-Change-Id"); text != "" {
 		if c.ID, err = log.ParseUUID(text); err != nil {
 			return log.Result{}, fail(http.StatusBadRequest, "BadRequest", "send a version 7 UUID", "the change id: %v", err)

@@ -39,6 +39,7 @@ func (s *Service) propose(r *http.Request, ops ...log.Op) (log.Result, error) {
 	}
 	ctx, cancel := within(r, writeTime)
 	defer cancel()
+	var fate error // of an earlier try that may have been written
 	for {
 		result, err := s.store.Propose(ctx, &log.Change{ID: id, Actor: actor, By: by, Ops: ops})
 		switch {
@@ -47,6 +48,8 @@ func (s *Service) propose(r *http.Request, ops ...log.Op) (log.Result, error) {
 		case err == nil:
 			s.acknowledged(result.Last)
 			return result, s.store.WaitSeq(ctx, result.Last)
+		case fate != nil || errors.Is(err, api.ErrUnknown):
+			fate = err
 		case errors.Is(err, api.ErrOverloaded):
 			return result, fail(http.StatusServiceUnavailable, codeUnavailable, "too many changes are waiting; nothing was written")
 		case errors.Is(err, log.ErrNoRoom):
@@ -55,7 +58,7 @@ func (s *Service) propose(r *http.Request, ops ...log.Op) (log.Result, error) {
 			return result, fail(http.StatusRequestEntityTooLarge, codeTooLarge, err.Error())
 		}
 		if pause(ctx, retryTime) != nil {
-			return result, unknown(err)
+			return result, unknown(err, fate != nil)
 		}
 	}
 }
@@ -77,12 +80,13 @@ func pause(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// unknown is the answer when time ran out before a change got through.
-func unknown(err error) error {
-	if errors.Is(err, api.ErrNoLeader) {
+// unknown is the answer when time ran out before a change got through; written
+// is that it may have been.
+func unknown(err error, written bool) error {
+	if errors.Is(err, api.ErrNoLeader) && !written {
 		return fail(http.StatusServiceUnavailable, codeUnavailable, "the cluster has no leader now; nothing was written")
 	}
-	return fail(http.StatusServiceUnavailable, codeUnavailable, "the change may have been written or not: "+err.Error())
+	return fail(http.StatusServiceUnavailable, codeUnavailable, "it is not known whether the change was made, look for it: "+err.Error())
 }
 
 // acknowledged notes that a client knows of seq: reads here wait for it.

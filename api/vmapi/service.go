@@ -326,7 +326,7 @@ func (s *Service) write(ctx context.Context, c *log.Change) (log.Result, error) 
 		return result, fail(http.StatusInsufficientStorage, log.CodeNoRoom, "nothing was written: %v", err)
 	}
 	if err != nil {
-		return result, fmt.Errorf("vmapi: the change %s may have been written or not: %w", c.ID, err)
+		return result, fmt.Errorf("vmapi: it is not known whether change %s was made, look for it: %w", c.ID, err)
 	}
 	if result.Refusal != nil {
 		p := &problem{status: http.StatusConflict, Code: vmrule.Code, Message: result.Refusal.Message, Errors: result.Refusal.Errors}

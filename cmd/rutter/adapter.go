@@ -38,7 +38,7 @@ func (r retainer) SetRetention(ctx context.Context, want api.Retention) error {
 func asAPI(err error) error {
 	switch {
 	case errors.Is(err, raftstore.ErrUnknown):
-		return err // whatever came after: an earlier try may have been written
+		return fmt.Errorf("%w: %w", api.ErrUnknown, err) // whatever came after: an earlier try may have been written
 	case errors.Is(err, raftstore.ErrNoLeader):
 		return fmt.Errorf("%w: %w", api.ErrNoLeader, err)
 	case errors.Is(err, raftstore.ErrOverloaded):

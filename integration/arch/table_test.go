@@ -59,7 +59,7 @@ var importTable = []row{
 		why: "agreement and keeping know nothing of HTTP or of compute nodes",
 	},
 	{
-		pkg: "api", may: []string{"log", "log/budget", "log/feed", "log/intake", "log/query", "projections", "api/liveness", "api/vmm", "api/console", "api/access", "api/vmapi", "log/vmrule", "api/audit"},
+		pkg: "api", may: []string{"log", "log/budget", "log/feed", "log/intake", "log/query", "projections", "api/liveness", "api/vmm", "api/console", "api/access", "api/vmapi", "log/vmrule", "api/audit", "api/asked"},
 		tests: []string{"raftstore", "api/client"},
 		why:   "it sees the store through small interfaces that it declares, so the store can change beneath",
 	},
@@ -76,8 +76,12 @@ var importTable = []row{
 		why: "TLS is one thing for every port and every client, which know nothing of each other",
 	},
 	{
-		pkg: "api/enrol", may: []string{"log", "log/budget", "projections", "api/access", "api/pki"},
+		pkg: "api/enrol", may: []string{"log", "log/budget", "projections", "api/access", "api/asked", "api/pki"},
 		why: "who gets a certificate is decided from the log, without files and connections",
+	},
+	{
+		pkg: "api/asked", may: []string{"log"},
+		why: "what a request asked for is the same for each surface that makes a change of it and of what there is",
 	},
 	{
 		pkg: "api/audit",
@@ -108,7 +112,7 @@ var importTable = []row{
 		why: "who listens to a feed need not know what serves it",
 	},
 	{
-		pkg: "api/cnapi", may: []string{"log", "projections", "agent/sysinfo"},
+		pkg: "api/cnapi", may: []string{"log", "projections", "agent/sysinfo", "api/asked"},
 		why: "CNAPI's words are another form of the state; what a node says of itself has one form, which agents write and servers read",
 	},
 	{
