@@ -3,7 +3,6 @@ package raftstore
 import (
 	"errors"
 	"fmt"
-	"os"
 	"path/filepath"
 	"slices"
 	"time"
@@ -29,7 +28,7 @@ func Skips(dir string) ([]PlantedSkip, error) {
 // server has open; a synced one unless it only reads.
 func withChanges(dir string, reads bool, fn func(tx *bbolt.Tx) error) error {
 	path := filepath.Join(dir, dbName)
-	if _, err := os.Stat(path); err != nil {
+	if err := checkRegular(path); err != nil {
 		return fmt.Errorf("%s is no server's data folder: %w", dir, err)
 	}
 	db, err := bbolt.Open(path, 0o600, &bbolt.Options{Timeout: lockWait, ReadOnly: reads, NoFreelistSync: true, FreelistType: bbolt.FreelistMapType})
