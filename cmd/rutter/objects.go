@@ -279,7 +279,7 @@ func (o objects) body(c *cli.Context, args []string) ([]byte, error) {
 }
 
 func readInput(ctx context.Context, name string) ([]byte, error) {
-	in, err := term.OpenInput(ctx, name)
+	in, err := term.Input(ctx, name)
 	if err != nil {
 		return nil, err
 	}

@@ -71,7 +71,7 @@ func JoinCommand() *cli.Command {
 func tokenOf(c *cli.Context) (pki.Token, error) {
 	text := c.String("token")
 	if path := c.String("token-file"); path != "" {
-		in, err := term.OpenInput(c.Context, path)
+		in, err := term.Input(c.Context, path)
 		if err != nil {
 			return pki.Token{}, term.Usagef("--token-file: %w", err)
 		}

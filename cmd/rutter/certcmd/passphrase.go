@@ -53,7 +53,7 @@ func Passphrase(c *cli.Context) (string, error) {
 }
 
 func readPassphrase(ctx context.Context, path string) (string, error) {
-	in, err := term.OpenInput(ctx, path)
+	in, err := term.Input(ctx, path)
 	if err != nil {
 		return "", term.Usagef("--passphrase-file: %w", err)
 	}

@@ -66,7 +66,7 @@ func (in *installation) readPath(ctx context.Context, path string, tell teller) 
 			in.skip(name)
 			return nil
 		}
-		f, err := term.OpenInput(ctx, name)
+		f, err := term.Input(ctx, name)
 		if err != nil {
 			return err
 		}

@@ -33,7 +33,7 @@ func importCommand() *cli.Command {
 
 // openArchive opens a file of `rutter log export`, or standard input.
 func openArchive(ctx context.Context, name string) (*archive.Reader, io.Closer, error) {
-	in, err := term.OpenInput(ctx, name)
+	in, err := term.Input(ctx, name)
 	if err != nil {
 		return nil, nil, err
 	}

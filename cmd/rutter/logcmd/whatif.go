@@ -15,7 +15,7 @@ import (
 
 // whatIf decides changes on the state, and prints what would come of them.
 func whatIf(c *cli.Context, s *pastLog) error {
-	in, err := term.OpenInput(c.Context, c.String("what-if"))
+	in, err := term.Input(c.Context, c.String("what-if"))
 	if err != nil {
 		return err
 	}

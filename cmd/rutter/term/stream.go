@@ -6,9 +6,9 @@ import (
 	"os"
 )
 
-// OpenInput opens a file that the user named, or standard input for "-". It may be a
+// Input opens a file that the user named, or standard input for "-". It may be a
 // pipe: waiting for what it has, or for its other end, ends with ctx.
-func OpenInput(ctx context.Context, name string) (io.ReadCloser, error) {
+func Input(ctx context.Context, name string) (io.ReadCloser, error) {
 	open := func() (*os.File, error) { return os.Stdin, nil }
 	if name != "-" {
 		info, err := os.Stat(name)
