@@ -91,7 +91,7 @@ func PlantSkip(dir string, k Skip) (missing bool, err error) {
 	view, err := ViewEntry(dir, k.Index)
 	switch {
 	case errors.Is(err, errBeyondLog):
-		missing = true
+		missing, err = true, nil
 	case err != nil:
 		return false, err
 	case view.Entry != k.Entry:
