@@ -17,12 +17,14 @@ if [ ${#targets[@]} -eq 0 ]; then
 fi
 
 case $each in
+*h) seconds=$((${each%h} * 3600)) ;;
 *m) seconds=$((${each%m} * 60)) ;;
 *) seconds=${each%s} ;;
 esac
 
 # fuzz runs one target in rounds, the next as long as what is left of the time.
 fuzz() {
+	go test -run '^$' -fuzz "^$2\$" -fuzztime 1x "$1" # builds it
 	local begun=$SECONDS inputs=5000 before took
 	while [ $((SECONDS - begun)) -lt "$seconds" ]; do
 		before=$SECONDS
