@@ -96,7 +96,7 @@ func readImage(r io.Reader, file io.Writer, progress Progress) error {
 		return fmt.Errorf("a snapshot begins with %d bytes of header: %w: %w", imageHeader, log.ErrFormat, err)
 	}
 	if string(header[:8]) != imageMagic {
-		return fmt.Errorf("it begins with %x, and a snapshot with %x: %w", header[:8], imageMagic, log.ErrFormat)
+		return fmt.Errorf("it does not begin as a snapshot does: %w", log.ErrFormat) // without its bytes: it may be any file
 	}
 	sum.Write(header)
 	size := binary.BigEndian.Uint64(header[8:])
@@ -144,7 +144,7 @@ func (p *progressWriter) Write(b []byte) (int, error) {
 
 // extract writes the file of a snapshot to path, synced, and inspects it.
 func extract(snapshot, path string, progress Progress) (c *Content, err error) {
-	in, err := os.Open(snapshot)
+	in, err := OpenRegular(snapshot)
 	if err != nil {
 		return nil, err
 	}

@@ -78,7 +78,7 @@ func OpenFolder(path string) (f *Folder, err error) {
 }
 
 func isImage(path string) (bool, error) {
-	in, err := os.Open(path)
+	in, err := OpenRegular(path)
 	if err != nil {
 		return false, err
 	}
@@ -96,7 +96,7 @@ func (f *Folder) unpack(path string) (file string, err error) {
 	if f.temp, err = os.MkdirTemp("", "rutter-snapshot-"); err != nil {
 		return "", err
 	}
-	in, err := os.Open(path)
+	in, err := OpenRegular(path)
 	if err != nil {
 		return "", err
 	}

@@ -95,6 +95,9 @@ func (c *Content) readTail(path string) (err error) {
 // openRaftTail opens raft's log to be read, wherever it is; path is that of raft.db.
 // The caller calls done at the end.
 func openRaftTail(path string) (logs raft.LogStore, done func() error, err error) {
+	if err := checkRegular(path); err != nil {
+		return nil, nil, err
+	}
 	bolt, err := raftboltdb.New(raftboltdb.Options{Path: path, BoltOptions: &bbolt.Options{Timeout: lockWait, ReadOnly: true}})
 	if err != nil {
 		return nil, nil, fmt.Errorf("%s: %w: %w", path, ErrDisk, err)
@@ -128,6 +131,9 @@ func openRaftTail(path string) (logs raft.LogStore, done func() error, err error
 // inspectFile verifies a changes.db that nobody writes: every row's checksum,
 // the chain from the floor to the head, and that the objects make a state.
 func inspectFile(path string, progress Progress) (c *Content, err error) {
+	if err := checkRegular(path); err != nil {
+		return nil, err
+	}
 	info, err := os.Stat(path)
 	if err != nil {
 		return nil, err

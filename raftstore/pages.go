@@ -51,7 +51,7 @@ type boltMeta struct {
 // before, which for raft's log would be a promise forgotten. No file, or an
 // empty one, is fine.
 func checkPages(path string, strict bool) error {
-	file, err := os.Open(path)
+	file, err := OpenRegular(path)
 	if errors.Is(err, os.ErrNotExist) {
 		return nil
 	}

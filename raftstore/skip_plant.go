@@ -3,7 +3,6 @@ package raftstore
 import (
 	"errors"
 	"fmt"
-	"os"
 	"path/filepath"
 	"slices"
 	"time"
@@ -29,7 +28,7 @@ func Skips(dir string) ([]PlantedSkip, error) {
 // server has open; a synced one unless it only reads.
 func withChanges(dir string, reads bool, fn func(tx *bbolt.Tx) error) error {
 	path := filepath.Join(dir, dbName)
-	if _, err := os.Stat(path); err != nil {
+	if err := checkRegular(path); err != nil {
 		return fmt.Errorf("%s is no server's data folder: %w", dir, err)
 	}
 	db, err := bbolt.Open(path, 0o600, &bbolt.Options{Timeout: lockWait, ReadOnly: reads, NoFreelistSync: true, FreelistType: bbolt.FreelistMapType})
@@ -92,7 +91,7 @@ func PlantSkip(dir string, k Skip) (missing bool, err error) {
 	view, err := ViewEntry(dir, k.Index)
 	switch {
 	case errors.Is(err, errBeyondLog):
-		missing = true
+		missing, err = true, nil
 	case err != nil:
 		return false, err
 	case view.Entry != k.Entry:

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/hashicorp/raft"
+	"go.etcd.io/bbolt"
 
 	"rutter/log"
 )
@@ -444,11 +445,40 @@ func TestSkipVoid(t *testing.T) {
 	if at.digest() != a.head.digest() {
 		t.Error("a skip that is void is in the digest")
 	}
+	at.skips = a.head.skips.become(0, SkipPassed)
+	if at.digest() == a.head.digest() {
+		t.Error("a skip that was passed is not in the digest")
+	}
 	foreign := Skip{Cluster: newID(), Index: 9, Entry: strings.Repeat("0", 64), ID: newID(), Actor: "ann", Reason: "why"}
 	a.head.skips = a.head.skips.with(foreign)
 	apply(3, rawBatch(t, tagChange(newID(), "b")))
 	if len(a.head.skips) != 1 {
 		t.Errorf("skips %+v; want none of another cluster", a.head.skips)
+	}
+}
+
+// Where nothing was ever planted, no row and no byte of a greeting says a word of
+// skips, as programs expect that know of none.
+func TestNoSkips(t *testing.T) {
+	t.Parallel()
+	n := one(t, nil)
+	must(t, n, tagChange(newID(), "a"))
+	cluster := n.Head().Cluster
+	if got, err := greeting(cluster, n.skips()); err != nil || !bytes.Equal(got, append([]byte{streamRaft}, cluster[:]...)) {
+		t.Errorf("it greets with %x, %v", got, err)
+	}
+	if text, err := json.Marshal(n.identity()); err != nil || strings.Contains(string(text), "skips") {
+		t.Errorf("its identity is %s, %v", text, err)
+	}
+	n.halt(t)
+	err := withChanges(n.cfg.Dir, true, func(tx *bbolt.Tx) error {
+		if row := tx.Bucket(bucketMeta).Get(keySkips); row != nil {
+			t.Errorf("changes.db has the row %q", row)
+		}
+		return nil
+	})
+	if err != nil {
+		t.Error(err)
 	}
 }
 
@@ -469,10 +499,18 @@ func TestSkipRecover(t *testing.T) {
 		t.Fatal(err)
 	}
 	plantOn(t, skip, n)
+	later := skip
+	later.Index, later.ID = index+100, newID()
+	if missing, err := PlantSkip(n.cfg.Dir, later); err != nil || !missing {
+		t.Fatalf("a skip beyond the log's end: missing %v, %v", missing, err)
+	}
 	if _, err := Recover(rebirth, quiet); err != nil {
 		t.Fatal(err)
 	}
 	n = n.again(t)
+	if k := n.skips(); len(k) != 1 || k[0].Index != index {
+		t.Errorf("after the recovery it has the skips %+v, want the one that was passed", k)
+	}
 	must(t, n, tagChange(newID(), "after"))
 	recorded(t, n.Store, skip)
 	ctx, cancel := context.WithCancel(patience(t))

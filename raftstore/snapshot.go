@@ -257,7 +257,7 @@ func (k *sink) Write(p []byte) (int, error) {
 			return n, nil
 		}
 		if string(k.header[:8]) != imageMagic {
-			return 0, fmt.Errorf("raftstore: an image begins with %x: %w", k.header[:8], log.ErrFormat)
+			return 0, fmt.Errorf("raftstore: what came does not begin as an image does: %w", log.ErrFormat)
 		}
 		k.want = int64(binary.BigEndian.Uint64(k.header[8:]))
 		k.sum.Write(k.header)

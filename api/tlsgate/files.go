@@ -10,6 +10,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"syscall"
 
 	"rutter/api/pki"
 )
@@ -54,11 +55,15 @@ func PeerPaths(folder string) Paths {
 var ErrFile = errors.New("tlsgate: unusable file")
 
 func readFile(path string) ([]byte, error) {
-	file, err := os.Open(path)
+	// Not to wait for the other end of a pipe, which nothing could interrupt.
+	file, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0)
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrFile, err)
 	}
 	defer file.Close()
+	if info, err := file.Stat(); err != nil || !info.Mode().IsRegular() {
+		return nil, errors.Join(fmt.Errorf("%w: %s is no regular file", ErrFile, path), err)
+	}
 	text, err := io.ReadAll(io.LimitReader(file, pki.MaxPEM+1))
 	if err == nil && len(text) > pki.MaxPEM {
 		err = fmt.Errorf("more than %d bytes", pki.MaxPEM)

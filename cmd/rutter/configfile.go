@@ -4,11 +4,12 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"slices"
 	"strings"
 
 	"github.com/BurntSushi/toml"
+
+	"rutter/raftstore"
 )
 
 // maxConfigBytes bounds a file of settings.
@@ -30,7 +31,7 @@ func (f *configFile) has(section, key string) bool {
 
 // readConfig reads a file, and refuses what nobody would heed.
 func readConfig(path string) (*configFile, error) {
-	in, err := os.Open(path)
+	in, err := raftstore.OpenRegular(path)
 	if err != nil {
 		return nil, usagef("--config: %w", err)
 	}

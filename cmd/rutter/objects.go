@@ -1,12 +1,12 @@
 package main
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"net/url"
-	"os"
 	"slices"
 	"strings"
 	"time"
@@ -262,7 +262,7 @@ func (o objects) body(c *cli.Context, args []string) ([]byte, error) {
 		if len(args) > 0 {
 			return nil, usagef("--file and FIELD=VALUE exclude each other")
 		}
-		return readInput(name)
+		return readInput(c.Context, name)
 	}
 	if len(args) == 0 {
 		return nil, usagef("no fields: give FIELD=VALUE, or --file with JSON; the fields are %s", strings.Join(log.FieldNames(o.kind), ", "))
@@ -278,16 +278,12 @@ func (o objects) body(c *cli.Context, args []string) ([]byte, error) {
 	return json.Marshal(fields)
 }
 
-func readInput(name string) ([]byte, error) {
-	in := io.Reader(os.Stdin)
-	if name != "-" {
-		file, err := os.Open(name)
-		if err != nil {
-			return nil, err
-		}
-		defer file.Close()
-		in = file
+func readInput(ctx context.Context, name string) ([]byte, error) {
+	in, err := term.Input(ctx, name)
+	if err != nil {
+		return nil, err
 	}
+	defer in.Close()
 	b, err := io.ReadAll(io.LimitReader(in, maxInput+1))
 	if err != nil {
 		return nil, err

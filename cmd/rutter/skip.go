@@ -138,7 +138,7 @@ func skipFrom(c *cli.Context, dir string) error {
 }
 
 func readSkip(name string) ([]byte, error) {
-	file, err := os.Open(name)
+	file, err := raftstore.OpenRegular(name)
 	if err != nil {
 		return nil, usagef("--from: %w", err)
 	}

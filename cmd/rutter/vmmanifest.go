@@ -56,7 +56,7 @@ func vmFields(c *cli.Context, args []string) (vminfo.Value, error) {
 		if len(args) > 0 {
 			return v, usagef("--file and FIELD=VALUE exclude each other")
 		}
-		b, err := readInput(name)
+		b, err := readInput(c.Context, name)
 		if err != nil {
 			return v, err
 		}

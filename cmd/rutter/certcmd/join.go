@@ -71,15 +71,11 @@ func JoinCommand() *cli.Command {
 func tokenOf(c *cli.Context) (pki.Token, error) {
 	text := c.String("token")
 	if path := c.String("token-file"); path != "" {
-		in := io.Reader(os.Stdin)
-		if path != "-" {
-			file, err := os.Open(path)
-			if err != nil {
-				return pki.Token{}, term.Usagef("--token-file: %w", err)
-			}
-			defer file.Close()
-			in = file
+		in, err := term.Input(c.Context, path)
+		if err != nil {
+			return pki.Token{}, term.Usagef("--token-file: %w", err)
 		}
+		defer in.Close()
 		b, err := io.ReadAll(io.LimitReader(in, 1<<10))
 		if err != nil {
 			return pki.Token{}, fmt.Errorf("--token-file: %w", err)

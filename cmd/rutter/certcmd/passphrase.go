@@ -1,6 +1,7 @@
 package certcmd
 
 import (
+	"context"
 	"fmt"
 	"io"
 	"os"
@@ -39,7 +40,7 @@ func Passphrase(c *cli.Context) (string, error) {
 	}
 	if path != "" {
 		var err error
-		if secret, err = readPassphrase(path); err != nil {
+		if secret, err = readPassphrase(c.Context, path); err != nil {
 			return "", err
 		}
 		where = "--passphrase-file " + path
@@ -51,16 +52,12 @@ func Passphrase(c *cli.Context) (string, error) {
 	return line, nil
 }
 
-func readPassphrase(path string) (string, error) {
-	in := io.Reader(os.Stdin)
-	if path != "-" {
-		file, err := os.Open(path)
-		if err != nil {
-			return "", term.Usagef("--passphrase-file: %w", err)
-		}
-		defer file.Close()
-		in = file
+func readPassphrase(ctx context.Context, path string) (string, error) {
+	in, err := term.Input(ctx, path)
+	if err != nil {
+		return "", term.Usagef("--passphrase-file: %w", err)
 	}
+	defer in.Close()
 	text, err := io.ReadAll(io.LimitReader(in, maxPassphrase+1))
 	if err != nil {
 		return "", fmt.Errorf("--passphrase-file: %w", err)

@@ -6,11 +6,11 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 
+	"rutter/cmd/rutter/term"
 	"rutter/log"
 )
 
@@ -66,7 +66,7 @@ func (in *installation) readPath(ctx context.Context, path string, tell teller) 
 			in.skip(name)
 			return nil
 		}
-		f, err := os.Open(name)
+		f, err := term.Input(ctx, name)
 		if err != nil {
 			return err
 		}

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"iter"
-	"os"
 
 	"github.com/urfave/cli/v2"
 
@@ -33,14 +32,10 @@ func importCommand() *cli.Command {
 }
 
 // openArchive opens a file of `rutter log export`, or standard input.
-func openArchive(name string) (*archive.Reader, io.Closer, error) {
-	in := io.NopCloser(os.Stdin)
-	if name != "-" {
-		file, err := os.Open(name)
-		if err != nil {
-			return nil, nil, err
-		}
-		in = file
+func openArchive(ctx context.Context, name string) (*archive.Reader, io.Closer, error) {
+	in, err := term.Input(ctx, name)
+	if err != nil {
+		return nil, nil, err
 	}
 	r, err := archive.NewReader(in)
 	if err != nil {
@@ -81,7 +76,7 @@ func logImport(c *cli.Context) (err error) {
 	case c.IsSet("onto") && isURL(to):
 		return term.Usagef("--onto is for --to FOLDER: replay that one into the cluster first")
 	}
-	r, file, err := openArchive(c.Args().First())
+	r, file, err := openArchive(c.Context, c.Args().First())
 	if err != nil {
 		return err
 	}

@@ -280,7 +280,7 @@ func selected(entries iter.Seq2[log.Entry, error], f *query.Filter) iter.Seq2[lo
 // openExport opens a file of `rutter log export`. It fails with log.ErrFormat if
 // it is another one.
 func openExport(path string) (*stored, error) {
-	file, err := os.Open(path)
+	file, err := raftstore.OpenRegular(path)
 	if err != nil {
 		return nil, err
 	}

@@ -98,7 +98,7 @@ func printVerified(c *cli.Context, results []checked) error {
 
 // verifyExport reads a file of `rutter log export`; log.ErrFormat if it is none.
 func verifyExport(ctx context.Context, path string) (v *raftstore.Verified, err error) {
-	r, file, err := openArchive(path)
+	r, file, err := openArchive(ctx, path)
 	if err != nil {
 		return nil, err
 	}

@@ -5,25 +5,21 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 
 	"github.com/urfave/cli/v2"
 
+	"rutter/cmd/rutter/term"
 	"rutter/log"
 	"rutter/projections"
 )
 
 // whatIf decides changes on the state, and prints what would come of them.
 func whatIf(c *cli.Context, s *pastLog) error {
-	in := io.Reader(os.Stdin)
-	if name := c.String("what-if"); name != "-" {
-		file, err := os.Open(name)
-		if err != nil {
-			return err
-		}
-		defer file.Close()
-		in = file
+	in, err := term.Input(c.Context, c.String("what-if"))
+	if err != nil {
+		return err
 	}
+	defer in.Close()
 	state, err := s.state(c.Context, s.head, statePart{})
 	if err != nil {
 		return err
