@@ -188,11 +188,7 @@ func (s *Store) applyChange(raw []byte, u *unit) (log.Result, error) {
 		s.counters.duplicates.Add(1)
 		return s.firstResult(c.ID, known)
 	}
-	now := c.Time
-	if to, _, ok := s.mend(c); ok {
-		now = to
-	}
-	if refusal := a.window.check(c.ID, now); refusal != nil {
+	if refusal := s.checkID(c); refusal != nil {
 		s.counters.refused.Add(1)
 		return log.Result{ChangeID: c.ID, Refusal: refusal}, nil
 	}
