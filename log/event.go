@@ -16,7 +16,7 @@ type Event struct {
 	Action   Action
 	ID       string   // the object's id
 	Revision Revision // of the object, after the event
-	Time     Time     // the leader's clock; never goes backwards along the log
+	Time     Time     // the servers' agreed clock; goes back along the log only where an operator set it
 	Actor    string   // who asked, as the server authenticated them
 	ChangeID UUID
 	// More counts the events of the same change that follow this one: 0 is the

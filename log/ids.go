@@ -31,8 +31,8 @@ type Revision uint64
 // String returns r in decimal.
 func (r Revision) String() string { return strconv.FormatUint(uint64(r), 10) }
 
-// Time is a moment in nanoseconds since 1970-01-01T00:00:00Z, as the leader's
-// clock had it when the change was proposed. 0 means "not set".
+// Time is a moment in nanoseconds since 1970-01-01T00:00:00Z, as the servers' clocks
+// had it when the change was proposed. 0 means "not set".
 type Time int64
 
 // TimeOf returns t as a Time.

@@ -84,13 +84,24 @@ func (s *Store) Clock() Clock {
 	return c
 }
 
-// Now is what the servers agree that the time is: what a certificate is issued by, or
-// a change id made, for a client that has brought none.
+// Now is what the servers agree that the time is, as what a certificate is issued by.
 func (s *Store) Now() time.Time { return s.clocks.agreement.Load().at(time.Now()).Std() }
 
-// NewChangeID returns a change id of Now: a server whose clock is wrong must not make
-// ids that are refused for it.
-func (s *Store) NewChangeID() log.UUID { return newCluster(s.Now()) }
+// LogNow is the time that an entry of now would have: that of the last one, if it is
+// ahead of the servers' clocks.
+func (s *Store) LogNow() time.Time {
+	s.mu.RLock()
+	logTime := s.head.time
+	s.mu.RUnlock()
+	if now := s.Now(); now.After(logTime.Std()) {
+		return now
+	}
+	return logTime.Std()
+}
+
+// NewChangeID returns a change id for a client that has brought none, of LogNow: a
+// server whose clock is wrong must not make ids that are refused for it.
+func (s *Store) NewChangeID() log.UUID { return newCluster(s.LogNow()) }
 
 // sound notes what people must see to.
 func (c *Clock) sound(own string, a *agreement, logTime log.Time) {

@@ -180,6 +180,9 @@ func (v *verifier) fold(seq log.Seq, s slot) error {
 	if e.More != s.more {
 		v.found(seq, remedyServer, "seq %d: its row says that %d events of its change follow, and the event %d", seq, s.more, e.More)
 	}
+	if was := v.state.Time(); e.Time < was && !projections.Mends(e) {
+		v.found(seq, remedyServer, "seq %d: its time %s is before %s, the one before it, and nobody set it back", seq, e.Time, was)
+	}
 	if _, err := v.state.Apply(seq, e); err != nil {
 		return err
 	}

@@ -201,11 +201,7 @@ func (s *Store) applyChange(raw []byte, u *unit) (log.Result, error) {
 	if known, ok := a.window.known[c.ID]; ok {
 		return s.knownResult(c, asker, &a.window.ids[known])
 	}
-	now := c.Time
-	if to, _, ok := s.mend(c); ok {
-		now = to
-	}
-	if refusal := a.window.check(c.ID, asker, now); refusal != nil {
+	if refusal := s.checkID(c, asker); refusal != nil {
 		s.counters.refused.Add(1)
 		return log.Result{ChangeID: c.ID, Refusal: refusal}, nil
 	}

@@ -85,6 +85,25 @@ func (s *Store) enqueueMend(c *log.Change, to log.Time, forced bool, done func(o
 	return nil
 }
 
+// checkID refuses a change whose id the window cannot judge. That of a change which
+// sets the log's time is looked at by the time that it sets, since the window goes by
+// the one that is wrong: so nothing keeps an operator from setting it.
+func (s *Store) checkID(c *log.Change, asker log.Asker) *log.Refusal {
+	to, _, ok := s.mend(c)
+	if !ok {
+		return s.applier.window.check(c.ID, asker, c.Time)
+	}
+	ms, v7 := c.ID.UnixMilli()
+	off := time.Duration(ms*int64(time.Millisecond) - int64(to))
+	switch {
+	case !v7:
+		return badID(log.CodeInvalidParameters, c.ID, "is not a UUID of version 7", "make a new UUIDv7 for each change, and keep it for its retries")
+	case off > maxIDAhead || -off > s.cfg.DedupeAge:
+		return badID(log.CodeInvalidParameters, c.ID, fmt.Sprintf("is of %s, and the log is to be set to %s: one of them is wrong", log.Time(int64(to)+int64(off)), to), "send it from a machine whose clock shows the time that is set")
+	}
+	return nil
+}
+
 // setTime makes an event's time the log's, if the event sets it. The caller is the
 // FSM's goroutine.
 func (a *applier) setTime(events []*log.Event) {

@@ -18,7 +18,7 @@ import (
 type View struct {
 	State *projections.State
 	Head  log.Cursor
-	Time  log.Time // of the last change; never goes back
+	Time  log.Time // of the last change; goes back only where an operator set it (SAFETY T1)
 }
 
 // View calls fn under the read lock, between two changes. fn must be short, and

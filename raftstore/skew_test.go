@@ -491,3 +491,23 @@ func TestMendOfThree(t *testing.T) {
 		}
 	}
 }
+
+// What was stamped before a change that sets the log's time does not get behind it,
+// and is proposed again; what is stamped later does.
+func TestStampedBeforeMend(t *testing.T) {
+	t.Parallel()
+	q := &queue{kick: make(chan struct{}, 1)}
+	before := &proposal{stretch: q.stretch.Load()}
+	if err := q.put(&proposal{}); err != nil {
+		t.Fatal(err)
+	}
+	if err := q.putMend(&proposal{}); err != nil {
+		t.Fatal(err)
+	}
+	if err := q.put(before); !errors.Is(err, errNotLeader) {
+		t.Errorf("it is queued behind: %v", err)
+	}
+	if err := q.put(&proposal{stretch: q.stretch.Load()}); err != nil || q.length() != 3 {
+		t.Errorf("what is stamped later: %v, %d are queued", err, q.length())
+	}
+}

@@ -31,7 +31,7 @@ var commandGroups = []struct {
 		names: []string{
 			"setting list", "setting get", "vm lookup", "vmm history", "cn sessions", "log tail", "log show", "log history", "log blame", "log stats", "log dump", "log export",
 			"log state", "log diff", "log bisect", "log replay", "changefeed snoop", "wait", "trace", "cluster status", "cluster members",
-			"cluster retention show", "task list", "task show", "task wait", "bench read", "bench replay",
+			"cluster retention show", "cluster time show", "task list", "task show", "task wait", "bench read", "bench replay",
 		},
 	},
 	{
@@ -45,7 +45,7 @@ var commandGroups = []struct {
 	{
 		cells: rules, why: "they change what the cluster itself is, or take all of it away",
 		names: []string{
-			"cn accept", "cluster join", "cluster promote", "cluster remove", "cluster transfer", "cluster rebuild", "cluster retention set", "snapshot save", "log import",
+			"cn accept", "cluster join", "cluster promote", "cluster remove", "cluster transfer", "cluster rebuild", "cluster retention set", "cluster time set", "snapshot save", "log import",
 			"setting create", "setting update", "setting delete", "grant list", "grant set", "grant remove", "cert record", "cert list", "cert revoke", "cert rotate begin", "cert rotate finish", "token create", "token list", "token revoke",
 		},
 	},

@@ -29,6 +29,10 @@ func timeCommand() *cli.Command {
 			"time itself is wrong, since all clocks were, or by a program of before, set sets it right.",
 		Subcommands: []*cli.Command{
 			{
+				Name: "show", Usage: "the same as rutter cluster time", Flags: flags, Action: timeShow,
+				Description: examples("rutter cluster time show", "rutter cluster time show -o json"),
+			},
+			{
 				Name: "set", Usage: "set the log's time, back or forward, by an entry of the log", Action: timeSet,
 				Flags: append(slices.Clone(flags),
 					&cli.StringFlag{Name: "to", Value: "now", Usage: "the `TIME`, as in 2026-11-21T09:00:00Z; now is what the servers' clocks agree on"},
@@ -87,7 +91,7 @@ type shownTime struct {
 
 func timeShow(c *cli.Context) error {
 	if c.NArg() > 0 {
-		return usagef("%q is no subcommand: rutter cluster time, or rutter cluster time set", c.Args().First())
+		return usagef("%q is no subcommand: rutter cluster time show, or rutter cluster time set", c.Args().First())
 	}
 	api, err := newClient(c)
 	if err != nil {

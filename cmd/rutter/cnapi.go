@@ -19,7 +19,7 @@ func newCNAPI(store storeAdapter, fabric *liveness.Fabric, logger *slog.Logger) 
 	peers := peersAdapter(store)
 	return cnapi.New(cnapi.Config{
 		Store: surfaceStore{store}, Logger: logger, Self: peers.Self(), Asker: asker,
-		NewID: store.newID,
+		NewID: store.newID, Now: store.LogNow, // deadlines are of the log's time
 		Beat: func(cn log.UUID, announces bool) {
 			holds := liveness.BeatHolds
 			if announces {

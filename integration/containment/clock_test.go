@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -156,6 +157,7 @@ func TestLeadersClockIsWrong(t *testing.T) {
 func run(t *testing.T, args ...string) (string, error) {
 	t.Helper()
 	command := exec.CommandContext(patience(t), program, args...)
+	command.Env = slices.DeleteFunc(os.Environ(), func(v string) bool { return strings.HasPrefix(v, "RUTTER_") }) // what it knows nothing of it says so
 	var out bytes.Buffer
 	command.Stdout, command.Stderr = &out, &out
 	err := command.Run()
@@ -185,7 +187,7 @@ func TestTimeIsSetRight(t *testing.T) {
 	if err := c.AwaitReady(patience(t), s); err != nil {
 		t.Fatal(err)
 	}
-	data := s.Args[indexOf(s.Args, "--data")+1]
+	data := s.Args[slices.Index(s.Args, "--data")+1]
 	operator := filepath.Join(t.TempDir(), "operator")
 	office := tlsgate.Office{Folder: filepath.Join(filepath.Dir(data), "pki")}
 	if _, err := office.Issue(operator, tlsgate.Grant{Identity: access.Identity{Role: access.Operator, Name: "ops"}, Life: pki.Life}); err != nil {
@@ -263,14 +265,4 @@ func TestTimeIsSetRight(t *testing.T) {
 	if err := json.Unmarshal([]byte(must(append([]string{"cluster", "time", "-o", "json"}, reach...)...)), &shown); err != nil || len(shown.Alarms) > 0 {
 		t.Errorf("alarms %q, %v", shown.Alarms, err)
 	}
-}
-
-// indexOf is where an argument stands.
-func indexOf(args []string, name string) int {
-	for i, arg := range args {
-		if arg == name {
-			return i
-		}
-	}
-	return -1
 }

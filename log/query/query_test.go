@@ -291,3 +291,16 @@ func BenchmarkMatch(b *testing.B) {
 		})
 	}
 }
+
+// Where the log's time was set back, an entry after until ends a reading only behind
+// that place: before it, entries that are before until may follow.
+func TestUntilWhereTimeWasSet(t *testing.T) {
+	t.Parallel()
+	f := &Filter{Until: 1795251600123456788, TimeSet: 10} // the examples are of 1 ns later
+	m := f.Matcher()
+	for seq, want := range map[log.Seq]Verdict{1: Miss, 9: Miss, 10: Miss, 11: Past, 100: Past} {
+		if got, err := m.Match(seq, examples()[0]); got != want || err != nil {
+			t.Errorf("seq %d: %v, %v, want %v", seq, got, err, want)
+		}
+	}
+}
