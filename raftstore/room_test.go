@@ -141,6 +141,7 @@ func TestStartWithoutRoom(t *testing.T) {
 		t.Error("a write without room")
 	}
 	again.room.lowWaterNow.Store(plenty)
+	until(t, again, "room", func() bool { return again.NoRoom() == nil && again.leading() })
 	must(t, again, tagChange(newID(), "three"))
 }
 
