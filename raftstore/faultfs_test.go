@@ -35,6 +35,7 @@ type faults struct {
 	only  string
 	errno syscall.Errno
 	slow  time.Duration
+	lossy bool   // a sync that fails loses what was written, and who reads it from memory does not notice
 	undo  []undo // writes that were not synced, oldest first
 	// renamed counts the renames into a folder since it was synced, by its path.
 	renamed map[string]int
@@ -80,6 +81,39 @@ func (f *faults) synced(path string) {
 	f.mu.Lock()
 	f.undo = slices.DeleteFunc(f.undo, func(u undo) bool { return u.path == path })
 	f.mu.Unlock()
+}
+
+// lose takes back what was written to a file and not synced, in secret: the file's
+// times are what they were, so that the kernel keeps what it has of it.
+func (f *faults) lose(path string) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if !f.lossy {
+		return
+	}
+	info, err := os.Stat(path)
+	if err != nil {
+		return
+	}
+	file, err := os.OpenFile(path, os.O_WRONLY, 0)
+	if err != nil {
+		return
+	}
+	defer os.Chtimes(path, info.ModTime(), info.ModTime())
+	defer file.Close()
+	for _, u := range slices.Backward(f.undo) {
+		if u.path == path {
+			_, _ = file.WriteAt(u.old, u.at)
+		}
+	}
+	f.undo = slices.DeleteFunc(f.undo, func(u undo) bool { return u.path == path })
+}
+
+// keep reports whether the kernel is to keep what it has of a file that is opened.
+func (f *faults) keep() bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.lossy
 }
 
 // powerCut takes back some of the writes that nobody synced, as a disk does
@@ -131,6 +165,9 @@ func (n *faultNode) path(name string) string {
 
 func (n *faultNode) Open(ctx context.Context, flags uint32) (fs.FileHandle, uint32, syscall.Errno) {
 	h, ff, errno := n.LoopbackNode.Open(ctx, flags)
+	if n.f.keep() {
+		ff |= fuse.FOPEN_KEEP_CACHE
+	}
 	return n.wrap(h, ""), ff, errno
 }
 
@@ -175,6 +212,7 @@ func (h *faultFile) Write(ctx context.Context, b []byte, at int64) (uint32, sysc
 
 func (h *faultFile) Fsync(ctx context.Context, flags uint32) syscall.Errno {
 	if errno := h.f.step("sync"); errno != 0 {
+		h.f.lose(h.path)
 		return errno
 	}
 	errno := h.file.Fsync(ctx, flags)
@@ -216,7 +254,7 @@ func faultFSChild() bool {
 	root := &fs.LoopbackRoot{Path: args[1]}
 	node := &faultNode{LoopbackNode: fs.LoopbackNode{RootData: root}, f: f}
 	root.RootNode = node
-	server, err := fs.Mount(args[0], node, &fs.Options{MountOptions: fuse.MountOptions{DirectMount: true, FsName: "faultfs"}})
+	server, err := fs.Mount(args[0], node, &fs.Options{MountOptions: fuse.MountOptions{DirectMount: true, FsName: "faultfs", ExplicitDataCacheControl: true}})
 	if err != nil {
 		fmt.Println("mount:", err)
 		os.Exit(1)
@@ -230,7 +268,8 @@ func faultFSChild() bool {
 	return true
 }
 
-// command does one of: fail AFTER ONLY ERRNO, slow MILLISECONDS, crash SEED, count, unsynced.
+// command does one of: fail AFTER ONLY ERRNO, slow MILLISECONDS, lossy 0|1, crash
+// SEED, count, unsynced.
 func (f *faults) command(line string) string {
 	var after, n int
 	var only string
@@ -244,6 +283,10 @@ func (f *faults) command(line string) string {
 		f.mu.Lock()
 		defer f.mu.Unlock()
 		f.slow = time.Duration(n) * time.Millisecond
+	case scan(line, "lossy %d", &n):
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		f.lossy = n > 0
 	case scan(line, "crash %d", &seed):
 		if err := f.powerCut(seed); err != nil {
 			return err.Error()

@@ -291,6 +291,9 @@ func (s *Store) Propose(ctx context.Context, c *log.Change) (log.Result, error) 
 		} else if !errors.Is(err, errNotLeader) {
 			return log.Result{}, stillUnknown(unknown, err)
 		}
+		if noRoom := s.NoRoom(); noRoom != nil && unknown == nil && s.leaderAddress() == "" {
+			return log.Result{}, noRoom // which may be why there is no leader
+		}
 		if ended := s.pause(ctx, moved); errors.Is(ended, ErrStopped) {
 			return log.Result{}, errors.Join(unknown, ended)
 		} else if ended != nil {

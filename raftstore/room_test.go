@@ -141,6 +141,7 @@ func TestStartWithoutRoom(t *testing.T) {
 		t.Error("a write without room")
 	}
 	again.room.lowWaterNow.Store(plenty)
+	until(t, again, "room", func() bool { return again.NoRoom() == nil && again.leading() })
 	must(t, again, tagChange(newID(), "three"))
 }
 
@@ -222,9 +223,14 @@ func TestLowWater(t *testing.T) {
 		free, inFile, waiting int64
 		low, full             bool
 	}{
-		{1000, 0, 0, false, false}, {999, 0, 0, true, false}, {1249, 0, 0, true, false}, {1250, 0, 0, false, false},
-		{900, 200, 0, false, false}, {900, 200, 150, true, false},
-		{249, 5000, 0, true, true}, {312, 5000, 0, false, false},
+		{1000, 0, 0, false, false},
+		{999, 0, 0, true, false},
+		{1249, 0, 0, true, false},
+		{1250, 0, 0, false, false},
+		{900, 200, 0, false, false},
+		{900, 200, 150, true, false},
+		{249, 5000, 0, true, true},
+		{312, 5000, 0, false, false},
 	} {
 		s.judgeRoom(step.free, 1<<40, step.inFile, 0, step.waiting)
 		if r := s.Room(); r.Low != step.low || r.Full != step.full {

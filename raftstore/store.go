@@ -131,7 +131,7 @@ func (s *Store) openFiles() error {
 	if err := prepareDir(s.cfg.Dir); err != nil {
 		return err
 	}
-	if err := s.makeFiles(); err != nil {
+	if err := errors.Join(distrust(s.cfg.Dir), s.makeFiles()); err != nil {
 		return err
 	}
 	db, err := openChanges(filepath.Join(s.cfg.Dir, dbName), s.cfg.MapBytes)
@@ -173,6 +173,9 @@ func (s *Store) openFiles() error {
 	}
 	if c.head.applied > max(last, c.marker.index) {
 		return fmt.Errorf("%s: changes.db is at raft index %d, and raft.db ends at %d: raft.db was lost or is another server's; remove this server from the cluster, and let it join with an empty folder", s.cfg.Dir, c.head.applied, last)
+	}
+	if err := trustAgain(s.cfg.Dir); err != nil {
+		return err
 	}
 	s.logger.Info("store opened", "dir", s.cfg.Dir, "seq", c.head.seq, "raft_index", c.head.applied, "replay", last-min(last, c.head.applied), "took", time.Since(begun))
 	return nil
@@ -238,6 +241,7 @@ func (s *Store) fail(err error) {
 		s.failErr = err
 		close(s.failed)
 		s.logger.Error("the store stops", "error", err)
+		s.noteTrouble(err)
 	})
 }
 

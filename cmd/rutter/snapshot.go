@@ -32,7 +32,7 @@ func (a storeAdapter) Backup(ctx context.Context) (api.Backup, error) {
 func snapshotCommand() *cli.Command {
 	data := func(usage string) cli.Flag { return &cli.StringFlag{Name: "data", Usage: usage} }
 	return &cli.Command{
-		Name: "snapshot", Usage: "the whole log and state as one file: save, inspect and restore it", Category: "Operating",
+		Name: "snapshot", Usage: "the whole log and state as one file: save, inspect and restore it; compact a folder", Category: "Operating",
 		Description: examples(
 			"rutter snapshot save rutter.snapshot",
 			"rutter snapshot inspect rutter.snapshot",
@@ -58,6 +58,7 @@ func snapshotCommand() *cli.Command {
 					"rutter snapshot restore rutter.snapshot --data /var/lib/rutter --id s1 --raft 10.0.0.1:7421") +
 					"\n\nThe cluster gets a new identity: whoever followed the old one is told to begin anew.",
 			},
+			snapshotCompactCommand(),
 		},
 	}
 }

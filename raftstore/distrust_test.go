@@ -1,0 +1,86 @@
+package raftstore
+
+import (
+	"bytes"
+	"errors"
+	"os"
+	"path/filepath"
+	"syscall"
+	"testing"
+
+	"rutter/log"
+)
+
+// TestFailedSyncIsNotTrusted: a sync fails, what was written is lost, and the kernel
+// goes on to show it, as Linux does. The next start sees what the disk has, of both
+// files, and keeps what was acknowledged.
+func TestFailedSyncIsNotTrusted(t *testing.T) {
+	t.Parallel()
+	disk := newFaultFS(t)
+	dir := filepath.Join(disk.mount, "data")
+	cfg := quiet(busy(t, dir, RaftLogBolt))
+	stale := false
+	for _, spared := range []int{0, 1} { // syncs of data, and of what points to it
+		disk.do("fail -1 - 0")
+		var acked map[string]log.Result
+		prefix := []string{"first", "second"}[spared]
+		err := runStore(cfg, func(s *Store) {
+			acked = writeUntil(s, 20, prefix)
+			disk.do("lossy 1")
+			disk.do("fail %d sync %d", spared, syscall.EIO)
+			for name, result := range writeUntil(s, 50, prefix+"_during") {
+				acked[name] = result
+			}
+		})
+		if !errors.Is(err, ErrDisk) {
+			t.Fatalf("stopped by %v, want ErrDisk", err)
+		}
+		if _, err := os.Stat(filepath.Join(dir, troubleName)); err != nil {
+			t.Errorf("no word is left for the next start: %v", err)
+		}
+		disk.do("fail -1 - 0")
+		stale = stale || !sameAsDisk(t, disk, raftName) || !sameAsDisk(t, disk, dbName)
+		s, err := Open(cfg)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, name := range []string{raftName, dbName} {
+			if !sameAsDisk(t, disk, name) {
+				t.Errorf("%s is read as it is not on the disk", name)
+			}
+		}
+		if err := s.Close(); err != nil {
+			t.Error(err)
+		}
+		if _, err := os.Stat(filepath.Join(dir, troubleName)); err == nil {
+			t.Error("the word for the next start stays")
+		}
+		disk.do("lossy 0")
+		err = runStore(cfg, func(s *Store) {
+			if _, err := s.Consistent(patience(t)); err != nil {
+				t.Error(err)
+			}
+			checkKept(t, s, acked)
+		})
+		if err != nil {
+			t.Error(err)
+		}
+	}
+	if !stale {
+		t.Error("the kernel showed nothing that was lost: the test tests nothing")
+	}
+}
+
+// sameAsDisk reports whether a file is read as it is on the disk.
+func sameAsDisk(t *testing.T, disk *faultFS, name string) bool {
+	t.Helper()
+	seen, err := os.ReadFile(filepath.Join(disk.mount, "data", name))
+	if err != nil {
+		t.Fatal(err)
+	}
+	there, err := os.ReadFile(filepath.Join(disk.folder, "data", name))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return bytes.Equal(seen, there)
+}
