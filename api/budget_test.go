@@ -44,7 +44,9 @@ func (s *indexed) Mentions(uuids []log.UUID, after log.Seq, limit int) (entries 
 			break
 		}
 		place, chain = e.Seq, e.Hash.Prefix()
-		if slices.ContainsFunc(uuids, func(u log.UUID) bool { return bytes.Contains(e.Bytes, u[:]) || bytes.Contains(e.Bytes, []byte(u.String())) }) {
+		if slices.ContainsFunc(uuids, func(u log.UUID) bool {
+			return bytes.Contains(e.Bytes, u[:]) || bytes.Contains(e.Bytes, []byte(u.String()))
+		}) {
 			entries = append(entries, e)
 			if s.named.Add(1); len(entries) == limit {
 				break
