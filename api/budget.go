@@ -201,9 +201,9 @@ const (
 	scanStep = 4 * time.Millisecond
 	// operatorsRest and othersRest are how many times as long as the step the rest
 	// is: beside writes, operators' reads have half of their processors, all others
-	// together a tenth of theirs. maxScanRest is what a rest is at most.
+	// together a twentieth of theirs. maxScanRest is what a rest is at most.
 	operatorsRest = 1
-	othersRest    = 9
+	othersRest    = 19
 	maxScanRest   = time.Second
 )
 

@@ -129,9 +129,9 @@ func (f *found) judge(q *logQuery, e log.Entry, it *item) error {
 	if verdict != logquery.Hit {
 		return nil
 	}
+	var event *log.Event
 	if q.sees != nil {
-		event, err := e.Event()
-		if err != nil || !q.sees(event) {
+		if event, err = e.Event(); err != nil || !q.sees(event) {
 			return err
 		}
 	}
@@ -140,7 +140,9 @@ func (f *found) judge(q *logQuery, e log.Entry, it *item) error {
 		return nil
 	}
 	if it == nil {
-		if it, err = newItem(e); err != nil {
+		if event != nil {
+			it = &item{entry: e, event: event, whole: event}
+		} else if it, err = newItem(e); err != nil {
 			return err
 		}
 	}

@@ -22,6 +22,7 @@ type item struct {
 	// event has no Object and no Changed, unless it is of a NIC: those say who
 	// is where.
 	event *log.Event
+	whole *log.Event // decoded, if somebody needed it before the line
 
 	framed   sync.Once
 	bytes    []byte // of the frame
@@ -58,9 +59,11 @@ func (i *item) frame() ([]byte, error) {
 // line returns the entry's line of JSON.
 func (i *item) line() ([]byte, error) {
 	i.printed.Do(func() {
-		var event *log.Event
-		if event, i.err = i.entry.Event(); i.err != nil {
-			return
+		event := i.whole
+		if event == nil {
+			if event, i.err = i.entry.Event(); i.err != nil {
+				return
+			}
 		}
 		i.text, i.err = json.Marshal(log.Line{Seq: i.entry.Seq, Chain: i.entry.Hash.Prefix(), Event: event})
 		i.text = append(i.text, '\n')

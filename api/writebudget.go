@@ -1,6 +1,8 @@
 package api
 
 import (
+	"context"
+
 	"rutter/api/audit"
 	"rutter/log"
 	"rutter/log/intake"
@@ -16,6 +18,14 @@ func (u *writeStream) noteBudget(err error) {
 	}
 	u.s.metrics.limited.WithLabelValues(limitBudget).Inc()
 	u.s.note(audit.Record{Event: audit.Limited, Actor: u.actor, Serial: u.who.Serial, Remote: u.conn.RemoteAddr().String(), Asked: string(exceeded.Name)})
+}
+
+// restOver rests, if a budget was used up by what came before.
+func (u *writeStream) restOver(ctx context.Context) error {
+	if !u.over.Swap(false) {
+		return nil
+	}
+	return u.rest(ctx, limitedPause)
 }
 
 // failedOf is what the client is told of a change that was not decided.

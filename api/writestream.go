@@ -226,10 +226,8 @@ func (u *writeStream) read(ctx context.Context, r *intake.Reader) error {
 
 // take hands one change to the store.
 func (u *writeStream) take(ctx context.Context, payload []byte) error {
-	if u.over.Swap(false) {
-		if err := u.rest(ctx, limitedPause); err != nil {
-			return err
-		}
+	if err := u.restOver(ctx); err != nil {
+		return err
 	}
 	c, err := u.decoder.Change(payload)
 	if err != nil {

@@ -153,8 +153,8 @@ func TestLeadersClockIsWrong(t *testing.T) {
 	}
 }
 
-// run runs the program, for an operator.
-func run(t *testing.T, args ...string) (string, error) {
+// outputOf runs the program, for an operator.
+func outputOf(t *testing.T, args ...string) (string, error) {
 	t.Helper()
 	command := exec.CommandContext(patience(t), program, args...)
 	command.Env = slices.DeleteFunc(os.Environ(), func(v string) bool { return strings.HasPrefix(v, "RUTTER_") }) // what it knows nothing of it says so
@@ -196,14 +196,14 @@ func TestTimeIsSetRight(t *testing.T) {
 	reach := []string{"-s", s.URL, "--tls-dir", operator}
 	must := func(args ...string) string {
 		t.Helper()
-		out, err := run(t, args...)
+		out, err := outputOf(t, args...)
 		if err != nil {
 			t.Fatalf("rutter %s: %v\n%s", strings.Join(args, " "), err, out)
 		}
 		return out
 	}
 	token := append([]string{"token", "create", "--cn", "564d69b1-a178-3fbe-b36f-3f2b7fd7ed31", "--ttl", "10m"}, reach...)
-	if out, err := run(t, token...); err == nil {
+	if out, err := outputOf(t, token...); err == nil {
 		t.Fatalf("a token is made while the log is a year ahead: %s", out)
 	}
 	awaits(t, "it says so", func() bool {
@@ -212,7 +212,7 @@ func TestTimeIsSetRight(t *testing.T) {
 	if out := must(append([]string{"cluster", "time", "set"}, reach...)...); !strings.Contains(out, "nothing was changed") || ahead() < 364*24*time.Hour {
 		t.Fatalf("without --yes: %s", out)
 	}
-	if out, err := run(t, append([]string{"cluster", "time", "set", "--to", "2031-01-01T00:00:00Z", "--yes"}, reach...)...); err == nil {
+	if out, err := outputOf(t, append([]string{"cluster", "time", "set", "--to", "2031-01-01T00:00:00Z", "--yes"}, reach...)...); err == nil {
 		t.Fatalf("a time that no clock shows is taken: %s", out)
 	}
 	must(append([]string{"cluster", "time", "set", "--yes"}, reach...)...)

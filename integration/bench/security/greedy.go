@@ -30,6 +30,7 @@ const (
 	greedyReaders = 10
 	greedyTenants = 8 // of them; the others see all, and ask for the past
 	greedyEntries = 100_000
+	greedyNodes   = 100 // that the VMs of the log are on
 	greedyWriters = 64
 	greedyRound   = 5 * time.Second
 	// greedyGap lets the accounts of the greedy fill again, so that each round
@@ -101,7 +102,7 @@ func fillTenants(ctx context.Context, c *bench.Cluster) error {
 		for range log.MaxOps {
 			change.Ops = append(change.Ops, log.Op{
 				Action: log.Create, Kind: log.KindVM, Set: []string{"alias", "owner_uuid", "server_uuid", "state", "uuid"},
-				Object: &log.VM{UUID: client.NewChangeID(), Alias: "greedy", OwnerUUID: tenant(done % greedyTenants), ServerUUID: log.UUID{15: 9}, State: "running"},
+				Object: &log.VM{UUID: client.NewChangeID(), Alias: "greedy", OwnerUUID: tenant(done % greedyTenants), ServerUUID: log.UUID{15: byte(done % greedyNodes)}, State: "running"},
 			})
 			done++
 		}
