@@ -36,8 +36,8 @@ func drill(t *testing.T, folder, id string, by time.Duration) {
 	}
 }
 
-// tag makes a NIC tag: a write of a client whose clock is right.
-func tag(ctx context.Context, c *client.Client, name string) error {
+// createTag makes a NIC tag: a write of a client whose clock is right.
+func createTag(ctx context.Context, c *client.Client, name string) error {
 	_, err := c.Create(ctx, "/nic_tags", fmt.Appendf(nil, `{"name":%q}`, name))
 	return err
 }
@@ -101,7 +101,7 @@ func TestLeadersClockIsWrong(t *testing.T) {
 		}
 		write := func(name string) {
 			t.Helper()
-			if err := tag(patience(t), c.Client, fmt.Sprintf("m%d_%s", i, name)); err != nil {
+			if err := createTag(patience(t), c.Client, fmt.Sprintf("m%d_%s", i, name)); err != nil {
 				t.Fatalf("clock of the leader moved by %v: %v", by, err)
 			}
 			status := statusOf(t, c, old)
@@ -172,7 +172,7 @@ func TestTimeIsSetRight(t *testing.T) {
 	drill(t, folder, "s1", 365*24*time.Hour)
 	c := cluster(t, bench.Options{Servers: 1, TLS: true, Flags: []string{"--drill-clock", folder}})
 	s := c.Servers[0]
-	_ = tag(patience(t), c.Client, "first") // taken or refused, it is of next year
+	_ = createTag(patience(t), c.Client, "first") // taken or refused, it is of next year
 	ahead := func() time.Duration { return time.Until(statusOf(t, c, s).Time.Std()) }
 	if ahead() < 364*24*time.Hour {
 		t.Fatalf("the log's time is %v ahead", ahead())
@@ -219,13 +219,13 @@ func TestTimeIsSetRight(t *testing.T) {
 	if off := ahead(); off.Abs() > timeWithin {
 		t.Fatalf("the log's time is %v off after it was set", off)
 	}
-	if err := tag(patience(t), c.Client, "second"); err != nil {
+	if err := createTag(patience(t), c.Client, "second"); err != nil {
 		t.Fatal(err)
 	}
 	noted := log.TimeOf(time.Now())
 	time.Sleep(10 * time.Millisecond) // a millisecond is what texts of times show
 	must(token...)
-	if err := tag(patience(t), c.Client, "third"); err != nil {
+	if err := createTag(patience(t), c.Client, "third"); err != nil {
 		t.Fatal(err)
 	}
 	at := noted.Std().Format(time.RFC3339Nano)
@@ -253,7 +253,7 @@ func TestTimeIsSetRight(t *testing.T) {
 	if err := c.AwaitReady(patience(t), s); err != nil {
 		t.Fatal(err)
 	}
-	if err := tag(patience(t), c.Client, "restarted"); err != nil {
+	if err := createTag(patience(t), c.Client, "restarted"); err != nil {
 		t.Fatal(err)
 	}
 	if off := ahead(); off.Abs() > timeWithin {

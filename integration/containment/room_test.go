@@ -73,22 +73,6 @@ func refusedForRoom(err error) bool {
 	return errors.As(err, &answer) && answer.Status == http.StatusInsufficientStorage && answer.Code == log.CodeNoRoom
 }
 
-// get reads a page of a server.
-func get(t *testing.T, url string) string {
-	t.Helper()
-	response, err := http.Get(url)
-	if err != nil {
-		t.Error(err)
-		return ""
-	}
-	defer response.Body.Close()
-	b, err := io.ReadAll(response.Body)
-	if err != nil {
-		t.Error(err)
-	}
-	return string(b)
-}
-
 // untag deletes a tag.
 func untag(ctx context.Context, c *bench.Cluster, name string) error {
 	_, err := c.Client.Submit(ctx, &log.Change{ID: client.NewChangeID(), Ops: []log.Op{{Action: log.Delete, Kind: log.KindNICTag, ID: name}}})
@@ -114,10 +98,10 @@ func checkServes(t *testing.T, s *bench.Server, a *acked) {
 		break
 	}
 	a.mu.Unlock()
-	if body := get(t, s.URL+"/nic_tags/"+some); !strings.Contains(body, some) {
+	if body := fetch(t, s.URL+"/nic_tags/"+some); !strings.Contains(body, some) {
 		t.Errorf("%s: a read: %s", s.ID, body)
 	}
-	if body := get(t, s.URL+"/log?limit=3"); strings.Count(body, "\n") < 3 {
+	if body := fetch(t, s.URL+"/log?limit=3"); strings.Count(body, "\n") < 3 {
 		t.Errorf("%s: the log: %s", s.ID, body)
 	}
 }
@@ -153,10 +137,10 @@ func TestDisksFull(t *testing.T) {
 		if !status.Ready {
 			t.Errorf("%s is not ready: %s", s.ID, status.NotReady)
 		}
-		if body := get(t, s.URL+"/readyz?verbose"); !strings.Contains(body, "alarm ") {
+		if body := fetch(t, s.URL+"/readyz?verbose"); !strings.Contains(body, "alarm ") {
 			t.Errorf("%s: no alarm in /readyz: %s", s.ID, body)
 		}
-		if body := get(t, s.URL+"/metrics"); !strings.Contains(body, "rutter_store_no_room 1") {
+		if body := fetch(t, s.URL+"/metrics"); !strings.Contains(body, "rutter_store_no_room 1") {
 			t.Errorf("%s: no alarm in /metrics", s.ID)
 		}
 		checkServes(t, s, &a)

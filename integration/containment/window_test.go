@@ -51,8 +51,8 @@ func idAt(off time.Duration) log.UUID {
 	return id
 }
 
-// tag is a change that makes a NIC tag.
-func tag(id log.UUID, name string) *log.Change {
+// tagChange is a change that makes a NIC tag.
+func tagChange(id log.UUID, name string) *log.Change {
 	return &log.Change{ID: id, Ops: []log.Op{{
 		Action: log.Create, Kind: log.KindNICTag, Set: []string{"name"}, Object: &log.NICTag{Name: name},
 	}}}
@@ -70,7 +70,7 @@ func TestWindowFullOfIDsFromAhead(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Duration(bursts)*time.Minute)
 	defer cancel()
 	eve, ada := operator(t, c, "eve"), operator(t, c, "ada")
-	before := tag(client.NewChangeID(), "before")
+	before := tagChange(client.NewChangeID(), "before")
 	first, err := ada.Submit(ctx, before)
 	if err != nil {
 		t.Fatal(err)
@@ -87,7 +87,7 @@ func TestWindowFullOfIDsFromAhead(t *testing.T) {
 				done = true // and once more, when the window is full
 			case <-time.After(100 * time.Millisecond):
 			}
-			early, late := tag(client.NewChangeID(), fmt.Sprintf("early_%d_%d", round, i)), tag(idAt(20*time.Millisecond), fmt.Sprintf("late_%d_%d", round, i))
+			early, late := tagChange(client.NewChangeID(), fmt.Sprintf("early_%d_%d", round, i)), tagChange(idAt(20*time.Millisecond), fmt.Sprintf("late_%d_%d", round, i))
 			one, err := ada.Submit(ctx, late)
 			if err != nil {
 				t.Fatalf("a write beside the flood: %v", err)
@@ -144,7 +144,7 @@ func TestChangeIDUsedAgain(t *testing.T) {
 	c := cluster(t, bench.Options{TLS: true})
 	ctx := patience(t)
 	ada, eve := operator(t, c, "ada"), operator(t, c, "eve")
-	change := tag(client.NewChangeID(), "hers")
+	change := tagChange(client.NewChangeID(), "hers")
 	first, err := ada.Submit(ctx, change)
 	if err != nil {
 		t.Fatal(err)
@@ -152,13 +152,13 @@ func TestChangeIDUsedAgain(t *testing.T) {
 	check := func() {
 		t.Helper()
 		for name, try := range map[string]func() (log.Result, error){
-			"other content": func() (log.Result, error) { return ada.Submit(ctx, tag(change.ID, "other")) },
+			"other content": func() (log.Result, error) { return ada.Submit(ctx, tagChange(change.ID, "other")) },
 			"more content": func() (log.Result, error) {
-				return ada.Submit(ctx, &log.Change{ID: change.ID, Ops: append(tag(change.ID, "hers").Ops, tag(change.ID, "more").Ops...)})
+				return ada.Submit(ctx, &log.Change{ID: change.ID, Ops: append(tagChange(change.ID, "hers").Ops, tagChange(change.ID, "more").Ops...)})
 			},
-			"another's": func() (log.Result, error) { return eve.Submit(ctx, tag(change.ID, "hers")) },
+			"another's": func() (log.Result, error) { return eve.Submit(ctx, tagChange(change.ID, "hers")) },
 			"on a stream": func() (log.Result, error) {
-				return submitOnStream(ctx, ada, tag(change.ID, "other"))
+				return submitOnStream(ctx, ada, tagChange(change.ID, "other"))
 			},
 		} {
 			var refusal *log.Refusal
