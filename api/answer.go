@@ -13,6 +13,7 @@ import (
 	"rutter/api/liveness"
 	"rutter/log"
 	"rutter/log/budget"
+	"rutter/log/intake"
 	"rutter/log/vmrule"
 )
 
@@ -194,4 +195,24 @@ func writeJSON(w http.ResponseWriter, r *http.Request, status int, v any) {
 func jsonLine(v any) ([]byte, error) {
 	b, err := json.Marshal(v)
 	return append(b, '\n'), err
+}
+
+// codeOf says on the wire why a change was not decided.
+func codeOf(err error) intake.Code {
+	var answer *answerError
+	switch {
+	case errors.Is(err, ErrUnknown):
+		return intake.CodeUnknown
+	case exceededOf(err) != nil:
+		return intake.CodeBudget
+	case errors.Is(err, ErrOverloaded), errors.Is(err, ErrClock):
+		return intake.CodeOverloaded
+	case errors.Is(err, ErrNoLeader):
+		return intake.CodeNoLeader
+	case errors.Is(err, log.ErrNoRoom):
+		return intake.CodeNoRoom
+	case errors.Is(err, log.ErrTooLarge), errors.As(err, &answer):
+		return intake.CodeBad
+	}
+	return intake.CodeUnknown
 }

@@ -80,6 +80,19 @@ func newMetrics(s *Server) (*metrics, error) {
 		m.denied, m.limited, m.connections, m.withheld, m.disbelieved,
 		BudgetMetrics{append(slices.Clone(s.cfg.Meters), s.budgets.all...)},
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
+	}, append(s.gauges(), own...)...)
+	for _, c := range all {
+		if err := registry.Register(c); err != nil {
+			return nil, err
+		}
+	}
+	m.handler = promhttp.HandlerFor(registry, promhttp.HandlerOpts{})
+	return m, nil
+}
+
+// gauges are what is read when it is asked for.
+func (s *Server) gauges() []prometheus.Collector {
+	return []prometheus.Collector{
 		gauge("rutter_head_seq", "Seq of this server's head.", func() float64 { return float64(s.store.Head().Seq) }),
 		gauge("rutter_floor_seq", "Lowest cursor that this server can serve.", func() float64 { return float64(s.store.Floor()) }),
 		gauge("rutter_applied_index", "Raft index that this server has applied.", func() float64 { return float64(s.store.Status().Applied) }),
@@ -95,14 +108,7 @@ func newMetrics(s *Server) (*metrics, error) {
 		gauge("rutter_cns_held", "Compute nodes connected to this server that hold back what the log says, since it takes too much away.", func() float64 { return float64(s.cns.held()) }),
 		gauge("rutter_cns_in_trouble", "Compute nodes connected to this server that say that something else is to be seen to.", func() float64 { return float64(s.cns.inTrouble()) }),
 		gauge("rutter_streams", "Feeds and followed logs.", func() float64 { return float64(s.streams.Load()) }),
-	}, own...)
-	for _, c := range all {
-		if err := registry.Register(c); err != nil {
-			return nil, err
-		}
 	}
-	m.handler = promhttp.HandlerFor(registry, promhttp.HandlerOpts{})
-	return m, nil
 }
 
 func counter(name, help string) prometheus.Counter {

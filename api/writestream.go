@@ -474,26 +474,6 @@ func (w *answerWriter) flush() error {
 	return nil
 }
 
-// codeOf says on the wire why a change was not decided.
-func codeOf(err error) intake.Code {
-	var answer *answerError
-	switch {
-	case errors.Is(err, ErrUnknown):
-		return intake.CodeUnknown
-	case exceededOf(err) != nil:
-		return intake.CodeBudget
-	case errors.Is(err, ErrOverloaded), errors.Is(err, ErrClock):
-		return intake.CodeOverloaded
-	case errors.Is(err, ErrNoLeader):
-		return intake.CodeNoLeader
-	case errors.Is(err, log.ErrNoRoom):
-		return intake.CodeNoRoom
-	case errors.Is(err, log.ErrTooLarge), errors.As(err, &answer):
-		return intake.CodeBad
-	}
-	return intake.CodeUnknown
-}
-
 // notify makes ch readable.
 func notify(ch chan<- struct{}) {
 	select {

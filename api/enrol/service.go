@@ -219,7 +219,7 @@ func (s *Service) guarded(e endpoint) http.HandlerFunc {
 var refusalStatus = map[string]int{
 	log.CodeResourceNotFound: http.StatusNotFound, log.CodeNotAuthorized: http.StatusForbidden, log.CodePreconditionFailed: http.StatusPreconditionFailed,
 	log.CodeUndecided: http.StatusInternalServerError,
-	log.CodeTooOld: http.StatusConflict, log.CodeIDReused: http.StatusConflict,
+	log.CodeTooOld:    http.StatusConflict, log.CodeIDReused: http.StatusConflict,
 }
 
 func (s *Service) failure(r *http.Request, err error) *answerError {

@@ -199,21 +199,8 @@ func serverConfigOf(c *cli.Context) (serverConfig, error) {
 	if found := memberOf(members, c.String("id")); len(members) > 0 && found == nil {
 		return cfg, usagef("--peers does not name this server, %q: add %s=ADDRESS, or use --join", c.String("id"), c.String("id"))
 	}
-	if kind := c.String("raft-log"); kind != raftstore.RaftLogBolt && kind != raftstore.RaftLogWAL {
-		return cfg, usagef("--raft-log %q: want %s or %s", kind, raftstore.RaftLogBolt, raftstore.RaftLogWAL)
-	}
-	if c.Duration("feature-settle") <= 0 {
-		return cfg, usagef("--feature-settle %v: want a time, as in 10m", c.Duration("feature-settle"))
-	}
-	if c.Duration("max-clock-offset") <= 0 {
-		return cfg, usagef("--max-clock-offset %v: want a time, as in 3s", c.Duration("max-clock-offset"))
-	}
-	lowWater, err := lowWaterOf(c.String("disk-low-water"))
-	if err != nil {
+	if cfg.Store, err = keepingOf(c); err != nil {
 		return cfg, err
-	}
-	if c.Duration("disk-patience") < minDiskPatience {
-		return cfg, usagef("--disk-patience %v: want at least %v", c.Duration("disk-patience"), minDiskPatience)
 	}
 	if cfg.CNPort = c.Int("cn-port"); cfg.CNPort < 1 || cfg.CNPort > 65535 {
 		return cfg, usagef("--cn-port %d: want a port, 1 to 65535", cfg.CNPort)
@@ -233,13 +220,9 @@ func serverConfigOf(c *cli.Context) (serverConfig, error) {
 		return cfg, usagef("--%v", err)
 	}
 	cfg.Version = version
-	cfg.Store = raftstore.Config{
-		Budgets: cfg.Budgets,
-		RaftLog: c.String("raft-log"), FeatureSettle: c.Duration("feature-settle"), MaxClockOffset: c.Duration("max-clock-offset"),
-		DiskLowWater: lowWater, DiskPatience: c.Duration("disk-patience"),
-		ID: c.String("id"), Dir: c.String("data"), Listen: c.String("raft"), Advertise: c.String("advertise"),
-		Bootstrap: c.Bool("bootstrap"), InitialMembers: members, Join: c.StringSlice("join"), NonVoter: c.Bool("non-voter"),
-	}
+	cfg.Store.Budgets = cfg.Budgets
+	cfg.Store.ID, cfg.Store.Dir, cfg.Store.Listen, cfg.Store.Advertise = c.String("id"), c.String("data"), c.String("raft"), c.String("advertise")
+	cfg.Store.Bootstrap, cfg.Store.InitialMembers, cfg.Store.Join, cfg.Store.NonVoter = c.Bool("bootstrap"), members, c.StringSlice("join"), c.Bool("non-voter")
 	if folder := c.String("drill-clock"); folder != "" {
 		cfg.Drill = &drillClock{path: filepath.Join(folder, cfg.Store.ID)}
 		cfg.Store.Now = cfg.Drill.now
@@ -248,6 +231,24 @@ func serverConfigOf(c *cli.Context) (serverConfig, error) {
 		cfg.Store.Advertise = m.Address
 	}
 	return cfg, nil
+}
+
+// keepingOf reads the flags that say how the store keeps time and files.
+func keepingOf(c *cli.Context) (cfg raftstore.Config, err error) {
+	cfg.RaftLog, cfg.FeatureSettle, cfg.MaxClockOffset = c.String("raft-log"), c.Duration("feature-settle"), c.Duration("max-clock-offset")
+	cfg.DiskPatience = c.Duration("disk-patience")
+	switch {
+	case cfg.RaftLog != raftstore.RaftLogBolt && cfg.RaftLog != raftstore.RaftLogWAL:
+		return cfg, usagef("--raft-log %q: want %s or %s", cfg.RaftLog, raftstore.RaftLogBolt, raftstore.RaftLogWAL)
+	case cfg.FeatureSettle <= 0:
+		return cfg, usagef("--feature-settle %v: want a time, as in 10m", cfg.FeatureSettle)
+	case cfg.MaxClockOffset <= 0:
+		return cfg, usagef("--max-clock-offset %v: want a time, as in 3s", cfg.MaxClockOffset)
+	case cfg.DiskPatience < minDiskPatience:
+		return cfg, usagef("--disk-patience %v: want at least %v", cfg.DiskPatience, minDiskPatience)
+	}
+	cfg.DiskLowWater, err = lowWaterOf(c.String("disk-low-water"))
+	return cfg, err
 }
 
 // parsePeers reads ID=ADDRESS,ID=ADDRESS.
