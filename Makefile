@@ -7,6 +7,8 @@ TOOL      := go tool -modfile=scripts/tools.mod
 UNITS      = $(shell go list ./... | grep -v '^rutter/integration')
 BENCHED    = $(shell grep -rl --include='*_test.go' '^func Benchmark' . | xargs -r -n1 dirname | sort -u)
 FUZZTIME  ?= 10s
+# How long any change's bytes are given to three servers, besides in fuzz and test-long.
+FUZZCHANGE ?= 30s
 # What is upgraded from: the last tag before this, else a revision of some time ago, else none.
 PREVIOUS_RELEASE ?= $(shell git describe --tags --abbrev=0 HEAD^ 2>/dev/null || git rev-parse -q --verify HEAD~50 2>/dev/null)
 BENCHTIME ?= 200ms
@@ -17,6 +19,7 @@ build: ## ./bin/rutter: one static binary
 test: packages build vet fmt-check ## everything that a change must pass, in a few minutes
 	go test ./integration/arch
 	go test -timeout 15m $(UNITS)
+	@scripts/fuzz.sh $(FUZZCHANGE) FuzzChange
 	go test -timeout 25m -count=1 -p 1 ./integration/...
 
 race: ## every test under the race detector
@@ -64,7 +67,7 @@ bench-vmstate: build ## the VMs of one compute node, ten thousand of them, and r
 bench-triton: build ## Triton's surfaces: items of the change feed, kills of every server, lists among a million NICs. PART=items, roam, idle or list for one part
 	go run ./integration/bench/triton -part $(or $(PART),all)
 
-bench-security: build ## what TLS, strangers and hostile clients cost, some minutes: PART=append, fan, strangers, hostile or matrix_rows for one part
+bench-security: build ## what TLS, strangers and hostile clients cost, some minutes: PART=append, fan, strangers, hostile, greedy or matrix_rows for one part
 	go run ./integration/bench/security -part $(or $(PART),all)
 
 BENCH_KERNEL_KEYS = entries_vs_raw entries_vs_batch stacks_vs_raw noop_pass_ms event_to_kernel_p99_ms misses_per_s miss_p99_ms

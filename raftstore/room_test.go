@@ -218,7 +218,7 @@ func TestLowWater(t *testing.T) {
 	if got := c.lowWater(1000); got != 100 {
 		t.Errorf("low water of a small disk: %d", got)
 	}
-	s := newStore(Config{Logger: quietLogger(), DiskLowWater: 1000})
+	s := newStore(Config{Logger: quietLogger(), Now: time.Now, DiskLowWater: 1000})
 	for _, step := range []struct {
 		free, inFile, waiting int64
 		low, full             bool

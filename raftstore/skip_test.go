@@ -411,7 +411,7 @@ func TestSkipChecks(t *testing.T) {
 // A skip whose entry gave its place to another one is void, and changes nothing.
 func TestSkipVoid(t *testing.T) {
 	t.Parallel()
-	s := newStore(Config{ID: "s1", Dir: t.TempDir(), Logger: slog.New(slog.DiscardHandler), MapBytes: 1 << 24})
+	s := newStore(Config{ID: "s1", Dir: t.TempDir(), Now: time.Now, Logger: slog.New(slog.DiscardHandler), MapBytes: 1 << 24})
 	cfg, err := s.cfg.withDefaults()
 	if err != nil {
 		t.Fatal(err)

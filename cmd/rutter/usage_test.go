@@ -43,7 +43,7 @@ func TestWrongUsage(t *testing.T) {
 		{"network list --sevrer http://127.0.0.1:1", "Did you mean --server?"},
 		{"log tail -n x", `-n "x": want a whole number, from 0 on`},
 		{"wait --timeout soon", `--timeout "soon": want a time, as in 30s`},
-		{"wait --seq", "--seq wants a value: want a whole number"},
+		{"wait --seq", "--seq wants a value"},
 		{"agent join --token a", "--server, --ca-hash, --tls-dir are missing: rutter agent join --help has examples"},
 		{"network get", "the id is missing: rutter network get ID\n"},
 		{"token create", "--cn is missing: rutter token create --help has examples"},
@@ -113,7 +113,7 @@ func TestWrongUsage(t *testing.T) {
 		{"cluster stats --help", "no command"},
 		{"help nonsense", `no command "nonsense"`},
 		{"log help nonsense", `no command "nonsense"`},
-		{"wait --seq x", `--seq "x": want a whole number, from 0 on`},
+		{"wait --seq x", `--seq "x": want a seq, or a cursor`},
 		{"wait --scope vnet:x", "--scope"},
 		{"wait 5", "takes no arguments"},
 	} {

@@ -1,8 +1,13 @@
 package faults
 
-import "testing"
+import (
+	"bytes"
+	"os"
+	"testing"
+)
 
-// rule is one line of shared/SAFETY.md.
+// rule is one of the rules of safety. Those from A1 on are in docs/safety.md, with what
+// holds and its limits.
 type rule struct {
 	name, what string
 	// tests hold it here, as FOLDER.NAME from the module's root.
@@ -13,34 +18,57 @@ var rules = []rule{
 	{"S1", "a snapshot's meta is that of the data in it", []string{"raftstore.TestMarkerDuringTransaction", "raftstore.TestRestore", "raftstore.TestRecover", "raftstore.TestRaftLogLost", "raftstore.TestJoinBySnapshot"}},
 	{"S2", "state and marker are published together", []string{"raftstore.TestCrash", "raftstore.TestCrashAtEachWrite", "integration/faults.TestPowerLoss"}},
 	{"S3", "a snapshot waits for what was handed over, not for an index", []string{"raftstore.TestMarkerDuringTransaction", "raftstore.TestOldEpoch"}},
-	{"S4", "a restore ends what is older", []string{"raftstore.TestOldEpoch", "raftstore.TestRestore"}},
+	{"S4", "a restore ends what is older", []string{"raftstore.TestRestoreRaisesEpoch", "raftstore.TestOldEpoch", "raftstore.TestRestore"}},
 	{"S5", "readers hold up neither writer nor end", []string{"raftstore.TestBackupUnderLoad", "raftstore.TestReaderMeetsCompaction", "raftstore.TestLongestGap"}},
 	{"S6", "a stream is as long as was said", []string{"raftstore.TestImage", "raftstore.TestRestoreDamaged"}},
 	{"S7", "a stream does not make itself useless", []string{"raftstore.TestAbsentFollower", "raftstore.TestJoinBySnapshot", "raftstore.TestTrimInSteps"}},
 	{"S8", "nothing goes backwards, and a restore is another log", []string{"raftstore.TestImage", "raftstore.TestRestore", "integration/operate.TestOldCursorsAfterRestore"}},
 	{"P1", "the ring drops nothing that is not durable", []string{"raftstore.TestRingModel", "raftstore.TestEntriesKeepChangesWhole", "raftstore.TestReaderMeetsCompaction"}},
 	{"P2", "a slow disk holds up proposals only", []string{"raftstore.TestOverload", "raftstore.TestDiskTrouble", "integration/operate.TestRealDiskTrouble"}},
-	{"P3", "an error after enqueueing means unknown", []string{"raftstore.TestNotWritten", "raftstore.TestDiskFails"}},
+	{"P3", "an error after enqueueing means unknown", []string{"raftstore.TestNotWritten", "raftstore.TestDiskFails", "raftstore.TestUnknownFateAdvisesNothing", "api.TestUnknownFateIsToldAsSuch"}},
 	{"P4", "ready after the leader's commit, and no panic of raft's", []string{"raftstore.TestThreeServers", "raftstore.TestCheckCursor", "raftstore.TestDiskFails", "raftstore.TestTermNotSaved", "api.TestFeedWaitsForTheCursor"}},
 	{"P5", "what the chain does not show is compared too", []string{"raftstore.TestMinorityStops", "raftstore.TestDigestOfHead", "raftstore.TestPoints", "raftstore.TestWindowModel"}},
-	{"D1", "newer programs write what the feature version says", []string{"raftstore.TestFeatureVersionRises", "raftstore.TestUnknownCommand", "integration/operate.TestFeatureVersionAcrossReleases", "integration/operate.TestUpgradeAndBackUnderLoad"}},
+	{"D1", "newer programs write what the feature version says", []string{"raftstore.TestFeatureVersionRises", "raftstore.TestUnknownCommand", "integration/operate.TestFeatureVersionAcrossReleases", "integration/operate.TestUpgradeAndBackUnderLoad", "raftstore.TestSameBytesAsTheFirstVersion", "integration/containment.TestUpgradeUnderRefusals"}},
 	{"D2", "each server computes the same", []string{"projections.TestAgainstModel", "projections.TestTimeNeverGoesBack", "raftstore.TestClockJump", "raftstore.TestNoMajorityStops"}},
 	{"F1", "an event is heard where it was and where it is", []string{"projections.TestScopesWithinOneChange", "api.TestFeedUnderlayClosure", "api.TestFeedFollowsAnyHistory"}},
 	{"F2", "nothing in a cache is replaced by what is older", []string{"agent.TestOldAndDoubleEntriesAreIgnored", "agent.TestReplicaFollowsAnyHistory", "projections.TestFoldTakesOnlyNewer"}},
-	{"F3", "only a whole scope's absences delete", []string{"agent.TestCutResetBeginsAnew", "agent.TestResetDropsWhatIsGone", "agent/link.TestPlanWithoutPruneDeletesNothing"}},
+	{"F3", "only a whole scope's absences delete", []string{"agent.TestCutResetBeginsAnew", "agent.TestResetDropsWhatIsGone", "agent/link.TestPlanWithoutPruneDeletesNothing", "agent.TestHalfAScopeIsPurged", "agent.TestHalfAScopeIsPurgedAtTheStart"}},
 	{"F4", "a filtered stream shows which log it is of", []string{"agent.TestStreamThatCannotBeRight", "api.TestFeedRefusesCursors"}},
 	{"F5", "a stream starts in order", []string{"api.TestFeedStartOrder", "api.TestFeedThatFellBehind", "api.TestFeedFollowsAnyHistory"}},
 	{"B1", "programmed is what the kernel has, in this process", []string{"agent.TestProgrammedOnlyWhenMatched", "agent.TestProgrammedIsOfBeforeThePass", "api/liveness.TestBarrierNeverLies"}},
 	{"B2", "the barrier asks all who are interested at its end", []string{"api/liveness.TestBarrierIsOfThoseAtItsEnd", "api/liveness.TestBarrierNeverLies", "api.TestBarrierOfAWholeChange"}},
 	{"R1", "a consistent read knows that no newer leader was", []string{"integration/faults.TestPausedLeaderServesNothingStale", "raftstore.TestConsistentOnFollowers", "raftstore.TestNoQuorum", "integration/faults.TestSchedules"}},
+	{"A1", "whatever bytes a change has, all servers go on and agree", []string{"raftstore.FuzzChange", "raftstore.TestPoisonIsRefused", "raftstore.TestUnreadableChange", "raftstore.TestEventOverTheLimit", "raftstore.TestPanicIsARefusal", "projections.TestMutatedChanges", "projections.TestLimits", "projections.TestResultLimit", "projections.TestQuotesAreCut", "log.TestBoundedRefusal", "log.TestLimitsAreDocumented", "integration/containment.TestHugeIDsAreRefused", "integration/containment.TestUnknownFieldsAreRefused"}},
+	{"A2", "a change id is bound to its content", []string{"raftstore.TestChangeIDIsBoundToItsContent", "log.TestContent", "api.TestUpdateOfVMAgain", "integration/containment.TestChangeIDUsedAgain"}},
+	{"A3", "there is a way past an entry that stops every server", []string{"raftstore.TestSkip", "raftstore.TestSkipIsJoined", "raftstore.TestSkipChecks", "raftstore.TestSkipVoid", "raftstore.TestSkipRecover", "raftstore.TestNoSkips", "integration/containment.TestSkipAnEntry", "integration/containment.TestSkipAChange"}},
+	{"T1", "no single clock moves the log's time, and an entry sets it right", []string{"raftstore.TestClockPoison", "raftstore.TestWrongClockAtStart", "raftstore.TestClocksApart", "raftstore.TestStampsWithOneLiar", "raftstore.TestClockSetBack", "raftstore.TestMend", "raftstore.TestMendUnderWriters", "raftstore.TestStampedBeforeMend", "raftstore.TestMendOfThree", "projections.TestTimeIsSetByEntry", "projections.TestTimeIsNotSetBefore", "integration/containment.TestLeadersClockIsWrong", "integration/containment.TestTimeIsSetRight"}},
+	{"T2", "what is remembered for retries depends on no client's clock and no other author", []string{"raftstore.TestWindowRemembers", "raftstore.TestWindowFilledFromAhead", "raftstore.TestWindowIsTrimmedByTime", "raftstore.TestWindowAtTheRaise", "integration/containment.TestWindowFullOfIDsFromAhead"}},
+	{"P6", "a disk that hangs or is full costs one server its place, and stops nothing but what grows", []string{"raftstore.TestLeaderDiskHangs", "raftstore.TestFollowerDiskHangs", "raftstore.TestDiskHangsForGood", "raftstore.TestClusterWithoutRoom", "raftstore.TestOneWithoutRoom", "raftstore.TestStartWithoutRoom", "raftstore.TestAdmit", "raftstore.TestFailedSyncIsNotTrusted", "integration/containment.TestLeaderDiskHangs", "integration/containment.TestDiskHangsForGood", "integration/containment.TestDisksFull", "integration/operate.TestRealDiskFull"}},
+	{"P7", "a follower that is behind its bound is not ready", []string{"raftstore.TestFollowerLag"}},
+	{"P8", "a folder is synced after a rename, or the server ends", []string{"raftstore.TestRestoreSyncsFolder", "raftstore.TestRestoreFolderSyncFails", "raftstore.TestRebirthSyncsFolder"}},
+	{"N1", "a file that a user names hangs nothing, and is not quoted", []string{"cmd/rutter.TestNamedPipes", "cmd/rutter.TestInputFromPipe", "cmd/rutter.TestErrorsQuoteNoFile"}},
+	{"W1", "work is budgeted by author and tenant, writes take turns, reads end at a cursor", []string{"raftstore.TestTurnsOfAuthors", "raftstore.TestShareOfTheQueue", "raftstore.TestWriteBudgets", "raftstore.TestMentions", "projections.TestObjectsOfACN", "api.TestReadsEndAtTheirBudget", "api.TestScansTakeTurns", "integration/containment.TestTenantReadsWithinItsBudget", "integration/containment.TestMadNodeIsRefusedByName"}},
+	{"B3", "matched means a complete view, and newer sessions are asked", []string{"agent.TestMatchedWaitsForACompletePass", "agent.TestDeltaAfterAnIncompletePass", "agent.TestMatchedAfterAFailedPass", "api/liveness.TestBarrierAsksForNewerSessions", "integration/containment.TestBarrierOfADeletedNIC"}},
+	{"B4", "a watermark above what was sent is a lie", []string{"api.TestWhatACNCanKnow", "api.TestLyingWatermark", "integration/containment.TestWatermarkThatCannotBe"}},
+	{"F6", "every public position is a cursor", []string{"api.TestPositionsOfAnotherTimeline", "api.TestOpenStreamsOfAnotherTimeline", "api.TestTailForgetsAnotherLog", "varp.TestMappingsOfARebuiltServer", "integration/containment.TestPlacesOfBeforeARestore"}},
+	{"R2", "an agent holds a view that takes much away", []string{"agent.TestEmptyClusterIsHeld", "agent.TestHeldFollowsTheLog", "agent.TestFirstViewIsComparedWithTheKernel", "integration/containment.TestNodeAgainstEmptiness"}},
+	{"R3", "an agent starts without certificate or disk", []string{"agent.TestCacheIsMadeWholeAgain", "agent.TestUnjudgedIsNotKept", "integration/containment.TestNodeAgainstEmptiness"}},
 }
 
 // Each rule has tests, which exist.
 func TestRulesOfSafety(t *testing.T) {
-	if len(rules) != 23 {
-		t.Errorf("%d rules, want 23", len(rules))
+	if len(rules) != 38 {
+		t.Errorf("%d rules, want 38", len(rules))
 	}
+	docs, err := os.ReadFile("../../docs/safety.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	contained := false
 	for _, r := range rules {
+		if contained = contained || r.name == "A1"; contained && !bytes.Contains(docs, []byte("("+r.name+")\n")) {
+			t.Errorf("%s (%s) has no heading in docs/safety.md", r.name, r.what)
+		}
 		if len(r.tests) == 0 {
 			t.Errorf("%s (%s) has no test", r.name, r.what)
 		}
