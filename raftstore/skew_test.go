@@ -498,16 +498,20 @@ func TestStampedBeforeMend(t *testing.T) {
 	t.Parallel()
 	q := &queue{kick: make(chan struct{}, 1)}
 	before := &proposal{stretch: q.stretch.Load()}
-	if err := q.put(&proposal{}); err != nil {
+	var waited outcome // authors take turns: what waits could come behind it
+	if err := q.put(&proposal{author: "another", done: func(o outcome) { waited = o }}); err != nil {
 		t.Fatal(err)
 	}
 	if err := q.putMend(&proposal{}); err != nil {
 		t.Fatal(err)
 	}
+	if !errors.Is(waited.err, errNotLeader) {
+		t.Errorf("what waited: %v", waited.err)
+	}
 	if err := q.put(before); !errors.Is(err, errNotLeader) {
 		t.Errorf("it is queued behind: %v", err)
 	}
-	if err := q.put(&proposal{stretch: q.stretch.Load()}); err != nil || q.length() != 3 {
+	if err := q.put(&proposal{stretch: q.stretch.Load()}); err != nil || q.length() != 2 {
 		t.Errorf("what is stamped later: %v, %d are queued", err, q.length())
 	}
 }

@@ -21,6 +21,14 @@ const (
 	// from the first ones, and the count of the rest is kept.
 	PerSecond = 100
 
+	// writeWait is how long who notes a record waits until it is in the file: many
+	// times what a disk takes that is well. maxPending bounds those that wait for a
+	// disk that is not; the others are counted.
+	writeWait  = 100 * time.Millisecond
+	maxPending = 10 * PerSecond
+	// closeWait is how long Close waits for the disk.
+	closeWait = time.Second
+
 	fileMode   = 0o600
 	folderMode = 0o700
 	// Name is the file's name in a data folder; the one before it ends in .1.
@@ -61,16 +69,24 @@ type Config struct {
 }
 
 // Log is the file. A nil Log takes records and keeps none.
+//
+// A goroutine writes as long as there are records, and who notes one waits for it
+// for writeWait at most: a disk that hangs must hold up nobody who comes to a server.
 type Log struct {
 	cfg Config
 
-	mu      sync.Mutex // protects what follows
-	file    *os.File
-	size    int64
+	mu      sync.Mutex // protects what follows; held for no write
+	pending []Record
+	flushed chan struct{} // closed when what is pending was written; nil: nobody writes
+	closed  bool
 	second  int64
 	written int // in that second
 	missed  int
 	failed  error // the last failure to write, until one succeeds
+
+	// file and size are touched by who writes, and by Close after it.
+	file *os.File
+	size int64
 }
 
 // Open opens the file for appending. Close must be called.
@@ -88,12 +104,12 @@ func Open(cfg Config) (*Log, error) {
 		return nil, fmt.Errorf("audit: %w", err)
 	}
 	l := &Log{cfg: cfg}
-	return l, l.openLocked()
+	return l, l.open()
 }
 
 func (l *Log) path() string { return filepath.Join(l.cfg.Folder, Name) }
 
-func (l *Log) openLocked() error {
+func (l *Log) open() error {
 	file, err := os.OpenFile(l.path(), os.O_APPEND|os.O_CREATE|os.O_WRONLY, fileMode)
 	if err != nil {
 		return fmt.Errorf("audit: %w", err)
@@ -115,28 +131,70 @@ func (l *Log) Note(r Record) {
 	if l == nil {
 		return
 	}
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	now := l.cfg.Now()
-	if l.file == nil {
+	flushed := l.take(r)
+	if flushed == nil {
 		return
 	}
+	timer := time.NewTimer(writeWait)
+	defer timer.Stop()
+	select {
+	case <-flushed:
+	case <-timer.C:
+	}
+}
+
+// take puts a record among those that are to be written, if it has a place there,
+// and returns what is closed when it was.
+func (l *Log) take(r Record) <-chan struct{} {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.closed {
+		return nil
+	}
+	now := l.cfg.Now()
 	if second := now.Unix(); second != l.second {
 		missed := l.missed
 		l.second, l.written, l.missed = second, 0, 0
 		if missed > 0 {
-			l.writeLocked(Record{Time: now, Event: Missed, Count: missed})
+			l.pending = append(l.pending, Record{Time: now, Event: Missed, Count: missed})
 		}
 	}
-	if l.written++; l.written > PerSecond {
+	if l.written++; l.written > PerSecond || len(l.pending) >= maxPending {
 		l.missed++
-		return
+		return nil
 	}
 	r.Time = now
-	l.writeLocked(r)
+	l.pending = append(l.pending, r)
+	if l.flushed == nil {
+		l.flushed = make(chan struct{})
+		go l.flush()
+	}
+	return l.flushed
 }
 
-func (l *Log) writeLocked(r Record) {
+// flush writes what is pending, until nothing is.
+func (l *Log) flush() {
+	for {
+		l.mu.Lock()
+		records := l.pending
+		l.pending = nil
+		if len(records) == 0 {
+			close(l.flushed)
+			l.flushed = nil
+			l.mu.Unlock()
+			return
+		}
+		l.mu.Unlock()
+		for _, r := range records {
+			err := l.write(r)
+			l.mu.Lock()
+			l.failed = err
+			l.mu.Unlock()
+		}
+	}
+}
+
+func (l *Log) write(r Record) error {
 	for _, text := range []*string{&r.Actor, &r.Serial, &r.Remote, &r.Asked, &r.Why} {
 		if len(*text) > maxField {
 			*text = strings.ToValidUTF8((*text)[:maxField], "")
@@ -144,28 +202,30 @@ func (l *Log) writeLocked(r Record) {
 	}
 	line, err := json.Marshal(r)
 	if err != nil {
-		l.failed = err
-		return
+		return err
 	}
 	line = append(line, '\n')
-	if l.size > 0 && l.size+int64(len(line)) > l.cfg.Bytes {
-		if l.failed = l.turnLocked(); l.failed != nil {
-			return
+	if l.file == nil || l.size > 0 && l.size+int64(len(line)) > l.cfg.Bytes {
+		if err := l.turn(); err != nil {
+			return err
 		}
 	}
 	n, err := l.file.Write(line)
 	l.size += int64(n)
-	l.failed = err
+	return err
 }
 
-// turnLocked puts the file aside, over the one before it.
-func (l *Log) turnLocked() error {
+// turn puts the file aside, over the one before it.
+func (l *Log) turn() error {
 	file := l.file
 	l.file = nil
-	if err := errors.Join(file.Close(), os.Rename(l.path(), l.path()+".1")); err != nil {
-		return errors.Join(err, l.openLocked())
+	if file == nil { // the last turn failed to open a new one
+		return l.open()
 	}
-	return l.openLocked()
+	if err := errors.Join(file.Close(), os.Rename(l.path(), l.path()+".1")); err != nil {
+		return errors.Join(err, l.open())
+	}
+	return l.open()
 }
 
 // Err returns why the last record could not be written, or nil.
@@ -178,17 +238,28 @@ func (l *Log) Err() error {
 	return l.failed
 }
 
-// Close closes the file; records after it are dropped.
+// Close closes the file; records after it are dropped. A disk that hangs is waited
+// for closeWait.
 func (l *Log) Close() error {
 	if l == nil {
 		return nil
 	}
 	l.mu.Lock()
-	defer l.mu.Unlock()
-	file := l.file
-	l.file = nil
-	if file == nil {
+	again := l.closed
+	l.closed = true
+	flushed := l.flushed
+	l.mu.Unlock()
+	if flushed != nil {
+		timer := time.NewTimer(closeWait)
+		defer timer.Stop()
+		select {
+		case <-flushed:
+		case <-timer.C:
+			return errors.New("audit: the disk hangs: what was noted last is not in the file")
+		}
+	}
+	if again || l.file == nil {
 		return nil
 	}
-	return file.Close()
+	return l.file.Close()
 }

@@ -3,11 +3,15 @@ package audit
 import (
 	"bufio"
 	"encoding/json"
+	"io"
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 func open(t *testing.T, cfg Config) *Log {
@@ -107,5 +111,45 @@ func TestAppendsToWhatIsThere(t *testing.T) {
 	none.Note(Record{})
 	if err := none.Close(); err != nil {
 		t.Error(err)
+	}
+}
+
+// A disk that hangs holds up nobody who notes something; what had a place is written
+// when it goes on. The file is a pipe that nobody reads for a while.
+func TestDiskThatHangs(t *testing.T) {
+	folder := t.TempDir()
+	path := filepath.Join(folder, Name)
+	if err := syscall.Mkfifo(path, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	reader, err := os.OpenFile(path, os.O_RDWR, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer reader.Close()
+	size, err := unix.FcntlInt(reader.Fd(), unix.F_GETPIPE_SZ, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	full := make([]byte, size)
+	if _, err := reader.Write(full); err != nil {
+		t.Fatal(err)
+	}
+	l := open(t, Config{Folder: folder})
+	for range 3 {
+		began := time.Now()
+		l.Note(Record{Event: Refused, Asked: "GET /x"})
+		if took := time.Since(began); took > 50*writeWait {
+			t.Errorf("a record took %v while the disk hangs", took)
+		}
+	}
+	if _, err := io.ReadFull(reader, full); err != nil {
+		t.Fatal(err)
+	}
+	lines := bufio.NewScanner(reader)
+	for range 3 {
+		if !lines.Scan() || !strings.Contains(lines.Text(), "GET /x") {
+			t.Fatalf("read %q, want the record", lines.Text())
+		}
 	}
 }

@@ -245,7 +245,7 @@ func afterOf(err error) time.Duration {
 // undone reports whether a server answered that it has done nothing of a request.
 func undone(err error) bool {
 	var said *Error
-	return errors.As(err, &said) && slices.Contains([]string{"NoLeader", "Overloaded", "RequestThrottled"}, said.Code)
+	return errors.As(err, &said) && slices.Contains([]string{"NoLeader", "Overloaded", "RequestThrottled", "BudgetExceeded", "ServersClocks", "NoRoom"}, said.Code)
 }
 
 func (c *Client) unwelcome(err error) error {
