@@ -76,7 +76,7 @@ var (
 	leaders  = regexp.MustCompile(`\b(Leader|Follower|leader|follower|voter|s#)\b`)
 	sizes    = regexp.MustCompile(`\b[KMGT]iB\b`)
 	numbers  = regexp.MustCompile(`[# ]*#[# ]*`) // side by side, and the bars that show them
-	spaces   = regexp.MustCompile(`[ \t+-]+`) // and signs of clocks that are off
+	spaces   = regexp.MustCompile(`[ \t+-]+`)    // and signs of clocks that are off
 )
 
 // masked is a text without what differs from run to run: numbers, ids and times,
