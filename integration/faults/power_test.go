@@ -435,12 +435,15 @@ func holds(ctx context.Context, s *raftstore.Store, acks []string) error {
 // new one, which must be taken.
 func again(ctx context.Context, s *raftstore.Store, acks []string) error {
 	if len(acks) > 0 {
-		text, _, _ := strings.Cut(acks[len(acks)-1], "/")
+		text, at, _ := strings.Cut(acks[len(acks)-1], "/")
 		id, err := log.ParseUUID(text)
 		if err != nil {
 			return err
 		}
-		op := log.Op{Action: log.Create, Kind: log.KindNICTag, Set: []string{"name"}, Object: &log.NICTag{Name: "another"}}
+		op, err := opAt(s, at) // other content would be refused
+		if err != nil {
+			return err
+		}
 		result, err := s.Propose(ctx, &log.Change{ID: id, Ops: []log.Op{op}})
 		if err != nil {
 			return err
@@ -455,4 +458,27 @@ func again(ctx context.Context, s *raftstore.Store, acks []string) error {
 		err = result.Refusal
 	}
 	return err
+}
+
+// opAt is the operation of writeTag that the entry at a seq came of.
+func opAt(s *raftstore.Store, seq string) (op log.Op, err error) {
+	at, err := log.ParseSeq(seq)
+	if err != nil {
+		return op, err
+	}
+	entries, err := s.Entries(at-1, 1)
+	if err != nil || len(entries) == 0 {
+		return op, errors.Join(fmt.Errorf("%d entries at %d", len(entries), at), err)
+	}
+	event, err := entries[0].Event()
+	if err != nil {
+		return op, err
+	}
+	op = log.Op{Action: event.Action, Kind: event.Kind}
+	if op.Action == log.Create {
+		op.Set, op.Object = []string{"name"}, &log.NICTag{Name: event.ID}
+	} else {
+		op.ID = event.ID
+	}
+	return op, nil
 }
