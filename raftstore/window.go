@@ -361,7 +361,9 @@ func (w *window) setLeaps(leaps []leap) {
 func (w *window) takeChanges() windowChanges {
 	c := w.changed
 	w.changed.forgotten = nil
-	if len(c.lines) > 0 {
+	if len(c.lines) == 0 {
+		c.lines = nil // the persister reads what it gets while the next entry is applied
+	} else {
 		w.changed.lines = make(map[log.Asker]log.UUID)
 	}
 	return c
