@@ -1,8 +1,11 @@
 package raftstore
 
 import (
+	"fmt"
 	"testing"
 	"time"
+
+	"github.com/hashicorp/raft"
 
 	"rutter/log"
 )
@@ -20,5 +23,79 @@ func TestWindowChangesAreOfOneEntry(t *testing.T) {
 	}
 	if next := w.takeChanges(); len(next.lines) != 1 {
 		t.Errorf("the entry that draws a line is told of %d, want it", len(next.lines))
+	}
+}
+
+// skipNext takes a bare store past its next entry, with the changes of it.
+func (s *bare) skipNext(changes ...[]byte) []log.Result {
+	s.t.Helper()
+	index := s.applier.head.applied + 1
+	data := batchOf(changes...)
+	entry := raft.Log{Index: index, Term: 1, Type: raft.LogCommand, Data: data}
+	s.applier.head.skips = s.applier.head.skips.with(Skip{
+		Cluster: s.applier.head.cluster, Index: index, Entry: entryHash(&entry), ID: fixedID(1 << 40), Actor: "operator:a", Reason: "test",
+	})
+	return s.results(index, data)
+}
+
+// The ids of a skipped entry are forgotten at the same entry by a server that ran on
+// and by one that was started again: whatever their own times are, earlier and later
+// than the cluster's. Until then, and after it, none of them is applied.
+func TestSkippedIDsAreForgottenByAll(t *testing.T) {
+	t.Parallel()
+	on, again := bareStore(t, t.TempDir()), bareStore(t, t.TempDir())
+	defer on.close()
+	defer again.close()
+	now := time.Date(2026, 11, 22, 9, 0, 0, 0, time.UTC)
+	n := 0
+	change := func(own time.Duration) []byte {
+		n++
+		c := tagChange(newCluster(now.Add(own)), fmt.Sprintf("t%d", n))
+		c.Time = log.TimeOf(now)
+		return encodedChange(t, c)
+	}
+	both := func(fn func(s *bare)) {
+		t.Helper()
+		fn(on)
+		fn(again)
+		if on.applier.head.digest() != again.applier.head.digest() {
+			t.Fatalf("at %v the servers differ: %d and %d ids, windows %x and %x", now, len(on.applier.window.known), len(again.applier.window.known), on.applier.head.windowSum, again.applier.head.windowSum)
+		}
+	}
+	one := func(raw []byte, code string) {
+		t.Helper()
+		both(func(s *bare) {
+			r := s.batch(raw)[0]
+			if r.Refusal == nil && code != "" || r.Refusal != nil && r.Refusal.Code != code {
+				t.Errorf("at %v: %v, want %q", now, r.Refusal, code)
+			}
+		})
+	}
+	both(func(s *bare) { s.found(log.FeatureContained) })
+	one(change(0), "")
+	skipped := [][]byte{change(-50 * time.Minute), change(0), change(50 * time.Second), change(25 * time.Minute)}
+	both(func(s *bare) { s.skipNext(skipped...) })
+	again.flush()
+	again.restart()
+	retries := func(code string) {
+		t.Helper()
+		for _, raw := range skipped {
+			c, err := log.DecodeChange(raw)
+			if err != nil {
+				t.Fatal(err)
+			}
+			c.Time = log.TimeOf(now)
+			one(encodedChange(t, c), code)
+		}
+	}
+	for i := range 45 {
+		now = now.Add(2 * time.Minute)
+		one(change(0), "")
+		switch i {
+		case 10:
+			retries(log.CodeSkipped)
+		case 44:
+			retries(log.CodeTooOld)
+		}
 	}
 }
