@@ -113,6 +113,8 @@ func (a *applier) setTime(events []*log.Event) {
 	to := events[0].Time
 	if to < a.head.time {
 		a.window.timeSetBack(to)
+	} else {
+		a.window.advance(to) // before it remembers this change, which is of the time after the leap
 	}
 	a.head.time = to
 }

@@ -8,6 +8,7 @@ import (
 	"github.com/hashicorp/raft"
 
 	"rutter/log"
+	"rutter/projections"
 )
 
 // What changes.db is told of one entry stays as it is: the persister reads it while
@@ -97,5 +98,67 @@ func TestSkippedIDsAreForgottenByAll(t *testing.T) {
 		case 44:
 			retries(log.CodeTooOld)
 		}
+	}
+}
+
+// A log whose time an operator set a year ahead by mistake, and in which changes were
+// made for hours, can be set back: changes are taken then, and none a second time.
+func TestTimeSetForwardAndBack(t *testing.T) {
+	t.Parallel()
+	on, again := bareStore(t, t.TempDir()), bareStore(t, t.TempDir())
+	defer on.close()
+	defer again.close()
+	now := time.Date(2026, 11, 22, 9, 0, 0, 0, time.UTC)
+	n := 0
+	apply := func(c *log.Change) (code string) {
+		t.Helper()
+		c.Time = log.TimeOf(now)
+		raw := encodedChange(t, c)
+		for _, s := range []*bare{on, again} {
+			if r := s.batch(raw)[0]; r.Refusal != nil {
+				code = r.Refusal.Code
+			}
+		}
+		again.flush()
+		again.restart()
+		if on.applier.head.digest() != again.applier.head.digest() {
+			t.Fatalf("at %v the servers differ", now)
+		}
+		return code
+	}
+	for _, s := range []*bare{on, again} {
+		s.found(log.FeatureContained)
+	}
+	change := func() *log.Change {
+		n++
+		return tagChange(newCluster(now), fmt.Sprintf("t%d", n))
+	}
+	taken := func(c *log.Change) {
+		t.Helper()
+		if code := apply(c); code != "" {
+			t.Fatalf("at %v: refused as %s", now, code)
+		}
+	}
+	before := change()
+	taken(before)
+	ahead := now.Add(year)
+	now = now.Add(time.Minute)
+	taken(setTimeChange(newCluster(ahead), true, textOf(ahead)+projections.ForcedTime))
+	right := now
+	for now = ahead; now.Sub(ahead) < 3*time.Hour; now = now.Add(10 * time.Minute) {
+		taken(change())
+	}
+	now = right.Add(3 * time.Hour)
+	mend := setTimeChange(newCluster(now), false, textOf(now)+projections.ForcedTime)
+	taken(mend)
+	now = now.Add(time.Second)
+	last := change()
+	taken(last)
+	seq := on.applier.head.seq
+	for _, c := range []*log.Change{before, mend, last} {
+		_ = apply(c)
+	}
+	if on.applier.head.seq != seq {
+		t.Errorf("a retry was applied again: seq %d, was %d", on.applier.head.seq, seq)
 	}
 }
