@@ -339,9 +339,12 @@ func (w *window) timeSetBack(to log.Time) {
 		for w.authors.lines() > 0 {
 			w.dropLine(w.authors.lowestLine())
 		}
-		if last := lastOf(to + log.Time(w.ahead)); !l.trimmed.IsZero() {
+		if !l.trimmed.IsZero() {
 			w.trimmed = l.trimmed
-		} else if bytes.Compare(w.trimmed[:], last[:]) > 0 {
+		}
+		// Nobody may know it, and that of a later leap, if the first was dropped, is too
+		// high. What is above this is refused as being ahead.
+		if last := lastOf(to + log.Time(w.ahead)); bytes.Compare(w.trimmed[:], last[:]) > 0 {
 			w.trimmed = last
 		}
 		break
