@@ -408,7 +408,7 @@ func (s *Store) enqueue(c *log.Change, done func(outcome)) error {
 }
 
 func (s *Store) queueUp(c *log.Change, done func(outcome)) error {
-	if to, forced, ok := s.mend(c); ok {
+	if to, forced, ok := s.mend(c); ok && c.By.Role == log.RoleTrusted { // others are refused as with any change
 		return s.enqueueMend(c, to, forced, done)
 	}
 	p, err := s.stamped(c)

@@ -169,3 +169,37 @@ func setForwardAndBack(t *testing.T, pause time.Duration) {
 		t.Errorf("a retry was applied again: seq %d, was %d", on.applier.head.seq, seq)
 	}
 }
+
+// A change that asks to set the log's time is judged by the time that it asks for. If
+// it is refused, whoever sent it, its id moves nothing of what is taken of others.
+func TestRefusedMendIsForgotten(t *testing.T) {
+	t.Parallel()
+	for _, author := range []log.Author{{}, {Role: log.RoleCN, CN: fixedID(7)}, {Role: log.RoleForeign}, {Role: log.RoleReader}} {
+		s := bareStore(t, t.TempDir())
+		defer s.close()
+		now := time.Date(2026, 11, 22, 9, 0, 0, 0, time.UTC)
+		s.found(log.FeatureContained)
+		apply := func(c *log.Change) *log.Refusal {
+			t.Helper()
+			c.Time = log.TimeOf(now)
+			return s.batch(encodedChange(t, c))[0].Refusal
+		}
+		if r := apply(tagChange(newCluster(now), "before")); r != nil {
+			t.Fatal(r)
+		}
+		far := time.Date(2190, 1, 1, 0, 0, 0, 0, time.UTC)
+		lie := setTimeChange(newCluster(far), false, textOf(far)+projections.ForcedTime) // there is nothing to update
+		lie.By = author
+		for range 2 {
+			if r := apply(lie); r == nil {
+				t.Fatalf("%v: the time was set", author)
+			}
+		}
+		for i := range 5 {
+			now = now.Add(30 * time.Minute)
+			if r := apply(tagChange(newCluster(now), fmt.Sprintf("t%d", i))); r != nil {
+				t.Fatalf("%v: %v later: %v", author, 30*time.Minute*time.Duration(i+1), r)
+			}
+		}
+	}
+}
