@@ -1,11 +1,15 @@
 package raftstore
 
 import (
+	"bytes"
+	"context"
+	"errors"
 	"fmt"
 	"testing"
 	"time"
 
 	"github.com/hashicorp/raft"
+	"go.etcd.io/bbolt"
 
 	"rutter/log"
 	"rutter/projections"
@@ -200,6 +204,51 @@ func TestRefusedMendIsForgotten(t *testing.T) {
 			if r := apply(tagChange(newCluster(now), fmt.Sprintf("t%d", i))); r != nil {
 				t.Fatalf("%v: %v later: %v", author, 30*time.Minute*time.Duration(i+1), r)
 			}
+		}
+	}
+}
+
+// The check of a folder finds that an author's line, or what is remembered of leaps, is
+// not what was written.
+func TestVerifyFindsLines(t *testing.T) {
+	t.Parallel()
+	for what, damage := range map[string]func(tx *bbolt.Tx) error{
+		"":      func(*bbolt.Tx) error { return nil },
+		"line":  func(tx *bbolt.Tx) error { return tx.DeleteBucket(bucketLines) },
+		"leaps": func(tx *bbolt.Tx) error { return tx.Bucket(bucketMeta).Delete(keyLeaps) },
+		"id": func(tx *bbolt.Tx) error {
+			key, _ := tx.Bucket(bucketChanges).Cursor().First()
+			return tx.Bucket(bucketChanges).Delete(bytes.Clone(key))
+		},
+	} {
+		dir := t.TempDir()
+		s := bareStore(t, dir)
+		s.applier.window.count = 5
+		s.found(log.FeatureContained)
+		now := time.Date(2026, 11, 22, 9, 0, 0, 0, time.UTC)
+		for i := range 10 {
+			c := tagChange(newCluster(now.Add(time.Duration(i)*time.Second)), fmt.Sprintf("t%d", i))
+			c.Time = log.TimeOf(now)
+			s.batch(encodedChange(t, c))
+		}
+		if s.applier.window.authors.lines() != 1 {
+			t.Fatal("no line was drawn")
+		}
+		s.flush()
+		if err := s.files.current.db.Update(damage); err != nil {
+			t.Fatal(err)
+		}
+		s.close()
+		f, err := OpenFolder(dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		v, err := f.Verify(context.Background(), nil)
+		if err := errors.Join(err, f.Close()); err != nil {
+			t.Fatal(err)
+		}
+		if found := len(v.Problems) > 0; found != (what != "") {
+			t.Errorf("damaged %q: found %v", what, v.Problems)
 		}
 	}
 }
