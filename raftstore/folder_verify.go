@@ -85,6 +85,9 @@ func (v *verifier) all() error {
 		_, _, err := readChangeRow(key, row)
 		return err
 	})
+	if err == nil {
+		err = v.window()
+	}
 	if err != nil {
 		v.found(0, remedyServer, "%v", err)
 	}
@@ -105,6 +108,16 @@ func (v *verifier) all() error {
 	}
 	v.result.Objects = v.state.Len()
 	return v.index()
+}
+
+// window compares the dedupe window with the digest that was written with it: a row,
+// or an author's line, that is gone has no checksum that could tell.
+func (v *verifier) window() error {
+	w, err := loadWindow(v.tx, new(Config), &v.head)
+	if err == nil && v.head.summed && w.sum != v.head.windowSum {
+		err = fmt.Errorf("changes.db: change ids are not those that were written: %w", log.ErrCorrupt)
+	}
+	return err
 }
 
 // replay folds the events, and reports whether it got to the head.

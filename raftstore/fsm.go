@@ -212,6 +212,9 @@ func (s *Store) applyChange(raw []byte, u *unit) (log.Result, error) {
 	result := d.result
 	if result.Refusal != nil {
 		s.counters.refused.Add(1)
+		if a.window.check(c.ID, asker, c.Time) != nil {
+			return result, nil // it was to set the time (checkID), which stays: its id is of another one
+		}
 	} else {
 		a.setTime(d.events)
 		if err := s.fold(&d); err != nil {

@@ -49,14 +49,16 @@ func (s *Store) giveAway(ctx context.Context, r *raft.Raft) error {
 }
 
 // heir returns the voter besides this server that has most of the log, of those
-// that answer in time and whose clock is not known to be wrong.
+// that answer in time and whose clock is not known to be wrong; one whose disk hangs
+// or has no room only if all others' do.
 func (s *Store) heir(ctx context.Context, r *raft.Raft) (heir Member, err error) {
 	ctx, cancel := context.WithTimeout(ctx, handOverLook)
 	defer cancel()
 	type answer struct {
-		member Member
-		last   uint64
-		err    error
+		member   Member
+		last     uint64
+		troubled bool
+		err      error
 	}
 	answers, asked := make(chan answer), 0
 	for _, m := range r.GetConfiguration().Configuration().Servers {
@@ -66,7 +68,7 @@ func (s *Store) heir(ctx context.Context, r *raft.Raft) (heir Member, err error)
 		asked++
 		go func() {
 			i, err := s.identityOf(ctx, string(m.Address))
-			answers <- answer{Member{string(m.ID), string(m.Address)}, i.last(), err}
+			answers <- answer{Member{string(m.ID), string(m.Address)}, i.last(), i.troubled(), err}
 		}()
 	}
 	var all []answer
@@ -79,6 +81,9 @@ func (s *Store) heir(ctx context.Context, r *raft.Raft) (heir Member, err error)
 	}
 	if len(all) == 0 {
 		return heir, errors.Join(errors.New("no other voter answers"), err)
+	}
+	if slices.ContainsFunc(all, func(a answer) bool { return !a.troubled }) { // else there is no better one
+		all = slices.DeleteFunc(all, func(a answer) bool { return a.troubled })
 	}
 	best := slices.MaxFunc(all, func(a, b answer) int { return int(int64(a.last - b.last)) })
 	return best.member, nil

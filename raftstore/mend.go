@@ -2,7 +2,9 @@ package raftstore
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"sync"
 	"time"
 
 	"go.etcd.io/bbolt"
@@ -71,8 +73,11 @@ func (s *Store) enqueueMend(c *log.Change, to log.Time, forced bool, done func(o
 	}
 	p, err := s.stamped(c)
 	if err == nil {
+		p.over = sync.OnceFunc(s.mended)
 		p.done = func(o outcome) {
-			s.mended()
+			if !errors.Is(o.err, ErrUnknown) { // it may be in raft, whose disk hangs: see land
+				p.over()
+			}
 			done(o)
 		}
 		err = s.queue.putMend(p)
@@ -113,6 +118,8 @@ func (a *applier) setTime(events []*log.Event) {
 	to := events[0].Time
 	if to < a.head.time {
 		a.window.timeSetBack(to)
+	} else {
+		a.window.advance(to) // before it remembers this change, which is of the time after the leap
 	}
 	a.head.time = to
 }

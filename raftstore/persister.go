@@ -134,7 +134,9 @@ var errEpoch = errors.New("raftstore: the state was replaced by a restore meanwh
 
 // mark writes m in the transaction of everything that was handed over before,
 // and waits until it is synced. Raft's snapshot index may be a barrier's or a
-// no-op's, which the FSM never saw: the head's applied index is raised to it.
+// no-op's, which the FSM never saw: the head's applied index is raised to it. With no
+// room on disk it is an error, after which raft tries again later: raft cannot end
+// while it waits here.
 func (p *persister) mark(m marker, epoch uint64) error {
 	done := make(chan error, 1)
 	p.mu.Lock()
@@ -169,6 +171,7 @@ func (p *persister) run(ctx context.Context) error {
 		linger.Stop()
 		err := p.flush()
 		for errors.Is(err, ErrNoRoom) {
+			p.refuseMarker(err)
 			pause := time.NewTimer(roomPause)
 			select {
 			case <-pause.C:

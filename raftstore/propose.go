@@ -46,6 +46,9 @@ type proposal struct {
 	// are told by one goroutine.
 	done func(outcome)
 	told atomic.Bool // done was called: see tell
+	// over, of a change that sets the log's time, is called when raft has said what
+	// became of it, which done may have been told before: see giveUp.
+	over func()
 }
 
 type outcome struct {
@@ -234,6 +237,9 @@ func (s *Store) land(f flight) {
 		err = fmt.Errorf("%d results for %d changes", len(results), len(f.batch))
 	}
 	for i, p := range f.batch {
+		if p.over != nil {
+			p.over()
+		}
 		if err != nil {
 			p.tell(outcome{err: notWritten(err)})
 			continue
@@ -402,7 +408,7 @@ func (s *Store) enqueue(c *log.Change, done func(outcome)) error {
 }
 
 func (s *Store) queueUp(c *log.Change, done func(outcome)) error {
-	if to, forced, ok := s.mend(c); ok {
+	if to, forced, ok := s.mend(c); ok && c.By.Role == log.RoleTrusted { // others are refused as with any change
 		return s.enqueueMend(c, to, forced, done)
 	}
 	p, err := s.stamped(c)

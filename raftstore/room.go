@@ -256,7 +256,7 @@ func (s *Store) askForRoom(ctx context.Context, r *raft.Raft) {
 	}
 	s.room.gave = time.Now()
 	for _, o := range others {
-		if !o.voter || o.troubled() {
+		if !o.voter || o.troubled() || s.clocks.agreement.Load().wrong(o.ID) {
 			continue
 		}
 		s.logger.Warn("no room on disk: giving the leadership to a server that has", "server", o.ID)

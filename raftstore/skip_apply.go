@@ -118,7 +118,13 @@ func (s *Store) skipChange(id log.UUID, skip *Skip, u *unit) (log.Result, error)
 	if err != nil {
 		return log.Result{}, fmt.Errorf("result of change %s: %w", id, err)
 	}
-	// The row is one of no author: whoever has the id learns of the skip.
+	// The row is one of no author: whoever has the id learns of the skip. It counts as
+	// applied now, or at its own time if that is later, so that none is forgotten while
+	// its id could be taken.
+	if a.window.contained {
+		row := rememberedRow{applied: max(a.head.time, timeOfID(id)), result: encoded}
+		encoded = row.encode()
+	}
 	a.window.add(id, encoded, a.index)
 	u.results = append(u.results, changeResult{id, encoded})
 	u.bytes += len(encoded)

@@ -396,14 +396,21 @@ func (p *persister) finish() error {
 
 // refuse tells those who wait for the next transaction that none comes.
 func (p *persister) refuse(err error) {
+	p.refuseMarker(err)
 	p.mu.Lock()
-	w := p.next
 	p.next = nil
 	p.mu.Unlock()
-	if w == nil {
-		return
+}
+
+// refuseMarker tells those who wait for a marker that the next transaction has none.
+func (p *persister) refuseMarker(err error) {
+	p.mu.Lock()
+	var waiting []chan<- error
+	if w := p.next; w != nil {
+		waiting, w.marker, w.done = w.done, nil, nil
 	}
-	for _, done := range w.done {
+	p.mu.Unlock()
+	for _, done := range waiting {
 		done <- err
 	}
 }

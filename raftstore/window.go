@@ -96,7 +96,8 @@ type remembered struct {
 
 // The first places in ids are ends of rings: of those applied until now, and of
 // those that were applied at a time that is later than now is, since an operator
-// set it back, or since a client said so before log.FeatureContained.
+// set it back, since a client said so before log.FeatureContained, or as the ids of a
+// skipped entry are.
 const (
 	byTime = iota
 	later
@@ -137,6 +138,9 @@ func (w *window) closeRings() {
 func (w *window) add(id log.UUID, value []byte, index uint64) {
 	w.fresh = append(w.fresh, freshResult{index, value})
 	w.remember(id, value, w.stored+uint64(len(w.fresh)))
+	if at := w.known[id]; w.contained && w.ids[at].applied > w.now {
+		w.putLater(at)
+	}
 	for len(w.known) > w.count {
 		w.forgetOne()
 	}
@@ -163,6 +167,20 @@ func (w *window) link(at, ring uint32) {
 	last := w.ids[ring].prev
 	w.ids[at].prev, w.ids[at].next = last, ring
 	w.ids[last].next, w.ids[ring].prev = at, at
+}
+
+// putLater moves the newest id to where it belongs among those of a later time: few,
+// as those of a skipped entry (skipChange).
+func (w *window) putLater(at uint32) {
+	one := &w.ids[at]
+	w.ids[one.prev].next, w.ids[one.next].prev = one.next, one.prev
+	after := w.ids[later].prev
+	for after != later && w.ids[after].applied > one.applied {
+		after = w.ids[after].prev
+	}
+	next := w.ids[after].next
+	one.prev, one.next = after, next
+	w.ids[after].next, w.ids[next].prev = at, at
 }
 
 // arrange puts all ids into the rings where they belong at time now.
@@ -321,9 +339,12 @@ func (w *window) timeSetBack(to log.Time) {
 		for w.authors.lines() > 0 {
 			w.dropLine(w.authors.lowestLine())
 		}
-		if last := lastOf(to + log.Time(w.ahead)); !l.trimmed.IsZero() {
+		if !l.trimmed.IsZero() {
 			w.trimmed = l.trimmed
-		} else if bytes.Compare(w.trimmed[:], last[:]) > 0 {
+		}
+		// Nobody may know it, and that of a later leap, if the first was dropped, is too
+		// high. What is above this is refused as being ahead.
+		if last := lastOf(to + log.Time(w.ahead)); bytes.Compare(w.trimmed[:], last[:]) > 0 {
 			w.trimmed = last
 		}
 		break
@@ -361,7 +382,9 @@ func (w *window) setLeaps(leaps []leap) {
 func (w *window) takeChanges() windowChanges {
 	c := w.changed
 	w.changed.forgotten = nil
-	if len(c.lines) > 0 {
+	if len(c.lines) == 0 {
+		c.lines = nil // the persister reads what it gets while the next entry is applied
+	} else {
 		w.changed.lines = make(map[log.Asker]log.UUID)
 	}
 	return c

@@ -38,12 +38,17 @@ func (r *rememberedRow) encode() []byte {
 // openRemembered reads the value of a row whose checksum was looked at.
 func openRemembered(id log.UUID, value []byte) rememberedRow {
 	if len(value) <= rememberedHeader || value[0] != rememberedVersion {
-		ms, _ := id.UnixMilli()
-		return rememberedRow{applied: log.Time(ms * int64(time.Millisecond)), result: value}
+		return rememberedRow{applied: timeOfID(id), result: value}
 	}
 	return rememberedRow{
 		applied: log.Time(binary.BigEndian.Uint64(value[1:])), asker: log.Asker(value[9:25]), content: log.Content(value[25:41]), result: value[41:],
 	}
+}
+
+// timeOfID is the time that an id says it was made at.
+func timeOfID(id log.UUID) log.Time {
+	ms, _ := id.UnixMilli()
+	return log.Time(ms * int64(time.Millisecond))
 }
 
 // is reports whether a change is the one that the row is of, as far as that is

@@ -1,0 +1,38 @@
+package raftstore
+
+import (
+	"errors"
+	"path/filepath"
+	"sync/atomic"
+	"testing"
+	"time"
+)
+
+// The log's time is set, the disk hangs before that is written, and who asked is told
+// that nobody knows. When the disk goes on the time is set, and stays so.
+func TestMendWhileDiskHangs(t *testing.T) {
+	t.Parallel()
+	var off atomic.Int64
+	off.Store(int64(year))
+	cfg := testConfig(t, "s1", filepath.Join(t.TempDir(), "s1"))
+	cfg.Listen = freeAddress(t)
+	cfg.InitialMembers = []Member{{"s1", cfg.Listen}}
+	cfg.Now = func() time.Time { return time.Now().Add(time.Duration(off.Load())) }
+	n := launchHeld(t, cfg)
+	must(t, n.node, tagChange(newCluster(time.Now().Add(year)), "ahead"))
+	off.Store(0)
+	n.disk.hold()
+	told := make(chan outcome, 1)
+	if err := n.enqueue(setTimeChange(newID(), true, textOf(time.Now())+" forced"), func(o outcome) { told <- o }); err != nil {
+		t.Fatal(err)
+	}
+	if o := <-told; !errors.Is(o.err, ErrUnknown) {
+		t.Fatalf("the disk hangs: %+v, want ErrUnknown", o)
+	}
+	n.disk.release(false)
+	becomes(t, "the time is set", func() bool { return n.leading() && timeOff(n.node).Abs() < time.Hour })
+	must(t, n.node, tagChange(newID(), "after"))
+	if at := timeOff(n.node); at.Abs() > time.Hour {
+		t.Errorf("the log's time is %v off again", at)
+	}
+}

@@ -1,0 +1,254 @@
+package raftstore
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/hashicorp/raft"
+	"go.etcd.io/bbolt"
+
+	"rutter/log"
+	"rutter/projections"
+)
+
+// What changes.db is told of one entry stays as it is: the persister reads it while
+// the next entry is applied.
+func TestWindowChangesAreOfOneEntry(t *testing.T) {
+	t.Parallel()
+	w := newWindow(time.Hour, 10, log.UUID{})
+	w.contained = true
+	of := w.takeChanges() // an entry that draws no line
+	w.drawLine(log.Asker{1}, newID())
+	if len(of.lines) != 0 {
+		t.Errorf("the entry before is told of %d lines, want none", len(of.lines))
+	}
+	if next := w.takeChanges(); len(next.lines) != 1 {
+		t.Errorf("the entry that draws a line is told of %d, want it", len(next.lines))
+	}
+}
+
+// skipNext takes a bare store past its next entry, with the changes of it.
+func (s *bare) skipNext(changes ...[]byte) []log.Result {
+	s.t.Helper()
+	index := s.applier.head.applied + 1
+	data := batchOf(changes...)
+	entry := raft.Log{Index: index, Term: 1, Type: raft.LogCommand, Data: data}
+	s.applier.head.skips = s.applier.head.skips.with(Skip{
+		Cluster: s.applier.head.cluster, Index: index, Entry: entryHash(&entry), ID: fixedID(1 << 40), Actor: "operator:a", Reason: "test",
+	})
+	return s.results(index, data)
+}
+
+// The ids of a skipped entry are forgotten at the same entry by a server that ran on
+// and by one that was started again: whatever their own times are, earlier and later
+// than the cluster's. Until then, and after it, none of them is applied.
+func TestSkippedIDsAreForgottenByAll(t *testing.T) {
+	t.Parallel()
+	on, again := bareStore(t, t.TempDir()), bareStore(t, t.TempDir())
+	defer on.close()
+	defer again.close()
+	now := time.Date(2026, 11, 22, 9, 0, 0, 0, time.UTC)
+	n := 0
+	change := func(own time.Duration) []byte {
+		n++
+		c := tagChange(newCluster(now.Add(own)), fmt.Sprintf("t%d", n))
+		c.Time = log.TimeOf(now)
+		return encodedChange(t, c)
+	}
+	both := func(fn func(s *bare)) {
+		t.Helper()
+		fn(on)
+		fn(again)
+		if on.applier.head.digest() != again.applier.head.digest() {
+			t.Fatalf("at %v the servers differ: %d and %d ids, windows %x and %x", now, len(on.applier.window.known), len(again.applier.window.known), on.applier.head.windowSum, again.applier.head.windowSum)
+		}
+	}
+	one := func(raw []byte, code string) {
+		t.Helper()
+		both(func(s *bare) {
+			r := s.batch(raw)[0]
+			if r.Refusal == nil && code != "" || r.Refusal != nil && r.Refusal.Code != code {
+				t.Errorf("at %v: %v, want %q", now, r.Refusal, code)
+			}
+		})
+	}
+	both(func(s *bare) { s.found(log.FeatureContained) })
+	one(change(0), "")
+	skipped := [][]byte{change(-50 * time.Minute), change(0), change(50 * time.Second), change(25 * time.Minute)}
+	both(func(s *bare) { s.skipNext(skipped...) })
+	again.flush()
+	again.restart()
+	retries := func(code string) {
+		t.Helper()
+		for _, raw := range skipped {
+			c, err := log.DecodeChange(raw)
+			if err != nil {
+				t.Fatal(err)
+			}
+			c.Time = log.TimeOf(now)
+			one(encodedChange(t, c), code)
+		}
+	}
+	for i := range 45 {
+		now = now.Add(2 * time.Minute)
+		one(change(0), "")
+		switch i {
+		case 10:
+			retries(log.CodeSkipped)
+		case 44:
+			retries(log.CodeTooOld)
+		}
+	}
+}
+
+// A log whose time an operator set a year ahead by mistake, and in which changes were
+// made for hours, can be set back: changes are taken then, and none a second time.
+func TestTimeSetForwardAndBack(t *testing.T) {
+	t.Parallel()
+	// With pauses longer than ids are remembered each is a leap, and not all are noted.
+	for _, pause := range []time.Duration{10 * time.Minute, 2 * time.Hour} {
+		t.Run(pause.String(), func(t *testing.T) { setForwardAndBack(t, pause) })
+	}
+}
+
+func setForwardAndBack(t *testing.T, pause time.Duration) {
+	on, again := bareStore(t, t.TempDir()), bareStore(t, t.TempDir())
+	defer on.close()
+	defer again.close()
+	now := time.Date(2026, 11, 22, 9, 0, 0, 0, time.UTC)
+	n := 0
+	apply := func(c *log.Change) (code string) {
+		t.Helper()
+		c.Time = log.TimeOf(now)
+		raw := encodedChange(t, c)
+		for _, s := range []*bare{on, again} {
+			if r := s.batch(raw)[0]; r.Refusal != nil {
+				code = r.Refusal.Code
+			}
+		}
+		again.flush()
+		again.restart()
+		if on.applier.head.digest() != again.applier.head.digest() {
+			t.Fatalf("at %v the servers differ", now)
+		}
+		return code
+	}
+	for _, s := range []*bare{on, again} {
+		s.found(log.FeatureContained)
+	}
+	change := func() *log.Change {
+		n++
+		return tagChange(newCluster(now), fmt.Sprintf("t%d", n))
+	}
+	taken := func(c *log.Change) {
+		t.Helper()
+		if code := apply(c); code != "" {
+			t.Fatalf("at %v: refused as %s", now, code)
+		}
+	}
+	before := change()
+	taken(before)
+	ahead := now.Add(year)
+	now = now.Add(time.Minute)
+	taken(setTimeChange(newCluster(ahead), true, textOf(ahead)+projections.ForcedTime))
+	right := now
+	for now = ahead; now.Sub(ahead) < 20*pause; now = now.Add(pause) {
+		taken(change())
+	}
+	now = right.Add(20 * pause)
+	mend := setTimeChange(newCluster(now), false, textOf(now)+projections.ForcedTime)
+	taken(mend)
+	now = now.Add(maxIDAhead + time.Second)
+	last := change()
+	taken(last)
+	seq := on.applier.head.seq
+	for _, c := range []*log.Change{before, mend, last} {
+		_ = apply(c)
+	}
+	if on.applier.head.seq != seq {
+		t.Errorf("a retry was applied again: seq %d, was %d", on.applier.head.seq, seq)
+	}
+}
+
+// A change that asks to set the log's time is judged by the time that it asks for. If
+// it is refused, whoever sent it, its id moves nothing of what is taken of others.
+func TestRefusedMendIsForgotten(t *testing.T) {
+	t.Parallel()
+	for _, author := range []log.Author{{}, {Role: log.RoleCN, CN: fixedID(7)}, {Role: log.RoleForeign}, {Role: log.RoleReader}} {
+		s := bareStore(t, t.TempDir())
+		defer s.close()
+		now := time.Date(2026, 11, 22, 9, 0, 0, 0, time.UTC)
+		s.found(log.FeatureContained)
+		apply := func(c *log.Change) *log.Refusal {
+			t.Helper()
+			c.Time = log.TimeOf(now)
+			return s.batch(encodedChange(t, c))[0].Refusal
+		}
+		if r := apply(tagChange(newCluster(now), "before")); r != nil {
+			t.Fatal(r)
+		}
+		far := time.Date(2190, 1, 1, 0, 0, 0, 0, time.UTC)
+		lie := setTimeChange(newCluster(far), false, textOf(far)+projections.ForcedTime) // there is nothing to update
+		lie.By = author
+		for range 2 {
+			if r := apply(lie); r == nil {
+				t.Fatalf("%v: the time was set", author)
+			}
+		}
+		for i := range 5 {
+			now = now.Add(30 * time.Minute)
+			if r := apply(tagChange(newCluster(now), fmt.Sprintf("t%d", i))); r != nil {
+				t.Fatalf("%v: %v later: %v", author, 30*time.Minute*time.Duration(i+1), r)
+			}
+		}
+	}
+}
+
+// The check of a folder finds that an author's line, or what is remembered of leaps, is
+// not what was written.
+func TestVerifyFindsLines(t *testing.T) {
+	t.Parallel()
+	for what, damage := range map[string]func(tx *bbolt.Tx) error{
+		"":      func(*bbolt.Tx) error { return nil },
+		"line":  func(tx *bbolt.Tx) error { return tx.DeleteBucket(bucketLines) },
+		"leaps": func(tx *bbolt.Tx) error { return tx.Bucket(bucketMeta).Delete(keyLeaps) },
+		"id": func(tx *bbolt.Tx) error {
+			key, _ := tx.Bucket(bucketChanges).Cursor().First()
+			return tx.Bucket(bucketChanges).Delete(bytes.Clone(key))
+		},
+	} {
+		dir := t.TempDir()
+		s := bareStore(t, dir)
+		s.applier.window.count = 5
+		s.found(log.FeatureContained)
+		now := time.Date(2026, 11, 22, 9, 0, 0, 0, time.UTC)
+		for i := range 10 {
+			c := tagChange(newCluster(now.Add(time.Duration(i)*time.Second)), fmt.Sprintf("t%d", i))
+			c.Time = log.TimeOf(now)
+			s.batch(encodedChange(t, c))
+		}
+		if s.applier.window.authors.lines() != 1 {
+			t.Fatal("no line was drawn")
+		}
+		s.flush()
+		if err := s.files.current.db.Update(damage); err != nil {
+			t.Fatal(err)
+		}
+		s.close()
+		f, err := OpenFolder(dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		v, err := f.Verify(context.Background(), nil)
+		if err := errors.Join(err, f.Close()); err != nil {
+			t.Fatal(err)
+		}
+		if found := len(v.Problems) > 0; found != (what != "") {
+			t.Errorf("damaged %q: found %v", what, v.Problems)
+		}
+	}
+}
