@@ -104,6 +104,8 @@ func errorOf(err error) *answerError {
 	switch {
 	case errors.As(err, &answer):
 		return answer
+	case errors.Is(err, ErrUnknown): // whatever else it wraps is of another try
+		return unknown(err)
 	case errors.As(err, &refusal):
 		status, known := refusalStatus[refusal.Code]
 		if !known {
