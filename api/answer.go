@@ -104,6 +104,8 @@ func errorOf(err error) *answerError {
 	switch {
 	case errors.As(err, &answer):
 		return answer
+	case errors.Is(err, ErrUnknown): // whatever else it wraps is of another try
+		return unknown(err)
 	case errors.As(err, &refusal):
 		status, known := refusalStatus[refusal.Code]
 		if !known {
@@ -147,7 +149,8 @@ func exceededOf(err error) *budget.Exceeded {
 // bounded returns the answer within the limits of a refusal, of which it may quote
 // a whole body.
 func (e *answerError) bounded() *answerError {
-	r := (&log.Refusal{Code: e.Code, Message: e.Message, Errors: e.Errors}).Bounded()
+	message := strings.ReplaceAll(e.Message, "\n", "; ") // of errors that were joined
+	r := (&log.Refusal{Code: e.Code, Message: message, Errors: e.Errors}).Bounded()
 	cut := *e
 	cut.Code, cut.Message, cut.Errors = r.Code, r.Message, r.Errors
 	return &cut

@@ -144,6 +144,10 @@ func TestReadsEndAtTheirBudget(t *testing.T) {
 	if m := s.budgets.meters[budget.TenantEntries]; m.Used() < uint64(len(want)) || m.Used() > uint64(3*len(want)+200) {
 		t.Errorf("the meter says %d", m.Used())
 	}
+	events := eventsInTurns(t, b, s)
+	if !slices.Equal(events, want) {
+		t.Errorf("as events got %d entries, want %d: %v", len(events), len(want), events)
+	}
 }
 
 // Who has used up a budget of reading is refused with its name and a time, others
@@ -223,4 +227,40 @@ func TestScansTakeTurns(t *testing.T) {
 	if len(s.busy) != 0 {
 		t.Errorf("%d identities are remembered", len(s.busy))
 	}
+}
+
+// eventsInTurns reads the log as an EventSource does, which asks the same again, with
+// the last id that it got, whenever an answer ends.
+func eventsInTurns(t *testing.T, b *bed, s *Server) (seqs []log.Seq) {
+	t.Helper()
+	last, head := "", s.store.Head()
+	for range 1000 {
+		headers := []string{asHeader, "reader", "Accept", eventStream}
+		if last != "" {
+			headers = append(headers, "Last-Event-ID", last)
+		}
+		w := b.call("GET", "/log?after=0", "", headers...)
+		if w.Code != http.StatusOK {
+			t.Fatalf("GET /log: %s", pretty(w))
+		}
+		before := last
+		for _, event := range strings.Split(strings.TrimSpace(w.Body.String()), "\n\n") {
+			id, rest, ok := strings.Cut(strings.TrimPrefix(event, "id: "), "\n")
+			if !ok {
+				continue
+			}
+			cursor, err := log.ParseCursor(id)
+			if err != nil {
+				t.Fatalf("%s: %v", event, err)
+			}
+			if last = id; !strings.HasPrefix(rest, "event: next\n") {
+				seqs = append(seqs, cursor.Seq)
+			}
+		}
+		if last == before || last == head.String() {
+			return seqs
+		}
+	}
+	t.Error("it came to no end")
+	return seqs
 }

@@ -140,7 +140,7 @@ func (s *Server) write(w http.ResponseWriter, r *http.Request, c *log.Change) (l
 }
 
 // unknown is the answer when nobody knows what became of a change.
-func unknown(err error) error {
+func unknown(err error) *answerError {
 	return fail(http.StatusServiceUnavailable, codeUnknown, "look whether it was made, or send it again with the same "+headerChangeID+", and nothing else: it is applied once",
 		"it is not known whether the change was made: %v", err)
 }

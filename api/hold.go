@@ -37,6 +37,8 @@ const (
 	holdAskers    = 16 // at once
 	// maxConditionBytes is how much a server keeps of each text of a Condition.
 	maxConditionBytes = 4 << 10
+	// maxHoldID bounds a hold's id in bytes; an agent's has 16.
+	maxHoldID = 64
 )
 
 func holdOf(c *feed.Condition) *holdForm {
@@ -46,8 +48,22 @@ func holdOf(c *feed.Condition) *holdForm {
 	return &holdForm{ID: c.Hold, Was: log.Cursor{Cluster: c.Was}, Log: c.Log, Going: c.Going, Links: c.Links, Names: strings.Split(c.Names, "\n")}
 }
 
+// bounded is h with no more texts than a server keeps of a Condition.
+func (h holdForm) bounded() holdForm {
+	h.ID = h.ID[:min(len(h.ID), maxHoldID)]
+	room := maxConditionBytes
+	for i, name := range h.Names {
+		if room -= len(name); room < 0 {
+			h.Names = h.Names[:i]
+			break
+		}
+	}
+	return h
+}
+
 // judged takes what a CN says that people must see to.
 func (s *Server) judged(a *session, m *feed.Condition) {
+	m.Hold = m.Hold[:min(len(m.Hold), maxHoldID)]
 	m.Names = m.Names[:min(len(m.Names), maxConditionBytes)]
 	m.Trouble = m.Trouble[:min(len(m.Trouble), maxConditionBytes)]
 	before := s.cns.judge(a, *m)
@@ -124,16 +140,26 @@ func (s *Server) fillHolds(ctx context.Context, forms []sessionForm) {
 }
 
 // askCN asks an agent by its connection, with whichever server that is.
-func (s *Server) askCN(ctx context.Context, cn log.UUID, method, path string, body []byte, out any) error {
+func (s *Server) askCN(ctx context.Context, cn log.UUID, method, path string, body []byte, out *holdForm) error {
 	if s.cfg.VMMs == nil {
 		return fail(http.StatusNotImplemented, codeNotHere, "ask a server of a cluster", "this server asks no compute nodes")
 	}
 	answer, err := s.cfg.VMMs.AskConnected(ctx, cn, &feed.Request{Method: method, Path: path, Body: body})
 	if err != nil {
-		return vmmError(err)
+		return err
 	}
+	return heldOf(cn, answer, out)
+}
+
+// heldOf reads what an agent answers of its hold, of which nothing is believed to be
+// as it should.
+func heldOf(cn log.UUID, answer *feed.Response, out *holdForm) error {
 	if answer.Status == http.StatusOK {
-		return json.Unmarshal(answer.Body, out)
+		if err := json.Unmarshal(answer.Body, out); err != nil {
+			return fail(http.StatusBadGateway, codeUnreachable, "see the agent's log", "the agent of CN %s answers with what is no hold: %v", cn, err)
+		}
+		*out = out.bounded()
+		return nil
 	}
 	var said struct {
 		Code    string `json:"code"`
@@ -142,7 +168,11 @@ func (s *Server) askCN(ctx context.Context, cn log.UUID, method, path string, bo
 	if json.Unmarshal(answer.Body, &said) != nil || said.Code == "" {
 		return fail(http.StatusNotImplemented, codeNotHere, "upgrade the agent", "the agent of CN %s does not know what a hold is (status %d)", cn, answer.Status)
 	}
-	return fail(int(answer.Status), said.Code, "look at what it holds: rutter cn sessions", "CN %s: %s", cn, said.Message)
+	status := int(answer.Status)
+	if status < 400 || status > 599 {
+		status = http.StatusBadGateway
+	}
+	return fail(status, said.Code, "look at what it holds: rutter cn sessions", "CN %s: %s", cn, said.Message)
 }
 
 // acceptHold answers POST /cns/UUID/accept: the CN does what it holds back, if that
@@ -179,7 +209,7 @@ func (s *Server) acceptHold(w http.ResponseWriter, r *http.Request) error {
 		return fail(http.StatusGatewayTimeout, codeUnreachable, "look at rutter cn sessions before trying again: it may have been done", "%v", err)
 	}
 	if err != nil {
-		return err
+		return vmmError(err)
 	}
 	s.logger.Warn("a hold was accepted: the compute node takes away what the log lacks", "cn", id, "hold", h.ID, "going", h.Going, "links", h.Links, "actor", who.Actor())
 	writeJSON(w, r, http.StatusOK, h)

@@ -319,7 +319,8 @@ func (l *lines) next(place log.Cursor) error {
 		return err
 	}
 	if l.q.events {
-		line = append(append([]byte("event: next\ndata: "), line...), '\n')
+		// An EventSource comes back with the id, whatever it asked for at first.
+		line = fmt.Appendf(nil, "id: %s\nevent: next\ndata: %s\n", place, line)
 	}
 	l.buf = append(l.buf, line...)
 	return l.flush()

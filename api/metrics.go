@@ -102,7 +102,7 @@ func (s *Server) gauges() []prometheus.Collector {
 			}
 			return 1
 		}),
-		gauge("rutter_warnings", "Things that people must see to: GET /readyz?verbose names them.", func() float64 { return float64(len(s.cfg.Warnings())) }),
+		gauge("rutter_warnings", "Things that people must see to: GET /readyz?verbose names them.", func() float64 { return float64(len(s.cfg.Warnings()) + len(s.store.Status().Alarms)) }),
 		gauge("rutter_feed_blocked", "Subscribers that take nothing of what is being written to them.", func() float64 { return float64(s.crew.held.Load()) }),
 		gauge("rutter_feed_subscribers", "Compute nodes connected to this server.", func() float64 { return float64(s.cns.count()) }),
 		gauge("rutter_cns_held", "Compute nodes connected to this server that hold back what the log says, since it takes too much away.", func() float64 { return float64(s.cns.held()) }),

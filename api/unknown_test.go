@@ -31,6 +31,9 @@ func TestUnknownFateIsToldAsSuch(t *testing.T) {
 		if strings.Contains(body, "split") || strings.Contains(body, "new id") {
 			t.Errorf("%v: %s", met, body)
 		}
+		if got := errorOf(fmt.Errorf("setting the retention: %w", err)); got.Code != codeUnknown {
+			t.Errorf("%v: answered with %v", met, got)
+		}
 		if got := codeOf(err); got != intake.CodeUnknown {
 			t.Errorf("%v: code %s on a write stream", met, got)
 		}

@@ -56,10 +56,9 @@ type position struct {
 	chain   log.ChainPrefix // at seq
 }
 
-// reaches reports whether all up to a head is in what is at p. A later head than
-// that one may have been read since.
+// reaches reports whether a head is what is at p.
 func (p *position) reaches(head log.Cursor) bool {
-	return p.cluster == head.Cluster && (p.seq > head.Seq || p.seq == head.Seq && p.chain == head.Chain)
+	return *p == position{head.Cluster, head.Seq, head.Chain}
 }
 
 type hostRow struct {
@@ -122,8 +121,10 @@ func (m *Mappings) rowsVL3(vnet uint32, ip netip.Addr) (mac log.MAC, at Underlay
 
 // fresh makes m level with what is applied; false if it cannot be.
 func (m *Mappings) fresh() bool {
-	head := m.source.Head()
-	if at := m.at.Load(); at != nil && at.reaches(head) {
+	// The head is read second: what is at a later place than that is of a log which
+	// this node had before it was rebuilt.
+	at := m.at.Load()
+	if head := m.source.Head(); at != nil && at.reaches(head) {
 		return true
 	}
 	return !m.broken.Load() && m.catchUp()
@@ -132,8 +133,8 @@ func (m *Mappings) fresh() bool {
 func (m *Mappings) catchUp() bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	head, at := m.source.Head(), m.at.Load()
-	for at == nil || *at != (position{head.Cluster, head.Seq, head.Chain}) {
+	at := m.at.Load()
+	for head := m.source.Head(); at == nil || !at.reaches(head); head = m.source.Head() {
 		next, err := m.step(at, head)
 		if err != nil {
 			m.broken.Store(true)
@@ -143,19 +144,16 @@ func (m *Mappings) catchUp() bool {
 		}
 		at = next
 		m.at.Store(at)
-		if head = m.source.Head(); at.reaches(head) {
-			break
-		}
 	}
 	return true
 }
 
 // step goes on from at towards head, and returns how far it came.
 func (m *Mappings) step(at *position, head log.Cursor) (*position, error) {
-	if at == nil || at.cluster != head.Cluster || at.seq > head.Seq || at.seq+rebuildBehind < head.Seq || !m.has(at) {
+	if at == nil || at.cluster != head.Cluster || at.seq > head.Seq || at.seq+rebuildBehind < head.Seq {
 		return m.rebuild(head), nil
 	}
-	entries, err := m.source.Entries(at.seq, entryBatch)
+	entries, err := m.following(at)
 	if err != nil {
 		return m.rebuild(head), nil // compacted, or a log in the place of another
 	}
@@ -173,14 +171,20 @@ func (m *Mappings) step(at *position, head log.Cursor) (*position, error) {
 	return next, nil
 }
 
-// has reports whether the log has a position still: a server that was rebuilt has
-// other entries under the same seqs.
-func (m *Mappings) has(at *position) bool {
+// following reads entries behind a position, and with them the one before: a server
+// that was rebuilt has other entries under the same seqs.
+func (m *Mappings) following(at *position) ([]log.Entry, error) {
 	if at.seq == 0 {
-		return true
+		return m.source.Entries(0, entryBatch)
 	}
-	entries, err := m.source.Entries(at.seq-1, 1)
-	return err == nil && len(entries) > 0 && entries[0].Hash.Prefix() == at.chain
+	entries, err := m.source.Entries(at.seq-1, entryBatch+1)
+	if err != nil {
+		return nil, err
+	}
+	if len(entries) == 0 || entries[0].Hash.Prefix() != at.chain {
+		return nil, fmt.Errorf("seq %d with chain %s: %w", at.seq, at.chain, log.ErrOtherLog)
+	}
+	return entries[1:], nil
 }
 
 // rebuild makes everything from the rows, some at a time, so that whoever applies

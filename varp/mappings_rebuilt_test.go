@@ -29,31 +29,74 @@ func (r *rebuilt) Entries(after log.Seq, limit int) ([]log.Entry, error) {
 	return chained, err
 }
 
+// rebuiltOf is a cloud whose NICs are on a node, some more than one of them.
+func rebuiltOf(t *testing.T, node, more int) (*cloud, *site) {
+	c := newCloud(t, 2, 2)
+	for n := range 1 + more {
+		c.put(&log.NIC{MAC: testMAC(1 + n), BelongsToType: "zone", CNUUID: c.nodes[node], NetworkUUID: c.nets[0].UUID})
+	}
+	s := newSite(c, ShootdownConfig{})
+	s.catchUp(c, len(c.entries))
+	return c, s
+}
+
 // A server that was rebuilt answers from the log that it has now: what was made of
 // the other one is not gone on from.
 func TestMappingsOfARebuiltServer(t *testing.T) {
-	for more := range 3 { // entries by which the log that is taken over is longer
-		of := func(node, more int) (*cloud, *site) {
-			c := newCloud(t, 2, 2)
-			c.put(&log.NIC{MAC: testMAC(1), BelongsToType: "zone", CNUUID: c.nodes[node], NetworkUUID: c.nets[0].UUID})
-			for n := range more {
-				c.put(&log.NIC{MAC: testMAC(2 + n), BelongsToType: "zone", CNUUID: c.nodes[node], NetworkUUID: c.nets[0].UUID})
-			}
-			s := newSite(c, ShootdownConfig{})
-			s.catchUp(c, len(c.entries))
-			return c, s
-		}
-		before, s := of(0, 0)
+	for more := range 5 { // entries of the log that is taken over, beside one; the other has two
+		before, s := rebuiltOf(t, 0, 2)
 		source := &rebuilt{site: s, salt: 1}
 		m := NewMappings(source, nil)
 		if wrong := sameAsRows(m, s, before, 4); wrong != "" {
 			t.Fatalf("before: %s", wrong)
 		}
-		after, other := of(1, more)
+		after, other := rebuiltOf(t, 1, more)
 		other.cluster = s.cluster
 		source.site, source.salt = other, 2
 		if wrong := sameAsRows(m, other, after, 4); wrong != "" {
 			t.Errorf("%d more: %s", more, wrong)
+		}
+	}
+}
+
+// What was given to a node by the log of before, and acknowledged, is told anew by
+// the log that the server has after it was rebuilt.
+func TestShootdownsOfARebuiltServer(t *testing.T) {
+	for more := range 5 { // as above
+		before, s := rebuiltOf(t, 0, 2)
+		source := &rebuilt{site: s, salt: 1}
+		events, err := NewShootdowns(ShootdownConfig{Source: source})
+		if err != nil {
+			t.Fatal(err)
+		}
+		at, _ := s.rows.underlayOf(before.nodes[0])
+		// all takes and acknowledges what there is to tell.
+		all := func() (told map[log.MAC]bool) {
+			told = make(map[log.MAC]bool)
+			for {
+				records, ok := events.Events(nil, at.Addr, 1<<20)
+				if !ok {
+					t.Fatalf("%d more: the log cannot be read", more)
+				}
+				if len(records) == 0 {
+					return told
+				}
+				var ids []log.UUID
+				for _, r := range records {
+					told[r.MAC] = true
+					ids = append(ids, r.ID)
+				}
+				events.Remove(at.Addr, ids)
+			}
+		}
+		if told := all(); !told[testMAC(1)] {
+			t.Fatalf("before: told %v", told)
+		}
+		_, other := rebuiltOf(t, 0, more)
+		other.cluster = s.cluster
+		source.site, source.salt = other, 2
+		if told := all(); !told[testMAC(1)] {
+			t.Errorf("%d more: told %v of the other log, without what it has of a NIC that was told before", more, told)
 		}
 	}
 }

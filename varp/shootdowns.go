@@ -85,11 +85,15 @@ type Shootdowns struct {
 	cfg   ShootdownConfig // immutable
 	state State           // immutable: Source or Changes
 
-	mu      sync.Mutex // protects what follows
-	log     log.UUID   // the cluster whose log the index is of
-	index   *shotIndex // nil before the first request
-	moves   uint64     // counts changes of underlay NICs, and what was not read
-	tick    uint64     // counts requests
+	mu    sync.Mutex // protects what follows
+	log   log.UUID   // the cluster whose log the index is of
+	index *shotIndex // nil before the first request
+	// chain is that of Source's log at index.seq, if sure: a server that was rebuilt
+	// has other entries under the same seqs.
+	chain   log.ChainPrefix
+	sure    bool
+	moves   uint64 // counts changes of underlay NICs, and what was not read
+	tick    uint64 // counts requests
 	readers map[netip.Addr]*reader
 	shots   []shot // room for those of one event
 }
@@ -147,21 +151,33 @@ func (s *Shootdowns) catchUp() error {
 	past := log.Seq(s.cfg.Past)
 	oldest := max(head.Seq, past) - past
 	s.begin(head, oldest)
+	if s.sure && s.index.seq == head.Seq && s.chain != head.Chain {
+		s.restart(head, oldest)
+	}
 	if s.index.seq < oldest {
+		if _, err := s.following(1); err != nil {
+			clear(s.readers) // it may be another log: what they acknowledged counts no more
+		}
 		s.index.jump(oldest)
+		s.sure = false
 		s.moves++
 	}
 	for s.index.seq < head.Seq {
-		entries, err := s.cfg.Source.Entries(s.index.seq, entryBatch)
+		entries, err := s.following(entryBatch)
 		switch {
 		case errors.Is(err, log.ErrCompacted):
+			clear(s.readers) // as above
 			s.index.jump(head.Seq)
+			s.chain, s.sure = head.Chain, true
 			s.moves++
 			return nil
+		case errors.Is(err, log.ErrOtherLog):
+			s.restart(head, oldest)
+			continue
 		case err != nil:
 			return err
 		case len(entries) == 0:
-			s.index.seq = head.Seq
+			s.index.seq, s.chain, s.sure = head.Seq, head.Chain, true
 		}
 		if err := s.noteAll(entries); err != nil {
 			return err
@@ -170,12 +186,33 @@ func (s *Shootdowns) catchUp() error {
 	return nil
 }
 
+// following reads entries of Source that follow the index. log.ErrOtherLog: its log
+// is not the one that the index was made of, which the entry before them tells.
+func (s *Shootdowns) following(limit int) ([]log.Entry, error) {
+	if !s.sure || s.index.seq == 0 {
+		return s.cfg.Source.Entries(s.index.seq, limit)
+	}
+	entries, err := s.cfg.Source.Entries(s.index.seq-1, limit+1)
+	if err != nil {
+		return nil, err
+	}
+	if len(entries) == 0 || entries[0].Seq != s.index.seq || entries[0].Hash.Prefix() != s.chain {
+		return nil, fmt.Errorf("seq %d with chain %s: %w", s.index.seq, s.chain, log.ErrOtherLog)
+	}
+	return entries[1:], nil
+}
+
 // begin starts with an empty index if there is none yet, or if it is of another log.
 func (s *Shootdowns) begin(head log.Cursor, oldest log.Seq) {
 	if s.index != nil && s.log == head.Cluster && s.index.seq <= head.Seq {
 		return
 	}
-	s.log, s.index = head.Cluster, newShotIndex(s.cfg.MaxMappings, oldest)
+	s.restart(head, oldest)
+}
+
+// restart begins anew, and tells every node everything again.
+func (s *Shootdowns) restart(head log.Cursor, oldest log.Seq) {
+	s.log, s.index, s.sure = head.Cluster, newShotIndex(s.cfg.MaxMappings, oldest), false
 	s.moves++
 	clear(s.readers)
 }
@@ -230,6 +267,7 @@ func (s *Shootdowns) noteAll(entries []log.Entry) (err error) {
 			}
 			nic, ok := e.Object.(*log.NIC)
 			s.note(entries[i].Seq, ok && nic.BelongsToType == "server")
+			s.chain, s.sure = entries[i].Hash.Prefix(), true
 		}
 		s.index.trim(rows)
 	})

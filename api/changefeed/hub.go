@@ -64,7 +64,7 @@ func (h *hub) advance() {
 		}
 		items, err := h.read(at)
 		if h.replaced(at) {
-			h.restart("the log of this server was replaced: register anew")
+			h.restart(replacedLog)
 			return
 		}
 		if err != nil || len(items) == 0 {
@@ -153,6 +153,9 @@ func (h *hub) note(items []*item) {
 	h.at = items[len(items)-1].place
 }
 
+// replacedLog ends all listeners: there is another log in place of theirs.
+const replacedLog = "the log of this server was replaced: register anew"
+
 // replacedReason ends a listener of whose instance another one came.
 const replacedReason = "replaced: this instance registered again"
 
@@ -161,11 +164,12 @@ const replacedReason = "replaced: this instance registered again"
 func (h *hub) join(l *listener, from *log.Cursor) (log.Cursor, error) {
 	h.enter()
 	h.advance()
+	replaced := from != nil && h.replaced(*from) // since that was judged
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	at := h.at
 	if from != nil {
-		if from.Cluster != at.Cluster || from.Seq > at.Seq {
+		if replaced || from.Cluster != at.Cluster || from.Seq > at.Seq {
 			h.count--
 			return log.Cursor{}, errReplaced
 		}
@@ -200,7 +204,7 @@ func (h *hub) enter() {
 	h.count++
 }
 
-// errReplaced: the log became another one while a listener registered.
+// errReplaced: the log became another one while a listener registered or read.
 var errReplaced = errors.New("changefeed: the log was replaced")
 
 // leave forgets a listener that joined.
@@ -232,21 +236,42 @@ func (h *hub) due(l *listener) (next log.Seq, upTo log.Cursor) {
 	return next, h.at
 }
 
-// after returns items behind a place, of those that are kept or from the store.
-// They end where the hub's do, or earlier. Errors: log.ErrCompacted and others.
-func (h *hub) after(place log.Seq, cluster log.UUID) ([]*item, error) {
-	h.mu.Lock()
-	if n := len(h.items); n > 0 {
-		first := h.items[0].place.Seq
-		if h.items[0].place.Cluster == cluster && place+1 >= first && place < first+log.Seq(n)-1 {
-			from := int(place + 1 - first)
-			kept := h.items[from:min(from+readEntries, n)]
-			h.mu.Unlock()
-			return kept, nil
-		}
+// after returns items behind a place, of those that are kept or from the store, for
+// a listener that is to look up to another place. They end where the hub's do, or
+// earlier. Errors: errReplaced if they may be of another log than that place's,
+// log.ErrCompacted and others.
+func (h *hub) after(l *listener, place log.Seq, upTo log.Cursor) ([]*item, error) {
+	kept, ended := h.keptAfter(l, place, upTo.Cluster)
+	if ended || kept != nil {
+		return kept, nil
 	}
-	h.mu.Unlock()
-	return h.read(log.Cursor{Cluster: cluster, Seq: place})
+	items, err := h.read(log.Cursor{Cluster: upTo.Cluster, Seq: place})
+	if h.replaced(upTo) {
+		return nil, errReplaced
+	}
+	return items, err
+}
+
+// keptAfter is after for what is kept; nil if it is not. ended: the listener is, as
+// all of them are before anything of another log is kept.
+func (h *hub) keptAfter(l *listener, place log.Seq, cluster log.UUID) (kept []*item, ended bool) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	select {
+	case <-l.over:
+		return nil, true
+	default:
+	}
+	n := len(h.items)
+	if n == 0 {
+		return nil, false
+	}
+	first := h.items[0].place.Seq
+	if h.items[0].place.Cluster != cluster || place+1 < first || place >= first+log.Seq(n)-1 {
+		return nil, false
+	}
+	from := int(place + 1 - first)
+	return h.items[from:min(from+readEntries, n)], false
 }
 
 // registered returns the listeners, in no order.

@@ -127,7 +127,7 @@ func (l *listener) register(version Version) error {
 	}
 	at, err := l.s.hub.join(l, from)
 	if err != nil {
-		return rejectf("the log of this server was replaced: register anew")
+		return rejectf(replacedLog)
 	}
 	answer, err := l.reg.reply(at, from != nil, reason)
 	if err == nil {
@@ -235,7 +235,11 @@ func (l *listener) catchUp() error {
 		return nil
 	}
 	for place := next - 1; place < upTo.Seq; {
-		items, err := l.s.hub.after(place, upTo.Cluster)
+		items, err := l.s.hub.after(l, place, upTo)
+		if errors.Is(err, errReplaced) {
+			l.end(replacedLog)
+			return nil
+		}
 		if err != nil || len(items) == 0 {
 			l.end(fmt.Sprintf("what follows seq %d cannot be read, register anew: %v", place, err))
 			return nil

@@ -1,6 +1,7 @@
 package changefeed
 
 import (
+	"errors"
 	"strings"
 	"testing"
 
@@ -37,6 +38,46 @@ func TestListenersOfARebuiltServer(t *testing.T) {
 		store.rebuild(t, more)
 		if code, reason := l.closed(); !strings.Contains(reason, "replaced: register anew") {
 			t.Errorf("%d more: closed with %d %q", more, code, reason)
+		}
+	}
+}
+
+// A listener that is behind reads for itself: nothing of the log that a rebuilt server
+// has then, also before the hub has noticed and closed it; nor does one join there
+// whose cursor was found right a moment before.
+func TestCatchingUpOnARebuiltServer(t *testing.T) {
+	for _, kept := range []bool{false, true} {
+		for more := range 3 {
+			store, all := newMemory(), objects{}
+			h, l := newHub(store), &listener{woken: make(chan struct{}, 1), over: make(chan struct{}), reg: new(registration)}
+			if kept {
+				h.enter()
+			}
+			for i := range 3 {
+				store.write(t, all.put(&log.VM{UUID: log.UUID{1, byte(i)}}))
+			}
+			from := store.at(1)
+			if kept {
+				h.advance()
+			} else {
+				h.enter()
+			}
+			h.instances[""] = []*listener{l}
+			_, upTo := h.due(l)
+			if items, err := h.after(l, 0, upTo); err != nil || len(items) == 0 || items[0].place != from {
+				t.Fatalf("before: %v, %v", items, err)
+			}
+			store.rebuild(t, more)
+			items, err := h.after(l, 0, upTo)
+			if len(items) > 0 && items[0].place != from || !kept && !errors.Is(err, errReplaced) {
+				t.Errorf("kept %v, %d more: %v, %v", kept, more, items, err)
+			}
+			if _, err := h.join(&listener{reg: new(registration)}, &from); !errors.Is(err, errReplaced) {
+				t.Errorf("kept %v, %d more: joined at a cursor of the log before: %v", kept, more, err)
+			}
+			if items, err := h.after(l, 0, upTo); len(items) > 0 {
+				t.Errorf("kept %v, %d more: an ended listener got %v, %v", kept, more, items, err)
+			}
 		}
 	}
 }

@@ -202,6 +202,9 @@ func (c *Client) untilAnswered(ctx context.Context, attempt func(context.Context
 		err := attempt(ctx, c.servers[int(i)%len(c.servers)])
 		var again retry
 		if err == nil || !errors.As(err, &again) {
+			if err != nil && uncertain != nil && undone(err) { // that of this try
+				return fmt.Errorf("%w: %w; it is not known what became of an earlier try: %w", ErrUnavailable, err, uncertain)
+			}
 			return err
 		}
 		if why := c.unwelcome(again.error); why == nil {

@@ -51,3 +51,24 @@ func TestLogOfAnotherTimeline(t *testing.T) {
 		t.Errorf("%d entries, %d questions", entries, asked)
 	}
 }
+
+// What a server says of a later try, that nothing was written, is not said of a try
+// of which nobody knows what became.
+func TestLaterTryWithoutRoom(t *testing.T) {
+	for _, first := range []int{http.StatusServiceUnavailable, 0} {
+		asked := 0
+		c := serve(t, func(w http.ResponseWriter, _ *http.Request) {
+			if asked++; asked == 1 && first != 0 {
+				w.WriteHeader(first)
+				fmt.Fprint(w, `{"code":"OutcomeUnknown","message":"it is not known whether the change was made"}`)
+				return
+			}
+			w.WriteHeader(http.StatusInsufficientStorage)
+			fmt.Fprint(w, `{"code":"NoRoom","message":"the disks are full"}`)
+		})
+		_, err := c.Raw(t.Context(), http.MethodPost, "/changes", nil)
+		if unknown := errors.Is(err, ErrUnavailable); err == nil || unknown != (first != 0) {
+			t.Errorf("after %d: %v", first, err)
+		}
+	}
+}

@@ -14,33 +14,36 @@ import (
 
 	"rutter/api/asked"
 	"rutter/log"
+	"rutter/log/budget"
 )
 
 // Codes of answers beside those of refusals.
 const (
 	codeUnavailable = "ServiceUnavailable"
 	codeBadRequest  = "BadRequest"
+	codeBudget      = "BudgetExceeded"
 )
 
 // answerError is an error with the status of its answer.
 type answerError struct {
 	status int
 	log.Refusal
+	after int // when to come again, in seconds; 0: it is not said
 }
 
 func failure(status int, code, format string, args ...any) error {
-	return &answerError{status, log.Refusal{Code: code, Message: fmt.Sprintf(format, args...)}}
+	return &answerError{status: status, Refusal: log.Refusal{Code: code, Message: fmt.Sprintf(format, args...)}}
 }
 
 func badField(field, remedy, format string, args ...any) error {
-	return &answerError{http.StatusUnprocessableEntity, log.Refusal{
+	return &answerError{status: http.StatusUnprocessableEntity, Refusal: log.Refusal{
 		Code: log.CodeInvalidParameters, Message: "Invalid parameters",
 		Errors: []log.FieldError{{Field: field, Code: log.ElementInvalid, Message: fmt.Sprintf(format, args...), Remedy: remedy}},
 	}}
 }
 
 func missingField(field, remedy string) error {
-	return &answerError{http.StatusUnprocessableEntity, log.Refusal{
+	return &answerError{status: http.StatusUnprocessableEntity, Refusal: log.Refusal{
 		Code: log.CodeInvalidParameters, Message: "Missing parameters",
 		Errors: []log.FieldError{{Field: field, Code: log.ElementMissing, Message: "Missing parameter", Remedy: remedy}},
 	}}
@@ -80,14 +83,17 @@ func writeError(w http.ResponseWriter, err error) {
 		if !ok {
 			status = http.StatusUnprocessableEntity
 		}
-		answer = &answerError{status, *refusal}
+		answer = &answerError{status: status, Refusal: *refusal}
 		if status == http.StatusNotFound {
 			answer.Errors = nil // which one, the path says
 		}
 	default:
-		answer = &answerError{http.StatusServiceUnavailable, log.Refusal{Code: codeUnavailable, Message: err.Error()}}
+		answer = &answerError{status: http.StatusServiceUnavailable, Refusal: log.Refusal{Code: codeUnavailable, Message: err.Error()}}
 	}
-	if answer.status == http.StatusServiceUnavailable {
+	switch {
+	case answer.after > 0:
+		w.Header().Set("Retry-After", strconv.Itoa(answer.after))
+	case answer.status == http.StatusServiceUnavailable:
 		w.Header().Set("Retry-After", "1")
 	}
 	writeJSON(w, answer.status, answer.Refusal.Bounded())
@@ -179,6 +185,13 @@ func (s *Service) propose(ctx context.Context, r *http.Request, ops ...log.Op) (
 	ctx, cancel := context.WithTimeout(ctx, proposeTime)
 	defer cancel()
 	result, err := s.store.Propose(ctx, c)
+	var exceeded *budget.Exceeded
+	if errors.As(err, &exceeded) {
+		return result, &answerError{
+			status: http.StatusTooManyRequests, after: exceeded.Seconds(),
+			Refusal: log.Refusal{Code: codeBudget, Message: "nothing was written: " + exceeded.Error()},
+		}
+	}
 	if errors.Is(err, log.ErrNoRoom) {
 		return result, failure(http.StatusInsufficientStorage, log.CodeNoRoom, "nothing was written: %v", err)
 	}

@@ -1,12 +1,16 @@
 package cnapi
 
 import (
+	"context"
+	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"strings"
 	"testing"
+	"time"
 
 	"rutter/log"
+	"rutter/log/budget"
 )
 
 // TestRefusalsAreAnswered: a refusal of the log has its status, and an answer is
@@ -16,5 +20,26 @@ func TestRefusalsAreAnswered(t *testing.T) {
 	writeError(w, &log.Refusal{Code: log.CodeUndecided, Message: strings.Repeat("x", 300<<10)})
 	if n := w.Body.Len(); w.Code != http.StatusInternalServerError || n > log.MaxResultBytes {
 		t.Errorf("status %d with %d bytes", w.Code, n)
+	}
+}
+
+// failingStore is a store that takes no change.
+type failingStore struct {
+	*memory
+	err error
+}
+
+func (f failingStore) Propose(context.Context, *log.Change) (log.Result, error) {
+	return log.Result{}, f.err
+}
+
+// TestBudgetIsNamed: who has used one up is told which, and when to come again.
+func TestBudgetIsNamed(t *testing.T) {
+	s := newService(t, newMemory(), nil)
+	s.store = failingStore{newMemory(), fmt.Errorf("overloaded: %w", &budget.Exceeded{Name: budget.ForeignBytes, Who: "192.0.2.1", Wait: 6500 * time.Millisecond})}
+	_, err := s.propose(t.Context(), nil)
+	w := httptest.NewRecorder()
+	if writeError(w, err); w.Code != http.StatusTooManyRequests || w.Header().Get("Retry-After") != "7" || !strings.Contains(w.Body.String(), "foreign_bytes of 192.0.2.1") {
+		t.Errorf("%d %s %v", w.Code, w.Body, w.Header())
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"crypto/rand"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -264,6 +265,15 @@ func TestCertificatesAreBudgeted(t *testing.T) {
 	d.now = d.now.Add(2 * time.Hour)
 	if status := d.ask(stranger, http.MethodPost, "/join", join, nil); status != http.StatusOK {
 		t.Errorf("later, the token was answered with %d", status)
+	}
+}
+
+// What is known not to be written is no unknown fate.
+func TestNoRoomIsAnswered(t *testing.T) {
+	d := newDesk(t)
+	a := d.failure(httptest.NewRequest(http.MethodPost, "/tokens", nil), fmt.Errorf("%w: of three", log.ErrNoRoom))
+	if a.status != http.StatusInsufficientStorage || a.Code != log.CodeNoRoom {
+		t.Errorf("%d %v", a.status, a)
 	}
 }
 

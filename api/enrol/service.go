@@ -219,7 +219,7 @@ func (s *Service) guarded(e endpoint) http.HandlerFunc {
 var refusalStatus = map[string]int{
 	log.CodeResourceNotFound: http.StatusNotFound, log.CodeNotAuthorized: http.StatusForbidden, log.CodePreconditionFailed: http.StatusPreconditionFailed,
 	log.CodeUndecided: http.StatusInternalServerError,
-	log.CodeTooOld:    http.StatusConflict, log.CodeIDReused: http.StatusConflict,
+	log.CodeTooOld:    http.StatusConflict, log.CodeIDReused: http.StatusConflict, log.CodeSkipped: http.StatusConflict,
 }
 
 func (s *Service) failure(r *http.Request, err error) *answerError {
@@ -236,6 +236,11 @@ func (s *Service) failure(r *http.Request, err error) *answerError {
 			status = http.StatusUnprocessableEntity
 		}
 		answer = &answerError{status: status, Code: refusal.Code, Message: refusal.Message, Errors: refusal.Errors}
+	case errors.Is(err, log.ErrNoRoom):
+		answer = &answerError{
+			status: http.StatusInsufficientStorage, Code: log.CodeNoRoom, Message: err.Error(),
+			Remedy: "nothing was written; delete what is not needed, or give the servers' disks more room: rutter cluster status",
+		}
 	default:
 		answer = &answerError{
 			status: http.StatusServiceUnavailable, Code: "OutcomeUnknown", Message: "it is not known whether the change was made: " + err.Error(),

@@ -13,6 +13,7 @@ import (
 	"strings"
 
 	"rutter/log"
+	"rutter/log/budget"
 )
 
 // Codes of errors beside those of package log; restify's words.
@@ -22,6 +23,7 @@ const (
 	codeInternal    = "InternalError"
 	codeContent     = "InvalidContent"
 	codeTooLarge    = "RequestEntityTooLarge"
+	codeBudget      = "BudgetExceeded"
 )
 
 // Messages of the whole (spec/napi.md section 3.3).
@@ -38,6 +40,8 @@ type problem struct {
 	Errors  []element `json:"errors,omitempty"`
 	// Network is the one that is full, where Code is SubnetFull.
 	Network string `json:"network_uuid,omitempty"`
+	// Budget is the one that is used up, with when to come again.
+	Budget *budget.Exceeded `json:"budget,omitempty"`
 }
 
 // element is what is wrong with one field.
@@ -95,6 +99,9 @@ var refusalStatus = map[string]int{
 	log.CodePreconditionFailed: http.StatusPreconditionFailed,
 	log.CodeNotAuthorized:      http.StatusForbidden,
 	log.CodeUndecided:          http.StatusInternalServerError,
+	log.CodeTooOld:             http.StatusConflict,
+	log.CodeSkipped:            http.StatusConflict,
+	log.CodeIDReused:           http.StatusConflict,
 }
 
 // codeSubnetsExhausted: no subnet is left to choose from.
@@ -181,6 +188,8 @@ func (s *Service) writeError(w http.ResponseWriter, r *http.Request, err error) 
 	switch p.status {
 	case http.StatusServiceUnavailable:
 		w.Header().Set("Retry-After", "1")
+	case http.StatusTooManyRequests:
+		w.Header().Set("Retry-After", strconv.Itoa(p.Budget.Seconds()))
 	case http.StatusInternalServerError:
 		s.cfg.Logger.Error("napi request failed", "method", r.Method, "path", r.URL.Path, "err", err)
 	}

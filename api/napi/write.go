@@ -11,6 +11,7 @@ import (
 	"rutter/api"
 	"rutter/api/access"
 	"rutter/log"
+	"rutter/log/budget"
 	"rutter/projections"
 )
 
@@ -40,6 +41,7 @@ func (s *Service) propose(r *http.Request, ops ...log.Op) (log.Result, error) {
 	ctx, cancel := within(r, writeTime)
 	defer cancel()
 	var fate error // of an earlier try that may have been written
+	var exceeded *budget.Exceeded
 	for {
 		result, err := s.store.Propose(ctx, &log.Change{ID: id, Actor: actor, By: by, Ops: ops})
 		switch {
@@ -50,6 +52,12 @@ func (s *Service) propose(r *http.Request, ops ...log.Op) (log.Result, error) {
 			return result, s.store.WaitSeq(ctx, result.Last)
 		case fate != nil || errors.Is(err, api.ErrUnknown):
 			fate = err
+		case errors.As(err, &exceeded):
+			p := fail(http.StatusTooManyRequests, codeBudget, "nothing was written: "+exceeded.Error())
+			p.Budget = exceeded
+			return result, p
+		case errors.Is(err, api.ErrClock):
+			return result, fail(http.StatusServiceUnavailable, codeUnavailable, "nothing was written: "+err.Error())
 		case errors.Is(err, api.ErrOverloaded):
 			return result, fail(http.StatusServiceUnavailable, codeUnavailable, "too many changes are waiting; nothing was written")
 		case errors.Is(err, log.ErrNoRoom):

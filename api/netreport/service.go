@@ -27,6 +27,13 @@ const (
 	maxCNs = 16384
 	// within bounds what is done about one report; its sender waits longer.
 	within = 10 * time.Second
+	// maxErrors bounds in bytes what the refusals of one answer say of single fields:
+	// a report may be refused 128 times. Of those beyond only code and message are
+	// sent, which agents look at, and which have 4 KiB at most.
+	maxErrors = 64 << 10
+	// maxFound bounds in bytes the objects of one answer, as they are encoded: a node
+	// asks for NICs, of some hundred bytes, 256 at a time.
+	maxFound = 4 << 20
 )
 
 // Store is the log and its state, as this package needs them; see api.Store.
@@ -130,6 +137,10 @@ func (s *Service) serve(w http.ResponseWriter, r *http.Request) {
 	ctx, cancel := context.WithTimeout(r.Context(), within)
 	defer cancel()
 	a, err := s.Take(ctx, cn, &m)
+	if errors.Is(err, report.ErrBounds) {
+		answer(w, http.StatusUnprocessableEntity, failure{log.CodeInvalidParameters, err.Error()})
+		return
+	}
 	if err != nil {
 		answer(w, http.StatusServiceUnavailable, failure{"ServiceUnavailable", err.Error()})
 		return
@@ -138,7 +149,8 @@ func (s *Service) serve(w http.ResponseWriter, r *http.Request) {
 }
 
 // Take does what a report of a CN says. An error means that this server cannot
-// tell what became of it, or can take none.
+// tell what became of it, or can take none; report.ErrBounds, that what it asks for
+// is too much for one answer.
 func (s *Service) Take(ctx context.Context, cn log.UUID, m *report.Report) (*report.Answer, error) {
 	if err := s.cfg.Store.Serving(); err != nil {
 		return nil, err
@@ -152,21 +164,18 @@ func (s *Service) Take(ctx context.Context, cn log.UUID, m *report.Report) (*rep
 		g.Go(func() { a.Outcomes[i] = s.write(ctx, cn, &m.Changes[i].Change) })
 	}
 	g.Wait()
-	if _, err := s.cfg.Store.Consistent(ctx); err != nil {
+	boundErrors(a.Outcomes)
+	_, err := s.cfg.Store.Consistent(ctx)
+	if err != nil {
 		return nil, fmt.Errorf("netreport: %w", err)
 	}
 	s.cfg.Store.View(func(state *projections.State, head log.Cursor) {
 		a.Cluster, a.Seq = head.Cluster, head.Seq
-		for _, mac := range m.Look {
-			a.Found = append(a.Found, find(state, log.KindNIC, mac.String(), mac.String()))
-		}
-		for _, name := range m.Networks {
-			a.Found = append(a.Found, findNetwork(state, name))
-		}
-		for _, id := range m.Aggregations {
-			a.Found = append(a.Found, find(state, log.KindAggregation, id, id))
-		}
+		a.Found, err = look(state, m)
 	})
+	if err != nil {
+		return nil, fmt.Errorf("netreport: %w", err)
+	}
 	return a, nil
 }
 
@@ -186,6 +195,51 @@ func (s *Service) enter(cn log.UUID, p place) (newest place, ok bool) {
 	}
 	s.last[cn] = p
 	return p, true
+}
+
+// boundErrors leaves out what refusals say of single fields, where that is too much
+// for one answer. They may be others' too, and are not written to.
+func boundErrors(outcomes []report.Outcome) {
+	room := maxErrors
+	for i := range outcomes {
+		r := outcomes[i].Refusal
+		if r == nil || len(r.Errors) == 0 {
+			continue
+		}
+		size := 0
+		if text, err := json.Marshal(r.Errors); err == nil {
+			size = len(text)
+		}
+		if room -= size; room < 0 {
+			outcomes[i].Refusal = &log.Refusal{Code: r.Code, Message: r.Message}
+		}
+	}
+}
+
+// look finds what a report asks for. The error wraps report.ErrBounds.
+func look(state *projections.State, m *report.Report) (all []report.Found, err error) {
+	encoder, size := log.NewEncoder(), 0
+	add := func(f report.Found) {
+		if f.Object != nil && err == nil {
+			b, failed := encoder.Object(f.Object)
+			if size, err = size+len(b), failed; size > maxFound {
+				err = fmt.Errorf("%w: what it asks for has over %d bytes: ask for less at once", report.ErrBounds, maxFound)
+			}
+		}
+		if err == nil {
+			all = append(all, f)
+		}
+	}
+	for _, mac := range m.Look {
+		add(find(state, log.KindNIC, mac.String(), mac.String()))
+	}
+	for _, name := range m.Networks {
+		add(findNetwork(state, name))
+	}
+	for _, id := range m.Aggregations {
+		add(find(state, log.KindAggregation, id, id))
+	}
+	return all, err
 }
 
 func find(state *projections.State, kind log.Kind, id, key string) report.Found {

@@ -4,8 +4,10 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"net/http"
 	"net/http/httptest"
+	"strings"
 	"testing"
 
 	"rutter/log"
@@ -112,6 +114,48 @@ func TestAllowed(t *testing.T) {
 		w := httptest.NewRecorder()
 		if s.Handler().ServeHTTP(w, httptest.NewRequest(http.MethodPost, path, nil)); w.Code != want {
 			t.Errorf("POST %s: %d, want %d", path, w.Code, want)
+		}
+	}
+}
+
+// TestAnswersAreBounded: a report that is refused as often and as much as can be, and
+// one that asks again and again for what is large, get no more than an answer may hold.
+func TestAnswersAreBounded(t *testing.T) {
+	refusal := &log.Refusal{Code: log.CodeInvalidParameters, Message: strings.Repeat("m", log.MaxMessageBytes)}
+	for range 12 {
+		refusal.Errors = append(refusal.Errors, log.FieldError{Field: "f", Message: strings.Repeat("<", log.MaxMessageBytes)})
+	}
+	outcomes := make([]report.Outcome, report.MaxChanges)
+	for i := range outcomes {
+		outcomes[i].Refusal = refusal
+	}
+	outcomes[0].Refusal = &log.Refusal{Code: log.CodeInUse, Errors: []log.FieldError{{Field: "first"}}}
+	boundErrors(outcomes)
+	text, err := json.Marshal(outcomes)
+	if most := maxErrors + report.MaxChanges*(log.MaxMessageBytes+1024); err != nil || len(text) > most {
+		t.Errorf("outcomes of %d bytes, over %d: %v", len(text), most, err)
+	}
+	if len(outcomes[0].Refusal.Errors) != 1 || len(refusal.Errors) != 12 || outcomes[127].Refusal.Message != refusal.Message {
+		t.Errorf("%+v", outcomes[0].Refusal)
+	}
+
+	m := &memory{state: projections.NewState()}
+	s, err := New(Config{Store: m})
+	if err != nil {
+		t.Fatal(err)
+	}
+	network := &log.Network{UUID: log.UUID{1}, Name: "large", NICTag: "large", Description: strings.Repeat("x", 2*maxFound/report.MaxLooks)}
+	if _, err := m.state.Apply(1, &log.Event{Kind: log.KindNetwork, ID: network.ID(), Action: log.Create, Revision: 1, Object: network}); err != nil {
+		t.Fatal(err)
+	}
+	ask := &report.Report{Incarnation: 1, Counter: 1}
+	for n := range report.MaxLooks {
+		ask.Networks = append(ask.Networks, "large")
+		if n > 0 && n < 255 {
+			continue
+		}
+		if a, err := s.Take(t.Context(), ourCN, ask); n == 0 && (err != nil || len(a.Found) != 1 || a.Found[0].Object == nil) || n == 255 && !errors.Is(err, report.ErrBounds) {
+			t.Errorf("%d times: %v", n+1, err)
 		}
 	}
 }

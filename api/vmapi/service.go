@@ -16,6 +16,7 @@ import (
 	"github.com/google/uuid"
 
 	"rutter/log"
+	"rutter/log/budget"
 	"rutter/log/vmrule"
 	"rutter/projections"
 )
@@ -75,6 +76,8 @@ type problem struct {
 	Code    string           `json:"code"`
 	Message string           `json:"message"`
 	Errors  []log.FieldError `json:"errors,omitempty"`
+	// Budget is the one that is used up, with when to come again.
+	Budget *budget.Exceeded `json:"budget,omitempty"`
 }
 
 func (p *problem) Error() string { return p.Code + ": " + p.Message }
@@ -129,6 +132,9 @@ func (s *Service) fail(w http.ResponseWriter, err error) {
 	var p *problem
 	if !errors.As(err, &p) {
 		p = fail(http.StatusServiceUnavailable, "ServiceUnavailable", "%v", err)
+	}
+	if p.Budget != nil {
+		w.Header().Set("Retry-After", strconv.Itoa(p.Budget.Seconds()))
 	}
 	answer(w, p.status, p)
 }
@@ -322,6 +328,12 @@ func (s *Service) write(ctx context.Context, c *log.Change) (log.Result, error) 
 	ctx, cancel := context.WithTimeout(ctx, within)
 	defer cancel()
 	result, err := s.cfg.Store.Propose(ctx, c)
+	var exceeded *budget.Exceeded
+	if errors.As(err, &exceeded) {
+		p := fail(http.StatusTooManyRequests, "BudgetExceeded", "nothing was written: %v", exceeded)
+		p.Budget = exceeded
+		return result, p
+	}
 	if errors.Is(err, log.ErrNoRoom) {
 		return result, fail(http.StatusInsufficientStorage, log.CodeNoRoom, "nothing was written: %v", err)
 	}

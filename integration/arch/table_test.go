@@ -104,7 +104,7 @@ var importTable = []row{
 		why: "an address is let in or not before anybody knows what it asks for",
 	},
 	{
-		pkg: "api/napi", may: []string{"log", "projections", "api", "api/access"},
+		pkg: "api/napi", may: []string{"log", "log/budget", "projections", "api", "api/access"},
 		why: "NAPI's words are another form of the state; of the API it needs to know when a write may be tried again",
 	},
 	{
@@ -112,7 +112,7 @@ var importTable = []row{
 		why: "who listens to a feed need not know what serves it",
 	},
 	{
-		pkg: "api/cnapi", may: []string{"log", "projections", "agent/sysinfo", "api/asked"},
+		pkg: "api/cnapi", may: []string{"log", "log/budget", "projections", "agent/sysinfo", "api/asked"},
 		why: "CNAPI's words are another form of the state; what a node says of itself has one form, which agents write and servers read",
 	},
 	{
@@ -133,7 +133,7 @@ var importTable = []row{
 		why: "what CNs report of their NICs is written without sessions or Raft",
 	},
 	{
-		pkg: "api/vmapi", may: []string{"log", "log/vmrule", "projections"},
+		pkg: "api/vmapi", may: []string{"log", "log/budget", "log/vmrule", "projections"},
 		why: "VMAPI's surface is a handler over the log and its state",
 	},
 	{

@@ -149,7 +149,7 @@ func makeNIC(t *testing.T, c *bench.Cluster, network string, vm, cn log.UUID) lo
 	return mac
 }
 
-// Row 9. A NIC is deleted, and before the node's kernel was looked at the view
+// A NIC is deleted, and before the node's kernel was looked at the view
 // becomes incomplete: the NIC of another network has come, the network has not. A
 // barrier that says done has the deleted NIC's link out of the kernel, each time.
 func TestBarrierOfADeletedNIC(t *testing.T) {

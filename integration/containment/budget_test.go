@@ -163,7 +163,7 @@ func vmsOf(t *testing.T, c *bench.Cluster, count int, owners []log.UUID) (first 
 	return first
 }
 
-// Row 7: a reader of a tenant has its budget of entries looked at, whatever it asks
+// A reader of a tenant has its budget of entries looked at, whatever it asks
 // for; the answer says where to go on, and who does gets exactly what is its own.
 func TestTenantReadsWithinItsBudget(t *testing.T) {
 	const atOnce, perSecond = 3000, 5000
@@ -259,7 +259,7 @@ func madChange(cn log.UUID, ops int) map[string]any {
 	return map[string]any{"ops": all}
 }
 
-// Row 8: a compute node that writes 1,024 operations a change, on every server and
+// A compute node that writes 1,024 operations a change, on every server and
 // as fast as it can, is refused by the budget's name and then by the limit of what
 // it may own; operators write on, and it has no more than that.
 func TestMadNodeIsRefusedByName(t *testing.T) {

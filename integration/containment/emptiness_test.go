@@ -53,7 +53,7 @@ func TestNodeAgainstEmptiness(t *testing.T) {
 	n.stop()
 }
 
-// withoutCertificate (row 13): an agent whose certificate has expired, or cannot be
+// withoutCertificate: an agent whose certificate has expired, or cannot be
 // read, makes its links from its cache, answers SVP and vminfod, says what to renew,
 // and follows again as soon as there is another.
 func (n *node) withoutCertificate() {
@@ -185,7 +185,7 @@ func (n *node) oneByOne() {
 	n.forwards("after deletes one by one")
 }
 
-// emptyCluster (row 12): an empty cluster with the same authorities and addresses
+// emptyCluster: an empty cluster with the same authorities and addresses
 // takes the place of the old one.
 func (n *node) emptyCluster() {
 	before := n.kernel()

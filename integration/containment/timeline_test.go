@@ -67,7 +67,7 @@ func get(t *testing.T, ctx context.Context, url, last string) *http.Response {
 	return response
 }
 
-// Row 11. A snapshot is restored under clients that follow the log. Each that comes
+// A snapshot is restored under clients that follow the log. Each that comes
 // back with the place it was at is refused by name, and is shown nothing of the other
 // timeline; what is refused has a status that ends an EventSource.
 func TestPlacesOfBeforeARestore(t *testing.T) {

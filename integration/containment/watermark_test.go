@@ -44,7 +44,7 @@ func (*liar) ScopeBegin(*feed.ScopeBegin) error     { return nil }
 func (*liar) ScopeEnd(*feed.ScopeEnd) error         { return nil }
 func (*liar) ScopeDropped(*feed.ScopeDropped) error { return nil }
 
-// Row 10. What a CN with a certificate of its own says of itself is held against what
+// What a CN with a certificate of its own says of itself is held against what
 // it was sent: one that says more is sent away with a reason, is in the audit log, and
 // a barrier names it as missing, before, while and after it says so.
 func TestWatermarkThatCannotBe(t *testing.T) {

@@ -60,7 +60,7 @@ func tagChange(id log.UUID, name string) *log.Change {
 
 // One client whose clock is 50 s ahead writes more than the window holds: the writes
 // of everybody else go on meanwhile and after it, in any order, and their retries get
-// what they got first. Row 4 of issue 15.
+// what they got first.
 func TestWindowFullOfIDsFromAhead(t *testing.T) {
 	servers, bursts := 1, 1
 	if os.Getenv("RUTTER_LONG") != "" {
@@ -139,7 +139,7 @@ func flood(ctx context.Context, c *client.Client, n int, ahead time.Duration) er
 
 // A change id that is used again for something else, or by somebody else, is refused
 // as such, on each server, and after all were killed; the change itself gets what it
-// got first, by whatever way it comes again. Row 15 of issue 15.
+// got first, by whatever way it comes again.
 func TestChangeIDUsedAgain(t *testing.T) {
 	c := cluster(t, bench.Options{TLS: true})
 	ctx := patience(t)

@@ -94,7 +94,7 @@ class Stream {
       const before = counts.received;
       try {
         await this.read();
-        if (this.next && !this.follow) { wait = 0; continue; } // a budget ended it: there is more
+        if (this.more && !this.follow) { wait = 125; continue; } // a budget ended it: there is more
         if (!this.follow) { live = false; news(); return; }
         broken = 'the server ended the stream';
       } catch (e) {
@@ -112,11 +112,8 @@ class Stream {
     const q = new URLSearchParams(this.query);
     if (this.follow) q.set('follow', '1');
     const headers = { Accept: 'text/event-stream' };
-    if (this.next) {
-      for (const name of ['after', 'last', 'since']) q.delete(name);
-      q.set('cursor', this.next);
-      this.next = '';
-    } else if (this.last) headers['Last-Event-ID'] = this.last;
+    if (this.last) headers['Last-Event-ID'] = this.last;
+    this.more = false;
     const response = await fetch(`/log?${q}`, { headers, signal: this.stop.signal });
     if (!response.ok) {
       // A budget is used up: the server says when to come again.
@@ -153,9 +150,9 @@ class Stream {
     else if (line === '' && this.data) {
       const data = this.data;
       this.data = '';
-      if (this.event === 'next') { this.next = JSON.parse(data).next; return; }
-      add(data);
       if (this.id) this.last = this.id;
+      if (this.event === 'next') this.more = true;
+      else add(data);
     }
   }
 }

@@ -1,0 +1,55 @@
+package api
+
+import (
+	"errors"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+
+	"rutter/log"
+	"rutter/log/feed"
+)
+
+// What an agent answers of its hold is answered to people as far as it makes sense,
+// whatever it is: no status that there is not, and no more than a server keeps.
+func TestWhatAnAgentHolds(t *testing.T) {
+	t.Parallel()
+	long := strings.Repeat("x", 100<<10)
+	for _, c := range []struct {
+		status uint16
+		body   string
+		want   int
+		code   string
+	}{
+		{http.StatusOK, `{"id":"` + long + `","names":["vxlan","` + long + `"]}`, 0, ""},
+		{http.StatusOK, `[`, http.StatusBadGateway, codeUnreachable},
+		{http.StatusConflict, `{"code":"OtherHold","message":"` + long + `"}`, http.StatusConflict, "OtherHold"},
+		{http.StatusNotFound, `404 page not found`, http.StatusNotImplemented, codeNotHere},
+		{0, `{"code":"Zero"}`, http.StatusBadGateway, "Zero"},
+		{65535, `{"code":"Most"}`, http.StatusBadGateway, "Most"},
+	} {
+		var h holdForm
+		err := heldOf(log.UUID{1}, &feed.Response{Status: c.status, Body: []byte(c.body)}, &h)
+		if c.want == 0 {
+			if err != nil || len(h.ID) > maxHoldID || len(h.Names) != 1 {
+				t.Errorf("%d: %v, %d names", c.status, err, len(h.Names))
+			}
+			continue
+		}
+		w := httptest.NewRecorder()
+		writeError(w, httptest.NewRequest(http.MethodPost, "/cns/x/accept", http.NoBody), err)
+		if body := w.Body.String(); w.Code != c.want || !strings.Contains(body, `"`+c.code+`"`) || len(body) > 8<<10 {
+			t.Errorf("%d: answered with %d and %.200s", c.status, w.Code, body)
+		}
+	}
+}
+
+// Errors that were joined stand in one line.
+func TestJoinedErrorsInOneLine(t *testing.T) {
+	t.Parallel()
+	answer := fail(http.StatusGatewayTimeout, codeUnreachable, "", "%v", errors.Join(errors.New("not here"), errors.New("nor there")))
+	if got := answer.bounded().Message; got != "not here; nor there" {
+		t.Errorf("got %q", got)
+	}
+}
