@@ -296,7 +296,6 @@ type keeper interface {
 // judge compares a view that is not settled with what is programmed. It is called
 // before a pass, which then knows what it may take away.
 func (r *reconciler) judge(ctx context.Context) {
-	defer r.keep()
 	j, ok := r.replica.toJudge()
 	if !ok {
 		return
@@ -318,12 +317,10 @@ func (r *reconciler) judge(ctx context.Context) {
 	r.replica.judge(j, s, r.cfg.Now())
 }
 
-// keep tells the kernel whether it is to keep links that nobody remembers.
-func (r *reconciler) keep() {
+// keep tells the kernel whether it is to keep links that nobody remembers, as the
+// view that the pass is of says: one that is accepted meanwhile is the next pass's.
+func (r *reconciler) keep(on bool) {
 	if kernel, ok := r.kernel.(keeper); ok {
-		r.replica.mu.RLock()
-		on := r.replica.standing == held && r.replica.old == nil
-		r.replica.mu.RUnlock()
 		kernel.Keep(on)
 	}
 }
