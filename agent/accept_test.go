@@ -38,7 +38,9 @@ func TestAcceptedDuringAPass(t *testing.T) {
 	for _, remembers := range []string{"the view before", "only the kernel"} {
 		for _, when := range []string{"before the kernel is told what to keep", "after the pass"} {
 			t.Run(remembers+", "+when, func(t *testing.T) {
-				synctest.Test(t, func(t *testing.T) { testAcceptedDuringAPass(t, remembers == "only the kernel", when == "after the pass") })
+				synctest.Test(t, func(t *testing.T) {
+					testAcceptedDuringAPass(t, remembers == "only the kernel", when == "after the pass")
+				})
 			})
 		}
 	}
@@ -91,5 +93,52 @@ func testAcceptedDuringAPass(t *testing.T, forget, after bool) {
 	honest()
 	if s := n.agent.Status(); !accepted || s.Hold != nil || len(n.links()) != 3 || s.Programmed != n.s.head() {
 		t.Errorf("accepted %v: hold %+v, %d links, programmed %d of %d", accepted, s.Hold, len(n.links()), s.Programmed, n.s.head())
+	}
+}
+
+// A view is judged by its links. What hangs on them grows with the NICs here times
+// the NICs elsewhere: a thousand and ten thousand on one vnet would be eleven
+// million entries, 13 GB for each pass of a node that needs to be careful.
+func TestJudgingLooksAtLinksOnly(t *testing.T) {
+	server, r, stream := caughtUp(t)
+	server.must(t, nicOp(t, macOf(7), 1, 1, 1, ""), nicOp(t, macOf(8), 2, 2, 1, ""))
+	deliverAll(t, r, append(stream.next(t, true), stream.bookmark()))
+	r.holdShare = defaultHoldShare
+	r.old, r.standing = r.remember(), unjudged
+	all := r.state.DesiredLinks(r.me)
+	j, ok := r.toJudge()
+	if !ok || len(all.Neighs) == 0 || len(j.want.Neighs)+len(j.want.FDB)+len(j.was.Neighs)+len(j.was.FDB) > 0 {
+		t.Errorf("judged %v: %d neighbours and %d forwarding entries", ok, len(j.want.Neighs), len(j.want.FDB))
+	}
+	if s := link.Compare(all, j.want); s.Links == 0 || len(s.Gone) > 0 {
+		t.Errorf("what is judged lacks links: %+v", s)
+	}
+}
+
+// A cache with a hold whose view of before is lost must not call its own complete
+// before that is judged: written anew it would have no hold, and be believed.
+func TestLostHoldIsNotComplete(t *testing.T) {
+	_, from, _ := caughtUp(t)
+	r := newReplica(cnID(1), silent())
+	r.holdShare = defaultHoldShare
+	held := &contents{
+		Head: head{CN: cnID(1), Cursor: from.cursor, Complete: true}, Scopes: from.scopes, Hold: &Hold{ID: "any"},
+	}
+	for _, rec := range recordsOf(from.state) {
+		held.Objects = append(held.Objects, rec.Record)
+	}
+	if err := r.load(held); err != nil {
+		t.Fatal(err)
+	}
+	r.becomeWhole()
+	b := r.take()
+	if !b.Whole || b.Head.Complete || r.standing != unjudged {
+		t.Errorf("the cache is written with %+v, a hold %v", b.Head, b.Hold.hold)
+	}
+	r.mu.Lock()
+	r.becomeSettled()
+	r.mu.Unlock()
+	if b := r.take(); !b.Head.Complete {
+		t.Errorf("settled, the cache is written with %+v", b.Head)
 	}
 }

@@ -276,7 +276,7 @@ func (r *replica) makeReady() {
 	maps.Copy(r.ready.Scopes, r.dirty.Scopes)
 	r.ready.Gone = cutGone(append(r.ready.Gone, r.dirty.Gone...))
 	r.ready.Released = append(r.ready.Released, r.dirty.Released...)
-	r.ready.Head, r.ready.Pos = head{Cursor: r.cursor, Complete: r.complete && (r.standing == settled || r.old != nil)}, r.journal.pos
+	r.ready.Head, r.ready.Pos = head{Cursor: r.cursor, Complete: r.isCompleteToKeep()}, r.journal.pos
 	r.dirty = newBatch()
 	if r.whole {
 		r.ready = batch{Objects: make(map[objectKey]kept), Scopes: make(map[log.Scope]*heldScope), Head: r.ready.Head, Pos: r.ready.Pos}

@@ -111,6 +111,12 @@ func (r *replica) remember() *projections.State {
 	return old
 }
 
+// isCompleteToKeep reports whether the cache may say that its view is complete: the
+// next process would believe it where nobody remembers the one before.
+func (r *replica) isCompleteToKeep() bool {
+	return r.complete && (r.standing == settled || r.old != nil)
+}
+
 // becomeUnjudged: the view is about to be replaced. old is what it was, nil if that
 // is remembered already, or nothing was.
 func (r *replica) becomeUnjudged(old *projections.State) {
@@ -192,17 +198,21 @@ type judging struct {
 	want  projections.Desired
 }
 
+// linksOnly leaves out the entries that hang on links, of which there are as many as
+// NICs here times NICs elsewhere.
+var linksOnly = projections.Limits{Entries: 1}
+
 // toJudge returns what is to be judged, if there is something: a view that is
 // whole. One that is held is judged again, since it may have grown.
 func (r *replica) toJudge() (j judging, ok bool) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
+	r.mu.RLock()
+	defer r.mu.RUnlock()
 	if r.standing == settled || r.standing == held && r.old == nil || !r.isWhole() {
 		return j, false
 	}
-	j = judging{epoch: r.epoch, want: r.state.DesiredLinks(r.me)}
+	j = judging{epoch: r.epoch, want: r.state.DesiredLinksWithin(r.me, linksOnly)}
 	if r.old != nil {
-		was := r.old.DesiredLinks(r.me)
+		was := r.old.DesiredLinksWithin(r.me, linksOnly)
 		j.was = &was
 	}
 	return j, true

@@ -140,6 +140,7 @@ func (r *replica) load(held *contents) error {
 	r.cursor, r.complete = held.Head.Cursor, held.Head.Complete
 	r.loadHold(held)
 	r.folded, r.ready.Head = r.cursor.Seq, held.Head
+	r.ready.Head.Complete = r.isCompleteToKeep()
 	for scope, s := range held.Scopes {
 		if s.Complete {
 			r.scopes[scope] = s
