@@ -4,6 +4,7 @@ import (
 	"context"
 	"os"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 
@@ -57,17 +58,20 @@ func testAcceptedDuringAPass(t *testing.T, forget, after bool) {
 			t.Fatal(err)
 		}
 	}
-	id, accepted := "", false
+	var hold atomic.Pointer[Hold] // to be accepted
+	var accepted atomic.Bool
 	accept := func(is bool) {
-		if is && id != "" && !accepted {
-			accepted = true
-			if _, err := n.agent.Accept(id); err != nil {
+		if h := hold.Load(); is && h != nil && !accepted.Swap(true) {
+			if _, err := n.agent.Accept(h.ID); err != nil {
 				t.Error(err)
 			}
 		}
 	}
 	honest := func() {
-		if s := n.agent.Status(); accepted && s.Programmed > 0 && strings.Contains(n.kernel.String(), macOf(40).String()) {
+		if !accepted.Load() {
+			return
+		}
+		if s := n.agent.Status(); s.Programmed > 0 && strings.Contains(n.kernel.String(), macOf(40).String()) {
 			t.Errorf("programmed %d is told, and what was held is in the kernel still", s.Programmed)
 		}
 	}
@@ -87,12 +91,12 @@ func testAcceptedDuringAPass(t *testing.T, forget, after bool) {
 	if h == nil || h.Was.Cluster.IsZero() != forget {
 		t.Fatalf("held: %+v", h)
 	}
-	id = h.ID
+	hold.Store(h)
 	n.s.change(nicOp(t, macOf(90), 1, 1, 1, ""))
 	settle()
 	honest()
-	if s := n.agent.Status(); !accepted || s.Hold != nil || len(n.links()) != 3 || s.Programmed != n.s.head() {
-		t.Errorf("accepted %v: hold %+v, %d links, programmed %d of %d", accepted, s.Hold, len(n.links()), s.Programmed, n.s.head())
+	if s := n.agent.Status(); !accepted.Load() || s.Hold != nil || len(n.links()) != 3 || s.Programmed != n.s.head() {
+		t.Errorf("accepted %v: hold %+v, %d links, programmed %d of %d", accepted.Load(), s.Hold, len(n.links()), s.Programmed, n.s.head())
 	}
 }
 
@@ -131,14 +135,14 @@ func TestLostHoldIsNotComplete(t *testing.T) {
 		t.Fatal(err)
 	}
 	r.becomeWhole()
-	b := r.take()
+	b, _ := r.take()
 	if !b.Whole || b.Head.Complete || r.standing != unjudged {
 		t.Errorf("the cache is written with %+v, a hold %v", b.Head, b.Hold.hold)
 	}
 	r.mu.Lock()
 	r.becomeSettled()
 	r.mu.Unlock()
-	if b := r.take(); !b.Head.Complete {
+	if b, _ := r.take(); !b.Head.Complete {
 		t.Errorf("settled, the cache is written with %+v", b.Head)
 	}
 }
