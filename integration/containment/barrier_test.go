@@ -219,6 +219,7 @@ func makeNIC(t *testing.T, c *bench.Cluster, network string, vm, cn log.UUID) lo
 // becomes incomplete: the NIC of another network has come, the network has not. A
 // barrier that says done has the deleted NIC's link out of the kernel.
 func TestBarrierOfADeletedNIC(t *testing.T) {
+	t.Parallel()
 	c := cluster(t, bench.Options{Servers: 1})
 	rounds := 1
 	if os.Getenv("RUTTER_LONG") != "" {
