@@ -107,9 +107,12 @@ type cache struct {
 	failure error // of the start; nil if all was well
 	head    head  // as on disk
 	gone    int   // rows of bucketGone
+	enc     *log.Encoder
+
+	owed    sync.Mutex // for moments, within mu or without; protects what follows
 	numbers []byte
 	owes    bool // numbers are not on disk
-	enc     *log.Encoder
+	saving  bool // a goroutine of SaveNumbers has not ended
 }
 
 func lockFolder(folder string) (*os.File, error) {

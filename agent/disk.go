@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -153,7 +154,8 @@ func readCache(path string, cn log.UUID) (*contents, error) {
 // create writes a file that has b and nothing else, under another name which is
 // then changed: a crash leaves either what was or a whole file.
 func (c *cache) create(b *batch) error {
-	fresh := &cache{cn: c.cn, enc: c.enc, head: head{CN: c.cn, Incarnation: c.head.Incarnation}, numbers: c.numbers, owes: c.numbers != nil}
+	numbers, _ := c.owing()
+	fresh := &cache{cn: c.cn, enc: c.enc, head: head{CN: c.cn, Incarnation: c.head.Incarnation}, numbers: numbers, owes: numbers != nil}
 	if err := fresh.createAt(c.path+".new", b); err != nil {
 		return err
 	}
@@ -161,7 +163,8 @@ func (c *cache) create(b *batch) error {
 	if err != nil {
 		return errors.Join(err, fresh.db.Close())
 	}
-	c.db, c.file, c.head, c.gone, c.owes = fresh.db, info, fresh.head, fresh.gone, false
+	c.db, c.file, c.head, c.gone = fresh.db, info, fresh.head, fresh.gone
+	c.paid(numbers)
 	return nil
 }
 
@@ -243,14 +246,24 @@ func (c *cache) Commit(b *batch) error {
 }
 
 func (c *cache) commit(b *batch) error {
-	return c.update(func(tx *bolt.Tx) error {
-		if c.owes {
-			if err := c.put(tx.Bucket([]byte(bucketMeta)), bucketMeta, []byte(keyNumbers), encodeMeta(keyNumbers, c.numbers)); err != nil {
+	return c.withNumbers(func(tx *bolt.Tx) error { return c.write(tx, b) })
+}
+
+// withNumbers is update with the numbers that are not on disk yet.
+func (c *cache) withNumbers(write func(*bolt.Tx) error) error {
+	numbers, owes := c.owing()
+	err := c.update(func(tx *bolt.Tx) error {
+		if owes {
+			if err := c.put(tx.Bucket([]byte(bucketMeta)), bucketMeta, []byte(keyNumbers), encodeMeta(keyNumbers, numbers)); err != nil {
 				return err
 			}
 		}
-		return c.write(tx, b)
+		return write(tx)
 	})
+	if err == nil {
+		c.paid(numbers)
+	}
+	return err
 }
 
 // lost reports that there is no file, or that somebody took it away: what is
@@ -312,31 +325,68 @@ const (
 	probeBytes = 64 << 10
 )
 
+// diskPatience is how long anybody but the cache's writer waits for the disk: one
+// that is only busy takes what it is given within that.
+const diskPatience = time.Second
+
 // SaveNumbers keeps the fabric numbers. What the disk does not take now is kept
-// with the next transaction: a link is not made to wait for it.
+// with the next transaction: a link is not made to wait for it, nor for a disk that
+// hangs.
 func (c *cache) SaveNumbers(json []byte) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
+	c.owed.Lock()
 	c.numbers, c.owes = json, true
-	err := c.lost()
-	if err == nil {
-		err = c.update(func(tx *bolt.Tx) error {
-			return c.put(tx.Bucket([]byte(bucketMeta)), bucketMeta, []byte(keyNumbers), encodeMeta(keyNumbers, json))
-		})
+	hangs := c.saving
+	c.saving = true
+	c.owed.Unlock()
+	if hangs {
+		return // that one hangs; what it does not save, the next transaction does
 	}
-	if err != nil {
-		c.logger.Warn("fabric numbers are not on disk yet", "error", err)
-		return
+	saved := make(chan struct{})
+	go func() {
+		defer close(saved)
+		c.saveNumbers()
+	}()
+	select {
+	case <-saved:
+	case <-time.After(diskPatience):
+		c.logger.Warn("fabric numbers are not on disk yet: the disk hangs")
 	}
-	c.owes = false
 }
 
-// state reports whether something waits for a transaction of its own, and whether
-// the file has to be written whole.
-func (c *cache) state() (owes, gone bool) {
+func (c *cache) saveNumbers() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.owes, c.db == nil
+	err := c.lost()
+	if err == nil {
+		err = c.withNumbers(func(*bolt.Tx) error { return nil })
+	}
+	c.owed.Lock()
+	c.saving = false
+	c.owed.Unlock()
+	if err != nil {
+		c.logger.Warn("fabric numbers are not on disk yet", "error", err)
+	}
+}
+
+// owing returns the numbers, and whether they are to be written.
+func (c *cache) owing() (json []byte, owes bool) {
+	c.owed.Lock()
+	defer c.owed.Unlock()
+	return c.numbers, c.owes
+}
+
+// paid notes that these numbers are on disk.
+func (c *cache) paid(json []byte) {
+	c.owed.Lock()
+	defer c.owed.Unlock()
+	c.owes = c.owes && !bytes.Equal(c.numbers, json)
+}
+
+// isGone reports whether the file has to be written whole.
+func (c *cache) isGone() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.db == nil
 }
 
 // Close frees the file and the folder's lock.

@@ -276,7 +276,7 @@ func (r *replica) makeReady() {
 	maps.Copy(r.ready.Scopes, r.dirty.Scopes)
 	r.ready.Gone = cutGone(append(r.ready.Gone, r.dirty.Gone...))
 	r.ready.Released = append(r.ready.Released, r.dirty.Released...)
-	r.ready.Head, r.ready.Pos = head{Cursor: r.cursor, Complete: r.complete && (r.standing == settled || r.old != nil)}, r.journal.pos
+	r.ready.Head, r.ready.Pos = head{Cursor: r.cursor, Complete: r.isCompleteToKeep()}, r.journal.pos
 	r.dirty = newBatch()
 	if r.whole {
 		r.ready = batch{Objects: make(map[objectKey]kept), Scopes: make(map[log.Scope]*heldScope), Head: r.ready.Head, Pos: r.ready.Pos}
@@ -285,18 +285,22 @@ func (r *replica) makeReady() {
 }
 
 // take returns what the cache must keep, with the cursor that it belongs to. It
-// is then the caller's.
-func (r *replica) take() batch {
+// is then the caller's. It is not ok while what is on disk is what the next process
+// compares with.
+func (r *replica) take() (b batch, ok bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	b := r.ready
+	if r.standing == unjudged && r.old != nil {
+		return b, false
+	}
+	b = r.ready
 	if r.whole {
 		b = r.wholeBatch()
 	}
 	r.fillHold(&b)
 	r.ready = newBatch()
 	r.ready.Head, r.ready.Pos = b.Head, b.Pos
-	return b
+	return b, true
 }
 
 // giveBack takes back a batch that could not be kept, and returns how many rows

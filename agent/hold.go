@@ -111,6 +111,12 @@ func (r *replica) remember() *projections.State {
 	return old
 }
 
+// isCompleteToKeep reports whether the cache may say that its view is complete: the
+// next process would believe it where nobody remembers the one before.
+func (r *replica) isCompleteToKeep() bool {
+	return r.complete && (r.standing == settled || r.old != nil)
+}
+
 // becomeUnjudged: the view is about to be replaced. old is what it was, nil if that
 // is remembered already, or nothing was.
 func (r *replica) becomeUnjudged(old *projections.State) {
@@ -192,17 +198,21 @@ type judging struct {
 	want  projections.Desired
 }
 
+// linksOnly leaves out the entries that hang on links, of which there are as many as
+// NICs here times NICs elsewhere.
+var linksOnly = projections.Limits{Entries: 1}
+
 // toJudge returns what is to be judged, if there is something: a view that is
 // whole. One that is held is judged again, since it may have grown.
 func (r *replica) toJudge() (j judging, ok bool) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
+	r.mu.RLock()
+	defer r.mu.RUnlock()
 	if r.standing == settled || r.standing == held && r.old == nil || !r.isWhole() {
 		return j, false
 	}
-	j = judging{epoch: r.epoch, want: r.state.DesiredLinks(r.me)}
+	j = judging{epoch: r.epoch, want: r.state.DesiredLinksWithin(r.me, linksOnly)}
 	if r.old != nil {
-		was := r.old.DesiredLinks(r.me)
+		was := r.old.DesiredLinksWithin(r.me, linksOnly)
 		j.was = &was
 	}
 	return j, true
@@ -296,7 +306,6 @@ type keeper interface {
 // judge compares a view that is not settled with what is programmed. It is called
 // before a pass, which then knows what it may take away.
 func (r *reconciler) judge(ctx context.Context) {
-	defer r.keep()
 	j, ok := r.replica.toJudge()
 	if !ok {
 		return
@@ -318,12 +327,10 @@ func (r *reconciler) judge(ctx context.Context) {
 	r.replica.judge(j, s, r.cfg.Now())
 }
 
-// keep tells the kernel whether it is to keep links that nobody remembers.
-func (r *reconciler) keep() {
+// keep tells the kernel whether it is to keep links that nobody remembers, as the
+// view that the pass is of says: one that is accepted meanwhile is the next pass's.
+func (r *reconciler) keep(on bool) {
 	if kernel, ok := r.kernel.(keeper); ok {
-		r.replica.mu.RLock()
-		on := r.replica.standing == held && r.replica.old == nil
-		r.replica.mu.RUnlock()
 		kernel.Keep(on)
 	}
 }

@@ -44,6 +44,7 @@ type node struct {
 	kernel *link.Fake
 	folder string
 	share  int
+	wrap   func(m *link.Manager) Kernel // nil: the manager is the agent's kernel
 	s      *servers
 	agent  *Agent
 	stop   func()
@@ -66,7 +67,11 @@ func (n *node) start() *Agent {
 	a, err := New(Config{
 		CN: cnID(1), Folder: n.folder, Servers: []string{"one"}, Dialer: n.s, HoldRemovals: n.share,
 		Kernel: func(numbers link.Numbers, save func(link.Numbers) error) (Kernel, error) {
-			return link.NewManager(link.ManagerConfig{Kernel: listed{n.kernel}, Numbers: numbers, Save: save}), nil
+			m := link.NewManager(link.ManagerConfig{Kernel: listed{n.kernel}, Numbers: numbers, Save: save})
+			if n.wrap != nil {
+				return n.wrap(m), nil
+			}
+			return m, nil
 		},
 		Jitter: func(time.Duration) time.Duration { return 0 },
 	})

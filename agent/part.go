@@ -9,8 +9,7 @@ import (
 // the cluster whose log it is (zero: none yet), the seq of its last bookmark, and
 // whether all that this node must know was held at least once. Some entries after
 // the bookmark may be in it. While a view is held it is not all: what it lacks is
-// not gone.
-// the bookmark may be in it. fn must not call the agent, keep the state, or be
+// not gone. fn must not call the agent, keep the state, or be
 // slow; the objects that it finds may be kept, since nobody changes them.
 func (a *Agent) Part(fn func(state *projections.State, cluster log.UUID, seq log.Seq, complete bool)) {
 	r := a.replica

@@ -2,6 +2,7 @@ package agent
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
 	"sync"
 	"time"
@@ -18,6 +19,9 @@ const (
 	// maxWaiting is how many rows may wait for the disk before the follower
 	// waits as well: about a third of a second of a fast catch-up.
 	maxWaiting = 1 << 16
+	// hangTime is after how long of a transaction the disk is said to hang: slow ones
+	// take less than a second, and one that is given up by the kernel, 30 s.
+	hangTime = 5 * time.Second
 	// maxUnkept is how many rows may wait while the cache cannot be written. More
 	// are dropped, and the file is written whole when the disk takes it.
 	maxUnkept = 1 << 20
@@ -34,6 +38,7 @@ type persister struct {
 	mu      sync.Mutex // protects what follows
 	commits uint64
 	failure error         // of the last transaction
+	began   time.Time     // of the one that is under way; zero: none is
 	kept    chan struct{} // closed after each transaction, and replaced
 	head    head          // as last kept
 }
@@ -67,14 +72,19 @@ func (p *persister) Run(ctx context.Context) error {
 
 // commit keeps what waits, if anything does.
 func (p *persister) commit() error {
+	p.begin(time.Now())
+	defer p.begin(time.Time{})
 	if p.replica.isUnjudged() {
-		return nil // what is on disk is what the next process compares with
+		return nil
 	}
-	owes, gone := p.cache.state()
-	if due, now := p.replica.isWholeDue(); due || gone {
+	if due, now := p.replica.isWholeDue(); p.cache.isGone() || due {
 		return p.renew(due, now)
 	}
-	b := p.replica.take()
+	_, owes := p.cache.owing()
+	b, ok := p.replica.take()
+	if !ok {
+		return nil
+	}
 	if b.rows() == 0 && b.Head == p.lastHead() && !owes {
 		return nil
 	}
@@ -94,8 +104,8 @@ func (p *persister) renew(due, now bool) error {
 	if !now {
 		return nil
 	}
-	b := p.replica.take()
-	if !b.Whole {
+	b, ok := p.replica.take()
+	if !ok || !b.Whole {
 		return nil
 	}
 	return p.write(b)
@@ -115,6 +125,21 @@ func (p *persister) write(b batch) error {
 		p.replica.becomeWhole()
 	}
 	return err
+}
+
+func (p *persister) begin(now time.Time) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.began = now
+}
+
+// trouble returns why the disk does not take what it is given: it failed, or it has
+// hung for a while. The caller holds the lock.
+func (p *persister) trouble() error {
+	if hung := time.Since(p.began); !p.began.IsZero() && hung > hangTime {
+		return fmt.Errorf("the disk hangs: a transaction has not ended for %s", hung.Truncate(time.Second))
+	}
+	return p.failure
 }
 
 func (p *persister) lastHead() head {
@@ -146,7 +171,7 @@ func (p *persister) note(err error, kept head) {
 func (p *persister) room(done <-chan struct{}) {
 	for {
 		p.mu.Lock()
-		kept, failure := p.kept, p.failure
+		kept, failure := p.kept, p.trouble()
 		p.mu.Unlock()
 		if failure != nil || p.replica.waiting() <= maxWaiting || p.replica.isUnjudged() {
 			return
@@ -155,6 +180,7 @@ func (p *persister) room(done <-chan struct{}) {
 		case <-kept:
 		case <-done:
 			return
+		case <-time.After(hangTime): // it may hang
 		}
 	}
 }

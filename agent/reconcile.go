@@ -43,8 +43,9 @@ type reconciler struct {
 	due      time.Time // when a pass is wanted; zero: not before the sweep
 	earliest time.Time // before this no pass is made, see passShare
 	passed   bool      // a pass was made: Apply knows the links
-	// pruned: the last pass was of a complete view, and so removed what is not
-	// wanted. Until then the kernel matches nothing, whatever deltas do to it.
+	// pruned: the last pass was of a complete view of which nothing was held back,
+	// and so removed what is not wanted. Until then the kernel matches nothing,
+	// whatever deltas do to it.
 	pruned bool
 
 	limits projections.Limits // from how many entries on a vnet is on demand
@@ -217,12 +218,13 @@ func (r *reconciler) pass(ctx context.Context) {
 	r.due = time.Time{}
 	r.judge(ctx)
 	want := r.replica.wanted(&r.limits)
+	r.keep(want.kept)
 	result, err := r.kernel.Pass(ctx, want.links, want.complete)
 	if ctx.Err() != nil {
 		return
 	}
 	r.passed = r.passed || err == nil
-	r.pruned = err == nil && want.complete
+	r.pruned = err == nil && want.at.complete
 	now := time.Now()
 	r.earliest = now.Add((passShare - 1) * now.Sub(began))
 	r.note(want, result, err, began)
@@ -357,7 +359,7 @@ type place struct {
 	// to match that, it matches the log at seq (SAFETY B1).
 	seq      log.Seq
 	epoch    uint64
-	complete bool // of the view that was read (see wanted); else it is never matched
+	complete bool // of the view that was read (see wanted), and nothing of it was held back; else it is never matched
 	whole    bool // of a delta: there is more to it, which only a pass does
 	// touched is when the oldest event of a delta was applied, if it has any.
 	touched time.Time
@@ -367,6 +369,7 @@ type place struct {
 type wanted struct {
 	links    projections.Desired
 	complete bool // what it lacks may be removed
+	kept     bool // but for the links that nobody remembers: see Keep
 	at       place
 }
 
@@ -386,8 +389,11 @@ func (r *replica) wanted(limits *projections.Limits) wanted {
 	}
 	r.touches.ResetWithin(*limits)
 	r.touched = time.Time{}
-	complete := r.isComplete()
-	return wanted{links: links, complete: complete, at: place{seq: r.applied, epoch: r.epoch, complete: complete}}
+	complete, done := r.isComplete(), r.standing == settled
+	return wanted{
+		links: links, complete: complete, kept: r.standing == held && r.old == nil,
+		at: place{seq: r.applied, epoch: r.epoch, complete: complete && done},
+	}
 }
 
 func (r *replica) isComplete() bool { return r.isWhole() && r.standing != unjudged }
@@ -404,9 +410,10 @@ func (r *replica) isWhole() bool {
 func (r *replica) delta() (d projections.LinksDelta, at place, ok bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	at = place{seq: r.applied, epoch: r.epoch, complete: r.isComplete(), whole: r.touches.Whole(), touched: r.touched}
+	complete := r.isComplete()
+	at = place{seq: r.applied, epoch: r.epoch, complete: complete && r.standing == settled, whole: r.touches.Whole(), touched: r.touched}
 	if r.touches.Any() {
-		if !at.complete || r.old != nil {
+		if !complete || r.old != nil {
 			return d, at, false
 		}
 		d = r.touches.Delta(r.state)

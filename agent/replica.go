@@ -140,6 +140,7 @@ func (r *replica) load(held *contents) error {
 	r.cursor, r.complete = held.Head.Cursor, held.Head.Complete
 	r.loadHold(held)
 	r.folded, r.ready.Head = r.cursor.Seq, held.Head
+	r.ready.Head.Complete = r.isCompleteToKeep()
 	for scope, s := range held.Scopes {
 		if s.Complete {
 			r.scopes[scope] = s
@@ -456,10 +457,11 @@ func (r *replica) missingInterest() string {
 // VL2 returns the underlay address of a MAC on a vnet, as of what is held.
 func (r *replica) VL2(vnet uint32, mac log.MAC) (projections.Underlay, bool) {
 	r.mu.RLock()
-	defer r.mu.RUnlock()
 	at, ok := r.vl2(vnet, mac)
+	pos := r.journal.pos
+	r.mu.RUnlock()
 	if ok {
-		r.told.note(r.journal.pos, vnet, mac, netip.Addr{})
+		r.told.note(pos, vnet, mac, netip.Addr{})
 	}
 	return at, ok
 }
@@ -467,10 +469,11 @@ func (r *replica) VL2(vnet uint32, mac log.MAC) (projections.Underlay, bool) {
 // VL3 returns the MAC and underlay address of an address on a vnet.
 func (r *replica) VL3(vnet uint32, ip netip.Addr) (log.MAC, projections.Underlay, bool) {
 	r.mu.RLock()
-	defer r.mu.RUnlock()
 	mac, at, ok := r.vl3(vnet, ip)
+	pos := r.journal.pos
+	r.mu.RUnlock()
 	if ok {
-		r.told.note(r.journal.pos, vnet, mac, ip)
+		r.told.note(pos, vnet, mac, ip)
 	}
 	return mac, at, ok
 }

@@ -104,8 +104,8 @@ func (p *persister) status() CacheStatus {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	s := CacheStatus{Commits: p.commits}
-	if p.failure != nil {
-		s.Failure = p.failure.Error()
+	if err := p.trouble(); err != nil {
+		s.Failure = err.Error()
 	}
 	return s
 }

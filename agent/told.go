@@ -4,12 +4,13 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"net/netip"
 	"os"
 	"path/filepath"
-	"sync"
 	"sync/atomic"
+	"time"
 
 	"rutter/log"
 )
@@ -30,13 +31,22 @@ const (
 	toldSlot = 8 + goneSize
 )
 
+// tellingsFile is what tellings need of an *os.File.
+type tellingsFile interface {
+	io.WriterAt
+	io.Closer
+}
+
 // tellings is that file. A nil one notes nothing.
 type tellings struct {
 	logger *slog.Logger
 	kept   atomic.Uint64 // the cache holds what came up to this position
 
-	mu     sync.Mutex // protects what follows
-	file   *os.File
+	// turn is held by who has it in hand what follows: also by a write that a disk
+	// which hangs does not end, for which nobody waits longer than diskPatience.
+	turn   chan struct{}
+	hangs  atomic.Bool // somebody gave up waiting, and the write has not ended since
+	file   tellingsFile
 	slots  map[toldKey]int
 	at     []uint64 // the position of each slot
 	free   []int    // among them
@@ -58,7 +68,7 @@ func openTold(folder string, logger *slog.Logger) (*tellings, []Change, error) {
 	b := make([]byte, (1+maxToldMappings)*toldSlot)
 	n, _ := f.ReadAt(b, 0) // a short one is new, or was cut: what is there counts
 	old := readTold(b[:n])
-	t := &tellings{logger: logger, file: f, slots: make(map[toldKey]int)}
+	t := &tellings{logger: logger, turn: make(chan struct{}, 1), file: f, slots: make(map[toldKey]int)}
 	return t, old, nil
 }
 
@@ -77,32 +87,68 @@ func readTold(b []byte) (changes []Change) {
 }
 
 // note puts a mapping that is told at a position into the file, if the cache is
-// behind that. It returns when a killed process has it.
+// behind that. It returns when a killed process has it, or the disk hangs.
 func (t *tellings) note(pos uint64, vnet uint32, mac log.MAC, ip netip.Addr) {
-	if t == nil || t.kept.Load() >= pos {
+	if t == nil || t.kept.Load() >= pos || t.hangs.Load() {
 		return
 	}
-	t.mu.Lock()
-	defer t.mu.Unlock()
+	patience := time.NewTimer(diskPatience)
+	defer patience.Stop()
+	select {
+	case t.turn <- struct{}{}:
+	case <-patience.C:
+		return
+	}
+	row, at := t.row(pos, vnet, mac, ip)
+	if row == nil {
+		<-t.turn
+		return
+	}
+	written := make(chan struct{})
+	go func() {
+		if _, err := t.file.WriteAt(row, at); err != nil {
+			t.miss(err.Error())
+		}
+		close(written)
+		t.hangs.Store(false) // after the other, which giveUp looks at
+		<-t.turn
+	}()
+	select {
+	case <-written:
+	case <-patience.C:
+		t.giveUp(written)
+	}
+}
+
+// giveUp has nobody wait until the disk has taken a write.
+func (t *tellings) giveUp(written <-chan struct{}) {
+	t.logger.Warn("what SVP tells cannot be noted: the disk hangs")
+	t.hangs.Store(true)
+	select {
+	case <-written: // just now
+		t.hangs.Store(false)
+	default:
+	}
+}
+
+// row returns what is to be written for a mapping and where, nil if nothing is.
+func (t *tellings) row(pos uint64, vnet uint32, mac log.MAC, ip netip.Addr) (row []byte, at int64) {
 	key := toldKey{vnet, mac, ip}
 	slot, again := t.slots[key]
 	if again && t.at[slot] == pos {
-		return
+		return nil, 0
 	}
 	if !again {
 		if slot = t.place(); slot < 0 {
 			t.miss("there is no room in the file")
-			return
+			return nil, 0
 		}
 		t.slots[key] = slot
 	}
 	t.at[slot] = pos
 	place := Place{VNet: vnet, MAC: mac, IP: ip}
-	row := goneKey(pos)
-	row = append(row, encodeGone(row, &place)...)
-	if _, err := t.file.WriteAt(row, int64(1+slot)*toldSlot); err != nil {
-		t.miss(err.Error())
-	}
+	row = goneKey(pos)
+	return append(row, encodeGone(row, &place)...), int64(1+slot) * toldSlot
 }
 
 // place returns a slot that is free, or -1.
@@ -147,8 +193,8 @@ func (t *tellings) keep(pos uint64) {
 	if t == nil || pos <= t.kept.Load() {
 		return
 	}
-	t.mu.Lock()
-	defer t.mu.Unlock()
+	t.turn <- struct{}{}
+	defer func() { <-t.turn }()
 	if _, err := t.file.WriteAt(goneKey(pos), 0); err != nil {
 		t.miss(err.Error()) // too much counts as gone at the next start
 	}
@@ -159,8 +205,8 @@ func (t *tellings) close() error {
 	if t == nil {
 		return nil
 	}
-	t.mu.Lock()
-	defer t.mu.Unlock()
+	t.turn <- struct{}{}
+	defer func() { <-t.turn }()
 	if err := t.file.Close(); err != nil && !errors.Is(err, os.ErrClosed) {
 		return err
 	}

@@ -23,6 +23,7 @@ import (
 // TestNodeAgainstEmptiness is rows 12 and 13 of the table, and the agents' disks of
 // item 4: one node with links of a real kernel, and what happens to it.
 func TestNodeAgainstEmptiness(t *testing.T) {
+	t.Parallel()
 	if !inLab(t) {
 		return
 	}
@@ -40,6 +41,7 @@ func TestNodeAgainstEmptiness(t *testing.T) {
 		{"disk", (*node).withoutDisk},
 		{"one by one", (*node).oneByOne},
 		{"empty cluster", (*node).emptyCluster},
+		{"empty cluster, again and again", (*node).emptyClusters},
 	} {
 		if !t.Run(part.name, func(inner *testing.T) {
 			defer func() { n.t = t }()
@@ -63,7 +65,7 @@ func (n *node) withoutCertificate() {
 		name, says string
 		do         func() error
 	}{
-		{"expired", "expired", func() error { n.certify(time.Second); time.Sleep(2100 * time.Millisecond); return nil }},
+		{"expired", "expired", func() error { n.certify(time.Second); time.Sleep(1100 * time.Millisecond); return nil }},
 		{"no key", "tls.key", func() error { return os.Remove(filepath.Join(n.tls(), "tls.key")) }},
 		{"bad authorities", "ca.crt", func() error { return os.WriteFile(filepath.Join(n.tls(), "ca.crt"), []byte("nonsense"), 0o600) }},
 	}
@@ -188,6 +190,7 @@ func (n *node) oneByOne() {
 // emptyCluster: an empty cluster with the same authorities and addresses
 // takes the place of the old one.
 func (n *node) emptyCluster() {
+	n.forwards("before the empty cluster")
 	before := n.kernel()
 	for _, s := range n.c.Servers {
 		if err := s.Stop(syscall.SIGKILL); err != nil {
@@ -237,6 +240,18 @@ func (n *node) emptyCluster() {
 	}
 	n.heldWhileFollowing(before)
 	n.accept(h)
+}
+
+// emptyClusters is the long form: each cluster that takes the place of the one before
+// is as empty as the first was.
+func (n *node) emptyClusters() {
+	if os.Getenv("RUTTER_LONG") == "" {
+		n.t.Skip("the short form was that once: RUTTER_LONG=1")
+	}
+	for range 10 {
+		n.programmed(n.submit(n.crowd()...))
+		n.emptyCluster()
+	}
 }
 
 // heldWhileFollowing: while the hold lasts, the new log is done beside it.

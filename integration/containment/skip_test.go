@@ -124,6 +124,7 @@ func stopAll(t *testing.T, servers []*bench.Server) {
 // told how by what stopped them, and one that was forgotten is refused until it has
 // the same skip.
 func TestSkipAnEntry(t *testing.T) {
+	t.Parallel()
 	c := cluster(t, bench.Options{})
 	ctx := patience(t)
 	if _, err := c.Client.Create(ctx, "/nic_tags", []byte(`{"name":"before"}`)); err != nil {
@@ -230,6 +231,7 @@ func agreeing(t *testing.T, c *bench.Cluster) {
 // A change that a killed server had acknowledged, and had in its raft log only, is
 // found, shown and skipped; its retry learns that.
 func TestSkipAChange(t *testing.T) {
+	t.Parallel()
 	c := cluster(t, bench.Options{Servers: 1})
 	s, ctx := c.Servers[0], patience(t)
 	stopAll(t, c.Servers) // what founded the cluster is in changes.db now

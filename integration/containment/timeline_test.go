@@ -71,6 +71,7 @@ func get(t *testing.T, ctx context.Context, url, last string) *http.Response {
 // back with the place it was at is refused by name, and is shown nothing of the other
 // timeline; what is refused has a status that ends an EventSource.
 func TestPlacesOfBeforeARestore(t *testing.T) {
+	t.Parallel()
 	c := cluster(t, bench.Options{Servers: 1})
 	s := c.Servers[0]
 	for n := range 3 {

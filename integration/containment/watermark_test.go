@@ -48,6 +48,7 @@ func (*liar) ScopeDropped(*feed.ScopeDropped) error { return nil }
 // it was sent: one that says more is sent away with a reason, is in the audit log, and
 // a barrier names it as missing, before, while and after it says so.
 func TestWatermarkThatCannotBe(t *testing.T) {
+	t.Parallel()
 	c := cluster(t, bench.Options{TLS: true})
 	cn := log.UUID{0: 0xc0, 6: 0x40, 8: 0x80, 15: 1}
 	post(t, c, "/servers", fmt.Sprintf(`{"uuid":%q,"hostname":"cn1"}`, cn))

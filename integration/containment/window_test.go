@@ -141,6 +141,7 @@ func flood(ctx context.Context, c *client.Client, n int, ahead time.Duration) er
 // as such, on each server, and after all were killed; the change itself gets what it
 // got first, by whatever way it comes again.
 func TestChangeIDUsedAgain(t *testing.T) {
+	t.Parallel()
 	c := cluster(t, bench.Options{TLS: true})
 	ctx := patience(t)
 	ada, eve := operator(t, c, "ada"), operator(t, c, "eve")
