@@ -48,6 +48,14 @@ func (b *budgets) spend(role log.Role, author string, ops, bytes int) error {
 	return nil
 }
 
+// giveBack returns what was spent for a change that was not taken.
+func (b *budgets) giveBack(role log.Role, author string, ops, bytes int) {
+	if operations := b.operations[role]; operations != nil {
+		operations.Charge(-int64(ops), author)
+		b.bytes[role].Charge(-int64(bytes), author)
+	}
+}
+
 // Budgets returns the meters of this server, which count what it did as the leader.
 func (s *Store) Budgets() []*budget.Meter { return s.budgets.all }
 

@@ -98,8 +98,8 @@ func (s *Store) checkID(c *log.Change, asker log.Asker) *log.Refusal {
 	if !ok {
 		return s.applier.window.check(c.ID, asker, c.Time)
 	}
-	ms, v7 := c.ID.UnixMilli()
-	off := time.Duration(ms*int64(time.Millisecond) - int64(to))
+	_, v7 := c.ID.UnixMilli()
+	off := time.Duration(timeOfID(c.ID) - to)
 	switch {
 	case !v7:
 		return badID(log.CodeInvalidParameters, c.ID, "is not a UUID of version 7", "make a new UUIDv7 for each change, and keep it for its retries")

@@ -424,6 +424,7 @@ func (s *Store) queueUp(c *log.Change, done func(outcome)) error {
 	}
 	p.done = done
 	if err := s.queue.put(p); err != nil {
+		s.budgets.giveBack(c.By.Role, p.author, len(c.Ops), len(p.bytes))
 		return err
 	}
 	s.counters.proposals.Add(1)

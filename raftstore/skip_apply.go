@@ -135,7 +135,7 @@ func (s *Store) skipChange(id log.UUID, skip *Skip, u *unit) (log.Result, error)
 // that is ahead of the cluster's clock it can: the stamp that came with it was not
 // believed, and no other id is pushed out by one.
 func (w *window) takes(id log.UUID, now log.Time) bool {
-	ms, ok := id.UnixMilli()
+	_, ok := id.UnixMilli()
 	if _, known := w.known[id]; known || !ok {
 		return false
 	}
@@ -145,7 +145,7 @@ func (w *window) takes(id log.UUID, now log.Time) bool {
 	if w.contained {
 		return !w.before(id, now)
 	}
-	return ms*int64(time.Millisecond) >= int64(now)-int64(w.age)
+	return timeOfID(id) >= now-log.Time(w.age)
 }
 
 // refusal is what the changes of a skip get. Servers compare it: its text stays

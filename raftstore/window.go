@@ -304,8 +304,7 @@ func (w *window) forget(at uint32) log.UUID {
 
 // before reports whether an id is too old to be taken at a time.
 func (w *window) before(id log.UUID, now log.Time) bool {
-	ms, _ := id.UnixMilli()
-	return ms*int64(time.Millisecond) < int64(now)-int64(w.age-w.ahead)
+	return timeOfID(id) < now-log.Time(w.age-w.ahead)
 }
 
 // becomeContained begins with the rules of log.FeatureContained: ids of before are

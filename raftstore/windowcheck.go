@@ -14,10 +14,10 @@ func (w *window) check(id log.UUID, asker log.Asker, now log.Time) *log.Refusal 
 	if !ok {
 		return badID(log.CodeInvalidParameters, id, "is not a UUID of version 7", "make a new UUIDv7 for each change, and keep it for its retries")
 	}
-	at := log.Time(ms * int64(time.Millisecond))
 	if !w.contained {
-		return w.checkFirst(id, at, now)
+		return w.checkFirst(id, log.Time(ms*int64(time.Millisecond)), now)
 	}
+	at := timeOfID(id)
 	if at > now+log.Time(w.ahead) {
 		return badID(log.CodeInvalidParameters, id,
 			fmt.Sprintf("is of %s by the clock of the client, %v ahead of the cluster's clock, %s; at most %v is taken", at, round(at-now), now, w.ahead),
@@ -41,7 +41,7 @@ func (w *window) check(id log.UUID, asker log.Asker, now log.Time) *log.Refusal 
 	return nil
 }
 
-// checkFirst is check below log.FeatureContained.
+// checkFirst is check below log.FeatureContained. at may have run over, as it did then.
 func (w *window) checkFirst(id log.UUID, at, now log.Time) *log.Refusal {
 	if at > now+log.Time(maxIDAhead) {
 		return badID(log.CodeInvalidParameters, id, fmt.Sprintf("is of %s, more than %v ahead of the cluster's clock, %s", at, maxIDAhead, now), "set the client's clock right")

@@ -3,6 +3,7 @@ package raftstore
 import (
 	"encoding/binary"
 	"fmt"
+	"math"
 	"time"
 
 	"rutter/log"
@@ -45,10 +46,11 @@ func openRemembered(id log.UUID, value []byte) rememberedRow {
 	}
 }
 
-// timeOfID is the time that an id says it was made at.
+// timeOfID is the time that an id says it was made at; the last there is, if it says a
+// later one.
 func timeOfID(id log.UUID) log.Time {
 	ms, _ := id.UnixMilli()
-	return log.Time(ms * int64(time.Millisecond))
+	return log.Time(min(ms, math.MaxInt64/int64(time.Millisecond)) * int64(time.Millisecond))
 }
 
 // is reports whether a change is the one that the row is of, as far as that is

@@ -3,6 +3,7 @@ package raftstore
 import (
 	"bytes"
 	"context"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"testing"
@@ -249,6 +250,61 @@ func TestVerifyFindsLines(t *testing.T) {
 		}
 		if found := len(v.Problems) > 0; found != (what != "") {
 			t.Errorf("damaged %q: found %v", what, v.Problems)
+		}
+	}
+}
+
+// An id of a time that no log.Time can hold is one from ahead, and is not taken for one
+// of now, whatever its milliseconds come to in nanoseconds; one that was taken so below
+// log.FeatureContained is never forgotten by age, which would refuse everybody.
+func TestIDsBeyondTime(t *testing.T) {
+	t.Parallel()
+	now := time.Date(2026, 11, 22, 9, 0, 0, 0, time.UTC)
+	// In nanoseconds these are now, if what does not fit is cut off.
+	const around = (1<<63 + 250_000) / 500_000 // 2^64 ns, in ms
+	beyond := func(turns uint64) (id log.UUID) {
+		id = newCluster(now)
+		ms := uint64(now.UnixMilli()) + turns*around
+		for i := range 6 {
+			id[i] = byte(ms >> (40 - 8*i))
+		}
+		return id
+	}
+	for _, first := range []uint32{log.FeatureFirst, log.FeatureContained} {
+		s := bareStore(t, t.TempDir())
+		defer s.close()
+		s.found(first)
+		at := now
+		apply := func(c *log.Change) *log.Refusal {
+			t.Helper()
+			c.Time = log.TimeOf(at)
+			return s.batch(encodedChange(t, c))[0].Refusal
+		}
+		for turns := uint64(1); turns < 15; turns++ {
+			r := apply(tagChange(beyond(turns), fmt.Sprintf("far%d", turns)))
+			if first == log.FeatureFirst && r != nil { // as it was
+				t.Fatalf("version 1: %v", r)
+			}
+			if first == log.FeatureContained && (r == nil || r.Code != log.CodeInvalidParameters) {
+				t.Errorf("an id of a time beyond any: %v, want it refused as ahead", r)
+			}
+			if first == log.FeatureContained {
+				if r := apply(setTimeChange(beyond(turns), turns == 1, textOf(now))); r == nil {
+					t.Errorf("the time is set by such an id")
+				}
+			}
+		}
+		if first == log.FeatureFirst {
+			data := binary.BigEndian.AppendUint32([]byte{commandFeature}, log.FeatureContained)
+			if err, failed := s.entry(s.applier.head.applied+1, data).(error); failed {
+				t.Fatal(err)
+			}
+		}
+		for i := range 5 {
+			at = at.Add(30 * time.Minute)
+			if r := apply(tagChange(newCluster(at), fmt.Sprintf("t%d", i))); r != nil {
+				t.Fatalf("began with version %d, %v later: %v", first, at.Sub(now), r)
+			}
 		}
 	}
 }
