@@ -8,6 +8,7 @@ import (
 	"strings"
 	"sync"
 	"time"
+	"unicode"
 
 	"rutter/api/audit"
 	"rutter/api/vmm"
@@ -39,6 +40,8 @@ const (
 	maxConditionBytes = 4 << 10
 	// maxHoldID bounds a hold's id in bytes; an agent's has 16.
 	maxHoldID = 64
+	// maxRemarks is how many lines a minute the log takes about one session's.
+	maxRemarks = 8
 )
 
 func holdOf(c *feed.Condition) *holdForm {
@@ -50,23 +53,20 @@ func holdOf(c *feed.Condition) *holdForm {
 
 // bounded is h with no more texts than a server keeps of a Condition.
 func (h holdForm) bounded() holdForm {
-	h.ID = h.ID[:min(len(h.ID), maxHoldID)]
-	room := maxConditionBytes
-	for i, name := range h.Names {
-		if room -= len(name); room < 0 {
-			h.Names = h.Names[:i]
-			break
-		}
+	h.ID = harmless(h.ID, maxHoldID)
+	if len(h.Names) > 0 {
+		h.Names = strings.Split(harmless(strings.Join(h.Names, "\n"), maxConditionBytes), "\n")
 	}
 	return h
 }
 
 // judged takes what a CN says that people must see to.
 func (s *Server) judged(a *session, m *feed.Condition) {
-	m.Hold = m.Hold[:min(len(m.Hold), maxHoldID)]
-	m.Names = m.Names[:min(len(m.Names), maxConditionBytes)]
-	m.Trouble = m.Trouble[:min(len(m.Trouble), maxConditionBytes)]
+	m.Hold, m.Names, m.Trouble = harmless(m.Hold, maxHoldID), harmless(m.Names, maxConditionBytes), harmless(m.Trouble, maxConditionBytes)
 	before := s.cns.judge(a, *m)
+	if m.Hold == before.Hold && (m.Trouble == before.Trouble || m.Trouble == "") || !a.mayRemark(time.Now()) {
+		return
+	}
 	switch {
 	case m.Hold != "" && m.Hold != before.Hold:
 		s.logger.Warn("a compute node holds back what the log says, since it takes too much away: rutter cn accept lets it", "cn", a.cn, "hold", m.Hold, "going", m.Going, "links", m.Links, "before", m.Was)
@@ -76,6 +76,29 @@ func (s *Server) judged(a *session, m *feed.Condition) {
 	if m.Trouble != "" && m.Trouble != before.Trouble {
 		s.logger.Warn("a compute node is in trouble", "cn", a.cn, "trouble", m.Trouble)
 	}
+}
+
+// mayRemark reports whether this server's log takes another line about what a CN
+// says, which may say something else with each frame.
+func (a *session) mayRemark(now time.Time) bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if now.Sub(a.remarked) >= time.Minute {
+		a.remarks, a.remarked = 0, now
+	}
+	a.remarks++
+	return a.remarks <= maxRemarks
+}
+
+// harmless is a text of a CN as people may see it: so many bytes, and nothing that a
+// terminal would obey.
+func harmless(text string, most int) string {
+	return strings.Map(func(r rune) rune {
+		if r == '\n' || unicode.IsPrint(r) {
+			return r
+		}
+		return '?'
+	}, text[:min(len(text), most)])
 }
 
 // judge notes a condition, and returns the one before.

@@ -31,6 +31,8 @@ type session struct {
 	heard     time.Time // the last frame
 	again     uint32    // scopes that were sent anew because their digests differed
 	condition feed.Condition
+	remarks   int       // lines of this server's log about that, since remarked
+	remarked  time.Time // within a minute before now, or none was
 }
 
 // newer reports whether a is of a later incarnation or session than b.

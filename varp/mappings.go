@@ -153,7 +153,10 @@ func (m *Mappings) step(at *position, head log.Cursor) (*position, error) {
 	if at == nil || at.cluster != head.Cluster || at.seq > head.Seq || at.seq+rebuildBehind < head.Seq {
 		return m.rebuild(head), nil
 	}
-	entries, err := m.following(at)
+	entries, err := m.source.Entries(at.seq, entryBatch)
+	if err == nil {
+		err = hasPlace(m.source, at.seq, at.chain)
+	}
 	if err != nil {
 		return m.rebuild(head), nil // compacted, or a log in the place of another
 	}
@@ -169,22 +172,6 @@ func (m *Mappings) step(at *position, head log.Cursor) (*position, error) {
 		next.seq, next.chain = entry.Seq, entry.Hash.Prefix()
 	}
 	return next, nil
-}
-
-// following reads entries behind a position, and with them the one before: a server
-// that was rebuilt has other entries under the same seqs.
-func (m *Mappings) following(at *position) ([]log.Entry, error) {
-	if at.seq == 0 {
-		return m.source.Entries(0, entryBatch)
-	}
-	entries, err := m.source.Entries(at.seq-1, entryBatch+1)
-	if err != nil {
-		return nil, err
-	}
-	if len(entries) == 0 || entries[0].Hash.Prefix() != at.chain {
-		return nil, fmt.Errorf("seq %d with chain %s: %w", at.seq, at.chain, log.ErrOtherLog)
-	}
-	return entries[1:], nil
 }
 
 // rebuild makes everything from the rows, some at a time, so that whoever applies

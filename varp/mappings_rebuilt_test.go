@@ -100,3 +100,44 @@ func TestShootdownsOfARebuiltServer(t *testing.T) {
 		}
 	}
 }
+
+// wholeChanges is a source that reads as a store does: no more than a bound, and then
+// one whole change at a time.
+type wholeChanges struct{ *site }
+
+func (w wholeChanges) Entries(after log.Seq, limit int) ([]log.Entry, error) {
+	return w.site.Entries(after, min(limit, 1))
+}
+
+// An entry that alone is as much as a reading may be hides none behind it.
+func TestFollowingInSmallReadings(t *testing.T) {
+	c, s := rebuiltOf(t, 0, 3)
+	source := wholeChanges{s}
+	m := NewMappings(source, nil)
+	events, err := NewShootdowns(ShootdownConfig{Source: source})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if wrong := sameAsRows(m, s, c, 8); wrong != "" {
+		t.Fatal(wrong)
+	}
+	at, _ := s.rows.underlayOf(c.nodes[0])
+	events.Events(nil, at.Addr, 1<<20)
+	for n := range 3 {
+		c.put(&log.NIC{MAC: testMAC(1 + n), BelongsToType: "zone", CNUUID: c.nodes[1], NetworkUUID: c.nets[0].UUID})
+	}
+	s.catchUp(c, len(c.entries))
+	if wrong := sameAsRows(m, s, c, 8); wrong != "" {
+		t.Error(wrong)
+	}
+	records, _ := events.Events(nil, at.Addr, 1<<20)
+	told := make(map[log.MAC]bool)
+	for _, r := range records {
+		told[r.MAC] = true
+	}
+	for n := range 3 {
+		if !told[testMAC(1+n)] {
+			t.Errorf("NIC %s moved, and is not told of", testMAC(1+n))
+		}
+	}
+}

@@ -187,19 +187,30 @@ func (s *Shootdowns) catchUp() error {
 }
 
 // following reads entries of Source that follow the index. log.ErrOtherLog: its log
-// is not the one that the index was made of, which the entry before them tells.
+// is not the one that the index was made of.
 func (s *Shootdowns) following(limit int) ([]log.Entry, error) {
-	if !s.sure || s.index.seq == 0 {
-		return s.cfg.Source.Entries(s.index.seq, limit)
+	entries, err := s.cfg.Source.Entries(s.index.seq, limit)
+	if err != nil || !s.sure {
+		return entries, err
 	}
-	entries, err := s.cfg.Source.Entries(s.index.seq-1, limit+1)
+	return entries, hasPlace(s.cfg.Source, s.index.seq, s.chain)
+}
+
+// hasPlace returns log.ErrOtherLog if a source's log has another chain at a seq: a
+// server that was rebuilt has other entries under the same seqs. It is asked behind a
+// reading, so that what was read is of the log of the place.
+func hasPlace(source Source, seq log.Seq, chain log.ChainPrefix) error {
+	if seq == 0 {
+		return nil
+	}
+	entries, err := source.Entries(seq-1, 1)
 	if err != nil {
-		return nil, err
+		return err
 	}
-	if len(entries) == 0 || entries[0].Seq != s.index.seq || entries[0].Hash.Prefix() != s.chain {
-		return nil, fmt.Errorf("seq %d with chain %s: %w", s.index.seq, s.chain, log.ErrOtherLog)
+	if len(entries) == 0 || entries[0].Seq != seq || entries[0].Hash.Prefix() != chain {
+		return fmt.Errorf("seq %d with chain %s: %w", seq, chain, log.ErrOtherLog)
 	}
-	return entries[1:], nil
+	return nil
 }
 
 // begin starts with an empty index if there is none yet, or if it is of another log.
