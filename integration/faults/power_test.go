@@ -431,21 +431,42 @@ func holds(ctx context.Context, s *raftstore.Store, acks []string) error {
 	return err
 }
 
+// changeOf returns the change of writeTag that was acknowledged, as the log has it:
+// its id is bound to its content.
+func changeOf(s *raftstore.Store, ack string) (*log.Change, error) {
+	_, text, _ := strings.Cut(ack, "/")
+	seq, err := log.ParseSeq(text)
+	if err != nil {
+		return nil, err
+	}
+	entries, err := s.Entries(seq-1, 1)
+	if err != nil {
+		return nil, err
+	}
+	event, err := entries[0].Event()
+	if err != nil {
+		return nil, err
+	}
+	op := log.Op{Action: log.Delete, Kind: log.KindNICTag, ID: event.ID}
+	if event.Action == log.Create {
+		op = log.Op{Action: log.Create, Kind: log.KindNICTag, Set: []string{"name"}, Object: &log.NICTag{Name: event.ID}}
+	}
+	return &log.Change{ID: event.ChangeID, Ops: []log.Op{op}}, nil
+}
+
 // again sends the last acknowledged change again, which must give its seq, and a
 // new one, which must be taken.
 func again(ctx context.Context, s *raftstore.Store, acks []string) error {
 	if len(acks) > 0 {
-		text, _, _ := strings.Cut(acks[len(acks)-1], "/")
-		id, err := log.ParseUUID(text)
+		change, err := changeOf(s, acks[len(acks)-1])
 		if err != nil {
 			return err
 		}
-		op := log.Op{Action: log.Create, Kind: log.KindNICTag, Set: []string{"name"}, Object: &log.NICTag{Name: "another"}}
-		result, err := s.Propose(ctx, &log.Change{ID: id, Ops: []log.Op{op}})
+		result, err := s.Propose(ctx, change)
 		if err != nil {
 			return err
 		}
-		if got := fmt.Sprintf("%s/%d", id, result.First); got != acks[len(acks)-1] || result.Refusal != nil {
+		if got := fmt.Sprintf("%s/%d", change.ID, result.First); got != acks[len(acks)-1] || result.Refusal != nil {
 			return fmt.Errorf("change %s, sent again: %+v", acks[len(acks)-1], result)
 		}
 	}
