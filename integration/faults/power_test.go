@@ -431,24 +431,42 @@ func holds(ctx context.Context, s *raftstore.Store, acks []string) error {
 	return err
 }
 
+// changeOf returns the change of writeTag that was acknowledged, as the log has it:
+// its id is bound to its content.
+func changeOf(s *raftstore.Store, ack string) (*log.Change, error) {
+	_, text, _ := strings.Cut(ack, "/")
+	seq, err := log.ParseSeq(text)
+	if err != nil {
+		return nil, err
+	}
+	entries, err := s.Entries(seq-1, 1)
+	if err != nil {
+		return nil, err
+	}
+	event, err := entries[0].Event()
+	if err != nil {
+		return nil, err
+	}
+	op := log.Op{Action: log.Delete, Kind: log.KindNICTag, ID: event.ID}
+	if event.Action == log.Create {
+		op = log.Op{Action: log.Create, Kind: log.KindNICTag, Set: []string{"name"}, Object: &log.NICTag{Name: event.ID}}
+	}
+	return &log.Change{ID: event.ChangeID, Ops: []log.Op{op}}, nil
+}
+
 // again sends the last acknowledged change again, which must give its seq, and a
 // new one, which must be taken.
 func again(ctx context.Context, s *raftstore.Store, acks []string) error {
 	if len(acks) > 0 {
-		text, at, _ := strings.Cut(acks[len(acks)-1], "/")
-		id, err := log.ParseUUID(text)
+		change, err := changeOf(s, acks[len(acks)-1])
 		if err != nil {
 			return err
 		}
-		op, err := opAt(s, at) // other content would be refused
+		result, err := s.Propose(ctx, change)
 		if err != nil {
 			return err
 		}
-		result, err := s.Propose(ctx, &log.Change{ID: id, Ops: []log.Op{op}})
-		if err != nil {
-			return err
-		}
-		if got := fmt.Sprintf("%s/%d", id, result.First); got != acks[len(acks)-1] || result.Refusal != nil {
+		if got := fmt.Sprintf("%s/%d", change.ID, result.First); got != acks[len(acks)-1] || result.Refusal != nil {
 			return fmt.Errorf("change %s, sent again: %+v", acks[len(acks)-1], result)
 		}
 	}
@@ -458,27 +476,4 @@ func again(ctx context.Context, s *raftstore.Store, acks []string) error {
 		err = result.Refusal
 	}
 	return err
-}
-
-// opAt is the operation of writeTag that the entry at a seq came of.
-func opAt(s *raftstore.Store, seq string) (op log.Op, err error) {
-	at, err := log.ParseSeq(seq)
-	if err != nil {
-		return op, err
-	}
-	entries, err := s.Entries(at-1, 1)
-	if err != nil || len(entries) == 0 {
-		return op, errors.Join(fmt.Errorf("%d entries at %d", len(entries), at), err)
-	}
-	event, err := entries[0].Event()
-	if err != nil {
-		return op, err
-	}
-	op = log.Op{Action: event.Action, Kind: event.Kind}
-	if op.Action == log.Create {
-		op.Set, op.Object = []string{"name"}, &log.NICTag{Name: event.ID}
-	} else {
-		op.ID = event.ID
-	}
-	return op, nil
 }
