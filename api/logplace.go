@@ -3,7 +3,6 @@ package api
 import (
 	"context"
 	"errors"
-	"fmt"
 	"net/http"
 	"strings"
 
@@ -52,17 +51,6 @@ func (s *Server) begin(r *http.Request, p parameters, q *logQuery) (ok bool, err
 		return true, err
 	}
 	return false, nil
-}
-
-// servable says whether entries after seq can be had.
-func (s *Server) servable(seq log.Seq) error {
-	if head := s.store.Head().Seq; seq > head {
-		return fmt.Errorf("after seq %d, and the head is %d: %w", seq, head, log.ErrAhead)
-	}
-	if floor := s.store.Floor(); seq < floor {
-		return fmt.Errorf("after seq %d, and the floor is %d: %w", seq, floor, log.ErrCompacted)
-	}
-	return nil
 }
 
 // timeSet returns the entry by which the log's time was set last; 0: none.
