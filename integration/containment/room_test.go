@@ -94,7 +94,9 @@ func checkServes(t *testing.T, s *bench.Server, a *acked) {
 	a.mu.Lock()
 	var some string
 	for some = range a.seqs {
-		break
+		if len(some) > len("w_19") { // the first twenty are deleted
+			break
+		}
 	}
 	a.mu.Unlock()
 	if body := fetch(t, s.URL+"/nic_tags/"+some); !strings.Contains(body, some) {
