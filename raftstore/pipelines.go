@@ -8,10 +8,12 @@ import (
 )
 
 // transport is raft's, whose heartbeats change no term (terms), and whose pipelines
-// tell commits at once, and can be closed from outside. In raft 1.7.3 a leader that learns of a higher term stops reading a pipeline's answers
-// (pipelineDecode), while another goroutine may wait there to send
-// (netPipeline.AppendEntries): nobody closes the pipeline then, and
-// Raft.Shutdown waits for that goroutine for ever.
+// tell commits at once, and end when they are refused. In raft 1.7.3 a leader that
+// learns of a higher term, or whose entries a follower does not take, stops reading a
+// pipeline's answers (pipelineDecode), while another goroutine may wait there to send
+// (netPipeline.AppendEntries): nobody closes the pipeline then, that follower gets
+// nothing more as long as this server leads, and Raft.Shutdown waits for that
+// goroutine for ever.
 type transport struct {
 	*raft.NetworkTransport
 	early   *earlyLog // bounds the commit that followers are told of
@@ -39,9 +41,11 @@ const pipelineQuiet = 50 * time.Millisecond
 type pipeline struct {
 	raft.AppendPipeline
 	transport *transport
+	answers   chan raft.AppendFuture
 	commits   chan struct{} // has one when known has changed
 	closed    chan struct{}
-	ended     chan struct{}
+	ended     chan struct{} // of tell
+	relayed   chan struct{} // of relay
 	close     sync.Once
 
 	knowing sync.Mutex // protects known; taken after mu
@@ -74,6 +78,32 @@ func (p *pipeline) AppendEntries(args *raft.AppendEntriesRequest, resp *raft.App
 		p.last.Entries, p.last.PrevLogEntry, p.last.PrevLogTerm = nil, args.Entries[n-1].Index, args.Entries[n-1].Term
 	}
 	return p.AppendPipeline.AppendEntries(args, resp)
+}
+
+// Consumer implements raft.AppendPipeline.
+func (p *pipeline) Consumer() <-chan raft.AppendFuture { return p.answers }
+
+// relay hands the answers on to raft, and ends the pipeline behind the first that is
+// a refusal: raft reads none after it.
+func (p *pipeline) relay() {
+	defer close(p.relayed)
+	for {
+		select {
+		case f := <-p.AppendPipeline.Consumer():
+			refused := f.Error() != nil || !f.Response().Success
+			select {
+			case p.answers <- f:
+			case <-p.closed:
+				return
+			}
+			if refused {
+				_ = p.AppendPipeline.Close() // frees who waits in it; raft makes another one
+				return
+			}
+		case <-p.closed:
+			return
+		}
+	}
 }
 
 // tell tells the follower what is committed, until the pipeline is closed.
@@ -178,13 +208,14 @@ func (t *transport) AppendEntriesPipeline(id raft.ServerID, target raft.ServerAd
 	return p, nil
 }
 
-// tellOn starts the telling of commits on a pipeline; Close ends it.
+// tellOn starts what goes on beside a pipeline; Close ends it.
 func (t *transport) tellOn(inner raft.AppendPipeline) *pipeline {
 	p := &pipeline{
-		AppendPipeline: inner, transport: t,
-		commits: make(chan struct{}, 1), closed: make(chan struct{}), ended: make(chan struct{}),
+		AppendPipeline: inner, transport: t, answers: make(chan raft.AppendFuture),
+		commits: make(chan struct{}, 1), closed: make(chan struct{}), ended: make(chan struct{}), relayed: make(chan struct{}),
 	}
 	go p.tell()
+	go p.relay()
 	return p
 }
 
@@ -196,6 +227,7 @@ func (p *pipeline) Close() error {
 	err := p.AppendPipeline.Close() // frees who waits in it
 	p.close.Do(func() { close(p.closed) })
 	<-p.ended
+	<-p.relayed
 	return err
 }
 

@@ -14,8 +14,12 @@ import (
 // stuck is a pipeline in which a sender waits until it is closed.
 type stuck struct {
 	raft.AppendPipeline
-	closed chan struct{}
+	answers chan raft.AppendFuture
+	closed  chan struct{}
+	close   sync.Once
 }
+
+func (s *stuck) Consumer() <-chan raft.AppendFuture { return s.answers }
 
 func (s *stuck) AppendEntries(*raft.AppendEntriesRequest, *raft.AppendEntriesResponse) (raft.AppendFuture, error) {
 	<-s.closed
@@ -23,15 +27,57 @@ func (s *stuck) AppendEntries(*raft.AppendEntriesRequest, *raft.AppendEntriesRes
 }
 
 func (s *stuck) Close() error {
-	close(s.closed)
+	s.close.Do(func() { close(s.closed) })
 	return nil
+}
+
+// answered is the future of a request that was answered.
+type answered struct {
+	raft.AppendFuture
+	success bool
+}
+
+func (answered) Error() error { return nil }
+
+func (a answered) Response() *raft.AppendEntriesResponse {
+	return &raft.AppendEntriesResponse{Success: a.success}
+}
+
+// Once a follower has refused a request raft reads no answer any more. A sender that
+// waits in the pipeline then is freed, so that raft makes another one; until then it
+// is not, and raft gets every answer.
+func TestRefusedPipelineEnds(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		inner := &stuck{answers: make(chan raft.AppendFuture), closed: make(chan struct{})}
+		tr := &transport{open: make(map[*pipeline]struct{})}
+		p := tr.tellOn(inner)
+		ended := make(chan error, 1)
+		go func() {
+			_, err := p.AppendEntries(&raft.AppendEntriesRequest{Term: 1}, nil)
+			ended <- err
+		}()
+		for _, success := range []bool{true, true, false} {
+			inner.answers <- answered{success: success}
+			if a := <-p.Consumer(); a.Response().Success != success {
+				t.Errorf("raft got %v, want %v", a.Response().Success, success)
+			}
+			synctest.Wait()
+			if got := len(ended) == 1; got == success {
+				t.Errorf("after an answer with success %v: the sender was freed: %v", success, got)
+			}
+		}
+		if err := p.Close(); err != nil {
+			t.Error(err)
+		}
+	})
 }
 
 // A sender that waits in a pipeline which nobody reads any more is freed.
 func TestPipelinesAreClosed(t *testing.T) {
 	t.Parallel()
 	tr := &transport{open: make(map[*pipeline]struct{})}
-	p := tr.tellOn(&stuck{closed: make(chan struct{})})
+	p := tr.tellOn(&stuck{closed: make(chan struct{})}) // its answers are nil: there are none
 	tr.open[p] = struct{}{}
 	ended := make(chan error, 1)
 	go func() {
@@ -63,6 +109,8 @@ func (w *scribe) AppendEntries(r *raft.AppendEntriesRequest, _ *raft.AppendEntri
 }
 
 func (w *scribe) Close() error { return nil }
+
+func (w *scribe) Consumer() <-chan raft.AppendFuture { return nil }
 
 // take returns what was sent since the last call.
 func (w *scribe) take() []raft.AppendEntriesRequest {

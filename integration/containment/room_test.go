@@ -154,6 +154,9 @@ func TestDisksFull(t *testing.T) {
 			t.Fatalf("delete %d: %v", i, err)
 		}
 	}
+	for _, s := range c.Servers { // what is under way when the last byte goes would end the server
+		awaitStatus(t, c, s, "all in changes.db", func(s client.Status) bool { return s.Detail.Waiting == 0 })
+	}
 	for _, at := range disks {
 		room = append(room, ballast(t, at, 0))
 	}
