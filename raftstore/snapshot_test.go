@@ -43,8 +43,9 @@ func TestJoinBySnapshot(t *testing.T) {
 	waitFor(t, second, n.Head().Seq)
 	nodes := []*node{n, second}
 	checkSame(t, nodes)
-	if got := second.Status().Restores; got != 1 {
-		t.Errorf("%d restores, want 1: the log reached back", got)
+	// Two, if the leader trimmed its log once more before the first was told.
+	if got := second.Status().Restores; got < 1 {
+		t.Errorf("%d restores: the log reached back", got)
 	}
 	if got := must(t, second, retried); got.First != first.First {
 		t.Errorf("retry after a snapshot got seq %d, want the first result's %d", got.First, first.First)
