@@ -100,16 +100,20 @@ func (n *node) again(t testing.TB) *node {
 // freeAddress returns a loopback address that nobody listens on just now.
 func freeAddress(t testing.TB) string {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
+	for range 1000 {
+		// Below net.ipv4.ip_local_port_range, of which connections take theirs: those of
+		// the tests beside this one would be in the way when the server listens.
+		address := fmt.Sprintf("127.0.0.1:%d", 20000+rand.IntN(12000))
+		if _, taken := handedOut.LoadOrStore(address, true); taken {
+			continue
+		}
+		if l, err := net.Listen("tcp", address); err == nil {
+			_ = l.Close()
+			return address
+		}
 	}
-	defer l.Close()
-	address := l.Addr().String()
-	if _, taken := handedOut.LoadOrStore(address, true); taken {
-		return freeAddress(t) // the kernel gives a port again once it is free
-	}
-	return address
+	t.Fatal("no free port from 20000 to 31999")
+	return ""
 }
 
 // handedOut are the addresses that freeAddress gave.
