@@ -6,8 +6,8 @@ import (
 	"net/http"
 	"time"
 
-	"rutter/api/access"
-	"rutter/api/audit"
+	"rutter/api/auth/audit"
+	"rutter/api/auth/matrix"
 	"rutter/log"
 	"rutter/projections"
 )
@@ -20,8 +20,8 @@ type grantKey struct{}
 
 // grant is what was decided of a request.
 type grant struct {
-	who    access.Identity
-	answer access.Answer
+	who    matrix.Identity
+	answer matrix.Answer
 }
 
 // grantOf returns what was decided of a request. One that came past measured, as
@@ -33,46 +33,46 @@ func grantOf(r *http.Request) grant {
 
 // sees reports whether the request may be answered with an object that state holds.
 func (g grant) sees(state *projections.State, o log.Object) bool {
-	return access.Sees(g.who, g.answer, state, o)
+	return matrix.Sees(g.who, g.answer, state, o)
 }
 
 // knows reports whether the answer to a write may tell of an object: a compute node
 // hears nothing of another's but that it is not its own, as of one that there is not.
 func (g grant) knows(state *projections.State, o log.Object) bool {
-	return g.answer != access.Own || g.sees(state, o)
+	return g.answer != matrix.Own || g.sees(state, o)
 }
 
 // identify says who asks: whom the connection's certificate names, or somebody on
 // a listener that asks for no names.
-func (s *Server) identify(r *http.Request) access.Identity {
+func (s *Server) identify(r *http.Request) matrix.Identity {
 	if s.cfg.Identify != nil {
 		return s.cfg.Identify(r)
 	}
-	if id, ok := access.From(r.Context()); ok {
+	if id, ok := matrix.From(r.Context()); ok {
 		return id
 	}
 	if r.TLS != nil {
-		return access.Identity{Role: access.None, Name: hostOf(r.RemoteAddr)}
+		return matrix.Identity{Role: matrix.None, Name: hostOf(r.RemoteAddr)}
 	}
-	return access.Identity{Role: access.Local, Name: hostOf(r.RemoteAddr)}
+	return matrix.Identity{Role: matrix.Local, Name: hostOf(r.RemoteAddr)}
 }
 
 // authorise asks the matrix about a request of who, and returns it with what was
 // decided.
-func (s *Server) authorise(r *http.Request, who access.Identity, row *access.Row) (*http.Request, error) {
-	if who.Role == access.Reader {
+func (s *Server) authorise(r *http.Request, who matrix.Identity, row *matrix.Row) (*http.Request, error) {
+	if who.Role == matrix.Reader {
 		who.Owners = s.ownersOf(who)
 	}
-	answer, refusal := access.Decide(who, r.Method+" "+r.URL.Path, row)
+	answer, refusal := matrix.Decide(who, r.Method+" "+r.URL.Path, row)
 	if refusal != nil {
 		return nil, s.refused(r.RemoteAddr, refusal)
 	}
-	ctx := context.WithValue(access.With(r.Context(), who), grantKey{}, grant{who, answer})
+	ctx := context.WithValue(matrix.With(r.Context(), who), grantKey{}, grant{who, answer})
 	return r.WithContext(ctx), nil
 }
 
 // refused notes a refusal and makes it an answer.
-func (s *Server) refused(remote string, refusal *access.Refusal) error {
+func (s *Server) refused(remote string, refusal *matrix.Refusal) error {
 	s.metrics.denied.WithLabelValues(refusal.Who.Role.String()).Inc()
 	s.note(audit.Record{
 		Event: audit.Refused, Actor: refusal.Who.Actor(), Serial: refusal.Who.Serial, Remote: remote, Asked: refusal.What, Why: refusal.Missing,
@@ -100,7 +100,7 @@ const limitedPause = 250 * time.Millisecond
 
 // enter takes a place for a request among those of its identity. Requests that
 // will be refused for other reasons count: they cost as much.
-func (s *Server) enter(r *http.Request, who access.Identity, stream bool) (leave func(), err error) {
+func (s *Server) enter(r *http.Request, who matrix.Identity, stream bool) (leave func(), err error) {
 	leave, limit := s.shares.enter(who, stream)
 	if limit == "" {
 		return leave, nil
@@ -114,14 +114,14 @@ func (s *Server) enter(r *http.Request, who access.Identity, stream bool) (leave
 }
 
 // noteLimit tells the audit log which limit who has reached.
-func (s *Server) noteLimit(r *http.Request, who access.Identity, limit string) {
+func (s *Server) noteLimit(r *http.Request, who matrix.Identity, limit string) {
 	s.note(audit.Record{Event: audit.Limited, Actor: who.Actor(), Serial: who.Serial, Remote: r.RemoteAddr, Asked: limit})
 }
 
 // Enter is for a listener of a surface that is not the API's own: it takes a place
 // for a request of who among those of its identity, or answers it with 429, and ok
 // is false. leave must be called when the request is answered.
-func (s *Server) Enter(w http.ResponseWriter, r *http.Request, who access.Identity) (leave func(), ok bool) {
+func (s *Server) Enter(w http.ResponseWriter, r *http.Request, who matrix.Identity) (leave func(), ok bool) {
 	leave, err := s.enter(r, who, streamed[r.URL.Path])
 	if err != nil {
 		writeError(w, r, err)

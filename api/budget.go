@@ -9,7 +9,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"rutter/api/access"
+	"rutter/api/auth/matrix"
 	"rutter/log"
 	"rutter/log/budget"
 	"rutter/projections"
@@ -41,7 +41,7 @@ const (
 )
 
 // shutOut has the writes of who refused for as long as err, a budget's, says.
-func (b *budgets) shutOut(who access.Identity, exceeded *budget.Exceeded) {
+func (b *budgets) shutOut(who matrix.Identity, exceeded *budget.Exceeded) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if len(b.shut) >= maxShutOuts {
@@ -51,7 +51,7 @@ func (b *budgets) shutOut(who access.Identity, exceeded *budget.Exceeded) {
 }
 
 // mayWrite is nil, or the refusal that a write of who has got a moment ago.
-func (b *budgets) mayWrite(who access.Identity) error {
+func (b *budgets) mayWrite(who matrix.Identity) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	out, ok := b.shut[who.Key()]
@@ -87,14 +87,14 @@ type accounts struct {
 }
 
 // of returns the accounts of who.
-func (b *budgets) of(who access.Identity) accounts {
+func (b *budgets) of(who matrix.Identity) accounts {
 	a := accounts{keys: []string{who.Key()}}
 	switch {
-	case who.Role == access.Local:
+	case who.Role == matrix.Local:
 		return accounts{}
-	case who.Role == access.Operator || who.Role == access.Server:
+	case who.Role == matrix.Operator || who.Role == matrix.Server:
 		a.entries = b.meters[budget.OperatorEntries]
-	case who.Role == access.Reader && len(who.Owners) > 0:
+	case who.Role == matrix.Reader && len(who.Owners) > 0:
 		a.entries, a.bytes = b.meters[budget.TenantEntries], b.meters[budget.TenantBytes]
 		for _, owner := range who.Owners {
 			a.keys = append(a.keys, "tenant:"+owner.String())
@@ -214,9 +214,9 @@ func newScans() *scans {
 
 // enter waits for a turn of who, which leave gives back, and says how many times
 // as long as its step it rests.
-func (s *scans) enter(ctx context.Context, id access.Identity) (leave func(), rest time.Duration, err error) {
+func (s *scans) enter(ctx context.Context, id matrix.Identity) (leave func(), rest time.Duration, err error) {
 	who, slots, rest := id.Key(), s.others, time.Duration(othersRest)
-	if id.Role == access.Local || id.Role == access.Operator || id.Role == access.Server {
+	if id.Role == matrix.Local || id.Role == matrix.Operator || id.Role == matrix.Server {
 		slots, rest = s.operators, operatorsRest
 	}
 	s.mu.Lock()

@@ -13,7 +13,7 @@ import (
 	"testing"
 	"time"
 
-	"rutter/api/access"
+	"rutter/api/auth/matrix"
 	"rutter/log"
 	"rutter/log/budget"
 )
@@ -198,8 +198,8 @@ func TestWritesOverBudgetAreShutOut(t *testing.T) {
 func TestScansTakeTurns(t *testing.T) {
 	s := newScans()
 	s.others, s.operators = make(chan struct{}, 1), make(chan struct{}, 1)
-	reader := func(name string) access.Identity { return access.Identity{Role: access.Reader, Name: name} }
-	enter := func(who access.Identity) (func(), error) {
+	reader := func(name string) matrix.Identity { return matrix.Identity{Role: matrix.Reader, Name: name} }
+	enter := func(who matrix.Identity) (func(), error) {
 		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
 		defer cancel()
 		leave, _, err := s.enter(ctx, who)
@@ -214,7 +214,7 @@ func TestScansTakeTurns(t *testing.T) {
 			t.Errorf("reader %s ran beside reader a", name)
 		}
 	}
-	people, rest, err := s.enter(t.Context(), access.Identity{Role: access.Operator, Name: "ops"})
+	people, rest, err := s.enter(t.Context(), matrix.Identity{Role: matrix.Operator, Name: "ops"})
 	if err != nil || rest != operatorsRest {
 		t.Fatalf("an operator waits for a reader: %v, rest %d", err, rest)
 	}

@@ -5,7 +5,7 @@ import (
 	"net/http"
 	"time"
 
-	"rutter/api/access"
+	"rutter/api/auth/matrix"
 	"rutter/log"
 	"rutter/log/feed"
 	"rutter/projections"
@@ -144,7 +144,7 @@ func (s *Server) getSession(w http.ResponseWriter, r *http.Request) error {
 		return s.cnAt(w, r, p, id)
 	}
 	a := s.cns.get(uuidOf(id))
-	if g := grantOf(r); g.answer == access.Own && uuidOf(id) != g.who.UUID {
+	if g := grantOf(r); g.answer == matrix.Own && uuidOf(id) != g.who.UUID {
 		a = nil // as if there were none
 	}
 	if a == nil {

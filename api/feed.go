@@ -11,7 +11,7 @@ import (
 	"strings"
 	"time"
 
-	"rutter/api/access"
+	"rutter/api/auth/matrix"
 	"rutter/log"
 	"rutter/log/feed"
 )
@@ -119,7 +119,7 @@ func (s *Server) feedEnded(conn net.Conn, done func(), err error) {
 
 // serveFeed runs a stream on an upgraded connection until it ends.
 func (s *Server) serveFeed(conn net.Conn) error {
-	u, reader, err := s.admit(conn, conn, access.Identity{Role: access.Local})
+	u, reader, err := s.admit(conn, conn, matrix.Identity{Role: matrix.Local})
 	if err != nil {
 		return err
 	}
@@ -131,7 +131,7 @@ var errSentAway = errors.New("api: the subscriber was sent away")
 
 // admit reads the hello and has the subscriber get turns; its frames are then to
 // be read. r is conn with what was read of it already.
-func (s *Server) admit(conn net.Conn, r io.Reader, who access.Identity) (*subscriber, *feed.Reader, error) {
+func (s *Server) admit(conn net.Conn, r io.Reader, who matrix.Identity) (*subscriber, *feed.Reader, error) {
 	if err := conn.SetDeadline(time.Now().Add(feedHello)); err != nil {
 		return nil, nil, err
 	}

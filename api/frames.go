@@ -6,7 +6,7 @@ import (
 	"net/http"
 	"slices"
 
-	"rutter/api/access"
+	"rutter/api/auth/matrix"
 	"rutter/log"
 	"rutter/log/feed"
 	"rutter/projections"
@@ -21,11 +21,11 @@ var frameNames = map[feed.Type]string{
 
 // answers are what the matrix says of each type of frame to one identity: looked
 // up once for a stream, and asked for each frame.
-type answers [feed.TypeTell + 1]access.Answer
+type answers [feed.TypeTell + 1]matrix.Answer
 
-func answersFor(who access.Identity) (a answers) {
+func answersFor(who matrix.Identity) (a answers) {
 	for t, name := range frameNames {
-		if row := access.Find("feed down " + name); row != nil {
+		if row := matrix.Find("feed down " + name); row != nil {
 			a[t] = row.For(who)
 		}
 	}
@@ -39,7 +39,7 @@ var errWithheld = errors.New("api: a frame that does not concern the subscriber 
 // one: own says that it is about what the subscriber holds, or is being given.
 func (u *subscriber) leaves(t feed.Type, own bool) bool {
 	a := u.answers[t]
-	return a == access.Allow || a == access.Own && own
+	return a == matrix.Allow || a == matrix.Own && own
 }
 
 // own reports whether a frame is about what the subscriber holds or is being given.
@@ -93,20 +93,20 @@ func (u *subscriber) withhold(m any) error {
 }
 
 // admitted decides whether an identity may be the CN of a hello.
-func (s *Server) admitted(who access.Identity, remote string, hello *feed.Hello) error {
-	answer, refusal := access.Decide(who, "follow the feed of CN "+hello.CN.String(), access.Find("feed up hello"))
-	if refusal == nil && (answer == access.Allow || who.UUID == hello.CN) {
+func (s *Server) admitted(who matrix.Identity, remote string, hello *feed.Hello) error {
+	answer, refusal := matrix.Decide(who, "follow the feed of CN "+hello.CN.String(), matrix.Find("feed up hello"))
+	if refusal == nil && (answer == matrix.Allow || who.UUID == hello.CN) {
 		return nil
 	}
 	if refusal == nil {
-		refusal = &access.Refusal{Who: who, What: "follow the feed of CN " + hello.CN.String(), Missing: "it takes the certificate of that CN"}
+		refusal = &matrix.Refusal{Who: who, What: "follow the feed of CN " + hello.CN.String(), Missing: "it takes the certificate of that CN"}
 	}
 	return s.refused(remote, refusal)
 }
 
 // ringsFor leaves out of a CN's rings those of VMMs that the log has on another one.
 func (u *subscriber) ringsFor(m *feed.Ring) *feed.Ring {
-	if u.who.Role != access.CN {
+	if u.who.Role != matrix.CN {
 		return m
 	}
 	kept := &feed.Ring{}
@@ -119,7 +119,7 @@ func (u *subscriber) ringsFor(m *feed.Ring) *feed.Ring {
 		}
 	})
 	if n := len(m.VMMs) - len(kept.VMMs); n > 0 {
-		_ = u.s.refused(u.session.remote, &access.Refusal{Who: u.who, What: fmt.Sprintf("ring for %d VMMs", n), Missing: "they are on other CNs"})
+		_ = u.s.refused(u.session.remote, &matrix.Refusal{Who: u.who, What: fmt.Sprintf("ring for %d VMMs", n), Missing: "they are on other CNs"})
 	}
 	return kept
 }
@@ -127,7 +127,7 @@ func (u *subscriber) ringsFor(m *feed.Ring) *feed.Ring {
 // ringsOwn decides whether who asks may ring for a VMM: a CN for those on it.
 func (s *Server) ringsOwn(r *http.Request, vmm, said log.UUID) bool {
 	g := grantOf(r)
-	if g.answer != access.Own {
+	if g.answer != matrix.Own {
 		return true
 	}
 	if !said.IsZero() && said != g.who.UUID {
@@ -192,7 +192,7 @@ func (u *subscriber) returned(left []log.Scope, head log.Seq) bool {
 // back, and were sent whole scopes, of which MaxSnapshots go out at a time, in place
 // of the entries that all share.
 func (u *subscriber) doubtful(scope log.Scope) bool {
-	if u.who.Role != access.CN || scope.Type != log.ScopeVNet && scope.Type != log.ScopeNetwork {
+	if u.who.Role != matrix.CN || scope.Type != log.ScopeVNet && scope.Type != log.ScopeNetwork {
 		return false
 	}
 	_, held := u.held[scope]

@@ -5,14 +5,14 @@ import (
 	"encoding/json"
 	"net/http"
 
-	"rutter/api/access"
+	"rutter/api/auth/matrix"
 	"rutter/log"
 	"rutter/projections"
 )
 
 // ownersOf are the tenants to whose objects a reader is limited, as the log has
 // it now; none: it may see all.
-func (s *Server) ownersOf(who access.Identity) (owners []log.UUID) {
+func (s *Server) ownersOf(who matrix.Identity) (owners []log.UUID) {
 	s.store.View(func(state *projections.State, _ log.Cursor) {
 		if r, ok := state.Get(log.KindGrant, who.Actor()); ok {
 			owners = r.Object.(*log.Grant).OwnerUUIDs

@@ -7,7 +7,7 @@ import (
 	"strconv"
 	"time"
 
-	"rutter/api/access"
+	"rutter/api/auth/matrix"
 	"rutter/log"
 	"rutter/projections"
 )
@@ -70,7 +70,7 @@ func (s *Server) ready(w http.ResponseWriter, r *http.Request) error {
 	if why != nil {
 		status, text = http.StatusServiceUnavailable, "not ready: "+why.Error()+"\n"
 	}
-	if verbose && access.Find("GET /status").For(grantOf(r).who) == access.Allow {
+	if verbose && matrix.Find("GET /status").For(grantOf(r).who) == matrix.Allow {
 		var b bytes.Buffer
 		head, st := s.store.Head(), s.store.Status()
 		b.WriteString(text)

@@ -10,7 +10,7 @@ import (
 	"time"
 	"unicode"
 
-	"rutter/api/audit"
+	"rutter/api/auth/audit"
 	"rutter/api/vmm"
 	"rutter/log"
 	"rutter/log/feed"

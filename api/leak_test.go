@@ -13,7 +13,7 @@ import (
 	"testing"
 	"time"
 
-	"rutter/api/access"
+	"rutter/api/auth/matrix"
 	"rutter/log"
 	"rutter/log/feed"
 	"rutter/projections"
@@ -29,15 +29,15 @@ const (
 // asHeader is where requests of these tests say who they are.
 const asHeader = "X-Test-As"
 
-func byHeader(r *http.Request) access.Identity {
+func byHeader(r *http.Request) matrix.Identity {
 	text := r.Header.Get(asHeader)
 	if text == "" {
-		return access.Identity{Role: access.Local, Name: "test"}
+		return matrix.Identity{Role: matrix.Local, Name: "test"}
 	}
-	if role, err := access.ParseRole(text); err == nil {
-		return access.Identity{Role: role, Name: "test"}
+	if role, err := matrix.ParseRole(text); err == nil {
+		return matrix.Identity{Role: role, Name: "test"}
 	}
-	return access.Identity{Role: access.CN, UUID: uuidOf(text)}
+	return matrix.Identity{Role: matrix.CN, UUID: uuidOf(text)}
 }
 
 // spy is a CN that keeps every byte that it is sent.
@@ -241,7 +241,7 @@ func TestNothingLeaksToACN(t *testing.T) {
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)
 	store := newMemory()
-	s, err := New(Config{Store: store, Identify: byHeader, Limits: Limits{Rate: map[access.Role]int{}}})
+	s, err := New(Config{Store: store, Identify: byHeader, Limits: Limits{Rate: map[matrix.Role]int{}}})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -8,13 +8,13 @@ import (
 	"sync"
 	"syscall"
 
-	"rutter/api/access"
-	"rutter/api/audit"
+	"rutter/api/auth/audit"
+	"rutter/api/auth/matrix"
 )
 
 // identified is a connection whose listener knows who is at the other side, from
 // a handshake that is done.
-type identified interface{ Identity() access.Identity }
+type identified interface{ Identity() matrix.Identity }
 
 // gate counts the connections of a server, by address and by identity.
 type gate struct {
@@ -92,20 +92,20 @@ func (l *limited) Close() error {
 
 // whoIs is who is at the other side of a connection: on a listener without TLS,
 // somebody who needs no name. One with TLS that does not say is nobody.
-func whoIs(conn net.Conn) access.Identity {
+func whoIs(conn net.Conn) matrix.Identity {
 	if known, ok := conn.(identified); ok {
 		return known.Identity()
 	}
 	host := hostOf(conn.RemoteAddr().String())
 	if _, secret := conn.(*tls.Conn); secret {
-		return access.Identity{Role: access.None, Name: host}
+		return matrix.Identity{Role: matrix.None, Name: host}
 	}
-	return access.Identity{Role: access.Local, Name: host}
+	return matrix.Identity{Role: matrix.Local, Name: host}
 }
 
 // admit counts a connection; false: it is one too many.
 func (g *gate) admit(c *limitedConn) bool {
-	if c.who.Role == access.Local {
+	if c.who.Role == matrix.Local {
 		return true
 	}
 	c.address = addressOf(c.Conn)
@@ -158,7 +158,7 @@ func drop[K comparable](counts map[K]int, key K) {
 // CutOff closes the connections of the identities that match, streams included,
 // and returns how many: whose certificate was revoked is let in no longer, and
 // has nothing left that is open. match must not call the server.
-func (s *Server) CutOff(match func(access.Identity) bool) int {
+func (s *Server) CutOff(match func(matrix.Identity) bool) int {
 	s.gate.mu.Lock()
 	var found []*limitedConn
 	for c := range s.gate.conns {
@@ -195,7 +195,7 @@ type limitedConn struct {
 	net.Conn
 	l       *limited
 	once    sync.Once
-	who     access.Identity
+	who     matrix.Identity
 	address netip.Addr
 	counted bool
 }
@@ -221,7 +221,7 @@ func (c *limitedConn) SyscallConn() (syscall.RawConn, error) {
 // withIdentity puts the identity of a connection into the context of its requests.
 func withIdentity(ctx context.Context, c net.Conn) context.Context {
 	if l, ok := c.(*limitedConn); ok {
-		return access.With(ctx, l.who)
+		return matrix.With(ctx, l.who)
 	}
 	return ctx
 }

@@ -1,19 +1,19 @@
 package api
 
-import "rutter/api/access"
+import "rutter/api/auth/matrix"
 
 // Limits bound what one stranger, one address and one identity may have of a
 // server. Zero means the default, which DefaultLimits has; whoever needs no name
-// (access.Local) is bounded by the limits of all together only.
+// (matrix.Local) is bounded by the limits of all together only.
 type Limits struct {
 	// PerAddress are the connections of one address on a listener with TLS,
 	// when their handshake is done (package tlsgate bounds those before).
 	PerAddress int
 	// PerIdentity are the connections with one certificate, by role.
-	PerIdentity map[access.Role]int
+	PerIdentity map[matrix.Role]int
 	// Rate are the requests per second of one identity, by role, and ten seconds'
 	// worth of them at once; 0: no bound but Requests.
-	Rate map[access.Role]int
+	Rate map[matrix.Role]int
 	// Requests are those being answered at once for identities that have names,
 	// streams left out. When half of them are taken, each identity has its share.
 	Requests int
@@ -23,17 +23,17 @@ type Limits struct {
 func DefaultLimits() Limits {
 	return Limits{
 		PerAddress: MaxConnections / 4,
-		PerIdentity: map[access.Role]int{
-			access.CN: 16, // a feed, one that replaces it, and people's tools on the node
+		PerIdentity: map[matrix.Role]int{
+			matrix.CN: 16, // a feed, one that replaces it, and people's tools on the node
 			// A proxy, or a program with many workers.
-			access.Operator: 4096, access.Reader: 1024, access.Server: 1024,
-			access.Join: 256, access.None: 16,
+			matrix.Operator: 4096, matrix.Reader: 1024, matrix.Server: 1024,
+			matrix.Join: 256, matrix.None: 16,
 		},
-		Rate: map[access.Role]int{
-			access.CN:     50, // a CN asks little besides its feed
-			access.Reader: 500, access.Server: 500, access.Foreign: 500,
-			access.Join: 20, access.None: 10,
-			access.Operator: 0, // writers are bounded by the store's queue, in order
+		Rate: map[matrix.Role]int{
+			matrix.CN:     50, // a CN asks little besides its feed
+			matrix.Reader: 500, matrix.Server: 500, matrix.Foreign: 500,
+			matrix.Join: 20, matrix.None: 10,
+			matrix.Operator: 0, // writers are bounded by the store's queue, in order
 		},
 		Requests: 2048,
 	}

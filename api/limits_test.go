@@ -7,22 +7,22 @@ import (
 	"testing"
 	"time"
 
-	"rutter/api/access"
+	"rutter/api/auth/matrix"
 	"rutter/log"
 )
 
 // named is a listener whose connections say who is there, as those with TLS do.
 type named struct {
 	net.Listener
-	who access.Identity
+	who matrix.Identity
 }
 
 type namedConn struct {
 	net.Conn
-	who access.Identity
+	who matrix.Identity
 }
 
-func (c namedConn) Identity() access.Identity { return c.who }
+func (c namedConn) Identity() matrix.Identity { return c.who }
 
 func (l named) Accept() (net.Conn, error) {
 	conn, err := l.Listener.Accept()
@@ -33,9 +33,9 @@ func (l named) Accept() (net.Conn, error) {
 }
 
 func TestConnectionsOfOneIdentityAreBounded(t *testing.T) {
-	who := access.Identity{Role: access.CN, UUID: cn1, Serial: "7"}
+	who := matrix.Identity{Role: matrix.CN, UUID: cn1, Serial: "7"}
 	for name, limits := range map[string]Limits{
-		"identity": {PerIdentity: map[access.Role]int{access.CN: 2}},
+		"identity": {PerIdentity: map[matrix.Role]int{matrix.CN: 2}},
 		"address":  {PerAddress: 2},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -82,7 +82,7 @@ func TestConnectionsOfOneIdentityAreBounded(t *testing.T) {
 			if conn := <-taken; conn == nil {
 				t.Error("no connection took the place of one that ended")
 			}
-			if n := s.CutOff(func(id access.Identity) bool { return id.Serial == "7" }); n != 2 {
+			if n := s.CutOff(func(id matrix.Identity) bool { return id.Serial == "7" }); n != 2 {
 				t.Errorf("%d connections cut off, want 2", n)
 			}
 			if _, err := second.Read(make([]byte, 1)); err == nil {
@@ -94,9 +94,9 @@ func TestConnectionsOfOneIdentityAreBounded(t *testing.T) {
 
 func TestSharesOfRequests(t *testing.T) {
 	now := time.Unix(1, 0)
-	s := newShares(Limits{Requests: 40, Rate: map[access.Role]int{access.CN: 2}})
+	s := newShares(Limits{Requests: 40, Rate: map[matrix.Role]int{matrix.CN: 2}})
 	s.now = func() time.Time { return now }
-	mad, meek := access.Identity{Role: access.Operator, Name: "mad"}, access.Identity{Role: access.Operator, Name: "meek"}
+	mad, meek := matrix.Identity{Role: matrix.Operator, Name: "mad"}, matrix.Identity{Role: matrix.Operator, Name: "meek"}
 	var held []func()
 	for {
 		leave, limit := s.enter(mad, false)
@@ -121,7 +121,7 @@ func TestSharesOfRequests(t *testing.T) {
 	if s.taken != 0 || s.busy != 0 {
 		t.Errorf("%d requests of %d identities are left", s.taken, s.busy)
 	}
-	cn := access.Identity{Role: access.CN, UUID: cn1}
+	cn := matrix.Identity{Role: matrix.CN, UUID: cn1}
 	granted := 0
 	for range 100 {
 		if leave, limit := s.enter(cn, true); limit == "" {
@@ -147,7 +147,7 @@ func TestSharesForgetWhoIsGone(t *testing.T) {
 	now := time.Unix(1, 0)
 	s := newShares(DefaultLimits())
 	s.now = func() time.Time { return now }
-	stranger := func(n int) access.Identity { return access.Identity{Role: access.CN, UUID: testUUID(n)} }
+	stranger := func(n int) matrix.Identity { return matrix.Identity{Role: matrix.CN, UUID: testUUID(n)} }
 	for n := range maxShares {
 		leave, limit := s.enter(stranger(n), false)
 		if limit != "" {

@@ -7,7 +7,7 @@ import (
 	"net/http"
 	"time"
 
-	"rutter/api/access"
+	"rutter/api/auth/matrix"
 	"rutter/log"
 	logquery "rutter/log/query"
 )
@@ -42,8 +42,8 @@ func (q *logQuery) bind(s *Server, g grant) {
 	q.accounts = s.budgets.of(g.who)
 	q.matcher = q.filter.Matcher()
 	switch {
-	case g.answer == access.Own:
-		q.sees = func(e *log.Event) bool { return access.SeesEvent(g.who, g.answer, e) }
+	case g.answer == matrix.Own:
+		q.sees = func(e *log.Event) bool { return matrix.SeesEvent(g.who, g.answer, e) }
 		q.matcher.Within(g.who.Owners)
 		q.uuids = g.who.Owners
 	case len(q.filter.Owners) > 0:
@@ -61,7 +61,7 @@ func (s *Server) log(w http.ResponseWriter, r *http.Request) error {
 	}
 	if wantsBinary(r) {
 		if q.sees != nil {
-			return s.refused(r.RemoteAddr, &access.Refusal{Who: grantOf(r).who, What: "read the log in its binary form", Missing: "its chain needs every entry: read it as lines"})
+			return s.refused(r.RemoteAddr, &matrix.Refusal{Who: grantOf(r).who, What: "read the log in its binary form", Missing: "its chain needs every entry: read it as lines"})
 		}
 		if !r.URL.Query().Has("limit") {
 			q.limit = 1<<64 - 1 // it has nobody's patience in mind

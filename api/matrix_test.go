@@ -6,7 +6,7 @@ import (
 	"strings"
 	"testing"
 
-	"rutter/api/access"
+	"rutter/api/auth/matrix"
 	"rutter/log/feed"
 )
 
@@ -21,12 +21,12 @@ func TestEveryEndpointHasARow(t *testing.T) {
 		if strings.HasPrefix(name, http.MethodHead+" ") {
 			name = http.MethodGet + strings.TrimPrefix(name, http.MethodHead)
 		}
-		if access.Find(name) == nil {
-			t.Errorf("%s has no row in api/access: say who may do it, and why", name)
+		if matrix.Find(name) == nil {
+			t.Errorf("%s has no row in api/auth/matrix: say who may do it, and why", name)
 		}
 	}
-	for _, row := range access.Requests() {
-		if row.What != access.NoRoute && !slices.Contains(endpoints, row.What) {
+	for _, row := range matrix.Requests() {
+		if row.What != matrix.NoRoute && !slices.Contains(endpoints, row.What) {
 			t.Errorf("the row %q is of nothing that is served", row.What)
 		}
 	}
@@ -36,7 +36,7 @@ func TestEveryEndpointHasARow(t *testing.T) {
 func TestEveryFrameHasARow(t *testing.T) {
 	for n := range 256 {
 		name, known := frameNames[feed.Type(n)]
-		if known && access.Find("feed down "+name) == nil {
+		if known && matrix.Find("feed down "+name) == nil {
 			t.Errorf("frame %d (%s) has no row", n, name)
 		}
 		if !known && n > 0 && feed.Type(n) <= feed.TypeTell {
@@ -44,10 +44,10 @@ func TestEveryFrameHasARow(t *testing.T) {
 		}
 	}
 	var none answers
-	for _, role := range append(access.Roles(), access.None) {
-		who := access.Identity{Role: role}
+	for _, role := range append(matrix.Roles(), matrix.None) {
+		who := matrix.Identity{Role: role}
 		a := answersFor(who)
-		if role == access.None && a != none {
+		if role == matrix.None && a != none {
 			t.Error("nobody is sent something")
 		}
 	}

@@ -8,7 +8,7 @@ import (
 	"net/http"
 	"time"
 
-	"rutter/api/access"
+	"rutter/api/auth/matrix"
 	"rutter/log"
 	"rutter/log/feed"
 	"rutter/projections"
@@ -103,7 +103,7 @@ func (s *Server) helloOf(cn log.UUID, after log.Seq) (*feed.Hello, error) {
 // pour runs a subscriber against a pipe, and writes what comes out of it.
 func (s *Server) pour(ctx context.Context, out *lines, hello *feed.Hello) {
 	near, far := net.Pipe()
-	u := newSubscriber(s, far, access.Identity{Role: access.CN, UUID: hello.CN}, hello)
+	u := newSubscriber(s, far, matrix.Identity{Role: matrix.CN, UUID: hello.CN}, hello)
 	s.crew.join(u)
 	defer func() {
 		near.Close()

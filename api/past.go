@@ -9,7 +9,7 @@ import (
 	"strconv"
 	"strings"
 
-	"rutter/api/access"
+	"rutter/api/auth/matrix"
 	"rutter/log"
 	"rutter/projections"
 )
@@ -74,8 +74,8 @@ func (s *Server) viewAt(w http.ResponseWriter, r *http.Request, p parameters, pa
 		s.view(w, fn)
 		return nil
 	}
-	if g := grantOf(r); g.answer != access.Allow {
-		return s.refused(r.RemoteAddr, &access.Refusal{Who: g.who, What: "read the past", Missing: "who sees only its own sees it as it is now: leave ?at= out"})
+	if g := grantOf(r); g.answer != matrix.Allow {
+		return s.refused(r.RemoteAddr, &matrix.Refusal{Who: g.who, What: "read the past", Missing: "who sees only its own sees it as it is now: leave ?at= out"})
 	}
 	seq, err := s.place(p, "at")
 	if err != nil {

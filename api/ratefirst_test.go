@@ -9,12 +9,12 @@ import (
 	"testing/synctest"
 	"time"
 
-	"rutter/api/access"
+	"rutter/api/auth/matrix"
 )
 
 // rateBed is a server whose compute nodes have one request a second, and ten at once.
 func rateBed(t *testing.T) *bed {
-	return bedOf(t, Config{Identify: byHeader, Limits: Limits{Rate: map[access.Role]int{access.CN: 1}}})
+	return bedOf(t, Config{Identify: byHeader, Limits: Limits{Rate: map[matrix.Role]int{matrix.CN: 1}}})
 }
 
 // The rate is taken before anybody asks what the request may do: one that would be
@@ -75,13 +75,13 @@ func TestPauseEndsWithItsRequest(t *testing.T) {
 // not the API's own too; another address has its own.
 func TestProgramsHaveARate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s, err := New(Config{Store: newMemory(), Limits: Limits{Rate: map[access.Role]int{access.Foreign: 1}}})
+		s, err := New(Config{Store: newMemory(), Limits: Limits{Rate: map[matrix.Role]int{matrix.Foreign: 1}}})
 		if err != nil {
 			t.Fatal(err)
 		}
 		enter := func(address string) (status int) {
 			w := httptest.NewRecorder()
-			leave, ok := s.Enter(w, httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/nics", http.NoBody), access.Identity{Role: access.Foreign, Name: address})
+			leave, ok := s.Enter(w, httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/nics", http.NoBody), matrix.Identity{Role: matrix.Foreign, Name: address})
 			if ok {
 				leave()
 			}

@@ -6,7 +6,7 @@ import (
 	"strings"
 	"time"
 
-	"rutter/api/access"
+	"rutter/api/auth/matrix"
 	"rutter/api/console"
 	"rutter/log"
 	"rutter/log/intake"
@@ -108,26 +108,26 @@ func (s *Server) routes() http.Handler {
 		mux.Handle(m.Path, h)
 		mux.Handle(m.Path+"/", h)
 	}
-	mux.Handle("/", s.measured("unknown", nil, func(*http.Request) *access.Row { return access.Find(access.NoRoute) }))
+	mux.Handle("/", s.measured("unknown", nil, func(*http.Request) *matrix.Row { return matrix.Find(matrix.NoRoute) }))
 	return mux
 }
 
 // rowsOf finds the rows of a path, by method. A method that there is not has the
 // row of what is not there.
-func rowsOf(p path) func(*http.Request) *access.Row {
-	rows := make(map[string]*access.Row, len(p.methods))
+func rowsOf(p path) func(*http.Request) *matrix.Row {
+	rows := make(map[string]*matrix.Row, len(p.methods))
 	for method := range p.methods {
 		what := method
 		if method == http.MethodHead {
 			what = http.MethodGet
 		}
-		rows[method] = access.Find(what + " " + p.pattern)
+		rows[method] = matrix.Find(what + " " + p.pattern)
 	}
-	return func(r *http.Request) *access.Row {
+	return func(r *http.Request) *matrix.Row {
 		if row, ok := rows[r.Method]; ok {
 			return row
 		}
-		return access.Find(access.NoRoute)
+		return matrix.Find(matrix.NoRoute)
 	}
 }
 
@@ -154,13 +154,13 @@ func (s *Server) mounted(m Mount) http.Handler {
 	if m.Strip {
 		strip = m.Path
 	}
-	return s.measured(m.Path, all, func(r *http.Request) *access.Row { return access.FindOn(surface, r, strip) })
+	return s.measured(m.Path, all, func(r *http.Request) *matrix.Row { return matrix.FindOn(surface, r, strip) })
 }
 
 // measured asks whether the request may be answered, calls the endpoint of its
 // method, answers its error, and counts both under the route's name. rowOf finds
 // the request's row of the matrix.
-func (s *Server) measured(route string, m methods, rowOf func(*http.Request) *access.Row) http.Handler {
+func (s *Server) measured(route string, m methods, rowOf func(*http.Request) *matrix.Row) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		s.handlers.Add(1)
 		defer s.handlers.Done()
@@ -188,7 +188,7 @@ func (s *Server) measured(route string, m methods, rowOf func(*http.Request) *ac
 var streamed = map[string]bool{"/feed": true, "/log": true, intake.Path: true, "/cns/{id}/feed": true, "/wait": true, "/changefeeds": true}
 
 // answer answers a request that may be answered.
-func (s *Server) answer(w *statusWriter, r *http.Request, m methods, row *access.Row, route string) error {
+func (s *Server) answer(w *statusWriter, r *http.Request, m methods, row *matrix.Row, route string) error {
 	who := s.identify(r)
 	leave, err := s.enter(r, who, streamed[route])
 	if err != nil {

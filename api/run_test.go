@@ -12,7 +12,7 @@ import (
 	"time"
 
 	"rutter/api"
-	"rutter/api/access"
+	"rutter/api/auth/matrix"
 	"rutter/api/client"
 	"rutter/log"
 	"rutter/log/feed"
@@ -32,7 +32,7 @@ func run(t *testing.T, store api.Store) *running {
 // runOn is run with something around the listener.
 func runOn(t *testing.T, store api.Store, around func(net.Listener) net.Listener) *running {
 	t.Helper()
-	s, err := api.New(api.Config{Store: store, Identify: anybody, Limits: api.Limits{PerIdentity: map[access.Role]int{}}})
+	s, err := api.New(api.Config{Store: store, Identify: anybody, Limits: api.Limits{PerIdentity: map[matrix.Role]int{}}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -228,6 +228,6 @@ func TestRunFailsWithItsListener(t *testing.T) {
 }
 
 // anybody is who asks on listeners of tests, with and without TLS: they need no name.
-func anybody(r *http.Request) access.Identity {
-	return access.Identity{Role: access.Local, Name: strings.Split(r.RemoteAddr, ":")[0]}
+func anybody(r *http.Request) matrix.Identity {
+	return matrix.Identity{Role: matrix.Local, Name: strings.Split(r.RemoteAddr, ":")[0]}
 }

@@ -13,7 +13,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"rutter/api/access"
+	"rutter/api/auth/matrix"
 	"rutter/api/liveness"
 	"rutter/api/vmm"
 	"rutter/log"
@@ -36,8 +36,8 @@ type Config struct {
 	// Version of the program, for /status.
 	Version string
 	// Identify says who asks. The default is whom the certificate of the
-	// connection names, or access.Local on a listener without TLS.
-	Identify func(*http.Request) access.Identity
+	// connection names, or matrix.Local on a listener without TLS.
+	Identify func(*http.Request) matrix.Identity
 	// Actor names who asks, for the events that a request makes. The default
 	// is that of the connection's identity, which is "anonymous@ADDRESS" where
 	// nobody had to show a certificate.
@@ -80,7 +80,7 @@ type Mount struct {
 	Handler http.Handler
 	// Strip takes Path away before the handler sees the request.
 	Strip bool
-	// Surface is the name under which the matrix has its endpoints (access.FindOn).
+	// Surface is the name under which the matrix has its endpoints (matrix.FindOn).
 	Surface string
 }
 

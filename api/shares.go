@@ -4,7 +4,7 @@ import (
 	"sync"
 	"time"
 
-	"rutter/api/access"
+	"rutter/api/auth/matrix"
 )
 
 // shares bound the requests of each identity: how many a second, and how many at
@@ -40,8 +40,8 @@ func newShares(limits Limits) *shares {
 
 // enter takes a place for a request, or says which limit is in the way. leave
 // must be called when it is answered. streams count for the rate only.
-func (s *shares) enter(id access.Identity, stream bool) (leave func(), limit string) {
-	if id.Role == access.Local {
+func (s *shares) enter(id matrix.Identity, stream bool) (leave func(), limit string) {
+	if id.Role == matrix.Local {
 		return func() {}, ""
 	}
 	s.mu.Lock()
@@ -74,9 +74,9 @@ func (s *shares) enter(id access.Identity, stream bool) (leave func(), limit str
 
 // pace takes a token for a change on a write stream, and returns how long its
 // identity is to wait before the next one: its rate is what it has of the log.
-func (s *shares) pace(id access.Identity) time.Duration {
+func (s *shares) pace(id matrix.Identity) time.Duration {
 	rate := float64(s.limits.Rate[id.Role])
-	if id.Role == access.Local || rate <= 0 {
+	if id.Role == matrix.Local || rate <= 0 {
 		return 0
 	}
 	s.mu.Lock()
@@ -118,7 +118,7 @@ func (s *shares) leave(h *share) {
 }
 
 // shareLocked returns an identity's share; nil if too many are remembered.
-func (s *shares) shareLocked(id access.Identity) *share {
+func (s *shares) shareLocked(id matrix.Identity) *share {
 	key := id.Key()
 	if h := s.known[key]; h != nil {
 		return h

@@ -11,7 +11,7 @@ import (
 	"syscall"
 	"time"
 
-	"rutter/api/access"
+	"rutter/api/auth/matrix"
 	"rutter/api/vmm"
 	"rutter/log"
 	"rutter/log/feed"
@@ -41,7 +41,7 @@ type subscriber struct {
 	raw     syscall.RawConn // of conn, to write without waiting; nil if it has none
 	session *session
 	hello   *feed.Hello // its scopes are forgotten after the start
-	who     access.Identity
+	who     matrix.Identity
 	answers answers       // of the matrix, to who
 	over    chan struct{} // closed after the last turn
 	err     error         // why it ended, once over is closed; nil after a drain
@@ -83,7 +83,7 @@ type subscriber struct {
 	digests  time.Time // when the last digests were sent
 }
 
-func newSubscriber(s *Server, conn net.Conn, who access.Identity, hello *feed.Hello) *subscriber {
+func newSubscriber(s *Server, conn net.Conn, who matrix.Identity, hello *feed.Hello) *subscriber {
 	u := &subscriber{
 		s: s, conn: conn, hello: hello, who: who, answers: answersFor(who), over: make(chan struct{}),
 		session: &session{

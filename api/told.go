@@ -3,7 +3,7 @@ package api
 import (
 	"fmt"
 
-	"rutter/api/audit"
+	"rutter/api/auth/audit"
 	"rutter/log"
 	"rutter/log/feed"
 )

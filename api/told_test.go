@@ -7,7 +7,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"rutter/api/audit"
+	"rutter/api/auth/audit"
 	"rutter/api/liveness"
 	"rutter/log"
 	"rutter/log/feed"

@@ -7,7 +7,7 @@ import (
 	"slices"
 
 	"rutter/api/asked"
-	"rutter/api/vmapi"
+	"rutter/api/triton/vmapi"
 	"rutter/log"
 	"rutter/log/vmrule"
 	"rutter/projections"

@@ -3,7 +3,7 @@ package api
 import (
 	"context"
 
-	"rutter/api/audit"
+	"rutter/api/auth/audit"
 	"rutter/log"
 	"rutter/log/intake"
 )

@@ -13,7 +13,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"rutter/api/access"
+	"rutter/api/auth/matrix"
 	"rutter/log"
 	"rutter/log/intake"
 )
@@ -74,7 +74,7 @@ type writeStream struct {
 	s     *Server
 	conn  net.Conn
 	actor string
-	who   access.Identity
+	who   matrix.Identity
 	by    log.Author
 	queue queuer // nil: every change is handed to Propose
 	leads bool   // what the client was told; belongs to the reader
@@ -108,7 +108,7 @@ type writeAnswer struct {
 	leads  bool
 }
 
-func newWriteStream(s *Server, conn net.Conn, actor string, who access.Identity) *writeStream {
+func newWriteStream(s *Server, conn net.Conn, actor string, who matrix.Identity) *writeStream {
 	u := &writeStream{
 		s: s, conn: conn, actor: actor, who: who, by: who.Author(), slots: make(chan struct{}, writeForwards),
 		kick: make(chan struct{}, 1), room: make(chan struct{}, 1),

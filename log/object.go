@@ -190,7 +190,7 @@ type Server struct {
 	LastBoot        Time   `json:"last_boot,omitzero"`
 	CurrentPlatform string `json:"current_platform,omitempty"`
 
-	// What is JSON is canonical, in text: api/cnapi shows it as CNAPI does.
+	// What is JSON is canonical, in text: api/triton/cnapi shows it as CNAPI does.
 	Sysinfo            string     `json:"sysinfo,omitempty"` // what the CN last said of itself, in SmartOS's keys; a JSON object
 	Agents             []string   `json:"agents,omitempty"`  // JSON objects {name, version, uuid, image_uuid}
 	BootParams         string     `json:"boot_params,omitempty"`

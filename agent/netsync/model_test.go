@@ -16,7 +16,7 @@ import (
 	"time"
 
 	"rutter/agent/vminfo"
-	"rutter/api/netreport"
+	"rutter/api/triton/netreport"
 	"rutter/log"
 	"rutter/log/report"
 	"rutter/projections"

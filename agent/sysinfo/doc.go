@@ -6,7 +6,7 @@
 // canonically), the gathering of an Info from netlink, /proc, /sys and DMI
 // (Gatherer), and the Watcher that gathers anew when a link, an address or a file
 // changed, and sends what differs from what was sent. Where it is sent to is left
-// to a function, and what the log makes of it to package api/cnapi.
+// to a function, and what the log makes of it to package api/triton/cnapi.
 //
 // Concurrency: values are plain. A Gatherer may be used from one goroutine at a
 // time. Watcher.Run blocks until its context ends; Refresh and Info may be called

@@ -13,10 +13,10 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"rutter/agent"
-	"rutter/api/access"
+	"rutter/api/auth/matrix"
+	"rutter/api/auth/pki"
+	"rutter/api/auth/tlsgate"
 	"rutter/api/client"
-	"rutter/api/pki"
-	"rutter/api/tlsgate"
 	"rutter/cmd/rutter/certcmd"
 	"rutter/cmd/rutter/term"
 	"rutter/log"
@@ -66,7 +66,7 @@ func openAgentTLS(c *cli.Context, cn log.UUID, servers []string, cfg *agentConfi
 func (t *agentTLS) open() {
 	keeper, err := tlsgate.New(tlsgate.Config{Paths: t.paths, Name: pki.Clients, Logger: t.logger, Ended: true})
 	if err == nil {
-		if id := keeper.Identity(); id.Role != access.CN || id.UUID != t.cn {
+		if id := keeper.Identity(); id.Role != matrix.CN || id.UUID != t.cn {
 			err = fmt.Errorf("%w: that in %s is of %s, and this is cn:%s: get its own (rutter agent join)", errOtherNode, t.paths.Cert, id.Actor(), t.cn)
 		}
 	}
@@ -101,7 +101,7 @@ func (t *agentTLS) dial(ctx context.Context, network, address string) (net.Conn,
 	if err != nil {
 		return nil, err
 	}
-	return keeper.Dial(ctx, network, address, tlsgate.Role(access.Server))
+	return keeper.Dial(ctx, network, address, tlsgate.Role(matrix.Server))
 }
 
 // trouble says what is to be renewed; t may be nil.
@@ -180,7 +180,7 @@ func (l *awaitingListener) Accept() (net.Conn, error) {
 		return nil, net.ErrClosed
 	}
 	l.opening.Do(func() {
-		l.secure = l.tls.keeper.Listener(l.Listener, tlsgate.Port{Name: "cn-api", Need: tlsgate.Role(access.Server)})
+		l.secure = l.tls.keeper.Listener(l.Listener, tlsgate.Port{Name: "cn-api", Need: tlsgate.Role(matrix.Server)})
 	})
 	return l.secure.Accept()
 }

@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"net/http"
 
-	"rutter/api/access"
+	"rutter/api/auth/matrix"
 	"rutter/log"
 )
 
@@ -18,7 +18,7 @@ type surfaceStore struct{ storeAdapter }
 // Propose implements the surfaces' Store.
 func (s surfaceStore) Propose(ctx context.Context, c *log.Change) (log.Result, error) {
 	c.By = log.Author{Role: log.RoleForeign}
-	if who, ok := access.From(ctx); ok {
+	if who, ok := matrix.From(ctx); ok {
 		c.By = who.Author()
 	}
 	return s.storeAdapter.Propose(ctx, c)
@@ -26,7 +26,7 @@ func (s surfaceStore) Propose(ctx context.Context, c *log.Change) (log.Result, e
 
 // actorOf names who asks a surface.
 func actorOf(r *http.Request) string {
-	who, ok := access.From(r.Context())
+	who, ok := matrix.From(r.Context())
 	if !ok {
 		return "anonymous@" + r.RemoteAddr
 	}
@@ -36,8 +36,8 @@ func actorOf(r *http.Request) string {
 // speaksFor reports why the sender of a request may not speak for a compute node,
 // or nil.
 func speaksFor(r *http.Request, cn log.UUID) error {
-	who, ok := access.From(r.Context())
-	if ok && (who.Role == access.Local || who.Role == access.CN && who.UUID == cn) {
+	who, ok := matrix.From(r.Context())
+	if ok && (who.Role == matrix.Local || who.Role == matrix.CN && who.UUID == cn) {
 		return nil
 	}
 	return fmt.Errorf("%s may not speak for compute node %s: it takes the certificate of that node", who.Actor(), cn)

@@ -4,7 +4,7 @@ import (
 	"net/http/httptest"
 	"testing"
 
-	"rutter/api/access"
+	"rutter/api/auth/matrix"
 	"rutter/log"
 )
 
@@ -13,19 +13,19 @@ import (
 func TestSpeaksFor(t *testing.T) {
 	cn, other := log.UUID{0xc, 15: 1}, log.UUID{0xc, 15: 2}
 	for _, c := range []struct {
-		who access.Identity
+		who matrix.Identity
 		may bool
 	}{
-		{access.Identity{Role: access.CN, UUID: cn}, true},
-		{access.Identity{Role: access.CN, UUID: other}, false},
-		{access.Identity{Role: access.Local, Name: "127.0.0.1"}, true},
-		{access.Identity{Role: access.Operator, Name: "ann"}, false},
-		{access.Identity{Role: access.Server, Name: "s1"}, false},
-		{access.Identity{Role: access.Reader, Name: "bob"}, false},
-		{access.Identity{Role: access.Foreign, Name: "10.0.0.1", Write: true}, false},
+		{matrix.Identity{Role: matrix.CN, UUID: cn}, true},
+		{matrix.Identity{Role: matrix.CN, UUID: other}, false},
+		{matrix.Identity{Role: matrix.Local, Name: "127.0.0.1"}, true},
+		{matrix.Identity{Role: matrix.Operator, Name: "ann"}, false},
+		{matrix.Identity{Role: matrix.Server, Name: "s1"}, false},
+		{matrix.Identity{Role: matrix.Reader, Name: "bob"}, false},
+		{matrix.Identity{Role: matrix.Foreign, Name: "10.0.0.1", Write: true}, false},
 	} {
 		r := httptest.NewRequest("POST", "/"+cn.String(), nil)
-		if err := speaksFor(r.WithContext(access.With(r.Context(), c.who)), cn); (err == nil) != c.may {
+		if err := speaksFor(r.WithContext(matrix.With(r.Context(), c.who)), cn); (err == nil) != c.may {
 			t.Errorf("%s %s: %v", c.who.Role, c.who.Name, err)
 		}
 	}

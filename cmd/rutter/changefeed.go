@@ -15,7 +15,7 @@ import (
 
 	"github.com/urfave/cli/v2"
 
-	"rutter/api/changefeed/listen"
+	"rutter/api/triton/changefeed/listen"
 	"rutter/cmd/rutter/term"
 )
 

@@ -7,7 +7,7 @@ import (
 	"strings"
 	"testing"
 
-	"rutter/api/changefeed/listen"
+	"rutter/api/triton/changefeed/listen"
 )
 
 // Hosts are given as changefeedsnoop takes them, with a port, or as URLs.

@@ -8,9 +8,9 @@ import (
 	"time"
 
 	"rutter/api"
-	"rutter/api/access"
-	"rutter/api/cnapi"
+	"rutter/api/auth/matrix"
 	"rutter/api/liveness"
+	"rutter/api/triton/cnapi"
 	"rutter/log"
 )
 
@@ -51,7 +51,7 @@ func newCNAPI(store storeAdapter, fabric *liveness.Fabric, logger *slog.Logger) 
 // asker says who asks a surface: whom the connection or its gate named, or somebody
 // on a listener that asks for no names.
 func asker(r *http.Request) (actor string, by log.Author) {
-	if who, ok := access.From(r.Context()); ok {
+	if who, ok := matrix.From(r.Context()); ok {
 		return who.Actor(), who.Author()
 	}
 	host, _, err := net.SplitHostPort(r.RemoteAddr)

@@ -9,7 +9,7 @@ import (
 
 	"github.com/urfave/cli/v2"
 
-	"rutter/api/tlsgate"
+	"rutter/api/auth/tlsgate"
 	"rutter/cmd/rutter/confine"
 	"rutter/raftstore"
 )

@@ -8,8 +8,8 @@ import (
 	"strings"
 	"sync/atomic"
 
-	"rutter/api/access"
-	"rutter/api/allow"
+	"rutter/api/auth/allow"
+	"rutter/api/auth/matrix"
 	"rutter/log"
 	"rutter/projections"
 )
@@ -19,7 +19,7 @@ import (
 // has readers whose grant changed come anew.
 type grantFollower struct {
 	view   viewer
-	cutOff func(match func(access.Identity) bool) int
+	cutOff func(match func(matrix.Identity) bool) int
 	// cutPrograms closes the connections of programs at addresses that match and
 	// may do nothing now.
 	cutPrograms func(match func(netip.Addr) bool) int
@@ -81,7 +81,7 @@ func (f *grantFollower) cut(changed map[string]bool) {
 	if len(changed) == 0 {
 		return
 	}
-	f.cutOff(func(id access.Identity) bool { return id.Role == access.Reader && changed[id.Actor()] })
+	f.cutOff(func(id matrix.Identity) bool { return id.Role == matrix.Reader && changed[id.Actor()] })
 	var nets []netip.Prefix
 	for subject := range changed {
 		if source, ok := strings.CutPrefix(subject, foreignSubject); ok {

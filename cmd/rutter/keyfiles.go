@@ -6,7 +6,7 @@ import (
 	"sync"
 	"time"
 
-	"rutter/api/tlsgate"
+	"rutter/api/auth/tlsgate"
 )
 
 // keyFiles reads keys of authorities, and keeps what it read until the file

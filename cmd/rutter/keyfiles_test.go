@@ -5,8 +5,8 @@ import (
 	"path/filepath"
 	"testing"
 
-	"rutter/api/pki"
-	"rutter/api/tlsgate"
+	"rutter/api/auth/pki"
+	"rutter/api/auth/tlsgate"
 )
 
 // Keys that are encrypted are opened by their passphrase, and new ones are seen.

@@ -9,13 +9,13 @@ import (
 
 	"github.com/urfave/cli/v2"
 
-	"rutter/api/access"
-	"rutter/api/changefeed"
-	"rutter/api/cnapi"
-	"rutter/api/enrol"
-	"rutter/api/napi"
-	"rutter/api/netreport"
-	"rutter/api/vmapi"
+	"rutter/api/auth/enrol"
+	"rutter/api/auth/matrix"
+	"rutter/api/triton/changefeed"
+	"rutter/api/triton/cnapi"
+	"rutter/api/triton/napi"
+	"rutter/api/triton/netreport"
+	"rutter/api/triton/vmapi"
 	"rutter/log"
 )
 
@@ -55,12 +55,12 @@ func TestEverySurfaceHasRows(t *testing.T) {
 				continue // answered by the row of GET
 			}
 			served[surface+" "+name] = true
-			if access.Find(surface+" "+name) == nil {
-				t.Errorf("%s %s has no row in api/access: say who may do it, and why", surface, name)
+			if matrix.Find(surface+" "+name) == nil {
+				t.Errorf("%s %s has no row in api/auth/matrix: say who may do it, and why", surface, name)
 			}
 		}
 	}
-	for _, row := range access.Surfaces() {
+	for _, row := range matrix.Surfaces() {
 		if !served[row.What] {
 			t.Errorf("the row %q is of nothing that is served", row.What)
 		}
@@ -84,11 +84,11 @@ func TestEveryCommandHasARow(t *testing.T) {
 	}
 	walk("", app.Commands)
 	for _, name := range names {
-		if access.Find("command "+name) == nil {
-			t.Errorf("command %q has no row in api/access/commands.go: say which certificate it takes", name)
+		if matrix.Find("command "+name) == nil {
+			t.Errorf("command %q has no row in api/auth/matrix/commands.go: say which certificate it takes", name)
 		}
 	}
-	for _, row := range access.Commands() {
+	for _, row := range matrix.Commands() {
 		if name := strings.TrimPrefix(row.What, "command "); !slices.Contains(names, name) {
 			t.Errorf("the row %q is of no command", row.What)
 		}

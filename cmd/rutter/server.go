@@ -15,7 +15,7 @@ import (
 
 	"github.com/urfave/cli/v2"
 
-	"rutter/api/pki"
+	"rutter/api/auth/pki"
 	"rutter/cmd/rutter/certcmd"
 	"rutter/cmd/rutter/term"
 	"rutter/log/budget"

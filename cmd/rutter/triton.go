@@ -16,9 +16,9 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"rutter/api"
-	"rutter/api/access"
-	"rutter/api/allow"
-	"rutter/api/napi"
+	"rutter/api/auth/allow"
+	"rutter/api/auth/matrix"
+	"rutter/api/triton/napi"
 	"rutter/log"
 )
 
@@ -127,7 +127,7 @@ func (t *triton) mounts() []api.Mount {
 }
 
 // listen opens the listeners of surfaces, by name.
-func (t *triton) listen(surfaces map[string]http.Handler, granted func(netip.Addr, string) (allow.Right, bool), enter func(http.ResponseWriter, *http.Request, access.Identity) (func(), bool)) error {
+func (t *triton) listen(surfaces map[string]http.Handler, granted func(netip.Addr, string) (allow.Right, bool), enter func(http.ResponseWriter, *http.Request, matrix.Identity) (func(), bool)) error {
 	for _, name := range surfaceNames {
 		address, on := t.cfg.Addresses[name]
 		if !on {

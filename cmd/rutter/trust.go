@@ -18,11 +18,11 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"rutter/api"
-	"rutter/api/access"
-	"rutter/api/audit"
-	"rutter/api/enrol"
-	"rutter/api/pki"
-	"rutter/api/tlsgate"
+	"rutter/api/auth/audit"
+	"rutter/api/auth/enrol"
+	"rutter/api/auth/matrix"
+	"rutter/api/auth/pki"
+	"rutter/api/auth/tlsgate"
 	"rutter/log"
 	"rutter/log/budget"
 	"rutter/projections"
@@ -128,7 +128,7 @@ func openServerTLS(folder, id, passphrase string, logger *slog.Logger) (*serverT
 		return nil, err
 	}
 	for _, k := range []*tlsgate.Keeper{t.clients, t.peers} {
-		if who := k.Identity(); who.Role != access.Server || who.Name != id {
+		if who := k.Identity(); who.Role != matrix.Server || who.Name != id {
 			return nil, fmt.Errorf("the certificates in %s are of %s, and this is server:%s: issue its own (rutter cert issue server %s)", folder, who.Actor(), id, id)
 		}
 	}
@@ -239,7 +239,7 @@ func (t *serverTLS) issueOwn(ctx context.Context, k *tlsgate.Keeper, keyFile, na
 	return c, t.record(ctx, c, id, name, issuer.Certificate)
 }
 
-func (t *serverTLS) record(ctx context.Context, c *x509.Certificate, id access.Identity, name string, issuer *x509.Certificate) error {
+func (t *serverTLS) record(ctx context.Context, c *x509.Certificate, id matrix.Identity, name string, issuer *x509.Certificate) error {
 	changeID, err := t.newID()
 	if err != nil {
 		return err
@@ -316,7 +316,7 @@ func (s *server) apiPort() tlsgate.Port {
 
 // dialCN connects to a compute node's admin address, and to no other node.
 func (t *serverTLS) dialCN(ctx context.Context, network, address string, cn log.UUID) (net.Conn, error) {
-	return t.clients.Dial(ctx, network, address, tlsgate.Node(access.Identity{Role: access.CN, UUID: cn}))
+	return t.clients.Dial(ctx, network, address, tlsgate.Node(matrix.Identity{Role: matrix.CN, UUID: cn}))
 }
 
 // mounted adds what TLS has of the API; t may be nil.

@@ -7,7 +7,7 @@ import (
 
 	"rutter/agent/vminfo"
 	"rutter/api/client"
-	"rutter/api/vmapi"
+	"rutter/api/triton/vmapi"
 	"rutter/log"
 	"rutter/log/vmrule"
 )

@@ -15,14 +15,14 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"rutter/api"
-	"rutter/api/access"
-	"rutter/api/audit"
-	"rutter/api/changefeed"
-	"rutter/api/cnapi"
+	"rutter/api/auth/audit"
+	"rutter/api/auth/matrix"
+	"rutter/api/auth/tlsgate"
 	"rutter/api/liveness"
-	"rutter/api/netreport"
-	"rutter/api/tlsgate"
-	"rutter/api/vmapi"
+	"rutter/api/triton/changefeed"
+	"rutter/api/triton/cnapi"
+	"rutter/api/triton/netreport"
+	"rutter/api/triton/vmapi"
 	"rutter/api/vmm"
 	"rutter/log"
 	"rutter/log/budget"
@@ -115,7 +115,7 @@ func openServer(cfg serverConfig) (_ *server, err error) {
 		view: func(fn func(*projections.State)) {
 			backend.View(func(state *projections.State, _ log.Cursor) { fn(state) })
 		},
-		cutOff:      func(match func(access.Identity) bool) int { return s.api.CutOff(match) },
+		cutOff:      func(match func(matrix.Identity) bool) int { return s.api.CutOff(match) },
 		cutPrograms: func(match func(netip.Addr) bool) int { return s.triton.cutOff(match) },
 	}
 	if s.changefeed, err = changefeed.New(changefeed.Config{Store: surfaceStore{backend}, Logger: logger, Agents: sessions.Live}); err != nil {
@@ -162,7 +162,7 @@ func openServer(cfg serverConfig) (_ *server, err error) {
 }
 
 // enter takes a place for a request on a listener of Triton's.
-func (s *server) enter(w http.ResponseWriter, r *http.Request, who access.Identity) (leave func(), ok bool) {
+func (s *server) enter(w http.ResponseWriter, r *http.Request, who matrix.Identity) (leave func(), ok bool) {
 	return s.api.Enter(w, r, who)
 }
 

@@ -59,24 +59,24 @@ var importTable = []row{
 		why: "agreement and keeping know nothing of HTTP or of compute nodes",
 	},
 	{
-		pkg: "api", may: []string{"log", "log/budget", "log/feed", "log/intake", "log/query", "projections", "api/liveness", "api/vmm", "api/console", "api/access", "api/vmapi", "log/vmrule", "api/audit", "api/asked"},
+		pkg: "api", may: []string{"log", "log/budget", "log/feed", "log/intake", "log/query", "projections", "api/liveness", "api/vmm", "api/console", "api/auth/matrix", "api/triton/vmapi", "log/vmrule", "api/auth/audit", "api/asked"},
 		tests: []string{"raftstore", "api/client"},
 		why:   "it sees the store through small interfaces that it declares, so the store can change beneath",
 	},
 	{
-		pkg: "api/access", may: []string{"log", "projections"},
+		pkg: "api/auth/matrix", may: []string{"log", "projections"},
 		why: "who may do what is a table and a pure decision, so that it can be read, and asked everywhere",
 	},
 	{
-		pkg: "api/pki", may: []string{"log", "api/access"},
+		pkg: "api/auth/pki", may: []string{"log", "api/auth/matrix"},
 		why: "certificates are made and judged from bytes and a time, by servers, agents and commands alike",
 	},
 	{
-		pkg: "api/tlsgate", may: []string{"log", "api/access", "api/pki"},
+		pkg: "api/auth/tlsgate", may: []string{"log", "api/auth/matrix", "api/auth/pki"},
 		why: "TLS is one thing for every port and every client, which know nothing of each other",
 	},
 	{
-		pkg: "api/enrol", may: []string{"log", "log/budget", "projections", "api/access", "api/asked", "api/pki"},
+		pkg: "api/auth/enrol", may: []string{"log", "log/budget", "projections", "api/auth/matrix", "api/asked", "api/auth/pki"},
 		why: "who gets a certificate is decided from the log, without files and connections",
 	},
 	{
@@ -84,7 +84,7 @@ var importTable = []row{
 		why: "what a request asked for is the same for each surface that makes a change of it and of what there is",
 	},
 	{
-		pkg: "api/audit",
+		pkg: "api/auth/audit",
 		why: "a bounded file of records, which knows nothing of what it is told",
 	},
 	{
@@ -96,23 +96,23 @@ var importTable = []row{
 		why: "who is there and how far is judged from sessions, without connections, HTTP or Raft",
 	},
 	{
-		pkg: "api/changefeed", may: []string{"log"},
+		pkg: "api/triton/changefeed", may: []string{"log"},
 		why: "Triton's feed is another form of the log, and needs nothing but its entries",
 	},
 	{
-		pkg: "api/allow", may: []string{"api/access"},
+		pkg: "api/auth/allow", may: []string{"api/auth/matrix"},
 		why: "an address is let in or not before anybody knows what it asks for",
 	},
 	{
-		pkg: "api/napi", may: []string{"log", "log/budget", "projections", "api", "api/access"},
+		pkg: "api/triton/napi", may: []string{"log", "log/budget", "projections", "api", "api/auth/matrix"},
 		why: "NAPI's words are another form of the state; of the API it needs to know when a write may be tried again",
 	},
 	{
-		pkg: "api/changefeed/listen",
+		pkg: "api/triton/changefeed/listen",
 		why: "who listens to a feed need not know what serves it",
 	},
 	{
-		pkg: "api/cnapi", may: []string{"log", "log/budget", "projections", "agent/sysinfo", "api/asked"},
+		pkg: "api/triton/cnapi", may: []string{"log", "log/budget", "projections", "agent/sysinfo", "api/asked"},
 		why: "CNAPI's words are another form of the state; what a node says of itself has one form, which agents write and servers read",
 	},
 	{
@@ -129,11 +129,11 @@ var importTable = []row{
 		why:   "what CNs say of their VMs is pulled and recorded without HTTP of ours, sessions or Raft",
 	},
 	{
-		pkg: "api/netreport", may: []string{"log", "log/report", "projections"},
+		pkg: "api/triton/netreport", may: []string{"log", "log/report", "projections"},
 		why: "what CNs report of their NICs is written without sessions or Raft",
 	},
 	{
-		pkg: "api/vmapi", may: []string{"log", "log/budget", "log/vmrule", "projections"},
+		pkg: "api/triton/vmapi", may: []string{"log", "log/budget", "log/vmrule", "projections"},
 		why: "VMAPI's surface is a handler over the log and its state",
 	},
 	{
@@ -160,7 +160,7 @@ var importTable = []row{
 	},
 	{
 		pkg: "agent/netsync", may: []string{"log", "log/report", "projections", "agent/sysinfo", "agent/vminfo"},
-		tests: []string{"api/netreport"},
+		tests: []string{"api/triton/netreport"},
 		why:   "what VMs and the log say of NICs is compared without knowing how servers are reached",
 	},
 	{

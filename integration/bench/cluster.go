@@ -13,7 +13,7 @@ import (
 	"syscall"
 	"time"
 
-	"rutter/api/access"
+	"rutter/api/auth/matrix"
 	"rutter/api/client"
 	"rutter/integration/program"
 )
@@ -237,7 +237,7 @@ func (c *Cluster) connect() (err error) {
 	}
 	cfg := client.Config{Servers: urls}
 	if c.Office != nil {
-		if cfg.DialTLS, err = c.Office.Dialer(access.Identity{Role: access.Operator, Name: "bench"}); err != nil {
+		if cfg.DialTLS, err = c.Office.Dialer(matrix.Identity{Role: matrix.Operator, Name: "bench"}); err != nil {
 			return err
 		}
 	}

@@ -9,9 +9,9 @@ import (
 	"path/filepath"
 	"time"
 
-	"rutter/api/access"
-	"rutter/api/pki"
-	"rutter/api/tlsgate"
+	"rutter/api/auth/matrix"
+	"rutter/api/auth/pki"
+	"rutter/api/auth/tlsgate"
 )
 
 // dialTime bounds a connection over TLS, with its handshake: thousands may be
@@ -42,12 +42,12 @@ func openOffice(folder string) (*Office, error) {
 }
 
 func (o *Office) issueServer(folder, id string) error {
-	_, err := o.office.Issue(folder, tlsgate.Grant{Identity: access.Identity{Role: access.Server, Name: id}, Hosts: []string{"127.0.0.1"}, Life: pki.Life, WithKeys: true})
+	_, err := o.office.Issue(folder, tlsgate.Grant{Identity: matrix.Identity{Role: matrix.Server, Name: id}, Hosts: []string{"127.0.0.1"}, Life: pki.Life, WithKeys: true})
 	return err
 }
 
 // Certificate issues one.
-func (o *Office) Certificate(id access.Identity) (*tls.Certificate, error) {
+func (o *Office) Certificate(id matrix.Identity) (*tls.Certificate, error) {
 	key, err := pki.NewKey()
 	if err != nil {
 		return nil, err
@@ -61,7 +61,7 @@ func (o *Office) Certificate(id access.Identity) (*tls.Certificate, error) {
 
 // Dialer issues a certificate and returns what connects with it. What servers
 // show is not judged: this machine started them.
-func (o *Office) Dialer(id access.Identity) (func(ctx context.Context, network, address string) (net.Conn, error), error) {
+func (o *Office) Dialer(id matrix.Identity) (func(ctx context.Context, network, address string) (net.Conn, error), error) {
 	certificate, err := o.Certificate(id)
 	if err != nil {
 		return nil, err

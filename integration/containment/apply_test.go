@@ -12,7 +12,7 @@ import (
 	"testing"
 	"time"
 
-	"rutter/api/access"
+	"rutter/api/auth/matrix"
 	"rutter/api/client"
 	"rutter/integration/bench"
 	"rutter/log"
@@ -25,7 +25,7 @@ import (
 func TestHugeIDsAreRefused(t *testing.T) {
 	t.Parallel()
 	c := cluster(t, bench.Options{TLS: true})
-	operators, node := clients(t, c, access.Identity{Role: access.Operator, Name: "anna"}), clients(t, c, access.Identity{Role: access.CN, UUID: log.UUID{1}})
+	operators, node := clients(t, c, matrix.Identity{Role: matrix.Operator, Name: "anna"}), clients(t, c, matrix.Identity{Role: matrix.CN, UUID: log.UUID{1}})
 	follower := operators[notLeading(t, c)]
 	remove := func(id string) *log.Change {
 		return &log.Change{ID: client.NewChangeID(), Ops: []log.Op{{Action: log.Delete, Kind: log.KindNIC, ID: id}}}
@@ -127,7 +127,7 @@ func serverWith(t *testing.T, n int) log.Object {
 }
 
 // clients returns a client of each server for an identity.
-func clients(t *testing.T, c *bench.Cluster, id access.Identity) (all []*client.Client) {
+func clients(t *testing.T, c *bench.Cluster, id matrix.Identity) (all []*client.Client) {
 	t.Helper()
 	dial, err := c.Office.Dialer(id)
 	if err != nil {

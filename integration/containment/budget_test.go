@@ -16,7 +16,7 @@ import (
 	"testing"
 	"time"
 
-	"rutter/api/access"
+	"rutter/api/auth/matrix"
 	"rutter/api/client"
 	"rutter/integration/bench"
 	"rutter/log"
@@ -29,7 +29,7 @@ type person struct {
 	url  string
 }
 
-func newPerson(t *testing.T, c *bench.Cluster, s *bench.Server, who access.Identity) *person {
+func newPerson(t *testing.T, c *bench.Cluster, s *bench.Server, who matrix.Identity) *person {
 	t.Helper()
 	dial, err := c.Office.Dialer(who)
 	if err != nil {
@@ -178,12 +178,12 @@ func TestTenantReadsWithinItsBudget(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	operator := newPerson(t, c, leader, access.Identity{Role: access.Operator, Name: "ops"})
+	operator := newPerson(t, c, leader, matrix.Identity{Role: matrix.Operator, Name: "ops"})
 	if answer, body := operator.ask(http.MethodPut, "/grants/reader:tenant", map[string]any{"owner_uuids": []string{owners[0].String()}}); answer.StatusCode >= 300 {
 		t.Fatalf("%d %s", answer.StatusCode, body)
 	}
 	want := vmsOf(t, c, events, owners)
-	tenant := newPerson(t, c, leader, access.Identity{Role: access.Reader, Name: "tenant"})
+	tenant := newPerson(t, c, leader, matrix.Identity{Role: matrix.Reader, Name: "tenant"})
 	const counted = `rutter_budget_used_total{budget="tenant_entries"}`
 
 	// Four at once, as greedy as they can: together they have one budget.
@@ -270,7 +270,7 @@ func TestMadNodeIsRefusedByName(t *testing.T) {
 	if _, err := c.Leader(patience(t)); err != nil {
 		t.Fatal(err)
 	}
-	operator := newPerson(t, c, c.Servers[0], access.Identity{Role: access.Operator, Name: "ops"})
+	operator := newPerson(t, c, c.Servers[0], matrix.Identity{Role: matrix.Operator, Name: "ops"})
 	if answer, body := operator.ask(http.MethodPost, "/changes", map[string]any{"ops": []any{map[string]any{
 		"action": "create", "kind": "setting", "object": map[string]any{"name": "cn.max_vms", "value": strconv.Itoa(most)},
 	}}}); answer.StatusCode >= 300 {
@@ -279,7 +279,7 @@ func TestMadNodeIsRefusedByName(t *testing.T) {
 	cn := client.NewChangeID()
 	var mad []*person
 	for _, s := range c.Servers {
-		mad = append(mad, newPerson(t, c, s, access.Identity{Role: access.CN, UUID: cn}))
+		mad = append(mad, newPerson(t, c, s, matrix.Identity{Role: matrix.CN, UUID: cn}))
 	}
 	duration := 2 * time.Second
 	if os.Getenv("RUTTER_LONG") != "" {

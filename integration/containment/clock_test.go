@@ -16,10 +16,10 @@ import (
 	"testing"
 	"time"
 
-	"rutter/api/access"
+	"rutter/api/auth/matrix"
+	"rutter/api/auth/pki"
+	"rutter/api/auth/tlsgate"
 	"rutter/api/client"
-	"rutter/api/pki"
-	"rutter/api/tlsgate"
 	"rutter/integration/bench"
 	"rutter/log"
 )
@@ -190,7 +190,7 @@ func TestTimeIsSetRight(t *testing.T) {
 	data := s.Args[slices.Index(s.Args, "--data")+1]
 	operator := filepath.Join(t.TempDir(), "operator")
 	office := tlsgate.Office{Folder: filepath.Join(filepath.Dir(data), "pki")}
-	if _, err := office.Issue(operator, tlsgate.Grant{Identity: access.Identity{Role: access.Operator, Name: "ops"}, Life: pki.Life}); err != nil {
+	if _, err := office.Issue(operator, tlsgate.Grant{Identity: matrix.Identity{Role: matrix.Operator, Name: "ops"}, Life: pki.Life}); err != nil {
 		t.Fatal(err)
 	}
 	reach := []string{"-s", s.URL, "--tls-dir", operator}

@@ -15,7 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"rutter/agent"
-	"rutter/api/access"
+	"rutter/api/auth/matrix"
 	"rutter/integration/netlab"
 	"rutter/log"
 )
@@ -309,7 +309,7 @@ func (n *node) accept(h *agent.Hold) {
 
 // metric reports whether one of the servers has it.
 func metric(n *node, line string) bool {
-	dial, err := n.c.Office.Dialer(access.Identity{Role: access.Operator, Name: "test"})
+	dial, err := n.c.Office.Dialer(matrix.Identity{Role: matrix.Operator, Name: "test"})
 	if err != nil {
 		n.t.Fatal(err)
 	}

@@ -14,7 +14,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"rutter/api/access"
+	"rutter/api/auth/matrix"
 	"rutter/api/client"
 	"rutter/integration/bench"
 	"rutter/log"
@@ -69,10 +69,10 @@ var sorts = [...]sort{
 // Run misbehaves until ctx ends.
 func (c *Crowd) Run(ctx context.Context) error {
 	var err error
-	if c.node, err = c.Office.Certificate(access.Identity{Role: access.CN, UUID: mad}); err != nil {
+	if c.node, err = c.Office.Certificate(matrix.Identity{Role: matrix.CN, UUID: mad}); err != nil {
 		return err
 	}
-	dial, err := c.Office.Dialer(access.Identity{Role: access.CN, UUID: mad})
+	dial, err := c.Office.Dialer(matrix.Identity{Role: matrix.CN, UUID: mad})
 	if err != nil {
 		return err
 	}

@@ -8,9 +8,9 @@ import (
 	"strings"
 	"testing"
 
-	"rutter/api/access"
-	"rutter/api/pki"
-	"rutter/api/tlsgate"
+	"rutter/api/auth/matrix"
+	"rutter/api/auth/pki"
+	"rutter/api/auth/tlsgate"
 	"rutter/integration/bench"
 	"rutter/integration/bench/load"
 )
@@ -31,7 +31,7 @@ func TestBenchOfARunningClusterWithTLS(t *testing.T) {
 	})
 	operator := filepath.Join(dir, "operator")
 	office := tlsgate.Office{Folder: filepath.Join(dir, "pki")}
-	if _, err := office.Issue(operator, tlsgate.Grant{Identity: access.Identity{Role: access.Operator, Name: "ada"}, Life: pki.Life, WithKeys: true}); err != nil {
+	if _, err := office.Issue(operator, tlsgate.Grant{Identity: matrix.Identity{Role: matrix.Operator, Name: "ada"}, Life: pki.Life, WithKeys: true}); err != nil {
 		t.Fatal(err)
 	}
 	const writers, count = 4, 40

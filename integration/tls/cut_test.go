@@ -15,10 +15,10 @@ import (
 
 	"github.com/coder/websocket"
 
-	"rutter/api/access"
+	"rutter/api/auth/matrix"
+	"rutter/api/auth/pki"
+	"rutter/api/auth/tlsgate"
 	"rutter/api/client"
-	"rutter/api/pki"
-	"rutter/api/tlsgate"
 	"rutter/cmd/rutter/term"
 	"rutter/log"
 	"rutter/log/intake"
@@ -118,9 +118,9 @@ func (w *world) peer(name, address string) open {
 // A revocation ends every sort of connection that there is, at whichever server.
 func testCuts(t *testing.T, w *world) {
 	cn := log.UUID{10}
-	w.issue("cut-node", access.Identity{Role: access.CN, UUID: cn}, pki.Life)
-	w.issue("cut-person", access.Identity{Role: access.Operator, Name: "carla"}, pki.Life)
-	w.issue("cut-server", access.Identity{Role: access.Server, Name: "s9"}, pki.Life)
+	w.issue("cut-node", matrix.Identity{Role: matrix.CN, UUID: cn}, pki.Life)
+	w.issue("cut-person", matrix.Identity{Role: matrix.Operator, Name: "carla"}, pki.Life)
+	w.issue("cut-server", matrix.Identity{Role: matrix.Server, Name: "s9"}, pki.Life)
 	all := []open{
 		w.asked("cut-node", w.urls[0], "GET /feed HTTP/1.1\r\nConnection: Upgrade\r\nUpgrade: "+client.Upgrade+"\r\n", http.StatusSwitchingProtocols),
 		w.asked("cut-person", w.urls[1], "GET "+intake.Path+" HTTP/1.1\r\nConnection: Upgrade\r\nUpgrade: "+intake.Protocol+"\r\n", http.StatusSwitchingProtocols),
@@ -168,8 +168,8 @@ func (w *world) allEnd(all []open, do func()) {
 // What a reader may see is asked when it connects, and again when its grant is
 // made, changed or withdrawn: whatever it has open then ends. Other readers go on.
 func testGrantCuts(t *testing.T, w *world) {
-	w.issue("tenant", access.Identity{Role: access.Reader, Name: "acme"}, pki.Life)
-	w.issue("free", access.Identity{Role: access.Reader, Name: "free"}, pki.Life)
+	w.issue("tenant", matrix.Identity{Role: matrix.Reader, Name: "acme"}, pki.Life)
+	w.issue("free", matrix.Identity{Role: matrix.Reader, Name: "free"}, pki.Life)
 	other := w.asked("free", w.urls[1], followLog, http.StatusOK)
 	ended := make(chan struct{})
 	go func() {
@@ -238,16 +238,16 @@ const followLog = "GET /log?follow=1 HTTP/1.1\r\n"
 // A command with a certificate that is good no more ends with the reason, and
 // does not go on asking.
 func testRefusedCommand(t *testing.T, w *world) {
-	w.issue("gone", access.Identity{Role: access.Operator, Name: "gus"}, pki.Life)
+	w.issue("gone", matrix.Identity{Role: matrix.Operator, Name: "gus"}, pki.Life)
 	w.must(w.run("cert", "revoke", "operator:gus"))
 	for _, url := range w.urls { // each server hears of it within a moment
 		w.awaitShut(strings.TrimPrefix(url, "https://"), w.pair("gone"))
 	}
-	w.issue("node2", access.Identity{Role: access.CN, UUID: log.UUID{11}}, pki.Life)
-	w.issueAged("aged", access.Identity{Role: access.Reader, Name: "old"}, time.Hour, 2*time.Hour)
+	w.issue("node2", matrix.Identity{Role: matrix.CN, UUID: log.UUID{11}}, pki.Life)
+	w.issueAged("aged", matrix.Identity{Role: matrix.Reader, Name: "old"}, time.Hour, 2*time.Hour)
 	other := tlsgate.Office{Folder: w.path("otherpki")}
 	w.must(other.Init(pki.AuthorityLife))
-	_, err := other.Issue(w.path("stranger"), tlsgate.Grant{Identity: access.Identity{Role: access.Operator, Name: "eve"}})
+	_, err := other.Issue(w.path("stranger"), tlsgate.Grant{Identity: matrix.Identity{Role: matrix.Operator, Name: "eve"}})
 	w.must(err)
 	for name, c := range map[string]struct {
 		folder string
@@ -303,7 +303,7 @@ func testRevokedServer(t *testing.T, w *world) {
 		time.Sleep(200 * time.Millisecond) // for it to follow, were it not alone
 		alone = behind()
 	}
-	w.issue("s3", access.Identity{Role: access.Server, Name: "s3"}, pki.Life)
+	w.issue("s3", matrix.Identity{Role: matrix.Server, Name: "s3"}, pki.Life)
 	for deadline := time.Now().Add(finishPatience); ; {
 		if got, err := w.client("ada", w.urls[2]).Head(w.short()); err == nil && got >= head {
 			return

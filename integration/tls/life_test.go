@@ -13,19 +13,19 @@ import (
 	"testing"
 	"time"
 
-	"rutter/api/access"
-	"rutter/api/pki"
-	"rutter/api/tlsgate"
+	"rutter/api/auth/matrix"
+	"rutter/api/auth/pki"
+	"rutter/api/auth/tlsgate"
 	"rutter/cmd/rutter/term"
 	"rutter/log"
 )
 
 // issueAged is issue, some time ago.
-func (w *world) issueAged(name string, id access.Identity, life, ago time.Duration) {
+func (w *world) issueAged(name string, id matrix.Identity, life, ago time.Duration) {
 	w.t.Helper()
 	w.must(os.MkdirAll(w.path(name), tlsgate.FolderMode))
 	sets := map[string]tlsgate.Paths{pki.Clients: tlsgate.ClientPaths(w.path(name))}
-	if id.Role == access.Server {
+	if id.Role == matrix.Server {
 		sets[pki.Peers] = tlsgate.PeerPaths(w.path(name))
 	}
 	for set, paths := range sets {
@@ -45,11 +45,11 @@ func TestExpiry(t *testing.T) {
 	w := &world{t: t, folder: t.TempDir()}
 	w.office = tlsgate.Office{Folder: w.path("pki")}
 	w.must(w.office.Init(pki.AuthorityLife))
-	w.issueAged("s1", access.Identity{Role: access.Server, Name: "s1"}, time.Hour, 50*time.Minute)
+	w.issueAged("s1", matrix.Identity{Role: matrix.Server, Name: "s1"}, time.Hour, 50*time.Minute)
 	end := time.Now().Add(10 * time.Minute)
 	w.raft, w.urls = []string{freeAddress(t)}, []string{"https://" + freeAddress(t)}
 	w.start("s1", 0, "--bootstrap")
-	w.issue("ada", access.Identity{Role: access.Operator, Name: "ada"}, pki.Life)
+	w.issue("ada", matrix.Identity{Role: matrix.Operator, Name: "ada"}, pki.Life)
 	w.api = w.client("ada", w.urls...)
 	w.must(w.write(t.Context(), "first"))
 	for _, what := range []string{"the certificate of server:s1 (clients) ends in 9m", "the certificate of server:s1 (peers) ends in 9m"} {
@@ -69,7 +69,7 @@ func TestExpiry(t *testing.T) {
 		t.Error("rutter_warnings counts none of them")
 	}
 	// With certificates that are fresh the warnings are gone, without a restart.
-	w.issue("s1", access.Identity{Role: access.Server, Name: "s1"}, pki.Life)
+	w.issue("s1", matrix.Identity{Role: matrix.Server, Name: "s1"}, pki.Life)
 	for deadline := time.Now().Add(finishPatience); strings.Contains(w.get("ada", "/readyz?verbose"), "ends in"); time.Sleep(100 * time.Millisecond) {
 		if time.Now().After(deadline) {
 			t.Fatal("the warnings stay with the new certificates")
@@ -183,8 +183,8 @@ func testAgents(t *testing.T, w *world) {
 	}
 	broken := newWire(t, strings.TrimPrefix(w.urls[1], "https://"))
 	near, far := log.UUID{12}, log.UUID{13}
-	w.issue("near", access.Identity{Role: access.CN, UUID: near}, nearLife)
-	w.issue("far", access.Identity{Role: access.CN, UUID: far}, farLife)
+	w.issue("near", matrix.Identity{Role: matrix.CN, UUID: near}, nearLife)
+	w.issue("far", matrix.Identity{Role: matrix.CN, UUID: far}, farLife)
 	w.agent("near", near, w.urls[0])
 	due := time.Now().Add(farLife * 2 / 3)
 	w.agent("far", far, "https://"+broken.Addr().String())

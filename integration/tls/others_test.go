@@ -10,8 +10,8 @@ import (
 	"testing"
 	"time"
 
-	"rutter/api/access"
-	"rutter/api/pki"
+	"rutter/api/auth/matrix"
+	"rutter/api/auth/pki"
 	"rutter/cmd/rutter/term"
 	"rutter/log"
 )
@@ -100,8 +100,8 @@ func testOthers(t *testing.T, w *world) {
 	w.furnish()
 	node, err := log.ParseUUID(ourNode)
 	w.must(err)
-	w.issue("limited", access.Identity{Role: access.Reader, Name: "limited"}, pki.Life)
-	w.issue("our-node", access.Identity{Role: access.CN, UUID: node}, pki.Life)
+	w.issue("limited", matrix.Identity{Role: matrix.Reader, Name: "limited"}, pki.Life)
+	w.issue("our-node", matrix.Identity{Role: matrix.CN, UUID: node}, pki.Life)
 	open := w.asked("limited", w.urls[0], followLog, http.StatusOK)
 	w.must(w.run("grant", "set", "reader:limited", "--owner", ourOwner))
 	// The server cuts off whatever the reader has open a moment after it has the
@@ -117,7 +117,7 @@ func testOthers(t *testing.T, w *world) {
 		a := w.asker(name)
 		awaitSight(a)
 		asked := 0
-		for _, row := range slices.Concat(access.Requests(), access.Surfaces()) {
+		for _, row := range slices.Concat(matrix.Requests(), matrix.Surfaces()) {
 			asked += a.tryRow(name, row)
 		}
 		t.Logf("%s: %d requests", name, asked)
@@ -169,9 +169,9 @@ var bodies = map[string]string{
 }
 
 // tryRow asks what a row is about of others' objects, and returns how often.
-func (a asker) tryRow(name string, row access.Row) (asked int) {
+func (a asker) tryRow(name string, row matrix.Row) (asked int) {
 	a.w.t.Helper()
-	if row.What == access.NoRoute {
+	if row.What == matrix.NoRoute {
 		return 0
 	}
 	for _, path := range pathsOf(row.What) {
@@ -187,7 +187,7 @@ func (a asker) tryRow(name string, row access.Row) (asked int) {
 		for _, method := range methods {
 			asked++
 			status, head, text := a.ask(method, path, body)
-			everybody := row.For(access.Identity{Role: access.Join}) == access.Allow ||
+			everybody := row.For(matrix.Identity{Role: matrix.Join}) == matrix.Allow ||
 				row.What == "GET /nic_tags/{id}" && name == "our-node" // NIC tags are for all nodes
 			if strings.Contains(row.What, "{") && !everybody && status != http.StatusForbidden && status != http.StatusNotFound {
 				a.w.t.Errorf("%s: %s %s: %d, want 403 or 404: %s", name, method, path, status, text)

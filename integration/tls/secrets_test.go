@@ -9,9 +9,9 @@ import (
 	"strings"
 	"testing"
 
-	"rutter/api/access"
-	"rutter/api/pki"
-	"rutter/api/tlsgate"
+	"rutter/api/auth/matrix"
+	"rutter/api/auth/pki"
+	"rutter/api/auth/tlsgate"
 	"rutter/log"
 )
 
@@ -57,8 +57,8 @@ func TestSecretsStayWhereTheyBelong(t *testing.T) {
 	w.must(w.office.Init(pki.AuthorityLife))
 	w.must(os.WriteFile(w.path("passphrase"), []byte(passphrase+"\n"), 0o600))
 	w.must(os.WriteFile(w.path("wrong"), []byte("wrong-"+passphrase+"\n"), 0o600))
-	w.issue("s1", access.Identity{Role: access.Server, Name: "s1"}, pki.Life)
-	w.issue("ada", access.Identity{Role: access.Operator, Name: "ada"}, pki.Life)
+	w.issue("s1", matrix.Identity{Role: matrix.Server, Name: "s1"}, pki.Life)
+	w.issue("ada", matrix.Identity{Role: matrix.Operator, Name: "ada"}, pki.Life)
 	w.raft, w.urls = []string{freeAddress(t)}, []string{"https://" + freeAddress(t)}
 	w.start("s1", 0, "--bootstrap", "--passphrase-file", w.path("passphrase"), "--log-level", "debug")
 	w.api = w.client("ada", w.urls...)

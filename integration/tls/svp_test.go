@@ -12,9 +12,9 @@ import (
 	"testing"
 	"time"
 
-	"rutter/api/access"
-	"rutter/api/pki"
-	"rutter/api/tlsgate"
+	"rutter/api/auth/matrix"
+	"rutter/api/auth/pki"
+	"rutter/api/auth/tlsgate"
 	"rutter/integration/netlab"
 	"rutter/varp"
 )
@@ -97,8 +97,8 @@ func newSVPWorld(t *testing.T) *svpWorld {
 	w.office = tlsgate.Office{Folder: w.path("pki")}
 	w.must(w.office.Init(pki.AuthorityLife))
 	w.must(errors.Join(netlab.AddBridge("hosts"), netlab.AddAddress("hosts", netip.MustParsePrefix("10.9.0.1/24")), netlab.AddAddress("hosts", netip.MustParsePrefix("10.8.0.1/24"))))
-	w.issue("s1", access.Identity{Role: access.Server, Name: "s1"}, life)
-	w.issue("ada", access.Identity{Role: access.Operator, Name: "ada"}, pki.Life)
+	w.issue("s1", matrix.Identity{Role: matrix.Server, Name: "s1"}, life)
+	w.issue("ada", matrix.Identity{Role: matrix.Operator, Name: "ada"}, pki.Life)
 	w.start("s1", 0, "--bootstrap", "--svp", "0.0.0.0:"+svpPort)
 	w.api = w.client("ada", w.urls...)
 	s := &svpWorld{world: w, dir: t.TempDir()}

@@ -18,10 +18,10 @@ import (
 	"testing"
 	"time"
 
-	"rutter/api/access"
+	"rutter/api/auth/matrix"
+	"rutter/api/auth/pki"
+	"rutter/api/auth/tlsgate"
 	"rutter/api/client"
-	"rutter/api/pki"
-	"rutter/api/tlsgate"
 	"rutter/cmd/rutter/certcmd"
 	"rutter/cmd/rutter/term"
 	"rutter/integration/bench"
@@ -75,10 +75,10 @@ func newWorld(t *testing.T) *world {
 	}
 	for i := range 3 {
 		id := fmt.Sprintf("s%d", i+1)
-		w.issue(id, access.Identity{Role: access.Server, Name: id}, life)
+		w.issue(id, matrix.Identity{Role: matrix.Server, Name: id}, life)
 		w.start(id, i, "--peers", strings.Join(peers, ","), "--napi", w.napi[i], "--triton-allow", "192.0.2.0/24=read")
 	}
-	w.issue("ada", access.Identity{Role: access.Operator, Name: "ada"}, pki.Life)
+	w.issue("ada", matrix.Identity{Role: matrix.Operator, Name: "ada"}, pki.Life)
 	w.api = w.client("ada", w.urls...)
 	w.must(w.write(t.Context(), "first"))
 	for _, url := range w.urls {
@@ -153,7 +153,7 @@ func (w *world) must(err error) {
 }
 
 // issue gives an identity a folder of certificates.
-func (w *world) issue(name string, id access.Identity, life time.Duration) {
+func (w *world) issue(name string, id matrix.Identity, life time.Duration) {
 	w.t.Helper()
 	_, err := w.office.Issue(w.path(name), tlsgate.Grant{Identity: id, Life: life, WithKeys: true})
 	w.must(err)
@@ -240,7 +240,7 @@ func said(address string, certificate *stdtls.Certificate) error {
 
 // The raft port takes servers' peer certificates, and nothing of the API's authority.
 func testPorts(t *testing.T, w *world) {
-	w.issue("node", access.Identity{Role: access.CN, UUID: log.UUID{7}}, pki.Life)
+	w.issue("node", matrix.Identity{Role: matrix.CN, UUID: log.UUID{7}}, pki.Life)
 	for name, c := range map[string]struct {
 		certificate *stdtls.Certificate
 		in          bool
@@ -400,7 +400,7 @@ func testRotation(t *testing.T, w *world) {
 		}
 		w.must(step("issue"))
 		if name == pki.Clients { // the operator's own, in place: clients take it up
-			w.issue("ada2", access.Identity{Role: access.Operator, Name: "ada"}, pki.Life)
+			w.issue("ada2", matrix.Identity{Role: matrix.Operator, Name: "ada"}, pki.Life)
 			moveAll(t, w.path("ada2"), w.path("ada"))
 		}
 		deadline := time.Now().Add(finishPatience)

@@ -7,7 +7,7 @@ import (
 	"sync"
 	"time"
 
-	"rutter/api/changefeed/listen"
+	"rutter/api/triton/changefeed/listen"
 	"rutter/log"
 )
 

@@ -10,7 +10,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
-	"rutter/api/changefeed/listen"
+	"rutter/api/triton/changefeed/listen"
 	"rutter/integration/bench"
 	"rutter/log"
 )

@@ -16,7 +16,7 @@ import (
 
 	"rutter/agent/task"
 	"rutter/api/client"
-	"rutter/api/cnapi"
+	"rutter/api/triton/cnapi"
 	"rutter/integration/bench"
 	"rutter/log"
 	"rutter/projections"

@@ -10,8 +10,8 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
-	"rutter/api/changefeed/listen"
 	"rutter/api/client"
+	"rutter/api/triton/changefeed/listen"
 	"rutter/integration/bench"
 	"rutter/log"
 )

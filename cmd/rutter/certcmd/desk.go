@@ -17,10 +17,10 @@ import (
 
 	"github.com/urfave/cli/v2"
 
+	"rutter/api/auth/enrol"
+	"rutter/api/auth/pki"
+	"rutter/api/auth/tlsgate"
 	"rutter/api/client"
-	"rutter/api/enrol"
-	"rutter/api/pki"
-	"rutter/api/tlsgate"
 	"rutter/cmd/rutter/term"
 	"rutter/log"
 )

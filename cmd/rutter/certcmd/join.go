@@ -17,11 +17,11 @@ import (
 
 	"github.com/urfave/cli/v2"
 
-	"rutter/api/access"
+	"rutter/api/auth/enrol"
+	"rutter/api/auth/matrix"
+	"rutter/api/auth/pki"
+	"rutter/api/auth/tlsgate"
 	"rutter/api/client"
-	"rutter/api/enrol"
-	"rutter/api/pki"
-	"rutter/api/tlsgate"
 	"rutter/cmd/rutter/term"
 )
 
@@ -123,7 +123,7 @@ func Join(ctx context.Context, server string, token pki.Token, hash, folder stri
 	if err := ask(ctx, http.MethodPost, server+enrol.Path+"/join", enrol.JoinRequest{Token: token.Reveal(), Request: request}, &granted, func(state tls.ConnectionState) error {
 		id, err := trust.Verify(state.PeerCertificates, x509.ExtKeyUsageServerAuth, time.Now())
 		if err == nil {
-			err = tlsgate.Role(access.Server)(id)
+			err = tlsgate.Role(matrix.Server)(id)
 		}
 		return err
 	}); err != nil {

@@ -12,10 +12,10 @@ import (
 
 	"github.com/urfave/cli/v2"
 
-	"rutter/api/access"
-	"rutter/api/enrol"
-	"rutter/api/pki"
-	"rutter/api/tlsgate"
+	"rutter/api/auth/enrol"
+	"rutter/api/auth/matrix"
+	"rutter/api/auth/pki"
+	"rutter/api/auth/tlsgate"
 	"rutter/cmd/rutter/term"
 	"rutter/log"
 )
@@ -116,20 +116,20 @@ func issue(c *cli.Context) error {
 		fmt.Fprintf(c.App.Writer, "%s  serial %s  until %s\n", id.Actor(), pki.Serial(one), one.NotAfter.UTC().Format(time.RFC3339))
 	}
 	fmt.Fprintf(c.App.Writer, "in %s\n", c.String("out"))
-	if id.Role != access.Server { // those tell of theirs
+	if id.Role != matrix.Server { // those tell of theirs
 		recordIssued(c, c.String("out"))
 	}
 	return nil
 }
 
 // identityOf reads a role and a name.
-func identityOf(role, name string) (access.Identity, error) {
-	r, err := access.ParseRole(role)
+func identityOf(role, name string) (matrix.Identity, error) {
+	r, err := matrix.ParseRole(role)
 	if err != nil {
-		return access.Identity{}, term.UsageError{Err: err}
+		return matrix.Identity{}, term.UsageError{Err: err}
 	}
-	id := access.Identity{Role: r, Name: name}
-	if r == access.CN {
+	id := matrix.Identity{Role: r, Name: name}
+	if r == matrix.CN {
 		if id.UUID, err = log.ParseUUID(name); err != nil {
 			return id, term.Usagef("a cn's name is its UUID: %w", err)
 		}
@@ -202,7 +202,7 @@ func describe(file string, one *x509.Certificate) shown {
 	}
 	if one.IsCA {
 		s.Authority, s.CAHash = one.Subject.CommonName, pki.CAHash(one)
-	} else if id, err := access.FromURIs(one.URIs, s.Serial); err == nil {
+	} else if id, err := matrix.FromURIs(one.URIs, s.Serial); err == nil {
 		s.Identity = pki.Subject(id)
 	}
 	return s

@@ -12,10 +12,10 @@ import (
 
 	"github.com/urfave/cli/v2"
 
-	"rutter/api/access"
-	"rutter/api/enrol"
-	"rutter/api/pki"
-	"rutter/api/tlsgate"
+	"rutter/api/auth/enrol"
+	"rutter/api/auth/matrix"
+	"rutter/api/auth/pki"
+	"rutter/api/auth/tlsgate"
 	"rutter/cmd/rutter/term"
 	"rutter/log"
 )
@@ -124,7 +124,7 @@ func ownCertificate(c *cli.Context, folder string) error {
 	if err != nil {
 		return nil // there is none: what is named by the other flags decides
 	}
-	if id, err := access.FromURIs(list[0].URIs, ""); err != nil || id.Role != access.Operator {
+	if id, err := matrix.FromURIs(list[0].URIs, ""); err != nil || id.Role != matrix.Operator {
 		return term.Usagef("recording needs the certificate of an operator: --tls-dir, or RUTTER_TLS_DIR")
 	}
 	return c.Set("tls-dir", folder)
@@ -144,7 +144,7 @@ func recordOf(file string) (*log.Certificate, error) {
 	if err != nil {
 		return nil, err
 	}
-	id, err := access.FromURIs(list[0].URIs, "")
+	id, err := matrix.FromURIs(list[0].URIs, "")
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", file, err)
 	}

@@ -6,10 +6,10 @@ import (
 	"path/filepath"
 	"time"
 
-	"rutter/api/access"
+	"rutter/api/auth/matrix"
+	"rutter/api/auth/pki"
+	"rutter/api/auth/tlsgate"
 	"rutter/api/client"
-	"rutter/api/pki"
-	"rutter/api/tlsgate"
 	"rutter/log"
 )
 
@@ -23,9 +23,9 @@ func Throwaway(folder string, servers, hosts []string) error {
 			return err
 		}
 	}
-	grants := map[string]tlsgate.Grant{operatorName: {Identity: access.Identity{Role: access.Operator, Name: operatorName}}}
+	grants := map[string]tlsgate.Grant{operatorName: {Identity: matrix.Identity{Role: matrix.Operator, Name: operatorName}}}
 	for _, id := range servers {
-		grants[id] = tlsgate.Grant{Identity: access.Identity{Role: access.Server, Name: id}, Hosts: hosts, WithKeys: true}
+		grants[id] = tlsgate.Grant{Identity: matrix.Identity{Role: matrix.Server, Name: id}, Hosts: hosts, WithKeys: true}
 	}
 	for name, grant := range grants {
 		to := filepath.Join(folder, name)

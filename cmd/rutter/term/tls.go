@@ -9,10 +9,10 @@ import (
 
 	"github.com/urfave/cli/v2"
 
-	"rutter/api/access"
+	"rutter/api/auth/matrix"
+	"rutter/api/auth/pki"
+	"rutter/api/auth/tlsgate"
 	"rutter/api/client"
-	"rutter/api/pki"
-	"rutter/api/tlsgate"
 )
 
 // TLSFlags name the certificate that a command shows to servers.
@@ -73,7 +73,7 @@ func DialServer(keeper *tlsgate.Keeper) func(ctx context.Context, network, addre
 		return nil
 	}
 	return func(ctx context.Context, network, address string) (net.Conn, error) {
-		return keeper.Dial(ctx, network, address, tlsgate.Role(access.Server))
+		return keeper.Dial(ctx, network, address, tlsgate.Role(matrix.Server))
 	}
 }
 

@@ -17,7 +17,7 @@ import (
 	"syscall"
 	"time"
 
-	"rutter/api/access"
+	"rutter/api/auth/matrix"
 	"rutter/api/client"
 	"rutter/integration/bench"
 	"rutter/integration/bench/load"
@@ -143,7 +143,7 @@ func (g *greed) start(ctx context.Context, c *bench.Cluster, cn log.UUID) error 
 	paths := []string{"/log", "/log?kind=vm&action=update", "/log?actor=nobody", "/log?last=1000"}
 	past := []string{"/log/state?at=50000&kind=network", "/log/diff?from=20000&to=90000&cn=00000000-0000-0000-0000-000000000009", "/log?vnet=77", "/nics?limit=1000"}
 	for i := range greedyReaders {
-		identity, asked := access.Identity{Role: access.Reader, Name: fmt.Sprintf("greedy%d", i)}, paths
+		identity, asked := matrix.Identity{Role: matrix.Reader, Name: fmt.Sprintf("greedy%d", i)}, paths
 		if i >= greedyTenants {
 			asked = past
 		}
@@ -157,7 +157,7 @@ func (g *greed) start(ctx context.Context, c *bench.Cluster, cn log.UUID) error 
 			}
 		})
 	}
-	mad, err := visitor(c, access.Identity{Role: access.CN, UUID: cn})
+	mad, err := visitor(c, matrix.Identity{Role: matrix.CN, UUID: cn})
 	if err != nil {
 		return err
 	}
@@ -178,7 +178,7 @@ func (g *greed) start(ctx context.Context, c *bench.Cluster, cn log.UUID) error 
 }
 
 // visitor is a client with a certificate of its own.
-func visitor(c *bench.Cluster, who access.Identity) (*http.Client, error) {
+func visitor(c *bench.Cluster, who matrix.Identity) (*http.Client, error) {
 	certificate, err := c.Office.Certificate(who)
 	if err != nil {
 		return nil, err

@@ -12,7 +12,7 @@ import (
 	"path/filepath"
 	"time"
 
-	"rutter/api/access"
+	"rutter/api/auth/matrix"
 	"rutter/integration/bench"
 	"rutter/integration/hostile"
 )
@@ -70,6 +70,6 @@ func (s *suite) crowd(ctx context.Context) error {
 
 // matrix counts the rows of the matrix of who may do what.
 func (s *suite) matrix(context.Context) error {
-	s.figures.Set("matrix_rows", float64(len(access.Requests())+len(access.Surfaces())+len(access.Frames())+len(access.Commands())))
+	s.figures.Set("matrix_rows", float64(len(matrix.Requests())+len(matrix.Surfaces())+len(matrix.Frames())+len(matrix.Commands())))
 	return nil
 }

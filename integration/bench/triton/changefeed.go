@@ -7,7 +7,7 @@ import (
 	"os"
 	"time"
 
-	"rutter/api/changefeed/listen"
+	"rutter/api/triton/changefeed/listen"
 	"rutter/integration/agentsim"
 	"rutter/integration/bench"
 	"rutter/integration/triton"

@@ -1,0 +1,146 @@
+package enrol
+
+import (
+	"crypto/x509"
+	"errors"
+	"net/http"
+	"slices"
+	"strings"
+
+	"rutter/api/auth/matrix"
+	"rutter/api/auth/pki"
+	"rutter/log"
+	"rutter/projections"
+)
+
+// TokenForm is the body of POST /tokens, and what GET /tokens lists: never a
+// hash, which is for the log alone.
+type TokenForm struct {
+	UUID    log.UUID `json:"uuid"`
+	Hash    string   `json:"hash,omitempty"`
+	CN      log.UUID `json:"cn_uuid"`
+	Created log.Time `json:"created,omitzero"`
+	Expires log.Time `json:"expires"`
+	UsedBy  string   `json:"used_by,omitempty"`
+	Used    log.Time `json:"used,omitzero"`
+}
+
+func (s *Service) listTokens(*http.Request) (any, error) {
+	all := []TokenForm{}
+	s.cfg.Store.View(func(state *projections.State, _ log.Cursor) {
+		for r := range state.List(log.KindToken) {
+			t := r.Object.(*log.Token)
+			all = append(all, TokenForm{UUID: t.UUID, CN: t.CN, Created: t.Created, Expires: t.Expires, UsedBy: t.UsedBy, Used: t.Used})
+		}
+	})
+	return all, nil
+}
+
+// createdToken is the answer to POST /tokens: how the other machine knows us.
+type createdToken struct {
+	UUID   log.UUID `json:"uuid"`
+	CAHash string   `json:"ca_hash"`
+}
+
+func (s *Service) createToken(r *http.Request) (any, error) {
+	var form TokenForm
+	if err := read(r, &form); err != nil {
+		return nil, err
+	}
+	issuer, err := s.cfg.Issuer()
+	if err != nil {
+		return nil, err
+	}
+	if id, _ := matrix.From(r.Context()); id.Role != matrix.Local {
+		if err := s.tokens.Spend(id.Key(), 1); err != nil {
+			return nil, err
+		}
+	}
+	o := &log.Token{UUID: form.UUID, Hash: form.Hash, CN: form.CN, Expires: form.Expires}
+	if _, err := s.write(r, actor(r), log.Op{Action: log.Create, Kind: log.KindToken, Object: o, Set: []string{"cn_uuid", "expires", "hash", "uuid"}}); err != nil {
+		return nil, err
+	}
+	return createdToken{form.UUID, pki.CAHash(issuer.Certificate)}, nil
+}
+
+func (s *Service) deleteToken(r *http.Request) (any, error) {
+	_, err := s.write(r, actor(r), log.Op{Action: log.Delete, Kind: log.KindToken, ID: r.PathValue("id")})
+	return struct{}{}, err
+}
+
+// revoke takes a revocation, or takes in more by one that there is.
+func (s *Service) revoke(r *http.Request) (any, error) {
+	var form log.Revocation
+	if err := read(r, &form); err != nil {
+		return nil, err
+	}
+	o := &log.Revocation{Subject: form.Subject, Identity: form.Identity, Until: form.Until, Reason: form.Reason}
+	op := log.Op{Action: log.Create, Kind: log.KindRevocation, Object: o, Set: []string{"identity", "reason", "subject", "until"}}
+	s.cfg.Store.View(func(state *projections.State, _ log.Cursor) {
+		if _, ok := state.Get(log.KindRevocation, form.Subject); !ok {
+			return
+		}
+		op = log.Op{Action: log.Update, Kind: log.KindRevocation, ID: form.Subject, Set: []string{"reason", "until"}, Object: o}
+		if !strings.HasPrefix(form.Subject, "serial:") && !strings.HasPrefix(form.Subject, "key:") {
+			o.IssuedBefore = max(state.Time(), log.Time(s.cfg.Now().UnixNano()))
+			op.Set = append([]string{"issued_before"}, op.Set...)
+		}
+	})
+	if _, err := s.write(r, actor(r), op); err != nil {
+		return nil, err
+	}
+	s.cfg.Logger.Warn("revoked", "subject", form.Subject, "by", actor(r), "reason", form.Reason)
+	return struct{}{}, nil
+}
+
+// record notes a certificate that was issued by hand.
+func (s *Service) record(r *http.Request) (any, error) {
+	var o log.Certificate
+	if err := read(r, &o); err != nil {
+		return nil, err
+	}
+	_, err := s.write(r, actor(r), log.Op{Action: log.Create, Kind: log.KindCertificate, Object: &o, Set: log.FieldNames(log.KindCertificate)})
+	return struct{}{}, err
+}
+
+// PublishForm is the body of PUT /authorities/NAME.
+type PublishForm struct {
+	Issuing      string   `json:"issuing"`
+	Certificates []string `json:"certificates"` // base64 of DER
+	// Generation, if not 0, is the one that this is to follow.
+	Generation uint64 `json:"generation"`
+}
+
+func (s *Service) publish(r *http.Request) (any, error) {
+	var form PublishForm
+	if err := read(r, &form); err != nil {
+		return nil, err
+	}
+	o := &log.Authority{Name: r.PathValue("name"), Issuing: form.Issuing, Certificates: form.Certificates}
+	certificates, err := Certificates(o)
+	if err == nil {
+		_, err = pki.NewTrust(certificates, pki.Revocations{})
+	}
+	if err == nil && !slices.ContainsFunc(certificates, func(c *x509.Certificate) bool { return pki.CertificateKeyID(c) == form.Issuing }) {
+		err = errors.New("the issuing authority is not among the certificates")
+	}
+	if err != nil {
+		return nil, fail(http.StatusUnprocessableEntity, log.CodeInvalidParameters, "let rutter cert rotate do it", "%v", err)
+	}
+	op := log.Op{Action: log.Create, Kind: log.KindAuthority, Object: o, Set: []string{"certificates", "issuing", "name"}}
+	moved := false
+	s.cfg.Store.View(func(state *projections.State, _ log.Cursor) {
+		if rec, ok := state.Get(log.KindAuthority, o.Name); ok {
+			op = log.Op{Action: log.Update, Kind: log.KindAuthority, ID: o.Name, IfMatch: rec.Revision, IfSeq: rec.Seq, Set: []string{"certificates", "issuing"}, Object: o}
+			moved = form.Generation != 0 && form.Generation != rec.Object.(*log.Authority).Generation
+		}
+	})
+	if moved {
+		return nil, fail(http.StatusPreconditionFailed, log.CodePreconditionFailed, "look at it again: rutter cert show --authorities", "the authorities were changed by somebody else meanwhile")
+	}
+	if _, err := s.write(r, actor(r), op); err != nil {
+		return nil, err
+	}
+	s.cfg.Logger.Warn("authorities published", "authority", o.Name, "by", actor(r), "trusted", len(certificates), "issuing", form.Issuing)
+	return struct{}{}, nil
+}

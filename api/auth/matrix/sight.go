@@ -1,0 +1,54 @@
+package matrix
+
+import (
+	"slices"
+
+	"rutter/log"
+	"rutter/projections"
+)
+
+// Sees reports whether an identity whose answer is a may be shown an object as
+// the state has it. The object must be held by the state.
+func Sees(id Identity, a Answer, state *projections.State, o log.Object) bool {
+	switch {
+	case a == Allow:
+		return true
+	case a != Own:
+		return false
+	case id.Role == CN:
+		return state.InAny(o, func(scope log.Scope) bool { return state.Interested(id.UUID, []log.Scope{scope}) })
+	case id.Role == Reader:
+		return ownedBy(o, id.Owners)
+	}
+	return false
+}
+
+// SeesEvent reports the same of an event: for a tenant's reader, whether the
+// object was or is of one of its owners. A CN gets events by the feed only.
+func SeesEvent(id Identity, a Answer, e *log.Event) bool {
+	if a == Allow {
+		return true
+	}
+	if a != Own || id.Role != Reader || e.Object == nil {
+		return false
+	}
+	if ownedBy(e.Object, id.Owners) {
+		return true
+	}
+	before, err := log.Revert(e.Object, e.Changed)
+	return err == nil && ownedBy(before, id.Owners)
+}
+
+// ownedBy reports whether one of the owners is the object's. What has no owner is
+// nobody's.
+func ownedBy(o log.Object, owners []log.UUID) bool {
+	switch o := o.(type) {
+	case *log.Network:
+		return slices.ContainsFunc(o.OwnerUUIDs, func(u log.UUID) bool { return slices.Contains(owners, u) })
+	case *log.NIC:
+		return slices.Contains(owners, o.OwnerUUID)
+	case *log.VM:
+		return slices.Contains(owners, o.OwnerUUID)
+	}
+	return false
+}

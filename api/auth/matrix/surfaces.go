@@ -1,0 +1,28 @@
+package matrix
+
+// Surfaces are the rows of the HTTP surfaces of old programs: the surface's name,
+// then METHOD /PATTERN as its Endpoints list it.
+func Surfaces() []Row {
+	return append(append(napiRows(), cnapiRows()...),
+		row("reports POST /{cn}", cells{local: Allow, cn: Own}, "reports of the CN that the certificate names", "what net-agent tells NAPI; each change is decided by its author"),
+		row("changefeeds GET /changefeeds", reads, "", "every change of the objects that a client names"),
+		row("changefeeds GET /changefeeds/stats", reads, "", "who listens, and how far"),
+		row("vmapi GET /ping", open, "", "whether it can serve"),
+		row("vmapi GET /vms", reads, "", "VMAPI's answers show everybody's"),
+		row("vmapi GET /vms/{uuid}", reads, "", "as the list"),
+		row("vmapi POST /vms/{uuid}", writes, "", "VMs are changed by operators"),
+		row("vmapi PUT /vms/{uuid}", writes, "", "as POST"),
+		row("pki GET /bundle", open, "", "whom to trust, which is no secret: a node compares it with a hash that its operator gave it"),
+		row("pki POST /join", open, "", "a token buys a compute node its first certificate"),
+		row("pki POST /renew", cells{cn: Allow}, "", "a certificate buys the next one, of the same node"),
+		row("pki GET /tokens", rules, "", "who may join, and who did"),
+		row("pki POST /tokens", rules, "", "who may join is the operators' word"),
+		row("pki DELETE /tokens/{id}", rules, "", "as above"),
+		row("pki GET /revocations", rules.with(server, Allow).with(reader, Allow), "", "what is good no more"),
+		row("pki POST /revocations", rules, "", "what is good no more is the operators' word"),
+		row("pki GET /certificates", rules.with(server, Allow).with(reader, Allow), "", "which certificates were issued"),
+		row("pki POST /certificates", rules, "", "which certificates were issued by hand"),
+		row("pki GET /authorities", rules.with(server, Allow).with(reader, Allow), "", "whom the cluster trusts"),
+		row("pki PUT /authorities/{name}", rules, "", "whom the cluster trusts is the operators' word"),
+	)
+}

@@ -1,0 +1,143 @@
+package pki
+
+import (
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"rutter/api/auth/matrix"
+	"rutter/log"
+)
+
+// What is wrong with a chain. Each error of Verify wraps one of them.
+var (
+	ErrNone      = errors.New("pki: no certificate")
+	ErrExpired   = errors.New("pki: the certificate has expired")
+	ErrNotYet    = errors.New("pki: the certificate is not valid yet")
+	ErrAuthority = errors.New("pki: the certificate is of an authority that is not trusted")
+	ErrUsage     = errors.New("pki: the certificate is not for this use")
+	ErrRole      = errors.New("pki: the certificate is of another role")
+	ErrRevoked   = errors.New("pki: the certificate is revoked")
+)
+
+// Trust is a set of authorities with what is revoked of them.
+type Trust struct {
+	authorities []*x509.Certificate
+	roots       *x509.CertPool
+	revoked     Revocations
+}
+
+// NewTrust trusts these authorities. At least one must be given, and each must
+// be an authority.
+func NewTrust(authorities []*x509.Certificate, revoked Revocations) (*Trust, error) {
+	if len(authorities) == 0 {
+		return nil, fmt.Errorf("%w: no authority is trusted", ErrAuthority)
+	}
+	t := &Trust{authorities: slices.Clone(authorities), roots: x509.NewCertPool(), revoked: revoked}
+	for _, a := range authorities {
+		if !a.IsCA || a.KeyUsage&x509.KeyUsageCertSign == 0 {
+			return nil, fmt.Errorf("%w: %s cannot sign certificates", ErrAuthority, a.Subject)
+		}
+		t.roots.AddCert(a)
+	}
+	return t, nil
+}
+
+// Authorities returns those that are trusted. They are not to be changed.
+func (t *Trust) Authorities() []*x509.Certificate { return t.authorities }
+
+// Roots returns the authorities as a pool, which is not to be changed.
+func (t *Trust) Roots() *x509.CertPool { return t.roots }
+
+// With returns the same trust with other revocations.
+func (t *Trust) With(revoked Revocations) *Trust {
+	return &Trust{authorities: t.authorities, roots: t.roots, revoked: revoked}
+}
+
+// Verify judges what the other side showed, leaf first, at a time, and says who
+// it is. usage is how it shows it: as a client or as a server.
+func (t *Trust) Verify(chain []*x509.Certificate, usage x509.ExtKeyUsage, now time.Time) (matrix.Identity, error) {
+	if len(chain) == 0 {
+		return matrix.Identity{}, ErrNone
+	}
+	leaf := chain[0]
+	id, err := matrix.FromURIs(leaf.URIs, Serial(leaf))
+	if err != nil {
+		return matrix.Identity{}, fmt.Errorf("%w: %w", ErrRole, err)
+	}
+	switch {
+	case leaf.IsCA:
+		return id, fmt.Errorf("%w: it is an authority's", ErrUsage)
+	case now.Before(leaf.NotBefore):
+		return id, fmt.Errorf("%w: %s begins at %s; is the clock right", ErrNotYet, id.Actor(), leaf.NotBefore)
+	case now.After(leaf.NotAfter):
+		return id, fmt.Errorf("%w: %s at %s", ErrExpired, id.Actor(), leaf.NotAfter)
+	case !slices.Contains(leaf.ExtKeyUsage, usage):
+		return id, fmt.Errorf("%w: %s", ErrUsage, id.Actor())
+	}
+	// Chains have one link: what else was sent along is not looked at.
+	if _, err := leaf.Verify(x509.VerifyOptions{Roots: t.roots, CurrentTime: now, KeyUsages: []x509.ExtKeyUsage{usage}}); err != nil {
+		return id, fmt.Errorf("%w: %s: %w", ErrAuthority, id.Actor(), err)
+	}
+	if why := t.revoked.Covers(leaf, id); why != "" {
+		return id, fmt.Errorf("%w: %s (%s)", ErrRevoked, id.Actor(), why)
+	}
+	return id, nil
+}
+
+// Signed returns the key id of the trusted authority that signed a certificate,
+// or "" if none of them did.
+func (t *Trust) Signed(c *x509.Certificate) string {
+	for _, a := range t.authorities {
+		if c.CheckSignatureFrom(a) == nil {
+			return CertificateKeyID(a)
+		}
+	}
+	return ""
+}
+
+// Subject returns how log.Revocation and log.Certificate name an identity.
+func Subject(id matrix.Identity) string {
+	if id.Role == matrix.CN {
+		return "cn:" + id.UUID.String()
+	}
+	return id.Role.String() + ":" + id.Name
+}
+
+// Revocations are what the log has of them, to be looked up quickly. The zero
+// value revokes nothing. It is not changed after it was made.
+type Revocations struct {
+	subjects map[string]*log.Revocation
+}
+
+// NewRevocations takes them as the log has them.
+func NewRevocations(list []*log.Revocation) Revocations {
+	r := Revocations{subjects: make(map[string]*log.Revocation, len(list))}
+	for _, one := range list {
+		r.subjects[one.Subject] = one
+	}
+	return r
+}
+
+// Covers returns the subject of the revocation that covers a certificate, or ""
+// if it is good.
+func (r Revocations) Covers(c *x509.Certificate, id matrix.Identity) string {
+	if len(r.subjects) == 0 {
+		return ""
+	}
+	for _, subject := range []string{"serial:" + Serial(c), "key:" + CertificateKeyID(c)} {
+		if r.subjects[subject] != nil {
+			return subject
+		}
+	}
+	subject := Subject(id)
+	if one := r.subjects[subject]; one != nil && Issued(c).Before(one.IssuedBefore.Std()) {
+		return subject
+	}
+	return ""
+}
+
+// Revocations returns what is revoked.
+func (t *Trust) Revocations() Revocations { return t.revoked }

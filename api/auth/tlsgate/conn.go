@@ -1,0 +1,146 @@
+package tlsgate
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"net"
+	"sync"
+	"time"
+
+	"rutter/api/auth/matrix"
+	"rutter/api/auth/pki"
+)
+
+// HandshakeTime bounds a handshake, on either side.
+const HandshakeTime = 10 * time.Second
+
+// Conn is a connection whose other side is known.
+type Conn struct {
+	*tls.Conn
+	keeper *Keeper
+	id     matrix.Identity
+	leaf   *x509.Certificate // of the other side; nil: it has none
+	usage  x509.ExtKeyUsage  // as what the other side shows it
+	once   sync.Once
+}
+
+// Identity returns who is at the other side.
+func (c *Conn) Identity() matrix.Identity { return c.id }
+
+// Close implements net.Conn.
+func (c *Conn) Close() error {
+	c.once.Do(func() {
+		c.keeper.mu.Lock()
+		delete(c.keeper.conns, c)
+		c.keeper.mu.Unlock()
+	})
+	return c.Conn.Close()
+}
+
+// cut ends the connection below TLS: no farewell waits for a write that is stuck.
+func (c *Conn) cut() { _ = c.NetConn().Close() }
+
+// adopt makes a connection one that the keeper can cut. What was revoked during
+// the handshake is cut now.
+func (k *Keeper) adopt(c *tls.Conn, usage x509.ExtKeyUsage) (*Conn, error) {
+	conn := &Conn{Conn: c, keeper: k, usage: usage}
+	if chain := c.ConnectionState().PeerCertificates; len(chain) > 0 {
+		conn.leaf = chain[0]
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if conn.leaf == nil {
+		conn.id = matrix.Identity{Role: matrix.Join, Name: host(c.RemoteAddr())}
+	} else {
+		var err error
+		if conn.id, err = k.held.Load().trust.Verify([]*x509.Certificate{conn.leaf}, usage, k.cfg.Now()); err != nil {
+			return nil, err
+		}
+	}
+	k.conns[conn] = struct{}{}
+	return conn, nil
+}
+
+func host(a net.Addr) string {
+	if h, _, err := net.SplitHostPort(a.String()); err == nil {
+		return h
+	}
+	return a.String()
+}
+
+// Role returns a need: identities of one role.
+func Role(role matrix.Role) func(matrix.Identity) error {
+	return func(id matrix.Identity) error {
+		if id.Role != role {
+			return fmt.Errorf("%w: %s, and only a %s is wanted here", pki.ErrRole, id.Actor(), role)
+		}
+		return nil
+	}
+}
+
+// Node returns a need: one compute node, or any server.
+func Node(cn matrix.Identity) func(matrix.Identity) error {
+	return func(id matrix.Identity) error {
+		if id.Role != matrix.CN || id.UUID != cn.UUID {
+			return fmt.Errorf("%w: %s, and not %s", pki.ErrRole, id.Actor(), cn.Actor())
+		}
+		return nil
+	}
+}
+
+// Dial connects to an address whose other side is as need wants it.
+func (k *Keeper) Dial(ctx context.Context, network, address string, need func(matrix.Identity) error) (net.Conn, error) {
+	dialer := net.Dialer{Timeout: HandshakeTime}
+	return k.DialWith(ctx, dialer.DialContext, network, address, need)
+}
+
+// DialWith is Dial over connections of another dialler.
+func (k *Keeper) DialWith(ctx context.Context, dial func(ctx context.Context, network, address string) (net.Conn, error), network, address string, need func(matrix.Identity) error) (net.Conn, error) {
+	raw, err := dial(ctx, network, address)
+	if err != nil {
+		return nil, err
+	}
+	conn, err := k.shake(ctx, tls.Client(raw, k.clientConfig(need)), x509.ExtKeyUsageServerAuth, HandshakeTime)
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("TLS with %s: %w", address, err), raw.Close())
+	}
+	return conn, nil
+}
+
+func (k *Keeper) shake(ctx context.Context, c *tls.Conn, usage x509.ExtKeyUsage, within time.Duration) (*Conn, error) {
+	ctx, cancel := context.WithTimeout(ctx, within)
+	defer cancel()
+	if err := c.HandshakeContext(ctx); err != nil {
+		return nil, err
+	}
+	return k.adopt(c, usage)
+}
+
+// clientConfig is that of a client. The library's own check goes by the names of
+// hosts, ours by roles: a compute node's certificate is of the same authority as
+// a server's, and must not pass for it at any name.
+func (k *Keeper) clientConfig(need func(matrix.Identity) error) *tls.Config {
+	h := k.current()
+	return &tls.Config{
+		MinVersion: tls.VersionTLS13, InsecureSkipVerify: true, VerifyConnection: k.judge(h, x509.ExtKeyUsageServerAuth, need, false),
+		GetClientCertificate: func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return &h.certificate, nil },
+	}
+}
+
+// judge returns the check of the other side's certificate, which ends the
+// handshake with an alert.
+func (k *Keeper) judge(h *held, usage x509.ExtKeyUsage, need func(matrix.Identity) error, orNone bool) func(tls.ConnectionState) error {
+	return func(state tls.ConnectionState) error {
+		if len(state.PeerCertificates) == 0 && orNone {
+			return nil
+		}
+		id, err := h.trust.Verify(state.PeerCertificates, usage, k.cfg.Now())
+		if err == nil && need != nil {
+			err = need(id)
+		}
+		return err
+	}
+}

@@ -1,0 +1,262 @@
+package tlsgate
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"sync"
+	"time"
+
+	"rutter/api/auth/matrix"
+	"rutter/api/auth/pki"
+)
+
+// acceptPause is how long a listener waits after a passing failure to accept,
+// such as too many open files.
+const acceptPause = 50 * time.Millisecond
+
+// Port says whom a listener lets in.
+type Port struct {
+	// Name is for logs and metrics: api, raft, cn-api.
+	Name string
+	// Need refuses identities, by an error. nil: none that has a certificate.
+	Need func(matrix.Identity) error
+	// OrNone lets in who shows no certificate, as matrix.Join.
+	OrNone bool
+	// Failed is told of each handshake that failed, and of who was closed unheard;
+	// it must not wait. nil: nobody is.
+	Failed func(remote net.Addr, err error)
+}
+
+// Listener hands out connections of type *Conn whose handshake is done.
+type Listener struct {
+	net.Listener
+	keeper *Keeper
+	port   Port
+	crowd  *crowd
+	ready  chan *Conn
+	done   chan struct{}
+	wg     sync.WaitGroup
+	begin  sync.Once
+	end    sync.Once
+
+	mu     sync.Mutex // protects what follows
+	broken error      // of the listener below
+}
+
+// Listener lets in over inner whom port is for.
+func (k *Keeper) Listener(inner net.Listener, port Port) *Listener {
+	return &Listener{
+		Listener: inner, keeper: k, port: port, crowd: newCrowd(time.Now), ready: make(chan *Conn), done: make(chan struct{}),
+	}
+}
+
+// Accept implements net.Listener.
+func (l *Listener) Accept() (net.Conn, error) {
+	l.begin.Do(func() { l.wg.Go(l.accept) })
+	select {
+	case conn := <-l.ready:
+		l.crowd.leave(conn.NetConn().(*guest))
+		return conn, nil
+	case <-l.done:
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		if l.broken != nil {
+			return nil, l.broken
+		}
+		return nil, net.ErrClosed
+	}
+}
+
+// Close implements net.Listener: handshakes under way are given up, and waited for.
+func (l *Listener) Close() error {
+	err := l.stop(nil)
+	l.wg.Wait()
+	return err
+}
+
+func (l *Listener) stop(broken error) (err error) {
+	l.end.Do(func() {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		l.broken = broken
+		close(l.done)
+		err = l.Listener.Close()
+		l.crowd.close()
+	})
+	return err
+}
+
+func (l *Listener) accept() {
+	for {
+		raw, err := l.Listener.Accept()
+		if err != nil {
+			if !passing(err) {
+				_ = l.stop(err)
+				return
+			}
+			select {
+			case <-l.done:
+				return
+			case <-time.After(acceptPause):
+			}
+			continue
+		}
+		g, err := l.crowd.enter(raw, l.done)
+		if err != nil {
+			l.failed(raw, err)
+			dismiss(raw)
+			continue
+		}
+		l.wg.Go(func() { l.shake(g) })
+	}
+}
+
+// dismiss closes a connection unheard, by a reset: a thousand a second leave
+// nothing behind in the kernel that waits for its end.
+func dismiss(raw net.Conn) {
+	if c, ok := raw.(interface{ SetLinger(seconds int) error }); ok {
+		_ = c.SetLinger(0) // without it the connection is closed the long way
+	}
+	raw.Close()
+}
+
+// passing reports whether accepting may work again.
+func passing(err error) bool {
+	var temporary interface{ Temporary() bool }
+	return !errors.Is(err, net.ErrClosed) && errors.As(err, &temporary) && temporary.Temporary()
+}
+
+// shake does the handshake of one connection and hands it on.
+func (l *Listener) shake(g *guest) {
+	conn, err := l.greet(g)
+	if err != nil {
+		g.Close()
+		l.crowd.leave(g)
+		return
+	}
+	select {
+	case l.ready <- conn:
+	case <-l.done:
+		conn.Close()
+		l.crowd.leave(g)
+	}
+}
+
+func (l *Listener) greet(g *guest) (*Conn, error) {
+	select {
+	case <-l.done: // it came when the others were being closed
+		return nil, net.ErrClosed
+	default:
+	}
+	conn, err := l.keeper.shake(context.Background(), tls.Server(g, l.config(g)), x509.ExtKeyUsageClientAuth, g.time)
+	if err != nil {
+		err = namedFailure(err)
+		l.refuse(g.Conn, err)
+	}
+	var who matrix.Identity
+	if err == nil {
+		who = conn.Identity()
+	}
+	if err = l.crowd.done(g, who, err); err != nil {
+		if conn != nil {
+			conn.Close()
+		}
+		l.failed(g.Conn, err)
+		return nil, err
+	}
+	l.keeper.stats.shaken(l.port.Name, nil)
+	return conn, nil
+}
+
+// failed counts a handshake that failed, and tells of it.
+func (l *Listener) failed(raw net.Conn, err error) {
+	l.keeper.stats.shaken(l.port.Name, err)
+	if l.port.Failed != nil {
+		l.port.Failed(raw.RemoteAddr(), err)
+	}
+}
+
+// refuse tells who speaks plain HTTP what is wrong, and the log what was refused.
+func (l *Listener) refuse(raw net.Conn, err error) {
+	var header tls.RecordHeaderError
+	if errors.As(err, &header) && header.Conn != nil && looksLikeHTTP(header.RecordHeader) {
+		_ = raw.SetWriteDeadline(time.Now().Add(time.Second))
+		_, _ = io.WriteString(raw, "HTTP/1.0 400 Bad Request\r\nContent-Type: text/plain\r\nConnection: close\r\n\r\nthis port speaks TLS: use https://, with a certificate (rutter cert)\n")
+	}
+	level := slog.LevelDebug // strangers must not fill the log
+	if !errors.Is(err, io.EOF) && !errors.Is(err, net.ErrClosed) && l.keeper.stats.mayLog() {
+		level = slog.LevelInfo
+	}
+	if errors.Is(err, pki.ErrRevoked) || errors.Is(err, pki.ErrExpired) {
+		linger(raw)
+	}
+	l.keeper.cfg.Logger.Log(context.Background(), level, "TLS handshake refused", "port", l.port.Name, "remote", raw.RemoteAddr(), "error", err)
+}
+
+// lingerTime bounds how long a connection is kept whose certificate was once good.
+const lingerTime = 200 * time.Millisecond
+
+// linger reads what the other side sent behind its handshake: a connection that
+// is closed before it was read is reset, and its alert may be lost with it. Only
+// those are worth it that a person may wonder about.
+func linger(raw net.Conn) {
+	half, ok := raw.(interface{ CloseWrite() error })
+	if !ok || half.CloseWrite() != nil || raw.SetReadDeadline(time.Now().Add(lingerTime)) != nil {
+		return
+	}
+	_, _ = io.CopyN(io.Discard, raw, lingerBytes) // whatever it is, it is for nobody
+}
+
+// lingerBytes is how much of it is read at most.
+const lingerBytes = 64 << 10
+
+// namedFailure gives failures of the library's check the names that ours have.
+func namedFailure(err error) error {
+	var invalid x509.CertificateInvalidError
+	switch {
+	case errors.As(err, new(x509.UnknownAuthorityError)):
+		return fmt.Errorf("%w: %w", pki.ErrAuthority, err)
+	case !errors.As(err, &invalid):
+		return err
+	case invalid.Reason == x509.Expired && invalid.Cert.NotAfter.Before(time.Now()):
+		return fmt.Errorf("%w: %w", pki.ErrExpired, err)
+	case invalid.Reason == x509.Expired:
+		return fmt.Errorf("%w: %w", pki.ErrNotYet, err)
+	case invalid.Reason == x509.IncompatibleUsage:
+		return fmt.Errorf("%w: %w", pki.ErrUsage, err)
+	}
+	return err
+}
+
+func looksLikeHTTP(header [5]byte) bool {
+	switch string(header[:]) {
+	case "GET /", "HEAD ", "POST ", "PUT /", "DELET", "OPTIO":
+		return true
+	}
+	return false
+}
+
+// config is that of one connection. There are no session tickets: a session that
+// is taken up again would show the certificate of before.
+func (l *Listener) config(g *guest) *tls.Config {
+	h := l.keeper.current()
+	// The library's own check is no more than the first part of ours, and there for
+	// its alerts: they tell the other side an end from an authority.
+	auth := tls.RequireAndVerifyClientCert
+	if l.port.OrNone {
+		auth = tls.VerifyClientCertIfGiven
+	}
+	return &tls.Config{
+		MinVersion: tls.VersionTLS13, SessionTicketsDisabled: true, NextProtos: []string{"http/1.1"},
+		Certificates: []tls.Certificate{h.certificate}, ClientAuth: auth,
+		ClientCAs: h.trust.Roots(), Time: l.keeper.cfg.Now,
+		VerifyConnection:   l.keeper.judge(h, x509.ExtKeyUsageClientAuth, l.port.Need, l.port.OrNone),
+		GetConfigForClient: func(hello *tls.ClientHelloInfo) (*tls.Config, error) { return nil, g.turn(hello.Context()) },
+	}
+}

@@ -1,0 +1,27 @@
+package tlsgate
+
+import (
+	"context"
+	"fmt"
+	"net"
+
+	"rutter/api/auth/matrix"
+)
+
+// Network is how servers reach each other's peer port: with certificates of the
+// authorities of peers, and servers only. It is raftstore's Network.
+type Network struct{ Keeper *Keeper }
+
+// Listen opens the peer port.
+func (n Network) Listen(address string) (net.Listener, error) {
+	inner, err := net.Listen("tcp", address)
+	if err != nil {
+		return nil, fmt.Errorf("peer port: %w", err)
+	}
+	return n.Keeper.Listener(inner, Port{Name: "raft", Need: Role(matrix.Server)}), nil
+}
+
+// Dial reaches another server's.
+func (n Network) Dial(ctx context.Context, address string) (net.Conn, error) {
+	return n.Keeper.Dial(ctx, "tcp", address, Role(matrix.Server))
+}

@@ -1,0 +1,149 @@
+package tlsgate
+
+import (
+	"context"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"rutter/api/auth/pki"
+)
+
+// Times of renewal.
+const (
+	// renewSpread is the part of a life, before two thirds of it, over which the
+	// renewals of many are spread: a twentieth.
+	renewSpread = 20
+	// rotateSpread is over what time all certificates of an authority that signs
+	// no more are renewed, so that a thousand nodes do not ask at once.
+	rotateSpread = time.Minute
+	firstRetry   = time.Second
+	lastRetry    = 5 * time.Minute
+)
+
+// RenewConfig says how a Renewer gets certificates. Keeper, Ask and Jitter are
+// required.
+type RenewConfig struct {
+	Keeper *Keeper
+	// Ask has a request (PKCS #10, DER) answered with a certificate.
+	Ask func(ctx context.Context, request []byte) (*x509.Certificate, error)
+	// Jitter returns a number from 0 to below 1, another one at each call.
+	Jitter func() float64
+	Logger *slog.Logger // none if nil
+}
+
+// Renewer gets a new certificate for a Keeper before the old one ends, and soon
+// after its authority signs no more.
+type Renewer struct {
+	cfg RenewConfig // immutable
+	// drawn is the jitter for the certificate and the authority of drawnFor, so
+	// that a time that was planned stays.
+	drawn    float64
+	drawnFor string
+}
+
+// NewRenewer returns a Renewer that does nothing yet.
+func NewRenewer(cfg RenewConfig) (*Renewer, error) {
+	if cfg.Keeper == nil || cfg.Ask == nil || cfg.Jitter == nil {
+		return nil, errors.New("tlsgate: a renewer needs a keeper, somebody to ask, and jitter")
+	}
+	if cfg.Logger == nil {
+		cfg.Logger = slog.New(slog.DiscardHandler)
+	}
+	return &Renewer{cfg: cfg}, nil
+}
+
+// Run renews until ctx ends. While nobody answers it goes on asking, also after
+// the certificate has ended: a server whose clock is behind may still take it.
+func (r *Renewer) Run(ctx context.Context) error {
+	k := r.cfg.Keeper
+	retry := firstRetry
+	for ctx.Err() == nil {
+		changed := k.change()
+		wait := time.Until(r.due())
+		if wait <= 0 {
+			err := r.renew(ctx)
+			if err == nil {
+				retry = firstRetry
+				continue
+			}
+			left := time.Until(k.Leaf().NotAfter)
+			r.cfg.Logger.Warn("certificate not renewed", "authority", k.cfg.Name, "error", err, "ends_in", left.Round(time.Second), "again_in", retry)
+			wait = retry/2 + time.Duration(r.cfg.Jitter()*float64(retry/2))
+			retry = min(2*retry, lastRetry)
+		}
+		timer := time.NewTimer(wait)
+		select {
+		case <-ctx.Done():
+		case <-changed:
+			retry = firstRetry
+		case <-timer.C:
+		}
+		timer.Stop()
+	}
+	return nil
+}
+
+// due returns when the certificate in use is to be replaced.
+func (r *Renewer) due() time.Time {
+	h := r.cfg.Keeper.current()
+	leaf := h.certificate.Leaf
+	issued := pki.Issued(leaf)
+	life := leaf.NotAfter.Sub(issued)
+	if what := pki.Serial(leaf) + h.issuing; r.drawnFor != what {
+		r.drawn, r.drawnFor = r.cfg.Jitter(), what
+	}
+	due := issued.Add(life*2/3 - time.Duration(r.drawn*float64(life/renewSpread)))
+	if h.issuing != "" && h.trust.Signed(leaf) != h.issuing {
+		soon := r.cfg.Keeper.trustedAt().Add(time.Duration(r.drawn * float64(min(rotateSpread, life/renewSpread))))
+		if soon.Before(due) {
+			due = soon
+		}
+	}
+	return due
+}
+
+// renew asks once, and puts what came to use.
+func (r *Renewer) renew(ctx context.Context) error {
+	paths := r.cfg.Keeper.cfg.Paths
+	key, err := paths.NextKey()
+	if err != nil {
+		return err
+	}
+	request, err := pki.NewRequest(key)
+	if err != nil {
+		return err
+	}
+	leaf, err := r.cfg.Ask(ctx, request)
+	if err != nil {
+		return err
+	}
+	h := r.cfg.Keeper.current()
+	if h.trust.Signed(leaf) == "" {
+		return fmt.Errorf("%w: the new certificate's", pki.ErrAuthority)
+	}
+	if err := paths.Install(leaf); err != nil {
+		return err
+	}
+	if err := r.cfg.Keeper.Reload(); err != nil {
+		return err
+	}
+	r.cfg.Logger.Info("certificate renewed", "authority", r.cfg.Keeper.cfg.Name, "serial", pki.Serial(leaf), "until", leaf.NotAfter)
+	return nil
+}
+
+// change is closed when what the Keeper has in use changes.
+func (k *Keeper) change() <-chan struct{} {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.changed
+}
+
+// trustedAt returns when the authorities were last changed by Trust.
+func (k *Keeper) trustedAt() time.Time {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.trusted
+}

@@ -1,0 +1,116 @@
+package napi
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"net/http"
+	"sync/atomic"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"rutter/api/auth/matrix"
+	"rutter/log"
+	"rutter/projections"
+)
+
+// Store is the log and its state, as this package needs them; package api's
+// Store has them with the same meaning. All methods may be called concurrently.
+type Store interface {
+	Propose(ctx context.Context, c *log.Change) (log.Result, error)
+	View(fn func(state *projections.State, head log.Cursor))
+	Head() log.Cursor
+	WaitSeq(ctx context.Context, seq log.Seq) error
+	Consistent(ctx context.Context) (log.Seq, error)
+	Ready() error
+	Serving() error
+}
+
+// Config says what a Service serves. Store is required.
+type Config struct {
+	Store Store
+	// NewID makes change ids; default: UUIDs of version 7 by this machine's clock.
+	NewID  func() (log.UUID, error)
+	Logger *slog.Logger // default: none
+	// Actor names who asks, for the events that a request makes; the default is
+	// what the request's context says (matrix.From), else "napi".
+	Actor func(*http.Request) string
+	// Changefeeds answers GET /changefeeds and /changefeeds/stats; nil: those
+	// paths do not exist.
+	Changefeeds http.Handler
+	// Admin is Triton's admin owner: it may provision on every network, and
+	// holds the addresses that a network keeps for itself. Zero: there is none.
+	Admin log.UUID
+	// OverlayTag is the NIC tag of fabric networks, which their clients do not
+	// name; default sdc_overlay, Triton's.
+	OverlayTag string
+}
+
+// Service answers NAPI's requests. See the package comment for its concurrency.
+type Service struct {
+	cfg       Config
+	store     Store
+	handler   http.Handler
+	endpoints []string
+	requests  *prometheus.CounterVec
+	answered  atomic.Uint64 // the highest seq of a change that was acknowledged here
+	collected collector
+	long      chan struct{} // taken by each list that looks at a slice, after its first few
+}
+
+// Limits of the surface.
+const (
+	MaxBody   = 1 << 20 // bytes of a request's body
+	MaxList   = 1000    // objects in one answer (spec/napi.md section 3.2)
+	sliceRows = 256     // objects that are looked at while the state is held still
+
+	shortSlices = 8                      // of a list that is not long
+	longLists   = 1                      // that look or rest at once: what they take of the processor, writes lack
+	restTime    = 300 * time.Microsecond // of a long list after each slice, which takes about a third of that
+	printAtOnce = 32                     // objects that are printed before others may go on
+
+	readTime  = 10 * time.Second // to reach the state that a read asks for
+	writeTime = 20 * time.Second // for a write to get through, elections included
+)
+
+// New returns a service. It starts nothing and needs no closing.
+func New(cfg Config) (*Service, error) {
+	if cfg.Store == nil {
+		return nil, errors.New("napi: Config.Store is missing")
+	}
+	if cfg.NewID == nil {
+		cfg.NewID = newID
+	}
+	if cfg.Logger == nil {
+		cfg.Logger = slog.New(slog.DiscardHandler)
+	}
+	if cfg.Actor == nil {
+		cfg.Actor = actorOf
+	}
+	if cfg.OverlayTag == "" {
+		cfg.OverlayTag = "sdc_overlay"
+	}
+	s := &Service{cfg: cfg, store: cfg.Store, long: make(chan struct{}, longLists), requests: prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "rutter_napi_requests_total", Help: "Requests to the NAPI surface by route, method and status.",
+	}, []string{"route", "method", "code"})}
+	s.handler, s.endpoints = s.routes()
+	return s, nil
+}
+
+// Handler returns the handler of every path, at the root.
+func (s *Service) Handler() http.Handler { return s.handler }
+
+// Endpoints lists what is served, as "METHOD /pattern/{x}", in the order of the
+// table that the handler is made from.
+func (s *Service) Endpoints() []string { return s.endpoints }
+
+// Collectors returns the surface's metrics.
+func (s *Service) Collectors() []prometheus.Collector { return []prometheus.Collector{s.requests} }
+
+func actorOf(r *http.Request) string {
+	if who, ok := matrix.From(r.Context()); ok {
+		return who.Actor()
+	}
+	return "napi"
+}

@@ -1,0 +1,187 @@
+package napi
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"time"
+
+	googleuuid "github.com/google/uuid"
+
+	"rutter/api"
+	"rutter/api/auth/matrix"
+	"rutter/log"
+	"rutter/log/budget"
+	"rutter/projections"
+)
+
+// retryTime is the wait before a change is proposed again, in an election.
+const retryTime = 50 * time.Millisecond
+
+// maxGuarded bounds how often a write whose object changed meanwhile is decided
+// anew on what it is now.
+const maxGuarded = 32
+
+// propose has a change written, and waits until this server has it too. Where it
+// is not known what became of the change, as in an election, it is proposed again
+// with the same id, and so applied once. A refusal is the error.
+func (s *Service) propose(r *http.Request, ops ...log.Op) (log.Result, error) {
+	id, err := s.cfg.NewID()
+	if err != nil {
+		return log.Result{}, err
+	}
+	var by log.Author // a handler of its own, as in tests, asks for no names
+	if who, ok := matrix.From(r.Context()); ok {
+		by = who.Author()
+	}
+	actor := s.cfg.Actor(r)
+	if len(actor) > log.MaxActorBytes {
+		actor = actor[:log.MaxActorBytes]
+	}
+	ctx, cancel := within(r, writeTime)
+	defer cancel()
+	var fate error // of an earlier try that may have been written
+	var exceeded *budget.Exceeded
+	for {
+		result, err := s.store.Propose(ctx, &log.Change{ID: id, Actor: actor, By: by, Ops: ops})
+		switch {
+		case err == nil && result.Refusal != nil:
+			return result, result.Refusal
+		case err == nil:
+			s.acknowledged(result.Last)
+			return result, s.store.WaitSeq(ctx, result.Last)
+		case fate != nil || errors.Is(err, api.ErrUnknown):
+			fate = err
+		case errors.As(err, &exceeded):
+			p := fail(http.StatusTooManyRequests, codeBudget, "nothing was written: "+exceeded.Error())
+			p.Budget = exceeded
+			return result, p
+		case errors.Is(err, api.ErrClock):
+			return result, fail(http.StatusServiceUnavailable, codeUnavailable, "nothing was written: "+err.Error())
+		case errors.Is(err, api.ErrOverloaded):
+			return result, fail(http.StatusServiceUnavailable, codeUnavailable, "too many changes are waiting; nothing was written")
+		case errors.Is(err, log.ErrNoRoom):
+			return result, fail(http.StatusInsufficientStorage, log.CodeNoRoom, err.Error())
+		case errors.Is(err, log.ErrTooLarge):
+			return result, fail(http.StatusRequestEntityTooLarge, codeTooLarge, err.Error())
+		}
+		if pause(ctx, retryTime) != nil {
+			return result, unknown(err, fate != nil)
+		}
+	}
+}
+
+// newID is the default of Config.NewID.
+func newID() (log.UUID, error) {
+	id, err := googleuuid.NewV7()
+	return log.UUID(id), err
+}
+
+func pause(ctx context.Context, d time.Duration) error {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-timer.C:
+		return nil
+	}
+}
+
+// unknown is the answer when time ran out before a change got through; written
+// is that it may have been.
+func unknown(err error, written bool) error {
+	if errors.Is(err, api.ErrNoLeader) && !written {
+		return fail(http.StatusServiceUnavailable, codeUnavailable, "the cluster has no leader now; nothing was written")
+	}
+	return fail(http.StatusServiceUnavailable, codeUnavailable, "it is not known whether the change was made, look for it: "+err.Error())
+}
+
+// acknowledged notes that a client knows of seq: reads here wait for it.
+func (s *Service) acknowledged(seq log.Seq) {
+	for answered := s.answered.Load(); uint64(seq) > answered; answered = s.answered.Load() {
+		if s.answered.CompareAndSwap(answered, uint64(seq)) {
+			return
+		}
+	}
+}
+
+// target is an object that a request changes.
+type target struct {
+	kind     log.Kind
+	id, noun string
+	// guarded: what is asked for follows from what the object is, so that it
+	// must be decided anew if that changes meanwhile.
+	guarded bool
+}
+
+// change proposes what build makes of an object as it is. Conditions on its tag,
+// and whatever build read, are part of the change: if the object is another by
+// the time that the change is decided, all of it is judged again.
+func (s *Service) change(r *http.Request, t target, build func(state *projections.State, rec projections.Record) ([]log.Op, error)) (log.Result, error) {
+	if err := s.fresh(r); err != nil {
+		return log.Result{}, err
+	}
+	guarded := t.guarded || isConditional(r)
+	for try := 0; ; try++ {
+		ops, err := s.prepare(r, t, guarded, build)
+		if err != nil || len(ops) == 0 {
+			return log.Result{}, err
+		}
+		result, err := s.propose(r, ops...)
+		var refusal *log.Refusal
+		if !guarded || try == maxGuarded || !errors.As(err, &refusal) || refusal.Code != log.CodePreconditionFailed {
+			return result, err
+		}
+		// A server behind the leader must see what the leader saw.
+		ctx, cancel := within(r, readTime)
+		_, err = s.store.Consistent(ctx)
+		cancel()
+		if err != nil {
+			return result, fail(http.StatusServiceUnavailable, codeUnavailable, "no leader confirmed that this server is up to date")
+		}
+	}
+}
+
+// prepare reads the object, judges the conditions and builds the operations.
+func (s *Service) prepare(r *http.Request, t target, guarded bool, build func(*projections.State, projections.Record) ([]log.Op, error)) (ops []log.Op, err error) {
+	s.store.View(func(state *projections.State, _ log.Cursor) {
+		rec, ok := state.Get(t.kind, t.id)
+		if !ok {
+			err = notFound(t.noun)
+			return
+		}
+		if err = conditions(r, rec.ETag()); err != nil {
+			return
+		}
+		ops, err = build(state, rec)
+		for i := range ops {
+			if guarded && ops[i].Kind == t.kind && sameID(ops[i].ID, rec.Object) {
+				ops[i].IfMatch, ops[i].IfSeq = rec.Revision, rec.Seq
+				break
+			}
+		}
+	})
+	return ops, err
+}
+
+func sameID(id string, o log.Object) bool { return id == o.ID() }
+
+// update changes fields of an object.
+func (s *Service) update(r *http.Request, t target, o log.Object, set []string) error {
+	_, err := s.change(r, t, func(_ *projections.State, rec projections.Record) ([]log.Op, error) {
+		return []log.Op{{Action: log.Update, Kind: t.kind, ID: rec.Object.ID(), Set: set, Object: o}}, nil
+	})
+	return err
+}
+
+// remove deletes an object.
+func (s *Service) remove(w http.ResponseWriter, r *http.Request, t target) error {
+	_, err := s.change(r, t, func(_ *projections.State, rec projections.Record) ([]log.Op, error) {
+		return []log.Op{{Action: log.Delete, Kind: t.kind, ID: rec.Object.ID()}}, nil
+	})
+	if err != nil {
+		return err
+	}
+	return noContent(w)
+}
