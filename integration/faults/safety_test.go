@@ -1,13 +1,13 @@
 package faults
 
 import (
-	"bytes"
+	"fmt"
 	"os"
+	"strings"
 	"testing"
 )
 
-// rule is one of the rules of safety. Those from A1 on are in docs/safety.md, with what
-// holds and its limits.
+// rule is one of the rules of docs/safety.md.
 type rule struct {
 	name, what string
 	// tests hold it here, as FOLDER.NAME from the module's root.
@@ -55,18 +55,27 @@ var rules = []rule{
 	{"R3", "an agent starts without certificate or disk", []string{"agent.TestCacheIsMadeWholeAgain", "agent.TestUnjudgedIsNotKept", "agent.TestNodeOnADiskThatHangs", "agent.TestTellingsOnADiskThatHangs", "agent.TestNothingIsTakenUnjudged", "integration/containment.TestNodeAgainstEmptiness"}},
 }
 
-// Each rule has tests, which exist.
+const (
+	safetyPage = "../../docs/safety.md"
+	safetyMark = "<!-- rules -->\n"
+)
+
+// Each rule has tests, which exist, a heading in docs/safety.md, and a line of
+// the table at that page's end.
 func TestRulesOfSafety(t *testing.T) {
 	if len(rules) != 38 {
 		t.Errorf("%d rules, want 38", len(rules))
 	}
-	docs, err := os.ReadFile("../../docs/safety.md")
+	page, err := os.ReadFile(safetyPage)
 	if err != nil {
 		t.Fatal(err)
 	}
-	contained := false
+	text, table, found := strings.Cut(string(page), safetyMark)
+	if !found {
+		t.Fatalf("docs/safety.md has no line %q", safetyMark)
+	}
 	for _, r := range rules {
-		if contained = contained || r.name == "A1"; contained && !bytes.Contains(docs, []byte("("+r.name+")\n")) {
+		if !strings.Contains(text, "("+r.name+")\n") {
 			t.Errorf("%s (%s) has no heading in docs/safety.md", r.name, r.what)
 		}
 		if len(r.tests) == 0 {
@@ -78,4 +87,22 @@ func TestRulesOfSafety(t *testing.T) {
 			}
 		}
 	}
+	want := rulesTable()
+	if os.Getenv("RUTTER_WRITE") != "" {
+		if err := os.WriteFile(safetyPage, []byte(text+safetyMark+want), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	} else if table != want {
+		t.Error("the table at the end of docs/safety.md is not this one: RUTTER_WRITE=1 writes it anew")
+	}
+}
+
+// rulesTable is rules as docs/safety.md shows them.
+func rulesTable() string {
+	var b strings.Builder
+	b.WriteString("\n| rule | what holds | tests |\n|---|---|---|\n")
+	for _, r := range rules {
+		fmt.Fprintf(&b, "| %s | %s | `%s` |\n", r.name, r.what, strings.Join(r.tests, "`, `"))
+	}
+	return b.String()
 }
