@@ -167,7 +167,7 @@ var references = []reference{
 		return b.goFile(t, m[1])
 	}},
 	{"test", regexp.MustCompile(`\b((?:Test|Fuzz|Benchmark)[A-Z]\w+)\b`), prose, func(b *book, _ text, m []string) bool {
-		return b.tests[m[1]]
+		return b.tests[m[1]] || b.prefix(m[1])
 	}},
 	{"script", regexp.MustCompile(`\b(scripts/[\w/.-]+\w)`), body, func(b *book, _ text, m []string) bool {
 		return b.files[m[1]]
@@ -184,6 +184,17 @@ func (b *book) section(page, number string) bool {
 		rest, ok := strings.CutPrefix(head, number)
 		return ok && (rest == "" || !strings.ContainsAny(rest[:1], "0123456789") && (rest[0] != '.' || len(rest) == 1 || rest[1] == ' '))
 	})
+}
+
+// prefix reports whether several tests begin with a name, as an option -run has it.
+func (b *book) prefix(name string) bool {
+	n := 0
+	for test := range b.tests {
+		if strings.HasPrefix(test, name) {
+			n++
+		}
+	}
+	return n > 1
 }
 
 // goFile reports whether a Go file that a text names exists: by its path from the
@@ -223,12 +234,12 @@ func (b *book) broken(r reference) (bad []string) {
 
 // elsewhere are names of files and tests of other projects, as "path name".
 func elsewhere(t text, name string) bool {
-	return foreign[name] || t.path == "docs/upstream.md" && strings.HasSuffix(name, ".go") ||
-		strings.HasPrefix(t.path, "integration/arch/") || strings.HasPrefix(t.path, "docs/spec/") && strings.HasSuffix(name, ".go")
+	return foreign[name] || strings.HasPrefix(t.path, "integration/arch/") || strings.HasPrefix(t.path, "docs/spec/")
 }
 
-// foreign are names that stand for files of other projects.
-var foreign = map[string]bool{}
+// foreign are files of other projects that comments name: bbolt's internal/common
+// and hashicorp/raft's.
+var foreign = map[string]bool{"page.go": true, "meta.go": true, "bucket.go": true, "inode.go": true, "raft.go": true}
 
 func TestReferences(t *testing.T) {
 	b, err := readBook(moduleRoot(t))
