@@ -231,3 +231,52 @@ func (s *Store) allKnow(command byte, members []raft.Server) bool {
 	}
 	return true
 }
+
+// pointsKept is how many of the newest points a server remembers: more raft
+// entries than a follower that is well lies behind.
+const pointsKept = 4096
+
+// point is the digest after the raft entry of an index.
+type point struct {
+	index  uint64
+	seq    log.Seq
+	digest sum
+}
+
+// points remembers the digests after the newest raft entries, for the
+// comparison with other servers at equal indexes.
+type points struct {
+	mu   sync.Mutex
+	ring [pointsKept]point
+	n    uint64 // points ever pushed since the last reset
+}
+
+func (p *points) push(h *head) {
+	at := point{h.command, h.seq, h.digest()}
+	p.mu.Lock()
+	p.ring[p.n%pointsKept] = at
+	p.n++
+	p.mu.Unlock()
+}
+
+// reset forgets what was, and begins with the digest of h.
+func (p *points) reset(h *head) {
+	p.mu.Lock()
+	p.n = 0
+	p.mu.Unlock()
+	if h.command > 0 {
+		p.push(h)
+	}
+}
+
+// upTo returns the newest point at or below index; the zero point if there is none.
+func (p *points) upTo(index uint64) point {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for i := uint64(1); i <= min(p.n, pointsKept); i++ {
+		if at := p.ring[(p.n-i)%pointsKept]; at.index <= index {
+			return at
+		}
+	}
+	return point{}
+}

@@ -141,7 +141,7 @@ func load(db *bbolt.DB, cfg *Config) (content, error) {
 		if err := loadObjects(tx, &c.head, c.state); err != nil {
 			return err
 		}
-		if c.window, err = loadWindow(tx, cfg, &c.head); err != nil {
+		if c.window, err = loadWindow(tx, cfg.DedupeAge, cfg.DedupeCount, c.head.ofWindow()); err != nil {
 			return err
 		}
 		if err := c.checkSums(tx); err != nil {
@@ -164,7 +164,7 @@ func (c *content) checkSums(tx *bbolt.Tx) error {
 	if err != nil {
 		return err
 	}
-	c.head.stateSum, c.head.windowSum, c.head.summed = stateSum(c.state), c.window.sum, true
+	c.head.stateSum, c.head.windowSum, c.head.summed = stateSum(c.state), c.window.digest(), true
 	if known && (written.stateSum != c.head.stateSum || written.windowSum != c.head.windowSum) {
 		return fmt.Errorf("changes.db: objects or change ids are not those that were written: %w", log.ErrCorrupt)
 	}

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"runtime/debug"
 
+	"go.etcd.io/bbolt"
+
 	"rutter/log"
 	"rutter/projections"
 )
@@ -222,4 +224,42 @@ func tried(state *projections.State, c *log.Change) *log.Refusal {
 func toldOf(r log.Result) log.Result {
 	r.Refusal = r.Refusal.Bounded()
 	return r
+}
+
+// knownResult answers a change whose id is remembered: with the first result, if it
+// is that change.
+func (s *Store) knownResult(c *log.Change, asker log.Asker, known *remembered) (log.Result, error) {
+	row, err := s.firstRow(c.ID, known)
+	if err != nil {
+		return log.Result{}, err
+	}
+	if !row.is(c, asker) {
+		s.counters.refused.Add(1)
+		return log.Result{ChangeID: c.ID, Refusal: idReused(c.ID)}, nil
+	}
+	s.counters.duplicates.Add(1)
+	result, err := log.DecodeResult(row.result)
+	if err != nil {
+		return log.Result{}, fmt.Errorf("first result of change %s: %w", c.ID, err)
+	}
+	return *result, nil
+}
+
+// firstRow is what is remembered of a change. It is the same on every server, or
+// there is none: the window has its hash.
+func (s *Store) firstRow(id log.UUID, known *remembered) (rememberedRow, error) {
+	value, ok := s.applier.window.result(known)
+	if !ok {
+		err := s.files.view(func(tx *bbolt.Tx) (err error) {
+			_, value, err = readChangeRow(id[:], tx.Bucket(bucketChanges).Get(id[:]))
+			return err
+		})
+		if err != nil {
+			return rememberedRow{}, fmt.Errorf("first result of change %s: %w", id, err)
+		}
+	}
+	if !known.is(value) {
+		return rememberedRow{}, fmt.Errorf("first result of change %s is another one than it was: %w", id, log.ErrCorrupt)
+	}
+	return openRemembered(id, value), nil
 }

@@ -223,7 +223,7 @@ func TestForgottenIDsLeaveTheFile(t *testing.T) {
 	write := func(results []changeResult, trimmed log.UUID) {
 		t.Helper()
 		err := db.Update(func(tx *bbolt.Tx) error {
-			return writeWindow(tx, []*unit{{results: results, trimmed: trimmed}})
+			return writeWindow(tx, []*windowBatch{{results: results, trimmed: trimmed}})
 		})
 		if err != nil {
 			t.Fatal(err)

@@ -10,33 +10,11 @@ import (
 	"rutter/projections"
 )
 
-// sum is a sum of hashes, in which neither order nor history shows: what was
-// added and taken away again leaves no trace. Lanes wrap.
-type sum [2]uint64
-
-func (s *sum) add(t sum) { s[0] += t[0]; s[1] += t[1] }
-func (s *sum) sub(t sum) { s[0] -= t[0]; s[1] -= t[1] }
-
-// hashOf is the first 128 bits of SHA-256 over the parts, each after its length.
-func hashOf(parts ...[]byte) sum {
-	b := make([]byte, 0, 512) // most fit: nothing on the heap
-	for _, p := range parts {
-		b = binary.BigEndian.AppendUint32(b, uint32(len(p)))
-		b = append(b, p...)
-	}
-	out := sha256.Sum256(b)
-	return sum{binary.BigEndian.Uint64(out[:]), binary.BigEndian.Uint64(out[8:])}
-}
-
 // stateSum is the digest of the objects. A start computes it from the stored
 // rows, so that it compares what the file has with what was written.
 func stateSum(state *projections.State) sum {
 	d := state.Sum()
 	return sum{d.Hi, d.Lo}
-}
-
-func (s sum) bytes() []byte {
-	return binary.BigEndian.AppendUint64(binary.BigEndian.AppendUint64(nil, s[0]), s[1])
 }
 
 // digest is a hash over everything that servers must agree on at one raft index.
@@ -91,53 +69,4 @@ func (h *head) decodeSums(row, headRow []byte) (bool, error) {
 	h.command = r.u64()
 	h.stateSum, h.windowSum, h.summed = sum{r.u64(), r.u64()}, sum{r.u64(), r.u64()}, true
 	return true, nil
-}
-
-// pointsKept is how many of the newest points a server remembers: more raft
-// entries than a follower that is well lies behind.
-const pointsKept = 4096
-
-// point is the digest after the raft entry of an index.
-type point struct {
-	index  uint64
-	seq    log.Seq
-	digest sum
-}
-
-// points remembers the digests after the newest raft entries, for the
-// comparison with other servers at equal indexes.
-type points struct {
-	mu   sync.Mutex
-	ring [pointsKept]point
-	n    uint64 // points ever pushed since the last reset
-}
-
-func (p *points) push(h *head) {
-	at := point{h.command, h.seq, h.digest()}
-	p.mu.Lock()
-	p.ring[p.n%pointsKept] = at
-	p.n++
-	p.mu.Unlock()
-}
-
-// reset forgets what was, and begins with the digest of h.
-func (p *points) reset(h *head) {
-	p.mu.Lock()
-	p.n = 0
-	p.mu.Unlock()
-	if h.command > 0 {
-		p.push(h)
-	}
-}
-
-// upTo returns the newest point at or below index; the zero point if there is none.
-func (p *points) upTo(index uint64) point {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	for i := uint64(1); i <= min(p.n, pointsKept); i++ {
-		if at := p.ring[(p.n-i)%pointsKept]; at.index <= index {
-			return at
-		}
-	}
-	return point{}
 }

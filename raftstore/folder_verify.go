@@ -113,8 +113,8 @@ func (v *verifier) all() error {
 // window compares the dedupe window with the digest that was written with it: a row,
 // or an author's line, that is gone has no checksum that could tell.
 func (v *verifier) window() error {
-	w, err := loadWindow(v.tx, new(Config), &v.head)
-	if err == nil && v.head.summed && w.sum != v.head.windowSum {
+	w, err := loadWindow(v.tx, 0, 0, v.head.ofWindow())
+	if err == nil && v.head.summed && w.digest() != v.head.windowSum {
 		err = fmt.Errorf("changes.db: change ids are not those that were written: %w", log.ErrCorrupt)
 	}
 	return err

@@ -96,8 +96,8 @@ func (s *Store) applyEntry(entry *raft.Log) any {
 	u := new(unit)
 	a.index = entry.Index
 	a.window.settle(s.persister.storedIndex())
-	if !a.window.contained {
-		u.trimmed = a.window.trimmed
+	if !a.window.isContained() {
+		u.window.trimmed = a.window.trimmedTo()
 	}
 	response, err := s.applyOrSkip(entry, u)
 	if err != nil {
@@ -105,12 +105,12 @@ func (s *Store) applyEntry(entry *raft.Log) any {
 		s.fail(err)
 		return err
 	}
-	a.head.trimmed, a.head.leaps, u.window = a.window.trimmed, a.window.leaps, a.window.takeChanges()
-	if !a.window.contained {
-		u.trimmed = a.window.trimmed
+	a.head.trimmed, a.head.leaps, u.window.changes = a.window.trimmedTo(), a.window.leapsOf(), a.window.takeChanges()
+	if !a.window.isContained() {
+		u.window.trimmed = a.window.trimmedTo()
 	}
 	a.head.applied, a.head.term, a.head.command = entry.Index, entry.Term, entry.Index
-	a.head.stateSum, a.head.windowSum, a.head.summed = stateSum(s.state), a.window.sum, true
+	a.head.stateSum, a.head.windowSum, a.head.summed = stateSum(s.state), a.window.digest(), true
 	s.points.push(&a.head)
 	s.mu.Lock()
 	s.head = a.head
@@ -174,7 +174,7 @@ func (s *Store) applyBatch(data []byte, u *unit) ([]log.Result, error) {
 		return nil, err
 	}
 	results := make([]log.Result, len(changes))
-	u.slots, u.results = make([]slot, 0, len(changes)), make([]changeResult, 0, len(changes))
+	u.slots, u.window.results = make([]slot, 0, len(changes)), make([]changeResult, 0, len(changes))
 	for i, raw := range changes {
 		if results[i], err = s.applyChange(raw, u); err != nil {
 			return nil, fmt.Errorf("change %d: %w", i, err)
@@ -198,8 +198,8 @@ func (s *Store) applyChange(raw []byte, u *unit) (log.Result, error) {
 	c.Time = a.head.time
 	a.window.advance(c.Time)
 	asker := c.Asker()
-	if known, ok := a.window.known[c.ID]; ok {
-		return s.knownResult(c, asker, &a.window.ids[known])
+	if known := a.window.first(c.ID); known != nil {
+		return s.knownResult(c, asker, known)
 	}
 	if refusal := s.checkID(c, asker); refusal != nil {
 		s.counters.refused.Add(1)
@@ -227,12 +227,12 @@ func (s *Store) applyChange(raw []byte, u *unit) (log.Result, error) {
 	if err != nil {
 		return log.Result{}, fmt.Errorf("result of change %s: %w", c.ID, err)
 	}
-	if a.window.contained {
+	if a.window.isContained() {
 		row := rememberedRow{a.head.time, asker, c.Content, encoded}
 		encoded = row.encode()
 	}
 	a.window.add(c.ID, encoded, a.index)
-	u.results = append(u.results, changeResult{c.ID, encoded})
+	u.window.results = append(u.window.results, changeResult{c.ID, encoded})
 	u.bytes += len(encoded)
 	return result, nil
 }

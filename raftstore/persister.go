@@ -14,24 +14,16 @@ import (
 	"rutter/log"
 )
 
-// changeResult is the row of one change id.
-type changeResult struct {
-	id    log.UUID
-	value []byte // see rememberedRow
-}
-
 // unit is what one raft entry adds to changes.db, in the order of the log.
 type unit struct {
-	slots   []slot
-	results []changeResult
-	window  windowChanges
-	trimmed log.UUID // window.trimmed below log.FeatureContained: all rows up to it go
-	bytes   int
+	slots  []slot
+	window windowBatch
+	bytes  int
 }
 
 // empty reports whether there is nothing to write but the head.
 func (u *unit) empty() bool {
-	return len(u.slots)+len(u.results)+len(u.window.forgotten)+len(u.window.lines) == 0 && u.trimmed.IsZero()
+	return len(u.slots) == 0 && u.window.empty()
 }
 
 // work is what the next transaction writes.
@@ -287,7 +279,9 @@ func (w *work) resolve(stored head) head {
 func (p *persister) write(tx *bbolt.Tx, w *work, next *head) error {
 	events := tx.Bucket(bucketEvents)
 	events.FillPercent = 1 // keys only ever grow
+	batches := make([]*windowBatch, 0, len(w.units))
 	for _, u := range w.units {
+		batches = append(batches, &u.window)
 		for i := range u.slots {
 			key := seqKey(u.slots[i].Seq)
 			if err := events.Put(key, eventRow(key, &u.slots[i])); err != nil {
@@ -295,7 +289,7 @@ func (p *persister) write(tx *bbolt.Tx, w *work, next *head) error {
 			}
 		}
 	}
-	if err := writeWindow(tx, w.units); err != nil {
+	if err := writeWindow(tx, batches); err != nil {
 		return err
 	}
 	meta := tx.Bucket(bucketMeta)

@@ -31,8 +31,6 @@ import (
 const (
 	eventRowHeader  = 40
 	objectRowHeader = 20
-	changeRowHeader = 4
-	metaVersion     = 1
 )
 
 // Names of the buckets and of the rows in meta.
@@ -40,27 +38,13 @@ var (
 	bucketMeta        = []byte("meta")
 	bucketEvents      = []byte("events")
 	bucketObjects     = []byte("objects")
-	bucketChanges     = []byte("changes")
 	bucketCheckpoints = []byte("checkpoints")
-	bucketLines       = []byte("lines") // made with the first one
 	keyHead           = []byte("head")
 	keyMarker         = []byte("marker")
 	keySums           = []byte("digests")
 	keyRetention      = []byte("retention")
 	keySwept          = []byte("rows")
-	keyLeaps          = []byte("leaps")
 )
-
-var castagnoli = crc32.MakeTable(crc32.Castagnoli)
-
-// checksum is the CRC32C over the parts.
-func checksum(parts ...[]byte) uint32 {
-	var sum uint32
-	for _, p := range parts {
-		sum = crc32.Update(sum, castagnoli, p)
-	}
-	return sum
-}
 
 // slot is one entry with what a reader of whole changes must know of it.
 type slot struct {
@@ -119,22 +103,6 @@ func readObjectRow(kind log.Kind, id string, row []byte) (log.Object, log.Revisi
 	return object, log.Revision(binary.BigEndian.Uint64(row[4:])), log.Seq(binary.BigEndian.Uint64(row[12:])), nil
 }
 
-// changeRow returns the stored form of what is remembered of a change.
-func changeRow(id log.UUID, value []byte) []byte {
-	row := make([]byte, changeRowHeader, changeRowHeader+len(value))
-	row = append(row, value...)
-	binary.BigEndian.PutUint32(row, checksum(id[:], value))
-	return row
-}
-
-// readChangeRow checks a dedupe row and returns its value, copied.
-func readChangeRow(key, row []byte) (log.UUID, []byte, error) {
-	if len(key) != 16 || len(row) <= changeRowHeader || binary.BigEndian.Uint32(row) != checksum(key, row[4:]) {
-		return log.UUID{}, nil, fmt.Errorf("changes.db: row of change %x: checksum does not fit: %w", key, log.ErrCorrupt)
-	}
-	return log.UUID(key), bytes.Clone(row[changeRowHeader:]), nil
-}
-
 // head is how far the data in the same transaction is: its place in raft's log,
 // in ours, and what else every server must agree on.
 type head struct {
@@ -169,6 +137,11 @@ func (h *head) cursor() log.Cursor {
 		c.Chain = h.hash.Prefix()
 	}
 	return c
+}
+
+// ofWindow is what the head says of the window that is stored with it.
+func (h *head) ofWindow() *windowHead {
+	return &windowHead{feature: h.feature, time: h.time, trimmed: h.trimmed, leaps: h.leaps}
 }
 
 const headFixed = 1 + 3*8 + 8 + 32 + 8 + 16 + 4 + 8 + 32 + 16
@@ -260,28 +233,6 @@ func decodeMarker(row []byte) (marker, error) {
 	m.index, m.term, m.confIndex = r.u64(), r.u64(), r.u64()
 	m.conf, err = decodeConf(r.b)
 	return m, err
-}
-
-// reader takes fields from the front of b, which its caller knows to be long enough.
-type reader struct{ b []byte }
-
-func (r *reader) take(n int) []byte {
-	b := r.b[:n]
-	r.b = r.b[n:]
-	return b
-}
-
-func (r *reader) u64() uint64 { return binary.BigEndian.Uint64(r.take(8)) }
-
-// openMeta checks a meta row's checksum and version.
-func openMeta(key, row []byte) (*reader, error) {
-	if len(row) < 5 || binary.BigEndian.Uint32(row) != checksum(key, row[4:]) {
-		return nil, fmt.Errorf("changes.db: %s: checksum does not fit: %w", key, log.ErrCorrupt)
-	}
-	if row[4] != metaVersion {
-		return nil, fmt.Errorf("changes.db: %s of version %d, and this program knows %d: %w", key, row[4], metaVersion, log.ErrFormat)
-	}
-	return &reader{row[5:]}, nil
 }
 
 // A configuration in a row: number of servers (2), then for each: suffrage (1),

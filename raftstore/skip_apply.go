@@ -1,7 +1,6 @@
 package raftstore
 
 import (
-	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -121,31 +120,14 @@ func (s *Store) skipChange(id log.UUID, skip *Skip, u *unit) (log.Result, error)
 	// The row is one of no author: whoever has the id learns of the skip. It counts as
 	// applied now, or at its own time if that is later, so that none is forgotten while
 	// its id could be taken.
-	if a.window.contained {
+	if a.window.isContained() {
 		row := rememberedRow{applied: max(a.head.time, timeOfID(id)), result: encoded}
 		encoded = row.encode()
 	}
 	a.window.add(id, encoded, a.index)
-	u.results = append(u.results, changeResult{id, encoded})
+	u.window.results = append(u.window.results, changeResult{id, encoded})
 	u.bytes += len(encoded)
 	return result, nil
-}
-
-// takes reports whether the window can remember an id that it does not know. One
-// that is ahead of the cluster's clock it can: the stamp that came with it was not
-// believed, and no other id is pushed out by one.
-func (w *window) takes(id log.UUID, now log.Time) bool {
-	_, ok := id.UnixMilli()
-	if _, known := w.known[id]; known || !ok {
-		return false
-	}
-	if bytes.Compare(id[:], w.trimmed[:]) <= 0 {
-		return false
-	}
-	if w.contained {
-		return !w.before(id, now)
-	}
-	return timeOfID(id) >= now-log.Time(w.age)
 }
 
 // refusal is what the changes of a skip get. Servers compare it: its text stays

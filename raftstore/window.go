@@ -128,6 +128,32 @@ func newWindow(age time.Duration, count int, trimmed log.UUID) *window {
 	return w
 }
 
+// length is how many ids are remembered.
+func (w *window) length() int { return len(w.known) }
+
+// digest is over everything that servers must agree on of the window.
+func (w *window) digest() sum { return w.sum }
+
+// isContained reports whether log.FeatureContained holds.
+func (w *window) isContained() bool { return w.contained }
+
+// trimmedTo is the highest id that was forgotten in another way than by count.
+func (w *window) trimmedTo() log.UUID { return w.trimmed }
+
+// leapsOf are those of the time that can be taken back; they are never altered.
+func (w *window) leapsOf() []leap { return w.leaps }
+
+// first returns what is remembered of an id; nil if it is not known.
+func (w *window) first(id log.UUID) *remembered {
+	if at, ok := w.known[id]; ok {
+		return &w.ids[at]
+	}
+	return nil
+}
+
+// is reports whether a value is that which is remembered.
+func (r *remembered) is(value []byte) bool { return hashOf(r.id[:], value) == r.hash }
+
 func (w *window) closeRings() {
 	for end := range uint32(rings) {
 		w.ids[end].prev, w.ids[end].next = end, end

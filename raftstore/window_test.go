@@ -27,10 +27,10 @@ const (
 type windowRig struct {
 	t    *rapid.T
 	db   *bbolt.DB
-	head head
+	head windowHead
 
 	running, reread *window
-	units           []*unit // that the file was not told of
+	units           []*windowBatch // that the file was not told of
 	rows            map[log.UUID][]byte
 	now             log.Time
 	oldest          log.Time // what was applied before it was forgotten, some time
@@ -89,7 +89,7 @@ func (r *windowRig) reload() {
 		if r.head.leaps, err = decodeLeaps(encodeLeaps(r.running.leaps)); err != nil {
 			return err
 		}
-		r.reread, err = loadWindow(tx, &Config{DedupeAge: rigAge, DedupeCount: rigCount}, &r.head)
+		r.reread, err = loadWindow(tx, rigAge, rigCount, &r.head)
 		return err
 	})
 	if err != nil {
@@ -100,7 +100,7 @@ func (r *windowRig) reload() {
 
 // save notes what a step has changed.
 func (r *windowRig) save(results []changeResult) {
-	u := &unit{results: results, window: r.running.takeChanges()}
+	u := &windowBatch{results: results, changes: r.running.takeChanges()}
 	if !r.running.contained {
 		u.trimmed = r.running.trimmed
 	}

@@ -71,3 +71,20 @@ func badID(code string, id log.UUID, what, remedy string) *log.Refusal {
 		Errors: []log.FieldError{{Field: "id", Code: log.ElementInvalid, Message: what, Remedy: remedy}},
 	}
 }
+
+// takes reports whether the window can remember an id that it does not know. One
+// that is ahead of the cluster's clock it can: the stamp that came with it was not
+// believed, and no other id is pushed out by one.
+func (w *window) takes(id log.UUID, now log.Time) bool {
+	_, ok := id.UnixMilli()
+	if _, known := w.known[id]; known || !ok {
+		return false
+	}
+	if bytes.Compare(id[:], w.trimmed[:]) <= 0 {
+		return false
+	}
+	if w.contained {
+		return !w.before(id, now)
+	}
+	return timeOfID(id) >= now-log.Time(w.age)
+}

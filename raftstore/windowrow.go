@@ -62,6 +62,31 @@ func (r *rememberedRow) is(c *log.Change, asker log.Asker) bool {
 	return r.asker == asker && (r.content == c.Content || r.content.IsZero() || c.Content.IsZero())
 }
 
+// Names of the window's buckets, and of its row in the bucket of the meta rows.
+var (
+	bucketChanges = []byte("changes")
+	bucketLines   = []byte("lines") // made with the first one
+	keyLeaps      = []byte("leaps")
+)
+
+const changeRowHeader = 4
+
+// changeRow returns the stored form of what is remembered of a change.
+func changeRow(id log.UUID, value []byte) []byte {
+	row := make([]byte, changeRowHeader, changeRowHeader+len(value))
+	row = append(row, value...)
+	binary.BigEndian.PutUint32(row, checksum(id[:], value))
+	return row
+}
+
+// readChangeRow checks a dedupe row and returns its value, copied.
+func readChangeRow(key, row []byte) (log.UUID, []byte, error) {
+	if len(key) != 16 || len(row) <= changeRowHeader || binary.BigEndian.Uint32(row) != checksum(key, row[4:]) {
+		return log.UUID{}, nil, fmt.Errorf("changes.db: row of change %x: checksum does not fit: %w", key, log.ErrCorrupt)
+	}
+	return log.UUID(key), bytes.Clone(row[changeRowHeader:]), nil
+}
+
 // lineRow is the stored form of an author's line, in bucket lines under the author.
 //
 //	| crc (4) | id (16) |

@@ -3,45 +3,64 @@ package raftstore
 import (
 	"bytes"
 	"errors"
-	"fmt"
 	"slices"
+	"time"
 
 	"go.etcd.io/bbolt"
 
 	"rutter/log"
 )
 
-// writeWindow adds and deletes dedupe rows as the units did in their order, and
+// windowBatch is what one raft entry changes in the window, in the order of the log.
+type windowBatch struct {
+	results []changeResult // of the changes that it remembers
+	changes windowChanges
+	// trimmed is window.trimmed below log.FeatureContained: all rows up to it go.
+	trimmed log.UUID
+}
+
+// changeResult is the row of one change id.
+type changeResult struct {
+	id    log.UUID
+	value []byte // see rememberedRow
+}
+
+// empty reports whether there is nothing to write.
+func (b *windowBatch) empty() bool {
+	return len(b.results)+len(b.changes.forgotten)+len(b.changes.lines) == 0 && b.trimmed.IsZero()
+}
+
+// writeWindow adds and deletes dedupe rows as the batches did in their order, and
 // moves the lines.
-func writeWindow(tx *bbolt.Tx, units []*unit) error {
+func writeWindow(tx *bbolt.Tx, batches []*windowBatch) error {
 	bucket := tx.Bucket(bucketChanges)
 	lines := make(map[log.Asker]log.UUID)
-	for _, u := range units {
-		for key, line := range u.window.lines { // of an author the last one counts
+	for _, u := range batches {
+		for key, line := range u.changes.lines { // of an author the last one counts
 			lines[key] = line
 		}
 	}
 	// Below log.FeatureContained all up to a line goes, which is not so after it.
 	first, trimmed := 0, log.UUID{}
-	for i, u := range units {
+	for i, u := range batches {
 		if !u.trimmed.IsZero() {
 			first, trimmed = i+1, u.trimmed
 		}
 	}
 	return errors.Join(
-		writeRows(bucket, changesOf(units[:first]), trimmed),
-		writeRows(bucket, changesOf(units[first:]), log.UUID{}),
+		writeRows(bucket, changesOf(batches[:first]), trimmed),
+		writeRows(bucket, changesOf(batches[first:]), log.UUID{}),
 		writeLines(tx, lines),
 	)
 }
 
-// changesOf returns what units say of rows: of each id what was said last.
-func changesOf(units []*unit) []changeResult {
+// changesOf returns what batches say of rows: of each id what was said last.
+func changesOf(batches []*windowBatch) []changeResult {
 	var rows []changeResult
 	forgot := false
-	for _, u := range units {
+	for _, u := range batches {
 		rows = append(rows, u.results...)
-		for _, id := range u.window.forgotten {
+		for _, id := range u.changes.forgotten {
 			rows, forgot = append(rows, changeResult{id: id}), true
 		}
 	}
@@ -117,9 +136,17 @@ func writeLines(tx *bbolt.Tx, lines map[log.Asker]log.UUID) error {
 	return nil
 }
 
-// loadWindow reads what the window of a head remembers.
-func loadWindow(tx *bbolt.Tx, cfg *Config, h *head) (*window, error) {
-	w := newWindow(cfg.DedupeAge, cfg.DedupeCount, h.trimmed)
+// windowHead is what the head of changes.db says of the window in it.
+type windowHead struct {
+	feature uint32 // of the cluster
+	time    log.Time
+	trimmed log.UUID
+	leaps   []leap
+}
+
+// loadWindow reads the window that is stored with a head.
+func loadWindow(tx *bbolt.Tx, age time.Duration, count int, h *windowHead) (*window, error) {
+	w := newWindow(age, count, h.trimmed)
 	w.contained = h.feature >= log.FeatureContained
 	err := tx.Bucket(bucketChanges).ForEach(func(k, v []byte) error {
 		id, value, err := readChangeRow(k, v)
@@ -148,42 +175,4 @@ func loadWindow(tx *bbolt.Tx, cfg *Config, h *head) (*window, error) {
 	w.arrange(h.time)
 	w.takeChanges()
 	return w, err
-}
-
-// knownResult answers a change whose id is remembered: with the first result, if it
-// is that change.
-func (s *Store) knownResult(c *log.Change, asker log.Asker, known *remembered) (log.Result, error) {
-	row, err := s.firstRow(c.ID, known)
-	if err != nil {
-		return log.Result{}, err
-	}
-	if !row.is(c, asker) {
-		s.counters.refused.Add(1)
-		return log.Result{ChangeID: c.ID, Refusal: idReused(c.ID)}, nil
-	}
-	s.counters.duplicates.Add(1)
-	result, err := log.DecodeResult(row.result)
-	if err != nil {
-		return log.Result{}, fmt.Errorf("first result of change %s: %w", c.ID, err)
-	}
-	return *result, nil
-}
-
-// firstRow is what is remembered of a change. It is the same on every server, or
-// there is none: the window has its hash.
-func (s *Store) firstRow(id log.UUID, known *remembered) (rememberedRow, error) {
-	value, ok := s.applier.window.result(known)
-	if !ok {
-		err := s.files.view(func(tx *bbolt.Tx) (err error) {
-			_, value, err = readChangeRow(id[:], tx.Bucket(bucketChanges).Get(id[:]))
-			return err
-		})
-		if err != nil {
-			return rememberedRow{}, fmt.Errorf("first result of change %s: %w", id, err)
-		}
-	}
-	if hashOf(id[:], value) != known.hash {
-		return rememberedRow{}, fmt.Errorf("first result of change %s is another one than it was: %w", id, log.ErrCorrupt)
-	}
-	return openRemembered(id, value), nil
 }
