@@ -8,6 +8,7 @@ import (
 
 	"rutter/log"
 	"rutter/projections"
+	"rutter/raftstore/internal/disk"
 )
 
 // sum is a sum of hashes, in which neither order nor history shows: what was
@@ -67,7 +68,7 @@ func (h *head) encodeSums(headRow []byte) []byte {
 	b = binary.BigEndian.AppendUint64(b, h.command)
 	b = append(b, h.stateSum.bytes()...)
 	b = append(b, h.windowSum.bytes()...)
-	binary.BigEndian.PutUint32(b, checksum(keySums, b[4:]))
+	binary.BigEndian.PutUint32(b, disk.Checksum(keySums, b[4:]))
 	return b
 }
 

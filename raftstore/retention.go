@@ -12,6 +12,7 @@ import (
 	"go.etcd.io/bbolt"
 
 	"rutter/log"
+	"rutter/raftstore/internal/disk"
 )
 
 // Retention says how much of the log a cluster keeps: entries that are younger
@@ -48,7 +49,7 @@ func (r Retention) encode() []byte {
 func (r Retention) row() []byte {
 	b := append(make([]byte, 4, 5+retentionBytes), metaVersion)
 	b = append(b, r.encode()...)
-	binary.BigEndian.PutUint32(b, checksum(keyRetention, b[4:]))
+	binary.BigEndian.PutUint32(b, disk.Checksum(keyRetention, b[4:]))
 	return b
 }
 

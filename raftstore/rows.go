@@ -4,11 +4,11 @@ import (
 	"bytes"
 	"encoding/binary"
 	"fmt"
-	"hash/crc32"
 
 	"github.com/hashicorp/raft"
 
 	"rutter/log"
+	"rutter/raftstore/internal/disk"
 )
 
 // Rows of changes.db, big endian. Every row ends in what it carries and holds
@@ -51,17 +51,6 @@ var (
 	keyLeaps          = []byte("leaps")
 )
 
-var castagnoli = crc32.MakeTable(crc32.Castagnoli)
-
-// checksum is the CRC32C over the parts.
-func checksum(parts ...[]byte) uint32 {
-	var sum uint32
-	for _, p := range parts {
-		sum = crc32.Update(sum, castagnoli, p)
-	}
-	return sum
-}
-
 // slot is one entry with what a reader of whole changes must know of it.
 type slot struct {
 	log.Entry
@@ -76,7 +65,7 @@ func eventRow(key []byte, s *slot) []byte {
 	copy(row, s.Hash[:])
 	binary.BigEndian.PutUint32(row[36:], s.more)
 	row = append(row, s.Bytes...)
-	binary.BigEndian.PutUint32(row[32:], checksum(key, row[:32], row[36:]))
+	binary.BigEndian.PutUint32(row[32:], disk.Checksum(key, row[:32], row[36:]))
 	return row
 }
 
@@ -89,7 +78,7 @@ func readEventRow(want log.Seq, key, row []byte) (slot, error) {
 	if len(row) <= eventRowHeader {
 		return slot{}, fmt.Errorf("changes.db: event row %d has %d bytes: %w", want, len(row), log.ErrCorrupt)
 	}
-	if binary.BigEndian.Uint32(row[32:]) != checksum(key, row[:32], row[36:]) {
+	if binary.BigEndian.Uint32(row[32:]) != disk.Checksum(key, row[:32], row[36:]) {
 		return slot{}, fmt.Errorf("changes.db: event row %d: checksum does not fit: %w", want, log.ErrCorrupt)
 	}
 	s := slot{more: binary.BigEndian.Uint32(row[36:])}
@@ -103,13 +92,13 @@ func objectRow(kind log.Kind, id string, revision log.Revision, seq log.Seq, obj
 	binary.BigEndian.PutUint64(row[4:], uint64(revision))
 	binary.BigEndian.PutUint64(row[12:], uint64(seq))
 	row = append(append(row, log.FormatVersion), object...)
-	binary.BigEndian.PutUint32(row, checksum([]byte{byte(kind)}, []byte(id), row[4:]))
+	binary.BigEndian.PutUint32(row, disk.Checksum([]byte{byte(kind)}, []byte(id), row[4:]))
 	return row
 }
 
 // readObjectRow checks an object's row and returns what it holds.
 func readObjectRow(kind log.Kind, id string, row []byte) (log.Object, log.Revision, log.Seq, error) {
-	if len(row) <= objectRowHeader || binary.BigEndian.Uint32(row) != checksum([]byte{byte(kind)}, []byte(id), row[4:]) {
+	if len(row) <= objectRowHeader || binary.BigEndian.Uint32(row) != disk.Checksum([]byte{byte(kind)}, []byte(id), row[4:]) {
 		return nil, 0, 0, fmt.Errorf("changes.db: row of %s %s: checksum does not fit: %w", kind, id, log.ErrCorrupt)
 	}
 	object, err := log.DecodeObject(kind, id, row[objectRowHeader:])
@@ -123,13 +112,13 @@ func readObjectRow(kind log.Kind, id string, row []byte) (log.Object, log.Revisi
 func changeRow(id log.UUID, value []byte) []byte {
 	row := make([]byte, changeRowHeader, changeRowHeader+len(value))
 	row = append(row, value...)
-	binary.BigEndian.PutUint32(row, checksum(id[:], value))
+	binary.BigEndian.PutUint32(row, disk.Checksum(id[:], value))
 	return row
 }
 
 // readChangeRow checks a dedupe row and returns its value, copied.
 func readChangeRow(key, row []byte) (log.UUID, []byte, error) {
-	if len(key) != 16 || len(row) <= changeRowHeader || binary.BigEndian.Uint32(row) != checksum(key, row[4:]) {
+	if len(key) != 16 || len(row) <= changeRowHeader || binary.BigEndian.Uint32(row) != disk.Checksum(key, row[4:]) {
 		return log.UUID{}, nil, fmt.Errorf("changes.db: row of change %x: checksum does not fit: %w", key, log.ErrCorrupt)
 	}
 	return log.UUID(key), bytes.Clone(row[changeRowHeader:]), nil
@@ -188,7 +177,7 @@ func (h *head) encode() []byte {
 	b = append(b, h.floorHash[:]...)
 	b = append(b, h.trimmed[:]...)
 	b = append(b, encodeConf(h.conf)...)
-	binary.BigEndian.PutUint32(b, checksum(keyHead, b[4:]))
+	binary.BigEndian.PutUint32(b, disk.Checksum(keyHead, b[4:]))
 	return b
 }
 
@@ -240,7 +229,7 @@ func (m *marker) encode() []byte {
 		b = binary.BigEndian.AppendUint64(b, n)
 	}
 	b = append(b, encodeConf(m.conf)...)
-	binary.BigEndian.PutUint32(b, checksum(keyMarker, b[4:]))
+	binary.BigEndian.PutUint32(b, disk.Checksum(keyMarker, b[4:]))
 	return b
 }
 
@@ -275,7 +264,7 @@ func (r *reader) u64() uint64 { return binary.BigEndian.Uint64(r.take(8)) }
 
 // openMeta checks a meta row's checksum and version.
 func openMeta(key, row []byte) (*reader, error) {
-	if len(row) < 5 || binary.BigEndian.Uint32(row) != checksum(key, row[4:]) {
+	if len(row) < 5 || binary.BigEndian.Uint32(row) != disk.Checksum(key, row[4:]) {
 		return nil, fmt.Errorf("changes.db: %s: checksum does not fit: %w", key, log.ErrCorrupt)
 	}
 	if row[4] != metaVersion {

@@ -15,6 +15,7 @@ import (
 	"github.com/hashicorp/raft"
 
 	"rutter/log"
+	"rutter/raftstore/internal/disk"
 )
 
 // Skip is an operator's word that a cluster goes past a raft entry, or past some
@@ -185,7 +186,7 @@ func (k skips) row() ([]byte, error) {
 		return nil, err
 	}
 	row := append(append(make([]byte, 4, 5+len(text)), metaVersion), text...)
-	binary.BigEndian.PutUint32(row, checksum(keySkips, row[4:]))
+	binary.BigEndian.PutUint32(row, disk.Checksum(keySkips, row[4:]))
 	return row, nil
 }
 

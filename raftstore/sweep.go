@@ -14,6 +14,7 @@ import (
 
 	"rutter/log"
 	"rutter/projections"
+	"rutter/raftstore/internal/disk"
 )
 
 // The rows of objects follow the events at a distance. What the persister
@@ -76,7 +77,7 @@ func (h *head) encodeSwept(headRow []byte) []byte {
 	b = append(b, metaVersion)
 	b = append(b, headRow[:4]...)
 	b = binary.BigEndian.AppendUint64(b, uint64(h.rows))
-	binary.BigEndian.PutUint32(b, checksum(keySwept, b[4:]))
+	binary.BigEndian.PutUint32(b, disk.Checksum(keySwept, b[4:]))
 	return b
 }
 

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"rutter/log"
+	"rutter/raftstore/internal/disk"
 )
 
 // rememberedRow is what the window and its row in changes.db know of a change, in
@@ -67,12 +68,12 @@ func (r *rememberedRow) is(c *log.Change, asker log.Asker) bool {
 //	| crc (4) | id (16) |
 func lineRow(key log.Asker, line log.UUID) []byte {
 	row := append(make([]byte, 4, 20), line[:]...)
-	binary.BigEndian.PutUint32(row, checksum(bucketLines, key[:], line[:]))
+	binary.BigEndian.PutUint32(row, disk.Checksum(bucketLines, key[:], line[:]))
 	return row
 }
 
 func readLineRow(key, row []byte) (author log.Asker, line log.UUID, err error) {
-	if len(key) != len(author) || len(row) != 4+len(line) || binary.BigEndian.Uint32(row) != checksum(bucketLines, key, row[4:]) {
+	if len(key) != len(author) || len(row) != 4+len(line) || binary.BigEndian.Uint32(row) != disk.Checksum(bucketLines, key, row[4:]) {
 		return author, line, fmt.Errorf("changes.db: line of change ids of author %x: checksum does not fit: %w", key, log.ErrCorrupt)
 	}
 	return log.Asker(key), log.UUID(row[4:]), nil
@@ -87,7 +88,7 @@ func encodeLeaps(leaps []leap) []byte {
 	for _, l := range leaps {
 		b = append(binary.BigEndian.AppendUint64(b, uint64(l.to)), l.trimmed[:]...)
 	}
-	binary.BigEndian.PutUint32(b, checksum(keyLeaps, b[4:]))
+	binary.BigEndian.PutUint32(b, disk.Checksum(keyLeaps, b[4:]))
 	return b
 }
 
