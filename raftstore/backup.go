@@ -13,6 +13,7 @@ import (
 	"go.etcd.io/bbolt"
 
 	"rutter/log"
+	"rutter/raftstore/internal/boltfile"
 )
 
 // Backup is a snapshot on its way out of a running server: an image as
@@ -60,7 +61,7 @@ func BackupFolder(dir string, w io.Writer, progress Progress) (*Content, error) 
 	if err != nil {
 		return nil, err
 	}
-	db, err := bbolt.Open(filepath.Join(dir, dbName), 0o600, &bbolt.Options{Timeout: lockWait, ReadOnly: true})
+	db, err := bbolt.Open(filepath.Join(dir, dbName), 0o600, &bbolt.Options{Timeout: boltfile.LockWait, ReadOnly: true})
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w: %w", dir, ErrDisk, err)
 	}

@@ -8,6 +8,8 @@ import (
 	"github.com/hashicorp/raft"
 
 	"rutter/log"
+	"rutter/raftstore/internal/boltfile"
+	"rutter/raftstore/internal/disk"
 )
 
 // checkedLog puts a CRC32C into each entry on its way to a log store, and checks
@@ -23,7 +25,7 @@ func entrySum(entry *raft.Log) []byte {
 	binary.BigEndian.PutUint64(numbers[:], entry.Index)
 	binary.BigEndian.PutUint64(numbers[8:], entry.Term)
 	numbers[16] = byte(entry.Type)
-	return binary.BigEndian.AppendUint32([]byte{1}, checksum(numbers[:], entry.Data))
+	return binary.BigEndian.AppendUint32([]byte{1}, disk.Checksum(numbers[:], entry.Data))
 }
 
 // StoreLogs implements raft.LogStore. The entries are not changed: raft's
@@ -36,7 +38,7 @@ func (c checkedLog) StoreLogs(entries []*raft.Log) error {
 		copies[i].Extensions = entrySum(entry)
 		stored[i] = &copies[i]
 	}
-	return guard(func() error { return c.LogStore.StoreLogs(stored) })
+	return boltfile.Guard(func() error { return c.LogStore.StoreLogs(stored) })
 }
 
 // StoreLog implements raft.LogStore.
@@ -44,12 +46,12 @@ func (c checkedLog) StoreLog(entry *raft.Log) error { return c.StoreLogs([]*raft
 
 // DeleteRange implements raft.LogStore.
 func (c checkedLog) DeleteRange(lo, hi uint64) error {
-	return guard(func() error { return c.LogStore.DeleteRange(lo, hi) })
+	return boltfile.Guard(func() error { return c.LogStore.DeleteRange(lo, hi) })
 }
 
 // GetLog implements raft.LogStore.
 func (c checkedLog) GetLog(index uint64, entry *raft.Log) error {
-	err := guard(func() error { return c.LogStore.GetLog(index, entry) })
+	err := boltfile.Guard(func() error { return c.LogStore.GetLog(index, entry) })
 	if err != nil {
 		return err
 	}
@@ -105,7 +107,7 @@ func verifyLog(logs raft.LogStore, marker uint64) error {
 
 func sealValue(key, value []byte) []byte {
 	sealed := append(append(make([]byte, 0, len(value)+entryChecksum), value...), 0)
-	return binary.BigEndian.AppendUint32(sealed, checksum(key, value))
+	return binary.BigEndian.AppendUint32(sealed, disk.Checksum(key, value))
 }
 
 func openValue(key, sealed []byte) ([]byte, error) {
@@ -113,7 +115,7 @@ func openValue(key, sealed []byte) ([]byte, error) {
 	if n < 0 || sealed[n] != 0 {
 		return sealed, nil
 	}
-	if binary.BigEndian.Uint32(sealed[n+1:]) != checksum(key, sealed[:n]) {
+	if binary.BigEndian.Uint32(sealed[n+1:]) != disk.Checksum(key, sealed[:n]) {
 		if len(sealed) == 8 { // a number without a checksum may look like one with it
 			return sealed, nil
 		}

@@ -10,6 +10,8 @@ import (
 	"go.etcd.io/bbolt"
 
 	"rutter/log"
+	"rutter/raftstore/internal/boltfile"
+	"rutter/raftstore/internal/disk"
 )
 
 // A bbolt file never shrinks: what was deleted leaves free pages in it, which are
@@ -41,11 +43,11 @@ func CompactFolder(dir string, progress Progress) (done []Compacted, err error) 
 }
 
 func compactFile(path string, progress Progress) (c Compacted, err error) {
-	c = Compacted{File: path, Before: fileSize(path)}
+	c = Compacted{File: path, Before: disk.FileSize(path)}
 	if _, err := os.Stat(path); err != nil {
 		return c, fmt.Errorf("%s: %w: no server's data folder", filepath.Dir(path), err)
 	}
-	if err := checkPages(path, true); err != nil {
+	if err := boltfile.CheckPages(path, true); err != nil {
 		return c, err
 	}
 	source, err := openDB(path, 0) // for writing, so that nobody else has it open
@@ -54,17 +56,17 @@ func compactFile(path string, progress Progress) (c Compacted, err error) {
 	}
 	defer func() { err = errors.Join(err, source.Close()) }()
 	used := max(0, c.Before-freeOf(source))
-	if free, size := diskSpace(filepath.Dir(path)); size > 0 && free < used {
+	if free, size := disk.Space(filepath.Dir(path)); size > 0 && free < used {
 		return c, fmt.Errorf("%s: %w for a copy: it has %d bytes in use, and its file system %d free: free some there, or move the folder to a larger disk", path, ErrNoRoom, used, free)
 	}
-	copied := path + ".compact" + pendingSuffix
+	copied := path + ".compact" + boltfile.PendingSuffix
 	if err := errors.Join(os.RemoveAll(copied), copyFile(source, copied, used, progress)); err != nil {
 		return c, errors.Join(fmt.Errorf("%s: compact: %w", path, err), os.RemoveAll(copied))
 	}
 	if err := os.Rename(copied, path); err != nil {
 		return c, errors.Join(fmt.Errorf("%s: %w: %w", path, ErrDisk, err), os.RemoveAll(copied))
 	}
-	c.After = fileSize(path)
+	c.After = disk.FileSize(path)
 	return c, syncDir(filepath.Dir(path))
 }
 
@@ -74,26 +76,26 @@ func freeOf(db *bbolt.DB) int64 {
 	if tx, err := db.Begin(true); err == nil {
 		_ = tx.Rollback()
 	}
-	return freePages(db.Stats())
+	return boltfile.FreeBytes(db.Stats())
 }
 
 // copyFile writes a compact copy of source, and syncs and compares it.
 func copyFile(source *bbolt.DB, path string, used int64, progress Progress) error {
 	target, err := bbolt.Open(path, 0o600, &bbolt.Options{
-		Timeout: lockWait, NoFreelistSync: true, FreelistType: bbolt.FreelistMapType, NoSync: true,
+		Timeout: boltfile.LockWait, NoFreelistSync: true, FreelistType: bbolt.FreelistMapType, NoSync: true,
 	})
 	if err != nil {
 		return err
 	}
 	// The order of a walk of the one is that of the other, so that one pass compares
 	// them; and what is told of progress is half for each.
-	err = guard(func() error { return bbolt.Compact(target, source, compactTx) })
+	err = boltfile.Guard(func() error { return bbolt.Compact(target, source, compactTx) })
 	if err == nil {
 		err = target.Sync()
 	}
 	if err == nil {
 		progress.tell(used/2, used)
-		err = guard(func() error { return sameRows(source, target, used, progress) })
+		err = boltfile.Guard(func() error { return sameRows(source, target, used, progress) })
 	}
 	return errors.Join(err, target.Close())
 }

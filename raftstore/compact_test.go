@@ -9,6 +9,8 @@ import (
 	"go.etcd.io/bbolt"
 
 	"rutter/log"
+	"rutter/raftstore/internal/boltfile"
+	"rutter/raftstore/internal/disk"
 )
 
 // TestCompactFolder: a folder whose entries are mostly gone gives the room back, and
@@ -58,10 +60,10 @@ func TestCompactFolder(t *testing.T) {
 	for _, c := range done {
 		t.Logf("%s: %d bytes, before %d", filepath.Base(c.File), c.After, c.Before)
 	}
-	if c := done[0]; c.After >= c.Before/2 || c.After != fileSize(filepath.Join(n.cfg.Dir, dbName)) {
+	if c := done[0]; c.After >= c.Before/2 || c.After != disk.FileSize(filepath.Join(n.cfg.Dir, dbName)) {
 		t.Errorf("changes.db has %d bytes, before %d", c.After, c.Before)
 	}
-	if left, _ := filepath.Glob(filepath.Join(n.cfg.Dir, "*"+pendingSuffix)); len(left) > 0 {
+	if left, _ := filepath.Glob(filepath.Join(n.cfg.Dir, "*"+boltfile.PendingSuffix)); len(left) > 0 {
 		t.Errorf("left behind: %v", left)
 	}
 	again := n.again(t)

@@ -6,24 +6,20 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
-	"time"
 
 	"go.etcd.io/bbolt"
 	berrors "go.etcd.io/bbolt/errors"
 
 	"rutter/log"
 	"rutter/projections"
+	"rutter/raftstore/internal/boltfile"
 )
 
 // Names in the data folder.
 const (
-	dbName        = "changes.db"
-	raftName      = "raft.db"
-	pendingSuffix = ".pending"
+	dbName   = "changes.db"
+	raftName = "raft.db"
 )
-
-// lockWait is how long a start waits for another process to let go of the files.
-const lockWait = time.Second
 
 // openDB opens a bbolt file as this store uses it: no free list on disk (it
 // would be written with each transaction), and address space for as long as the
@@ -31,7 +27,7 @@ const lockWait = time.Second
 // anew (SAFETY S5).
 func openDB(path string, mapBytes int) (*bbolt.DB, error) {
 	db, err := bbolt.Open(path, 0o600, &bbolt.Options{
-		Timeout:         lockWait,
+		Timeout:         boltfile.LockWait,
 		NoFreelistSync:  true,
 		FreelistType:    bbolt.FreelistMapType,
 		InitialMmapSize: mapBytes,
@@ -47,7 +43,7 @@ func openDB(path string, mapBytes int) (*bbolt.DB, error) {
 
 // openChanges opens changes.db and makes its buckets.
 func openChanges(path string, mapBytes int) (*bbolt.DB, error) {
-	if err := checkPages(path, false); err != nil {
+	if err := boltfile.CheckPages(path, false); err != nil {
 		return nil, err
 	}
 	db, err := openDB(path, mapBytes)
@@ -149,7 +145,7 @@ func load(db *bbolt.DB, cfg *Config) (content, error) {
 		}
 		return checkLast(tx, &c.head)
 	}
-	err := guard(func() error { return db.View(read) })
+	err := boltfile.Guard(func() error { return db.View(read) })
 	c.state.SetTime(c.head.time)
 	c.state.SetFeature(c.head.feature)
 	return c, err
@@ -198,7 +194,7 @@ func loadRows(objects *bbolt.Bucket, but map[objectKey]log.Seq, state *projectio
 	var err error // of the reading; written before batches is closed
 	reading.Go(func() {
 		defer close(batches)
-		err = guard(func() error { return decodeRows(objects, but, batches, stop) })
+		err = boltfile.Guard(func() error { return decodeRows(objects, but, batches, stop) })
 	})
 	for batch := range batches {
 		for i := range batch {
@@ -319,7 +315,7 @@ func (f *files) swap(db *bbolt.DB) error {
 // view runs fn in a read transaction of the current file. fn must be short.
 func (f *files) view(fn func(tx *bbolt.Tx) error) error {
 	h := f.acquire()
-	err := guard(func() error { return h.db.View(fn) })
+	err := boltfile.Guard(func() error { return h.db.View(fn) })
 	return errors.Join(err, f.release(h))
 }
 
@@ -328,7 +324,7 @@ func prepareDir(dir string) error {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return fmt.Errorf("data folder: %w: %w", ErrDisk, err)
 	}
-	left, err := filepath.Glob(filepath.Join(dir, "*"+pendingSuffix))
+	left, err := filepath.Glob(filepath.Join(dir, "*"+boltfile.PendingSuffix))
 	if err != nil {
 		return fmt.Errorf("data folder %s: %w", dir, err)
 	}

@@ -1,10 +1,8 @@
 package raftstore
 
 import (
-	"crypto/sha256"
 	"encoding/binary"
 	"fmt"
-	"sync"
 
 	"rutter/log"
 	"rutter/projections"
@@ -39,14 +37,12 @@ func (h *head) digest() sum {
 const sumsRow = 4 + 1 + 4 + 8 + 16 + 16
 
 func (h *head) encodeSums(headRow []byte) []byte {
-	b := make([]byte, 4, sumsRow)
-	b = append(b, metaVersion)
+	b := newMeta(sumsRow)
 	b = append(b, headRow[:4]...)
 	b = binary.BigEndian.AppendUint64(b, h.command)
 	b = append(b, h.stateSum.bytes()...)
 	b = append(b, h.windowSum.bytes()...)
-	binary.BigEndian.PutUint32(b, checksum(keySums, b[4:]))
-	return b
+	return sealMeta(keySums, b)
 }
 
 // decodeSums adds the sums to a head that was read from headRow, and reports

@@ -5,6 +5,8 @@ import (
 	"sync"
 
 	"github.com/hashicorp/raft"
+
+	"rutter/raftstore/internal/disk"
 )
 
 // earlyLog lets a leader's own disk write an entry while the followers' do (Raft's
@@ -28,7 +30,7 @@ type earlyLog struct {
 	// waits for.
 	leads  func() bool
 	report func(error)
-	ops    *diskOps // notes what is under way; may be nil
+	ops    *disk.Ops // notes what is under way; may be nil
 	// admit says why entries are not stored now; nil, or if it returns nil, they are.
 	admit func([]*raft.Log) error
 	// owed: newer entries were deleted for those that are stored next, which raft
@@ -108,9 +110,9 @@ func (e *earlyLog) mayBeEarly(entries []*raft.Log) bool {
 // mu, which is free meanwhile.
 func (e *earlyLog) storeLocked(entries []*raft.Log) error {
 	e.mu.Unlock()
-	op := e.ops.begin("a write of raft's log", 1)
+	op := e.ops.Begin("a write of raft's log", 1)
 	err := e.LogStore.StoreLogs(entries)
-	e.ops.end(op)
+	e.ops.End(op)
 	e.mu.Lock()
 	return err
 }
@@ -169,8 +171,8 @@ func (e *earlyLog) DeleteRange(lo, hi uint64) error {
 	if err := e.await(hi); err != nil {
 		return err
 	}
-	op := e.ops.begin("a deletion in raft's log", stallSlack)
-	defer e.ops.end(op)
+	op := e.ops.Begin("a deletion in raft's log", disk.Slack)
+	defer e.ops.End(op)
 	return e.LogStore.DeleteRange(lo, hi)
 }
 

@@ -1,6 +1,10 @@
 package raftstore
 
-import "errors"
+import (
+	"errors"
+
+	"rutter/raftstore/internal/disk"
+)
 
 // Sentinels of the store. Refusals of a change are not errors: see
 // log.Result.Refusal. Those of cursors are in package log.
@@ -27,7 +31,7 @@ var (
 	ErrDiverged = errors.New("raftstore: this server differs from the others")
 	// ErrDisk: a file of the store could not be read or written; the server
 	// stops in order and keeps what it had.
-	ErrDisk = errors.New("raftstore: disk trouble")
+	ErrDisk = disk.ErrTrouble
 )
 
 // errNotLeader: this server is not the leader; nothing was written (SAFETY P3).

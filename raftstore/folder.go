@@ -13,6 +13,7 @@ import (
 
 	"rutter/log"
 	"rutter/projections"
+	"rutter/raftstore/internal/boltfile"
 )
 
 // Folder is the log of a stopped server's data folder, or of a snapshot file,
@@ -51,8 +52,8 @@ func OpenFolder(path string) (f *Folder, err error) {
 			return nil, errors.Join(err, f.Close())
 		}
 	}
-	err = guard(func() (err error) {
-		f.db, err = bbolt.Open(file, 0o600, &bbolt.Options{Timeout: lockWait, ReadOnly: true})
+	err = boltfile.Guard(func() (err error) {
+		f.db, err = bbolt.Open(file, 0o600, &bbolt.Options{Timeout: boltfile.LockWait, ReadOnly: true})
 		return err
 	})
 	switch {
@@ -124,7 +125,7 @@ func (f *Folder) Close() (err error) {
 }
 
 func (f *Folder) view(fn func(tx *bbolt.Tx) error) error {
-	err := guard(func() error { return f.db.View(fn) })
+	err := boltfile.Guard(func() error { return f.db.View(fn) })
 	if err != nil {
 		return fmt.Errorf("%s: %w", f.path, err)
 	}

@@ -14,6 +14,7 @@ import (
 
 	"rutter/log"
 	"rutter/projections"
+	"rutter/raftstore/internal/boltfile"
 )
 
 // FolderWriter makes the changes.db of a new data folder from the entries of a
@@ -79,7 +80,7 @@ func CreateFolder(dir string, start FolderStart) (*FolderWriter, error) {
 	or(&w.head.feature, log.FeatureVersion)
 	var err error
 	if w.db, err = bbolt.Open(w.path, 0o600, &bbolt.Options{
-		Timeout: lockWait, NoSync: true, NoGrowSync: true, NoFreelistSync: true, FreelistType: bbolt.FreelistArrayType,
+		Timeout: boltfile.LockWait, NoSync: true, NoGrowSync: true, NoFreelistSync: true, FreelistType: bbolt.FreelistArrayType,
 	}); err != nil {
 		return nil, fmt.Errorf("%s: %w", w.path, err)
 	}

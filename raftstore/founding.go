@@ -2,42 +2,20 @@ package raftstore
 
 import (
 	"errors"
-	"fmt"
 	"io/fs"
-	"os"
 	"path/filepath"
 
 	raftboltdb "github.com/hashicorp/raft-boltdb/v2"
-	"go.etcd.io/bbolt"
-)
 
-// makeFile makes an empty database at path, if there is none: elsewhere, then
-// in one rename. A crash within bbolt's first write would leave a file that it
-// never opens again.
-func makeFile(path string) error {
-	if _, err := os.Stat(path); !errors.Is(err, fs.ErrNotExist) {
-		return nil // opening it says what is wrong with it
-	}
-	pending := path + ".new" + pendingSuffix
-	db, err := bbolt.Open(pending, 0o600, &bbolt.Options{Timeout: lockWait, NoFreelistSync: true, FreelistType: bbolt.FreelistMapType})
-	if err == nil {
-		err = db.Close()
-	}
-	if err == nil {
-		err = os.Rename(pending, path)
-	}
-	if err != nil {
-		return fmt.Errorf("%s: make: %w: %w", path, ErrDisk, err)
-	}
-	return nil
-}
+	"rutter/raftstore/internal/boltfile"
+)
 
 // makeFiles makes what a fresh server lacks, and makes the names durable before
 // anything is promised: what is synced in a file goes with its name when the
 // power fails.
 func (s *Store) makeFiles() error {
 	for _, name := range []string{dbName, raftName} {
-		if err := makeFile(filepath.Join(s.cfg.Dir, name)); err != nil {
+		if err := boltfile.Make(filepath.Join(s.cfg.Dir, name)); err != nil {
 			return err
 		}
 	}

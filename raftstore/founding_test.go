@@ -4,6 +4,8 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+
+	"rutter/raftstore/internal/boltfile"
 )
 
 // A crash between the two writes of a founding: the server begins again instead
@@ -33,7 +35,7 @@ func TestFileHalfMade(t *testing.T) {
 	cfg := testConfig(t, "s1", t.TempDir())
 	cfg.Bootstrap = true
 	for _, name := range []string{dbName, raftName} {
-		if err := os.WriteFile(filepath.Join(cfg.Dir, name+".new"+pendingSuffix), make([]byte, 4096), 0o600); err != nil {
+		if err := os.WriteFile(filepath.Join(cfg.Dir, name+".new"+boltfile.PendingSuffix), make([]byte, 4096), 0o600); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -15,6 +15,8 @@ import (
 	"go.etcd.io/bbolt"
 
 	"rutter/log"
+	"rutter/raftstore/internal/boltfile"
+	"rutter/raftstore/internal/disk"
 )
 
 // Content describes a snapshot file or a data folder that no server has open,
@@ -95,10 +97,10 @@ func (c *Content) readTail(path string) (err error) {
 // openRaftTail opens raft's log to be read, wherever it is; path is that of raft.db.
 // The caller calls done at the end.
 func openRaftTail(path string) (logs raft.LogStore, done func() error, err error) {
-	if err := checkRegular(path); err != nil {
+	if err := disk.CheckRegular(path); err != nil {
 		return nil, nil, err
 	}
-	bolt, err := raftboltdb.New(raftboltdb.Options{Path: path, BoltOptions: &bbolt.Options{Timeout: lockWait, ReadOnly: true}})
+	bolt, err := raftboltdb.New(raftboltdb.Options{Path: path, BoltOptions: &bbolt.Options{Timeout: boltfile.LockWait, ReadOnly: true}})
 	if err != nil {
 		return nil, nil, fmt.Errorf("%s: %w: %w", path, ErrDisk, err)
 	}
@@ -131,7 +133,7 @@ func openRaftTail(path string) (logs raft.LogStore, done func() error, err error
 // inspectFile verifies a changes.db that nobody writes: every row's checksum,
 // the chain from the floor to the head, and that the objects make a state.
 func inspectFile(path string, progress Progress) (c *Content, err error) {
-	if err := checkRegular(path); err != nil {
+	if err := disk.CheckRegular(path); err != nil {
 		return nil, err
 	}
 	info, err := os.Stat(path)
@@ -144,7 +146,7 @@ func inspectFile(path string, progress Progress) (c *Content, err error) {
 			c, err = nil, fmt.Errorf("%s: %v: %w", path, p, log.ErrCorrupt)
 		}
 	}()
-	db, err := bbolt.Open(path, 0o600, &bbolt.Options{Timeout: lockWait, ReadOnly: true})
+	db, err := bbolt.Open(path, 0o600, &bbolt.Options{Timeout: boltfile.LockWait, ReadOnly: true})
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w (does a server have it open?)", path, err)
 	}

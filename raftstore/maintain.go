@@ -13,6 +13,7 @@ import (
 
 	"rutter/log"
 	"rutter/projections"
+	"rutter/raftstore/internal/boltfile"
 )
 
 // Upkeep of changes.db beside its writer: checkpoints are made, and what is
@@ -126,7 +127,7 @@ func (p *persister) upkeepLocked(epoch uint64, fn func(tx *bbolt.Tx) error) erro
 		return err
 	}
 	h := p.files.acquire()
-	err = guard(func() error {
+	err = boltfile.Guard(func() error {
 		return p.update(h.db, func(tx *bbolt.Tx) error { return errors.Join(fn(tx), p.fails("upkeep")) })
 	})
 	if err = errors.Join(err, p.files.release(h)); err != nil {
@@ -238,7 +239,7 @@ func (s *Store) makeCheckpoint(ctx context.Context, epoch uint64) error {
 	name := seqKey(at.seq)
 	rows := 0
 	objects := tx.Bucket(bucketObjects)
-	err = guard(func() error {
+	err = boltfile.Guard(func() error {
 		return objects.ForEachBucket(func(kind []byte) error {
 			n, err := s.copyRows(ctx, epoch, name, kind, objects.Bucket(kind))
 			rows += n

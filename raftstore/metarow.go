@@ -3,38 +3,27 @@ package raftstore
 import (
 	"encoding/binary"
 	"fmt"
-	"hash/crc32"
 
 	"rutter/log"
+	"rutter/raftstore/internal/disk"
 )
 
 const metaVersion = 1
 
-var castagnoli = crc32.MakeTable(crc32.Castagnoli)
-
-// checksum is the CRC32C over the parts.
-func checksum(parts ...[]byte) uint32 {
-	var sum uint32
-	for _, p := range parts {
-		sum = crc32.Update(sum, castagnoli, p)
-	}
-	return sum
+// newMeta begins a row that has room for so many bytes of fields, which are appended.
+func newMeta(size int) []byte {
+	return append(make([]byte, 4, 5+size), metaVersion)
 }
 
-// reader takes fields from the front of b, which its caller knows to be long enough.
-type reader struct{ b []byte }
-
-func (r *reader) take(n int) []byte {
-	b := r.b[:n]
-	r.b = r.b[n:]
-	return b
+// sealMeta puts the checksum into a row that is stored under key, and returns it.
+func sealMeta(key, row []byte) []byte {
+	binary.BigEndian.PutUint32(row, disk.Checksum(key, row[4:]))
+	return row
 }
 
-func (r *reader) u64() uint64 { return binary.BigEndian.Uint64(r.take(8)) }
-
-// openMeta checks a meta row's checksum and version.
+// openMeta checks a row's checksum and version.
 func openMeta(key, row []byte) (*reader, error) {
-	if len(row) < 5 || binary.BigEndian.Uint32(row) != checksum(key, row[4:]) {
+	if len(row) < 5 || binary.BigEndian.Uint32(row) != disk.Checksum(key, row[4:]) {
 		return nil, fmt.Errorf("changes.db: %s: checksum does not fit: %w", key, log.ErrCorrupt)
 	}
 	if row[4] != metaVersion {
@@ -42,3 +31,16 @@ func openMeta(key, row []byte) (*reader, error) {
 	}
 	return &reader{row[5:]}, nil
 }
+
+// reader takes fields from the front of b, which its caller knows to be long enough.
+type reader struct{ b []byte }
+
+// take takes n bytes, which share the row's memory.
+func (r *reader) take(n int) []byte {
+	b := r.b[:n]
+	r.b = r.b[n:]
+	return b
+}
+
+// u64 takes a number of 8 bytes, big endian.
+func (r *reader) u64() uint64 { return binary.BigEndian.Uint64(r.take(8)) }

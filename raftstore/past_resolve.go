@@ -8,6 +8,7 @@ import (
 
 	"rutter/log"
 	"rutter/projections"
+	"rutter/raftstore/internal/boltfile"
 )
 
 // resolveAlone is up to how many objects are looked for by one goroutine: a
@@ -19,8 +20,8 @@ const resolveAlone = 256
 // pages and buckets for those that write); what the two write must be their own.
 func both(a, b func() error) error {
 	ended := make(chan error, 1)
-	go func() { ended <- guard(b) }()
-	err := guard(a)
+	go func() { ended <- boltfile.Guard(b) }()
+	err := boltfile.Guard(a)
 	return errors.Join(err, <-ended)
 }
 

@@ -4,13 +4,13 @@ import (
 	"bytes"
 	"encoding/binary"
 	"fmt"
-	"hash/crc32"
 	"slices"
 	"sync"
 
 	"go.etcd.io/bbolt"
 
 	"rutter/log"
+	"rutter/raftstore/internal/disk"
 )
 
 // The index of the past says which entries may concern an object, or mention a
@@ -57,12 +57,12 @@ const serverNICs = log.Kind(255)
 var serverText = []byte("\xa6server")
 
 func objectHash(kind log.Kind, id []byte) uint32 {
-	return checksum([]byte{indexObject, byte(kind)}, id)
+	return disk.Checksum([]byte{indexObject, byte(kind)}, id)
 }
 
-func mentionHash(uuid []byte) uint32 { return checksum([]byte{indexMention}, uuid) }
+func mentionHash(uuid []byte) uint32 { return disk.Checksum([]byte{indexMention}, uuid) }
 
-func kindHash(kind log.Kind) uint32 { return checksum([]byte{indexKind, byte(kind)}) }
+func kindHash(kind log.Kind) uint32 { return disk.Checksum([]byte{indexKind, byte(kind)}) }
 
 func segmentOf(seq log.Seq) uint64 { return uint64(seq-1) / segmentEvents }
 
@@ -262,14 +262,14 @@ func encodeBlock(version byte, entries []uint64) block {
 
 // seal puts the checksum in, which covers the block's key.
 func (b block) seal(key []byte) block {
-	binary.BigEndian.PutUint32(b, checksum(key, b[4:]))
+	binary.BigEndian.PutUint32(b, disk.Checksum(key, b[4:]))
 	return b
 }
 
 // checkBlock says whether a stored block is whole.
 func checkBlock(key []byte, b block) error {
 	if len(b) < blockHeader+fanoutBytes || (len(b)-blockHeader-fanoutBytes)%blockEntry != 0 ||
-		binary.BigEndian.Uint32(b) != crc32.Update(checksum(key), castagnoli, b[4:]) {
+		binary.BigEndian.Uint32(b) != disk.Checksum(key, b[4:]) {
 		return fmt.Errorf("changes.db: index of segment %x: checksum does not fit: %w", key[1:], log.ErrCorrupt)
 	}
 	return nil

@@ -12,6 +12,8 @@ import (
 	"go.etcd.io/bbolt"
 
 	"rutter/log"
+	"rutter/raftstore/internal/boltfile"
+	"rutter/raftstore/internal/disk"
 )
 
 // unit is what one raft entry adds to changes.db, in the order of the log.
@@ -42,7 +44,7 @@ type work struct {
 type persister struct {
 	cfg   *Config
 	files *files
-	ops   *diskOps               // notes what is under way; may be nil
+	ops   *disk.Ops              // notes what is under way; may be nil
 	room  *atomic.Pointer[error] // why the file is not written now
 	spare *atomic.Pointer[error] // why rows are not even deleted now
 
@@ -202,7 +204,7 @@ func (p *persister) flush() error {
 	}
 	next := w.resolve(stored)
 	h := p.files.acquire()
-	err := guard(func() error {
+	err := boltfile.Guard(func() error {
 		return p.update(h.db, func(tx *bbolt.Tx) error {
 			return errors.Join(p.write(tx, w, &next), p.fails("persist"))
 		})
@@ -240,10 +242,10 @@ func (p *persister) flush() error {
 // disk; what fn does is not.
 func (p *persister) update(db *bbolt.DB, fn func(tx *bbolt.Tx) error) error {
 	var op uint64
-	defer func() { p.ops.end(op) }()
+	defer func() { p.ops.End(op) }()
 	return db.Update(func(tx *bbolt.Tx) error {
 		err := fn(tx)
-		op = p.ops.begin("a transaction of changes.db", stallSlack)
+		op = p.ops.Begin("a transaction of changes.db", disk.Slack)
 		return err
 	})
 }

@@ -21,6 +21,8 @@ import (
 	"go.etcd.io/bbolt"
 
 	"rutter/log"
+	"rutter/raftstore/internal/boltfile"
+	"rutter/raftstore/internal/disk"
 )
 
 // logCacheEntries is how many raft entries stay in memory for the replication
@@ -38,7 +40,7 @@ type raftLog struct {
 	bolt          *raftboltdb.BoltStore
 	wal           *wal // nil if bolt holds the log
 	path          string
-	ops           *diskOps // notes what is under way; may be nil
+	ops           *disk.Ops // notes what is under way; may be nil
 	report        func(error)
 	live          atomic.Bool // raft's goroutines use it
 
@@ -48,13 +50,13 @@ type raftLog struct {
 
 func openRaftLog(cfg *Config, leads func() bool, report func(error)) (*raftLog, error) {
 	path := filepath.Join(cfg.Dir, raftName)
-	if err := checkPages(path, true); err != nil {
+	if err := boltfile.CheckPages(path, true); err != nil {
 		return nil, err
 	}
 	bolt, err := raftboltdb.New(raftboltdb.Options{
 		Path: path,
 		BoltOptions: &bbolt.Options{
-			Timeout:         lockWait,
+			Timeout:         boltfile.LockWait,
 			NoFreelistSync:  true,
 			FreelistType:    bbolt.FreelistMapType,
 			InitialMmapSize: cfg.MapBytes,
@@ -94,7 +96,7 @@ func (l *raftLog) IsMonotonic() bool { return l.wal != nil }
 // bytes is the size of the log's files.
 func (l *raftLog) bytes() int64 {
 	if l.wal == nil {
-		return fileSize(l.path)
+		return disk.FileSize(l.path)
 	}
 	files, err := os.ReadDir(l.path)
 	if err != nil {
@@ -102,7 +104,7 @@ func (l *raftLog) bytes() int64 {
 	}
 	var total int64
 	for _, f := range files {
-		total += fileSize(filepath.Join(l.path, f.Name()))
+		total += disk.FileSize(filepath.Join(l.path, f.Name()))
 	}
 	return total
 }
@@ -157,9 +159,9 @@ func (l *raftLog) Set(key, value []byte) error {
 	if err := l.awaitRoom(); err != nil {
 		return l.orExit(err)
 	}
-	op := l.ops.begin("saving a term or vote in raft.db", 1)
-	err := guard(func() error { return l.bolt.Set(key, sealValue(key, value)) })
-	l.ops.end(op)
+	op := l.ops.Begin("saving a term or vote in raft.db", 1)
+	err := boltfile.Guard(func() error { return l.bolt.Set(key, sealValue(key, value)) })
+	l.ops.End(op)
 	return l.orExit(l.note("save "+string(key), err))
 }
 
@@ -182,7 +184,7 @@ func (l *raftLog) awaitRoom() error {
 // Get implements raft.StableStore.
 func (l *raftLog) Get(key []byte) ([]byte, error) {
 	var value []byte
-	err := guard(func() (err error) {
+	err := boltfile.Guard(func() (err error) {
 		if value, err = l.bolt.Get(key); err == nil {
 			value, err = openValue(key, value)
 		}

@@ -16,6 +16,7 @@ import (
 	"github.com/hashicorp/raft-wal/types"
 
 	"rutter/log"
+	"rutter/raftstore/internal/boltfile"
 )
 
 // Where raft's log can be. The stable store is raft.db in either case, and says
@@ -41,11 +42,11 @@ func openWAL(dir string, logger *slog.Logger) (*wal, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, fmt.Errorf("%s: %w: %w", dir, ErrDisk, err)
 	}
-	if err := checkPages(filepath.Join(dir, metadb.FileName), true); err != nil {
+	if err := boltfile.CheckPages(filepath.Join(dir, metadb.FileName), true); err != nil {
 		return nil, err
 	}
 	w := &wal{meta: new(metadb.BoltMetaDB)}
-	err := guard(func() (err error) {
+	err := boltfile.Guard(func() (err error) {
 		w.WAL, err = raftwal.Open(dir, raftwal.WithMetaStore(w.meta), raftwal.WithLogger(newRaftLogger(logger)))
 		return err
 	})

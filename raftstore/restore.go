@@ -13,6 +13,8 @@ import (
 	"github.com/hashicorp/raft"
 	raftboltdb "github.com/hashicorp/raft-boltdb/v2"
 	"go.etcd.io/bbolt"
+
+	"rutter/raftstore/internal/boltfile"
 )
 
 // Rebirth says what a data folder is to become: the one server of a new
@@ -58,7 +60,7 @@ func Restore(snapshot string, r Rebirth) (*Content, error) {
 	if err := prepareDir(r.Dir); err != nil {
 		return nil, err
 	}
-	pending := filepath.Join(r.Dir, dbName+".restore"+pendingSuffix)
+	pending := filepath.Join(r.Dir, dbName+".restore"+boltfile.PendingSuffix)
 	c, err := extract(snapshot, pending, r.Progress)
 	if err != nil {
 		return nil, err
@@ -143,8 +145,8 @@ var keyCurrentTerm = []byte("CurrentTerm")
 // content's: else later entries would be of lower terms than those before.
 func (r *Rebirth) newRaftLog(term uint64) error {
 	path := filepath.Join(r.Dir, raftName)
-	pending := path + pendingSuffix
-	bolt, err := raftboltdb.New(raftboltdb.Options{Path: pending, BoltOptions: &bbolt.Options{Timeout: lockWait}})
+	pending := path + boltfile.PendingSuffix
+	bolt, err := raftboltdb.New(raftboltdb.Options{Path: pending, BoltOptions: &bbolt.Options{Timeout: boltfile.LockWait}})
 	if err != nil {
 		return fmt.Errorf("%s: %w: %w", pending, ErrDisk, err)
 	}
@@ -168,7 +170,7 @@ func checkVacant(dir string) error {
 	if _, err := os.Stat(path); errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
-	bolt, err := raftboltdb.New(raftboltdb.Options{Path: path, BoltOptions: &bbolt.Options{Timeout: lockWait, ReadOnly: true}})
+	bolt, err := raftboltdb.New(raftboltdb.Options{Path: path, BoltOptions: &bbolt.Options{Timeout: boltfile.LockWait, ReadOnly: true}})
 	if err != nil {
 		return errors.Join(taken, err)
 	}

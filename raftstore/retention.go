@@ -46,10 +46,9 @@ func (r Retention) encode() []byte {
 }
 
 func (r Retention) row() []byte {
-	b := append(make([]byte, 4, 5+retentionBytes), metaVersion)
+	b := newMeta(retentionBytes)
 	b = append(b, r.encode()...)
-	binary.BigEndian.PutUint32(b, checksum(keyRetention, b[4:]))
-	return b
+	return sealMeta(keyRetention, b)
 }
 
 // decodeRetention reads the row; none is the default.

@@ -5,15 +5,15 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/hashicorp/raft"
-	"go.etcd.io/bbolt"
 
 	"rutter/log"
+	"rutter/raftstore/internal/boltfile"
+	"rutter/raftstore/internal/disk"
 )
 
 // A disk that is full stops what grows, and nothing else (SAFETY P6). Each server
@@ -120,12 +120,12 @@ func (c *Config) lowWater(size int64) int64 {
 
 // lookForRoom looks at the data folder once.
 func (s *Store) lookForRoom() {
-	free, size := diskSpace(s.cfg.Dir)
+	free, size := disk.Space(s.cfg.Dir)
 	if size == 0 {
 		return // it does not say
 	}
 	h := s.files.acquire()
-	inFile := freePages(h.db.Stats())
+	inFile := boltfile.FreeBytes(h.db.Stats())
 	_ = s.files.release(h)
 	s.persister.mu.Lock()
 	waiting := int64(s.persister.lagSize)
@@ -133,19 +133,12 @@ func (s *Store) lookForRoom() {
 	s.judgeRoom(free, size, inFile, s.raftLog.freeBytes(), waiting)
 }
 
-// freePages returns the bytes of a file's free pages. Pages are of the system's size
-// where bbolt made the file. (DB.Info would say, and panics while the file is mapped
-// anew.)
-func freePages(st bbolt.Stats) int64 {
-	return int64(st.FreePageN+st.PendingPageN) * int64(os.Getpagesize())
-}
-
 // freeBytes returns the bytes that raft's log can grow by within its file.
 func (l *raftLog) freeBytes() int64 {
 	if l.wal != nil {
 		return 0
 	}
-	return freePages(l.bolt.Stats())
+	return boltfile.FreeBytes(l.bolt.Stats())
 }
 
 // judgeRoom says what there is room for, given bytes that are free on the file

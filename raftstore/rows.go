@@ -1,14 +1,13 @@
 package raftstore
 
 import (
-	"bytes"
 	"encoding/binary"
 	"fmt"
-	"hash/crc32"
 
 	"github.com/hashicorp/raft"
 
 	"rutter/log"
+	"rutter/raftstore/internal/disk"
 )
 
 // Rows of changes.db, big endian. Every row ends in what it carries and holds
@@ -60,7 +59,7 @@ func eventRow(key []byte, s *slot) []byte {
 	copy(row, s.Hash[:])
 	binary.BigEndian.PutUint32(row[36:], s.more)
 	row = append(row, s.Bytes...)
-	binary.BigEndian.PutUint32(row[32:], checksum(key, row[:32], row[36:]))
+	binary.BigEndian.PutUint32(row[32:], disk.Checksum(key, row[:32], row[36:]))
 	return row
 }
 
@@ -73,7 +72,7 @@ func readEventRow(want log.Seq, key, row []byte) (slot, error) {
 	if len(row) <= eventRowHeader {
 		return slot{}, fmt.Errorf("changes.db: event row %d has %d bytes: %w", want, len(row), log.ErrCorrupt)
 	}
-	if binary.BigEndian.Uint32(row[32:]) != checksum(key, row[:32], row[36:]) {
+	if binary.BigEndian.Uint32(row[32:]) != disk.Checksum(key, row[:32], row[36:]) {
 		return slot{}, fmt.Errorf("changes.db: event row %d: checksum does not fit: %w", want, log.ErrCorrupt)
 	}
 	s := slot{more: binary.BigEndian.Uint32(row[36:])}
@@ -87,13 +86,13 @@ func objectRow(kind log.Kind, id string, revision log.Revision, seq log.Seq, obj
 	binary.BigEndian.PutUint64(row[4:], uint64(revision))
 	binary.BigEndian.PutUint64(row[12:], uint64(seq))
 	row = append(append(row, log.FormatVersion), object...)
-	binary.BigEndian.PutUint32(row, checksum([]byte{byte(kind)}, []byte(id), row[4:]))
+	binary.BigEndian.PutUint32(row, disk.Checksum([]byte{byte(kind)}, []byte(id), row[4:]))
 	return row
 }
 
 // readObjectRow checks an object's row and returns what it holds.
 func readObjectRow(kind log.Kind, id string, row []byte) (log.Object, log.Revision, log.Seq, error) {
-	if len(row) <= objectRowHeader || binary.BigEndian.Uint32(row) != checksum([]byte{byte(kind)}, []byte(id), row[4:]) {
+	if len(row) <= objectRowHeader || binary.BigEndian.Uint32(row) != disk.Checksum([]byte{byte(kind)}, []byte(id), row[4:]) {
 		return nil, 0, 0, fmt.Errorf("changes.db: row of %s %s: checksum does not fit: %w", kind, id, log.ErrCorrupt)
 	}
 	object, err := log.DecodeObject(kind, id, row[objectRowHeader:])
@@ -148,8 +147,7 @@ const headFixed = 1 + 3*8 + 8 + 32 + 8 + 16 + 4 + 8 + 32 + 16
 
 // encode returns the row of the head.
 func (h *head) encode() []byte {
-	b := make([]byte, 4, 4+headFixed+128)
-	b = append(b, metaVersion)
+	b := newMeta(headFixed + 128)
 	for _, n := range [...]uint64{h.applied, h.term, h.confIndex, uint64(h.seq)} {
 		b = binary.BigEndian.AppendUint64(b, n)
 	}
@@ -161,8 +159,7 @@ func (h *head) encode() []byte {
 	b = append(b, h.floorHash[:]...)
 	b = append(b, h.trimmed[:]...)
 	b = append(b, encodeConf(h.conf)...)
-	binary.BigEndian.PutUint32(b, checksum(keyHead, b[4:]))
-	return b
+	return sealMeta(keyHead, b)
 }
 
 // decodeHead reads a head's row; none is the head of an empty log.
@@ -207,14 +204,12 @@ func (m *marker) id() string {
 }
 
 func (m *marker) encode() []byte {
-	b := make([]byte, 4, 128)
-	b = append(b, metaVersion)
+	b := newMeta(128)
 	for _, n := range [...]uint64{m.index, m.term, m.confIndex} {
 		b = binary.BigEndian.AppendUint64(b, n)
 	}
 	b = append(b, encodeConf(m.conf)...)
-	binary.BigEndian.PutUint32(b, checksum(keyMarker, b[4:]))
-	return b
+	return sealMeta(keyMarker, b)
 }
 
 // decodeMarker reads a marker's row; none is the zero marker.

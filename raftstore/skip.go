@@ -184,9 +184,8 @@ func (k skips) row() ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	row := append(append(make([]byte, 4, 5+len(text)), metaVersion), text...)
-	binary.BigEndian.PutUint32(row, checksum(keySkips, row[4:]))
-	return row, nil
+	row := append(newMeta(len(text)), text...)
+	return sealMeta(keySkips, row), nil
 }
 
 // decodeSkips reads the row; none is no skips.

@@ -11,6 +11,8 @@ import (
 	"go.etcd.io/bbolt"
 
 	"rutter/log"
+	"rutter/raftstore/internal/boltfile"
+	"rutter/raftstore/internal/disk"
 )
 
 // Skips returns what is planted in a data folder that no server has open.
@@ -28,14 +30,14 @@ func Skips(dir string) ([]PlantedSkip, error) {
 // server has open; a synced one unless it only reads.
 func withChanges(dir string, reads bool, fn func(tx *bbolt.Tx) error) error {
 	path := filepath.Join(dir, dbName)
-	if err := checkRegular(path); err != nil {
+	if err := disk.CheckRegular(path); err != nil {
 		return fmt.Errorf("%s is no server's data folder: %w", dir, err)
 	}
-	db, err := bbolt.Open(path, 0o600, &bbolt.Options{Timeout: lockWait, ReadOnly: reads, NoFreelistSync: true, FreelistType: bbolt.FreelistMapType})
+	db, err := bbolt.Open(path, 0o600, &bbolt.Options{Timeout: boltfile.LockWait, ReadOnly: reads, NoFreelistSync: true, FreelistType: bbolt.FreelistMapType})
 	if err != nil {
 		return fmt.Errorf("%s: %w (does a server have it open? stop it first)", path, err)
 	}
-	err = guard(func() error {
+	err = boltfile.Guard(func() error {
 		if reads {
 			return db.View(fn)
 		}

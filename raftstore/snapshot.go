@@ -16,6 +16,7 @@ import (
 	"go.etcd.io/bbolt"
 
 	"rutter/log"
+	"rutter/raftstore/internal/boltfile"
 )
 
 // An image is changes.db as it stood in one read transaction, on its way to
@@ -237,7 +238,9 @@ func (k *sink) becomeMarker(epoch uint64) error {
 	return nil
 }
 
-func (k *sink) path() string { return filepath.Join(k.images.dir, dbName+"."+k.id+pendingSuffix) }
+func (k *sink) path() string {
+	return filepath.Join(k.images.dir, dbName+"."+k.id+boltfile.PendingSuffix)
+}
 
 // Write implements io.Writer: the next bytes of an image.
 func (k *sink) Write(p []byte) (int, error) {

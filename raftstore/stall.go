@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -23,70 +22,11 @@ const (
 	// stallLeast is the least time after which an operation counts as hanging:
 	// a busy disk may take some 100 ms for a sync.
 	stallLeast = time.Second
-	// stallSlack is how many times as long a transaction of changes.db may take as
-	// a write of raft's log: it has up to Config.MaxLagEvents events, and no
-	// acknowledgement waits for it.
-	stallSlack = 4
 )
 
 // ErrDiskHangs: an operation on this server's disk has been under way for so long
 // that the disk must be taken for hanging. Ask another server.
 var ErrDiskHangs = errors.New("raftstore: this server's disk hangs")
-
-// diskOp is an operation on disk that is under way.
-type diskOp struct {
-	what  string
-	slack time.Duration // how many times as long as others it may take
-	age   time.Duration // as the looks have counted it
-}
-
-// diskOps are those of one store. Their age is counted by whoever looks, in looks:
-// a process that was stopped for a while, as a machine that was moved, has not
-// waited for its disk all that time.
-type diskOps struct {
-	mu   sync.Mutex
-	next uint64
-	open map[uint64]*diskOp
-}
-
-// begin notes an operation; end is called with what it returns.
-func (d *diskOps) begin(what string, slack time.Duration) uint64 {
-	if d == nil {
-		return 0
-	}
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if d.open == nil {
-		d.open = make(map[uint64]*diskOp)
-	}
-	d.next++
-	d.open[d.next] = &diskOp{what: what, slack: slack}
-	return d.next
-}
-
-func (d *diskOps) end(number uint64) {
-	if d == nil {
-		return
-	}
-	d.mu.Lock()
-	delete(d.open, number)
-	d.mu.Unlock()
-}
-
-// look adds the time since the last look to each operation, and returns the one
-// that is under way for longest, by its own measure; "" if there is none. The one
-// time is what counts against a bound, the other what passed.
-func (d *diskOps) look(passed time.Duration) (what string, weighed, age time.Duration) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	for _, op := range d.open {
-		op.age += passed
-		if w := op.age / op.slack; what == "" || w > weighed {
-			what, weighed, age = op.what, w, op.age
-		}
-	}
-	return what, weighed, age
-}
 
 // stall is what the store knows of its hanging disk.
 type stall struct {
@@ -124,7 +64,7 @@ func (s *Store) runStall(ctx context.Context, r *raft.Raft) {
 
 // lookAtDisk is one look.
 func (s *Store) lookAtDisk(ctx context.Context, r *raft.Raft, passed time.Duration) {
-	what, weighed, age := s.ops.look(passed)
+	what, weighed, age := s.ops.Look(passed)
 	s.stall.age.Store(int64(age))
 	switch {
 	case weighed < s.cfg.DiskStall:

@@ -129,21 +129,3 @@ func TestDiskHangsForGood(t *testing.T) {
 	held.disk.release(true) // what is left of it ends when the disk fails
 	becomes(t, "raft ends", func() bool { return held.raft.Load().State() == raft.Shutdown })
 }
-
-// TestDiskOps: ages are counted by looks, each operation by its own measure.
-func TestDiskOps(t *testing.T) {
-	var ops diskOps
-	quick, slow := ops.begin("quick", 1), ops.begin("slow", 4)
-	ops.look(time.Second)
-	if what, weighed, age := ops.look(time.Second); what != "quick" || weighed != 2*time.Second || age != 2*time.Second {
-		t.Errorf("%q %v %v", what, weighed, age)
-	}
-	ops.end(quick)
-	if what, weighed, age := ops.look(2 * time.Second); what != "slow" || weighed != time.Second || age != 4*time.Second {
-		t.Errorf("%q %v %v", what, weighed, age)
-	}
-	ops.end(slow)
-	if what, _, _ := ops.look(time.Second); what != "" {
-		t.Errorf("%q is under way", what)
-	}
-}

@@ -2,13 +2,13 @@ package raftstore
 
 import (
 	"fmt"
-	"os"
 	"path/filepath"
 	"time"
 
 	"github.com/hashicorp/raft"
 
 	"rutter/log"
+	"rutter/raftstore/internal/disk"
 )
 
 // Status is what a server says of itself, at one moment.
@@ -116,7 +116,7 @@ func (s *Store) Status() Status {
 	if err := s.NoRoom(); err != nil {
 		st.NoRoom = err.Error()
 	}
-	st.RaftBytes, st.DBBytes = s.raftLog.bytes(), fileSize(filepath.Join(s.cfg.Dir, dbName))
+	st.RaftBytes, st.DBBytes = s.raftLog.bytes(), disk.FileSize(filepath.Join(s.cfg.Dir, dbName))
 	st.DiskOp, st.DiskStalls = time.Duration(s.stall.age.Load()), s.stall.count.Load()
 	st.Compared, st.Rebuild = s.compared(), s.rebuilding()
 	st.Comparisons, st.Differences = c.comparisons.Load(), c.differences.Load()
@@ -159,13 +159,4 @@ func (s *Store) Age() time.Duration {
 		heard = s.opened
 	}
 	return max(0, time.Since(heard))
-}
-
-// fileSize is 0 for a file that cannot be looked at.
-func fileSize(path string) int64 {
-	info, err := os.Stat(path)
-	if err != nil {
-		return 0
-	}
-	return info.Size()
 }

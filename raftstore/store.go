@@ -15,6 +15,7 @@ import (
 
 	"rutter/log"
 	"rutter/projections"
+	"rutter/raftstore/internal/disk"
 )
 
 // Store is one server's part of the replicated log.
@@ -32,7 +33,7 @@ type Store struct {
 	queue     *queue
 	clocks    *clocks
 	aloft     aloft
-	ops       *diskOps
+	ops       *disk.Ops
 	stall     stall
 	room      roomWatch
 	budgets   *budgets
@@ -113,7 +114,7 @@ func newStore(cfg Config) *Store {
 		queue:     &queue{kick: make(chan struct{}, 1)},
 		clocks:    known,
 		clock:     newClock(&cfg, known.agreement.Load),
-		ops:       new(diskOps),
+		ops:       new(disk.Ops),
 		room:      roomWatch{upkeep: make(chan struct{}, 1)},
 		budgets:   newBudgets(&cfg),
 		opened:    time.Now(),

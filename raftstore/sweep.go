@@ -72,12 +72,10 @@ type objectWrite struct {
 const sweptRow = 4 + 1 + 4 + 8
 
 func (h *head) encodeSwept(headRow []byte) []byte {
-	b := make([]byte, 4, sweptRow)
-	b = append(b, metaVersion)
+	b := newMeta(sweptRow)
 	b = append(b, headRow[:4]...)
 	b = binary.BigEndian.AppendUint64(b, uint64(h.rows))
-	binary.BigEndian.PutUint32(b, checksum(keySwept, b[4:]))
-	return b
+	return sealMeta(keySwept, b)
 }
 
 // decodeSwept returns the seq whose state the object rows are, for the head

@@ -11,6 +11,7 @@ import (
 	"github.com/hashicorp/raft"
 
 	"rutter/log"
+	"rutter/raftstore/internal/disk"
 )
 
 // raft-wal takes damage in the file that it writes to for a write that a crash
@@ -48,7 +49,7 @@ func openTail(dir string) (t *walTail, noted uint64, err error) {
 	if _, err := t.file.ReadAt(b[:], 0); err != nil && !errors.Is(err, io.EOF) {
 		return nil, 0, errors.Join(err, t.file.Close())
 	}
-	if binary.BigEndian.Uint32(b[8:]) == checksum(tailKey, b[:8]) {
+	if binary.BigEndian.Uint32(b[8:]) == disk.Checksum(tailKey, b[:8]) {
 		noted = binary.BigEndian.Uint64(b[:])
 	}
 	return t, noted, nil
@@ -62,7 +63,7 @@ func (t *walTail) note(last uint64) (err error) {
 		}
 	}
 	b := binary.BigEndian.AppendUint64(make([]byte, 0, tailBytes), last)
-	_, err = t.file.WriteAt(binary.BigEndian.AppendUint32(b, checksum(tailKey, b)), 0)
+	_, err = t.file.WriteAt(binary.BigEndian.AppendUint32(b, disk.Checksum(tailKey, b)), 0)
 	return err
 }
 

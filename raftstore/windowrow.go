@@ -1,12 +1,14 @@
 package raftstore
 
 import (
+	"bytes"
 	"encoding/binary"
 	"fmt"
 	"math"
 	"time"
 
 	"rutter/log"
+	"rutter/raftstore/internal/disk"
 )
 
 // rememberedRow is what the window and its row in changes.db know of a change, in
@@ -75,13 +77,13 @@ const changeRowHeader = 4
 func changeRow(id log.UUID, value []byte) []byte {
 	row := make([]byte, changeRowHeader, changeRowHeader+len(value))
 	row = append(row, value...)
-	binary.BigEndian.PutUint32(row, checksum(id[:], value))
+	binary.BigEndian.PutUint32(row, disk.Checksum(id[:], value))
 	return row
 }
 
 // readChangeRow checks a dedupe row and returns its value, copied.
 func readChangeRow(key, row []byte) (log.UUID, []byte, error) {
-	if len(key) != 16 || len(row) <= changeRowHeader || binary.BigEndian.Uint32(row) != checksum(key, row[4:]) {
+	if len(key) != 16 || len(row) <= changeRowHeader || binary.BigEndian.Uint32(row) != disk.Checksum(key, row[4:]) {
 		return log.UUID{}, nil, fmt.Errorf("changes.db: row of change %x: checksum does not fit: %w", key, log.ErrCorrupt)
 	}
 	return log.UUID(key), bytes.Clone(row[changeRowHeader:]), nil
@@ -92,12 +94,12 @@ func readChangeRow(key, row []byte) (log.UUID, []byte, error) {
 //	| crc (4) | id (16) |
 func lineRow(key log.Asker, line log.UUID) []byte {
 	row := append(make([]byte, 4, 20), line[:]...)
-	binary.BigEndian.PutUint32(row, checksum(bucketLines, key[:], line[:]))
+	binary.BigEndian.PutUint32(row, disk.Checksum(bucketLines, key[:], line[:]))
 	return row
 }
 
 func readLineRow(key, row []byte) (author log.Asker, line log.UUID, err error) {
-	if len(key) != len(author) || len(row) != 4+len(line) || binary.BigEndian.Uint32(row) != checksum(bucketLines, key, row[4:]) {
+	if len(key) != len(author) || len(row) != 4+len(line) || binary.BigEndian.Uint32(row) != disk.Checksum(bucketLines, key, row[4:]) {
 		return author, line, fmt.Errorf("changes.db: line of change ids of author %x: checksum does not fit: %w", key, log.ErrCorrupt)
 	}
 	return log.Asker(key), log.UUID(row[4:]), nil
@@ -107,13 +109,11 @@ func readLineRow(key, row []byte) (author log.Asker, line log.UUID, err error) {
 const leapBytes = 8 + 16
 
 func encodeLeaps(leaps []leap) []byte {
-	b := make([]byte, 4, 4+1+len(leaps)*leapBytes)
-	b = append(b, metaVersion)
+	b := newMeta(len(leaps) * leapBytes)
 	for _, l := range leaps {
 		b = append(binary.BigEndian.AppendUint64(b, uint64(l.to)), l.trimmed[:]...)
 	}
-	binary.BigEndian.PutUint32(b, checksum(keyLeaps, b[4:]))
-	return b
+	return sealMeta(keyLeaps, b)
 }
 
 // decodeLeaps reads the row of the leaps; none is that there are none.

@@ -55,8 +55,16 @@ var importTable = []row{
 		why: "the meaning of the log may depend on the log only, or servers would differ",
 	},
 	{
-		pkg: "raftstore", may: []string{"log", "log/budget", "projections"},
+		pkg: "raftstore", may: []string{"log", "log/budget", "projections", "raftstore/internal/boltfile", "raftstore/internal/disk"},
 		why: "agreement and keeping know nothing of HTTP or of compute nodes",
+	},
+	{
+		pkg: "raftstore/internal/disk",
+		why: "how the file system is met is the same for each file, whatever it holds",
+	},
+	{
+		pkg: "raftstore/internal/boltfile", may: []string{"log", "raftstore/internal/disk"},
+		why: "what bbolt does to damaged files is met once, for raft.db and changes.db alike",
 	},
 	{
 		pkg: "api", may: []string{"log", "log/budget", "log/feed", "log/intake", "log/query", "projections", "api/liveness", "api/vmm", "api/console", "api/auth/matrix", "api/triton/vmapi", "log/vmrule", "api/auth/audit", "api/asked"},

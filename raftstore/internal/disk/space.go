@@ -1,10 +1,10 @@
-package raftstore
+package disk
 
 import "syscall"
 
-// diskSpace returns the bytes that the data folder's file system has left for
+// Space returns the bytes that a folder's file system has left for
 // us and has in all; 0 and 0 if it does not say.
-func diskSpace(dir string) (free, size int64) {
+func Space(dir string) (free, size int64) {
 	var s syscall.Statfs_t // statfs(2)
 	if err := syscall.Statfs(dir, &s); err != nil {
 		return 0, 0
