@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"go.etcd.io/bbolt"
-	"pgregory.net/rapid"
 
 	"rutter/log"
 )
@@ -131,8 +130,9 @@ func TestRetryAfterTheResultIsStored(t *testing.T) {
 			}
 			must(t, n, tagChange(newID(), "settles"))
 			n.applier.mu.Lock()
-			if len(n.applier.window.fresh) > 1 || len(n.applier.window.known) != 2 {
-				t.Errorf("%d of %d results are in memory, want those that are not stored", len(n.applier.window.fresh), len(n.applier.window.known))
+			w := n.applier.window
+			if _, fresh := w.result(w.first(c.ID)); fresh || w.length() != 2 {
+				t.Errorf("of %d results the first is in memory: %t; want those that are not stored", w.length(), fresh)
 			}
 			n.applier.mu.Unlock()
 		}
@@ -145,66 +145,19 @@ func TestRetryAfterTheResultIsStored(t *testing.T) {
 	if again := must(t, n, c); !reflect.DeepEqual(again, first) {
 		t.Errorf("after a restart a retry gave %+v, want %+v", again, first)
 	}
-	n.applier.mu.Lock()
-	w := n.applier.window
-	w.ids[w.known[c.ID]].hash, w.ids[w.known[c.ID]].place = sum{1, 2}, 0
-	n.applier.mu.Unlock()
+	err := n.files.current.db.Update(func(tx *bbolt.Tx) error {
+		changes := tx.Bucket(bucketChanges)
+		_, value, err := readChangeRow(c.ID[:], changes.Get(c.ID[:]))
+		if err != nil {
+			return err
+		}
+		return changes.Put(c.ID[:], changeRow(c.ID, append(value, 0)))
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
 	_, _ = n.Propose(patience(t), c)
 	n.stopsWith(t, log.ErrCorrupt)
-}
-
-// TestWindowModel, below log.FeatureContained, compares the window with a naive one: whatever comes, an id
-// is answered from the window, refused, or truly new; and it has the results that
-// are not stored.
-func TestWindowModel(t *testing.T) {
-	t.Parallel()
-	rapid.Check(t, func(t *rapid.T) {
-		const second = int64(time.Second)
-		w := newWindow(10*time.Second, 4, log.UUID{})
-		done, at := make(map[log.UUID]bool), make(map[log.UUID]uint64)
-		index, stored := uint64(0), uint64(0)
-		now := 100 * second
-		for range rapid.IntRange(1, 60).Draw(t, "changes") {
-			now += rapid.Int64Range(0, 2).Draw(t, "step") * second
-			ms := now/int64(time.Millisecond) - 1000*rapid.Int64Range(-2, 14).Draw(t, "age")
-			id := newCluster(time.UnixMilli(ms))
-			for i := 7; i < 16; i++ {
-				id[i] = byte(rapid.IntRange(0, 1).Draw(t, "random"))
-			}
-			w.advance(log.Time(now))
-			_, known := w.known[id]
-			refusal := w.check(id, log.Asker{}, log.Time(now))
-			if known {
-				if !done[id] {
-					t.Fatalf("%s is known and was never added", id)
-				}
-				continue
-			}
-			if refusal != nil {
-				continue
-			}
-			if done[id] {
-				t.Fatalf("%s would be applied twice", id)
-			}
-			index++
-			w.add(id, []byte{byte(index)}, index)
-			done[id], at[id] = true, index
-			if held := w.authors.all[0].ids; len(w.known) > 4 || len(w.known) != len(held) {
-				t.Fatalf("window holds %d results and %d ids, want at most 4 of both", len(w.known), len(held))
-			}
-			stored = max(stored, index-min(index, rapid.Uint64Range(0, 3).Draw(t, "lag")))
-			w.settle(stored)
-			for id, place := range w.known {
-				result, fresh := w.result(&w.ids[place])
-				if fresh == (at[id] <= stored) || fresh && result[0] != byte(at[id]) {
-					t.Fatalf("a result of index %d with %d stored: in memory is %t, %v", at[id], stored, fresh, result)
-				}
-			}
-			if len(w.fresh) > 3 {
-				t.Fatalf("%d results are kept of %d changes", len(w.fresh), len(w.known))
-			}
-		}
-	})
 }
 
 // Every id that the window forgot is gone from the file, also those in a page that
@@ -275,7 +228,7 @@ func TestForgottenIDsAreNotRead(t *testing.T) {
 	n = n.again(t)
 	must(t, n, tagChange(newID(), "after"))
 	n.halt(t)
-	if got := len(n.applier.window.known); got > 2 {
+	if got := n.applier.window.length(); got > 2 {
 		t.Errorf("the window has %d ids, want 2", got)
 	}
 }

@@ -2,7 +2,6 @@ package raftstore
 
 import (
 	"context"
-	crand "crypto/rand"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -224,19 +223,6 @@ func (s *Store) assume(ctx context.Context, r *raft.Raft) error {
 	s.becomeRole(leading)
 	s.logger.Info("leader", "term", r.CurrentTerm(), "seq", s.Head().Seq)
 	return nil
-}
-
-// newCluster draws the id of a cluster, or of a change: a UUID of version 7 (RFC 9562).
-func newCluster(now time.Time) log.UUID {
-	var id log.UUID
-	_, _ = crand.Read(id[:]) // never fails: crypto/rand
-	ms := uint64(now.UnixMilli())
-	for i := range 6 {
-		id[i] = byte(ms >> (40 - 8*i))
-	}
-	id[6] = id[6]&0x0f | 0x70
-	id[8] = id[8]&0x3f | 0x80
-	return id
 }
 
 // checkDisk counts how often the leader's persister was found behind, and gives

@@ -143,6 +143,9 @@ func (w *window) trimmedTo() log.UUID { return w.trimmed }
 // leapsOf are those of the time that can be taken back; they are never altered.
 func (w *window) leapsOf() []leap { return w.leaps }
 
+// lines is how many authors have a line.
+func (w *window) lines() int { return w.authors.lines() }
+
 // first returns what is remembered of an id; nil if it is not known.
 func (w *window) first(id log.UUID) *remembered {
 	if at, ok := w.known[id]; ok {

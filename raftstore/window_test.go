@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -420,5 +421,45 @@ func TestWindowLinesAreBounded(t *testing.T) {
 	}
 	if bytes.Compare(w.trimmed[:6], first[:6]) < 0 {
 		t.Errorf("trimmed is %s, want the lines of the first authors, as %s", w.trimmed, first)
+	}
+}
+
+// What changes.db is told of one entry stays as it is: the persister reads it while
+// the next entry is applied.
+func TestWindowChangesAreOfOneEntry(t *testing.T) {
+	t.Parallel()
+	w := newWindow(time.Hour, 10, log.UUID{})
+	w.contained = true
+	of := w.takeChanges() // an entry that draws no line
+	w.drawLine(log.Asker{1}, newCluster(time.Now()))
+	if len(of.lines) != 0 {
+		t.Errorf("the entry before is told of %d lines, want none", len(of.lines))
+	}
+	if next := w.takeChanges(); len(next.lines) != 1 {
+		t.Errorf("the entry that draws a line is told of %d, want it", len(next.lines))
+	}
+}
+
+// A refusal that says that a change may have been applied already has no advice to
+// send it anew.
+func TestRefusalsAdviseNothing(t *testing.T) {
+	t.Parallel()
+	w := newWindow(time.Hour, 10, log.UUID{})
+	w.contained = true
+	now := log.TimeOf(time.Now())
+	w.trimmed = newCluster((now - log.Time(time.Minute)).Std())
+	w.drawLine(log.Asker{7}, newCluster(now.Std()))
+	for _, at := range []log.Time{now - log.Time(2*time.Hour), now - log.Time(2*time.Minute), now - log.Time(time.Second)} {
+		refusal := w.check(newCluster(at.Std()), log.Asker{7}, now)
+		if refusal == nil || refusal.Code != log.CodeTooOld {
+			t.Fatalf("an id of %s: %v, want it refused as too old", at, refusal)
+		}
+		if text := refusal.Error(); !strings.Contains(text, "may have been applied already") || strings.Contains(text, "new id") || strings.Contains(text, "split") {
+			t.Errorf("%q: want that it may have been applied, and no advice to send it anew", text)
+		}
+	}
+	ahead := w.check(newCluster((now + log.Time(time.Hour)).Std()), log.Asker{7}, now)
+	if ahead == nil || !strings.Contains(ahead.Error(), "the client's clock") || !strings.Contains(ahead.Error(), "the cluster's clock") {
+		t.Errorf("an id from ahead: %v, want both clocks named", ahead)
 	}
 }

@@ -16,22 +16,6 @@ import (
 	"rutter/projections"
 )
 
-// What changes.db is told of one entry stays as it is: the persister reads it while
-// the next entry is applied.
-func TestWindowChangesAreOfOneEntry(t *testing.T) {
-	t.Parallel()
-	w := newWindow(time.Hour, 10, log.UUID{})
-	w.contained = true
-	of := w.takeChanges() // an entry that draws no line
-	w.drawLine(log.Asker{1}, newID())
-	if len(of.lines) != 0 {
-		t.Errorf("the entry before is told of %d lines, want none", len(of.lines))
-	}
-	if next := w.takeChanges(); len(next.lines) != 1 {
-		t.Errorf("the entry that draws a line is told of %d, want it", len(next.lines))
-	}
-}
-
 // skipNext takes a bare store past its next entry, with the changes of it.
 func (s *bare) skipNext(changes ...[]byte) []log.Result {
 	s.t.Helper()
@@ -65,7 +49,7 @@ func TestSkippedIDsAreForgottenByAll(t *testing.T) {
 		fn(on)
 		fn(again)
 		if on.applier.head.digest() != again.applier.head.digest() {
-			t.Fatalf("at %v the servers differ: %d and %d ids, windows %x and %x", now, len(on.applier.window.known), len(again.applier.window.known), on.applier.head.windowSum, again.applier.head.windowSum)
+			t.Fatalf("at %v the servers differ: %d and %d ids, windows %x and %x", now, on.applier.window.length(), again.applier.window.length(), on.applier.head.windowSum, again.applier.head.windowSum)
 		}
 	}
 	one := func(raw []byte, code string) {
@@ -224,7 +208,8 @@ func TestVerifyFindsLines(t *testing.T) {
 	} {
 		dir := t.TempDir()
 		s := bareStore(t, dir)
-		s.applier.window.count = 5
+		s.cfg.DedupeCount = 5
+		s.restart()
 		s.found(log.FeatureContained)
 		now := time.Date(2026, 11, 22, 9, 0, 0, 0, time.UTC)
 		for i := range 10 {
@@ -232,7 +217,7 @@ func TestVerifyFindsLines(t *testing.T) {
 			c.Time = log.TimeOf(now)
 			s.batch(encodedChange(t, c))
 		}
-		if s.applier.window.authors.lines() != 1 {
+		if s.applier.window.lines() != 1 {
 			t.Fatal("no line was drawn")
 		}
 		s.flush()
