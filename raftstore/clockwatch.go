@@ -12,6 +12,7 @@ import (
 	"github.com/hashicorp/raft"
 
 	"rutter/log"
+	"rutter/raftstore/internal/window"
 )
 
 const (
@@ -101,7 +102,7 @@ func (s *Store) LogNow() time.Time {
 
 // NewChangeID returns a change id for a client that has brought none, of LogNow: a
 // server whose clock is wrong must not make ids that are refused for it.
-func (s *Store) NewChangeID() log.UUID { return newCluster(s.LogNow()) }
+func (s *Store) NewChangeID() log.UUID { return window.NewID(s.LogNow()) }
 
 // sound notes what people must see to.
 func (c *Clock) sound(own string, a *agreement, logTime log.Time) {

@@ -15,6 +15,7 @@ import (
 
 	"rutter/log"
 	"rutter/projections"
+	"rutter/raftstore/internal/window"
 )
 
 func TestMain(m *testing.M) {
@@ -173,7 +174,7 @@ func leaderOf(t testing.TB, nodes []*node) *node {
 }
 
 // newID returns a change id of now.
-func newID() log.UUID { return newCluster(time.Now()) }
+func newID() log.UUID { return window.NewID(time.Now()) }
 
 // tagChange creates a NIC tag.
 func tagChange(id log.UUID, name string) *log.Change {

@@ -11,6 +11,8 @@ import (
 	"github.com/hashicorp/raft"
 
 	"rutter/log"
+	"rutter/raftstore/internal/digest"
+	"rutter/raftstore/internal/metarow"
 )
 
 // Servers compare the digests of their states at equal raft indexes (SAFETY
@@ -86,7 +88,7 @@ func (s *Store) answerPoint(payload []byte) ([]byte, error) {
 	b := []byte{pointVersion, highestCommand}
 	b = binary.BigEndian.AppendUint64(b, at.index)
 	b = binary.BigEndian.AppendUint64(b, uint64(at.seq))
-	return append(b, at.digest.bytes()...), nil
+	return append(b, at.digest.Bytes()...), nil
 }
 
 // askPoint compares this server with another one.
@@ -103,14 +105,14 @@ func (s *Store) askPoint(ctx context.Context, to raft.Server) Compared {
 		c.Error = err.Error()
 		return c
 	}
-	r := reader{answer.payload}
-	version := r.take(1)[0]
-	c.knows = r.take(1)[0]
+	r := metarow.Reader{Rest: answer.payload}
+	version := r.Take(1)[0]
+	c.knows = r.Take(1)[0]
 	if version != pointVersion {
 		c.Error = fmt.Sprintf("its digests are of version %d, this server's of %d", version, pointVersion)
 		return c
 	}
-	theirs := point{index: r.u64(), seq: log.Seq(r.u64()), digest: sum{r.u64(), r.u64()}}
+	theirs := point{index: r.U64(), seq: log.Seq(r.U64()), digest: digest.Sum{r.U64(), r.U64()}}
 	ours := s.points.upTo(theirs.index)
 	if theirs.index == 0 || ours.index != theirs.index {
 		c.Error = "no raft index that both remember"
@@ -240,7 +242,7 @@ const pointsKept = 4096
 type point struct {
 	index  uint64
 	seq    log.Seq
-	digest sum
+	digest digest.Sum
 }
 
 // points remembers the digests after the newest raft entries, for the

@@ -8,6 +8,7 @@ import (
 
 	"rutter/log"
 	"rutter/projections"
+	"rutter/raftstore/internal/digest"
 )
 
 // spoil makes a server's state differ from the others, as a bug would: a NIC
@@ -171,7 +172,7 @@ func TestJudge(t *testing.T) {
 func TestDigestOfHead(t *testing.T) {
 	t.Parallel()
 	base := head{seq: 3, time: 4, feature: 1, floor: 2}
-	seen := map[sum]bool{base.digest(): true}
+	seen := map[digest.Sum]bool{base.digest(): true}
 	for _, change := range []func(*head){
 		func(h *head) { h.seq++ }, func(h *head) { h.time++ }, func(h *head) { h.feature++ }, func(h *head) { h.floor++ },
 		func(h *head) { h.hash[0]++ }, func(h *head) { h.cluster[0]++ }, func(h *head) { h.floorHash[0]++ }, func(h *head) { h.trimmed[0]++ },

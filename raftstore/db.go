@@ -13,6 +13,7 @@ import (
 	"rutter/log"
 	"rutter/projections"
 	"rutter/raftstore/internal/boltfile"
+	"rutter/raftstore/internal/window"
 )
 
 // Names in the data folder.
@@ -66,7 +67,7 @@ func makeBuckets(db *bbolt.DB) error {
 		return err
 	}
 	made := false
-	for _, name := range [...][]byte{bucketMeta, bucketEvents, bucketObjects, bucketChanges, bucketCheckpoints} {
+	for _, name := range [...][]byte{bucketMeta, bucketEvents, bucketObjects, window.BucketChanges, bucketCheckpoints} {
 		if tx.Bucket(name) != nil {
 			continue
 		}
@@ -97,7 +98,7 @@ func readMeta(tx *bbolt.Tx) (head, marker, error) {
 	if h.retention, err = decodeRetention(meta.Get(keyRetention)); err != nil {
 		return h, marker{}, err
 	}
-	if h.leaps, err = decodeLeaps(meta.Get(keyLeaps)); err != nil {
+	if h.leaps, err = window.DecodeLeaps(meta.Get(window.KeyLeaps)); err != nil {
 		return h, marker{}, err
 	}
 	if h.rows, err = h.decodeSwept(meta.Get(keySwept), meta.Get(keyHead)); err != nil {
@@ -124,7 +125,7 @@ type content struct {
 	head   head
 	marker marker
 	state  *projections.State
-	window *window
+	window *window.Window
 }
 
 // load reads the content of changes.db.
@@ -137,7 +138,7 @@ func load(db *bbolt.DB, cfg *Config) (content, error) {
 		if err := loadObjects(tx, &c.head, c.state); err != nil {
 			return err
 		}
-		if c.window, err = loadWindow(tx, cfg.DedupeAge, cfg.DedupeCount, c.head.ofWindow()); err != nil {
+		if c.window, err = window.Load(tx, cfg.DedupeAge, cfg.DedupeCount, c.head.ofWindow()); err != nil {
 			return err
 		}
 		if err := c.checkSums(tx); err != nil {
@@ -160,7 +161,7 @@ func (c *content) checkSums(tx *bbolt.Tx) error {
 	if err != nil {
 		return err
 	}
-	c.head.stateSum, c.head.windowSum, c.head.summed = stateSum(c.state), c.window.digest(), true
+	c.head.stateSum, c.head.windowSum, c.head.summed = stateSum(c.state), c.window.Digest(), true
 	if known && (written.stateSum != c.head.stateSum || written.windowSum != c.head.windowSum) {
 		return fmt.Errorf("changes.db: objects or change ids are not those that were written: %w", log.ErrCorrupt)
 	}

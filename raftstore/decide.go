@@ -9,6 +9,7 @@ import (
 
 	"rutter/log"
 	"rutter/projections"
+	"rutter/raftstore/internal/window"
 )
 
 // Apply is total: whatever bytes a change has, each server comes to the same
@@ -228,17 +229,17 @@ func toldOf(r log.Result) log.Result {
 
 // knownResult answers a change whose id is remembered: with the first result, if it
 // is that change.
-func (s *Store) knownResult(c *log.Change, asker log.Asker, known *remembered) (log.Result, error) {
+func (s *Store) knownResult(c *log.Change, asker log.Asker, known *window.Known) (log.Result, error) {
 	row, err := s.firstRow(c.ID, known)
 	if err != nil {
 		return log.Result{}, err
 	}
-	if !row.is(c, asker) {
+	if !row.Is(c, asker) {
 		s.counters.refused.Add(1)
-		return log.Result{ChangeID: c.ID, Refusal: idReused(c.ID)}, nil
+		return log.Result{ChangeID: c.ID, Refusal: window.IDReused(c.ID)}, nil
 	}
 	s.counters.duplicates.Add(1)
-	result, err := log.DecodeResult(row.result)
+	result, err := log.DecodeResult(row.Result)
 	if err != nil {
 		return log.Result{}, fmt.Errorf("first result of change %s: %w", c.ID, err)
 	}
@@ -247,19 +248,19 @@ func (s *Store) knownResult(c *log.Change, asker log.Asker, known *remembered) (
 
 // firstRow is what is remembered of a change. It is the same on every server, or
 // there is none: the window has its hash.
-func (s *Store) firstRow(id log.UUID, known *remembered) (rememberedRow, error) {
-	value, ok := s.applier.window.result(known)
+func (s *Store) firstRow(id log.UUID, known *window.Known) (window.Row, error) {
+	value, ok := s.applier.window.Result(known)
 	if !ok {
 		err := s.files.view(func(tx *bbolt.Tx) (err error) {
-			_, value, err = readChangeRow(id[:], tx.Bucket(bucketChanges).Get(id[:]))
+			_, value, err = window.ReadChangeRow(id[:], tx.Bucket(window.BucketChanges).Get(id[:]))
 			return err
 		})
 		if err != nil {
-			return rememberedRow{}, fmt.Errorf("first result of change %s: %w", id, err)
+			return window.Row{}, fmt.Errorf("first result of change %s: %w", id, err)
 		}
 	}
-	if !known.is(value) {
-		return rememberedRow{}, fmt.Errorf("first result of change %s is another one than it was: %w", id, log.ErrCorrupt)
+	if !known.Is(value) {
+		return window.Row{}, fmt.Errorf("first result of change %s is another one than it was: %w", id, log.ErrCorrupt)
 	}
-	return openRemembered(id, value), nil
+	return window.OpenRow(id, value), nil
 }

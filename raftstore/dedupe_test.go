@@ -12,6 +12,7 @@ import (
 	"go.etcd.io/bbolt"
 
 	"rutter/log"
+	"rutter/raftstore/internal/window"
 )
 
 func TestRetryGetsFirstResult(t *testing.T) {
@@ -71,7 +72,7 @@ func TestChangeIDs(t *testing.T) {
 
 func testChangeIDs(t *testing.T, version uint32) {
 	n := one(t, func(c *Config) { c.DedupeCount, c.features = 3, version })
-	at := func(d time.Duration) log.UUID { return newCluster(time.Now().Add(d)) }
+	at := func(d time.Duration) log.UUID { return window.NewID(time.Now().Add(d)) }
 	var v4 log.UUID
 	v4[0], v4[6] = 1, 0x40
 	var kept []*log.Change
@@ -131,8 +132,8 @@ func TestRetryAfterTheResultIsStored(t *testing.T) {
 			must(t, n, tagChange(newID(), "settles"))
 			n.applier.mu.Lock()
 			w := n.applier.window
-			if _, fresh := w.result(w.first(c.ID)); fresh || w.length() != 2 {
-				t.Errorf("of %d results the first is in memory: %t; want those that are not stored", w.length(), fresh)
+			if _, fresh := w.Result(w.Known(c.ID)); fresh || w.Len() != 2 {
+				t.Errorf("of %d results the first is in memory: %t; want those that are not stored", w.Len(), fresh)
 			}
 			n.applier.mu.Unlock()
 		}
@@ -146,12 +147,12 @@ func TestRetryAfterTheResultIsStored(t *testing.T) {
 		t.Errorf("after a restart a retry gave %+v, want %+v", again, first)
 	}
 	err := n.files.current.db.Update(func(tx *bbolt.Tx) error {
-		changes := tx.Bucket(bucketChanges)
-		_, value, err := readChangeRow(c.ID[:], changes.Get(c.ID[:]))
+		changes := tx.Bucket(window.BucketChanges)
+		_, value, err := window.ReadChangeRow(c.ID[:], changes.Get(c.ID[:]))
 		if err != nil {
 			return err
 		}
-		return changes.Put(c.ID[:], changeRow(c.ID, append(value, 0)))
+		return changes.Put(c.ID[:], window.ChangeRow(c.ID, append(value, 0)))
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -173,24 +174,24 @@ func TestForgottenIDsLeaveTheFile(t *testing.T) {
 		t.Fatal(err)
 	}
 	id := func(i byte) log.UUID { return log.UUID{15: i} }
-	write := func(results []changeResult, trimmed log.UUID) {
+	write := func(results []window.Result, trimmed log.UUID) {
 		t.Helper()
 		err := db.Update(func(tx *bbolt.Tx) error {
-			return writeWindow(tx, []*windowBatch{{results: results, trimmed: trimmed}})
+			return window.Write(tx, []*window.Batch{{Results: results, Trimmed: trimmed}})
 		})
 		if err != nil {
 			t.Fatal(err)
 		}
 	}
-	var old []changeResult
+	var old []window.Result
 	for i := byte(1); i <= 9; i++ {
-		old = append(old, changeResult{id(i), []byte("old")})
+		old = append(old, window.Result{ID: id(i), Value: []byte("old")})
 	}
 	write(old, log.UUID{})
-	write([]changeResult{{id(20), []byte("new")}}, id(9))
+	write([]window.Result{{ID: id(20), Value: []byte("new")}}, id(9))
 	var left []log.UUID
 	err = db.View(func(tx *bbolt.Tx) error {
-		return tx.Bucket(bucketChanges).ForEach(func(k, _ []byte) error {
+		return tx.Bucket(window.BucketChanges).ForEach(func(k, _ []byte) error {
 			if k[0] == 0 {
 				left = append(left, log.UUID(k))
 			}
@@ -220,7 +221,7 @@ func TestForgottenIDsAreNotRead(t *testing.T) {
 	}
 	low := log.UUID{15: 1}
 	err = db.Update(func(tx *bbolt.Tx) error {
-		return tx.Bucket(bucketChanges).Put(low[:], changeRow(low, []byte("old")))
+		return tx.Bucket(window.BucketChanges).Put(low[:], window.ChangeRow(low, []byte("old")))
 	})
 	if err := errors.Join(err, db.Close()); err != nil {
 		t.Fatal(err)
@@ -228,7 +229,7 @@ func TestForgottenIDsAreNotRead(t *testing.T) {
 	n = n.again(t)
 	must(t, n, tagChange(newID(), "after"))
 	n.halt(t)
-	if got := n.applier.window.length(); got > 2 {
+	if got := n.applier.window.Len(); got > 2 {
 		t.Errorf("the window has %d ids, want 2", got)
 	}
 }

@@ -17,6 +17,7 @@ import (
 	"github.com/hashicorp/raft"
 
 	"rutter/log"
+	"rutter/raftstore/internal/window"
 )
 
 func TestConfig(t *testing.T) {
@@ -285,7 +286,7 @@ func FuzzRows(f *testing.F) {
 	f.Add(h.encode())
 	f.Add(m.encode())
 	f.Add(eventRow(seqKey(5), &slot{log.Entry{Seq: 5, Bytes: []byte("event")}, 0}))
-	f.Add(changeRow(log.UUID{}, []byte("result")))
+	f.Add(window.ChangeRow(log.UUID{}, []byte("result")))
 	f.Fuzz(func(t *testing.T, row []byte) {
 		if h, err := decodeHead(row); err == nil && row != nil && !bytes.Equal(h.encode(), row) {
 			t.Errorf("head %+v is not what was read", h)
@@ -296,7 +297,7 @@ func FuzzRows(f *testing.F) {
 		if s, err := readEventRow(5, seqKey(5), row); err == nil && !bytes.Equal(eventRow(seqKey(5), &s), row) {
 			t.Errorf("event row %+v is not what was read", s)
 		}
-		if id, result, err := readChangeRow(make([]byte, 16), row); err == nil && !bytes.Equal(changeRow(id, result), row) {
+		if id, result, err := window.ReadChangeRow(make([]byte, 16), row); err == nil && !bytes.Equal(window.ChangeRow(id, result), row) {
 			t.Errorf("change row %x is not what was read", result)
 		}
 		_, _, _, _ = readObjectRow(log.KindNIC, "x", row)

@@ -54,7 +54,7 @@ func (s *Store) raiseFeature(ctx context.Context, r *raft.Raft, since time.Time)
 // The caller is the FSM's goroutine.
 func (s *Store) becomeOfFeature(version uint32) {
 	if a := &s.applier; a.head.feature < log.FeatureContained && version >= log.FeatureContained {
-		a.window.becomeContained(a.head.time)
+		a.window.BecomeContained(a.head.time)
 	}
 	s.applier.head.feature = version
 	s.mu.Lock()

@@ -14,6 +14,7 @@ import (
 	"rutter/log"
 	"rutter/projections"
 	"rutter/raftstore/internal/boltfile"
+	"rutter/raftstore/internal/window"
 )
 
 // Folder is the log of a stopped server's data folder, or of a snapshot file,
@@ -63,7 +64,7 @@ func OpenFolder(path string) (f *Folder, err error) {
 		err = fmt.Errorf("%s: %w", path, err)
 	default:
 		err = f.view(func(tx *bbolt.Tx) (err error) {
-			for _, name := range [...][]byte{bucketEvents, bucketObjects, bucketCheckpoints, bucketChanges} {
+			for _, name := range [...][]byte{bucketEvents, bucketObjects, bucketCheckpoints, window.BucketChanges} {
 				if tx.Bucket(name) == nil {
 					return fmt.Errorf("no bucket %s: %w", name, log.ErrCorrupt)
 				}

@@ -11,6 +11,7 @@ import (
 
 	"rutter/log"
 	"rutter/projections"
+	"rutter/raftstore/internal/window"
 )
 
 // Verified is what Folder.Verify found.
@@ -80,9 +81,9 @@ func (v *verifier) found(seq log.Seq, remedy, format string, args ...any) {
 func (v *verifier) all() error {
 	v.whole, _ = checkpoints(v.tx)
 	v.result.Checkpoints = len(v.whole)
-	err := v.tx.Bucket(bucketChanges).ForEach(func(key, row []byte) error {
+	err := v.tx.Bucket(window.BucketChanges).ForEach(func(key, row []byte) error {
 		v.result.Changes++
-		_, _, err := readChangeRow(key, row)
+		_, _, err := window.ReadChangeRow(key, row)
 		return err
 	})
 	if err == nil {
@@ -113,8 +114,8 @@ func (v *verifier) all() error {
 // window compares the dedupe window with the digest that was written with it: a row,
 // or an author's line, that is gone has no checksum that could tell.
 func (v *verifier) window() error {
-	w, err := loadWindow(v.tx, 0, 0, v.head.ofWindow())
-	if err == nil && v.head.summed && w.digest() != v.head.windowSum {
+	w, err := window.Load(v.tx, 0, 0, v.head.ofWindow())
+	if err == nil && v.head.summed && w.Digest() != v.head.windowSum {
 		err = fmt.Errorf("changes.db: change ids are not those that were written: %w", log.ErrCorrupt)
 	}
 	return err

@@ -15,6 +15,7 @@ import (
 	"rutter/log"
 	"rutter/projections"
 	"rutter/raftstore/internal/boltfile"
+	"rutter/raftstore/internal/window"
 )
 
 // FolderWriter makes the changes.db of a new data folder from the entries of a
@@ -85,7 +86,7 @@ func CreateFolder(dir string, start FolderStart) (*FolderWriter, error) {
 		return nil, fmt.Errorf("%s: %w", w.path, err)
 	}
 	err = w.update(func(tx *bbolt.Tx) error {
-		for _, name := range [...][]byte{bucketMeta, bucketEvents, bucketObjects, bucketChanges, bucketCheckpoints, bucketIndex} {
+		for _, name := range [...][]byte{bucketMeta, bucketEvents, bucketObjects, window.BucketChanges, bucketCheckpoints, bucketIndex} {
 			if _, err := tx.CreateBucketIfNotExists(name); err != nil {
 				return err
 			}

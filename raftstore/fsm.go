@@ -11,6 +11,7 @@ import (
 	"go.etcd.io/bbolt"
 
 	"rutter/log"
+	"rutter/raftstore/internal/window"
 )
 
 // First byte of a raft entry: what it asks of every server. One that a server
@@ -66,7 +67,7 @@ type applier struct {
 	dec    log.ChangeDecoder
 	bodies [][]byte // of the events of the change that is being applied
 	slots  []slot   // these events
-	window *window
+	window *window.Window
 	index  uint64 // of the raft entry that is being applied
 	// rebuild, if there is one, gets the entries, which are applied after it.
 	rebuild *rebuild
@@ -95,9 +96,9 @@ func (s *Store) applyEntry(entry *raft.Log) any {
 	}
 	u := new(unit)
 	a.index = entry.Index
-	a.window.settle(s.persister.storedIndex())
-	if !a.window.isContained() {
-		u.window.trimmed = a.window.trimmedTo()
+	a.window.Settle(s.persister.storedIndex())
+	if !a.window.Contained() {
+		u.window.Trimmed = a.window.Trimmed()
 	}
 	response, err := s.applyOrSkip(entry, u)
 	if err != nil {
@@ -105,12 +106,12 @@ func (s *Store) applyEntry(entry *raft.Log) any {
 		s.fail(err)
 		return err
 	}
-	a.head.trimmed, a.head.leaps, u.window.changes = a.window.trimmedTo(), a.window.leapsOf(), a.window.takeChanges()
-	if !a.window.isContained() {
-		u.window.trimmed = a.window.trimmedTo()
+	a.head.trimmed, a.head.leaps, u.window.Changes = a.window.Trimmed(), a.window.Leaps(), a.window.TakeChanges()
+	if !a.window.Contained() {
+		u.window.Trimmed = a.window.Trimmed()
 	}
 	a.head.applied, a.head.term, a.head.command = entry.Index, entry.Term, entry.Index
-	a.head.stateSum, a.head.windowSum, a.head.summed = stateSum(s.state), a.window.digest(), true
+	a.head.stateSum, a.head.windowSum, a.head.summed = stateSum(s.state), a.window.Digest(), true
 	s.points.push(&a.head)
 	s.mu.Lock()
 	s.head = a.head
@@ -174,7 +175,7 @@ func (s *Store) applyBatch(data []byte, u *unit) ([]log.Result, error) {
 		return nil, err
 	}
 	results := make([]log.Result, len(changes))
-	u.slots, u.window.results = make([]slot, 0, len(changes)), make([]changeResult, 0, len(changes))
+	u.slots, u.window.Results = make([]slot, 0, len(changes)), make([]window.Result, 0, len(changes))
 	for i, raw := range changes {
 		if results[i], err = s.applyChange(raw, u); err != nil {
 			return nil, fmt.Errorf("change %d: %w", i, err)
@@ -196,9 +197,9 @@ func (s *Store) applyChange(raw []byte, u *unit) (log.Result, error) {
 	}
 	a.head.time = max(a.head.time, c.Time)
 	c.Time = a.head.time
-	a.window.advance(c.Time)
+	a.window.Advance(c.Time)
 	asker := c.Asker()
-	if known := a.window.first(c.ID); known != nil {
+	if known := a.window.Known(c.ID); known != nil {
 		return s.knownResult(c, asker, known)
 	}
 	if refusal := s.checkID(c, asker); refusal != nil {
@@ -212,7 +213,7 @@ func (s *Store) applyChange(raw []byte, u *unit) (log.Result, error) {
 	result := d.result
 	if result.Refusal != nil {
 		s.counters.refused.Add(1)
-		if a.window.check(c.ID, asker, c.Time) != nil {
+		if a.window.Check(c.ID, asker, c.Time) != nil {
 			return result, nil // it was to set the time (checkID), which stays: its id is of another one
 		}
 	} else {
@@ -227,12 +228,12 @@ func (s *Store) applyChange(raw []byte, u *unit) (log.Result, error) {
 	if err != nil {
 		return log.Result{}, fmt.Errorf("result of change %s: %w", c.ID, err)
 	}
-	if a.window.isContained() {
-		row := rememberedRow{a.head.time, asker, c.Content, encoded}
-		encoded = row.encode()
+	if a.window.Contained() {
+		row := window.Row{Applied: a.head.time, Asker: asker, Content: c.Content, Result: encoded}
+		encoded = row.Encode()
 	}
-	a.window.add(c.ID, encoded, a.index)
-	u.window.results = append(u.window.results, changeResult{c.ID, encoded})
+	a.window.Add(c.ID, encoded, a.index)
+	u.window.Results = append(u.window.Results, window.Result{ID: c.ID, Value: encoded})
 	u.bytes += len(encoded)
 	return result, nil
 }

@@ -134,7 +134,7 @@ func threeAgree(t *testing.T, file, raw []byte) {
 				t.Fatalf("server %d came to %q, the first to %q", i, results[i], results[0])
 			}
 		}
-		if remembered := goesOn.applier.window.length() > len(settling); first != nil && remembered && !bytes.Equal(first, results[0]) {
+		if remembered := goesOn.applier.window.Len() > len(settling); first != nil && remembered && !bytes.Equal(first, results[0]) {
 			t.Fatalf("a retry got %q, the first %q", results[0], first)
 		}
 		first = results[0]

@@ -162,7 +162,7 @@ func inspectFile(path string, progress Progress) (c *Content, err error) {
 	}
 	h := &loaded.head
 	c.Cluster, c.Head, c.Chain, c.Time, c.Floor, c.Feature = h.cluster, h.cursor(), h.hash, h.time, h.floor, h.feature
-	c.Index, c.Term, c.Changes = h.applied, h.term, loaded.window.length()
+	c.Index, c.Term, c.Changes = h.applied, h.term, loaded.window.Len()
 	for _, m := range h.conf.Servers {
 		c.Members = append(c.Members, MemberStatus{Member: Member{string(m.ID), string(m.Address)}, Voter: m.Suffrage == raft.Voter})
 	}

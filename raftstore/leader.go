@@ -10,6 +10,7 @@ import (
 	"github.com/hashicorp/raft"
 
 	"rutter/log"
+	"rutter/raftstore/internal/window"
 )
 
 // phase is where Run is: opened → running → stopping → stopped.
@@ -207,7 +208,7 @@ func (s *Store) assume(ctx context.Context, r *raft.Raft) error {
 		return fmt.Errorf("barrier: %w", err)
 	}
 	if s.Head().Cluster.IsZero() {
-		cluster := newCluster(s.cfg.Now())
+		cluster := window.NewID(s.cfg.Now())
 		future := r.Apply(genesis(cluster, min(s.cfg.features, log.FeatureVersion)), enqueueTimeout)
 		if err := future.Error(); err != nil {
 			return fmt.Errorf("give the cluster its identity: %w", err)

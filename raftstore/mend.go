@@ -11,6 +11,7 @@ import (
 
 	"rutter/log"
 	"rutter/projections"
+	"rutter/raftstore/internal/window"
 )
 
 // The log's time is set, back or forward, by the event of a setting
@@ -96,15 +97,15 @@ func (s *Store) enqueueMend(c *log.Change, to log.Time, forced bool, done func(o
 func (s *Store) checkID(c *log.Change, asker log.Asker) *log.Refusal {
 	to, _, ok := s.mend(c)
 	if !ok {
-		return s.applier.window.check(c.ID, asker, c.Time)
+		return s.applier.window.Check(c.ID, asker, c.Time)
 	}
 	_, v7 := c.ID.UnixMilli()
-	off := time.Duration(timeOfID(c.ID) - to)
+	off := time.Duration(window.TimeOf(c.ID) - to)
 	switch {
 	case !v7:
-		return badID(log.CodeInvalidParameters, c.ID, "is not a UUID of version 7", "make a new UUIDv7 for each change, and keep it for its retries")
-	case off > maxIDAhead || -off > s.cfg.DedupeAge:
-		return badID(log.CodeInvalidParameters, c.ID, fmt.Sprintf("is of %s, and the log is to be set to %s: one of them is wrong", log.Time(int64(to)+int64(off)), to), "send it from a machine whose clock shows the time that is set")
+		return window.BadID(log.CodeInvalidParameters, c.ID, "is not a UUID of version 7", "make a new UUIDv7 for each change, and keep it for its retries")
+	case off > window.MaxAhead || -off > s.cfg.DedupeAge:
+		return window.BadID(log.CodeInvalidParameters, c.ID, fmt.Sprintf("is of %s, and the log is to be set to %s: one of them is wrong", log.Time(int64(to)+int64(off)), to), "send it from a machine whose clock shows the time that is set")
 	}
 	return nil
 }
@@ -117,9 +118,9 @@ func (a *applier) setTime(events []*log.Event) {
 	}
 	to := events[0].Time
 	if to < a.head.time {
-		a.window.timeSetBack(to)
+		a.window.TimeSetBack(to)
 	} else {
-		a.window.advance(to) // before it remembers this change, which is of the time after the leap
+		a.window.Advance(to) // before it remembers this change, which is of the time after the leap
 	}
 	a.head.time = to
 }

@@ -3,6 +3,7 @@ package raftstore
 import (
 	"errors"
 	"path/filepath"
+	"rutter/raftstore/internal/window"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -19,7 +20,7 @@ func TestMendWhileDiskHangs(t *testing.T) {
 	cfg.InitialMembers = []Member{{"s1", cfg.Listen}}
 	cfg.Now = func() time.Time { return time.Now().Add(time.Duration(off.Load())) }
 	n := launchHeld(t, cfg)
-	must(t, n.node, tagChange(newCluster(time.Now().Add(year)), "ahead"))
+	must(t, n.node, tagChange(window.NewID(time.Now().Add(year)), "ahead"))
 	off.Store(0)
 	n.disk.hold()
 	told := make(chan outcome, 1)

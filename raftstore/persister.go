@@ -14,18 +14,19 @@ import (
 	"rutter/log"
 	"rutter/raftstore/internal/boltfile"
 	"rutter/raftstore/internal/disk"
+	"rutter/raftstore/internal/window"
 )
 
 // unit is what one raft entry adds to changes.db, in the order of the log.
 type unit struct {
 	slots  []slot
-	window windowBatch
+	window window.Batch
 	bytes  int
 }
 
 // empty reports whether there is nothing to write but the head.
 func (u *unit) empty() bool {
-	return len(u.slots) == 0 && u.window.empty()
+	return len(u.slots) == 0 && u.window.Empty()
 }
 
 // work is what the next transaction writes.
@@ -281,7 +282,7 @@ func (w *work) resolve(stored head) head {
 func (p *persister) write(tx *bbolt.Tx, w *work, next *head) error {
 	events := tx.Bucket(bucketEvents)
 	events.FillPercent = 1 // keys only ever grow
-	batches := make([]*windowBatch, 0, len(w.units))
+	batches := make([]*window.Batch, 0, len(w.units))
 	for _, u := range w.units {
 		batches = append(batches, &u.window)
 		for i := range u.slots {
@@ -291,7 +292,7 @@ func (p *persister) write(tx *bbolt.Tx, w *work, next *head) error {
 			}
 		}
 	}
-	if err := writeWindow(tx, batches); err != nil {
+	if err := window.Write(tx, batches); err != nil {
 		return err
 	}
 	meta := tx.Bucket(bucketMeta)
@@ -308,9 +309,9 @@ func putHead(meta *bbolt.Bucket, h *head) error {
 	row := h.encode()
 	err := errors.Join(meta.Put(keyHead, row), meta.Put(keyRetention, h.retention.row()), meta.Put(keySwept, h.encodeSwept(row)), putSkips(meta, h.skips))
 	if len(h.leaps) > 0 {
-		err = errors.Join(err, meta.Put(keyLeaps, encodeLeaps(h.leaps)))
+		err = errors.Join(err, meta.Put(window.KeyLeaps, window.EncodeLeaps(h.leaps)))
 	} else {
-		err = errors.Join(err, meta.Delete(keyLeaps))
+		err = errors.Join(err, meta.Delete(window.KeyLeaps))
 	}
 	if h.summed {
 		return errors.Join(err, meta.Put(keySums, h.encodeSums(row)))

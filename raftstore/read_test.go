@@ -13,6 +13,7 @@ import (
 	"pgregory.net/rapid"
 
 	"rutter/log"
+	"rutter/raftstore/internal/window"
 )
 
 // TestEntriesKeepChangesWhole reads a log of changes of many sizes with every
@@ -111,7 +112,7 @@ func TestFlippedBits(t *testing.T) {
 		t.Fatal(err)
 	}
 	var rows int
-	for _, bucket := range [][]byte{bucketEvents, bucketChanges, bucketMeta, []byte(log.KindNICTag.String())} {
+	for _, bucket := range [][]byte{bucketEvents, window.BucketChanges, bucketMeta, []byte(log.KindNICTag.String())} {
 		for row := 0; ; row++ {
 			if err := os.WriteFile(path, whole, 0o600); err != nil {
 				t.Fatal(err)

@@ -15,6 +15,7 @@ import (
 	"go.etcd.io/bbolt"
 
 	"rutter/raftstore/internal/boltfile"
+	"rutter/raftstore/internal/window"
 )
 
 // Rebirth says what a data folder is to become: the one server of a new
@@ -118,7 +119,7 @@ func ownAs(dir, path string) error {
 // raft's log, in one transaction.
 func (r *Rebirth) found(db *bbolt.DB, c *Content, index, term uint64) error {
 	conf := raft.Configuration{Servers: []raft.Server{{ID: raft.ServerID(r.Member.ID), Address: raft.ServerAddress(r.Member.Address)}}}
-	cluster := newCluster(r.Now())
+	cluster := window.NewID(r.Now())
 	err := db.Update(func(tx *bbolt.Tx) error {
 		h, _, err := readMeta(tx)
 		if err != nil {

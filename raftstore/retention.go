@@ -12,6 +12,7 @@ import (
 	"go.etcd.io/bbolt"
 
 	"rutter/log"
+	"rutter/raftstore/internal/metarow"
 )
 
 // Retention says how much of the log a cluster keeps: entries that are younger
@@ -46,9 +47,9 @@ func (r Retention) encode() []byte {
 }
 
 func (r Retention) row() []byte {
-	b := newMeta(retentionBytes)
+	b := metarow.New(retentionBytes)
 	b = append(b, r.encode()...)
-	return sealMeta(keyRetention, b)
+	return metarow.Seal(keyRetention, b)
 }
 
 // decodeRetention reads the row; none is the default.
@@ -56,14 +57,14 @@ func decodeRetention(row []byte) (Retention, error) {
 	if row == nil {
 		return Retention{}, nil
 	}
-	r, err := openMeta(keyRetention, row)
+	r, err := metarow.Open(keyRetention, row)
 	if err != nil {
 		return Retention{}, err
 	}
-	if len(r.b) < retentionBytes {
+	if len(r.Rest) < retentionBytes {
 		return Retention{}, fmt.Errorf("changes.db: retention of %d bytes: %w", len(row), log.ErrCorrupt)
 	}
-	return Retention{time.Duration(r.u64()), r.u64(), r.u64()}, nil
+	return Retention{time.Duration(r.U64()), r.U64(), r.U64()}, nil
 }
 
 // SetRetention changes what the cluster keeps, on any server.
@@ -159,8 +160,8 @@ func (s *Store) applyRetention(data []byte) error {
 	if len(data) < retentionBytes {
 		return fmt.Errorf("retention of %d bytes: %w", len(data), log.ErrCorrupt)
 	}
-	r := reader{data}
-	s.applier.head.retention = Retention{time.Duration(r.u64()), r.u64(), r.u64()}
+	r := metarow.Reader{Rest: data}
+	s.applier.head.retention = Retention{time.Duration(r.U64()), r.U64(), r.U64()}
 	return nil
 }
 
@@ -175,14 +176,14 @@ func (s *Store) applyFloor(data []byte) error {
 	if len(data) < 8+len(log.Hash{}) {
 		return fmt.Errorf("floor of %d bytes: %w", len(data), log.ErrCorrupt)
 	}
-	r := reader{data}
-	seq := log.Seq(r.u64())
+	r := metarow.Reader{Rest: data}
+	seq := log.Seq(r.U64())
 	a := &s.applier
 	if seq > a.head.seq {
 		return fmt.Errorf("floor at %d, beyond the head at %d: %w", seq, a.head.seq, log.ErrCorrupt)
 	}
 	if seq > a.head.floor {
-		a.head.floor, a.head.floorHash = seq, log.Hash(r.take(len(log.Hash{})))
+		a.head.floor, a.head.floorHash = seq, log.Hash(r.Take(len(log.Hash{})))
 	}
 	return nil
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/hashicorp/raft"
 
 	"rutter/log"
+	"rutter/raftstore/internal/window"
 )
 
 // by is a tag's change of an author.
@@ -42,9 +43,9 @@ func TestWindowFilledFromAhead(t *testing.T) {
 	before := by("operator:ada", newID(), "before")
 	first := must(t, n, before)
 	for i := range 150 {
-		must(t, n, by("operator:eve", newCluster(now.Add(50*time.Second+time.Duration(i)*time.Millisecond)), fmt.Sprintf("eve%d", i)))
+		must(t, n, by("operator:eve", window.NewID(now.Add(50*time.Second+time.Duration(i)*time.Millisecond)), fmt.Sprintf("eve%d", i)))
 		if i%30 == 0 { // the later comes first
-			c1, c2 := by("operator:bob", newID(), fmt.Sprintf("early%d", i)), by("operator:bob", newCluster(time.Now().Add(5*time.Millisecond)), fmt.Sprintf("late%d", i))
+			c1, c2 := by("operator:bob", newID(), fmt.Sprintf("early%d", i)), by("operator:bob", window.NewID(time.Now().Add(5*time.Millisecond)), fmt.Sprintf("late%d", i))
 			r2 := must(t, n, c2)
 			must(t, n, c1)
 			if again := must(t, n, c2); again.First != r2.First {
@@ -195,7 +196,7 @@ func TestWindowAtTheRaise(t *testing.T) {
 		t.Helper()
 		for i := range n {
 			now = now.Add(every)
-			c := by(fmt.Sprintf("operator:%d", i%3), newCluster(now.Add(ahead*time.Duration(i%2))), fmt.Sprintf("t%d", len(changes)))
+			c := by(fmt.Sprintf("operator:%d", i%3), window.NewID(now.Add(ahead*time.Duration(i%2))), fmt.Sprintf("t%d", len(changes)))
 			c.Time = log.TimeOf(now)
 			index++
 			for _, s := range stores {
@@ -252,10 +253,10 @@ func TestServersCompareTheirWindows(t *testing.T) {
 // got: to split it, or to send it with a new id.
 func TestUnknownFateAdvisesNothing(t *testing.T) {
 	t.Parallel()
-	w := newWindow(time.Hour, 10, log.UUID{})
+	w := window.New(time.Hour, 10, log.UUID{})
 	unknown := fmt.Errorf("%w: the connection was lost", ErrUnknown)
 	for _, later := range []error{
-		w.check(newCluster(time.Unix(0, 0)), log.Asker{}, log.TimeOf(time.Now())),
+		w.Check(window.NewID(time.Unix(0, 0)), log.Asker{}, log.TimeOf(time.Now())),
 		fmt.Errorf("split it: %w", log.ErrTooLarge),
 		fmt.Errorf("%w: 3 of them", ErrOverloaded),
 	} {

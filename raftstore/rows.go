@@ -7,7 +7,10 @@ import (
 	"github.com/hashicorp/raft"
 
 	"rutter/log"
+	"rutter/raftstore/internal/digest"
 	"rutter/raftstore/internal/disk"
+	"rutter/raftstore/internal/metarow"
+	"rutter/raftstore/internal/window"
 )
 
 // Rows of changes.db, big endian. Every row ends in what it carries and holds
@@ -19,7 +22,7 @@ import (
 //	objects  bucket per kind, key: id
 //	         | crc (4) | revision (8) | seq (8) | object bytes |
 //	changes  key: change id (16)
-//	         | crc (4) | value: see rememberedRow |
+//	         | crc (4) | value: see Row |
 //	lines    key: author (16)
 //	         | crc (4) | change id (16) |
 //	meta     key: "head", "marker", "digests", "retention", "rows", "leaps", "skips"
@@ -118,12 +121,12 @@ type head struct {
 	trimmed       log.UUID // of the dedupe window
 
 	// What follows stands in rows of its own (digest.go, retention.go, skip.go).
-	command             uint64 // the last raft entry that was for the FSM; applied may be a barrier's
-	stateSum, windowSum sum    // digests of the objects and of the dedupe window
-	summed              bool   // the two are known
+	command             uint64     // the last raft entry that was for the FSM; applied may be a barrier's
+	stateSum, windowSum digest.Sum // digests of the objects and of the dedupe window
+	summed              bool       // the two are known
 	retention           Retention
-	leaps               []leap // of the dedupe window; never altered
-	skips               skips  // what operators had skipped (skip.go)
+	leaps               []window.Leap // of the dedupe window; never altered
+	skips               skips         // what operators had skipped (skip.go)
 	// rows is the seq whose state the object rows are, but for the objects of
 	// later events; it belongs to the file, not to the cluster (sweep.go).
 	rows log.Seq
@@ -139,15 +142,15 @@ func (h *head) cursor() log.Cursor {
 }
 
 // ofWindow is what the head says of the window that is stored with it.
-func (h *head) ofWindow() *windowHead {
-	return &windowHead{feature: h.feature, time: h.time, trimmed: h.trimmed, leaps: h.leaps}
+func (h *head) ofWindow() *window.Head {
+	return &window.Head{Feature: h.feature, Time: h.time, Trimmed: h.trimmed, Leaps: h.leaps}
 }
 
 const headFixed = 1 + 3*8 + 8 + 32 + 8 + 16 + 4 + 8 + 32 + 16
 
 // encode returns the row of the head.
 func (h *head) encode() []byte {
-	b := newMeta(headFixed + 128)
+	b := metarow.New(headFixed + 128)
 	for _, n := range [...]uint64{h.applied, h.term, h.confIndex, uint64(h.seq)} {
 		b = binary.BigEndian.AppendUint64(b, n)
 	}
@@ -159,7 +162,7 @@ func (h *head) encode() []byte {
 	b = append(b, h.floorHash[:]...)
 	b = append(b, h.trimmed[:]...)
 	b = append(b, encodeConf(h.conf)...)
-	return sealMeta(keyHead, b)
+	return metarow.Seal(keyHead, b)
 }
 
 // decodeHead reads a head's row; none is the head of an empty log.
@@ -168,22 +171,22 @@ func decodeHead(row []byte) (head, error) {
 	if row == nil {
 		return h, nil
 	}
-	r, err := openMeta(keyHead, row)
+	r, err := metarow.Open(keyHead, row)
 	if err != nil {
 		return h, err
 	}
-	if len(r.b) < headFixed-1 {
+	if len(r.Rest) < headFixed-1 {
 		return h, fmt.Errorf("changes.db: head of %d bytes: %w", len(row), log.ErrCorrupt)
 	}
-	h.applied, h.term, h.confIndex, h.seq = r.u64(), r.u64(), r.u64(), log.Seq(r.u64())
-	copy(h.hash[:], r.take(32))
-	h.time = log.Time(r.u64())
-	copy(h.cluster[:], r.take(16))
-	h.feature = binary.BigEndian.Uint32(r.take(4))
-	h.floor = log.Seq(r.u64())
-	copy(h.floorHash[:], r.take(32))
-	copy(h.trimmed[:], r.take(16))
-	h.conf, err = decodeConf(r.b)
+	h.applied, h.term, h.confIndex, h.seq = r.U64(), r.U64(), r.U64(), log.Seq(r.U64())
+	copy(h.hash[:], r.Take(32))
+	h.time = log.Time(r.U64())
+	copy(h.cluster[:], r.Take(16))
+	h.feature = binary.BigEndian.Uint32(r.Take(4))
+	h.floor = log.Seq(r.U64())
+	copy(h.floorHash[:], r.Take(32))
+	copy(h.trimmed[:], r.Take(16))
+	h.conf, err = decodeConf(r.Rest)
 	return h, err
 }
 
@@ -204,12 +207,12 @@ func (m *marker) id() string {
 }
 
 func (m *marker) encode() []byte {
-	b := newMeta(128)
+	b := metarow.New(128)
 	for _, n := range [...]uint64{m.index, m.term, m.confIndex} {
 		b = binary.BigEndian.AppendUint64(b, n)
 	}
 	b = append(b, encodeConf(m.conf)...)
-	return sealMeta(keyMarker, b)
+	return metarow.Seal(keyMarker, b)
 }
 
 // decodeMarker reads a marker's row; none is the zero marker.
@@ -218,15 +221,15 @@ func decodeMarker(row []byte) (marker, error) {
 	if row == nil {
 		return m, nil
 	}
-	r, err := openMeta(keyMarker, row)
+	r, err := metarow.Open(keyMarker, row)
 	if err != nil {
 		return m, err
 	}
-	if len(r.b) < 24 {
+	if len(r.Rest) < 24 {
 		return m, fmt.Errorf("changes.db: marker of %d bytes: %w", len(row), log.ErrCorrupt)
 	}
-	m.index, m.term, m.confIndex = r.u64(), r.u64(), r.u64()
-	m.conf, err = decodeConf(r.b)
+	m.index, m.term, m.confIndex = r.U64(), r.U64(), r.U64()
+	m.conf, err = decodeConf(r.Rest)
 	return m, err
 }
 

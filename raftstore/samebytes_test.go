@@ -48,8 +48,8 @@ func (s *bare) apply(data []byte) applied {
 	for seq := from + 1; seq <= h.seq; seq++ {
 		made.Events = append(made.Events, s.ring.at(seq).Bytes)
 	}
-	made.Hash, made.State, made.Window = fmt.Sprintf("%x", h.hash), fmt.Sprintf("%x", h.stateSum.bytes()), fmt.Sprintf("%x", h.windowSum.bytes())
-	made.Digest = fmt.Sprintf("%x", h.digest().bytes())
+	made.Hash, made.State, made.Window = fmt.Sprintf("%x", h.hash), fmt.Sprintf("%x", h.stateSum.Bytes()), fmt.Sprintf("%x", h.windowSum.Bytes())
+	made.Digest = fmt.Sprintf("%x", h.digest().Bytes())
 	return made
 }
 

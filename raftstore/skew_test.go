@@ -12,6 +12,7 @@ import (
 
 	"rutter/log"
 	"rutter/projections"
+	"rutter/raftstore/internal/window"
 )
 
 const year = 365 * 24 * time.Hour
@@ -294,7 +295,7 @@ func aYearAhead(t *testing.T) *node {
 	off.Store(int64(year))
 	n = n.again(t)
 	for i := range 10 {
-		must(t, n, tagChange(newCluster(time.Now().Add(year)), fmt.Sprintf("bad%d", i)))
+		must(t, n, tagChange(window.NewID(time.Now().Add(year)), fmt.Sprintf("bad%d", i)))
 	}
 	n.halt(t)
 	off.Store(0)
@@ -415,7 +416,7 @@ func TestMendUnderWriters(t *testing.T) {
 				// Ids of the log's time, whatever it is: this test is not about them.
 				var at log.Time
 				n.View(func(v View) { at = v.Time })
-				if _, err := n.Propose(patience(t), tagChange(newCluster(at.Std()), fmt.Sprintf("w%d_%d", w, i))); err != nil {
+				if _, err := n.Propose(patience(t), tagChange(window.NewID(at.Std()), fmt.Sprintf("w%d_%d", w, i))); err != nil {
 					failed.Add(1)
 				}
 			}
@@ -455,7 +456,7 @@ func TestMendOfThree(t *testing.T) {
 	}
 	move(year)
 	for i := range 5 {
-		must(t, nodes[0], tagChange(newCluster(time.Now().Add(year)), fmt.Sprintf("bad%d", i)))
+		must(t, nodes[0], tagChange(window.NewID(time.Now().Add(year)), fmt.Sprintf("bad%d", i)))
 	}
 	move(0)
 	leaderOf(t, nodes)

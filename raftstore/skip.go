@@ -15,6 +15,8 @@ import (
 	"github.com/hashicorp/raft"
 
 	"rutter/log"
+	"rutter/raftstore/internal/digest"
+	"rutter/raftstore/internal/metarow"
 )
 
 // Skip is an operator's word that a cluster goes past a raft entry, or past some
@@ -96,14 +98,14 @@ func (k *Skip) check() error {
 }
 
 // sum identifies a skip.
-func (k *Skip) sum() sum {
+func (k *Skip) sum() digest.Sum {
 	var changes []byte
 	for _, id := range k.Changes {
 		changes = append(changes, id[:]...)
 	}
 	numbers := binary.BigEndian.AppendUint64(nil, k.Index)
 	numbers = binary.BigEndian.AppendUint64(numbers, uint64(k.Planted))
-	return hashOf(k.Cluster[:], numbers, []byte(k.Entry), k.ID[:], changes, []byte(k.Actor), []byte(k.Reason))
+	return digest.Of(k.Cluster[:], numbers, []byte(k.Entry), k.ID[:], changes, []byte(k.Actor), []byte(k.Reason))
 }
 
 // skips are those of one server, by index. A slice is never changed in place:
@@ -139,7 +141,7 @@ func (k skips) digest() []byte {
 	var b []byte
 	for i := range k {
 		if k[i].State == SkipPassed {
-			b = append(b, k[i].sum().bytes()...)
+			b = append(b, k[i].sum().Bytes()...)
 		}
 	}
 	return b
@@ -184,8 +186,8 @@ func (k skips) row() ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	row := append(newMeta(len(text)), text...)
-	return sealMeta(keySkips, row), nil
+	row := append(metarow.New(len(text)), text...)
+	return metarow.Seal(keySkips, row), nil
 }
 
 // decodeSkips reads the row; none is no skips.
@@ -193,12 +195,12 @@ func decodeSkips(row []byte) (skips, error) {
 	if row == nil {
 		return nil, nil
 	}
-	r, err := openMeta(keySkips, row)
+	r, err := metarow.Open(keySkips, row)
 	if err != nil {
 		return nil, err
 	}
 	var k skips
-	if err := json.Unmarshal(r.b, &k); err != nil {
+	if err := json.Unmarshal(r.Rest, &k); err != nil {
 		return nil, fmt.Errorf("changes.db: skips: %w: %w", log.ErrCorrupt, err)
 	}
 	return k, nil

@@ -14,6 +14,7 @@ import (
 	"go.etcd.io/bbolt"
 
 	"rutter/log"
+	"rutter/raftstore/internal/window"
 )
 
 // errSkippedEntry: an operator took the cluster past the entry, which says no
@@ -110,7 +111,7 @@ func (s *Store) skipChange(id log.UUID, skip *Skip, u *unit) (log.Result, error)
 	a := &s.applier
 	result := log.Result{ChangeID: id, Refusal: skip.refusal(id)}
 	s.counters.refused.Add(1)
-	if !a.window.takes(id, a.head.time) {
+	if !a.window.Takes(id, a.head.time) {
 		return result, nil // the window says already what a retry gets
 	}
 	encoded, err := a.enc.Result(&result)
@@ -120,12 +121,12 @@ func (s *Store) skipChange(id log.UUID, skip *Skip, u *unit) (log.Result, error)
 	// The row is one of no author: whoever has the id learns of the skip. It counts as
 	// applied now, or at its own time if that is later, so that none is forgotten while
 	// its id could be taken.
-	if a.window.isContained() {
-		row := rememberedRow{applied: max(a.head.time, timeOfID(id)), result: encoded}
-		encoded = row.encode()
+	if a.window.Contained() {
+		row := window.Row{Applied: max(a.head.time, window.TimeOf(id)), Result: encoded}
+		encoded = row.Encode()
 	}
-	a.window.add(id, encoded, a.index)
-	u.window.results = append(u.window.results, changeResult{id, encoded})
+	a.window.Add(id, encoded, a.index)
+	u.window.Results = append(u.window.Results, window.Result{ID: id, Value: encoded})
 	u.bytes += len(encoded)
 	return result, nil
 }

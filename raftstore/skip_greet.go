@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"rutter/log"
+	"rutter/raftstore/internal/digest"
 )
 
 // A server that has planted skips greets raft's connections with streamSkips, its
@@ -122,7 +123,7 @@ func (s *Store) skipsName() string {
 	}
 	var b []byte
 	for i := range planted {
-		b = append(b, planted[i].sum().bytes()...)
+		b = append(b, planted[i].sum().Bytes()...)
 	}
-	return fmt.Sprintf("%x", hashOf(b).bytes())
+	return fmt.Sprintf("%x", digest.Of(b).Bytes())
 }

@@ -13,6 +13,7 @@ import (
 	"rutter/log"
 	"rutter/raftstore/internal/boltfile"
 	"rutter/raftstore/internal/disk"
+	"rutter/raftstore/internal/window"
 )
 
 // Skips returns what is planted in a data folder that no server has open.
@@ -49,7 +50,7 @@ func withChanges(dir string, reads bool, fn func(tx *bbolt.Tx) error) error {
 // NewSkip makes the skip of an entry that waits in a stopped server's folder, of
 // all of it or of some changes. Nothing is planted yet. Errors: ErrSkip.
 func NewSkip(dir string, index uint64, changes []log.UUID, actor, reason string, now time.Time) (Skip, error) {
-	k := Skip{Index: index, ID: newCluster(now), Actor: actor, Reason: reason}
+	k := Skip{Index: index, ID: window.NewID(now), Actor: actor, Reason: reason}
 	k.Planted = log.TimeOf(now.Truncate(time.Millisecond)) // as its text has it
 	slices.SortFunc(changes, func(a, b log.UUID) int { return slices.Compare(a[:], b[:]) })
 	k.Changes = slices.Compact(changes)

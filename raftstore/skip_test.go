@@ -16,6 +16,7 @@ import (
 	"go.etcd.io/bbolt"
 
 	"rutter/log"
+	"rutter/raftstore/internal/digest"
 )
 
 // errPoison is what the tests' entries stop apply with.
@@ -129,7 +130,7 @@ func poison(t *testing.T, nodes []*node, data []byte) uint64 {
 }
 
 // sameDigests waits until all servers are at the same entry, and compares them.
-func sameDigests(t *testing.T, nodes []*node) sum {
+func sameDigests(t *testing.T, nodes []*node) digest.Sum {
 	t.Helper()
 	var heads []head
 	for ctx := patience(t); ctx.Err() == nil; {

@@ -14,6 +14,7 @@ import (
 
 	"rutter/log"
 	"rutter/projections"
+	"rutter/raftstore/internal/metarow"
 )
 
 // The rows of objects follow the events at a distance. What the persister
@@ -72,10 +73,10 @@ type objectWrite struct {
 const sweptRow = 4 + 1 + 4 + 8
 
 func (h *head) encodeSwept(headRow []byte) []byte {
-	b := newMeta(sweptRow)
+	b := metarow.New(sweptRow)
 	b = append(b, headRow[:4]...)
 	b = binary.BigEndian.AppendUint64(b, uint64(h.rows))
-	return sealMeta(keySwept, b)
+	return metarow.Seal(keySwept, b)
 }
 
 // decodeSwept returns the seq whose state the object rows are, for the head
@@ -84,17 +85,17 @@ func (h *head) decodeSwept(row, headRow []byte) (log.Seq, error) {
 	if row == nil || len(headRow) < 4 {
 		return h.seq, nil
 	}
-	r, err := openMeta(keySwept, row)
+	r, err := metarow.Open(keySwept, row)
 	if err != nil {
 		return 0, err
 	}
-	if len(r.b) < sweptRow-5 {
+	if len(r.Rest) < sweptRow-5 {
 		return 0, fmt.Errorf("changes.db: place of the rows of %d bytes: %w", len(row), log.ErrCorrupt)
 	}
-	if string(r.take(4)) != string(headRow[:4]) {
+	if string(r.Take(4)) != string(headRow[:4]) {
 		return h.seq, nil
 	}
-	rows := log.Seq(r.u64())
+	rows := log.Seq(r.U64())
 	if rows > h.seq {
 		return 0, fmt.Errorf("changes.db: the rows stand at %d, beyond the head at %d: %w", rows, h.seq, log.ErrCorrupt)
 	}

@@ -14,6 +14,7 @@ import (
 
 	"rutter/log"
 	"rutter/projections"
+	"rutter/raftstore/internal/window"
 )
 
 // skipNext takes a bare store past its next entry, with the changes of it.
@@ -40,7 +41,7 @@ func TestSkippedIDsAreForgottenByAll(t *testing.T) {
 	n := 0
 	change := func(own time.Duration) []byte {
 		n++
-		c := tagChange(newCluster(now.Add(own)), fmt.Sprintf("t%d", n))
+		c := tagChange(window.NewID(now.Add(own)), fmt.Sprintf("t%d", n))
 		c.Time = log.TimeOf(now)
 		return encodedChange(t, c)
 	}
@@ -49,7 +50,7 @@ func TestSkippedIDsAreForgottenByAll(t *testing.T) {
 		fn(on)
 		fn(again)
 		if on.applier.head.digest() != again.applier.head.digest() {
-			t.Fatalf("at %v the servers differ: %d and %d ids, windows %x and %x", now, on.applier.window.length(), again.applier.window.length(), on.applier.head.windowSum, again.applier.head.windowSum)
+			t.Fatalf("at %v the servers differ: %d and %d ids, windows %x and %x", now, on.applier.window.Len(), again.applier.window.Len(), on.applier.head.windowSum, again.applier.head.windowSum)
 		}
 	}
 	one := func(raw []byte, code string) {
@@ -127,7 +128,7 @@ func setForwardAndBack(t *testing.T, pause time.Duration) {
 	}
 	change := func() *log.Change {
 		n++
-		return tagChange(newCluster(now), fmt.Sprintf("t%d", n))
+		return tagChange(window.NewID(now), fmt.Sprintf("t%d", n))
 	}
 	taken := func(c *log.Change) {
 		t.Helper()
@@ -139,15 +140,15 @@ func setForwardAndBack(t *testing.T, pause time.Duration) {
 	taken(before)
 	ahead := now.Add(year)
 	now = now.Add(time.Minute)
-	taken(setTimeChange(newCluster(ahead), true, textOf(ahead)+projections.ForcedTime))
+	taken(setTimeChange(window.NewID(ahead), true, textOf(ahead)+projections.ForcedTime))
 	right := now
 	for now = ahead; now.Sub(ahead) < 20*pause; now = now.Add(pause) {
 		taken(change())
 	}
 	now = right.Add(20 * pause)
-	mend := setTimeChange(newCluster(now), false, textOf(now)+projections.ForcedTime)
+	mend := setTimeChange(window.NewID(now), false, textOf(now)+projections.ForcedTime)
 	taken(mend)
-	now = now.Add(maxIDAhead + time.Second)
+	now = now.Add(window.MaxAhead + time.Second)
 	last := change()
 	taken(last)
 	seq := on.applier.head.seq
@@ -173,11 +174,11 @@ func TestRefusedMendIsForgotten(t *testing.T) {
 			c.Time = log.TimeOf(now)
 			return s.batch(encodedChange(t, c))[0].Refusal
 		}
-		if r := apply(tagChange(newCluster(now), "before")); r != nil {
+		if r := apply(tagChange(window.NewID(now), "before")); r != nil {
 			t.Fatal(r)
 		}
 		far := time.Date(2190, 1, 1, 0, 0, 0, 0, time.UTC)
-		lie := setTimeChange(newCluster(far), false, textOf(far)+projections.ForcedTime) // there is nothing to update
+		lie := setTimeChange(window.NewID(far), false, textOf(far)+projections.ForcedTime) // there is nothing to update
 		lie.By = author
 		for range 2 {
 			if r := apply(lie); r == nil {
@@ -186,7 +187,7 @@ func TestRefusedMendIsForgotten(t *testing.T) {
 		}
 		for i := range 5 {
 			now = now.Add(30 * time.Minute)
-			if r := apply(tagChange(newCluster(now), fmt.Sprintf("t%d", i))); r != nil {
+			if r := apply(tagChange(window.NewID(now), fmt.Sprintf("t%d", i))); r != nil {
 				t.Fatalf("%v: %v later: %v", author, 30*time.Minute*time.Duration(i+1), r)
 			}
 		}
@@ -199,11 +200,11 @@ func TestVerifyFindsLines(t *testing.T) {
 	t.Parallel()
 	for what, damage := range map[string]func(tx *bbolt.Tx) error{
 		"":      func(*bbolt.Tx) error { return nil },
-		"line":  func(tx *bbolt.Tx) error { return tx.DeleteBucket(bucketLines) },
-		"leaps": func(tx *bbolt.Tx) error { return tx.Bucket(bucketMeta).Delete(keyLeaps) },
+		"line":  func(tx *bbolt.Tx) error { return tx.DeleteBucket(window.BucketLines) },
+		"leaps": func(tx *bbolt.Tx) error { return tx.Bucket(bucketMeta).Delete(window.KeyLeaps) },
 		"id": func(tx *bbolt.Tx) error {
-			key, _ := tx.Bucket(bucketChanges).Cursor().First()
-			return tx.Bucket(bucketChanges).Delete(bytes.Clone(key))
+			key, _ := tx.Bucket(window.BucketChanges).Cursor().First()
+			return tx.Bucket(window.BucketChanges).Delete(bytes.Clone(key))
 		},
 	} {
 		dir := t.TempDir()
@@ -213,11 +214,11 @@ func TestVerifyFindsLines(t *testing.T) {
 		s.found(log.FeatureContained)
 		now := time.Date(2026, 11, 22, 9, 0, 0, 0, time.UTC)
 		for i := range 10 {
-			c := tagChange(newCluster(now.Add(time.Duration(i)*time.Second)), fmt.Sprintf("t%d", i))
+			c := tagChange(window.NewID(now.Add(time.Duration(i)*time.Second)), fmt.Sprintf("t%d", i))
 			c.Time = log.TimeOf(now)
 			s.batch(encodedChange(t, c))
 		}
-		if s.applier.window.lines() != 1 {
+		if s.applier.window.Lines() != 1 {
 			t.Fatal("no line was drawn")
 		}
 		s.flush()
@@ -248,7 +249,7 @@ func TestIDsBeyondTime(t *testing.T) {
 	// In nanoseconds these are now, if what does not fit is cut off.
 	const around = (1<<63 + 250_000) / 500_000 // 2^64 ns, in ms
 	beyond := func(turns uint64) (id log.UUID) {
-		id = newCluster(now)
+		id = window.NewID(now)
 		ms := uint64(now.UnixMilli()) + turns*around
 		for i := range 6 {
 			id[i] = byte(ms >> (40 - 8*i))
@@ -287,7 +288,7 @@ func TestIDsBeyondTime(t *testing.T) {
 		}
 		for i := range 5 {
 			at = at.Add(30 * time.Minute)
-			if r := apply(tagChange(newCluster(at), fmt.Sprintf("t%d", i))); r != nil {
+			if r := apply(tagChange(window.NewID(at), fmt.Sprintf("t%d", i))); r != nil {
 				t.Fatalf("began with version %d, %v later: %v", first, at.Sub(now), r)
 			}
 		}

@@ -1,4 +1,4 @@
-package raftstore
+package window
 
 import (
 	"bytes"
@@ -8,18 +8,18 @@ import (
 	"rutter/log"
 )
 
-// check refuses an id that the window cannot judge; it is not one that is known.
-func (w *window) check(id log.UUID, asker log.Asker, now log.Time) *log.Refusal {
+// Check refuses an id that the window cannot judge; it is not one that is known.
+func (w *Window) Check(id log.UUID, asker log.Asker, now log.Time) *log.Refusal {
 	ms, ok := id.UnixMilli()
 	if !ok {
-		return badID(log.CodeInvalidParameters, id, "is not a UUID of version 7", "make a new UUIDv7 for each change, and keep it for its retries")
+		return BadID(log.CodeInvalidParameters, id, "is not a UUID of version 7", "make a new UUIDv7 for each change, and keep it for its retries")
 	}
 	if !w.contained {
 		return w.checkFirst(id, log.Time(ms*int64(time.Millisecond)), now)
 	}
-	at := timeOfID(id)
+	at := TimeOf(id)
 	if at > now+log.Time(w.ahead) {
-		return badID(log.CodeInvalidParameters, id,
+		return BadID(log.CodeInvalidParameters, id,
 			fmt.Sprintf("is of %s by the clock of the client, %v ahead of the cluster's clock, %s; at most %v is taken", at, round(at-now), now, w.ahead),
 			"compare the client's clock with the cluster's: one of them is wrong, and the cluster's is what its servers agree on")
 	}
@@ -42,12 +42,12 @@ func (w *window) check(id log.UUID, asker log.Asker, now log.Time) *log.Refusal 
 }
 
 // checkFirst is check below log.FeatureContained. at may have run over, as it did then.
-func (w *window) checkFirst(id log.UUID, at, now log.Time) *log.Refusal {
-	if at > now+log.Time(maxIDAhead) {
-		return badID(log.CodeInvalidParameters, id, fmt.Sprintf("is of %s, more than %v ahead of the cluster's clock, %s", at, maxIDAhead, now), "set the client's clock right")
+func (w *Window) checkFirst(id log.UUID, at, now log.Time) *log.Refusal {
+	if at > now+log.Time(MaxAhead) {
+		return BadID(log.CodeInvalidParameters, id, fmt.Sprintf("is of %s, more than %v ahead of the cluster's clock, %s", at, MaxAhead, now), "set the client's clock right")
 	}
 	if at < now-log.Time(w.age) || bytes.Compare(id[:], w.trimmed[:]) <= 0 {
-		return badID(log.CodeTooOld, id, fmt.Sprintf("is of %s, older than the ids that are remembered: it may have been applied already", at), "look whether the change was made; if not, send it with a new id")
+		return BadID(log.CodeTooOld, id, fmt.Sprintf("is of %s, older than the ids that are remembered: it may have been applied already", at), "look whether the change was made; if not, send it with a new id")
 	}
 	return nil
 }
@@ -56,26 +56,26 @@ func (w *window) checkFirst(id log.UUID, at, now log.Time) *log.Refusal {
 func round(d log.Time) time.Duration { return time.Duration(d).Round(time.Millisecond) }
 
 func tooOld(id log.UUID, what, remedy string) *log.Refusal {
-	return badID(log.CodeTooOld, id, what, remedy)
+	return BadID(log.CodeTooOld, id, what, remedy)
 }
 
-// idReused refuses a change whose id is another's.
-func idReused(id log.UUID) *log.Refusal {
-	return badID(log.CodeIDReused, id, "belongs to another change, which was decided before: nothing of this one was applied",
+// IDReused refuses a change whose id is another's.
+func IDReused(id log.UUID) *log.Refusal {
+	return BadID(log.CodeIDReused, id, "belongs to another change, which was decided before: nothing of this one was applied",
 		"make a new UUIDv7 for each change, and use it again for retries of the same change only, unaltered and by the same author")
 }
 
-func badID(code string, id log.UUID, what, remedy string) *log.Refusal {
+func BadID(code string, id log.UUID, what, remedy string) *log.Refusal {
 	return &log.Refusal{
 		Code: code, Message: fmt.Sprintf("change id %s %s", id, what),
 		Errors: []log.FieldError{{Field: "id", Code: log.ElementInvalid, Message: what, Remedy: remedy}},
 	}
 }
 
-// takes reports whether the window can remember an id that it does not know. One
+// Takes reports whether the window can remember an id that it does not know. One
 // that is ahead of the cluster's clock it can: the stamp that came with it was not
 // believed, and no other id is pushed out by one.
-func (w *window) takes(id log.UUID, now log.Time) bool {
+func (w *Window) Takes(id log.UUID, now log.Time) bool {
 	_, ok := id.UnixMilli()
 	if _, known := w.known[id]; known || !ok {
 		return false
@@ -86,5 +86,5 @@ func (w *window) takes(id log.UUID, now log.Time) bool {
 	if w.contained {
 		return !w.before(id, now)
 	}
-	return timeOfID(id) >= now-log.Time(w.age)
+	return TimeOf(id) >= now-log.Time(w.age)
 }

@@ -1,4 +1,4 @@
-package raftstore
+package window
 
 import (
 	"bytes"
@@ -11,40 +11,40 @@ import (
 	"rutter/log"
 )
 
-// windowBatch is what one raft entry changes in the window, in the order of the log.
-type windowBatch struct {
-	results []changeResult // of the changes that it remembers
-	changes windowChanges
-	// trimmed is window.trimmed below log.FeatureContained: all rows up to it go.
-	trimmed log.UUID
+// Batch is what one raft entry changes in the window, in the order of the log.
+type Batch struct {
+	Results []Result // of the changes that it remembers
+	Changes Changes
+	// Trimmed is window.trimmed below log.FeatureContained: all rows up to it go.
+	Trimmed log.UUID
 }
 
-// changeResult is the row of one change id.
-type changeResult struct {
-	id    log.UUID
-	value []byte // see rememberedRow
+// Result is the row of one change id.
+type Result struct {
+	ID    log.UUID
+	Value []byte // see Row
 }
 
-// empty reports whether there is nothing to write.
-func (b *windowBatch) empty() bool {
-	return len(b.results)+len(b.changes.forgotten)+len(b.changes.lines) == 0 && b.trimmed.IsZero()
+// Empty reports whether there is nothing to write.
+func (b *Batch) Empty() bool {
+	return len(b.Results)+len(b.Changes.forgotten)+len(b.Changes.lines) == 0 && b.Trimmed.IsZero()
 }
 
-// writeWindow adds and deletes dedupe rows as the batches did in their order, and
+// Write adds and deletes dedupe rows as the batches did in their order, and
 // moves the lines.
-func writeWindow(tx *bbolt.Tx, batches []*windowBatch) error {
-	bucket := tx.Bucket(bucketChanges)
+func Write(tx *bbolt.Tx, batches []*Batch) error {
+	bucket := tx.Bucket(BucketChanges)
 	lines := make(map[log.Asker]log.UUID)
 	for _, u := range batches {
-		for key, line := range u.changes.lines { // of an author the last one counts
+		for key, line := range u.Changes.lines { // of an author the last one counts
 			lines[key] = line
 		}
 	}
 	// Below log.FeatureContained all up to a line goes, which is not so after it.
 	first, trimmed := 0, log.UUID{}
 	for i, u := range batches {
-		if !u.trimmed.IsZero() {
-			first, trimmed = i+1, u.trimmed
+		if !u.Trimmed.IsZero() {
+			first, trimmed = i+1, u.Trimmed
 		}
 	}
 	return errors.Join(
@@ -55,13 +55,13 @@ func writeWindow(tx *bbolt.Tx, batches []*windowBatch) error {
 }
 
 // changesOf returns what batches say of rows: of each id what was said last.
-func changesOf(batches []*windowBatch) []changeResult {
-	var rows []changeResult
+func changesOf(batches []*Batch) []Result {
+	var rows []Result
 	forgot := false
 	for _, u := range batches {
-		rows = append(rows, u.results...)
-		for _, id := range u.changes.forgotten {
-			rows, forgot = append(rows, changeResult{id: id}), true
+		rows = append(rows, u.Results...)
+		for _, id := range u.Changes.forgotten {
+			rows, forgot = append(rows, Result{ID: id}), true
 		}
 	}
 	if forgot {
@@ -71,29 +71,29 @@ func changesOf(batches []*windowBatch) []changeResult {
 }
 
 // lastOfEach keeps what was said last of each id.
-func lastOfEach(rows []changeResult) []changeResult {
+func lastOfEach(rows []Result) []Result {
 	slices.Reverse(rows)
 	said := make(map[log.UUID]bool, len(rows))
-	return slices.DeleteFunc(rows, func(r changeResult) bool {
-		before := said[r.id]
-		said[r.id] = true
+	return slices.DeleteFunc(rows, func(r Result) bool {
+		before := said[r.ID]
+		said[r.ID] = true
 		return before
 	})
 }
 
 // writeRows writes the rows that have a value, and deletes the others. All rows up
 // to trimmed go too: programs of before left some.
-func writeRows(bucket *bbolt.Bucket, rows []changeResult, trimmed log.UUID) error {
+func writeRows(bucket *bbolt.Bucket, rows []Result, trimmed log.UUID) error {
 	bucket.FillPercent = 1 // ids hold their time: nearly all come at the end
-	slices.SortFunc(rows, func(a, b changeResult) int { return bytes.Compare(a.id[:], b.id[:]) })
+	slices.SortFunc(rows, func(a, b Result) int { return bytes.Compare(a.ID[:], b.ID[:]) })
 	for i := range rows {
 		r := &rows[i]
 		var err error
 		switch {
-		case r.value == nil:
-			err = bucket.Delete(r.id[:])
-		case bytes.Compare(r.id[:], trimmed[:]) > 0:
-			err = bucket.Put(r.id[:], changeRow(r.id, r.value))
+		case r.Value == nil:
+			err = bucket.Delete(r.ID[:])
+		case bytes.Compare(r.ID[:], trimmed[:]) > 0:
+			err = bucket.Put(r.ID[:], ChangeRow(r.ID, r.Value))
 		}
 		if err != nil {
 			return err
@@ -119,7 +119,7 @@ func writeLines(tx *bbolt.Tx, lines map[log.Asker]log.UUID) error {
 	if len(lines) == 0 {
 		return nil
 	}
-	bucket, err := tx.CreateBucketIfNotExists(bucketLines)
+	bucket, err := tx.CreateBucketIfNotExists(BucketLines)
 	if err != nil {
 		return err
 	}
@@ -136,24 +136,24 @@ func writeLines(tx *bbolt.Tx, lines map[log.Asker]log.UUID) error {
 	return nil
 }
 
-// windowHead is what the head of changes.db says of the window in it.
-type windowHead struct {
-	feature uint32 // of the cluster
-	time    log.Time
-	trimmed log.UUID
-	leaps   []leap
+// Head is what the head of changes.db says of the window in it.
+type Head struct {
+	Feature uint32 // of the cluster
+	Time    log.Time
+	Trimmed log.UUID
+	Leaps   []Leap
 }
 
-// loadWindow reads the window that is stored with a head.
-func loadWindow(tx *bbolt.Tx, age time.Duration, count int, h *windowHead) (*window, error) {
-	w := newWindow(age, count, h.trimmed)
-	w.contained = h.feature >= log.FeatureContained
-	err := tx.Bucket(bucketChanges).ForEach(func(k, v []byte) error {
-		id, value, err := readChangeRow(k, v)
+// Load reads the window that is stored with a head.
+func Load(tx *bbolt.Tx, age time.Duration, count int, h *Head) (*Window, error) {
+	w := New(age, count, h.Trimmed)
+	w.contained = h.Feature >= log.FeatureContained
+	err := tx.Bucket(BucketChanges).ForEach(func(k, v []byte) error {
+		id, value, err := ReadChangeRow(k, v)
 		if err != nil {
 			return err
 		}
-		if !w.contained && bytes.Compare(id[:], h.trimmed[:]) <= 0 {
+		if !w.contained && bytes.Compare(id[:], h.Trimmed[:]) <= 0 {
 			return nil // forgotten; programs of before left some of these rows
 		}
 		w.remember(id, value, 0)
@@ -162,7 +162,7 @@ func loadWindow(tx *bbolt.Tx, age time.Duration, count int, h *windowHead) (*win
 	if err != nil {
 		return nil, err
 	}
-	if lines := tx.Bucket(bucketLines); lines != nil {
+	if lines := tx.Bucket(BucketLines); lines != nil {
 		err = lines.ForEach(func(k, v []byte) error {
 			key, line, err := readLineRow(k, v)
 			if err == nil {
@@ -171,8 +171,8 @@ func loadWindow(tx *bbolt.Tx, age time.Duration, count int, h *windowHead) (*win
 			return err
 		})
 	}
-	w.setLeaps(h.leaps)
-	w.arrange(h.time)
-	w.takeChanges()
+	w.setLeaps(h.Leaps)
+	w.arrange(h.Time)
+	w.TakeChanges()
 	return w, err
 }

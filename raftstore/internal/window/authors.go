@@ -1,9 +1,10 @@
-package raftstore
+package window
 
 import (
 	"bytes"
 
 	"rutter/log"
+	"rutter/raftstore/internal/digest"
 )
 
 // authors are those whose ids the window remembers, or of whom it has a line. The
@@ -29,7 +30,7 @@ func (a *authors) lowestLine() log.UUID { return a.all[a.byLine[0]].line }
 func (a *authors) largest() uint32      { return a.byMost[0] }
 
 // authorOf returns an author's place, which is made if there is none.
-func (w *window) authorOf(key log.Asker) uint32 {
+func (w *Window) authorOf(key log.Asker) uint32 {
 	a := &w.authors
 	if at, ok := a.places[key]; ok {
 		return at
@@ -47,7 +48,7 @@ func (w *window) authorOf(key log.Asker) uint32 {
 }
 
 // lineOf returns an author's line; the zero id if there is none.
-func (w *window) lineOf(key log.Asker) (line log.UUID) {
+func (w *Window) lineOf(key log.Asker) (line log.UUID) {
 	if at, ok := w.authors.places[key]; ok {
 		line = w.authors.all[at].line
 	}
@@ -55,16 +56,16 @@ func (w *window) lineOf(key log.Asker) (line log.UUID) {
 }
 
 // drawLine gives an author a line; the zero id takes it away.
-func (w *window) drawLine(key log.Asker, line log.UUID) {
+func (w *Window) drawLine(key log.Asker, line log.UUID) {
 	a := &w.authors
 	at := w.authorOf(key)
 	one := &a.all[at]
 	if !one.line.IsZero() {
-		w.sum.sub(hashOf(key[:], one.line[:]))
+		w.sum.Sub(digest.Of(key[:], one.line[:]))
 		a.byLine = heapRemove(a.byLine, lineFirst{a}, one.atLine)
 	}
 	if one.line = line; !line.IsZero() {
-		w.sum.add(hashOf(key[:], line[:]))
+		w.sum.Add(digest.Of(key[:], line[:]))
 		a.byLine = heapPush(a.byLine, lineFirst{a}, at)
 	}
 	w.changed.lines[key] = line
@@ -72,7 +73,7 @@ func (w *window) drawLine(key log.Asker, line log.UUID) {
 }
 
 // push adds an id to those of its author.
-func (w *window) push(at uint32) {
+func (w *Window) push(at uint32) {
 	author := w.ids[at].author
 	one := &w.authors.all[author]
 	one.ids = heapPush(one.ids, lowestFirst{w}, at)
@@ -80,7 +81,7 @@ func (w *window) push(at uint32) {
 }
 
 // remove takes an id from those of its author.
-func (w *window) remove(at uint32) {
+func (w *Window) remove(at uint32) {
 	author := w.ids[at].author
 	one := &w.authors.all[author]
 	one.ids = heapRemove(one.ids, lowestFirst{w}, w.ids[at].at)
@@ -89,7 +90,7 @@ func (w *window) remove(at uint32) {
 }
 
 // drop forgets an author of whom there is nothing.
-func (w *window) drop(at uint32) {
+func (w *Window) drop(at uint32) {
 	a := &w.authors
 	one := &a.all[at]
 	if len(one.ids) > 0 || !one.line.IsZero() {
@@ -102,7 +103,7 @@ func (w *window) drop(at uint32) {
 }
 
 // lowestOf returns the place of an author's lowest id.
-func (w *window) lowestOf(author uint32) uint32 { return w.authors.all[author].ids[0] }
+func (w *Window) lowestOf(author uint32) uint32 { return w.authors.all[author].ids[0] }
 
 // order says which of two numbers in a heap comes first, and keeps where each is.
 type order interface {
@@ -111,7 +112,7 @@ type order interface {
 }
 
 // lowestFirst is the order of the ids of an author.
-type lowestFirst struct{ w *window }
+type lowestFirst struct{ w *Window }
 
 func (o lowestFirst) less(a, b uint32) bool {
 	return bytes.Compare(o.w.ids[a].id[:], o.w.ids[b].id[:]) < 0

@@ -1,4 +1,4 @@
-package raftstore
+package window
 
 import (
 	"bytes"
@@ -14,6 +14,7 @@ import (
 	"pgregory.net/rapid"
 
 	"rutter/log"
+	"rutter/raftstore/internal/digest"
 )
 
 const (
@@ -28,10 +29,10 @@ const (
 type windowRig struct {
 	t    *rapid.T
 	db   *bbolt.DB
-	head windowHead
+	head Head
 
-	running, reread *window
-	units           []*windowBatch // that the file was not told of
+	running, reread *Window
+	units           []*Batch // that the file was not told of
 	rows            map[log.UUID][]byte
 	now             log.Time
 	oldest          log.Time // what was applied before it was forgotten, some time
@@ -59,38 +60,38 @@ func newWindowRig(t *rapid.T, path string, contained bool) *windowRig {
 		t.Fatal(err)
 	}
 	r := &windowRig{t: t, db: db, now: log.Time(1_700_000_000 * int64(time.Second)), applied: make(map[log.UUID]modelChange), rows: make(map[log.UUID][]byte), legacy: !contained}
-	if r.head.feature = log.FeatureFirst; contained {
-		r.head.feature = log.FeatureContained
+	if r.head.Feature = log.FeatureFirst; contained {
+		r.head.Feature = log.FeatureContained
 	}
 	err = db.Update(func(tx *bbolt.Tx) error {
-		_, err := tx.CreateBucket(bucketChanges)
+		_, err := tx.CreateBucket(BucketChanges)
 		return err
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
-	r.running = newWindow(rigAge, rigCount, log.UUID{})
+	r.running = New(rigAge, rigCount, log.UUID{})
 	r.running.contained = contained
-	r.running.advance(r.now)
+	r.running.Advance(r.now)
 	r.reload()
 	return r
 }
 
 // reload brings the file up to date, and reads the second window from it.
 func (r *windowRig) reload() {
-	r.head.time, r.head.trimmed = r.running.now, r.running.trimmed
+	r.head.Time, r.head.Trimmed = r.running.now, r.running.trimmed
 	err := r.db.Update(func(tx *bbolt.Tx) error {
 		defer func() { r.units = nil }()
-		return writeWindow(tx, r.units)
+		return Write(tx, r.units)
 	})
 	if err != nil {
 		r.t.Fatal(err)
 	}
 	err = r.db.View(func(tx *bbolt.Tx) (err error) {
-		if r.head.leaps, err = decodeLeaps(encodeLeaps(r.running.leaps)); err != nil {
+		if r.head.Leaps, err = DecodeLeaps(EncodeLeaps(r.running.leaps)); err != nil {
 			return err
 		}
-		r.reread, err = loadWindow(tx, rigAge, rigCount, &r.head)
+		r.reread, err = Load(tx, rigAge, rigCount, &r.head)
 		return err
 	})
 	if err != nil {
@@ -100,15 +101,15 @@ func (r *windowRig) reload() {
 }
 
 // save notes what a step has changed.
-func (r *windowRig) save(results []changeResult) {
-	u := &windowBatch{results: results, changes: r.running.takeChanges()}
+func (r *windowRig) save(results []Result) {
+	u := &Batch{Results: results, Changes: r.running.TakeChanges()}
 	if !r.running.contained {
-		u.trimmed = r.running.trimmed
+		u.Trimmed = r.running.trimmed
 	}
-	r.reread.takeChanges()
+	r.reread.TakeChanges()
 	r.units = append(r.units, u)
 	for _, row := range results {
-		r.rows[row.id] = row.value
+		r.rows[row.ID] = row.Value
 	}
 	r.compare()
 }
@@ -125,7 +126,7 @@ func (r *windowRig) compare() {
 }
 
 // both does something to both windows.
-func (r *windowRig) both(fn func(w *window)) {
+func (r *windowRig) both(fn func(w *Window)) {
 	fn(r.running)
 	fn(r.reread)
 }
@@ -133,7 +134,7 @@ func (r *windowRig) both(fn func(w *window)) {
 // id makes an id of a time.
 func (r *windowRig) id(at log.Time) log.UUID {
 	r.ids++
-	id := newCluster(at.Std())
+	id := NewID(at.Std())
 	id[6], id[7] = 0x70, 0
 	binary.BigEndian.PutUint64(id[8:], r.ids)
 	id[8] = 0x80 | byte(rapid.IntRange(0, 3).Draw(r.t, "random"))<<4
@@ -148,15 +149,15 @@ func (r *windowRig) send(author int, c *log.Change) (refused *log.Refusal) {
 	r.oldest = max(r.oldest, r.now-log.Time(rigAge))
 	var value []byte
 	var outcome string
-	for i, w := range []*window{r.running, r.reread} {
-		w.advance(r.now)
+	for i, w := range []*Window{r.running, r.reread} {
+		w.Advance(r.now)
 		var said string
 		if at, known := w.known[c.ID]; known {
 			said = r.known(w, c, asker, &w.ids[at], was, done)
 			if said == log.CodeIDReused {
-				refused = idReused(c.ID)
+				refused = IDReused(c.ID)
 			}
-		} else if refused = w.check(c.ID, asker, r.now); refused != nil {
+		} else if refused = w.Check(c.ID, asker, r.now); refused != nil {
 			said = refused.Error()
 		} else {
 			said = "new"
@@ -165,21 +166,21 @@ func (r *windowRig) send(author int, c *log.Change) (refused *log.Refusal) {
 			}
 			if value == nil {
 				r.number++
-				row := rememberedRow{r.now, asker, c.Content, binary.BigEndian.AppendUint64([]byte{log.FormatVersion}, r.number)}
-				if value = row.result; w.contained {
-					value = row.encode()
+				row := Row{r.now, asker, c.Content, binary.BigEndian.AppendUint64([]byte{log.FormatVersion}, r.number)}
+				if value = row.Result; w.contained {
+					value = row.Encode()
 				}
 			}
-			w.add(c.ID, value, r.number)
+			w.Add(c.ID, value, r.number)
 		}
 		if i > 0 && said != outcome {
 			r.t.Fatalf("%s: %q, and after a restart %q", c.ID, outcome, said)
 		}
 		outcome = said
 	}
-	var results []changeResult
+	var results []Result
 	if value != nil {
-		results = []changeResult{{c.ID, value}}
+		results = []Result{{c.ID, value}}
 		r.applied[c.ID] = modelChange{*c, asker, author, r.number, r.now, !r.running.contained}
 		r.order = append(r.order, c.ID)
 	}
@@ -188,25 +189,25 @@ func (r *windowRig) send(author int, c *log.Change) (refused *log.Refusal) {
 }
 
 // known is the answer to an id that a window knows.
-func (r *windowRig) known(w *window, c *log.Change, asker log.Asker, at *remembered, was modelChange, done bool) string {
+func (r *windowRig) known(w *Window, c *log.Change, asker log.Asker, at *Known, was modelChange, done bool) string {
 	if !done {
 		r.t.Fatalf("%s is known, and was never applied", c.ID)
 	}
-	value, fresh := w.result(at)
+	value, fresh := w.Result(at)
 	if !fresh {
 		value = r.rows[c.ID]
 	}
-	if hashOf(c.ID[:], value) != at.hash {
+	if digest.Of(c.ID[:], value) != at.hash {
 		r.t.Fatalf("%s: a row of another hash than was remembered", c.ID)
 	}
-	row := openRemembered(c.ID, value)
-	if !row.is(c, asker) {
+	row := OpenRow(c.ID, value)
+	if !row.Is(c, asker) {
 		return log.CodeIDReused
 	}
 	if !was.first && (was.asker != asker || was.change.Content != c.Content) {
 		r.t.Fatalf("%s of author %d got the result of another change, of author %d", c.ID, asker, was.author)
 	}
-	if got := binary.BigEndian.Uint64(row.result[1:]); got != was.number {
+	if got := binary.BigEndian.Uint64(row.Result[1:]); got != was.number {
 		r.t.Fatalf("%s got result %d, its own is %d", c.ID, got, was.number)
 	}
 	return "first result"
@@ -291,7 +292,7 @@ func (r *windowRig) again() {
 func (r *windowRig) setBack() {
 	back := r.duration("back", time.Second, time.Minute, rigAge-rigAge/10, rigAge, 2*rigAge, 30*rigAge, 1000*rigAge)
 	to := r.now - back
-	r.both(func(w *window) { w.timeSetBack(to) })
+	r.both(func(w *Window) { w.TimeSetBack(to) })
 	if back > log.Time(rigAge) {
 		for id := range r.applied {
 			if ms, _ := id.UnixMilli(); log.Time(ms*1e6) > to+log.Time(r.running.ahead) {
@@ -331,8 +332,8 @@ func TestWindowRemembers(t *testing.T) {
 				r.reload()
 			case 11:
 				if !r.running.contained {
-					r.both(func(w *window) { w.becomeContained(w.now) })
-					r.head.feature = log.FeatureContained
+					r.both(func(w *Window) { w.BecomeContained(w.now) })
+					r.head.Feature = log.FeatureContained
 					r.save(nil)
 				} else {
 					r.setBack()
@@ -347,18 +348,18 @@ func TestWindowRemembers(t *testing.T) {
 func TestWindowIsTrimmedByTime(t *testing.T) {
 	t.Parallel()
 	for _, contained := range []bool{false, true} {
-		w := newWindow(time.Hour, 100, log.UUID{})
+		w := New(time.Hour, 100, log.UUID{})
 		w.contained = contained
 		now := log.TimeOf(time.Now())
 		add := func(off time.Duration, asker log.Asker) log.UUID {
-			id := newCluster((now + log.Time(off)).Std())
-			row := rememberedRow{applied: now, asker: asker, result: []byte{log.FormatVersion}}
-			value := row.result
+			id := NewID((now + log.Time(off)).Std())
+			row := Row{Applied: now, Asker: asker, Result: []byte{log.FormatVersion}}
+			value := row.Result
 			if contained {
-				value = row.encode()
+				value = row.Encode()
 			}
-			w.advance(now)
-			w.add(id, value, 1)
+			w.Advance(now)
+			w.Add(id, value, 1)
 			return id
 		}
 		var low log.UUID
@@ -376,12 +377,12 @@ func TestWindowIsTrimmedByTime(t *testing.T) {
 			add(time.Duration(i)*time.Second, log.Asker{2})
 		}
 		now += log.Time(29 * time.Minute)
-		w.advance(now)
+		w.Advance(now)
 		if n := len(w.known); contained && n != 100 {
 			t.Errorf("after 59 min %d ids, want all 100", n)
 		}
 		now += log.Time(2 * time.Minute)
-		w.advance(now)
+		w.Advance(now)
 		if n := len(w.known); n != 10 {
 			t.Errorf("contained %t: after 61 min %d ids, want the 10 of 31 min ago", contained, n)
 		}
@@ -389,7 +390,7 @@ func TestWindowIsTrimmedByTime(t *testing.T) {
 			t.Errorf("after 61 min there are %d lines, want none", w.authors.lines())
 		}
 		now += log.Time(time.Hour)
-		w.advance(now)
+		w.Advance(now)
 		if len(w.known) != 0 || len(w.authors.places) > 1 || contained && w.sum != leapsHash(w.leaps) {
 			t.Errorf("contained %t: after two hours %d ids of %d authors are remembered, sum %v", contained, len(w.known), len(w.authors.places), w.sum)
 		}
@@ -399,18 +400,18 @@ func TestWindowIsTrimmedByTime(t *testing.T) {
 // Lines are bounded: the lowest one goes, and from then on it is everybody's.
 func TestWindowLinesAreBounded(t *testing.T) {
 	t.Parallel()
-	w := newWindow(time.Hour, 10, log.UUID{})
+	w := New(time.Hour, 10, log.UUID{})
 	w.contained = true
 	now := log.TimeOf(time.Now())
-	w.advance(now)
+	w.Advance(now)
 	var first log.UUID
 	for i := range maxLines + 20 {
 		var asker log.Asker
 		binary.BigEndian.PutUint32(asker[:], uint32(i+1))
 		for range 12 { // two more than there is room for: this author loses some
-			row := rememberedRow{applied: now, asker: asker, result: []byte{log.FormatVersion}}
-			id := newCluster((now + log.Time(i)*log.Time(time.Millisecond)).Std())
-			w.add(id, row.encode(), 1)
+			row := Row{Applied: now, Asker: asker, Result: []byte{log.FormatVersion}}
+			id := NewID((now + log.Time(i)*log.Time(time.Millisecond)).Std())
+			w.Add(id, row.Encode(), 1)
 			if i == 0 {
 				first = id
 			}
@@ -428,14 +429,14 @@ func TestWindowLinesAreBounded(t *testing.T) {
 // the next entry is applied.
 func TestWindowChangesAreOfOneEntry(t *testing.T) {
 	t.Parallel()
-	w := newWindow(time.Hour, 10, log.UUID{})
+	w := New(time.Hour, 10, log.UUID{})
 	w.contained = true
-	of := w.takeChanges() // an entry that draws no line
-	w.drawLine(log.Asker{1}, newCluster(time.Now()))
+	of := w.TakeChanges() // an entry that draws no line
+	w.drawLine(log.Asker{1}, NewID(time.Now()))
 	if len(of.lines) != 0 {
 		t.Errorf("the entry before is told of %d lines, want none", len(of.lines))
 	}
-	if next := w.takeChanges(); len(next.lines) != 1 {
+	if next := w.TakeChanges(); len(next.lines) != 1 {
 		t.Errorf("the entry that draws a line is told of %d, want it", len(next.lines))
 	}
 }
@@ -444,13 +445,13 @@ func TestWindowChangesAreOfOneEntry(t *testing.T) {
 // send it anew.
 func TestRefusalsAdviseNothing(t *testing.T) {
 	t.Parallel()
-	w := newWindow(time.Hour, 10, log.UUID{})
+	w := New(time.Hour, 10, log.UUID{})
 	w.contained = true
 	now := log.TimeOf(time.Now())
-	w.trimmed = newCluster((now - log.Time(time.Minute)).Std())
-	w.drawLine(log.Asker{7}, newCluster(now.Std()))
+	w.trimmed = NewID((now - log.Time(time.Minute)).Std())
+	w.drawLine(log.Asker{7}, NewID(now.Std()))
 	for _, at := range []log.Time{now - log.Time(2*time.Hour), now - log.Time(2*time.Minute), now - log.Time(time.Second)} {
-		refusal := w.check(newCluster(at.Std()), log.Asker{7}, now)
+		refusal := w.Check(NewID(at.Std()), log.Asker{7}, now)
 		if refusal == nil || refusal.Code != log.CodeTooOld {
 			t.Fatalf("an id of %s: %v, want it refused as too old", at, refusal)
 		}
@@ -458,7 +459,7 @@ func TestRefusalsAdviseNothing(t *testing.T) {
 			t.Errorf("%q: want that it may have been applied, and no advice to send it anew", text)
 		}
 	}
-	ahead := w.check(newCluster((now + log.Time(time.Hour)).Std()), log.Asker{7}, now)
+	ahead := w.Check(NewID((now + log.Time(time.Hour)).Std()), log.Asker{7}, now)
 	if ahead == nil || !strings.Contains(ahead.Error(), "the client's clock") || !strings.Contains(ahead.Error(), "the cluster's clock") {
 		t.Errorf("an id from ahead: %v, want both clocks named", ahead)
 	}

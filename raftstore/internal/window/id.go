@@ -1,4 +1,4 @@
-package raftstore
+package window
 
 import (
 	crand "crypto/rand"
@@ -7,8 +7,8 @@ import (
 	"rutter/log"
 )
 
-// newCluster draws the id of a cluster, or of a change: a UUID of version 7 (RFC 9562).
-func newCluster(now time.Time) log.UUID {
+// NewID draws the id of a cluster, or of a change: a UUID of version 7 (RFC 9562).
+func NewID(now time.Time) log.UUID {
 	var id log.UUID
 	_, _ = crand.Read(id[:]) // never fails: crypto/rand
 	ms := uint64(now.UnixMilli())

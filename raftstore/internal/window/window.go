@@ -1,4 +1,4 @@
-package raftstore
+package window
 
 import (
 	"bytes"
@@ -8,12 +8,13 @@ import (
 	"time"
 
 	"rutter/log"
+	"rutter/raftstore/internal/digest"
 )
 
 const (
-	// maxIDAhead is how far a change id's time may be ahead of the cluster's: what
+	// MaxAhead is how far a change id's time may be ahead of the cluster's: what
 	// clients' clocks are off by, and enough for them to say so.
-	maxIDAhead = time.Minute
+	MaxAhead = time.Minute
 	// maxLines bounds the authors of whom ids were forgotten by count within an
 	// hour: more than compute nodes and operators of one cluster.
 	maxLines = 1 << 14
@@ -21,7 +22,7 @@ const (
 	maxLeaps = 8
 )
 
-// window remembers change ids and what became of them, so that a retry gets the
+// Window remembers change ids and what became of them, so that a retry gets the
 // first one's. It depends on nothing but the changes, their authors and the
 // cluster's time, so it is the same on every server (SAFETY P5). It belongs to the
 // goroutine of the FSM.
@@ -43,7 +44,7 @@ const (
 //
 // trimmed is the highest that was forgotten in another way than by count: as long as
 // time does not go back it is before all that is taken, and when an operator sets it
-// back, it refuses what the proof does no longer (timeSetBack).
+// back, it refuses what the proof does no longer (TimeSetBack).
 //
 // Below log.FeatureContained all is of one author, an id is as old as it says, and
 // what is forgotten is the lowest: trimmed refuses everybody, and clients' clocks
@@ -51,14 +52,14 @@ const (
 //
 // A retry is rare, and a result as long as the change: they are in memory only
 // until changes.db has them.
-type window struct {
+type Window struct {
 	age       time.Duration
 	ahead     time.Duration
 	count     int
 	contained bool // log.FeatureContained holds
 
 	known   map[log.UUID]uint32 // places in ids
-	ids     []remembered
+	ids     []Known
 	unused  []uint32 // places in ids
 	authors authors
 	// now is the cluster's time, when it was last looked at.
@@ -67,23 +68,23 @@ type window struct {
 	fresh   []freshResult // those that may not be in changes.db, in the order in which they get there
 	stored  uint64        // how many were fresh and are not any more
 	trimmed log.UUID
-	leaps   []leap // from the oldest; never altered, so that a head may share them
-	sum     sum    // of all hashes: of rows, lines and leaps
+	leaps   []Leap     // from the oldest; never altered, so that a head may share them
+	sum     digest.Sum // of all hashes: of rows, lines and leaps
 
-	changed windowChanges
+	changed Changes
 }
 
-// windowChanges is what changes.db has not been told of.
-type windowChanges struct {
+// Changes is what changes.db has not been told of.
+type Changes struct {
 	forgotten []log.UUID
 	lines     map[log.Asker]log.UUID // the zero id: there is none any more
 }
 
-// remembered is what the window has of an id. It has no pointer: the garbage
+// Known is what the window has of an id. It has no pointer: the garbage
 // collector does not look at 200,000 of them.
-type remembered struct {
+type Known struct {
 	id   log.UUID
-	hash sum // hashOf(id, value)
+	hash digest.Sum // Of(id, value)
 	// place is the number of its fresh result, from 1, among all that ever were;
 	// 0 if it was stored from the beginning.
 	place   uint64
@@ -104,67 +105,67 @@ const (
 	rings
 )
 
-// freshResult is the value of a row (rememberedRow) that is in changes.db once a
+// freshResult is the value of a row (Row) that is in changes.db once a
 // raft index is.
 type freshResult struct {
 	index uint64
 	value []byte
 }
 
-// leap is a step of the cluster's time by more than age, at which all was forgotten.
-type leap struct {
+// Leap is a step of the cluster's time by more than age, at which all was forgotten.
+type Leap struct {
 	to log.Time // the time after it
 	// trimmed is window.trimmed then; zero if nobody knows, for what was before
 	// log.FeatureContained.
 	trimmed log.UUID
 }
 
-func newWindow(age time.Duration, count int, trimmed log.UUID) *window {
-	w := &window{age: age, ahead: min(maxIDAhead, age/2), count: count, known: make(map[log.UUID]uint32), trimmed: trimmed}
-	w.ids = make([]remembered, rings)
+func New(age time.Duration, count int, trimmed log.UUID) *Window {
+	w := &Window{age: age, ahead: min(MaxAhead, age/2), count: count, known: make(map[log.UUID]uint32), trimmed: trimmed}
+	w.ids = make([]Known, rings)
 	w.closeRings()
 	w.authors.places = make(map[log.Asker]uint32)
 	w.changed.lines = make(map[log.Asker]log.UUID)
 	return w
 }
 
-// length is how many ids are remembered.
-func (w *window) length() int { return len(w.known) }
+// Len is how many ids are remembered.
+func (w *Window) Len() int { return len(w.known) }
 
-// digest is over everything that servers must agree on of the window.
-func (w *window) digest() sum { return w.sum }
+// Digest is over everything that servers must agree on of the window.
+func (w *Window) Digest() digest.Sum { return w.sum }
 
-// isContained reports whether log.FeatureContained holds.
-func (w *window) isContained() bool { return w.contained }
+// Contained reports whether log.FeatureContained holds.
+func (w *Window) Contained() bool { return w.contained }
 
-// trimmedTo is the highest id that was forgotten in another way than by count.
-func (w *window) trimmedTo() log.UUID { return w.trimmed }
+// Trimmed is the highest id that was forgotten in another way than by count.
+func (w *Window) Trimmed() log.UUID { return w.trimmed }
 
-// leapsOf are those of the time that can be taken back; they are never altered.
-func (w *window) leapsOf() []leap { return w.leaps }
+// Leaps are those of the time that can be taken back; they are never altered.
+func (w *Window) Leaps() []Leap { return w.leaps }
 
-// lines is how many authors have a line.
-func (w *window) lines() int { return w.authors.lines() }
+// Lines is how many authors have a line.
+func (w *Window) Lines() int { return w.authors.lines() }
 
-// first returns what is remembered of an id; nil if it is not known.
-func (w *window) first(id log.UUID) *remembered {
+// Known returns what is remembered of an id; nil if it is not known.
+func (w *Window) Known(id log.UUID) *Known {
 	if at, ok := w.known[id]; ok {
 		return &w.ids[at]
 	}
 	return nil
 }
 
-// is reports whether a value is that which is remembered.
-func (r *remembered) is(value []byte) bool { return hashOf(r.id[:], value) == r.hash }
+// Is reports whether a value is that which is remembered.
+func (r *Known) Is(value []byte) bool { return digest.Of(r.id[:], value) == r.hash }
 
-func (w *window) closeRings() {
+func (w *Window) closeRings() {
 	for end := range uint32(rings) {
 		w.ids[end].prev, w.ids[end].next = end, end
 	}
 }
 
-// add remembers a row's value for id, which raft's entry at index has.
-func (w *window) add(id log.UUID, value []byte, index uint64) {
+// Add remembers a row's value for id, which raft's entry at index has.
+func (w *Window) Add(id log.UUID, value []byte, index uint64) {
 	w.fresh = append(w.fresh, freshResult{index, value})
 	w.remember(id, value, w.stored+uint64(len(w.fresh)))
 	if at := w.known[id]; w.contained && w.ids[at].applied > w.now {
@@ -175,9 +176,9 @@ func (w *window) add(id log.UUID, value []byte, index uint64) {
 	}
 }
 
-func (w *window) remember(id log.UUID, value []byte, place uint64) {
-	row := openRemembered(id, value)
-	r := remembered{id: id, hash: hashOf(id[:], value), place: place, applied: row.applied, author: w.authorOf(row.asker)}
+func (w *Window) remember(id log.UUID, value []byte, place uint64) {
+	row := OpenRow(id, value)
+	r := Known{id: id, hash: digest.Of(id[:], value), place: place, applied: row.Applied, author: w.authorOf(row.Asker)}
 	at := uint32(len(w.ids))
 	if n := len(w.unused); n > 0 {
 		at, w.unused = w.unused[n-1], w.unused[:n-1]
@@ -186,13 +187,13 @@ func (w *window) remember(id log.UUID, value []byte, place uint64) {
 		w.ids = append(w.ids, r)
 	}
 	w.known[id] = at
-	w.sum.add(r.hash)
+	w.sum.Add(r.hash)
 	w.link(at, byTime)
 	w.push(at)
 }
 
 // link puts an id at the end of a ring.
-func (w *window) link(at, ring uint32) {
+func (w *Window) link(at, ring uint32) {
 	last := w.ids[ring].prev
 	w.ids[at].prev, w.ids[at].next = last, ring
 	w.ids[last].next, w.ids[ring].prev = at, at
@@ -200,7 +201,7 @@ func (w *window) link(at, ring uint32) {
 
 // putLater moves the newest id to where it belongs among those of a later time: few,
 // as those of a skipped entry (skipChange).
-func (w *window) putLater(at uint32) {
+func (w *Window) putLater(at uint32) {
 	one := &w.ids[at]
 	w.ids[one.prev].next, w.ids[one.next].prev = one.next, one.prev
 	after := w.ids[later].prev
@@ -213,7 +214,7 @@ func (w *window) putLater(at uint32) {
 }
 
 // arrange puts all ids into the rings where they belong at time now.
-func (w *window) arrange(now log.Time) {
+func (w *Window) arrange(now log.Time) {
 	all := make([]uint32, 0, len(w.known))
 	for _, at := range w.known { // sorted below
 		all = append(all, at)
@@ -233,16 +234,16 @@ func (w *window) arrange(now log.Time) {
 	w.now = now
 }
 
-// result returns the value of an id that is remembered, if it is still here.
-func (w *window) result(r *remembered) (value []byte, ok bool) {
+// Result returns the value of an id that is remembered, if it is still here.
+func (w *Window) Result(r *Known) (value []byte, ok bool) {
 	if r.place <= w.stored {
 		return nil, false
 	}
 	return w.fresh[r.place-w.stored-1].value, true
 }
 
-// settle lets go of the results that are in changes.db, which has all up to a raft index.
-func (w *window) settle(stored uint64) {
+// Settle lets go of the results that are in changes.db, which has all up to a raft index.
+func (w *Window) Settle(stored uint64) {
 	n := 0
 	for n < len(w.fresh) && w.fresh[n].index <= stored {
 		n++
@@ -251,8 +252,8 @@ func (w *window) settle(stored uint64) {
 	w.stored += uint64(n)
 }
 
-// advance forgets what is too old at time now.
-func (w *window) advance(now log.Time) {
+// Advance forgets what is too old at time now.
+func (w *Window) Advance(now log.Time) {
 	if !w.contained {
 		w.advanceFirst(now)
 		return
@@ -273,13 +274,13 @@ func (w *window) advance(now log.Time) {
 		w.dropLine(line)
 	}
 	if before != 0 && now-before > log.Time(w.age) && len(w.known)+w.authors.lines() == 0 {
-		leaps := append(slices.Clone(w.leaps), leap{now, w.trimmed})
+		leaps := append(slices.Clone(w.leaps), Leap{now, w.trimmed})
 		w.setLeaps(leaps[max(0, len(leaps)-maxLeaps):])
 	}
 }
 
 // advanceFirst is advance below log.FeatureContained.
-func (w *window) advanceFirst(now log.Time) {
+func (w *Window) advanceFirst(now log.Time) {
 	w.now = now
 	oldest := (int64(now) - int64(w.age)) / int64(time.Millisecond)
 	for len(w.known) > 0 {
@@ -292,7 +293,7 @@ func (w *window) advanceFirst(now log.Time) {
 }
 
 // forgetOne makes room: the author of the most ids loses the lowest.
-func (w *window) forgetOne() {
+func (w *Window) forgetOne() {
 	author := w.authors.largest()
 	key := w.authors.all[author].key
 	id := w.forget(w.lowestOf(author))
@@ -307,44 +308,44 @@ func (w *window) forgetOne() {
 }
 
 // dropLine does without a line: what is at or below it is refused to everybody.
-func (w *window) dropLine(line log.UUID) {
+func (w *Window) dropLine(line log.UUID) {
 	w.drawLine(w.authors.all[w.authors.byLine[0]].key, log.UUID{})
 	w.trim(line)
 }
 
-func (w *window) trim(id log.UUID) {
+func (w *Window) trim(id log.UUID) {
 	if bytes.Compare(id[:], w.trimmed[:]) > 0 {
 		w.trimmed = id
 	}
 }
 
 // forget takes an id out of the window.
-func (w *window) forget(at uint32) log.UUID {
+func (w *Window) forget(at uint32) log.UUID {
 	r := w.ids[at]
 	w.ids[r.prev].next, w.ids[r.next].prev = r.next, r.prev
 	w.remove(at)
-	w.sum.sub(r.hash)
+	w.sum.Sub(r.hash)
 	delete(w.known, r.id)
-	w.ids[at] = remembered{}
+	w.ids[at] = Known{}
 	w.unused = append(w.unused, at)
 	w.changed.forgotten = append(w.changed.forgotten, r.id)
 	return r.id
 }
 
 // before reports whether an id is too old to be taken at a time.
-func (w *window) before(id log.UUID, now log.Time) bool {
-	return timeOfID(id) < now-log.Time(w.age-w.ahead)
+func (w *Window) before(id log.UUID, now log.Time) bool {
+	return TimeOf(id) < now-log.Time(w.age-w.ahead)
 }
 
-// becomeContained begins with the rules of log.FeatureContained: ids of before are
+// BecomeContained begins with the rules of log.FeatureContained: ids of before are
 // of no author, and as old as they say.
-func (w *window) becomeContained(now log.Time) {
+func (w *Window) BecomeContained(now log.Time) {
 	w.contained = true
 	w.arrange(now)
-	w.setLeaps([]leap{{to: now}})
+	w.setLeaps([]Leap{{to: now}})
 }
 
-// timeSetBack is told that the cluster's time was set back: the proof that what was
+// TimeSetBack is told that the cluster's time was set back: the proof that what was
 // forgotten is refused holds while it grows only.
 //
 // Ids stay remembered until the time is age after they were applied, which now is
@@ -354,7 +355,7 @@ func (w *window) becomeContained(now log.Time) {
 // time that is not there any more, and is refused as being ahead: it is forgotten,
 // lines too, and trimmed is what it was at the leap. When time comes there again, an
 // id from then would be taken as new.
-func (w *window) timeSetBack(to log.Time) {
+func (w *Window) TimeSetBack(to log.Time) {
 	for _, l := range w.leaps {
 		if l.to-to <= log.Time(w.age+w.ahead) {
 			continue
@@ -400,14 +401,14 @@ func lastOf(at log.Time) log.UUID {
 	return id
 }
 
-func (w *window) setLeaps(leaps []leap) {
-	w.sum.sub(leapsHash(w.leaps))
+func (w *Window) setLeaps(leaps []Leap) {
+	w.sum.Sub(leapsHash(w.leaps))
 	w.leaps = leaps
-	w.sum.add(leapsHash(w.leaps))
+	w.sum.Add(leapsHash(w.leaps))
 }
 
-// takeChanges returns what changes.db is to be told of.
-func (w *window) takeChanges() windowChanges {
+// TakeChanges returns what changes.db is to be told of.
+func (w *Window) TakeChanges() Changes {
 	c := w.changed
 	w.changed.forgotten = nil
 	if len(c.lines) == 0 {
