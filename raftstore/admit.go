@@ -1,8 +1,6 @@
 package raftstore
 
 import (
-	"fmt"
-
 	"github.com/hashicorp/raft"
 
 	"rutter/log"
@@ -31,16 +29,6 @@ func (s *Store) roomFor(c *log.Change) error {
 		s.room.refused.Add(1)
 	}
 	return err
-}
-
-// lagging says that changes.db is further behind than some times its bounds, or nil.
-func (p *persister) lagging(times int) error {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.lag <= times*p.cfg.MaxLagEvents && p.lagSize <= times*p.cfg.MaxLagBytes {
-		return nil
-	}
-	return fmt.Errorf("%w: by %d events of %d bytes; it may be by %d or %d bytes", ErrLagging, p.lag, p.lagSize, p.cfg.MaxLagEvents, p.cfg.MaxLagBytes)
 }
 
 // lagLimit is how many times Config.MaxLagEvents or MaxLagBytes a follower may be

@@ -53,7 +53,7 @@ func bareStoreAt(t testing.TB, path string) *bare {
 // does that was killed: what was not flushed is gone.
 func (s *bare) restart() {
 	s.t.Helper()
-	c, err := load(s.files.current.db, &s.cfg)
+	c, err := load(s.files.current.db, s.cfg.DedupeAge, s.cfg.DedupeCount)
 	if err != nil {
 		s.t.Fatalf("restart: %v", err)
 	}
@@ -61,7 +61,7 @@ func (s *bare) restart() {
 	s.ring.reset(c.head.seq)
 	s.applier.window, s.applier.head = c.window, c.head
 	s.points.reset(&c.head)
-	s.persister = newPersister(&s.cfg, s.files, &c)
+	s.persister = newPersister(s.persistOptions(), s.files, &c)
 }
 
 // flush writes what was applied to changes.db.

@@ -112,9 +112,9 @@ func BenchmarkApply(b *testing.B) {
 		}
 		if done%(1<<16) == 0 { // as the persister would
 			b.StopTimer()
-			s.persister.mu.Lock()
-			s.persister.next, s.persister.stored = nil, s.applier.head
-			s.persister.mu.Unlock()
+			if err := s.persister.flush(); err != nil {
+				b.Fatal(err)
+			}
 			b.StartTimer()
 		}
 	}

@@ -10,6 +10,7 @@ import (
 
 	"rutter/log"
 	"rutter/log/budget"
+	"rutter/raftstore/internal/window"
 )
 
 // Member is one server of the cluster.
@@ -144,6 +145,8 @@ type Config struct {
 	// 32 GiB, twice what Retention.Bytes keeps.
 	MapBytes int
 
+	sweepRows, sweepPart int // bounds of a sweep, if not 0; tests set them
+
 	features uint32 // the highest feature version that this program knows; tests play others
 }
 
@@ -192,8 +195,8 @@ func (c Config) withDefaults() (Config, error) {
 	or(&c.ProposeTimeout, 10*time.Second)
 	or(&c.MaxClockOffset, 3*time.Second)
 	or(&c.MaxClockJump, 5*time.Minute)
-	or(&c.DedupeAge, time.Hour)
-	or(&c.DedupeCount, 200_000)
+	or(&c.DedupeAge, window.DefaultAge)
+	or(&c.DedupeCount, window.DefaultCount)
 	or(&c.RingEntries, 1<<16)
 	or(&c.RingBytes, 64<<20)
 	or(&c.PersistDelay, 250*time.Millisecond)

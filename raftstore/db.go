@@ -3,9 +3,8 @@ package raftstore
 import (
 	"errors"
 	"fmt"
-	"os"
-	"path/filepath"
 	"sync"
+	"time"
 
 	"go.etcd.io/bbolt"
 	berrors "go.etcd.io/bbolt/errors"
@@ -128,8 +127,8 @@ type content struct {
 	window *window.Window
 }
 
-// load reads the content of changes.db.
-func load(db *bbolt.DB, cfg *Config) (content, error) {
+// load reads the content of changes.db; age and count bound what its window remembers.
+func load(db *bbolt.DB, age time.Duration, count int) (content, error) {
 	c := content{state: projections.NewState()}
 	read := func(tx *bbolt.Tx) (err error) {
 		if c.head, c.marker, err = readMeta(tx); err != nil {
@@ -138,7 +137,7 @@ func load(db *bbolt.DB, cfg *Config) (content, error) {
 		if err := loadObjects(tx, &c.head, c.state); err != nil {
 			return err
 		}
-		if c.window, err = window.Load(tx, cfg.DedupeAge, cfg.DedupeCount, c.head.ofWindow()); err != nil {
+		if c.window, err = window.Load(tx, age, count, c.head.ofWindow()); err != nil {
 			return err
 		}
 		if err := c.checkSums(tx); err != nil {
@@ -266,86 +265,6 @@ func checkLast(tx *bbolt.Tx, h *head) error {
 	}
 	if s.Hash != h.hash {
 		return fmt.Errorf("changes.db: chain hash %s at %d, and the head says %s: %w", s.Hash, h.seq, h.hash, log.ErrCorrupt)
-	}
-	return nil
-}
-
-// handle is an open changes.db with its users counted: a restore puts another
-// file in its place and waits for no reader; the last one closes it.
-type handle struct {
-	db   *bbolt.DB
-	refs int // protected by files.mu
-}
-
-// files hands out the current changes.db.
-type files struct {
-	mu      sync.Mutex
-	current *handle
-}
-
-func (f *files) acquire() *handle {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.current.refs++
-	return f.current
-}
-
-func (f *files) release(h *handle) error {
-	f.mu.Lock()
-	h.refs--
-	last := h.refs == 0
-	f.mu.Unlock()
-	if !last {
-		return nil
-	}
-	return h.db.Close()
-}
-
-// swap puts db in the place of the current file.
-func (f *files) swap(db *bbolt.DB) error {
-	f.mu.Lock()
-	old := f.current
-	f.current = &handle{db: db, refs: 1}
-	f.mu.Unlock()
-	if old == nil {
-		return nil
-	}
-	return f.release(old)
-}
-
-// view runs fn in a read transaction of the current file. fn must be short.
-func (f *files) view(fn func(tx *bbolt.Tx) error) error {
-	h := f.acquire()
-	err := boltfile.Guard(func() error { return h.db.View(fn) })
-	return errors.Join(err, f.release(h))
-}
-
-// prepareDir makes the data folder and removes what an interrupted restore left.
-func prepareDir(dir string) error {
-	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return fmt.Errorf("data folder: %w: %w", ErrDisk, err)
-	}
-	left, err := filepath.Glob(filepath.Join(dir, "*"+boltfile.PendingSuffix))
-	if err != nil {
-		return fmt.Errorf("data folder %s: %w", dir, err)
-	}
-	for _, path := range left {
-		if err := os.Remove(path); err != nil {
-			return fmt.Errorf("data folder: %w: %w", ErrDisk, err)
-		}
-	}
-	return nil
-}
-
-// syncDir makes the names in a folder durable.
-func syncDir(dir string) error {
-	f, err := os.Open(dir)
-	if err != nil {
-		return fmt.Errorf("sync folder: %w: %w", ErrDisk, err)
-	}
-	defer f.Close()
-	if err := f.Sync(); err != nil {
-		return fmt.Errorf("sync folder: %w: %w", ErrDisk, err)
 	}
 	return nil
 }

@@ -194,7 +194,8 @@ func TestTermNotSaved(t *testing.T) {
 func TestOverload(t *testing.T) {
 	t.Parallel()
 	n := one(t, func(c *Config) { c.MaxLagEvents, c.PersistDelay = 3, time.Hour })
-	n.persister.flushing.Lock() // a disk that does not answer
+	answers := make(chan struct{})
+	n.persister.setFault(func(string) error { <-answers; return nil }) // a disk that does not answer
 	for i := 0; ; i++ {
 		_, err := n.Propose(patience(t), tagChange(newID(), fmt.Sprintf("t%d", i)))
 		if errors.Is(err, ErrOverloaded) {
@@ -204,7 +205,7 @@ func TestOverload(t *testing.T) {
 			t.Fatalf("change %d: %v, want ErrOverloaded", i, err)
 		}
 	}
-	n.persister.flushing.Unlock()
+	close(answers)
 	if err := n.persister.flush(); err != nil {
 		t.Fatal(err)
 	}

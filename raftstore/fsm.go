@@ -96,7 +96,7 @@ func (s *Store) applyEntry(entry *raft.Log) any {
 	}
 	u := new(unit)
 	a.index = entry.Index
-	a.window.Settle(s.persister.storedIndex())
+	a.window.Settle(s.persister.progress().Index)
 	if !a.window.Contained() {
 		u.window.Trimmed = a.window.Trimmed()
 	}

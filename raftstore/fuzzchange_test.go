@@ -116,7 +116,7 @@ func threeAgree(t *testing.T, file, raw []byte) {
 			switch s {
 			case restarts:
 				s.flush()
-				if _, err := s.persister.sweep(t.Context(), s.persister.currentEpoch(), atOnce); err != nil {
+				if err := s.persister.sweepNow(t.Context()); err != nil {
 					t.Fatalf("sweep: %v", err)
 				}
 				s.restart()

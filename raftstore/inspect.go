@@ -17,6 +17,7 @@ import (
 	"rutter/log"
 	"rutter/raftstore/internal/boltfile"
 	"rutter/raftstore/internal/disk"
+	"rutter/raftstore/internal/window"
 )
 
 // Content describes a snapshot file or a data folder that no server has open,
@@ -152,11 +153,7 @@ func inspectFile(path string, progress Progress) (c *Content, err error) {
 	}
 	defer func() { err = errors.Join(err, db.Close()) }()
 	c = &Content{Bytes: info.Size(), Objects: make(map[string]int)}
-	cfg := Config{ID: "inspect", Dir: filepath.Dir(path)}
-	if cfg, err = cfg.withDefaults(); err != nil {
-		return nil, err
-	}
-	loaded, err := load(db, &cfg)
+	loaded, err := load(db, window.DefaultAge, window.DefaultCount)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", path, err)
 	}

@@ -27,9 +27,7 @@ func TestFollowerLag(t *testing.T) {
 	stop := make(chan struct{})
 	release := sync.OnceFunc(func() { close(stop) })
 	t.Cleanup(release)
-	f.persister.flushing.Lock()
-	f.persister.fault = func(string) error { <-stop; return nil }
-	f.persister.flushing.Unlock()
+	f.persister.setFault(func(string) error { <-stop; return nil })
 	for i := range 40 {
 		var ops []log.Op
 		for j := range each {

@@ -84,7 +84,7 @@ const upkeepPace = 2
 // upkeep writes in one short transaction, unless a restore came since the epoch or
 // there is no room, and makes a pause.
 func (p *persister) upkeep(ctx context.Context, epoch uint64, fn func(tx *bbolt.Tx) error) error {
-	if err := errorIn(p.room); err != nil {
+	if err := p.options.Room(); err != nil {
 		return err
 	}
 	return p.paced(ctx, epoch, upkeepPace, fn)
@@ -92,7 +92,7 @@ func (p *persister) upkeep(ctx context.Context, epoch uint64, fn func(tx *bbolt.
 
 // shrink is upkeep that deletes rows, for which a part of the reserve is kept.
 func (p *persister) shrink(ctx context.Context, epoch uint64, fn func(tx *bbolt.Tx) error) error {
-	if err := errorIn(p.spare); err != nil {
+	if err := p.options.Spare(); err != nil {
 		return err
 	}
 	return p.paced(ctx, epoch, upkeepPace, fn)

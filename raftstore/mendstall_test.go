@@ -3,10 +3,11 @@ package raftstore
 import (
 	"errors"
 	"path/filepath"
-	"rutter/raftstore/internal/window"
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"rutter/raftstore/internal/window"
 )
 
 // The log's time is set, the disk hangs before that is written, and who asked is told

@@ -5,8 +5,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"go.etcd.io/bbolt"
@@ -43,19 +43,14 @@ type work struct {
 // transaction for many entries, off the path of acknowledgement: raft's log has
 // them already. It is the only writer of the file but for a restore.
 type persister struct {
-	cfg   *Config
-	files *files
-	ops   *disk.Ops              // notes what is under way; may be nil
-	room  *atomic.Pointer[error] // why the file is not written now
-	spare *atomic.Pointer[error] // why rows are not even deleted now
+	options persistOptions
+	files   *files
 
 	kick   chan struct{} // there is work
 	urgent chan struct{} // and it should not wait
 	sweeps chan struct{} // so many events came that a sweep is due
 
 	sweeping sync.Mutex // held for a sweep; taken before flushing
-	chunk    int        // rows of a sweep in one transaction
-	part     int        // events whose rows a sweep holds at once
 	flushing sync.Mutex // held for a transaction; taken before mu
 
 	mu      sync.Mutex
@@ -68,17 +63,83 @@ type persister struct {
 	commits uint64
 	broken  error // of the first transaction that failed; nothing is written after it
 
-	// fault, if set by a test, is asked in each transaction before it is synced;
-	// its error is that of the disk.
-	fault func(what string) error
+	fault func(what string) error // see setFault; protected by flushing
 }
 
-func newPersister(cfg *Config, f *files, c *content) *persister {
-	return &persister{
-		cfg: cfg, files: f,
-		kick: make(chan struct{}, 1), urgent: make(chan struct{}, 1), sweeps: make(chan struct{}, 1),
-		stored: c.head, marker: c.marker, chunk: sweepRows, part: cfg.SweepEvents,
+// persistOptions are those of a persister. None may be zero, unless it says so.
+type persistOptions struct {
+	Logger *slog.Logger
+	// Delay is how long what was applied may wait for its transaction; so many Events
+	// do not wait.
+	Delay  time.Duration
+	Events int
+	// Beyond so many events or bytes that wait, behind and lagging say so.
+	MaxLagEvents, MaxLagBytes int
+	// So many events make a sweep of the object rows due; fewer wait for SweepDelay.
+	SweepEvents int
+	SweepDelay  time.Duration
+	// SweepRows bounds one transaction of a sweep, 2,048 if 0, and SweepPart the events
+	// whose rows it holds at once, SweepEvents if 0.
+	SweepRows, SweepPart int
+
+	Ops *disk.Ops // notes the commits under way; may be nil
+	// Room says why the file is not written now, and Spare why rows are not even deleted
+	// now, or nil. Either may be nil.
+	Room, Spare func() error
+}
+
+// newPersister returns the writer of the current file of f, whose content is c.
+func newPersister(options persistOptions, f *files, c *content) *persister {
+	fits := func() error { return nil }
+	if options.Room == nil {
+		options.Room = fits
 	}
+	if options.Spare == nil {
+		options.Spare = fits
+	}
+	options.SweepRows = cmp.Or(options.SweepRows, sweepRows)
+	options.SweepPart = cmp.Or(options.SweepPart, options.SweepEvents)
+	return &persister{
+		options: options, files: f,
+		kick: make(chan struct{}, 1), urgent: make(chan struct{}, 1), sweeps: make(chan struct{}, 1),
+		stored: c.head, marker: c.marker,
+	}
+}
+
+// persisted is how far a persister is, at one moment.
+type persisted struct {
+	Seq          log.Seq // everything up to here is synced
+	Index        uint64  // the raft index of that
+	Rows         log.Seq // the seq whose state the object rows are
+	Marker       uint64  // the raft index of the marker
+	LagEvents    int     // handed over and not synced
+	LagBytes     int
+	Transactions uint64 // since the start
+}
+
+// progress returns how far it is.
+func (p *persister) progress() persisted {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return persisted{
+		Seq: p.stored.seq, Index: p.stored.applied, Rows: p.stored.rows, Marker: p.marker.index,
+		LagEvents: p.lag, LagBytes: p.lagSize, Transactions: p.commits,
+	}
+}
+
+// lastMarker returns the marker that is in the file.
+func (p *persister) lastMarker() marker {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.marker
+}
+
+// setFault has fn asked in each transaction before it is synced, and its error taken
+// for the disk's; nil ends that. It is for tests.
+func (p *persister) setFault(fn func(what string) error) {
+	p.flushing.Lock()
+	defer p.flushing.Unlock()
+	p.fault = fn
 }
 
 // signal makes ch readable.
@@ -102,7 +163,7 @@ func (p *persister) hand(u *unit, h head) {
 	w.bytes += u.bytes
 	p.lag += len(u.slots)
 	p.lagSize += u.bytes
-	urgent := w.events >= p.cfg.PersistEvents
+	urgent := w.events >= p.options.Events
 	p.mu.Unlock()
 	signal(p.kick)
 	if urgent {
@@ -115,6 +176,13 @@ func (p *persister) workLocked() *work {
 		p.next = new(work)
 	}
 	return p.next
+}
+
+// raiseEpoch ends the epoch: markers and upkeep of before are not written any more.
+func (p *persister) raiseEpoch() {
+	p.mu.Lock()
+	p.epoch++
+	p.mu.Unlock()
 }
 
 // currentEpoch is taken with a snapshot's ticket and given back with its marker.
@@ -157,7 +225,7 @@ func (p *persister) run(ctx context.Context) error {
 		case <-ctx.Done():
 			return p.finish()
 		}
-		linger := time.NewTimer(p.cfg.PersistDelay)
+		linger := time.NewTimer(p.options.Delay)
 		select {
 		case <-p.urgent:
 		case <-linger.C:
@@ -186,7 +254,7 @@ func (p *persister) run(ctx context.Context) error {
 // process; a restart gets it from raft's log. Only after ErrNoRoom it is not: then
 // nothing was tried.
 func (p *persister) flush() error {
-	if err := errorIn(p.room); err != nil {
+	if err := p.options.Room(); err != nil {
 		return err
 	}
 	p.flushing.Lock()
@@ -230,7 +298,7 @@ func (p *persister) flush() error {
 		p.commits++
 	}
 	p.mu.Unlock()
-	if err == nil && next.seq-next.rows >= log.Seq(p.cfg.SweepEvents) {
+	if err == nil && next.seq-next.rows >= log.Seq(p.options.SweepEvents) {
 		signal(p.sweeps)
 	}
 	for _, done := range w.done {
@@ -243,10 +311,10 @@ func (p *persister) flush() error {
 // disk; what fn does is not.
 func (p *persister) update(db *bbolt.DB, fn func(tx *bbolt.Tx) error) error {
 	var op uint64
-	defer func() { p.ops.End(op) }()
+	defer func() { p.options.Ops.End(op) }()
 	return db.Update(func(tx *bbolt.Tx) error {
 		err := fn(tx)
-		op = p.ops.Begin("a transaction of changes.db", disk.Slack)
+		op = p.options.Ops.Begin("a transaction of changes.db", disk.Slack)
 		return err
 	})
 }
@@ -350,5 +418,15 @@ func (p *persister) durable() log.Seq {
 func (p *persister) behind() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.lag > p.cfg.MaxLagEvents || p.lagSize > p.cfg.MaxLagBytes
+	return p.lag > p.options.MaxLagEvents || p.lagSize > p.options.MaxLagBytes
+}
+
+// lagging says that changes.db is further behind than some times its bounds, or nil.
+func (p *persister) lagging(times int) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.lag <= times*p.options.MaxLagEvents && p.lagSize <= times*p.options.MaxLagBytes {
+		return nil
+	}
+	return fmt.Errorf("%w: by %d events of %d bytes; it may be by %d or %d bytes", ErrLagging, p.lag, p.lagSize, p.options.MaxLagEvents, p.options.MaxLagBytes)
 }

@@ -1,26 +1,50 @@
 package raftstore
 
 import (
+	"errors"
 	"fmt"
+	"log/slog"
+	"path/filepath"
 	"testing"
+	"time"
 
 	"go.etcd.io/bbolt"
 
 	"rutter/log"
+	"rutter/raftstore/internal/window"
 )
+
+// newFile returns the writer of a new changes.db.
+func newFile(t *testing.T) *persister {
+	t.Helper()
+	db, err := openChanges(filepath.Join(t.TempDir(), dbName), 1<<20)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, err := load(db, window.DefaultAge, window.DefaultCount)
+	if err != nil {
+		t.Fatal(err)
+	}
+	f := new(files)
+	if err := f.swap(db); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := f.close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return newPersister(persistOptions{
+		Logger: slog.New(slog.DiscardHandler), Delay: time.Second, Events: 100, MaxLagEvents: 1000, MaxLagBytes: 1 << 20, SweepEvents: 100, SweepDelay: time.Minute,
+	}, f, &c)
+}
 
 // TestMarkerDuringTransaction: a marker that was asked for while a transaction
 // was being written took the head from before it, and so moved the file's head
 // back behind its events.
 func TestMarkerDuringTransaction(t *testing.T) {
 	t.Parallel()
-	cfg := testConfig(t, "s1", t.TempDir())
-	s, err := Open(cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer s.Close()
-	p := s.persister
+	p := newFile(t)
 	h := head{applied: 3, term: 1, seq: 1}
 	entry := slot{Entry: log.Entry{Seq: 1, Bytes: []byte("event")}}
 	entry.Hash = h.hash.Next(1, entry.Bytes)
@@ -29,7 +53,7 @@ func TestMarkerDuringTransaction(t *testing.T) {
 	u.slots = append(u.slots, entry)
 	p.hand(u, h)
 
-	other, err := s.files.current.db.Begin(true) // keeps the transaction waiting
+	other, err := p.files.current.db.Begin(true) // keeps the transaction waiting
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -50,7 +74,7 @@ func TestMarkerDuringTransaction(t *testing.T) {
 	if err := <-marked; err != nil {
 		t.Fatal(err)
 	}
-	err = s.files.view(func(tx *bbolt.Tx) error {
+	err = p.files.view(func(tx *bbolt.Tx) error {
 		got, m, err := readMeta(tx)
 		if err == nil && (got.seq != 1 || got.hash != h.hash || got.applied != 5 || got.term != 2 || m.index != 5) {
 			err = fmt.Errorf("head at %d, raft index %d, term %d, marker at %d, want 1, 5, 2, 5", got.seq, got.applied, got.term, m.index)
@@ -65,7 +89,7 @@ func TestMarkerDuringTransaction(t *testing.T) {
 // waitUntil waits until cond, which is called under the persister's lock.
 func waitUntil(t *testing.T, p *persister, cond func() bool) {
 	t.Helper()
-	for ctx := patience(t); ctx.Err() == nil; {
+	for begun := time.Now(); time.Since(begun) < time.Minute; {
 		p.mu.Lock()
 		done := cond()
 		p.mu.Unlock()
@@ -79,12 +103,7 @@ func waitUntil(t *testing.T, p *persister, cond func() bool) {
 // TestOldEpoch: a marker from before a restore is not written (SAFETY S4).
 func TestOldEpoch(t *testing.T) {
 	t.Parallel()
-	s, err := Open(testConfig(t, "s1", t.TempDir()))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer s.Close()
-	p := s.persister
+	p := newFile(t)
 	epoch := p.currentEpoch()
 	p.epoch++
 	if err := p.mark(marker{index: 1, term: 1}, epoch); err != errEpoch {
@@ -92,5 +111,36 @@ func TestOldEpoch(t *testing.T) {
 	}
 	if p.next != nil {
 		t.Error("the old marker is to be written")
+	}
+}
+
+// TestSweptRow: the row counts for the head that it names, and no other.
+func TestSweptRow(t *testing.T) {
+	t.Parallel()
+	h := head{seq: 9, rows: 5}
+	row := h.encodeSwept(h.encode())
+	if got, err := h.decodeSwept(row, h.encode()); got != 5 || err != nil {
+		t.Errorf("got %d, %v, want 5", got, err)
+	}
+	later := head{seq: 12}
+	if got, err := later.decodeSwept(row, later.encode()); got != 12 || err != nil {
+		t.Errorf("behind another head: got %d, %v, want 12", got, err)
+	}
+	if got, err := later.decodeSwept(nil, later.encode()); got != 12 || err != nil {
+		t.Errorf("no row: got %d, %v, want 12", got, err)
+	}
+	ahead := head{seq: 9, rows: 10}
+	if _, err := ahead.decodeSwept(ahead.encodeSwept(ahead.encode()), ahead.encode()); !errors.Is(err, log.ErrCorrupt) {
+		t.Errorf("rows beyond the head: %v, want ErrCorrupt", err)
+	}
+	for i := range row {
+		bad := append([]byte(nil), row...)
+		bad[i] ^= 4
+		if _, err := h.decodeSwept(bad, h.encode()); !errors.Is(err, log.ErrCorrupt) {
+			t.Errorf("byte %d changed: %v, want ErrCorrupt", i, err)
+		}
+	}
+	if _, err := h.decodeSwept(row[:8], h.encode()); !errors.Is(err, log.ErrCorrupt) {
+		t.Errorf("half a row: %v, want ErrCorrupt", err)
 	}
 }

@@ -88,9 +88,7 @@ func (s *Store) beginRebuild() (*rebuild, uint64, error) {
 	}
 	a.rebuild = new(rebuild)
 	// A marker that is on its way would be of entries that were only kept.
-	s.persister.mu.Lock()
-	s.persister.epoch++
-	s.persister.mu.Unlock()
+	s.persister.raiseEpoch()
 	return a.rebuild, a.head.applied, nil
 }
 
@@ -149,9 +147,7 @@ func (s *Store) installRebuilt(ctx context.Context, r *raft.Raft, b *rebuild, k 
 			return fmt.Errorf("raft is at index %d, the image at %d", r.CommitIndex(), k.marker.index)
 		}
 	}
-	s.persister.mu.Lock()
-	own := s.persister.marker
-	s.persister.mu.Unlock()
+	own := s.persister.lastMarker()
 	db, c, err := k.openAs(func(h *head) marker { return own })
 	if err != nil {
 		return err
@@ -241,23 +237,16 @@ func (s *Store) imageFrom(ctx context.Context, index uint64) (*raft.SnapshotMeta
 		if err := s.persister.flush(); err != nil {
 			return nil, nil, err
 		}
-		if s.persister.storedIndex() >= index {
+		if s.persister.progress().Index >= index {
 			return s.images.Open("rebuild")
 		}
 		if time.Now().After(deadline) {
-			return nil, nil, fmt.Errorf("this server is at raft index %d, and %d is asked for", s.persister.storedIndex(), index)
+			return nil, nil, fmt.Errorf("this server is at raft index %d, and %d is asked for", s.persister.progress().Index, index)
 		}
 		if err := s.pause(ctx, nil); err != nil {
 			return nil, nil, err
 		}
 	}
-}
-
-// storedIndex returns the raft index of what is synced in changes.db.
-func (p *persister) storedIndex() uint64 {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.stored.applied
 }
 
 // openAs opens the received file as changes.db, with the marker that at gives,
@@ -278,7 +267,7 @@ func (k *sink) openAs(at func(h *head) marker) (*bbolt.DB, content, error) {
 	})
 	var c content
 	if err == nil {
-		c, err = load(db, &k.images.s.cfg)
+		c, err = load(db, k.images.s.cfg.DedupeAge, k.images.s.cfg.DedupeCount)
 	}
 	if err != nil {
 		return nil, c, errors.Join(fmt.Errorf("image: %w", err), db.Close())

@@ -350,12 +350,12 @@ func TestUpkeepBroken(t *testing.T) {
 			t.Fatal(err)
 		}
 		left := step % 4
-		s.persister.fault = func(string) error {
+		s.persister.setFault(func(string) error {
 			if left--; left < 0 {
 				return stop
 			}
 			return nil
-		}
+		})
 		if err := s.maintain(context.Background()); err != nil && !errors.Is(err, stop) {
 			t.Fatal(err)
 		}

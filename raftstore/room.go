@@ -124,13 +124,7 @@ func (s *Store) lookForRoom() {
 	if size == 0 {
 		return // it does not say
 	}
-	h := s.files.acquire()
-	inFile := boltfile.FreeBytes(h.db.Stats())
-	_ = s.files.release(h)
-	s.persister.mu.Lock()
-	waiting := int64(s.persister.lagSize)
-	s.persister.mu.Unlock()
-	s.judgeRoom(free, size, inFile, s.raftLog.freeBytes(), waiting)
+	s.judgeRoom(free, size, s.files.freeBytes(), s.raftLog.freeBytes(), int64(s.persister.progress().LagBytes))
 }
 
 // freeBytes returns the bytes that raft's log can grow by within its file.

@@ -101,11 +101,9 @@ func (s *Store) Status() Status {
 	st.Retention, st.RaftLog = h.retention.orDefault(), s.cfg.RaftLog
 	st.Applied, st.RingFirst = h.applied, s.ring.first
 	s.mu.RUnlock()
-	p := s.persister
-	p.mu.Lock()
-	st.Durable, st.Marker = p.stored.seq, p.marker.index
-	st.LagEvents, st.LagBytes, st.Persisted = p.lag, p.lagSize, p.commits
-	p.mu.Unlock()
+	p := s.persister.progress()
+	st.Durable, st.Marker = p.Seq, p.Marker
+	st.LagEvents, st.LagBytes, st.Persisted = p.LagEvents, p.LagBytes, p.Transactions
 	c := &s.counters
 	st.Proposals, st.Batches, st.Forwarded, st.Overloaded = c.proposals.Load(), c.batches.Load(), c.forwarded.Load(), c.overloaded.Load()
 	st.Duplicates, st.Refused, st.Snapshots, st.Restores = c.duplicates.Load(), c.refused.Load(), c.snapshots.Load(), c.restores.Load()

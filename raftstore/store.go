@@ -143,7 +143,7 @@ func (s *Store) openFiles() error {
 		return err
 	}
 	begun := time.Now()
-	c, err := load(db, &s.cfg)
+	c, err := load(db, s.cfg.DedupeAge, s.cfg.DedupeCount)
 	if errors.Is(err, log.ErrFormat) {
 		return fmt.Errorf("%s: %w", s.cfg.Dir, err)
 	}
@@ -155,9 +155,8 @@ func (s *Store) openFiles() error {
 	s.ring.reset(c.head.seq)
 	s.applier.enc, s.applier.window, s.applier.head = log.NewEncoder(), c.window, c.head
 	s.points.reset(&c.head)
-	s.persister = newPersister(&s.cfg, s.files, &c)
+	s.persister = newPersister(s.persistOptions(), s.files, &c)
 	s.images = &images{s: s, dir: s.cfg.Dir, incoming: make(map[string]*sink), streams: make(map[*source]struct{})}
-	s.persister.ops, s.persister.room, s.persister.spare = s.ops, &s.room.file, &s.room.spare
 	s.raftLog, err = openRaftLog(&s.cfg, s.appends, s.fail)
 	if err != nil {
 		return err
@@ -229,11 +228,7 @@ func (s *Store) Close() error {
 	if s.raftLog != nil {
 		errs = append(errs, s.raftLog.close())
 	}
-	if h := s.files.current; h != nil {
-		errs = append(errs, s.files.release(h))
-		s.files.current = nil
-	}
-	return errors.Join(errs...)
+	return errors.Join(append(errs, s.files.close())...)
 }
 
 // fail stops the server in order: Run returns err. Nothing is applied any more.
@@ -262,10 +257,16 @@ func (s *Store) appliedIndex() uint64 {
 	return s.head.applied
 }
 
-func (s *Store) markerIndex() uint64 {
-	s.persister.mu.Lock()
-	defer s.persister.mu.Unlock()
-	return s.persister.marker.index
+func (s *Store) markerIndex() uint64 { return s.persister.lastMarker().index }
+
+// persistOptions are those of the writer of changes.db.
+func (s *Store) persistOptions() persistOptions {
+	return persistOptions{
+		Logger: s.cfg.Logger, Delay: s.cfg.PersistDelay, Events: s.cfg.PersistEvents,
+		MaxLagEvents: s.cfg.MaxLagEvents, MaxLagBytes: s.cfg.MaxLagBytes,
+		SweepEvents: s.cfg.SweepEvents, SweepDelay: s.cfg.SweepDelay, SweepRows: s.cfg.sweepRows, SweepPart: s.cfg.sweepPart,
+		Ops: s.ops, Room: func() error { return errorIn(&s.room.file) }, Spare: func() error { return errorIn(&s.room.spare) },
+	}
 }
 
 // Ready says why this server should not be asked yet, or nil. It has to have

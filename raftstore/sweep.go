@@ -217,7 +217,7 @@ func loadObjects(tx *bbolt.Tx, h *head, state *projections.State) error {
 // runSweeps sweeps when many events have come, and now and then when few have,
 // until ctx is done.
 func (p *persister) runSweeps(ctx context.Context) {
-	tick := time.NewTicker(p.cfg.SweepDelay)
+	tick := time.NewTicker(p.options.SweepDelay)
 	defer tick.Stop()
 	var seen int // how many events were unswept at the last tick
 	for {
@@ -225,11 +225,11 @@ func (p *persister) runSweeps(ctx context.Context) {
 		case <-tick.C:
 			// While many come, their rows can wait for those that share their pages.
 			came := p.unswept() - seen
-			if seen += came; came > p.cfg.SweepEvents/busySweeps {
+			if seen += came; came > p.options.SweepEvents/busySweeps {
 				continue
 			}
 		case <-p.sweeps:
-			if p.unswept() < p.cfg.SweepEvents {
+			if p.unswept() < p.options.SweepEvents {
 				continue // the signal came while a sweep was under way
 			}
 		case <-ctx.Done():
@@ -239,7 +239,7 @@ func (p *persister) runSweeps(ctx context.Context) {
 		_, err := p.sweep(ctx, p.currentEpoch(), p.pace)
 		p.sweeping.Unlock()
 		if err != nil && ctx.Err() == nil && !errors.Is(err, errEpoch) && !errors.Is(err, ErrNoRoom) {
-			p.cfg.Logger.Warn("writing the rows of objects", "error", err)
+			p.options.Logger.Warn("writing the rows of objects", "error", err)
 		}
 	}
 }
@@ -254,7 +254,7 @@ func (p *persister) unswept() int {
 // pace is how many times as long as a transaction of a sweep the pause after it
 // is now.
 func (p *persister) pace() time.Duration {
-	return time.Duration(max(0, sweepPace-p.unswept()/p.cfg.SweepEvents))
+	return time.Duration(max(0, sweepPace-p.unswept()/p.options.SweepEvents))
 }
 
 // Paces of sweeps that somebody waits for: beside others' writes, and at the end.
@@ -262,13 +262,13 @@ func brisk() time.Duration  { return 1 }
 func atOnce() time.Duration { return 0 }
 
 // sweep brings the rows to where the head was when it began, and returns that
-// head: in parts of p.part events, so that what it holds in memory has a bound.
+// head: in parts of p.options.SweepPart events, so that what it holds in memory has a bound.
 // The caller holds sweeping. After an error the rows stand at the end of a part,
 // as far as anybody looks at them.
 func (p *persister) sweep(ctx context.Context, epoch uint64, pace func() time.Duration) (head, error) {
 	at, err := p.fileHead()
 	for err == nil && at.rows < at.seq {
-		to := min(at.seq, at.rows+log.Seq(p.part))
+		to := min(at.seq, at.rows+log.Seq(p.options.SweepPart))
 		if err = p.sweepPart(ctx, epoch, pace, at.rows, to); err == nil {
 			at.rows = to
 		}
@@ -285,8 +285,8 @@ func (p *persister) sweepPart(ctx context.Context, epoch uint64, pace func() tim
 	if err != nil {
 		return err
 	}
-	for part := range slices.Chunk(writes, p.chunk) {
-		if err := errorIn(p.room); err != nil {
+	for part := range slices.Chunk(writes, p.options.SweepRows) {
+		if err := p.options.Room(); err != nil {
 			return err
 		}
 		if err := p.paced(ctx, epoch, pace(), func(tx *bbolt.Tx) error { return putRows(tx, part) }); err != nil {
@@ -353,7 +353,7 @@ func (p *persister) settled(h *handle) (*bbolt.Tx, error) {
 	defer p.sweeping.Unlock()
 	epoch := p.currentEpoch()
 	for range settleRounds {
-		if p.unswept() <= p.chunk {
+		if p.unswept() <= p.options.SweepRows {
 			break
 		}
 		if _, err := p.sweep(context.Background(), epoch, brisk); err != nil {
@@ -385,11 +385,17 @@ func (p *persister) finish() error {
 	if err != nil {
 		return err
 	}
-	p.sweeping.Lock()
-	defer p.sweeping.Unlock()
-	if _, err = p.sweep(context.Background(), p.currentEpoch(), atOnce); errors.Is(err, ErrNoRoom) {
+	if err = p.sweepNow(context.Background()); errors.Is(err, ErrNoRoom) {
 		return nil
 	}
+	return err
+}
+
+// sweepNow brings the rows of all objects to where the head is, without pauses.
+func (p *persister) sweepNow(ctx context.Context) error {
+	p.sweeping.Lock()
+	defer p.sweeping.Unlock()
+	_, err := p.sweep(ctx, p.currentEpoch(), atOnce)
 	return err
 }
 

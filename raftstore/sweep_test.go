@@ -44,31 +44,24 @@ func TestSweepEndsAnywhere(t *testing.T) {
 	t.Logf("seed %d", seed)
 	rng := rand.New(rand.NewPCG(seed, 3))
 	live := make(map[string]bool)
-	n := one(t, func(c *Config) { c.SweepDelay = time.Hour })
+	n := one(t, func(c *Config) { c.SweepDelay, c.sweepRows, c.sweepPart = time.Hour, 3, 20 })
 	for stop := range 12 {
 		tagChurn(t, n, rng, live, 30)
 		if err := n.persister.flush(); err != nil {
 			t.Fatal(err)
 		}
 		left := stop
-		n.persister.flushing.Lock() // asked under it
-		n.persister.chunk, n.persister.part = 3, 20
-		n.persister.fault = func(what string) error {
+		n.persister.setFault(func(what string) error {
 			if left--; left < 0 {
 				return errors.New("the process ends here")
 			}
 			return nil
-		}
-		n.persister.flushing.Unlock()
-		n.persister.sweeping.Lock()
-		_, err := n.persister.sweep(context.Background(), n.persister.currentEpoch(), atOnce)
-		n.persister.sweeping.Unlock()
+		})
+		err := n.persister.sweepNow(context.Background())
 		if err == nil {
 			t.Logf("a sweep has %d transactions", stop-left)
 			checkFold(t, n.Store)
-			n.persister.flushing.Lock()
-			n.persister.fault = nil
-			n.persister.flushing.Unlock()
+			n.persister.setFault(nil)
 			n = n.again(t)
 		} else {
 			n.stopsWith(t, ErrDisk)
@@ -110,8 +103,7 @@ func rowsAlone(t *testing.T, path string) {
 // what programs expect whose rows are always those of the head.
 func TestOlderProgramsCanRead(t *testing.T) {
 	t.Parallel()
-	n := one(t, func(c *Config) { c.SweepDelay = time.Hour })
-	n.persister.chunk = 3
+	n := one(t, func(c *Config) { c.SweepDelay, c.sweepRows = time.Hour, 3 })
 	rng := rand.New(rand.NewPCG(1, 1))
 	live := make(map[string]bool)
 	tagChurn(t, n, rng, live, 50)
@@ -140,37 +132,6 @@ func TestOlderProgramsCanRead(t *testing.T) {
 	rowsAlone(t, filepath.Join(n.cfg.Dir, dbName))
 }
 
-// TestSweptRow: the row counts for the head that it names, and no other.
-func TestSweptRow(t *testing.T) {
-	t.Parallel()
-	h := head{seq: 9, rows: 5}
-	row := h.encodeSwept(h.encode())
-	if got, err := h.decodeSwept(row, h.encode()); got != 5 || err != nil {
-		t.Errorf("got %d, %v, want 5", got, err)
-	}
-	later := head{seq: 12}
-	if got, err := later.decodeSwept(row, later.encode()); got != 12 || err != nil {
-		t.Errorf("behind another head: got %d, %v, want 12", got, err)
-	}
-	if got, err := later.decodeSwept(nil, later.encode()); got != 12 || err != nil {
-		t.Errorf("no row: got %d, %v, want 12", got, err)
-	}
-	ahead := head{seq: 9, rows: 10}
-	if _, err := ahead.decodeSwept(ahead.encodeSwept(ahead.encode()), ahead.encode()); !errors.Is(err, log.ErrCorrupt) {
-		t.Errorf("rows beyond the head: %v, want ErrCorrupt", err)
-	}
-	for i := range row {
-		bad := append([]byte(nil), row...)
-		bad[i] ^= 4
-		if _, err := h.decodeSwept(bad, h.encode()); !errors.Is(err, log.ErrCorrupt) {
-			t.Errorf("byte %d changed: %v, want ErrCorrupt", i, err)
-		}
-	}
-	if _, err := h.decodeSwept(row[:8], h.encode()); !errors.Is(err, log.ErrCorrupt) {
-		t.Errorf("half a row: %v, want ErrCorrupt", err)
-	}
-}
-
 // TestSweepsComeByThemselves: after so many events, and after so much time.
 func TestSweepsComeByThemselves(t *testing.T) {
 	t.Parallel()
@@ -188,7 +149,7 @@ func TestSweepsComeByThemselves(t *testing.T) {
 			for i := range 30 {
 				must(t, n, tagChange(newID(), fmt.Sprintf("tag%d", i)))
 			}
-			waitUntil(t, n.persister, func() bool { return n.persister.stored.rows >= 10 })
+			until(t, n, "a sweep", func() bool { return n.persister.progress().Rows >= 10 })
 			checkFold(t, n.Store)
 		})
 	}

@@ -12,6 +12,10 @@ import (
 )
 
 const (
+	// DefaultAge and DefaultCount are the bounds of what is remembered, unless others
+	// are given.
+	DefaultAge   = time.Hour
+	DefaultCount = 200_000
 	// MaxAhead is how far a change id's time may be ahead of the cluster's: what
 	// clients' clocks are off by, and enough for them to say so.
 	MaxAhead = time.Minute
