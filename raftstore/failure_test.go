@@ -17,7 +17,6 @@ import (
 	"github.com/hashicorp/raft"
 
 	"rutter/log"
-	"rutter/raftstore/internal/window"
 )
 
 func TestConfig(t *testing.T) {
@@ -277,32 +276,6 @@ func FuzzFrame(f *testing.F) {
 		if again := appendFrame(nil, got); !bytes.HasPrefix(b, again) {
 			t.Errorf("%x does not begin with %x", b, again)
 		}
-	})
-}
-
-func FuzzRows(f *testing.F) {
-	h := head{applied: 9, term: 2, confIndex: 1, seq: 5, time: 7, feature: 1}
-	h.conf.Servers = []raft.Server{{ID: "s1", Address: "10.0.0.1:7421"}}
-	m := marker{9, 2, 1, h.conf}
-	f.Add(h.encode())
-	f.Add(m.encode())
-	f.Add(eventRow(seqKey(5), &slot{log.Entry{Seq: 5, Bytes: []byte("event")}, 0}))
-	f.Add(window.ChangeRow(log.UUID{}, []byte("result")))
-	f.Fuzz(func(t *testing.T, row []byte) {
-		if h, err := decodeHead(row); err == nil && row != nil && !bytes.Equal(h.encode(), row) {
-			t.Errorf("head %+v is not what was read", h)
-		}
-		if m, err := decodeMarker(row); err == nil && row != nil && !bytes.Equal(m.encode(), row) {
-			t.Errorf("marker %+v is not what was read", m)
-		}
-		if s, err := readEventRow(5, seqKey(5), row); err == nil && !bytes.Equal(eventRow(seqKey(5), &s), row) {
-			t.Errorf("event row %+v is not what was read", s)
-		}
-		if id, result, err := window.ReadChangeRow(make([]byte, 16), row); err == nil && !bytes.Equal(window.ChangeRow(id, result), row) {
-			t.Errorf("change row %x is not what was read", result)
-		}
-		_, _, _, _ = readObjectRow(log.KindNIC, "x", row)
-		_, _ = decodeConf(row)
 	})
 }
 

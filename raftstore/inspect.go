@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"log/slog"
 	"math"
@@ -44,16 +45,6 @@ type Content struct {
 	// LastIndex and LastTerm are the end of raft.db, 0 for a snapshot file.
 	LastIndex uint64 `json:"last_index,omitempty"`
 	LastTerm  uint64 `json:"last_term,omitempty"`
-}
-
-// Progress is told how many of all bytes or entries are done. It must be quick;
-// nil is nobody.
-type Progress func(done, all int64)
-
-func (p Progress) tell(done, all int64) {
-	if p != nil {
-		p(done, all)
-	}
 }
 
 // progressEvery is how many rows pass between two words of progress.
@@ -201,4 +192,56 @@ func (c *Content) walk(tx *bbolt.Tx, h *head, progress Progress) error {
 		return fmt.Errorf("changes.db: an event row %d beyond the head's %d: %w", binary.BigEndian.Uint64(key), h.seq, log.ErrCorrupt)
 	}
 	return nil
+}
+
+// BackupFolder writes a snapshot of a data folder that no server has open, and
+// says what it holds. Everything is verified before the first byte is written.
+func BackupFolder(dir string, w io.Writer, progress Progress) (*Content, error) {
+	c, err := InspectFolder(dir, progress)
+	if err != nil {
+		return nil, err
+	}
+	db, err := bbolt.Open(filepath.Join(dir, dbName), 0o600, &bbolt.Options{Timeout: boltfile.LockWait, ReadOnly: true})
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w: %w", dir, ErrDisk, err)
+	}
+	err = db.View(func(tx *bbolt.Tx) error { return writeImage(w, tx) })
+	return c, errors.Join(err, db.Close())
+}
+
+// extract writes the file of a snapshot to path, synced, and inspects it.
+func extract(snapshot, path string, progress Progress) (c *Content, err error) {
+	in, err := OpenRegular(snapshot)
+	if err != nil {
+		return nil, err
+	}
+	defer in.Close()
+	out, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrDisk, err)
+	}
+	err = readImage(in, out, progress)
+	if err != nil {
+		err = fmt.Errorf("%s: %w", snapshot, err)
+	} else if err = out.Sync(); err != nil {
+		err = fmt.Errorf("%s: %w: %w", path, ErrDisk, err)
+	}
+	if err = errors.Join(err, out.Close()); err == nil {
+		c, err = inspectFile(path, progress)
+	}
+	if err != nil {
+		return nil, errors.Join(err, os.Remove(path))
+	}
+	return c, nil
+}
+
+// InspectSnapshot verifies a snapshot file and says what it holds. It needs
+// room for the data in the folder for temporary files.
+func InspectSnapshot(snapshot string, progress Progress) (*Content, error) {
+	dir, err := os.MkdirTemp("", "rutter-inspect-")
+	if err != nil {
+		return nil, err
+	}
+	c, err := extract(snapshot, filepath.Join(dir, dbName), progress)
+	return c, errors.Join(err, os.RemoveAll(dir))
 }

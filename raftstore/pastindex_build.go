@@ -23,12 +23,13 @@ const (
 )
 
 // buildIndex writes blocks of full segments that have none.
-func (s *Store) buildIndex(ctx context.Context, epoch uint64) error {
+func (k *upkeep) buildIndex(ctx context.Context) error {
+	epoch := k.persister.currentEpoch()
 	for range indexBlocks {
 		begun := time.Now()
 		var key []byte
 		var b block
-		err := s.files.view(func(tx *bbolt.Tx) (err error) {
+		err := k.files.view(func(tx *bbolt.Tx) (err error) {
 			key, b, err = nextBlock(tx)
 			return err
 		})
@@ -36,7 +37,7 @@ func (s *Store) buildIndex(ctx context.Context, epoch uint64) error {
 			return err
 		}
 		pause := time.After(indexPace * time.Since(begun))
-		err = s.persister.upkeep(ctx, epoch, func(tx *bbolt.Tx) error { return putBlock(tx, key, b) })
+		err = k.persister.upkeep(ctx, epoch, func(tx *bbolt.Tx) error { return putBlock(tx, key, b) })
 		if err != nil {
 			return fmt.Errorf("index of the past: %w", err)
 		}
@@ -103,10 +104,10 @@ func oldBlock(tx *bbolt.Tx, first log.Seq) (segment uint64, from, to log.Seq) {
 }
 
 // dropIndex deletes the blocks of segments whose events were all deleted.
-func (s *Store) dropIndex(ctx context.Context, epoch uint64) error {
+func (k *upkeep) dropIndex(ctx context.Context, epoch uint64) error {
 	for more := true; more; {
 		var keys [][]byte
-		err := s.files.view(func(tx *bbolt.Tx) error {
+		err := k.files.view(func(tx *bbolt.Tx) error {
 			h, _, err := readMeta(tx)
 			index := tx.Bucket(bucketIndex)
 			if err != nil || index == nil {
@@ -124,7 +125,7 @@ func (s *Store) dropIndex(ctx context.Context, epoch uint64) error {
 		if err != nil || len(keys) == 0 {
 			return err
 		}
-		err = s.persister.shrink(ctx, epoch, func(tx *bbolt.Tx) error {
+		err = k.persister.shrink(ctx, epoch, func(tx *bbolt.Tx) error {
 			var err error
 			for _, key := range keys {
 				err = errors.Join(err, tx.Bucket(bucketIndex).Delete(key))

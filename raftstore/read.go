@@ -86,31 +86,6 @@ func (s *Store) Entries(after log.Seq, limit int) ([]log.Entry, error) {
 	return c.result(), nil
 }
 
-// readEvents collects stored entries after a seq, copied.
-func readEvents(tx *bbolt.Tx, after log.Seq, c *collector) error {
-	h, _, err := readMeta(tx)
-	if err != nil {
-		return err
-	}
-	if after < h.floor {
-		return fmt.Errorf("entries after %d, they are kept after %d: %w", after, h.floor, log.ErrCompacted)
-	}
-	cursor := tx.Bucket(bucketEvents).Cursor()
-	want := after + 1
-	for key, row := cursor.Seek(seqKey(want)); want <= h.seq; key, row = cursor.Next() {
-		s, err := readEventRow(want, key, row)
-		if err != nil {
-			return err
-		}
-		s.Bytes = c.own(s.Bytes)
-		if !c.take(s) {
-			return nil
-		}
-		want++
-	}
-	return nil
-}
-
 // CheckCursor says whether the log can be followed from c: nil, or
 // log.ErrOtherLog, log.ErrAhead or log.ErrCompacted. A cursor ahead of this
 // server may be right on a server that is further: call Consistent and check

@@ -329,7 +329,7 @@ func TestUpkeepBroken(t *testing.T) {
 	if err := n.persister.flush(); err != nil {
 		t.Fatal(err)
 	}
-	if err := n.maintain(patience(t)); err != nil {
+	if err := n.upkeep.maintain(patience(t)); err != nil {
 		t.Fatal(err)
 	}
 	churnFrom(t, n, 100, 20)
@@ -356,7 +356,7 @@ func TestUpkeepBroken(t *testing.T) {
 			}
 			return nil
 		})
-		if err := s.maintain(context.Background()); err != nil && !errors.Is(err, stop) {
+		if err := s.upkeep.maintain(context.Background()); err != nil && !errors.Is(err, stop) {
 			t.Fatal(err)
 		}
 		if err := s.Close(); err != nil {

@@ -229,3 +229,32 @@ func plainJSON(err error) string {
 	}
 	return "it does not have the fields of a skip"
 }
+
+// refusal is what the changes of a skip get. Servers compare it: its text stays
+// as it is.
+func (k *Skip) refusal(id log.UUID) *log.Refusal {
+	what := fmt.Sprintf("was skipped by an operator, with raft entry %d: it was not applied, and will not be", k.Index)
+	return &log.Refusal{
+		Code: log.CodeSkipped, Message: fmt.Sprintf("change id %s %s", id, what),
+		Errors: []log.FieldError{{Field: "id", Code: log.ElementInvalid, Message: what, Remedy: "the setting " + k.setting() + " says who did it and why; do not send the same again under a new id, since the change may be what stopped the servers"}},
+	}
+}
+
+// setting names the object that records a skip: one for each entry there can be.
+func (k *Skip) setting() string { return fmt.Sprintf("raft.skip.%d.%.8s", k.Index, k.Entry) }
+
+// skipRecord is the value of that object, as JSON. Servers hash it: fields are only
+// added behind omitempty.
+type skipRecord struct {
+	Index   uint64     `json:"raft_index"`
+	Entry   string     `json:"entry"`
+	Changes []log.UUID `json:"changes,omitempty"`
+	Reason  string     `json:"reason"`
+	Planted log.Time   `json:"planted"`
+}
+
+// record is the value of the setting that records the skip.
+func (k *Skip) record() (string, error) {
+	value, err := json.Marshal(skipRecord{k.Index, k.Entry, k.Changes, k.Reason, k.Planted})
+	return string(value), err
+}

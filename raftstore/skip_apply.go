@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"github.com/hashicorp/raft"
-	"go.etcd.io/bbolt"
 
 	"rutter/log"
 	"rutter/raftstore/internal/window"
@@ -131,33 +130,10 @@ func (s *Store) skipChange(id log.UUID, skip *Skip, u *unit) (log.Result, error)
 	return result, nil
 }
 
-// refusal is what the changes of a skip get. Servers compare it: its text stays
-// as it is.
-func (k *Skip) refusal(id log.UUID) *log.Refusal {
-	what := fmt.Sprintf("was skipped by an operator, with raft entry %d: it was not applied, and will not be", k.Index)
-	return &log.Refusal{
-		Code: log.CodeSkipped, Message: fmt.Sprintf("change id %s %s", id, what),
-		Errors: []log.FieldError{{Field: "id", Code: log.ElementInvalid, Message: what, Remedy: "the setting " + k.setting() + " says who did it and why; do not send the same again under a new id, since the change may be what stopped the servers"}},
-	}
-}
-
-// setting names the object that records a skip: one for each entry there can be.
-func (k *Skip) setting() string { return fmt.Sprintf("raft.skip.%d.%.8s", k.Index, k.Entry) }
-
-// skipRecord is the value of that object, as JSON. Servers hash it: fields are only
-// added behind omitempty.
-type skipRecord struct {
-	Index   uint64     `json:"raft_index"`
-	Entry   string     `json:"entry"`
-	Changes []log.UUID `json:"changes,omitempty"`
-	Reason  string     `json:"reason"`
-	Planted log.Time   `json:"planted"`
-}
-
 // recordSkip makes the one event of a skip, of nothing but what was planted and
 // the state that all servers have.
 func (s *Store) recordSkip(skip *Skip, u *unit) error {
-	value, err := json.Marshal(skipRecord{skip.Index, skip.Entry, skip.Changes, skip.Reason, skip.Planted})
+	value, err := skip.record()
 	if err != nil {
 		return err
 	}
@@ -165,7 +141,7 @@ func (s *Store) recordSkip(skip *Skip, u *unit) error {
 	event := &log.Event{
 		Kind: log.KindSetting, Action: log.Create, ID: skip.setting(), Revision: 1, Time: a.head.time,
 		Actor: skip.Actor, ChangeID: skip.ID,
-		Object: &log.Setting{Name: skip.setting(), Value: string(value)},
+		Object: &log.Setting{Name: skip.setting(), Value: value},
 	}
 	encoded, body, err := a.enc.EventAndBody(event)
 	if err != nil {
@@ -204,19 +180,4 @@ func (s *Store) stoppedBy(entry *raft.Log, cause error) error {
 		s.logger.Warn("what stopped the server could not be noted in its folder", "error", werr)
 	}
 	return fmt.Errorf("raft entry %d: %w (if it stops every server: stop them all, and run rutter cluster skip --data %s --index %d, which shows the entry and says how to go past it; if it stops only this one, its files are damaged: let it join again with an empty folder)", entry.Index, cause, s.cfg.Dir, entry.Index)
-}
-
-// putSkips writes the row of the skips; a file without any never had one.
-func putSkips(meta *bbolt.Bucket, k skips) error {
-	if len(k) == 0 {
-		if meta.Get(keySkips) == nil {
-			return nil
-		}
-		return meta.Delete(keySkips)
-	}
-	row, err := k.row()
-	if err != nil {
-		return err
-	}
-	return meta.Put(keySkips, row)
 }

@@ -19,17 +19,6 @@ import (
 	"rutter/raftstore/internal/boltfile"
 )
 
-// An image is changes.db as it stood in one read transaction, on its way to
-// another server:
-//
-//	0         8         16
-//	| "RUTTER\x00\x01" | length of the file (8, big endian) | the file | SHA-256 over all before (32) |
-const (
-	imageMagic   = "RUTTER\x00\x01"
-	imageHeader  = 16
-	imageTrailer = sha256.Size
-)
-
 const (
 	// maxStreams bounds the images that are sent at once.
 	maxStreams = 2

@@ -29,6 +29,7 @@ type Store struct {
 	files     *files
 	blocks    blocks // of the current changes.db
 	persister *persister
+	upkeep    *upkeep
 	images    *images
 	queue     *queue
 	clocks    *clocks
@@ -156,6 +157,10 @@ func (s *Store) openFiles() error {
 	s.applier.enc, s.applier.window, s.applier.head = log.NewEncoder(), c.window, c.head
 	s.points.reset(&c.head)
 	s.persister = newPersister(s.persistOptions(), s.files, &c)
+	s.upkeep = &upkeep{
+		persister: s.persister, files: s.files, logger: s.logger, every: log.Seq(s.cfg.CheckpointEvents),
+		objects: s.objectCount, scarce: func() bool { return s.Room().Low },
+	}
 	s.images = &images{s: s, dir: s.cfg.Dir, incoming: make(map[string]*sink), streams: make(map[*source]struct{})}
 	s.raftLog, err = openRaftLog(&s.cfg, s.appends, s.fail)
 	if err != nil {
