@@ -3,8 +3,6 @@ package raftstore
 import (
 	"syscall"
 	"unsafe"
-
-	"go.etcd.io/bbolt"
 )
 
 // bbolt tells the system that its map is read in no order (MADV_RANDOM), which
@@ -21,8 +19,6 @@ const (
 	// is taken to go on there. Single ones are common: each transaction puts some
 	// into pages that others left.
 	aheadStrays = 8
-	// aheadBlocks is how many blocks of the index are asked for before they are read.
-	aheadBlocks = 16
 	pageBytes   = 4096
 )
 
@@ -68,18 +64,9 @@ func willNeed(at, size uintptr) {
 	_, _, _ = syscall.Syscall(syscall.SYS_MADVISE, at, size, syscall.MADV_WILLNEED)
 }
 
-// ask asks for the stored block of a segment, unless it was read before.
-func (c *blocks) ask(tx *bbolt.Tx, segment uint64) {
-	c.mu.Lock()
-	held := c.db == tx.DB() && (c.checked[segment] || c.made[segment] != nil)
-	c.mu.Unlock()
-	index := tx.Bucket(bucketIndex)
-	if held || index == nil {
-		return
-	}
-	if b := index.Get(segmentKey(segment)); len(b) > 0 {
-		at := uintptr(unsafe.Pointer(unsafe.SliceData(b)))
-		page := at &^ (pageBytes - 1)
-		willNeed(page, at-page+uintptr(len(b)))
-	}
+// askFor asks for the pages of a value whose memory is the map's.
+func askFor(value []byte) {
+	at := uintptr(unsafe.Pointer(unsafe.SliceData(value)))
+	page := at &^ (pageBytes - 1)
+	willNeed(page, at-page+uintptr(len(value)))
 }

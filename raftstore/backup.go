@@ -30,7 +30,7 @@ func (s *Store) Backup(ctx context.Context) (*Backup, error) {
 	}
 	// What was applied goes to the file first; an error of the disk is noticed
 	// by the persister's own run as well.
-	signal(s.persister.kick)
+	s.persister.wake()
 	if err := s.persister.flush(); err != nil {
 		return nil, err
 	}

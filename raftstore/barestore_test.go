@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/hashicorp/raft"
+	"go.etcd.io/bbolt"
 
 	"rutter/log"
 )
@@ -53,7 +54,7 @@ func bareStoreAt(t testing.TB, path string) *bare {
 // does that was killed: what was not flushed is gone.
 func (s *bare) restart() {
 	s.t.Helper()
-	c, err := load(s.files.current.db, s.cfg.DedupeAge, s.cfg.DedupeCount)
+	c, err := load(dbOf(s.files), s.cfg.DedupeAge, s.cfg.DedupeCount)
 	if err != nil {
 		s.t.Fatalf("restart: %v", err)
 	}
@@ -72,7 +73,7 @@ func (s *bare) flush() {
 	}
 }
 
-func (s *bare) close() { _ = s.files.release(s.files.current) }
+func (s *bare) close() { _ = s.files.close() }
 
 // entry applies one raft entry, as raft would, and returns what its proposer gets.
 func (s *bare) entry(index uint64, data []byte) any {
@@ -146,4 +147,11 @@ func encodedChange(t testing.TB, c *log.Change) []byte {
 		t.Fatal(err)
 	}
 	return b
+}
+
+// dbOf returns the file that is open now, which is not replaced meanwhile.
+func dbOf(f *files) *bbolt.DB {
+	h := f.acquire()
+	defer func() { _ = f.release(h) }()
+	return h.db
 }

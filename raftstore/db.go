@@ -12,6 +12,7 @@ import (
 	"rutter/log"
 	"rutter/projections"
 	"rutter/raftstore/internal/boltfile"
+	"rutter/raftstore/internal/disk"
 	"rutter/raftstore/internal/window"
 )
 
@@ -36,7 +37,7 @@ func openDB(path string, mapBytes int) (*bbolt.DB, error) {
 		return nil, fmt.Errorf("%s: another process has it open: stop that one, or use another data folder", path)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("%s: open: %w: %w", path, ErrDisk, err)
+		return nil, fmt.Errorf("%s: open: %w: %w", path, disk.ErrTrouble, err)
 	}
 	return db, nil
 }
@@ -53,7 +54,7 @@ func openChanges(path string, mapBytes int) (*bbolt.DB, error) {
 	err = makeBuckets(db)
 	if err != nil {
 		db.Close()
-		return nil, fmt.Errorf("%s: make buckets: %w: %w", path, ErrDisk, err)
+		return nil, fmt.Errorf("%s: make buckets: %w: %w", path, disk.ErrTrouble, err)
 	}
 	return db, nil
 }

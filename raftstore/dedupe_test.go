@@ -146,7 +146,7 @@ func TestRetryAfterTheResultIsStored(t *testing.T) {
 	if again := must(t, n, c); !reflect.DeepEqual(again, first) {
 		t.Errorf("after a restart a retry gave %+v, want %+v", again, first)
 	}
-	err := n.files.current.db.Update(func(tx *bbolt.Tx) error {
+	err := dbOf(n.files).Update(func(tx *bbolt.Tx) error {
 		changes := tx.Bucket(window.BucketChanges)
 		_, value, err := window.ReadChangeRow(c.ID[:], changes.Get(c.ID[:]))
 		if err != nil {

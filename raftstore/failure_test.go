@@ -140,7 +140,7 @@ func TestDiskFails(t *testing.T) {
 		damage func(n *node) error
 	}{
 		{"raft.db", func(n *node) error { return n.raftLog.bolt.Close() }},
-		{"changes.db", func(n *node) error { return n.files.current.db.Close() }},
+		{"changes.db", func(n *node) error { return dbOf(n.files).Close() }},
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {

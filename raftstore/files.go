@@ -10,6 +10,7 @@ import (
 	"go.etcd.io/bbolt"
 
 	"rutter/raftstore/internal/boltfile"
+	"rutter/raftstore/internal/disk"
 )
 
 // handle is an open changes.db with its users counted: a restore puts another
@@ -82,7 +83,7 @@ func (f *files) view(fn func(tx *bbolt.Tx) error) error {
 // prepareDir makes the data folder and removes what an interrupted restore left.
 func prepareDir(dir string) error {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return fmt.Errorf("data folder: %w: %w", ErrDisk, err)
+		return fmt.Errorf("data folder: %w: %w", disk.ErrTrouble, err)
 	}
 	left, err := filepath.Glob(filepath.Join(dir, "*"+boltfile.PendingSuffix))
 	if err != nil {
@@ -90,7 +91,7 @@ func prepareDir(dir string) error {
 	}
 	for _, path := range left {
 		if err := os.Remove(path); err != nil {
-			return fmt.Errorf("data folder: %w: %w", ErrDisk, err)
+			return fmt.Errorf("data folder: %w: %w", disk.ErrTrouble, err)
 		}
 	}
 	return nil
@@ -100,11 +101,11 @@ func prepareDir(dir string) error {
 func syncDir(dir string) error {
 	f, err := os.Open(dir)
 	if err != nil {
-		return fmt.Errorf("sync folder: %w: %w", ErrDisk, err)
+		return fmt.Errorf("sync folder: %w: %w", disk.ErrTrouble, err)
 	}
 	defer f.Close()
 	if err := f.Sync(); err != nil {
-		return fmt.Errorf("sync folder: %w: %w", ErrDisk, err)
+		return fmt.Errorf("sync folder: %w: %w", disk.ErrTrouble, err)
 	}
 	return nil
 }

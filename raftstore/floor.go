@@ -33,6 +33,7 @@ func (r Retention) orDefault() Retention {
 	return r
 }
 
+// retentionBytes is the length of what encode makes.
 const retentionBytes = 24
 
 func (r Retention) encode() []byte {
@@ -61,7 +62,12 @@ func decodeRetention(row []byte) (Retention, error) {
 	if len(r.Rest) < retentionBytes {
 		return Retention{}, fmt.Errorf("changes.db: retention of %d bytes: %w", len(row), log.ErrCorrupt)
 	}
-	return Retention{time.Duration(r.U64()), r.U64(), r.U64()}, nil
+	return readRetention(r), nil
+}
+
+// readRetention reads a retention as encode made it; r has at least RetentionBytes.
+func readRetention(r *metarow.Reader) Retention {
+	return Retention{time.Duration(r.U64()), r.U64(), r.U64()}
 }
 
 // timeOf returns the time of an entry; 0 if it is beyond the last one.

@@ -115,6 +115,14 @@ func (m *marker) id() string {
 	return fmt.Sprintf("%d-%d", m.term, m.index)
 }
 
+// meta is how raft names the snapshot that the marker stands for.
+func (m *marker) meta() *raft.SnapshotMeta {
+	return &raft.SnapshotMeta{
+		Version: 1, ID: m.id(), Index: m.index, Term: m.term,
+		Configuration: m.conf, ConfigurationIndex: m.confIndex,
+	}
+}
+
 func (m *marker) encode() []byte {
 	b := metarow.New(128)
 	for _, n := range [...]uint64{m.index, m.term, m.confIndex} {

@@ -28,7 +28,7 @@ func (s *Store) runUpkeep(ctx context.Context, r *raft.Raft) {
 		select {
 		case <-index.C:
 			if s.Serving() == nil && s.failure() == nil {
-				if err := s.upkeep.buildIndex(ctx); err != nil && ctx.Err() == nil && !errors.Is(err, errEpoch) && !errors.Is(err, ErrNoRoom) {
+				if err := s.indexer.buildIndex(ctx); err != nil && ctx.Err() == nil && !errors.Is(err, errEpoch) && !errors.Is(err, ErrNoRoom) {
 					s.logger.Warn("upkeep of the index", "error", err)
 				}
 			}
@@ -47,6 +47,9 @@ func (s *Store) runUpkeep(ctx context.Context, r *raft.Raft) {
 		}
 		if err == nil {
 			err = s.upkeep.maintain(ctx)
+		}
+		if err == nil {
+			err = s.indexer.dropIndex(ctx)
 		}
 		if err != nil && ctx.Err() == nil && !errors.Is(err, errEpoch) && !errors.Is(err, ErrNoRoom) {
 			s.logger.Warn("upkeep of the log", "error", err)

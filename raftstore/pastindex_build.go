@@ -22,8 +22,15 @@ const (
 	indexBlocks = 32
 )
 
+// indexer keeps the index of the past. Its methods may not be called concurrently with
+// each other.
+type indexer struct {
+	persister *persister
+	files     *files
+}
+
 // buildIndex writes blocks of full segments that have none.
-func (k *upkeep) buildIndex(ctx context.Context) error {
+func (k *indexer) buildIndex(ctx context.Context) error {
 	epoch := k.persister.currentEpoch()
 	for range indexBlocks {
 		begun := time.Now()
@@ -104,7 +111,8 @@ func oldBlock(tx *bbolt.Tx, first log.Seq) (segment uint64, from, to log.Seq) {
 }
 
 // dropIndex deletes the blocks of segments whose events were all deleted.
-func (k *upkeep) dropIndex(ctx context.Context, epoch uint64) error {
+func (k *indexer) dropIndex(ctx context.Context) error {
+	epoch := k.persister.currentEpoch()
 	for more := true; more; {
 		var keys [][]byte
 		err := k.files.view(func(tx *bbolt.Tx) error {

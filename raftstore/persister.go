@@ -142,13 +142,8 @@ func (p *persister) setFault(fn func(what string) error) {
 	p.fault = fn
 }
 
-// signal makes ch readable.
-func signal(ch chan<- struct{}) {
-	select {
-	case ch <- struct{}{}:
-	default:
-	}
-}
+// wake tells the writer that there may be something to write.
+func (p *persister) wake() { signal(p.kick) }
 
 // hand gives over what was applied up to h. It never waits for the disk
 // (SAFETY P2), and belongs to the goroutine of the FSM.
@@ -216,6 +211,9 @@ func (p *persister) mark(m marker, epoch uint64) error {
 	return <-done
 }
 
+// roomPause is how long the writer waits before it looks for room again.
+const roomPause = 100 * time.Millisecond
+
 // run writes until ctx is done, and then what is left. Its error is that of the
 // disk; everybody who waits is told.
 func (p *persister) run(ctx context.Context) error {
@@ -233,7 +231,7 @@ func (p *persister) run(ctx context.Context) error {
 		}
 		linger.Stop()
 		err := p.flush()
-		for errors.Is(err, ErrNoRoom) {
+		for errors.Is(err, log.ErrNoRoom) {
 			p.refuseMarker(err)
 			pause := time.NewTimer(roomPause)
 			select {
@@ -251,7 +249,7 @@ func (p *persister) run(ctx context.Context) error {
 }
 
 // flush writes the work there is. After an error the work is lost to this
-// process; a restart gets it from raft's log. Only after ErrNoRoom it is not: then
+// process; a restart gets it from raft's log. Only after log.ErrNoRoom it is not: then
 // nothing was tried.
 func (p *persister) flush() error {
 	if err := p.options.Room(); err != nil {
@@ -279,7 +277,7 @@ func (p *persister) flush() error {
 		})
 	})
 	if err = errors.Join(err, p.files.release(h)); err != nil {
-		err = fmt.Errorf("changes.db: write entries up to %d: %w: %w", next.seq, ErrDisk, err)
+		err = fmt.Errorf("changes.db: write entries up to %d: %w: %w", next.seq, disk.ErrTrouble, err)
 	}
 	p.mu.Lock()
 	switch {
@@ -420,6 +418,10 @@ func (p *persister) behind() bool {
 	defer p.mu.Unlock()
 	return p.lag > p.options.MaxLagEvents || p.lagSize > p.options.MaxLagBytes
 }
+
+// ErrLagging: changes.db is so far behind what is applied that this server
+// takes nothing more, or is not ready.
+var ErrLagging = errors.New("raftstore: changes.db is too far behind")
 
 // lagging says that changes.db is further behind than some times its bounds, or nil.
 func (p *persister) lagging(times int) error {

@@ -5,7 +5,6 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"time"
 
 	"github.com/hashicorp/raft"
 	"go.etcd.io/bbolt"
@@ -90,8 +89,7 @@ func (s *Store) applyRetention(data []byte) error {
 	if len(data) < retentionBytes {
 		return fmt.Errorf("retention of %d bytes: %w", len(data), log.ErrCorrupt)
 	}
-	r := metarow.Reader{Rest: data}
-	s.applier.head.retention = Retention{time.Duration(r.U64()), r.U64(), r.U64()}
+	s.applier.head.retention = readRetention(&metarow.Reader{Rest: data})
 	return nil
 }
 

@@ -283,7 +283,7 @@ func TestWantedFloor(t *testing.T) {
 	}
 	for _, test := range tests {
 		var got slot
-		err := n.files.current.db.Update(func(tx *bbolt.Tx) error {
+		err := dbOf(n.files).Update(func(tx *bbolt.Tx) error {
 			h, _, err := readMeta(tx)
 			if err != nil {
 				return err

@@ -155,7 +155,7 @@ func TestWindowAtTheRaise(t *testing.T) {
 		if err := s.persister.flush(); err != nil {
 			t.Fatal(err)
 		}
-		c, err := load(s.files.current.db, s.cfg.DedupeAge, s.cfg.DedupeCount)
+		c, err := load(dbOf(s.files), s.cfg.DedupeAge, s.cfg.DedupeCount)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -3,7 +3,6 @@ package raftstore
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"sync"
 	"sync/atomic"
@@ -31,8 +30,6 @@ const (
 	roomLook = 50 * time.Millisecond
 	// roomAsk is the time between two rounds in which the others are asked.
 	roomAsk = 500 * time.Millisecond
-	// roomPause is how long the persister waits before it looks for room again.
-	roomPause = 100 * time.Millisecond
 	// lowWaterBytes is the default low water, and a tenth of the file system if that
 	// is less: some ten seconds of the 100 MB/s that a server writes at full load,
 	// and a checkpoint of half a million objects.
@@ -61,9 +58,6 @@ var (
 	// ErrNoRoom: too few servers have room on their disks for what grows. Deletes
 	// are taken as long as there is a reserve for them.
 	ErrNoRoom = log.ErrNoRoom
-	// ErrLagging: changes.db is so far behind what is applied that this server
-	// takes nothing more, or is not ready.
-	ErrLagging = errors.New("raftstore: changes.db is too far behind")
 )
 
 // Room is what a server's data folder has room for.

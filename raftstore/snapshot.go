@@ -89,13 +89,6 @@ func (i *images) List() ([]*raft.SnapshotMeta, error) {
 	return metas, err
 }
 
-func (m *marker) meta() *raft.SnapshotMeta {
-	return &raft.SnapshotMeta{
-		Version: 1, ID: m.id(), Index: m.index, Term: m.term,
-		Configuration: m.conf, ConfigurationIndex: m.confIndex,
-	}
-}
-
 // Open implements raft.SnapshotStore: an image that came in, for the restore
 // that its sink's id was made for; else a stream of changes.db as it is now,
 // which may be newer than the marker.

@@ -30,6 +30,7 @@ type Store struct {
 	blocks    blocks // of the current changes.db
 	persister *persister
 	upkeep    *upkeep
+	indexer   *indexer
 	images    *images
 	queue     *queue
 	clocks    *clocks
@@ -161,6 +162,7 @@ func (s *Store) openFiles() error {
 		persister: s.persister, files: s.files, logger: s.logger, every: log.Seq(s.cfg.CheckpointEvents),
 		objects: s.objectCount, scarce: func() bool { return s.Room().Low },
 	}
+	s.indexer = &indexer{persister: s.persister, files: s.files}
 	s.images = &images{s: s, dir: s.cfg.Dir, incoming: make(map[string]*sink), streams: make(map[*source]struct{})}
 	s.raftLog, err = openRaftLog(&s.cfg, s.appends, s.fail)
 	if err != nil {

@@ -238,7 +238,7 @@ func (p *persister) runSweeps(ctx context.Context) {
 		p.sweeping.Lock()
 		_, err := p.sweep(ctx, p.currentEpoch(), p.pace)
 		p.sweeping.Unlock()
-		if err != nil && ctx.Err() == nil && !errors.Is(err, errEpoch) && !errors.Is(err, ErrNoRoom) {
+		if err != nil && ctx.Err() == nil && !errors.Is(err, errEpoch) && !errors.Is(err, log.ErrNoRoom) {
 			p.options.Logger.Warn("writing the rows of objects", "error", err)
 		}
 	}
@@ -378,14 +378,14 @@ func (p *persister) settled(h *handle) (*bbolt.Tx, error) {
 // finish writes what is left, and the rows of all objects.
 func (p *persister) finish() error {
 	err := p.flush()
-	if errors.Is(err, ErrNoRoom) { // raft's log has what is missing
+	if errors.Is(err, log.ErrNoRoom) { // raft's log has what is missing
 		p.refuse(err)
 		return nil
 	}
 	if err != nil {
 		return err
 	}
-	if err = p.sweepNow(context.Background()); errors.Is(err, ErrNoRoom) {
+	if err = p.sweepNow(context.Background()); errors.Is(err, log.ErrNoRoom) {
 		return nil
 	}
 	return err

@@ -12,6 +12,7 @@ import (
 
 	"rutter/log"
 	"rutter/raftstore/internal/boltfile"
+	"rutter/raftstore/internal/disk"
 )
 
 // Upkeep of changes.db beside its writer: checkpoints are made, and what is
@@ -89,7 +90,7 @@ func (p *persister) upkeepLocked(epoch uint64, fn func(tx *bbolt.Tx) error) erro
 		return p.update(h.db, func(tx *bbolt.Tx) error { return errors.Join(fn(tx), p.fails("upkeep")) })
 	})
 	if err = errors.Join(err, p.files.release(h)); err != nil {
-		err = fmt.Errorf("changes.db: upkeep: %w: %w", ErrDisk, err)
+		err = fmt.Errorf("changes.db: upkeep: %w: %w", disk.ErrTrouble, err)
 		p.mu.Lock()
 		p.broken = err
 		p.mu.Unlock()
@@ -105,7 +106,7 @@ type due struct {
 	first, end log.Seq   // events to delete, if end >= first
 }
 
-// upkeep makes checkpoints and the index of the past, and deletes what is not kept
+// upkeep makes checkpoints, and deletes what is not kept
 // any more. Its methods may not be called concurrently with each other.
 type upkeep struct {
 	persister *persister
@@ -139,10 +140,7 @@ func (k *upkeep) maintain(ctx context.Context) error {
 			return err
 		}
 	}
-	if err := k.deleteEvents(ctx, epoch, p.first, p.end); err != nil {
-		return err
-	}
-	return k.dropIndex(ctx, epoch)
+	return k.deleteEvents(ctx, epoch, p.first, p.end)
 }
 
 // plan looks what is due.

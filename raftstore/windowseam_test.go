@@ -222,7 +222,7 @@ func TestVerifyFindsLines(t *testing.T) {
 			t.Fatal("no line was drawn")
 		}
 		s.flush()
-		if err := s.files.current.db.Update(damage); err != nil {
+		if err := dbOf(s.files).Update(damage); err != nil {
 			t.Fatal(err)
 		}
 		s.close()

@@ -1,0 +1,9 @@
+package raftstore
+
+// signal makes ch readable.
+func signal(ch chan<- struct{}) {
+	select {
+	case ch <- struct{}{}:
+	default:
+	}
+}
