@@ -42,7 +42,7 @@ func (s *Store) behindOthers() error {
 	if s.leading() {
 		return nil
 	}
-	return s.persister.lagging(1)
+	return s.persister.Lagging(1)
 }
 
 // admit says why entries are not stored now, or nil; nothing is written then. Raft
@@ -68,5 +68,5 @@ func (s *Store) admit(entries []*raft.Log) error {
 	if err := errorIn(&s.room.file); err != nil {
 		return err
 	}
-	return s.persister.lagging(lagLimit)
+	return s.persister.Lagging(lagLimit)
 }

@@ -5,6 +5,7 @@ import (
 	"io"
 
 	"rutter/log"
+	"rutter/raftstore/internal/changesdb"
 )
 
 // Backup is a snapshot on its way out of a running server: an image as
@@ -30,8 +31,8 @@ func (s *Store) Backup(ctx context.Context) (*Backup, error) {
 	}
 	// What was applied goes to the file first; an error of the disk is noticed
 	// by the persister's own run as well.
-	s.persister.wake()
-	if err := s.persister.flush(); err != nil {
+	s.persister.Wake()
+	if err := s.persister.Flush(); err != nil {
 		return nil, err
 	}
 	meta, stream, err := s.images.Open("backup")
@@ -40,7 +41,10 @@ func (s *Store) Backup(ctx context.Context) (*Backup, error) {
 	}
 	b := &Backup{ReadCloser: stream, Size: meta.Size}
 	if src, ok := stream.(*source); ok {
-		b.Cluster, b.Seq = src.head.cluster, src.head.seq
+		b.Cluster, b.Seq = src.head.Cluster, src.head.Seq
 	}
 	return b, nil
 }
+
+// CheckImage reads a snapshot and fails unless its length and checksum fit.
+func CheckImage(r io.Reader) error { return changesdb.CheckImage(r) }

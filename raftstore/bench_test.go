@@ -112,7 +112,7 @@ func BenchmarkApply(b *testing.B) {
 		}
 		if done%(1<<16) == 0 { // as the persister would
 			b.StopTimer()
-			if err := s.persister.flush(); err != nil {
+			if err := s.persister.Flush(); err != nil {
 				b.Fatal(err)
 			}
 			b.StartTimer()

@@ -65,7 +65,7 @@ func (s *Store) Clock() Clock {
 	}
 	c.Offset = time.Duration(c.Now - c.Agreed)
 	s.mu.RLock()
-	logTime := s.head.time
+	logTime := s.head.Time
 	s.mu.RUnlock()
 	c.Ahead = time.Duration(logTime - c.Agreed)
 	s.clocks.mu.Lock()
@@ -92,7 +92,7 @@ func (s *Store) Now() time.Time { return s.clocks.agreement.Load().at(time.Now()
 // ahead of the servers' clocks.
 func (s *Store) LogNow() time.Time {
 	s.mu.RLock()
-	logTime := s.head.time
+	logTime := s.head.Time
 	s.mu.RUnlock()
 	if now := s.Now(); now.After(logTime.Std()) {
 		return now
@@ -165,7 +165,7 @@ func (s *Store) assumeTime(ctx context.Context, r *raft.Raft) error {
 		}
 	}
 	s.mu.RLock()
-	logTime := s.head.time
+	logTime := s.head.Time
 	s.mu.RUnlock()
 	if gap := time.Duration(log.TimeOf(s.cfg.Now()) - logTime); a.alone() && logTime > 0 && gap > oddGap {
 		s.logger.Warn("this server's clock is far ahead of the last entry, and there is no other to compare it with: if it is wrong, set it right before anything is written", "clock", log.TimeOf(s.cfg.Now()), "log", logTime)

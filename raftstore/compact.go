@@ -11,6 +11,7 @@ import (
 
 	"rutter/log"
 	"rutter/raftstore/internal/boltfile"
+	"rutter/raftstore/internal/changesdb"
 	"rutter/raftstore/internal/disk"
 )
 
@@ -31,8 +32,8 @@ type Compacted struct {
 // have open, to new files without their free pages, and puts these in the place of
 // the old ones, each with one rename once every row was compared. The copy of one
 // file needs room beside the old one. A crash leaves the old file or the new one.
-func CompactFolder(dir string, progress Progress) (done []Compacted, err error) {
-	for _, name := range []string{dbName, raftName} {
+func CompactFolder(dir string, progress changesdb.Progress) (done []Compacted, err error) {
+	for _, name := range []string{changesdb.Name, changesdb.RaftName} {
 		c, err := compactFile(filepath.Join(dir, name), progress)
 		if err != nil {
 			return done, err
@@ -42,7 +43,7 @@ func CompactFolder(dir string, progress Progress) (done []Compacted, err error) 
 	return done, nil
 }
 
-func compactFile(path string, progress Progress) (c Compacted, err error) {
+func compactFile(path string, progress changesdb.Progress) (c Compacted, err error) {
 	c = Compacted{File: path, Before: disk.FileSize(path)}
 	if _, err := os.Stat(path); err != nil {
 		return c, fmt.Errorf("%s: %w: no server's data folder", filepath.Dir(path), err)
@@ -50,7 +51,7 @@ func compactFile(path string, progress Progress) (c Compacted, err error) {
 	if err := boltfile.CheckPages(path, true); err != nil {
 		return c, err
 	}
-	source, err := openDB(path, 0) // for writing, so that nobody else has it open
+	source, err := changesdb.OpenBolt(path, 0) // for writing, so that nobody else has it open
 	if err != nil {
 		return c, err
 	}
@@ -67,7 +68,7 @@ func compactFile(path string, progress Progress) (c Compacted, err error) {
 		return c, errors.Join(fmt.Errorf("%s: %w: %w", path, ErrDisk, err), os.RemoveAll(copied))
 	}
 	c.After = disk.FileSize(path)
-	return c, syncDir(filepath.Dir(path))
+	return c, changesdb.SyncDir(filepath.Dir(path))
 }
 
 // freeOf returns the bytes of a file's free pages, which bbolt counts when a
@@ -80,7 +81,7 @@ func freeOf(db *bbolt.DB) int64 {
 }
 
 // copyFile writes a compact copy of source, and syncs and compares it.
-func copyFile(source *bbolt.DB, path string, used int64, progress Progress) error {
+func copyFile(source *bbolt.DB, path string, used int64, progress changesdb.Progress) error {
 	target, err := bbolt.Open(path, 0o600, &bbolt.Options{
 		Timeout: boltfile.LockWait, NoFreelistSync: true, FreelistType: bbolt.FreelistMapType, NoSync: true,
 	})
@@ -94,14 +95,14 @@ func copyFile(source *bbolt.DB, path string, used int64, progress Progress) erro
 		err = target.Sync()
 	}
 	if err == nil {
-		progress.tell(used/2, used)
+		progress.Tell(used/2, used)
 		err = boltfile.Guard(func() error { return sameRows(source, target, used, progress) })
 	}
 	return errors.Join(err, target.Close())
 }
 
 // sameRows returns nil if two files have the same buckets and rows.
-func sameRows(a, b *bbolt.DB, used int64, progress Progress) error {
+func sameRows(a, b *bbolt.DB, used int64, progress changesdb.Progress) error {
 	return a.View(func(one *bbolt.Tx) error {
 		return b.View(func(two *bbolt.Tx) error {
 			var done int64
@@ -109,7 +110,7 @@ func sameRows(a, b *bbolt.DB, used int64, progress Progress) error {
 				before := done
 				done += int64(n)
 				if done/compactTx != before/compactTx {
-					progress.tell(used/2+min(done, used)/2, used)
+					progress.Tell(used/2+min(done, used)/2, used)
 				}
 			})
 		})

@@ -10,6 +10,7 @@ import (
 
 	"rutter/log"
 	"rutter/raftstore/internal/boltfile"
+	"rutter/raftstore/internal/changesdb"
 	"rutter/raftstore/internal/disk"
 )
 
@@ -31,7 +32,7 @@ func TestCompactFolder(t *testing.T) {
 		must(t, n, &log.Change{ID: newID(), Actor: "test", Ops: create})
 		must(t, n, &log.Change{ID: newID(), Actor: "test", Ops: remove})
 	}
-	if err := n.SetRetention(patience(t), Retention{Events: 10, Bytes: 1 << 20}); err != nil {
+	if err := n.SetRetention(patience(t), changesdb.Retention{Events: 10, Bytes: 1 << 20}); err != nil {
 		t.Fatal(err)
 	}
 	more := 0
@@ -41,9 +42,9 @@ func TestCompactFolder(t *testing.T) {
 		more++
 		must(t, n, tagChange(newID(), fmt.Sprintf("more%d", more)))
 		gone := false
-		err := n.files.view(func(tx *bbolt.Tx) error {
-			h, _, err := readMeta(tx)
-			gone = err == nil && firstEvent(tx, &h) > h.seq/2
+		err := n.files.View(func(tx *bbolt.Tx) error {
+			h, _, err := changesdb.ReadMeta(tx)
+			gone = err == nil && changesdb.FirstEvent(tx, &h) > h.Seq/2
 			return err
 		})
 		return err == nil && gone
@@ -60,7 +61,7 @@ func TestCompactFolder(t *testing.T) {
 	for _, c := range done {
 		t.Logf("%s: %d bytes, before %d", filepath.Base(c.File), c.After, c.Before)
 	}
-	if c := done[0]; c.After >= c.Before/2 || c.After != disk.FileSize(filepath.Join(n.cfg.Dir, dbName)) {
+	if c := done[0]; c.After >= c.Before/2 || c.After != disk.FileSize(filepath.Join(n.cfg.Dir, changesdb.Name)) {
 		t.Errorf("changes.db has %d bytes, before %d", c.After, c.Before)
 	}
 	if left, _ := filepath.Glob(filepath.Join(n.cfg.Dir, "*"+boltfile.PendingSuffix)); len(left) > 0 {

@@ -11,6 +11,7 @@ import (
 	"github.com/hashicorp/raft"
 
 	"rutter/log"
+	"rutter/raftstore/internal/changesdb"
 	"rutter/raftstore/internal/digest"
 	"rutter/raftstore/internal/metarow"
 )
@@ -97,7 +98,7 @@ func (s *Store) askPoint(ctx context.Context, to raft.Server) Compared {
 	ctx, cancel := context.WithTimeout(ctx, s.cfg.CompareEvery)
 	defer cancel()
 	newest := s.points.upTo(^uint64(0))
-	answer, err := s.callPeer(ctx, string(to.Address), askPoint, seqKey(log.Seq(newest.index)))
+	answer, err := s.callPeer(ctx, string(to.Address), askPoint, changesdb.SeqKey(log.Seq(newest.index)))
 	if err == nil && len(answer.payload) < pointAnswer {
 		err = fmt.Errorf("answer of %d bytes", len(answer.payload))
 	}
@@ -253,8 +254,8 @@ type points struct {
 	n    uint64 // points ever pushed since the last reset
 }
 
-func (p *points) push(h *head) {
-	at := point{h.command, h.seq, h.digest()}
+func (p *points) push(h *changesdb.Head) {
+	at := point{h.Command, h.Seq, h.Digest()}
 	p.mu.Lock()
 	p.ring[p.n%pointsKept] = at
 	p.n++
@@ -262,11 +263,11 @@ func (p *points) push(h *head) {
 }
 
 // reset forgets what was, and begins with the digest of h.
-func (p *points) reset(h *head) {
+func (p *points) reset(h *changesdb.Head) {
 	p.mu.Lock()
 	p.n = 0
 	p.mu.Unlock()
-	if h.command > 0 {
+	if h.Command > 0 {
 		p.push(h)
 	}
 }

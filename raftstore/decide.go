@@ -9,6 +9,7 @@ import (
 
 	"rutter/log"
 	"rutter/projections"
+	"rutter/raftstore/internal/changesdb"
 	"rutter/raftstore/internal/window"
 )
 
@@ -19,9 +20,9 @@ import (
 // decided is what a change comes to, before anything of it is applied.
 type decided struct {
 	events []*log.Event
-	slots  []slot   // as bodies, they are the applier's until the next change
-	bodies [][]byte // of the events' objects; nil for a delete
-	bytes  int      // of the encoded events
+	slots  []changesdb.Slot // as bodies, they are the applier's until the next change
+	bodies [][]byte         // of the events' objects; nil for a delete
+	bytes  int              // of the encoded events
 	result log.Result
 }
 
@@ -68,7 +69,7 @@ func (s *Store) decide(c *log.Change) (d decided) {
 	clear(a.bodies)
 	clear(a.slots)
 	d.bodies, d.slots = a.bodies[:0], a.slots[:0]
-	seq, hash := a.head.seq, a.head.hash
+	seq, hash := a.head.Seq, a.head.Hash
 	for _, e := range events {
 		bytes, body, err := a.enc.EventAndBody(e)
 		if errors.Is(err, log.ErrTooLarge) {
@@ -85,13 +86,13 @@ func (s *Store) decide(c *log.Change) (d decided) {
 		if e.Action == log.Delete {
 			body = nil
 		}
-		d.slots, d.bodies = append(d.slots, slot{log.Entry{Seq: seq, Hash: hash, Bytes: bytes}, e.More}), append(d.bodies, body)
+		d.slots, d.bodies = append(d.slots, changesdb.Slot{Entry: log.Entry{Seq: seq, Hash: hash, Bytes: bytes}, More: e.More}), append(d.bodies, body)
 	}
 	a.bodies, a.slots = d.bodies, d.slots
-	if err := s.state.Fits(a.head.seq+1, events); err != nil {
+	if err := s.state.Fits(a.head.Seq+1, events); err != nil {
 		return decided{result: s.refuseUndecided(c.ID, err, nil)}
 	}
-	d.result.First, d.result.Last, d.result.Events = a.head.seq, seq, uint32(len(events))
+	d.result.First, d.result.Last, d.result.Events = a.head.Seq, seq, uint32(len(events))
 	if len(events) > 0 {
 		d.result.First++
 	}
@@ -129,11 +130,11 @@ func refuseLarge(id log.UUID, e *log.Event, limit string, most int) log.Result {
 // it depends on the change's content any more: an error or a panic here left the
 // state half altered, is this server's own damage, and stops it.
 func (s *Store) fold(d *decided) error {
-	durable := s.persister.durable()
+	durable := s.persister.Durable()
 	a := &s.applier
-	a.head.seq += log.Seq(len(d.slots))
+	a.head.Seq += log.Seq(len(d.slots))
 	if n := len(d.slots); n > 0 {
-		a.head.hash = d.slots[n-1].Hash
+		a.head.Hash = d.slots[n-1].Hash
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -141,10 +142,10 @@ func (s *Store) fold(d *decided) error {
 		if _, err := s.state.ApplyEncoded(d.slots[i].Seq, e, d.bodies[i]); err != nil {
 			return err
 		}
-		s.ring.push(d.slots[i], durable)
+		s.ring.Push(d.slots[i], durable)
 	}
-	s.head.seq, s.head.hash, s.head.time = a.head.seq, a.head.hash, a.head.time
-	s.state.SetTime(a.head.time)
+	s.head.Seq, s.head.Hash, s.head.Time = a.head.Seq, a.head.Hash, a.head.Time
+	s.state.SetTime(a.head.Time)
 	return nil
 }
 
@@ -251,7 +252,7 @@ func (s *Store) knownResult(c *log.Change, asker log.Asker, known *window.Known)
 func (s *Store) firstRow(id log.UUID, known *window.Known) (window.Row, error) {
 	value, ok := s.applier.window.Result(known)
 	if !ok {
-		err := s.files.view(func(tx *bbolt.Tx) (err error) {
+		err := s.files.View(func(tx *bbolt.Tx) (err error) {
 			_, value, err = window.ReadChangeRow(id[:], tx.Bucket(window.BucketChanges).Get(id[:]))
 			return err
 		})

@@ -12,6 +12,7 @@ import (
 	"go.etcd.io/bbolt"
 
 	"rutter/log"
+	"rutter/raftstore/internal/changesdb"
 	"rutter/raftstore/internal/window"
 )
 
@@ -126,7 +127,7 @@ func TestRetryAfterTheResultIsStored(t *testing.T) {
 	first := must(t, n, c)
 	for _, stored := range []bool{false, true} {
 		if stored {
-			if err := n.persister.flush(); err != nil {
+			if err := n.persister.Flush(); err != nil {
 				t.Fatal(err)
 			}
 			must(t, n, tagChange(newID(), "settles"))
@@ -169,7 +170,7 @@ func TestForgottenIDsLeaveTheFile(t *testing.T) {
 	n := one(t, nil)
 	must(t, n, tagChange(newID(), "a"))
 	n.halt(t)
-	db, err := bbolt.Open(filepath.Join(n.cfg.Dir, dbName), 0o600, nil)
+	db, err := bbolt.Open(filepath.Join(n.cfg.Dir, changesdb.Name), 0o600, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -215,7 +216,7 @@ func TestForgottenIDsAreNotRead(t *testing.T) {
 		must(t, n, tagChange(newID(), fmt.Sprintf("t%d", i)))
 	}
 	n.halt(t)
-	db, err := bbolt.Open(filepath.Join(n.cfg.Dir, dbName), 0o600, nil)
+	db, err := bbolt.Open(filepath.Join(n.cfg.Dir, changesdb.Name), 0o600, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

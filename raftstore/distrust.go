@@ -8,6 +8,8 @@ import (
 	"path/filepath"
 	"time"
 
+	"rutter/raftstore/internal/changesdb"
+
 	"golang.org/x/sys/unix"
 )
 
@@ -47,9 +49,9 @@ func distrust(dir string) error {
 	if err != nil {
 		return fmt.Errorf("data folder %s: %w", dir, err)
 	}
-	paths = append(paths, filepath.Join(dir, raftName))
+	paths = append(paths, filepath.Join(dir, changesdb.RaftName))
 	if _, err := os.Stat(filepath.Join(dir, troubleName)); err == nil {
-		paths = append(paths, filepath.Join(dir, dbName))
+		paths = append(paths, filepath.Join(dir, changesdb.Name))
 	}
 	for _, path := range paths {
 		if err := dropCache(path); err != nil && !errors.Is(err, fs.ErrNotExist) {

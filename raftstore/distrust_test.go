@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"rutter/log"
+	"rutter/raftstore/internal/changesdb"
 )
 
 // TestFailedSyncIsNotTrusted: a sync fails, what was written is lost, and the kernel
@@ -39,12 +40,12 @@ func TestFailedSyncIsNotTrusted(t *testing.T) {
 			t.Errorf("no word is left for the next start: %v", err)
 		}
 		disk.do("fail -1 - 0")
-		stale = stale || !sameAsDisk(t, disk, raftName) || !sameAsDisk(t, disk, dbName)
+		stale = stale || !sameAsDisk(t, disk, changesdb.RaftName) || !sameAsDisk(t, disk, changesdb.Name)
 		s, err := Open(cfg)
 		if err != nil {
 			t.Fatal(err)
 		}
-		for _, name := range []string{raftName, dbName} {
+		for _, name := range []string{changesdb.RaftName, changesdb.Name} {
 			if !sameAsDisk(t, disk, name) {
 				t.Errorf("%s is read as it is not on the disk", name)
 			}

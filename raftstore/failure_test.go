@@ -17,6 +17,7 @@ import (
 	"github.com/hashicorp/raft"
 
 	"rutter/log"
+	"rutter/raftstore/internal/changesdb"
 )
 
 func TestConfig(t *testing.T) {
@@ -66,7 +67,7 @@ func TestRaftLogLost(t *testing.T) {
 	n := one(t, nil)
 	must(t, n, tagChange(newID(), "a"))
 	n.halt(t)
-	if err := os.Remove(filepath.Join(n.cfg.Dir, raftName)); err != nil {
+	if err := os.Remove(filepath.Join(n.cfg.Dir, changesdb.RaftName)); err != nil {
 		t.Fatal(err)
 	}
 	s, err := Open(n.cfg)
@@ -194,7 +195,7 @@ func TestOverload(t *testing.T) {
 	t.Parallel()
 	n := one(t, func(c *Config) { c.MaxLagEvents, c.PersistDelay = 3, time.Hour })
 	answers := make(chan struct{})
-	n.persister.setFault(func(string) error { <-answers; return nil }) // a disk that does not answer
+	n.persister.SetFault(func(string) error { <-answers; return nil }) // a disk that does not answer
 	for i := 0; ; i++ {
 		_, err := n.Propose(patience(t), tagChange(newID(), fmt.Sprintf("t%d", i)))
 		if errors.Is(err, ErrOverloaded) {
@@ -205,7 +206,7 @@ func TestOverload(t *testing.T) {
 		}
 	}
 	close(answers)
-	if err := n.persister.flush(); err != nil {
+	if err := n.persister.Flush(); err != nil {
 		t.Fatal(err)
 	}
 	must(t, n, tagChange(newID(), "afterwards"))

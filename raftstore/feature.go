@@ -19,7 +19,7 @@ import (
 // found to know a higher one, without a break; it is returned as it then is.
 func (s *Store) raiseFeature(ctx context.Context, r *raft.Raft, since time.Time) (time.Time, error) {
 	s.mu.RLock()
-	current := s.head.feature
+	current := s.head.Feature
 	s.mu.RUnlock()
 	version := s.cfg.features
 	if !s.leading() || version <= current {
@@ -53,10 +53,10 @@ func (s *Store) raiseFeature(ctx context.Context, r *raft.Raft, since time.Time)
 // becomeOfFeature makes the state decide by a feature version from now on.
 // The caller is the FSM's goroutine.
 func (s *Store) becomeOfFeature(version uint32) {
-	if a := &s.applier; a.head.feature < log.FeatureContained && version >= log.FeatureContained {
-		a.window.BecomeContained(a.head.time)
+	if a := &s.applier; a.head.Feature < log.FeatureContained && version >= log.FeatureContained {
+		a.window.BecomeContained(a.head.Time)
 	}
-	s.applier.head.feature = version
+	s.applier.head.Feature = version
 	s.mu.Lock()
 	s.state.SetFeature(version)
 	s.mu.Unlock()
@@ -71,6 +71,6 @@ func (s *Store) applyFeature(data []byte) error {
 	if version > s.cfg.features {
 		return fmt.Errorf("the cluster is of feature version %d, and this program knows %d: upgrade it: %w", version, s.cfg.features, log.ErrFormat)
 	}
-	s.becomeOfFeature(max(s.applier.head.feature, version))
+	s.becomeOfFeature(max(s.applier.head.Feature, version))
 	return nil
 }

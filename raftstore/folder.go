@@ -14,6 +14,8 @@ import (
 	"rutter/log"
 	"rutter/projections"
 	"rutter/raftstore/internal/boltfile"
+	"rutter/raftstore/internal/changesdb"
+	"rutter/raftstore/internal/readahead"
 	"rutter/raftstore/internal/window"
 )
 
@@ -26,7 +28,7 @@ type Folder struct {
 	path   string
 	db     *bbolt.DB
 	temp   string // folder to be removed
-	head   head
+	head   changesdb.Head
 	blocks blocks
 }
 
@@ -42,9 +44,9 @@ func OpenFolder(path string) (f *Folder, err error) {
 	f = &Folder{path: path}
 	file := path
 	if info.IsDir() {
-		file = filepath.Join(path, dbName)
+		file = filepath.Join(path, changesdb.Name)
 		if _, err := os.Stat(file); err != nil {
-			return nil, fmt.Errorf("%s is no data folder of a server: it has no %s", path, dbName)
+			return nil, fmt.Errorf("%s is no data folder of a server: it has no %s", path, changesdb.Name)
 		}
 	} else if image, err := isImage(path); err != nil {
 		return nil, err
@@ -64,12 +66,12 @@ func OpenFolder(path string) (f *Folder, err error) {
 		err = fmt.Errorf("%s: %w", path, err)
 	default:
 		err = f.view(func(tx *bbolt.Tx) (err error) {
-			for _, name := range [...][]byte{bucketEvents, bucketObjects, bucketCheckpoints, window.BucketChanges} {
+			for _, name := range [...][]byte{changesdb.BucketEvents, changesdb.BucketObjects, changesdb.BucketCheckpoints, window.BucketChanges} {
 				if tx.Bucket(name) == nil {
 					return fmt.Errorf("no bucket %s: %w", name, log.ErrCorrupt)
 				}
 			}
-			f.head, _, err = readMeta(tx)
+			f.head, _, err = changesdb.ReadMeta(tx)
 			return err
 		})
 	}
@@ -85,12 +87,12 @@ func isImage(path string) (bool, error) {
 		return false, err
 	}
 	defer in.Close()
-	begin := make([]byte, len(imageMagic))
+	begin := make([]byte, len(changesdb.ImageMagic))
 	n, err := io.ReadFull(in, begin)
 	if err != nil && !errors.Is(err, io.ErrUnexpectedEOF) && !errors.Is(err, io.EOF) {
 		return false, err
 	}
-	return string(begin[:n]) == imageMagic, nil
+	return string(begin[:n]) == changesdb.ImageMagic, nil
 }
 
 // unpack writes the file that a snapshot holds.
@@ -103,12 +105,12 @@ func (f *Folder) unpack(path string) (file string, err error) {
 		return "", err
 	}
 	defer in.Close()
-	file = filepath.Join(f.temp, dbName)
+	file = filepath.Join(f.temp, changesdb.Name)
 	out, err := os.OpenFile(file, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
 	if err != nil {
 		return "", err
 	}
-	if err := errors.Join(readImage(in, out, nil), out.Close()); err != nil {
+	if err := errors.Join(changesdb.ReadImage(in, out, nil), out.Close()); err != nil {
 		return "", fmt.Errorf("%s: %w", path, err)
 	}
 	return file, nil
@@ -134,28 +136,28 @@ func (f *Folder) view(fn func(tx *bbolt.Tx) error) error {
 }
 
 // Head returns the end of the log.
-func (f *Folder) Head() log.Cursor { return f.head.cursor() }
+func (f *Folder) Head() log.Cursor { return f.head.Cursor() }
 
 // Floor returns the lowest seq that can be asked for: that before the first
 // entry kept.
-func (f *Folder) Floor() log.Seq { return f.head.floor }
+func (f *Folder) Floor() log.Seq { return f.head.Floor }
 
 // Feature returns the feature version by which the entries were decided last.
-func (f *Folder) Feature() uint32 { return f.head.feature }
+func (f *Folder) Feature() uint32 { return f.head.Feature }
 
 // HashAt returns the chain hash at seq, from Floor to the head.
 func (f *Folder) HashAt(seq log.Seq) (hash log.Hash, err error) {
 	switch {
-	case seq > f.head.seq:
-		return hash, fmt.Errorf("chain at %d, the head is %d: %w", seq, f.head.seq, log.ErrAhead)
-	case seq < f.head.floor:
-		return hash, fmt.Errorf("chain at %d, entries are kept after %d: %w", seq, f.head.floor, log.ErrCompacted)
-	case seq == f.head.floor:
-		return f.head.floorHash, nil
+	case seq > f.head.Seq:
+		return hash, fmt.Errorf("chain at %d, the head is %d: %w", seq, f.head.Seq, log.ErrAhead)
+	case seq < f.head.Floor:
+		return hash, fmt.Errorf("chain at %d, entries are kept after %d: %w", seq, f.head.Floor, log.ErrCompacted)
+	case seq == f.head.Floor:
+		return f.head.FloorHash, nil
 	}
 	err = f.view(func(tx *bbolt.Tx) error {
-		key := seqKey(seq)
-		s, err := readEventRow(seq, key, tx.Bucket(bucketEvents).Get(key))
+		key := changesdb.SeqKey(seq)
+		s, err := changesdb.ReadEvent(seq, key, tx.Bucket(changesdb.BucketEvents).Get(key))
 		hash = s.Hash
 		return err
 	})
@@ -164,15 +166,15 @@ func (f *Folder) HashAt(seq log.Seq) (hash log.Hash, err error) {
 
 // Entries is Store.Entries: whole changes after a seq; none at the head.
 func (f *Folder) Entries(after log.Seq, limit int) ([]log.Entry, error) {
-	if after > f.head.seq {
-		return nil, fmt.Errorf("entries after %d, the head is %d: %w", after, f.head.seq, log.ErrAhead)
+	if after > f.head.Seq {
+		return nil, fmt.Errorf("entries after %d, the head is %d: %w", after, f.head.Seq, log.ErrAhead)
 	}
-	c := collector{max: max(limit, 1)}
-	err := f.view(func(tx *bbolt.Tx) error { return readEvents(tx, after, &c) })
+	c := changesdb.Collector{Max: max(limit, 1)}
+	err := f.view(func(tx *bbolt.Tx) error { return changesdb.ReadEvents(tx, after, &c) })
 	if err != nil {
 		return nil, err
 	}
-	return c.result(), nil
+	return c.Result(), nil
 }
 
 // Each calls fn with the entries after a seq, in order and to the head, until fn
@@ -181,18 +183,18 @@ func (f *Folder) Entries(after log.Seq, limit int) ([]log.Entry, error) {
 // returns. Errors: log.ErrAhead, log.ErrCompacted, log.ErrCorrupt, ctx's.
 func (f *Folder) Each(ctx context.Context, after log.Seq, fn func(e log.Entry) bool) error {
 	switch {
-	case after > f.head.seq:
-		return fmt.Errorf("entries after %d, the head is %d: %w", after, f.head.seq, log.ErrAhead)
-	case after < f.head.floor:
-		return fmt.Errorf("entries after %d, they are kept after %d: %w", after, f.head.floor, log.ErrCompacted)
+	case after > f.head.Seq:
+		return fmt.Errorf("entries after %d, the head is %d: %w", after, f.head.Seq, log.ErrAhead)
+	case after < f.head.Floor:
+		return fmt.Errorf("entries after %d, they are kept after %d: %w", after, f.head.Floor, log.ErrCompacted)
 	}
 	return f.view(func(tx *bbolt.Tx) error {
-		cursor := tx.Bucket(bucketEvents).Cursor()
-		want, next := after+1, ahead{}
-		for key, row := cursor.Seek(seqKey(want)); want <= f.head.seq; key, row = cursor.Next() {
-			next.row(row)
-			s, err := readEventRow(want, key, row)
-			if err == nil && want%upkeepRows == 0 {
+		cursor := tx.Bucket(changesdb.BucketEvents).Cursor()
+		want, next := after+1, readahead.Ahead{}
+		for key, row := cursor.Seek(changesdb.SeqKey(want)); want <= f.head.Seq; key, row = cursor.Next() {
+			next.Row(row)
+			s, err := changesdb.ReadEvent(want, key, row)
+			if err == nil && want%changesdb.UpkeepRows == 0 {
 				err = ctx.Err()
 			}
 			if err != nil || !fn(s.Entry) {
@@ -215,11 +217,11 @@ func (f *Folder) SeqAt(at log.Time) (seq log.Seq, err error) {
 
 // StateAt is Store.StateAt.
 func (f *Folder) StateAt(ctx context.Context, seq log.Seq) (*projections.State, error) {
-	if seq > f.head.seq {
-		return nil, fmt.Errorf("state at %d, the head is %d: %w", seq, f.head.seq, log.ErrAhead)
+	if seq > f.head.Seq {
+		return nil, fmt.Errorf("state at %d, the head is %d: %w", seq, f.head.Seq, log.ErrAhead)
 	}
 	state := projections.NewState()
-	err := f.view(func(tx *bbolt.Tx) error { return stateAt(ctx, tx, seq, state) })
+	err := f.view(func(tx *bbolt.Tx) error { return changesdb.StateAt(ctx, tx, seq, state) })
 	return state, err
 }
 

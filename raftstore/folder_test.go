@@ -14,6 +14,7 @@ import (
 	"go.etcd.io/bbolt"
 
 	"rutter/log"
+	"rutter/raftstore/internal/changesdb"
 )
 
 // rowsSum hashes all rows of a folder, in order.
@@ -53,15 +54,15 @@ func TestVerifyFindsFlips(t *testing.T) {
 	if err := h.folder(dir, 0, 50).Close(); err != nil {
 		t.Fatal(err)
 	}
-	whole, err := os.ReadFile(filepath.Join(dir, dbName))
+	whole, err := os.ReadFile(filepath.Join(dir, changesdb.Name))
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, bucket := range [][]byte{bucketEvents, bucketObjects, bucketCheckpoints} {
-		if err := os.WriteFile(filepath.Join(dir, dbName), whole, 0o600); err != nil {
+	for _, bucket := range [][]byte{changesdb.BucketEvents, changesdb.BucketObjects, changesdb.BucketCheckpoints} {
+		if err := os.WriteFile(filepath.Join(dir, changesdb.Name), whole, 0o600); err != nil {
 			t.Fatal(err)
 		}
-		flipRow(t, filepath.Join(dir, dbName), bucket)
+		flipRow(t, filepath.Join(dir, changesdb.Name), bucket)
 		f, err := OpenFolder(dir)
 		if err != nil {
 			t.Fatal(err)
@@ -153,7 +154,7 @@ func TestIndexUpkeep(t *testing.T) {
 	t.Parallel()
 	n := one(t, func(c *Config) { upkeeping(c); c.CheckpointEvents = 1000 })
 	blocks := func() (count int) {
-		err := n.files.view(func(tx *bbolt.Tx) error {
+		err := n.files.View(func(tx *bbolt.Tx) error {
 			if index := tx.Bucket(bucketIndex); index != nil {
 				count = index.Stats().KeyN
 			}
@@ -191,7 +192,9 @@ func TestIndexUpkeep(t *testing.T) {
 	if wantRec, _ := want.Get(ref.Kind, ref.ID); err != nil || !ok || !reflect.DeepEqual(rec, wantRec) {
 		t.Errorf("%+v %v %v, want %+v", rec, ok, err, wantRec)
 	}
-	until(t, n, "all members are heard", func() bool { return n.SetRetention(patience(t), Retention{Events: 200, Bytes: 1 << 28}) == nil })
+	until(t, n, "all members are heard", func() bool {
+		return n.SetRetention(patience(t), changesdb.Retention{Events: 200, Bytes: 1 << 28}) == nil
+	})
 	fill(segmentEvents + 3000)
 	// The floor goes no farther than to a checkpoint, and those are made where the
 	// head is when upkeep looks: the log must go on.

@@ -11,6 +11,8 @@ import (
 
 	"rutter/log"
 	"rutter/projections"
+	"rutter/raftstore/internal/changesdb"
+	"rutter/raftstore/internal/readahead"
 	"rutter/raftstore/internal/window"
 )
 
@@ -46,11 +48,11 @@ const (
 type verifier struct {
 	ctx      context.Context
 	tx       *bbolt.Tx
-	head     head
+	head     changesdb.Head
 	state    *projections.State
 	whole    []log.Seq // checkpoints still to be compared
 	result   *Verified
-	progress Progress
+	progress changesdb.Progress
 }
 
 // Verify reads everything: each row's checksum, the chain of all entries that
@@ -58,9 +60,9 @@ type verifier struct {
 // the entries gives, the index, and the dedupe window. What is wrong stands in
 // the result; an error is that it could not go on. It needs the memory of a
 // server.
-func (f *Folder) Verify(ctx context.Context, progress Progress) (*Verified, error) {
+func (f *Folder) Verify(ctx context.Context, progress changesdb.Progress) (*Verified, error) {
 	v := &verifier{ctx: ctx, state: projections.NewState(), head: f.head, progress: progress}
-	v.result = &Verified{Head: f.Head(), Chain: f.head.hash, Floor: f.head.floor}
+	v.result = &Verified{Head: f.Head(), Chain: f.head.Hash, Floor: f.head.Floor}
 	err := f.view(func(tx *bbolt.Tx) error {
 		v.tx = tx
 		return v.all()
@@ -79,7 +81,7 @@ func (v *verifier) found(seq log.Seq, remedy, format string, args ...any) {
 }
 
 func (v *verifier) all() error {
-	v.whole, _ = checkpoints(v.tx)
+	v.whole, _ = changesdb.Checkpoints(v.tx)
 	v.result.Checkpoints = len(v.whole)
 	err := v.tx.Bucket(window.BucketChanges).ForEach(func(key, row []byte) error {
 		v.result.Changes++
@@ -98,13 +100,13 @@ func (v *verifier) all() error {
 	}
 	if replayed {
 		// What events after head.rows name is taken from these (sweep.go).
-		later, err := touched(v.tx, v.head.rows, v.head.seq)
+		later, err := changesdb.Touched(v.tx, v.head.Rows, v.head.Seq)
 		if err != nil {
 			return err
 		}
-		v.compare("objects", v.tx.Bucket(bucketObjects), v.head.seq, later, remedyServer)
-		if v.head.summed && stateSum(v.state) != v.head.stateSum {
-			v.found(v.head.seq, remedyServer, "the digest of the objects is not that of the replay")
+		v.compare("objects", v.tx.Bucket(changesdb.BucketObjects), v.head.Seq, later, remedyServer)
+		if v.head.Summed && changesdb.StateSum(v.state) != v.head.StateSum {
+			v.found(v.head.Seq, remedyServer, "the digest of the objects is not that of the replay")
 		}
 	}
 	v.result.Objects = v.state.Len()
@@ -114,8 +116,8 @@ func (v *verifier) all() error {
 // window compares the dedupe window with the digest that was written with it: a row,
 // or an author's line, that is gone has no checksum that could tell.
 func (v *verifier) window() error {
-	w, err := window.Load(v.tx, 0, 0, v.head.ofWindow())
-	if err == nil && v.head.summed && w.Digest() != v.head.windowSum {
+	w, err := window.Load(v.tx, 0, 0, v.head.ForWindow())
+	if err == nil && v.head.Summed && w.Digest() != v.head.WindowSum {
 		err = fmt.Errorf("changes.db: change ids are not those that were written: %w", log.ErrCorrupt)
 	}
 	return err
@@ -123,7 +125,7 @@ func (v *verifier) window() error {
 
 // replay folds the events, and reports whether it got to the head.
 func (v *verifier) replay() (bool, error) {
-	first := firstEvent(v.tx, &v.head)
+	first := changesdb.FirstEvent(v.tx, &v.head)
 	hash, known := log.Hash{}, first == 1
 	if first > 1 {
 		if len(v.whole) == 0 || v.whole[0]+1 < first {
@@ -131,7 +133,7 @@ func (v *verifier) replay() (bool, error) {
 			return false, nil
 		}
 		// Entries before the checkpoint have only their chain to be looked at.
-		if _, err := loadCheckpoint(v.tx, v.whole[0], v.state); err != nil {
+		if _, err := changesdb.LoadCheckpoint(v.tx, v.whole[0], v.state); err != nil {
 			v.found(v.whole[0], remedyServer, "%v", err)
 			return false, nil
 		}
@@ -140,14 +142,14 @@ func (v *verifier) replay() (bool, error) {
 	if first > 1 {
 		from = v.whole[0]
 	}
-	if first == v.head.floor+1 {
-		hash, known = v.head.floorHash, true
+	if first == v.head.Floor+1 {
+		hash, known = v.head.FloorHash, true
 	}
-	cursor := v.tx.Bucket(bucketEvents).Cursor()
-	want, next := first, ahead{}
-	for key, row := cursor.Seek(seqKey(first)); want <= v.head.seq; key, row = cursor.Next() {
-		next.row(row)
-		s, err := readEventRow(want, key, row)
+	cursor := v.tx.Bucket(changesdb.BucketEvents).Cursor()
+	want, next := first, readahead.Ahead{}
+	for key, row := cursor.Seek(changesdb.SeqKey(first)); want <= v.head.Seq; key, row = cursor.Next() {
+		next.Row(row)
+		s, err := changesdb.ReadEvent(want, key, row)
 		if err != nil {
 			v.found(want, remedyServer, "%v", err)
 			return false, nil
@@ -163,7 +165,7 @@ func (v *verifier) replay() (bool, error) {
 				return false, nil
 			}
 		}
-		if want == v.head.floor && s.Hash != v.head.floorHash {
+		if want == v.head.Floor && s.Hash != v.head.FloorHash {
 			v.found(want, remedyServer, "the chain hash at the floor %d is not the one of the head's row", want)
 		}
 		v.result.Events++
@@ -171,28 +173,28 @@ func (v *verifier) replay() (bool, error) {
 			if v.ctx.Err() != nil {
 				return false, v.ctx.Err()
 			}
-			v.progress.tell(int64(want-first+1), int64(v.head.seq-first+1))
+			v.progress.Tell(int64(want-first+1), int64(v.head.Seq-first+1))
 		}
 		want++
 	}
-	v.progress.tell(int64(v.head.seq-first+1), int64(v.head.seq-first+1))
-	if known && hash != v.head.hash {
-		v.found(v.head.seq, remedyServer, "the events end in chain hash %s, and the head says %s", hash.Prefix(), v.head.hash.Prefix())
+	v.progress.Tell(int64(v.head.Seq-first+1), int64(v.head.Seq-first+1))
+	if known && hash != v.head.Hash {
+		v.found(v.head.Seq, remedyServer, "the events end in chain hash %s, and the head says %s", hash.Prefix(), v.head.Hash.Prefix())
 	}
-	if key, _ := cursor.Last(); len(key) == 8 && log.Seq(binary.BigEndian.Uint64(key)) > v.head.seq {
-		v.found(v.head.seq+1, remedyServer, "there is an event row %d beyond the head %d", binary.BigEndian.Uint64(key), v.head.seq)
+	if key, _ := cursor.Last(); len(key) == 8 && log.Seq(binary.BigEndian.Uint64(key)) > v.head.Seq {
+		v.found(v.head.Seq+1, remedyServer, "there is an event row %d beyond the head %d", binary.BigEndian.Uint64(key), v.head.Seq)
 	}
 	return true, nil
 }
 
-func (v *verifier) fold(seq log.Seq, s slot) error {
+func (v *verifier) fold(seq log.Seq, s changesdb.Slot) error {
 	s.Bytes = bytes.Clone(s.Bytes)
 	e, err := s.Event()
 	if err != nil {
 		return err
 	}
-	if e.More != s.more {
-		v.found(seq, remedyServer, "seq %d: its row says that %d events of its change follow, and the event %d", seq, s.more, e.More)
+	if e.More != s.More {
+		v.found(seq, remedyServer, "seq %d: its row says that %d events of its change follow, and the event %d", seq, s.More, e.More)
 	}
 	if was := v.state.Time(); e.Time < was && !projections.Mends(e) {
 		v.found(seq, remedyServer, "seq %d: its time %s is before %s, the one before it, and nobody set it back", seq, e.Time, was)
@@ -204,16 +206,16 @@ func (v *verifier) fold(seq log.Seq, s slot) error {
 		v.whole = v.whole[1:]
 	}
 	if len(v.whole) > 0 && v.whole[0] == seq {
-		v.compare("checkpoint", v.tx.Bucket(bucketCheckpoints).Bucket(seqKey(seq)), seq, nil, remedyIndex)
+		v.compare("checkpoint", v.tx.Bucket(changesdb.BucketCheckpoints).Bucket(changesdb.SeqKey(seq)), seq, nil, remedyIndex)
 	}
 	return nil
 }
 
 // compare looks whether rows are the objects of the state, but for some.
-func (v *verifier) compare(what string, buckets *bbolt.Bucket, seq log.Seq, but map[objectKey]log.Seq, remedy string) {
+func (v *verifier) compare(what string, buckets *bbolt.Bucket, seq log.Seq, but map[changesdb.ObjectKey]log.Seq, remedy string) {
 	n, want := 0, v.state.Len()
 	for key := range but {
-		if _, ok := v.state.Get(key.kind, key.id); ok {
+		if _, ok := v.state.Get(key.Kind, key.ID); ok {
 			want--
 		}
 	}
@@ -223,11 +225,11 @@ func (v *verifier) compare(what string, buckets *bbolt.Bucket, seq log.Seq, but 
 			return err
 		}
 		return buckets.Bucket(name).ForEach(func(key, row []byte) error {
-			if _, ok := but[objectKey{kind, string(key)}]; ok {
+			if _, ok := but[changesdb.ObjectKey{Kind: kind, ID: string(key)}]; ok {
 				return nil
 			}
 			n++
-			o, revision, at, err := readObjectRow(kind, string(key), row)
+			o, revision, at, err := changesdb.ReadObject(kind, string(key), row)
 			if err != nil {
 				v.found(seq, remedy, "%s at %d: %v", what, seq, err)
 				return nil
@@ -256,7 +258,7 @@ func (v *verifier) index() error {
 	if index == nil {
 		return nil
 	}
-	first := firstEvent(v.tx, &v.head)
+	first := changesdb.FirstEvent(v.tx, &v.head)
 	return index.ForEach(func(key, row []byte) error {
 		if err := v.ctx.Err(); err != nil {
 			return err
@@ -272,7 +274,7 @@ func (v *verifier) index() error {
 			v.found(from, remedyIndex, "%v", err)
 			return nil
 		}
-		if from < first || to > v.head.seq {
+		if from < first || to > v.head.Seq {
 			return nil // its events are being deleted
 		}
 		if row[4] > indexVersion {

@@ -15,6 +15,7 @@ import (
 	"rutter/log"
 	"rutter/projections"
 	"rutter/raftstore/internal/boltfile"
+	"rutter/raftstore/internal/changesdb"
 	"rutter/raftstore/internal/window"
 )
 
@@ -26,9 +27,9 @@ import (
 type FolderWriter struct {
 	db         *bbolt.DB
 	path       string
-	head       head
+	head       changesdb.Head
 	state      *projections.State
-	slots      []slot
+	slots      []changesdb.Slot
 	rows       []folderRow
 	bytes      int     // of both
 	checkpoint log.Seq // of the newest
@@ -38,7 +39,7 @@ type FolderWriter struct {
 
 // folderRow is an object row to be written; no row deletes it.
 type folderRow struct {
-	objectKey
+	changesdb.ObjectKey
 	row []byte
 }
 
@@ -65,20 +66,20 @@ func CreateFolder(dir string, start FolderStart) (*FolderWriter, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, err
 	}
-	for _, name := range [...]string{dbName, raftName} {
+	for _, name := range [...]string{changesdb.Name, changesdb.RaftName} {
 		if _, err := os.Stat(filepath.Join(dir, name)); err == nil {
 			return nil, fmt.Errorf("%s has a %s already: name a new folder, or remove that one", dir, name)
 		}
 	}
-	w := &FolderWriter{path: filepath.Join(dir, dbName), state: start.State, every: defaultCheckpointEvents}
+	w := &FolderWriter{path: filepath.Join(dir, changesdb.Name), state: start.State, every: defaultCheckpointEvents}
 	if w.state == nil {
 		w.state = projections.NewState()
 	}
-	w.head = head{
-		seq: start.Floor, hash: start.Hash, floor: start.Floor, floorHash: start.Hash,
-		cluster: start.Cluster, feature: start.Feature, time: w.state.Time(), applied: 1, term: 1,
+	w.head = changesdb.Head{
+		Seq: start.Floor, Hash: start.Hash, Floor: start.Floor, FloorHash: start.Hash,
+		Cluster: start.Cluster, Feature: start.Feature, Time: w.state.Time(), Applied: 1, Term: 1,
 	}
-	or(&w.head.feature, log.FeatureVersion)
+	or(&w.head.Feature, log.FeatureVersion)
 	var err error
 	if w.db, err = bbolt.Open(w.path, 0o600, &bbolt.Options{
 		Timeout: boltfile.LockWait, NoSync: true, NoGrowSync: true, NoFreelistSync: true, FreelistType: bbolt.FreelistArrayType,
@@ -86,12 +87,12 @@ func CreateFolder(dir string, start FolderStart) (*FolderWriter, error) {
 		return nil, fmt.Errorf("%s: %w", w.path, err)
 	}
 	err = w.update(func(tx *bbolt.Tx) error {
-		for _, name := range [...][]byte{bucketMeta, bucketEvents, bucketObjects, window.BucketChanges, bucketCheckpoints, bucketIndex} {
+		for _, name := range [...][]byte{changesdb.BucketMeta, changesdb.BucketEvents, changesdb.BucketObjects, window.BucketChanges, changesdb.BucketCheckpoints, bucketIndex} {
 			if _, err := tx.CreateBucketIfNotExists(name); err != nil {
 				return err
 			}
 		}
-		return w.putHead(tx.Bucket(bucketMeta))
+		return w.putHead(tx.Bucket(changesdb.BucketMeta))
 	})
 	if err == nil && start.State != nil {
 		err = w.startObjects()
@@ -111,8 +112,8 @@ func (w *FolderWriter) startObjects() error {
 			if err != nil {
 				return err
 			}
-			key := objectKey{kind, r.Object.ID()}
-			if err := w.add(folderRow{key, objectRow(kind, key.id, r.Revision, r.Seq, raw[1:])}, len(raw)); err != nil {
+			key := changesdb.ObjectKey{Kind: kind, ID: r.Object.ID()}
+			if err := w.add(folderRow{key, changesdb.ObjectRow(kind, key.ID, r.Revision, r.Seq, raw[1:])}, len(raw)); err != nil {
 				return err
 			}
 		}
@@ -135,7 +136,7 @@ func (w *FolderWriter) add(row folderRow, size int) error {
 func (w *FolderWriter) State() *projections.State { return w.state }
 
 // Head is the place of the last entry.
-func (w *FolderWriter) Head() log.Cursor { return w.head.cursor() }
+func (w *FolderWriter) Head() log.Cursor { return w.head.Cursor() }
 
 // Append adds the entry after the last one. It is refused if it is another one,
 // its chain hash does not follow, or its event does not fit the state; of an
@@ -144,10 +145,10 @@ func (w *FolderWriter) Append(e log.Entry) error {
 	if w.err != nil {
 		return w.err
 	}
-	if e.Seq != w.head.seq+1 {
-		return fmt.Errorf("entry %d after %d: %w", e.Seq, w.head.seq, log.ErrCorrupt)
+	if e.Seq != w.head.Seq+1 {
+		return fmt.Errorf("entry %d after %d: %w", e.Seq, w.head.Seq, log.ErrCorrupt)
 	}
-	hash := w.head.hash.Next(e.Seq, e.Bytes)
+	hash := w.head.Hash.Next(e.Seq, e.Bytes)
 	if hash != e.Hash && (hash.Prefix() != e.Hash.Prefix() || e.Hash != prefixed(e.Hash.Prefix())) {
 		return fmt.Errorf("entry %d: its chain hash is %s, and it says %s: %w", e.Seq, hash.Prefix(), e.Hash.Prefix(), log.ErrCorrupt)
 	}
@@ -159,7 +160,7 @@ func (w *FolderWriter) Append(e log.Entry) error {
 	if _, err := w.state.ApplyEncoded(e.Seq, event, body); err != nil {
 		return err
 	}
-	row := folderRow{objectKey: objectKey{event.Kind, event.ID}}
+	row := folderRow{ObjectKey: changesdb.ObjectKey{Kind: event.Kind, ID: event.ID}}
 	if event.Action != log.Delete {
 		if body == nil {
 			raw, err := log.NewEncoder().Object(event.Object)
@@ -168,18 +169,18 @@ func (w *FolderWriter) Append(e log.Entry) error {
 			}
 			body = raw[1:]
 		}
-		row.row = objectRow(event.Kind, event.ID, event.Revision, e.Seq, body)
+		row.row = changesdb.ObjectRow(event.Kind, event.ID, event.Revision, e.Seq, body)
 	}
-	w.head.seq, w.head.hash, w.head.time = e.Seq, hash, w.state.Time()
-	w.slots = append(w.slots, slot{log.Entry{Seq: e.Seq, Hash: hash, Bytes: own}, event.More})
+	w.head.Seq, w.head.Hash, w.head.Time = e.Seq, hash, w.state.Time()
+	w.slots = append(w.slots, changesdb.Slot{Entry: log.Entry{Seq: e.Seq, Hash: hash, Bytes: own}, More: event.More})
 	if err := w.add(row, len(own)+len(row.row)); err != nil {
 		return err
 	}
 	due := w.every
 	if due >= defaultCheckpointEvents {
-		due = max(due, log.Seq(w.state.Len()*entriesPerObject))
+		due = max(due, log.Seq(w.state.Len()*changesdb.EntriesPerObject))
 	}
-	if event.More == 0 && e.Seq-max(w.checkpoint, w.head.floor) >= due {
+	if event.More == 0 && e.Seq-max(w.checkpoint, w.head.Floor) >= due {
 		return errors.Join(w.flush(), w.makeCheckpoint())
 	}
 	if e.Seq%segmentEvents == 0 {
@@ -209,11 +210,11 @@ func (w *FolderWriter) update(fn func(tx *bbolt.Tx) error) error {
 // the same entries have to make the same file.
 func (w *FolderWriter) flush() error {
 	err := w.update(func(tx *bbolt.Tx) error {
-		events := tx.Bucket(bucketEvents)
+		events := tx.Bucket(changesdb.BucketEvents)
 		events.FillPercent = 1
 		for i := range w.slots {
-			key := seqKey(w.slots[i].Seq)
-			if err := events.Put(key, eventRow(key, &w.slots[i])); err != nil {
+			key := changesdb.SeqKey(w.slots[i].Seq)
+			if err := events.Put(key, changesdb.EventRow(key, &w.slots[i])); err != nil {
 				return err
 			}
 		}
@@ -226,7 +227,7 @@ func (w *FolderWriter) flush() error {
 	clear(w.rows)
 	w.slots, w.rows, w.bytes = w.slots[:0], w.rows[:0], 0
 	if err == nil {
-		err = w.update(func(tx *bbolt.Tx) error { return w.putHead(tx.Bucket(bucketMeta)) })
+		err = w.update(func(tx *bbolt.Tx) error { return w.putHead(tx.Bucket(changesdb.BucketMeta)) })
 	}
 	if err != nil {
 		return err
@@ -243,11 +244,11 @@ func (w *FolderWriter) flush() error {
 // putRows writes and deletes object rows, of each object the last, sorted.
 func (w *FolderWriter) putRows() error {
 	slices.SortStableFunc(w.rows, func(a, b folderRow) int {
-		return cmp.Or(cmp.Compare(a.kind, b.kind), strings.Compare(a.id, b.id))
+		return cmp.Or(cmp.Compare(a.Kind, b.Kind), strings.Compare(a.ID, b.ID))
 	})
 	for left := w.rows; len(left) > 0; {
 		n := 1
-		for n < len(left) && left[n].kind == left[0].kind {
+		for n < len(left) && left[n].Kind == left[0].Kind {
 			n++
 		}
 		if err := w.update(func(tx *bbolt.Tx) error { return putRowsOf(tx, left[:n]) }); err != nil {
@@ -260,18 +261,18 @@ func (w *FolderWriter) putRows() error {
 
 // putRowsOf writes the sorted rows of one kind.
 func putRowsOf(tx *bbolt.Tx, rows []folderRow) error {
-	bucket, err := tx.Bucket(bucketObjects).CreateBucketIfNotExists([]byte(rows[0].kind.String()))
+	bucket, err := tx.Bucket(changesdb.BucketObjects).CreateBucketIfNotExists([]byte(rows[0].Kind.String()))
 	if err != nil {
 		return err
 	}
 	for i, r := range rows {
-		if i+1 < len(rows) && rows[i+1].objectKey == r.objectKey {
+		if i+1 < len(rows) && rows[i+1].ObjectKey == r.ObjectKey {
 			continue // a later one follows
 		}
 		if r.row == nil {
-			err = bucket.Delete([]byte(r.id))
+			err = bucket.Delete([]byte(r.ID))
 		} else {
-			err = bucket.Put([]byte(r.id), r.row)
+			err = bucket.Put([]byte(r.ID), r.row)
 		}
 		if err != nil {
 			return err
@@ -280,19 +281,19 @@ func putRowsOf(tx *bbolt.Tx, rows []folderRow) error {
 	return nil
 }
 
-// putHead writes the head with its sums; the object rows are those of it.
+// PutHead writes the head with its sums; the object rows are those of it.
 func (w *FolderWriter) putHead(meta *bbolt.Bucket) error {
-	w.head.rows = w.head.seq
-	w.head.stateSum, w.head.summed, w.head.command = stateSum(w.state), true, w.head.applied
-	return putHead(meta, &w.head)
+	w.head.Rows = w.head.Seq
+	w.head.StateSum, w.head.Summed, w.head.Command = changesdb.StateSum(w.state), true, w.head.Applied
+	return changesdb.PutHead(meta, &w.head)
 }
 
 // makeCheckpoint copies the object rows, which nobody else changes.
 func (w *FolderWriter) makeCheckpoint() error {
-	name := seqKey(w.head.seq)
+	name := changesdb.SeqKey(w.head.Seq)
 	var kinds [][]byte
 	err := w.db.View(func(tx *bbolt.Tx) error {
-		return tx.Bucket(bucketObjects).ForEachBucket(func(kind []byte) error {
+		return tx.Bucket(changesdb.BucketObjects).ForEachBucket(func(kind []byte) error {
 			kinds = append(kinds, bytes.Clone(kind))
 			return nil
 		})
@@ -300,14 +301,14 @@ func (w *FolderWriter) makeCheckpoint() error {
 	for _, kind := range kinds {
 		for next, more := []byte(nil), true; more && err == nil; {
 			err = w.update(func(tx *bbolt.Tx) error {
-				to, err := tx.Bucket(bucketCheckpoints).CreateBucketIfNotExists(name)
+				to, err := tx.Bucket(changesdb.BucketCheckpoints).CreateBucketIfNotExists(name)
 				if err == nil {
 					to, err = to.CreateBucketIfNotExists(kind)
 				}
 				if err != nil {
 					return err
 				}
-				next, err = copySome(to, tx.Bucket(bucketObjects).Bucket(kind), next)
+				next, err = copySome(to, tx.Bucket(changesdb.BucketObjects).Bucket(kind), next)
 				more = next != nil
 				return err
 			})
@@ -315,14 +316,14 @@ func (w *FolderWriter) makeCheckpoint() error {
 	}
 	if err == nil {
 		err = w.update(func(tx *bbolt.Tx) error {
-			b, err := tx.Bucket(bucketCheckpoints).CreateBucketIfNotExists(name)
+			b, err := tx.Bucket(changesdb.BucketCheckpoints).CreateBucketIfNotExists(name)
 			if err != nil {
 				return err
 			}
 			return w.putHead(b)
 		})
 	}
-	w.checkpoint = w.head.seq
+	w.checkpoint = w.head.Seq
 	return err
 }
 
@@ -360,5 +361,5 @@ func (w *FolderWriter) Close() error {
 	if err != nil {
 		return errors.Join(err, os.Remove(w.path))
 	}
-	return syncDir(filepath.Dir(w.path))
+	return changesdb.SyncDir(filepath.Dir(w.path))
 }

@@ -8,21 +8,22 @@ import (
 	raftboltdb "github.com/hashicorp/raft-boltdb/v2"
 
 	"rutter/raftstore/internal/boltfile"
+	"rutter/raftstore/internal/changesdb"
 )
 
 // makeFiles makes what a fresh server lacks, and makes the names durable before
 // anything is promised: what is synced in a file goes with its name when the
 // power fails.
 func (s *Store) makeFiles() error {
-	for _, name := range []string{dbName, raftName} {
+	for _, name := range []string{changesdb.Name, changesdb.RaftName} {
 		if err := boltfile.Make(filepath.Join(s.cfg.Dir, name)); err != nil {
 			return err
 		}
 	}
-	if err := syncDir(filepath.Dir(filepath.Clean(s.cfg.Dir))); err != nil && !errors.Is(err, fs.ErrPermission) {
+	if err := changesdb.SyncDir(filepath.Dir(filepath.Clean(s.cfg.Dir))); err != nil && !errors.Is(err, fs.ErrPermission) {
 		return err
 	}
-	return syncDir(s.cfg.Dir)
+	return changesdb.SyncDir(s.cfg.Dir)
 }
 
 // undoFounding takes back what a crash left of a founding, so that it can begin

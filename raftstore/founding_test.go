@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"rutter/raftstore/internal/boltfile"
+	"rutter/raftstore/internal/changesdb"
 )
 
 // A crash between the two writes of a founding: the server begins again instead
@@ -34,7 +35,7 @@ func TestFileHalfMade(t *testing.T) {
 	t.Parallel()
 	cfg := testConfig(t, "s1", t.TempDir())
 	cfg.Bootstrap = true
-	for _, name := range []string{dbName, raftName} {
+	for _, name := range []string{changesdb.Name, changesdb.RaftName} {
 		if err := os.WriteFile(filepath.Join(cfg.Dir, name+".new"+boltfile.PendingSuffix), make([]byte, 4096), 0o600); err != nil {
 			t.Fatal(err)
 		}

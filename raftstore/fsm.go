@@ -11,6 +11,7 @@ import (
 	"go.etcd.io/bbolt"
 
 	"rutter/log"
+	"rutter/raftstore/internal/changesdb"
 	"rutter/raftstore/internal/window"
 )
 
@@ -49,11 +50,11 @@ func (f fsm) ApplyBatch(entries []*raft.Log) []any {
 	s.applier.mu.Lock()
 	defer s.applier.mu.Unlock()
 	responses := make([]any, len(entries))
-	seq := s.applier.head.seq
+	seq := s.applier.head.Seq
 	for i, entry := range entries {
 		responses[i] = s.applyEntry(entry)
 	}
-	if s.applier.head.seq != seq {
+	if s.applier.head.Seq != seq {
 		s.wake()
 	}
 	return responses
@@ -65,14 +66,14 @@ type applier struct {
 	mu     sync.Mutex // taken before Store.mu
 	enc    *log.Encoder
 	dec    log.ChangeDecoder
-	bodies [][]byte // of the events of the change that is being applied
-	slots  []slot   // these events
+	bodies [][]byte         // of the events of the change that is being applied
+	slots  []changesdb.Slot // these events
 	window *window.Window
 	index  uint64 // of the raft entry that is being applied
 	// rebuild, if there is one, gets the entries, which are applied after it.
 	rebuild *rebuild
 	// head is how far everything was applied; Store.head is its copy for readers.
-	head    head
+	head    changesdb.Head
 	skipped uint64 // entries that changes.db already had
 
 	// fault, if set by a test before Run, is asked about each change before it is
@@ -90,15 +91,15 @@ func (s *Store) applyEntry(entry *raft.Log) any {
 		a.rebuild.keep(entry)
 		return nil
 	}
-	if entry.Index <= a.head.applied {
+	if entry.Index <= a.head.Applied {
 		a.skipped++
 		return errSkipped
 	}
-	u := new(unit)
+	u := new(changesdb.Unit)
 	a.index = entry.Index
-	a.window.Settle(s.persister.progress().Index)
+	a.window.Settle(s.persister.Progress().Index)
 	if !a.window.Contained() {
-		u.window.Trimmed = a.window.Trimmed()
+		u.Window.Trimmed = a.window.Trimmed()
 	}
 	response, err := s.applyOrSkip(entry, u)
 	if err != nil {
@@ -106,25 +107,25 @@ func (s *Store) applyEntry(entry *raft.Log) any {
 		s.fail(err)
 		return err
 	}
-	a.head.trimmed, a.head.leaps, u.window.Changes = a.window.Trimmed(), a.window.Leaps(), a.window.TakeChanges()
+	a.head.Trimmed, a.head.Leaps, u.Window.Changes = a.window.Trimmed(), a.window.Leaps(), a.window.TakeChanges()
 	if !a.window.Contained() {
-		u.window.Trimmed = a.window.Trimmed()
+		u.Window.Trimmed = a.window.Trimmed()
 	}
-	a.head.applied, a.head.term, a.head.command = entry.Index, entry.Term, entry.Index
-	a.head.stateSum, a.head.windowSum, a.head.summed = stateSum(s.state), a.window.Digest(), true
+	a.head.Applied, a.head.Term, a.head.Command = entry.Index, entry.Term, entry.Index
+	a.head.StateSum, a.head.WindowSum, a.head.Summed = changesdb.StateSum(s.state), a.window.Digest(), true
 	s.points.push(&a.head)
 	s.mu.Lock()
 	s.head = a.head
-	s.state.SetTime(a.head.time) // a retry or a refusal moves it without an event
+	s.state.SetTime(a.head.Time) // a retry or a refusal moves it without an event
 	s.mu.Unlock()
-	s.persister.hand(u, a.head)
+	s.persister.Hand(u, a.head)
 	return response
 }
 
-func (s *Store) applyData(entry *raft.Log, u *unit) (any, error) {
+func (s *Store) applyData(entry *raft.Log, u *changesdb.Unit) (any, error) {
 	a := &s.applier
 	if entry.Type == raft.LogConfiguration {
-		a.head.conf, a.head.confIndex = raft.DecodeConfiguration(entry.Data), entry.Index
+		a.head.Conf, a.head.ConfIndex = raft.DecodeConfiguration(entry.Data), entry.Index
 		return nil, nil
 	}
 	if entry.Type != raft.LogCommand || len(entry.Data) == 0 {
@@ -161,21 +162,21 @@ func (s *Store) applyGenesis(data []byte) error {
 	if feature > s.cfg.features {
 		return fmt.Errorf("the cluster is of feature version %d, and this program knows %d: upgrade it: %w", feature, s.cfg.features, log.ErrFormat)
 	}
-	if a := &s.applier; a.head.cluster.IsZero() {
-		a.head.cluster = log.UUID(data[:16])
+	if a := &s.applier; a.head.Cluster.IsZero() {
+		a.head.Cluster = log.UUID(data[:16])
 		s.becomeOfFeature(feature)
 	}
 	return nil
 }
 
 // applyBatch applies the changes of a batch in order.
-func (s *Store) applyBatch(data []byte, u *unit) ([]log.Result, error) {
+func (s *Store) applyBatch(data []byte, u *changesdb.Unit) ([]log.Result, error) {
 	changes, err := log.SplitBatch(data)
 	if err != nil {
 		return nil, err
 	}
 	results := make([]log.Result, len(changes))
-	u.slots, u.window.Results = make([]slot, 0, len(changes)), make([]window.Result, 0, len(changes))
+	u.Slots, u.Window.Results = make([]changesdb.Slot, 0, len(changes)), make([]window.Result, 0, len(changes))
 	for i, raw := range changes {
 		if results[i], err = s.applyChange(raw, u); err != nil {
 			return nil, fmt.Errorf("change %d: %w", i, err)
@@ -186,7 +187,7 @@ func (s *Store) applyBatch(data []byte, u *unit) ([]log.Result, error) {
 
 // applyChange decides and applies one change. Everything that it reads is
 // replicated, so each server computes the same (DESIGN section 2, rule 3).
-func (s *Store) applyChange(raw []byte, u *unit) (log.Result, error) {
+func (s *Store) applyChange(raw []byte, u *changesdb.Unit) (log.Result, error) {
 	a := &s.applier
 	c, err := a.readChange(raw)
 	if errors.Is(err, log.ErrFormat) {
@@ -195,8 +196,8 @@ func (s *Store) applyChange(raw []byte, u *unit) (log.Result, error) {
 	if err != nil {
 		return s.refuseUnreadable(err), nil
 	}
-	a.head.time = max(a.head.time, c.Time)
-	c.Time = a.head.time
+	a.head.Time = max(a.head.Time, c.Time)
+	c.Time = a.head.Time
 	a.window.Advance(c.Time)
 	asker := c.Asker()
 	if known := a.window.Known(c.ID); known != nil {
@@ -222,19 +223,19 @@ func (s *Store) applyChange(raw []byte, u *unit) (log.Result, error) {
 			return log.Result{}, fmt.Errorf("change %s: %w", c.ID, err)
 		}
 	}
-	u.slots = append(u.slots, d.slots...)
-	u.bytes += d.bytes
+	u.Slots = append(u.Slots, d.slots...)
+	u.Bytes += d.bytes
 	encoded, err := a.enc.Result(&result)
 	if err != nil {
 		return log.Result{}, fmt.Errorf("result of change %s: %w", c.ID, err)
 	}
 	if a.window.Contained() {
-		row := window.Row{Applied: a.head.time, Asker: asker, Content: c.Content, Result: encoded}
+		row := window.Row{Applied: a.head.Time, Asker: asker, Content: c.Content, Result: encoded}
 		encoded = row.Encode()
 	}
 	a.window.Add(c.ID, encoded, a.index)
-	u.window.Results = append(u.window.Results, window.Result{ID: c.ID, Value: encoded})
-	u.bytes += len(encoded)
+	u.Window.Results = append(u.Window.Results, window.Result{ID: c.ID, Value: encoded})
+	u.Bytes += len(encoded)
 	return result, nil
 }
 
@@ -261,7 +262,7 @@ func (f fsm) Snapshot() (raft.FSMSnapshot, error) {
 	if err := f.s.images.mayMark(); err != nil {
 		return nil, err
 	}
-	return &ticket{store: f.s, epoch: f.s.persister.currentEpoch()}, nil
+	return &ticket{store: f.s, epoch: f.s.persister.CurrentEpoch()}, nil
 }
 
 // ticket is a snapshot that is nothing but a marker to be written.
@@ -312,28 +313,28 @@ func (s *Store) restore(k *sink) error {
 		return err
 	}
 	s.applier.rebuild = nil // it wanted just this
-	s.logger.Info("state restored from a snapshot", "seq", c.head.seq, "raft_index", c.head.applied)
+	s.logger.Info("state restored from a snapshot", "seq", c.Head.Seq, "raft_index", c.Head.Applied)
 	return nil
 }
 
 // install makes a received file changes.db, and what it holds the state. The
 // caller holds applier.mu. Until the rename an error leaves everything as it was;
 // one of the folder's sync after it ends the server.
-func (s *Store) install(k *sink, db *bbolt.DB, c *content) error {
+func (s *Store) install(k *sink, db *bbolt.DB, c *changesdb.Content) error {
 	if err := k.publish(); err != nil {
 		if errors.Is(err, errFolder) {
 			s.fail(err) // the disk may have either file: a restart finds out which
 		}
 		return errors.Join(err, db.Close())
 	}
-	if err := s.persister.replace(db, c); err != nil {
+	if err := s.persister.Replace(db, c); err != nil {
 		s.logger.Warn("closing the replaced changes.db", "error", err)
 	}
-	s.applier.window, s.applier.head = c.window, c.head
-	s.points.reset(&c.head)
+	s.applier.window, s.applier.head = c.Window, c.Head
+	s.points.reset(&c.Head)
 	s.mu.Lock()
-	s.state, s.head = c.state, c.head
-	s.ring.reset(c.head.seq)
+	s.state, s.head = c.State, c.Head
+	s.ring.Reset(c.Head.Seq)
 	s.mu.Unlock()
 	s.counters.restores.Add(1)
 	s.wake()

@@ -17,6 +17,7 @@ import (
 
 	"rutter/log"
 	"rutter/raftstore/internal/boltfile"
+	"rutter/raftstore/internal/changesdb"
 	"rutter/raftstore/internal/disk"
 	"rutter/raftstore/internal/window"
 )
@@ -52,12 +53,12 @@ const progressEvery = 1 << 14
 
 // InspectFolder verifies a data folder and says what it holds. It changes
 // nothing, and fails if a server has the folder open.
-func InspectFolder(dir string, progress Progress) (*Content, error) {
-	c, err := inspectFile(filepath.Join(dir, dbName), progress)
+func InspectFolder(dir string, progress changesdb.Progress) (*Content, error) {
+	c, err := inspectFile(filepath.Join(dir, changesdb.Name), progress)
 	if err != nil {
 		return nil, err
 	}
-	return c, c.readTail(filepath.Join(dir, raftName))
+	return c, c.readTail(filepath.Join(dir, changesdb.RaftName))
 }
 
 // readTail looks at what raft.db has beyond the content.
@@ -124,7 +125,7 @@ func openRaftTail(path string) (logs raft.LogStore, done func() error, err error
 
 // inspectFile verifies a changes.db that nobody writes: every row's checksum,
 // the chain from the floor to the head, and that the objects make a state.
-func inspectFile(path string, progress Progress) (c *Content, err error) {
+func inspectFile(path string, progress changesdb.Progress) (c *Content, err error) {
 	if err := disk.CheckRegular(path); err != nil {
 		return nil, err
 	}
@@ -144,18 +145,18 @@ func inspectFile(path string, progress Progress) (c *Content, err error) {
 	}
 	defer func() { err = errors.Join(err, db.Close()) }()
 	c = &Content{Bytes: info.Size(), Objects: make(map[string]int)}
-	loaded, err := load(db, window.DefaultAge, window.DefaultCount)
+	loaded, err := changesdb.Load(db, window.DefaultAge, window.DefaultCount)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", path, err)
 	}
-	h := &loaded.head
-	c.Cluster, c.Head, c.Chain, c.Time, c.Floor, c.Feature = h.cluster, h.cursor(), h.hash, h.time, h.floor, h.feature
-	c.Index, c.Term, c.Changes = h.applied, h.term, loaded.window.Len()
-	for _, m := range h.conf.Servers {
+	h := &loaded.Head
+	c.Cluster, c.Head, c.Chain, c.Time, c.Floor, c.Feature = h.Cluster, h.Cursor(), h.Hash, h.Time, h.Floor, h.Feature
+	c.Index, c.Term, c.Changes = h.Applied, h.Term, loaded.Window.Len()
+	for _, m := range h.Conf.Servers {
 		c.Members = append(c.Members, MemberStatus{Member: Member{string(m.ID), string(m.Address)}, Voter: m.Suffrage == raft.Voter})
 	}
 	for kind := range log.Kind(math.MaxUint8) {
-		if n := loaded.state.Count(kind); n > 0 {
+		if n := loaded.State.Count(kind); n > 0 {
 			c.Objects[kind.String()] = n
 		}
 	}
@@ -167,12 +168,12 @@ func inspectFile(path string, progress Progress) (c *Content, err error) {
 }
 
 // walk verifies the events: dense, each with its checksum, chained to the head.
-func (c *Content) walk(tx *bbolt.Tx, h *head, progress Progress) error {
-	cursor := tx.Bucket(bucketEvents).Cursor()
-	hash, want := h.floorHash, h.floor+1
-	key, row := cursor.Seek(seqKey(want))
-	for ; want <= h.seq; key, row = cursor.Next() {
-		s, err := readEventRow(want, key, row)
+func (c *Content) walk(tx *bbolt.Tx, h *changesdb.Head, progress changesdb.Progress) error {
+	cursor := tx.Bucket(changesdb.BucketEvents).Cursor()
+	hash, want := h.FloorHash, h.Floor+1
+	key, row := cursor.Seek(changesdb.SeqKey(want))
+	for ; want <= h.Seq; key, row = cursor.Next() {
+		s, err := changesdb.ReadEvent(want, key, row)
 		if err != nil {
 			return err
 		}
@@ -180,37 +181,37 @@ func (c *Content) walk(tx *bbolt.Tx, h *head, progress Progress) error {
 			return fmt.Errorf("changes.db: the chain breaks at seq %d: %w", want, log.ErrCorrupt)
 		}
 		if c.Events++; c.Events%progressEvery == 0 {
-			progress.tell(int64(c.Events), int64(h.seq-h.floor))
+			progress.Tell(int64(c.Events), int64(h.Seq-h.Floor))
 		}
 		want++
 	}
-	progress.tell(int64(c.Events), int64(h.seq-h.floor))
-	if hash != h.hash {
-		return fmt.Errorf("changes.db: the events end in chain hash %s, and the head says %s: %w", hash, h.hash, log.ErrCorrupt)
+	progress.Tell(int64(c.Events), int64(h.Seq-h.Floor))
+	if hash != h.Hash {
+		return fmt.Errorf("changes.db: the events end in chain hash %s, and the head says %s: %w", hash, h.Hash, log.ErrCorrupt)
 	}
 	if key != nil {
-		return fmt.Errorf("changes.db: an event row %d beyond the head's %d: %w", binary.BigEndian.Uint64(key), h.seq, log.ErrCorrupt)
+		return fmt.Errorf("changes.db: an event row %d beyond the head's %d: %w", binary.BigEndian.Uint64(key), h.Seq, log.ErrCorrupt)
 	}
 	return nil
 }
 
 // BackupFolder writes a snapshot of a data folder that no server has open, and
 // says what it holds. Everything is verified before the first byte is written.
-func BackupFolder(dir string, w io.Writer, progress Progress) (*Content, error) {
+func BackupFolder(dir string, w io.Writer, progress changesdb.Progress) (*Content, error) {
 	c, err := InspectFolder(dir, progress)
 	if err != nil {
 		return nil, err
 	}
-	db, err := bbolt.Open(filepath.Join(dir, dbName), 0o600, &bbolt.Options{Timeout: boltfile.LockWait, ReadOnly: true})
+	db, err := bbolt.Open(filepath.Join(dir, changesdb.Name), 0o600, &bbolt.Options{Timeout: boltfile.LockWait, ReadOnly: true})
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w: %w", dir, ErrDisk, err)
 	}
-	err = db.View(func(tx *bbolt.Tx) error { return writeImage(w, tx) })
+	err = db.View(func(tx *bbolt.Tx) error { return changesdb.WriteImage(w, tx) })
 	return c, errors.Join(err, db.Close())
 }
 
 // extract writes the file of a snapshot to path, synced, and inspects it.
-func extract(snapshot, path string, progress Progress) (c *Content, err error) {
+func extract(snapshot, path string, progress changesdb.Progress) (c *Content, err error) {
 	in, err := OpenRegular(snapshot)
 	if err != nil {
 		return nil, err
@@ -220,7 +221,7 @@ func extract(snapshot, path string, progress Progress) (c *Content, err error) {
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrDisk, err)
 	}
-	err = readImage(in, out, progress)
+	err = changesdb.ReadImage(in, out, progress)
 	if err != nil {
 		err = fmt.Errorf("%s: %w", snapshot, err)
 	} else if err = out.Sync(); err != nil {
@@ -237,11 +238,11 @@ func extract(snapshot, path string, progress Progress) (c *Content, err error) {
 
 // InspectSnapshot verifies a snapshot file and says what it holds. It needs
 // room for the data in the folder for temporary files.
-func InspectSnapshot(snapshot string, progress Progress) (*Content, error) {
+func InspectSnapshot(snapshot string, progress changesdb.Progress) (*Content, error) {
 	dir, err := os.MkdirTemp("", "rutter-inspect-")
 	if err != nil {
 		return nil, err
 	}
-	c, err := extract(snapshot, filepath.Join(dir, dbName), progress)
+	c, err := extract(snapshot, filepath.Join(dir, changesdb.Name), progress)
 	return c, errors.Join(err, os.RemoveAll(dir))
 }

@@ -229,7 +229,7 @@ func (s *Store) assume(ctx context.Context, r *raft.Raft) error {
 // checkDisk counts how often the leader's persister was found behind, and gives
 // leadership away at the limit.
 func (s *Store) checkDisk(ctx context.Context, r *raft.Raft, late int) int {
-	if !s.leading() || !s.persister.behind() {
+	if !s.leading() || !s.persister.Behind() {
 		return 0
 	}
 	if late++; late < lagPatience {

@@ -11,6 +11,7 @@ import (
 
 	"rutter/log"
 	"rutter/projections"
+	"rutter/raftstore/internal/changesdb"
 )
 
 // indexEvery is how often the index of the past is continued: what came
@@ -28,7 +29,7 @@ func (s *Store) runUpkeep(ctx context.Context, r *raft.Raft) {
 		select {
 		case <-index.C:
 			if s.Serving() == nil && s.failure() == nil {
-				if err := s.indexer.buildIndex(ctx); err != nil && ctx.Err() == nil && !errors.Is(err, errEpoch) && !errors.Is(err, ErrNoRoom) {
+				if err := s.indexer.buildIndex(ctx); err != nil && ctx.Err() == nil && !errors.Is(err, changesdb.ErrEpoch) && !errors.Is(err, ErrNoRoom) {
 					s.logger.Warn("upkeep of the index", "error", err)
 				}
 			}
@@ -46,12 +47,12 @@ func (s *Store) runUpkeep(ctx context.Context, r *raft.Raft) {
 			err = s.moveFloor(ctx, r)
 		}
 		if err == nil {
-			err = s.upkeep.maintain(ctx)
+			err = s.upkeep.Maintain(ctx)
 		}
 		if err == nil {
 			err = s.indexer.dropIndex(ctx)
 		}
-		if err != nil && ctx.Err() == nil && !errors.Is(err, errEpoch) && !errors.Is(err, ErrNoRoom) {
+		if err != nil && ctx.Err() == nil && !errors.Is(err, changesdb.ErrEpoch) && !errors.Is(err, ErrNoRoom) {
 			s.logger.Warn("upkeep of the log", "error", err)
 		}
 	}
@@ -79,12 +80,12 @@ func (s *Store) StateAt(ctx context.Context, seq log.Seq) (*projections.State, e
 		return nil, fmt.Errorf("state at %d, entries are kept after %d: %w", seq, floor, log.ErrCompacted)
 	}
 	// What is not in the file yet is on its way there.
-	if s.persister.durable() < seq {
-		if err := s.persister.flush(); err != nil {
+	if s.persister.Durable() < seq {
+		if err := s.persister.Flush(); err != nil {
 			return nil, err
 		}
 	}
 	state := projections.NewState()
-	err := s.files.view(func(tx *bbolt.Tx) error { return stateAt(ctx, tx, seq, state) })
+	err := s.files.View(func(tx *bbolt.Tx) error { return changesdb.StateAt(ctx, tx, seq, state) })
 	return state, err
 }

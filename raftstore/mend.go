@@ -11,6 +11,7 @@ import (
 
 	"rutter/log"
 	"rutter/projections"
+	"rutter/raftstore/internal/changesdb"
 	"rutter/raftstore/internal/window"
 )
 
@@ -117,19 +118,19 @@ func (a *applier) setTime(events []*log.Event) {
 		return
 	}
 	to := events[0].Time
-	if to < a.head.time {
+	if to < a.head.Time {
 		a.window.TimeSetBack(to)
 	} else {
 		a.window.Advance(to) // before it remembers this change, which is of the time after the leap
 	}
-	a.head.time = to
+	a.head.Time = to
 }
 
 // mended goes on from the log's time as it is after a change that set it, or that
 // could not.
 func (s *Store) mended() {
 	s.mu.RLock()
-	logTime := s.head.time
+	logTime := s.head.Time
 	s.mu.RUnlock()
 	s.clock.goOnFrom(logTime)
 }
@@ -149,43 +150,43 @@ func (p *pastReader) mends(low, high log.Seq) ([]log.Seq, error) {
 // set back, with times that were wrong, is found by its seq only. A row that cannot
 // be read counts as young.
 func (p *pastReader) placeAt(low log.Seq, at log.Time) (log.Seq, error) {
-	high := p.head.seq
+	high := p.head.Seq
 	mends, err := p.mends(low, high)
 	if err != nil {
 		return 0, err
 	}
 	for i := len(mends) - 1; i >= 0; i-- {
-		begun, err := timeOf(p.tx, mends[i], high)
+		begun, err := changesdb.TimeOf(p.tx, mends[i], high)
 		if err != nil {
 			return 0, err
 		}
 		if begun <= at {
-			return lastBefore(p.tx, mends[i]-1, high, at), nil
+			return changesdb.LastBefore(p.tx, mends[i]-1, high, at), nil
 		}
 		high = mends[i] - 1
 	}
-	return lastBefore(p.tx, low, high, at), nil
+	return changesdb.LastBefore(p.tx, low, high, at), nil
 }
 
 // seqAt returns the last entry that is not after a time: see placeAt. A time before
 // the floor's is refused: what was then is not known. mended says that the log's time
 // may have been set; if it never was, its entries need not be looked through for that.
 func seqAt(ctx context.Context, tx *bbolt.Tx, c *blocks, at log.Time, mended bool) (log.Seq, error) {
-	h, _, err := readMeta(tx)
-	if err != nil || h.seq == h.floor {
-		return h.floor, err
+	h, _, err := changesdb.ReadMeta(tx)
+	if err != nil || h.Seq == h.Floor {
+		return h.Floor, err
 	}
 	var seq log.Seq
 	if mended {
 		var p *pastReader
-		if p, err = newPastReader(ctx, tx, c, h.seq); err == nil {
-			seq, err = p.placeAt(h.floor, at)
+		if p, err = newPastReader(ctx, tx, c, h.Seq); err == nil {
+			seq, err = p.placeAt(h.Floor, at)
 		}
 	} else {
-		seq = lastBefore(tx, h.floor, h.seq, at)
+		seq = changesdb.LastBefore(tx, h.Floor, h.Seq, at)
 	}
-	if err == nil && seq == h.floor && h.floor > 0 {
-		return 0, fmt.Errorf("%s is before the entries that are kept, after seq %d: %w", at, h.floor, log.ErrCompacted)
+	if err == nil && seq == h.Floor && h.Floor > 0 {
+		return 0, fmt.Errorf("%s is before the entries that are kept, after seq %d: %w", at, h.Floor, log.ErrCompacted)
 	}
 	return seq, err
 }

@@ -7,6 +7,7 @@ import (
 	"go.etcd.io/bbolt"
 
 	"rutter/log"
+	"rutter/raftstore/internal/changesdb"
 )
 
 // maxMentionBytes bounds the entries that one call of Mentions returns, unless one
@@ -26,7 +27,7 @@ func (s *Store) Mentions(uuids []log.UUID, after log.Seq, limit int) (entries []
 	if err := s.Serving(); err != nil {
 		return nil, 0, chain, false, err
 	}
-	err = s.files.view(func(tx *bbolt.Tx) error {
+	err = s.files.View(func(tx *bbolt.Tx) error {
 		entries, place, chain, ok, err = mentionsOf(tx, &s.blocks, uuids, after, limit)
 		return err
 	})
@@ -34,16 +35,16 @@ func (s *Store) Mentions(uuids []log.UUID, after log.Seq, limit int) (entries []
 }
 
 func mentionsOf(tx *bbolt.Tx, c *blocks, uuids []log.UUID, after log.Seq, limit int) (entries []log.Entry, place log.Seq, chain log.ChainPrefix, ok bool, err error) {
-	h, _, err := readMeta(tx)
+	h, _, err := changesdb.ReadMeta(tx)
 	if err != nil {
 		return nil, 0, chain, false, err
 	}
-	if after < h.floor {
-		return nil, 0, chain, false, fmt.Errorf("entries after %d, they are kept after %d: %w", after, h.floor, log.ErrCompacted)
+	if after < h.Floor {
+		return nil, 0, chain, false, fmt.Errorf("entries after %d, they are kept after %d: %w", after, h.Floor, log.ErrCompacted)
 	}
 	segment := segmentOf(after + 1)
 	end := log.Seq((segment + 1) * segmentEvents)
-	if end > h.seq {
+	if end > h.Seq {
 		return nil, 0, chain, false, nil
 	}
 	checked, _ := c.known(tx, segment)
@@ -67,23 +68,23 @@ func (b block) mentioned(segment uint64, uuids []log.UUID, low, high log.Seq) (s
 // mentioned reads the entries of seqs, as far as there is room; place is then that
 // of the last one, else end.
 func mentioned(tx *bbolt.Tx, seqs []log.Seq, end log.Seq, limit int) (entries []log.Entry, place log.Seq, chain log.ChainPrefix, err error) {
-	events := tx.Bucket(bucketEvents)
-	read := func(seq log.Seq) (slot, error) {
-		key := seqKey(seq)
-		return readEventRow(seq, key, events.Get(key))
+	events := tx.Bucket(changesdb.BucketEvents)
+	read := func(seq log.Seq) (changesdb.Slot, error) {
+		key := changesdb.SeqKey(seq)
+		return changesdb.ReadEvent(seq, key, events.Get(key))
 	}
-	c := collector{}
+	c := changesdb.Collector{}
 	for _, seq := range seqs {
 		s, err := read(seq)
 		if err != nil {
 			return nil, 0, chain, err
 		}
-		if n := len(entries); n > 0 && (n >= limit || c.bytes+len(s.Bytes) > maxMentionBytes) {
+		if n := len(entries); n > 0 && (n >= limit || c.Bytes+len(s.Bytes) > maxMentionBytes) {
 			last := entries[n-1]
 			return entries, last.Seq, last.Hash.Prefix(), nil
 		}
-		c.bytes += len(s.Bytes)
-		s.Bytes = c.own(s.Bytes)
+		c.Bytes += len(s.Bytes)
+		s.Bytes = c.Own(s.Bytes)
 		entries = append(entries, s.Entry)
 	}
 	last, err := read(end)

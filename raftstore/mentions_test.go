@@ -10,6 +10,7 @@ import (
 	"go.etcd.io/bbolt"
 
 	"rutter/log"
+	"rutter/raftstore/internal/changesdb"
 )
 
 // Mentions finds every entry that has a UUID in a field of its object, before or
@@ -104,7 +105,7 @@ func TestOldIndexIsReplaced(t *testing.T) {
 	if err := h.folder(dir, 0, 9000).Close(); err != nil {
 		t.Fatal(err)
 	}
-	db, err := bbolt.Open(filepath.Join(dir, dbName), 0o600, nil)
+	db, err := bbolt.Open(filepath.Join(dir, changesdb.Name), 0o600, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

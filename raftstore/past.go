@@ -12,6 +12,8 @@ import (
 
 	"rutter/log"
 	"rutter/projections"
+	"rutter/raftstore/internal/changesdb"
+	"rutter/raftstore/internal/readahead"
 )
 
 // Ref names an object, by its id as the log has it.
@@ -25,7 +27,7 @@ type pastReader struct {
 	ctx    context.Context
 	tx     *bbolt.Tx
 	blocks *blocks
-	head   head
+	head   changesdb.Head
 	first  log.Seq // of the events in the file
 	seq    log.Seq // the past that is asked for
 	base   log.Seq // of the checkpoint below; 0 is none, and an empty state
@@ -37,33 +39,33 @@ type pastReader struct {
 }
 
 func newPastReader(ctx context.Context, tx *bbolt.Tx, c *blocks, seq log.Seq) (*pastReader, error) {
-	h, _, err := readMeta(tx)
+	h, _, err := changesdb.ReadMeta(tx)
 	if err != nil {
 		return nil, err
 	}
-	if seq > h.seq {
-		return nil, fmt.Errorf("the past at %d, the head is %d: %w", seq, h.seq, log.ErrAhead)
+	if seq > h.Seq {
+		return nil, fmt.Errorf("the past at %d, the head is %d: %w", seq, h.Seq, log.ErrAhead)
 	}
-	if seq < h.floor {
-		return nil, fmt.Errorf("the past at %d, entries are kept after %d: %w", seq, h.floor, log.ErrCompacted)
+	if seq < h.Floor {
+		return nil, fmt.Errorf("the past at %d, entries are kept after %d: %w", seq, h.Floor, log.ErrCompacted)
 	}
 	p := &pastReader{
-		ctx: ctx, tx: tx, blocks: c, head: h, seq: seq, first: firstEvent(tx, &h),
+		ctx: ctx, tx: tx, blocks: c, head: h, seq: seq, first: changesdb.FirstEvent(tx, &h),
 		known: map[Ref]*projections.Record{}, held: map[uint64]block{},
 	}
-	whole, _ := checkpoints(tx)
+	whole, _ := changesdb.Checkpoints(tx)
 	for _, at := range whole {
 		if at <= seq {
 			p.base = max(p.base, at)
 		}
 	}
 	if p.base > 0 {
-		p.rows = tx.Bucket(bucketCheckpoints).Bucket(seqKey(p.base))
-		at, err := decodeHead(p.rows.Get(keyHead))
+		p.rows = tx.Bucket(changesdb.BucketCheckpoints).Bucket(changesdb.SeqKey(p.base))
+		at, err := changesdb.DecodeHead(p.rows.Get(changesdb.KeyHead))
 		if err != nil {
 			return nil, fmt.Errorf("checkpoint at %d: %w", p.base, err)
 		}
-		p.asOf = at.time
+		p.asOf = at.Time
 	}
 	return p, nil
 }
@@ -85,7 +87,7 @@ func (p *pastReader) each(low, high log.Seq, fn func(segment uint64, b block) (d
 			}
 			err := p.ctx.Err()
 			if err == nil {
-				b, err = p.blocks.get(p.tx, segment, p.first, p.head.seq)
+				b, err = p.blocks.get(p.tx, segment, p.first, p.head.Seq)
 			}
 			if err != nil {
 				return err
@@ -99,9 +101,9 @@ func (p *pastReader) each(low, high log.Seq, fn func(segment uint64, b block) (d
 }
 
 // event reads an entry.
-func (p *pastReader) event(seq log.Seq) (slot, error) {
-	key := seqKey(seq)
-	return readEventRow(seq, key, p.tx.Bucket(bucketEvents).Get(key))
+func (p *pastReader) event(seq log.Seq) (changesdb.Slot, error) {
+	key := changesdb.SeqKey(seq)
+	return changesdb.ReadEvent(seq, key, p.tx.Bucket(changesdb.BucketEvents).Get(key))
 }
 
 // history returns the seqs of an object's events in [low, high], in order.
@@ -114,7 +116,7 @@ func (p *pastReader) history(ref Ref, low, high log.Seq) (seqs []log.Seq, err er
 			if err != nil {
 				return false, err
 			}
-			if kind, id, err := eventObject(s.Bytes); err == nil && kind == ref.Kind && string(id) == ref.ID {
+			if kind, id, err := changesdb.EventObject(s.Bytes); err == nil && kind == ref.Kind && string(id) == ref.ID {
 				seqs = append(seqs, seq)
 			}
 		}
@@ -141,7 +143,7 @@ func (p *pastReader) baseRow(ref Ref) (*projections.Record, error) {
 }
 
 func (p *pastReader) readRow(ref Ref, row []byte) (*projections.Record, error) {
-	o, revision, seq, err := readObjectRow(ref.Kind, ref.ID, bytes.Clone(row))
+	o, revision, seq, err := changesdb.ReadObject(ref.Kind, ref.ID, bytes.Clone(row))
 	if err != nil {
 		return nil, fmt.Errorf("checkpoint at %d: %w", p.base, err)
 	}
@@ -157,19 +159,19 @@ func (p *pastReader) touched(hashes []uint32, kinds []log.Kind, has func(event [
 			seqs = b.find(segment, hash, p.base+1, p.seq, seqs)
 		}
 		slices.Sort(seqs)
-		cursor, want := p.tx.Bucket(bucketEvents).Cursor(), make([]byte, 8)
+		cursor, want := p.tx.Bucket(changesdb.BucketEvents).Cursor(), make([]byte, 8)
 		for _, seq := range slices.Compact(seqs) {
 			binary.BigEndian.PutUint64(want, uint64(seq))
 			key, row := cursor.Seek(want)
-			if !bytes.Equal(key, want) || len(row) <= eventRowHeader {
+			if !bytes.Equal(key, want) || len(row) <= changesdb.EventRowHeader {
 				return false, fmt.Errorf("changes.db: event row %d is missing: %w", seq, log.ErrCorrupt)
 			}
 			// Whether the row is whole is seen when the object is resolved.
-			kind, id, err := eventObject(row[eventRowHeader:])
+			kind, id, err := changesdb.EventObject(row[changesdb.EventRowHeader:])
 			if err != nil {
 				return false, fmt.Errorf("changes.db: event row %d: %w", seq, err)
 			}
-			if slices.Contains(kinds, kind) && (has == nil || has(row[eventRowHeader+1:])) {
+			if slices.Contains(kinds, kind) && (has == nil || has(row[changesdb.EventRowHeader+1:])) {
 				if ref := (Ref{kind, string(id)}); !to[ref] {
 					to[ref] = true
 				}
@@ -250,16 +252,16 @@ func (p *pastReader) scan(kind log.Kind, has func(object []byte) bool, to map[Re
 	if p.rows == nil || p.rows.Bucket([]byte(kind.String())) == nil {
 		return nil
 	}
-	n, next := 0, ahead{}
+	n, next := 0, readahead.Ahead{}
 	for key, row := range rowsOf(p.rows.Bucket([]byte(kind.String()))) {
-		next.row(row)
-		if n++; n%upkeepRows == 0 && p.ctx.Err() != nil {
+		next.Row(row)
+		if n++; n%changesdb.UpkeepRows == 0 && p.ctx.Err() != nil {
 			return p.ctx.Err()
 		}
-		if len(row) <= objectRowHeader {
+		if len(row) <= changesdb.ObjectRowHeader {
 			return fmt.Errorf("checkpoint at %d: row of %s %s has %d bytes: %w", p.base, kind, key, len(row), log.ErrCorrupt)
 		}
-		if has(row[objectRowHeader+1:]) {
+		if has(row[changesdb.ObjectRowHeader+1:]) {
 			to[Ref{kind, string(key)}] = true
 		}
 	}
@@ -328,5 +330,5 @@ func (p *pastReader) time() (log.Time, error) {
 	if p.seq <= p.base || p.seq < p.first {
 		return p.asOf, nil
 	}
-	return timeOf(p.tx, p.seq, p.seq)
+	return changesdb.TimeOf(p.tx, p.seq, p.seq)
 }

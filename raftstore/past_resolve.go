@@ -9,6 +9,7 @@ import (
 	"rutter/log"
 	"rutter/projections"
 	"rutter/raftstore/internal/boltfile"
+	"rutter/raftstore/internal/changesdb"
 )
 
 // resolveAlone is up to how many objects are looked for by one goroutine: a
@@ -112,7 +113,7 @@ func (p *pastReader) take(w *wantedRef, seqs []log.Seq) (bool, error) {
 		if err != nil {
 			return false, err
 		}
-		if kind, id, err := eventObject(s.Bytes); err != nil || kind != w.ref.Kind || string(id) != w.ref.ID {
+		if kind, id, err := changesdb.EventObject(s.Bytes); err != nil || kind != w.ref.Kind || string(id) != w.ref.ID {
 			continue
 		}
 		e, body, err := log.EventObject(s.Bytes)

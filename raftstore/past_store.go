@@ -7,6 +7,7 @@ import (
 
 	"rutter/log"
 	"rutter/projections"
+	"rutter/raftstore/internal/changesdb"
 )
 
 // SeqAt returns the last entry that is not after a time; log.ErrCompacted if
@@ -60,12 +61,12 @@ func (s *Store) past(seq log.Seq, fn func(tx *bbolt.Tx) error) error {
 	if head := s.Head().Seq; seq > head {
 		seq = head // what fn looks at is refused by itself
 	}
-	if s.persister.durable() < seq {
-		if err := s.persister.flush(); err != nil {
+	if s.persister.Durable() < seq {
+		if err := s.persister.Flush(); err != nil {
 			return err
 		}
 	}
-	return s.files.view(fn)
+	return s.files.View(fn)
 }
 
 func objectAt(ctx context.Context, tx *bbolt.Tx, c *blocks, ref Ref, seq log.Seq) (projections.Record, bool, error) {
@@ -88,15 +89,15 @@ func partAt(ctx context.Context, tx *bbolt.Tx, c *blocks, part Part, seq log.Seq
 }
 
 func historyOf(ctx context.Context, tx *bbolt.Tx, c *blocks, ref Ref, after log.Seq, limit int) ([]log.Seq, error) {
-	h, _, err := readMeta(tx)
+	h, _, err := changesdb.ReadMeta(tx)
 	if err != nil {
 		return nil, err
 	}
-	p, err := newPastReader(ctx, tx, c, h.seq)
+	p, err := newPastReader(ctx, tx, c, h.Seq)
 	if err != nil {
 		return nil, err
 	}
-	seqs, err := p.history(ref, max(after, h.floor)+1, h.seq)
+	seqs, err := p.history(ref, max(after, h.Floor)+1, h.Seq)
 	if limit > 0 && len(seqs) > limit {
 		seqs = seqs[:limit]
 	}

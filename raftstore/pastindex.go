@@ -10,7 +10,9 @@ import (
 	"go.etcd.io/bbolt"
 
 	"rutter/log"
+	"rutter/raftstore/internal/changesdb"
 	"rutter/raftstore/internal/disk"
+	"rutter/raftstore/internal/readahead"
 )
 
 // The index of the past says which entries may concern an object, or mention a
@@ -79,7 +81,7 @@ const changeIDToken = 7
 
 // scanEvent calls add with the hash of each key of an encoded event.
 func scanEvent(version byte, b []byte, add func(hash uint32)) error {
-	kind, id, err := eventObject(b)
+	kind, id, err := changesdb.EventObject(b)
 	if err != nil {
 		return err
 	}
@@ -89,7 +91,7 @@ func scanEvent(version byte, b []byte, add func(hash uint32)) error {
 	} else if kind == log.KindNIC && bytes.Contains(b, serverText) {
 		add(kindHash(serverNICs))
 	}
-	return mentions(b[1:], changeIDToken, func(value []byte, bin bool) {
+	return changesdb.Mentions(b[1:], changeIDToken, func(value []byte, bin bool) {
 		if bin {
 			add(mentionHash(value))
 		} else if uuid, err := log.ParseUUID(string(value)); err == nil && version != indexFirst {
@@ -104,10 +106,10 @@ type block []byte
 // makeBlock computes the block of the events first to last, of one segment.
 func makeBlock(tx *bbolt.Tx, version byte, first, last log.Seq) (block, error) {
 	entries := make([]uint64, 0, 8*int(last-first+1))
-	cursor := tx.Bucket(bucketEvents).Cursor()
+	cursor := tx.Bucket(changesdb.BucketEvents).Cursor()
 	want := first
-	for key, row := cursor.Seek(seqKey(first)); want <= last; key, row = cursor.Next() {
-		s, err := readEventRow(want, key, row)
+	for key, row := cursor.Seek(changesdb.SeqKey(first)); want <= last; key, row = cursor.Next() {
+		s, err := changesdb.ReadEvent(want, key, row)
 		if err != nil {
 			return nil, err
 		}
@@ -261,6 +263,6 @@ func (c *blocks) ask(tx *bbolt.Tx, segment uint64) {
 		return
 	}
 	if b := index.Get(segmentKey(segment)); len(b) > 0 {
-		askFor(b)
+		readahead.AskFor(b)
 	}
 }

@@ -11,6 +11,7 @@ import (
 	"go.etcd.io/bbolt"
 
 	"rutter/log"
+	"rutter/raftstore/internal/changesdb"
 )
 
 const (
@@ -25,18 +26,18 @@ const (
 // indexer keeps the index of the past. Its methods may not be called concurrently with
 // each other.
 type indexer struct {
-	persister *persister
-	files     *files
+	persister *changesdb.Persister
+	files     *changesdb.Files
 }
 
 // buildIndex writes blocks of full segments that have none.
 func (k *indexer) buildIndex(ctx context.Context) error {
-	epoch := k.persister.currentEpoch()
+	epoch := k.persister.CurrentEpoch()
 	for range indexBlocks {
 		begun := time.Now()
 		var key []byte
 		var b block
-		err := k.files.view(func(tx *bbolt.Tx) (err error) {
+		err := k.files.View(func(tx *bbolt.Tx) (err error) {
 			key, b, err = nextBlock(tx)
 			return err
 		})
@@ -44,7 +45,7 @@ func (k *indexer) buildIndex(ctx context.Context) error {
 			return err
 		}
 		pause := time.After(indexPace * time.Since(begun))
-		err = k.persister.upkeep(ctx, epoch, func(tx *bbolt.Tx) error { return putBlock(tx, key, b) })
+		err = k.persister.Upkeep(ctx, epoch, func(tx *bbolt.Tx) error { return putBlock(tx, key, b) })
 		if err != nil {
 			return fmt.Errorf("index of the past: %w", err)
 		}
@@ -70,11 +71,11 @@ func putBlock(tx *bbolt.Tx, key []byte, b block) error {
 // that has one, or else of one whose block an older program wrote; none if there
 // is no such segment.
 func nextBlock(tx *bbolt.Tx) (key []byte, b block, err error) {
-	h, _, err := readMeta(tx)
-	if err != nil || h.seq == 0 {
+	h, _, err := changesdb.ReadMeta(tx)
+	if err != nil || h.Seq == 0 {
 		return nil, nil, err
 	}
-	first := firstEvent(tx, &h)
+	first := changesdb.FirstEvent(tx, &h)
 	segment := (uint64(first) + segmentEvents - 2) / segmentEvents // the first whole one
 	if index := tx.Bucket(bucketIndex); index != nil {
 		if last, _ := index.Cursor().Last(); len(last) == 9 {
@@ -82,7 +83,7 @@ func nextBlock(tx *bbolt.Tx) (key []byte, b block, err error) {
 		}
 	}
 	from, to := log.Seq(segment*segmentEvents)+1, log.Seq((segment+1)*segmentEvents)
-	if to > h.seq {
+	if to > h.Seq {
 		if segment, from, to = oldBlock(tx, first); to == 0 {
 			return nil, nil, nil
 		}
@@ -112,16 +113,16 @@ func oldBlock(tx *bbolt.Tx, first log.Seq) (segment uint64, from, to log.Seq) {
 
 // dropIndex deletes the blocks of segments whose events were all deleted.
 func (k *indexer) dropIndex(ctx context.Context) error {
-	epoch := k.persister.currentEpoch()
+	epoch := k.persister.CurrentEpoch()
 	for more := true; more; {
 		var keys [][]byte
-		err := k.files.view(func(tx *bbolt.Tx) error {
-			h, _, err := readMeta(tx)
+		err := k.files.View(func(tx *bbolt.Tx) error {
+			h, _, err := changesdb.ReadMeta(tx)
 			index := tx.Bucket(bucketIndex)
 			if err != nil || index == nil {
 				return err
 			}
-			end := segmentKey(segmentOf(max(1, firstEvent(tx, &h))))
+			end := segmentKey(segmentOf(max(1, changesdb.FirstEvent(tx, &h))))
 			for key := range rowsOf(index) {
 				if bytes.Compare(key, end) >= 0 || len(keys) == 4 {
 					break
@@ -133,7 +134,7 @@ func (k *indexer) dropIndex(ctx context.Context) error {
 		if err != nil || len(keys) == 0 {
 			return err
 		}
-		err = k.persister.shrink(ctx, epoch, func(tx *bbolt.Tx) error {
+		err = k.persister.Shrink(ctx, epoch, func(tx *bbolt.Tx) error {
 			var err error
 			for _, key := range keys {
 				err = errors.Join(err, tx.Bucket(bucketIndex).Delete(key))

@@ -13,6 +13,7 @@ import (
 	"sync"
 
 	"rutter/log"
+	"rutter/raftstore/internal/changesdb"
 )
 
 // A frame between peers, big endian. A connection carries many requests at
@@ -188,7 +189,7 @@ func (s *Store) answer(ctx context.Context, f frame) frame {
 	case askBarrier:
 		var seq log.Seq
 		seq, err = s.barrierLocal(ctx)
-		payload = seqKey(seq)
+		payload = changesdb.SeqKey(seq)
 	case askAdmin:
 		err = s.answerAdmin(ctx, f.payload)
 	case askPoint:

@@ -15,6 +15,7 @@ import (
 	"github.com/hashicorp/raft"
 
 	"rutter/log"
+	"rutter/raftstore/internal/notify"
 )
 
 const (
@@ -110,7 +111,7 @@ func (q *queue) add(p *proposal) error {
 	if err := q.waiting.put(p); err != nil {
 		return err
 	}
-	signal(q.kick)
+	notify.Send(q.kick)
 	return nil
 }
 
@@ -130,7 +131,7 @@ func (q *queue) landed() {
 	q.mu.Lock()
 	q.flying--
 	q.mu.Unlock()
-	signal(q.kick)
+	notify.Send(q.kick)
 }
 
 // close refuses what waits and what comes; nothing of it was written.
@@ -393,7 +394,7 @@ func (s *Store) enqueue(c *log.Change, done func(outcome)) error {
 	if !s.leading() {
 		return errNotLeader
 	}
-	if s.persister.behind() {
+	if s.persister.Behind() {
 		s.counters.overloaded.Add(1)
 		return fmt.Errorf("%w: changes.db is too far behind, its disk is slow", ErrOverloaded)
 	}

@@ -22,6 +22,7 @@ import (
 
 	"rutter/log"
 	"rutter/raftstore/internal/boltfile"
+	"rutter/raftstore/internal/changesdb"
 	"rutter/raftstore/internal/disk"
 )
 
@@ -49,7 +50,7 @@ type raftLog struct {
 }
 
 func openRaftLog(cfg *Config, leads func() bool, report func(error)) (*raftLog, error) {
-	path := filepath.Join(cfg.Dir, raftName)
+	path := filepath.Join(cfg.Dir, changesdb.RaftName)
 	if err := boltfile.CheckPages(path, true); err != nil {
 		return nil, err
 	}
@@ -110,7 +111,7 @@ func (l *raftLog) bytes() int64 {
 }
 
 func (l *raftLog) note(what string, err error) error {
-	if err == nil || errors.Is(err, ErrNoRoom) || errors.Is(err, ErrLagging) || errors.Is(err, raft.ErrLogNotFound) || errors.Is(err, raftboltdb.ErrKeyNotFound) {
+	if err == nil || errors.Is(err, ErrNoRoom) || errors.Is(err, changesdb.ErrLagging) || errors.Is(err, raft.ErrLogNotFound) || errors.Is(err, raftboltdb.ErrKeyNotFound) {
 		return err
 	}
 	err = fmt.Errorf("%s: %s: %w: %w", l.path, what, ErrDisk, err)

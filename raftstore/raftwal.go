@@ -17,6 +17,7 @@ import (
 
 	"rutter/log"
 	"rutter/raftstore/internal/boltfile"
+	"rutter/raftstore/internal/changesdb"
 )
 
 // Where raft's log can be. The stable store is raft.db in either case, and says
@@ -156,7 +157,7 @@ func logPlace(sealed []byte) (string, error) {
 	}
 	place, err := openValue(keyRaftLog, sealed)
 	if err != nil || string(place) != RaftLogBolt && string(place) != RaftLogWAL {
-		return "", fmt.Errorf("%s: it says that the log is in %q: %w", raftName, place, log.ErrCorrupt)
+		return "", fmt.Errorf("%s: it says that the log is in %q: %w", changesdb.RaftName, place, log.ErrCorrupt)
 	}
 	return string(place), nil
 }

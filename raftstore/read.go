@@ -12,6 +12,8 @@ import (
 
 	"rutter/log"
 	"rutter/projections"
+	"rutter/raftstore/internal/changesdb"
+	"rutter/raftstore/internal/notify"
 )
 
 // View is what a reader sees: the state, and the place in the log that it is of.
@@ -26,14 +28,14 @@ type View struct {
 func (s *Store) View(fn func(v View)) {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
-	fn(View{State: s.state, Head: s.head.cursor(), Time: s.head.time})
+	fn(View{State: s.state, Head: s.head.Cursor(), Time: s.head.Time})
 }
 
 // Head returns the end of the log as this server has it.
 func (s *Store) Head() log.Cursor {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
-	return s.head.cursor()
+	return s.head.Cursor()
 }
 
 // Floor returns the lowest seq that a cursor may have: that before the first
@@ -41,7 +43,7 @@ func (s *Store) Head() log.Cursor {
 func (s *Store) Floor() log.Seq {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
-	return s.head.floor
+	return s.head.Floor
 }
 
 // Changed returns a channel that is closed when more was applied. Take it, then
@@ -63,27 +65,27 @@ func (s *Store) Entries(after log.Seq, limit int) ([]log.Entry, error) {
 	if err := s.Serving(); err != nil {
 		return nil, err
 	}
-	c := collector{max: max(limit, 1)}
+	c := changesdb.Collector{Max: max(limit, 1)}
 	s.mu.RLock()
 	h := s.head
-	inRing := s.ring.has(after + 1)
+	inRing := s.ring.Has(after + 1)
 	if inRing {
-		s.ring.read(after, &c)
+		s.ring.Read(after, &c)
 	}
 	s.mu.RUnlock()
 	switch {
-	case after > h.seq:
-		return nil, fmt.Errorf("entries after %d, the head is %d: %w", after, h.seq, log.ErrAhead)
-	case after < h.floor:
-		return nil, fmt.Errorf("entries after %d, they are kept after %d: %w", after, h.floor, log.ErrCompacted)
-	case inRing || after == h.seq:
-		return c.result(), nil
+	case after > h.Seq:
+		return nil, fmt.Errorf("entries after %d, the head is %d: %w", after, h.Seq, log.ErrAhead)
+	case after < h.Floor:
+		return nil, fmt.Errorf("entries after %d, they are kept after %d: %w", after, h.Floor, log.ErrCompacted)
+	case inRing || after == h.Seq:
+		return c.Result(), nil
 	}
-	err := s.files.view(func(tx *bbolt.Tx) error { return readEvents(tx, after, &c) })
+	err := s.files.View(func(tx *bbolt.Tx) error { return changesdb.ReadEvents(tx, after, &c) })
 	if err != nil {
 		return nil, err
 	}
-	return c.result(), nil
+	return c.Result(), nil
 }
 
 // CheckCursor says whether the log can be followed from c: nil, or
@@ -102,24 +104,24 @@ func (s *Store) CheckCursor(c log.Cursor) error {
 	hash, known := log.Hash{}, true
 	switch {
 	case c.Seq == 0:
-	case c.Seq == h.seq:
-		hash = h.hash
-	case c.Seq == h.floor:
-		hash = h.floorHash
-	case s.ring.has(c.Seq):
-		hash = s.ring.at(c.Seq).Hash
+	case c.Seq == h.Seq:
+		hash = h.Hash
+	case c.Seq == h.Floor:
+		hash = h.FloorHash
+	case s.ring.Has(c.Seq):
+		hash = s.ring.At(c.Seq).Hash
 	default:
 		known = false
 	}
 	s.mu.RUnlock()
-	if h.cluster.IsZero() {
+	if h.Cluster.IsZero() {
 		return fmt.Errorf("cursor %s: this server knows no cluster yet: %w", c, log.ErrAhead)
 	}
-	if c.Cluster != h.cluster {
-		return fmt.Errorf("cursor %s: this is cluster %s: %w", c, h.cluster, log.ErrOtherLog)
+	if c.Cluster != h.Cluster {
+		return fmt.Errorf("cursor %s: this is cluster %s: %w", c, h.Cluster, log.ErrOtherLog)
 	}
-	if c.Seq > h.seq {
-		return fmt.Errorf("cursor %s: the head is %d: %w", c, h.seq, log.ErrAhead)
+	if c.Seq > h.Seq {
+		return fmt.Errorf("cursor %s: the head is %d: %w", c, h.Seq, log.ErrAhead)
 	}
 	if err := s.checkFloor(c.Seq); err != nil {
 		return err
@@ -145,9 +147,9 @@ func (s *Store) checkFloor(seq log.Seq) error {
 
 // storedHash reads the chain hash at seq from changes.db.
 func (s *Store) storedHash(seq log.Seq) (hash log.Hash, err error) {
-	err = s.files.view(func(tx *bbolt.Tx) error {
-		key := seqKey(seq)
-		found, err := readEventRow(seq, key, tx.Bucket(bucketEvents).Get(key))
+	err = s.files.View(func(tx *bbolt.Tx) error {
+		key := changesdb.SeqKey(seq)
+		found, err := changesdb.ReadEvent(seq, key, tx.Bucket(changesdb.BucketEvents).Get(key))
 		hash = found.Hash
 		return err
 	})
@@ -159,7 +161,7 @@ func (s *Store) storedHash(seq log.Seq) (hash log.Hash, err error) {
 func (s *Store) WaitSeq(ctx context.Context, seq log.Seq) error {
 	for {
 		s.mu.RLock()
-		changed, at := s.changed, s.head.seq
+		changed, at := s.changed, s.head.Seq
 		s.mu.RUnlock()
 		if at >= seq {
 			return nil
@@ -246,7 +248,7 @@ func (s *Store) barrierLocal(ctx context.Context) (log.Seq, error) {
 	}
 	b.waiting = append(b.waiting, done)
 	b.mu.Unlock()
-	signal(b.kick)
+	notify.Send(b.kick)
 	select {
 	case o := <-done:
 		return o.seq, o.err

@@ -12,6 +12,7 @@ import (
 	"go.etcd.io/bbolt"
 
 	"rutter/log"
+	"rutter/raftstore/internal/changesdb"
 	"rutter/raftstore/internal/window"
 )
 
@@ -29,7 +30,7 @@ func TestEntriesKeepChangesWhole(t *testing.T) {
 		ends[must(t, n, c).Last] = true
 	}
 	head := n.Head().Seq
-	if err := n.persister.flush(); err != nil {
+	if err := n.persister.Flush(); err != nil {
 		t.Fatal(err)
 	}
 	must(t, n, tagChange(newID(), "last")) // the ring lets go of what is durable
@@ -72,7 +73,7 @@ func TestCheckCursor(t *testing.T) {
 		must(t, n, tagChange(newID(), fmt.Sprintf("t%d", i)))
 		cursors = append(cursors, n.Head())
 	}
-	if err := n.persister.flush(); err != nil {
+	if err := n.persister.Flush(); err != nil {
 		t.Fatal(err)
 	}
 	must(t, n, tagChange(newID(), "last"))
@@ -105,13 +106,13 @@ func TestFlippedBits(t *testing.T) {
 		must(t, n, tagChange(newID(), fmt.Sprintf("t%d", i)))
 	}
 	n.halt(t)
-	path := filepath.Join(n.cfg.Dir, dbName)
+	path := filepath.Join(n.cfg.Dir, changesdb.Name)
 	whole, err := os.ReadFile(path)
 	if err != nil {
 		t.Fatal(err)
 	}
 	var rows int
-	for _, bucket := range [][]byte{bucketEvents, window.BucketChanges, bucketMeta, []byte(log.KindNICTag.String())} {
+	for _, bucket := range [][]byte{changesdb.BucketEvents, window.BucketChanges, changesdb.BucketMeta, []byte(log.KindNICTag.String())} {
 		for row := 0; ; row++ {
 			if err := os.WriteFile(path, whole, 0o600); err != nil {
 				t.Fatal(err)
@@ -142,7 +143,7 @@ func damage(t *testing.T, path string, bucket []byte, row int) bool {
 	err = db.Update(func(tx *bbolt.Tx) error {
 		b := tx.Bucket(bucket)
 		if b == nil {
-			b = tx.Bucket(bucketObjects).Bucket(bucket)
+			b = tx.Bucket(changesdb.BucketObjects).Bucket(bucket)
 		}
 		cursor := b.Cursor()
 		key, value := cursor.First()

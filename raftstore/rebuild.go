@@ -10,6 +10,8 @@ import (
 	"net"
 	"time"
 
+	"rutter/raftstore/internal/changesdb"
+
 	"github.com/hashicorp/raft"
 	"go.etcd.io/bbolt"
 )
@@ -88,8 +90,8 @@ func (s *Store) beginRebuild() (*rebuild, uint64, error) {
 	}
 	a.rebuild = new(rebuild)
 	// A marker that is on its way would be of entries that were only kept.
-	s.persister.raiseEpoch()
-	return a.rebuild, a.head.applied, nil
+	s.persister.RaiseEpoch()
+	return a.rebuild, a.head.Applied, nil
 }
 
 // endRebuild applies what was kept, to whichever state there is now.
@@ -101,7 +103,7 @@ func (s *Store) endRebuild(b *rebuild) {
 		a.rebuild = nil
 	}
 	for _, entry := range b.kept {
-		if entry.Index > a.head.applied {
+		if entry.Index > a.head.Applied {
 			s.applyEntry(entry)
 		}
 	}
@@ -139,16 +141,16 @@ func (s *Store) rebuildFrom(ctx context.Context, r *raft.Raft, b *rebuild, from 
 func (s *Store) installRebuilt(ctx context.Context, r *raft.Raft, b *rebuild, k *sink) error {
 	defer func() { _ = (&received{k}).Close() }()
 	deadline := time.Now().Add(rebuildWait)
-	for r.CommitIndex() < k.marker.index {
+	for r.CommitIndex() < k.marker.Index {
 		if err := s.pause(ctx, nil); err != nil {
 			return err
 		}
 		if time.Now().After(deadline) {
-			return fmt.Errorf("raft is at index %d, the image at %d", r.CommitIndex(), k.marker.index)
+			return fmt.Errorf("raft is at index %d, the image at %d", r.CommitIndex(), k.marker.Index)
 		}
 	}
-	own := s.persister.lastMarker()
-	db, c, err := k.openAs(func(h *head) marker { return own })
+	own := s.persister.LastMarker()
+	db, c, err := k.openAs(func(h *changesdb.Head) changesdb.Marker { return own })
 	if err != nil {
 		return err
 	}
@@ -157,8 +159,8 @@ func (s *Store) installRebuilt(ctx context.Context, r *raft.Raft, b *rebuild, k 
 	if s.applier.rebuild != b || b.err != nil {
 		return errors.Join(b.err, db.Close()) // or raft has restored an image itself
 	}
-	if s.applier.head.cluster != c.head.cluster {
-		return errors.Join(fmt.Errorf("its cluster is %s, this server's %s", c.head.cluster, s.applier.head.cluster), db.Close())
+	if s.applier.head.Cluster != c.Head.Cluster {
+		return errors.Join(fmt.Errorf("its cluster is %s, this server's %s", c.Head.Cluster, s.applier.head.Cluster), db.Close())
 	}
 	return s.install(k, db, &c)
 }
@@ -234,14 +236,14 @@ func (s *Store) imageFrom(ctx context.Context, index uint64) (*raft.SnapshotMeta
 		if err := s.Serving(); err != nil {
 			return nil, nil, err
 		}
-		if err := s.persister.flush(); err != nil {
+		if err := s.persister.Flush(); err != nil {
 			return nil, nil, err
 		}
-		if s.persister.progress().Index >= index {
+		if s.persister.Progress().Index >= index {
 			return s.images.Open("rebuild")
 		}
 		if time.Now().After(deadline) {
-			return nil, nil, fmt.Errorf("this server is at raft index %d, and %d is asked for", s.persister.progress().Index, index)
+			return nil, nil, fmt.Errorf("this server is at raft index %d, and %d is asked for", s.persister.Progress().Index, index)
 		}
 		if err := s.pause(ctx, nil); err != nil {
 			return nil, nil, err
@@ -251,23 +253,23 @@ func (s *Store) imageFrom(ctx context.Context, index uint64) (*raft.SnapshotMeta
 
 // openAs opens the received file as changes.db, with the marker that at gives,
 // and reads what it holds.
-func (k *sink) openAs(at func(h *head) marker) (*bbolt.DB, content, error) {
-	db, err := openChanges(k.path(), k.images.s.cfg.MapBytes)
+func (k *sink) openAs(at func(h *changesdb.Head) changesdb.Marker) (*bbolt.DB, changesdb.Content, error) {
+	db, err := changesdb.Open(k.path(), k.images.s.cfg.MapBytes)
 	if err != nil {
-		return nil, content{}, err
+		return nil, changesdb.Content{}, err
 	}
 	err = db.Update(func(tx *bbolt.Tx) error {
-		h, _, err := readMeta(tx)
+		h, _, err := changesdb.ReadMeta(tx)
 		if err != nil {
 			return err
 		}
 		m := at(&h)
-		meta := tx.Bucket(bucketMeta)
-		return errors.Join(putHead(meta, &h), meta.Put(keyMarker, m.encode()))
+		meta := tx.Bucket(changesdb.BucketMeta)
+		return errors.Join(changesdb.PutHead(meta, &h), meta.Put(changesdb.KeyMarker, m.Encode()))
 	})
-	var c content
+	var c changesdb.Content
 	if err == nil {
-		c, err = load(db, k.images.s.cfg.DedupeAge, k.images.s.cfg.DedupeCount)
+		c, err = changesdb.Load(db, k.images.s.cfg.DedupeAge, k.images.s.cfg.DedupeCount)
 	}
 	if err != nil {
 		return nil, c, errors.Join(fmt.Errorf("image: %w", err), db.Close())

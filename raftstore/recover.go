@@ -7,6 +7,8 @@ import (
 	"path/filepath"
 	"slices"
 
+	"rutter/raftstore/internal/changesdb"
+
 	"github.com/hashicorp/raft"
 )
 
@@ -79,8 +81,8 @@ func (r *Rebirth) takeOver(c *Content, logger *slog.Logger) (err error) {
 	if err != nil {
 		return err
 	}
-	h := s.files.acquire()
-	if err := errors.Join(r.found(h.db, c, index, term), s.files.release(h)); err != nil {
+	h := s.files.Acquire()
+	if err := errors.Join(r.found(h.DB, c, index, term), s.files.Release(h)); err != nil {
 		return err
 	}
 	c.Waiting, c.LastIndex, c.LastTerm = 0, 0, 0
@@ -89,7 +91,7 @@ func (r *Rebirth) takeOver(c *Content, logger *slog.Logger) (err error) {
 		err = s.raftLog.DeleteRange(first, index)
 	}
 	if err != nil {
-		return fmt.Errorf("%s: %w: %w", filepath.Join(r.Dir, raftName), ErrDisk, err)
+		return fmt.Errorf("%s: %w: %w", filepath.Join(r.Dir, changesdb.RaftName), ErrDisk, err)
 	}
 	return nil
 }
@@ -100,8 +102,8 @@ const flushEvery = 512
 
 // applyAll applies every entry of raft.db, committed or not, writes the result,
 // and returns the place of the last.
-func (s *Store) applyAll(progress Progress) (index, term uint64, err error) {
-	index, term = s.applier.head.applied, s.applier.head.term
+func (s *Store) applyAll(progress changesdb.Progress) (index, term uint64, err error) {
+	index, term = s.applier.head.Applied, s.applier.head.Term
 	last, err := s.raftLog.LastIndex()
 	if err != nil {
 		return 0, 0, err
@@ -118,12 +120,12 @@ func (s *Store) applyAll(progress Progress) (index, term uint64, err error) {
 			return 0, 0, err
 		}
 		if i%flushEvery == 0 {
-			if err := s.persister.flush(); err != nil {
+			if err := s.persister.Flush(); err != nil {
 				return 0, 0, err
 			}
-			progress.tell(int64(i), int64(last))
+			progress.Tell(int64(i), int64(last))
 		}
 		index, term = i, entry.Term
 	}
-	return index, term, s.persister.flush()
+	return index, term, s.persister.Flush()
 }

@@ -15,6 +15,7 @@ import (
 	"go.etcd.io/bbolt"
 
 	"rutter/raftstore/internal/boltfile"
+	"rutter/raftstore/internal/changesdb"
 	"rutter/raftstore/internal/window"
 )
 
@@ -26,7 +27,7 @@ type Rebirth struct {
 	Now    func() time.Time // for the new cluster's id; time.Now
 	// DryRun does everything but put the result into place.
 	DryRun   bool
-	Progress Progress
+	Progress changesdb.Progress
 }
 
 func (r *Rebirth) check() error {
@@ -58,10 +59,10 @@ func Restore(snapshot string, r Rebirth) (*Content, error) {
 	if err := checkVacant(r.Dir); err != nil {
 		return nil, err
 	}
-	if err := prepareDir(r.Dir); err != nil {
+	if err := changesdb.PrepareDir(r.Dir); err != nil {
 		return nil, err
 	}
-	pending := filepath.Join(r.Dir, dbName+".restore"+boltfile.PendingSuffix)
+	pending := filepath.Join(r.Dir, changesdb.Name+".restore"+boltfile.PendingSuffix)
 	c, err := extract(snapshot, pending, r.Progress)
 	if err != nil {
 		return nil, err
@@ -79,7 +80,7 @@ func (r *Rebirth) restore(c *Content, pending string) error {
 	if r.DryRun {
 		return nil
 	}
-	db, err := openChanges(pending, 0)
+	db, err := changesdb.Open(pending, 0)
 	if err != nil {
 		return err
 	}
@@ -89,13 +90,13 @@ func (r *Rebirth) restore(c *Content, pending string) error {
 	if err := r.newRaftLog(c.Term); err != nil {
 		return err
 	}
-	if err := errors.Join(ownAs(r.Dir, pending), ownAs(r.Dir, filepath.Join(r.Dir, raftName))); err != nil {
+	if err := errors.Join(ownAs(r.Dir, pending), ownAs(r.Dir, filepath.Join(r.Dir, changesdb.RaftName))); err != nil {
 		return err
 	}
-	if err := os.Rename(pending, filepath.Join(r.Dir, dbName)); err != nil {
+	if err := os.Rename(pending, filepath.Join(r.Dir, changesdb.Name)); err != nil {
 		return fmt.Errorf("%w: %w", ErrDisk, err)
 	}
-	return syncDir(r.Dir)
+	return changesdb.SyncDir(r.Dir)
 }
 
 // ownAs gives a file that root made to the owner of the data folder, who is to
@@ -121,16 +122,16 @@ func (r *Rebirth) found(db *bbolt.DB, c *Content, index, term uint64) error {
 	conf := raft.Configuration{Servers: []raft.Server{{ID: raft.ServerID(r.Member.ID), Address: raft.ServerAddress(r.Member.Address)}}}
 	cluster := window.NewID(r.Now())
 	err := db.Update(func(tx *bbolt.Tx) error {
-		h, _, err := readMeta(tx)
+		h, _, err := changesdb.ReadMeta(tx)
 		if err != nil {
 			return err
 		}
-		h.applied, h.term, h.conf, h.confIndex, h.cluster = index, term, conf, index, cluster
-		h.skips = h.skips.settled() // there is no entry any more for the others to wait for
-		c.Cluster, c.Head, c.Index, c.Term = cluster, h.cursor(), index, term
-		m := marker{index: index, term: term, confIndex: index, conf: conf}
-		meta := tx.Bucket(bucketMeta)
-		return errors.Join(putHead(meta, &h), meta.Put(keyMarker, m.encode()))
+		h.Applied, h.Term, h.Conf, h.ConfIndex, h.Cluster = index, term, conf, index, cluster
+		h.Skips = h.Skips.Settled() // there is no entry any more for the others to wait for
+		c.Cluster, c.Head, c.Index, c.Term = cluster, h.Cursor(), index, term
+		m := changesdb.Marker{Index: index, Term: term, ConfIndex: index, Conf: conf}
+		meta := tx.Bucket(changesdb.BucketMeta)
+		return errors.Join(changesdb.PutHead(meta, &h), meta.Put(changesdb.KeyMarker, m.Encode()))
 	})
 	if err != nil {
 		return fmt.Errorf("%s: found the new cluster: %w: %w", r.Dir, ErrDisk, err)
@@ -145,7 +146,7 @@ var keyCurrentTerm = []byte("CurrentTerm")
 // newRaftLog makes a raft.db without entries, whose term is not below the
 // content's: else later entries would be of lower terms than those before.
 func (r *Rebirth) newRaftLog(term uint64) error {
-	path := filepath.Join(r.Dir, raftName)
+	path := filepath.Join(r.Dir, changesdb.RaftName)
 	pending := path + boltfile.PendingSuffix
 	bolt, err := raftboltdb.New(raftboltdb.Options{Path: pending, BoltOptions: &bbolt.Options{Timeout: boltfile.LockWait}})
 	if err != nil {
@@ -157,17 +158,17 @@ func (r *Rebirth) newRaftLog(term uint64) error {
 	if err := os.Rename(pending, path); err != nil {
 		return fmt.Errorf("%w: %w", ErrDisk, err)
 	}
-	return syncDir(r.Dir)
+	return changesdb.SyncDir(r.Dir)
 }
 
 // checkVacant refuses a folder that holds a log. An empty raft.db alone is what
 // an interrupted restore leaves.
 func checkVacant(dir string) error {
 	taken := fmt.Errorf("%s holds a server's data already: move it away first, or give another folder", dir)
-	if _, err := os.Stat(filepath.Join(dir, dbName)); !errors.Is(err, fs.ErrNotExist) {
+	if _, err := os.Stat(filepath.Join(dir, changesdb.Name)); !errors.Is(err, fs.ErrNotExist) {
 		return errors.Join(taken, err)
 	}
-	path := filepath.Join(dir, raftName)
+	path := filepath.Join(dir, changesdb.RaftName)
 	if _, err := os.Stat(path); errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"rutter/log"
+	"rutter/raftstore/internal/changesdb"
 )
 
 // saved returns the bytes of a backup of n.
@@ -134,7 +135,7 @@ func TestRestoreDamaged(t *testing.T) {
 		if _, err := Restore(written(t, b), at); !errors.Is(err, log.ErrCorrupt) && !errors.Is(err, log.ErrFormat) {
 			t.Errorf("%s: %v, want ErrCorrupt or ErrFormat", name, err)
 		}
-		if err := CheckImage(bytes.NewReader(b)); err == nil {
+		if err := changesdb.CheckImage(bytes.NewReader(b)); err == nil {
 			t.Errorf("%s: CheckImage finds nothing", name)
 		}
 		if left, _ := filepath.Glob(filepath.Join(dir, "*")); len(left) > 0 {
@@ -232,7 +233,7 @@ func TestRecoverTakesWhatWaits(t *testing.T) {
 	}
 	// A copy of the files, as a crash leaves them.
 	dir := t.TempDir()
-	for _, name := range []string{dbName, raftName} {
+	for _, name := range []string{changesdb.Name, changesdb.RaftName} {
 		b, err := os.ReadFile(filepath.Join(n.cfg.Dir, name))
 		if err == nil {
 			err = os.WriteFile(filepath.Join(dir, name), b, 0o600)

@@ -10,8 +10,13 @@ import (
 	"go.etcd.io/bbolt"
 
 	"rutter/log"
+	"rutter/raftstore/internal/changesdb"
 	"rutter/raftstore/internal/metarow"
 )
+
+// Retention says how much of the log a cluster keeps. It is replicated; the zero value
+// is the default: see DefaultRetention.
+type Retention = changesdb.Retention
 
 // SetRetention changes what the cluster keeps, on any server.
 func (s *Store) SetRetention(ctx context.Context, r Retention) error {
@@ -51,24 +56,24 @@ func (s *Store) PlanRetention(r *Retention) (p RetentionPlan, err error) {
 	if err != nil {
 		return p, err
 	}
-	err = s.files.view(func(tx *bbolt.Tx) error {
-		h, _, err := readMeta(tx)
+	err = s.files.View(func(tx *bbolt.Tx) error {
+		h, _, err := changesdb.ReadMeta(tx)
 		if err != nil {
 			return err
 		}
-		p = RetentionPlan{Retention: h.retention.orDefault(), Head: h.seq, Floor: h.floor, Next: h.floor, Bytes: usedBytes(tx)}
+		p = RetentionPlan{Retention: h.Retention.OrDefault(), Head: h.Seq, Floor: h.Floor, Next: h.Floor, Bytes: changesdb.UsedBytes(tx)}
 		if r != nil {
 			p.Retention = *r
 		}
-		if p.Oldest, err = timeOf(tx, h.floor+1, h.seq); err != nil {
+		if p.Oldest, err = changesdb.TimeOf(tx, h.Floor+1, h.Seq); err != nil {
 			return err
 		}
-		to, err := wantedFloor(tx, r, now)
+		to, err := changesdb.WantedFloor(tx, r, now)
 		if err != nil || to.Seq == 0 {
 			return err
 		}
 		p.Next = to.Seq
-		p.NextTime, err = timeOf(tx, to.Seq, h.seq)
+		p.NextTime, err = changesdb.TimeOf(tx, to.Seq, h.Seq)
 		return err
 	})
 	return p, err
@@ -82,14 +87,14 @@ func (s *Store) setRetentionLocal(ctx context.Context, r *raft.Raft, want *Reten
 	if !s.allKnow(commandRetention, r.GetConfiguration().Configuration().Servers) {
 		return errors.New("retention: not all members were heard to know this command: upgrade them, or wait until they are back")
 	}
-	return awaitFuture(ctx, r.Apply(append([]byte{commandRetention}, want.encode()...), enqueueTimeout))
+	return awaitFuture(ctx, r.Apply(append([]byte{commandRetention}, want.Encode()...), enqueueTimeout))
 }
 
 func (s *Store) applyRetention(data []byte) error {
-	if len(data) < retentionBytes {
+	if len(data) < changesdb.RetentionBytes {
 		return fmt.Errorf("retention of %d bytes: %w", len(data), log.ErrCorrupt)
 	}
-	s.applier.head.retention = readRetention(&metarow.Reader{Rest: data})
+	s.applier.head.Retention = changesdb.ReadRetention(&metarow.Reader{Rest: data})
 	return nil
 }
 
@@ -107,11 +112,11 @@ func (s *Store) applyFloor(data []byte) error {
 	r := metarow.Reader{Rest: data}
 	seq := log.Seq(r.U64())
 	a := &s.applier
-	if seq > a.head.seq {
-		return fmt.Errorf("floor at %d, beyond the head at %d: %w", seq, a.head.seq, log.ErrCorrupt)
+	if seq > a.head.Seq {
+		return fmt.Errorf("floor at %d, beyond the head at %d: %w", seq, a.head.Seq, log.ErrCorrupt)
 	}
-	if seq > a.head.floor {
-		a.head.floor, a.head.floorHash = seq, log.Hash(r.Take(len(log.Hash{})))
+	if seq > a.head.Floor {
+		a.head.Floor, a.head.FloorHash = seq, log.Hash(r.Take(len(log.Hash{})))
 	}
 	return nil
 }
@@ -126,9 +131,9 @@ func (s *Store) moveFloor(ctx context.Context, r *raft.Raft) error {
 	if err != nil {
 		return err // a clock that may be wrong must not let history go
 	}
-	var to slot
-	err = s.files.view(func(tx *bbolt.Tx) error {
-		to, err = wantedFloor(tx, nil, now)
+	var to changesdb.Slot
+	err = s.files.View(func(tx *bbolt.Tx) error {
+		to, err = changesdb.WantedFloor(tx, nil, now)
 		return err
 	})
 	if err != nil || to.Seq == 0 {

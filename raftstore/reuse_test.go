@@ -11,6 +11,7 @@ import (
 	"github.com/hashicorp/raft"
 
 	"rutter/log"
+	"rutter/raftstore/internal/changesdb"
 	"rutter/raftstore/internal/window"
 )
 
@@ -152,14 +153,14 @@ func TestWindowAtTheRaise(t *testing.T) {
 	}
 	restart := func(i int) { // as far as the files go: there is no raft here
 		s := stores[i]
-		if err := s.persister.flush(); err != nil {
+		if err := s.persister.Flush(); err != nil {
 			t.Fatal(err)
 		}
-		c, err := load(dbOf(s.files), s.cfg.DedupeAge, s.cfg.DedupeCount)
+		c, err := changesdb.Load(dbOf(s.files), s.cfg.DedupeAge, s.cfg.DedupeCount)
 		if err != nil {
 			t.Fatal(err)
 		}
-		s.applier.window, s.applier.head, s.state, s.head = c.window, c.head, c.state, c.head
+		s.applier.window, s.applier.head, s.state, s.head = c.Window, c.Head, c.State, c.Head
 	}
 	for i := range configs {
 		configs[i] = testConfig(t, "s1", t.TempDir())
@@ -184,7 +185,7 @@ func TestWindowAtTheRaise(t *testing.T) {
 	same := func(when string) {
 		t.Helper()
 		for _, s := range stores[1:] {
-			if s.applier.head.digest() != stores[0].applier.head.digest() {
+			if s.applier.head.Digest() != stores[0].applier.head.Digest() {
 				t.Errorf("%s: servers differ", when)
 			}
 		}
@@ -222,10 +223,10 @@ func TestWindowAtTheRaise(t *testing.T) {
 	for i, c := range changes { // none is applied twice
 		index++
 		for _, s := range stores {
-			seq := s.applier.head.seq
+			seq := s.applier.head.Seq
 			c.Time = log.TimeOf(now)
 			applyOne(t, s, index, c)
-			if s.applier.head.seq != seq {
+			if s.applier.head.Seq != seq {
 				t.Fatalf("change %d was applied again", i)
 			}
 		}

@@ -13,6 +13,7 @@ import (
 	"rutter/log"
 	"rutter/raftstore/internal/boltfile"
 	"rutter/raftstore/internal/disk"
+	"rutter/raftstore/internal/notify"
 )
 
 // A disk that is full stops what grows, and nothing else (SAFETY P6). Each server
@@ -118,10 +119,10 @@ func (s *Store) lookForRoom() {
 	if size == 0 {
 		return // it does not say
 	}
-	s.judgeRoom(free, size, s.files.freeBytes(), s.raftLog.freeBytes(), int64(s.persister.progress().LagBytes))
+	s.judgeRoom(free, size, s.files.FreeBytes(), s.raftLog.freeBytes(), int64(s.persister.Progress().LagBytes))
 }
 
-// freeBytes returns the bytes that raft's log can grow by within its file.
+// FreeBytes returns the bytes that raft's log can grow by within its file.
 func (l *raftLog) freeBytes() int64 {
 	if l.wal != nil {
 		return 0
@@ -204,7 +205,7 @@ func (s *Store) runRoom(ctx context.Context, r *raft.Raft) {
 			s.lookForRoom()
 			if s.Room().Low && time.Since(early) > earlyUpkeep {
 				early = time.Now()
-				signal(s.room.upkeep)
+				notify.Send(s.room.upkeep)
 			}
 			s.judgeCluster(r)
 		case <-ask.C:

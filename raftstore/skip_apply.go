@@ -13,7 +13,9 @@ import (
 	"github.com/hashicorp/raft"
 
 	"rutter/log"
+	"rutter/raftstore/internal/changesdb"
 	"rutter/raftstore/internal/window"
+	"rutter/raftstore/skipped"
 )
 
 // errSkippedEntry: an operator took the cluster past the entry, which says no
@@ -30,7 +32,7 @@ func (a *applier) fails(change log.UUID) error {
 
 // applyOrSkip applies an entry, but for what an operator had skipped. A panic is
 // an error like any other: whatever stops apply, there is a way past it.
-func (s *Store) applyOrSkip(entry *raft.Log, u *unit) (response any, err error) {
+func (s *Store) applyOrSkip(entry *raft.Log, u *changesdb.Unit) (response any, err error) {
 	defer func() {
 		if p := recover(); p != nil {
 			s.logger.Error("panic in apply", "raft_index", entry.Index, "panic", p, "stack", string(debug.Stack()))
@@ -38,23 +40,23 @@ func (s *Store) applyOrSkip(entry *raft.Log, u *unit) (response any, err error) 
 		}
 	}()
 	a := &s.applier
-	at := a.head.skips.pendingAt(entry.Index)
+	at := a.head.Skips.PendingAt(entry.Index)
 	if at < 0 {
 		response, err = s.applyData(entry, u)
 		a.dropForeignSkips()
 		return response, err
 	}
-	skip := &a.head.skips[at].Skip
-	if got := entryHash(entry); got != skip.Entry {
+	skip := &a.head.Skips[at].Skip
+	if got := skipped.EntryHash(entry); got != skip.Entry {
 		s.logger.Warn("a skip that was planted is void: another entry stands at its raft index, and is applied", "raft_index", entry.Index, "planted_for", skip.Entry, "entry", got)
 		response, err = s.applyData(entry, u)
-		a.head.skips = a.head.skips.become(at, SkipVoid)
+		a.head.Skips = a.head.Skips.Become(at, skipped.Void)
 		return response, err
 	}
 	if response, err = s.skipEntry(entry, skip, u); err != nil {
 		return nil, fmt.Errorf("skip: %w", err)
 	}
-	a.head.skips = a.head.skips.become(at, SkipPassed)
+	a.head.Skips = a.head.Skips.Become(at, skipped.Passed)
 	s.logger.Warn("raft entry skipped, as an operator said", "raft_index", entry.Index, "entry", skip.Entry, "changes", len(skip.Changes), "actor", skip.Actor, "reason", skip.Reason)
 	return response, nil
 }
@@ -62,15 +64,15 @@ func (s *Store) applyOrSkip(entry *raft.Log, u *unit) (response any, err error) 
 // dropForeignSkips drops what waits for an index of another cluster: a server
 // with an empty folder took it from one whose cluster it then did not join.
 func (a *applier) dropForeignSkips() {
-	foreign := func(p PlantedSkip) bool { return p.State == SkipPending && p.Cluster != a.head.cluster }
-	if !a.head.cluster.IsZero() && slices.ContainsFunc(a.head.skips, foreign) {
-		a.head.skips = slices.DeleteFunc(slices.Clone(a.head.skips), foreign)
+	foreign := func(p skipped.Planted) bool { return p.State == skipped.Pending && p.Cluster != a.head.Cluster }
+	if !a.head.Cluster.IsZero() && slices.ContainsFunc(a.head.Skips, foreign) {
+		a.head.Skips = slices.DeleteFunc(slices.Clone(a.head.Skips), foreign)
 	}
 }
 
 // skipEntry does what is left of an entry, and records the skip. The response is
 // that of the batch, if the entry is one.
-func (s *Store) skipEntry(entry *raft.Log, skip *Skip, u *unit) (response any, err error) {
+func (s *Store) skipEntry(entry *raft.Log, skip *skipped.Skip, u *changesdb.Unit) (response any, err error) {
 	response = errSkippedEntry
 	if len(entry.Data) > 0 && entry.Data[0] == commandBatch {
 		changes, err := log.SplitBatch(entry.Data[1:])
@@ -87,7 +89,7 @@ func (s *Store) skipEntry(entry *raft.Log, skip *Skip, u *unit) (response any, e
 }
 
 // skipChanges applies the changes of a batch that are not skipped, in order.
-func (s *Store) skipChanges(changes [][]byte, skip *Skip, u *unit) ([]log.Result, error) {
+func (s *Store) skipChanges(changes [][]byte, skip *skipped.Skip, u *changesdb.Unit) ([]log.Result, error) {
 	results := make([]log.Result, len(changes))
 	for i, raw := range changes {
 		id, known := log.ChangeID(raw)
@@ -106,11 +108,11 @@ func (s *Store) skipChanges(changes [][]byte, skip *Skip, u *unit) ([]log.Result
 
 // skipChange refuses a change without looking at more than its id, and remembers
 // that, so that a retry learns what was done. Nothing moves the cluster's time.
-func (s *Store) skipChange(id log.UUID, skip *Skip, u *unit) (log.Result, error) {
+func (s *Store) skipChange(id log.UUID, skip *skipped.Skip, u *changesdb.Unit) (log.Result, error) {
 	a := &s.applier
-	result := log.Result{ChangeID: id, Refusal: skip.refusal(id)}
+	result := log.Result{ChangeID: id, Refusal: skip.Refusal(id)}
 	s.counters.refused.Add(1)
-	if !a.window.Takes(id, a.head.time) {
+	if !a.window.Takes(id, a.head.Time) {
 		return result, nil // the window says already what a retry gets
 	}
 	encoded, err := a.enc.Result(&result)
@@ -121,39 +123,39 @@ func (s *Store) skipChange(id log.UUID, skip *Skip, u *unit) (log.Result, error)
 	// applied now, or at its own time if that is later, so that none is forgotten while
 	// its id could be taken.
 	if a.window.Contained() {
-		row := window.Row{Applied: max(a.head.time, window.TimeOf(id)), Result: encoded}
+		row := window.Row{Applied: max(a.head.Time, window.TimeOf(id)), Result: encoded}
 		encoded = row.Encode()
 	}
 	a.window.Add(id, encoded, a.index)
-	u.window.Results = append(u.window.Results, window.Result{ID: id, Value: encoded})
-	u.bytes += len(encoded)
+	u.Window.Results = append(u.Window.Results, window.Result{ID: id, Value: encoded})
+	u.Bytes += len(encoded)
 	return result, nil
 }
 
 // recordSkip makes the one event of a skip, of nothing but what was planted and
 // the state that all servers have.
-func (s *Store) recordSkip(skip *Skip, u *unit) error {
-	value, err := skip.record()
+func (s *Store) recordSkip(skip *skipped.Skip, u *changesdb.Unit) error {
+	value, err := skip.Record()
 	if err != nil {
 		return err
 	}
 	a := &s.applier
 	event := &log.Event{
-		Kind: log.KindSetting, Action: log.Create, ID: skip.setting(), Revision: 1, Time: a.head.time,
+		Kind: log.KindSetting, Action: log.Create, ID: skip.Setting(), Revision: 1, Time: a.head.Time,
 		Actor: skip.Actor, ChangeID: skip.ID,
-		Object: &log.Setting{Name: skip.setting(), Value: value},
+		Object: &log.Setting{Name: skip.Setting(), Value: value},
 	}
 	encoded, body, err := a.enc.EventAndBody(event)
 	if err != nil {
 		return err
 	}
-	seq := a.head.seq + 1
+	seq := a.head.Seq + 1
 	d := decided{
 		events: []*log.Event{event}, bodies: [][]byte{body},
-		slots: []slot{{log.Entry{Seq: seq, Hash: a.head.hash.Next(seq, encoded), Bytes: encoded}, 0}},
+		slots: []changesdb.Slot{{Entry: log.Entry{Seq: seq, Hash: a.head.Hash.Next(seq, encoded), Bytes: encoded}}},
 	}
-	u.slots = append(u.slots, d.slots...)
-	u.bytes += len(encoded)
+	u.Slots = append(u.Slots, d.slots...)
+	u.Bytes += len(encoded)
 	return s.fold(&d)
 }
 

@@ -10,6 +10,7 @@ import (
 
 	"rutter/log"
 	"rutter/raftstore/internal/digest"
+	"rutter/raftstore/skipped"
 )
 
 // A server that has planted skips greets raft's connections with streamSkips, its
@@ -20,11 +21,11 @@ import (
 // with: it has to come past the same entries.
 
 // greeting returns the greeting of raft's connections.
-func greeting(cluster log.UUID, planted skips) ([]byte, error) {
+func greeting(cluster log.UUID, planted skipped.List) ([]byte, error) {
 	if len(planted) == 0 {
 		return append([]byte{streamRaft}, cluster[:]...), nil
 	}
-	text, err := json.Marshal(planted.plain())
+	text, err := json.Marshal(planted.Plain())
 	if err != nil {
 		return nil, err
 	}
@@ -34,7 +35,7 @@ func greeting(cluster log.UUID, planted skips) ([]byte, error) {
 }
 
 // readSkips reads what follows the cluster's id in a greeting.
-func readSkips(conn net.Conn, sort byte) ([]Skip, error) {
+func readSkips(conn net.Conn, sort byte) ([]skipped.Skip, error) {
 	if sort != streamSkips {
 		return nil, nil
 	}
@@ -44,7 +45,7 @@ func readSkips(conn net.Conn, sort byte) ([]Skip, error) {
 		return nil, err
 	}
 	n := binary.BigEndian.Uint32(length[:])
-	if n > maxSkipGreeting {
+	if n > skipped.MaxGreeting {
 		return nil, fmt.Errorf("skips of %d bytes: %w", n, log.ErrTooLarge)
 	}
 	text := make([]byte, n)
@@ -52,7 +53,7 @@ func readSkips(conn net.Conn, sort byte) ([]Skip, error) {
 		return nil, err
 	}
 	_ = conn.SetReadDeadline(time.Time{})
-	var all []Skip
+	var all []skipped.Skip
 	if err := json.Unmarshal(text, &all); err != nil {
 		return nil, fmt.Errorf("skips: %w: %w", log.ErrCorrupt, err)
 	}
@@ -60,19 +61,19 @@ func readSkips(conn net.Conn, sort byte) ([]Skip, error) {
 }
 
 // skips are those that this server has.
-func (s *Store) skips() skips {
+func (s *Store) skips() skipped.List {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
-	return s.head.skips
+	return s.head.Skips
 }
 
 // sameSkips reports whether a dialler of a cluster may talk raft to this server:
 // it has the same skips, or one of the two has applied nothing yet.
-func (s *Store) sameSkips(from net.Addr, cluster log.UUID, theirs []Skip) bool {
+func (s *Store) sameSkips(from net.Addr, cluster log.UUID, theirs []skipped.Skip) bool {
 	if cluster.IsZero() || s.Head().Cluster.IsZero() && s.adoptSkips(cluster, theirs) {
 		return true
 	}
-	what := s.skips().differ(theirs)
+	what := s.skips().Differ(theirs)
 	if what == "" {
 		s.skipTrouble.Store(nil)
 		return true
@@ -87,21 +88,21 @@ func (s *Store) sameSkips(from net.Addr, cluster log.UUID, theirs []Skip) bool {
 
 // adoptSkips takes over the skips of a cluster that this server, whose folder is
 // empty, is about to join; false if it is not empty.
-func (s *Store) adoptSkips(cluster log.UUID, theirs []Skip) bool {
+func (s *Store) adoptSkips(cluster log.UUID, theirs []skipped.Skip) bool {
 	a := &s.applier
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if !a.head.cluster.IsZero() {
+	if !a.head.Cluster.IsZero() {
 		return false
 	}
-	a.head.skips = nil
-	for _, skip := range theirs[:min(len(theirs), maxSkips)] {
-		if skip.Cluster == cluster && skip.check() == nil && a.head.skips.pendingAt(skip.Index) < 0 {
-			a.head.skips = a.head.skips.with(skip)
+	a.head.Skips = nil
+	for _, skip := range theirs[:min(len(theirs), skipped.Most)] {
+		if skip.Cluster == cluster && skip.Check() == nil && a.head.Skips.PendingAt(skip.Index) < 0 {
+			a.head.Skips = a.head.Skips.With(skip)
 		}
 	}
 	s.mu.Lock()
-	s.head.skips = a.head.skips
+	s.head.Skips = a.head.Skips
 	s.mu.Unlock()
 	return true
 }
@@ -123,7 +124,7 @@ func (s *Store) skipsName() string {
 	}
 	var b []byte
 	for i := range planted {
-		b = append(b, planted[i].sum().Bytes()...)
+		b = append(b, planted[i].Sum().Bytes()...)
 	}
 	return fmt.Sprintf("%x", digest.Of(b).Bytes())
 }

@@ -12,16 +12,18 @@ import (
 
 	"rutter/log"
 	"rutter/raftstore/internal/boltfile"
+	"rutter/raftstore/internal/changesdb"
 	"rutter/raftstore/internal/disk"
 	"rutter/raftstore/internal/window"
+	"rutter/raftstore/skipped"
 )
 
 // Skips returns what is planted in a data folder that no server has open.
-func Skips(dir string) ([]PlantedSkip, error) {
-	var k skips
+func Skips(dir string) ([]skipped.Planted, error) {
+	var k skipped.List
 	err := withChanges(dir, true, func(tx *bbolt.Tx) error {
-		h, _, err := readMeta(tx)
-		k = h.skips
+		h, _, err := changesdb.ReadMeta(tx)
+		k = h.Skips
 		return err
 	})
 	return k, err
@@ -30,7 +32,7 @@ func Skips(dir string) ([]PlantedSkip, error) {
 // withChanges runs fn in a transaction of the changes.db of a folder that no
 // server has open; a synced one unless it only reads.
 func withChanges(dir string, reads bool, fn func(tx *bbolt.Tx) error) error {
-	path := filepath.Join(dir, dbName)
+	path := filepath.Join(dir, changesdb.Name)
 	if err := disk.CheckRegular(path); err != nil {
 		return fmt.Errorf("%s is no server's data folder: %w", dir, err)
 	}
@@ -48,9 +50,9 @@ func withChanges(dir string, reads bool, fn func(tx *bbolt.Tx) error) error {
 }
 
 // NewSkip makes the skip of an entry that waits in a stopped server's folder, of
-// all of it or of some changes. Nothing is planted yet. Errors: ErrSkip.
-func NewSkip(dir string, index uint64, changes []log.UUID, actor, reason string, now time.Time) (Skip, error) {
-	k := Skip{Index: index, ID: window.NewID(now), Actor: actor, Reason: reason}
+// all of it or of some changes. Nothing is planted yet. Errors: Err.
+func NewSkip(dir string, index uint64, changes []log.UUID, actor, reason string, now time.Time) (skipped.Skip, error) {
+	k := skipped.Skip{Index: index, ID: window.NewID(now), Actor: actor, Reason: reason}
 	k.Planted = log.TimeOf(now.Truncate(time.Millisecond)) // as its text has it
 	slices.SortFunc(changes, func(a, b log.UUID) int { return slices.Compare(a[:], b[:]) })
 	k.Changes = slices.Compact(changes)
@@ -64,32 +66,32 @@ func NewSkip(dir string, index uint64, changes []log.UUID, actor, reason string,
 	}
 	for _, id := range k.Changes {
 		if !slices.ContainsFunc(view.Changes, func(c ChangeView) bool { return c.ID == id.String() }) {
-			return k, fmt.Errorf("%w: the entry at raft index %d has no change %s", ErrSkip, index, id)
+			return k, fmt.Errorf("%w: the entry at raft index %d has no change %s", skipped.Err, index, id)
 		}
 	}
-	return k, k.check()
+	return k, k.Check()
 }
 
 // PlantSkip plants a skip in the folder of a stopped server, after it saw that the
 // folder is of the same cluster, has not come to the entry, and has that very
 // entry. A log that ends before it will get it from another server; missing says
-// so. To plant the same skip again is nothing. Errors: ErrSkip.
-func PlantSkip(dir string, k Skip) (missing bool, err error) {
-	if err := k.check(); err != nil {
+// so. To plant the same skip again is nothing. Errors: Err.
+func PlantSkip(dir string, k skipped.Skip) (missing bool, err error) {
+	if err := k.Check(); err != nil {
 		return false, err
 	}
 	planted, err := Skips(dir)
 	if err != nil {
 		return false, err
 	}
-	if at := slices.IndexFunc(planted, func(p PlantedSkip) bool { return p.Index == k.Index }); at >= 0 {
-		if planted[at].sum() == k.sum() {
+	if at := slices.IndexFunc(planted, func(p skipped.Planted) bool { return p.Index == k.Index }); at >= 0 {
+		if planted[at].Sum() == k.Sum() {
 			return false, nil
 		}
-		return false, fmt.Errorf("%w: another skip of raft index %d is %s here: take it back first, with --undo %d", ErrSkip, k.Index, planted[at].State, k.Index)
+		return false, fmt.Errorf("%w: another skip of raft index %d is %s here: take it back first, with --undo %d", skipped.Err, k.Index, planted[at].State, k.Index)
 	}
-	if len(planted) >= maxSkips {
-		return false, fmt.Errorf("%w: %d skips are planted, the most there can be", ErrSkip, len(planted))
+	if len(planted) >= skipped.Most {
+		return false, fmt.Errorf("%w: %d skips are planted, the most there can be", skipped.Err, len(planted))
 	}
 	view, err := ViewEntry(dir, k.Index)
 	switch {
@@ -98,7 +100,7 @@ func PlantSkip(dir string, k Skip) (missing bool, err error) {
 	case err != nil:
 		return false, err
 	case view.Entry != k.Entry:
-		return false, fmt.Errorf("%w: at raft index %d this folder has another entry, of term %d: %s, and the skip is of %s; the end of its log is not the cluster's: let this server join again with an empty folder", ErrSkip, k.Index, view.Term, view.Entry, k.Entry)
+		return false, fmt.Errorf("%w: at raft index %d this folder has another entry, of term %d: %s, and the skip is of %s; the end of its log is not the cluster's: let this server join again with an empty folder", skipped.Err, k.Index, view.Term, view.Entry, k.Entry)
 	default:
 		err = view.skippable()
 	}
@@ -106,32 +108,32 @@ func PlantSkip(dir string, k Skip) (missing bool, err error) {
 		return false, err
 	}
 	return missing, withChanges(dir, false, func(tx *bbolt.Tx) error {
-		h, _, err := readMeta(tx)
+		h, _, err := changesdb.ReadMeta(tx)
 		switch {
 		case err != nil:
 			return err
-		case h.cluster != k.Cluster:
-			return fmt.Errorf("%w: %s is of cluster %s, and the skip is of %s", ErrSkip, dir, h.cluster, k.Cluster)
-		case h.applied >= k.Index:
-			return fmt.Errorf("%w: this server has applied raft index %d already, and is at %d", ErrSkip, k.Index, h.applied)
+		case h.Cluster != k.Cluster:
+			return fmt.Errorf("%w: %s is of cluster %s, and the skip is of %s", skipped.Err, dir, h.Cluster, k.Cluster)
+		case h.Applied >= k.Index:
+			return fmt.Errorf("%w: this server has applied raft index %d already, and is at %d", skipped.Err, k.Index, h.Applied)
 		}
-		return putSkips(tx.Bucket(bucketMeta), h.skips.with(k))
+		return changesdb.PutSkips(tx.Bucket(changesdb.BucketMeta), h.Skips.With(k))
 	})
 }
 
 // TakeBackSkip takes back a skip that the stopped server has not come to.
-// Errors: ErrSkip.
+// Errors: Err.
 func TakeBackSkip(dir string, index uint64) error {
 	return withChanges(dir, false, func(tx *bbolt.Tx) error {
-		h, _, err := readMeta(tx)
+		h, _, err := changesdb.ReadMeta(tx)
 		if err != nil {
 			return err
 		}
-		at := h.skips.pendingAt(index)
+		at := h.Skips.PendingAt(index)
 		if at < 0 {
-			return fmt.Errorf("%w: no skip of raft index %d waits here; what was passed is part of the log, and stays", ErrSkip, index)
+			return fmt.Errorf("%w: no skip of raft index %d waits here; what was passed is part of the log, and stays", skipped.Err, index)
 		}
-		return putSkips(tx.Bucket(bucketMeta), slices.Delete(slices.Clone(h.skips), at, at+1))
+		return changesdb.PutSkips(tx.Bucket(changesdb.BucketMeta), slices.Delete(slices.Clone(h.Skips), at, at+1))
 	})
 }
 
@@ -139,11 +141,11 @@ func TakeBackSkip(dir string, index uint64) error {
 func (v *EntryView) skippable() error {
 	switch {
 	case v.Applied:
-		return fmt.Errorf("%w: this server has applied raft index %d already, and is at %d: what is in the log is undone by another change", ErrSkip, v.Index, v.AppliedIndex)
+		return fmt.Errorf("%w: this server has applied raft index %d already, and is at %d: what is in the log is undone by another change", skipped.Err, v.Index, v.AppliedIndex)
 	case v.raftType != raft.LogCommand:
-		return fmt.Errorf("%w: raft index %d is %s, which raft itself acts on: apply does not stop there", ErrSkip, v.Index, v.Command)
+		return fmt.Errorf("%w: raft index %d is %s, which raft itself acts on: apply does not stop there", skipped.Err, v.Index, v.Command)
 	case v.Cluster.IsZero() || v.command == commandGenesis:
-		return fmt.Errorf("%w: raft index %d founds the cluster: nothing is lost if it begins anew with empty folders", ErrSkip, v.Index)
+		return fmt.Errorf("%w: raft index %d founds the cluster: nothing is lost if it begins anew with empty folders", skipped.Err, v.Index)
 	}
 	return nil
 }

@@ -16,7 +16,9 @@ import (
 	"go.etcd.io/bbolt"
 
 	"rutter/log"
+	"rutter/raftstore/internal/changesdb"
 	"rutter/raftstore/internal/digest"
+	"rutter/raftstore/skipped"
 )
 
 // errPoison is what the tests' entries stop apply with.
@@ -132,7 +134,7 @@ func poison(t *testing.T, nodes []*node, data []byte) uint64 {
 // sameDigests waits until all servers are at the same entry, and compares them.
 func sameDigests(t *testing.T, nodes []*node) digest.Sum {
 	t.Helper()
-	var heads []head
+	var heads []changesdb.Head
 	for ctx := patience(t); ctx.Err() == nil; {
 		heads = heads[:0]
 		for _, n := range nodes {
@@ -142,7 +144,7 @@ func sameDigests(t *testing.T, nodes []*node) digest.Sum {
 		}
 		same := true
 		for _, h := range heads {
-			same = same && h.command == heads[0].command && h.seq == heads[0].seq
+			same = same && h.Command == heads[0].Command && h.Seq == heads[0].Seq
 		}
 		if same {
 			break
@@ -150,22 +152,22 @@ func sameDigests(t *testing.T, nodes []*node) digest.Sum {
 		_ = nodes[0].pause(ctx, nil)
 	}
 	for i, h := range heads {
-		if h.digest() != heads[0].digest() || h.command != heads[0].command {
-			t.Fatalf("server %d is at raft index %d with digest %x, the first at %d with %x", i, h.command, h.digest(), heads[0].command, heads[0].digest())
+		if h.Digest() != heads[0].Digest() || h.Command != heads[0].Command {
+			t.Fatalf("server %d is at raft index %d with digest %x, the first at %d with %x", i, h.Command, h.Digest(), heads[0].Command, heads[0].Digest())
 		}
 	}
-	return heads[0].digest()
+	return heads[0].Digest()
 }
 
 // plantOn plants a skip in the folders of stopped servers, as a file of it says.
-func plantOn(t *testing.T, skip Skip, nodes ...*node) {
+func plantOn(t *testing.T, skip skipped.Skip, nodes ...*node) {
 	t.Helper()
 	text, err := json.Marshal(skip)
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, n := range nodes {
-		read, err := ParseSkip(text)
+		read, err := skipped.Parse(text)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -176,7 +178,7 @@ func plantOn(t *testing.T, skip Skip, nodes ...*node) {
 }
 
 // recorded returns the one entry that records a skip.
-func recorded(t *testing.T, s *Store, skip Skip) log.Entry {
+func recorded(t *testing.T, s *Store, skip skipped.Skip) log.Entry {
 	t.Helper()
 	var found []log.Entry
 	for _, e := range all(t, s) {
@@ -254,10 +256,10 @@ func TestSkip(t *testing.T) {
 			for i, n := range nodes { // what was passed stays so
 				n.halt(t)
 				planted, err := Skips(n.cfg.Dir)
-				if err != nil || len(planted) != 1 || planted[0].State != SkipPassed {
+				if err != nil || len(planted) != 1 || planted[0].State != skipped.Passed {
 					t.Errorf("%s has %+v, %v; want one skip, passed", n.cfg.ID, planted, err)
 				}
-				if err := TakeBackSkip(n.cfg.Dir, index); !errors.Is(err, ErrSkip) {
+				if err := TakeBackSkip(n.cfg.Dir, index); !errors.Is(err, skipped.Err) {
 					t.Errorf("a skip that was passed is taken back: %v, want ErrSkip", err)
 				}
 				nodes[i] = n.again(t)
@@ -348,7 +350,7 @@ func TestSkipIsJoined(t *testing.T) {
 	must(t, leaderOf(t, nodes), tagChange(newID(), "four"))
 	sameDigests(t, nodes)
 	recorded(t, nodes[3].Store, skip)
-	if k := nodes[3].skips(); len(k) != 1 || k[0].sum() != skip.sum() || k[0].State != SkipPassed {
+	if k := nodes[3].skips(); len(k) != 1 || k[0].Sum() != skip.Sum() || k[0].State != skipped.Passed {
 		t.Errorf("the newcomer has the skips %+v", k)
 	}
 }
@@ -363,7 +365,7 @@ func TestSkipChecks(t *testing.T) {
 	dir, now := n.cfg.Dir, time.Now()
 	refused := func(what string, err error, want string) {
 		t.Helper()
-		if !errors.Is(err, ErrSkip) || !strings.Contains(err.Error(), want) {
+		if !errors.Is(err, skipped.Err) || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v, want ErrSkip and %q", what, err, want)
 		}
 	}
@@ -403,7 +405,7 @@ func TestSkipChecks(t *testing.T) {
 	refused("taken back twice", TakeBackSkip(dir, index), "no skip")
 	stopAt(t, index, launchPoisoned(t, n, nil))
 	for _, text := range []string{"", "{}", "secret", `{"raft_index":"secret"}`, `{"secret":1}`} {
-		if _, err := ParseSkip([]byte(text)); !errors.Is(err, ErrSkip) || strings.Contains(err.Error(), "secret") {
+		if _, err := skipped.Parse([]byte(text)); !errors.Is(err, skipped.Err) || strings.Contains(err.Error(), "secret") {
 			t.Errorf("%q: %v, want ErrSkip without what the file holds", text, err)
 		}
 	}
@@ -432,29 +434,29 @@ func TestSkipVoid(t *testing.T) {
 	}
 	cluster := newID()
 	apply(1, genesis(cluster, log.FeatureVersion))
-	before := a.head.digest()
-	a.head.skips = a.head.skips.with(Skip{Cluster: cluster, Index: 2, Entry: strings.Repeat("0", 64), ID: newID(), Actor: "ann", Reason: "why"})
-	if a.head.digest() != before {
+	before := a.head.Digest()
+	a.head.Skips = a.head.Skips.With(skipped.Skip{Cluster: cluster, Index: 2, Entry: strings.Repeat("0", 64), ID: newID(), Actor: "ann", Reason: "why"})
+	if a.head.Digest() != before {
 		t.Error("a skip that waits is in the digest")
 	}
 	apply(2, rawBatch(t, tagChange(newID(), "a")))
-	if a.head.seq != 1 || a.head.skips[0].State != SkipVoid {
-		t.Errorf("seq %d, skips %+v; want the entry applied, and the skip void", a.head.seq, a.head.skips)
+	if a.head.Seq != 1 || a.head.Skips[0].State != skipped.Void {
+		t.Errorf("seq %d, skips %+v; want the entry applied, and the skip void", a.head.Seq, a.head.Skips)
 	}
 	at := a.head
-	at.skips = nil
-	if at.digest() != a.head.digest() {
+	at.Skips = nil
+	if at.Digest() != a.head.Digest() {
 		t.Error("a skip that is void is in the digest")
 	}
-	at.skips = a.head.skips.become(0, SkipPassed)
-	if at.digest() == a.head.digest() {
+	at.Skips = a.head.Skips.Become(0, skipped.Passed)
+	if at.Digest() == a.head.Digest() {
 		t.Error("a skip that was passed is not in the digest")
 	}
-	foreign := Skip{Cluster: newID(), Index: 9, Entry: strings.Repeat("0", 64), ID: newID(), Actor: "ann", Reason: "why"}
-	a.head.skips = a.head.skips.with(foreign)
+	foreign := skipped.Skip{Cluster: newID(), Index: 9, Entry: strings.Repeat("0", 64), ID: newID(), Actor: "ann", Reason: "why"}
+	a.head.Skips = a.head.Skips.With(foreign)
 	apply(3, rawBatch(t, tagChange(newID(), "b")))
-	if len(a.head.skips) != 1 {
-		t.Errorf("skips %+v; want none of another cluster", a.head.skips)
+	if len(a.head.Skips) != 1 {
+		t.Errorf("skips %+v; want none of another cluster", a.head.Skips)
 	}
 }
 
@@ -473,7 +475,7 @@ func TestNoSkips(t *testing.T) {
 	}
 	n.halt(t)
 	err := withChanges(n.cfg.Dir, true, func(tx *bbolt.Tx) error {
-		if row := tx.Bucket(bucketMeta).Get(keySkips); row != nil {
+		if row := tx.Bucket(changesdb.BucketMeta).Get(skipped.Key); row != nil {
 			t.Errorf("changes.db has the row %q", row)
 		}
 		return nil

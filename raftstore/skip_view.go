@@ -11,10 +11,12 @@ import (
 	"go.etcd.io/bbolt"
 
 	"rutter/log"
+	"rutter/raftstore/internal/changesdb"
+	"rutter/raftstore/skipped"
 )
 
 // errBeyondLog: raft's log of a folder ends before an index.
-var errBeyondLog = fmt.Errorf("%w: the log ends before it", ErrSkip)
+var errBeyondLog = fmt.Errorf("%w: the log ends before it", skipped.Err)
 
 // Bounds of what is shown of an entry, whose bytes may be anything.
 const (
@@ -80,18 +82,18 @@ func shownUpTo(text string, limit int) string {
 }
 
 // ViewEntry shows an entry of the raft log in a folder that no server has open.
-// Errors: ErrSkip if the log has none at index.
+// Errors: Err if the log has none at index.
 func ViewEntry(dir string, index uint64) (*EntryView, error) {
 	v := &EntryView{Index: index}
 	err := withChanges(dir, true, func(tx *bbolt.Tx) error {
-		h, _, err := readMeta(tx)
-		v.Cluster, v.AppliedIndex, v.Applied = h.cluster, h.applied, index <= h.applied
+		h, _, err := changesdb.ReadMeta(tx)
+		v.Cluster, v.AppliedIndex, v.Applied = h.Cluster, h.Applied, index <= h.Applied
 		return err
 	})
 	if err != nil {
 		return nil, err
 	}
-	logs, done, err := openRaftTail(filepath.Join(dir, raftName))
+	logs, done, err := openRaftTail(filepath.Join(dir, changesdb.RaftName))
 	if err != nil {
 		return nil, err
 	}
@@ -127,7 +129,7 @@ func readStop(dir string, index uint64) *Stop {
 
 // fill shows what the entry holds.
 func (v *EntryView) fill(entry *raft.Log) {
-	v.Term, v.Entry, v.Bytes, v.raftType = entry.Term, entryHash(entry), len(entry.Data), entry.Type
+	v.Term, v.Entry, v.Bytes, v.raftType = entry.Term, skipped.EntryHash(entry), len(entry.Data), entry.Type
 	if entry.Type != raft.LogCommand {
 		v.Command = fmt.Sprintf("an entry of raft's own, %s", entry.Type)
 		return

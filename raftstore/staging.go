@@ -67,12 +67,12 @@ func (s *Store) identity() identity {
 	skips := s.skipsName()
 	s.mu.RLock()
 	defer s.mu.RUnlock()
-	i := identity{ID: s.cfg.ID, Cluster: s.head.cluster, Applied: s.head.applied, Feature: s.cfg.features, Skips: skips, Window: windowBounds{s.cfg.DedupeAge, s.cfg.DedupeCount}}
+	i := identity{ID: s.cfg.ID, Cluster: s.head.Cluster, Applied: s.head.Applied, Feature: s.cfg.features, Skips: skips, Window: windowBounds{s.cfg.DedupeAge, s.cfg.DedupeCount}}
 	i.Room = s.room.own.Load()
 	if r := s.raft.Load(); r != nil {
 		i.Last, i.Term, i.Leader, i.Stalled = r.LastIndex(), r.CurrentTerm(), s.leaderAddress(), s.stalled() != nil
 	}
-	for _, m := range s.head.conf.Servers {
+	for _, m := range s.head.Conf.Servers {
 		i.Members = append(i.Members, string(m.ID))
 	}
 	return i
@@ -127,12 +127,12 @@ func (s *Store) checkNewcomer(ctx context.Context, m Member) error {
 	switch {
 	case i.ID != m.ID:
 		return fmt.Errorf("the server at %s is called %q, not %q: look at its --id", m.Address, i.ID, m.ID)
-	case !i.Cluster.IsZero() && i.Cluster != h.cluster:
-		return fmt.Errorf("server %s belongs to cluster %s, and this is %s: give it an empty data folder", m.ID, i.Cluster, h.cluster)
+	case !i.Cluster.IsZero() && i.Cluster != h.Cluster:
+		return fmt.Errorf("server %s belongs to cluster %s, and this is %s: give it an empty data folder", m.ID, i.Cluster, h.Cluster)
 	case !i.Cluster.IsZero() && i.Skips != s.skipsName():
 		return fmt.Errorf("server %s has not skipped what this cluster was taken past: compare rutter cluster skip --data DIR --list on both, or give it an empty data folder", m.ID)
-	case i.Feature < h.feature:
-		return fmt.Errorf("server %s knows feature version %d, and the cluster is at %d: upgrade it first", m.ID, i.Feature, h.feature)
+	case i.Feature < h.Feature:
+		return fmt.Errorf("server %s knows feature version %d, and the cluster is at %d: upgrade it first", m.ID, i.Feature, h.Feature)
 	}
 	return i.checkWindow(&s.cfg)
 }
@@ -212,7 +212,7 @@ func (s *Store) stage(ctx context.Context) {
 // operator lets it in again.
 func (s *Store) mayJoin() bool {
 	s.mu.RLock()
-	servers := s.head.conf.Servers
+	servers := s.head.Conf.Servers
 	s.mu.RUnlock()
 	if s.fresh || len(servers) == 0 {
 		return true

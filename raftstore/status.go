@@ -8,6 +8,7 @@ import (
 	"github.com/hashicorp/raft"
 
 	"rutter/log"
+	"rutter/raftstore/internal/changesdb"
 	"rutter/raftstore/internal/disk"
 )
 
@@ -97,11 +98,11 @@ func (s *Store) Status() Status {
 	st := Status{ID: s.cfg.ID, Address: s.address, State: "Stopped"}
 	s.mu.RLock()
 	h := s.head
-	st.Head, st.Time, st.Floor, st.Feature = h.cursor(), h.time, h.floor, h.feature
-	st.Retention, st.RaftLog = h.retention.orDefault(), s.cfg.RaftLog
-	st.Applied, st.RingFirst = h.applied, s.ring.first
+	st.Head, st.Time, st.Floor, st.Feature = h.Cursor(), h.Time, h.Floor, h.Feature
+	st.Retention, st.RaftLog = h.Retention.OrDefault(), s.cfg.RaftLog
+	st.Applied, st.RingFirst = h.Applied, s.ring.First
 	s.mu.RUnlock()
-	p := s.persister.progress()
+	p := s.persister.Progress()
 	st.Durable, st.Marker = p.Seq, p.Marker
 	st.LagEvents, st.LagBytes, st.Persisted = p.LagEvents, p.LagBytes, p.Transactions
 	c := &s.counters
@@ -114,7 +115,7 @@ func (s *Store) Status() Status {
 	if err := s.NoRoom(); err != nil {
 		st.NoRoom = err.Error()
 	}
-	st.RaftBytes, st.DBBytes = s.raftLog.bytes(), disk.FileSize(filepath.Join(s.cfg.Dir, dbName))
+	st.RaftBytes, st.DBBytes = s.raftLog.bytes(), disk.FileSize(filepath.Join(s.cfg.Dir, changesdb.Name))
 	st.DiskOp, st.DiskStalls = time.Duration(s.stall.age.Load()), s.stall.count.Load()
 	st.Compared, st.Rebuild = s.compared(), s.rebuilding()
 	st.Comparisons, st.Differences = c.comparisons.Load(), c.differences.Load()

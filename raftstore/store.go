@@ -15,6 +15,7 @@ import (
 
 	"rutter/log"
 	"rutter/projections"
+	"rutter/raftstore/internal/changesdb"
 	"rutter/raftstore/internal/disk"
 )
 
@@ -26,10 +27,10 @@ type Store struct {
 	listener  net.Listener
 	address   string
 	raftLog   *raftLog
-	files     *files
+	files     *changesdb.Files
 	blocks    blocks // of the current changes.db
-	persister *persister
-	upkeep    *upkeep
+	persister *changesdb.Persister
+	upkeep    *changesdb.Upkeep
 	indexer   *indexer
 	images    *images
 	queue     *queue
@@ -61,8 +62,8 @@ type Store struct {
 
 	mu      sync.RWMutex // protects what follows
 	state   *projections.State
-	head    head
-	ring    ring
+	head    changesdb.Head
+	ring    changesdb.Ring
 	changed chan struct{} // closed and replaced when more was applied
 
 	phase atomic.Int32 // of Run: see leader.go
@@ -112,7 +113,7 @@ func newStore(cfg Config) *Store {
 	return &Store{
 		cfg:       cfg,
 		logger:    cfg.Logger.With("server", cfg.ID),
-		files:     new(files),
+		files:     new(changesdb.Files),
 		queue:     &queue{kick: make(chan struct{}, 1)},
 		clocks:    known,
 		clock:     newClock(&cfg, known.agreement.Load),
@@ -131,36 +132,36 @@ func newStore(cfg Config) *Store {
 }
 
 func (s *Store) openFiles() error {
-	if err := prepareDir(s.cfg.Dir); err != nil {
+	if err := changesdb.PrepareDir(s.cfg.Dir); err != nil {
 		return err
 	}
 	if err := errors.Join(distrust(s.cfg.Dir), s.makeFiles()); err != nil {
 		return err
 	}
-	db, err := openChanges(filepath.Join(s.cfg.Dir, dbName), s.cfg.MapBytes)
+	db, err := changesdb.Open(filepath.Join(s.cfg.Dir, changesdb.Name), s.cfg.MapBytes)
 	if err != nil {
 		return err
 	}
-	if err := s.files.swap(db); err != nil {
+	if err := s.files.Swap(db); err != nil {
 		return err
 	}
 	begun := time.Now()
-	c, err := load(db, s.cfg.DedupeAge, s.cfg.DedupeCount)
+	c, err := changesdb.Load(db, s.cfg.DedupeAge, s.cfg.DedupeCount)
 	if errors.Is(err, log.ErrFormat) {
 		return fmt.Errorf("%s: %w", s.cfg.Dir, err)
 	}
 	if err != nil {
 		return fmt.Errorf("%s: %w; move it away with raft.db and let the server join again", s.cfg.Dir, err)
 	}
-	s.state, s.head = c.state, c.head
-	s.ring = ring{maxEntries: s.cfg.RingEntries, maxBytes: s.cfg.RingBytes}
-	s.ring.reset(c.head.seq)
-	s.applier.enc, s.applier.window, s.applier.head = log.NewEncoder(), c.window, c.head
-	s.points.reset(&c.head)
-	s.persister = newPersister(s.persistOptions(), s.files, &c)
-	s.upkeep = &upkeep{
-		persister: s.persister, files: s.files, logger: s.logger, every: log.Seq(s.cfg.CheckpointEvents),
-		objects: s.objectCount, scarce: func() bool { return s.Room().Low },
+	s.state, s.head = c.State, c.Head
+	s.ring = changesdb.Ring{MaxEntries: s.cfg.RingEntries, MaxBytes: s.cfg.RingBytes}
+	s.ring.Reset(c.Head.Seq)
+	s.applier.enc, s.applier.window, s.applier.head = log.NewEncoder(), c.Window, c.Head
+	s.points.reset(&c.Head)
+	s.persister = changesdb.NewPersister(s.persistOptions(), s.files, &c)
+	s.upkeep = &changesdb.Upkeep{
+		Persister: s.persister, Files: s.files, Logger: s.logger, Every: log.Seq(s.cfg.CheckpointEvents),
+		Objects: s.objectCount, Scarce: func() bool { return s.Room().Low },
 	}
 	s.indexer = &indexer{persister: s.persister, files: s.files}
 	s.images = &images{s: s, dir: s.cfg.Dir, incoming: make(map[string]*sink), streams: make(map[*source]struct{})}
@@ -171,20 +172,20 @@ func (s *Store) openFiles() error {
 	s.raftLog.ops, s.raftLog.early.ops, s.raftLog.early.admit = s.ops, s.ops, s.admit
 	s.raftLog.room, s.raftLog.ending = &s.room.last, s.ending
 	s.lookForRoom()
-	if err := s.raftLog.verify(c.marker.index); err != nil {
+	if err := s.raftLog.verify(c.Marker.Index); err != nil {
 		return err
 	}
 	last, err := s.raftLog.LastIndex()
 	if err != nil {
 		return err
 	}
-	if c.head.applied > max(last, c.marker.index) {
-		return fmt.Errorf("%s: changes.db is at raft index %d, and raft.db ends at %d: raft.db was lost or is another server's; remove this server from the cluster, and let it join with an empty folder", s.cfg.Dir, c.head.applied, last)
+	if c.Head.Applied > max(last, c.Marker.Index) {
+		return fmt.Errorf("%s: changes.db is at raft index %d, and raft.db ends at %d: raft.db was lost or is another server's; remove this server from the cluster, and let it join with an empty folder", s.cfg.Dir, c.Head.Applied, last)
 	}
 	if err := trustAgain(s.cfg.Dir); err != nil {
 		return err
 	}
-	s.logger.Info("store opened", "dir", s.cfg.Dir, "seq", c.head.seq, "raft_index", c.head.applied, "replay", last-min(last, c.head.applied), "took", time.Since(begun))
+	s.logger.Info("store opened", "dir", s.cfg.Dir, "seq", c.Head.Seq, "raft_index", c.Head.Applied, "replay", last-min(last, c.Head.Applied), "took", time.Since(begun))
 	return nil
 }
 
@@ -235,7 +236,7 @@ func (s *Store) Close() error {
 	if s.raftLog != nil {
 		errs = append(errs, s.raftLog.close())
 	}
-	return errors.Join(append(errs, s.files.close())...)
+	return errors.Join(append(errs, s.files.Close())...)
 }
 
 // fail stops the server in order: Run returns err. Nothing is applied any more.
@@ -261,14 +262,14 @@ func (s *Store) failure() error {
 func (s *Store) appliedIndex() uint64 {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
-	return s.head.applied
+	return s.head.Applied
 }
 
-func (s *Store) markerIndex() uint64 { return s.persister.lastMarker().index }
+func (s *Store) markerIndex() uint64 { return s.persister.LastMarker().Index }
 
-// persistOptions are those of the writer of changes.db.
-func (s *Store) persistOptions() persistOptions {
-	return persistOptions{
+// Options are those of the writer of changes.db.
+func (s *Store) persistOptions() changesdb.Options {
+	return changesdb.Options{
 		Logger: s.cfg.Logger, Delay: s.cfg.PersistDelay, Events: s.cfg.PersistEvents,
 		MaxLagEvents: s.cfg.MaxLagEvents, MaxLagBytes: s.cfg.MaxLagBytes,
 		SweepEvents: s.cfg.SweepEvents, SweepDelay: s.cfg.SweepDelay, SweepRows: s.cfg.sweepRows, SweepPart: s.cfg.sweepPart,
@@ -335,7 +336,7 @@ func (s *Store) Run(ctx context.Context) error {
 	s.tasks.start(func() { s.runClocks(work, r.raft) })
 	s.tasks.start(func() { s.runCompare(work, r.raft) })
 	s.tasks.start(func() { s.runUpkeep(work, r.raft) })
-	s.tasks.start(func() { s.persister.runSweeps(work) })
+	s.tasks.start(func() { s.persister.RunSweeps(work) })
 	s.tasks.start(func() { s.runReady(work, r.raft) })
 	s.tasks.start(func() { s.runOrphan(work, r.raft, r.transport) })
 	s.tasks.start(func() { s.runStall(work, r.raft) })
@@ -414,7 +415,7 @@ func (s *Store) startRaft(life context.Context) (_ *run, err error) {
 		return nil, err
 	}
 	go func() {
-		err := s.persister.run(disk)
+		err := s.persister.Run(disk)
 		if err != nil {
 			s.fail(err)
 		}

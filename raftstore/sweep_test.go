@@ -15,6 +15,7 @@ import (
 
 	"rutter/log"
 	"rutter/projections"
+	"rutter/raftstore/internal/changesdb"
 )
 
 // tagChurn makes, changes and deletes tags by chance.
@@ -47,21 +48,21 @@ func TestSweepEndsAnywhere(t *testing.T) {
 	n := one(t, func(c *Config) { c.SweepDelay, c.sweepRows, c.sweepPart = time.Hour, 3, 20 })
 	for stop := range 12 {
 		tagChurn(t, n, rng, live, 30)
-		if err := n.persister.flush(); err != nil {
+		if err := n.persister.Flush(); err != nil {
 			t.Fatal(err)
 		}
 		left := stop
-		n.persister.setFault(func(what string) error {
+		n.persister.SetFault(func(what string) error {
 			if left--; left < 0 {
 				return errors.New("the process ends here")
 			}
 			return nil
 		})
-		err := n.persister.sweepNow(context.Background())
+		err := n.persister.Sweep(context.Background())
 		if err == nil {
 			t.Logf("a sweep has %d transactions", stop-left)
 			checkFold(t, n.Store)
-			n.persister.setFault(nil)
+			n.persister.SetFault(nil)
 			n = n.again(t)
 		} else {
 			n.stopsWith(t, ErrDisk)
@@ -81,16 +82,16 @@ func rowsAlone(t *testing.T, path string) {
 	}
 	defer db.Close()
 	err = db.View(func(tx *bbolt.Tx) error {
-		h, _, err := readMeta(tx)
+		h, _, err := changesdb.ReadMeta(tx)
 		if err != nil {
 			return err
 		}
 		state := projections.NewState()
-		if err := loadRows(tx.Bucket(bucketObjects), nil, state); err != nil {
+		if err := changesdb.LoadRows(tx.Bucket(changesdb.BucketObjects), nil, state); err != nil {
 			return err
 		}
-		if h.rows != h.seq || stateSum(state) != h.stateSum {
-			t.Errorf("%s: the rows stand at %d, the head at %d; sums %x and %x", path, h.rows, h.seq, stateSum(state), h.stateSum)
+		if h.Rows != h.Seq || changesdb.StateSum(state) != h.StateSum {
+			t.Errorf("%s: the rows stand at %d, the head at %d; sums %x and %x", path, h.Rows, h.Seq, changesdb.StateSum(state), h.StateSum)
 		}
 		return nil
 	})
@@ -122,14 +123,14 @@ func TestOlderProgramsCanRead(t *testing.T) {
 	if err := errors.Join(b.Close(), out.Close()); err != nil {
 		t.Fatal(err)
 	}
-	path := filepath.Join(t.TempDir(), dbName)
+	path := filepath.Join(t.TempDir(), changesdb.Name)
 	if _, err := extract(image, path, nil); err != nil {
 		t.Fatal(err)
 	}
 	rowsAlone(t, path)
 	tagChurn(t, n, rng, live, 50)
 	n.halt(t)
-	rowsAlone(t, filepath.Join(n.cfg.Dir, dbName))
+	rowsAlone(t, filepath.Join(n.cfg.Dir, changesdb.Name))
 }
 
 // TestSweepsComeByThemselves: after so many events, and after so much time.
@@ -149,7 +150,7 @@ func TestSweepsComeByThemselves(t *testing.T) {
 			for i := range 30 {
 				must(t, n, tagChange(newID(), fmt.Sprintf("tag%d", i)))
 			}
-			until(t, n, "a sweep", func() bool { return n.persister.progress().Rows >= 10 })
+			until(t, n, "a sweep", func() bool { return n.persister.Progress().Rows >= 10 })
 			checkFold(t, n.Store)
 		})
 	}

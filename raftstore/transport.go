@@ -14,6 +14,7 @@ import (
 	"github.com/hashicorp/raft"
 
 	"rutter/log"
+	"rutter/raftstore/skipped"
 )
 
 // The first byte that a dialler sends says what the connection is for.
@@ -149,10 +150,10 @@ type mux struct {
 	tasks    *tasks
 	raft     chan net.Conn
 	peer     func(net.Conn)
-	cluster  func() log.UUID // the server's own; zero as long as it has none
-	skips    func() skips    // the server's own
+	cluster  func() log.UUID     // the server's own; zero as long as it has none
+	skips    func() skipped.List // the server's own
 	// sameSkips is asked about one who dials with skips, and may refuse it.
-	sameSkips func(from net.Addr, cluster log.UUID, theirs []Skip) bool
+	sameSkips func(from net.Addr, cluster log.UUID, theirs []skipped.Skip) bool
 	logger    *slog.Logger
 	told      atomic.Int64 // when the last stranger was logged, unix ns
 	image     func(net.Conn)

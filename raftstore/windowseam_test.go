@@ -14,17 +14,19 @@ import (
 
 	"rutter/log"
 	"rutter/projections"
+	"rutter/raftstore/internal/changesdb"
 	"rutter/raftstore/internal/window"
+	"rutter/raftstore/skipped"
 )
 
 // skipNext takes a bare store past its next entry, with the changes of it.
 func (s *bare) skipNext(changes ...[]byte) []log.Result {
 	s.t.Helper()
-	index := s.applier.head.applied + 1
+	index := s.applier.head.Applied + 1
 	data := batchOf(changes...)
 	entry := raft.Log{Index: index, Term: 1, Type: raft.LogCommand, Data: data}
-	s.applier.head.skips = s.applier.head.skips.with(Skip{
-		Cluster: s.applier.head.cluster, Index: index, Entry: entryHash(&entry), ID: fixedID(1 << 40), Actor: "operator:a", Reason: "test",
+	s.applier.head.Skips = s.applier.head.Skips.With(skipped.Skip{
+		Cluster: s.applier.head.Cluster, Index: index, Entry: skipped.EntryHash(&entry), ID: fixedID(1 << 40), Actor: "operator:a", Reason: "test",
 	})
 	return s.results(index, data)
 }
@@ -49,8 +51,8 @@ func TestSkippedIDsAreForgottenByAll(t *testing.T) {
 		t.Helper()
 		fn(on)
 		fn(again)
-		if on.applier.head.digest() != again.applier.head.digest() {
-			t.Fatalf("at %v the servers differ: %d and %d ids, windows %x and %x", now, on.applier.window.Len(), again.applier.window.Len(), on.applier.head.windowSum, again.applier.head.windowSum)
+		if on.applier.head.Digest() != again.applier.head.Digest() {
+			t.Fatalf("at %v the servers differ: %d and %d ids, windows %x and %x", now, on.applier.window.Len(), again.applier.window.Len(), on.applier.head.WindowSum, again.applier.head.WindowSum)
 		}
 	}
 	one := func(raw []byte, code string) {
@@ -118,7 +120,7 @@ func setForwardAndBack(t *testing.T, pause time.Duration) {
 		}
 		again.flush()
 		again.restart()
-		if on.applier.head.digest() != again.applier.head.digest() {
+		if on.applier.head.Digest() != again.applier.head.Digest() {
 			t.Fatalf("at %v the servers differ", now)
 		}
 		return code
@@ -151,12 +153,12 @@ func setForwardAndBack(t *testing.T, pause time.Duration) {
 	now = now.Add(window.MaxAhead + time.Second)
 	last := change()
 	taken(last)
-	seq := on.applier.head.seq
+	seq := on.applier.head.Seq
 	for _, c := range []*log.Change{before, mend, last} {
 		_ = apply(c)
 	}
-	if on.applier.head.seq != seq {
-		t.Errorf("a retry was applied again: seq %d, was %d", on.applier.head.seq, seq)
+	if on.applier.head.Seq != seq {
+		t.Errorf("a retry was applied again: seq %d, was %d", on.applier.head.Seq, seq)
 	}
 }
 
@@ -201,7 +203,7 @@ func TestVerifyFindsLines(t *testing.T) {
 	for what, damage := range map[string]func(tx *bbolt.Tx) error{
 		"":      func(*bbolt.Tx) error { return nil },
 		"line":  func(tx *bbolt.Tx) error { return tx.DeleteBucket(window.BucketLines) },
-		"leaps": func(tx *bbolt.Tx) error { return tx.Bucket(bucketMeta).Delete(window.KeyLeaps) },
+		"leaps": func(tx *bbolt.Tx) error { return tx.Bucket(changesdb.BucketMeta).Delete(window.KeyLeaps) },
 		"id": func(tx *bbolt.Tx) error {
 			key, _ := tx.Bucket(window.BucketChanges).Cursor().First()
 			return tx.Bucket(window.BucketChanges).Delete(bytes.Clone(key))
@@ -282,7 +284,7 @@ func TestIDsBeyondTime(t *testing.T) {
 		}
 		if first == log.FeatureFirst {
 			data := binary.BigEndian.AppendUint32([]byte{commandFeature}, log.FeatureContained)
-			if err, failed := s.entry(s.applier.head.applied+1, data).(error); failed {
+			if err, failed := s.entry(s.applier.head.Applied+1, data).(error); failed {
 				t.Fatal(err)
 			}
 		}

@@ -18,6 +18,7 @@ import (
 	"rutter/cmd/rutter/term"
 	"rutter/log"
 	"rutter/raftstore"
+	"rutter/raftstore/skipped"
 )
 
 // maxSkipFile bounds a file of a skip: its texts are far below.
@@ -121,7 +122,7 @@ func skipFrom(c *cli.Context, dir string) error {
 	if err != nil {
 		return err
 	}
-	skip, err := raftstore.ParseSkip(text)
+	skip, err := skipped.Parse(text)
 	if err != nil {
 		return fmt.Errorf("%s: %w", c.String("from"), err)
 	}
@@ -131,7 +132,7 @@ func skipFrom(c *cli.Context, dir string) error {
 		if err := printOne(c, view, func(w io.Writer) { writeEntry(w, view) }); err != nil {
 			return err
 		}
-	case !errors.Is(err, raftstore.ErrSkip):
+	case !errors.Is(err, skipped.Err):
 		return err
 	}
 	return plant(c, dir, skip)
@@ -198,7 +199,7 @@ func osUser() string {
 }
 
 // plant asks, saves the skip for the other servers, and plants it.
-func plant(c *cli.Context, dir string, skip raftstore.Skip) error {
+func plant(c *cli.Context, dir string, skip skipped.Skip) error {
 	what := "the whole entry"
 	if n := len(skip.Changes); n > 0 {
 		what = fmt.Sprintf("%d of its changes", n)

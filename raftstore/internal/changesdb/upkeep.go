@@ -1,4 +1,4 @@
-package raftstore
+package changesdb
 
 import (
 	"bytes"
@@ -13,6 +13,7 @@ import (
 	"rutter/log"
 	"rutter/raftstore/internal/boltfile"
 	"rutter/raftstore/internal/disk"
+	"rutter/raftstore/internal/notify"
 )
 
 // Upkeep of changes.db beside its writer: checkpoints are made, and what is
@@ -27,37 +28,37 @@ import (
 // below the floor stay in the file, unseen, until a newer one is there.
 
 const (
-	// upkeepRows and upkeepBytes bound one transaction of upkeep.
-	upkeepRows  = 1000
+	// UpkeepRows and upkeepBytes bound one transaction of upkeep.
+	UpkeepRows  = 1000
 	upkeepBytes = 512 << 10
-	// entriesPerObject: a checkpoint is made when at least this many entries for
+	// EntriesPerObject: a checkpoint is made when at least this many entries for
 	// each object were written since the one before, so that checkpoints use a
 	// quarter of what the events do.
-	entriesPerObject = 4
+	EntriesPerObject = 4
 )
 
 // upkeepPace is how many times as long as each transaction of upkeep the pause
 // after it is.
 const upkeepPace = 2
 
-// upkeep writes in one short transaction, unless a restore came since the epoch or
+// Upkeep writes in one short transaction, unless a restore came since the epoch or
 // there is no room, and makes a pause.
-func (p *persister) upkeep(ctx context.Context, epoch uint64, fn func(tx *bbolt.Tx) error) error {
+func (p *Persister) Upkeep(ctx context.Context, epoch uint64, fn func(tx *bbolt.Tx) error) error {
 	if err := p.options.Room(); err != nil {
 		return err
 	}
 	return p.paced(ctx, epoch, upkeepPace, fn)
 }
 
-// shrink is upkeep that deletes rows, for which a part of the reserve is kept.
-func (p *persister) shrink(ctx context.Context, epoch uint64, fn func(tx *bbolt.Tx) error) error {
+// Shrink is upkeep that deletes rows, for which a part of the reserve is kept.
+func (p *Persister) Shrink(ctx context.Context, epoch uint64, fn func(tx *bbolt.Tx) error) error {
 	if err := p.options.Spare(); err != nil {
 		return err
 	}
 	return p.paced(ctx, epoch, upkeepPace, fn)
 }
 
-func (p *persister) paced(ctx context.Context, epoch uint64, pace time.Duration, fn func(tx *bbolt.Tx) error) error {
+func (p *Persister) paced(ctx context.Context, epoch uint64, pace time.Duration, fn func(tx *bbolt.Tx) error) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
@@ -75,26 +76,26 @@ func (p *persister) paced(ctx context.Context, epoch uint64, pace time.Duration,
 }
 
 // upkeepLocked is one transaction of upkeep; the caller holds flushing.
-func (p *persister) upkeepLocked(epoch uint64, fn func(tx *bbolt.Tx) error) error {
+func (p *Persister) upkeepLocked(epoch uint64, fn func(tx *bbolt.Tx) error) error {
 	p.mu.Lock()
 	err := p.broken
 	if err == nil && p.epoch != epoch {
-		err = errEpoch
+		err = ErrEpoch
 	}
 	p.mu.Unlock()
 	if err != nil {
 		return err
 	}
-	h := p.files.acquire()
+	h := p.files.Acquire()
 	err = boltfile.Guard(func() error {
-		return p.update(h.db, func(tx *bbolt.Tx) error { return errors.Join(fn(tx), p.fails("upkeep")) })
+		return p.update(h.DB, func(tx *bbolt.Tx) error { return errors.Join(fn(tx), p.fails("upkeep")) })
 	})
-	if err = errors.Join(err, p.files.release(h)); err != nil {
+	if err = errors.Join(err, p.files.Release(h)); err != nil {
 		err = fmt.Errorf("changes.db: upkeep: %w: %w", disk.ErrTrouble, err)
 		p.mu.Lock()
 		p.broken = err
 		p.mu.Unlock()
-		signal(p.kick) // its run ends with the error
+		notify.Send(p.kick) // its run ends with the error
 	}
 	return err
 }
@@ -106,25 +107,25 @@ type due struct {
 	first, end log.Seq   // events to delete, if end >= first
 }
 
-// upkeep makes checkpoints, and deletes what is not kept
+// Upkeep makes checkpoints, and deletes what is not kept
 // any more. Its methods may not be called concurrently with each other.
-type upkeep struct {
-	persister *persister
-	files     *files
-	logger    *slog.Logger
-	// every is how many entries lie between two checkpoints at least.
-	every log.Seq
-	// objects is how many objects there are now.
-	objects func() int
-	// scarce reports whether there is little room on disk.
-	scarce func() bool
+type Upkeep struct {
+	Persister *Persister
+	Files     *Files
+	Logger    *slog.Logger
+	// Every is how many entries lie between two checkpoints at least.
+	Every log.Seq
+	// Objects is how many objects there are now.
+	Objects func() int
+	// Scarce reports whether there is little room on disk.
+	Scarce func() bool
 }
 
-// maintain does what is due once.
-func (k *upkeep) maintain(ctx context.Context) error {
-	epoch := k.persister.currentEpoch()
+// Maintain does what is due once.
+func (k *Upkeep) Maintain(ctx context.Context) error {
+	epoch := k.Persister.CurrentEpoch()
 	var p due
-	if err := k.files.view(func(tx *bbolt.Tx) (err error) {
+	if err := k.Files.View(func(tx *bbolt.Tx) (err error) {
 		p, err = k.plan(tx)
 		return err
 	}); err != nil {
@@ -144,18 +145,18 @@ func (k *upkeep) maintain(ctx context.Context) error {
 }
 
 // plan looks what is due.
-func (k *upkeep) plan(tx *bbolt.Tx) (due, error) {
+func (k *Upkeep) plan(tx *bbolt.Tx) (due, error) {
 	var p due
-	h, _, err := readMeta(tx)
-	if err != nil || h.seq == 0 {
+	h, _, err := ReadMeta(tx)
+	if err != nil || h.Seq == 0 {
 		return p, err
 	}
-	whole, broken := checkpoints(tx)
+	whole, broken := Checkpoints(tx)
 	p.drop = broken
 	var newest, base log.Seq
 	for _, seq := range whole {
 		newest = max(newest, seq)
-		if seq <= h.floor {
+		if seq <= h.Floor {
 			base = max(base, seq)
 		}
 	}
@@ -164,28 +165,28 @@ func (k *upkeep) plan(tx *bbolt.Tx) (due, error) {
 			p.drop = append(p.drop, seq)
 		}
 	}
-	least := max(k.every, log.Seq(k.objects()*entriesPerObject))
+	least := max(k.Every, log.Seq(k.Objects()*EntriesPerObject))
 	// Under the cap, or with little room, the floor runs ahead of the checkpoints: one now, so that
 	// what lies below it can go as soon as the floor has passed it.
-	pressed := newest < h.floor && (usedBytes(tx) > h.retention.orDefault().Bytes || k.scarce())
-	p.checkpoint = h.seq-newest >= least || pressed && h.seq > newest
-	p.first, p.end = firstEvent(tx, &h), base
+	pressed := newest < h.Floor && (UsedBytes(tx) > h.Retention.OrDefault().Bytes || k.Scarce())
+	p.checkpoint = h.Seq-newest >= least || pressed && h.Seq > newest
+	p.first, p.end = FirstEvent(tx, &h), base
 	return p, nil
 }
 
 // makeCheckpoint copies the object rows of one read transaction.
-func (k *upkeep) makeCheckpoint(ctx context.Context, epoch uint64) error {
+func (k *Upkeep) makeCheckpoint(ctx context.Context, epoch uint64) error {
 	begun := time.Now()
-	h := k.files.acquire()
-	defer func() { _ = k.files.release(h) }()
-	at, tx, err := k.persister.sweepFor(ctx, epoch, h)
+	h := k.Files.Acquire()
+	defer func() { _ = k.Files.Release(h) }()
+	at, tx, err := k.Persister.sweepFor(ctx, epoch, h)
 	if err != nil {
 		return err
 	}
 	defer func() { _ = tx.Rollback() }()
-	name := seqKey(at.seq)
+	name := SeqKey(at.Seq)
 	rows := 0
-	objects := tx.Bucket(bucketObjects)
+	objects := tx.Bucket(BucketObjects)
 	err = boltfile.Guard(func() error {
 		return objects.ForEachBucket(func(kind []byte) error {
 			n, err := k.copyRows(ctx, epoch, name, kind, objects.Bucket(kind))
@@ -194,29 +195,29 @@ func (k *upkeep) makeCheckpoint(ctx context.Context, epoch uint64) error {
 		})
 	})
 	if err != nil {
-		return fmt.Errorf("checkpoint at %d: %w", at.seq, err)
+		return fmt.Errorf("checkpoint at %d: %w", at.Seq, err)
 	}
-	err = k.persister.upkeep(ctx, epoch, func(tx *bbolt.Tx) error {
-		b, err := tx.Bucket(bucketCheckpoints).CreateBucketIfNotExists(name)
+	err = k.Persister.Upkeep(ctx, epoch, func(tx *bbolt.Tx) error {
+		b, err := tx.Bucket(BucketCheckpoints).CreateBucketIfNotExists(name)
 		if err != nil {
 			return err
 		}
-		return putHead(b, &at)
+		return PutHead(b, &at)
 	})
 	if err != nil {
-		return fmt.Errorf("checkpoint at %d: %w", at.seq, err)
+		return fmt.Errorf("checkpoint at %d: %w", at.Seq, err)
 	}
-	k.logger.Info("checkpoint made", "seq", at.seq, "objects", rows, "took", time.Since(begun))
+	k.Logger.Info("checkpoint made", "seq", at.Seq, "objects", rows, "took", time.Since(begun))
 	return nil
 }
 
 // copyRows copies a bucket of objects into a checkpoint.
-func (k *upkeep) copyRows(ctx context.Context, epoch uint64, checkpoint, kind []byte, from *bbolt.Bucket) (rows int, err error) {
+func (k *Upkeep) copyRows(ctx context.Context, epoch uint64, checkpoint, kind []byte, from *bbolt.Bucket) (rows int, err error) {
 	c := from.Cursor()
 	key, row := c.First()
 	for key != nil {
-		err := k.persister.upkeep(ctx, epoch, func(tx *bbolt.Tx) error {
-			b, err := tx.Bucket(bucketCheckpoints).CreateBucketIfNotExists(checkpoint)
+		err := k.Persister.Upkeep(ctx, epoch, func(tx *bbolt.Tx) error {
+			b, err := tx.Bucket(BucketCheckpoints).CreateBucketIfNotExists(checkpoint)
 			if err == nil {
 				b, err = b.CreateBucketIfNotExists(kind)
 			}
@@ -225,7 +226,7 @@ func (k *upkeep) copyRows(ctx context.Context, epoch uint64, checkpoint, kind []
 			}
 			b.FillPercent = 1
 			size := 0
-			for n := 0; key != nil && n < upkeepRows && size < upkeepBytes; n++ {
+			for n := 0; key != nil && n < UpkeepRows && size < upkeepBytes; n++ {
 				if err := b.Put(bytes.Clone(key), bytes.Clone(row)); err != nil {
 					return err
 				}
@@ -243,23 +244,23 @@ func (k *upkeep) copyRows(ctx context.Context, epoch uint64, checkpoint, kind []
 }
 
 // dropCheckpoint deletes one, its head first, so that it is never half of one.
-func (k *upkeep) dropCheckpoint(ctx context.Context, epoch uint64, seq log.Seq) error {
+func (k *Upkeep) dropCheckpoint(ctx context.Context, epoch uint64, seq log.Seq) error {
 	for more := true; more; {
-		err := k.persister.shrink(ctx, epoch, func(tx *bbolt.Tx) error {
-			all := tx.Bucket(bucketCheckpoints)
-			b := all.Bucket(seqKey(seq))
+		err := k.Persister.Shrink(ctx, epoch, func(tx *bbolt.Tx) error {
+			all := tx.Bucket(BucketCheckpoints)
+			b := all.Bucket(SeqKey(seq))
 			if b == nil {
 				more = false
 				return nil
 			}
-			if b.Get(keyHead) != nil {
-				return b.Delete(keyHead)
+			if b.Get(KeyHead) != nil {
+				return b.Delete(KeyHead)
 			}
 			var err error
 			if more, err = dropRows(b); err != nil || more {
 				return err
 			}
-			return all.DeleteBucket(seqKey(seq))
+			return all.DeleteBucket(SeqKey(seq))
 		})
 		if err != nil {
 			return fmt.Errorf("drop the checkpoint at %d: %w", seq, err)
@@ -280,7 +281,7 @@ func dropRows(b *bbolt.Bucket) (more bool, err error) {
 	rows := b.Bucket(kind)
 	var keys [][]byte
 	c := rows.Cursor()
-	for key, _ := c.First(); key != nil && len(keys) < upkeepRows; key, _ = c.Next() {
+	for key, _ := c.First(); key != nil && len(keys) < UpkeepRows; key, _ = c.Next() {
 		keys = append(keys, bytes.Clone(key))
 	}
 	for _, key := range keys {
@@ -288,24 +289,24 @@ func dropRows(b *bbolt.Bucket) (more bool, err error) {
 			return false, err
 		}
 	}
-	if len(keys) < upkeepRows {
+	if len(keys) < UpkeepRows {
 		return true, b.DeleteBucket(kind)
 	}
 	return true, nil
 }
 
 // deleteEvents deletes the rows of [first, end] from the front.
-func (k *upkeep) deleteEvents(ctx context.Context, epoch uint64, first, end log.Seq) error {
+func (k *Upkeep) deleteEvents(ctx context.Context, epoch uint64, first, end log.Seq) error {
 	if first > end {
 		return nil
 	}
 	begun, from := time.Now(), first
 	for first <= end {
-		last := min(end, first+upkeepRows-1)
-		err := k.persister.shrink(ctx, epoch, func(tx *bbolt.Tx) error {
-			events := tx.Bucket(bucketEvents)
+		last := min(end, first+UpkeepRows-1)
+		err := k.Persister.Shrink(ctx, epoch, func(tx *bbolt.Tx) error {
+			events := tx.Bucket(BucketEvents)
 			for seq := first; seq <= last; seq++ {
-				if err := events.Delete(seqKey(seq)); err != nil {
+				if err := events.Delete(SeqKey(seq)); err != nil {
 					return err
 				}
 			}
@@ -316,6 +317,6 @@ func (k *upkeep) deleteEvents(ctx context.Context, epoch uint64, first, end log.
 		}
 		first = last + 1
 	}
-	k.logger.Info("old entries deleted", "from", from, "to", end, "took", time.Since(begun))
+	k.Logger.Info("old entries deleted", "from", from, "to", end, "took", time.Since(begun))
 	return nil
 }

@@ -1,4 +1,5 @@
-package raftstore
+// Package readahead tells the kernel which pages of a bbolt file are read next.
+package readahead
 
 import (
 	"syscall"
@@ -22,16 +23,16 @@ const (
 	pageBytes   = 4096
 )
 
-// ahead asks for the pages behind those of the rows that it is shown. The zero
+// Ahead asks for the pages behind those of the rows that it is shown. The zero
 // value is ready.
-type ahead struct {
+type Ahead struct {
 	from, to uintptr // what was asked for
 	page     uintptr // of the last row
 	strays   int
 }
 
-// row notes that a row is read, of which the memory is the map's.
-func (a *ahead) row(row []byte) {
+// Row notes that a row is read, of which the memory is the map's.
+func (a *Ahead) Row(row []byte) {
 	page := uintptr(unsafe.Pointer(unsafe.SliceData(row))) &^ (pageBytes - 1)
 	if from, ok := a.next(page); ok {
 		willNeed(from, aheadBytes)
@@ -39,7 +40,7 @@ func (a *ahead) row(row []byte) {
 }
 
 // next notes that a page is read, and says from which page on to ask, if so.
-func (a *ahead) next(page uintptr) (from uintptr, ok bool) {
+func (a *Ahead) next(page uintptr) (from uintptr, ok bool) {
 	if page == a.page {
 		return 0, false
 	}
@@ -64,8 +65,8 @@ func willNeed(at, size uintptr) {
 	_, _, _ = syscall.Syscall(syscall.SYS_MADVISE, at, size, syscall.MADV_WILLNEED)
 }
 
-// askFor asks for the pages of a value whose memory is the map's.
-func askFor(value []byte) {
+// AskFor asks for the pages of a value whose memory is the map's.
+func AskFor(value []byte) {
 	at := uintptr(unsafe.Pointer(unsafe.SliceData(value)))
 	page := at &^ (pageBytes - 1)
 	willNeed(page, at-page+uintptr(len(value)))

@@ -1,4 +1,4 @@
-package raftstore
+package changesdb
 
 import (
 	"encoding/binary"
@@ -26,61 +26,61 @@ import (
 // more is how many events of the same change follow: a reader that stops
 // between changes need not decode the event to know where that is.
 const (
-	eventRowHeader  = 40
-	objectRowHeader = 20
+	EventRowHeader  = 40
+	ObjectRowHeader = 20
 )
 
 // Names of the buckets and of the rows in meta.
 var (
-	bucketMeta        = []byte("meta")
-	bucketEvents      = []byte("events")
-	bucketObjects     = []byte("objects")
-	bucketCheckpoints = []byte("checkpoints")
-	keyHead           = []byte("head")
-	keyMarker         = []byte("marker")
+	BucketMeta        = []byte("meta")
+	BucketEvents      = []byte("events")
+	BucketObjects     = []byte("objects")
+	BucketCheckpoints = []byte("checkpoints")
+	KeyHead           = []byte("head")
+	KeyMarker         = []byte("marker")
 	keySums           = []byte("digests")
 	keyRetention      = []byte("retention")
 	keySwept          = []byte("rows")
 )
 
-// slot is one entry with what a reader of whole changes must know of it.
-type slot struct {
+// Slot is one entry with what a reader of whole changes must know of it.
+type Slot struct {
 	log.Entry
-	more uint32
+	More uint32
 }
 
-func seqKey(seq log.Seq) []byte { return binary.BigEndian.AppendUint64(nil, uint64(seq)) }
+func SeqKey(seq log.Seq) []byte { return binary.BigEndian.AppendUint64(nil, uint64(seq)) }
 
-// eventRow returns the stored form of s, made in one allocation.
-func eventRow(key []byte, s *slot) []byte {
-	row := make([]byte, eventRowHeader, eventRowHeader+len(s.Bytes))
+// EventRow returns the stored form of s, made in one allocation.
+func EventRow(key []byte, s *Slot) []byte {
+	row := make([]byte, EventRowHeader, EventRowHeader+len(s.Bytes))
 	copy(row, s.Hash[:])
-	binary.BigEndian.PutUint32(row[36:], s.more)
+	binary.BigEndian.PutUint32(row[36:], s.More)
 	row = append(row, s.Bytes...)
 	binary.BigEndian.PutUint32(row[32:], disk.Checksum(key, row[:32], row[36:]))
 	return row
 }
 
-// readEventRow checks the row stored under key, which must be that of want. The
+// ReadEvent checks the row stored under key, which must be that of want. The
 // slot's bytes share the row's memory.
-func readEventRow(want log.Seq, key, row []byte) (slot, error) {
+func ReadEvent(want log.Seq, key, row []byte) (Slot, error) {
 	if len(key) != 8 || log.Seq(binary.BigEndian.Uint64(key)) != want {
-		return slot{}, fmt.Errorf("changes.db: event row %d is missing, %.16x stands in its place: %w", want, key, log.ErrCorrupt)
+		return Slot{}, fmt.Errorf("changes.db: event row %d is missing, %.16x stands in its place: %w", want, key, log.ErrCorrupt)
 	}
-	if len(row) <= eventRowHeader {
-		return slot{}, fmt.Errorf("changes.db: event row %d has %d bytes: %w", want, len(row), log.ErrCorrupt)
+	if len(row) <= EventRowHeader {
+		return Slot{}, fmt.Errorf("changes.db: event row %d has %d bytes: %w", want, len(row), log.ErrCorrupt)
 	}
 	if binary.BigEndian.Uint32(row[32:]) != disk.Checksum(key, row[:32], row[36:]) {
-		return slot{}, fmt.Errorf("changes.db: event row %d: checksum does not fit: %w", want, log.ErrCorrupt)
+		return Slot{}, fmt.Errorf("changes.db: event row %d: checksum does not fit: %w", want, log.ErrCorrupt)
 	}
-	s := slot{more: binary.BigEndian.Uint32(row[36:])}
-	s.Seq, s.Hash, s.Bytes = want, log.Hash(row[:32]), row[eventRowHeader:]
+	s := Slot{More: binary.BigEndian.Uint32(row[36:])}
+	s.Seq, s.Hash, s.Bytes = want, log.Hash(row[:32]), row[EventRowHeader:]
 	return s, nil
 }
 
-// objectRow returns the stored form of an object, whose bytes lack the format byte.
-func objectRow(kind log.Kind, id string, revision log.Revision, seq log.Seq, object []byte) []byte {
-	row := make([]byte, objectRowHeader, objectRowHeader+1+len(object))
+// ObjectRow returns the stored form of an object, whose bytes lack the format byte.
+func ObjectRow(kind log.Kind, id string, revision log.Revision, seq log.Seq, object []byte) []byte {
+	row := make([]byte, ObjectRowHeader, ObjectRowHeader+1+len(object))
 	binary.BigEndian.PutUint64(row[4:], uint64(revision))
 	binary.BigEndian.PutUint64(row[12:], uint64(seq))
 	row = append(append(row, log.FormatVersion), object...)
@@ -88,12 +88,12 @@ func objectRow(kind log.Kind, id string, revision log.Revision, seq log.Seq, obj
 	return row
 }
 
-// readObjectRow checks an object's row and returns what it holds.
-func readObjectRow(kind log.Kind, id string, row []byte) (log.Object, log.Revision, log.Seq, error) {
-	if len(row) <= objectRowHeader || binary.BigEndian.Uint32(row) != disk.Checksum([]byte{byte(kind)}, []byte(id), row[4:]) {
+// ReadObject checks an object's row and returns what it holds.
+func ReadObject(kind log.Kind, id string, row []byte) (log.Object, log.Revision, log.Seq, error) {
+	if len(row) <= ObjectRowHeader || binary.BigEndian.Uint32(row) != disk.Checksum([]byte{byte(kind)}, []byte(id), row[4:]) {
 		return nil, 0, 0, fmt.Errorf("changes.db: row of %s %s: checksum does not fit: %w", kind, id, log.ErrCorrupt)
 	}
-	object, err := log.DecodeObject(kind, id, row[objectRowHeader:])
+	object, err := log.DecodeObject(kind, id, row[ObjectRowHeader:])
 	if err != nil {
 		return nil, 0, 0, fmt.Errorf("changes.db: row of %s %s: %w", kind, id, err)
 	}

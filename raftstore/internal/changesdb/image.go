@@ -1,4 +1,4 @@
-package raftstore
+package changesdb
 
 import (
 	"crypto/sha256"
@@ -18,26 +18,26 @@ import (
 //	0         8         16
 //	| "RUTTER\x00\x01" | length of the file (8, big endian) | the file | SHA-256 over all before (32) |
 const (
-	imageMagic   = "RUTTER\x00\x01"
-	imageHeader  = 16
-	imageTrailer = sha256.Size
+	ImageMagic   = "RUTTER\x00\x01"
+	ImageHeader  = 16
+	ImageTrailer = sha256.Size
 )
 
 // Progress is told how many of all bytes or entries are done. It must be quick;
 // nil is nobody.
 type Progress func(done, all int64)
 
-func (p Progress) tell(done, all int64) {
+func (p Progress) Tell(done, all int64) {
 	if p != nil {
 		p(done, all)
 	}
 }
 
-// writeImage writes the image of a transaction.
-func writeImage(w io.Writer, tx *bbolt.Tx) error {
+// WriteImage writes the image of a transaction.
+func WriteImage(w io.Writer, tx *bbolt.Tx) error {
 	sum := sha256.New()
 	out := io.MultiWriter(w, sum)
-	header := binary.BigEndian.AppendUint64([]byte(imageMagic), uint64(tx.Size()))
+	header := binary.BigEndian.AppendUint64([]byte(ImageMagic), uint64(tx.Size()))
 	if _, err := out.Write(header); err != nil {
 		return err
 	}
@@ -52,15 +52,15 @@ func writeImage(w io.Writer, tx *bbolt.Tx) error {
 	return err
 }
 
-// readImage writes the file that an image holds, and fails unless length and
+// ReadImage writes the file that an image holds, and fails unless length and
 // checksum fit. A file is nil if only the check is wanted.
-func readImage(r io.Reader, file io.Writer, progress Progress) error {
+func ReadImage(r io.Reader, file io.Writer, progress Progress) error {
 	sum := sha256.New()
-	header := make([]byte, imageHeader)
+	header := make([]byte, ImageHeader)
 	if _, err := io.ReadFull(r, header); err != nil {
-		return fmt.Errorf("a snapshot begins with %d bytes of header: %w: %w", imageHeader, log.ErrFormat, err)
+		return fmt.Errorf("a snapshot begins with %d bytes of header: %w: %w", ImageHeader, log.ErrFormat, err)
 	}
-	if string(header[:8]) != imageMagic {
+	if string(header[:8]) != ImageMagic {
 		return fmt.Errorf("it does not begin as a snapshot does: %w", log.ErrFormat) // without its bytes: it may be any file
 	}
 	sum.Write(header)
@@ -79,19 +79,19 @@ func readImage(r io.Reader, file io.Writer, progress Progress) error {
 	if uint64(n) != size {
 		return fmt.Errorf("the snapshot ends after %d of %d bytes: it was not saved whole: %w", n, size, log.ErrCorrupt)
 	}
-	trailer := make([]byte, imageTrailer+1)
+	trailer := make([]byte, ImageTrailer+1)
 	n2, err := io.ReadFull(r, trailer)
-	if n2 != imageTrailer || !errors.Is(err, io.ErrUnexpectedEOF) {
-		return fmt.Errorf("after its data the snapshot has %d bytes, not %d: %w", n2, imageTrailer, log.ErrCorrupt)
+	if n2 != ImageTrailer || !errors.Is(err, io.ErrUnexpectedEOF) {
+		return fmt.Errorf("after its data the snapshot has %d bytes, not %d: %w", n2, ImageTrailer, log.ErrCorrupt)
 	}
-	if string(trailer[:imageTrailer]) != string(sum.Sum(nil)) {
+	if string(trailer[:ImageTrailer]) != string(sum.Sum(nil)) {
 		return fmt.Errorf("the snapshot's checksum does not fit its content: %w", log.ErrCorrupt)
 	}
 	return nil
 }
 
 // CheckImage reads a snapshot and fails unless its length and checksum fit.
-func CheckImage(r io.Reader) error { return readImage(r, nil, nil) }
+func CheckImage(r io.Reader) error { return ReadImage(r, nil, nil) }
 
 type progressWriter struct {
 	w         io.Writer
@@ -103,6 +103,6 @@ type progressWriter struct {
 func (p *progressWriter) Write(b []byte) (int, error) {
 	n, err := p.w.Write(b)
 	p.done += int64(n)
-	p.progress.tell(p.done, p.all)
+	p.progress.Tell(p.done, p.all)
 	return n, err
 }

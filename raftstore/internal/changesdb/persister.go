@@ -1,4 +1,4 @@
-package raftstore
+package changesdb
 
 import (
 	"cmp"
@@ -14,37 +14,38 @@ import (
 	"rutter/log"
 	"rutter/raftstore/internal/boltfile"
 	"rutter/raftstore/internal/disk"
+	"rutter/raftstore/internal/notify"
 	"rutter/raftstore/internal/window"
 )
 
-// unit is what one raft entry adds to changes.db, in the order of the log.
-type unit struct {
-	slots  []slot
-	window window.Batch
-	bytes  int
+// Unit is what one raft entry adds to changes.db, in the order of the log.
+type Unit struct {
+	Slots  []Slot
+	Window window.Batch
+	Bytes  int
 }
 
 // empty reports whether there is nothing to write but the head.
-func (u *unit) empty() bool {
-	return len(u.slots) == 0 && u.window.Empty()
+func (u *Unit) empty() bool {
+	return len(u.Slots) == 0 && u.Window.Empty()
 }
 
 // work is what the next transaction writes.
 type work struct {
-	units  []*unit
+	units  []*Unit
 	events int   // of all units
 	bytes  int   // of all units
-	head   *head // nil if there is only a marker: that of the transaction before
-	marker *marker
+	head   *Head // nil if there is only a marker: that of the transaction before
+	marker *Marker
 	done   []chan<- error // told when the transaction is synced
 }
 
-// persister takes what the FSM applied to changes.db, in one synced
+// Persister takes what the FSM applied to changes.db, in one synced
 // transaction for many entries, off the path of acknowledgement: raft's log has
 // them already. It is the only writer of the file but for a restore.
-type persister struct {
-	options persistOptions
-	files   *files
+type Persister struct {
+	options Options
+	files   *Files
 
 	kick   chan struct{} // there is work
 	urgent chan struct{} // and it should not wait
@@ -55,19 +56,19 @@ type persister struct {
 
 	mu      sync.Mutex
 	next    *work // nil if there is nothing to write
-	stored  head  // of the last transaction
-	marker  marker
+	stored  Head  // of the last transaction
+	marker  Marker
 	epoch   uint64 // raised by each restore (SAFETY S4)
 	lag     int    // events handed over and not synced
 	lagSize int    // the same in bytes
 	commits uint64
 	broken  error // of the first transaction that failed; nothing is written after it
 
-	fault func(what string) error // see setFault; protected by flushing
+	fault func(what string) error // see SetFault; protected by flushing
 }
 
-// persistOptions are those of a persister. None may be zero, unless it says so.
-type persistOptions struct {
+// Options are those of a persister. None may be zero, unless it says so.
+type Options struct {
 	Logger *slog.Logger
 	// Delay is how long what was applied may wait for its transaction; so many Events
 	// do not wait.
@@ -88,8 +89,8 @@ type persistOptions struct {
 	Room, Spare func() error
 }
 
-// newPersister returns the writer of the current file of f, whose content is c.
-func newPersister(options persistOptions, f *files, c *content) *persister {
+// NewPersister returns the writer of the current file of f, whose content is c.
+func NewPersister(options Options, f *Files, c *Content) *Persister {
 	fits := func() error { return nil }
 	if options.Room == nil {
 		options.Room = fits
@@ -99,10 +100,10 @@ func newPersister(options persistOptions, f *files, c *content) *persister {
 	}
 	options.SweepRows = cmp.Or(options.SweepRows, sweepRows)
 	options.SweepPart = cmp.Or(options.SweepPart, options.SweepEvents)
-	return &persister{
+	return &Persister{
 		options: options, files: f,
 		kick: make(chan struct{}, 1), urgent: make(chan struct{}, 1), sweeps: make(chan struct{}, 1),
-		stored: c.head, marker: c.marker,
+		stored: c.Head, marker: c.Marker,
 	}
 }
 
@@ -117,106 +118,106 @@ type persisted struct {
 	Transactions uint64 // since the start
 }
 
-// progress returns how far it is.
-func (p *persister) progress() persisted {
+// Progress returns how far it is.
+func (p *Persister) Progress() persisted {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return persisted{
-		Seq: p.stored.seq, Index: p.stored.applied, Rows: p.stored.rows, Marker: p.marker.index,
+		Seq: p.stored.Seq, Index: p.stored.Applied, Rows: p.stored.Rows, Marker: p.marker.Index,
 		LagEvents: p.lag, LagBytes: p.lagSize, Transactions: p.commits,
 	}
 }
 
-// lastMarker returns the marker that is in the file.
-func (p *persister) lastMarker() marker {
+// LastMarker returns the marker that is in the file.
+func (p *Persister) LastMarker() Marker {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.marker
 }
 
-// setFault has fn asked in each transaction before it is synced, and its error taken
+// SetFault has fn asked in each transaction before it is synced, and its error taken
 // for the disk's; nil ends that. It is for tests.
-func (p *persister) setFault(fn func(what string) error) {
+func (p *Persister) SetFault(fn func(what string) error) {
 	p.flushing.Lock()
 	defer p.flushing.Unlock()
 	p.fault = fn
 }
 
-// wake tells the writer that there may be something to write.
-func (p *persister) wake() { signal(p.kick) }
+// Wake tells the writer that there may be something to write.
+func (p *Persister) Wake() { notify.Send(p.kick) }
 
-// hand gives over what was applied up to h. It never waits for the disk
+// Hand gives over what was applied up to h. It never waits for the disk
 // (SAFETY P2), and belongs to the goroutine of the FSM.
-func (p *persister) hand(u *unit, h head) {
+func (p *Persister) Hand(u *Unit, h Head) {
 	p.mu.Lock()
 	w := p.workLocked()
 	w.head = &h
 	if !u.empty() {
 		w.units = append(w.units, u)
 	}
-	w.events += len(u.slots)
-	w.bytes += u.bytes
-	p.lag += len(u.slots)
-	p.lagSize += u.bytes
+	w.events += len(u.Slots)
+	w.bytes += u.Bytes
+	p.lag += len(u.Slots)
+	p.lagSize += u.Bytes
 	urgent := w.events >= p.options.Events
 	p.mu.Unlock()
-	signal(p.kick)
+	notify.Send(p.kick)
 	if urgent {
-		signal(p.urgent)
+		notify.Send(p.urgent)
 	}
 }
 
-func (p *persister) workLocked() *work {
+func (p *Persister) workLocked() *work {
 	if p.next == nil {
 		p.next = new(work)
 	}
 	return p.next
 }
 
-// raiseEpoch ends the epoch: markers and upkeep of before are not written any more.
-func (p *persister) raiseEpoch() {
+// RaiseEpoch ends the epoch: markers and upkeep of before are not written any more.
+func (p *Persister) RaiseEpoch() {
 	p.mu.Lock()
 	p.epoch++
 	p.mu.Unlock()
 }
 
-// currentEpoch is taken with a snapshot's ticket and given back with its marker.
-func (p *persister) currentEpoch() uint64 {
+// CurrentEpoch is taken with a snapshot's ticket and given back with its marker.
+func (p *Persister) CurrentEpoch() uint64 {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.epoch
 }
 
-// errEpoch: a restore came between a snapshot and its marker.
-var errEpoch = errors.New("raftstore: the state was replaced by a restore meanwhile")
+// ErrEpoch: a restore came between a snapshot and its marker.
+var ErrEpoch = errors.New("raftstore: the state was replaced by a restore meanwhile")
 
-// mark writes m in the transaction of everything that was handed over before,
+// Mark writes m in the transaction of everything that was handed over before,
 // and waits until it is synced. Raft's snapshot index may be a barrier's or a
 // no-op's, which the FSM never saw: the head's applied index is raised to it. With no
 // room on disk it is an error, after which raft tries again later: raft cannot end
 // while it waits here.
-func (p *persister) mark(m marker, epoch uint64) error {
+func (p *Persister) Mark(m Marker, epoch uint64) error {
 	done := make(chan error, 1)
 	p.mu.Lock()
 	if err := p.broken; err != nil || p.epoch != epoch {
 		p.mu.Unlock()
-		return cmp.Or(err, errEpoch)
+		return cmp.Or(err, ErrEpoch)
 	}
 	w := p.workLocked()
 	w.marker = &m
 	w.done = append(w.done, done)
 	p.mu.Unlock()
-	signal(p.kick)
-	signal(p.urgent)
+	notify.Send(p.kick)
+	notify.Send(p.urgent)
 	return <-done
 }
 
 // roomPause is how long the writer waits before it looks for room again.
 const roomPause = 100 * time.Millisecond
 
-// run writes until ctx is done, and then what is left. Its error is that of the
+// Run writes until ctx is done, and then what is left. Its error is that of the
 // disk; everybody who waits is told.
-func (p *persister) run(ctx context.Context) error {
+func (p *Persister) Run(ctx context.Context) error {
 	for {
 		select {
 		case <-p.kick:
@@ -230,7 +231,7 @@ func (p *persister) run(ctx context.Context) error {
 		case <-ctx.Done():
 		}
 		linger.Stop()
-		err := p.flush()
+		err := p.Flush()
 		for errors.Is(err, log.ErrNoRoom) {
 			p.refuseMarker(err)
 			pause := time.NewTimer(roomPause)
@@ -240,7 +241,7 @@ func (p *persister) run(ctx context.Context) error {
 				pause.Stop()
 				return p.finish()
 			}
-			err = p.flush()
+			err = p.Flush()
 		}
 		if err != nil {
 			return err
@@ -248,10 +249,10 @@ func (p *persister) run(ctx context.Context) error {
 	}
 }
 
-// flush writes the work there is. After an error the work is lost to this
+// Flush writes the work there is. After an error the work is lost to this
 // process; a restart gets it from raft's log. Only after log.ErrNoRoom it is not: then
 // nothing was tried.
-func (p *persister) flush() error {
+func (p *Persister) Flush() error {
 	if err := p.options.Room(); err != nil {
 		return err
 	}
@@ -270,14 +271,14 @@ func (p *persister) flush() error {
 		return broken
 	}
 	next := w.resolve(stored)
-	h := p.files.acquire()
+	h := p.files.Acquire()
 	err := boltfile.Guard(func() error {
-		return p.update(h.db, func(tx *bbolt.Tx) error {
+		return p.update(h.DB, func(tx *bbolt.Tx) error {
 			return errors.Join(p.write(tx, w, &next), p.fails("persist"))
 		})
 	})
-	if err = errors.Join(err, p.files.release(h)); err != nil {
-		err = fmt.Errorf("changes.db: write entries up to %d: %w: %w", next.seq, disk.ErrTrouble, err)
+	if err = errors.Join(err, p.files.Release(h)); err != nil {
+		err = fmt.Errorf("changes.db: write entries up to %d: %w: %w", next.Seq, disk.ErrTrouble, err)
 	}
 	p.mu.Lock()
 	switch {
@@ -296,8 +297,8 @@ func (p *persister) flush() error {
 		p.commits++
 	}
 	p.mu.Unlock()
-	if err == nil && next.seq-next.rows >= log.Seq(p.options.SweepEvents) {
-		signal(p.sweeps)
+	if err == nil && next.Seq-next.Rows >= log.Seq(p.options.SweepEvents) {
+		notify.Send(p.sweeps)
 	}
 	for _, done := range w.done {
 		done <- err
@@ -307,7 +308,7 @@ func (p *persister) flush() error {
 
 // update runs fn in a transaction of db, whose commit is noted as an operation on
 // disk; what fn does is not.
-func (p *persister) update(db *bbolt.DB, fn func(tx *bbolt.Tx) error) error {
+func (p *Persister) update(db *bbolt.DB, fn func(tx *bbolt.Tx) error) error {
 	var op uint64
 	defer func() { p.options.Ops.End(op) }()
 	return db.Update(func(tx *bbolt.Tx) error {
@@ -318,7 +319,7 @@ func (p *persister) update(db *bbolt.DB, fn func(tx *bbolt.Tx) error) error {
 }
 
 // fails asks the test's fault.
-func (p *persister) fails(what string) error {
+func (p *Persister) fails(what string) error {
 	if p.fault == nil {
 		return nil
 	}
@@ -328,32 +329,32 @@ func (p *persister) fails(what string) error {
 // resolve returns the head that the work's transaction writes, given that of the
 // transaction before it. It is known only now: a marker may have been asked for
 // while that one was still being written.
-func (w *work) resolve(stored head) head {
+func (w *work) resolve(stored Head) Head {
 	next := stored
 	if w.head != nil {
 		next = *w.head
 	}
-	next.rows = stored.rows
+	next.Rows = stored.Rows
 	// Raft's index may be beyond what the FSM saw, as that of a barrier is.
-	if stored.applied > next.applied {
-		next.applied, next.term = stored.applied, stored.term
+	if stored.Applied > next.Applied {
+		next.Applied, next.Term = stored.Applied, stored.Term
 	}
-	if w.marker != nil && w.marker.index > next.applied {
-		next.applied, next.term = w.marker.index, w.marker.term
+	if w.marker != nil && w.marker.Index > next.Applied {
+		next.Applied, next.Term = w.marker.Index, w.marker.Term
 	}
 	return next
 }
 
 // write puts the work into one transaction.
-func (p *persister) write(tx *bbolt.Tx, w *work, next *head) error {
-	events := tx.Bucket(bucketEvents)
+func (p *Persister) write(tx *bbolt.Tx, w *work, next *Head) error {
+	events := tx.Bucket(BucketEvents)
 	events.FillPercent = 1 // keys only ever grow
 	batches := make([]*window.Batch, 0, len(w.units))
 	for _, u := range w.units {
-		batches = append(batches, &u.window)
-		for i := range u.slots {
-			key := seqKey(u.slots[i].Seq)
-			if err := events.Put(key, eventRow(key, &u.slots[i])); err != nil {
+		batches = append(batches, &u.Window)
+		for i := range u.Slots {
+			key := SeqKey(u.Slots[i].Seq)
+			if err := events.Put(key, EventRow(key, &u.Slots[i])); err != nil {
 				return err
 			}
 		}
@@ -361,59 +362,59 @@ func (p *persister) write(tx *bbolt.Tx, w *work, next *head) error {
 	if err := window.Write(tx, batches); err != nil {
 		return err
 	}
-	meta := tx.Bucket(bucketMeta)
+	meta := tx.Bucket(BucketMeta)
 	if w.marker != nil {
-		if err := meta.Put(keyMarker, w.marker.encode()); err != nil {
+		if err := meta.Put(KeyMarker, w.marker.Encode()); err != nil {
 			return err
 		}
 	}
-	return putHead(meta, next)
+	return PutHead(meta, next)
 }
 
-// putHead writes the rows of a head.
-func putHead(meta *bbolt.Bucket, h *head) error {
+// PutHead writes the rows of a head.
+func PutHead(meta *bbolt.Bucket, h *Head) error {
 	row := h.encode()
-	err := errors.Join(meta.Put(keyHead, row), meta.Put(keyRetention, h.retention.row()), meta.Put(keySwept, h.encodeSwept(row)), putSkips(meta, h.skips))
-	if len(h.leaps) > 0 {
-		err = errors.Join(err, meta.Put(window.KeyLeaps, window.EncodeLeaps(h.leaps)))
+	err := errors.Join(meta.Put(KeyHead, row), meta.Put(keyRetention, h.Retention.row()), meta.Put(keySwept, h.encodeSwept(row)), PutSkips(meta, h.Skips))
+	if len(h.Leaps) > 0 {
+		err = errors.Join(err, meta.Put(window.KeyLeaps, window.EncodeLeaps(h.Leaps)))
 	} else {
 		err = errors.Join(err, meta.Delete(window.KeyLeaps))
 	}
-	if h.summed {
+	if h.Summed {
 		return errors.Join(err, meta.Put(keySums, h.encodeSums(row)))
 	}
 	return errors.Join(err, meta.Delete(keySums))
 }
 
-// replace puts a restored file in the place of changes.db: work and markers of
+// Replace puts a restored file in the place of changes.db: work and markers of
 // before are dropped, since the image has all of it (SAFETY S4).
-func (p *persister) replace(db *bbolt.DB, c *content) error {
+func (p *Persister) Replace(db *bbolt.DB, c *Content) error {
 	p.flushing.Lock()
 	defer p.flushing.Unlock()
 	p.mu.Lock()
 	dropped := p.next
 	p.next = nil
 	p.epoch++
-	p.stored, p.marker = c.head, c.marker
+	p.stored, p.marker = c.Head, c.Marker
 	p.lag, p.lagSize = 0, 0
 	p.mu.Unlock()
 	if dropped != nil {
 		for _, done := range dropped.done {
-			done <- errEpoch
+			done <- ErrEpoch
 		}
 	}
-	return p.files.swap(db)
+	return p.files.Swap(db)
 }
 
-// durable returns the seq up to which everything is synced in changes.db.
-func (p *persister) durable() log.Seq {
+// Durable returns the seq up to which everything is synced in changes.db.
+func (p *Persister) Durable() log.Seq {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.stored.seq
+	return p.stored.Seq
 }
 
-// behind reports whether so much waits for the disk that no more is taken.
-func (p *persister) behind() bool {
+// Behind reports whether so much waits for the disk that no more is taken.
+func (p *Persister) Behind() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.lag > p.options.MaxLagEvents || p.lagSize > p.options.MaxLagBytes
@@ -423,8 +424,8 @@ func (p *persister) behind() bool {
 // takes nothing more, or is not ready.
 var ErrLagging = errors.New("raftstore: changes.db is too far behind")
 
-// lagging says that changes.db is further behind than some times its bounds, or nil.
-func (p *persister) lagging(times int) error {
+// Lagging says that changes.db is further behind than some times its bounds, or nil.
+func (p *Persister) Lagging(times int) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.lag <= times*p.options.MaxLagEvents && p.lagSize <= times*p.options.MaxLagBytes {

@@ -1,4 +1,4 @@
-package raftstore
+package changesdb
 
 import (
 	"errors"
@@ -13,20 +13,22 @@ import (
 	"rutter/projections"
 	"rutter/raftstore/internal/boltfile"
 	"rutter/raftstore/internal/disk"
+	"rutter/raftstore/internal/readahead"
 	"rutter/raftstore/internal/window"
+	"rutter/raftstore/skipped"
 )
 
 // Names in the data folder.
 const (
-	dbName   = "changes.db"
-	raftName = "raft.db"
+	Name     = "changes.db"
+	RaftName = "raft.db"
 )
 
-// openDB opens a bbolt file as this store uses it: no free list on disk (it
+// OpenBolt opens a bbolt file as this store uses it: no free list on disk (it
 // would be written with each transaction), and address space for as long as the
 // file may grow, since a reader stops the writer when the map must be made
 // anew (SAFETY S5).
-func openDB(path string, mapBytes int) (*bbolt.DB, error) {
+func OpenBolt(path string, mapBytes int) (*bbolt.DB, error) {
 	db, err := bbolt.Open(path, 0o600, &bbolt.Options{
 		Timeout:         boltfile.LockWait,
 		NoFreelistSync:  true,
@@ -42,12 +44,12 @@ func openDB(path string, mapBytes int) (*bbolt.DB, error) {
 	return db, nil
 }
 
-// openChanges opens changes.db and makes its buckets.
-func openChanges(path string, mapBytes int) (*bbolt.DB, error) {
+// Open opens changes.db and makes its buckets.
+func Open(path string, mapBytes int) (*bbolt.DB, error) {
 	if err := boltfile.CheckPages(path, false); err != nil {
 		return nil, err
 	}
-	db, err := openDB(path, mapBytes)
+	db, err := OpenBolt(path, mapBytes)
 	if err != nil {
 		return nil, err
 	}
@@ -67,7 +69,7 @@ func makeBuckets(db *bbolt.DB) error {
 		return err
 	}
 	made := false
-	for _, name := range [...][]byte{bucketMeta, bucketEvents, bucketObjects, window.BucketChanges, bucketCheckpoints} {
+	for _, name := range [...][]byte{BucketMeta, BucketEvents, BucketObjects, window.BucketChanges, BucketCheckpoints} {
 		if tx.Bucket(name) != nil {
 			continue
 		}
@@ -82,87 +84,87 @@ func makeBuckets(db *bbolt.DB) error {
 	return tx.Commit()
 }
 
-// readMeta returns the head and the marker of a transaction.
-func readMeta(tx *bbolt.Tx) (head, marker, error) {
-	meta := tx.Bucket(bucketMeta)
+// ReadMeta returns the head and the marker of a transaction.
+func ReadMeta(tx *bbolt.Tx) (Head, Marker, error) {
+	meta := tx.Bucket(BucketMeta)
 	if meta == nil {
-		return head{}, marker{}, fmt.Errorf("changes.db: no meta bucket: %w", log.ErrCorrupt)
+		return Head{}, Marker{}, fmt.Errorf("changes.db: no meta bucket: %w", log.ErrCorrupt)
 	}
-	h, err := decodeHead(meta.Get(keyHead))
+	h, err := DecodeHead(meta.Get(KeyHead))
 	if err != nil {
-		return h, marker{}, err
+		return h, Marker{}, err
 	}
-	if _, err := h.decodeSums(meta.Get(keySums), meta.Get(keyHead)); err != nil {
-		return h, marker{}, err
+	if _, err := h.decodeSums(meta.Get(keySums), meta.Get(KeyHead)); err != nil {
+		return h, Marker{}, err
 	}
-	if h.retention, err = decodeRetention(meta.Get(keyRetention)); err != nil {
-		return h, marker{}, err
+	if h.Retention, err = decodeRetention(meta.Get(keyRetention)); err != nil {
+		return h, Marker{}, err
 	}
-	if h.leaps, err = window.DecodeLeaps(meta.Get(window.KeyLeaps)); err != nil {
-		return h, marker{}, err
+	if h.Leaps, err = window.DecodeLeaps(meta.Get(window.KeyLeaps)); err != nil {
+		return h, Marker{}, err
 	}
-	if h.rows, err = h.decodeSwept(meta.Get(keySwept), meta.Get(keyHead)); err != nil {
-		return h, marker{}, err
+	if h.Rows, err = h.decodeSwept(meta.Get(keySwept), meta.Get(KeyHead)); err != nil {
+		return h, Marker{}, err
 	}
-	if h.skips, err = decodeSkips(meta.Get(keySkips)); err != nil {
-		return h, marker{}, err
+	if h.Skips, err = skipped.Decode(meta.Get(skipped.Key)); err != nil {
+		return h, Marker{}, err
 	}
-	m, err := decodeMarker(meta.Get(keyMarker))
+	m, err := decodeMarker(meta.Get(KeyMarker))
 	if err != nil {
 		return h, m, err
 	}
-	if m.index > h.applied {
-		return h, m, fmt.Errorf("changes.db: the marker stands at raft index %d, beyond the data's %d: %w", m.index, h.applied, log.ErrCorrupt)
+	if m.Index > h.Applied {
+		return h, m, fmt.Errorf("changes.db: the marker stands at raft index %d, beyond the data's %d: %w", m.Index, h.Applied, log.ErrCorrupt)
 	}
-	if h.feature > log.FeatureVersion {
-		return h, m, fmt.Errorf("changes.db: feature version %d, and this program knows %d: upgrade it: %w", h.feature, log.FeatureVersion, log.ErrFormat)
+	if h.Feature > log.FeatureVersion {
+		return h, m, fmt.Errorf("changes.db: feature version %d, and this program knows %d: upgrade it: %w", h.Feature, log.FeatureVersion, log.ErrFormat)
 	}
 	return h, m, nil
 }
 
-// content is everything that a server holds in memory, as a file has it.
-type content struct {
-	head   head
-	marker marker
-	state  *projections.State
-	window *window.Window
+// Content is everything that a server holds in memory, as a file has it.
+type Content struct {
+	Head   Head
+	Marker Marker
+	State  *projections.State
+	Window *window.Window
 }
 
-// load reads the content of changes.db; age and count bound what its window remembers.
-func load(db *bbolt.DB, age time.Duration, count int) (content, error) {
-	c := content{state: projections.NewState()}
+// Load reads the content of changes.db; age and count bound what its window remembers.
+func Load(db *bbolt.DB, age time.Duration, count int) (Content, error) {
+	c := Content{State: projections.NewState()}
 	read := func(tx *bbolt.Tx) (err error) {
-		if c.head, c.marker, err = readMeta(tx); err != nil {
+		if c.Head, c.Marker, err = ReadMeta(tx); err != nil {
 			return err
 		}
-		if err := loadObjects(tx, &c.head, c.state); err != nil {
+		if err := loadObjects(tx, &c.Head, c.State); err != nil {
 			return err
 		}
-		if c.window, err = window.Load(tx, age, count, c.head.ofWindow()); err != nil {
+		if c.Window, err = window.Load(tx, age, count, c.Head.ForWindow()); err != nil {
 			return err
 		}
 		if err := c.checkSums(tx); err != nil {
 			return err
 		}
-		return checkLast(tx, &c.head)
+		return checkLast(tx, &c.Head)
 	}
 	err := boltfile.Guard(func() error { return db.View(read) })
-	c.state.SetTime(c.head.time)
-	c.state.SetFeature(c.head.feature)
+	c.State.SetTime(c.Head.Time)
+	c.State.SetFeature(c.Head.Feature)
 	return c, err
 }
 
 // checkSums compares what was loaded with what was written: a row that is gone
 // has no checksum that could tell.
-func (c *content) checkSums(tx *bbolt.Tx) error {
-	meta := tx.Bucket(bucketMeta)
-	written := c.head
-	known, err := written.decodeSums(meta.Get(keySums), meta.Get(keyHead))
+func (c *Content) checkSums(tx *bbolt.Tx) error {
+	meta := tx.Bucket(BucketMeta)
+	written := c.Head
+	known, err := written.decodeSums(meta.Get(keySums), meta.Get(KeyHead))
 	if err != nil {
 		return err
 	}
-	c.head.stateSum, c.head.windowSum, c.head.summed = stateSum(c.state), c.window.Digest(), true
-	if known && (written.stateSum != c.head.stateSum || written.windowSum != c.head.windowSum) {
+	c.Head.StateSum, c.Head.WindowSum, c.Head.Summed = StateSum(c.State), c.Window.Digest(), true
+	if known && (written.StateSum != c.Head.StateSum || written.WindowSum != c.Head.WindowSum) {
 		return fmt.Errorf("changes.db: objects or change ids are not those that were written: %w", log.ErrCorrupt)
 	}
 	return nil
@@ -183,9 +185,9 @@ const (
 // errLoadStopped: nobody takes the rows any more.
 var errLoadStopped = errors.New("raftstore: the rows are not wanted any more")
 
-// loadRows loads the objects in the buckets of kinds, but for some. Another
+// LoadRows loads the objects in the buckets of kinds, but for some. Another
 // goroutine reads and decodes rows while this one folds those before them.
-func loadRows(objects *bbolt.Bucket, but map[objectKey]log.Seq, state *projections.State) error {
+func LoadRows(objects *bbolt.Bucket, but map[ObjectKey]log.Seq, state *projections.State) error {
 	var reading sync.WaitGroup
 	batches, stop := make(chan []decodedRow, loadBatches), make(chan struct{})
 	defer func() {
@@ -208,7 +210,7 @@ func loadRows(objects *bbolt.Bucket, but map[objectKey]log.Seq, state *projectio
 }
 
 // decodeRows hands over all rows, until stop is closed.
-func decodeRows(objects *bbolt.Bucket, but map[objectKey]log.Seq, batches chan<- []decodedRow, stop <-chan struct{}) error {
+func decodeRows(objects *bbolt.Bucket, but map[ObjectKey]log.Seq, batches chan<- []decodedRow, stop <-chan struct{}) error {
 	batch := make([]decodedRow, 0, loadBatch)
 	flush := func() error {
 		select {
@@ -224,17 +226,17 @@ func decodeRows(objects *bbolt.Bucket, but map[objectKey]log.Seq, batches chan<-
 		if err != nil {
 			return fmt.Errorf("changes.db: bucket of objects %q: %w", name, log.ErrCorrupt)
 		}
-		next := ahead{}
+		next := readahead.Ahead{}
 		return objects.Bucket(name).ForEach(func(k, v []byte) error {
-			next.row(v)
-			if _, ok := but[objectKey{kind, string(k)}]; ok {
+			next.Row(v)
+			if _, ok := but[ObjectKey{kind, string(k)}]; ok {
 				return nil
 			}
-			o, revision, seq, err := readObjectRow(kind, string(k), v)
+			o, revision, seq, err := ReadObject(kind, string(k), v)
 			if err != nil {
 				return err
 			}
-			batch = append(batch, decodedRow{projections.Record{Object: o, Revision: revision, Seq: seq}, v[objectRowHeader+1:]})
+			batch = append(batch, decodedRow{projections.Record{Object: o, Revision: revision, Seq: seq}, v[ObjectRowHeader+1:]})
 			if len(batch) < loadBatch {
 				return nil
 			}
@@ -255,17 +257,17 @@ func loadObject(r projections.Record, body []byte, state *projections.State) err
 }
 
 // checkLast compares the head with the last event row, which must be its.
-func checkLast(tx *bbolt.Tx, h *head) error {
-	key, row := tx.Bucket(bucketEvents).Cursor().Last()
-	if h.seq == h.floor && key == nil {
+func checkLast(tx *bbolt.Tx, h *Head) error {
+	key, row := tx.Bucket(BucketEvents).Cursor().Last()
+	if h.Seq == h.Floor && key == nil {
 		return nil
 	}
-	s, err := readEventRow(h.seq, key, row)
+	s, err := ReadEvent(h.Seq, key, row)
 	if err != nil {
 		return err
 	}
-	if s.Hash != h.hash {
-		return fmt.Errorf("changes.db: chain hash %s at %d, and the head says %s: %w", s.Hash, h.seq, h.hash, log.ErrCorrupt)
+	if s.Hash != h.Hash {
+		return fmt.Errorf("changes.db: chain hash %s at %d, and the head says %s: %w", s.Hash, h.Seq, h.Hash, log.ErrCorrupt)
 	}
 	return nil
 }

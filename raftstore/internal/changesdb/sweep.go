@@ -1,4 +1,4 @@
-package raftstore
+package changesdb
 
 import (
 	"cmp"
@@ -15,6 +15,7 @@ import (
 	"rutter/log"
 	"rutter/projections"
 	"rutter/raftstore/internal/metarow"
+	"rutter/raftstore/internal/readahead"
 )
 
 // The rows of objects follow the events at a distance. What the persister
@@ -55,15 +56,15 @@ const (
 	busySweeps = 32
 )
 
-// objectKey names an object row.
-type objectKey struct {
-	kind log.Kind
-	id   string
+// ObjectKey names an object row.
+type ObjectKey struct {
+	Kind log.Kind
+	ID   string
 }
 
 // objectWrite is a row that a sweep writes: from the object's last event.
 type objectWrite struct {
-	objectKey
+	ObjectKey
 	seq log.Seq
 }
 
@@ -72,18 +73,18 @@ type objectWrite struct {
 //	| crc (4) | version (1) | checksum of the head's row (4) | seq (8) |
 const sweptRow = 4 + 1 + 4 + 8
 
-func (h *head) encodeSwept(headRow []byte) []byte {
+func (h *Head) encodeSwept(headRow []byte) []byte {
 	b := metarow.New(sweptRow)
 	b = append(b, headRow[:4]...)
-	b = binary.BigEndian.AppendUint64(b, uint64(h.rows))
+	b = binary.BigEndian.AppendUint64(b, uint64(h.Rows))
 	return metarow.Seal(keySwept, b)
 }
 
 // decodeSwept returns the seq whose state the object rows are, for the head
 // that was read from headRow; without a row of that head it is the head's.
-func (h *head) decodeSwept(row, headRow []byte) (log.Seq, error) {
+func (h *Head) decodeSwept(row, headRow []byte) (log.Seq, error) {
 	if row == nil || len(headRow) < 4 {
-		return h.seq, nil
+		return h.Seq, nil
 	}
 	r, err := metarow.Open(keySwept, row)
 	if err != nil {
@@ -93,53 +94,53 @@ func (h *head) decodeSwept(row, headRow []byte) (log.Seq, error) {
 		return 0, fmt.Errorf("changes.db: place of the rows of %d bytes: %w", len(row), log.ErrCorrupt)
 	}
 	if string(r.Take(4)) != string(headRow[:4]) {
-		return h.seq, nil
+		return h.Seq, nil
 	}
 	rows := log.Seq(r.U64())
-	if rows > h.seq {
-		return 0, fmt.Errorf("changes.db: the rows stand at %d, beyond the head at %d: %w", rows, h.seq, log.ErrCorrupt)
+	if rows > h.Seq {
+		return 0, fmt.Errorf("changes.db: the rows stand at %d, beyond the head at %d: %w", rows, h.Seq, log.ErrCorrupt)
 	}
 	return rows, nil
 }
 
-// touched returns the objects that the events after a seq name, up to another,
+// Touched returns the objects that the events after a seq name, up to another,
 // each with the seq of its last one.
-func touched(tx *bbolt.Tx, after, to log.Seq) (map[objectKey]log.Seq, error) {
-	last := make(map[objectKey]log.Seq)
-	cursor := tx.Bucket(bucketEvents).Cursor()
-	want, next := after+1, ahead{}
-	for key, row := cursor.Seek(seqKey(want)); want <= to; key, row = cursor.Next() {
-		next.row(row)
-		s, err := readEventRow(want, key, row)
+func Touched(tx *bbolt.Tx, after, to log.Seq) (map[ObjectKey]log.Seq, error) {
+	last := make(map[ObjectKey]log.Seq)
+	cursor := tx.Bucket(BucketEvents).Cursor()
+	want, next := after+1, readahead.Ahead{}
+	for key, row := cursor.Seek(SeqKey(want)); want <= to; key, row = cursor.Next() {
+		next.Row(row)
+		s, err := ReadEvent(want, key, row)
 		if err != nil {
 			return nil, err
 		}
-		kind, id, err := eventObject(s.Bytes)
+		kind, id, err := EventObject(s.Bytes)
 		if err != nil {
 			return nil, fmt.Errorf("changes.db: event row %d: %w", want, err)
 		}
-		last[objectKey{kind, string(id)}] = want
+		last[ObjectKey{kind, string(id)}] = want
 		want++
 	}
 	return last, nil
 }
 
 // writesOf returns what was touched in the order of the rows: neighbours share pages.
-func writesOf(last map[objectKey]log.Seq) []objectWrite {
+func writesOf(last map[ObjectKey]log.Seq) []objectWrite {
 	writes := make([]objectWrite, 0, len(last))
 	for key, seq := range last {
 		writes = append(writes, objectWrite{key, seq})
 	}
 	slices.SortFunc(writes, func(a, b objectWrite) int {
-		return cmp.Or(cmp.Compare(a.kind, b.kind), strings.Compare(a.id, b.id))
+		return cmp.Or(cmp.Compare(a.Kind, b.Kind), strings.Compare(a.ID, b.ID))
 	})
 	return writes
 }
 
 // rowOfEvent returns the object row that an event makes; nil if it deletes it.
 func rowOfEvent(events *bbolt.Bucket, w *objectWrite) ([]byte, error) {
-	key := seqKey(w.seq)
-	s, err := readEventRow(w.seq, key, events.Get(key))
+	key := SeqKey(w.seq)
+	s, err := ReadEvent(w.seq, key, events.Get(key))
 	if err != nil {
 		return nil, err
 	}
@@ -150,12 +151,12 @@ func rowOfEvent(events *bbolt.Bucket, w *objectWrite) ([]byte, error) {
 	if e.Action == log.Delete {
 		return nil, nil
 	}
-	return objectRow(w.kind, w.id, e.Revision, w.seq, body), nil
+	return ObjectRow(w.Kind, w.ID, e.Revision, w.seq, body), nil
 }
 
 // putRows writes and deletes object rows, which are sorted.
 func putRows(tx *bbolt.Tx, writes []objectWrite) error {
-	events, objects := tx.Bucket(bucketEvents), tx.Bucket(bucketObjects)
+	events, objects := tx.Bucket(BucketEvents), tx.Bucket(BucketObjects)
 	var bucket *bbolt.Bucket
 	var of log.Kind
 	for i := range writes {
@@ -164,16 +165,16 @@ func putRows(tx *bbolt.Tx, writes []objectWrite) error {
 		if err != nil {
 			return err
 		}
-		if bucket == nil || of != w.kind {
-			of = w.kind
+		if bucket == nil || of != w.Kind {
+			of = w.Kind
 			if bucket, err = objects.CreateBucketIfNotExists([]byte(of.String())); err != nil {
 				return err
 			}
 		}
 		if row == nil {
-			err = bucket.Delete([]byte(w.id))
+			err = bucket.Delete([]byte(w.ID))
 		} else {
-			err = bucket.Put([]byte(w.id), row)
+			err = bucket.Put([]byte(w.ID), row)
 		}
 		if err != nil {
 			return err
@@ -184,15 +185,15 @@ func putRows(tx *bbolt.Tx, writes []objectWrite) error {
 
 // loadObjects loads the objects of the head: the rows, but for those that later
 // events name, and what these events made of them.
-func loadObjects(tx *bbolt.Tx, h *head, state *projections.State) error {
-	last, err := touched(tx, h.rows, h.seq)
+func loadObjects(tx *bbolt.Tx, h *Head, state *projections.State) error {
+	last, err := Touched(tx, h.Rows, h.Seq)
 	if err != nil {
 		return err
 	}
-	if err := loadRows(tx.Bucket(bucketObjects), last, state); err != nil {
+	if err := LoadRows(tx.Bucket(BucketObjects), last, state); err != nil {
 		return err
 	}
-	events := tx.Bucket(bucketEvents)
+	events := tx.Bucket(BucketEvents)
 	writes := writesOf(last)
 	for i := range writes {
 		w := &writes[i]
@@ -203,20 +204,20 @@ func loadObjects(tx *bbolt.Tx, h *head, state *projections.State) error {
 		if row == nil {
 			continue
 		}
-		o, revision, seq, err := readObjectRow(w.kind, w.id, row)
+		o, revision, seq, err := ReadObject(w.Kind, w.ID, row)
 		if err != nil {
 			return err
 		}
-		if err := loadObject(projections.Record{Object: o, Revision: revision, Seq: seq}, row[objectRowHeader+1:], state); err != nil {
+		if err := loadObject(projections.Record{Object: o, Revision: revision, Seq: seq}, row[ObjectRowHeader+1:], state); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// runSweeps sweeps when many events have come, and now and then when few have,
+// RunSweeps sweeps when many events have come, and now and then when few have,
 // until ctx is done.
-func (p *persister) runSweeps(ctx context.Context) {
+func (p *Persister) RunSweeps(ctx context.Context) {
 	tick := time.NewTicker(p.options.SweepDelay)
 	defer tick.Stop()
 	var seen int // how many events were unswept at the last tick
@@ -236,24 +237,24 @@ func (p *persister) runSweeps(ctx context.Context) {
 			return
 		}
 		p.sweeping.Lock()
-		_, err := p.sweep(ctx, p.currentEpoch(), p.pace)
+		_, err := p.sweep(ctx, p.CurrentEpoch(), p.pace)
 		p.sweeping.Unlock()
-		if err != nil && ctx.Err() == nil && !errors.Is(err, errEpoch) && !errors.Is(err, log.ErrNoRoom) {
+		if err != nil && ctx.Err() == nil && !errors.Is(err, ErrEpoch) && !errors.Is(err, log.ErrNoRoom) {
 			p.options.Logger.Warn("writing the rows of objects", "error", err)
 		}
 	}
 }
 
 // unswept returns how many events in the file the rows are behind.
-func (p *persister) unswept() int {
+func (p *Persister) unswept() int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return int(p.stored.seq - p.stored.rows)
+	return int(p.stored.Seq - p.stored.Rows)
 }
 
 // pace is how many times as long as a transaction of a sweep the pause after it
 // is now.
-func (p *persister) pace() time.Duration {
+func (p *Persister) pace() time.Duration {
 	return time.Duration(max(0, sweepPace-p.unswept()/p.options.SweepEvents))
 }
 
@@ -265,22 +266,22 @@ func atOnce() time.Duration { return 0 }
 // head: in parts of p.options.SweepPart events, so that what it holds in memory has a bound.
 // The caller holds sweeping. After an error the rows stand at the end of a part,
 // as far as anybody looks at them.
-func (p *persister) sweep(ctx context.Context, epoch uint64, pace func() time.Duration) (head, error) {
+func (p *Persister) sweep(ctx context.Context, epoch uint64, pace func() time.Duration) (Head, error) {
 	at, err := p.fileHead()
-	for err == nil && at.rows < at.seq {
-		to := min(at.seq, at.rows+log.Seq(p.options.SweepPart))
-		if err = p.sweepPart(ctx, epoch, pace, at.rows, to); err == nil {
-			at.rows = to
+	for err == nil && at.Rows < at.Seq {
+		to := min(at.Seq, at.Rows+log.Seq(p.options.SweepPart))
+		if err = p.sweepPart(ctx, epoch, pace, at.Rows, to); err == nil {
+			at.Rows = to
 		}
 	}
 	return at, err
 }
 
 // sweepPart brings the rows from one seq to another.
-func (p *persister) sweepPart(ctx context.Context, epoch uint64, pace func() time.Duration, from, to log.Seq) error {
+func (p *Persister) sweepPart(ctx context.Context, epoch uint64, pace func() time.Duration, from, to log.Seq) error {
 	writes, err := p.writesBetween(from, to)
-	if p.currentEpoch() != epoch {
-		return errEpoch // the file may be another one by now
+	if p.CurrentEpoch() != epoch {
+		return ErrEpoch // the file may be another one by now
 	}
 	if err != nil {
 		return err
@@ -299,18 +300,18 @@ func (p *persister) sweepPart(ctx context.Context, epoch uint64, pace func() tim
 }
 
 // fileHead returns the head in the file.
-func (p *persister) fileHead() (at head, err error) {
-	err = p.files.view(func(tx *bbolt.Tx) (err error) {
-		at, _, err = readMeta(tx)
+func (p *Persister) fileHead() (at Head, err error) {
+	err = p.files.View(func(tx *bbolt.Tx) (err error) {
+		at, _, err = ReadMeta(tx)
 		return err
 	})
 	return at, err
 }
 
 // writesBetween returns the rows that the events after a seq make, up to another.
-func (p *persister) writesBetween(after, to log.Seq) (writes []objectWrite, err error) {
-	err = p.files.view(func(tx *bbolt.Tx) error {
-		last, err := touched(tx, after, to)
+func (p *Persister) writesBetween(after, to log.Seq) (writes []objectWrite, err error) {
+	err = p.files.View(func(tx *bbolt.Tx) error {
+		last, err := Touched(tx, after, to)
 		writes = writesOf(last)
 		return err
 	})
@@ -319,15 +320,15 @@ func (p *persister) writesBetween(after, to log.Seq) (writes []objectWrite, err 
 
 // moveRows writes the last rows of a sweep and where the rows stand after it, in
 // one transaction. The caller holds flushing.
-func (p *persister) moveRows(epoch uint64, to log.Seq, writes []objectWrite) error {
+func (p *Persister) moveRows(epoch uint64, to log.Seq, writes []objectWrite) error {
 	next := p.stored // changed under flushing only
-	next.rows = to
+	next.Rows = to
 	err := p.upkeepLocked(epoch, func(tx *bbolt.Tx) error {
-		return errors.Join(putRows(tx, writes), putHead(tx.Bucket(bucketMeta), &next))
+		return errors.Join(putRows(tx, writes), PutHead(tx.Bucket(BucketMeta), &next))
 	})
 	if err == nil {
 		p.mu.Lock()
-		p.stored.rows = to
+		p.stored.Rows = to
 		p.mu.Unlock()
 	}
 	return err
@@ -335,23 +336,23 @@ func (p *persister) moveRows(epoch uint64, to log.Seq, writes []objectWrite) err
 
 // sweepFor sweeps and begins a read transaction of h in which the rows are those
 // of the head that it returns, which may be behind the transaction's.
-func (p *persister) sweepFor(ctx context.Context, epoch uint64, h *handle) (head, *bbolt.Tx, error) {
+func (p *Persister) sweepFor(ctx context.Context, epoch uint64, h *Handle) (Head, *bbolt.Tx, error) {
 	p.sweeping.Lock()
 	defer p.sweeping.Unlock()
 	at, err := p.sweep(ctx, epoch, brisk)
 	if err != nil {
 		return at, nil, err
 	}
-	tx, err := h.db.Begin(false)
+	tx, err := h.DB.Begin(false)
 	return at, tx, err
 }
 
-// settled begins a read transaction of h, the current file, in which the rows
+// Settled begins a read transaction of h, the current file, in which the rows
 // are those of its head.
-func (p *persister) settled(h *handle) (*bbolt.Tx, error) {
+func (p *Persister) Settled(h *Handle) (*bbolt.Tx, error) {
 	p.sweeping.Lock()
 	defer p.sweeping.Unlock()
-	epoch := p.currentEpoch()
+	epoch := p.CurrentEpoch()
 	for range settleRounds {
 		if p.unswept() <= p.options.SweepRows {
 			break
@@ -363,21 +364,21 @@ func (p *persister) settled(h *handle) (*bbolt.Tx, error) {
 	p.flushing.Lock()
 	defer p.flushing.Unlock()
 	at, err := p.fileHead()
-	if err == nil && at.rows < at.seq {
+	if err == nil && at.Rows < at.Seq {
 		var writes []objectWrite
-		if writes, err = p.writesBetween(at.rows, at.seq); err == nil {
-			err = p.moveRows(epoch, at.seq, writes)
+		if writes, err = p.writesBetween(at.Rows, at.Seq); err == nil {
+			err = p.moveRows(epoch, at.Seq, writes)
 		}
 	}
 	if err != nil {
 		return nil, err
 	}
-	return h.db.Begin(false)
+	return h.DB.Begin(false)
 }
 
 // finish writes what is left, and the rows of all objects.
-func (p *persister) finish() error {
-	err := p.flush()
+func (p *Persister) finish() error {
+	err := p.Flush()
 	if errors.Is(err, log.ErrNoRoom) { // raft's log has what is missing
 		p.refuse(err)
 		return nil
@@ -385,22 +386,22 @@ func (p *persister) finish() error {
 	if err != nil {
 		return err
 	}
-	if err = p.sweepNow(context.Background()); errors.Is(err, log.ErrNoRoom) {
+	if err = p.Sweep(context.Background()); errors.Is(err, log.ErrNoRoom) {
 		return nil
 	}
 	return err
 }
 
-// sweepNow brings the rows of all objects to where the head is, without pauses.
-func (p *persister) sweepNow(ctx context.Context) error {
+// Sweep brings the rows of all objects to where the head is, without pauses.
+func (p *Persister) Sweep(ctx context.Context) error {
 	p.sweeping.Lock()
 	defer p.sweeping.Unlock()
-	_, err := p.sweep(ctx, p.currentEpoch(), atOnce)
+	_, err := p.sweep(ctx, p.CurrentEpoch(), atOnce)
 	return err
 }
 
 // refuse tells those who wait for the next transaction that none comes.
-func (p *persister) refuse(err error) {
+func (p *Persister) refuse(err error) {
 	p.refuseMarker(err)
 	p.mu.Lock()
 	p.next = nil
@@ -408,7 +409,7 @@ func (p *persister) refuse(err error) {
 }
 
 // refuseMarker tells those who wait for a marker that the next transaction has none.
-func (p *persister) refuseMarker(err error) {
+func (p *Persister) refuseMarker(err error) {
 	p.mu.Lock()
 	var waiting []chan<- error
 	if w := p.next; w != nil {

@@ -1,4 +1,4 @@
-package raftstore
+package changesdb
 
 import (
 	"errors"
@@ -13,27 +13,27 @@ import (
 	"rutter/raftstore/internal/disk"
 )
 
-// handle is an open changes.db with its users counted: a restore puts another
+// Handle is an open changes.db with its users counted: a restore puts another
 // file in its place and waits for no reader; the last one closes it.
-type handle struct {
-	db   *bbolt.DB
+type Handle struct {
+	DB   *bbolt.DB
 	refs int // protected by files.mu
 }
 
-// files hands out the current changes.db.
-type files struct {
+// Files hands out the current changes.db.
+type Files struct {
 	mu      sync.Mutex
-	current *handle
+	current *Handle
 }
 
-func (f *files) acquire() *handle {
+func (f *Files) Acquire() *Handle {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.current.refs++
 	return f.current
 }
 
-func (f *files) release(h *handle) error {
+func (f *Files) Release(h *Handle) error {
 	f.mu.Lock()
 	h.refs--
 	last := h.refs == 0
@@ -41,47 +41,47 @@ func (f *files) release(h *handle) error {
 	if !last {
 		return nil
 	}
-	return h.db.Close()
+	return h.DB.Close()
 }
 
-// swap puts db in the place of the current file.
-func (f *files) swap(db *bbolt.DB) error {
+// Swap puts db in the place of the current file.
+func (f *Files) Swap(db *bbolt.DB) error {
 	f.mu.Lock()
 	old := f.current
-	f.current = &handle{db: db, refs: 1}
+	f.current = &Handle{DB: db, refs: 1}
 	f.mu.Unlock()
 	if old == nil {
 		return nil
 	}
-	return f.release(old)
+	return f.Release(old)
 }
 
-// close lets go of the current file, if there is one. None may be in use.
-func (f *files) close() error {
+// Close lets go of the current file, if there is one. None may be in use.
+func (f *Files) Close() error {
 	h := f.current
 	if h == nil {
 		return nil
 	}
 	f.current = nil
-	return f.release(h)
+	return f.Release(h)
 }
 
-// freeBytes is how many bytes the current file can grow by without its own growing.
-func (f *files) freeBytes() int64 {
-	h := f.acquire()
-	defer func() { _ = f.release(h) }()
-	return boltfile.FreeBytes(h.db.Stats())
+// FreeBytes is how many bytes the current file can grow by without its own growing.
+func (f *Files) FreeBytes() int64 {
+	h := f.Acquire()
+	defer func() { _ = f.Release(h) }()
+	return boltfile.FreeBytes(h.DB.Stats())
 }
 
-// view runs fn in a read transaction of the current file. fn must be short.
-func (f *files) view(fn func(tx *bbolt.Tx) error) error {
-	h := f.acquire()
-	err := boltfile.Guard(func() error { return h.db.View(fn) })
-	return errors.Join(err, f.release(h))
+// View runs fn in a read transaction of the current file. fn must be short.
+func (f *Files) View(fn func(tx *bbolt.Tx) error) error {
+	h := f.Acquire()
+	err := boltfile.Guard(func() error { return h.DB.View(fn) })
+	return errors.Join(err, f.Release(h))
 }
 
-// prepareDir makes the data folder and removes what an interrupted restore left.
-func prepareDir(dir string) error {
+// PrepareDir makes the data folder and removes what an interrupted restore left.
+func PrepareDir(dir string) error {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return fmt.Errorf("data folder: %w: %w", disk.ErrTrouble, err)
 	}
@@ -97,8 +97,8 @@ func prepareDir(dir string) error {
 	return nil
 }
 
-// syncDir makes the names in a folder durable.
-func syncDir(dir string) error {
+// SyncDir makes the names in a folder durable.
+func SyncDir(dir string) error {
 	f, err := os.Open(dir)
 	if err != nil {
 		return fmt.Errorf("sync folder: %w: %w", disk.ErrTrouble, err)

@@ -1,4 +1,4 @@
-package raftstore
+package readahead
 
 import "testing"
 
@@ -6,7 +6,7 @@ import "testing"
 // itself; single pages elsewhere ask for nothing, and many move it there.
 func TestAhead(t *testing.T) {
 	t.Parallel()
-	var a ahead
+	var a Ahead
 	const begin, pages = uintptr(1 << 30), 4096
 	asked := begin
 	for i := range uintptr(pages) {

@@ -1,4 +1,8 @@
-package raftstore
+// Package skipped has the records by which operators take a cluster past a raft entry
+// that stops every server: what such a record says, how a server keeps those that it
+// has, and how two servers' records are compared. It neither reads an entry nor
+// applies one.
+package skipped
 
 import (
 	"bytes"
@@ -43,34 +47,34 @@ type Skip struct {
 // Limits of a skip. All skips of a server stand in one row and in the greeting
 // of each of its connections.
 const (
-	maxSkips        = 64  // an operator's last resort, not a habit
-	maxSkipChanges  = 64  // named in one skip; more are the whole entry
-	maxSkipReason   = 512 // bytes
-	maxSkipGreeting = 1 << 20
+	Most        = 64  // an operator's last resort, not a habit
+	maxChanges  = 64  // named in one skip; more are the whole entry
+	maxReason   = 512 // bytes
+	MaxGreeting = 1 << 20
 )
 
-// SkipState is what became of a skip that was planted.
-type SkipState string
+// State is what became of a skip that was planted.
+type State string
 
 // The states of a skip. It is pending until apply comes to its index.
 const (
-	SkipPending SkipState = "pending"
-	SkipPassed  SkipState = "passed" // the entry was skipped, and the log says so
-	SkipVoid    SkipState = "void"   // another entry came to stand at the index, and was applied
+	Pending State = "pending"
+	Passed  State = "passed" // the entry was skipped, and the log says so
+	Void    State = "void"   // another entry came to stand at the index, and was applied
 )
 
-// PlantedSkip is a skip with what became of it.
-type PlantedSkip struct {
+// Planted is a skip with what became of it.
+type Planted struct {
 	Skip
-	State SkipState `json:"state"`
+	State State `json:"state"`
 }
 
-// ErrSkip: a skip does not fit the folder, or cannot be planted or taken back.
-var ErrSkip = errors.New("raftstore: skip refused")
+// Err: a skip does not fit the folder, or cannot be planted or taken back.
+var Err = errors.New("raftstore: skip refused")
 
-// entryHash identifies an entry: the same at the same index on two servers is
+// EntryHash identifies an entry: the same at the same index on two servers is
 // the same entry.
-func entryHash(entry *raft.Log) string {
+func EntryHash(entry *raft.Log) string {
 	h := sha256.New()
 	h.Write(binary.BigEndian.AppendUint64(nil, entry.Term))
 	h.Write([]byte{byte(entry.Type)})
@@ -78,10 +82,10 @@ func entryHash(entry *raft.Log) string {
 	return hex.EncodeToString(h.Sum(nil))
 }
 
-// check refuses what no skip can be.
-func (k *Skip) check() error {
+// Check refuses what no skip can be.
+func (k *Skip) Check() error {
 	bad := func(format string, args ...any) error {
-		return fmt.Errorf("%w: "+format, append([]any{ErrSkip}, args...)...)
+		return fmt.Errorf("%w: "+format, append([]any{Err}, args...)...)
 	}
 	raw, err := hex.DecodeString(k.Entry)
 	switch {
@@ -89,16 +93,16 @@ func (k *Skip) check() error {
 		return bad("it names no cluster, id, raft index or entry: take the file that rutter cluster skip wrote")
 	case k.Actor == "" || len(k.Actor) > log.MaxActorBytes:
 		return bad("who skips is named by 1 to %d bytes, not %d: use --actor", log.MaxActorBytes, len(k.Actor))
-	case strings.TrimSpace(k.Reason) == "" || len(k.Reason) > maxSkipReason:
-		return bad("the reason has 1 to %d bytes, not %d: use --reason", maxSkipReason, len(k.Reason))
-	case len(k.Changes) > maxSkipChanges:
-		return bad("%d changes are named, and %d is the most: skip the whole entry", len(k.Changes), maxSkipChanges)
+	case strings.TrimSpace(k.Reason) == "" || len(k.Reason) > maxReason:
+		return bad("the reason has 1 to %d bytes, not %d: use --reason", maxReason, len(k.Reason))
+	case len(k.Changes) > maxChanges:
+		return bad("%d changes are named, and %d is the most: skip the whole entry", len(k.Changes), maxChanges)
 	}
 	return nil
 }
 
-// sum identifies a skip.
-func (k *Skip) sum() digest.Sum {
+// Sum identifies a skip.
+func (k *Skip) Sum() digest.Sum {
 	var changes []byte
 	for _, id := range k.Changes {
 		changes = append(changes, id[:]...)
@@ -108,48 +112,48 @@ func (k *Skip) sum() digest.Sum {
 	return digest.Of(k.Cluster[:], numbers, []byte(k.Entry), k.ID[:], changes, []byte(k.Actor), []byte(k.Reason))
 }
 
-// skips are those of one server, by index. A slice is never changed in place:
+// List are those of one server, by index. A slice is never changed in place:
 // heads share it.
-type skips []PlantedSkip
+type List []Planted
 
 // at returns the place of the skip that waits for an index, or -1.
-func (k skips) pendingAt(index uint64) int {
-	return slices.IndexFunc(k, func(p PlantedSkip) bool { return p.Index == index && p.State == SkipPending })
+func (k List) PendingAt(index uint64) int {
+	return slices.IndexFunc(k, func(p Planted) bool { return p.Index == index && p.State == Pending })
 }
 
-// with returns the skips with another one; there is none for its index.
-func (k skips) with(skip Skip) skips {
-	all := append(slices.Clone(k), PlantedSkip{skip, SkipPending})
-	slices.SortFunc(all, func(a, b PlantedSkip) int { return cmp.Compare(a.Index, b.Index) })
+// With returns the skips with another one; there is none for its index.
+func (k List) With(skip Skip) List {
+	all := append(slices.Clone(k), Planted{skip, Pending})
+	slices.SortFunc(all, func(a, b Planted) int { return cmp.Compare(a.Index, b.Index) })
 	return all
 }
 
-// become returns the skips with the one at a place in another state.
-func (k skips) become(at int, state SkipState) skips {
+// Become returns the skips with the one at a place in another state.
+func (k List) Become(at int, state State) List {
 	all := slices.Clone(k)
 	all[at].State = state
 	return all
 }
 
-// settled returns the skips that wait for nothing.
-func (k skips) settled() skips {
-	return slices.DeleteFunc(slices.Clone(k), func(p PlantedSkip) bool { return p.State == SkipPending })
+// Settled returns the skips that wait for nothing.
+func (k List) Settled() List {
+	return slices.DeleteFunc(slices.Clone(k), func(p Planted) bool { return p.State == Pending })
 }
 
-// digest is what was skipped, as part of a head's digest: nil if nothing was.
-func (k skips) digest() []byte {
+// Digest is what was skipped, as part of a head's digest: nil if nothing was.
+func (k List) Digest() []byte {
 	var b []byte
 	for i := range k {
-		if k[i].State == SkipPassed {
-			b = append(b, k[i].sum().Bytes()...)
+		if k[i].State == Passed {
+			b = append(b, k[i].Sum().Bytes()...)
 		}
 	}
 	return b
 }
 
-// plain are the skips without what became of them, which is no matter of agreement:
+// Plain are the skips without what became of them, which is no matter of agreement:
 // a server may not have come to an entry yet.
-func (k skips) plain() []Skip {
+func (k List) Plain() []Skip {
 	var all []Skip
 	for i := range k {
 		all = append(all, k[i].Skip)
@@ -157,17 +161,17 @@ func (k skips) plain() []Skip {
 	return all
 }
 
-// differ says how the skips of another server differ, or "". It names the lowest
+// Differ says how the skips of another server differ, or "". It names the lowest
 // raft index at which they do.
-func (k skips) differ(theirs []Skip) string {
-	ours := k.plain()
+func (k List) Differ(theirs []Skip) string {
+	ours := k.Plain()
 	for len(ours) > 0 || len(theirs) > 0 {
 		switch {
 		case len(theirs) == 0 || len(ours) > 0 && ours[0].Index < theirs[0].Index:
 			return fmt.Sprintf("it has not planted the skip of raft index %d that this server has: with it stopped, run there: rutter cluster skip --data DIR --from FILE, with the file that was made here (rutter cluster skip --data DIR --list has it too)", ours[0].Index)
 		case len(ours) == 0 || theirs[0].Index < ours[0].Index:
 			return fmt.Sprintf("it has planted a skip of raft index %d, and this server has not: stop this one, and run: rutter cluster skip --data DIR --from FILE, with the file that was made there (rutter cluster skip --data DIR --list has it too)", theirs[0].Index)
-		case ours[0].sum() != theirs[0].sum():
+		case ours[0].Sum() != theirs[0].Sum():
 			return fmt.Sprintf("its skip of raft index %d is another one than this server's: take one of the two back (rutter cluster skip --data DIR --undo %d), and plant the other there, from its file", ours[0].Index, ours[0].Index)
 		}
 		ours, theirs = ours[1:], theirs[1:]
@@ -175,46 +179,46 @@ func (k skips) differ(theirs []Skip) string {
 	return ""
 }
 
-// keySkips is the row of the skips in meta; there is none if nothing was ever
+// Key is the row of the skips in meta; there is none if nothing was ever
 // planted.
 //
 //	| crc (4) | version (1) | JSON of the skips |
-var keySkips = []byte("skips")
+var Key = []byte("skips")
 
-func (k skips) row() ([]byte, error) {
+func (k List) Row() ([]byte, error) {
 	text, err := json.Marshal(k)
 	if err != nil {
 		return nil, err
 	}
 	row := append(metarow.New(len(text)), text...)
-	return metarow.Seal(keySkips, row), nil
+	return metarow.Seal(Key, row), nil
 }
 
-// decodeSkips reads the row; none is no skips.
-func decodeSkips(row []byte) (skips, error) {
+// Decode reads the row; none is no skips.
+func Decode(row []byte) (List, error) {
 	if row == nil {
 		return nil, nil
 	}
-	r, err := metarow.Open(keySkips, row)
+	r, err := metarow.Open(Key, row)
 	if err != nil {
 		return nil, err
 	}
-	var k skips
+	var k List
 	if err := json.Unmarshal(r.Rest, &k); err != nil {
 		return nil, fmt.Errorf("changes.db: skips: %w: %w", log.ErrCorrupt, err)
 	}
 	return k, nil
 }
 
-// ParseSkip reads what a skip was written as.
-func ParseSkip(text []byte) (Skip, error) {
+// Parse reads what a skip was written as.
+func Parse(text []byte) (Skip, error) {
 	var k Skip
 	d := json.NewDecoder(bytes.NewReader(text))
 	d.DisallowUnknownFields()
 	if err := d.Decode(&k); err != nil {
-		return k, fmt.Errorf("%w: it is not what rutter cluster skip wrote: %s", ErrSkip, plainJSON(err))
+		return k, fmt.Errorf("%w: it is not what rutter cluster skip wrote: %s", Err, plainJSON(err))
 	}
-	return k, k.check()
+	return k, k.Check()
 }
 
 // plainJSON says where JSON is wrong, without quoting it: it may be any file.
@@ -230,22 +234,22 @@ func plainJSON(err error) string {
 	return "it does not have the fields of a skip"
 }
 
-// refusal is what the changes of a skip get. Servers compare it: its text stays
+// Refusal is what the changes of a skip get. Servers compare it: its text stays
 // as it is.
-func (k *Skip) refusal(id log.UUID) *log.Refusal {
+func (k *Skip) Refusal(id log.UUID) *log.Refusal {
 	what := fmt.Sprintf("was skipped by an operator, with raft entry %d: it was not applied, and will not be", k.Index)
 	return &log.Refusal{
 		Code: log.CodeSkipped, Message: fmt.Sprintf("change id %s %s", id, what),
-		Errors: []log.FieldError{{Field: "id", Code: log.ElementInvalid, Message: what, Remedy: "the setting " + k.setting() + " says who did it and why; do not send the same again under a new id, since the change may be what stopped the servers"}},
+		Errors: []log.FieldError{{Field: "id", Code: log.ElementInvalid, Message: what, Remedy: "the setting " + k.Setting() + " says who did it and why; do not send the same again under a new id, since the change may be what stopped the servers"}},
 	}
 }
 
-// setting names the object that records a skip: one for each entry there can be.
-func (k *Skip) setting() string { return fmt.Sprintf("raft.skip.%d.%.8s", k.Index, k.Entry) }
+// Setting names the object that records a skip: one for each entry there can be.
+func (k *Skip) Setting() string { return fmt.Sprintf("raft.skip.%d.%.8s", k.Index, k.Entry) }
 
-// skipRecord is the value of that object, as JSON. Servers hash it: fields are only
+// record is the value of that object, as JSON. Servers hash it: fields are only
 // added behind omitempty.
-type skipRecord struct {
+type record struct {
 	Index   uint64     `json:"raft_index"`
 	Entry   string     `json:"entry"`
 	Changes []log.UUID `json:"changes,omitempty"`
@@ -253,8 +257,8 @@ type skipRecord struct {
 	Planted log.Time   `json:"planted"`
 }
 
-// record is the value of the setting that records the skip.
-func (k *Skip) record() (string, error) {
-	value, err := json.Marshal(skipRecord{k.Index, k.Entry, k.Changes, k.Reason, k.Planted})
+// Record is the value of the setting that records the skip.
+func (k *Skip) Record() (string, error) {
+	value, err := json.Marshal(record{k.Index, k.Entry, k.Changes, k.Reason, k.Planted})
 	return string(value), err
 }

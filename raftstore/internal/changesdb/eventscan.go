@@ -1,4 +1,4 @@
-package raftstore
+package changesdb
 
 import (
 	"fmt"
@@ -72,9 +72,9 @@ var fixedSize = func() (sizes [256]uint8) {
 // uuidText is the length of a UUID as text, which is how old values have it.
 const uuidText = 36
 
-// mentions calls fn with each value that may be a UUID: binary ones of 16 bytes,
+// Mentions calls fn with each value that may be a UUID: binary ones of 16 bytes,
 // but the token skip, and texts of 36.
-func mentions(b []byte, skip int, fn func(value []byte, bin bool)) error {
+func Mentions(b []byte, skip int, fn func(value []byte, bin bool)) error {
 	for n := 0; len(b) > 0; n++ {
 		if size := int(fixedSize[b[0]]); size > 0 && size <= len(b) {
 			b = b[size:]
@@ -100,8 +100,8 @@ const str8 = 0xd9
 
 var errEventHead = fmt.Errorf("the head of an event: %w", log.ErrCorrupt)
 
-// eventObject reads the kind and the id of an encoded event, which share its memory.
-func eventObject(b []byte) (kind log.Kind, id []byte, err error) {
+// EventObject reads the kind and the id of an encoded event, which share its memory.
+func EventObject(b []byte) (kind log.Kind, id []byte, err error) {
 	if len(b) < 5 || b[0] != log.FormatVersion {
 		return 0, nil, errEventHead
 	}

@@ -1,9 +1,0 @@
-package raftstore
-
-// signal makes ch readable.
-func signal(ch chan<- struct{}) {
-	select {
-	case ch <- struct{}{}:
-	default:
-	}
-}
