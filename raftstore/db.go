@@ -13,12 +13,13 @@ import (
 	"rutter/log"
 	"rutter/projections"
 	"rutter/raftstore/internal/boltfile"
+	"rutter/raftstore/internal/raftlog"
 )
 
 // Names in the data folder.
 const (
 	dbName   = "changes.db"
-	raftName = "raft.db"
+	raftName = raftlog.FileName
 )
 
 // openDB opens a bbolt file as this store uses it: no free list on disk (it

@@ -139,7 +139,7 @@ func TestDiskFails(t *testing.T) {
 		name   string
 		damage func(n *node) error
 	}{
-		{"raft.db", func(n *node) error { return n.raftLog.bolt.Close() }},
+		{"raft.db", func(n *node) error { return n.raftLog.Close() }},
 		{"changes.db", func(n *node) error { return n.files.current.db.Close() }},
 	}
 	for _, test := range tests {
@@ -180,7 +180,7 @@ func TestTermNotSaved(t *testing.T) {
 			victim = n
 		}
 	}
-	if err := victim.raftLog.bolt.Close(); err != nil {
+	if err := victim.raftLog.Close(); err != nil {
 		t.Fatal(err)
 	}
 	if err := leader.Transfer(patience(t), ""); err != nil {

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"rutter/raftstore/internal/boltfile"
+	"rutter/raftstore/internal/raftlog"
 )
 
 // A crash between the two writes of a founding: the server begins again instead
@@ -18,7 +19,7 @@ func TestFoundingCutShort(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := s.raftLog.SetUint64(keyCurrentTerm, 1); err != nil {
+	if err := s.raftLog.SetUint64(raftlog.KeyCurrentTerm, 1); err != nil {
 		t.Fatal(err)
 	}
 	if err := s.Close(); err != nil {

@@ -11,10 +11,10 @@ import (
 	"time"
 
 	"github.com/hashicorp/raft"
-	raftboltdb "github.com/hashicorp/raft-boltdb/v2"
 	"go.etcd.io/bbolt"
 
 	"rutter/raftstore/internal/boltfile"
+	"rutter/raftstore/internal/raftlog"
 )
 
 // Rebirth says what a data folder is to become: the one server of a new
@@ -85,7 +85,10 @@ func (r *Rebirth) restore(c *Content, pending string) error {
 	if err := errors.Join(r.found(db, c, c.Index, c.Term), db.Close()); err != nil {
 		return err
 	}
-	if err := r.newRaftLog(c.Term); err != nil {
+	if err := raftlog.Make(r.Dir, c.Term); err != nil {
+		return err
+	}
+	if err := syncDir(r.Dir); err != nil {
 		return err
 	}
 	if err := errors.Join(ownAs(r.Dir, pending), ownAs(r.Dir, filepath.Join(r.Dir, raftName))); err != nil {
@@ -138,27 +141,6 @@ func (r *Rebirth) found(db *bbolt.DB, c *Content, index, term uint64) error {
 	return nil
 }
 
-// keyCurrentTerm is where hashicorp/raft keeps its term (raft.go, keyCurrentTerm).
-var keyCurrentTerm = []byte("CurrentTerm")
-
-// newRaftLog makes a raft.db without entries, whose term is not below the
-// content's: else later entries would be of lower terms than those before.
-func (r *Rebirth) newRaftLog(term uint64) error {
-	path := filepath.Join(r.Dir, raftName)
-	pending := path + boltfile.PendingSuffix
-	bolt, err := raftboltdb.New(raftboltdb.Options{Path: pending, BoltOptions: &bbolt.Options{Timeout: boltfile.LockWait}})
-	if err != nil {
-		return fmt.Errorf("%s: %w: %w", pending, ErrDisk, err)
-	}
-	if err := errors.Join(bolt.SetUint64(keyCurrentTerm, term), bolt.Close()); err != nil {
-		return fmt.Errorf("%s: %w: %w", pending, ErrDisk, err)
-	}
-	if err := os.Rename(pending, path); err != nil {
-		return fmt.Errorf("%w: %w", ErrDisk, err)
-	}
-	return syncDir(r.Dir)
-}
-
 // checkVacant refuses a folder that holds a log. An empty raft.db alone is what
 // an interrupted restore leaves.
 func checkVacant(dir string) error {
@@ -170,12 +152,7 @@ func checkVacant(dir string) error {
 	if _, err := os.Stat(path); errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
-	bolt, err := raftboltdb.New(raftboltdb.Options{Path: path, BoltOptions: &bbolt.Options{Timeout: boltfile.LockWait, ReadOnly: true}})
-	if err != nil {
-		return errors.Join(taken, err)
-	}
-	last, err := bolt.LastIndex()
-	if err = errors.Join(err, bolt.Close()); err != nil || last > 0 {
+	if empty, err := raftlog.IsEmpty(path); err != nil || !empty {
 		return errors.Join(taken, err)
 	}
 	return nil

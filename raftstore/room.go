@@ -14,6 +14,7 @@ import (
 	"rutter/log"
 	"rutter/raftstore/internal/boltfile"
 	"rutter/raftstore/internal/disk"
+	"rutter/raftstore/internal/raftlog"
 )
 
 // A disk that is full stops what grows, and nothing else (SAFETY P6). Each server
@@ -112,7 +113,7 @@ func (c *Config) lowWater(size int64) int64 {
 		return c.DiskLowWater
 	}
 	low := int64(lowWaterBytes)
-	if c.RaftLog == RaftLogWAL {
+	if c.RaftLog == raftlog.WAL {
 		low += walRoom
 	}
 	return min(low, size/lowWaterShare)
@@ -130,15 +131,7 @@ func (s *Store) lookForRoom() {
 	s.persister.mu.Lock()
 	waiting := int64(s.persister.lagSize)
 	s.persister.mu.Unlock()
-	s.judgeRoom(free, size, inFile, s.raftLog.freeBytes(), waiting)
-}
-
-// freeBytes returns the bytes that raft's log can grow by within its file.
-func (l *raftLog) freeBytes() int64 {
-	if l.wal != nil {
-		return 0
-	}
-	return boltfile.FreeBytes(l.bolt.Stats())
+	s.judgeRoom(free, size, inFile, s.raftLog.FreeBytes(), waiting)
 }
 
 // judgeRoom says what there is room for, given bytes that are free on the file

@@ -11,6 +11,7 @@ import (
 	"go.etcd.io/bbolt"
 
 	"rutter/log"
+	"rutter/raftstore/internal/raftlog"
 )
 
 // errBeyondLog: raft's log of a folder ends before an index.
@@ -91,7 +92,7 @@ func ViewEntry(dir string, index uint64) (*EntryView, error) {
 	if err != nil {
 		return nil, err
 	}
-	logs, done, err := openRaftTail(filepath.Join(dir, raftName))
+	logs, done, err := raftlog.OpenToRead(filepath.Join(dir, raftlog.FileName))
 	if err != nil {
 		return nil, err
 	}

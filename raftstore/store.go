@@ -16,6 +16,8 @@ import (
 	"rutter/log"
 	"rutter/projections"
 	"rutter/raftstore/internal/disk"
+	"rutter/raftstore/internal/hashilog"
+	"rutter/raftstore/internal/raftlog"
 )
 
 // Store is one server's part of the replicated log.
@@ -25,7 +27,7 @@ type Store struct {
 	logger    *slog.Logger
 	listener  net.Listener
 	address   string
-	raftLog   *raftLog
+	raftLog   *raftlog.Log
 	files     *files
 	blocks    blocks // of the current changes.db
 	persister *persister
@@ -158,14 +160,11 @@ func (s *Store) openFiles() error {
 	s.persister = newPersister(&s.cfg, s.files, &c)
 	s.images = &images{s: s, dir: s.cfg.Dir, incoming: make(map[string]*sink), streams: make(map[*source]struct{})}
 	s.persister.ops, s.persister.room, s.persister.spare = s.ops, &s.room.file, &s.room.spare
-	s.raftLog, err = openRaftLog(&s.cfg, s.appends, s.fail)
-	if err != nil {
+	if s.raftLog, err = raftlog.Open(s.raftLogOptions()); err != nil {
 		return err
 	}
-	s.raftLog.ops, s.raftLog.early.ops, s.raftLog.early.admit = s.ops, s.ops, s.admit
-	s.raftLog.room, s.raftLog.ending = &s.room.last, s.ending
 	s.lookForRoom()
-	if err := s.raftLog.verify(c.marker.index); err != nil {
+	if err := s.raftLog.Verify(c.marker.index); err != nil {
 		return err
 	}
 	last, err := s.raftLog.LastIndex()
@@ -180,6 +179,16 @@ func (s *Store) openFiles() error {
 	}
 	s.logger.Info("store opened", "dir", s.cfg.Dir, "seq", c.head.seq, "raft_index", c.head.applied, "replay", last-min(last, c.head.applied), "took", time.Since(begun))
 	return nil
+}
+
+// raftLogOptions are what raft's log has to know of this server.
+func (s *Store) raftLogOptions() raftlog.Options {
+	return raftlog.Options{
+		Dir: s.cfg.Dir, Kind: s.cfg.RaftLog, MapBytes: s.cfg.MapBytes, Logger: s.cfg.Logger,
+		Leads: s.appends, Changes: isBatch, Report: s.fail, Admit: s.admit, Ops: s.ops,
+		Room:   func() error { return errorIn(&s.room.last) },
+		Ending: s.ending,
+	}
 }
 
 // appends reports whether raft leads, and so appends to the log itself. Unlike
@@ -227,7 +236,7 @@ func (s *Store) Close() error {
 		return errors.Join(errs...) // the files are in use, and to close them would wait
 	}
 	if s.raftLog != nil {
-		errs = append(errs, s.raftLog.close())
+		errs = append(errs, s.raftLog.Close())
 	}
 	if h := s.files.current; h != nil {
 		errs = append(errs, s.files.release(h))
@@ -392,8 +401,8 @@ func (s *Store) startRaft(life context.Context) (_ *run, err error) {
 	disk, endDisk := context.WithCancel(life)
 	r := &run{s: s, mux: m, persisted: make(chan error, 1), endDisk: endDisk}
 	transport := &transport{NetworkTransport: raft.NewNetworkTransportWithConfig(&raft.NetworkTransportConfig{
-		Stream: m, MaxPool: maxPool, Timeout: raftTimeout, Logger: newRaftLogger(s.logger),
-	}), early: s.raftLog.early, terms: &s.raftLog.terms, running: s.raft.Load, unfit: s.stalled}
+		Stream: m, MaxPool: maxPool, Timeout: raftTimeout, Logger: hashilog.New(s.logger),
+	}), early: s.raftLog, terms: &terms{StableStore: s.raftLog}, running: s.raft.Load, unfit: s.stalled}
 	s.tasks.start(func() {
 		if err := m.run(); err != nil {
 			s.fail(err)
@@ -413,7 +422,7 @@ func (s *Store) startRaft(life context.Context) (_ *run, err error) {
 		r.persisted <- err
 	}()
 	err = s.calmly(func() (err error) {
-		r.raft, err = raft.NewRaft(raftConfig(&s.cfg, s.logger), telling{fsm{s}, transport, s.raftLog.early}, s.raftLog, s.raftLog, s.images, transport)
+		r.raft, err = raft.NewRaft(raftConfig(&s.cfg, s.logger), telling{fsm{s}, transport, s.raftLog}, s.raftLog, transport.terms, s.images, transport)
 		return err
 	})
 	if err != nil {
@@ -425,7 +434,7 @@ func (s *Store) startRaft(life context.Context) (_ *run, err error) {
 	}
 	r.transport = transport
 	s.transport.Store(transport)
-	s.raftLog.live.Store(true)
+	s.raftLog.SetLive(true)
 	s.raft.Store(r.raft)
 	return r, nil
 }
@@ -433,7 +442,7 @@ func (s *Store) startRaft(life context.Context) (_ *run, err error) {
 // bootstrap gives a new folder its first configuration, if the flags say so. It
 // reports whether the folder was new.
 func (s *Store) bootstrap(ctx context.Context, transport raft.Transport) (fresh bool, err error) {
-	if err := s.undoFounding(); err != nil {
+	if err := s.raftLog.UndoFounding(); err != nil {
 		return false, fmt.Errorf("bootstrap: %w", err)
 	}
 	old, err := raft.HasExistingState(s.raftLog, s.raftLog, s.images)
@@ -470,8 +479,8 @@ func (r *run) stop(end context.CancelFunc) error {
 	if err := r.transport.endRaft(r.raft); err != nil {
 		errs = append(errs, fmt.Errorf("stop raft: %w", err))
 	}
-	r.s.raftLog.live.Store(false)
-	r.s.raftLog.early.settle()
+	r.s.raftLog.SetLive(false)
+	r.s.raftLog.Settle()
 	end()
 	errs = append(errs, r.mux.Close())
 	r.s.tasks.stop()
