@@ -13,6 +13,7 @@ import (
 	"rutter/raftstore/internal/boltfile"
 	"rutter/raftstore/internal/changesdb"
 	"rutter/raftstore/internal/disk"
+	"rutter/raftstore/internal/raftlog"
 )
 
 // A bbolt file never shrinks: what was deleted leaves free pages in it, which are
@@ -33,7 +34,7 @@ type Compacted struct {
 // the old ones, each with one rename once every row was compared. The copy of one
 // file needs room beside the old one. A crash leaves the old file or the new one.
 func CompactFolder(dir string, progress changesdb.Progress) (done []Compacted, err error) {
-	for _, name := range []string{changesdb.Name, changesdb.RaftName} {
+	for _, name := range []string{changesdb.Name, raftlog.FileName} {
 		c, err := compactFile(filepath.Join(dir, name), progress)
 		if err != nil {
 			return done, err

@@ -10,6 +10,7 @@ import (
 
 	"rutter/log"
 	"rutter/log/budget"
+	"rutter/raftstore/internal/raftlog"
 	"rutter/raftstore/internal/window"
 )
 
@@ -18,6 +19,12 @@ type Member struct {
 	ID      string `json:"id"`      // the server's name, as its Config.ID
 	Address string `json:"address"` // host:port of its peer port, as the others dial it
 }
+
+// Where raft's log can be, for Config.RaftLog.
+const (
+	RaftLogBolt = raftlog.Bolt
+	RaftLogWAL  = raftlog.WAL
+)
 
 // Network is how peers reach each other. The default is plain TCP; a TLS layer
 // wraps both methods and hands out connections that are already authenticated.

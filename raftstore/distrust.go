@@ -11,6 +11,8 @@ import (
 	"rutter/raftstore/internal/changesdb"
 
 	"golang.org/x/sys/unix"
+
+	"rutter/raftstore/internal/raftlog"
 )
 
 // After a sync has failed, Linux takes the pages that it could not write for clean:
@@ -45,11 +47,10 @@ func (s *Store) noteTrouble(cause error) {
 
 // distrust has the files of a data folder read from the disk: see above.
 func distrust(dir string) error {
-	paths, err := filepath.Glob(filepath.Join(dir, walName, "*"))
+	paths, err := raftlog.Files(dir)
 	if err != nil {
 		return fmt.Errorf("data folder %s: %w", dir, err)
 	}
-	paths = append(paths, filepath.Join(dir, changesdb.RaftName))
 	if _, err := os.Stat(filepath.Join(dir, troubleName)); err == nil {
 		paths = append(paths, filepath.Join(dir, changesdb.Name))
 	}

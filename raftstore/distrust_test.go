@@ -10,6 +10,7 @@ import (
 
 	"rutter/log"
 	"rutter/raftstore/internal/changesdb"
+	"rutter/raftstore/internal/raftlog"
 )
 
 // TestFailedSyncIsNotTrusted: a sync fails, what was written is lost, and the kernel
@@ -40,12 +41,12 @@ func TestFailedSyncIsNotTrusted(t *testing.T) {
 			t.Errorf("no word is left for the next start: %v", err)
 		}
 		disk.do("fail -1 - 0")
-		stale = stale || !sameAsDisk(t, disk, changesdb.RaftName) || !sameAsDisk(t, disk, changesdb.Name)
+		stale = stale || !sameAsDisk(t, disk, raftlog.FileName) || !sameAsDisk(t, disk, changesdb.Name)
 		s, err := Open(cfg)
 		if err != nil {
 			t.Fatal(err)
 		}
-		for _, name := range []string{changesdb.RaftName, changesdb.Name} {
+		for _, name := range []string{raftlog.FileName, changesdb.Name} {
 			if !sameAsDisk(t, disk, name) {
 				t.Errorf("%s is read as it is not on the disk", name)
 			}

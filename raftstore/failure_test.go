@@ -17,7 +17,7 @@ import (
 	"github.com/hashicorp/raft"
 
 	"rutter/log"
-	"rutter/raftstore/internal/changesdb"
+	"rutter/raftstore/internal/raftlog"
 )
 
 func TestConfig(t *testing.T) {
@@ -67,7 +67,7 @@ func TestRaftLogLost(t *testing.T) {
 	n := one(t, nil)
 	must(t, n, tagChange(newID(), "a"))
 	n.halt(t)
-	if err := os.Remove(filepath.Join(n.cfg.Dir, changesdb.RaftName)); err != nil {
+	if err := os.Remove(filepath.Join(n.cfg.Dir, raftlog.FileName)); err != nil {
 		t.Fatal(err)
 	}
 	s, err := Open(n.cfg)
@@ -140,7 +140,7 @@ func TestDiskFails(t *testing.T) {
 		name   string
 		damage func(n *node) error
 	}{
-		{"raft.db", func(n *node) error { return n.raftLog.bolt.Close() }},
+		{"raft.db", func(n *node) error { return n.raftLog.Close() }},
 		{"changes.db", func(n *node) error { return dbOf(n.files).Close() }},
 	}
 	for _, test := range tests {
@@ -181,7 +181,7 @@ func TestTermNotSaved(t *testing.T) {
 			victim = n
 		}
 	}
-	if err := victim.raftLog.bolt.Close(); err != nil {
+	if err := victim.raftLog.Close(); err != nil {
 		t.Fatal(err)
 	}
 	if err := leader.Transfer(patience(t), ""); err != nil {

@@ -16,6 +16,7 @@ import (
 	"rutter/projections"
 	"rutter/raftstore/internal/boltfile"
 	"rutter/raftstore/internal/changesdb"
+	"rutter/raftstore/internal/raftlog"
 	"rutter/raftstore/internal/window"
 )
 
@@ -66,7 +67,7 @@ func CreateFolder(dir string, start FolderStart) (*FolderWriter, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, err
 	}
-	for _, name := range [...]string{changesdb.Name, changesdb.RaftName} {
+	for _, name := range [...]string{changesdb.Name, raftlog.FileName} {
 		if _, err := os.Stat(filepath.Join(dir, name)); err == nil {
 			return nil, fmt.Errorf("%s has a %s already: name a new folder, or remove that one", dir, name)
 		}

@@ -7,6 +7,7 @@ import (
 
 	"rutter/raftstore/internal/boltfile"
 	"rutter/raftstore/internal/changesdb"
+	"rutter/raftstore/internal/raftlog"
 )
 
 // A crash between the two writes of a founding: the server begins again instead
@@ -19,7 +20,7 @@ func TestFoundingCutShort(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := s.raftLog.SetUint64(keyCurrentTerm, 1); err != nil {
+	if err := s.raftLog.SetUint64(raftlog.KeyCurrentTerm, 1); err != nil {
 		t.Fatal(err)
 	}
 	if err := s.Close(); err != nil {
@@ -35,7 +36,7 @@ func TestFileHalfMade(t *testing.T) {
 	t.Parallel()
 	cfg := testConfig(t, "s1", t.TempDir())
 	cfg.Bootstrap = true
-	for _, name := range []string{changesdb.Name, changesdb.RaftName} {
+	for _, name := range []string{changesdb.Name, raftlog.FileName} {
 		if err := os.WriteFile(filepath.Join(cfg.Dir, name+".new"+boltfile.PendingSuffix), make([]byte, 4096), 0o600); err != nil {
 			t.Fatal(err)
 		}

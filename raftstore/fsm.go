@@ -32,6 +32,9 @@ const (
 	highestCommand = commandFeature
 )
 
+// isBatch reports whether a command is a batch of changes.
+func isBatch(command []byte) bool { return len(command) > 0 && command[0] == commandBatch }
+
 // errSkipped: raft handed an entry that the state already holds to somebody who
 // waits for it, which cannot be unless the two do not belong together.
 var errSkipped = errors.New("raftstore: an entry that somebody waits for was already in the state: raft.db and changes.db are not of the same server")

@@ -1,10 +1,13 @@
 package raftstore
 
 import (
+	"bytes"
 	"sync"
 	"sync/atomic"
 
 	"github.com/hashicorp/raft"
+
+	"rutter/raftstore/internal/raftlog"
 )
 
 // terms keeps raft's term still while a heartbeat is handled.
@@ -21,6 +24,7 @@ import (
 // also sends its entries and its commit index, at the latest with CommitTimeout or
 // pipelineQuiet, and these requests go through raft's main goroutine.
 type terms struct {
+	raft.StableStore
 	// mu is held while a heartbeat is handled, and while a new term is saved, which
 	// raft does before it is in that term. So none begins meanwhile.
 	mu sync.Mutex
@@ -41,6 +45,24 @@ func (t *terms) save(term uint64, set func() error) error {
 	}
 	t.saved.Store(term)
 	return nil
+}
+
+// SetUint64 implements raft.StableStore.
+func (t *terms) SetUint64(key []byte, value uint64) error {
+	set := func() error { return t.StableStore.SetUint64(key, value) }
+	if bytes.Equal(key, raftlog.KeyCurrentTerm) {
+		return t.save(value, set)
+	}
+	return set()
+}
+
+// GetUint64 implements raft.StableStore.
+func (t *terms) GetUint64(key []byte) (uint64, error) {
+	value, err := t.StableStore.GetUint64(key)
+	if err == nil && bytes.Equal(key, raftlog.KeyCurrentTerm) {
+		t.saved.Store(value)
+	}
+	return value, err
 }
 
 // SetHeartbeatHandler implements raft.Transport.

@@ -6,19 +6,18 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
-	"log/slog"
 	"math"
 	"os"
 	"path/filepath"
 
 	"github.com/hashicorp/raft"
-	raftboltdb "github.com/hashicorp/raft-boltdb/v2"
 	"go.etcd.io/bbolt"
 
 	"rutter/log"
 	"rutter/raftstore/internal/boltfile"
 	"rutter/raftstore/internal/changesdb"
 	"rutter/raftstore/internal/disk"
+	"rutter/raftstore/internal/raftlog"
 	"rutter/raftstore/internal/window"
 )
 
@@ -58,7 +57,7 @@ func InspectFolder(dir string, progress changesdb.Progress) (*Content, error) {
 	if err != nil {
 		return nil, err
 	}
-	return c, c.readTail(filepath.Join(dir, changesdb.RaftName))
+	return c, c.readTail(filepath.Join(dir, raftlog.FileName))
 }
 
 // readTail looks at what raft.db has beyond the content.
@@ -66,7 +65,7 @@ func (c *Content) readTail(path string) (err error) {
 	if _, err := os.Stat(path); errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
-	logs, done, err := openRaftTail(path)
+	logs, done, err := raftlog.OpenToRead(path)
 	if err != nil {
 		return err
 	}
@@ -85,42 +84,6 @@ func (c *Content) readTail(path string) (err error) {
 		}
 	}
 	return nil
-}
-
-// openRaftTail opens raft's log to be read, wherever it is; path is that of raft.db.
-// The caller calls done at the end.
-func openRaftTail(path string) (logs raft.LogStore, done func() error, err error) {
-	if err := disk.CheckRegular(path); err != nil {
-		return nil, nil, err
-	}
-	bolt, err := raftboltdb.New(raftboltdb.Options{Path: path, BoltOptions: &bbolt.Options{Timeout: boltfile.LockWait, ReadOnly: true}})
-	if err != nil {
-		return nil, nil, fmt.Errorf("%s: %w: %w", path, ErrDisk, err)
-	}
-	sealed, err := bolt.Get(keyRaftLog)
-	if errors.Is(err, raftboltdb.ErrKeyNotFound) {
-		err = nil
-	}
-	if err != nil {
-		err = fmt.Errorf("%s: %w: %w", path, ErrDisk, err)
-	}
-	place := ""
-	if err == nil {
-		place, err = logPlace(sealed)
-	}
-	if err == nil && place == RaftLogWAL {
-		var w *wal
-		if w, err = openWAL(filepath.Join(filepath.Dir(path), walName), slog.New(slog.DiscardHandler)); err == nil {
-			return checkedLog{w}, func() error {
-				_ = w.close() // nothing was written
-				return bolt.Close()
-			}, nil
-		}
-	}
-	if err != nil {
-		return nil, nil, errors.Join(err, bolt.Close())
-	}
-	return checkedLog{bolt}, bolt.Close, nil
 }
 
 // inspectFile verifies a changes.db that nobody writes: every row's checksum,

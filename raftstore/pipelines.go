@@ -16,13 +16,21 @@ import (
 // goroutine for ever.
 type transport struct {
 	*raft.NetworkTransport
-	early   *earlyLog // bounds the commit that followers are told of
+	early   leadersDisk // bounds the commit that followers are told of
 	terms   *terms
 	running func() *raft.Raft // nil before it runs
 	unfit   func() error      // why this server should not lead; nil if it may
 
 	mu   sync.Mutex
 	open map[*pipeline]struct{}
+}
+
+// leadersDisk is how far this server's own disk is with raft's log.
+type leadersDisk interface {
+	// Await returns when the entries up to an index are on disk.
+	Await(index uint64) error
+	// Bound returns the part of a commit index that is.
+	Bound(commit uint64) uint64
 }
 
 // pipelineQuiet is how often a pipeline on which there is nothing new is used all
@@ -164,7 +172,7 @@ func (p *pipeline) learn(c committed) {
 type telling struct {
 	fsm
 	transport *transport
-	early     *earlyLog
+	early     leadersDisk
 }
 
 // ApplyBatch implements raft.BatchingFSM.
@@ -173,7 +181,7 @@ func (t telling) ApplyBatch(entries []*raft.Log) []any {
 	if n == 0 {
 		return nil
 	}
-	if t.early.await(entries[n-1].Index) == nil { // else the store has failed
+	if t.early.Await(entries[n-1].Index) == nil { // else the store has failed
 		t.transport.committed(entries[n-1].Index, entries[n-1].Term)
 	}
 	return t.fsm.ApplyBatch(entries)
@@ -182,7 +190,7 @@ func (t telling) ApplyBatch(entries []*raft.Log) []any {
 // bound takes out of a request what is not yet to be told as committed.
 func (t *transport) bound(args *raft.AppendEntriesRequest) {
 	if args.LeaderCommitIndex > 0 && t.early != nil {
-		args.LeaderCommitIndex = t.early.bound(args.LeaderCommitIndex)
+		args.LeaderCommitIndex = t.early.Bound(args.LeaderCommitIndex)
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"net"
 	"path/filepath"
@@ -398,8 +399,8 @@ func launchHeld(t *testing.T, cfg Config) *heldNode {
 	if err != nil {
 		t.Fatal(err)
 	}
-	h.disk = &heldDisk{LogStore: s.raftLog.early.LogStore}
-	s.raftLog.early.LogStore = h.disk // Run was not called: nobody else reads it
+	h.disk = &heldDisk{LogStore: s.raftLog.Log.LogStore}
+	s.raftLog.Log.LogStore = h.disk // Run was not called: nobody else reads it
 	h.node = launched(t, s)
 	return h
 }
@@ -491,11 +492,9 @@ func awaitHeld(t *testing.T, leader *heldNode, followers []*heldNode, held int) 
 	t.Helper()
 	var index uint64
 	until(t, leader.node, "the leader has the entry early", func() bool {
-		e := leader.raftLog.early
-		e.mu.Lock()
-		defer e.mu.Unlock()
-		if len(e.waiting) > 0 {
-			index = e.waiting[0].Index
+		const all = math.MaxUint64
+		if onDisk := leader.raftLog.Bound(all); onDisk < all {
+			index = onDisk + 1
 		}
 		return index > 0
 	})

@@ -8,6 +8,7 @@ import (
 	"slices"
 
 	"rutter/raftstore/internal/changesdb"
+	"rutter/raftstore/internal/raftlog"
 
 	"github.com/hashicorp/raft"
 )
@@ -91,7 +92,7 @@ func (r *Rebirth) takeOver(c *Content, logger *slog.Logger) (err error) {
 		err = s.raftLog.DeleteRange(first, index)
 	}
 	if err != nil {
-		return fmt.Errorf("%s: %w: %w", filepath.Join(r.Dir, changesdb.RaftName), ErrDisk, err)
+		return fmt.Errorf("%s: %w: %w", filepath.Join(r.Dir, raftlog.FileName), ErrDisk, err)
 	}
 	return nil
 }

@@ -11,11 +11,11 @@ import (
 	"time"
 
 	"github.com/hashicorp/raft"
-	raftboltdb "github.com/hashicorp/raft-boltdb/v2"
 	"go.etcd.io/bbolt"
 
 	"rutter/raftstore/internal/boltfile"
 	"rutter/raftstore/internal/changesdb"
+	"rutter/raftstore/internal/raftlog"
 	"rutter/raftstore/internal/window"
 )
 
@@ -87,10 +87,13 @@ func (r *Rebirth) restore(c *Content, pending string) error {
 	if err := errors.Join(r.found(db, c, c.Index, c.Term), db.Close()); err != nil {
 		return err
 	}
-	if err := r.newRaftLog(c.Term); err != nil {
+	if err := raftlog.Make(r.Dir, c.Term); err != nil {
 		return err
 	}
-	if err := errors.Join(ownAs(r.Dir, pending), ownAs(r.Dir, filepath.Join(r.Dir, changesdb.RaftName))); err != nil {
+	if err := changesdb.SyncDir(r.Dir); err != nil {
+		return err
+	}
+	if err := errors.Join(ownAs(r.Dir, pending), ownAs(r.Dir, filepath.Join(r.Dir, raftlog.FileName))); err != nil {
 		return err
 	}
 	if err := os.Rename(pending, filepath.Join(r.Dir, changesdb.Name)); err != nil {
@@ -140,27 +143,6 @@ func (r *Rebirth) found(db *bbolt.DB, c *Content, index, term uint64) error {
 	return nil
 }
 
-// keyCurrentTerm is where hashicorp/raft keeps its term (raft.go, keyCurrentTerm).
-var keyCurrentTerm = []byte("CurrentTerm")
-
-// newRaftLog makes a raft.db without entries, whose term is not below the
-// content's: else later entries would be of lower terms than those before.
-func (r *Rebirth) newRaftLog(term uint64) error {
-	path := filepath.Join(r.Dir, changesdb.RaftName)
-	pending := path + boltfile.PendingSuffix
-	bolt, err := raftboltdb.New(raftboltdb.Options{Path: pending, BoltOptions: &bbolt.Options{Timeout: boltfile.LockWait}})
-	if err != nil {
-		return fmt.Errorf("%s: %w: %w", pending, ErrDisk, err)
-	}
-	if err := errors.Join(bolt.SetUint64(keyCurrentTerm, term), bolt.Close()); err != nil {
-		return fmt.Errorf("%s: %w: %w", pending, ErrDisk, err)
-	}
-	if err := os.Rename(pending, path); err != nil {
-		return fmt.Errorf("%w: %w", ErrDisk, err)
-	}
-	return changesdb.SyncDir(r.Dir)
-}
-
 // checkVacant refuses a folder that holds a log. An empty raft.db alone is what
 // an interrupted restore leaves.
 func checkVacant(dir string) error {
@@ -168,16 +150,11 @@ func checkVacant(dir string) error {
 	if _, err := os.Stat(filepath.Join(dir, changesdb.Name)); !errors.Is(err, fs.ErrNotExist) {
 		return errors.Join(taken, err)
 	}
-	path := filepath.Join(dir, changesdb.RaftName)
+	path := filepath.Join(dir, raftlog.FileName)
 	if _, err := os.Stat(path); errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
-	bolt, err := raftboltdb.New(raftboltdb.Options{Path: path, BoltOptions: &bbolt.Options{Timeout: boltfile.LockWait, ReadOnly: true}})
-	if err != nil {
-		return errors.Join(taken, err)
-	}
-	last, err := bolt.LastIndex()
-	if err = errors.Join(err, bolt.Close()); err != nil || last > 0 {
+	if empty, err := raftlog.IsEmpty(path); err != nil || !empty {
 		return errors.Join(taken, err)
 	}
 	return nil

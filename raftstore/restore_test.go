@@ -16,6 +16,7 @@ import (
 
 	"rutter/log"
 	"rutter/raftstore/internal/changesdb"
+	"rutter/raftstore/internal/raftlog"
 )
 
 // saved returns the bytes of a backup of n.
@@ -233,7 +234,7 @@ func TestRecoverTakesWhatWaits(t *testing.T) {
 	}
 	// A copy of the files, as a crash leaves them.
 	dir := t.TempDir()
-	for _, name := range []string{changesdb.Name, changesdb.RaftName} {
+	for _, name := range []string{changesdb.Name, raftlog.FileName} {
 		b, err := os.ReadFile(filepath.Join(n.cfg.Dir, name))
 		if err == nil {
 			err = os.WriteFile(filepath.Join(dir, name), b, 0o600)

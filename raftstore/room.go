@@ -11,9 +11,9 @@ import (
 	"github.com/hashicorp/raft"
 
 	"rutter/log"
-	"rutter/raftstore/internal/boltfile"
 	"rutter/raftstore/internal/disk"
 	"rutter/raftstore/internal/notify"
+	"rutter/raftstore/internal/raftlog"
 )
 
 // A disk that is full stops what grows, and nothing else (SAFETY P6). Each server
@@ -107,7 +107,7 @@ func (c *Config) lowWater(size int64) int64 {
 		return c.DiskLowWater
 	}
 	low := int64(lowWaterBytes)
-	if c.RaftLog == RaftLogWAL {
+	if c.RaftLog == raftlog.WAL {
 		low += walRoom
 	}
 	return min(low, size/lowWaterShare)
@@ -119,15 +119,7 @@ func (s *Store) lookForRoom() {
 	if size == 0 {
 		return // it does not say
 	}
-	s.judgeRoom(free, size, s.files.FreeBytes(), s.raftLog.freeBytes(), int64(s.persister.Progress().LagBytes))
-}
-
-// FreeBytes returns the bytes that raft's log can grow by within its file.
-func (l *raftLog) freeBytes() int64 {
-	if l.wal != nil {
-		return 0
-	}
-	return boltfile.FreeBytes(l.bolt.Stats())
+	s.judgeRoom(free, size, s.files.FreeBytes(), s.raftLog.FreeBytes(), int64(s.persister.Progress().LagBytes))
 }
 
 // judgeRoom says what there is room for, given bytes that are free on the file

@@ -181,32 +181,6 @@ func TestAdmit(t *testing.T) {
 			t.Errorf("%s: a barrier is taken: %v", test.name, got)
 		}
 	}
-	leads, failed := false, error(nil)
-	e := newEarlyLog(raft.NewInmemStore(), func() bool { return leads }, func(err error) { failed = err })
-	refuse := error(nil)
-	e.admit = func([]*raft.Log) error { return refuse }
-	if err := e.StoreLogs(entriesAt(1, 3)); err != nil {
-		t.Fatal(err)
-	}
-	if err := e.DeleteRange(3, 3); err != nil {
-		t.Fatal(err)
-	}
-	refuse = cause
-	if err := e.StoreLogs(entriesAt(3, 3)); err != nil {
-		t.Errorf("an entry in the place of one that was deleted: %v", err)
-	}
-	if err := e.StoreLogs(entriesAt(4, 4)); !errors.Is(err, ErrNoRoom) {
-		t.Errorf("the next one: %v", err)
-	}
-	if err := e.DeleteRange(2, 3); !errors.Is(err, ErrNoRoom) {
-		t.Errorf("a deletion at the end: %v", err)
-	}
-	if err := e.DeleteRange(1, 1); err != nil {
-		t.Errorf("a deletion at the front: %v", err)
-	}
-	if failed != nil {
-		t.Errorf("reported: %v", failed)
-	}
 }
 
 // TestLowWater: the default, and that a bound is left with a quarter more only.

@@ -12,6 +12,7 @@ import (
 
 	"rutter/log"
 	"rutter/raftstore/internal/changesdb"
+	"rutter/raftstore/internal/raftlog"
 	"rutter/raftstore/skipped"
 )
 
@@ -93,7 +94,7 @@ func ViewEntry(dir string, index uint64) (*EntryView, error) {
 	if err != nil {
 		return nil, err
 	}
-	logs, done, err := openRaftTail(filepath.Join(dir, changesdb.RaftName))
+	logs, done, err := raftlog.OpenToRead(filepath.Join(dir, raftlog.FileName))
 	if err != nil {
 		return nil, err
 	}

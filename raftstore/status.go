@@ -115,7 +115,7 @@ func (s *Store) Status() Status {
 	if err := s.NoRoom(); err != nil {
 		st.NoRoom = err.Error()
 	}
-	st.RaftBytes, st.DBBytes = s.raftLog.bytes(), disk.FileSize(filepath.Join(s.cfg.Dir, changesdb.Name))
+	st.RaftBytes, st.DBBytes = s.raftLog.Bytes(), disk.FileSize(filepath.Join(s.cfg.Dir, changesdb.Name))
 	st.DiskOp, st.DiskStalls = time.Duration(s.stall.age.Load()), s.stall.count.Load()
 	st.Compared, st.Rebuild = s.compared(), s.rebuilding()
 	st.Comparisons, st.Differences = c.comparisons.Load(), c.differences.Load()
@@ -134,7 +134,7 @@ func (s *Store) Status() Status {
 	}
 	address, id := r.LeaderWithID()
 	st.State, st.Term, st.LeaderID, st.Leader = r.State().String(), r.CurrentTerm(), string(id), string(address)
-	st.Commit, st.LastIndex = s.raftLog.early.bound(r.CommitIndex()), r.LastIndex()
+	st.Commit, st.LastIndex = s.raftLog.Bound(r.CommitIndex()), r.LastIndex()
 	for _, m := range r.GetConfiguration().Configuration().Servers {
 		st.Members = append(st.Members, MemberStatus{Member{string(m.ID), string(m.Address)}, m.Suffrage == raft.Voter, m.ID == id})
 	}

@@ -17,6 +17,8 @@ import (
 	"rutter/projections"
 	"rutter/raftstore/internal/changesdb"
 	"rutter/raftstore/internal/disk"
+	"rutter/raftstore/internal/hashilog"
+	"rutter/raftstore/internal/raftlog"
 )
 
 // Store is one server's part of the replicated log.
@@ -26,7 +28,7 @@ type Store struct {
 	logger    *slog.Logger
 	listener  net.Listener
 	address   string
-	raftLog   *raftLog
+	raftLog   *raftlog.Log
 	files     *changesdb.Files
 	blocks    blocks // of the current changes.db
 	persister *changesdb.Persister
@@ -165,14 +167,11 @@ func (s *Store) openFiles() error {
 	}
 	s.indexer = &indexer{persister: s.persister, files: s.files}
 	s.images = &images{s: s, dir: s.cfg.Dir, incoming: make(map[string]*sink), streams: make(map[*source]struct{})}
-	s.raftLog, err = openRaftLog(&s.cfg, s.appends, s.fail)
-	if err != nil {
+	if s.raftLog, err = raftlog.Open(s.raftLogOptions()); err != nil {
 		return err
 	}
-	s.raftLog.ops, s.raftLog.early.ops, s.raftLog.early.admit = s.ops, s.ops, s.admit
-	s.raftLog.room, s.raftLog.ending = &s.room.last, s.ending
 	s.lookForRoom()
-	if err := s.raftLog.verify(c.Marker.Index); err != nil {
+	if err := s.raftLog.Verify(c.Marker.Index); err != nil {
 		return err
 	}
 	last, err := s.raftLog.LastIndex()
@@ -187,6 +186,16 @@ func (s *Store) openFiles() error {
 	}
 	s.logger.Info("store opened", "dir", s.cfg.Dir, "seq", c.Head.Seq, "raft_index", c.Head.Applied, "replay", last-min(last, c.Head.Applied), "took", time.Since(begun))
 	return nil
+}
+
+// raftLogOptions are what raft's log has to know of this server.
+func (s *Store) raftLogOptions() raftlog.Options {
+	return raftlog.Options{
+		Dir: s.cfg.Dir, Kind: s.cfg.RaftLog, MapBytes: s.cfg.MapBytes, Logger: s.cfg.Logger,
+		Leads: s.appends, Changes: isBatch, Report: s.fail, Admit: s.admit, Ops: s.ops,
+		Room:   func() error { return errorIn(&s.room.last) },
+		Ending: s.ending,
+	}
 }
 
 // appends reports whether raft leads, and so appends to the log itself. Unlike
@@ -234,7 +243,7 @@ func (s *Store) Close() error {
 		return errors.Join(errs...) // the files are in use, and to close them would wait
 	}
 	if s.raftLog != nil {
-		errs = append(errs, s.raftLog.close())
+		errs = append(errs, s.raftLog.Close())
 	}
 	return errors.Join(append(errs, s.files.Close())...)
 }
@@ -401,8 +410,8 @@ func (s *Store) startRaft(life context.Context) (_ *run, err error) {
 	disk, endDisk := context.WithCancel(life)
 	r := &run{s: s, mux: m, persisted: make(chan error, 1), endDisk: endDisk}
 	transport := &transport{NetworkTransport: raft.NewNetworkTransportWithConfig(&raft.NetworkTransportConfig{
-		Stream: m, MaxPool: maxPool, Timeout: raftTimeout, Logger: newRaftLogger(s.logger),
-	}), early: s.raftLog.early, terms: &s.raftLog.terms, running: s.raft.Load, unfit: s.stalled}
+		Stream: m, MaxPool: maxPool, Timeout: raftTimeout, Logger: hashilog.New(s.logger),
+	}), early: s.raftLog, terms: &terms{StableStore: s.raftLog}, running: s.raft.Load, unfit: s.stalled}
 	s.tasks.start(func() {
 		if err := m.run(); err != nil {
 			s.fail(err)
@@ -422,7 +431,7 @@ func (s *Store) startRaft(life context.Context) (_ *run, err error) {
 		r.persisted <- err
 	}()
 	err = s.calmly(func() (err error) {
-		r.raft, err = raft.NewRaft(raftConfig(&s.cfg, s.logger), telling{fsm{s}, transport, s.raftLog.early}, s.raftLog, s.raftLog, s.images, transport)
+		r.raft, err = raft.NewRaft(raftConfig(&s.cfg, s.logger), telling{fsm{s}, transport, s.raftLog}, s.raftLog, transport.terms, s.images, transport)
 		return err
 	})
 	if err != nil {
@@ -434,7 +443,7 @@ func (s *Store) startRaft(life context.Context) (_ *run, err error) {
 	}
 	r.transport = transport
 	s.transport.Store(transport)
-	s.raftLog.live.Store(true)
+	s.raftLog.SetLive(true)
 	s.raft.Store(r.raft)
 	return r, nil
 }
@@ -442,7 +451,7 @@ func (s *Store) startRaft(life context.Context) (_ *run, err error) {
 // bootstrap gives a new folder its first configuration, if the flags say so. It
 // reports whether the folder was new.
 func (s *Store) bootstrap(ctx context.Context, transport raft.Transport) (fresh bool, err error) {
-	if err := s.undoFounding(); err != nil {
+	if err := s.raftLog.UndoFounding(); err != nil {
 		return false, fmt.Errorf("bootstrap: %w", err)
 	}
 	old, err := raft.HasExistingState(s.raftLog, s.raftLog, s.images)
@@ -479,8 +488,8 @@ func (r *run) stop(end context.CancelFunc) error {
 	if err := r.transport.endRaft(r.raft); err != nil {
 		errs = append(errs, fmt.Errorf("stop raft: %w", err))
 	}
-	r.s.raftLog.live.Store(false)
-	r.s.raftLog.early.settle()
+	r.s.raftLog.SetLive(false)
+	r.s.raftLog.Settle()
 	end()
 	errs = append(errs, r.mux.Close())
 	r.s.tasks.stop()

@@ -55,8 +55,9 @@ var importTable = []row{
 		why: "the meaning of the log may depend on the log only, or servers would differ",
 	},
 	{
-		pkg: "raftstore", may: []string{"log", "log/budget", "projections", "raftstore/internal/boltfile", "raftstore/internal/disk"},
-		why: "agreement and keeping know nothing of HTTP or of compute nodes",
+		pkg: "raftstore", may: []string{"log", "log/budget", "projections", "raftstore/internal/boltfile", "raftstore/internal/disk", "raftstore/internal/hashilog", "raftstore/internal/raftlog"},
+		tests: []string{"raftstore/internal/raftlog/wal"},
+		why:   "agreement and keeping know nothing of HTTP or of compute nodes",
 	},
 	{
 		pkg: "raftstore/internal/disk",
@@ -65,6 +66,26 @@ var importTable = []row{
 	{
 		pkg: "raftstore/internal/boltfile", may: []string{"log", "raftstore/internal/disk"},
 		why: "what bbolt does to damaged files is met once, for raft.db and changes.db alike",
+	},
+	{
+		pkg: "raftstore/internal/hashilog",
+		why: "messages of hashicorp's libraries look like ours, whoever sends them",
+	},
+	{
+		pkg: "raftstore/internal/raftlog", may: []string{"log", "raftstore/internal/boltfile", "raftstore/internal/disk", "raftstore/internal/raftlog/checked", "raftstore/internal/raftlog/early", "raftstore/internal/raftlog/wal"},
+		why: "raft's log is kept without knowing what its entries mean",
+	},
+	{
+		pkg: "raftstore/internal/raftlog/checked", may: []string{"log", "raftstore/internal/boltfile", "raftstore/internal/disk"},
+		why: "checksums of entries are put in and taken out in one place, which can go when the log stores have them",
+	},
+	{
+		pkg: "raftstore/internal/raftlog/early", may: []string{"raftstore/internal/disk"}, tests: []string{"log"},
+		why: "the order of the leader's writes is one piece, which can go when raft has it",
+	},
+	{
+		pkg: "raftstore/internal/raftlog/wal", may: []string{"log", "raftstore/internal/boltfile", "raftstore/internal/disk", "raftstore/internal/hashilog"}, tests: []string{"raftstore/internal/raftlog/checked"},
+		why: "what raft-wal lacks is added in one place, which can go when it has it",
 	},
 	{
 		pkg: "api", may: []string{"log", "log/budget", "log/feed", "log/intake", "log/query", "projections", "api/liveness", "api/vmm", "api/console", "api/auth/matrix", "api/triton/vmapi", "log/vmrule", "api/auth/audit", "api/asked"},

@@ -18,11 +18,8 @@ import (
 	"rutter/raftstore/skipped"
 )
 
-// Names in the data folder.
-const (
-	Name     = "changes.db"
-	RaftName = "raft.db"
-)
+// Name is the file's name in the data folder.
+const Name = "changes.db"
 
 // OpenBolt opens a bbolt file as this store uses it: no free list on disk (it
 // would be written with each transaction), and address space for as long as the

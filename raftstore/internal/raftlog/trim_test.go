@@ -1,9 +1,11 @@
-package raftstore
+package raftlog
 
 import (
 	"testing"
 
 	"github.com/hashicorp/raft"
+
+	"rutter/raftstore/internal/raftlog/early"
 )
 
 // noting is a log store that notes what is deleted.
@@ -13,6 +15,8 @@ type noting struct {
 }
 
 func (n *noting) FirstIndex() (uint64, error) { return 10, nil }
+
+func (n *noting) LastIndex() (uint64, error) { return 1000, nil }
 
 func (n *noting) DeleteRange(lo, hi uint64) error {
 	n.deleted = append(n.deleted, [2]uint64{lo, hi})
@@ -32,7 +36,7 @@ func TestTrimInSteps(t *testing.T) {
 		{11, 10 + 5*trimAtOnce, 1}, // not from the first: a new leader's are in the place of these
 	} {
 		store := new(noting)
-		l := &raftLog{LogStore: store}
+		l := &Log{Log: early.New(store, early.Options{})}
 		if err := l.DeleteRange(c.lo, c.hi); err != nil {
 			t.Fatal(err)
 		}

@@ -1,9 +1,10 @@
-package raftstore
+package wal
 
 import (
 	"bytes"
 	"errors"
 	"fmt"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"testing"
@@ -11,6 +12,8 @@ import (
 	"github.com/hashicorp/raft"
 
 	"rutter/log"
+	"rutter/raftstore/internal/disk"
+	"rutter/raftstore/internal/raftlog/checked"
 )
 
 // walWith makes a log of n entries, each stored and synced by itself, and closes it.
@@ -22,25 +25,25 @@ func walWith(t *testing.T, dir string, n uint64) {
 		t.Fatal(err)
 	}
 	for i := last + 1; i <= n; i++ {
-		if err := (checkedLog{w}).StoreLog(&raft.Log{Index: i, Term: 1, Type: raft.LogCommand, Data: fmt.Appendf(nil, "entry-%d.", i)}); err != nil {
+		if err := (checked.Log{LogStore: w}).StoreLog(&raft.Log{Index: i, Term: 1, Type: raft.LogCommand, Data: fmt.Appendf(nil, "entry-%d.", i)}); err != nil {
 			t.Fatal(err)
 		}
 	}
 	closeWAL(t, w)
 }
 
-func openedWAL(t *testing.T, dir string) *wal {
+func openedWAL(t *testing.T, dir string) *Log {
 	t.Helper()
-	w, err := openWAL(dir, quietLogger())
+	w, err := Open(dir, slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
 	}
 	return w
 }
 
-func closeWAL(t *testing.T, w *wal) {
+func closeWAL(t *testing.T, w *Log) {
 	t.Helper()
-	if err := w.close(); err != nil {
+	if err := w.Close(); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -60,8 +63,12 @@ func flipIn(t *testing.T, dir, text string) {
 	if at < 0 {
 		t.Fatalf("no %q in the log", text)
 	}
-	whole[at] ^= 4
-	if err := writeSparse(segments[0], whole); err != nil {
+	file, err := os.OpenFile(segments[0], os.O_WRONLY, 0)
+	if err == nil {
+		_, err = file.WriteAt([]byte{whole[at] ^ 4}, int64(at))
+		err = errors.Join(err, file.Close())
+	}
+	if err != nil {
 		t.Fatal(err)
 	}
 }
@@ -72,15 +79,15 @@ func flipIn(t *testing.T, dir, text string) {
 func TestDamagedTail(t *testing.T) {
 	t.Parallel()
 	for _, at := range []int{1, 5, 9, 10} {
-		dir := filepath.Join(fastDir(t), walName)
+		dir := filepath.Join(t.TempDir(), "raft.wal")
 		walWith(t, dir, 10)
 		flipIn(t, dir, fmt.Sprintf("entry-%d.", at))
-		w, err := openWAL(dir, quietLogger())
+		w, err := Open(dir, slog.New(slog.DiscardHandler))
 		if err == nil {
-			err = verifyLog(checkedLog{w}, 0)
+			err = checked.Verify(checked.Log{LogStore: w}, 0)
 			closeWAL(t, w)
 		}
-		if !errors.Is(err, log.ErrCorrupt) && !errors.Is(err, ErrDisk) {
+		if !errors.Is(err, log.ErrCorrupt) && !errors.Is(err, disk.ErrTrouble) {
 			t.Errorf("entry %d is damaged: got %v, want ErrCorrupt or ErrDisk", at, err)
 		}
 		t.Logf("entry %d: %v", at, err)
@@ -113,7 +120,7 @@ func TestTailIsNoFalseAlarm(t *testing.T) {
 		}},
 		{"emptied", 0, func(t *testing.T, dir string) {
 			w := openedWAL(t, dir)
-			if err := emptyLog(w); err != nil {
+			if err := w.DeleteRange(1, 10); err != nil {
 				t.Fatal(err)
 			}
 			closeWAL(t, w)
@@ -146,7 +153,7 @@ func TestTailIsNoFalseAlarm(t *testing.T) {
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
-			dir := filepath.Join(fastDir(t), walName)
+			dir := filepath.Join(t.TempDir(), "raft.wal")
 			walWith(t, dir, 10)
 			test.do(t, dir)
 			w := openedWAL(t, dir)
@@ -158,7 +165,7 @@ func TestTailIsNoFalseAlarm(t *testing.T) {
 			// (hashicorp/raft-wal issue 31).
 			first, err := w.FirstIndex()
 			if err == nil {
-				err = verifyLog(checkedLog{w}, max(first, 1)-1)
+				err = checked.Verify(checked.Log{LogStore: w}, max(first, 1)-1)
 			}
 			if err != nil {
 				t.Error(err)

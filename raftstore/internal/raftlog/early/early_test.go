@@ -1,4 +1,4 @@
-package raftstore
+package early
 
 import (
 	"errors"
@@ -6,6 +6,8 @@ import (
 	"testing/synctest"
 
 	"github.com/hashicorp/raft"
+
+	"rutter/log"
 )
 
 // gated is a log store whose writes wait for the test, which says how each ends.
@@ -27,20 +29,32 @@ func (g *gated) StoreLogs(entries []*raft.Log) error {
 	return g.InmemStore.StoreLogs(entries)
 }
 
-func gatedLog(leads *bool, failed *error) (*earlyLog, *gated) {
+// First bytes of the commands: batch is of changes, floor of something else.
+const batch, floor byte = 1, 2
+
+func newLog(below raft.LogStore, leads *bool, failed *error, admit func([]*raft.Log) error) *Log {
+	return New(below, Options{
+		Leads:   func() bool { return *leads },
+		Changes: func(command []byte) bool { return len(command) > 0 && command[0] == batch },
+		Report:  func(err error) { *failed = err },
+		Admit:   admit,
+	})
+}
+
+func gatedLog(leads *bool, failed *error) (*Log, *gated) {
 	g := &gated{InmemStore: raft.NewInmemStore(), end: make(chan error)}
-	return newEarlyLog(g, func() bool { return *leads }, func(err error) { *failed = err }), g
+	return newLog(g, leads, failed, nil), g
 }
 
 func entriesAt(first, last uint64) (entries []*raft.Log) {
 	for i := first; i <= last; i++ {
-		entries = append(entries, &raft.Log{Index: i, Term: 1, Type: raft.LogCommand, Data: []byte{commandBatch, byte(i)}})
+		entries = append(entries, &raft.Log{Index: i, Term: 1, Type: raft.LogCommand, Data: []byte{batch, byte(i)}})
 	}
 	return entries
 }
 
 // stores stores in a goroutine, and returns what says whether that has returned.
-func stores(t *testing.T, e *earlyLog, entries []*raft.Log) (returned func() bool) {
+func stores(t *testing.T, e *Log, entries []*raft.Log) (returned func() bool) {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
@@ -77,14 +91,14 @@ func TestEarlyLog(t *testing.T) {
 		if last, err := e.LastIndex(); err != nil || last != 3 {
 			t.Errorf("the log ends at %d, error %v; want 3", last, err)
 		}
-		if got := e.bound(3); got != 0 {
+		if got := e.Bound(3); got != 0 {
 			t.Errorf("commits are told up to %d, with nothing on disk", got)
 		}
 		applied := make(chan error, 1)
-		go func() { applied <- e.await(2) }()
+		go func() { applied <- e.Await(2) }()
 		g.end <- nil // entry 1
 		synctest.Wait()
-		if got := e.bound(3); got != 1 {
+		if got := e.Bound(3); got != 1 {
 			t.Errorf("commits are told up to %d, with entry 1 on disk", got)
 		}
 		if len(applied) > 0 {
@@ -94,11 +108,11 @@ func TestEarlyLog(t *testing.T) {
 		if err := <-applied; err != nil {
 			t.Error(err)
 		}
-		e.settle()
+		e.Settle()
 		if len(g.writes) != 2 || len(g.writes[1]) != 2 {
 			t.Errorf("written as %v, want the second and third entry together", g.writes)
 		}
-		if got := e.bound(3); got != 3 {
+		if got := e.Bound(3); got != 3 {
 			t.Errorf("commits are told up to %d, with all on disk", got)
 		}
 	})
@@ -108,13 +122,13 @@ func TestEarlyLog(t *testing.T) {
 // everything before it.
 func TestEarlyLogWaits(t *testing.T) {
 	barrier := []*raft.Log{{Index: 2, Term: 1, Type: raft.LogBarrier}}
-	floor := []*raft.Log{{Index: 2, Term: 1, Type: raft.LogCommand, Data: []byte{commandFloor}}}
+	other := []*raft.Log{{Index: 2, Term: 1, Type: raft.LogCommand, Data: []byte{floor}}}
 	for _, c := range []struct {
 		name   string
 		leads  bool
 		second []*raft.Log
 	}{
-		{"follower", false, entriesAt(2, 2)}, {"barrier", true, barrier}, {"floor", true, floor},
+		{"follower", false, entriesAt(2, 2)}, {"barrier", true, barrier}, {"floor", true, other},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -166,7 +180,7 @@ func TestEarlyLogBounds(t *testing.T) {
 			t.Error("an entry waits although there is room")
 		}
 		g.end <- nil
-		e.settle()
+		e.Settle()
 	})
 }
 
@@ -180,18 +194,49 @@ func TestEarlyLogFails(t *testing.T) {
 			t.Fatal("the first entries wait for the disk")
 		}
 		g.end <- broken
-		e.settle()
+		e.Settle()
 		if !errors.Is(failed, broken) {
 			t.Errorf("reported is %v, want the disk's error", failed)
 		}
-		if err := e.await(1); !errors.Is(err, broken) {
+		if err := e.Await(1); !errors.Is(err, broken) {
 			t.Errorf("the FSM is told %v, want the disk's error", err)
 		}
-		if got := e.bound(2); got != 0 {
+		if got := e.Bound(2); got != 0 {
 			t.Errorf("commits are told up to %d after an error", got)
 		}
 		if err := e.StoreLogs(entriesAt(3, 3)); !errors.Is(err, broken) {
 			t.Errorf("the next entry is stored: %v", err)
 		}
 	})
+}
+
+// A server that has no room stores nothing, except what takes the place of entries that
+// it has deleted: raft believes to have those already.
+func TestRefusedEntriesAreOwed(t *testing.T) {
+	cause := log.ErrNoRoom
+	leads, failed := false, error(nil)
+	refuse := error(nil)
+	e := newLog(raft.NewInmemStore(), &leads, &failed, func([]*raft.Log) error { return refuse })
+	if err := e.StoreLogs(entriesAt(1, 3)); err != nil {
+		t.Fatal(err)
+	}
+	if err := e.DeleteRange(3, 3); err != nil {
+		t.Fatal(err)
+	}
+	refuse = cause
+	if err := e.StoreLogs(entriesAt(3, 3)); err != nil {
+		t.Errorf("an entry in the place of one that was deleted: %v", err)
+	}
+	if err := e.StoreLogs(entriesAt(4, 4)); !errors.Is(err, log.ErrNoRoom) {
+		t.Errorf("the next one: %v", err)
+	}
+	if err := e.DeleteRange(2, 3); !errors.Is(err, log.ErrNoRoom) {
+		t.Errorf("a deletion at the end: %v", err)
+	}
+	if err := e.DeleteRange(1, 1); err != nil {
+		t.Errorf("a deletion at the front: %v", err)
+	}
+	if failed != nil {
+		t.Errorf("reported: %v", failed)
+	}
 }

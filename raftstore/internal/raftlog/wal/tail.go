@@ -1,4 +1,4 @@
-package raftstore
+package wal
 
 import (
 	"encoding/binary"
@@ -16,14 +16,14 @@ import (
 
 // raft-wal takes damage in the file that it writes to for a write that a crash
 // cut short, and drops what follows: entries that this server acknowledged. So
-// walTail notes, after each sync of the log, where it then ended. The note is
+// tail notes, after each sync of the log, where it then ended. The note is
 // not synced itself: what a power cut leaves of it is older, and says less, but
 // is never more than what was synced. Only when the log is cut at its end does
 // the note have to be on disk first.
 //
 // The file has one note in one sector: | last index (8) | CRC32C of it (4) |.
 // One that does not fit is none.
-type walTail struct {
+type tail struct {
 	file *os.File // nil: none was written yet
 	path string
 }
@@ -36,8 +36,8 @@ const (
 var tailKey = []byte("raft.wal/last")
 
 // openTail returns the tail of a folder, and the index that it notes, or 0.
-func openTail(dir string) (t *walTail, noted uint64, err error) {
-	t = &walTail{path: filepath.Join(dir, tailName)}
+func openTail(dir string) (t *tail, noted uint64, err error) {
+	t = &tail{path: filepath.Join(dir, tailName)}
 	t.file, err = os.OpenFile(t.path, os.O_RDWR, 0)
 	if errors.Is(err, os.ErrNotExist) {
 		return t, 0, nil
@@ -56,7 +56,7 @@ func openTail(dir string) (t *walTail, noted uint64, err error) {
 }
 
 // note says that the log ends at an index, synced.
-func (t *walTail) note(last uint64) (err error) {
+func (t *tail) note(last uint64) (err error) {
 	if t.file == nil {
 		if t.file, err = os.OpenFile(t.path, os.O_RDWR|os.O_CREATE, 0o600); err != nil {
 			return err
@@ -67,7 +67,7 @@ func (t *walTail) note(last uint64) (err error) {
 	return err
 }
 
-func (t *walTail) close() error {
+func (t *tail) close() error {
 	if t.file == nil {
 		return nil
 	}
@@ -75,7 +75,7 @@ func (t *walTail) close() error {
 }
 
 // checkTail reports whether the log has all that it is noted to have had.
-func (w *wal) checkTail(dir string, noted uint64) error {
+func (w *Log) checkTail(dir string, noted uint64) error {
 	last, err := w.LastIndex()
 	if err != nil || last >= noted {
 		return err
@@ -84,7 +84,7 @@ func (w *wal) checkTail(dir string, noted uint64) error {
 }
 
 // StoreLogs implements raft.LogStore.
-func (w *wal) StoreLogs(entries []*raft.Log) error {
+func (w *Log) StoreLogs(entries []*raft.Log) error {
 	if err := w.WAL.StoreLogs(entries); err != nil || len(entries) == 0 {
 		return err
 	}
@@ -92,10 +92,10 @@ func (w *wal) StoreLogs(entries []*raft.Log) error {
 }
 
 // StoreLog implements raft.LogStore.
-func (w *wal) StoreLog(entry *raft.Log) error { return w.StoreLogs([]*raft.Log{entry}) }
+func (w *Log) StoreLog(entry *raft.Log) error { return w.StoreLogs([]*raft.Log{entry}) }
 
 // DeleteRange implements raft.LogStore.
-func (w *wal) DeleteRange(lo, hi uint64) error {
+func (w *Log) DeleteRange(lo, hi uint64) error {
 	last, err := w.LastIndex()
 	if err != nil {
 		return err
