@@ -175,7 +175,7 @@ func checkKept(t *testing.T, s *Store, acked map[string]log.Result) {
 			}
 		}
 	})
-	state, err := s.StateAt(context.Background(), head)
+	state, err := s.Past().StateAt(context.Background(), head)
 	if err != nil {
 		t.Error(err)
 		return

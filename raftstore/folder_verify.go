@@ -169,7 +169,7 @@ func (v *verifier) replay() (bool, error) {
 			v.found(want, remedyServer, "the chain hash at the floor %d is not the one of the head's row", want)
 		}
 		v.result.Events++
-		if v.result.Events%progressEvery == 0 {
+		if v.result.Events%changesdb.ProgressEvery == 0 {
 			if v.ctx.Err() != nil {
 				return false, v.ctx.Err()
 			}

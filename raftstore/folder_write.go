@@ -80,7 +80,7 @@ func CreateFolder(dir string, start FolderStart) (*FolderWriter, error) {
 		Seq: start.Floor, Hash: start.Hash, Floor: start.Floor, FloorHash: start.Hash,
 		Cluster: start.Cluster, Feature: start.Feature, Time: w.state.Time(), Applied: 1, Term: 1,
 	}
-	or(&w.head.Feature, log.FeatureVersion)
+	w.head.Feature = cmp.Or(start.Feature, log.FeatureVersion)
 	var err error
 	if w.db, err = bbolt.Open(w.path, 0o600, &bbolt.Options{
 		Timeout: boltfile.LockWait, NoSync: true, NoGrowSync: true, NoFreelistSync: true, FreelistType: bbolt.FreelistArrayType,

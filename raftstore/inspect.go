@@ -47,9 +47,6 @@ type Content struct {
 	LastTerm  uint64 `json:"last_term,omitempty"`
 }
 
-// progressEvery is how many rows pass between two words of progress.
-const progressEvery = 1 << 14
-
 // InspectFolder verifies a data folder and says what it holds. It changes
 // nothing, and fails if a server has the folder open.
 func InspectFolder(dir string, progress changesdb.Progress) (*Content, error) {
@@ -143,7 +140,7 @@ func (c *Content) walk(tx *bbolt.Tx, h *changesdb.Head, progress changesdb.Progr
 		if hash = hash.Next(want, s.Bytes); hash != s.Hash {
 			return fmt.Errorf("changes.db: the chain breaks at seq %d: %w", want, log.ErrCorrupt)
 		}
-		if c.Events++; c.Events%progressEvery == 0 {
+		if c.Events++; c.Events%changesdb.ProgressEvery == 0 {
 			progress.Tell(int64(c.Events), int64(h.Seq-h.Floor))
 		}
 		want++

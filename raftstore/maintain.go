@@ -3,14 +3,10 @@ package raftstore
 import (
 	"context"
 	"errors"
-	"fmt"
 	"time"
 
 	"github.com/hashicorp/raft"
-	"go.etcd.io/bbolt"
 
-	"rutter/log"
-	"rutter/projections"
 	"rutter/raftstore/internal/changesdb"
 )
 
@@ -63,29 +59,4 @@ func (s *Store) objectCount() int {
 	s.applier.mu.Lock()
 	defer s.applier.mu.Unlock()
 	return s.state.Len()
-}
-
-// StateAt returns the state as it was at seq, which must be from Floor to the
-// head: the newest checkpoint at or below it, and the events after that. It
-// takes as long as reading that takes; nobody waits for it. Errors:
-// log.ErrCompacted, log.ErrAhead, log.ErrCorrupt, ErrDiverged, ctx's.
-func (s *Store) StateAt(ctx context.Context, seq log.Seq) (*projections.State, error) {
-	if err := s.Serving(); err != nil {
-		return nil, err
-	}
-	if head := s.Head().Seq; seq > head {
-		return nil, fmt.Errorf("state at %d, the head is %d: %w", seq, head, log.ErrAhead)
-	}
-	if floor := s.Floor(); seq < floor {
-		return nil, fmt.Errorf("state at %d, entries are kept after %d: %w", seq, floor, log.ErrCompacted)
-	}
-	// What is not in the file yet is on its way there.
-	if s.persister.Durable() < seq {
-		if err := s.persister.Flush(); err != nil {
-			return nil, err
-		}
-	}
-	state := projections.NewState()
-	err := s.files.View(func(tx *bbolt.Tx) error { return changesdb.StateAt(ctx, tx, seq, state) })
-	return state, err
 }

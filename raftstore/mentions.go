@@ -14,26 +14,6 @@ import (
 // alone is more.
 const maxMentionBytes = 1 << 20
 
-// Mentions returns, of what follows after, entries that may have one of the UUIDs
-// in a field of their object, before or after the event: all such entries up to
-// place, and up to limit of them. It looks at the index of one segment, and at no
-// other entry; chain is the log's at place. ok is false where there is no index of
-// what follows after: at the end of the log, and until upkeep has made it. Then
-// Entries has it.
-//
-// Its transaction is short, and it never has anything written. Errors:
-// log.ErrCompacted, log.ErrCorrupt.
-func (s *Store) Mentions(uuids []log.UUID, after log.Seq, limit int) (entries []log.Entry, place log.Seq, chain log.ChainPrefix, ok bool, err error) {
-	if err := s.Serving(); err != nil {
-		return nil, 0, chain, false, err
-	}
-	err = s.files.View(func(tx *bbolt.Tx) error {
-		entries, place, chain, ok, err = mentionsOf(tx, &s.blocks, uuids, after, limit)
-		return err
-	})
-	return entries, place, chain, ok, err
-}
-
 func mentionsOf(tx *bbolt.Tx, c *blocks, uuids []log.UUID, after log.Seq, limit int) (entries []log.Entry, place log.Seq, chain log.ChainPrefix, ok bool, err error) {
 	h, _, err := changesdb.ReadMeta(tx)
 	if err != nil {

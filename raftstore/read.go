@@ -38,6 +38,21 @@ func (s *Store) Head() log.Cursor {
 	return s.head.Cursor()
 }
 
+// Past answers for the log and the state as they were.
+func (s *Store) Past() *Past { return s.past }
+
+// Mentions is that of Past.
+func (s *Store) Mentions(uuids []log.UUID, after log.Seq, limit int) (entries []log.Entry, place log.Seq, chain log.ChainPrefix, ok bool, err error) {
+	return s.past.Mentions(uuids, after, limit)
+}
+
+// place returns the head and the floor.
+func (s *Store) place() (head, floor log.Seq) {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	return s.head.Seq, s.head.Floor
+}
+
 // Floor returns the lowest seq that a cursor may have: that before the first
 // entry kept.
 func (s *Store) Floor() log.Seq {

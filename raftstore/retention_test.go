@@ -114,7 +114,7 @@ func TestFloorMoves(t *testing.T) {
 			t.Errorf("entries after the floor: %v", err)
 		}
 		checkFloorCursor(t, n.Store)
-		if _, err := n.StateAt(patience(t), floor-1); !errors.Is(err, log.ErrCompacted) {
+		if _, err := n.Past().StateAt(patience(t), floor-1); !errors.Is(err, log.ErrCompacted) {
 			t.Errorf("state below the floor: %v, want ErrCompacted", err)
 		}
 		for seq := floor; seq <= 150; seq++ {
@@ -182,7 +182,7 @@ func dumps(t testing.TB, s *Store) map[log.Seq]string {
 
 func checkStateAt(t testing.TB, s *Store, seq log.Seq, want string) {
 	t.Helper()
-	state, err := s.StateAt(patience(t), seq)
+	state, err := s.Past().StateAt(patience(t), seq)
 	if errors.Is(err, log.ErrCompacted) {
 		return // the floor moved on meanwhile
 	}

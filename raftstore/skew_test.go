@@ -334,8 +334,8 @@ func TestMend(t *testing.T) {
 	if len(n.Status().Clock.Alarms) > 0 {
 		t.Errorf("alarms after it was set: %q", n.Status().Clock.Alarms)
 	}
-	checkPlaces(t, n.SeqAt, all(t, n.Store), result.First, mended)
-	state, err := n.StateAt(patience(t), result.First+2)
+	checkPlaces(t, n.Past().SeqAt, all(t, n.Store), result.First, mended)
+	state, err := n.Past().StateAt(patience(t), result.First+2)
 	if err != nil || time.Until(state.Time().Std()).Abs() > near {
 		t.Errorf("the state behind it is of %v: %v", state.Time(), err)
 	}

@@ -30,10 +30,10 @@ type Store struct {
 	address   string
 	raftLog   *raftlog.Log
 	files     *changesdb.Files
-	blocks    blocks // of the current changes.db
 	persister *changesdb.Persister
 	upkeep    *changesdb.Upkeep
 	indexer   *indexer
+	past      *Past
 	images    *images
 	queue     *queue
 	clocks    *clocks
@@ -165,6 +165,9 @@ func (s *Store) openFiles() error {
 		Persister: s.persister, Files: s.files, Logger: s.logger, Every: log.Seq(s.cfg.CheckpointEvents),
 		Objects: s.objectCount, Scarce: func() bool { return s.Room().Low },
 	}
+	s.past = newPast(s.files, s.persister, s.Serving, s.place, func(fn func(*projections.State)) {
+		s.View(func(v View) { fn(v.State) })
+	})
 	s.indexer = &indexer{persister: s.persister, files: s.files}
 	s.images = &images{s: s, dir: s.cfg.Dir, incoming: make(map[string]*sink), streams: make(map[*source]struct{})}
 	if s.raftLog, err = raftlog.Open(s.raftLogOptions()); err != nil {

@@ -10,15 +10,15 @@ import (
 	"rutter/raftstore"
 )
 
-// past shows the store's past as package api wants it.
-type past struct{ *raftstore.Store }
+// past shows a store's past as package api wants it.
+type past struct{ *raftstore.Past }
 
 // PartAt implements api.Past.
 func (p past) PartAt(ctx context.Context, part api.PastPart, seq log.Seq) (*projections.State, error) {
-	return p.Store.PartAt(ctx, logcmd.PartOf(part), seq)
+	return p.Past.PartAt(ctx, logcmd.PartOf(part), seq)
 }
 
 // HistoryOf implements api.Past.
 func (p past) HistoryOf(ctx context.Context, object api.PastObject, after log.Seq, limit int) ([]log.Seq, error) {
-	return p.Store.History(ctx, raftstore.Ref(object), after, limit)
+	return p.Past.History(ctx, raftstore.Ref(object), after, limit)
 }

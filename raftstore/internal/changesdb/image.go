@@ -27,6 +27,10 @@ const (
 // nil is nobody.
 type Progress func(done, all int64)
 
+// ProgressEvery is how many rows pass between two words of progress.
+const ProgressEvery = 1 << 14
+
+// Tell tells how far it is, if there is anybody to tell.
 func (p Progress) Tell(done, all int64) {
 	if p != nil {
 		p(done, all)
