@@ -13,6 +13,7 @@ import (
 	"go.etcd.io/bbolt"
 
 	"rutter/log"
+	"rutter/raftstore/history"
 	"rutter/raftstore/internal/changesdb"
 )
 
@@ -22,11 +23,11 @@ func TestOpenFolder(t *testing.T) {
 	t.Parallel()
 	n := one(t, nil)
 	churn(t, n, 30)
-	if _, err := OpenFolder(n.cfg.Dir); err == nil || !strings.Contains(err.Error(), "a server has it open") {
+	if _, err := history.OpenFolder(n.cfg.Dir); err == nil || !strings.Contains(err.Error(), "a server has it open") {
 		t.Errorf("a running server's folder: %v", err)
 	}
 	want := n.Head()
-	got, err := n.Past().PartAt(t.Context(), Part{}, 12)
+	got, err := n.Past().PartAt(t.Context(), history.Part{}, 12)
 	whole, err2 := n.Past().StateAt(t.Context(), 12)
 	if err := errors.Join(err, err2); err != nil || !bytes.Equal(got.Dump(), whole.Dump()) {
 		t.Errorf("the part of a running server: %v", err)
@@ -44,7 +45,7 @@ func TestOpenFolder(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, path := range []string{n.cfg.Dir, image} {
-		f, err := OpenFolder(path)
+		f, err := history.OpenFolder(path)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -59,7 +60,7 @@ func TestOpenFolder(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if _, err := OpenFolder(t.TempDir()); err == nil || !strings.Contains(err.Error(), "no data folder") {
+	if _, err := history.OpenFolder(t.TempDir()); err == nil || !strings.Contains(err.Error(), "no data folder") {
 		t.Errorf("an empty folder: %v", err)
 	}
 }
@@ -96,13 +97,13 @@ func TestIndexUpkeep(t *testing.T) {
 			must(t, n, c)
 		}
 	}
-	fill(segmentEvents + 500)
+	fill(history.SegmentEvents + 500)
 	until(t, n, "a block is there", func() bool { return blocks() == 1 })
 	want, err := n.Past().StateAt(t.Context(), 5000)
 	if err != nil {
 		t.Fatal(err)
 	}
-	ref := Ref{log.KindNICTag, "t7"}
+	ref := history.Ref{Kind: log.KindNICTag, ID: "t7"}
 	rec, ok, err := n.Past().ObjectAt(t.Context(), ref, 5000)
 	if wantRec, _ := want.Get(ref.Kind, ref.ID); err != nil || !ok || !reflect.DeepEqual(rec, wantRec) {
 		t.Errorf("%+v %v %v, want %+v", rec, ok, err, wantRec)
@@ -110,11 +111,11 @@ func TestIndexUpkeep(t *testing.T) {
 	until(t, n, "all members are heard", func() bool {
 		return n.SetRetention(patience(t), changesdb.Retention{Events: 200, Bytes: 1 << 28}) == nil
 	})
-	fill(segmentEvents + 3000)
+	fill(history.SegmentEvents + 3000)
 	// The floor goes no farther than to a checkpoint, and those are made where the
 	// head is when upkeep looks: the log must go on.
 	until(t, n, "the block is dropped", func() bool {
-		if firstRow(t, n.Store) > segmentEvents && blocks() == 0 {
+		if firstRow(t, n.Store) > history.SegmentEvents && blocks() == 0 {
 			return true
 		}
 		fill(n.Head().Seq + 1)

@@ -25,7 +25,7 @@ func (s *Store) runUpkeep(ctx context.Context, r *raft.Raft) {
 		select {
 		case <-index.C:
 			if s.Serving() == nil && s.failure() == nil {
-				if err := s.indexer.buildIndex(ctx); err != nil && ctx.Err() == nil && !errors.Is(err, changesdb.ErrEpoch) && !errors.Is(err, ErrNoRoom) {
+				if err := s.indexer.Build(ctx); err != nil && ctx.Err() == nil && !errors.Is(err, changesdb.ErrEpoch) && !errors.Is(err, ErrNoRoom) {
 					s.logger.Warn("upkeep of the index", "error", err)
 				}
 			}
@@ -46,7 +46,7 @@ func (s *Store) runUpkeep(ctx context.Context, r *raft.Raft) {
 			err = s.upkeep.Maintain(ctx)
 		}
 		if err == nil {
-			err = s.indexer.dropIndex(ctx)
+			err = s.indexer.Drop(ctx)
 		}
 		if err != nil && ctx.Err() == nil && !errors.Is(err, changesdb.ErrEpoch) && !errors.Is(err, ErrNoRoom) {
 			s.logger.Warn("upkeep of the log", "error", err)

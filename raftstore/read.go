@@ -12,6 +12,7 @@ import (
 
 	"rutter/log"
 	"rutter/projections"
+	"rutter/raftstore/history"
 	"rutter/raftstore/internal/changesdb"
 	"rutter/raftstore/internal/notify"
 )
@@ -38,10 +39,10 @@ func (s *Store) Head() log.Cursor {
 	return s.head.Cursor()
 }
 
-// Past answers for the log and the state as they were.
-func (s *Store) Past() *Past { return s.past }
+// Reader answers for the log and the state as they were.
+func (s *Store) Past() *history.Reader { return s.past }
 
-// Mentions is that of Past.
+// Mentions is that of Reader.
 func (s *Store) Mentions(uuids []log.UUID, after log.Seq, limit int) (entries []log.Entry, place log.Seq, chain log.ChainPrefix, ok bool, err error) {
 	return s.past.Mentions(uuids, after, limit)
 }

@@ -12,6 +12,7 @@ import (
 
 	"rutter/log"
 	"rutter/projections"
+	"rutter/raftstore/history"
 	"rutter/raftstore/internal/window"
 )
 
@@ -342,7 +343,7 @@ func TestMend(t *testing.T) {
 	checkFold(t, n.Store)
 	head := n.Head()
 	n.halt(t)
-	f, err := OpenFolder(n.cfg.Dir)
+	f, err := history.OpenFolder(n.cfg.Dir)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -15,6 +15,7 @@ import (
 
 	"rutter/log"
 	"rutter/projections"
+	"rutter/raftstore/history"
 	"rutter/raftstore/internal/changesdb"
 	"rutter/raftstore/internal/disk"
 	"rutter/raftstore/internal/hashilog"
@@ -32,8 +33,8 @@ type Store struct {
 	files     *changesdb.Files
 	persister *changesdb.Persister
 	upkeep    *changesdb.Upkeep
-	indexer   *indexer
-	past      *Past
+	indexer   *history.Indexer
+	past      *history.Reader
 	images    *images
 	queue     *queue
 	clocks    *clocks
@@ -165,10 +166,10 @@ func (s *Store) openFiles() error {
 		Persister: s.persister, Files: s.files, Logger: s.logger, Every: log.Seq(s.cfg.CheckpointEvents),
 		Objects: s.objectCount, Scarce: func() bool { return s.Room().Low },
 	}
-	s.past = newPast(s.files, s.persister, s.Serving, s.place, func(fn func(*projections.State)) {
+	s.past = history.NewReader(s.files, s.persister, s.Serving, s.place, func(fn func(*projections.State)) {
 		s.View(func(v View) { fn(v.State) })
 	})
-	s.indexer = &indexer{persister: s.persister, files: s.files}
+	s.indexer = &history.Indexer{Persister: s.persister, Files: s.files}
 	s.images = &images{s: s, dir: s.cfg.Dir, incoming: make(map[string]*sink), streams: make(map[*source]struct{})}
 	if s.raftLog, err = raftlog.Open(s.raftLogOptions()); err != nil {
 		return err

@@ -3,6 +3,7 @@ package raftstore
 import (
 	"errors"
 	"path/filepath"
+	"rutter/raftstore/history"
 	"syscall"
 	"testing"
 )
@@ -81,7 +82,7 @@ func TestRebirthSyncsFolder(t *testing.T) {
 	if _, err := Open(testConfig(t, "s1", filepath.Join(disk.mount, "fresh"))); !errors.Is(err, ErrDisk) {
 		t.Errorf("a fresh folder cannot be synced: %v, want ErrDisk", err)
 	}
-	if w, err := CreateFolder(filepath.Join(disk.mount, "import"), FolderStart{Cluster: newID()}); err == nil {
+	if w, err := history.CreateFolder(filepath.Join(disk.mount, "import"), history.FolderStart{Cluster: newID()}); err == nil {
 		err = w.Close()
 		if !errors.Is(err, ErrDisk) {
 			t.Errorf("the folder of an import cannot be synced: %v, want ErrDisk", err)

@@ -14,6 +14,7 @@ import (
 
 	"rutter/log"
 	"rutter/projections"
+	"rutter/raftstore/history"
 	"rutter/raftstore/internal/changesdb"
 	"rutter/raftstore/internal/window"
 	"rutter/raftstore/skipped"
@@ -228,7 +229,7 @@ func TestVerifyFindsLines(t *testing.T) {
 			t.Fatal(err)
 		}
 		s.close()
-		f, err := OpenFolder(dir)
+		f, err := history.OpenFolder(dir)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -1,4 +1,4 @@
-package raftstore
+package history
 
 import (
 	"bytes"
@@ -268,7 +268,7 @@ func (v *verifier) index() error {
 			return nil
 		}
 		segment := binary.BigEndian.Uint64(key[1:])
-		from, to := log.Seq(segment*segmentEvents)+1, log.Seq((segment+1)*segmentEvents)
+		from, to := log.Seq(segment*SegmentEvents)+1, log.Seq((segment+1)*SegmentEvents)
 		v.result.Blocks++
 		if err := checkBlock(key, row); err != nil {
 			v.found(from, remedyIndex, "%v", err)

@@ -1,4 +1,4 @@
-package raftstore
+package history
 
 import (
 	"context"
@@ -15,6 +15,7 @@ import (
 	"rutter/projections"
 	"rutter/raftstore/internal/boltfile"
 	"rutter/raftstore/internal/changesdb"
+	"rutter/raftstore/internal/disk"
 	"rutter/raftstore/internal/readahead"
 	"rutter/raftstore/internal/window"
 )
@@ -82,7 +83,7 @@ func OpenFolder(path string) (f *Folder, err error) {
 }
 
 func isImage(path string) (bool, error) {
-	in, err := OpenRegular(path)
+	in, err := disk.OpenRegular(path)
 	if err != nil {
 		return false, err
 	}
@@ -100,7 +101,7 @@ func (f *Folder) unpack(path string) (file string, err error) {
 	if f.temp, err = os.MkdirTemp("", "rutter-snapshot-"); err != nil {
 		return "", err
 	}
-	in, err := OpenRegular(path)
+	in, err := disk.OpenRegular(path)
 	if err != nil {
 		return "", err
 	}

@@ -1,4 +1,4 @@
-package raftstore
+package history
 
 import (
 	"bytes"
@@ -22,8 +22,8 @@ type Ref struct {
 	ID   string
 }
 
-// pastReader answers for one seq out of one transaction.
-type pastReader struct {
+// past answers for one seq out of one transaction.
+type past struct {
 	ctx    context.Context
 	tx     *bbolt.Tx
 	blocks *blocks
@@ -38,7 +38,7 @@ type pastReader struct {
 	held  map[uint64]block            // of the segments that were asked for
 }
 
-func newPastReader(ctx context.Context, tx *bbolt.Tx, c *blocks, seq log.Seq) (*pastReader, error) {
+func newPastReader(ctx context.Context, tx *bbolt.Tx, c *blocks, seq log.Seq) (*past, error) {
 	h, _, err := changesdb.ReadMeta(tx)
 	if err != nil {
 		return nil, err
@@ -49,7 +49,7 @@ func newPastReader(ctx context.Context, tx *bbolt.Tx, c *blocks, seq log.Seq) (*
 	if seq < h.Floor {
 		return nil, fmt.Errorf("the past at %d, entries are kept after %d: %w", seq, h.Floor, log.ErrCompacted)
 	}
-	p := &pastReader{
+	p := &past{
 		ctx: ctx, tx: tx, blocks: c, head: h, seq: seq, first: changesdb.FirstEvent(tx, &h),
 		known: map[Ref]*projections.Record{}, held: map[uint64]block{},
 	}
@@ -72,7 +72,7 @@ func newPastReader(ctx context.Context, tx *bbolt.Tx, c *blocks, seq log.Seq) (*
 
 // each calls fn with the block of each segment that has entries of [low, high],
 // from the newest, until it is done.
-func (p *pastReader) each(low, high log.Seq, fn func(segment uint64, b block) (done bool, err error)) error {
+func (p *past) each(low, high log.Seq, fn func(segment uint64, b block) (done bool, err error)) error {
 	low = max(low, p.first)
 	if low > high {
 		return nil
@@ -101,13 +101,13 @@ func (p *pastReader) each(low, high log.Seq, fn func(segment uint64, b block) (d
 }
 
 // event reads an entry.
-func (p *pastReader) event(seq log.Seq) (changesdb.Slot, error) {
+func (p *past) event(seq log.Seq) (changesdb.Slot, error) {
 	key := changesdb.SeqKey(seq)
 	return changesdb.ReadEvent(seq, key, p.tx.Bucket(changesdb.BucketEvents).Get(key))
 }
 
 // history returns the seqs of an object's events in [low, high], in order.
-func (p *pastReader) history(ref Ref, low, high log.Seq) (seqs []log.Seq, err error) {
+func (p *past) history(ref Ref, low, high log.Seq) (seqs []log.Seq, err error) {
 	err = p.each(low, high, func(segment uint64, b block) (bool, error) {
 		found := b.find(segment, objectHash(ref.Kind, []byte(ref.ID)), low, high, nil)
 		slices.Reverse(found)
@@ -127,7 +127,7 @@ func (p *pastReader) history(ref Ref, low, high log.Seq) (seqs []log.Seq, err er
 }
 
 // baseRow returns an object as the checkpoint has it.
-func (p *pastReader) baseRow(ref Ref) (*projections.Record, error) {
+func (p *past) baseRow(ref Ref) (*projections.Record, error) {
 	if p.rows == nil {
 		return nil, nil
 	}
@@ -142,7 +142,7 @@ func (p *pastReader) baseRow(ref Ref) (*projections.Record, error) {
 	return p.readRow(ref, row)
 }
 
-func (p *pastReader) readRow(ref Ref, row []byte) (*projections.Record, error) {
+func (p *past) readRow(ref Ref, row []byte) (*projections.Record, error) {
 	o, revision, seq, err := changesdb.ReadObject(ref.Kind, ref.ID, bytes.Clone(row))
 	if err != nil {
 		return nil, fmt.Errorf("checkpoint at %d: %w", p.base, err)
@@ -152,7 +152,7 @@ func (p *pastReader) readRow(ref Ref, row []byte) (*projections.Record, error) {
 
 // touched adds the objects of the kinds whose entries after the checkpoint have
 // one of the hashes, and has, if not nil, says so of the entry's bytes.
-func (p *pastReader) touched(hashes []uint32, kinds []log.Kind, has func(event []byte) bool, to map[Ref]bool) error {
+func (p *past) touched(hashes []uint32, kinds []log.Kind, has func(event []byte) bool, to map[Ref]bool) error {
 	return p.each(p.base+1, p.seq, func(segment uint64, b block) (bool, error) {
 		var seqs []log.Seq
 		for _, hash := range hashes {
@@ -183,7 +183,7 @@ func (p *pastReader) touched(hashes []uint32, kinds []log.Kind, has func(event [
 
 // ofKind returns all objects that there were of a kind of which there are few.
 // Those that no entry after the checkpoint is about are known then.
-func (p *pastReader) ofKind(kind log.Kind) (map[Ref]bool, error) {
+func (p *past) ofKind(kind log.Kind) (map[Ref]bool, error) {
 	refs := map[Ref]bool{}
 	if err := p.touched([]uint32{kindHash(kind)}, []log.Kind{kind}, nil, refs); err != nil || p.rows == nil {
 		return refs, err
@@ -220,7 +220,7 @@ func rowsOf(b *bbolt.Bucket) func(yield func(key, row []byte) bool) {
 
 // mentioning returns the NICs, VMs and VMMs that may have had one of the UUIDs
 // in a field.
-func (p *pastReader) mentioning(uuids map[log.UUID]bool, kinds ...log.Kind) (map[Ref]bool, error) {
+func (p *past) mentioning(uuids map[log.UUID]bool, kinds ...log.Kind) (map[Ref]bool, error) {
 	refs := map[Ref]bool{}
 	hashes := make([]uint32, 0, len(uuids))
 	for uuid := range uuids {
@@ -248,7 +248,7 @@ func (p *pastReader) mentioning(uuids map[log.UUID]bool, kinds ...log.Kind) (map
 // scan adds the objects of the checkpoint whose encoded form is wanted. It reads
 // all rows of the kind, which for a million of them takes less time than to
 // decode a tenth: their checksums are looked at when they are resolved.
-func (p *pastReader) scan(kind log.Kind, has func(object []byte) bool, to map[Ref]bool) error {
+func (p *past) scan(kind log.Kind, has func(object []byte) bool, to map[Ref]bool) error {
 	if p.rows == nil || p.rows.Bucket([]byte(kind.String())) == nil {
 		return nil
 	}
@@ -307,7 +307,7 @@ func rowMatcher(uuids map[log.UUID]bool) func(object []byte) bool {
 const bin8 = 0xc4
 
 // underlays returns the NICs of the servers that have NICs on the scopes.
-func (p *pastReader) underlays(state *projections.State, scopes []log.Scope) (map[Ref]bool, error) {
+func (p *past) underlays(state *projections.State, scopes []log.Scope) (map[Ref]bool, error) {
 	cns := map[log.UUID]bool{}
 	for _, scope := range scopes {
 		for _, cn := range state.CNs(scope) {
@@ -326,7 +326,7 @@ func (p *pastReader) underlays(state *projections.State, scopes []log.Scope) (ma
 }
 
 // time is that of the entry at seq.
-func (p *pastReader) time() (log.Time, error) {
+func (p *past) time() (log.Time, error) {
 	if p.seq <= p.base || p.seq < p.first {
 		return p.asOf, nil
 	}

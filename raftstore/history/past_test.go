@@ -1,4 +1,4 @@
-package raftstore
+package history
 
 import (
 	"bytes"
@@ -287,7 +287,7 @@ func checkObjects(t rapid.TB, h *pastLog, f *Folder, seq log.Seq, want *projecti
 func TestPastOverSegments(t *testing.T) {
 	t.Parallel()
 	h := newPastLog(t, 42)
-	for len(h.entries) < 2*segmentEvents+100 {
+	for len(h.entries) < 2*SegmentEvents+100 {
 		h.step()
 	}
 	dir := t.TempDir()
@@ -298,7 +298,7 @@ func TestPastOverSegments(t *testing.T) {
 	if a, b := rowsSum(t, f), rowsSum(t, g); a != b {
 		t.Errorf("two folders of one log hold %x and %x", a, b)
 	}
-	for _, seq := range []log.Seq{1, 8999, segmentEvents, segmentEvents + 1, 20_000, log.Seq(len(h.entries))} {
+	for _, seq := range []log.Seq{1, 8999, SegmentEvents, SegmentEvents + 1, 20_000, log.Seq(len(h.entries))} {
 		checkPast(t, h, f, seq)
 	}
 	v, err := f.Verify(t.Context(), nil)

@@ -1,4 +1,4 @@
-package raftstore
+package history
 
 import (
 	"bytes"
@@ -23,21 +23,21 @@ const (
 	indexBlocks = 32
 )
 
-// indexer keeps the index of the past. Its methods may not be called concurrently with
+// Indexer keeps the index of the past. Its methods may not be called concurrently with
 // each other.
-type indexer struct {
-	persister *changesdb.Persister
-	files     *changesdb.Files
+type Indexer struct {
+	Persister *changesdb.Persister
+	Files     *changesdb.Files
 }
 
-// buildIndex writes blocks of full segments that have none.
-func (k *indexer) buildIndex(ctx context.Context) error {
-	epoch := k.persister.CurrentEpoch()
+// Build writes blocks of full segments that have none.
+func (k *Indexer) Build(ctx context.Context) error {
+	epoch := k.Persister.CurrentEpoch()
 	for range indexBlocks {
 		begun := time.Now()
 		var key []byte
 		var b block
-		err := k.files.View(func(tx *bbolt.Tx) (err error) {
+		err := k.Files.View(func(tx *bbolt.Tx) (err error) {
 			key, b, err = nextBlock(tx)
 			return err
 		})
@@ -45,7 +45,7 @@ func (k *indexer) buildIndex(ctx context.Context) error {
 			return err
 		}
 		pause := time.After(indexPace * time.Since(begun))
-		err = k.persister.Upkeep(ctx, epoch, func(tx *bbolt.Tx) error { return putBlock(tx, key, b) })
+		err = k.Persister.Upkeep(ctx, epoch, func(tx *bbolt.Tx) error { return putBlock(tx, key, b) })
 		if err != nil {
 			return fmt.Errorf("index of the past: %w", err)
 		}
@@ -76,13 +76,13 @@ func nextBlock(tx *bbolt.Tx) (key []byte, b block, err error) {
 		return nil, nil, err
 	}
 	first := changesdb.FirstEvent(tx, &h)
-	segment := (uint64(first) + segmentEvents - 2) / segmentEvents // the first whole one
+	segment := (uint64(first) + SegmentEvents - 2) / SegmentEvents // the first whole one
 	if index := tx.Bucket(bucketIndex); index != nil {
 		if last, _ := index.Cursor().Last(); len(last) == 9 {
 			segment = max(segment, binary.BigEndian.Uint64(last[1:])+1)
 		}
 	}
-	from, to := log.Seq(segment*segmentEvents)+1, log.Seq((segment+1)*segmentEvents)
+	from, to := log.Seq(segment*SegmentEvents)+1, log.Seq((segment+1)*SegmentEvents)
 	if to > h.Seq {
 		if segment, from, to = oldBlock(tx, first); to == 0 {
 			return nil, nil, nil
@@ -104,19 +104,19 @@ func oldBlock(tx *bbolt.Tx, first log.Seq) (segment uint64, from, to log.Seq) {
 			continue
 		}
 		segment = binary.BigEndian.Uint64(key[1:])
-		if from = log.Seq(segment*segmentEvents) + 1; from >= first {
-			return segment, from, log.Seq((segment + 1) * segmentEvents)
+		if from = log.Seq(segment*SegmentEvents) + 1; from >= first {
+			return segment, from, log.Seq((segment + 1) * SegmentEvents)
 		}
 	}
 	return 0, 0, 0
 }
 
-// dropIndex deletes the blocks of segments whose events were all deleted.
-func (k *indexer) dropIndex(ctx context.Context) error {
-	epoch := k.persister.CurrentEpoch()
+// Drop deletes the blocks of segments whose events were all deleted.
+func (k *Indexer) Drop(ctx context.Context) error {
+	epoch := k.Persister.CurrentEpoch()
 	for more := true; more; {
 		var keys [][]byte
-		err := k.files.View(func(tx *bbolt.Tx) error {
+		err := k.Files.View(func(tx *bbolt.Tx) error {
 			h, _, err := changesdb.ReadMeta(tx)
 			index := tx.Bucket(bucketIndex)
 			if err != nil || index == nil {
@@ -134,7 +134,7 @@ func (k *indexer) dropIndex(ctx context.Context) error {
 		if err != nil || len(keys) == 0 {
 			return err
 		}
-		err = k.persister.Shrink(ctx, epoch, func(tx *bbolt.Tx) error {
+		err = k.Persister.Shrink(ctx, epoch, func(tx *bbolt.Tx) error {
 			var err error
 			for _, key := range keys {
 				err = errors.Join(err, tx.Bucket(bucketIndex).Delete(key))

@@ -1,4 +1,4 @@
-package raftstore
+package history
 
 import (
 	"errors"
@@ -31,7 +31,7 @@ type Part struct {
 
 // load resolves the objects and puts them into the state, in an order in which
 // indexes are made once: networks before NICs.
-func (p *pastReader) load(state *projections.State, refs map[Ref]bool) error {
+func (p *past) load(state *projections.State, refs map[Ref]bool) error {
 	sorted := slices.SortedFunc(maps.Keys(refs), func(a, b Ref) int {
 		if a.Kind != b.Kind {
 			return int(a.Kind) - int(b.Kind)
@@ -57,7 +57,7 @@ func (p *pastReader) load(state *projections.State, refs map[Ref]bool) error {
 }
 
 // part loads a part of the state.
-func (p *pastReader) part(part Part, state *projections.State) error {
+func (p *past) part(part Part, state *projections.State) error {
 	kinds := []log.Kind{log.KindNICTag, log.KindAuthority, log.KindRevocation, log.KindNetwork}
 	for _, kind := range part.Kinds {
 		if !slices.Contains(kinds, kind) {
@@ -91,7 +91,7 @@ func (p *pastReader) part(part Part, state *projections.State) error {
 }
 
 // ofCNs loads what mentions the CNs, and single objects.
-func (p *pastReader) ofCNs(part Part, state *projections.State) error {
+func (p *past) ofCNs(part Part, state *projections.State) error {
 	refs := map[Ref]bool{}
 	for _, ref := range part.Objects {
 		refs[ref] = true
@@ -116,7 +116,7 @@ func (p *pastReader) ofCNs(part Part, state *projections.State) error {
 
 // onNetworks loads the NICs of the vnets and networks that are wanted, for
 // themselves or for a CN, and the underlay NICs that lookups of them need.
-func (p *pastReader) onNetworks(part Part, state *projections.State) error {
+func (p *past) onNetworks(part Part, state *projections.State) error {
 	var scopes []log.Scope
 	for _, vnet := range part.VNets {
 		scopes = append(scopes, log.VNetScope(vnet))
@@ -163,7 +163,7 @@ func (p *pastReader) onNetworks(part Part, state *projections.State) error {
 }
 
 // serversOf loads the servers of the VMs that are there.
-func (p *pastReader) serversOf(state *projections.State) error {
+func (p *past) serversOf(state *projections.State) error {
 	refs := map[Ref]bool{}
 	for r := range state.List(log.KindVM) {
 		if cn := r.Object.(*log.VM).ServerUUID; !cn.IsZero() {

@@ -1,4 +1,4 @@
-package raftstore
+package history
 
 import (
 	"context"
@@ -19,7 +19,7 @@ var mendRef = Ref{log.KindSetting, projections.SettingClusterTime}
 
 // mends returns the seqs after low, up to high, of the events that set the log's
 // time, in order.
-func (p *pastReader) mends(low, high log.Seq) ([]log.Seq, error) {
+func (p *past) mends(low, high log.Seq) ([]log.Seq, error) {
 	if err := p.resolve(mendRef); err != nil || p.known[mendRef] == nil {
 		return nil, err // it is never deleted: nobody ever set it
 	}
@@ -31,7 +31,7 @@ func (p *pastReader) mends(low, high log.Seq) ([]log.Seq, error) {
 // looks at the newest that had begun at that time: what was stamped before time was
 // set back, with times that were wrong, is found by its seq only. A row that cannot
 // be read counts as young.
-func (p *pastReader) placeAt(low log.Seq, at log.Time) (log.Seq, error) {
+func (p *past) placeAt(low log.Seq, at log.Time) (log.Seq, error) {
 	high := p.head.Seq
 	mends, err := p.mends(low, high)
 	if err != nil {
@@ -60,7 +60,7 @@ func seqAt(ctx context.Context, tx *bbolt.Tx, c *blocks, at log.Time, mended boo
 	}
 	var seq log.Seq
 	if mended {
-		var p *pastReader
+		var p *past
 		if p, err = newPastReader(ctx, tx, c, h.Seq); err == nil {
 			seq, err = p.placeAt(h.Floor, at)
 		}

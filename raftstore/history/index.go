@@ -1,4 +1,4 @@
-package raftstore
+package history
 
 import (
 	"bytes"
@@ -16,7 +16,7 @@ import (
 )
 
 // The index of the past says which entries may concern an object, or mention a
-// UUID. It is made of blocks, one for each segment of segmentEvents entries,
+// UUID. It is made of blocks, one for each segment of SegmentEvents entries,
 // which never change once their segment is full: they are written by upkeep in
 // one go, off the path of the log, so that an event costs no row of its own. A
 // block that is not there (the tail, a file of before the index) is computed
@@ -31,7 +31,7 @@ import (
 var bucketIndex = []byte("index")
 
 const (
-	segmentEvents = 1 << 14
+	SegmentEvents = 1 << 14
 	// indexVersion is of the blocks that are written. Those of indexFirst lack
 	// the UUIDs that stand in old values: upkeep replaces them.
 	indexVersion = 2
@@ -66,7 +66,7 @@ func mentionHash(uuid []byte) uint32 { return disk.Checksum([]byte{indexMention}
 
 func kindHash(kind log.Kind) uint32 { return disk.Checksum([]byte{indexKind, byte(kind)}) }
 
-func segmentOf(seq log.Seq) uint64 { return uint64(seq-1) / segmentEvents }
+func segmentOf(seq log.Seq) uint64 { return uint64(seq-1) / SegmentEvents }
 
 func segmentKey(segment uint64) []byte { return binary.BigEndian.AppendUint64([]byte{'e'}, segment) }
 
@@ -113,7 +113,7 @@ func makeBlock(tx *bbolt.Tx, version byte, first, last log.Seq) (block, error) {
 		if err != nil {
 			return nil, err
 		}
-		place := uint64(want-1) % segmentEvents
+		place := uint64(want-1) % SegmentEvents
 		if err := scanEvent(version, s.Bytes, func(hash uint32) { entries = append(entries, uint64(hash)<<16|place) }); err != nil {
 			return nil, fmt.Errorf("changes.db: event row %d: %w", want, err)
 		}
@@ -178,7 +178,7 @@ func (b block) findNext(place *int, segment uint64, hash uint32, low, high log.S
 		if binary.BigEndian.Uint32(e) != hash {
 			break
 		}
-		if seq := log.Seq(segment*segmentEvents) + 1 + log.Seq(binary.BigEndian.Uint16(e[4:])); seq >= low && seq <= high {
+		if seq := log.Seq(segment*SegmentEvents) + 1 + log.Seq(binary.BigEndian.Uint16(e[4:])); seq >= low && seq <= high {
 			to = append(to, seq)
 		}
 	}
@@ -206,8 +206,8 @@ func (c *blocks) get(tx *bbolt.Tx, segment uint64, first, last log.Seq) (block, 
 	if b, err := c.storedBlock(tx, segment, checked); b != nil || err != nil {
 		return b, err
 	}
-	first = max(first, log.Seq(segment*segmentEvents)+1)
-	end := log.Seq((segment + 1) * segmentEvents)
+	first = max(first, log.Seq(segment*SegmentEvents)+1)
+	end := log.Seq((segment + 1) * SegmentEvents)
 	b, err := makeBlock(tx, indexVersion, first, min(last, end))
 	if err != nil {
 		return nil, err

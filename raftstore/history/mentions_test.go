@@ -1,4 +1,4 @@
-package raftstore
+package history
 
 import (
 	"bytes"
@@ -20,7 +20,7 @@ import (
 func TestMentions(t *testing.T) {
 	t.Parallel()
 	h := newPastLog(t, 7)
-	for len(h.entries) < segmentEvents+100 {
+	for len(h.entries) < SegmentEvents+100 {
 		h.step()
 		if h.n%20 == 0 { // who had it before must hear of it
 			h.do("update vm "+uuidOf(1000+h.rng.IntN(40)), fmt.Sprintf(`{"owner_uuid":"%s"}`, uuidOf(900+h.rng.IntN(3))))
@@ -48,14 +48,14 @@ func TestMentions(t *testing.T) {
 		return bytes.Contains(e.Bytes, owner[:])
 	}
 	var want []log.Seq
-	for _, e := range h.entries[:segmentEvents] {
+	for _, e := range h.entries[:SegmentEvents] {
 		if has(e) {
 			want = append(want, e.Seq)
 		}
 	}
 	var got []log.Seq
 	looked := 0
-	for place := log.Seq(0); place < segmentEvents; {
+	for place := log.Seq(0); place < SegmentEvents; {
 		var entries []log.Entry
 		if err := f.db.View(func(tx *bbolt.Tx) error {
 			var chain log.ChainPrefix
@@ -85,7 +85,7 @@ func TestMentions(t *testing.T) {
 		t.Errorf("looked at %d entries for %d", looked, len(want))
 	}
 	if err := f.db.View(func(tx *bbolt.Tx) error {
-		_, _, _, ok, err := mentionsOf(tx, &f.blocks, []log.UUID{owner}, segmentEvents, 100)
+		_, _, _, ok, err := mentionsOf(tx, &f.blocks, []log.UUID{owner}, SegmentEvents, 100)
 		if ok {
 			t.Error("the end of the log has an index")
 		}
@@ -98,7 +98,7 @@ func TestMentions(t *testing.T) {
 func TestOldIndexIsReplaced(t *testing.T) {
 	t.Parallel()
 	h := newPastLog(t, 8)
-	for len(h.entries) < segmentEvents+100 {
+	for len(h.entries) < SegmentEvents+100 {
 		h.step()
 	}
 	dir := filepath.Join(t.TempDir(), "a")
@@ -124,7 +124,7 @@ func TestOldIndexIsReplaced(t *testing.T) {
 		if err := db.Update(func(tx *bbolt.Tx) error {
 			key, b := segmentKey(0), block(nil)
 			if version == indexFirst {
-				b, err = makeBlock(tx, version, 1, segmentEvents)
+				b, err = makeBlock(tx, version, 1, SegmentEvents)
 			} else {
 				key, b, err = nextBlock(tx)
 			}

@@ -1,4 +1,4 @@
-package raftstore
+package history
 
 import (
 	"bytes"
@@ -16,6 +16,7 @@ import (
 	"rutter/projections"
 	"rutter/raftstore/internal/boltfile"
 	"rutter/raftstore/internal/changesdb"
+	"rutter/raftstore/internal/disk"
 	"rutter/raftstore/internal/raftlog"
 	"rutter/raftstore/internal/window"
 )
@@ -184,7 +185,7 @@ func (w *FolderWriter) Append(e log.Entry) error {
 	if event.More == 0 && e.Seq-max(w.checkpoint, w.head.Floor) >= due {
 		return errors.Join(w.flush(), w.makeCheckpoint())
 	}
-	if e.Seq%segmentEvents == 0 {
+	if e.Seq%SegmentEvents == 0 {
 		return w.flush()
 	}
 	return nil
@@ -200,7 +201,7 @@ func prefixed(p log.ChainPrefix) (h log.Hash) {
 func (w *FolderWriter) update(fn func(tx *bbolt.Tx) error) error {
 	if w.err == nil {
 		if err := w.db.Update(fn); err != nil {
-			w.err = fmt.Errorf("%s: %w: %w", w.path, ErrDisk, err)
+			w.err = fmt.Errorf("%s: %w: %w", w.path, disk.ErrTrouble, err)
 		}
 	}
 	return w.err

@@ -1,4 +1,4 @@
-package raftstore
+package history
 
 import (
 	"context"
@@ -11,9 +11,9 @@ import (
 	"rutter/raftstore/internal/changesdb"
 )
 
-// Past answers for the past of a server that runs. All methods may be called
+// Reader answers for the past of a server that runs. All methods may be called
 // concurrently.
-type Past struct {
+type Reader struct {
 	files     *changesdb.Files
 	persister *changesdb.Persister
 	// serving says why nothing is served now, or nil.
@@ -25,17 +25,17 @@ type Past struct {
 	blocks blocks // of the current file
 }
 
-// newPast returns what answers for the past of a server: serving says why nothing is
+// NewReader returns what answers for the past of a server: serving says why nothing is
 // served now, or nil; place returns the head of what was applied, and the floor; view
 // calls a function with the state as it is now.
-func newPast(files *changesdb.Files, persister *changesdb.Persister, serving func() error, place func() (head, floor log.Seq), view func(func(*projections.State))) *Past {
-	return &Past{files: files, persister: persister, serving: serving, place: place, view: view}
+func NewReader(files *changesdb.Files, persister *changesdb.Persister, serving func() error, place func() (head, floor log.Seq), view func(func(*projections.State))) *Reader {
+	return &Reader{files: files, persister: persister, serving: serving, place: place, view: view}
 }
 
 // SeqAt returns the last entry that is not after a time; log.ErrCompacted if
 // that is before what is kept. Where the log's time was set back, it is that of the
 // newest stretch that had begun by then: see placeAt.
-func (r *Past) SeqAt(at log.Time) (seq log.Seq, err error) {
+func (r *Reader) SeqAt(at log.Time) (seq log.Seq, err error) {
 	mended := false
 	r.view(func(state *projections.State) { _, mended = state.Get(mendRef.Kind, mendRef.ID) })
 	head, _ := r.place()
@@ -48,7 +48,7 @@ func (r *Past) SeqAt(at log.Time) (seq log.Seq, err error) {
 
 // ObjectAt returns one object as it was after the entry seq, which must be from
 // Floor to the head; ok is false if there was none. Errors: as StateAt.
-func (r *Past) ObjectAt(ctx context.Context, ref Ref, seq log.Seq) (rec projections.Record, ok bool, err error) {
+func (r *Reader) ObjectAt(ctx context.Context, ref Ref, seq log.Seq) (rec projections.Record, ok bool, err error) {
 	err = r.past(seq, func(tx *bbolt.Tx) error {
 		rec, ok, err = objectAt(ctx, tx, &r.blocks, ref, seq)
 		return err
@@ -58,7 +58,7 @@ func (r *Past) ObjectAt(ctx context.Context, ref Ref, seq log.Seq) (rec projecti
 
 // PartAt returns a part of the state as it was after the entry seq. Other
 // objects may be in it as well. Errors: as StateAt.
-func (r *Past) PartAt(ctx context.Context, part Part, seq log.Seq) (*projections.State, error) {
+func (r *Reader) PartAt(ctx context.Context, part Part, seq log.Seq) (*projections.State, error) {
 	state := projections.NewPart()
 	err := r.past(seq, func(tx *bbolt.Tx) error { return partAt(ctx, tx, &r.blocks, part, seq, state) })
 	return state, err
@@ -66,7 +66,7 @@ func (r *Past) PartAt(ctx context.Context, part Part, seq log.Seq) (*projections
 
 // History returns the seqs of the entries about an object, up to limit of them
 // after a seq, in order. Errors: as StateAt.
-func (r *Past) History(ctx context.Context, ref Ref, after log.Seq, limit int) (seqs []log.Seq, err error) {
+func (r *Reader) History(ctx context.Context, ref Ref, after log.Seq, limit int) (seqs []log.Seq, err error) {
 	head, _ := r.place()
 	err = r.past(head, func(tx *bbolt.Tx) error {
 		seqs, err = historyOf(ctx, tx, &r.blocks, ref, after, limit)
@@ -79,7 +79,7 @@ func (r *Past) History(ctx context.Context, ref Ref, after log.Seq, limit int) (
 // head: the newest checkpoint at or below it, and the events after that. It
 // takes as long as reading that takes; nobody waits for it. Errors:
 // log.ErrCompacted, log.ErrAhead, log.ErrCorrupt, ErrDiverged, ctx's.
-func (r *Past) StateAt(ctx context.Context, seq log.Seq) (*projections.State, error) {
+func (r *Reader) StateAt(ctx context.Context, seq log.Seq) (*projections.State, error) {
 	if err := r.serving(); err != nil {
 		return nil, err
 	}
@@ -103,7 +103,7 @@ func (r *Past) StateAt(ctx context.Context, seq log.Seq) (*projections.State, er
 //
 // Its transaction is short, and it never has anything written. Errors:
 // log.ErrCompacted, log.ErrCorrupt.
-func (r *Past) Mentions(uuids []log.UUID, after log.Seq, limit int) (entries []log.Entry, place log.Seq, chain log.ChainPrefix, ok bool, err error) {
+func (r *Reader) Mentions(uuids []log.UUID, after log.Seq, limit int) (entries []log.Entry, place log.Seq, chain log.ChainPrefix, ok bool, err error) {
 	if err := r.serving(); err != nil {
 		return nil, 0, chain, false, err
 	}
@@ -115,7 +115,7 @@ func (r *Past) Mentions(uuids []log.UUID, after log.Seq, limit int) (entries []l
 }
 
 // past calls fn with a transaction that has everything up to seq.
-func (r *Past) past(seq log.Seq, fn func(tx *bbolt.Tx) error) error {
+func (r *Reader) past(seq log.Seq, fn func(tx *bbolt.Tx) error) error {
 	if err := r.serving(); err != nil {
 		return err
 	}

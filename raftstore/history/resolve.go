@@ -1,4 +1,4 @@
-package raftstore
+package history
 
 import (
 	"cmp"
@@ -36,7 +36,7 @@ type wantedRef struct {
 
 // resolve finds objects as they were, into known. They are looked for together,
 // in the order of their hashes: a block is then read from its front to its end.
-func (p *pastReader) resolve(refs ...Ref) error {
+func (p *past) resolve(refs ...Ref) error {
 	wanted := make([]wantedRef, 0, len(refs))
 	for _, ref := range refs {
 		if _, ok := p.known[ref]; !ok {
@@ -55,7 +55,7 @@ func (p *pastReader) resolve(refs ...Ref) error {
 }
 
 // search is resolveAll with as many goroutines as pay.
-func (p *pastReader) search(wanted []wantedRef) error {
+func (p *past) search(wanted []wantedRef) error {
 	if len(wanted) <= resolveAlone {
 		return p.resolveAll(wanted)
 	}
@@ -71,7 +71,7 @@ func (p *pastReader) search(wanted []wantedRef) error {
 
 // resolveAll sets what is found of the wanted, which are in the order of their
 // hashes. It writes nothing else, if the blocks are held.
-func (p *pastReader) resolveAll(wanted []wantedRef) error {
+func (p *past) resolveAll(wanted []wantedRef) error {
 	left := make([]int, len(wanted)) // places in wanted
 	for i := range left {
 		left[i] = i
@@ -107,7 +107,7 @@ func (p *pastReader) resolveAll(wanted []wantedRef) error {
 
 // take notes what the last of the events that is about an object made of it, and
 // reports whether there is one.
-func (p *pastReader) take(w *wantedRef, seqs []log.Seq) (bool, error) {
+func (p *past) take(w *wantedRef, seqs []log.Seq) (bool, error) {
 	for _, seq := range slices.Backward(seqs) {
 		s, err := p.event(seq)
 		if err != nil {

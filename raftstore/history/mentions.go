@@ -1,4 +1,4 @@
-package raftstore
+package history
 
 import (
 	"fmt"
@@ -23,7 +23,7 @@ func mentionsOf(tx *bbolt.Tx, c *blocks, uuids []log.UUID, after log.Seq, limit 
 		return nil, 0, chain, false, fmt.Errorf("entries after %d, they are kept after %d: %w", after, h.Floor, log.ErrCompacted)
 	}
 	segment := segmentOf(after + 1)
-	end := log.Seq((segment + 1) * segmentEvents)
+	end := log.Seq((segment + 1) * SegmentEvents)
 	if end > h.Seq {
 		return nil, 0, chain, false, nil
 	}
