@@ -59,14 +59,14 @@ func compactFile(path string, progress changesdb.Progress) (c Compacted, err err
 	defer func() { err = errors.Join(err, source.Close()) }()
 	used := max(0, c.Before-freeOf(source))
 	if free, size := disk.Space(filepath.Dir(path)); size > 0 && free < used {
-		return c, fmt.Errorf("%s: %w for a copy: it has %d bytes in use, and its file system %d free: free some there, or move the folder to a larger disk", path, ErrNoRoom, used, free)
+		return c, fmt.Errorf("%s: %w for a copy: it has %d bytes in use, and its file system %d free: free some there, or move the folder to a larger disk", path, log.ErrNoRoom, used, free)
 	}
 	copied := path + ".compact" + boltfile.PendingSuffix
 	if err := errors.Join(os.RemoveAll(copied), copyFile(source, copied, used, progress)); err != nil {
 		return c, errors.Join(fmt.Errorf("%s: compact: %w", path, err), os.RemoveAll(copied))
 	}
 	if err := os.Rename(copied, path); err != nil {
-		return c, errors.Join(fmt.Errorf("%s: %w: %w", path, ErrDisk, err), os.RemoveAll(copied))
+		return c, errors.Join(fmt.Errorf("%s: %w: %w", path, disk.ErrTrouble, err), os.RemoveAll(copied))
 	}
 	c.After = disk.FileSize(path)
 	return c, changesdb.SyncDir(filepath.Dir(path))

@@ -14,12 +14,6 @@ import (
 	"rutter/raftstore/internal/window"
 )
 
-// Member is one server of the cluster.
-type Member struct {
-	ID      string `json:"id"`      // the server's name, as its Config.ID
-	Address string `json:"address"` // host:port of its peer port, as the others dial it
-}
-
 // Where raft's log can be, for Config.RaftLog.
 const (
 	RaftLogBolt = raftlog.Bolt

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"rutter/raftstore/internal/changesdb"
+	"rutter/raftstore/internal/disk"
 
 	"golang.org/x/sys/unix"
 
@@ -29,15 +30,13 @@ const (
 	troubleWait = 200 * time.Millisecond
 )
 
-// noteTrouble leaves word for the next start, if it can.
-func (s *Store) noteTrouble(cause error) {
-	if !errors.Is(cause, ErrDisk) && !errors.Is(cause, ErrDiskHangs) {
-		return
-	}
+// noteTrouble leaves word for the next start of the folder's server, if it can: cause
+// ended this one.
+func noteTrouble(dir string, cause error) {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		_ = os.WriteFile(filepath.Join(s.cfg.Dir, troubleName), []byte(cause.Error()+"\n"), 0o600)
+		_ = os.WriteFile(filepath.Join(dir, troubleName), []byte(cause.Error()+"\n"), 0o600)
 	}()
 	select {
 	case <-done:
@@ -56,7 +55,7 @@ func distrust(dir string) error {
 	}
 	for _, path := range paths {
 		if err := dropCache(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return fmt.Errorf("%s: %w: what was written before cannot be brought to the disk: %w", path, ErrDisk, err)
+			return fmt.Errorf("%s: %w: what was written before cannot be brought to the disk: %w", path, disk.ErrTrouble, err)
 		}
 	}
 	return nil
@@ -84,7 +83,7 @@ func dropCache(path string) error {
 func trustAgain(dir string) error {
 	err := os.Remove(filepath.Join(dir, troubleName))
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("data folder: %w: %w", ErrDisk, err)
+		return fmt.Errorf("data folder: %w: %w", disk.ErrTrouble, err)
 	}
 	return nil
 }

@@ -15,26 +15,6 @@ import (
 	"rutter/raftstore/internal/window"
 )
 
-// First byte of a raft entry: what it asks of every server. One that a server
-// does not know stops it; it is never skipped (SAFETY D1).
-const (
-	commandBatch   byte = 1 // a batch of changes, as log.AppendBatch makes it
-	commandGenesis byte = 2 // | cluster id (16) | feature version (4) |: the first leader's first entry
-	// commandFloor: | seq (8) | chain hash there (32) |: entries up to seq are kept no more.
-	commandFloor byte = 3
-	// commandRetention: a Retention, which the floor follows from now on.
-	commandRetention byte = 4
-	// commandFeature: | feature version (4) |, which every member knows.
-	commandFeature byte = 5
-
-	// highestCommand is what this program knows; a leader sends nothing above
-	// what all members say they know.
-	highestCommand = commandFeature
-)
-
-// isBatch reports whether a command is a batch of changes.
-func isBatch(command []byte) bool { return len(command) > 0 && command[0] == commandBatch }
-
 // errSkipped: raft handed an entry that the state already holds to somebody who
 // waits for it, which cannot be unless the two do not belong together.
 var errSkipped = errors.New("raftstore: an entry that somebody waits for was already in the state: raft.db and changes.db are not of the same server")
@@ -134,7 +114,7 @@ func (s *Store) applyData(entry *raft.Log, u *changesdb.Unit) (any, error) {
 	if entry.Type != raft.LogCommand || len(entry.Data) == 0 {
 		return nil, fmt.Errorf("type %d with %d bytes: %w", entry.Type, len(entry.Data), log.ErrFormat)
 	}
-	switch command, data := entry.Data[0], entry.Data[1:]; command {
+	switch first, data := entry.Data[0], entry.Data[1:]; first {
 	case commandBatch:
 		return s.applyBatch(data, u)
 	case commandGenesis:
@@ -146,14 +126,8 @@ func (s *Store) applyData(entry *raft.Log, u *changesdb.Unit) (any, error) {
 	case commandFeature:
 		return nil, s.applyFeature(data)
 	default:
-		return nil, fmt.Errorf("command %d is of a newer program: upgrade this server: %w", command, log.ErrFormat)
+		return nil, fmt.Errorf("command %d is of a newer program: upgrade this server: %w", first, log.ErrFormat)
 	}
-}
-
-// genesis returns the entry that gives a cluster its identity and feature version.
-func genesis(cluster log.UUID, feature uint32) []byte {
-	b := append([]byte{commandGenesis}, cluster[:]...)
-	return binary.BigEndian.AppendUint32(b, feature)
 }
 
 // applyGenesis takes the cluster's identity; the first one holds.

@@ -21,6 +21,19 @@ import (
 	"rutter/raftstore/internal/window"
 )
 
+// Member is one server of the cluster.
+type Member struct {
+	ID      string `json:"id"`      // the server's name, as its Config.ID
+	Address string `json:"address"` // host:port of its peer port, as the others dial it
+}
+
+// MemberStatus is a member as raft's configuration has it.
+type MemberStatus struct {
+	Member
+	Voter  bool `json:"voter"`
+	Leader bool `json:"leader"`
+}
+
 // Content describes a snapshot file or a data folder that no server has open,
 // after every checksum in it was verified.
 type Content struct {
@@ -68,12 +81,12 @@ func (c *Content) readTail(path string) (err error) {
 	}
 	defer func() { err = errors.Join(err, done()) }()
 	if c.LastIndex, err = logs.LastIndex(); err != nil {
-		return fmt.Errorf("%s: %w: %w", path, ErrDisk, err)
+		return fmt.Errorf("%s: %w: %w", path, disk.ErrTrouble, err)
 	}
 	for i := c.Index + 1; i <= c.LastIndex; i++ {
 		var entry raft.Log
 		if err := logs.GetLog(i, &entry); err != nil {
-			return fmt.Errorf("%s: entry %d: %w: %w", path, i, ErrDisk, err)
+			return fmt.Errorf("%s: entry %d: %w: %w", path, i, disk.ErrTrouble, err)
 		}
 		c.LastTerm = entry.Term
 		if entry.Type == raft.LogCommand {
@@ -164,7 +177,7 @@ func BackupFolder(dir string, w io.Writer, progress changesdb.Progress) (*Conten
 	}
 	db, err := bbolt.Open(filepath.Join(dir, changesdb.Name), 0o600, &bbolt.Options{Timeout: boltfile.LockWait, ReadOnly: true})
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w: %w", dir, ErrDisk, err)
+		return nil, fmt.Errorf("%s: %w: %w", dir, disk.ErrTrouble, err)
 	}
 	err = db.View(func(tx *bbolt.Tx) error { return changesdb.WriteImage(w, tx) })
 	return c, errors.Join(err, db.Close())
@@ -172,20 +185,20 @@ func BackupFolder(dir string, w io.Writer, progress changesdb.Progress) (*Conten
 
 // extract writes the file of a snapshot to path, synced, and inspects it.
 func extract(snapshot, path string, progress changesdb.Progress) (c *Content, err error) {
-	in, err := OpenRegular(snapshot)
+	in, err := disk.OpenRegular(snapshot)
 	if err != nil {
 		return nil, err
 	}
 	defer in.Close()
 	out, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
 	if err != nil {
-		return nil, fmt.Errorf("%w: %w", ErrDisk, err)
+		return nil, fmt.Errorf("%w: %w", disk.ErrTrouble, err)
 	}
 	err = changesdb.ReadImage(in, out, progress)
 	if err != nil {
 		err = fmt.Errorf("%s: %w", snapshot, err)
 	} else if err = out.Sync(); err != nil {
-		err = fmt.Errorf("%s: %w: %w", path, ErrDisk, err)
+		err = fmt.Errorf("%s: %w: %w", path, disk.ErrTrouble, err)
 	}
 	if err = errors.Join(err, out.Close()); err == nil {
 		c, err = inspectFile(path, progress)

@@ -49,7 +49,7 @@ func Recover(r Rebirth, logger *slog.Logger) (*Content, error) {
 	if r.DryRun {
 		return c, nil
 	}
-	if err := r.takeOver(c, logger); err != nil {
+	if err := takeOver(&r, c, logger); err != nil {
 		return nil, err
 	}
 	return c, nil
@@ -68,7 +68,7 @@ func names(members []MemberStatus) string {
 
 // takeOver applies what raft.db has beyond changes.db, and makes the result the
 // new cluster's.
-func (r *Rebirth) takeOver(c *Content, logger *slog.Logger) (err error) {
+func takeOver(r *Rebirth, c *Content, logger *slog.Logger) (err error) {
 	cfg, err := Config{ID: r.Member.ID, Dir: r.Dir, Logger: logger}.withDefaults()
 	if err != nil {
 		return err

@@ -15,6 +15,7 @@ import (
 
 	"rutter/raftstore/internal/boltfile"
 	"rutter/raftstore/internal/changesdb"
+	"rutter/raftstore/internal/disk"
 	"rutter/raftstore/internal/raftlog"
 	"rutter/raftstore/internal/window"
 )
@@ -97,7 +98,7 @@ func (r *Rebirth) restore(c *Content, pending string) error {
 		return err
 	}
 	if err := os.Rename(pending, filepath.Join(r.Dir, changesdb.Name)); err != nil {
-		return fmt.Errorf("%w: %w", ErrDisk, err)
+		return fmt.Errorf("%w: %w", disk.ErrTrouble, err)
 	}
 	return changesdb.SyncDir(r.Dir)
 }
@@ -110,7 +111,7 @@ func ownAs(dir, path string) error {
 	}
 	info, err := os.Stat(dir)
 	if err != nil {
-		return fmt.Errorf("%w: %w", ErrDisk, err)
+		return fmt.Errorf("%w: %w", disk.ErrTrouble, err)
 	}
 	owner, ok := info.Sys().(*syscall.Stat_t)
 	if !ok {
@@ -137,7 +138,7 @@ func (r *Rebirth) found(db *bbolt.DB, c *Content, index, term uint64) error {
 		return errors.Join(changesdb.PutHead(meta, &h), meta.Put(changesdb.KeyMarker, m.Encode()))
 	})
 	if err != nil {
-		return fmt.Errorf("%s: found the new cluster: %w: %w", r.Dir, ErrDisk, err)
+		return fmt.Errorf("%s: found the new cluster: %w: %w", r.Dir, disk.ErrTrouble, err)
 	}
 	c.Members = []MemberStatus{{Member: r.Member, Voter: true}}
 	return nil

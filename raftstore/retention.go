@@ -2,7 +2,6 @@ package raftstore
 
 import (
 	"context"
-	"encoding/binary"
 	"errors"
 	"fmt"
 
@@ -96,11 +95,6 @@ func (s *Store) applyRetention(data []byte) error {
 	}
 	s.applier.head.Retention = changesdb.ReadRetention(&metarow.Reader{Rest: data})
 	return nil
-}
-
-// floorEntry returns the raft entry that moves the floor.
-func floorEntry(seq log.Seq, hash log.Hash) []byte {
-	return append(binary.BigEndian.AppendUint64([]byte{commandFloor}, uint64(seq)), hash[:]...)
 }
 
 // applyFloor moves the floor, never back. The rows go later, in small

@@ -8,7 +8,6 @@ import (
 	"path/filepath"
 	"runtime/debug"
 	"slices"
-	"time"
 
 	"github.com/hashicorp/raft"
 
@@ -157,17 +156,6 @@ func (s *Store) recordSkip(skip *skipped.Skip, u *changesdb.Unit) error {
 	u.Slots = append(u.Slots, d.slots...)
 	u.Bytes += len(encoded)
 	return s.fold(&d)
-}
-
-// stoppedName is the file in the data folder that says which entry stopped the
-// server last, for who comes to see. Nothing depends on it.
-const stoppedName = "stopped.json"
-
-// Stop says which entry stopped a server, and why.
-type Stop struct {
-	Index uint64    `json:"raft_index"`
-	Error string    `json:"error"` // cut
-	At    time.Time `json:"at"`
 }
 
 // maxStopError bounds what is kept of the reason.

@@ -6,12 +6,14 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
+	"time"
 
 	"github.com/hashicorp/raft"
 	"go.etcd.io/bbolt"
 
 	"rutter/log"
 	"rutter/raftstore/internal/changesdb"
+	"rutter/raftstore/internal/disk"
 	"rutter/raftstore/internal/raftlog"
 	"rutter/raftstore/skipped"
 )
@@ -100,7 +102,7 @@ func ViewEntry(dir string, index uint64) (*EntryView, error) {
 	}
 	defer func() { _ = done() }() // nothing was written
 	if v.LastIndex, err = logs.LastIndex(); err != nil {
-		return nil, fmt.Errorf("%s: %w: %w", dir, ErrDisk, err)
+		return nil, fmt.Errorf("%s: %w: %w", dir, disk.ErrTrouble, err)
 	}
 	var entry raft.Log
 	if err := logs.GetLog(index, &entry); err != nil {
@@ -110,11 +112,22 @@ func ViewEntry(dir string, index uint64) (*EntryView, error) {
 		if v.Applied {
 			return nil, v.skippable()
 		}
-		return nil, fmt.Errorf("%s: entry %d: %w: %w", dir, index, ErrDisk, err)
+		return nil, fmt.Errorf("%s: entry %d: %w: %w", dir, index, disk.ErrTrouble, err)
 	}
 	v.fill(&entry)
 	v.Stopped = readStop(dir, index)
 	return v, nil
+}
+
+// stoppedName is the file in the data folder that says which entry stopped the
+// server last, for who comes to see. Nothing depends on it.
+const stoppedName = "stopped.json"
+
+// Stop says which entry stopped a server, and why.
+type Stop struct {
+	Index uint64    `json:"raft_index"`
+	Error string    `json:"error"` // cut
+	At    time.Time `json:"at"`
 }
 
 // readStop returns what the server noted when it stopped at an entry, or nil.

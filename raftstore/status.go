@@ -86,13 +86,6 @@ func (st *Status) Alarms() (alarms []string) {
 	return alarms
 }
 
-// MemberStatus is a member as raft's configuration has it.
-type MemberStatus struct {
-	Member
-	Voter  bool `json:"voter"`
-	Leader bool `json:"leader"`
-}
-
 // Status describes the server as it is now.
 func (s *Store) Status() Status {
 	st := Status{ID: s.cfg.ID, Address: s.address, State: "Stopped"}

@@ -258,7 +258,9 @@ func (s *Store) fail(err error) {
 		s.failErr = err
 		close(s.failed)
 		s.logger.Error("the store stops", "error", err)
-		s.noteTrouble(err)
+		if errors.Is(err, ErrDisk) || errors.Is(err, ErrDiskHangs) {
+			noteTrouble(s.cfg.Dir, err)
+		}
 	})
 }
 

@@ -124,7 +124,15 @@ func TestOlderProgramsCanRead(t *testing.T) {
 		t.Fatal(err)
 	}
 	path := filepath.Join(t.TempDir(), changesdb.Name)
-	if _, err := extract(image, path, nil); err != nil {
+	in, err := os.Open(image)
+	if err != nil {
+		t.Fatal(err)
+	}
+	file, err := os.Create(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(changesdb.ReadImage(in, file, nil), in.Close(), file.Close()); err != nil {
 		t.Fatal(err)
 	}
 	rowsAlone(t, path)

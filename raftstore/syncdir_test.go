@@ -3,9 +3,10 @@ package raftstore
 import (
 	"errors"
 	"path/filepath"
-	"rutter/raftstore/history"
 	"syscall"
 	"testing"
+
+	"rutter/raftstore/history"
 )
 
 // A restore by an image is durable, name and all, before the server goes on: no
