@@ -9,6 +9,7 @@ import (
 
 	"rutter/log"
 	"rutter/raftstore/internal/changesdb"
+	"rutter/raftstore/offline"
 )
 
 // poisoned are changes that stopped every server of the first feature version, at
@@ -93,7 +94,7 @@ func let(t *testing.T, nodes []*node, raw []byte) {
 // recovered makes a cluster of one of a folder with poison in its files.
 func recovered(t *testing.T, n *node, changes []*log.Change) {
 	t.Helper()
-	if _, err := Recover(Rebirth{Dir: n.cfg.Dir, Member: Member{ID: n.cfg.ID}}, n.cfg.Logger); err != nil {
+	if _, err := Recover(offline.Rebirth{Dir: n.cfg.Dir, Member: Member{ID: n.cfg.ID}}, n.cfg.Logger); err != nil {
 		t.Fatalf("recover: %v", err)
 	}
 	n.cfg.InitialMembers = nil

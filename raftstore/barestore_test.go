@@ -14,6 +14,7 @@ import (
 
 	"rutter/log"
 	"rutter/raftstore/internal/changesdb"
+	"rutter/raftstore/internal/command"
 )
 
 // bare is the part of a store that applies: a test hands raft's entries to it
@@ -105,14 +106,14 @@ func batchOf(changes ...[]byte) []byte {
 	for _, c := range changes {
 		batch = log.AppendBatch(batch, c)
 	}
-	return append([]byte{commandBatch}, batch...)
+	return append([]byte{command.Batch}, batch...)
 }
 
 // found gives the store a cluster's identity and feature version.
 func (s *bare) found(feature uint32) {
 	s.t.Helper()
 	cluster := log.UUID{1, 6: 0x70, 8: 0x80}
-	data := binary.BigEndian.AppendUint32(append([]byte{commandGenesis}, cluster[:]...), feature)
+	data := binary.BigEndian.AppendUint32(append([]byte{command.Genesis}, cluster[:]...), feature)
 	if err, ok := s.entry(s.applier.head.Applied+1, data).(error); ok {
 		s.t.Fatal(err)
 	}

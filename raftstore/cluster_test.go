@@ -126,7 +126,7 @@ func three(t testing.TB, tweak func(*Config)) []*node {
 	dir := t.TempDir()
 	var members []Member
 	for i := range 3 {
-		members = append(members, Member{fmt.Sprintf("s%d", i+1), freeAddress(t)})
+		members = append(members, Member{ID: fmt.Sprintf("s%d", i+1), Address: freeAddress(t)})
 	}
 	var nodes []*node
 	for _, m := range members {

@@ -12,6 +12,7 @@ import (
 	"rutter/raftstore/internal/boltfile"
 	"rutter/raftstore/internal/changesdb"
 	"rutter/raftstore/internal/disk"
+	"rutter/raftstore/offline"
 )
 
 // TestCompactFolder: a folder whose entries are mostly gone gives the room back, and
@@ -49,12 +50,12 @@ func TestCompactFolder(t *testing.T) {
 		})
 		return err == nil && gone
 	})
-	if _, err := CompactFolder(n.cfg.Dir, nil); err == nil {
+	if _, err := offline.CompactFolder(n.cfg.Dir, nil); err == nil {
 		t.Error("a folder that a server has open was compacted")
 	}
 	head := n.Head()
 	n.halt(t)
-	done, err := CompactFolder(n.cfg.Dir, nil)
+	done, err := offline.CompactFolder(n.cfg.Dir, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -80,7 +81,7 @@ func TestCompactFolder(t *testing.T) {
 // TestCompactNoFolder: what is no data folder stays none.
 func TestCompactNoFolder(t *testing.T) {
 	dir := t.TempDir()
-	if _, err := CompactFolder(dir, nil); err == nil {
+	if _, err := offline.CompactFolder(dir, nil); err == nil {
 		t.Error("an empty folder was compacted")
 	}
 	if files, _ := os.ReadDir(dir); len(files) > 0 {

@@ -12,6 +12,7 @@ import (
 
 	"rutter/log"
 	"rutter/raftstore/internal/changesdb"
+	"rutter/raftstore/internal/command"
 	"rutter/raftstore/internal/digest"
 	"rutter/raftstore/internal/metarow"
 )
@@ -86,7 +87,7 @@ func (s *Store) answerPoint(payload []byte) ([]byte, error) {
 		return nil, fmt.Errorf("request for a point has %d bytes, want 8", len(payload))
 	}
 	at := s.points.upTo(binary.BigEndian.Uint64(payload))
-	b := []byte{pointVersion, highestCommand}
+	b := []byte{pointVersion, command.Highest}
 	b = binary.BigEndian.AppendUint64(b, at.index)
 	b = binary.BigEndian.AppendUint64(b, uint64(at.seq))
 	return append(b, at.digest.Bytes()...), nil

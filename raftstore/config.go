@@ -12,6 +12,14 @@ import (
 	"rutter/log/budget"
 	"rutter/raftstore/internal/raftlog"
 	"rutter/raftstore/internal/window"
+	"rutter/raftstore/offline"
+)
+
+type (
+	// Member is one server of the cluster.
+	Member = offline.Member
+	// MemberStatus is a member as raft's configuration has it.
+	MemberStatus = offline.MemberStatus
 )
 
 // Where raft's log can be, for Config.RaftLog.

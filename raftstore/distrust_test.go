@@ -10,6 +10,7 @@ import (
 
 	"rutter/log"
 	"rutter/raftstore/internal/changesdb"
+	"rutter/raftstore/internal/distrust"
 	"rutter/raftstore/internal/raftlog"
 )
 
@@ -37,7 +38,7 @@ func TestFailedSyncIsNotTrusted(t *testing.T) {
 		if !errors.Is(err, ErrDisk) {
 			t.Fatalf("stopped by %v, want ErrDisk", err)
 		}
-		if _, err := os.Stat(filepath.Join(dir, troubleName)); err != nil {
+		if _, err := os.Stat(filepath.Join(dir, distrust.FileName)); err != nil {
 			t.Errorf("no word is left for the next start: %v", err)
 		}
 		disk.do("fail -1 - 0")
@@ -54,7 +55,7 @@ func TestFailedSyncIsNotTrusted(t *testing.T) {
 		if err := s.Close(); err != nil {
 			t.Error(err)
 		}
-		if _, err := os.Stat(filepath.Join(dir, troubleName)); err == nil {
+		if _, err := os.Stat(filepath.Join(dir, distrust.FileName)); err == nil {
 			t.Error("the word for the next start stays")
 		}
 		disk.do("lossy 0")

@@ -17,13 +17,14 @@ import (
 	"github.com/hashicorp/raft"
 
 	"rutter/log"
+	"rutter/raftstore/internal/command"
 	"rutter/raftstore/internal/raftlog"
 )
 
 func TestConfig(t *testing.T) {
 	t.Parallel()
 	dir, quiet := t.TempDir(), slog.New(slog.DiscardHandler)
-	member := Member{"s1", "127.0.0.1:1"}
+	member := Member{ID: "s1", Address: "127.0.0.1:1"}
 	tests := []struct {
 		name string
 		cfg  Config
@@ -33,7 +34,7 @@ func TestConfig(t *testing.T) {
 		{"no folder", Config{ID: "s1"}, "data folder"},
 		{"two ways", Config{ID: "s1", Dir: dir, Bootstrap: true, Join: []string{"x:1"}}, "exclude each other"},
 		{"not a member", Config{ID: "s2", Dir: dir, InitialMembers: []Member{member}}, "not among the initial members"},
-		{"member twice", Config{ID: "s1", Dir: dir, InitialMembers: []Member{member, {"s2", member.Address}}}, "twice"},
+		{"member twice", Config{ID: "s1", Dir: dir, InitialMembers: []Member{member, {ID: "s2", Address: member.Address}}}, "twice"},
 		{"member without address", Config{ID: "s1", Dir: dir, InitialMembers: []Member{{ID: "s1"}}}, "an id and an address"},
 		{"lease over heartbeat", Config{ID: "s1", Dir: dir, LeaderLease: time.Minute}, "lease"},
 		{"not dialable", Config{ID: "s1", Dir: dir, Logger: quiet, Listen: "0.0.0.0:0", MapBytes: 1 << 24}, "Advertise"},
@@ -107,7 +108,7 @@ func (n *node) stopsWith(t *testing.T, want error) {
 // skipped, and is still there for the newer one.
 func TestUnknownCommand(t *testing.T) {
 	t.Parallel()
-	for _, data := range [][]byte{{99}, {commandBatch, 99}, {commandBatch}, {commandGenesis, 1}} {
+	for _, data := range [][]byte{{99}, {command.Batch, 99}, {command.Batch}, {command.Genesis, 1}} {
 		n := one(t, nil)
 		must(t, n, tagChange(newID(), "before"))
 		before := n.Head()
@@ -115,7 +116,7 @@ func TestUnknownCommand(t *testing.T) {
 			t.Fatal(err)
 		}
 		want := log.ErrFormat
-		if len(data) == 1 && data[0] == commandBatch || data[0] == commandGenesis {
+		if len(data) == 1 && data[0] == command.Batch || data[0] == command.Genesis {
 			want = log.ErrCorrupt
 		}
 		n.stopsWith(t, want)
@@ -287,7 +288,7 @@ func TestBatchEntry(t *testing.T) {
 	for i := range 20 {
 		batch = append(batch, &proposal{bytes: bytes.Repeat([]byte{byte(i)}, i*100)})
 		entry := batchEntry(batch)
-		if entry[0] != commandBatch || cap(entry) != len(entry) {
+		if entry[0] != command.Batch || cap(entry) != len(entry) {
 			t.Fatalf("entry of %d changes: command %d, %d bytes of %d", len(batch), entry[0], len(entry), cap(entry))
 		}
 		changes, err := log.SplitBatch(entry[1:])

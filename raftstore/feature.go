@@ -9,6 +9,7 @@ import (
 	"github.com/hashicorp/raft"
 
 	"rutter/log"
+	"rutter/raftstore/internal/command"
 )
 
 // raiseFeature raises the replicated feature version to what every member says
@@ -42,7 +43,7 @@ func (s *Store) raiseFeature(ctx context.Context, r *raft.Raft, since time.Time)
 	if s.cfg.Now().Sub(since) < s.cfg.FeatureSettle {
 		return since, nil
 	}
-	future := r.Apply(binary.BigEndian.AppendUint32([]byte{commandFeature}, version), enqueueTimeout)
+	future := r.Apply(binary.BigEndian.AppendUint32([]byte{command.Feature}, version), enqueueTimeout)
 	if err := awaitFuture(ctx, future); err != nil {
 		return since, fmt.Errorf("raise the feature version to %d: %w", version, err)
 	}

@@ -15,6 +15,7 @@ import (
 	"rutter/log"
 	"rutter/raftstore/history"
 	"rutter/raftstore/internal/changesdb"
+	"rutter/raftstore/offline"
 )
 
 // TestOpenFolder: of a running server it is refused, as is what is none; a
@@ -38,7 +39,7 @@ func TestOpenFolder(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := BackupFolder(n.cfg.Dir, out, nil); err != nil {
+	if _, err := offline.BackupFolder(n.cfg.Dir, out, nil); err != nil {
 		t.Fatal(err)
 	}
 	if err := out.Close(); err != nil {

@@ -12,6 +12,7 @@ import (
 
 	"rutter/log"
 	"rutter/raftstore/internal/changesdb"
+	"rutter/raftstore/internal/command"
 	"rutter/raftstore/internal/window"
 )
 
@@ -115,15 +116,15 @@ func (s *Store) applyData(entry *raft.Log, u *changesdb.Unit) (any, error) {
 		return nil, fmt.Errorf("type %d with %d bytes: %w", entry.Type, len(entry.Data), log.ErrFormat)
 	}
 	switch first, data := entry.Data[0], entry.Data[1:]; first {
-	case commandBatch:
+	case command.Batch:
 		return s.applyBatch(data, u)
-	case commandGenesis:
+	case command.Genesis:
 		return nil, s.applyGenesis(data)
-	case commandFloor:
+	case command.Floor:
 		return nil, s.applyFloor(data)
-	case commandRetention:
+	case command.Retention:
 		return nil, s.applyRetention(data)
-	case commandFeature:
+	case command.Feature:
 		return nil, s.applyFeature(data)
 	default:
 		return nil, fmt.Errorf("command %d is of a newer program: upgrade this server: %w", first, log.ErrFormat)

@@ -68,7 +68,7 @@ func (s *Store) heir(ctx context.Context, r *raft.Raft) (heir Member, err error)
 		asked++
 		go func() {
 			i, err := s.identityOf(ctx, string(m.Address))
-			answers <- answer{Member{string(m.ID), string(m.Address)}, i.last(), i.troubled(), err}
+			answers <- answer{Member{ID: string(m.ID), Address: string(m.Address)}, i.last(), i.troubled(), err}
 		}()
 	}
 	var all []answer

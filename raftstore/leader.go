@@ -10,6 +10,7 @@ import (
 	"github.com/hashicorp/raft"
 
 	"rutter/log"
+	"rutter/raftstore/internal/command"
 	"rutter/raftstore/internal/window"
 )
 
@@ -209,7 +210,7 @@ func (s *Store) assume(ctx context.Context, r *raft.Raft) error {
 	}
 	if s.Head().Cluster.IsZero() {
 		cluster := window.NewID(s.cfg.Now())
-		future := r.Apply(genesis(cluster, min(s.cfg.features, log.FeatureVersion)), enqueueTimeout)
+		future := r.Apply(command.EncodeGenesis(cluster, min(s.cfg.features, log.FeatureVersion)), enqueueTimeout)
 		if err := future.Error(); err != nil {
 			return fmt.Errorf("give the cluster its identity: %w", err)
 		}

@@ -28,7 +28,7 @@ func (s *Store) AddVoter(ctx context.Context, id, address string) error {
 	if id == "" || address == "" {
 		return fmt.Errorf("raftstore: add member %q at %q: want an id and an address", id, address)
 	}
-	return s.admin(ctx, adminRequest{Do: "add", Member: Member{id, address}})
+	return s.admin(ctx, adminRequest{Do: "add", Member: Member{ID: id, Address: address}})
 }
 
 // Remove takes the server id out of the cluster. Removing one that is not in it
@@ -202,7 +202,7 @@ func (s *Store) transferTo(ctx context.Context, r *raft.Raft, m MemberStatus) er
 	}
 	for {
 		moved := s.leaderMoved()
-		err := s.handTo(ctx, r, Member{m.ID, m.Address})
+		err := s.handTo(ctx, r, Member{ID: m.ID, Address: m.Address})
 		if err == nil || r.State() != raft.Leader {
 			return err
 		}
@@ -215,7 +215,7 @@ func (s *Store) transferTo(ctx context.Context, r *raft.Raft, m MemberStatus) er
 // join asks to be let into a running cluster until a member says yes. It
 // follows without a vote first, and asks for one when it has caught up.
 func (s *Store) join(ctx context.Context) error {
-	payload, err := json.Marshal(adminRequest{Do: "add-nonvoter", Member: Member{s.cfg.ID, s.Address()}})
+	payload, err := json.Marshal(adminRequest{Do: "add-nonvoter", Member: Member{ID: s.cfg.ID, Address: s.Address()}})
 	if err != nil {
 		return err
 	}

@@ -18,7 +18,7 @@ func TestMendWhileDiskHangs(t *testing.T) {
 	off.Store(int64(year))
 	cfg := testConfig(t, "s1", filepath.Join(t.TempDir(), "s1"))
 	cfg.Listen = freeAddress(t)
-	cfg.InitialMembers = []Member{{"s1", cfg.Listen}}
+	cfg.InitialMembers = []Member{{ID: "s1", Address: cfg.Listen}}
 	cfg.Now = func() time.Time { return time.Now().Add(time.Duration(off.Load())) }
 	n := launchHeld(t, cfg)
 	must(t, n.node, tagChange(window.NewID(time.Now().Add(year)), "ahead"))

@@ -329,7 +329,7 @@ func TestPowerCutOfLeader(t *testing.T) {
 				acked: make(map[string]log.Result), open: make(map[string]*log.Change),
 			}
 			for i := range count {
-				w.members = append(w.members, Member{fmt.Sprintf("s%d", i+1), freeAddress(t)})
+				w.members = append(w.members, Member{ID: fmt.Sprintf("s%d", i+1), Address: freeAddress(t)})
 				w.folders = append(w.folders, fastDir(t))
 			}
 			for round := range rounds {
@@ -436,7 +436,7 @@ func holdLeader(t *testing.T, held int) {
 	dir := t.TempDir()
 	var members []Member
 	for i := range 3 {
-		members = append(members, Member{fmt.Sprintf("s%d", i+1), freeAddress(t)})
+		members = append(members, Member{ID: fmt.Sprintf("s%d", i+1), Address: freeAddress(t)})
 	}
 	var servers []*heldNode
 	var nodes []*node

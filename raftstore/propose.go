@@ -15,6 +15,7 @@ import (
 	"github.com/hashicorp/raft"
 
 	"rutter/log"
+	"rutter/raftstore/internal/command"
 	"rutter/raftstore/internal/notify"
 )
 
@@ -203,7 +204,7 @@ func batchEntry(batch []*proposal) []byte {
 		size += 4 + len(p.bytes)
 	}
 	entry := make([]byte, 1, size)
-	entry[0] = commandBatch
+	entry[0] = command.Batch
 	changes := entry[1:1]
 	for _, p := range batch {
 		changes = log.AppendBatch(changes, p.bytes)

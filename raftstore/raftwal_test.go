@@ -10,6 +10,7 @@ import (
 
 	"rutter/raftstore/internal/raftlog"
 	"rutter/raftstore/internal/raftlog/wal"
+	"rutter/raftstore/offline"
 )
 
 // TestRaftLogMoves: a server changes from raft.db to raft.wal and back, over and
@@ -24,7 +25,7 @@ func TestRaftLogMoves(t *testing.T) {
 		}
 		head := n.Head()
 		n.halt(t)
-		if c, err := InspectFolder(n.cfg.Dir, nil); err != nil || c.LastIndex == 0 || c.Head != head {
+		if c, err := offline.InspectFolder(n.cfg.Dir, nil); err != nil || c.LastIndex == 0 || c.Head != head {
 			t.Errorf("inspected before %s: %+v, %v", kind, c, err)
 		}
 		n.cfg.RaftLog = kind

@@ -9,6 +9,7 @@ import (
 
 	"rutter/raftstore/internal/changesdb"
 	"rutter/raftstore/internal/raftlog"
+	"rutter/raftstore/offline"
 
 	"github.com/hashicorp/raft"
 )
@@ -28,8 +29,8 @@ import (
 // The identity is new even though the log is continued: the lost servers, should
 // they come back, are then of another cluster, and are refused on each
 // connection; and cursors beyond what is left begin anew (SAFETY S8).
-func Recover(r Rebirth, logger *slog.Logger) (*Content, error) {
-	c, err := InspectFolder(r.Dir, r.Progress)
+func Recover(r offline.Rebirth, logger *slog.Logger) (*offline.Content, error) {
+	c, err := offline.InspectFolder(r.Dir, r.Progress)
 	if err != nil {
 		return nil, err
 	}
@@ -40,7 +41,7 @@ func Recover(r Rebirth, logger *slog.Logger) (*Content, error) {
 	if r.Member.Address == "" {
 		r.Member.Address = c.Members[at].Address
 	}
-	if err := r.check(); err != nil {
+	if err := r.Check(); err != nil {
 		return nil, err
 	}
 	if c.Cluster.IsZero() {
@@ -68,7 +69,7 @@ func names(members []MemberStatus) string {
 
 // takeOver applies what raft.db has beyond changes.db, and makes the result the
 // new cluster's.
-func takeOver(r *Rebirth, c *Content, logger *slog.Logger) (err error) {
+func takeOver(r *offline.Rebirth, c *offline.Content, logger *slog.Logger) (err error) {
 	cfg, err := Config{ID: r.Member.ID, Dir: r.Dir, Logger: logger}.withDefaults()
 	if err != nil {
 		return err
@@ -83,7 +84,7 @@ func takeOver(r *Rebirth, c *Content, logger *slog.Logger) (err error) {
 		return err
 	}
 	h := s.files.Acquire()
-	if err := errors.Join(r.found(h.DB, c, index, term), s.files.Release(h)); err != nil {
+	if err := errors.Join(r.Found(h.DB, c, index, term), s.files.Release(h)); err != nil {
 		return err
 	}
 	c.Waiting, c.LastIndex, c.LastTerm = 0, 0, 0

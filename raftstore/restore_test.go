@@ -17,6 +17,7 @@ import (
 	"rutter/log"
 	"rutter/raftstore/internal/changesdb"
 	"rutter/raftstore/internal/raftlog"
+	"rutter/raftstore/offline"
 )
 
 // saved returns the bytes of a backup of n.
@@ -62,23 +63,23 @@ func TestRestore(t *testing.T) {
 	n.halt(t)
 
 	dir := filepath.Join(t.TempDir(), "r1")
-	at := Rebirth{Dir: dir, Member: Member{"r1", freeAddress(t)}}
+	at := offline.Rebirth{Dir: dir, Member: Member{ID: "r1", Address: freeAddress(t)}}
 	dry := at
 	dry.DryRun = true
-	if c, err := Restore(path, dry); err != nil || c.Head != old || c.Events != 50 || c.Objects["nic_tag"] != 50 {
+	if c, err := offline.Restore(path, dry); err != nil || c.Head != old || c.Events != 50 || c.Objects["nic_tag"] != 50 {
 		t.Fatalf("dry run: %+v, %v", c, err)
 	}
 	if left, _ := filepath.Glob(filepath.Join(dir, "*")); len(left) > 0 {
 		t.Errorf("the dry run left %v", left)
 	}
-	c, err := Restore(path, at)
+	c, err := offline.Restore(path, at)
 	if err != nil {
 		t.Fatal(err)
 	}
 	if c.Head.Seq != old.Seq || c.Head.Cluster == old.Cluster || c.Head.Chain != old.Chain {
 		t.Errorf("restored %s out of %s: want another cluster, and the same place", c.Head, old)
 	}
-	if _, err := Restore(path, at); err == nil || !strings.Contains(err.Error(), "already") {
+	if _, err := offline.Restore(path, at); err == nil || !strings.Contains(err.Error(), "already") {
 		t.Errorf("a second restore over the first: %v", err)
 	}
 
@@ -119,7 +120,7 @@ func TestRestoreDamaged(t *testing.T) {
 	must(t, n, tagChange(newID(), "a"))
 	image := saved(t, n)
 	dir := filepath.Join(t.TempDir(), "r1")
-	at := Rebirth{Dir: dir, Member: Member{"r1", "127.0.0.1:1"}}
+	at := offline.Rebirth{Dir: dir, Member: Member{ID: "r1", Address: "127.0.0.1:1"}}
 	damaged := map[string][]byte{
 		"cut":   image[:len(image)-1],
 		"short": image[:10],
@@ -133,7 +134,7 @@ func TestRestoreDamaged(t *testing.T) {
 		damaged[fmt.Sprintf("flipped at %d", i)] = b
 	}
 	for name, b := range damaged {
-		if _, err := Restore(written(t, b), at); !errors.Is(err, log.ErrCorrupt) && !errors.Is(err, log.ErrFormat) {
+		if _, err := offline.Restore(written(t, b), at); !errors.Is(err, log.ErrCorrupt) && !errors.Is(err, log.ErrFormat) {
 			t.Errorf("%s: %v, want ErrCorrupt or ErrFormat", name, err)
 		}
 		if err := changesdb.CheckImage(bytes.NewReader(b)); err == nil {
@@ -152,17 +153,17 @@ func TestBackupFolder(t *testing.T) {
 	for i := range 10 {
 		must(t, n, tagChange(newID(), fmt.Sprintf("tag%d", i)))
 	}
-	if _, err := InspectFolder(n.cfg.Dir, nil); err == nil {
+	if _, err := offline.InspectFolder(n.cfg.Dir, nil); err == nil {
 		t.Error("the folder of a running server was inspected")
 	}
 	head := n.Head()
 	n.halt(t)
 	var b bytes.Buffer
-	c, err := BackupFolder(n.cfg.Dir, &b, nil)
+	c, err := offline.BackupFolder(n.cfg.Dir, &b, nil)
 	if err != nil || c.Head != head || c.Waiting != 0 {
 		t.Fatalf("%+v, %v; want head %s and nothing waiting", c, err, head)
 	}
-	if c, err := InspectSnapshot(written(t, b.Bytes()), nil); err != nil || c.Head != head || c.Objects["nic_tag"] != 10 {
+	if c, err := offline.InspectSnapshot(written(t, b.Bytes()), nil); err != nil || c.Head != head || c.Objects["nic_tag"] != 10 {
 		t.Errorf("%+v, %v; want head %s", c, err, head)
 	}
 }
@@ -192,8 +193,8 @@ func TestRecover(t *testing.T) {
 	for _, n := range nodes {
 		n.halt(t)
 	}
-	at := Rebirth{Dir: survivor.cfg.Dir, Member: Member{ID: survivor.cfg.ID}}
-	if _, err := Recover(Rebirth{Dir: at.Dir, Member: Member{ID: "s9"}}, survivor.cfg.Logger); err == nil || !strings.Contains(err.Error(), "not among them") {
+	at := offline.Rebirth{Dir: survivor.cfg.Dir, Member: Member{ID: survivor.cfg.ID}}
+	if _, err := Recover(offline.Rebirth{Dir: at.Dir, Member: Member{ID: "s9"}}, survivor.cfg.Logger); err == nil || !strings.Contains(err.Error(), "not among them") {
 		t.Errorf("as a server that never was: %v", err)
 	}
 	dry := at
@@ -245,7 +246,7 @@ func TestRecoverTakesWhatWaits(t *testing.T) {
 	}
 	head := n.Head()
 	n.halt(t)
-	c, err := InspectFolder(dir, nil)
+	c, err := offline.InspectFolder(dir, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -255,7 +256,7 @@ func TestRecoverTakesWhatWaits(t *testing.T) {
 	if len(c.Members) == 0 {
 		t.Skip("the copy was taken before the first transaction")
 	}
-	if c, err = Recover(Rebirth{Dir: dir, Member: Member{ID: "s1"}}, n.cfg.Logger); err != nil {
+	if c, err = Recover(offline.Rebirth{Dir: dir, Member: Member{ID: "s1"}}, n.cfg.Logger); err != nil {
 		t.Fatal(err)
 	}
 	if c.Head.Seq != head.Seq || c.Head.Chain != head.Chain {
@@ -291,7 +292,7 @@ func TestBackupUnderLoad(t *testing.T) {
 		if err := errors.Join(err, b.Close()); err != nil {
 			t.Fatal(err)
 		}
-		c, err := InspectSnapshot(written(t, image), nil)
+		c, err := offline.InspectSnapshot(written(t, image), nil)
 		if err != nil || c.Head.Seq != b.Seq {
 			t.Errorf("%+v, %v; want seq %d", c, err, b.Seq)
 		}

@@ -10,6 +10,7 @@ import (
 
 	"rutter/log"
 	"rutter/raftstore/internal/changesdb"
+	"rutter/raftstore/internal/command"
 	"rutter/raftstore/internal/metarow"
 )
 
@@ -83,10 +84,10 @@ func (s *Store) setRetentionLocal(ctx context.Context, r *raft.Raft, want *Reten
 	if want == nil {
 		return errors.New("retention: nothing to set")
 	}
-	if !s.allKnow(commandRetention, r.GetConfiguration().Configuration().Servers) {
+	if !s.allKnow(command.Retention, r.GetConfiguration().Configuration().Servers) {
 		return errors.New("retention: not all members were heard to know this command: upgrade them, or wait until they are back")
 	}
-	return awaitFuture(ctx, r.Apply(append([]byte{commandRetention}, want.Encode()...), enqueueTimeout))
+	return awaitFuture(ctx, r.Apply(append([]byte{command.Retention}, want.Encode()...), enqueueTimeout))
 }
 
 func (s *Store) applyRetention(data []byte) error {
@@ -118,7 +119,7 @@ func (s *Store) applyFloor(data []byte) error {
 // moveFloor proposes a floor if there is enough to let go. Only the leader
 // does; it reads its own file, so the rows that it names are there.
 func (s *Store) moveFloor(ctx context.Context, r *raft.Raft) error {
-	if !s.leading() || !s.allKnow(commandFloor, r.GetConfiguration().Configuration().Servers) {
+	if !s.leading() || !s.allKnow(command.Floor, r.GetConfiguration().Configuration().Servers) {
 		return nil
 	}
 	now, err := s.clock.sure()
@@ -133,7 +134,7 @@ func (s *Store) moveFloor(ctx context.Context, r *raft.Raft) error {
 	if err != nil || to.Seq == 0 {
 		return err
 	}
-	if err := awaitFuture(ctx, r.Apply(floorEntry(to.Seq, to.Hash), enqueueTimeout)); err != nil {
+	if err := awaitFuture(ctx, r.Apply(command.EncodeFloor(to.Seq, to.Hash), enqueueTimeout)); err != nil {
 		return fmt.Errorf("move the floor to %d: %w", to.Seq, err)
 	}
 	s.logger.Info("the floor moves", "floor", to.Seq)

@@ -13,6 +13,7 @@ import (
 	"rutter/log"
 	"rutter/projections"
 	"rutter/raftstore/internal/changesdb"
+	"rutter/raftstore/internal/command"
 )
 
 func quietLogger() *slog.Logger { return slog.New(slog.DiscardHandler) }
@@ -344,7 +345,7 @@ func TestUpkeepBroken(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := n.raft.Load().Apply(floorEntry(head.Seq, last[0].Hash), enqueueTimeout).Error(); err != nil {
+	if err := n.raft.Load().Apply(command.EncodeFloor(head.Seq, last[0].Hash), enqueueTimeout).Error(); err != nil {
 		t.Fatal(err)
 	}
 	n.halt(t)

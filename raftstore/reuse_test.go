@@ -12,6 +12,7 @@ import (
 
 	"rutter/log"
 	"rutter/raftstore/internal/changesdb"
+	"rutter/raftstore/internal/command"
 	"rutter/raftstore/internal/window"
 )
 
@@ -190,7 +191,7 @@ func TestWindowAtTheRaise(t *testing.T) {
 			}
 		}
 	}
-	all(genesis(newID(), log.FeatureFirst))
+	all(command.EncodeGenesis(newID(), log.FeatureFirst))
 	now := time.Now()
 	var changes []*log.Change
 	write := func(n int, every, ahead time.Duration) {
@@ -212,7 +213,7 @@ func TestWindowAtTheRaise(t *testing.T) {
 	write(10, time.Minute, 30*time.Second)
 	restart(1)
 	same("after a restart below the raise")
-	all(binary.BigEndian.AppendUint32([]byte{commandFeature}, log.FeatureContained))
+	all(binary.BigEndian.AppendUint32([]byte{command.Feature}, log.FeatureContained))
 	same("at the raise")
 	restart(2)
 	same("after a restart above the raise")

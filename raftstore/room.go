@@ -234,7 +234,7 @@ func (s *Store) askForRoom(ctx context.Context, r *raft.Raft) {
 			continue
 		}
 		s.logger.Warn("no room on disk: giving the leadership to a server that has", "server", o.ID)
-		err := s.handTo(ctx, r, Member{o.ID, o.address})
+		err := s.handTo(ctx, r, Member{ID: o.ID, Address: o.address})
 		if err == nil {
 			return
 		}

@@ -13,7 +13,9 @@ import (
 
 	"rutter/log"
 	"rutter/raftstore/internal/changesdb"
+	"rutter/raftstore/internal/command"
 	"rutter/raftstore/internal/window"
+	"rutter/raftstore/offline"
 	"rutter/raftstore/skipped"
 )
 
@@ -73,7 +75,7 @@ func (a *applier) dropForeignSkips() {
 // that of the batch, if the entry is one.
 func (s *Store) skipEntry(entry *raft.Log, skip *skipped.Skip, u *changesdb.Unit) (response any, err error) {
 	response = errSkippedEntry
-	if len(entry.Data) > 0 && entry.Data[0] == commandBatch {
+	if len(entry.Data) > 0 && entry.Data[0] == command.Batch {
 		changes, err := log.SplitBatch(entry.Data[1:])
 		switch {
 		case err == nil:
@@ -165,8 +167,8 @@ const maxStopError = 8 << 10
 // past it, and keeps it for who looks at the stopped server's folder.
 func (s *Store) stoppedBy(entry *raft.Log, cause error) error {
 	text := cause.Error()
-	note, _ := json.Marshal(Stop{entry.Index, text[:min(len(text), maxStopError)], s.cfg.Now()}) // plain fields
-	if werr := os.WriteFile(filepath.Join(s.cfg.Dir, stoppedName), note, 0o600); werr != nil {
+	note, _ := json.Marshal(offline.Stop{Index: entry.Index, Error: text[:min(len(text), maxStopError)], At: s.cfg.Now()}) // plain fields
+	if werr := os.WriteFile(filepath.Join(s.cfg.Dir, offline.StopFile), note, 0o600); werr != nil {
 		s.logger.Warn("what stopped the server could not be noted in its folder", "error", werr)
 	}
 	return fmt.Errorf("raft entry %d: %w (if it stops every server: stop them all, and run rutter cluster skip --data %s --index %d, which shows the entry and says how to go past it; if it stops only this one, its files are damaged: let it join again with an empty folder)", entry.Index, cause, s.cfg.Dir, entry.Index)

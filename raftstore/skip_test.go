@@ -17,7 +17,9 @@ import (
 
 	"rutter/log"
 	"rutter/raftstore/internal/changesdb"
+	"rutter/raftstore/internal/command"
 	"rutter/raftstore/internal/digest"
+	"rutter/raftstore/offline"
 	"rutter/raftstore/skipped"
 )
 
@@ -116,7 +118,7 @@ func rawBatch(t *testing.T, changes ...*log.Change) []byte {
 		}
 		batch = log.AppendBatch(batch, b)
 	}
-	return append([]byte{commandBatch}, batch...)
+	return append([]byte{command.Batch}, batch...)
 }
 
 // poison gives the leader an entry, which is committed, and returns its index.
@@ -171,7 +173,7 @@ func plantOn(t *testing.T, skip skipped.Skip, nodes ...*node) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if missing, err := PlantSkip(n.cfg.Dir, read); err != nil || missing {
+		if missing, err := offline.PlantSkip(n.cfg.Dir, read); err != nil || missing {
 			t.Fatalf("plant on %s: %v, log ends before it: %v", n.cfg.ID, err, missing)
 		}
 	}
@@ -218,7 +220,7 @@ func TestSkip(t *testing.T) {
 		{"error", 1, poisonedBy(bad, false), both, nil, false},
 		{"panic", 2, poisonedBy(bad, true), both, nil, false},
 		{"one change", 2, poisonedBy(bad, true), both, []log.UUID{bad}, true},
-		{"no batch", 2, nil, func(*testing.T) []byte { return []byte{commandBatch, 99, 1, 2} }, nil, false},
+		{"no batch", 2, nil, func(*testing.T) []byte { return []byte{command.Batch, 99, 1, 2} }, nil, false},
 		{"unknown command", 2, nil, func(*testing.T) []byte { return []byte{99, 1} }, nil, false},
 	}
 	for _, test := range tests {
@@ -230,11 +232,11 @@ func TestSkip(t *testing.T) {
 			stopBy(nodes, test.fault)
 			index := poison(t, nodes, test.data(t))
 			stopped := stopAt(t, index, nodes...)
-			view, err := ViewEntry(stopped.cfg.Dir, index)
+			view, err := offline.ViewEntry(stopped.cfg.Dir, index)
 			if err != nil || view.Applied || view.Stopped == nil || view.Stopped.Error == "" {
 				t.Fatalf("the entry is shown as %+v, %v; want it not applied, with why the server stopped", view, err)
 			}
-			skip, err := NewSkip(nodes[0].cfg.Dir, index, test.changes, "ann", "it stops everything", time.Now())
+			skip, err := offline.NewSkip(nodes[0].cfg.Dir, index, test.changes, "ann", "it stops everything", time.Now())
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -255,11 +257,11 @@ func TestSkip(t *testing.T) {
 			}
 			for i, n := range nodes { // what was passed stays so
 				n.halt(t)
-				planted, err := Skips(n.cfg.Dir)
+				planted, err := offline.Skips(n.cfg.Dir)
 				if err != nil || len(planted) != 1 || planted[0].State != skipped.Passed {
 					t.Errorf("%s has %+v, %v; want one skip, passed", n.cfg.ID, planted, err)
 				}
-				if err := TakeBackSkip(n.cfg.Dir, index); !errors.Is(err, skipped.Err) {
+				if err := offline.TakeBackSkip(n.cfg.Dir, index); !errors.Is(err, skipped.Err) {
 					t.Errorf("a skip that was passed is taken back: %v, want ErrSkip", err)
 				}
 				nodes[i] = n.again(t)
@@ -300,7 +302,7 @@ func TestSkipIsJoined(t *testing.T) {
 	sameDigests(t, nodes)
 	index := poison(t, nodes, []byte{99, 1})
 	stopAt(t, index, nodes...)
-	skip, err := NewSkip(nodes[0].cfg.Dir, index, nil, "ann", "why", time.Now())
+	skip, err := offline.NewSkip(nodes[0].cfg.Dir, index, nil, "ann", "why", time.Now())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -335,7 +337,7 @@ func TestSkipIsJoined(t *testing.T) {
 		}
 	}
 	left.halt(t)
-	if err := TakeBackSkip(left.cfg.Dir, index); err != nil {
+	if err := offline.TakeBackSkip(left.cfg.Dir, index); err != nil {
 		t.Fatal(err)
 	}
 	plantOn(t, skip, left)
@@ -369,40 +371,40 @@ func TestSkipChecks(t *testing.T) {
 			t.Errorf("%s: %v, want ErrSkip and %q", what, err, want)
 		}
 	}
-	_, err := NewSkip(dir, index+100, nil, "ann", "why", now)
+	_, err := offline.NewSkip(dir, index+100, nil, "ann", "why", now)
 	refused("beyond the log", err, "ends before it")
-	_, err = NewSkip(dir, 2, nil, "ann", "why", now)
+	_, err = offline.NewSkip(dir, 2, nil, "ann", "why", now)
 	refused("an entry that was applied", err, "applied")
-	_, err = NewSkip(dir, index, nil, "ann", "", now)
+	_, err = offline.NewSkip(dir, index, nil, "ann", "", now)
 	refused("no reason", err, "--reason")
-	_, err = NewSkip(dir, index, []log.UUID{newID()}, "ann", "why", now)
+	_, err = offline.NewSkip(dir, index, []log.UUID{newID()}, "ann", "why", now)
 	refused("a change that is not there", err, "no change")
 
-	skip, err := NewSkip(dir, index, nil, "ann", "why", now)
+	skip, err := offline.NewSkip(dir, index, nil, "ann", "why", now)
 	if err != nil {
 		t.Fatal(err)
 	}
 	other := skip
 	other.Entry = strings.Repeat("0", len(other.Entry))
-	_, err = PlantSkip(dir, other)
+	_, err = offline.PlantSkip(dir, other)
 	refused("another entry", err, "another entry")
 	other = skip
 	other.Cluster = newID()
-	_, err = PlantSkip(dir, other)
+	_, err = offline.PlantSkip(dir, other)
 	refused("another cluster", err, "of cluster")
 	plantOn(t, skip, n)
 	plantOn(t, skip, n) // twice is nothing
 	other = skip
 	other.Actor = "bob"
-	_, err = PlantSkip(dir, other)
+	_, err = offline.PlantSkip(dir, other)
 	refused("a second one", err, "--undo")
-	if err := TakeBackSkip(dir, index); err != nil {
+	if err := offline.TakeBackSkip(dir, index); err != nil {
 		t.Fatal(err)
 	}
-	if k, err := Skips(dir); err != nil || len(k) != 0 {
+	if k, err := offline.Skips(dir); err != nil || len(k) != 0 {
 		t.Errorf("after it was taken back: %+v, %v", k, err)
 	}
-	refused("taken back twice", TakeBackSkip(dir, index), "no skip")
+	refused("taken back twice", offline.TakeBackSkip(dir, index), "no skip")
 	stopAt(t, index, launchPoisoned(t, n, nil))
 	for _, text := range []string{"", "{}", "secret", `{"raft_index":"secret"}`, `{"secret":1}`} {
 		if _, err := skipped.Parse([]byte(text)); !errors.Is(err, skipped.Err) || strings.Contains(err.Error(), "secret") {
@@ -433,7 +435,7 @@ func TestSkipVoid(t *testing.T) {
 		}
 	}
 	cluster := newID()
-	apply(1, genesis(cluster, log.FeatureVersion))
+	apply(1, command.EncodeGenesis(cluster, log.FeatureVersion))
 	before := a.head.Digest()
 	a.head.Skips = a.head.Skips.With(skipped.Skip{Cluster: cluster, Index: 2, Entry: strings.Repeat("0", 64), ID: newID(), Actor: "ann", Reason: "why"})
 	if a.head.Digest() != before {
@@ -496,19 +498,19 @@ func TestSkipRecover(t *testing.T) {
 	must(t, n, tagChange(newID(), "before"))
 	index := poison(t, []*node{n}, []byte{99, 1})
 	stopAt(t, index, n)
-	rebirth := Rebirth{Dir: n.cfg.Dir, Member: Member{ID: "s1", Address: n.Address()}}
+	rebirth := offline.Rebirth{Dir: n.cfg.Dir, Member: Member{ID: "s1", Address: n.Address()}}
 	quiet := slog.New(slog.DiscardHandler)
 	if _, err := Recover(rebirth, quiet); err == nil || !strings.Contains(err.Error(), fmt.Sprintf("--index %d", index)) {
 		t.Fatalf("recovered without the skip: %v", err)
 	}
-	skip, err := NewSkip(n.cfg.Dir, index, nil, "ann", "why", time.Now())
+	skip, err := offline.NewSkip(n.cfg.Dir, index, nil, "ann", "why", time.Now())
 	if err != nil {
 		t.Fatal(err)
 	}
 	plantOn(t, skip, n)
 	later := skip
 	later.Index, later.ID = index+100, newID()
-	if missing, err := PlantSkip(n.cfg.Dir, later); err != nil || !missing {
+	if missing, err := offline.PlantSkip(n.cfg.Dir, later); err != nil || !missing {
 		t.Fatalf("a skip beyond the log's end: missing %v, %v", missing, err)
 	}
 	if _, err := Recover(rebirth, quiet); err != nil {

@@ -104,7 +104,7 @@ func (s *Store) AddNonvoter(ctx context.Context, id, address string) error {
 	if id == "" || address == "" {
 		return fmt.Errorf("raftstore: add member %q at %q: want an id and an address", id, address)
 	}
-	return s.admin(ctx, adminRequest{Do: "add-nonvoter", Member: Member{id, address}})
+	return s.admin(ctx, adminRequest{Do: "add-nonvoter", Member: Member{ID: id, Address: address}})
 }
 
 // Promote gives the server id, which follows without one, a vote. Errors:
@@ -168,7 +168,7 @@ func (s *Store) promoteLocal(ctx context.Context, r *raft.Raft, id string) error
 		if m.Suffrage == raft.Voter {
 			return nil
 		}
-		at := Member{id, string(m.Address)}
+		at := Member{ID: id, Address: string(m.Address)}
 		if err := s.checkNewcomer(ctx, at); err != nil {
 			return err
 		}

@@ -8,6 +8,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"rutter/raftstore/offline"
 )
 
 // memberOf returns how n sees a member, and whether it does.
@@ -103,7 +105,7 @@ func TestNoSecondFounding(t *testing.T) {
 	must(t, n, tagChange(newID(), "a"))
 	cfg := testConfig(t, "s2", filepath.Join(t.TempDir(), "s2"))
 	cfg.Listen = freeAddress(t)
-	cfg.InitialMembers = []Member{{"s1", n.Address()}, {"s2", cfg.Listen}, {"s3", freeAddress(t)}}
+	cfg.InitialMembers = []Member{{ID: "s1", Address: n.Address()}, {ID: "s2", Address: cfg.Listen}, {ID: "s3", Address: freeAddress(t)}}
 	s, err := Open(cfg)
 	if err != nil {
 		t.Fatal(err)
@@ -134,7 +136,7 @@ func TestOtherClusterIsRefused(t *testing.T) {
 		t.Fatal(err)
 	}
 	left.halt(t)
-	if _, err := Recover(Rebirth{Dir: left.cfg.Dir, Member: Member{ID: left.cfg.ID}}, left.cfg.Logger); err != nil {
+	if _, err := Recover(offline.Rebirth{Dir: left.cfg.Dir, Member: Member{ID: left.cfg.ID}}, left.cfg.Logger); err != nil {
 		t.Fatal(err)
 	}
 	left = left.again(t) // at its old address, which the others still know

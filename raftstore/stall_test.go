@@ -16,7 +16,7 @@ func heldThree(t *testing.T, tweak func(*Config)) (servers []*heldNode, leader *
 	dir := t.TempDir()
 	var members []Member
 	for i := range 3 {
-		members = append(members, Member{fmt.Sprintf("s%d", i+1), freeAddress(t)})
+		members = append(members, Member{ID: fmt.Sprintf("s%d", i+1), Address: freeAddress(t)})
 	}
 	var nodes []*node
 	for _, m := range members {

@@ -129,7 +129,7 @@ func (s *Store) Status() Status {
 	st.State, st.Term, st.LeaderID, st.Leader = r.State().String(), r.CurrentTerm(), string(id), string(address)
 	st.Commit, st.LastIndex = s.raftLog.Bound(r.CommitIndex()), r.LastIndex()
 	for _, m := range r.GetConfiguration().Configuration().Servers {
-		st.Members = append(st.Members, MemberStatus{Member{string(m.ID), string(m.Address)}, m.Suffrage == raft.Voter, m.ID == id})
+		st.Members = append(st.Members, MemberStatus{Member: Member{ID: string(m.ID), Address: string(m.Address)}, Voter: m.Suffrage == raft.Voter, Leader: m.ID == id})
 	}
 	return st
 }

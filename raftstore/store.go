@@ -17,7 +17,9 @@ import (
 	"rutter/projections"
 	"rutter/raftstore/history"
 	"rutter/raftstore/internal/changesdb"
+	"rutter/raftstore/internal/command"
 	"rutter/raftstore/internal/disk"
+	"rutter/raftstore/internal/distrust"
 	"rutter/raftstore/internal/hashilog"
 	"rutter/raftstore/internal/raftlog"
 )
@@ -138,7 +140,7 @@ func (s *Store) openFiles() error {
 	if err := changesdb.PrepareDir(s.cfg.Dir); err != nil {
 		return err
 	}
-	if err := errors.Join(distrust(s.cfg.Dir), s.makeFiles()); err != nil {
+	if err := errors.Join(distrust.Reread(s.cfg.Dir), s.makeFiles()); err != nil {
 		return err
 	}
 	db, err := changesdb.Open(filepath.Join(s.cfg.Dir, changesdb.Name), s.cfg.MapBytes)
@@ -185,7 +187,7 @@ func (s *Store) openFiles() error {
 	if c.Head.Applied > max(last, c.Marker.Index) {
 		return fmt.Errorf("%s: changes.db is at raft index %d, and raft.db ends at %d: raft.db was lost or is another server's; remove this server from the cluster, and let it join with an empty folder", s.cfg.Dir, c.Head.Applied, last)
 	}
-	if err := trustAgain(s.cfg.Dir); err != nil {
+	if err := distrust.Clear(s.cfg.Dir); err != nil {
 		return err
 	}
 	s.logger.Info("store opened", "dir", s.cfg.Dir, "seq", c.Head.Seq, "raft_index", c.Head.Applied, "replay", last-min(last, c.Head.Applied), "took", time.Since(begun))
@@ -196,7 +198,7 @@ func (s *Store) openFiles() error {
 func (s *Store) raftLogOptions() raftlog.Options {
 	return raftlog.Options{
 		Dir: s.cfg.Dir, Kind: s.cfg.RaftLog, MapBytes: s.cfg.MapBytes, Logger: s.cfg.Logger,
-		Leads: s.appends, Changes: isBatch, Report: s.fail, Admit: s.admit, Ops: s.ops,
+		Leads: s.appends, Changes: command.IsBatch, Report: s.fail, Admit: s.admit, Ops: s.ops,
 		Room:   func() error { return errorIn(&s.room.last) },
 		Ending: s.ending,
 	}
@@ -259,7 +261,7 @@ func (s *Store) fail(err error) {
 		close(s.failed)
 		s.logger.Error("the store stops", "error", err)
 		if errors.Is(err, ErrDisk) || errors.Is(err, ErrDiskHangs) {
-			noteTrouble(s.cfg.Dir, err)
+			distrust.Note(s.cfg.Dir, err)
 		}
 	})
 }
@@ -466,7 +468,7 @@ func (s *Store) bootstrap(ctx context.Context, transport raft.Transport) (fresh 
 	}
 	members := s.cfg.InitialMembers
 	if s.cfg.Bootstrap {
-		members = []Member{{s.cfg.ID, s.address}}
+		members = []Member{{ID: s.cfg.ID, Address: s.address}}
 	}
 	if len(members) == 0 {
 		return true, nil

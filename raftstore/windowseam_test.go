@@ -16,6 +16,7 @@ import (
 	"rutter/projections"
 	"rutter/raftstore/history"
 	"rutter/raftstore/internal/changesdb"
+	"rutter/raftstore/internal/command"
 	"rutter/raftstore/internal/window"
 	"rutter/raftstore/skipped"
 )
@@ -284,7 +285,7 @@ func TestIDsBeyondTime(t *testing.T) {
 			}
 		}
 		if first == log.FeatureFirst {
-			data := binary.BigEndian.AppendUint32([]byte{commandFeature}, log.FeatureContained)
+			data := binary.BigEndian.AppendUint32([]byte{command.Feature}, log.FeatureContained)
 			if err, failed := s.entry(s.applier.head.Applied+1, data).(error); failed {
 				t.Fatal(err)
 			}

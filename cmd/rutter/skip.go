@@ -18,6 +18,7 @@ import (
 	"rutter/cmd/rutter/term"
 	"rutter/log"
 	"rutter/raftstore"
+	"rutter/raftstore/offline"
 	"rutter/raftstore/skipped"
 )
 
@@ -81,7 +82,7 @@ func clusterSkip(c *cli.Context) error {
 }
 
 func listSkips(c *cli.Context, dir string) error {
-	planted, err := raftstore.Skips(dir)
+	planted, err := offline.Skips(dir)
 	if err != nil {
 		return err
 	}
@@ -109,7 +110,7 @@ func undoSkip(c *cli.Context, dir string) error {
 	if err != nil || !sure {
 		return err
 	}
-	if err := raftstore.TakeBackSkip(dir, index); err != nil {
+	if err := offline.TakeBackSkip(dir, index); err != nil {
 		return err
 	}
 	fmt.Fprintf(c.App.Writer, "the skip of raft index %d is taken back in %s; take it back on every server where it was planted\n", index, dir)
@@ -126,7 +127,7 @@ func skipFrom(c *cli.Context, dir string) error {
 	if err != nil {
 		return fmt.Errorf("%s: %w", c.String("from"), err)
 	}
-	view, err := raftstore.ViewEntry(dir, skip.Index)
+	view, err := offline.ViewEntry(dir, skip.Index)
 	switch {
 	case err == nil:
 		if err := printOne(c, view, func(w io.Writer) { writeEntry(w, view) }); err != nil {
@@ -162,7 +163,7 @@ func skipIndex(c *cli.Context, dir string) error {
 		}
 		changes = append(changes, id)
 	}
-	view, err := raftstore.ViewEntry(dir, index)
+	view, err := offline.ViewEntry(dir, index)
 	if err != nil {
 		return err
 	}
@@ -180,7 +181,7 @@ func skipIndex(c *cli.Context, dir string) error {
 	if actor == "" {
 		actor = osUser()
 	}
-	skip, err := raftstore.NewSkip(dir, index, changes, actor, c.String("reason"), time.Now())
+	skip, err := offline.NewSkip(dir, index, changes, actor, c.String("reason"), time.Now())
 	if err != nil {
 		return err
 	}
@@ -217,7 +218,7 @@ func plant(c *cli.Context, dir string, skip skipped.Skip) error {
 			return err
 		}
 	}
-	missing, err := raftstore.PlantSkip(dir, skip)
+	missing, err := offline.PlantSkip(dir, skip)
 	if err != nil {
 		return err
 	}
@@ -268,7 +269,7 @@ func agreed(c *cli.Context, question string) (bool, error) {
 }
 
 // writeEntry shows an entry to people. Its texts are escaped already.
-func writeEntry(out io.Writer, v *raftstore.EntryView) {
+func writeEntry(out io.Writer, v *offline.EntryView) {
 	fmt.Fprintf(out, "raft index %d, term %d: %s, %d bytes, %s\n", v.Index, v.Term, v.Command, v.Bytes, v.Entry)
 	state := "not applied"
 	if v.Applied {

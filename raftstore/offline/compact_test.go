@@ -1,4 +1,4 @@
-package raftstore
+package offline
 
 import (
 	"path/filepath"

@@ -1,4 +1,6 @@
-package raftstore
+// Package distrust makes a start read from the disk what an earlier process may have left
+// in memory only.
+package distrust
 
 import (
 	"errors"
@@ -23,20 +25,20 @@ import (
 // not read anew each time.
 
 const (
-	// troubleName is the file that a process leaves which ended for its disk. It need
+	// FileName is the file that a process leaves which ended for its disk. It need
 	// not be synced: it is in the same memory as the pages that it warns of.
-	troubleName = "disk-trouble"
+	FileName = "disk-trouble"
 	// troubleWait bounds the writing of it, on a disk in trouble.
 	troubleWait = 200 * time.Millisecond
 )
 
-// noteTrouble leaves word for the next start of the folder's server, if it can: cause
+// Note leaves word for the next start of the folder's server, if it can: cause
 // ended this one.
-func noteTrouble(dir string, cause error) {
+func Note(dir string, cause error) {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		_ = os.WriteFile(filepath.Join(dir, troubleName), []byte(cause.Error()+"\n"), 0o600)
+		_ = os.WriteFile(filepath.Join(dir, FileName), []byte(cause.Error()+"\n"), 0o600)
 	}()
 	select {
 	case <-done:
@@ -44,13 +46,13 @@ func noteTrouble(dir string, cause error) {
 	}
 }
 
-// distrust has the files of a data folder read from the disk: see above.
-func distrust(dir string) error {
+// Reread has the files of a data folder read from the disk: see above.
+func Reread(dir string) error {
 	paths, err := raftlog.Files(dir)
 	if err != nil {
 		return fmt.Errorf("data folder %s: %w", dir, err)
 	}
-	if _, err := os.Stat(filepath.Join(dir, troubleName)); err == nil {
+	if _, err := os.Stat(filepath.Join(dir, FileName)); err == nil {
 		paths = append(paths, filepath.Join(dir, changesdb.Name))
 	}
 	for _, path := range paths {
@@ -79,9 +81,9 @@ func dropCache(path string) error {
 	return err
 }
 
-// trustAgain ends a start that has read and checked everything.
-func trustAgain(dir string) error {
-	err := os.Remove(filepath.Join(dir, troubleName))
+// Clear ends a start that has read and checked everything.
+func Clear(dir string) error {
+	err := os.Remove(filepath.Join(dir, FileName))
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("data folder: %w: %w", disk.ErrTrouble, err)
 	}

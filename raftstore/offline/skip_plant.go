@@ -1,4 +1,4 @@
-package raftstore
+package offline
 
 import (
 	"errors"
@@ -13,6 +13,7 @@ import (
 	"rutter/log"
 	"rutter/raftstore/internal/boltfile"
 	"rutter/raftstore/internal/changesdb"
+	"rutter/raftstore/internal/command"
 	"rutter/raftstore/internal/disk"
 	"rutter/raftstore/internal/window"
 	"rutter/raftstore/skipped"
@@ -144,7 +145,7 @@ func (v *EntryView) skippable() error {
 		return fmt.Errorf("%w: this server has applied raft index %d already, and is at %d: what is in the log is undone by another change", skipped.Err, v.Index, v.AppliedIndex)
 	case v.raftType != raft.LogCommand:
 		return fmt.Errorf("%w: raft index %d is %s, which raft itself acts on: apply does not stop there", skipped.Err, v.Index, v.Command)
-	case v.Cluster.IsZero() || v.command == commandGenesis:
+	case v.Cluster.IsZero() || v.command == command.Genesis:
 		return fmt.Errorf("%w: raft index %d founds the cluster: nothing is lost if it begins anew with empty folders", skipped.Err, v.Index)
 	}
 	return nil

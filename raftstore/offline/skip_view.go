@@ -1,4 +1,4 @@
-package raftstore
+package offline
 
 import (
 	"encoding/json"
@@ -13,6 +13,7 @@ import (
 
 	"rutter/log"
 	"rutter/raftstore/internal/changesdb"
+	"rutter/raftstore/internal/command"
 	"rutter/raftstore/internal/disk"
 	"rutter/raftstore/internal/raftlog"
 	"rutter/raftstore/skipped"
@@ -119,9 +120,9 @@ func ViewEntry(dir string, index uint64) (*EntryView, error) {
 	return v, nil
 }
 
-// stoppedName is the file in the data folder that says which entry stopped the
+// StopFile is the file in the data folder that says which entry stopped the
 // server last, for who comes to see. Nothing depends on it.
-const stoppedName = "stopped.json"
+const StopFile = "stopped.json"
 
 // Stop says which entry stopped a server, and why.
 type Stop struct {
@@ -132,7 +133,7 @@ type Stop struct {
 
 // readStop returns what the server noted when it stopped at an entry, or nil.
 func readStop(dir string, index uint64) *Stop {
-	text, err := os.ReadFile(filepath.Join(dir, stoppedName))
+	text, err := os.ReadFile(filepath.Join(dir, StopFile))
 	var stop Stop
 	if err != nil || json.Unmarshal(text, &stop) != nil || stop.Index != index {
 		return nil
@@ -152,13 +153,13 @@ func (v *EntryView) fill(entry *raft.Log) {
 		v.Command = "nothing"
 		return
 	}
-	names := map[byte]string{commandBatch: "batch of changes", commandGenesis: "the founding of the cluster", commandFloor: "floor", commandRetention: "retention", commandFeature: "feature version"}
+	names := map[byte]string{command.Batch: "batch of changes", command.Genesis: "the founding of the cluster", command.Floor: "floor", command.Retention: "retention", command.Feature: "feature version"}
 	v.command = entry.Data[0]
 	v.Command = names[v.command]
 	if v.Command == "" {
 		v.Command = fmt.Sprintf("command %d, which this program does not know: a newer one may", v.command)
 	}
-	if v.command != commandBatch {
+	if v.command != command.Batch {
 		return
 	}
 	changes, err := log.SplitBatch(entry.Data[1:])

@@ -1,4 +1,4 @@
-package raftstore
+package offline
 
 import (
 	"errors"
@@ -31,7 +31,7 @@ type Rebirth struct {
 	Progress changesdb.Progress
 }
 
-func (r *Rebirth) check() error {
+func (r *Rebirth) Check() error {
 	if r.Dir == "" || r.Member.ID == "" {
 		return errors.New("raftstore: a data folder and a server's id are needed")
 	}
@@ -54,7 +54,7 @@ func (r *Rebirth) check() error {
 // verified in whole before anything is put into place, and a crash leaves
 // either nothing or all. It returns what was restored, with the new identity.
 func Restore(snapshot string, r Rebirth) (*Content, error) {
-	if err := r.check(); err != nil {
+	if err := r.Check(); err != nil {
 		return nil, err
 	}
 	if err := checkVacant(r.Dir); err != nil {
@@ -85,7 +85,7 @@ func (r *Rebirth) restore(c *Content, pending string) error {
 	if err != nil {
 		return err
 	}
-	if err := errors.Join(r.found(db, c, c.Index, c.Term), db.Close()); err != nil {
+	if err := errors.Join(r.Found(db, c, c.Index, c.Term), db.Close()); err != nil {
 		return err
 	}
 	if err := raftlog.Make(r.Dir, c.Term); err != nil {
@@ -120,9 +120,9 @@ func ownAs(dir, path string) error {
 	return os.Chown(path, int(owner.Uid), int(owner.Gid))
 }
 
-// found makes the content of db that of a new cluster of one, at a place in
+// Found makes the content of db that of a new cluster of one, at a place in
 // raft's log, in one transaction.
-func (r *Rebirth) found(db *bbolt.DB, c *Content, index, term uint64) error {
+func (r *Rebirth) Found(db *bbolt.DB, c *Content, index, term uint64) error {
 	conf := raft.Configuration{Servers: []raft.Server{{ID: raft.ServerID(r.Member.ID), Address: raft.ServerAddress(r.Member.Address)}}}
 	cluster := window.NewID(r.Now())
 	err := db.Update(func(tx *bbolt.Tx) error {
