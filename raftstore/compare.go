@@ -96,14 +96,14 @@ func (s *Store) askPoint(ctx context.Context, to raft.Server) Compared {
 	defer cancel()
 	newest := s.points.upTo(^uint64(0))
 	answer, err := s.callPeer(ctx, string(to.Address), askPoint, seqKey(log.Seq(newest.index)))
-	if err == nil && len(answer.payload) < pointAnswer {
-		err = fmt.Errorf("answer of %d bytes", len(answer.payload))
+	if err == nil && len(answer) < pointAnswer {
+		err = fmt.Errorf("answer of %d bytes", len(answer))
 	}
 	if err != nil {
 		c.Error = err.Error()
 		return c
 	}
-	r := reader{answer.payload}
+	r := reader{answer}
 	version := r.take(1)[0]
 	c.knows = r.take(1)[0]
 	if version != pointVersion {

@@ -42,10 +42,9 @@ type Skip struct {
 // Limits of a skip. All skips of a server stand in one row and in the greeting
 // of each of its connections.
 const (
-	maxSkips        = 64  // an operator's last resort, not a habit
-	maxSkipChanges  = 64  // named in one skip; more are the whole entry
-	maxSkipReason   = 512 // bytes
-	maxSkipGreeting = 1 << 20
+	maxSkips       = 64  // an operator's last resort, not a habit
+	maxSkipChanges = 64  // named in one skip; more are the whole entry
+	maxSkipReason  = 512 // bytes
 )
 
 // SkipState is what became of a skip that was planted.

@@ -16,6 +16,7 @@ import (
 	"go.etcd.io/bbolt"
 
 	"rutter/log"
+	"rutter/raftstore/internal/peer"
 )
 
 // errPoison is what the tests' entries stop apply with.
@@ -464,14 +465,15 @@ func TestNoSkips(t *testing.T) {
 	n := one(t, nil)
 	must(t, n, tagChange(newID(), "a"))
 	cluster := n.Head().Cluster
-	if got, err := greeting(cluster, n.skips()); err != nil || !bytes.Equal(got, append([]byte{streamRaft}, cluster[:]...)) {
+	note, err := n.skipNote()
+	if got := peer.Greeting(cluster, note); err != nil || !bytes.Equal(got, append([]byte{'R'}, cluster[:]...)) {
 		t.Errorf("it greets with %x, %v", got, err)
 	}
 	if text, err := json.Marshal(n.identity()); err != nil || strings.Contains(string(text), "skips") {
 		t.Errorf("its identity is %s, %v", text, err)
 	}
 	n.halt(t)
-	err := withChanges(n.cfg.Dir, true, func(tx *bbolt.Tx) error {
+	err = withChanges(n.cfg.Dir, true, func(tx *bbolt.Tx) error {
 		if row := tx.Bucket(bucketMeta).Get(keySkips); row != nil {
 			t.Errorf("changes.db has the row %q", row)
 		}
