@@ -6,10 +6,11 @@ import (
 	"fmt"
 
 	"rutter/log"
+	"rutter/raftstore/internal/peer"
 )
 
 // maxForeign bounds a request or an answer of another package, in bytes.
-const maxForeign = maxFrame - frameHeader
+const maxForeign = peer.MaxPayload
 
 // AnswerWith has fn answer what other servers ask with Ask. It is called before
 // Run. fn runs in a goroutine of its own for each request; its error reaches
@@ -34,8 +35,7 @@ func (s *Store) Ask(ctx context.Context, address string, request []byte) ([]byte
 	if address == s.Address() {
 		return s.answerForeign(ctx, request)
 	}
-	answer, err := s.callPeer(ctx, address, askForeign, request)
-	return answer.payload, err
+	return s.callPeer(ctx, address, askForeign, request)
 }
 
 func (s *Store) answerForeign(ctx context.Context, request []byte) ([]byte, error) {

@@ -133,10 +133,10 @@ func (s *Store) readClock(ctx context.Context, address string) (measured, error)
 		return measured{}, err
 	}
 	trip := time.Since(begun)
-	if len(answer.payload) < clockAnswer || answer.payload[0] != clockVersion {
-		return measured{}, fmt.Errorf("peer request of type %d is not known in this form: answer of %d bytes", askClock, len(answer.payload))
+	if len(answer) < clockAnswer || answer[0] != clockVersion {
+		return measured{}, fmt.Errorf("peer request of type %d is not known in this form: answer of %d bytes", askClock, len(answer))
 	}
-	shown := log.Time(binary.BigEndian.Uint64(answer.payload[1:]))
+	shown := log.Time(binary.BigEndian.Uint64(answer[1:]))
 	return measured{clock: shown, at: begun.Add(trip / 2), doubt: trip / 2}, nil
 }
 

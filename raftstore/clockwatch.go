@@ -187,7 +187,7 @@ func (s *Store) awaitClocks(ctx context.Context, r *raft.Raft) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, clockWait)
 	defer cancel()
-	if !s.tasks.start(func() { s.readClocks(ctx, r) }) {
+	if !s.tasks.Start(func() { s.readClocks(ctx, r) }) {
 		return ErrStopped
 	}
 	for !enough() {

@@ -100,14 +100,14 @@ func (s *Store) askPoint(ctx context.Context, to raft.Server) Compared {
 	defer cancel()
 	newest := s.points.upTo(^uint64(0))
 	answer, err := s.callPeer(ctx, string(to.Address), askPoint, changesdb.SeqKey(log.Seq(newest.index)))
-	if err == nil && len(answer.payload) < pointAnswer {
-		err = fmt.Errorf("answer of %d bytes", len(answer.payload))
+	if err == nil && len(answer) < pointAnswer {
+		err = fmt.Errorf("answer of %d bytes", len(answer))
 	}
 	if err != nil {
 		c.Error = err.Error()
 		return c
 	}
-	r := metarow.Reader{Rest: answer.payload}
+	r := metarow.Reader{Rest: answer}
 	version := r.Take(1)[0]
 	c.knows = r.Take(1)[0]
 	if version != pointVersion {

@@ -62,7 +62,7 @@ type Config struct {
 
 	// Raft's clock. Heartbeat is how long a follower waits for its leader, and
 	// so about half of what a failover takes. Followers are told of a commit at
-	// once (pipelines.go); CommitTimeout is how late they learn it where that fails.
+	// once (internal/peer/pipelines); CommitTimeout is how late they learn it where that fails.
 	Heartbeat     time.Duration // 500 ms
 	Election      time.Duration // Heartbeat
 	LeaderLease   time.Duration // Heartbeat

@@ -4,6 +4,7 @@ import (
 	"errors"
 
 	"rutter/raftstore/internal/disk"
+	"rutter/raftstore/internal/peer"
 )
 
 // Sentinels of the store. Refusals of a change are not errors: see
@@ -16,9 +17,9 @@ var (
 	ErrOverloaded = errors.New("raftstore: too many changes are waiting")
 	// ErrUnknown: the change may have been written or not. Retry with the same
 	// id: it is applied once in any case.
-	ErrUnknown = errors.New("raftstore: the fate of the change is not known")
+	ErrUnknown = peer.ErrUnknown
 	// ErrStopped: the store is not running, or has stopped because it failed.
-	ErrStopped = errors.New("raftstore: the store is not running")
+	ErrStopped = peer.ErrStopped
 	// ErrClock: the servers' clocks do not say what the time is: the only one there
 	// is has jumped, or those that there are differ. Never the client's clock.
 	ErrClock = errors.New("raftstore: the servers' clocks are wrong")

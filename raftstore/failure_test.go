@@ -1,7 +1,6 @@
 package raftstore
 
 import (
-	"bufio"
 	"bytes"
 	"context"
 	"errors"
@@ -264,21 +263,6 @@ func TestNotWritten(t *testing.T) {
 			t.Errorf("%v: %v, want unknown", err, got)
 		}
 	}
-}
-
-func FuzzFrame(f *testing.F) {
-	f.Add(appendFrame(nil, frame{7, askPropose, []byte("change")}))
-	f.Add([]byte{0, 0, 0, 1, 0})
-	f.Add([]byte{255, 255, 255, 255})
-	f.Fuzz(func(t *testing.T, b []byte) {
-		got, err := readFrame(bufio.NewReader(bytes.NewReader(b)))
-		if err != nil {
-			return
-		}
-		if again := appendFrame(nil, got); !bytes.HasPrefix(b, again) {
-			t.Errorf("%x does not begin with %x", b, again)
-		}
-	})
 }
 
 // TestBatchEntry: what the proposer writes is what the FSM splits.

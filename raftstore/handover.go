@@ -111,7 +111,7 @@ func (s *Store) handTo(ctx context.Context, r *raft.Raft, m Member) error {
 		return fmt.Errorf("hand over to %s: %w", m.ID, err)
 	}
 	told := make(chan error, 1)
-	if !s.tasks.start(func() {
+	if !s.tasks.Start(func() {
 		told <- transport.TimeoutNow(raft.ServerID(m.ID), raft.ServerAddress(m.Address), s.stand(transport), new(raft.TimeoutNowResponse))
 	}) {
 		return ErrStopped

@@ -68,7 +68,7 @@ func (s *Store) startRebuild() error {
 	if s.rebuilding() {
 		return errRebuilding
 	}
-	started := s.tasks.start(func() {
+	started := s.tasks.Start(func() {
 		ctx, cancel := context.WithCancel(context.Background())
 		defer cancel()
 		go func() {

@@ -58,7 +58,7 @@ func badMend(what, remedy string) *log.Refusal {
 func (s *Store) enqueueMend(c *log.Change, to log.Time, forced bool, done func(outcome)) error {
 	if refusal := s.checkMend(to, forced); refusal != nil {
 		s.counters.refused.Add(1)
-		if !s.tasks.start(func() { done(outcome{result: log.Result{ChangeID: c.ID, Refusal: refusal}}) }) {
+		if !s.tasks.Start(func() { done(outcome{result: log.Result{ChangeID: c.ID, Refusal: refusal}}) }) {
 			return ErrStopped
 		}
 		return nil

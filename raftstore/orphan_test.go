@@ -51,7 +51,7 @@ func endAbruptly(t *testing.T, n *node) {
 	if err := n.listener.Close(); err != nil {
 		t.Fatal(err)
 	}
-	n.tasks.hangUp()
+	n.tasks.HangUp()
 }
 
 func hasEnded(t *testing.T, n *node) {
@@ -99,7 +99,7 @@ func TestBrokenConnectionsReplaceNobody(t *testing.T) {
 	must(t, leader, tagChange(newID(), "before"))
 	term := leader.Status().Term
 	for range 5 {
-		leader.tasks.hangUp()
+		leader.tasks.HangUp()
 		if _, err := leader.Consistent(patience(t)); err != nil {
 			t.Fatal(err)
 		}

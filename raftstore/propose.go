@@ -367,7 +367,7 @@ func (s *Store) proposeOnce(ctx context.Context, c *log.Change, forwarded *[]byt
 	if err != nil {
 		return log.Result{}, err
 	}
-	result, err := log.DecodeResult(answer.payload)
+	result, err := log.DecodeResult(answer)
 	if err != nil {
 		return log.Result{}, fmt.Errorf("%w: answer of %s: %w", ErrUnknown, address, err)
 	}

@@ -230,10 +230,10 @@ func (s *Store) barrierOnce(ctx context.Context) (log.Seq, error) {
 	if err != nil {
 		return 0, err
 	}
-	if len(answer.payload) != 8 {
-		return 0, fmt.Errorf("barrier: answer of %d bytes from %s", len(answer.payload), address)
+	if len(answer) != 8 {
+		return 0, fmt.Errorf("barrier: answer of %d bytes from %s", len(answer), address)
 	}
-	return log.Seq(binary.BigEndian.Uint64(answer.payload)), nil
+	return log.Seq(binary.BigEndian.Uint64(answer)), nil
 }
 
 // barriers gathers the readers that wait for the next barrier.

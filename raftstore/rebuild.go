@@ -14,6 +14,8 @@ import (
 
 	"github.com/hashicorp/raft"
 	"go.etcd.io/bbolt"
+
+	"rutter/raftstore/internal/peer"
 )
 
 // A rebuild puts another server's state in the place of this one's, while the
@@ -172,7 +174,7 @@ func (s *Store) installRebuilt(ctx context.Context, r *raft.Raft, b *rebuild, k 
 // fetchImage receives an image that is at raft index from or later.
 func (s *Store) fetchImage(ctx context.Context, address string, from uint64) (*sink, error) {
 	p := s.peers.Load()
-	conn, err := p.dialImage(ctx, address)
+	conn, err := p.DialImage(ctx, address)
 	if err != nil {
 		return nil, err
 	}
@@ -210,7 +212,7 @@ func (s *Store) fetchImage(ctx context.Context, address string, from uint64) (*s
 func (s *Store) serveImage(ctx context.Context, conn net.Conn) {
 	defer conn.Close()
 	var from [8]byte
-	_ = conn.SetReadDeadline(time.Now().Add(firstByteWait))
+	_ = conn.SetReadDeadline(time.Now().Add(peer.FirstByteWait))
 	if _, err := io.ReadFull(conn, from[:]); err != nil {
 		return
 	}

@@ -203,7 +203,7 @@ func (s *Store) runRoom(ctx context.Context, r *raft.Raft) {
 		case <-ask.C:
 			select {
 			case asking <- struct{}{}:
-				if !s.tasks.start(func() {
+				if !s.tasks.Start(func() {
 					defer func() { <-asking }()
 					s.askForRoom(ctx, r)
 				}) {

@@ -13,6 +13,7 @@ import (
 	"rutter/log"
 	"rutter/projections"
 	"rutter/raftstore/history"
+	"rutter/raftstore/internal/peer"
 	"rutter/raftstore/internal/window"
 )
 
@@ -190,7 +191,7 @@ func TestClockOfOldPeer(t *testing.T) {
 	if answered, voters := c.answered(time.Now()); answered != 1 || voters != 2 {
 		t.Errorf("%d of %d answered", answered, voters)
 	}
-	c.note("s2", measured{}, errorOf(frame{kind: answerError, payload: []byte("peer request of type 20 is not known to this server: upgrade it")}))
+	c.note("s2", measured{}, errorOf(peer.Frame{Kind: answerError, Payload: []byte("peer request of type 20 is not known to this server: upgrade it")}))
 	c.settle(time.Now())
 	if answered, _ := c.answered(time.Now()); answered != 2 {
 		t.Error("a server of before is waited for")

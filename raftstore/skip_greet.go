@@ -1,10 +1,8 @@
 package raftstore
 
 import (
-	"encoding/binary"
 	"encoding/json"
 	"fmt"
-	"io"
 	"net"
 	"time"
 
@@ -13,48 +11,27 @@ import (
 	"rutter/raftstore/skipped"
 )
 
-// A server that has planted skips greets raft's connections with streamSkips, its
-// cluster's id (16), the length (4) and JSON of its skips: who lacks one, or has
-// another, is refused at both ends, and so gets no entry that it would apply in
-// another way. One without any greets with streamRaft, as programs do that know
-// of no skips. A server with an empty folder takes over what it is greeted
-// with: it has to come past the same entries.
+// A server that has planted skips adds JSON of them to the greeting of raft's
+// connections: who lacks one, or has another, is refused at both ends, and so gets no
+// entry that it would apply in another way. One without any greets as programs do that
+// know of no skips. A server with an empty folder takes over what it is greeted with: it
+// has to come past the same entries.
 
-// greeting returns the greeting of raft's connections.
-func greeting(cluster log.UUID, planted skipped.List) ([]byte, error) {
+// skipNote is what this server adds to its greeting; nil if it has no skips.
+func (s *Store) skipNote() ([]byte, error) {
+	planted := s.skips()
 	if len(planted) == 0 {
-		return append([]byte{streamRaft}, cluster[:]...), nil
-	}
-	text, err := json.Marshal(planted.Plain())
-	if err != nil {
-		return nil, err
-	}
-	b := append([]byte{streamSkips}, cluster[:]...)
-	b = binary.BigEndian.AppendUint32(b, uint32(len(text)))
-	return append(b, text...), nil
-}
-
-// readSkips reads what follows the cluster's id in a greeting.
-func readSkips(conn net.Conn, sort byte) ([]skipped.Skip, error) {
-	if sort != streamSkips {
 		return nil, nil
 	}
-	_ = conn.SetReadDeadline(time.Now().Add(firstByteWait))
-	var length [4]byte
-	if _, err := io.ReadFull(conn, length[:]); err != nil {
-		return nil, err
+	return json.Marshal(planted.Plain())
+}
+
+// readSkipNote reads the skips of another server's greeting, which may have none.
+func readSkipNote(note []byte) (all []skipped.Skip, err error) {
+	if note == nil {
+		return nil, nil
 	}
-	n := binary.BigEndian.Uint32(length[:])
-	if n > skipped.MaxGreeting {
-		return nil, fmt.Errorf("skips of %d bytes: %w", n, log.ErrTooLarge)
-	}
-	text := make([]byte, n)
-	if _, err := io.ReadFull(conn, text); err != nil {
-		return nil, err
-	}
-	_ = conn.SetReadDeadline(time.Time{})
-	var all []skipped.Skip
-	if err := json.Unmarshal(text, &all); err != nil {
+	if err := json.Unmarshal(note, &all); err != nil {
 		return nil, fmt.Errorf("skips: %w: %w", log.ErrCorrupt, err)
 	}
 	return all, nil
@@ -67,23 +44,32 @@ func (s *Store) skips() skipped.List {
 	return s.head.Skips
 }
 
+// skipsPause is the least time between two words about servers with other skips, which
+// try again and again.
+const skipsPause = 10 * time.Second
+
 // sameSkips reports whether a dialler of a cluster may talk raft to this server:
-// it has the same skips, or one of the two has applied nothing yet.
-func (s *Store) sameSkips(from net.Addr, cluster log.UUID, theirs []skipped.Skip) bool {
+// it has the same skips, or one of the two has applied nothing yet. The error says that
+// its note cannot be read.
+func (s *Store) sameSkips(from net.Addr, cluster log.UUID, note []byte) (bool, error) {
+	theirs, err := readSkipNote(note)
+	if err != nil {
+		return false, err
+	}
 	if cluster.IsZero() || s.Head().Cluster.IsZero() && s.adoptSkips(cluster, theirs) {
-		return true
+		return true, nil
 	}
 	what := s.skips().Differ(theirs)
 	if what == "" {
 		s.skipTrouble.Store(nil)
-		return true
+		return true, nil
 	}
 	s.skipTrouble.Store(&what)
 	now := time.Now().UnixNano()
-	if last := s.skipTold.Load(); now-last > int64(strangerPause) && s.skipTold.CompareAndSwap(last, now) {
+	if last := s.skipTold.Load(); now-last > int64(skipsPause) && s.skipTold.CompareAndSwap(last, now) {
 		s.logger.Error("refusing a server whose skipped entries are not this one's", "peer", from, "because", what)
 	}
-	return false
+	return false, nil
 }
 
 // adoptSkips takes over the skips of a cluster that this server, whose folder is

@@ -19,6 +19,7 @@ import (
 	"rutter/raftstore/internal/changesdb"
 	"rutter/raftstore/internal/command"
 	"rutter/raftstore/internal/digest"
+	"rutter/raftstore/internal/peer"
 	"rutter/raftstore/offline"
 	"rutter/raftstore/skipped"
 )
@@ -469,7 +470,8 @@ func TestNoSkips(t *testing.T) {
 	n := one(t, nil)
 	must(t, n, tagChange(newID(), "a"))
 	cluster := n.Head().Cluster
-	if got, err := greeting(cluster, n.skips()); err != nil || !bytes.Equal(got, append([]byte{streamRaft}, cluster[:]...)) {
+	note, err := n.skipNote()
+	if got := peer.Greeting(cluster, note); err != nil || !bytes.Equal(got, append([]byte{'R'}, cluster[:]...)) {
 		t.Errorf("it greets with %x, %v", got, err)
 	}
 	if text, err := json.Marshal(n.identity()); err != nil || strings.Contains(string(text), "skips") {

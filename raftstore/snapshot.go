@@ -274,7 +274,7 @@ func (k *sink) begin() error {
 	k.file, k.sum = file, sha256.New()
 	// Raft's main loop reads the stream, and would wait for ever for a sender
 	// that was stopped: the connections are given up, and made anew.
-	k.idle = time.AfterFunc(streamIdle, k.images.s.tasks.hangUp)
+	k.idle = time.AfterFunc(streamIdle, k.images.s.tasks.HangUp)
 	k.images.s.logger.Info("receiving a snapshot", "raft_index", k.marker.Index)
 	return nil
 }

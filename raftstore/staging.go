@@ -92,7 +92,7 @@ func (s *Store) identityOf(ctx context.Context, address string) (i identity, err
 	if err != nil {
 		return i, err
 	}
-	if err := json.Unmarshal(answer.payload, &i); err != nil {
+	if err := json.Unmarshal(answer, &i); err != nil {
 		return i, fmt.Errorf("identity of %s: %w", address, err)
 	}
 	return i, nil
@@ -242,7 +242,7 @@ func (s *Store) checkFounding(ctx context.Context) error {
 		if m.ID == s.cfg.ID {
 			continue
 		}
-		if s.tasks.start(func() {
+		if s.tasks.Start(func() {
 			i, err := s.identityOf(ctx, m.Address)
 			answers <- answer{m, i, err}
 		}) {

@@ -107,7 +107,7 @@ func (s *Store) giveUpLeading(ctx context.Context, r *raft.Raft) {
 	if !s.stall.giving.CompareAndSwap(false, true) {
 		return
 	}
-	if !s.tasks.start(func() {
+	if !s.tasks.Start(func() {
 		defer s.stall.giving.Store(false)
 		s.findHeir(ctx, r)
 	}) {
@@ -162,10 +162,10 @@ func (s *Store) findHeir(ctx context.Context, r *raft.Raft) {
 // the goroutines that wait for it.
 func (r *run) leave(end context.CancelFunc) error {
 	r.s.stall.left.Store(true)
-	go func() { _ = r.transport.endRaft(r.raft) }() // what went wrong is known
+	go func() { _ = r.transport.Shutdown(r.raft) }() // what went wrong is known
 	end()
-	err := r.mux.Close()
-	r.s.tasks.hangUp()
+	err := r.port.Close()
+	r.s.tasks.HangUp()
 	r.endDisk()
 	return err
 }

@@ -20,7 +20,7 @@ import (
 	"rutter/raftstore/internal/command"
 	"rutter/raftstore/internal/disk"
 	"rutter/raftstore/internal/distrust"
-	"rutter/raftstore/internal/hashilog"
+	"rutter/raftstore/internal/peer"
 	"rutter/raftstore/internal/raftlog"
 )
 
@@ -46,15 +46,14 @@ type Store struct {
 	room      roomWatch
 	budgets   *budgets
 	clock     *clock
-	peers     atomic.Pointer[peers] // set by Run
-	fresh     bool                  // the folder held no cluster when Run began
-	opened    time.Time             // for Age
+	peers     atomic.Pointer[peer.Client] // set by Run
+	fresh     bool                        // the folder held no cluster when Run began
+	opened    time.Time                   // for Age
 	// skipTrouble is why a server was refused last that has other skips; nil since
 	// one with the same came. skipTold is when that was logged, unix ns.
 	skipTrouble atomic.Pointer[string]
 	skipTold    atomic.Int64
-	peerSlots   chan struct{}
-	tasks       *tasks
+	tasks       *peer.Tasks
 	counters    counters
 	foreign     func(context.Context, []byte) ([]byte, error) // see AnswerWith; set before Run
 
@@ -76,7 +75,7 @@ type Store struct {
 	ready atomic.Bool  // has caught up with a leader's commit once
 	raft  atomic.Pointer[raft.Raft]
 	// transport is raft's own.
-	transport atomic.Pointer[transport]
+	transport atomic.Pointer[peer.Transport]
 
 	moveMu sync.Mutex
 	moved  chan struct{} // closed and replaced when the leader may have changed
@@ -116,23 +115,22 @@ func Open(cfg Config) (*Store, error) {
 func newStore(cfg Config) *Store {
 	known := newClocks(&cfg)
 	return &Store{
-		cfg:       cfg,
-		logger:    cfg.Logger.With("server", cfg.ID),
-		files:     new(changesdb.Files),
-		queue:     &queue{kick: make(chan struct{}, 1)},
-		clocks:    known,
-		clock:     newClock(&cfg, known.agreement.Load),
-		ops:       new(disk.Ops),
-		room:      roomWatch{upkeep: make(chan struct{}, 1)},
-		budgets:   newBudgets(&cfg),
-		opened:    time.Now(),
-		peerSlots: make(chan struct{}, maxPeerRequests),
-		tasks:     new(tasks),
-		barriers:  barriers{kick: make(chan struct{}, 1)},
-		changed:   make(chan struct{}),
-		moved:     make(chan struct{}),
-		failed:    make(chan struct{}),
-		ending:    make(chan struct{}),
+		cfg:      cfg,
+		logger:   cfg.Logger.With("server", cfg.ID),
+		files:    new(changesdb.Files),
+		queue:    &queue{kick: make(chan struct{}, 1)},
+		clocks:   known,
+		clock:    newClock(&cfg, known.agreement.Load),
+		ops:      new(disk.Ops),
+		room:     roomWatch{upkeep: make(chan struct{}, 1)},
+		budgets:  newBudgets(&cfg),
+		opened:   time.Now(),
+		tasks:    new(peer.Tasks),
+		barriers: barriers{kick: make(chan struct{}, 1)},
+		changed:  make(chan struct{}),
+		moved:    make(chan struct{}),
+		failed:   make(chan struct{}),
+		ending:   make(chan struct{}),
 	}
 }
 
@@ -324,8 +322,8 @@ func (s *Store) Ready() error {
 type run struct {
 	s         *Store
 	raft      *raft.Raft
-	transport *transport
-	mux       *mux
+	transport *peer.Transport
+	port      *peer.Port
 	persisted chan error // the persister has ended
 	endDisk   context.CancelFunc
 }
@@ -350,16 +348,16 @@ func (s *Store) Run(ctx context.Context) error {
 	loops.Go(func() { s.runProposer(work, r.raft) })
 	loops.Go(func() { s.runBarriers(work, r.raft) })
 	loops.Go(func() { s.runLeadership(work, r.raft) })
-	s.tasks.start(func() { s.runClocks(work, r.raft) })
-	s.tasks.start(func() { s.runCompare(work, r.raft) })
-	s.tasks.start(func() { s.runUpkeep(work, r.raft) })
-	s.tasks.start(func() { s.persister.RunSweeps(work) })
-	s.tasks.start(func() { s.runReady(work, r.raft) })
-	s.tasks.start(func() { s.runOrphan(work, r.raft, r.transport) })
-	s.tasks.start(func() { s.runStall(work, r.raft) })
-	s.tasks.start(func() { s.runRoom(work, r.raft) })
+	s.tasks.Start(func() { s.runClocks(work, r.raft) })
+	s.tasks.Start(func() { s.runCompare(work, r.raft) })
+	s.tasks.Start(func() { s.runUpkeep(work, r.raft) })
+	s.tasks.Start(func() { s.persister.RunSweeps(work) })
+	s.tasks.Start(func() { s.runReady(work, r.raft) })
+	s.tasks.Start(func() { s.leaderWatch(r).Run(work) })
+	s.tasks.Start(func() { s.runStall(work, r.raft) })
+	s.tasks.Start(func() { s.runRoom(work, r.raft) })
 	if len(s.cfg.Join) > 0 && s.mayJoin() {
-		s.tasks.start(func() {
+		s.tasks.Start(func() {
 			if err := s.join(work); err != nil {
 				s.fail(err)
 			}
@@ -399,36 +397,20 @@ func (s *Store) await(loops *sync.WaitGroup) {
 
 // startRaft starts the peer port, the persister and raft.
 func (s *Store) startRaft(life context.Context) (_ *run, err error) {
-	m := &mux{
-		listener: s.listener, network: s.cfg.Network, address: addr(s.address), tasks: s.tasks,
-		raft: make(chan net.Conn), done: make(chan struct{}), ctx: life,
-		cluster: func() log.UUID { return s.Head().Cluster }, skips: s.skips, sameSkips: s.sameSkips, logger: s.logger,
-	}
-	m.peer = func(conn net.Conn) { s.servePeer(life, conn) }
-	m.image = func(conn net.Conn) { s.serveImage(life, conn) }
-	s.peers.Store(&peers{
-		tasks: s.tasks,
-		dial: func(ctx context.Context, address string) (net.Conn, error) {
-			return m.dial(ctx, address, streamPeer)
-		},
-		dialImage: func(ctx context.Context, address string) (net.Conn, error) {
-			return m.dial(ctx, address, streamImage)
-		},
-	})
+	port := s.newPort(life)
+	s.peers.Store(peer.NewClient(port))
 	disk, endDisk := context.WithCancel(life)
-	r := &run{s: s, mux: m, persisted: make(chan error, 1), endDisk: endDisk}
-	transport := &transport{NetworkTransport: raft.NewNetworkTransportWithConfig(&raft.NetworkTransportConfig{
-		Stream: m, MaxPool: maxPool, Timeout: raftTimeout, Logger: hashilog.New(s.logger),
-	}), early: s.raftLog, terms: &terms{StableStore: s.raftLog}, running: s.raft.Load, unfit: s.stalled}
-	s.tasks.start(func() {
-		if err := m.run(); err != nil {
+	r := &run{s: s, port: port, persisted: make(chan error, 1), endDisk: endDisk}
+	transport := s.newTransport(port)
+	s.tasks.Start(func() {
+		if err := port.Run(); err != nil {
 			s.fail(err)
 		}
 	})
 	if s.fresh, err = s.bootstrap(life, transport); err != nil {
 		endDisk()
-		err = errors.Join(err, transport.Close(), m.Close())
-		s.tasks.stop()
+		err = errors.Join(err, transport.Close(), port.Close())
+		s.tasks.Stop()
 		return nil, err
 	}
 	go func() {
@@ -439,14 +421,14 @@ func (s *Store) startRaft(life context.Context) (_ *run, err error) {
 		r.persisted <- err
 	}()
 	err = s.calmly(func() (err error) {
-		r.raft, err = raft.NewRaft(raftConfig(&s.cfg, s.logger), telling{fsm{s}, transport, s.raftLog}, s.raftLog, transport.terms, s.images, transport)
+		r.raft, err = raft.NewRaft(raftConfig(&s.cfg, s.logger), transport.FSM(fsm{s}), s.raftLog, transport.Stable(), s.images, transport)
 		return err
 	})
 	if err != nil {
 		endDisk()
 		<-r.persisted
 		err = errors.Join(fmt.Errorf("start raft: %w", err), transport.Close())
-		s.tasks.stop()
+		s.tasks.Stop()
 		return nil, err
 	}
 	r.transport = transport
@@ -493,14 +475,14 @@ func (s *Store) bootstrap(ctx context.Context, transport raft.Transport) (fresh 
 // takes to changes.db what is left.
 func (r *run) stop(end context.CancelFunc) error {
 	var errs []error
-	if err := r.transport.endRaft(r.raft); err != nil {
+	if err := r.transport.Shutdown(r.raft); err != nil {
 		errs = append(errs, fmt.Errorf("stop raft: %w", err))
 	}
 	r.s.raftLog.SetLive(false)
 	r.s.raftLog.Settle()
 	end()
-	errs = append(errs, r.mux.Close())
-	r.s.tasks.stop()
+	errs = append(errs, r.port.Close())
+	r.s.tasks.Stop()
 	r.endDisk()
 	if err := <-r.persisted; !errors.Is(r.s.failure(), err) {
 		errs = append(errs, err)

@@ -55,7 +55,7 @@ var importTable = []row{
 		why: "the meaning of the log may depend on the log only, or servers would differ",
 	},
 	{
-		pkg: "raftstore", may: []string{"log", "log/budget", "projections", "raftstore/internal/boltfile", "raftstore/internal/disk", "raftstore/internal/hashilog", "raftstore/internal/raftlog"},
+		pkg: "raftstore", may: []string{"log", "log/budget", "projections", "raftstore/internal/boltfile", "raftstore/internal/disk", "raftstore/internal/hashilog", "raftstore/internal/peer", "raftstore/internal/peer/orphan", "raftstore/internal/raftlog"},
 		tests: []string{"raftstore/internal/raftlog/wal"},
 		why:   "agreement and keeping know nothing of HTTP or of compute nodes",
 	},
@@ -70,6 +70,26 @@ var importTable = []row{
 	{
 		pkg: "raftstore/internal/hashilog",
 		why: "messages of hashicorp's libraries look like ours, whoever sends them",
+	},
+	{
+		pkg: "raftstore/internal/peer", may: []string{"log", "raftstore/internal/hashilog", "raftstore/internal/peer/heartbeat", "raftstore/internal/peer/pipelines", "raftstore/internal/peer/votes"},
+		why: "servers reach each other without knowing what they ask and agree on",
+	},
+	{
+		pkg: "raftstore/internal/peer/heartbeat",
+		why: "holding raft's term still is one piece, which can go when raft does it",
+	},
+	{
+		pkg: "raftstore/internal/peer/orphan",
+		why: "standing for election at once is one piece, which sees the store through functions",
+	},
+	{
+		pkg: "raftstore/internal/peer/pipelines",
+		why: "what raft leaves undone in its pipelines is one piece, which can go when raft does it",
+	},
+	{
+		pkg: "raftstore/internal/peer/votes",
+		why: "asking twice for a vote is one piece, which can go when raft does it",
 	},
 	{
 		pkg: "raftstore/internal/raftlog", may: []string{"log", "raftstore/internal/boltfile", "raftstore/internal/disk", "raftstore/internal/raftlog/checked", "raftstore/internal/raftlog/early", "raftstore/internal/raftlog/wal"},

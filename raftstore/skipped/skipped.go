@@ -47,10 +47,9 @@ type Skip struct {
 // Limits of a skip. All skips of a server stand in one row and in the greeting
 // of each of its connections.
 const (
-	Most        = 64  // an operator's last resort, not a habit
-	maxChanges  = 64  // named in one skip; more are the whole entry
-	maxReason   = 512 // bytes
-	MaxGreeting = 1 << 20
+	Most       = 64  // an operator's last resort, not a habit
+	maxChanges = 64  // named in one skip; more are the whole entry
+	maxReason  = 512 // bytes
 )
 
 // State is what became of a skip that was planted.

@@ -1,4 +1,4 @@
-package raftstore
+package pipelines
 
 import (
 	"errors"
@@ -50,7 +50,7 @@ func TestRefusedPipelineEnds(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		inner := &stuck{answers: make(chan raft.AppendFuture), closed: make(chan struct{})}
-		tr := &transport{open: make(map[*pipeline]struct{})}
+		tr := &Set{open: make(map[*pipeline]struct{})}
 		p := tr.tellOn(inner)
 		ended := make(chan error, 1)
 		go func() {
@@ -76,7 +76,7 @@ func TestRefusedPipelineEnds(t *testing.T) {
 // A sender that waits in a pipeline which nobody reads any more is freed.
 func TestPipelinesAreClosed(t *testing.T) {
 	t.Parallel()
-	tr := &transport{open: make(map[*pipeline]struct{})}
+	tr := &Set{open: make(map[*pipeline]struct{})}
 	p := tr.tellOn(&stuck{closed: make(chan struct{})}) // its answers are nil: there are none
 	tr.open[p] = struct{}{}
 	ended := make(chan error, 1)
@@ -84,11 +84,11 @@ func TestPipelinesAreClosed(t *testing.T) {
 		_, err := p.AppendEntries(&raft.AppendEntriesRequest{Term: 1}, nil)
 		ended <- err
 	}()
-	tr.closePipelines()
+	tr.Close()
 	if err := <-ended; !errors.Is(err, raft.ErrPipelineReplicationNotSupported) {
 		t.Error(err)
 	}
-	tr.closePipelines() // none is left to be closed twice
+	tr.Close() // none is left to be closed twice
 	if len(tr.open) != 0 {
 		t.Errorf("%d pipelines are left", len(tr.open))
 	}
@@ -128,7 +128,7 @@ func TestPipelinesSayNothingTwice(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		inner := new(scribe)
-		p := new(transport).tellOn(inner)
+		p := new(Set).tellOn(inner)
 		defer p.Close()
 		entries := []*raft.Log{{Index: 8, Term: 1}}
 		for i, step := range []struct {
@@ -141,7 +141,7 @@ func TestPipelinesSayNothingTwice(t *testing.T) {
 			{request: raft.AppendEntriesRequest{Term: 1, LeaderCommitIndex: 7, Entries: entries}, sent: true},
 			{request: raft.AppendEntriesRequest{Term: 1, LeaderCommitIndex: 7}},
 			{request: raft.AppendEntriesRequest{Term: 1, LeaderCommitIndex: 8}, sent: true},
-			{request: raft.AppendEntriesRequest{Term: 1, LeaderCommitIndex: 8}, pause: pipelineQuiet - 1},
+			{request: raft.AppendEntriesRequest{Term: 1, LeaderCommitIndex: 8}, pause: Quiet - 1},
 			{request: raft.AppendEntriesRequest{Term: 1, LeaderCommitIndex: 8}, pause: 1, sent: true},
 			{request: raft.AppendEntriesRequest{Term: 1, LeaderCommitIndex: 8}},
 			{request: raft.AppendEntriesRequest{Term: 2, LeaderCommitIndex: 8}, sent: true},
@@ -166,11 +166,11 @@ func TestPipelinesTellCommits(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		inner := new(scribe)
-		tr := &transport{open: make(map[*pipeline]struct{})}
+		tr := &Set{open: make(map[*pipeline]struct{})}
 		p := tr.tellOn(inner)
 		tr.open[p] = struct{}{}
 		defer p.Close()
-		tr.committed(9, 3) // before anything was sent
+		tr.Committed(9, 3) // before anything was sent
 		if sent := inner.take(); len(sent) != 0 {
 			t.Errorf("told on a pipeline that was not used: %+v", sent)
 		}
@@ -194,7 +194,7 @@ func TestPipelinesTellCommits(t *testing.T) {
 			{committed{11, 3}, true},
 			{committed{10, 3}, false}, // back
 		} {
-			tr.committed(c.index, c.term)
+			tr.Committed(c.index, c.term)
 			sent := inner.take()
 			if told := len(sent) == 1; told != c.told || len(sent) > 1 {
 				t.Errorf("commit of %+v: sent %+v, want it to be told: %v", c.committed, sent, c.told)

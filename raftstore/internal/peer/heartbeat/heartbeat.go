@@ -1,16 +1,4 @@
-package raftstore
-
-import (
-	"bytes"
-	"sync"
-	"sync/atomic"
-
-	"github.com/hashicorp/raft"
-
-	"rutter/raftstore/internal/raftlog"
-)
-
-// terms keeps raft's term still while a heartbeat is handled.
+// Package heartbeat keeps raft's term still while a heartbeat is handled.
 //
 // Raft 1.7.3 handles heartbeats in the goroutine of their connection, beside its
 // main one, so that a follower whose disk is busy still hears its leader. But they
@@ -22,9 +10,29 @@ import (
 // So a heartbeat is handled there only if it changes neither: this server follows
 // in the heartbeat's term. All others are refused. Nothing is lost by that: a leader
 // also sends its entries and its commit index, at the latest with CommitTimeout or
-// pipelineQuiet, and these requests go through raft's main goroutine.
-type terms struct {
+// pipelines.Quiet, and these requests go through raft's main goroutine.
+//
+// Upstream: hashicorp/raft issue 695, open in 2026.
+//
+// Tests that fail without it: raftstore.TestHeartbeatChangesNoTerm, TestTermWaitsForHeartbeat.
+//
+// To be taken out when raft handles a heartbeat that changes term or state in its main
+// goroutine.
+package heartbeat
+
+import (
+	"bytes"
+	"sync"
+	"sync/atomic"
+
+	"github.com/hashicorp/raft"
+)
+
+// Terms is raft's stable store above another one: it holds back a new term while a
+// heartbeat is handled. Raft must get no other stable store.
+type Terms struct {
 	raft.StableStore
+	key []byte // of the term
 	// mu is held while a heartbeat is handled, and while a new term is saved, which
 	// raft does before it is in that term. So none begins meanwhile.
 	mu sync.Mutex
@@ -32,9 +40,14 @@ type terms struct {
 	saved atomic.Uint64
 }
 
+// New returns Terms above a stable store, which has raft's term under key.
+func New(below raft.StableStore, key []byte) *Terms {
+	return &Terms{StableStore: below, key: key}
+}
+
 // save saves a term, unless it was saved before: raft may do that again while it
 // handles a heartbeat.
-func (t *terms) save(term uint64, set func() error) error {
+func (t *Terms) save(term uint64, set func() error) error {
 	if t.saved.Load() == term {
 		return nil
 	}
@@ -48,34 +61,29 @@ func (t *terms) save(term uint64, set func() error) error {
 }
 
 // SetUint64 implements raft.StableStore.
-func (t *terms) SetUint64(key []byte, value uint64) error {
+func (t *Terms) SetUint64(key []byte, value uint64) error {
 	set := func() error { return t.StableStore.SetUint64(key, value) }
-	if bytes.Equal(key, raftlog.KeyCurrentTerm) {
+	if bytes.Equal(key, t.key) {
 		return t.save(value, set)
 	}
 	return set()
 }
 
 // GetUint64 implements raft.StableStore.
-func (t *terms) GetUint64(key []byte) (uint64, error) {
+func (t *Terms) GetUint64(key []byte) (uint64, error) {
 	value, err := t.StableStore.GetUint64(key)
-	if err == nil && bytes.Equal(key, raftlog.KeyCurrentTerm) {
+	if err == nil && bytes.Equal(key, t.key) {
 		t.saved.Store(value)
 	}
 	return value, err
 }
 
-// SetHeartbeatHandler implements raft.Transport.
-func (t *transport) SetHeartbeatHandler(handle func(raft.RPC)) {
-	t.NetworkTransport.SetHeartbeatHandler(func(rpc raft.RPC) { t.heartbeat(rpc, handle) })
-}
-
-// heartbeat hands one to raft if it changes nothing, and else refuses it.
-func (t *transport) heartbeat(rpc raft.RPC, handle func(raft.RPC)) {
-	t.terms.mu.Lock()
-	defer t.terms.mu.Unlock()
+// Handle hands a heartbeat to raft if it changes nothing, and else refuses it. r is nil
+// as long as raft does not run.
+func (t *Terms) Handle(rpc raft.RPC, r *raft.Raft, handle func(raft.RPC)) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
 	refused := &raft.AppendEntriesResponse{RPCHeader: raft.RPCHeader{ProtocolVersion: raft.ProtocolVersionMax}}
-	r := t.running()
 	if r == nil {
 		rpc.Respond(refused, nil)
 		return
