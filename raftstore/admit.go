@@ -17,16 +17,16 @@ func grows(c *log.Change) bool {
 }
 
 // roomFor says why the leader does not take a change, or nil.
-func (s *Store) roomFor(c *log.Change) error {
-	err := errorIn(&s.room.log)
+func (d *diskWatch) roomFor(c *log.Change) error {
+	err := errorIn(&d.room.log)
 	if err == nil {
-		err = errorIn(&s.room.file)
+		err = errorIn(&d.room.file)
 	}
 	if err == nil && grows(c) {
-		err = s.NoRoom()
+		err = d.store.NoRoom()
 	}
 	if err != nil {
-		s.room.refused.Add(1)
+		d.room.refused.Add(1)
 	}
 	return err
 }
@@ -38,11 +38,11 @@ const lagLimit = 2
 
 // behindOthers says that this server's changes.db is too far behind to be ready, or
 // nil. A leader refuses writes instead, and gives the leadership away (checkDisk).
-func (s *Store) behindOthers() error {
-	if s.leading() {
+func (d *diskWatch) behindOthers() error {
+	if d.store.lead.leading() {
 		return nil
 	}
-	return s.persister.Lagging(1)
+	return d.store.persister.Lagging(1)
 }
 
 // admit says why entries are not stored now, or nil; nothing is written then. Raft
@@ -51,22 +51,22 @@ func (s *Store) behindOthers() error {
 //
 // What is no command is little, and keeps the cluster together: it may use what is
 // kept of the reserve.
-func (s *Store) admit(entries []*raft.Log) error {
-	if err := errorIn(&s.room.last); err != nil {
+func (d *diskWatch) admit(entries []*raft.Log) error {
+	if err := errorIn(&d.room.last); err != nil {
 		return err
 	}
 	commands := false
 	for _, entry := range entries {
 		commands = commands || entry.Type == raft.LogCommand
 	}
-	if !commands || s.appends() {
+	if !commands || d.store.appends() {
 		return nil // a leader's commands were let in by roomFor, and are few
 	}
-	if err := errorIn(&s.room.log); err != nil {
+	if err := errorIn(&d.room.log); err != nil {
 		return err
 	}
-	if err := errorIn(&s.room.file); err != nil {
+	if err := errorIn(&d.room.file); err != nil {
 		return err
 	}
-	return s.persister.Lagging(lagLimit)
+	return d.store.persister.Lagging(lagLimit)
 }

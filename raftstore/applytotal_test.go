@@ -165,7 +165,7 @@ func TestPanicIsARefusal(t *testing.T) {
 	before := s.state.Sum()
 	// No bytes decode to an object that is nil: the program's own fault stands for any.
 	var none *log.VM
-	d := s.decide(&log.Change{ID: fixedID(1), Time: baseTime, By: log.Author{Role: log.RoleTrusted}, Ops: []log.Op{{Action: log.Create, Kind: log.KindVM, Object: none}}})
+	d := s.applier.decide(&log.Change{ID: fixedID(1), Time: baseTime, By: log.Author{Role: log.RoleTrusted}, Ops: []log.Op{{Action: log.Create, Kind: log.KindVM, Object: none}}})
 	if r := d.result.Refusal; r == nil || r.Code != log.CodeUndecided || len(d.events) > 0 || d.result.ChangeID != fixedID(1) {
 		t.Errorf("got %+v", d)
 	}

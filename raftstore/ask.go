@@ -28,7 +28,7 @@ func (s *Store) Ask(ctx context.Context, address string, request []byte) ([]byte
 		return nil, fmt.Errorf("raftstore: request of %d bytes, over %d: %w", len(request), maxForeign, log.ErrTooLarge)
 	}
 	if address == "" {
-		if address = s.leaderAddress(); address == "" {
+		if address = s.lead.leaderAddress(); address == "" {
 			return nil, ErrNoLeader
 		}
 	}
@@ -57,8 +57,8 @@ func (s *Store) Leading() (term uint64, ok bool) {
 		return 0, false
 	}
 	term = r.CurrentTerm()
-	return term, s.leading() && r.CurrentTerm() == term
+	return term, s.lead.leading() && r.CurrentTerm() == term
 }
 
 // LeaderMoved returns a channel that is closed when the leader may have changed.
-func (s *Store) LeaderMoved() <-chan struct{} { return s.leaderMoved() }
+func (s *Store) LeaderMoved() <-chan struct{} { return s.lead.leaderMoved() }

@@ -17,7 +17,7 @@ import (
 // does not lead: use Propose), ErrOverloaded, ErrNoRoom, ErrClock, log.ErrTooLarge. Those
 // that done gets: ErrNoLeader (not written) and ErrUnknown.
 func (s *Store) Enqueue(c *log.Change, done func(log.Result, error)) error {
-	err := s.enqueue(c, func(o outcome) { done(o.result, asNoLeader(o.err)) })
+	err := s.proposer.enqueue(c, func(o outcome) { done(o.result, asNoLeader(o.err)) })
 	return asNoLeader(err)
 }
 

@@ -65,7 +65,7 @@ func (s *bare) restart() {
 	s.state, s.head = c.State, c.Head
 	s.ring.Reset(c.Head.Seq)
 	s.applier.window, s.applier.head = c.Window, c.Head
-	s.points.reset(&c.Head)
+	s.comparison.points.reset(&c.Head)
 	s.persister = changesdb.NewPersister(s.persistOptions(), s.files, &c)
 }
 

@@ -57,7 +57,7 @@ func (b *budgets) giveBack(role log.Role, author string, ops, bytes int) {
 }
 
 // Budgets returns the meters of this server, which count what it did as the leader.
-func (s *Store) Budgets() []*budget.Meter { return s.budgets.all }
+func (s *Store) Budgets() []*budget.Meter { return s.proposer.budgets.all }
 
 // overloadedPayload is what a peer is told of a change that was not taken: which
 // budget, if it was one. Servers of before read no more than that it was not.

@@ -119,16 +119,16 @@ func (c *clocks) answered(now time.Time) (answered, voters int) {
 }
 
 // answerClock tells a peer what this server's clock shows.
-func (s *Store) answerClock() []byte {
-	return binary.BigEndian.AppendUint64([]byte{clockVersion}, uint64(log.TimeOf(s.cfg.Now())))
+func (k *timekeeper) answerClock() []byte {
+	return binary.BigEndian.AppendUint64([]byte{clockVersion}, uint64(log.TimeOf(k.store.cfg.Now())))
 }
 
 // readClock reads the clock of the server at an address.
-func (s *Store) readClock(ctx context.Context, address string) (measured, error) {
+func (k *timekeeper) readClock(ctx context.Context, address string) (measured, error) {
 	ctx, cancel := context.WithTimeout(ctx, clockAsk)
 	defer cancel()
 	begun := time.Now()
-	answer, err := s.callPeer(ctx, address, askClock, nil)
+	answer, err := k.store.callPeer(ctx, address, askClock, nil)
 	if err != nil {
 		return measured{}, err
 	}
@@ -141,15 +141,15 @@ func (s *Store) readClock(ctx context.Context, address string) (measured, error)
 }
 
 // readClocks reads the clocks of all other members once, and agrees on the time.
-func (s *Store) readClocks(ctx context.Context, r *raft.Raft) {
-	c := s.clocks
+func (k *timekeeper) readClocks(ctx context.Context, r *raft.Raft) {
+	c := k.clocks
 	members := r.GetConfiguration().Configuration().Servers
 	c.membersAre(members)
 	var wg sync.WaitGroup
 	for _, m := range members {
-		if id := string(m.ID); id != s.cfg.ID {
+		if id := string(m.ID); id != k.store.cfg.ID {
 			wg.Go(func() {
-				shown, err := s.readClock(ctx, string(m.Address))
+				shown, err := k.readClock(ctx, string(m.Address))
 				c.note(id, shown, err)
 			})
 		}
@@ -197,11 +197,11 @@ func (c *clocks) note(id string, m measured, err error) {
 }
 
 // runClocks reads the other servers' clocks from time to time.
-func (s *Store) runClocks(ctx context.Context, r *raft.Raft) {
+func (k *timekeeper) runClocks(ctx context.Context, r *raft.Raft) {
 	var alarms map[string]string
 	for {
-		s.readClocks(ctx, r)
-		alarms = s.watchClock(alarms)
+		k.readClocks(ctx, r)
+		alarms = k.watchClock(alarms)
 		timer := time.NewTimer(clockEvery)
 		select {
 		case <-timer.C:

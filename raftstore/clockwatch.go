@@ -59,7 +59,7 @@ type OtherClock struct {
 // Clock says what this server knows of the time now.
 func (s *Store) Clock() Clock {
 	now := time.Now()
-	a := s.clocks.agreement.Load()
+	a := s.times.clocks.agreement.Load()
 	c := Clock{
 		Now: log.TimeOf(s.cfg.Now()), Agreed: a.at(now), Judged: a.judged, Bound: a.bound, alarms: make(map[string]string),
 	}
@@ -68,15 +68,15 @@ func (s *Store) Clock() Clock {
 	logTime := s.head.Time
 	s.mu.RUnlock()
 	c.Ahead = time.Duration(logTime - c.Agreed)
-	s.clocks.mu.Lock()
-	for id, p := range s.clocks.peers {
+	s.times.clocks.mu.Lock()
+	for id, p := range s.times.clocks.peers {
 		offset, known := a.differs[id]
 		c.Others = append(c.Others, OtherClock{id, known, a.wrong(id), offset, a.doubts[id], p.err})
 	}
-	s.clocks.mu.Unlock()
+	s.times.clocks.mu.Unlock()
 	slices.SortFunc(c.Others, func(a, b OtherClock) int { return cmp.Compare(a.ID, b.ID) })
 	c.sound(s.cfg.ID, a, logTime)
-	if _, err := s.clock.sure(); err != nil && a.alone() && s.leading() {
+	if _, err := s.times.clock.sure(); err != nil && a.alone() && s.lead.leading() {
 		c.alarms["jump"] = err.Error()
 	}
 	for _, key := range slices.Sorted(maps.Keys(c.alarms)) {
@@ -86,7 +86,7 @@ func (s *Store) Clock() Clock {
 }
 
 // Now is what the servers agree that the time is, as what a certificate is issued by.
-func (s *Store) Now() time.Time { return s.clocks.agreement.Load().at(time.Now()).Std() }
+func (s *Store) Now() time.Time { return s.times.clocks.agreement.Load().at(time.Now()).Std() }
 
 // LogNow is the time that an entry of now would have: that of the last one, if it is
 // ahead of the servers' clocks.
@@ -134,18 +134,25 @@ func aside(offset time.Duration) string {
 	return fmt.Sprintf("%v ahead of the servers' agreed clock", offset.Round(time.Millisecond))
 }
 
+// timekeeper knows the servers' clocks, and stamps on the leader.
+type timekeeper struct {
+	store  *Store
+	clocks *clocks
+	clock  *clock
+}
+
 // watchClock logs what has begun to be wrong with the time, and what is right again,
 // given what was wrong before; it returns what is now.
-func (s *Store) watchClock(before map[string]string) map[string]string {
-	now := s.Clock().alarms
+func (k *timekeeper) watchClock(before map[string]string) map[string]string {
+	now := k.store.Clock().alarms
 	for key, text := range now {
 		if before[key] == "" {
-			s.logger.Warn("clock alarm", "what", text)
+			k.store.logger.Warn("clock alarm", "what", text)
 		}
 	}
 	for key := range before {
 		if now[key] == "" {
-			s.logger.Info("clock alarm over", "of", key)
+			k.store.logger.Info("clock alarm over", "of", key)
 		}
 	}
 	return now
@@ -153,33 +160,33 @@ func (s *Store) watchClock(before map[string]string) map[string]string {
 
 // assumeTime has an elected server know the time before it stamps anything, or give
 // the leadership on if its own clock is wrong and another's is not.
-func (s *Store) assumeTime(ctx context.Context, r *raft.Raft) error {
-	if err := s.awaitClocks(ctx, r); err != nil {
+func (k *timekeeper) assumeTime(ctx context.Context, r *raft.Raft) error {
+	if err := k.awaitClocks(ctx, r); err != nil {
 		return err
 	}
-	s.clocks.settle(time.Now())
-	a := s.clocks.agreement.Load()
-	if a.wrong(s.cfg.ID) {
-		if err := s.giveAway(ctx, r); err == nil && r.State() != raft.Leader {
+	k.clocks.settle(time.Now())
+	a := k.clocks.agreement.Load()
+	if a.wrong(k.store.cfg.ID) {
+		if err := k.store.lead.giveAway(ctx, r); err == nil && r.State() != raft.Leader {
 			return errGivenOn
 		}
 	}
-	s.mu.RLock()
-	logTime := s.head.Time
-	s.mu.RUnlock()
-	if gap := time.Duration(log.TimeOf(s.cfg.Now()) - logTime); a.alone() && logTime > 0 && gap > oddGap {
-		s.logger.Warn("this server's clock is far ahead of the last entry, and there is no other to compare it with: if it is wrong, set it right before anything is written", "clock", log.TimeOf(s.cfg.Now()), "log", logTime)
+	k.store.mu.RLock()
+	logTime := k.store.head.Time
+	k.store.mu.RUnlock()
+	if gap := time.Duration(log.TimeOf(k.store.cfg.Now()) - logTime); a.alone() && logTime > 0 && gap > oddGap {
+		k.store.logger.Warn("this server's clock is far ahead of the last entry, and there is no other to compare it with: if it is wrong, set it right before anything is written", "clock", log.TimeOf(k.store.cfg.Now()), "log", logTime)
 	}
-	s.clock.reset(logTime)
+	k.clock.reset(logTime)
 	return nil
 }
 
 // awaitClocks waits until a majority of the voters has said what its clock shows, or
 // that it cannot.
-func (s *Store) awaitClocks(ctx context.Context, r *raft.Raft) error {
-	s.clocks.membersAre(r.GetConfiguration().Configuration().Servers)
+func (k *timekeeper) awaitClocks(ctx context.Context, r *raft.Raft) error {
+	k.clocks.membersAre(r.GetConfiguration().Configuration().Servers)
 	enough := func() bool {
-		answered, voters := s.clocks.answered(time.Now())
+		answered, voters := k.clocks.answered(time.Now())
 		return answered > voters/2
 	}
 	if enough() {
@@ -187,7 +194,7 @@ func (s *Store) awaitClocks(ctx context.Context, r *raft.Raft) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, clockWait)
 	defer cancel()
-	if !s.tasks.Start(func() { s.readClocks(ctx, r) }) {
+	if !k.store.tasks.Start(func() { k.readClocks(ctx, r) }) {
 		return ErrStopped
 	}
 	for !enough() {
@@ -204,16 +211,16 @@ func (s *Store) awaitClocks(ctx context.Context, r *raft.Raft) error {
 
 // checkClock gives the leadership away if this server's clock is wrong, and another's
 // is not. It returns when that was tried last.
-func (s *Store) checkClock(ctx context.Context, r *raft.Raft, tried time.Time) time.Time {
-	if r.State() != raft.Leader || !s.clocks.agreement.Load().wrong(s.cfg.ID) {
+func (k *timekeeper) checkClock(ctx context.Context, r *raft.Raft, tried time.Time) time.Time {
+	if r.State() != raft.Leader || !k.clocks.agreement.Load().wrong(k.store.cfg.ID) {
 		return time.Time{}
 	}
 	if !tried.IsZero() && time.Since(tried) < clockGiveEvery {
 		return tried
 	}
-	s.logger.Warn("giving the leadership away", "because", errGivenOn)
-	if err := s.giveAway(ctx, r); err != nil {
-		s.logger.Warn("nobody took the leadership; changes are stamped by the agreed clock", "error", err)
+	k.store.logger.Warn("giving the leadership away", "because", errGivenOn)
+	if err := k.store.lead.giveAway(ctx, r); err != nil {
+		k.store.logger.Warn("nobody took the leadership; changes are stamped by the agreed clock", "error", err)
 	}
 	return time.Now()
 }

@@ -163,7 +163,7 @@ func leaderOf(t testing.TB, nodes []*node) *node {
 	t.Helper()
 	for ctx := patience(t); ctx.Err() == nil; {
 		for _, n := range nodes {
-			if n.cancel != nil && n.leading() {
+			if n.cancel != nil && n.lead.leading() {
 				return n
 			}
 		}

@@ -72,10 +72,10 @@ func TestMinorityStops(t *testing.T) {
 				t.Errorf("status %+v", st)
 			}
 			rest := others(nodes, odd)
-			until(t, rest[0], "another one leads", func() bool { return rest[0].leading() || rest[1].leading() })
+			until(t, rest[0], "another one leads", func() bool { return rest[0].lead.leading() || rest[1].lead.leading() })
 			stop := make(chan struct{})
 			acked := writers(t, 4, stop, func(i int) *node { return rest[i%2] })
-			if err := rest[0].RebuildMember(patience(t), odd.cfg.ID); err != nil {
+			if err := rest[0].members.RebuildMember(patience(t), odd.cfg.ID); err != nil {
 				t.Fatal(err)
 			}
 			until(t, odd, "the odd server is whole", func() bool { return odd.Ready() == nil })

@@ -41,7 +41,7 @@ func TestRetryGetsFirstResult(t *testing.T) {
 	again(nodes)
 	// Another leader.
 	old := leaderOf(t, nodes)
-	if err := old.Transfer(patience(t), ""); err != nil {
+	if err := old.members.Transfer(patience(t), ""); err != nil {
 		t.Fatal(err)
 	}
 	again(nodes)

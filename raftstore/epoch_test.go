@@ -39,8 +39,8 @@ func TestRestoreRaisesEpoch(t *testing.T) {
 	for what, replace := range map[string]func() error{
 		"restore": func() error { return s.take(meta, image) },
 		"rebuild": func() error {
-			b, _, err := s.beginRebuild()
-			s.endRebuild(b)
+			b, _, err := s.applier.beginRebuild()
+			s.applier.endRebuild(b)
 			return err
 		},
 	} {

@@ -184,7 +184,7 @@ func TestTermNotSaved(t *testing.T) {
 	if err := victim.raftLog.Close(); err != nil {
 		t.Fatal(err)
 	}
-	if err := leader.Transfer(patience(t), ""); err != nil {
+	if err := leader.members.Transfer(patience(t), ""); err != nil {
 		t.Log("transfer:", err)
 	}
 	victim.stopsWith(t, ErrDisk)

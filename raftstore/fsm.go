@@ -36,10 +36,10 @@ func (f fsm) ApplyBatch(entries []*raft.Log) []any {
 	responses := make([]any, len(entries))
 	seq := s.applier.head.Seq
 	for i, entry := range entries {
-		responses[i] = s.applyEntry(entry)
+		responses[i] = s.applier.applyEntry(entry)
 	}
 	if s.applier.head.Seq != seq {
-		s.wake()
+		s.applier.wake()
 	}
 	return responses
 }
@@ -47,6 +47,8 @@ func (f fsm) ApplyBatch(entries []*raft.Log) []any {
 // applier is what belongs to the FSM's goroutine, and to a rebuild that puts
 // another state in the place of this one.
 type applier struct {
+	store *Store
+
 	mu     sync.Mutex // taken before Store.mu
 	enc    *log.Encoder
 	dec    log.ChangeDecoder
@@ -66,11 +68,10 @@ type applier struct {
 }
 
 // applyEntry applies one raft entry as a whole, or stops the server.
-func (s *Store) applyEntry(entry *raft.Log) any {
-	if err := s.failure(); err != nil {
+func (a *applier) applyEntry(entry *raft.Log) any {
+	if err := a.store.failure(); err != nil {
 		return err
 	}
-	a := &s.applier
 	if a.rebuild != nil {
 		a.rebuild.keep(entry)
 		return nil
@@ -81,14 +82,14 @@ func (s *Store) applyEntry(entry *raft.Log) any {
 	}
 	u := new(changesdb.Unit)
 	a.index = entry.Index
-	a.window.Settle(s.persister.Progress().Index)
+	a.window.Settle(a.store.persister.Progress().Index)
 	if !a.window.Contained() {
 		u.Window.Trimmed = a.window.Trimmed()
 	}
-	response, err := s.applyOrSkip(entry, u)
+	response, err := a.applyOrSkip(entry, u)
 	if err != nil {
-		err = s.stoppedBy(entry, err)
-		s.fail(err)
+		err = a.stoppedBy(entry, err)
+		a.store.fail(err)
 		return err
 	}
 	a.head.Trimmed, a.head.Leaps, u.Window.Changes = a.window.Trimmed(), a.window.Leaps(), a.window.TakeChanges()
@@ -96,18 +97,17 @@ func (s *Store) applyEntry(entry *raft.Log) any {
 		u.Window.Trimmed = a.window.Trimmed()
 	}
 	a.head.Applied, a.head.Term, a.head.Command = entry.Index, entry.Term, entry.Index
-	a.head.StateSum, a.head.WindowSum, a.head.Summed = changesdb.StateSum(s.state), a.window.Digest(), true
-	s.points.push(&a.head)
-	s.mu.Lock()
-	s.head = a.head
-	s.state.SetTime(a.head.Time) // a retry or a refusal moves it without an event
-	s.mu.Unlock()
-	s.persister.Hand(u, a.head)
+	a.head.StateSum, a.head.WindowSum, a.head.Summed = changesdb.StateSum(a.store.state), a.window.Digest(), true
+	a.store.comparison.points.push(&a.head)
+	a.store.mu.Lock()
+	a.store.head = a.head
+	a.store.state.SetTime(a.head.Time) // a retry or a refusal moves it without an event
+	a.store.mu.Unlock()
+	a.store.persister.Hand(u, a.head)
 	return response
 }
 
-func (s *Store) applyData(entry *raft.Log, u *changesdb.Unit) (any, error) {
-	a := &s.applier
+func (a *applier) applyData(entry *raft.Log, u *changesdb.Unit) (any, error) {
 	if entry.Type == raft.LogConfiguration {
 		a.head.Conf, a.head.ConfIndex = raft.DecodeConfiguration(entry.Data), entry.Index
 		return nil, nil
@@ -117,38 +117,38 @@ func (s *Store) applyData(entry *raft.Log, u *changesdb.Unit) (any, error) {
 	}
 	switch first, data := entry.Data[0], entry.Data[1:]; first {
 	case command.Batch:
-		return s.applyBatch(data, u)
+		return a.applyBatch(data, u)
 	case command.Genesis:
-		return nil, s.applyGenesis(data)
+		return nil, a.applyGenesis(data)
 	case command.Floor:
-		return nil, s.applyFloor(data)
+		return nil, a.applyFloor(data)
 	case command.Retention:
-		return nil, s.applyRetention(data)
+		return nil, a.applyRetention(data)
 	case command.Feature:
-		return nil, s.applyFeature(data)
+		return nil, a.applyFeature(data)
 	default:
 		return nil, fmt.Errorf("command %d is of a newer program: upgrade this server: %w", first, log.ErrFormat)
 	}
 }
 
 // applyGenesis takes the cluster's identity; the first one holds.
-func (s *Store) applyGenesis(data []byte) error {
+func (a *applier) applyGenesis(data []byte) error {
 	if len(data) < 20 {
 		return fmt.Errorf("genesis of %d bytes: %w", len(data), log.ErrCorrupt)
 	}
 	feature := binary.BigEndian.Uint32(data[16:])
-	if feature > s.cfg.features {
-		return fmt.Errorf("the cluster is of feature version %d, and this program knows %d: upgrade it: %w", feature, s.cfg.features, log.ErrFormat)
+	if feature > a.store.cfg.features {
+		return fmt.Errorf("the cluster is of feature version %d, and this program knows %d: upgrade it: %w", feature, a.store.cfg.features, log.ErrFormat)
 	}
-	if a := &s.applier; a.head.Cluster.IsZero() {
+	if a.head.Cluster.IsZero() {
 		a.head.Cluster = log.UUID(data[:16])
-		s.becomeOfFeature(feature)
+		a.becomeOfFeature(feature)
 	}
 	return nil
 }
 
 // applyBatch applies the changes of a batch in order.
-func (s *Store) applyBatch(data []byte, u *changesdb.Unit) ([]log.Result, error) {
+func (a *applier) applyBatch(data []byte, u *changesdb.Unit) ([]log.Result, error) {
 	changes, err := log.SplitBatch(data)
 	if err != nil {
 		return nil, err
@@ -156,7 +156,7 @@ func (s *Store) applyBatch(data []byte, u *changesdb.Unit) ([]log.Result, error)
 	results := make([]log.Result, len(changes))
 	u.Slots, u.Window.Results = make([]changesdb.Slot, 0, len(changes)), make([]window.Result, 0, len(changes))
 	for i, raw := range changes {
-		if results[i], err = s.applyChange(raw, u); err != nil {
+		if results[i], err = a.applyChange(raw, u); err != nil {
 			return nil, fmt.Errorf("change %d: %w", i, err)
 		}
 	}
@@ -165,39 +165,38 @@ func (s *Store) applyBatch(data []byte, u *changesdb.Unit) ([]log.Result, error)
 
 // applyChange decides and applies one change. Everything that it reads is
 // replicated, so each server computes the same (DESIGN section 2, rule 3).
-func (s *Store) applyChange(raw []byte, u *changesdb.Unit) (log.Result, error) {
-	a := &s.applier
+func (a *applier) applyChange(raw []byte, u *changesdb.Unit) (log.Result, error) {
 	c, err := a.readChange(raw)
 	if errors.Is(err, log.ErrFormat) {
 		return log.Result{}, err
 	}
 	if err != nil {
-		return s.refuseUnreadable(err), nil
+		return a.refuseUnreadable(err), nil
 	}
 	a.head.Time = max(a.head.Time, c.Time)
 	c.Time = a.head.Time
 	a.window.Advance(c.Time)
 	asker := c.Asker()
 	if known := a.window.Known(c.ID); known != nil {
-		return s.knownResult(c, asker, known)
+		return a.knownResult(c, asker, known)
 	}
-	if refusal := s.checkID(c, asker); refusal != nil {
-		s.counters.refused.Add(1)
+	if refusal := a.checkID(c, asker); refusal != nil {
+		a.store.counters.refused.Add(1)
 		return log.Result{ChangeID: c.ID, Refusal: refusal}, nil
 	}
 	if err := a.fails(c.ID); err != nil {
 		return log.Result{}, err
 	}
-	d := s.decide(c)
+	d := a.decide(c)
 	result := d.result
 	if result.Refusal != nil {
-		s.counters.refused.Add(1)
+		a.store.counters.refused.Add(1)
 		if a.window.Check(c.ID, asker, c.Time) != nil {
 			return result, nil // it was to set the time (checkID), which stays: its id is of another one
 		}
 	} else {
 		a.setTime(d.events)
-		if err := s.fold(&d); err != nil {
+		if err := a.fold(&d); err != nil {
 			return log.Result{}, fmt.Errorf("change %s: %w", c.ID, err)
 		}
 	}
@@ -218,11 +217,11 @@ func (s *Store) applyChange(raw []byte, u *changesdb.Unit) (log.Result, error) {
 }
 
 // wake tells the readers that the log moved.
-func (s *Store) wake() {
-	s.mu.Lock()
-	old := s.changed
-	s.changed = make(chan struct{})
-	s.mu.Unlock()
+func (a *applier) wake() {
+	a.store.mu.Lock()
+	old := a.store.changed
+	a.store.changed = make(chan struct{})
+	a.store.mu.Unlock()
 	close(old)
 }
 
@@ -275,46 +274,46 @@ func (f fsm) Restore(from io.ReadCloser) error {
 	if !ok {
 		return fmt.Errorf("raftstore: a restore can only come from the store's own files, not from %T", from)
 	}
-	return f.s.restore(image.sink)
+	return f.s.applier.restore(image.sink)
 }
 
 // restore publishes the image that a sink received. Until the rename an error
 // leaves everything as it was.
-func (s *Store) restore(k *sink) error {
+func (a *applier) restore(k *sink) error {
 	db, c, err := k.open()
 	if err != nil {
 		return err
 	}
-	s.applier.mu.Lock()
-	defer s.applier.mu.Unlock()
-	if err := s.install(k, db, &c); err != nil {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if err := a.install(k, db, &c); err != nil {
 		return err
 	}
-	s.applier.rebuild = nil // it wanted just this
-	s.logger.Info("state restored from a snapshot", "seq", c.Head.Seq, "raft_index", c.Head.Applied)
+	a.rebuild = nil // it wanted just this
+	a.store.logger.Info("state restored from a snapshot", "seq", c.Head.Seq, "raft_index", c.Head.Applied)
 	return nil
 }
 
 // install makes a received file changes.db, and what it holds the state. The
 // caller holds applier.mu. Until the rename an error leaves everything as it was;
 // one of the folder's sync after it ends the server.
-func (s *Store) install(k *sink, db *bbolt.DB, c *changesdb.Content) error {
+func (a *applier) install(k *sink, db *bbolt.DB, c *changesdb.Content) error {
 	if err := k.publish(); err != nil {
 		if errors.Is(err, errFolder) {
-			s.fail(err) // the disk may have either file: a restart finds out which
+			a.store.fail(err) // the disk may have either file: a restart finds out which
 		}
 		return errors.Join(err, db.Close())
 	}
-	if err := s.persister.Replace(db, c); err != nil {
-		s.logger.Warn("closing the replaced changes.db", "error", err)
+	if err := a.store.persister.Replace(db, c); err != nil {
+		a.store.logger.Warn("closing the replaced changes.db", "error", err)
 	}
-	s.applier.window, s.applier.head = c.Window, c.Head
-	s.points.reset(&c.Head)
-	s.mu.Lock()
-	s.state, s.head = c.State, c.Head
-	s.ring.Reset(c.Head.Seq)
-	s.mu.Unlock()
-	s.counters.restores.Add(1)
-	s.wake()
+	a.window, a.head = c.Window, c.Head
+	a.store.comparison.points.reset(&c.Head)
+	a.store.mu.Lock()
+	a.store.state, a.store.head = c.State, c.Head
+	a.store.ring.Reset(c.Head.Seq)
+	a.store.mu.Unlock()
+	a.store.counters.restores.Add(1)
+	a.wake()
 	return nil
 }

@@ -104,7 +104,7 @@ func threeAgree(t *testing.T, file, raw []byte) {
 		if again, err := log.NewEncoder().Change(c); err == nil && readable(again) != nil {
 			t.Fatalf("a leader proposes what cannot be read: %v", readable(again))
 		}
-		_, _ = goesOn.refuseEarly(c, trialBytes)
+		_, _ = goesOn.proposer.refuseEarly(c, trialBytes)
 	}
 	data := batchOf(raw)
 	var first []byte

@@ -23,13 +23,13 @@ func TestRefusedByTheQueueCostsNothing(t *testing.T) {
 	}
 	closed := errors.New("test: closed")
 	setClosed := func(err error) {
-		n.queue.mu.Lock()
-		n.queue.closed = err
-		n.queue.mu.Unlock()
+		n.proposer.queue.mu.Lock()
+		n.proposer.queue.closed = err
+		n.proposer.queue.mu.Unlock()
 	}
 	setClosed(closed)
 	for range 3 {
-		if err := n.enqueue(change, func(outcome) {}); !errors.Is(err, closed) {
+		if err := n.proposer.enqueue(change, func(outcome) {}); !errors.Is(err, closed) {
 			t.Fatalf("a queue that takes nothing: %v", err)
 		}
 	}

@@ -32,26 +32,26 @@ var (
 )
 
 // stand returns the request that makes the server which gets it stand for election.
-func (s *Store) stand(transport raft.Transport) *raft.TimeoutNowRequest {
-	self := raft.ServerID(s.cfg.ID)
+func (l *leadership) stand(transport raft.Transport) *raft.TimeoutNowRequest {
+	self := raft.ServerID(l.store.cfg.ID)
 	return &raft.TimeoutNowRequest{RPCHeader: raft.RPCHeader{
-		ProtocolVersion: raft.ProtocolVersionMax, ID: []byte(self), Addr: transport.EncodePeer(self, raft.ServerAddress(s.address)),
+		ProtocolVersion: raft.ProtocolVersionMax, ID: []byte(self), Addr: transport.EncodePeer(self, raft.ServerAddress(l.store.address)),
 	}}
 }
 
 // giveAway makes another voter the leader, the one that has most of the log.
-func (s *Store) giveAway(ctx context.Context, r *raft.Raft) error {
-	heir, err := s.heir(ctx, r)
+func (l *leadership) giveAway(ctx context.Context, r *raft.Raft) error {
+	heir, err := l.heir(ctx, r)
 	if err != nil {
 		return err
 	}
-	return s.handTo(ctx, r, heir)
+	return l.handTo(ctx, r, heir)
 }
 
 // heir returns the voter besides this server that has most of the log, of those
 // that answer in time and whose clock is not known to be wrong; one whose disk hangs
 // or has no room only if all others' do.
-func (s *Store) heir(ctx context.Context, r *raft.Raft) (heir Member, err error) {
+func (l *leadership) heir(ctx context.Context, r *raft.Raft) (heir Member, err error) {
 	ctx, cancel := context.WithTimeout(ctx, handOverLook)
 	defer cancel()
 	type answer struct {
@@ -62,12 +62,12 @@ func (s *Store) heir(ctx context.Context, r *raft.Raft) (heir Member, err error)
 	}
 	answers, asked := make(chan answer), 0
 	for _, m := range r.GetConfiguration().Configuration().Servers {
-		if m.Suffrage != raft.Voter || string(m.ID) == s.cfg.ID || s.clocks.agreement.Load().wrong(string(m.ID)) {
+		if m.Suffrage != raft.Voter || string(m.ID) == l.store.cfg.ID || l.store.times.clocks.agreement.Load().wrong(string(m.ID)) {
 			continue
 		}
 		asked++
 		go func() {
-			i, err := s.identityOf(ctx, string(m.Address))
+			i, err := l.store.members.identityOf(ctx, string(m.Address))
 			answers <- answer{Member{ID: string(m.ID), Address: string(m.Address)}, i.last(), i.troubled(), err}
 		}()
 	}
@@ -91,33 +91,33 @@ func (s *Store) heir(ctx context.Context, r *raft.Raft) (heir Member, err error)
 
 // handTo makes m, a voter, the leader. If that fails this server leads on, unless
 // it lost the leadership otherwise: then there is no error.
-func (s *Store) handTo(ctx context.Context, r *raft.Raft, m Member) error {
-	transport := s.transport.Load()
+func (l *leadership) handTo(ctx context.Context, r *raft.Raft, m Member) error {
+	transport := l.store.transport.Load()
 	if r.State() != raft.Leader || transport == nil {
 		return nil
 	}
-	was, ok := s.becomeLeaving()
+	was, ok := l.becomeLeaving()
 	if !ok {
 		return errTransferring
 	}
 	defer func() {
 		if r.State() == raft.Leader {
-			s.becomeStaying(was)
+			l.becomeStaying(was)
 		}
 	}()
-	ctx, cancel := context.WithTimeout(ctx, s.cfg.Election)
+	ctx, cancel := context.WithTimeout(ctx, l.store.cfg.Election)
 	defer cancel()
-	if err := s.awaitHeir(ctx, r, m); err != nil {
+	if err := l.awaitHeir(ctx, r, m); err != nil {
 		return fmt.Errorf("hand over to %s: %w", m.ID, err)
 	}
 	told := make(chan error, 1)
-	if !s.tasks.Start(func() {
-		told <- transport.TimeoutNow(raft.ServerID(m.ID), raft.ServerAddress(m.Address), s.stand(transport), new(raft.TimeoutNowResponse))
+	if !l.store.tasks.Start(func() {
+		told <- transport.TimeoutNow(raft.ServerID(m.ID), raft.ServerAddress(m.Address), l.stand(transport), new(raft.TimeoutNowResponse))
 	}) {
 		return ErrStopped
 	}
 	for r.State() == raft.Leader {
-		moved := s.leaderMoved()
+		moved := l.leaderMoved()
 		timer := time.NewTimer(handOverPoll)
 		select {
 		case err := <-told:
@@ -137,14 +137,14 @@ func (s *Store) handTo(ctx context.Context, r *raft.Raft, m Member) error {
 }
 
 // awaitHeir waits until nothing of this leader is on its way, and m has it all.
-func (s *Store) awaitHeir(ctx context.Context, r *raft.Raft, m Member) error {
+func (l *leadership) awaitHeir(ctx context.Context, r *raft.Raft, m Member) error {
 	for r.State() == raft.Leader {
 		last := r.LastIndex()
-		i, err := s.identityOf(ctx, m.Address)
+		i, err := l.store.members.identityOf(ctx, m.Address)
 		if err != nil {
 			return err
 		}
-		if i.last() >= last && s.queue.idle() && r.LastIndex() == last {
+		if i.last() >= last && l.store.proposer.queue.idle() && r.LastIndex() == last {
 			return nil
 		}
 		timer := time.NewTimer(handOverPoll)

@@ -17,28 +17,28 @@ import (
 // that setting begins one.
 
 // mend returns the time that a change asks the log to be set to, if it does.
-func (s *Store) mend(c *log.Change) (to log.Time, forced, ok bool) {
+func (k *timekeeper) mend(c *log.Change) (to log.Time, forced, ok bool) {
 	if len(c.Ops) != 1 || c.Ops[0].Kind != log.KindSetting {
 		return 0, false, false // nearly all
 	}
-	s.mu.RLock()
-	defer s.mu.RUnlock()
-	return s.state.MendOf(c)
+	k.store.mu.RLock()
+	defer k.store.mu.RUnlock()
+	return k.store.state.MendOf(c)
 }
 
 // checkMend refuses, on the leader and before it is proposed, to set the log's time
 // to what the servers' clocks do not show, unless the change says that it is meant.
-func (s *Store) checkMend(to log.Time, forced bool) *log.Refusal {
+func (k *timekeeper) checkMend(to log.Time, forced bool) *log.Refusal {
 	if forced {
 		return nil
 	}
-	a := s.clocks.agreement.Load()
+	a := k.clocks.agreement.Load()
 	agreed := a.at(time.Now())
 	off := time.Duration(to - agreed)
 	switch {
 	case !a.judged:
 		return badMend("the servers' clocks differ, and no majority says which is right", "set the clocks right, or force the time if you know it")
-	case off.Abs() > a.bound+s.cfg.ProposeTimeout: // it may have been retried for so long
+	case off.Abs() > a.bound+k.store.cfg.ProposeTimeout: // it may have been retried for so long
 		return badMend(fmt.Sprintf("it is %s, which shows %s", aside(off), agreed), "send that time, or force yours if the clocks of all servers are wrong")
 	}
 	return nil
@@ -55,50 +55,50 @@ func badMend(what, remedy string) *log.Refusal {
 // before it must not come behind it, since that could bring the time from before it
 // back: the queue refuses it, and who proposed it tries again. Behind it, stamps stay
 // with the agreed clock until it is known what became of it.
-func (s *Store) enqueueMend(c *log.Change, to log.Time, forced bool, done func(outcome)) error {
-	if refusal := s.checkMend(to, forced); refusal != nil {
-		s.counters.refused.Add(1)
-		if !s.tasks.Start(func() { done(outcome{result: log.Result{ChangeID: c.ID, Refusal: refusal}}) }) {
+func (k *timekeeper) enqueueMend(c *log.Change, to log.Time, forced bool, done func(outcome)) error {
+	if refusal := k.checkMend(to, forced); refusal != nil {
+		k.store.counters.refused.Add(1)
+		if !k.store.tasks.Start(func() { done(outcome{result: log.Result{ChangeID: c.ID, Refusal: refusal}}) }) {
 			return ErrStopped
 		}
 		return nil
 	}
-	if !s.clock.mend() {
+	if !k.clock.mend() {
 		return fmt.Errorf("%w: another one that sets the log's time is under way", ErrOverloaded)
 	}
-	p, err := s.stamped(c)
+	p, err := k.store.proposer.stamped(c)
 	if err == nil {
-		p.over = sync.OnceFunc(s.mended)
+		p.over = sync.OnceFunc(k.mended)
 		p.done = func(o outcome) {
 			if !errors.Is(o.err, ErrUnknown) { // it may be in raft, whose disk hangs: see land
 				p.over()
 			}
 			done(o)
 		}
-		err = s.queue.putMend(p)
+		err = k.store.proposer.queue.putMend(p)
 	}
 	if err != nil {
-		s.mended()
+		k.mended()
 		return err
 	}
-	s.counters.proposals.Add(1)
+	k.store.counters.proposals.Add(1)
 	return nil
 }
 
 // checkID refuses a change whose id the window cannot judge. That of a change which
 // sets the log's time is looked at by the time that it sets, since the window goes by
 // the one that is wrong: so nothing keeps an operator from setting it.
-func (s *Store) checkID(c *log.Change, asker log.Asker) *log.Refusal {
-	to, _, ok := s.mend(c)
+func (a *applier) checkID(c *log.Change, asker log.Asker) *log.Refusal {
+	to, _, ok := a.store.times.mend(c)
 	if !ok {
-		return s.applier.window.Check(c.ID, asker, c.Time)
+		return a.window.Check(c.ID, asker, c.Time)
 	}
 	_, v7 := c.ID.UnixMilli()
 	off := time.Duration(window.TimeOf(c.ID) - to)
 	switch {
 	case !v7:
 		return window.BadID(log.CodeInvalidParameters, c.ID, "is not a UUID of version 7", "make a new UUIDv7 for each change, and keep it for its retries")
-	case off > window.MaxAhead || -off > s.cfg.DedupeAge:
+	case off > window.MaxAhead || -off > a.store.cfg.DedupeAge:
 		return window.BadID(log.CodeInvalidParameters, c.ID, fmt.Sprintf("is of %s, and the log is to be set to %s: one of them is wrong", log.Time(int64(to)+int64(off)), to), "send it from a machine whose clock shows the time that is set")
 	}
 	return nil
@@ -121,9 +121,9 @@ func (a *applier) setTime(events []*log.Event) {
 
 // mended goes on from the log's time as it is after a change that set it, or that
 // could not.
-func (s *Store) mended() {
-	s.mu.RLock()
-	logTime := s.head.Time
-	s.mu.RUnlock()
-	s.clock.goOnFrom(logTime)
+func (k *timekeeper) mended() {
+	k.store.mu.RLock()
+	logTime := k.store.head.Time
+	k.store.mu.RUnlock()
+	k.clock.goOnFrom(logTime)
 }

@@ -25,14 +25,14 @@ func TestMendWhileDiskHangs(t *testing.T) {
 	off.Store(0)
 	n.disk.hold()
 	told := make(chan outcome, 1)
-	if err := n.enqueue(setTimeChange(newID(), true, textOf(time.Now())+" forced"), func(o outcome) { told <- o }); err != nil {
+	if err := n.proposer.enqueue(setTimeChange(newID(), true, textOf(time.Now())+" forced"), func(o outcome) { told <- o }); err != nil {
 		t.Fatal(err)
 	}
 	if o := <-told; !errors.Is(o.err, ErrUnknown) {
 		t.Fatalf("the disk hangs: %+v, want ErrUnknown", o)
 	}
 	n.disk.release(false)
-	becomes(t, "the time is set", func() bool { return n.leading() && timeOff(n.node).Abs() < time.Hour })
+	becomes(t, "the time is set", func() bool { return n.lead.leading() && timeOff(n.node).Abs() < time.Hour })
 	must(t, n.node, tagChange(newID(), "after"))
 	if at := timeOff(n.node); at.Abs() > time.Hour {
 		t.Errorf("the log's time is %v off again", at)

@@ -18,17 +18,17 @@ type other struct {
 
 // othersOf asks all other members who they are, and returns those that answer
 // within handOverLook, in no order.
-func (s *Store) othersOf(ctx context.Context, r *raft.Raft) (all []other) {
+func (ms *Membership) othersOf(ctx context.Context, r *raft.Raft) (all []other) {
 	ctx, cancel := context.WithTimeout(ctx, handOverLook)
 	defer cancel()
 	var mu sync.Mutex // protects all
 	var asked sync.WaitGroup
 	for _, m := range r.GetConfiguration().Configuration().Servers {
-		if string(m.ID) == s.cfg.ID {
+		if string(m.ID) == ms.store.cfg.ID {
 			continue
 		}
 		asked.Go(func() {
-			i, err := s.identityOf(ctx, string(m.Address))
+			i, err := ms.identityOf(ctx, string(m.Address))
 			if err != nil {
 				return
 			}

@@ -47,18 +47,18 @@ func (s *Store) answer(ctx context.Context, f peer.Frame) peer.Frame {
 		payload, err = s.answerPropose(ctx, f.Payload)
 	case askBarrier:
 		var seq log.Seq
-		seq, err = s.barrierLocal(ctx)
+		seq, err = s.barriers.barrierLocal(ctx)
 		payload = changesdb.SeqKey(seq)
 	case askAdmin:
-		err = s.answerAdmin(ctx, f.Payload)
+		err = s.members.answerAdmin(ctx, f.Payload)
 	case askPoint:
-		payload, err = s.answerPoint(f.Payload)
+		payload, err = s.comparison.answerPoint(f.Payload)
 	case askForeign:
 		payload, err = s.answerForeign(ctx, f.Payload)
 	case askClock:
-		payload = s.answerClock()
+		payload = s.times.answerClock()
 	case askIdentity:
-		payload, err = json.Marshal(s.identity())
+		payload, err = json.Marshal(s.members.identity())
 	default:
 		err = fmt.Errorf("peer request of type %d is not known to this server: upgrade it", f.Kind)
 	}
@@ -75,7 +75,7 @@ func (s *Store) answerPropose(ctx context.Context, payload []byte) ([]byte, erro
 	if err != nil {
 		return nil, err
 	}
-	result, err := s.proposeLocal(ctx, c)
+	result, err := s.proposer.proposeLocal(ctx, c)
 	if err != nil {
 		return nil, err
 	}

@@ -19,8 +19,8 @@ func (s *Store) newPort(life context.Context) *peer.Port {
 	return peer.NewPort(life, peer.PortOptions{
 		Listener: s.listener, Dial: s.cfg.Network.Dial, Address: s.address, Tasks: s.tasks, Logger: s.logger,
 		Cluster:  func() log.UUID { return s.Head().Cluster },
-		Note:     s.skipNote,
-		Admit:    s.sameSkips,
+		Note:     s.skipping.skipNote,
+		Admit:    s.skipping.sameSkips,
 		Requests: func(conn net.Conn) { server.Serve(life, conn) },
 		Image:    func(conn net.Conn) { s.serveImage(life, conn) },
 	})
@@ -30,7 +30,7 @@ func (s *Store) newPort(life context.Context) *peer.Port {
 func (s *Store) newTransport(port *peer.Port) *peer.Transport {
 	return peer.NewTransport(peer.TransportOptions{
 		Port: port, Log: s.raftLog, TermKey: raftlog.KeyCurrentTerm,
-		Raft: s.raft.Load, Unfit: s.stalled, Logger: s.logger,
+		Raft: s.raft.Load, Unfit: s.disks.stalled, Logger: s.logger,
 	})
 }
 
@@ -40,11 +40,11 @@ func (s *Store) leaderWatch(r *run) *orphan.Watch {
 	return &orphan.Watch{
 		ID: s.cfg.ID, Address: s.address, Wait: s.cfg.Heartbeat, Raft: r.raft, Logger: s.logger,
 		Connected: peers.Connected, Dial: peers.Dial,
-		Moved: s.leaderMoved, Pause: s.pause,
+		Moved: s.lead.leaderMoved, Pause: s.pause,
 		Stopping: func() bool { return s.stopCause() != nil },
-		Unfit:    func() error { return errors.Join(s.Serving(), s.stalled()) },
+		Unfit:    func() error { return errors.Join(s.Serving(), s.disks.stalled()) },
 		Stand: func() error {
-			return r.transport.TimeoutNow(raft.ServerID(s.cfg.ID), raft.ServerAddress(s.address), s.stand(r.transport), new(raft.TimeoutNowResponse))
+			return r.transport.TimeoutNow(raft.ServerID(s.cfg.ID), raft.ServerAddress(s.address), s.lead.stand(r.transport), new(raft.TimeoutNowResponse))
 		},
 	}
 }

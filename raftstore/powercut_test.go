@@ -196,7 +196,7 @@ func (w *powerWorld) tried(ctx context.Context, s *Store, name string, c *log.Ch
 	defer cancel()
 	result, err := s.Propose(ctx, c)
 	if err != nil {
-		_ = s.pause(ctx, s.leaderMoved())
+		_ = s.pause(ctx, s.lead.leaderMoved())
 		return false
 	}
 	if result.Refusal != nil {

@@ -162,38 +162,46 @@ type flight struct {
 	batch  []*proposal
 }
 
+// proposer takes changes on the leader, and sends them on elsewhere.
+type proposer struct {
+	store   *Store
+	queue   *queue
+	aloft   aloft
+	budgets *budgets
+}
+
 // runProposer sends batches until ctx is done. When it returns, nothing of it
 // is in raft any more.
-func (s *Store) runProposer(ctx context.Context, r *raft.Raft) {
+func (pr *proposer) runProposer(ctx context.Context, r *raft.Raft) {
 	flights := make(chan flight, maxFlying)
 	landed := make(chan struct{})
 	go func() {
 		defer close(landed)
 		for f := range flights {
-			s.land(f)
+			pr.land(f)
 		}
 	}()
 	for ctx.Err() == nil {
 		select {
-		case <-s.queue.kick:
+		case <-pr.queue.kick:
 		case <-ctx.Done():
 		}
 		for ctx.Err() == nil {
-			batch := s.queue.take()
+			batch := pr.queue.take()
 			if batch == nil {
 				break
 			}
-			s.counters.batches.Add(1)
-			s.aloft.add(batch)
+			pr.store.counters.batches.Add(1)
+			pr.aloft.add(batch)
 			flights <- flight{r.Apply(batchEntry(batch), enqueueTimeout), batch}
 		}
 	}
-	s.queue.close(errNotLeader)
+	pr.queue.close(errNotLeader)
 	close(flights)
 	select {
 	case <-landed:
-	case <-time.After(drainWait(&s.cfg)):
-		s.logger.Warn("changes in flight were not answered before the end")
+	case <-time.After(drainWait(&pr.store.cfg)):
+		pr.store.logger.Warn("changes in flight were not answered before the end")
 	}
 }
 
@@ -220,9 +228,9 @@ func batchEntry(batch []*proposal) []byte {
 func drainWait(cfg *Config) time.Duration { return enqueueTimeout + 2*cfg.LeaderLease + time.Second }
 
 // land waits for a batch and tells its proposers.
-func (s *Store) land(f flight) {
+func (pr *proposer) land(f flight) {
 	err := f.future.Error()
-	s.aloft.remove(f.batch)
+	pr.aloft.remove(f.batch)
 	var results []log.Result
 	if err == nil {
 		switch response := f.future.Response().(type) {
@@ -231,7 +239,7 @@ func (s *Store) land(f flight) {
 		case error:
 			err = response
 			if errors.Is(err, errSkipped) {
-				s.fail(err)
+				pr.store.fail(err)
 			}
 		}
 	}
@@ -251,7 +259,7 @@ func (s *Store) land(f flight) {
 	// Writers that go on at once get a chance to be in the next batch: without
 	// it, 64 of them fall into two halves that take turns.
 	runtime.Gosched()
-	s.queue.landed()
+	pr.queue.landed()
 }
 
 // notWritten tells the three errors of raft after which nothing was written
@@ -284,8 +292,8 @@ func (s *Store) Propose(ctx context.Context, c *log.Change) (log.Result, error) 
 		if err := s.Serving(); err != nil {
 			return log.Result{}, errors.Join(unknown, err)
 		}
-		moved := s.leaderMoved()
-		result, err := s.proposeOnce(ctx, c, &forwarded)
+		moved := s.lead.leaderMoved()
+		result, err := s.proposer.proposeOnce(ctx, c, &forwarded)
 		if err == nil && unknown != nil && result.Refusal != nil && result.Refusal.Code == log.CodeTooOld {
 			return log.Result{}, stillUnknown(unknown, result.Refusal)
 		}
@@ -299,7 +307,7 @@ func (s *Store) Propose(ctx context.Context, c *log.Change) (log.Result, error) 
 		} else if !errors.Is(err, errNotLeader) {
 			return log.Result{}, stillUnknown(unknown, err)
 		}
-		if noRoom := s.NoRoom(); noRoom != nil && unknown == nil && s.leaderAddress() == "" {
+		if noRoom := s.NoRoom(); noRoom != nil && unknown == nil && s.lead.leaderAddress() == "" {
 			return log.Result{}, noRoom // which may be why there is no leader
 		}
 		if ended := s.pause(ctx, moved); errors.Is(ended, ErrStopped) {
@@ -339,12 +347,12 @@ func (s *Store) bounded(ctx context.Context) (context.Context, context.CancelFun
 
 // proposeOnce tries the leader that is known now. forwarded keeps the encoded
 // change between tries.
-func (s *Store) proposeOnce(ctx context.Context, c *log.Change, forwarded *[]byte) (log.Result, error) {
-	if s.leading() {
-		return s.proposeLocal(ctx, c)
+func (pr *proposer) proposeOnce(ctx context.Context, c *log.Change, forwarded *[]byte) (log.Result, error) {
+	if pr.store.lead.leading() {
+		return pr.proposeLocal(ctx, c)
 	}
-	address := s.leaderAddress()
-	if address == "" || address == s.Address() {
+	address := pr.store.lead.leaderAddress()
+	if address == "" || address == pr.store.Address() {
 		return log.Result{}, errNotLeader
 	}
 	if *forwarded == nil {
@@ -356,11 +364,11 @@ func (s *Store) proposeOnce(ctx context.Context, c *log.Change, forwarded *[]byt
 		}
 		*forwarded = b
 	}
-	if result, refused := s.refuseEarly(c, len(*forwarded)); refused {
+	if result, refused := pr.refuseEarly(c, len(*forwarded)); refused {
 		return result, nil
 	}
-	s.counters.forwarded.Add(1)
-	answer, err := s.callPeer(ctx, address, askPropose, *forwarded)
+	pr.store.counters.forwarded.Add(1)
+	answer, err := pr.store.callPeer(ctx, address, askPropose, *forwarded)
 	if errors.Is(err, errNotSent) {
 		return log.Result{}, fmt.Errorf("%w: %w", errNotLeader, err)
 	}
@@ -376,9 +384,9 @@ func (s *Store) proposeOnce(ctx context.Context, c *log.Change, forwarded *[]byt
 
 // proposeLocal takes c through this server's queue. errNotLeader, ErrOverloaded
 // and ErrClock mean that nothing was written.
-func (s *Store) proposeLocal(ctx context.Context, c *log.Change) (log.Result, error) {
+func (pr *proposer) proposeLocal(ctx context.Context, c *log.Change) (log.Result, error) {
 	done := make(chan outcome, 1)
-	if err := s.enqueue(c, func(o outcome) { done <- o }); err != nil {
+	if err := pr.enqueue(c, func(o outcome) { done <- o }); err != nil {
 		return log.Result{}, err
 	}
 	select {
@@ -391,54 +399,54 @@ func (s *Store) proposeLocal(ctx context.Context, c *log.Change) (log.Result, er
 
 // enqueue stamps c and puts it into the leader's queue; done is told of its
 // fate, unless there is an error: then nothing was written.
-func (s *Store) enqueue(c *log.Change, done func(outcome)) error {
-	if !s.leading() {
+func (pr *proposer) enqueue(c *log.Change, done func(outcome)) error {
+	if !pr.store.lead.leading() {
 		return errNotLeader
 	}
-	if s.persister.Behind() {
-		s.counters.overloaded.Add(1)
+	if pr.store.persister.Behind() {
+		pr.store.counters.overloaded.Add(1)
 		return fmt.Errorf("%w: changes.db is too far behind, its disk is slow", ErrOverloaded)
 	}
-	if err := s.roomFor(c); err != nil {
+	if err := pr.store.disks.roomFor(c); err != nil {
 		return err
 	}
-	err := s.queueUp(c, done)
+	err := pr.queueUp(c, done)
 	if errors.Is(err, ErrOverloaded) {
-		s.counters.overloaded.Add(1)
+		pr.store.counters.overloaded.Add(1)
 	}
 	return err
 }
 
-func (s *Store) queueUp(c *log.Change, done func(outcome)) error {
-	if to, forced, ok := s.mend(c); ok && c.By.Role == log.RoleTrusted { // others are refused as with any change
-		return s.enqueueMend(c, to, forced, done)
+func (pr *proposer) queueUp(c *log.Change, done func(outcome)) error {
+	if to, forced, ok := pr.store.times.mend(c); ok && c.By.Role == log.RoleTrusted { // others are refused as with any change
+		return pr.store.times.enqueueMend(c, to, forced, done)
 	}
-	p, err := s.stamped(c)
+	p, err := pr.stamped(c)
 	if err != nil {
 		return err
 	}
-	if result, refused := s.refuseEarly(c, len(p.bytes)); refused {
+	if result, refused := pr.refuseEarly(c, len(p.bytes)); refused {
 		done(outcome{result: result})
 		return nil
 	}
-	if err := s.budgets.spend(c.By.Role, p.author, len(c.Ops), len(p.bytes)); err != nil {
+	if err := pr.budgets.spend(c.By.Role, p.author, len(c.Ops), len(p.bytes)); err != nil {
 		return fmt.Errorf("%w: %w", ErrOverloaded, err)
 	}
 	p.done = done
-	if err := s.queue.put(p); err != nil {
-		s.budgets.giveBack(c.By.Role, p.author, len(c.Ops), len(p.bytes))
+	if err := pr.queue.put(p); err != nil {
+		pr.budgets.giveBack(c.By.Role, p.author, len(c.Ops), len(p.bytes))
 		return err
 	}
-	s.counters.proposals.Add(1)
+	pr.store.counters.proposals.Add(1)
 	return nil
 }
 
 // stamped returns c with the leader's time and seed, encoded so that every server
 // can read it.
-func (s *Store) stamped(c *log.Change) (p *proposal, err error) {
-	p = &proposal{stretch: s.queue.stretch.Load(), author: authorOf(c)}
+func (pr *proposer) stamped(c *log.Change) (p *proposal, err error) {
+	p = &proposal{stretch: pr.queue.stretch.Load(), author: authorOf(c)}
 	stamped := *c
-	if stamped.Time, err = s.clock.stamp(); err != nil {
+	if stamped.Time, err = pr.store.times.clock.stamp(); err != nil {
 		return nil, err
 	}
 	stamped.Seed = seed()

@@ -204,8 +204,8 @@ func (s *Store) Consistent(ctx context.Context) (log.Seq, error) {
 		if err := s.Serving(); err != nil {
 			return 0, err
 		}
-		moved := s.leaderMoved()
-		seq, err := s.barrierOnce(ctx)
+		moved := s.lead.leaderMoved()
+		seq, err := s.barriers.barrierOnce(ctx)
 		if err == nil {
 			return seq, s.WaitSeq(ctx, seq)
 		}
@@ -218,15 +218,15 @@ func (s *Store) Consistent(ctx context.Context) (log.Seq, error) {
 }
 
 // barrierOnce asks the leader that is known now.
-func (s *Store) barrierOnce(ctx context.Context) (log.Seq, error) {
-	address := s.leaderAddress()
+func (b *barriers) barrierOnce(ctx context.Context) (log.Seq, error) {
+	address := b.store.lead.leaderAddress()
 	if address == "" {
 		return 0, errNotLeader
 	}
-	if address == s.Address() {
-		return s.barrierLocal(ctx)
+	if address == b.store.Address() {
+		return b.barrierLocal(ctx)
 	}
-	answer, err := s.callPeer(ctx, address, askBarrier, nil)
+	answer, err := b.store.callPeer(ctx, address, askBarrier, nil)
 	if err != nil {
 		return 0, err
 	}
@@ -238,7 +238,8 @@ func (s *Store) barrierOnce(ctx context.Context) (log.Seq, error) {
 
 // barriers gathers the readers that wait for the next barrier.
 type barriers struct {
-	kick chan struct{}
+	store *Store
+	kick  chan struct{}
 
 	mu      sync.Mutex
 	waiting []chan outcomeSeq
@@ -251,12 +252,11 @@ type outcomeSeq struct {
 }
 
 // barrierLocal waits for a barrier that begins after the call, on the leader.
-func (s *Store) barrierLocal(ctx context.Context) (log.Seq, error) {
-	if s.Serving() != nil {
+func (b *barriers) barrierLocal(ctx context.Context) (log.Seq, error) {
+	if b.store.Serving() != nil {
 		return 0, errNotLeader // soon
 	}
 	done := make(chan outcomeSeq, 1)
-	b := &s.barriers
 	b.mu.Lock()
 	if b.closed {
 		b.mu.Unlock()
@@ -293,26 +293,26 @@ func (b *barriers) close() {
 // runBarriers passes one barrier for all readers that wait, then one for those
 // that came meanwhile. Never VerifyLeader: it counts answers to requests from
 // before the read (SAFETY R1).
-func (s *Store) runBarriers(ctx context.Context, r *raft.Raft) {
-	defer s.barriers.close()
+func (b *barriers) runBarriers(ctx context.Context, r *raft.Raft) {
+	defer b.close()
 	for {
 		select {
-		case <-s.barriers.kick:
+		case <-b.kick:
 		case <-ctx.Done():
 			return
 		}
-		waiting := s.barriers.takeAll()
+		waiting := b.takeAll()
 		if len(waiting) == 0 {
 			continue
 		}
 		var o outcomeSeq
-		if role(s.role.Load()) == leaving {
+		if role(b.store.lead.role.Load()) == leaving {
 			// A barrier is an entry, which the next leader would lack.
 			o.err = fmt.Errorf("%w: %w", errNotLeader, errTransferring)
 		} else if o.err = r.Barrier(enqueueTimeout).Error(); o.err != nil {
 			o.err = fmt.Errorf("%w: barrier: %w", errNotLeader, o.err)
 		} else {
-			o.seq = s.Head().Seq
+			o.seq = b.store.Head().Seq
 		}
 		for _, done := range waiting {
 			done <- o

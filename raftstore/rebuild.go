@@ -50,10 +50,10 @@ func (b *rebuild) keep(entry *raft.Log) {
 	b.kept = append(b.kept, entry)
 }
 
-func (s *Store) rebuilding() bool {
-	s.applier.mu.Lock()
-	defer s.applier.mu.Unlock()
-	return s.applier.rebuild != nil
+func (a *applier) rebuilding() bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.rebuild != nil
 }
 
 // Rebuild replaces this server's state by that of another one which serves, and
@@ -61,30 +61,29 @@ func (s *Store) rebuilding() bool {
 // over first. After an error the state is as it was.
 func (s *Store) Rebuild(ctx context.Context) error {
 	r := s.raft.Load()
-	if r == nil || phase(s.phase.Load()) != running {
+	if r == nil || phase(s.lead.phase.Load()) != running {
 		return ErrStopped
 	}
 	if r.State() == raft.Leader {
-		if err := s.giveAway(ctx, r); err != nil {
+		if err := s.lead.giveAway(ctx, r); err != nil {
 			return fmt.Errorf("rebuild: this server leads, and nobody took the leadership: %w", err)
 		}
 	}
-	b, from, err := s.beginRebuild()
+	b, from, err := s.applier.beginRebuild()
 	if err != nil {
 		return err
 	}
-	s.becomeRefusing(errRebuilding)
+	s.comparison.becomeRefusing(errRebuilding)
 	err = s.rebuildFrom(ctx, r, b, from)
-	s.endRebuild(b)
+	s.applier.endRebuild(b)
 	if err != nil {
 		s.logger.Error("not rebuilt", "error", err)
 	}
-	s.compare(ctx, r)
+	s.comparison.compare(ctx, r)
 	return err
 }
 
-func (s *Store) beginRebuild() (*rebuild, uint64, error) {
-	a := &s.applier
+func (a *applier) beginRebuild() (*rebuild, uint64, error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.rebuild != nil {
@@ -92,13 +91,12 @@ func (s *Store) beginRebuild() (*rebuild, uint64, error) {
 	}
 	a.rebuild = new(rebuild)
 	// A marker that is on its way would be of entries that were only kept.
-	s.persister.RaiseEpoch()
+	a.store.persister.RaiseEpoch()
 	return a.rebuild, a.head.Applied, nil
 }
 
 // endRebuild applies what was kept, to whichever state there is now.
-func (s *Store) endRebuild(b *rebuild) {
-	a := &s.applier
+func (a *applier) endRebuild(b *rebuild) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.rebuild == b {
@@ -106,15 +104,15 @@ func (s *Store) endRebuild(b *rebuild) {
 	}
 	for _, entry := range b.kept {
 		if entry.Index > a.head.Applied {
-			s.applyEntry(entry)
+			a.applyEntry(entry)
 		}
 	}
-	s.wake()
+	a.wake()
 }
 
 // rebuildFrom asks the others, the leader first, for an image and installs it.
 func (s *Store) rebuildFrom(ctx context.Context, r *raft.Raft, b *rebuild, from uint64) error {
-	leader := s.leaderAddress()
+	leader := s.lead.leaderAddress()
 	addresses := []string{leader}
 	for _, m := range r.GetConfiguration().Configuration().Servers {
 		if string(m.ID) != s.cfg.ID && string(m.Address) != leader {
@@ -164,7 +162,7 @@ func (s *Store) installRebuilt(ctx context.Context, r *raft.Raft, b *rebuild, k 
 	if s.applier.head.Cluster != c.Head.Cluster {
 		return errors.Join(fmt.Errorf("its cluster is %s, this server's %s", c.Head.Cluster, s.applier.head.Cluster), db.Close())
 	}
-	return s.install(k, db, &c)
+	return s.applier.install(k, db, &c)
 }
 
 // An image is asked for on a connection of its own: the asker sends the raft

@@ -79,7 +79,7 @@ func takeOver(r *offline.Rebirth, c *offline.Content, logger *slog.Logger) (err 
 	if err := s.openFiles(); err != nil {
 		return err
 	}
-	index, term, err := s.applyAll(r.Progress)
+	index, term, err := s.applier.applyAll(r.Progress)
 	if err != nil {
 		return err
 	}
@@ -104,30 +104,30 @@ const flushEvery = 512
 
 // applyAll applies every entry of raft.db, committed or not, writes the result,
 // and returns the place of the last.
-func (s *Store) applyAll(progress changesdb.Progress) (index, term uint64, err error) {
-	index, term = s.applier.head.Applied, s.applier.head.Term
-	last, err := s.raftLog.LastIndex()
+func (a *applier) applyAll(progress changesdb.Progress) (index, term uint64, err error) {
+	index, term = a.head.Applied, a.head.Term
+	last, err := a.store.raftLog.LastIndex()
 	if err != nil {
 		return 0, 0, err
 	}
 	for i := index + 1; i <= last; i++ {
 		var entry raft.Log
-		if err := s.raftLog.GetLog(i, &entry); err != nil {
+		if err := a.store.raftLog.GetLog(i, &entry); err != nil {
 			return 0, 0, err
 		}
 		if entry.Type == raft.LogCommand || entry.Type == raft.LogConfiguration {
-			s.applyEntry(&entry)
+			a.applyEntry(&entry)
 		}
-		if err := s.failure(); err != nil {
+		if err := a.store.failure(); err != nil {
 			return 0, 0, err
 		}
 		if i%flushEvery == 0 {
-			if err := s.persister.Flush(); err != nil {
+			if err := a.store.persister.Flush(); err != nil {
 				return 0, 0, err
 			}
 			progress.Tell(int64(i), int64(last))
 		}
 		index, term = i, entry.Term
 	}
-	return index, term, s.persister.Flush()
+	return index, term, a.store.persister.Flush()
 }

@@ -104,8 +104,8 @@ func TestRestore(t *testing.T) {
 	}
 	checkFold(t, j.Store)
 	// It can lead: its log's terms do not go back.
-	for ctx := patience(t); !j.leading(); {
-		if err := r.Transfer(ctx, "r2"); err != nil && ctx.Err() != nil {
+	for ctx := patience(t); !j.lead.leading(); {
+		if err := r.members.Transfer(ctx, "r2"); err != nil && ctx.Err() != nil {
 			t.Fatal(err)
 		}
 		_ = r.pause(ctx, nil)

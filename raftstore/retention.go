@@ -23,7 +23,7 @@ func (s *Store) SetRetention(ctx context.Context, r Retention) error {
 	if err := s.checkRetention(r); err != nil {
 		return err
 	}
-	return s.admin(ctx, adminRequest{Do: "retention", Retention: &r})
+	return s.members.admin(ctx, adminRequest{Do: "retention", Retention: &r})
 }
 
 func (s *Store) checkRetention(r Retention) error {
@@ -52,7 +52,7 @@ func (s *Store) PlanRetention(r *Retention) (p RetentionPlan, err error) {
 			return p, err
 		}
 	}
-	now, err := s.clock.sure()
+	now, err := s.times.clock.sure()
 	if err != nil {
 		return p, err
 	}
@@ -80,33 +80,32 @@ func (s *Store) PlanRetention(r *Retention) (p RetentionPlan, err error) {
 }
 
 // setRetentionLocal is SetRetention on the leader.
-func (s *Store) setRetentionLocal(ctx context.Context, r *raft.Raft, want *Retention) error {
+func (g *keeper) setRetentionLocal(ctx context.Context, r *raft.Raft, want *Retention) error {
 	if want == nil {
 		return errors.New("retention: nothing to set")
 	}
-	if !s.allKnow(command.Retention, r.GetConfiguration().Configuration().Servers) {
+	if !g.store.comparison.allKnow(command.Retention, r.GetConfiguration().Configuration().Servers) {
 		return errors.New("retention: not all members were heard to know this command: upgrade them, or wait until they are back")
 	}
 	return awaitFuture(ctx, r.Apply(append([]byte{command.Retention}, want.Encode()...), enqueueTimeout))
 }
 
-func (s *Store) applyRetention(data []byte) error {
+func (a *applier) applyRetention(data []byte) error {
 	if len(data) < changesdb.RetentionBytes {
 		return fmt.Errorf("retention of %d bytes: %w", len(data), log.ErrCorrupt)
 	}
-	s.applier.head.Retention = changesdb.ReadRetention(&metarow.Reader{Rest: data})
+	a.head.Retention = changesdb.ReadRetention(&metarow.Reader{Rest: data})
 	return nil
 }
 
 // applyFloor moves the floor, never back. The rows go later, in small
 // transactions: see maintain.go.
-func (s *Store) applyFloor(data []byte) error {
+func (a *applier) applyFloor(data []byte) error {
 	if len(data) < 8+len(log.Hash{}) {
 		return fmt.Errorf("floor of %d bytes: %w", len(data), log.ErrCorrupt)
 	}
 	r := metarow.Reader{Rest: data}
 	seq := log.Seq(r.U64())
-	a := &s.applier
 	if seq > a.head.Seq {
 		return fmt.Errorf("floor at %d, beyond the head at %d: %w", seq, a.head.Seq, log.ErrCorrupt)
 	}
@@ -118,16 +117,16 @@ func (s *Store) applyFloor(data []byte) error {
 
 // moveFloor proposes a floor if there is enough to let go. Only the leader
 // does; it reads its own file, so the rows that it names are there.
-func (s *Store) moveFloor(ctx context.Context, r *raft.Raft) error {
-	if !s.leading() || !s.allKnow(command.Floor, r.GetConfiguration().Configuration().Servers) {
+func (g *keeper) moveFloor(ctx context.Context, r *raft.Raft) error {
+	if !g.store.lead.leading() || !g.store.comparison.allKnow(command.Floor, r.GetConfiguration().Configuration().Servers) {
 		return nil
 	}
-	now, err := s.clock.sure()
+	now, err := g.store.times.clock.sure()
 	if err != nil {
 		return err // a clock that may be wrong must not let history go
 	}
 	var to changesdb.Slot
-	err = s.files.View(func(tx *bbolt.Tx) error {
+	err = g.store.files.View(func(tx *bbolt.Tx) error {
 		to, err = changesdb.WantedFloor(tx, nil, now)
 		return err
 	})
@@ -137,6 +136,6 @@ func (s *Store) moveFloor(ctx context.Context, r *raft.Raft) error {
 	if err := awaitFuture(ctx, r.Apply(command.EncodeFloor(to.Seq, to.Hash), enqueueTimeout)); err != nil {
 		return fmt.Errorf("move the floor to %d: %w", to.Seq, err)
 	}
-	s.logger.Info("the floor moves", "floor", to.Seq)
+	g.store.logger.Info("the floor moves", "floor", to.Seq)
 	return nil
 }

@@ -335,7 +335,7 @@ func TestUpkeepBroken(t *testing.T) {
 	if err := n.persister.Flush(); err != nil {
 		t.Fatal(err)
 	}
-	if err := n.upkeep.Maintain(patience(t)); err != nil {
+	if err := n.keeper.upkeep.Maintain(patience(t)); err != nil {
 		t.Fatal(err)
 	}
 	churnFrom(t, n, 100, 20)
@@ -362,7 +362,7 @@ func TestUpkeepBroken(t *testing.T) {
 			}
 			return nil
 		})
-		if err := s.upkeep.Maintain(context.Background()); err != nil && !errors.Is(err, stop) {
+		if err := s.keeper.upkeep.Maintain(context.Background()); err != nil && !errors.Is(err, stop) {
 			t.Fatal(err)
 		}
 		if err := s.Close(); err != nil {

@@ -243,7 +243,7 @@ func TestServersCompareTheirWindows(t *testing.T) {
 	cfg := testConfig(t, "s2", t.TempDir())
 	cfg.DedupeCount = 5
 	j := launch(t, cfg)
-	if err := n.AddNonvoter(patience(t), "s2", j.Address()); err == nil || !strings.Contains(err.Error(), "DedupeCount") {
+	if err := n.members.AddNonvoter(patience(t), "s2", j.Address()); err == nil || !strings.Contains(err.Error(), "DedupeCount") {
 		t.Errorf("got %v, want it refused for its window", err)
 	}
 	if err := (&identity{ID: "old"}).checkWindow(&n.cfg); err != nil {

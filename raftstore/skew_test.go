@@ -47,13 +47,13 @@ func becomes(t *testing.T, what string, holds func() bool) {
 func led(t *testing.T, nodes []*node, by int) {
 	t.Helper()
 	becomes(t, "s"+fmt.Sprint(by+1)+" leads", func() bool {
-		if nodes[by].leading() {
+		if nodes[by].lead.leading() {
 			return true
 		}
 		ctx, cancel := context.WithTimeout(patience(t), time.Second)
 		defer cancel()
-		_ = leaderOf(t, nodes).Transfer(ctx, nodes[by].cfg.ID)
-		return nodes[by].leading()
+		_ = leaderOf(t, nodes).members.Transfer(ctx, nodes[by].cfg.ID)
+		return nodes[by].lead.leading()
 	})
 }
 
@@ -89,7 +89,7 @@ func TestClockPoison(t *testing.T) {
 			led(t, nodes, 2)
 			must(t, nodes[0], tagChange(newID(), "before"))
 			offsets[2].Store(int64(off))
-			for i := 0; i < 5 || nodes[2].leading(); i++ {
+			for i := 0; i < 5 || nodes[2].lead.leading(); i++ {
 				must(t, nodes[i%3], tagChange(newID(), fmt.Sprintf("while%d", i)))
 				if at := timeOff(nodes[1]); at.Abs() > near {
 					t.Fatalf("one clock is %v off: the log's time is %v off", off, at)
@@ -102,7 +102,7 @@ func TestClockPoison(t *testing.T) {
 			for _, n := range nodes {
 				becomes(t, n.cfg.ID+" says so", func() bool { return alarmed(n, "s3") && alarmed(n, off.Abs().String()[:2]) })
 			}
-			if err := leaderOf(t, nodes).Transfer(patience(t), "s3"); err == nil || !strings.Contains(err.Error(), "clock") {
+			if err := leaderOf(t, nodes).members.Transfer(patience(t), "s3"); err == nil || !strings.Contains(err.Error(), "clock") {
 				t.Errorf("the leadership goes to a server whose clock is wrong: %v", err)
 			}
 			offsets[2].Store(0)
@@ -134,11 +134,11 @@ func TestWrongClockAtStart(t *testing.T) {
 	for i, n := range nodes {
 		nodes[i] = n.again(t)
 	}
-	becomes(t, "a server with a right clock leads", func() bool { return nodes[1].leading() || nodes[2].leading() })
+	becomes(t, "a server with a right clock leads", func() bool { return nodes[1].lead.leading() || nodes[2].lead.leading() })
 	for i := range 3 { // it is elected all the same: any server may stand for election
 		becomes(t, "s1 is elected", func() bool {
 			l := leaderOf(t, nodes)
-			return l.handTo(patience(t), l.raft.Load(), Member{ID: "s1", Address: nodes[0].Address()}) == nil
+			return l.lead.handTo(patience(t), l.raft.Load(), Member{ID: "s1", Address: nodes[0].Address()}) == nil
 		})
 		for range 3 {
 			must(t, nodes[1], tagChange(newID(), fmt.Sprintf("x%d_%d", i, rand.Uint32())))
@@ -178,7 +178,7 @@ func TestClocksApart(t *testing.T) {
 			becomes(t, n.cfg.ID+" says so", func() bool { return alarmed(n, "differ by 8760h0m") })
 		}
 	}
-	if _, err := nodes[0].clock.sure(); !errors.Is(err, ErrClock) {
+	if _, err := nodes[0].times.clock.sure(); !errors.Is(err, ErrClock) {
 		t.Errorf("history may go by a clock that is a guess: %v", err)
 	}
 }
@@ -313,7 +313,7 @@ func textOf(at time.Time) string { return at.UTC().Format(time.RFC3339Nano) }
 func TestMend(t *testing.T) {
 	t.Parallel()
 	n := aYearAhead(t)
-	becomes(t, "it says so", func() bool { return n.leading() && alarmed(n, "rutter cluster time set") })
+	becomes(t, "it says so", func() bool { return n.lead.leading() && alarmed(n, "rutter cluster time set") })
 	if at := timeOff(n); at < year-time.Hour {
 		t.Fatalf("the log's time is %v ahead", at)
 	}
@@ -359,7 +359,7 @@ func TestMend(t *testing.T) {
 		t.Fatal(err)
 	}
 	n = n.again(t)
-	becomes(t, "it leads again", n.leading)
+	becomes(t, "it leads again", n.lead.leading)
 	if at := timeOff(n); at.Abs() > near {
 		t.Errorf("after a restart the log's time is %v off", at)
 	}
@@ -400,7 +400,7 @@ func checkPlaces(t *testing.T, seqAt func(log.Time) (log.Seq, error), entries []
 func TestMendUnderWriters(t *testing.T) {
 	t.Parallel()
 	n := aYearAhead(t)
-	becomes(t, "it leads", n.leading)
+	becomes(t, "it leads", n.lead.leading)
 	stop := make(chan struct{})
 	go func() {
 		defer close(stop)

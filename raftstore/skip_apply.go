@@ -33,32 +33,31 @@ func (a *applier) fails(change log.UUID) error {
 
 // applyOrSkip applies an entry, but for what an operator had skipped. A panic is
 // an error like any other: whatever stops apply, there is a way past it.
-func (s *Store) applyOrSkip(entry *raft.Log, u *changesdb.Unit) (response any, err error) {
+func (a *applier) applyOrSkip(entry *raft.Log, u *changesdb.Unit) (response any, err error) {
 	defer func() {
 		if p := recover(); p != nil {
-			s.logger.Error("panic in apply", "raft_index", entry.Index, "panic", p, "stack", string(debug.Stack()))
+			a.store.logger.Error("panic in apply", "raft_index", entry.Index, "panic", p, "stack", string(debug.Stack()))
 			err = fmt.Errorf("panic: %v", p)
 		}
 	}()
-	a := &s.applier
 	at := a.head.Skips.PendingAt(entry.Index)
 	if at < 0 {
-		response, err = s.applyData(entry, u)
+		response, err = a.applyData(entry, u)
 		a.dropForeignSkips()
 		return response, err
 	}
 	skip := &a.head.Skips[at].Skip
 	if got := skipped.EntryHash(entry); got != skip.Entry {
-		s.logger.Warn("a skip that was planted is void: another entry stands at its raft index, and is applied", "raft_index", entry.Index, "planted_for", skip.Entry, "entry", got)
-		response, err = s.applyData(entry, u)
+		a.store.logger.Warn("a skip that was planted is void: another entry stands at its raft index, and is applied", "raft_index", entry.Index, "planted_for", skip.Entry, "entry", got)
+		response, err = a.applyData(entry, u)
 		a.head.Skips = a.head.Skips.Become(at, skipped.Void)
 		return response, err
 	}
-	if response, err = s.skipEntry(entry, skip, u); err != nil {
+	if response, err = a.skipEntry(entry, skip, u); err != nil {
 		return nil, fmt.Errorf("skip: %w", err)
 	}
 	a.head.Skips = a.head.Skips.Become(at, skipped.Passed)
-	s.logger.Warn("raft entry skipped, as an operator said", "raft_index", entry.Index, "entry", skip.Entry, "changes", len(skip.Changes), "actor", skip.Actor, "reason", skip.Reason)
+	a.store.logger.Warn("raft entry skipped, as an operator said", "raft_index", entry.Index, "entry", skip.Entry, "changes", len(skip.Changes), "actor", skip.Actor, "reason", skip.Reason)
 	return response, nil
 }
 
@@ -73,32 +72,32 @@ func (a *applier) dropForeignSkips() {
 
 // skipEntry does what is left of an entry, and records the skip. The response is
 // that of the batch, if the entry is one.
-func (s *Store) skipEntry(entry *raft.Log, skip *skipped.Skip, u *changesdb.Unit) (response any, err error) {
+func (a *applier) skipEntry(entry *raft.Log, skip *skipped.Skip, u *changesdb.Unit) (response any, err error) {
 	response = errSkippedEntry
 	if len(entry.Data) > 0 && entry.Data[0] == command.Batch {
 		changes, err := log.SplitBatch(entry.Data[1:])
 		switch {
 		case err == nil:
-			if response, err = s.skipChanges(changes, skip, u); err != nil {
+			if response, err = a.skipChanges(changes, skip, u); err != nil {
 				return nil, err
 			}
 		case len(skip.Changes) > 0:
 			return nil, err // some are to be applied, and cannot be told from the others
 		}
 	}
-	return response, s.recordSkip(skip, u)
+	return response, a.recordSkip(skip, u)
 }
 
 // skipChanges applies the changes of a batch that are not skipped, in order.
-func (s *Store) skipChanges(changes [][]byte, skip *skipped.Skip, u *changesdb.Unit) ([]log.Result, error) {
+func (a *applier) skipChanges(changes [][]byte, skip *skipped.Skip, u *changesdb.Unit) ([]log.Result, error) {
 	results := make([]log.Result, len(changes))
 	for i, raw := range changes {
 		id, known := log.ChangeID(raw)
 		var err error
 		if len(skip.Changes) > 0 && !(known && slices.Contains(skip.Changes, id)) {
-			results[i], err = s.applyChange(raw, u)
+			results[i], err = a.applyChange(raw, u)
 		} else {
-			results[i], err = s.skipChange(id, skip, u)
+			results[i], err = a.skipChange(id, skip, u)
 		}
 		if err != nil {
 			return nil, fmt.Errorf("change %d: %w", i, err)
@@ -109,10 +108,9 @@ func (s *Store) skipChanges(changes [][]byte, skip *skipped.Skip, u *changesdb.U
 
 // skipChange refuses a change without looking at more than its id, and remembers
 // that, so that a retry learns what was done. Nothing moves the cluster's time.
-func (s *Store) skipChange(id log.UUID, skip *skipped.Skip, u *changesdb.Unit) (log.Result, error) {
-	a := &s.applier
+func (a *applier) skipChange(id log.UUID, skip *skipped.Skip, u *changesdb.Unit) (log.Result, error) {
 	result := log.Result{ChangeID: id, Refusal: skip.Refusal(id)}
-	s.counters.refused.Add(1)
+	a.store.counters.refused.Add(1)
 	if !a.window.Takes(id, a.head.Time) {
 		return result, nil // the window says already what a retry gets
 	}
@@ -135,12 +133,11 @@ func (s *Store) skipChange(id log.UUID, skip *skipped.Skip, u *changesdb.Unit) (
 
 // recordSkip makes the one event of a skip, of nothing but what was planted and
 // the state that all servers have.
-func (s *Store) recordSkip(skip *skipped.Skip, u *changesdb.Unit) error {
+func (a *applier) recordSkip(skip *skipped.Skip, u *changesdb.Unit) error {
 	value, err := skip.Record()
 	if err != nil {
 		return err
 	}
-	a := &s.applier
 	event := &log.Event{
 		Kind: log.KindSetting, Action: log.Create, ID: skip.Setting(), Revision: 1, Time: a.head.Time,
 		Actor: skip.Actor, ChangeID: skip.ID,
@@ -157,7 +154,7 @@ func (s *Store) recordSkip(skip *skipped.Skip, u *changesdb.Unit) error {
 	}
 	u.Slots = append(u.Slots, d.slots...)
 	u.Bytes += len(encoded)
-	return s.fold(&d)
+	return a.fold(&d)
 }
 
 // maxStopError bounds what is kept of the reason.
@@ -165,11 +162,11 @@ const maxStopError = 8 << 10
 
 // stoppedBy returns the error by which an entry stops this server, with the way
 // past it, and keeps it for who looks at the stopped server's folder.
-func (s *Store) stoppedBy(entry *raft.Log, cause error) error {
+func (a *applier) stoppedBy(entry *raft.Log, cause error) error {
 	text := cause.Error()
-	note, _ := json.Marshal(offline.Stop{Index: entry.Index, Error: text[:min(len(text), maxStopError)], At: s.cfg.Now()}) // plain fields
-	if werr := os.WriteFile(filepath.Join(s.cfg.Dir, offline.StopFile), note, 0o600); werr != nil {
-		s.logger.Warn("what stopped the server could not be noted in its folder", "error", werr)
+	note, _ := json.Marshal(offline.Stop{Index: entry.Index, Error: text[:min(len(text), maxStopError)], At: a.store.cfg.Now()}) // plain fields
+	if werr := os.WriteFile(filepath.Join(a.store.cfg.Dir, offline.StopFile), note, 0o600); werr != nil {
+		a.store.logger.Warn("what stopped the server could not be noted in its folder", "error", werr)
 	}
-	return fmt.Errorf("raft entry %d: %w (if it stops every server: stop them all, and run rutter cluster skip --data %s --index %d, which shows the entry and says how to go past it; if it stops only this one, its files are damaged: let it join again with an empty folder)", entry.Index, cause, s.cfg.Dir, entry.Index)
+	return fmt.Errorf("raft entry %d: %w (if it stops every server: stop them all, and run rutter cluster skip --data %s --index %d, which shows the entry and says how to go past it; if it stops only this one, its files are damaged: let it join again with an empty folder)", entry.Index, cause, a.store.cfg.Dir, entry.Index)
 }

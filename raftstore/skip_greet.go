@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"net"
+	"sync/atomic"
 	"time"
 
 	"rutter/log"
@@ -17,9 +18,18 @@ import (
 // know of no skips. A server with an empty folder takes over what it is greeted with: it
 // has to come past the same entries.
 
+// skipWatch compares the skips of servers that talk to each other.
+type skipWatch struct {
+	store *Store
+	// trouble is why a server was refused last that has other skips; nil since
+	// one with the same came. told is when that was logged, unix ns.
+	skipTrouble atomic.Pointer[string]
+	skipTold    atomic.Int64
+}
+
 // skipNote is what this server adds to its greeting; nil if it has no skips.
-func (s *Store) skipNote() ([]byte, error) {
-	planted := s.skips()
+func (w *skipWatch) skipNote() ([]byte, error) {
+	planted := w.skips()
 	if len(planted) == 0 {
 		return nil, nil
 	}
@@ -38,10 +48,10 @@ func readSkipNote(note []byte) (all []skipped.Skip, err error) {
 }
 
 // skips are those that this server has.
-func (s *Store) skips() skipped.List {
-	s.mu.RLock()
-	defer s.mu.RUnlock()
-	return s.head.Skips
+func (w *skipWatch) skips() skipped.List {
+	w.store.mu.RLock()
+	defer w.store.mu.RUnlock()
+	return w.store.head.Skips
 }
 
 // skipsPause is the least time between two words about servers with other skips, which
@@ -51,31 +61,30 @@ const skipsPause = 10 * time.Second
 // sameSkips reports whether a dialler of a cluster may talk raft to this server:
 // it has the same skips, or one of the two has applied nothing yet. The error says that
 // its note cannot be read.
-func (s *Store) sameSkips(from net.Addr, cluster log.UUID, note []byte) (bool, error) {
+func (w *skipWatch) sameSkips(from net.Addr, cluster log.UUID, note []byte) (bool, error) {
 	theirs, err := readSkipNote(note)
 	if err != nil {
 		return false, err
 	}
-	if cluster.IsZero() || s.Head().Cluster.IsZero() && s.adoptSkips(cluster, theirs) {
+	if cluster.IsZero() || w.store.Head().Cluster.IsZero() && w.store.applier.adoptSkips(cluster, theirs) {
 		return true, nil
 	}
-	what := s.skips().Differ(theirs)
+	what := w.skips().Differ(theirs)
 	if what == "" {
-		s.skipTrouble.Store(nil)
+		w.skipTrouble.Store(nil)
 		return true, nil
 	}
-	s.skipTrouble.Store(&what)
+	w.skipTrouble.Store(&what)
 	now := time.Now().UnixNano()
-	if last := s.skipTold.Load(); now-last > int64(skipsPause) && s.skipTold.CompareAndSwap(last, now) {
-		s.logger.Error("refusing a server whose skipped entries are not this one's", "peer", from, "because", what)
+	if last := w.skipTold.Load(); now-last > int64(skipsPause) && w.skipTold.CompareAndSwap(last, now) {
+		w.store.logger.Error("refusing a server whose skipped entries are not this one's", "peer", from, "because", what)
 	}
 	return false, nil
 }
 
 // adoptSkips takes over the skips of a cluster that this server, whose folder is
 // empty, is about to join; false if it is not empty.
-func (s *Store) adoptSkips(cluster log.UUID, theirs []skipped.Skip) bool {
-	a := &s.applier
+func (a *applier) adoptSkips(cluster log.UUID, theirs []skipped.Skip) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if !a.head.Cluster.IsZero() {
@@ -87,24 +96,24 @@ func (s *Store) adoptSkips(cluster log.UUID, theirs []skipped.Skip) bool {
 			a.head.Skips = a.head.Skips.With(skip)
 		}
 	}
-	s.mu.Lock()
-	s.head.Skips = a.head.Skips
-	s.mu.Unlock()
+	a.store.mu.Lock()
+	a.store.head.Skips = a.head.Skips
+	a.store.mu.Unlock()
 	return true
 }
 
 // orSkips adds to why the server is not ready that another one was refused for its
 // skips, which may be the reason.
-func (s *Store) orSkips(err error) error {
-	if what := s.skipTrouble.Load(); what != nil {
+func (w *skipWatch) orSkips(err error) error {
+	if what := w.skipTrouble.Load(); what != nil {
 		return fmt.Errorf("%w; another server was refused: %s", err, *what)
 	}
 	return err
 }
 
 // skipsName is a hash over the skips of a server, for its identity; "" is none.
-func (s *Store) skipsName() string {
-	planted := s.skips()
+func (w *skipWatch) skipsName() string {
+	planted := w.skips()
 	if len(planted) == 0 {
 		return ""
 	}

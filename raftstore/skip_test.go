@@ -332,7 +332,7 @@ func TestSkipIsJoined(t *testing.T) {
 	other.Reason = "another"
 	plantOn(t, other, left)
 	left = left.again(t)
-	for ctx := patience(t); left.skipTrouble.Load() == nil; {
+	for ctx := patience(t); left.skipping.skipTrouble.Load() == nil; {
 		if err := left.pause(ctx, nil); err != nil {
 			t.Fatal("the one with another skip was not refused")
 		}
@@ -353,7 +353,7 @@ func TestSkipIsJoined(t *testing.T) {
 	must(t, leaderOf(t, nodes), tagChange(newID(), "four"))
 	sameDigests(t, nodes)
 	recorded(t, nodes[3].Store, skip)
-	if k := nodes[3].skips(); len(k) != 1 || k[0].Sum() != skip.Sum() || k[0].State != skipped.Passed {
+	if k := nodes[3].skipping.skips(); len(k) != 1 || k[0].Sum() != skip.Sum() || k[0].State != skipped.Passed {
 		t.Errorf("the newcomer has the skips %+v", k)
 	}
 }
@@ -430,7 +430,7 @@ func TestSkipVoid(t *testing.T) {
 	a := &s.applier
 	apply := func(index uint64, data []byte) {
 		t.Helper()
-		s.applyEntry(&raft.Log{Index: index, Term: 2, Type: raft.LogCommand, Data: data})
+		s.applier.applyEntry(&raft.Log{Index: index, Term: 2, Type: raft.LogCommand, Data: data})
 		if err := s.failure(); err != nil {
 			t.Fatal(err)
 		}
@@ -470,11 +470,11 @@ func TestNoSkips(t *testing.T) {
 	n := one(t, nil)
 	must(t, n, tagChange(newID(), "a"))
 	cluster := n.Head().Cluster
-	note, err := n.skipNote()
+	note, err := n.skipping.skipNote()
 	if got := peer.Greeting(cluster, note); err != nil || !bytes.Equal(got, append([]byte{'R'}, cluster[:]...)) {
 		t.Errorf("it greets with %x, %v", got, err)
 	}
-	if text, err := json.Marshal(n.identity()); err != nil || strings.Contains(string(text), "skips") {
+	if text, err := json.Marshal(n.members.identity()); err != nil || strings.Contains(string(text), "skips") {
 		t.Errorf("its identity is %s, %v", text, err)
 	}
 	n.halt(t)
@@ -519,7 +519,7 @@ func TestSkipRecover(t *testing.T) {
 		t.Fatal(err)
 	}
 	n = n.again(t)
-	if k := n.skips(); len(k) != 1 || k[0].Index != index {
+	if k := n.skipping.skips(); len(k) != 1 || k[0].Index != index {
 		t.Errorf("after the recovery it has the skips %+v, want the one that was passed", k)
 	}
 	must(t, n, tagChange(newID(), "after"))

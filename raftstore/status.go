@@ -102,15 +102,15 @@ func (s *Store) Status() Status {
 	st.Proposals, st.Batches, st.Forwarded, st.Overloaded = c.proposals.Load(), c.batches.Load(), c.forwarded.Load(), c.overloaded.Load()
 	st.Duplicates, st.Refused, st.Snapshots, st.Restores = c.duplicates.Load(), c.refused.Load(), c.snapshots.Load(), c.restores.Load()
 	st.Undecided, st.Unreadable, st.Early = c.undecided.Load(), c.unreadable.Load(), c.early.Load()
-	st.Queued, st.Age = s.queue.length(), s.Age()
-	st.Room, st.NoRooms = s.Room(), s.room.refused.Load()
-	st.DiskFree, st.DiskBytes = st.Room.Free, s.room.size.Load()
+	st.Queued, st.Age = s.proposer.queue.length(), s.Age()
+	st.Room, st.NoRooms = s.Room(), s.disks.room.refused.Load()
+	st.DiskFree, st.DiskBytes = st.Room.Free, s.disks.room.size.Load()
 	if err := s.NoRoom(); err != nil {
 		st.NoRoom = err.Error()
 	}
 	st.RaftBytes, st.DBBytes = s.raftLog.Bytes(), disk.FileSize(filepath.Join(s.cfg.Dir, changesdb.Name))
-	st.DiskOp, st.DiskStalls = time.Duration(s.stall.age.Load()), s.stall.count.Load()
-	st.Compared, st.Rebuild = s.compared(), s.rebuilding()
+	st.DiskOp, st.DiskStalls = time.Duration(s.disks.stall.age.Load()), s.disks.stall.count.Load()
+	st.Compared, st.Rebuild = s.comparison.compared(), s.applier.rebuilding()
 	st.Comparisons, st.Differences = c.comparisons.Load(), c.differences.Load()
 	st.Clock = s.Clock()
 	if err := s.Serving(); err != nil {
@@ -122,7 +122,7 @@ func (s *Store) Status() Status {
 		st.Ready = true
 	}
 	r := s.raft.Load()
-	if r == nil || phase(s.phase.Load()) != running {
+	if r == nil || phase(s.lead.phase.Load()) != running {
 		return st
 	}
 	address, id := r.LeaderWithID()

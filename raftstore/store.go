@@ -24,7 +24,10 @@ import (
 	"rutter/raftstore/internal/raftlog"
 )
 
-// Store is one server's part of the replicated log.
+// Store is one server's part of the replicated log. It holds what all its parts share:
+// the files, and the state that readers see. What has a state and rules of its own is a
+// part: applying, leading, proposing, the members, the disk, time, the comparison with
+// the other servers, upkeep.
 type Store struct {
 	// Set by Open, and immutable.
 	cfg       Config
@@ -34,35 +37,24 @@ type Store struct {
 	raftLog   *raftlog.Log
 	files     *changesdb.Files
 	persister *changesdb.Persister
-	upkeep    *changesdb.Upkeep
-	indexer   *history.Indexer
 	past      *history.Reader
 	images    *images
-	queue     *queue
-	clocks    *clocks
-	aloft     aloft
-	ops       *disk.Ops
-	stall     stall
-	room      roomWatch
-	budgets   *budgets
-	clock     *clock
 	peers     atomic.Pointer[peer.Client] // set by Run
-	fresh     bool                        // the folder held no cluster when Run began
 	opened    time.Time                   // for Age
-	// skipTrouble is why a server was refused last that has other skips; nil since
-	// one with the same came. skipTold is when that was logged, unix ns.
-	skipTrouble atomic.Pointer[string]
-	skipTold    atomic.Int64
-	tasks       *peer.Tasks
-	counters    counters
-	foreign     func(context.Context, []byte) ([]byte, error) // see AnswerWith; set before Run
+	tasks     *peer.Tasks
+	counters  counters
+	foreign   func(context.Context, []byte) ([]byte, error) // see AnswerWith; set before Run
 
+	applier    applier // belongs to raft's FSM goroutine
 	barriers   barriers
-	points     points
 	comparison comparison
-
-	// applier belongs to raft's FSM goroutine.
-	applier applier
+	disks      diskWatch
+	keeper     keeper
+	lead       leadership
+	members    *Membership
+	proposer   proposer
+	skipping   skipWatch
+	times      timekeeper
 
 	mu      sync.RWMutex // protects what follows
 	state   *projections.State
@@ -70,15 +62,9 @@ type Store struct {
 	ring    changesdb.Ring
 	changed chan struct{} // closed and replaced when more was applied
 
-	phase atomic.Int32 // of Run: see leader.go
-	role  atomic.Int32 // in the cluster
-	ready atomic.Bool  // has caught up with a leader's commit once
-	raft  atomic.Pointer[raft.Raft]
+	raft atomic.Pointer[raft.Raft]
 	// transport is raft's own.
 	transport atomic.Pointer[peer.Transport]
-
-	moveMu sync.Mutex
-	moved  chan struct{} // closed and replaced when the leader may have changed
 
 	ending   chan struct{} // closed when Run begins to stop
 	failOnce sync.Once
@@ -113,25 +99,28 @@ func Open(cfg Config) (*Store, error) {
 
 // newStore returns a store that has opened nothing yet.
 func newStore(cfg Config) *Store {
-	known := newClocks(&cfg)
-	return &Store{
-		cfg:      cfg,
-		logger:   cfg.Logger.With("server", cfg.ID),
-		files:    new(changesdb.Files),
-		queue:    &queue{kick: make(chan struct{}, 1)},
-		clocks:   known,
-		clock:    newClock(&cfg, known.agreement.Load),
-		ops:      new(disk.Ops),
-		room:     roomWatch{upkeep: make(chan struct{}, 1)},
-		budgets:  newBudgets(&cfg),
-		opened:   time.Now(),
-		tasks:    new(peer.Tasks),
-		barriers: barriers{kick: make(chan struct{}, 1)},
-		changed:  make(chan struct{}),
-		moved:    make(chan struct{}),
-		failed:   make(chan struct{}),
-		ending:   make(chan struct{}),
+	s := &Store{
+		cfg:     cfg,
+		logger:  cfg.Logger.With("server", cfg.ID),
+		files:   new(changesdb.Files),
+		opened:  time.Now(),
+		tasks:   new(peer.Tasks),
+		changed: make(chan struct{}),
+		failed:  make(chan struct{}),
+		ending:  make(chan struct{}),
 	}
+	known := newClocks(&cfg)
+	s.applier.store = s
+	s.barriers = barriers{store: s, kick: make(chan struct{}, 1)}
+	s.comparison.store = s
+	s.disks = diskWatch{store: s, ops: new(disk.Ops), room: roomWatch{upkeep: make(chan struct{}, 1)}}
+	s.keeper.store = s
+	s.lead = leadership{store: s, moved: make(chan struct{})}
+	s.members = &Membership{store: s}
+	s.proposer = proposer{store: s, queue: &queue{kick: make(chan struct{}, 1)}, budgets: newBudgets(&cfg)}
+	s.skipping.store = s
+	s.times = timekeeper{store: s, clocks: known, clock: newClock(&cfg, known.agreement.Load)}
+	return s
 }
 
 func (s *Store) openFiles() error {
@@ -160,21 +149,21 @@ func (s *Store) openFiles() error {
 	s.ring = changesdb.Ring{MaxEntries: s.cfg.RingEntries, MaxBytes: s.cfg.RingBytes}
 	s.ring.Reset(c.Head.Seq)
 	s.applier.enc, s.applier.window, s.applier.head = log.NewEncoder(), c.Window, c.Head
-	s.points.reset(&c.Head)
+	s.comparison.points.reset(&c.Head)
 	s.persister = changesdb.NewPersister(s.persistOptions(), s.files, &c)
-	s.upkeep = &changesdb.Upkeep{
+	s.keeper.upkeep = &changesdb.Upkeep{
 		Persister: s.persister, Files: s.files, Logger: s.logger, Every: log.Seq(s.cfg.CheckpointEvents),
-		Objects: s.objectCount, Scarce: func() bool { return s.Room().Low },
+		Objects: s.keeper.objectCount, Scarce: func() bool { return s.Room().Low },
 	}
 	s.past = history.NewReader(s.files, s.persister, s.Serving, s.place, func(fn func(*projections.State)) {
 		s.View(func(v View) { fn(v.State) })
 	})
-	s.indexer = &history.Indexer{Persister: s.persister, Files: s.files}
+	s.keeper.indexer = &history.Indexer{Persister: s.persister, Files: s.files}
 	s.images = &images{s: s, dir: s.cfg.Dir, incoming: make(map[string]*sink), streams: make(map[*source]struct{})}
 	if s.raftLog, err = raftlog.Open(s.raftLogOptions()); err != nil {
 		return err
 	}
-	s.lookForRoom()
+	s.disks.lookForRoom()
 	if err := s.raftLog.Verify(c.Marker.Index); err != nil {
 		return err
 	}
@@ -196,8 +185,8 @@ func (s *Store) openFiles() error {
 func (s *Store) raftLogOptions() raftlog.Options {
 	return raftlog.Options{
 		Dir: s.cfg.Dir, Kind: s.cfg.RaftLog, MapBytes: s.cfg.MapBytes, Logger: s.cfg.Logger,
-		Leads: s.appends, Changes: command.IsBatch, Report: s.fail, Admit: s.admit, Ops: s.ops,
-		Room:   func() error { return errorIn(&s.room.last) },
+		Leads: s.appends, Changes: command.IsBatch, Report: s.fail, Admit: s.disks.admit, Ops: s.disks.ops,
+		Room:   func() error { return errorIn(&s.disks.room.last) },
 		Ending: s.ending,
 	}
 }
@@ -243,7 +232,7 @@ func (s *Store) Close() error {
 			errs = append(errs, err)
 		}
 	}
-	if s.stall.left.Load() {
+	if s.disks.stall.left.Load() {
 		return errors.Join(errs...) // the files are in use, and to close them would wait
 	}
 	if s.raftLog != nil {
@@ -288,7 +277,7 @@ func (s *Store) persistOptions() changesdb.Options {
 		Logger: s.cfg.Logger, Delay: s.cfg.PersistDelay, Events: s.cfg.PersistEvents,
 		MaxLagEvents: s.cfg.MaxLagEvents, MaxLagBytes: s.cfg.MaxLagBytes,
 		SweepEvents: s.cfg.SweepEvents, SweepDelay: s.cfg.SweepDelay, SweepRows: s.cfg.sweepRows, SweepPart: s.cfg.sweepPart,
-		Ops: s.ops, Room: func() error { return errorIn(&s.room.file) }, Spare: func() error { return errorIn(&s.room.spare) },
+		Ops: s.disks.ops, Room: func() error { return errorIn(&s.disks.room.file) }, Spare: func() error { return errorIn(&s.disks.room.spare) },
 	}
 }
 
@@ -300,20 +289,20 @@ func (s *Store) Ready() error {
 		return errors.Join(ErrStopped, err)
 	}
 	switch {
-	case phase(s.phase.Load()) != running:
+	case phase(s.lead.phase.Load()) != running:
 		return ErrStopped
 	case s.Serving() != nil:
 		return s.Serving()
-	case s.stalled() != nil:
-		return s.stalled()
-	case s.behindOthers() != nil:
-		return s.behindOthers()
-	case !s.ready.Load():
-		return s.orSkips(ErrNotReady)
+	case s.disks.stalled() != nil:
+		return s.disks.stalled()
+	case s.disks.behindOthers() != nil:
+		return s.disks.behindOthers()
+	case !s.lead.ready.Load():
+		return s.skipping.orSkips(ErrNotReady)
 	case s.Head().Cluster.IsZero():
 		return ErrNotReady // a leader is there, but has not founded the cluster yet
-	case s.leaderAddress() == "":
-		return s.orSkips(ErrNoLeader)
+	case s.lead.leaderAddress() == "":
+		return s.skipping.orSkips(ErrNoLeader)
 	}
 	return nil
 }
@@ -332,10 +321,10 @@ type run struct {
 // over, stops, and writes what is left. It may be called once. The error is nil
 // after an orderly stop, else what made the server stop.
 func (s *Store) Run(ctx context.Context) error {
-	if !s.becomeRunning() {
+	if !s.lead.becomeRunning() {
 		return fmt.Errorf("%w: Run is called once", ErrStopped)
 	}
-	defer s.becomeStopped()
+	defer s.lead.becomeStopped()
 	life, end := context.WithCancel(context.WithoutCancel(ctx))
 	defer end()
 	r, err := s.startRaft(life)
@@ -345,36 +334,36 @@ func (s *Store) Run(ctx context.Context) error {
 	work, stop := context.WithCancel(life)
 	defer stop()
 	var loops sync.WaitGroup
-	loops.Go(func() { s.runProposer(work, r.raft) })
-	loops.Go(func() { s.runBarriers(work, r.raft) })
-	loops.Go(func() { s.runLeadership(work, r.raft) })
-	s.tasks.Start(func() { s.runClocks(work, r.raft) })
-	s.tasks.Start(func() { s.runCompare(work, r.raft) })
-	s.tasks.Start(func() { s.runUpkeep(work, r.raft) })
+	loops.Go(func() { s.proposer.runProposer(work, r.raft) })
+	loops.Go(func() { s.barriers.runBarriers(work, r.raft) })
+	loops.Go(func() { s.lead.runLeadership(work, r.raft) })
+	s.tasks.Start(func() { s.times.runClocks(work, r.raft) })
+	s.tasks.Start(func() { s.comparison.runCompare(work, r.raft) })
+	s.tasks.Start(func() { s.keeper.runUpkeep(work, r.raft) })
 	s.tasks.Start(func() { s.persister.RunSweeps(work) })
-	s.tasks.Start(func() { s.runReady(work, r.raft) })
+	s.tasks.Start(func() { s.lead.runReady(work, r.raft) })
 	s.tasks.Start(func() { s.leaderWatch(r).Run(work) })
-	s.tasks.Start(func() { s.runStall(work, r.raft) })
-	s.tasks.Start(func() { s.runRoom(work, r.raft) })
-	if len(s.cfg.Join) > 0 && s.mayJoin() {
+	s.tasks.Start(func() { s.disks.runStall(work, r.raft) })
+	s.tasks.Start(func() { s.disks.runRoom(work, r.raft) })
+	if len(s.cfg.Join) > 0 && s.members.mayJoin() {
 		s.tasks.Start(func() {
-			if err := s.join(work); err != nil {
+			if err := s.members.join(work); err != nil {
 				s.fail(err)
 			}
 			if !s.cfg.NonVoter {
-				s.stage(work)
+				s.members.stage(work)
 			}
 		})
 	}
 	select {
 	case <-ctx.Done():
-		s.handOver(r.raft)
+		s.lead.handOver(r.raft)
 	case <-s.failed:
 	}
-	s.becomeStopping()
+	s.lead.becomeStopping()
 	stop()
-	if s.stalled() != nil { // who waits for the disk cannot be waited for
-		return errors.Join(s.failure(), s.stalled(), r.leave(end))
+	if s.disks.stalled() != nil { // who waits for the disk cannot be waited for
+		return errors.Join(s.failure(), s.disks.stalled(), r.leave(end))
 	}
 	s.await(&loops)
 	return errors.Join(s.failure(), r.stop(end))
@@ -407,7 +396,7 @@ func (s *Store) startRaft(life context.Context) (_ *run, err error) {
 			s.fail(err)
 		}
 	})
-	if s.fresh, err = s.bootstrap(life, transport); err != nil {
+	if s.members.fresh, err = s.bootstrap(life, transport); err != nil {
 		endDisk()
 		err = errors.Join(err, transport.Close(), port.Close())
 		s.tasks.Stop()
@@ -455,7 +444,7 @@ func (s *Store) bootstrap(ctx context.Context, transport raft.Transport) (fresh 
 	if len(members) == 0 {
 		return true, nil
 	}
-	if err := s.checkFounding(ctx); err != nil {
+	if err := s.members.checkFounding(ctx); err != nil {
 		return false, err
 	}
 	var conf raft.Configuration
