@@ -16,7 +16,7 @@ const maxForeign = peer.MaxPayload
 // Run. fn runs in a goroutine of its own for each request; its error reaches
 // the asker as text.
 func (s *Store) AnswerWith(fn func(ctx context.Context, request []byte) ([]byte, error)) {
-	s.foreign = fn
+	s.endpoint.foreign = fn
 }
 
 // Ask sends a request, which this package does not look into, to the server at
@@ -33,16 +33,16 @@ func (s *Store) Ask(ctx context.Context, address string, request []byte) ([]byte
 		}
 	}
 	if address == s.Address() {
-		return s.answerForeign(ctx, request)
+		return s.endpoint.answerForeign(ctx, request)
 	}
-	return s.callPeer(ctx, address, askForeign, request)
+	return s.endpoint.callPeer(ctx, address, askForeign, request)
 }
 
-func (s *Store) answerForeign(ctx context.Context, request []byte) ([]byte, error) {
-	if s.foreign == nil {
+func (e *endpoint) answerForeign(ctx context.Context, request []byte) ([]byte, error) {
+	if e.foreign == nil {
 		return nil, errors.New("raftstore: this server answers no such requests: upgrade it")
 	}
-	answer, err := s.foreign(ctx, request)
+	answer, err := e.foreign(ctx, request)
 	if err == nil && len(answer) > maxForeign {
 		return nil, fmt.Errorf("raftstore: answer of %d bytes, over %d: %w", len(answer), maxForeign, log.ErrTooLarge)
 	}

@@ -128,7 +128,7 @@ func (k *timekeeper) readClock(ctx context.Context, address string) (measured, e
 	ctx, cancel := context.WithTimeout(ctx, clockAsk)
 	defer cancel()
 	begun := time.Now()
-	answer, err := k.store.callPeer(ctx, address, askClock, nil)
+	answer, err := k.store.endpoint.callPeer(ctx, address, askClock, nil)
 	if err != nil {
 		return measured{}, err
 	}

@@ -102,7 +102,7 @@ func (q *comparison) askPoint(ctx context.Context, to raft.Server) Compared {
 	ctx, cancel := context.WithTimeout(ctx, q.store.cfg.CompareEvery)
 	defer cancel()
 	newest := q.points.upTo(^uint64(0))
-	answer, err := q.store.callPeer(ctx, string(to.Address), askPoint, changesdb.SeqKey(log.Seq(newest.index)))
+	answer, err := q.store.endpoint.callPeer(ctx, string(to.Address), askPoint, changesdb.SeqKey(log.Seq(newest.index)))
 	if err == nil && len(answer) < pointAnswer {
 		err = fmt.Errorf("answer of %d bytes", len(answer))
 	}

@@ -67,7 +67,7 @@ func (ms *Membership) RebuildMember(ctx context.Context, id string) error {
 		if err != nil {
 			return err
 		}
-		_, err = ms.store.callPeer(ctx, m.Address, askAdmin, payload)
+		_, err = ms.store.endpoint.callPeer(ctx, m.Address, askAdmin, payload)
 		return err
 	}
 	return fmt.Errorf("rebuild: %q is no member of the cluster: see its status for their ids", id)
@@ -127,7 +127,7 @@ func (ms *Membership) adminOnce(ctx context.Context, request adminRequest) error
 	if err != nil {
 		return err
 	}
-	_, err = ms.store.callPeer(ctx, address, askAdmin, payload)
+	_, err = ms.store.endpoint.callPeer(ctx, address, askAdmin, payload)
 	return err
 }
 
@@ -233,7 +233,7 @@ func (ms *Membership) join(ctx context.Context) error {
 		var failures error
 		for _, address := range ms.store.cfg.Join {
 			try, cancel := context.WithTimeout(ctx, ms.store.cfg.ProposeTimeout)
-			_, err := ms.store.callPeer(try, address, askAdmin, payload)
+			_, err := ms.store.endpoint.callPeer(try, address, askAdmin, payload)
 			cancel()
 			if err == nil {
 				ms.store.logger.Info("joined the cluster", "through", address)

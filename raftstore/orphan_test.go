@@ -48,7 +48,7 @@ func replaceEnded(t *testing.T) time.Duration {
 // and all connections go. The store finds that it has no port, and stops.
 func endAbruptly(t *testing.T, n *node) {
 	t.Helper()
-	if err := n.listener.Close(); err != nil {
+	if err := n.endpoint.listener.Close(); err != nil {
 		t.Fatal(err)
 	}
 	n.tasks.HangUp()

@@ -5,7 +5,9 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"net"
 	"strings"
+	"sync/atomic"
 
 	"rutter/log"
 	"rutter/raftstore/internal/changesdb"
@@ -36,29 +38,38 @@ const (
 // errNotSent: a request did not leave this server.
 var errNotSent = peer.ErrNotSent
 
+// endpoint is where other servers reach this one, and how it reaches them.
+type endpoint struct {
+	store    *Store
+	listener net.Listener
+	peers    atomic.Pointer[peer.Client] // set by Run
+	// foreign answers what another package asks: see AnswerWith; set before Run.
+	foreign func(context.Context, []byte) ([]byte, error)
+}
+
 // answer does what a request asks, on the leader.
-func (s *Store) answer(ctx context.Context, f peer.Frame) peer.Frame {
-	ctx, cancel := context.WithTimeout(ctx, s.cfg.ProposeTimeout)
+func (e *endpoint) answer(ctx context.Context, f peer.Frame) peer.Frame {
+	ctx, cancel := context.WithTimeout(ctx, e.store.cfg.ProposeTimeout)
 	defer cancel()
 	var payload []byte
 	var err error
 	switch f.Kind {
 	case askPropose:
-		payload, err = s.answerPropose(ctx, f.Payload)
+		payload, err = e.answerPropose(ctx, f.Payload)
 	case askBarrier:
 		var seq log.Seq
-		seq, err = s.barriers.barrierLocal(ctx)
+		seq, err = e.store.barriers.barrierLocal(ctx)
 		payload = changesdb.SeqKey(seq)
 	case askAdmin:
-		err = s.members.answerAdmin(ctx, f.Payload)
+		err = e.store.members.answerAdmin(ctx, f.Payload)
 	case askPoint:
-		payload, err = s.comparison.answerPoint(f.Payload)
+		payload, err = e.store.comparison.answerPoint(f.Payload)
 	case askForeign:
-		payload, err = s.answerForeign(ctx, f.Payload)
+		payload, err = e.answerForeign(ctx, f.Payload)
 	case askClock:
-		payload = s.times.answerClock()
+		payload = e.store.times.answerClock()
 	case askIdentity:
-		payload, err = json.Marshal(s.members.identity())
+		payload, err = json.Marshal(e.store.members.identity())
 	default:
 		err = fmt.Errorf("peer request of type %d is not known to this server: upgrade it", f.Kind)
 	}
@@ -70,12 +81,12 @@ func (s *Store) answer(ctx context.Context, f peer.Frame) peer.Frame {
 	return peer.Frame{Number: f.Number, Kind: answerOK, Payload: payload}
 }
 
-func (s *Store) answerPropose(ctx context.Context, payload []byte) ([]byte, error) {
+func (e *endpoint) answerPropose(ctx context.Context, payload []byte) ([]byte, error) {
 	c, err := log.DecodeChange(payload)
 	if err != nil {
 		return nil, err
 	}
-	result, err := s.proposer.proposeLocal(ctx, c)
+	result, err := e.store.proposer.proposeLocal(ctx, c)
 	if err != nil {
 		return nil, err
 	}
@@ -122,8 +133,8 @@ func errorOf(f peer.Frame) error {
 // callPeer sends a request to another server and returns the payload of its answer, of
 // an error's too. errNotSent means that the other server has not got it; any other
 // error of the connection wraps ErrUnknown.
-func (s *Store) callPeer(ctx context.Context, address string, kind byte, payload []byte) ([]byte, error) {
-	p := s.peers.Load()
+func (e *endpoint) callPeer(ctx context.Context, address string, kind byte, payload []byte) ([]byte, error) {
+	p := e.peers.Load()
 	if p == nil {
 		return nil, fmt.Errorf("%w: %w", errNotSent, ErrStopped)
 	}

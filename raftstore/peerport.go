@@ -14,29 +14,29 @@ import (
 )
 
 // newPort returns the peer port of a run, and what it does with connections.
-func (s *Store) newPort(life context.Context) *peer.Port {
-	server := peer.NewServer(s.tasks, s.logger, s.answer)
+func (e *endpoint) newPort(life context.Context) *peer.Port {
+	server := peer.NewServer(e.store.tasks, e.store.logger, e.answer)
 	return peer.NewPort(life, peer.PortOptions{
-		Listener: s.listener, Dial: s.cfg.Network.Dial, Address: s.address, Tasks: s.tasks, Logger: s.logger,
-		Cluster:  func() log.UUID { return s.Head().Cluster },
-		Note:     s.skipping.skipNote,
-		Admit:    s.skipping.sameSkips,
+		Listener: e.listener, Dial: e.store.cfg.Network.Dial, Address: e.store.address, Tasks: e.store.tasks, Logger: e.store.logger,
+		Cluster:  func() log.UUID { return e.store.Head().Cluster },
+		Note:     e.store.skipping.skipNote,
+		Admit:    e.store.skipping.sameSkips,
 		Requests: func(conn net.Conn) { server.Serve(life, conn) },
-		Image:    func(conn net.Conn) { s.serveImage(life, conn) },
+		Image:    func(conn net.Conn) { e.store.rebuilder.serveImage(life, conn) },
 	})
 }
 
 // newTransport returns raft's transport over the peer port.
-func (s *Store) newTransport(port *peer.Port) *peer.Transport {
+func (e *endpoint) newTransport(port *peer.Port) *peer.Transport {
 	return peer.NewTransport(peer.TransportOptions{
-		Port: port, Log: s.raftLog, TermKey: raftlog.KeyCurrentTerm,
-		Raft: s.raft.Load, Unfit: s.disks.stalled, Logger: s.logger,
+		Port: port, Log: e.store.raftLog, TermKey: raftlog.KeyCurrentTerm,
+		Raft: e.store.raft.Load, Unfit: e.store.disks.stalled, Logger: e.store.logger,
 	})
 }
 
 // leaderWatch returns what watches the leader's process from a follower.
 func (s *Store) leaderWatch(r *run) *orphan.Watch {
-	peers := s.peers.Load()
+	peers := s.endpoint.peers.Load()
 	return &orphan.Watch{
 		ID: s.cfg.ID, Address: s.address, Wait: s.cfg.Heartbeat, Raft: r.raft, Logger: s.logger,
 		Connected: peers.Connected, Dial: peers.Dial,

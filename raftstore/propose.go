@@ -368,7 +368,7 @@ func (pr *proposer) proposeOnce(ctx context.Context, c *log.Change, forwarded *[
 		return result, nil
 	}
 	pr.store.counters.forwarded.Add(1)
-	answer, err := pr.store.callPeer(ctx, address, askPropose, *forwarded)
+	answer, err := pr.store.endpoint.callPeer(ctx, address, askPropose, *forwarded)
 	if errors.Is(err, errNotSent) {
 		return log.Result{}, fmt.Errorf("%w: %w", errNotLeader, err)
 	}

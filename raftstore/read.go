@@ -226,7 +226,7 @@ func (b *barriers) barrierOnce(ctx context.Context) (log.Seq, error) {
 	if address == b.store.Address() {
 		return b.barrierLocal(ctx)
 	}
-	answer, err := b.store.callPeer(ctx, address, askBarrier, nil)
+	answer, err := b.store.endpoint.callPeer(ctx, address, askBarrier, nil)
 	if err != nil {
 		return 0, err
 	}

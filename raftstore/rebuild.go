@@ -74,7 +74,7 @@ func (s *Store) Rebuild(ctx context.Context) error {
 		return err
 	}
 	s.comparison.becomeRefusing(errRebuilding)
-	err = s.rebuildFrom(ctx, r, b, from)
+	err = s.rebuilder.rebuildFrom(ctx, r, b, from)
 	s.applier.endRebuild(b)
 	if err != nil {
 		s.logger.Error("not rebuilt", "error", err)
@@ -110,26 +110,29 @@ func (a *applier) endRebuild(b *rebuild) {
 	a.wake()
 }
 
+// rebuilder gets another server's state, and gives this server's to others.
+type rebuilder struct{ store *Store }
+
 // rebuildFrom asks the others, the leader first, for an image and installs it.
-func (s *Store) rebuildFrom(ctx context.Context, r *raft.Raft, b *rebuild, from uint64) error {
-	leader := s.lead.leaderAddress()
+func (rb *rebuilder) rebuildFrom(ctx context.Context, r *raft.Raft, b *rebuild, from uint64) error {
+	leader := rb.store.lead.leaderAddress()
 	addresses := []string{leader}
 	for _, m := range r.GetConfiguration().Configuration().Servers {
-		if string(m.ID) != s.cfg.ID && string(m.Address) != leader {
+		if string(m.ID) != rb.store.cfg.ID && string(m.Address) != leader {
 			addresses = append(addresses, string(m.Address))
 		}
 	}
 	var failures error
 	for _, address := range addresses {
-		if address == "" || address == s.Address() {
+		if address == "" || address == rb.store.Address() {
 			continue
 		}
-		k, err := s.fetchImage(ctx, address, from)
+		k, err := rb.fetchImage(ctx, address, from)
 		if err == nil {
-			err = s.installRebuilt(ctx, r, b, k)
+			err = rb.installRebuilt(ctx, r, b, k)
 		}
 		if err == nil {
-			s.logger.Info("rebuilt", "from", address, "seq", s.Head().Seq)
+			rb.store.logger.Info("rebuilt", "from", address, "seq", rb.store.Head().Seq)
 			return nil
 		}
 		failures = errors.Join(failures, fmt.Errorf("%s: %w", address, err))
@@ -138,31 +141,31 @@ func (s *Store) rebuildFrom(ctx context.Context, r *raft.Raft, b *rebuild, from 
 }
 
 // installRebuilt waits until raft has here what the image has, and installs it.
-func (s *Store) installRebuilt(ctx context.Context, r *raft.Raft, b *rebuild, k *sink) error {
+func (rb *rebuilder) installRebuilt(ctx context.Context, r *raft.Raft, b *rebuild, k *sink) error {
 	defer func() { _ = (&received{k}).Close() }()
 	deadline := time.Now().Add(rebuildWait)
 	for r.CommitIndex() < k.marker.Index {
-		if err := s.pause(ctx, nil); err != nil {
+		if err := rb.store.pause(ctx, nil); err != nil {
 			return err
 		}
 		if time.Now().After(deadline) {
 			return fmt.Errorf("raft is at index %d, the image at %d", r.CommitIndex(), k.marker.Index)
 		}
 	}
-	own := s.persister.LastMarker()
+	own := rb.store.persister.LastMarker()
 	db, c, err := k.openAs(func(h *changesdb.Head) changesdb.Marker { return own })
 	if err != nil {
 		return err
 	}
-	s.applier.mu.Lock()
-	defer s.applier.mu.Unlock()
-	if s.applier.rebuild != b || b.err != nil {
+	rb.store.applier.mu.Lock()
+	defer rb.store.applier.mu.Unlock()
+	if rb.store.applier.rebuild != b || b.err != nil {
 		return errors.Join(b.err, db.Close()) // or raft has restored an image itself
 	}
-	if s.applier.head.Cluster != c.Head.Cluster {
-		return errors.Join(fmt.Errorf("its cluster is %s, this server's %s", c.Head.Cluster, s.applier.head.Cluster), db.Close())
+	if rb.store.applier.head.Cluster != c.Head.Cluster {
+		return errors.Join(fmt.Errorf("its cluster is %s, this server's %s", c.Head.Cluster, rb.store.applier.head.Cluster), db.Close())
 	}
-	return s.applier.install(k, db, &c)
+	return rb.store.applier.install(k, db, &c)
 }
 
 // An image is asked for on a connection of its own: the asker sends the raft
@@ -170,8 +173,8 @@ func (s *Store) installRebuilt(ctx context.Context, r *raft.Raft, b *rebuild, k 
 // it cannot, 1 and | index (8) | term (8) | image | if it can.
 
 // fetchImage receives an image that is at raft index from or later.
-func (s *Store) fetchImage(ctx context.Context, address string, from uint64) (*sink, error) {
-	p := s.peers.Load()
+func (rb *rebuilder) fetchImage(ctx context.Context, address string, from uint64) (*sink, error) {
+	p := rb.store.endpoint.peers.Load()
 	conn, err := p.DialImage(ctx, address)
 	if err != nil {
 		return nil, err
@@ -195,7 +198,7 @@ func (s *Store) fetchImage(ctx context.Context, address string, from uint64) (*s
 	if _, err := io.ReadFull(in, at[:]); err != nil {
 		return nil, err
 	}
-	made, err := s.images.Create(1, binary.BigEndian.Uint64(at[:]), binary.BigEndian.Uint64(at[8:]), raft.Configuration{}, 0, nil)
+	made, err := rb.store.images.Create(1, binary.BigEndian.Uint64(at[:]), binary.BigEndian.Uint64(at[8:]), raft.Configuration{}, 0, nil)
 	if err != nil {
 		return nil, err
 	}
@@ -207,14 +210,14 @@ func (s *Store) fetchImage(ctx context.Context, address string, from uint64) (*s
 }
 
 // serveImage answers one who asks for an image.
-func (s *Store) serveImage(ctx context.Context, conn net.Conn) {
+func (rb *rebuilder) serveImage(ctx context.Context, conn net.Conn) {
 	defer conn.Close()
 	var from [8]byte
 	_ = conn.SetReadDeadline(time.Now().Add(peer.FirstByteWait))
 	if _, err := io.ReadFull(conn, from[:]); err != nil {
 		return
 	}
-	meta, stream, err := s.imageFrom(ctx, binary.BigEndian.Uint64(from[:]))
+	meta, stream, err := rb.imageFrom(ctx, binary.BigEndian.Uint64(from[:]))
 	if err != nil {
 		_, _ = conn.Write(append([]byte{0}, err.Error()...))
 		return
@@ -225,27 +228,27 @@ func (s *Store) serveImage(ctx context.Context, conn net.Conn) {
 		return
 	}
 	if _, err := io.Copy(conn, stream); err != nil {
-		s.logger.Warn("sending a state for a rebuild", "to", conn.RemoteAddr(), "error", err)
+		rb.store.logger.Warn("sending a state for a rebuild", "to", conn.RemoteAddr(), "error", err)
 	}
 }
 
 // imageFrom opens an image that is at a raft index or later.
-func (s *Store) imageFrom(ctx context.Context, index uint64) (*raft.SnapshotMeta, io.ReadCloser, error) {
+func (rb *rebuilder) imageFrom(ctx context.Context, index uint64) (*raft.SnapshotMeta, io.ReadCloser, error) {
 	deadline := time.Now().Add(rebuildWait)
 	for {
-		if err := s.Serving(); err != nil {
+		if err := rb.store.Serving(); err != nil {
 			return nil, nil, err
 		}
-		if err := s.persister.Flush(); err != nil {
+		if err := rb.store.persister.Flush(); err != nil {
 			return nil, nil, err
 		}
-		if s.persister.Progress().Index >= index {
-			return s.images.Open("rebuild")
+		if rb.store.persister.Progress().Index >= index {
+			return rb.store.images.Open("rebuild")
 		}
 		if time.Now().After(deadline) {
-			return nil, nil, fmt.Errorf("this server is at raft index %d, and %d is asked for", s.persister.Progress().Index, index)
+			return nil, nil, fmt.Errorf("this server is at raft index %d, and %d is asked for", rb.store.persister.Progress().Index, index)
 		}
-		if err := s.pause(ctx, nil); err != nil {
+		if err := rb.store.pause(ctx, nil); err != nil {
 			return nil, nil, err
 		}
 	}

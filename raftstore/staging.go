@@ -88,7 +88,7 @@ func (ms *Membership) identityOf(ctx context.Context, address string) (i identit
 	}
 	ctx, cancel := context.WithTimeout(ctx, identityWait)
 	defer cancel()
-	answer, err := ms.store.callPeer(ctx, address, askIdentity, nil)
+	answer, err := ms.store.endpoint.callPeer(ctx, address, askIdentity, nil)
 	if err != nil {
 		return i, err
 	}

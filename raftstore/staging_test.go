@@ -142,7 +142,7 @@ func TestOtherClusterIsRefused(t *testing.T) {
 	left = left.again(t) // at its old address, which the others still know
 	must(t, left, tagChange(newID(), "mine"))
 	must(t, leader, tagChange(newID(), "theirs"))
-	await(t, left, "a stranger to be refused", func() bool { return left.peers.Load() != nil && left.Status().State == "Leader" })
+	await(t, left, "a stranger to be refused", func() bool { return left.endpoint.peers.Load() != nil && left.Status().State == "Leader" })
 	for range 20 { // the others' leader tries every few milliseconds
 		_ = left.pause(patience(t), nil)
 	}

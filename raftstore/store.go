@@ -32,27 +32,26 @@ type Store struct {
 	// Set by Open, and immutable.
 	cfg       Config
 	logger    *slog.Logger
-	listener  net.Listener
 	address   string
 	raftLog   *raftlog.Log
 	files     *changesdb.Files
 	persister *changesdb.Persister
 	past      *history.Reader
 	images    *images
-	peers     atomic.Pointer[peer.Client] // set by Run
-	opened    time.Time                   // for Age
+	opened    time.Time // for Age
 	tasks     *peer.Tasks
 	counters  counters
-	foreign   func(context.Context, []byte) ([]byte, error) // see AnswerWith; set before Run
 
 	applier    applier // belongs to raft's FSM goroutine
 	barriers   barriers
 	comparison comparison
 	disks      diskWatch
+	endpoint   endpoint
 	keeper     keeper
 	lead       leadership
 	members    *Membership
 	proposer   proposer
+	rebuilder  rebuilder
 	skipping   skipWatch
 	times      timekeeper
 
@@ -91,7 +90,7 @@ func Open(cfg Config) (*Store, error) {
 	if err := s.openFiles(); err != nil {
 		return nil, errors.Join(err, s.Close())
 	}
-	if err := s.openPort(); err != nil {
+	if err := s.endpoint.openPort(); err != nil {
 		return nil, errors.Join(err, s.Close())
 	}
 	return s, nil
@@ -114,7 +113,9 @@ func newStore(cfg Config) *Store {
 	s.barriers = barriers{store: s, kick: make(chan struct{}, 1)}
 	s.comparison.store = s
 	s.disks = diskWatch{store: s, ops: new(disk.Ops), room: roomWatch{upkeep: make(chan struct{}, 1)}}
+	s.endpoint.store = s
 	s.keeper.store = s
+	s.rebuilder.store = s
 	s.lead = leadership{store: s, moved: make(chan struct{})}
 	s.members = &Membership{store: s}
 	s.proposer = proposer{store: s, queue: &queue{kick: make(chan struct{}, 1)}, budgets: newBudgets(&cfg)}
@@ -198,24 +199,24 @@ func (s *Store) appends() bool {
 	return r != nil && r.State() == raft.Leader
 }
 
-func (s *Store) openPort() (err error) {
-	if s.listener, err = s.cfg.Network.Listen(s.cfg.Listen); err != nil {
+func (e *endpoint) openPort() (err error) {
+	if e.listener, err = e.store.cfg.Network.Listen(e.store.cfg.Listen); err != nil {
 		return fmt.Errorf("peer port: %w", err)
 	}
-	s.address = s.cfg.Advertise
-	if s.address == "" {
-		s.address = s.listener.Addr().String()
+	e.store.address = e.store.cfg.Advertise
+	if e.store.address == "" {
+		e.store.address = e.listener.Addr().String()
 	}
-	host, _, err := net.SplitHostPort(s.address)
+	host, _, err := net.SplitHostPort(e.store.address)
 	if err != nil {
-		return fmt.Errorf("peer port: address %q: %w: want HOST:PORT", s.address, err)
+		return fmt.Errorf("peer port: address %q: %w: want HOST:PORT", e.store.address, err)
 	}
 	if ip := net.ParseIP(host); host == "" || ip != nil && ip.IsUnspecified() {
-		return fmt.Errorf("peer port: no other server can dial %q: set Advertise to this machine's address", s.address)
+		return fmt.Errorf("peer port: no other server can dial %q: set Advertise to this machine's address", e.store.address)
 	}
-	for _, m := range s.cfg.InitialMembers {
-		if m.ID == s.cfg.ID && m.Address != s.address {
-			return fmt.Errorf("peer port: the initial members have %s at %s, and it listens on %s: make them agree, or set Advertise", m.ID, m.Address, s.address)
+	for _, m := range e.store.cfg.InitialMembers {
+		if m.ID == e.store.cfg.ID && m.Address != e.store.address {
+			return fmt.Errorf("peer port: the initial members have %s at %s, and it listens on %s: make them agree, or set Advertise", m.ID, m.Address, e.store.address)
 		}
 	}
 	return nil
@@ -227,8 +228,8 @@ func (s *Store) Address() string { return s.address }
 // Close frees the files and the port. Run must have returned, if it was called.
 func (s *Store) Close() error {
 	var errs []error
-	if s.listener != nil {
-		if err := s.listener.Close(); err != nil && !errors.Is(err, net.ErrClosed) {
+	if s.endpoint.listener != nil {
+		if err := s.endpoint.listener.Close(); err != nil && !errors.Is(err, net.ErrClosed) {
 			errs = append(errs, err)
 		}
 	}
@@ -386,11 +387,11 @@ func (s *Store) await(loops *sync.WaitGroup) {
 
 // startRaft starts the peer port, the persister and raft.
 func (s *Store) startRaft(life context.Context) (_ *run, err error) {
-	port := s.newPort(life)
-	s.peers.Store(peer.NewClient(port))
+	port := s.endpoint.newPort(life)
+	s.endpoint.peers.Store(peer.NewClient(port))
 	disk, endDisk := context.WithCancel(life)
 	r := &run{s: s, port: port, persisted: make(chan error, 1), endDisk: endDisk}
-	transport := s.newTransport(port)
+	transport := s.endpoint.newTransport(port)
 	s.tasks.Start(func() {
 		if err := port.Run(); err != nil {
 			s.fail(err)
