@@ -1,9 +1,7 @@
 package raftstore
 
 import (
-	"encoding/json"
-	"errors"
-	"fmt"
+	"time"
 
 	"rutter/log"
 	"rutter/log/budget"
@@ -20,10 +18,11 @@ type budgets struct {
 	all               []*budget.Meter // of both, in the order of the table
 }
 
-func newBudgets(cfg *Config) *budgets {
+// newBudgets returns full accounts of the bounds in set.
+func newBudgets(set budget.Set, now func() time.Time) *budgets {
 	b := &budgets{operations: make(map[log.Role]*budget.Meter), bytes: make(map[log.Role]*budget.Meter)}
 	meter := func(name budget.Name) *budget.Meter {
-		m := budget.NewMeter(cfg.Budgets.Get(name), cfg.Now)
+		m := budget.NewMeter(set.Get(name), now)
 		b.all = append(b.all, m)
 		return m
 	}
@@ -54,28 +53,4 @@ func (b *budgets) giveBack(role log.Role, author string, ops, bytes int) {
 		operations.Charge(-int64(ops), author)
 		b.bytes[role].Charge(-int64(bytes), author)
 	}
-}
-
-// Budgets returns the meters of this server, which count what it did as the leader.
-func (s *Store) Budgets() []*budget.Meter { return s.proposer.budgets.all }
-
-// overloadedPayload is what a peer is told of a change that was not taken: which
-// budget, if it was one. Servers of before read no more than that it was not.
-func overloadedPayload(err error) []byte {
-	var exceeded *budget.Exceeded
-	if errors.As(err, &exceeded) {
-		if b, err := json.Marshal(exceeded); err == nil {
-			return b
-		}
-	}
-	return []byte(err.Error())
-}
-
-// overloadedError reads it.
-func overloadedError(payload []byte) error {
-	exceeded := new(budget.Exceeded)
-	if json.Unmarshal(payload, exceeded) == nil && exceeded.Name != "" {
-		return fmt.Errorf("%w: %w", ErrOverloaded, exceeded)
-	}
-	return ErrOverloaded
 }

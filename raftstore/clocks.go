@@ -1,9 +1,6 @@
 package raftstore
 
 import (
-	"context"
-	"encoding/binary"
-	"fmt"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -15,10 +12,6 @@ import (
 )
 
 const (
-	// clockEvery is the time between two readings of the other servers' clocks.
-	clockEvery = time.Second
-	// clockAsk bounds one reading: what takes longer says little.
-	clockAsk = 2 * time.Second
 	// clockKept is how long a reading with a shorter round trip is preferred to
 	// newer ones. Two clocks that differ by 100 ppm, more than a quartz without NTP
 	// does, part by half a millisecond meanwhile.
@@ -26,12 +19,6 @@ const (
 	// clockStale is how old a reading may be that counts: those of a server that is
 	// down for longer say nothing of its clock any more.
 	clockStale = 10 * time.Second
-)
-
-// clockVersion is of the answer to askClock: | version (1) | Unix time in ns (8) |.
-const (
-	clockVersion = 1
-	clockAnswer  = 1 + 8
 )
 
 // measured is one reading of another server's clock.
@@ -68,8 +55,10 @@ type clocks struct {
 	agreement atomic.Pointer[agreement]
 }
 
-func newClocks(cfg *Config) *clocks {
-	c := &clocks{now: cfg.Now, own: cfg.ID, bound: cfg.MaxClockOffset, voter: true, peers: make(map[string]*peerClock)}
+// newClocks knows no server's clock yet but that of this one, own, which now reads.
+// bound is how far a clock may be from the agreed one.
+func newClocks(now func() time.Time, own string, bound time.Duration) *clocks {
+	c := &clocks{now: now, own: own, bound: bound, voter: true, peers: make(map[string]*peerClock)}
 	c.settle(time.Now())
 	return c
 }
@@ -118,44 +107,16 @@ func (c *clocks) answered(now time.Time) (answered, voters int) {
 	return answered, voters
 }
 
-// answerClock tells a peer what this server's clock shows.
-func (k *timekeeper) answerClock() []byte {
-	return binary.BigEndian.AppendUint64([]byte{clockVersion}, uint64(log.TimeOf(k.store.cfg.Now())))
-}
-
-// readClock reads the clock of the server at an address.
-func (k *timekeeper) readClock(ctx context.Context, address string) (measured, error) {
-	ctx, cancel := context.WithTimeout(ctx, clockAsk)
-	defer cancel()
-	begun := time.Now()
-	answer, err := k.store.endpoint.callPeer(ctx, address, askClock, nil)
-	if err != nil {
-		return measured{}, err
+// others returns, of each other server, what went wrong with the last reading of its
+// clock; "" is nothing.
+func (c *clocks) others() map[string]string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	troubles := make(map[string]string, len(c.peers))
+	for id, p := range c.peers {
+		troubles[id] = p.err
 	}
-	trip := time.Since(begun)
-	if len(answer) < clockAnswer || answer[0] != clockVersion {
-		return measured{}, fmt.Errorf("peer request of type %d is not known in this form: answer of %d bytes", askClock, len(answer))
-	}
-	shown := log.Time(binary.BigEndian.Uint64(answer[1:]))
-	return measured{clock: shown, at: begun.Add(trip / 2), doubt: trip / 2}, nil
-}
-
-// readClocks reads the clocks of all other members once, and agrees on the time.
-func (k *timekeeper) readClocks(ctx context.Context, r *raft.Raft) {
-	c := k.clocks
-	members := r.GetConfiguration().Configuration().Servers
-	c.membersAre(members)
-	var wg sync.WaitGroup
-	for _, m := range members {
-		if id := string(m.ID); id != k.store.cfg.ID {
-			wg.Go(func() {
-				shown, err := k.readClock(ctx, string(m.Address))
-				c.note(id, shown, err)
-			})
-		}
-	}
-	wg.Wait()
-	c.settle(time.Now())
+	return troubles
 }
 
 // membersAre forgets the clocks of those who are no members any more.
@@ -192,22 +153,6 @@ func (c *clocks) note(id string, m measured, err error) {
 		p.err = err.Error()
 		if strings.Contains(p.err, unknownRequest) {
 			*p = peerClock{voter: p.voter, answer: time.Now(), silent: true, err: p.err}
-		}
-	}
-}
-
-// runClocks reads the other servers' clocks from time to time.
-func (k *timekeeper) runClocks(ctx context.Context, r *raft.Raft) {
-	var alarms map[string]string
-	for {
-		k.readClocks(ctx, r)
-		alarms = k.watchClock(alarms)
-		timer := time.NewTimer(clockEvery)
-		select {
-		case <-timer.C:
-		case <-ctx.Done():
-			timer.Stop()
-			return
 		}
 	}
 }

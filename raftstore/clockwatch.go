@@ -3,10 +3,12 @@ package raftstore
 import (
 	"cmp"
 	"context"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"maps"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/hashicorp/raft"
@@ -68,12 +70,10 @@ func (s *Store) Clock() Clock {
 	logTime := s.head.Time
 	s.mu.RUnlock()
 	c.Ahead = time.Duration(logTime - c.Agreed)
-	s.times.clocks.mu.Lock()
-	for id, p := range s.times.clocks.peers {
+	for id, trouble := range s.times.clocks.others() {
 		offset, known := a.differs[id]
-		c.Others = append(c.Others, OtherClock{id, known, a.wrong(id), offset, a.doubts[id], p.err})
+		c.Others = append(c.Others, OtherClock{id, known, a.wrong(id), offset, a.doubts[id], trouble})
 	}
-	s.times.clocks.mu.Unlock()
 	slices.SortFunc(c.Others, func(a, b OtherClock) int { return cmp.Compare(a.ID, b.ID) })
 	c.sound(s.cfg.ID, a, logTime)
 	if _, err := s.times.clock.sure(); err != nil && a.alone() && s.lead.leading() {
@@ -223,4 +223,73 @@ func (k *timekeeper) checkClock(ctx context.Context, r *raft.Raft, tried time.Ti
 		k.store.logger.Warn("nobody took the leadership; changes are stamped by the agreed clock", "error", err)
 	}
 	return time.Now()
+}
+
+const (
+	// clockEvery is the time between two readings of the other servers' clocks.
+	clockEvery = time.Second
+	// clockAsk bounds one reading: what takes longer says little.
+	clockAsk = 2 * time.Second
+)
+
+// clockVersion is of the answer to askClock: | version (1) | Unix time in ns (8) |.
+const (
+	clockVersion = 1
+	clockAnswer  = 1 + 8
+)
+
+// answerClock tells a peer what this server's clock shows.
+func (k *timekeeper) answerClock() []byte {
+	return binary.BigEndian.AppendUint64([]byte{clockVersion}, uint64(log.TimeOf(k.store.cfg.Now())))
+}
+
+// readClock reads the clock of the server at an address.
+func (k *timekeeper) readClock(ctx context.Context, address string) (measured, error) {
+	ctx, cancel := context.WithTimeout(ctx, clockAsk)
+	defer cancel()
+	begun := time.Now()
+	answer, err := k.store.endpoint.callPeer(ctx, address, askClock, nil)
+	if err != nil {
+		return measured{}, err
+	}
+	trip := time.Since(begun)
+	if len(answer) < clockAnswer || answer[0] != clockVersion {
+		return measured{}, fmt.Errorf("peer request of type %d is not known in this form: answer of %d bytes", askClock, len(answer))
+	}
+	shown := log.Time(binary.BigEndian.Uint64(answer[1:]))
+	return measured{clock: shown, at: begun.Add(trip / 2), doubt: trip / 2}, nil
+}
+
+// readClocks reads the clocks of all other members once, and agrees on the time.
+func (k *timekeeper) readClocks(ctx context.Context, r *raft.Raft) {
+	c := k.clocks
+	members := r.GetConfiguration().Configuration().Servers
+	c.membersAre(members)
+	var wg sync.WaitGroup
+	for _, m := range members {
+		if id := string(m.ID); id != k.store.cfg.ID {
+			wg.Go(func() {
+				shown, err := k.readClock(ctx, string(m.Address))
+				c.note(id, shown, err)
+			})
+		}
+	}
+	wg.Wait()
+	c.settle(time.Now())
+}
+
+// runClocks reads the other servers' clocks from time to time.
+func (k *timekeeper) runClocks(ctx context.Context, r *raft.Raft) {
+	var alarms map[string]string
+	for {
+		k.readClocks(ctx, r)
+		alarms = k.watchClock(alarms)
+		timer := time.NewTimer(clockEvery)
+		select {
+		case <-timer.C:
+		case <-ctx.Done():
+			timer.Stop()
+			return
+		}
+	}
 }

@@ -210,44 +210,6 @@ func TestOverload(t *testing.T) {
 		t.Fatal(err)
 	}
 	must(t, n, tagChange(newID(), "afterwards"))
-
-	q := queue{kick: make(chan struct{}, 1), flying: maxFlying}
-	for i := range maxQueued {
-		if err := q.put(&proposal{author: fmt.Sprint(i)}); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if err := q.put(&proposal{}); !errors.Is(err, ErrOverloaded) {
-		t.Errorf("a full queue: %v, want ErrOverloaded", err)
-	}
-}
-
-// TestTake: batches keep their bounds, and a second one flies only if it pays.
-func TestTake(t *testing.T) {
-	t.Parallel()
-	tests := []struct {
-		waiting, size, flying, want int
-	}{
-		{0, 1, 0, 0},
-		{1, 1, 0, 1},
-		{1, 1, 1, 0},
-		{pipelineFrom, 1, 1, pipelineFrom},
-		{pipelineFrom, 1, maxFlying, 0},
-		{maxBatchChanges + 1, 1, 0, maxBatchChanges},
-		{3, maxBatchBytes / 2, 0, 2},
-		{2, maxBatchBytes + 1, 0, 1},
-	}
-	for _, test := range tests {
-		q := queue{kick: make(chan struct{}, 1), flying: test.flying}
-		for range test.waiting {
-			if err := q.put(&proposal{bytes: make([]byte, test.size)}); err != nil {
-				t.Fatal(err)
-			}
-		}
-		if got := len(q.take()); got != test.want {
-			t.Errorf("%+v: took %d", test, got)
-		}
-	}
 }
 
 // TestNotWritten: only three errors of raft mean that nothing was written.

@@ -22,11 +22,7 @@ func TestRefusedByTheQueueCostsNothing(t *testing.T) {
 		change.Ops = append(change.Ops, log.Op{Action: log.Delete, Kind: log.KindVM, ID: newID().String()})
 	}
 	closed := errors.New("test: closed")
-	setClosed := func(err error) {
-		n.proposer.queue.mu.Lock()
-		n.proposer.queue.closed = err
-		n.proposer.queue.mu.Unlock()
-	}
+	setClosed := n.proposer.queue.answer
 	setClosed(closed)
 	for range 3 {
 		if err := n.proposer.enqueue(change, func(outcome) {}); !errors.Is(err, closed) {

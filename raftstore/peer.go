@@ -10,6 +10,7 @@ import (
 	"sync/atomic"
 
 	"rutter/log"
+	"rutter/log/budget"
 	"rutter/raftstore/internal/changesdb"
 	"rutter/raftstore/internal/peer"
 )
@@ -143,4 +144,25 @@ func (e *endpoint) callPeer(ctx context.Context, address string, kind byte, payl
 		return nil, err
 	}
 	return answer.Payload, errorOf(answer)
+}
+
+// overloadedPayload is what a peer is told of a change that was not taken: which
+// budget, if it was one. Servers of before read no more than that it was not.
+func overloadedPayload(err error) []byte {
+	var exceeded *budget.Exceeded
+	if errors.As(err, &exceeded) {
+		if b, err := json.Marshal(exceeded); err == nil {
+			return b
+		}
+	}
+	return []byte(err.Error())
+}
+
+// overloadedError reads it.
+func overloadedError(payload []byte) error {
+	exceeded := new(budget.Exceeded)
+	if json.Unmarshal(payload, exceeded) == nil && exceeded.Name != "" {
+		return fmt.Errorf("%w: %w", ErrOverloaded, exceeded)
+	}
+	return ErrOverloaded
 }

@@ -9,25 +9,16 @@ import (
 	"fmt"
 	"runtime"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/hashicorp/raft"
 
 	"rutter/log"
+	"rutter/log/budget"
 	"rutter/raftstore/internal/command"
-	"rutter/raftstore/internal/notify"
 )
 
 const (
-	// maxBatchChanges and maxBatchBytes bound one raft entry.
-	maxBatchChanges = 1024
-	maxBatchBytes   = 1 << 20
-	// maxFlying is how many batches are on their way through raft at once, and
-	// pipelineFrom how many changes must wait for a second one to pay: with
-	// few writers one in flight gives the larger batches (shared/PEERS.md §3).
-	maxFlying    = 2
-	pipelineFrom = 128
 	// retryPause is how long Propose waits for a new leader before it looks again.
 	retryPause = 25 * time.Millisecond
 )
@@ -37,124 +28,6 @@ var (
 	encoders = sync.Pool{New: func() any { return log.NewEncoder() }}
 	decoders = sync.Pool{New: func() any { return new(log.ChangeDecoder) }}
 )
-
-// proposal is a change on its way through the leader.
-type proposal struct {
-	bytes   []byte
-	stretch uint64 // of the log's time in which it was stamped: see queue.stretch
-	author  string // authorOf the change
-	cost    int    // in its author's turn: bytes, and opCost for each operation
-	// done is told once what became of it, and never waits: all of a batch's
-	// are told by one goroutine.
-	done func(outcome)
-	told atomic.Bool // done was called: see tell
-	// over, of a change that sets the log's time, is called when raft has said what
-	// became of it, which done may have been told before: see giveUp.
-	over func()
-}
-
-type outcome struct {
-	result log.Result
-	err    error
-}
-
-// queue holds the proposals that wait. The proposer takes a batch as soon as
-// one may fly, so that a batch grows just as long as the one before it flies:
-// one writer never waits, many share, each author in its turn.
-type queue struct {
-	kick chan struct{}
-	// stretch counts the changes that set the log's time; what was stamped before
-	// one of them does not come behind it. It changes under mu.
-	stretch atomic.Uint64
-
-	mu      sync.Mutex
-	waiting turns
-	flying  int
-	closed  error // what proposals get once the proposer has ended
-}
-
-// errTimeSet: the log's time was set after the change was stamped. Nothing was
-// written, and it is stamped anew.
-var errTimeSet = fmt.Errorf("%w: the log's time was set meanwhile", errNotLeader)
-
-// put adds p, or says why not; then nothing was written.
-func (q *queue) put(p *proposal) error {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	return q.add(p)
-}
-
-// putMend is put for a change that sets the log's time. Authors take turns, so what
-// waits could come behind it: it is refused, and whoever proposed it tries again.
-func (q *queue) putMend(p *proposal) error {
-	q.mu.Lock()
-	waiting := q.waiting.all()
-	p.stretch = q.stretch.Load()
-	err := q.add(p)
-	if err == nil {
-		q.stretch.Add(1)
-	}
-	q.mu.Unlock()
-	for _, w := range waiting {
-		w.tell(outcome{err: errTimeSet})
-	}
-	return err
-}
-
-// add is put under the lock.
-func (q *queue) add(p *proposal) error {
-	if q.closed != nil {
-		return q.closed
-	}
-	if p.stretch != q.stretch.Load() {
-		return errTimeSet
-	}
-	if err := q.waiting.put(p); err != nil {
-		return err
-	}
-	notify.Send(q.kick)
-	return nil
-}
-
-// take returns the next batch, or nil if none may fly now.
-func (q *queue) take() []*proposal {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	if q.waiting.count == 0 || q.flying >= maxFlying || q.flying > 0 && q.waiting.count < pipelineFrom {
-		return nil
-	}
-	q.flying++
-	return q.waiting.take(maxBatchChanges, maxBatchBytes)
-}
-
-// landed makes room for the next batch.
-func (q *queue) landed() {
-	q.mu.Lock()
-	q.flying--
-	q.mu.Unlock()
-	notify.Send(q.kick)
-}
-
-// close refuses what waits and what comes; nothing of it was written.
-func (q *queue) close(err error) {
-	q.mu.Lock()
-	q.closed = err
-	q.mu.Unlock()
-	q.refuse(err)
-}
-
-// idle reports whether nothing waits and nothing is in raft.
-func (q *queue) idle() bool {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	return q.waiting.count == 0 && q.flying == 0
-}
-
-func (q *queue) length() int {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	return q.waiting.count
-}
 
 // flight is a batch in raft.
 type flight struct {
@@ -183,7 +56,7 @@ func (pr *proposer) runProposer(ctx context.Context, r *raft.Raft) {
 	}()
 	for ctx.Err() == nil {
 		select {
-		case <-pr.queue.kick:
+		case <-pr.queue.kicks():
 		case <-ctx.Done():
 		}
 		for ctx.Err() == nil {
@@ -444,7 +317,7 @@ func (pr *proposer) queueUp(c *log.Change, done func(outcome)) error {
 // stamped returns c with the leader's time and seed, encoded so that every server
 // can read it.
 func (pr *proposer) stamped(c *log.Change) (p *proposal, err error) {
-	p = &proposal{stretch: pr.queue.stretch.Load(), author: authorOf(c)}
+	p = &proposal{stretch: pr.queue.stretchNow(), author: authorOf(c)}
 	stamped := *c
 	if stamped.Time, err = pr.store.times.clock.stamp(); err != nil {
 		return nil, err
@@ -485,3 +358,6 @@ func seed() uint64 {
 	_, _ = crand.Read(b[:]) // never fails: crypto/rand
 	return binary.BigEndian.Uint64(b[:])
 }
+
+// Budgets returns the meters of this server, which count what it did as the leader.
+func (s *Store) Budgets() []*budget.Meter { return s.proposer.budgets.all }

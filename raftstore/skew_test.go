@@ -13,7 +13,6 @@ import (
 	"rutter/log"
 	"rutter/projections"
 	"rutter/raftstore/history"
-	"rutter/raftstore/internal/peer"
 	"rutter/raftstore/internal/window"
 )
 
@@ -180,95 +179,6 @@ func TestClocksApart(t *testing.T) {
 	}
 	if _, err := nodes[0].times.clock.sure(); !errors.Is(err, ErrClock) {
 		t.Errorf("history may go by a clock that is a guess: %v", err)
-	}
-}
-
-// A peer of before knows no such question: it counts as one whose clock is not known.
-func TestClockOfOldPeer(t *testing.T) {
-	t.Parallel()
-	c := newClocks(&Config{ID: "s1", Now: time.Now, MaxClockOffset: 3 * time.Second})
-	c.peers["s2"] = &peerClock{voter: true}
-	if answered, voters := c.answered(time.Now()); answered != 1 || voters != 2 {
-		t.Errorf("%d of %d answered", answered, voters)
-	}
-	c.note("s2", measured{}, errorOf(peer.Frame{Kind: answerError, Payload: []byte("peer request of type 20 is not known to this server: upgrade it")}))
-	c.settle(time.Now())
-	if answered, _ := c.answered(time.Now()); answered != 2 {
-		t.Error("a server of before is waited for")
-	}
-	if a := c.agreement.Load(); !a.alone() || !a.judged || a.wrong("s1") || a.wrong("s2") {
-		t.Errorf("agreed with a server that says nothing: %+v", a)
-	}
-}
-
-// A reading with a short round trip is kept, until it is old, or the clock was set.
-func TestClockReadings(t *testing.T) {
-	t.Parallel()
-	begun := time.Now()
-	at := func(after, off, doubt time.Duration) measured {
-		return measured{clock: log.TimeOf(begun.Add(after + off)), at: begun.Add(after), doubt: doubt}
-	}
-	var p peerClock
-	for i, step := range []struct {
-		m    measured
-		kept bool
-	}{
-		{at(0, 0, 10*time.Millisecond), true},
-		{at(time.Second, 50*time.Millisecond, 100*time.Millisecond), false}, // says less
-		{at(2*time.Second, time.Millisecond, 5*time.Millisecond), true},
-		{at(3*time.Second, time.Minute, 100*time.Millisecond), true}, // it was set
-		{at(3500*time.Millisecond, time.Minute, 200*time.Millisecond), false},
-		{at(9*time.Second, time.Minute, 200*time.Millisecond), true}, // the other is old
-	} {
-		if p.take(step.m); (p.best == step.m) != step.kept {
-			t.Errorf("reading %d: kept %+v", i, p.best)
-		}
-	}
-}
-
-// Property: of three clocks at most one lies, by any amount and moving as it likes:
-// stamps stay within the bound of true time, whoever leads, and never stand still for
-// longer than the bound.
-func TestStampsWithOneLiar(t *testing.T) {
-	t.Parallel()
-	for seed := range uint64(300) {
-		r := rand.New(rand.NewPCG(seed, 15))
-		const bound = 3 * time.Second
-		begun := time.Now()
-		passed := time.Duration(0)
-		liar, lie := r.IntN(3), time.Duration(0)
-		good := [3]time.Duration{}
-		for i := range good { // clocks that are right are so within 100 ms
-			good[i] = time.Duration(r.Int64N(int64(200*time.Millisecond))) - 100*time.Millisecond
-		}
-		var logTime time.Duration // since begun
-		for range 50 {
-			if r.IntN(4) == 0 {
-				lie = time.Duration(r.Int64N(int64(2*year))) - year
-				if r.IntN(2) == 0 {
-					lie = time.Duration(r.Int64N(int64(20*time.Second))) - 10*time.Second
-				}
-			}
-			passed += time.Duration(r.Int64N(int64(5 * time.Second)))
-			clocks := good
-			clocks[liar] += lie
-			leader := r.IntN(3)
-			var others []reading
-			for i := range clocks {
-				if i != leader { // measured with a doubt, which shows half of it at most
-					others = append(others, reading{fmt.Sprint(i), true, log.TimeOf(begun.Add(passed + clocks[i] + 20*time.Millisecond)), 50 * time.Millisecond})
-				}
-			}
-			own := reading{fmt.Sprint(leader), true, log.TimeOf(begun.Add(passed + clocks[leader])), 0}
-			a := agree(own, others, bound, time.Now())
-			c := newClock(&Config{MaxClockJump: time.Minute, MaxClockOffset: bound, Now: func() time.Time { return begun.Add(passed + clocks[leader]) }}, func() *agreement { return a })
-			c.reset(log.TimeOf(begun.Add(logTime)))
-			at := stampOf(t, c)
-			logTime = max(logTime, time.Duration(at-log.TimeOf(begun)))
-			if off := logTime - passed; off.Abs() > bound+200*time.Millisecond {
-				t.Fatalf("seed %d: clocks off by %v, led by %d: the log's time is %v off", seed, clocks, leader, off)
-			}
-		}
 	}
 }
 
@@ -492,29 +402,5 @@ func TestMendOfThree(t *testing.T) {
 		if err := n.Serving(); err != nil {
 			t.Errorf("%s: %v", n.cfg.ID, err)
 		}
-	}
-}
-
-// What was stamped before a change that sets the log's time does not get behind it,
-// and is proposed again; what is stamped later does.
-func TestStampedBeforeMend(t *testing.T) {
-	t.Parallel()
-	q := &queue{kick: make(chan struct{}, 1)}
-	before := &proposal{stretch: q.stretch.Load()}
-	var waited outcome // authors take turns: what waits could come behind it
-	if err := q.put(&proposal{author: "another", done: func(o outcome) { waited = o }}); err != nil {
-		t.Fatal(err)
-	}
-	if err := q.putMend(&proposal{}); err != nil {
-		t.Fatal(err)
-	}
-	if !errors.Is(waited.err, errNotLeader) {
-		t.Errorf("what waited: %v", waited.err)
-	}
-	if err := q.put(before); !errors.Is(err, errNotLeader) {
-		t.Errorf("it is queued behind: %v", err)
-	}
-	if err := q.put(&proposal{stretch: q.stretch.Load()}); err != nil || q.length() != 2 {
-		t.Errorf("what is stamped later: %v, %d are queued", err, q.length())
 	}
 }

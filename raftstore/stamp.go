@@ -1,12 +1,16 @@
 package raftstore
 
 import (
+	"errors"
 	"fmt"
 	"sync"
 	"time"
 
 	"rutter/log"
 )
+
+// errClock: a clock cannot be believed. Nothing was written.
+var errClock = errors.New("raftstore: the servers' clocks are wrong")
 
 // slewWithin is up to how far the log's time may be ahead of the agreed clock and
 // come back by itself, by going half as fast: within two hours of it. What is
@@ -35,8 +39,11 @@ type clock struct {
 	mending bool
 }
 
-func newClock(cfg *Config, agreed func() *agreement) *clock {
-	return &clock{now: cfg.Now, jump: cfg.MaxClockJump, bound: cfg.MaxClockOffset, agreed: agreed}
+// newClock stamps by now, which is this server's wall clock, and by what agreed says.
+// jump bounds how far the wall clock of a server that has no other to ask may run ahead
+// of the monotonic one; bound is how far it may be from the agreed one.
+func newClock(now func() time.Time, jump, bound time.Duration, agreed func() *agreement) *clock {
+	return &clock{now: now, jump: jump, bound: bound, agreed: agreed}
 }
 
 // reset begins with the log's time, as each new leader does.
@@ -67,7 +74,7 @@ func (c *clock) goOnFrom(logTime log.Time) {
 	c.last, c.at, c.mending = logTime, time.Now(), false
 }
 
-// stamp returns the time for a change. The error wraps ErrClock.
+// stamp returns the time for a change. The error wraps errClock.
 func (c *clock) stamp() (log.Time, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -116,7 +123,7 @@ func (c *clock) sure() (log.Time, error) {
 	}
 	at, a, err := c.read(now)
 	if err == nil && !a.judged {
-		err = fmt.Errorf("%w: the servers' clocks differ, and nobody can tell which one is right: set them right", ErrClock)
+		err = fmt.Errorf("%w: the servers' clocks differ, and nobody can tell which one is right: set them right", errClock)
 	}
 	return at, err
 }
@@ -126,7 +133,7 @@ func (c *clock) sure() (log.Time, error) {
 // log's time goes on.
 func checkJump(wall, elapsed, bound time.Duration) error {
 	if off := wall - elapsed; off > bound {
-		return fmt.Errorf("%w: that of this server, which has no other to ask, ran ahead by %v since it became the leader: set it right, or start the server anew to take it as it is", ErrClock, off.Round(time.Millisecond))
+		return fmt.Errorf("%w: that of this server, which has no other to ask, ran ahead by %v since it became the leader: set it right, or start the server anew to take it as it is", errClock, off.Round(time.Millisecond))
 	}
 	return nil
 }

@@ -11,13 +11,14 @@ import (
 
 // testClock is a clock whose wall clock is off by *off from the test's.
 func testClock(off *time.Duration, agreed *agreement) *clock {
-	cfg := &Config{MaxClockJump: time.Minute, MaxClockOffset: 3 * time.Second, Now: func() time.Time { return time.Now().Add(*off) }}
+	const bound = 3 * time.Second
+	now := func() time.Time { return time.Now().Add(*off) }
 	if agreed == nil {
-		return newClock(cfg, func() *agreement {
-			return agree(reading{id: "s1", voter: true, clock: log.TimeOf(cfg.Now())}, nil, cfg.MaxClockOffset, time.Now())
+		return newClock(now, time.Minute, bound, func() *agreement {
+			return agree(reading{id: "s1", voter: true, clock: log.TimeOf(now())}, nil, bound, time.Now())
 		})
 	}
-	return newClock(cfg, func() *agreement { return agreed })
+	return newClock(now, time.Minute, bound, func() *agreement { return agreed })
 }
 
 // stamped stamps, which must work.
@@ -41,7 +42,7 @@ func TestClockJump(t *testing.T) {
 	}{
 		{time.Hour, time.Hour, nil},
 		{time.Hour, time.Hour + jump, nil},
-		{time.Hour, time.Hour + jump + 1, ErrClock},
+		{time.Hour, time.Hour + jump + 1, errClock},
 		{time.Hour, 0, nil},
 	}
 	for _, test := range tests {
@@ -58,7 +59,7 @@ func TestClockJump(t *testing.T) {
 			t.Errorf("a day later: %v", at)
 		}
 		off = 2 * jump
-		if _, err := c.stamp(); !errors.Is(err, ErrClock) {
+		if _, err := c.stamp(); !errors.Is(err, errClock) {
 			t.Errorf("a jump of %v: %v", off, err)
 		}
 	})

@@ -108,7 +108,7 @@ func newStore(cfg Config) *Store {
 		failed:  make(chan struct{}),
 		ending:  make(chan struct{}),
 	}
-	known := newClocks(&cfg)
+	known := newClocks(cfg.Now, cfg.ID, cfg.MaxClockOffset)
 	s.applier.store = s
 	s.barriers = barriers{store: s, kick: make(chan struct{}, 1)}
 	s.comparison.store = s
@@ -118,9 +118,9 @@ func newStore(cfg Config) *Store {
 	s.rebuilder.store = s
 	s.lead = leadership{store: s, moved: make(chan struct{})}
 	s.members = &Membership{store: s}
-	s.proposer = proposer{store: s, queue: &queue{kick: make(chan struct{}, 1)}, budgets: newBudgets(&cfg)}
+	s.proposer = proposer{store: s, queue: newQueue(), budgets: newBudgets(cfg.Budgets, cfg.Now)}
 	s.skipping.store = s
-	s.times = timekeeper{store: s, clocks: known, clock: newClock(&cfg, known.agreement.Load)}
+	s.times = timekeeper{store: s, clocks: known, clock: newClock(cfg.Now, cfg.MaxClockJump, cfg.MaxClockOffset, known.agreement.Load)}
 	return s
 }
 

@@ -70,10 +70,10 @@ func (t *turns) put(p *proposal) error {
 	}
 	switch size := len(p.bytes); {
 	case t.count >= maxQueued || t.bytes+size > maxQueuedBytes:
-		return fmt.Errorf("%w: %d of them, %d bytes", ErrOverloaded, t.count, t.bytes)
+		return fmt.Errorf("%w: %d of them, %d bytes", errOverloaded, t.count, t.bytes)
 	case count == 0: // each has a place, as long as there is one
 	case t.count >= maxQueued/2 && count >= maxQueued/2/sharing, t.bytes+size > maxQueuedBytes/2 && bytes+size > maxQueuedBytes/2/sharing:
-		return fmt.Errorf("%w of %s: %d of them, %d bytes, which is its share beside %d others", ErrOverloaded, p.author, count, bytes, sharing-1)
+		return fmt.Errorf("%w of %s: %d of them, %d bytes, which is its share beside %d others", errOverloaded, p.author, count, bytes, sharing-1)
 	}
 	if w == nil {
 		if t.of == nil {
