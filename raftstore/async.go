@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"rutter/log"
+	"rutter/raftstore/internal/admission"
 )
 
 // Enqueue submits a change on the leader without waiting for its fate: done is
@@ -17,7 +18,7 @@ import (
 // does not lead: use Propose), ErrOverloaded, ErrNoRoom, ErrClock, log.ErrTooLarge. Those
 // that done gets: ErrNoLeader (not written) and ErrUnknown.
 func (s *Store) Enqueue(c *log.Change, done func(log.Result, error)) error {
-	err := s.proposer.enqueue(c, func(o outcome) { done(o.result, asNoLeader(o.err)) })
+	err := s.proposer.enqueue(c, func(o admission.Outcome) { done(o.Result, asNoLeader(o.Err)) })
 	return asNoLeader(err)
 }
 

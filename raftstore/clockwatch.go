@@ -14,6 +14,7 @@ import (
 	"github.com/hashicorp/raft"
 
 	"rutter/log"
+	"rutter/raftstore/internal/clocks"
 	"rutter/raftstore/internal/window"
 )
 
@@ -61,22 +62,22 @@ type OtherClock struct {
 // Clock says what this server knows of the time now.
 func (s *Store) Clock() Clock {
 	now := time.Now()
-	a := s.times.clocks.agreement.Load()
+	a := s.times.clocks.Agreement.Load()
 	c := Clock{
-		Now: log.TimeOf(s.cfg.Now()), Agreed: a.at(now), Judged: a.judged, Bound: a.bound, alarms: make(map[string]string),
+		Now: log.TimeOf(s.cfg.Now()), Agreed: a.At(now), Judged: a.Judged, Bound: a.Bound, alarms: make(map[string]string),
 	}
 	c.Offset = time.Duration(c.Now - c.Agreed)
 	s.mu.RLock()
 	logTime := s.head.Time
 	s.mu.RUnlock()
 	c.Ahead = time.Duration(logTime - c.Agreed)
-	for id, trouble := range s.times.clocks.others() {
-		offset, known := a.differs[id]
-		c.Others = append(c.Others, OtherClock{id, known, a.wrong(id), offset, a.doubts[id], trouble})
+	for id, trouble := range s.times.clocks.Others() {
+		offset, known := a.Differs[id]
+		c.Others = append(c.Others, OtherClock{id, known, a.Wrong(id), offset, a.Doubts[id], trouble})
 	}
 	slices.SortFunc(c.Others, func(a, b OtherClock) int { return cmp.Compare(a.ID, b.ID) })
 	c.sound(s.cfg.ID, a, logTime)
-	if _, err := s.times.clock.sure(); err != nil && a.alone() && s.lead.leading() {
+	if _, err := s.times.clock.Sure(); err != nil && a.Alone() && s.lead.leading() {
 		c.alarms["jump"] = err.Error()
 	}
 	for _, key := range slices.Sorted(maps.Keys(c.alarms)) {
@@ -86,7 +87,7 @@ func (s *Store) Clock() Clock {
 }
 
 // Now is what the servers agree that the time is, as what a certificate is issued by.
-func (s *Store) Now() time.Time { return s.times.clocks.agreement.Load().at(time.Now()).Std() }
+func (s *Store) Now() time.Time { return s.times.clocks.Agreement.Load().At(time.Now()).Std() }
 
 // LogNow is the time that an entry of now would have: that of the last one, if it is
 // ahead of the servers' clocks.
@@ -105,8 +106,8 @@ func (s *Store) LogNow() time.Time {
 func (s *Store) NewChangeID() log.UUID { return window.NewID(s.LogNow()) }
 
 // sound notes what people must see to.
-func (c *Clock) sound(own string, a *agreement, logTime log.Time) {
-	if a.wrong(own) {
+func (c *Clock) sound(own string, a *clocks.Agreement, logTime log.Time) {
+	if a.Wrong(own) {
 		c.alarms["wrong "+own] = fmt.Sprintf("the clock of this server, %s, is %s: set it right; it does not lead while another server can, and nothing is stamped by it", own, aside(c.Offset))
 	}
 	for _, o := range c.Others {
@@ -114,14 +115,14 @@ func (c *Clock) sound(own string, a *agreement, logTime log.Time) {
 			c.alarms["wrong "+o.ID] = fmt.Sprintf("the clock of %s is %s: set it right; it does not lead while another server can, and nothing is stamped by it", o.ID, aside(o.Offset))
 		}
 	}
-	if !a.judged {
+	if !a.Judged {
 		least, most := time.Duration(0), time.Duration(0)
-		for _, off := range a.differs {
+		for _, off := range a.Differs {
 			least, most = min(least, off), max(most, off)
 		}
 		c.alarms["apart"] = fmt.Sprintf("the servers' clocks differ by %v, and no majority says which is right: set them right; the log's time goes on from its last entry, by the slower of them", (most - least).Round(time.Millisecond))
 	}
-	if c.Ahead > 2*a.bound {
+	if c.Ahead > 2*a.Bound {
 		c.alarms["ahead"] = fmt.Sprintf("the log's time, %s, is %v ahead of the servers' clocks: it goes on from there; if the clocks are right, rutter cluster time set sets it back", logTime, c.Ahead.Round(time.Millisecond))
 	}
 }
@@ -137,8 +138,8 @@ func aside(offset time.Duration) string {
 // timekeeper knows the servers' clocks, and stamps on the leader.
 type timekeeper struct {
 	store  *Store
-	clocks *clocks
-	clock  *clock
+	clocks *clocks.Clocks
+	clock  *clocks.Stamper
 }
 
 // watchClock logs what has begun to be wrong with the time, and what is right again,
@@ -164,9 +165,9 @@ func (k *timekeeper) assumeTime(ctx context.Context, r *raft.Raft) error {
 	if err := k.awaitClocks(ctx, r); err != nil {
 		return err
 	}
-	k.clocks.settle(time.Now())
-	a := k.clocks.agreement.Load()
-	if a.wrong(k.store.cfg.ID) {
+	k.clocks.Settle(time.Now())
+	a := k.clocks.Agreement.Load()
+	if a.Wrong(k.store.cfg.ID) {
 		if err := k.store.lead.giveAway(ctx, r); err == nil && r.State() != raft.Leader {
 			return errGivenOn
 		}
@@ -174,19 +175,19 @@ func (k *timekeeper) assumeTime(ctx context.Context, r *raft.Raft) error {
 	k.store.mu.RLock()
 	logTime := k.store.head.Time
 	k.store.mu.RUnlock()
-	if gap := time.Duration(log.TimeOf(k.store.cfg.Now()) - logTime); a.alone() && logTime > 0 && gap > oddGap {
+	if gap := time.Duration(log.TimeOf(k.store.cfg.Now()) - logTime); a.Alone() && logTime > 0 && gap > oddGap {
 		k.store.logger.Warn("this server's clock is far ahead of the last entry, and there is no other to compare it with: if it is wrong, set it right before anything is written", "clock", log.TimeOf(k.store.cfg.Now()), "log", logTime)
 	}
-	k.clock.reset(logTime)
+	k.clock.Reset(logTime)
 	return nil
 }
 
 // awaitClocks waits until a majority of the voters has said what its clock shows, or
 // that it cannot.
 func (k *timekeeper) awaitClocks(ctx context.Context, r *raft.Raft) error {
-	k.clocks.membersAre(r.GetConfiguration().Configuration().Servers)
+	k.clocks.MembersAre(r.GetConfiguration().Configuration().Servers)
 	enough := func() bool {
-		answered, voters := k.clocks.answered(time.Now())
+		answered, voters := k.clocks.Answered(time.Now())
 		return answered > voters/2
 	}
 	if enough() {
@@ -212,7 +213,7 @@ func (k *timekeeper) awaitClocks(ctx context.Context, r *raft.Raft) error {
 // checkClock gives the leadership away if this server's clock is wrong, and another's
 // is not. It returns when that was tried last.
 func (k *timekeeper) checkClock(ctx context.Context, r *raft.Raft, tried time.Time) time.Time {
-	if r.State() != raft.Leader || !k.clocks.agreement.Load().wrong(k.store.cfg.ID) {
+	if r.State() != raft.Leader || !k.clocks.Agreement.Load().Wrong(k.store.cfg.ID) {
 		return time.Time{}
 	}
 	if !tried.IsZero() && time.Since(tried) < clockGiveEvery {
@@ -244,38 +245,38 @@ func (k *timekeeper) answerClock() []byte {
 }
 
 // readClock reads the clock of the server at an address.
-func (k *timekeeper) readClock(ctx context.Context, address string) (measured, error) {
+func (k *timekeeper) readClock(ctx context.Context, address string) (clocks.Measured, error) {
 	ctx, cancel := context.WithTimeout(ctx, clockAsk)
 	defer cancel()
 	begun := time.Now()
 	answer, err := k.store.endpoint.callPeer(ctx, address, askClock, nil)
 	if err != nil {
-		return measured{}, err
+		return clocks.Measured{}, err
 	}
 	trip := time.Since(begun)
 	if len(answer) < clockAnswer || answer[0] != clockVersion {
-		return measured{}, fmt.Errorf("peer request of type %d is not known in this form: answer of %d bytes", askClock, len(answer))
+		return clocks.Measured{}, fmt.Errorf("peer request of type %d is not known in this form: answer of %d bytes", askClock, len(answer))
 	}
 	shown := log.Time(binary.BigEndian.Uint64(answer[1:]))
-	return measured{clock: shown, at: begun.Add(trip / 2), doubt: trip / 2}, nil
+	return clocks.Measured{Clock: shown, At: begun.Add(trip / 2), Doubt: trip / 2}, nil
 }
 
 // readClocks reads the clocks of all other members once, and agrees on the time.
 func (k *timekeeper) readClocks(ctx context.Context, r *raft.Raft) {
 	c := k.clocks
 	members := r.GetConfiguration().Configuration().Servers
-	c.membersAre(members)
+	c.MembersAre(members)
 	var wg sync.WaitGroup
 	for _, m := range members {
 		if id := string(m.ID); id != k.store.cfg.ID {
 			wg.Go(func() {
 				shown, err := k.readClock(ctx, string(m.Address))
-				c.note(id, shown, err)
+				c.Note(id, shown, err)
 			})
 		}
 	}
 	wg.Wait()
-	c.settle(time.Now())
+	c.Settle(time.Now())
 }
 
 // runClocks reads the other servers' clocks from time to time.

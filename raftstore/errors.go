@@ -3,6 +3,8 @@ package raftstore
 import (
 	"errors"
 
+	"rutter/raftstore/internal/admission"
+	"rutter/raftstore/internal/clocks"
 	"rutter/raftstore/internal/disk"
 	"rutter/raftstore/internal/peer"
 )
@@ -14,7 +16,7 @@ var (
 	// Retry, with the same id.
 	ErrNoLeader = errors.New("raftstore: the cluster has no leader now")
 	// ErrOverloaded: a queue is full; the change was not written. Retry later.
-	ErrOverloaded = errOverloaded
+	ErrOverloaded = admission.ErrOverloaded
 	// ErrUnknown: the change may have been written or not. Retry with the same
 	// id: it is applied once in any case.
 	ErrUnknown = peer.ErrUnknown
@@ -22,7 +24,7 @@ var (
 	ErrStopped = peer.ErrStopped
 	// ErrClock: the servers' clocks do not say what the time is: the only one there
 	// is has jumped, or those that there are differ. Never the client's clock.
-	ErrClock = errClock
+	ErrClock = clocks.Err
 	// ErrNotReady: this server has not yet caught up with the leader's commit
 	// since it started.
 	ErrNotReady = errors.New("raftstore: this server has not caught up yet")
@@ -36,4 +38,4 @@ var (
 )
 
 // errNotLeader: this server is not the leader; nothing was written (SAFETY P3).
-var errNotLeader = errNotTaken
+var errNotLeader = admission.ErrNotLeader

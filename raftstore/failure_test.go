@@ -16,6 +16,7 @@ import (
 	"github.com/hashicorp/raft"
 
 	"rutter/log"
+	"rutter/raftstore/internal/admission"
 	"rutter/raftstore/internal/command"
 	"rutter/raftstore/internal/raftlog"
 )
@@ -230,9 +231,9 @@ func TestNotWritten(t *testing.T) {
 // TestBatchEntry: what the proposer writes is what the FSM splits.
 func TestBatchEntry(t *testing.T) {
 	t.Parallel()
-	var batch []*proposal
+	var batch []*admission.Proposal
 	for i := range 20 {
-		batch = append(batch, &proposal{bytes: bytes.Repeat([]byte{byte(i)}, i*100)})
+		batch = append(batch, &admission.Proposal{Bytes: bytes.Repeat([]byte{byte(i)}, i*100)})
 		entry := batchEntry(batch)
 		if entry[0] != command.Batch || cap(entry) != len(entry) {
 			t.Fatalf("entry of %d changes: command %d, %d bytes of %d", len(batch), entry[0], len(entry), cap(entry))
@@ -242,7 +243,7 @@ func TestBatchEntry(t *testing.T) {
 			t.Fatalf("%d changes of %d, %v", len(changes), len(batch), err)
 		}
 		for j, c := range changes {
-			if !bytes.Equal(c, batch[j].bytes) {
+			if !bytes.Equal(c, batch[j].Bytes) {
 				t.Fatalf("change %d differs", j)
 			}
 		}

@@ -62,7 +62,7 @@ func (l *leadership) heir(ctx context.Context, r *raft.Raft) (heir Member, err e
 	}
 	answers, asked := make(chan answer), 0
 	for _, m := range r.GetConfiguration().Configuration().Servers {
-		if m.Suffrage != raft.Voter || string(m.ID) == l.store.cfg.ID || l.store.times.clocks.agreement.Load().wrong(string(m.ID)) {
+		if m.Suffrage != raft.Voter || string(m.ID) == l.store.cfg.ID || l.store.times.clocks.Agreement.Load().Wrong(string(m.ID)) {
 			continue
 		}
 		asked++
@@ -144,7 +144,7 @@ func (l *leadership) awaitHeir(ctx context.Context, r *raft.Raft, m Member) erro
 		if err != nil {
 			return err
 		}
-		if i.last() >= last && l.store.proposer.queue.idle() && r.LastIndex() == last {
+		if i.last() >= last && l.store.proposer.queue.Idle() && r.LastIndex() == last {
 			return nil
 		}
 		timer := time.NewTimer(handOverPoll)

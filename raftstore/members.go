@@ -207,8 +207,8 @@ func (ms *Membership) transferTo(ctx context.Context, r *raft.Raft, m MemberStat
 	if !m.Voter {
 		return fmt.Errorf("transfer leadership: %s has no vote: promote it first", m.ID)
 	}
-	if a := ms.store.times.clocks.agreement.Load(); a.wrong(m.ID) {
-		return fmt.Errorf("transfer leadership: the clock of %s is %s: set it right first", m.ID, aside(a.differs[m.ID]))
+	if a := ms.store.times.clocks.Agreement.Load(); a.Wrong(m.ID) {
+		return fmt.Errorf("transfer leadership: the clock of %s is %s: set it right first", m.ID, aside(a.Differs[m.ID]))
 	}
 	for {
 		moved := ms.store.lead.leaderMoved()

@@ -8,6 +8,7 @@ import (
 
 	"rutter/log"
 	"rutter/projections"
+	"rutter/raftstore/internal/admission"
 	"rutter/raftstore/internal/window"
 )
 
@@ -32,13 +33,13 @@ func (k *timekeeper) checkMend(to log.Time, forced bool) *log.Refusal {
 	if forced {
 		return nil
 	}
-	a := k.clocks.agreement.Load()
-	agreed := a.at(time.Now())
+	a := k.clocks.Agreement.Load()
+	agreed := a.At(time.Now())
 	off := time.Duration(to - agreed)
 	switch {
-	case !a.judged:
+	case !a.Judged:
 		return badMend("the servers' clocks differ, and no majority says which is right", "set the clocks right, or force the time if you know it")
-	case off.Abs() > a.bound+k.store.cfg.ProposeTimeout: // it may have been retried for so long
+	case off.Abs() > a.Bound+k.store.cfg.ProposeTimeout: // it may have been retried for so long
 		return badMend(fmt.Sprintf("it is %s, which shows %s", aside(off), agreed), "send that time, or force yours if the clocks of all servers are wrong")
 	}
 	return nil
@@ -55,27 +56,27 @@ func badMend(what, remedy string) *log.Refusal {
 // before it must not come behind it, since that could bring the time from before it
 // back: the queue refuses it, and who proposed it tries again. Behind it, stamps stay
 // with the agreed clock until it is known what became of it.
-func (k *timekeeper) enqueueMend(c *log.Change, to log.Time, forced bool, done func(outcome)) error {
+func (k *timekeeper) enqueueMend(c *log.Change, to log.Time, forced bool, done func(admission.Outcome)) error {
 	if refusal := k.checkMend(to, forced); refusal != nil {
 		k.store.counters.refused.Add(1)
-		if !k.store.tasks.Start(func() { done(outcome{result: log.Result{ChangeID: c.ID, Refusal: refusal}}) }) {
+		if !k.store.tasks.Start(func() { done(admission.Outcome{Result: log.Result{ChangeID: c.ID, Refusal: refusal}}) }) {
 			return ErrStopped
 		}
 		return nil
 	}
-	if !k.clock.mend() {
+	if !k.clock.Mend() {
 		return fmt.Errorf("%w: another one that sets the log's time is under way", ErrOverloaded)
 	}
 	p, err := k.store.proposer.stamped(c)
 	if err == nil {
-		p.over = sync.OnceFunc(k.mended)
-		p.done = func(o outcome) {
-			if !errors.Is(o.err, ErrUnknown) { // it may be in raft, whose disk hangs: see land
-				p.over()
+		p.Over = sync.OnceFunc(k.mended)
+		p.Done = func(o admission.Outcome) {
+			if !errors.Is(o.Err, ErrUnknown) { // it may be in raft, whose disk hangs: see land
+				p.Over()
 			}
 			done(o)
 		}
-		err = k.store.proposer.queue.putMend(p)
+		err = k.store.proposer.queue.PutMend(p)
 	}
 	if err != nil {
 		k.mended()
@@ -125,5 +126,5 @@ func (k *timekeeper) mended() {
 	k.store.mu.RLock()
 	logTime := k.store.head.Time
 	k.store.mu.RUnlock()
-	k.clock.goOnFrom(logTime)
+	k.clock.GoOnFrom(logTime)
 }

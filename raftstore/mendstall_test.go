@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"rutter/raftstore/internal/admission"
 	"rutter/raftstore/internal/window"
 )
 
@@ -24,11 +25,11 @@ func TestMendWhileDiskHangs(t *testing.T) {
 	must(t, n.node, tagChange(window.NewID(time.Now().Add(year)), "ahead"))
 	off.Store(0)
 	n.disk.hold()
-	told := make(chan outcome, 1)
-	if err := n.proposer.enqueue(setTimeChange(newID(), true, textOf(time.Now())+" forced"), func(o outcome) { told <- o }); err != nil {
+	told := make(chan admission.Outcome, 1)
+	if err := n.proposer.enqueue(setTimeChange(newID(), true, textOf(time.Now())+" forced"), func(o admission.Outcome) { told <- o }); err != nil {
 		t.Fatal(err)
 	}
-	if o := <-told; !errors.Is(o.err, ErrUnknown) {
+	if o := <-told; !errors.Is(o.Err, ErrUnknown) {
 		t.Fatalf("the disk hangs: %+v, want ErrUnknown", o)
 	}
 	n.disk.release(false)

@@ -15,6 +15,7 @@ import (
 
 	"rutter/log"
 	"rutter/log/budget"
+	"rutter/raftstore/internal/admission"
 	"rutter/raftstore/internal/command"
 )
 
@@ -32,21 +33,21 @@ var (
 // flight is a batch in raft.
 type flight struct {
 	future raft.ApplyFuture
-	batch  []*proposal
+	batch  []*admission.Proposal
 }
 
 // proposer takes changes on the leader, and sends them on elsewhere.
 type proposer struct {
 	store   *Store
-	queue   *queue
-	aloft   aloft
-	budgets *budgets
+	queue   *admission.Queue
+	aloft   admission.Aloft
+	budgets *admission.Budgets
 }
 
 // runProposer sends batches until ctx is done. When it returns, nothing of it
 // is in raft any more.
 func (pr *proposer) runProposer(ctx context.Context, r *raft.Raft) {
-	flights := make(chan flight, maxFlying)
+	flights := make(chan flight, admission.MaxFlying)
 	landed := make(chan struct{})
 	go func() {
 		defer close(landed)
@@ -56,20 +57,20 @@ func (pr *proposer) runProposer(ctx context.Context, r *raft.Raft) {
 	}()
 	for ctx.Err() == nil {
 		select {
-		case <-pr.queue.kicks():
+		case <-pr.queue.Kicks():
 		case <-ctx.Done():
 		}
 		for ctx.Err() == nil {
-			batch := pr.queue.take()
+			batch := pr.queue.Take()
 			if batch == nil {
 				break
 			}
 			pr.store.counters.batches.Add(1)
-			pr.aloft.add(batch)
+			pr.aloft.Add(batch)
 			flights <- flight{r.Apply(batchEntry(batch), enqueueTimeout), batch}
 		}
 	}
-	pr.queue.close(errNotLeader)
+	pr.queue.Close(errNotLeader)
 	close(flights)
 	select {
 	case <-landed:
@@ -79,16 +80,16 @@ func (pr *proposer) runProposer(ctx context.Context, r *raft.Raft) {
 }
 
 // batchEntry returns the raft entry of a batch, made in one allocation.
-func batchEntry(batch []*proposal) []byte {
+func batchEntry(batch []*admission.Proposal) []byte {
 	size := 2 // the command's byte and the batch's version
 	for _, p := range batch {
-		size += 4 + len(p.bytes)
+		size += 4 + len(p.Bytes)
 	}
 	entry := make([]byte, 1, size)
 	entry[0] = command.Batch
 	changes := entry[1:1]
 	for _, p := range batch {
-		changes = log.AppendBatch(changes, p.bytes)
+		changes = log.AppendBatch(changes, p.Bytes)
 	}
 	if 1+len(changes) > cap(entry) { // AppendBatch grew it elsewhere
 		return append(entry, changes...)
@@ -103,7 +104,7 @@ func drainWait(cfg *Config) time.Duration { return enqueueTimeout + 2*cfg.Leader
 // land waits for a batch and tells its proposers.
 func (pr *proposer) land(f flight) {
 	err := f.future.Error()
-	pr.aloft.remove(f.batch)
+	pr.aloft.Remove(f.batch)
 	var results []log.Result
 	if err == nil {
 		switch response := f.future.Response().(type) {
@@ -120,19 +121,19 @@ func (pr *proposer) land(f flight) {
 		err = fmt.Errorf("%d results for %d changes", len(results), len(f.batch))
 	}
 	for i, p := range f.batch {
-		if p.over != nil {
-			p.over()
+		if p.Over != nil {
+			p.Over()
 		}
 		if err != nil {
-			p.tell(outcome{err: notWritten(err)})
+			p.Tell(admission.Outcome{Err: notWritten(err)})
 			continue
 		}
-		p.tell(outcome{result: toldOf(results[i])})
+		p.Tell(admission.Outcome{Result: toldOf(results[i])})
 	}
 	// Writers that go on at once get a chance to be in the next batch: without
 	// it, 64 of them fall into two halves that take turns.
 	runtime.Gosched()
-	pr.queue.landed()
+	pr.queue.Landed()
 }
 
 // notWritten tells the three errors of raft after which nothing was written
@@ -258,13 +259,13 @@ func (pr *proposer) proposeOnce(ctx context.Context, c *log.Change, forwarded *[
 // proposeLocal takes c through this server's queue. errNotLeader, ErrOverloaded
 // and ErrClock mean that nothing was written.
 func (pr *proposer) proposeLocal(ctx context.Context, c *log.Change) (log.Result, error) {
-	done := make(chan outcome, 1)
-	if err := pr.enqueue(c, func(o outcome) { done <- o }); err != nil {
+	done := make(chan admission.Outcome, 1)
+	if err := pr.enqueue(c, func(o admission.Outcome) { done <- o }); err != nil {
 		return log.Result{}, err
 	}
 	select {
 	case o := <-done:
-		return o.result, o.err
+		return o.Result, o.Err
 	case <-ctx.Done():
 		return log.Result{}, fmt.Errorf("%w: %w", ErrUnknown, ctx.Err())
 	}
@@ -272,7 +273,7 @@ func (pr *proposer) proposeLocal(ctx context.Context, c *log.Change) (log.Result
 
 // enqueue stamps c and puts it into the leader's queue; done is told of its
 // fate, unless there is an error: then nothing was written.
-func (pr *proposer) enqueue(c *log.Change, done func(outcome)) error {
+func (pr *proposer) enqueue(c *log.Change, done func(admission.Outcome)) error {
 	if !pr.store.lead.leading() {
 		return errNotLeader
 	}
@@ -290,7 +291,7 @@ func (pr *proposer) enqueue(c *log.Change, done func(outcome)) error {
 	return err
 }
 
-func (pr *proposer) queueUp(c *log.Change, done func(outcome)) error {
+func (pr *proposer) queueUp(c *log.Change, done func(admission.Outcome)) error {
 	if to, forced, ok := pr.store.times.mend(c); ok && c.By.Role == log.RoleTrusted { // others are refused as with any change
 		return pr.store.times.enqueueMend(c, to, forced, done)
 	}
@@ -298,16 +299,16 @@ func (pr *proposer) queueUp(c *log.Change, done func(outcome)) error {
 	if err != nil {
 		return err
 	}
-	if result, refused := pr.refuseEarly(c, len(p.bytes)); refused {
-		done(outcome{result: result})
+	if result, refused := pr.refuseEarly(c, len(p.Bytes)); refused {
+		done(admission.Outcome{Result: result})
 		return nil
 	}
-	if err := pr.budgets.spend(c.By.Role, p.author, len(c.Ops), len(p.bytes)); err != nil {
+	if err := pr.budgets.Spend(c.By.Role, p.Author, len(c.Ops), len(p.Bytes)); err != nil {
 		return fmt.Errorf("%w: %w", ErrOverloaded, err)
 	}
-	p.done = done
-	if err := pr.queue.put(p); err != nil {
-		pr.budgets.giveBack(c.By.Role, p.author, len(c.Ops), len(p.bytes))
+	p.Done = done
+	if err := pr.queue.Put(p); err != nil {
+		pr.budgets.GiveBack(c.By.Role, p.Author, len(c.Ops), len(p.Bytes))
 		return err
 	}
 	pr.store.counters.proposals.Add(1)
@@ -316,18 +317,18 @@ func (pr *proposer) queueUp(c *log.Change, done func(outcome)) error {
 
 // stamped returns c with the leader's time and seed, encoded so that every server
 // can read it.
-func (pr *proposer) stamped(c *log.Change) (p *proposal, err error) {
-	p = &proposal{stretch: pr.queue.stretchNow(), author: authorOf(c)}
+func (pr *proposer) stamped(c *log.Change) (p *admission.Proposal, err error) {
+	p = &admission.Proposal{Stretch: pr.queue.StretchNow(), Author: admission.AuthorOf(c)}
 	stamped := *c
-	if stamped.Time, err = pr.store.times.clock.stamp(); err != nil {
+	if stamped.Time, err = pr.store.times.clock.Stamp(); err != nil {
 		return nil, err
 	}
 	stamped.Seed = seed()
-	if p.bytes, err = encodeStamped(&stamped); err != nil {
+	if p.Bytes, err = encodeStamped(&stamped); err != nil {
 		return nil, err
 	}
-	p.cost = len(p.bytes) + opCost*len(c.Ops)
-	return p, readable(p.bytes)
+	p.Cost = len(p.Bytes) + admission.OpCost*len(c.Ops)
+	return p, readable(p.Bytes)
 }
 
 // readable says whether every server can read an encoded change: what it cannot
@@ -360,4 +361,4 @@ func seed() uint64 {
 }
 
 // Budgets returns the meters of this server, which count what it did as the leader.
-func (s *Store) Budgets() []*budget.Meter { return s.proposer.budgets.all }
+func (s *Store) Budgets() []*budget.Meter { return s.proposer.budgets.All }

@@ -52,7 +52,7 @@ func (s *Store) PlanRetention(r *Retention) (p RetentionPlan, err error) {
 			return p, err
 		}
 	}
-	now, err := s.times.clock.sure()
+	now, err := s.times.clock.Sure()
 	if err != nil {
 		return p, err
 	}
@@ -121,7 +121,7 @@ func (g *keeper) moveFloor(ctx context.Context, r *raft.Raft) error {
 	if !g.store.lead.leading() || !g.store.comparison.allKnow(command.Floor, r.GetConfiguration().Configuration().Servers) {
 		return nil
 	}
-	now, err := g.store.times.clock.sure()
+	now, err := g.store.times.clock.Sure()
 	if err != nil {
 		return err // a clock that may be wrong must not let history go
 	}

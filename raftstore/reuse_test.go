@@ -11,6 +11,7 @@ import (
 	"github.com/hashicorp/raft"
 
 	"rutter/log"
+	"rutter/raftstore/internal/admission"
 	"rutter/raftstore/internal/changesdb"
 	"rutter/raftstore/internal/command"
 	"rutter/raftstore/internal/window"
@@ -130,7 +131,7 @@ func applyOne(t *testing.T, s *Store, index uint64, c *log.Change) log.Result {
 	if err != nil {
 		t.Fatal(err)
 	}
-	response := fsm{s}.Apply(&raft.Log{Index: index, Term: 1, Type: raft.LogCommand, Data: batchEntry([]*proposal{{bytes: encoded}})})
+	response := fsm{s}.Apply(&raft.Log{Index: index, Term: 1, Type: raft.LogCommand, Data: batchEntry([]*admission.Proposal{{Bytes: encoded}})})
 	results, ok := response.([]log.Result)
 	if !ok {
 		t.Fatal(response)

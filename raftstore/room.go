@@ -238,7 +238,7 @@ func (d *diskWatch) askForRoom(ctx context.Context, r *raft.Raft) {
 	}
 	d.room.gave = time.Now()
 	for _, o := range others {
-		if !o.voter || o.troubled() || d.store.times.clocks.agreement.Load().wrong(o.ID) {
+		if !o.voter || o.troubled() || d.store.times.clocks.Agreement.Load().Wrong(o.ID) {
 			continue
 		}
 		d.store.logger.Warn("no room on disk: giving the leadership to a server that has", "server", o.ID)

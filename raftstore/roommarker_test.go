@@ -54,7 +54,7 @@ func TestHeirMayLead(t *testing.T) {
 	}
 	nodes[1].disks.room.lowWaterNow.Store(plenty)
 	offsets[1].Store(int64(year))
-	becomes(t, "s2's clock is wrong", func() bool { return lead.times.clocks.agreement.Load().wrong("s2") })
+	becomes(t, "s2's clock is wrong", func() bool { return lead.times.clocks.Agreement.Load().Wrong("s2") })
 	lead.disks.room.lowWaterNow.Store(below(lead))
 	was := make(map[string]bool)
 	becomes(t, "s3 leads", func() bool {

@@ -177,7 +177,7 @@ func TestClocksApart(t *testing.T) {
 			becomes(t, n.cfg.ID+" says so", func() bool { return alarmed(n, "differ by 8760h0m") })
 		}
 	}
-	if _, err := nodes[0].times.clock.sure(); !errors.Is(err, ErrClock) {
+	if _, err := nodes[0].times.clock.Sure(); !errors.Is(err, ErrClock) {
 		t.Errorf("history may go by a clock that is a guess: %v", err)
 	}
 }

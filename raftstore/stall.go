@@ -73,8 +73,8 @@ func (d *diskWatch) lookAtDisk(ctx context.Context, r *raft.Raft, passed time.Du
 		d.store.fail(fmt.Errorf("%w: %s has been under way for %v, and so this server cannot tell what is on disk: see to the disk of %s (the kernel's log says more), then start the server again: it looks at what is there", ErrDiskHangs, what, age.Round(time.Second), d.store.cfg.Dir))
 	default:
 		d.becomeStalled(what, age)
-		d.store.proposer.queue.refuse(errNotLeader)
-		d.store.proposer.aloft.giveUp(fmt.Errorf("%w: the leader's disk hangs", ErrUnknown))
+		d.store.proposer.queue.Refuse(errNotLeader)
+		d.store.proposer.aloft.GiveUp(fmt.Errorf("%w: the leader's disk hangs", ErrUnknown))
 		d.giveUpLeading(ctx, r)
 	}
 }

@@ -102,7 +102,7 @@ func (s *Store) Status() Status {
 	st.Proposals, st.Batches, st.Forwarded, st.Overloaded = c.proposals.Load(), c.batches.Load(), c.forwarded.Load(), c.overloaded.Load()
 	st.Duplicates, st.Refused, st.Snapshots, st.Restores = c.duplicates.Load(), c.refused.Load(), c.snapshots.Load(), c.restores.Load()
 	st.Undecided, st.Unreadable, st.Early = c.undecided.Load(), c.unreadable.Load(), c.early.Load()
-	st.Queued, st.Age = s.proposer.queue.length(), s.Age()
+	st.Queued, st.Age = s.proposer.queue.Length(), s.Age()
 	st.Room, st.NoRooms = s.Room(), s.disks.room.refused.Load()
 	st.DiskFree, st.DiskBytes = st.Room.Free, s.disks.room.size.Load()
 	if err := s.NoRoom(); err != nil {

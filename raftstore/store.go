@@ -16,7 +16,9 @@ import (
 	"rutter/log"
 	"rutter/projections"
 	"rutter/raftstore/history"
+	"rutter/raftstore/internal/admission"
 	"rutter/raftstore/internal/changesdb"
+	"rutter/raftstore/internal/clocks"
 	"rutter/raftstore/internal/command"
 	"rutter/raftstore/internal/disk"
 	"rutter/raftstore/internal/distrust"
@@ -108,7 +110,7 @@ func newStore(cfg Config) *Store {
 		failed:  make(chan struct{}),
 		ending:  make(chan struct{}),
 	}
-	known := newClocks(cfg.Now, cfg.ID, cfg.MaxClockOffset)
+	known := clocks.New(cfg.Now, cfg.ID, cfg.MaxClockOffset)
 	s.applier.store = s
 	s.barriers = barriers{store: s, kick: make(chan struct{}, 1)}
 	s.comparison.store = s
@@ -118,9 +120,9 @@ func newStore(cfg Config) *Store {
 	s.rebuilder.store = s
 	s.lead = leadership{store: s, moved: make(chan struct{})}
 	s.members = &Membership{store: s}
-	s.proposer = proposer{store: s, queue: newQueue(), budgets: newBudgets(cfg.Budgets, cfg.Now)}
+	s.proposer = proposer{store: s, queue: admission.NewQueue(), budgets: admission.NewBudgets(cfg.Budgets, cfg.Now)}
 	s.skipping.store = s
-	s.times = timekeeper{store: s, clocks: known, clock: newClock(cfg.Now, cfg.MaxClockJump, cfg.MaxClockOffset, known.agreement.Load)}
+	s.times = timekeeper{store: s, clocks: known, clock: clocks.NewStamper(cfg.Now, cfg.MaxClockJump, cfg.MaxClockOffset, known.Agreement.Load)}
 	return s
 }
 

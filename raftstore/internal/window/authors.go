@@ -29,7 +29,7 @@ func (a *authors) lines() int           { return len(a.byLine) }
 func (a *authors) lowestLine() log.UUID { return a.all[a.byLine[0]].line }
 func (a *authors) largest() uint32      { return a.byMost[0] }
 
-// authorOf returns an author's place, which is made if there is none.
+// AuthorOf returns an author's place, which is made if there is none.
 func (w *Window) authorOf(key log.Asker) uint32 {
 	a := &w.authors
 	if at, ok := a.places[key]; ok {

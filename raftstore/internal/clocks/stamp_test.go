@@ -1,4 +1,4 @@
-package raftstore
+package clocks
 
 import (
 	"errors"
@@ -10,21 +10,21 @@ import (
 )
 
 // testClock is a clock whose wall clock is off by *off from the test's.
-func testClock(off *time.Duration, agreed *agreement) *clock {
+func testClock(off *time.Duration, agreed *Agreement) *Stamper {
 	const bound = 3 * time.Second
 	now := func() time.Time { return time.Now().Add(*off) }
 	if agreed == nil {
-		return newClock(now, time.Minute, bound, func() *agreement {
+		return NewStamper(now, time.Minute, bound, func() *Agreement {
 			return agree(reading{id: "s1", voter: true, clock: log.TimeOf(now())}, nil, bound, time.Now())
 		})
 	}
-	return newClock(now, time.Minute, bound, func() *agreement { return agreed })
+	return NewStamper(now, time.Minute, bound, func() *Agreement { return agreed })
 }
 
 // stamped stamps, which must work.
-func stampOf(t *testing.T, c *clock) log.Time {
+func stampOf(t *testing.T, c *Stamper) log.Time {
 	t.Helper()
-	at, err := c.stamp()
+	at, err := c.Stamp()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -42,7 +42,7 @@ func TestClockJump(t *testing.T) {
 	}{
 		{time.Hour, time.Hour, nil},
 		{time.Hour, time.Hour + jump, nil},
-		{time.Hour, time.Hour + jump + 1, errClock},
+		{time.Hour, time.Hour + jump + 1, Err},
 		{time.Hour, 0, nil},
 	}
 	for _, test := range tests {
@@ -53,13 +53,13 @@ func TestClockJump(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var off time.Duration
 		c := testClock(&off, nil)
-		c.reset(0)
+		c.Reset(0)
 		time.Sleep(24 * time.Hour)
 		if at := stampOf(t, c); at != log.TimeOf(time.Now()) {
 			t.Errorf("a day later: %v", at)
 		}
 		off = 2 * jump
-		if _, err := c.stamp(); !errors.Is(err, errClock) {
+		if _, err := c.Stamp(); !errors.Is(err, Err) {
 			t.Errorf("a jump of %v: %v", off, err)
 		}
 	})
@@ -73,7 +73,7 @@ func TestClockSetBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var off time.Duration
 		c := testClock(&off, nil)
-		c.reset(0)
+		c.Reset(0)
 		stampOf(t, c)
 		for _, off = range []time.Duration{-2 * time.Second, -4 * time.Minute, -365 * 24 * time.Hour} {
 			for range 50 {
@@ -98,7 +98,7 @@ func TestClockFollowsAgreed(t *testing.T) {
 		for _, off := range []time.Duration{0, 2 * time.Second, -2 * time.Second, time.Hour, -2 * time.Minute, 365 * 24 * time.Hour} {
 			a := agree(at("s1", off), []reading{at("s2", 5*time.Millisecond), at("s3", -5*time.Millisecond)}, 3*time.Second, time.Now())
 			c := testClock(&off, a)
-			c.reset(0)
+			c.Reset(0)
 			time.Sleep(time.Minute)
 			want := off
 			if off.Abs() > 3*time.Second {
@@ -107,8 +107,8 @@ func TestClockFollowsAgreed(t *testing.T) {
 			if got := time.Until(stampOf(t, c).Std()); (got - want).Abs() > 10*time.Millisecond {
 				t.Errorf("off by %v: stamps by %v", off, got)
 			}
-			if a.wrong("s1") != (want != off) || a.wrong("s2") || !a.right("s3") {
-				t.Errorf("off by %v: judged %v, s1 wrong %v", off, a.judged, a.wrong("s1"))
+			if a.Wrong("s1") != (want != off) || a.Wrong("s2") || !a.right("s3") {
+				t.Errorf("off by %v: judged %v, s1 wrong %v", off, a.Judged, a.Wrong("s1"))
 			}
 		}
 	})
@@ -124,11 +124,11 @@ func TestTwoClocksDiffer(t *testing.T) {
 				other := off - own
 				a := agree(reading{id: "s1", voter: true, clock: log.TimeOf(time.Now().Add(own))},
 					[]reading{{id: "s2", voter: true, clock: log.TimeOf(time.Now().Add(other))}}, 3*time.Second, time.Now())
-				if a.judged || a.wrong("s1") || a.wrong("s2") {
+				if a.Judged || a.Wrong("s1") || a.Wrong("s2") {
 					t.Errorf("%v and %v: judged", own, other)
 				}
 				c := testClock(&own, a)
-				c.reset(log.TimeOf(time.Now()))
+				c.Reset(log.TimeOf(time.Now()))
 				for range 10 {
 					time.Sleep(time.Minute)
 					if got := time.Until(stampOf(t, c).Std()); got.Abs() > time.Millisecond {
@@ -150,7 +150,7 @@ func TestTimeComesBack(t *testing.T) {
 		others := []reading{now, now}
 		now.id, others[0].id, others[1].id = "s1", "s2", "s3"
 		c := testClock(&off, agree(now, others, 3*time.Second, time.Now()))
-		c.reset(log.TimeOf(time.Now().Add(10*time.Minute + 7*time.Second)))
+		c.Reset(log.TimeOf(time.Now().Add(10*time.Minute + 7*time.Second)))
 		var last log.Time
 		for range 25 {
 			time.Sleep(time.Minute)

@@ -1,4 +1,4 @@
-package raftstore
+package admission
 
 import (
 	"errors"
@@ -13,15 +13,15 @@ func TestTurnsOfAuthors(t *testing.T) {
 	put := func(q *turns, author string, n, size int) {
 		t.Helper()
 		for range n {
-			if err := q.put(&proposal{bytes: make([]byte, size), author: author, cost: size + opCost}); err != nil {
+			if err := q.put(&Proposal{Bytes: make([]byte, size), Author: author, Cost: size + OpCost}); err != nil {
 				t.Fatal(err)
 			}
 		}
 	}
-	count := func(batch []*proposal) map[string]int {
+	count := func(batch []*Proposal) map[string]int {
 		counts := make(map[string]int)
 		for _, p := range batch {
-			counts[p.author]++
+			counts[p.Author]++
 		}
 		return counts
 	}
@@ -45,7 +45,7 @@ func TestTurnsOfAuthors(t *testing.T) {
 	costs := make(map[string]int)
 	for range 8 {
 		for _, p := range q.take(maxBatchChanges, maxBatchBytes) {
-			costs[p.author] += p.cost
+			costs[p.Author] += p.Cost
 		}
 	}
 	if s, l := costs["small"], costs["large"]; s < l/2 || l < s/2 {
@@ -57,7 +57,7 @@ func TestTurnsOfAuthors(t *testing.T) {
 	next := make(map[string]int)
 	for i := range 3000 {
 		author := fmt.Sprint(i % 7)
-		if err := q.put(&proposal{bytes: []byte{byte(next[author]), byte(next[author] >> 8)}, author: author, cost: 1 + i%5*turnCost}); err != nil {
+		if err := q.put(&Proposal{Bytes: []byte{byte(next[author]), byte(next[author] >> 8)}, Author: author, Cost: 1 + i%5*turnCost}); err != nil {
 			t.Fatal(err)
 		}
 		next[author]++
@@ -65,10 +65,10 @@ func TestTurnsOfAuthors(t *testing.T) {
 	seen := make(map[string]int)
 	for batch := q.take(100, maxBatchBytes); len(batch) > 0; batch = q.take(100, maxBatchBytes) {
 		for _, p := range batch {
-			if n := int(p.bytes[0]) | int(p.bytes[1])<<8; n != seen[p.author] {
-				t.Fatalf("author %s: %d follows %d", p.author, n, seen[p.author])
+			if n := int(p.Bytes[0]) | int(p.Bytes[1])<<8; n != seen[p.Author] {
+				t.Fatalf("author %s: %d follows %d", p.Author, n, seen[p.Author])
 			}
-			seen[p.author]++
+			seen[p.Author]++
 		}
 	}
 	for author, n := range next {
@@ -84,10 +84,10 @@ func TestTurnsOfAuthors(t *testing.T) {
 // An author that alone fills its half of the queue leaves the other to others.
 func TestShareOfTheQueue(t *testing.T) {
 	t.Parallel()
-	q := queue{kick: make(chan struct{}, 1), flying: maxFlying}
+	q := Queue{kick: make(chan struct{}, 1), flying: MaxFlying}
 	n := 0
 	for err := error(nil); err == nil; n++ {
-		if err = q.put(&proposal{author: "flood"}); err != nil && !errors.Is(err, errOverloaded) {
+		if err = q.Put(&Proposal{Author: "flood"}); err != nil && !errors.Is(err, ErrOverloaded) {
 			t.Fatal(err)
 		}
 	}
@@ -95,12 +95,12 @@ func TestShareOfTheQueue(t *testing.T) {
 		t.Errorf("one author has %d places of %d", n-1, maxQueued)
 	}
 	for i := range 100 {
-		if err := q.put(&proposal{author: fmt.Sprint(i % 10)}); err != nil {
+		if err := q.Put(&Proposal{Author: fmt.Sprint(i % 10)}); err != nil {
 			t.Fatalf("another author: %v", err)
 		}
 	}
 	for i := 0; ; i++ {
-		if err := q.put(&proposal{author: "large", bytes: make([]byte, 1<<20)}); errors.Is(err, errOverloaded) {
+		if err := q.Put(&Proposal{Author: "large", Bytes: make([]byte, 1<<20)}); errors.Is(err, ErrOverloaded) {
 			if i == 0 || i > maxQueuedBytes>>20 {
 				t.Errorf("%d MiB of one author", i)
 			}
@@ -119,19 +119,19 @@ func TestTake(t *testing.T) {
 		{1, 1, 0, 1},
 		{1, 1, 1, 0},
 		{pipelineFrom, 1, 1, pipelineFrom},
-		{pipelineFrom, 1, maxFlying, 0},
+		{pipelineFrom, 1, MaxFlying, 0},
 		{maxBatchChanges + 1, 1, 0, maxBatchChanges},
 		{3, maxBatchBytes / 2, 0, 2},
 		{2, maxBatchBytes + 1, 0, 1},
 	}
 	for _, test := range tests {
-		q := queue{kick: make(chan struct{}, 1), flying: test.flying}
+		q := Queue{kick: make(chan struct{}, 1), flying: test.flying}
 		for range test.waiting {
-			if err := q.put(&proposal{bytes: make([]byte, test.size)}); err != nil {
+			if err := q.Put(&Proposal{Bytes: make([]byte, test.size)}); err != nil {
 				t.Fatal(err)
 			}
 		}
-		if got := len(q.take()); got != test.want {
+		if got := len(q.Take()); got != test.want {
 			t.Errorf("%+v: took %d", test, got)
 		}
 	}
@@ -140,13 +140,13 @@ func TestTake(t *testing.T) {
 // A queue that is full takes nothing, of nobody.
 func TestFullQueue(t *testing.T) {
 	t.Parallel()
-	q := queue{kick: make(chan struct{}, 1), flying: maxFlying}
+	q := Queue{kick: make(chan struct{}, 1), flying: MaxFlying}
 	for i := range maxQueued {
-		if err := q.put(&proposal{author: fmt.Sprint(i)}); err != nil {
+		if err := q.Put(&Proposal{Author: fmt.Sprint(i)}); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if err := q.put(&proposal{}); !errors.Is(err, errOverloaded) {
+	if err := q.Put(&Proposal{}); !errors.Is(err, ErrOverloaded) {
 		t.Errorf("a full queue: %v, want errOverloaded", err)
 	}
 }
@@ -155,22 +155,22 @@ func TestFullQueue(t *testing.T) {
 // and is proposed again; what is stamped later does.
 func TestStampedBeforeMend(t *testing.T) {
 	t.Parallel()
-	q := &queue{kick: make(chan struct{}, 1)}
-	before := &proposal{stretch: q.stretch.Load()}
-	var waited outcome // authors take turns: what waits could come behind it
-	if err := q.put(&proposal{author: "another", done: func(o outcome) { waited = o }}); err != nil {
+	q := &Queue{kick: make(chan struct{}, 1)}
+	before := &Proposal{Stretch: q.stretch.Load()}
+	var waited Outcome // authors take turns: what waits could come behind it
+	if err := q.Put(&Proposal{Author: "another", Done: func(o Outcome) { waited = o }}); err != nil {
 		t.Fatal(err)
 	}
-	if err := q.putMend(&proposal{}); err != nil {
+	if err := q.PutMend(&Proposal{}); err != nil {
 		t.Fatal(err)
 	}
-	if !errors.Is(waited.err, errNotTaken) {
-		t.Errorf("what waited: %v", waited.err)
+	if !errors.Is(waited.Err, ErrNotLeader) {
+		t.Errorf("what waited: %v", waited.Err)
 	}
-	if err := q.put(before); !errors.Is(err, errNotTaken) {
+	if err := q.Put(before); !errors.Is(err, ErrNotLeader) {
 		t.Errorf("it is queued behind: %v", err)
 	}
-	if err := q.put(&proposal{stretch: q.stretch.Load()}); err != nil || q.length() != 2 {
-		t.Errorf("what is stamped later: %v, %d are queued", err, q.length())
+	if err := q.Put(&Proposal{Stretch: q.stretch.Load()}); err != nil || q.Length() != 2 {
+		t.Errorf("what is stamped later: %v, %d are queued", err, q.Length())
 	}
 }

@@ -1,4 +1,4 @@
-package raftstore
+package clocks
 
 import (
 	"errors"
@@ -9,8 +9,8 @@ import (
 	"rutter/log"
 )
 
-// errClock: a clock cannot be believed. Nothing was written.
-var errClock = errors.New("raftstore: the servers' clocks are wrong")
+// Err: a clock cannot be believed. Nothing was written.
+var Err = errors.New("raftstore: the servers' clocks are wrong")
 
 // slewWithin is up to how far the log's time may be ahead of the agreed clock and
 // come back by itself, by going half as fast: within two hours of it. What is
@@ -18,16 +18,16 @@ var errClock = errors.New("raftstore: the servers' clocks are wrong")
 // its clock may as well be the one that is wrong.
 const slewWithin = time.Hour
 
-// clock stamps changes on the leader. A stamp is what the leader's own clock shows
+// Stamper stamps changes on the leader. A stamp is what the leader's own clock shows
 // as long as that is near the clock that the servers agree on, and else that one, so
 // that no single clock moves the log's time. If the log's time is ahead of it, it
 // goes on from where it is by the monotonic clock: whoever waits for a time, or makes
 // change ids by a clock that is right, must not find it standing still.
-type clock struct {
+type Stamper struct {
 	now    func() time.Time // the wall clock
 	jump   time.Duration    // Config.MaxClockJump
 	bound  time.Duration    // Config.MaxClockOffset
-	agreed func() *agreement
+	agreed func() *Agreement
 
 	mu   sync.Mutex
 	base time.Time     // of the monotonic clock, when this server took over
@@ -39,15 +39,15 @@ type clock struct {
 	mending bool
 }
 
-// newClock stamps by now, which is this server's wall clock, and by what agreed says.
+// NewStamper stamps by now, which is this server's wall clock, and by what agreed says.
 // jump bounds how far the wall clock of a server that has no other to ask may run ahead
 // of the monotonic one; bound is how far it may be from the agreed one.
-func newClock(now func() time.Time, jump, bound time.Duration, agreed func() *agreement) *clock {
-	return &clock{now: now, jump: jump, bound: bound, agreed: agreed}
+func NewStamper(now func() time.Time, jump, bound time.Duration, agreed func() *Agreement) *Stamper {
+	return &Stamper{now: now, jump: jump, bound: bound, agreed: agreed}
 }
 
-// reset begins with the log's time, as each new leader does.
-func (c *clock) reset(logTime log.Time) {
+// Reset begins with the log's time, as each new leader does.
+func (c *Stamper) Reset(logTime log.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	now := time.Now()
@@ -55,9 +55,9 @@ func (c *clock) reset(logTime log.Time) {
 	c.last, c.at, c.mending = logTime, now, false
 }
 
-// mend has stamps stay with the agreed clock, whatever the log's time is, until
-// goOnFrom. It reports false if they do already.
-func (c *clock) mend() bool {
+// Mend has stamps stay with the agreed clock, whatever the log's time is, until
+// GoOnFrom. It reports false if they do already.
+func (c *Stamper) Mend() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.mending {
@@ -67,15 +67,15 @@ func (c *clock) mend() bool {
 	return true
 }
 
-// goOnFrom has stamps go on from the log's time.
-func (c *clock) goOnFrom(logTime log.Time) {
+// GoOnFrom has stamps go on from the log's time.
+func (c *Stamper) GoOnFrom(logTime log.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.last, c.at, c.mending = logTime, time.Now(), false
 }
 
-// stamp returns the time for a change. The error wraps errClock.
-func (c *clock) stamp() (log.Time, error) {
+// Stamp returns the time for a change. The error wraps Err.
+func (c *Stamper) Stamp() (log.Time, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	now := time.Now()
@@ -91,7 +91,7 @@ func (c *clock) stamp() (log.Time, error) {
 		c.last = to
 	case ahead <= c.bound:
 		return to, nil // the log's time stands for so long
-	case a.judged && !a.alone() && ahead <= slewWithin:
+	case a.Judged && !a.Alone() && ahead <= slewWithin:
 		c.last += log.Time(passed / 2)
 	default:
 		c.last += log.Time(passed)
@@ -101,20 +101,20 @@ func (c *clock) stamp() (log.Time, error) {
 
 // read returns what the time is, by this server's own clock if it may be believed,
 // and what the servers agreed on last. The caller holds mu.
-func (c *clock) read(now time.Time) (log.Time, *agreement, error) {
+func (c *Stamper) read(now time.Time) (log.Time, *Agreement, error) {
 	own, a := log.TimeOf(c.now()), c.agreed()
-	if a.alone() {
+	if a.Alone() {
 		return own, a, checkJump(time.Duration(own)-c.wall, now.Sub(c.base), c.jump)
 	}
-	if agreed := a.at(now); !a.judged || time.Duration(own-agreed).Abs() > c.bound {
+	if agreed := a.At(now); !a.Judged || time.Duration(own-agreed).Abs() > c.bound {
 		return agreed, a, nil
 	}
 	return own, a, nil
 }
 
-// sure returns what the time is, or an error if that is no more than a guess: for
+// Sure returns what the time is, or an error if that is no more than a guess: for
 // what cannot be taken back.
-func (c *clock) sure() (log.Time, error) {
+func (c *Stamper) Sure() (log.Time, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	now := time.Now()
@@ -122,8 +122,8 @@ func (c *clock) sure() (log.Time, error) {
 		c.base, c.wall = now, time.Duration(c.now().UnixNano())
 	}
 	at, a, err := c.read(now)
-	if err == nil && !a.judged {
-		err = fmt.Errorf("%w: the servers' clocks differ, and nobody can tell which one is right: set them right", errClock)
+	if err == nil && !a.Judged {
+		err = fmt.Errorf("%w: the servers' clocks differ, and nobody can tell which one is right: set them right", Err)
 	}
 	return at, err
 }
@@ -133,7 +133,7 @@ func (c *clock) sure() (log.Time, error) {
 // log's time goes on.
 func checkJump(wall, elapsed, bound time.Duration) error {
 	if off := wall - elapsed; off > bound {
-		return fmt.Errorf("%w: that of this server, which has no other to ask, ran ahead by %v since it became the leader: set it right, or start the server anew to take it as it is", errClock, off.Round(time.Millisecond))
+		return fmt.Errorf("%w: that of this server, which has no other to ask, ran ahead by %v since it became the leader: set it right, or start the server anew to take it as it is", Err, off.Round(time.Millisecond))
 	}
 	return nil
 }

@@ -1,4 +1,4 @@
-package raftstore
+package clocks
 
 import (
 	"errors"
@@ -13,17 +13,17 @@ import (
 // A peer of before knows no such question: it counts as one whose clock is not known.
 func TestClockOfOldPeer(t *testing.T) {
 	t.Parallel()
-	c := newClocks(time.Now, "s1", 3*time.Second)
+	c := New(time.Now, "s1", 3*time.Second)
 	c.peers["s2"] = &peerClock{voter: true}
-	if answered, voters := c.answered(time.Now()); answered != 1 || voters != 2 {
+	if answered, voters := c.Answered(time.Now()); answered != 1 || voters != 2 {
 		t.Errorf("%d of %d answered", answered, voters)
 	}
-	c.note("s2", measured{}, errors.New("peer request of type 20 is not known to this server: upgrade it"))
-	c.settle(time.Now())
-	if answered, _ := c.answered(time.Now()); answered != 2 {
+	c.Note("s2", Measured{}, errors.New("peer request of type 20 is not known to this server: upgrade it"))
+	c.Settle(time.Now())
+	if answered, _ := c.Answered(time.Now()); answered != 2 {
 		t.Error("a server of before is waited for")
 	}
-	if a := c.agreement.Load(); !a.alone() || !a.judged || a.wrong("s1") || a.wrong("s2") {
+	if a := c.Agreement.Load(); !a.Alone() || !a.Judged || a.Wrong("s1") || a.Wrong("s2") {
 		t.Errorf("agreed with a server that says nothing: %+v", a)
 	}
 }
@@ -32,12 +32,12 @@ func TestClockOfOldPeer(t *testing.T) {
 func TestClockReadings(t *testing.T) {
 	t.Parallel()
 	begun := time.Now()
-	at := func(after, off, doubt time.Duration) measured {
-		return measured{clock: log.TimeOf(begun.Add(after + off)), at: begun.Add(after), doubt: doubt}
+	at := func(after, off, doubt time.Duration) Measured {
+		return Measured{Clock: log.TimeOf(begun.Add(after + off)), At: begun.Add(after), Doubt: doubt}
 	}
 	var p peerClock
 	for i, step := range []struct {
-		m    measured
+		m    Measured
 		kept bool
 	}{
 		{at(0, 0, 10*time.Millisecond), true},
@@ -89,8 +89,8 @@ func TestStampsWithOneLiar(t *testing.T) {
 			}
 			own := reading{fmt.Sprint(leader), true, log.TimeOf(begun.Add(passed + clocks[leader])), 0}
 			a := agree(own, others, bound, time.Now())
-			c := newClock(func() time.Time { return begun.Add(passed + clocks[leader]) }, time.Minute, bound, func() *agreement { return a })
-			c.reset(log.TimeOf(begun.Add(logTime)))
+			c := NewStamper(func() time.Time { return begun.Add(passed + clocks[leader]) }, time.Minute, bound, func() *Agreement { return a })
+			c.Reset(log.TimeOf(begun.Add(logTime)))
 			at := stampOf(t, c)
 			logTime = max(logTime, time.Duration(at-log.TimeOf(begun)))
 			if off := logTime - passed; off.Abs() > bound+200*time.Millisecond {

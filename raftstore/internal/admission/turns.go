@@ -1,4 +1,4 @@
-package raftstore
+package admission
 
 import (
 	"fmt"
@@ -13,9 +13,9 @@ import (
 const (
 	// turnCost is of a turn: 64 changes of one operation.
 	turnCost = 64 << 10
-	// opCost is what an operation costs besides its bytes: deciding and applying it
+	// OpCost is what an operation costs besides its bytes: deciding and applying it
 	// takes about as long as writing as many bytes.
-	opCost = 512
+	OpCost = 512
 )
 
 // maxQueued and maxQueuedBytes bound the changes that wait for a batch. While half
@@ -26,9 +26,9 @@ const (
 	maxQueuedBytes = 64 << 20
 )
 
-// authorOf names whose account and whose turn a change has: a compute node by its
+// AuthorOf names whose account and whose turn a change has: a compute node by its
 // certificate, others as the server that took the change named them.
-func authorOf(c *log.Change) string {
+func AuthorOf(c *log.Change) string {
 	if c.By.Role == log.RoleCN {
 		return "cn:" + c.By.CN.String()
 	}
@@ -38,7 +38,7 @@ func authorOf(c *log.Change) string {
 // waiters are the proposals of one author that wait, in order.
 type waiters struct {
 	author  string
-	all     []*proposal // from next on
+	all     []*Proposal // from next on
 	next    int
 	bytes   int
 	deficit int // what is left of its turn
@@ -58,8 +58,8 @@ type turns struct {
 }
 
 // put adds p, or says that there is no room for it: of all, or of its author's share.
-func (t *turns) put(p *proposal) error {
-	w := t.of[p.author]
+func (t *turns) put(p *Proposal) error {
+	w := t.of[p.Author]
 	count, bytes := 0, 0
 	if w != nil {
 		count, bytes = w.length(), w.bytes
@@ -68,31 +68,31 @@ func (t *turns) put(p *proposal) error {
 	if w == nil {
 		sharing++
 	}
-	switch size := len(p.bytes); {
+	switch size := len(p.Bytes); {
 	case t.count >= maxQueued || t.bytes+size > maxQueuedBytes:
-		return fmt.Errorf("%w: %d of them, %d bytes", errOverloaded, t.count, t.bytes)
+		return fmt.Errorf("%w: %d of them, %d bytes", ErrOverloaded, t.count, t.bytes)
 	case count == 0: // each has a place, as long as there is one
 	case t.count >= maxQueued/2 && count >= maxQueued/2/sharing, t.bytes+size > maxQueuedBytes/2 && bytes+size > maxQueuedBytes/2/sharing:
-		return fmt.Errorf("%w of %s: %d of them, %d bytes, which is its share beside %d others", errOverloaded, p.author, count, bytes, sharing-1)
+		return fmt.Errorf("%w of %s: %d of them, %d bytes, which is its share beside %d others", ErrOverloaded, p.Author, count, bytes, sharing-1)
 	}
 	if w == nil {
 		if t.of == nil {
 			t.of = make(map[string]*waiters)
 		}
-		w = &waiters{author: p.author}
-		t.of[p.author] = w
+		w = &waiters{author: p.Author}
+		t.of[p.Author] = w
 		t.circle = append(t.circle, w)
 	}
 	w.all = append(w.all, p)
-	w.bytes += len(p.bytes)
+	w.bytes += len(p.Bytes)
 	t.count++
-	t.bytes += len(p.bytes)
+	t.bytes += len(p.Bytes)
 	return nil
 }
 
 // take returns up to so many changes, and about so many bytes, in turn.
-func (t *turns) take(changes, bytes int) []*proposal {
-	batch, size := make([]*proposal, 0, min(changes, t.count)), 0
+func (t *turns) take(changes, bytes int) []*Proposal {
+	batch, size := make([]*Proposal, 0, min(changes, t.count)), 0
 	for len(t.circle) > 0 && len(batch) < changes {
 		w := t.circle[t.at]
 		if !w.begun {
@@ -101,16 +101,16 @@ func (t *turns) take(changes, bytes int) []*proposal {
 		}
 		for w.length() > 0 && len(batch) < changes {
 			p := w.all[w.next]
-			if len(batch) > 0 && size+len(p.bytes) > bytes {
+			if len(batch) > 0 && size+len(p.Bytes) > bytes {
 				return batch // it is its turn still
 			}
 			if len(t.circle) > 1 { // one that waits alone has nobody to wait for
-				if p.cost > w.deficit {
+				if p.Cost > w.deficit {
 					break
 				}
-				w.deficit -= p.cost
+				w.deficit -= p.Cost
 			}
-			batch, size = append(batch, p), size+len(p.bytes)
+			batch, size = append(batch, p), size+len(p.Bytes)
 			t.remove(w)
 		}
 		switch {
@@ -135,9 +135,9 @@ func (t *turns) remove(w *waiters) {
 	p := w.all[w.next]
 	w.all[w.next] = nil
 	w.next++
-	w.bytes -= len(p.bytes)
+	w.bytes -= len(p.Bytes)
 	t.count--
-	t.bytes -= len(p.bytes)
+	t.bytes -= len(p.Bytes)
 	if w.next >= 64 && 2*w.next >= len(w.all) {
 		w.all = append(w.all[:0], w.all[w.next:]...)
 		w.next = 0
@@ -145,7 +145,7 @@ func (t *turns) remove(w *waiters) {
 }
 
 // all takes everything.
-func (t *turns) all() (all []*proposal) {
+func (t *turns) all() (all []*Proposal) {
 	for _, w := range t.circle {
 		all = append(all, w.all[w.next:]...)
 	}

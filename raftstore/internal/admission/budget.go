@@ -1,4 +1,4 @@
-package raftstore
+package admission
 
 import (
 	"time"
@@ -7,23 +7,23 @@ import (
 	"rutter/log/budget"
 )
 
-// budgets are the accounts of what authors write. They are the leader's: it sees
+// Budgets are the accounts of what authors write. They are the leader's: it sees
 // every change, through whichever server it came, so that whoever goes to another
 // server has the same account there. A new leader begins with full ones.
 //
 // Operators, servers and whoever needs no name have none: they wait for their turn
 // (turns.go).
-type budgets struct {
+type Budgets struct {
 	operations, bytes map[log.Role]*budget.Meter
-	all               []*budget.Meter // of both, in the order of the table
+	All               []*budget.Meter // of both, in the order of the table
 }
 
-// newBudgets returns full accounts of the bounds in set.
-func newBudgets(set budget.Set, now func() time.Time) *budgets {
-	b := &budgets{operations: make(map[log.Role]*budget.Meter), bytes: make(map[log.Role]*budget.Meter)}
+// NewBudgets returns full accounts of the bounds in set.
+func NewBudgets(set budget.Set, now func() time.Time) *Budgets {
+	b := &Budgets{operations: make(map[log.Role]*budget.Meter), bytes: make(map[log.Role]*budget.Meter)}
 	meter := func(name budget.Name) *budget.Meter {
 		m := budget.NewMeter(set.Get(name), now)
-		b.all = append(b.all, m)
+		b.All = append(b.All, m)
 		return m
 	}
 	b.operations[log.RoleCN], b.bytes[log.RoleCN] = meter(budget.CNOperations), meter(budget.CNBytes)
@@ -31,8 +31,8 @@ func newBudgets(set budget.Set, now func() time.Time) *budgets {
 	return b
 }
 
-// spend takes what a change costs from its author's accounts, or nothing.
-func (b *budgets) spend(role log.Role, author string, ops, bytes int) error {
+// Spend takes what a change costs from its author's accounts, or nothing.
+func (b *Budgets) Spend(role log.Role, author string, ops, bytes int) error {
 	operations := b.operations[role]
 	if operations == nil {
 		return nil
@@ -47,8 +47,8 @@ func (b *budgets) spend(role log.Role, author string, ops, bytes int) error {
 	return nil
 }
 
-// giveBack returns what was spent for a change that was not taken.
-func (b *budgets) giveBack(role log.Role, author string, ops, bytes int) {
+// GiveBack returns what was spent for a change that was not taken.
+func (b *Budgets) GiveBack(role log.Role, author string, ops, bytes int) {
 	if operations := b.operations[role]; operations != nil {
 		operations.Charge(-int64(ops), author)
 		b.bytes[role].Charge(-int64(bytes), author)

@@ -1,4 +1,4 @@
-package raftstore
+package clocks
 
 import (
 	"strings"
@@ -21,29 +21,29 @@ const (
 	clockStale = 10 * time.Second
 )
 
-// measured is one reading of another server's clock.
-type measured struct {
-	clock log.Time  // what it showed
-	at    time.Time // when, by the monotonic clock: the middle of the round trip
-	doubt time.Duration
+// Measured is one reading of another server's clock.
+type Measured struct {
+	Clock log.Time  // what it showed
+	At    time.Time // when, by the monotonic clock: the middle of the round trip
+	Doubt time.Duration
 }
 
 // from returns what the clock shows at a moment of the monotonic clock.
-func (m *measured) from(now time.Time) log.Time { return m.clock + log.Time(now.Sub(m.at)) }
+func (m *Measured) from(now time.Time) log.Time { return m.Clock + log.Time(now.Sub(m.At)) }
 
 // peerClock is what is known of another server's clock.
 type peerClock struct {
 	voter  bool
-	best   measured // zero at: never read
+	best   Measured // zero at: never read
 	answer time.Time
 	// silent: it answers, but not this; its program is of before clocks were read.
 	silent bool
 	err    string // of the last try
 }
 
-// clocks are those of the other servers, as this one reads them, and what follows
+// Clocks are those of the other servers, as this one reads them, and what follows
 // from them.
-type clocks struct {
+type Clocks struct {
 	now   func() time.Time // this server's wall clock
 	own   string           // its name
 	bound time.Duration
@@ -52,44 +52,44 @@ type clocks struct {
 	peers map[string]*peerClock
 	voter bool // this server has a vote
 
-	agreement atomic.Pointer[agreement]
+	Agreement atomic.Pointer[Agreement]
 }
 
-// newClocks knows no server's clock yet but that of this one, own, which now reads.
+// New knows no server's clock yet but that of this one, own, which now reads.
 // bound is how far a clock may be from the agreed one.
-func newClocks(now func() time.Time, own string, bound time.Duration) *clocks {
-	c := &clocks{now: now, own: own, bound: bound, voter: true, peers: make(map[string]*peerClock)}
-	c.settle(time.Now())
+func New(now func() time.Time, own string, bound time.Duration) *Clocks {
+	c := &Clocks{now: now, own: own, bound: bound, voter: true, peers: make(map[string]*peerClock)}
+	c.Settle(time.Now())
 	return c
 }
 
 // take notes a reading. The one with the shortest round trip is kept for a while,
 // unless a newer one shows that the clock was set since.
-func (p *peerClock) take(m measured) {
+func (p *peerClock) take(m Measured) {
 	old := &p.best
-	p.answer, p.silent, p.err = m.at, false, ""
-	apart := time.Duration(m.clock - old.from(m.at)).Abs()
-	if old.at.IsZero() || m.doubt <= old.doubt || m.at.Sub(old.at) > clockKept || apart > m.doubt+old.doubt {
+	p.answer, p.silent, p.err = m.At, false, ""
+	apart := time.Duration(m.Clock - old.from(m.At)).Abs()
+	if old.At.IsZero() || m.Doubt <= old.Doubt || m.At.Sub(old.At) > clockKept || apart > m.Doubt+old.Doubt {
 		p.best = m
 	}
 }
 
-// settle agrees anew from what is known at a moment.
-func (c *clocks) settle(now time.Time) {
+// Settle agrees anew from what is known at a moment.
+func (c *Clocks) Settle(now time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	var others []reading
 	for id, p := range c.peers {
-		if !p.best.at.IsZero() && now.Sub(p.answer) <= clockStale {
-			others = append(others, reading{id, p.voter, p.best.from(now), p.best.doubt})
+		if !p.best.At.IsZero() && now.Sub(p.answer) <= clockStale {
+			others = append(others, reading{id, p.voter, p.best.from(now), p.best.Doubt})
 		}
 	}
-	c.agreement.Store(agree(reading{id: c.own, voter: c.voter, clock: log.TimeOf(c.now())}, others, c.bound, now))
+	c.Agreement.Store(agree(reading{id: c.own, voter: c.voter, clock: log.TimeOf(c.now())}, others, c.bound, now))
 }
 
-// answered returns how many of the voters, this server included, have said what
+// Answered returns how many of the voters, this server included, have said what
 // their clock shows, or that they do not know the question, and how many there are.
-func (c *clocks) answered(now time.Time) (answered, voters int) {
+func (c *Clocks) Answered(now time.Time) (answered, voters int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.voter {
@@ -107,9 +107,9 @@ func (c *clocks) answered(now time.Time) (answered, voters int) {
 	return answered, voters
 }
 
-// others returns, of each other server, what went wrong with the last reading of its
+// Others returns, of each other server, what went wrong with the last reading of its
 // clock; "" is nothing.
-func (c *clocks) others() map[string]string {
+func (c *Clocks) Others() map[string]string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	troubles := make(map[string]string, len(c.peers))
@@ -119,8 +119,8 @@ func (c *clocks) others() map[string]string {
 	return troubles
 }
 
-// membersAre forgets the clocks of those who are no members any more.
-func (c *clocks) membersAre(members []raft.Server) {
+// MembersAre forgets the clocks of those who are no members any more.
+func (c *Clocks) MembersAre(members []raft.Server) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	old := c.peers
@@ -141,7 +141,7 @@ func (c *clocks) membersAre(members []raft.Server) {
 // unknownRequest is in the answer of a program that does not know a request.
 const unknownRequest = "is not known to this server"
 
-func (c *clocks) note(id string, m measured, err error) {
+func (c *Clocks) Note(id string, m Measured, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	p := c.peers[id]

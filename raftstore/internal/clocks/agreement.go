@@ -1,4 +1,4 @@
-package raftstore
+package clocks
 
 import (
 	"slices"
@@ -18,29 +18,29 @@ type reading struct {
 	doubt time.Duration
 }
 
-// agreement is what a server takes the time to be, from the clocks of the voters
+// Agreement is what a server takes the time to be, from the clocks of the voters
 // that it knows. It goes on with the monotonic clock until the next one.
-type agreement struct {
+type Agreement struct {
 	taken time.Time // by the monotonic clock
 	// clock is the agreed one: the middle one of the voters', the lower of the
 	// two where there are two, so that no single clock moves it forward.
 	clock log.Time
 	known int // voters' clocks that were compared
-	// judged: more than half of these lie within the bound of the agreed clock. If
+	// Judged: more than half of these lie within the bound of the agreed clock. If
 	// not, as with two that differ, nobody can say whose is right.
-	judged bool
-	bound  time.Duration
-	// differs is how far each server's clock is ahead of the agreed one, and doubts
+	Judged bool
+	Bound  time.Duration
+	// Differs is how far each server's clock is ahead of the agreed one, and doubts
 	// how sure that is; by name.
-	differs, doubts map[string]time.Duration
+	Differs, Doubts map[string]time.Duration
 }
 
 // agree compares clocks that were read at one moment. own is the asking server,
 // whose clock counts alone if no voter's is known.
-func agree(own reading, others []reading, bound time.Duration, taken time.Time) *agreement {
-	a := &agreement{
-		taken: taken, clock: own.clock, bound: bound,
-		differs: make(map[string]time.Duration, len(others)+1), doubts: make(map[string]time.Duration, len(others)+1),
+func agree(own reading, others []reading, bound time.Duration, taken time.Time) *Agreement {
+	a := &Agreement{
+		taken: taken, clock: own.clock, Bound: bound,
+		Differs: make(map[string]time.Duration, len(others)+1), Doubts: make(map[string]time.Duration, len(others)+1),
 	}
 	all := append([]reading{own}, others...)
 	var clocks []log.Time
@@ -55,33 +55,33 @@ func agree(own reading, others []reading, bound time.Duration, taken time.Time) 
 	}
 	near := 0
 	for _, r := range all {
-		a.differs[r.id], a.doubts[r.id] = time.Duration(r.clock-a.clock), r.doubt
+		a.Differs[r.id], a.Doubts[r.id] = time.Duration(r.clock-a.clock), r.doubt
 		if r.voter && !a.far(r.id) {
 			near++
 		}
 	}
-	a.judged = a.known == 0 || near > a.known/2
+	a.Judged = a.known == 0 || near > a.known/2
 	return a
 }
 
 // far reports whether a server's clock is known, and further from the agreed one
 // than the bound and what its measurement leaves open.
-func (a *agreement) far(id string) bool {
-	off, known := a.differs[id]
-	return known && off.Abs() > a.bound+a.doubts[id]
+func (a *Agreement) far(id string) bool {
+	off, known := a.Differs[id]
+	return known && off.Abs() > a.Bound+a.Doubts[id]
 }
 
-// wrong reports whether a server's clock is far off, and the others can tell.
-func (a *agreement) wrong(id string) bool { return a.judged && a.far(id) }
+// Wrong reports whether a server's clock is far off, and the others can tell.
+func (a *Agreement) Wrong(id string) bool { return a.Judged && a.far(id) }
 
 // right reports whether a server's clock is known to be near the agreed one.
-func (a *agreement) right(id string) bool {
-	_, known := a.differs[id]
-	return a.judged && known && !a.far(id)
+func (a *Agreement) right(id string) bool {
+	_, known := a.Differs[id]
+	return a.Judged && known && !a.far(id)
 }
 
-// alone reports whether there was no other voter's clock to compare with.
-func (a *agreement) alone() bool { return a.known <= 1 }
+// Alone reports whether there was no other voter's clock to compare with.
+func (a *Agreement) Alone() bool { return a.known <= 1 }
 
-// at returns the agreed clock at a moment of the monotonic clock.
-func (a *agreement) at(now time.Time) log.Time { return a.clock + log.Time(now.Sub(a.taken)) }
+// At returns the agreed clock at a moment of the monotonic clock.
+func (a *Agreement) At(now time.Time) log.Time { return a.clock + log.Time(now.Sub(a.taken)) }
