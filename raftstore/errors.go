@@ -2,6 +2,7 @@ package raftstore
 
 import (
 	"errors"
+	"os"
 
 	"rutter/raftstore/internal/admission"
 	"rutter/raftstore/internal/clocks"
@@ -39,3 +40,11 @@ var (
 
 // errNotLeader: this server is not the leader; nothing was written (SAFETY P3).
 var errNotLeader = admission.ErrNotLeader
+
+// ErrNotRegular: a name is that of a pipe, a device or a folder, where a file is
+// wanted.
+var ErrNotRegular = disk.ErrNotRegular
+
+// OpenRegular opens a file that somebody named, to be read. It does not wait for
+// the other end of a pipe, which nothing could interrupt. Errors: ErrNotRegular.
+func OpenRegular(path string) (*os.File, error) { return disk.OpenRegular(path) }

@@ -59,8 +59,7 @@ type applier struct {
 	// rebuild, if there is one, gets the entries, which are applied after it.
 	rebuild *rebuild
 	// head is how far everything was applied; Store.head is its copy for readers.
-	head    changesdb.Head
-	skipped uint64 // entries that changes.db already had
+	head changesdb.Head
 
 	// fault, if set by a test before Run, is asked about each change before it is
 	// decided; its error, or panic, is that of apply.
@@ -77,7 +76,6 @@ func (a *applier) applyEntry(entry *raft.Log) any {
 		return nil
 	}
 	if entry.Index <= a.head.Applied {
-		a.skipped++
 		return errSkipped
 	}
 	u := new(changesdb.Unit)

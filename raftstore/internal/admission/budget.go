@@ -12,7 +12,7 @@ import (
 // server has the same account there. A new leader begins with full ones.
 //
 // Operators, servers and whoever needs no name have none: they wait for their turn
-// (turns.go).
+// in the queue.
 type Budgets struct {
 	operations, bytes map[log.Role]*budget.Meter
 	All               []*budget.Meter // of both, in the order of the table

@@ -139,7 +139,7 @@ func FirstEvent(tx *bbolt.Tx, h *Head) log.Seq {
 
 // LastBefore returns the last seq in (floor, last] whose event is not after a
 // time; floor if there is none. Time goes back along the log only where an operator set
-// it (mend.go); if that lies in between, it is some seq whose event is not after the
+// it; if that lies in between, it is some seq whose event is not after the
 // time and the one behind it is. A row that cannot be read counts as young: it is not
 // let go.
 func LastBefore(tx *bbolt.Tx, floor, last log.Seq, at log.Time) log.Seq {

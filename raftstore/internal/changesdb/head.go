@@ -30,7 +30,7 @@ type Head struct {
 	FloorHash     log.Hash // the chain hash there
 	Trimmed       log.UUID // of the dedupe window
 
-	// What follows stands in rows of its own (digest.go, retention.go, skip.go).
+	// What follows stands in rows of its own.
 	Command             uint64     // the last raft entry that was for the FSM; applied may be a barrier's
 	StateSum, WindowSum digest.Sum // digests of the objects and of the dedupe window
 	Summed              bool       // the two are known
@@ -38,7 +38,7 @@ type Head struct {
 	Leaps               []window.Leap // of the dedupe window; never altered
 	Skips               skipped.List  // what operators had skipped (skip.go)
 	// Rows is the seq whose state the object rows are, but for the objects of
-	// later events; it belongs to the file, not to the cluster (sweep.go).
+	// later events; it belongs to the file, not to the cluster.
 	Rows log.Seq
 }
 

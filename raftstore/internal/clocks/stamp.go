@@ -14,7 +14,7 @@ var Err = errors.New("raftstore: the servers' clocks are wrong")
 
 // slewWithin is up to how far the log's time may be ahead of the agreed clock and
 // come back by itself, by going half as fast: within two hours of it. What is
-// further ahead an operator sets right (mend.go). A server that is alone does not:
+// further ahead an operator sets right. A server that is alone does not:
 // its clock may as well be the one that is wrong.
 const slewWithin = time.Hour
 

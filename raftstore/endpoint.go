@@ -9,10 +9,14 @@ import (
 	"strings"
 	"sync/atomic"
 
+	"github.com/hashicorp/raft"
+
 	"rutter/log"
 	"rutter/log/budget"
 	"rutter/raftstore/internal/changesdb"
 	"rutter/raftstore/internal/peer"
+	"rutter/raftstore/internal/peer/orphan"
+	"rutter/raftstore/internal/raftlog"
 )
 
 // Types of requests and of answers.
@@ -22,9 +26,9 @@ const (
 	askAdmin   byte = 3 // JSON of an adminRequest; answered with nothing
 	// askIdentity asks who the server is: nothing; answered with JSON of an identity.
 	askIdentity byte = 16
-	askPoint    byte = 4 // a raft index (8); answered with a point at or below it: see compare.go
+	askPoint    byte = 4 // a raft index (8); answered with a point at or below it: see comparison
 	askForeign  byte = 5 // what another package asks; answered by whom AnswerWith named
-	// askClock asks what the server's clock shows: nothing; answered as clocks.go has it.
+	// askClock asks what the server's clock shows: nothing; answered as clockwatch.go has it.
 	askClock byte = 20
 
 	answerOK         byte = 128
@@ -166,3 +170,93 @@ func overloadedError(payload []byte) error {
 	}
 	return ErrOverloaded
 }
+
+// newPort returns the peer port of a run, and what it does with connections.
+func (e *endpoint) newPort(life context.Context) *peer.Port {
+	server := peer.NewServer(e.store.tasks, e.store.logger, e.answer)
+	return peer.NewPort(life, peer.PortOptions{
+		Listener: e.listener, Dial: e.store.cfg.Network.Dial, Address: e.store.address, Tasks: e.store.tasks, Logger: e.store.logger,
+		Cluster:  func() log.UUID { return e.store.Head().Cluster },
+		Note:     e.store.skipping.skipNote,
+		Admit:    e.store.skipping.sameSkips,
+		Requests: func(conn net.Conn) { server.Serve(life, conn) },
+		Image:    func(conn net.Conn) { e.store.rebuilder.serveImage(life, conn) },
+	})
+}
+
+// newTransport returns raft's transport over the peer port.
+func (e *endpoint) newTransport(port *peer.Port) *peer.Transport {
+	return peer.NewTransport(peer.TransportOptions{
+		Port: port, Log: e.store.raftLog, TermKey: raftlog.KeyCurrentTerm,
+		Raft: e.store.raft.Load, Unfit: e.store.disks.stalled, Logger: e.store.logger,
+	})
+}
+
+// leaderWatch returns what watches the leader's process from a follower.
+func (s *Store) leaderWatch(r *run) *orphan.Watch {
+	peers := s.endpoint.peers.Load()
+	return &orphan.Watch{
+		ID: s.cfg.ID, Address: s.address, Wait: s.cfg.Heartbeat, Raft: r.raft, Logger: s.logger,
+		Connected: peers.Connected, Dial: peers.Dial,
+		Moved: s.lead.leaderMoved, Pause: s.pause,
+		Stopping: func() bool { return s.stopCause() != nil },
+		Unfit:    func() error { return errors.Join(s.Serving(), s.disks.stalled()) },
+		Stand: func() error {
+			return r.transport.TimeoutNow(raft.ServerID(s.cfg.ID), raft.ServerAddress(s.address), s.lead.stand(r.transport), new(raft.TimeoutNowResponse))
+		},
+	}
+}
+
+// maxForeign bounds a request or an answer of another package, in bytes.
+const maxForeign = peer.MaxPayload
+
+// AnswerWith has fn answer what other servers ask with Ask. It is called before
+// Run. fn runs in a goroutine of its own for each request; its error reaches
+// the asker as text.
+func (s *Store) AnswerWith(fn func(ctx context.Context, request []byte) ([]byte, error)) {
+	s.endpoint.foreign = fn
+}
+
+// Ask sends a request, which this package does not look into, to the server at
+// a peer address, or to the leader if address is "", and returns its answer. It
+// may have been acted on even if an error came back. Errors: ErrNoLeader, and
+// what the other server said.
+func (s *Store) Ask(ctx context.Context, address string, request []byte) ([]byte, error) {
+	if len(request) > maxForeign {
+		return nil, fmt.Errorf("raftstore: request of %d bytes, over %d: %w", len(request), maxForeign, log.ErrTooLarge)
+	}
+	if address == "" {
+		if address = s.lead.leaderAddress(); address == "" {
+			return nil, ErrNoLeader
+		}
+	}
+	if address == s.Address() {
+		return s.endpoint.answerForeign(ctx, request)
+	}
+	return s.endpoint.callPeer(ctx, address, askForeign, request)
+}
+
+func (e *endpoint) answerForeign(ctx context.Context, request []byte) ([]byte, error) {
+	if e.foreign == nil {
+		return nil, errors.New("raftstore: this server answers no such requests: upgrade it")
+	}
+	answer, err := e.foreign(ctx, request)
+	if err == nil && len(answer) > maxForeign {
+		return nil, fmt.Errorf("raftstore: answer of %d bytes, over %d: %w", len(answer), maxForeign, log.ErrTooLarge)
+	}
+	return answer, err
+}
+
+// Leading reports whether this server leads, has applied all that was committed
+// before, and takes changes; and in which term.
+func (s *Store) Leading() (term uint64, ok bool) {
+	r := s.raft.Load()
+	if r == nil {
+		return 0, false
+	}
+	term = r.CurrentTerm()
+	return term, s.lead.leading() && r.CurrentTerm() == term
+}
+
+// LeaderMoved returns a channel that is closed when the leader may have changed.
+func (s *Store) LeaderMoved() <-chan struct{} { return s.lead.leaderMoved() }
