@@ -19,7 +19,7 @@ import (
 // to ask another (leadershipTransfer, triggerDeferErrorCh), and once the
 // leadership is lost nobody takes either. From then on that server refuses
 // everything with "leadership transfer in progress", also when it is elected
-// again, until it is started anew.
+// again, until it is started anew (hashicorp/raft issue 696; docs/upstream.md).
 
 const (
 	// handOverLook bounds the question who could take over.

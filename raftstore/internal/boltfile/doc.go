@@ -4,8 +4,8 @@
 //
 // Upstream: bbolt trusts the pages of a file. One that is damaged makes it panic, or
 // read outside its map; at an open without a stored free list (NoFreelistSync) it
-// does so in a goroutine of its own, where no caller can recover. An issue of bbolt's
-// about it is not known to us.
+// does so in a goroutine of its own, where no caller can recover. Issue 447 (closed)
+// asks for errors in place of panics; 446 and 1011 (open) are such panics.
 //
 // Tests that fail without it: raftstore.TestBitsFlippedAnywhere (CheckPages, Guard)
 // and raftstore.TestFileHalfMade (Make).

@@ -11,4 +11,6 @@
 //	orphan     followers of a leader whose process ended stand for election at once
 //
 // TLS is below: PortOptions has a listener and a dialler that may have it.
+//
+// docs/upstream.md has all of them.
 package peer

@@ -14,7 +14,7 @@
 //
 //   - Raft 1.7.3 panics when it cannot save a term or a vote, or read an entry that it
 //     must apply. So the error is reported, which stops the server in order, and the
-//     goroutine that would panic ends (orExit). No issue of raft's is known to us. Tests:
+//     goroutine that would panic ends (orExit). Raft panics by decision (issue 163). Tests:
 //     raftstore.TestTermNotSaved, raftstore.TestDiskFails. To be taken out when raft
 //     returns these errors.
 //   - Raft saves term 1 before its first entry when a cluster is founded, and takes the
@@ -22,6 +22,8 @@
 //     takes back what a crash between the two left. No issue of raft's is known to us.
 //     Test: raftstore.TestFoundingCutShort. To be taken out when raft writes the entry
 //     first, or both at once.
+//
+// docs/upstream.md has all of them.
 package raftlog
 
 // Where a log can be. The stable store is raft.db in either case, and says which of the

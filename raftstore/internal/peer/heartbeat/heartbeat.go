@@ -12,7 +12,7 @@
 // also sends its entries and its commit index, at the latest with CommitTimeout or
 // pipelines.Quiet, and these requests go through raft's main goroutine.
 //
-// Upstream: hashicorp/raft issue 695, open in 2026.
+// Upstream: hashicorp/raft issue 695, and pull request 701, both open in November 2026.
 //
 // Tests that fail without it: raftstore.TestHeartbeatChangesNoTerm, TestTermWaitsForHeartbeat.
 //

@@ -3,6 +3,7 @@ package heartbeat
 import (
 	"errors"
 	"testing"
+	"time"
 )
 
 // While a heartbeat is handled no term is saved, but for the one that is.
@@ -20,8 +21,9 @@ func TestTermWaitsForHeartbeat(t *testing.T) {
 	if err := save(ts, 3); err != nil {
 		t.Fatal(err)
 	}
-	next := make(chan error)
+	next := make(chan error, 1)
 	go func() { next <- save(ts, 4) }()
+	time.Sleep(50 * time.Millisecond) // it would be saved by then
 	if len(saves) != 1 {
 		t.Errorf("terms %v are saved during a heartbeat of term 3", saves)
 	}

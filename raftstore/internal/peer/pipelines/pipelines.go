@@ -8,7 +8,7 @@
 // (pipelineDecode), while another goroutine may wait there to send
 // (netPipeline.AppendEntries). The pipeline is then closed by no one, that follower gets
 // nothing more as long as this server leads, and Raft.Shutdown waits for that
-// goroutine for ever. Found here; no issue of raft's is known to us.
+// goroutine for ever. Issues 612 and 611 (open) have the symptom; the cause was found here.
 //
 // Tests that fail without it: TestRefusedPipelineEnds, TestPipelinesAreClosed.
 //
@@ -21,7 +21,8 @@
 // feeds, so it would have to be short, and then most of what an idle server does is to
 // say again what was said. Here a request without entries that says what the one before
 // it said, and so does nothing there, is not sent; and a commit is told by a request of
-// our own, which is one that raft could have sent. No issue of raft's is known to us.
+// our own, which is one that raft could have sent. Upstream it is as designed: hashicorp/raft
+// issues 28 and 282.
 //
 // Tests that fail without it: TestPipelinesSayNothingTwice, TestPipelinesTellCommits.
 //
@@ -211,7 +212,7 @@ func (p *pipeline) Close() error {
 	return err
 }
 
-// Close frees whoever waits in one; raft makes new ones if it leads.
+// Close frees those who wait in one; raft makes new ones if it leads.
 func (s *Set) Close() {
 	s.mu.Lock()
 	var all []*pipeline

@@ -1,18 +1,18 @@
 // Package wal is hashicorp/raft-wal 0.4.2 as a log store, with what it lacks: a note of
-// where the log ended (tail.go), its meta database closed, and its errors in raft's
-// words.
+// where the log ended (tail.go), its meta database closed after a failed open,
+// and deleted entries gone.
 //
 // Upstream:
 //   - raft-wal takes damage in the file that it writes to for a write that a crash cut
 //     short, and drops what follows, which this server acknowledged. No issue of
 //     raft-wal's is known to us. Tests: TestDamagedTail; TestTailIsNoFalseAlarm for the
 //     opposite. To be taken out when raft-wal keeps its end on disk and compares it.
-//   - WAL.Close leaves the meta database open, so that the same process cannot open the
-//     log again. No issue is known to us. Test: raftstore.TestRaftLogMoves. To be taken
-//     out when Close closes it.
-//   - GetLog returns entries that were deleted from the front as long as their file is
-//     there, and types.ErrNotFound in place of raft.ErrLogNotFound. Test:
-//     raftstore.TestWALCluster. To be taken out when it says raft.ErrLogNotFound.
+//   - A raftwal.Open that fails leaves the meta database open, and the next one in the
+//     same process waits for its lock for ever. No issue is known to us (WAL.Close closes
+//     it since pull request 28). Test: TestFailedOpenLetsGo. To be taken out when an Open that fails closes what it opened.
+//   - WAL.GetLog returns entries that were deleted from the front as long as their file
+//     is there. No issue is known to us. Test: TestDeletedEntriesAreGone. To be taken out
+//     when it returns raft.ErrLogNotFound.
 //
 // Before 0.4.1 raft-wal could not read a log again that was cut at its end (issue 31);
 // TestTailIsNoFalseAlarm has that case.
@@ -29,7 +29,6 @@ import (
 	raftwal "github.com/hashicorp/raft-wal"
 	"github.com/hashicorp/raft-wal/metadb"
 	"github.com/hashicorp/raft-wal/segment"
-	"github.com/hashicorp/raft-wal/types"
 
 	"rutter/log"
 	"rutter/raftstore/internal/boltfile"
@@ -37,11 +36,9 @@ import (
 	"rutter/raftstore/internal/hashilog"
 )
 
-// Log is a write-ahead log with its meta database, which raft-wal opens and
-// never closes: the next to open it in the same process would wait for ever.
+// Log is a write-ahead log.
 type Log struct {
 	*raftwal.WAL
-	meta *metadb.BoltMetaDB
 	tail *tail
 }
 
@@ -54,13 +51,13 @@ func Open(dir string, logger *slog.Logger) (*Log, error) {
 	if err := boltfile.CheckPages(filepath.Join(dir, metadb.FileName), true); err != nil {
 		return nil, err
 	}
-	w := &Log{meta: new(metadb.BoltMetaDB)}
+	w, meta := new(Log), new(metadb.BoltMetaDB)
 	err := boltfile.Guard(func() (err error) {
-		w.WAL, err = raftwal.Open(dir, raftwal.WithMetaStore(w.meta), raftwal.WithLogger(hashilog.New(logger)))
+		w.WAL, err = raftwal.Open(dir, raftwal.WithMetaStore(meta), raftwal.WithLogger(hashilog.New(logger)))
 		return err
 	})
 	if err != nil {
-		return nil, errors.Join(fmt.Errorf("%s: open: %w: %w", dir, disk.ErrTrouble, err), w.closeMeta())
+		return nil, errors.Join(fmt.Errorf("%s: open: %w: %w", dir, disk.ErrTrouble, err), meta.Close())
 	}
 	var noted uint64
 	if w.tail, noted, err = openTail(dir); err == nil {
@@ -72,20 +69,13 @@ func Open(dir string, logger *slog.Logger) (*Log, error) {
 	return w, nil
 }
 
-func (w *Log) closeMeta() error {
-	if err := w.meta.Close(); err != nil && !errors.Is(err, metadb.ErrUnintialized) {
-		return err
-	}
-	return nil
-}
-
-// Close closes the log with its meta database and its note.
+// Close closes the log and its note.
 func (w *Log) Close() error {
 	var noted error
 	if w.tail != nil {
 		noted = w.tail.close()
 	}
-	return errors.Join(w.WAL.Close(), w.closeMeta(), noted)
+	return errors.Join(w.WAL.Close(), noted)
 }
 
 // GetLog implements raft.LogStore. What was deleted from the front is gone, also
@@ -99,9 +89,6 @@ func (w *Log) GetLog(index uint64, entry *raft.Log) error {
 		return raft.ErrLogNotFound
 	}
 	err = w.WAL.GetLog(index, entry)
-	if errors.Is(err, types.ErrNotFound) {
-		return raft.ErrLogNotFound
-	}
 	if errors.Is(err, segment.ErrTooBig) {
 		return fmt.Errorf("%w: %w", log.ErrCorrupt, err)
 	}
