@@ -55,9 +55,61 @@ var importTable = []row{
 		why: "the meaning of the log may depend on the log only, or servers would differ",
 	},
 	{
-		pkg: "raftstore", may: []string{"log", "log/budget", "projections", "raftstore/internal/boltfile", "raftstore/internal/disk", "raftstore/internal/hashilog", "raftstore/internal/peer", "raftstore/internal/peer/orphan", "raftstore/internal/raftlog"},
+		pkg: "raftstore", may: []string{"log", "log/budget", "projections", "raftstore/history", "raftstore/internal/admission", "raftstore/internal/boltfile", "raftstore/internal/changesdb", "raftstore/internal/clocks", "raftstore/internal/command", "raftstore/internal/digest", "raftstore/internal/disk", "raftstore/internal/distrust", "raftstore/internal/hashilog", "raftstore/internal/metarow", "raftstore/internal/notify", "raftstore/internal/peer", "raftstore/internal/peer/orphan", "raftstore/internal/raftlog", "raftstore/internal/window", "raftstore/offline", "raftstore/skipped"},
 		tests: []string{"raftstore/internal/raftlog/wal"},
 		why:   "agreement and keeping know nothing of HTTP or of compute nodes",
+	},
+	{
+		pkg: "raftstore/history", may: []string{"log", "projections", "raftstore/internal/boltfile", "raftstore/internal/changesdb", "raftstore/internal/disk", "raftstore/internal/raftlog", "raftstore/internal/readahead", "raftstore/internal/window"},
+		why: "reading the past needs the file, not the server that writes it",
+	},
+	{
+		pkg: "raftstore/offline", may: []string{"log", "raftstore/internal/boltfile", "raftstore/internal/changesdb", "raftstore/internal/command", "raftstore/internal/disk", "raftstore/internal/raftlog", "raftstore/internal/window", "raftstore/skipped"},
+		why: "what is done to a stopped folder cannot wait for anything of a server",
+	},
+	{
+		pkg: "raftstore/skipped", may: []string{"log", "raftstore/internal/digest", "raftstore/internal/metarow"},
+		why: "what a skip says is the same on disk, between servers and to operators",
+	},
+	{
+		pkg: "raftstore/internal/admission", may: []string{"log", "log/budget", "raftstore/internal/notify"},
+		why: "who may write when is known without knowing what a change does",
+	},
+	{
+		pkg: "raftstore/internal/changesdb", may: []string{"log", "projections", "raftstore/internal/boltfile", "raftstore/internal/digest", "raftstore/internal/disk", "raftstore/internal/metarow", "raftstore/internal/notify", "raftstore/internal/readahead", "raftstore/internal/window", "raftstore/skipped"},
+		why: "the file has one writer and one form, whatever is applied to it",
+	},
+	{
+		pkg: "raftstore/internal/clocks", may: []string{"log"},
+		why: "time is agreed from readings alone, so that it can be tested without servers",
+	},
+	{
+		pkg: "raftstore/internal/command", may: []string{"log"},
+		why: "what a raft entry asks for is the same for who applies it and who shows it",
+	},
+	{
+		pkg: "raftstore/internal/digest",
+		why: "sums are compared by all that keep something, and depend on nothing",
+	},
+	{
+		pkg: "raftstore/internal/distrust", may: []string{"raftstore/internal/changesdb", "raftstore/internal/disk", "raftstore/internal/raftlog"},
+		why: "which files a start reads anew is known before any of them is opened",
+	},
+	{
+		pkg: "raftstore/internal/metarow", may: []string{"log", "raftstore/internal/disk"},
+		why: "all rows of meta have one form",
+	},
+	{
+		pkg: "raftstore/internal/notify",
+		why: "waking a goroutine needs nothing",
+	},
+	{
+		pkg: "raftstore/internal/readahead",
+		why: "what the kernel is told to read depends on no row",
+	},
+	{
+		pkg: "raftstore/internal/window", may: []string{"log", "raftstore/internal/digest", "raftstore/internal/disk", "raftstore/internal/metarow"},
+		why: "what is remembered of change ids depends on the log alone, or servers would differ",
 	},
 	{
 		pkg: "raftstore/internal/disk",
