@@ -17,7 +17,7 @@ import (
 	"rutter/cmd/rutter/term"
 	"rutter/log"
 	"rutter/projections"
-	"rutter/raftstore"
+	"rutter/raftstore/history"
 	"rutter/varp"
 )
 
@@ -190,7 +190,7 @@ func offlineFinder(c *cli.Context) (find func(context.Context, query) (client.Ma
 		return nil, nil, err
 	}
 	return func(ctx context.Context, q query) (m client.Mapping, err error) {
-		state, err := at.Part(ctx, raftstore.Part{VNets: []uint32{q.vnet}})
+		state, err := at.Part(ctx, history.Part{VNets: []uint32{q.vnet}})
 		if err != nil {
 			return m, err
 		}

@@ -7,18 +7,18 @@ import (
 	"rutter/cmd/rutter/logcmd"
 	"rutter/log"
 	"rutter/projections"
-	"rutter/raftstore"
+	"rutter/raftstore/history"
 )
 
-// past shows the store's past as package api wants it.
-type past struct{ *raftstore.Store }
+// past shows a store's past as package api wants it.
+type past struct{ *history.Reader }
 
-// PartAt implements api.Past.
+// PartAt implements api.Reader.
 func (p past) PartAt(ctx context.Context, part api.PastPart, seq log.Seq) (*projections.State, error) {
-	return p.Store.PartAt(ctx, logcmd.PartOf(part), seq)
+	return p.Reader.PartAt(ctx, logcmd.PartOf(part), seq)
 }
 
-// HistoryOf implements api.Past.
+// HistoryOf implements api.Reader.
 func (p past) HistoryOf(ctx context.Context, object api.PastObject, after log.Seq, limit int) ([]log.Seq, error) {
-	return p.Store.History(ctx, raftstore.Ref(object), after, limit)
+	return p.Reader.History(ctx, history.Ref(object), after, limit)
 }

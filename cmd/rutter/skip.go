@@ -18,6 +18,8 @@ import (
 	"rutter/cmd/rutter/term"
 	"rutter/log"
 	"rutter/raftstore"
+	"rutter/raftstore/offline"
+	"rutter/raftstore/skipped"
 )
 
 // maxSkipFile bounds a file of a skip: its texts are far below.
@@ -80,7 +82,7 @@ func clusterSkip(c *cli.Context) error {
 }
 
 func listSkips(c *cli.Context, dir string) error {
-	planted, err := raftstore.Skips(dir)
+	planted, err := offline.Skips(dir)
 	if err != nil {
 		return err
 	}
@@ -108,7 +110,7 @@ func undoSkip(c *cli.Context, dir string) error {
 	if err != nil || !sure {
 		return err
 	}
-	if err := raftstore.TakeBackSkip(dir, index); err != nil {
+	if err := offline.TakeBackSkip(dir, index); err != nil {
 		return err
 	}
 	fmt.Fprintf(c.App.Writer, "the skip of raft index %d is taken back in %s; take it back on every server where it was planted\n", index, dir)
@@ -121,17 +123,17 @@ func skipFrom(c *cli.Context, dir string) error {
 	if err != nil {
 		return err
 	}
-	skip, err := raftstore.ParseSkip(text)
+	skip, err := skipped.Parse(text)
 	if err != nil {
 		return fmt.Errorf("%s: %w", c.String("from"), err)
 	}
-	view, err := raftstore.ViewEntry(dir, skip.Index)
+	view, err := offline.ViewEntry(dir, skip.Index)
 	switch {
 	case err == nil:
 		if err := printOne(c, view, func(w io.Writer) { writeEntry(w, view) }); err != nil {
 			return err
 		}
-	case !errors.Is(err, raftstore.ErrSkip):
+	case !errors.Is(err, skipped.Err):
 		return err
 	}
 	return plant(c, dir, skip)
@@ -161,7 +163,7 @@ func skipIndex(c *cli.Context, dir string) error {
 		}
 		changes = append(changes, id)
 	}
-	view, err := raftstore.ViewEntry(dir, index)
+	view, err := offline.ViewEntry(dir, index)
 	if err != nil {
 		return err
 	}
@@ -179,7 +181,7 @@ func skipIndex(c *cli.Context, dir string) error {
 	if actor == "" {
 		actor = osUser()
 	}
-	skip, err := raftstore.NewSkip(dir, index, changes, actor, c.String("reason"), time.Now())
+	skip, err := offline.NewSkip(dir, index, changes, actor, c.String("reason"), time.Now())
 	if err != nil {
 		return err
 	}
@@ -198,7 +200,7 @@ func osUser() string {
 }
 
 // plant asks, saves the skip for the other servers, and plants it.
-func plant(c *cli.Context, dir string, skip raftstore.Skip) error {
+func plant(c *cli.Context, dir string, skip skipped.Skip) error {
 	what := "the whole entry"
 	if n := len(skip.Changes); n > 0 {
 		what = fmt.Sprintf("%d of its changes", n)
@@ -216,7 +218,7 @@ func plant(c *cli.Context, dir string, skip raftstore.Skip) error {
 			return err
 		}
 	}
-	missing, err := raftstore.PlantSkip(dir, skip)
+	missing, err := offline.PlantSkip(dir, skip)
 	if err != nil {
 		return err
 	}
@@ -267,7 +269,7 @@ func agreed(c *cli.Context, question string) (bool, error) {
 }
 
 // writeEntry shows an entry to people. Its texts are escaped already.
-func writeEntry(out io.Writer, v *raftstore.EntryView) {
+func writeEntry(out io.Writer, v *offline.EntryView) {
 	fmt.Fprintf(out, "raft index %d, term %d: %s, %d bytes, %s\n", v.Index, v.Term, v.Command, v.Bytes, v.Entry)
 	state := "not applied"
 	if v.Applied {

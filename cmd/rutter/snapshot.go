@@ -17,6 +17,7 @@ import (
 	"rutter/api"
 	"rutter/api/client"
 	"rutter/raftstore"
+	"rutter/raftstore/offline"
 )
 
 // Backup shows the store's backups as package api wants them.
@@ -72,13 +73,13 @@ func rebirthFlags() []cli.Flag {
 	}
 }
 
-func rebirthOf(c *cli.Context) (raftstore.Rebirth, error) {
+func rebirthOf(c *cli.Context) (offline.Rebirth, error) {
 	for _, name := range []string{"data", "id"} {
 		if c.String(name) == "" {
-			return raftstore.Rebirth{}, usagef("--%s is missing: %s --help has examples", name, c.Command.HelpName)
+			return offline.Rebirth{}, usagef("--%s is missing: %s --help has examples", name, c.Command.HelpName)
 		}
 	}
-	return raftstore.Rebirth{
+	return offline.Rebirth{
 		Dir: c.String("data"), Member: raftstore.Member{ID: c.String("id"), Address: c.String("raft")},
 		Progress: progressTo(c.App.ErrWriter, "done"),
 	}, nil
@@ -139,7 +140,7 @@ func snapshotSave(c *cli.Context) error {
 
 func save(c *cli.Context, w io.Writer) (saved client.Snapshot, err error) {
 	if dir := c.String("data"); dir != "" {
-		content, err := raftstore.BackupFolder(dir, w, progressTo(c.App.ErrWriter, "verified"))
+		content, err := offline.BackupFolder(dir, w, progressTo(c.App.ErrWriter, "verified"))
 		if err != nil {
 			return saved, err
 		}
@@ -154,7 +155,7 @@ func save(c *cli.Context, w io.Writer) (saved client.Snapshot, err error) {
 }
 
 // warnWaiting tells of entries that the server has not taken over yet.
-func warnWaiting(c *cli.Context, content *raftstore.Content) {
+func warnWaiting(c *cli.Context, content *offline.Content) {
 	if content.Waiting > 0 {
 		fmt.Fprintf(c.App.ErrWriter, "rutter: raft.db has %d entries that changes.db has not, and which are not in this: the server did not stop in order. Start it once, or use cluster recover, to have them\n", content.Waiting)
 	}
@@ -171,18 +172,18 @@ func checkSaved(name string) error {
 
 func snapshotInspect(c *cli.Context) (err error) {
 	progress := progressTo(c.App.ErrWriter, "verified")
-	var content *raftstore.Content
+	var content *offline.Content
 	if dir := c.String("data"); dir != "" {
 		if err := noArguments(c); err != nil {
 			return err
 		}
-		content, err = raftstore.InspectFolder(dir, progress)
+		content, err = offline.InspectFolder(dir, progress)
 	} else {
 		name, usage := oneFile(c)
 		if usage != nil {
 			return usage
 		}
-		content, err = raftstore.InspectSnapshot(name, progress)
+		content, err = offline.InspectSnapshot(name, progress)
 	}
 	if err != nil {
 		return err
@@ -190,7 +191,7 @@ func snapshotInspect(c *cli.Context) (err error) {
 	return printContent(c, content)
 }
 
-func printContent(c *cli.Context, content *raftstore.Content) error {
+func printContent(c *cli.Context, content *offline.Content) error {
 	return printOne(c, content, func(out io.Writer) {
 		w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 		fmt.Fprintf(w, "cluster\t%s\n", content.Cluster)
@@ -230,7 +231,7 @@ func snapshotRestore(c *cli.Context) error {
 		return usagef("--raft is missing: give the peer address at which others will dial this server, as in --raft 10.0.0.1:7421")
 	}
 	r.DryRun = c.Bool("dry-run")
-	content, err := raftstore.Restore(name, r)
+	content, err := offline.Restore(name, r)
 	if err != nil {
 		return err
 	}

@@ -6,7 +6,7 @@ import (
 
 	"github.com/urfave/cli/v2"
 
-	"rutter/raftstore"
+	"rutter/raftstore/offline"
 )
 
 // snapshotCompactCommand gives the room of deleted entries back to the file system.
@@ -25,7 +25,7 @@ func snapshotCompact(c *cli.Context) error {
 	if c.String("data") == "" {
 		return usagef("--data is missing: name the data folder of a server that is stopped")
 	}
-	done, err := raftstore.CompactFolder(c.String("data"), progressTo(c.App.ErrWriter, "done"))
+	done, err := offline.CompactFolder(c.String("data"), progressTo(c.App.ErrWriter, "done"))
 	if err != nil {
 		return err
 	}

@@ -55,8 +55,109 @@ var importTable = []row{
 		why: "the meaning of the log may depend on the log only, or servers would differ",
 	},
 	{
-		pkg: "raftstore", may: []string{"log", "log/budget", "projections"},
-		why: "agreement and keeping know nothing of HTTP or of compute nodes",
+		pkg: "raftstore", may: []string{"log", "log/budget", "projections", "raftstore/history", "raftstore/internal/admission", "raftstore/internal/boltfile", "raftstore/internal/changesdb", "raftstore/internal/clocks", "raftstore/internal/command", "raftstore/internal/digest", "raftstore/internal/disk", "raftstore/internal/distrust", "raftstore/internal/hashilog", "raftstore/internal/metarow", "raftstore/internal/notify", "raftstore/internal/peer", "raftstore/internal/peer/orphan", "raftstore/internal/raftlog", "raftstore/internal/window", "raftstore/offline", "raftstore/skipped"},
+		tests: []string{"raftstore/internal/raftlog/wal"},
+		why:   "agreement and keeping know nothing of HTTP or of compute nodes",
+	},
+	{
+		pkg: "raftstore/history", may: []string{"log", "projections", "raftstore/internal/boltfile", "raftstore/internal/changesdb", "raftstore/internal/disk", "raftstore/internal/raftlog", "raftstore/internal/readahead", "raftstore/internal/window"},
+		why: "reading the past needs the file, not the server that writes it",
+	},
+	{
+		pkg: "raftstore/offline", may: []string{"log", "raftstore/internal/boltfile", "raftstore/internal/changesdb", "raftstore/internal/command", "raftstore/internal/disk", "raftstore/internal/raftlog", "raftstore/internal/window", "raftstore/skipped"},
+		why: "what is done to a stopped folder cannot wait for anything of a server",
+	},
+	{
+		pkg: "raftstore/skipped", may: []string{"log", "raftstore/internal/digest", "raftstore/internal/metarow"},
+		why: "what a skip says is the same on disk, between servers and to operators",
+	},
+	{
+		pkg: "raftstore/internal/admission", may: []string{"log", "log/budget", "raftstore/internal/notify"},
+		why: "who may write when is known without knowing what a change does",
+	},
+	{
+		pkg: "raftstore/internal/changesdb", may: []string{"log", "projections", "raftstore/internal/boltfile", "raftstore/internal/digest", "raftstore/internal/disk", "raftstore/internal/metarow", "raftstore/internal/notify", "raftstore/internal/readahead", "raftstore/internal/window", "raftstore/skipped"},
+		why: "the file has one writer and one form, whatever is applied to it",
+	},
+	{
+		pkg: "raftstore/internal/clocks", may: []string{"log"},
+		why: "time is agreed from readings alone, so that it can be tested without servers",
+	},
+	{
+		pkg: "raftstore/internal/command", may: []string{"log"},
+		why: "what a raft entry asks for is the same for who applies it and who shows it",
+	},
+	{
+		pkg: "raftstore/internal/digest",
+		why: "sums are compared by all that keep something, and depend on nothing",
+	},
+	{
+		pkg: "raftstore/internal/distrust", may: []string{"raftstore/internal/changesdb", "raftstore/internal/disk", "raftstore/internal/raftlog"},
+		why: "which files a start reads anew is known before any of them is opened",
+	},
+	{
+		pkg: "raftstore/internal/metarow", may: []string{"log", "raftstore/internal/disk"},
+		why: "all rows of meta have one form",
+	},
+	{
+		pkg: "raftstore/internal/notify",
+		why: "waking a goroutine needs nothing",
+	},
+	{
+		pkg: "raftstore/internal/readahead",
+		why: "what the kernel is told to read depends on no row",
+	},
+	{
+		pkg: "raftstore/internal/window", may: []string{"log", "raftstore/internal/digest", "raftstore/internal/disk", "raftstore/internal/metarow"},
+		why: "what is remembered of change ids depends on the log alone, or servers would differ",
+	},
+	{
+		pkg: "raftstore/internal/disk",
+		why: "how the file system is met is the same for each file, whatever it holds",
+	},
+	{
+		pkg: "raftstore/internal/boltfile", may: []string{"log", "raftstore/internal/disk"},
+		why: "what bbolt does to damaged files is met once, for raft.db and changes.db alike",
+	},
+	{
+		pkg: "raftstore/internal/hashilog",
+		why: "messages of hashicorp's libraries look like ours, whoever sends them",
+	},
+	{
+		pkg: "raftstore/internal/peer", may: []string{"log", "raftstore/internal/hashilog", "raftstore/internal/peer/heartbeat", "raftstore/internal/peer/pipelines", "raftstore/internal/peer/votes"},
+		why: "servers reach each other without knowing what they ask and agree on",
+	},
+	{
+		pkg: "raftstore/internal/peer/heartbeat",
+		why: "holding raft's term still is one piece, which can go when raft does it",
+	},
+	{
+		pkg: "raftstore/internal/peer/orphan",
+		why: "standing for election at once is one piece, which sees the store through functions",
+	},
+	{
+		pkg: "raftstore/internal/peer/pipelines",
+		why: "what raft leaves undone in its pipelines is one piece, which can go when raft does it",
+	},
+	{
+		pkg: "raftstore/internal/peer/votes",
+		why: "asking twice for a vote is one piece, which can go when raft does it",
+	},
+	{
+		pkg: "raftstore/internal/raftlog", may: []string{"log", "raftstore/internal/boltfile", "raftstore/internal/disk", "raftstore/internal/raftlog/checked", "raftstore/internal/raftlog/early", "raftstore/internal/raftlog/wal"},
+		why: "raft's log is kept without knowing what its entries mean",
+	},
+	{
+		pkg: "raftstore/internal/raftlog/checked", may: []string{"log", "raftstore/internal/boltfile", "raftstore/internal/disk"},
+		why: "checksums of entries are put in and taken out in one place, which can go when the log stores have them",
+	},
+	{
+		pkg: "raftstore/internal/raftlog/early", may: []string{"raftstore/internal/disk"}, tests: []string{"log"},
+		why: "the order of the leader's writes is one piece, which can go when raft has it",
+	},
+	{
+		pkg: "raftstore/internal/raftlog/wal", may: []string{"log", "raftstore/internal/boltfile", "raftstore/internal/disk", "raftstore/internal/hashilog"}, tests: []string{"raftstore/internal/raftlog/checked"},
+		why: "what raft-wal lacks is added in one place, which can go when it has it",
 	},
 	{
 		pkg: "api", may: []string{"log", "log/budget", "log/feed", "log/intake", "log/query", "projections", "api/liveness", "api/vmm", "api/console", "api/auth/matrix", "api/triton/vmapi", "log/vmrule", "api/auth/audit", "api/asked"},

@@ -95,7 +95,7 @@ func showCommand() *cli.Command {
 
 func historyCommand() *cli.Command {
 	return &cli.Command{
-		Name: "history", Usage: "everything that happened to one object", ArgsUsage: "[KIND] ID", Action: history,
+		Name: "history", Usage: "everything that happened to one object", ArgsUsage: "[KIND] ID", Action: historyLines,
 		Flags: []cli.Flag{term.ServersFlag(), dataFlag(), outputFlag()},
 		Description: term.Examples("rutter log history nic 90:b8:d0:10:02:00", "rutter log history 5595d88c-6e4d-4bda-b58e-97dd02e30001",
 			"rutter log history tag external -o ndjson"),

@@ -33,7 +33,7 @@ func ofObject(kind, id string) (*reading, error) {
 	return r, r.from("")
 }
 
-func history(c *cli.Context) (err error) {
+func historyLines(c *cli.Context) (err error) {
 	kind, id := "", c.Args().First()
 	switch c.NArg() {
 	case 1:

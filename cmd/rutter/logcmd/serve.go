@@ -13,12 +13,12 @@ import (
 	"rutter/cmd/rutter/term"
 	"rutter/log"
 	"rutter/projections"
-	"rutter/raftstore"
+	"rutter/raftstore/history"
 )
 
 // serve shows a log as it was at a seq: the API and the console, read-only, until
 // the context ends.
-func serve(c *cli.Context, f *raftstore.Folder, seq log.Seq) error {
+func serve(c *cli.Context, f *history.Folder, seq log.Seq) error {
 	address := c.String("serve")
 	if host, _, err := net.SplitHostPort(address); err != nil || !loopback(host) {
 		return term.Usagef("--serve %q: want HOST:PORT of this machine alone, as in 127.0.0.1:7430: there is no TLS on it", address)
@@ -53,7 +53,7 @@ func loopback(host string) bool {
 // served is a log that nothing is added to, as package api wants it. It ends at
 // head, whatever the folder has behind that.
 type served struct {
-	folder *raftstore.Folder
+	folder *history.Folder
 	state  *projections.State
 	head   log.Cursor
 	never  chan struct{}
@@ -128,7 +128,7 @@ func (*served) Ready() error { return nil }
 // Serving implements api.Store.
 func (*served) Serving() error { return nil }
 
-// SeqAt implements api.Past.
+// SeqAt implements api.Reader.
 func (s *served) SeqAt(at log.Time) (log.Seq, error) {
 	seq, err := s.folder.SeqAt(at)
 	return min(seq, s.head.Seq), err
@@ -142,7 +142,7 @@ func (s *served) before(seq log.Seq) error {
 	return nil
 }
 
-// StateAt implements api.Past.
+// StateAt implements api.Reader.
 func (s *served) StateAt(ctx context.Context, seq log.Seq) (*projections.State, error) {
 	if err := s.before(seq); err != nil {
 		return nil, err
@@ -150,7 +150,7 @@ func (s *served) StateAt(ctx context.Context, seq log.Seq) (*projections.State, 
 	return s.folder.StateAt(ctx, seq)
 }
 
-// PartAt implements api.Past.
+// PartAt implements api.Reader.
 func (s *served) PartAt(ctx context.Context, part api.PastPart, seq log.Seq) (*projections.State, error) {
 	if err := s.before(seq); err != nil {
 		return nil, err
@@ -158,9 +158,9 @@ func (s *served) PartAt(ctx context.Context, part api.PastPart, seq log.Seq) (*p
 	return s.folder.PartAt(ctx, PartOf(part), seq)
 }
 
-// HistoryOf implements api.Past.
+// HistoryOf implements api.Reader.
 func (s *served) HistoryOf(ctx context.Context, object api.PastObject, after log.Seq, limit int) ([]log.Seq, error) {
-	seqs, err := s.folder.History(ctx, raftstore.Ref(object), after, limit)
+	seqs, err := s.folder.History(ctx, history.Ref(object), after, limit)
 	for len(seqs) > 0 && seqs[len(seqs)-1] > s.head.Seq {
 		seqs = seqs[:len(seqs)-1]
 	}
@@ -168,10 +168,10 @@ func (s *served) HistoryOf(ctx context.Context, object api.PastObject, after log
 }
 
 // PartOf is a part of the past as package raftstore names it.
-func PartOf(part api.PastPart) raftstore.Part {
-	want := raftstore.Part{CNs: part.CNs, VNets: part.VNets, Mentions: part.Mentions, Kinds: part.Kinds}
+func PartOf(part api.PastPart) history.Part {
+	want := history.Part{CNs: part.CNs, VNets: part.VNets, Mentions: part.Mentions, Kinds: part.Kinds}
 	for _, o := range part.Objects {
-		want.Objects = append(want.Objects, raftstore.Ref(o))
+		want.Objects = append(want.Objects, history.Ref(o))
 	}
 	return want
 }
