@@ -7,8 +7,8 @@
 // does so in a goroutine of its own, where no caller can recover. Issue 447 (closed)
 // asks for errors in place of panics; 446 and 1011 (open) are such panics.
 //
-// Tests that fail without it: raftstore.TestBitsFlippedAnywhere (CheckPages, Guard)
-// and raftstore.TestFileHalfMade (Make).
+// Tests that fail without it: TestCheckPages, TestGuard, TestMake; all files together:
+// raftstore.TestBitsFlippedAnywhere.
 //
 // To be taken out: CheckPages when bbolt returns errors for damaged pages, at an open
 // and later, and says which of two meta pages it fell back from; Guard with it; Make

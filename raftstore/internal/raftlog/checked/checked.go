@@ -6,7 +6,8 @@
 // a flipped bit is applied or voted with; and raft 1.7.3 panics at a start about entries
 // that it cannot read. Issues of theirs about it are not known to us.
 //
-// Tests that fail without it: TestSealedValues; raftstore.TestBitsFlippedAnywhere.
+// Tests that fail without it: TestDamagedEntries, TestSealedValues, TestVerify; all files
+// together: raftstore.TestBitsFlippedAnywhere with RUTTER_LONG=1.
 //
 // To be taken out: Log when each log store in use checks entries itself;
 // Seal when the stable store does; Verify when raft returns an error for an entry that

@@ -27,8 +27,9 @@
 //
 // Another piece stands in DeleteRange and owed. Upstream: in raft 1.7.3 a follower whose
 // store is refused, after it deleted what the entries replace, believes to have the
-// deleted ones (a comment in appendEntries says so; issue 163). Test: TestRefusedEntriesAreOwed. To be taken out when
-// raft forgets its last index with the deletion.
+// deleted ones (a comment in appendEntries says so; issue 163). Test:
+// TestRefusedEntriesAreOwed. To be taken out when raft forgets its last index with the
+// deletion.
 package early
 
 import (
