@@ -33,7 +33,7 @@ func statusFlag() cli.Flag {
 func agentCommand() *cli.Command {
 	return &cli.Command{
 		Name: "agent", Usage: "run the agent of a compute node", Category: "Daemons",
-		Description: examples(
+		Description: term.Examples(
 			"rutter agent --cn 564d69b1-a178-4fbe-b36f-3f2b7fd7ed01 --data /var/lib/rutter-agent \\",
 			"  --servers http://10.0.0.1:7420,http://10.0.0.2:7420,http://10.0.0.3:7420",
 			"rutter agent status",
@@ -56,8 +56,8 @@ func agentCommand() *cli.Command {
 		Action: runAgentCommand,
 		Subcommands: []*cli.Command{certcmd.JoinCommand(), {
 			Name: "status", Usage: "what the agent of this machine says of itself", Action: agentStatus,
-			Flags:       []cli.Flag{outputFlag(), statusFlag()},
-			Description: examples("rutter agent status", "rutter agent status -o json"),
+			Flags:       []cli.Flag{term.OutputFlag(), statusFlag()},
+			Description: term.Examples("rutter agent status", "rutter agent status -o json"),
 		}},
 	}
 }
@@ -78,7 +78,7 @@ type agentConfig struct {
 }
 
 func runAgentCommand(c *cli.Context) error {
-	if err := noArguments(c); err != nil {
+	if err := term.NoArguments(c); err != nil {
 		return err
 	}
 	cfg, err := agentConfigOf(c)
@@ -122,14 +122,14 @@ func runAgentCommand(c *cli.Context) error {
 func agentConfigOf(c *cli.Context) (agentConfig, error) {
 	var cfg agentConfig
 	if c.String("cn") == "" {
-		return cfg, usagef("--cn is missing: give the UUID of this compute node's server object")
+		return cfg, term.Usagef("--cn is missing: give the UUID of this compute node's server object")
 	}
 	cn, err := log.ParseUUID(c.String("cn"))
 	if err != nil {
-		return cfg, usagef("--cn: %w", err)
+		return cfg, term.Usagef("--cn: %w", err)
 	}
 	if c.String("servers") == "" {
-		return cfg, usagef("--servers is missing: name the servers, as in --servers http://10.0.0.1:7420,http://10.0.0.2:7420")
+		return cfg, term.Usagef("--servers is missing: name the servers, as in --servers http://10.0.0.1:7420,http://10.0.0.2:7420")
 	}
 	for _, name := range []string{"svp", "listen", "cn-api", "vminfod"} {
 		_, secure, _ := term.TLSPaths(c)
@@ -149,7 +149,7 @@ func agentConfigOf(c *cli.Context) (agentConfig, error) {
 	cfg.API = api
 	cfg.SVP, cfg.Status, cfg.CNAPI = c.String("svp"), c.String("listen"), c.String("cn-api")
 	if cfg.SVPMaxAge = c.Duration("svp-max-age"); cfg.SVPMaxAge <= 0 {
-		return cfg, usagef("--svp-max-age %s: want a positive time, as in 1m", cfg.SVPMaxAge)
+		return cfg, term.Usagef("--svp-max-age %s: want a positive time, as in 1m", cfg.SVPMaxAge)
 	}
 	cfg.Agent = agent.Config{CN: cn, Folder: c.String("data"), Servers: api.Servers(), Dialer: api, Logger: logger}
 	cfg.Agent.HoldRemovals, err = holdShare(c.String("hold-removals"))
@@ -163,7 +163,7 @@ func holdShare(text string) (percent int, err error) {
 	}
 	percent, err = strconv.Atoi(strings.TrimSuffix(text, "%"))
 	if err != nil || percent < 1 || percent > 100 || !strings.HasSuffix(text, "%") {
-		return 0, usagef("--hold-removals %q: want a share from 1%% to 100%%, as in 10%%, or off", text)
+		return 0, term.Usagef("--hold-removals %q: want a share from 1%% to 100%%, as in 10%%, or off", text)
 	}
 	return percent, nil
 }
@@ -243,14 +243,14 @@ func serveStatus(ctx context.Context, handler http.Handler, listener net.Listene
 
 // agentStatus prints what the agent at --listen says.
 func agentStatus(c *cli.Context) error {
-	if err := noArguments(c); err != nil {
+	if err := term.NoArguments(c); err != nil {
 		return err
 	}
 	ctx, cancel := context.WithTimeout(c.Context, statusLimit)
 	defer cancel()
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+c.String("listen")+"/status", nil)
 	if err != nil {
-		return usagef("--listen %q: %w", c.String("listen"), err)
+		return term.Usagef("--listen %q: %w", c.String("listen"), err)
 	}
 	response, err := http.DefaultClient.Do(request)
 	if err != nil {
@@ -261,7 +261,7 @@ func agentStatus(c *cli.Context) error {
 	if err := json.NewDecoder(response.Body).Decode(&s); err != nil {
 		return fmt.Errorf("agent status: %w", err)
 	}
-	return printOne(c, s, func(w io.Writer) {
+	return term.PrintOne(c, s, func(w io.Writer) {
 		writeAgentStatus(w, s.Status)
 		writeVMStatus(w, s.VMs)
 	})

@@ -22,7 +22,7 @@ import (
 func benchCommand() *cli.Command {
 	return &cli.Command{
 		Name: "bench", Usage: "measure how fast a cluster writes, reads, replays and fails over", Category: "Trying it",
-		Description: examples(
+		Description: term.Examples(
 			"rutter bench append --writers 512 --duration 10s",
 			"rutter bench append --server http://10.0.0.1:7420 --writers 64 --http",
 			"rutter bench read --consistent",
@@ -38,7 +38,7 @@ func benchCommand() *cli.Command {
 					&cli.IntFlag{Name: "writers", Value: 512, Usage: "`N` writers, each of which waits for its answer"},
 					&cli.DurationFlag{Name: "duration", Value: 10 * time.Second, Usage: "`TIME` to write; 0: until --count"},
 					&cli.Uint64Flag{Name: "count", Usage: "`N` changes; 0: until --duration"}),
-				Description: examples("rutter bench append --writers 1 --duration 5s", "rutter bench append --count 1000000 --duration 0s"),
+				Description: term.Examples("rutter bench append --writers 1 --duration 5s", "rutter bench append --count 1000000 --duration 0s"),
 			},
 			{
 				Name: "read", Usage: "single objects through the API", Action: withBench(benchRead),
@@ -47,19 +47,19 @@ func benchCommand() *cli.Command {
 					&cli.Uint64Flag{Name: "objects", Value: 10000, Usage: "`N` objects, created first"},
 					&cli.IntFlag{Name: "writers", Aliases: []string{"readers"}, Value: 64, Usage: "`N` readers"},
 					&cli.DurationFlag{Name: "duration", Value: 10 * time.Second, Usage: "`TIME` to read"}),
-				Description: examples("rutter bench read", "rutter bench read --consistent --readers 512"),
+				Description: term.Examples("rutter bench read", "rutter bench read --consistent --readers 512"),
 			},
 			{
 				Name: "replay", Usage: "the whole log, by one reader that decodes it", Action: withBench(benchReplay),
 				Flags: append(benchFlags(),
 					&cli.Uint64Flag{Name: "count", Value: 1_000_000, Usage: "`N` events, written first if there are fewer"}),
-				Description: examples("rutter bench replay", "rutter bench replay --server http://10.0.0.1:7420 --count 100000"),
+				Description: term.Examples("rutter bench replay", "rutter bench replay --server http://10.0.0.1:7420 --count 100000"),
 			},
 			{
 				Name: "failover", Usage: "how long nothing is acknowledged when the leader is killed, and when it hands over", Action: withBench(benchFailover),
 				Flags: append(benchFlags(),
 					&cli.IntFlag{Name: "count", Value: 20, Usage: "`N` times each"}),
-				Description: examples("rutter bench failover", "rutter bench failover --count 5 -o json"),
+				Description: term.Examples("rutter bench failover", "rutter bench failover --count 5 -o json"),
 			},
 		},
 	}
@@ -67,7 +67,7 @@ func benchCommand() *cli.Command {
 
 func benchFlags() []cli.Flag {
 	return []cli.Flag{
-		outputFlag(),
+		term.OutputFlag(),
 		&cli.StringSliceFlag{Name: "server", Aliases: []string{"s"}, Usage: "`URL` of a server of the cluster to measure; without it, three processes are started here"},
 		&cli.IntFlag{Name: "connections", Value: bench.Connections, Usage: "`N` write streams"},
 		&cli.IntFlag{Name: "size", Value: 400, Usage: "`BYTES` of each encoded event"},
@@ -87,15 +87,15 @@ type benchRun struct {
 // withBench gives a bench its cluster, and ends that afterwards.
 func withBench(do func(benchRun) error) cli.ActionFunc {
 	return func(c *cli.Context) (err error) {
-		if err := noArguments(c); err != nil {
+		if err := term.NoArguments(c); err != nil {
 			return err
 		}
 		r := benchRun{Context: c, own: !c.IsSet("server")}
 		if r.workload, err = bench.NewWorkload(c.Int("size")); err != nil {
-			return usagef("--size: %w", err)
+			return term.Usagef("--size: %w", err)
 		}
 		if c.Int("connections") < 1 {
-			return usagef("--connections %d: want at least 1", c.Int("connections"))
+			return term.Usagef("--connections %d: want at least 1", c.Int("connections"))
 		}
 		if !r.own {
 			if r.cluster, err = connectBench(c); err != nil {
@@ -164,7 +164,7 @@ func (r benchRun) plan(what string) (load.Plan, error) {
 		Progress: func(done uint64, _ time.Duration) { show(done) },
 	}
 	if p.Writers < 1 || p.Duration < 0 || p.Duration == 0 && p.Count == 0 {
-		return p, usagef("%d writers for %v or %d: want at least one writer, and a duration or a count", p.Writers, p.Duration, p.Count)
+		return p, term.Usagef("%d writers for %v or %d: want at least one writer, and a duration or a count", p.Writers, p.Duration, p.Count)
 	}
 	return p, nil
 }
@@ -178,7 +178,7 @@ func benchAppend(r benchRun) error {
 	if err != nil {
 		return err
 	}
-	return printOne(r.Context, outcome, func(w io.Writer) { printOutcome(w, outcome) })
+	return term.PrintOne(r.Context, outcome, func(w io.Writer) { printOutcome(w, outcome) })
 }
 
 func printOutcome(w io.Writer, o load.Outcome) {
@@ -201,7 +201,7 @@ func benchRead(r benchRun) error {
 		return err
 	}
 	outcome := bench.Read(r.Context.Context, r.cluster, r.workload, objects, r.Bool("consistent"), plan)
-	return printOne(r.Context, outcome, func(w io.Writer) { printOutcome(w, outcome) })
+	return term.PrintOne(r.Context, outcome, func(w io.Writer) { printOutcome(w, outcome) })
 }
 
 func benchReplay(r benchRun) error {
@@ -219,14 +219,14 @@ func benchReplay(r benchRun) error {
 	if err != nil {
 		return err
 	}
-	return printOne(r.Context, outcome, func(w io.Writer) {
+	return term.PrintOne(r.Context, outcome, func(w io.Writer) {
 		fmt.Fprintf(w, "%d events of %d bytes in %.2f s: %.0f/s\n", outcome.Events, outcome.Bytes/max(outcome.Events, 1), outcome.Seconds, outcome.PerSecond)
 	})
 }
 
 func benchFailover(r benchRun) error {
 	if !r.own {
-		return usagef("failover kills servers, so it starts its own: leave --server out")
+		return term.Usagef("failover kills servers, so it starts its own: leave --server out")
 	}
 	n, ctx := r.Int("count"), r.Context.Context
 	show := func(what string) func(int, time.Duration) {
@@ -246,7 +246,7 @@ func benchFailover(r benchRun) error {
 		Kill     bench.FailoverOutcome `json:"kill"`
 		Transfer bench.FailoverOutcome `json:"transfer"`
 	}{kills, transfers}
-	return printOne(r.Context, both, func(w io.Writer) {
+	return term.PrintOne(r.Context, both, func(w io.Writer) {
 		t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 		fmt.Fprintln(t, "FAULT\tTIMES\tSHORTEST MS\tP50 MS\tP99 MS\tLOST")
 		for _, row := range []struct {

@@ -9,6 +9,7 @@ import (
 
 	"github.com/urfave/cli/v2"
 
+	"rutter/cmd/rutter/term"
 	"rutter/integration/agentsim"
 	"rutter/integration/bench"
 )
@@ -23,7 +24,7 @@ func benchAgentsCommand() *cli.Command {
 			&cli.DurationFlag{Name: "duration", Value: 10 * time.Second, Usage: "`TIME` to write"},
 			&cli.IntFlag{Name: "barriers", Value: 100, Usage: "`N` barriers over up to 100 of them"},
 			&cli.BoolFlag{Name: "storm", Usage: "kill a server that all follow, and see them come back"}),
-		Description: examples("rutter bench agents -n 200", "rutter bench agents -n 10000 --rate 10 --storm", "rutter bench agents -s http://10.0.0.1:7420 -n 1000 -o json"),
+		Description: term.Examples("rutter bench agents -n 200", "rutter bench agents -n 10000 --rate 10 --storm", "rutter bench agents -s http://10.0.0.1:7420 -n 1000 -o json"),
 	}
 }
 
@@ -42,10 +43,10 @@ const barrierAgents = 100
 func benchAgents(r benchRun) error {
 	n := r.Int("agents")
 	if n < 1 || r.Int("rate") < 1 || r.Duration("duration") < time.Second {
-		return usagef("%d agents at %d entries/s for %v: want at least one, one, and 1s", n, r.Int("rate"), r.Duration("duration"))
+		return term.Usagef("%d agents at %d entries/s for %v: want at least one, one, and 1s", n, r.Int("rate"), r.Duration("duration"))
 	}
 	if r.Bool("storm") && !r.own {
-		return usagef("--storm kills a server: only one that is started here")
+		return term.Usagef("--storm kills a server: only one that is started here")
 	}
 	ctx, cancel := context.WithCancel(r.Context.Context)
 	defer cancel()
@@ -69,7 +70,7 @@ func benchAgents(r benchRun) error {
 	if err != nil {
 		return err
 	}
-	return printOne(r.Context, o, func(w io.Writer) { printAgents(w, o) })
+	return term.PrintOne(r.Context, o, func(w io.Writer) { printAgents(w, o) })
 }
 
 func runAgents(ctx context.Context, r benchRun, stage *agentsim.Stage) (o agentsOutcome, err error) {

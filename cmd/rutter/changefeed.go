@@ -23,10 +23,10 @@ import (
 func changefeedCommand() *cli.Command {
 	return &cli.Command{
 		Name: "changefeed", Usage: "Triton's change feed, of these servers or of another publisher", Category: "The log",
-		Description: examples("rutter changefeed snoop -r nic -s create,delete,state", "rutter changefeed snoop -r network -s gateway,routes -h napi.dc1.example.com -p 80"),
+		Description: term.Examples("rutter changefeed snoop -r nic -s create,delete,state", "rutter changefeed snoop -r network -s gateway,routes -h napi.dc1.example.com -p 80"),
 		Subcommands: []*cli.Command{{
 			Name: "snoop", Usage: "print what changes, as lines of JSON, until it is interrupted", Action: changefeedSnoop,
-			Description: examples(
+			Description: term.Examples(
 				"rutter changefeed snoop -r nic -s create,delete,ip,state",
 				"rutter changefeed snoop -r network -s mtu -h 10.0.0.1 -h 10.0.0.2 -h 10.0.0.3   # one after another, with nothing missed",
 				"rutter changefeed snoop -r nic -s state | jq .changeItem",
@@ -53,11 +53,11 @@ func changefeedSnoop(c *cli.Context) error {
 	if c.Bool("help") {
 		return cli.ShowSubcommandHelp(c)
 	}
-	if err := noArguments(c); err != nil {
+	if err := term.NoArguments(c); err != nil {
 		return err
 	}
 	if c.String("resource") == "" || len(c.StringSlice("subresources")) == 0 {
-		return usagef("-r and -s are needed, as in -r nic -s create,delete,state")
+		return term.Usagef("-r and -s are needed, as in -r nic -s create,delete,state")
 	}
 	keeper, err := term.Keeper(c)
 	if err != nil {
@@ -109,7 +109,7 @@ func snoopServers(hosts []string, port int, scheme string) (servers []string, er
 		servers = append(servers, host)
 	}
 	if port < 1 || port > 65535 {
-		return nil, usagef("-p %d: want a port, 1 to 65535", port)
+		return nil, term.Usagef("-p %d: want a port, 1 to 65535", port)
 	}
 	return servers, nil
 }

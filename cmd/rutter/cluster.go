@@ -23,10 +23,10 @@ import (
 
 // clusterCommand shows and changes the servers.
 func clusterCommand() *cli.Command {
-	flags := []cli.Flag{serversFlag(), outputFlag()}
+	flags := []cli.Flag{term.ServersFlag(), term.OutputFlag()}
 	return &cli.Command{
 		Name: "cluster", Usage: "the servers that agree on the log", Category: "Operating",
-		Description: examples(
+		Description: term.Examples(
 			"rutter cluster status -s http://10.0.0.1:7420 -s http://10.0.0.2:7420 -s http://10.0.0.3:7420",
 			"rutter cluster join s4 10.0.0.4:7421     # then: rutter cluster promote s4",
 			"rutter cluster remove s2",
@@ -37,32 +37,32 @@ func clusterCommand() *cli.Command {
 			{
 				Name: "status", Usage: "what each server named by --server says of itself", Action: clusterStatus,
 				Flags:       append(slices.Clone(flags), &cli.DurationFlag{Name: "wait", Usage: "wait until each of them is ready, this `TIME` at most"}),
-				Description: examples("rutter cluster status", "rutter cluster status --wait 2m     # between two restarts", "rutter cluster status -s http://10.0.0.1:7420 -s http://10.0.0.2:7420 -o json"),
+				Description: term.Examples("rutter cluster status", "rutter cluster status --wait 2m     # between two restarts", "rutter cluster status -s http://10.0.0.1:7420 -s http://10.0.0.2:7420 -o json"),
 			},
 			{
 				Name: "members", Usage: "who belongs to the cluster, who has a vote, who leads", Flags: flags, Action: clusterMembers,
-				Description: examples("rutter cluster members", "rutter cluster members -o json"),
+				Description: term.Examples("rutter cluster members", "rutter cluster members -o json"),
 			},
 			{
 				Name: "join", Usage: "let a running server with an empty folder in, without a vote at first", ArgsUsage: "ID ADDRESS", Action: clusterJoin,
 				Flags:       append(slices.Clone(flags), &cli.BoolFlag{Name: "voter", Usage: "give it a vote as soon as it has caught up"}, waitFlag()),
-				Description: examples("rutter cluster join s4 10.0.0.4:7421", "rutter cluster join s4 10.0.0.4:7421 --voter"),
+				Description: term.Examples("rutter cluster join s4 10.0.0.4:7421", "rutter cluster join s4 10.0.0.4:7421 --voter"),
 			},
 			{
 				Name: "promote", Usage: "give a server a vote that follows without one, once it has caught up", ArgsUsage: "ID", Action: clusterPromote,
-				Flags: append(slices.Clone(flags), waitFlag()), Description: examples("rutter cluster promote s4", "rutter cluster promote s4 --wait 10m"),
+				Flags: append(slices.Clone(flags), waitFlag()), Description: term.Examples("rutter cluster promote s4", "rutter cluster promote s4 --wait 10m"),
 			},
 			{
 				Name: "remove", Usage: "take a server out of the cluster for good, dead or alive", ArgsUsage: "ID", Flags: flags, Action: clusterRemove,
-				Description: examples("rutter cluster remove s2"),
+				Description: term.Examples("rutter cluster remove s2"),
 			},
 			{
 				Name: "transfer", Usage: "hand leadership over, to the server named or the best one", ArgsUsage: "[ID]", Flags: flags, Action: clusterTransfer,
-				Description: examples("rutter cluster transfer", "rutter cluster transfer s3"),
+				Description: term.Examples("rutter cluster transfer", "rutter cluster transfer s3"),
 			},
 			{
 				Name: "rebuild", Usage: "make a server that differs from the others replace its state by theirs", ArgsUsage: "ID", Flags: flags, Action: clusterRebuild,
-				Description: examples("rutter cluster rebuild s2     # then: rutter cluster status --wait 10m"),
+				Description: term.Examples("rutter cluster rebuild s2     # then: rutter cluster status --wait 10m"),
 			},
 			timeCommand(),
 			retentionCommand(),
@@ -94,10 +94,10 @@ type serverAnswer struct {
 }
 
 func clusterStatus(c *cli.Context) error {
-	if err := noArguments(c); err != nil {
+	if err := term.NoArguments(c); err != nil {
 		return err
 	}
-	api, err := newClient(c)
+	api, err := term.NewClient(c)
 	if err != nil {
 		return err
 	}
@@ -109,7 +109,7 @@ func clusterStatus(c *cli.Context) error {
 		case <-time.After(promotePause):
 		}
 	}
-	err = printOne(c, answers, func(out io.Writer) { writeClusterStatus(out, answers) })
+	err = term.PrintOne(c, answers, func(out io.Writer) { writeClusterStatus(out, answers) })
 	switch {
 	case err != nil:
 		return err
@@ -212,10 +212,10 @@ func size(n int64) string {
 }
 
 func clusterMembers(c *cli.Context) error {
-	if err := noArguments(c); err != nil {
+	if err := term.NoArguments(c); err != nil {
 		return err
 	}
-	api, err := newClient(c)
+	api, err := term.NewClient(c)
 	if err != nil {
 		return err
 	}
@@ -227,7 +227,7 @@ func clusterMembers(c *cli.Context) error {
 }
 
 func printMembers(c *cli.Context, members []client.Member) error {
-	return printOne(c, members, func(out io.Writer) {
+	return term.PrintOne(c, members, func(out io.Writer) {
 		w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 		fmt.Fprintln(w, "ID\tPEER ADDRESS\tVOTE\tLEADER")
 		for _, m := range members {
@@ -278,7 +278,7 @@ func postCluster(c *cli.Context, method, path string, body any) ([]client.Member
 // oneID returns the one argument, the id of a server.
 func oneID(c *cli.Context) (string, error) {
 	if c.NArg() != 1 || c.Args().First() == "" {
-		return "", usagef("want one argument, the ID of a server: rutter cluster members lists them")
+		return "", term.Usagef("want one argument, the ID of a server: rutter cluster members lists them")
 	}
 	return c.Args().First(), nil
 }
@@ -291,11 +291,11 @@ type newMember struct {
 
 func clusterJoin(c *cli.Context) error {
 	if c.NArg() != 2 {
-		return usagef("want two arguments, the new server's ID and the HOST:PORT of its peer port, as in: rutter cluster join s4 10.0.0.4:7421")
+		return term.Usagef("want two arguments, the new server's ID and the HOST:PORT of its peer port, as in: rutter cluster join s4 10.0.0.4:7421")
 	}
 	id, address := c.Args().Get(0), c.Args().Get(1)
 	if host, _, err := net.SplitHostPort(address); err != nil || host == "" {
-		return usagef("%q: want the HOST:PORT of the new server's peer port, as in 10.0.0.4:7421", address)
+		return term.Usagef("%q: want the HOST:PORT of the new server's peer port, as in 10.0.0.4:7421", address)
 	}
 	members, err := postCluster(c, http.MethodPost, "/cluster/members", newMember{id, address, true})
 	if err != nil {
@@ -373,7 +373,7 @@ func clusterRebuild(c *cli.Context) error {
 
 func clusterTransfer(c *cli.Context) error {
 	if c.NArg() > 1 {
-		return usagef("want at most one argument, the ID of the server that is to lead")
+		return term.Usagef("want at most one argument, the ID of the server that is to lead")
 	}
 	if _, err := postCluster(c, http.MethodPost, "/cluster/transfer", map[string]string{"id": c.Args().First()}); err != nil {
 		return err

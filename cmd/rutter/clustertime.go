@@ -13,16 +13,17 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"rutter/api/client"
+	"rutter/cmd/rutter/term"
 	"rutter/log"
 	"rutter/projections"
 )
 
 // timeCommand shows the servers' clocks, and sets the log's time.
 func timeCommand() *cli.Command {
-	flags := []cli.Flag{serversFlag(), outputFlag()}
+	flags := []cli.Flag{term.ServersFlag(), term.OutputFlag()}
 	return &cli.Command{
 		Name: "time", Usage: "the log's time and the servers' clocks", Flags: flags, Action: timeShow,
-		Description: examples("rutter cluster time", "rutter cluster time set          # says what it would do") +
+		Description: term.Examples("rutter cluster time", "rutter cluster time set          # says what it would do") +
 			"\n\nEntries bear the time that the servers agree on: the middle one of their clocks. A server whose\n" +
 			"clock is off does not lead while another can, and says so here, in cluster status, in\n" +
 			"/readyz?verbose and in its log: set that clock right, the log follows by itself. If the log's\n" +
@@ -30,7 +31,7 @@ func timeCommand() *cli.Command {
 		Subcommands: []*cli.Command{
 			{
 				Name: "show", Usage: "the same as rutter cluster time", Flags: flags, Action: timeShow,
-				Description: examples("rutter cluster time show", "rutter cluster time show -o json"),
+				Description: term.Examples("rutter cluster time show", "rutter cluster time show -o json"),
 			},
 			{
 				Name: "set", Usage: "set the log's time, back or forward, by an entry of the log", Action: timeSet,
@@ -38,7 +39,7 @@ func timeCommand() *cli.Command {
 					&cli.StringFlag{Name: "to", Value: "now", Usage: "the `TIME`, as in 2026-11-21T09:00:00Z; now is what the servers' clocks agree on"},
 					&cli.BoolFlag{Name: "yes", Usage: "do it; without this it only says what it would do"},
 					&cli.BoolFlag{Name: "force", Usage: "also if the servers' clocks differ from --to, since all of them are wrong"}),
-				Description: examples("rutter cluster time set --yes", "rutter cluster time set --to 2026-11-21T09:00:00Z --yes") +
+				Description: term.Examples("rutter cluster time set --yes", "rutter cluster time set --to 2026-11-21T09:00:00Z --yes") +
 					"\n\nThis is the one thing that makes times go back along the log. The entries keep their seqs and\n" +
 					"times; those between the first wrong time and this entry are found by seq only: --at TIME, --from\n" +
 					"and --until look at what has been written since, if that had begun by then.",
@@ -91,9 +92,9 @@ type shownTime struct {
 
 func timeShow(c *cli.Context) error {
 	if c.NArg() > 0 {
-		return usagef("%q is no subcommand: rutter cluster time show, or rutter cluster time set", c.Args().First())
+		return term.Usagef("%q is no subcommand: rutter cluster time show, or rutter cluster time set", c.Args().First())
 	}
-	api, err := newClient(c)
+	api, err := term.NewClient(c)
 	if err != nil {
 		return err
 	}
@@ -101,7 +102,7 @@ func timeShow(c *cli.Context) error {
 	if err != nil {
 		return err
 	}
-	return printOne(c, shown, func(out io.Writer) { writeTime(out, &shown) })
+	return term.PrintOne(c, shown, func(out io.Writer) { writeTime(out, &shown) })
 }
 
 func timeOfCluster(ctx context.Context, api *client.Client) (shownTime, error) {
@@ -137,14 +138,14 @@ func writeTime(out io.Writer, t *shownTime) {
 }
 
 func timeSet(c *cli.Context) error {
-	if err := noArguments(c); err != nil {
+	if err := term.NoArguments(c); err != nil {
 		return err
 	}
 	var to log.Time
 	if text := c.String("to"); text != "now" {
 		var err error
 		if to, err = log.ParseTime(text); err != nil || to == 0 {
-			return usagef("--to %q: want a time as in 2026-11-21T09:00:00Z, or now", text)
+			return term.Usagef("--to %q: want a time as in 2026-11-21T09:00:00Z, or now", text)
 		}
 	}
 	api, err := clusterClient(c)
@@ -160,7 +161,7 @@ func timeSet(c *cli.Context) error {
 		to = was.Agreed + log.Time(time.Since(asked))
 	}
 	if off := time.Duration(to - was.Agreed); (!was.Judged || off.Abs() > was.Bound) && !c.Bool("force") {
-		return usagef("%s is not what the servers' clocks agree on, %s: set the clocks right first, or say --force if you know that they are wrong", to, was.Agreed)
+		return term.Usagef("%s is not what the servers' clocks agree on, %s: set the clocks right first, or say --force if you know that they are wrong", to, was.Agreed)
 	}
 	fmt.Fprintf(c.App.ErrWriter, "the log's time goes from %s to %s, %s\n", was.Time, to, offsetOf(time.Duration(to-was.Time)))
 	if !c.Bool("yes") {

@@ -9,6 +9,7 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"rutter/api/client"
+	"rutter/cmd/rutter/term"
 	"rutter/log"
 )
 
@@ -23,12 +24,12 @@ func cnCommand() *cli.Command {
 	}
 	cmd.Subcommands = append(cmd.Subcommands, &cli.Command{
 		Name: "show", Usage: "one compute node: its object, its session, how far it is", ArgsUsage: "UUID", Action: cnShow,
-		Flags:       []cli.Flag{serversFlag(), outputFlag()},
-		Description: examples("rutter cn show 564d69b1-a178-4fbe-b36f-3f2b7fd7ed01"),
+		Flags:       []cli.Flag{term.ServersFlag(), term.OutputFlag()},
+		Description: term.Examples("rutter cn show 564d69b1-a178-4fbe-b36f-3f2b7fd7ed01"),
 	}, &cli.Command{
 		Name: "sessions", Usage: "who is connected to which server, and how far behind", Action: cnSessions,
-		Flags: []cli.Flag{serversFlag(), outputFlag()},
-		Description: examples(
+		Flags: []cli.Flag{term.ServersFlag(), term.OutputFlag()},
+		Description: term.Examples(
 			"rutter cn sessions",
 			"rutter cn sessions -s http://10.0.0.1:7420 -s http://10.0.0.2:7420 -s http://10.0.0.3:7420",
 		) + "\n\nOf servers that are not named with -s the leader knows the sessions, but not since when they last, nor what\nelse -o json shows of them.",
@@ -38,14 +39,14 @@ func cnCommand() *cli.Command {
 }
 
 func cnSessions(c *cli.Context) error {
-	if err := noArguments(c); err != nil {
+	if err := term.NoArguments(c); err != nil {
 		return err
 	}
 	sessions, err := allSessions(c)
 	if err != nil {
 		return err
 	}
-	return printOne(c, sessions, func(out io.Writer) {
+	return term.PrintOne(c, sessions, func(out io.Writer) {
 		w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 		fmt.Fprintln(w, "CN\tHOSTNAME\tSERVER\tSINCE\tAPPLIED\tPROGRAMMED\tBEHIND\tHELD")
 		for _, s := range sessions {
@@ -63,7 +64,7 @@ func cnSessions(c *cli.Context) error {
 // allSessions are those of the servers that were named, as these know them, and of
 // the others what the leader was told. Without a leader it is those alone.
 func allSessions(c *cli.Context) ([]client.Session, error) {
-	api, err := newClient(c)
+	api, err := term.NewClient(c)
 	if err != nil {
 		return nil, err
 	}

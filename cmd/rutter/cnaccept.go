@@ -19,11 +19,11 @@ func cnAcceptCommand() *cli.Command {
 	return &cli.Command{
 		Name: "accept", Usage: "let compute nodes take away what the log lacks", ArgsUsage: "UUID...", Action: cnAccept,
 		Flags: []cli.Flag{
-			serversFlag(), outputFlag(),
+			term.ServersFlag(), term.OutputFlag(),
 			&cli.BoolFlag{Name: "all", Usage: "all that hold something back now"},
 			&cli.StringFlag{Name: "hold", Usage: "only the hold of this `ID`, as rutter cn sessions shows it"},
 		},
-		Description: examples("rutter cn sessions", "rutter cn accept 564d69b1-a178-4fbe-b36f-3f2b7fd7ed01", "rutter cn accept --all") +
+		Description: term.Examples("rutter cn sessions", "rutter cn accept 564d69b1-a178-4fbe-b36f-3f2b7fd7ed01", "rutter cn accept --all") +
 			"\n\nA node holds back a view of the log that would take away more than a tenth of its links (rutter agent\n--hold-removals), and more than ten, at once: of another cluster, or after it lost its cache. What works there goes\n" +
 			"on meanwhile. Accepting is for what it holds now, and for no later one.",
 	}
@@ -46,9 +46,9 @@ func cnAccept(c *cli.Context) error {
 		named = append(named, cn)
 	}
 	if (len(named) == 0) != c.Bool("all") {
-		return usagef("want the UUIDs of compute nodes, or --all")
+		return term.Usagef("want the UUIDs of compute nodes, or --all")
 	}
-	api, err := newClient(c)
+	api, err := term.NewClient(c)
 	if err != nil {
 		return err
 	}
@@ -81,7 +81,7 @@ func cnAccept(c *cli.Context) error {
 	for _, cn := range named {
 		failed = errors.Join(failed, fmt.Errorf("CN %s holds nothing back, or is not connected", cn))
 	}
-	return errors.Join(printOne(c, done, func(out io.Writer) { printAccepted(out, done) }), failed)
+	return errors.Join(term.PrintOne(c, done, func(out io.Writer) { printAccepted(out, done) }), failed)
 }
 
 func printAccepted(out io.Writer, done []acceptance) {

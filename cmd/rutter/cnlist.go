@@ -120,13 +120,13 @@ type shownCN struct {
 
 func cnShow(c *cli.Context) error {
 	if c.NArg() != 1 {
-		return usagef("want the UUID of one compute node")
+		return term.Usagef("want the UUID of one compute node")
 	}
 	cn, err := log.ParseUUID(c.Args().First())
 	if err != nil {
 		return term.UsageError{Err: err}
 	}
-	api, err := newClient(c)
+	api, err := term.NewClient(c)
 	if err != nil {
 		return err
 	}
@@ -146,7 +146,7 @@ func cnShow(c *cli.Context) error {
 	if shown.Connection != nil {
 		addDrift(c.Context, api, shown.Connection)
 	}
-	return printOne(c, shown, func(out io.Writer) { printCN(out, shown) })
+	return term.PrintOne(c, shown, func(out io.Writer) { printCN(out, shown) })
 }
 
 // addDrift asks the server that holds a session what was put right on the CN,

@@ -6,15 +6,17 @@ import (
 	"strings"
 
 	"github.com/urfave/cli/v2"
+
+	"rutter/cmd/rutter/term"
 )
 
 // completionCommand prints what a shell needs to complete our commands.
 func completionCommand() *cli.Command {
 	shell := func(name, usage, how string, write func(io.Writer, []*cli.Command)) *cli.Command {
 		return &cli.Command{
-			Name: name, Usage: usage, Description: examples(how),
+			Name: name, Usage: usage, Description: term.Examples(how),
 			Action: func(c *cli.Context) error {
-				if err := noArguments(c); err != nil {
+				if err := term.NoArguments(c); err != nil {
 					return err
 				}
 				app := newApp(io.Discard, io.Discard)
@@ -26,7 +28,7 @@ func completionCommand() *cli.Command {
 	}
 	return &cli.Command{
 		Name: "completion", Usage: "completion for a shell, of commands and flags", Category: "Operating",
-		Description: examples(". <(rutter completion bash)", "rutter completion fish > ~/.config/fish/completions/rutter.fish"),
+		Description: term.Examples(". <(rutter completion bash)", "rutter completion fish > ~/.config/fish/completions/rutter.fish"),
 		Subcommands: []*cli.Command{
 			shell("bash", "for bash", "rutter completion bash > /etc/bash_completion.d/rutter", writeBash),
 			shell("zsh", "for zsh", "rutter completion zsh > /usr/local/share/zsh/site-functions/_rutter", writeZsh),

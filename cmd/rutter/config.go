@@ -51,7 +51,7 @@ func sections() []section {
 
 // clientFlags are those of every command that asks servers.
 func clientFlags() []cli.Flag {
-	return append([]cli.Flag{serversFlag(), outputFlag()}, term.TLSFlags()...)
+	return append([]cli.Flag{term.ServersFlag(), term.OutputFlag()}, term.TLSFlags()...)
 }
 
 func agentFlags() []cli.Flag { return agentCommand().Flags }
@@ -140,7 +140,7 @@ func applyFile(c *cli.Context, name string) error {
 			continue // the last: a default that is written down sets nothing
 		}
 		if err := c.Set(key, value); err != nil {
-			return usagef("%s: [%s] %s: %w", path, name, key, err)
+			return term.Usagef("%s: [%s] %s: %w", path, name, key, err)
 		}
 	}
 	return nil
@@ -188,7 +188,7 @@ func knownVariables(commands []*cli.Command, known []string) []string {
 func configCommand() *cli.Command {
 	return &cli.Command{
 		Name: "config", Usage: "settings: what they are, where they come from, whether a file is right", Category: "Operating",
-		Description: examples(
+		Description: term.Examples(
 			"rutter config print --config /etc/rutter/rutter.toml --origin",
 			"rutter config print server --origin -- --listen 10.0.0.1:7420",
 			"rutter config check /etc/rutter/rutter.toml",
@@ -196,12 +196,12 @@ func configCommand() *cli.Command {
 		Subcommands: []*cli.Command{
 			{
 				Name: "print", Usage: "every setting, as a file that would give the same", ArgsUsage: "[server | agent | client] [-- FLAGS]", Action: configPrint,
-				Flags:       []cli.Flag{configFlag(), outputFlag(), &cli.BoolFlag{Name: "origin", Usage: "say where each value comes from"}},
-				Description: examples("rutter config print > rutter.toml", "rutter config print agent --config rutter.toml --origin"),
+				Flags:       []cli.Flag{configFlag(), term.OutputFlag(), &cli.BoolFlag{Name: "origin", Usage: "say where each value comes from"}},
+				Description: term.Examples("rutter config print > rutter.toml", "rutter config print agent --config rutter.toml --origin"),
 			},
 			{
 				Name: "check", Usage: "say whether a file's settings would be taken", ArgsUsage: "FILE", Action: configCheck,
-				Description: examples("rutter config check /etc/rutter/rutter.toml"),
+				Description: term.Examples("rutter config check /etc/rutter/rutter.toml"),
 			},
 		},
 	}
@@ -221,7 +221,7 @@ func configPrint(c *cli.Context) error {
 	if len(args) > 0 {
 		s, ok := sectionNamed(args[0])
 		if !ok {
-			return usagef("%q is no section: want server, agent, varpd or client", args[0])
+			return term.Usagef("%q is no section: want server, agent, varpd or client", args[0])
 		}
 		chosen, args = []section{s}, args[1:]
 	}
@@ -234,7 +234,7 @@ func configPrint(c *cli.Context) error {
 		}
 		settings = append(settings, found...)
 	}
-	return printOne(c, settings, func(w io.Writer) { writeSettings(w, settings, c.Bool("origin")) })
+	return term.PrintOne(c, settings, func(w io.Writer) { writeSettings(w, settings, c.Bool("origin")) })
 }
 
 func writeSettings(out io.Writer, settings []setting, origin bool) {
@@ -284,7 +284,7 @@ func plainText(v any) string {
 // run evaluates a section's flags as its command would, and calls do.
 func (s section) run(c *cli.Context, path string, args []string, do func(*cli.Context) error) error {
 	cmd := &cli.Command{Name: s.name, Flags: s.flags(), Action: func(inner *cli.Context) error {
-		if err := noArguments(inner); err != nil {
+		if err := term.NoArguments(inner); err != nil {
 			return err
 		}
 		return do(inner)
@@ -368,7 +368,7 @@ func configCheck(c *cli.Context) error {
 			continue
 		}
 		if err := s.run(c, path, nil, s.check); err != nil {
-			return usagef("%s: [%s]: %w", path, s.name, err)
+			return term.Usagef("%s: [%s]: %w", path, s.name, err)
 		}
 		fmt.Fprintf(c.App.Writer, "[%s] is right\n", s.name)
 	}

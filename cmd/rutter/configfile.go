@@ -9,6 +9,7 @@ import (
 
 	"github.com/BurntSushi/toml"
 
+	"rutter/cmd/rutter/term"
 	"rutter/raftstore"
 )
 
@@ -33,23 +34,23 @@ func (f *configFile) has(section, key string) bool {
 func readConfig(path string) (*configFile, error) {
 	in, err := raftstore.OpenRegular(path)
 	if err != nil {
-		return nil, usagef("--config: %w", err)
+		return nil, term.Usagef("--config: %w", err)
 	}
 	defer in.Close()
 	text, err := io.ReadAll(io.LimitReader(in, maxConfigBytes+1))
 	if err != nil {
-		return nil, usagef("--config: %w", err)
+		return nil, term.Usagef("--config: %w", err)
 	}
 	if len(text) > maxConfigBytes {
-		return nil, usagef("%s: more than %d bytes: is it a file of settings?", path, maxConfigBytes)
+		return nil, term.Usagef("%s: more than %d bytes: is it a file of settings?", path, maxConfigBytes)
 	}
 	var content map[string]any
 	if _, err := toml.Decode(string(text), &content); err != nil {
 		var parse toml.ParseError
 		if errors.As(err, &parse) {
-			return nil, usagef("%s:%d: %s", path, parse.Position.Line, parse.Message)
+			return nil, term.Usagef("%s:%d: %s", path, parse.Position.Line, parse.Message)
 		}
-		return nil, usagef("%s: %w", path, err)
+		return nil, term.Usagef("%s: %w", path, err)
 	}
 	f := &configFile{path: path, sections: make(map[string]map[string]string)}
 	names := make([]string, 0, len(content))
@@ -59,7 +60,7 @@ func readConfig(path string) (*configFile, error) {
 	slices.Sort(names)
 	for _, name := range names {
 		if err := f.add(name, content[name]); err != nil {
-			return nil, usagef("%s: %w", path, err)
+			return nil, term.Usagef("%s: %w", path, err)
 		}
 	}
 	return f, nil

@@ -4,12 +4,13 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"rutter/cmd/rutter/demo"
+	"rutter/cmd/rutter/term"
 )
 
 func demoCommand() *cli.Command {
 	return &cli.Command{
 		Name: "demo", Usage: "show the whole way from a change to a ping, on this machine, and check it", Category: "Trying it",
-		Description: examples(
+		Description: term.Examples(
 			"rutter demo          # 90 s at most; exit code 0 only if every step held",
 			"rutter demo --keep   # leaves the data and the logs for a look",
 		),
@@ -18,7 +19,7 @@ func demoCommand() *cli.Command {
 			&cli.BoolFlag{Name: "plain", Usage: "without TLS"},
 		},
 		Action: func(c *cli.Context) error {
-			if err := noArguments(c); err != nil {
+			if err := term.NoArguments(c); err != nil {
 				return err
 			}
 			args := []string{"demo"}

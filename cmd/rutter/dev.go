@@ -35,7 +35,7 @@ const devServers = 3
 func devCommand() *cli.Command {
 	return &cli.Command{
 		Name: "dev", Usage: "run three servers and simulated compute nodes in this terminal, until Ctrl-C", Category: "Trying it",
-		Description: examples(
+		Description: term.Examples(
 			"rutter dev                     # then, in another terminal: rutter network list",
 			"rutter dev --data ./dev        # keeps its data: the next start goes on from there",
 			"rutter dev --plain             # no TLS, no certificates",
@@ -54,12 +54,12 @@ func devCommand() *cli.Command {
 }
 
 func runDev(c *cli.Context) error {
-	if err := noArguments(c); err != nil {
+	if err := term.NoArguments(c); err != nil {
 		return err
 	}
 	port := c.Int("port")
 	if port < 1 || port > 65535-10*devServers {
-		return usagef("--port %d: want one from 1 to %d", port, 65535-10*devServers)
+		return term.Usagef("--port %d: want one from 1 to %d", port, 65535-10*devServers)
 	}
 	folder := c.String("data")
 	if folder == "" {

@@ -6,6 +6,7 @@ import (
 	"os"
 	"time"
 
+	"rutter/cmd/rutter/term"
 	"rutter/raftstore"
 )
 
@@ -24,7 +25,7 @@ func lowWaterOf(text string) (int64, error) {
 	}
 	size, err := parseSize(text)
 	if err != nil || size == 0 || size > 1<<50 {
-		return 0, usagef("--disk-low-water %q: want a size, as in 1GiB, or auto", text)
+		return 0, term.Usagef("--disk-low-water %q: want a size, as in 1GiB, or auto", text)
 	}
 	return int64(size), nil
 }

@@ -9,23 +9,24 @@ import (
 
 	"github.com/urfave/cli/v2"
 
+	"rutter/cmd/rutter/term"
 	"rutter/log"
 )
 
 // grantCommand says and sets what readers and programs without a certificate are
 // limited to.
 func grantCommand() *cli.Command {
-	flags := []cli.Flag{serversFlag(), outputFlag()}
+	flags := []cli.Flag{term.ServersFlag(), term.OutputFlag()}
 	return &cli.Command{
 		Name: "grant", Usage: "limit readers to tenants, and programs without a certificate to surfaces",
-		Description: examples("rutter grant set reader:acme --owner 564d69b1-a178-3fbe-b36f-3f2b7fd7ed31", "rutter grant list") +
+		Description: term.Examples("rutter grant set reader:acme --owner 564d69b1-a178-3fbe-b36f-3f2b7fd7ed31", "rutter grant list") +
 			"\n\nA reader without a grant reads everything. A program without a certificate (Triton's) that a grant\n" +
 			"names by its address may do what that says, in place of what --triton-allow does; the narrowest\n" +
 			"network decides. A grant is in effect within a second, on every server.",
 		Subcommands: []*cli.Command{
 			{
 				Name: "list", Usage: "all grants", Flags: flags, Action: grantList,
-				Description: examples("rutter grant list", "rutter grant list -o json"),
+				Description: term.Examples("rutter grant list", "rutter grant list -o json"),
 			},
 			{
 				Name: "set", Usage: "make or replace one", ArgsUsage: "SUBJECT", Action: grantSet,
@@ -35,20 +36,20 @@ func grantCommand() *cli.Command {
 					&cli.StringSliceFlag{Name: "write", Usage: "`SURFACE` that it may write as well"},
 					&cli.StringFlag{Name: "comment", Usage: "`TEXT` for people"},
 				),
-				Description: examples(
+				Description: term.Examples(
 					"rutter grant set reader:acme --owner 564d69b1-a178-3fbe-b36f-3f2b7fd7ed31",
 					"rutter grant set foreign:10.99.99.30 --read napi --write vmapi --comment cloudapi"),
 			},
 			{
 				Name: "remove", Usage: "take one away: a reader sees everything again, a program what --triton-allow says", ArgsUsage: "SUBJECT", Flags: flags, Action: grantRemove,
-				Description: examples("rutter grant remove reader:acme"),
+				Description: term.Examples("rutter grant remove reader:acme"),
 			},
 		},
 	}
 }
 
 func grantList(c *cli.Context) error {
-	if err := noArguments(c); err != nil {
+	if err := term.NoArguments(c); err != nil {
 		return err
 	}
 	var all []log.Grant
@@ -77,13 +78,13 @@ func grantList(c *cli.Context) error {
 
 func grantSet(c *cli.Context) error {
 	if c.NArg() != 1 {
-		return usagef("want one SUBJECT, as in reader:NAME or foreign:ADDRESS")
+		return term.Usagef("want one SUBJECT, as in reader:NAME or foreign:ADDRESS")
 	}
 	g := log.Grant{Read: c.StringSlice("read"), Write: c.StringSlice("write"), Comment: c.String("comment")}
 	for _, text := range c.StringSlice("owner") {
 		owner, err := log.ParseUUID(text)
 		if err != nil {
-			return usagef("--owner: %w", err)
+			return term.Usagef("--owner: %w", err)
 		}
 		g.OwnerUUIDs = append(g.OwnerUUIDs, owner)
 	}
@@ -97,7 +98,7 @@ func grantSet(c *cli.Context) error {
 
 func grantRemove(c *cli.Context) error {
 	if c.NArg() != 1 {
-		return usagef("want one SUBJECT, as rutter grant list shows it")
+		return term.Usagef("want one SUBJECT, as rutter grant list shows it")
 	}
 	_, err := askGrants(c, http.MethodDelete, "/grants/"+c.Args().First(), nil)
 	return err

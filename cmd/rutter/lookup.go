@@ -24,7 +24,7 @@ import (
 // lookupCommand asks who has an address.
 func lookupCommand() *cli.Command {
 	flags := []cli.Flag{
-		serversFlag(), outputFlag(),
+		term.ServersFlag(), term.OutputFlag(),
 		&cli.StringFlag{Name: "svp", Usage: "ask the SVP servers at `ADDRESSES` (an agent's, say), parted by commas, in place of a server's API"},
 		logcmd.DataFlag(),
 		&cli.StringFlag{Name: "at", Usage: "as it was after the entry `SEQ|TIME`; not with --svp"},
@@ -32,7 +32,7 @@ func lookupCommand() *cli.Command {
 	}
 	return &cli.Command{
 		Name: "lookup", Usage: "who has an address on a vnet, and on which CN", Category: "The log",
-		Description: examples(
+		Description: term.Examples(
 			"rutter lookup vl3 4385813 10.21.12.7",
 			"rutter lookup vl2 4385813 90:b8:d0:10:02:00",
 			"rutter lookup vl3 4385813 10.21.12.7 --at 2026-11-21T14:03:00Z",
@@ -43,11 +43,11 @@ func lookupCommand() *cli.Command {
 		Subcommands: []*cli.Command{
 			{
 				Name: "vl2", Usage: "the underlay addresses of MACs", ArgsUsage: "VNET MAC ...", Flags: flags, Action: func(c *cli.Context) error { return lookUp(c, true) },
-				Description: examples("rutter lookup vl2 4385813 90:b8:d0:10:02:00"),
+				Description: term.Examples("rutter lookup vl2 4385813 90:b8:d0:10:02:00"),
 			},
 			{
 				Name: "vl3", Usage: "the MACs and underlay addresses of IPs", ArgsUsage: "VNET IP ...", Flags: flags, Action: func(c *cli.Context) error { return lookUp(c, false) },
-				Description: examples("rutter lookup vl3 4385813 10.21.12.7", "rutter lookup vl3 4385813 10.21.12.7 10.21.12.8 fd21:12::7 --svp 127.0.0.1:1296"),
+				Description: term.Examples("rutter lookup vl3 4385813 10.21.12.7", "rutter lookup vl3 4385813 10.21.12.7 10.21.12.8 fd21:12::7 --svp 127.0.0.1:1296"),
 			},
 		},
 	}
@@ -69,11 +69,11 @@ var errNobody = errors.New("nobody has it")
 
 func queriesOf(c *cli.Context, vl2 bool) ([]query, error) {
 	if c.NArg() < 2 {
-		return nil, usagef("want two arguments or more, %s", c.Command.ArgsUsage)
+		return nil, term.Usagef("want two arguments or more, %s", c.Command.ArgsUsage)
 	}
 	scope, err := log.ParseScope("vnet:" + c.Args().Get(0))
 	if err != nil {
-		return nil, usagef("%q: want a vnet, a number from 0 to %d", c.Args().Get(0), log.MaxVNet)
+		return nil, term.Usagef("%q: want a vnet, a number from 0 to %d", c.Args().Get(0), log.MaxVNet)
 	}
 	var queries []query
 	for _, text := range c.Args().Tail() {
@@ -130,7 +130,7 @@ func lookUp(c *cli.Context, vl2 bool) (err error) {
 		if absent[i] != nil {
 			continue
 		}
-		if err := printOne(c, m, func(w io.Writer) {
+		if err := term.PrintOne(c, m, func(w io.Writer) {
 			if len(found) > 1 {
 				fmt.Fprintf(w, "%s: ", queries[i].text)
 			}
@@ -147,12 +147,12 @@ func finder(c *cli.Context) (find func(context.Context, query) (client.Mapping, 
 	addresses := c.String("svp")
 	if c.IsSet("data") {
 		if addresses != "" {
-			return nil, nil, usagef("--data and --svp exclude each other")
+			return nil, nil, term.Usagef("--data and --svp exclude each other")
 		}
 		return offlineFinder(c)
 	}
 	if addresses == "" {
-		api, err := newClient(c)
+		api, err := term.NewClient(c)
 		return func(ctx context.Context, q query) (client.Mapping, error) {
 			if q.ip.IsValid() {
 				return api.VL3At(ctx, q.vnet, q.ip, c.String("at"))
@@ -161,7 +161,7 @@ func finder(c *cli.Context) (find func(context.Context, query) (client.Mapping, 
 		}, func() error { return nil }, err
 	}
 	if c.IsSet("at") {
-		return nil, nil, usagef("--at and --svp exclude each other: SVP knows nothing of the past")
+		return nil, nil, term.Usagef("--at and --svp exclude each other: SVP knows nothing of the past")
 	}
 	svp, err := varp.NewClient(varp.ClientConfig{Servers: strings.Split(addresses, ","), Timeout: c.Duration("timeout")})
 	if err != nil {

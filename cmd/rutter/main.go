@@ -105,17 +105,6 @@ func exitCode(err error) int {
 	}
 }
 
-// What every command has of package term, by short names.
-func usagef(format string, args ...any) error { return term.Usagef(format, args...) }
-func examples(lines ...string) string         { return term.Examples(lines...) }
-func noArguments(c *cli.Context) error        { return term.NoArguments(c) }
-func serversFlag() cli.Flag                   { return term.ServersFlag() }
-func outputFlag() cli.Flag                    { return term.OutputFlag("table", "json", "ndjson") }
-
-func printOne(c *cli.Context, v any, table func(io.Writer)) error {
-	return term.PrintOne(c, v, table)
-}
-
 // noCommand says that there is no such command, and which may be meant. The
 // library calls it, with the command whose subcommand is wanted, and goes on as
 // if nothing were wrong.
@@ -138,7 +127,7 @@ func newApp(stdout, stderr io.Writer) *cli.App {
 		// The program's own run says what went wrong, and sets the exit code.
 		ExitErrHandler: func(*cli.Context, error) {},
 		OnUsageError:   usageError,
-		Description: examples(
+		Description: term.Examples(
 			"Try it, three servers and two compute nodes in namespaces:  rutter demo",
 			"A cluster to play with, in one terminal:                    rutter dev",
 			"What happened lately:                                       rutter log tail -n 20",
@@ -162,15 +151,15 @@ func versionCommand() *cli.Command {
 	return &cli.Command{
 		Name:        "version",
 		Usage:       "print this program's version and the formats that it knows",
-		Description: examples("rutter version", "rutter version -o json"),
-		Flags:       []cli.Flag{outputFlag()},
+		Description: term.Examples("rutter version", "rutter version -o json"),
+		Flags:       []cli.Flag{term.OutputFlag()},
 		Action: func(c *cli.Context) error {
 			v := struct {
 				Version string `json:"version"`
 				Format  int    `json:"format"`
 				Feature int    `json:"feature"`
 			}{version, log.FormatVersion, log.FeatureVersion}
-			return printOne(c, v, func(w io.Writer) {
+			return term.PrintOne(c, v, func(w io.Writer) {
 				fmt.Fprintf(w, "rutter %s (format %d, feature version %d)\n", v.Version, v.Format, v.Feature)
 			})
 		},

@@ -18,6 +18,7 @@ import (
 	"rutter/agent/sysinfo/probe"
 	"rutter/agent/task"
 	"rutter/api/client"
+	"rutter/cmd/rutter/term"
 	"rutter/log"
 	"rutter/log/feed"
 )
@@ -90,10 +91,10 @@ func hostNICs(c *cli.Context, n *nodeTasks, vms *vmNode) error {
 	}
 	owner, err := log.ParseUUID(text)
 	if err != nil {
-		return usagef("--admin-uuid: %w", err)
+		return term.Usagef("--admin-uuid: %w", err)
 	}
 	if vms == nil || vms.nics == nil {
-		return usagef("--admin-uuid: NICs are kept in step with the log where those of VMs are: leave --nic-sync on, and name --manifests or --follow-vminfod")
+		return term.Usagef("--admin-uuid: NICs are kept in step with the log where those of VMs are: leave --nic-sync on, and name --manifests or --follow-vminfod")
 	}
 	nics := vms.nics
 	n.watcher.Changed = func(*sysinfo.Info) { nics.wake() }

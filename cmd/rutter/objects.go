@@ -9,7 +9,6 @@ import (
 	"net/url"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/urfave/cli/v2"
 
@@ -18,20 +17,12 @@ import (
 	"rutter/log"
 )
 
-func newClient(c *cli.Context) (*client.Client, error) {
-	return clientThatAwaits(c, 0)
-}
-
-// newWriter is newClient for a command with waitFlags.
+// newWriter is a client of the servers for a command with waitFlags.
 func newWriter(c *cli.Context) (*client.Client, error) {
 	await, err := awaitOf(c)
 	if err != nil {
 		return nil, err
 	}
-	return clientThatAwaits(c, await)
-}
-
-func clientThatAwaits(c *cli.Context, await time.Duration) (*client.Client, error) {
 	cfg, err := term.ClientConfig(c)
 	cfg.Await = await
 	return term.OpenClient(cfg, err)
@@ -60,10 +51,10 @@ var (
 func objectCommand(name, path, usage string, kind log.Kind, columns []column) *cli.Command {
 	e := objectExamples[kind]
 	o := objects{path: "/" + path, kind: kind, columns: columns}
-	flags := slices.Clip([]cli.Flag{serversFlag(), outputFlag()})
+	flags := slices.Clip([]cli.Flag{term.ServersFlag(), term.OutputFlag()})
 	return &cli.Command{
 		Name: name, Usage: usage, Category: "Objects",
-		Description: examples(
+		Description: term.Examples(
 			"rutter "+name+" list",
 			"rutter "+name+" get "+e.id+" -o json",
 			"rutter "+name+" create "+e.create,
@@ -73,23 +64,23 @@ func objectCommand(name, path, usage string, kind log.Kind, columns []column) *c
 		Subcommands: []*cli.Command{
 			{
 				Name: "list", Usage: "list them; FIELD=VALUE selects", ArgsUsage: "[FIELD=VALUE ...]", Flags: flags, Action: o.list,
-				Description: examples("rutter "+name+" list", "rutter "+name+" list "+e.pick+" -o ndjson"),
+				Description: term.Examples("rutter "+name+" list", "rutter "+name+" list "+e.pick+" -o ndjson"),
 			},
 			{
 				Name: "get", Usage: "show one", ArgsUsage: "ID", Flags: flags, Action: o.get,
-				Description: examples("rutter "+name+" get "+e.id, "rutter "+name+" get "+e.id+" -o json"),
+				Description: term.Examples("rutter "+name+" get "+e.id, "rutter "+name+" get "+e.id+" -o json"),
 			},
 			{
 				Name: "create", Usage: "create one", ArgsUsage: "FIELD=VALUE ... | -f FILE", Flags: append(flags, append(waitFlags(), fileFlag())...), Action: o.create,
-				Description: examples("rutter "+name+" create "+e.create, "rutter "+name+" create -f "+name+".json --wait fabric"),
+				Description: term.Examples("rutter "+name+" create "+e.create, "rutter "+name+" create -f "+name+".json --wait fabric"),
 			},
 			{
 				Name: "update", Usage: "change fields of one", ArgsUsage: "ID FIELD=VALUE ... | ID -f FILE", Flags: append(flags, append(waitFlags(), fileFlag(), ifMatchFlag())...), Action: o.update,
-				Description: examples("rutter "+name+" update "+e.id+" "+e.change, "rutter "+name+" update "+e.id+" -f "+name+".json --wait fabric --timeout 5s"),
+				Description: term.Examples("rutter "+name+" update "+e.id+" "+e.change, "rutter "+name+" update "+e.id+" -f "+name+".json --wait fabric --timeout 5s"),
 			},
 			{
 				Name: "delete", Usage: "delete one", ArgsUsage: "ID", Flags: append(flags, append(waitFlags(), ifMatchFlag())...), Action: o.delete,
-				Description: examples("rutter "+name+" delete "+e.id, "rutter "+name+" delete "+e.id+" --wait fabric --timeout 5s   # until no kernel has it"),
+				Description: term.Examples("rutter "+name+" delete "+e.id, "rutter "+name+" delete "+e.id+" --wait fabric --timeout 5s   # until no kernel has it"),
 			},
 		},
 	}
@@ -136,7 +127,7 @@ func conditions(c *cli.Context) (url.Values, error) {
 	for _, arg := range c.Args().Slice() {
 		name, value, ok := strings.Cut(arg, "=")
 		if !ok {
-			return nil, usagef("%q: want FIELD=VALUE", arg)
+			return nil, term.Usagef("%q: want FIELD=VALUE", arg)
 		}
 		query.Set(name, value)
 	}
@@ -150,7 +141,7 @@ func (o objects) selected(c *cli.Context) (*client.Client, []client.Object, erro
 	if err != nil {
 		return nil, nil, err
 	}
-	api, err := newClient(c)
+	api, err := term.NewClient(c)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -164,7 +155,7 @@ func (o objects) named(c *cli.Context) (client.Object, error) {
 	if err != nil {
 		return nil, err
 	}
-	api, err := newClient(c)
+	api, err := term.NewClient(c)
 	if err != nil {
 		return nil, err
 	}
@@ -190,7 +181,7 @@ func (o objects) get(c *cli.Context) error {
 // one returns the path of the object that the first argument names.
 func (o objects) one(c *cli.Context) (string, error) {
 	if c.NArg() < 1 {
-		return "", usagef("the id is missing: %s %s", c.Command.HelpName, c.Command.ArgsUsage)
+		return "", term.Usagef("the id is missing: %s %s", c.Command.HelpName, c.Command.ArgsUsage)
 	}
 	return o.path + "/" + c.Args().First(), nil
 }
@@ -237,7 +228,7 @@ func (o objects) delete(c *cli.Context) error {
 		return err
 	}
 	if c.NArg() > 1 {
-		return usagef("delete takes one id, and got %q besides", strings.Join(c.Args().Tail(), " "))
+		return term.Usagef("delete takes one id, and got %q besides", strings.Join(c.Args().Tail(), " "))
 	}
 	api, err := newWriter(c)
 	if err != nil {
@@ -250,7 +241,7 @@ func (o objects) print(c *cli.Context, object client.Object) error {
 	if c.String("output") == "table" {
 		return printObjects(c, []map[string]any{object}, o.columns)
 	}
-	return printOne(c, object, nil)
+	return term.PrintOne(c, object, nil)
 }
 
 // maxInput bounds a JSON file of fields: what a server would take.
@@ -260,18 +251,18 @@ const maxInput = log.MaxChangeBytes
 func (o objects) body(c *cli.Context, args []string) ([]byte, error) {
 	if name := c.String("file"); name != "" {
 		if len(args) > 0 {
-			return nil, usagef("--file and FIELD=VALUE exclude each other")
+			return nil, term.Usagef("--file and FIELD=VALUE exclude each other")
 		}
 		return readInput(c.Context, name)
 	}
 	if len(args) == 0 {
-		return nil, usagef("no fields: give FIELD=VALUE, or --file with JSON; the fields are %s", strings.Join(log.FieldNames(o.kind), ", "))
+		return nil, term.Usagef("no fields: give FIELD=VALUE, or --file with JSON; the fields are %s", strings.Join(log.FieldNames(o.kind), ", "))
 	}
 	fields := make(map[string]any, len(args))
 	for _, arg := range args {
 		name, value, ok := strings.Cut(arg, "=")
 		if !ok {
-			return nil, usagef("%q: want FIELD=VALUE", arg)
+			return nil, term.Usagef("%q: want FIELD=VALUE", arg)
 		}
 		fields[name] = fieldValue(o.kind, name, value)
 	}

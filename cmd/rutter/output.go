@@ -8,6 +8,8 @@ import (
 	"text/tabwriter"
 
 	"github.com/urfave/cli/v2"
+
+	"rutter/cmd/rutter/term"
 )
 
 // column is one column of a table of objects.
@@ -57,7 +59,7 @@ func text(v any) string {
 func printObjects(c *cli.Context, objects []map[string]any, columns []column) error {
 	switch c.String("output") {
 	case "json":
-		return printOne(c, objects, nil)
+		return term.PrintOne(c, objects, nil)
 	case "ndjson":
 		enc := json.NewEncoder(c.App.Writer)
 		for _, o := range objects {

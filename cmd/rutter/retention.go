@@ -13,6 +13,7 @@ import (
 
 	"github.com/urfave/cli/v2"
 
+	"rutter/cmd/rutter/term"
 	"rutter/log"
 )
 
@@ -32,17 +33,17 @@ type retentionPlan struct {
 
 // retentionCommand says and sets how much of the log is kept.
 func retentionCommand() *cli.Command {
-	flags := []cli.Flag{serversFlag(), outputFlag()}
+	flags := []cli.Flag{term.ServersFlag(), term.OutputFlag()}
 	return &cli.Command{
 		Name: "retention", Usage: "how much of the log is kept", Category: "",
-		Description: examples("rutter cluster retention show", "rutter cluster retention set --age 30d --dry-run") +
+		Description: term.Examples("rutter cluster retention show", "rutter cluster retention set --age 30d --dry-run") +
 			"\n\nEntries stay that are younger than the age or among the newest events, whichever is more, as\n" +
 			"long as changes.db uses no more than the bytes, which win. The state itself is never let go:\n" +
 			"only how far back the log, blame and cursors reach.",
 		Subcommands: []*cli.Command{
 			{
 				Name: "show", Usage: "what is kept, and what will go next", Flags: flags, Action: retentionShow,
-				Description: examples("rutter cluster retention show", "rutter cluster retention show -o json"),
+				Description: term.Examples("rutter cluster retention show", "rutter cluster retention show -o json"),
 			},
 			{
 				Name: "set", Usage: "change it, for all servers; what is not named stays as it is", Action: retentionSet,
@@ -52,7 +53,7 @@ func retentionCommand() *cli.Command {
 					&cli.StringFlag{Name: "bytes", Usage: "let entries go beyond this `SIZE`, as in 16GiB, however young"},
 					&cli.BoolFlag{Name: "dry-run", Usage: "change nothing, and say what would go"},
 				),
-				Description: examples(
+				Description: term.Examples(
 					"rutter cluster retention set --age 30d --dry-run",
 					"rutter cluster retention set --age 30d --events 50000000 --bytes 64GiB"),
 			},
@@ -61,14 +62,14 @@ func retentionCommand() *cli.Command {
 }
 
 func retentionShow(c *cli.Context) error {
-	if err := noArguments(c); err != nil {
+	if err := term.NoArguments(c); err != nil {
 		return err
 	}
 	return retention(c, http.MethodGet, "/cluster/retention", nil, "would go by now, and do within a minute or so")
 }
 
 func retentionSet(c *cli.Context) error {
-	if err := noArguments(c); err != nil {
+	if err := term.NoArguments(c); err != nil {
 		return err
 	}
 	want := url.Values{}
@@ -83,7 +84,7 @@ func retentionSet(c *cli.Context) error {
 	}
 	if c.IsSet("events") {
 		if c.Uint64("events") == 0 {
-			return usagef("--events 0: want at least 1")
+			return term.Usagef("--events 0: want at least 1")
 		}
 		want.Set("events", strconv.FormatUint(c.Uint64("events"), 10))
 		body["events"] = c.Uint64("events")
@@ -97,7 +98,7 @@ func retentionSet(c *cli.Context) error {
 		body["bytes"] = n
 	}
 	if len(body) == 0 {
-		return usagef("nothing to set: name --age, --events or --bytes")
+		return term.Usagef("nothing to set: name --age, --events or --bytes")
 	}
 	if c.Bool("dry-run") {
 		return retention(c, http.MethodGet, "/cluster/retention?"+want.Encode(), nil, "would go; nothing was changed")
@@ -123,7 +124,7 @@ func retention(c *cli.Context, method, path string, body []byte, goes string) er
 	if err := json.Unmarshal(raw, &p); err != nil {
 		return fmt.Errorf("the answer of the server: %w", err)
 	}
-	return printOne(c, p, func(out io.Writer) { writeRetention(out, &p, goes) })
+	return term.PrintOne(c, p, func(out io.Writer) { writeRetention(out, &p, goes) })
 }
 
 func writeRetention(out io.Writer, p *retentionPlan, goes string) {
@@ -155,7 +156,7 @@ func parseAge(text string) (time.Duration, error) {
 	}
 	age, err := time.ParseDuration(text)
 	if err != nil || age < 0 {
-		return 0, usagef("--age %q: want days, hours or minutes, as in 30d, 168h or 90m", text)
+		return 0, term.Usagef("--age %q: want days, hours or minutes, as in 30d, 168h or 90m", text)
 	}
 	return age, nil
 }
@@ -170,7 +171,7 @@ func parseSize(text string) (uint64, error) {
 	}
 	n, err := strconv.ParseUint(number, 10, 63-shift)
 	if err != nil || n == 0 {
-		return 0, usagef("--bytes %q: want a size, as in 16GiB or 500MiB", text)
+		return 0, term.Usagef("--bytes %q: want a size, as in 16GiB or 500MiB", text)
 	}
 	return n << shift, nil
 }

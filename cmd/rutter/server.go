@@ -63,7 +63,7 @@ func serverCommand() *cli.Command {
 		Name:     "server",
 		Usage:    "run one of the servers that agree on the log and keep it",
 		Category: "Daemons",
-		Description: examples(
+		Description: term.Examples(
 			"A cluster of one, for trying:",
 			"  rutter server --id s1 --data ./s1 --bootstrap",
 			"One of three (the same --peers on each):",
@@ -78,7 +78,7 @@ func serverCommand() *cli.Command {
 }
 
 func runServerCommand(c *cli.Context) error {
-	if err := noArguments(c); err != nil {
+	if err := term.NoArguments(c); err != nil {
 		return err
 	}
 	cfg, err := serverConfigOf(c)
@@ -140,7 +140,7 @@ func headroomOf(text string) (uint64, error) {
 	}
 	size, err := parseSize(text)
 	if err != nil || size > maxHeadroom {
-		return 0, usagef("--gc-headroom %q: want a size of at most 64GiB, as in 256MiB, or 0", text)
+		return 0, term.Usagef("--gc-headroom %q: want a size of at most 64GiB, as in 256MiB, or 0", text)
 	}
 	return size, nil
 }
@@ -172,7 +172,7 @@ func startProfile(folder, id string) (stop func() error, err error) {
 func serverConfigOf(c *cli.Context) (serverConfig, error) {
 	var cfg serverConfig
 	if c.String("id") == "" {
-		return cfg, usagef("--id is missing: give each server of the cluster a name of its own, as in --id s1")
+		return cfg, term.Usagef("--id is missing: give each server of the cluster a name of its own, as in --id s1")
 	}
 	members, err := parsePeers(c.String("peers"))
 	if err != nil {
@@ -185,7 +185,7 @@ func serverConfigOf(c *cli.Context) (serverConfig, error) {
 		}
 	}
 	if ways > 1 {
-		return cfg, usagef("--bootstrap, --peers and --join exclude each other: the first begins a cluster of one, the second one of several, the third joins one that runs")
+		return cfg, term.Usagef("--bootstrap, --peers and --join exclude each other: the first begins a cluster of one, the second one of several, the third joins one that runs")
 	}
 	// SVP never has TLS: with a tls-dir it lets in the log's nodes only (newSVP).
 	for _, name := range []string{"listen", "raft", "svp"} {
@@ -194,21 +194,21 @@ func serverConfigOf(c *cli.Context) (serverConfig, error) {
 		}
 	}
 	if c.String("listen") == "off" || c.String("raft") == "off" {
-		return cfg, usagef("--listen and --raft cannot be off: a server without them serves nobody")
+		return cfg, term.Usagef("--listen and --raft cannot be off: a server without them serves nobody")
 	}
 	if found := memberOf(members, c.String("id")); len(members) > 0 && found == nil {
-		return cfg, usagef("--peers does not name this server, %q: add %s=ADDRESS, or use --join", c.String("id"), c.String("id"))
+		return cfg, term.Usagef("--peers does not name this server, %q: add %s=ADDRESS, or use --join", c.String("id"), c.String("id"))
 	}
 	if cfg.Store, err = keepingOf(c); err != nil {
 		return cfg, err
 	}
 	if cfg.CNPort = c.Int("cn-port"); cfg.CNPort < 1 || cfg.CNPort > 65535 {
-		return cfg, usagef("--cn-port %d: want a port, 1 to 65535", cfg.CNPort)
+		return cfg, term.Usagef("--cn-port %d: want a port, 1 to 65535", cfg.CNPort)
 	}
 	cfg.API, cfg.SVP = c.String("listen"), c.String("svp")
 	cfg.Insecure, cfg.TLS = c.Bool("insecure"), c.String("tls-dir")
 	if cfg.CertLife = c.Duration("cert-life"); cfg.CertLife <= 0 || cfg.CertLife > pki.MaxLife {
-		return cfg, usagef("--cert-life %v: want a time of at most %v, as in %v", cfg.CertLife, pki.MaxLife, pki.Life)
+		return cfg, term.Usagef("--cert-life %v: want a time of at most %v, as in %v", cfg.CertLife, pki.MaxLife, pki.Life)
 	}
 	if cfg.Headroom, err = headroomOf(c.String("gc-headroom")); err != nil {
 		return cfg, err
@@ -217,7 +217,7 @@ func serverConfigOf(c *cli.Context) (serverConfig, error) {
 		return cfg, err
 	}
 	if cfg.Budgets, err = budget.Parse(c.StringSlice("budget")); err != nil {
-		return cfg, usagef("--%v", err)
+		return cfg, term.Usagef("--%v", err)
 	}
 	cfg.Version = version
 	cfg.Store.Budgets = cfg.Budgets
@@ -239,13 +239,13 @@ func keepingOf(c *cli.Context) (cfg raftstore.Config, err error) {
 	cfg.DiskPatience = c.Duration("disk-patience")
 	switch {
 	case cfg.RaftLog != raftstore.RaftLogBolt && cfg.RaftLog != raftstore.RaftLogWAL:
-		return cfg, usagef("--raft-log %q: want %s or %s", cfg.RaftLog, raftstore.RaftLogBolt, raftstore.RaftLogWAL)
+		return cfg, term.Usagef("--raft-log %q: want %s or %s", cfg.RaftLog, raftstore.RaftLogBolt, raftstore.RaftLogWAL)
 	case cfg.FeatureSettle <= 0:
-		return cfg, usagef("--feature-settle %v: want a time, as in 10m", cfg.FeatureSettle)
+		return cfg, term.Usagef("--feature-settle %v: want a time, as in 10m", cfg.FeatureSettle)
 	case cfg.MaxClockOffset <= 0:
-		return cfg, usagef("--max-clock-offset %v: want a time, as in 3s", cfg.MaxClockOffset)
+		return cfg, term.Usagef("--max-clock-offset %v: want a time, as in 3s", cfg.MaxClockOffset)
 	case cfg.DiskPatience < minDiskPatience:
-		return cfg, usagef("--disk-patience %v: want at least %v", cfg.DiskPatience, minDiskPatience)
+		return cfg, term.Usagef("--disk-patience %v: want at least %v", cfg.DiskPatience, minDiskPatience)
 	}
 	cfg.DiskLowWater, err = lowWaterOf(c.String("disk-low-water"))
 	return cfg, err
@@ -260,10 +260,10 @@ func parsePeers(text string) ([]raftstore.Member, error) {
 	for _, part := range strings.Split(text, ",") {
 		id, address, ok := strings.Cut(strings.TrimSpace(part), "=")
 		if _, _, err := net.SplitHostPort(address); !ok || id == "" || err != nil {
-			return nil, usagef("--peers: %q is not ID=HOST:PORT, as in s1=10.0.0.1:7421", part)
+			return nil, term.Usagef("--peers: %q is not ID=HOST:PORT, as in s1=10.0.0.1:7421", part)
 		}
 		if memberOf(members, id) != nil {
-			return nil, usagef("--peers: %q is named twice", id)
+			return nil, term.Usagef("--peers: %q is named twice", id)
 		}
 		members = append(members, raftstore.Member{ID: id, Address: address})
 	}
@@ -287,10 +287,10 @@ func checkListen(flag, address string, insecure bool) error {
 	}
 	host, _, err := net.SplitHostPort(address)
 	if err != nil {
-		return usagef("--%s %q: want HOST:PORT, as in 127.0.0.1:7420, or off", flag, address)
+		return term.Usagef("--%s %q: want HOST:PORT, as in 127.0.0.1:7420, or off", flag, address)
 	}
 	if !isLoopback(host) && !insecure {
-		return usagef("--%s %s is reachable from other machines, and there is no TLS on it: use a loopback address, or --tls-dir (rutter cert init), or say --insecure if the network is yours alone", flag, address)
+		return term.Usagef("--%s %s is reachable from other machines, and there is no TLS on it: use a loopback address, or --tls-dir (rutter cert init), or say --insecure if the network is yours alone", flag, address)
 	}
 	return nil
 }

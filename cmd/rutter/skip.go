@@ -38,9 +38,9 @@ func skipCommand() *cli.Command {
 			&cli.BoolFlag{Name: "list", Usage: "say which skips are planted, and which were passed"},
 			&cli.Uint64Flag{Name: "undo", Usage: "take back the skip of this raft `INDEX`, which the server has not come to"},
 			&cli.BoolFlag{Name: "yes", Usage: "do it; without this it asks, or without a terminal only shows"},
-			outputFlag(),
+			term.OutputFlag(),
 		},
-		Description: examples(
+		Description: term.Examples(
 			"rutter cluster skip --data /var/lib/rutter --index 57     # shows the entry, and why the server stopped",
 			"rutter cluster skip --data /var/lib/rutter --index 57 --reason 'stops apply, see ticket 7' --save skip.json --yes",
 			"rutter cluster skip --data /var/lib/rutter --from skip.json --yes     # on each of the others",
@@ -53,12 +53,12 @@ func skipCommand() *cli.Command {
 }
 
 func clusterSkip(c *cli.Context) error {
-	if err := noArguments(c); err != nil {
+	if err := term.NoArguments(c); err != nil {
 		return err
 	}
 	dir := c.String("data")
 	if dir == "" {
-		return usagef("--data is missing: %s --help has examples", c.Command.HelpName)
+		return term.Usagef("--data is missing: %s --help has examples", c.Command.HelpName)
 	}
 	ways := 0
 	for _, name := range []string{"index", "from", "list", "undo"} {
@@ -68,7 +68,7 @@ func clusterSkip(c *cli.Context) error {
 	}
 	switch {
 	case ways != 1:
-		return usagef("want one of --index, --from, --list and --undo")
+		return term.Usagef("want one of --index, --from, --list and --undo")
 	case c.Bool("list"):
 		return listSkips(c, dir)
 	case c.IsSet("undo"):
@@ -84,7 +84,7 @@ func listSkips(c *cli.Context, dir string) error {
 	if err != nil {
 		return err
 	}
-	return printOne(c, planted, func(out io.Writer) {
+	return term.PrintOne(c, planted, func(out io.Writer) {
 		if len(planted) == 0 {
 			fmt.Fprintln(out, "nothing is planted, and nothing was skipped")
 			return
@@ -128,7 +128,7 @@ func skipFrom(c *cli.Context, dir string) error {
 	view, err := raftstore.ViewEntry(dir, skip.Index)
 	switch {
 	case err == nil:
-		if err := printOne(c, view, func(w io.Writer) { writeEntry(w, view) }); err != nil {
+		if err := term.PrintOne(c, view, func(w io.Writer) { writeEntry(w, view) }); err != nil {
 			return err
 		}
 	case !errors.Is(err, raftstore.ErrSkip):
@@ -140,12 +140,12 @@ func skipFrom(c *cli.Context, dir string) error {
 func readSkip(name string) ([]byte, error) {
 	file, err := raftstore.OpenRegular(name)
 	if err != nil {
-		return nil, usagef("--from: %w", err)
+		return nil, term.Usagef("--from: %w", err)
 	}
 	defer file.Close()
 	text, err := io.ReadAll(io.LimitReader(file, maxSkipFile+1))
 	if err == nil && len(text) > maxSkipFile {
-		err = usagef("--from %s: more than %d bytes: is it a file of rutter cluster skip?", name, maxSkipFile)
+		err = term.Usagef("--from %s: more than %d bytes: is it a file of rutter cluster skip?", name, maxSkipFile)
 	}
 	return text, err
 }
@@ -157,7 +157,7 @@ func skipIndex(c *cli.Context, dir string) error {
 	for _, text := range c.StringSlice("change") {
 		id, err := log.ParseUUID(text)
 		if err != nil {
-			return usagef("--change: %w", err)
+			return term.Usagef("--change: %w", err)
 		}
 		changes = append(changes, id)
 	}
@@ -165,12 +165,12 @@ func skipIndex(c *cli.Context, dir string) error {
 	if err != nil {
 		return err
 	}
-	if err := printOne(c, view, func(w io.Writer) { writeEntry(w, view) }); err != nil {
+	if err := term.PrintOne(c, view, func(w io.Writer) { writeEntry(w, view) }); err != nil {
 		return err
 	}
 	if c.String("reason") == "" {
 		if c.Bool("yes") {
-			return usagef("--reason is missing: the log says why the entry was skipped")
+			return term.Usagef("--reason is missing: the log says why the entry was skipped")
 		}
 		fmt.Fprintln(c.App.ErrWriter, "Nothing was planted. To skip it, say --reason WHY, and --save FILE for the other servers.")
 		return nil
@@ -239,7 +239,7 @@ func plant(c *cli.Context, dir string, skip raftstore.Skip) error {
 func saveSkip(name string, text []byte) error {
 	file, err := os.OpenFile(filepath.Clean(name), os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
 	if err != nil {
-		return usagef("--save: %w", err)
+		return term.Usagef("--save: %w", err)
 	}
 	_, err = file.Write(text)
 	return errors.Join(err, file.Sync(), file.Close())

@@ -16,6 +16,7 @@ import (
 
 	"rutter/api"
 	"rutter/api/client"
+	"rutter/cmd/rutter/term"
 	"rutter/raftstore"
 )
 
@@ -33,7 +34,7 @@ func snapshotCommand() *cli.Command {
 	data := func(usage string) cli.Flag { return &cli.StringFlag{Name: "data", Usage: usage} }
 	return &cli.Command{
 		Name: "snapshot", Usage: "the whole log and state as one file: save, inspect and restore it; compact a folder", Category: "Operating",
-		Description: examples(
+		Description: term.Examples(
 			"rutter snapshot save rutter.snapshot",
 			"rutter snapshot inspect rutter.snapshot",
 			"rutter snapshot restore rutter.snapshot --data /var/lib/rutter --id s1 --raft 10.0.0.1:7421",
@@ -41,19 +42,19 @@ func snapshotCommand() *cli.Command {
 		Subcommands: []*cli.Command{
 			{
 				Name: "save", Usage: "save one, from a running server or from a folder that no server has open", ArgsUsage: "FILE", Action: snapshotSave,
-				Flags: []cli.Flag{serversFlag(), outputFlag(), data("the data `FOLDER` of a server that is stopped, in place of a running one")},
-				Description: examples("rutter snapshot save rutter.snapshot -s http://10.0.0.1:7420", "rutter snapshot save rutter.snapshot --data /var/lib/rutter") +
+				Flags: []cli.Flag{term.ServersFlag(), term.OutputFlag(), data("the data `FOLDER` of a server that is stopped, in place of a running one")},
+				Description: term.Examples("rutter snapshot save rutter.snapshot -s http://10.0.0.1:7420", "rutter snapshot save rutter.snapshot --data /var/lib/rutter") +
 					"\n\nNo write waits for it. The file is checked, and has its name only when it is whole.",
 			},
 			{
 				Name: "inspect", Usage: "verify a snapshot, or a folder, and say what it holds", ArgsUsage: "FILE | --data FOLDER", Action: snapshotInspect,
-				Flags:       []cli.Flag{outputFlag(), data("the data `FOLDER` of a server that is stopped")},
-				Description: examples("rutter snapshot inspect rutter.snapshot", "rutter snapshot inspect --data /var/lib/rutter -o json"),
+				Flags:       []cli.Flag{term.OutputFlag(), data("the data `FOLDER` of a server that is stopped")},
+				Description: term.Examples("rutter snapshot inspect rutter.snapshot", "rutter snapshot inspect --data /var/lib/rutter -o json"),
 			},
 			{
 				Name: "restore", Usage: "make a data folder of a snapshot: a new cluster of this one server, which others join", ArgsUsage: "FILE", Action: snapshotRestore,
-				Flags: append(rebirthFlags(), outputFlag(), &cli.BoolFlag{Name: "dry-run", Usage: "verify everything, and leave nothing"}),
-				Description: examples(
+				Flags: append(rebirthFlags(), term.OutputFlag(), &cli.BoolFlag{Name: "dry-run", Usage: "verify everything, and leave nothing"}),
+				Description: term.Examples(
 					"rutter snapshot restore rutter.snapshot --data /var/lib/rutter --id s1 --raft 10.0.0.1:7421 --dry-run",
 					"rutter snapshot restore rutter.snapshot --data /var/lib/rutter --id s1 --raft 10.0.0.1:7421") +
 					"\n\nThe cluster gets a new identity: whoever followed the old one is told to begin anew.",
@@ -75,7 +76,7 @@ func rebirthFlags() []cli.Flag {
 func rebirthOf(c *cli.Context) (raftstore.Rebirth, error) {
 	for _, name := range []string{"data", "id"} {
 		if c.String(name) == "" {
-			return raftstore.Rebirth{}, usagef("--%s is missing: %s --help has examples", name, c.Command.HelpName)
+			return raftstore.Rebirth{}, term.Usagef("--%s is missing: %s --help has examples", name, c.Command.HelpName)
 		}
 	}
 	return raftstore.Rebirth{
@@ -87,7 +88,7 @@ func rebirthOf(c *cli.Context) (raftstore.Rebirth, error) {
 // oneFile returns the one argument, the name of a file.
 func oneFile(c *cli.Context) (string, error) {
 	if c.NArg() != 1 || c.Args().First() == "" {
-		return "", usagef("want one argument, %s", c.Command.ArgsUsage)
+		return "", term.Usagef("want one argument, %s", c.Command.ArgsUsage)
 	}
 	return c.Args().First(), nil
 }
@@ -113,7 +114,7 @@ func snapshotSave(c *cli.Context) error {
 		return err
 	}
 	if _, err := os.Stat(name); !errors.Is(err, fs.ErrNotExist) {
-		return usagef("%s is there already: give another name, or remove it", name)
+		return term.Usagef("%s is there already: give another name, or remove it", name)
 	}
 	part, err := os.CreateTemp(filepath.Dir(name), filepath.Base(name)+".*.part")
 	if err != nil {
@@ -132,7 +133,7 @@ func snapshotSave(c *cli.Context) error {
 	if err != nil {
 		return errors.Join(err, os.Remove(part.Name()))
 	}
-	return printOne(c, saved, func(w io.Writer) {
+	return term.PrintOne(c, saved, func(w io.Writer) {
 		fmt.Fprintf(w, "%s holds cluster %s up to seq %d, %s, verified\n", name, saved.Cluster, saved.Seq, size(saved.Bytes))
 	})
 }
@@ -146,7 +147,7 @@ func save(c *cli.Context, w io.Writer) (saved client.Snapshot, err error) {
 		warnWaiting(c, content)
 		return client.Snapshot{Server: dir, Cluster: content.Cluster, Seq: content.Head.Seq, Bytes: content.Bytes}, nil
 	}
-	api, err := newClient(c)
+	api, err := term.NewClient(c)
 	if err != nil {
 		return saved, err
 	}
@@ -173,7 +174,7 @@ func snapshotInspect(c *cli.Context) (err error) {
 	progress := progressTo(c.App.ErrWriter, "verified")
 	var content *raftstore.Content
 	if dir := c.String("data"); dir != "" {
-		if err := noArguments(c); err != nil {
+		if err := term.NoArguments(c); err != nil {
 			return err
 		}
 		content, err = raftstore.InspectFolder(dir, progress)
@@ -191,7 +192,7 @@ func snapshotInspect(c *cli.Context) (err error) {
 }
 
 func printContent(c *cli.Context, content *raftstore.Content) error {
-	return printOne(c, content, func(out io.Writer) {
+	return term.PrintOne(c, content, func(out io.Writer) {
 		w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 		fmt.Fprintf(w, "cluster\t%s\n", content.Cluster)
 		fmt.Fprintf(w, "head\t%d, chain %s, at %s\n", content.Head.Seq, content.Chain, content.Time)
@@ -227,7 +228,7 @@ func snapshotRestore(c *cli.Context) error {
 		return err
 	}
 	if c.String("raft") == "" {
-		return usagef("--raft is missing: give the peer address at which others will dial this server, as in --raft 10.0.0.1:7421")
+		return term.Usagef("--raft is missing: give the peer address at which others will dial this server, as in --raft 10.0.0.1:7421")
 	}
 	r.DryRun = c.Bool("dry-run")
 	content, err := raftstore.Restore(name, r)
@@ -246,8 +247,8 @@ func snapshotRestore(c *cli.Context) error {
 func recoverCommand() *cli.Command {
 	return &cli.Command{
 		Name: "recover", Usage: "offline: make a surviving server's folder a cluster of one, when the majority is lost for good", Action: clusterRecover,
-		Flags: append(rebirthFlags(), outputFlag(), &cli.BoolFlag{Name: "yes", Usage: "do it; without this it only says what it would do"}),
-		Description: examples(
+		Flags: append(rebirthFlags(), term.OutputFlag(), &cli.BoolFlag{Name: "yes", Usage: "do it; without this it only says what it would do"}),
+		Description: term.Examples(
 			"rutter cluster recover --data /var/lib/rutter --id s1          # says what it would do",
 			"rutter cluster recover --data /var/lib/rutter --id s1 --yes") +
 			"\n\nRun it on the survivor with the highest head (rutter snapshot inspect --data). What the lost\n" +
@@ -257,7 +258,7 @@ func recoverCommand() *cli.Command {
 }
 
 func clusterRecover(c *cli.Context) error {
-	if err := noArguments(c); err != nil {
+	if err := term.NoArguments(c); err != nil {
 		return err
 	}
 	r, err := rebirthOf(c)

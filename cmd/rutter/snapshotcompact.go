@@ -6,6 +6,7 @@ import (
 
 	"github.com/urfave/cli/v2"
 
+	"rutter/cmd/rutter/term"
 	"rutter/raftstore"
 )
 
@@ -13,23 +14,23 @@ import (
 func snapshotCompactCommand() *cli.Command {
 	return &cli.Command{
 		Name: "compact", Usage: "give the room that deleted entries left in a data folder's files back", Action: snapshotCompact,
-		Flags:       []cli.Flag{outputFlag(), &cli.StringFlag{Name: "data", Usage: "the data `FOLDER` of a server that is stopped"}},
-		Description: examples("systemctl stop rutter-server && rutter snapshot compact --data /var/lib/rutter && systemctl start rutter-server") + "\n\nEach file is copied, compared row by row, and put in the place of the old one; the copy needs room\nbeside it, for what is in use. Do one server after the other, so that the cluster goes on.",
+		Flags:       []cli.Flag{term.OutputFlag(), &cli.StringFlag{Name: "data", Usage: "the data `FOLDER` of a server that is stopped"}},
+		Description: term.Examples("systemctl stop rutter-server && rutter snapshot compact --data /var/lib/rutter && systemctl start rutter-server") + "\n\nEach file is copied, compared row by row, and put in the place of the old one; the copy needs room\nbeside it, for what is in use. Do one server after the other, so that the cluster goes on.",
 	}
 }
 
 func snapshotCompact(c *cli.Context) error {
-	if err := noArguments(c); err != nil {
+	if err := term.NoArguments(c); err != nil {
 		return err
 	}
 	if c.String("data") == "" {
-		return usagef("--data is missing: name the data folder of a server that is stopped")
+		return term.Usagef("--data is missing: name the data folder of a server that is stopped")
 	}
 	done, err := raftstore.CompactFolder(c.String("data"), progressTo(c.App.ErrWriter, "done"))
 	if err != nil {
 		return err
 	}
-	return printOne(c, done, func(w io.Writer) {
+	return term.PrintOne(c, done, func(w io.Writer) {
 		for _, f := range done {
 			fmt.Fprintf(w, "%s: %s, before %s\n", f.File, size(f.After), size(f.Before))
 		}

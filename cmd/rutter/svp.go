@@ -9,6 +9,7 @@ import (
 
 	"github.com/urfave/cli/v2"
 
+	"rutter/cmd/rutter/term"
 	"rutter/log"
 	"rutter/projections"
 	"rutter/varp"
@@ -18,10 +19,10 @@ import (
 func svpCommand() *cli.Command {
 	return &cli.Command{
 		Name: "svp", Usage: "look into the SVP of a fabric", Category: "Operating",
-		Description: examples("rutter svp snoop --upstream 10.0.0.1:1296", "rutter svp snoop --listen 127.0.0.1:2296 --upstream portolan.example:1296 | grep NOTFOUND"),
+		Description: term.Examples("rutter svp snoop --upstream 10.0.0.1:1296", "rutter svp snoop --listen 127.0.0.1:2296 --upstream portolan.example:1296 | grep NOTFOUND"),
 		Subcommands: []*cli.Command{{
 			Name: "snoop", Usage: "pass SVP connections on to a server, and print each request with its answer and its time", Action: svpSnoop,
-			Description: examples(
+			Description: term.Examples(
 				"Send a client to port 2296 in place of the server's, and watch:",
 				"  rutter svp snoop --listen 127.0.0.1:2296 --upstream 10.0.0.1:1296",
 				"  rutter lookup vl3 4385813 10.21.12.7 --svp 127.0.0.1:2296",
@@ -36,17 +37,17 @@ func svpCommand() *cli.Command {
 }
 
 func svpSnoop(c *cli.Context) error {
-	if err := noArguments(c); err != nil {
+	if err := term.NoArguments(c); err != nil {
 		return err
 	}
 	if c.String("listen") == "off" {
-		return usagef("--listen cannot be off: it is where clients connect to")
+		return term.Usagef("--listen cannot be off: it is where clients connect to")
 	}
 	if err := checkListen("listen", c.String("listen"), c.Bool("insecure")); err != nil {
 		return err
 	}
 	if _, _, err := net.SplitHostPort(c.String("upstream")); err != nil {
-		return usagef("--upstream %q: want HOST:PORT of an SVP server, as in 10.0.0.1:1296", c.String("upstream"))
+		return term.Usagef("--upstream %q: want HOST:PORT of an SVP server, as in 10.0.0.1:1296", c.String("upstream"))
 	}
 	snoop, err := varp.NewSnoop(varp.SnoopConfig{Upstream: c.String("upstream"), Out: c.App.Writer})
 	if err != nil {

@@ -20,10 +20,10 @@ import (
 
 // taskCommand is what compute nodes are asked to do.
 func taskCommand() *cli.Command {
-	flags := []cli.Flag{serversFlag(), outputFlag()}
+	flags := []cli.Flag{term.ServersFlag(), term.OutputFlag()}
 	return &cli.Command{
 		Name: "task", Usage: "what compute nodes are asked to do: start, list and wait for tasks", Category: "Inventory",
-		Description: examples(
+		Description: term.Examples(
 			"rutter task run 564d69b1-a178-4fbe-b36f-3f2b7fd7ed01 nop --wait",
 			"rutter task run 564d69b1-a178-4fbe-b36f-3f2b7fd7ed01 machine_boot uuid="+exampleVM+" --wait",
 			"rutter task list --status active",
@@ -38,21 +38,21 @@ func taskCommand() *cli.Command {
 						&cli.IntFlag{Name: "limit", Value: 100, Usage: "at most `N` of them, up to 1000"},
 					}, flags...,
 				),
-				Description: examples("rutter task list", "rutter task list --status failure -o json"),
+				Description: term.Examples("rutter task list", "rutter task list --status failure -o json"),
 			},
 			{
 				Name: "show", Usage: "show one task", ArgsUsage: "ID", Flags: flags, Action: taskShow,
-				Description: examples("rutter task show 0193508e-7b2a-7c3d-8e4f-a1b2c3d4e5f6"),
+				Description: term.Examples("rutter task show 0193508e-7b2a-7c3d-8e4f-a1b2c3d4e5f6"),
 			},
 			{
 				Name: "wait", Usage: "wait until a task has ended, on whichever server; a failure is one of this command", ArgsUsage: "ID", Action: taskWait,
 				Flags:       append([]cli.Flag{taskTimeoutFlag()}, flags...),
-				Description: examples("rutter task wait 0193508e-7b2a-7c3d-8e4f-a1b2c3d4e5f6 --timeout 5m"),
+				Description: term.Examples("rutter task wait 0193508e-7b2a-7c3d-8e4f-a1b2c3d4e5f6 --timeout 5m"),
 			},
 			{
 				Name: "run", Usage: "ask a compute node to do something", ArgsUsage: "CN TASK [NAME=VALUE ...]", Action: taskRun,
 				Flags: append([]cli.Flag{taskTimeoutFlag(), &cli.BoolFlag{Name: "wait", Usage: "until it has ended"}}, flags...),
-				Description: examples(
+				Description: term.Examples(
 					"rutter task run 564d69b1-a178-4fbe-b36f-3f2b7fd7ed01 sysinfo --wait",
 					"rutter task run 564d69b1-a178-4fbe-b36f-3f2b7fd7ed01 machine_update uuid="+exampleVM+" quota=20",
 					"rutter task run 564d69b1-a178-4fbe-b36f-3f2b7fd7ed01 command_execute 'script=uptime' --wait   # rutter agent --allow-execute",
@@ -72,7 +72,7 @@ const waitSlice = 3 * time.Second
 // theTask is the id that the command names.
 func theTask(c *cli.Context) (string, error) {
 	if c.NArg() != 1 {
-		return "", usagef("want the id of one task, as in: rutter task %s 0193508e-7b2a-7c3d-8e4f-a1b2c3d4e5f6", c.Command.Name)
+		return "", term.Usagef("want the id of one task, as in: rutter task %s 0193508e-7b2a-7c3d-8e4f-a1b2c3d4e5f6", c.Command.Name)
 	}
 	id, err := log.ParseUUID(c.Args().First())
 	if err != nil {
@@ -82,10 +82,10 @@ func theTask(c *cli.Context) (string, error) {
 }
 
 func taskList(c *cli.Context) error {
-	if err := noArguments(c); err != nil {
+	if err := term.NoArguments(c); err != nil {
 		return err
 	}
-	api, err := newClient(c)
+	api, err := term.NewClient(c)
 	if err != nil {
 		return err
 	}
@@ -103,7 +103,7 @@ func taskList(c *cli.Context) error {
 	if err := json.Unmarshal(raw, &list); err != nil {
 		return err
 	}
-	return printOne(c, list, func(out io.Writer) {
+	return term.PrintOne(c, list, func(out io.Writer) {
 		w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 		fmt.Fprintln(w, "ID\tTASK\tSTATUS\tCN\tMADE\tFAILURE")
 		for _, t := range list {
@@ -118,7 +118,7 @@ func taskShow(c *cli.Context) error {
 	if err != nil {
 		return err
 	}
-	api, err := newClient(c)
+	api, err := term.NewClient(c)
 	if err != nil {
 		return err
 	}
@@ -130,7 +130,7 @@ func taskShow(c *cli.Context) error {
 }
 
 func printTask(c *cli.Context, task client.Object) error {
-	return printOne(c, task, func(out io.Writer) {
+	return term.PrintOne(c, task, func(out io.Writer) {
 		w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 		for _, name := range []string{"id", "task", "status", "server_uuid", "via", "timestamp", "started", "finished", "deadline", "failure", "params", "result"} {
 			if value, ok := task[name]; ok {
@@ -146,7 +146,7 @@ func taskWait(c *cli.Context) error {
 	if err != nil {
 		return err
 	}
-	api, err := newClient(c)
+	api, err := term.NewClient(c)
 	if err != nil {
 		return err
 	}
@@ -184,7 +184,7 @@ func awaitTask(c *cli.Context, api *client.Client, id string) error {
 
 func taskRun(c *cli.Context) error {
 	if c.NArg() < 2 {
-		return usagef("want a compute node and a task, as in: rutter task run 564d69b1-a178-4fbe-b36f-3f2b7fd7ed01 nop")
+		return term.Usagef("want a compute node and a task, as in: rutter task run 564d69b1-a178-4fbe-b36f-3f2b7fd7ed01 nop")
 	}
 	cn, err := log.ParseUUID(c.Args().First())
 	if err != nil {
@@ -194,7 +194,7 @@ func taskRun(c *cli.Context) error {
 	for _, arg := range c.Args().Slice()[2:] {
 		name, value, ok := strings.Cut(arg, "=")
 		if !ok || name == "" {
-			return usagef("%q: want NAME=VALUE", arg)
+			return term.Usagef("%q: want NAME=VALUE", arg)
 		}
 		params[name] = vmFieldValue(name, value)
 		if name == "script" {
@@ -202,13 +202,13 @@ func taskRun(c *cli.Context) error {
 		}
 	}
 	if c.Duration("timeout") < time.Second {
-		return usagef("--timeout %s: want a second or more", c.Duration("timeout"))
+		return term.Usagef("--timeout %s: want a second or more", c.Duration("timeout"))
 	}
 	body, err := json.Marshal(map[string]any{"task": c.Args().Get(1), "params": params, "timeout": int(c.Duration("timeout") / time.Second)})
 	if err != nil {
 		return err
 	}
-	api, err := newClient(c)
+	api, err := term.NewClient(c)
 	if err != nil {
 		return err
 	}
@@ -219,5 +219,5 @@ func taskRun(c *cli.Context) error {
 	if c.Bool("wait") {
 		return awaitTask(c, api, text(made["id"]))
 	}
-	return printOne(c, made, func(w io.Writer) { fmt.Fprintln(w, text(made["id"])) })
+	return term.PrintOne(c, made, func(w io.Writer) { fmt.Fprintln(w, text(made["id"])) })
 }

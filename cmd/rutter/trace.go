@@ -13,6 +13,7 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"rutter/cmd/rutter/logcmd"
+	"rutter/cmd/rutter/term"
 	"rutter/log"
 	"rutter/projections"
 )
@@ -21,7 +22,7 @@ import (
 func traceCommand() *cli.Command {
 	return &cli.Command{
 		Name: "trace", Usage: "why one VM can, or cannot, reach another", ArgsUsage: "VM VM|IP", Category: "The log",
-		Description: examples(
+		Description: term.Examples(
 			"rutter trace web1 db1                         # by alias",
 			"rutter trace 90:b8:d0:10:02:00 10.21.12.8     # from a NIC to an address",
 			"rutter trace web1 10.21.12.8 -o json",
@@ -29,7 +30,7 @@ func traceCommand() *cli.Command {
 			"rutter trace web1 db1 --data /var/lib/rutter      # of a stopped server",
 		) + "\n\nIt looks at the NICs, networks, vnets, VLANs and MTUs of both, at the underlay between their compute nodes (CNs), at every entry that both kernels need, and whether each CN has programmed the seq that it follows from. It ends with 0 if they can reach each other, though through a gateway or with doubts, and with 1 if they cannot.",
 		Flags: []cli.Flag{
-			serversFlag(), logcmd.DataFlag(), outputFlag(),
+			term.ServersFlag(), logcmd.DataFlag(), term.OutputFlag(),
 			&cli.StringFlag{Name: "at", Usage: "as it was after the entry `SEQ|TIME`; what kernels had then is not known"},
 		},
 		Action: runTrace,
@@ -38,13 +39,13 @@ func traceCommand() *cli.Command {
 
 func runTrace(c *cli.Context) error {
 	if c.NArg() != 2 {
-		return usagef("want two arguments, %s: a VM is a UUID, an alias, or the MAC of its NIC", c.Command.ArgsUsage)
+		return term.Usagef("want two arguments, %s: a VM is a UUID, an alias, or the MAC of its NIC", c.Command.ArgsUsage)
 	}
 	t, err := traceOf(c, c.Args().Get(0), c.Args().Get(1))
 	if err != nil {
 		return err
 	}
-	if err := printOne(c, t, func(w io.Writer) { printTrace(w, &t) }); err != nil {
+	if err := term.PrintOne(c, t, func(w io.Writer) { printTrace(w, &t) }); err != nil {
 		return err
 	}
 	if t.Verdict == projections.Unreachable {
@@ -63,7 +64,7 @@ func traceOf(c *cli.Context, from, to string) (t projections.Trace, err error) {
 		t, err = at.Trace(c.Context, from, to)
 		return t, errors.Join(err, at.Close())
 	}
-	api, err := newClient(c)
+	api, err := term.NewClient(c)
 	if err != nil {
 		return t, err
 	}

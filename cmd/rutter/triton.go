@@ -19,6 +19,7 @@ import (
 	"rutter/api/auth/allow"
 	"rutter/api/auth/matrix"
 	"rutter/api/triton/napi"
+	"rutter/cmd/rutter/term"
 	"rutter/log"
 )
 
@@ -51,7 +52,7 @@ type tritonConfig struct {
 func tritonConfigOf(c *cli.Context) (cfg tritonConfig, err error) {
 	cfg = tritonConfig{Addresses: make(map[string]string), OverlayTag: c.String("overlay-tag")}
 	if cfg.Allow, err = allow.Parse(c.StringSlice("triton-allow")); err != nil {
-		return cfg, usagef("--triton-allow %w", err)
+		return cfg, term.Usagef("--triton-allow %w", err)
 	}
 	for _, name := range surfaceNames {
 		address := c.String(name)
@@ -60,10 +61,10 @@ func tritonConfigOf(c *cli.Context) (cfg tritonConfig, err error) {
 		}
 		host, _, err := net.SplitHostPort(address)
 		if err != nil {
-			return cfg, usagef("--%s %q: want HOST:PORT, as in 10.99.99.8:80, or off", name, address)
+			return cfg, term.Usagef("--%s %q: want HOST:PORT, as in 10.99.99.8:80, or off", name, address)
 		}
 		if !isLoopback(host) && cfg.Allow.Len() == 0 {
-			return cfg, usagef("--%s %s is for other machines, and nobody is let in: name them with --triton-allow CIDR=read or CIDR=write", name, address)
+			return cfg, term.Usagef("--%s %s is for other machines, and nobody is let in: name them with --triton-allow CIDR=read or CIDR=write", name, address)
 		}
 		cfg.Addresses[name] = address
 	}
@@ -72,7 +73,7 @@ func tritonConfigOf(c *cli.Context) (cfg tritonConfig, err error) {
 	}
 	if text := c.String("triton-admin"); text != "" {
 		if cfg.Admin, err = log.ParseUUID(text); err != nil {
-			return cfg, usagef("--triton-admin: %w", err)
+			return cfg, term.Usagef("--triton-admin: %w", err)
 		}
 	}
 	return cfg, nil

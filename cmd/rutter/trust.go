@@ -23,6 +23,7 @@ import (
 	"rutter/api/auth/matrix"
 	"rutter/api/auth/pki"
 	"rutter/api/auth/tlsgate"
+	"rutter/cmd/rutter/term"
 	"rutter/log"
 	"rutter/log/budget"
 	"rutter/projections"
@@ -144,7 +145,7 @@ func (t *serverTLS) checkKeys() error {
 			continue
 		}
 		if _, err := t.keys.read(path); errors.Is(err, pki.ErrPassphrase) {
-			return usagef("%w (or the server goes without them: rutter cert issue --without-keys)", err)
+			return term.Usagef("%w (or the server goes without them: rutter cert issue --without-keys)", err)
 		} else if err != nil {
 			return err
 		}

@@ -27,14 +27,14 @@ func usageError(c *cli.Context, err error, _ bool) error {
 		if like := cli.SuggestFlag(c.Command.Flags, m[1], false); like != "" && like != "--help" {
 			text += ". Did you mean " + like + "?"
 		}
-		return usagef("%s", text)
+		return term.Usagef("%s", text)
 	}
 	if m := noValue.FindStringSubmatch(err.Error()); m != nil {
-		return usagef("%s wants a value%s", dashed(m[1]), wantOf(c.Command.Flags, m[1]))
+		return term.Usagef("%s wants a value%s", dashed(m[1]), wantOf(c.Command.Flags, m[1]))
 	}
 	if m := badValue.FindStringSubmatch(err.Error()); m != nil {
 		if want := wantOf(c.Command.Flags, m[2]); want != "" {
-			return usagef("%s %s%s", dashed(m[2]), m[1], want)
+			return term.Usagef("%s %s%s", dashed(m[2]), m[1], want)
 		}
 	}
 	return term.UsageError{Err: err}
@@ -95,8 +95,8 @@ func required(c *cli.Command) {
 		case 0:
 			return action(c)
 		case 1:
-			return usagef("--%s is missing: %s --help has examples", missing[0], c.Command.HelpName)
+			return term.Usagef("--%s is missing: %s --help has examples", missing[0], c.Command.HelpName)
 		}
-		return usagef("--%s are missing: %s --help has examples", strings.Join(missing, ", --"), c.Command.HelpName)
+		return term.Usagef("--%s are missing: %s --help has examples", strings.Join(missing, ", --"), c.Command.HelpName)
 	}
 }

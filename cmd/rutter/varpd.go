@@ -30,7 +30,7 @@ import (
 func varpdCommand() *cli.Command {
 	return &cli.Command{
 		Name: "varpd", Usage: "resolve the neighbours of fabric links by SVP, in place of linux-cn-varpd", Category: "Daemons",
-		Description: examples(
+		Description: term.Examples(
 			"In place of linux-cn-varpd -a 10.0.0.1:",
 			"  rutter varpd -a 10.0.0.1",
 			"Two servers, and a name that may have many addresses:",
@@ -61,7 +61,7 @@ func varpdFlags() []cli.Flag {
 // varpdServers reads -a and -p.
 func varpdServers(named []string, port int) ([]string, error) {
 	if port < 1 || port > 65535 {
-		return nil, usagef("-p %d: want a port from 1 to 65535", port)
+		return nil, term.Usagef("-p %d: want a port from 1 to 65535", port)
 	}
 	var servers []string
 	for _, part := range strings.Split(strings.Join(named, ","), ",") {
@@ -74,18 +74,18 @@ func varpdServers(named []string, port int) ([]string, error) {
 			part = net.JoinHostPort(bare, strconv.Itoa(port))
 		}
 		if host, _, err := net.SplitHostPort(part); err != nil || host == "" {
-			return nil, usagef("-a %q: want an address or a name, with :PORT or without, as in 10.0.0.1 or [fd00::1]:1296", part)
+			return nil, term.Usagef("-a %q: want an address or a name, with :PORT or without, as in 10.0.0.1 or [fd00::1]:1296", part)
 		}
 		servers = append(servers, part)
 	}
 	if len(servers) == 0 {
-		return nil, usagef("-a is missing: name an SVP server, as in -a 10.0.0.1")
+		return nil, term.Usagef("-a is missing: name an SVP server, as in -a 10.0.0.1")
 	}
 	return servers, nil
 }
 
 func runVarpd(c *cli.Context) (err error) {
-	if err := noArguments(c); err != nil {
+	if err := term.NoArguments(c); err != nil {
 		return err
 	}
 	servers, err := varpdServers(c.StringSlice("address"), c.Int("port"))

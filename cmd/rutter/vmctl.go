@@ -32,7 +32,7 @@ const exampleVM = "5595d88c-6e4d-4bda-b58e-97dd02e30001"
 func vmCommand() *cli.Command {
 	return &cli.Command{
 		Name: "vm", Usage: "the VMs of this compute node: make, change, start, stop and list them", Category: "Compute node",
-		Description: examples(
+		Description: term.Examples(
 			"rutter vm create alias=web0 owner_uuid=930896af-bf8c-48d4-885c-6573a94b1853 max_physical_memory=256 \\",
 			"  'nics=[{\"network_uuid\":\"0e70de36-a40b-4ac0-9429-819f5ff82011\"}]' --start --wait=fabric",
 			"rutter vm list",
@@ -49,7 +49,7 @@ func vmActFlags(within time.Duration, more ...cli.Flag) []cli.Flag {
 	return append(append(more,
 		vminfoAddressFlag(),
 		agentAddressFlag(),
-		serversFlag(), outputFlag(),
+		term.ServersFlag(), term.OutputFlag(),
 		&cli.BoolFlag{Name: "human", Usage: "say it with its times"},
 		&cli.DurationFlag{Name: "timeout", Value: within, Usage: "`TIME` until the change must be visible"},
 		&cli.StringFlag{Name: "wait", EnvVars: []string{"RUTTER_WAIT"}, Value: waitHere, Usage: "return when the change is visible here, in the cluster's log, or in the fabric: `here, cluster or fabric`"},
@@ -69,15 +69,15 @@ func vmControlCommands() []*cli.Command {
 	return []*cli.Command{
 		{
 			Name: "start", Usage: "start a VM of this compute node; it is done when it is seen to run", ArgsUsage: "UUID", Flags: vmActFlags(vmSeenWithin, noNICs),
-			Action: vmControl(startVM), Description: examples("rutter vm start "+exampleVM, "rutter vm start "+exampleVM+" --wait=fabric --timeout 10s"),
+			Action: vmControl(startVM), Description: term.Examples("rutter vm start "+exampleVM, "rutter vm start "+exampleVM+" --wait=fabric --timeout 10s"),
 		},
 		{
 			Name: "stop", Usage: "stop a VM of this compute node; it is done when it is seen to be stopped", ArgsUsage: "UUID", Flags: vmActFlags(vmSeenWithin, force),
-			Action: vmControl(stopVM), Description: examples("rutter vm stop "+exampleVM, "rutter vm stop -F "+exampleVM),
+			Action: vmControl(stopVM), Description: term.Examples("rutter vm stop "+exampleVM, "rutter vm stop -F "+exampleVM),
 		},
 		{
 			Name: "reboot", Usage: "stop a VM of this compute node, then start it", ArgsUsage: "UUID", Flags: vmActFlags(vmSeenWithin, noNICs, force),
-			Action: vmControl(rebootVM), Description: examples("rutter vm reboot "+exampleVM, "rutter vm reboot -F "+exampleVM+" --wait=cluster"),
+			Action: vmControl(rebootVM), Description: term.Examples("rutter vm reboot "+exampleVM, "rutter vm reboot -F "+exampleVM+" --wait=cluster"),
 		},
 	}
 }
@@ -97,7 +97,7 @@ type vmAct struct {
 func vmControl(act func(context.Context, *vmAct) (done string, err error)) cli.ActionFunc {
 	return func(c *cli.Context) error {
 		if c.NArg() != 1 {
-			return usagef("want the UUID of one VM, as in: rutter vm %s %s", c.Command.Name, exampleVM)
+			return term.Usagef("want the UUID of one VM, as in: rutter vm %s %s", c.Command.Name, exampleVM)
 		}
 		id, err := log.ParseUUID(c.Args().First())
 		if err != nil {
@@ -127,7 +127,7 @@ func runVMAct(c *cli.Context, id log.UUID, act func(context.Context, *vmAct) (do
 	if err != nil {
 		return fmt.Errorf("VM %s %s; but: %w", id, done, err)
 	}
-	return printOne(c, result, func(w io.Writer) { a.print(w, done, result) })
+	return term.PrintOne(c, result, func(w io.Writer) { a.print(w, done, result) })
 }
 
 // print tells what was done; with --human how long each step took.

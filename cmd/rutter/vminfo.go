@@ -16,6 +16,7 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"rutter/agent/vminfo"
+	"rutter/cmd/rutter/term"
 )
 
 // vminfoAddressFlag is where a vminfod answers.
@@ -38,31 +39,31 @@ func vminfoCommand() *cli.Command {
 	full := &cli.BoolFlag{Name: "full", Aliases: []string{"f"}, Usage: "everything: of events the whole date and UUID, of the status also the last scans"}
 	return &cli.Command{
 		Name: "vminfo", Usage: "the VMs of this compute node, and what happens to them", Category: "Compute node",
-		Description: examples("rutter vminfo vms --human", "rutter vminfo events", "rutter vminfo events -jr 5595d88c-6e4d-4bda-b58e-97dd02e30001"),
+		Description: term.Examples("rutter vminfo vms --human", "rutter vminfo events", "rutter vminfo events -jr 5595d88c-6e4d-4bda-b58e-97dd02e30001"),
 		Subcommands: []*cli.Command{
 			{
 				Name: "ping", Usage: "whether a vminfod answers", Flags: vminfoFlags(), Action: vminfoGet("/ping", func(w io.Writer, _ []byte) error {
 					_, err := fmt.Fprintln(w, "pong")
 					return err
 				}),
-				Description: examples("rutter vminfo ping", "rutter vminfo ping -j"),
+				Description: term.Examples("rutter vminfo ping", "rutter vminfo ping -j"),
 			},
 			{
 				Name: "status", Usage: "what the vminfod says of itself", Flags: vminfoFlags(full), Action: vminfoStatus,
-				Description: examples("rutter vminfo status", "rutter vminfo status -jf"),
+				Description: term.Examples("rutter vminfo status", "rutter vminfo status -jf"),
 			},
 			{
 				Name: "vms", Usage: "every VM", Flags: vminfoFlags(), Action: vminfoGet("/vms", writeVMTable),
-				Description: examples("rutter vminfo vms --human", "rutter vminfo vms -j"),
+				Description: term.Examples("rutter vminfo vms --human", "rutter vminfo vms -j"),
 			},
 			{
 				Name: "vm", Usage: "one VM", ArgsUsage: "UUID", Flags: vminfoFlags(), Action: vminfoVM,
-				Description: examples("rutter vminfo vm 5595d88c-6e4d-4bda-b58e-97dd02e30001"),
+				Description: term.Examples("rutter vminfo vm 5595d88c-6e4d-4bda-b58e-97dd02e30001"),
 			},
 			{
 				Name: "events", Usage: "what happens to VMs, until it is interrupted", ArgsUsage: "[UUID]", Action: vminfoEvents,
 				Flags:       vminfoFlags(full, &cli.BoolFlag{Name: "ready", Aliases: []string{"r"}, Usage: "show also that the stream is ready"}),
-				Description: examples("rutter vminfo events", "rutter vminfo events --human", "rutter vminfo events -j 5595d88c-6e4d-4bda-b58e-97dd02e30001"),
+				Description: term.Examples("rutter vminfo events", "rutter vminfo events --human", "rutter vminfo events -j 5595d88c-6e4d-4bda-b58e-97dd02e30001"),
 			},
 			vminfoServeCommand(),
 		},
@@ -85,7 +86,7 @@ func vminfoError(c *cli.Context, err error) error {
 // it is, else indented.
 func vminfoGet(path string, human func(io.Writer, []byte) error) cli.ActionFunc {
 	return func(c *cli.Context) error {
-		if err := noArguments(c); err != nil {
+		if err := term.NoArguments(c); err != nil {
 			return err
 		}
 		text, err := vminfoClient(c).Get(c.Context, path)
@@ -114,7 +115,7 @@ func writeJSONText(c *cli.Context, text []byte) error {
 
 func vminfoVM(c *cli.Context) error {
 	if c.NArg() != 1 {
-		return usagef("want the UUID of one VM, as in: rutter vminfo vm 5595d88c-6e4d-4bda-b58e-97dd02e30001")
+		return term.Usagef("want the UUID of one VM, as in: rutter vminfo vm 5595d88c-6e4d-4bda-b58e-97dd02e30001")
 	}
 	text, err := vminfoClient(c).VM(c.Context, c.Args().First())
 	if err != nil {
@@ -147,7 +148,7 @@ func writeVMTable(out io.Writer, answer []byte) error {
 }
 
 func vminfoStatus(c *cli.Context) error {
-	if err := noArguments(c); err != nil {
+	if err := term.NoArguments(c); err != nil {
 		return err
 	}
 	path := "/status"
@@ -180,7 +181,7 @@ func vminfoStatus(c *cli.Context) error {
 // which dates and UUIDs are whole and what is not there is null.
 func vminfoEvents(c *cli.Context) error {
 	if c.NArg() > 1 {
-		return usagef("want at most one UUID; without one, the events of all VMs are shown")
+		return term.Usagef("want at most one UUID; without one, the events of all VMs are shown")
 	}
 	asked := vminfoClient(c)
 	only := c.Args().First()
@@ -319,9 +320,9 @@ func vminfoServeCommand() *cli.Command {
 		Name: "serve", Usage: "serve the VMs of this compute node without an agent",
 		Flags: append(append(daemonFlags(), vminfodFlags()...),
 			&cli.StringFlag{Name: "netns", EnvVars: []string{"RUTTER_NETNS"}, Value: "/run/netns", Usage: "`FOLDER` of named network namespaces, as ip-netns(8) keeps it"}),
-		Description: examples("rutter vminfo serve --manifests /etc/rutter/vms", "rutter vminfo serve --follow-vminfod 10.0.0.9:9090 --vminfod 127.0.0.1:9091"),
+		Description: term.Examples("rutter vminfo serve --manifests /etc/rutter/vms", "rutter vminfo serve --follow-vminfod 10.0.0.9:9090 --vminfod 127.0.0.1:9091"),
 		Action: func(c *cli.Context) error {
-			if err := noArguments(c); err != nil {
+			if err := term.NoArguments(c); err != nil {
 				return err
 			}
 			if err := checkListen("vminfod", c.String("vminfod"), c.Bool("insecure")); err != nil {
@@ -336,7 +337,7 @@ func vminfoServeCommand() *cli.Command {
 				return err
 			}
 			if service == nil {
-				return usagef("--manifests off without --follow-vminfod: there would be no VMs to serve")
+				return term.Usagef("--manifests off without --follow-vminfod: there would be no VMs to serve")
 			}
 			return runVMInfo(c.Context, service, c.String("vminfod"))
 		},

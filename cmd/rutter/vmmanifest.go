@@ -27,7 +27,7 @@ func vmManifestCommands() []*cli.Command {
 				&cli.BoolFlag{Name: "start", Usage: "and start it"},
 				&cli.StringFlag{Name: "cn", EnvVars: []string{"RUTTER_CN"}, Usage: "`UUID` of this compute node; its agent knows it"}),
 			Action: vmCreate,
-			Description: examples(
+			Description: term.Examples(
 				"rutter vm create alias=web0 owner_uuid=930896af-bf8c-48d4-885c-6573a94b1853 quota=10",
 				"rutter vm create -f web0.json --start --wait=fabric",
 				`rutter vm create alias=web1 owner_uuid=930896af-bf8c-48d4-885c-6573a94b1853 'init=["/usr/sbin/httpd","-f"]'`,
@@ -36,12 +36,12 @@ func vmManifestCommands() []*cli.Command {
 		{
 			Name: "update", Usage: "change fields of a VM's manifest; null takes a field away", ArgsUsage: "UUID FIELD=VALUE ... | UUID -f FILE",
 			Flags: vmActFlags(vmSeenWithin, fileFlag()), Action: vmUpdate,
-			Description: examples("rutter vm update "+exampleVM+" quota=20 alias=web7", "rutter vm update "+exampleVM+" max_physical_memory=512 --wait=cluster"),
+			Description: term.Examples("rutter vm update "+exampleVM+" quota=20 alias=web7", "rutter vm update "+exampleVM+" max_physical_memory=512 --wait=cluster"),
 		},
 		{
 			Name: "delete", Usage: "stop a VM by force and remove its manifest; what it has in the log goes as well", ArgsUsage: "UUID",
 			Flags: vmActFlags(vmSeenWithin), Action: vmControl(deleteVM),
-			Description: examples("rutter vm delete "+exampleVM, "rutter vm delete "+exampleVM+" --wait=fabric"),
+			Description: term.Examples("rutter vm delete "+exampleVM, "rutter vm delete "+exampleVM+" --wait=fabric"),
 		},
 	}
 }
@@ -54,28 +54,28 @@ func vmFields(c *cli.Context, args []string) (vminfo.Value, error) {
 	var v vminfo.Value
 	if name := c.String("file"); name != "" {
 		if len(args) > 0 {
-			return v, usagef("--file and FIELD=VALUE exclude each other")
+			return v, term.Usagef("--file and FIELD=VALUE exclude each other")
 		}
 		b, err := readInput(c.Context, name)
 		if err != nil {
 			return v, err
 		}
 		if v, err = vminfo.ParseValue(b); err != nil || !v.IsObject() {
-			return v, usagef("%s: want a JSON object of fields (%w)", name, err)
+			return v, term.Usagef("%s: want a JSON object of fields (%w)", name, err)
 		}
 	} else {
 		v, _ = vminfo.ParseValue([]byte("{}")) // it is JSON
 		for _, arg := range args {
 			name, value, ok := strings.Cut(arg, "=")
 			if !ok || name == "" {
-				return v, usagef("%q: want FIELD=VALUE", arg)
+				return v, term.Usagef("%q: want FIELD=VALUE", arg)
 			}
 			v = v.With(name, vmFieldValue(name, value))
 		}
 	}
 	for _, name := range factFields {
 		if _, ok := v.Get(name); ok {
-			return v, usagef("%s is what the system says of a VM: leave it out", name)
+			return v, term.Usagef("%s is what the system says of a VM: leave it out", name)
 		}
 	}
 	return v, nil
@@ -101,11 +101,11 @@ func vmCreate(c *cli.Context) error {
 	id := log.UUID(uuid.New())
 	if text := stringOf(fields, "uuid"); text != "" {
 		if id, err = log.ParseUUID(text); err != nil {
-			return usagef("uuid: %w", err)
+			return term.Usagef("uuid: %w", err)
 		}
 	}
 	if owner, err := log.ParseUUID(stringOf(fields, "owner_uuid")); err != nil || owner.IsZero() {
-		return usagef("owner_uuid is missing: give the UUID of the VM's owner, without which the log does not take it (%w)", err)
+		return term.Usagef("owner_uuid is missing: give the UUID of the VM's owner, without which the log does not take it (%w)", err)
 	}
 	fields = fields.With("uuid", vminfo.StringValue(id.String()))
 	return runVMAct(c, id, func(ctx context.Context, a *vmAct) (string, error) {
@@ -172,7 +172,7 @@ func (a *vmAct) provision(ctx context.Context, fields vminfo.Value) (vminfo.Valu
 		}
 		at++
 	}
-	api, err := newClient(a.c)
+	api, err := term.NewClient(a.c)
 	if err != nil {
 		return fields, err
 	}
@@ -238,7 +238,7 @@ func prefixOf(ctx context.Context, api *client.Client, network string) string {
 func (a *vmAct) cn(ctx context.Context) (cn log.UUID, err error) {
 	if given := a.c.String("cn"); given != "" {
 		if cn, err = log.ParseUUID(given); err != nil {
-			return cn, usagef("--cn: %w", err)
+			return cn, term.Usagef("--cn: %w", err)
 		}
 		return cn, nil
 	}
@@ -253,7 +253,7 @@ func (a *vmAct) cn(ctx context.Context) (cn log.UUID, err error) {
 
 func vmUpdate(c *cli.Context) error {
 	if c.NArg() < 1 {
-		return usagef("want the UUID of one VM and FIELD=VALUE, as in: rutter vm update %s quota=20", exampleVM)
+		return term.Usagef("want the UUID of one VM and FIELD=VALUE, as in: rutter vm update %s quota=20", exampleVM)
 	}
 	id, err := log.ParseUUID(c.Args().First())
 	if err != nil {
@@ -264,10 +264,10 @@ func vmUpdate(c *cli.Context) error {
 		return err
 	}
 	if len(fields.Keys()) == 0 {
-		return usagef("no fields: give FIELD=VALUE, or --file with JSON")
+		return term.Usagef("no fields: give FIELD=VALUE, or --file with JSON")
 	}
 	if _, ok := fields.Get("uuid"); ok {
-		return usagef("uuid: a VM keeps its UUID")
+		return term.Usagef("uuid: a VM keeps its UUID")
 	}
 	return runVMAct(c, id, func(ctx context.Context, a *vmAct) (string, error) {
 		v, err := a.runner.Manifest(id)
@@ -304,7 +304,7 @@ func hasFields(vm, fields vminfo.Value) bool {
 }
 
 func deleteVM(ctx context.Context, a *vmAct) (string, error) {
-	api, err := newClient(a.c)
+	api, err := term.NewClient(a.c)
 	if err != nil {
 		return "", err
 	}

@@ -21,6 +21,7 @@ import (
 	"rutter/agent/vminfo"
 	"rutter/agent/vmlink"
 	"rutter/api/client"
+	"rutter/cmd/rutter/term"
 	"rutter/log"
 )
 
@@ -54,7 +55,7 @@ func newVMNode(c *cli.Context, cn log.UUID, data string, api *client.Client, fou
 		}
 		switch err := runner.CheckCgroup(); {
 		case err != nil && c.IsSet("vm-cgroup"):
-			return nil, usagef("--vm-cgroup: %w", err)
+			return nil, term.Usagef("--vm-cgroup: %w", err)
 		case err != nil:
 			logger.Warn("no VM can be started by this agent", "error", err)
 		}

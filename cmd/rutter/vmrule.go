@@ -8,6 +8,7 @@ import (
 	"rutter/agent/vminfo"
 	"rutter/api/client"
 	"rutter/api/triton/vmapi"
+	"rutter/cmd/rutter/term"
 	"rutter/log"
 	"rutter/log/vmrule"
 )
@@ -90,7 +91,7 @@ func (a *vmAct) tellLog(ctx context.Context, ops []log.Op) error {
 	if len(ops) == 0 {
 		return nil
 	}
-	api, err := newClient(a.c)
+	api, err := term.NewClient(a.c)
 	if err != nil {
 		return err
 	}

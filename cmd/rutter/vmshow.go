@@ -18,26 +18,26 @@ import (
 
 // vmShowCommands show VMs: those of this compute node, and those of all.
 func vmShowCommands() []*cli.Command {
-	flags := []cli.Flag{vminfoAddressFlag(), outputFlag(), &cli.BoolFlag{Name: "human", Usage: "print what reads well"}}
+	flags := []cli.Flag{vminfoAddressFlag(), term.OutputFlag(), &cli.BoolFlag{Name: "human", Usage: "print what reads well"}}
 	return []*cli.Command{
 		{
 			Name: "list", Usage: "the VMs of this compute node; FIELD=VALUE selects", ArgsUsage: "[FIELD=VALUE ...]", Flags: flags, Action: vmList,
-			Description: examples("rutter vm list", "rutter vm list state=running", "rutter vm list -o json"),
+			Description: term.Examples("rutter vm list", "rutter vm list state=running", "rutter vm list -o json"),
 		},
 		{
 			Name: "get", Usage: "one VM of this compute node, with all its fields", ArgsUsage: "UUID", Flags: flags, Action: vmGet,
-			Description: examples("rutter vm get "+exampleVM, "rutter vm get "+exampleVM+" --human"),
+			Description: term.Examples("rutter vm get "+exampleVM, "rutter vm get "+exampleVM+" --human"),
 		},
 		{
 			Name: "lookup", Usage: "the UUIDs of the VMs, of all compute nodes, that have these fields; a value that begins with ~ is a pattern in which * is anything", ArgsUsage: "[FIELD=VALUE ...]",
 			Flags: []cli.Flag{
-				serversFlag(), outputFlag(),
+				term.ServersFlag(), term.OutputFlag(),
 				&cli.BoolFlag{Name: "json", Aliases: []string{"j"}, Usage: "whole VMs, as JSON"},
 				&cli.BoolFlag{Name: "human", Usage: "a table"},
 				&cli.BoolFlag{Name: "unique", Aliases: []string{"1"}, Usage: "fail unless it is exactly one"},
 			},
 			Action:      vmLookup,
-			Description: examples("rutter vm lookup state=running", "rutter vm lookup -1 alias=web0", "rutter vm lookup 'alias=~web*' --human"),
+			Description: term.Examples("rutter vm lookup state=running", "rutter vm lookup -1 alias=web0", "rutter vm lookup 'alias=~web*' --human"),
 		},
 	}
 }
@@ -103,7 +103,7 @@ func like(text, pattern string) bool {
 
 func vmGet(c *cli.Context) error {
 	if c.NArg() != 1 {
-		return usagef("want the UUID of one VM, as in: rutter vm get %s", exampleVM)
+		return term.Usagef("want the UUID of one VM, as in: rutter vm get %s", exampleVM)
 	}
 	raw, err := vminfoClient(c).VM(c.Context, c.Args().First())
 	if err != nil {
@@ -124,13 +124,13 @@ func vmLookup(c *cli.Context) error {
 	exact := url.Values{}
 	for name, values := range query {
 		if !slices.Contains(known, name) {
-			return usagef("%s is no field of a VM in the log: they are %s", name, strings.Join(known, ", "))
+			return term.Usagef("%s is no field of a VM in the log: they are %s", name, strings.Join(known, ", "))
 		}
 		if len(values) == 1 && !strings.HasPrefix(values[0], "~") && slices.Contains([]string{"state", "owner_uuid", "server_uuid"}, name) {
 			exact[name] = values // the server selects by these
 		}
 	}
-	api, err := newClient(c)
+	api, err := term.NewClient(c)
 	if err != nil {
 		return err
 	}
@@ -167,8 +167,8 @@ func writeJSONLines(w io.Writer, list []client.Object) error {
 func vmmCommand() *cli.Command {
 	cmd := objectCommand("vmm", "vmms", "VMMs: running incarnations of VMs", log.KindVMM, vmmColumns)
 	o := objects{path: "/vmms", kind: log.KindVMM, columns: vmmColumns}
-	flags := []cli.Flag{serversFlag(), outputFlag()}
-	cmd.Description = examples(
+	flags := []cli.Flag{term.ServersFlag(), term.OutputFlag()}
+	cmd.Description = term.Examples(
 		"rutter vmm list state=failed",
 		"rutter vmm show "+exampleVM,
 		"rutter vmm history "+exampleVM,
@@ -176,11 +176,11 @@ func vmmCommand() *cli.Command {
 	cmd.Subcommands = append(cmd.Subcommands,
 		&cli.Command{
 			Name: "show", Usage: "one VMM: its VM, compute node, state, and why it failed", ArgsUsage: "ID", Flags: flags,
-			Action: func(c *cli.Context) error { return vmmShow(c, o) }, Description: examples("rutter vmm show " + exampleVM),
+			Action: func(c *cli.Context) error { return vmmShow(c, o) }, Description: term.Examples("rutter vmm show " + exampleVM),
 		},
 		&cli.Command{
 			Name: "history", Usage: "every state that the log has had of a VMM", ArgsUsage: "ID", Flags: flags,
-			Action: vmmHistory, Description: examples("rutter vmm history "+exampleVM, "rutter vmm history "+exampleVM+" -o ndjson"),
+			Action: vmmHistory, Description: term.Examples("rutter vmm history "+exampleVM, "rutter vmm history "+exampleVM+" -o ndjson"),
 		})
 	return cmd
 }
@@ -190,7 +190,7 @@ func vmmShow(c *cli.Context, o objects) error {
 	if err != nil {
 		return err
 	}
-	return printOne(c, vmm, func(w io.Writer) {
+	return term.PrintOne(c, vmm, func(w io.Writer) {
 		for _, line := range [][2]string{{"id", "id"}, {"VM", "instance_id"}, {"compute node", "sled_id"}, {"state", "state"}, {"generation", "gen"}, {"since", "time_updated"}, {"reason", "reason"}} {
 			if value := text(vmm[line[1]]); value != "-" {
 				fmt.Fprintf(w, "%-13s %s\n", line[0], value)
@@ -202,13 +202,13 @@ func vmmShow(c *cli.Context, o objects) error {
 // vmmHistory prints the log's entries of one VMM.
 func vmmHistory(c *cli.Context) error {
 	if c.NArg() != 1 {
-		return usagef("want the id of one VMM, as in: rutter vmm history %s", exampleVM)
+		return term.Usagef("want the id of one VMM, as in: rutter vmm history %s", exampleVM)
 	}
 	id, err := log.ParseUUID(c.Args().First())
 	if err != nil {
 		return term.UsageError{Err: err}
 	}
-	api, err := newClient(c)
+	api, err := term.NewClient(c)
 	if err != nil {
 		return err
 	}

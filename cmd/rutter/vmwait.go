@@ -13,6 +13,7 @@ import (
 	"rutter/agent/vminfo"
 	"rutter/agent/vmlink"
 	"rutter/api/client"
+	"rutter/cmd/rutter/term"
 	"rutter/log"
 )
 
@@ -28,7 +29,7 @@ func checkWait(c *cli.Context) error {
 	case waitHere, waitCluster, waitFabric:
 		return nil
 	}
-	return usagef("--wait %q: want here, cluster or fabric", c.String("wait"))
+	return term.Usagef("--wait %q: want here, cluster or fabric", c.String("wait"))
 }
 
 // vmResult is what a command on a VM did, for programs.
@@ -48,7 +49,7 @@ func (a *vmAct) wait(ctx context.Context) (vmResult, error) {
 	if a.c.String("wait") == waitHere {
 		return r, nil
 	}
-	api, err := newClient(a.c)
+	api, err := term.NewClient(a.c)
 	if err != nil {
 		return r, err
 	}

@@ -11,6 +11,7 @@ import (
 
 	"rutter/api/client"
 	"rutter/api/liveness"
+	"rutter/cmd/rutter/term"
 	"rutter/log"
 )
 
@@ -20,13 +21,13 @@ const exitMissing = exitFailed
 func waitCommand() *cli.Command {
 	return &cli.Command{
 		Name: "wait", Usage: "wait until every compute node that is concerned has a change in its kernel", Category: "The log",
-		Description: examples(
+		Description: term.Examples(
 			"rutter wait --seq 1042 --timeout 5s            # whom the change of entry 1042 concerns",
 			"rutter wait --seq 1042 --scope vnet:4385813    # whoever is on that vnet",
 			"rutter wait                                    # everybody, up to the head of now",
 		) + "\n\nIt ends with 0 when all are there; at the deadline it names who is missing, how far they are and why, and ends with 1.",
 		Flags: []cli.Flag{
-			serversFlag(), outputFlag(),
+			term.ServersFlag(), term.OutputFlag(),
 			&cli.StringFlag{Name: "seq", Usage: "`SEQ` that they must have programmed, or a cursor, which is refused if it is of another log than the servers'; the head, if not given"},
 			&cli.StringSliceFlag{Name: "scope", Usage: "all, vnet:N, cn:UUID or network:UUID: `SCOPE` whose compute nodes are meant; those of the whole change that SEQ is of, if not given, and all without SEQ"},
 			&cli.DurationFlag{Name: "timeout", Value: 10 * time.Second, Usage: "give up after this `TIME`"},
@@ -49,9 +50,9 @@ func awaitOf(c *cli.Context) (time.Duration, error) {
 	case what == "":
 		return 0, nil
 	case what != "fabric":
-		return 0, usagef("--wait %q: want fabric, or leave it out", what)
+		return 0, term.Usagef("--wait %q: want fabric, or leave it out", what)
 	case timeout < time.Millisecond || timeout > liveness.MaxTimeout:
-		return 0, usagef("--timeout %v: want 1ms to %v", timeout, liveness.MaxTimeout)
+		return 0, term.Usagef("--timeout %v: want 1ms to %v", timeout, liveness.MaxTimeout)
 	default:
 		return timeout.Round(time.Millisecond), nil
 	}
@@ -70,7 +71,7 @@ func pending(c *cli.Context, err error) error {
 }
 
 func runWait(c *cli.Context) error {
-	if err := noArguments(c); err != nil {
+	if err := term.NoArguments(c); err != nil {
 		return err
 	}
 	q := client.Barrier{Timeout: c.Duration("timeout")}
@@ -78,18 +79,18 @@ func runWait(c *cli.Context) error {
 		var err error
 		if q.Cursor, err = log.ParseCursor(text); err != nil {
 			if q.Seq, err = log.ParseSeq(text); err != nil {
-				return usagef("--seq %q: want a seq, or a cursor as a server printed it", text)
+				return term.Usagef("--seq %q: want a seq, or a cursor as a server printed it", text)
 			}
 		}
 	}
 	for _, text := range c.StringSlice("scope") {
 		scope, err := log.ParseScope(text)
 		if err != nil {
-			return usagef("--scope: %w", err)
+			return term.Usagef("--scope: %w", err)
 		}
 		q.Scopes = append(q.Scopes, scope)
 	}
-	api, err := newClient(c)
+	api, err := term.NewClient(c)
 	if err != nil {
 		return err
 	}
@@ -97,7 +98,7 @@ func runWait(c *cli.Context) error {
 	if err != nil {
 		return err
 	}
-	if err := printOne(c, v, func(w io.Writer) { printVerdict(w, v) }); err != nil {
+	if err := term.PrintOne(c, v, func(w io.Writer) { printVerdict(w, v) }); err != nil {
 		return err
 	}
 	if v.Done {

@@ -24,6 +24,7 @@ import (
 	"rutter/api/triton/netreport"
 	"rutter/api/triton/vmapi"
 	"rutter/api/vmm"
+	"rutter/cmd/rutter/term"
 	"rutter/log"
 	"rutter/log/budget"
 	"rutter/projections"
@@ -35,7 +36,7 @@ import (
 func newLogger(w io.Writer, level string) (*slog.Logger, error) {
 	var l slog.Level
 	if err := l.UnmarshalText([]byte(level)); err != nil {
-		return nil, usagef("--log-level %q: want debug, info, warn or error", level)
+		return nil, term.Usagef("--log-level %q: want debug, info, warn or error", level)
 	}
 	return slog.New(slog.NewTextHandler(w, &slog.HandlerOptions{Level: l})), nil
 }

@@ -107,7 +107,7 @@ func listCommand() *cli.Command {
 	return &cli.Command{
 		Name: "list", Usage: "the certificates that the cluster knows of",
 		Description: term.Examples("rutter cert list", "rutter cert list -o ndjson") + "\n\nServers tell of their own, and of those that they issue. What rutter cert issue made is in it if it was told\nwhich cluster it is for (-s), or after rutter cert record.",
-		Flags:       []cli.Flag{term.ServersFlag(), term.OutputFlag("table", "json", "ndjson")},
+		Flags:       []cli.Flag{term.ServersFlag(), term.OutputFlag()},
 		Action: func(c *cli.Context) error {
 			d, err := newDesk(c)
 			if err != nil {
@@ -208,7 +208,7 @@ func TokenCommand() *cli.Command {
 			{
 				Name: "create", Usage: "make a token, and print it: it is kept nowhere", Action: createToken,
 				Flags: []cli.Flag{
-					term.ServersFlag(), term.OutputFlag("table", "json", "ndjson"),
+					term.ServersFlag(), term.OutputFlag(),
 					&cli.StringFlag{Name: "cn", Required: true, Usage: "`UUID` of the compute node"},
 					&cli.DurationFlag{Name: "ttl", Value: 10 * time.Minute, Usage: "`TIME` in which it can be used"},
 				},
@@ -216,7 +216,7 @@ func TokenCommand() *cli.Command {
 			},
 			{
 				Name: "list", Usage: "the tokens that there are, and who used them", Action: listTokens,
-				Flags:       []cli.Flag{term.ServersFlag(), term.OutputFlag("table", "json", "ndjson")},
+				Flags:       []cli.Flag{term.ServersFlag(), term.OutputFlag()},
 				Description: term.Examples("rutter token list"),
 			},
 			{

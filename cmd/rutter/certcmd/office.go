@@ -158,7 +158,7 @@ func showCommand() *cli.Command {
 	return &cli.Command{
 		Name: "show", Usage: "what stands in certificates", ArgsUsage: "FILE|FOLDER …",
 		Description: term.Examples("rutter cert show ./pki", "rutter cert show ~/.rutter-tls/tls.crt -o json"),
-		Flags:       []cli.Flag{term.OutputFlag("table", "json", "ndjson")},
+		Flags:       []cli.Flag{term.OutputFlag()},
 		Action:      show,
 	}
 }

@@ -30,7 +30,7 @@ func Command() *cli.Command {
 			Flags: []cli.Flag{
 				&cli.BoolFlag{Name: "dry-run", Aliases: []string{"n"}, Usage: "say what would be done, and do nothing"},
 				&cli.BoolFlag{Name: "all", Usage: "show every step and every problem, not only the first of each sort"},
-				term.ServersFlag(), term.OutputFlag("table", "json", "ndjson"),
+				term.ServersFlag(), term.OutputFlag(),
 			},
 		}},
 	}

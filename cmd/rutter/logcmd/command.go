@@ -106,7 +106,7 @@ func blameCommand() *cli.Command {
 	return &cli.Command{
 		Name: "blame", Usage: "which change set each field of an object, and who asked for it", ArgsUsage: "KIND ID", Action: blame,
 		Flags: []cli.Flag{
-			term.ServersFlag(), dataFlag(), term.OutputFlag("table", "json", "ndjson"),
+			term.ServersFlag(), dataFlag(), term.OutputFlag(),
 			&cli.StringFlag{Name: "network", Usage: "of an address: only on the network with this `UUID`"},
 		},
 		Description: term.Examples("rutter log blame nic 90:b8:d0:10:02:00", "rutter log blame network 0e70de36-a40b-4ac0-9429-819f5ff82011",
@@ -118,7 +118,7 @@ func blameCommand() *cli.Command {
 func statsCommand() *cli.Command {
 	return &cli.Command{
 		Name: "stats", Usage: "count entries by kind, action, actor and CN, and how fast they came", Action: stats,
-		Flags:       append([]cli.Flag{term.ServersFlag(), dataFlag(), term.OutputFlag("table", "json", "ndjson"), fromFlag()}, filterFlags()...),
+		Flags:       append([]cli.Flag{term.ServersFlag(), dataFlag(), term.OutputFlag(), fromFlag()}, filterFlags()...),
 		Description: term.Examples("rutter log stats", "rutter log stats --from 24h --kind nic", "rutter log stats --data /var/lib/rutter -o json"),
 	}
 }

@@ -60,8 +60,11 @@ func NewClient(c *cli.Context) (*client.Client, error) {
 }
 
 // OutputFlag is -o of a command that prints data in one of formats, the first
-// of which is the default.
+// of which is the default. Without formats they are table, json and ndjson.
 func OutputFlag(formats ...string) cli.Flag {
+	if len(formats) == 0 {
+		formats = []string{"table", "json", "ndjson"}
+	}
 	last := len(formats) - 1
 	names := strings.Join(formats[:last], ", ") + " or " + formats[last]
 	return &cli.StringFlag{
