@@ -7,6 +7,7 @@ import (
 
 	"rutter/api"
 	"rutter/log"
+	"rutter/projections"
 	"rutter/raftstore"
 )
 
@@ -47,4 +48,36 @@ func asAPI(err error) error {
 		return fmt.Errorf("%w: %w", api.ErrClock, err)
 	}
 	return err
+}
+
+// Backup shows the store's backups as package api wants them.
+func (a storeAdapter) Backup(ctx context.Context) (api.Backup, error) {
+	b, err := a.Store.Backup(ctx)
+	if err != nil {
+		return api.Backup{}, err
+	}
+	return api.Backup{ReadCloser: b, Cluster: b.Cluster, Seq: b.Seq, Size: b.Size}, nil
+}
+
+// storeAdapter shows the store as package api and package varp want it.
+type storeAdapter struct{ *raftstore.Store }
+
+func (a storeAdapter) Propose(ctx context.Context, c *log.Change) (log.Result, error) {
+	result, err := a.Store.Propose(ctx, c)
+	return result, asAPI(err)
+}
+
+func (a storeAdapter) View(fn func(*projections.State, log.Cursor)) {
+	a.Store.View(func(v raftstore.View) { fn(v.State, v.Head) })
+}
+
+func (a storeAdapter) Status() api.Status {
+	s := a.Store.Status()
+	status := api.Status{
+		ID: s.ID, State: s.State, Leader: s.LeaderID, Term: s.Term, Applied: s.Applied, Commit: s.Commit, Detail: s, Alarms: s.Alarms(),
+	}
+	for _, m := range s.Members {
+		status.Members = append(status.Members, api.Member{ID: m.ID, Address: m.Address, Voter: m.Voter, Leader: m.Leader})
+	}
+	return status
 }

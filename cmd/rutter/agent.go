@@ -1,34 +1,20 @@
 package main
 
 import (
-	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
-	"log/slog"
-	"net"
-	"net/http"
 	"strconv"
 	"strings"
 	"time"
 
 	"github.com/urfave/cli/v2"
-	"golang.org/x/sync/errgroup"
 
 	"rutter/agent"
 	"rutter/agent/link"
-	"rutter/api/client"
 	"rutter/cmd/rutter/certcmd"
 	"rutter/cmd/rutter/term"
 	"rutter/log"
-	"rutter/varp"
 )
-
-// statusFlag is where an agent serves its own status.
-func statusFlag() cli.Flag {
-	return &cli.StringFlag{Name: "listen", EnvVars: []string{"RUTTER_AGENT_LISTEN"}, Value: "127.0.0.1:5309", Usage: "`ADDRESS` at which the agent serves its status, or off"}
-}
 
 func agentCommand() *cli.Command {
 	return &cli.Command{
@@ -60,21 +46,6 @@ func agentCommand() *cli.Command {
 			Description: term.Examples("rutter agent status", "rutter agent status -o json"),
 		}},
 	}
-}
-
-// agentConfig says how an agent runs.
-type agentConfig struct {
-	Agent       agent.Config
-	API         *client.Client
-	SVP, Status string // addresses, or off
-	CNAPI       string // likewise, for servers
-	SVPMaxAge   time.Duration
-	VMs         *vmNode
-	VMsAsked    bool // the vminfod's address was given
-	Tasks       *nodeTasks
-	Logger      *slog.Logger
-	TLS         *agentTLS // nil: none
-	Confine     func()    // called when the ports are open
 }
 
 func runAgentCommand(c *cli.Context) error {
@@ -166,144 +137,4 @@ func holdShare(text string) (percent int, err error) {
 		return 0, term.Usagef("--hold-removals %q: want a share from 1%% to 100%%, as in 10%%, or off", text)
 	}
 	return percent, nil
-}
-
-// runAgent runs an agent with its SVP and its status until ctx ends.
-func runAgent(ctx context.Context, cfg agentConfig) (err error) {
-	a, err := agent.New(cfg.Agent)
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, a.Close()) }()
-	g, ctx := errgroup.WithContext(ctx)
-	failed := func(err error) error { // what runs already ends with it
-		g.Go(func() error { return err })
-		return g.Wait()
-	}
-	var svpStats func() varp.Stats
-	if cfg.SVP != "off" {
-		svp, err := newAgentSVP(a, cfg.SVPMaxAge, cfg.Logger)
-		if err != nil {
-			return err
-		}
-		listener, err := net.Listen("tcp", cfg.SVP)
-		if err != nil {
-			return fmt.Errorf("SVP: %w (--svp off, if another daemon holds the port)", err)
-		}
-		svpStats = svp.Stats
-		g.Go(func() error { return svp.Run(ctx, listener) })
-	}
-	if cfg.Status != "off" {
-		listener, err := net.Listen("tcp", cfg.Status)
-		if err != nil {
-			return failed(fmt.Errorf("status: %w (--listen off, if another daemon holds the port)", err))
-		}
-		g.Go(func() error { return serveStatus(ctx, withSVP(nodeHandler(a, cfg.VMs), svpStats), listener) })
-	}
-	if cfg.VMs != nil {
-		if err := cfg.VMs.serveServers(ctx, cfg.CNAPI, cfg.TLS, g); err != nil {
-			return failed(err)
-		}
-		listener, err := cfg.VMs.vminfodListener(cfg.VMsAsked, cfg.Logger)
-		if err != nil {
-			return failed(err)
-		}
-		g.Go(func() error { return cfg.VMs.run(ctx, a, listener) })
-	}
-	cfg.TLS.run(ctx, a, cfg, g)
-	if cfg.Tasks != nil {
-		g.Go(func() error {
-			return unending(ctx, "tasks", cfg.Logger, func(ctx context.Context) error { return cfg.Tasks.run(ctx, a) })
-		})
-	}
-	cfg.Confine()
-	g.Go(func() error { return a.Run(ctx) })
-	return g.Wait()
-}
-
-// statusLimit bounds a request to the status port, and the wait for those under
-// way when the agent stops.
-const statusLimit = 5 * time.Second
-
-func serveStatus(ctx context.Context, handler http.Handler, listener net.Listener) error {
-	server := &http.Server{Handler: handler, ReadTimeout: statusLimit, WriteTimeout: statusLimit}
-	served := make(chan error, 1)
-	go func() { served <- server.Serve(listener) }()
-	select {
-	case err := <-served:
-		return err
-	case <-ctx.Done():
-	}
-	grace, cancel := context.WithTimeout(context.WithoutCancel(ctx), statusLimit)
-	defer cancel()
-	err := server.Shutdown(grace)
-	<-served
-	return err
-}
-
-// agentStatus prints what the agent at --listen says.
-func agentStatus(c *cli.Context) error {
-	if err := term.NoArguments(c); err != nil {
-		return err
-	}
-	ctx, cancel := context.WithTimeout(c.Context, statusLimit)
-	defer cancel()
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+c.String("listen")+"/status", nil)
-	if err != nil {
-		return term.Usagef("--listen %q: %w", c.String("listen"), err)
-	}
-	response, err := http.DefaultClient.Do(request)
-	if err != nil {
-		return silentError(fmt.Sprintf("no agent answers at %s: %v (does it run there? --listen names another address)", c.String("listen"), err))
-	}
-	defer response.Body.Close()
-	var s nodeStatus
-	if err := json.NewDecoder(response.Body).Decode(&s); err != nil {
-		return fmt.Errorf("agent status: %w", err)
-	}
-	return term.PrintOne(c, s, func(w io.Writer) {
-		writeAgentStatus(w, s.Status)
-		writeVMStatus(w, s.VMs)
-	})
-}
-
-func writeAgentStatus(w io.Writer, s agent.Status) {
-	matches := "does not match yet"
-	if s.Kernel.Matched {
-		matches = fmt.Sprintf("matches at seq %d", s.Programmed)
-	}
-	fmt.Fprintf(w, "compute node  %s, incarnation %d\n", s.CN, s.Incarnation)
-	fmt.Fprintf(w, "feed          %v since %s, server %s\n", s.State, s.Since.Format(time.RFC3339), s.Server)
-	fmt.Fprintf(w, "cursor        %d, %d behind the head that was last heard of\n", s.Cursor.Seq, s.Lag)
-	fmt.Fprintf(w, "kernel        %s: %d links, %d neighbours, %d FDB entries wanted; %d healed\n", matches, s.Kernel.Links, s.Kernel.Neighs, s.Kernel.FDB, s.Kernel.Healed)
-	if d := s.Kernel.Demand; d.VNets > 0 {
-		fmt.Fprintf(w, "on demand     %d vnets: %d entries in the kernel, %d of %d questions answered, %d evicted\n", d.VNets, d.Resident, d.Answered, d.Questions, d.Evicted)
-	}
-	if s.Hold != nil {
-		fmt.Fprintf(w, "held          %s\n", s.Hold)
-		for _, name := range s.Hold.Names[:min(len(s.Hold.Names), heldNames)] {
-			fmt.Fprintf(w, "              would go: %s\n", name)
-		}
-		fmt.Fprintf(w, "              rutter cn accept %s lets it\n", s.CN)
-	}
-	for _, line := range s.Trouble {
-		fmt.Fprintf(w, "trouble       %s\n", line)
-	}
-	for i, line := range s.Kernel.Drift {
-		if i == 0 {
-			fmt.Fprintf(w, "put right     %d in all; the last time:\n", s.Kernel.Healed)
-		}
-		fmt.Fprintf(w, "              %s\n", line)
-	}
-	for _, list := range [][]string{s.Kernel.Failures, s.Kernel.Conflicts, s.Kernel.Problems} {
-		for _, line := range list {
-			fmt.Fprintf(w, "              %s\n", line)
-		}
-	}
-	if s.Age > 0 {
-		fmt.Fprintf(w, "cut off       for %s: lookups are answered from the cache\n", s.Age.Round(time.Second))
-	}
-	if s.Failure != "" {
-		fmt.Fprintf(w, "last failure  %s\n", s.Failure)
-	}
 }

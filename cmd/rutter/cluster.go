@@ -197,20 +197,6 @@ func sortedKeys(m map[string]string) []string {
 	return keys
 }
 
-// size is a number of bytes for people.
-func size(n int64) string {
-	units, f := "KMGT", float64(n)
-	if n < 1024 {
-		return fmt.Sprintf("%d B", n)
-	}
-	i := -1
-	for f >= 1024 && i < len(units)-1 {
-		f /= 1024
-		i++
-	}
-	return fmt.Sprintf("%.1f %ciB", f, units[i])
-}
-
 func clusterMembers(c *cli.Context) error {
 	if err := term.NoArguments(c); err != nil {
 		return err
@@ -235,13 +221,6 @@ func printMembers(c *cli.Context, members []client.Member) error {
 		}
 		_ = w.Flush() // the terminal is gone: nobody is left to tell
 	})
-}
-
-func yes(b bool) string {
-	if b {
-		return "yes"
-	}
-	return "no"
 }
 
 // changeCluster posts a change, and prints the members as they then are.

@@ -18,13 +18,13 @@ import (
 
 // heardColumn is when a CN was last heard, by its session or by a heartbeat as
 // cn-agent posts it, which stands in the object as last_heartbeat.
-var heardColumn = column{"HEARD", func(o map[string]any) string {
+var heardColumn = computed("HEARD", func(o map[string]any) string {
 	at, err := time.Parse(time.RFC3339, fmt.Sprint(o["last_heartbeat"]))
 	if err != nil {
 		return "-"
 	}
 	return max(time.Since(at), 0).Round(time.Second).String() + " ago"
-}}
+})
 
 // addHeard puts when CNs were last heard into their objects.
 func addHeard(ctx context.Context, api *client.Client, list []client.Object) error {
@@ -76,13 +76,13 @@ func digestWord(s *client.Session) string {
 }
 
 func ofSession(title string, value func(*client.Session) string) column {
-	return column{title, func(o map[string]any) string {
+	return computed(title, func(o map[string]any) string {
 		s, ok := o["connection"].(*client.Session)
 		if !ok {
 			return "-"
 		}
 		return text(value(s))
-	}}
+	})
 }
 
 // cnList is objects.list with the session of each CN.

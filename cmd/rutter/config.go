@@ -1,7 +1,6 @@
 package main
 
 import (
-	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -94,28 +93,6 @@ func configureAs(c *cli.Command, name string) {
 		configureAs(sub, name)
 	}
 }
-
-// ownVariables begin the names that the demo gives to its own inner process.
-var ownVariables = []string{"RUTTER_NETLAB_", "RUTTER_DEMO_"}
-
-func isOwn(variable string) bool {
-	return slices.ContainsFunc(ownVariables, func(own string) bool { return strings.HasPrefix(variable, own) })
-}
-
-// forgetVariables keeps the settings of this machine from processes that the
-// program starts for itself.
-func forgetVariables() error {
-	var errs []error
-	for _, entry := range os.Environ() {
-		if name, _, _ := strings.Cut(entry, "="); strings.HasPrefix(name, variablePrefix) && !isOwn(name) {
-			errs = append(errs, os.Unsetenv(name))
-		}
-	}
-	return errors.Join(errs...)
-}
-
-// variablePrefix begins the names of our environment variables.
-const variablePrefix = "RUTTER_"
 
 // applyFile sets the flags that neither the command line nor a variable set.
 func applyFile(c *cli.Context, name string) error {

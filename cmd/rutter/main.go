@@ -13,27 +13,16 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"slices"
 	"syscall"
 
 	"github.com/urfave/cli/v2"
 
-	"rutter/api/client"
 	"rutter/cmd/rutter/certcmd"
 	"rutter/cmd/rutter/importcmd"
 	"rutter/cmd/rutter/logcmd"
 	"rutter/cmd/rutter/term"
 	"rutter/log"
-	"rutter/varp"
-)
-
-// Exit codes of the program.
-const (
-	exitFailed  = 1
-	exitUsage   = 2
-	exitRefused = 3
-	exitNoReply = 4
-	// exitInterrupted is what a shell gives a program that SIGINT ended.
-	exitInterrupted = 130
 )
 
 // version is set by the linker (see Makefile).
@@ -69,42 +58,6 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	return exitCode(err)
 }
 
-// remedyOf says what to do where nobody answered, whatever was asked.
-func remedyOf(err error) string {
-	if !errors.Is(err, client.ErrUnavailable) || errors.Is(err, varp.ErrNoServer) || errors.As(err, new(silentError)) {
-		return ""
-	}
-	return "\nName servers that run with -s URL, or in RUTTER_SERVER; rutter dev starts some to try."
-}
-
-// silentError is client.ErrUnavailable of a program of this machine that is no
-// server; the text says where it was looked for, and what to do.
-type silentError string
-
-// Error implements error.
-func (e silentError) Error() string { return string(e) }
-
-// Is makes it an ErrUnavailable.
-func (silentError) Is(target error) bool { return target == client.ErrUnavailable }
-
-func exitCode(err error) int {
-	var refusal *log.Refusal
-	var usage term.UsageError
-	var coder cli.ExitCoder
-	switch {
-	case errors.As(err, &refusal), errors.Is(err, client.ErrCertificate):
-		return exitRefused
-	case errors.As(err, &usage):
-		return exitUsage
-	case errors.Is(err, client.ErrUnavailable):
-		return exitNoReply
-	case errors.As(err, &coder):
-		return coder.ExitCode()
-	default:
-		return exitFailed
-	}
-}
-
 // noCommand says that there is no such command, and which may be meant. The
 // library calls it, with the command whose subcommand is wanted, and goes on as
 // if nothing were wrong.
@@ -133,17 +86,18 @@ func newApp(stdout, stderr io.Writer) *cli.App {
 			"What happened lately:                                       rutter log tail -n 20",
 			"Who has this address:                                       rutter lookup vl3 4385813 10.21.12.7",
 		),
-		Commands: []*cli.Command{
-			serverCommand(), agentCommand(), varpdCommand(), devCommand(), demoCommand(), benchCommand(),
-			objectCommand("tag", "nic_tags", "NIC tags: the physical networks", log.KindNICTag, tagColumns),
-			objectCommand("network", "networks", "networks, fabric networks among them", log.KindNetwork, networkColumns),
-			objectCommand("nic", "nics", "network interfaces of VMs and servers", log.KindNIC, nicColumns),
-			vmCommand(), vmmCommand(),
-			objectCommand("setting", "settings", "what the cluster is told about itself: napi.network_immutable (true: networks refuse new VLANs, tags and fabric gateways, as NAPI does)", log.KindSetting, settingColumns),
-			objectCommand("inventory", "vms", "VMs as the log has them, of all compute nodes", log.KindVM, vmColumns),
-			cnCommand(), taskCommand(),
-			logcmd.Command(), changefeedCommand(), importcmd.Command(), certcmd.Command(), certcmd.TokenCommand(), grantCommand(), waitCommand(), lookupCommand(), traceCommand(), svpCommand(), vminfoCommand(), clusterCommand(), snapshotCommand(), configCommand(), completionCommand(), versionCommand(),
-		},
+		Commands: slices.Concat(
+			[]*cli.Command{serverCommand(), agentCommand(), varpdCommand(), devCommand(), demoCommand(), benchCommand()},
+			networkCommands(),
+			[]*cli.Command{vmCommand(), vmmCommand()},
+			otherCommands(),
+			[]*cli.Command{
+				cnCommand(), taskCommand(),
+				logcmd.Command(), changefeedCommand(), importcmd.Command(), certcmd.Command(), certcmd.TokenCommand(), grantCommand(),
+				waitCommand(), lookupCommand(), traceCommand(), svpCommand(), vminfoCommand(), clusterCommand(), snapshotCommand(),
+				configCommand(), completionCommand(), versionCommand(),
+			},
+		),
 	}
 }
 

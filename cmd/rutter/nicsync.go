@@ -2,8 +2,6 @@ package main
 
 import (
 	"context"
-	"fmt"
-	"io"
 	"sync"
 
 	"golang.org/x/sync/errgroup"
@@ -90,17 +88,4 @@ func (s *nicSync) status() *netsync.Status {
 	}
 	status := s.syncer.Status()
 	return &status
-}
-
-func writeNICs(w io.Writer, s *netsync.Status) {
-	if s == nil {
-		return
-	}
-	fmt.Fprintf(w, "NICs          %d that the log has; %d changes of it reported, %d manifests edited, %d NICs taken from VMs\n", s.Held, s.Changes, s.Edits, s.Removed)
-	if s.Failure != "" {
-		fmt.Fprintf(w, "              %s\n", s.Failure)
-	}
-	for _, note := range s.Notes {
-		fmt.Fprintf(w, "              %s\n", note)
-	}
 }

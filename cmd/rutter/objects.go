@@ -1,11 +1,8 @@
 package main
 
 import (
-	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
-	"io"
 	"net/url"
 	"slices"
 	"strings"
@@ -16,17 +13,6 @@ import (
 	"rutter/cmd/rutter/term"
 	"rutter/log"
 )
-
-// newWriter is a client of the servers for a command with waitFlags.
-func newWriter(c *cli.Context) (*client.Client, error) {
-	await, err := awaitOf(c)
-	if err != nil {
-		return nil, err
-	}
-	cfg, err := term.ClientConfig(c)
-	cfg.Await = await
-	return term.OpenClient(cfg, err)
-}
 
 // Columns of the tables of objects.
 var (
@@ -46,6 +32,23 @@ var (
 	vmmColumns     = []column{field("ID", "id"), field("VM", "instance_id"), field("CN", "sled_id"), field("STATE", "state"), field("GEN", "gen")}
 	cnColumns      = []column{field("UUID", "uuid"), field("HOSTNAME", "hostname"), field("STATUS", "status"), field("SETUP", "setup")}
 )
+
+// networkCommands are the commands of what networks are made of.
+func networkCommands() []*cli.Command {
+	return []*cli.Command{
+		objectCommand("tag", "nic_tags", "NIC tags: the physical networks", log.KindNICTag, tagColumns),
+		objectCommand("network", "networks", "networks, fabric networks among them", log.KindNetwork, networkColumns),
+		objectCommand("nic", "nics", "network interfaces of VMs and servers", log.KindNIC, nicColumns),
+	}
+}
+
+// otherCommands are the commands of the other kinds that have nothing but objects.
+func otherCommands() []*cli.Command {
+	return []*cli.Command{
+		objectCommand("setting", "settings", "what the cluster is told about itself: napi.network_immutable (true: networks refuse new VLANs, tags and fabric gateways, as NAPI does)", log.KindSetting, settingColumns),
+		objectCommand("inventory", "vms", "VMs as the log has them, of all compute nodes", log.KindVM, vmColumns),
+	}
+}
 
 // objectCommand is the command of one kind of object, whose objects stand at path.
 func objectCommand(name, path, usage string, kind log.Kind, columns []column) *cli.Command {
@@ -104,10 +107,6 @@ var objectExamples = map[log.Kind]objectExample{
 	log.KindVMM:     {exampleVM, "state=running", "instance_id=VM sled_id=CN state=running gen=1", "state=stopped gen=2"},
 	log.KindSetting: {"napi.network_immutable", "value=true", "name=napi.network_immutable value=true", "value=false"},
 	log.KindServer:  {"564d69b1-a178-4fbe-b36f-3f2b7fd7ed01", "status=unknown", "uuid=CN hostname=cn1", "reserved=true"},
-}
-
-func fileFlag() cli.Flag {
-	return &cli.StringFlag{Name: "file", Aliases: []string{"f"}, Usage: "JSON `FILE` with the fields, - for standard input"}
 }
 
 func ifMatchFlag() cli.Flag {
@@ -244,9 +243,6 @@ func (o objects) print(c *cli.Context, object client.Object) error {
 	return term.PrintOne(c, object, nil)
 }
 
-// maxInput bounds a JSON file of fields: what a server would take.
-const maxInput = log.MaxChangeBytes
-
 // body makes a JSON object of FIELD=VALUE arguments, or reads it from --file.
 func (o objects) body(c *cli.Context, args []string) ([]byte, error) {
 	if name := c.String("file"); name != "" {
@@ -267,22 +263,6 @@ func (o objects) body(c *cli.Context, args []string) ([]byte, error) {
 		fields[name] = fieldValue(o.kind, name, value)
 	}
 	return json.Marshal(fields)
-}
-
-func readInput(ctx context.Context, name string) ([]byte, error) {
-	in, err := term.Input(ctx, name)
-	if err != nil {
-		return nil, err
-	}
-	defer in.Close()
-	b, err := io.ReadAll(io.LimitReader(in, maxInput+1))
-	if err != nil {
-		return nil, err
-	}
-	if len(b) > maxInput {
-		return nil, fmt.Errorf("%s: more than %d bytes", name, maxInput)
-	}
-	return b, nil
 }
 
 // fieldValue is the JSON value of an argument: what is JSON already if the

@@ -23,6 +23,11 @@ func field(title, name string) column {
 	return column{title, func(o map[string]any) string { return text(o[name]) }}
 }
 
+// computed is a column that shows what value makes of an object.
+func computed(title string, value func(object map[string]any) string) column {
+	return column{title, value}
+}
+
 // text is how a JSON value stands in a table's cell.
 func text(v any) string {
 	switch v := v.(type) {

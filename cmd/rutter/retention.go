@@ -160,18 +160,3 @@ func parseAge(text string) (time.Duration, error) {
 	}
 	return age, nil
 }
-
-// parseSize reads a number of bytes, which may be in KiB, MiB, GiB or TiB.
-func parseSize(text string) (uint64, error) {
-	number, shift := text, 0
-	for i, unit := range []string{"KiB", "MiB", "GiB", "TiB"} {
-		if n, ok := strings.CutSuffix(text, unit); ok {
-			number, shift = strings.TrimSpace(n), 10*(i+1)
-		}
-	}
-	n, err := strconv.ParseUint(number, 10, 63-shift)
-	if err != nil || n == 0 {
-		return 0, term.Usagef("--bytes %q: want a size, as in 16GiB or 500MiB", text)
-	}
-	return n << shift, nil
-}

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -10,24 +9,13 @@ import (
 	"path/filepath"
 	"slices"
 	"text/tabwriter"
-	"time"
 
 	"github.com/urfave/cli/v2"
 
-	"rutter/api"
 	"rutter/api/client"
 	"rutter/cmd/rutter/term"
 	"rutter/raftstore"
 )
-
-// Backup shows the store's backups as package api wants them.
-func (a storeAdapter) Backup(ctx context.Context) (api.Backup, error) {
-	b, err := a.Store.Backup(ctx)
-	if err != nil {
-		return api.Backup{}, err
-	}
-	return api.Backup{ReadCloser: b, Cluster: b.Cluster, Seq: b.Seq, Size: b.Size}, nil
-}
 
 // snapshotCommand saves, restores and inspects snapshots.
 func snapshotCommand() *cli.Command {
@@ -83,29 +71,6 @@ func rebirthOf(c *cli.Context) (raftstore.Rebirth, error) {
 		Dir: c.String("data"), Member: raftstore.Member{ID: c.String("id"), Address: c.String("raft")},
 		Progress: progressTo(c.App.ErrWriter, "done"),
 	}, nil
-}
-
-// oneFile returns the one argument, the name of a file.
-func oneFile(c *cli.Context) (string, error) {
-	if c.NArg() != 1 || c.Args().First() == "" {
-		return "", term.Usagef("want one argument, %s", c.Command.ArgsUsage)
-	}
-	return c.Args().First(), nil
-}
-
-// progressPause is the least time between two words of progress.
-const progressPause = time.Second
-
-// progressTo tells of what takes long.
-func progressTo(w io.Writer, what string) func(done, all int64) {
-	last := time.Now()
-	return func(done, all int64) {
-		if time.Since(last) < progressPause || all <= 0 {
-			return
-		}
-		last = time.Now()
-		fmt.Fprintf(w, "%d %% %s (%d of %d)\n", 100*done/all, what, done, all)
-	}
 }
 
 func snapshotSave(c *cli.Context) error {

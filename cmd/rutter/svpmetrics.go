@@ -1,9 +1,6 @@
 package main
 
 import (
-	"encoding/json"
-	"net/http"
-
 	"github.com/prometheus/client_golang/prometheus"
 
 	"rutter/varp"
@@ -58,18 +55,4 @@ func (m svpMetrics) Collect(to chan<- prometheus.Metric) {
 		stale = 1
 	}
 	gauge(svpStale, stale)
-}
-
-// withSVP adds the counts of an agent's SVP server to its status: GET /svp.
-func withSVP(status http.Handler, stats func() varp.Stats) http.Handler {
-	if stats == nil {
-		return status
-	}
-	mux := http.NewServeMux()
-	mux.Handle("/", status)
-	mux.HandleFunc("GET /svp", func(w http.ResponseWriter, _ *http.Request) {
-		w.Header().Set("Content-Type", "application/json")
-		_ = json.NewEncoder(w).Encode(stats()) // the reader is gone: its own business
-	})
-	return mux
 }

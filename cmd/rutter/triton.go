@@ -12,14 +12,12 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-	"github.com/urfave/cli/v2"
 	"golang.org/x/sync/errgroup"
 
 	"rutter/api"
 	"rutter/api/auth/allow"
 	"rutter/api/auth/matrix"
 	"rutter/api/triton/napi"
-	"rutter/cmd/rutter/term"
 	"rutter/log"
 )
 
@@ -27,56 +25,12 @@ import (
 // the flag of the same name.
 var surfaceNames = []string{"napi", "cnapi", "vmapi"}
 
-// tritonFlags are those of `rutter server` for Triton's programs.
-func tritonFlags() []cli.Flag {
-	return []cli.Flag{
-		&cli.StringFlag{Name: "napi", EnvVars: []string{"RUTTER_NAPI"}, Value: "off", Usage: "plain `ADDRESS` for clients of NAPI, or off; see --triton-allow"},
-		&cli.StringFlag{Name: "cnapi", EnvVars: []string{"RUTTER_CNAPI"}, Value: "off", Usage: "plain `ADDRESS` for clients of CNAPI, or off"},
-		&cli.StringFlag{Name: "vmapi", EnvVars: []string{"RUTTER_VMAPI"}, Value: "off", Usage: "plain `ADDRESS` for clients of VMAPI, or off"},
-		&cli.StringSliceFlag{Name: "triton-allow", EnvVars: []string{"RUTTER_TRITON_ALLOW"}, Usage: "who may use those three: `CIDR=read|write`, may be given several times; the narrowest network decides; this machine alone if none is given"},
-		&cli.StringFlag{Name: "triton-admin", EnvVars: []string{"RUTTER_TRITON_ADMIN"}, Usage: "`UUID` of Triton's admin owner, who may provision on every network"},
-		&cli.StringFlag{Name: "overlay-tag", EnvVars: []string{"RUTTER_OVERLAY_TAG"}, Value: "sdc_overlay", Usage: "`NAME` of the NIC tag that fabric networks made through NAPI are on"},
-	}
-}
-
 // tritonConfig says how a server serves Triton's programs.
 type tritonConfig struct {
 	Addresses  map[string]string // by surface; those that are off are not there
 	Allow      allow.List
 	Admin      log.UUID
 	OverlayTag string
-}
-
-// tritonConfigOf reads the flags, and refuses a listener for strangers that lets
-// nobody in, or whose list cannot be read.
-func tritonConfigOf(c *cli.Context) (cfg tritonConfig, err error) {
-	cfg = tritonConfig{Addresses: make(map[string]string), OverlayTag: c.String("overlay-tag")}
-	if cfg.Allow, err = allow.Parse(c.StringSlice("triton-allow")); err != nil {
-		return cfg, term.Usagef("--triton-allow %w", err)
-	}
-	for _, name := range surfaceNames {
-		address := c.String(name)
-		if address == "off" || address == "" {
-			continue
-		}
-		host, _, err := net.SplitHostPort(address)
-		if err != nil {
-			return cfg, term.Usagef("--%s %q: want HOST:PORT, as in 10.99.99.8:80, or off", name, address)
-		}
-		if !isLoopback(host) && cfg.Allow.Len() == 0 {
-			return cfg, term.Usagef("--%s %s is for other machines, and nobody is let in: name them with --triton-allow CIDR=read or CIDR=write", name, address)
-		}
-		cfg.Addresses[name] = address
-	}
-	if cfg.Allow.Len() == 0 {
-		cfg.Allow = allow.Loopback()
-	}
-	if text := c.String("triton-admin"); text != "" {
-		if cfg.Admin, err = log.ParseUUID(text); err != nil {
-			return cfg, term.Usagef("--triton-admin: %w", err)
-		}
-	}
-	return cfg, nil
 }
 
 // triton is what a server has for Triton's programs: surfaces under the API's

@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"io/fs"
 	"log/slog"
-	mrand "math/rand/v2"
 	"net"
 	"os"
 	"path/filepath"
@@ -28,80 +27,6 @@ import (
 	"rutter/log/budget"
 	"rutter/projections"
 )
-
-// trustEvery is how often what the log has of trust is looked at: a revocation
-// is in effect so long after it was applied, at most.
-const trustEvery = 250 * time.Millisecond
-
-// viewer shows a state: a server's, or what an agent holds of it.
-type viewer func(fn func(*projections.State))
-
-// trustFollower has keepers do what the log says: whom to trust, what is revoked.
-type trustFollower struct {
-	view    viewer
-	keepers map[string]*tlsgate.Keeper // by name of the authorities
-	logger  *slog.Logger
-
-	seen    map[string]log.Seq // of each set of authorities
-	revoked uint64             // how the revocations were: see look
-}
-
-// run follows until ctx ends.
-func (f *trustFollower) run(ctx context.Context) error { return lookUntil(ctx, f.look) }
-
-// lookUntil looks now and every trustEvery until ctx ends.
-func lookUntil(ctx context.Context, look func()) error {
-	tick := time.NewTicker(trustEvery)
-	defer tick.Stop()
-	for {
-		look()
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-tick.C:
-		}
-	}
-}
-
-func (f *trustFollower) look() {
-	var revoked []*log.Revocation
-	var sum uint64
-	sets := make(map[string]projections.Record)
-	f.view(func(state *projections.State) {
-		for name := range f.keepers {
-			if r, ok := state.Get(log.KindAuthority, name); ok {
-				sets[name] = r
-			}
-		}
-		for r := range state.List(log.KindRevocation) {
-			revoked = append(revoked, r.Object.(*log.Revocation))
-			sum = sum*31 + uint64(r.Seq)
-		}
-	})
-	for name, r := range sets {
-		if f.seen[name] == r.Seq {
-			continue
-		}
-		if f.seen == nil {
-			f.seen = make(map[string]log.Seq)
-		}
-		f.seen[name] = r.Seq
-		a := r.Object.(*log.Authority)
-		certificates, err := enrol.Certificates(a)
-		if err == nil {
-			err = f.keepers[name].Trust(certificates, a.Issuing)
-		}
-		if err != nil {
-			f.logger.Error("the authorities of the log are not taken", "authority", name, "error", err)
-		}
-	}
-	if sum != f.revoked {
-		f.revoked = sum
-		for _, k := range f.keepers {
-			k.Revoke(pki.NewRevocations(revoked))
-		}
-	}
-}
 
 // serverTLS is what a server has of TLS: nil if it has none.
 type serverTLS struct {
@@ -184,9 +109,6 @@ func (t *serverTLS) attach(store storeAdapter) (err error) {
 	}
 	return nil
 }
-
-// jitter spreads renewals.
-func jitter() float64 { return mrand.Float64() }
 
 // issuer returns the authority that signs now, with its key, which the operator
 // gave to this server.
@@ -368,9 +290,4 @@ func svpWarnings(cfg serverConfig) []string {
 		return []string{"no TLS at " + cfg.SVP + " (--svp, --insecure): whoever reaches it is answered about every vnet"}
 	}
 	return []string{"no TLS at " + cfg.SVP + " (--svp): whoever has the underlay or admin address of a known node is answered about that node's vnets"}
-}
-
-func isLoopback(host string) bool {
-	ip := net.ParseIP(host)
-	return host == "localhost" || ip != nil && ip.IsLoopback()
 }

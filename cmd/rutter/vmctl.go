@@ -25,8 +25,6 @@ const (
 	vmCreatedWithin = 300 * time.Second
 )
 
-const exampleVM = "5595d88c-6e4d-4bda-b58e-97dd02e30001"
-
 // vmCommand is the life of the VMs of this compute node that manifests describe,
 // and the search among those of all.
 func vmCommand() *cli.Command {
@@ -227,12 +225,6 @@ func (a *vmAct) asides() (list []vminfo.Aside) {
 		}
 	}
 	return list
-}
-
-func stringOf(v vminfo.Value, name string) string {
-	field, _ := v.Get(name)
-	s, _ := field.String()
-	return s
 }
 
 func startVM(ctx context.Context, a *vmAct) (string, error) {

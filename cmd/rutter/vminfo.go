@@ -1,16 +1,11 @@
 package main
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
-	"log/slog"
 	"net"
-	"syscall"
-	"text/tabwriter"
 	"time"
 
 	"github.com/urfave/cli/v2"
@@ -18,11 +13,6 @@ import (
 	"rutter/agent/vminfo"
 	"rutter/cmd/rutter/term"
 )
-
-// vminfoAddressFlag is where a vminfod answers.
-func vminfoAddressFlag() cli.Flag {
-	return &cli.StringFlag{Name: "address", EnvVars: []string{"RUTTER_VMINFOD"}, Value: "127.0.0.1:9090", Usage: "`ADDRESS` of the vminfod that is asked"}
-}
 
 // vminfoFlags are those of every command that asks a vminfod.
 func vminfoFlags(more ...cli.Flag) []cli.Flag {
@@ -70,18 +60,6 @@ func vminfoCommand() *cli.Command {
 	}
 }
 
-func vminfoClient(c *cli.Context) *vminfo.Client {
-	return vminfo.NewClient(c.String("address"), "rutter vminfo "+c.Command.Name)
-}
-
-// vminfoError tells a vminfod that is not there from one that says no.
-func vminfoError(c *cli.Context, err error) error {
-	if errors.Is(err, syscall.ECONNREFUSED) {
-		return silentError(fmt.Sprintf("no vminfod answers at %s: %v (rutter agent has one; --address names another)", c.String("address"), err))
-	}
-	return err
-}
-
 // vminfoGet prints the answer to a path: with --human as human does, with -j as
 // it is, else indented.
 func vminfoGet(path string, human func(io.Writer, []byte) error) cli.ActionFunc {
@@ -100,19 +78,6 @@ func vminfoGet(path string, human func(io.Writer, []byte) error) cli.ActionFunc 
 	}
 }
 
-func writeJSONText(c *cli.Context, text []byte) error {
-	if c.Bool("json") {
-		_, err := fmt.Fprintln(c.App.Writer, string(text))
-		return err
-	}
-	var out bytes.Buffer
-	if err := json.Indent(&out, text, "", "  "); err != nil {
-		return fmt.Errorf("vminfod answered no JSON: %w", err)
-	}
-	_, err := fmt.Fprintln(c.App.Writer, out.String())
-	return err
-}
-
 func vminfoVM(c *cli.Context) error {
 	if c.NArg() != 1 {
 		return term.Usagef("want the UUID of one VM, as in: rutter vminfo vm 5595d88c-6e4d-4bda-b58e-97dd02e30001")
@@ -125,26 +90,6 @@ func vminfoVM(c *cli.Context) error {
 		return writeVMTable(c.App.Writer, []byte("["+string(text)+"]"))
 	}
 	return writeJSONText(c, text)
-}
-
-func writeVMTable(out io.Writer, answer []byte) error {
-	var vms []map[string]any
-	if err := json.Unmarshal(answer, &vms); err != nil {
-		return fmt.Errorf("vminfod answered no list of VMs: %w", err)
-	}
-	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(w, "UUID\tALIAS\tSTATE\tPID\tMEMORY\tADDRESSES")
-	for _, vm := range vms {
-		var addresses []any
-		nics, _ := vm["nics"].([]any)
-		for _, nic := range nics {
-			fields, _ := nic.(map[string]any)
-			ips, _ := fields["ips"].([]any)
-			addresses = append(addresses, ips...)
-		}
-		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\n", text(vm["uuid"]), text(vm["alias"]), text(vm["state"]), text(vm["pid"]), text(vm["max_physical_memory"]), text(addresses))
-	}
-	return w.Flush()
 }
 
 func vminfoStatus(c *cli.Context) error {
@@ -256,50 +201,6 @@ func jsonOrNull(v *vminfo.Value) string {
 		return "null"
 	}
 	return string(v.AppendJSON(nil))
-}
-
-// vmFolderFlags are the folders in which the VMs of a compute node are described
-// and run.
-func vmFolderFlags() []cli.Flag {
-	return []cli.Flag{
-		&cli.StringFlag{Name: "manifests", EnvVars: []string{"RUTTER_MANIFESTS"}, Value: "/etc/rutter/vms", Usage: "`FOLDER` of the VMs' manifests, or off"},
-		&cli.StringFlag{Name: "vm-run", EnvVars: []string{"RUTTER_VM_RUN"}, Value: "/run/rutter/vms", Usage: "`FOLDER` of the pid files of the VMs' init processes"},
-		&cli.StringFlag{Name: "vm-cgroup", EnvVars: []string{"RUTTER_VM_CGROUP"}, Value: vminfo.DefaultCgroup(), Usage: "`FOLDER` of the VMs' cgroups"},
-	}
-}
-
-// vminfodFlags are those of a program that serves the VMs of its compute node.
-func vminfodFlags() []cli.Flag {
-	return append(vmFolderFlags(),
-		&cli.StringFlag{Name: "vminfod", EnvVars: []string{"RUTTER_VMINFOD_LISTEN"}, Value: "127.0.0.1:9090", Usage: "`ADDRESS` at which VMs are served as vminfod does, or off"},
-		&cli.StringFlag{Name: "follow-vminfod", EnvVars: []string{"RUTTER_FOLLOW_VMINFOD"}, Usage: "`ADDRESS` of another vminfod whose VMs are taken over, Triton's for one"},
-	)
-}
-
-// newVMInfo makes the service that the flags ask for; folder is nil if they ask
-// for none. It needs --netns as well.
-func newVMInfo(c *cli.Context, logger *slog.Logger) (service *vminfo.Service, folder *vminfo.Folder, err error) {
-	var sources []vminfo.Source
-	if c.String("manifests") != "off" {
-		if folder, err = vminfo.NewFolder(vminfo.FolderConfig{
-			Manifests: c.String("manifests"), PIDs: c.String("vm-run"), NetNS: c.String("netns"), Cgroup: c.String("vm-cgroup"), Logger: logger,
-		}); err != nil {
-			return nil, nil, err
-		}
-		sources = append(sources, folder)
-	}
-	if address := c.String("follow-vminfod"); address != "" {
-		stream, err := vminfo.NewStream(vminfo.StreamConfig{Client: vminfo.NewClient(address, "rutter"), Logger: logger})
-		if err != nil {
-			return nil, nil, err
-		}
-		sources = append(sources, stream)
-	}
-	if len(sources) == 0 {
-		return nil, nil, nil
-	}
-	service, err = vminfo.New(vminfo.Config{Sources: sources, Logger: logger})
-	return service, folder, err
 }
 
 // runVMInfo serves until ctx ends. address "off" runs the sources alone.

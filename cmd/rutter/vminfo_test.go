@@ -193,7 +193,7 @@ func TestVMControl(t *testing.T) {
 	}()
 	control := func(args ...string) (string, error) {
 		out := newLines()
-		app := &cli.App{Name: "rutter", Commands: []*cli.Command{{Name: "vm", Subcommands: vmControlCommands()}}, Writer: out, ExitErrHandler: func(*cli.Context, error) {}}
+		app := &cli.App{Name: "rutter", Commands: []*cli.Command{vmCommand()}, Writer: out, ExitErrHandler: func(*cli.Context, error) {}}
 		withoutHelp(app)
 		everyCommand(app.Commands)
 		args = append(append([]string{"vm"}, args...), append(folders, "--address", address, "--agent", "off")...)

@@ -81,18 +81,6 @@ func vmFields(c *cli.Context, args []string) (vminfo.Value, error) {
 	return v, nil
 }
 
-// vmFieldValue is JSON if it reads as such, and the field is no text.
-func vmFieldValue(name, value string) vminfo.Value {
-	switch name {
-	case "alias", "hostname", "zonename", "brand", "dns_domain", "uuid":
-		return vminfo.StringValue(value)
-	}
-	if v, err := vminfo.ParseValue([]byte(value)); err == nil {
-		return v
-	}
-	return vminfo.StringValue(value)
-}
-
 func vmCreate(c *cli.Context) error {
 	fields, err := vmFields(c, c.Args().Slice())
 	if err != nil {
@@ -346,4 +334,19 @@ func (a *vmAct) deleteNICs(ctx context.Context, api *client.Client) error {
 	}
 	_, err = api.Submit(ctx, change)
 	return err
+}
+
+// tellLog has the log take what an update asks of NICs.
+func (a *vmAct) tellLog(ctx context.Context, ops []log.Op) error {
+	if len(ops) == 0 {
+		return nil
+	}
+	api, err := term.NewClient(a.c)
+	if err != nil {
+		return err
+	}
+	if _, err := api.Submit(ctx, &log.Change{ID: client.NewChangeID(), Ops: ops}); err != nil {
+		return fmt.Errorf("its NICs in the log: %w", err)
+	}
+	return nil
 }

@@ -2,15 +2,11 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"log/slog"
 	"net"
-	"net/http"
 	"syscall"
-	"time"
 
 	"github.com/urfave/cli/v2"
 	"golang.org/x/sync/errgroup"
@@ -77,11 +73,6 @@ func newVMNode(c *cli.Context, cn log.UUID, data string, api *client.Client, fou
 // errNoVMMs: what is kept of the VMs cannot be read. The node's network goes on.
 var errNoVMMs = errors.New("the VM side of this agent does not run")
 
-// vmRunner is the runner of the folders that the flags name.
-func vmRunner(c *cli.Context) (*vminfo.Runner, error) {
-	return vminfo.NewRunner(vminfo.RunnerConfig{Manifests: c.String("manifests"), PIDs: c.String("vm-run"), NetNS: c.String("netns"), Cgroup: c.String("vm-cgroup")})
-}
-
 // noStarter is that of a node whose VMs another program runs.
 type noStarter struct{}
 
@@ -146,87 +137,4 @@ func (n *vmNode) run(ctx context.Context, a *agent.Agent, listener net.Listener)
 		})
 	}
 	return g.Wait()
-}
-
-// nodeStatus is what an agent says of itself, with its VMs.
-type nodeStatus struct {
-	agent.Status
-	VMs *vmStatus `json:"vms,omitempty"`
-}
-
-// vmStatus is how the VM side stands.
-type vmStatus struct {
-	VMs     int                   `json:"vms"`
-	VMMs    int                   `json:"vmms"`
-	Vminfod string                `json:"vminfod"` // its address, or why there is none
-	Sources []vminfo.SourceStatus `json:"sources"`
-	QEMU    string                `json:"qemu"` // its path, or why there is none
-	Link    vmlink.Status         `json:"link"`
-	NICs    *netsync.Status       `json:"nics,omitempty"`
-}
-
-func (n *vmNode) status() *vmStatus {
-	s := &vmStatus{VMs: n.service.Store().Count(), VMMs: len(n.vmms.List()), Vminfod: n.listen, Link: n.link.Status()}
-	if n.skipped != "" {
-		s.Vminfod = "not served: " + n.skipped
-	}
-	s.Sources = n.service.Status(false).Rutter.Sources
-	s.NICs = n.nics.status()
-	var err error
-	if s.QEMU, err = vminfo.QEMU(); err != nil {
-		s.QEMU = "none (" + err.Error() + "): VMs of brand kvm and bhyve run their init in its place"
-	}
-	return s
-}
-
-// nodeHandler is what a compute node serves: the agent's own paths, and those of
-// its VMMs.
-func nodeHandler(a *agent.Agent, n *vmNode) http.Handler {
-	if n == nil {
-		return a.Handler()
-	}
-	mux := http.NewServeMux()
-	mux.Handle("/", a.Handler())
-	vmms := n.vmms.Handler()
-	mux.Handle("/vmms", vmms)
-	mux.Handle("/vmms/", vmms)
-	mux.HandleFunc("GET /status", func(w http.ResponseWriter, _ *http.Request) {
-		w.Header().Set("Content-Type", "application/json")
-		_ = json.NewEncoder(w).Encode(nodeStatus{a.Status(), n.status()}) // the reader is gone: its own business
-	})
-	return mux
-}
-
-func writeVMStatus(w io.Writer, s *vmStatus) {
-	if s == nil {
-		return
-	}
-	fmt.Fprintf(w, "VMs           %d, and %d VMMs, of which the log may not have the state of %d; vminfod %s\n", s.VMs, s.VMMs, s.Link.Unrecorded, s.Vminfod)
-	fmt.Fprintf(w, "inventory     %s", s.Link.Inventory)
-	if !s.Link.Since.IsZero() {
-		fmt.Fprintf(w, " since %s", s.Link.Since.Format(time.RFC3339))
-	}
-	fmt.Fprintln(w)
-	for _, line := range s.Link.Refused {
-		fmt.Fprintf(w, "              %s\n", line)
-	}
-	if s.Link.Failure != "" {
-		fmt.Fprintf(w, "              last ring: %s\n", s.Link.Failure)
-	}
-	writeNICs(w, s.NICs)
-	fmt.Fprintf(w, "QEMU          %s\n", s.QEMU)
-	writeSources(w, "VM source  ", s.Sources)
-}
-
-// writeSources says where VMs come from, and what is left out and why.
-func writeSources(w io.Writer, title string, sources []vminfo.SourceStatus) {
-	for _, source := range sources {
-		fmt.Fprintf(w, "%s   %s: %s; %d scans found %d changes that events had missed\n", title, source.Name, source.State, source.Scans, source.Missed)
-		for _, skip := range source.Skips {
-			fmt.Fprintf(w, "%*s   without %s\n", len(title), "", skip)
-		}
-		for _, aside := range source.Aside {
-			fmt.Fprintf(w, "%*s   aside since %s: %s: %s\n", len(title), "", aside.Since.Format(time.RFC3339), aside.Name, aside.Reason)
-		}
-	}
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"log/slog"
 	"net"
 	"net/http"
@@ -24,22 +23,12 @@ import (
 	"rutter/api/triton/netreport"
 	"rutter/api/triton/vmapi"
 	"rutter/api/vmm"
-	"rutter/cmd/rutter/term"
 	"rutter/log"
 	"rutter/log/budget"
 	"rutter/projections"
 	"rutter/raftstore"
 	"rutter/varp"
 )
-
-// newLogger returns the logger of a daemon.
-func newLogger(w io.Writer, level string) (*slog.Logger, error) {
-	var l slog.Level
-	if err := l.UnmarshalText([]byte(level)); err != nil {
-		return nil, term.Usagef("--log-level %q: want debug, info, warn or error", level)
-	}
-	return slog.New(slog.NewTextHandler(w, &slog.HandlerOptions{Level: l})), nil
-}
 
 // serverConfig says how one server runs.
 type serverConfig struct {
@@ -274,27 +263,4 @@ func (s *server) close() error {
 	}
 	errs = append(errs, s.audit.Close())
 	return errors.Join(errs...)
-}
-
-// storeAdapter shows the store as package api and package varp want it.
-type storeAdapter struct{ *raftstore.Store }
-
-func (a storeAdapter) Propose(ctx context.Context, c *log.Change) (log.Result, error) {
-	result, err := a.Store.Propose(ctx, c)
-	return result, asAPI(err)
-}
-
-func (a storeAdapter) View(fn func(*projections.State, log.Cursor)) {
-	a.Store.View(func(v raftstore.View) { fn(v.State, v.Head) })
-}
-
-func (a storeAdapter) Status() api.Status {
-	s := a.Store.Status()
-	status := api.Status{
-		ID: s.ID, State: s.State, Leader: s.LeaderID, Term: s.Term, Applied: s.Applied, Commit: s.Commit, Detail: s, Alarms: s.Alarms(),
-	}
-	for _, m := range s.Members {
-		status.Members = append(status.Members, api.Member{ID: m.ID, Address: m.Address, Voter: m.Voter, Leader: m.Leader})
-	}
-	return status
 }

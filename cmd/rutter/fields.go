@@ -8,10 +8,27 @@ import (
 	"rutter/agent/vminfo"
 	"rutter/api/client"
 	"rutter/api/triton/vmapi"
-	"rutter/cmd/rutter/term"
 	"rutter/log"
 	"rutter/log/vmrule"
 )
+
+func stringOf(v vminfo.Value, name string) string {
+	field, _ := v.Get(name)
+	s, _ := field.String()
+	return s
+}
+
+// vmFieldValue is JSON if it reads as such, and the field is no text.
+func vmFieldValue(name, value string) vminfo.Value {
+	switch name {
+	case "alias", "hostname", "zonename", "brand", "dns_domain", "uuid":
+		return vminfo.StringValue(value)
+	}
+	if v, err := vminfo.ParseValue([]byte(value)); err == nil {
+		return v
+	}
+	return vminfo.StringValue(value)
+}
 
 // ruled holds an update of a manifest against the rule of package vmrule: it
 // returns what the log must be told of NICs first. Fields that are sent as they
@@ -84,19 +101,4 @@ func changesOfNIC(nic vminfo.Value, own map[log.MAC]vminfo.Value, added map[log.
 		}
 	}
 	return nic
-}
-
-// tellLog has the log take what an update asks of NICs.
-func (a *vmAct) tellLog(ctx context.Context, ops []log.Op) error {
-	if len(ops) == 0 {
-		return nil
-	}
-	api, err := term.NewClient(a.c)
-	if err != nil {
-		return err
-	}
-	if _, err := api.Submit(ctx, &log.Change{ID: client.NewChangeID(), Ops: ops}); err != nil {
-		return fmt.Errorf("its NICs in the log: %w", err)
-	}
-	return nil
 }
