@@ -46,6 +46,9 @@ func agentStatus(c *cli.Context) error {
 	})
 }
 
+// heldNames is how many links are named of what a node holds back.
+const heldNames = 8
+
 func writeAgentStatus(w io.Writer, s agent.Status) {
 	matches := "does not match yet"
 	if s.Kernel.Matched {

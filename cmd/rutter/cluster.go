@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net"
 	"net/http"
 	"net/url"
@@ -170,7 +171,7 @@ func writeClusterStatus(out io.Writer, answers []serverAnswer) {
 	_ = w.Flush() // the terminal is gone: nobody is left to tell
 	writeClockAlarms(out, answers)
 	writeAlarms(out, answers)
-	for _, id := range sortedKeys(missing) {
+	for _, id := range slices.Sorted(maps.Keys(missing)) {
 		fmt.Fprintf(out, "%s (peer port %s) is a member too, and was not asked or did not answer: name it with --server\n", id, missing[id])
 	}
 }
@@ -186,15 +187,6 @@ func writeAlarms(out io.Writer, answers []serverAnswer) {
 			}
 		}
 	}
-}
-
-func sortedKeys(m map[string]string) []string {
-	keys := make([]string, 0, len(m))
-	for k := range m {
-		keys = append(keys, k)
-	}
-	slices.Sort(keys)
-	return keys
 }
 
 func clusterMembers(c *cli.Context) error {

@@ -117,7 +117,7 @@ func printHolds(out io.Writer, sessions []client.Session) {
 				was = "cluster " + h.Was.Cluster.String()
 			}
 			fmt.Fprintf(w, "\nCN %s holds back what cluster %s says, which takes away %d of %d links; it goes on as of %s.\nrutter cn accept %s lets it (hold %s). It would lose, among others:\n", s.CN, h.Log, h.Going, h.Links, was, s.CN, text(h.ID))
-			for _, name := range h.Names[:min(len(h.Names), heldNames)] {
+			for _, name := range h.Names[:min(len(h.Names), namesOfHold)] {
 				fmt.Fprintf(w, "  %s\n", name)
 			}
 		}
@@ -128,5 +128,5 @@ func printHolds(out io.Writer, sessions []client.Session) {
 	_ = w.Flush() // the terminal is gone: nobody is left to tell
 }
 
-// heldNames is how many links a list of sessions names of each hold.
-const heldNames = 8
+// namesOfHold is how many links a list of sessions names of each hold.
+const namesOfHold = 8

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"slices"
 	"strings"
 
@@ -23,7 +24,9 @@ type configFile struct {
 }
 
 // keys returns the keys of a section, sorted.
-func (f *configFile) keys(section string) []string { return sortedKeys(f.sections[section]) }
+func (f *configFile) keys(section string) []string {
+	return slices.Sorted(maps.Keys(f.sections[section]))
+}
 
 func (f *configFile) has(section, key string) bool {
 	_, ok := f.sections[section][key]
@@ -53,12 +56,7 @@ func readConfig(path string) (*configFile, error) {
 		return nil, term.Usagef("%s: %w", path, err)
 	}
 	f := &configFile{path: path, sections: make(map[string]map[string]string)}
-	names := make([]string, 0, len(content))
-	for name := range content {
-		names = append(names, name)
-	}
-	slices.Sort(names)
-	for _, name := range names {
+	for _, name := range slices.Sorted(maps.Keys(content)) {
 		if err := f.add(name, content[name]); err != nil {
 			return nil, term.Usagef("%s: %w", path, err)
 		}

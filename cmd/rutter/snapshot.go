@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -163,12 +164,7 @@ func printContent(c *cli.Context, content *raftstore.Content) error {
 		fmt.Fprintf(w, "head\t%d, chain %s, at %s\n", content.Head.Seq, content.Chain, content.Time)
 		fmt.Fprintf(w, "events\t%d, kept after %d\n", content.Events, content.Floor)
 		fmt.Fprintf(w, "change ids\t%d\n", content.Changes)
-		kinds := make([]string, 0, len(content.Objects))
-		for kind := range content.Objects {
-			kinds = append(kinds, kind)
-		}
-		slices.Sort(kinds)
-		for _, kind := range kinds {
+		for _, kind := range slices.Sorted(maps.Keys(content.Objects)) {
 			fmt.Fprintf(w, "%s\t%d\n", kind, content.Objects[kind])
 		}
 		for _, m := range content.Members {
