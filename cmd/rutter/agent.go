@@ -13,6 +13,7 @@ import (
 	"rutter/agent/link"
 	"rutter/cmd/rutter/certcmd"
 	"rutter/cmd/rutter/term"
+	"rutter/cmd/rutter/vmhost"
 	"rutter/log"
 )
 
@@ -24,7 +25,7 @@ func agentCommand() *cli.Command {
 			"  --servers http://10.0.0.1:7420,http://10.0.0.2:7420,http://10.0.0.3:7420",
 			"rutter agent status",
 		),
-		Flags: append(append(append(append(daemonFlags(), vminfodFlags()...), term.TLSFlags()...), taskFlags()...),
+		Flags: append(append(append(append(term.DaemonFlags(), vmhost.ServiceFlags()...), term.TLSFlags()...), taskFlags()...),
 			&cli.StringFlag{Name: "cn", EnvVars: []string{"RUTTER_CN"}, Usage: "`UUID` of this compute node, as its server object has it"},
 			&cli.StringFlag{Name: "data", EnvVars: []string{"RUTTER_AGENT_DATA"}, Value: "/var/lib/rutter-agent", Usage: "`FOLDER` of the cache; it belongs to one agent"},
 			&cli.StringFlag{Name: "servers", EnvVars: []string{"RUTTER_SERVERS"}, Usage: "base `URLS` of the servers, parted by commas"},
@@ -104,11 +105,11 @@ func agentConfigOf(c *cli.Context) (agentConfig, error) {
 	}
 	for _, name := range []string{"svp", "listen", "cn-api", "vminfod"} {
 		_, secure, _ := term.TLSPaths(c)
-		if err := checkListen(name, c.String(name), c.Bool("insecure") || secure && name == "cn-api"); err != nil {
+		if err := term.CheckListen(name, c.String(name), c.Bool("insecure") || secure && name == "cn-api"); err != nil {
 			return cfg, err
 		}
 	}
-	logger, err := newLogger(c.App.ErrWriter, c.String("log-level"))
+	logger, err := term.NewLogger(c.App.ErrWriter, c.String("log-level"))
 	if err != nil {
 		return cfg, err
 	}

@@ -12,7 +12,9 @@ import (
 
 	"rutter/agent"
 	"rutter/agent/netsync"
+	"rutter/cmd/rutter/localhttp"
 	"rutter/cmd/rutter/term"
+	"rutter/cmd/rutter/vmhost"
 )
 
 // statusFlag is where an agent serves its own status.
@@ -25,7 +27,7 @@ func agentStatus(c *cli.Context) error {
 	if err := term.NoArguments(c); err != nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(c.Context, statusLimit)
+	ctx, cancel := context.WithTimeout(c.Context, localhttp.Limit)
 	defer cancel()
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+c.String("listen")+"/status", nil)
 	if err != nil {
@@ -33,7 +35,7 @@ func agentStatus(c *cli.Context) error {
 	}
 	response, err := http.DefaultClient.Do(request)
 	if err != nil {
-		return silentError(fmt.Sprintf("no agent answers at %s: %v (does it run there? --listen names another address)", c.String("listen"), err))
+		return term.NoAnswerError(fmt.Sprintf("no agent answers at %s: %v (does it run there? --listen names another address)", c.String("listen"), err))
 	}
 	defer response.Body.Close()
 	var s nodeStatus
@@ -121,5 +123,5 @@ func writeVMStatus(w io.Writer, s *vmStatus) {
 	}
 	writeNICs(w, s.NICs)
 	fmt.Fprintf(w, "QEMU          %s\n", s.QEMU)
-	writeSources(w, "VM source  ", s.Sources)
+	vmhost.WriteSources(w, "VM source  ", s.Sources)
 }

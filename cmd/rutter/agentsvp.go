@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"rutter/agent"
+	"rutter/cmd/rutter/svpview"
 	"rutter/log"
 	"rutter/projections"
 	"rutter/varp"
@@ -48,7 +49,7 @@ func (a agentChanges) Head() log.Cursor { return log.Cursor{Seq: log.Seq(a.agent
 
 // View implements varp.ChangeSource.
 func (a agentChanges) View(fn func(varp.Rows)) {
-	a.agent.View(func(state *projections.State) { fn(svpRows{state}) })
+	a.agent.View(func(state *projections.State) { fn(svpview.Rows{State: state}) })
 }
 
 // Changes implements varp.ChangeSource.

@@ -19,6 +19,7 @@ import (
 	"rutter/api/client"
 	"rutter/cmd/rutter/certcmd"
 	"rutter/cmd/rutter/term"
+	"rutter/cmd/rutter/trust"
 	"rutter/log"
 )
 
@@ -126,13 +127,13 @@ func (t *agentTLS) run(ctx context.Context, a *agent.Agent, cfg agentConfig, g *
 		if err != nil {
 			return nil //nolint:nilerr // ctx ended before there was one
 		}
-		renewer, err := tlsgate.NewRenewer(tlsgate.RenewConfig{Keeper: keeper, Jitter: jitter, Logger: cfg.Logger, Ask: certcmd.Renewal(cfg.API)})
+		renewer, err := tlsgate.NewRenewer(tlsgate.RenewConfig{Keeper: keeper, Jitter: trust.Jitter, Logger: cfg.Logger, Ask: certcmd.Renewal(cfg.API)})
 		if err != nil {
 			return err
 		}
-		follower := &trustFollower{view: a.View, keepers: map[string]*tlsgate.Keeper{pki.Clients: keeper}, logger: cfg.Logger}
+		follower := &trust.Follower{View: a.View, Keepers: map[string]*tlsgate.Keeper{pki.Clients: keeper}, Logger: cfg.Logger}
 		g.Go(func() error { return keeper.Run(ctx) })
-		g.Go(func() error { return follower.run(ctx) })
+		g.Go(func() error { return follower.Run(ctx) })
 		return renewer.Run(ctx)
 	})
 }

@@ -110,7 +110,7 @@ func withBench(do func(benchRun) error) cli.ActionFunc {
 		}
 		defer func() { err = errors.Join(err, remove()) }()
 		program, err := os.Executable()
-		if err = errors.Join(err, forgetVariables()); err != nil {
+		if err = errors.Join(err, term.ForgetVariables()); err != nil {
 			return err
 		}
 		if r.cluster, err = bench.StartCluster(c.Context, bench.Options{Program: program, Servers: 3, Dir: dir, Flags: c.StringSlice("server-flag")}); err != nil {

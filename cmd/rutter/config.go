@@ -14,6 +14,7 @@ import (
 
 	"rutter/cmd/rutter/certcmd"
 	"rutter/cmd/rutter/term"
+	"rutter/cmd/rutter/varpdcmd"
 )
 
 // One file may hold the settings of every role of a machine, each in a section
@@ -37,8 +38,8 @@ func sections() []section {
 			_, err := agentConfigOf(c)
 			return err
 		}},
-		{"varpd", varpdFlags, func(c *cli.Context) error {
-			_, err := varpdServers(c.StringSlice("address"), c.Int("port"))
+		{"varpd", varpdcmd.Flags, func(c *cli.Context) error {
+			_, err := varpdcmd.Servers(c.StringSlice("address"), c.Int("port"))
 			return err
 		}},
 		{"client", clientFlags, func(c *cli.Context) error {
@@ -76,7 +77,7 @@ func configured(commands []*cli.Command) {
 		case "server", "agent", "varpd":
 			configureAs(c, c.Name)
 		case "demo":
-			c.Before = func(*cli.Context) error { return forgetVariables() }
+			c.Before = func(*cli.Context) error { return term.ForgetVariables() }
 		case "config", "completion", "version", "dev", "bench":
 		default:
 			configureAs(c, "client")
@@ -145,7 +146,7 @@ func warnVariables(w io.Writer) {
 	known := knownVariables(newApp(io.Discard, io.Discard).Commands, []string{"RUTTER_CONFIG", certcmd.PassphraseVariable})
 	for _, entry := range os.Environ() {
 		name, _, _ := strings.Cut(entry, "=")
-		if strings.HasPrefix(name, variablePrefix) && !isOwn(name) && !slices.Contains(known, name) {
+		if strings.HasPrefix(name, term.VariablePrefix) && !term.PassedOn(name) && !slices.Contains(known, name) {
 			fmt.Fprintf(w, "rutter: the variable %s means nothing%s\n", name, didYouMean(name, known))
 		}
 	}
@@ -332,7 +333,7 @@ func valueOf(c *cli.Context, f cli.Flag) any {
 }
 
 func configCheck(c *cli.Context) error {
-	path, err := oneFile(c)
+	path, err := term.OneFile(c)
 	if err != nil {
 		return err
 	}

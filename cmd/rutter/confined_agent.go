@@ -23,20 +23,20 @@ func confineAgent(c *cli.Context, logger *slog.Logger) {
 	}
 	if c.String("manifests") != "off" {
 		left, err := confine.Bound(confine.Machines)
-		told(left, err, logger)
+		confine.LogDropped(left, err, logger)
 		return
 	}
 	paths := []string{c.String("data"), c.String("etc-netns")}
 	if folder := c.String("tls-dir"); folder != "" {
 		paths = append(paths, folder, tlsgate.ClientPaths(folder).Key)
 	}
-	drop(agentNeeds, paths, logger)
+	confine.DropLogged(agentNeeds, paths, logger)
 }
 
-// privateAgentFolder is privateFolder of an agent, which goes on without its disk:
+// privateAgentFolder is PrivateFolder of an agent, which goes on without its disk:
 // only a folder that others may open ends it.
 func privateAgentFolder(path string, logger *slog.Logger) error {
-	err := privateFolder(path, logger, "cache.db", "agent.lock")
+	err := confine.PrivateFolder(path, logger, "cache.db", "agent.lock")
 	if err == nil || errors.Is(err, confine.ErrFolder) && !errors.Is(err, syscall.EROFS) {
 		return err
 	}

@@ -37,11 +37,11 @@ func confineServer(cfg serverConfig, logger *slog.Logger) {
 	default:
 		logger.Info("files restricted to those of the server", "landlock", version, "write", write)
 	}
-	drop(0, paths, logger)
+	confine.DropLogged(0, paths, logger)
 }
 
-// privateServerFolder is privateFolder of a server, whose files are closed too.
+// privateServerFolder is PrivateFolder of a server, whose files are closed too.
 func privateServerFolder(cfg raftstore.Config, logger *slog.Logger) error {
 	syscall.Umask(privateUmask)
-	return privateFolder(cfg.Dir, logger, "changes.db", "raft.db", "audit.ndjson")
+	return confine.PrivateFolder(cfg.Dir, logger, "changes.db", "raft.db", "audit.ndjson")
 }

@@ -121,7 +121,7 @@ func furnishDev(ctx context.Context, c *cli.Context, g *errgroup.Group, folder s
 
 // startDevServers starts the servers and returns their URLs.
 func startDevServers(ctx context.Context, c *cli.Context, g *errgroup.Group, folder string, port int) ([]string, error) {
-	logger, err := newLogger(c.App.ErrWriter, c.String("log-level"))
+	logger, err := term.NewLogger(c.App.ErrWriter, c.String("log-level"))
 	if err != nil {
 		return nil, err
 	}
@@ -199,7 +199,7 @@ type devNode struct {
 // startDevNodes starts an agent with a simulated kernel for each CN of the demo,
 // which joins first.
 func startDevNodes(ctx context.Context, c *cli.Context, g *errgroup.Group, folder string, urls []string, operator *client.Client) (nodes []devNode, err error) {
-	logger, err := newLogger(c.App.ErrWriter, c.String("log-level"))
+	logger, err := term.NewLogger(c.App.ErrWriter, c.String("log-level"))
 	if err != nil {
 		return nil, err
 	}

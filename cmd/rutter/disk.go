@@ -6,6 +6,7 @@ import (
 	"os"
 	"time"
 
+	"rutter/cmd/rutter/term"
 	"rutter/raftstore"
 )
 
@@ -23,6 +24,6 @@ func endHung(err error, logger *slog.Logger) {
 	}
 	time.AfterFunc(hungGrace, func() {
 		logger.Error("the process ends without waiting for the disk", "error", err)
-		os.Exit(exitFailed)
+		os.Exit(term.ExitFailed)
 	})
 }

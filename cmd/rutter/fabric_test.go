@@ -18,6 +18,7 @@ import (
 	"rutter/agent"
 	"rutter/agent/link"
 	"rutter/api/client"
+	"rutter/cmd/rutter/await"
 	"rutter/log"
 	"rutter/projections"
 	"rutter/raftstore"
@@ -199,7 +200,7 @@ func TestBarrierNamesFrozenKernel(t *testing.T) {
 	for n := 1; ; n++ {
 		code, _, stderr := rutter(t, "tag", "create", fmt.Sprintf("name=cold%d", n), "--wait", "fabric", "--timeout", "300ms", "-s", c.urls[0])
 		behind := strings.Contains(stderr, "could not be read") // the server did not get there in time
-		if code != exitMissing || !strings.Contains(stderr, "cn2") && !behind || !strings.Contains(stderr, "written as seq") {
+		if code != await.ExitMissing || !strings.Contains(stderr, "cn2") && !behind || !strings.Contains(stderr, "written as seq") {
 			t.Fatalf("create that waits, with a frozen kernel: exit code %d, %q", code, stderr)
 		}
 		if !behind && !strings.Contains(stderr, "cn1") {

@@ -10,6 +10,7 @@ import (
 
 	"rutter/api/auth/allow"
 	"rutter/api/auth/matrix"
+	"rutter/cmd/rutter/trust"
 	"rutter/log"
 	"rutter/projections"
 )
@@ -18,7 +19,7 @@ import (
 // without a certificate may do, hangs up on those that may do nothing any more, and
 // has readers whose grant changed come anew.
 type grantFollower struct {
-	view   viewer
+	view   trust.View
 	cutOff func(match func(matrix.Identity) bool) int
 	// cutPrograms closes the connections of programs at addresses that match and
 	// may do nothing now.
@@ -35,7 +36,7 @@ type foreignGrant struct {
 }
 
 // run follows until ctx ends.
-func (f *grantFollower) run(ctx context.Context) error { return lookUntil(ctx, f.look) }
+func (f *grantFollower) run(ctx context.Context) error { return trust.Poll(ctx, f.look) }
 
 func (f *grantFollower) look() {
 	grants := make(map[string]log.Seq)

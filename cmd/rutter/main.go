@@ -19,9 +19,18 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"rutter/cmd/rutter/certcmd"
+	"rutter/cmd/rutter/clustercmd"
+	"rutter/cmd/rutter/cncmd"
 	"rutter/cmd/rutter/importcmd"
 	"rutter/cmd/rutter/logcmd"
+	"rutter/cmd/rutter/lookupcmd"
+	"rutter/cmd/rutter/objects"
+	"rutter/cmd/rutter/snoopcmd"
 	"rutter/cmd/rutter/term"
+	"rutter/cmd/rutter/varpdcmd"
+	"rutter/cmd/rutter/vmcmd"
+	"rutter/cmd/rutter/vminfocmd"
+	"rutter/cmd/rutter/waitcmd"
 	"rutter/log"
 )
 
@@ -50,12 +59,12 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	}
 	if ctx.Err() != nil && errors.Is(err, context.Canceled) {
 		fmt.Fprintln(stderr, "rutter: interrupted")
-		return exitInterrupted
+		return term.ExitInterrupted
 	}
 	if text := err.Error(); text != "" { // else what was printed says it
-		fmt.Fprintf(stderr, "rutter: %s%s\n", text, remedyOf(err))
+		fmt.Fprintf(stderr, "rutter: %s%s\n", text, term.Remedy(err))
 	}
-	return exitCode(err)
+	return term.ExitCode(err)
 }
 
 // noCommand says that there is no such command, and which may be meant. The
@@ -87,14 +96,14 @@ func newApp(stdout, stderr io.Writer) *cli.App {
 			"Who has this address:                                       rutter lookup vl3 4385813 10.21.12.7",
 		),
 		Commands: slices.Concat(
-			[]*cli.Command{serverCommand(), agentCommand(), varpdCommand(), devCommand(), demoCommand(), benchCommand()},
-			networkCommands(),
-			[]*cli.Command{vmCommand(), vmmCommand()},
-			otherCommands(),
+			[]*cli.Command{serverCommand(), agentCommand(), varpdcmd.Command(), devCommand(), demoCommand(), benchCommand()},
+			objects.NetworkCommands(),
+			[]*cli.Command{vmcmd.Command(), vmcmd.VMMCommand()},
+			objects.OtherCommands(),
 			[]*cli.Command{
-				cnCommand(), taskCommand(),
-				logcmd.Command(), changefeedCommand(), importcmd.Command(), certcmd.Command(), certcmd.TokenCommand(), grantCommand(),
-				waitCommand(), lookupCommand(), traceCommand(), svpCommand(), vminfoCommand(), clusterCommand(), snapshotCommand(),
+				cncmd.Command(), cncmd.TaskCommand(),
+				logcmd.Command(), snoopcmd.ChangefeedCommand(), importcmd.Command(), certcmd.Command(), certcmd.TokenCommand(), clustercmd.GrantCommand(),
+				waitcmd.Command(), lookupcmd.Command(), lookupcmd.TraceCommand(), snoopcmd.SVPCommand(), vminfocmd.Command(), clustercmd.Command(), clustercmd.SnapshotCommand(),
 				configCommand(), completionCommand(), versionCommand(),
 			},
 		),

@@ -12,6 +12,7 @@ import (
 
 	"rutter/agent"
 	"rutter/api/client"
+	"rutter/cmd/rutter/localhttp"
 	"rutter/varp"
 )
 
@@ -60,7 +61,7 @@ func runAgent(ctx context.Context, cfg agentConfig) (err error) {
 		if err != nil {
 			return failed(fmt.Errorf("status: %w (--listen off, if another daemon holds the port)", err))
 		}
-		g.Go(func() error { return serveStatus(ctx, withSVP(nodeHandler(a, cfg.VMs), svpStats), listener) })
+		g.Go(func() error { return localhttp.Serve(ctx, withSVP(nodeHandler(a, cfg.VMs), svpStats), listener) })
 	}
 	if cfg.VMs != nil {
 		if err := cfg.VMs.serveServers(ctx, cfg.CNAPI, cfg.TLS, g); err != nil {

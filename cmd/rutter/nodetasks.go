@@ -19,6 +19,7 @@ import (
 	"rutter/agent/task"
 	"rutter/api/client"
 	"rutter/cmd/rutter/term"
+	"rutter/cmd/rutter/vmhost"
 	"rutter/log"
 	"rutter/log/feed"
 )
@@ -108,7 +109,7 @@ func (n *vmNode) machines(api *client.Client) *task.Machines {
 	if n == nil || n.runner == nil {
 		return nil
 	}
-	return &task.Machines{Runner: n.runner, Store: n.service.Store(), VMMs: n.vmms, Check: ruleOfTasks(api)}
+	return &task.Machines{Runner: n.runner, Store: n.service.Store(), VMMs: n.vmms, Check: vmhost.TaskRule(api)}
 }
 
 func portOf(address string) uint16 {

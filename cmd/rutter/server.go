@@ -17,6 +17,7 @@ import (
 
 	"rutter/api/auth/pki"
 	"rutter/cmd/rutter/certcmd"
+	"rutter/cmd/rutter/output"
 	"rutter/cmd/rutter/term"
 	"rutter/log/budget"
 	"rutter/raftstore"
@@ -24,7 +25,7 @@ import (
 
 // serverFlags are those of `rutter server`; DESIGN section 12 has the ports.
 func serverFlags() []cli.Flag {
-	return append(append(append(daemonFlags(), term.TLSDirFlag()), tritonFlags()...),
+	return append(append(append(term.DaemonFlags(), term.TLSDirFlag()), tritonFlags()...),
 		&cli.StringFlag{Name: "id", EnvVars: []string{"RUTTER_ID"}, Usage: "this server's `NAME` in the cluster; never reused for another machine"},
 		&cli.StringFlag{Name: "data", EnvVars: []string{"RUTTER_DATA"}, Value: "/var/lib/rutter", Usage: "`FOLDER` of the log and the state"},
 		&cli.StringFlag{Name: "listen", EnvVars: []string{"RUTTER_LISTEN"}, Value: "127.0.0.1:7420", Usage: "`ADDRESS` of the API"},
@@ -77,7 +78,7 @@ func runServerCommand(c *cli.Context) error {
 	if err != nil {
 		return err
 	}
-	logger, err := newLogger(c.App.ErrWriter, c.String("log-level"))
+	logger, err := term.NewLogger(c.App.ErrWriter, c.String("log-level"))
 	if err != nil {
 		return err
 	}
@@ -130,7 +131,7 @@ func headroomOf(text string) (uint64, error) {
 	if text == "0" {
 		return 0, nil
 	}
-	size, err := parseSize(text)
+	size, err := output.ParseSize(text)
 	if err != nil || size > maxHeadroom {
 		return 0, term.Usagef("--gc-headroom %q: want a size of at most 64GiB, as in 256MiB, or 0", text)
 	}
@@ -181,7 +182,7 @@ func serverConfigOf(c *cli.Context) (serverConfig, error) {
 	}
 	// SVP never has TLS: with a tls-dir it lets in the log's nodes only (newSVP).
 	for _, name := range []string{"listen", "raft", "svp"} {
-		if err := checkListen(name, c.String(name), c.Bool("insecure") || c.String("tls-dir") != ""); err != nil {
+		if err := term.CheckListen(name, c.String(name), c.Bool("insecure") || c.String("tls-dir") != ""); err != nil {
 			return cfg, err
 		}
 	}

@@ -7,6 +7,7 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"rutter/api/auth/allow"
+	"rutter/cmd/rutter/output"
 	"rutter/cmd/rutter/term"
 	"rutter/log"
 )
@@ -20,7 +21,7 @@ func lowWaterOf(text string) (int64, error) {
 	if text == "auto" {
 		return 0, nil
 	}
-	size, err := parseSize(text)
+	size, err := output.ParseSize(text)
 	if err != nil || size == 0 || size > 1<<50 {
 		return 0, term.Usagef("--disk-low-water %q: want a size, as in 1GiB, or auto", text)
 	}
@@ -55,7 +56,7 @@ func tritonConfigOf(c *cli.Context) (cfg tritonConfig, err error) {
 		if err != nil {
 			return cfg, term.Usagef("--%s %q: want HOST:PORT, as in 10.99.99.8:80, or off", name, address)
 		}
-		if !isLoopback(host) && cfg.Allow.Len() == 0 {
+		if !term.IsLoopback(host) && cfg.Allow.Len() == 0 {
 			return cfg, term.Usagef("--%s %s is for other machines, and nobody is let in: name them with --triton-allow CIDR=read or CIDR=write", name, address)
 		}
 		cfg.Addresses[name] = address

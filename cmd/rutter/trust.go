@@ -23,6 +23,7 @@ import (
 	"rutter/api/auth/pki"
 	"rutter/api/auth/tlsgate"
 	"rutter/cmd/rutter/term"
+	"rutter/cmd/rutter/trust"
 	"rutter/log"
 	"rutter/log/budget"
 	"rutter/projections"
@@ -33,7 +34,7 @@ type serverTLS struct {
 	folder         string
 	keys           keyFiles
 	clients, peers *tlsgate.Keeper
-	follower       *trustFollower
+	follower       *trust.Follower
 	renewers       []*tlsgate.Renewer
 	enrol          *enrol.Service
 	logger         *slog.Logger
@@ -82,7 +83,7 @@ func (t *serverTLS) checkKeys() error {
 func (t *serverTLS) attach(store storeAdapter) (err error) {
 	t.propose, t.newID = store.Propose, store.newID
 	view := func(fn func(*projections.State)) { store.View(func(s *projections.State, _ log.Cursor) { fn(s) }) }
-	t.follower = &trustFollower{view: view, keepers: map[string]*tlsgate.Keeper{pki.Clients: t.clients, pki.Peers: t.peers}, logger: t.logger}
+	t.follower = &trust.Follower{View: view, Keepers: map[string]*tlsgate.Keeper{pki.Clients: t.clients, pki.Peers: t.peers}, Logger: t.logger}
 	t.enrol, err = enrol.New(enrol.Config{
 		Store: store, Issuer: func() (*pki.Authority, error) { return t.issuer(t.clients, tlsgate.CAKeyFile) },
 		Authorities: t.authorities, Logger: t.logger, Life: t.life, Budgets: t.budgets, Now: store.Now, NewID: store.newID,
@@ -97,7 +98,7 @@ func (t *serverTLS) attach(store storeAdapter) (err error) {
 		name    string
 	}{{t.clients, tlsgate.CAKeyFile, pki.Clients}, {t.peers, tlsgate.PeerCAKeyFile, pki.Peers}} {
 		r, err := tlsgate.NewRenewer(tlsgate.RenewConfig{
-			Keeper: one.keeper, Jitter: jitter, Logger: t.logger,
+			Keeper: one.keeper, Jitter: trust.Jitter, Logger: t.logger,
 			Ask: func(ctx context.Context, request []byte) (*x509.Certificate, error) {
 				return t.issueOwn(ctx, one.keeper, one.keyFile, one.name, request)
 			},
@@ -129,7 +130,7 @@ func (t *serverTLS) issuer(k *tlsgate.Keeper, keyFile string) (*pki.Authority, e
 // authorities are the sets that the files trust.
 func (t *serverTLS) authorities() []log.Authority {
 	var all []log.Authority
-	for name, k := range t.follower.keepers {
+	for name, k := range t.follower.Keepers {
 		a := log.Authority{Name: name, Issuing: k.SignedBy()}
 		for _, c := range k.Authorities() {
 			a.Certificates = append(a.Certificates, pki.Base64(c))
@@ -176,7 +177,7 @@ func (t *serverTLS) record(ctx context.Context, c *x509.Certificate, id matrix.I
 
 // recordOwn notes the certificates that the server was started with.
 func (t *serverTLS) recordOwn(ctx context.Context) error {
-	for name, k := range t.follower.keepers {
+	for name, k := range t.follower.Keepers {
 		for ctx.Err() == nil && !t.recorded(ctx, name, k) {
 			select {
 			case <-ctx.Done():
@@ -189,7 +190,7 @@ func (t *serverTLS) recordOwn(ctx context.Context) error {
 
 func (t *serverTLS) recorded(ctx context.Context, name string, k *tlsgate.Keeper) (there bool) {
 	leaf := k.Leaf()
-	t.follower.view(func(s *projections.State) { _, there = s.Get(log.KindCertificate, pki.Serial(leaf)) })
+	t.follower.View(func(s *projections.State) { _, there = s.Get(log.KindCertificate, pki.Serial(leaf)) })
 	if there {
 		return true
 	}
@@ -208,7 +209,7 @@ func (t *serverTLS) run(ctx context.Context) error {
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error { return t.clients.Run(ctx) })
 	g.Go(func() error { return t.peers.Run(ctx) })
-	g.Go(func() error { return t.follower.run(ctx) })
+	g.Go(func() error { return t.follower.Run(ctx) })
 	g.Go(func() error { return t.enrol.Run(ctx) })
 	g.Go(func() error { return t.recordOwn(ctx) })
 	for _, r := range t.renewers {
@@ -273,7 +274,7 @@ func plaintext(cfg serverConfig) []string {
 	}
 	var all []string
 	for _, address := range []string{cfg.API, cfg.Store.Listen} {
-		if host, _, err := net.SplitHostPort(address); err == nil && !isLoopback(host) {
+		if host, _, err := net.SplitHostPort(address); err == nil && !term.IsLoopback(host) {
 			all = append(all, address)
 		}
 	}
@@ -283,7 +284,7 @@ func plaintext(cfg serverConfig) []string {
 // svpWarnings say who is answered at an address of SVP's that other machines reach.
 func svpWarnings(cfg serverConfig) []string {
 	host, _, err := net.SplitHostPort(cfg.SVP)
-	if err != nil || isLoopback(host) {
+	if err != nil || term.IsLoopback(host) {
 		return nil
 	}
 	if cfg.TLS == "" {

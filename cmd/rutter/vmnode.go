@@ -17,7 +17,9 @@ import (
 	"rutter/agent/vminfo"
 	"rutter/agent/vmlink"
 	"rutter/api/client"
+	"rutter/cmd/rutter/localhttp"
 	"rutter/cmd/rutter/term"
+	"rutter/cmd/rutter/vmhost"
 	"rutter/log"
 )
 
@@ -35,7 +37,7 @@ type vmNode struct {
 
 // newVMNode makes what the flags ask for: nil if there are no VMs here.
 func newVMNode(c *cli.Context, cn log.UUID, data string, api *client.Client, found *troubles, logger *slog.Logger) (*vmNode, error) {
-	service, folder, err := newVMInfo(c, logger)
+	service, folder, err := vmhost.NewService(c, logger)
 	if err != nil || service == nil {
 		return nil, err
 	}
@@ -46,7 +48,7 @@ func newVMNode(c *cli.Context, cn log.UUID, data string, api *client.Client, fou
 	}
 	var runner *vminfo.Runner
 	if folder != nil {
-		if runner, err = vmRunner(c); err != nil {
+		if runner, err = vmhost.NewRunner(c); err != nil {
 			return nil, err
 		}
 		switch err := runner.CheckCgroup(); {
@@ -121,7 +123,7 @@ func (n *vmNode) serveServers(ctx context.Context, address string, secure *agent
 	if err != nil {
 		return fmt.Errorf("CN API: %w (--cn-api off, if another daemon holds the port)", err)
 	}
-	g.Go(func() error { return serveStatus(ctx, n.vmms.Handler(), secure.secured(listener)) })
+	g.Go(func() error { return localhttp.Serve(ctx, n.vmms.Handler(), secure.secured(listener)) })
 	return nil
 }
 

@@ -23,6 +23,7 @@ import (
 	"rutter/api/triton/netreport"
 	"rutter/api/triton/vmapi"
 	"rutter/api/vmm"
+	"rutter/cmd/rutter/svpview"
 	"rutter/log"
 	"rutter/log/budget"
 	"rutter/projections"
@@ -134,7 +135,7 @@ func openServer(cfg serverConfig) (_ *server, err error) {
 		if s.svp, err = newSVP(s.store, cfg.TLS != "" && !onLoopback(s.svpListener), logger); err != nil {
 			return nil, err
 		}
-		collectors = append(collectors, svpMetrics{s.svp.Stats})
+		collectors = append(collectors, svpview.Metrics{Stats: s.svp.Stats})
 	}
 	if s.api, err = api.New(api.Config{
 		Audit: s.audit, Budgets: cfg.Budgets, Meters: append(slices.Clone(s.store.Budgets()), s.tls.meters()...),
@@ -185,9 +186,9 @@ func (s *server) listen(cfg *serverConfig) (err error) {
 // known has it answer known nodes only, each about its own vnets: on an address
 // that others reach, of a server that asks everybody else for names.
 func newSVP(store *raftstore.Store, known bool, logger *slog.Logger) (*varp.Server, error) {
-	source := svpSource{
-		head: store.Head, entries: store.Entries,
-		view: func(fn func(*projections.State)) { store.View(func(v raftstore.View) { fn(v.State) }) },
+	source := svpview.Source{
+		OfHead: store.Head, OfEntries: store.Entries,
+		OfState: func(fn func(*projections.State)) { store.View(func(v raftstore.View) { fn(v.State) }) },
 	}
 	shootdowns, err := varp.NewShootdowns(varp.ShootdownConfig{Source: source, Logger: logger})
 	if err != nil {
@@ -195,7 +196,7 @@ func newSVP(store *raftstore.Store, known bool, logger *slog.Logger) (*varp.Serv
 	}
 	cfg := varp.Config{Lookup: varp.NewMappings(source, logger), Events: shootdowns, Age: store.Age, Logger: logger}
 	if known {
-		cfg.Peers = newSVPPeers(source.view)
+		cfg.Peers = newSVPPeers(source.OfState)
 	}
 	return varp.NewServer(cfg)
 }
