@@ -12,6 +12,7 @@ import (
 
 	"github.com/urfave/cli/v2"
 
+	"rutter/cmd/rutter/agentcmd"
 	"rutter/cmd/rutter/certcmd"
 	"rutter/cmd/rutter/term"
 	"rutter/cmd/rutter/varpdcmd"
@@ -30,14 +31,8 @@ type section struct {
 
 func sections() []section {
 	return []section{
-		{"server", serverFlags, func(c *cli.Context) error {
-			_, err := serverConfigOf(c)
-			return err
-		}},
-		{"agent", agentFlags, func(c *cli.Context) error {
-			_, err := agentConfigOf(c)
-			return err
-		}},
+		{"server", serverFlags, checkServer},
+		{"agent", agentcmd.Flags, agentcmd.Check},
 		{"varpd", varpdcmd.Flags, func(c *cli.Context) error {
 			_, err := varpdcmd.Servers(c.StringSlice("address"), c.Int("port"))
 			return err
@@ -53,8 +48,6 @@ func sections() []section {
 func clientFlags() []cli.Flag {
 	return append([]cli.Flag{term.ServersFlag(), term.OutputFlag()}, term.TLSFlags()...)
 }
-
-func agentFlags() []cli.Flag { return agentCommand().Flags }
 
 func sectionNamed(name string) (section, bool) {
 	all := sections()

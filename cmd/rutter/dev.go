@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"log/slog"
 	"net"
 	"os"
 	"path/filepath"
@@ -15,17 +14,14 @@ import (
 	"github.com/urfave/cli/v2"
 	"golang.org/x/sync/errgroup"
 
-	"rutter/agent"
-	"rutter/agent/link"
 	"rutter/agent/sysinfo/probe"
-	"rutter/agent/task"
 	"rutter/api/auth/pki"
 	"rutter/api/auth/tlsgate"
 	"rutter/api/client"
 	"rutter/cmd/rutter/certcmd"
 	"rutter/cmd/rutter/demo"
+	"rutter/cmd/rutter/node"
 	"rutter/cmd/rutter/term"
-	"rutter/log"
 	"rutter/raftstore"
 )
 
@@ -98,21 +94,21 @@ func furnishDev(ctx context.Context, c *cli.Context, g *errgroup.Group, folder s
 	if err != nil {
 		return err
 	}
-	nodes, err := startDevNodes(ctx, c, g, folder, urls, operator)
-	if err != nil {
-		return err
-	}
 	if !c.Bool("empty") {
 		if err := loadDev(ctx, operator); err != nil {
 			return err
 		}
-		for _, n := range nodes {
-			g.Go(func() error { return n.tasks.run(ctx, n.agent) })
+	}
+	nodes, err := startDevNodes(ctx, c, g, folder, urls, operator)
+	if err != nil {
+		return err
+	}
+	for _, n := range nodes {
+		if c.Bool("empty") {
+			break // it has no tasks
 		}
-		for _, n := range nodes {
-			if _, err := n.tasks.watcher.Refresh(ctx); err != nil {
-				return fmt.Errorf("the sysinfo of a node: %w", err)
-			}
+		if err := n.Refresh(ctx); err != nil {
+			return fmt.Errorf("the sysinfo of a node: %w", err)
 		}
 	}
 	tellDev(c.App.Writer, folder, urls)
@@ -176,72 +172,37 @@ func devClient(c *cli.Context, folder, name string, cfg client.Config) (*client.
 	return client.New(cfg)
 }
 
-// simulated is a kernel in memory in which each namespace is there as soon as
-// it is asked for.
-type simulated struct{ *link.Fake }
-
-// Dump implements link.Kernel.
-func (s simulated) Dump(ctx context.Context, namespaces []string) (link.Snapshot, error) {
-	for _, name := range namespaces {
-		if name != "" {
-			s.AddNamespace(name)
-		}
-	}
-	return s.Fake.Dump(ctx, namespaces)
-}
-
-// devNode is a simulated compute node.
-type devNode struct {
-	agent *agent.Agent
-	tasks *nodeTasks // not run yet
-}
-
 // startDevNodes starts an agent with a simulated kernel for each CN of the demo,
-// which joins first.
-func startDevNodes(ctx context.Context, c *cli.Context, g *errgroup.Group, folder string, urls []string, operator *client.Client) (nodes []devNode, err error) {
+// which joins first. With tasks it says what it is, and does what needs no machine.
+func startDevNodes(ctx context.Context, c *cli.Context, g *errgroup.Group, folder string, urls []string, operator *client.Client) (nodes []*node.Node, err error) {
 	logger, err := term.NewLogger(c.App.ErrWriter, c.String("log-level"))
 	if err != nil {
 		return nil, err
 	}
 	for i, cn := range demo.CNs() {
-		name := fmt.Sprintf("cn%d", i+1)
+		name, files := fmt.Sprintf("cn%d", i+1), (*tlsgate.Paths)(nil)
 		if !c.Bool("plain") {
-			if err := certcmd.Admit(ctx, operator, urls[i%len(urls)], cn, filepath.Join(devCertificates(folder), cn.String())); err != nil {
+			paths := tlsgate.ClientPaths(filepath.Join(devCertificates(folder), cn.String()))
+			if err := certcmd.Admit(ctx, operator, urls[i%len(urls)], cn, filepath.Dir(paths.Cert)); err != nil {
 				return nil, fmt.Errorf("%s joins: %w", name, err)
 			}
+			files = &paths
 		}
-		api, err := devClient(c, folder, cn.String(), client.Config{Servers: urls})
+		opts := node.Options{CN: cn, Folder: filepath.Join(folder, name), Kernel: node.SimulatedKernel(), Logger: logger.With("agent", name)}
+		if opts.Servers, err = node.Connect(cn, urls, files, opts.Logger); err != nil {
+			return nil, err
+		}
+		if !c.Bool("empty") {
+			opts.Tasks = &node.TaskOptions{Sysinfo: true, Setup: true, Version: version, Links: func() ([]probe.Link, error) { return nil, nil }}
+		}
+		n, err := node.Open(opts)
 		if err != nil {
 			return nil, err
 		}
-		logger := logger.With("agent", name)
-		tasks := newDevTasks(cn, api, filepath.Join(folder, name), logger)
-		a, err := agent.New(agent.Config{
-			CN: cn, Folder: filepath.Join(folder, name), Servers: urls, Dialer: api, Logger: logger, Local: taskLocal{nil, tasks},
-			Kernel: func(numbers link.Numbers, save func(link.Numbers) error) (agent.Kernel, error) {
-				return link.NewManager(link.ManagerConfig{Kernel: simulated{new(link.Fake)}, Numbers: numbers, Save: save}), nil
-			},
-		})
-		if err != nil {
-			return nil, err
-		}
-		g.Go(func() error { return errors.Join(a.Run(ctx), a.Close()) })
-		nodes = append(nodes, devNode{a, tasks})
+		g.Go(func() error { return n.Run(ctx) })
+		nodes = append(nodes, n)
 	}
 	return nodes, nil
-}
-
-// newDevTasks are what a simulated node can be asked to do: nothing at all, and to
-// say what it is, which is this machine without its links.
-func newDevTasks(cn log.UUID, api *client.Client, folder string, logger *slog.Logger) *nodeTasks {
-	n := &nodeTasks{woken: make(chan struct{}, 1)}
-	source := probe.Source{CN: cn, Agent: version, Setup: true, Links: func() ([]probe.Link, error) { return nil, nil }}
-	n.watcher = probe.NewWatcher(source, sendSysinfo(api, cn), logger)
-	n.cfg = task.Config{
-		Submit: api.Submit, NewID: client.NewChangeID, Folder: filepath.Join(folder, "tasks"), Logger: logger,
-		Kinds: map[string]task.Kind{"nop": task.Nop, "sysinfo": n.refresh},
-	}
-	return n
 }
 
 // devPatience is how long a fresh cluster may take to take its first change.

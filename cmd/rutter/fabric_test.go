@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
@@ -19,6 +18,7 @@ import (
 	"rutter/agent/link"
 	"rutter/api/client"
 	"rutter/cmd/rutter/await"
+	"rutter/cmd/rutter/node"
 	"rutter/log"
 	"rutter/projections"
 	"rutter/raftstore"
@@ -121,7 +121,7 @@ func startCluster(t *testing.T) *testCluster {
 		})
 		t.Cleanup(stop)
 		c.servers, c.stop = append(c.servers, s), append(c.stop, stop)
-		c.urls = append(c.urls, "http://"+s.apiListener.Addr().String())
+		c.urls = append(c.urls, "http://"+s.Address().String())
 	}
 	return c
 }
@@ -130,19 +130,19 @@ func startCluster(t *testing.T) *testCluster {
 func (c *testCluster) startNode(t *testing.T, cn log.UUID, api *client.Client) *freezable {
 	t.Helper()
 	kernel := new(freezable)
-	a, err := agent.New(agent.Config{
-		CN: cn, Folder: t.TempDir(), Servers: c.urls, Dialer: api,
-		Kernel: func(numbers link.Numbers, save func(link.Numbers) error) (agent.Kernel, error) {
-			kernel.Manager = link.NewManager(link.ManagerConfig{Kernel: simulated{new(link.Fake)}, Numbers: numbers, Save: save})
+	n, err := node.Open(node.Options{
+		CN: cn, Folder: t.TempDir(), Servers: &node.Connection{API: api},
+		Kernel: node.Kernel{New: func(numbers link.Numbers, save func(link.Numbers) error) (agent.Kernel, error) {
+			kernel.Manager = node.SimulatedManager(numbers, save)
 			return kernel, nil
-		},
+		}},
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
-	go func() { done <- errors.Join(a.Run(ctx), a.Close()) }()
+	go func() { done <- n.Run(ctx) }()
 	t.Cleanup(func() { cancel(); <-done })
 	return kernel
 }
@@ -211,7 +211,7 @@ func TestBarrierNamesFrozenKernel(t *testing.T) {
 		}
 	}
 	for i, s := range c.servers {
-		if _, leads := s.store.Leading(); leads {
+		if s.Leading() {
 			c.stop[i]()
 			break // while it stopped another one may have come to lead: two are needed
 		}

@@ -18,6 +18,7 @@ import (
 
 	"github.com/urfave/cli/v2"
 
+	"rutter/cmd/rutter/agentcmd"
 	"rutter/cmd/rutter/certcmd"
 	"rutter/cmd/rutter/clustercmd"
 	"rutter/cmd/rutter/cncmd"
@@ -96,7 +97,7 @@ func newApp(stdout, stderr io.Writer) *cli.App {
 			"Who has this address:                                       rutter lookup vl3 4385813 10.21.12.7",
 		),
 		Commands: slices.Concat(
-			[]*cli.Command{serverCommand(), agentCommand(), varpdcmd.Command(), devCommand(), demoCommand(), benchCommand()},
+			[]*cli.Command{serverCommand(version), agentcmd.Command(version), varpdcmd.Command(), devCommand(), demoCommand(), benchCommand()},
 			objects.NetworkCommands(),
 			[]*cli.Command{vmcmd.Command(), vmcmd.VMMCommand()},
 			objects.OtherCommands(),

@@ -51,7 +51,7 @@ func serverFlags() []cli.Flag {
 	)
 }
 
-func serverCommand() *cli.Command {
+func serverCommand(version string) *cli.Command {
 	return &cli.Command{
 		Name:     "server",
 		Usage:    "run one of the servers that agree on the log and keep it",
@@ -66,15 +66,15 @@ func serverCommand() *cli.Command {
 			"  rutter server --id s4 --data ./s4 --listen 127.0.0.1:7450 --raft 127.0.0.1:7451 --svp off --join 127.0.0.1:7421",
 		),
 		Flags:  serverFlags(),
-		Action: runServerCommand,
+		Action: func(c *cli.Context) error { return runServerCommand(c, version) },
 	}
 }
 
-func runServerCommand(c *cli.Context) error {
+func runServerCommand(c *cli.Context, version string) error {
 	if err := term.NoArguments(c); err != nil {
 		return err
 	}
-	cfg, err := serverConfigOf(c)
+	cfg, err := serverConfigOf(c, version)
 	if err != nil {
 		return err
 	}
@@ -90,7 +90,11 @@ func runServerCommand(c *cli.Context) error {
 		return err
 	}
 	warnAlone(cfg.Store, logger)
-	headroom := make([]byte, cfg.Headroom)
+	size, err := headroomOf(c.String("gc-headroom"))
+	if err != nil {
+		return err
+	}
+	headroom := make([]byte, size)
 	// While the state is read the heap only grows, and each collection would go
 	// through all of it; what is left over goes back to the system after that.
 	usual := debug.SetGCPercent(loadGCPercent)
@@ -107,6 +111,12 @@ func runServerCommand(c *cli.Context) error {
 	confineServer(cfg, logger)
 	err = errors.Join(s.Run(c.Context), stop())
 	runtime.KeepAlive(headroom)
+	return err
+}
+
+// checkServer refuses settings with which rutter server would not start.
+func checkServer(c *cli.Context) error {
+	_, err := serverConfigOf(c, "")
 	return err
 }
 
@@ -162,7 +172,7 @@ func startProfile(folder, id string) (stop func() error, err error) {
 
 // serverConfigOf reads the flags of `rutter server`, and refuses combinations
 // that make no sense.
-func serverConfigOf(c *cli.Context) (serverConfig, error) {
+func serverConfigOf(c *cli.Context, version string) (serverConfig, error) {
 	var cfg serverConfig
 	if c.String("id") == "" {
 		return cfg, term.Usagef("--id is missing: give each server of the cluster a name of its own, as in --id s1")
@@ -203,7 +213,7 @@ func serverConfigOf(c *cli.Context) (serverConfig, error) {
 	if cfg.CertLife = c.Duration("cert-life"); cfg.CertLife <= 0 || cfg.CertLife > pki.MaxLife {
 		return cfg, term.Usagef("--cert-life %v: want a time of at most %v, as in %v", cfg.CertLife, pki.MaxLife, pki.Life)
 	}
-	if cfg.Headroom, err = headroomOf(c.String("gc-headroom")); err != nil {
+	if _, err = headroomOf(c.String("gc-headroom")); err != nil {
 		return cfg, err
 	}
 	if cfg.Triton, err = tritonConfigOf(c); err != nil {
@@ -217,8 +227,7 @@ func serverConfigOf(c *cli.Context) (serverConfig, error) {
 	cfg.Store.ID, cfg.Store.Dir, cfg.Store.Listen, cfg.Store.Advertise = c.String("id"), c.String("data"), c.String("raft"), c.String("advertise")
 	cfg.Store.Bootstrap, cfg.Store.InitialMembers, cfg.Store.Join, cfg.Store.NonVoter = c.Bool("bootstrap"), members, c.StringSlice("join"), c.Bool("non-voter")
 	if folder := c.String("drill-clock"); folder != "" {
-		cfg.Drill = &drillClock{path: filepath.Join(folder, cfg.Store.ID)}
-		cfg.Store.Now = cfg.Drill.now
+		cfg.Drill = newDrillClock(filepath.Join(folder, cfg.Store.ID))
 	}
 	if m := memberOf(members, cfg.Store.ID); m != nil && cfg.Store.Advertise == "" {
 		cfg.Store.Advertise = m.Address

@@ -40,7 +40,6 @@ type serverConfig struct {
 	TLS      string // folder of certificates; "": no TLS
 	// Passphrase opens the keys of authorities in TLS, if they are encrypted.
 	Passphrase string
-	Headroom   uint64        // bytes: headroomOf
 	CertLife   time.Duration // of certificates of compute nodes; 0: pki.Life
 	Budgets    budget.Set
 	Triton     tritonConfig
@@ -80,6 +79,9 @@ func openServer(cfg serverConfig) (_ *server, err error) {
 		}
 	}()
 	cfg.Store.Logger = cfg.Logger
+	if cfg.Drill != nil {
+		cfg.Store.Now = cfg.Drill.now
+	}
 	if err = s.listen(&cfg); err != nil {
 		return nil, err
 	}
@@ -246,6 +248,15 @@ func (s *server) Run(ctx context.Context) error {
 	}
 	err := g.Wait()
 	return errors.Join(err, s.store.Close(), s.audit.Close())
+}
+
+// Address is where the API is served.
+func (s *server) Address() net.Addr { return s.apiListener.Addr() }
+
+// Leading reports whether this server leads.
+func (s *server) Leading() bool {
+	_, leads := s.store.Leading()
+	return leads
 }
 
 // close frees what openServer got, when it fails half-way.

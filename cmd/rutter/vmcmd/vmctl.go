@@ -110,7 +110,7 @@ func runVMAct(c *cli.Context, id log.UUID, act func(context.Context, *vmAct) (do
 	if err := checkWait(c); err != nil {
 		return err
 	}
-	runner, err := vmhost.NewRunner(c)
+	runner, err := vmhost.NewRunner(vmhost.FoldersOf(c))
 	if err != nil {
 		return err
 	}

@@ -26,20 +26,33 @@ func ServiceFlags() []cli.Flag {
 	)
 }
 
-// NewService makes the service that the flags ask for; folder is nil if they ask
-// for none. It needs --netns as well.
-func NewService(c *cli.Context, logger *slog.Logger) (service *vminfo.Service, folder *vminfo.Folder, err error) {
+// Folders are where the VMs of a compute node are, and the other vminfod that is
+// followed. The zero value is a node without VMs.
+type Folders struct {
+	Manifests string // "" and off: none
+	PIDs      string // of the VMs' init processes
+	NetNS     string // named network namespaces, as ip-netns(8) keeps them
+	Cgroup    string
+	Follow    string // address of another vminfod; "": none
+}
+
+// FoldersOf are those that the flags name: FolderFlags or ServiceFlags, and --netns.
+func FoldersOf(c *cli.Context) Folders {
+	return Folders{Manifests: c.String("manifests"), PIDs: c.String("vm-run"), NetNS: c.String("netns"), Cgroup: c.String("vm-cgroup"), Follow: c.String("follow-vminfod")}
+}
+
+// NewService makes the service of the VMs of f: nil if there are none; folder is
+// nil if there are no manifests.
+func NewService(f Folders, logger *slog.Logger) (service *vminfo.Service, folder *vminfo.Folder, err error) {
 	var sources []vminfo.Source
-	if c.String("manifests") != "off" {
-		if folder, err = vminfo.NewFolder(vminfo.FolderConfig{
-			Manifests: c.String("manifests"), PIDs: c.String("vm-run"), NetNS: c.String("netns"), Cgroup: c.String("vm-cgroup"), Logger: logger,
-		}); err != nil {
+	if f.Manifests != "" && f.Manifests != "off" {
+		if folder, err = vminfo.NewFolder(vminfo.FolderConfig{Manifests: f.Manifests, PIDs: f.PIDs, NetNS: f.NetNS, Cgroup: f.Cgroup, Logger: logger}); err != nil {
 			return nil, nil, err
 		}
 		sources = append(sources, folder)
 	}
-	if address := c.String("follow-vminfod"); address != "" {
-		stream, err := vminfo.NewStream(vminfo.StreamConfig{Client: vminfo.NewClient(address, "rutter"), Logger: logger})
+	if f.Follow != "" {
+		stream, err := vminfo.NewStream(vminfo.StreamConfig{Client: vminfo.NewClient(f.Follow, "rutter"), Logger: logger})
 		if err != nil {
 			return nil, nil, err
 		}
@@ -52,7 +65,7 @@ func NewService(c *cli.Context, logger *slog.Logger) (service *vminfo.Service, f
 	return service, folder, err
 }
 
-// NewRunner is the runner of the folders that the flags name.
-func NewRunner(c *cli.Context) (*vminfo.Runner, error) {
-	return vminfo.NewRunner(vminfo.RunnerConfig{Manifests: c.String("manifests"), PIDs: c.String("vm-run"), NetNS: c.String("netns"), Cgroup: c.String("vm-cgroup")})
+// NewRunner is the runner of the VMs of f.
+func NewRunner(f Folders) (*vminfo.Runner, error) {
+	return vminfo.NewRunner(vminfo.RunnerConfig{Manifests: f.Manifests, PIDs: f.PIDs, NetNS: f.NetNS, Cgroup: f.Cgroup})
 }

@@ -234,7 +234,7 @@ func vminfoServeCommand() *cli.Command {
 			if err != nil {
 				return err
 			}
-			service, _, err := vmhost.NewService(c, logger)
+			service, _, err := vmhost.NewService(vmhost.FoldersOf(c), logger)
 			if err != nil {
 				return err
 			}

@@ -1,4 +1,4 @@
-package main
+package node
 
 import (
 	"context"
@@ -9,7 +9,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/urfave/cli/v2"
 	"golang.org/x/sync/errgroup"
 
 	"rutter/agent"
@@ -26,10 +25,10 @@ import (
 // certificateEvery is how often an agent looks for files that it could not use.
 const certificateEvery = time.Second
 
-// agentTLS is what an agent has of TLS: nil if it has none. A node works without
+// certificate is what a node shows to servers, and asks of them. A node works without
 // its certificate (DESIGN rule 7): one that is missing, unreadable or over is
 // trouble, and looked for until there is another.
-type agentTLS struct {
+type certificate struct {
 	cn     log.UUID
 	paths  tlsgate.Paths
 	logger *slog.Logger
@@ -45,26 +44,32 @@ var (
 	errOtherNode     = errors.New("the certificate is of another node")
 )
 
-// openAgentTLS reads the files that TLSFlags name, and makes the client of the
-// servers, which is the agent's way to them with TLS or without.
-func openAgentTLS(c *cli.Context, cn log.UUID, servers []string, cfg *agentConfig) (*client.Client, error) {
-	paths, given, err := term.TLSPaths(c)
-	if err != nil {
-		return nil, err
+// Connection is a compute node's way to the servers: a client, and the certificate
+// that it shows.
+type Connection struct {
+	API *client.Client
+	tls *certificate // nil: without TLS
+}
+
+// Connect makes the way to servers of compute node cn, whose certificate has the
+// given files; nil: it goes without TLS. A certificate that cannot be used is
+// looked for while the node runs, except that one of another node is refused.
+func Connect(cn log.UUID, servers []string, files *tlsgate.Paths, logger *slog.Logger) (*Connection, error) {
+	cfg, c := client.Config{Servers: servers}, new(Connection)
+	if files != nil {
+		c.tls = &certificate{cn: cn, paths: *files, logger: logger, ready: make(chan struct{})}
+		if c.tls.open(); errors.Is(c.tls.err, errOtherNode) {
+			return nil, term.UsageError{Err: c.tls.err}
+		}
+		cfg.DialTLS = c.tls.dial
 	}
-	if !given {
-		return term.OpenClient(client.Config{Servers: servers}, nil)
-	}
-	t := &agentTLS{cn: cn, paths: paths, logger: cfg.Logger, ready: make(chan struct{})}
-	if t.open(); errors.Is(t.err, errOtherNode) {
-		return nil, term.UsageError{Err: t.err}
-	}
-	cfg.TLS = t
-	return term.OpenClient(client.Config{Servers: servers, DialTLS: t.dial}, nil)
+	var err error
+	c.API, err = term.OpenClient(cfg, nil)
+	return c, err
 }
 
 // open reads the files, unless they are in use already.
-func (t *agentTLS) open() {
+func (t *certificate) open() {
 	keeper, err := tlsgate.New(tlsgate.Config{Paths: t.paths, Name: pki.Clients, Logger: t.logger, Ended: true})
 	if err == nil {
 		if id := keeper.Identity(); id.Role != matrix.CN || id.UUID != t.cn {
@@ -88,7 +93,7 @@ func (t *agentTLS) open() {
 }
 
 // inUse returns what the files hold, or why they cannot be used.
-func (t *agentTLS) inUse() (*tlsgate.Keeper, error) {
+func (t *certificate) inUse() (*tlsgate.Keeper, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.keeper == nil {
@@ -97,7 +102,7 @@ func (t *agentTLS) inUse() (*tlsgate.Keeper, error) {
 	return t.keeper, nil
 }
 
-func (t *agentTLS) dial(ctx context.Context, network, address string) (net.Conn, error) {
+func (t *certificate) dial(ctx context.Context, network, address string) (net.Conn, error) {
 	keeper, err := t.inUse()
 	if err != nil {
 		return nil, err
@@ -105,33 +110,33 @@ func (t *agentTLS) dial(ctx context.Context, network, address string) (net.Conn,
 	return keeper.Dial(ctx, network, address, tlsgate.Role(matrix.Server))
 }
 
-// trouble says what is to be renewed; t may be nil.
-func (t *agentTLS) trouble() []string {
-	if t == nil {
+// trouble says what is to be renewed.
+func (c *Connection) trouble() []string {
+	if c.tls == nil {
 		return nil
 	}
-	keeper, err := t.inUse()
+	keeper, err := c.tls.inUse()
 	if err != nil {
 		return []string{err.Error() + ": renew it (rutter agent join)"}
 	}
 	return keeper.Warnings()
 }
 
-// run keeps the agent's certificate until ctx ends; t may be nil.
-func (t *agentTLS) run(ctx context.Context, a *agent.Agent, cfg agentConfig, g *errgroup.Group) {
-	if t == nil {
+// run has g keep the node's certificate until ctx ends.
+func (c *Connection) run(ctx context.Context, a *agent.Agent, logger *slog.Logger, g *errgroup.Group) {
+	if c.tls == nil {
 		return
 	}
 	g.Go(func() error {
-		keeper, err := t.await(ctx)
+		keeper, err := c.tls.await(ctx)
 		if err != nil {
 			return nil //nolint:nilerr // ctx ended before there was one
 		}
-		renewer, err := tlsgate.NewRenewer(tlsgate.RenewConfig{Keeper: keeper, Jitter: trust.Jitter, Logger: cfg.Logger, Ask: certcmd.Renewal(cfg.API)})
+		renewer, err := tlsgate.NewRenewer(tlsgate.RenewConfig{Keeper: keeper, Jitter: trust.Jitter, Logger: logger, Ask: certcmd.Renewal(c.API)})
 		if err != nil {
 			return err
 		}
-		follower := &trust.Follower{View: a.View, Keepers: map[string]*tlsgate.Keeper{pki.Clients: keeper}, Logger: cfg.Logger}
+		follower := &trust.Follower{View: a.View, Keepers: map[string]*tlsgate.Keeper{pki.Clients: keeper}, Logger: logger}
 		g.Go(func() error { return keeper.Run(ctx) })
 		g.Go(func() error { return follower.Run(ctx) })
 		return renewer.Run(ctx)
@@ -139,7 +144,7 @@ func (t *agentTLS) run(ctx context.Context, a *agent.Agent, cfg agentConfig, g *
 }
 
 // await looks for the files until they can be used. Errors: ctx's.
-func (t *agentTLS) await(ctx context.Context) (*tlsgate.Keeper, error) {
+func (t *certificate) await(ctx context.Context) (*tlsgate.Keeper, error) {
 	look := time.NewTicker(certificateEvery)
 	defer look.Stop()
 	for {
@@ -155,18 +160,18 @@ func (t *agentTLS) await(ctx context.Context) (*tlsgate.Keeper, error) {
 	}
 }
 
-// secured lets servers in over listener, and nobody else; t may be nil.
-func (t *agentTLS) secured(listener net.Listener) net.Listener {
-	if t == nil {
+// secured lets servers in over listener, and nobody else; without TLS everybody.
+func (c *Connection) secured(listener net.Listener) net.Listener {
+	if c.tls == nil {
 		return listener
 	}
-	return &awaitingListener{Listener: listener, tls: t, closed: make(chan struct{})}
+	return &awaitingListener{Listener: listener, tls: c.tls, closed: make(chan struct{})}
 }
 
 // awaitingListener accepts nobody before there is a certificate to show.
 type awaitingListener struct {
 	net.Listener
-	tls     *agentTLS
+	tls     *certificate
 	closing sync.Once
 	closed  chan struct{}
 	opening sync.Once

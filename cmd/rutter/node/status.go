@@ -1,4 +1,4 @@
-package main
+package node
 
 import (
 	"encoding/json"
@@ -25,14 +25,14 @@ func withSVP(status http.Handler, stats func() varp.Stats) http.Handler {
 	return mux
 }
 
-// nodeStatus is what an agent says of itself, with its VMs.
-type nodeStatus struct {
+// Status is what an agent says of itself, with its VMs.
+type Status struct {
 	agent.Status
-	VMs *vmStatus `json:"vms,omitempty"`
+	VMs *VMStatus `json:"vms,omitempty"`
 }
 
-// vmStatus is how the VM side stands.
-type vmStatus struct {
+// VMStatus is how the VM side stands.
+type VMStatus struct {
 	VMs     int                   `json:"vms"`
 	VMMs    int                   `json:"vmms"`
 	Vminfod string                `json:"vminfod"` // its address, or why there is none
@@ -42,8 +42,8 @@ type vmStatus struct {
 	NICs    *netsync.Status       `json:"nics,omitempty"`
 }
 
-func (n *vmNode) status() *vmStatus {
-	s := &vmStatus{VMs: n.service.Store().Count(), VMMs: len(n.vmms.List()), Vminfod: n.listen, Link: n.link.Status()}
+func (n *vmSide) status() *VMStatus {
+	s := &VMStatus{VMs: n.service.Store().Count(), VMMs: len(n.vmms.List()), Vminfod: n.listen, Link: n.link.Status()}
 	if n.skipped != "" {
 		s.Vminfod = "not served: " + n.skipped
 	}
@@ -56,12 +56,8 @@ func (n *vmNode) status() *vmStatus {
 	return s
 }
 
-// nodeHandler is what a compute node serves: the agent's own paths, and those of
-// its VMMs.
-func nodeHandler(a *agent.Agent, n *vmNode) http.Handler {
-	if n == nil {
-		return a.Handler()
-	}
+// handler serves the paths of agent a, and those of the node's VMMs.
+func (n *vmSide) handler(a *agent.Agent) http.Handler {
 	mux := http.NewServeMux()
 	mux.Handle("/", a.Handler())
 	vmms := n.vmms.Handler()
@@ -69,7 +65,7 @@ func nodeHandler(a *agent.Agent, n *vmNode) http.Handler {
 	mux.Handle("/vmms/", vmms)
 	mux.HandleFunc("GET /status", func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "application/json")
-		_ = json.NewEncoder(w).Encode(nodeStatus{a.Status(), n.status()}) // the reader is gone: its own business
+		_ = json.NewEncoder(w).Encode(Status{a.Status(), n.status()}) // the reader is gone: its own business
 	})
 	return mux
 }

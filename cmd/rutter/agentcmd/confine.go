@@ -1,4 +1,4 @@
-package main
+package agentcmd
 
 import (
 	"errors"
@@ -33,9 +33,9 @@ func confineAgent(c *cli.Context, logger *slog.Logger) {
 	confine.DropLogged(agentNeeds, paths, logger)
 }
 
-// privateAgentFolder is PrivateFolder of an agent, which goes on without its disk:
+// privateFolder is confine.PrivateFolder of an agent, which goes on without its disk:
 // only a folder that others may open ends it.
-func privateAgentFolder(path string, logger *slog.Logger) error {
+func privateFolder(path string, logger *slog.Logger) error {
 	err := confine.PrivateFolder(path, logger, "cache.db", "agent.lock")
 	if err == nil || errors.Is(err, confine.ErrFolder) && !errors.Is(err, syscall.EROFS) {
 		return err

@@ -1,4 +1,4 @@
-package main
+package node
 
 import (
 	"log/slog"
@@ -12,18 +12,18 @@ import (
 	"rutter/varp"
 )
 
-// agentSVPConnections bounds the connections of an agent's SVP server: what is
+// svpConnections bounds the connections of an agent's SVP server: what is
 // on the node itself, and little more.
-const agentSVPConnections = 64
+const svpConnections = 64
 
-// newAgentSVP answers SVP from what an agent holds, and its shootdown log from
+// newSVP answers SVP from what an agent holds, and its shootdown log from
 // what became of that.
-func newAgentSVP(a *agent.Agent, maxAge time.Duration, logger *slog.Logger) (*varp.Server, error) {
+func newSVP(a *agent.Agent, maxAge time.Duration, logger *slog.Logger) (*varp.Server, error) {
 	shootdowns, err := varp.NewShootdowns(varp.ShootdownConfig{Changes: agentChanges{a}, Logger: logger})
 	if err != nil {
 		return nil, err
 	}
-	return varp.NewServer(varp.Config{Lookup: agentLookup{a}, Events: shootdowns, Age: a.Age, MaxAge: maxAge, Logger: logger, MaxConns: agentSVPConnections})
+	return varp.NewServer(varp.Config{Lookup: agentLookup{a}, Events: shootdowns, Age: a.Age, MaxAge: maxAge, Logger: logger, MaxConns: svpConnections})
 }
 
 // agentLookup shows an agent as varp wants it.

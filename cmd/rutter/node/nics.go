@@ -1,4 +1,4 @@
-package main
+package node
 
 import (
 	"context"
@@ -33,7 +33,7 @@ func (l local) Advanced() {
 	l.nics.wake()
 }
 
-func (n *vmNode) local() agent.Local {
+func (n *vmSide) local() agent.Local {
 	if n.nics == nil {
 		return n.link
 	}

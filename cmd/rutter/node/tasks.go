@@ -1,15 +1,13 @@
-package main
+package node
 
 import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"log/slog"
 	"net"
 	"net/http"
 	"strconv"
 
-	"github.com/urfave/cli/v2"
 	"golang.org/x/sync/errgroup"
 
 	"rutter/agent"
@@ -24,44 +22,47 @@ import (
 	"rutter/log/feed"
 )
 
-// taskFlags are those of an agent's tasks and sysinfo.
-func taskFlags() []cli.Flag {
-	return []cli.Flag{
-		&cli.BoolFlag{Name: "allow-execute", EnvVars: []string{"RUTTER_ALLOW_EXECUTE"}, Usage: "run commands that operators send to this compute node"},
-		&cli.BoolFlag{Name: "sysinfo", EnvVars: []string{"RUTTER_SYSINFO"}, Value: true, Usage: "tell the servers what this compute node is, at its begin and when that changes (--sysinfo=false: no)"},
-		&cli.StringFlag{Name: "nic-tags", EnvVars: []string{"RUTTER_NIC_TAGS"}, Value: "/etc/rutter/nic_tags", Usage: "`FILE` of the NIC tags that the links of this node provide: lines TAG_nic=MAC or TAG_nic=LINK"},
-		&cli.StringFlag{Name: "admin-uuid", EnvVars: []string{"RUTTER_ADMIN_UUID"}, Usage: "`UUID` of the administrator, who owns this node's own NICs: with it, they and its bonds are kept in step with the log; nothing of that is ever written to the node"},
-		&cli.BoolFlag{Name: "unsetup", EnvVars: []string{"RUTTER_UNSETUP"}, Usage: "say that this compute node is not set up"},
-	}
+// TaskOptions say which tasks a node does, and what it tells of itself.
+type TaskOptions struct {
+	Execute bool   // run commands that operators send
+	Sysinfo bool   // tell the servers what the node is
+	Setup   bool   // the node is set up
+	Tags    string // file of the NIC tags that its links provide
+	// Admin is the UUID of the owner of the node's own NICs, which are then kept in
+	// step with the log; "": they are not.
+	Admin   string
+	Version string // of this program
+	// Links are those of the node; nil: this machine's.
+	Links func() ([]probe.Link, error)
 }
 
-// nodeTasks does what a compute node is asked, and tells what it is.
-type nodeTasks struct {
+// tasks does what a compute node is asked, and tells what it is.
+type tasks struct {
 	cfg     task.Config
 	watcher *probe.Watcher // nil: nobody wants its sysinfo
 	woken   chan struct{}  // holds a token when the state moved
 }
 
-// newNodeTasks makes what the flags ask for. machines may be nil.
-func newNodeTasks(c *cli.Context, cn log.UUID, api *client.Client, machines *task.Machines, found *troubles, logger *slog.Logger) *nodeTasks {
-	n := &nodeTasks{woken: make(chan struct{}, 1)}
+// newTasks makes what the options ask for. machines may be nil.
+func newTasks(opts *Options, machines *task.Machines, found *troubles) *tasks {
+	n, want, api := &tasks{woken: make(chan struct{}, 1)}, opts.Tasks, opts.Servers.API
 	kinds := map[string]task.Kind{"nop": task.Nop}
 	if machines != nil {
 		kinds = machines.Kinds()
 		kinds["nop"] = task.Nop
 	}
-	if c.Bool("allow-execute") {
+	if want.Execute {
 		kinds["command_execute"] = task.Execute
 	}
-	if c.Bool("sysinfo") || c.String("admin-uuid") != "" {
-		source := probe.Source{CN: cn, Agent: version, Port: portOf(c.String("cn-api")), Setup: !c.Bool("unsetup"), Tags: c.String("nic-tags")}
+	if want.Sysinfo || want.Admin != "" {
+		source := probe.Source{CN: opts.CN, Agent: want.Version, Port: portOf(opts.CNAPI), Setup: want.Setup, Tags: want.Tags, Links: want.Links}
 		send := func(context.Context, []byte) error { return nil } // it is for this node alone
-		if c.Bool("sysinfo") {
-			send, kinds["sysinfo"] = sendSysinfo(api, cn), n.refresh
+		if want.Sysinfo {
+			send, kinds["sysinfo"] = sendSysinfo(api, opts.CN), n.refresh
 		}
-		n.watcher = probe.NewWatcher(source, send, logger)
+		n.watcher = probe.NewWatcher(source, send, opts.Logger)
 	}
-	n.cfg = task.Config{Submit: api.Submit, NewID: client.NewChangeID, Folder: workFolder(c.String("data"), "tasks", found, logger), Kinds: kinds, Logger: logger}
+	n.cfg = task.Config{Submit: api.Submit, NewID: client.NewChangeID, Folder: workFolder(opts.Folder, "tasks", found, opts.Logger), Kinds: kinds, Logger: opts.Logger}
 	return n
 }
 
@@ -75,7 +76,7 @@ func sendSysinfo(api *client.Client, cn log.UUID) func(context.Context, []byte) 
 }
 
 // refresh is the task sysinfo: it is gathered and sent anew.
-func (n *nodeTasks) refresh(ctx context.Context, _ json.RawMessage) (any, error) {
+func (n *tasks) refresh(ctx context.Context, _ json.RawMessage) (any, error) {
 	info, err := n.watcher.Refresh(ctx)
 	if err != nil {
 		return nil, err
@@ -83,10 +84,9 @@ func (n *nodeTasks) refresh(ctx context.Context, _ json.RawMessage) (any, error)
 	return map[string]json.RawMessage{"sysinfo": info.JSON()}, nil
 }
 
-// hostNICs has the node's own NICs and aggregations kept in step with the log, if
-// --admin-uuid says whose they are.
-func hostNICs(c *cli.Context, n *nodeTasks, vms *vmNode) error {
-	text := c.String("admin-uuid")
+// followHostNICs has the node's own NICs and aggregations kept in step with the
+// log, if text says whose they are.
+func (n *tasks) followHostNICs(text string, vms *vmSide) error {
 	if text == "" {
 		return nil
 	}
@@ -105,7 +105,7 @@ func hostNICs(c *cli.Context, n *nodeTasks, vms *vmNode) error {
 
 // machines are the VMs that tasks act on; nil if there are none, or another
 // program runs them.
-func (n *vmNode) machines(api *client.Client) *task.Machines {
+func (n *vmSide) machines(api *client.Client) *task.Machines {
 	if n == nil || n.runner == nil {
 		return nil
 	}
@@ -122,7 +122,7 @@ func portOf(address string) uint16 {
 }
 
 // run does tasks for agent a until ctx ends.
-func (n *nodeTasks) run(ctx context.Context, a *agent.Agent) error {
+func (n *tasks) run(ctx context.Context, a *agent.Agent) error {
 	n.cfg.State, n.cfg.Incarnation = a, a.Incarnation()
 	runner, err := task.New(n.cfg)
 	if err != nil {
@@ -150,7 +150,7 @@ func (n *nodeTasks) run(ctx context.Context, a *agent.Agent) error {
 // the node has VMs.
 type taskLocal struct {
 	agent.Local
-	tasks *nodeTasks
+	tasks *tasks
 }
 
 // Connected implements agent.Local.

@@ -1,4 +1,4 @@
-package main
+package agentcmd
 
 import (
 	"context"
@@ -13,6 +13,7 @@ import (
 	"rutter/agent"
 	"rutter/agent/netsync"
 	"rutter/cmd/rutter/localhttp"
+	"rutter/cmd/rutter/node"
 	"rutter/cmd/rutter/term"
 	"rutter/cmd/rutter/vmhost"
 )
@@ -22,8 +23,8 @@ func statusFlag() cli.Flag {
 	return &cli.StringFlag{Name: "listen", EnvVars: []string{"RUTTER_AGENT_LISTEN"}, Value: "127.0.0.1:5309", Usage: "`ADDRESS` at which the agent serves its status, or off"}
 }
 
-// agentStatus prints what the agent at --listen says.
-func agentStatus(c *cli.Context) error {
+// printStatus prints what the agent at --listen says.
+func printStatus(c *cli.Context) error {
 	if err := term.NoArguments(c); err != nil {
 		return err
 	}
@@ -38,7 +39,7 @@ func agentStatus(c *cli.Context) error {
 		return term.NoAnswerError(fmt.Sprintf("no agent answers at %s: %v (does it run there? --listen names another address)", c.String("listen"), err))
 	}
 	defer response.Body.Close()
-	var s nodeStatus
+	var s node.Status
 	if err := json.NewDecoder(response.Body).Decode(&s); err != nil {
 		return fmt.Errorf("agent status: %w", err)
 	}
@@ -105,7 +106,7 @@ func writeNICs(w io.Writer, s *netsync.Status) {
 	}
 }
 
-func writeVMStatus(w io.Writer, s *vmStatus) {
+func writeVMStatus(w io.Writer, s *node.VMStatus) {
 	if s == nil {
 		return
 	}

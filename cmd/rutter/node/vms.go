@@ -1,4 +1,4 @@
-package main
+package node
 
 import (
 	"context"
@@ -8,7 +8,6 @@ import (
 	"net"
 	"syscall"
 
-	"github.com/urfave/cli/v2"
 	"golang.org/x/sync/errgroup"
 	"golang.org/x/sys/unix"
 
@@ -23,9 +22,9 @@ import (
 	"rutter/log"
 )
 
-// vmNode is the VM side of an agent: who has them, who serves them to the node,
+// vmSide is the VM side of an agent: who has them, who serves them to the node,
 // and who tells the servers.
-type vmNode struct {
+type vmSide struct {
 	service *vminfo.Service
 	vmms    *vminfo.VMMs
 	link    *vmlink.Link
@@ -35,24 +34,36 @@ type vmNode struct {
 	skipped string         // why the vminfod does not listen, although it should
 }
 
-// newVMNode makes what the flags ask for: nil if there are no VMs here.
-func newVMNode(c *cli.Context, cn log.UUID, data string, api *client.Client, found *troubles, logger *slog.Logger) (*vmNode, error) {
-	service, folder, err := vmhost.NewService(c, logger)
+// VMOptions say where a node's VMs are, and who serves them.
+type VMOptions struct {
+	Folders vmhost.Folders
+	// CgroupAsked: without the cgroup's folder the node does not start.
+	CgroupAsked bool
+	Vminfod     string // address, or off
+	// VminfodAsked: the address was given, so that it must be free.
+	VminfodAsked bool
+	SyncNICs     bool // keep the NICs in manifests and those in the log in step
+}
+
+// newVMSide makes what the options ask for: nil if there are no VMs here.
+func newVMSide(opts *Options, found *troubles) (*vmSide, error) {
+	want, api, logger := opts.VMs, opts.Servers.API, opts.Logger
+	service, folder, err := vmhost.NewService(want.Folders, logger)
 	if err != nil || service == nil {
 		return nil, err
 	}
-	n := &vmNode{service: service, listen: c.String("vminfod")}
+	n := &vmSide{service: service, listen: want.Vminfod}
 	cfg := vminfo.VMMConfig{
-		Folder: workFolder(data, "vmms", found, logger), Store: service.Store(), Ready: service.Ready(), Starter: noStarter{}, Logger: logger,
+		Folder: workFolder(opts.Folder, "vmms", found, logger), Store: service.Store(), Ready: service.Ready(), Starter: noStarter{}, Logger: logger,
 		Ring: func(id log.UUID) { n.link.Ring(id) },
 	}
 	var runner *vminfo.Runner
 	if folder != nil {
-		if runner, err = vmhost.NewRunner(c); err != nil {
+		if runner, err = vmhost.NewRunner(want.Folders); err != nil {
 			return nil, err
 		}
 		switch err := runner.CheckCgroup(); {
-		case err != nil && c.IsSet("vm-cgroup"):
+		case err != nil && want.CgroupAsked:
 			return nil, term.Usagef("--vm-cgroup: %w", err)
 		case err != nil:
 			logger.Warn("no VM can be started by this agent", "error", err)
@@ -62,13 +73,13 @@ func newVMNode(c *cli.Context, cn log.UUID, data string, api *client.Client, fou
 	if n.vmms, err = vminfo.NewVMMs(cfg); err != nil {
 		return nil, fmt.Errorf("%w: %w", errNoVMMs, err)
 	}
-	if c.Bool("nic-sync") {
+	if want.SyncNICs {
 		n.nics = &nicSync{
-			cfg:  netsync.Config{CN: cn, Folder: data, Servers: api, NewID: client.NewChangeID, Logger: logger},
+			cfg:  netsync.Config{CN: opts.CN, Folder: opts.Folder, Servers: api, NewID: client.NewChangeID, Logger: logger},
 			node: netsync.NewLocal(service, runner, n.vmms), woken: make(chan struct{}, 1),
 		}
 	}
-	n.link, err = vmlink.New(vmlink.Config{CN: cn, Service: service, VMMs: n.vmms, Servers: api, Logger: logger})
+	n.link, err = vmlink.New(vmlink.Config{CN: opts.CN, Service: service, VMMs: n.vmms, Servers: api, Logger: logger})
 	return n, err
 }
 
@@ -89,8 +100,8 @@ func (noStarter) Stop(context.Context, log.UUID, bool) error { return errNotOurs
 // vminfodListener opens the port of the vminfod. The network of a node does not
 // depend on the list of its VMs: if another program has the port and nobody
 // asked for this one, the agent goes on without.
-func (n *vmNode) vminfodListener(asked bool, logger *slog.Logger) (net.Listener, error) {
-	if n.listen == "off" {
+func (n *vmSide) vminfodListener(asked bool, logger *slog.Logger) (net.Listener, error) {
+	if !on(n.listen) {
 		n.skipped = "it is off"
 		return nil, nil
 	}
@@ -109,8 +120,8 @@ func (n *vmNode) vminfodListener(asked bool, logger *slog.Logger) (net.Listener,
 // serveServers serves the VMMs to servers at an address of the admin network. An
 // address that the node does not have yet is bound all the same (IP_FREEBIND,
 // ip(7)): the agent may be what gives it.
-func (n *vmNode) serveServers(ctx context.Context, address string, secure *agentTLS, g *errgroup.Group) error {
-	if address == "off" || address == "" {
+func (n *vmSide) serveServers(ctx context.Context, address string, servers *Connection, g *errgroup.Group) error {
+	if !on(address) {
 		return nil
 	}
 	freely := net.ListenConfig{Control: func(_, _ string, socket syscall.RawConn) (err error) {
@@ -123,12 +134,12 @@ func (n *vmNode) serveServers(ctx context.Context, address string, secure *agent
 	if err != nil {
 		return fmt.Errorf("CN API: %w (--cn-api off, if another daemon holds the port)", err)
 	}
-	g.Go(func() error { return localhttp.Serve(ctx, n.vmms.Handler(), secure.secured(listener)) })
+	g.Go(func() error { return localhttp.Serve(ctx, n.vmms.Handler(), servers.secured(listener)) })
 	return nil
 }
 
 // run runs the VM side of agent a until ctx ends.
-func (n *vmNode) run(ctx context.Context, a *agent.Agent, listener net.Listener) error {
+func (n *vmSide) run(ctx context.Context, a *agent.Agent, listener net.Listener) error {
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error { return n.service.Run(ctx, listener) })
 	g.Go(func() error { return n.vmms.Run(ctx) })
