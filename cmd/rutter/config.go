@@ -14,6 +14,7 @@ import (
 
 	"rutter/cmd/rutter/agentcmd"
 	"rutter/cmd/rutter/certcmd"
+	"rutter/cmd/rutter/servercmd"
 	"rutter/cmd/rutter/term"
 	"rutter/cmd/rutter/varpdcmd"
 )
@@ -31,7 +32,7 @@ type section struct {
 
 func sections() []section {
 	return []section{
-		{"server", serverFlags, checkServer},
+		{"server", servercmd.Flags, servercmd.Check},
 		{"agent", agentcmd.Flags, agentcmd.Check},
 		{"varpd", varpdcmd.Flags, func(c *cli.Context) error {
 			_, err := varpdcmd.Servers(c.StringSlice("address"), c.Int("port"))

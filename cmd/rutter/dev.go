@@ -21,6 +21,7 @@ import (
 	"rutter/cmd/rutter/certcmd"
 	"rutter/cmd/rutter/demo"
 	"rutter/cmd/rutter/node"
+	"rutter/cmd/rutter/serve"
 	"rutter/cmd/rutter/term"
 	"rutter/raftstore"
 )
@@ -135,9 +136,9 @@ func startDevServers(ctx context.Context, c *cli.Context, g *errgroup.Group, fol
 	}
 	var urls []string
 	for i, m := range members {
-		s, err := openServer(serverConfig{
+		s, err := serve.Open(serve.Options{
 			Store: raftstore.Config{ID: m.ID, Dir: filepath.Join(folder, m.ID), Listen: m.Address, InitialMembers: members},
-			API:   at(i, 0), SVP: at(i, 2), Version: version, Logger: logger, TLS: certificates(m.ID),
+			API:   at(i, 0), SVP: at(i, 2), Version: c.App.Version, Logger: logger, TLS: certificates(m.ID),
 		})
 		if err != nil {
 			return nil, fmt.Errorf("%w (--port chooses others)", err)
@@ -193,7 +194,7 @@ func startDevNodes(ctx context.Context, c *cli.Context, g *errgroup.Group, folde
 			return nil, err
 		}
 		if !c.Bool("empty") {
-			opts.Tasks = &node.TaskOptions{Sysinfo: true, Setup: true, Version: version, Links: func() ([]probe.Link, error) { return nil, nil }}
+			opts.Tasks = &node.TaskOptions{Sysinfo: true, Setup: true, Version: c.App.Version, Links: func() ([]probe.Link, error) { return nil, nil }}
 		}
 		n, err := node.Open(opts)
 		if err != nil {

@@ -19,6 +19,7 @@ import (
 	"rutter/api/client"
 	"rutter/cmd/rutter/await"
 	"rutter/cmd/rutter/node"
+	"rutter/cmd/rutter/serve"
 	"rutter/log"
 	"rutter/projections"
 	"rutter/raftstore"
@@ -90,7 +91,7 @@ func freeAddress(t *testing.T) string {
 // testCluster is three servers in this process.
 type testCluster struct {
 	urls    []string
-	servers []*server
+	servers []*serve.Server
 	stop    []func()
 }
 
@@ -103,7 +104,7 @@ func startCluster(t *testing.T) *testCluster {
 	}
 	folder := t.TempDir()
 	for _, m := range members {
-		s, err := openServer(serverConfig{
+		s, err := serve.Open(serve.Options{
 			Store: raftstore.Config{ID: m.ID, Dir: filepath.Join(folder, m.ID), Listen: m.Address, InitialMembers: members},
 			API:   "127.0.0.1:0", SVP: "off", Version: "test", Logger: slog.New(slog.DiscardHandler),
 		})

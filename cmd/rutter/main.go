@@ -26,6 +26,7 @@ import (
 	"rutter/cmd/rutter/logcmd"
 	"rutter/cmd/rutter/lookupcmd"
 	"rutter/cmd/rutter/objects"
+	"rutter/cmd/rutter/servercmd"
 	"rutter/cmd/rutter/snoopcmd"
 	"rutter/cmd/rutter/term"
 	"rutter/cmd/rutter/varpdcmd"
@@ -97,7 +98,7 @@ func newApp(stdout, stderr io.Writer) *cli.App {
 			"Who has this address:                                       rutter lookup vl3 4385813 10.21.12.7",
 		),
 		Commands: slices.Concat(
-			[]*cli.Command{serverCommand(version), agentcmd.Command(version), varpdcmd.Command(), devCommand(), demoCommand(), benchCommand()},
+			[]*cli.Command{servercmd.Command(), agentcmd.Command(), varpdcmd.Command(), devCommand(), demoCommand(), benchCommand()},
 			objects.NetworkCommands(),
 			[]*cli.Command{vmcmd.Command(), vmcmd.VMMCommand()},
 			objects.OtherCommands(),

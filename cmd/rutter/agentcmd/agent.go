@@ -19,8 +19,8 @@ import (
 	"rutter/log"
 )
 
-// Command is rutter agent, of the given version of the program.
-func Command(version string) *cli.Command {
+// Command is rutter agent.
+func Command() *cli.Command {
 	return &cli.Command{
 		Name: "agent", Usage: "run the agent of a compute node", Category: "Daemons",
 		Description: term.Examples(
@@ -29,7 +29,7 @@ func Command(version string) *cli.Command {
 			"rutter agent status",
 		),
 		Flags:  Flags(),
-		Action: func(c *cli.Context) error { return run(c, version) },
+		Action: run,
 		Subcommands: []*cli.Command{certcmd.JoinCommand(), {
 			Name: "status", Usage: "what the agent of this machine says of itself", Action: printStatus,
 			Flags:       []cli.Flag{term.OutputFlag(), statusFlag()},
@@ -70,15 +70,15 @@ func taskFlags() []cli.Flag {
 
 // Check refuses settings with which rutter agent would not start.
 func Check(c *cli.Context) error {
-	_, err := optionsOf(c, "")
+	_, err := optionsOf(c)
 	return err
 }
 
-func run(c *cli.Context, version string) error {
+func run(c *cli.Context) error {
 	if err := term.NoArguments(c); err != nil {
 		return err
 	}
-	opts, err := optionsOf(c, version)
+	opts, err := optionsOf(c)
 	if err != nil {
 		return err
 	}
@@ -99,7 +99,7 @@ func run(c *cli.Context, version string) error {
 }
 
 // optionsOf reads the flags, without the kernel.
-func optionsOf(c *cli.Context, version string) (opts node.Options, err error) {
+func optionsOf(c *cli.Context) (opts node.Options, err error) {
 	if c.String("cn") == "" {
 		return opts, term.Usagef("--cn is missing: give the UUID of this compute node's server object")
 	}
@@ -131,7 +131,7 @@ func optionsOf(c *cli.Context, version string) (opts node.Options, err error) {
 	}
 	opts.Tasks = &node.TaskOptions{
 		Execute: c.Bool("allow-execute"), Sysinfo: c.Bool("sysinfo"), Setup: !c.Bool("unsetup"),
-		Tags: c.String("nic-tags"), Admin: c.String("admin-uuid"), Version: version,
+		Tags: c.String("nic-tags"), Admin: c.String("admin-uuid"), Version: c.App.Version,
 	}
 	opts.HoldRemovals, err = holdShare(c.String("hold-removals"))
 	return opts, err

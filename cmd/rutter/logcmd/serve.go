@@ -10,6 +10,7 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"rutter/api"
+	"rutter/cmd/rutter/storeapi"
 	"rutter/cmd/rutter/term"
 	"rutter/log"
 	"rutter/projections"
@@ -155,7 +156,7 @@ func (s *served) PartAt(ctx context.Context, part api.PastPart, seq log.Seq) (*p
 	if err := s.before(seq); err != nil {
 		return nil, err
 	}
-	return s.folder.PartAt(ctx, PartOf(part), seq)
+	return s.folder.PartAt(ctx, storeapi.PartOf(part), seq)
 }
 
 // HistoryOf implements api.Past.
@@ -165,13 +166,4 @@ func (s *served) HistoryOf(ctx context.Context, object api.PastObject, after log
 		seqs = seqs[:len(seqs)-1]
 	}
 	return seqs, err
-}
-
-// PartOf is a part of the past as package raftstore names it.
-func PartOf(part api.PastPart) raftstore.Part {
-	want := raftstore.Part{CNs: part.CNs, VNets: part.VNets, Mentions: part.Mentions, Kinds: part.Kinds}
-	for _, o := range part.Objects {
-		want.Objects = append(want.Objects, raftstore.Ref(o))
-	}
-	return want
 }

@@ -1,4 +1,4 @@
-package main
+package serve
 
 import (
 	"fmt"
@@ -11,34 +11,34 @@ import (
 // drillLook is how often the file of a drill is read at most.
 const drillLook = 50 * time.Millisecond
 
-// drillClock is the machine's clock, moved by what a file says: so people, and our
+// DrillClock is the machine's clock, moved by what a file says: so people, and our
 // tests, see what a cluster does about a server whose clock is wrong without setting
 // a machine's. Nothing but the store goes by it. A server that has one warns of it
 // for as long as it runs.
-type drillClock struct {
-	path string
+type DrillClock struct {
+	Path string
 
 	mu     sync.Mutex
 	looked time.Time
 	offset time.Duration
 }
 
-// newDrillClock is moved by what the file at path says.
-func newDrillClock(path string) *drillClock { return &drillClock{path: path} }
+// NewDrillClock is moved by what the file at path says.
+func NewDrillClock(path string) *DrillClock { return &DrillClock{Path: path} }
 
 // now is raftstore.Config.Now.
-func (d *drillClock) now() time.Time {
+func (d *DrillClock) now() time.Time {
 	now := time.Now()
 	return now.Add(d.moved(now))
 }
 
 // moved is by how much; a file that is missing, or holds no duration, is none.
-func (d *drillClock) moved(now time.Time) time.Duration {
+func (d *DrillClock) moved(now time.Time) time.Duration {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if now.Sub(d.looked) >= drillLook {
 		d.looked, d.offset = now, 0
-		if text, err := os.ReadFile(d.path); err == nil {
+		if text, err := os.ReadFile(d.Path); err == nil {
 			if offset, err := time.ParseDuration(strings.TrimSpace(string(text))); err == nil {
 				d.offset = offset
 			}
@@ -48,9 +48,9 @@ func (d *drillClock) moved(now time.Time) time.Duration {
 }
 
 // warnings says that there is a drill; a nil clock has none.
-func (d *drillClock) warnings() []string {
+func (d *DrillClock) warnings() []string {
 	if d == nil {
 		return nil
 	}
-	return []string{fmt.Sprintf("a drill moves this server's clock by %v: start it without --drill-clock (%s) to end that", d.moved(time.Now()), d.path)}
+	return []string{fmt.Sprintf("a drill moves this server's clock by %v: start it without --drill-clock (%s) to end that", d.moved(time.Now()), d.Path)}
 }

@@ -1,4 +1,4 @@
-package main
+package storeapi
 
 import (
 	"net/http/httptest"
@@ -25,11 +25,11 @@ func TestSpeaksFor(t *testing.T) {
 		{matrix.Identity{Role: matrix.Foreign, Name: "10.0.0.1", Write: true}, false},
 	} {
 		r := httptest.NewRequest("POST", "/"+cn.String(), nil)
-		if err := speaksFor(r.WithContext(matrix.With(r.Context(), c.who)), cn); (err == nil) != c.may {
+		if err := SpeaksFor(r.WithContext(matrix.With(r.Context(), c.who)), cn); (err == nil) != c.may {
 			t.Errorf("%s %s: %v", c.who.Role, c.who.Name, err)
 		}
 	}
-	if err := speaksFor(httptest.NewRequest("POST", "/"+cn.String(), nil), cn); err == nil {
+	if err := SpeaksFor(httptest.NewRequest("POST", "/"+cn.String(), nil), cn); err == nil {
 		t.Error("somebody whom nobody looked at may speak for a compute node")
 	}
 }

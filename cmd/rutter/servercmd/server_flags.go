@@ -1,4 +1,4 @@
-package main
+package servercmd
 
 import (
 	"net"
@@ -8,6 +8,7 @@ import (
 
 	"rutter/api/auth/allow"
 	"rutter/cmd/rutter/output"
+	"rutter/cmd/rutter/serve"
 	"rutter/cmd/rutter/term"
 	"rutter/log"
 )
@@ -42,12 +43,12 @@ func tritonFlags() []cli.Flag {
 
 // tritonConfigOf reads the flags, and refuses a listener for strangers that lets
 // nobody in, or whose list cannot be read.
-func tritonConfigOf(c *cli.Context) (cfg tritonConfig, err error) {
-	cfg = tritonConfig{Addresses: make(map[string]string), OverlayTag: c.String("overlay-tag")}
+func tritonConfigOf(c *cli.Context) (cfg serve.TritonOptions, err error) {
+	cfg = serve.TritonOptions{Addresses: make(map[string]string), OverlayTag: c.String("overlay-tag")}
 	if cfg.Allow, err = allow.Parse(c.StringSlice("triton-allow")); err != nil {
 		return cfg, term.Usagef("--triton-allow %w", err)
 	}
-	for _, name := range surfaceNames {
+	for _, name := range serve.TritonSurfaces {
 		address := c.String(name)
 		if address == "off" || address == "" {
 			continue

@@ -1,4 +1,4 @@
-package main
+package storeapi
 
 import (
 	"context"
@@ -12,18 +12,18 @@ import (
 )
 
 // Enqueue lets package api's write stream queue changes without waiting.
-func (a storeAdapter) Enqueue(c *log.Change, done func(log.Result, error)) error {
+func (a Store) Enqueue(c *log.Change, done func(log.Result, error)) error {
 	return asAPI(a.Store.Enqueue(c, func(result log.Result, err error) { done(result, asAPI(err)) }))
 }
 
-// newID makes ids of changes by the clock that the servers agree on.
-func (a storeAdapter) newID() (log.UUID, error) { return a.NewChangeID(), nil }
+// NewID makes ids of changes by the clock that the servers agree on.
+func (a Store) NewID() (log.UUID, error) { return a.NewChangeID(), nil }
 
-// retainer shows the store's retention as package api wants it.
-type retainer struct{ *raftstore.Store }
+// Retainer shows the store's retention as package api wants it.
+type Retainer struct{ *raftstore.Store }
 
 // PlanRetention implements api.Retainer.
-func (r retainer) PlanRetention(want *api.Retention) (api.RetentionPlan, error) {
+func (r Retainer) PlanRetention(want *api.Retention) (api.RetentionPlan, error) {
 	p, err := r.Store.PlanRetention((*raftstore.Retention)(want))
 	return api.RetentionPlan{
 		Retention: api.Retention(p.Retention), Head: p.Head, Floor: p.Floor, Oldest: p.Oldest, Used: p.Bytes, Next: p.Next, NextTime: p.NextTime,
@@ -31,7 +31,7 @@ func (r retainer) PlanRetention(want *api.Retention) (api.RetentionPlan, error) 
 }
 
 // SetRetention implements api.Retainer.
-func (r retainer) SetRetention(ctx context.Context, want api.Retention) error {
+func (r Retainer) SetRetention(ctx context.Context, want api.Retention) error {
 	return asAPI(r.Store.SetRetention(ctx, raftstore.Retention(want)))
 }
 
@@ -51,7 +51,7 @@ func asAPI(err error) error {
 }
 
 // Backup shows the store's backups as package api wants them.
-func (a storeAdapter) Backup(ctx context.Context) (api.Backup, error) {
+func (a Store) Backup(ctx context.Context) (api.Backup, error) {
 	b, err := a.Store.Backup(ctx)
 	if err != nil {
 		return api.Backup{}, err
@@ -59,19 +59,19 @@ func (a storeAdapter) Backup(ctx context.Context) (api.Backup, error) {
 	return api.Backup{ReadCloser: b, Cluster: b.Cluster, Seq: b.Seq, Size: b.Size}, nil
 }
 
-// storeAdapter shows the store as package api and package varp want it.
-type storeAdapter struct{ *raftstore.Store }
+// Store shows the store as package api and package varp want it.
+type Store struct{ *raftstore.Store }
 
-func (a storeAdapter) Propose(ctx context.Context, c *log.Change) (log.Result, error) {
+func (a Store) Propose(ctx context.Context, c *log.Change) (log.Result, error) {
 	result, err := a.Store.Propose(ctx, c)
 	return result, asAPI(err)
 }
 
-func (a storeAdapter) View(fn func(*projections.State, log.Cursor)) {
+func (a Store) View(fn func(*projections.State, log.Cursor)) {
 	a.Store.View(func(v raftstore.View) { fn(v.State, v.Head) })
 }
 
-func (a storeAdapter) Status() api.Status {
+func (a Store) Status() api.Status {
 	s := a.Store.Status()
 	status := api.Status{
 		ID: s.ID, State: s.State, Leader: s.LeaderID, Term: s.Term, Applied: s.Applied, Commit: s.Commit, Detail: s, Alarms: s.Alarms(),

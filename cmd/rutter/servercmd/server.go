@@ -1,4 +1,4 @@
-package main
+package servercmd
 
 import (
 	"errors"
@@ -18,13 +18,14 @@ import (
 	"rutter/api/auth/pki"
 	"rutter/cmd/rutter/certcmd"
 	"rutter/cmd/rutter/output"
+	"rutter/cmd/rutter/serve"
 	"rutter/cmd/rutter/term"
 	"rutter/log/budget"
 	"rutter/raftstore"
 )
 
-// serverFlags are those of `rutter server`; DESIGN section 12 has the ports.
-func serverFlags() []cli.Flag {
+// Flags are those of `rutter server`; DESIGN section 12 has the ports.
+func Flags() []cli.Flag {
 	return append(append(append(term.DaemonFlags(), term.TLSDirFlag()), tritonFlags()...),
 		&cli.StringFlag{Name: "id", EnvVars: []string{"RUTTER_ID"}, Usage: "this server's `NAME` in the cluster; never reused for another machine"},
 		&cli.StringFlag{Name: "data", EnvVars: []string{"RUTTER_DATA"}, Value: "/var/lib/rutter", Usage: "`FOLDER` of the log and the state"},
@@ -51,7 +52,7 @@ func serverFlags() []cli.Flag {
 	)
 }
 
-func serverCommand(version string) *cli.Command {
+func Command() *cli.Command {
 	return &cli.Command{
 		Name:     "server",
 		Usage:    "run one of the servers that agree on the log and keep it",
@@ -65,16 +66,16 @@ func serverCommand(version string) *cli.Command {
 			"A server that joins a running cluster:",
 			"  rutter server --id s4 --data ./s4 --listen 127.0.0.1:7450 --raft 127.0.0.1:7451 --svp off --join 127.0.0.1:7421",
 		),
-		Flags:  serverFlags(),
-		Action: func(c *cli.Context) error { return runServerCommand(c, version) },
+		Flags:  Flags(),
+		Action: run,
 	}
 }
 
-func runServerCommand(c *cli.Context, version string) error {
+func run(c *cli.Context) error {
 	if err := term.NoArguments(c); err != nil {
 		return err
 	}
-	cfg, err := serverConfigOf(c, version)
+	cfg, err := optionsOf(c)
 	if err != nil {
 		return err
 	}
@@ -98,7 +99,7 @@ func runServerCommand(c *cli.Context, version string) error {
 	// While the state is read the heap only grows, and each collection would go
 	// through all of it; what is left over goes back to the system after that.
 	usual := debug.SetGCPercent(loadGCPercent)
-	s, err := openServer(cfg)
+	s, err := serve.Open(cfg)
 	debug.SetGCPercent(usual)
 	debug.FreeOSMemory()
 	if err != nil {
@@ -114,9 +115,9 @@ func runServerCommand(c *cli.Context, version string) error {
 	return err
 }
 
-// checkServer refuses settings with which rutter server would not start.
-func checkServer(c *cli.Context) error {
-	_, err := serverConfigOf(c, "")
+// Check refuses settings with which rutter server would not start.
+func Check(c *cli.Context) error {
+	_, err := optionsOf(c)
 	return err
 }
 
@@ -170,10 +171,10 @@ func startProfile(folder, id string) (stop func() error, err error) {
 	}, nil
 }
 
-// serverConfigOf reads the flags of `rutter server`, and refuses combinations
+// optionsOf reads the flags of `rutter server`, and refuses combinations
 // that make no sense.
-func serverConfigOf(c *cli.Context, version string) (serverConfig, error) {
-	var cfg serverConfig
+func optionsOf(c *cli.Context) (serve.Options, error) {
+	var cfg serve.Options
 	if c.String("id") == "" {
 		return cfg, term.Usagef("--id is missing: give each server of the cluster a name of its own, as in --id s1")
 	}
@@ -222,12 +223,12 @@ func serverConfigOf(c *cli.Context, version string) (serverConfig, error) {
 	if cfg.Budgets, err = budget.Parse(c.StringSlice("budget")); err != nil {
 		return cfg, term.Usagef("--%v", err)
 	}
-	cfg.Version = version
+	cfg.Version = c.App.Version
 	cfg.Store.Budgets = cfg.Budgets
 	cfg.Store.ID, cfg.Store.Dir, cfg.Store.Listen, cfg.Store.Advertise = c.String("id"), c.String("data"), c.String("raft"), c.String("advertise")
 	cfg.Store.Bootstrap, cfg.Store.InitialMembers, cfg.Store.Join, cfg.Store.NonVoter = c.Bool("bootstrap"), members, c.StringSlice("join"), c.Bool("non-voter")
 	if folder := c.String("drill-clock"); folder != "" {
-		cfg.Drill = newDrillClock(filepath.Join(folder, cfg.Store.ID))
+		cfg.Drill = serve.NewDrillClock(filepath.Join(folder, cfg.Store.ID))
 	}
 	if m := memberOf(members, cfg.Store.ID); m != nil && cfg.Store.Advertise == "" {
 		cfg.Store.Advertise = m.Address

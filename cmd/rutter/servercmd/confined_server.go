@@ -1,4 +1,4 @@
-package main
+package servercmd
 
 import (
 	"log/slog"
@@ -7,6 +7,7 @@ import (
 
 	"rutter/api/auth/tlsgate"
 	"rutter/cmd/rutter/confine"
+	"rutter/cmd/rutter/serve"
 	"rutter/raftstore"
 )
 
@@ -16,7 +17,7 @@ const privateUmask = 0o077
 // confineServer takes from a server, whose ports are open, what it does not need:
 // files that are not its own, and all capabilities, but for files of another user
 // that it was given.
-func confineServer(cfg serverConfig, logger *slog.Logger) {
+func confineServer(cfg serve.Options, logger *slog.Logger) {
 	paths := []string{cfg.Store.Dir}
 	write, read := paths, []string(nil)
 	if cfg.TLS != "" {
@@ -26,7 +27,7 @@ func confineServer(cfg serverConfig, logger *slog.Logger) {
 		read = confine.Around(cfg.TLS, client.Cert, client.Key, client.CA, peer.Cert, peer.Key, peer.CA)
 	}
 	if cfg.Drill != nil {
-		read = append(read, filepath.Dir(cfg.Drill.path))
+		read = append(read, filepath.Dir(cfg.Drill.Path))
 	}
 	version, err := confine.Files(write, read)
 	switch {

@@ -1,4 +1,4 @@
-package main
+package serve
 
 import (
 	"context"
@@ -23,6 +23,7 @@ import (
 	"rutter/api/triton/netreport"
 	"rutter/api/triton/vmapi"
 	"rutter/api/vmm"
+	"rutter/cmd/rutter/storeapi"
 	"rutter/cmd/rutter/svpview"
 	"rutter/log"
 	"rutter/log/budget"
@@ -31,8 +32,8 @@ import (
 	"rutter/varp"
 )
 
-// serverConfig says how one server runs.
-type serverConfig struct {
+// Options says how one server runs.
+type Options struct {
 	Store    raftstore.Config
 	API, SVP string // addresses; SVP may be off
 	CNPort   int    // of the agents' CN API; 0: the default
@@ -42,15 +43,15 @@ type serverConfig struct {
 	Passphrase string
 	CertLife   time.Duration // of certificates of compute nodes; 0: pki.Life
 	Budgets    budget.Set
-	Triton     tritonConfig
-	Drill      *drillClock // nil: the machine's clock
+	Triton     TritonOptions
+	Drill      *DrillClock // nil: the machine's clock
 	Version    string
 	Logger     *slog.Logger // the server's name is added to it
 }
 
-// server is one server: the store, its API and its SVP.
-type server struct {
-	cfg   serverConfig
+// Server is one server: the store, its API and its SVP.
+type Server struct {
+	cfg   Options
 	store *raftstore.Store
 	api   *api.Server
 	svp   *varp.Server // nil: off
@@ -70,9 +71,9 @@ type server struct {
 	audit *audit.Log
 }
 
-// openServer opens files and ports, and starts nothing.
-func openServer(cfg serverConfig) (_ *server, err error) {
-	s := &server{cfg: cfg}
+// Open opens files and ports, and starts nothing.
+func Open(cfg Options) (_ *Server, err error) {
+	s := &Server{cfg: cfg}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, s.close())
@@ -88,7 +89,7 @@ func openServer(cfg serverConfig) (_ *server, err error) {
 	if s.store, err = raftstore.Open(cfg.Store); err != nil {
 		return nil, err
 	}
-	backend, logger := storeAdapter{s.store}, cfg.Logger.With("server", cfg.Store.ID)
+	backend, logger := storeapi.Store{Store: s.store}, cfg.Logger.With("server", cfg.Store.ID)
 	if s.audit, err = audit.Open(audit.Config{Folder: cfg.Store.Dir}); err != nil {
 		return nil, err
 	}
@@ -111,21 +112,21 @@ func openServer(cfg serverConfig) (_ *server, err error) {
 		cutOff:      func(match func(matrix.Identity) bool) int { return s.api.CutOff(match) },
 		cutPrograms: func(match func(netip.Addr) bool) int { return s.triton.cutOff(match) },
 	}
-	if s.changefeed, err = changefeed.New(changefeed.Config{Store: surfaceStore{backend}, Logger: logger, Agents: sessions.Live}); err != nil {
+	if s.changefeed, err = changefeed.New(changefeed.Config{Store: storeapi.SurfaceStore{Store: backend}, Logger: logger, Agents: sessions.Live}); err != nil {
 		return nil, err
 	}
 	if s.cnapi, err = newCNAPI(backend, s.fabric, logger); err != nil {
 		return nil, err
 	}
-	reports, err := netreport.New(netreport.Config{Store: surfaceStore{backend}, Allowed: speaksFor, Logger: logger})
+	reports, err := netreport.New(netreport.Config{Store: storeapi.SurfaceStore{Store: backend}, Allowed: storeapi.SpeaksFor, Logger: logger})
 	if err != nil {
 		return nil, err
 	}
-	vms, err := vmapi.New(vmapi.Config{Store: surfaceStore{backend}, NewID: backend.newID, Actor: actorOf, Logger: logger})
+	vms, err := vmapi.New(vmapi.Config{Store: storeapi.SurfaceStore{Store: backend}, NewID: backend.NewID, Actor: storeapi.ActorOf, Logger: logger})
 	if err != nil {
 		return nil, err
 	}
-	if s.triton, err = newTriton(cfg.Triton, surfaceStore{backend}, s.changefeed.Handler(), logger); err != nil {
+	if s.triton, err = newTriton(cfg.Triton, storeapi.SurfaceStore{Store: backend}, s.changefeed.Handler(), logger); err != nil {
 		return nil, err
 	}
 	if err = s.triton.listen(map[string]http.Handler{"napi": s.triton.napi.Handler(), "cnapi": s.cnapi.Handler(), "vmapi": vms.Handler()}, s.grants.of, s.enter); err != nil {
@@ -141,7 +142,7 @@ func openServer(cfg serverConfig) (_ *server, err error) {
 	}
 	if s.api, err = api.New(api.Config{
 		Audit: s.audit, Budgets: cfg.Budgets, Meters: append(slices.Clone(s.store.Budgets()), s.tls.meters()...),
-		Store: backend, NewID: backend.newID, Cluster: s.store, Backups: backend, Retainer: retainer{s.store}, Past: past{s.store}, Logger: logger, Version: cfg.Version,
+		Store: backend, NewID: backend.NewID, Cluster: s.store, Backups: backend, Retainer: storeapi.Retainer{Store: s.store}, Past: storeapi.Past{Store: s.store}, Logger: logger, Version: cfg.Version,
 		Sessions: sessions, Fabric: s.fabric, VMMs: s.vmms, Age: s.store.Age, Collectors: collectors,
 		Warnings: func() []string {
 			return slices.Concat(s.tls.warnings(plaintext(cfg)), svpWarnings(cfg), s.triton.warnings(), s.store.Clock().Alarms, cfg.Drill.warnings())
@@ -155,12 +156,12 @@ func openServer(cfg serverConfig) (_ *server, err error) {
 }
 
 // enter takes a place for a request on a listener of Triton's.
-func (s *server) enter(w http.ResponseWriter, r *http.Request, who matrix.Identity) (leave func(), ok bool) {
+func (s *Server) enter(w http.ResponseWriter, r *http.Request, who matrix.Identity) (leave func(), ok bool) {
 	return s.api.Enter(w, r, who)
 }
 
 // listen opens the ports of API and SVP, and has raft's opened as TLS has it.
-func (s *server) listen(cfg *serverConfig) (err error) {
+func (s *Server) listen(cfg *Options) (err error) {
 	if cfg.TLS != "" {
 		if s.tls, err = openServerTLS(cfg.TLS, cfg.Store.ID, cfg.Passphrase, cfg.Logger.With("server", cfg.Store.ID)); err != nil {
 			return err
@@ -205,7 +206,7 @@ func newSVP(store *raftstore.Store, known bool, logger *slog.Logger) (*varp.Serv
 
 // Run serves until ctx ends or a part fails, and returns when every part has
 // ended. The API ends before the store: what was begun can still be written.
-func (s *server) Run(ctx context.Context) error {
+func (s *Server) Run(ctx context.Context) error {
 	storing, stop := context.WithCancel(context.WithoutCancel(ctx))
 	defer stop()
 	g, serving := errgroup.WithContext(ctx)
@@ -251,16 +252,16 @@ func (s *server) Run(ctx context.Context) error {
 }
 
 // Address is where the API is served.
-func (s *server) Address() net.Addr { return s.apiListener.Addr() }
+func (s *Server) Address() net.Addr { return s.apiListener.Addr() }
 
 // Leading reports whether this server leads.
-func (s *server) Leading() bool {
+func (s *Server) Leading() bool {
 	_, leads := s.store.Leading()
 	return leads
 }
 
-// close frees what openServer got, when it fails half-way.
-func (s *server) close() error {
+// close frees what Open got, when it fails half-way.
+func (s *Server) close() error {
 	var errs []error
 	for _, l := range []net.Listener{s.apiListener, s.svpListener} {
 		if l != nil {

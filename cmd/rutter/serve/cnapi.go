@@ -1,4 +1,4 @@
-package main
+package serve
 
 import (
 	"context"
@@ -11,15 +11,16 @@ import (
 	"rutter/api/auth/matrix"
 	"rutter/api/liveness"
 	"rutter/api/triton/cnapi"
+	"rutter/cmd/rutter/storeapi"
 	"rutter/log"
 )
 
 // newCNAPI returns what serves CNAPI, with the heartbeats of fabric.
-func newCNAPI(store storeAdapter, fabric *liveness.Fabric, logger *slog.Logger) (*cnapi.Service, error) {
+func newCNAPI(store storeapi.Store, fabric *liveness.Fabric, logger *slog.Logger) (*cnapi.Service, error) {
 	peers := peersAdapter(store)
 	return cnapi.New(cnapi.Config{
-		Store: surfaceStore{store}, Logger: logger, Self: peers.Self(), Asker: asker,
-		NewID: store.newID, Now: store.LogNow, // deadlines are of the log's time
+		Store: storeapi.SurfaceStore{Store: store}, Logger: logger, Self: peers.Self(), Asker: asker,
+		NewID: store.NewID, Now: store.LogNow, // deadlines are of the log's time
 		Beat: func(cn log.UUID, announces bool) {
 			holds := liveness.BeatHolds
 			if announces {

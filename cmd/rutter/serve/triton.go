@@ -1,4 +1,4 @@
-package main
+package serve
 
 import (
 	"context"
@@ -18,15 +18,16 @@ import (
 	"rutter/api/auth/allow"
 	"rutter/api/auth/matrix"
 	"rutter/api/triton/napi"
+	"rutter/cmd/rutter/storeapi"
 	"rutter/log"
 )
 
-// surfaceNames are Triton's services that can have a listener of their own, with
+// TritonSurfaces are Triton's services that can have a listener of their own, with
 // the flag of the same name.
-var surfaceNames = []string{"napi", "cnapi", "vmapi"}
+var TritonSurfaces = []string{"napi", "cnapi", "vmapi"}
 
-// tritonConfig says how a server serves Triton's programs.
-type tritonConfig struct {
+// TritonOptions says how a server serves Triton's programs.
+type TritonOptions struct {
 	Addresses  map[string]string // by surface; those that are off are not there
 	Allow      allow.List
 	Admin      log.UUID
@@ -36,7 +37,7 @@ type tritonConfig struct {
 // triton is what a server has for Triton's programs: surfaces under the API's
 // paths, and the listeners of those that have one.
 type triton struct {
-	cfg    tritonConfig
+	cfg    TritonOptions
 	logger *slog.Logger
 	napi   *napi.Service
 	ports  []*tritonPort
@@ -59,11 +60,11 @@ func (t *triton) cutOff(match func(netip.Addr) bool) (n int) {
 }
 
 // newTriton makes the surfaces.
-func newTriton(cfg tritonConfig, store surfaceStore, changefeeds http.Handler, logger *slog.Logger) (*triton, error) {
+func newTriton(cfg TritonOptions, store storeapi.SurfaceStore, changefeeds http.Handler, logger *slog.Logger) (*triton, error) {
 	t := &triton{cfg: cfg, logger: logger}
 	var err error
 	t.napi, err = napi.New(napi.Config{
-		Store: store, NewID: store.newID, Logger: logger, Changefeeds: changefeeds, Admin: cfg.Admin, OverlayTag: cfg.OverlayTag,
+		Store: store, NewID: store.NewID, Logger: logger, Changefeeds: changefeeds, Admin: cfg.Admin, OverlayTag: cfg.OverlayTag,
 	})
 	return t, err
 }
@@ -83,7 +84,7 @@ func (t *triton) mounts() []api.Mount {
 
 // listen opens the listeners of surfaces, by name.
 func (t *triton) listen(surfaces map[string]http.Handler, granted func(netip.Addr, string) (allow.Right, bool), enter func(http.ResponseWriter, *http.Request, matrix.Identity) (func(), bool)) error {
-	for _, name := range surfaceNames {
+	for _, name := range TritonSurfaces {
 		address, on := t.cfg.Addresses[name]
 		if !on {
 			continue

@@ -1,4 +1,4 @@
-package main
+package serve
 
 import (
 	"context"
@@ -8,15 +8,16 @@ import (
 	"time"
 
 	"rutter/api/liveness"
+	"rutter/cmd/rutter/storeapi"
 	"rutter/raftstore"
 )
 
 // newFabric returns what gathers the sessions of all servers.
-func newFabric(store storeAdapter, logger *slog.Logger) (*liveness.Fabric, *liveness.Table, error) {
+func newFabric(store storeapi.Store, logger *slog.Logger) (*liveness.Fabric, *liveness.Table, error) {
 	table := liveness.NewTable(uint64(time.Now().UnixNano()), time.Now)
 	fabric, err := liveness.New(liveness.Config{
 		Store: store, Peers: peersAdapter(store), Table: table, Logger: logger,
-		NewID: store.newID,
+		NewID: store.NewID,
 	})
 	if err != nil {
 		return nil, nil, err

@@ -1,4 +1,4 @@
-package main
+package serve
 
 import (
 	"context"
@@ -8,13 +8,14 @@ import (
 
 	"rutter/api/liveness"
 	"rutter/api/vmm"
+	"rutter/cmd/rutter/storeapi"
 	"rutter/log"
 )
 
 // newVMMService returns what keeps the log's VMMs and VMs what the compute nodes
 // say that they are, and has the store answer the other servers' questions with
 // it and with fabric.
-func newVMMService(store storeAdapter, fabric *liveness.Fabric, cnPort int, secure *serverTLS, logger *slog.Logger) (*vmm.Service, error) {
+func newVMMService(store storeapi.Store, fabric *liveness.Fabric, cnPort int, secure *serverTLS, logger *slog.Logger) (*vmm.Service, error) {
 	transport := &http.Transport{MaxIdleConnsPerHost: 1, MaxConnsPerHost: 4}
 	if secure != nil {
 		// A connection is to one node: it is not used for the next one at its address.
@@ -26,7 +27,7 @@ func newVMMService(store storeAdapter, fabric *liveness.Fabric, cnPort int, secu
 	}
 	service, err := vmm.New(vmm.Config{
 		Store: store, Peers: vmmPeers{peersAdapter(store), fabric}, Logger: logger, AdminPort: cnPort, AdminTLS: secure != nil, Bound: secure != nil,
-		NewID: store.newID,
+		NewID: store.NewID,
 		HTTP: &http.Client{
 			Transport: transport,
 			// A compute node that sends elsewhere is not the one that was asked.

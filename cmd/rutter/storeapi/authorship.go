@@ -1,4 +1,4 @@
-package main
+package storeapi
 
 import (
 	"context"
@@ -9,23 +9,23 @@ import (
 	"rutter/log"
 )
 
-// surfaceStore is the store as the surfaces of old programs, and what takes
+// SurfaceStore is the store as the surfaces of old programs, and what takes
 // reports, have it: a change that they make for somebody has that one's author,
 // whatever they say, and is decided as such in the log's order. What they do by
 // themselves is no operator's.
-type surfaceStore struct{ storeAdapter }
+type SurfaceStore struct{ Store }
 
 // Propose implements the surfaces' Store.
-func (s surfaceStore) Propose(ctx context.Context, c *log.Change) (log.Result, error) {
+func (s SurfaceStore) Propose(ctx context.Context, c *log.Change) (log.Result, error) {
 	c.By = log.Author{Role: log.RoleForeign}
 	if who, ok := matrix.From(ctx); ok {
 		c.By = who.Author()
 	}
-	return s.storeAdapter.Propose(ctx, c)
+	return s.Store.Propose(ctx, c)
 }
 
-// actorOf names who asks a surface.
-func actorOf(r *http.Request) string {
+// ActorOf names who asks a surface.
+func ActorOf(r *http.Request) string {
 	who, ok := matrix.From(r.Context())
 	if !ok {
 		return "anonymous@" + r.RemoteAddr
@@ -33,9 +33,9 @@ func actorOf(r *http.Request) string {
 	return who.Actor()
 }
 
-// speaksFor reports why the sender of a request may not speak for a compute node,
+// SpeaksFor reports why the sender of a request may not speak for a compute node,
 // or nil.
-func speaksFor(r *http.Request, cn log.UUID) error {
+func SpeaksFor(r *http.Request, cn log.UUID) error {
 	who, ok := matrix.From(r.Context())
 	if ok && (who.Role == matrix.Local || who.Role == matrix.CN && who.UUID == cn) {
 		return nil

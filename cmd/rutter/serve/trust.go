@@ -1,4 +1,4 @@
-package main
+package serve
 
 import (
 	"context"
@@ -22,6 +22,7 @@ import (
 	"rutter/api/auth/matrix"
 	"rutter/api/auth/pki"
 	"rutter/api/auth/tlsgate"
+	"rutter/cmd/rutter/storeapi"
 	"rutter/cmd/rutter/term"
 	"rutter/cmd/rutter/trust"
 	"rutter/log"
@@ -80,13 +81,13 @@ func (t *serverTLS) checkKeys() error {
 }
 
 // attach gives the log to what needs it, before anything runs.
-func (t *serverTLS) attach(store storeAdapter) (err error) {
-	t.propose, t.newID = store.Propose, store.newID
+func (t *serverTLS) attach(store storeapi.Store) (err error) {
+	t.propose, t.newID = store.Propose, store.NewID
 	view := func(fn func(*projections.State)) { store.View(func(s *projections.State, _ log.Cursor) { fn(s) }) }
 	t.follower = &trust.Follower{View: view, Keepers: map[string]*tlsgate.Keeper{pki.Clients: t.clients, pki.Peers: t.peers}, Logger: t.logger}
 	t.enrol, err = enrol.New(enrol.Config{
 		Store: store, Issuer: func() (*pki.Authority, error) { return t.issuer(t.clients, tlsgate.CAKeyFile) },
-		Authorities: t.authorities, Logger: t.logger, Life: t.life, Budgets: t.budgets, Now: store.Now, NewID: store.newID,
+		Authorities: t.authorities, Logger: t.logger, Life: t.life, Budgets: t.budgets, Now: store.Now, NewID: store.NewID,
 		Leads: func() bool { s := store.Status(); return s.Leader == s.ID },
 	})
 	if err != nil {
@@ -232,7 +233,7 @@ func (t *serverTLS) warnings(insecure []string) []string {
 
 // apiPort is whom the API lets in: who has no certificate may join. Handshakes
 // that fail are noted.
-func (s *server) apiPort() tlsgate.Port {
+func (s *Server) apiPort() tlsgate.Port {
 	return tlsgate.Port{Name: "api", OrNone: true, Failed: func(remote net.Addr, err error) {
 		s.audit.Note(audit.Record{Event: audit.Handshake, Remote: remote.String(), Asked: "api", Why: err.Error()})
 	}}
@@ -268,7 +269,7 @@ func (t *serverTLS) collectors() []prometheus.Collector {
 }
 
 // plaintext are the addresses of a server that other machines reach without TLS.
-func plaintext(cfg serverConfig) []string {
+func plaintext(cfg Options) []string {
 	if cfg.TLS != "" {
 		return nil
 	}
@@ -282,7 +283,7 @@ func plaintext(cfg serverConfig) []string {
 }
 
 // svpWarnings say who is answered at an address of SVP's that other machines reach.
-func svpWarnings(cfg serverConfig) []string {
+func svpWarnings(cfg Options) []string {
 	host, _, err := net.SplitHostPort(cfg.SVP)
 	if err != nil || term.IsLoopback(host) {
 		return nil
