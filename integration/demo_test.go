@@ -13,8 +13,8 @@ import (
 	"testing"
 	"time"
 
+	"rutter/cmd/rutter/netlab"
 	"rutter/integration/guest"
-	"rutter/integration/netlab"
 	builder "rutter/integration/program"
 )
 

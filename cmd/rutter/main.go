@@ -19,9 +19,11 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"rutter/cmd/rutter/agentcmd"
+	"rutter/cmd/rutter/benchcmd"
 	"rutter/cmd/rutter/certcmd"
 	"rutter/cmd/rutter/clustercmd"
 	"rutter/cmd/rutter/cncmd"
+	"rutter/cmd/rutter/devcmd"
 	"rutter/cmd/rutter/importcmd"
 	"rutter/cmd/rutter/logcmd"
 	"rutter/cmd/rutter/lookupcmd"
@@ -98,7 +100,7 @@ func newApp(stdout, stderr io.Writer) *cli.App {
 			"Who has this address:                                       rutter lookup vl3 4385813 10.21.12.7",
 		),
 		Commands: slices.Concat(
-			[]*cli.Command{servercmd.Command(), agentcmd.Command(), varpdcmd.Command(), devCommand(), demoCommand(), benchCommand()},
+			[]*cli.Command{servercmd.Command(), agentcmd.Command(), varpdcmd.Command(), devcmd.Command(), devcmd.DemoCommand(), benchcmd.Command()},
 			objects.NetworkCommands(),
 			[]*cli.Command{vmcmd.Command(), vmcmd.VMMCommand()},
 			objects.OtherCommands(),

@@ -22,9 +22,9 @@ import (
 	"rutter/api/auth/pki"
 	"rutter/api/auth/tlsgate"
 	"rutter/api/client"
+	"rutter/cmd/rutter/bench"
 	"rutter/cmd/rutter/certcmd"
 	"rutter/cmd/rutter/term"
-	"rutter/integration/bench"
 	"rutter/integration/program"
 	"rutter/log"
 )

@@ -15,8 +15,8 @@ import (
 	"rutter/api/auth/tlsgate"
 	"rutter/api/client"
 	"rutter/cmd/rutter/certcmd"
+	"rutter/cmd/rutter/netlab"
 	"rutter/cmd/rutter/term"
-	"rutter/integration/netlab"
 )
 
 // certificates is the folder of them, and of authorities that nobody keeps.

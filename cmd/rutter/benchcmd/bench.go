@@ -1,4 +1,4 @@
-package main
+package benchcmd
 
 import (
 	"errors"
@@ -12,14 +12,14 @@ import (
 
 	"github.com/urfave/cli/v2"
 
+	"rutter/cmd/rutter/bench"
+	"rutter/cmd/rutter/bench/load"
 	"rutter/cmd/rutter/term"
-	"rutter/integration/bench"
-	"rutter/integration/bench/load"
 )
 
-// benchCommand measures a cluster, by default one of three processes that it
+// Command measures a cluster, by default one of three processes that it
 // starts on loopback and ends with itself.
-func benchCommand() *cli.Command {
+func Command() *cli.Command {
 	return &cli.Command{
 		Name: "bench", Usage: "measure how fast a cluster writes, reads, replays and fails over", Category: "Trying it",
 		Description: term.Examples(

@@ -1,4 +1,4 @@
-package bench
+package etcd
 
 import (
 	"bytes"
@@ -14,26 +14,27 @@ import (
 	"syscall"
 	"time"
 
-	"rutter/integration/bench/load"
+	"rutter/cmd/rutter/bench"
+	"rutter/cmd/rutter/bench/load"
 )
 
-// Etcd is three servers of the rival as processes on loopback.
-type Etcd struct {
-	Servers []*Process
+// Cluster is three servers of the rival as processes on loopback.
+type Cluster struct {
+	Servers []*bench.Process
 	URLs    []string // the leader's first
 }
 
-// StartEtcd starts them with etcd's defaults, but for a quota that some million
+// Start starts them with etcd's defaults, but for a quota that some million
 // events fit into, in a folder that is made, and waits until they have a leader.
-func StartEtcd(ctx context.Context, program, dir string) (_ *Etcd, err error) {
+func Start(ctx context.Context, program, dir string) (_ *Cluster, err error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, err
 	}
-	ports, err := FreePorts(6)
+	ports, err := bench.FreePorts(6)
 	if err != nil {
 		return nil, err
 	}
-	e := new(Etcd)
+	e := new(Cluster)
 	var members []string
 	for i := range 3 {
 		members = append(members, fmt.Sprintf("e%d=http://127.0.0.1:%d", i+1, ports[2*i+1]))
@@ -46,7 +47,7 @@ func StartEtcd(ctx context.Context, program, dir string) (_ *Etcd, err error) {
 	}()
 	for i, client := range e.URLs {
 		id, peer := fmt.Sprintf("e%d", i+1), fmt.Sprintf("http://127.0.0.1:%d", ports[2*i+1])
-		p := &Process{Name: id, Program: program, LogFile: filepath.Join(dir, id+".log"), Args: []string{
+		p := &bench.Process{Name: id, Program: program, LogFile: filepath.Join(dir, id+".log"), Args: []string{
 			"--name", id, "--data-dir", filepath.Join(dir, id), "--listen-client-urls", client, "--advertise-client-urls", client,
 			"--listen-peer-urls", peer, "--initial-advertise-peer-urls", peer, "--initial-cluster", strings.Join(members, ","),
 			"--quota-backend-bytes", "8589934592", "--log-level", "error",
@@ -60,8 +61,8 @@ func StartEtcd(ctx context.Context, program, dir string) (_ *Etcd, err error) {
 }
 
 // leaderFirst waits for a leader and sorts its URL to the front.
-func (e *Etcd) leaderFirst(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, readyWithin)
+func (e *Cluster) leaderFirst(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, bench.ReadyWithin)
 	defer cancel()
 	for {
 		for i, u := range e.URLs {
@@ -73,7 +74,7 @@ func (e *Etcd) leaderFirst(ctx context.Context) error {
 		select {
 		case <-ctx.Done():
 			return fmt.Errorf("etcd has no leader; it said last:\n%s", e.Servers[0].Tail())
-		case <-time.After(lookAgain):
+		case <-time.After(bench.LookAgain):
 		}
 	}
 }
@@ -99,17 +100,17 @@ func etcdLeads(ctx context.Context, url string) bool {
 
 // Rest stops the servers where they are, so that they take no time from others,
 // until Wake.
-func (e *Etcd) Rest() error { return e.signal(syscall.SIGSTOP) }
+func (e *Cluster) Rest() error { return e.signal(syscall.SIGSTOP) }
 
 // Wake ends a Rest, and waits until there is a leader.
-func (e *Etcd) Wake(ctx context.Context) error {
+func (e *Cluster) Wake(ctx context.Context) error {
 	if err := e.signal(syscall.SIGCONT); err != nil {
 		return err
 	}
 	return e.leaderFirst(ctx)
 }
 
-func (e *Etcd) signal(sig syscall.Signal) error {
+func (e *Cluster) signal(sig syscall.Signal) error {
 	var errs []error
 	for _, p := range e.Servers {
 		errs = append(errs, p.Signal(sig))
@@ -118,7 +119,7 @@ func (e *Etcd) signal(sig syscall.Signal) error {
 }
 
 // Measure has the rival's client do something, and returns what came of it.
-func (e *Etcd) Measure(ctx context.Context, client string, args ...string) (load.Outcome, error) {
+func (e *Cluster) Measure(ctx context.Context, client string, args ...string) (load.Outcome, error) {
 	var o load.Outcome
 	cmd := exec.CommandContext(ctx, client, append([]string{"-endpoints", strings.Join(e.URLs, ",")}, args...)...)
 	var stderr bytes.Buffer
@@ -131,7 +132,7 @@ func (e *Etcd) Measure(ctx context.Context, client string, args ...string) (load
 }
 
 // Stop ends the processes; nothing of them is needed.
-func (e *Etcd) Stop() error {
+func (e *Cluster) Stop() error {
 	var errs []error
 	for _, p := range e.Servers {
 		errs = append(errs, p.Stop(syscall.SIGKILL))

@@ -1,4 +1,4 @@
-package bench
+package devrun
 
 import (
 	"context"
@@ -12,11 +12,13 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"rutter/cmd/rutter/bench"
 )
 
-// Dev is a `rutter dev` that runs: three servers and two simulated nodes.
-type Dev struct {
-	Process
+// Process is a `rutter dev` that runs: three servers and two simulated nodes.
+type Process struct {
+	bench.Process
 	URL      string // of the first server
 	Operator string // the folder of the operator's certificate, unless it is --plain
 }
@@ -28,9 +30,9 @@ const (
 	devTries = 5  // somebody may take a port that was free just now
 )
 
-// StartDev runs `rutter dev` with these flags more, its data and its output in
+// Start runs `rutter dev` with these flags more, its data and its output in
 // dir, and waits until it says that it is ready.
-func StartDev(ctx context.Context, program, dir string, flags ...string) (*Dev, error) {
+func Start(ctx context.Context, program, dir string, flags ...string) (*Process, error) {
 	var failed error
 	for try := range devTries {
 		port, err := devPort()
@@ -38,11 +40,11 @@ func StartDev(ctx context.Context, program, dir string, flags ...string) (*Dev, 
 			return nil, err
 		}
 		data := filepath.Join(dir, fmt.Sprintf("dev%d", try))
-		d := &Dev{URL: "https://127.0.0.1:" + strconv.Itoa(port), Operator: filepath.Join(data, "tls", "operator")}
+		d := &Process{URL: "https://127.0.0.1:" + strconv.Itoa(port), Operator: filepath.Join(data, "tls", "operator")}
 		if slices.Contains(flags, "--plain") {
 			d.URL = "http" + strings.TrimPrefix(d.URL, "https")
 		}
-		d.Process = Process{
+		d.Process = bench.Process{
 			Name: "rutter dev", Program: program, LogFile: filepath.Join(dir, "dev.log"),
 			Args: append([]string{"dev", "--port", strconv.Itoa(port), "--data", data}, flags...),
 		}
@@ -60,16 +62,16 @@ func StartDev(ctx context.Context, program, dir string, flags ...string) (*Dev, 
 	return nil, failed
 }
 
-func (d *Dev) awaitReady(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, readyWithin)
+func (d *Process) awaitReady(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, bench.ReadyWithin)
 	defer cancel()
 	for !strings.Contains(d.Tail(), devReady) {
 		select {
-		case <-d.ended:
+		case <-d.Ended():
 			return fmt.Errorf("rutter dev ended; it said last:\n%s", d.Tail())
 		case <-ctx.Done():
 			return fmt.Errorf("rutter dev is not ready (%w); it said last:\n%s", ctx.Err(), d.Tail())
-		case <-time.After(lookAgain):
+		case <-time.After(bench.LookAgain):
 		}
 	}
 	return nil

@@ -6,7 +6,7 @@ import (
 	"runtime/debug"
 	"time"
 
-	"rutter/integration/bench/load"
+	"rutter/cmd/rutter/bench/load"
 	"rutter/log"
 )
 

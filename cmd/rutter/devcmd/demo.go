@@ -1,4 +1,4 @@
-package main
+package devcmd
 
 import (
 	"github.com/urfave/cli/v2"
@@ -7,7 +7,7 @@ import (
 	"rutter/cmd/rutter/term"
 )
 
-func demoCommand() *cli.Command {
+func DemoCommand() *cli.Command {
 	return &cli.Command{
 		Name: "demo", Usage: "show the whole way from a change to a ping, on this machine, and check it", Category: "Trying it",
 		Description: term.Examples(

@@ -20,9 +20,11 @@ import (
 
 // Times of a cluster of processes.
 const (
-	readyWithin = 2 * time.Minute       // for a server to be ready, with a large log to read
-	stopWithin  = 30 * time.Second      // for one to stop when asked to
-	lookAgain   = 20 * time.Millisecond // while waiting
+	// ReadyWithin is how long a server may take to be ready, with a large log to read.
+	ReadyWithin = 2 * time.Minute
+	stopWithin  = 30 * time.Second // for one to stop when asked to
+	// LookAgain is the pause between two looks while waiting.
+	LookAgain = 20 * time.Millisecond
 )
 
 // Process is a program that runs, with its output in a file.
@@ -84,6 +86,9 @@ func (p *Process) Stop(sig syscall.Signal) error {
 	return fmt.Errorf("%s did not end within %v of %v", p.Name, stopWithin, sig)
 }
 
+// Ended is closed when the program has ended.
+func (p *Process) Ended() <-chan struct{} { return p.ended }
+
 // Runs reports whether the program has not ended.
 func (p *Process) Runs() bool {
 	select {
@@ -126,7 +131,7 @@ type Server struct {
 type Cluster struct {
 	Servers []*Server
 	Client  *client.Client
-	Office  *Office // of a cluster with TLS; nil: it has none
+	Office  *Authority // of a cluster with TLS; nil: it has none
 }
 
 // FreePorts returns n ports of loopback that nobody listens on now.
@@ -182,7 +187,7 @@ func StartCluster(ctx context.Context, o Options) (_ *Cluster, err error) {
 	scheme := "http://"
 	if o.TLS {
 		scheme = "https://"
-		if c.Office, err = openOffice(filepath.Join(o.Dir, "pki")); err != nil {
+		if c.Office, err = openAuthority(filepath.Join(o.Dir, "pki")); err != nil {
 			return nil, err
 		}
 	}
@@ -247,7 +252,7 @@ func (c *Cluster) connect() (err error) {
 
 // AwaitReady waits until a server says that it is ready.
 func (c *Cluster) AwaitReady(ctx context.Context, s *Server) error {
-	ctx, cancel := context.WithTimeout(ctx, readyWithin)
+	ctx, cancel := context.WithTimeout(ctx, ReadyWithin)
 	defer cancel()
 	for {
 		status, err := c.Client.StatusOf(ctx, s.URL)
@@ -257,14 +262,14 @@ func (c *Cluster) AwaitReady(ctx context.Context, s *Server) error {
 		select {
 		case <-ctx.Done():
 			return fmt.Errorf("%s is not ready (%s, %w); it said last:\n%s", s.ID, status.NotReady, errors.Join(err, ctx.Err()), s.Tail())
-		case <-time.After(lookAgain):
+		case <-time.After(LookAgain):
 		}
 	}
 }
 
 // Leader returns the server that says that it leads.
 func (c *Cluster) Leader(ctx context.Context) (*Server, error) {
-	ctx, cancel := context.WithTimeout(ctx, readyWithin)
+	ctx, cancel := context.WithTimeout(ctx, ReadyWithin)
 	defer cancel()
 	for {
 		for _, s := range c.Servers {
@@ -276,7 +281,7 @@ func (c *Cluster) Leader(ctx context.Context) (*Server, error) {
 		select {
 		case <-ctx.Done():
 			return nil, fmt.Errorf("no server leads: %w", ctx.Err())
-		case <-time.After(lookAgain):
+		case <-time.After(LookAgain):
 		}
 	}
 }

@@ -1,4 +1,4 @@
-package main
+package devcmd
 
 import (
 	"context"
@@ -29,7 +29,7 @@ import (
 // devServers is the size of the cluster of `rutter dev`.
 const devServers = 3
 
-func devCommand() *cli.Command {
+func Command() *cli.Command {
 	return &cli.Command{
 		Name: "dev", Usage: "run three servers and simulated compute nodes in this terminal, until Ctrl-C", Category: "Trying it",
 		Description: term.Examples(

@@ -18,14 +18,14 @@ import (
 // made at once on this machine.
 const dialTime = 20 * time.Second
 
-// Office makes the certificates of a cluster, those of clients in memory.
-type Office struct {
+// Authority makes the certificates of a cluster, those of clients in memory.
+type Authority struct {
 	office  tlsgate.Office
 	clients *pki.Authority
 }
 
-func openOffice(folder string) (*Office, error) {
-	o := &Office{office: tlsgate.Office{Folder: folder}}
+func openAuthority(folder string) (*Authority, error) {
+	o := &Authority{office: tlsgate.Office{Folder: folder}}
 	if err := o.office.Init(pki.AuthorityLife); err != nil {
 		return nil, err
 	}
@@ -41,13 +41,13 @@ func openOffice(folder string) (*Office, error) {
 	return o, nil
 }
 
-func (o *Office) issueServer(folder, id string) error {
+func (o *Authority) issueServer(folder, id string) error {
 	_, err := o.office.Issue(folder, tlsgate.Grant{Identity: matrix.Identity{Role: matrix.Server, Name: id}, Hosts: []string{"127.0.0.1"}, Life: pki.Life, WithKeys: true})
 	return err
 }
 
 // Certificate issues one.
-func (o *Office) Certificate(id matrix.Identity) (*tls.Certificate, error) {
+func (o *Authority) Certificate(id matrix.Identity) (*tls.Certificate, error) {
 	key, err := pki.NewKey()
 	if err != nil {
 		return nil, err
@@ -61,7 +61,7 @@ func (o *Office) Certificate(id matrix.Identity) (*tls.Certificate, error) {
 
 // Dialer issues a certificate and returns what connects with it. What servers
 // show is not judged: this machine started them.
-func (o *Office) Dialer(id matrix.Identity) (func(ctx context.Context, network, address string) (net.Conn, error), error) {
+func (o *Authority) Dialer(id matrix.Identity) (func(ctx context.Context, network, address string) (net.Conn, error), error) {
 	certificate, err := o.Certificate(id)
 	if err != nil {
 		return nil, err

@@ -12,7 +12,7 @@ import (
 	"time"
 
 	"rutter/api/client"
-	"rutter/integration/bench/load"
+	"rutter/cmd/rutter/bench/load"
 	"rutter/log"
 )
 

@@ -9,7 +9,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"rutter/integration/bench/load"
+	"rutter/cmd/rutter/bench/load"
 	"rutter/log"
 	"rutter/log/feed"
 )

@@ -12,7 +12,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"rutter/integration/bench/load"
+	"rutter/cmd/rutter/bench/load"
 	"rutter/log"
 	"rutter/log/feed"
 )

@@ -7,7 +7,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"rutter/integration/bench/load"
+	"rutter/cmd/rutter/bench/load"
 	"rutter/log"
 )
 

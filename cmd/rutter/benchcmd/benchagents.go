@@ -1,4 +1,4 @@
-package main
+package benchcmd
 
 import (
 	"context"
@@ -9,9 +9,9 @@ import (
 
 	"github.com/urfave/cli/v2"
 
+	"rutter/cmd/rutter/bench"
+	"rutter/cmd/rutter/bench/agentsim"
 	"rutter/cmd/rutter/term"
-	"rutter/integration/agentsim"
-	"rutter/integration/bench"
 )
 
 // benchAgentsCommand is a subcommand of bench.
