@@ -23,8 +23,11 @@ import (
 	"rutter/cmd/rutter/certcmd"
 	"rutter/cmd/rutter/clustercmd"
 	"rutter/cmd/rutter/cncmd"
+	"rutter/cmd/rutter/completioncmd"
+	"rutter/cmd/rutter/configcmd"
 	"rutter/cmd/rutter/devcmd"
 	"rutter/cmd/rutter/importcmd"
+	"rutter/cmd/rutter/internal/app"
 	"rutter/cmd/rutter/logcmd"
 	"rutter/cmd/rutter/lookupcmd"
 	"rutter/cmd/rutter/objects"
@@ -49,15 +52,7 @@ func main() {
 
 // run runs the program and returns its exit code.
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
-	app := newApp(stdout, stderr)
-	everyCommand(app.Commands)
-	configured(app.Commands)
-	var missing error // the command that there is not
-	app.CommandNotFound = func(c *cli.Context, name string) { missing = noCommand(c, name) }
-	err := app.RunContext(ctx, append(args[:1:1], flagsFirst(app.Commands, args[1:])...))
-	if err == nil {
-		err = missing
-	}
+	err := app.Run(ctx, newApp(stdout, stderr), args)
 	if err == nil {
 		return 0
 	}
@@ -71,47 +66,49 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	return term.ExitCode(err)
 }
 
-// noCommand says that there is no such command, and which may be meant. The
-// library calls it, with the command whose subcommand is wanted, and goes on as
-// if nothing were wrong.
-func noCommand(c *cli.Context, name string) error {
-	group := c.Command.HelpName
-	text := fmt.Sprintf("%s has no command %q: %s --help lists those that there are", group, name, group)
-	return term.UsageError{Err: errors.New(text + ". " + cli.SuggestCommand(c.Command.Subcommands, name))}
+func newApp(stdout, stderr io.Writer) *cli.App {
+	a := app.New(version, stdout, stderr, commands())
+	settings().Configure(a.Commands)
+	a.Description = term.Examples(
+		"Try it, three servers and two compute nodes in namespaces:  rutter demo",
+		"A cluster to play with, in one terminal:                    rutter dev",
+		"What happened lately:                                       rutter log tail -n 20",
+		"Who has this address:                                       rutter lookup vl3 4385813 10.21.12.7",
+	)
+	return a
 }
 
-func newApp(stdout, stderr io.Writer) *cli.App {
-	return &cli.App{
-		Name:                   "rutter",
-		Usage:                  "the change log that a private cloud's network runs on",
-		Version:                version,
-		HideVersion:            true, // there is a command for it
-		Writer:                 stdout,
-		ErrWriter:              stderr,
-		Suggest:                true,
-		UseShortOptionHandling: true,
-		// The program's own run says what went wrong, and sets the exit code.
-		ExitErrHandler: func(*cli.Context, error) {},
-		OnUsageError:   usageError,
-		Description: term.Examples(
-			"Try it, three servers and two compute nodes in namespaces:  rutter demo",
-			"A cluster to play with, in one terminal:                    rutter dev",
-			"What happened lately:                                       rutter log tail -n 20",
-			"Who has this address:                                       rutter lookup vl3 4385813 10.21.12.7",
-		),
-		Commands: slices.Concat(
-			[]*cli.Command{servercmd.Command(), agentcmd.Command(), varpdcmd.Command(), devcmd.Command(), devcmd.DemoCommand(), benchcmd.Command()},
-			objects.NetworkCommands(),
-			[]*cli.Command{vmcmd.Command(), vmcmd.VMMCommand()},
-			objects.OtherCommands(),
-			[]*cli.Command{
-				cncmd.Command(), cncmd.TaskCommand(),
-				logcmd.Command(), snoopcmd.ChangefeedCommand(), importcmd.Command(), certcmd.Command(), certcmd.TokenCommand(), clustercmd.GrantCommand(),
-				waitcmd.Command(), lookupcmd.Command(), lookupcmd.TraceCommand(), snoopcmd.SVPCommand(), vminfocmd.Command(), clustercmd.Command(), clustercmd.SnapshotCommand(),
-				configCommand(), completionCommand(), versionCommand(),
-			},
-		),
-	}
+// settings are the sections of the file of settings.
+func settings() *configcmd.Settings {
+	return &configcmd.Settings{Commands: commands, Sections: []configcmd.Section{
+		{Name: "server", Flags: servercmd.Flags, Check: servercmd.Check},
+		{Name: "agent", Flags: agentcmd.Flags, Check: agentcmd.Check},
+		{Name: "varpd", Flags: varpdcmd.Flags, Check: varpdcmd.Check},
+		configcmd.Client(),
+	}}
+}
+
+// commands are all of the program, in the order of its help.
+func commands() []*cli.Command {
+	return slices.Concat(
+		[]*cli.Command{servercmd.Command(), agentcmd.Command(), varpdcmd.Command(), devcmd.Command(), devcmd.DemoCommand(), benchcmd.Command()},
+		objects.NetworkCommands(),
+		[]*cli.Command{vmcmd.Command(), vmcmd.VMMCommand()},
+		objects.OtherCommands(),
+		[]*cli.Command{
+			cncmd.Command(), cncmd.TaskCommand(),
+			logcmd.Command(), snoopcmd.ChangefeedCommand(), importcmd.Command(), certcmd.Command(), certcmd.TokenCommand(), clustercmd.GrantCommand(),
+			waitcmd.Command(), lookupcmd.Command(), lookupcmd.TraceCommand(), snoopcmd.SVPCommand(), vminfocmd.Command(), clustercmd.Command(), clustercmd.SnapshotCommand(),
+			settings().Command(), completioncmd.Command(completed), versionCommand(),
+		},
+	)
+}
+
+// completed are the commands as a shell completes them.
+func completed() []*cli.Command {
+	all := commands()
+	settings().Configure(all)
+	return all
 }
 
 func versionCommand() *cli.Command {

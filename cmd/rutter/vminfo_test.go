@@ -16,6 +16,7 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"rutter/agent/vminfo"
+	"rutter/cmd/rutter/internal/app"
 	"rutter/cmd/rutter/term"
 	"rutter/cmd/rutter/vmcmd"
 	"rutter/cmd/rutter/vminfocmd"
@@ -59,13 +60,13 @@ func (l *lines) wait(t *testing.T, pattern string) {
 
 // vminfoApp runs one command line of rutter vminfo.
 func vminfoApp(ctx context.Context, out *lines, args ...string) error {
-	app := &cli.App{
+	program := &cli.App{
 		Name: "rutter", Commands: []*cli.Command{vminfocmd.Command()}, Writer: out, ErrWriter: out,
 		UseShortOptionHandling: true, ExitErrHandler: func(*cli.Context, error) {},
 	}
-	withoutHelp(app)
-	everyCommand(app.Commands)
-	return app.RunContext(ctx, append([]string{"rutter"}, flagsFirst(app.Commands, args)...))
+	withoutHelp(program)
+	app.Prepare(program.Commands)
+	return app.Run(ctx, program, append([]string{"rutter"}, args...))
 }
 
 func newLines() *lines { return &lines{more: make(chan struct{}, 1)} }
@@ -181,11 +182,11 @@ func TestVMControl(t *testing.T) {
 	}()
 	control := func(args ...string) (string, error) {
 		out := newLines()
-		app := &cli.App{Name: "rutter", Commands: []*cli.Command{vmcmd.Command()}, Writer: out, ExitErrHandler: func(*cli.Context, error) {}}
-		withoutHelp(app)
-		everyCommand(app.Commands)
+		program := &cli.App{Name: "rutter", Commands: []*cli.Command{vmcmd.Command()}, Writer: out, ExitErrHandler: func(*cli.Context, error) {}}
+		withoutHelp(program)
+		app.Prepare(program.Commands)
 		args = append(append([]string{"vm"}, args...), append(folders, "--address", address, "--agent", "off")...)
-		err := app.RunContext(ctx, append([]string{"rutter"}, flagsFirst(app.Commands, args)...))
+		err := app.Run(ctx, program, append([]string{"rutter"}, args...))
 		return out.String(), err
 	}
 	for deadline := time.Now().Add(time.Minute); ; time.Sleep(10 * time.Millisecond) {

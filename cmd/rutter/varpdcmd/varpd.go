@@ -59,8 +59,8 @@ func Flags() []cli.Flag {
 	}
 }
 
-// Servers reads -a and -p.
-func Servers(named []string, port int) ([]string, error) {
+// servers reads -a and -p.
+func servers(named []string, port int) ([]string, error) {
 	if port < 1 || port > 65535 {
 		return nil, term.Usagef("-p %d: want a port from 1 to 65535", port)
 	}
@@ -85,11 +85,17 @@ func Servers(named []string, port int) ([]string, error) {
 	return servers, nil
 }
 
+// Check refuses settings with which rutter varpd would not start.
+func Check(c *cli.Context) error {
+	_, err := servers(c.StringSlice("address"), c.Int("port"))
+	return err
+}
+
 func runVarpd(c *cli.Context) (err error) {
 	if err := term.NoArguments(c); err != nil {
 		return err
 	}
-	servers, err := Servers(c.StringSlice("address"), c.Int("port"))
+	named, err := servers(c.StringSlice("address"), c.Int("port"))
 	if err != nil {
 		return err
 	}
@@ -100,7 +106,7 @@ func runVarpd(c *cli.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	asker, err := varp.NewClient(varp.ClientConfig{Servers: servers, Logger: logger})
+	asker, err := varp.NewClient(varp.ClientConfig{Servers: named, Logger: logger})
 	if err != nil {
 		return term.UsageError{Err: err}
 	}
@@ -131,7 +137,7 @@ func runVarpd(c *cli.Context) (err error) {
 	if err != nil {
 		return term.UsageError{Err: err}
 	}
-	logger.Info("varpd starts", "servers", servers, "netns", c.String("netns"))
+	logger.Info("varpd starts", "servers", named, "netns", c.String("netns"))
 	return asExit(serveVarpd(c.Context, daemon, c.String("status"), logger))
 }
 

@@ -1,4 +1,4 @@
-package main
+package configcmd
 
 import (
 	"fmt"
@@ -12,116 +12,99 @@ import (
 
 	"github.com/urfave/cli/v2"
 
-	"rutter/cmd/rutter/agentcmd"
 	"rutter/cmd/rutter/certcmd"
-	"rutter/cmd/rutter/servercmd"
+	"rutter/cmd/rutter/internal/app"
 	"rutter/cmd/rutter/term"
-	"rutter/cmd/rutter/varpdcmd"
 )
 
-// One file may hold the settings of every role of a machine, each in a section
-// of its own; its keys are the names of the flags. A flag wins over a variable,
-// that over the file, that over the default.
-
-// section is a part of the file: the flags that it sets, and how to check them.
-type section struct {
-	name  string
-	flags func() []cli.Flag
-	check func(*cli.Context) error
+// Section is a part of the file: the flags that it sets, and how to check them.
+type Section struct {
+	Name  string
+	Flags func() []cli.Flag
+	Check func(*cli.Context) error
 }
 
-func sections() []section {
-	return []section{
-		{"server", servercmd.Flags, servercmd.Check},
-		{"agent", agentcmd.Flags, agentcmd.Check},
-		{"varpd", varpdcmd.Flags, func(c *cli.Context) error {
-			_, err := varpdcmd.Servers(c.StringSlice("address"), c.Int("port"))
-			return err
-		}},
-		{"client", clientFlags, func(c *cli.Context) error {
-			_, err := term.NewClient(c)
-			return err
-		}},
-	}
+// Client is the section of every command that asks servers.
+func Client() Section {
+	return Section{"client", clientFlags, func(c *cli.Context) error {
+		_, err := term.NewClient(c)
+		return err
+	}}
 }
 
-// clientFlags are those of every command that asks servers.
 func clientFlags() []cli.Flag {
 	return append([]cli.Flag{term.ServersFlag(), term.OutputFlag()}, term.TLSFlags()...)
 }
 
-func sectionNamed(name string) (section, bool) {
-	all := sections()
-	i := slices.IndexFunc(all, func(s section) bool { return s.name == name })
+// Settings are those of a program.
+type Settings struct {
+	Sections []Section
+	// Commands returns all commands of the program, for the variables that they know.
+	Commands func() []*cli.Command
+}
+
+func (s *Settings) section(name string) (Section, bool) {
+	i := slices.IndexFunc(s.Sections, func(s Section) bool { return s.Name == name })
 	if i < 0 {
-		return section{}, false
+		return Section{}, false
 	}
-	return all[i], true
+	return s.Sections[i], true
 }
 
 func configFlag() cli.Flag {
 	return &cli.StringFlag{Name: "config", EnvVars: []string{"RUTTER_CONFIG"}, Usage: "TOML `FILE` of settings, which flags and variables win over"}
 }
 
-// configured makes a command and those below it take settings from the file.
+// Configure makes commands and those below them take settings from the file.
 // What a command starts takes its own from flags alone.
-func configured(commands []*cli.Command) {
+func (s *Settings) Configure(commands []*cli.Command) {
 	for _, c := range commands {
 		switch c.Name {
 		case "server", "agent", "varpd":
-			configureAs(c, c.Name)
+			s.configureAs(c, c.Name)
 		case "demo":
 			c.Before = func(*cli.Context) error { return term.ForgetVariables() }
 		case "config", "completion", "version", "dev", "bench":
 		default:
-			configureAs(c, "client")
+			s.configureAs(c, "client")
 		}
 	}
 }
 
-func configureAs(c *cli.Command, name string) {
+func (s *Settings) configureAs(c *cli.Command, name string) {
 	if c.Action != nil {
 		c.Flags = append(slices.Clone(c.Flags), configFlag())
-		c.Before = func(ctx *cli.Context) error { return applyFile(ctx, name) }
+		c.Before = func(ctx *cli.Context) error { return s.applyFile(ctx, name) }
 	}
 	for _, sub := range c.Subcommands {
-		configureAs(sub, name)
+		s.configureAs(sub, name)
 	}
 }
 
 // applyFile sets the flags that neither the command line nor a variable set.
-func applyFile(c *cli.Context, name string) error {
+func (s *Settings) applyFile(c *cli.Context, name string) error {
 	if name != "client" {
-		warnVariables(c.App.ErrWriter)
+		s.warnVariables(c.App.ErrWriter)
 	}
 	path := c.String("config")
 	if path == "" {
 		return nil
 	}
-	file, err := readConfig(path)
+	file, err := s.read(path)
 	if err != nil {
 		return err
 	}
-	s, _ := sectionNamed(name)
-	known := s.flags()
+	section, _ := s.section(name)
+	known := section.Flags()
 	for _, key := range file.keys(name) {
 		// A flag of the same name that means something else has other variables.
-		want, have := flagNamed(known, key), flagNamed(c.Command.Flags, key)
+		want, have := app.FlagNamed(known, key), app.FlagNamed(c.Command.Flags, key)
 		value := file.sections[name][key]
 		if have == nil || !slices.Equal(variables(want), variables(have)) || c.IsSet(key) || value == plainText(valueOf(c, have)) {
 			continue // the last: a default that is written down sets nothing
 		}
 		if err := c.Set(key, value); err != nil {
 			return term.Usagef("%s: [%s] %s: %w", path, name, key, err)
-		}
-	}
-	return nil
-}
-
-func flagNamed(flags []cli.Flag, name string) cli.Flag {
-	for _, f := range flags {
-		if f.Names()[0] == name {
-			return f
 		}
 	}
 	return nil
@@ -136,8 +119,8 @@ func variables(f cli.Flag) []string {
 }
 
 // warnVariables names variables that look like ours and are not.
-func warnVariables(w io.Writer) {
-	known := knownVariables(newApp(io.Discard, io.Discard).Commands, []string{"RUTTER_CONFIG", certcmd.PassphraseVariable})
+func (s *Settings) warnVariables(w io.Writer) {
+	known := knownVariables(s.Commands(), []string{"RUTTER_CONFIG", certcmd.PassphraseVariable})
 	for _, entry := range os.Environ() {
 		name, _, _ := strings.Cut(entry, "=")
 		if strings.HasPrefix(name, term.VariablePrefix) && !term.PassedOn(name) && !slices.Contains(known, name) {
@@ -156,8 +139,8 @@ func knownVariables(commands []*cli.Command, known []string) []string {
 	return known
 }
 
-// configCommand shows and checks settings.
-func configCommand() *cli.Command {
+// Command is rutter config, which shows and checks settings.
+func (s *Settings) Command() *cli.Command {
 	return &cli.Command{
 		Name: "config", Usage: "settings: what they are, where they come from, whether a file is right", Category: "Operating",
 		Description: term.Examples(
@@ -167,12 +150,12 @@ func configCommand() *cli.Command {
 		) + "\n\nA flag wins over a variable, that over the file, that over the default. The file has the sections\n[server], [agent], [varpd] and [client], whose keys are the names of the flags.",
 		Subcommands: []*cli.Command{
 			{
-				Name: "print", Usage: "every setting, as a file that would give the same", ArgsUsage: "[server | agent | client] [-- FLAGS]", Action: configPrint,
+				Name: "print", Usage: "every setting, as a file that would give the same", ArgsUsage: "[server | agent | client] [-- FLAGS]", Action: s.print,
 				Flags:       []cli.Flag{configFlag(), term.OutputFlag(), &cli.BoolFlag{Name: "origin", Usage: "say where each value comes from"}},
 				Description: term.Examples("rutter config print > rutter.toml", "rutter config print agent --config rutter.toml --origin"),
 			},
 			{
-				Name: "check", Usage: "say whether a file's settings would be taken", ArgsUsage: "FILE", Action: configCheck,
+				Name: "check", Usage: "say whether a file's settings would be taken", ArgsUsage: "FILE", Action: s.check,
 				Description: term.Examples("rutter config check /etc/rutter/rutter.toml"),
 			},
 		},
@@ -187,20 +170,20 @@ type setting struct {
 	Origin  string `json:"origin"`
 }
 
-func configPrint(c *cli.Context) error {
+func (s *Settings) print(c *cli.Context) error {
 	args := c.Args().Slice()
-	chosen := sections()
+	chosen := s.Sections
 	if len(args) > 0 {
-		s, ok := sectionNamed(args[0])
+		section, ok := s.section(args[0])
 		if !ok {
 			return term.Usagef("%q is no section: want server, agent, varpd or client", args[0])
 		}
-		chosen, args = []section{s}, args[1:]
+		chosen, args = []Section{section}, args[1:]
 	}
-	warnVariables(c.App.ErrWriter)
+	s.warnVariables(c.App.ErrWriter)
 	var settings []setting
-	for _, s := range chosen {
-		found, err := s.settings(c, c.String("config"), args)
+	for _, section := range chosen {
+		found, err := s.settings(c, section, c.String("config"), args)
 		if err != nil {
 			return err
 		}
@@ -254,38 +237,35 @@ func plainText(v any) string {
 }
 
 // run evaluates a section's flags as its command would, and calls do.
-func (s section) run(c *cli.Context, path string, args []string, do func(*cli.Context) error) error {
-	cmd := &cli.Command{Name: s.name, Flags: s.flags(), Action: func(inner *cli.Context) error {
+func (s *Settings) run(c *cli.Context, section Section, path string, args []string, do func(*cli.Context) error) error {
+	cmd := &cli.Command{Name: section.Name, Flags: section.Flags(), Action: func(inner *cli.Context) error {
 		if err := term.NoArguments(inner); err != nil {
 			return err
 		}
 		return do(inner)
 	}}
-	configureAs(cmd, s.name)
-	app := newApp(io.Discard, io.Discard)
-	app.Commands = []*cli.Command{cmd}
-	everyCommand(app.Commands)
-	line := []string{"rutter", s.name}
+	s.configureAs(cmd, section.Name)
+	line := []string{"rutter", section.Name}
 	if path != "" {
 		line = append(line, "--config", path)
 	}
-	return app.RunContext(c.Context, append(line, args...))
+	return app.Run(c.Context, app.New(c.App.Version, io.Discard, io.Discard, []*cli.Command{cmd}), append(line, args...))
 }
 
-func (s section) settings(c *cli.Context, path string, args []string) (settings []setting, err error) {
+func (s *Settings) settings(c *cli.Context, section Section, path string, args []string) (settings []setting, err error) {
 	var file *configFile
 	if path != "" {
-		if file, err = readConfig(path); err != nil {
+		if file, err = s.read(path); err != nil {
 			return nil, err
 		}
 	}
-	err = s.run(c, path, args, func(inner *cli.Context) error {
-		for _, f := range s.flags() {
+	err = s.run(c, section, path, args, func(inner *cli.Context) error {
+		for _, f := range section.Flags() {
 			name := f.Names()[0]
 			if visible, ok := f.(cli.VisibleFlag); ok && !visible.IsVisible() {
 				continue
 			}
-			settings = append(settings, setting{s.name, name, valueOf(inner, f), s.origin(f, file, args)})
+			settings = append(settings, setting{section.Name, name, valueOf(inner, f), section.origin(f, file, args)})
 		}
 		return nil
 	})
@@ -293,7 +273,7 @@ func (s section) settings(c *cli.Context, path string, args []string) (settings 
 }
 
 // origin says where the value of a flag comes from.
-func (s section) origin(f cli.Flag, file *configFile, args []string) string {
+func (s Section) origin(f cli.Flag, file *configFile, args []string) string {
 	for _, arg := range args {
 		name, _, _ := strings.Cut(strings.TrimLeft(arg, "-"), "=")
 		if strings.HasPrefix(arg, "-") && slices.Contains(f.Names(), name) {
@@ -305,7 +285,7 @@ func (s section) origin(f cli.Flag, file *configFile, args []string) string {
 			return "variable " + name
 		}
 	}
-	if file != nil && file.has(s.name, f.Names()[0]) {
+	if file != nil && file.has(s.Name, f.Names()[0]) {
 		return "file " + file.path
 	}
 	return "default"
@@ -326,23 +306,23 @@ func valueOf(c *cli.Context, f cli.Flag) any {
 	}
 }
 
-func configCheck(c *cli.Context) error {
+func (s *Settings) check(c *cli.Context) error {
 	path, err := term.OneFile(c)
 	if err != nil {
 		return err
 	}
-	file, err := readConfig(path)
+	file, err := s.read(path)
 	if err != nil {
 		return err
 	}
-	for _, s := range sections() {
-		if len(file.sections[s.name]) == 0 {
+	for _, section := range s.Sections {
+		if len(file.sections[section.Name]) == 0 {
 			continue
 		}
-		if err := s.run(c, path, nil, s.check); err != nil {
-			return term.Usagef("%s: [%s]: %w", path, s.name, err)
+		if err := s.run(c, section, path, nil, section.Check); err != nil {
+			return term.Usagef("%s: [%s]: %w", path, section.Name, err)
 		}
-		fmt.Fprintf(c.App.Writer, "[%s] is right\n", s.name)
+		fmt.Fprintf(c.App.Writer, "[%s] is right\n", section.Name)
 	}
 	return nil
 }

@@ -1,4 +1,4 @@
-package main
+package configcmd
 
 import (
 	"errors"
@@ -33,8 +33,8 @@ func (f *configFile) has(section, key string) bool {
 	return ok
 }
 
-// readConfig reads a file, and refuses what nobody would heed.
-func readConfig(path string) (*configFile, error) {
+// read reads a file, and refuses what nobody would heed.
+func (s *Settings) read(path string) (*configFile, error) {
 	in, err := raftstore.OpenRegular(path)
 	if err != nil {
 		return nil, term.Usagef("--config: %w", err)
@@ -57,20 +57,20 @@ func readConfig(path string) (*configFile, error) {
 	}
 	f := &configFile{path: path, sections: make(map[string]map[string]string)}
 	for _, name := range slices.Sorted(maps.Keys(content)) {
-		if err := f.add(name, content[name]); err != nil {
+		if err := s.add(f, name, content[name]); err != nil {
 			return nil, term.Usagef("%s: %w", path, err)
 		}
 	}
 	return f, nil
 }
 
-// add takes one section.
-func (f *configFile) add(name string, content any) error {
+// add takes one section of a file.
+func (s *Settings) add(f *configFile, name string, content any) error {
 	var known []string
-	for _, s := range sections() {
-		known = append(known, s.name)
+	for _, section := range s.Sections {
+		known = append(known, section.Name)
 	}
-	s, ok := sectionNamed(name)
+	section, ok := s.section(name)
 	if !ok {
 		return fmt.Errorf("%q is no section%s: the sections are [%s]", name, didYouMean(name, known), strings.Join(known, "], ["))
 	}
@@ -79,7 +79,7 @@ func (f *configFile) add(name string, content any) error {
 		return fmt.Errorf("%q is a section, and no key: write [%s]", name, name)
 	}
 	keys := make([]string, 0)
-	for _, flag := range s.flags() {
+	for _, flag := range section.Flags() {
 		keys = append(keys, flag.Names()[0])
 	}
 	f.sections[name] = make(map[string]string)

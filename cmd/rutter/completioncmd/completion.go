@@ -1,4 +1,4 @@
-package main
+package completioncmd
 
 import (
 	"fmt"
@@ -10,8 +10,9 @@ import (
 	"rutter/cmd/rutter/term"
 )
 
-// completionCommand prints what a shell needs to complete our commands.
-func completionCommand() *cli.Command {
+// Command is rutter completion, which prints what a shell needs to complete what
+// commands returns.
+func Command(commands func() []*cli.Command) *cli.Command {
 	shell := func(name, usage, how string, write func(io.Writer, []*cli.Command)) *cli.Command {
 		return &cli.Command{
 			Name: name, Usage: usage, Description: term.Examples(how),
@@ -19,9 +20,7 @@ func completionCommand() *cli.Command {
 				if err := term.NoArguments(c); err != nil {
 					return err
 				}
-				app := newApp(io.Discard, io.Discard)
-				configured(app.Commands)
-				write(c.App.Writer, app.Commands)
+				write(c.App.Writer, commands())
 				return nil
 			},
 		}
