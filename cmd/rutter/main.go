@@ -91,7 +91,7 @@ func settings() *configcmd.Settings {
 // commands are all of the program, in the order of its help.
 func commands() []*cli.Command {
 	return slices.Concat(
-		[]*cli.Command{servercmd.Command(), agentcmd.Command(), varpdcmd.Command(), devcmd.Command(), devcmd.DemoCommand(), benchcmd.Command()},
+		[]*cli.Command{servercmd.Command(), agentcmd.Command(certcmd.JoinCommand()), varpdcmd.Command(), devcmd.Command(), devcmd.DemoCommand(), benchcmd.Command()},
 		objects.NetworkCommands(),
 		[]*cli.Command{vmcmd.Command(), vmcmd.VMMCommand()},
 		objects.OtherCommands(),

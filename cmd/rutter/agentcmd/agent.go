@@ -12,15 +12,15 @@ import (
 
 	"rutter/agent/link"
 	"rutter/api/auth/tlsgate"
-	"rutter/cmd/rutter/certcmd"
 	"rutter/cmd/rutter/node"
 	"rutter/cmd/rutter/term"
 	"rutter/cmd/rutter/vmhost"
 	"rutter/log"
 )
 
-// Command is rutter agent.
-func Command() *cli.Command {
+// Command is rutter agent, with what gets a node its first certificate among its
+// subcommands.
+func Command(join *cli.Command) *cli.Command {
 	return &cli.Command{
 		Name: "agent", Usage: "run the agent of a compute node", Category: "Daemons",
 		Description: term.Examples(
@@ -30,7 +30,7 @@ func Command() *cli.Command {
 		),
 		Flags:  Flags(),
 		Action: run,
-		Subcommands: []*cli.Command{certcmd.JoinCommand(), {
+		Subcommands: []*cli.Command{join, {
 			Name: "status", Usage: "what the agent of this machine says of itself", Action: printStatus,
 			Flags:       []cli.Flag{term.OutputFlag(), statusFlag()},
 			Description: term.Examples("rutter agent status", "rutter agent status -o json"),

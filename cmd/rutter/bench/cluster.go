@@ -15,7 +15,7 @@ import (
 
 	"rutter/api/auth/matrix"
 	"rutter/api/client"
-	"rutter/integration/program"
+	"rutter/cmd/rutter/subprocess"
 )
 
 // Times of a cluster of processes.
@@ -47,7 +47,7 @@ func (p *Process) Start() error {
 	defer file.Close()
 	cmd := exec.Command(p.Program, p.Args...)
 	cmd.Stdout, cmd.Stderr = file, file
-	if err := program.Start(cmd); err != nil {
+	if err := subprocess.Start(cmd); err != nil {
 		return fmt.Errorf("start %s: %w", p.Name, err)
 	}
 	ended := make(chan struct{})

@@ -1,16 +1,10 @@
 package certcmd
 
 import (
-	"bytes"
 	"context"
-	"crypto/rand"
-	"crypto/x509"
-	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"os"
-	"slices"
 	"strings"
 	"text/tabwriter"
 	"time"
@@ -20,88 +14,10 @@ import (
 	"rutter/api/auth/enrol"
 	"rutter/api/auth/pki"
 	"rutter/api/auth/tlsgate"
-	"rutter/api/client"
+	"rutter/cmd/rutter/pkiclient"
 	"rutter/cmd/rutter/term"
 	"rutter/log"
 )
-
-// desk asks the servers' endpoints of trust.
-type desk struct{ api *client.Client }
-
-func newDesk(c *cli.Context) (*desk, error) {
-	api, err := term.NewClient(c)
-	if err != nil {
-		return nil, err
-	}
-	return &desk{api}, nil
-}
-
-// call sends form, and reads the answer into into; both may be nil.
-func (d *desk) call(ctx context.Context, method, path string, form, into any) error {
-	var body []byte
-	if form != nil {
-		var err error
-		if body, err = json.Marshal(form); err != nil {
-			return err
-		}
-	}
-	raw, err := d.api.Raw(ctx, method, enrol.Path+path, body)
-	if err != nil || into == nil {
-		return err
-	}
-	return json.Unmarshal(raw, into)
-}
-
-// listed is a certificate as `rutter cert list` has it.
-type listed struct {
-	log.Certificate
-	State string `json:"state"` // good, ended or revoked
-}
-
-func (d *desk) certificates(ctx context.Context) ([]listed, error) {
-	var revoked []*log.Revocation
-	var all []listed
-	var plain []log.Certificate
-	if err := errors.Join(d.call(ctx, "GET", "/revocations", nil, &revoked), d.call(ctx, "GET", "/certificates", nil, &plain)); err != nil {
-		return nil, err
-	}
-	for _, one := range plain {
-		l := listed{one, "good"}
-		switch issued := one.NotBefore.Std().Add(pki.Backdate); {
-		case time.Now().After(one.NotAfter.Std()):
-			l.State = "ended"
-		case slices.ContainsFunc(revoked, func(r *log.Revocation) bool {
-			return r.Subject == "serial:"+one.Serial || r.Subject == "key:"+one.Key || r.Subject == one.Identity && issued.Before(r.IssuedBefore.Std())
-		}):
-			l.State = "revoked"
-		}
-		all = append(all, l)
-	}
-	return all, nil
-}
-
-// holders are the identities whose newest good certificate of a set is not by an
-// authority.
-func (d *desk) holders(ctx context.Context, name, issuer string) ([]string, error) {
-	all, err := d.certificates(ctx)
-	if err != nil {
-		return nil, err
-	}
-	newest := make(map[string]listed)
-	for _, one := range all {
-		if one.Authority == name && one.State == "good" && one.NotBefore >= newest[one.Identity].NotBefore {
-			newest[one.Identity] = one
-		}
-	}
-	var old []string
-	for who, one := range newest {
-		if one.Issuer != issuer {
-			old = append(old, who)
-		}
-	}
-	slices.Sort(old)
-	return old, nil
-}
 
 func listCommand() *cli.Command {
 	return &cli.Command{
@@ -109,11 +25,11 @@ func listCommand() *cli.Command {
 		Description: term.Examples("rutter cert list", "rutter cert list -o ndjson") + "\n\nServers tell of their own, and of those that they issue. What rutter cert issue made is in it if it was told\nwhich cluster it is for (-s), or after rutter cert record.",
 		Flags:       []cli.Flag{term.ServersFlag(), term.OutputFlag()},
 		Action: func(c *cli.Context) error {
-			d, err := newDesk(c)
+			d, err := pkiclient.Open(c)
 			if err != nil {
 				return err
 			}
-			all, err := d.certificates(c.Context)
+			all, err := d.Certificates(c.Context)
 			if err != nil {
 				return err
 			}
@@ -142,16 +58,16 @@ func revokeCommand() *cli.Command {
 			if c.NArg() != 1 {
 				return term.Usagef("want what to revoke, as in: rutter cert revoke cn:564d69b1-a178-3fbe-b36f-3f2b7fd7ed31")
 			}
-			d, err := newDesk(c)
+			d, err := pkiclient.Open(c)
 			if err != nil {
 				return err
 			}
-			r, err := d.revocation(c.Context, c.Args().First())
+			r, err := revocation(c.Context, d, c.Args().First())
 			if err != nil {
 				return err
 			}
 			r.Reason = c.String("reason")
-			if err := d.call(c.Context, "POST", "/revocations", r, nil); err != nil {
+			if err := d.Call(c.Context, "POST", "/revocations", r, nil); err != nil {
 				return err
 			}
 			waitForNextSecond()
@@ -166,37 +82,6 @@ func revokeCommand() *cli.Command {
 func waitForNextSecond() {
 	now := time.Now()
 	time.Sleep(time.Until(now.Truncate(time.Second).Add(time.Second)))
-}
-
-// revocation is that of a subject, or of a certificate in a file.
-func (d *desk) revocation(ctx context.Context, what string) (*log.Revocation, error) {
-	if _, err := os.Stat(what); err == nil {
-		list, err := tlsgate.ReadCertificates(what)
-		if err != nil {
-			return nil, err
-		}
-		s := describe(what, list[0])
-		return &log.Revocation{Subject: "serial:" + s.Serial, Identity: s.Identity, Until: log.Time(s.NotAfter.UnixNano())}, nil
-	}
-	r := &log.Revocation{Subject: strings.Replace(what, "/", ":", 1)}
-	sort, rest, ok := strings.Cut(r.Subject, ":")
-	if !ok {
-		return nil, term.Usagef("%q is no file, and not cn:UUID, server:NAME, operator:NAME, reader:NAME, serial:HEX or key:HEX", what)
-	}
-	if sort != "serial" && sort != "key" {
-		r.Until = log.Time(time.Now().Add(pki.MaxLife).UnixNano())
-		return r, nil
-	}
-	all, err := d.certificates(ctx)
-	if err != nil {
-		return nil, err
-	}
-	for _, one := range all {
-		if sort == "serial" && one.Serial == rest || sort == "key" && one.Key == rest {
-			r.Identity, r.Until = one.Identity, max(r.Until, one.NotAfter)
-		}
-	}
-	return r, nil
 }
 
 // TokenCommand is `rutter token`.
@@ -227,24 +112,15 @@ func TokenCommand() *cli.Command {
 					if err != nil || c.NArg() != 1 {
 						return term.Usagef("want the UUID of a token: its first half")
 					}
-					d, err := newDesk(c)
+					d, err := pkiclient.Open(c)
 					if err != nil {
 						return err
 					}
-					return d.call(c.Context, "DELETE", "/tokens/"+id.String(), nil, nil)
+					return d.Call(c.Context, "DELETE", "/tokens/"+id.String(), nil, nil)
 				},
 			},
 		},
 	}
-}
-
-// madeToken is what is printed of a new one.
-type madeToken struct {
-	Token   string   `json:"token"`
-	UUID    log.UUID `json:"uuid"`
-	CN      log.UUID `json:"cn_uuid"`
-	Expires log.Time `json:"expires"`
-	CAHash  string   `json:"ca_hash"`
 }
 
 func createToken(c *cli.Context) error {
@@ -255,42 +131,27 @@ func createToken(c *cli.Context) error {
 	if c.Duration("ttl") <= 0 {
 		return term.Usagef("--ttl %v: want a time, as in 10m", c.Duration("ttl"))
 	}
-	d, err := newDesk(c)
+	d, err := pkiclient.Open(c)
 	if err != nil {
 		return err
 	}
-	_, made, err := d.makeToken(c.Context, cn, c.Duration("ttl"))
+	_, made, err := d.MakeToken(c.Context, cn, c.Duration("ttl"))
 	if err != nil {
 		return err
 	}
 	return term.PrintOne(c, made, func(w io.Writer) {
 		fmt.Fprintf(w, "%s\n\nOn the compute node, until %s:\n  rutter agent join --token-file - --server %s --ca-hash %s --tls-dir /etc/rutter/tls\nand then the token, which is not kept anywhere.\n",
-			made.Token, made.Expires, strings.Join(d.api.Servers(), " --server "), made.CAHash)
+			made.Token, made.Expires, strings.Join(d.API.Servers(), " --server "), made.CAHash)
 	})
 }
 
-// makeToken makes a token that lets a compute node join, once, for ttl.
-func (d *desk) makeToken(ctx context.Context, cn log.UUID, ttl time.Duration) (token pki.Token, made madeToken, err error) {
-	if token, err = pki.NewToken(rand.Reader); err != nil {
-		return token, made, err
-	}
-	form := enrol.TokenForm{UUID: token.ID, Hash: token.Hash(), CN: cn, Expires: log.Time(time.Now().Add(ttl).UnixNano())}
-	var answer struct {
-		CAHash string `json:"ca_hash"`
-	}
-	if err = d.call(ctx, "POST", "/tokens", form, &answer); err != nil {
-		return token, made, err
-	}
-	return token, madeToken{token.Reveal(), token.ID, cn, form.Expires, answer.CAHash}, nil
-}
-
 func listTokens(c *cli.Context) error {
-	d, err := newDesk(c)
+	d, err := pkiclient.Open(c)
 	if err != nil {
 		return err
 	}
 	var all []enrol.TokenForm
-	if err := d.call(c.Context, "GET", "/tokens", nil, &all); err != nil {
+	if err := d.Call(c.Context, "GET", "/tokens", nil, &all); err != nil {
 		return err
 	}
 	return term.PrintOne(c, all, func(w io.Writer) {
@@ -307,12 +168,33 @@ func listTokens(c *cli.Context) error {
 	})
 }
 
-// parseGrant reads what a server answered to a request for a certificate.
-func parseGrant(granted *enrol.Granted) (leaf *x509.Certificate, authorities []*x509.Certificate, err error) {
-	list, err := pki.ParseCertificates([]byte(granted.Certificate))
-	if err != nil {
-		return nil, nil, err
+// revocation is that of a subject, or of a certificate in a file.
+func revocation(ctx context.Context, d *pkiclient.Client, what string) (*log.Revocation, error) {
+	if _, err := os.Stat(what); err == nil {
+		list, err := tlsgate.ReadCertificates(what)
+		if err != nil {
+			return nil, err
+		}
+		s := describe(what, list[0])
+		return &log.Revocation{Subject: "serial:" + s.Serial, Identity: s.Identity, Until: log.Time(s.NotAfter.UnixNano())}, nil
 	}
-	authorities, err = pki.ParseCertificates(bytes.TrimSpace([]byte(granted.Authorities)))
-	return list[0], authorities, err
+	r := &log.Revocation{Subject: strings.Replace(what, "/", ":", 1)}
+	sort, rest, ok := strings.Cut(r.Subject, ":")
+	if !ok {
+		return nil, term.Usagef("%q is no file, and not cn:UUID, server:NAME, operator:NAME, reader:NAME, serial:HEX or key:HEX", what)
+	}
+	if sort != "serial" && sort != "key" {
+		r.Until = log.Time(time.Now().Add(pki.MaxLife).UnixNano())
+		return r, nil
+	}
+	all, err := d.Certificates(ctx)
+	if err != nil {
+		return nil, err
+	}
+	for _, one := range all {
+		if sort == "serial" && one.Serial == rest || sort == "key" && one.Key == rest {
+			r.Identity, r.Until = one.Identity, max(r.Until, one.NotAfter)
+		}
+	}
+	return r, nil
 }

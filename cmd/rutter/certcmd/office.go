@@ -16,6 +16,7 @@ import (
 	"rutter/api/auth/matrix"
 	"rutter/api/auth/pki"
 	"rutter/api/auth/tlsgate"
+	"rutter/cmd/rutter/pkiclient"
 	"rutter/cmd/rutter/term"
 	"rutter/log"
 )
@@ -44,7 +45,7 @@ func lifeFlag(life time.Duration) cli.Flag {
 }
 
 func officeOf(c *cli.Context) (tlsgate.Office, error) {
-	secret, err := Passphrase(c)
+	secret, err := term.Passphrase(c)
 	return tlsgate.Office{Folder: c.String("dir"), Passphrase: secret}, err
 }
 
@@ -53,7 +54,7 @@ func initCommand() *cli.Command {
 		Name: "init", Usage: "make the authorities of a new cluster",
 		Description: term.Examples("rutter cert init --dir ./pki", "rutter cert init --dir ./pki --passphrase-file ./secret   # keys encrypted, as age -p does",
 			"systemd-ask-password | rutter cert init --dir ./pki --passphrase-file -"),
-		Flags: []cli.Flag{dirFlag(), PassphraseFlag(), lifeFlag(pki.AuthorityLife)},
+		Flags: []cli.Flag{dirFlag(), term.PassphraseFlag(), lifeFlag(pki.AuthorityLife)},
 		Action: func(c *cli.Context) error {
 			if err := term.NoArguments(c); err != nil {
 				return err
@@ -86,7 +87,7 @@ func issueCommand() *cli.Command {
 			"rutter cert issue cn 564d69b1-a178-3fbe-b36f-3f2b7fd7ed31 --out ./cn1-tls   # without a token",
 		) + "\n\nA server's folder gets the authorities' keys too, so that compute nodes can join at it and it can renew its\nown certificates; --without-keys leaves them out, and then both are done by hand. Keys that are encrypted stay so,\nand the server needs their passphrase too (rutter server --passphrase-file).\n\nWith -s (or RUTTER_SERVER) the cluster is told, so that rutter cert list has it; servers tell of their own.",
 		Flags: []cli.Flag{
-			dirFlag(), PassphraseFlag(), lifeFlag(pki.Life),
+			dirFlag(), term.PassphraseFlag(), lifeFlag(pki.Life),
 			&cli.StringFlag{Name: "out", Required: true, Usage: "`FOLDER` that is filled, for --tls-dir"},
 			&cli.StringSliceFlag{Name: "host", Usage: "`NAME` or address of a server, for browsers and curl; may be given several times"},
 			term.ServersFlag(),
@@ -210,7 +211,7 @@ func describe(file string, one *x509.Certificate) shown {
 
 func rotateCommand() *cli.Command {
 	which := &cli.StringFlag{Name: "authority", Value: pki.Clients, Usage: "`NAME` of the set: clients or peers"}
-	flags := []cli.Flag{which, dirFlag(), PassphraseFlag(), term.ServersFlag()}
+	flags := []cli.Flag{which, dirFlag(), term.PassphraseFlag(), term.ServersFlag()}
 	return &cli.Command{
 		Name: "rotate", Usage: "replace an authority by another one, with no downtime",
 		Description: term.Examples(
@@ -238,7 +239,7 @@ func rotateCommand() *cli.Command {
 }
 
 // rotation is what its steps have in common.
-func rotation(c *cli.Context) (office tlsgate.Office, name string, desk *desk, err error) {
+func rotation(c *cli.Context) (office tlsgate.Office, name string, desk *pkiclient.Client, err error) {
 	if err = term.NoArguments(c); err != nil {
 		return
 	}
@@ -247,13 +248,13 @@ func rotation(c *cli.Context) (office tlsgate.Office, name string, desk *desk, e
 		return
 	}
 	if office, err = officeOf(c); err == nil {
-		desk, err = newDesk(c)
+		desk, err = pkiclient.Open(c)
 	}
 	return
 }
 
 // publish tells the cluster whom to trust: the authorities of the folder.
-func publish(c *cli.Context, desk *desk, office tlsgate.Office, name string) error {
+func publish(c *cli.Context, desk *pkiclient.Client, office tlsgate.Office, name string) error {
 	list, err := office.Authorities(name)
 	if err != nil {
 		return err
@@ -262,7 +263,7 @@ func publish(c *cli.Context, desk *desk, office tlsgate.Office, name string) err
 	for _, a := range list {
 		form.Certificates = append(form.Certificates, pki.Base64(a.Certificate))
 	}
-	if err := desk.call(c.Context, "PUT", "/authorities/"+name, form, nil); err != nil {
+	if err := desk.Call(c.Context, "PUT", "/authorities/"+name, form, nil); err != nil {
 		return err
 	}
 	time.Sleep(publishPause)
@@ -320,12 +321,12 @@ func trustCommand() *cli.Command {
 			if !given {
 				return term.Usagef("name the folder of the certificate: --tls-dir, or RUTTER_TLS_DIR")
 			}
-			d, err := newDesk(c)
+			d, err := pkiclient.Open(c)
 			if err != nil {
 				return err
 			}
 			var bundle enrol.Bundle
-			if err := d.call(c.Context, "GET", "/bundle", nil, &bundle); err != nil {
+			if err := d.Call(c.Context, "GET", "/bundle", nil, &bundle); err != nil {
 				return err
 			}
 			authorities, err := pki.ParseCertificates([]byte(bundle.Authorities))
@@ -395,7 +396,7 @@ func rotateFinish(c *cli.Context) error {
 	if err != nil {
 		return err
 	}
-	old, err := desk.holders(c.Context, name, pki.CertificateKeyID(list[0].Certificate))
+	old, err := desk.Holders(c.Context, name, pki.CertificateKeyID(list[0].Certificate))
 	if err != nil {
 		return err
 	}

@@ -12,7 +12,6 @@ import (
 
 	"github.com/urfave/cli/v2"
 
-	"rutter/cmd/rutter/certcmd"
 	"rutter/cmd/rutter/internal/app"
 	"rutter/cmd/rutter/term"
 )
@@ -120,7 +119,7 @@ func variables(f cli.Flag) []string {
 
 // warnVariables names variables that look like ours and are not.
 func (s *Settings) warnVariables(w io.Writer) {
-	known := knownVariables(s.Commands(), []string{"RUTTER_CONFIG", certcmd.PassphraseVariable})
+	known := knownVariables(s.Commands(), []string{"RUTTER_CONFIG", term.PassphraseVariable})
 	for _, entry := range os.Environ() {
 		name, _, _ := strings.Cut(entry, "=")
 		if strings.HasPrefix(name, term.VariablePrefix) && !term.PassedOn(name) && !slices.Contains(known, name) {

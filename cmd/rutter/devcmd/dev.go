@@ -18,9 +18,9 @@ import (
 	"rutter/api/auth/pki"
 	"rutter/api/auth/tlsgate"
 	"rutter/api/client"
-	"rutter/cmd/rutter/certcmd"
 	"rutter/cmd/rutter/demo"
 	"rutter/cmd/rutter/node"
+	"rutter/cmd/rutter/pkiclient"
 	"rutter/cmd/rutter/serve"
 	"rutter/cmd/rutter/term"
 	"rutter/raftstore"
@@ -91,7 +91,7 @@ func ignoreEnd(ctx context.Context, err error) error {
 
 // furnishDev gives the servers their nodes and their networks, as their operator.
 func furnishDev(ctx context.Context, c *cli.Context, g *errgroup.Group, folder string, urls []string) error {
-	operator, err := devClient(c, folder, filepath.Base(certcmd.Operator(devCertificates(folder))), client.Config{Servers: urls, Timeout: devPatience})
+	operator, err := devClient(c, folder, filepath.Base(pkiclient.Operator(devCertificates(folder))), client.Config{Servers: urls, Timeout: devPatience})
 	if err != nil {
 		return err
 	}
@@ -158,7 +158,7 @@ func certifyDev(folder string, members []raftstore.Member) error {
 	for _, m := range members {
 		servers = append(servers, m.ID)
 	}
-	return certcmd.Throwaway(devCertificates(folder), servers, []string{"127.0.0.1", "localhost"})
+	return pkiclient.Throwaway(devCertificates(folder), servers, []string{"127.0.0.1", "localhost"})
 }
 
 // devClient is a client with the certificate in the folder of a name.
@@ -184,7 +184,7 @@ func startDevNodes(ctx context.Context, c *cli.Context, g *errgroup.Group, folde
 		name, files := fmt.Sprintf("cn%d", i+1), (*tlsgate.Paths)(nil)
 		if !c.Bool("plain") {
 			paths := tlsgate.ClientPaths(filepath.Join(devCertificates(folder), cn.String()))
-			if err := certcmd.Admit(ctx, operator, urls[i%len(urls)], cn, filepath.Dir(paths.Cert)); err != nil {
+			if err := pkiclient.Admit(ctx, operator, urls[i%len(urls)], cn, filepath.Dir(paths.Cert)); err != nil {
 				return nil, fmt.Errorf("%s joins: %w", name, err)
 			}
 			files = &paths
@@ -228,11 +228,11 @@ func tellDev(w io.Writer, folder string, urls []string) {
 	switch urls[0] {
 	case "http://127.0.0.1:7420":
 	case "https://127.0.0.1:7420":
-		fmt.Fprintf(w, "  export RUTTER_TLS_DIR=%s\n", certcmd.Operator(devCertificates(folder)))
+		fmt.Fprintf(w, "  export RUTTER_TLS_DIR=%s\n", pkiclient.Operator(devCertificates(folder)))
 	default:
 		option = " -s " + urls[0]
 		if strings.HasPrefix(urls[0], "https://") {
-			option += " --tls-dir " + certcmd.Operator(devCertificates(folder))
+			option += " --tls-dir " + pkiclient.Operator(devCertificates(folder))
 		}
 	}
 	for _, line := range []string{"network list", "nic create --help", "log tail --follow", "lookup vl3 4385813 10.21.12.100", "cn sessions"} {

@@ -16,7 +16,7 @@ import (
 	"rutter/api/auth/pki"
 	"rutter/api/auth/tlsgate"
 	"rutter/api/client"
-	"rutter/cmd/rutter/certcmd"
+	"rutter/cmd/rutter/pkiclient"
 	"rutter/cmd/rutter/term"
 	"rutter/cmd/rutter/trust"
 	"rutter/log"
@@ -132,7 +132,7 @@ func (c *Connection) run(ctx context.Context, a *agent.Agent, logger *slog.Logge
 		if err != nil {
 			return nil //nolint:nilerr // ctx ended before there was one
 		}
-		renewer, err := tlsgate.NewRenewer(tlsgate.RenewConfig{Keeper: keeper, Jitter: trust.Jitter, Logger: logger, Ask: certcmd.Renewal(c.API)})
+		renewer, err := tlsgate.NewRenewer(tlsgate.RenewConfig{Keeper: keeper, Jitter: trust.Jitter, Logger: logger, Ask: pkiclient.Renewal(c.API)})
 		if err != nil {
 			return err
 		}

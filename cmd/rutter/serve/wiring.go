@@ -80,9 +80,6 @@ func Open(cfg Options) (_ *Server, err error) {
 		}
 	}()
 	cfg.Store.Logger = cfg.Logger
-	if cfg.Drill != nil {
-		cfg.Store.Now = cfg.Drill.now
-	}
 	if err = s.listen(&cfg); err != nil {
 		return nil, err
 	}
@@ -162,6 +159,9 @@ func (s *Server) enter(w http.ResponseWriter, r *http.Request, who matrix.Identi
 
 // listen opens the ports of API and SVP, and has raft's opened as TLS has it.
 func (s *Server) listen(cfg *Options) (err error) {
+	if cfg.Drill != nil {
+		cfg.Store.Now = cfg.Drill.now
+	}
 	if cfg.TLS != "" {
 		if s.tls, err = openServerTLS(cfg.TLS, cfg.Store.ID, cfg.Passphrase, cfg.Logger.With("server", cfg.Store.ID)); err != nil {
 			return err

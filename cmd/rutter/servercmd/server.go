@@ -16,7 +16,6 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"rutter/api/auth/pki"
-	"rutter/cmd/rutter/certcmd"
 	"rutter/cmd/rutter/output"
 	"rutter/cmd/rutter/serve"
 	"rutter/cmd/rutter/term"
@@ -43,7 +42,7 @@ func Flags() []cli.Flag {
 		&cli.StringFlag{Name: "disk-low-water", EnvVars: []string{"RUTTER_DISK_LOW_WATER"}, Value: "auto", Usage: "`SIZE` of the room that the data folder must have left, lest creates and updates be refused; auto is 1GiB, or a tenth of its file system if that is less"},
 		&cli.DurationFlag{Name: "disk-patience", EnvVars: []string{"RUTTER_DISK_PATIENCE"}, Value: time.Minute, Usage: "`TIME` for which one operation on disk may hang before the server ends; it gives up the leadership after a second"},
 		&cli.StringSliceFlag{Name: "budget", EnvVars: []string{"RUTTER_BUDGET"}, Usage: "how much one party may have done for it, as `NAME=PER_SECOND` or NAME=PER_SECOND:AT_ONCE, or NAME=off; docs/safety.md has the names; may be given several times"},
-		certcmd.PassphraseFlag(),
+		term.PassphraseFlag(),
 		&cli.StringFlag{Name: "gc-headroom", EnvVars: []string{"RUTTER_GC_HEADROOM"}, Value: "256MiB", Usage: "`SIZE` of garbage that a server with a small state lets lie between two collections; more costs memory, less costs processor time, 0 is the runtime's own measure"},
 		&cli.DurationFlag{Name: "cert-life", EnvVars: []string{"RUTTER_CERT_LIFE"}, Value: pki.Life, Usage: "`TIME` for which the certificates are good that this server issues to compute nodes"},
 		&cli.StringFlag{Name: "cpuprofile", EnvVars: []string{"RUTTER_CPUPROFILE"}, Hidden: true, Usage: "`FOLDER` for a profile of the whole run, as ID.prof"},
@@ -84,7 +83,7 @@ func run(c *cli.Context) error {
 		return err
 	}
 	cfg.Logger = logger
-	if cfg.Passphrase, err = certcmd.Passphrase(c); err != nil {
+	if cfg.Passphrase, err = term.Passphrase(c); err != nil {
 		return err
 	}
 	if err := privateServerFolder(cfg.Store, logger); err != nil {

@@ -21,7 +21,7 @@ import (
 	"rutter/api/client"
 	"rutter/cmd/rutter/bench"
 	"rutter/cmd/rutter/bench/load"
-	"rutter/integration/program"
+	"rutter/cmd/rutter/subprocess"
 	"rutter/log"
 )
 
@@ -261,7 +261,7 @@ func burners() (stop func() error, err error) {
 		cmd := exec.Command(self, burnArgument)
 		in, err := cmd.StdinPipe()
 		if err == nil {
-			err = program.Start(cmd)
+			err = subprocess.Start(cmd)
 		}
 		if err != nil {
 			return nil, errors.Join(err, stop())

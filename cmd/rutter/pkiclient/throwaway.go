@@ -1,4 +1,4 @@
-package certcmd
+package pkiclient
 
 import (
 	"context"
@@ -59,8 +59,8 @@ func Admit(ctx context.Context, operator *client.Client, server string, cn log.U
 	if good(folder) {
 		return nil
 	}
-	d := desk{operator}
-	token, made, err := d.makeToken(ctx, cn, admitTTL)
+	d := Client{operator}
+	token, made, err := d.MakeToken(ctx, cn, admitTTL)
 	if err != nil {
 		return err
 	}

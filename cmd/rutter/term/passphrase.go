@@ -1,4 +1,4 @@
-package certcmd
+package term
 
 import (
 	"context"
@@ -8,8 +8,6 @@ import (
 	"strings"
 
 	"github.com/urfave/cli/v2"
-
-	"rutter/cmd/rutter/term"
 )
 
 // PassphraseVariable has the passphrase itself, for those who keep secrets in the
@@ -47,15 +45,15 @@ func Passphrase(c *cli.Context) (string, error) {
 	}
 	line, _, _ := strings.Cut(secret, "\n")
 	if line = strings.TrimRight(line, "\r"); line == "" {
-		return "", term.Usagef("%s: its first line is empty", where)
+		return "", Usagef("%s: its first line is empty", where)
 	}
 	return line, nil
 }
 
 func readPassphrase(ctx context.Context, path string) (string, error) {
-	in, err := term.Input(ctx, path)
+	in, err := Input(ctx, path)
 	if err != nil {
-		return "", term.Usagef("--passphrase-file: %w", err)
+		return "", Usagef("--passphrase-file: %w", err)
 	}
 	defer in.Close()
 	text, err := io.ReadAll(io.LimitReader(in, maxPassphrase+1))
@@ -63,7 +61,7 @@ func readPassphrase(ctx context.Context, path string) (string, error) {
 		return "", fmt.Errorf("--passphrase-file: %w", err)
 	}
 	if len(text) > maxPassphrase {
-		return "", term.Usagef("--passphrase-file %s: more than %d bytes: is it a passphrase?", path, maxPassphrase)
+		return "", Usagef("--passphrase-file %s: more than %d bytes: is it a passphrase?", path, maxPassphrase)
 	}
 	return string(text), nil
 }

@@ -1,4 +1,4 @@
-package certcmd
+package term
 
 import (
 	"errors"
@@ -7,8 +7,6 @@ import (
 	"testing"
 
 	"github.com/urfave/cli/v2"
-
-	"rutter/cmd/rutter/term"
 )
 
 // passphraseOf is what a command with these arguments reads.
@@ -48,7 +46,7 @@ func TestPassphrase(t *testing.T) {
 	for name, file := range map[string]string{
 		"nothing in it": path("empty", "\nsecret\n"), "no file": filepath.Join(dir, "none"), "not a passphrase": path("big", string(make([]byte, maxPassphrase+1))),
 	} {
-		var usage term.UsageError
+		var usage UsageError
 		if _, err := passphraseOf("--passphrase-file", file); !errors.As(err, &usage) {
 			t.Errorf("%s: %v, want a mistake in usage", name, err)
 		}

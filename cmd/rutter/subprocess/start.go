@@ -1,4 +1,4 @@
-package program
+package subprocess
 
 import (
 	"os/exec"
