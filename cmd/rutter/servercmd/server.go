@@ -136,7 +136,12 @@ const maxHeadroom = 64 << 30
 // headroomOf reads --gc-headroom: what the garbage collector believes to be in use
 // besides. A server whose state is small makes far more garbage than it keeps, and
 // would collect many times a second; this way it does when there is this much of
-// it. The pages are never touched, so they take address space and no memory.
+// it. The pages are never touched, so they take address space and no memory. Neither
+// GOGC nor a memory limit does that for a state that grows.
+//
+// What it gives: 40,000 changes by 256 writers take 3.8 s of the processor with it and
+// 5.1 s without (time rutter bench append --writers 256 --count 40000 --duration 0s
+// --server-flag=--gc-headroom=0; three servers on two cores).
 func headroomOf(text string) (uint64, error) {
 	if text == "0" {
 		return 0, nil
