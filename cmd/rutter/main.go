@@ -31,6 +31,7 @@ import (
 	"rutter/cmd/rutter/logcmd"
 	"rutter/cmd/rutter/lookupcmd"
 	"rutter/cmd/rutter/objects"
+	"rutter/cmd/rutter/output"
 	"rutter/cmd/rutter/servercmd"
 	"rutter/cmd/rutter/snoopcmd"
 	"rutter/cmd/rutter/term"
@@ -116,14 +117,14 @@ func versionCommand() *cli.Command {
 		Name:        "version",
 		Usage:       "print this program's version and the formats that it knows",
 		Description: term.Examples("rutter version", "rutter version -o json"),
-		Flags:       []cli.Flag{term.OutputFlag()},
+		Flags:       []cli.Flag{output.Flag()},
 		Action: func(c *cli.Context) error {
 			v := struct {
 				Version string `json:"version"`
 				Format  int    `json:"format"`
 				Feature int    `json:"feature"`
 			}{version, log.FormatVersion, log.FeatureVersion}
-			return term.PrintOne(c, v, func(w io.Writer) {
+			return output.One(c, v, func(w io.Writer) {
 				fmt.Fprintf(w, "rutter %s (format %d, feature version %d)\n", v.Version, v.Format, v.Feature)
 			})
 		},

@@ -193,7 +193,7 @@ var importTable = []row{
 		why: "the one place that knows everybody, and only wires",
 	},
 	{
-		pkg: "cmd/rutter/importcmd", may: []string{"log", "projections", "api/client", "cmd/rutter/term"},
+		pkg: "cmd/rutter/importcmd", may: []string{"log", "projections", "api/client", "cmd/rutter/output", "cmd/rutter/term"},
 		why: "what another system knows is judged by the rules of the log, and written as any client writes",
 	},
 	{

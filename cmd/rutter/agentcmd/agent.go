@@ -13,6 +13,7 @@ import (
 	"rutter/agent/link"
 	"rutter/api/auth/tlsgate"
 	"rutter/cmd/rutter/node"
+	"rutter/cmd/rutter/output"
 	"rutter/cmd/rutter/term"
 	"rutter/cmd/rutter/vmhost"
 	"rutter/log"
@@ -32,7 +33,7 @@ func Command(join *cli.Command) *cli.Command {
 		Action: run,
 		Subcommands: []*cli.Command{join, {
 			Name: "status", Usage: "what the agent of this machine says of itself", Action: printStatus,
-			Flags:       []cli.Flag{term.OutputFlag(), statusFlag()},
+			Flags:       []cli.Flag{output.Flag(), statusFlag()},
 			Description: term.Examples("rutter agent status", "rutter agent status -o json"),
 		}},
 	}

@@ -14,6 +14,7 @@ import (
 	"rutter/agent/netsync"
 	"rutter/cmd/rutter/localhttp"
 	"rutter/cmd/rutter/node"
+	"rutter/cmd/rutter/output"
 	"rutter/cmd/rutter/term"
 	"rutter/cmd/rutter/vmhost"
 )
@@ -43,7 +44,7 @@ func printStatus(c *cli.Context) error {
 	if err := json.NewDecoder(response.Body).Decode(&s); err != nil {
 		return fmt.Errorf("agent status: %w", err)
 	}
-	return term.PrintOne(c, s, func(w io.Writer) {
+	return output.One(c, s, func(w io.Writer) {
 		writeAgentStatus(w, s.Status)
 		writeVMStatus(w, s.VMs)
 	})

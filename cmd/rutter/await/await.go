@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"text/tabwriter"
 	"time"
 
 	"github.com/urfave/cli/v2"
@@ -74,7 +73,7 @@ func PrintVerdict(out io.Writer, v client.Verdict) {
 	if v.Total == 0 {
 		return
 	}
-	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+	w := output.Aligned(out)
 	fmt.Fprintln(w, "CN\tHOSTNAME\tSERVER\tAPPLIED\tPROGRAMMED\tHEARD\tWHY")
 	for _, l := range v.Missing {
 		heard := "never"

@@ -7,13 +7,13 @@ import (
 	"math"
 	"os"
 	"path/filepath"
-	"text/tabwriter"
 	"time"
 
 	"github.com/urfave/cli/v2"
 
 	"rutter/cmd/rutter/bench"
 	"rutter/cmd/rutter/bench/load"
+	"rutter/cmd/rutter/output"
 	"rutter/cmd/rutter/term"
 )
 
@@ -67,7 +67,7 @@ func Command() *cli.Command {
 
 func benchFlags() []cli.Flag {
 	return []cli.Flag{
-		term.OutputFlag(),
+		output.Flag(),
 		&cli.StringSliceFlag{Name: "server", Aliases: []string{"s"}, Usage: "`URL` of a server of the cluster to measure; without it, three processes are started here"},
 		&cli.IntFlag{Name: "connections", Value: bench.Connections, Usage: "`N` write streams"},
 		&cli.IntFlag{Name: "size", Value: 400, Usage: "`BYTES` of each encoded event"},
@@ -178,11 +178,11 @@ func benchAppend(r benchRun) error {
 	if err != nil {
 		return err
 	}
-	return term.PrintOne(r.Context, outcome, func(w io.Writer) { printOutcome(w, outcome) })
+	return output.One(r.Context, outcome, func(w io.Writer) { printOutcome(w, outcome) })
 }
 
 func printOutcome(w io.Writer, o load.Outcome) {
-	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	t := output.Aligned(w)
 	fmt.Fprintln(t, "WRITERS\tCOUNT\tERRORS\tSECONDS\tPER SECOND\tP50 MS\tP90 MS\tP99 MS\tMAX MS\tLONGEST GAP MS")
 	fmt.Fprintf(t, "%d\t%d\t%d\t%.1f\t%.0f\t%.2f\t%.2f\t%.2f\t%.2f\t%.2f\n", o.Writers, o.Count, o.Errors, o.Seconds, o.PerSecond, o.P50, o.P90, o.P99, o.Max, o.LongestGap)
 	_ = t.Flush() // the terminal's own trouble
@@ -201,7 +201,7 @@ func benchRead(r benchRun) error {
 		return err
 	}
 	outcome := bench.Read(r.Context.Context, r.cluster, r.workload, objects, r.Bool("consistent"), plan)
-	return term.PrintOne(r.Context, outcome, func(w io.Writer) { printOutcome(w, outcome) })
+	return output.One(r.Context, outcome, func(w io.Writer) { printOutcome(w, outcome) })
 }
 
 func benchReplay(r benchRun) error {
@@ -219,7 +219,7 @@ func benchReplay(r benchRun) error {
 	if err != nil {
 		return err
 	}
-	return term.PrintOne(r.Context, outcome, func(w io.Writer) {
+	return output.One(r.Context, outcome, func(w io.Writer) {
 		fmt.Fprintf(w, "%d events of %d bytes in %.2f s: %.0f/s\n", outcome.Events, outcome.Bytes/max(outcome.Events, 1), outcome.Seconds, outcome.PerSecond)
 	})
 }
@@ -246,8 +246,7 @@ func benchFailover(r benchRun) error {
 		Kill     bench.FailoverOutcome `json:"kill"`
 		Transfer bench.FailoverOutcome `json:"transfer"`
 	}{kills, transfers}
-	return term.PrintOne(r.Context, both, func(w io.Writer) {
-		t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	return output.Table(r.Context, both, func(t io.Writer) {
 		fmt.Fprintln(t, "FAULT\tTIMES\tSHORTEST MS\tP50 MS\tP99 MS\tLOST")
 		for _, row := range []struct {
 			name string
@@ -259,6 +258,5 @@ func benchFailover(r benchRun) error {
 			}
 			fmt.Fprintf(t, "%s\t%d\t%.1f\t%.1f\t%.1f\t%d\n", row.name, len(row.o.Gaps), shortest, row.o.P50, row.o.P99, row.o.Lost)
 		}
-		_ = t.Flush() // the terminal's own trouble
 	})
 }

@@ -4,13 +4,13 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"text/tabwriter"
 	"time"
 
 	"github.com/urfave/cli/v2"
 
 	"rutter/cmd/rutter/bench"
 	"rutter/cmd/rutter/bench/agentsim"
+	"rutter/cmd/rutter/output"
 	"rutter/cmd/rutter/term"
 )
 
@@ -70,7 +70,7 @@ func benchAgents(r benchRun) error {
 	if err != nil {
 		return err
 	}
-	return term.PrintOne(r.Context, o, func(w io.Writer) { printAgents(w, o) })
+	return output.One(r.Context, o, func(w io.Writer) { printAgents(w, o) })
 }
 
 func runAgents(ctx context.Context, r benchRun, stage *agentsim.Stage) (o agentsOutcome, err error) {
@@ -107,7 +107,7 @@ func runAgents(ctx context.Context, r benchRun, stage *agentsim.Stage) (o agents
 }
 
 func printAgents(out io.Writer, o agentsOutcome) {
-	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+	w := output.Aligned(out)
 	fmt.Fprintln(w, "AGENTS\tLIVE S\tWRITTEN/S\tDELIVERIES/S\tP50 MS\tP99 MS\tMAX MS\tSERVER US/DELIVERY")
 	fmt.Fprintf(w, "%d\t%.2f\t%.0f\t%.0f\t%.2f\t%.2f\t%.2f\t%.3f\n", o.Fan.Agents, o.LiveSeconds, o.Fan.PerSecond, o.Fan.DeliveriesS, o.Fan.P50, o.Fan.P99, o.Fan.Max, o.Fan.CPU)
 	_ = w.Flush() // the terminal's own trouble

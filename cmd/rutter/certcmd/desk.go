@@ -6,7 +6,6 @@ import (
 	"io"
 	"os"
 	"strings"
-	"text/tabwriter"
 	"time"
 
 	"github.com/urfave/cli/v2"
@@ -14,6 +13,7 @@ import (
 	"rutter/api/auth/enrol"
 	"rutter/api/auth/pki"
 	"rutter/api/auth/tlsgate"
+	"rutter/cmd/rutter/output"
 	"rutter/cmd/rutter/pkiclient"
 	"rutter/cmd/rutter/term"
 	"rutter/log"
@@ -23,7 +23,7 @@ func listCommand() *cli.Command {
 	return &cli.Command{
 		Name: "list", Usage: "the certificates that the cluster knows of",
 		Description: term.Examples("rutter cert list", "rutter cert list -o ndjson") + "\n\nServers tell of their own, and of those that they issue. What rutter cert issue made is in it if it was told\nwhich cluster it is for (-s), or after rutter cert record.",
-		Flags:       []cli.Flag{term.ServersFlag(), term.OutputFlag()},
+		Flags:       []cli.Flag{term.ServersFlag(), output.Flag()},
 		Action: func(c *cli.Context) error {
 			d, err := pkiclient.Open(c)
 			if err != nil {
@@ -33,13 +33,11 @@ func listCommand() *cli.Command {
 			if err != nil {
 				return err
 			}
-			return term.PrintOne(c, all, func(w io.Writer) {
-				t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+			return output.Table(c, all, func(t io.Writer) {
 				fmt.Fprintln(t, "IDENTITY\tAUTHORITY\tSERIAL\tUNTIL\tSTATE")
 				for _, one := range all {
 					fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\n", one.Identity, one.Authority, one.Serial, one.NotAfter, one.State)
 				}
-				_ = t.Flush() // the terminal is gone: nobody is left to tell
 			})
 		},
 	}
@@ -93,7 +91,7 @@ func TokenCommand() *cli.Command {
 			{
 				Name: "create", Usage: "make a token, and print it: it is kept nowhere", Action: createToken,
 				Flags: []cli.Flag{
-					term.ServersFlag(), term.OutputFlag(),
+					term.ServersFlag(), output.Flag(),
 					&cli.StringFlag{Name: "cn", Required: true, Usage: "`UUID` of the compute node"},
 					&cli.DurationFlag{Name: "ttl", Value: 10 * time.Minute, Usage: "`TIME` in which it can be used"},
 				},
@@ -101,7 +99,7 @@ func TokenCommand() *cli.Command {
 			},
 			{
 				Name: "list", Usage: "the tokens that there are, and who used them", Action: listTokens,
-				Flags:       []cli.Flag{term.ServersFlag(), term.OutputFlag()},
+				Flags:       []cli.Flag{term.ServersFlag(), output.Flag()},
 				Description: term.Examples("rutter token list"),
 			},
 			{
@@ -139,7 +137,7 @@ func createToken(c *cli.Context) error {
 	if err != nil {
 		return err
 	}
-	return term.PrintOne(c, made, func(w io.Writer) {
+	return output.One(c, made, func(w io.Writer) {
 		fmt.Fprintf(w, "%s\n\nOn the compute node, until %s:\n  rutter agent join --token-file - --server %s --ca-hash %s --tls-dir /etc/rutter/tls\nand then the token, which is not kept anywhere.\n",
 			made.Token, made.Expires, strings.Join(d.API.Servers(), " --server "), made.CAHash)
 	})
@@ -154,8 +152,7 @@ func listTokens(c *cli.Context) error {
 	if err := d.Call(c.Context, "GET", "/tokens", nil, &all); err != nil {
 		return err
 	}
-	return term.PrintOne(c, all, func(w io.Writer) {
-		t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	return output.Table(c, all, func(t io.Writer) {
 		fmt.Fprintln(t, "TOKEN\tCN\tEXPIRES\tUSED")
 		for _, one := range all {
 			used := "-"
@@ -164,7 +161,6 @@ func listTokens(c *cli.Context) error {
 			}
 			fmt.Fprintf(t, "%s\t%s\t%s\t%s\n", one.UUID, one.CN, one.Expires, used)
 		}
-		_ = t.Flush() // the terminal is gone: nobody is left to tell
 	})
 }
 

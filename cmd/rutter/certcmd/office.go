@@ -7,7 +7,6 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"text/tabwriter"
 	"time"
 
 	"github.com/urfave/cli/v2"
@@ -16,6 +15,7 @@ import (
 	"rutter/api/auth/matrix"
 	"rutter/api/auth/pki"
 	"rutter/api/auth/tlsgate"
+	"rutter/cmd/rutter/output"
 	"rutter/cmd/rutter/pkiclient"
 	"rutter/cmd/rutter/term"
 	"rutter/log"
@@ -159,7 +159,7 @@ func showCommand() *cli.Command {
 	return &cli.Command{
 		Name: "show", Usage: "what stands in certificates", ArgsUsage: "FILE|FOLDER …",
 		Description: term.Examples("rutter cert show ./pki", "rutter cert show ~/.rutter-tls/tls.crt -o json"),
-		Flags:       []cli.Flag{term.OutputFlag()},
+		Flags:       []cli.Flag{output.Flag()},
 		Action:      show,
 	}
 }
@@ -186,13 +186,11 @@ func show(c *cli.Context) error {
 			}
 		}
 	}
-	return term.PrintOne(c, all, func(w io.Writer) {
-		t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	return output.Table(c, all, func(t io.Writer) {
 		fmt.Fprintln(t, "FILE\tWHO\tSERIAL\tUNTIL\tHASH")
 		for _, s := range all {
 			fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\n", s.File, s.Identity+s.Authority, s.Serial, s.NotAfter.UTC().Format(time.RFC3339), s.CAHash)
 		}
-		_ = t.Flush() // the terminal is gone: nobody is left to tell
 	})
 }
 

@@ -12,7 +12,6 @@ import (
 	"net/url"
 	"slices"
 	"strings"
-	"text/tabwriter"
 	"time"
 
 	"github.com/urfave/cli/v2"
@@ -25,7 +24,7 @@ import (
 
 // Command shows and changes the servers.
 func Command() *cli.Command {
-	flags := []cli.Flag{term.ServersFlag(), term.OutputFlag()}
+	flags := []cli.Flag{term.ServersFlag(), output.Flag()}
 	return &cli.Command{
 		Name: "cluster", Usage: "the servers that agree on the log", Category: "Operating",
 		Description: term.Examples(
@@ -111,7 +110,7 @@ func clusterStatus(c *cli.Context) error {
 		case <-time.After(promotePause):
 		}
 	}
-	err = term.PrintOne(c, answers, func(out io.Writer) { writeClusterStatus(out, answers) })
+	err = output.One(c, answers, func(out io.Writer) { writeClusterStatus(out, answers) })
 	switch {
 	case err != nil:
 		return err
@@ -146,7 +145,7 @@ func writeClusterStatus(out io.Writer, answers []serverAnswer) {
 		head = max(head, a.Head.Seq)
 		asked[a.ID] = true
 	}
-	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+	w := output.Aligned(out)
 	fmt.Fprintln(w, "SERVER\tID\tSTATE\tTERM\tHEAD\tLAG\tDURABLE\tDATA\tDISK FREE\tCLOCK\tREADY")
 	missing := make(map[string]string)
 	for _, a := range answers {
@@ -206,13 +205,11 @@ func clusterMembers(c *cli.Context) error {
 }
 
 func printMembers(c *cli.Context, members []client.Member) error {
-	return term.PrintOne(c, members, func(out io.Writer) {
-		w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+	return output.Table(c, members, func(w io.Writer) {
 		fmt.Fprintln(w, "ID\tPEER ADDRESS\tVOTE\tLEADER")
 		for _, m := range members {
 			fmt.Fprintf(w, "%s\t%s\t%s\t%s\n", m.ID, m.Address, output.YesNo(m.Voter), output.YesNo(m.Leader))
 		}
-		_ = w.Flush() // the terminal is gone: nobody is left to tell
 	})
 }
 

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io"
 	"slices"
-	"text/tabwriter"
 	"time"
 
 	"github.com/urfave/cli/v2"
@@ -21,7 +20,7 @@ import (
 
 // timeCommand shows the servers' clocks, and sets the log's time.
 func timeCommand() *cli.Command {
-	flags := []cli.Flag{term.ServersFlag(), term.OutputFlag()}
+	flags := []cli.Flag{term.ServersFlag(), output.Flag()}
 	return &cli.Command{
 		Name: "time", Usage: "the log's time and the servers' clocks", Flags: flags, Action: timeShow,
 		Description: term.Examples("rutter cluster time", "rutter cluster time set          # says what it would do") +
@@ -103,7 +102,7 @@ func timeShow(c *cli.Context) error {
 	if err != nil {
 		return err
 	}
-	return term.PrintOne(c, shown, func(out io.Writer) { writeTime(out, &shown) })
+	return output.One(c, shown, func(out io.Writer) { writeTime(out, &shown) })
 }
 
 func timeOfCluster(ctx context.Context, api *client.Client) (shownTime, error) {
@@ -118,7 +117,7 @@ func timeOfCluster(ctx context.Context, api *client.Client) (shownTime, error) {
 }
 
 func writeTime(out io.Writer, t *shownTime) {
-	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+	w := output.Aligned(out)
 	fmt.Fprintf(w, "last entry\t%s\n", t.Time)
 	fmt.Fprintf(w, "agreed clock\t%s\n", t.Agreed)
 	fmt.Fprintf(w, "clock of %s\t%s\n", t.Server, clockOf(&t.Clock))

@@ -5,10 +5,10 @@ import (
 	"fmt"
 	"net/http"
 	"strings"
-	"text/tabwriter"
 
 	"github.com/urfave/cli/v2"
 
+	"rutter/cmd/rutter/output"
 	"rutter/cmd/rutter/term"
 	"rutter/log"
 )
@@ -16,7 +16,7 @@ import (
 // GrantCommand says and sets what readers and programs without a certificate are
 // limited to.
 func GrantCommand() *cli.Command {
-	flags := []cli.Flag{term.ServersFlag(), term.OutputFlag()}
+	flags := []cli.Flag{term.ServersFlag(), output.Flag()}
 	return &cli.Command{
 		Name: "grant", Usage: "limit readers to tenants, and programs without a certificate to surfaces",
 		Description: term.Examples("rutter grant set reader:acme --owner 564d69b1-a178-3fbe-b36f-3f2b7fd7ed31", "rutter grant list") +
@@ -64,7 +64,7 @@ func grantList(c *cli.Context) error {
 	if err := json.Unmarshal(raw, &all); err != nil {
 		return err
 	}
-	out := tabwriter.NewWriter(c.App.Writer, 0, 0, 2, ' ', 0)
+	out := output.Aligned(c.App.Writer)
 	fmt.Fprintln(out, "SUBJECT\tOWNERS\tREAD\tWRITE\tCOMMENT")
 	for _, g := range all {
 		var owners []string

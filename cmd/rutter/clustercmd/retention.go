@@ -8,7 +8,6 @@ import (
 	"net/url"
 	"strconv"
 	"strings"
-	"text/tabwriter"
 	"time"
 
 	"github.com/urfave/cli/v2"
@@ -34,7 +33,7 @@ type retentionPlan struct {
 
 // retentionCommand says and sets how much of the log is kept.
 func retentionCommand() *cli.Command {
-	flags := []cli.Flag{term.ServersFlag(), term.OutputFlag()}
+	flags := []cli.Flag{term.ServersFlag(), output.Flag()}
 	return &cli.Command{
 		Name: "retention", Usage: "how much of the log is kept", Category: "",
 		Description: term.Examples("rutter cluster retention show", "rutter cluster retention set --age 30d --dry-run") +
@@ -125,11 +124,11 @@ func retention(c *cli.Context, method, path string, body []byte, goes string) er
 	if err := json.Unmarshal(raw, &p); err != nil {
 		return fmt.Errorf("the answer of the server: %w", err)
 	}
-	return term.PrintOne(c, p, func(out io.Writer) { writeRetention(out, &p, goes) })
+	return output.One(c, p, func(out io.Writer) { writeRetention(out, &p, goes) })
 }
 
 func writeRetention(out io.Writer, p *retentionPlan, goes string) {
-	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+	w := output.Aligned(out)
 	age := p.Age
 	if d, err := time.ParseDuration(age); err == nil && d >= 48*time.Hour && d%(24*time.Hour) == 0 {
 		age = fmt.Sprintf("%d days", d/(24*time.Hour))

@@ -10,11 +10,11 @@ import (
 	"os/user"
 	"path/filepath"
 	"strings"
-	"text/tabwriter"
 	"time"
 
 	"github.com/urfave/cli/v2"
 
+	"rutter/cmd/rutter/output"
 	"rutter/cmd/rutter/term"
 	"rutter/log"
 	"rutter/raftstore"
@@ -38,7 +38,7 @@ func skipCommand() *cli.Command {
 			&cli.BoolFlag{Name: "list", Usage: "say which skips are planted, and which were passed"},
 			&cli.Uint64Flag{Name: "undo", Usage: "take back the skip of this raft `INDEX`, which the server has not come to"},
 			&cli.BoolFlag{Name: "yes", Usage: "do it; without this it asks, or without a terminal only shows"},
-			term.OutputFlag(),
+			output.Flag(),
 		},
 		Description: term.Examples(
 			"rutter cluster skip --data /var/lib/rutter --index 57     # shows the entry, and why the server stopped",
@@ -84,12 +84,12 @@ func listSkips(c *cli.Context, dir string) error {
 	if err != nil {
 		return err
 	}
-	return term.PrintOne(c, planted, func(out io.Writer) {
+	return output.One(c, planted, func(out io.Writer) {
 		if len(planted) == 0 {
 			fmt.Fprintln(out, "nothing is planted, and nothing was skipped")
 			return
 		}
-		w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+		w := output.Aligned(out)
 		fmt.Fprintln(w, "INDEX\tSTATE\tCHANGES\tACTOR\tREASON")
 		for _, p := range planted {
 			what := "all"
@@ -128,7 +128,7 @@ func skipFrom(c *cli.Context, dir string) error {
 	view, err := raftstore.ViewEntry(dir, skip.Index)
 	switch {
 	case err == nil:
-		if err := term.PrintOne(c, view, func(w io.Writer) { writeEntry(w, view) }); err != nil {
+		if err := output.One(c, view, func(w io.Writer) { writeEntry(w, view) }); err != nil {
 			return err
 		}
 	case !errors.Is(err, raftstore.ErrSkip):
@@ -165,7 +165,7 @@ func skipIndex(c *cli.Context, dir string) error {
 	if err != nil {
 		return err
 	}
-	if err := term.PrintOne(c, view, func(w io.Writer) { writeEntry(w, view) }); err != nil {
+	if err := output.One(c, view, func(w io.Writer) { writeEntry(w, view) }); err != nil {
 		return err
 	}
 	if c.String("reason") == "" {

@@ -9,7 +9,6 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"text/tabwriter"
 
 	"github.com/urfave/cli/v2"
 
@@ -32,18 +31,18 @@ func SnapshotCommand() *cli.Command {
 		Subcommands: []*cli.Command{
 			{
 				Name: "save", Usage: "save one, from a running server or from a folder that no server has open", ArgsUsage: "FILE", Action: snapshotSave,
-				Flags: []cli.Flag{term.ServersFlag(), term.OutputFlag(), data("the data `FOLDER` of a server that is stopped, in place of a running one")},
+				Flags: []cli.Flag{term.ServersFlag(), output.Flag(), data("the data `FOLDER` of a server that is stopped, in place of a running one")},
 				Description: term.Examples("rutter snapshot save rutter.snapshot -s http://10.0.0.1:7420", "rutter snapshot save rutter.snapshot --data /var/lib/rutter") +
 					"\n\nNo write waits for it. The file is checked, and has its name only when it is whole.",
 			},
 			{
 				Name: "inspect", Usage: "verify a snapshot, or a folder, and say what it holds", ArgsUsage: "FILE | --data FOLDER", Action: snapshotInspect,
-				Flags:       []cli.Flag{term.OutputFlag(), data("the data `FOLDER` of a server that is stopped")},
+				Flags:       []cli.Flag{output.Flag(), data("the data `FOLDER` of a server that is stopped")},
 				Description: term.Examples("rutter snapshot inspect rutter.snapshot", "rutter snapshot inspect --data /var/lib/rutter -o json"),
 			},
 			{
 				Name: "restore", Usage: "make a data folder of a snapshot: a new cluster of this one server, which others join", ArgsUsage: "FILE", Action: snapshotRestore,
-				Flags: append(rebirthFlags(), term.OutputFlag(), &cli.BoolFlag{Name: "dry-run", Usage: "verify everything, and leave nothing"}),
+				Flags: append(rebirthFlags(), output.Flag(), &cli.BoolFlag{Name: "dry-run", Usage: "verify everything, and leave nothing"}),
 				Description: term.Examples(
 					"rutter snapshot restore rutter.snapshot --data /var/lib/rutter --id s1 --raft 10.0.0.1:7421 --dry-run",
 					"rutter snapshot restore rutter.snapshot --data /var/lib/rutter --id s1 --raft 10.0.0.1:7421") +
@@ -100,7 +99,7 @@ func snapshotSave(c *cli.Context) error {
 	if err != nil {
 		return errors.Join(err, os.Remove(part.Name()))
 	}
-	return term.PrintOne(c, saved, func(w io.Writer) {
+	return output.One(c, saved, func(w io.Writer) {
 		fmt.Fprintf(w, "%s holds cluster %s up to seq %d, %s, verified\n", name, saved.Cluster, saved.Seq, output.Size(saved.Bytes))
 	})
 }
@@ -159,8 +158,7 @@ func snapshotInspect(c *cli.Context) (err error) {
 }
 
 func printContent(c *cli.Context, content *raftstore.Content) error {
-	return term.PrintOne(c, content, func(out io.Writer) {
-		w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+	return output.Table(c, content, func(w io.Writer) {
 		fmt.Fprintf(w, "cluster\t%s\n", content.Cluster)
 		fmt.Fprintf(w, "head\t%d, chain %s, at %s\n", content.Head.Seq, content.Chain, content.Time)
 		fmt.Fprintf(w, "events\t%d, kept after %d\n", content.Events, content.Floor)
@@ -176,7 +174,6 @@ func printContent(c *cli.Context, content *raftstore.Content) error {
 			fmt.Fprintf(w, "waiting\t%d entries of raft.db are not in changes.db yet\n", content.Waiting)
 		}
 		fmt.Fprintf(w, "size\t%s; every checksum fits\n", output.Size(content.Bytes))
-		_ = w.Flush() // the terminal is gone: nobody is left to tell
 	})
 }
 
@@ -209,7 +206,7 @@ func snapshotRestore(c *cli.Context) error {
 func recoverCommand() *cli.Command {
 	return &cli.Command{
 		Name: "recover", Usage: "offline: make a surviving server's folder a cluster of one, when the majority is lost for good", Action: clusterRecover,
-		Flags: append(rebirthFlags(), term.OutputFlag(), &cli.BoolFlag{Name: "yes", Usage: "do it; without this it only says what it would do"}),
+		Flags: append(rebirthFlags(), output.Flag(), &cli.BoolFlag{Name: "yes", Usage: "do it; without this it only says what it would do"}),
 		Description: term.Examples(
 			"rutter cluster recover --data /var/lib/rutter --id s1          # says what it would do",
 			"rutter cluster recover --data /var/lib/rutter --id s1 --yes") +

@@ -15,7 +15,7 @@ import (
 func snapshotCompactCommand() *cli.Command {
 	return &cli.Command{
 		Name: "compact", Usage: "give the room that deleted entries left in a data folder's files back", Action: snapshotCompact,
-		Flags:       []cli.Flag{term.OutputFlag(), &cli.StringFlag{Name: "data", Usage: "the data `FOLDER` of a server that is stopped"}},
+		Flags:       []cli.Flag{output.Flag(), &cli.StringFlag{Name: "data", Usage: "the data `FOLDER` of a server that is stopped"}},
 		Description: term.Examples("systemctl stop rutter-server && rutter snapshot compact --data /var/lib/rutter && systemctl start rutter-server") + "\n\nEach file is copied, compared row by row, and put in the place of the old one; the copy needs room\nbeside it, for what is in use. Do one server after the other, so that the cluster goes on.",
 	}
 }
@@ -31,7 +31,7 @@ func snapshotCompact(c *cli.Context) error {
 	if err != nil {
 		return err
 	}
-	return term.PrintOne(c, done, func(w io.Writer) {
+	return output.One(c, done, func(w io.Writer) {
 		for _, f := range done {
 			fmt.Fprintf(w, "%s: %s, before %s\n", f.File, output.Size(f.After), output.Size(f.Before))
 		}

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"io"
 	"slices"
-	"text/tabwriter"
 
 	"github.com/urfave/cli/v2"
 
@@ -26,11 +25,11 @@ func Command() *cli.Command {
 	}
 	cmd.Subcommands = append(cmd.Subcommands, &cli.Command{
 		Name: "show", Usage: "one compute node: its object, its session, how far it is", ArgsUsage: "UUID", Action: cnShow,
-		Flags:       []cli.Flag{term.ServersFlag(), term.OutputFlag()},
+		Flags:       []cli.Flag{term.ServersFlag(), output.Flag()},
 		Description: term.Examples("rutter cn show 564d69b1-a178-4fbe-b36f-3f2b7fd7ed01"),
 	}, &cli.Command{
 		Name: "sessions", Usage: "who is connected to which server, and how far behind", Action: cnSessions,
-		Flags: []cli.Flag{term.ServersFlag(), term.OutputFlag()},
+		Flags: []cli.Flag{term.ServersFlag(), output.Flag()},
 		Description: term.Examples(
 			"rutter cn sessions",
 			"rutter cn sessions -s http://10.0.0.1:7420 -s http://10.0.0.2:7420 -s http://10.0.0.3:7420",
@@ -48,8 +47,8 @@ func cnSessions(c *cli.Context) error {
 	if err != nil {
 		return err
 	}
-	return term.PrintOne(c, sessions, func(out io.Writer) {
-		w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+	return output.One(c, sessions, func(out io.Writer) {
+		w := output.Aligned(out)
 		fmt.Fprintln(w, "CN\tHOSTNAME\tSERVER\tSINCE\tAPPLIED\tPROGRAMMED\tBEHIND\tHELD")
 		for _, s := range sessions {
 			since := "-"

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"io"
 	"slices"
-	"text/tabwriter"
 
 	"github.com/urfave/cli/v2"
 
@@ -20,7 +19,7 @@ func cnAcceptCommand() *cli.Command {
 	return &cli.Command{
 		Name: "accept", Usage: "let compute nodes take away what the log lacks", ArgsUsage: "UUID...", Action: cnAccept,
 		Flags: []cli.Flag{
-			term.ServersFlag(), term.OutputFlag(),
+			term.ServersFlag(), output.Flag(),
 			&cli.BoolFlag{Name: "all", Usage: "all that hold something back now"},
 			&cli.StringFlag{Name: "hold", Usage: "only the hold of this `ID`, as rutter cn sessions shows it"},
 		},
@@ -82,7 +81,7 @@ func cnAccept(c *cli.Context) error {
 	for _, cn := range named {
 		failed = errors.Join(failed, fmt.Errorf("CN %s holds nothing back, or is not connected", cn))
 	}
-	return errors.Join(term.PrintOne(c, done, func(out io.Writer) { printAccepted(out, done) }), failed)
+	return errors.Join(output.One(c, done, func(out io.Writer) { printAccepted(out, done) }), failed)
 }
 
 func printAccepted(out io.Writer, done []acceptance) {
@@ -109,7 +108,7 @@ func heldWord(h *client.Hold) string {
 
 // printHolds says what the sessions' CNs hold back, and what else is wrong there.
 func printHolds(out io.Writer, sessions []client.Session) {
-	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+	w := output.Aligned(out)
 	for i := range sessions {
 		s := &sessions[i]
 		if h := s.Hold; h != nil {

@@ -6,7 +6,6 @@ import (
 	"io"
 	"net/url"
 	"strings"
-	"text/tabwriter"
 	"time"
 
 	"github.com/urfave/cli/v2"
@@ -148,7 +147,7 @@ func cnShow(c *cli.Context) error {
 	if shown.Connection != nil {
 		addDrift(c.Context, api, shown.Connection)
 	}
-	return term.PrintOne(c, shown, func(out io.Writer) { printCN(out, shown) })
+	return output.One(c, shown, func(out io.Writer) { printCN(out, shown) })
 }
 
 // addDrift asks the server that holds a session what was put right on the CN,
@@ -169,7 +168,7 @@ func addDrift(ctx context.Context, api *client.Client, s *client.Session) {
 }
 
 func printCN(out io.Writer, shown shownCN) {
-	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+	w := output.Aligned(out)
 	line := func(name, format string, args ...any) { fmt.Fprintf(w, "%s\t%s\n", name, fmt.Sprintf(format, args...)) }
 	for _, name := range []string{"uuid", "hostname", "status", "setup", "datacenter"} {
 		line(name, "%s", output.Text(shown.Object[name]))

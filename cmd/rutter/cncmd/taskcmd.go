@@ -8,7 +8,6 @@ import (
 	"net/http"
 	"net/url"
 	"strings"
-	"text/tabwriter"
 	"time"
 
 	"github.com/urfave/cli/v2"
@@ -22,7 +21,7 @@ import (
 
 // TaskCommand is what compute nodes are asked to do.
 func TaskCommand() *cli.Command {
-	flags := []cli.Flag{term.ServersFlag(), term.OutputFlag()}
+	flags := []cli.Flag{term.ServersFlag(), output.Flag()}
 	return &cli.Command{
 		Name: "task", Usage: "what compute nodes are asked to do: start, list and wait for tasks", Category: "Inventory",
 		Description: term.Examples(
@@ -105,13 +104,11 @@ func taskList(c *cli.Context) error {
 	if err := json.Unmarshal(raw, &list); err != nil {
 		return err
 	}
-	return term.PrintOne(c, list, func(out io.Writer) {
-		w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+	return output.Table(c, list, func(w io.Writer) {
 		fmt.Fprintln(w, "ID\tTASK\tSTATUS\tCN\tMADE\tFAILURE")
 		for _, t := range list {
 			fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\n", output.Text(t["id"]), output.Text(t["task"]), output.Text(t["status"]), output.Text(t["server_uuid"]), output.Text(t["timestamp"]), output.Text(t["failure"]))
 		}
-		_ = w.Flush() // the terminal is gone: nobody is left to tell
 	})
 }
 
@@ -132,14 +129,12 @@ func taskShow(c *cli.Context) error {
 }
 
 func printTask(c *cli.Context, task client.Object) error {
-	return term.PrintOne(c, task, func(out io.Writer) {
-		w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+	return output.Table(c, task, func(w io.Writer) {
 		for _, name := range []string{"id", "task", "status", "server_uuid", "via", "timestamp", "started", "finished", "deadline", "failure", "params", "result"} {
 			if value, ok := task[name]; ok {
 				fmt.Fprintf(w, "%s\t%s\n", name, output.Text(value))
 			}
 		}
-		_ = w.Flush() // the terminal is gone: nobody is left to tell
 	})
 }
 
@@ -221,5 +216,5 @@ func taskRun(c *cli.Context) error {
 	if c.Bool("wait") {
 		return awaitTask(c, api, output.Text(made["id"]))
 	}
-	return term.PrintOne(c, made, func(w io.Writer) { fmt.Fprintln(w, output.Text(made["id"])) })
+	return output.One(c, made, func(w io.Writer) { fmt.Fprintln(w, output.Text(made["id"])) })
 }

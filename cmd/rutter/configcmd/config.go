@@ -7,12 +7,12 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"text/tabwriter"
 	"time"
 
 	"github.com/urfave/cli/v2"
 
 	"rutter/cmd/rutter/internal/app"
+	"rutter/cmd/rutter/output"
 	"rutter/cmd/rutter/term"
 )
 
@@ -32,7 +32,7 @@ func Client() Section {
 }
 
 func clientFlags() []cli.Flag {
-	return append([]cli.Flag{term.ServersFlag(), term.OutputFlag()}, term.TLSFlags()...)
+	return append([]cli.Flag{term.ServersFlag(), output.Flag()}, term.TLSFlags()...)
 }
 
 // Settings are those of a program.
@@ -150,7 +150,7 @@ func (s *Settings) Command() *cli.Command {
 		Subcommands: []*cli.Command{
 			{
 				Name: "print", Usage: "every setting, as a file that would give the same", ArgsUsage: "[server | agent | client] [-- FLAGS]", Action: s.print,
-				Flags:       []cli.Flag{configFlag(), term.OutputFlag(), &cli.BoolFlag{Name: "origin", Usage: "say where each value comes from"}},
+				Flags:       []cli.Flag{configFlag(), output.Flag(), &cli.BoolFlag{Name: "origin", Usage: "say where each value comes from"}},
 				Description: term.Examples("rutter config print > rutter.toml", "rutter config print agent --config rutter.toml --origin"),
 			},
 			{
@@ -188,11 +188,11 @@ func (s *Settings) print(c *cli.Context) error {
 		}
 		settings = append(settings, found...)
 	}
-	return term.PrintOne(c, settings, func(w io.Writer) { writeSettings(w, settings, c.Bool("origin")) })
+	return output.One(c, settings, func(w io.Writer) { writeSettings(w, settings, c.Bool("origin")) })
 }
 
 func writeSettings(out io.Writer, settings []setting, origin bool) {
-	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+	w := output.Aligned(out)
 	last := ""
 	for _, s := range settings {
 		if s.Section != last {

@@ -14,6 +14,7 @@ import (
 
 	"rutter/api/client"
 	"rutter/cmd/rutter/logcmd"
+	"rutter/cmd/rutter/output"
 	"rutter/cmd/rutter/term"
 	"rutter/log"
 	"rutter/projections"
@@ -24,7 +25,7 @@ import (
 // Command asks who has an address.
 func Command() *cli.Command {
 	flags := []cli.Flag{
-		term.ServersFlag(), term.OutputFlag(),
+		term.ServersFlag(), output.Flag(),
 		&cli.StringFlag{Name: "svp", Usage: "ask the SVP servers at `ADDRESSES` (an agent's, say), parted by commas, in place of a server's API"},
 		logcmd.DataFlag(),
 		&cli.StringFlag{Name: "at", Usage: "as it was after the entry `SEQ|TIME`; not with --svp"},
@@ -130,7 +131,7 @@ func lookUp(c *cli.Context, vl2 bool) (err error) {
 		if absent[i] != nil {
 			continue
 		}
-		if err := term.PrintOne(c, m, func(w io.Writer) {
+		if err := output.One(c, m, func(w io.Writer) {
 			if len(found) > 1 {
 				fmt.Fprintf(w, "%s: ", queries[i].text)
 			}

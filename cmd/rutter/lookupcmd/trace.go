@@ -8,7 +8,6 @@ import (
 	"net/http"
 	"net/url"
 	"strings"
-	"text/tabwriter"
 
 	"github.com/urfave/cli/v2"
 
@@ -31,7 +30,7 @@ func TraceCommand() *cli.Command {
 			"rutter trace web1 db1 --data /var/lib/rutter      # of a stopped server",
 		) + "\n\nIt looks at the NICs, networks, vnets, VLANs and MTUs of both, at the underlay between their compute nodes (CNs), at every entry that both kernels need, and whether each CN has programmed the seq that it follows from. It ends with 0 if they can reach each other, though through a gateway or with doubts, and with 1 if they cannot.",
 		Flags: []cli.Flag{
-			term.ServersFlag(), logcmd.DataFlag(), term.OutputFlag(),
+			term.ServersFlag(), logcmd.DataFlag(), output.Flag(),
 			&cli.StringFlag{Name: "at", Usage: "as it was after the entry `SEQ|TIME`; what kernels had then is not known"},
 		},
 		Action: runTrace,
@@ -46,7 +45,7 @@ func runTrace(c *cli.Context) error {
 	if err != nil {
 		return err
 	}
-	if err := term.PrintOne(c, t, func(w io.Writer) { printTrace(w, &t) }); err != nil {
+	if err := output.One(c, t, func(w io.Writer) { printTrace(w, &t) }); err != nil {
 		return err
 	}
 	if t.Verdict == projections.Unreachable {
@@ -84,7 +83,7 @@ func traceOf(c *cli.Context, from, to string) (t projections.Trace, err error) {
 }
 
 func printTrace(out io.Writer, t *projections.Trace) {
-	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+	w := output.Aligned(out)
 	fmt.Fprintln(w, "\tFROM\tTO")
 	row := func(name string, of func(*projections.TraceEnd) string) {
 		fmt.Fprintf(w, "%s\t%s\t%s\n", name, output.Text(of(&t.From)), output.Text(of(&t.To)))

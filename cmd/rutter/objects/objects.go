@@ -56,7 +56,7 @@ func OtherCommands() []*cli.Command {
 func Command(name, path, usage string, kind log.Kind, columns []output.Column) *cli.Command {
 	e := objectExamples[kind]
 	o := Collection{Path: "/" + path, Kind: kind, Columns: columns}
-	flags := slices.Clip([]cli.Flag{term.ServersFlag(), term.OutputFlag()})
+	flags := slices.Clip([]cli.Flag{term.ServersFlag(), output.Flag()})
 	return &cli.Command{
 		Name: name, Usage: usage, Category: "Objects",
 		Description: term.Examples(
@@ -242,7 +242,7 @@ func (o Collection) print(c *cli.Context, object client.Object) error {
 	if c.String("output") == "table" {
 		return output.Objects(c, []map[string]any{object}, o.Columns)
 	}
-	return term.PrintOne(c, object, nil)
+	return output.One(c, object, nil)
 }
 
 // body makes a JSON object of FIELD=VALUE arguments, or reads it from --file.

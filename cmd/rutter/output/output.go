@@ -5,11 +5,8 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
-	"text/tabwriter"
 
 	"github.com/urfave/cli/v2"
-
-	"rutter/cmd/rutter/term"
 )
 
 // Column is one column of a table of objects.
@@ -64,7 +61,7 @@ func Text(v any) string {
 func Objects(c *cli.Context, objects []map[string]any, columns []Column) error {
 	switch c.String("output") {
 	case "json":
-		return term.PrintOne(c, objects, nil)
+		return One(c, objects, nil)
 	case "ndjson":
 		enc := json.NewEncoder(c.App.Writer)
 		for _, o := range objects {
@@ -74,7 +71,7 @@ func Objects(c *cli.Context, objects []map[string]any, columns []Column) error {
 		}
 		return nil
 	}
-	w := tabwriter.NewWriter(c.App.Writer, 0, 0, 2, ' ', 0)
+	w := Aligned(c.App.Writer)
 	for i, col := range columns {
 		fmt.Fprint(w, col.title, tabOrEnd(i, len(columns)))
 	}

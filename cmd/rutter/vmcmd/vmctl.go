@@ -14,6 +14,7 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"rutter/agent/vminfo"
+	"rutter/cmd/rutter/output"
 	"rutter/cmd/rutter/term"
 	"rutter/cmd/rutter/vmhost"
 	"rutter/log"
@@ -48,7 +49,7 @@ func vmActFlags(within time.Duration, more ...cli.Flag) []cli.Flag {
 	return append(append(more,
 		vmhost.AddressFlag(),
 		agentAddressFlag(),
-		term.ServersFlag(), term.OutputFlag(),
+		term.ServersFlag(), output.Flag(),
 		&cli.BoolFlag{Name: "human", Usage: "say it with its times"},
 		&cli.DurationFlag{Name: "timeout", Value: within, Usage: "`TIME` until the change must be visible"},
 		&cli.StringFlag{Name: "wait", EnvVars: []string{"RUTTER_WAIT"}, Value: waitHere, Usage: "return when the change is visible here, in the cluster's log, or in the fabric: `here, cluster or fabric`"},
@@ -126,7 +127,7 @@ func runVMAct(c *cli.Context, id log.UUID, act func(context.Context, *vmAct) (do
 	if err != nil {
 		return fmt.Errorf("VM %s %s; but: %w", id, done, err)
 	}
-	return term.PrintOne(c, result, func(w io.Writer) { a.print(w, done, result) })
+	return output.One(c, result, func(w io.Writer) { a.print(w, done, result) })
 }
 
 // print tells what was done; with --human how long each step took.

@@ -19,7 +19,7 @@ import (
 func VMMCommand() *cli.Command {
 	cmd := objects.Command("vmm", "vmms", "VMMs: running incarnations of VMs", log.KindVMM, objects.VMMColumns)
 	o := objects.Collection{Path: "/vmms", Kind: log.KindVMM, Columns: objects.VMMColumns}
-	flags := []cli.Flag{term.ServersFlag(), term.OutputFlag()}
+	flags := []cli.Flag{term.ServersFlag(), output.Flag()}
 	cmd.Description = term.Examples(
 		"rutter vmm list state=failed",
 		"rutter vmm show "+term.ExampleVM,
@@ -42,7 +42,7 @@ func vmmShow(c *cli.Context, o objects.Collection) error {
 	if err != nil {
 		return err
 	}
-	return term.PrintOne(c, vmm, func(w io.Writer) {
+	return output.One(c, vmm, func(w io.Writer) {
 		for _, line := range [][2]string{{"id", "id"}, {"VM", "instance_id"}, {"compute node", "sled_id"}, {"state", "state"}, {"generation", "gen"}, {"since", "time_updated"}, {"reason", "reason"}} {
 			if value := output.Text(vmm[line[1]]); value != "-" {
 				fmt.Fprintf(w, "%-13s %s\n", line[0], value)

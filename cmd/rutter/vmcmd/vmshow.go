@@ -20,7 +20,7 @@ import (
 
 // vmShowCommands show VMs: those of this compute node, and those of all.
 func vmShowCommands() []*cli.Command {
-	flags := []cli.Flag{vmhost.AddressFlag(), term.OutputFlag(), &cli.BoolFlag{Name: "human", Usage: "print what reads well"}}
+	flags := []cli.Flag{vmhost.AddressFlag(), output.Flag(), &cli.BoolFlag{Name: "human", Usage: "print what reads well"}}
 	return []*cli.Command{
 		{
 			Name: "list", Usage: "the VMs of this compute node; FIELD=VALUE selects", ArgsUsage: "[FIELD=VALUE ...]", Flags: flags, Action: vmList,
@@ -33,7 +33,7 @@ func vmShowCommands() []*cli.Command {
 		{
 			Name: "lookup", Usage: "the UUIDs of the VMs, of all compute nodes, that have these fields; a value that begins with ~ is a pattern in which * is anything", ArgsUsage: "[FIELD=VALUE ...]",
 			Flags: []cli.Flag{
-				term.ServersFlag(), term.OutputFlag(),
+				term.ServersFlag(), output.Flag(),
 				&cli.BoolFlag{Name: "json", Aliases: []string{"j"}, Usage: "whole VMs, as JSON"},
 				&cli.BoolFlag{Name: "human", Usage: "a table"},
 				&cli.BoolFlag{Name: "unique", Aliases: []string{"1"}, Usage: "fail unless it is exactly one"},

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io"
 	"syscall"
-	"text/tabwriter"
 	"time"
 
 	"github.com/urfave/cli/v2"
@@ -52,7 +51,7 @@ func WriteTable(out io.Writer, answer []byte) error {
 	if err := json.Unmarshal(answer, &vms); err != nil {
 		return fmt.Errorf("vminfod answered no list of VMs: %w", err)
 	}
-	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+	w := output.Aligned(out)
 	fmt.Fprintln(w, "UUID\tALIAS\tSTATE\tPID\tMEMORY\tADDRESSES")
 	for _, vm := range vms {
 		var addresses []any

@@ -9,6 +9,7 @@ import (
 
 	"rutter/api/client"
 	"rutter/cmd/rutter/await"
+	"rutter/cmd/rutter/output"
 	"rutter/cmd/rutter/term"
 	"rutter/log"
 )
@@ -22,7 +23,7 @@ func Command() *cli.Command {
 			"rutter wait                                    # everybody, up to the head of now",
 		) + "\n\nIt ends with 0 when all are there; at the deadline it names who is missing, how far they are and why, and ends with 1.",
 		Flags: []cli.Flag{
-			term.ServersFlag(), term.OutputFlag(),
+			term.ServersFlag(), output.Flag(),
 			&cli.StringFlag{Name: "seq", Usage: "`SEQ` that they must have programmed, or a cursor, which is refused if it is of another log than the servers'; the head, if not given"},
 			&cli.StringSliceFlag{Name: "scope", Usage: "all, vnet:N, cn:UUID or network:UUID: `SCOPE` whose compute nodes are meant; those of the whole change that SEQ is of, if not given, and all without SEQ"},
 			&cli.DurationFlag{Name: "timeout", Value: 10 * time.Second, Usage: "give up after this `TIME`"},
@@ -59,7 +60,7 @@ func runWait(c *cli.Context) error {
 	if err != nil {
 		return err
 	}
-	if err := term.PrintOne(c, v, func(w io.Writer) { await.PrintVerdict(w, v) }); err != nil {
+	if err := output.One(c, v, func(w io.Writer) { await.PrintVerdict(w, v) }); err != nil {
 		return err
 	}
 	if v.Done {
