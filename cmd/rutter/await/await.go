@@ -62,6 +62,8 @@ func Pending(c *cli.Context, err error) error {
 	return cli.Exit(late, ExitMissing)
 }
 
+// PrintVerdict says whether all compute nodes that a wait is about have it, and who is
+// missing, how far, and why.
 func PrintVerdict(out io.Writer, v client.Verdict) {
 	if v.Done {
 		fmt.Fprintf(out, "seq %d is programmed on all %d compute nodes that it concerns, after %s\n", v.Seq, v.CNs, v.Waited.Round(100*time.Microsecond))

@@ -7,6 +7,7 @@ import (
 	"rutter/cmd/rutter/term"
 )
 
+// DemoCommand is rutter demo.
 func DemoCommand() *cli.Command {
 	return &cli.Command{
 		Name: "demo", Usage: "show the whole way from a change to a ping, on this machine, and check it", Category: "Trying it",

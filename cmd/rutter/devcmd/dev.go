@@ -29,6 +29,7 @@ import (
 // devServers is the size of the cluster of `rutter dev`.
 const devServers = 3
 
+// Command is rutter dev.
 func Command() *cli.Command {
 	return &cli.Command{
 		Name: "dev", Usage: "run three servers and simulated compute nodes in this terminal, until Ctrl-C", Category: "Trying it",

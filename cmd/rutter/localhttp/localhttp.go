@@ -11,6 +11,8 @@ import (
 // way when the agent stops.
 const Limit = 5 * time.Second
 
+// Serve serves handler at listener until ctx ends, then waits for the requests under
+// way, Limit at most. Errors: the listener's.
 func Serve(ctx context.Context, handler http.Handler, listener net.Listener) error {
 	server := &http.Server{Handler: handler, ReadTimeout: Limit, WriteTimeout: Limit}
 	served := make(chan error, 1)

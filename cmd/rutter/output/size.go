@@ -22,6 +22,7 @@ func Size(n int64) string {
 	return fmt.Sprintf("%.1f %ciB", f, units[i])
 }
 
+// YesNo is a truth value for people.
 func YesNo(b bool) string {
 	if b {
 		return "yes"

@@ -22,6 +22,7 @@ import (
 // Client asks the servers' endpoints of trust.
 type Client struct{ API *client.Client }
 
+// Open returns a client of the servers that the flags of term name.
 func Open(c *cli.Context) (*Client, error) {
 	api, err := term.NewClient(c)
 	if err != nil {
@@ -52,6 +53,7 @@ type Certificate struct {
 	State string `json:"state"` // good, ended or revoked
 }
 
+// Certificates are those that the log has, each with its state.
 func (d *Client) Certificates(ctx context.Context) ([]Certificate, error) {
 	var revoked []*log.Revocation
 	var all []Certificate

@@ -51,6 +51,7 @@ func Flags() []cli.Flag {
 	)
 }
 
+// Command is rutter server.
 func Command() *cli.Command {
 	return &cli.Command{
 		Name:     "server",

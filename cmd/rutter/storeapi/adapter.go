@@ -62,15 +62,18 @@ func (a Store) Backup(ctx context.Context) (api.Backup, error) {
 // Store shows the store as package api and package varp want it.
 type Store struct{ *raftstore.Store }
 
+// Propose is the store's, with errors as package api knows them.
 func (a Store) Propose(ctx context.Context, c *log.Change) (log.Result, error) {
 	result, err := a.Store.Propose(ctx, c)
 	return result, asAPI(err)
 }
 
+// View shows the state and its head under the lock of whoever applies.
 func (a Store) View(fn func(*projections.State, log.Cursor)) {
 	a.Store.View(func(v raftstore.View) { fn(v.State, v.Head) })
 }
 
+// Status is the store's as package api has it.
 func (a Store) Status() api.Status {
 	s := a.Store.Status()
 	status := api.Status{

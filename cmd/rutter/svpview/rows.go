@@ -17,12 +17,15 @@ type Source struct {
 	OfState   func(fn func(*projections.State)) // under the lock of whoever applies
 }
 
+// Head implements varp.Source.
 func (s Source) Head() log.Cursor { return s.OfHead() }
 
+// Entries implements varp.Source.
 func (s Source) Entries(after log.Seq, limit int) ([]log.Entry, error) {
 	return s.OfEntries(after, limit)
 }
 
+// View implements varp.Source.
 func (s Source) View(fn func(varp.Rows)) {
 	s.OfState(func(state *projections.State) { fn(Rows{state}) })
 }
@@ -30,11 +33,13 @@ func (s Source) View(fn func(varp.Rows)) {
 // Rows shows a state as varp wants it.
 type Rows struct{ State *projections.State }
 
+// VL2 implements varp.Rows.
 func (r Rows) VL2(vnet uint32, mac log.MAC) (varp.Underlay, bool) {
 	u, ok := r.State.VL2(vnet, mac)
 	return varp.Underlay{Addr: u.Addr, Port: u.Port}, ok
 }
 
+// VL3 implements varp.Rows.
 func (r Rows) VL3(vnet uint32, ip netip.Addr) (log.MAC, varp.Underlay, bool) {
 	mac, u, ok := r.State.VL3(vnet, ip)
 	return mac, varp.Underlay{Addr: u.Addr, Port: u.Port}, ok
@@ -58,6 +63,7 @@ func (r Rows) Nodes(underlay netip.Addr) []log.UUID {
 	return nodes
 }
 
+// VNets implements varp.Rows.
 func (r Rows) VNets(node log.UUID) []uint32 {
 	var vnets []uint32
 	for _, scope := range r.State.Interest(node) {
@@ -68,6 +74,7 @@ func (r Rows) VNets(node log.UUID) []uint32 {
 	return vnets
 }
 
+// NICs implements varp.Rows.
 func (r Rows) NICs(vnet uint32, after log.MAC) iter.Seq[varp.NICRow] {
 	return r.rows(r.State.NICsOnVNetAfter(vnet, after))
 }
@@ -91,6 +98,7 @@ func (r Rows) rows(nics iter.Seq[projections.Record]) iter.Seq[varp.NICRow] {
 	}
 }
 
+// VNetOf implements varp.Rows.
 func (r Rows) VNetOf(network log.UUID) (vnet uint32, vlan uint16, ok bool) {
 	rec, ok := r.State.Get(log.KindNetwork, network.String())
 	if !ok {
@@ -100,6 +108,7 @@ func (r Rows) VNetOf(network log.UUID) (vnet uint32, vlan uint16, ok bool) {
 	return n.VNetID, uint16(n.VLANID), n.Fabric
 }
 
+// Networks implements varp.Rows.
 func (r Rows) Networks() iter.Seq2[log.UUID, uint32] {
 	return func(yield func(log.UUID, uint32) bool) {
 		for rec := range r.State.List(log.KindNetwork) {
@@ -110,6 +119,7 @@ func (r Rows) Networks() iter.Seq2[log.UUID, uint32] {
 	}
 }
 
+// AllNICs implements varp.Rows.
 func (r Rows) AllNICs(after log.MAC) iter.Seq[*log.NIC] {
 	return func(yield func(*log.NIC) bool) {
 		for rec := range r.State.NICsAfter(after) {

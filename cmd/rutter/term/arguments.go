@@ -10,6 +10,7 @@ import (
 	"rutter/log"
 )
 
+// FileFlag names a file of fields for a command that takes FIELD=VALUE as well.
 func FileFlag() cli.Flag {
 	return &cli.StringFlag{Name: "file", Aliases: []string{"f"}, Usage: "JSON `FILE` with the fields, - for standard input"}
 }
@@ -17,6 +18,8 @@ func FileFlag() cli.Flag {
 // MaxInput bounds a JSON file of fields: what a server would take.
 const MaxInput = log.MaxChangeBytes
 
+// ReadInput reads a whole file that the user named, or standard input for "-".
+// Errors: ctx's, and one for more than MaxInput bytes.
 func ReadInput(ctx context.Context, name string) ([]byte, error) {
 	in, err := Input(ctx, name)
 	if err != nil {
@@ -41,4 +44,5 @@ func OneFile(c *cli.Context) (string, error) {
 	return c.Args().First(), nil
 }
 
+// ExampleVM is the VM in examples.
 const ExampleVM = "5595d88c-6e4d-4bda-b58e-97dd02e30001"

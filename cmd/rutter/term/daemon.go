@@ -32,6 +32,7 @@ func CheckListen(flag, address string, insecure bool) error {
 	return nil
 }
 
+// IsLoopback reports whether only this machine reaches a host.
 func IsLoopback(host string) bool {
 	ip := net.ParseIP(host)
 	return host == "localhost" || ip != nil && ip.IsLoopback()

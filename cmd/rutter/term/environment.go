@@ -10,6 +10,8 @@ import (
 // ownVariables begin the names that the demo gives to its own inner process.
 var ownVariables = []string{"RUTTER_NETLAB_", "RUTTER_DEMO_"}
 
+// PassedOn reports whether a variable is one that the demo gives to its own inner
+// process.
 func PassedOn(variable string) bool {
 	return slices.ContainsFunc(ownVariables, func(own string) bool { return strings.HasPrefix(variable, own) })
 }

@@ -38,6 +38,7 @@ func (e NoAnswerError) Error() string { return string(e) }
 // Is makes it an ErrUnavailable.
 func (NoAnswerError) Is(target error) bool { return target == client.ErrUnavailable }
 
+// ExitCode is the exit code of the program for an error.
 func ExitCode(err error) int {
 	var refusal *log.Refusal
 	var usage UsageError

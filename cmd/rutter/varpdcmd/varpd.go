@@ -44,6 +44,7 @@ func Command() *cli.Command {
 	}
 }
 
+// Flags are those of rutter varpd.
 func Flags() []cli.Flag {
 	return []cli.Flag{
 		&cli.StringSliceFlag{Name: "address", Aliases: []string{"a"}, EnvVars: []string{"RUTTER_VARPD_SERVERS"}, Usage: "`SERVERS` of SVP, parted by commas or named one by one: address or name, with :PORT or without; asked in this order"},

@@ -12,6 +12,7 @@ import (
 	"rutter/log/vmrule"
 )
 
+// StringOf is a field of a VM or NIC that is text; "" if it is none.
 func StringOf(v vminfo.Value, name string) string {
 	field, _ := v.Get(name)
 	s, _ := field.String()
@@ -74,7 +75,8 @@ func CheckUpdate(manifest, fields vminfo.Value) ([]log.Op, error) {
 	return vmapi.Ops(u), nil
 }
 
-// TaskRule is ruled for updates that come as tasks.
+// TaskRule is CheckUpdate for updates that come as tasks: it has the log take what
+// they ask of NICs.
 func TaskRule(api *client.Client) func(context.Context, vminfo.Value, vminfo.Value) error {
 	return func(ctx context.Context, manifest, fields vminfo.Value) error {
 		ops, err := CheckUpdate(manifest, fields)

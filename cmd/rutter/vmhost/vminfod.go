@@ -21,6 +21,7 @@ func AddressFlag() cli.Flag {
 	return &cli.StringFlag{Name: "address", EnvVars: []string{"RUTTER_VMINFOD"}, Value: "127.0.0.1:9090", Usage: "`ADDRESS` of the vminfod that is asked"}
 }
 
+// Client asks the vminfod that AddressFlag names.
 func Client(c *cli.Context) *vminfo.Client {
 	return vminfo.NewClient(c.String("address"), "rutter vminfo "+c.Command.Name)
 }
@@ -33,6 +34,7 @@ func Unreachable(c *cli.Context, err error) error {
 	return err
 }
 
+// WriteJSON prints an answer of a vminfod: as it is with --json, else indented.
 func WriteJSON(c *cli.Context, text []byte) error {
 	if c.Bool("json") {
 		_, err := fmt.Fprintln(c.App.Writer, string(text))
@@ -46,6 +48,7 @@ func WriteJSON(c *cli.Context, text []byte) error {
 	return err
 }
 
+// WriteTable prints a list of VMs, as a vminfod answers it, for people.
 func WriteTable(out io.Writer, answer []byte) error {
 	var vms []map[string]any
 	if err := json.Unmarshal(answer, &vms); err != nil {

@@ -14,6 +14,7 @@ import (
 	"rutter/log"
 )
 
+// Command is rutter wait.
 func Command() *cli.Command {
 	return &cli.Command{
 		Name: "wait", Usage: "wait until every compute node that is concerned has a change in its kernel", Category: "The log",

@@ -5,6 +5,8 @@ import (
 	"log/slog"
 )
 
+// DropLogged drops all capabilities except needs, and logs what is left. If a path
+// belongs to another user, the right to the files of others stays as well.
 func DropLogged(needs Set, paths []string, logger *slog.Logger) {
 	if foreign := Foreign(paths...); foreign != "" && needs&DACOverride == 0 {
 		needs |= DACOverride
@@ -14,6 +16,7 @@ func DropLogged(needs Set, paths []string, logger *slog.Logger) {
 	LogDropped(left, err, logger)
 }
 
+// LogDropped logs what Drop or Bound did.
 func LogDropped(left Set, err error, logger *slog.Logger) {
 	if err != nil {
 		logger.Warn("capabilities stay as they are", "capabilities", left, "error", err)
