@@ -9,7 +9,7 @@ import (
 	"testing"
 	"time"
 
-	"rutter/integration/bench"
+	"rutter/integration/bench/devrun"
 	"rutter/log"
 	"rutter/projections"
 	"rutter/raftstore/history"
@@ -92,7 +92,7 @@ func compacted(t *testing.T) (dir string, state *projections.State) {
 func TestReplayOfACompactedLog(t *testing.T) {
 	from, state := compacted(t)
 	data := t.TempDir()
-	target, err := bench.StartDev(t.Context(), program, data)
+	target, err := devrun.Start(t.Context(), program, data)
 	if err != nil {
 		t.Fatal(err)
 	}

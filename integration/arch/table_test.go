@@ -1,7 +1,23 @@
 package arch
 
+import (
+	"os"
+	"path/filepath"
+	"strings"
+)
+
 // modulePath is the module's name in go.mod.
-const modulePath = "rutter"
+var modulePath = readModulePath()
+
+// readModulePath reads it; make module changes it.
+func readModulePath() string {
+	text, err := os.ReadFile(filepath.Join("..", "..", "go.mod"))
+	if err != nil {
+		panic(err)
+	}
+	first, _, _ := strings.Cut(string(text), "\n")
+	return strings.TrimSpace(strings.TrimPrefix(first, "module "))
+}
 
 // row is one line of the import table of DESIGN §3.
 type row struct {
@@ -278,13 +294,29 @@ var importTable = []row{
 		why: "the one place that knows everybody, and only wires",
 	},
 	{
-		pkg: "cmd/rutter/importcmd", may: []string{"log", "projections", "api/client", "cmd/rutter/term"},
+		pkg: "cmd/rutter/importcmd", may: []string{"log", "projections", "api/client", "cmd/rutter/output", "cmd/rutter/term"},
 		why: "what another system knows is judged by the rules of the log, and written as any client writes",
 	},
 	{
 		pkg: "integration", may: []string{"*"},
 		why: "it runs the real thing, whatever that takes",
 	},
+}
+
+// testImports are what only tests need, with what is below each.
+var testImports = map[string]string{
+	modulePath + "/integration":         "integration imports the product, never the other way round",
+	"testing":                           "belongs into tests",
+	"pgregory.net/rapid":                "belongs into tests",
+	"github.com/anishathalye/porcupine": "belongs into tests",
+	"github.com/chromedp":               "belongs into tests",
+}
+
+// sharedCommands are the imports of one family of commands by another that are
+// allowed, as "importer imported", each with its reason.
+var sharedCommands = map[string]string{
+	"cmd/rutter/lookupcmd cmd/rutter/logcmd": "a question about the past is asked of a log's reader, which is logcmd's",
+	"cmd/rutter/vmcmd cmd/rutter/logcmd":     "the history of a VMM is printed as the log is",
 }
 
 // maxFileLines is the length from which a file without _test in its name needs

@@ -1,6 +1,7 @@
 package logcmd
 
 import (
+	"rutter/raftstore/history"
 	"context"
 	"fmt"
 	"log/slog"
@@ -10,10 +11,10 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"rutter/api"
+	"rutter/cmd/rutter/storeapi"
 	"rutter/cmd/rutter/term"
 	"rutter/log"
 	"rutter/projections"
-	"rutter/raftstore/history"
 )
 
 // serve shows a log as it was at a seq: the API and the console, read-only, until
@@ -128,7 +129,7 @@ func (*served) Ready() error { return nil }
 // Serving implements api.Store.
 func (*served) Serving() error { return nil }
 
-// SeqAt implements api.Reader.
+// SeqAt implements api.Past.
 func (s *served) SeqAt(at log.Time) (log.Seq, error) {
 	seq, err := s.folder.SeqAt(at)
 	return min(seq, s.head.Seq), err
@@ -142,7 +143,7 @@ func (s *served) before(seq log.Seq) error {
 	return nil
 }
 
-// StateAt implements api.Reader.
+// StateAt implements api.Past.
 func (s *served) StateAt(ctx context.Context, seq log.Seq) (*projections.State, error) {
 	if err := s.before(seq); err != nil {
 		return nil, err
@@ -150,28 +151,19 @@ func (s *served) StateAt(ctx context.Context, seq log.Seq) (*projections.State, 
 	return s.folder.StateAt(ctx, seq)
 }
 
-// PartAt implements api.Reader.
+// PartAt implements api.Past.
 func (s *served) PartAt(ctx context.Context, part api.PastPart, seq log.Seq) (*projections.State, error) {
 	if err := s.before(seq); err != nil {
 		return nil, err
 	}
-	return s.folder.PartAt(ctx, PartOf(part), seq)
+	return s.folder.PartAt(ctx, storeapi.PartOf(part), seq)
 }
 
-// HistoryOf implements api.Reader.
+// HistoryOf implements api.Past.
 func (s *served) HistoryOf(ctx context.Context, object api.PastObject, after log.Seq, limit int) ([]log.Seq, error) {
 	seqs, err := s.folder.History(ctx, history.Ref(object), after, limit)
 	for len(seqs) > 0 && seqs[len(seqs)-1] > s.head.Seq {
 		seqs = seqs[:len(seqs)-1]
 	}
 	return seqs, err
-}
-
-// PartOf is a part of the past as package raftstore names it.
-func PartOf(part api.PastPart) history.Part {
-	want := history.Part{CNs: part.CNs, VNets: part.VNets, Mentions: part.Mentions, Kinds: part.Kinds}
-	for _, o := range part.Objects {
-		want.Objects = append(want.Objects, history.Ref(o))
-	}
-	return want
 }
