@@ -1,12 +1,13 @@
 package logcmd
 
 import (
-	"rutter/raftstore/history"
 	"context"
 	"fmt"
 	"log/slog"
 	"net"
 	"os"
+
+	"rutter/raftstore/history"
 
 	"github.com/urfave/cli/v2"
 
