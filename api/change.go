@@ -111,7 +111,7 @@ func (s *Server) propose(w http.ResponseWriter, r *http.Request, c *log.Change) 
 // the reads that this server answers from now on wait for it (see fresh). The
 // error is a *log.Refusal if the change was refused.
 func (s *Server) write(w http.ResponseWriter, r *http.Request, c *log.Change) (log.Result, error) {
-	timeout, waits, err := s.waits(r)
+	timeout, waits, err := s.barrier.wanted(r)
 	if err != nil {
 		return log.Result{}, err
 	}
@@ -134,7 +134,7 @@ func (s *Server) write(w http.ResponseWriter, r *http.Request, c *log.Change) (l
 	}
 	s.acknowledged(result.Last)
 	if waits {
-		return result, s.awaitFabric(w, r, c, result, timeout)
+		return result, s.barrier.await(w, r, c, result, timeout)
 	}
 	return result, nil
 }

@@ -2,10 +2,15 @@ package api
 
 import (
 	"context"
+	"log/slog"
 	"net/http"
 	"time"
 
+	"rutter/api/auth/audit"
 	"rutter/api/auth/matrix"
+	"rutter/api/feedserver"
+	"rutter/api/logread"
+	"rutter/api/vmm"
 	"rutter/log"
 	"rutter/log/feed"
 	"rutter/projections"
@@ -47,15 +52,13 @@ type sessionForm struct {
 	Trouble string    `json:"trouble,omitempty"`
 }
 
-func (a *session) form(head log.Seq, server string) sessionForm {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	m := a.watermark
+func formOfSession(a *feedserver.Session, head log.Seq, server string) sessionForm {
+	m := &a.Watermark
 	f := sessionForm{
-		CN: a.cn, Server: server, Incarnation: a.incarnation, Session: a.number, Remote: a.remote, Since: log.TimeOf(a.since),
-		Sent: a.sent, Applied: m.Applied, Programmed: m.Programmed, Objects: m.Objects, Links: m.Links,
+		CN: a.CN, Server: server, Incarnation: a.Incarnation, Session: a.Number, Remote: a.Remote, Since: log.TimeOf(a.Since),
+		Sent: a.Sent, Applied: m.Applied, Programmed: m.Programmed, Objects: m.Objects, Links: m.Links,
 		Neighbours: m.Neighbours, FDB: m.FDB, Failing: m.Failing, Healed: m.Healed, Drift: m.Drift,
-		DigestOK: m.Checked > 0, Checked: m.Checked, Mismatches: m.Mismatches, Repaired: a.again,
+		DigestOK: m.Checked > 0, Checked: m.Checked, Mismatches: m.Mismatches, Repaired: a.Repaired,
 		Resets: m.Resets,
 	}
 	if m.LastReset != 0 {
@@ -64,23 +67,56 @@ func (a *session) form(head log.Seq, server string) sessionForm {
 	if head > m.Applied {
 		f.Lag = head - m.Applied
 	}
-	if !a.heard.IsZero() {
-		f.Heard = log.TimeOf(a.heard)
+	if !a.Heard.IsZero() {
+		f.Heard = log.TimeOf(a.Heard)
 	}
-	f.Hold, f.Trouble = holdOf(&a.condition), a.condition.Trouble
+	f.Hold, f.Trouble = holdOf(&a.Condition), a.Condition.Trouble
 	return f
 }
 
-// listSessions answers GET /cns: the CNs that are connected to this server, or
+// cnServer answers what people ask about CNs: their sessions, what they hold back, and
+// what they would be sent.
+type cnServer struct {
+	store   Store
+	tail    *logread.Tail // of store
+	feed    *feedserver.Server
+	vmms    *vmm.Service // nil: CNs are not asked
+	fabric  Fabric       // nil: only sessions with this server are known
+	logger  *slog.Logger
+	audit   func(audit.Record)
+	streams *streams
+	// fresh and viewAt are those of Server.
+	fresh  func(*http.Request, parameters) error
+	viewAt func(http.ResponseWriter, *http.Request, parameters, PastPart, func(*projections.State)) error
+}
+
+func newCNServer(s *Server) *cnServer {
+	return &cnServer{
+		store: s.store, tail: s.tail, feed: s.feed, vmms: s.cfg.VMMs, fabric: s.cfg.Fabric, logger: s.logger, audit: s.note,
+		streams: &s.streams, fresh: s.fresh, viewAt: s.viewAt,
+	}
+}
+
+// here has the sessions with this server, sorted by CN.
+func (s *cnServer) here(head log.Seq, server string) []sessionForm {
+	sessions := s.feed.Sessions()
+	forms := make([]sessionForm, 0, len(sessions))
+	for i := range sessions {
+		forms = append(forms, formOfSession(&sessions[i], head, server))
+	}
+	return forms
+}
+
+// list answers GET /cns: the CNs that are connected to this server, or
 // with ?everywhere=1 the newest session of each CN, with any server. With ?at= it
 // has the CNs that the log knew then: sessions do not stand in the log.
-func (s *Server) listSessions(w http.ResponseWriter, r *http.Request) error {
+func (s *cnServer) list(w http.ResponseWriter, r *http.Request) error {
 	p, err := query(r, "everywhere", "at")
 	if err != nil {
 		return err
 	}
 	if p.has("at") {
-		return s.cnsAt(w, r, p)
+		return s.listAt(w, r, p)
 	}
 	everywhere, err := p.flag("everywhere")
 	if err != nil {
@@ -95,8 +131,8 @@ func (s *Server) listSessions(w http.ResponseWriter, r *http.Request) error {
 			return err
 		}
 	} else {
-		for _, a := range s.cns.all() {
-			forms = append(forms, s.dated(s.named(a.form(head, server))))
+		for _, f := range s.here(head, server) {
+			forms = append(forms, s.dated(s.named(f)))
 		}
 	}
 	writeJSON(w, r, http.StatusOK, forms)
@@ -105,21 +141,21 @@ func (s *Server) listSessions(w http.ResponseWriter, r *http.Request) error {
 
 // everywhere asks the leader for all sessions. What only the server of a session
 // knows of it is left out.
-func (s *Server) everywhere(ctx context.Context, head log.Seq) ([]sessionForm, error) {
-	if s.cfg.Fabric == nil {
+func (s *cnServer) everywhere(ctx context.Context, head log.Seq) ([]sessionForm, error) {
+	if s.fabric == nil {
 		return nil, fail(http.StatusNotImplemented, codeNotHere, "ask a server of a cluster", "this server knows no sessions but its own")
 	}
-	known, err := s.cfg.Fabric.List(ctx)
+	known, err := s.fabric.List(ctx)
 	if err != nil {
 		return nil, fail(http.StatusServiceUnavailable, codeNoLeader, "try again, or leave everywhere out", "the leader could not be asked for the sessions: %v", err)
 	}
 	forms := make([]sessionForm, 0, len(known))
 	for _, k := range known {
-		a := session{cn: k.CN, incarnation: k.Incarnation, number: k.Number, sent: k.Sent, watermark: feed.Watermark{
+		a := feedserver.Session{CN: k.CN, Incarnation: k.Incarnation, Number: k.Number, Sent: k.Sent, Watermark: feed.Watermark{
 			Applied: k.Applied, Programmed: k.Programmed, Failing: k.Failing, Checked: k.Checked,
 			Mismatches: k.Mismatches, Resets: k.Resets, LastReset: feed.ResetReason(k.LastReset),
 		}}
-		f := s.dated(s.named(a.form(head, k.Server)))
+		f := s.dated(s.named(formOfSession(&a, head, k.Server)))
 		f.Gone, f.HeardMS, f.Since = !k.Alive, &k.HeardMS, 0
 		if k.Held && k.Alive {
 			f.Hold = &holdForm{Names: []string{}}
@@ -130,8 +166,8 @@ func (s *Server) everywhere(ctx context.Context, head log.Seq) ([]sessionForm, e
 	return forms, nil
 }
 
-// getSession answers GET /cns/UUID.
-func (s *Server) getSession(w http.ResponseWriter, r *http.Request) error {
+// get answers GET /cns/UUID.
+func (s *cnServer) get(w http.ResponseWriter, r *http.Request) error {
 	id, err := kindOf(log.KindServer).id(r)
 	if err != nil {
 		return err
@@ -141,18 +177,18 @@ func (s *Server) getSession(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	if p.has("at") {
-		return s.cnAt(w, r, p, id)
+		return s.getAt(w, r, p, id)
 	}
-	a := s.cns.get(uuidOf(id))
+	a, known := s.feed.Session(uuidOf(id))
 	if g := grantOf(r); g.answer == matrix.Own && uuidOf(id) != g.who.UUID {
-		a = nil // as if there were none
+		known = false // as if there were none
 	}
-	if a == nil {
+	if !known {
 		return fail(http.StatusNotFound, log.CodeResourceNotFound, "ask the other servers: a CN is connected to one of them", "CN %s is not connected to this server", id)
 	}
 	head := s.store.Head().Seq
 	setSeq(w, head)
-	writeJSON(w, r, http.StatusOK, s.dated(s.named(a.form(head, s.store.Status().ID))))
+	writeJSON(w, r, http.StatusOK, s.dated(s.named(formOfSession(&a, head, s.store.Status().ID))))
 	return nil
 }
 
@@ -170,8 +206,8 @@ func formOfCN(rec projections.Record) cnForm {
 	return cnForm{server.UUID, server.Hostname, server.Status, rec.Revision, rec.Seq}
 }
 
-// cnsAt answers GET /cns?at=.
-func (s *Server) cnsAt(w http.ResponseWriter, r *http.Request, p parameters) error {
+// listAt answers GET /cns?at=.
+func (s *cnServer) listAt(w http.ResponseWriter, r *http.Request, p parameters) error {
 	if err := s.fresh(r, p); err != nil {
 		return err
 	}
@@ -187,8 +223,8 @@ func (s *Server) cnsAt(w http.ResponseWriter, r *http.Request, p parameters) err
 	return nil
 }
 
-// cnAt answers GET /cns/UUID?at=.
-func (s *Server) cnAt(w http.ResponseWriter, r *http.Request, p parameters, id string) error {
+// getAt answers GET /cns/UUID?at=.
+func (s *cnServer) getAt(w http.ResponseWriter, r *http.Request, p parameters, id string) error {
 	if err := s.fresh(r, p); err != nil {
 		return err
 	}
@@ -207,7 +243,7 @@ func (s *Server) cnAt(w http.ResponseWriter, r *http.Request, p parameters, id s
 }
 
 // named adds the host name that the log has for the CN.
-func (s *Server) named(f sessionForm) sessionForm {
+func (s *cnServer) named(f sessionForm) sessionForm {
 	s.store.View(func(state *projections.State, _ log.Cursor) {
 		if rec, ok := state.Get(log.KindServer, f.CN.String()); ok {
 			f.Hostname = rec.Object.(*log.Server).Hostname
@@ -217,12 +253,12 @@ func (s *Server) named(f sessionForm) sessionForm {
 }
 
 // dated adds how long ago the entry was written that the CN has to apply next.
-func (s *Server) dated(f sessionForm) sessionForm {
+func (s *cnServer) dated(f sessionForm) sessionForm {
 	if f.Lag == 0 {
 		return f
 	}
-	if items, err := s.tail.after(f.Applied); err == nil && len(items) > 0 {
-		f.BehindMS = max(0, time.Since(items[0].event.Time.Std()).Milliseconds())
+	if items, err := s.tail.After(f.Applied); err == nil && len(items) > 0 {
+		f.BehindMS = max(0, time.Since(items[0].Head.Time.Std()).Milliseconds())
 	}
 	return f
 }

@@ -75,7 +75,7 @@ func (s *Server) ready(w http.ResponseWriter, r *http.Request) error {
 		head, st := s.store.Head(), s.store.Status()
 		b.WriteString(text)
 		fmt.Fprintf(&b, "head %s\nfloor %s\nstate %s\nleader %s\napplied %d of %d\nfeeds %d\n",
-			head, s.store.Floor(), st.State, st.Leader, st.Applied, st.Commit, s.cns.count())
+			head, s.store.Floor(), st.State, st.Leader, st.Applied, st.Commit, s.feed.SessionCount())
 		for _, alarm := range st.Alarms {
 			fmt.Fprintf(&b, "alarm %s\n", alarm)
 		}
@@ -123,7 +123,7 @@ func (s *Server) status(w http.ResponseWriter, r *http.Request) error {
 	}
 	f := statusForm{
 		Status: s.store.Status(), Version: s.cfg.Version, Uptime: time.Since(s.started).Round(time.Second).String(), Ready: true,
-		Floor: s.store.Floor(), Feeds: s.cns.count(), Objects: make(map[string]int),
+		Floor: s.store.Floor(), Feeds: s.feed.SessionCount(), Objects: make(map[string]int),
 	}
 	if why := s.notReady(); why != nil {
 		f.Ready, f.NotReady = false, why.Error()

@@ -8,9 +8,9 @@ import (
 	"strings"
 	"sync"
 	"time"
-	"unicode"
 
 	"rutter/api/auth/audit"
+	"rutter/api/feedserver"
 	"rutter/api/vmm"
 	"rutter/log"
 	"rutter/log/feed"
@@ -36,12 +36,6 @@ const (
 	// maxHoldsAsked is of how many CNs of other servers one answer has the details.
 	maxHoldsAsked = 128
 	holdAskers    = 16 // at once
-	// maxConditionBytes is how much a server keeps of each text of a Condition.
-	maxConditionBytes = 4 << 10
-	// maxHoldID bounds a hold's id in bytes; an agent's has 16.
-	maxHoldID = 64
-	// maxRemarks is how many lines a minute the log takes about one session's.
-	maxRemarks = 8
 )
 
 func holdOf(c *feed.Condition) *holdForm {
@@ -53,107 +47,36 @@ func holdOf(c *feed.Condition) *holdForm {
 
 // bounded is h with no more texts than a server keeps of a Condition.
 func (h holdForm) bounded() holdForm {
-	h.ID = harmless(h.ID, maxHoldID)
+	h.ID = feedserver.Printable(h.ID, feedserver.MaxHoldID)
 	if len(h.Names) > 0 {
-		h.Names = strings.Split(harmless(strings.Join(h.Names, "\n"), maxConditionBytes), "\n")
+		h.Names = strings.Split(feedserver.Printable(strings.Join(h.Names, "\n"), feedserver.MaxConditionBytes), "\n")
 	}
 	return h
 }
 
-// judged takes what a CN says that people must see to.
-func (s *Server) judged(a *session, m *feed.Condition) {
-	m.Hold, m.Names, m.Trouble = harmless(m.Hold, maxHoldID), harmless(m.Names, maxConditionBytes), harmless(m.Trouble, maxConditionBytes)
-	before := s.cns.judge(a, *m)
-	if m.Hold == before.Hold && (m.Trouble == before.Trouble || m.Trouble == "") || !a.mayRemark(time.Now()) {
-		return
-	}
-	switch {
-	case m.Hold != "" && m.Hold != before.Hold:
-		s.logger.Warn("a compute node holds back what the log says, since it takes too much away: rutter cn accept lets it", "cn", a.cn, "hold", m.Hold, "going", m.Going, "links", m.Links, "before", m.Was)
-	case m.Hold == "" && before.Hold != "":
-		s.logger.Info("a compute node holds nothing back any more", "cn", a.cn)
-	}
-	if m.Trouble != "" && m.Trouble != before.Trouble {
-		s.logger.Warn("a compute node is in trouble", "cn", a.cn, "trouble", m.Trouble)
-	}
-}
-
-// mayRemark reports whether this server's log takes another line about what a CN
-// says, which may say something else with each frame.
-func (a *session) mayRemark(now time.Time) bool {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	if now.Sub(a.remarked) >= time.Minute {
-		a.remarks, a.remarked = 0, now
-	}
-	a.remarks++
-	return a.remarks <= maxRemarks
-}
-
-// harmless is a text of a CN as people may see it: so many bytes, and nothing that a
-// terminal would obey.
-func harmless(text string, most int) string {
-	return strings.Map(func(r rune) rune {
-		if r == '\n' || unicode.IsPrint(r) {
-			return r
-		}
-		return '?'
-	}, text[:min(len(text), most)])
-}
-
-// judge notes a condition, and returns the one before.
-func (g *registry) judge(a *session, m feed.Condition) (before feed.Condition) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	before, a.condition = a.condition, m
-	g.table.Put(a.live())
-	return before
-}
-
-func (g *registry) held() int {
-	return g.countIf(func(c *feed.Condition) bool { return c.Hold != "" })
-}
-
-func (g *registry) inTrouble() int {
-	return g.countIf(func(c *feed.Condition) bool { return c.Trouble != "" })
-}
-
-func (g *registry) countIf(is func(*feed.Condition) bool) (n int) {
-	for _, a := range g.all() {
-		a.mu.Lock()
-		if is(&a.condition) {
-			n++
-		}
-		a.mu.Unlock()
-	}
-	return n
-}
-
 // fillHolds asks for what the leader was not told: only that there is a hold.
-func (s *Server) fillHolds(ctx context.Context, forms []sessionForm) {
+func (s *cnServer) fillHolds(ctx context.Context, forms []sessionForm) {
 	ctx, cancel := context.WithTimeout(ctx, holdTime)
 	defer cancel()
 	var asking sync.WaitGroup
 	defer asking.Wait()
-	places, asked := make(chan struct{}, holdAskers), 0
+	slots, asked := make(chan struct{}, holdAskers), 0
 	for i := range forms {
 		f := &forms[i]
 		if f.Hold == nil || asked == maxHoldsAsked {
 			continue
 		}
-		if a := s.cns.get(f.CN); a != nil {
-			a.mu.Lock()
-			if here := holdOf(&a.condition); here != nil {
-				f.Hold = here
+		if a, here := s.feed.Session(f.CN); here {
+			if hold := holdOf(&a.Condition); hold != nil {
+				f.Hold = hold
 			}
-			f.Trouble = a.condition.Trouble
-			a.mu.Unlock()
+			f.Trouble = a.Condition.Trouble
 			continue
 		}
 		asked++
-		places <- struct{}{}
+		slots <- struct{}{}
 		asking.Go(func() {
-			defer func() { <-places }()
+			defer func() { <-slots }()
 			var h holdForm
 			if err := s.askCN(ctx, f.CN, http.MethodGet, "/hold", nil, &h); err == nil {
 				f.Hold = &h
@@ -163,11 +86,11 @@ func (s *Server) fillHolds(ctx context.Context, forms []sessionForm) {
 }
 
 // askCN asks an agent by its connection, with whichever server that is.
-func (s *Server) askCN(ctx context.Context, cn log.UUID, method, path string, body []byte, out *holdForm) error {
-	if s.cfg.VMMs == nil {
+func (s *cnServer) askCN(ctx context.Context, cn log.UUID, method, path string, body []byte, out *holdForm) error {
+	if s.vmms == nil {
 		return fail(http.StatusNotImplemented, codeNotHere, "ask a server of a cluster", "this server asks no compute nodes")
 	}
-	answer, err := s.cfg.VMMs.AskConnected(ctx, cn, &feed.Request{Method: method, Path: path, Body: body})
+	answer, err := s.vmms.AskConnected(ctx, cn, &feed.Request{Method: method, Path: path, Body: body})
 	if err != nil {
 		return err
 	}
@@ -184,23 +107,23 @@ func heldOf(cn log.UUID, answer *feed.Response, out *holdForm) error {
 		*out = out.bounded()
 		return nil
 	}
-	var said struct {
+	var answered struct {
 		Code    string `json:"code"`
 		Message string `json:"message"`
 	}
-	if json.Unmarshal(answer.Body, &said) != nil || said.Code == "" {
+	if json.Unmarshal(answer.Body, &answered) != nil || answered.Code == "" {
 		return fail(http.StatusNotImplemented, codeNotHere, "upgrade the agent", "the agent of CN %s does not know what a hold is (status %d)", cn, answer.Status)
 	}
 	status := int(answer.Status)
 	if status < 400 || status > 599 {
 		status = http.StatusBadGateway
 	}
-	return fail(status, said.Code, "look at what it holds: rutter cn sessions", "CN %s: %s", cn, said.Message)
+	return fail(status, answered.Code, "look at what it holds: rutter cn sessions", "CN %s: %s", cn, answered.Message)
 }
 
-// acceptHold answers POST /cns/UUID/accept: the CN does what it holds back, if that
+// accept answers POST /cns/UUID/accept: the CN does what it holds back, if that
 // is what the body names.
-func (s *Server) acceptHold(w http.ResponseWriter, r *http.Request) error {
+func (s *cnServer) accept(w http.ResponseWriter, r *http.Request) error {
 	id, err := kindOf(log.KindServer).id(r)
 	if err != nil {
 		return err
@@ -227,7 +150,7 @@ func (s *Server) acceptHold(w http.ResponseWriter, r *http.Request) error {
 		why = "not accepted: " + err.Error()
 	}
 	who := grantOf(r).who
-	s.note(audit.Record{Event: audit.Accepted, Actor: who.Actor(), Serial: who.Serial, Remote: r.RemoteAddr, Asked: "hold " + in.Hold[:min(len(in.Hold), log.MaxActorBytes)] + " of CN " + id, Why: why})
+	s.audit(audit.Record{Event: audit.Accepted, Actor: who.Actor(), Serial: who.Serial, Remote: r.RemoteAddr, Asked: "hold " + in.Hold[:min(len(in.Hold), log.MaxActorBytes)] + " of CN " + id, Why: why})
 	if errors.Is(err, vmm.ErrUnreachable) {
 		return fail(http.StatusGatewayTimeout, codeUnreachable, "look at rutter cn sessions before trying again: it may have been done", "%v", err)
 	}

@@ -2,14 +2,12 @@ package api
 
 import (
 	"errors"
-	"fmt"
-	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"strings"
 	"testing"
-	"time"
 
+	"rutter/api/feedserver"
 	"rutter/log"
 	"rutter/log/feed"
 )
@@ -35,7 +33,7 @@ func TestWhatAnAgentHolds(t *testing.T) {
 		var h holdForm
 		err := heldOf(log.UUID{1}, &feed.Response{Status: c.status, Body: []byte(c.body)}, &h)
 		if c.want == 0 {
-			if err != nil || len(h.ID) > maxHoldID || len(strings.Join(h.Names, "")) > maxConditionBytes || h.Names[0] != "vxlan?[2J" {
+			if err != nil || len(h.ID) > feedserver.MaxHoldID || len(strings.Join(h.Names, "")) > feedserver.MaxConditionBytes || h.Names[0] != "vxlan?[2J" {
 				t.Errorf("%d: %v, %d names", c.status, err, len(h.Names))
 			}
 			continue
@@ -54,29 +52,5 @@ func TestJoinedErrorsInOneLine(t *testing.T) {
 	answer := fail(http.StatusGatewayTimeout, codeUnreachable, "", "%v", errors.Join(errors.New("not here"), errors.New("nor there")))
 	if got := answer.bounded().Message; got != "not here; nor there" {
 		t.Errorf("got %q", got)
-	}
-}
-
-// What a CN says of itself is shown to people as text, and cannot fill this server's
-// log.
-func TestConditionsAreRemarkedOnInMeasure(t *testing.T) {
-	t.Parallel()
-	var lines strings.Builder
-	s, err := New(Config{Store: newMemory(), Logger: slog.New(slog.NewTextHandler(&lines, nil))})
-	if err != nil {
-		t.Fatal(err)
-	}
-	a := &session{cn: log.UUID{1}}
-	for n := range 1000 {
-		s.judged(a, &feed.Condition{Hold: fmt.Sprintf("%d\x1b[2J%s", n, strings.Repeat("x", 1<<10)), Trouble: strings.Repeat("y\x07", 10<<10)})
-	}
-	if n := strings.Count(lines.String(), "\n"); n < 2 || n > 2*maxRemarks {
-		t.Errorf("%d lines", n)
-	}
-	if c := a.condition; len(c.Hold) > maxHoldID || len(c.Trouble) > maxConditionBytes || strings.ContainsAny(c.Hold+c.Trouble, "\x1b\x07") {
-		t.Errorf("kept %+v", c)
-	}
-	if !a.mayRemark(time.Now().Add(time.Hour)) {
-		t.Error("an hour later it is silent still")
 	}
 }

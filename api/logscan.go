@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"time"
 
+	"rutter/api/logread"
 	"rutter/log"
 	logquery "rutter/log/query"
 )
@@ -22,30 +23,30 @@ const (
 
 // found is what a look at the log gave.
 type found struct {
-	items   []*item // those that the filter selects, in order
-	place   log.Seq // up to which everything was looked at
+	items   []*logread.Decoded // those that the filter selects, in order
+	upTo    log.Seq            // up to which everything was looked at
 	chain   log.ChainPrefix
 	looked  bool  // there was any
-	past    bool  // none behind place is selected, whatever comes
+	past    bool  // none behind upTo is selected, whatever comes
 	entries int   // how many were looked at
 	left    int64 // that may still be, by who asks
 
 	begun time.Time
 }
 
-// scan looks at the entries that follow a place: a few of them, of which the
+// scan looks at the entries that follow a seq: a few of them, of which the
 // filter may select none. Who follows close to the head shares what is decoded
 // with all others; behind it, reads run in turns (scans), what the index names is
 // all that is looked at if that is known, and else entries are matched as they are
 // stored. Errors: as Store.Entries'.
-func (s *Server) scan(ctx context.Context, q *logQuery, place log.Seq) (f found, err error) {
-	if q.follow && s.store.Head().Seq < place+tailItems {
-		f = found{place: place, left: 1 << 62, begun: time.Now()}
-		items, err := s.tail.after(place)
+func (s *logServer) scan(ctx context.Context, q *logQuery, after log.Seq) (f found, err error) {
+	if q.follow && s.store.Head().Seq < after+logread.KeptEntries {
+		f = found{upTo: after, left: 1 << 62, begun: time.Now()}
+		items, err := s.tail.After(after)
 		return f, f.lookAll(q, items, err)
 	}
-	err = s.scanning(ctx, func() (err error) {
-		f, err = s.scanStep(q, place)
+	err = s.inTurn(ctx, func() (err error) {
+		f, err = s.scanStep(q, after)
 		return err
 	})
 	f.left = q.accounts.look(f.entries)
@@ -53,20 +54,20 @@ func (s *Server) scan(ctx context.Context, q *logQuery, place log.Seq) (f found,
 }
 
 // scanStep is scan for who has the turn.
-func (s *Server) scanStep(q *logQuery, place log.Seq) (found, error) {
-	f := found{place: place, begun: time.Now()}
+func (s *logServer) scanStep(q *logQuery, after log.Seq) (found, error) {
+	f := found{upTo: after, begun: time.Now()}
 	if index, is := s.store.(mentions); is && q.uuids != nil {
-		entries, to, chain, ok, err := index.Mentions(q.uuids, place, mentionEntries)
+		entries, to, chain, ok, err := index.Mentions(q.uuids, after, mentionEntries)
 		if ok || err != nil {
 			f.entries++ // the index is looked at too
 			return f, f.lookMentioned(q, entries, to, chain, err)
 		}
 	}
 	if q.sees == nil && q.filter.IsAll() {
-		items, err := s.tail.after(place)
+		items, err := s.tail.After(after)
 		return f, f.lookAll(q, items, err)
 	}
-	entries, err := s.store.Entries(place, scanEntries)
+	entries, err := s.store.Entries(after, scanEntries)
 	for _, e := range entries {
 		if err = f.look(q, e, nil); err != nil || f.past || f.over() {
 			break
@@ -76,9 +77,9 @@ func (s *Server) scanStep(q *logQuery, place log.Seq) (found, error) {
 }
 
 // lookAll holds items against the filter.
-func (f *found) lookAll(q *logQuery, items []*item, err error) error {
+func (f *found) lookAll(q *logQuery, items []*logread.Decoded, err error) error {
 	for _, it := range items {
-		if err = f.look(q, it.entry, it); err != nil || f.past || f.over() {
+		if err = f.look(q, it.Entry, it); err != nil || f.past || f.over() {
 			break
 		}
 	}
@@ -86,8 +87,8 @@ func (f *found) lookAll(q *logQuery, items []*item, err error) error {
 }
 
 // lookMentioned holds the entries that an index named against the filter. All
-// others up to place are not selected.
-func (f *found) lookMentioned(q *logQuery, entries []log.Entry, place log.Seq, chain log.ChainPrefix, err error) error {
+// others up to upTo are not selected.
+func (f *found) lookMentioned(q *logQuery, entries []log.Entry, upTo log.Seq, chain log.ChainPrefix, err error) error {
 	if err != nil {
 		return err
 	}
@@ -96,7 +97,7 @@ func (f *found) lookMentioned(q *logQuery, entries []log.Entry, place log.Seq, c
 			return err
 		}
 	}
-	f.looked, f.place, f.chain = true, place, chain
+	f.looked, f.upTo, f.chain = true, upTo, chain
 	return nil
 }
 
@@ -105,9 +106,9 @@ func (f *found) over() bool {
 	return (f.entries%clockEvery == 0 || len(f.items) > 0) && time.Since(f.begun) > scanStep
 }
 
-// look is judge for the entry that follows place.
-func (f *found) look(q *logQuery, e log.Entry, it *item) error {
-	if want := f.place + 1; e.Seq != want {
+// look is judge for the entry that follows upTo.
+func (f *found) look(q *logQuery, e log.Entry, it *logread.Decoded) error {
+	if want := f.upTo + 1; e.Seq != want {
 		return fmt.Errorf("entry %d where %d must be: %w", e.Seq, want, log.ErrCorrupt)
 	}
 	return f.judge(q, e, it)
@@ -115,7 +116,7 @@ func (f *found) look(q *logQuery, e log.Entry, it *item) error {
 
 // judge holds an entry against the filter, and keeps it if it is selected, with its
 // line made. it is the entry's item, or nil if there is none yet.
-func (f *found) judge(q *logQuery, e log.Entry, it *item) error {
+func (f *found) judge(q *logQuery, e log.Entry, it *logread.Decoded) error {
 	f.looked = true
 	f.entries++
 	verdict, err := q.matcher.Match(e.Seq, e.Bytes)
@@ -125,7 +126,7 @@ func (f *found) judge(q *logQuery, e log.Entry, it *item) error {
 	if f.past = verdict == logquery.Past; f.past {
 		return nil
 	}
-	f.place, f.chain = e.Seq, e.Hash.Prefix()
+	f.upTo, f.chain = e.Seq, e.Hash.Prefix()
 	if verdict != logquery.Hit {
 		return nil
 	}
@@ -136,19 +137,32 @@ func (f *found) judge(q *logQuery, e log.Entry, it *item) error {
 		}
 	}
 	if q.counting {
-		f.items = append(f.items, &item{entry: e})
+		f.items = append(f.items, &logread.Decoded{Entry: e})
 		return nil
 	}
 	if it == nil {
 		if event != nil {
-			it = &item{entry: e, event: event, whole: event}
-		} else if it, err = newItem(e); err != nil {
+			it = logread.WithEvent(e, event)
+		} else if it, err = logread.Decode(e); err != nil {
 			return err
 		}
 	}
-	if _, err := it.line(); err != nil {
+	if _, err := it.Line(); err != nil {
 		return err
 	}
 	f.items = append(f.items, it)
 	return nil
+}
+
+// scanAt is scan from a position, which it moves along. What was read is of the log
+// that the position is of, or there is an error.
+func (s *logServer) scanAt(ctx context.Context, q *logQuery, at *logread.Position) (found, error) {
+	f, err := s.scan(ctx, q, at.Seq)
+	if other := at.Check(s.store); other != nil {
+		return found{upTo: at.Seq}, other
+	}
+	if f.upTo > at.Seq {
+		at.Advance(f.upTo, f.chain)
+	}
+	return f, err
 }

@@ -16,21 +16,11 @@ type metrics struct {
 	handler     http.Handler
 	requests    *prometheus.CounterVec
 	seconds     *prometheus.HistogramVec
-	resets      *prometheus.CounterVec
-	entriesSent prometheus.Counter
-	scopesSent  prometheus.Counter
-	// scopesShared are those of scopesSent whose objects another stream had encoded.
-	scopesShared     prometheus.Counter
-	snapshotsRefused prometheus.Counter
-	bytesSent        prometheus.Counter
-	mismatches       prometheus.Counter
-	denied           *prometheus.CounterVec
-	limited          *prometheus.CounterVec
-	connections      *prometheus.CounterVec
-	withheld         prometheus.Counter
-	disbelieved      prometheus.Counter
-	barriers         *prometheus.CounterVec
-	barrierTime      prometheus.Histogram
+	denied      *prometheus.CounterVec
+	limited     *prometheus.CounterVec
+	connections *prometheus.CounterVec
+	barriers    *prometheus.CounterVec
+	barrierTime prometheus.Histogram
 }
 
 func newMetrics(s *Server) (*metrics, error) {
@@ -42,15 +32,6 @@ func newMetrics(s *Server) (*metrics, error) {
 			Name: "rutter_http_request_seconds", Help: "Time to answer, streams left out.",
 			Buckets: []float64{.0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 5, 10},
 		}, []string{"route"}),
-		resets: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "rutter_feed_resets_total", Help: "Feeds that had to begin anew, by reason.",
-		}, []string{"reason"}),
-		entriesSent:      counter("rutter_feed_entries_sent_total", "Entries sent to subscribers."),
-		scopesSent:       counter("rutter_feed_scopes_sent_total", "Whole scopes sent to subscribers."),
-		scopesShared:     counter("rutter_feed_scopes_shared_total", "Whole scopes sent to subscribers that had been encoded for another one."),
-		snapshotsRefused: counter("rutter_feed_snapshots_refused_total", "Subscribers told to come again, since too many were being sent whole scopes."),
-		bytesSent:        counter("rutter_feed_bytes_sent_total", "Bytes sent to subscribers."),
-		mismatches:       counter("rutter_feed_digest_mismatches_total", "Scopes that compute nodes asked for anew because their digest differed."),
 		denied: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "rutter_denied_total", Help: "Requests and frames that the matrix refused, by role.",
 		}, []string{"role"}),
@@ -60,8 +41,6 @@ func newMetrics(s *Server) (*metrics, error) {
 		connections: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "rutter_connections_named_total", Help: "Connections with TLS that were let in, by role.",
 		}, []string{"role"}),
-		withheld:    counter("rutter_feed_withheld_total", "Frames that were not sent since they do not concern the subscriber: always 0, or there is a bug."),
-		disbelieved: counter("rutter_feed_disbelieved_total", "Sessions that ended because a compute node said of itself what cannot be, such as a seq that it was not sent."),
 		barriers: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "rutter_barriers_total", Help: "Waits for the fabric that ended on this server, by result: done, missing or failed.",
 		}, []string{"result"}),
@@ -76,11 +55,11 @@ func newMetrics(s *Server) (*metrics, error) {
 		own = append(slices.Clone(own), s.cfg.VMMs.Collectors()...)
 	}
 	all := append([]prometheus.Collector{
-		m.requests, m.seconds, m.resets, m.entriesSent, m.scopesSent, m.scopesShared, m.snapshotsRefused, m.bytesSent, m.mismatches, m.barriers, m.barrierTime,
-		m.denied, m.limited, m.connections, m.withheld, m.disbelieved,
+		m.requests, m.seconds, m.barriers, m.barrierTime,
+		m.denied, m.limited, m.connections,
 		BudgetMetrics{append(slices.Clone(s.cfg.Meters), s.budgets.all...)},
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
-	}, append(s.gauges(), own...)...)
+	}, slices.Concat(s.gauges(), s.feed.Collectors(), own)...)
 	for _, c := range all {
 		if err := registry.Register(c); err != nil {
 			return nil, err
@@ -103,16 +82,8 @@ func (s *Server) gauges() []prometheus.Collector {
 			return 1
 		}),
 		gauge("rutter_warnings", "Things that people must see to: GET /readyz?verbose names them.", func() float64 { return float64(len(s.cfg.Warnings()) + len(s.store.Status().Alarms)) }),
-		gauge("rutter_feed_blocked", "Subscribers that take nothing of what is being written to them.", func() float64 { return float64(s.crew.held.Load()) }),
-		gauge("rutter_feed_subscribers", "Compute nodes connected to this server.", func() float64 { return float64(s.cns.count()) }),
-		gauge("rutter_cns_held", "Compute nodes connected to this server that hold back what the log says, since it takes too much away.", func() float64 { return float64(s.cns.held()) }),
-		gauge("rutter_cns_in_trouble", "Compute nodes connected to this server that say that something else is to be seen to.", func() float64 { return float64(s.cns.inTrouble()) }),
 		gauge("rutter_streams", "Feeds and followed logs.", func() float64 { return float64(s.streams.Load()) }),
 	}
-}
-
-func counter(name, help string) prometheus.Counter {
-	return prometheus.NewCounter(prometheus.CounterOpts{Name: name, Help: help})
 }
 
 func gauge(name, help string, value func() float64) prometheus.Collector {

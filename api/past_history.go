@@ -30,7 +30,7 @@ func (s *Server) getHistory(w http.ResponseWriter, r *http.Request) error {
 	if p.text("object") == "" {
 		return badParameter("object", log.ElementMissing, "send the id of the object, as the log has it", "object is missing")
 	}
-	after, err := s.placeAt(r.Context(), p, "after")
+	after, err := seqParameter(r.Context(), s.store, p, "after")
 	if err != nil {
 		return err
 	}

@@ -15,7 +15,7 @@ import (
 type folded struct{ m *memory }
 
 func (f folded) SeqAt(at log.Time) (seq log.Seq, err error) {
-	for _, entry := range f.m.entries {
+	for _, entry := range f.m.All() {
 		e, err := entry.Event()
 		if err != nil || e.Time > at {
 			return seq, err
@@ -26,11 +26,11 @@ func (f folded) SeqAt(at log.Time) (seq log.Seq, err error) {
 }
 
 func (f folded) StateAt(_ context.Context, seq log.Seq) (*projections.State, error) {
-	if seq > log.Seq(len(f.m.entries)) {
+	if seq > log.Seq(len(f.m.All())) {
 		return nil, log.ErrAhead
 	}
 	state := projections.NewState()
-	for _, entry := range f.m.entries[:seq] {
+	for _, entry := range f.m.All()[:seq] {
 		e, err := entry.Event()
 		if err == nil {
 			_, err = state.Apply(entry.Seq, e)
@@ -47,7 +47,7 @@ func (f folded) PartAt(ctx context.Context, _ PastPart, seq log.Seq) (*projectio
 }
 
 func (f folded) HistoryOf(_ context.Context, of PastObject, after log.Seq, limit int) (seqs []log.Seq, err error) {
-	for _, entry := range f.m.entries {
+	for _, entry := range f.m.All() {
 		e, err := entry.Event()
 		if err != nil {
 			return nil, err
@@ -62,7 +62,7 @@ func (f folded) HistoryOf(_ context.Context, of PastObject, after log.Seq, limit
 // TestReadsOfThePast: every read answers with ?at as it answered then.
 func TestReadsOfThePast(t *testing.T) {
 	b := newBed(t)
-	b.s.cfg.Past = folded{b.store}
+	b.s.cfg.Past, b.s.logs.past = folded{b.store}, folded{b.store}
 	b.furnish()
 	mac := b.nic(fabricA, cn1)
 	paths := []string{

@@ -13,7 +13,7 @@ import (
 
 // limited is how often GET /metrics says that a limit was in the way.
 func (b *bed) limited(limit string) float64 {
-	b.t.Helper()
+	b.T.Helper()
 	for line := range strings.Lines(b.call("GET", "/metrics", "").Body.String()) {
 		text, ok := strings.CutPrefix(line, "rutter_limited_total{limit=\""+limit+"\"} ")
 		if !ok {
@@ -21,7 +21,7 @@ func (b *bed) limited(limit string) float64 {
 		}
 		n, err := strconv.ParseFloat(strings.TrimSpace(text), 64)
 		if err != nil {
-			b.t.Fatal(err)
+			b.T.Fatal(err)
 		}
 		return n
 	}

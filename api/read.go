@@ -99,7 +99,7 @@ func (s *Server) fresh(r *http.Request, p parameters) error {
 	if err != nil {
 		return err
 	}
-	named, err := s.placeAt(r.Context(), p, "min_seq")
+	named, err := seqParameter(r.Context(), s.store, p, "min_seq")
 	if err != nil {
 		return err
 	}

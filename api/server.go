@@ -14,7 +14,9 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"rutter/api/auth/matrix"
+	"rutter/api/feedserver"
 	"rutter/api/liveness"
+	"rutter/api/logread"
 	"rutter/api/vmm"
 	"rutter/log"
 	"rutter/log/budget"
@@ -118,10 +120,11 @@ type Server struct {
 	store   Store  // cfg.Store
 	logger  *slog.Logger
 	metrics *metrics
-	tail    *tail
-	cns     *registry
-	crew    *crew
-	images  *images
+	tail    *logread.Tail
+	feed    *feedserver.Server
+	logs    *logServer
+	barrier *barrier
+	cns     *cnServer
 	gate    *gate
 	shares  *shares
 	budgets *budgets
@@ -132,15 +135,10 @@ type Server struct {
 	// draining is closed when the server stops: streams end in order.
 	draining  chan struct{}
 	drainOnce sync.Once
-	wholes    chan struct{} // taken while a whole state of the past is in memory
-	// ctx is that of the feeds, which outlive their requests; cut ends it.
-	ctx      context.Context
-	cut      func()
-	handlers sync.WaitGroup // handlers that run, hijacked ones too
-	answered atomic.Uint64  // the highest seq of a change that was acknowledged here
-	streams  atomic.Int64   // feeds and followed logs, at most MaxStreams
-	// snapshots are the streams that are being sent whole scopes, at most MaxSnapshots.
-	snapshots atomic.Int64
+	wholes    chan struct{}  // taken while a whole state of the past is in memory
+	handlers  sync.WaitGroup // handlers that run, hijacked ones too
+	answered  atomic.Uint64  // the highest seq of a change that was acknowledged here
+	streams   streams        // feeds and followed logs
 }
 
 // New returns a server. It starts nothing and needs no closing.
@@ -151,18 +149,20 @@ func New(cfg Config) (*Server, error) {
 	}
 	s := &Server{
 		cfg: cfg, store: cfg.Store, logger: cfg.Logger, started: time.Now(),
-		tail: newTail(cfg.Store), cns: newRegistry(cfg.Sessions), draining: make(chan struct{}),
+		tail: logread.NewTail(cfg.Store), draining: make(chan struct{}),
 		wholes: make(chan struct{}, wholesAtOnce),
 	}
-	s.images, s.gate, s.shares = newImages(), newGate(s, cfg.Limits), newShares(cfg.Limits)
+	s.gate, s.shares = newGate(s, cfg.Limits), newShares(cfg.Limits)
 	s.budgets, s.scans = newBudgets(cfg.Budgets), newScans()
-	s.crew = newCrew(s)
-	ctx, cancel := context.WithCancel(context.Background())
-	s.ctx, s.cut = ctx, func() { cancel(); s.crew.cut() }
-	cfg.Sessions.OnWanted(s.crew.want)
+	s.feed = feedserver.New(feedserver.Config{
+		Store: cfg.Store, Tail: s.tail, Logger: cfg.Logger, Sessions: cfg.Sessions, VMMs: cfg.VMMs,
+		Streams: s.streams.Load, Refuse: s.refused, Audit: s.note,
+	})
 	if s.metrics, err = newMetrics(s); err != nil {
 		return nil, fmt.Errorf("api: metrics: %w", err)
 	}
+	s.streams.refused = func() { s.metrics.limited.WithLabelValues(limitStreams).Inc() }
+	s.logs, s.barrier, s.cns = newLogServer(s), newBarrier(s), newCNServer(s)
 	s.handler = s.routes()
 	return s, nil
 }
@@ -172,7 +172,10 @@ func (s *Server) Handler() http.Handler { return s.handler }
 
 // Drain ends the streams in order: each subscriber of the feed is told to go
 // elsewhere. Run does it when its context ends. It may be called repeatedly.
-func (s *Server) Drain() { s.drainOnce.Do(func() { close(s.draining) }) }
+func (s *Server) Drain() {
+	s.drainOnce.Do(func() { close(s.draining) })
+	s.feed.Drain()
+}
 
 // Run serves listener until ctx ends, then drains, and returns when every
 // handler has returned: nil if ctx ended, else what broke the listener, which
@@ -209,7 +212,8 @@ func (s *Server) Run(ctx context.Context, listener net.Listener) error {
 	_ = server.Close()
 	<-served
 	// Feeds have been told to end; what does not take its last frame is cut off.
-	defer context.AfterFunc(grace, s.cut)()
+	defer context.AfterFunc(grace, s.feed.Abort)()
 	s.handlers.Wait()
+	s.feed.Wait()
 	return err
 }

@@ -28,12 +28,9 @@ func (s *Server) trace(w http.ResponseWriter, r *http.Request) error {
 	}
 	var t projections.Trace
 	s.view(w, func(state *projections.State) { t = state.Trace(p.text("from"), p.text("to")) })
-	sessions, err := s.everywhere(r.Context(), s.store.Head().Seq)
+	sessions, err := s.cns.everywhere(r.Context(), s.store.Head().Seq)
 	if err != nil { // without a leader, what this server knows itself
-		sessions = nil
-		for _, a := range s.cns.all() {
-			sessions = append(sessions, a.form(s.store.Head().Seq, ""))
-		}
+		sessions = s.cns.here(s.store.Head().Seq, "")
 	}
 	t.Judge(func(cn log.UUID) projections.Far {
 		for i := range sessions {

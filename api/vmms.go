@@ -6,66 +6,12 @@ import (
 	"io"
 	"net/http"
 
+	"rutter/api/auth/matrix"
 	"rutter/api/vmm"
 	"rutter/log"
 	"rutter/log/feed"
+	"rutter/projections"
 )
-
-// maxRequests bounds the requests that wait until a subscriber is written to.
-const maxRequests = 64
-
-var errRequestsWait = errors.New("api: too many requests wait for the compute node's connection")
-
-// connect has the CN of this stream be asked and heard about its VMs, until its
-// line is closed.
-func (u *subscriber) connect() {
-	if u.s.cfg.VMMs == nil {
-		return
-	}
-	u.line = u.s.cfg.VMMs.Connect(u.hello.CN, u.hello.Abilities&feed.AnswersRequests != 0, u.request)
-}
-
-// request has the CN asked at its next turn, which is at once.
-func (u *subscriber) request(m *feed.Request) error {
-	u.askedMu.Lock()
-	if len(u.requests) >= maxRequests {
-		u.askedMu.Unlock()
-		return errRequestsWait
-	}
-	u.requests = append(u.requests, m)
-	u.askedMu.Unlock()
-	u.wake(wakeRequest)
-	return nil
-}
-
-// sendRequests sends what the CN is asked.
-func (u *subscriber) sendRequests() error {
-	u.askedMu.Lock()
-	requests := u.requests
-	u.requests = nil
-	u.askedMu.Unlock()
-	for _, m := range requests {
-		if err := u.send(m); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// told takes what the CN says of its VMs.
-func (u *subscriber) told(m feed.Message) {
-	if u.line == nil {
-		return
-	}
-	switch m := m.(type) {
-	case *feed.Response:
-		u.line.Answer(m)
-	case *feed.Ring:
-		u.line.Ring(m)
-	case *feed.Inventory:
-		u.line.Report(m)
-	}
-}
 
 // codeUnreachable is the answer when a CN cannot be asked.
 const codeUnreachable = "ComputeNodeUnreachable" // 504
@@ -110,6 +56,23 @@ func (s *Server) ring(status int) endpoint {
 		w.WriteHeader(status)
 		return nil
 	}
+}
+
+// ringsOwn decides whether who asks may ring for a VMM: a CN for those on it.
+func (s *Server) ringsOwn(r *http.Request, vmm, said log.UUID) bool {
+	g := grantOf(r)
+	if g.answer != matrix.Own {
+		return true
+	}
+	if !said.IsZero() && said != g.who.UUID {
+		return false
+	}
+	own := false
+	s.store.View(func(state *projections.State, _ log.Cursor) {
+		rec, known := state.Get(log.KindVMM, vmm.String())
+		own = known && g.sees(state, rec.Object) && rec.Object.(*log.VMM).SledID == g.who.UUID
+	})
+	return own
 }
 
 // setState answers PUT /vmms/UUID/state: Omicron's body, sent on to the CN.
@@ -208,6 +171,6 @@ func (s *Server) history(k *kindRoute) endpoint {
 		q.Set("object", id)
 		of := r.Clone(r.Context())
 		of.URL.RawQuery = q.Encode()
-		return s.log(w, of)
+		return s.logs.get(w, of)
 	}
 }

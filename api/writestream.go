@@ -47,7 +47,7 @@ func (s *Server) writes(w http.ResponseWriter, r *http.Request) error {
 	if err := s.store.Ready(); err != nil {
 		return fail(http.StatusServiceUnavailable, codeNotReady, "try another server", "this server takes no changes yet: %v", err)
 	}
-	done, err := s.stream()
+	done, err := s.streams.enter()
 	if err != nil {
 		return err
 	}

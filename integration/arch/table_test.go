@@ -59,9 +59,22 @@ var importTable = []row{
 		why: "agreement and keeping know nothing of HTTP or of compute nodes",
 	},
 	{
-		pkg: "api", may: []string{"log", "log/budget", "log/feed", "log/intake", "log/query", "projections", "api/liveness", "api/vmm", "api/console", "api/auth/matrix", "api/triton/vmapi", "log/vmrule", "api/auth/audit", "api/asked"},
-		tests: []string{"raftstore", "api/client"},
+		pkg: "api", may: []string{"log", "log/budget", "log/feed", "log/intake", "log/query", "projections", "api/feedserver", "api/logread", "api/liveness", "api/vmm", "api/console", "api/auth/matrix", "api/triton/vmapi", "log/vmrule", "api/auth/audit", "api/asked"},
+		tests: []string{"raftstore", "api/client", "api/internal/apitest"},
 		why:   "it sees the store through small interfaces that it declares, so the store can change beneath",
+	},
+	{
+		pkg: "api/logread", may: []string{"log", "log/feed"},
+		why: "the log is read, decoded and framed once for all streams of a server, whatever they filter",
+	},
+	{
+		pkg: "api/feedserver", may: []string{"log", "log/feed", "projections", "api/logread", "api/liveness", "api/vmm", "api/auth/matrix", "api/auth/audit"},
+		tests: []string{"api", "api/internal/apitest"},
+		why:   "the stream of a compute node needs a connection and the log, and no HTTP",
+	},
+	{
+		pkg: "api/internal/apitest", may: []string{"log", "log/feed", "projections"},
+		why: "what tests of the API and of the feed share stands below both",
 	},
 	{
 		pkg: "api/auth/matrix", may: []string{"log", "projections"},

@@ -1,0 +1,57 @@
+package api
+
+import (
+	"context"
+	"net/http"
+	"strings"
+
+	"rutter/log"
+)
+
+// Every position that a client is given is a cursor, and is checked when it comes
+// back: a log that was restored, or a server that was rebuilt, has other entries
+// under the same seqs (SAFETY F6). A bare seq is taken too, of ?after, ?seq and
+// ?min_seq, since people type them: it says nothing about which log it is of, and
+// nothing can be checked. No part of Rutter sends one to go on from.
+
+// isCursor tells a cursor from a seq.
+func isCursor(text string) bool { return strings.Contains(text, ".") }
+
+// seqParameter reads a parameter that is a seq or a cursor, of which the log is known to
+// have the second; 0 if it is not given.
+func seqParameter(ctx context.Context, store Store, p parameters, name string) (log.Seq, error) {
+	text := p.text(name)
+	if !isCursor(text) {
+		seq, err := p.number(name, 0, 0, 1<<64-1)
+		return log.Seq(seq), err
+	}
+	cursor, err := log.ParseCursor(text)
+	if err != nil {
+		return 0, badParameter(name, log.ElementInvalid, "send what a server gave as "+headerCursor+" or as the id of an event, or a seq", "%v", err)
+	}
+	return cursor.Seq, checkCursor(ctx, store, cursor)
+}
+
+// checkCursor checks that the log has a cursor. What this server has not applied yet it
+// waits for: a client that moves between servers may be ahead of this one. What is
+// beyond the leader's head is of no log (SAFETY P4, F5).
+func checkCursor(ctx context.Context, store Store, cursor log.Cursor) error {
+	if head := store.Head(); head.Cluster == cursor.Cluster && head.Seq < cursor.Seq {
+		ctx, cancel := context.WithTimeout(ctx, waitTime)
+		defer cancel()
+		if _, err := store.Consistent(ctx); err != nil {
+			return fail(http.StatusServiceUnavailable, codeNotYet, "try again, or another server", "this server is at seq %d, before the cursor's %d, and no leader could be asked: %v", head.Seq, cursor.Seq, err)
+		}
+	}
+	return store.CheckCursor(cursor)
+}
+
+// lastEvent reads the header by which a client of server-sent events comes back.
+// It repeats its query as well, which then says nothing.
+func lastEvent(r *http.Request, store Store, id string) (log.Cursor, error) {
+	cursor, err := log.ParseCursor(id)
+	if err != nil {
+		return cursor, fail(http.StatusBadRequest, codeBadRequest, "send the id of an event as this server sent it; or leave it out and send ?after=SEQ, which is not checked to be of this log", "header Last-Event-ID: %v", err)
+	}
+	return cursor, checkCursor(r.Context(), store, cursor)
+}

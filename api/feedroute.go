@@ -1,0 +1,54 @@
+package api
+
+import (
+	"bytes"
+	"net/http"
+	"strings"
+	"sync/atomic"
+
+	"rutter/api/feedserver"
+)
+
+// streams counts the feeds and followed logs of a server, at most MaxStreams.
+type streams struct {
+	atomic.Int64
+	refused func() // counts one that was
+}
+
+// enter counts a stream, or refuses it when there are MaxStreams. done must be
+// called when it ends.
+func (n *streams) enter() (done func(), err error) {
+	if n.Add(1) > MaxStreams {
+		n.Add(-1)
+		n.refused()
+		return nil, fail(http.StatusServiceUnavailable, codeOverloaded, "try another server", "this server serves %d streams already", MaxStreams)
+	}
+	return func() { n.Add(-1) }, nil
+}
+
+// getFeed answers GET /feed: the connection becomes a stream of frames.
+func (s *Server) getFeed(w http.ResponseWriter, r *http.Request) error {
+	if !strings.EqualFold(r.Header.Get("Upgrade"), feedserver.Protocol) || !strings.Contains(strings.ToLower(r.Header.Get("Connection")), "upgrade") {
+		w.Header().Set("Upgrade", feedserver.Protocol)
+		return fail(http.StatusUpgradeRequired, codeBadRequest, "send Connection: Upgrade and Upgrade: "+feedserver.Protocol+", or read GET /log", "the feed is a stream of frames, not an answer")
+	}
+	if err := s.store.Ready(); err != nil {
+		return fail(http.StatusServiceUnavailable, codeNotReady, "try another server", "this server cannot feed yet: %v", err)
+	}
+	done, err := s.streams.enter()
+	if err != nil {
+		return err
+	}
+	conn, rw, err := http.NewResponseController(w).Hijack()
+	if err != nil {
+		done()
+		return fail(http.StatusInternalServerError, codeInternal, "connect without a proxy that speaks HTTP/2", "the connection cannot be upgraded: %v", err)
+	}
+	if seen, ok := w.(*statusWriter); ok {
+		seen.status = http.StatusSwitchingProtocols
+	}
+	// The request ends here, and with it what net/http keeps for it.
+	early, _ := rw.Reader.Peek(rw.Reader.Buffered())
+	s.feed.Serve(conn, bytes.Clone(early), grantOf(r).who, done)
+	return nil
+}

@@ -1,0 +1,179 @@
+package api
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"strings"
+	"time"
+
+	"rutter/api/logread"
+	"rutter/log"
+	"rutter/log/feed"
+)
+
+// Bounds of the binary form of GET /log.
+const (
+	binaryItems  = 8192      // entries per read of the store, unless one change has more
+	binaryBuffer = 256 << 10 // bytes gathered before a write
+)
+
+// wantsBinary reports whether a request asks for the binary form of the log.
+func wantsBinary(r *http.Request) bool {
+	for _, accept := range r.Header.Values("Accept") {
+		if strings.Contains(accept, feed.LogMedia) {
+			return true
+		}
+	}
+	return false
+}
+
+// binaryLog answers GET /log with entries as they are stored: for copies, and
+// for readers that want all of them. Nothing is decoded, so nothing is filtered.
+func (s *logServer) binaryLog(w http.ResponseWriter, r *http.Request, q *logQuery) error {
+	if !q.filter.IsAll() {
+		return badParameter("Accept", log.ElementInvalid, "ask for application/x-ndjson, or leave the filters out", "the binary form of the log cannot be filtered")
+	}
+	at := q.position(s.store)
+	entries, err := s.entriesAt(&at) // a position that cannot be served has an answer of its own
+	if err != nil {
+		return err
+	}
+	done, err := s.streams.enter()
+	if err != nil {
+		return err
+	}
+	defer done()
+	head := s.store.Head()
+	w.Header().Set("Content-Type", feed.LogMedia)
+	if len(entries) > 0 {
+		// The frames have the hash's prefix only, and who keeps them verifies them.
+		w.Header().Set(headerChain, entries[0].Seq.String()+":"+entries[0].Hash.String())
+	}
+	w.Header().Set(headerCursor, head.String())
+	setSeq(w, head.Seq)
+	w.WriteHeader(http.StatusOK)
+	if r.Method == http.MethodHead {
+		return nil
+	}
+	out := &frames{w: w, control: http.NewResponseController(w), limit: q.limit, at: at, accounts: q.accounts, left: 1}
+	// The body was read; a later read error would only end the request.
+	_ = out.control.SetReadDeadline(time.Time{})
+	if err := s.writeFrames(r.Context(), out, entries, q.follow); err != nil && !errors.Is(err, errGone) {
+		// Frames have no place for an error: the reader finds no bookmark, asks
+		// again from where it is, and is told.
+		s.logger.Warn("binary log broken off", "remote", r.RemoteAddr, "place", out.at.Seq, "error", err)
+	}
+	return nil
+}
+
+// writeFrames writes entries and what follows them, until the limit, the head
+// (if the log is not followed), or the end of the client or the server.
+func (s *logServer) writeFrames(ctx context.Context, out *frames, entries []log.Entry, follow bool) (err error) {
+	quiet := time.NewTicker(lineQuiet)
+	defer quiet.Stop()
+	for {
+		changed := s.store.Changed()
+		for len(entries) > 0 {
+			if full, err := out.add(entries); full || err != nil {
+				return errors.Join(err, out.flush())
+			}
+			if ctx.Err() != nil {
+				return errGone
+			}
+			if out.left <= 0 {
+				return out.accounts.admit() // no bookmark: the reader asks again, and is told when
+			}
+			if entries, err = s.entriesAt(&out.at); err != nil {
+				return errors.Join(err, out.flush())
+			}
+		}
+		if err := out.bookmark(); err != nil || !follow {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return errGone
+		case <-s.draining:
+			return nil
+		case <-changed:
+		case <-quiet.C:
+		}
+		if entries, err = s.entriesAt(&out.at); err != nil {
+			return err
+		}
+	}
+}
+
+// entriesAt reads entries behind a position, of the log that it is of (see scanAt).
+func (s *logServer) entriesAt(at *logread.Position) ([]log.Entry, error) {
+	entries, err := s.store.Entries(at.Seq, binaryItems)
+	if other := at.Check(s.store); other != nil {
+		return nil, other
+	}
+	return entries, err
+}
+
+// frames writes entries as frames of package log/feed.
+type frames struct {
+	w       http.ResponseWriter
+	control *http.ResponseController
+	limit   uint64
+	written uint64
+	at      logread.Position // of the last entry written
+	buf     []byte
+
+	accounts accounts
+	left     int64 // bytes that may still be sent, when the last were
+}
+
+// add writes entries; full means that the limit is reached.
+func (f *frames) add(entries []log.Entry) (full bool, err error) {
+	for _, e := range entries {
+		if want := f.at.Seq + 1; e.Seq != want {
+			return false, fmt.Errorf("entry %d where %d must be: %w", e.Seq, want, log.ErrCorrupt)
+		}
+		if f.buf, err = feed.AppendEntry(f.buf, e); err != nil {
+			return false, err
+		}
+		f.at.Advance(e.Seq, e.Hash.Prefix())
+		if f.written++; f.written >= f.limit {
+			return true, nil
+		}
+		if len(f.buf) >= binaryBuffer {
+			if err := f.flush(); err != nil {
+				return false, err
+			}
+		}
+	}
+	return false, nil
+}
+
+// bookmark says that there is no more for now.
+func (f *frames) bookmark() (err error) {
+	if f.buf, err = feed.Append(f.buf, &feed.Bookmark{Seq: f.at.Seq, Chain: f.at.Chain}); err != nil {
+		return err
+	}
+	if err := f.flush(); err != nil {
+		return err
+	}
+	if f.control.Flush() != nil {
+		return errGone
+	}
+	return nil
+}
+
+func (f *frames) flush() error {
+	if len(f.buf) == 0 {
+		return nil
+	}
+	_ = f.control.SetWriteDeadline(time.Now().Add(answerTime))
+	_, err := f.w.Write(f.buf)
+	f.left = f.accounts.sent(len(f.buf))
+	f.buf = f.buf[:0]
+	if err != nil {
+		return errGone
+	}
+	return nil
+}

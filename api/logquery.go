@@ -1,0 +1,127 @@
+package api
+
+import (
+	"errors"
+	"fmt"
+	"net/http"
+
+	"rutter/api/auth/matrix"
+	"rutter/api/logread"
+	"rutter/log"
+	logquery "rutter/log/query"
+)
+
+// logQuery is what GET /log was asked for.
+type logQuery struct {
+	after   log.Seq
+	cursor  log.Cursor // of after, if the client named it by one; else zero
+	limit   uint64
+	follow  bool
+	events  bool // server-sent events in place of lines of JSON
+	filter  *logquery.Filter
+	matcher *logquery.Matcher // of filter
+	// sees, if not nil, says which events may be shown to who asks.
+	sees func(*log.Event) bool
+	// uuids, if not nil, are such that each entry that is selected has one of them
+	// in a field of its object, before or after it.
+	uuids    []log.UUID
+	accounts accounts // of who asks
+	counting bool     // lines are not wanted
+}
+
+// bind limits the query to what who asks may see, and says whose work it is.
+func (q *logQuery) bind(budgets *budgets, g grant) {
+	q.accounts = budgets.of(g.who)
+	q.matcher = q.filter.Matcher()
+	switch {
+	case g.answer == matrix.Own:
+		q.sees = func(e *log.Event) bool { return matrix.SeesEvent(g.who, g.answer, e) }
+		q.matcher.Within(g.who.Owners)
+		q.uuids = g.who.Owners
+	case len(q.filter.Owners) > 0:
+		q.uuids = q.filter.Owners
+	case len(q.filter.Networks) > 0:
+		q.uuids = q.filter.Networks
+	}
+}
+
+// position is where the query begins: nothing was read yet.
+func (q *logQuery) position(store Store) logread.Position {
+	if q.cursor != (log.Cursor{}) {
+		return logread.Position{Cursor: q.cursor, Known: true}
+	}
+	return logread.PositionAfter(store, q.after)
+}
+
+// query reads the query of GET /log.
+func (s *logServer) query(r *http.Request) (*logQuery, error) {
+	p, err := query(r, append(logquery.Names(), "after", "cursor", "follow", "limit", "last")...)
+	if err != nil {
+		return nil, err
+	}
+	q := &logQuery{events: wantsEvents(r)}
+	if q.follow, err = p.flag("follow"); err != nil {
+		return nil, err
+	}
+	if q.limit, err = p.number("limit", maxLines, 1, maxLines); err != nil {
+		return nil, err
+	}
+	if q.follow && !p.has("limit") {
+		q.limit = 1<<64 - 1
+	}
+	if q.filter, err = logquery.Parse(p.values); err != nil {
+		return nil, badFilter(err)
+	}
+	if err := s.fresh(r, p); err != nil {
+		return nil, err
+	}
+	q.filter.TimeSet = s.timeSet()
+	q.bind(s.budgets, grantOf(r))
+	if begun, err := s.begin(r, p, q); begun || err != nil {
+		return q, err
+	}
+	return q, q.from(r, s.store, p)
+}
+
+// from reads where to begin.
+func (q *logQuery) from(r *http.Request, store Store, p parameters) (err error) {
+	if p.has("cursor") && p.has("after") {
+		return badParameter("cursor", log.ElementInvalid, "send one of them", "cursor and after say the same twice")
+	}
+	text, name := p.text("after"), "after"
+	if p.has("cursor") {
+		text, name = p.text("cursor"), "cursor"
+	}
+	if p.has("cursor") || isCursor(text) {
+		if q.cursor, err = log.ParseCursor(text); err != nil {
+			return badParameter(name, log.ElementInvalid, "send what a server gave as "+headerCursor+" or as the id of an event, or use after=SEQ", "%v", err)
+		}
+		q.after = q.cursor.Seq
+		return checkCursor(r.Context(), store, q.cursor)
+	}
+	after, err := p.number("after", 0, 0, 1<<64-1)
+	if err != nil {
+		return err
+	}
+	q.after = log.Seq(after)
+	if head := store.Head().Seq; q.after > head {
+		return fmt.Errorf("after seq %d, and the head is %d: %w", q.after, head, log.ErrAhead)
+	}
+	floor := store.Floor()
+	if !p.has("after") {
+		q.after = floor // all that is kept
+	}
+	if q.after < floor {
+		return fmt.Errorf("after seq %d, and the floor is %d: %w", q.after, floor, log.ErrCompacted)
+	}
+	return nil
+}
+
+// badFilter turns a refusal of package query into an answer's.
+func badFilter(err error) error {
+	var refused *logquery.ParameterError
+	if !errors.As(err, &refused) {
+		return err
+	}
+	return badParameter(refused.Name, log.ElementInvalid, refused.Remedy, "%s", refused.Reason)
+}
