@@ -8,6 +8,7 @@ import (
 
 	"rutter/api/auth/audit"
 	"rutter/api/auth/matrix"
+	"rutter/api/rest"
 	"rutter/log"
 	"rutter/projections"
 )
@@ -77,7 +78,7 @@ func (s *Server) refused(remote string, refusal *matrix.Refusal) error {
 	s.note(audit.Record{
 		Event: audit.Refused, Actor: refusal.Who.Actor(), Serial: refusal.Who.Serial, Remote: remote, Asked: refusal.What, Why: refusal.Missing,
 	})
-	return fail(http.StatusForbidden, log.CodeNotAuthorized, refusal.Missing, "%v", refusal)
+	return rest.Fail(http.StatusForbidden, log.CodeNotAuthorized, refusal.Missing, "%v", refusal)
 }
 
 func (s *Server) note(r audit.Record) {
@@ -110,7 +111,7 @@ func (s *Server) enter(r *http.Request, who matrix.Identity, stream bool) (leave
 	if limit == limitRate {
 		s.pause(r.Context(), limitedPause)
 	}
-	return nil, fail(http.StatusTooManyRequests, codeLimited, "ask less often, or fewer things at once", "%s has reached the limit %q of this server", who.Actor(), limit)
+	return nil, rest.Fail(http.StatusTooManyRequests, rest.CodeLimited, "ask less often, or fewer things at once", "%s has reached the limit %q of this server", who.Actor(), limit)
 }
 
 // noteLimit tells the audit log which limit who has reached.

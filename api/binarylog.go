@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"rutter/api/rest"
 	"rutter/log"
 	"rutter/log/feed"
 )
@@ -32,7 +33,7 @@ func wantsBinary(r *http.Request) bool {
 // for readers that want all of them. Nothing is decoded, so nothing is filtered.
 func (s *Server) binaryLog(w http.ResponseWriter, r *http.Request, q *logQuery) error {
 	if !q.filter.IsAll() {
-		return badParameter("Accept", log.ElementInvalid, "ask for application/x-ndjson, or leave the filters out", "the binary form of the log cannot be filtered")
+		return rest.BadParameter("Accept", log.ElementInvalid, "ask for application/x-ndjson, or leave the filters out", "the binary form of the log cannot be filtered")
 	}
 	at := s.position(q)
 	entries, err := s.entriesAt(&at) // a place that cannot be served has an answer of its own

@@ -10,6 +10,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"rutter/api/auth/matrix"
+	"rutter/api/rest"
 	"rutter/log"
 	"rutter/log/budget"
 	"rutter/projections"
@@ -145,7 +146,7 @@ var unbudgeted = map[string]bool{
 // mayWork refuses a request of who has used up its budget.
 func (s *Server) mayWork(r *http.Request, route string) error {
 	switch {
-	case !reads(r.Method):
+	case !rest.IsRead(r):
 		return s.budgets.mayWrite(grantOf(r).who)
 	case unbudgeted[route]:
 		return nil
@@ -153,14 +154,12 @@ func (s *Server) mayWork(r *http.Request, route string) error {
 	return s.accountsOf(r.Context()).admit()
 }
 
-func reads(method string) bool { return method == http.MethodGet || method == http.MethodHead }
-
 // overBudget notes that a budget was in the way, if one was, and returns err. Who
 // does not wait by itself is made to.
 func (s *Server) overBudget(r *http.Request, err error) error {
-	if exceeded := exceededOf(err); exceeded != nil {
+	if exceeded := rest.ExceededOf(err); exceeded != nil {
 		s.metrics.limited.WithLabelValues(limitBudget).Inc()
-		if !reads(r.Method) && s.budgets.mayWrite(grantOf(r).who) == nil {
+		if !rest.IsRead(r) && s.budgets.mayWrite(grantOf(r).who) == nil {
 			s.budgets.shutOut(grantOf(r).who, exceeded)
 		}
 		s.noteLimit(r, grantOf(r).who, string(exceeded.Name))

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"rutter/api/auth/matrix"
+	"rutter/api/rest"
 	"rutter/log"
 	"rutter/log/feed"
 	"rutter/projections"
@@ -75,14 +76,14 @@ func (a *session) form(head log.Seq, server string) sessionForm {
 // with ?everywhere=1 the newest session of each CN, with any server. With ?at= it
 // has the CNs that the log knew then: sessions do not stand in the log.
 func (s *Server) listSessions(w http.ResponseWriter, r *http.Request) error {
-	p, err := query(r, "everywhere", "at")
+	p, err := rest.Query(r, "everywhere", "at")
 	if err != nil {
 		return err
 	}
-	if p.has("at") {
+	if p.Has("at") {
 		return s.cnsAt(w, r, p)
 	}
-	everywhere, err := p.flag("everywhere")
+	everywhere, err := p.Flag("everywhere")
 	if err != nil {
 		return err
 	}
@@ -99,7 +100,7 @@ func (s *Server) listSessions(w http.ResponseWriter, r *http.Request) error {
 			forms = append(forms, s.dated(s.named(a.form(head, server))))
 		}
 	}
-	writeJSON(w, r, http.StatusOK, forms)
+	rest.WriteJSON(w, r, http.StatusOK, forms)
 	return nil
 }
 
@@ -107,11 +108,11 @@ func (s *Server) listSessions(w http.ResponseWriter, r *http.Request) error {
 // knows of it is left out.
 func (s *Server) everywhere(ctx context.Context, head log.Seq) ([]sessionForm, error) {
 	if s.cfg.Fabric == nil {
-		return nil, fail(http.StatusNotImplemented, codeNotHere, "ask a server of a cluster", "this server knows no sessions but its own")
+		return nil, rest.Fail(http.StatusNotImplemented, rest.CodeNotHere, "ask a server of a cluster", "this server knows no sessions but its own")
 	}
 	known, err := s.cfg.Fabric.List(ctx)
 	if err != nil {
-		return nil, fail(http.StatusServiceUnavailable, codeNoLeader, "try again, or leave everywhere out", "the leader could not be asked for the sessions: %v", err)
+		return nil, rest.Fail(http.StatusServiceUnavailable, rest.CodeNoLeader, "try again, or leave everywhere out", "the leader could not be asked for the sessions: %v", err)
 	}
 	forms := make([]sessionForm, 0, len(known))
 	for _, k := range known {
@@ -136,11 +137,11 @@ func (s *Server) getSession(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	p, err := query(r, "at")
+	p, err := rest.Query(r, "at")
 	if err != nil {
 		return err
 	}
-	if p.has("at") {
+	if p.Has("at") {
 		return s.cnAt(w, r, p, id)
 	}
 	a := s.cns.get(uuidOf(id))
@@ -148,11 +149,11 @@ func (s *Server) getSession(w http.ResponseWriter, r *http.Request) error {
 		a = nil // as if there were none
 	}
 	if a == nil {
-		return fail(http.StatusNotFound, log.CodeResourceNotFound, "ask the other servers: a CN is connected to one of them", "CN %s is not connected to this server", id)
+		return rest.Fail(http.StatusNotFound, log.CodeResourceNotFound, "ask the other servers: a CN is connected to one of them", "CN %s is not connected to this server", id)
 	}
 	head := s.store.Head().Seq
 	setSeq(w, head)
-	writeJSON(w, r, http.StatusOK, s.dated(s.named(a.form(head, s.store.Status().ID))))
+	rest.WriteJSON(w, r, http.StatusOK, s.dated(s.named(a.form(head, s.store.Status().ID))))
 	return nil
 }
 
@@ -171,7 +172,7 @@ func formOfCN(rec projections.Record) cnForm {
 }
 
 // cnsAt answers GET /cns?at=.
-func (s *Server) cnsAt(w http.ResponseWriter, r *http.Request, p parameters) error {
+func (s *Server) cnsAt(w http.ResponseWriter, r *http.Request, p rest.Parameters) error {
 	if err := s.fresh(r, p); err != nil {
 		return err
 	}
@@ -183,12 +184,12 @@ func (s *Server) cnsAt(w http.ResponseWriter, r *http.Request, p parameters) err
 	}); err != nil {
 		return err
 	}
-	writeJSON(w, r, http.StatusOK, forms)
+	rest.WriteJSON(w, r, http.StatusOK, forms)
 	return nil
 }
 
 // cnAt answers GET /cns/UUID?at=.
-func (s *Server) cnAt(w http.ResponseWriter, r *http.Request, p parameters, id string) error {
+func (s *Server) cnAt(w http.ResponseWriter, r *http.Request, p rest.Parameters, id string) error {
 	if err := s.fresh(r, p); err != nil {
 		return err
 	}
@@ -200,9 +201,9 @@ func (s *Server) cnAt(w http.ResponseWriter, r *http.Request, p parameters, id s
 		return err
 	}
 	if !known {
-		return fail(http.StatusNotFound, log.CodeResourceNotFound, "give a later place, or look at GET /log/history?kind=server&object="+id, "the log did not know CN %s at %s", id, p.text("at"))
+		return rest.Fail(http.StatusNotFound, log.CodeResourceNotFound, "give a later place, or look at GET /log/history?kind=server&object="+id, "the log did not know CN %s at %s", id, p.Text("at"))
 	}
-	writeJSON(w, r, http.StatusOK, formOfCN(rec))
+	rest.WriteJSON(w, r, http.StatusOK, formOfCN(rec))
 	return nil
 }
 

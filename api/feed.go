@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"rutter/api/auth/matrix"
+	"rutter/api/rest"
 	"rutter/log"
 	"rutter/log/feed"
 )
@@ -63,7 +64,7 @@ func (s *Server) stream() (done func(), err error) {
 	if s.streams.Add(1) > MaxStreams {
 		s.streams.Add(-1)
 		s.metrics.limited.WithLabelValues(limitStreams).Inc()
-		return nil, fail(http.StatusServiceUnavailable, codeOverloaded, "try another server", "this server serves %d streams already", MaxStreams)
+		return nil, rest.Fail(http.StatusServiceUnavailable, rest.CodeOverloaded, "try another server", "this server serves %d streams already", MaxStreams)
 	}
 	return func() { s.streams.Add(-1) }, nil
 }
@@ -72,10 +73,10 @@ func (s *Server) stream() (done func(), err error) {
 func (s *Server) feed(w http.ResponseWriter, r *http.Request) error {
 	if !strings.EqualFold(r.Header.Get("Upgrade"), FeedProtocol) || !strings.Contains(strings.ToLower(r.Header.Get("Connection")), "upgrade") {
 		w.Header().Set("Upgrade", FeedProtocol)
-		return fail(http.StatusUpgradeRequired, codeBadRequest, "send Connection: Upgrade and Upgrade: "+FeedProtocol+", or read GET /log", "the feed is a stream of frames, not an answer")
+		return rest.Fail(http.StatusUpgradeRequired, rest.CodeBadRequest, "send Connection: Upgrade and Upgrade: "+FeedProtocol+", or read GET /log", "the feed is a stream of frames, not an answer")
 	}
 	if err := s.store.Ready(); err != nil {
-		return fail(http.StatusServiceUnavailable, codeNotReady, "try another server", "this server cannot feed yet: %v", err)
+		return rest.Fail(http.StatusServiceUnavailable, rest.CodeNotReady, "try another server", "this server cannot feed yet: %v", err)
 	}
 	done, err := s.stream()
 	if err != nil {
@@ -84,10 +85,10 @@ func (s *Server) feed(w http.ResponseWriter, r *http.Request) error {
 	conn, rw, err := http.NewResponseController(w).Hijack()
 	if err != nil {
 		done()
-		return fail(http.StatusInternalServerError, codeInternal, "connect without a proxy that speaks HTTP/2", "the connection cannot be upgraded: %v", err)
+		return rest.Fail(http.StatusInternalServerError, rest.CodeInternal, "connect without a proxy that speaks HTTP/2", "the connection cannot be upgraded: %v", err)
 	}
-	if seen, ok := w.(*statusWriter); ok {
-		seen.status = http.StatusSwitchingProtocols
+	if seen, ok := w.(*rest.Recorder); ok {
+		seen.Status = http.StatusSwitchingProtocols
 	}
 	// The request ends here, and with it what net/http keeps for it: an idle
 	// subscriber costs one small goroutine, which reads, and its place.

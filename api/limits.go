@@ -66,29 +66,3 @@ const (
 	limitStreams     = "streams"
 	limitBudget      = "budget" // of work; rutter_budget_refused_total has each
 )
-
-// maxJSONDepth bounds what is nested in a body: objects of ours are three deep.
-const maxJSONDepth = 32
-
-// tooDeep reports whether JSON is nested deeper than maxJSONDepth, without parsing it.
-func tooDeep(body []byte) bool {
-	depth, text, escaped := 0, false, false
-	for _, c := range body {
-		switch {
-		case escaped:
-			escaped = false
-		case text && c == '\\':
-			escaped = true
-		case c == '"':
-			text = !text
-		case text:
-		case c == '{' || c == '[':
-			if depth++; depth > maxJSONDepth {
-				return true
-			}
-		case c == '}' || c == ']':
-			depth--
-		}
-	}
-	return false
-}

@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"strings"
 
+	"rutter/api/rest"
 	"rutter/log"
 	"rutter/projections"
 )
@@ -24,26 +25,26 @@ func wantsEvents(r *http.Request) bool {
 // begin finds where to begin, if the request says so in another way than by
 // after or cursor: by the id of the last event that the client saw, by time, or
 // by how many entries it wants. ok is false if it does not.
-func (s *Server) begin(r *http.Request, p parameters, q *logQuery) (ok bool, err error) {
+func (s *Server) begin(r *http.Request, p rest.Parameters, q *logQuery) (ok bool, err error) {
 	ways := 0
 	for _, name := range []string{"after", "cursor", "since", "last"} {
-		if p.has(name) {
+		if p.Has(name) {
 			ways++
 		}
 	}
 	if ways > 1 {
-		return false, badParameter("after", log.ElementInvalid, "send one of them", "where to begin is said %d times", ways)
+		return false, rest.BadParameter("after", log.ElementInvalid, "send one of them", "where to begin is said %d times", ways)
 	}
 	switch id := r.Header.Get("Last-Event-ID"); {
 	case id != "":
 		q.cursor, err = s.lastEvent(r, id)
 		q.after = q.cursor.Seq
 		return true, err
-	case p.has("since"):
+	case p.Has("since"):
 		q.after, err = s.beforeTime(q.filter.Since)
 		return true, err
-	case p.has("last"):
-		n, err := p.number("last", 0, 1, maxLines)
+	case p.Has("last"):
+		n, err := p.Number("last", 0, 1, maxLines)
 		if err != nil {
 			return false, err
 		}

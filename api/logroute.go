@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"rutter/api/auth/matrix"
+	"rutter/api/rest"
 	"rutter/log"
 	logquery "rutter/log/query"
 )
@@ -101,21 +102,21 @@ func (s *Server) log(w http.ResponseWriter, r *http.Request) error {
 
 // logQuery reads the query of GET /log.
 func (s *Server) logQuery(r *http.Request) (*logQuery, error) {
-	p, err := query(r, append(logquery.Names(), "after", "cursor", "follow", "limit", "last")...)
+	p, err := rest.Query(r, append(logquery.Names(), "after", "cursor", "follow", "limit", "last")...)
 	if err != nil {
 		return nil, err
 	}
 	q := &logQuery{events: wantsEvents(r)}
-	if q.follow, err = p.flag("follow"); err != nil {
+	if q.follow, err = p.Flag("follow"); err != nil {
 		return nil, err
 	}
-	if q.limit, err = p.number("limit", maxLines, 1, maxLines); err != nil {
+	if q.limit, err = p.Number("limit", maxLines, 1, maxLines); err != nil {
 		return nil, err
 	}
-	if q.follow && !p.has("limit") {
+	if q.follow && !p.Has("limit") {
 		q.limit = 1<<64 - 1
 	}
-	if q.filter, err = logquery.Parse(p.values); err != nil {
+	if q.filter, err = logquery.Parse(p.Values()); err != nil {
 		return nil, badFilter(err)
 	}
 	if err := s.fresh(r, p); err != nil {
@@ -130,22 +131,22 @@ func (s *Server) logQuery(r *http.Request) (*logQuery, error) {
 }
 
 // from reads where to begin.
-func (s *Server) from(r *http.Request, p parameters, q *logQuery) (err error) {
-	if p.has("cursor") && p.has("after") {
-		return badParameter("cursor", log.ElementInvalid, "send one of them", "cursor and after say the same twice")
+func (s *Server) from(r *http.Request, p rest.Parameters, q *logQuery) (err error) {
+	if p.Has("cursor") && p.Has("after") {
+		return rest.BadParameter("cursor", log.ElementInvalid, "send one of them", "cursor and after say the same twice")
 	}
-	text, name := p.text("after"), "after"
-	if p.has("cursor") {
-		text, name = p.text("cursor"), "cursor"
+	text, name := p.Text("after"), "after"
+	if p.Has("cursor") {
+		text, name = p.Text("cursor"), "cursor"
 	}
-	if p.has("cursor") || isCursor(text) {
+	if p.Has("cursor") || isCursor(text) {
 		if q.cursor, err = log.ParseCursor(text); err != nil {
-			return badParameter(name, log.ElementInvalid, "send what a server gave as "+headerCursor+" or as the id of an event, or use after=SEQ", "%v", err)
+			return rest.BadParameter(name, log.ElementInvalid, "send what a server gave as "+headerCursor+" or as the id of an event, or use after=SEQ", "%v", err)
 		}
 		q.after = q.cursor.Seq
 		return s.located(r.Context(), q.cursor)
 	}
-	after, err := p.number("after", 0, 0, 1<<64-1)
+	after, err := p.Number("after", 0, 0, 1<<64-1)
 	if err != nil {
 		return err
 	}
@@ -154,7 +155,7 @@ func (s *Server) from(r *http.Request, p parameters, q *logQuery) (err error) {
 		return fmt.Errorf("after seq %d, and the head is %d: %w", q.after, head, log.ErrAhead)
 	}
 	floor := s.store.Floor()
-	if !p.has("after") {
+	if !p.Has("after") {
 		q.after = floor // all that is kept
 	}
 	if q.after < floor {
@@ -169,7 +170,7 @@ func badFilter(err error) error {
 	if !errors.As(err, &refused) {
 		return err
 	}
-	return badParameter(refused.Name, log.ElementInvalid, refused.Remedy, "%s", refused.Reason)
+	return rest.BadParameter(refused.Name, log.ElementInvalid, refused.Remedy, "%s", refused.Reason)
 }
 
 // errGone: the client went, or took nothing for answerTime.
@@ -236,7 +237,7 @@ func (s *Server) usedUp(ctx context.Context, out *lines, f found) (over bool, er
 	if err := out.flush(); err != nil {
 		return false, err
 	}
-	for exceeded := exceededOf(out.q.accounts.admit()); exceeded != nil; exceeded = exceededOf(out.q.accounts.admit()) {
+	for exceeded := rest.ExceededOf(out.q.accounts.admit()); exceeded != nil; exceeded = rest.ExceededOf(out.q.accounts.admit()) {
 		s.pause(ctx, min(exceeded.Wait, lineQuiet))
 		select {
 		case <-ctx.Done():
@@ -328,7 +329,7 @@ func (l *lines) next(place log.Cursor) error {
 
 // last ends the answer with a line that says why it is not complete.
 func (l *lines) last(err error) {
-	line, jsonErr := jsonLine(map[string]*answerError{"error": errorOf(err)})
+	line, jsonErr := jsonLine(map[string]*rest.Error{"error": errorOf(err)})
 	if jsonErr == nil {
 		if l.q.events {
 			line = append(append([]byte("event: error\ndata: "), line...), '\n')

@@ -3,12 +3,13 @@ package api
 import (
 	"net/http"
 	"slices"
-	"strconv"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
+
+	"rutter/api/rest"
 )
 
 // metrics are what /metrics shows of this package, and of whom Config named.
@@ -35,9 +36,7 @@ type metrics struct {
 
 func newMetrics(s *Server) (*metrics, error) {
 	m := &metrics{
-		requests: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "rutter_http_requests_total", Help: "Requests answered, by route, method and status.",
-		}, []string{"route", "method", "status"}),
+		requests: rest.Requests("rutter_http_requests_total", "Requests answered, by route, method and status.", "status"),
 		seconds: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Name: "rutter_http_request_seconds", Help: "Time to answer, streams left out.",
 			Buckets: []float64{.0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 5, 10},
@@ -119,16 +118,8 @@ func gauge(name, help string, value func() float64) prometheus.Collector {
 	return prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: name, Help: help}, value)
 }
 
-// knownMethods bound the values of a label, which strangers choose.
-var knownMethods = map[string]bool{
-	http.MethodGet: true, http.MethodHead: true, http.MethodPost: true, http.MethodPut: true, http.MethodDelete: true,
-}
-
 func (m *metrics) observe(route, method string, status int, took time.Duration) {
-	if !knownMethods[method] {
-		method = "other"
-	}
-	m.requests.WithLabelValues(route, method, strconv.Itoa(status)).Inc()
+	rest.Count(m.requests, route, rest.KnownMethod(method), status)
 	if route != "/feed" && route != "/log" {
 		m.seconds.WithLabelValues(route).Observe(took.Seconds())
 	}

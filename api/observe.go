@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"rutter/api/auth/matrix"
+	"rutter/api/rest"
 	"rutter/log"
 	"rutter/log/feed"
 	"rutter/projections"
@@ -44,7 +45,7 @@ func (s *Server) observe(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	p, err := query(r, "after")
+	p, err := rest.Query(r, "after")
 	if err != nil {
 		return err
 	}
@@ -52,7 +53,7 @@ func (s *Server) observe(w http.ResponseWriter, r *http.Request) error {
 	if err := s.from(r, p, q); err != nil {
 		return err
 	}
-	if !p.has("after") {
+	if !p.Has("after") {
 		q.after = s.store.Head().Seq
 	}
 	hello, err := s.helloOf(uuidOf(id), q.after)

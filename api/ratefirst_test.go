@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"rutter/api/auth/matrix"
+	"rutter/api/rest"
 )
 
 // rateBed is a server whose compute nodes have one request a second, and ten at once.
@@ -32,7 +33,7 @@ func TestRateIsTakenBeforeAuthorisation(t *testing.T) {
 		for _, path := range []string{"/cluster", "/nics", "/nothing"} {
 			begun := time.Now()
 			w := b.call("GET", path, "", asHeader, cn)
-			if w.Code != http.StatusTooManyRequests || !strings.Contains(w.Body.String(), codeLimited) {
+			if w.Code != http.StatusTooManyRequests || !strings.Contains(w.Body.String(), rest.CodeLimited) {
 				t.Errorf("GET %s without a token: %s, want 429", path, pretty(w))
 			}
 			if took := time.Since(begun); took != limitedPause {

@@ -15,6 +15,7 @@ import (
 
 	"rutter/api/auth/matrix"
 	"rutter/api/liveness"
+	"rutter/api/rest"
 	"rutter/api/vmm"
 	"rutter/log"
 	"rutter/log/budget"
@@ -100,7 +101,7 @@ func (c Config) withDefaults() (Config, error) {
 		c.Logger = slog.New(slog.DiscardHandler)
 	}
 	if c.NewID == nil {
-		c.NewID = newChangeID
+		c.NewID = rest.NewChangeID
 	}
 	if c.Warnings == nil {
 		c.Warnings = func() []string { return nil }
@@ -137,8 +138,8 @@ type Server struct {
 	ctx      context.Context
 	cut      func()
 	handlers sync.WaitGroup // handlers that run, hijacked ones too
-	answered atomic.Uint64  // the highest seq of a change that was acknowledged here
-	streams  atomic.Int64   // feeds and followed logs, at most MaxStreams
+	answered rest.Acknowledged
+	streams  atomic.Int64 // feeds and followed logs, at most MaxStreams
 	// snapshots are the streams that are being sent whole scopes, at most MaxSnapshots.
 	snapshots atomic.Int64
 }

@@ -6,6 +6,7 @@ import (
 	"io"
 	"net/http"
 
+	"rutter/api/rest"
 	"rutter/api/vmm"
 	"rutter/log"
 	"rutter/log/feed"
@@ -73,7 +74,7 @@ const codeUnreachable = "ComputeNodeUnreachable" // 504
 // vmms returns the service, and the VMM of the path.
 func (s *Server) vmms(r *http.Request) (*vmm.Service, log.UUID, error) {
 	if s.cfg.VMMs == nil {
-		return nil, log.UUID{}, fail(http.StatusNotImplemented, codeNotHere, "ask a server of a cluster", "this server asks no compute nodes")
+		return nil, log.UUID{}, rest.Fail(http.StatusNotImplemented, rest.CodeNotHere, "ask a server of a cluster", "this server asks no compute nodes")
 	}
 	text, err := kindOf(log.KindVMM).id(r)
 	if err != nil {
@@ -84,24 +85,24 @@ func (s *Server) vmms(r *http.Request) (*vmm.Service, log.UUID, error) {
 
 // ring answers POST /vmms/UUID/doorbell, and PUT /vmms/UUID of older agents: at
 // once, and without a look at the body, which may be of any version.
-func (s *Server) ring(status int) endpoint {
+func (s *Server) ring(status int) rest.Endpoint {
 	return func(w http.ResponseWriter, r *http.Request) error {
 		service, id, err := s.vmms(r)
 		if err != nil {
 			return err
 		}
-		p, err := query(r, "cn")
+		p, err := rest.Query(r, "cn")
 		if err != nil {
 			return err
 		}
 		var cn log.UUID
-		if p.has("cn") {
-			if cn, err = log.ParseUUID(p.text("cn")); err != nil {
-				return badParameter("cn", log.ElementInvalid, "send the UUID of the compute node that rings, or leave it out", "%v", err)
+		if p.Has("cn") {
+			if cn, err = log.ParseUUID(p.Text("cn")); err != nil {
+				return rest.BadParameter("cn", log.ElementInvalid, "send the UUID of the compute node that rings, or leave it out", "%v", err)
 			}
 		}
 		if !s.ringsOwn(r, id, cn) {
-			return notFound("vmm")
+			return rest.NotFound("vmm")
 		}
 		_, _ = io.Copy(io.Discard, r.Body) // so that the connection can be used again
 		if err := service.Ring(id, cn); err != nil {
@@ -118,12 +119,12 @@ func (s *Server) setState(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	body, err := readBody(r)
+	body, err := rest.ReadBody(r)
 	if err != nil {
 		return err
 	}
 	if !json.Valid(body) || len(body) > feed.MaxCall {
-		return badParameter("body", log.ElementInvalid, `send {"state":{"type":"running"}}; stopped, reboot and migration_target are the others`, "the body is not one JSON text of at most %d bytes", feed.MaxCall)
+		return rest.BadParameter("body", log.ElementInvalid, `send {"state":{"type":"running"}}; stopped, reboot and migration_target are the others`, "the body is not one JSON text of at most %d bytes", feed.MaxCall)
 	}
 	outcome, err := service.SetState(r.Context(), id, body, s.actor(r))
 	return s.answerOutcome(w, r, outcome, err)
@@ -141,7 +142,7 @@ func (s *Server) register(w http.ResponseWriter, r *http.Request) error {
 	}
 	in := object.(*log.VMM)
 	if in.InstanceID.IsZero() || in.SledID.IsZero() {
-		return badParameter("sled_id", log.ElementMissing, `send {"instance_id":"UUID of the VM","sled_id":"UUID of the compute node"}`, "instance_id or sled_id is missing")
+		return rest.BadParameter("sled_id", log.ElementMissing, `send {"instance_id":"UUID of the VM","sled_id":"UUID of the compute node"}`, "instance_id or sled_id is missing")
 	}
 	outcome, err := service.Register(r.Context(), id, in.InstanceID, in.SledID, s.actor(r))
 	return s.answerOutcome(w, r, outcome, err)
@@ -161,9 +162,9 @@ func (s *Server) answerOutcome(w http.ResponseWriter, r *http.Request, outcome v
 	if err != nil {
 		return vmmError(err)
 	}
-	s.acknowledged(outcome.Seq)
+	s.answered.Note(outcome.Seq)
 	setSeq(w, outcome.Seq)
-	writeJSON(w, r, http.StatusOK, outcome)
+	rest.WriteJSON(w, r, http.StatusOK, outcome)
 	return nil
 }
 
@@ -173,15 +174,15 @@ func vmmError(err error) error {
 	var answer *vmm.AnswerError
 	switch {
 	case errors.As(err, &answer) && answer.Status >= 400 && answer.Status < 500:
-		return fail(answer.Status, answer.Code, "", "%s", answer.Message)
+		return rest.Fail(answer.Status, answer.Code, "", "%s", answer.Message)
 	case errors.As(err, &answer):
-		return fail(http.StatusBadGateway, codeUnreachable, "try again; see the agent's log", "%v", err)
+		return rest.Fail(http.StatusBadGateway, codeUnreachable, "try again; see the agent's log", "%v", err)
 	case errors.Is(err, vmm.ErrUnknown):
-		return notFound("vmm")
+		return rest.NotFound("vmm")
 	case errors.Is(err, vmm.ErrBusy):
-		return fail(http.StatusServiceUnavailable, codeOverloaded, "ring again later", "%v", err)
+		return rest.Fail(http.StatusServiceUnavailable, rest.CodeOverloaded, "ring again later", "%v", err)
 	case errors.Is(err, vmm.ErrUnreachable):
-		return fail(http.StatusGatewayTimeout, codeUnreachable, "read the VMM before trying again: it may have been done", "%v", err)
+		return rest.Fail(http.StatusGatewayTimeout, codeUnreachable, "read the VMM before trying again: it may have been done", "%v", err)
 	}
 	return err
 }
@@ -194,7 +195,7 @@ func (s *Server) actor(r *http.Request) string {
 
 // history answers GET /KIND/UUID/history: GET /log of one object, with all that
 // it takes but kind and object.
-func (s *Server) history(k *kindRoute) endpoint {
+func (s *Server) history(k *kindRoute) rest.Endpoint {
 	return func(w http.ResponseWriter, r *http.Request) error {
 		id, err := k.id(r)
 		if err != nil {
@@ -202,7 +203,7 @@ func (s *Server) history(k *kindRoute) endpoint {
 		}
 		q := r.URL.Query()
 		if q.Has("kind") || q.Has("object") {
-			return badParameter("object", log.ElementInvalid, "use GET /log", "the path names the object")
+			return rest.BadParameter("object", log.ElementInvalid, "use GET /log", "the path names the object")
 		}
 		q.Set("kind", k.kind.String())
 		q.Set("object", id)

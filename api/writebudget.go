@@ -4,6 +4,7 @@ import (
 	"context"
 
 	"rutter/api/auth/audit"
+	"rutter/api/rest"
 	"rutter/log"
 	"rutter/log/intake"
 )
@@ -12,7 +13,7 @@ import (
 // says, and has the reader of the stream rest: what the client sends meanwhile
 // stays in its own socket.
 func (u *writeStream) noteBudget(err error) {
-	exceeded := exceededOf(err)
+	exceeded := rest.ExceededOf(err)
 	if exceeded == nil || u.over.Swap(true) {
 		return
 	}
@@ -31,7 +32,7 @@ func (u *writeStream) restOver(ctx context.Context) error {
 // failedOf is what the client is told of a change that was not decided.
 func failedOf(id log.UUID, err error) intake.Failed {
 	f := intake.Failed{ChangeID: id, Code: codeOf(err), Text: err.Error()}
-	if exceeded := exceededOf(err); exceeded != nil {
+	if exceeded := rest.ExceededOf(err); exceeded != nil {
 		f.After, f.Text = exceeded.Wait, exceeded.Error()
 	}
 	return f

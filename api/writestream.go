@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"rutter/api/auth/matrix"
+	"rutter/api/rest"
 	"rutter/log"
 	"rutter/log/intake"
 )
@@ -42,10 +43,10 @@ type queuer interface {
 func (s *Server) writes(w http.ResponseWriter, r *http.Request) error {
 	if !strings.EqualFold(r.Header.Get("Upgrade"), intake.Protocol) || !strings.Contains(strings.ToLower(r.Header.Get("Connection")), "upgrade") {
 		w.Header().Set("Upgrade", intake.Protocol)
-		return fail(http.StatusUpgradeRequired, codeBadRequest, "send Connection: Upgrade and Upgrade: "+intake.Protocol+", or use POST /changes", "writing here is a stream of frames")
+		return rest.Fail(http.StatusUpgradeRequired, rest.CodeBadRequest, "send Connection: Upgrade and Upgrade: "+intake.Protocol+", or use POST /changes", "writing here is a stream of frames")
 	}
 	if err := s.store.Ready(); err != nil {
-		return fail(http.StatusServiceUnavailable, codeNotReady, "try another server", "this server takes no changes yet: %v", err)
+		return rest.Fail(http.StatusServiceUnavailable, rest.CodeNotReady, "try another server", "this server takes no changes yet: %v", err)
 	}
 	done, err := s.stream()
 	if err != nil {
@@ -54,11 +55,11 @@ func (s *Server) writes(w http.ResponseWriter, r *http.Request) error {
 	defer done()
 	conn, rw, err := http.NewResponseController(w).Hijack()
 	if err != nil {
-		return fail(http.StatusInternalServerError, codeInternal, "connect without a proxy that speaks HTTP/2", "the connection cannot be upgraded: %v", err)
+		return rest.Fail(http.StatusInternalServerError, rest.CodeInternal, "connect without a proxy that speaks HTTP/2", "the connection cannot be upgraded: %v", err)
 	}
 	defer conn.Close()
-	if seen, ok := w.(*statusWriter); ok {
-		seen.status = http.StatusSwitchingProtocols
+	if seen, ok := w.(*rest.Recorder); ok {
+		seen.Status = http.StatusSwitchingProtocols
 	}
 	u := newWriteStream(s, conn, s.actor(r), grantOf(r).who)
 	if err := u.serve(r.Context(), rw.Reader); err != nil {
@@ -455,7 +456,7 @@ func (w *answerWriter) flush() error {
 	if len(w.buf) == 0 {
 		return nil
 	}
-	w.u.s.acknowledged(w.last)
+	w.u.s.answered.Note(w.last)
 	if err := w.u.conn.SetWriteDeadline(time.Now().Add(writeTake)); err != nil {
 		return err
 	}
