@@ -60,7 +60,7 @@ func (s *Server) backup(w http.ResponseWriter, r *http.Request) error {
 	if r.Method == http.MethodHead {
 		return nil
 	}
-	s.logger.Info("sending a snapshot", "actor", s.actor(r), "seq", b.Seq, "bytes", b.Size)
+	s.logger.Info("sending a snapshot", "actor", s.guard.Actor(r), "seq", b.Seq, "bytes", b.Size)
 	n, err := copySlowly(w, b)
 	if err != nil || n != b.Size {
 		// The length was announced: the client sees that it is cut off.

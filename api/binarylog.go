@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"rutter/api/auth/guard"
 	"rutter/api/rest"
 	"rutter/log"
 	"rutter/log/feed"
@@ -83,7 +84,7 @@ func (s *Server) writeFrames(ctx context.Context, out *frames, entries []log.Ent
 				return errGone
 			}
 			if out.left <= 0 {
-				return out.accounts.admit() // no bookmark: the reader asks again, and is told when
+				return out.accounts.Admit() // no bookmark: the reader asks again, and is told when
 			}
 			if entries, err = s.entriesAt(&out.place); err != nil {
 				return errors.Join(err, out.flush())
@@ -124,7 +125,7 @@ type frames struct {
 	place   position // of the last entry written
 	buf     []byte
 
-	accounts accounts
+	accounts guard.Accounts
 	left     int64 // bytes that may still be sent, when the last were
 }
 
@@ -170,7 +171,7 @@ func (f *frames) flush() error {
 	}
 	_ = f.control.SetWriteDeadline(time.Now().Add(answerTime))
 	_, err := f.w.Write(f.buf)
-	f.left = f.accounts.sent(len(f.buf))
+	f.left = f.accounts.Sent(len(f.buf))
 	f.buf = f.buf[:0]
 	if err != nil {
 		return errGone

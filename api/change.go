@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"slices"
 
+	"rutter/api/auth/guard"
 	"rutter/api/rest"
 	"rutter/log"
 )
@@ -86,7 +87,7 @@ func (s *Server) write(w http.ResponseWriter, r *http.Request, c *log.Change) (l
 		return log.Result{}, err
 	}
 	w.Header().Set(rest.HeaderChangeID, c.ID.String())
-	c.Actor, c.By = s.actor(r), grantOf(r).who.Author()
+	c.Actor, c.By = s.guard.Actor(r), guard.GrantOf(r).Who.Author()
 	ctx, cancel := context.WithTimeout(r.Context(), waitTime)
 	defer cancel()
 	result, err := s.store.Propose(ctx, c)

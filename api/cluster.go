@@ -123,6 +123,6 @@ func (s *Server) changeCluster(r *http.Request, do func(context.Context) error) 
 	if err != nil {
 		return rest.Fail(http.StatusConflict, rest.CodeBadRequest, "look at GET /cluster, then try again", "the cluster did not take it: %v", err)
 	}
-	s.logger.Warn("cluster changed", "method", r.Method, "path", r.URL.Path, "actor", s.actor(r))
+	s.logger.Warn("cluster changed", "method", r.Method, "path", r.URL.Path, "actor", s.guard.Actor(r))
 	return nil
 }

@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"time"
 
+	"rutter/api/auth/guard"
 	"rutter/api/auth/matrix"
 	"rutter/api/rest"
 	"rutter/log"
@@ -145,7 +146,7 @@ func (s *Server) getSession(w http.ResponseWriter, r *http.Request) error {
 		return s.cnAt(w, r, p, id)
 	}
 	a := s.cns.get(uuidOf(id))
-	if g := grantOf(r); g.answer == matrix.Own && uuidOf(id) != g.who.UUID {
+	if g := guard.GrantOf(r); g.Answer == matrix.Own && uuidOf(id) != g.Who.UUID {
 		a = nil // as if there were none
 	}
 	if a == nil {

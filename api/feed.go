@@ -11,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	"rutter/api/auth/guard"
 	"rutter/api/auth/matrix"
 	"rutter/api/rest"
 	"rutter/log"
@@ -63,7 +64,7 @@ func paceOf(streams int64) time.Duration {
 func (s *Server) stream() (done func(), err error) {
 	if s.streams.Add(1) > MaxStreams {
 		s.streams.Add(-1)
-		s.metrics.limited.WithLabelValues(limitStreams).Inc()
+		s.guard.CountLimit(guard.LimitStreams)
 		return nil, rest.Fail(http.StatusServiceUnavailable, rest.CodeOverloaded, "try another server", "this server serves %d streams already", MaxStreams)
 	}
 	return func() { s.streams.Add(-1) }, nil
@@ -96,7 +97,7 @@ func (s *Server) feed(w http.ResponseWriter, r *http.Request) error {
 	if early, _ := rw.Reader.Peek(rw.Reader.Buffered()); len(early) > 0 {
 		first = io.MultiReader(bytes.NewReader(bytes.Clone(early)), conn)
 	}
-	who := grantOf(r).who
+	who := guard.GrantOf(r).Who
 	s.handlers.Go(func() {
 		u, reader, err := s.admit(conn, first, who)
 		if err != nil {

@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"slices"
 
+	"rutter/api/auth/guard"
 	"rutter/api/auth/matrix"
 	"rutter/log"
 	"rutter/log/feed"
@@ -101,7 +102,7 @@ func (s *Server) admitted(who matrix.Identity, remote string, hello *feed.Hello)
 	if refusal == nil {
 		refusal = &matrix.Refusal{Who: who, What: "follow the feed of CN " + hello.CN.String(), Missing: "it takes the certificate of that CN"}
 	}
-	return s.refused(remote, refusal)
+	return s.guard.Refuse(remote, refusal)
 }
 
 // ringsFor leaves out of a CN's rings those of VMMs that the log has on another one.
@@ -119,24 +120,24 @@ func (u *subscriber) ringsFor(m *feed.Ring) *feed.Ring {
 		}
 	})
 	if n := len(m.VMMs) - len(kept.VMMs); n > 0 {
-		_ = u.s.refused(u.session.remote, &matrix.Refusal{Who: u.who, What: fmt.Sprintf("ring for %d VMMs", n), Missing: "they are on other CNs"})
+		_ = u.s.guard.Refuse(u.session.remote, &matrix.Refusal{Who: u.who, What: fmt.Sprintf("ring for %d VMMs", n), Missing: "they are on other CNs"})
 	}
 	return kept
 }
 
 // ringsOwn decides whether who asks may ring for a VMM: a CN for those on it.
 func (s *Server) ringsOwn(r *http.Request, vmm, said log.UUID) bool {
-	g := grantOf(r)
-	if g.answer != matrix.Own {
+	g := guard.GrantOf(r)
+	if g.Answer != matrix.Own {
 		return true
 	}
-	if !said.IsZero() && said != g.who.UUID {
+	if !said.IsZero() && said != g.Who.UUID {
 		return false
 	}
 	own := false
 	s.store.View(func(state *projections.State, _ log.Cursor) {
 		rec, known := state.Get(log.KindVMM, vmm.String())
-		own = known && g.sees(state, rec.Object) && rec.Object.(*log.VMM).SledID == g.who.UUID
+		own = known && g.Sees(state, rec.Object) && rec.Object.(*log.VMM).SledID == g.Who.UUID
 	})
 	return own
 }

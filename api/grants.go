@@ -82,6 +82,6 @@ func (s *Server) writeGrant(w http.ResponseWriter, r *http.Request, op log.Op) e
 	if _, err := s.propose(w, r, &log.Change{ID: id, Ops: []log.Op{op}}); err != nil {
 		return err
 	}
-	s.logger.Warn("a grant was changed", "subject", r.PathValue("subject"), "action", op.Action, "by", s.actor(r))
+	s.logger.Warn("a grant was changed", "subject", r.PathValue("subject"), "action", op.Action, "by", s.guard.Actor(r))
 	return nil
 }

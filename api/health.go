@@ -7,6 +7,7 @@ import (
 	"strconv"
 	"time"
 
+	"rutter/api/auth/guard"
 	"rutter/api/auth/matrix"
 	"rutter/api/rest"
 	"rutter/log"
@@ -71,7 +72,7 @@ func (s *Server) ready(w http.ResponseWriter, r *http.Request) error {
 	if why != nil {
 		status, text = http.StatusServiceUnavailable, "not ready: "+why.Error()+"\n"
 	}
-	if verbose && matrix.Find("GET /status").For(grantOf(r).who) == matrix.Allow {
+	if verbose && matrix.Find("GET /status").For(guard.GrantOf(r).Who) == matrix.Allow {
 		var b bytes.Buffer
 		head, st := s.store.Head(), s.store.Status()
 		b.WriteString(text)

@@ -11,6 +11,7 @@ import (
 	"unicode"
 
 	"rutter/api/auth/audit"
+	"rutter/api/auth/guard"
 	"rutter/api/rest"
 	"rutter/api/vmm"
 	"rutter/log"
@@ -227,8 +228,8 @@ func (s *Server) acceptHold(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		why = "not accepted: " + err.Error()
 	}
-	who := grantOf(r).who
-	s.note(audit.Record{Event: audit.Accepted, Actor: who.Actor(), Serial: who.Serial, Remote: r.RemoteAddr, Asked: "hold " + in.Hold[:min(len(in.Hold), log.MaxActorBytes)] + " of CN " + id, Why: why})
+	who := guard.GrantOf(r).Who
+	s.guard.Note(audit.Record{Event: audit.Accepted, Actor: who.Actor(), Serial: who.Serial, Remote: r.RemoteAddr, Asked: "hold " + in.Hold[:min(len(in.Hold), log.MaxActorBytes)] + " of CN " + id, Why: why})
 	if errors.Is(err, vmm.ErrUnreachable) {
 		return rest.Fail(http.StatusGatewayTimeout, codeUnreachable, "look at rutter cn sessions before trying again: it may have been done", "%v", err)
 	}

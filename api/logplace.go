@@ -101,7 +101,7 @@ func (s *Server) back(ctx context.Context, q *logQuery, n uint64) (log.Seq, erro
 	floor, end := s.store.Floor(), s.store.Head().Seq
 	least := floor
 	// What is looked at again in the next window is as much as its last one.
-	if most := log.Seq(max(1, min(maxBack, q.accounts.look(0)/2))); end-floor > most {
+	if most := log.Seq(max(1, min(maxBack, q.accounts.Look(0)/2))); end-floor > most {
 		least = end - most
 	}
 	q.counting = true

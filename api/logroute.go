@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"time"
 
+	"rutter/api/auth/guard"
 	"rutter/api/auth/matrix"
 	"rutter/api/rest"
 	"rutter/log"
@@ -34,19 +35,19 @@ type logQuery struct {
 	// uuids, if not nil, are such that each entry that is selected has one of them
 	// in a field of its object, before or after it.
 	uuids    []log.UUID
-	accounts accounts // of who asks
-	counting bool     // lines are not wanted
+	accounts guard.Accounts // of who asks
+	counting bool           // lines are not wanted
 }
 
 // bind limits the query to what who asks may see, and says whose work it is.
-func (q *logQuery) bind(s *Server, g grant) {
-	q.accounts = s.budgets.of(g.who)
+func (q *logQuery) bind(s *Server, g guard.Grant) {
+	q.accounts = s.guard.Accounts(g.Who)
 	q.matcher = q.filter.Matcher()
 	switch {
-	case g.answer == matrix.Own:
-		q.sees = func(e *log.Event) bool { return matrix.SeesEvent(g.who, g.answer, e) }
-		q.matcher.Within(g.who.Owners)
-		q.uuids = g.who.Owners
+	case g.Answer == matrix.Own:
+		q.sees = func(e *log.Event) bool { return matrix.SeesEvent(g.Who, g.Answer, e) }
+		q.matcher.Within(g.Who.Owners)
+		q.uuids = g.Who.Owners
 	case len(q.filter.Owners) > 0:
 		q.uuids = q.filter.Owners
 	case len(q.filter.Networks) > 0:
@@ -62,7 +63,7 @@ func (s *Server) log(w http.ResponseWriter, r *http.Request) error {
 	}
 	if wantsBinary(r) {
 		if q.sees != nil {
-			return s.refused(r.RemoteAddr, &matrix.Refusal{Who: grantOf(r).who, What: "read the log in its binary form", Missing: "its chain needs every entry: read it as lines"})
+			return s.guard.Refuse(r.RemoteAddr, &matrix.Refusal{Who: guard.GrantOf(r).Who, What: "read the log in its binary form", Missing: "its chain needs every entry: read it as lines"})
 		}
 		if !r.URL.Query().Has("limit") {
 			q.limit = 1<<64 - 1 // it has nobody's patience in mind
@@ -123,7 +124,7 @@ func (s *Server) logQuery(r *http.Request) (*logQuery, error) {
 		return nil, err
 	}
 	q.filter.TimeSet = s.timeSet()
-	q.bind(s, grantOf(r))
+	q.bind(s, guard.GrantOf(r))
 	if begun, err := s.begin(r, p, q); begun || err != nil {
 		return q, err
 	}
@@ -237,8 +238,8 @@ func (s *Server) usedUp(ctx context.Context, out *lines, f found) (over bool, er
 	if err := out.flush(); err != nil {
 		return false, err
 	}
-	for exceeded := rest.ExceededOf(out.q.accounts.admit()); exceeded != nil; exceeded = rest.ExceededOf(out.q.accounts.admit()) {
-		s.pause(ctx, min(exceeded.Wait, lineQuiet))
+	for exceeded := rest.ExceededOf(out.q.accounts.Admit()); exceeded != nil; exceeded = rest.ExceededOf(out.q.accounts.Admit()) {
+		s.guard.Pause(ctx, min(exceeded.Wait, lineQuiet))
 		select {
 		case <-ctx.Done():
 			return false, errGone
@@ -301,7 +302,7 @@ func (l *lines) flush() error {
 	}
 	_ = l.control.SetWriteDeadline(time.Now().Add(answerTime))
 	_, err := l.w.Write(l.buf)
-	l.left = l.q.accounts.sent(len(l.buf))
+	l.left = l.q.accounts.Sent(len(l.buf))
 	l.buf = l.buf[:0]
 	if err == nil {
 		err = l.control.Flush()

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"time"
 
+	"rutter/api/auth/guard"
 	"rutter/log"
 	logquery "rutter/log/query"
 )
@@ -44,15 +45,15 @@ func (s *Server) scan(ctx context.Context, q *logQuery, place log.Seq) (f found,
 		items, err := s.tail.after(place)
 		return f, f.lookAll(q, items, err)
 	}
-	err = s.scanning(ctx, func() (err error) {
+	err = s.guard.Scan(ctx, func() (err error) {
 		f, err = s.scanStep(q, place)
 		return err
 	})
-	f.left = q.accounts.look(f.entries)
+	f.left = q.accounts.Look(f.entries)
 	return f, err
 }
 
-// scanStep is scan for who has the turn.
+// guard.ScanStep is scan for who has the turn.
 func (s *Server) scanStep(q *logQuery, place log.Seq) (found, error) {
 	f := found{place: place, begun: time.Now()}
 	if index, is := s.store.(mentions); is && q.uuids != nil {
@@ -102,7 +103,7 @@ func (f *found) lookMentioned(q *logQuery, entries []log.Entry, place log.Seq, c
 
 // over reports whether the step has taken its time.
 func (f *found) over() bool {
-	return (f.entries%clockEvery == 0 || len(f.items) > 0) && time.Since(f.begun) > scanStep
+	return (f.entries%clockEvery == 0 || len(f.items) > 0) && time.Since(f.begun) > guard.ScanStep
 }
 
 // look is judge for the entry that follows place.
@@ -151,4 +152,10 @@ func (f *found) judge(q *logQuery, e log.Entry, it *item) error {
 	}
 	f.items = append(f.items, it)
 	return nil
+}
+
+// mentions is a Store with an index of which entries have a UUID in a field,
+// before or after them: see raftstore.Store.Mentions.
+type mentions interface {
+	Mentions(uuids []log.UUID, after log.Seq, limit int) (entries []log.Entry, place log.Seq, chain log.ChainPrefix, ok bool, err error)
 }

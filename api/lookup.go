@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"net/netip"
 
+	"rutter/api/auth/guard"
 	"rutter/api/auth/matrix"
 	"rutter/api/rest"
 	"rutter/log"
@@ -75,7 +76,7 @@ func (s *Server) lookup(w http.ResponseWriter, r *http.Request, name string, fin
 	var ok bool
 	part := PastPart{VNets: []uint32{uint32(vnet)}}
 	if viewErr := s.viewAt(w, r, p, part, func(state *projections.State) {
-		if g := grantOf(r); g.answer == matrix.Own && !state.Interested(g.who.UUID, []log.Scope{log.VNetScope(f.VNet)}) {
+		if g := guard.GrantOf(r); g.Answer == matrix.Own && !state.Interested(g.Who.UUID, []log.Scope{log.VNetScope(f.VNet)}) {
 			return // as if there were none
 		}
 		ok, err = find(state, &f, p.Text(name))

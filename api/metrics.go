@@ -9,6 +9,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
+	"rutter/api/auth/guard"
 	"rutter/api/rest"
 )
 
@@ -25,9 +26,6 @@ type metrics struct {
 	snapshotsRefused prometheus.Counter
 	bytesSent        prometheus.Counter
 	mismatches       prometheus.Counter
-	denied           *prometheus.CounterVec
-	limited          *prometheus.CounterVec
-	connections      *prometheus.CounterVec
 	withheld         prometheus.Counter
 	disbelieved      prometheus.Counter
 	barriers         *prometheus.CounterVec
@@ -50,17 +48,8 @@ func newMetrics(s *Server) (*metrics, error) {
 		snapshotsRefused: counter("rutter_feed_snapshots_refused_total", "Subscribers told to come again, since too many were being sent whole scopes."),
 		bytesSent:        counter("rutter_feed_bytes_sent_total", "Bytes sent to subscribers."),
 		mismatches:       counter("rutter_feed_digest_mismatches_total", "Scopes that compute nodes asked for anew because their digest differed."),
-		denied: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "rutter_denied_total", Help: "Requests and frames that the matrix refused, by role.",
-		}, []string{"role"}),
-		limited: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "rutter_limited_total", Help: "Connections and requests that a limit was in the way of, by limit.",
-		}, []string{"limit"}),
-		connections: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "rutter_connections_named_total", Help: "Connections with TLS that were let in, by role.",
-		}, []string{"role"}),
-		withheld:    counter("rutter_feed_withheld_total", "Frames that were not sent since they do not concern the subscriber: always 0, or there is a bug."),
-		disbelieved: counter("rutter_feed_disbelieved_total", "Sessions that ended because a compute node said of itself what cannot be, such as a seq that it was not sent."),
+		withheld:         counter("rutter_feed_withheld_total", "Frames that were not sent since they do not concern the subscriber: always 0, or there is a bug."),
+		disbelieved:      counter("rutter_feed_disbelieved_total", "Sessions that ended because a compute node said of itself what cannot be, such as a seq that it was not sent."),
 		barriers: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "rutter_barriers_total", Help: "Waits for the fabric that ended on this server, by result: done, missing or failed.",
 		}, []string{"result"}),
@@ -76,10 +65,10 @@ func newMetrics(s *Server) (*metrics, error) {
 	}
 	all := append([]prometheus.Collector{
 		m.requests, m.seconds, m.resets, m.entriesSent, m.scopesSent, m.scopesShared, m.snapshotsRefused, m.bytesSent, m.mismatches, m.barriers, m.barrierTime,
-		m.denied, m.limited, m.connections, m.withheld, m.disbelieved,
-		BudgetMetrics{append(slices.Clone(s.cfg.Meters), s.budgets.all...)},
+		m.withheld, m.disbelieved,
+		guard.BudgetMetrics{Meters: append(slices.Clone(s.cfg.Meters), s.guard.Meters()...)},
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
-	}, append(s.gauges(), own...)...)
+	}, slices.Concat(s.gauges(), s.guard.Collectors(), own)...)
 	for _, c := range all {
 		if err := registry.Register(c); err != nil {
 			return nil, err

@@ -3,6 +3,7 @@ package api
 import (
 	"net/http"
 
+	"rutter/api/auth/guard"
 	"rutter/api/rest"
 	"rutter/log"
 	"rutter/projections"
@@ -34,7 +35,7 @@ func (s *Server) list(k *kindRoute) rest.Endpoint {
 		var found []shown
 		if err := s.inSlices(w, r, p, k.part(p), k.walk(p), func(state *projections.State, rec projections.Record) {
 			switch {
-			case uint64(len(found)) == limit, !matches(state, rec.Object, conditions), !grantOf(r).sees(state, rec.Object):
+			case uint64(len(found)) == limit, !matches(state, rec.Object, conditions), !guard.GrantOf(r).Sees(state, rec.Object):
 			case offset > 0:
 				offset--
 			default:
@@ -77,7 +78,7 @@ func (s *Server) answerObject(w http.ResponseWriter, r *http.Request, p rest.Par
 	var found shown
 	part := PastPart{Objects: []PastObject{{k.kind, id}}}
 	if err := s.viewAt(w, r, p, part, func(state *projections.State) {
-		if rec, ok = state.Get(k.kind, id); ok && !grantOf(r).sees(state, rec.Object) {
+		if rec, ok = state.Get(k.kind, id); ok && !guard.GrantOf(r).Sees(state, rec.Object) {
 			ok = false // as if there were none
 		}
 		if ok {

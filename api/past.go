@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"strings"
 
+	"rutter/api/auth/guard"
 	"rutter/api/auth/matrix"
 	"rutter/api/rest"
 	"rutter/log"
@@ -75,8 +76,8 @@ func (s *Server) viewAt(w http.ResponseWriter, r *http.Request, p rest.Parameter
 		s.view(w, fn)
 		return nil
 	}
-	if g := grantOf(r); g.answer != matrix.Allow {
-		return s.refused(r.RemoteAddr, &matrix.Refusal{Who: g.who, What: "read the past", Missing: "who sees only its own sees it as it is now: leave ?at= out"})
+	if g := guard.GrantOf(r); g.Answer != matrix.Allow {
+		return s.guard.Refuse(r.RemoteAddr, &matrix.Refusal{Who: g.Who, What: "read the past", Missing: "who sees only its own sees it as it is now: leave ?at= out"})
 	}
 	seq, err := s.place(p, "at")
 	if err != nil {
@@ -91,9 +92,16 @@ func (s *Server) viewAt(w http.ResponseWriter, r *http.Request, p rest.Parameter
 	return nil
 }
 
+// counted notes how many objects of a past state were made for a request.
+func (s *Server) counted(ctx context.Context, state *projections.State) {
+	if state != nil {
+		s.guard.AccountsOf(ctx).Look(state.Len())
+	}
+}
+
 func (s *Server) pastState(ctx context.Context, part PastPart, seq log.Seq) (state *projections.State, err error) {
 	if !part.Whole {
-		err = s.scanning(ctx, func() (err error) {
+		err = s.guard.Scan(ctx, func() (err error) {
 			state, err = s.cfg.Past.PartAt(ctx, part, seq)
 			return err
 		})
@@ -289,7 +297,7 @@ func (s *Server) getState(w http.ResponseWriter, r *http.Request) error {
 	}); err != nil {
 		return err
 	}
-	s.accountsOf(r.Context()).look(len(records))
+	s.guard.AccountsOf(r.Context()).Look(len(records))
 	w.Header().Set("Content-Type", "application/x-ndjson")
 	w.WriteHeader(http.StatusOK)
 	out := json.NewEncoder(w)

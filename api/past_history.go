@@ -43,13 +43,13 @@ func (s *Server) getHistory(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	var seqs []log.Seq
-	if err := s.scanning(r.Context(), func() error {
+	if err := s.guard.Scan(r.Context(), func() error {
 		seqs, err = s.cfg.Past.HistoryOf(r.Context(), PastObject{kind, p.Text("object")}, after, int(limit))
 		return err
 	}); err != nil {
 		return err
 	}
-	s.accountsOf(r.Context()).look(len(seqs))
+	s.guard.AccountsOf(r.Context()).Look(len(seqs))
 	setPlace(w, s.store.Head())
 	w.Header().Set("Content-Type", "application/x-ndjson")
 	w.WriteHeader(http.StatusOK)

@@ -65,7 +65,7 @@ func (s *Server) inSlices(w http.ResponseWriter, r *http.Request, p rest.Paramet
 	var last log.Object
 	slice := func(state *projections.State) (ended bool) {
 		seen := 0
-		defer func() { s.accountsOf(r.Context()).look(seen) }()
+		defer func() { s.guard.AccountsOf(r.Context()).Look(seen) }()
 		for rec := range state.Walk(walk, last) {
 			if seen == sliceRows {
 				return false

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"rutter/api/auth/guard"
 	"rutter/api/auth/matrix"
 	"rutter/api/console"
 	"rutter/api/rest"
@@ -169,7 +170,7 @@ func (s *Server) measured(route string, serve rest.Endpoint, rowOf func(*http.Re
 		r.Body = http.MaxBytesReader(w, r.Body, MaxBody)
 		err := s.mayChange(r, route)
 		if err == nil {
-			err = s.answer(seen, r, serve, rowOf(r), route)
+			err = s.guard.Serve(seen, r, rowOf(r), guard.Work{Stream: streamed[route], Free: unbudgeted[route]}, serve)
 		}
 		if err != nil {
 			writeError(seen, r, err)
@@ -183,24 +184,11 @@ func (s *Server) measured(route string, serve rest.Endpoint, rowOf func(*http.Re
 // streamed are the routes whose answers may last: they are bounded by MaxStreams.
 var streamed = map[string]bool{"/feed": true, "/log": true, intake.Path: true, "/cns/{id}/feed": true, "/wait": true, "/changefeeds": true}
 
-// answer answers a request that may be answered.
-func (s *Server) answer(w *rest.Recorder, r *http.Request, serve rest.Endpoint, row *matrix.Row, route string) error {
-	who := s.identify(r)
-	leave, err := s.enter(r, who, streamed[route])
-	if err != nil {
-		return err
-	}
-	defer leave()
-	if r, err = s.authorise(r, who, row); err != nil {
-		return err
-	}
-	if err := s.mayWork(r, route); err != nil {
-		return s.overBudget(r, err)
-	}
-	if !streamed[route] && !unbudgeted[route] {
-		defer func() { s.accountsOf(r.Context()).sent(w.Bytes) }()
-	}
-	return s.overBudget(r, serve(w, r))
+// unbudgeted are the paths whose answers are counted elsewhere, or cost nothing: who
+// has used up its budget of reading is still told how things are.
+var unbudgeted = map[string]bool{
+	"/feed": true, "/write": true, "/wait": true, "/changefeeds": true, "/ping": true, "/livez": true, "/readyz": true, "/status": true, "/metrics": true,
+	"/cluster": true, "/snapshot": true, "/cns/{id}/feed": true,
 }
 
 // mayChange refuses what a log that is only shown does not do.
@@ -210,3 +198,18 @@ func (s *Server) mayChange(r *http.Request, route string) error {
 	}
 	return rest.Fail(http.StatusForbidden, rest.CodeReadOnly, "ask a server of a cluster that runs", "this server shows a log of the past, and changes nothing")
 }
+
+// Enter is for a listener of a surface that is not the API's own: it takes a place
+// for a request of who among those of its identity, or answers it with 429, and ok
+// is false. leave must be called when the request is answered.
+func (s *Server) Enter(w http.ResponseWriter, r *http.Request, who matrix.Identity) (leave func(), ok bool) {
+	leave, err := s.guard.Enter(r, who, streamed[r.URL.Path])
+	if err != nil {
+		writeError(w, r, err)
+		return nil, false
+	}
+	return leave, true
+}
+
+// CutOff closes the connections of the identities that match: see guard.Guard.CutOff.
+func (s *Server) CutOff(match func(matrix.Identity) bool) int { return s.guard.CutOff(match) }

@@ -13,6 +13,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"rutter/api/auth/guard"
 	"rutter/api/auth/matrix"
 	"rutter/api/liveness"
 	"rutter/api/rest"
@@ -44,9 +45,9 @@ type Config struct {
 	// nobody had to show a certificate.
 	Actor func(*http.Request) string
 	// Audit is told of refusals and authentications; nil: nobody is.
-	Audit Auditor
-	// Limits bound what one address or identity may have; zero: DefaultLimits.
-	Limits Limits
+	Audit guard.Auditor
+	// Limits bound what one address or identity may have; zero: guard.DefaultLimits.
+	Limits guard.Limits
 	// Budgets bound the work of reads; nil: those of budget.Table. Meters are
 	// those of what is counted elsewhere, for /metrics.
 	Budgets budget.Set
@@ -106,7 +107,6 @@ func (c Config) withDefaults() (Config, error) {
 	if c.Warnings == nil {
 		c.Warnings = func() []string { return nil }
 	}
-	c.Limits = c.Limits.withDefaults()
 	if c.Sessions == nil {
 		c.Sessions = liveness.NewTable(uint64(time.Now().UnixNano()), time.Now)
 	}
@@ -123,10 +123,7 @@ type Server struct {
 	cns     *registry
 	crew    *crew
 	images  *images
-	gate    *gate
-	shares  *shares
-	budgets *budgets
-	scans   *scans
+	guard   *guard.Guard
 	handler http.Handler
 	started time.Time
 
@@ -155,8 +152,11 @@ func New(cfg Config) (*Server, error) {
 		tail: newTail(cfg.Store), cns: newRegistry(cfg.Sessions), draining: make(chan struct{}),
 		wholes: make(chan struct{}, wholesAtOnce),
 	}
-	s.images, s.gate, s.shares = newImages(), newGate(s, cfg.Limits), newShares(cfg.Limits)
-	s.budgets, s.scans = newBudgets(cfg.Budgets), newScans()
+	s.images = newImages()
+	s.guard = guard.New(guard.Config{
+		Identify: cfg.Identify, Actor: cfg.Actor, Audit: cfg.Audit, Limits: cfg.Limits, Budgets: cfg.Budgets,
+		Owners: s.ownersOf, Head: func() log.Seq { return cfg.Store.Head().Seq }, Draining: s.draining,
+	})
 	s.crew = newCrew(s)
 	ctx, cancel := context.WithCancel(context.Background())
 	s.ctx, s.cut = ctx, func() { cancel(); s.crew.cut() }
@@ -188,11 +188,11 @@ func (s *Server) Run(ctx context.Context, listener net.Listener) error {
 		IdleTimeout:       idleTime,
 		MaxHeaderBytes:    MaxHeader,
 		BaseContext:       func(net.Listener) context.Context { return requests },
-		ConnContext:       withIdentity,
+		ConnContext:       guard.WithIdentity,
 		ErrorLog:          slog.NewLogLogger(s.logger.Handler(), slog.LevelDebug),
 	}
 	served := make(chan error, 1)
-	go func() { served <- server.Serve(s.gate.limitListener(listener, MaxConnections)) }()
+	go func() { served <- server.Serve(s.guard.Listener(listener, guard.MaxConnections)) }()
 	var err error
 	select {
 	case <-ctx.Done():

@@ -157,7 +157,7 @@ func (u *subscriber) judged(accepted bool) {
 func (u *subscriber) disbelieve(lie error) {
 	u.s.metrics.disbelieved.Inc()
 	u.s.logger.Warn("a compute node said of itself what cannot be: its session ends, and counts for no barrier", "cn", u.hello.CN, "remote", u.session.remote, "why", lie)
-	u.s.note(audit.Record{
+	u.s.guard.Note(audit.Record{
 		Event: audit.Disbelieved, Actor: u.who.Actor(), Serial: u.who.Serial, Remote: u.session.remote,
 		Asked: "watermark of CN " + u.hello.CN.String(), Why: lie.Error(),
 	})

@@ -126,7 +126,7 @@ func (s *Server) setState(w http.ResponseWriter, r *http.Request) error {
 	if !json.Valid(body) || len(body) > feed.MaxCall {
 		return rest.BadParameter("body", log.ElementInvalid, `send {"state":{"type":"running"}}; stopped, reboot and migration_target are the others`, "the body is not one JSON text of at most %d bytes", feed.MaxCall)
 	}
-	outcome, err := service.SetState(r.Context(), id, body, s.actor(r))
+	outcome, err := service.SetState(r.Context(), id, body, s.guard.Actor(r))
 	return s.answerOutcome(w, r, outcome, err)
 }
 
@@ -144,7 +144,7 @@ func (s *Server) register(w http.ResponseWriter, r *http.Request) error {
 	if in.InstanceID.IsZero() || in.SledID.IsZero() {
 		return rest.BadParameter("sled_id", log.ElementMissing, `send {"instance_id":"UUID of the VM","sled_id":"UUID of the compute node"}`, "instance_id or sled_id is missing")
 	}
-	outcome, err := service.Register(r.Context(), id, in.InstanceID, in.SledID, s.actor(r))
+	outcome, err := service.Register(r.Context(), id, in.InstanceID, in.SledID, s.guard.Actor(r))
 	return s.answerOutcome(w, r, outcome, err)
 }
 
@@ -154,7 +154,7 @@ func (s *Server) unregister(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	outcome, err := service.Unregister(r.Context(), id, s.actor(r))
+	outcome, err := service.Unregister(r.Context(), id, s.guard.Actor(r))
 	return s.answerOutcome(w, r, outcome, err)
 }
 
@@ -185,12 +185,6 @@ func vmmError(err error) error {
 		return rest.Fail(http.StatusGatewayTimeout, codeUnreachable, "read the VMM before trying again: it may have been done", "%v", err)
 	}
 	return err
-}
-
-// actor names who asks, as far as an event has room for it.
-func (s *Server) actor(r *http.Request) string {
-	actor := s.actorOf(r)
-	return actor[:min(len(actor), log.MaxActorBytes)]
 }
 
 // history answers GET /KIND/UUID/history: GET /log of one object, with all that

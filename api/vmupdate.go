@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"slices"
 
+	"rutter/api/auth/guard"
 	"rutter/api/rest"
 	"rutter/api/triton/vmapi"
 	"rutter/log"
@@ -33,7 +34,7 @@ func (s *Server) updateVM(w http.ResponseWriter, r *http.Request, k *kindRoute, 
 		// Nor of one that is nothing to who asks, or what is said of the body would
 		// tell of its NICs and their networks.
 		known := log.UUID{}
-		if rec, there := state.Get(k.kind, id); there && grantOf(r).knows(state, rec.Object) {
+		if rec, there := state.Get(k.kind, id); there && guard.GrantOf(r).Knows(state, rec.Object) {
 			vm, known = rec.Object.(*log.VM), uuidOf(id)
 		}
 		rule = vmapi.RuleOf(state, known)

@@ -4,6 +4,7 @@ import (
 	"context"
 
 	"rutter/api/auth/audit"
+	"rutter/api/auth/guard"
 	"rutter/api/rest"
 	"rutter/log"
 	"rutter/log/intake"
@@ -17,8 +18,8 @@ func (u *writeStream) noteBudget(err error) {
 	if exceeded == nil || u.over.Swap(true) {
 		return
 	}
-	u.s.metrics.limited.WithLabelValues(limitBudget).Inc()
-	u.s.note(audit.Record{Event: audit.Limited, Actor: u.actor, Serial: u.who.Serial, Remote: u.conn.RemoteAddr().String(), Asked: string(exceeded.Name)})
+	u.s.guard.CountLimit(guard.LimitBudget)
+	u.s.guard.Note(audit.Record{Event: audit.Limited, Actor: u.actor, Serial: u.who.Serial, Remote: u.conn.RemoteAddr().String(), Asked: string(exceeded.Name)})
 }
 
 // restOver rests, if a budget was used up by what came before.
@@ -26,7 +27,7 @@ func (u *writeStream) restOver(ctx context.Context) error {
 	if !u.over.Swap(false) {
 		return nil
 	}
-	return u.rest(ctx, limitedPause)
+	return u.rest(ctx, guard.LimitedPause)
 }
 
 // failedOf is what the client is told of a change that was not decided.

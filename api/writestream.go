@@ -13,6 +13,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"rutter/api/auth/guard"
 	"rutter/api/auth/matrix"
 	"rutter/api/rest"
 	"rutter/log"
@@ -61,7 +62,7 @@ func (s *Server) writes(w http.ResponseWriter, r *http.Request) error {
 	if seen, ok := w.(*rest.Recorder); ok {
 		seen.Status = http.StatusSwitchingProtocols
 	}
-	u := newWriteStream(s, conn, s.actor(r), grantOf(r).who)
+	u := newWriteStream(s, conn, s.guard.Actor(r), guard.GrantOf(r).Who)
 	if err := u.serve(r.Context(), rw.Reader); err != nil {
 		s.logger.Info("write stream ended", "remote", conn.RemoteAddr().String(), "error", err)
 	}
@@ -237,7 +238,7 @@ func (u *writeStream) take(ctx context.Context, payload []byte) error {
 	if err := u.await(ctx, len(payload)); err != nil {
 		return err
 	}
-	if err := u.rest(ctx, u.s.shares.pace(u.who)); err != nil {
+	if err := u.rest(ctx, u.s.guard.Pace(u.who)); err != nil {
 		return err
 	}
 	c.Actor, c.By, c.Content = u.actor, u.by, log.Content{} // a client has none of these to say
@@ -268,7 +269,7 @@ func (u *writeStream) rest(ctx context.Context, wait time.Duration) error {
 	if wait == 0 {
 		return nil
 	}
-	u.s.metrics.limited.WithLabelValues(limitRate).Inc()
+	u.s.guard.CountLimit(guard.LimitRate)
 	select {
 	case <-time.After(wait):
 		return nil

@@ -59,7 +59,7 @@ var importTable = []row{
 		why: "agreement and keeping know nothing of HTTP or of compute nodes",
 	},
 	{
-		pkg: "api", may: []string{"log", "log/budget", "log/feed", "log/intake", "log/query", "projections", "api/liveness", "api/vmm", "api/console", "api/auth/matrix", "api/triton/vmapi", "log/vmrule", "api/auth/audit", "api/rest"},
+		pkg: "api", may: []string{"log", "log/budget", "log/feed", "log/intake", "log/query", "projections", "api/liveness", "api/vmm", "api/console", "api/auth/matrix", "api/auth/guard", "api/triton/vmapi", "log/vmrule", "api/auth/audit", "api/rest"},
 		tests: []string{"raftstore", "api/client"},
 		why:   "it sees the store through small interfaces that it declares, so the store can change beneath",
 	},
@@ -68,11 +68,15 @@ var importTable = []row{
 		why: "who may do what is a table and a pure decision, so that it can be read, and asked everywhere",
 	},
 	{
+		pkg: "api/auth/guard", may: []string{"log", "log/budget", "projections", "api/auth/matrix", "api/auth/audit", "api/rest"},
+		why: "who may ask and how much is decided before every request, whatever it asks for",
+	},
+	{
 		pkg: "api/auth/pki", may: []string{"log", "api/auth/matrix"},
 		why: "certificates are made and judged from bytes and a time, by servers, agents and commands alike",
 	},
 	{
-		pkg: "api/auth/tlsgate", may: []string{"log", "api/auth/matrix", "api/auth/pki"},
+		pkg: "api/auth/tlsgate", may: []string{"log", "log/budget", "api/auth/matrix", "api/auth/pki"},
 		why: "TLS is one thing for every port and every client, which know nothing of each other",
 	},
 	{
