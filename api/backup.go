@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"time"
 
+	"rutter/api/rest"
 	"rutter/log"
 )
 
@@ -35,9 +36,9 @@ const backupBuffer = 256 << 10
 // backup answers GET /snapshot with the whole store as one file.
 func (s *Server) backup(w http.ResponseWriter, r *http.Request) error {
 	if s.cfg.Backups == nil {
-		return fail(http.StatusNotImplemented, codeNotHere, "ask a server of a cluster", "this server gives no snapshots")
+		return rest.Fail(http.StatusNotImplemented, rest.CodeNotHere, "ask a server of a cluster", "this server gives no snapshots")
 	}
-	p, err := query(r)
+	p, err := rest.Query(r)
 	if err != nil {
 		return err
 	}
@@ -46,7 +47,7 @@ func (s *Server) backup(w http.ResponseWriter, r *http.Request) error {
 	}
 	b, err := s.cfg.Backups.Backup(r.Context())
 	if err != nil {
-		return fail(http.StatusServiceUnavailable, codeOverloaded, "try again, or another server", "no snapshot now: %v", err)
+		return rest.Fail(http.StatusServiceUnavailable, rest.CodeOverloaded, "try again, or another server", "no snapshot now: %v", err)
 	}
 	defer b.Close()
 	// The connection is watched by its writes, for as long as they take.
@@ -59,7 +60,7 @@ func (s *Server) backup(w http.ResponseWriter, r *http.Request) error {
 	if r.Method == http.MethodHead {
 		return nil
 	}
-	s.logger.Info("sending a snapshot", "actor", s.actor(r), "seq", b.Seq, "bytes", b.Size)
+	s.logger.Info("sending a snapshot", "actor", s.guard.Actor(r), "seq", b.Seq, "bytes", b.Size)
 	n, err := copySlowly(w, b)
 	if err != nil || n != b.Size {
 		// The length was announced: the client sees that it is cut off.

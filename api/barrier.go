@@ -11,6 +11,7 @@ import (
 
 	"rutter/api/liveness"
 	"rutter/api/logread"
+	"rutter/api/rest"
 	"rutter/log"
 	"rutter/projections"
 )
@@ -29,14 +30,14 @@ const headerFabric = "Rutter-Fabric"
 // everywhere in time (202), and why no barrier can be had (501, 503).
 const codeFabric = "FabricPending"
 
-// timeout reads how long to wait.
-func (p parameters) timeout() (time.Duration, error) {
-	if !p.has("timeout") {
+// timeoutOf reads how long to wait.
+func timeoutOf(p rest.Parameters) (time.Duration, error) {
+	if !p.Has("timeout") {
 		return defaultWait, nil
 	}
-	d, err := time.ParseDuration(p.text("timeout"))
+	d, err := time.ParseDuration(p.Text("timeout"))
 	if err != nil || d < 0 || d > liveness.MaxTimeout {
-		return 0, badParameter("timeout", log.ElementInvalid, "send a duration up to "+liveness.MaxTimeout.String()+", as in 5s or 500ms", "got %q", p.text("timeout"))
+		return 0, rest.BadParameter("timeout", log.ElementInvalid, "send a duration up to "+liveness.MaxTimeout.String()+", as in 5s or 500ms", "got %q", p.Text("timeout"))
 	}
 	return d, nil
 }
@@ -48,7 +49,7 @@ type barrier struct {
 	fabric  Fabric        // nil: no barrier can be had
 	metrics *metrics
 	// fresh waits as a query asks; see Server.fresh.
-	fresh func(*http.Request, parameters) error
+	fresh func(*http.Request, rest.Parameters) error
 }
 
 func newBarrier(s *Server) *barrier {
@@ -58,7 +59,7 @@ func newBarrier(s *Server) *barrier {
 // wait waits for the fabric. The request may take as long as it asked for.
 func (b *barrier) wait(w http.ResponseWriter, r *http.Request, q liveness.Query) (v liveness.Verdict, err error) {
 	if b.fabric == nil {
-		return v, fail(http.StatusNotImplemented, codeNotHere, "ask a server of a cluster", "this server knows no sessions but its own")
+		return v, rest.Fail(http.StatusNotImplemented, rest.CodeNotHere, "ask a server of a cluster", "this server knows no sessions but its own")
 	}
 	control := http.NewResponseController(w)
 	_ = control.SetReadDeadline(time.Time{}) // the body was read; this would end the request
@@ -67,7 +68,7 @@ func (b *barrier) wait(w http.ResponseWriter, r *http.Request, q liveness.Query)
 	switch {
 	case err != nil:
 		b.metrics.barriers.WithLabelValues("failed").Inc()
-		return v, fail(http.StatusServiceUnavailable, codeNoLeader, "try again: GET /wait?seq="+q.Seq.String(), "nobody could judge how far the compute nodes are: %v", err)
+		return v, rest.Fail(http.StatusServiceUnavailable, rest.CodeNoLeader, "try again: GET /wait?seq="+q.Seq.String(), "nobody could judge how far the compute nodes are: %v", err)
 	case v.Done:
 		b.metrics.barriers.WithLabelValues("done").Inc()
 		b.metrics.barrierTime.Observe(v.Waited.Seconds())
@@ -82,7 +83,7 @@ func (b *barrier) wait(w http.ResponseWriter, r *http.Request, q liveness.Query)
 // all that the change of that seq did, and for its last seq; without a seq too,
 // for everybody.
 func (b *barrier) get(w http.ResponseWriter, r *http.Request) error {
-	p, err := query(r, "seq", "scope", "timeout")
+	p, err := rest.Query(r, "seq", "scope", "timeout")
 	if err != nil {
 		return err
 	}
@@ -90,21 +91,21 @@ func (b *barrier) get(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	q := liveness.Query{}
-	if q.Timeout, err = p.timeout(); err != nil {
+	if q.Timeout, err = timeoutOf(p); err != nil {
 		return err
 	}
 	if q.Seq, err = b.waitedFor(r.Context(), p, q.Timeout); err != nil {
 		return err
 	}
-	if p.has("scope") {
-		for _, text := range strings.Split(p.text("scope"), ",") {
+	if p.Has("scope") {
+		for _, text := range strings.Split(p.Text("scope"), ",") {
 			scope, err := log.ParseScope(text)
 			if err != nil {
-				return badParameter("scope", log.ElementInvalid, "send all, vnet:N, cn:UUID or network:UUID, several parted by commas; none means those of the change", "%v", err)
+				return rest.BadParameter("scope", log.ElementInvalid, "send all, vnet:N, cn:UUID or network:UUID, several parted by commas; none means those of the change", "%v", err)
 			}
 			q.Scopes = append(q.Scopes, scope)
 		}
-	} else if !p.has("seq") {
+	} else if !p.Has("seq") {
 		q.Scopes = []log.Scope{log.AllScope()}
 	} else if q, err = b.changeOf(r.Context(), q); err != nil {
 		return err
@@ -114,21 +115,21 @@ func (b *barrier) get(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	setSeq(w, q.Seq)
-	writeJSON(w, r, http.StatusOK, v)
+	rest.WriteJSON(w, r, http.StatusOK, v)
 	return nil
 }
 
 // waitedFor is the seq that a request names, else the leader's head: this server
 // may be behind what was acknowledged elsewhere.
-func (b *barrier) waitedFor(ctx context.Context, p parameters, timeout time.Duration) (log.Seq, error) {
-	if p.has("seq") {
+func (b *barrier) waitedFor(ctx context.Context, p rest.Parameters, timeout time.Duration) (log.Seq, error) {
+	if p.Has("seq") {
 		return seqParameter(ctx, b.store, p, "seq")
 	}
 	ctx, cancel := context.WithTimeout(ctx, min(max(timeout, liveness.MinTimeout), waitTime))
 	defer cancel()
 	seq, err := b.store.Consistent(ctx)
 	if err != nil {
-		return 0, fail(http.StatusServiceUnavailable, codeNoLeader, "try again, or name the seq with ?seq=", "the head of the log is not known: %v", err)
+		return 0, rest.Fail(http.StatusServiceUnavailable, rest.CodeNoLeader, "try again, or name the seq with ?seq=", "the head of the log is not known: %v", err)
 	}
 	return seq, nil
 }
@@ -140,7 +141,7 @@ func (b *barrier) changeOf(ctx context.Context, q liveness.Query) (liveness.Quer
 		return q, err
 	}
 	if q.Seq <= b.store.Floor() {
-		return q, fail(http.StatusGone, codeCompacted, "name the scopes with ?scope=", "whom entry %d concerned is not known any more: the log is kept from %d on", q.Seq, b.store.Floor()+1)
+		return q, rest.Fail(http.StatusGone, codeCompacted, "name the scopes with ?scope=", "whom entry %d concerned is not known any more: the log is kept from %d on", q.Seq, b.store.Floor()+1)
 	}
 	first, err := b.tail.ChangeBegin(q.Seq)
 	if err != nil {
@@ -155,7 +156,7 @@ func (b *barrier) reached(ctx context.Context, seq log.Seq, timeout time.Duratio
 	ctx, cancel := context.WithTimeout(ctx, min(timeout, waitTime))
 	defer cancel()
 	if err := b.store.WaitSeq(ctx, seq); err != nil {
-		return fail(http.StatusServiceUnavailable, codeNotYet, "try again, or name the scopes with ?scope=", "this server is at seq %d and did not reach %d in time", b.store.Head().Seq, seq)
+		return rest.Fail(http.StatusServiceUnavailable, rest.CodeNotYet, "try again, or name the scopes with ?scope=", "this server is at seq %d and did not reach %d in time", b.store.Head().Seq, seq)
 	}
 	return nil
 }
@@ -183,17 +184,17 @@ func (b *barrier) concerned(ctx context.Context, c *log.Change, result log.Resul
 // wanted reports whether a write asks to wait for the fabric, and how long. It is
 // asked before the write, so that a request that is wrong writes nothing.
 func (b *barrier) wanted(r *http.Request) (timeout time.Duration, is bool, err error) {
-	p, err := query(r, waiting...)
-	if err != nil || !p.has("wait") {
+	p, err := rest.Query(r, waiting...)
+	if err != nil || !p.Has("wait") {
 		return 0, false, err
 	}
-	if p.text("wait") != "fabric" {
-		return 0, false, badParameter("wait", log.ElementInvalid, "send wait=fabric, or leave it out", "got %q", p.text("wait"))
+	if p.Text("wait") != "fabric" {
+		return 0, false, rest.BadParameter("wait", log.ElementInvalid, "send wait=fabric, or leave it out", "got %q", p.Text("wait"))
 	}
 	if b.fabric == nil {
-		return 0, false, fail(http.StatusNotImplemented, codeNotHere, "leave wait out", "this server knows no sessions but its own; nothing was written")
+		return 0, false, rest.Fail(http.StatusNotImplemented, rest.CodeNotHere, "leave wait out", "this server knows no sessions but its own; nothing was written")
 	}
-	timeout, err = p.timeout()
+	timeout, err = timeoutOf(p)
 	return timeout, true, err
 }
 
@@ -201,7 +202,7 @@ func (b *barrier) wanted(r *http.Request) (timeout time.Duration, is bool, err e
 // an answer that says that it is written.
 func (b *barrier) await(w http.ResponseWriter, r *http.Request, c *log.Change, result log.Result, timeout time.Duration) error {
 	pending := func(v *liveness.Verdict, format string, args ...any) error {
-		e := fail(http.StatusAccepted, codeFabric, "it is written: wait on with GET /wait?seq="+result.Last.String(), format, args...)
+		e := rest.Fail(http.StatusAccepted, codeFabric, "it is written: wait on with GET /wait?seq="+result.Last.String(), format, args...)
 		e.Fabric = v
 		setSeq(w, result.Last)
 		return e
@@ -211,7 +212,7 @@ func (b *barrier) await(w http.ResponseWriter, r *http.Request, c *log.Change, r
 		return pending(nil, "written as seq %d, and who must program it could not be read: %v", result.Last, err)
 	}
 	v, err := b.wait(w, r, liveness.Query{Seq: result.Last, Scopes: scopes, Timeout: timeout})
-	var answer *answerError
+	var answer *rest.Error
 	switch {
 	case errors.As(err, &answer):
 		return pending(nil, "written as seq %d. %s", result.Last, answer.Message)

@@ -8,16 +8,17 @@ import (
 	"io"
 	"net/http"
 
+	"rutter/api/rest"
 	"rutter/log"
 )
 
 // getCluster answers GET /cluster: the cluster as this server sees it.
 func (s *Server) getCluster(w http.ResponseWriter, r *http.Request) error {
-	if _, err := query(r); err != nil {
+	if _, err := rest.Query(r); err != nil {
 		return err
 	}
 	setSeq(w, s.store.Head().Seq)
-	writeJSON(w, r, http.StatusOK, s.store.Status())
+	rest.WriteJSON(w, r, http.StatusOK, s.store.Status())
 	return nil
 }
 
@@ -32,22 +33,22 @@ type memberForm struct {
 // member reads the body; an empty one is an empty form.
 func (s *Server) member(r *http.Request) (f memberForm, err error) {
 	if s.cfg.Cluster == nil {
-		return f, fail(http.StatusNotImplemented, codeNotHere, "ask a server of a cluster", "this server's membership cannot be changed")
+		return f, rest.Fail(http.StatusNotImplemented, rest.CodeNotHere, "ask a server of a cluster", "this server's membership cannot be changed")
 	}
-	if _, err := query(r); err != nil {
+	if _, err := rest.Query(r); err != nil {
 		return f, err
 	}
-	body, err := readBody(r)
+	body, err := rest.ReadBody(r)
 	if err != nil || len(body) == 0 {
 		return f, err
 	}
 	dec := json.NewDecoder(bytes.NewReader(body))
 	dec.DisallowUnknownFields()
 	if err := dec.Decode(&f); err != nil {
-		return f, badParameter("body", log.ElementInvalid, `send {"id": "s4", "address": "10.0.0.4:7421"}`, "the body is not a member: %v", err)
+		return f, rest.BadParameter("body", log.ElementInvalid, `send {"id": "s4", "address": "10.0.0.4:7421"}`, "the body is not a member: %v", err)
 	}
 	if _, err := dec.Token(); !errors.Is(err, io.EOF) {
-		return f, badParameter("body", log.ElementInvalid, "send one JSON object", "text after the member")
+		return f, rest.BadParameter("body", log.ElementInvalid, "send one JSON object", "text after the member")
 	}
 	return f, nil
 }
@@ -59,7 +60,7 @@ func (s *Server) addMember(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	if f.ID == "" || f.Address == "" {
-		return badParameter("id", log.ElementMissing, `send {"id": "s4", "address": "10.0.0.4:7421"}`, "a member needs id and address (of its raft port)")
+		return rest.BadParameter("id", log.ElementMissing, `send {"id": "s4", "address": "10.0.0.4:7421"}`, "a member needs id and address (of its raft port)")
 	}
 	return s.cluster(w, r, func(ctx context.Context) error {
 		if f.NonVoter {
@@ -107,7 +108,7 @@ func (s *Server) cluster(w http.ResponseWriter, r *http.Request, do func(context
 	if err := s.changeCluster(r, do); err != nil {
 		return err
 	}
-	writeJSON(w, r, http.StatusOK, s.store.Status())
+	rest.WriteJSON(w, r, http.StatusOK, s.store.Status())
 	return nil
 }
 
@@ -120,8 +121,8 @@ func (s *Server) changeCluster(r *http.Request, do func(context.Context) error) 
 		return err
 	}
 	if err != nil {
-		return fail(http.StatusConflict, codeBadRequest, "look at GET /cluster, then try again", "the cluster did not take it: %v", err)
+		return rest.Fail(http.StatusConflict, rest.CodeBadRequest, "look at GET /cluster, then try again", "the cluster did not take it: %v", err)
 	}
-	s.logger.Warn("cluster changed", "method", r.Method, "path", r.URL.Path, "actor", s.actor(r))
+	s.logger.Warn("cluster changed", "method", r.Method, "path", r.URL.Path, "actor", s.guard.Actor(r))
 	return nil
 }

@@ -7,9 +7,11 @@ import (
 	"time"
 
 	"rutter/api/auth/audit"
+	"rutter/api/auth/guard"
 	"rutter/api/auth/matrix"
 	"rutter/api/feedserver"
 	"rutter/api/logread"
+	"rutter/api/rest"
 	"rutter/api/vmm"
 	"rutter/log"
 	"rutter/log/feed"
@@ -86,13 +88,13 @@ type cnServer struct {
 	audit   func(audit.Record)
 	streams *streams
 	// fresh and viewAt are those of Server.
-	fresh  func(*http.Request, parameters) error
-	viewAt func(http.ResponseWriter, *http.Request, parameters, PastPart, func(*projections.State)) error
+	fresh  func(*http.Request, rest.Parameters) error
+	viewAt func(http.ResponseWriter, *http.Request, rest.Parameters, PastPart, func(*projections.State)) error
 }
 
 func newCNServer(s *Server) *cnServer {
 	return &cnServer{
-		store: s.store, tail: s.tail, feed: s.feed, vmms: s.cfg.VMMs, fabric: s.cfg.Fabric, logger: s.logger, audit: s.note,
+		store: s.store, tail: s.tail, feed: s.feed, vmms: s.cfg.VMMs, fabric: s.cfg.Fabric, logger: s.logger, audit: s.guard.Note,
 		streams: &s.streams, fresh: s.fresh, viewAt: s.viewAt,
 	}
 }
@@ -111,14 +113,14 @@ func (s *cnServer) here(head log.Seq, server string) []sessionForm {
 // with ?everywhere=1 the newest session of each CN, with any server. With ?at= it
 // has the CNs that the log knew then: sessions do not stand in the log.
 func (s *cnServer) list(w http.ResponseWriter, r *http.Request) error {
-	p, err := query(r, "everywhere", "at")
+	p, err := rest.Query(r, "everywhere", "at")
 	if err != nil {
 		return err
 	}
-	if p.has("at") {
+	if p.Has("at") {
 		return s.listAt(w, r, p)
 	}
-	everywhere, err := p.flag("everywhere")
+	everywhere, err := p.Flag("everywhere")
 	if err != nil {
 		return err
 	}
@@ -135,7 +137,7 @@ func (s *cnServer) list(w http.ResponseWriter, r *http.Request) error {
 			forms = append(forms, s.dated(s.named(f)))
 		}
 	}
-	writeJSON(w, r, http.StatusOK, forms)
+	rest.WriteJSON(w, r, http.StatusOK, forms)
 	return nil
 }
 
@@ -143,11 +145,11 @@ func (s *cnServer) list(w http.ResponseWriter, r *http.Request) error {
 // knows of it is left out.
 func (s *cnServer) everywhere(ctx context.Context, head log.Seq) ([]sessionForm, error) {
 	if s.fabric == nil {
-		return nil, fail(http.StatusNotImplemented, codeNotHere, "ask a server of a cluster", "this server knows no sessions but its own")
+		return nil, rest.Fail(http.StatusNotImplemented, rest.CodeNotHere, "ask a server of a cluster", "this server knows no sessions but its own")
 	}
 	known, err := s.fabric.List(ctx)
 	if err != nil {
-		return nil, fail(http.StatusServiceUnavailable, codeNoLeader, "try again, or leave everywhere out", "the leader could not be asked for the sessions: %v", err)
+		return nil, rest.Fail(http.StatusServiceUnavailable, rest.CodeNoLeader, "try again, or leave everywhere out", "the leader could not be asked for the sessions: %v", err)
 	}
 	forms := make([]sessionForm, 0, len(known))
 	for _, k := range known {
@@ -172,23 +174,23 @@ func (s *cnServer) get(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	p, err := query(r, "at")
+	p, err := rest.Query(r, "at")
 	if err != nil {
 		return err
 	}
-	if p.has("at") {
+	if p.Has("at") {
 		return s.getAt(w, r, p, id)
 	}
 	a, known := s.feed.Session(uuidOf(id))
-	if g := grantOf(r); g.answer == matrix.Own && uuidOf(id) != g.who.UUID {
+	if g := guard.GrantOf(r); g.Answer == matrix.Own && uuidOf(id) != g.Who.UUID {
 		known = false // as if there were none
 	}
 	if !known {
-		return fail(http.StatusNotFound, log.CodeResourceNotFound, "ask the other servers: a CN is connected to one of them", "CN %s is not connected to this server", id)
+		return rest.Fail(http.StatusNotFound, log.CodeResourceNotFound, "ask the other servers: a CN is connected to one of them", "CN %s is not connected to this server", id)
 	}
 	head := s.store.Head().Seq
 	setSeq(w, head)
-	writeJSON(w, r, http.StatusOK, s.dated(s.named(formOfSession(&a, head, s.store.Status().ID))))
+	rest.WriteJSON(w, r, http.StatusOK, s.dated(s.named(formOfSession(&a, head, s.store.Status().ID))))
 	return nil
 }
 
@@ -207,7 +209,7 @@ func formOfCN(rec projections.Record) cnForm {
 }
 
 // listAt answers GET /cns?at=.
-func (s *cnServer) listAt(w http.ResponseWriter, r *http.Request, p parameters) error {
+func (s *cnServer) listAt(w http.ResponseWriter, r *http.Request, p rest.Parameters) error {
 	if err := s.fresh(r, p); err != nil {
 		return err
 	}
@@ -219,12 +221,12 @@ func (s *cnServer) listAt(w http.ResponseWriter, r *http.Request, p parameters) 
 	}); err != nil {
 		return err
 	}
-	writeJSON(w, r, http.StatusOK, forms)
+	rest.WriteJSON(w, r, http.StatusOK, forms)
 	return nil
 }
 
 // getAt answers GET /cns/UUID?at=.
-func (s *cnServer) getAt(w http.ResponseWriter, r *http.Request, p parameters, id string) error {
+func (s *cnServer) getAt(w http.ResponseWriter, r *http.Request, p rest.Parameters, id string) error {
 	if err := s.fresh(r, p); err != nil {
 		return err
 	}
@@ -236,9 +238,9 @@ func (s *cnServer) getAt(w http.ResponseWriter, r *http.Request, p parameters, i
 		return err
 	}
 	if !known {
-		return fail(http.StatusNotFound, log.CodeResourceNotFound, "give a later place, or look at GET /log/history?kind=server&object="+id, "the log did not know CN %s at %s", id, p.text("at"))
+		return rest.Fail(http.StatusNotFound, log.CodeResourceNotFound, "give a later place, or look at GET /log/history?kind=server&object="+id, "the log did not know CN %s at %s", id, p.Text("at"))
 	}
-	writeJSON(w, r, http.StatusOK, formOfCN(rec))
+	rest.WriteJSON(w, r, http.StatusOK, formOfCN(rec))
 	return nil
 }
 

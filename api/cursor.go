@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"strings"
 
+	"rutter/api/rest"
 	"rutter/log"
 )
 
@@ -19,15 +20,15 @@ func isCursor(text string) bool { return strings.Contains(text, ".") }
 
 // seqParameter reads a parameter that is a seq or a cursor, of which the log is known to
 // have the second; 0 if it is not given.
-func seqParameter(ctx context.Context, store Store, p parameters, name string) (log.Seq, error) {
-	text := p.text(name)
+func seqParameter(ctx context.Context, store Store, p rest.Parameters, name string) (log.Seq, error) {
+	text := p.Text(name)
 	if !isCursor(text) {
-		seq, err := p.number(name, 0, 0, 1<<64-1)
+		seq, err := p.Number(name, 0, 0, 1<<64-1)
 		return log.Seq(seq), err
 	}
 	cursor, err := log.ParseCursor(text)
 	if err != nil {
-		return 0, badParameter(name, log.ElementInvalid, "send what a server gave as "+headerCursor+" or as the id of an event, or a seq", "%v", err)
+		return 0, rest.BadParameter(name, log.ElementInvalid, "send what a server gave as "+headerCursor+" or as the id of an event, or a seq", "%v", err)
 	}
 	return cursor.Seq, checkCursor(ctx, store, cursor)
 }
@@ -40,7 +41,7 @@ func checkCursor(ctx context.Context, store Store, cursor log.Cursor) error {
 		ctx, cancel := context.WithTimeout(ctx, waitTime)
 		defer cancel()
 		if _, err := store.Consistent(ctx); err != nil {
-			return fail(http.StatusServiceUnavailable, codeNotYet, "try again, or another server", "this server is at seq %d, before the cursor's %d, and no leader could be asked: %v", head.Seq, cursor.Seq, err)
+			return rest.Fail(http.StatusServiceUnavailable, rest.CodeNotYet, "try again, or another server", "this server is at seq %d, before the cursor's %d, and no leader could be asked: %v", head.Seq, cursor.Seq, err)
 		}
 	}
 	return store.CheckCursor(cursor)
@@ -51,7 +52,7 @@ func checkCursor(ctx context.Context, store Store, cursor log.Cursor) error {
 func lastEvent(r *http.Request, store Store, id string) (log.Cursor, error) {
 	cursor, err := log.ParseCursor(id)
 	if err != nil {
-		return cursor, fail(http.StatusBadRequest, codeBadRequest, "send the id of an event as this server sent it; or leave it out and send ?after=SEQ, which is not checked to be of this log", "header Last-Event-ID: %v", err)
+		return cursor, rest.Fail(http.StatusBadRequest, rest.CodeBadRequest, "send the id of an event as this server sent it; or leave it out and send ?after=SEQ, which is not checked to be of this log", "header Last-Event-ID: %v", err)
 	}
 	return cursor, checkCursor(r.Context(), store, cursor)
 }

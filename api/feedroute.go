@@ -6,7 +6,9 @@ import (
 	"strings"
 	"sync/atomic"
 
+	"rutter/api/auth/guard"
 	"rutter/api/feedserver"
+	"rutter/api/rest"
 )
 
 // streams counts the feeds and followed logs of a server, at most MaxStreams.
@@ -21,7 +23,7 @@ func (n *streams) enter() (done func(), err error) {
 	if n.Add(1) > MaxStreams {
 		n.Add(-1)
 		n.refused()
-		return nil, fail(http.StatusServiceUnavailable, codeOverloaded, "try another server", "this server serves %d streams already", MaxStreams)
+		return nil, rest.Fail(http.StatusServiceUnavailable, rest.CodeOverloaded, "try another server", "this server serves %d streams already", MaxStreams)
 	}
 	return func() { n.Add(-1) }, nil
 }
@@ -30,10 +32,10 @@ func (n *streams) enter() (done func(), err error) {
 func (s *Server) getFeed(w http.ResponseWriter, r *http.Request) error {
 	if !strings.EqualFold(r.Header.Get("Upgrade"), feedserver.Protocol) || !strings.Contains(strings.ToLower(r.Header.Get("Connection")), "upgrade") {
 		w.Header().Set("Upgrade", feedserver.Protocol)
-		return fail(http.StatusUpgradeRequired, codeBadRequest, "send Connection: Upgrade and Upgrade: "+feedserver.Protocol+", or read GET /log", "the feed is a stream of frames, not an answer")
+		return rest.Fail(http.StatusUpgradeRequired, rest.CodeBadRequest, "send Connection: Upgrade and Upgrade: "+feedserver.Protocol+", or read GET /log", "the feed is a stream of frames, not an answer")
 	}
 	if err := s.store.Ready(); err != nil {
-		return fail(http.StatusServiceUnavailable, codeNotReady, "try another server", "this server cannot feed yet: %v", err)
+		return rest.Fail(http.StatusServiceUnavailable, rest.CodeNotReady, "try another server", "this server cannot feed yet: %v", err)
 	}
 	done, err := s.streams.enter()
 	if err != nil {
@@ -42,13 +44,13 @@ func (s *Server) getFeed(w http.ResponseWriter, r *http.Request) error {
 	conn, rw, err := http.NewResponseController(w).Hijack()
 	if err != nil {
 		done()
-		return fail(http.StatusInternalServerError, codeInternal, "connect without a proxy that speaks HTTP/2", "the connection cannot be upgraded: %v", err)
+		return rest.Fail(http.StatusInternalServerError, rest.CodeInternal, "connect without a proxy that speaks HTTP/2", "the connection cannot be upgraded: %v", err)
 	}
-	if seen, ok := w.(*statusWriter); ok {
-		seen.status = http.StatusSwitchingProtocols
+	if seen, ok := w.(*rest.Recorder); ok {
+		seen.Status = http.StatusSwitchingProtocols
 	}
 	// The request ends here, and with it what net/http keeps for it.
 	early, _ := rw.Reader.Peek(rw.Reader.Buffered())
-	s.feed.Serve(conn, bytes.Clone(early), grantOf(r).who, done)
+	s.feed.Serve(conn, bytes.Clone(early), guard.GrantOf(r).Who, done)
 	return nil
 }

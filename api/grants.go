@@ -6,6 +6,7 @@ import (
 	"net/http"
 
 	"rutter/api/auth/matrix"
+	"rutter/api/rest"
 	"rutter/log"
 	"rutter/projections"
 )
@@ -23,7 +24,7 @@ func (s *Server) ownersOf(who matrix.Identity) (owners []log.UUID) {
 
 // listGrants answers GET /grants.
 func (s *Server) listGrants(w http.ResponseWriter, r *http.Request) error {
-	if _, err := query(r); err != nil {
+	if _, err := rest.Query(r); err != nil {
 		return err
 	}
 	all := []*log.Grant{}
@@ -33,13 +34,13 @@ func (s *Server) listGrants(w http.ResponseWriter, r *http.Request) error {
 			all = append(all, rec.Object.(*log.Grant))
 		}
 	})
-	writeJSON(w, r, http.StatusOK, all)
+	rest.WriteJSON(w, r, http.StatusOK, all)
 	return nil
 }
 
 // putGrant answers PUT /grants/SUBJECT: it is made, or replaced.
 func (s *Server) putGrant(w http.ResponseWriter, r *http.Request) error {
-	body, err := readBody(r)
+	body, err := rest.ReadBody(r)
 	if err != nil {
 		return err
 	}
@@ -47,7 +48,7 @@ func (s *Server) putGrant(w http.ResponseWriter, r *http.Request) error {
 	dec := json.NewDecoder(bytes.NewReader(body))
 	dec.DisallowUnknownFields()
 	if err := dec.Decode(grant); err != nil {
-		return badParameter("body", log.ElementInvalid, `send {"owner_uuids": [...]} for a reader, {"read": [...], "write": [...]} for a program without a certificate`, "the body is not a grant: %v", err)
+		return rest.BadParameter("body", log.ElementInvalid, `send {"owner_uuids": [...]} for a reader, {"read": [...], "write": [...]} for a program without a certificate`, "the body is not a grant: %v", err)
 	}
 	grant.Subject = r.PathValue("subject")
 	fields := []string{"comment", "owner_uuids", "read", "write"}
@@ -60,7 +61,7 @@ func (s *Server) putGrant(w http.ResponseWriter, r *http.Request) error {
 	if err := s.writeGrant(w, r, op); err != nil {
 		return err
 	}
-	writeJSON(w, r, http.StatusOK, grant)
+	rest.WriteJSON(w, r, http.StatusOK, grant)
 	return nil
 }
 
@@ -81,6 +82,6 @@ func (s *Server) writeGrant(w http.ResponseWriter, r *http.Request, op log.Op) e
 	if _, err := s.propose(w, r, &log.Change{ID: id, Ops: []log.Op{op}}); err != nil {
 		return err
 	}
-	s.logger.Warn("a grant was changed", "subject", r.PathValue("subject"), "action", op.Action, "by", s.actor(r))
+	s.logger.Warn("a grant was changed", "subject", r.PathValue("subject"), "action", op.Action, "by", s.guard.Actor(r))
 	return nil
 }

@@ -7,7 +7,9 @@ import (
 	"strconv"
 	"time"
 
+	"rutter/api/auth/guard"
 	"rutter/api/auth/matrix"
+	"rutter/api/rest"
 	"rutter/log"
 	"rutter/projections"
 )
@@ -35,7 +37,7 @@ func (s *Server) ping(w http.ResponseWriter, r *http.Request) error {
 		answer.Services["moray"] = "offline"
 		status = http.StatusServiceUnavailable
 	}
-	writeJSON(w, r, status, answer)
+	rest.WriteJSON(w, r, status, answer)
 	return nil
 }
 
@@ -57,11 +59,11 @@ func (s *Server) notReady() error {
 
 // ready answers GET /readyz.
 func (s *Server) ready(w http.ResponseWriter, r *http.Request) error {
-	p, err := query(r, "verbose")
+	p, err := rest.Query(r, "verbose")
 	if err != nil {
 		return err
 	}
-	verbose, err := p.flag("verbose")
+	verbose, err := p.Flag("verbose")
 	if err != nil {
 		return err
 	}
@@ -70,7 +72,7 @@ func (s *Server) ready(w http.ResponseWriter, r *http.Request) error {
 	if why != nil {
 		status, text = http.StatusServiceUnavailable, "not ready: "+why.Error()+"\n"
 	}
-	if verbose && matrix.Find("GET /status").For(grantOf(r).who) == matrix.Allow {
+	if verbose && matrix.Find("GET /status").For(guard.GrantOf(r).Who) == matrix.Allow {
 		var b bytes.Buffer
 		head, st := s.store.Head(), s.store.Status()
 		b.WriteString(text)
@@ -111,12 +113,12 @@ type statusForm struct {
 
 // status answers GET /status: all about this server at one look.
 func (s *Server) status(w http.ResponseWriter, r *http.Request) error {
-	p, err := query(r)
+	p, err := rest.Query(r)
 	if err != nil {
 		return err
 	}
 	// It waits only if asked to: a server in trouble must still say so.
-	if p.has("consistent") || p.has("min_seq") {
+	if p.Has("consistent") || p.Has("min_seq") {
 		if err := s.fresh(r, p); err != nil {
 			return err
 		}
@@ -135,6 +137,6 @@ func (s *Server) status(w http.ResponseWriter, r *http.Request) error {
 		}
 	})
 	setSeq(w, f.Head.Seq)
-	writeJSON(w, r, http.StatusOK, f)
+	rest.WriteJSON(w, r, http.StatusOK, f)
 	return nil
 }

@@ -10,7 +10,9 @@ import (
 	"time"
 
 	"rutter/api/auth/audit"
+	"rutter/api/auth/guard"
 	"rutter/api/feedserver"
+	"rutter/api/rest"
 	"rutter/api/vmm"
 	"rutter/log"
 	"rutter/log/feed"
@@ -88,7 +90,7 @@ func (s *cnServer) fillHolds(ctx context.Context, forms []sessionForm) {
 // askCN asks an agent by its connection, with whichever server that is.
 func (s *cnServer) askCN(ctx context.Context, cn log.UUID, method, path string, body []byte, out *holdForm) error {
 	if s.vmms == nil {
-		return fail(http.StatusNotImplemented, codeNotHere, "ask a server of a cluster", "this server asks no compute nodes")
+		return rest.Fail(http.StatusNotImplemented, rest.CodeNotHere, "ask a server of a cluster", "this server asks no compute nodes")
 	}
 	answer, err := s.vmms.AskConnected(ctx, cn, &feed.Request{Method: method, Path: path, Body: body})
 	if err != nil {
@@ -102,7 +104,7 @@ func (s *cnServer) askCN(ctx context.Context, cn log.UUID, method, path string, 
 func heldOf(cn log.UUID, answer *feed.Response, out *holdForm) error {
 	if answer.Status == http.StatusOK {
 		if err := json.Unmarshal(answer.Body, out); err != nil {
-			return fail(http.StatusBadGateway, codeUnreachable, "see the agent's log", "the agent of CN %s answers with what is no hold: %v", cn, err)
+			return rest.Fail(http.StatusBadGateway, codeUnreachable, "see the agent's log", "the agent of CN %s answers with what is no hold: %v", cn, err)
 		}
 		*out = out.bounded()
 		return nil
@@ -112,13 +114,13 @@ func heldOf(cn log.UUID, answer *feed.Response, out *holdForm) error {
 		Message string `json:"message"`
 	}
 	if json.Unmarshal(answer.Body, &answered) != nil || answered.Code == "" {
-		return fail(http.StatusNotImplemented, codeNotHere, "upgrade the agent", "the agent of CN %s does not know what a hold is (status %d)", cn, answer.Status)
+		return rest.Fail(http.StatusNotImplemented, rest.CodeNotHere, "upgrade the agent", "the agent of CN %s does not know what a hold is (status %d)", cn, answer.Status)
 	}
 	status := int(answer.Status)
 	if status < 400 || status > 599 {
 		status = http.StatusBadGateway
 	}
-	return fail(status, answered.Code, "look at what it holds: rutter cn sessions", "CN %s: %s", cn, answered.Message)
+	return rest.Fail(status, answered.Code, "look at what it holds: rutter cn sessions", "CN %s: %s", cn, answered.Message)
 }
 
 // accept answers POST /cns/UUID/accept: the CN does what it holds back, if that
@@ -128,7 +130,7 @@ func (s *cnServer) accept(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	body, err := readBody(r)
+	body, err := rest.ReadBody(r)
 	if err != nil {
 		return err
 	}
@@ -136,7 +138,7 @@ func (s *cnServer) accept(w http.ResponseWriter, r *http.Request) error {
 		Hold string `json:"hold"`
 	}
 	if err := json.Unmarshal(body, &in); err != nil || in.Hold == "" {
-		return badParameter("hold", log.ElementMissing, `send {"hold":"ID"}, as GET /cns names it`, "the body does not name the hold that is accepted")
+		return rest.BadParameter("hold", log.ElementMissing, `send {"hold":"ID"}, as GET /cns names it`, "the body does not name the hold that is accepted")
 	}
 	if body, err = json.Marshal(in); err != nil {
 		return err
@@ -149,15 +151,15 @@ func (s *cnServer) accept(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		why = "not accepted: " + err.Error()
 	}
-	who := grantOf(r).who
+	who := guard.GrantOf(r).Who
 	s.audit(audit.Record{Event: audit.Accepted, Actor: who.Actor(), Serial: who.Serial, Remote: r.RemoteAddr, Asked: "hold " + in.Hold[:min(len(in.Hold), log.MaxActorBytes)] + " of CN " + id, Why: why})
 	if errors.Is(err, vmm.ErrUnreachable) {
-		return fail(http.StatusGatewayTimeout, codeUnreachable, "look at rutter cn sessions before trying again: it may have been done", "%v", err)
+		return rest.Fail(http.StatusGatewayTimeout, codeUnreachable, "look at rutter cn sessions before trying again: it may have been done", "%v", err)
 	}
 	if err != nil {
 		return vmmError(err)
 	}
 	s.logger.Warn("a hold was accepted: the compute node takes away what the log lacks", "cn", id, "hold", h.ID, "going", h.Going, "links", h.Links, "actor", who.Actor())
-	writeJSON(w, r, http.StatusOK, h)
+	rest.WriteJSON(w, r, http.StatusOK, h)
 	return nil
 }

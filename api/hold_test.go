@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"rutter/api/feedserver"
+	"rutter/api/rest"
 	"rutter/log"
 	"rutter/log/feed"
 )
@@ -26,7 +27,7 @@ func TestWhatAnAgentHolds(t *testing.T) {
 		{http.StatusOK, `{"id":"` + long + `","names":["vxlan\u001b[2J","` + long + `"]}`, 0, ""},
 		{http.StatusOK, `[`, http.StatusBadGateway, codeUnreachable},
 		{http.StatusConflict, `{"code":"OtherHold","message":"` + long + `"}`, http.StatusConflict, "OtherHold"},
-		{http.StatusNotFound, `404 page not found`, http.StatusNotImplemented, codeNotHere},
+		{http.StatusNotFound, `404 page not found`, http.StatusNotImplemented, rest.CodeNotHere},
 		{0, `{"code":"Zero"}`, http.StatusBadGateway, "Zero"},
 		{65535, `{"code":"Most"}`, http.StatusBadGateway, "Most"},
 	} {
@@ -49,8 +50,8 @@ func TestWhatAnAgentHolds(t *testing.T) {
 // Errors that were joined stand in one line.
 func TestJoinedErrorsInOneLine(t *testing.T) {
 	t.Parallel()
-	answer := fail(http.StatusGatewayTimeout, codeUnreachable, "", "%v", errors.Join(errors.New("not here"), errors.New("nor there")))
-	if got := answer.bounded().Message; got != "not here; nor there" {
+	answer := rest.Fail(http.StatusGatewayTimeout, codeUnreachable, "", "%v", errors.Join(errors.New("not here"), errors.New("nor there")))
+	if got := answer.Bounded().Message; got != "not here; nor there" {
 		t.Errorf("got %q", got)
 	}
 }

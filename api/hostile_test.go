@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"rutter/api/auth/audit"
+	"rutter/api/auth/guard"
 	"rutter/api/auth/matrix"
 	"rutter/api/feedserver"
 	"rutter/log/intake"
@@ -40,7 +41,7 @@ func hostileTime() time.Duration {
 // A server bears garbage, slow senders, bombs and floods: it stays up, its memory
 // is what it was, and others are answered.
 func TestHostileClients(t *testing.T) {
-	s, err := New(Config{Store: newMemory(), Identify: byHeader, Limits: Limits{Rate: map[matrix.Role]int{matrix.CN: 2}}})
+	s, err := New(Config{Store: newMemory(), Identify: byHeader, Limits: guard.Limits{Rate: map[matrix.Role]int{matrix.CN: 2}}})
 	if err != nil {
 		t.Fatal(err)
 	}

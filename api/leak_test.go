@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"rutter/api/auth/guard"
 	"rutter/api/auth/matrix"
 	"rutter/api/feedserver"
 	"rutter/api/internal/apitest"
@@ -243,7 +244,7 @@ func TestNothingLeaksToACN(t *testing.T) {
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)
 	store := newMemory()
-	s, err := New(Config{Store: store, Identify: byHeader, Limits: Limits{Rate: map[matrix.Role]int{}}})
+	s, err := New(Config{Store: store, Identify: byHeader, Limits: guard.Limits{Rate: map[matrix.Role]int{}}})
 	if err != nil {
 		t.Fatal(err)
 	}

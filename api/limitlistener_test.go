@@ -17,7 +17,7 @@ func TestLimitListener(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	l := s.gate.limitListener(inner, 1)
+	l := s.guard.Listener(inner, 1)
 	accepted := make(chan net.Conn)
 	ended := make(chan error, 1)
 	go func() {

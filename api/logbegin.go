@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"rutter/api/logread"
+	"rutter/api/rest"
 	"rutter/log"
 	"rutter/projections"
 )
@@ -25,26 +26,26 @@ func wantsEvents(r *http.Request) bool {
 // begin finds where to begin, if the request says so in another way than by
 // after or cursor: by the id of the last event that the client saw, by time, or
 // by how many entries it wants. ok is false if it does not.
-func (s *logServer) begin(r *http.Request, p parameters, q *logQuery) (ok bool, err error) {
+func (s *logServer) begin(r *http.Request, p rest.Parameters, q *logQuery) (ok bool, err error) {
 	given := 0
 	for _, name := range []string{"after", "cursor", "since", "last"} {
-		if p.has(name) {
+		if p.Has(name) {
 			given++
 		}
 	}
 	if given > 1 {
-		return false, badParameter("after", log.ElementInvalid, "send one of them", "where to begin is said %d times", given)
+		return false, rest.BadParameter("after", log.ElementInvalid, "send one of them", "where to begin is said %d times", given)
 	}
 	switch id := r.Header.Get("Last-Event-ID"); {
 	case id != "":
 		q.cursor, err = lastEvent(r, s.store, id)
 		q.after = q.cursor.Seq
 		return true, err
-	case p.has("since"):
+	case p.Has("since"):
 		q.after, err = s.beforeTime(q.filter.Since)
 		return true, err
-	case p.has("last"):
-		n, err := p.number("last", 0, 1, maxLines)
+	case p.Has("last"):
+		n, err := p.Number("last", 0, 1, maxLines)
 		if err != nil {
 			return false, err
 		}
@@ -101,7 +102,7 @@ func (s *logServer) back(ctx context.Context, q *logQuery, n uint64) (log.Seq, e
 	floor, end := s.store.Floor(), s.store.Head().Seq
 	least := floor
 	// What is looked at again in the next window is as much as its last one.
-	if most := log.Seq(max(1, min(maxBack, q.accounts.look(0)/2))); end-floor > most {
+	if most := log.Seq(max(1, min(maxBack, q.accounts.Look(0)/2))); end-floor > most {
 		least = end - most
 	}
 	q.counting = true

@@ -8,7 +8,9 @@ import (
 	"strings"
 	"time"
 
+	"rutter/api/auth/guard"
 	"rutter/api/logread"
+	"rutter/api/rest"
 	"rutter/log"
 	"rutter/log/feed"
 )
@@ -33,7 +35,7 @@ func wantsBinary(r *http.Request) bool {
 // for readers that want all of them. Nothing is decoded, so nothing is filtered.
 func (s *logServer) binaryLog(w http.ResponseWriter, r *http.Request, q *logQuery) error {
 	if !q.filter.IsAll() {
-		return badParameter("Accept", log.ElementInvalid, "ask for application/x-ndjson, or leave the filters out", "the binary form of the log cannot be filtered")
+		return rest.BadParameter("Accept", log.ElementInvalid, "ask for application/x-ndjson, or leave the filters out", "the binary form of the log cannot be filtered")
 	}
 	at := q.position(s.store)
 	entries, err := s.entriesAt(&at) // a position that cannot be served has an answer of its own
@@ -83,7 +85,7 @@ func (s *logServer) writeFrames(ctx context.Context, out *frames, entries []log.
 				return errGone
 			}
 			if out.left <= 0 {
-				return out.accounts.admit() // no bookmark: the reader asks again, and is told when
+				return out.accounts.Admit() // no bookmark: the reader asks again, and is told when
 			}
 			if entries, err = s.entriesAt(&out.at); err != nil {
 				return errors.Join(err, out.flush())
@@ -124,7 +126,7 @@ type frames struct {
 	at      logread.Position // of the last entry written
 	buf     []byte
 
-	accounts accounts
+	accounts guard.Accounts
 	left     int64 // bytes that may still be sent, when the last were
 }
 
@@ -170,7 +172,7 @@ func (f *frames) flush() error {
 	}
 	_ = f.control.SetWriteDeadline(time.Now().Add(answerTime))
 	_, err := f.w.Write(f.buf)
-	f.left = f.accounts.sent(len(f.buf))
+	f.left = f.accounts.Sent(len(f.buf))
 	f.buf = f.buf[:0]
 	if err != nil {
 		return errGone

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"rutter/api/logread"
+	"rutter/api/rest"
 	"rutter/log"
 )
 
@@ -75,8 +76,8 @@ func (s *logServer) usedUp(ctx context.Context, out *lines, f found) (over bool,
 	if err := out.flush(); err != nil {
 		return false, err
 	}
-	for exceeded := exceededOf(out.q.accounts.admit()); exceeded != nil; exceeded = exceededOf(out.q.accounts.admit()) {
-		s.pause(ctx, min(exceeded.Wait, lineQuiet))
+	for exceeded := rest.ExceededOf(out.q.accounts.Admit()); exceeded != nil; exceeded = rest.ExceededOf(out.q.accounts.Admit()) {
+		s.guard.Pause(ctx, min(exceeded.Wait, lineQuiet))
 		select {
 		case <-ctx.Done():
 			return false, errGone
@@ -139,7 +140,7 @@ func (l *lines) flush() error {
 	}
 	_ = l.control.SetWriteDeadline(time.Now().Add(answerTime))
 	_, err := l.w.Write(l.buf)
-	l.left = l.q.accounts.sent(len(l.buf))
+	l.left = l.q.accounts.Sent(len(l.buf))
 	l.buf = l.buf[:0]
 	if err == nil {
 		err = l.control.Flush()
@@ -167,7 +168,7 @@ func (l *lines) next(place log.Cursor) error {
 
 // last ends the answer with a line that says why it is not complete.
 func (l *lines) last(err error) {
-	line, jsonErr := jsonLine(map[string]*answerError{"error": errorOf(err)})
+	line, jsonErr := jsonLine(map[string]*rest.Error{"error": errorOf(err)})
 	if jsonErr == nil {
 		if l.q.events {
 			line = append(append([]byte("event: error\ndata: "), line...), '\n')

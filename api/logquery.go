@@ -5,8 +5,10 @@ import (
 	"fmt"
 	"net/http"
 
+	"rutter/api/auth/guard"
 	"rutter/api/auth/matrix"
 	"rutter/api/logread"
+	"rutter/api/rest"
 	"rutter/log"
 	logquery "rutter/log/query"
 )
@@ -25,19 +27,19 @@ type logQuery struct {
 	// uuids, if not nil, are such that each entry that is selected has one of them
 	// in a field of its object, before or after it.
 	uuids    []log.UUID
-	accounts accounts // of who asks
-	counting bool     // lines are not wanted
+	accounts guard.Accounts // of who asks
+	counting bool           // lines are not wanted
 }
 
 // bind limits the query to what who asks may see, and says whose work it is.
-func (q *logQuery) bind(budgets *budgets, g grant) {
-	q.accounts = budgets.of(g.who)
+func (q *logQuery) bind(of *guard.Guard, g guard.Grant) {
+	q.accounts = of.Accounts(g.Who)
 	q.matcher = q.filter.Matcher()
 	switch {
-	case g.answer == matrix.Own:
-		q.sees = func(e *log.Event) bool { return matrix.SeesEvent(g.who, g.answer, e) }
-		q.matcher.Within(g.who.Owners)
-		q.uuids = g.who.Owners
+	case g.Answer == matrix.Own:
+		q.sees = func(e *log.Event) bool { return matrix.SeesEvent(g.Who, g.Answer, e) }
+		q.matcher.Within(g.Who.Owners)
+		q.uuids = g.Who.Owners
 	case len(q.filter.Owners) > 0:
 		q.uuids = q.filter.Owners
 	case len(q.filter.Networks) > 0:
@@ -55,28 +57,28 @@ func (q *logQuery) position(store Store) logread.Position {
 
 // query reads the query of GET /log.
 func (s *logServer) query(r *http.Request) (*logQuery, error) {
-	p, err := query(r, append(logquery.Names(), "after", "cursor", "follow", "limit", "last")...)
+	p, err := rest.Query(r, append(logquery.Names(), "after", "cursor", "follow", "limit", "last")...)
 	if err != nil {
 		return nil, err
 	}
 	q := &logQuery{events: wantsEvents(r)}
-	if q.follow, err = p.flag("follow"); err != nil {
+	if q.follow, err = p.Flag("follow"); err != nil {
 		return nil, err
 	}
-	if q.limit, err = p.number("limit", maxLines, 1, maxLines); err != nil {
+	if q.limit, err = p.Number("limit", maxLines, 1, maxLines); err != nil {
 		return nil, err
 	}
-	if q.follow && !p.has("limit") {
+	if q.follow && !p.Has("limit") {
 		q.limit = 1<<64 - 1
 	}
-	if q.filter, err = logquery.Parse(p.values); err != nil {
+	if q.filter, err = logquery.Parse(p.Values()); err != nil {
 		return nil, badFilter(err)
 	}
 	if err := s.fresh(r, p); err != nil {
 		return nil, err
 	}
 	q.filter.TimeSet = s.timeSet()
-	q.bind(s.budgets, grantOf(r))
+	q.bind(s.guard, guard.GrantOf(r))
 	if begun, err := s.begin(r, p, q); begun || err != nil {
 		return q, err
 	}
@@ -84,22 +86,22 @@ func (s *logServer) query(r *http.Request) (*logQuery, error) {
 }
 
 // from reads where to begin.
-func (q *logQuery) from(r *http.Request, store Store, p parameters) (err error) {
-	if p.has("cursor") && p.has("after") {
-		return badParameter("cursor", log.ElementInvalid, "send one of them", "cursor and after say the same twice")
+func (q *logQuery) from(r *http.Request, store Store, p rest.Parameters) (err error) {
+	if p.Has("cursor") && p.Has("after") {
+		return rest.BadParameter("cursor", log.ElementInvalid, "send one of them", "cursor and after say the same twice")
 	}
-	text, name := p.text("after"), "after"
-	if p.has("cursor") {
-		text, name = p.text("cursor"), "cursor"
+	text, name := p.Text("after"), "after"
+	if p.Has("cursor") {
+		text, name = p.Text("cursor"), "cursor"
 	}
-	if p.has("cursor") || isCursor(text) {
+	if p.Has("cursor") || isCursor(text) {
 		if q.cursor, err = log.ParseCursor(text); err != nil {
-			return badParameter(name, log.ElementInvalid, "send what a server gave as "+headerCursor+" or as the id of an event, or use after=SEQ", "%v", err)
+			return rest.BadParameter(name, log.ElementInvalid, "send what a server gave as "+headerCursor+" or as the id of an event, or use after=SEQ", "%v", err)
 		}
 		q.after = q.cursor.Seq
 		return checkCursor(r.Context(), store, q.cursor)
 	}
-	after, err := p.number("after", 0, 0, 1<<64-1)
+	after, err := p.Number("after", 0, 0, 1<<64-1)
 	if err != nil {
 		return err
 	}
@@ -108,7 +110,7 @@ func (q *logQuery) from(r *http.Request, store Store, p parameters) (err error) 
 		return fmt.Errorf("after seq %d, and the head is %d: %w", q.after, head, log.ErrAhead)
 	}
 	floor := store.Floor()
-	if !p.has("after") {
+	if !p.Has("after") {
 		q.after = floor // all that is kept
 	}
 	if q.after < floor {
@@ -123,5 +125,5 @@ func badFilter(err error) error {
 	if !errors.As(err, &refused) {
 		return err
 	}
-	return badParameter(refused.Name, log.ElementInvalid, refused.Remedy, "%s", refused.Reason)
+	return rest.BadParameter(refused.Name, log.ElementInvalid, refused.Remedy, "%s", refused.Reason)
 }

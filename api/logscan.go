@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"time"
 
+	"rutter/api/auth/guard"
 	"rutter/api/logread"
 	"rutter/log"
 	logquery "rutter/log/query"
@@ -45,11 +46,11 @@ func (s *logServer) scan(ctx context.Context, q *logQuery, after log.Seq) (f fou
 		items, err := s.tail.After(after)
 		return f, f.lookAll(q, items, err)
 	}
-	err = s.inTurn(ctx, func() (err error) {
+	err = s.guard.Scan(ctx, func() (err error) {
 		f, err = s.scanStep(q, after)
 		return err
 	})
-	f.left = q.accounts.look(f.entries)
+	f.left = q.accounts.Look(f.entries)
 	return f, err
 }
 
@@ -103,7 +104,7 @@ func (f *found) lookMentioned(q *logQuery, entries []log.Entry, upTo log.Seq, ch
 
 // over reports whether the step has taken its time.
 func (f *found) over() bool {
-	return (f.entries%clockEvery == 0 || len(f.items) > 0) && time.Since(f.begun) > scanStep
+	return (f.entries%clockEvery == 0 || len(f.items) > 0) && time.Since(f.begun) > guard.ScanStep
 }
 
 // look is judge for the entry that follows upTo.
@@ -165,4 +166,10 @@ func (s *logServer) scanAt(ctx context.Context, q *logQuery, at *logread.Positio
 		at.Advance(f.upTo, f.chain)
 	}
 	return f, err
+}
+
+// mentions is a Store with an index of which entries have a UUID in a field,
+// before or after them: see raftstore.Store.Mentions.
+type mentions interface {
+	Mentions(uuids []log.UUID, after log.Seq, limit int) (entries []log.Entry, upTo log.Seq, chain log.ChainPrefix, ok bool, err error)
 }

@@ -1,14 +1,15 @@
 package api
 
 import (
-	"context"
 	"errors"
 	"log/slog"
 	"net/http"
 	"time"
 
+	"rutter/api/auth/guard"
 	"rutter/api/auth/matrix"
 	"rutter/api/logread"
+	"rutter/api/rest"
 )
 
 // Bounds of GET /log.
@@ -28,21 +29,15 @@ type logServer struct {
 	logger   *slog.Logger
 	streams  *streams
 	draining <-chan struct{}
-	budgets  *budgets
+	guard    *guard.Guard
 	// fresh waits as a query asks; see Server.fresh.
-	fresh func(*http.Request, parameters) error
-	// refused notes a refusal and makes it an answer.
-	refused func(remote string, refusal *matrix.Refusal) error
-	// inTurn runs one step of a long read; see Server.scanning.
-	inTurn func(ctx context.Context, step func() error) error
-	// pause waits, unless the request or the server ends before.
-	pause func(context.Context, time.Duration)
+	fresh func(*http.Request, rest.Parameters) error
 }
 
 func newLogServer(s *Server) *logServer {
 	return &logServer{
-		store: s.store, tail: s.tail, past: s.cfg.Past, logger: s.logger, streams: &s.streams, draining: s.draining, budgets: s.budgets,
-		fresh: s.fresh, refused: s.refused, inTurn: s.scanning, pause: s.pause,
+		store: s.store, tail: s.tail, past: s.cfg.Past, logger: s.logger, streams: &s.streams, draining: s.draining, guard: s.guard,
+		fresh: s.fresh,
 	}
 }
 
@@ -54,7 +49,7 @@ func (s *logServer) get(w http.ResponseWriter, r *http.Request) error {
 	}
 	if wantsBinary(r) {
 		if q.sees != nil {
-			return s.refused(r.RemoteAddr, &matrix.Refusal{Who: grantOf(r).who, What: "read the log in its binary form", Missing: "its chain needs every entry: read it as lines"})
+			return s.guard.Refuse(r.RemoteAddr, &matrix.Refusal{Who: guard.GrantOf(r).Who, What: "read the log in its binary form", Missing: "its chain needs every entry: read it as lines"})
 		}
 		if !r.URL.Query().Has("limit") {
 			q.limit = 1<<64 - 1 // it has nobody's patience in mind

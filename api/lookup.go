@@ -5,7 +5,9 @@ import (
 	"net/http"
 	"net/netip"
 
+	"rutter/api/auth/guard"
 	"rutter/api/auth/matrix"
+	"rutter/api/rest"
 	"rutter/log"
 	"rutter/projections"
 )
@@ -29,7 +31,7 @@ func (s *Server) lookupVL2(w http.ResponseWriter, r *http.Request) error {
 	return s.lookup(w, r, "mac", func(state *projections.State, f *lookupForm, text string) (bool, error) {
 		mac, err := log.ParseMAC(text)
 		if err != nil {
-			return false, badParameter("mac", log.ElementInvalid, "send a MAC address, as in 90:b8:d0:01:02:03", "%v", err)
+			return false, rest.BadParameter("mac", log.ElementInvalid, "send a MAC address, as in 90:b8:d0:01:02:03", "%v", err)
 		}
 		f.MAC = mac
 		u, ok := state.VL2(f.VNet, mac)
@@ -43,7 +45,7 @@ func (s *Server) lookupVL3(w http.ResponseWriter, r *http.Request) error {
 	return s.lookup(w, r, "ip", func(state *projections.State, f *lookupForm, text string) (bool, error) {
 		ip, err := netip.ParseAddr(text)
 		if err != nil {
-			return false, badParameter("ip", log.ElementInvalid, "send an IP address", "%v", err)
+			return false, rest.BadParameter("ip", log.ElementInvalid, "send an IP address", "%v", err)
 		}
 		f.IP = ip
 		mac, u, ok := state.VL3(f.VNet, ip)
@@ -54,16 +56,16 @@ func (s *Server) lookupVL3(w http.ResponseWriter, r *http.Request) error {
 }
 
 func (s *Server) lookup(w http.ResponseWriter, r *http.Request, name string, find func(*projections.State, *lookupForm, string) (bool, error)) error {
-	p, err := query(r, "vnet", name, "at")
+	p, err := rest.Query(r, "vnet", name, "at")
 	if err != nil {
 		return err
 	}
 	for _, needed := range [...]string{"vnet", name} {
-		if !p.has(needed) {
-			return badParameter(needed, log.ElementMissing, "send ?vnet=N&"+name+"=…", "%s is missing", needed)
+		if !p.Has(needed) {
+			return rest.BadParameter(needed, log.ElementMissing, "send ?vnet=N&"+name+"=…", "%s is missing", needed)
 		}
 	}
-	vnet, err := p.number("vnet", 0, 0, log.MaxVNet)
+	vnet, err := p.Number("vnet", 0, 0, log.MaxVNet)
 	if err != nil {
 		return err
 	}
@@ -74,17 +76,17 @@ func (s *Server) lookup(w http.ResponseWriter, r *http.Request, name string, fin
 	var ok bool
 	part := PastPart{VNets: []uint32{uint32(vnet)}}
 	if viewErr := s.viewAt(w, r, p, part, func(state *projections.State) {
-		if g := grantOf(r); g.answer == matrix.Own && !state.Interested(g.who.UUID, []log.Scope{log.VNetScope(f.VNet)}) {
+		if g := guard.GrantOf(r); g.Answer == matrix.Own && !state.Interested(g.Who.UUID, []log.Scope{log.VNetScope(f.VNet)}) {
 			return // as if there were none
 		}
-		ok, err = find(state, &f, p.text(name))
+		ok, err = find(state, &f, p.Text(name))
 	}); viewErr != nil || err != nil {
 		return cmp.Or(viewErr, err)
 	}
 	if !ok {
-		return fail(http.StatusNotFound, log.CodeResourceNotFound, "there is no such NIC on the vnet, or its CN has no underlay NIC with an address",
-			"vnet %d has no way to %s", vnet, p.text(name))
+		return rest.Fail(http.StatusNotFound, log.CodeResourceNotFound, "there is no such NIC on the vnet, or its CN has no underlay NIC with an address",
+			"vnet %d has no way to %s", vnet, p.Text(name))
 	}
-	writeJSON(w, r, http.StatusOK, f)
+	rest.WriteJSON(w, r, http.StatusOK, f)
 	return nil
 }

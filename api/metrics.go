@@ -3,12 +3,14 @@ package api
 import (
 	"net/http"
 	"slices"
-	"strconv"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
+
+	"rutter/api/auth/guard"
+	"rutter/api/rest"
 )
 
 // metrics are what /metrics shows of this package, and of whom Config named.
@@ -16,31 +18,17 @@ type metrics struct {
 	handler     http.Handler
 	requests    *prometheus.CounterVec
 	seconds     *prometheus.HistogramVec
-	denied      *prometheus.CounterVec
-	limited     *prometheus.CounterVec
-	connections *prometheus.CounterVec
 	barriers    *prometheus.CounterVec
 	barrierTime prometheus.Histogram
 }
 
 func newMetrics(s *Server) (*metrics, error) {
 	m := &metrics{
-		requests: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "rutter_http_requests_total", Help: "Requests answered, by route, method and status.",
-		}, []string{"route", "method", "status"}),
+		requests: rest.Requests("rutter_http_requests_total", "Requests answered, by route, method and status.", "status"),
 		seconds: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Name: "rutter_http_request_seconds", Help: "Time to answer, streams left out.",
 			Buckets: []float64{.0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 5, 10},
 		}, []string{"route"}),
-		denied: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "rutter_denied_total", Help: "Requests and frames that the matrix refused, by role.",
-		}, []string{"role"}),
-		limited: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "rutter_limited_total", Help: "Connections and requests that a limit was in the way of, by limit.",
-		}, []string{"limit"}),
-		connections: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "rutter_connections_named_total", Help: "Connections with TLS that were let in, by role.",
-		}, []string{"role"}),
 		barriers: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "rutter_barriers_total", Help: "Waits for the fabric that ended on this server, by result: done, missing or failed.",
 		}, []string{"result"}),
@@ -56,10 +44,9 @@ func newMetrics(s *Server) (*metrics, error) {
 	}
 	all := append([]prometheus.Collector{
 		m.requests, m.seconds, m.barriers, m.barrierTime,
-		m.denied, m.limited, m.connections,
-		BudgetMetrics{append(slices.Clone(s.cfg.Meters), s.budgets.all...)},
+		guard.BudgetMetrics{Meters: append(slices.Clone(s.cfg.Meters), s.guard.Meters()...)},
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
-	}, slices.Concat(s.gauges(), s.feed.Collectors(), own)...)
+	}, slices.Concat(s.gauges(), s.feed.Collectors(), s.guard.Collectors(), own)...)
 	for _, c := range all {
 		if err := registry.Register(c); err != nil {
 			return nil, err
@@ -90,16 +77,8 @@ func gauge(name, help string, value func() float64) prometheus.Collector {
 	return prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: name, Help: help}, value)
 }
 
-// knownMethods bound the values of a label, which strangers choose.
-var knownMethods = map[string]bool{
-	http.MethodGet: true, http.MethodHead: true, http.MethodPost: true, http.MethodPut: true, http.MethodDelete: true,
-}
-
 func (m *metrics) observe(route, method string, status int, took time.Duration) {
-	if !knownMethods[method] {
-		method = "other"
-	}
-	m.requests.WithLabelValues(route, method, strconv.Itoa(status)).Inc()
+	rest.Count(m.requests, route, rest.KnownMethod(method), status)
 	if route != "/feed" && route != "/log" {
 		m.seconds.WithLabelValues(route).Observe(took.Seconds())
 	}

@@ -2,25 +2,26 @@ package api
 
 import (
 	"net/http"
-	"strings"
 
+	"rutter/api/auth/guard"
+	"rutter/api/rest"
 	"rutter/log"
 	"rutter/projections"
 )
 
 // list answers GET /KIND.
-func (s *Server) list(k *kindRoute) endpoint {
+func (s *Server) list(k *kindRoute) rest.Endpoint {
 	allowed := append(k.filterNames(), "limit", "offset", "at")
 	return func(w http.ResponseWriter, r *http.Request) error {
-		p, err := query(r, allowed...)
+		p, err := rest.Query(r, allowed...)
 		if err != nil {
 			return err
 		}
-		limit, err := p.number("limit", MaxList, 1, MaxList)
+		limit, err := p.Number("limit", MaxList, 1, MaxList)
 		if err != nil {
 			return err
 		}
-		offset, err := p.number("offset", 0, 0, 1<<63)
+		offset, err := p.Number("offset", 0, 0, 1<<63)
 		if err != nil {
 			return err
 		}
@@ -34,7 +35,7 @@ func (s *Server) list(k *kindRoute) endpoint {
 		var found []shown
 		if err := s.inSlices(w, r, p, k.part(p), k.walk(p), func(state *projections.State, rec projections.Record) {
 			switch {
-			case uint64(len(found)) == limit, !matches(state, rec.Object, conditions), !grantOf(r).sees(state, rec.Object):
+			case uint64(len(found)) == limit, !matches(state, rec.Object, conditions), !guard.GrantOf(r).Sees(state, rec.Object):
 			case offset > 0:
 				offset--
 			default:
@@ -47,19 +48,19 @@ func (s *Server) list(k *kindRoute) endpoint {
 		for i, one := range found {
 			forms[i] = one.form()
 		}
-		writeJSON(w, r, http.StatusOK, forms)
+		rest.WriteJSON(w, r, http.StatusOK, forms)
 		return nil
 	}
 }
 
 // get answers GET /KIND/ID.
-func (s *Server) get(k *kindRoute) endpoint {
+func (s *Server) get(k *kindRoute) rest.Endpoint {
 	return func(w http.ResponseWriter, r *http.Request) error {
 		id, err := k.id(r)
 		if err != nil {
 			return err
 		}
-		p, err := query(r, "at")
+		p, err := rest.Query(r, "at")
 		if err != nil {
 			return err
 		}
@@ -71,13 +72,13 @@ func (s *Server) get(k *kindRoute) endpoint {
 }
 
 // answerObject answers with one object as this server has it, or had it.
-func (s *Server) answerObject(w http.ResponseWriter, r *http.Request, p parameters, k *kindRoute, id string) error {
+func (s *Server) answerObject(w http.ResponseWriter, r *http.Request, p rest.Parameters, k *kindRoute, id string) error {
 	var rec projections.Record
 	var ok bool
 	var found shown
 	part := PastPart{Objects: []PastObject{{k.kind, id}}}
 	if err := s.viewAt(w, r, p, part, func(state *projections.State) {
-		if rec, ok = state.Get(k.kind, id); ok && !grantOf(r).sees(state, rec.Object) {
+		if rec, ok = state.Get(k.kind, id); ok && !guard.GrantOf(r).Sees(state, rec.Object) {
 			ok = false // as if there were none
 		}
 		if ok {
@@ -87,48 +88,19 @@ func (s *Server) answerObject(w http.ResponseWriter, r *http.Request, p paramete
 		return err
 	}
 	if !ok {
-		return notFound(k.noun)
+		return rest.NotFound(k.noun)
 	}
 	tag := rec.ETag()
 	w.Header().Set("Etag", tag)
-	if isRead(r) && hasTag(r.Header.Get("If-None-Match"), tag) {
-		w.WriteHeader(http.StatusNotModified)
+	if rest.NotModified(w, r, tag, rest.HasTag) {
 		return nil
 	}
-	writeJSON(w, r, http.StatusOK, found.form())
+	rest.WriteJSON(w, r, http.StatusOK, found.form())
 	return nil
 }
 
-func isRead(r *http.Request) bool { return r.Method == http.MethodGet || r.Method == http.MethodHead }
-
-// hasTag reports whether a list of tags, as If-Match and If-None-Match have it,
-// names tag or is *. Old clients leave out the quotes.
-func hasTag(list, tag string) bool {
-	for text := range strings.SplitSeq(list, ",") {
-		if text = strings.TrimSpace(text); text == "*" || text == tag || `"`+text+`"` == tag {
-			return true
-		}
-	}
-	return false
-}
-
-// ifMatch reads what a write asks its object to be; zeros mean any.
-func ifMatch(r *http.Request) (op log.Op, err error) {
-	if text := r.Header.Get("If-None-Match"); text != "" {
-		return op, fail(http.StatusBadRequest, codeBadRequest, "leave it out; a create fails if the object exists", "if-none-match is for reads only")
-	}
-	text := strings.TrimSpace(r.Header.Get("If-Match"))
-	if text == "" || text == "*" {
-		return op, nil
-	}
-	if op.IfMatch, op.IfSeq, err = log.ParseETag(text); err != nil {
-		return op, fail(http.StatusPreconditionFailed, log.CodePreconditionFailed, "send the Etag of an earlier answer as it was", "if-match '%s' is no etag of ours", text)
-	}
-	return op, nil
-}
-
 // create answers POST /KIND.
-func (s *Server) create(k *kindRoute) endpoint {
+func (s *Server) create(k *kindRoute) rest.Endpoint {
 	return func(w http.ResponseWriter, r *http.Request) error {
 		object, set, err := readObject(r, k.kind)
 		if err != nil {
@@ -152,7 +124,7 @@ func (s *Server) provision(w http.ResponseWriter, r *http.Request) error {
 	}
 	nic, network := object.(*log.NIC), uuidOf(text)
 	if !nic.NetworkUUID.IsZero() && nic.NetworkUUID != network {
-		return badParameter("network_uuid", log.ElementInvalid, "leave it out, or use the path of that network", "the path says network %s, the body %s", network, nic.NetworkUUID)
+		return rest.BadParameter("network_uuid", log.ElementInvalid, "leave it out, or use the path of that network", "the path says network %s, the body %s", network, nic.NetworkUUID)
 	}
 	nic.NetworkUUID = network
 	set = withName(set, "network_uuid")
@@ -160,13 +132,13 @@ func (s *Server) provision(w http.ResponseWriter, r *http.Request) error {
 }
 
 // update answers PUT /KIND/ID, and POST as VMAPI and CNAPI have it.
-func (s *Server) update(k *kindRoute) endpoint {
+func (s *Server) update(k *kindRoute) rest.Endpoint {
 	return func(w http.ResponseWriter, r *http.Request) error {
 		id, err := k.id(r)
 		if err != nil {
 			return err
 		}
-		op, err := ifMatch(r)
+		op, err := rest.IfMatch(r)
 		if err != nil {
 			return err
 		}
@@ -183,13 +155,13 @@ func (s *Server) update(k *kindRoute) endpoint {
 }
 
 // remove answers DELETE /KIND/ID.
-func (s *Server) remove(k *kindRoute) endpoint {
+func (s *Server) remove(k *kindRoute) rest.Endpoint {
 	return func(w http.ResponseWriter, r *http.Request) error {
 		id, err := k.id(r)
 		if err != nil {
 			return err
 		}
-		op, err := ifMatch(r)
+		op, err := rest.IfMatch(r)
 		if err != nil {
 			return err
 		}
@@ -200,7 +172,7 @@ func (s *Server) remove(k *kindRoute) endpoint {
 
 // writeOne proposes a change of one operation, and answers with its object.
 func (s *Server) writeOne(w http.ResponseWriter, r *http.Request, k *kindRoute, op log.Op) error {
-	if _, err := query(r, waiting...); err != nil {
+	if _, err := rest.Query(r, waiting...); err != nil {
 		return err
 	}
 	id, err := s.changeID(r)
@@ -216,7 +188,7 @@ func (s *Server) writeOne(w http.ResponseWriter, r *http.Request, k *kindRoute, 
 		w.WriteHeader(http.StatusNoContent)
 		return nil
 	}
-	return s.answerObject(w, r, parameters{}, k, result.IDs[0])
+	return s.answerObject(w, r, rest.Parameters{}, k, result.IDs[0])
 }
 
 // kindOf returns the route of a kind that has one.

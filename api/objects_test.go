@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"rutter/api/internal/apitest"
+	"rutter/api/rest"
 	"rutter/log"
 )
 
@@ -191,7 +192,7 @@ func TestBadInput(t *testing.T) {
 
 func TestRetryIsAppliedOnce(t *testing.T) {
 	b := newBed(t)
-	id, err := newChangeID()
+	id, err := rest.NewChangeID()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -221,7 +222,7 @@ func TestChanges(t *testing.T) {
 func TestWritesThatFail(t *testing.T) {
 	b := newBed(t)
 	for err, code := range map[error]string{
-		ErrNoLeader: codeNoLeader, ErrOverloaded: codeOverloaded, errors.New("leadership lost"): codeUnknown,
+		ErrNoLeader: rest.CodeNoLeader, ErrOverloaded: rest.CodeOverloaded, errors.New("leadership lost"): rest.CodeUnknown,
 	} {
 		b.store.FailWrites(1, fmt.Errorf("store: %w", err))
 		w := b.call("POST", "/nic_tags", `{"name":"a"}`)
@@ -240,7 +241,7 @@ func TestFreshness(t *testing.T) {
 		}
 	}
 	b.store.Fail(apitest.Errors{Consistent: errors.New("no quorum")})
-	if w := b.call("GET", "/nic_tags?consistent", ""); w.Code != 503 || !strings.Contains(w.Body.String(), codeNoLeader) {
+	if w := b.call("GET", "/nic_tags?consistent", ""); w.Code != 503 || !strings.Contains(w.Body.String(), rest.CodeNoLeader) {
 		t.Errorf("consistent without a leader: got %s", pretty(w))
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"net/http"
 	"time"
 
+	"rutter/api/rest"
 	"rutter/log"
 	"rutter/log/feed"
 )
@@ -38,7 +39,7 @@ func (s *cnServer) observe(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	p, err := query(r, "after")
+	p, err := rest.Query(r, "after")
 	if err != nil {
 		return err
 	}
@@ -46,7 +47,7 @@ func (s *cnServer) observe(w http.ResponseWriter, r *http.Request) error {
 	if err := q.from(r, s.store, p); err != nil {
 		return err
 	}
-	if !p.has("after") {
+	if !p.Has("after") {
 		q.after = s.store.Head().Seq
 	}
 	hello, err := s.feed.HelloOf(uuidOf(id), q.after)

@@ -9,7 +9,9 @@ import (
 	"strconv"
 	"strings"
 
+	"rutter/api/auth/guard"
 	"rutter/api/auth/matrix"
+	"rutter/api/rest"
 	"rutter/log"
 	"rutter/projections"
 )
@@ -53,29 +55,29 @@ const headerDigest = "Rutter-Digest"
 const wholesAtOnce = 1
 
 // place reads the query's at: a seq or a time.
-func (s *Server) place(p parameters, name string) (log.Seq, error) {
+func (s *Server) place(p rest.Parameters, name string) (log.Seq, error) {
 	if s.cfg.Past == nil {
-		return 0, fail(http.StatusNotImplemented, codeNotHere, "leave "+name+" out", "this server cannot answer for the past")
+		return 0, rest.Fail(http.StatusNotImplemented, rest.CodeNotHere, "leave "+name+" out", "this server cannot answer for the past")
 	}
-	if seq, err := strconv.ParseUint(p.text(name), 10, 64); err == nil {
+	if seq, err := strconv.ParseUint(p.Text(name), 10, 64); err == nil {
 		return log.Seq(seq), nil
 	}
-	at, err := log.ParseTime(p.text(name))
+	at, err := log.ParseTime(p.Text(name))
 	if err != nil {
-		return 0, badParameter(name, log.ElementInvalid, "send a seq, or a time as in 2026-11-21T09:00:00Z", "got %q", p.text(name))
+		return 0, rest.BadParameter(name, log.ElementInvalid, "send a seq, or a time as in 2026-11-21T09:00:00Z", "got %q", p.Text(name))
 	}
 	return s.cfg.Past.SeqAt(at)
 }
 
 // viewAt calls fn with the state that the query asks for: that of now, or with
 // at that of then, of which only a part is needed.
-func (s *Server) viewAt(w http.ResponseWriter, r *http.Request, p parameters, part PastPart, fn func(state *projections.State)) error {
-	if !p.has("at") {
+func (s *Server) viewAt(w http.ResponseWriter, r *http.Request, p rest.Parameters, part PastPart, fn func(state *projections.State)) error {
+	if !p.Has("at") {
 		s.view(w, fn)
 		return nil
 	}
-	if g := grantOf(r); g.answer != matrix.Allow {
-		return s.refused(r.RemoteAddr, &matrix.Refusal{Who: g.who, What: "read the past", Missing: "who sees only its own sees it as it is now: leave ?at= out"})
+	if g := guard.GrantOf(r); g.Answer != matrix.Allow {
+		return s.guard.Refuse(r.RemoteAddr, &matrix.Refusal{Who: g.Who, What: "read the past", Missing: "who sees only its own sees it as it is now: leave ?at= out"})
 	}
 	seq, err := s.place(p, "at")
 	if err != nil {
@@ -90,9 +92,16 @@ func (s *Server) viewAt(w http.ResponseWriter, r *http.Request, p parameters, pa
 	return nil
 }
 
+// counted notes how many objects of a past state were made for a request.
+func (s *Server) counted(ctx context.Context, state *projections.State) {
+	if state != nil {
+		s.guard.AccountsOf(ctx).Look(state.Len())
+	}
+}
+
 func (s *Server) pastState(ctx context.Context, part PastPart, seq log.Seq) (state *projections.State, err error) {
 	if !part.Whole {
-		err = s.scanning(ctx, func() (err error) {
+		err = s.guard.Scan(ctx, func() (err error) {
 			state, err = s.cfg.Past.PartAt(ctx, part, seq)
 			return err
 		})
@@ -103,7 +112,7 @@ func (s *Server) pastState(ctx context.Context, part PastPart, seq log.Seq) (sta
 	case s.wholes <- struct{}{}:
 		defer func() { <-s.wholes }()
 	default:
-		return nil, fail(http.StatusServiceUnavailable, codeOverloaded, "try again, or ask for one object, CN or vnet", "the whole state of the past is being read for somebody else")
+		return nil, rest.Fail(http.StatusServiceUnavailable, rest.CodeOverloaded, "try again, or ask for one object, CN or vnet", "the whole state of the past is being read for somebody else")
 	}
 	state, err = s.cfg.Past.StateAt(ctx, seq)
 	s.counted(ctx, state)
@@ -111,18 +120,18 @@ func (s *Server) pastState(ctx context.Context, part PastPart, seq log.Seq) (sta
 }
 
 // part returns what of a past state a list of the kind needs.
-func (k *kindRoute) part(p parameters) PastPart {
+func (k *kindRoute) part(p rest.Parameters) PastPart {
 	if !isMany(k.kind) {
 		return PastPart{Kinds: []log.Kind{k.kind}}
 	}
 	if k.kind == log.KindNIC {
-		if vnet, err := strconv.ParseUint(p.text("vnet_id"), 10, 24); err == nil {
+		if vnet, err := strconv.ParseUint(p.Text("vnet_id"), 10, 24); err == nil {
 			return PastPart{VNets: []uint32{uint32(vnet)}}
 		}
 	}
 	for _, name := range []string{"cn_uuid", "network_uuid", "belongs_to_uuid", "instance_id", "sled_id", "server_uuid", "uuid", "owner_uuid"} {
-		if _, known := k.filters[name]; known && p.has(name) {
-			return partMentioning(p.text(name))
+		if _, known := k.filters[name]; known && p.Has(name) {
+			return partMentioning(p.Text(name))
 		}
 	}
 	return PastPart{Whole: true}
@@ -156,19 +165,19 @@ type stateLine struct {
 }
 
 // scopeOf reads cn and vnet, of which at most one may be given.
-func scopeOf(p parameters) (scope log.Scope, part PastPart, err error) {
-	if p.has("cn") && p.has("vnet") {
-		return scope, part, badParameter("vnet", log.ElementInvalid, "send one of them", "cn and vnet exclude each other")
+func scopeOf(p rest.Parameters) (scope log.Scope, part PastPart, err error) {
+	if p.Has("cn") && p.Has("vnet") {
+		return scope, part, rest.BadParameter("vnet", log.ElementInvalid, "send one of them", "cn and vnet exclude each other")
 	}
 	switch {
-	case p.has("cn"):
-		cn, err := log.ParseUUID(p.text("cn"))
+	case p.Has("cn"):
+		cn, err := log.ParseUUID(p.Text("cn"))
 		if err != nil {
-			return scope, part, badParameter("cn", log.ElementInvalid, "send a UUID of 36 characters", "%v", err)
+			return scope, part, rest.BadParameter("cn", log.ElementInvalid, "send a UUID of 36 characters", "%v", err)
 		}
 		return log.CNScope(cn), PastPart{CNs: []log.UUID{cn}}, nil
-	case p.has("vnet"):
-		vnet, err := p.number("vnet", 0, 0, log.MaxVNet)
+	case p.Has("vnet"):
+		vnet, err := p.Number("vnet", 0, 0, log.MaxVNet)
 		return log.VNetScope(uint32(vnet)), PastPart{VNets: []uint32{uint32(vnet)}}, err
 	}
 	return log.AllScope(), PastPart{Whole: true}, nil
@@ -215,31 +224,31 @@ type stateQuery struct {
 	limit  int // 0: all
 }
 
-func readStateQuery(p parameters) (q stateQuery, err error) {
+func readStateQuery(p rest.Parameters) (q stateQuery, err error) {
 	if q.scope, q.part, err = scopeOf(p); err != nil {
 		return q, err
 	}
-	if p.has("kind") {
-		if q.kind, err = log.ParseKind(p.text("kind")); err != nil {
-			return q, badParameter("kind", log.ElementInvalid, "send a kind of object, such as nic", "%v", err)
+	if p.Has("kind") {
+		if q.kind, err = log.ParseKind(p.Text("kind")); err != nil {
+			return q, rest.BadParameter("kind", log.ElementInvalid, "send a kind of object, such as nic", "%v", err)
 		}
 		if q.part.Whole && !isMany(q.kind) {
 			q.part = PastPart{Kinds: []log.Kind{q.kind}}
 		}
 	}
-	if q.object = p.text("object"); q.object != "" {
+	if q.object = p.Text("object"); q.object != "" {
 		if q.kind == 0 {
-			return q, badParameter("kind", log.ElementMissing, "send the kind of the object too, such as nic", "kind is missing")
+			return q, rest.BadParameter("kind", log.ElementMissing, "send the kind of the object too, such as nic", "kind is missing")
 		}
 		if q.scope.Type == log.ScopeAll {
 			q.part = PastPart{Objects: []PastObject{{q.kind, q.object}}}
 		}
 	}
-	offset, err := p.number("offset", 0, 0, 1<<31)
+	offset, err := p.Number("offset", 0, 0, 1<<31)
 	if err != nil {
 		return q, err
 	}
-	limit, err := p.number("limit", 0, 1, 1<<31)
+	limit, err := p.Number("limit", 0, 1, 1<<31)
 	q.offset, q.limit = int(offset), int(limit)
 	return q, err
 }
@@ -268,7 +277,7 @@ func (q stateQuery) of(state *projections.State) []projections.Record {
 // of a CN's or a vnet's part of it, as lines of JSON; of a kind, or one object;
 // with offset and limit a part of them, which are sorted by kind and id.
 func (s *Server) getState(w http.ResponseWriter, r *http.Request) error {
-	p, err := query(r, "at", "kind", "object", "cn", "vnet", "offset", "limit")
+	p, err := rest.Query(r, "at", "kind", "object", "cn", "vnet", "offset", "limit")
 	if err != nil {
 		return err
 	}
@@ -288,7 +297,7 @@ func (s *Server) getState(w http.ResponseWriter, r *http.Request) error {
 	}); err != nil {
 		return err
 	}
-	s.accountsOf(r.Context()).look(len(records))
+	s.guard.AccountsOf(r.Context()).Look(len(records))
 	w.Header().Set("Content-Type", "application/x-ndjson")
 	w.WriteHeader(http.StatusOK)
 	out := json.NewEncoder(w)
@@ -333,7 +342,7 @@ type linkDiff struct {
 // getDiff answers GET /log/diff?from=&to=: which objects differ, and with cn
 // what the kernel of that CN had to change.
 func (s *Server) getDiff(w http.ResponseWriter, r *http.Request) error {
-	p, err := query(r, "from", "to", "cn", "vnet")
+	p, err := rest.Query(r, "from", "to", "cn", "vnet")
 	if err != nil {
 		return err
 	}
@@ -341,14 +350,14 @@ func (s *Server) getDiff(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	if !p.has("from") {
-		return badParameter("from", log.ElementMissing, "send ?from=SEQ or a time", "from is missing")
+	if !p.Has("from") {
+		return rest.BadParameter("from", log.ElementMissing, "send ?from=SEQ or a time", "from is missing")
 	}
 	if err := s.fresh(r, p); err != nil {
 		return err
 	}
 	f := diffForm{To: s.store.Head().Seq}
-	if f.From, err = s.place(p, "from"); err == nil && p.has("to") {
+	if f.From, err = s.place(p, "from"); err == nil && p.Has("to") {
 		f.To, err = s.place(p, "to")
 	}
 	if err != nil {
@@ -372,7 +381,7 @@ func (s *Server) getDiff(w http.ResponseWriter, r *http.Request) error {
 		}
 	}
 	setSeq(w, f.To)
-	writeJSON(w, r, http.StatusOK, f)
+	rest.WriteJSON(w, r, http.StatusOK, f)
 	return nil
 }
 

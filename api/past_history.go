@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"net/http"
 
+	"rutter/api/rest"
 	"rutter/log"
 )
 
@@ -16,25 +17,25 @@ const (
 // getHistory answers GET /log/history?kind=&object=: the entries about one
 // object as lines of JSON, found by the index and not by reading the log.
 func (s *Server) getHistory(w http.ResponseWriter, r *http.Request) error {
-	p, err := query(r, "kind", "object", "after", "limit")
+	p, err := rest.Query(r, "kind", "object", "after", "limit")
 	if err != nil {
 		return err
 	}
 	if s.cfg.Past == nil {
-		return fail(http.StatusNotImplemented, codeNotHere, "use GET /log?kind=KIND&object=ID", "this server has no index of the past")
+		return rest.Fail(http.StatusNotImplemented, rest.CodeNotHere, "use GET /log?kind=KIND&object=ID", "this server has no index of the past")
 	}
-	kind, err := log.ParseKind(p.text("kind"))
+	kind, err := log.ParseKind(p.Text("kind"))
 	if err != nil {
-		return badParameter("kind", log.ElementInvalid, "send a kind of object, such as nic", "%v", err)
+		return rest.BadParameter("kind", log.ElementInvalid, "send a kind of object, such as nic", "%v", err)
 	}
-	if p.text("object") == "" {
-		return badParameter("object", log.ElementMissing, "send the id of the object, as the log has it", "object is missing")
+	if p.Text("object") == "" {
+		return rest.BadParameter("object", log.ElementMissing, "send the id of the object, as the log has it", "object is missing")
 	}
 	after, err := seqParameter(r.Context(), s.store, p, "after")
 	if err != nil {
 		return err
 	}
-	limit, err := p.number("limit", historyLines, 1, maxHistoryLines)
+	limit, err := p.Number("limit", historyLines, 1, maxHistoryLines)
 	if err != nil {
 		return err
 	}
@@ -42,13 +43,13 @@ func (s *Server) getHistory(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	var seqs []log.Seq
-	if err := s.scanning(r.Context(), func() error {
-		seqs, err = s.cfg.Past.HistoryOf(r.Context(), PastObject{kind, p.text("object")}, after, int(limit))
+	if err := s.guard.Scan(r.Context(), func() error {
+		seqs, err = s.cfg.Past.HistoryOf(r.Context(), PastObject{kind, p.Text("object")}, after, int(limit))
 		return err
 	}); err != nil {
 		return err
 	}
-	s.accountsOf(r.Context()).look(len(seqs))
+	s.guard.AccountsOf(r.Context()).Look(len(seqs))
 	setPlace(w, s.store.Head())
 	w.Header().Set("Content-Type", "application/x-ndjson")
 	w.WriteHeader(http.StatusOK)

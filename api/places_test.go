@@ -8,6 +8,7 @@ import (
 	"testing"
 	"testing/synctest"
 
+	"rutter/api/auth/guard"
 	"rutter/log/feed"
 )
 
@@ -48,7 +49,7 @@ func TestAllConnectionsTakenIsCounted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBed(t)
 		inner := make(piped)
-		l := b.s.gate.limitListener(inner, 2)
+		l := b.s.guard.Listener(inner, 2)
 		accepted := make(chan net.Conn, 3)
 		go func() {
 			defer close(accepted)
@@ -66,7 +67,7 @@ func TestAllConnectionsTakenIsCounted(t *testing.T) {
 			if got := len(accepted); got != conns {
 				t.Errorf("%s: %d connections are let in and not looked at, want %d", what, got, conns)
 			}
-			if got := b.limited(limitConnections); got != limited {
+			if got := b.limited(guard.LimitConnections); got != limited {
 				t.Errorf("%s: %v are counted, want %v", what, got, limited)
 			}
 		}
@@ -110,7 +111,7 @@ func TestAllStreamsTakenIsCounted(t *testing.T) {
 		if w := b.call("GET", "/log", "", c.header...); w.Code != c.want {
 			t.Errorf("with %d streams: %s, want %d", c.streams, pretty(w), c.want)
 		}
-		if got := b.limited(limitStreams); got != c.limited {
+		if got := b.limited(guard.LimitStreams); got != c.limited {
 			t.Errorf("with %d streams: %v are counted, want %v", c.streams, got, c.limited)
 		}
 		if got := b.s.streams.Load(); got != c.streams {

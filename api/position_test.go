@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"rutter/api/internal/apitest"
+	"rutter/api/rest"
 	"rutter/log"
 	"rutter/log/feed"
 )
@@ -18,7 +19,7 @@ import (
 // refusedAs checks that an answer is a refusal by name.
 func refusedAs(t *testing.T, what string, w *httptest.ResponseRecorder, status int, code string) {
 	t.Helper()
-	var answer answerError
+	var answer rest.Error
 	if err := json.Unmarshal(w.Body.Bytes(), &answer); err != nil || w.Code != status || answer.Code != code || answer.Remedy == "" {
 		t.Errorf("%s: %d %s; want %d %s with a remedy", what, w.Code, w.Body, status, code)
 	}

@@ -10,6 +10,7 @@ import (
 	"strconv"
 	"time"
 
+	"rutter/api/rest"
 	"rutter/log"
 )
 
@@ -65,27 +66,27 @@ type planForm struct {
 // getRetention answers GET /cluster/retention: what is kept, and with age,
 // events or bytes in the query, what would go if these were set.
 func (s *Server) getRetention(w http.ResponseWriter, r *http.Request) error {
-	p, err := query(r, "age", "events", "bytes")
+	p, err := rest.Query(r, "age", "events", "bytes")
 	if err != nil {
 		return err
 	}
-	events, err := p.number("events", 0, 1, 1<<63)
+	events, err := p.Number("events", 0, 1, 1<<63)
 	if err != nil {
 		return err
 	}
-	size, err := p.number("bytes", 0, 1, 1<<63)
+	size, err := p.Number("bytes", 0, 1, 1<<63)
 	if err != nil {
 		return err
 	}
-	return s.retention(w, r, retentionForm{p.text("age"), events, size}, false)
+	return s.retention(w, r, retentionForm{p.Text("age"), events, size}, false)
 }
 
 // putRetention answers PUT /cluster/retention.
 func (s *Server) putRetention(w http.ResponseWriter, r *http.Request) error {
-	if _, err := query(r); err != nil {
+	if _, err := rest.Query(r); err != nil {
 		return err
 	}
-	body, err := readBody(r)
+	body, err := rest.ReadBody(r)
 	if err != nil {
 		return err
 	}
@@ -93,13 +94,13 @@ func (s *Server) putRetention(w http.ResponseWriter, r *http.Request) error {
 	dec := json.NewDecoder(bytes.NewReader(body))
 	dec.DisallowUnknownFields()
 	if err := dec.Decode(&f); err != nil {
-		return badParameter("body", log.ElementInvalid, `send {"age": "168h", "events": 10000000, "bytes": 17179869184}, or a part of it`, "the body is not a retention: %v", err)
+		return rest.BadParameter("body", log.ElementInvalid, `send {"age": "168h", "events": 10000000, "bytes": 17179869184}, or a part of it`, "the body is not a retention: %v", err)
 	}
 	if _, err := dec.Token(); !errors.Is(err, io.EOF) {
-		return badParameter("body", log.ElementInvalid, "send one JSON object", "text after the retention")
+		return rest.BadParameter("body", log.ElementInvalid, "send one JSON object", "text after the retention")
 	}
 	if f == (retentionForm{}) {
-		return badParameter("body", log.ElementMissing, "send age, events or bytes", "nothing to change")
+		return rest.BadParameter("body", log.ElementMissing, "send age, events or bytes", "nothing to change")
 	}
 	return s.retention(w, r, f, true)
 }
@@ -112,18 +113,18 @@ const leastRetention = 64 << 20
 // and sets it first if told to.
 func (s *Server) retention(w http.ResponseWriter, r *http.Request, f retentionForm, set bool) error {
 	if s.cfg.Retainer == nil {
-		return fail(http.StatusNotImplemented, codeNotHere, "ask a server of a cluster", "this server's retention cannot be changed")
+		return rest.Fail(http.StatusNotImplemented, rest.CodeNotHere, "ask a server of a cluster", "this server's retention cannot be changed")
 	}
 	plan, err := s.cfg.Retainer.PlanRetention(nil)
 	if err == nil && f != (retentionForm{}) {
 		want := plan.Retention
 		if f.Age != "" {
 			if want.Age, err = time.ParseDuration(f.Age); err != nil || want.Age < 0 {
-				return badParameter("age", log.ElementInvalid, "send hours, minutes and seconds, as in 168h or 90m", "got %q", f.Age)
+				return rest.BadParameter("age", log.ElementInvalid, "send hours, minutes and seconds, as in 168h or 90m", "got %q", f.Age)
 			}
 		}
 		if f.Bytes != 0 && f.Bytes < leastRetention {
-			return badParameter("bytes", log.ElementInvalid, "send at least "+strconv.Itoa(leastRetention), "%d bytes would keep next to nothing", f.Bytes)
+			return rest.BadParameter("bytes", log.ElementInvalid, "send at least "+strconv.Itoa(leastRetention), "%d bytes would keep next to nothing", f.Bytes)
 		}
 		want.Events, want.Bytes = firstSet(f.Events, want.Events), firstSet(f.Bytes, want.Bytes)
 		plan, err = s.cfg.Retainer.PlanRetention(&want)
@@ -134,10 +135,10 @@ func (s *Server) retention(w http.ResponseWriter, r *http.Request, f retentionFo
 		}
 	}
 	if err != nil {
-		return badParameter("body", log.ElementInvalid, "look at GET /cluster/retention for what there is", "%v", err)
+		return rest.BadParameter("body", log.ElementInvalid, "look at GET /cluster/retention for what there is", "%v", err)
 	}
 	setSeq(w, plan.Head)
-	writeJSON(w, r, http.StatusOK, planForm{
+	rest.WriteJSON(w, r, http.StatusOK, planForm{
 		Age: plan.Age.String(), Events: plan.Events, Bytes: plan.Bytes, Head: plan.Head, Floor: plan.Floor, Oldest: plan.Oldest,
 		Used: plan.Used, Next: plan.Next, NextTime: plan.NextTime, Goes: uint64(plan.Next - plan.Floor),
 	})

@@ -8,15 +8,16 @@ import (
 	"net"
 	"net/http"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"rutter/api/auth/guard"
 	"rutter/api/auth/matrix"
 	"rutter/api/feedserver"
 	"rutter/api/liveness"
 	"rutter/api/logread"
+	"rutter/api/rest"
 	"rutter/api/vmm"
 	"rutter/log"
 	"rutter/log/budget"
@@ -45,9 +46,9 @@ type Config struct {
 	// nobody had to show a certificate.
 	Actor func(*http.Request) string
 	// Audit is told of refusals and authentications; nil: nobody is.
-	Audit Auditor
-	// Limits bound what one address or identity may have; zero: DefaultLimits.
-	Limits Limits
+	Audit guard.Auditor
+	// Limits bound what one address or identity may have; zero: guard.DefaultLimits.
+	Limits guard.Limits
 	// Budgets bound the work of reads; nil: those of budget.Table. Meters are
 	// those of what is counted elsewhere, for /metrics.
 	Budgets budget.Set
@@ -102,12 +103,11 @@ func (c Config) withDefaults() (Config, error) {
 		c.Logger = slog.New(slog.DiscardHandler)
 	}
 	if c.NewID == nil {
-		c.NewID = newChangeID
+		c.NewID = rest.NewChangeID
 	}
 	if c.Warnings == nil {
 		c.Warnings = func() []string { return nil }
 	}
-	c.Limits = c.Limits.withDefaults()
 	if c.Sessions == nil {
 		c.Sessions = liveness.NewTable(uint64(time.Now().UnixNano()), time.Now)
 	}
@@ -125,10 +125,7 @@ type Server struct {
 	logs    *logServer
 	barrier *barrier
 	cns     *cnServer
-	gate    *gate
-	shares  *shares
-	budgets *budgets
-	scans   *scans
+	guard   *guard.Guard
 	handler http.Handler
 	started time.Time
 
@@ -137,8 +134,8 @@ type Server struct {
 	drainOnce sync.Once
 	wholes    chan struct{}  // taken while a whole state of the past is in memory
 	handlers  sync.WaitGroup // handlers that run, hijacked ones too
-	answered  atomic.Uint64  // the highest seq of a change that was acknowledged here
-	streams   streams        // feeds and followed logs
+	answered  rest.Acknowledged
+	streams   streams // feeds and followed logs
 }
 
 // New returns a server. It starts nothing and needs no closing.
@@ -152,16 +149,18 @@ func New(cfg Config) (*Server, error) {
 		tail: logread.NewTail(cfg.Store), draining: make(chan struct{}),
 		wholes: make(chan struct{}, wholesAtOnce),
 	}
-	s.gate, s.shares = newGate(s, cfg.Limits), newShares(cfg.Limits)
-	s.budgets, s.scans = newBudgets(cfg.Budgets), newScans()
+	s.guard = guard.New(guard.Config{
+		Identify: cfg.Identify, Actor: cfg.Actor, Audit: cfg.Audit, Limits: cfg.Limits, Budgets: cfg.Budgets,
+		Owners: s.ownersOf, Head: func() log.Seq { return cfg.Store.Head().Seq }, Draining: s.draining,
+	})
+	s.streams.refused = func() { s.guard.CountLimit(guard.LimitStreams) }
 	s.feed = feedserver.New(feedserver.Config{
 		Store: cfg.Store, Tail: s.tail, Logger: cfg.Logger, Sessions: cfg.Sessions, VMMs: cfg.VMMs,
-		Streams: s.streams.Load, Refuse: s.refused, Audit: s.note,
+		Streams: s.streams.Load, Refuse: s.guard.Refuse, Audit: s.guard.Note,
 	})
 	if s.metrics, err = newMetrics(s); err != nil {
 		return nil, fmt.Errorf("api: metrics: %w", err)
 	}
-	s.streams.refused = func() { s.metrics.limited.WithLabelValues(limitStreams).Inc() }
 	s.logs, s.barrier, s.cns = newLogServer(s), newBarrier(s), newCNServer(s)
 	s.handler = s.routes()
 	return s, nil
@@ -190,11 +189,11 @@ func (s *Server) Run(ctx context.Context, listener net.Listener) error {
 		IdleTimeout:       idleTime,
 		MaxHeaderBytes:    MaxHeader,
 		BaseContext:       func(net.Listener) context.Context { return requests },
-		ConnContext:       withIdentity,
+		ConnContext:       guard.WithIdentity,
 		ErrorLog:          slog.NewLogLogger(s.logger.Handler(), slog.LevelDebug),
 	}
 	served := make(chan error, 1)
-	go func() { served <- server.Serve(s.gate.limitListener(listener, MaxConnections)) }()
+	go func() { served <- server.Serve(s.guard.Listener(listener, guard.MaxConnections)) }()
 	var err error
 	select {
 	case <-ctx.Done():

@@ -97,12 +97,11 @@ type Cluster interface {
 
 // Limits of the API. What strangers send is bounded before it is parsed.
 const (
-	MaxBody        = 1 << 20  // bytes of a request's body
-	MaxHeader      = 64 << 10 // bytes of a request's header
-	MaxList        = 1000     // objects in one answer (spec/napi.md section 3.2)
-	sliceRows      = 256      // objects that a list looks at while the state is held still
-	MaxConnections = 16384    // at once: 10,000 CNs of DESIGN section 13, and clients
-	MaxStreams     = 12288    // feeds and followed logs at once
+	MaxBody    = 1 << 20  // bytes of a request's body
+	MaxHeader  = 64 << 10 // bytes of a request's header
+	MaxList    = 1000     // objects in one answer (spec/napi.md section 3.2)
+	sliceRows  = 256      // objects that a list looks at while the state is held still
+	MaxStreams = 12288    // feeds and followed logs at once
 
 	headerTime = 10 * time.Second  // to send a request's header
 	bodyTime   = 30 * time.Second  // to send a request's body

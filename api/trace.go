@@ -3,6 +3,7 @@ package api
 import (
 	"net/http"
 
+	"rutter/api/rest"
 	"rutter/log"
 	"rutter/projections"
 )
@@ -11,23 +12,23 @@ import (
 // other (see projections.Trace), with how far the CNs of both are; with at= why
 // it could then, of which nobody knows how far they were.
 func (s *Server) trace(w http.ResponseWriter, r *http.Request) error {
-	p, err := query(r, "from", "to", "at")
+	p, err := rest.Query(r, "from", "to", "at")
 	if err != nil {
 		return err
 	}
 	for _, needed := range [...]string{"from", "to"} {
-		if p.text(needed) == "" {
-			return badParameter(needed, log.ElementMissing, "send ?from=VM&to=VM or IP; a VM is a UUID, an alias, or the MAC of its NIC", "%s is missing", needed)
+		if p.Text(needed) == "" {
+			return rest.BadParameter(needed, log.ElementMissing, "send ?from=VM&to=VM or IP; a VM is a UUID, an alias, or the MAC of its NIC", "%s is missing", needed)
 		}
 	}
 	if err := s.fresh(r, p); err != nil {
 		return err
 	}
-	if p.has("at") {
+	if p.Has("at") {
 		return s.traceAt(w, r, p)
 	}
 	var t projections.Trace
-	s.view(w, func(state *projections.State) { t = state.Trace(p.text("from"), p.text("to")) })
+	s.view(w, func(state *projections.State) { t = state.Trace(p.Text("from"), p.Text("to")) })
 	sessions, err := s.cns.everywhere(r.Context(), s.store.Head().Seq)
 	if err != nil { // without a leader, what this server knows itself
 		sessions = s.cns.here(s.store.Head().Seq, "")
@@ -43,16 +44,16 @@ func (s *Server) trace(w http.ResponseWriter, r *http.Request) error {
 		}
 		return projections.Far{}
 	})
-	writeJSON(w, r, http.StatusOK, t)
+	rest.WriteJSON(w, r, http.StatusOK, t)
 	return nil
 }
 
-func (s *Server) traceAt(w http.ResponseWriter, r *http.Request, p parameters) error {
+func (s *Server) traceAt(w http.ResponseWriter, r *http.Request, p rest.Parameters) error {
 	seq, err := s.place(p, "at")
 	if err != nil {
 		return err
 	}
-	t, err := projections.TraceOf(p.text("from"), p.text("to"), func(want projections.TraceWant) (*projections.State, error) {
+	t, err := projections.TraceOf(p.Text("from"), p.Text("to"), func(want projections.TraceWant) (*projections.State, error) {
 		part := PastPart{CNs: want.CNs, Mentions: want.Mentions, Whole: want.Whole}
 		for _, mac := range want.NICs {
 			part.Objects = append(part.Objects, PastObject{log.KindNIC, mac.String()})
@@ -64,6 +65,6 @@ func (s *Server) traceAt(w http.ResponseWriter, r *http.Request, p parameters) e
 	}
 	t.AsOf(seq)
 	setSeq(w, seq)
-	writeJSON(w, r, http.StatusOK, t)
+	rest.WriteJSON(w, r, http.StatusOK, t)
 	return nil
 }

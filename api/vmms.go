@@ -6,7 +6,9 @@ import (
 	"io"
 	"net/http"
 
+	"rutter/api/auth/guard"
 	"rutter/api/auth/matrix"
+	"rutter/api/rest"
 	"rutter/api/vmm"
 	"rutter/log"
 	"rutter/log/feed"
@@ -19,7 +21,7 @@ const codeUnreachable = "ComputeNodeUnreachable" // 504
 // vmms returns the service, and the VMM of the path.
 func (s *Server) vmms(r *http.Request) (*vmm.Service, log.UUID, error) {
 	if s.cfg.VMMs == nil {
-		return nil, log.UUID{}, fail(http.StatusNotImplemented, codeNotHere, "ask a server of a cluster", "this server asks no compute nodes")
+		return nil, log.UUID{}, rest.Fail(http.StatusNotImplemented, rest.CodeNotHere, "ask a server of a cluster", "this server asks no compute nodes")
 	}
 	text, err := kindOf(log.KindVMM).id(r)
 	if err != nil {
@@ -30,24 +32,24 @@ func (s *Server) vmms(r *http.Request) (*vmm.Service, log.UUID, error) {
 
 // ring answers POST /vmms/UUID/doorbell, and PUT /vmms/UUID of older agents: at
 // once, and without a look at the body, which may be of any version.
-func (s *Server) ring(status int) endpoint {
+func (s *Server) ring(status int) rest.Endpoint {
 	return func(w http.ResponseWriter, r *http.Request) error {
 		service, id, err := s.vmms(r)
 		if err != nil {
 			return err
 		}
-		p, err := query(r, "cn")
+		p, err := rest.Query(r, "cn")
 		if err != nil {
 			return err
 		}
 		var cn log.UUID
-		if p.has("cn") {
-			if cn, err = log.ParseUUID(p.text("cn")); err != nil {
-				return badParameter("cn", log.ElementInvalid, "send the UUID of the compute node that rings, or leave it out", "%v", err)
+		if p.Has("cn") {
+			if cn, err = log.ParseUUID(p.Text("cn")); err != nil {
+				return rest.BadParameter("cn", log.ElementInvalid, "send the UUID of the compute node that rings, or leave it out", "%v", err)
 			}
 		}
 		if !s.ringsOwn(r, id, cn) {
-			return notFound("vmm")
+			return rest.NotFound("vmm")
 		}
 		_, _ = io.Copy(io.Discard, r.Body) // so that the connection can be used again
 		if err := service.Ring(id, cn); err != nil {
@@ -60,17 +62,17 @@ func (s *Server) ring(status int) endpoint {
 
 // ringsOwn decides whether who asks may ring for a VMM: a CN for those on it.
 func (s *Server) ringsOwn(r *http.Request, vmm, said log.UUID) bool {
-	g := grantOf(r)
-	if g.answer != matrix.Own {
+	g := guard.GrantOf(r)
+	if g.Answer != matrix.Own {
 		return true
 	}
-	if !said.IsZero() && said != g.who.UUID {
+	if !said.IsZero() && said != g.Who.UUID {
 		return false
 	}
 	own := false
 	s.store.View(func(state *projections.State, _ log.Cursor) {
 		rec, known := state.Get(log.KindVMM, vmm.String())
-		own = known && g.sees(state, rec.Object) && rec.Object.(*log.VMM).SledID == g.who.UUID
+		own = known && g.Sees(state, rec.Object) && rec.Object.(*log.VMM).SledID == g.Who.UUID
 	})
 	return own
 }
@@ -81,14 +83,14 @@ func (s *Server) setState(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	body, err := readBody(r)
+	body, err := rest.ReadBody(r)
 	if err != nil {
 		return err
 	}
 	if !json.Valid(body) || len(body) > feed.MaxCall {
-		return badParameter("body", log.ElementInvalid, `send {"state":{"type":"running"}}; stopped, reboot and migration_target are the others`, "the body is not one JSON text of at most %d bytes", feed.MaxCall)
+		return rest.BadParameter("body", log.ElementInvalid, `send {"state":{"type":"running"}}; stopped, reboot and migration_target are the others`, "the body is not one JSON text of at most %d bytes", feed.MaxCall)
 	}
-	outcome, err := service.SetState(r.Context(), id, body, s.actor(r))
+	outcome, err := service.SetState(r.Context(), id, body, s.guard.Actor(r))
 	return s.answerOutcome(w, r, outcome, err)
 }
 
@@ -104,9 +106,9 @@ func (s *Server) register(w http.ResponseWriter, r *http.Request) error {
 	}
 	in := object.(*log.VMM)
 	if in.InstanceID.IsZero() || in.SledID.IsZero() {
-		return badParameter("sled_id", log.ElementMissing, `send {"instance_id":"UUID of the VM","sled_id":"UUID of the compute node"}`, "instance_id or sled_id is missing")
+		return rest.BadParameter("sled_id", log.ElementMissing, `send {"instance_id":"UUID of the VM","sled_id":"UUID of the compute node"}`, "instance_id or sled_id is missing")
 	}
-	outcome, err := service.Register(r.Context(), id, in.InstanceID, in.SledID, s.actor(r))
+	outcome, err := service.Register(r.Context(), id, in.InstanceID, in.SledID, s.guard.Actor(r))
 	return s.answerOutcome(w, r, outcome, err)
 }
 
@@ -116,7 +118,7 @@ func (s *Server) unregister(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	outcome, err := service.Unregister(r.Context(), id, s.actor(r))
+	outcome, err := service.Unregister(r.Context(), id, s.guard.Actor(r))
 	return s.answerOutcome(w, r, outcome, err)
 }
 
@@ -124,9 +126,9 @@ func (s *Server) answerOutcome(w http.ResponseWriter, r *http.Request, outcome v
 	if err != nil {
 		return vmmError(err)
 	}
-	s.acknowledged(outcome.Seq)
+	s.answered.Note(outcome.Seq)
 	setSeq(w, outcome.Seq)
-	writeJSON(w, r, http.StatusOK, outcome)
+	rest.WriteJSON(w, r, http.StatusOK, outcome)
 	return nil
 }
 
@@ -136,28 +138,22 @@ func vmmError(err error) error {
 	var answer *vmm.AnswerError
 	switch {
 	case errors.As(err, &answer) && answer.Status >= 400 && answer.Status < 500:
-		return fail(answer.Status, answer.Code, "", "%s", answer.Message)
+		return rest.Fail(answer.Status, answer.Code, "", "%s", answer.Message)
 	case errors.As(err, &answer):
-		return fail(http.StatusBadGateway, codeUnreachable, "try again; see the agent's log", "%v", err)
+		return rest.Fail(http.StatusBadGateway, codeUnreachable, "try again; see the agent's log", "%v", err)
 	case errors.Is(err, vmm.ErrUnknown):
-		return notFound("vmm")
+		return rest.NotFound("vmm")
 	case errors.Is(err, vmm.ErrBusy):
-		return fail(http.StatusServiceUnavailable, codeOverloaded, "ring again later", "%v", err)
+		return rest.Fail(http.StatusServiceUnavailable, rest.CodeOverloaded, "ring again later", "%v", err)
 	case errors.Is(err, vmm.ErrUnreachable):
-		return fail(http.StatusGatewayTimeout, codeUnreachable, "read the VMM before trying again: it may have been done", "%v", err)
+		return rest.Fail(http.StatusGatewayTimeout, codeUnreachable, "read the VMM before trying again: it may have been done", "%v", err)
 	}
 	return err
 }
 
-// actor names who asks, as far as an event has room for it.
-func (s *Server) actor(r *http.Request) string {
-	actor := s.actorOf(r)
-	return actor[:min(len(actor), log.MaxActorBytes)]
-}
-
 // history answers GET /KIND/UUID/history: GET /log of one object, with all that
 // it takes but kind and object.
-func (s *Server) history(k *kindRoute) endpoint {
+func (s *Server) history(k *kindRoute) rest.Endpoint {
 	return func(w http.ResponseWriter, r *http.Request) error {
 		id, err := k.id(r)
 		if err != nil {
@@ -165,7 +161,7 @@ func (s *Server) history(k *kindRoute) endpoint {
 		}
 		q := r.URL.Query()
 		if q.Has("kind") || q.Has("object") {
-			return badParameter("object", log.ElementInvalid, "use GET /log", "the path names the object")
+			return rest.BadParameter("object", log.ElementInvalid, "use GET /log", "the path names the object")
 		}
 		q.Set("kind", k.kind.String())
 		q.Set("object", id)

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"rutter/api/feedserver"
+	"rutter/api/rest"
 	"rutter/api/vmm"
 	"rutter/log"
 	"rutter/log/feed"
@@ -29,7 +30,7 @@ type vmmSite struct {
 
 func newVMMSite(t *testing.T) *vmmSite {
 	s := &vmmSite{t: t, store: newMemory(), cn: testUUID(1), vmm: testUUID(3)}
-	service, err := vmm.New(vmm.Config{Store: s.store, NewID: newChangeID})
+	service, err := vmm.New(vmm.Config{Store: s.store, NewID: rest.NewChangeID})
 	if err != nil {
 		t.Fatal(err)
 	}

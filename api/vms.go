@@ -2,6 +2,7 @@ package api
 
 import (
 	"encoding/json"
+	"maps"
 	"net/http"
 	"net/url"
 	"regexp"
@@ -9,6 +10,7 @@ import (
 	"strconv"
 	"strings"
 
+	"rutter/api/rest"
 	"rutter/log"
 	"rutter/projections"
 )
@@ -53,20 +55,19 @@ func (c *condition) holds(text string) bool {
 // place in the list by MAC or *; a VALUE of ~PATTERN is a regular expression.
 // unique asks for exactly one, fields=A,B for a part of each.
 func (s *Server) lookupVMs(w http.ResponseWriter, r *http.Request) error {
-	values, err := url.ParseQuery(r.URL.RawQuery)
-	if err != nil {
-		return fail(http.StatusBadRequest, codeBadRequest, "encode it as name=value&name=value", "the query cannot be read: %v", err)
-	}
-	conditions, err := conditionsOf(values)
+	p, err := rest.AnyQuery(r)
 	if err != nil {
 		return err
 	}
-	p := parameters{values}
-	unique, err := p.flag("unique")
+	conditions, err := conditionsOf(p.Values())
 	if err != nil {
 		return err
 	}
-	limit, err := p.number("limit", MaxList, 1, MaxList)
+	unique, err := p.Flag("unique")
+	if err != nil {
+		return err
+	}
+	limit, err := p.Number("limit", MaxList, 1, MaxList)
 	if err != nil {
 		return err
 	}
@@ -94,19 +95,19 @@ func (s *Server) lookupVMs(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	if unique && len(found) != 1 {
-		return fail(http.StatusConflict, "NotUnique", "ask for more of it, or without unique", "%d VMs match, and exactly one was asked for", len(found))
+		return rest.Fail(http.StatusConflict, "NotUnique", "ask for more of it, or without unique", "%d VMs match, and exactly one was asked for", len(found))
 	}
-	writeJSON(w, r, http.StatusOK, found)
+	rest.WriteJSON(w, r, http.StatusOK, found)
 	return nil
 }
 
 // lookupOptions are the parameters of a lookup that are no conditions.
-var lookupOptions = append([]string{"unique", "fields", "limit", "at"}, freshness...)
+var lookupOptions = append([]string{"unique", "fields", "limit", "at"}, rest.Freshness...)
 
 // conditionsOf reads the conditions of a lookup, each name any number of times.
 func conditionsOf(values url.Values) (all []condition, err error) {
 	vmFields, nicFields := log.FieldNames(log.KindVM), log.FieldNames(log.KindNIC)
-	for _, name := range sortedNames(values) {
+	for _, name := range slices.Sorted(maps.Keys(values)) {
 		if slices.Contains(lookupOptions, name) {
 			continue
 		}
@@ -117,46 +118,46 @@ func conditionsOf(values url.Values) (all []condition, err error) {
 			ofNIC = err == nil
 		}
 		if !ofNIC && !slices.Contains(vmFields, name) {
-			return nil, badParameter(name, log.ElementUnknown, "use nics.*.FIELD of a NIC, or one of: "+strings.Join(vmFields, ", "), "a VM has no field %q", name)
+			return nil, rest.BadParameter(name, log.ElementUnknown, "use nics.*.FIELD of a NIC, or one of: "+strings.Join(vmFields, ", "), "a VM has no field %q", name)
 		}
 		for _, value := range values[name] {
 			c := condition{path: path, value: value}
 			if pattern, is := strings.CutPrefix(value, "~"); is {
 				if len(pattern) > maxPattern {
-					return nil, badParameter(name, log.ElementInvalid, "send a shorter pattern", "the pattern has %d bytes, over %d", len(pattern), maxPattern)
+					return nil, rest.BadParameter(name, log.ElementInvalid, "send a shorter pattern", "the pattern has %d bytes, over %d", len(pattern), maxPattern)
 				}
 				if c.pattern, err = regexp.Compile(pattern); err != nil {
-					return nil, badParameter(name, log.ElementInvalid, "send a regular expression of RE2, or leave out the ~", "%v", err)
+					return nil, rest.BadParameter(name, log.ElementInvalid, "send a regular expression of RE2, or leave out the ~", "%v", err)
 				}
 			}
 			all = append(all, c)
 		}
 	}
 	if len(all) > maxConditions {
-		return nil, badParameter("query", log.ElementInvalid, "send fewer", "%d conditions, over %d", len(all), maxConditions)
+		return nil, rest.BadParameter("query", log.ElementInvalid, "send fewer", "%d conditions, over %d", len(all), maxConditions)
 	}
 	return all, nil
 }
 
-func lookupFields(p parameters) ([]string, error) {
-	if !p.has("fields") {
+func lookupFields(p rest.Parameters) ([]string, error) {
+	if !p.Has("fields") {
 		return nil, nil
 	}
-	fields := strings.Split(p.text("fields"), ",")
+	fields := strings.Split(p.Text("fields"), ",")
 	for _, name := range fields {
 		if !slices.Contains(log.FieldNames(log.KindVM), name) {
-			return nil, badParameter("fields", log.ElementUnknown, "use some of: "+strings.Join(log.FieldNames(log.KindVM), ", "), "a VM has no field %q", name)
+			return nil, rest.BadParameter("fields", log.ElementUnknown, "use some of: "+strings.Join(log.FieldNames(log.KindVM), ", "), "a VM has no field %q", name)
 		}
 	}
 	return fields, nil
 }
 
 // lookupCandidates is inSlices of the VMs that can match, by an index if there is one.
-func (s *Server) lookupCandidates(w http.ResponseWriter, r *http.Request, p parameters, look func(*projections.State, projections.Record), more func() bool) error {
+func (s *Server) lookupCandidates(w http.ResponseWriter, r *http.Request, p rest.Parameters, look func(*projections.State, projections.Record), more func() bool) error {
 	walk := projections.Walk{Kind: log.KindVM}
-	if cn, err := log.ParseUUID(p.text("server_uuid")); err == nil {
+	if cn, err := log.ParseUUID(p.Text("server_uuid")); err == nil {
 		walk.CN = cn
-	} else if id, err := log.ParseUUID(p.text("uuid")); err == nil {
+	} else if id, err := log.ParseUUID(p.Text("uuid")); err == nil {
 		err := s.viewAt(w, r, p, lookupPart(p), func(state *projections.State) {
 			if rec, ok := state.Get(log.KindVM, id.String()); ok {
 				look(state, rec)
@@ -186,15 +187,15 @@ func candidateOf(state *projections.State, vm *log.VM, withNICs bool) candidate 
 }
 
 // lookupPart is what of a past state lookupCandidates and candidateOf look at.
-func lookupPart(p parameters) PastPart {
+func lookupPart(p rest.Parameters) PastPart {
 	names := []string{"uuid", "server_uuid", "owner_uuid"}
-	for name := range p.values {
+	for name := range p.Values() {
 		if strings.HasPrefix(name, "nics.") {
 			names = names[:1] // only the NICs of a VM that is named come with it
 		}
 	}
 	for _, name := range names {
-		if values := p.values[name]; len(values) == 1 && !strings.HasPrefix(values[0], "~") {
+		if values := p.Values()[name]; len(values) == 1 && !strings.HasPrefix(values[0], "~") {
 			return partMentioning(values[0])
 		}
 	}

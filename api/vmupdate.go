@@ -6,7 +6,8 @@ import (
 	"net/http"
 	"slices"
 
-	"rutter/api/asked"
+	"rutter/api/auth/guard"
+	"rutter/api/rest"
 	"rutter/api/triton/vmapi"
 	"rutter/log"
 	"rutter/log/vmrule"
@@ -17,13 +18,13 @@ import (
 // NICs have of their networks is refused, and what is asked of NICs themselves is
 // part of the same change.
 func (s *Server) updateVM(w http.ResponseWriter, r *http.Request, k *kindRoute, id string, op log.Op) error {
-	if _, err := query(r, waiting...); err != nil {
+	if _, err := rest.Query(r, waiting...); err != nil {
 		return err
 	}
-	if noted, err := asked.Note(r); err == nil { // else readBody says so
+	if noted, err := rest.NoteContent(r); err == nil { // else readBody says so
 		r = noted
 	}
-	body, err := readBody(r)
+	body, err := rest.ReadBody(r)
 	if err != nil {
 		return err
 	}
@@ -33,7 +34,7 @@ func (s *Server) updateVM(w http.ResponseWriter, r *http.Request, k *kindRoute, 
 		// Nor of one that is nothing to who asks, or what is said of the body would
 		// tell of its NICs and their networks.
 		known := log.UUID{}
-		if rec, there := state.Get(k.kind, id); there && grantOf(r).knows(state, rec.Object) {
+		if rec, there := state.Get(k.kind, id); there && guard.GrantOf(r).Knows(state, rec.Object) {
 			vm, known = rec.Object.(*log.VM), uuidOf(id)
 		}
 		rule = vmapi.RuleOf(state, known)
@@ -44,7 +45,7 @@ func (s *Server) updateVM(w http.ResponseWriter, r *http.Request, k *kindRoute, 
 		return refusal
 	}
 	if vm.State == "provisioning" && !reports(u) {
-		return fail(http.StatusConflict, vmapi.CodeUnallocated, "wait until it runs or is stopped", vmapi.MessageUnallocated)
+		return rest.Fail(http.StatusConflict, vmapi.CodeUnallocated, "wait until it runs or is stopped", vmapi.MessageUnallocated)
 	}
 	ops := vmapi.Ops(u)
 	task, failed := vmapi.Task(vm, u, nil)
@@ -70,11 +71,11 @@ func (s *Server) updateVM(w http.ResponseWriter, r *http.Request, k *kindRoute, 
 	if err != nil {
 		return err
 	}
-	c := &log.Change{ID: change, Ops: ops, Content: asked.Of(r)}
+	c := &log.Change{ID: change, Ops: ops, Content: rest.ContentOf(r)}
 	if _, err := s.propose(w, r, c); err != nil {
 		return err
 	}
-	return s.answerObject(w, r, parameters{}, k, id)
+	return s.answerObject(w, r, rest.Parameters{}, k, id)
 }
 
 // ofReports are the fields of a VM that say how and where it is.

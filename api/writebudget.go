@@ -4,6 +4,8 @@ import (
 	"context"
 
 	"rutter/api/auth/audit"
+	"rutter/api/auth/guard"
+	"rutter/api/rest"
 	"rutter/log"
 	"rutter/log/intake"
 )
@@ -12,12 +14,12 @@ import (
 // says, and has the reader of the stream rest: what the client sends meanwhile
 // stays in its own socket.
 func (u *writeStream) noteBudget(err error) {
-	exceeded := exceededOf(err)
+	exceeded := rest.ExceededOf(err)
 	if exceeded == nil || u.over.Swap(true) {
 		return
 	}
-	u.s.metrics.limited.WithLabelValues(limitBudget).Inc()
-	u.s.note(audit.Record{Event: audit.Limited, Actor: u.actor, Serial: u.who.Serial, Remote: u.conn.RemoteAddr().String(), Asked: string(exceeded.Name)})
+	u.s.guard.CountLimit(guard.LimitBudget)
+	u.s.guard.Note(audit.Record{Event: audit.Limited, Actor: u.actor, Serial: u.who.Serial, Remote: u.conn.RemoteAddr().String(), Asked: string(exceeded.Name)})
 }
 
 // restOver rests, if a budget was used up by what came before.
@@ -25,13 +27,13 @@ func (u *writeStream) restOver(ctx context.Context) error {
 	if !u.over.Swap(false) {
 		return nil
 	}
-	return u.rest(ctx, limitedPause)
+	return u.rest(ctx, guard.LimitedPause)
 }
 
 // failedOf is what the client is told of a change that was not decided.
 func failedOf(id log.UUID, err error) intake.Failed {
 	f := intake.Failed{ChangeID: id, Code: codeOf(err), Text: err.Error()}
-	if exceeded := exceededOf(err); exceeded != nil {
+	if exceeded := rest.ExceededOf(err); exceeded != nil {
 		f.After, f.Text = exceeded.Wait, exceeded.Error()
 	}
 	return f

@@ -13,7 +13,9 @@ import (
 	"sync/atomic"
 	"time"
 
+	"rutter/api/auth/guard"
 	"rutter/api/auth/matrix"
+	"rutter/api/rest"
 	"rutter/log"
 	"rutter/log/intake"
 )
@@ -42,10 +44,10 @@ type queuer interface {
 func (s *Server) writes(w http.ResponseWriter, r *http.Request) error {
 	if !strings.EqualFold(r.Header.Get("Upgrade"), intake.Protocol) || !strings.Contains(strings.ToLower(r.Header.Get("Connection")), "upgrade") {
 		w.Header().Set("Upgrade", intake.Protocol)
-		return fail(http.StatusUpgradeRequired, codeBadRequest, "send Connection: Upgrade and Upgrade: "+intake.Protocol+", or use POST /changes", "writing here is a stream of frames")
+		return rest.Fail(http.StatusUpgradeRequired, rest.CodeBadRequest, "send Connection: Upgrade and Upgrade: "+intake.Protocol+", or use POST /changes", "writing here is a stream of frames")
 	}
 	if err := s.store.Ready(); err != nil {
-		return fail(http.StatusServiceUnavailable, codeNotReady, "try another server", "this server takes no changes yet: %v", err)
+		return rest.Fail(http.StatusServiceUnavailable, rest.CodeNotReady, "try another server", "this server takes no changes yet: %v", err)
 	}
 	done, err := s.streams.enter()
 	if err != nil {
@@ -54,13 +56,13 @@ func (s *Server) writes(w http.ResponseWriter, r *http.Request) error {
 	defer done()
 	conn, rw, err := http.NewResponseController(w).Hijack()
 	if err != nil {
-		return fail(http.StatusInternalServerError, codeInternal, "connect without a proxy that speaks HTTP/2", "the connection cannot be upgraded: %v", err)
+		return rest.Fail(http.StatusInternalServerError, rest.CodeInternal, "connect without a proxy that speaks HTTP/2", "the connection cannot be upgraded: %v", err)
 	}
 	defer conn.Close()
-	if seen, ok := w.(*statusWriter); ok {
-		seen.status = http.StatusSwitchingProtocols
+	if seen, ok := w.(*rest.Recorder); ok {
+		seen.Status = http.StatusSwitchingProtocols
 	}
-	u := newWriteStream(s, conn, s.actor(r), grantOf(r).who)
+	u := newWriteStream(s, conn, s.guard.Actor(r), guard.GrantOf(r).Who)
 	if err := u.serve(r.Context(), rw.Reader); err != nil {
 		s.logger.Info("write stream ended", "remote", conn.RemoteAddr().String(), "error", err)
 	}
@@ -236,7 +238,7 @@ func (u *writeStream) take(ctx context.Context, payload []byte) error {
 	if err := u.await(ctx, len(payload)); err != nil {
 		return err
 	}
-	if err := u.rest(ctx, u.s.shares.pace(u.who)); err != nil {
+	if err := u.rest(ctx, u.s.guard.Pace(u.who)); err != nil {
 		return err
 	}
 	c.Actor, c.By, c.Content = u.actor, u.by, log.Content{} // a client has none of these to say
@@ -267,7 +269,7 @@ func (u *writeStream) rest(ctx context.Context, wait time.Duration) error {
 	if wait == 0 {
 		return nil
 	}
-	u.s.metrics.limited.WithLabelValues(limitRate).Inc()
+	u.s.guard.CountLimit(guard.LimitRate)
 	select {
 	case <-time.After(wait):
 		return nil
@@ -455,7 +457,7 @@ func (w *answerWriter) flush() error {
 	if len(w.buf) == 0 {
 		return nil
 	}
-	w.u.s.acknowledged(w.last)
+	w.u.s.answered.Note(w.last)
 	if err := w.u.conn.SetWriteDeadline(time.Now().Add(writeTake)); err != nil {
 		return err
 	}

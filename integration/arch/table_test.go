@@ -59,7 +59,7 @@ var importTable = []row{
 		why: "agreement and keeping know nothing of HTTP or of compute nodes",
 	},
 	{
-		pkg: "api", may: []string{"log", "log/budget", "log/feed", "log/intake", "log/query", "projections", "api/feedserver", "api/logread", "api/liveness", "api/vmm", "api/console", "api/auth/matrix", "api/triton/vmapi", "log/vmrule", "api/auth/audit", "api/asked"},
+		pkg: "api", may: []string{"log", "log/budget", "log/feed", "log/intake", "log/query", "projections", "api/feedserver", "api/logread", "api/liveness", "api/vmm", "api/console", "api/auth/matrix", "api/auth/guard", "api/triton/vmapi", "log/vmrule", "api/auth/audit", "api/rest"},
 		tests: []string{"raftstore", "api/client", "api/internal/apitest"},
 		why:   "it sees the store through small interfaces that it declares, so the store can change beneath",
 	},
@@ -81,20 +81,24 @@ var importTable = []row{
 		why: "who may do what is a table and a pure decision, so that it can be read, and asked everywhere",
 	},
 	{
+		pkg: "api/auth/guard", may: []string{"log", "log/budget", "projections", "api/auth/matrix", "api/auth/audit", "api/rest"},
+		why: "who may ask and how much is decided before every request, whatever it asks for",
+	},
+	{
 		pkg: "api/auth/pki", may: []string{"log", "api/auth/matrix"},
 		why: "certificates are made and judged from bytes and a time, by servers, agents and commands alike",
 	},
 	{
-		pkg: "api/auth/tlsgate", may: []string{"log", "api/auth/matrix", "api/auth/pki"},
+		pkg: "api/auth/tlsgate", may: []string{"log", "log/budget", "api/auth/matrix", "api/auth/pki"},
 		why: "TLS is one thing for every port and every client, which know nothing of each other",
 	},
 	{
-		pkg: "api/auth/enrol", may: []string{"log", "log/budget", "projections", "api/auth/matrix", "api/asked", "api/auth/pki"},
+		pkg: "api/auth/enrol", may: []string{"log", "log/budget", "projections", "api/auth/matrix", "api/rest", "api/auth/pki"},
 		why: "who gets a certificate is decided from the log, without files and connections",
 	},
 	{
-		pkg: "api/asked", may: []string{"log"},
-		why: "what a request asked for is the same for each surface that makes a change of it and of what there is",
+		pkg: "api/rest", may: []string{"log", "log/budget", "log/vmrule"},
+		why: "routes, bodies, errors and ETags are one kit for every surface, which decides nothing of what is served",
 	},
 	{
 		pkg: "api/auth/audit",
@@ -117,7 +121,7 @@ var importTable = []row{
 		why: "an address is let in or not before anybody knows what it asks for",
 	},
 	{
-		pkg: "api/triton/napi", may: []string{"log", "log/budget", "projections", "api", "api/auth/matrix"},
+		pkg: "api/triton/napi", may: []string{"log", "log/budget", "projections", "api", "api/auth/matrix", "api/rest"},
 		why: "NAPI's words are another form of the state; of the API it needs to know when a write may be tried again",
 	},
 	{
@@ -125,7 +129,7 @@ var importTable = []row{
 		why: "who listens to a feed need not know what serves it",
 	},
 	{
-		pkg: "api/triton/cnapi", may: []string{"log", "log/budget", "projections", "agent/sysinfo", "api/asked"},
+		pkg: "api/triton/cnapi", may: []string{"log", "log/budget", "projections", "agent/sysinfo", "api/rest"},
 		why: "CNAPI's words are another form of the state; what a node says of itself has one form, which agents write and servers read",
 	},
 	{
@@ -142,11 +146,11 @@ var importTable = []row{
 		why:   "what CNs say of their VMs is pulled and recorded without HTTP of ours, sessions or Raft",
 	},
 	{
-		pkg: "api/triton/netreport", may: []string{"log", "log/report", "projections"},
+		pkg: "api/triton/netreport", may: []string{"log", "log/report", "projections", "api/rest"},
 		why: "what CNs report of their NICs is written without sessions or Raft",
 	},
 	{
-		pkg: "api/triton/vmapi", may: []string{"log", "log/budget", "log/vmrule", "projections"},
+		pkg: "api/triton/vmapi", may: []string{"log", "log/budget", "log/vmrule", "projections", "api/rest"},
 		why: "VMAPI's surface is a handler over the log and its state",
 	},
 	{

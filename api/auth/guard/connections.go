@@ -1,4 +1,4 @@
-package api
+package guard
 
 import (
 	"context"
@@ -16,9 +16,9 @@ import (
 // a handshake that is done.
 type identified interface{ Identity() matrix.Identity }
 
-// gate counts the connections of a server, by address and by identity.
-type gate struct {
-	s      *Server
+// connections counts those of a server, by address and by identity.
+type connections struct {
+	guard  *Guard
 	limits Limits
 
 	mu         sync.Mutex // protects what follows
@@ -27,26 +27,26 @@ type gate struct {
 	conns      map[*limitedConn]struct{} // that have an identity
 }
 
-func newGate(s *Server, limits Limits) *gate {
-	return &gate{
-		s: s, limits: limits, addresses: make(map[netip.Addr]int), identities: make(map[string]int), conns: make(map[*limitedConn]struct{}),
+func newConnections(g *Guard, limits Limits) *connections {
+	return &connections{
+		guard: g, limits: limits, addresses: make(map[netip.Addr]int), identities: make(map[string]int), conns: make(map[*limitedConn]struct{}),
 	}
 }
 
-// limitListener accepts at most n connections at once. Its connections can be
+// Listener accepts at most n connections of l at once. Its connections can be
 // written to without waiting if those of l can (syscall.Conn), for which those of
 // the library's listener of this kind have no way. Of those that have an identity
 // each address and each identity may have so many.
-func (g *gate) limitListener(l net.Listener, n int) net.Listener {
-	return &limited{Listener: l, gate: g, slots: make(chan struct{}, n), closed: make(chan struct{})}
+func (g *Guard) Listener(l net.Listener, n int) net.Listener {
+	return &limited{Listener: l, connections: g.connections, slots: make(chan struct{}, n), closed: make(chan struct{})}
 }
 
 type limited struct {
 	net.Listener
-	gate   *gate
-	slots  chan struct{}
-	once   sync.Once
-	closed chan struct{}
+	connections *connections
+	slots       chan struct{}
+	once        sync.Once
+	closed      chan struct{}
 }
 
 // Accept implements net.Listener.
@@ -61,7 +61,7 @@ func (l *limited) Accept() (net.Conn, error) {
 			return nil, err
 		}
 		c := &limitedConn{Conn: conn, l: l, who: whoIs(conn)}
-		if l.gate.admit(c) {
+		if l.connections.admit(c) {
 			return c, nil
 		}
 		cut(c)
@@ -75,7 +75,7 @@ func (l *limited) place() bool {
 		return true
 	default:
 	}
-	l.gate.s.metrics.limited.WithLabelValues(limitConnections).Inc()
+	l.connections.guard.CountLimit(LimitConnections)
 	select {
 	case l.slots <- struct{}{}:
 		return true
@@ -104,7 +104,7 @@ func whoIs(conn net.Conn) matrix.Identity {
 }
 
 // admit counts a connection; false: it is one too many.
-func (g *gate) admit(c *limitedConn) bool {
+func (g *connections) admit(c *limitedConn) bool {
 	if c.who.Role == matrix.Local {
 		return true
 	}
@@ -125,19 +125,19 @@ func (g *gate) admit(c *limitedConn) bool {
 	g.mu.Unlock()
 	r := audit.Record{Event: audit.Authenticated, Actor: c.who.Actor(), Serial: c.who.Serial, Remote: c.RemoteAddr().String()}
 	if limit != "" {
-		g.s.metrics.limited.WithLabelValues(limit).Inc()
+		g.guard.CountLimit(limit)
 		r.Event, r.Asked = audit.Limited, limit
 	} else {
-		g.s.metrics.connections.WithLabelValues(c.who.Role.String()).Inc()
+		g.guard.named.WithLabelValues(c.who.Role.String()).Inc()
 	}
 	if limit != "" || c.who.Serial != "" {
-		g.s.note(r)
+		g.guard.Note(r)
 	}
 	return limit == ""
 }
 
 // left forgets a connection.
-func (g *gate) left(c *limitedConn) {
+func (g *connections) left(c *limitedConn) {
 	if !c.counted {
 		return
 	}
@@ -157,16 +157,16 @@ func drop[K comparable](counts map[K]int, key K) {
 
 // CutOff closes the connections of the identities that match, streams included,
 // and returns how many: whose certificate was revoked is let in no longer, and
-// has nothing left that is open. match must not call the server.
-func (s *Server) CutOff(match func(matrix.Identity) bool) int {
-	s.gate.mu.Lock()
+// has nothing left that is open. match must not call the guard.
+func (g *Guard) CutOff(match func(matrix.Identity) bool) int {
+	g.connections.mu.Lock()
 	var found []*limitedConn
-	for c := range s.gate.conns {
+	for c := range g.connections.conns {
 		if match(c.who) {
 			found = append(found, c)
 		}
 	}
-	s.gate.mu.Unlock()
+	g.connections.mu.Unlock()
 	for _, c := range found {
 		cut(c)
 	}
@@ -204,7 +204,7 @@ type limitedConn struct {
 func (c *limitedConn) Close() error {
 	err := c.Conn.Close()
 	c.once.Do(func() {
-		c.l.gate.left(c)
+		c.l.connections.left(c)
 		<-c.l.slots
 	})
 	return err
@@ -218,8 +218,9 @@ func (c *limitedConn) SyscallConn() (syscall.RawConn, error) {
 	return nil, syscall.ENOTSUP
 }
 
-// withIdentity puts the identity of a connection into the context of its requests.
-func withIdentity(ctx context.Context, c net.Conn) context.Context {
+// WithIdentity puts the identity of a connection of a Listener into the context of its
+// requests, as http.Server.ConnContext.
+func WithIdentity(ctx context.Context, c net.Conn) context.Context {
 	if l, ok := c.(*limitedConn); ok {
 		return matrix.With(ctx, l.who)
 	}

@@ -1,10 +1,11 @@
-package api
+package guard
 
 import (
 	"sync"
 	"time"
 
 	"rutter/api/auth/matrix"
+	"rutter/log/budget"
 )
 
 // shares bound the requests of each identity: how many a second, and how many at
@@ -21,15 +22,16 @@ type shares struct {
 
 // share is what one identity has.
 type share struct {
-	tokens float64
-	at     time.Time // when tokens was right
-	taken  int
+	budget.Bucket // of its rate; At is the last request's end, too
+	taken         int
 }
+
+// RateBurst is how many seconds' worth of a rate an identity may have at once.
+const RateBurst = 10
 
 // Bounds of what is remembered.
 const (
 	maxShares   = 20000            // identities; 10,000 CNs and as many others
-	shareBurst  = 10               // seconds' worth of a rate at once
 	shareForget = 30 * time.Second // after the last request
 	minShare    = 8                // requests at once that nobody is refused
 )
@@ -51,13 +53,11 @@ func (s *shares) enter(id matrix.Identity, stream bool) (leave func(), limit str
 		return nil, limitShare
 	}
 	if rate := float64(s.limits.Rate[id.Role]); rate > 0 {
-		now := s.now()
-		h.tokens = min(h.tokens+now.Sub(h.at).Seconds()*rate, rate*shareBurst)
-		h.at = now
-		if h.tokens < 1 {
-			return nil, limitRate
+		h.Fill(s.now(), rate, rate*RateBurst)
+		if h.Left < 1 {
+			return nil, LimitRate
 		}
-		h.tokens--
+		h.Left--
 	}
 	if stream {
 		return func() {}, ""
@@ -85,13 +85,9 @@ func (s *shares) pace(id matrix.Identity) time.Duration {
 	if h == nil {
 		return time.Second
 	}
-	now := s.now()
-	h.tokens = min(h.tokens+now.Sub(h.at).Seconds()*rate, rate*shareBurst) - 1
-	h.at = now
-	if h.tokens >= 0 {
-		return 0
-	}
-	return time.Duration(-h.tokens / rate * float64(time.Second))
+	h.Fill(s.now(), rate, rate*RateBurst)
+	h.Left--
+	return h.Until(0, rate)
 }
 
 // fairLocked is how many requests at once are one identity's: all, while there is
@@ -114,7 +110,7 @@ func (s *shares) leave(h *share) {
 		s.busy--
 	}
 	s.taken--
-	h.at = s.now()
+	h.At = s.now()
 }
 
 // shareLocked returns an identity's share; nil if too many are remembered.
@@ -126,7 +122,7 @@ func (s *shares) shareLocked(id matrix.Identity) *share {
 	now := s.now()
 	if len(s.known) >= maxShares {
 		for key, h := range s.known {
-			if h.taken == 0 && now.Sub(h.at) > shareForget {
+			if h.taken == 0 && now.Sub(h.At) > shareForget {
 				delete(s.known, key)
 			}
 		}
@@ -134,7 +130,7 @@ func (s *shares) shareLocked(id matrix.Identity) *share {
 			return nil
 		}
 	}
-	h := &share{tokens: float64(s.limits.Rate[id.Role]) * shareBurst, at: now}
+	h := &share{Bucket: budget.Bucket{Left: float64(s.limits.Rate[id.Role]) * RateBurst, At: now}}
 	s.known[key] = h
 	return h
 }

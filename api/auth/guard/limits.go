@@ -1,6 +1,10 @@
-package api
+package guard
 
 import "rutter/api/auth/matrix"
+
+// MaxConnections are those of a server at once: 10,000 CNs of DESIGN section 13, and
+// clients.
+const MaxConnections = 16384
 
 // Limits bound what one stranger, one address and one identity may have of a
 // server. Zero means the default, which DefaultLimits has; whoever needs no name
@@ -60,35 +64,9 @@ func (l Limits) withDefaults() Limits {
 const (
 	limitPerAddress  = "per_address"
 	limitPerIdentity = "per_identity"
-	limitRate        = "rate"
+	LimitRate        = "rate"
 	limitShare       = "share"
-	limitConnections = "connections" // of all; others wait in the kernel's queue
-	limitStreams     = "streams"
-	limitBudget      = "budget" // of work; rutter_budget_refused_total has each
+	LimitConnections = "connections" // of all; others wait in the kernel's queue
+	LimitStreams     = "streams"
+	LimitBudget      = "budget" // of work; rutter_budget_refused_total has each
 )
-
-// maxJSONDepth bounds what is nested in a body: objects of ours are three deep.
-const maxJSONDepth = 32
-
-// tooDeep reports whether JSON is nested deeper than maxJSONDepth, without parsing it.
-func tooDeep(body []byte) bool {
-	depth, text, escaped := 0, false, false
-	for _, c := range body {
-		switch {
-		case escaped:
-			escaped = false
-		case text && c == '\\':
-			escaped = true
-		case c == '"':
-			text = !text
-		case text:
-		case c == '{' || c == '[':
-			if depth++; depth > maxJSONDepth {
-				return true
-			}
-		case c == '}' || c == ']':
-			depth--
-		}
-	}
-	return false
-}
