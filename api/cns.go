@@ -105,6 +105,14 @@ func (s *Server) listSessions(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
+// here are the sessions with this server, with its name as server.
+func (s *Server) here(head log.Seq, server string) (forms []sessionForm) {
+	for _, a := range s.cns.all() {
+		forms = append(forms, a.form(head, server))
+	}
+	return forms
+}
+
 // everywhere asks the leader for all sessions. What only the server of a session
 // knows of it is left out.
 func (s *Server) everywhere(ctx context.Context, head log.Seq) ([]sessionForm, error) {
@@ -174,11 +182,11 @@ func formOfCN(rec projections.Record) cnForm {
 
 // cnsAt answers GET /cns?at=.
 func (s *Server) cnsAt(w http.ResponseWriter, r *http.Request, p rest.Parameters) error {
-	if err := s.fresh(r, p); err != nil {
+	if err := s.read.fresh(r, p); err != nil {
 		return err
 	}
 	forms := []cnForm{}
-	if err := s.viewAt(w, r, p, PastPart{Kinds: []log.Kind{log.KindServer}}, func(state *projections.State) {
+	if err := s.read.viewAt(w, r, p, PastPart{Kinds: []log.Kind{log.KindServer}}, func(state *projections.State) {
 		for rec := range state.List(log.KindServer) {
 			forms = append(forms, formOfCN(rec))
 		}
@@ -191,12 +199,12 @@ func (s *Server) cnsAt(w http.ResponseWriter, r *http.Request, p rest.Parameters
 
 // cnAt answers GET /cns/UUID?at=.
 func (s *Server) cnAt(w http.ResponseWriter, r *http.Request, p rest.Parameters, id string) error {
-	if err := s.fresh(r, p); err != nil {
+	if err := s.read.fresh(r, p); err != nil {
 		return err
 	}
 	var rec projections.Record
 	known := false
-	if err := s.viewAt(w, r, p, PastPart{Objects: []PastObject{{log.KindServer, id}}}, func(state *projections.State) {
+	if err := s.read.viewAt(w, r, p, PastPart{Objects: []PastObject{{log.KindServer, id}}}, func(state *projections.State) {
 		rec, known = state.Get(log.KindServer, id)
 	}); err != nil {
 		return err

@@ -3,10 +3,8 @@ package api
 import (
 	"errors"
 	"fmt"
-	"net/http"
 	"slices"
 
-	"rutter/api/auth/guard"
 	"rutter/api/auth/matrix"
 	"rutter/log"
 	"rutter/log/feed"
@@ -123,23 +121,6 @@ func (u *subscriber) ringsFor(m *feed.Ring) *feed.Ring {
 		_ = u.s.guard.Refuse(u.session.remote, &matrix.Refusal{Who: u.who, What: fmt.Sprintf("ring for %d VMMs", n), Missing: "they are on other CNs"})
 	}
 	return kept
-}
-
-// ringsOwn decides whether who asks may ring for a VMM: a CN for those on it.
-func (s *Server) ringsOwn(r *http.Request, vmm, said log.UUID) bool {
-	g := guard.GrantOf(r)
-	if g.Answer != matrix.Own {
-		return true
-	}
-	if !said.IsZero() && said != g.Who.UUID {
-		return false
-	}
-	own := false
-	s.store.View(func(state *projections.State, _ log.Cursor) {
-		rec, known := state.Get(log.KindVMM, vmm.String())
-		own = known && g.Sees(state, rec.Object) && rec.Object.(*log.VMM).SledID == g.Who.UUID
-	})
-	return own
 }
 
 // leaves adds the scopes that a CN's own NIC may have left with an event.

@@ -120,7 +120,7 @@ func (s *Server) logQuery(r *http.Request) (*logQuery, error) {
 	if q.filter, err = logquery.Parse(p.Values()); err != nil {
 		return nil, badFilter(err)
 	}
-	if err := s.fresh(r, p); err != nil {
+	if err := s.read.fresh(r, p); err != nil {
 		return nil, err
 	}
 	q.filter.TimeSet = s.timeSet()
@@ -145,7 +145,7 @@ func (s *Server) from(r *http.Request, p rest.Parameters, q *logQuery) (err erro
 			return rest.BadParameter(name, log.ElementInvalid, "send what a server gave as "+headerCursor+" or as the id of an event, or use after=SEQ", "%v", err)
 		}
 		q.after = q.cursor.Seq
-		return s.located(r.Context(), q.cursor)
+		return checkCursor(r.Context(), s.store, q.cursor)
 	}
 	after, err := p.Number("after", 0, 0, 1<<64-1)
 	if err != nil {

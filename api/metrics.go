@@ -85,7 +85,7 @@ func (s *Server) gauges() []prometheus.Collector {
 		gauge("rutter_floor_seq", "Lowest cursor that this server can serve.", func() float64 { return float64(s.store.Floor()) }),
 		gauge("rutter_applied_index", "Raft index that this server has applied.", func() float64 { return float64(s.store.Status().Applied) }),
 		gauge("rutter_ready", "1 if this server can serve.", func() float64 {
-			if s.notReady() != nil {
+			if s.health.notReady() != nil {
 				return 0
 			}
 			return 1
@@ -112,10 +112,4 @@ func (m *metrics) observe(route, method string, status int, took time.Duration) 
 	if route != "/feed" && route != "/log" {
 		m.seconds.WithLabelValues(route).Observe(took.Seconds())
 	}
-}
-
-// serveMetrics answers GET /metrics.
-func (s *Server) serveMetrics(w http.ResponseWriter, r *http.Request) error {
-	s.metrics.handler.ServeHTTP(w, r)
-	return nil
 }

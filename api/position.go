@@ -28,9 +28,9 @@ type position struct {
 // isCursor tells a cursor from a seq.
 func isCursor(text string) bool { return strings.Contains(text, ".") }
 
-// placeAt reads a parameter that is a seq or a cursor, of which the log is known to
+// seqParameter reads a parameter that is a seq or a cursor, of which the log is known to
 // have the second; 0 if it is not given.
-func (s *Server) placeAt(ctx context.Context, p rest.Parameters, name string) (log.Seq, error) {
+func seqParameter(ctx context.Context, store Store, p rest.Parameters, name string) (log.Seq, error) {
 	text := p.Text(name)
 	if !isCursor(text) {
 		seq, err := p.Number(name, 0, 0, 1<<64-1)
@@ -40,21 +40,21 @@ func (s *Server) placeAt(ctx context.Context, p rest.Parameters, name string) (l
 	if err != nil {
 		return 0, rest.BadParameter(name, log.ElementInvalid, "send what a server gave as "+headerCursor+" or as the id of an event, or a seq", "%v", err)
 	}
-	return cursor.Seq, s.located(ctx, cursor)
+	return cursor.Seq, checkCursor(ctx, store, cursor)
 }
 
-// located checks that the log has a cursor. What this server has not applied yet it
+// checkCursor checks that the log has a cursor. What this server has not applied yet it
 // waits for: a client that moves between servers may be ahead of this one. What is
 // beyond the leader's head is of no log (SAFETY P4, F5).
-func (s *Server) located(ctx context.Context, cursor log.Cursor) error {
-	if head := s.store.Head(); head.Cluster == cursor.Cluster && head.Seq < cursor.Seq {
+func checkCursor(ctx context.Context, store Store, cursor log.Cursor) error {
+	if head := store.Head(); head.Cluster == cursor.Cluster && head.Seq < cursor.Seq {
 		ctx, cancel := context.WithTimeout(ctx, waitTime)
 		defer cancel()
-		if _, err := s.store.Consistent(ctx); err != nil {
+		if _, err := store.Consistent(ctx); err != nil {
 			return rest.Fail(http.StatusServiceUnavailable, rest.CodeNotYet, "try again, or another server", "this server is at seq %d, before the cursor's %d, and no leader could be asked: %v", head.Seq, cursor.Seq, err)
 		}
 	}
-	return s.store.CheckCursor(cursor)
+	return store.CheckCursor(cursor)
 }
 
 // lastEvent reads the header by which a client of server-sent events comes back.
@@ -64,7 +64,7 @@ func (s *Server) lastEvent(r *http.Request, id string) (log.Cursor, error) {
 	if err != nil {
 		return cursor, rest.Fail(http.StatusBadRequest, rest.CodeBadRequest, "send the id of an event as this server sent it; or leave it out and send ?after=SEQ, which is not checked to be of this log", "header Last-Event-ID: %v", err)
 	}
-	return cursor, s.located(r.Context(), cursor)
+	return cursor, checkCursor(r.Context(), s.store, cursor)
 }
 
 // position is where q begins: nothing was read yet.

@@ -124,13 +124,14 @@ type Server struct {
 	crew    *crew
 	images  *images
 	guard   *guard.Guard
+	read    *stateReader
+	write   *changeWriter
+	health  *healthRoutes
 	handler http.Handler
-	started time.Time
 
 	// draining is closed when the server stops: streams end in order.
 	draining  chan struct{}
 	drainOnce sync.Once
-	wholes    chan struct{} // taken while a whole state of the past is in memory
 	// ctx is that of the feeds, which outlive their requests; cut ends it.
 	ctx      context.Context
 	cut      func()
@@ -148,15 +149,21 @@ func New(cfg Config) (*Server, error) {
 		return nil, err
 	}
 	s := &Server{
-		cfg: cfg, store: cfg.Store, logger: cfg.Logger, started: time.Now(),
+		cfg: cfg, store: cfg.Store, logger: cfg.Logger,
 		tail: newTail(cfg.Store), cns: newRegistry(cfg.Sessions), draining: make(chan struct{}),
-		wholes: make(chan struct{}, wholesAtOnce),
 	}
 	s.images = newImages()
 	s.guard = guard.New(guard.Config{
 		Identify: cfg.Identify, Actor: cfg.Actor, Audit: cfg.Audit, Limits: cfg.Limits, Budgets: cfg.Budgets,
-		Owners: s.ownersOf, Head: func() log.Seq { return cfg.Store.Head().Seq }, Draining: s.draining,
+		Owners: func(who matrix.Identity) []log.UUID { return ownersOf(cfg.Store, who) }, Head: func() log.Seq { return cfg.Store.Head().Seq }, Draining: s.draining,
 	})
+	s.read = &stateReader{
+		store: cfg.Store, past: cfg.Past, age: cfg.Age, guard: s.guard, answered: &s.answered, wholes: make(chan struct{}, wholesAtOnce),
+	}
+	s.write = &changeWriter{store: cfg.Store, newID: cfg.NewID, guard: s.guard, answered: &s.answered, barrier: s}
+	s.health = &healthRoutes{
+		read: s.read, version: cfg.Version, started: time.Now(), warnings: cfg.Warnings, feeds: s.cns.count, draining: s.draining,
+	}
 	s.crew = newCrew(s)
 	ctx, cancel := context.WithCancel(context.Background())
 	s.ctx, s.cut = ctx, func() { cancel(); s.crew.cut() }

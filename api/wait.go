@@ -72,7 +72,7 @@ func (s *Server) getWait(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	if err := s.fresh(r, p); err != nil {
+	if err := s.read.fresh(r, p); err != nil {
 		return err
 	}
 	q := liveness.Query{}
@@ -108,7 +108,7 @@ func (s *Server) getWait(w http.ResponseWriter, r *http.Request) error {
 // may be behind what was acknowledged elsewhere.
 func (s *Server) waitedFor(ctx context.Context, p rest.Parameters, timeout time.Duration) (log.Seq, error) {
 	if p.Has("seq") {
-		return s.placeAt(ctx, p, "seq")
+		return seqParameter(ctx, s.store, p, "seq")
 	}
 	ctx, cancel := context.WithTimeout(ctx, min(max(timeout, liveness.MinTimeout), waitTime))
 	defer cancel()
@@ -218,9 +218,9 @@ func (s *Server) concerned(ctx context.Context, c *log.Change, result log.Result
 	return tidy(scopes), nil
 }
 
-// waits reports whether a write asks to wait for the fabric, and how long. It is
+// wanted reports whether a write asks to wait for the fabric, and how long. It is
 // asked before the write, so that a request that is wrong writes nothing.
-func (s *Server) waits(r *http.Request) (timeout time.Duration, is bool, err error) {
+func (s *Server) wanted(r *http.Request) (timeout time.Duration, is bool, err error) {
 	p, err := rest.Query(r, waiting...)
 	if err != nil || !p.Has("wait") {
 		return 0, false, err
@@ -235,9 +235,9 @@ func (s *Server) waits(r *http.Request) (timeout time.Duration, is bool, err err
 	return timeout, true, err
 }
 
-// awaitFabric waits until a change that was written is programmed. The error is
+// await waits until a change that was written is programmed. The error is
 // an answer that says that it is written.
-func (s *Server) awaitFabric(w http.ResponseWriter, r *http.Request, c *log.Change, result log.Result, timeout time.Duration) error {
+func (s *Server) await(w http.ResponseWriter, r *http.Request, c *log.Change, result log.Result, timeout time.Duration) error {
 	pending := func(v *liveness.Verdict, format string, args ...any) error {
 		e := rest.Fail(http.StatusAccepted, codeFabric, "it is written: wait on with GET /wait?seq="+result.Last.String(), format, args...)
 		e.Fabric = v
