@@ -34,18 +34,18 @@ const headerCluster = "Rutter-Cluster"
 const backupBuffer = 256 << 10
 
 // backup answers GET /snapshot with the whole store as one file.
-func (s *Server) backup(w http.ResponseWriter, r *http.Request) error {
-	if s.cfg.Backups == nil {
+func (c *clusterRoutes) backup(w http.ResponseWriter, r *http.Request) error {
+	if c.backups == nil {
 		return rest.Fail(http.StatusNotImplemented, rest.CodeNotHere, "ask a server of a cluster", "this server gives no snapshots")
 	}
 	p, err := rest.Query(r)
 	if err != nil {
 		return err
 	}
-	if err := s.fresh(r, p); err != nil {
+	if err := c.read.fresh(r, p); err != nil {
 		return err
 	}
-	b, err := s.cfg.Backups.Backup(r.Context())
+	b, err := c.backups.Backup(r.Context())
 	if err != nil {
 		return rest.Fail(http.StatusServiceUnavailable, rest.CodeOverloaded, "try again, or another server", "no snapshot now: %v", err)
 	}
@@ -60,11 +60,11 @@ func (s *Server) backup(w http.ResponseWriter, r *http.Request) error {
 	if r.Method == http.MethodHead {
 		return nil
 	}
-	s.logger.Info("sending a snapshot", "actor", s.guard.Actor(r), "seq", b.Seq, "bytes", b.Size)
+	c.logger.Info("sending a snapshot", "actor", c.read.guard.Actor(r), "seq", b.Seq, "bytes", b.Size)
 	n, err := copySlowly(w, b)
 	if err != nil || n != b.Size {
 		// The length was announced: the client sees that it is cut off.
-		s.logger.Warn("a snapshot was not sent whole", "bytes", n, "of", b.Size, "error", err)
+		c.logger.Warn("a snapshot was not sent whole", "bytes", n, "of", b.Size, "error", err)
 	}
 	return nil
 }

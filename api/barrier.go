@@ -9,6 +9,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+
 	"rutter/api/liveness"
 	"rutter/api/logread"
 	"rutter/api/rest"
@@ -47,13 +49,27 @@ type barrier struct {
 	store   Store
 	tail    *logread.Tail // of store
 	fabric  Fabric        // nil: no barrier can be had
-	metrics *metrics
-	// fresh waits as a query asks; see Server.fresh.
+	metrics *barrierMetrics
+	// fresh waits as a query asks; see stateReader.fresh.
 	fresh func(*http.Request, rest.Parameters) error
 }
 
-func newBarrier(s *Server) *barrier {
-	return &barrier{store: s.store, tail: s.tail, fabric: s.cfg.Fabric, metrics: s.metrics, fresh: s.fresh}
+// barrierMetrics are the waits of a barrier.
+type barrierMetrics struct {
+	ended   *prometheus.CounterVec
+	seconds prometheus.Histogram
+}
+
+func newBarrierMetrics() *barrierMetrics {
+	return &barrierMetrics{
+		ended: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "rutter_barriers_total", Help: "Waits for the fabric that ended on this server, by result: done, missing or failed.",
+		}, []string{"result"}),
+		seconds: prometheus.NewHistogram(prometheus.HistogramOpts{
+			Name: "rutter_barrier_seconds", Help: "Time until a wait for the fabric was done.",
+			Buckets: []float64{.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 60},
+		}),
+	}
 }
 
 // wait waits for the fabric. The request may take as long as it asked for.
@@ -67,13 +83,13 @@ func (b *barrier) wait(w http.ResponseWriter, r *http.Request, q liveness.Query)
 	v, err = b.fabric.Wait(r.Context(), q)
 	switch {
 	case err != nil:
-		b.metrics.barriers.WithLabelValues("failed").Inc()
+		b.metrics.ended.WithLabelValues("failed").Inc()
 		return v, rest.Fail(http.StatusServiceUnavailable, rest.CodeNoLeader, "try again: GET /wait?seq="+q.Seq.String(), "nobody could judge how far the compute nodes are: %v", err)
 	case v.Done:
-		b.metrics.barriers.WithLabelValues("done").Inc()
-		b.metrics.barrierTime.Observe(v.Waited.Seconds())
+		b.metrics.ended.WithLabelValues("done").Inc()
+		b.metrics.seconds.Observe(v.Waited.Seconds())
 	default:
-		b.metrics.barriers.WithLabelValues("missing").Inc()
+		b.metrics.ended.WithLabelValues("missing").Inc()
 	}
 	return v, nil
 }

@@ -9,11 +9,33 @@ import (
 	"io"
 	"net/http"
 	"slices"
+	"time"
 
 	"rutter/api/auth/guard"
 	"rutter/api/rest"
 	"rutter/log"
 )
+
+// changeWriter has changes written, for whoever answers a request with what became of
+// them.
+type changeWriter struct {
+	store    Store
+	newID    func() (log.UUID, error)
+	guard    *guard.Guard
+	answered *rest.Acknowledged
+	barrier  fabricWaiter
+}
+
+func (cw *changeWriter) routes() []rest.Route {
+	return []rest.Route{{Method: "POST", Pattern: "/changes", Serve: cw.change}}
+}
+
+// fabricWaiter waits until the compute nodes have programmed a change.
+type fabricWaiter interface {
+	// wanted reads from a request whether, and how long, to wait.
+	wanted(r *http.Request) (timeout time.Duration, is bool, err error)
+	await(w http.ResponseWriter, r *http.Request, c *log.Change, result log.Result, timeout time.Duration) error
+}
 
 // readObject reads an object from the body, and the names of the fields given.
 func readObject(r *http.Request, kind log.Kind) (log.Object, []string, error) {
@@ -42,10 +64,10 @@ func uuidOf(text string) log.UUID {
 }
 
 // changeID returns the id that the client chose for its change, or a new one.
-func (s *Server) changeID(r *http.Request) (log.UUID, error) {
+func (cw *changeWriter) changeID(r *http.Request) (log.UUID, error) {
 	text := r.Header.Get(rest.HeaderChangeID)
 	if text == "" {
-		return s.cfg.NewID()
+		return cw.newID()
 	}
 	id, err := log.ParseUUID(text)
 	if err != nil {
@@ -64,14 +86,14 @@ func checkChangeID(id log.UUID, where string) error {
 
 // propose has a change written and waits until this server has it too, so that
 // the answer can show what became of the object.
-func (s *Server) propose(w http.ResponseWriter, r *http.Request, c *log.Change) (log.Result, error) {
-	result, err := s.write(w, r, c)
+func (cw *changeWriter) propose(w http.ResponseWriter, r *http.Request, c *log.Change) (log.Result, error) {
+	result, err := cw.write(w, r, c)
 	if err != nil {
 		return result, err
 	}
 	ctx, cancel := context.WithTimeout(r.Context(), waitTime)
 	defer cancel()
-	if err := s.store.WaitSeq(ctx, result.Last); err != nil {
+	if err := cw.store.WaitSeq(ctx, result.Last); err != nil {
 		return result, rest.Fail(http.StatusServiceUnavailable, rest.CodeNotYet, "the change is written as seq "+result.Last.String()+"; read it with ?min_seq, here or elsewhere",
 			"this server did not reach the change in time: %v", err)
 	}
@@ -81,16 +103,16 @@ func (s *Server) propose(w http.ResponseWriter, r *http.Request, c *log.Change) 
 // write has a change written. A follower may not have it yet when this returns;
 // the reads that this server answers from now on wait for it (see fresh). The
 // error is a *log.Refusal if the change was refused.
-func (s *Server) write(w http.ResponseWriter, r *http.Request, c *log.Change) (log.Result, error) {
-	timeout, waits, err := s.barrier.wanted(r)
+func (cw *changeWriter) write(w http.ResponseWriter, r *http.Request, c *log.Change) (log.Result, error) {
+	timeout, waits, err := cw.barrier.wanted(r)
 	if err != nil {
 		return log.Result{}, err
 	}
 	w.Header().Set(rest.HeaderChangeID, c.ID.String())
-	c.Actor, c.By = s.guard.Actor(r), guard.GrantOf(r).Who.Author()
+	c.Actor, c.By = cw.guard.Actor(r), guard.GrantOf(r).Who.Author()
 	ctx, cancel := context.WithTimeout(r.Context(), waitTime)
 	defer cancel()
-	result, err := s.store.Propose(ctx, c)
+	result, err := cw.store.Propose(ctx, c)
 	switch {
 	case errors.Is(err, ErrUnknown):
 		return result, unknown(err)
@@ -103,9 +125,9 @@ func (s *Server) write(w http.ResponseWriter, r *http.Request, c *log.Change) (l
 	case result.Refusal != nil:
 		return result, result.Refusal
 	}
-	s.answered.Note(result.Last)
+	cw.answered.Note(result.Last)
 	if waits {
-		return result, s.barrier.await(w, r, c, result, timeout)
+		return result, cw.barrier.await(w, r, c, result, timeout)
 	}
 	return result, nil
 }
@@ -141,7 +163,7 @@ type resultForm struct {
 }
 
 // change answers POST /changes: several operations, all or none.
-func (s *Server) change(w http.ResponseWriter, r *http.Request) error {
+func (cw *changeWriter) change(w http.ResponseWriter, r *http.Request) error {
 	if _, err := rest.Query(r, waiting...); err != nil {
 		return err
 	}
@@ -153,7 +175,7 @@ func (s *Server) change(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	chosen, err := s.changeID(r)
+	chosen, err := cw.changeID(r)
 	if err != nil {
 		return err
 	}
@@ -163,7 +185,7 @@ func (s *Server) change(w http.ResponseWriter, r *http.Request) error {
 	case r.Header.Get(rest.HeaderChangeID) != "" && c.ID != chosen:
 		return rest.Fail(http.StatusBadRequest, rest.CodeBadRequest, "send one of them", "the body says change id %s, the header %s", c.ID, chosen)
 	}
-	result, err := s.write(w, r, c)
+	result, err := cw.write(w, r, c)
 	if err != nil {
 		return err
 	}

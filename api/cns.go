@@ -87,15 +87,22 @@ type cnServer struct {
 	logger  *slog.Logger
 	audit   func(audit.Record)
 	streams *streams
-	// fresh and viewAt are those of Server.
-	fresh  func(*http.Request, rest.Parameters) error
-	viewAt func(http.ResponseWriter, *http.Request, rest.Parameters, PastPart, func(*projections.State)) error
+	read    *stateReader
 }
 
 func newCNServer(s *Server) *cnServer {
 	return &cnServer{
 		store: s.store, tail: s.tail, feed: s.feed, vmms: s.cfg.VMMs, fabric: s.cfg.Fabric, logger: s.logger, audit: s.guard.Note,
-		streams: &s.streams, fresh: s.fresh, viewAt: s.viewAt,
+		streams: &s.streams, read: s.read,
+	}
+}
+
+func (s *cnServer) routes() []rest.Route {
+	return []rest.Route{
+		{Method: "GET", Pattern: "/cns", Serve: s.list},
+		{Method: "GET", Pattern: "/cns/{id}", Serve: s.get},
+		{Method: "POST", Pattern: "/cns/{id}/accept", Serve: s.accept},
+		{Method: "GET", Pattern: "/cns/{id}/feed", Serve: s.observe},
 	}
 }
 
@@ -210,11 +217,11 @@ func formOfCN(rec projections.Record) cnForm {
 
 // listAt answers GET /cns?at=.
 func (s *cnServer) listAt(w http.ResponseWriter, r *http.Request, p rest.Parameters) error {
-	if err := s.fresh(r, p); err != nil {
+	if err := s.read.fresh(r, p); err != nil {
 		return err
 	}
 	forms := []cnForm{}
-	if err := s.viewAt(w, r, p, PastPart{Kinds: []log.Kind{log.KindServer}}, func(state *projections.State) {
+	if err := s.read.viewAt(w, r, p, PastPart{Kinds: []log.Kind{log.KindServer}}, func(state *projections.State) {
 		for rec := range state.List(log.KindServer) {
 			forms = append(forms, formOfCN(rec))
 		}
@@ -227,12 +234,12 @@ func (s *cnServer) listAt(w http.ResponseWriter, r *http.Request, p rest.Paramet
 
 // getAt answers GET /cns/UUID?at=.
 func (s *cnServer) getAt(w http.ResponseWriter, r *http.Request, p rest.Parameters, id string) error {
-	if err := s.fresh(r, p); err != nil {
+	if err := s.read.fresh(r, p); err != nil {
 		return err
 	}
 	var rec projections.Record
 	known := false
-	if err := s.viewAt(w, r, p, PastPart{Objects: []PastObject{{log.KindServer, id}}}, func(state *projections.State) {
+	if err := s.read.viewAt(w, r, p, PastPart{Objects: []PastObject{{log.KindServer, id}}}, func(state *projections.State) {
 		rec, known = state.Get(log.KindServer, id)
 	}); err != nil {
 		return err

@@ -30,14 +30,14 @@ type logServer struct {
 	streams  *streams
 	draining <-chan struct{}
 	guard    *guard.Guard
-	// fresh waits as a query asks; see Server.fresh.
+	// fresh waits as a query asks; see stateReader.fresh.
 	fresh func(*http.Request, rest.Parameters) error
 }
 
 func newLogServer(s *Server) *logServer {
 	return &logServer{
 		store: s.store, tail: s.tail, past: s.cfg.Past, logger: s.logger, streams: &s.streams, draining: s.draining, guard: s.guard,
-		fresh: s.fresh,
+		fresh: s.read.fresh,
 	}
 }
 

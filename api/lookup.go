@@ -2,6 +2,7 @@ package api
 
 import (
 	"cmp"
+	"context"
 	"net/http"
 	"net/netip"
 
@@ -11,6 +12,27 @@ import (
 	"rutter/log"
 	"rutter/projections"
 )
+
+// lookupRoutes say where addresses are, and why one VM reaches another.
+type lookupRoutes struct {
+	read     *stateReader
+	sessions sessionLister
+}
+
+// sessionLister knows the sessions of compute nodes.
+type sessionLister interface {
+	// everywhere asks the leader for all, here has those of this server.
+	everywhere(ctx context.Context, head log.Seq) ([]sessionForm, error)
+	here(head log.Seq, server string) []sessionForm
+}
+
+func (l *lookupRoutes) routes() []rest.Route {
+	return []rest.Route{
+		{Method: "GET", Pattern: "/lookup/vl2", Serve: l.lookupVL2},
+		{Method: "GET", Pattern: "/lookup/vl3", Serve: l.lookupVL3},
+		{Method: "GET", Pattern: "/trace", Serve: l.trace},
+	}
+}
 
 // lookupForm is the answer to a lookup.
 type lookupForm struct {
@@ -27,8 +49,8 @@ func (f *lookupForm) at(u projections.Underlay) {
 }
 
 // lookupVL2 answers GET /lookup/vl2?vnet=N&mac=M: where a MAC is.
-func (s *Server) lookupVL2(w http.ResponseWriter, r *http.Request) error {
-	return s.lookup(w, r, "mac", func(state *projections.State, f *lookupForm, text string) (bool, error) {
+func (l *lookupRoutes) lookupVL2(w http.ResponseWriter, r *http.Request) error {
+	return l.lookup(w, r, "mac", func(state *projections.State, f *lookupForm, text string) (bool, error) {
 		mac, err := log.ParseMAC(text)
 		if err != nil {
 			return false, rest.BadParameter("mac", log.ElementInvalid, "send a MAC address, as in 90:b8:d0:01:02:03", "%v", err)
@@ -41,8 +63,8 @@ func (s *Server) lookupVL2(w http.ResponseWriter, r *http.Request) error {
 }
 
 // lookupVL3 answers GET /lookup/vl3?vnet=N&ip=A: who has an address, and where.
-func (s *Server) lookupVL3(w http.ResponseWriter, r *http.Request) error {
-	return s.lookup(w, r, "ip", func(state *projections.State, f *lookupForm, text string) (bool, error) {
+func (l *lookupRoutes) lookupVL3(w http.ResponseWriter, r *http.Request) error {
+	return l.lookup(w, r, "ip", func(state *projections.State, f *lookupForm, text string) (bool, error) {
 		ip, err := netip.ParseAddr(text)
 		if err != nil {
 			return false, rest.BadParameter("ip", log.ElementInvalid, "send an IP address", "%v", err)
@@ -55,7 +77,7 @@ func (s *Server) lookupVL3(w http.ResponseWriter, r *http.Request) error {
 	})
 }
 
-func (s *Server) lookup(w http.ResponseWriter, r *http.Request, name string, find func(*projections.State, *lookupForm, string) (bool, error)) error {
+func (l *lookupRoutes) lookup(w http.ResponseWriter, r *http.Request, name string, find func(*projections.State, *lookupForm, string) (bool, error)) error {
 	p, err := rest.Query(r, "vnet", name, "at")
 	if err != nil {
 		return err
@@ -69,13 +91,13 @@ func (s *Server) lookup(w http.ResponseWriter, r *http.Request, name string, fin
 	if err != nil {
 		return err
 	}
-	if err := s.fresh(r, p); err != nil {
+	if err := l.read.fresh(r, p); err != nil {
 		return err
 	}
 	f := lookupForm{VNet: uint32(vnet)}
 	var ok bool
 	part := PastPart{VNets: []uint32{uint32(vnet)}}
-	if viewErr := s.viewAt(w, r, p, part, func(state *projections.State) {
+	if viewErr := l.read.viewAt(w, r, p, part, func(state *projections.State) {
 		if g := guard.GrantOf(r); g.Answer == matrix.Own && !state.Interested(g.Who.UUID, []log.Scope{log.VNetScope(f.VNet)}) {
 			return // as if there were none
 		}

@@ -15,11 +15,9 @@ import (
 
 // metrics are what /metrics shows of this package, and of whom Config named.
 type metrics struct {
-	handler     http.Handler
-	requests    *prometheus.CounterVec
-	seconds     *prometheus.HistogramVec
-	barriers    *prometheus.CounterVec
-	barrierTime prometheus.Histogram
+	handler  http.Handler
+	requests *prometheus.CounterVec
+	seconds  *prometheus.HistogramVec
 }
 
 func newMetrics(s *Server) (*metrics, error) {
@@ -29,13 +27,6 @@ func newMetrics(s *Server) (*metrics, error) {
 			Name: "rutter_http_request_seconds", Help: "Time to answer, streams left out.",
 			Buckets: []float64{.0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 5, 10},
 		}, []string{"route"}),
-		barriers: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "rutter_barriers_total", Help: "Waits for the fabric that ended on this server, by result: done, missing or failed.",
-		}, []string{"result"}),
-		barrierTime: prometheus.NewHistogram(prometheus.HistogramOpts{
-			Name: "rutter_barrier_seconds", Help: "Time until a wait for the fabric was done.",
-			Buckets: []float64{.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 60},
-		}),
 	}
 	registry := prometheus.NewRegistry()
 	own := s.cfg.Collectors
@@ -43,7 +34,7 @@ func newMetrics(s *Server) (*metrics, error) {
 		own = append(slices.Clone(own), s.cfg.VMMs.Collectors()...)
 	}
 	all := append([]prometheus.Collector{
-		m.requests, m.seconds, m.barriers, m.barrierTime,
+		m.requests, m.seconds, s.barrier.metrics.ended, s.barrier.metrics.seconds,
 		guard.BudgetMetrics{Meters: append(slices.Clone(s.cfg.Meters), s.guard.Meters()...)},
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
 	}, slices.Concat(s.gauges(), s.feed.Collectors(), s.guard.Collectors(), own)...)
@@ -63,7 +54,7 @@ func (s *Server) gauges() []prometheus.Collector {
 		gauge("rutter_floor_seq", "Lowest cursor that this server can serve.", func() float64 { return float64(s.store.Floor()) }),
 		gauge("rutter_applied_index", "Raft index that this server has applied.", func() float64 { return float64(s.store.Status().Applied) }),
 		gauge("rutter_ready", "1 if this server can serve.", func() float64 {
-			if s.notReady() != nil {
+			if s.health.notReady() != nil {
 				return 0
 			}
 			return 1
@@ -82,10 +73,4 @@ func (m *metrics) observe(route, method string, status int, took time.Duration) 
 	if route != "/feed" && route != "/log" {
 		m.seconds.WithLabelValues(route).Observe(took.Seconds())
 	}
-}
-
-// serveMetrics answers GET /metrics.
-func (s *Server) serveMetrics(w http.ResponseWriter, r *http.Request) error {
-	s.metrics.handler.ServeHTTP(w, r)
-	return nil
 }

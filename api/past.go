@@ -9,8 +9,6 @@ import (
 	"strconv"
 	"strings"
 
-	"rutter/api/auth/guard"
-	"rutter/api/auth/matrix"
 	"rutter/api/rest"
 	"rutter/log"
 	"rutter/projections"
@@ -49,75 +47,6 @@ type PastPart struct {
 
 // headerDigest is the digest of the whole state, of which an answer may be a part.
 const headerDigest = "Rutter-Digest"
-
-// wholesAtOnce bounds the whole states of the past in memory: each takes what
-// the server's own does.
-const wholesAtOnce = 1
-
-// place reads the query's at: a seq or a time.
-func (s *Server) place(p rest.Parameters, name string) (log.Seq, error) {
-	if s.cfg.Past == nil {
-		return 0, rest.Fail(http.StatusNotImplemented, rest.CodeNotHere, "leave "+name+" out", "this server cannot answer for the past")
-	}
-	if seq, err := strconv.ParseUint(p.Text(name), 10, 64); err == nil {
-		return log.Seq(seq), nil
-	}
-	at, err := log.ParseTime(p.Text(name))
-	if err != nil {
-		return 0, rest.BadParameter(name, log.ElementInvalid, "send a seq, or a time as in 2026-11-21T09:00:00Z", "got %q", p.Text(name))
-	}
-	return s.cfg.Past.SeqAt(at)
-}
-
-// viewAt calls fn with the state that the query asks for: that of now, or with
-// at that of then, of which only a part is needed.
-func (s *Server) viewAt(w http.ResponseWriter, r *http.Request, p rest.Parameters, part PastPart, fn func(state *projections.State)) error {
-	if !p.Has("at") {
-		s.view(w, fn)
-		return nil
-	}
-	if g := guard.GrantOf(r); g.Answer != matrix.Allow {
-		return s.guard.Refuse(r.RemoteAddr, &matrix.Refusal{Who: g.Who, What: "read the past", Missing: "who sees only its own sees it as it is now: leave ?at= out"})
-	}
-	seq, err := s.place(p, "at")
-	if err != nil {
-		return err
-	}
-	state, err := s.pastState(r.Context(), part, seq)
-	if err != nil {
-		return err
-	}
-	setSeq(w, seq)
-	fn(state)
-	return nil
-}
-
-// counted notes how many objects of a past state were made for a request.
-func (s *Server) counted(ctx context.Context, state *projections.State) {
-	if state != nil {
-		s.guard.AccountsOf(ctx).Look(state.Len())
-	}
-}
-
-func (s *Server) pastState(ctx context.Context, part PastPart, seq log.Seq) (state *projections.State, err error) {
-	if !part.Whole {
-		err = s.guard.Scan(ctx, func() (err error) {
-			state, err = s.cfg.Past.PartAt(ctx, part, seq)
-			return err
-		})
-		s.counted(ctx, state)
-		return state, err
-	}
-	select {
-	case s.wholes <- struct{}{}:
-		defer func() { <-s.wholes }()
-	default:
-		return nil, rest.Fail(http.StatusServiceUnavailable, rest.CodeOverloaded, "try again, or ask for one object, CN or vnet", "the whole state of the past is being read for somebody else")
-	}
-	state, err = s.cfg.Past.StateAt(ctx, seq)
-	s.counted(ctx, state)
-	return state, err
-}
 
 // part returns what of a past state a list of the kind needs.
 func (k *kindRoute) part(p rest.Parameters) PastPart {
@@ -276,7 +205,7 @@ func (q stateQuery) of(state *projections.State) []projections.Record {
 // getState answers GET /log/state: the objects of the state at a place, or those
 // of a CN's or a vnet's part of it, as lines of JSON; of a kind, or one object;
 // with offset and limit a part of them, which are sorted by kind and id.
-func (s *Server) getState(w http.ResponseWriter, r *http.Request) error {
+func (h *pastRoutes) getState(w http.ResponseWriter, r *http.Request) error {
 	p, err := rest.Query(r, "at", "kind", "object", "cn", "vnet", "offset", "limit")
 	if err != nil {
 		return err
@@ -285,11 +214,11 @@ func (s *Server) getState(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	if err := s.fresh(r, p); err != nil {
+	if err := h.read.fresh(r, p); err != nil {
 		return err
 	}
 	var records []projections.Record
-	if err := s.viewAt(w, r, p, q.part, func(state *projections.State) {
+	if err := h.read.viewAt(w, r, p, q.part, func(state *projections.State) {
 		records = q.of(state)
 		if q.part.Whole {
 			w.Header().Set(headerDigest, state.Sum().String())
@@ -297,7 +226,7 @@ func (s *Server) getState(w http.ResponseWriter, r *http.Request) error {
 	}); err != nil {
 		return err
 	}
-	s.guard.AccountsOf(r.Context()).Look(len(records))
+	h.read.guard.AccountsOf(r.Context()).Look(len(records))
 	w.Header().Set("Content-Type", "application/x-ndjson")
 	w.WriteHeader(http.StatusOK)
 	out := json.NewEncoder(w)
@@ -341,7 +270,7 @@ type linkDiff struct {
 
 // getDiff answers GET /log/diff?from=&to=: which objects differ, and with cn
 // what the kernel of that CN had to change.
-func (s *Server) getDiff(w http.ResponseWriter, r *http.Request) error {
+func (h *pastRoutes) getDiff(w http.ResponseWriter, r *http.Request) error {
 	p, err := rest.Query(r, "from", "to", "cn", "vnet")
 	if err != nil {
 		return err
@@ -353,21 +282,21 @@ func (s *Server) getDiff(w http.ResponseWriter, r *http.Request) error {
 	if !p.Has("from") {
 		return rest.BadParameter("from", log.ElementMissing, "send ?from=SEQ or a time", "from is missing")
 	}
-	if err := s.fresh(r, p); err != nil {
+	if err := h.read.fresh(r, p); err != nil {
 		return err
 	}
-	f := diffForm{To: s.store.Head().Seq}
-	if f.From, err = s.place(p, "from"); err == nil && p.Has("to") {
-		f.To, err = s.place(p, "to")
+	f := diffForm{To: h.read.store.Head().Seq}
+	if f.From, err = h.read.place(p, "from"); err == nil && p.Has("to") {
+		f.To, err = h.read.place(p, "to")
 	}
 	if err != nil {
 		return err
 	}
-	before, err := s.pastState(r.Context(), part, f.From)
+	before, err := h.read.pastState(r.Context(), part, f.From)
 	if err != nil {
 		return fmt.Errorf("from: %w", err)
 	}
-	after, err := s.pastState(r.Context(), part, f.To)
+	after, err := h.read.pastState(r.Context(), part, f.To)
 	if err != nil {
 		return fmt.Errorf("to: %w", err)
 	}

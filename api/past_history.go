@@ -8,6 +8,17 @@ import (
 	"rutter/log"
 )
 
+// pastRoutes answer for the log's states of before, and for what became of objects.
+type pastRoutes struct{ read *stateReader }
+
+func (h *pastRoutes) routes() []rest.Route {
+	return []rest.Route{
+		{Method: "GET", Pattern: "/log/state", Serve: h.getState},
+		{Method: "GET", Pattern: "/log/history", Serve: h.getHistory},
+		{Method: "GET", Pattern: "/log/diff", Serve: h.getDiff},
+	}
+}
+
 // Bounds of GET /log/history.
 const (
 	historyLines    = 1000 // in an answer, if the query names no limit
@@ -16,12 +27,12 @@ const (
 
 // getHistory answers GET /log/history?kind=&object=: the entries about one
 // object as lines of JSON, found by the index and not by reading the log.
-func (s *Server) getHistory(w http.ResponseWriter, r *http.Request) error {
+func (h *pastRoutes) getHistory(w http.ResponseWriter, r *http.Request) error {
 	p, err := rest.Query(r, "kind", "object", "after", "limit")
 	if err != nil {
 		return err
 	}
-	if s.cfg.Past == nil {
+	if h.read.past == nil {
 		return rest.Fail(http.StatusNotImplemented, rest.CodeNotHere, "use GET /log?kind=KIND&object=ID", "this server has no index of the past")
 	}
 	kind, err := log.ParseKind(p.Text("kind"))
@@ -31,7 +42,7 @@ func (s *Server) getHistory(w http.ResponseWriter, r *http.Request) error {
 	if p.Text("object") == "" {
 		return rest.BadParameter("object", log.ElementMissing, "send the id of the object, as the log has it", "object is missing")
 	}
-	after, err := seqParameter(r.Context(), s.store, p, "after")
+	after, err := seqParameter(r.Context(), h.read.store, p, "after")
 	if err != nil {
 		return err
 	}
@@ -39,23 +50,23 @@ func (s *Server) getHistory(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	if err := s.fresh(r, p); err != nil {
+	if err := h.read.fresh(r, p); err != nil {
 		return err
 	}
 	var seqs []log.Seq
-	if err := s.guard.Scan(r.Context(), func() error {
-		seqs, err = s.cfg.Past.HistoryOf(r.Context(), PastObject{kind, p.Text("object")}, after, int(limit))
+	if err := h.read.guard.Scan(r.Context(), func() error {
+		seqs, err = h.read.past.HistoryOf(r.Context(), PastObject{kind, p.Text("object")}, after, int(limit))
 		return err
 	}); err != nil {
 		return err
 	}
-	s.guard.AccountsOf(r.Context()).Look(len(seqs))
-	setPlace(w, s.store.Head())
+	h.read.guard.AccountsOf(r.Context()).Look(len(seqs))
+	setPlace(w, h.read.store.Head())
 	w.Header().Set("Content-Type", "application/x-ndjson")
 	w.WriteHeader(http.StatusOK)
 	out := json.NewEncoder(w)
 	for _, seq := range seqs {
-		entries, err := s.store.Entries(seq-1, 1)
+		entries, err := h.read.store.Entries(seq-1, 1)
 		if err != nil || len(entries) == 0 {
 			return nil // the floor has passed it meanwhile
 		}

@@ -4,11 +4,24 @@ import (
 	"context"
 	"net/http"
 	"strconv"
+	"time"
 
+	"rutter/api/auth/guard"
+	"rutter/api/auth/matrix"
 	"rutter/api/rest"
 	"rutter/log"
 	"rutter/projections"
 )
+
+// stateReader answers from this server's state as it is, and as it was.
+type stateReader struct {
+	store    Store
+	past     Past                 // nil: there is no answer for the past
+	age      func() time.Duration // nil: nobody knows
+	guard    *guard.Guard
+	answered *rest.Acknowledged
+	wholes   chan struct{} // taken while a whole state of the past is in memory
+}
 
 // fresh waits as the query's consistent and min_seq ask, and until this server
 // has what it has acknowledged itself: whoever writes and then reads here finds
@@ -16,43 +29,43 @@ import (
 //
 // A server whose state differs from the others' answers nothing from it
 // (DESIGN section 2, rule 3).
-func (s *Server) fresh(r *http.Request, p rest.Parameters) error {
-	if err := s.store.Serving(); err != nil {
+func (v *stateReader) fresh(r *http.Request, p rest.Parameters) error {
+	if err := v.store.Serving(); err != nil {
 		return rest.Fail(http.StatusServiceUnavailable, rest.CodeNotReady, "ask another server, and have this one rebuilt: rutter cluster rebuild", "this server shows nothing of its state: %v", err)
 	}
 	consistent, err := p.Flag("consistent")
 	if err != nil {
 		return err
 	}
-	named, err := seqParameter(r.Context(), s.store, p, "min_seq")
+	named, err := seqParameter(r.Context(), v.store, p, "min_seq")
 	if err != nil {
 		return err
 	}
-	least := max(uint64(named), uint64(s.answered.Seq()))
-	if !consistent && uint64(s.store.Head().Seq) >= least {
+	least := max(uint64(named), uint64(v.answered.Seq()))
+	if !consistent && uint64(v.store.Head().Seq) >= least {
 		return nil
 	}
 	ctx, cancel := context.WithTimeout(r.Context(), waitTime)
 	defer cancel()
 	if consistent {
-		if _, err := s.store.Consistent(ctx); err != nil {
+		if _, err := v.store.Consistent(ctx); err != nil {
 			return rest.Fail(http.StatusServiceUnavailable, rest.CodeNoLeader, "try again, or read without ?consistent", "no leader confirmed in %s that this server is up to date: %v", waitTime, err)
 		}
 	}
-	if err := s.store.WaitSeq(ctx, log.Seq(least)); err != nil {
-		return rest.Fail(http.StatusServiceUnavailable, rest.CodeNotYet, "try again, or another server", "this server is at seq %d and did not reach %d in %s", s.store.Head().Seq, least, waitTime)
+	if err := v.store.WaitSeq(ctx, log.Seq(least)); err != nil {
+		return rest.Fail(http.StatusServiceUnavailable, rest.CodeNotYet, "try again, or another server", "this server is at seq %d and did not reach %d in %s", v.store.Head().Seq, least, waitTime)
 	}
 	return nil
 }
 
 // view calls fn with the state, and sets the headers that say how fresh it is.
-func (s *Server) view(w http.ResponseWriter, fn func(state *projections.State)) {
-	s.store.View(func(state *projections.State, head log.Cursor) {
+func (v *stateReader) view(w http.ResponseWriter, fn func(state *projections.State)) {
+	v.store.View(func(state *projections.State, head log.Cursor) {
 		setPlace(w, head)
 		fn(state)
 	})
-	if s.cfg.Age != nil {
-		w.Header().Set(headerAge, strconv.FormatInt(s.cfg.Age().Milliseconds(), 10))
+	if v.age != nil {
+		w.Header().Set(headerAge, strconv.FormatInt(v.age().Milliseconds(), 10))
 	}
 }
 
@@ -61,11 +74,11 @@ func (s *Server) view(w http.ResponseWriter, fn func(state *projections.State)) 
 // more is called after each slice, while nothing is held, and says whether to go
 // on. An object comes once at most. The answer says the seq of the first slice:
 // who reads the log from there misses nothing of those after it.
-func (s *Server) inSlices(w http.ResponseWriter, r *http.Request, p rest.Parameters, part PastPart, walk projections.Walk, look func(*projections.State, projections.Record), more func() bool) error {
+func (v *stateReader) inSlices(w http.ResponseWriter, r *http.Request, p rest.Parameters, part PastPart, walk projections.Walk, look func(*projections.State, projections.Record), more func() bool) error {
 	var last log.Object
 	slice := func(state *projections.State) (ended bool) {
 		seen := 0
-		defer func() { s.guard.AccountsOf(r.Context()).Look(seen) }()
+		defer func() { v.guard.AccountsOf(r.Context()).Look(seen) }()
 		for rec := range state.Walk(walk, last) {
 			if seen == sliceRows {
 				return false
@@ -78,7 +91,7 @@ func (s *Server) inSlices(w http.ResponseWriter, r *http.Request, p rest.Paramet
 	}
 	var past *projections.State
 	ended := false
-	if err := s.viewAt(w, r, p, part, func(state *projections.State) {
+	if err := v.viewAt(w, r, p, part, func(state *projections.State) {
 		ended = slice(state)
 		if p.Has("at") {
 			past = state // which nobody else has
@@ -93,10 +106,79 @@ func (s *Server) inSlices(w http.ResponseWriter, r *http.Request, p rest.Paramet
 		if past != nil {
 			ended = slice(past)
 		} else {
-			s.store.View(func(state *projections.State, _ log.Cursor) { ended = slice(state) })
+			v.store.View(func(state *projections.State, _ log.Cursor) { ended = slice(state) })
 		}
 	}
 	return nil
+}
+
+// wholesAtOnce bounds the whole states of the past in memory: each takes what
+// the server's own does.
+const wholesAtOnce = 1
+
+// place reads the query's at: a seq or a time.
+func (v *stateReader) place(p rest.Parameters, name string) (log.Seq, error) {
+	if v.past == nil {
+		return 0, rest.Fail(http.StatusNotImplemented, rest.CodeNotHere, "leave "+name+" out", "this server cannot answer for the past")
+	}
+	if seq, err := strconv.ParseUint(p.Text(name), 10, 64); err == nil {
+		return log.Seq(seq), nil
+	}
+	at, err := log.ParseTime(p.Text(name))
+	if err != nil {
+		return 0, rest.BadParameter(name, log.ElementInvalid, "send a seq, or a time as in 2026-11-21T09:00:00Z", "got %q", p.Text(name))
+	}
+	return v.past.SeqAt(at)
+}
+
+// viewAt calls fn with the state that the query asks for: that of now, or with
+// at that of then, of which only a part is needed.
+func (v *stateReader) viewAt(w http.ResponseWriter, r *http.Request, p rest.Parameters, part PastPart, fn func(state *projections.State)) error {
+	if !p.Has("at") {
+		v.view(w, fn)
+		return nil
+	}
+	if g := guard.GrantOf(r); g.Answer != matrix.Allow {
+		return v.guard.Refuse(r.RemoteAddr, &matrix.Refusal{Who: g.Who, What: "read the past", Missing: "who sees only its own sees it as it is now: leave ?at= out"})
+	}
+	seq, err := v.place(p, "at")
+	if err != nil {
+		return err
+	}
+	state, err := v.pastState(r.Context(), part, seq)
+	if err != nil {
+		return err
+	}
+	setSeq(w, seq)
+	fn(state)
+	return nil
+}
+
+// counted notes how many objects of a past state were made for a request.
+func (v *stateReader) counted(ctx context.Context, state *projections.State) {
+	if state != nil {
+		v.guard.AccountsOf(ctx).Look(state.Len())
+	}
+}
+
+func (v *stateReader) pastState(ctx context.Context, part PastPart, seq log.Seq) (state *projections.State, err error) {
+	if !part.Whole {
+		err = v.guard.Scan(ctx, func() (err error) {
+			state, err = v.past.PartAt(ctx, part, seq)
+			return err
+		})
+		v.counted(ctx, state)
+		return state, err
+	}
+	select {
+	case v.wholes <- struct{}{}:
+		defer func() { <-v.wholes }()
+	default:
+		return nil, rest.Fail(http.StatusServiceUnavailable, rest.CodeOverloaded, "try again, or ask for one object, CN or vnet", "the whole state of the past is being read for somebody else")
+	}
+	state, err = v.past.StateAt(ctx, seq)
+	v.counted(ctx, state)
+	return state, err
 }
 
 func setSeq(w http.ResponseWriter, seq log.Seq) { w.Header().Set(headerSeq, seq.String()) }

@@ -65,7 +65,7 @@ type planForm struct {
 
 // getRetention answers GET /cluster/retention: what is kept, and with age,
 // events or bytes in the query, what would go if these were set.
-func (s *Server) getRetention(w http.ResponseWriter, r *http.Request) error {
+func (c *clusterRoutes) getRetention(w http.ResponseWriter, r *http.Request) error {
 	p, err := rest.Query(r, "age", "events", "bytes")
 	if err != nil {
 		return err
@@ -78,11 +78,11 @@ func (s *Server) getRetention(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	return s.retention(w, r, retentionForm{p.Text("age"), events, size}, false)
+	return c.retention(w, r, retentionForm{p.Text("age"), events, size}, false)
 }
 
 // putRetention answers PUT /cluster/retention.
-func (s *Server) putRetention(w http.ResponseWriter, r *http.Request) error {
+func (c *clusterRoutes) putRetention(w http.ResponseWriter, r *http.Request) error {
 	if _, err := rest.Query(r); err != nil {
 		return err
 	}
@@ -102,7 +102,7 @@ func (s *Server) putRetention(w http.ResponseWriter, r *http.Request) error {
 	if f == (retentionForm{}) {
 		return rest.BadParameter("body", log.ElementMissing, "send age, events or bytes", "nothing to change")
 	}
-	return s.retention(w, r, f, true)
+	return c.retention(w, r, f, true)
 }
 
 // leastRetention is the smallest cap that is taken: below it the log would be
@@ -111,11 +111,11 @@ const leastRetention = 64 << 20
 
 // retention answers with the plan of what the cluster has, changed as f says,
 // and sets it first if told to.
-func (s *Server) retention(w http.ResponseWriter, r *http.Request, f retentionForm, set bool) error {
-	if s.cfg.Retainer == nil {
+func (c *clusterRoutes) retention(w http.ResponseWriter, r *http.Request, f retentionForm, set bool) error {
+	if c.retainer == nil {
 		return rest.Fail(http.StatusNotImplemented, rest.CodeNotHere, "ask a server of a cluster", "this server's retention cannot be changed")
 	}
-	plan, err := s.cfg.Retainer.PlanRetention(nil)
+	plan, err := c.retainer.PlanRetention(nil)
 	if err == nil && f != (retentionForm{}) {
 		want := plan.Retention
 		if f.Age != "" {
@@ -127,9 +127,9 @@ func (s *Server) retention(w http.ResponseWriter, r *http.Request, f retentionFo
 			return rest.BadParameter("bytes", log.ElementInvalid, "send at least "+strconv.Itoa(leastRetention), "%d bytes would keep next to nothing", f.Bytes)
 		}
 		want.Events, want.Bytes = firstSet(f.Events, want.Events), firstSet(f.Bytes, want.Bytes)
-		plan, err = s.cfg.Retainer.PlanRetention(&want)
+		plan, err = c.retainer.PlanRetention(&want)
 		if err == nil && set {
-			if err := s.changeCluster(r, func(ctx context.Context) error { return s.cfg.Retainer.SetRetention(ctx, want) }); err != nil {
+			if err := c.changeCluster(r, func(ctx context.Context) error { return c.retainer.SetRetention(ctx, want) }); err != nil {
 				return err
 			}
 		}

@@ -1,7 +1,6 @@
 package api
 
 import (
-	"maps"
 	"net/http"
 	"slices"
 	"strings"
@@ -15,68 +14,27 @@ import (
 	"rutter/log/intake"
 )
 
-// methods are the endpoints of a path. HEAD is answered by GET's.
-type methods map[string]rest.Endpoint
-
 // table is every path of this package. What is not in it is not served.
 func (s *Server) table() []rest.Route {
-	var all []rest.Route
-	add := func(pattern string, m methods) {
-		for _, method := range slices.Sorted(maps.Keys(m)) {
-			all = append(all, rest.Route{Method: method, Pattern: pattern, Serve: m[method]})
-		}
-	}
-	for _, k := range kinds {
-		add("/"+k.path, methods{http.MethodGet: s.list(k), http.MethodPost: s.create(k)})
-		one := methods{http.MethodGet: s.get(k), http.MethodPut: s.update(k), http.MethodPost: s.update(k), http.MethodDelete: s.remove(k)}
-		if k.kind == log.KindVMM {
-			one[http.MethodPut] = s.ring(http.StatusNoContent) // as Omicron's agents report, whatever the body says
-		}
-		add("/"+k.path+"/{id}", one)
-		add("/"+k.path+"/{id}/history", methods{http.MethodGet: s.history(k)})
-	}
-	add("/vms/lookup", methods{http.MethodGet: s.lookupVMs})
-	add("/vmms/{id}/doorbell", methods{http.MethodPost: s.ring(http.StatusAccepted)})
-	add("/vmms/{id}/state", methods{http.MethodPut: s.setState})
-	add("/vmms/{id}/register", methods{http.MethodPost: s.register})
-	add("/vmms/{id}/unregister", methods{http.MethodPost: s.unregister})
-	add("/networks/{id}/nics", methods{http.MethodPost: s.provision})
-	add("/changes", methods{http.MethodPost: s.change})
-	add(intake.Path, methods{http.MethodGet: s.writes, http.MethodPost: s.writes})
-	add("/log", methods{http.MethodGet: s.logs.get})
-	add("/log/state", methods{http.MethodGet: s.getState})
-	add("/log/history", methods{http.MethodGet: s.getHistory})
-	add("/log/diff", methods{http.MethodGet: s.getDiff})
-	add("/feed", methods{http.MethodGet: s.getFeed})
-	add("/cns", methods{http.MethodGet: s.cns.list})
-	add("/cns/{id}", methods{http.MethodGet: s.cns.get})
-	add("/cns/{id}/accept", methods{http.MethodPost: s.cns.accept})
-	add("/cns/{id}/feed", methods{http.MethodGet: s.cns.observe})
-	add("/wait", methods{http.MethodGet: s.barrier.get})
-	add("/lookup/vl2", methods{http.MethodGet: s.lookupVL2})
-	add("/lookup/vl3", methods{http.MethodGet: s.lookupVL3})
-	add("/trace", methods{http.MethodGet: s.trace})
-	add("/cluster", methods{http.MethodGet: s.getCluster})
-	add("/cluster/members", methods{http.MethodPost: s.addMember})
-	add("/cluster/members/{id}", methods{http.MethodDelete: s.removeMember})
-	add("/cluster/members/{id}/promote", methods{http.MethodPost: s.promote})
-	add("/cluster/members/{id}/rebuild", methods{http.MethodPost: s.rebuild})
-	add("/snapshot", methods{http.MethodGet: s.backup})
-	add("/cluster/transfer", methods{http.MethodPost: s.transfer})
-	add("/grants", methods{http.MethodGet: s.listGrants})
-	add("/grants/{subject...}", methods{http.MethodPut: s.putGrant, http.MethodDelete: s.deleteGrant})
-	add("/cluster/retention", methods{http.MethodGet: s.getRetention, http.MethodPut: s.putRetention})
-	add("/ping", methods{http.MethodGet: s.ping})
-	add("/livez", methods{http.MethodGet: s.live})
-	add("/readyz", methods{http.MethodGet: s.ready})
-	add("/status", methods{http.MethodGet: s.status})
-	add("/metrics", methods{http.MethodGet: s.serveMetrics})
-	page := console.Handler()
-	add(console.Prefix, methods{http.MethodGet: func(w http.ResponseWriter, r *http.Request) error {
-		page.ServeHTTP(w, r)
-		return nil
-	}})
-	return all
+	return slices.Concat(
+		(&objectRoutes{s.read, s.write, s.logs.get}).routes(),
+		(&vmmRoutes{s.store, s.cfg.VMMs, s.guard, &s.answered}).routes(),
+		s.write.routes(),
+		(&writeStreams{s.store, s.guard, s.logger, &s.answered, s.draining, s.streams.enter}).routes(),
+		(&pastRoutes{s.read}).routes(),
+		(&lookupRoutes{s.read, s.cns}).routes(),
+		(&clusterRoutes{s.read, s.cfg.Cluster, s.cfg.Retainer, s.cfg.Backups, s.logger}).routes(),
+		(&grantRoutes{s.store, s.write, s.logger}).routes(),
+		s.health.routes(),
+		s.cns.routes(),
+		[]rest.Route{
+			{Method: "GET", Pattern: "/log", Serve: s.logs.get},
+			{Method: "GET", Pattern: "/feed", Serve: s.getFeed},
+			{Method: "GET", Pattern: "/wait", Serve: s.barrier.get},
+			{Method: "GET", Pattern: "/metrics", Serve: rest.Serve(s.metrics.handler)},
+			{Method: "GET", Pattern: console.Prefix, Serve: rest.Serve(console.Handler())},
+		},
+	)
 }
 
 // Endpoints are the METHOD /PATTERN of every endpoint of this package, sorted.

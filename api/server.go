@@ -126,13 +126,14 @@ type Server struct {
 	barrier *barrier
 	cns     *cnServer
 	guard   *guard.Guard
+	read    *stateReader
+	write   *changeWriter
+	health  *healthRoutes
 	handler http.Handler
-	started time.Time
 
 	// draining is closed when the server stops: streams end in order.
 	draining  chan struct{}
 	drainOnce sync.Once
-	wholes    chan struct{}  // taken while a whole state of the past is in memory
 	handlers  sync.WaitGroup // handlers that run, hijacked ones too
 	answered  rest.Acknowledged
 	streams   streams // feeds and followed logs
@@ -145,23 +146,30 @@ func New(cfg Config) (*Server, error) {
 		return nil, err
 	}
 	s := &Server{
-		cfg: cfg, store: cfg.Store, logger: cfg.Logger, started: time.Now(),
+		cfg: cfg, store: cfg.Store, logger: cfg.Logger,
 		tail: logread.NewTail(cfg.Store), draining: make(chan struct{}),
-		wholes: make(chan struct{}, wholesAtOnce),
 	}
 	s.guard = guard.New(guard.Config{
 		Identify: cfg.Identify, Actor: cfg.Actor, Audit: cfg.Audit, Limits: cfg.Limits, Budgets: cfg.Budgets,
-		Owners: s.ownersOf, Head: func() log.Seq { return cfg.Store.Head().Seq }, Draining: s.draining,
+		Owners: func(who matrix.Identity) []log.UUID { return ownersOf(cfg.Store, who) }, Head: func() log.Seq { return cfg.Store.Head().Seq }, Draining: s.draining,
 	})
+	s.read = &stateReader{
+		store: cfg.Store, past: cfg.Past, age: cfg.Age, guard: s.guard, answered: &s.answered, wholes: make(chan struct{}, wholesAtOnce),
+	}
 	s.streams.refused = func() { s.guard.CountLimit(guard.LimitStreams) }
 	s.feed = feedserver.New(feedserver.Config{
 		Store: cfg.Store, Tail: s.tail, Logger: cfg.Logger, Sessions: cfg.Sessions, VMMs: cfg.VMMs,
 		Streams: s.streams.Load, Refuse: s.guard.Refuse, Audit: s.guard.Note,
 	})
+	s.barrier = &barrier{store: cfg.Store, tail: s.tail, fabric: cfg.Fabric, fresh: s.read.fresh, metrics: newBarrierMetrics()}
+	s.logs, s.cns = newLogServer(s), newCNServer(s)
+	s.write = &changeWriter{store: cfg.Store, newID: cfg.NewID, guard: s.guard, answered: &s.answered, barrier: s.barrier}
+	s.health = &healthRoutes{
+		read: s.read, version: cfg.Version, started: time.Now(), warnings: cfg.Warnings, feeds: s.feed.SessionCount, draining: s.draining,
+	}
 	if s.metrics, err = newMetrics(s); err != nil {
 		return nil, fmt.Errorf("api: metrics: %w", err)
 	}
-	s.logs, s.barrier, s.cns = newLogServer(s), newBarrier(s), newCNServer(s)
 	s.handler = s.routes()
 	return s, nil
 }

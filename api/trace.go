@@ -11,7 +11,7 @@ import (
 // trace answers GET /trace?from=VM&to=VM|IP: why one can, or cannot, reach the
 // other (see projections.Trace), with how far the CNs of both are; with at= why
 // it could then, of which nobody knows how far they were.
-func (s *Server) trace(w http.ResponseWriter, r *http.Request) error {
+func (l *lookupRoutes) trace(w http.ResponseWriter, r *http.Request) error {
 	p, err := rest.Query(r, "from", "to", "at")
 	if err != nil {
 		return err
@@ -21,17 +21,17 @@ func (s *Server) trace(w http.ResponseWriter, r *http.Request) error {
 			return rest.BadParameter(needed, log.ElementMissing, "send ?from=VM&to=VM or IP; a VM is a UUID, an alias, or the MAC of its NIC", "%s is missing", needed)
 		}
 	}
-	if err := s.fresh(r, p); err != nil {
+	if err := l.read.fresh(r, p); err != nil {
 		return err
 	}
 	if p.Has("at") {
-		return s.traceAt(w, r, p)
+		return l.traceAt(w, r, p)
 	}
 	var t projections.Trace
-	s.view(w, func(state *projections.State) { t = state.Trace(p.Text("from"), p.Text("to")) })
-	sessions, err := s.cns.everywhere(r.Context(), s.store.Head().Seq)
+	l.read.view(w, func(state *projections.State) { t = state.Trace(p.Text("from"), p.Text("to")) })
+	sessions, err := l.sessions.everywhere(r.Context(), l.read.store.Head().Seq)
 	if err != nil { // without a leader, what this server knows itself
-		sessions = s.cns.here(s.store.Head().Seq, "")
+		sessions = l.sessions.here(l.read.store.Head().Seq, "")
 	}
 	t.Judge(func(cn log.UUID) projections.Far {
 		for i := range sessions {
@@ -48,8 +48,8 @@ func (s *Server) trace(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-func (s *Server) traceAt(w http.ResponseWriter, r *http.Request, p rest.Parameters) error {
-	seq, err := s.place(p, "at")
+func (l *lookupRoutes) traceAt(w http.ResponseWriter, r *http.Request, p rest.Parameters) error {
+	seq, err := l.read.place(p, "at")
 	if err != nil {
 		return err
 	}
@@ -58,7 +58,7 @@ func (s *Server) traceAt(w http.ResponseWriter, r *http.Request, p rest.Paramete
 		for _, mac := range want.NICs {
 			part.Objects = append(part.Objects, PastObject{log.KindNIC, mac.String()})
 		}
-		return s.pastState(r.Context(), part, seq)
+		return l.read.pastState(r.Context(), part, seq)
 	})
 	if err != nil {
 		return err

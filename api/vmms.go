@@ -18,23 +18,42 @@ import (
 // codeUnreachable is the answer when a CN cannot be asked.
 const codeUnreachable = "ComputeNodeUnreachable" // 504
 
-// vmms returns the service, and the VMM of the path.
-func (s *Server) vmms(r *http.Request) (*vmm.Service, log.UUID, error) {
-	if s.cfg.VMMs == nil {
+// vmmRoutes are the paths on which VMMs are rung for and told what to do.
+type vmmRoutes struct {
+	store    Store
+	service  *vmm.Service // nil: this server asks no compute nodes
+	guard    *guard.Guard
+	answered *rest.Acknowledged
+}
+
+func (m *vmmRoutes) routes() []rest.Route {
+	return []rest.Route{
+		// as Omicron's agents report, whatever the body says
+		{Method: "PUT", Pattern: "/vmms/{id}", Serve: m.ring(http.StatusNoContent)},
+		{Method: "POST", Pattern: "/vmms/{id}/doorbell", Serve: m.ring(http.StatusAccepted)},
+		{Method: "PUT", Pattern: "/vmms/{id}/state", Serve: m.setState},
+		{Method: "POST", Pattern: "/vmms/{id}/register", Serve: m.register},
+		{Method: "POST", Pattern: "/vmms/{id}/unregister", Serve: m.unregister},
+	}
+}
+
+// target returns the service, and the VMM of the path.
+func (m *vmmRoutes) target(r *http.Request) (*vmm.Service, log.UUID, error) {
+	if m.service == nil {
 		return nil, log.UUID{}, rest.Fail(http.StatusNotImplemented, rest.CodeNotHere, "ask a server of a cluster", "this server asks no compute nodes")
 	}
 	text, err := kindOf(log.KindVMM).id(r)
 	if err != nil {
 		return nil, log.UUID{}, err
 	}
-	return s.cfg.VMMs, uuidOf(text), nil
+	return m.service, uuidOf(text), nil
 }
 
 // ring answers POST /vmms/UUID/doorbell, and PUT /vmms/UUID of older agents: at
 // once, and without a look at the body, which may be of any version.
-func (s *Server) ring(status int) rest.Endpoint {
+func (m *vmmRoutes) ring(status int) rest.Endpoint {
 	return func(w http.ResponseWriter, r *http.Request) error {
-		service, id, err := s.vmms(r)
+		service, id, err := m.target(r)
 		if err != nil {
 			return err
 		}
@@ -48,7 +67,7 @@ func (s *Server) ring(status int) rest.Endpoint {
 				return rest.BadParameter("cn", log.ElementInvalid, "send the UUID of the compute node that rings, or leave it out", "%v", err)
 			}
 		}
-		if !s.ringsOwn(r, id, cn) {
+		if !m.ringsOwn(r, id, cn) {
 			return rest.NotFound("vmm")
 		}
 		_, _ = io.Copy(io.Discard, r.Body) // so that the connection can be used again
@@ -60,26 +79,9 @@ func (s *Server) ring(status int) rest.Endpoint {
 	}
 }
 
-// ringsOwn decides whether who asks may ring for a VMM: a CN for those on it.
-func (s *Server) ringsOwn(r *http.Request, vmm, said log.UUID) bool {
-	g := guard.GrantOf(r)
-	if g.Answer != matrix.Own {
-		return true
-	}
-	if !said.IsZero() && said != g.Who.UUID {
-		return false
-	}
-	own := false
-	s.store.View(func(state *projections.State, _ log.Cursor) {
-		rec, known := state.Get(log.KindVMM, vmm.String())
-		own = known && g.Sees(state, rec.Object) && rec.Object.(*log.VMM).SledID == g.Who.UUID
-	})
-	return own
-}
-
 // setState answers PUT /vmms/UUID/state: Omicron's body, sent on to the CN.
-func (s *Server) setState(w http.ResponseWriter, r *http.Request) error {
-	service, id, err := s.vmms(r)
+func (m *vmmRoutes) setState(w http.ResponseWriter, r *http.Request) error {
+	service, id, err := m.target(r)
 	if err != nil {
 		return err
 	}
@@ -90,13 +92,13 @@ func (s *Server) setState(w http.ResponseWriter, r *http.Request) error {
 	if !json.Valid(body) || len(body) > feed.MaxCall {
 		return rest.BadParameter("body", log.ElementInvalid, `send {"state":{"type":"running"}}; stopped, reboot and migration_target are the others`, "the body is not one JSON text of at most %d bytes", feed.MaxCall)
 	}
-	outcome, err := service.SetState(r.Context(), id, body, s.guard.Actor(r))
-	return s.answerOutcome(w, r, outcome, err)
+	outcome, err := service.SetState(r.Context(), id, body, m.guard.Actor(r))
+	return m.answerOutcome(w, r, outcome, err)
 }
 
 // register answers POST /vmms/UUID/register.
-func (s *Server) register(w http.ResponseWriter, r *http.Request) error {
-	service, id, err := s.vmms(r)
+func (m *vmmRoutes) register(w http.ResponseWriter, r *http.Request) error {
+	service, id, err := m.target(r)
 	if err != nil {
 		return err
 	}
@@ -108,25 +110,25 @@ func (s *Server) register(w http.ResponseWriter, r *http.Request) error {
 	if in.InstanceID.IsZero() || in.SledID.IsZero() {
 		return rest.BadParameter("sled_id", log.ElementMissing, `send {"instance_id":"UUID of the VM","sled_id":"UUID of the compute node"}`, "instance_id or sled_id is missing")
 	}
-	outcome, err := service.Register(r.Context(), id, in.InstanceID, in.SledID, s.guard.Actor(r))
-	return s.answerOutcome(w, r, outcome, err)
+	outcome, err := service.Register(r.Context(), id, in.InstanceID, in.SledID, m.guard.Actor(r))
+	return m.answerOutcome(w, r, outcome, err)
 }
 
 // unregister answers POST /vmms/UUID/unregister.
-func (s *Server) unregister(w http.ResponseWriter, r *http.Request) error {
-	service, id, err := s.vmms(r)
+func (m *vmmRoutes) unregister(w http.ResponseWriter, r *http.Request) error {
+	service, id, err := m.target(r)
 	if err != nil {
 		return err
 	}
-	outcome, err := service.Unregister(r.Context(), id, s.guard.Actor(r))
-	return s.answerOutcome(w, r, outcome, err)
+	outcome, err := service.Unregister(r.Context(), id, m.guard.Actor(r))
+	return m.answerOutcome(w, r, outcome, err)
 }
 
-func (s *Server) answerOutcome(w http.ResponseWriter, r *http.Request, outcome vmm.Outcome, err error) error {
+func (m *vmmRoutes) answerOutcome(w http.ResponseWriter, r *http.Request, outcome vmm.Outcome, err error) error {
 	if err != nil {
 		return vmmError(err)
 	}
-	s.answered.Note(outcome.Seq)
+	m.answered.Note(outcome.Seq)
 	setSeq(w, outcome.Seq)
 	rest.WriteJSON(w, r, http.StatusOK, outcome)
 	return nil
@@ -151,22 +153,19 @@ func vmmError(err error) error {
 	return err
 }
 
-// history answers GET /KIND/UUID/history: GET /log of one object, with all that
-// it takes but kind and object.
-func (s *Server) history(k *kindRoute) rest.Endpoint {
-	return func(w http.ResponseWriter, r *http.Request) error {
-		id, err := k.id(r)
-		if err != nil {
-			return err
-		}
-		q := r.URL.Query()
-		if q.Has("kind") || q.Has("object") {
-			return rest.BadParameter("object", log.ElementInvalid, "use GET /log", "the path names the object")
-		}
-		q.Set("kind", k.kind.String())
-		q.Set("object", id)
-		of := r.Clone(r.Context())
-		of.URL.RawQuery = q.Encode()
-		return s.logs.get(w, of)
+// ringsOwn decides whether who asks may ring for a VMM: a CN for those on it.
+func (m *vmmRoutes) ringsOwn(r *http.Request, vmm, said log.UUID) bool {
+	g := guard.GrantOf(r)
+	if g.Answer != matrix.Own {
+		return true
 	}
+	if !said.IsZero() && said != g.Who.UUID {
+		return false
+	}
+	own := false
+	m.store.View(func(state *projections.State, _ log.Cursor) {
+		rec, known := state.Get(log.KindVMM, vmm.String())
+		own = known && g.Sees(state, rec.Object) && rec.Object.(*log.VMM).SledID == g.Who.UUID
+	})
+	return own
 }

@@ -54,7 +54,7 @@ func (c *condition) holds(text string) bool {
 // so, as vmadm lookup finds them. NAME is a VM's field or nics.N.FIELD, N being a
 // place in the list by MAC or *; a VALUE of ~PATTERN is a regular expression.
 // unique asks for exactly one, fields=A,B for a part of each.
-func (s *Server) lookupVMs(w http.ResponseWriter, r *http.Request) error {
+func (o *objectRoutes) lookupVMs(w http.ResponseWriter, r *http.Request) error {
 	p, err := rest.AnyQuery(r)
 	if err != nil {
 		return err
@@ -75,13 +75,13 @@ func (s *Server) lookupVMs(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	if err := s.fresh(r, p); err != nil {
+	if err := o.read.fresh(r, p); err != nil {
 		return err
 	}
 	found := []map[string]json.RawMessage{}
 	withNICs := slices.ContainsFunc(conditions, func(c condition) bool { return len(c.path) > 1 })
 	var slice []candidate
-	if err := s.lookupCandidates(w, r, p, func(state *projections.State, rec projections.Record) {
+	if err := o.lookupCandidates(w, r, p, func(state *projections.State, rec projections.Record) {
 		slice = append(slice, candidateOf(state, rec.Object.(*log.VM), withNICs))
 	}, func() bool {
 		for i := range slice {
@@ -153,12 +153,12 @@ func lookupFields(p rest.Parameters) ([]string, error) {
 }
 
 // lookupCandidates is inSlices of the VMs that can match, by an index if there is one.
-func (s *Server) lookupCandidates(w http.ResponseWriter, r *http.Request, p rest.Parameters, look func(*projections.State, projections.Record), more func() bool) error {
+func (o *objectRoutes) lookupCandidates(w http.ResponseWriter, r *http.Request, p rest.Parameters, look func(*projections.State, projections.Record), more func() bool) error {
 	walk := projections.Walk{Kind: log.KindVM}
 	if cn, err := log.ParseUUID(p.Text("server_uuid")); err == nil {
 		walk.CN = cn
 	} else if id, err := log.ParseUUID(p.Text("uuid")); err == nil {
-		err := s.viewAt(w, r, p, lookupPart(p), func(state *projections.State) {
+		err := o.read.viewAt(w, r, p, lookupPart(p), func(state *projections.State) {
 			if rec, ok := state.Get(log.KindVM, id.String()); ok {
 				look(state, rec)
 			}
@@ -166,7 +166,7 @@ func (s *Server) lookupCandidates(w http.ResponseWriter, r *http.Request, p rest
 		more()
 		return err
 	}
-	return s.inSlices(w, r, p, lookupPart(p), walk, look, more)
+	return o.read.inSlices(w, r, p, lookupPart(p), walk, look, more)
 }
 
 // candidate is a VM with what conditions can be about, taken of one state. Its

@@ -17,7 +17,7 @@ import (
 // updateVM answers PUT and POST /vms/ID under the rule of package vmrule: what
 // NICs have of their networks is refused, and what is asked of NICs themselves is
 // part of the same change.
-func (s *Server) updateVM(w http.ResponseWriter, r *http.Request, k *kindRoute, id string, op log.Op) error {
+func (o *objectRoutes) updateVM(w http.ResponseWriter, r *http.Request, k *kindRoute, id string, op log.Op) error {
 	if _, err := rest.Query(r, waiting...); err != nil {
 		return err
 	}
@@ -30,7 +30,7 @@ func (s *Server) updateVM(w http.ResponseWriter, r *http.Request, k *kindRoute, 
 	}
 	var rule vmrule.VM
 	vm := &log.VM{} // of one that is not there nothing is known
-	s.store.View(func(state *projections.State, _ log.Cursor) {
+	o.read.store.View(func(state *projections.State, _ log.Cursor) {
 		// Nor of one that is nothing to who asks, or what is said of the body would
 		// tell of its NICs and their networks.
 		known := log.UUID{}
@@ -67,15 +67,15 @@ func (s *Server) updateVM(w http.ResponseWriter, r *http.Request, k *kindRoute, 
 		ops = append(ops, op)
 	}
 	ops = append(ops, task...)
-	change, err := s.changeID(r)
+	change, err := o.write.changeID(r)
 	if err != nil {
 		return err
 	}
 	c := &log.Change{ID: change, Ops: ops, Content: rest.ContentOf(r)}
-	if _, err := s.propose(w, r, c); err != nil {
+	if _, err := o.write.propose(w, r, c); err != nil {
 		return err
 	}
-	return s.answerObject(w, r, rest.Parameters{}, k, id)
+	return o.answerObject(w, r, rest.Parameters{}, k, id)
 }
 
 // ofReports are the fields of a VM that say how and where it is.

@@ -7,15 +7,12 @@ import (
 	"fmt"
 	"io"
 	"net"
-	"net/http"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"rutter/api/auth/guard"
 	"rutter/api/auth/matrix"
-	"rutter/api/rest"
 	"rutter/log"
 	"rutter/log/intake"
 )
@@ -39,41 +36,11 @@ type queuer interface {
 	Enqueue(c *log.Change, done func(log.Result, error)) error
 }
 
-// writes answers GET and POST /write: the connection becomes a write stream
-// (package log/intake).
-func (s *Server) writes(w http.ResponseWriter, r *http.Request) error {
-	if !strings.EqualFold(r.Header.Get("Upgrade"), intake.Protocol) || !strings.Contains(strings.ToLower(r.Header.Get("Connection")), "upgrade") {
-		w.Header().Set("Upgrade", intake.Protocol)
-		return rest.Fail(http.StatusUpgradeRequired, rest.CodeBadRequest, "send Connection: Upgrade and Upgrade: "+intake.Protocol+", or use POST /changes", "writing here is a stream of frames")
-	}
-	if err := s.store.Ready(); err != nil {
-		return rest.Fail(http.StatusServiceUnavailable, rest.CodeNotReady, "try another server", "this server takes no changes yet: %v", err)
-	}
-	done, err := s.streams.enter()
-	if err != nil {
-		return err
-	}
-	defer done()
-	conn, rw, err := http.NewResponseController(w).Hijack()
-	if err != nil {
-		return rest.Fail(http.StatusInternalServerError, rest.CodeInternal, "connect without a proxy that speaks HTTP/2", "the connection cannot be upgraded: %v", err)
-	}
-	defer conn.Close()
-	if seen, ok := w.(*rest.Recorder); ok {
-		seen.Status = http.StatusSwitchingProtocols
-	}
-	u := newWriteStream(s, conn, s.guard.Actor(r), guard.GrantOf(r).Who)
-	if err := u.serve(r.Context(), rw.Reader); err != nil {
-		s.logger.Info("write stream ended", "remote", conn.RemoteAddr().String(), "error", err)
-	}
-	return nil
-}
-
 // writeStream takes the changes of one client. One goroutine reads them and
 // hands them to the store, one writes the answers, in the order in which they
 // become known; what is neither answered nor read is bounded by the window.
 type writeStream struct {
-	s     *Server
+	s     *writeStreams
 	conn  net.Conn
 	actor string
 	who   matrix.Identity
@@ -110,7 +77,7 @@ type writeAnswer struct {
 	leads  bool
 }
 
-func newWriteStream(s *Server, conn net.Conn, actor string, who matrix.Identity) *writeStream {
+func newWriteStream(s *writeStreams, conn net.Conn, actor string, who matrix.Identity) *writeStream {
 	u := &writeStream{
 		s: s, conn: conn, actor: actor, who: who, by: who.Author(), slots: make(chan struct{}, writeForwards),
 		kick: make(chan struct{}, 1), room: make(chan struct{}, 1),

@@ -10,6 +10,14 @@ import (
 // written nothing.
 type Endpoint func(w http.ResponseWriter, r *http.Request) error
 
+// Serve makes an endpoint of a handler, which answers its own errors.
+func Serve(h http.Handler) Endpoint {
+	return func(w http.ResponseWriter, r *http.Request) error {
+		h.ServeHTTP(w, r)
+		return nil
+	}
+}
+
 // Route is a method of a path with its endpoint. The route of GET answers HEAD too.
 type Route struct {
 	Method  string
