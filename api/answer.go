@@ -2,7 +2,6 @@ package api
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"net/http"
 	"strings"
@@ -14,10 +13,7 @@ import (
 
 // Names of our headers.
 const (
-	headerSeq    = "Rutter-Seq"    // the seq that an answer is as of; of a long list, when it began
-	headerAge    = "Rutter-Age"    // milliseconds since this server knew that it was up to date
-	headerCursor = "Rutter-Cursor" // of the head, with answers of GET /log
-	headerChain  = "Rutter-Chain"  // SEQ:HASH of the first entry of an answer in the binary form
+	headerAge = "Rutter-Age" // milliseconds since this server knew that it was up to date
 )
 
 // Codes of errors beside those of packages log and rest.
@@ -80,12 +76,6 @@ func writeError(w http.ResponseWriter, r *http.Request, err error) {
 	answer := errorOf(err).Bounded()
 	rest.RetryAfter(w, answer.Status, answer.Budget)
 	rest.WriteJSON(w, r, answer.Status, answer)
-}
-
-// jsonLine prints v on one line.
-func jsonLine(v any) ([]byte, error) {
-	b, err := json.Marshal(v)
-	return append(b, '\n'), err
 }
 
 // codeOf says on the wire why a change was not decided.

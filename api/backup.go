@@ -56,7 +56,7 @@ func (c *clusterRoutes) backup(w http.ResponseWriter, r *http.Request) error {
 	h.Set("Content-Type", "application/octet-stream")
 	h.Set("Content-Length", strconv.FormatInt(b.Size, 10))
 	h.Set(headerCluster, b.Cluster.String())
-	setSeq(w, b.Seq)
+	rest.SetSeq(w, b.Seq)
 	if r.Method == http.MethodHead {
 		return nil
 	}
@@ -75,7 +75,7 @@ func copySlowly(w http.ResponseWriter, r io.Reader) (n int64, err error) {
 	buf := make([]byte, backupBuffer)
 	for {
 		k, err := r.Read(buf)
-		_ = control.SetWriteDeadline(time.Now().Add(answerTime))
+		_ = control.SetWriteDeadline(time.Now().Add(rest.AnswerTime))
 		written, writeErr := w.Write(buf[:k])
 		n += int64(written)
 		if writeErr != nil {

@@ -13,6 +13,7 @@ import (
 
 	"rutter/api/liveness"
 	"rutter/api/logread"
+	"rutter/api/logserver"
 	"rutter/api/rest"
 	"rutter/log"
 	"rutter/projections"
@@ -79,7 +80,7 @@ func (b *barrier) wait(w http.ResponseWriter, r *http.Request, q liveness.Query)
 	}
 	control := http.NewResponseController(w)
 	_ = control.SetReadDeadline(time.Time{}) // the body was read; this would end the request
-	_ = control.SetWriteDeadline(time.Now().Add(q.Timeout + answerTime))
+	_ = control.SetWriteDeadline(time.Now().Add(q.Timeout + rest.AnswerTime))
 	v, err = b.fabric.Wait(r.Context(), q)
 	switch {
 	case err != nil:
@@ -130,7 +131,7 @@ func (b *barrier) get(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	setSeq(w, q.Seq)
+	rest.SetSeq(w, q.Seq)
 	rest.WriteJSON(w, r, http.StatusOK, v)
 	return nil
 }
@@ -139,7 +140,7 @@ func (b *barrier) get(w http.ResponseWriter, r *http.Request) error {
 // may be behind what was acknowledged elsewhere.
 func (b *barrier) waitedFor(ctx context.Context, p rest.Parameters, timeout time.Duration) (log.Seq, error) {
 	if p.Has("seq") {
-		return seqParameter(ctx, b.store, p, "seq")
+		return logserver.SeqParameter(ctx, b.store, p, "seq")
 	}
 	ctx, cancel := context.WithTimeout(ctx, min(max(timeout, liveness.MinTimeout), waitTime))
 	defer cancel()
@@ -220,7 +221,7 @@ func (b *barrier) await(w http.ResponseWriter, r *http.Request, c *log.Change, r
 	pending := func(v *liveness.Verdict, format string, args ...any) error {
 		e := rest.Fail(http.StatusAccepted, codeFabric, "it is written: wait on with GET /wait?seq="+result.Last.String(), format, args...)
 		e.Fabric = v
-		setSeq(w, result.Last)
+		rest.SetSeq(w, result.Last)
 		return e
 	}
 	scopes, err := b.concerned(r.Context(), c, result, timeout)

@@ -189,7 +189,7 @@ func (cw *changeWriter) change(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	setSeq(w, result.Last)
+	rest.SetSeq(w, result.Last)
 	rest.WriteJSON(w, r, http.StatusOK, resultForm{result.ChangeID, result.First, result.Last, result.Events, append([]string{}, result.IDs...)})
 	return nil
 }

@@ -42,7 +42,7 @@ func (c *clusterRoutes) getCluster(w http.ResponseWriter, r *http.Request) error
 	if _, err := rest.Query(r); err != nil {
 		return err
 	}
-	setSeq(w, c.read.store.Head().Seq)
+	rest.SetSeq(w, c.read.store.Head().Seq)
 	rest.WriteJSON(w, r, http.StatusOK, c.read.store.Status())
 	return nil
 }

@@ -86,14 +86,14 @@ type cnServer struct {
 	fabric  Fabric       // nil: only sessions with this server are known
 	logger  *slog.Logger
 	audit   func(audit.Record)
-	streams *streams
+	streams *guard.Streams
 	read    *stateReader
 }
 
 func newCNServer(s *Server) *cnServer {
 	return &cnServer{
 		store: s.store, tail: s.tail, feed: s.feed, vmms: s.cfg.VMMs, fabric: s.cfg.Fabric, logger: s.logger, audit: s.guard.Note,
-		streams: &s.streams, read: s.read,
+		streams: s.streams, read: s.read,
 	}
 }
 
@@ -132,7 +132,7 @@ func (s *cnServer) list(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	head := s.store.Head().Seq
-	setSeq(w, head)
+	rest.SetSeq(w, head)
 	server := s.store.Status().ID
 	forms := []sessionForm{}
 	if everywhere {
@@ -196,7 +196,7 @@ func (s *cnServer) get(w http.ResponseWriter, r *http.Request) error {
 		return rest.Fail(http.StatusNotFound, log.CodeResourceNotFound, "ask the other servers: a CN is connected to one of them", "CN %s is not connected to this server", id)
 	}
 	head := s.store.Head().Seq
-	setSeq(w, head)
+	rest.SetSeq(w, head)
 	rest.WriteJSON(w, r, http.StatusOK, s.dated(s.named(formOfSession(&a, head, s.store.Status().ID))))
 	return nil
 }

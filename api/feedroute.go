@@ -4,29 +4,11 @@ import (
 	"bytes"
 	"net/http"
 	"strings"
-	"sync/atomic"
 
 	"rutter/api/auth/guard"
 	"rutter/api/feedserver"
 	"rutter/api/rest"
 )
-
-// streams counts the feeds and followed logs of a server, at most MaxStreams.
-type streams struct {
-	atomic.Int64
-	refused func() // counts one that was
-}
-
-// enter counts a stream, or refuses it when there are MaxStreams. done must be
-// called when it ends.
-func (n *streams) enter() (done func(), err error) {
-	if n.Add(1) > MaxStreams {
-		n.Add(-1)
-		n.refused()
-		return nil, rest.Fail(http.StatusServiceUnavailable, rest.CodeOverloaded, "try another server", "this server serves %d streams already", MaxStreams)
-	}
-	return func() { n.Add(-1) }, nil
-}
 
 // getFeed answers GET /feed: the connection becomes a stream of frames.
 func (s *Server) getFeed(w http.ResponseWriter, r *http.Request) error {
@@ -37,7 +19,7 @@ func (s *Server) getFeed(w http.ResponseWriter, r *http.Request) error {
 	if err := s.store.Ready(); err != nil {
 		return rest.Fail(http.StatusServiceUnavailable, rest.CodeNotReady, "try another server", "this server cannot feed yet: %v", err)
 	}
-	done, err := s.streams.enter()
+	done, err := s.streams.Enter()
 	if err != nil {
 		return err
 	}

@@ -43,7 +43,7 @@ func (g *grantRoutes) list(w http.ResponseWriter, r *http.Request) error {
 	}
 	all := []*log.Grant{}
 	g.store.View(func(state *projections.State, head log.Cursor) {
-		setSeq(w, head.Seq)
+		rest.SetSeq(w, head.Seq)
 		for rec := range state.List(log.KindGrant) {
 			all = append(all, rec.Object.(*log.Grant))
 		}

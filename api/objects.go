@@ -213,7 +213,7 @@ func (o *objectRoutes) writeOne(w http.ResponseWriter, r *http.Request, k *kindR
 		return err
 	}
 	if op.Action == log.Delete {
-		setSeq(w, result.Last)
+		rest.SetSeq(w, result.Last)
 		w.WriteHeader(http.StatusNoContent)
 		return nil
 	}

@@ -2,8 +2,8 @@ package api
 
 import (
 	"net/http"
-	"time"
 
+	"rutter/api/logserver"
 	"rutter/api/rest"
 	"rutter/log"
 	"rutter/log/feed"
@@ -43,41 +43,39 @@ func (s *cnServer) observe(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	q := &logQuery{}
-	if err := q.from(r, s.store, p); err != nil {
-		return err
-	}
-	if !p.Has("after") {
-		q.after = s.store.Head().Seq
-	}
-	hello, err := s.feed.HelloOf(uuidOf(id), q.after)
+	_, after, err := logserver.From(r, s.store, p)
 	if err != nil {
 		return err
 	}
-	done, err := s.streams.enter()
+	if !p.Has("after") {
+		after = s.store.Head().Seq
+	}
+	hello, err := s.feed.HelloOf(uuidOf(id), after)
+	if err != nil {
+		return err
+	}
+	done, err := s.streams.Enter()
 	if err != nil {
 		return err
 	}
 	defer done()
 	w.Header().Set("Content-Type", "application/x-ndjson")
-	setPlace(w, s.store.Head())
+	rest.SetCursor(w, s.store.Head())
 	w.WriteHeader(http.StatusOK)
 	if r.Method == http.MethodHead {
 		return nil
 	}
-	out := &lines{w: w, control: http.NewResponseController(w), q: &logQuery{limit: 1<<64 - 1}}
-	_ = out.control.SetReadDeadline(time.Time{})
+	out := rest.NewStream(w)
 	s.feed.Observe(r.Context(), hello, func(m feed.Message) bool {
 		form, ok := formOfFrame(m)
 		if !ok {
 			return true
 		}
-		line, err := jsonLine(form)
+		line, err := rest.Line(form)
 		if err != nil {
 			return false
 		}
-		out.buf = append(out.buf, line...)
-		return out.flush() == nil
+		return out.Write(line) == nil && out.Flush() == nil
 	})
 	return nil
 }

@@ -309,7 +309,7 @@ func (h *pastRoutes) getDiff(w http.ResponseWriter, r *http.Request) error {
 			f.Links = append(f.Links, linkDiff(c))
 		}
 	}
-	setSeq(w, f.To)
+	rest.SetSeq(w, f.To)
 	rest.WriteJSON(w, r, http.StatusOK, f)
 	return nil
 }

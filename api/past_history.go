@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"net/http"
 
+	"rutter/api/logserver"
 	"rutter/api/rest"
 	"rutter/log"
 )
@@ -42,7 +43,7 @@ func (h *pastRoutes) getHistory(w http.ResponseWriter, r *http.Request) error {
 	if p.Text("object") == "" {
 		return rest.BadParameter("object", log.ElementMissing, "send the id of the object, as the log has it", "object is missing")
 	}
-	after, err := seqParameter(r.Context(), h.read.store, p, "after")
+	after, err := logserver.SeqParameter(r.Context(), h.read.store, p, "after")
 	if err != nil {
 		return err
 	}
@@ -61,7 +62,7 @@ func (h *pastRoutes) getHistory(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	h.read.guard.AccountsOf(r.Context()).Look(len(seqs))
-	setPlace(w, h.read.store.Head())
+	rest.SetCursor(w, h.read.store.Head())
 	w.Header().Set("Content-Type", "application/x-ndjson")
 	w.WriteHeader(http.StatusOK)
 	out := json.NewEncoder(w)

@@ -62,7 +62,7 @@ func (f folded) HistoryOf(_ context.Context, of PastObject, after log.Seq, limit
 // TestReadsOfThePast: every read answers with ?at as it answered then.
 func TestReadsOfThePast(t *testing.T) {
 	b := newBed(t)
-	b.s.read.past, b.s.logs.past = folded{b.store}, folded{b.store}
+	b.s.read.past = folded{b.store}
 	b.furnish()
 	mac := b.nic(fabricA, cn1)
 	paths := []string{

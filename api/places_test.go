@@ -102,10 +102,10 @@ func TestAllStreamsTakenIsCounted(t *testing.T) {
 		want    int
 		limited float64
 	}{
-		{MaxStreams - 1, lines, http.StatusOK, 0},
-		{MaxStreams - 1, binary, http.StatusOK, 0},
-		{MaxStreams, lines, http.StatusServiceUnavailable, 1},
-		{MaxStreams, binary, http.StatusServiceUnavailable, 2},
+		{guard.MaxStreams - 1, lines, http.StatusOK, 0},
+		{guard.MaxStreams - 1, binary, http.StatusOK, 0},
+		{guard.MaxStreams, lines, http.StatusServiceUnavailable, 1},
+		{guard.MaxStreams, binary, http.StatusServiceUnavailable, 2},
 	} {
 		b.s.streams.Store(c.streams)
 		if w := b.call("GET", "/log", "", c.header...); w.Code != c.want {

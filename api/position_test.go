@@ -202,8 +202,8 @@ func TestAnswersHaveACursor(t *testing.T) {
 		w := httptest.NewRecorder()
 		r := httptest.NewRequest(http.MethodHead, path, nil)
 		b.s.Handler().ServeHTTP(w, r)
-		if got := w.Header().Get(headerCursor); w.Code != 200 || got != b.store.Head().String() {
-			t.Errorf("%s: %d, %s %q, want %s", path, w.Code, headerCursor, got, b.store.Head())
+		if got := w.Header().Get(rest.HeaderCursor); w.Code != 200 || got != b.store.Head().String() {
+			t.Errorf("%s: %d, %s %q, want %s", path, w.Code, rest.HeaderCursor, got, b.store.Head())
 		}
 	}
 }

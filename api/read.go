@@ -8,6 +8,7 @@ import (
 
 	"rutter/api/auth/guard"
 	"rutter/api/auth/matrix"
+	"rutter/api/logserver"
 	"rutter/api/rest"
 	"rutter/log"
 	"rutter/projections"
@@ -37,7 +38,7 @@ func (v *stateReader) fresh(r *http.Request, p rest.Parameters) error {
 	if err != nil {
 		return err
 	}
-	named, err := seqParameter(r.Context(), v.store, p, "min_seq")
+	named, err := logserver.SeqParameter(r.Context(), v.store, p, "min_seq")
 	if err != nil {
 		return err
 	}
@@ -61,7 +62,7 @@ func (v *stateReader) fresh(r *http.Request, p rest.Parameters) error {
 // view calls fn with the state, and sets the headers that say how fresh it is.
 func (v *stateReader) view(w http.ResponseWriter, fn func(state *projections.State)) {
 	v.store.View(func(state *projections.State, head log.Cursor) {
-		setPlace(w, head)
+		rest.SetCursor(w, head)
 		fn(state)
 	})
 	if v.age != nil {
@@ -149,7 +150,7 @@ func (v *stateReader) viewAt(w http.ResponseWriter, r *http.Request, p rest.Para
 	if err != nil {
 		return err
 	}
-	setSeq(w, seq)
+	rest.SetSeq(w, seq)
 	fn(state)
 	return nil
 }
@@ -179,13 +180,4 @@ func (v *stateReader) pastState(ctx context.Context, part PastPart, seq log.Seq)
 	state, err = v.past.StateAt(ctx, seq)
 	v.counted(ctx, state)
 	return state, err
-}
-
-func setSeq(w http.ResponseWriter, seq log.Seq) { w.Header().Set(headerSeq, seq.String()) }
-
-// setPlace sets the seq that an answer is as of, and the cursor to follow the log
-// from there.
-func setPlace(w http.ResponseWriter, at log.Cursor) {
-	setSeq(w, at.Seq)
-	w.Header().Set(headerCursor, at.String())
 }

@@ -137,7 +137,7 @@ func (c *clusterRoutes) retention(w http.ResponseWriter, r *http.Request, f rete
 	if err != nil {
 		return rest.BadParameter("body", log.ElementInvalid, "look at GET /cluster/retention for what there is", "%v", err)
 	}
-	setSeq(w, plan.Head)
+	rest.SetSeq(w, plan.Head)
 	rest.WriteJSON(w, r, http.StatusOK, planForm{
 		Age: plan.Age.String(), Events: plan.Events, Bytes: plan.Bytes, Head: plan.Head, Floor: plan.Floor, Oldest: plan.Oldest,
 		Used: plan.Used, Next: plan.Next, NextTime: plan.NextTime, Goes: uint64(plan.Next - plan.Floor),

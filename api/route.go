@@ -17,10 +17,10 @@ import (
 // table is every path of this package. What is not in it is not served.
 func (s *Server) table() []rest.Route {
 	return slices.Concat(
-		(&objectRoutes{s.read, s.write, s.logs.get}).routes(),
+		(&objectRoutes{s.read, s.write, s.logs.Get}).routes(),
 		(&vmmRoutes{s.store, s.cfg.VMMs, s.guard, &s.answered}).routes(),
 		s.write.routes(),
-		(&writeStreams{s.store, s.guard, s.logger, &s.answered, s.draining, s.streams.enter}).routes(),
+		(&writeStreams{s.store, s.guard, s.logger, &s.answered, s.draining, s.streams.Enter}).routes(),
 		(&pastRoutes{s.read}).routes(),
 		(&lookupRoutes{s.read, s.cns}).routes(),
 		(&clusterRoutes{s.read, s.cfg.Cluster, s.cfg.Retainer, s.cfg.Backups, s.logger}).routes(),
@@ -28,7 +28,7 @@ func (s *Server) table() []rest.Route {
 		s.health.routes(),
 		s.cns.routes(),
 		[]rest.Route{
-			{Method: "GET", Pattern: "/log", Serve: s.logs.get},
+			{Method: "GET", Pattern: "/log", Serve: s.logs.Get},
 			{Method: "GET", Pattern: "/feed", Serve: s.getFeed},
 			{Method: "GET", Pattern: "/wait", Serve: s.barrier.get},
 			{Method: "GET", Pattern: "/metrics", Serve: rest.Serve(s.metrics.handler)},
@@ -124,7 +124,7 @@ func (s *Server) measured(route string, serve rest.Endpoint, rowOf func(*http.Re
 		control := http.NewResponseController(w)
 		// Connections that know no deadlines (those of tests) have no strangers.
 		_ = control.SetReadDeadline(begin.Add(bodyTime))
-		_ = control.SetWriteDeadline(begin.Add(answerTime))
+		_ = control.SetWriteDeadline(begin.Add(rest.AnswerTime))
 		r.Body = http.MaxBytesReader(w, r.Body, MaxBody)
 		err := s.mayChange(r, route)
 		if err == nil {
@@ -139,7 +139,7 @@ func (s *Server) measured(route string, serve rest.Endpoint, rowOf func(*http.Re
 	})
 }
 
-// streamed are the routes whose answers may last: they are bounded by MaxStreams.
+// streamed are the routes whose answers may last: they are bounded by guard.MaxStreams.
 var streamed = map[string]bool{"/feed": true, "/log": true, intake.Path: true, "/cns/{id}/feed": true, "/wait": true, "/changefeeds": true}
 
 // unbudgeted are the paths whose answers are counted elsewhere, or cost nothing: who

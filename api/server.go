@@ -17,6 +17,7 @@ import (
 	"rutter/api/feedserver"
 	"rutter/api/liveness"
 	"rutter/api/logread"
+	"rutter/api/logserver"
 	"rutter/api/rest"
 	"rutter/api/vmm"
 	"rutter/log"
@@ -122,7 +123,7 @@ type Server struct {
 	metrics *metrics
 	tail    *logread.Tail
 	feed    *feedserver.Server
-	logs    *logServer
+	logs    *logserver.Server
 	barrier *barrier
 	cns     *cnServer
 	guard   *guard.Guard
@@ -136,7 +137,7 @@ type Server struct {
 	drainOnce sync.Once
 	handlers  sync.WaitGroup // handlers that run, hijacked ones too
 	answered  rest.Acknowledged
-	streams   streams // feeds and followed logs
+	streams   *guard.Streams
 }
 
 // New returns a server. It starts nothing and needs no closing.
@@ -156,13 +157,17 @@ func New(cfg Config) (*Server, error) {
 	s.read = &stateReader{
 		store: cfg.Store, past: cfg.Past, age: cfg.Age, guard: s.guard, answered: &s.answered, wholes: make(chan struct{}, wholesAtOnce),
 	}
-	s.streams.refused = func() { s.guard.CountLimit(guard.LimitStreams) }
+	s.streams = s.guard.NewStreams()
 	s.feed = feedserver.New(feedserver.Config{
 		Store: cfg.Store, Tail: s.tail, Logger: cfg.Logger, Sessions: cfg.Sessions, VMMs: cfg.VMMs,
 		Streams: s.streams.Load, Refuse: s.guard.Refuse, Audit: s.guard.Note,
 	})
 	s.barrier = &barrier{store: cfg.Store, tail: s.tail, fabric: cfg.Fabric, fresh: s.read.fresh, metrics: newBarrierMetrics()}
-	s.logs, s.cns = newLogServer(s), newCNServer(s)
+	s.logs = logserver.New(logserver.Config{
+		Store: cfg.Store, Tail: s.tail, Past: cfg.Past, Logger: cfg.Logger, Guard: s.guard, Streams: s.streams, Draining: s.draining,
+		Fresh: s.read.fresh, ErrorOf: errorOf,
+	})
+	s.cns = newCNServer(s)
 	s.write = &changeWriter{store: cfg.Store, newID: cfg.NewID, guard: s.guard, answered: &s.answered, barrier: s.barrier}
 	s.health = &healthRoutes{
 		read: s.read, version: cfg.Version, started: time.Now(), warnings: cfg.Warnings, feeds: s.feed.SessionCount, draining: s.draining,

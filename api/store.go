@@ -97,15 +97,13 @@ type Cluster interface {
 
 // Limits of the API. What strangers send is bounded before it is parsed.
 const (
-	MaxBody    = 1 << 20  // bytes of a request's body
-	MaxHeader  = 64 << 10 // bytes of a request's header
-	MaxList    = 1000     // objects in one answer (spec/napi.md section 3.2)
-	sliceRows  = 256      // objects that a list looks at while the state is held still
-	MaxStreams = 12288    // feeds and followed logs at once
+	MaxBody   = 1 << 20  // bytes of a request's body
+	MaxHeader = 64 << 10 // bytes of a request's header
+	MaxList   = 1000     // objects in one answer (spec/napi.md section 3.2)
+	sliceRows = 256      // objects that a list looks at while the state is held still
 
 	headerTime = 10 * time.Second  // to send a request's header
 	bodyTime   = 30 * time.Second  // to send a request's body
-	answerTime = 60 * time.Second  // to take an ordinary answer
 	idleTime   = 120 * time.Second // between two requests of a connection
 	waitTime   = 10 * time.Second  // for ?min_seq, ?consistent and a write
 	drainTime  = 10 * time.Second  // for handlers to end when the server stops

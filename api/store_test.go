@@ -83,6 +83,9 @@ func (b *bed) connect() *apitest.Connection {
 	})
 }
 
+// eventStream is the media type of server-sent events.
+const eventStream = "text/event-stream"
+
 // Ids of a furnished bed.
 var (
 	ownerA, ownerB   = apitest.OwnerA, apitest.OwnerB

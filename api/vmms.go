@@ -129,7 +129,7 @@ func (m *vmmRoutes) answerOutcome(w http.ResponseWriter, r *http.Request, outcom
 		return vmmError(err)
 	}
 	m.answered.Note(outcome.Seq)
-	setSeq(w, outcome.Seq)
+	rest.SetSeq(w, outcome.Seq)
 	rest.WriteJSON(w, r, http.StatusOK, outcome)
 	return nil
 }

@@ -59,13 +59,17 @@ var importTable = []row{
 		why: "agreement and keeping know nothing of HTTP or of compute nodes",
 	},
 	{
-		pkg: "api", may: []string{"log", "log/budget", "log/feed", "log/intake", "log/query", "projections", "api/feedserver", "api/logread", "api/liveness", "api/vmm", "api/console", "api/auth/matrix", "api/auth/guard", "api/triton/vmapi", "log/vmrule", "api/auth/audit", "api/rest"},
+		pkg: "api", may: []string{"log", "log/budget", "log/feed", "log/intake", "log/query", "projections", "api/feedserver", "api/logread", "api/logserver", "api/liveness", "api/vmm", "api/console", "api/auth/matrix", "api/auth/guard", "api/triton/vmapi", "log/vmrule", "api/auth/audit", "api/rest"},
 		tests: []string{"raftstore", "api/client", "api/internal/apitest"},
 		why:   "it sees the store through small interfaces that it declares, so the store can change beneath",
 	},
 	{
 		pkg: "api/logread", may: []string{"log", "log/feed"},
 		why: "the log is read, decoded and framed once for all streams of a server, whatever they filter",
+	},
+	{
+		pkg: "api/logserver", may: []string{"log", "log/feed", "log/query", "projections", "api/logread", "api/rest", "api/auth/guard", "api/auth/matrix"},
+		why: "the log over HTTP needs its entries and who may see them, and no other path",
 	},
 	{
 		pkg: "api/feedserver", may: []string{"log", "log/feed", "projections", "api/logread", "api/liveness", "api/vmm", "api/auth/matrix", "api/auth/audit"},

@@ -1,4 +1,4 @@
-package api
+package logserver
 
 import (
 	"context"
@@ -33,7 +33,7 @@ func wantsBinary(r *http.Request) bool {
 
 // binaryLog answers GET /log with entries as they are stored: for copies, and
 // for readers that want all of them. Nothing is decoded, so nothing is filtered.
-func (s *logServer) binaryLog(w http.ResponseWriter, r *http.Request, q *logQuery) error {
+func (s *Server) binaryLog(w http.ResponseWriter, r *http.Request, q *query) error {
 	if !q.filter.IsAll() {
 		return rest.BadParameter("Accept", log.ElementInvalid, "ask for application/x-ndjson, or leave the filters out", "the binary form of the log cannot be filtered")
 	}
@@ -42,7 +42,7 @@ func (s *logServer) binaryLog(w http.ResponseWriter, r *http.Request, q *logQuer
 	if err != nil {
 		return err
 	}
-	done, err := s.streams.enter()
+	done, err := s.cfg.Streams.Enter()
 	if err != nil {
 		return err
 	}
@@ -51,28 +51,26 @@ func (s *logServer) binaryLog(w http.ResponseWriter, r *http.Request, q *logQuer
 	w.Header().Set("Content-Type", feed.LogMedia)
 	if len(entries) > 0 {
 		// The frames have the hash's prefix only, and who keeps them verifies them.
-		w.Header().Set(headerChain, entries[0].Seq.String()+":"+entries[0].Hash.String())
+		w.Header().Set(rest.HeaderChain, entries[0].Seq.String()+":"+entries[0].Hash.String())
 	}
-	w.Header().Set(headerCursor, head.String())
-	setSeq(w, head.Seq)
+	w.Header().Set(rest.HeaderCursor, head.String())
+	rest.SetSeq(w, head.Seq)
 	w.WriteHeader(http.StatusOK)
 	if r.Method == http.MethodHead {
 		return nil
 	}
-	out := &frames{w: w, control: http.NewResponseController(w), limit: q.limit, at: at, accounts: q.accounts, left: 1}
-	// The body was read; a later read error would only end the request.
-	_ = out.control.SetReadDeadline(time.Time{})
-	if err := s.writeFrames(r.Context(), out, entries, q.follow); err != nil && !errors.Is(err, errGone) {
+	out := &frames{out: rest.NewStream(w), limit: q.limit, at: at, accounts: q.accounts, left: 1}
+	if err := s.writeFrames(r.Context(), out, entries, q.follow); err != nil && !errors.Is(err, rest.ErrGone) {
 		// Frames have no place for an error: the reader finds no bookmark, asks
 		// again from where it is, and is told.
-		s.logger.Warn("binary log broken off", "remote", r.RemoteAddr, "place", out.at.Seq, "error", err)
+		s.cfg.Logger.Warn("binary log broken off", "remote", r.RemoteAddr, "place", out.at.Seq, "error", err)
 	}
 	return nil
 }
 
 // writeFrames writes entries and what follows them, until the limit, the head
 // (if the log is not followed), or the end of the client or the server.
-func (s *logServer) writeFrames(ctx context.Context, out *frames, entries []log.Entry, follow bool) (err error) {
+func (s *Server) writeFrames(ctx context.Context, out *frames, entries []log.Entry, follow bool) (err error) {
 	quiet := time.NewTicker(lineQuiet)
 	defer quiet.Stop()
 	for {
@@ -82,7 +80,7 @@ func (s *logServer) writeFrames(ctx context.Context, out *frames, entries []log.
 				return errors.Join(err, out.flush())
 			}
 			if ctx.Err() != nil {
-				return errGone
+				return rest.ErrGone
 			}
 			if out.left <= 0 {
 				return out.accounts.Admit() // no bookmark: the reader asks again, and is told when
@@ -96,8 +94,8 @@ func (s *logServer) writeFrames(ctx context.Context, out *frames, entries []log.
 		}
 		select {
 		case <-ctx.Done():
-			return errGone
-		case <-s.draining:
+			return rest.ErrGone
+		case <-s.cfg.Draining:
 			return nil
 		case <-changed:
 		case <-quiet.C:
@@ -109,7 +107,7 @@ func (s *logServer) writeFrames(ctx context.Context, out *frames, entries []log.
 }
 
 // entriesAt reads entries behind a position, of the log that it is of (see scanAt).
-func (s *logServer) entriesAt(at *logread.Position) ([]log.Entry, error) {
+func (s *Server) entriesAt(at *logread.Position) ([]log.Entry, error) {
 	entries, err := s.store.Entries(at.Seq, binaryItems)
 	if other := at.Check(s.store); other != nil {
 		return nil, other
@@ -119,8 +117,7 @@ func (s *logServer) entriesAt(at *logread.Position) ([]log.Entry, error) {
 
 // frames writes entries as frames of package log/feed.
 type frames struct {
-	w       http.ResponseWriter
-	control *http.ResponseController
+	out     *rest.Stream
 	limit   uint64
 	written uint64
 	at      logread.Position // of the last entry written
@@ -160,22 +157,15 @@ func (f *frames) bookmark() (err error) {
 	if err := f.flush(); err != nil {
 		return err
 	}
-	if f.control.Flush() != nil {
-		return errGone
-	}
-	return nil
+	return f.out.Flush()
 }
 
 func (f *frames) flush() error {
 	if len(f.buf) == 0 {
 		return nil
 	}
-	_ = f.control.SetWriteDeadline(time.Now().Add(answerTime))
-	_, err := f.w.Write(f.buf)
+	err := f.out.Write(f.buf)
 	f.left = f.accounts.Sent(len(f.buf))
 	f.buf = f.buf[:0]
-	if err != nil {
-		return errGone
-	}
-	return nil
+	return err
 }

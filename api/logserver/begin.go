@@ -1,4 +1,4 @@
-package api
+package logserver
 
 import (
 	"context"
@@ -26,7 +26,7 @@ func wantsEvents(r *http.Request) bool {
 // begin finds where to begin, if the request says so in another way than by
 // after or cursor: by the id of the last event that the client saw, by time, or
 // by how many entries it wants. ok is false if it does not.
-func (s *logServer) begin(r *http.Request, p rest.Parameters, q *logQuery) (ok bool, err error) {
+func (s *Server) begin(r *http.Request, p rest.Parameters, q *query) (ok bool, err error) {
 	given := 0
 	for _, name := range []string{"after", "cursor", "since", "last"} {
 		if p.Has(name) {
@@ -56,7 +56,7 @@ func (s *logServer) begin(r *http.Request, p rest.Parameters, q *logQuery) (ok b
 }
 
 // timeSet returns the entry by which the log's time was set last; 0: none.
-func (s *logServer) timeSet() (last log.Seq) {
+func (s *Server) timeSet() (last log.Seq) {
 	s.store.View(func(state *projections.State, _ log.Cursor) {
 		if r, ok := state.Get(log.KindSetting, projections.SettingClusterTime); ok {
 			last = r.Seq
@@ -68,10 +68,10 @@ func (s *logServer) timeSet() (last log.Seq) {
 // beforeTime returns the seq of the last entry before a time. Times go back along the
 // log only where they were set: then it is that of the newest stretch between two of
 // these places that had begun by then, as for ?at.
-func (s *logServer) beforeTime(at log.Time) (log.Seq, error) {
+func (s *Server) beforeTime(at log.Time) (log.Seq, error) {
 	low, high := s.store.Floor(), s.store.Head().Seq // before ≤ low, after > high
-	if set := s.timeSet(); set > low && s.past != nil {
-		seq, err := s.past.SeqAt(at - 1)
+	if set := s.timeSet(); set > low && s.cfg.Past != nil {
+		seq, err := s.cfg.Past.SeqAt(at - 1)
 		if errors.Is(err, log.ErrCompacted) {
 			return low, nil
 		}
@@ -98,7 +98,7 @@ func (s *logServer) beforeTime(at log.Time) (log.Seq, error) {
 
 // back returns the seq before the last n entries that match, of the last maxBack,
 // or as many as who asks may look at.
-func (s *logServer) back(ctx context.Context, q *logQuery, n uint64) (log.Seq, error) {
+func (s *Server) back(ctx context.Context, q *query, n uint64) (log.Seq, error) {
 	floor, end := s.store.Floor(), s.store.Head().Seq
 	least := floor
 	// What is looked at again in the next window is as much as its last one.

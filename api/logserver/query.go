@@ -1,8 +1,7 @@
-package api
+package logserver
 
 import (
 	"errors"
-	"fmt"
 	"net/http"
 
 	"rutter/api/auth/guard"
@@ -13,8 +12,8 @@ import (
 	logquery "rutter/log/query"
 )
 
-// logQuery is what GET /log was asked for.
-type logQuery struct {
+// query is what GET /log was asked for.
+type query struct {
 	after   log.Seq
 	cursor  log.Cursor // of after, if the client named it by one; else zero
 	limit   uint64
@@ -32,7 +31,7 @@ type logQuery struct {
 }
 
 // bind limits the query to what who asks may see, and says whose work it is.
-func (q *logQuery) bind(of *guard.Guard, g guard.Grant) {
+func (q *query) bind(of *guard.Guard, g guard.Grant) {
 	q.accounts = of.Accounts(g.Who)
 	q.matcher = q.filter.Matcher()
 	switch {
@@ -48,20 +47,20 @@ func (q *logQuery) bind(of *guard.Guard, g guard.Grant) {
 }
 
 // position is where the query begins: nothing was read yet.
-func (q *logQuery) position(store Store) logread.Position {
+func (q *query) position(store Store) logread.Position {
 	if q.cursor != (log.Cursor{}) {
 		return logread.Position{Cursor: q.cursor, Known: true}
 	}
 	return logread.PositionAfter(store, q.after)
 }
 
-// query reads the query of GET /log.
-func (s *logServer) query(r *http.Request) (*logQuery, error) {
+// parse reads the query of GET /log.
+func (s *Server) parse(r *http.Request) (*query, error) {
 	p, err := rest.Query(r, append(logquery.Names(), "after", "cursor", "follow", "limit", "last")...)
 	if err != nil {
 		return nil, err
 	}
-	q := &logQuery{events: wantsEvents(r)}
+	q := &query{events: wantsEvents(r)}
 	if q.follow, err = p.Flag("follow"); err != nil {
 		return nil, err
 	}
@@ -74,7 +73,7 @@ func (s *logServer) query(r *http.Request) (*logQuery, error) {
 	if q.filter, err = logquery.Parse(p.Values()); err != nil {
 		return nil, badFilter(err)
 	}
-	if err := s.fresh(r, p); err != nil {
+	if err := s.cfg.Fresh(r, p); err != nil {
 		return nil, err
 	}
 	q.filter.TimeSet = s.timeSet()
@@ -82,41 +81,8 @@ func (s *logServer) query(r *http.Request) (*logQuery, error) {
 	if begun, err := s.begin(r, p, q); begun || err != nil {
 		return q, err
 	}
-	return q, q.from(r, s.store, p)
-}
-
-// from reads where to begin.
-func (q *logQuery) from(r *http.Request, store Store, p rest.Parameters) (err error) {
-	if p.Has("cursor") && p.Has("after") {
-		return rest.BadParameter("cursor", log.ElementInvalid, "send one of them", "cursor and after say the same twice")
-	}
-	text, name := p.Text("after"), "after"
-	if p.Has("cursor") {
-		text, name = p.Text("cursor"), "cursor"
-	}
-	if p.Has("cursor") || isCursor(text) {
-		if q.cursor, err = log.ParseCursor(text); err != nil {
-			return rest.BadParameter(name, log.ElementInvalid, "send what a server gave as "+headerCursor+" or as the id of an event, or use after=SEQ", "%v", err)
-		}
-		q.after = q.cursor.Seq
-		return checkCursor(r.Context(), store, q.cursor)
-	}
-	after, err := p.Number("after", 0, 0, 1<<64-1)
-	if err != nil {
-		return err
-	}
-	q.after = log.Seq(after)
-	if head := store.Head().Seq; q.after > head {
-		return fmt.Errorf("after seq %d, and the head is %d: %w", q.after, head, log.ErrAhead)
-	}
-	floor := store.Floor()
-	if !p.Has("after") {
-		q.after = floor // all that is kept
-	}
-	if q.after < floor {
-		return fmt.Errorf("after seq %d, and the floor is %d: %w", q.after, floor, log.ErrCompacted)
-	}
-	return nil
+	q.cursor, q.after, err = From(r, s.store, p)
+	return q, err
 }
 
 // badFilter turns a refusal of package query into an answer's.

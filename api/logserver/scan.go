@@ -1,4 +1,4 @@
-package api
+package logserver
 
 import (
 	"context"
@@ -40,7 +40,7 @@ type found struct {
 // with all others; behind it, reads run in turns (scans), what the index names is
 // all that is looked at if that is known, and else entries are matched as they are
 // stored. Errors: as Store.Entries'.
-func (s *logServer) scan(ctx context.Context, q *logQuery, after log.Seq) (f found, err error) {
+func (s *Server) scan(ctx context.Context, q *query, after log.Seq) (f found, err error) {
 	if q.follow && s.store.Head().Seq < after+logread.KeptEntries {
 		f = found{upTo: after, left: 1 << 62, begun: time.Now()}
 		items, err := s.tail.After(after)
@@ -55,7 +55,7 @@ func (s *logServer) scan(ctx context.Context, q *logQuery, after log.Seq) (f fou
 }
 
 // scanStep is scan for who has the turn.
-func (s *logServer) scanStep(q *logQuery, after log.Seq) (found, error) {
+func (s *Server) scanStep(q *query, after log.Seq) (found, error) {
 	f := found{upTo: after, begun: time.Now()}
 	if index, is := s.store.(mentions); is && q.uuids != nil {
 		entries, to, chain, ok, err := index.Mentions(q.uuids, after, mentionEntries)
@@ -78,7 +78,7 @@ func (s *logServer) scanStep(q *logQuery, after log.Seq) (found, error) {
 }
 
 // lookAll holds items against the filter.
-func (f *found) lookAll(q *logQuery, items []*logread.Decoded, err error) error {
+func (f *found) lookAll(q *query, items []*logread.Decoded, err error) error {
 	for _, it := range items {
 		if err = f.look(q, it.Entry, it); err != nil || f.past || f.over() {
 			break
@@ -89,7 +89,7 @@ func (f *found) lookAll(q *logQuery, items []*logread.Decoded, err error) error 
 
 // lookMentioned holds the entries that an index named against the filter. All
 // others up to upTo are not selected.
-func (f *found) lookMentioned(q *logQuery, entries []log.Entry, upTo log.Seq, chain log.ChainPrefix, err error) error {
+func (f *found) lookMentioned(q *query, entries []log.Entry, upTo log.Seq, chain log.ChainPrefix, err error) error {
 	if err != nil {
 		return err
 	}
@@ -108,7 +108,7 @@ func (f *found) over() bool {
 }
 
 // look is judge for the entry that follows upTo.
-func (f *found) look(q *logQuery, e log.Entry, it *logread.Decoded) error {
+func (f *found) look(q *query, e log.Entry, it *logread.Decoded) error {
 	if want := f.upTo + 1; e.Seq != want {
 		return fmt.Errorf("entry %d where %d must be: %w", e.Seq, want, log.ErrCorrupt)
 	}
@@ -117,7 +117,7 @@ func (f *found) look(q *logQuery, e log.Entry, it *logread.Decoded) error {
 
 // judge holds an entry against the filter, and keeps it if it is selected, with its
 // line made. it is the entry's item, or nil if there is none yet.
-func (f *found) judge(q *logQuery, e log.Entry, it *logread.Decoded) error {
+func (f *found) judge(q *query, e log.Entry, it *logread.Decoded) error {
 	f.looked = true
 	f.entries++
 	verdict, err := q.matcher.Match(e.Seq, e.Bytes)
@@ -157,7 +157,7 @@ func (f *found) judge(q *logQuery, e log.Entry, it *logread.Decoded) error {
 
 // scanAt is scan from a position, which it moves along. What was read is of the log
 // that the position is of, or there is an error.
-func (s *logServer) scanAt(ctx context.Context, q *logQuery, at *logread.Position) (found, error) {
+func (s *Server) scanAt(ctx context.Context, q *query, at *logread.Position) (found, error) {
 	f, err := s.scan(ctx, q, at.Seq)
 	if other := at.Check(s.store); other != nil {
 		return found{upTo: at.Seq}, other

@@ -1,10 +1,9 @@
-package api
+package logserver
 
 import (
 	"context"
 	"errors"
 	"fmt"
-	"net/http"
 	"time"
 
 	"rutter/api/logread"
@@ -12,12 +11,9 @@ import (
 	"rutter/log"
 )
 
-// errGone: the client went, or took nothing for answerTime.
-var errGone = errors.New("api: the client went")
-
 // writeLines writes what was found and what follows it, until the limit, the head
 // (if the log is not followed), or the end of the client or the server.
-func (s *logServer) writeLines(ctx context.Context, out *lines, f found) (err error) {
+func (s *Server) writeLines(ctx context.Context, out *lines, f found) (err error) {
 	quiet := time.NewTicker(lineQuiet)
 	defer quiet.Stop()
 	for {
@@ -32,7 +28,7 @@ func (s *logServer) writeLines(ctx context.Context, out *lines, f found) (err er
 				return out.flush()
 			}
 			if ctx.Err() != nil {
-				return errGone
+				return rest.ErrGone
 			}
 			if over, err := s.usedUp(ctx, out, f); over || err != nil {
 				return err
@@ -47,8 +43,8 @@ func (s *logServer) writeLines(ctx context.Context, out *lines, f found) (err er
 		}
 		select {
 		case <-ctx.Done():
-			return errGone
-		case <-s.draining:
+			return rest.ErrGone
+		case <-s.cfg.Draining:
 			return nil
 		case <-changed:
 		case <-quiet.C:
@@ -62,7 +58,7 @@ func (s *logServer) writeLines(ctx context.Context, out *lines, f found) (err er
 
 // usedUp reports whether the answer ends because who asks has used up its budget:
 // then its last line says where to go on. Who follows the log waits instead.
-func (s *logServer) usedUp(ctx context.Context, out *lines, f found) (over bool, err error) {
+func (s *Server) usedUp(ctx context.Context, out *lines, f found) (over bool, err error) {
 	if f.left > 0 && out.left > 0 {
 		return false, nil
 	}
@@ -80,8 +76,8 @@ func (s *logServer) usedUp(ctx context.Context, out *lines, f found) (over bool,
 		s.guard.Pause(ctx, min(exceeded.Wait, lineQuiet))
 		select {
 		case <-ctx.Done():
-			return false, errGone
-		case <-s.draining:
+			return false, rest.ErrGone
+		case <-s.cfg.Draining:
 			return true, nil
 		default:
 		}
@@ -96,9 +92,8 @@ func (s *logServer) usedUp(ctx context.Context, out *lines, f found) (over bool,
 
 // lines writes lines of JSON.
 type lines struct {
-	w       http.ResponseWriter
-	control *http.ResponseController
-	q       *logQuery
+	out     *rest.Stream
+	q       *query
 	at      logread.Position // of what is looked at next
 	written uint64
 	left    int64 // bytes that may still be sent, when the last were
@@ -135,26 +130,22 @@ func (l *lines) quiet() {
 func (l *lines) flush() error {
 	if len(l.buf) == 0 {
 		// The header goes out at once, so that a follower knows that it follows.
-		_ = l.control.Flush()
+		_ = l.out.Flush()
 		return nil
 	}
-	_ = l.control.SetWriteDeadline(time.Now().Add(answerTime))
-	_, err := l.w.Write(l.buf)
+	err := l.out.Write(l.buf)
 	l.left = l.q.accounts.Sent(len(l.buf))
 	l.buf = l.buf[:0]
-	if err == nil {
-		err = l.control.Flush()
-	}
 	if err != nil {
-		return errGone
+		return err
 	}
-	return nil
+	return l.out.Flush()
 }
 
 // next ends the answer with a line that says where to go on: by ?cursor=, with the
 // same filters.
 func (l *lines) next(place log.Cursor) error {
-	line, err := jsonLine(map[string]log.Cursor{"next": place})
+	line, err := rest.Line(map[string]log.Cursor{"next": place})
 	if err != nil {
 		return err
 	}
@@ -167,8 +158,8 @@ func (l *lines) next(place log.Cursor) error {
 }
 
 // last ends the answer with a line that says why it is not complete.
-func (l *lines) last(err error) {
-	line, jsonErr := jsonLine(map[string]*rest.Error{"error": errorOf(err)})
+func (l *lines) last(why *rest.Error) {
+	line, jsonErr := rest.Line(map[string]*rest.Error{"error": why})
 	if jsonErr == nil {
 		if l.q.events {
 			line = append(append([]byte("event: error\ndata: "), line...), '\n')
