@@ -126,7 +126,7 @@ type entriesAhead struct {
 	frames  *feed.Reader
 	place   log.Seq          // of the last entry read
 	batches chan []log.Entry // closed at the end
-	stop    chan struct{}    // closed when nobody takes them any more
+	stop    chan struct{}    // closed when they are taken no more
 	err     error            // why it ended; read after batches is closed
 }
 

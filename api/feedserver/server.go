@@ -25,7 +25,7 @@ type Store interface {
 	logread.Store
 	// View calls fn with the state and the head that it is at, while nothing
 	// is applied. fn must not call the store, keep the state, or be slow; the
-	// objects it finds may be kept, since nobody changes them.
+	// objects it finds may be kept, since they are never changed.
 	View(fn func(state *projections.State, head log.Cursor))
 	// Changed is closed when more is applied than when it was called.
 	Changed() <-chan struct{}

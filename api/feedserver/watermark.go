@@ -92,7 +92,7 @@ func (t *verifier) verify(w feed.Watermark) (feed.Watermark, error) {
 		}
 		return w, nil
 	case t.cluster:
-	case t.hello.Cluster: // of the hello's other log: whoever reads it sees that
+	case t.hello.Cluster: // of the hello's other log: its readers see that
 		if t.current || w.Applied > t.hello.Seq {
 			return w, fmt.Errorf("it is at seq %d of cluster %s, and its session is of %s", w.Applied, w.Log.Cluster, t.cluster)
 		}

@@ -58,7 +58,7 @@ func (w *frameWriter) open() {
 	}
 }
 
-// release gives the buffer back, for whoever writes next.
+// release gives the buffer back, for the next writer.
 func (w *frameWriter) release() {
 	if b := w.pooled; b != nil && cap(w.buf) <= 2*bufferBytes {
 		*b = w.buf

@@ -118,7 +118,7 @@ func (l *lines) add(it *logread.Decoded) (full bool, err error) {
 	return l.written >= l.q.limit, err
 }
 
-// quiet adds what says nothing, so that all on the way know that somebody is there.
+// quiet adds what says nothing, so that all on the way know that the server is there.
 func (l *lines) quiet() {
 	if l.q.events {
 		l.buf = append(l.buf, ':', '\n')
@@ -165,7 +165,7 @@ func (l *lines) last(why *rest.Error) {
 			line = append(append([]byte("event: error\ndata: "), line...), '\n')
 		}
 		l.buf = append(l.buf, line...)
-		_ = l.flush() // nobody is left to hear of it
+		_ = l.flush() // there is no reader left to tell
 	}
 }
 

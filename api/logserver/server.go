@@ -80,7 +80,7 @@ func (s *Server) Get(w http.ResponseWriter, r *http.Request) error {
 			return s.guard.Refuse(r.RemoteAddr, &matrix.Refusal{Who: guard.GrantOf(r).Who, What: "read the log in its binary form", Missing: "its chain needs every entry: read it as lines"})
 		}
 		if !r.URL.Query().Has("limit") {
-			q.limit = 1<<64 - 1 // it has nobody's patience in mind
+			q.limit = 1<<64 - 1 // copies read all of it
 		}
 		return s.binaryLog(w, r, q)
 	}

@@ -16,19 +16,19 @@ type view struct {
 	drop   context.CancelFunc // ends the gathering
 	ctx    context.Context    // of the gathering
 
-	// The rest is protected by the reign's lock.
+	// The rest is protected by the term's lock.
 	run, version uint64
 	sessions     map[log.UUID]Reported
-	told         bool          // once, completely
+	complete     bool          // it has told all its sessions once
 	fresh        time.Duration // steady time of the last question that was answered
 	begun        uint64        // questions put so far
 	asked        uint64        // the last of them that is over, answered or not
-	needed       uint64        // somebody waits for what is asked after this one
+	needed       uint64        // a barrier waits for what is asked after this one
 	takeBack     func()        // gives up the question that a server holds back; nil if there is none
 	failure      string        // of the last; "" if it was answered
 }
 
-// seen is what the reign remembers of a CN: its newest session, and when that
+// seen is what the term remembers of a CN: its newest session, and when that
 // was last known to be there. It survives the server that told of it.
 type seen struct {
 	session Session
@@ -37,8 +37,8 @@ type seen struct {
 	server  string
 }
 
-// reign is the time of one leader: from its election it gathers anew.
-type reign struct {
+// leaderTerm is the time of one leader: from its election it gathers anew.
+type leaderTerm struct {
 	cfg  Config
 	term uint64
 
@@ -47,28 +47,28 @@ type reign struct {
 	mu      sync.Mutex // protects what follows
 	views   map[string]*view
 	cns     map[log.UUID]*seen
-	beats   map[log.UUID]*beaten // of CNs without an agent of ours
-	last    time.Time            // when steady was last moved
-	steady  time.Duration        // since the reign began, as long as the process was not stopped and the clock did not jump
+	beats   map[log.UUID]*lastBeats // of CNs without an agent of ours
+	last    time.Time               // when steady was last moved
+	steady  time.Duration           // since the term began, as long as the process was not stopped and the clock did not jump
 	waiters int
-	wants   map[log.UUID]log.Seq // what the CNs that are waited for lack; empty while nobody waits
+	wants   map[log.UUID]log.Seq // what the CNs that are waited for lack; empty while no barrier waits
 	changed chan struct{}        // closed at each answer
 }
 
-func newReign(cfg Config, term uint64) *reign {
-	return &reign{
-		cfg: cfg, term: term, views: make(map[string]*view), cns: make(map[log.UUID]*seen), beats: make(map[log.UUID]*beaten), wants: make(map[log.UUID]log.Seq), last: cfg.Now(),
+func newLeaderTerm(cfg Config, term uint64) *leaderTerm {
+	return &leaderTerm{
+		cfg: cfg, term: term, views: make(map[string]*view), cns: make(map[log.UUID]*seen), beats: make(map[log.UUID]*lastBeats), wants: make(map[log.UUID]log.Seq), last: cfg.Now(),
 		changed: make(chan struct{}), over: make(chan struct{}),
 	}
 }
 
-func (r *reign) end() { close(r.over) }
+func (r *leaderTerm) end() { close(r.over) }
 
 // now moves and returns the steady time. A step of the clock counts for at most
 // two rounds, and one backwards for nothing: a process that was stopped, or a
 // clock that was set, must not let leases run out (nor can it keep them alive).
 // The caller holds the lock.
-func (r *reign) now() time.Duration {
+func (r *leaderTerm) now() time.Duration {
 	now := r.cfg.Now()
 	r.steady += min(max(now.Sub(r.last), 0), 2*r.cfg.Every)
 	r.last = now
@@ -77,7 +77,7 @@ func (r *reign) now() time.Duration {
 
 // members adjusts the views to who belongs to the cluster, and returns the new
 // ones, whose sessions are to be gathered.
-func (r *reign) members(ctx context.Context, members []Member) (fresh []*view) {
+func (r *leaderTerm) members(ctx context.Context, members []Member) (fresh []*view) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for id, v := range r.views {
@@ -97,8 +97,8 @@ func (r *reign) members(ctx context.Context, members []Member) (fresh []*view) {
 	return fresh
 }
 
-// gather asks one server for its sessions until it left the cluster or the reign ends.
-func (r *reign) gather(v *view) {
+// gather asks one server for its sessions until it left the cluster or the term ends.
+func (r *leaderTerm) gather(v *view) {
 	defer v.drop()
 	var atLeast time.Duration // the first question is answered at once
 	for v.ctx.Err() == nil {
@@ -115,9 +115,9 @@ func (r *reign) gather(v *view) {
 	}
 }
 
-// ask puts one question. It is answered after atLeast; while somebody waits, at
+// ask puts one question. It is answered after atLeast; while a barrier waits, at
 // once, and then at each change. more means that the next is due at once.
-func (r *reign) ask(v *view, atLeast time.Duration) (more bool, err error) {
+func (r *leaderTerm) ask(v *view, atLeast time.Duration) (more bool, err error) {
 	asking, cancel := context.WithTimeout(v.ctx, askWithin+r.cfg.Every)
 	defer cancel()
 	r.mu.Lock()
@@ -141,7 +141,7 @@ func (r *reign) ask(v *view, atLeast time.Duration) (more bool, err error) {
 	defer r.mu.Unlock()
 	v.takeBack = nil
 	if err != nil && taken {
-		return true, nil // it is asked anew, for whoever came to wait
+		return true, nil // it is asked anew, for a barrier that came meanwhile
 	}
 	v.asked = number
 	close(r.changed)
@@ -156,8 +156,8 @@ func (r *reign) ask(v *view, atLeast time.Duration) (more bool, err error) {
 }
 
 // wanted returns what a server's CNs are to be asked for: those whose newest
-// session it has, and those of which nobody knows. The caller holds the lock.
-func (r *reign) wanted(v *view) (seq log.Seq, cns []log.UUID) {
+// session it has, and those that no server knows. The caller holds the lock.
+func (r *leaderTerm) wanted(v *view) (seq log.Seq, cns []log.UUID) {
 	for cn, lacks := range r.wants {
 		s := r.cns[cn]
 		if s != nil && s.session.Programmed >= lacks {
@@ -174,7 +174,7 @@ func (r *reign) wanted(v *view) (seq log.Seq, cns []log.UUID) {
 	return seq, cns
 }
 
-func (r *reign) question(ctx context.Context, m Member, p poll) (*answer, error) {
+func (r *leaderTerm) question(ctx context.Context, m Member, p poll) (*answer, error) {
 	if m.ID == r.cfg.Peers.Self() {
 		return r.cfg.Table.poll(ctx, p), ctx.Err()
 	}
@@ -186,12 +186,12 @@ func (r *reign) question(ctx context.Context, m Member, p poll) (*answer, error)
 }
 
 // take puts what a server said at a steady time. The caller holds the lock.
-func (r *reign) take(v *view, a *answer, at time.Duration) {
+func (r *leaderTerm) take(v *view, a *answer, at time.Duration) {
 	if a.full {
 		clear(v.sessions)
 	}
 	v.run, v.version = a.run, a.version
-	v.told = v.told || !a.more
+	v.complete = v.complete || !a.more
 	for _, row := range a.rows {
 		v.sessions[row.CN] = row
 		r.see(v, row, at)
@@ -200,7 +200,7 @@ func (r *reign) take(v *view, a *answer, at time.Duration) {
 
 // see notes a session that a server told of. Only the newest of a CN counts.
 // The caller holds the lock.
-func (r *reign) see(v *view, row Reported, at time.Duration) {
+func (r *leaderTerm) see(v *view, row Reported, at time.Duration) {
 	known := r.cns[row.CN]
 	if known == nil || known.session.Compare(&row.Session) < 0 {
 		// A CN that moves keeps its time: it is as much there as before. Another
@@ -224,9 +224,9 @@ func (r *reign) see(v *view, row Reported, at time.Duration) {
 
 // alive reports whether the newest session of a CN is there, as far as its
 // server has said lately. The caller holds the lock.
-func (r *reign) alive(s *seen, now time.Duration) bool {
+func (r *leaderTerm) alive(s *seen, now time.Duration) bool {
 	v := r.views[s.server]
-	if s.session.Gone || v == nil || !v.told || v.failure != "" || now-v.fresh > 3*r.cfg.Every {
+	if s.session.Gone || v == nil || !v.complete || v.failure != "" || now-v.fresh > 3*r.cfg.Every {
 		return false
 	}
 	row, told := v.sessions[s.session.CN] // a server that was started anew has none
