@@ -159,7 +159,7 @@ var importTable = []row{
 	},
 	{
 		pkg: "api/client", may: []string{"log", "log/feed", "log/intake"},
-		tests: []string{"api", "projections", "raftstore"},
+		tests: []string{"api", "api/internal/apitest", "projections", "raftstore"},
 		why:   "programs that use the client must not be linked with a server",
 	},
 	{
