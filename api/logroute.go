@@ -316,7 +316,7 @@ func (l *lines) flush() error {
 // next ends the answer with a line that says where to go on: by ?cursor=, with the
 // same filters.
 func (l *lines) next(place log.Cursor) error {
-	line, err := jsonLine(map[string]log.Cursor{"next": place})
+	line, err := rest.JSONLine(map[string]log.Cursor{"next": place})
 	if err != nil {
 		return err
 	}
@@ -330,7 +330,7 @@ func (l *lines) next(place log.Cursor) error {
 
 // last ends the answer with a line that says why it is not complete.
 func (l *lines) last(err error) {
-	line, jsonErr := jsonLine(map[string]*rest.Error{"error": errorOf(err)})
+	line, jsonErr := rest.JSONLine(map[string]*rest.Error{"error": errorOf(err)})
 	if jsonErr == nil {
 		if l.q.events {
 			line = append(append([]byte("event: error\ndata: "), line...), '\n')

@@ -127,7 +127,7 @@ func (s *Server) pour(ctx context.Context, out *lines, hello *feed.Hello) {
 		if !ok {
 			continue
 		}
-		line, err := jsonLine(form)
+		line, err := rest.JSONLine(form)
 		if err != nil {
 			return
 		}

@@ -22,6 +22,20 @@ import (
 	"rutter/log/budget"
 )
 
+// Limits of the API. What strangers send is bounded before it is parsed.
+const (
+	MaxBody    = 1 << 20  // bytes of a request's body
+	MaxHeader  = 64 << 10 // bytes of a request's header
+	MaxList    = 1000     // objects in one answer (spec/napi.md section 3.2)
+	MaxStreams = 12288    // feeds and followed logs at once
+
+	headerTime = 10 * time.Second  // to send a request's header
+	bodyTime   = 30 * time.Second  // to send a request's body
+	answerTime = 60 * time.Second  // to take an ordinary answer
+	idleTime   = 120 * time.Second // between two requests of a connection
+	drainTime  = 10 * time.Second  // for handlers to end when the server stops
+)
+
 // Config says what a Server serves. Store is required.
 type Config struct {
 	Store Store
@@ -157,12 +171,10 @@ func New(cfg Config) (*Server, error) {
 		Identify: cfg.Identify, Actor: cfg.Actor, Audit: cfg.Audit, Limits: cfg.Limits, Budgets: cfg.Budgets,
 		Owners: func(who matrix.Identity) []log.UUID { return ownersOf(cfg.Store, who) }, Head: func() log.Seq { return cfg.Store.Head().Seq }, Draining: s.draining,
 	})
-	s.read = &stateReader{
-		store: cfg.Store, past: cfg.Past, age: cfg.Age, guard: s.guard, answered: &s.answered, wholes: make(chan struct{}, wholesAtOnce),
-	}
-	s.write = &changeWriter{store: cfg.Store, newID: cfg.NewID, guard: s.guard, answered: &s.answered, barrier: s}
+	s.read = newStateReader(cfg.Store, s.guard, &s.answered, cfg.Past, cfg.Age)
+	s.write = newChangeWriter(cfg.Store, s.guard, &s.answered, cfg.NewID, fabricWait{Wanted: s.wanted, Await: s.await})
 	s.health = &healthRoutes{
-		read: s.read, version: cfg.Version, started: time.Now(), warnings: cfg.Warnings, feeds: s.cns.count, draining: s.draining,
+		store: cfg.Store, read: s.read, version: cfg.Version, started: time.Now(), warnings: cfg.Warnings, feeds: s.cns.count, draining: s.draining,
 	}
 	s.crew = newCrew(s)
 	ctx, cancel := context.WithCancel(context.Background())

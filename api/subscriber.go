@@ -163,7 +163,7 @@ func (u *subscriber) judge(ctx context.Context, cursor log.Cursor) error {
 		need = max(need, asOf)
 	}
 	if head := u.s.store.Head(); head.Cluster == cursor.Cluster && head.Seq < need {
-		ctx, cancel := context.WithTimeout(ctx, waitTime)
+		ctx, cancel := context.WithTimeout(ctx, WaitTime)
 		defer cancel()
 		if _, err := u.s.store.Consistent(ctx); err != nil {
 			return err

@@ -110,7 +110,7 @@ func (s *Server) waitedFor(ctx context.Context, p rest.Parameters, timeout time.
 	if p.Has("seq") {
 		return seqParameter(ctx, s.store, p, "seq")
 	}
-	ctx, cancel := context.WithTimeout(ctx, min(max(timeout, liveness.MinTimeout), waitTime))
+	ctx, cancel := context.WithTimeout(ctx, min(max(timeout, liveness.MinTimeout), WaitTime))
 	defer cancel()
 	seq, err := s.store.Consistent(ctx)
 	if err != nil {
@@ -138,7 +138,7 @@ func (s *Server) changeOf(ctx context.Context, q liveness.Query) (liveness.Query
 
 // reached waits until this server has applied seq.
 func (s *Server) reached(ctx context.Context, seq log.Seq, timeout time.Duration) error {
-	ctx, cancel := context.WithTimeout(ctx, min(timeout, waitTime))
+	ctx, cancel := context.WithTimeout(ctx, min(timeout, WaitTime))
 	defer cancel()
 	if err := s.store.WaitSeq(ctx, seq); err != nil {
 		return rest.Fail(http.StatusServiceUnavailable, rest.CodeNotYet, "try again, or name the scopes with ?scope=", "this server is at seq %d and did not reach %d in time", s.store.Head().Seq, seq)
