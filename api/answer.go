@@ -8,7 +8,6 @@ import (
 
 	"rutter/api/rest"
 	"rutter/log"
-	"rutter/log/intake"
 )
 
 // Names of our headers.
@@ -76,24 +75,4 @@ func writeError(w http.ResponseWriter, r *http.Request, err error) {
 	answer := errorOf(err).Bounded()
 	rest.RetryAfter(w, answer.Status, answer.Budget)
 	rest.WriteJSON(w, r, answer.Status, answer)
-}
-
-// codeOf says on the wire why a change was not decided.
-func codeOf(err error) intake.Code {
-	var answer *rest.Error
-	switch {
-	case errors.Is(err, ErrUnknown):
-		return intake.CodeUnknown
-	case rest.ExceededOf(err) != nil:
-		return intake.CodeBudget
-	case errors.Is(err, ErrOverloaded), errors.Is(err, ErrClock):
-		return intake.CodeOverloaded
-	case errors.Is(err, ErrNoLeader):
-		return intake.CodeNoLeader
-	case errors.Is(err, log.ErrNoRoom):
-		return intake.CodeNoRoom
-	case errors.Is(err, log.ErrTooLarge), errors.As(err, &answer):
-		return intake.CodeBad
-	}
-	return intake.CodeUnknown
 }

@@ -142,7 +142,7 @@ func (b *barrier) waitedFor(ctx context.Context, p rest.Parameters, timeout time
 	if p.Has("seq") {
 		return logserver.SeqParameter(ctx, b.store, p, "seq")
 	}
-	ctx, cancel := context.WithTimeout(ctx, min(max(timeout, liveness.MinTimeout), waitTime))
+	ctx, cancel := context.WithTimeout(ctx, min(max(timeout, liveness.MinTimeout), WaitTime))
 	defer cancel()
 	seq, err := b.store.Consistent(ctx)
 	if err != nil {
@@ -170,7 +170,7 @@ func (b *barrier) changeOf(ctx context.Context, q liveness.Query) (liveness.Quer
 
 // reached waits until this server has applied seq.
 func (b *barrier) reached(ctx context.Context, seq log.Seq, timeout time.Duration) error {
-	ctx, cancel := context.WithTimeout(ctx, min(timeout, waitTime))
+	ctx, cancel := context.WithTimeout(ctx, min(timeout, WaitTime))
 	defer cancel()
 	if err := b.store.WaitSeq(ctx, seq); err != nil {
 		return rest.Fail(http.StatusServiceUnavailable, rest.CodeNotYet, "try again, or name the scopes with ?scope=", "this server is at seq %d and did not reach %d in time", b.store.Head().Seq, seq)

@@ -4,6 +4,7 @@ import (
 	"log/slog"
 	"net/http"
 
+	"rutter/api/auth/guard"
 	"rutter/api/auth/matrix"
 	"rutter/api/rest"
 	"rutter/log"
@@ -13,6 +14,8 @@ import (
 // grantRoutes are the paths of grants.
 type grantRoutes struct {
 	store  Store
+	newID  func() (log.UUID, error)
+	guard  *guard.Guard
 	write  *changeWriter
 	logger *slog.Logger
 }
@@ -87,13 +90,13 @@ func (g *grantRoutes) remove(w http.ResponseWriter, r *http.Request) error {
 }
 
 func (g *grantRoutes) change(w http.ResponseWriter, r *http.Request, op log.Op) error {
-	id, err := g.write.newID()
+	id, err := g.newID()
 	if err != nil {
 		return err
 	}
 	if _, err := g.write.propose(w, r, &log.Change{ID: id, Ops: []log.Op{op}}); err != nil {
 		return err
 	}
-	g.logger.Warn("a grant was changed", "subject", r.PathValue("subject"), "action", op.Action, "by", g.write.guard.Actor(r))
+	g.logger.Warn("a grant was changed", "subject", r.PathValue("subject"), "action", op.Action, "by", g.guard.Actor(r))
 	return nil
 }

@@ -16,6 +16,7 @@ import (
 
 // healthRoutes say how this server is.
 type healthRoutes struct {
+	store    Store
 	read     *stateReader
 	version  string
 	started  time.Time
@@ -72,7 +73,7 @@ func (h *healthRoutes) notReady() error {
 	case <-h.draining:
 		return fmt.Errorf("it stops")
 	default:
-		return h.read.store.Ready()
+		return h.store.Ready()
 	}
 }
 
@@ -93,10 +94,10 @@ func (h *healthRoutes) ready(w http.ResponseWriter, r *http.Request) error {
 	}
 	if verbose && matrix.Find("GET /status").For(guard.GrantOf(r).Who) == matrix.Allow {
 		var b bytes.Buffer
-		head, st := h.read.store.Head(), h.read.store.Status()
+		head, st := h.store.Head(), h.store.Status()
 		b.WriteString(text)
 		fmt.Fprintf(&b, "head %s\nfloor %s\nstate %s\nleader %s\napplied %d of %d\nfeeds %d\n",
-			head, h.read.store.Floor(), st.State, st.Leader, st.Applied, st.Commit, h.feeds())
+			head, h.store.Floor(), st.State, st.Leader, st.Applied, st.Commit, h.feeds())
 		for _, alarm := range st.Alarms {
 			fmt.Fprintf(&b, "alarm %s\n", alarm)
 		}
@@ -143,13 +144,13 @@ func (h *healthRoutes) status(w http.ResponseWriter, r *http.Request) error {
 		}
 	}
 	f := statusForm{
-		Status: h.read.store.Status(), Version: h.version, Uptime: time.Since(h.started).Round(time.Second).String(), Ready: true,
-		Floor: h.read.store.Floor(), Feeds: h.feeds(), Objects: make(map[string]int),
+		Status: h.store.Status(), Version: h.version, Uptime: time.Since(h.started).Round(time.Second).String(), Ready: true,
+		Floor: h.store.Floor(), Feeds: h.feeds(), Objects: make(map[string]int),
 	}
 	if why := h.notReady(); why != nil {
 		f.Ready, f.NotReady = false, why.Error()
 	}
-	h.read.store.View(func(state *projections.State, head log.Cursor) {
+	h.store.View(func(state *projections.State, head log.Cursor) {
 		f.Head, f.Time = head, state.Time()
 		for _, k := range kinds {
 			f.Objects[k.kind.String()] = state.Count(k.kind)

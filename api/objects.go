@@ -11,6 +11,7 @@ import (
 
 // objectRoutes are the paths of the kinds of objects.
 type objectRoutes struct {
+	store Store
 	read  *stateReader
 	write *changeWriter
 	log   rest.Endpoint // answers GET /log

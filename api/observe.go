@@ -71,7 +71,7 @@ func (s *cnServer) observe(w http.ResponseWriter, r *http.Request) error {
 		if !ok {
 			return true
 		}
-		line, err := rest.Line(form)
+		line, err := rest.JSONLine(form)
 		if err != nil {
 			return false
 		}

@@ -1,7 +1,6 @@
 package api
 
 import (
-	"context"
 	"encoding/json"
 	"fmt"
 	"net/http"
@@ -9,40 +8,27 @@ import (
 	"strconv"
 	"strings"
 
+	"rutter/api/auth/guard"
+	"rutter/api/logserver"
 	"rutter/api/rest"
 	"rutter/log"
 	"rutter/projections"
 )
 
-// Past answers for the log and the state as they were. All methods may be
-// called concurrently; errors are log.ErrCompacted and log.ErrAhead for places
-// that are not kept, or not there.
-type Past interface {
-	// SeqAt is the last entry that is not after a time.
-	SeqAt(at log.Time) (log.Seq, error)
-	// StateAt is the whole state, for which much is read.
-	StateAt(ctx context.Context, seq log.Seq) (*projections.State, error)
-	// PartAt is a part of it; more may be in it.
-	PartAt(ctx context.Context, part PastPart, seq log.Seq) (*projections.State, error)
-	// HistoryOf lists the entries about an object after a seq, in order.
-	HistoryOf(ctx context.Context, object PastObject, after log.Seq, limit int) ([]log.Seq, error)
+// pastRoutes answer for the log's states of before, and for what became of objects.
+type pastRoutes struct {
+	store Store
+	past  Past // nil: there is no index of the past
+	guard *guard.Guard
+	read  *stateReader
 }
 
-// PastObject names an object, by its id as the log has it.
-type PastObject struct {
-	Kind log.Kind
-	ID   string
-}
-
-// PastPart is what is wanted of a state: all networks and NIC tags, and what is
-// named here.
-type PastPart struct {
-	CNs      []log.UUID   // with all that they must know
-	VNets    []uint32     // with their NICs and the ways to these
-	Mentions []log.UUID   // NICs, VMs and VMMs that have one in a field
-	Objects  []PastObject // each for itself
-	Kinds    []log.Kind   // all objects of them; not NICs, VMs and VMMs, which are many
-	Whole    bool         // everything
+func (h *pastRoutes) routes() []rest.Route {
+	return []rest.Route{
+		{Method: "GET", Pattern: "/log/state", Serve: h.getState},
+		{Method: "GET", Pattern: "/log/history", Serve: h.getHistory},
+		{Method: "GET", Pattern: "/log/diff", Serve: h.getDiff},
+	}
 }
 
 // headerDigest is the digest of the whole state, of which an answer may be a part.
@@ -226,7 +212,7 @@ func (h *pastRoutes) getState(w http.ResponseWriter, r *http.Request) error {
 	}); err != nil {
 		return err
 	}
-	h.read.guard.AccountsOf(r.Context()).Look(len(records))
+	h.guard.AccountsOf(r.Context()).Look(len(records))
 	w.Header().Set("Content-Type", "application/x-ndjson")
 	w.WriteHeader(http.StatusOK)
 	out := json.NewEncoder(w)
@@ -285,7 +271,7 @@ func (h *pastRoutes) getDiff(w http.ResponseWriter, r *http.Request) error {
 	if err := h.read.fresh(r, p); err != nil {
 		return err
 	}
-	f := diffForm{To: h.read.store.Head().Seq}
+	f := diffForm{To: h.store.Head().Seq}
 	if f.From, err = h.read.place(p, "from"); err == nil && p.Has("to") {
 		f.To, err = h.read.place(p, "to")
 	}
@@ -325,4 +311,62 @@ func formOfChange(c projections.ObjectChange) objectDiff {
 		d.Changed = append(d.Changed, fieldDiff{field.Path, field.Old, now})
 	}
 	return d
+}
+
+// Bounds of GET /log/history.
+const (
+	historyLines    = 1000 // in an answer, if the query names no limit
+	maxHistoryLines = 10_000
+)
+
+// getHistory answers GET /log/history?kind=&object=: the entries about one
+// object as lines of JSON, found by the index and not by reading the log.
+func (h *pastRoutes) getHistory(w http.ResponseWriter, r *http.Request) error {
+	p, err := rest.Query(r, "kind", "object", "after", "limit")
+	if err != nil {
+		return err
+	}
+	if h.past == nil {
+		return rest.Fail(http.StatusNotImplemented, rest.CodeNotHere, "use GET /log?kind=KIND&object=ID", "this server has no index of the past")
+	}
+	kind, err := log.ParseKind(p.Text("kind"))
+	if err != nil {
+		return rest.BadParameter("kind", log.ElementInvalid, "send a kind of object, such as nic", "%v", err)
+	}
+	if p.Text("object") == "" {
+		return rest.BadParameter("object", log.ElementMissing, "send the id of the object, as the log has it", "object is missing")
+	}
+	after, err := logserver.SeqParameter(r.Context(), h.store, p, "after")
+	if err != nil {
+		return err
+	}
+	limit, err := p.Number("limit", historyLines, 1, maxHistoryLines)
+	if err != nil {
+		return err
+	}
+	if err := h.read.fresh(r, p); err != nil {
+		return err
+	}
+	var seqs []log.Seq
+	if err := h.guard.Scan(r.Context(), func() error {
+		seqs, err = h.past.HistoryOf(r.Context(), PastObject{kind, p.Text("object")}, after, int(limit))
+		return err
+	}); err != nil {
+		return err
+	}
+	h.guard.AccountsOf(r.Context()).Look(len(seqs))
+	rest.SetCursor(w, h.store.Head())
+	w.Header().Set("Content-Type", "application/x-ndjson")
+	w.WriteHeader(http.StatusOK)
+	out := json.NewEncoder(w)
+	for _, seq := range seqs {
+		entries, err := h.store.Entries(seq-1, 1)
+		if err != nil || len(entries) == 0 {
+			return nil // the floor has passed it meanwhile
+		}
+		if err := out.Encode(entries[0]); err != nil {
+			return nil // the reader is gone
+		}
+	}
+	return nil
 }

@@ -61,8 +61,9 @@ func (f folded) HistoryOf(_ context.Context, of PastObject, after log.Seq, limit
 
 // TestReadsOfThePast: every read answers with ?at as it answered then.
 func TestReadsOfThePast(t *testing.T) {
-	b := newBed(t)
-	b.s.read.past = folded{b.store}
+	past := &folded{}
+	b := bedOf(t, Config{Past: past})
+	past.m = b.store
 	b.furnish()
 	mac := b.nic(fabricA, cn1)
 	paths := []string{
@@ -148,8 +149,7 @@ func TestReadsOfThePast(t *testing.T) {
 			t.Errorf("%s %s of a log that is only shown: %s", method, path, pretty(w))
 		}
 	}
-	b.s.cfg.ReadOnly, b.s.read.past = false, nil
-	if w := b.call("GET", "/nics?at=1", ""); w.Code != 501 {
+	if w := newBed(t).call("GET", "/nics?at=1", ""); w.Code != 501 {
 		t.Errorf("no past: %s", pretty(w))
 	}
 }

@@ -14,14 +14,52 @@ import (
 	"rutter/projections"
 )
 
+// Past answers for the log and the state as they were. All methods may be
+// called concurrently; errors are log.ErrCompacted and log.ErrAhead for places
+// that are not kept, or not there.
+type Past interface {
+	// SeqAt is the last entry that is not after a time.
+	SeqAt(at log.Time) (log.Seq, error)
+	// StateAt is the whole state, for which much is read.
+	StateAt(ctx context.Context, seq log.Seq) (*projections.State, error)
+	// PartAt is a part of it; more may be in it.
+	PartAt(ctx context.Context, part PastPart, seq log.Seq) (*projections.State, error)
+	// HistoryOf lists the entries about an object after a seq, in order.
+	HistoryOf(ctx context.Context, object PastObject, after log.Seq, limit int) ([]log.Seq, error)
+}
+
+// PastObject names an object, by its id as the log has it.
+type PastObject struct {
+	Kind log.Kind
+	ID   string
+}
+
+// PastPart is what is wanted of a state: all networks and NIC tags, and what is
+// named here.
+type PastPart struct {
+	CNs      []log.UUID   // with all that they must know
+	VNets    []uint32     // with their NICs and the ways to these
+	Mentions []log.UUID   // NICs, VMs and VMMs that have one in a field
+	Objects  []PastObject // each for itself
+	Kinds    []log.Kind   // all objects of them; not NICs, VMs and VMMs, which are many
+	Whole    bool         // everything
+}
+
 // stateReader answers from this server's state as it is, and as it was.
 type stateReader struct {
 	store    Store
-	past     Past                 // nil: there is no answer for the past
-	age      func() time.Duration // nil: nobody knows
 	guard    *guard.Guard
 	answered *rest.Acknowledged
-	wholes   chan struct{} // taken while a whole state of the past is in memory
+	past     Past                 // nil: there is no answer for the past
+	age      func() time.Duration // nil: nobody knows
+	wholes   chan struct{}        // taken while a whole state of the past is in memory
+}
+
+// newStateReader returns a reader of a store. Reads wait for what acknowledged has, and
+// are counted with guard. Without past there is no answer for the past; age says how long
+// ago this server knew that it was up to date, nil: nobody knows.
+func newStateReader(store Store, g *guard.Guard, acknowledged *rest.Acknowledged, past Past, age func() time.Duration) *stateReader {
+	return &stateReader{store: store, guard: g, answered: acknowledged, past: past, age: age, wholes: make(chan struct{}, wholesAtOnce)}
 }
 
 // fresh waits as the query's consistent and min_seq ask, and until this server
@@ -46,15 +84,15 @@ func (v *stateReader) fresh(r *http.Request, p rest.Parameters) error {
 	if !consistent && uint64(v.store.Head().Seq) >= least {
 		return nil
 	}
-	ctx, cancel := context.WithTimeout(r.Context(), waitTime)
+	ctx, cancel := context.WithTimeout(r.Context(), WaitTime)
 	defer cancel()
 	if consistent {
 		if _, err := v.store.Consistent(ctx); err != nil {
-			return rest.Fail(http.StatusServiceUnavailable, rest.CodeNoLeader, "try again, or read without ?consistent", "no leader confirmed in %s that this server is up to date: %v", waitTime, err)
+			return rest.Fail(http.StatusServiceUnavailable, rest.CodeNoLeader, "try again, or read without ?consistent", "no leader confirmed in %s that this server is up to date: %v", WaitTime, err)
 		}
 	}
 	if err := v.store.WaitSeq(ctx, log.Seq(least)); err != nil {
-		return rest.Fail(http.StatusServiceUnavailable, rest.CodeNotYet, "try again, or another server", "this server is at seq %d and did not reach %d in %s", v.store.Head().Seq, least, waitTime)
+		return rest.Fail(http.StatusServiceUnavailable, rest.CodeNotYet, "try again, or another server", "this server is at seq %d and did not reach %d in %s", v.store.Head().Seq, least, WaitTime)
 	}
 	return nil
 }

@@ -17,14 +17,14 @@ import (
 // table is every path of this package. What is not in it is not served.
 func (s *Server) table() []rest.Route {
 	return slices.Concat(
-		(&objectRoutes{s.read, s.write, s.logs.Get}).routes(),
+		(&objectRoutes{s.store, s.read, s.write, s.logs.Get}).routes(),
 		(&vmmRoutes{s.store, s.cfg.VMMs, s.guard, &s.answered}).routes(),
-		s.write.routes(),
+		(&changeRoutes{s.write}).routes(),
 		(&writeStreams{s.store, s.guard, s.logger, &s.answered, s.draining, s.streams.Enter}).routes(),
-		(&pastRoutes{s.read}).routes(),
-		(&lookupRoutes{s.read, s.cns}).routes(),
-		(&clusterRoutes{s.read, s.cfg.Cluster, s.cfg.Retainer, s.cfg.Backups, s.logger}).routes(),
-		(&grantRoutes{s.store, s.write, s.logger}).routes(),
+		(&pastRoutes{s.store, s.cfg.Past, s.guard, s.read}).routes(),
+		(&lookupRoutes{s.store, s.read, s.cns}).routes(),
+		(&clusterRoutes{s.store, s.guard, s.read, s.cfg.Cluster, s.cfg.Retainer, s.cfg.Backups, s.logger}).routes(),
+		(&grantRoutes{s.store, s.cfg.NewID, s.guard, s.write, s.logger}).routes(),
 		s.health.routes(),
 		s.cns.routes(),
 		[]rest.Route{

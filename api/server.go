@@ -24,6 +24,18 @@ import (
 	"rutter/log/budget"
 )
 
+// Limits of the API. What strangers send is bounded before it is parsed.
+const (
+	MaxBody   = 1 << 20  // bytes of a request's body
+	MaxHeader = 64 << 10 // bytes of a request's header
+	MaxList   = 1000     // objects in one answer (spec/napi.md section 3.2)
+
+	headerTime = 10 * time.Second  // to send a request's header
+	bodyTime   = 30 * time.Second  // to send a request's body
+	idleTime   = 120 * time.Second // between two requests of a connection
+	drainTime  = 10 * time.Second  // for handlers to end when the server stops
+)
+
 // Config says what a Server serves. Store is required.
 type Config struct {
 	Store Store
@@ -154,23 +166,21 @@ func New(cfg Config) (*Server, error) {
 		Identify: cfg.Identify, Actor: cfg.Actor, Audit: cfg.Audit, Limits: cfg.Limits, Budgets: cfg.Budgets,
 		Owners: func(who matrix.Identity) []log.UUID { return ownersOf(cfg.Store, who) }, Head: func() log.Seq { return cfg.Store.Head().Seq }, Draining: s.draining,
 	})
-	s.read = &stateReader{
-		store: cfg.Store, past: cfg.Past, age: cfg.Age, guard: s.guard, answered: &s.answered, wholes: make(chan struct{}, wholesAtOnce),
-	}
+	s.read = newStateReader(cfg.Store, s.guard, &s.answered, cfg.Past, cfg.Age)
 	s.streams = s.guard.NewStreams()
 	s.feed = feedserver.New(feedserver.Config{
 		Store: cfg.Store, Tail: s.tail, Logger: cfg.Logger, Sessions: cfg.Sessions, VMMs: cfg.VMMs,
 		Streams: s.streams.Load, Refuse: s.guard.Refuse, Audit: s.guard.Note,
 	})
-	s.barrier = &barrier{store: cfg.Store, tail: s.tail, fabric: cfg.Fabric, fresh: s.read.fresh, metrics: newBarrierMetrics()}
 	s.logs = logserver.New(logserver.Config{
 		Store: cfg.Store, Tail: s.tail, Past: cfg.Past, Logger: cfg.Logger, Guard: s.guard, Streams: s.streams, Draining: s.draining,
 		Fresh: s.read.fresh, ErrorOf: errorOf,
 	})
+	s.barrier = &barrier{store: cfg.Store, tail: s.tail, fabric: cfg.Fabric, fresh: s.read.fresh, metrics: newBarrierMetrics()}
 	s.cns = newCNServer(s)
-	s.write = &changeWriter{store: cfg.Store, newID: cfg.NewID, guard: s.guard, answered: &s.answered, barrier: s.barrier}
+	s.write = newChangeWriter(cfg.Store, s.guard, &s.answered, cfg.NewID, fabricWait{Wanted: s.barrier.wanted, Await: s.barrier.await})
 	s.health = &healthRoutes{
-		read: s.read, version: cfg.Version, started: time.Now(), warnings: cfg.Warnings, feeds: s.feed.SessionCount, draining: s.draining,
+		store: cfg.Store, read: s.read, version: cfg.Version, started: time.Now(), warnings: cfg.Warnings, feeds: s.feed.SessionCount, draining: s.draining,
 	}
 	if s.metrics, err = newMetrics(s); err != nil {
 		return nil, fmt.Errorf("api: metrics: %w", err)

@@ -2,6 +2,7 @@ package api
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"net/http"
 	"strings"
@@ -87,4 +88,24 @@ func failedOf(id log.UUID, err error) intake.Failed {
 		f.After, f.Text = exceeded.Wait, exceeded.Error()
 	}
 	return f
+}
+
+// codeOf says on the wire why a change was not decided.
+func codeOf(err error) intake.Code {
+	var answer *rest.Error
+	switch {
+	case errors.Is(err, ErrUnknown):
+		return intake.CodeUnknown
+	case rest.ExceededOf(err) != nil:
+		return intake.CodeBudget
+	case errors.Is(err, ErrOverloaded), errors.Is(err, ErrClock):
+		return intake.CodeOverloaded
+	case errors.Is(err, ErrNoLeader):
+		return intake.CodeNoLeader
+	case errors.Is(err, log.ErrNoRoom):
+		return intake.CodeNoRoom
+	case errors.Is(err, log.ErrTooLarge), errors.As(err, &answer):
+		return intake.CodeBad
+	}
+	return intake.CodeUnknown
 }

@@ -283,7 +283,7 @@ func (u *writeStream) forward(ctx context.Context, c *log.Change, size int) erro
 	}
 	u.hands.Go(func() {
 		defer func() { <-u.slots }()
-		ctx, cancel := context.WithTimeout(ctx, waitTime)
+		ctx, cancel := context.WithTimeout(ctx, WaitTime)
 		defer cancel()
 		id := c.ID // the store may not keep c
 		result, err := u.s.store.Propose(ctx, c)

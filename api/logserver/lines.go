@@ -145,7 +145,7 @@ func (l *lines) flush() error {
 // next ends the answer with a line that says where to go on: by ?cursor=, with the
 // same filters.
 func (l *lines) next(place log.Cursor) error {
-	line, err := rest.Line(map[string]log.Cursor{"next": place})
+	line, err := rest.JSONLine(map[string]log.Cursor{"next": place})
 	if err != nil {
 		return err
 	}
@@ -159,7 +159,7 @@ func (l *lines) next(place log.Cursor) error {
 
 // last ends the answer with a line that says why it is not complete.
 func (l *lines) last(why *rest.Error) {
-	line, jsonErr := rest.Line(map[string]*rest.Error{"error": why})
+	line, jsonErr := rest.JSONLine(map[string]*rest.Error{"error": why})
 	if jsonErr == nil {
 		if l.q.events {
 			line = append(append([]byte("event: error\ndata: "), line...), '\n')

@@ -40,6 +40,12 @@ func WriteEscaped(w http.ResponseWriter, status int, v any) {
 	_ = json.NewEncoder(w).Encode(v) // a client that does not read it asks again
 }
 
+// JSONLine prints v on one line.
+func JSONLine(v any) ([]byte, error) {
+	b, err := json.Marshal(v)
+	return append(b, '\n'), err
+}
+
 // Recorder notes what was answered.
 type Recorder struct {
 	http.ResponseWriter

@@ -1,7 +1,6 @@
 package rest
 
 import (
-	"encoding/json"
 	"errors"
 	"net/http"
 	"time"
@@ -42,10 +41,4 @@ func (s *Stream) Flush() error {
 		return ErrGone
 	}
 	return nil
-}
-
-// Line prints v as JSON on one line.
-func Line(v any) ([]byte, error) {
-	b, err := json.Marshal(v)
-	return append(b, '\n'), err
 }
