@@ -17,10 +17,9 @@ const (
 
 // Codes of errors beside those of packages log and rest.
 const (
-	codeOtherLog  = "CursorOfOtherLog" // 409
-	codeAhead     = "CursorAhead"      // 409
-	codeCompacted = "CursorCompacted"  // 410
-	codeClock     = "ServersClocks"    // 503
+	codeOtherLog = "CursorOfOtherLog" // 409
+	codeAhead    = "CursorAhead"      // 409
+	codeClock    = "ServersClocks"    // 503
 )
 
 // errorOf turns any error into an answer.
@@ -42,7 +41,7 @@ func errorOf(err error) *rest.Error {
 	case errors.Is(err, log.ErrAhead):
 		return rest.Fail(http.StatusConflict, codeAhead, "if the seq came from this cluster, try again; else read the state anew", "this place is beyond the head of this log%s", aside(err, log.ErrAhead))
 	case errors.Is(err, log.ErrCompacted):
-		return rest.Fail(http.StatusGone, codeCompacted, "read the state anew, then follow from its Rutter-Cursor", "the log no longer keeps what follows this place%s", aside(err, log.ErrCompacted))
+		return rest.Fail(http.StatusGone, rest.CodeCompacted, "read the state anew, then follow from its Rutter-Cursor", "the log no longer keeps what follows this place%s", aside(err, log.ErrCompacted))
 	case rest.ExceededOf(err) != nil:
 		exceeded := rest.ExceededOf(err)
 		answer := rest.Fail(http.StatusTooManyRequests, rest.CodeBudget, "nothing was done; come again when Retry-After says, with less, or have an operator raise the budget (rutter server --budget)", "%v", exceeded)

@@ -8,12 +8,13 @@ import (
 	"testing"
 
 	"rutter/api/liveness"
+	"rutter/api/nodes"
 	"rutter/log"
 )
 
 // askedFabric keeps what barriers ask for, and says that all is done.
 type askedFabric struct {
-	Fabric
+	nodes.Fabric
 	asked []liveness.Query
 }
 
@@ -39,10 +40,9 @@ func (f *askedFabric) last() string {
 // A barrier that names no scope is of the whole change that its seq is of, and of
 // the last seq of that; one that names no seq either is of everybody.
 func TestBarrierOfAWholeChange(t *testing.T) {
-	b := newBed(t)
-	b.furnish()
 	fabric := new(askedFabric)
-	b.s.barrier.fabric = fabric
+	b := bedOf(t, Config{Fabric: fabric})
+	b.furnish()
 	first := b.store.Head().Seq + 1
 	var ops []string
 	for i, cn := range []log.UUID{cn1, cn2, cn3} {
@@ -86,11 +86,10 @@ func TestBarrierOfAWholeChange(t *testing.T) {
 // Who wants what is so already waits for it all the same: that another has written
 // it does not mean that the kernels have it.
 func TestBarrierOfNothingNew(t *testing.T) {
-	b := newBed(t)
+	fabric := new(askedFabric)
+	b := bedOf(t, Config{Fabric: fabric})
 	b.furnish()
 	mac := b.nic(fabricA, cn1)
-	fabric := new(askedFabric)
-	b.s.barrier.fabric = fabric
 	head := b.store.Head().Seq
 	want := fmt.Sprintf("%d: %s %s", head, log.CNScope(cn1), log.VNetScope(vnetA))
 	scopes := []log.Scope{log.CNScope(cn1), log.VNetScope(vnetA)}

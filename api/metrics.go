@@ -34,10 +34,10 @@ func newMetrics(s *Server) (*metrics, error) {
 		own = append(slices.Clone(own), s.cfg.VMMs.Collectors()...)
 	}
 	all := append([]prometheus.Collector{
-		m.requests, m.seconds, s.barrier.metrics.ended, s.barrier.metrics.seconds,
+		m.requests, m.seconds,
 		guard.BudgetMetrics{Meters: append(slices.Clone(s.cfg.Meters), s.guard.Meters()...)},
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
-	}, slices.Concat(s.gauges(), s.feed.Collectors(), s.guard.Collectors(), own)...)
+	}, slices.Concat(s.gauges(), s.feed.Collectors(), s.barrier.Collectors(), s.guard.Collectors(), own)...)
 	for _, c := range all {
 		if err := registry.Register(c); err != nil {
 			return nil, err

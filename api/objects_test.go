@@ -316,7 +316,7 @@ func TestLog(t *testing.T) {
 		}
 	}
 	b.store.Compact()
-	if w := b.call("GET", "/log?after=1", ""); w.Code != http.StatusGone || !strings.Contains(w.Body.String(), codeCompacted) {
+	if w := b.call("GET", "/log?after=1", ""); w.Code != http.StatusGone || !strings.Contains(w.Body.String(), rest.CodeCompacted) {
 		t.Errorf("after compaction: got %s", pretty(w))
 	}
 }

@@ -219,3 +219,12 @@ func (v *stateReader) pastState(ctx context.Context, part PastPart, seq log.Seq)
 	v.counted(ctx, state)
 	return state, err
 }
+
+// serversAt is viewAt for the server object of one CN, or of all if cn is zero.
+func (v *stateReader) serversAt(w http.ResponseWriter, r *http.Request, p rest.Parameters, cn log.UUID, fn func(*projections.State)) error {
+	part := PastPart{Kinds: []log.Kind{log.KindServer}}
+	if !cn.IsZero() {
+		part = PastPart{Objects: []PastObject{{log.KindServer, cn.String()}}}
+	}
+	return v.viewAt(w, r, p, part, fn)
+}

@@ -18,6 +18,7 @@ import (
 	"rutter/api/liveness"
 	"rutter/api/logread"
 	"rutter/api/logserver"
+	"rutter/api/nodes"
 	"rutter/api/rest"
 	"rutter/api/vmm"
 	"rutter/log"
@@ -74,7 +75,7 @@ type Config struct {
 	// Sessions is told of the sessions of CNs with this server; default one of its own.
 	Sessions *liveness.Table
 	// Fabric waits for CNs; nil: that is answered with 501.
-	Fabric Fabric
+	Fabric nodes.Fabric
 	// VMMs keeps the states of VMMs and VMs; nil: rings and calls are answered
 	// with 501, and what CNs report of VMs is not taken. Its collectors are
 	// added to /metrics.
@@ -98,14 +99,6 @@ type Mount struct {
 	Strip bool
 	// Surface is the name under which the matrix has its endpoints (matrix.FindOn).
 	Surface string
-}
-
-// Fabric knows the sessions of all servers; *liveness.Fabric does.
-type Fabric interface {
-	// Wait waits until each CN that is interested has programmed a seq.
-	Wait(ctx context.Context, q liveness.Query) (liveness.Verdict, error)
-	// List returns the newest session of each CN, wherever it is.
-	List(ctx context.Context) ([]liveness.Known, error)
 }
 
 func (c Config) withDefaults() (Config, error) {
@@ -136,8 +129,8 @@ type Server struct {
 	tail    *logread.Tail
 	feed    *feedserver.Server
 	logs    *logserver.Server
-	barrier *barrier
-	cns     *cnServer
+	barrier *nodes.Barrier
+	nodes   *nodes.Routes
 	guard   *guard.Guard
 	read    *stateReader
 	write   *changeWriter
@@ -176,9 +169,12 @@ func New(cfg Config) (*Server, error) {
 		Store: cfg.Store, Tail: s.tail, Past: cfg.Past, Logger: cfg.Logger, Guard: s.guard, Streams: s.streams, Draining: s.draining,
 		Fresh: s.read.fresh, ErrorOf: errorOf,
 	})
-	s.barrier = &barrier{store: cfg.Store, tail: s.tail, fabric: cfg.Fabric, fresh: s.read.fresh, metrics: newBarrierMetrics()}
-	s.cns = newCNServer(s)
-	s.write = newChangeWriter(cfg.Store, s.guard, &s.answered, cfg.NewID, fabricWait{Wanted: s.barrier.wanted, Await: s.barrier.await})
+	about := nodes.Config{
+		Store: cfg.Store, Tail: s.tail, Feed: s.feed, VMMs: cfg.VMMs, Fabric: cfg.Fabric, Logger: cfg.Logger, Guard: s.guard, Streams: s.streams,
+		ServerID: func() string { return cfg.Store.Status().ID }, Fresh: s.read.fresh, ViewAt: s.read.serversAt,
+	}
+	s.nodes, s.barrier = nodes.New(about), nodes.NewBarrier(about)
+	s.write = newChangeWriter(cfg.Store, s.guard, &s.answered, cfg.NewID, fabricWait{Wanted: s.barrier.Wanted, Await: s.barrier.Await})
 	s.health = &healthRoutes{
 		store: cfg.Store, read: s.read, version: cfg.Version, started: time.Now(), warnings: cfg.Warnings, feeds: s.feed.SessionCount, draining: s.draining,
 	}

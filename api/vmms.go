@@ -2,21 +2,18 @@ package api
 
 import (
 	"encoding/json"
-	"errors"
 	"io"
 	"net/http"
 
 	"rutter/api/auth/guard"
 	"rutter/api/auth/matrix"
+	"rutter/api/nodes"
 	"rutter/api/rest"
 	"rutter/api/vmm"
 	"rutter/log"
 	"rutter/log/feed"
 	"rutter/projections"
 )
-
-// codeUnreachable is the answer when a CN cannot be asked.
-const codeUnreachable = "ComputeNodeUnreachable" // 504
 
 // vmmRoutes are the paths on which VMMs are rung for and told what to do.
 type vmmRoutes struct {
@@ -72,7 +69,7 @@ func (m *vmmRoutes) ring(status int) rest.Endpoint {
 		}
 		_, _ = io.Copy(io.Discard, r.Body) // so that the connection can be used again
 		if err := service.Ring(id, cn); err != nil {
-			return vmmError(err)
+			return nodes.VMMError(err)
 		}
 		w.WriteHeader(status)
 		return nil
@@ -126,31 +123,12 @@ func (m *vmmRoutes) unregister(w http.ResponseWriter, r *http.Request) error {
 
 func (m *vmmRoutes) answerOutcome(w http.ResponseWriter, r *http.Request, outcome vmm.Outcome, err error) error {
 	if err != nil {
-		return vmmError(err)
+		return nodes.VMMError(err)
 	}
 	m.answered.Note(outcome.Seq)
 	rest.SetSeq(w, outcome.Seq)
 	rest.WriteJSON(w, r, http.StatusOK, outcome)
 	return nil
-}
-
-// vmmError turns an error of package vmm into an answer. What a CN answers to a
-// bad request is passed on as it is.
-func vmmError(err error) error {
-	var answer *vmm.AnswerError
-	switch {
-	case errors.As(err, &answer) && answer.Status >= 400 && answer.Status < 500:
-		return rest.Fail(answer.Status, answer.Code, "", "%s", answer.Message)
-	case errors.As(err, &answer):
-		return rest.Fail(http.StatusBadGateway, codeUnreachable, "try again; see the agent's log", "%v", err)
-	case errors.Is(err, vmm.ErrUnknown):
-		return rest.NotFound("vmm")
-	case errors.Is(err, vmm.ErrBusy):
-		return rest.Fail(http.StatusServiceUnavailable, rest.CodeOverloaded, "ring again later", "%v", err)
-	case errors.Is(err, vmm.ErrUnreachable):
-		return rest.Fail(http.StatusGatewayTimeout, codeUnreachable, "read the VMM before trying again: it may have been done", "%v", err)
-	}
-	return err
 }
 
 // ringsOwn decides whether who asks may ring for a VMM: a CN for those on it.

@@ -49,8 +49,9 @@ func From(r *http.Request, store Store, p rest.Parameters) (cursor log.Cursor, a
 	return cursor, after, nil
 }
 
-// waitTime is how long a server that is behind a cursor waits until it has reached it.
-const waitTime = 10 * time.Second
+// WaitTime is how long a server that is behind a cursor or a seq waits until it has
+// reached it.
+const WaitTime = 10 * time.Second
 
 // isCursor tells a cursor from a seq.
 func isCursor(text string) bool { return strings.Contains(text, ".") }
@@ -75,7 +76,7 @@ func SeqParameter(ctx context.Context, store Store, p rest.Parameters, name stri
 // beyond the leader's head is of no log (SAFETY P4, F5).
 func CheckCursor(ctx context.Context, store Store, cursor log.Cursor) error {
 	if head := store.Head(); head.Cluster == cursor.Cluster && head.Seq < cursor.Seq {
-		ctx, cancel := context.WithTimeout(ctx, waitTime)
+		ctx, cancel := context.WithTimeout(ctx, WaitTime)
 		defer cancel()
 		if _, err := store.Consistent(ctx); err != nil {
 			return rest.Fail(http.StatusServiceUnavailable, rest.CodeNotYet, "try again, or another server", "this server is at seq %d, before the cursor's %d, and no leader could be asked: %v", head.Seq, cursor.Seq, err)

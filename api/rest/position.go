@@ -13,6 +13,9 @@ const (
 	HeaderChain  = "Rutter-Chain"  // SEQ:HASH of the first entry of an answer in the binary form
 )
 
+// CodeCompacted is the code of an answer about entries that are not kept any more (410).
+const CodeCompacted = "CursorCompacted"
+
 // SetSeq sets the seq that an answer is as of.
 func SetSeq(w http.ResponseWriter, seq log.Seq) { w.Header().Set(HeaderSeq, seq.String()) }
 

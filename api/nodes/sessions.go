@@ -1,25 +1,21 @@
-package api
+package nodes
 
 import (
 	"context"
-	"log/slog"
 	"net/http"
 	"time"
 
-	"rutter/api/auth/audit"
 	"rutter/api/auth/guard"
 	"rutter/api/auth/matrix"
 	"rutter/api/feedserver"
-	"rutter/api/logread"
 	"rutter/api/rest"
-	"rutter/api/vmm"
 	"rutter/log"
 	"rutter/log/feed"
 	"rutter/projections"
 )
 
-// sessionForm is a session in an answer.
-type sessionForm struct {
+// Session is a session of a CN in an answer.
+type Session struct {
 	CN          log.UUID `json:"cn_uuid"`
 	Hostname    string   `json:"hostname,omitempty"`
 	Server      string   `json:"server"` // id of the one that answers
@@ -54,9 +50,9 @@ type sessionForm struct {
 	Trouble string    `json:"trouble,omitempty"`
 }
 
-func formOfSession(a *feedserver.Session, head log.Seq, server string) sessionForm {
+func formOfSession(a *feedserver.Session, head log.Seq, server string) Session {
 	m := &a.Watermark
-	f := sessionForm{
+	f := Session{
 		CN: a.CN, Server: server, Incarnation: a.Incarnation, Session: a.Number, Remote: a.Remote, Since: log.TimeOf(a.Since),
 		Sent: a.Sent, Applied: m.Applied, Programmed: m.Programmed, Objects: m.Objects, Links: m.Links,
 		Neighbours: m.Neighbours, FDB: m.FDB, Failing: m.Failing, Healed: m.Healed, Drift: m.Drift,
@@ -76,40 +72,10 @@ func formOfSession(a *feedserver.Session, head log.Seq, server string) sessionFo
 	return f
 }
 
-// cnServer answers what people ask about CNs: their sessions, what they hold back, and
-// what they would be sent.
-type cnServer struct {
-	store   Store
-	tail    *logread.Tail // of store
-	feed    *feedserver.Server
-	vmms    *vmm.Service // nil: CNs are not asked
-	fabric  Fabric       // nil: only sessions with this server are known
-	logger  *slog.Logger
-	audit   func(audit.Record)
-	streams *guard.Streams
-	read    *stateReader
-}
-
-func newCNServer(s *Server) *cnServer {
-	return &cnServer{
-		store: s.store, tail: s.tail, feed: s.feed, vmms: s.cfg.VMMs, fabric: s.cfg.Fabric, logger: s.logger, audit: s.guard.Note,
-		streams: s.streams, read: s.read,
-	}
-}
-
-func (s *cnServer) routes() []rest.Route {
-	return []rest.Route{
-		{Method: "GET", Pattern: "/cns", Serve: s.list},
-		{Method: "GET", Pattern: "/cns/{id}", Serve: s.get},
-		{Method: "POST", Pattern: "/cns/{id}/accept", Serve: s.accept},
-		{Method: "GET", Pattern: "/cns/{id}/feed", Serve: s.observe},
-	}
-}
-
-// here has the sessions with this server, sorted by CN.
-func (s *cnServer) here(head log.Seq, server string) []sessionForm {
-	sessions := s.feed.Sessions()
-	forms := make([]sessionForm, 0, len(sessions))
+// Here has the sessions with this server, sorted by CN.
+func (s *Routes) Here(head log.Seq, server string) []Session {
+	sessions := s.cfg.Feed.Sessions()
+	forms := make([]Session, 0, len(sessions))
 	for i := range sessions {
 		forms = append(forms, formOfSession(&sessions[i], head, server))
 	}
@@ -119,7 +85,7 @@ func (s *cnServer) here(head log.Seq, server string) []sessionForm {
 // list answers GET /cns: the CNs that are connected to this server, or
 // with ?everywhere=1 the newest session of each CN, with any server. With ?at= it
 // has the CNs that the log knew then: sessions do not stand in the log.
-func (s *cnServer) list(w http.ResponseWriter, r *http.Request) error {
+func (s *Routes) list(w http.ResponseWriter, r *http.Request) error {
 	p, err := rest.Query(r, "everywhere", "at")
 	if err != nil {
 		return err
@@ -133,14 +99,14 @@ func (s *cnServer) list(w http.ResponseWriter, r *http.Request) error {
 	}
 	head := s.store.Head().Seq
 	rest.SetSeq(w, head)
-	server := s.store.Status().ID
-	forms := []sessionForm{}
+	server := s.cfg.ServerID()
+	forms := []Session{}
 	if everywhere {
-		if forms, err = s.everywhere(r.Context(), head); err != nil {
+		if forms, err = s.Everywhere(r.Context(), head); err != nil {
 			return err
 		}
 	} else {
-		for _, f := range s.here(head, server) {
+		for _, f := range s.Here(head, server) {
 			forms = append(forms, s.dated(s.named(f)))
 		}
 	}
@@ -148,17 +114,17 @@ func (s *cnServer) list(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// everywhere asks the leader for all sessions. What only the server of a session
+// Everywhere asks the leader for all sessions. What only the server of a session
 // knows of it is left out.
-func (s *cnServer) everywhere(ctx context.Context, head log.Seq) ([]sessionForm, error) {
-	if s.fabric == nil {
+func (s *Routes) Everywhere(ctx context.Context, head log.Seq) ([]Session, error) {
+	if s.cfg.Fabric == nil {
 		return nil, rest.Fail(http.StatusNotImplemented, rest.CodeNotHere, "ask a server of a cluster", "this server knows no sessions but its own")
 	}
-	known, err := s.fabric.List(ctx)
+	known, err := s.cfg.Fabric.List(ctx)
 	if err != nil {
 		return nil, rest.Fail(http.StatusServiceUnavailable, rest.CodeNoLeader, "try again, or leave everywhere out", "the leader could not be asked for the sessions: %v", err)
 	}
-	forms := make([]sessionForm, 0, len(known))
+	forms := make([]Session, 0, len(known))
 	for _, k := range known {
 		a := feedserver.Session{CN: k.CN, Incarnation: k.Incarnation, Number: k.Number, Sent: k.Sent, Watermark: feed.Watermark{
 			Applied: k.Applied, Programmed: k.Programmed, Failing: k.Failing, Checked: k.Checked,
@@ -176,8 +142,8 @@ func (s *cnServer) everywhere(ctx context.Context, head log.Seq) ([]sessionForm,
 }
 
 // get answers GET /cns/UUID.
-func (s *cnServer) get(w http.ResponseWriter, r *http.Request) error {
-	id, err := kindOf(log.KindServer).id(r)
+func (s *Routes) get(w http.ResponseWriter, r *http.Request) error {
+	cn, err := pathCN(r)
 	if err != nil {
 		return err
 	}
@@ -186,18 +152,18 @@ func (s *cnServer) get(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	if p.Has("at") {
-		return s.getAt(w, r, p, id)
+		return s.getAt(w, r, p, cn)
 	}
-	a, known := s.feed.Session(uuidOf(id))
-	if g := guard.GrantOf(r); g.Answer == matrix.Own && uuidOf(id) != g.Who.UUID {
+	a, known := s.cfg.Feed.Session(cn)
+	if g := guard.GrantOf(r); g.Answer == matrix.Own && cn != g.Who.UUID {
 		known = false // as if there were none
 	}
 	if !known {
-		return rest.Fail(http.StatusNotFound, log.CodeResourceNotFound, "ask the other servers: a CN is connected to one of them", "CN %s is not connected to this server", id)
+		return rest.Fail(http.StatusNotFound, log.CodeResourceNotFound, "ask the other servers: a CN is connected to one of them", "CN %s is not connected to this server", cn)
 	}
 	head := s.store.Head().Seq
 	rest.SetSeq(w, head)
-	rest.WriteJSON(w, r, http.StatusOK, s.dated(s.named(formOfSession(&a, head, s.store.Status().ID))))
+	rest.WriteJSON(w, r, http.StatusOK, s.dated(s.named(formOfSession(&a, head, s.cfg.ServerID()))))
 	return nil
 }
 
@@ -216,12 +182,12 @@ func formOfCN(rec projections.Record) cnForm {
 }
 
 // listAt answers GET /cns?at=.
-func (s *cnServer) listAt(w http.ResponseWriter, r *http.Request, p rest.Parameters) error {
-	if err := s.read.fresh(r, p); err != nil {
+func (s *Routes) listAt(w http.ResponseWriter, r *http.Request, p rest.Parameters) error {
+	if err := s.cfg.Fresh(r, p); err != nil {
 		return err
 	}
 	forms := []cnForm{}
-	if err := s.read.viewAt(w, r, p, PastPart{Kinds: []log.Kind{log.KindServer}}, func(state *projections.State) {
+	if err := s.cfg.ViewAt(w, r, p, log.UUID{}, func(state *projections.State) {
 		for rec := range state.List(log.KindServer) {
 			forms = append(forms, formOfCN(rec))
 		}
@@ -233,26 +199,26 @@ func (s *cnServer) listAt(w http.ResponseWriter, r *http.Request, p rest.Paramet
 }
 
 // getAt answers GET /cns/UUID?at=.
-func (s *cnServer) getAt(w http.ResponseWriter, r *http.Request, p rest.Parameters, id string) error {
-	if err := s.read.fresh(r, p); err != nil {
+func (s *Routes) getAt(w http.ResponseWriter, r *http.Request, p rest.Parameters, cn log.UUID) error {
+	if err := s.cfg.Fresh(r, p); err != nil {
 		return err
 	}
 	var rec projections.Record
 	known := false
-	if err := s.read.viewAt(w, r, p, PastPart{Objects: []PastObject{{log.KindServer, id}}}, func(state *projections.State) {
-		rec, known = state.Get(log.KindServer, id)
+	if err := s.cfg.ViewAt(w, r, p, cn, func(state *projections.State) {
+		rec, known = state.Get(log.KindServer, cn.String())
 	}); err != nil {
 		return err
 	}
 	if !known {
-		return rest.Fail(http.StatusNotFound, log.CodeResourceNotFound, "give a later place, or look at GET /log/history?kind=server&object="+id, "the log did not know CN %s at %s", id, p.Text("at"))
+		return rest.Fail(http.StatusNotFound, log.CodeResourceNotFound, "give a later place, or look at GET /log/history?kind=server&object="+cn.String(), "the log did not know CN %s at %s", cn, p.Text("at"))
 	}
 	rest.WriteJSON(w, r, http.StatusOK, formOfCN(rec))
 	return nil
 }
 
 // named adds the host name that the log has for the CN.
-func (s *cnServer) named(f sessionForm) sessionForm {
+func (s *Routes) named(f Session) Session {
 	s.store.View(func(state *projections.State, _ log.Cursor) {
 		if rec, ok := state.Get(log.KindServer, f.CN.String()); ok {
 			f.Hostname = rec.Object.(*log.Server).Hostname
@@ -262,11 +228,11 @@ func (s *cnServer) named(f sessionForm) sessionForm {
 }
 
 // dated adds how long ago the entry was written that the CN has to apply next.
-func (s *cnServer) dated(f sessionForm) sessionForm {
+func (s *Routes) dated(f Session) Session {
 	if f.Lag == 0 {
 		return f
 	}
-	if items, err := s.tail.After(f.Applied); err == nil && len(items) > 0 {
+	if items, err := s.cfg.Tail.After(f.Applied); err == nil && len(items) > 0 {
 		f.BehindMS = max(0, time.Since(items[0].Head.Time.Std()).Milliseconds())
 	}
 	return f

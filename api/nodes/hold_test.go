@@ -1,4 +1,4 @@
-package api
+package nodes
 
 import (
 	"errors"
@@ -25,7 +25,7 @@ func TestWhatAnAgentHolds(t *testing.T) {
 		code   string
 	}{
 		{http.StatusOK, `{"id":"` + long + `","names":["vxlan\u001b[2J","` + long + `"]}`, 0, ""},
-		{http.StatusOK, `[`, http.StatusBadGateway, codeUnreachable},
+		{http.StatusOK, `[`, http.StatusBadGateway, CodeUnreachable},
 		{http.StatusConflict, `{"code":"OtherHold","message":"` + long + `"}`, http.StatusConflict, "OtherHold"},
 		{http.StatusNotFound, `404 page not found`, http.StatusNotImplemented, rest.CodeNotHere},
 		{0, `{"code":"Zero"}`, http.StatusBadGateway, "Zero"},
@@ -39,8 +39,13 @@ func TestWhatAnAgentHolds(t *testing.T) {
 			}
 			continue
 		}
+		var answer *rest.Error
+		if !errors.As(err, &answer) {
+			t.Fatalf("%d: %v", c.status, err)
+		}
+		answer = answer.Bounded()
 		w := httptest.NewRecorder()
-		writeError(w, httptest.NewRequest(http.MethodPost, "/cns/x/accept", http.NoBody), err)
+		rest.WriteJSON(w, httptest.NewRequest(http.MethodPost, "/cns/x/accept", http.NoBody), answer.Status, answer)
 		if body := w.Body.String(); w.Code != c.want || !strings.Contains(body, `"`+c.code+`"`) || len(body) > 8<<10 {
 			t.Errorf("%d: answered with %d and %.200s", c.status, w.Code, body)
 		}
@@ -50,7 +55,7 @@ func TestWhatAnAgentHolds(t *testing.T) {
 // Errors that were joined stand in one line.
 func TestJoinedErrorsInOneLine(t *testing.T) {
 	t.Parallel()
-	answer := rest.Fail(http.StatusGatewayTimeout, codeUnreachable, "", "%v", errors.Join(errors.New("not here"), errors.New("nor there")))
+	answer := rest.Fail(http.StatusGatewayTimeout, CodeUnreachable, "", "%v", errors.Join(errors.New("not here"), errors.New("nor there")))
 	if got := answer.Bounded().Message; got != "not here; nor there" {
 		t.Errorf("got %q", got)
 	}

@@ -1,4 +1,4 @@
-package api
+package nodes
 
 import (
 	"context"
@@ -57,7 +57,7 @@ func (h holdForm) bounded() holdForm {
 }
 
 // fillHolds asks for what the leader was not told: only that there is a hold.
-func (s *cnServer) fillHolds(ctx context.Context, forms []sessionForm) {
+func (s *Routes) fillHolds(ctx context.Context, forms []Session) {
 	ctx, cancel := context.WithTimeout(ctx, holdTime)
 	defer cancel()
 	var asking sync.WaitGroup
@@ -68,7 +68,7 @@ func (s *cnServer) fillHolds(ctx context.Context, forms []sessionForm) {
 		if f.Hold == nil || asked == maxHoldsAsked {
 			continue
 		}
-		if a, here := s.feed.Session(f.CN); here {
+		if a, here := s.cfg.Feed.Session(f.CN); here {
 			if hold := holdOf(&a.Condition); hold != nil {
 				f.Hold = hold
 			}
@@ -88,11 +88,11 @@ func (s *cnServer) fillHolds(ctx context.Context, forms []sessionForm) {
 }
 
 // askCN asks an agent by its connection, with whichever server that is.
-func (s *cnServer) askCN(ctx context.Context, cn log.UUID, method, path string, body []byte, out *holdForm) error {
-	if s.vmms == nil {
+func (s *Routes) askCN(ctx context.Context, cn log.UUID, method, path string, body []byte, out *holdForm) error {
+	if s.cfg.VMMs == nil {
 		return rest.Fail(http.StatusNotImplemented, rest.CodeNotHere, "ask a server of a cluster", "this server asks no compute nodes")
 	}
-	answer, err := s.vmms.AskConnected(ctx, cn, &feed.Request{Method: method, Path: path, Body: body})
+	answer, err := s.cfg.VMMs.AskConnected(ctx, cn, &feed.Request{Method: method, Path: path, Body: body})
 	if err != nil {
 		return err
 	}
@@ -104,7 +104,7 @@ func (s *cnServer) askCN(ctx context.Context, cn log.UUID, method, path string, 
 func heldOf(cn log.UUID, answer *feed.Response, out *holdForm) error {
 	if answer.Status == http.StatusOK {
 		if err := json.Unmarshal(answer.Body, out); err != nil {
-			return rest.Fail(http.StatusBadGateway, codeUnreachable, "see the agent's log", "the agent of CN %s answers with what is no hold: %v", cn, err)
+			return rest.Fail(http.StatusBadGateway, CodeUnreachable, "see the agent's log", "the agent of CN %s answers with what is no hold: %v", cn, err)
 		}
 		*out = out.bounded()
 		return nil
@@ -125,8 +125,8 @@ func heldOf(cn log.UUID, answer *feed.Response, out *holdForm) error {
 
 // accept answers POST /cns/UUID/accept: the CN does what it holds back, if that
 // is what the body names.
-func (s *cnServer) accept(w http.ResponseWriter, r *http.Request) error {
-	id, err := kindOf(log.KindServer).id(r)
+func (s *Routes) accept(w http.ResponseWriter, r *http.Request) error {
+	cn, err := pathCN(r)
 	if err != nil {
 		return err
 	}
@@ -146,20 +146,20 @@ func (s *cnServer) accept(w http.ResponseWriter, r *http.Request) error {
 	ctx, cancel := context.WithTimeout(r.Context(), 2*holdTime)
 	defer cancel()
 	var h holdForm
-	err = s.askCN(ctx, uuidOf(id), http.MethodPost, "/hold/accept", body, &h)
+	err = s.askCN(ctx, cn, http.MethodPost, "/hold/accept", body, &h)
 	why := "accepted"
 	if err != nil {
 		why = "not accepted: " + err.Error()
 	}
 	who := guard.GrantOf(r).Who
-	s.audit(audit.Record{Event: audit.Accepted, Actor: who.Actor(), Serial: who.Serial, Remote: r.RemoteAddr, Asked: "hold " + in.Hold[:min(len(in.Hold), log.MaxActorBytes)] + " of CN " + id, Why: why})
+	s.cfg.Guard.Note(audit.Record{Event: audit.Accepted, Actor: who.Actor(), Serial: who.Serial, Remote: r.RemoteAddr, Asked: "hold " + in.Hold[:min(len(in.Hold), log.MaxActorBytes)] + " of CN " + cn.String(), Why: why})
 	if errors.Is(err, vmm.ErrUnreachable) {
-		return rest.Fail(http.StatusGatewayTimeout, codeUnreachable, "look at rutter cn sessions before trying again: it may have been done", "%v", err)
+		return rest.Fail(http.StatusGatewayTimeout, CodeUnreachable, "look at rutter cn sessions before trying again: it may have been done", "%v", err)
 	}
 	if err != nil {
-		return vmmError(err)
+		return VMMError(err)
 	}
-	s.logger.Warn("a hold was accepted: the compute node takes away what the log lacks", "cn", id, "hold", h.ID, "going", h.Going, "links", h.Links, "actor", who.Actor())
+	s.cfg.Logger.Warn("a hold was accepted: the compute node takes away what the log lacks", "cn", cn, "hold", h.ID, "going", h.Going, "links", h.Links, "actor", who.Actor())
 	rest.WriteJSON(w, r, http.StatusOK, h)
 	return nil
 }

@@ -1,4 +1,4 @@
-package api
+package nodes
 
 import (
 	"context"
@@ -22,8 +22,8 @@ import (
 // defaultWait is how long a barrier waits if nothing is said.
 const defaultWait = 10 * time.Second
 
-// waiting are the query parameters of a write that waits for the fabric.
-var waiting = []string{"wait", "timeout"}
+// Waiting are the query parameters of a write that waits for the fabric.
+var Waiting = []string{"wait", "timeout"}
 
 // headerFabric says of a write with ?wait=fabric that every CN that is
 // interested has programmed it: done; of how many CNs, and after how long.
@@ -45,14 +45,29 @@ func timeoutOf(p rest.Parameters) (time.Duration, error) {
 	return d, nil
 }
 
-// barrier waits until CNs have programmed what was written.
-type barrier struct {
+// Barrier waits until CNs have programmed what was written.
+type Barrier struct {
 	store   Store
 	tail    *logread.Tail // of store
 	fabric  Fabric        // nil: no barrier can be had
 	metrics *barrierMetrics
-	// fresh waits as a query asks; see stateReader.fresh.
+	// fresh waits as a query asks; see Config.Fresh.
 	fresh func(*http.Request, rest.Parameters) error
+}
+
+// NewBarrier returns a Barrier. Of cfg it needs Store, Tail, Fabric and Fresh.
+func NewBarrier(cfg Config) *Barrier {
+	return &Barrier{store: cfg.Store, tail: cfg.Tail, fabric: cfg.Fabric, fresh: cfg.Fresh, metrics: newBarrierMetrics()}
+}
+
+// Routes are the paths on which is waited.
+func (b *Barrier) Routes() []rest.Route {
+	return []rest.Route{{Method: "GET", Pattern: "/wait", Serve: b.get}}
+}
+
+// Collectors are the metrics of waits.
+func (b *Barrier) Collectors() []prometheus.Collector {
+	return []prometheus.Collector{b.metrics.ended, b.metrics.seconds}
 }
 
 // barrierMetrics are the waits of a barrier.
@@ -74,7 +89,7 @@ func newBarrierMetrics() *barrierMetrics {
 }
 
 // wait waits for the fabric. The request may take as long as it asked for.
-func (b *barrier) wait(w http.ResponseWriter, r *http.Request, q liveness.Query) (v liveness.Verdict, err error) {
+func (b *Barrier) wait(w http.ResponseWriter, r *http.Request, q liveness.Query) (v liveness.Verdict, err error) {
 	if b.fabric == nil {
 		return v, rest.Fail(http.StatusNotImplemented, rest.CodeNotHere, "ask a server of a cluster", "this server knows no sessions but its own")
 	}
@@ -99,7 +114,7 @@ func (b *barrier) wait(w http.ResponseWriter, r *http.Request, q liveness.Query)
 // scope has programmed a seq, or the time is over. Without a scope it waits for
 // all that the change of that seq did, and for its last seq; without a seq too,
 // for everybody.
-func (b *barrier) get(w http.ResponseWriter, r *http.Request) error {
+func (b *Barrier) get(w http.ResponseWriter, r *http.Request) error {
 	p, err := rest.Query(r, "seq", "scope", "timeout")
 	if err != nil {
 		return err
@@ -138,11 +153,11 @@ func (b *barrier) get(w http.ResponseWriter, r *http.Request) error {
 
 // waitedFor is the seq that a request names, else the leader's head: this server
 // may be behind what was acknowledged elsewhere.
-func (b *barrier) waitedFor(ctx context.Context, p rest.Parameters, timeout time.Duration) (log.Seq, error) {
+func (b *Barrier) waitedFor(ctx context.Context, p rest.Parameters, timeout time.Duration) (log.Seq, error) {
 	if p.Has("seq") {
 		return logserver.SeqParameter(ctx, b.store, p, "seq")
 	}
-	ctx, cancel := context.WithTimeout(ctx, min(max(timeout, liveness.MinTimeout), WaitTime))
+	ctx, cancel := context.WithTimeout(ctx, min(max(timeout, liveness.MinTimeout), logserver.WaitTime))
 	defer cancel()
 	seq, err := b.store.Consistent(ctx)
 	if err != nil {
@@ -153,12 +168,12 @@ func (b *barrier) waitedFor(ctx context.Context, p rest.Parameters, timeout time
 
 // changeOf has q ask for the whole change that its seq is of: for its scopes and
 // its last seq. It waits until this server has it.
-func (b *barrier) changeOf(ctx context.Context, q liveness.Query) (liveness.Query, error) {
+func (b *Barrier) changeOf(ctx context.Context, q liveness.Query) (liveness.Query, error) {
 	if err := b.reached(ctx, q.Seq, q.Timeout); err != nil {
 		return q, err
 	}
 	if q.Seq <= b.store.Floor() {
-		return q, rest.Fail(http.StatusGone, codeCompacted, "name the scopes with ?scope=", "whom entry %d concerned is not known any more: the log is kept from %d on", q.Seq, b.store.Floor()+1)
+		return q, rest.Fail(http.StatusGone, rest.CodeCompacted, "name the scopes with ?scope=", "whom entry %d concerned is not known any more: the log is kept from %d on", q.Seq, b.store.Floor()+1)
 	}
 	first, err := b.tail.ChangeBegin(q.Seq)
 	if err != nil {
@@ -169,8 +184,8 @@ func (b *barrier) changeOf(ctx context.Context, q liveness.Query) (liveness.Quer
 }
 
 // reached waits until this server has applied seq.
-func (b *barrier) reached(ctx context.Context, seq log.Seq, timeout time.Duration) error {
-	ctx, cancel := context.WithTimeout(ctx, min(timeout, WaitTime))
+func (b *Barrier) reached(ctx context.Context, seq log.Seq, timeout time.Duration) error {
+	ctx, cancel := context.WithTimeout(ctx, min(timeout, logserver.WaitTime))
 	defer cancel()
 	if err := b.store.WaitSeq(ctx, seq); err != nil {
 		return rest.Fail(http.StatusServiceUnavailable, rest.CodeNotYet, "try again, or name the scopes with ?scope=", "this server is at seq %d and did not reach %d in time", b.store.Head().Seq, seq)
@@ -180,7 +195,7 @@ func (b *barrier) reached(ctx context.Context, seq log.Seq, timeout time.Duratio
 
 // concerned returns the scopes of what a change did, and of what it found as it
 // was wanted: that another change made it so does not mean that it is everywhere.
-func (b *barrier) concerned(ctx context.Context, c *log.Change, result log.Result, timeout time.Duration) (scopes []log.Scope, err error) {
+func (b *Barrier) concerned(ctx context.Context, c *log.Change, result log.Result, timeout time.Duration) (scopes []log.Scope, err error) {
 	if err := b.reached(ctx, result.Last, timeout); err != nil {
 		return nil, err
 	}
@@ -198,10 +213,10 @@ func (b *barrier) concerned(ctx context.Context, c *log.Change, result log.Resul
 	return slices.Compact(scopes), nil
 }
 
-// wanted reports whether a write asks to wait for the fabric, and how long. It is
+// Wanted reports whether a write asks to wait for the fabric, and how long. It is
 // asked before the write, so that a request that is wrong writes nothing.
-func (b *barrier) wanted(r *http.Request) (timeout time.Duration, is bool, err error) {
-	p, err := rest.Query(r, waiting...)
+func (b *Barrier) Wanted(r *http.Request) (timeout time.Duration, is bool, err error) {
+	p, err := rest.Query(r, Waiting...)
 	if err != nil || !p.Has("wait") {
 		return 0, false, err
 	}
@@ -215,9 +230,9 @@ func (b *barrier) wanted(r *http.Request) (timeout time.Duration, is bool, err e
 	return timeout, true, err
 }
 
-// await waits until a change that was written is programmed. The error is
+// Await waits until a change that was written is programmed. The error is
 // an answer that says that it is written.
-func (b *barrier) await(w http.ResponseWriter, r *http.Request, c *log.Change, result log.Result, timeout time.Duration) error {
+func (b *Barrier) Await(w http.ResponseWriter, r *http.Request, c *log.Change, result log.Result, timeout time.Duration) error {
 	pending := func(v *liveness.Verdict, format string, args ...any) error {
 		e := rest.Fail(http.StatusAccepted, codeFabric, "it is written: wait on with GET /wait?seq="+result.Last.String(), format, args...)
 		e.Fabric = v

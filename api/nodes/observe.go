@@ -1,4 +1,4 @@
-package api
+package nodes
 
 import (
 	"net/http"
@@ -34,8 +34,8 @@ type scopeDigestForm struct {
 // observe answers GET /cns/UUID/feed: exactly what this server would send to a CN
 // that holds what it must and is at ?after (default: the head), as lines of JSON.
 // It is the CN's stream, but no session of it.
-func (s *cnServer) observe(w http.ResponseWriter, r *http.Request) error {
-	id, err := kindOf(log.KindServer).id(r)
+func (s *Routes) observe(w http.ResponseWriter, r *http.Request) error {
+	cn, err := pathCN(r)
 	if err != nil {
 		return err
 	}
@@ -50,11 +50,11 @@ func (s *cnServer) observe(w http.ResponseWriter, r *http.Request) error {
 	if !p.Has("after") {
 		after = s.store.Head().Seq
 	}
-	hello, err := s.feed.HelloOf(uuidOf(id), after)
+	hello, err := s.cfg.Feed.HelloOf(cn, after)
 	if err != nil {
 		return err
 	}
-	done, err := s.streams.Enter()
+	done, err := s.cfg.Streams.Enter()
 	if err != nil {
 		return err
 	}
@@ -66,7 +66,7 @@ func (s *cnServer) observe(w http.ResponseWriter, r *http.Request) error {
 		return nil
 	}
 	out := rest.NewStream(w)
-	s.feed.Observe(r.Context(), hello, func(m feed.Message) bool {
+	s.cfg.Feed.Observe(r.Context(), hello, func(m feed.Message) bool {
 		form, ok := formOfFrame(m)
 		if !ok {
 			return true

@@ -1,4 +1,4 @@
-package api
+package nodes
 
 import (
 	"bytes"
@@ -10,8 +10,8 @@ import (
 	"rutter/api/rest"
 )
 
-// getFeed answers GET /feed: the connection becomes a stream of frames.
-func (s *Server) getFeed(w http.ResponseWriter, r *http.Request) error {
+// feed answers GET /feed: the connection becomes a stream of frames.
+func (s *Routes) feed(w http.ResponseWriter, r *http.Request) error {
 	if !strings.EqualFold(r.Header.Get("Upgrade"), feedserver.Protocol) || !strings.Contains(strings.ToLower(r.Header.Get("Connection")), "upgrade") {
 		w.Header().Set("Upgrade", feedserver.Protocol)
 		return rest.Fail(http.StatusUpgradeRequired, rest.CodeBadRequest, "send Connection: Upgrade and Upgrade: "+feedserver.Protocol+", or read GET /log", "the feed is a stream of frames, not an answer")
@@ -19,7 +19,7 @@ func (s *Server) getFeed(w http.ResponseWriter, r *http.Request) error {
 	if err := s.store.Ready(); err != nil {
 		return rest.Fail(http.StatusServiceUnavailable, rest.CodeNotReady, "try another server", "this server cannot feed yet: %v", err)
 	}
-	done, err := s.streams.Enter()
+	done, err := s.cfg.Streams.Enter()
 	if err != nil {
 		return err
 	}
@@ -33,6 +33,6 @@ func (s *Server) getFeed(w http.ResponseWriter, r *http.Request) error {
 	}
 	// The request ends here, and with it what net/http keeps for it.
 	early, _ := rw.Reader.Peek(rw.Reader.Buffered())
-	s.feed.Serve(conn, bytes.Clone(early), guard.GrantOf(r).Who, done)
+	s.cfg.Feed.Serve(conn, bytes.Clone(early), guard.GrantOf(r).Who, done)
 	return nil
 }
