@@ -24,7 +24,7 @@ const (
 // errSentAway: the subscriber was told why it is not served.
 var errSentAway = errors.New("feedserver: the subscriber was sent away")
 
-// Serve has a connection, whose request asked for Protocol, become the stream of the CN
+// Serve makes a connection, whose request asked for Protocol, the stream of the CN
 // that says hello on it, for who. early is what was read of the connection behind the
 // request, ended is called when the stream is over. Serve does not wait.
 //
@@ -48,7 +48,7 @@ func (s *Server) Serve(conn net.Conn, early []byte, who matrix.Identity, ended f
 	})
 }
 
-// accept reads the hello and has the subscriber run; its frames are then to be
+// accept reads the hello and lets the subscriber run; its frames are then to be
 // received.
 func (s *parts) accept(conn net.Conn, early []byte, who matrix.Identity) (*subscriber, *feed.Reader, error) {
 	if err := conn.SetDeadline(time.Now().Add(helloTime)); err != nil {

@@ -60,7 +60,7 @@ type task struct {
 	catchingUp bool          // this run is one of those of unfinished tasks; changed by the dispatcher
 }
 
-// wake has the task run.
+// wake lets the task run.
 func (t *task) wake(why reason) {
 	if t.schedule(why) {
 		t.dispatcher.push(t)

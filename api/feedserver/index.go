@@ -147,8 +147,8 @@ func (s *heldScopes) skip(from log.Cursor) (to log.Cursor, ok bool) {
 	return x.at, true
 }
 
-// concerns reports whether an entry belongs to a scope that is held, and is not
-// told with it: one up to the scope's as-of may be of a time when the CN had no
+// concerns reports whether an entry belongs to a scope that is held, and was not
+// sent with it: one up to the scope's as-of may be of a time when the CN had no
 // business there, and what came of it stands in the scope.
 //
 // Entries come in runs of one scope, and comparing costs a fraction of looking up:

@@ -24,8 +24,8 @@ func (u *subscriber) receive(r *feed.Reader) error {
 	u.conn.Close() // so that no run waits for it
 	u.task.wake(wakeEnd)
 	<-u.over
-	if u.line != nil {
-		u.line.Close()
+	if u.vmLine != nil {
+		u.vmLine.Close()
 	}
 	u.s.sessions.remove(u.session)
 	if errors.Is(u.err, errEnded) {
@@ -44,7 +44,7 @@ func (u *subscriber) receiveFrames(r *feed.Reader) error {
 		if err != nil {
 			return fmt.Errorf("from the subscriber: %w", err)
 		}
-		u.s.sessions.heard(u.session)
+		u.s.sessions.noteFrame(u.session)
 		m, err := feed.Decode(f)
 		if errors.Is(err, feed.ErrUnknownType) {
 			continue

@@ -55,15 +55,17 @@ type Config struct {
 // Server feeds CNs. See the package comment for its concurrency.
 type Server struct{ parts }
 
-// parts are what all subscribers of a server share. None of them knows a subscriber
-// but by what it was given when the subscriber came.
+// parts are what all subscribers of a server share. They know of a subscriber only the
+// functions that they were given when it came.
 type parts struct {
-	store      Store         // of Config, as the next ones
-	tail       *logread.Tail //
-	logger     *slog.Logger  //
-	vmms       *vmm.Service  //
-	refuse     func(remote string, refusal *matrix.Refusal) error
-	audit      func(audit.Record)
+	// Those of Config.
+	store  Store
+	tail   *logread.Tail
+	logger *slog.Logger
+	vmms   *vmm.Service
+	refuse func(remote string, refusal *matrix.Refusal) error
+	audit  func(audit.Record)
+
 	metrics    *metrics
 	sessions   *sessions
 	snapshots  *snapshots

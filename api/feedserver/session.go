@@ -64,7 +64,7 @@ func (a *session) view() Session {
 	}
 }
 
-// want has the CN asked how far it is, unless it was, or has said that it has
+// want asks the CN how far it is, unless it was asked, or has said that it has
 // programmed seq.
 func (a *session) want(seq log.Seq) {
 	a.mu.Lock()
@@ -126,7 +126,7 @@ func (a *session) whyDisbelieved() string {
 }
 
 // sessions holds the sessions of CNs with this server: soft state, the newest
-// of each CN (SAFETY B1). table is told of all that happens to them; one that
+// of each CN (SAFETY B1). table takes all that happens to them; one that
 // begins with an older session than it remembers does not count there.
 type sessions struct {
 	table *liveness.Table
@@ -181,8 +181,8 @@ func (g *sessions) begin(a *session, cluster log.UUID, accepted bool) error {
 	return g.takeLocked(a, w)
 }
 
-// heard notes that a frame came.
-func (g *sessions) heard(a *session) {
+// noteFrame notes that a frame came.
+func (g *sessions) noteFrame(a *session) {
 	a.mu.Lock()
 	a.heard = time.Now()
 	a.mu.Unlock()
@@ -242,7 +242,7 @@ func (g *sessions) get(cn log.UUID) *session {
 	return g.newest[cn]
 }
 
-// want has CNs asked how far they are, since a barrier waits until they have
+// want asks CNs how far they are, since a barrier waits until they have
 // programmed seq; all, if none are named.
 func (g *sessions) want(seq log.Seq, cns []log.UUID) {
 	if cns == nil {

@@ -101,7 +101,7 @@ func (u *subscriber) cursorJudged(accepted bool) {
 
 // doubtful reports whether a scope that a CN with a name of its own says it holds
 // may be one that it had no business with all the time since its cursor: a NIC of
-// it came or went there. Such a scope is told anew.
+// it came or went there. Such a scope is sent anew.
 //
 // Beyond maxReturn entries it is believed, and docs/security.md says what a CN that
 // lies can learn by that: the past, since the floor, of vnets whose present is its to

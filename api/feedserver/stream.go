@@ -111,7 +111,7 @@ func (u *subscriber) round(entries []*logread.Decoded) error {
 	if err != nil {
 		return err
 	}
-	if u.now.Sub(u.out.wrote) > quietTime { // nothing of a long way concerned this CN
+	if u.now.Sub(u.out.wrote) > quietTime { // of many entries none concerned this CN
 		if err := u.send(&feed.Pong{Head: u.at.Seq}); err != nil {
 			return err
 		}
@@ -220,7 +220,7 @@ func (u *subscriber) conclude(met []projections.Gain, left ...log.Scope) error {
 	u.lookDue = false
 	found := u.look(met)
 	if len(left) > 0 && u.returned(left, found.head.Seq) {
-		// Between the two the CN had no business there: all of it is told anew, as
+		// Between the two the CN had no business there: all of it is sent anew, as
 		// of the head, and nothing of what happened meanwhile.
 		for _, scope := range left {
 			if !u.held.has(scope) {

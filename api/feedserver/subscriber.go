@@ -62,8 +62,8 @@ type subscriber struct {
 	self    *member       // of the watcher
 	over    chan struct{} // closed after the last run
 	err     error         // why it ended, once over is closed; nil after a drain
-	// line takes the CN's answers, and what it says of its VMs; nil: neither is taken.
-	line     *vmm.Line
+	// vmLine takes the answers of the CN, and what it says of its VMs; nil: neither is taken.
+	vmLine   *vmm.Line
 	askedMu  sync.Mutex // protects asked and requests
 	asked    map[log.Scope]struct{}
 	requests []*feed.Request // what other parts of the server ask the CN, at most maxRequests
@@ -86,7 +86,7 @@ type subscriber struct {
 	unfinished     bool      // the run ended before the end of the log was reached
 	bookmarked     log.Seq   // of the last bookmark
 	bookmarkedAt   time.Time // when that was sent
-	repeatBookmark bool      // send the next bookmark even if the seq was told
+	repeatBookmark bool      // send the next bookmark even if one was sent at this seq
 	digestsAt      time.Time // when the last digests were sent
 }
 
@@ -108,7 +108,7 @@ func newSubscriber(s *parts, conn net.Conn, who matrix.Identity, hello *feed.Hel
 	return u
 }
 
-// join has the subscriber run, at once for the first time.
+// join lets the subscriber run, at once for the first time.
 func (u *subscriber) join() { u.s.watcher.join(u.self, wakeStart) }
 
 // errEnded ends a stream whose connection has ended: the reader knows why.

@@ -11,16 +11,16 @@ const maxRequests = 64
 
 var errRequestsWait = errors.New("feedserver: too many requests wait for the compute node's connection")
 
-// connectVMMs has the CN of this stream be asked and heard about its VMs, until its
+// connectVMMs connects the CN of this stream with the service of VMMs, until its
 // line is closed.
 func (u *subscriber) connectVMMs() {
 	if u.s.vmms == nil {
 		return
 	}
-	u.line = u.s.vmms.Connect(u.hello.CN, u.hello.Abilities&feed.AnswersRequests != 0, u.request)
+	u.vmLine = u.s.vmms.Connect(u.hello.CN, u.hello.Abilities&feed.AnswersRequests != 0, u.request)
 }
 
-// request has the CN asked at its next run, which is at once.
+// request asks the CN at its next run, which is at once.
 func (u *subscriber) request(m *feed.Request) error {
 	u.askedMu.Lock()
 	if len(u.requests) >= maxRequests {
@@ -49,15 +49,15 @@ func (u *subscriber) sendRequests() error {
 
 // tellVMMs passes on what the CN says of its VMs.
 func (u *subscriber) tellVMMs(m feed.Message) {
-	if u.line == nil {
+	if u.vmLine == nil {
 		return
 	}
 	switch m := m.(type) {
 	case *feed.Response:
-		u.line.Answer(m)
+		u.vmLine.Answer(m)
 	case *feed.Ring:
-		u.line.Ring(m)
+		u.vmLine.Ring(m)
 	case *feed.Inventory:
-		u.line.Report(m)
+		u.vmLine.Report(m)
 	}
 }

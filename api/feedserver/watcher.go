@@ -12,7 +12,7 @@ import (
 
 // Times of the watcher.
 const (
-	// Subscribers that nothing concerned are told their position in rounds, each in
+	// Subscribers that no entry concerned get a bookmark in rounds, each in
 	// tickSlices parts at most, of tickEach at least, since each part is a wake-up:
 	// of idleRound while the log is idle, else of tickPer for each subscriber, from
 	// busyRound on.
@@ -87,7 +87,7 @@ type member struct {
 	slot int // in watcher.members; protected by its lock
 }
 
-// join adds a subscriber and has it run, for why.
+// join adds a subscriber and lets it run, for why.
 func (w *watcher) join(m *member, why reason) {
 	w.mu.Lock()
 	w.joins, w.joined = w.joins+1, time.Now()

@@ -29,7 +29,7 @@ type verifier struct {
 	cluster   log.UUID       // of the log that is sent
 	hello     log.Cursor     // that the CN says it was at
 	begun     bool           // the hello was: until then no watermark is looked at
-	first     log.Seq        // the lowest seq told since the last reset
+	first     log.Seq        // the lowest seq sent since the last reset
 	most      log.Seq        // the highest; 0: none yet
 	bookmarks []sentBookmark // the last of them, oldest first
 	// stale is up to where a watermark may be of before the last reset. It is 0
@@ -55,7 +55,7 @@ func (t *verifier) begin(cluster log.UUID, accepted bool) {
 	}
 }
 
-// restart notes a reset: what the CN is told follows anew.
+// restart notes a reset: what the CN is sent begins anew.
 func (t *verifier) restart() {
 	t.stale = max(t.stale, t.most)
 	t.first, t.most, t.bookmarks, t.applied, t.current = 0, 0, nil, 0, false
@@ -68,7 +68,7 @@ func (t *verifier) sent(seq log.Seq, chain log.ChainPrefix) {
 	}
 	t.most = max(t.most, seq)
 	if n := len(t.bookmarks); n > 0 && t.bookmarks[n-1].seq == seq {
-		return // it is told again
+		return // it is sent again
 	}
 	if len(t.bookmarks) == maxBookmarks {
 		copy(t.bookmarks, t.bookmarks[1:])

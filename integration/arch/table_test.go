@@ -65,7 +65,8 @@ var importTable = []row{
 	},
 	{
 		pkg: "api/logread", may: []string{"log", "log/feed"},
-		why: "the log is read, decoded and framed once for all streams of a server, whatever they filter",
+		tests: []string{"api/internal/apitest"},
+		why:   "the log is read, decoded and framed once for all streams of a server, whatever they filter",
 	},
 	{
 		pkg: "api/logserver", may: []string{"log", "log/feed", "log/query", "projections", "api/logread", "api/rest", "api/auth/guard", "api/auth/matrix"},
