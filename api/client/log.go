@@ -32,7 +32,7 @@ type LogQuery struct {
 // goes on until ctx ends, and to the next server, from where it was, when one goes
 // away. Where it was is a cursor: if the log became another one meanwhile, as after a
 // restore, that is an error, and nothing of the other one is yielded. After an error
-// it yields nothing more. Errors: a *log.Refusal if the place is not to be had (older
+// it yields nothing more. Errors: a *log.Refusal if the position is not to be had (older
 // than what is kept, or of another log), ErrUnavailable, ctx's.
 func (c *Client) Log(ctx context.Context, q LogQuery) iter.Seq2[log.Line, error] {
 	return func(yield func(log.Line, error) bool) {
