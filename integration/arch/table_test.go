@@ -176,29 +176,55 @@ var importTable = []row{
 		why: "what raft-wal lacks is added in one place, which can go when it has it",
 	},
 	{
-		pkg: "api", may: []string{"log", "log/budget", "log/feed", "log/intake", "log/query", "projections", "api/liveness", "api/vmm", "api/console", "api/auth/matrix", "api/triton/vmapi", "log/vmrule", "api/auth/audit", "api/asked"},
-		tests: []string{"raftstore", "api/client"},
+		pkg: "api", may: []string{"log", "log/budget", "log/feed", "log/intake", "log/query", "projections", "api/feedserver", "api/logread", "api/logserver", "api/nodes", "api/liveness", "api/vmm", "api/console", "api/auth/matrix", "api/auth/guard", "api/triton/vmapi", "log/vmrule", "api/auth/audit", "api/rest"},
+		tests: []string{"raftstore", "api/client", "api/internal/apitest"},
 		why:   "it sees the store through small interfaces that it declares, so the store can change beneath",
+	},
+	{
+		pkg: "api/logread", may: []string{"log", "log/feed"},
+		tests: []string{"api/internal/apitest"},
+		why:   "the log is read, decoded and framed once for all streams of a server, whatever they filter",
+	},
+	{
+		pkg: "api/logserver", may: []string{"log", "log/feed", "log/query", "projections", "api/logread", "api/rest", "api/auth/guard", "api/auth/matrix"},
+		why: "the log over HTTP needs its entries and who may see them, and no other path",
+	},
+	{
+		pkg: "api/feedserver", may: []string{"log", "log/feed", "projections", "api/logread", "api/liveness", "api/vmm", "api/auth/matrix", "api/auth/audit"},
+		tests: []string{"api", "api/internal/apitest"},
+		why:   "the stream of a compute node needs a connection and the log, and no HTTP",
+	},
+	{
+		pkg: "api/nodes", may: []string{"log", "log/feed", "projections", "api/logread", "api/logserver", "api/feedserver", "api/liveness", "api/vmm", "api/rest", "api/auth/guard", "api/auth/matrix", "api/auth/audit"},
+		why: "what HTTP says of compute nodes is one surface: their feed, sessions, holds and barriers",
+	},
+	{
+		pkg: "api/internal/apitest", may: []string{"log", "log/feed", "projections"},
+		why: "what tests of the API and of the feed share stands below both",
 	},
 	{
 		pkg: "api/auth/matrix", may: []string{"log", "projections"},
 		why: "who may do what is a table and a pure decision, so that it can be read, and asked everywhere",
 	},
 	{
+		pkg: "api/auth/guard", may: []string{"log", "log/budget", "projections", "api/auth/matrix", "api/auth/audit", "api/rest"},
+		why: "who may ask and how much is decided before every request, whatever it asks for",
+	},
+	{
 		pkg: "api/auth/pki", may: []string{"log", "api/auth/matrix"},
 		why: "certificates are made and judged from bytes and a time, by servers, agents and commands alike",
 	},
 	{
-		pkg: "api/auth/tlsgate", may: []string{"log", "api/auth/matrix", "api/auth/pki"},
+		pkg: "api/auth/tlsgate", may: []string{"log", "log/budget", "api/auth/matrix", "api/auth/pki"},
 		why: "TLS is one thing for every port and every client, which know nothing of each other",
 	},
 	{
-		pkg: "api/auth/enrol", may: []string{"log", "log/budget", "projections", "api/auth/matrix", "api/asked", "api/auth/pki"},
+		pkg: "api/auth/enrol", may: []string{"log", "log/budget", "projections", "api/auth/matrix", "api/rest", "api/auth/pki"},
 		why: "who gets a certificate is decided from the log, without files and connections",
 	},
 	{
-		pkg: "api/asked", may: []string{"log"},
-		why: "what a request asked for is the same for each surface that makes a change of it and of what there is",
+		pkg: "api/rest", may: []string{"log", "log/budget", "log/vmrule"},
+		why: "routes, bodies, errors and ETags are one kit for every surface, which decides nothing of what is served",
 	},
 	{
 		pkg: "api/auth/audit",
@@ -221,7 +247,7 @@ var importTable = []row{
 		why: "an address is let in or not before anybody knows what it asks for",
 	},
 	{
-		pkg: "api/triton/napi", may: []string{"log", "log/budget", "projections", "api", "api/auth/matrix"},
+		pkg: "api/triton/napi", may: []string{"log", "log/budget", "projections", "api", "api/auth/matrix", "api/rest"},
 		why: "NAPI's words are another form of the state; of the API it needs to know when a write may be tried again",
 	},
 	{
@@ -229,7 +255,7 @@ var importTable = []row{
 		why: "who listens to a feed need not know what serves it",
 	},
 	{
-		pkg: "api/triton/cnapi", may: []string{"log", "log/budget", "projections", "agent/sysinfo", "api/asked"},
+		pkg: "api/triton/cnapi", may: []string{"log", "log/budget", "projections", "agent/sysinfo", "api/rest"},
 		why: "CNAPI's words are another form of the state; what a node says of itself has one form, which agents write and servers read",
 	},
 	{
@@ -246,16 +272,16 @@ var importTable = []row{
 		why:   "what CNs say of their VMs is pulled and recorded without HTTP of ours, sessions or Raft",
 	},
 	{
-		pkg: "api/triton/netreport", may: []string{"log", "log/report", "projections"},
+		pkg: "api/triton/netreport", may: []string{"log", "log/report", "projections", "api/rest"},
 		why: "what CNs report of their NICs is written without sessions or Raft",
 	},
 	{
-		pkg: "api/triton/vmapi", may: []string{"log", "log/budget", "log/vmrule", "projections"},
+		pkg: "api/triton/vmapi", may: []string{"log", "log/budget", "log/vmrule", "projections", "api/rest"},
 		why: "VMAPI's surface is a handler over the log and its state",
 	},
 	{
 		pkg: "api/client", may: []string{"log", "log/feed", "log/intake"},
-		tests: []string{"api", "projections", "raftstore"},
+		tests: []string{"api", "api/internal/apitest", "projections", "raftstore"},
 		why:   "programs that use the client must not be linked with a server",
 	},
 	{
