@@ -45,14 +45,14 @@ const sweepRows = 2048
 
 const (
 	// sweepPace is how many times as long as each transaction of a sweep that
-	// nobody waits for the pause after it is; with each Config.SweepEvents that the
+	// nobody waits for the pause after it is; with each Options.SweepEvents that the
 	// rows are behind it is one less.
 	sweepPace = 4
 	// settleRounds bounds how often an image is swept before it, while others
 	// write, so that little is left for the transaction that must have the rest.
 	settleRounds = 4
-	// busySweeps: while more than this part of Config.SweepEvents comes in each
-	// Config.SweepDelay, the delay does not count: the events will be enough soon.
+	// busySweeps: while more than this part of Options.SweepEvents comes in each
+	// Options.SweepDelay, the delay does not count: the events will be enough soon.
 	busySweeps = 32
 )
 
