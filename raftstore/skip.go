@@ -186,8 +186,8 @@ type skipWatch struct {
 	store *Store
 	// trouble is why a server was refused last that has other skips; nil since
 	// one with the same came. told is when that was logged, unix ns.
-	skipTrouble atomic.Pointer[string]
-	skipTold    atomic.Int64
+	trouble atomic.Pointer[string]
+	told    atomic.Int64
 }
 
 // skipNote is what this server adds to its greeting; nil if it has no skips.
@@ -234,12 +234,12 @@ func (w *skipWatch) sameSkips(from net.Addr, cluster log.UUID, note []byte) (boo
 	}
 	what := w.skips().Differ(theirs)
 	if what == "" {
-		w.skipTrouble.Store(nil)
+		w.trouble.Store(nil)
 		return true, nil
 	}
-	w.skipTrouble.Store(&what)
+	w.trouble.Store(&what)
 	now := time.Now().UnixNano()
-	if last := w.skipTold.Load(); now-last > int64(skipsPause) && w.skipTold.CompareAndSwap(last, now) {
+	if last := w.told.Load(); now-last > int64(skipsPause) && w.told.CompareAndSwap(last, now) {
 		w.store.logger.Error("refusing a server whose skipped entries are not this one's", "peer", from, "because", what)
 	}
 	return false, nil
@@ -268,7 +268,7 @@ func (a *applier) adoptSkips(cluster log.UUID, theirs []skipped.Skip) bool {
 // orSkips adds to why the server is not ready that another one was refused for its
 // skips, which may be the reason.
 func (w *skipWatch) orSkips(err error) error {
-	if what := w.skipTrouble.Load(); what != nil {
+	if what := w.trouble.Load(); what != nil {
 		return fmt.Errorf("%w; another server was refused: %s", err, *what)
 	}
 	return err

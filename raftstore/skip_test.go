@@ -332,7 +332,7 @@ func TestSkipIsJoined(t *testing.T) {
 	other.Reason = "another"
 	plantOn(t, other, left)
 	left = left.again(t)
-	for ctx := patience(t); left.skipping.skipTrouble.Load() == nil; {
+	for ctx := patience(t); left.skipping.trouble.Load() == nil; {
 		if err := left.pause(ctx, nil); err != nil {
 			t.Fatal("the one with another skip was not refused")
 		}

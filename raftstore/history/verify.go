@@ -99,7 +99,7 @@ func (v *verifier) all() error {
 		return err
 	}
 	if replayed {
-		// What events after head.rows name is taken from these.
+		// What events after Head.Rows name is taken from these.
 		later, err := changesdb.Touched(v.tx, v.head.Rows, v.head.Seq)
 		if err != nil {
 			return err

@@ -31,6 +31,7 @@ type Rebirth struct {
 	Progress changesdb.Progress
 }
 
+// Check refuses what no cluster can be begun with, and fills in what was left out.
 func (r *Rebirth) Check() error {
 	if r.Dir == "" || r.Member.ID == "" {
 		return errors.New("raftstore: a data folder and a server's id are needed")

@@ -184,6 +184,7 @@ func (k List) Differ(theirs []Skip) string {
 //	| crc (4) | version (1) | JSON of the skips |
 var Key = []byte("skips")
 
+// Row returns the stored form of the list, under Key.
 func (k List) Row() ([]byte, error) {
 	text, err := json.Marshal(k)
 	if err != nil {

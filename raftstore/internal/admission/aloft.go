@@ -9,6 +9,7 @@ type Aloft struct {
 	batches map[*Proposal][]*Proposal // by the first of each
 }
 
+// Add notes a batch that is given to raft; it has one proposal at least.
 func (a *Aloft) Add(batch []*Proposal) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -18,6 +19,7 @@ func (a *Aloft) Add(batch []*Proposal) {
 	a.batches[batch[0]] = batch
 }
 
+// Remove forgets a batch, whose proposers are told.
 func (a *Aloft) Remove(batch []*Proposal) {
 	a.mu.Lock()
 	delete(a.batches, batch[0])

@@ -36,6 +36,7 @@ type Proposal struct {
 	Over func()
 }
 
+// Outcome is what became of a change.
 type Outcome struct {
 	Result log.Result
 	Err    error
@@ -155,6 +156,7 @@ func (q *Queue) Idle() bool {
 	return q.waiting.count == 0 && q.flying == 0
 }
 
+// Length is how many proposals wait.
 func (q *Queue) Length() int {
 	q.mu.Lock()
 	defer q.mu.Unlock()

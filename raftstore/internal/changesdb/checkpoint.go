@@ -31,6 +31,8 @@ func Checkpoints(tx *bbolt.Tx) (whole, broken []log.Seq) {
 	return whole, broken
 }
 
+// StateAt loads the state as it was at seq: the newest checkpoint at or below it, and the
+// entries after that. Errors: log.ErrCompacted, log.ErrCorrupt, ctx's.
 func StateAt(ctx context.Context, tx *bbolt.Tx, seq log.Seq, state *projections.State) error {
 	h, _, err := ReadMeta(tx)
 	if err != nil {

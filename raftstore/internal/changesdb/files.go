@@ -26,6 +26,7 @@ type Files struct {
 	current *Handle
 }
 
+// Acquire returns the current file, which stays open until Release.
 func (f *Files) Acquire() *Handle {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -33,6 +34,7 @@ func (f *Files) Acquire() *Handle {
 	return f.current
 }
 
+// Release gives back what Acquire returned; the last user of a replaced file closes it.
 func (f *Files) Release(h *Handle) error {
 	f.mu.Lock()
 	h.refs--

@@ -26,6 +26,7 @@ func DefaultRetention() Retention {
 	return Retention{Age: 7 * 24 * time.Hour, Events: 10_000_000, Bytes: 16 << 30}
 }
 
+// OrDefault returns r, or the default if r is the zero value.
 func (r Retention) OrDefault() Retention {
 	if r == (Retention{}) {
 		return DefaultRetention()
@@ -36,6 +37,7 @@ func (r Retention) OrDefault() Retention {
 // RetentionBytes is the length of what encode makes.
 const RetentionBytes = 24
 
+// Encode returns the form of r in its row and in raft entries, RetentionBytes long.
 func (r Retention) Encode() []byte {
 	b := make([]byte, 0, RetentionBytes)
 	for _, n := range [...]uint64{uint64(r.Age), r.Events, r.Bytes} {

@@ -124,6 +124,7 @@ func (m *Marker) Meta() *raft.SnapshotMeta {
 	}
 }
 
+// Encode returns the row of the marker.
 func (m *Marker) Encode() []byte {
 	b := metarow.New(128)
 	for _, n := range [...]uint64{m.Index, m.Term, m.ConfIndex} {

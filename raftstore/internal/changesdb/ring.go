@@ -5,7 +5,7 @@ import "rutter/log"
 // Ring holds the newest entries in memory, encoded, for readers near the head.
 // It keeps at least limit entries or bytes, and above that drops only what is
 // durable in changes.db (SAFETY P1): every entry is in the ring or in the file.
-// It is protected by Store.mu.
+// It has no lock of its own.
 type Ring struct {
 	slots      []Slot // circular; its length is a power of two
 	First      log.Seq
@@ -23,6 +23,7 @@ func (r *Ring) Reset(seq log.Seq) {
 	r.slots, r.First, r.n, r.bytes = make([]Slot, minRing), seq+1, 0, 0
 }
 
+// At returns the entry of seq, which Has has said to be there.
 func (r *Ring) At(seq log.Seq) *Slot { return &r.slots[int(seq)&(len(r.slots)-1)] }
 
 // Push adds the entry after the last one.

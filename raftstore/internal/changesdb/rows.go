@@ -49,6 +49,7 @@ type Slot struct {
 	More uint32
 }
 
+// SeqKey returns the key of an event's row, and the name of a checkpoint.
 func SeqKey(seq log.Seq) []byte { return binary.BigEndian.AppendUint64(nil, uint64(seq)) }
 
 // EventRow returns the stored form of s, made in one allocation.

@@ -23,20 +23,20 @@ import (
 // bucket; an object's row lies anywhere among all others, and written with its
 // event each would take a page of 4 KB with it. A sweep writes the rows of many
 // events: sorted, of each object the last, in transactions of bounded size.
-// With the last of them head.rows moves to the seq whose state the rows are.
+// With the last of them Head.Rows moves to the seq whose state the rows are.
 //
 // Everything that a sweep needs stands in the events, so a crash in its middle
 // leaves nothing to repair: a start takes the objects that events after
-// head.rows name from those events alone, and whatever their rows say, from
+// Head.Rows name from those events alone, and whatever their rows say, from
 // before or from after, is not looked at.
 //
-// Events after head.rows are never deleted: a checkpoint begins with a sweep,
+// Events after Head.Rows are never deleted: a checkpoint begins with a sweep,
 // and nothing is deleted that the newest checkpoint does not have.
 //
 // Programs before this one have rows that are always those of the head, and do
-// not know of head.rows. An image is settled before it is sent, and so is the
+// not know of Head.Rows. An image is settled before it is sent, and so is the
 // file at a clean stop: an older program can take over both. The row of
-// head.rows names the head that it belongs to, so that what an older program
+// Head.Rows names the head that it belongs to, so that what an older program
 // leaves behind is taken for what it is.
 
 // sweepRows bounds one transaction of a sweep: with each row on a page of its
@@ -45,14 +45,14 @@ const sweepRows = 2048
 
 const (
 	// sweepPace is how many times as long as each transaction of a sweep that
-	// nobody waits for the pause after it is; with each Config.SweepEvents that the
+	// nobody waits for the pause after it is; with each Options.SweepEvents that the
 	// rows are behind it is one less.
 	sweepPace = 4
 	// settleRounds bounds how often an image is swept before it, while others
 	// write, so that little is left for the transaction that must have the rest.
 	settleRounds = 4
-	// busySweeps: while more than this part of Config.SweepEvents comes in each
-	// Config.SweepDelay, the delay does not count: the events will be enough soon.
+	// busySweeps: while more than this part of Options.SweepEvents comes in each
+	// Options.SweepDelay, the delay does not count: the events will be enough soon.
 	busySweeps = 32
 )
 

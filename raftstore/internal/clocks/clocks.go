@@ -141,6 +141,7 @@ func (c *Clocks) MembersAre(members []raft.Server) {
 // unknownRequest is in the answer of a program that does not know a request.
 const unknownRequest = "is not known to this server"
 
+// Note takes a reading of the clock of the server id, or why there is none.
 func (c *Clocks) Note(id string, m Measured, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

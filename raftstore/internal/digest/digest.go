@@ -12,7 +12,10 @@ import (
 // added and taken away again leaves no trace. Lanes wrap.
 type Sum [2]uint64
 
+// Add adds what t is the sum of.
 func (s *Sum) Add(t Sum) { s[0] += t[0]; s[1] += t[1] }
+
+// Sub takes away what t is the sum of.
 func (s *Sum) Sub(t Sum) { s[0] -= t[0]; s[1] -= t[1] }
 
 // Of is the first 128 bits of SHA-256 over the parts, each after its length.
@@ -26,6 +29,7 @@ func Of(parts ...[]byte) Sum {
 	return Sum{binary.BigEndian.Uint64(out[:]), binary.BigEndian.Uint64(out[8:])}
 }
 
+// Bytes returns the sum as 16 bytes, big endian.
 func (s Sum) Bytes() []byte {
 	return binary.BigEndian.AppendUint64(binary.BigEndian.AppendUint64(nil, s[0]), s[1])
 }

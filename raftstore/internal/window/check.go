@@ -65,6 +65,7 @@ func IDReused(id log.UUID) *log.Refusal {
 		"make a new UUIDv7 for each change, and use it again for retries of the same change only, unaltered and by the same author")
 }
 
+// BadID refuses a change for its id; what says why.
 func BadID(code string, id log.UUID, what, remedy string) *log.Refusal {
 	return &log.Refusal{
 		Code: code, Message: fmt.Sprintf("change id %s %s", id, what),

@@ -32,6 +32,7 @@ const (
 	rememberedHeader  = 1 + 8 + 16 + 16
 )
 
+// Encode returns the value that OpenRow reads.
 func (r *Row) Encode() []byte {
 	b := make([]byte, 1, rememberedHeader+len(r.Result))
 	b[0] = rememberedVersion
@@ -110,6 +111,7 @@ func readLineRow(key, row []byte) (author log.Asker, line log.UUID, err error) {
 // The row of the leaps: for each | time after it (8) | trimmed (16) |.
 const leapBytes = 8 + 16
 
+// EncodeLeaps returns the row of the leaps.
 func EncodeLeaps(leaps []Leap) []byte {
 	b := metarow.New(len(leaps) * leapBytes)
 	for _, l := range leaps {

@@ -124,6 +124,8 @@ type Leap struct {
 	trimmed log.UUID
 }
 
+// New returns an empty window that remembers up to count ids for age; trimmed is the
+// highest id that was forgotten before.
 func New(age time.Duration, count int, trimmed log.UUID) *Window {
 	w := &Window{age: age, ahead: min(MaxAhead, age/2), count: count, known: make(map[log.UUID]uint32), trimmed: trimmed}
 	w.ids = make([]Known, rings)
