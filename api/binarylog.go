@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"rutter/api/auth/guard"
+	"rutter/api/backend"
 	"rutter/api/rest"
 	"rutter/log"
 	"rutter/log/feed"
@@ -50,10 +51,10 @@ func (s *Server) binaryLog(w http.ResponseWriter, r *http.Request, q *logQuery) 
 	w.Header().Set("Content-Type", feed.LogMedia)
 	if len(entries) > 0 {
 		// The frames have the hash's prefix only, and who keeps them verifies them.
-		w.Header().Set(headerChain, entries[0].Seq.String()+":"+entries[0].Hash.String())
+		w.Header().Set(backend.HeaderChain, entries[0].Seq.String()+":"+entries[0].Hash.String())
 	}
-	w.Header().Set(headerCursor, head.String())
-	setSeq(w, head.Seq)
+	w.Header().Set(backend.HeaderCursor, head.String())
+	backend.SetSeq(w, head.Seq)
 	w.WriteHeader(http.StatusOK)
 	if r.Method == http.MethodHead {
 		return nil

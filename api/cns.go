@@ -7,6 +7,7 @@ import (
 
 	"rutter/api/auth/guard"
 	"rutter/api/auth/matrix"
+	"rutter/api/backend"
 	"rutter/api/rest"
 	"rutter/log"
 	"rutter/log/feed"
@@ -89,7 +90,7 @@ func (s *Server) listSessions(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	head := s.store.Head().Seq
-	setSeq(w, head)
+	backend.SetSeq(w, head)
 	server := s.store.Status().ID
 	forms := []sessionForm{}
 	if everywhere {
@@ -161,7 +162,7 @@ func (s *Server) getSession(w http.ResponseWriter, r *http.Request) error {
 		return rest.Fail(http.StatusNotFound, log.CodeResourceNotFound, "ask the other servers: a CN is connected to one of them", "CN %s is not connected to this server", id)
 	}
 	head := s.store.Head().Seq
-	setSeq(w, head)
+	backend.SetSeq(w, head)
 	rest.WriteJSON(w, r, http.StatusOK, s.dated(s.named(a.form(head, s.store.Status().ID))))
 	return nil
 }
@@ -182,11 +183,11 @@ func formOfCN(rec projections.Record) cnForm {
 
 // cnsAt answers GET /cns?at=.
 func (s *Server) cnsAt(w http.ResponseWriter, r *http.Request, p rest.Parameters) error {
-	if err := s.read.fresh(r, p); err != nil {
+	if err := s.read.Fresh(r, p); err != nil {
 		return err
 	}
 	forms := []cnForm{}
-	if err := s.read.viewAt(w, r, p, PastPart{Kinds: []log.Kind{log.KindServer}}, func(state *projections.State) {
+	if err := s.read.ViewAt(w, r, p, backend.PastPart{Kinds: []log.Kind{log.KindServer}}, func(state *projections.State) {
 		for rec := range state.List(log.KindServer) {
 			forms = append(forms, formOfCN(rec))
 		}
@@ -199,12 +200,12 @@ func (s *Server) cnsAt(w http.ResponseWriter, r *http.Request, p rest.Parameters
 
 // cnAt answers GET /cns/UUID?at=.
 func (s *Server) cnAt(w http.ResponseWriter, r *http.Request, p rest.Parameters, id string) error {
-	if err := s.read.fresh(r, p); err != nil {
+	if err := s.read.Fresh(r, p); err != nil {
 		return err
 	}
 	var rec projections.Record
 	known := false
-	if err := s.read.viewAt(w, r, p, PastPart{Objects: []PastObject{{log.KindServer, id}}}, func(state *projections.State) {
+	if err := s.read.ViewAt(w, r, p, backend.PastPart{Objects: []backend.PastObject{{Kind: log.KindServer, ID: id}}}, func(state *projections.State) {
 		rec, known = state.Get(log.KindServer, id)
 	}); err != nil {
 		return err

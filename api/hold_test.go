@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"rutter/api/backend"
 	"rutter/api/rest"
 	"rutter/log"
 	"rutter/log/feed"
@@ -42,7 +43,7 @@ func TestWhatAnAgentHolds(t *testing.T) {
 			continue
 		}
 		w := httptest.NewRecorder()
-		writeError(w, httptest.NewRequest(http.MethodPost, "/cns/x/accept", http.NoBody), err)
+		backend.WriteError(w, httptest.NewRequest(http.MethodPost, "/cns/x/accept", http.NoBody), err)
 		if body := w.Body.String(); w.Code != c.want || !strings.Contains(body, `"`+c.code+`"`) || len(body) > 8<<10 {
 			t.Errorf("%d: answered with %d and %.200s", c.status, w.Code, body)
 		}

@@ -9,6 +9,7 @@ import (
 
 	"rutter/api/auth/guard"
 	"rutter/api/auth/matrix"
+	"rutter/api/backend"
 	"rutter/api/rest"
 	"rutter/log"
 	logquery "rutter/log/query"
@@ -86,8 +87,8 @@ func (s *Server) log(w http.ResponseWriter, r *http.Request) error {
 		w.Header().Set("Content-Type", eventStream)
 		w.Header().Set("Cache-Control", "no-cache")
 	}
-	w.Header().Set(headerCursor, head.String())
-	setSeq(w, head.Seq)
+	w.Header().Set(backend.HeaderCursor, head.String())
+	backend.SetSeq(w, head.Seq)
 	w.WriteHeader(http.StatusOK)
 	if r.Method == http.MethodHead {
 		return nil
@@ -120,7 +121,7 @@ func (s *Server) logQuery(r *http.Request) (*logQuery, error) {
 	if q.filter, err = logquery.Parse(p.Values()); err != nil {
 		return nil, badFilter(err)
 	}
-	if err := s.read.fresh(r, p); err != nil {
+	if err := s.read.Fresh(r, p); err != nil {
 		return nil, err
 	}
 	q.filter.TimeSet = s.timeSet()
@@ -140,12 +141,12 @@ func (s *Server) from(r *http.Request, p rest.Parameters, q *logQuery) (err erro
 	if p.Has("cursor") {
 		text, name = p.Text("cursor"), "cursor"
 	}
-	if p.Has("cursor") || isCursor(text) {
+	if p.Has("cursor") || backend.IsCursor(text) {
 		if q.cursor, err = log.ParseCursor(text); err != nil {
-			return rest.BadParameter(name, log.ElementInvalid, "send what a server gave as "+headerCursor+" or as the id of an event, or use after=SEQ", "%v", err)
+			return rest.BadParameter(name, log.ElementInvalid, "send what a server gave as "+backend.HeaderCursor+" or as the id of an event, or use after=SEQ", "%v", err)
 		}
 		q.after = q.cursor.Seq
-		return checkCursor(r.Context(), s.store, q.cursor)
+		return backend.CheckCursor(r.Context(), s.store, q.cursor)
 	}
 	after, err := p.Number("after", 0, 0, 1<<64-1)
 	if err != nil {
@@ -330,7 +331,7 @@ func (l *lines) next(place log.Cursor) error {
 
 // last ends the answer with a line that says why it is not complete.
 func (l *lines) last(err error) {
-	line, jsonErr := rest.JSONLine(map[string]*rest.Error{"error": errorOf(err)})
+	line, jsonErr := rest.JSONLine(map[string]*rest.Error{"error": backend.ErrorOf(err)})
 	if jsonErr == nil {
 		if l.q.events {
 			line = append(append([]byte("event: error\ndata: "), line...), '\n')

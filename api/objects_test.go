@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"rutter/api/backend"
 	"rutter/api/rest"
 	"rutter/log"
 )
@@ -221,7 +222,7 @@ func TestChanges(t *testing.T) {
 func TestWritesThatFail(t *testing.T) {
 	b := newBed(t)
 	for err, code := range map[error]string{
-		ErrNoLeader: rest.CodeNoLeader, ErrOverloaded: rest.CodeOverloaded, errors.New("leadership lost"): rest.CodeUnknown,
+		backend.ErrNoLeader: rest.CodeNoLeader, backend.ErrOverloaded: rest.CodeOverloaded, errors.New("leadership lost"): rest.CodeUnknown,
 	} {
 		b.store.FailWrites(1, fmt.Errorf("store: %w", err))
 		w := b.call("POST", "/nic_tags", `{"name":"a"}`)
@@ -315,7 +316,7 @@ func TestLog(t *testing.T) {
 		}
 	}
 	b.store.compact()
-	if w := b.call("GET", "/log?after=1", ""); w.Code != http.StatusGone || !strings.Contains(w.Body.String(), codeCompacted) {
+	if w := b.call("GET", "/log?after=1", ""); w.Code != http.StatusGone || !strings.Contains(w.Body.String(), backend.CodeCompacted) {
 		t.Errorf("after compaction: got %s", pretty(w))
 	}
 }

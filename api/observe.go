@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"rutter/api/auth/matrix"
+	"rutter/api/backend"
 	"rutter/api/rest"
 	"rutter/log"
 	"rutter/log/feed"
@@ -66,7 +67,7 @@ func (s *Server) observe(w http.ResponseWriter, r *http.Request) error {
 	}
 	defer done()
 	w.Header().Set("Content-Type", "application/x-ndjson")
-	setPlace(w, s.store.Head())
+	backend.SetPlace(w, s.store.Head())
 	w.WriteHeader(http.StatusOK)
 	if r.Method == http.MethodHead {
 		return nil

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/http"
 
+	"rutter/api/backend"
 	"rutter/api/rest"
 	"rutter/log"
 )
@@ -31,7 +32,7 @@ func (s *Server) lastEvent(r *http.Request, id string) (log.Cursor, error) {
 	if err != nil {
 		return cursor, rest.Fail(http.StatusBadRequest, rest.CodeBadRequest, "send the id of an event as this server sent it; or leave it out and send ?after=SEQ, which is not checked to be of this log", "header Last-Event-ID: %v", err)
 	}
-	return cursor, checkCursor(r.Context(), s.store, cursor)
+	return cursor, backend.CheckCursor(r.Context(), s.store, cursor)
 }
 
 // position is where q begins: nothing was read yet.

@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"rutter/api/backend"
 	"rutter/api/rest"
 	"rutter/log"
 	"rutter/log/feed"
@@ -113,7 +114,7 @@ func TestPositionsOfAnotherTimeline(t *testing.T) {
 		replaced(b)
 		for way, ask := range ways {
 			w := ask(b, at)
-			refusedAs(t, name+", "+way, w, http.StatusConflict, codeOtherLog)
+			refusedAs(t, name+", "+way, w, http.StatusConflict, backend.CodeOtherLog)
 			if strings.Contains(w.Body.String(), "other") && !strings.Contains(w.Body.String(), "another") {
 				t.Errorf("%s, %s: entries of another timeline are shown: %s", name, way, w.Body)
 			}
@@ -158,7 +159,7 @@ func TestOpenStreamsOfAnotherTimeline(t *testing.T) {
 			defer stop.Stop()
 			for lines.Scan() {
 				text := lines.Text()
-				if strings.Contains(text, `"other`) && !strings.Contains(text, codeOtherLog) {
+				if strings.Contains(text, `"other`) && !strings.Contains(text, backend.CodeOtherLog) {
 					t.Errorf("an entry of another timeline: %s", text)
 				}
 				if strings.Contains(text, `"name":"tag`) {
@@ -170,8 +171,8 @@ func TestOpenStreamsOfAnotherTimeline(t *testing.T) {
 					last = text
 				}
 			}
-			if seen != 8 || !strings.Contains(last, codeOtherLog) {
-				t.Errorf("%d entries were seen; the last line is %q, want %s", seen, last, codeOtherLog)
+			if seen != 8 || !strings.Contains(last, backend.CodeOtherLog) {
+				t.Errorf("%d entries were seen; the last line is %q, want %s", seen, last, backend.CodeOtherLog)
 			}
 		})
 	}
@@ -249,8 +250,8 @@ func TestAnswersHaveACursor(t *testing.T) {
 		w := httptest.NewRecorder()
 		r := httptest.NewRequest(http.MethodHead, path, nil)
 		b.s.Handler().ServeHTTP(w, r)
-		if got := w.Header().Get(headerCursor); w.Code != 200 || got != b.store.Head().String() {
-			t.Errorf("%s: %d, %s %q, want %s", path, w.Code, headerCursor, got, b.store.Head())
+		if got := w.Header().Get(backend.HeaderCursor); w.Code != 200 || got != b.store.Head().String() {
+			t.Errorf("%s: %d, %s %q, want %s", path, w.Code, backend.HeaderCursor, got, b.store.Head())
 		}
 	}
 }

@@ -15,6 +15,7 @@ import (
 
 	"rutter/api/auth/guard"
 	"rutter/api/auth/matrix"
+	"rutter/api/backend"
 	"rutter/api/liveness"
 	"rutter/api/rest"
 	"rutter/api/vmm"
@@ -38,7 +39,7 @@ const (
 
 // Config says what a Server serves. Store is required.
 type Config struct {
-	Store Store
+	Store backend.Store
 	// NewID makes ids for the changes of clients that bring none; default: UUIDs of
 	// version 7 by this machine's clock.
 	NewID   func() (log.UUID, error)
@@ -47,7 +48,7 @@ type Config struct {
 	// Retainer says and sets how much of the log is kept; nil: 501.
 	Retainer Retainer
 	// Past answers ?at=, /log/state, /log/diff and /log/history; nil: 501.
-	Past   Past
+	Past   backend.Past
 	Logger *slog.Logger
 	// Version of the program, for /status.
 	Version string
@@ -129,8 +130,8 @@ func (c Config) withDefaults() (Config, error) {
 
 // Server answers HTTP. See the package comment for its concurrency.
 type Server struct {
-	cfg     Config // immutable
-	store   Store  // cfg.Store
+	cfg     Config        // immutable
+	store   backend.Store // cfg.Store
 	logger  *slog.Logger
 	metrics *metrics
 	tail    *tail
@@ -138,8 +139,8 @@ type Server struct {
 	crew    *crew
 	images  *images
 	guard   *guard.Guard
-	read    *stateReader
-	write   *changeWriter
+	read    *backend.Reader
+	write   *backend.Writer
 	health  *healthRoutes
 	handler http.Handler
 
@@ -171,8 +172,8 @@ func New(cfg Config) (*Server, error) {
 		Identify: cfg.Identify, Actor: cfg.Actor, Audit: cfg.Audit, Limits: cfg.Limits, Budgets: cfg.Budgets,
 		Owners: func(who matrix.Identity) []log.UUID { return ownersOf(cfg.Store, who) }, Head: func() log.Seq { return cfg.Store.Head().Seq }, Draining: s.draining,
 	})
-	s.read = newStateReader(cfg.Store, s.guard, &s.answered, cfg.Past, cfg.Age)
-	s.write = newChangeWriter(cfg.Store, s.guard, &s.answered, cfg.NewID, fabricWait{Wanted: s.wanted, Await: s.await})
+	s.read = backend.NewReader(cfg.Store, s.guard, &s.answered, cfg.Past, cfg.Age)
+	s.write = backend.NewWriter(cfg.Store, s.guard, &s.answered, cfg.NewID, backend.FabricWait{Wanted: s.wanted, Await: s.await})
 	s.health = &healthRoutes{
 		store: cfg.Store, read: s.read, version: cfg.Version, started: time.Now(), warnings: cfg.Warnings, feeds: s.cns.count, draining: s.draining,
 	}

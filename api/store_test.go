@@ -13,6 +13,7 @@ import (
 
 	"go.uber.org/goleak"
 
+	"rutter/api/backend"
 	"rutter/log"
 	"rutter/projections"
 )
@@ -192,8 +193,8 @@ func (m *memory) Consistent(context.Context) (log.Seq, error) {
 	return log.Seq(len(m.entries)), m.failReads
 }
 
-func (m *memory) Status() Status {
-	return Status{ID: "s1", State: "Leader", Leader: "s1", Term: 1, Applied: uint64(m.Head().Seq), Members: []Member{{"s1", "127.0.0.1:7421", true, true}}}
+func (m *memory) Status() backend.Status {
+	return backend.Status{ID: "s1", State: "Leader", Leader: "s1", Term: 1, Applied: uint64(m.Head().Seq), Members: []backend.Member{{ID: "s1", Address: "127.0.0.1:7421", Voter: true, Leader: true}}}
 }
 
 func (m *memory) Serving() error {

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"rutter/api/auth/matrix"
+	"rutter/api/backend"
 	"rutter/api/vmm"
 	"rutter/log"
 	"rutter/log/feed"
@@ -163,7 +164,7 @@ func (u *subscriber) judge(ctx context.Context, cursor log.Cursor) error {
 		need = max(need, asOf)
 	}
 	if head := u.s.store.Head(); head.Cluster == cursor.Cluster && head.Seq < need {
-		ctx, cancel := context.WithTimeout(ctx, WaitTime)
+		ctx, cancel := context.WithTimeout(ctx, backend.WaitTime)
 		defer cancel()
 		if _, err := u.s.store.Consistent(ctx); err != nil {
 			return err

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"sync"
 
+	"rutter/api/backend"
 	"rutter/log"
 	"rutter/log/feed"
 )
@@ -75,7 +76,7 @@ func (i *item) line() ([]byte, error) {
 // as they are the store's. A server that is rebuilt has another past under the same
 // seqs, and one whose snapshot is restored that of another cluster.
 type tail struct {
-	store Store
+	store backend.Store
 
 	mu    sync.RWMutex // protects what follows
 	items []*item      // dense, ending with a change
@@ -85,7 +86,7 @@ type tail struct {
 	at      log.Cursor
 }
 
-func newTail(store Store) *tail { return &tail{store: store} }
+func newTail(store backend.Store) *tail { return &tail{store: store} }
 
 // after returns entries after a seq, dense and never ending within a change;
 // none if there are none. Errors: log.ErrCompacted, log.ErrAhead, log.ErrCorrupt,

@@ -8,6 +8,7 @@ import (
 
 	"rutter/api/auth/guard"
 	"rutter/api/auth/matrix"
+	"rutter/api/backend"
 	"rutter/api/rest"
 	"rutter/api/vmm"
 	"rutter/log"
@@ -76,7 +77,7 @@ const codeUnreachable = "ComputeNodeUnreachable" // 504
 
 // vmmRoutes are the paths on which VMMs are rung for and told what to do.
 type vmmRoutes struct {
-	store    Store
+	store    backend.Store
 	service  *vmm.Service // nil: this server asks no compute nodes
 	guard    *guard.Guard
 	answered *rest.Acknowledged
@@ -185,7 +186,7 @@ func (m *vmmRoutes) answerOutcome(w http.ResponseWriter, r *http.Request, outcom
 		return vmmError(err)
 	}
 	m.answered.Note(outcome.Seq)
-	setSeq(w, outcome.Seq)
+	backend.SetSeq(w, outcome.Seq)
 	rest.WriteJSON(w, r, http.StatusOK, outcome)
 	return nil
 }

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"rutter/api/backend"
 	"rutter/api/liveness"
 	"rutter/api/rest"
 	"rutter/log"
@@ -72,7 +73,7 @@ func (s *Server) getWait(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	if err := s.read.fresh(r, p); err != nil {
+	if err := s.read.Fresh(r, p); err != nil {
 		return err
 	}
 	q := liveness.Query{}
@@ -99,7 +100,7 @@ func (s *Server) getWait(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	setSeq(w, q.Seq)
+	backend.SetSeq(w, q.Seq)
 	rest.WriteJSON(w, r, http.StatusOK, v)
 	return nil
 }
@@ -108,9 +109,9 @@ func (s *Server) getWait(w http.ResponseWriter, r *http.Request) error {
 // may be behind what was acknowledged elsewhere.
 func (s *Server) waitedFor(ctx context.Context, p rest.Parameters, timeout time.Duration) (log.Seq, error) {
 	if p.Has("seq") {
-		return seqParameter(ctx, s.store, p, "seq")
+		return backend.SeqParameter(ctx, s.store, p, "seq")
 	}
-	ctx, cancel := context.WithTimeout(ctx, min(max(timeout, liveness.MinTimeout), WaitTime))
+	ctx, cancel := context.WithTimeout(ctx, min(max(timeout, liveness.MinTimeout), backend.WaitTime))
 	defer cancel()
 	seq, err := s.store.Consistent(ctx)
 	if err != nil {
@@ -126,7 +127,7 @@ func (s *Server) changeOf(ctx context.Context, q liveness.Query) (liveness.Query
 		return q, err
 	}
 	if q.Seq <= s.store.Floor() {
-		return q, rest.Fail(http.StatusGone, codeCompacted, "name the scopes with ?scope=", "whom entry %d concerned is not known any more: the log is kept from %d on", q.Seq, s.store.Floor()+1)
+		return q, rest.Fail(http.StatusGone, backend.CodeCompacted, "name the scopes with ?scope=", "whom entry %d concerned is not known any more: the log is kept from %d on", q.Seq, s.store.Floor()+1)
 	}
 	first, err := s.beginOf(q.Seq)
 	if err != nil {
@@ -138,7 +139,7 @@ func (s *Server) changeOf(ctx context.Context, q liveness.Query) (liveness.Query
 
 // reached waits until this server has applied seq.
 func (s *Server) reached(ctx context.Context, seq log.Seq, timeout time.Duration) error {
-	ctx, cancel := context.WithTimeout(ctx, min(timeout, WaitTime))
+	ctx, cancel := context.WithTimeout(ctx, min(timeout, backend.WaitTime))
 	defer cancel()
 	if err := s.store.WaitSeq(ctx, seq); err != nil {
 		return rest.Fail(http.StatusServiceUnavailable, rest.CodeNotYet, "try again, or name the scopes with ?scope=", "this server is at seq %d and did not reach %d in time", s.store.Head().Seq, seq)
@@ -241,7 +242,7 @@ func (s *Server) await(w http.ResponseWriter, r *http.Request, c *log.Change, re
 	pending := func(v *liveness.Verdict, format string, args ...any) error {
 		e := rest.Fail(http.StatusAccepted, codeFabric, "it is written: wait on with GET /wait?seq="+result.Last.String(), format, args...)
 		e.Fabric = v
-		setSeq(w, result.Last)
+		backend.SetSeq(w, result.Last)
 		return e
 	}
 	scopes, err := s.concerned(r.Context(), c, result, timeout)

@@ -59,7 +59,7 @@ var importTable = []row{
 		why: "agreement and keeping know nothing of HTTP or of compute nodes",
 	},
 	{
-		pkg: "api", may: []string{"log", "log/budget", "log/feed", "log/intake", "log/query", "projections", "api/liveness", "api/vmm", "api/console", "api/auth/matrix", "api/auth/guard", "api/triton/vmapi", "log/vmrule", "api/auth/audit", "api/rest"},
+		pkg: "api", may: []string{"log", "log/budget", "log/feed", "log/intake", "log/query", "projections", "api/liveness", "api/vmm", "api/console", "api/auth/matrix", "api/auth/guard", "api/backend", "api/triton/vmapi", "log/vmrule", "api/auth/audit", "api/rest"},
 		tests: []string{"raftstore", "api/client"},
 		why:   "it sees the store through small interfaces that it declares, so the store can change beneath",
 	},
@@ -82,6 +82,10 @@ var importTable = []row{
 	{
 		pkg: "api/auth/enrol", may: []string{"log", "log/budget", "projections", "api/auth/matrix", "api/rest", "api/auth/pki"},
 		why: "who gets a certificate is decided from the log, without files and connections",
+	},
+	{
+		pkg: "api/backend", may: []string{"log", "projections", "api/auth/guard", "api/auth/matrix", "api/rest"},
+		why: "reading the state freshly and writing to it is the same for every route, whatever it shows",
 	},
 	{
 		pkg: "api/rest", may: []string{"log", "log/budget", "log/vmrule"},
@@ -108,7 +112,7 @@ var importTable = []row{
 		why: "an address is let in or not before anybody knows what it asks for",
 	},
 	{
-		pkg: "api/triton/napi", may: []string{"log", "log/budget", "projections", "api", "api/auth/matrix", "api/rest"},
+		pkg: "api/triton/napi", may: []string{"log", "log/budget", "projections", "api/backend", "api/auth/matrix", "api/rest"},
 		why: "NAPI's words are another form of the state; of the API it needs to know when a write may be tried again",
 	},
 	{

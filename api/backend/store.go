@@ -1,4 +1,4 @@
-package api
+package backend
 
 import (
 	"context"
@@ -85,5 +85,5 @@ type Member struct {
 // decision.
 const WaitTime = 10 * time.Second
 
-// sliceRows are the objects that a list looks at while the state is held still.
-const sliceRows = 256
+// SliceRows are the objects that a list looks at while the state is held still.
+const SliceRows = 256
