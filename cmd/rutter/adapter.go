@@ -6,6 +6,7 @@ import (
 	"fmt"
 
 	"rutter/api"
+	"rutter/api/backend"
 	"rutter/log"
 	"rutter/raftstore"
 )
@@ -38,13 +39,13 @@ func (r retainer) SetRetention(ctx context.Context, want api.Retention) error {
 func asAPI(err error) error {
 	switch {
 	case errors.Is(err, raftstore.ErrUnknown):
-		return fmt.Errorf("%w: %w", api.ErrUnknown, err) // whatever came after: an earlier try may have been written
+		return fmt.Errorf("%w: %w", backend.ErrUnknown, err) // whatever came after: an earlier try may have been written
 	case errors.Is(err, raftstore.ErrNoLeader):
-		return fmt.Errorf("%w: %w", api.ErrNoLeader, err)
+		return fmt.Errorf("%w: %w", backend.ErrNoLeader, err)
 	case errors.Is(err, raftstore.ErrOverloaded):
-		return fmt.Errorf("%w: %w", api.ErrOverloaded, err)
+		return fmt.Errorf("%w: %w", backend.ErrOverloaded, err)
 	case errors.Is(err, raftstore.ErrClock):
-		return fmt.Errorf("%w: %w", api.ErrClock, err)
+		return fmt.Errorf("%w: %w", backend.ErrClock, err)
 	}
 	return err
 }

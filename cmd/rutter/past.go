@@ -3,7 +3,7 @@ package main
 import (
 	"context"
 
-	"rutter/api"
+	"rutter/api/backend"
 	"rutter/cmd/rutter/logcmd"
 	"rutter/log"
 	"rutter/projections"
@@ -13,12 +13,12 @@ import (
 // past shows the store's past as package api wants it.
 type past struct{ *raftstore.Store }
 
-// PartAt implements api.Past.
-func (p past) PartAt(ctx context.Context, part api.PastPart, seq log.Seq) (*projections.State, error) {
+// PartAt implements backend.Past.
+func (p past) PartAt(ctx context.Context, part backend.PastPart, seq log.Seq) (*projections.State, error) {
 	return p.Store.PartAt(ctx, logcmd.PartOf(part), seq)
 }
 
-// HistoryOf implements api.Past.
-func (p past) HistoryOf(ctx context.Context, object api.PastObject, after log.Seq, limit int) ([]log.Seq, error) {
+// HistoryOf implements backend.Past.
+func (p past) HistoryOf(ctx context.Context, object backend.PastObject, after log.Seq, limit int) ([]log.Seq, error) {
 	return p.Store.History(ctx, raftstore.Ref(object), after, limit)
 }

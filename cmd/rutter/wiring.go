@@ -18,6 +18,7 @@ import (
 	"rutter/api/auth/audit"
 	"rutter/api/auth/matrix"
 	"rutter/api/auth/tlsgate"
+	"rutter/api/backend"
 	"rutter/api/liveness"
 	"rutter/api/triton/changefeed"
 	"rutter/api/triton/cnapi"
@@ -287,13 +288,13 @@ func (a storeAdapter) View(fn func(*projections.State, log.Cursor)) {
 	a.Store.View(func(v raftstore.View) { fn(v.State, v.Head) })
 }
 
-func (a storeAdapter) Status() api.Status {
+func (a storeAdapter) Status() backend.Status {
 	s := a.Store.Status()
-	status := api.Status{
+	status := backend.Status{
 		ID: s.ID, State: s.State, Leader: s.LeaderID, Term: s.Term, Applied: s.Applied, Commit: s.Commit, Detail: s, Alarms: s.Alarms(),
 	}
 	for _, m := range s.Members {
-		status.Members = append(status.Members, api.Member{ID: m.ID, Address: m.Address, Voter: m.Voter, Leader: m.Leader})
+		status.Members = append(status.Members, backend.Member{ID: m.ID, Address: m.Address, Voter: m.Voter, Leader: m.Leader})
 	}
 	return status
 }
