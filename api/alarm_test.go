@@ -3,12 +3,14 @@ package api
 import (
 	"strings"
 	"testing"
+
+	"rutter/api/backend"
 )
 
 // alarmed is a store that has something for people to see to.
 type alarmed struct{ *memory }
 
-func (a alarmed) Status() Status {
+func (a alarmed) Status() backend.Status {
 	st := a.memory.Status()
 	st.Alarms = []string{"s1 has little room on disk"}
 	return st

@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"rutter/api/backend"
 	"rutter/log"
 	"rutter/log/budget"
 )
@@ -178,7 +179,7 @@ func TestReadsAreRefusedByName(t *testing.T) {
 func TestWritesOverBudgetAreShutOut(t *testing.T) {
 	b := bedOf(t, Config{Identify: byHeader})
 	exceeded := &budget.Exceeded{Name: budget.CNOperations, Who: "cn:x", Is: "operations: 1 a second", Wait: 90 * time.Second}
-	b.store.FailWrites(1, fmt.Errorf("%w: %w", ErrOverloaded, exceeded))
+	b.store.FailWrites(1, fmt.Errorf("%w: %w", backend.ErrOverloaded, exceeded))
 	body := `{"ops":[{"action":"delete","kind":"vm","id":"` + testUUID(1).String() + `"}]}`
 	for i := range 2 {
 		w := b.call("POST", "/changes", body, asHeader, cn1.String())

@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"slices"
 
+	"rutter/api/backend"
 	"rutter/api/nodes"
 	"rutter/api/rest"
 	"rutter/log"
@@ -65,7 +66,7 @@ type resultForm struct {
 }
 
 // changeRoutes take several operations at once.
-type changeRoutes struct{ write *changeWriter }
+type changeRoutes struct{ write *backend.Writer }
 
 func (c *changeRoutes) routes() []rest.Route {
 	return []rest.Route{{Method: "POST", Pattern: "/changes", Serve: c.change}}
@@ -84,7 +85,7 @@ func (c *changeRoutes) change(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	chosen, err := c.write.changeID(r)
+	chosen, err := c.write.ChangeID(r)
 	if err != nil {
 		return err
 	}
@@ -94,11 +95,11 @@ func (c *changeRoutes) change(w http.ResponseWriter, r *http.Request) error {
 	case r.Header.Get(rest.HeaderChangeID) != "" && asked.ID != chosen:
 		return rest.Fail(http.StatusBadRequest, rest.CodeBadRequest, "send one of them", "the body says change id %s, the header %s", asked.ID, chosen)
 	}
-	result, err := c.write.write(w, r, asked)
+	result, err := c.write.Write(w, r, asked)
 	if err != nil {
 		return err
 	}
-	rest.SetSeq(w, result.Last)
+	backend.SetSeq(w, result.Last)
 	rest.WriteJSON(w, r, http.StatusOK, resultForm{result.ChangeID, result.First, result.Last, result.Events, append([]string{}, result.IDs...)})
 	return nil
 }
@@ -118,7 +119,7 @@ func parseChange(body []byte) (*log.Change, error) {
 		return nil, rest.BadParameter("ops", log.ElementInvalid, fmt.Sprintf("send 1 to %d operations", log.MaxOps), "got %d operations", len(form.Ops))
 	}
 	if !form.ID.IsZero() {
-		if err := checkChangeID(form.ID, "id"); err != nil {
+		if err := backend.CheckChangeID(form.ID, "id"); err != nil {
 			return nil, err
 		}
 	}
@@ -164,7 +165,7 @@ func (f *opForm) parse() (log.Op, error) {
 
 // inOp puts the operation's place before the fields of its errors.
 func inOp(i int, err error) error {
-	answer := errorOf(err)
+	answer := backend.ErrorOf(err)
 	named := *answer
 	named.Errors = slices.Clone(answer.Errors)
 	for j := range named.Errors {

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"rutter/api/auth/guard"
+	"rutter/api/backend"
 	"rutter/api/rest"
 	"rutter/log"
 )
@@ -33,9 +34,9 @@ type Cluster interface {
 // clusterRoutes are the paths of the cluster itself: who belongs to it, what it keeps,
 // and copies of its store.
 type clusterRoutes struct {
-	store    Store
+	store    backend.Store
 	guard    *guard.Guard
-	read     *stateReader
+	read     *backend.Reader
 	cluster  Cluster  // nil: membership is not changed here
 	retainer Retainer // nil: retention is not changed here
 	backups  Backups  // nil: there are no snapshots
@@ -61,7 +62,7 @@ func (c *clusterRoutes) getCluster(w http.ResponseWriter, r *http.Request) error
 	if _, err := rest.Query(r); err != nil {
 		return err
 	}
-	rest.SetSeq(w, c.store.Head().Seq)
+	backend.SetSeq(w, c.store.Head().Seq)
 	rest.WriteJSON(w, r, http.StatusOK, c.store.Status())
 	return nil
 }
@@ -158,10 +159,10 @@ func (c *clusterRoutes) apply(w http.ResponseWriter, r *http.Request, do func(co
 
 // changeCluster does something to the cluster.
 func (c *clusterRoutes) changeCluster(r *http.Request, do func(context.Context) error) error {
-	ctx, cancel := context.WithTimeout(r.Context(), WaitTime)
+	ctx, cancel := context.WithTimeout(r.Context(), backend.WaitTime)
 	defer cancel()
 	err := do(ctx)
-	if errors.Is(err, ErrNoLeader) {
+	if errors.Is(err, backend.ErrNoLeader) {
 		return err
 	}
 	if err != nil {
@@ -294,7 +295,7 @@ func (c *clusterRoutes) retention(w http.ResponseWriter, r *http.Request, f rete
 	if err != nil {
 		return rest.BadParameter("body", log.ElementInvalid, "look at GET /cluster/retention for what there is", "%v", err)
 	}
-	rest.SetSeq(w, plan.Head)
+	backend.SetSeq(w, plan.Head)
 	rest.WriteJSON(w, r, http.StatusOK, planForm{
 		Age: plan.Age.String(), Events: plan.Events, Bytes: plan.Bytes, Head: plan.Head, Floor: plan.Floor, Oldest: plan.Oldest,
 		Used: plan.Used, Next: plan.Next, NextTime: plan.NextTime, Goes: uint64(plan.Next - plan.Floor),
@@ -339,7 +340,7 @@ func (c *clusterRoutes) backup(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	if err := c.read.fresh(r, p); err != nil {
+	if err := c.read.Fresh(r, p); err != nil {
 		return err
 	}
 	b, err := c.backups.Backup(r.Context())
@@ -353,7 +354,7 @@ func (c *clusterRoutes) backup(w http.ResponseWriter, r *http.Request) error {
 	h.Set("Content-Type", "application/octet-stream")
 	h.Set("Content-Length", strconv.FormatInt(b.Size, 10))
 	h.Set(headerCluster, b.Cluster.String())
-	rest.SetSeq(w, b.Seq)
+	backend.SetSeq(w, b.Seq)
 	if r.Method == http.MethodHead {
 		return nil
 	}

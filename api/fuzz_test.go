@@ -3,6 +3,7 @@ package api
 import (
 	"testing"
 
+	"rutter/api/backend"
 	"rutter/log"
 )
 
@@ -14,7 +15,7 @@ func FuzzParseChange(f *testing.F) {
 	f.Fuzz(func(t *testing.T, body []byte) {
 		c, err := parseChange(body)
 		if err != nil {
-			if answer := errorOf(err); answer.Status < 400 || answer.Status >= 500 {
+			if answer := backend.ErrorOf(err); answer.Status < 400 || answer.Status >= 500 {
 				t.Errorf("%q: status %d for what the client did wrong: %v", body, answer.Status, err)
 			}
 			return

@@ -6,6 +6,7 @@ import (
 
 	"rutter/api/auth/guard"
 	"rutter/api/auth/matrix"
+	"rutter/api/backend"
 	"rutter/api/rest"
 	"rutter/log"
 	"rutter/projections"
@@ -13,10 +14,10 @@ import (
 
 // grantRoutes are the paths of grants.
 type grantRoutes struct {
-	store  Store
+	store  backend.Store
 	newID  func() (log.UUID, error)
 	guard  *guard.Guard
-	write  *changeWriter
+	write  *backend.Writer
 	logger *slog.Logger
 }
 
@@ -30,7 +31,7 @@ func (g *grantRoutes) routes() []rest.Route {
 
 // ownersOf are the tenants to whose objects a reader is limited, as the log has
 // it now; none: it may see all.
-func ownersOf(store Store, who matrix.Identity) (owners []log.UUID) {
+func ownersOf(store backend.Store, who matrix.Identity) (owners []log.UUID) {
 	store.View(func(state *projections.State, _ log.Cursor) {
 		if r, ok := state.Get(log.KindGrant, who.Actor()); ok {
 			owners = r.Object.(*log.Grant).OwnerUUIDs
@@ -46,7 +47,7 @@ func (g *grantRoutes) list(w http.ResponseWriter, r *http.Request) error {
 	}
 	all := []*log.Grant{}
 	g.store.View(func(state *projections.State, head log.Cursor) {
-		rest.SetSeq(w, head.Seq)
+		backend.SetSeq(w, head.Seq)
 		for rec := range state.List(log.KindGrant) {
 			all = append(all, rec.Object.(*log.Grant))
 		}
@@ -94,7 +95,7 @@ func (g *grantRoutes) change(w http.ResponseWriter, r *http.Request, op log.Op) 
 	if err != nil {
 		return err
 	}
-	if _, err := g.write.propose(w, r, &log.Change{ID: id, Ops: []log.Op{op}}); err != nil {
+	if _, err := g.write.Propose(w, r, &log.Change{ID: id, Ops: []log.Op{op}}); err != nil {
 		return err
 	}
 	g.logger.Warn("a grant was changed", "subject", r.PathValue("subject"), "action", op.Action, "by", g.guard.Actor(r))

@@ -9,6 +9,7 @@ import (
 
 	"rutter/api/auth/guard"
 	"rutter/api/auth/matrix"
+	"rutter/api/backend"
 	"rutter/api/rest"
 	"rutter/log"
 	"rutter/projections"
@@ -16,8 +17,8 @@ import (
 
 // healthRoutes say how this server is.
 type healthRoutes struct {
-	store    Store
-	read     *stateReader
+	store    backend.Store
+	read     *backend.Reader
 	version  string
 	started  time.Time
 	warnings func() []string
@@ -128,7 +129,7 @@ type statusForm struct {
 	Floor    log.Seq        `json:"floor"`
 	Feeds    int            `json:"feeds"`
 	Objects  map[string]int `json:"objects"` // by kind
-	Status
+	backend.Status
 }
 
 // status answers GET /status: all about this server at one look.
@@ -139,7 +140,7 @@ func (h *healthRoutes) status(w http.ResponseWriter, r *http.Request) error {
 	}
 	// It waits only if asked to: a server in trouble must still say so.
 	if p.Has("consistent") || p.Has("min_seq") {
-		if err := h.read.fresh(r, p); err != nil {
+		if err := h.read.Fresh(r, p); err != nil {
 			return err
 		}
 	}
@@ -156,7 +157,7 @@ func (h *healthRoutes) status(w http.ResponseWriter, r *http.Request) error {
 			f.Objects[k.kind.String()] = state.Count(k.kind)
 		}
 	})
-	rest.SetSeq(w, f.Head.Seq)
+	backend.SetSeq(w, f.Head.Seq)
 	rest.WriteJSON(w, r, http.StatusOK, f)
 	return nil
 }

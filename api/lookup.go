@@ -8,6 +8,7 @@ import (
 
 	"rutter/api/auth/guard"
 	"rutter/api/auth/matrix"
+	"rutter/api/backend"
 	"rutter/api/nodes"
 	"rutter/api/rest"
 	"rutter/log"
@@ -16,8 +17,8 @@ import (
 
 // lookupRoutes say where addresses are, and why one VM reaches another.
 type lookupRoutes struct {
-	store    Store
-	read     *stateReader
+	store    backend.Store
+	read     *backend.Reader
 	sessions sessionLister
 }
 
@@ -93,13 +94,13 @@ func (l *lookupRoutes) lookup(w http.ResponseWriter, r *http.Request, name strin
 	if err != nil {
 		return err
 	}
-	if err := l.read.fresh(r, p); err != nil {
+	if err := l.read.Fresh(r, p); err != nil {
 		return err
 	}
 	f := lookupForm{VNet: uint32(vnet)}
 	var ok bool
-	part := PastPart{VNets: []uint32{uint32(vnet)}}
-	if viewErr := l.read.viewAt(w, r, p, part, func(state *projections.State) {
+	part := backend.PastPart{VNets: []uint32{uint32(vnet)}}
+	if viewErr := l.read.ViewAt(w, r, p, part, func(state *projections.State) {
 		if g := guard.GrantOf(r); g.Answer == matrix.Own && !state.Interested(g.Who.UUID, []log.Scope{log.VNetScope(f.VNet)}) {
 			return // as if there were none
 		}
@@ -128,14 +129,14 @@ func (l *lookupRoutes) trace(w http.ResponseWriter, r *http.Request) error {
 			return rest.BadParameter(needed, log.ElementMissing, "send ?from=VM&to=VM or IP; a VM is a UUID, an alias, or the MAC of its NIC", "%s is missing", needed)
 		}
 	}
-	if err := l.read.fresh(r, p); err != nil {
+	if err := l.read.Fresh(r, p); err != nil {
 		return err
 	}
 	if p.Has("at") {
 		return l.traceAt(w, r, p)
 	}
 	var t projections.Trace
-	l.read.view(w, func(state *projections.State) { t = state.Trace(p.Text("from"), p.Text("to")) })
+	l.read.View(w, func(state *projections.State) { t = state.Trace(p.Text("from"), p.Text("to")) })
 	sessions, err := l.sessions.Everywhere(r.Context(), l.store.Head().Seq)
 	if err != nil { // without a leader, what this server knows itself
 		sessions = l.sessions.Here(l.store.Head().Seq, "")
@@ -156,22 +157,22 @@ func (l *lookupRoutes) trace(w http.ResponseWriter, r *http.Request) error {
 }
 
 func (l *lookupRoutes) traceAt(w http.ResponseWriter, r *http.Request, p rest.Parameters) error {
-	seq, err := l.read.place(p, "at")
+	seq, err := l.read.Place(p, "at")
 	if err != nil {
 		return err
 	}
 	t, err := projections.TraceOf(p.Text("from"), p.Text("to"), func(want projections.TraceWant) (*projections.State, error) {
-		part := PastPart{CNs: want.CNs, Mentions: want.Mentions, Whole: want.Whole}
+		part := backend.PastPart{CNs: want.CNs, Mentions: want.Mentions, Whole: want.Whole}
 		for _, mac := range want.NICs {
-			part.Objects = append(part.Objects, PastObject{log.KindNIC, mac.String()})
+			part.Objects = append(part.Objects, backend.PastObject{Kind: log.KindNIC, ID: mac.String()})
 		}
-		return l.read.pastState(r.Context(), part, seq)
+		return l.read.PastState(r.Context(), part, seq)
 	})
 	if err != nil {
 		return err
 	}
 	t.AsOf(seq)
-	rest.SetSeq(w, seq)
+	backend.SetSeq(w, seq)
 	rest.WriteJSON(w, r, http.StatusOK, t)
 	return nil
 }

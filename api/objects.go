@@ -4,6 +4,7 @@ import (
 	"net/http"
 
 	"rutter/api/auth/guard"
+	"rutter/api/backend"
 	"rutter/api/nodes"
 	"rutter/api/rest"
 	"rutter/log"
@@ -12,9 +13,9 @@ import (
 
 // objectRoutes are the paths of the kinds of objects.
 type objectRoutes struct {
-	store Store
-	read  *stateReader
-	write *changeWriter
+	store backend.Store
+	read  *backend.Reader
+	write *backend.Writer
 	log   rest.Endpoint // answers GET /log
 }
 
@@ -60,11 +61,11 @@ func (o *objectRoutes) list(k *kindRoute) rest.Endpoint {
 		if err != nil {
 			return err
 		}
-		if err := o.read.fresh(r, p); err != nil {
+		if err := o.read.Fresh(r, p); err != nil {
 			return err
 		}
 		var found []shown
-		if err := o.read.inSlices(w, r, p, k.part(p), k.walk(p), func(state *projections.State, rec projections.Record) {
+		if err := o.read.InSlices(w, r, p, k.part(p), k.walk(p), func(state *projections.State, rec projections.Record) {
 			switch {
 			case uint64(len(found)) == limit, !matches(state, rec.Object, conditions), !guard.GrantOf(r).Sees(state, rec.Object):
 			case offset > 0:
@@ -95,7 +96,7 @@ func (o *objectRoutes) get(k *kindRoute) rest.Endpoint {
 		if err != nil {
 			return err
 		}
-		if err := o.read.fresh(r, p); err != nil {
+		if err := o.read.Fresh(r, p); err != nil {
 			return err
 		}
 		return o.answerObject(w, r, p, k, id)
@@ -107,8 +108,8 @@ func (o *objectRoutes) answerObject(w http.ResponseWriter, r *http.Request, p re
 	var rec projections.Record
 	var ok bool
 	var found shown
-	part := PastPart{Objects: []PastObject{{k.kind, id}}}
-	if err := o.read.viewAt(w, r, p, part, func(state *projections.State) {
+	part := backend.PastPart{Objects: []backend.PastObject{{Kind: k.kind, ID: id}}}
+	if err := o.read.ViewAt(w, r, p, part, func(state *projections.State) {
 		if rec, ok = state.Get(k.kind, id); ok && !guard.GrantOf(r).Sees(state, rec.Object) {
 			ok = false // as if there were none
 		}
@@ -206,16 +207,16 @@ func (o *objectRoutes) writeOne(w http.ResponseWriter, r *http.Request, k *kindR
 	if _, err := rest.Query(r, nodes.Waiting...); err != nil {
 		return err
 	}
-	id, err := o.write.changeID(r)
+	id, err := o.write.ChangeID(r)
 	if err != nil {
 		return err
 	}
-	result, err := o.write.propose(w, r, &log.Change{ID: id, Ops: []log.Op{op}})
+	result, err := o.write.Propose(w, r, &log.Change{ID: id, Ops: []log.Op{op}})
 	if err != nil {
 		return err
 	}
 	if op.Action == log.Delete {
-		rest.SetSeq(w, result.Last)
+		backend.SetSeq(w, result.Last)
 		w.WriteHeader(http.StatusNoContent)
 		return nil
 	}

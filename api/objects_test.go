@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"rutter/api/backend"
 	"rutter/api/internal/apitest"
 	"rutter/api/rest"
 	"rutter/log"
@@ -222,7 +223,7 @@ func TestChanges(t *testing.T) {
 func TestWritesThatFail(t *testing.T) {
 	b := newBed(t)
 	for err, code := range map[error]string{
-		ErrNoLeader: rest.CodeNoLeader, ErrOverloaded: rest.CodeOverloaded, errors.New("leadership lost"): rest.CodeUnknown,
+		backend.ErrNoLeader: rest.CodeNoLeader, backend.ErrOverloaded: rest.CodeOverloaded, errors.New("leadership lost"): rest.CodeUnknown,
 	} {
 		b.store.FailWrites(1, fmt.Errorf("store: %w", err))
 		w := b.call("POST", "/nic_tags", `{"name":"a"}`)

@@ -9,7 +9,7 @@ import (
 	"strings"
 
 	"rutter/api/auth/guard"
-	"rutter/api/logserver"
+	"rutter/api/backend"
 	"rutter/api/rest"
 	"rutter/log"
 	"rutter/projections"
@@ -17,10 +17,10 @@ import (
 
 // pastRoutes answer for the log's states of before, and for what became of objects.
 type pastRoutes struct {
-	store Store
-	past  Past // nil: there is no index of the past
+	store backend.Store
+	past  backend.Past // nil: there is no index of the past
 	guard *guard.Guard
-	read  *stateReader
+	read  *backend.Reader
 }
 
 func (h *pastRoutes) routes() []rest.Route {
@@ -35,13 +35,13 @@ func (h *pastRoutes) routes() []rest.Route {
 const headerDigest = "Rutter-Digest"
 
 // part returns what of a past state a list of the kind needs.
-func (k *kindRoute) part(p rest.Parameters) PastPart {
+func (k *kindRoute) part(p rest.Parameters) backend.PastPart {
 	if !isMany(k.kind) {
-		return PastPart{Kinds: []log.Kind{k.kind}}
+		return backend.PastPart{Kinds: []log.Kind{k.kind}}
 	}
 	if k.kind == log.KindNIC {
 		if vnet, err := strconv.ParseUint(p.Text("vnet_id"), 10, 24); err == nil {
-			return PastPart{VNets: []uint32{uint32(vnet)}}
+			return backend.PastPart{VNets: []uint32{uint32(vnet)}}
 		}
 	}
 	for _, name := range []string{"cn_uuid", "network_uuid", "belongs_to_uuid", "instance_id", "sled_id", "server_uuid", "uuid", "owner_uuid"} {
@@ -49,7 +49,7 @@ func (k *kindRoute) part(p rest.Parameters) PastPart {
 			return partMentioning(p.Text(name))
 		}
 	}
-	return PastPart{Whole: true}
+	return backend.PastPart{Whole: true}
 }
 
 // isMany reports whether there are so many objects of a kind that the past has
@@ -59,11 +59,11 @@ func isMany(kind log.Kind) bool {
 }
 
 // partMentioning is what has one of the UUIDs in a list.
-func partMentioning(list string) (part PastPart) {
+func partMentioning(list string) (part backend.PastPart) {
 	for text := range strings.SplitSeq(list, ",") {
 		uuid, err := log.ParseUUID(text)
 		if err != nil {
-			return PastPart{Whole: true}
+			return backend.PastPart{Whole: true}
 		}
 		part.Mentions = append(part.Mentions, uuid)
 	}
@@ -80,7 +80,7 @@ type stateLine struct {
 }
 
 // scopeOf reads cn and vnet, of which at most one may be given.
-func scopeOf(p rest.Parameters) (scope log.Scope, part PastPart, err error) {
+func scopeOf(p rest.Parameters) (scope log.Scope, part backend.PastPart, err error) {
 	if p.Has("cn") && p.Has("vnet") {
 		return scope, part, rest.BadParameter("vnet", log.ElementInvalid, "send one of them", "cn and vnet exclude each other")
 	}
@@ -90,12 +90,12 @@ func scopeOf(p rest.Parameters) (scope log.Scope, part PastPart, err error) {
 		if err != nil {
 			return scope, part, rest.BadParameter("cn", log.ElementInvalid, "send a UUID of 36 characters", "%v", err)
 		}
-		return log.CNScope(cn), PastPart{CNs: []log.UUID{cn}}, nil
+		return log.CNScope(cn), backend.PastPart{CNs: []log.UUID{cn}}, nil
 	case p.Has("vnet"):
 		vnet, err := p.Number("vnet", 0, 0, log.MaxVNet)
-		return log.VNetScope(uint32(vnet)), PastPart{VNets: []uint32{uint32(vnet)}}, err
+		return log.VNetScope(uint32(vnet)), backend.PastPart{VNets: []uint32{uint32(vnet)}}, err
 	}
-	return log.AllScope(), PastPart{Whole: true}, nil
+	return log.AllScope(), backend.PastPart{Whole: true}, nil
 }
 
 // recordsIn returns the objects of a scope; those of a CN are all that it must
@@ -132,9 +132,9 @@ func recordsIn(state *projections.State, scope log.Scope, kind log.Kind) []proje
 // stateQuery is what GET /log/state is asked for.
 type stateQuery struct {
 	scope  log.Scope
-	part   PastPart // of the past, if it is about that
-	kind   log.Kind // 0: all
-	object string   // "": all of the kind
+	part   backend.PastPart // of the past, if it is about that
+	kind   log.Kind         // 0: all
+	object string           // "": all of the kind
 	offset int
 	limit  int // 0: all
 }
@@ -148,7 +148,7 @@ func readStateQuery(p rest.Parameters) (q stateQuery, err error) {
 			return q, rest.BadParameter("kind", log.ElementInvalid, "send a kind of object, such as nic", "%v", err)
 		}
 		if q.part.Whole && !isMany(q.kind) {
-			q.part = PastPart{Kinds: []log.Kind{q.kind}}
+			q.part = backend.PastPart{Kinds: []log.Kind{q.kind}}
 		}
 	}
 	if q.object = p.Text("object"); q.object != "" {
@@ -156,7 +156,7 @@ func readStateQuery(p rest.Parameters) (q stateQuery, err error) {
 			return q, rest.BadParameter("kind", log.ElementMissing, "send the kind of the object too, such as nic", "kind is missing")
 		}
 		if q.scope.Type == log.ScopeAll {
-			q.part = PastPart{Objects: []PastObject{{q.kind, q.object}}}
+			q.part = backend.PastPart{Objects: []backend.PastObject{{Kind: q.kind, ID: q.object}}}
 		}
 	}
 	offset, err := p.Number("offset", 0, 0, 1<<31)
@@ -200,11 +200,11 @@ func (h *pastRoutes) getState(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	if err := h.read.fresh(r, p); err != nil {
+	if err := h.read.Fresh(r, p); err != nil {
 		return err
 	}
 	var records []projections.Record
-	if err := h.read.viewAt(w, r, p, q.part, func(state *projections.State) {
+	if err := h.read.ViewAt(w, r, p, q.part, func(state *projections.State) {
 		records = q.of(state)
 		if q.part.Whole {
 			w.Header().Set(headerDigest, state.Sum().String())
@@ -268,21 +268,21 @@ func (h *pastRoutes) getDiff(w http.ResponseWriter, r *http.Request) error {
 	if !p.Has("from") {
 		return rest.BadParameter("from", log.ElementMissing, "send ?from=SEQ or a time", "from is missing")
 	}
-	if err := h.read.fresh(r, p); err != nil {
+	if err := h.read.Fresh(r, p); err != nil {
 		return err
 	}
 	f := diffForm{To: h.store.Head().Seq}
-	if f.From, err = h.read.place(p, "from"); err == nil && p.Has("to") {
-		f.To, err = h.read.place(p, "to")
+	if f.From, err = h.read.Place(p, "from"); err == nil && p.Has("to") {
+		f.To, err = h.read.Place(p, "to")
 	}
 	if err != nil {
 		return err
 	}
-	before, err := h.read.pastState(r.Context(), part, f.From)
+	before, err := h.read.PastState(r.Context(), part, f.From)
 	if err != nil {
 		return fmt.Errorf("from: %w", err)
 	}
-	after, err := h.read.pastState(r.Context(), part, f.To)
+	after, err := h.read.PastState(r.Context(), part, f.To)
 	if err != nil {
 		return fmt.Errorf("to: %w", err)
 	}
@@ -295,7 +295,7 @@ func (h *pastRoutes) getDiff(w http.ResponseWriter, r *http.Request) error {
 			f.Links = append(f.Links, linkDiff(c))
 		}
 	}
-	rest.SetSeq(w, f.To)
+	backend.SetSeq(w, f.To)
 	rest.WriteJSON(w, r, http.StatusOK, f)
 	return nil
 }
@@ -336,7 +336,7 @@ func (h *pastRoutes) getHistory(w http.ResponseWriter, r *http.Request) error {
 	if p.Text("object") == "" {
 		return rest.BadParameter("object", log.ElementMissing, "send the id of the object, as the log has it", "object is missing")
 	}
-	after, err := logserver.SeqParameter(r.Context(), h.store, p, "after")
+	after, err := backend.SeqParameter(r.Context(), h.store, p, "after")
 	if err != nil {
 		return err
 	}
@@ -344,18 +344,18 @@ func (h *pastRoutes) getHistory(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	if err := h.read.fresh(r, p); err != nil {
+	if err := h.read.Fresh(r, p); err != nil {
 		return err
 	}
 	var seqs []log.Seq
 	if err := h.guard.Scan(r.Context(), func() error {
-		seqs, err = h.past.HistoryOf(r.Context(), PastObject{kind, p.Text("object")}, after, int(limit))
+		seqs, err = h.past.HistoryOf(r.Context(), backend.PastObject{Kind: kind, ID: p.Text("object")}, after, int(limit))
 		return err
 	}); err != nil {
 		return err
 	}
 	h.guard.AccountsOf(r.Context()).Look(len(seqs))
-	rest.SetCursor(w, h.store.Head())
+	backend.SetPlace(w, h.store.Head())
 	w.Header().Set("Content-Type", "application/x-ndjson")
 	w.WriteHeader(http.StatusOK)
 	out := json.NewEncoder(w)

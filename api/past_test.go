@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"rutter/api/backend"
 	"rutter/log"
 	"rutter/projections"
 )
@@ -42,11 +43,11 @@ func (f folded) StateAt(_ context.Context, seq log.Seq) (*projections.State, err
 	return state, nil
 }
 
-func (f folded) PartAt(ctx context.Context, _ PastPart, seq log.Seq) (*projections.State, error) {
+func (f folded) PartAt(ctx context.Context, _ backend.PastPart, seq log.Seq) (*projections.State, error) {
 	return f.StateAt(ctx, seq)
 }
 
-func (f folded) HistoryOf(_ context.Context, of PastObject, after log.Seq, limit int) (seqs []log.Seq, err error) {
+func (f folded) HistoryOf(_ context.Context, of backend.PastObject, after log.Seq, limit int) (seqs []log.Seq, err error) {
 	for _, entry := range f.m.All() {
 		e, err := entry.Event()
 		if err != nil {

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"rutter/api/backend"
 	"rutter/api/internal/apitest"
 	"rutter/api/rest"
 	"rutter/log"
@@ -66,7 +67,7 @@ func TestPositionsOfAnotherTimeline(t *testing.T) {
 		replaced(b)
 		for way, ask := range ways {
 			w := ask(b, at)
-			refusedAs(t, name+", "+way, w, http.StatusConflict, codeOtherLog)
+			refusedAs(t, name+", "+way, w, http.StatusConflict, backend.CodeOtherLog)
 			if strings.Contains(w.Body.String(), "other") && !strings.Contains(w.Body.String(), "another") {
 				t.Errorf("%s, %s: entries of another timeline are shown: %s", name, way, w.Body)
 			}
@@ -111,7 +112,7 @@ func TestOpenStreamsOfAnotherTimeline(t *testing.T) {
 			defer stop.Stop()
 			for lines.Scan() {
 				text := lines.Text()
-				if strings.Contains(text, `"other`) && !strings.Contains(text, codeOtherLog) {
+				if strings.Contains(text, `"other`) && !strings.Contains(text, backend.CodeOtherLog) {
 					t.Errorf("an entry of another timeline: %s", text)
 				}
 				if strings.Contains(text, `"name":"tag`) {
@@ -123,8 +124,8 @@ func TestOpenStreamsOfAnotherTimeline(t *testing.T) {
 					last = text
 				}
 			}
-			if seen != 8 || !strings.Contains(last, codeOtherLog) {
-				t.Errorf("%d entries were seen; the last line is %q, want %s", seen, last, codeOtherLog)
+			if seen != 8 || !strings.Contains(last, backend.CodeOtherLog) {
+				t.Errorf("%d entries were seen; the last line is %q, want %s", seen, last, backend.CodeOtherLog)
 			}
 		})
 	}

@@ -5,6 +5,7 @@ import (
 	"strings"
 	"testing"
 
+	"rutter/api/backend"
 	"rutter/log"
 )
 
@@ -28,7 +29,7 @@ func TestAnswersQuoteLittle(t *testing.T) {
 
 // TestStatusOfUndecided: a change on which the servers' program failed is their fault.
 func TestStatusOfUndecided(t *testing.T) {
-	if got := errorOf(&log.Refusal{Code: log.CodeUndecided}).Status; got != http.StatusInternalServerError {
+	if got := backend.ErrorOf(&log.Refusal{Code: log.CodeUndecided}).Status; got != http.StatusInternalServerError {
 		t.Errorf("status %d", got)
 	}
 }

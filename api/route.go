@@ -8,6 +8,7 @@ import (
 
 	"rutter/api/auth/guard"
 	"rutter/api/auth/matrix"
+	"rutter/api/backend"
 	"rutter/api/console"
 	"rutter/api/rest"
 	"rutter/log"
@@ -130,7 +131,7 @@ func (s *Server) measured(route string, serve rest.Endpoint, rowOf func(*http.Re
 			err = s.guard.Serve(seen, r, rowOf(r), guard.Work{Stream: streamed[route], Free: unbudgeted[route]}, serve)
 		}
 		if err != nil {
-			writeError(seen, r, err)
+			backend.WriteError(seen, r, err)
 		}
 		// The next request's header has a deadline of its own.
 		_ = control.SetReadDeadline(time.Time{})
@@ -162,7 +163,7 @@ func (s *Server) mayChange(r *http.Request, route string) error {
 func (s *Server) Enter(w http.ResponseWriter, r *http.Request, who matrix.Identity) (leave func(), ok bool) {
 	leave, err := s.guard.Enter(r, who, streamed[r.URL.Path])
 	if err != nil {
-		writeError(w, r, err)
+		backend.WriteError(w, r, err)
 		return nil, false
 	}
 	return leave, true

@@ -14,6 +14,7 @@ import (
 	"rutter/api"
 	"rutter/api/auth/guard"
 	"rutter/api/auth/matrix"
+	"rutter/api/backend"
 	"rutter/api/client"
 	"rutter/log"
 	"rutter/log/feed"
@@ -25,13 +26,13 @@ type running struct {
 	stop func() error // drains; what Run returned
 }
 
-func run(t *testing.T, store api.Store) *running {
+func run(t *testing.T, store backend.Store) *running {
 	t.Helper()
 	return runOn(t, store, func(l net.Listener) net.Listener { return l })
 }
 
 // runOn is run with something around the listener.
-func runOn(t *testing.T, store api.Store, around func(net.Listener) net.Listener) *running {
+func runOn(t *testing.T, store backend.Store, around func(net.Listener) net.Listener) *running {
 	t.Helper()
 	s, err := api.New(api.Config{Store: store, Identify: anybody, Limits: guard.Limits{PerIdentity: map[matrix.Role]int{}}})
 	if err != nil {
@@ -201,7 +202,7 @@ func TestClientRetriesWhatWasNotAnswered(t *testing.T) {
 	store := api.NewMemory()
 	server := run(t, store)
 	c := newClient(t, server.url)
-	store.FailWrites(2, api.ErrNoLeader)
+	store.FailWrites(2, backend.ErrNoLeader)
 	if _, err := c.Create(t.Context(), "/nic_tags", []byte(`{"name":"external"}`)); err != nil {
 		t.Error(err)
 	}

@@ -14,6 +14,7 @@ import (
 
 	"rutter/api/auth/guard"
 	"rutter/api/auth/matrix"
+	"rutter/api/backend"
 	"rutter/api/feedserver"
 	"rutter/api/liveness"
 	"rutter/api/logread"
@@ -23,6 +24,7 @@ import (
 	"rutter/api/vmm"
 	"rutter/log"
 	"rutter/log/budget"
+	"rutter/projections"
 )
 
 // Limits of the API. What strangers send is bounded before it is parsed.
@@ -39,7 +41,7 @@ const (
 
 // Config says what a Server serves. Store is required.
 type Config struct {
-	Store Store
+	Store backend.Store
 	// NewID makes ids for the changes of clients that bring none; default: UUIDs of
 	// version 7 by this machine's clock.
 	NewID   func() (log.UUID, error)
@@ -48,7 +50,7 @@ type Config struct {
 	// Retainer says and sets how much of the log is kept; nil: 501.
 	Retainer Retainer
 	// Past answers ?at=, /log/state, /log/diff and /log/history; nil: 501.
-	Past   Past
+	Past   backend.Past
 	Logger *slog.Logger
 	// Version of the program, for /status.
 	Version string
@@ -122,8 +124,8 @@ func (c Config) withDefaults() (Config, error) {
 
 // Server answers HTTP. See the package comment for its concurrency.
 type Server struct {
-	cfg     Config // immutable
-	store   Store  // cfg.Store
+	cfg     Config        // immutable
+	store   backend.Store // cfg.Store
 	logger  *slog.Logger
 	metrics *metrics
 	tail    *logread.Tail
@@ -132,8 +134,8 @@ type Server struct {
 	barrier *nodes.Barrier
 	nodes   *nodes.Routes
 	guard   *guard.Guard
-	read    *stateReader
-	write   *changeWriter
+	read    *backend.Reader
+	write   *backend.Writer
 	health  *healthRoutes
 	handler http.Handler
 
@@ -159,7 +161,7 @@ func New(cfg Config) (*Server, error) {
 		Identify: cfg.Identify, Actor: cfg.Actor, Audit: cfg.Audit, Limits: cfg.Limits, Budgets: cfg.Budgets,
 		Owners: func(who matrix.Identity) []log.UUID { return ownersOf(cfg.Store, who) }, Head: func() log.Seq { return cfg.Store.Head().Seq }, Draining: s.draining,
 	})
-	s.read = newStateReader(cfg.Store, s.guard, &s.answered, cfg.Past, cfg.Age)
+	s.read = backend.NewReader(cfg.Store, s.guard, &s.answered, cfg.Past, cfg.Age)
 	s.streams = s.guard.NewStreams()
 	s.feed = feedserver.New(feedserver.Config{
 		Store: cfg.Store, Tail: s.tail, Logger: cfg.Logger, Sessions: cfg.Sessions, VMMs: cfg.VMMs,
@@ -167,14 +169,14 @@ func New(cfg Config) (*Server, error) {
 	})
 	s.logs = logserver.New(logserver.Config{
 		Store: cfg.Store, Tail: s.tail, Past: cfg.Past, Logger: cfg.Logger, Guard: s.guard, Streams: s.streams, Draining: s.draining,
-		Fresh: s.read.fresh, ErrorOf: errorOf,
+		Fresh: s.read.Fresh, ErrorOf: backend.ErrorOf,
 	})
 	about := nodes.Config{
 		Store: cfg.Store, Tail: s.tail, Feed: s.feed, VMMs: cfg.VMMs, Fabric: cfg.Fabric, Logger: cfg.Logger, Guard: s.guard, Streams: s.streams,
-		ServerID: func() string { return cfg.Store.Status().ID }, Fresh: s.read.fresh, ViewAt: s.read.serversAt,
+		ServerID: func() string { return cfg.Store.Status().ID }, Fresh: s.read.Fresh, ViewAt: s.serversAt,
 	}
 	s.nodes, s.barrier = nodes.New(about), nodes.NewBarrier(about)
-	s.write = newChangeWriter(cfg.Store, s.guard, &s.answered, cfg.NewID, fabricWait{Wanted: s.barrier.Wanted, Await: s.barrier.Await})
+	s.write = backend.NewWriter(cfg.Store, s.guard, &s.answered, cfg.NewID, backend.FabricWait{Wanted: s.barrier.Wanted, Await: s.barrier.Await})
 	s.health = &healthRoutes{
 		store: cfg.Store, read: s.read, version: cfg.Version, started: time.Now(), warnings: cfg.Warnings, feeds: s.feed.SessionCount, draining: s.draining,
 	}
@@ -234,4 +236,14 @@ func (s *Server) Run(ctx context.Context, listener net.Listener) error {
 	s.handlers.Wait()
 	s.feed.Wait()
 	return err
+}
+
+// serversAt calls fn with the state that a query's at asks for, as far as it has the
+// server object of one CN, or of all if cn is zero.
+func (s *Server) serversAt(w http.ResponseWriter, r *http.Request, p rest.Parameters, cn log.UUID, fn func(*projections.State)) error {
+	part := backend.PastPart{Kinds: []log.Kind{log.KindServer}}
+	if !cn.IsZero() {
+		part = backend.PastPart{Objects: []backend.PastObject{{Kind: log.KindServer, ID: cn.String()}}}
+	}
+	return s.read.ViewAt(w, r, p, part, fn)
 }

@@ -6,7 +6,7 @@ import (
 	"slices"
 	"testing"
 
-	"rutter/api/rest"
+	"rutter/api/backend"
 	"rutter/log"
 	"rutter/projections"
 )
@@ -58,17 +58,17 @@ func TestLongListsAreReadInSlices(t *testing.T) {
 		t.Fatal(err)
 	}
 	b := bedWith(t, store.memory, s)
-	names := furnishTags(t, store.memory, 3*sliceRows+10)
+	names := furnishTags(t, store.memory, 3*backend.SliceRows+10)
 
 	views := 0
 	store.after = func() { views++ }
-	for _, page := range []struct{ limit, want int }{{1, 1}, {sliceRows, sliceRows}, {MaxList, len(names)}} {
+	for _, page := range []struct{ limit, want int }{{1, 1}, {backend.SliceRows, backend.SliceRows}, {MaxList, len(names)}} {
 		views = 0
 		got := namesIn(t, b.call("GET", fmt.Sprintf("/nic_tags?limit=%d", page.limit), "").Body.Bytes())
 		if want := names[:page.want]; !slices.Equal(got, want) {
 			t.Errorf("limit %d: got %d names, %v…, want %d", page.limit, len(got), got[:min(3, len(got))], len(want))
 		}
-		if want := (page.want + sliceRows - 1) / sliceRows; views < want {
+		if want := (page.want + backend.SliceRows - 1) / backend.SliceRows; views < want {
 			t.Errorf("limit %d: the state was held %d times, want %d at least", page.limit, views, want)
 		}
 	}
@@ -89,9 +89,9 @@ func TestLongListsAreReadInSlices(t *testing.T) {
 		}
 		done = true
 		c := &log.Change{ID: testUUID(0x5252), Actor: "ada", Ops: []log.Op{
-			{Action: log.Delete, Kind: log.KindNICTag, ID: names[sliceRows-1]}, // the last that was looked at
+			{Action: log.Delete, Kind: log.KindNICTag, ID: names[backend.SliceRows-1]}, // the last that was looked at
 			{Action: log.Create, Kind: log.KindNICTag, Object: &log.NICTag{Name: "a", MTU: 1500}},
-			{Action: log.Delete, Kind: log.KindNICTag, ID: names[sliceRows+1]},
+			{Action: log.Delete, Kind: log.KindNICTag, ID: names[backend.SliceRows+1]},
 		}}
 		if result, err := store.Propose(t.Context(), c); err != nil || result.Refusal != nil {
 			t.Error(err, result.Refusal)
@@ -99,12 +99,12 @@ func TestLongListsAreReadInSlices(t *testing.T) {
 	}
 	head := store.Head().Seq
 	w := b.call("GET", "/nic_tags", "")
-	want := slices.Delete(slices.Clone(names), sliceRows+1, sliceRows+2)
+	want := slices.Delete(slices.Clone(names), backend.SliceRows+1, backend.SliceRows+2)
 	if got := namesIn(t, w.Body.Bytes()); !done || !slices.Equal(got, want) {
 		t.Errorf("with changes between: got %d names, want %d", len(got), len(want))
 	}
-	if got := w.Header().Get(rest.HeaderSeq); got != head.String() {
-		t.Errorf("%s is %s, want that of the first slice, %s", rest.HeaderSeq, got, head)
+	if got := w.Header().Get(backend.HeaderSeq); got != head.String() {
+		t.Errorf("%s is %s, want that of the first slice, %s", backend.HeaderSeq, got, head)
 	}
 }
 

@@ -10,6 +10,7 @@ import (
 	"go.uber.org/goleak"
 
 	"rutter/api/auth/matrix"
+	"rutter/api/backend"
 	"rutter/api/internal/apitest"
 	"rutter/log"
 )
@@ -23,8 +24,8 @@ func newMemory() *memory { return &memory{apitest.NewMemory()} }
 
 func testUUID(n int) log.UUID { return apitest.UUID(n) }
 
-func (m *memory) Status() Status {
-	return Status{ID: "s1", State: "Leader", Leader: "s1", Term: 1, Applied: uint64(m.Head().Seq), Members: []Member{{"s1", "127.0.0.1:7421", true, true}}}
+func (m *memory) Status() backend.Status {
+	return backend.Status{ID: "s1", State: "Leader", Leader: "s1", Term: 1, Applied: uint64(m.Head().Seq), Members: []backend.Member{{ID: "s1", Address: "127.0.0.1:7421", Voter: true, Leader: true}}}
 }
 
 // NewMemory is for the tests that see this package from outside.

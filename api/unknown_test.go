@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"rutter/api/backend"
 	"rutter/api/rest"
 	"rutter/log"
 	"rutter/log/intake"
@@ -19,12 +20,12 @@ func TestUnknownFateIsToldAsSuch(t *testing.T) {
 	t.Parallel()
 	for _, met := range []error{
 		errors.New("the connection was lost"),
-		fmt.Errorf("a later try: %w", log.ErrTooLarge), fmt.Errorf("a later try: %w", ErrNoLeader), fmt.Errorf("a later try: %w", ErrOverloaded),
+		fmt.Errorf("a later try: %w", log.ErrTooLarge), fmt.Errorf("a later try: %w", backend.ErrNoLeader), fmt.Errorf("a later try: %w", backend.ErrOverloaded),
 		&log.Refusal{Code: log.CodeTooOld, Message: "too old"},
 	} {
-		err := fmt.Errorf("%w: %w", ErrUnknown, met)
+		err := fmt.Errorf("%w: %w", backend.ErrUnknown, met)
 		w := httptest.NewRecorder()
-		writeError(w, httptest.NewRequest(http.MethodPost, "/changes", http.NoBody), unknown(err))
+		backend.WriteError(w, httptest.NewRequest(http.MethodPost, "/changes", http.NoBody), backend.ErrorOf(err))
 		body := w.Body.String()
 		if w.Code != http.StatusServiceUnavailable || !strings.Contains(body, rest.CodeUnknown) || !strings.Contains(body, "not known whether the change was made") || !strings.Contains(body, "the same "+rest.HeaderChangeID) {
 			t.Errorf("%v: %d %s", met, w.Code, body)
@@ -32,7 +33,7 @@ func TestUnknownFateIsToldAsSuch(t *testing.T) {
 		if strings.Contains(body, "split") || strings.Contains(body, "new id") {
 			t.Errorf("%v: %s", met, body)
 		}
-		if got := errorOf(fmt.Errorf("setting the retention: %w", err)); got.Code != rest.CodeUnknown {
+		if got := backend.ErrorOf(fmt.Errorf("setting the retention: %w", err)); got.Code != rest.CodeUnknown {
 			t.Errorf("%v: answered with %v", met, got)
 		}
 		if got := codeOf(err); got != intake.CodeUnknown {

@@ -7,6 +7,7 @@ import (
 
 	"rutter/api/auth/guard"
 	"rutter/api/auth/matrix"
+	"rutter/api/backend"
 	"rutter/api/nodes"
 	"rutter/api/rest"
 	"rutter/api/vmm"
@@ -17,7 +18,7 @@ import (
 
 // vmmRoutes are the paths on which VMMs are rung for and told what to do.
 type vmmRoutes struct {
-	store    Store
+	store    backend.Store
 	service  *vmm.Service // nil: this server asks no compute nodes
 	guard    *guard.Guard
 	answered *rest.Acknowledged
@@ -126,7 +127,7 @@ func (m *vmmRoutes) answerOutcome(w http.ResponseWriter, r *http.Request, outcom
 		return nodes.VMMError(err)
 	}
 	m.answered.Note(outcome.Seq)
-	rest.SetSeq(w, outcome.Seq)
+	backend.SetSeq(w, outcome.Seq)
 	rest.WriteJSON(w, r, http.StatusOK, outcome)
 	return nil
 }

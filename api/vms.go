@@ -12,6 +12,7 @@ import (
 	"strings"
 
 	"rutter/api/auth/guard"
+	"rutter/api/backend"
 	"rutter/api/nodes"
 	"rutter/api/rest"
 	"rutter/api/triton/vmapi"
@@ -80,7 +81,7 @@ func (o *objectRoutes) lookupVMs(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	if err := o.read.fresh(r, p); err != nil {
+	if err := o.read.Fresh(r, p); err != nil {
 		return err
 	}
 	found := []map[string]json.RawMessage{}
@@ -157,13 +158,13 @@ func lookupFields(p rest.Parameters) ([]string, error) {
 	return fields, nil
 }
 
-// lookupCandidates is inSlices of the VMs that can match, by an index if there is one.
+// lookupCandidates is InSlices of the VMs that can match, by an index if there is one.
 func (o *objectRoutes) lookupCandidates(w http.ResponseWriter, r *http.Request, p rest.Parameters, look func(*projections.State, projections.Record), more func() bool) error {
 	walk := projections.Walk{Kind: log.KindVM}
 	if cn, err := log.ParseUUID(p.Text("server_uuid")); err == nil {
 		walk.CN = cn
 	} else if id, err := log.ParseUUID(p.Text("uuid")); err == nil {
-		err := o.read.viewAt(w, r, p, lookupPart(p), func(state *projections.State) {
+		err := o.read.ViewAt(w, r, p, lookupPart(p), func(state *projections.State) {
 			if rec, ok := state.Get(log.KindVM, id.String()); ok {
 				look(state, rec)
 			}
@@ -171,7 +172,7 @@ func (o *objectRoutes) lookupCandidates(w http.ResponseWriter, r *http.Request, 
 		more()
 		return err
 	}
-	return o.read.inSlices(w, r, p, lookupPart(p), walk, look, more)
+	return o.read.InSlices(w, r, p, lookupPart(p), walk, look, more)
 }
 
 // candidate is a VM with what conditions can be about, taken of one state. Its
@@ -192,7 +193,7 @@ func candidateOf(state *projections.State, vm *log.VM, withNICs bool) candidate 
 }
 
 // lookupPart is what of a past state lookupCandidates and candidateOf look at.
-func lookupPart(p rest.Parameters) PastPart {
+func lookupPart(p rest.Parameters) backend.PastPart {
 	names := []string{"uuid", "server_uuid", "owner_uuid"}
 	for name := range p.Values() {
 		if strings.HasPrefix(name, "nics.") {
@@ -204,7 +205,7 @@ func lookupPart(p rest.Parameters) PastPart {
 			return partMentioning(values[0])
 		}
 	}
-	return PastPart{Whole: true}
+	return backend.PastPart{Whole: true}
 }
 
 // match returns the VM's fields if all conditions hold.
@@ -323,12 +324,12 @@ func (o *objectRoutes) updateVM(w http.ResponseWriter, r *http.Request, k *kindR
 		ops = append(ops, op)
 	}
 	ops = append(ops, task...)
-	change, err := o.write.changeID(r)
+	change, err := o.write.ChangeID(r)
 	if err != nil {
 		return err
 	}
 	c := &log.Change{ID: change, Ops: ops, Content: rest.ContentOf(r)}
-	if _, err := o.write.propose(w, r, c); err != nil {
+	if _, err := o.write.Propose(w, r, c); err != nil {
 		return err
 	}
 	return o.answerObject(w, r, rest.Parameters{}, k, id)

@@ -9,6 +9,7 @@ import (
 
 	"rutter/api/auth/audit"
 	"rutter/api/auth/guard"
+	"rutter/api/backend"
 	"rutter/api/rest"
 	"rutter/log"
 	"rutter/log/intake"
@@ -16,7 +17,7 @@ import (
 
 // writeStreams are those of a server.
 type writeStreams struct {
-	store    Store
+	store    backend.Store
 	guard    *guard.Guard
 	logger   *slog.Logger
 	answered *rest.Acknowledged
@@ -94,13 +95,13 @@ func failedOf(id log.UUID, err error) intake.Failed {
 func codeOf(err error) intake.Code {
 	var answer *rest.Error
 	switch {
-	case errors.Is(err, ErrUnknown):
+	case errors.Is(err, backend.ErrUnknown):
 		return intake.CodeUnknown
 	case rest.ExceededOf(err) != nil:
 		return intake.CodeBudget
-	case errors.Is(err, ErrOverloaded), errors.Is(err, ErrClock):
+	case errors.Is(err, backend.ErrOverloaded), errors.Is(err, backend.ErrClock):
 		return intake.CodeOverloaded
-	case errors.Is(err, ErrNoLeader):
+	case errors.Is(err, backend.ErrNoLeader):
 		return intake.CodeNoLeader
 	case errors.Is(err, log.ErrNoRoom):
 		return intake.CodeNoRoom

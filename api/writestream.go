@@ -13,6 +13,7 @@ import (
 
 	"rutter/api/auth/guard"
 	"rutter/api/auth/matrix"
+	"rutter/api/backend"
 	"rutter/log"
 	"rutter/log/intake"
 )
@@ -210,16 +211,16 @@ func (u *writeStream) take(ctx context.Context, payload []byte) error {
 	}
 	c.Actor, c.By, c.Content = u.actor, u.by, log.Content{} // a client has none of these to say
 	id, size := c.ID, len(payload)
-	if err := checkChangeID(id, "change"); err != nil {
+	if err := backend.CheckChangeID(id, "change"); err != nil {
 		u.answered(id, size, log.Result{}, err)
 		return nil
 	}
-	err = ErrNoLeader
+	err = backend.ErrNoLeader
 	if u.queue != nil {
 		err = u.queue.Enqueue(c, func(result log.Result, err error) { u.answered(id, size, result, err) })
 	}
 	switch {
-	case errors.Is(err, ErrNoLeader):
+	case errors.Is(err, backend.ErrNoLeader):
 		return u.forward(ctx, c, size)
 	case err != nil:
 		u.answered(id, size, log.Result{}, err)
@@ -283,7 +284,7 @@ func (u *writeStream) forward(ctx context.Context, c *log.Change, size int) erro
 	}
 	u.hands.Go(func() {
 		defer func() { <-u.slots }()
-		ctx, cancel := context.WithTimeout(ctx, WaitTime)
+		ctx, cancel := context.WithTimeout(ctx, backend.WaitTime)
 		defer cancel()
 		id := c.ID // the store may not keep c
 		result, err := u.s.store.Propose(ctx, c)

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"rutter/api"
+	"rutter/api/backend"
 	"rutter/api/client"
 	"rutter/log"
 	"rutter/log/intake"
@@ -23,7 +24,7 @@ import (
 // queueing is a memory that leads: it queues changes, and answers those that
 // wait together, from a goroutine of its own.
 type queueing struct {
-	api.Store
+	backend.Store
 	refuse error // what Enqueue returns
 
 	mu      sync.Mutex
@@ -32,7 +33,7 @@ type queueing struct {
 	kick    chan struct{}
 }
 
-func newQueueing(t *testing.T, store api.Store) *queueing {
+func newQueueing(t *testing.T, store backend.Store) *queueing {
 	q := &queueing{Store: store, kick: make(chan struct{}, 1)}
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan struct{})
@@ -57,7 +58,7 @@ func newQueueing(t *testing.T, store api.Store) *queueing {
 	return q
 }
 
-func (q *queueing) Status() api.Status { return api.Status{ID: "s1", Leader: "s1"} }
+func (q *queueing) Status() backend.Status { return backend.Status{ID: "s1", Leader: "s1"} }
 
 func (q *queueing) Enqueue(c *log.Change, done func(log.Result, error)) error {
 	if q.refuse != nil {
@@ -122,7 +123,7 @@ func submitMany(t *testing.T, s *client.Stream, writers, each int) map[log.Seq]b
 func TestWriteStream(t *testing.T) {
 	for _, leads := range []bool{true, false} {
 		t.Run(fmt.Sprintf("leads=%v", leads), func(t *testing.T) {
-			var store api.Store = api.NewMemory()
+			var store backend.Store = api.NewMemory()
 			if leads {
 				store = newQueueing(t, store)
 			}
@@ -156,12 +157,12 @@ func TestWriteStreamAnswers(t *testing.T) {
 	if _, err := s.Submit(t.Context(), bad); !errors.Is(err, client.ErrBadChange) {
 		t.Errorf("an id without a time: got %v, want ErrBadChange", err)
 	}
-	store.refuse = fmt.Errorf("full: %w", api.ErrOverloaded)
+	store.refuse = fmt.Errorf("full: %w", backend.ErrOverloaded)
 	if _, err := s.Submit(t.Context(), newTag("three")); !errors.Is(err, client.ErrOverloaded) || errors.Is(err, client.ErrUnavailable) {
 		t.Errorf("overloaded: got %v", err)
 	}
 	// No leader: it goes by Propose, which finds one.
-	store.refuse = fmt.Errorf("not here: %w", api.ErrNoLeader)
+	store.refuse = fmt.Errorf("not here: %w", backend.ErrNoLeader)
 	if _, err := s.Submit(t.Context(), newTag("four")); err != nil {
 		t.Errorf("forwarded: %v", err)
 	}

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"rutter/api"
+	"rutter/api/backend"
 	"rutter/api/client"
 	"rutter/api/internal/apitest"
 	"rutter/log"
@@ -17,7 +18,9 @@ import (
 // memory is a store of one server, which keeps nothing.
 type memory struct{ *apitest.Memory }
 
-func (m memory) Status() api.Status { return api.Status{ID: "s1", State: "Leader", Leader: "s1"} }
+func (m memory) Status() backend.Status {
+	return backend.Status{ID: "s1", State: "Leader", Leader: "s1"}
+}
 
 // startServer is a server in this process, in place of those of a cluster, and a client
 // of it.

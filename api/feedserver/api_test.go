@@ -4,6 +4,7 @@ import (
 	"net/http"
 
 	"rutter/api"
+	"rutter/api/backend"
 	"rutter/api/feedserver"
 	"rutter/api/internal/apitest"
 )
@@ -11,7 +12,7 @@ import (
 // store is a Memory as package api wants one.
 type store struct{ *apitest.Memory }
 
-func (s store) Status() api.Status { return api.Status{ID: "s1"} }
+func (s store) Status() backend.Status { return backend.Status{ID: "s1"} }
 
 func init() {
 	feedserver.SetAPI(func(m *apitest.Memory) (http.Handler, error) {

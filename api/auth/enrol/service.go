@@ -31,7 +31,7 @@ const (
 	writeTime = 10 * time.Second // for a change
 )
 
-// Store is the log as this package needs it; see package api's.
+// Store is the log as this package needs it; see backend.Store.
 type Store interface {
 	Propose(ctx context.Context, c *log.Change) (log.Result, error)
 	View(fn func(state *projections.State, head log.Cursor))

@@ -15,7 +15,7 @@ import (
 	"rutter/projections"
 )
 
-// Store is the log and its state, as this package needs them; package api's
+// Store is the log and its state, as this package needs them; package backend's
 // Store has them with the same meaning. All methods may be called concurrently.
 type Store interface {
 	Propose(ctx context.Context, c *log.Change) (log.Result, error)

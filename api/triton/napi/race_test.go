@@ -10,7 +10,7 @@ import (
 
 	"pgregory.net/rapid"
 
-	"rutter/api"
+	"rutter/api/backend"
 	"rutter/log"
 	"rutter/projections"
 )
@@ -87,7 +87,7 @@ func TestUnknownOutcome(t *testing.T) {
 	w.store.fail = func(try int) (bool, error) {
 		switch try {
 		case 1:
-			return false, fmt.Errorf("election: %w", api.ErrNoLeader)
+			return false, fmt.Errorf("election: %w", backend.ErrNoLeader)
 		case 2:
 			return true, errors.New("leadership lost")
 		}
@@ -96,7 +96,7 @@ func TestUnknownOutcome(t *testing.T) {
 	before := w.store.Head().Seq
 	w.make("/nics", nicBody())
 	same(t, "events", w.store.Head().Seq, before+1)
-	w.store.fail = func(int) (bool, error) { return false, fmt.Errorf("full: %w", api.ErrOverloaded) }
+	w.store.fail = func(int) (bool, error) { return false, fmt.Errorf("full: %w", backend.ErrOverloaded) }
 	a := w.do("POST", "/nics", nicBody())
 	same(t, "overloaded", a.status, 503)
 	same(t, "Retry-After", a.header.Get("Retry-After"), "1")

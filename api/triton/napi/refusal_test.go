@@ -9,7 +9,7 @@ import (
 	"testing"
 	"time"
 
-	"rutter/api"
+	"rutter/api/backend"
 	"rutter/log"
 	"rutter/log/budget"
 )
@@ -24,17 +24,17 @@ func TestStatusOfUndecided(t *testing.T) {
 // TestNotWritten: who has used up a budget is told which and when to come again, and
 // that nothing was written where that is known, at once; else that it is not known.
 func TestNotWritten(t *testing.T) {
-	exceeded := fmt.Errorf("%w: %w", api.ErrOverloaded, &budget.Exceeded{Name: budget.ForeignOperations, Who: "192.0.2.1", Wait: 6500 * time.Millisecond})
+	exceeded := fmt.Errorf("%w: %w", backend.ErrOverloaded, &budget.Exceeded{Name: budget.ForeignOperations, Who: "192.0.2.1", Wait: 6500 * time.Millisecond})
 	for _, c := range []struct {
 		errs   []error // of the tries, the last one of all that follow
 		status int
 		says   string
 	}{
 		{[]error{exceeded}, http.StatusTooManyRequests, `"BudgetExceeded"`},
-		{[]error{fmt.Errorf("%w: apart", api.ErrClock)}, http.StatusServiceUnavailable, "nothing was written"},
+		{[]error{fmt.Errorf("%w: apart", backend.ErrClock)}, http.StatusServiceUnavailable, "nothing was written"},
 		{[]error{log.ErrNoRoom}, http.StatusInsufficientStorage, "NoRoom"},
-		{[]error{api.ErrUnknown, exceeded}, http.StatusServiceUnavailable, "not known whether"},
-		{[]error{api.ErrUnknown, log.ErrNoRoom}, http.StatusServiceUnavailable, "not known whether"},
+		{[]error{backend.ErrUnknown, exceeded}, http.StatusServiceUnavailable, "not known whether"},
+		{[]error{backend.ErrUnknown, log.ErrNoRoom}, http.StatusServiceUnavailable, "not known whether"},
 	} {
 		w := newWorld(t)
 		w.store.fail = func(try int) (bool, error) { return false, c.errs[min(try, len(c.errs))-1] }

@@ -6,8 +6,8 @@ import (
 	"net/http"
 	"time"
 
-	"rutter/api"
 	"rutter/api/auth/matrix"
+	"rutter/api/backend"
 	"rutter/api/rest"
 	"rutter/log"
 	"rutter/projections"
@@ -47,16 +47,16 @@ func (s *Service) propose(r *http.Request, ops ...log.Op) (log.Result, error) {
 		case err == nil:
 			s.answered.Note(result.Last)
 			return result, s.store.WaitSeq(ctx, result.Last)
-		case fate != nil || errors.Is(err, api.ErrUnknown):
+		case fate != nil || errors.Is(err, backend.ErrUnknown):
 			fate = err
 		case rest.ExceededOf(err) != nil:
 			exceeded := rest.ExceededOf(err)
 			p := fail(http.StatusTooManyRequests, codeBudget, "nothing was written: "+exceeded.Error())
 			p.Budget = exceeded
 			return result, p
-		case errors.Is(err, api.ErrClock):
+		case errors.Is(err, backend.ErrClock):
 			return result, fail(http.StatusServiceUnavailable, codeUnavailable, "nothing was written: "+err.Error())
-		case errors.Is(err, api.ErrOverloaded):
+		case errors.Is(err, backend.ErrOverloaded):
 			return result, fail(http.StatusServiceUnavailable, codeUnavailable, "too many changes are waiting; nothing was written")
 		case errors.Is(err, log.ErrNoRoom):
 			return result, fail(http.StatusInsufficientStorage, log.CodeNoRoom, err.Error())
@@ -83,7 +83,7 @@ func pause(ctx context.Context, d time.Duration) error {
 // unknown is the answer when time ran out before a change got through; written
 // is that it may have been.
 func unknown(err error, written bool) error {
-	if errors.Is(err, api.ErrNoLeader) && !written {
+	if errors.Is(err, backend.ErrNoLeader) && !written {
 		return fail(http.StatusServiceUnavailable, codeUnavailable, "the cluster has no leader now; nothing was written")
 	}
 	return fail(http.StatusServiceUnavailable, codeUnavailable, "it is not known whether the change was made, look for it: "+err.Error())

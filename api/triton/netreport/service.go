@@ -37,7 +37,7 @@ const (
 	maxFound = 4 << 20
 )
 
-// Store is the log and its state, as this package needs them; see api.Store.
+// Store is the log and its state, as this package needs them; see backend.Store.
 type Store interface {
 	Propose(ctx context.Context, c *log.Change) (log.Result, error)
 	View(fn func(state *projections.State, head log.Cursor))

@@ -25,7 +25,7 @@ const (
 	within  = 10 * time.Second
 )
 
-// Store is the log and its state, as this package needs them; see api.Store.
+// Store is the log and its state, as this package needs them; see backend.Store.
 type Store interface {
 	Propose(ctx context.Context, c *log.Change) (log.Result, error)
 	View(fn func(state *projections.State, head log.Cursor))

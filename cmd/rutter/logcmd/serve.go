@@ -12,6 +12,7 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"rutter/api"
+	"rutter/api/backend"
 	"rutter/cmd/rutter/storeapi"
 	"rutter/cmd/rutter/term"
 	"rutter/log"
@@ -61,24 +62,24 @@ type served struct {
 	never  chan struct{}
 }
 
-// Propose implements api.Store; package api does not call it of a read-only log.
+// Propose implements backend.Store; package api does not call it of a read-only log.
 func (*served) Propose(context.Context, *log.Change) (log.Result, error) {
-	return log.Result{}, fmt.Errorf("a log of the past: %w", api.ErrNoLeader)
+	return log.Result{}, fmt.Errorf("a log of the past: %w", backend.ErrNoLeader)
 }
 
-// View implements api.Store.
+// View implements backend.Store.
 func (s *served) View(fn func(*projections.State, log.Cursor)) { fn(s.state, s.head) }
 
-// Head implements api.Store.
+// Head implements backend.Store.
 func (s *served) Head() log.Cursor { return s.head }
 
-// Floor implements api.Store.
+// Floor implements backend.Store.
 func (s *served) Floor() log.Seq { return s.folder.Floor() }
 
-// Changed implements api.Store: nothing ever is.
+// Changed implements backend.Store: nothing ever is.
 func (s *served) Changed() <-chan struct{} { return s.never }
 
-// Entries implements api.Store.
+// Entries implements backend.Store.
 func (s *served) Entries(after log.Seq, limit int) ([]log.Entry, error) {
 	if after > s.head.Seq {
 		return nil, fmt.Errorf("entries after %d, the head is %d: %w", after, s.head.Seq, log.ErrAhead)
@@ -90,7 +91,7 @@ func (s *served) Entries(after log.Seq, limit int) ([]log.Entry, error) {
 	return entries, err
 }
 
-// CheckCursor implements api.Store.
+// CheckCursor implements backend.Store.
 func (s *served) CheckCursor(c log.Cursor) error {
 	switch {
 	case c == log.Cursor{} && s.Floor() > 0, c.Seq < s.Floor():
@@ -109,7 +110,7 @@ func (s *served) CheckCursor(c log.Cursor) error {
 	return err
 }
 
-// WaitSeq implements api.Store.
+// WaitSeq implements backend.Store.
 func (s *served) WaitSeq(ctx context.Context, seq log.Seq) error {
 	if seq <= s.head.Seq {
 		return nil
@@ -118,19 +119,19 @@ func (s *served) WaitSeq(ctx context.Context, seq log.Seq) error {
 	return ctx.Err()
 }
 
-// Consistent implements api.Store.
+// Consistent implements backend.Store.
 func (s *served) Consistent(context.Context) (log.Seq, error) { return s.head.Seq, nil }
 
-// Status implements api.Store.
-func (s *served) Status() api.Status { return api.Status{ID: "replay", State: "past"} }
+// Status implements backend.Store.
+func (s *served) Status() backend.Status { return backend.Status{ID: "replay", State: "past"} }
 
-// Ready implements api.Store.
+// Ready implements backend.Store.
 func (*served) Ready() error { return nil }
 
-// Serving implements api.Store.
+// Serving implements backend.Store.
 func (*served) Serving() error { return nil }
 
-// SeqAt implements api.Past.
+// SeqAt implements backend.Past.
 func (s *served) SeqAt(at log.Time) (log.Seq, error) {
 	seq, err := s.folder.SeqAt(at)
 	return min(seq, s.head.Seq), err
@@ -144,7 +145,7 @@ func (s *served) before(seq log.Seq) error {
 	return nil
 }
 
-// StateAt implements api.Past.
+// StateAt implements backend.Past.
 func (s *served) StateAt(ctx context.Context, seq log.Seq) (*projections.State, error) {
 	if err := s.before(seq); err != nil {
 		return nil, err
@@ -152,16 +153,16 @@ func (s *served) StateAt(ctx context.Context, seq log.Seq) (*projections.State, 
 	return s.folder.StateAt(ctx, seq)
 }
 
-// PartAt implements api.Past.
-func (s *served) PartAt(ctx context.Context, part api.PastPart, seq log.Seq) (*projections.State, error) {
+// PartAt implements backend.Past.
+func (s *served) PartAt(ctx context.Context, part backend.PastPart, seq log.Seq) (*projections.State, error) {
 	if err := s.before(seq); err != nil {
 		return nil, err
 	}
 	return s.folder.PartAt(ctx, storeapi.PartOf(part), seq)
 }
 
-// HistoryOf implements api.Past.
-func (s *served) HistoryOf(ctx context.Context, object api.PastObject, after log.Seq, limit int) ([]log.Seq, error) {
+// HistoryOf implements backend.Past.
+func (s *served) HistoryOf(ctx context.Context, object backend.PastObject, after log.Seq, limit int) ([]log.Seq, error) {
 	seqs, err := s.folder.History(ctx, history.Ref(object), after, limit)
 	for len(seqs) > 0 && seqs[len(seqs)-1] > s.head.Seq {
 		seqs = seqs[:len(seqs)-1]

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 
+	"rutter/api/backend"
+
 	"rutter/api"
 	"rutter/log"
 	"rutter/projections"
@@ -39,13 +41,13 @@ func (r Retainer) SetRetention(ctx context.Context, want api.Retention) error {
 func asAPI(err error) error {
 	switch {
 	case errors.Is(err, raftstore.ErrUnknown):
-		return fmt.Errorf("%w: %w", api.ErrUnknown, err) // whatever came after: an earlier try may have been written
+		return fmt.Errorf("%w: %w", backend.ErrUnknown, err) // whatever came after: an earlier try may have been written
 	case errors.Is(err, raftstore.ErrNoLeader):
-		return fmt.Errorf("%w: %w", api.ErrNoLeader, err)
+		return fmt.Errorf("%w: %w", backend.ErrNoLeader, err)
 	case errors.Is(err, raftstore.ErrOverloaded):
-		return fmt.Errorf("%w: %w", api.ErrOverloaded, err)
+		return fmt.Errorf("%w: %w", backend.ErrOverloaded, err)
 	case errors.Is(err, raftstore.ErrClock):
-		return fmt.Errorf("%w: %w", api.ErrClock, err)
+		return fmt.Errorf("%w: %w", backend.ErrClock, err)
 	}
 	return err
 }
@@ -74,13 +76,13 @@ func (a Store) View(fn func(*projections.State, log.Cursor)) {
 }
 
 // Status is the store's as package api has it.
-func (a Store) Status() api.Status {
+func (a Store) Status() backend.Status {
 	s := a.Store.Status()
-	status := api.Status{
+	status := backend.Status{
 		ID: s.ID, State: s.State, Leader: s.LeaderID, Term: s.Term, Applied: s.Applied, Commit: s.Commit, Detail: s, Alarms: s.Alarms(),
 	}
 	for _, m := range s.Members {
-		status.Members = append(status.Members, api.Member{ID: m.ID, Address: m.Address, Voter: m.Voter, Leader: m.Leader})
+		status.Members = append(status.Members, backend.Member{ID: m.ID, Address: m.Address, Voter: m.Voter, Leader: m.Leader})
 	}
 	return status
 }

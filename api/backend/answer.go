@@ -1,4 +1,4 @@
-package api
+package backend
 
 import (
 	"context"
@@ -12,18 +12,22 @@ import (
 
 // Names of our headers.
 const (
-	headerAge = "Rutter-Age" // milliseconds since this server knew that it was up to date
+	HeaderSeq    = "Rutter-Seq"    // the seq that an answer is as of; of a long list, when it began
+	headerAge    = "Rutter-Age"    // milliseconds since this server knew that it was up to date
+	HeaderCursor = "Rutter-Cursor" // of the head, with answers of GET /log
+	HeaderChain  = "Rutter-Chain"  // SEQ:HASH of the first entry of an answer in the binary form
 )
 
 // Codes of errors beside those of packages log and rest.
 const (
-	codeOtherLog = "CursorOfOtherLog" // 409
-	codeAhead    = "CursorAhead"      // 409
-	codeClock    = "ServersClocks"    // 503
+	CodeOtherLog  = "CursorOfOtherLog" // 409
+	codeAhead     = "CursorAhead"      // 409
+	CodeCompacted = "CursorCompacted"  // 410
+	codeClock     = "ServersClocks"    // 503
 )
 
-// errorOf turns any error into an answer.
-func errorOf(err error) *rest.Error {
+// ErrorOf turns any error into an answer.
+func ErrorOf(err error) *rest.Error {
 	var answer *rest.Error
 	var refusal *log.Refusal
 	var tooLarge *http.MaxBytesError
@@ -37,11 +41,11 @@ func errorOf(err error) *rest.Error {
 	case errors.As(err, &tooLarge):
 		return rest.Fail(http.StatusRequestEntityTooLarge, rest.CodeTooLarge, "send less, in several requests", "the body is over %d bytes", tooLarge.Limit)
 	case errors.Is(err, log.ErrOtherLog):
-		return rest.Fail(http.StatusConflict, codeOtherLog, "read the state anew, then follow from its Rutter-Cursor", "the cursor is of another log than this cluster's")
+		return rest.Fail(http.StatusConflict, CodeOtherLog, "read the state anew, then follow from its Rutter-Cursor", "the cursor is of another log than this cluster's")
 	case errors.Is(err, log.ErrAhead):
 		return rest.Fail(http.StatusConflict, codeAhead, "if the seq came from this cluster, try again; else read the state anew", "this place is beyond the head of this log%s", aside(err, log.ErrAhead))
 	case errors.Is(err, log.ErrCompacted):
-		return rest.Fail(http.StatusGone, rest.CodeCompacted, "read the state anew, then follow from its Rutter-Cursor", "the log no longer keeps what follows this place%s", aside(err, log.ErrCompacted))
+		return rest.Fail(http.StatusGone, CodeCompacted, "read the state anew, then follow from its Rutter-Cursor", "the log no longer keeps what follows this place%s", aside(err, log.ErrCompacted))
 	case rest.ExceededOf(err) != nil:
 		exceeded := rest.ExceededOf(err)
 		answer := rest.Fail(http.StatusTooManyRequests, rest.CodeBudget, "nothing was done; come again when Retry-After says, with less, or have an operator raise the budget (rutter server --budget)", "%v", exceeded)
@@ -69,9 +73,9 @@ func aside(err, sentinel error) string {
 	return ""
 }
 
-// writeError answers with err.
-func writeError(w http.ResponseWriter, r *http.Request, err error) {
-	answer := errorOf(err).Bounded()
+// WriteError answers with err.
+func WriteError(w http.ResponseWriter, r *http.Request, err error) {
+	answer := ErrorOf(err).Bounded()
 	rest.RetryAfter(w, answer.Status, answer.Budget)
 	rest.WriteJSON(w, r, answer.Status, answer)
 }

@@ -1,4 +1,4 @@
-package api
+package backend
 
 import (
 	"context"
@@ -11,32 +11,32 @@ import (
 	"rutter/log"
 )
 
-// changeWriter has changes written, for whoever answers a request with what became of
+// Writer has changes written, for whoever answers a request with what became of
 // them.
-type changeWriter struct {
+type Writer struct {
 	store    Store
 	guard    *guard.Guard
 	answered *rest.Acknowledged
 	newID    func() (log.UUID, error)
-	fabric   fabricWait
+	fabric   FabricWait
 }
 
-// fabricWait waits until the compute nodes have programmed a change.
-type fabricWait struct {
+// FabricWait waits until the compute nodes have programmed a change.
+type FabricWait struct {
 	// Wanted reads from a request whether to wait, and how long.
 	Wanted func(r *http.Request) (timeout time.Duration, is bool, err error)
 	// Await waits, and notes in the answer's header how it went.
 	Await func(w http.ResponseWriter, r *http.Request, c *log.Change, result log.Result, timeout time.Duration) error
 }
 
-// newChangeWriter returns a writer to a store. What it was told is written is noted in
+// NewWriter returns a writer to a store. What it was told is written is noted in
 // acknowledged; newID makes ids for the changes of clients that bring none.
-func newChangeWriter(store Store, g *guard.Guard, acknowledged *rest.Acknowledged, newID func() (log.UUID, error), fabric fabricWait) *changeWriter {
-	return &changeWriter{store: store, guard: g, answered: acknowledged, newID: newID, fabric: fabric}
+func NewWriter(store Store, g *guard.Guard, acknowledged *rest.Acknowledged, newID func() (log.UUID, error), fabric FabricWait) *Writer {
+	return &Writer{store: store, guard: g, answered: acknowledged, newID: newID, fabric: fabric}
 }
 
-// changeID returns the id that the client chose for its change, or a new one.
-func (cw *changeWriter) changeID(r *http.Request) (log.UUID, error) {
+// ChangeID returns the id that the client chose for its change, or a new one.
+func (cw *Writer) ChangeID(r *http.Request) (log.UUID, error) {
 	text := r.Header.Get(rest.HeaderChangeID)
 	if text == "" {
 		return cw.newID()
@@ -45,10 +45,10 @@ func (cw *changeWriter) changeID(r *http.Request) (log.UUID, error) {
 	if err != nil {
 		return id, rest.Fail(http.StatusBadRequest, rest.CodeBadRequest, "send a UUID of version 7, or leave it out", "header %s: %v", rest.HeaderChangeID, err)
 	}
-	return id, checkChangeID(id, "header "+rest.HeaderChangeID)
+	return id, CheckChangeID(id, "header "+rest.HeaderChangeID)
 }
 
-func checkChangeID(id log.UUID, where string) error {
+func CheckChangeID(id log.UUID, where string) error {
 	if _, ok := id.UnixMilli(); !ok {
 		return rest.Fail(http.StatusBadRequest, rest.CodeBadRequest, "send a UUID of version 7 (RFC 9562), whose time says how long a retry is recognised, or leave it out",
 			"%s: change id %s is not of version 7", where, id)
@@ -56,10 +56,10 @@ func checkChangeID(id log.UUID, where string) error {
 	return nil
 }
 
-// propose has a change written and waits until this server has it too, so that
+// Propose has a change written and waits until this server has it too, so that
 // the answer can show what became of the object.
-func (cw *changeWriter) propose(w http.ResponseWriter, r *http.Request, c *log.Change) (log.Result, error) {
-	result, err := cw.write(w, r, c)
+func (cw *Writer) Propose(w http.ResponseWriter, r *http.Request, c *log.Change) (log.Result, error) {
+	result, err := cw.Write(w, r, c)
 	if err != nil {
 		return result, err
 	}
@@ -72,10 +72,10 @@ func (cw *changeWriter) propose(w http.ResponseWriter, r *http.Request, c *log.C
 	return result, nil
 }
 
-// write has a change written. A follower may not have it yet when this returns;
+// Write has a change written. A follower may not have it yet when this returns;
 // the reads that this server answers from now on wait for it (see fresh). The
 // error is a *log.Refusal if the change was refused.
-func (cw *changeWriter) write(w http.ResponseWriter, r *http.Request, c *log.Change) (log.Result, error) {
+func (cw *Writer) Write(w http.ResponseWriter, r *http.Request, c *log.Change) (log.Result, error) {
 	timeout, waits, err := cw.fabric.Wanted(r)
 	if err != nil {
 		return log.Result{}, err

@@ -1,4 +1,4 @@
-package api
+package backend
 
 import (
 	"context"
@@ -8,7 +8,6 @@ import (
 
 	"rutter/api/auth/guard"
 	"rutter/api/auth/matrix"
-	"rutter/api/logserver"
 	"rutter/api/rest"
 	"rutter/log"
 	"rutter/projections"
@@ -45,8 +44,8 @@ type PastPart struct {
 	Whole    bool         // everything
 }
 
-// stateReader answers from this server's state as it is, and as it was.
-type stateReader struct {
+// Reader answers from this server's state as it is, and as it was.
+type Reader struct {
 	store    Store
 	guard    *guard.Guard
 	answered *rest.Acknowledged
@@ -55,20 +54,20 @@ type stateReader struct {
 	wholes   chan struct{}        // taken while a whole state of the past is in memory
 }
 
-// newStateReader returns a reader of a store. Reads wait for what acknowledged has, and
+// NewReader returns a reader of a store. Reads wait for what acknowledged has, and
 // are counted with guard. Without past there is no answer for the past; age says how long
 // ago this server knew that it was up to date, nil: nobody knows.
-func newStateReader(store Store, g *guard.Guard, acknowledged *rest.Acknowledged, past Past, age func() time.Duration) *stateReader {
-	return &stateReader{store: store, guard: g, answered: acknowledged, past: past, age: age, wholes: make(chan struct{}, wholesAtOnce)}
+func NewReader(store Store, g *guard.Guard, acknowledged *rest.Acknowledged, past Past, age func() time.Duration) *Reader {
+	return &Reader{store: store, guard: g, answered: acknowledged, past: past, age: age, wholes: make(chan struct{}, wholesAtOnce)}
 }
 
-// fresh waits as the query's consistent and min_seq ask, and until this server
+// Fresh waits as the query's consistent and min_seq ask, and until this server
 // has what it has acknowledged itself: whoever writes and then reads here finds
 // what they wrote.
 //
 // A server whose state differs from the others' answers nothing from it
 // (DESIGN section 2, rule 3).
-func (v *stateReader) fresh(r *http.Request, p rest.Parameters) error {
+func (v *Reader) Fresh(r *http.Request, p rest.Parameters) error {
 	if err := v.store.Serving(); err != nil {
 		return rest.Fail(http.StatusServiceUnavailable, rest.CodeNotReady, "ask another server, and have this one rebuilt: rutter cluster rebuild", "this server shows nothing of its state: %v", err)
 	}
@@ -76,7 +75,7 @@ func (v *stateReader) fresh(r *http.Request, p rest.Parameters) error {
 	if err != nil {
 		return err
 	}
-	named, err := logserver.SeqParameter(r.Context(), v.store, p, "min_seq")
+	named, err := SeqParameter(r.Context(), v.store, p, "min_seq")
 	if err != nil {
 		return err
 	}
@@ -97,10 +96,10 @@ func (v *stateReader) fresh(r *http.Request, p rest.Parameters) error {
 	return nil
 }
 
-// view calls fn with the state, and sets the headers that say how fresh it is.
-func (v *stateReader) view(w http.ResponseWriter, fn func(state *projections.State)) {
+// View calls fn with the state, and sets the headers that say how fresh it is.
+func (v *Reader) View(w http.ResponseWriter, fn func(state *projections.State)) {
 	v.store.View(func(state *projections.State, head log.Cursor) {
-		rest.SetCursor(w, head)
+		SetPlace(w, head)
 		fn(state)
 	})
 	if v.age != nil {
@@ -108,18 +107,18 @@ func (v *stateReader) view(w http.ResponseWriter, fn func(state *projections.Sta
 	}
 }
 
-// inSlices calls look with the records of a walk, in order, and holds the state
-// still for sliceRows of them at a time, so that no write waits for a long list.
+// InSlices calls look with the records of a walk, in order, and holds the state
+// still for SliceRows of them at a time, so that no write waits for a long list.
 // more is called after each slice, while nothing is held, and says whether to go
 // on. An object comes once at most. The answer says the seq of the first slice:
 // who reads the log from there misses nothing of those after it.
-func (v *stateReader) inSlices(w http.ResponseWriter, r *http.Request, p rest.Parameters, part PastPart, walk projections.Walk, look func(*projections.State, projections.Record), more func() bool) error {
+func (v *Reader) InSlices(w http.ResponseWriter, r *http.Request, p rest.Parameters, part PastPart, walk projections.Walk, look func(*projections.State, projections.Record), more func() bool) error {
 	var last log.Object
 	slice := func(state *projections.State) (ended bool) {
 		seen := 0
 		defer func() { v.guard.AccountsOf(r.Context()).Look(seen) }()
 		for rec := range state.Walk(walk, last) {
-			if seen == sliceRows {
+			if seen == SliceRows {
 				return false
 			}
 			look(state, rec)
@@ -130,7 +129,7 @@ func (v *stateReader) inSlices(w http.ResponseWriter, r *http.Request, p rest.Pa
 	}
 	var past *projections.State
 	ended := false
-	if err := v.viewAt(w, r, p, part, func(state *projections.State) {
+	if err := v.ViewAt(w, r, p, part, func(state *projections.State) {
 		ended = slice(state)
 		if p.Has("at") {
 			past = state // which nobody else has
@@ -155,8 +154,8 @@ func (v *stateReader) inSlices(w http.ResponseWriter, r *http.Request, p rest.Pa
 // the server's own does.
 const wholesAtOnce = 1
 
-// place reads the query's at: a seq or a time.
-func (v *stateReader) place(p rest.Parameters, name string) (log.Seq, error) {
+// Place reads the query's at: a seq or a time.
+func (v *Reader) Place(p rest.Parameters, name string) (log.Seq, error) {
 	if v.past == nil {
 		return 0, rest.Fail(http.StatusNotImplemented, rest.CodeNotHere, "leave "+name+" out", "this server cannot answer for the past")
 	}
@@ -170,37 +169,37 @@ func (v *stateReader) place(p rest.Parameters, name string) (log.Seq, error) {
 	return v.past.SeqAt(at)
 }
 
-// viewAt calls fn with the state that the query asks for: that of now, or with
+// ViewAt calls fn with the state that the query asks for: that of now, or with
 // at that of then, of which only a part is needed.
-func (v *stateReader) viewAt(w http.ResponseWriter, r *http.Request, p rest.Parameters, part PastPart, fn func(state *projections.State)) error {
+func (v *Reader) ViewAt(w http.ResponseWriter, r *http.Request, p rest.Parameters, part PastPart, fn func(state *projections.State)) error {
 	if !p.Has("at") {
-		v.view(w, fn)
+		v.View(w, fn)
 		return nil
 	}
 	if g := guard.GrantOf(r); g.Answer != matrix.Allow {
 		return v.guard.Refuse(r.RemoteAddr, &matrix.Refusal{Who: g.Who, What: "read the past", Missing: "who sees only its own sees it as it is now: leave ?at= out"})
 	}
-	seq, err := v.place(p, "at")
+	seq, err := v.Place(p, "at")
 	if err != nil {
 		return err
 	}
-	state, err := v.pastState(r.Context(), part, seq)
+	state, err := v.PastState(r.Context(), part, seq)
 	if err != nil {
 		return err
 	}
-	rest.SetSeq(w, seq)
+	SetSeq(w, seq)
 	fn(state)
 	return nil
 }
 
 // counted notes how many objects of a past state were made for a request.
-func (v *stateReader) counted(ctx context.Context, state *projections.State) {
+func (v *Reader) counted(ctx context.Context, state *projections.State) {
 	if state != nil {
 		v.guard.AccountsOf(ctx).Look(state.Len())
 	}
 }
 
-func (v *stateReader) pastState(ctx context.Context, part PastPart, seq log.Seq) (state *projections.State, err error) {
+func (v *Reader) PastState(ctx context.Context, part PastPart, seq log.Seq) (state *projections.State, err error) {
 	if !part.Whole {
 		err = v.guard.Scan(ctx, func() (err error) {
 			state, err = v.past.PartAt(ctx, part, seq)
@@ -220,11 +219,11 @@ func (v *stateReader) pastState(ctx context.Context, part PastPart, seq log.Seq)
 	return state, err
 }
 
-// serversAt is viewAt for the server object of one CN, or of all if cn is zero.
-func (v *stateReader) serversAt(w http.ResponseWriter, r *http.Request, p rest.Parameters, cn log.UUID, fn func(*projections.State)) error {
-	part := PastPart{Kinds: []log.Kind{log.KindServer}}
-	if !cn.IsZero() {
-		part = PastPart{Objects: []PastObject{{log.KindServer, cn.String()}}}
-	}
-	return v.viewAt(w, r, p, part, fn)
+func SetSeq(w http.ResponseWriter, seq log.Seq) { w.Header().Set(HeaderSeq, seq.String()) }
+
+// SetPlace sets the seq that an answer is as of, and the cursor to follow the log
+// from there.
+func SetPlace(w http.ResponseWriter, at log.Cursor) {
+	SetSeq(w, at.Seq)
+	w.Header().Set(HeaderCursor, at.String())
 }

@@ -1,10 +1,10 @@
-package api
+package backend
 
 import (
 	"context"
 	"errors"
+	"time"
 
-	"rutter/api/logserver"
 	"rutter/log"
 	"rutter/projections"
 )
@@ -83,7 +83,7 @@ type Member struct {
 
 // WaitTime bounds how long a read waits for a seq or a leader, and a write for its
 // decision.
-const WaitTime = logserver.WaitTime
+const WaitTime = 10 * time.Second
 
-// sliceRows are the objects that a list looks at while the state is held still.
-const sliceRows = 256
+// SliceRows are the objects that a list looks at while the state is held still.
+const SliceRows = 256

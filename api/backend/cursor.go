@@ -1,0 +1,42 @@
+package backend
+
+import (
+	"context"
+	"net/http"
+	"strings"
+
+	"rutter/api/rest"
+	"rutter/log"
+)
+
+// IsCursor tells a cursor from a seq.
+func IsCursor(text string) bool { return strings.Contains(text, ".") }
+
+// SeqParameter reads a parameter that is a seq or a cursor, of which the log is known to
+// have the second; 0 if it is not given.
+func SeqParameter(ctx context.Context, store Store, p rest.Parameters, name string) (log.Seq, error) {
+	text := p.Text(name)
+	if !IsCursor(text) {
+		seq, err := p.Number(name, 0, 0, 1<<64-1)
+		return log.Seq(seq), err
+	}
+	cursor, err := log.ParseCursor(text)
+	if err != nil {
+		return 0, rest.BadParameter(name, log.ElementInvalid, "send what a server gave as "+HeaderCursor+" or as the id of an event, or a seq", "%v", err)
+	}
+	return cursor.Seq, CheckCursor(ctx, store, cursor)
+}
+
+// CheckCursor checks that the log has a cursor. What this server has not applied yet it
+// waits for: a client that moves between servers may be ahead of this one. What is
+// beyond the leader's head is of no log (SAFETY P4, F5).
+func CheckCursor(ctx context.Context, store Store, cursor log.Cursor) error {
+	if head := store.Head(); head.Cluster == cursor.Cluster && head.Seq < cursor.Seq {
+		ctx, cancel := context.WithTimeout(ctx, WaitTime)
+		defer cancel()
+		if _, err := store.Consistent(ctx); err != nil {
+			return rest.Fail(http.StatusServiceUnavailable, rest.CodeNotYet, "try again, or another server", "this server is at seq %d, before the cursor's %d, and no leader could be asked: %v", head.Seq, cursor.Seq, err)
+		}
+	}
+	return store.CheckCursor(cursor)
+}
