@@ -10,7 +10,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
-	"rutter/agent/link"
+	"rutter/agent/link/plan"
 	"rutter/log"
 	"rutter/projections"
 )
@@ -53,7 +53,7 @@ func (a *Agent) build(held *contents) error {
 	if err := a.replica.load(held); err != nil {
 		return err
 	}
-	var numbers link.Numbers
+	var numbers plan.Numbers
 	if held.Numbers != nil {
 		if err := json.Unmarshal(held.Numbers, &numbers); err != nil {
 			logger.Error("fabric numbers cannot be read: links in the kernel keep theirs, others get new ones", "error", err)
@@ -75,7 +75,7 @@ func (a *Agent) build(held *contents) error {
 	return nil
 }
 
-func (a *Agent) saveNumbers(numbers link.Numbers) error {
+func (a *Agent) saveNumbers(numbers plan.Numbers) error {
 	text, err := json.Marshal(numbers)
 	if err != nil {
 		return fmt.Errorf("agent: fabric numbers: %w", err)

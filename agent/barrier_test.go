@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"rutter/agent/link"
+	"rutter/agent/link/plan"
 	"rutter/log"
 	"rutter/log/feed"
 	"rutter/projections"
@@ -20,12 +21,12 @@ type hurried struct {
 	r      *replica
 	stream *session
 	k      *reconciler
-	kernel *link.Fake
+	kernel *plan.Fake
 }
 
 func newHurried(t *testing.T) *hurried {
 	t.Helper()
-	h := &hurried{kernel: &link.Fake{}}
+	h := &hurried{kernel: &plan.Fake{}}
 	h.server, h.r, h.stream = caughtUp(t)
 	for _, vm := range []int{1, 2} {
 		h.kernel.AddNamespace(vmID(vm).String())
@@ -46,7 +47,7 @@ func (h *hurried) linked(t *testing.T) bool {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return slices.ContainsFunc(snap.Links, func(l link.Link) bool { return strings.HasPrefix(l.Name, "fabric") && l.MAC == macOf(2) })
+	return slices.ContainsFunc(snap.Links, func(l plan.Link) bool { return strings.HasPrefix(l.Name, "fabric") && l.MAC == macOf(2) })
 }
 
 // lose deletes NIC 2, then gives the node a NIC on a network that it does not have

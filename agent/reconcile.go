@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"rutter/agent/link"
+	"rutter/agent/link/plan"
 	"rutter/log"
 	"rutter/projections"
 )
@@ -57,7 +58,7 @@ type reconciler struct {
 
 // asker is a Kernel that asks for entries which it lacks; *link.Manager is one.
 type asker interface {
-	Believe(truth link.Truth)
+	Believe(truth link.Source)
 	Answer(ctx context.Context) error
 	Ahead() int
 	Asked() link.Asked
@@ -295,7 +296,7 @@ func (r *reconciler) note(want wanted, result link.Result, err error, began time
 	s.Failing, s.Blocked = len(result.Failures), len(result.Conflicts)
 	before := s.Failures
 	s.Failures = told(result.Failures, link.Failure.String)
-	s.Conflicts = told(result.Conflicts, func(b link.Blocked) string { return b.Object.String() + ": " + b.Err.Error() })
+	s.Conflicts = told(result.Conflicts, func(b plan.Blocked) string { return b.Object.String() + ": " + b.Err.Error() })
 	if len(s.Failures) > 0 && !slices.Equal(before, s.Failures) {
 		r.logger.Warn("kernel does not take all that is wanted", "objects", s.Failing, "first", s.Failures[0])
 	}
@@ -318,7 +319,7 @@ func (r *reconciler) addSteps(result link.Result) {
 	s.Steps += uint64(len(result.Steps))
 	s.Healed += uint64(len(result.Drift))
 	if len(result.Drift) > 0 {
-		s.Drift = told(result.Drift, link.Step.Drift)
+		s.Drift = told(result.Drift, plan.Step.Drift)
 		r.logger.Warn("kernel was changed by somebody else: put right", "steps", len(result.Drift), "first", s.Drift[0])
 	}
 }

@@ -23,7 +23,7 @@ func TestBurstBeyondTheBufferIsAnswered(t *testing.T) {
 	h := w.open("cn1")
 	h.cfg.missBuffer = 4096 // room for a few messages
 	m := NewManager(ManagerConfig{Kernel: h})
-	m.Believe(truth)
+	m.SetSource(truth)
 	w.pass(m, bare)
 	answering(t, m)
 	// Who is not answered for 3 s is given up by the kernel, which a busy machine

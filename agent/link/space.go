@@ -9,6 +9,8 @@ import (
 	"sync"
 	"syscall"
 
+	"rutter/agent/link/plan"
+
 	"github.com/mdlayher/netlink"
 	"golang.org/x/sys/unix"
 )
@@ -48,7 +50,7 @@ type space struct {
 func openSpace(name, path string) (*space, error) {
 	file, err := os.Open(path)
 	if errors.Is(err, os.ErrNotExist) {
-		return nil, fmt.Errorf("%w: %s", ErrNoNamespace, path)
+		return nil, fmt.Errorf("%w: %s", plan.ErrNoNamespace, path)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("network namespace %s: %w", name, err)
@@ -56,7 +58,7 @@ func openSpace(name, path string) (*space, error) {
 	var fs unix.Statfs_t
 	if err := unix.Fstatfs(int(file.Fd()), &fs); err == nil && fs.Type != unix.NSFS_MAGIC && fs.Type != unix.PROC_SUPER_MAGIC {
 		file.Close()
-		return nil, fmt.Errorf("%w: %s is a plain file", ErrNoNamespace, path)
+		return nil, fmt.Errorf("%w: %s is a plain file", plan.ErrNoNamespace, path)
 	}
 	buffer := receiveBytes
 	if name != "" {
@@ -103,7 +105,7 @@ func (h *Netlink) open(name string) (*space, error) {
 		}
 		h.closeSpace(name)
 	}
-	if err := checkNamespace(name); err != nil {
+	if err := plan.CheckNamespace(name); err != nil {
 		return nil, err
 	}
 	s, err := openSpace(name, filepath.Join(h.cfg.NetNSDir, name))

@@ -9,7 +9,7 @@ import (
 	"slices"
 	"time"
 
-	"rutter/agent/link"
+	"rutter/agent/link/plan"
 	"rutter/varp"
 )
 
@@ -17,11 +17,11 @@ import (
 // are done: a neighbour releases the packets that wait for it, so its forwarding
 // entry is there first, and goes last.
 type batchSteps struct {
-	setForwards, setNeighs, delNeighs, delForwards []link.Step
+	setForwards, setNeighs, delNeighs, delForwards []plan.Step
 }
 
-func (b *batchSteps) all() []link.Step {
-	byNamespace := func(x, y link.Step) int { return cmp.Compare(x.Namespace, y.Namespace) }
+func (b *batchSteps) all() []plan.Step {
+	byNamespace := func(x, y plan.Step) int { return cmp.Compare(x.Namespace, y.Namespace) }
 	slices.SortStableFunc(b.setNeighs, byNamespace)
 	slices.SortStableFunc(b.delNeighs, byNamespace)
 	return slices.Concat(b.setForwards, b.setNeighs, b.delNeighs, b.delForwards)
@@ -155,9 +155,9 @@ func (d *Daemon) applyVL3(a *ask, got *answer, now time.Time, steps *batchSteps)
 	})
 	for _, p := range slices.Compact(at) {
 		n.places[p] = true
-		steps.setNeighs = append(steps.setNeighs, link.Step{
-			Op: link.OpSetNeigh, Namespace: p.namespace, Link: p.link, Addr: a.key.ip, MAC: got.mac,
-			Object: link.Object{Kind: link.ObjectNeigh, VNet: a.key.vnet, IP: a.key.ip},
+		steps.setNeighs = append(steps.setNeighs, plan.Step{
+			Op: plan.OpSetNeigh, Namespace: p.namespace, Link: p.link, Addr: a.key.ip, MAC: got.mac,
+			Object: plan.Object{Kind: plan.ObjectNeigh, VNet: a.key.vnet, IP: a.key.ip},
 		})
 	}
 }
@@ -193,29 +193,29 @@ func (d *Daemon) setForward(k key, to varp.Underlay, now time.Time, steps *batch
 		return f
 	}
 	f.to, f.port = to.Addr, port
-	steps.setForwards = append(steps.setForwards, d.forwardStep(link.OpSetFDB, f))
+	steps.setForwards = append(steps.setForwards, d.forwardStep(plan.OpSetFDB, f))
 	return f
 }
 
-func (d *Daemon) forwardStep(op link.Op, f *forward) link.Step {
-	return link.Step{
-		Op: op, Link: link.VXLANName(f.key.vnet), MAC: f.key.mac, Addr: f.to, Port: f.port,
-		Object: link.Object{Kind: link.ObjectFDB, VNet: f.key.vnet, MAC: f.key.mac},
+func (d *Daemon) forwardStep(op plan.Op, f *forward) plan.Step {
+	return plan.Step{
+		Op: op, Link: plan.VXLANName(f.key.vnet), MAC: f.key.mac, Addr: f.to, Port: f.port,
+		Object: plan.Object{Kind: plan.ObjectFDB, VNet: f.key.vnet, MAC: f.key.mac},
 	}
 }
 
 // removeForward takes a forwarding entry away.
 func (d *Daemon) removeForward(f *forward, steps *batchSteps) {
 	d.tables.dropForward(f)
-	steps.delForwards = append(steps.delForwards, d.forwardStep(link.OpDelFDB, f))
+	steps.delForwards = append(steps.delForwards, d.forwardStep(plan.OpDelFDB, f))
 }
 
 // removeNeigh takes an address away from all its links.
 func (d *Daemon) removeNeigh(n *neigh, steps *batchSteps) {
 	for p := range n.places {
-		steps.delNeighs = append(steps.delNeighs, link.Step{
-			Op: link.OpDelNeigh, Namespace: p.namespace, Link: p.link, Addr: n.key.ip,
-			Object: link.Object{Kind: link.ObjectNeigh, VNet: n.key.vnet, IP: n.key.ip},
+		steps.delNeighs = append(steps.delNeighs, plan.Step{
+			Op: plan.OpDelNeigh, Namespace: p.namespace, Link: p.link, Addr: n.key.ip,
+			Object: plan.Object{Kind: plan.ObjectNeigh, VNet: n.key.vnet, IP: n.key.ip},
 		})
 	}
 	if f := d.tables.dropNeigh(n); f != nil {
@@ -244,7 +244,7 @@ func (d *Daemon) evict(steps *batchSteps) {
 
 // do does steps, and reports whether the kernel took them all. What it refused
 // is looked at again: most often a link went meanwhile.
-func (d *Daemon) do(ctx context.Context, steps []link.Step) bool {
+func (d *Daemon) do(ctx context.Context, steps []plan.Step) bool {
 	if len(steps) == 0 {
 		return true
 	}
@@ -257,7 +257,7 @@ func (d *Daemon) do(ctx context.Context, steps []link.Step) bool {
 		}
 		whole, d.dirty = false, true
 		d.stats.refused.Add(1)
-		if !errors.Is(err, link.ErrNotMade) && !errors.Is(err, link.ErrNoNamespace) {
+		if !errors.Is(err, plan.ErrNotMade) && !errors.Is(err, plan.ErrNoNamespace) {
 			d.trouble("the kernel refuses entries", err)
 		}
 		d.refused(&steps[i])
@@ -270,9 +270,9 @@ func (d *Daemon) do(ctx context.Context, steps []link.Step) bool {
 
 // refused forgets what a step should have made, so that it is asked and made
 // again when it is missed again.
-func (d *Daemon) refused(s *link.Step) {
+func (d *Daemon) refused(s *plan.Step) {
 	switch s.Op {
-	case link.OpSetNeigh:
+	case plan.OpSetNeigh:
 		n := d.tables.neighs[key{vnet: s.Object.VNet, ip: s.Addr}]
 		if n == nil {
 			return
@@ -281,7 +281,7 @@ func (d *Daemon) refused(s *link.Step) {
 		if len(n.places) == 0 {
 			d.tables.dropNeigh(n) // its forwarding entry is found by the next look
 		}
-	case link.OpSetFDB:
+	case plan.OpSetFDB:
 		if f := d.tables.forwards[key{vnet: s.Object.VNet, mac: s.MAC}]; f != nil {
 			f.to = netip.Addr{}
 		}

@@ -7,7 +7,7 @@ import (
 
 	"pgregory.net/rapid"
 
-	"rutter/agent/link"
+	"rutter/agent/link/plan"
 	"rutter/log"
 	"rutter/varp"
 )
@@ -52,16 +52,16 @@ func TestTables(t *testing.T) {
 			for _, s := range steps.all() {
 				p, fk := place{s.Namespace, s.Link}, key{vnet: s.Object.VNet, mac: s.MAC}
 				switch s.Op {
-				case link.OpSetNeigh:
+				case plan.OpSetNeigh:
 					if neighs[p] == nil {
 						neighs[p] = map[netip.Addr]log.MAC{}
 					}
 					neighs[p][s.Addr] = s.MAC
-				case link.OpDelNeigh:
+				case plan.OpDelNeigh:
 					delete(neighs[p], s.Addr)
-				case link.OpSetFDB:
+				case plan.OpSetFDB:
 					forwards[fk] = s.Addr
-				case link.OpDelFDB:
+				case plan.OpDelFDB:
 					delete(forwards, fk)
 				}
 			}

@@ -18,6 +18,7 @@ import (
 
 	"rutter/agent"
 	"rutter/agent/link"
+	"rutter/agent/link/plan"
 	"rutter/api/client"
 	"rutter/cmd/rutter/certcmd"
 	"rutter/cmd/rutter/term"
@@ -92,7 +93,7 @@ func runAgentCommand(c *cli.Context) error {
 	if err != nil {
 		return fmt.Errorf("%w (the agent needs CAP_NET_ADMIN, and CAP_SYS_ADMIN to enter the VMs' namespaces)", err)
 	}
-	cfg.Agent.Kernel = func(numbers link.Numbers, save func(link.Numbers) error) (agent.Kernel, error) {
+	cfg.Agent.Kernel = func(numbers plan.Numbers, save func(plan.Numbers) error) (agent.Kernel, error) {
 		return link.NewManager(link.ManagerConfig{Kernel: kernel, Numbers: numbers, Save: save, Ahead: c.Int("ahead"), Table: c.Int("on-demand-table")}), nil
 	}
 	cfg.Agent.Watch = kernel.Watch

@@ -17,6 +17,7 @@ import (
 
 	"rutter/agent"
 	"rutter/agent/link"
+	"rutter/agent/link/plan"
 	"rutter/agent/sysinfo/probe"
 	"rutter/agent/task"
 	"rutter/api/auth/pki"
@@ -178,10 +179,10 @@ func devClient(c *cli.Context, folder, name string, cfg client.Config) (*client.
 
 // simulated is a kernel in memory in which each namespace is there as soon as
 // it is asked for.
-type simulated struct{ *link.Fake }
+type simulated struct{ *plan.Fake }
 
 // Dump implements link.Kernel.
-func (s simulated) Dump(ctx context.Context, namespaces []string) (link.Snapshot, error) {
+func (s simulated) Dump(ctx context.Context, namespaces []string) (plan.Snapshot, error) {
 	for _, name := range namespaces {
 		if name != "" {
 			s.AddNamespace(name)
@@ -218,8 +219,8 @@ func startDevNodes(ctx context.Context, c *cli.Context, g *errgroup.Group, folde
 		tasks := newDevTasks(cn, api, filepath.Join(folder, name), logger)
 		a, err := agent.New(agent.Config{
 			CN: cn, Folder: filepath.Join(folder, name), Servers: urls, Dialer: api, Logger: logger, Local: taskLocal{nil, tasks},
-			Kernel: func(numbers link.Numbers, save func(link.Numbers) error) (agent.Kernel, error) {
-				return link.NewManager(link.ManagerConfig{Kernel: simulated{new(link.Fake)}, Numbers: numbers, Save: save}), nil
+			Kernel: func(numbers plan.Numbers, save func(plan.Numbers) error) (agent.Kernel, error) {
+				return link.NewManager(link.ManagerConfig{Kernel: simulated{new(plan.Fake)}, Numbers: numbers, Save: save}), nil
 			},
 		})
 		if err != nil {

@@ -17,6 +17,7 @@ import (
 
 	"rutter/agent"
 	"rutter/agent/link"
+	"rutter/agent/link/plan"
 	"rutter/api/client"
 	"rutter/log"
 	"rutter/projections"
@@ -131,8 +132,8 @@ func (c *testCluster) startNode(t *testing.T, cn log.UUID, api *client.Client) *
 	kernel := new(freezable)
 	a, err := agent.New(agent.Config{
 		CN: cn, Folder: t.TempDir(), Servers: c.urls, Dialer: api,
-		Kernel: func(numbers link.Numbers, save func(link.Numbers) error) (agent.Kernel, error) {
-			kernel.Manager = link.NewManager(link.ManagerConfig{Kernel: simulated{new(link.Fake)}, Numbers: numbers, Save: save})
+		Kernel: func(numbers plan.Numbers, save func(plan.Numbers) error) (agent.Kernel, error) {
+			kernel.Manager = link.NewManager(link.ManagerConfig{Kernel: simulated{new(plan.Fake)}, Numbers: numbers, Save: save})
 			return kernel, nil
 		},
 	})

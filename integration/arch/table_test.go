@@ -142,20 +142,35 @@ var importTable = []row{
 		why:   "programs that use the client must not be linked with a server",
 	},
 	{
-		pkg: "agent", may: []string{"log", "log/feed", "projections", "api/client", "agent/link", "agent/miss", "agent/vminfo"},
+		pkg: "agent", may: []string{"log", "log/feed", "projections", "api/client", "agent/link", "agent/link/plan", "agent/miss", "agent/vminfo"},
 		tests: []string{"api", "raftstore"},
 		why:   "a compute node has no Raft; it reaches the servers through their API only",
 	},
 	{
-		pkg: "agent/link", may: []string{"log", "projections", "agent/miss"},
-		why: "the kernel's side of an agent needs what is wanted, not where that came from",
+		pkg: "agent/link", may: []string{"log", "projections", "agent/link/plan", "agent/link/internal/wire", "agent/miss"},
+		tests: []string{"agent/link/internal/linktest"},
+		why:   "the kernel's side of an agent needs what is wanted, not where that came from",
+	},
+	{
+		pkg: "agent/link/plan", may: []string{"log", "projections"},
+		tests: []string{"agent/link/internal/linktest"},
+		why:   "what to do to a kernel is decided from values, without one",
+	},
+	{
+		pkg: "agent/link/internal/wire", may: []string{"log", "projections", "agent/link/plan"},
+		tests: []string{"agent/link/internal/linktest"},
+		why:   "the bytes of a message follow from a step, whoever sends them",
+	},
+	{
+		pkg: "agent/link/internal/linktest", may: []string{"log", "projections"},
+		why: "what tests of a kernel begin with needs no kernel",
 	},
 	{
 		pkg: "agent/miss", may: []string{"log"},
 		why: "what the kernel misses is heard alike for an agent and for a varpd, which answer it in their own ways",
 	},
 	{
-		pkg: "agent/varpd", may: []string{"log", "varp", "agent/link", "agent/miss"},
+		pkg: "agent/varpd", may: []string{"log", "varp", "agent/link", "agent/link/plan", "agent/miss"},
 		why: "a node without an agent resolves by SVP alone: of ours it needs the protocol and the kernel",
 	},
 	{

@@ -16,6 +16,7 @@ import (
 
 	"rutter/agent"
 	"rutter/agent/link"
+	"rutter/agent/link/plan"
 	"rutter/integration/agentsim"
 	"rutter/integration/bench"
 	"rutter/integration/bench/load"
@@ -273,8 +274,8 @@ func fill(ctx context.Context, c *bench.Cluster, fleet *agentsim.Fleet, w *bench
 func (s *suite) realAgent(ctx context.Context, c *bench.Cluster, until log.Seq) (took time.Duration, err error) {
 	a, err := agent.New(agent.Config{
 		CN: log.UUID{15: 1}, Folder: filepath.Join(s.dir, "agent"), Servers: c.Client.Servers(), Dialer: c.Client, Logger: slog.New(slog.DiscardHandler),
-		Kernel: func(numbers link.Numbers, save func(link.Numbers) error) (agent.Kernel, error) {
-			return link.NewManager(link.ManagerConfig{Kernel: new(link.Fake), Numbers: numbers, Save: save}), nil
+		Kernel: func(numbers plan.Numbers, save func(plan.Numbers) error) (agent.Kernel, error) {
+			return link.NewManager(link.ManagerConfig{Kernel: new(plan.Fake), Numbers: numbers, Save: save}), nil
 		},
 	})
 	if err != nil {
