@@ -15,7 +15,8 @@ import (
 	"testing"
 	"time"
 
-	"rutter/agent/vminfo"
+	"rutter/agent/vminfo/vmdoc"
+	"rutter/agent/vminfo/vmrun"
 	"rutter/api/triton/netreport"
 	"rutter/log"
 	"rutter/log/report"
@@ -45,7 +46,7 @@ type model struct {
 	viewSeq log.Seq
 
 	now     time.Time
-	vms     map[log.UUID]vminfo.Value // manifests, with their state
+	vms     map[log.UUID]vmdoc.Value // manifests, with their state
 	reboots int
 	sync    *Syncer
 	born    uint64
@@ -67,7 +68,7 @@ var (
 func newModel(t testing.TB, seed uint64) *model {
 	m := &model{
 		t: t, rand: rand.New(rand.NewPCG(seed, 8)), state: projections.NewState(), done: make(map[log.UUID]log.Result),
-		view: projections.NewSmallState(), now: time.Unix(1e9, 0), vms: make(map[log.UUID]vminfo.Value), faulty: true, forbidden: make(map[log.MAC]bool),
+		view: projections.NewSmallState(), now: time.Unix(1e9, 0), vms: make(map[log.UUID]vmdoc.Value), faulty: true, forbidden: make(map[log.MAC]bool),
 		created: make(map[log.MAC]bool), excused: make(map[log.MAC]bool),
 	}
 	for range 2 {
@@ -255,13 +256,13 @@ func (m *model) ids() []log.UUID {
 }
 
 // Edit implements Node.
-func (m *model) Edit(id log.UUID, change func(vminfo.Value) vminfo.Value) error {
+func (m *model) Edit(id log.UUID, change func(vmdoc.Value) vmdoc.Value) error {
 	v, ok := m.vms[id]
 	switch {
 	case m.faulty && m.rand.IntN(8) == 0:
 		return errors.New("the manifest cannot be written")
 	case !ok:
-		return vminfo.ErrNoVM
+		return vmrun.ErrNoVM
 	}
 	m.vms[id] = change(v)
 	m.tell("edit of %s: %s", id, m.vms[id].AppendJSON(nil))
@@ -288,7 +289,7 @@ func (m *model) history(n int) {
 	m.faulty = false
 	for id, v := range m.vms { // what is being made is done at last
 		if textOf(v, "state") == "provisioning" {
-			m.vms[id] = v.With("state", vminfo.StringValue("running"))
+			m.vms[id] = v.With("state", vmdoc.StringValue("running"))
 		}
 	}
 	quiet := 0

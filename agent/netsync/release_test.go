@@ -3,7 +3,7 @@ package netsync
 import (
 	"testing"
 
-	"rutter/agent/vminfo"
+	"rutter/agent/vminfo/vmdoc"
 	"rutter/log"
 )
 
@@ -15,7 +15,7 @@ func TestReleaseOfAnother(t *testing.T) {
 	mac := log.MAC{0x90, 0xb8, 0xd0, 0, 0, 1}
 	first, second := log.UUID{0xbb, 15: 1}, log.UUID{0xbb, 15: 2}
 	m.vms[first] = parse(`{"uuid":%q,"owner_uuid":%q,"state":"running"}`, first, modelOwner).
-		With("nics", vminfo.ArrayValue(parse(`{"mac":%q,"nic_tag":"ext","vlan_id":10,"ips":["10.0.0.9/24"]}`, mac)))
+		With("nics", vmdoc.ArrayValue(parse(`{"mac":%q,"nic_tag":"ext","vlan_id":10,"ips":["10.0.0.9/24"]}`, mac)))
 	turns := func(n int) {
 		for range n {
 			m.sync.turn(t.Context())

@@ -10,7 +10,8 @@ import (
 	"sync"
 	"time"
 
-	"rutter/agent/vminfo"
+	"rutter/agent/vminfo/vmdoc"
+	"rutter/agent/vminfo/vmrun"
 	"rutter/log"
 	"rutter/log/report"
 	"rutter/projections"
@@ -30,7 +31,7 @@ type Node interface {
 	VMs() (vms []VM, whole bool)
 	// Edit writes a VM's manifest anew, unless the VM is gone. change may be
 	// called more than once.
-	Edit(id log.UUID, change func(vminfo.Value) vminfo.Value) error
+	Edit(id log.UUID, change func(vmdoc.Value) vmdoc.Value) error
 	// Reboot has a VM that runs rebooted, and does not wait for that.
 	Reboot(id log.UUID) error
 }
@@ -196,7 +197,7 @@ func (s *Syncer) do(ctx context.Context, p *plan) (next time.Duration, err error
 
 func (s *Syncer) edit(e *edit) error {
 	err := s.cfg.Node.Edit(e.vm, e.apply)
-	if errors.Is(err, vminfo.ErrNoVM) {
+	if errors.Is(err, vmrun.ErrNoVM) {
 		s.core.book.reboot(e.vm, false)
 		return nil
 	}

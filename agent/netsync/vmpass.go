@@ -3,7 +3,7 @@ package netsync
 import (
 	"slices"
 
-	"rutter/agent/vminfo"
+	"rutter/agent/vminfo/vmdoc"
 	"rutter/log"
 	"rutter/projections"
 )
@@ -122,7 +122,7 @@ func (c *core) creation(claim *claim, nic *NIC, vm *VM) log.Op {
 }
 
 // fill puts what a manifest says of a NIC, and where it lies, into one for the log.
-func (c *core) fill(o *log.NIC, fields vminfo.Value, set []string) []string {
+func (c *core) fill(o *log.NIC, fields vmdoc.Value, set []string) []string {
 	if o.IP = addressOf(fields); o.IP.IsValid() {
 		set = append(set, "ip")
 	}

@@ -5,7 +5,7 @@ import (
 	"strings"
 	"testing"
 
-	"rutter/agent/vminfo"
+	"rutter/agent/vminfo/vmdoc"
 )
 
 // Flags and arguments of rutter vm that make no sense: exit code 2, and what to do.
@@ -49,8 +49,8 @@ func TestVMWithoutVminfod(t *testing.T) {
 
 // What a command on a VM wants to see of it.
 func TestHasFields(t *testing.T) {
-	vm := func(text string) vminfo.Value {
-		v, err := vminfo.ParseValue([]byte(text))
+	vm := func(text string) vmdoc.Value {
+		v, err := vmdoc.ParseValue([]byte(text))
 		if err != nil {
 			t.Fatal(err)
 		}

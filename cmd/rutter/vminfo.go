@@ -16,6 +16,11 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"rutter/agent/vminfo"
+	"rutter/agent/vminfo/manifests"
+	"rutter/agent/vminfo/system"
+	"rutter/agent/vminfo/vmdoc"
+	"rutter/agent/vminfo/vminfod"
+	"rutter/agent/vminfo/vmstore"
 )
 
 // vminfoAddressFlag is where a vminfod answers.
@@ -69,8 +74,8 @@ func vminfoCommand() *cli.Command {
 	}
 }
 
-func vminfoClient(c *cli.Context) *vminfo.Client {
-	return vminfo.NewClient(c.String("address"), "rutter vminfo "+c.Command.Name)
+func vminfoClient(c *cli.Context) *vminfod.Client {
+	return vminfod.New(c.String("address"), "rutter vminfo "+c.Command.Name)
 }
 
 // vminfoError tells a vminfod that is not there from one that says no.
@@ -189,7 +194,7 @@ func vminfoEvents(c *cli.Context) error {
 			return vminfoError(c, fmt.Errorf("VM %s: %w", only, err))
 		}
 	}
-	events, err := asked.Events(c.Context, vminfo.Place{})
+	events, err := asked.Events(c.Context, vminfod.Place{})
 	if err != nil {
 		return vminfoError(c, err)
 	}
@@ -219,7 +224,7 @@ func vminfoEvents(c *cli.Context) error {
 // maxAlias is how much of an alias a line for people shows, as in vminfo.
 const maxAlias = 30
 
-func writeEvent(c *cli.Context, m vminfo.Message) error {
+func writeEvent(c *cli.Context, m vminfod.Message) error {
 	if c.Bool("json") {
 		_, err := fmt.Fprintf(c.App.Writer, "%s\n", m.Line)
 		return err
@@ -250,7 +255,7 @@ func writeEvent(c *cli.Context, m vminfo.Message) error {
 	return nil
 }
 
-func jsonOrNull(v *vminfo.Value) string {
+func jsonOrNull(v *vmdoc.Value) string {
 	if v == nil {
 		return "null"
 	}
@@ -263,7 +268,7 @@ func vmFolderFlags() []cli.Flag {
 	return []cli.Flag{
 		&cli.StringFlag{Name: "manifests", EnvVars: []string{"RUTTER_MANIFESTS"}, Value: "/etc/rutter/vms", Usage: "`FOLDER` of the VMs' manifests, or off"},
 		&cli.StringFlag{Name: "vm-run", EnvVars: []string{"RUTTER_VM_RUN"}, Value: "/run/rutter/vms", Usage: "`FOLDER` of the pid files of the VMs' init processes"},
-		&cli.StringFlag{Name: "vm-cgroup", EnvVars: []string{"RUTTER_VM_CGROUP"}, Value: vminfo.DefaultCgroup(), Usage: "`FOLDER` of the VMs' cgroups"},
+		&cli.StringFlag{Name: "vm-cgroup", EnvVars: []string{"RUTTER_VM_CGROUP"}, Value: system.DefaultCgroup(), Usage: "`FOLDER` of the VMs' cgroups"},
 	}
 }
 
@@ -277,10 +282,10 @@ func vminfodFlags() []cli.Flag {
 
 // newVMInfo makes the service that the flags ask for; folder is nil if they ask
 // for none. It needs --netns as well.
-func newVMInfo(c *cli.Context, logger *slog.Logger) (service *vminfo.Service, folder *vminfo.Folder, err error) {
-	var sources []vminfo.Source
+func newVMInfo(c *cli.Context, logger *slog.Logger) (service *vminfo.Service, folder *manifests.Folder, err error) {
+	var sources []vmstore.Source
 	if c.String("manifests") != "off" {
-		if folder, err = vminfo.NewFolder(vminfo.FolderConfig{
+		if folder, err = manifests.New(manifests.Config{
 			Manifests: c.String("manifests"), PIDs: c.String("vm-run"), NetNS: c.String("netns"), Cgroup: c.String("vm-cgroup"), Logger: logger,
 		}); err != nil {
 			return nil, nil, err
@@ -288,7 +293,7 @@ func newVMInfo(c *cli.Context, logger *slog.Logger) (service *vminfo.Service, fo
 		sources = append(sources, folder)
 	}
 	if address := c.String("follow-vminfod"); address != "" {
-		stream, err := vminfo.NewStream(vminfo.StreamConfig{Client: vminfo.NewClient(address, "rutter"), Logger: logger})
+		stream, err := vminfod.NewStream(vminfod.StreamConfig{Client: vminfod.New(address, "rutter"), Logger: logger})
 		if err != nil {
 			return nil, nil, err
 		}

@@ -19,6 +19,9 @@ import (
 	"rutter/agent"
 	"rutter/agent/netsync"
 	"rutter/agent/vminfo"
+	"rutter/agent/vminfo/vmmstate"
+	"rutter/agent/vminfo/vmrun"
+	"rutter/agent/vminfo/vmstore"
 	"rutter/agent/vmlink"
 	"rutter/api/client"
 	"rutter/log"
@@ -28,12 +31,12 @@ import (
 // and who tells the servers.
 type vmNode struct {
 	service *vminfo.Service
-	vmms    *vminfo.VMMs
+	vmms    *vmmstate.Table
 	link    *vmlink.Link
-	nics    *nicSync       // nil: they are not kept in step
-	runner  *vminfo.Runner // nil: another program runs the VMs
-	listen  string         // of the vminfod, or off
-	skipped string         // why the vminfod does not listen, although it should
+	nics    *nicSync      // nil: they are not kept in step
+	runner  *vmrun.Runner // nil: another program runs the VMs
+	listen  string        // of the vminfod, or off
+	skipped string        // why the vminfod does not listen, although it should
 }
 
 // newVMNode makes what the flags ask for: nil if there are no VMs here.
@@ -43,11 +46,11 @@ func newVMNode(c *cli.Context, cn log.UUID, data string, api *client.Client, fou
 		return nil, err
 	}
 	n := &vmNode{service: service, listen: c.String("vminfod")}
-	cfg := vminfo.VMMConfig{
+	cfg := vmmstate.Config{
 		Folder: workFolder(data, "vmms", found, logger), Store: service.Store(), Ready: service.Ready(), Starter: noStarter{}, Logger: logger,
 		Ring: func(id log.UUID) { n.link.Ring(id) },
 	}
-	var runner *vminfo.Runner
+	var runner *vmrun.Runner
 	if folder != nil {
 		if runner, err = vmRunner(c); err != nil {
 			return nil, err
@@ -60,7 +63,7 @@ func newVMNode(c *cli.Context, cn log.UUID, data string, api *client.Client, fou
 		}
 		n.runner, cfg.Starter, cfg.Adopts = runner, runner, folder.Name()
 	}
-	if n.vmms, err = vminfo.NewVMMs(cfg); err != nil {
+	if n.vmms, err = vmmstate.New(cfg); err != nil {
 		return nil, fmt.Errorf("%w: %w", errNoVMMs, err)
 	}
 	if c.Bool("nic-sync") {
@@ -77,8 +80,8 @@ func newVMNode(c *cli.Context, cn log.UUID, data string, api *client.Client, fou
 var errNoVMMs = errors.New("the VM side of this agent does not run")
 
 // vmRunner is the runner of the folders that the flags name.
-func vmRunner(c *cli.Context) (*vminfo.Runner, error) {
-	return vminfo.NewRunner(vminfo.RunnerConfig{Manifests: c.String("manifests"), PIDs: c.String("vm-run"), NetNS: c.String("netns"), Cgroup: c.String("vm-cgroup")})
+func vmRunner(c *cli.Context) (*vmrun.Runner, error) {
+	return vmrun.New(vmrun.Config{Manifests: c.String("manifests"), PIDs: c.String("vm-run"), NetNS: c.String("netns"), Cgroup: c.String("vm-cgroup")})
 }
 
 // noStarter is that of a node whose VMs another program runs.
@@ -155,13 +158,13 @@ type nodeStatus struct {
 
 // vmStatus is how the VM side stands.
 type vmStatus struct {
-	VMs     int                   `json:"vms"`
-	VMMs    int                   `json:"vmms"`
-	Vminfod string                `json:"vminfod"` // its address, or why there is none
-	Sources []vminfo.SourceStatus `json:"sources"`
-	QEMU    string                `json:"qemu"` // its path, or why there is none
-	Link    vmlink.Status         `json:"link"`
-	NICs    *netsync.Status       `json:"nics,omitempty"`
+	VMs     int              `json:"vms"`
+	VMMs    int              `json:"vmms"`
+	Vminfod string           `json:"vminfod"` // its address, or why there is none
+	Sources []vmstore.Status `json:"sources"`
+	QEMU    string           `json:"qemu"` // its path, or why there is none
+	Link    vmlink.Status    `json:"link"`
+	NICs    *netsync.Status  `json:"nics,omitempty"`
 }
 
 func (n *vmNode) status() *vmStatus {
@@ -172,7 +175,7 @@ func (n *vmNode) status() *vmStatus {
 	s.Sources = n.service.Status(false).Rutter.Sources
 	s.NICs = n.nics.status()
 	var err error
-	if s.QEMU, err = vminfo.QEMU(); err != nil {
+	if s.QEMU, err = vmrun.QEMU(); err != nil {
 		s.QEMU = "none (" + err.Error() + "): VMs of brand kvm and bhyve run their init in its place"
 	}
 	return s
@@ -218,7 +221,7 @@ func writeVMStatus(w io.Writer, s *vmStatus) {
 }
 
 // writeSources says where VMs come from, and what is left out and why.
-func writeSources(w io.Writer, title string, sources []vminfo.SourceStatus) {
+func writeSources(w io.Writer, title string, sources []vmstore.Status) {
 	for _, source := range sources {
 		fmt.Fprintf(w, "%s   %s: %s; %d scans found %d changes that events had missed\n", title, source.Name, source.State, source.Scans, source.Missed)
 		for _, skip := range source.Skips {

@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"net/netip"
 
-	"rutter/agent/vminfo"
+	"rutter/agent/vminfo/vmdoc"
 	"rutter/api/client"
 	"rutter/api/triton/vmapi"
 	"rutter/log"
@@ -15,9 +15,9 @@ import (
 // ruled holds an update of a manifest against the rule of package vmrule: it
 // returns what the log must be told of NICs first. Fields that are sent as they
 // are change nothing.
-func ruled(manifest, fields vminfo.Value) ([]log.Op, error) {
+func ruled(manifest, fields vmdoc.Value) ([]log.Op, error) {
 	vm := vmrule.VM{}
-	own := make(map[log.MAC]vminfo.Value)
+	own := make(map[log.MAC]vmdoc.Value)
 	nics, _ := manifest.Get("nics")
 	for _, nic := range nics.Items() {
 		mac, err := log.ParseMAC(stringOf(nic, "mac"))
@@ -37,11 +37,11 @@ func ruled(manifest, fields vminfo.Value) ([]log.Op, error) {
 	}
 	asked := fields
 	if list, ok := fields.Get("nics"); ok {
-		changed := make([]vminfo.Value, 0, len(list.Items()))
+		changed := make([]vmdoc.Value, 0, len(list.Items()))
 		for _, nic := range list.Items() {
 			changed = append(changed, changesOfNIC(nic, own, added))
 		}
-		asked = asked.With("nics", vminfo.ArrayValue(changed...))
+		asked = asked.With("nics", vmdoc.ArrayValue(changed...))
 	}
 	for _, name := range fields.Keys() {
 		field, _ := fields.Get(name)
@@ -57,8 +57,8 @@ func ruled(manifest, fields vminfo.Value) ([]log.Op, error) {
 }
 
 // ruleOfTasks is ruled for updates that come as tasks.
-func ruleOfTasks(api *client.Client) func(context.Context, vminfo.Value, vminfo.Value) error {
-	return func(ctx context.Context, manifest, fields vminfo.Value) error {
+func ruleOfTasks(api *client.Client) func(context.Context, vmdoc.Value, vmdoc.Value) error {
+	return func(ctx context.Context, manifest, fields vmdoc.Value) error {
 		ops, err := ruled(manifest, fields)
 		if err != nil || len(ops) == 0 {
 			return err
@@ -72,7 +72,7 @@ func ruleOfTasks(api *client.Client) func(context.Context, vminfo.Value, vminfo.
 
 // changesOfNIC leaves of a NIC of a new list what is not as it was. A NIC that
 // the VM does not have yet may have anything.
-func changesOfNIC(nic vminfo.Value, own map[log.MAC]vminfo.Value, added map[log.MAC]bool) vminfo.Value {
+func changesOfNIC(nic vmdoc.Value, own map[log.MAC]vmdoc.Value, added map[log.MAC]bool) vmdoc.Value {
 	mac, err := log.ParseMAC(stringOf(nic, "mac"))
 	before, had := own[mac]
 	added[mac] = err == nil && !had

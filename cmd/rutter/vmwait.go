@@ -10,7 +10,8 @@ import (
 
 	"github.com/urfave/cli/v2"
 
-	"rutter/agent/vminfo"
+	"rutter/agent/vminfo/vmdoc"
+	"rutter/agent/vminfo/vminfod"
 	"rutter/agent/vmlink"
 	"rutter/api/client"
 	"rutter/log"
@@ -70,7 +71,7 @@ func (a *vmAct) wait(ctx context.Context) (vmResult, error) {
 	}
 	if !v.Done {
 		printVerdict(a.c.App.ErrWriter, v)
-		return r, fmt.Errorf("seq %d is not in every kernel: %d of %d compute nodes are missing: %w", v.Seq, v.Total, v.CNs, vminfo.ErrTimeout)
+		return r, fmt.Errorf("seq %d is not in every kernel: %d of %d compute nodes are missing: %w", v.Seq, v.Total, v.CNs, vmdoc.ErrTimeout)
 	}
 	r.CNs, r.FabricMS = v.CNs, time.Since(a.began).Milliseconds()
 	return r, nil
@@ -133,18 +134,18 @@ func (a *vmAct) compare(ctx context.Context, api *client.Client) (string, error)
 // nil if it does not have it.
 func (a *vmAct) readHere(ctx context.Context) (map[string]string, error) {
 	raw, err := vminfoClient(a.c).VM(ctx, a.id.String())
-	var status *vminfo.StatusError
+	var status *vminfod.StatusError
 	if errors.As(err, &status) {
 		return nil, nil
 	}
 	if err != nil {
 		return nil, err
 	}
-	v, err := vminfo.ParseValue(raw)
+	v, err := vmdoc.ParseValue(raw)
 	if err != nil {
 		return nil, err
 	}
-	vm, err := vminfo.ParseVM(v)
+	vm, err := vmdoc.ParseVM(v)
 	if err != nil {
 		return nil, err
 	}
