@@ -28,7 +28,7 @@ type Agent struct {
 
 // New opens the cache and loads what it holds: from now on lookups are answered
 // from it. It starts nothing. Errors: what is wrong with cfg, and ErrLocked. A
-// damaged cache is none: it is put aside; nor is a disk of no use: see disk.go.
+// damaged cache is none: it is put aside; nor is a disk of no use: see cache_disk.go.
 func New(cfg Config) (*Agent, error) {
 	cfg, err := cfg.withDefaults()
 	if err != nil {
@@ -49,7 +49,7 @@ func New(cfg Config) (*Agent, error) {
 
 func (a *Agent) build(held *contents) error {
 	logger := a.replica.logger
-	a.replica.holdShare = max(a.cfg.HoldRemovals, 0)
+	a.replica.view.share = max(a.cfg.HoldRemovals, 0)
 	if err := a.replica.load(held); err != nil {
 		return err
 	}

@@ -102,7 +102,7 @@ type cache struct {
 
 	mu      sync.Mutex // held for one transaction; protects what follows
 	lock    *os.File   // nil: the folder could not be locked
-	db      *bolt.DB   // nil: there is no file that can be written; see disk.go
+	db      *bolt.DB   // nil: there is no file that can be written; see cache_disk.go
 	file    os.FileInfo
 	failure error // of the start; nil if all was well
 	head    head  // as on disk

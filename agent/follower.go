@@ -10,7 +10,6 @@ import (
 	"sync"
 	"time"
 
-	"rutter/log"
 	"rutter/log/feed"
 )
 
@@ -367,16 +366,9 @@ var (
 	_ feed.RequestHandler = (*stream)(nil)
 )
 
-// at returns the cursor's seq.
-func (r *replica) at() log.Seq {
-	r.mu.RLock()
-	defer r.mu.RUnlock()
-	return r.cursor.Seq
-}
-
-// inReset reports whether a reset runs.
-func (r *replica) inReset() bool {
-	r.mu.RLock()
-	defer r.mu.RUnlock()
-	return r.reset != nil
+func (f *follower) status(s *Status) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	s.State, s.Since, s.Server, s.Session, s.Attempts = f.state, f.since, f.server, f.session, f.attempts
+	s.Failure, s.ResetReason, s.ResetAt = f.failure, f.resetReason, f.resetAt
 }

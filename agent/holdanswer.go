@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"net/http"
-	"strings"
 	"time"
 
 	"rutter/log/feed"
@@ -63,29 +62,3 @@ func (s *stream) respond(response *feed.Response) {
 	defer cancel()
 	_ = s.conn.Send(ctx, response) // who asked asks again
 }
-
-// condition is what people must see to on this node.
-func (a *Agent) condition() (c feed.Condition) {
-	if h := a.replica.holding(); h != nil {
-		c = feed.Condition{
-			Hold: h.ID, Going: uint32(h.Going), Links: uint32(h.Links), Was: h.Was.Cluster, Log: h.Log, Names: strings.Join(h.Names, "\n"),
-		}
-	}
-	c.Trouble = strings.Join(a.trouble(), "\n")
-	return c
-}
-
-// trouble says what else is wrong, a line each.
-func (a *Agent) trouble() (lines []string) {
-	if failure := a.persister.status().Failure; failure != "" {
-		lines = append(lines, "the cache cannot be written: "+failure)
-	}
-	if a.cfg.Trouble != nil {
-		lines = append(lines, a.cfg.Trouble()...)
-	}
-	return lines
-}
-
-// Accept lets the view that is held take away what it lacks, if its hold has that
-// id. Errors: ErrNoHold, ErrOtherHold.
-func (a *Agent) Accept(id string) (Hold, error) { return a.replica.accept(id) }

@@ -184,3 +184,13 @@ func (p *persister) room(done <-chan struct{}) {
 		}
 	}
 }
+
+func (p *persister) status() CacheStatus {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	s := CacheStatus{Commits: p.commits}
+	if err := p.trouble(); err != nil {
+		s.Failure = err.Error()
+	}
+	return s
+}

@@ -12,7 +12,6 @@ import (
 
 	"rutter/agent/link"
 	"rutter/agent/link/plan"
-	"rutter/log"
 	"rutter/projections"
 )
 
@@ -71,8 +70,8 @@ type truth struct{ *replica }
 func (t truth) Read(read func(link.Lookup)) {
 	t.mu.RLock()
 	defer t.mu.RUnlock()
-	if t.old != nil {
-		read(unitedLookup{t.old.Entries(t.me), t.state.Entries(t.me)})
+	if t.view.old != nil {
+		read(unitedLookup{t.view.old.Entries(t.me), t.state.Entries(t.me)})
 		return
 	}
 	read(t.state.Entries(t.me))
@@ -354,84 +353,41 @@ func (r *reconciler) brief() KernelStatus {
 	return s
 }
 
-// place is a place in the log that the kernel may come to match.
-type place struct {
-	// seq is what was applied before the wanted was computed: if the kernel comes
-	// to match that, it matches the log at seq (SAFETY B1).
-	seq      log.Seq
-	epoch    uint64
-	complete bool // of the view that was read (see wanted), and nothing of it was held back; else it is never matched
-	whole    bool // of a delta: there is more to it, which only a pass does
-	// touched is when the oldest event of a delta was applied, if it has any.
-	touched time.Time
+// keeper is a Kernel that can say which links it holds, and keep those of which no
+// view is remembered; *link.Manager is one.
+type keeper interface {
+	Surplus(ctx context.Context, was *projections.Desired, want projections.Desired) (link.Surplus, error)
+	Keep(on bool)
 }
 
-// wanted is what the kernel should hold, and as of when.
-type wanted struct {
-	links    projections.Desired
-	complete bool // what it lacks may be removed
-	kept     bool // but for the links that nobody remembers: see Keep
-	at       place
-}
-
-// wanted computes what the kernel should hold. It is complete, so that what it
-// lacks may be removed, when all that the CN must know is held, has been said
-// to be all at least once, and is not being replaced (DESIGN rule 8). A NIC that
-// moved to a network which is still to come lacks its link only for now.
-func (r *replica) wanted(limits *projections.Limits) wanted {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	links := r.desired(*limits)
-	limits.OnDemand = map[uint32]bool{}
-	for _, v := range links.VXLANs {
-		if v.OnDemand {
-			limits.OnDemand[v.VNet] = true
-		}
+// judge compares a view that is not settled with what is programmed. It is called
+// before a pass, which then knows what it may take away.
+func (r *reconciler) judge(ctx context.Context) {
+	j, ok := r.replica.toJudge()
+	if !ok {
+		return
 	}
-	r.touches.ResetWithin(*limits)
-	r.touched = time.Time{}
-	complete, done := r.isComplete(), r.standing == settled
-	return wanted{
-		links: links, complete: complete, kept: r.standing == held && r.old == nil,
-		at: place{seq: r.applied, epoch: r.epoch, complete: complete && done},
+	kernel, reads := r.kernel.(keeper)
+	var s link.Surplus
+	var err error
+	switch {
+	// What was wanted counts where it is not in the kernel for now, as after a start.
+	case reads && (j.was == nil || r.passed && r.replica.holding() == nil):
+		s, err = kernel.Surplus(ctx, j.was, j.want)
+	case j.was != nil:
+		s = link.Compare(*j.was, j.want)
 	}
+	if err != nil {
+		r.logger.Error("the kernel cannot be compared with the new view: nothing is taken away", "error", err)
+		return
+	}
+	r.replica.judge(j, s, r.cfg.Now())
 }
 
-func (r *replica) isComplete() bool { return r.isWhole() && r.standing != unjudged }
-
-// isWhole reports whether all that the CN must know is held, as isComplete, whatever
-// that takes away.
-func (r *replica) isWhole() bool {
-	return r.complete && r.reset == nil && r.coming == nil && len(r.suspects) == 0 && r.missingInterest() == ""
-}
-
-// delta computes what the kernel should hold of the entries that events touched
-// since the last call. It is not ok while the view is not complete: what goes
-// from it then is not gone.
-func (r *replica) delta() (d projections.LinksDelta, at place, ok bool) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	complete := r.isComplete()
-	at = place{seq: r.applied, epoch: r.epoch, complete: complete && r.standing == settled, whole: r.touches.Whole(), touched: r.touched}
-	if r.touches.Any() {
-		if !complete || r.old != nil {
-			return d, at, false
-		}
-		d = r.touches.Delta(r.state)
-		r.touched = time.Time{}
-		at.whole = r.touches.Whole() // a vnet may have crossed its limit
+// keep tells the kernel whether it is to keep links that nobody remembers, as the
+// view that the pass is of says: one that is accepted meanwhile is the next pass's.
+func (r *reconciler) keep(on bool) {
+	if kernel, ok := r.kernel.(keeper); ok {
+		kernel.Keep(on)
 	}
-	return d, at, true
-}
-
-// setProgrammed notes that the kernel matches the log at a place, and reports
-// whether that is news. After a reset its seq means nothing any more.
-func (r *replica) setProgrammed(at place) bool {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if at.epoch != r.epoch || at.seq <= r.programmed || r.standing != settled {
-		return false
-	}
-	r.programmed = at.seq
-	return true
 }

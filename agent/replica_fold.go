@@ -1,9 +1,7 @@
 package agent
 
 import (
-	"cmp"
 	"fmt"
-	"maps"
 	"slices"
 	"time"
 
@@ -104,19 +102,19 @@ func (r *replica) fold(seq log.Seq, event *log.Event, body []byte) error {
 		return nil
 	}
 	if event.Action == log.Delete {
-		r.follow(key, kept{})
+		r.view.follow(key, kept{})
 		r.drop(key)
 		return nil
 	}
-	if !known && !slices.ContainsFunc(event.Scopes, r.isBehind(seq)) {
+	if !known && !slices.ContainsFunc(event.Scopes, r.scopes.behind(seq)) {
 		return nil
 	}
 	rec := projections.Record{Object: event.Object, Revision: event.Revision, Seq: seq}
-	r.follow(key, kept{rec, body})
+	r.view.follow(key, kept{rec, body})
 	if err := r.put(key, before.Object, kept{rec, body}); err != nil {
 		return err
 	}
-	if _, unknown := rec.Object.(*log.Unknown); !unknown && !r.state.InAny(rec.Object, r.isBehind(seq)) {
+	if _, unknown := rec.Object.(*log.Unknown); !unknown && !r.state.InAny(rec.Object, r.scopes.behind(seq)) {
 		r.drop(key)
 	}
 	if known && movesCN(before.Object, rec.Object) {
@@ -136,41 +134,20 @@ func movesCN(before, after log.Object) bool {
 	return a.CNUUID != b.CNUUID || a.NetworkUUID != b.NetworkUUID
 }
 
-// isBehind returns what reports whether a scope is held as of a seq before this one.
-func (r *replica) isBehind(seq log.Seq) func(log.Scope) bool {
-	return func(scope log.Scope) bool {
-		held, ok := r.scopes[scope]
-		return ok && held.AsOf < seq
-	}
-}
-
 // holds reports whether a scope that is held contains the object.
-func (r *replica) holds(key objectKey) bool { return r.holdsWithout(key, log.Scope{}) }
-
-// holdsWithout is holds, but for one scope. Nobody here knows the scopes of an
-// object of an unknown kind: it is held until it is deleted.
-func (r *replica) holdsWithout(key objectKey, but log.Scope) bool {
-	if log.NewObject(key.Kind) == nil {
-		return true
-	}
-	rec, known := r.state.Get(key.Kind, key.ID)
-	return known && r.state.InAny(rec.Object, func(scope log.Scope) bool {
-		_, held := r.scopes[scope]
-		return held && scope != but
-	})
-}
+func (r *replica) holds(key objectKey) bool { return r.scopes.contain(r.state, key, log.Scope{}) }
 
 // setScope notes what is held of a scope.
 func (r *replica) setScope(scope log.Scope, held heldScope) {
 	r.scopes[scope] = held
-	r.dirty.Scopes[scope] = &held
+	r.out.dirty.Scopes[scope] = &held
 	r.interestKnown = false
 }
 
 // put places a record, over before if that is not nil, and notes that the cache
 // must keep it.
 func (r *replica) put(key objectKey, before log.Object, rec kept) error {
-	r.noteClash(key, rec.Object)
+	r.clashes.note(key, rec.Object)
 	if err := r.moving(before, rec.Object, func() error { return r.state.LoadEncoded(rec.Record, rec.Body) }); err != nil {
 		return fmt.Errorf("%w: %w", errStream, err)
 	}
@@ -178,12 +155,12 @@ func (r *replica) put(key objectKey, before log.Object, rec kept) error {
 	if before == nil {
 		r.objects++
 	}
-	r.dirty.Objects[key] = rec
+	r.out.dirty.Objects[key] = rec
 	r.touch(rec.Object)
 	if r.reset != nil {
 		r.reset.objects[key] = struct{}{}
 	}
-	r.mendClashes(key)
+	r.clashes.mend(key)
 	return nil
 }
 
@@ -196,12 +173,12 @@ func (r *replica) drop(key objectKey) {
 	_ = r.moving(rec.Object, nil, func() error { r.state.Drop(key.Kind, key.ID); return nil })
 	r.touches.Note(rec.Object, nil)
 	r.objects--
-	r.dirty.Objects[key] = kept{}
+	r.out.dirty.Objects[key] = kept{}
 	r.touch(rec.Object)
 	if r.reset != nil {
 		delete(r.reset.objects, key)
 	}
-	r.mendClashes(key)
+	r.clashes.mend(key)
 	r.dropStrays(rec.Object)
 }
 
@@ -245,7 +222,7 @@ func (r *replica) notify() {
 		r.touched = time.Now()
 	}
 	wake(r.changed)
-	if r.ready.rows() > 0 {
+	if r.out.ready.rows() > 0 {
 		wake(r.dirtied)
 	}
 }
@@ -257,68 +234,25 @@ func wake(c chan struct{}) {
 	}
 }
 
-// waiting returns how many rows the cache has not kept.
-func (r *replica) waiting() int {
-	r.mu.RLock()
-	defer r.mu.RUnlock()
-	return r.dirty.rows() + r.ready.rows()
+// moving does what makes an object that is held another, nil for none, and notes
+// what became of it if it is a NIC, or of those on it if it is a network.
+func (r *replica) moving(before, after log.Object, do func() error) error {
+	was, on := placeIn(r.state, before), placesOn(r.state, before, after)
+	if err := do(); err != nil {
+		return err
+	}
+	r.noteMove(was, placeIn(r.state, after))
+	for i, is := range placesOn(r.state, before, after) {
+		r.noteMove(on[i], is)
+	}
+	return nil
 }
 
-// makeReady lets the cache keep what changed up to the bookmark that was just
-// taken. What is on disk is thus always the state at a bookmark: a connection
-// or a process that ends between two of them goes back to the last one.
-func (r *replica) makeReady() {
-	if len(r.ready.Objects) == 0 {
-		r.ready.Objects = r.dirty.Objects
-	} else {
-		maps.Copy(r.ready.Objects, r.dirty.Objects)
+func (r *replica) noteMove(was, is Place) {
+	if was == is {
+		return
 	}
-	maps.Copy(r.ready.Scopes, r.dirty.Scopes)
-	r.ready.Gone = cutGone(append(r.ready.Gone, r.dirty.Gone...))
-	r.ready.Released = append(r.ready.Released, r.dirty.Released...)
-	r.ready.Head, r.ready.Pos = head{Cursor: r.cursor, Complete: r.isCompleteToKeep()}, r.journal.pos
-	r.dirty = newBatch()
-	if r.whole {
-		r.ready = batch{Objects: make(map[objectKey]kept), Scopes: make(map[log.Scope]*heldScope), Head: r.ready.Head, Pos: r.ready.Pos}
-		wake(r.dirtied)
+	if c := r.journal.note(was, is); c.isGone() {
+		r.out.dirty.Gone = cutGone(append(r.out.dirty.Gone, c))
 	}
-}
-
-// take returns what the cache must keep, with the cursor that it belongs to. It
-// is then the caller's. It is not ok while what is on disk is what the next process
-// compares with.
-func (r *replica) take() (b batch, ok bool) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.standing == unjudged && r.old != nil {
-		return b, false
-	}
-	b = r.ready
-	if r.whole {
-		b = r.wholeBatch()
-	}
-	r.fillHold(&b)
-	r.ready = newBatch()
-	r.ready.Head, r.ready.Pos = b.Head, b.Pos
-	return b, true
-}
-
-// giveBack takes back a batch that could not be kept, and returns how many rows
-// wait now. What became ready since is newer.
-func (r *replica) giveBack(b batch) int {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if b.Whole {
-		r.whole = true
-		return 0
-	}
-	maps.Copy(b.Objects, r.ready.Objects)
-	maps.Copy(b.Scopes, r.ready.Scopes)
-	b.Gone = cutGone(append(b.Gone, r.ready.Gone...))
-	b.Released = append(b.Released, r.ready.Released...)
-	b.Hold = cmp.Or(r.ready.Hold, b.Hold)
-	b.Head, b.Pos = r.ready.Head, r.ready.Pos
-	r.ready = b
-	wake(r.dirtied)
-	return r.ready.rows()
 }

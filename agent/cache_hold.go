@@ -7,13 +7,11 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"slices"
 	"time"
 
 	bolt "go.etcd.io/bbolt"
 
 	"rutter/log"
-	"rutter/projections"
 )
 
 // heldName is the file of the view that the node goes on with while a new one is
@@ -25,100 +23,6 @@ type holdChange struct {
 	hold    *Hold // nil: there is none
 	was     log.Cursor
 	objects map[objectKey]kept // of the view that is kept
-}
-
-// becomeWhole: what the cache has is of no use, so it is to be written anew.
-func (r *replica) becomeWhole() {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.whole = true
-	r.ready = batch{Objects: make(map[objectKey]kept), Scopes: make(map[log.Scope]*heldScope), Head: r.ready.Head, Pos: r.ready.Pos}
-}
-
-// isWholeDue reports whether the cache is to be written anew, and whether that can be
-// done now: what is held is the state at the last bookmark.
-func (r *replica) isWholeDue() (due, now bool) {
-	r.mu.RLock()
-	defer r.mu.RUnlock()
-	return r.whole, r.isAtBookmark()
-}
-
-func (r *replica) isAtBookmark() bool {
-	return r.dirty.rows() == 0 && r.reset == nil && r.coming == nil && len(r.pending) == 0
-}
-
-// wholeBatch is all that is held. The caller holds the lock. Between two bookmarks
-// it has nothing, and comes again.
-func (r *replica) wholeBatch() batch {
-	b := newBatch()
-	b.Head, b.Pos = r.ready.Head, r.ready.Pos
-	if !r.isAtBookmark() {
-		return b
-	}
-	r.whole = false
-	b.Whole, b.Objects, b.Gone = true, recordsOf(r.state), slices.Clone(r.journal.gone)
-	for scope, s := range r.scopes {
-		b.Scopes[scope] = &s
-	}
-	b.Hold = new(holdChange)
-	if r.standing == held && r.old != nil {
-		b.Hold.hold = r.withheld
-	}
-	return b
-}
-
-func recordsOf(state *projections.State) map[objectKey]kept {
-	objects := make(map[objectKey]kept, state.Len())
-	for kind := range maxKind {
-		for rec := range state.List(log.Kind(kind)) {
-			objects[keyOf(rec)] = kept{Record: rec}
-		}
-	}
-	return objects
-}
-
-// fillHold puts what a hold keeps into a batch that says so. The caller holds the lock.
-func (r *replica) fillHold(b *batch) {
-	if b.Hold == nil || b.Hold.hold == nil {
-		return
-	}
-	if r.old == nil { // it is over meanwhile, and the next batch says so
-		b.Hold = nil
-		return
-	}
-	b.Hold = &holdChange{hold: r.withheld, was: r.was, objects: recordsOf(r.old)}
-}
-
-// loadHold puts what the cache held back. The caller holds the lock.
-func (r *replica) loadHold(c *contents) {
-	if r.holdShare == 0 {
-		if c.Hold != nil || c.Old != nil {
-			r.becomeSettled() // the setting says that nothing is held
-		}
-		return
-	}
-	if c.Old == nil {
-		if !c.Head.Complete || c.Hold != nil {
-			r.standing = unjudged
-		}
-		return
-	}
-	r.old, r.was, r.standing = projections.NewSmallState(), c.Old.Head.Cursor, unjudged
-	for _, rec := range c.Old.Objects {
-		if err := r.old.Load(rec); err != nil {
-			r.logger.Error("an object of the view that is kept is left out", "object", keyOf(rec), "error", err)
-		}
-	}
-	for _, key := range c.Released {
-		r.old.Drop(key.Kind, key.ID)
-		if rec, ok := r.state.Get(key.Kind, key.ID); ok {
-			_ = r.old.Load(rec) // it was loaded above
-		}
-	}
-	if r.withheld = c.Hold; r.withheld != nil {
-		r.standing = held
-		r.logger.Warn("what the log says takes too much away: still held until somebody accepts it (rutter cn accept)", "hold", r.withheld.ID, "going", r.withheld.Going, "links", r.withheld.Links)
-	}
 }
 
 // keepOld writes the view that is kept, before the transaction that says so.
