@@ -64,10 +64,6 @@ func (c ShootdownConfig) check() error {
 	return nil
 }
 
-// entryBatch is how many entries are read and noted at a time: it bounds for
-// how long the state is held still.
-const entryBatch = 1024
-
 // Shootdowns is an EventLog that is a view of the change log: nothing is stored
 // for a node and a change, and nothing at all on disk. It remembers, for each
 // underlay address that asked, how far it has come on each of its vnets, and
@@ -194,23 +190,6 @@ func (s *Shootdowns) following(limit int) ([]log.Entry, error) {
 		return entries, err
 	}
 	return entries, hasPlace(s.cfg.Source, s.index.seq, s.chain)
-}
-
-// hasPlace returns log.ErrOtherLog if a source's log has another chain at a seq: a
-// server that was rebuilt has other entries under the same seqs. It is asked behind a
-// reading, so that what was read is of the log of the place.
-func hasPlace(source Source, seq log.Seq, chain log.ChainPrefix) error {
-	if seq == 0 {
-		return nil
-	}
-	entries, err := source.Entries(seq-1, 1)
-	if err != nil {
-		return err
-	}
-	if len(entries) == 0 || entries[0].Seq != seq || entries[0].Hash.Prefix() != chain {
-		return fmt.Errorf("seq %d with chain %s: %w", seq, chain, log.ErrOtherLog)
-	}
-	return nil
 }
 
 // begin starts with an empty index if there is none yet, or if it is of another log.

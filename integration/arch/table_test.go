@@ -224,9 +224,13 @@ var importTable = []row{
 		why: "tests of a source and of a runner want a node to look at",
 	},
 	{
-		pkg: "varp", may: []string{"log"},
+		pkg: "varp", may: []string{"log", "varp/internal/slots"},
 		tests: []string{"integration/svpclient"},
 		why:   "SVP asks a small Lookup, so that it runs on servers, on agents and against portolan alike",
+	},
+	{
+		pkg: "varp/internal/slots",
+		why: "a hash table of small rows knows nothing of what stands in them",
 	},
 	{
 		pkg: "cmd", may: []string{"*"},

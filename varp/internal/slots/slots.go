@@ -1,24 +1,19 @@
-package varp
+// Package slots has a hash table for millions of small rows that are looked up far
+// more often than they change. A Table belongs to whoever locks it.
+package slots
 
-import (
-	"encoding/binary"
-	"math/bits"
-	"math/rand/v2"
-
-	"rutter/log"
-)
-
-// slots is a hash table in one array: a lookup reads one line of memory or two,
+// Table is a hash table in one array: a lookup reads one line of memory or two,
 // where one through maps and pointers of a million rows waits for ten. Keys and
 // values hold no pointers, so that the garbage collector never looks at them.
 // The zero key marks a free slot and is never put.
 //
 // A slot's place is the first free one from its hash on, and removing closes
 // the gap, so that nothing marks what was.
-type slots[K comparable, V any] struct {
+type Table[K comparable, V any] struct {
 	hash func(K) uint64
 	rows []slot[K, V] // a power of two
 	n    int
+	hint func([]slot[K, V]) // says how the rows are used
 }
 
 type slot[K comparable, V any] struct {
@@ -30,12 +25,13 @@ type slot[K comparable, V any] struct {
 // taken.
 const minSlots = 64
 
-func newSlots[K comparable, V any](hash func(K) uint64) *slots[K, V] {
-	return &slots[K, V]{hash: hash, rows: make([]slot[K, V], minSlots)}
+// New returns an empty table. hash must spread keys that others choose.
+func New[K comparable, V any](hash func(K) uint64) *Table[K, V] {
+	return &Table[K, V]{hash: hash, rows: make([]slot[K, V], minSlots), hint: onHugePages[slot[K, V]]}
 }
 
 // find returns where key is, or the free slot where it would be.
-func (s *slots[K, V]) find(key K) (at int, found bool) {
+func (s *Table[K, V]) find(key K) (at int, found bool) {
 	var free K
 	mask := len(s.rows) - 1
 	for at = int(s.hash(key)) & mask; ; at = (at + 1) & mask {
@@ -48,12 +44,14 @@ func (s *slots[K, V]) find(key K) (at int, found bool) {
 	}
 }
 
-func (s *slots[K, V]) get(key K) (value V, ok bool) {
+// Get returns the value of key, and whether it is there.
+func (s *Table[K, V]) Get(key K) (value V, ok bool) {
 	at, ok := s.find(key)
 	return s.rows[at].value, ok
 }
 
-func (s *slots[K, V]) put(key K, value V) {
+// Put sets the value of key, which is not zero.
+func (s *Table[K, V]) Put(key K, value V) {
 	at, found := s.find(key)
 	s.rows[at] = slot[K, V]{key, value}
 	if found {
@@ -64,11 +62,11 @@ func (s *slots[K, V]) put(key K, value V) {
 	}
 }
 
-func (s *slots[K, V]) grow() {
+func (s *Table[K, V]) grow() {
 	var free K
 	old := s.rows
 	s.rows = make([]slot[K, V], 2*len(old))
-	onHugePages(s.rows)
+	s.hint(s.rows)
 	for _, row := range old {
 		if row.key != free {
 			at, _ := s.find(row.key)
@@ -77,8 +75,8 @@ func (s *slots[K, V]) grow() {
 	}
 }
 
-// remove takes key out, if it is there.
-func (s *slots[K, V]) remove(key K) {
+// Remove takes key out, if it is there.
+func (s *Table[K, V]) Remove(key K) {
 	at, found := s.find(key)
 	if !found {
 		return
@@ -94,36 +92,4 @@ func (s *slots[K, V]) remove(key K) {
 		}
 	}
 	s.rows[at] = slot[K, V]{}
-}
-
-// macKey and ipKey are the keys of Mappings. vnet is one more than the vnet's
-// number, so that no key is zero.
-type (
-	macKey struct {
-		vnet uint32
-		mac  log.MAC
-	}
-	ipKey struct {
-		vnet uint32
-		ip   [16]byte
-	}
-)
-
-// mixer hashes keys with a random seed: tenants choose addresses, and must not
-// be able to choose those that collide.
-type mixer struct{ a, b uint64 }
-
-func newMixer() mixer { return mixer{rand.Uint64() | 1, rand.Uint64() | 1} }
-
-func (m mixer) mix(x, y uint64) uint64 {
-	hi, lo := bits.Mul64(x^m.a, y^m.b)
-	return hi ^ lo
-}
-
-func (m mixer) mac(k macKey) uint64 {
-	return m.mix(uint64(k.vnet)<<16|uint64(binary.BigEndian.Uint16(k.mac[:])), uint64(binary.BigEndian.Uint32(k.mac[2:])))
-}
-
-func (m mixer) ip(k ipKey) uint64 {
-	return m.mix(m.mix(binary.BigEndian.Uint64(k.ip[:]), uint64(k.vnet)), binary.BigEndian.Uint64(k.ip[8:]))
 }
