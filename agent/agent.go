@@ -71,7 +71,7 @@ func (a *Agent) build(held *contents) error {
 		watermark: a.watermark, condition: a.condition, logger: logger, alone: a.cfg.Now(), since: a.cfg.Now(), reached: make(chan struct{}, 1),
 	}
 	a.reconciler = &reconciler{
-		cfg: &a.cfg, replica: a.replica, kernel: kernel, tell: a.follower.tell, reach: a.follower.reach,
+		cfg: &a.cfg, replica: a.replica, kernel: kernel, report: a.follower.report, reach: a.follower.reach,
 		woken: make(chan struct{}, 1), logger: logger,
 	}
 	return nil

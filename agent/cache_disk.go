@@ -37,10 +37,10 @@ func openCache(folder string, cn log.UUID, now time.Time, logger *slog.Logger) (
 	c.head.Incarnation = held.Head.Incarnation
 	c.numbers = held.Numbers
 	var told error
-	if c.told, held.Told, told = openTold(folder, logger); told != nil {
+	if c.answers, held.Answered, told = openAnswerLog(folder, logger); told != nil {
 		logger.Warn("what SVP tells cannot be noted", "error", told)
 	}
-	held.told = c.told
+	held.answers = c.answers
 	if err = errors.Join(err, opened); err == nil {
 		err = c.update(func(*bolt.Tx) error { return nil })
 	}
@@ -393,7 +393,7 @@ func (c *cache) isGone() bool {
 func (c *cache) Close() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	err := c.told.close()
+	err := c.answers.close()
 	if c.db != nil {
 		err = errors.Join(err, c.db.Close())
 	}

@@ -73,8 +73,8 @@ func newJournal(incarnation uint64, gone []Change) journal {
 	return journal{pos: first, base: first, gone: gone}
 }
 
-// lose notes mappings that an earlier process told, as gone, before all others.
-func (j *journal) lose(told []Change) {
+// addGone notes mappings that an earlier process told, as gone, before all others.
+func (j *journal) addGone(told []Change) {
 	for _, c := range told {
 		j.pos++
 		j.gone = append(j.gone, Change{Pos: j.pos, Was: c.Was})

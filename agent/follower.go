@@ -58,7 +58,7 @@ type follower struct {
 	incarnation uint64
 	watermark   func() feed.Watermark // what to tell a server, as of now
 	condition   func() feed.Condition // likewise
-	telling     sync.Mutex            // held while a watermark is composed and handed over
+	reporting   sync.Mutex            // held while a watermark is composed and handed over
 	logger      *slog.Logger
 	reached     chan struct{} // holds a token when a way to the servers may have opened
 
@@ -242,12 +242,12 @@ func (f *follower) follow(ctx context.Context, server string) (connected bool, e
 	return s.current, err
 }
 
-// tell sends the watermark, if a server listens. The follower and the reconcile
+// report sends the watermark, if a server listens. The follower and the reconcile
 // loop both call it: what is told is composed and handed over in one step, else
 // the older of two watermarks could be the one that stays.
-func (f *follower) tell() {
-	f.telling.Lock()
-	defer f.telling.Unlock()
+func (f *follower) report() {
+	f.reporting.Lock()
+	defer f.reporting.Unlock()
 	f.mu.Lock()
 	conn := f.conn
 	f.mu.Unlock()

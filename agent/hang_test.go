@@ -87,7 +87,7 @@ func (*hungFile) Close() error { return nil }
 func TestTellingsOnADiskThatHangs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		file := &hungFile{wait: make(chan struct{})}
-		told := &tellings{logger: silent(), turn: make(chan struct{}, 1), file: file, slots: make(map[toldKey]int)}
+		told := &answerLog{logger: silent(), inUse: make(chan struct{}, 1), file: file, slots: make(map[answerKey]int)}
 		note := func(pos uint64, want time.Duration) {
 			t.Helper()
 			began := time.Now()

@@ -55,7 +55,7 @@ type Hold struct {
 	// remembers it; Log is the cluster whose view would take links away.
 	Was log.Cursor `json:"was,omitzero"`
 	Log log.UUID   `json:"log"`
-	// Going of Links would go; Names are the first maxTold of them.
+	// Going of Links would go; Names are the first maxListed of them.
 	Going int      `json:"going"`
 	Links int      `json:"links"`
 	Names []string `json:"names"`
@@ -79,7 +79,7 @@ func newHold(was log.Cursor, cluster log.UUID, s link.Surplus, now time.Time) *H
 	}
 	return &Hold{
 		ID: hex.EncodeToString(sum.Sum(nil)[:8]), Since: now.UTC().Truncate(time.Millisecond), Was: was, Log: cluster,
-		Going: len(s.Gone), Links: s.Links, Names: told(s.Gone, func(name string) string { return name }),
+		Going: len(s.Gone), Links: s.Links, Names: describe(s.Gone, func(name string) string { return name }),
 	}
 }
 
@@ -253,7 +253,7 @@ func (v *viewHold) judge(cluster log.UUID, s link.Surplus, now time.Time) {
 	switch tooMuch := len(s.Gone) > holdLinks && len(s.Gone)*100 > s.Links*v.share; {
 	case v.standing == held && len(s.Gone) > 0:
 		h := *v.withheld // who has a copy of it reads on
-		h.Going, h.Links, h.Names = len(s.Gone), s.Links, told(s.Gone, func(name string) string { return name })
+		h.Going, h.Links, h.Names = len(s.Gone), s.Links, describe(s.Gone, func(name string) string { return name })
 		v.withheld = &h
 	case v.standing == held:
 		v.logger.Info("what was held takes nothing away any more: it is done", "hold", v.withheld.ID)

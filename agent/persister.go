@@ -118,7 +118,7 @@ func (p *persister) write(b batch) error {
 		waiting = p.replica.giveBack(b)
 	}
 	if err == nil {
-		p.replica.told.keep(b.Pos)
+		p.replica.answers.keep(b.Pos)
 	}
 	p.note(err, b.Head)
 	if waiting > maxUnkept {

@@ -35,7 +35,7 @@ type reconciler struct {
 	cfg     *Config
 	replica *replica
 	kernel  Kernel
-	tell    func() // has the servers told how far the kernel is
+	report  func() // has the servers told how far the kernel is
 	reach   func() // has the servers tried at once
 	woken   chan struct{}
 	logger  *slog.Logger
@@ -100,7 +100,7 @@ type KernelStatus struct {
 	// Demand tells of the vnets that have too many entries to program them ahead.
 	Demand DemandStatus `json:"on_demand"`
 	// Failures, Conflicts, Drift and Problems (objects of the log that cannot be
-	// programmed) say it in words, maxTold of each.
+	// programmed) say it in words, maxListed of each.
 	Failures  []string `json:"failures"`
 	Conflicts []string `json:"conflicts"`
 	Drift     []string `json:"drift"` // of the last pass that found any
@@ -116,13 +116,13 @@ type DemandStatus struct {
 	Evicted   uint64 `json:"evicted"`   // entries that made room for others
 }
 
-// maxTold bounds each list of a KernelStatus: enough to see what is wrong.
-const maxTold = 32
+// maxListed bounds each list of a KernelStatus: enough to see what is wrong.
+const maxListed = 32
 
-// told says the first maxTold of list in words.
-func told[T any](list []T, say func(T) string) []string {
-	words := make([]string, 0, min(len(list), maxTold))
-	for _, x := range list[:min(len(list), maxTold)] {
+// describe says the first maxListed of list in words.
+func describe[T any](list []T, say func(T) string) []string {
+	words := make([]string, 0, min(len(list), maxListed))
+	for _, x := range list[:min(len(list), maxListed)] {
 		words = append(words, say(x))
 	}
 	return words
@@ -229,7 +229,7 @@ func (r *reconciler) pass(ctx context.Context) {
 	r.earliest = now.Add((passShare - 1) * now.Sub(began))
 	r.note(want, result, err, began)
 	r.matched(want.at, result)
-	r.tell()
+	r.report()
 	switch {
 	case err != nil:
 		r.earliest = now.Add(max(r.cfg.RetryEvery, r.earliest.Sub(now)))
@@ -258,7 +258,7 @@ func (r *reconciler) apply(ctx context.Context) {
 		r.want(time.Now())
 	}
 	if r.matched(at, result) {
-		r.tell()
+		r.report()
 	}
 }
 
@@ -268,7 +268,7 @@ func (r *reconciler) apply(ctx context.Context) {
 // it was read, nothing of it is left to a pass, and the last pass was of a
 // complete view too. One that was not has left in the kernel what is not wanted,
 // and counted it as matching; a delta does not look for that.
-func (r *reconciler) matched(at place, result link.Result) bool {
+func (r *reconciler) matched(at checkpoint, result link.Result) bool {
 	if !at.complete || at.whole || !r.pruned || !result.Matched {
 		return false
 	}
@@ -282,7 +282,7 @@ func (r *reconciler) note(want wanted, result link.Result, err error, began time
 	s.Passes++
 	s.At, s.Took, s.Complete = began, time.Since(began), want.complete
 	s.Links, s.Neighs, s.FDB = len(want.links.VXLANs)+len(want.links.VLANs)+len(want.links.Fabrics), len(want.links.Neighs), len(want.links.FDB)
-	s.Problems = told(want.links.Problems, func(p projections.Problem) string { return p.Kind.String() + " " + p.ID + ": " + p.Reason })
+	s.Problems = describe(want.links.Problems, func(p projections.Problem) string { return p.Kind.String() + " " + p.ID + ": " + p.Reason })
 	r.addSteps(result)
 	s.Matched, s.Failure = result.Matched && err == nil && want.complete, ""
 	if err != nil {
@@ -294,15 +294,15 @@ func (r *reconciler) note(want wanted, result link.Result, err error, began time
 	}
 	s.Failing, s.Blocked = len(result.Failures), len(result.Conflicts)
 	before := s.Failures
-	s.Failures = told(result.Failures, link.Failure.String)
-	s.Conflicts = told(result.Conflicts, func(b plan.Blocked) string { return b.Object.String() + ": " + b.Err.Error() })
+	s.Failures = describe(result.Failures, link.Failure.String)
+	s.Conflicts = describe(result.Conflicts, func(b plan.Blocked) string { return b.Object.String() + ": " + b.Err.Error() })
 	if len(s.Failures) > 0 && !slices.Equal(before, s.Failures) {
 		r.logger.Warn("kernel does not take all that is wanted", "objects", s.Failing, "first", s.Failures[0])
 	}
 }
 
 // noteSteps notes what was done between two passes.
-func (r *reconciler) noteSteps(result link.Result, at place) {
+func (r *reconciler) noteSteps(result link.Result, at checkpoint) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if !at.touched.IsZero() {
@@ -318,17 +318,17 @@ func (r *reconciler) addSteps(result link.Result) {
 	s.Steps += uint64(len(result.Steps))
 	s.Healed += uint64(len(result.Drift))
 	if len(result.Drift) > 0 {
-		s.Drift = told(result.Drift, plan.Step.Drift)
+		s.Drift = describe(result.Drift, plan.Step.Drift)
 		r.logger.Warn("kernel was changed by somebody else: put right", "steps", len(result.Drift), "first", s.Drift[0])
 	}
 }
 
-// maxDriftTold bounds how much of a KernelStatus's Drift the servers are told.
-const maxDriftTold = 8
+// maxDriftSent bounds how much of a KernelStatus's Drift the servers are told.
+const maxDriftSent = 8
 
 // drift is the last drift in words, for the servers: a line each.
 func (s *KernelStatus) drift() string {
-	return strings.Join(s.Drift[:min(len(s.Drift), maxDriftTold)], "\n")
+	return strings.Join(s.Drift[:min(len(s.Drift), maxDriftSent)], "\n")
 }
 
 // status is brief with the percentiles.

@@ -78,7 +78,7 @@ type replica struct {
 	missing string
 	clashes clashTable
 	journal journal              // see changes.go
-	told    *tellings            // see tellings.go; immutable after load
+	answers *answerLog           // see answerlog.go; immutable after load
 	touches *projections.Touches // what the kernel has not been told
 	touched time.Time            // when the oldest of it was applied; zero: there is none
 	view    viewHold             // what of a view is held back
@@ -125,11 +125,11 @@ func (r *replica) load(held *contents) error {
 		}
 		r.objects++
 	}
-	r.told = held.told
+	r.answers = held.answers
 	r.journal = newJournal(held.Head.Incarnation, held.Gone)
-	r.journal.lose(held.Told)
+	r.journal.addGone(held.Answered)
 	r.out.dirty.Gone = append(r.out.dirty.Gone, r.journal.gone[len(held.Gone):]...)
-	r.told.begin(r.journal.pos)
+	r.answers.begin(r.journal.pos)
 	r.cursor, r.complete = held.Head.Cursor, held.Head.Complete
 	r.view.load(held)
 	r.folded, r.out.ready.Head = r.cursor.Seq, held.Head
@@ -444,7 +444,7 @@ func (r *replica) VL2(vnet uint32, mac log.MAC) (projections.Underlay, bool) {
 	pos := r.journal.pos
 	r.mu.RUnlock()
 	if ok {
-		r.told.note(pos, vnet, mac, netip.Addr{})
+		r.answers.note(pos, vnet, mac, netip.Addr{})
 	}
 	return at, ok
 }
@@ -456,7 +456,7 @@ func (r *replica) VL3(vnet uint32, ip netip.Addr) (log.MAC, projections.Underlay
 	pos := r.journal.pos
 	r.mu.RUnlock()
 	if ok {
-		r.told.note(pos, vnet, mac, ip)
+		r.answers.note(pos, vnet, mac, ip)
 	}
 	return mac, at, ok
 }

@@ -7,8 +7,8 @@ import (
 	"rutter/projections"
 )
 
-// place is a place in the log that the kernel may come to match.
-type place struct {
+// checkpoint is a place in the log that the kernel may come to match.
+type checkpoint struct {
 	// seq is what was applied before the wanted was computed: if the kernel comes
 	// to match that, it matches the log at seq (SAFETY B1).
 	seq      log.Seq
@@ -24,7 +24,7 @@ type wanted struct {
 	links    projections.Desired
 	complete bool // what it lacks may be removed
 	kept     bool // but for the links that nobody remembers: see Keep
-	at       place
+	at       checkpoint
 }
 
 // wanted computes what the kernel should hold. It is complete, so that what it
@@ -46,7 +46,7 @@ func (r *replica) wanted(limits *projections.Limits) wanted {
 	complete, done := r.isComplete(), r.view.standing == settled
 	return wanted{
 		links: links, complete: complete, kept: r.view.standing == held && r.view.old == nil,
-		at: place{seq: r.applied, epoch: r.epoch, complete: complete && done},
+		at: checkpoint{seq: r.applied, epoch: r.epoch, complete: complete && done},
 	}
 }
 
@@ -61,11 +61,11 @@ func (r *replica) isWhole() bool {
 // delta computes what the kernel should hold of the entries that events touched
 // since the last call. It is not ok while the view is not complete: what goes
 // from it then is not gone.
-func (r *replica) delta() (d projections.LinksDelta, at place, ok bool) {
+func (r *replica) delta() (d projections.LinksDelta, at checkpoint, ok bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	complete := r.isComplete()
-	at = place{seq: r.applied, epoch: r.epoch, complete: complete && r.view.standing == settled, whole: r.touches.Whole(), touched: r.touched}
+	at = checkpoint{seq: r.applied, epoch: r.epoch, complete: complete && r.view.standing == settled, whole: r.touches.Whole(), touched: r.touched}
 	if r.touches.Any() {
 		if !complete || r.view.old != nil {
 			return d, at, false
@@ -79,7 +79,7 @@ func (r *replica) delta() (d projections.LinksDelta, at place, ok bool) {
 
 // setProgrammed notes that the kernel matches the log at a place, and reports
 // whether that is news. After a reset its seq means nothing any more.
-func (r *replica) setProgrammed(at place) bool {
+func (r *replica) setProgrammed(at checkpoint) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if at.epoch != r.epoch || at.seq <= r.programmed || r.view.standing != settled {

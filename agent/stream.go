@@ -30,7 +30,7 @@ func (s *stream) Welcome(m *feed.Welcome) error {
 	if s.replica.inReset() {
 		s.becomeResetting(feed.ResetFirst)
 	}
-	s.tell()
+	s.report()
 	return nil
 }
 
@@ -96,14 +96,14 @@ func (s *stream) Bookmark(m *feed.Bookmark) error {
 	for _, again := range s.replica.takeAsks() {
 		s.conn.Again(again)
 	}
-	s.tell()
+	s.report()
 	return nil
 }
 
 // Request implements feed.RequestHandler.
 func (s *stream) Request(m *feed.Request) error {
 	if s.answersHold(m) {
-		s.tell()
+		s.report()
 		return nil
 	}
 	if local := s.cfg.Local; local != nil {

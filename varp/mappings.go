@@ -159,7 +159,7 @@ func (m *Mappings) step(at *position, head log.Cursor) (*position, error) {
 	}
 	entries, err := m.source.Entries(at.seq, entryBatch)
 	if err == nil {
-		err = hasPlace(m.source, at.seq, at.chain)
+		err = hasEntry(m.source, at.seq, at.chain)
 	}
 	if err != nil {
 		return m.rebuild(head), nil // compacted, or a log in the place of another
@@ -240,7 +240,7 @@ func (m *Mappings) apply(e *log.Event) error {
 	return nil
 }
 
-func (m *Mappings) put(p nicPlace) {
+func (m *Mappings) put(p nicMapping) {
 	node := m.nodes.number(p.node)
 	if p.underlay && p.ip.IsValid() {
 		m.nodes.put(node, p.mac, p.ip)
@@ -255,7 +255,7 @@ func (m *Mappings) put(p nicPlace) {
 	}
 }
 
-func (m *Mappings) take(p nicPlace) {
+func (m *Mappings) take(p nicMapping) {
 	if p.underlay {
 		m.nodes.remove(m.nodes.number(p.node), p.mac)
 	}

@@ -189,7 +189,7 @@ func (s *Shootdowns) following(limit int) ([]log.Entry, error) {
 	if err != nil || !s.sure {
 		return entries, err
 	}
-	return entries, hasPlace(s.cfg.Source, s.index.seq, s.chain)
+	return entries, hasEntry(s.cfg.Source, s.index.seq, s.chain)
 }
 
 // begin starts with an empty index if there is none yet, or if it is of another log.
@@ -275,8 +275,8 @@ func (s *Shootdowns) readerOf(cn netip.Addr, rows Rows) *reader {
 			delete(s.readers, cn)
 			return nil
 		case r == nil:
-			s.makePlace()
-			r = &reader{places: make(map[uint32]*place)}
+			s.makeRoom()
+			r = &reader{positions: make(map[uint32]*readPosition)}
 			s.readers[cn] = r
 		}
 		r.nodes, r.moves = nodes, s.moves
@@ -285,8 +285,8 @@ func (s *Shootdowns) readerOf(cn netip.Addr, rows Rows) *reader {
 	return r
 }
 
-// makePlace forgets the node that asked longest ago if there are too many.
-func (s *Shootdowns) makePlace() {
+// makeRoom forgets the node that asked longest ago if there are too many.
+func (s *Shootdowns) makeRoom() {
 	if len(s.readers) < s.cfg.MaxNodes {
 		return
 	}

@@ -97,10 +97,10 @@ type NICRow struct {
 // how long the state is held still.
 const entryBatch = 1024
 
-// hasPlace returns log.ErrOtherLog if a source's log has another chain at a seq: a
+// hasEntry returns log.ErrOtherLog if a source's log has another chain at a seq: a
 // server that was rebuilt has other entries under the same seqs. It is asked behind a
 // reading, so that what was read is of the log of the place.
-func hasPlace(source Source, seq log.Seq, chain log.ChainPrefix) error {
+func hasEntry(source Source, seq log.Seq, chain log.ChainPrefix) error {
 	if seq == 0 {
 		return nil
 	}

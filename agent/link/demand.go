@@ -61,8 +61,8 @@ type Question struct {
 	MAC       log.MAC
 }
 
-// Hand does steps while the kernel itself is in use.
-type Hand interface {
+// EntryWriter does steps while the kernel itself is in use.
+type EntryWriter interface {
 	// Do is that of Kernel, for entries only.
 	Do(ctx context.Context, steps []plan.Step) []error
 	// Unused returns how long ago the kernel used each forwarding entry last;
@@ -75,7 +75,7 @@ type Asker interface {
 	// Ask calls answer with what is asked for, until ctx ends, and returns ctx's
 	// error then. answer is called by one goroutine at a time, and has the hand
 	// while it runs.
-	Ask(ctx context.Context, answer func(ctx context.Context, asked []Question, hand Hand)) error
+	Ask(ctx context.Context, answer func(ctx context.Context, asked []Question, hand EntryWriter)) error
 }
 
 // Asked counts what was asked for since the process began.

@@ -13,7 +13,7 @@ import (
 // resolve writes what was asked for, and makes room if that was too much. Also
 // entries of vnets ahead are answered: somebody took them away, or they are to
 // come with a pass that has not been made.
-func (d *demand) resolve(ctx context.Context, asked []Question, hand Hand) {
+func (d *demand) resolve(ctx context.Context, asked []Question, hand EntryWriter) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	var steps []plan.Step
@@ -80,7 +80,7 @@ func (d *demand) done(steps []plan.Step, errs []error) {
 // MACs, and reports whether that was enough. A MAC that was in use since it was
 // last looked at gets another turn. Neighbours go before what they lead to: then
 // the next packet is kept until it is asked for anew, and none is lost.
-func (d *demand) room(ctx context.Context, hand Hand, most int) (enough bool) {
+func (d *demand) room(ctx context.Context, hand EntryWriter, most int) (enough bool) {
 	enough = true
 	var neighs, forwards []plan.Step
 	for _, vnet := range slices.Sorted(maps.Keys(d.vnets)) {
@@ -119,7 +119,7 @@ func (d *demand) room(ctx context.Context, hand Hand, most int) (enough bool) {
 
 // choose returns MACs of a vnet that may go: a part of the limit at once, so that
 // not each answer needs to make room, but at most so many. Those in use go last.
-func (d *demand) choose(ctx context.Context, hand Hand, vnet uint32, most int) []*resident {
+func (d *demand) choose(ctx context.Context, hand EntryWriter, vnet uint32, most int) []*resident {
 	r := d.vnets[vnet]
 	now := d.now()
 	over := r.size - d.limit + d.limit/roomParts
@@ -153,7 +153,7 @@ func (d *demand) choose(ctx context.Context, hand Hand, vnet uint32, most int) [
 }
 
 // unused asks when MACs were used last, if there was time to use them.
-func (d *demand) unused(ctx context.Context, hand Hand, vnet uint32, list []*resident, now time.Time) []time.Duration {
+func (d *demand) unused(ctx context.Context, hand EntryWriter, vnet uint32, list []*resident, now time.Time) []time.Duration {
 	unused := make([]time.Duration, len(list))
 	entries, of := make([]plan.Entry, 0, len(list)), make([]int, 0, len(list))
 	for i, x := range list {
@@ -171,7 +171,7 @@ func (d *demand) unused(ctx context.Context, hand Hand, vnet uint32, list []*res
 }
 
 // shrink makes room for all, and lets questions be answered between the parts.
-func (d *demand) shrink(ctx context.Context, hand Hand) {
+func (d *demand) shrink(ctx context.Context, hand EntryWriter) {
 	for ctx.Err() == nil {
 		d.mu.Lock()
 		before := d.evicted.Load()
@@ -183,20 +183,20 @@ func (d *demand) shrink(ctx context.Context, hand Hand) {
 	}
 }
 
-// handOf returns the hand that a kernel is to its own user: no other hand may
+// entryWriterOf returns the hand that a kernel is to its own user: no other hand may
 // use it meanwhile.
-func handOf(k plan.Kernel) Hand {
-	if h, ok := k.(Hand); ok {
+func entryWriterOf(k plan.Kernel) EntryWriter {
+	if h, ok := k.(EntryWriter); ok {
 		return h
 	}
-	return plainHand{k}
+	return plainWriter{k}
 }
 
-// plainHand is a kernel that does not know when it used what.
-type plainHand struct{ plan.Kernel }
+// plainWriter is a kernel that does not know when it used what.
+type plainWriter struct{ plan.Kernel }
 
 // Unused implements Hand.
-func (plainHand) Unused(_ context.Context, entries []plan.Entry) []time.Duration {
+func (plainWriter) Unused(_ context.Context, entries []plan.Entry) []time.Duration {
 	unknown := make([]time.Duration, len(entries))
 	for i := range unknown {
 		unknown[i] = -1

@@ -78,7 +78,7 @@ func (w *demanded) ask(t *rapid.T) {
 			asked = append(asked, Question{VNet: l.VNI, MAC: mac(1000 + rapid.IntRange(0, 2).Draw(t, "mac"))})
 		}
 	}
-	w.m.demand.resolve(context.Background(), asked, plainHand{w.f})
+	w.m.demand.resolve(context.Background(), asked, plainWriter{w.f})
 }
 
 // check wants that no entry of a vnet on demand contradicts the log, that all of

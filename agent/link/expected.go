@@ -25,7 +25,7 @@ const maxObserved = 4096
 type expected struct {
 	mu       sync.Mutex             // protects what follows
 	links    map[int32]*plan.Link   // by ifindex; never changed in place
-	places   map[plan.LinkKey]int32 // ifindex of each
+	indexes  map[plan.LinkKey]int32 // ifindex of each
 	entries  expectedEntries        // told since the dump
 	observed map[entryKey]bool      // entries that somebody else may have changed
 	other    bool                   // something else is not as it should be
@@ -45,18 +45,18 @@ type entryKey struct {
 }
 
 func newExpected() *expected {
-	return &expected{links: map[int32]*plan.Link{}, places: map[plan.LinkKey]int32{}, entries: newExpectedEntries(), observed: map[entryKey]bool{}, doubtful: map[int32]bool{}, changed: map[string]bool{}}
+	return &expected{links: map[int32]*plan.Link{}, indexes: map[plan.LinkKey]int32{}, entries: newExpectedEntries(), observed: map[entryKey]bool{}, doubtful: map[int32]bool{}, changed: map[string]bool{}}
 }
 
-// learn takes over what a dump showed.
-func (t *expected) learn(links []plan.Link) {
+// reset takes over what a dump showed.
+func (t *expected) reset(links []plan.Link) {
 	byIndex, places := make(map[int32]*plan.Link, len(links)), make(map[plan.LinkKey]int32, len(links))
 	for i := range links {
 		byIndex[links[i].Index], places[links[i].Key()] = &links[i], links[i].Index
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.links, t.places = byIndex, places
+	t.links, t.indexes = byIndex, places
 	t.entries.clear()
 	clear(t.doubtful)
 }
@@ -109,7 +109,7 @@ func (t *expected) noteStep(s *plan.Step, index int32) {
 	case plan.OpAddLink:
 		l := *s.Spec
 		l.Index = index
-		t.links[index], t.places[l.Key()] = &l, index
+		t.links[index], t.indexes[l.Key()] = &l, index
 		return
 	case plan.OpDelLink:
 		t.fall(index)
@@ -129,7 +129,7 @@ func (t *expected) fall(index int32) {
 		return
 	}
 	delete(t.links, index)
-	delete(t.places, l.Key())
+	delete(t.indexes, l.Key())
 	if l.Kind == plan.KindMacvlan {
 		return
 	}
@@ -179,7 +179,7 @@ func (t *expected) wrong(l *plan.Link) {
 func (t *expected) indexOf(at plan.LinkKey) (int32, bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	index, ok := t.places[at]
+	index, ok := t.indexes[at]
 	return index, ok
 }
 
@@ -195,7 +195,7 @@ func (t *expected) namespaces() []string {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	names := map[string]bool{}
-	for at := range t.places {
+	for at := range t.indexes {
 		if at.Namespace != "" {
 			names[at.Namespace] = true
 		}

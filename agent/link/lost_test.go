@@ -70,7 +70,7 @@ func TestAskWithoutBroadcast(t *testing.T) {
 			ended <- err
 			return
 		}
-		ended <- h.Ask(context.Background(), func(context.Context, []Question, Hand) {})
+		ended <- h.Ask(context.Background(), func(context.Context, []Question, EntryWriter) {})
 	}()
 	if err := <-ended; err == nil || !strings.Contains(err.Error(), "CAP_NET_BROADCAST") {
 		t.Errorf("got %v, want an error that names CAP_NET_BROADCAST", err)

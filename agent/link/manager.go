@@ -159,7 +159,7 @@ func (m *Manager) Pass(ctx context.Context, want projections.Desired, complete b
 		}
 	}
 	m.demand.sync(&have, generation)
-	m.demand.shrink(ctx, handOf(m.cfg.Kernel))
+	m.demand.shrink(ctx, entryWriterOf(m.cfg.Kernel))
 	m.forget(work.Steps)
 	m.report(&result, work, now)
 	m.last, m.lastMatched, m.doubt = want, result.Matched, false

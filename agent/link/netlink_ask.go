@@ -26,13 +26,13 @@ const (
 )
 
 var (
-	_ Asker = (*Netlink)(nil)
-	_ Hand  = (*Netlink)(nil)
+	_ Asker       = (*Netlink)(nil)
+	_ EntryWriter = (*Netlink)(nil)
 )
 
 // Ask implements Asker. It hears our own namespace and the VM namespaces that
 // have a number in ours, as all have in which we made a link.
-func (h *Netlink) Ask(ctx context.Context, answer func(ctx context.Context, asked []Question, hand Hand)) error {
+func (h *Netlink) Ask(ctx context.Context, answer func(ctx context.Context, asked []Question, hand EntryWriter)) error {
 	own := fmt.Sprintf("/proc/self/fd/%d", h.own.file.Fd())
 	listener, err := miss.Listen(miss.Config{Namespace: own, Buffer: h.cfg.missBuffer})
 	if err != nil {
@@ -46,7 +46,7 @@ func (h *Netlink) Ask(ctx context.Context, answer func(ctx context.Context, aske
 	if err != nil {
 		return fmt.Errorf("link: socket for answers: %w", err)
 	}
-	a := &asking{answer: answer, inUse: make(chan struct{}, 1), hand: &Netlink{cfg: h.cfg, own: sp, spaces: map[string]*space{}, expected: h.expected, aside: true}}
+	a := &asking{resolve: answer, inUse: make(chan struct{}, 1), writer: &Netlink{cfg: h.cfg, own: sp, spaces: map[string]*space{}, expected: h.expected, aside: true}}
 	defer a.close()
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error { return listener.Run(ctx, a) })
@@ -56,31 +56,31 @@ func (h *Netlink) Ask(ctx context.Context, answer func(ctx context.Context, aske
 
 // asking is one Ask under way. It is a miss.Resolver.
 type asking struct {
-	answer func(ctx context.Context, asked []Question, hand Hand)
-	inUse  chan struct{} // held by who uses hand
-	hand   *Netlink
-	asked  []Question
+	resolve func(ctx context.Context, asked []Question, hand EntryWriter)
+	inUse   chan struct{} // held by who uses hand
+	writer  *Netlink
+	asked   []Question
 }
 
 // Resolve implements miss.Resolver.
 func (a *asking) Resolve(ctx context.Context, misses []miss.Miss) {
 	a.inUse <- struct{}{}
 	defer func() { <-a.inUse }()
-	if a.asked = a.hand.expected.questions(a.asked[:0], misses); len(a.asked) > 0 {
-		a.answer(ctx, a.asked, a.hand)
+	if a.asked = a.writer.expected.questions(a.asked[:0], misses); len(a.asked) > 0 {
+		a.resolve(ctx, a.asked, a.writer)
 	}
 }
 
 // Lost implements miss.Resolver: the neighbours that wait are still there to be
 // read. MACs come again with the next packet.
 func (a *asking) Lost(ctx context.Context) {
-	for _, name := range append(a.hand.expected.namespaces(), "") {
+	for _, name := range append(a.writer.expected.namespaces(), "") {
 		if ctx.Err() != nil {
 			return
 		}
-		path := filepath.Join(a.hand.cfg.NetNSDir, name)
+		path := filepath.Join(a.writer.cfg.NetNSDir, name)
 		if name == "" {
-			path = fmt.Sprintf("/proc/self/fd/%d", a.hand.own.file.Fd())
+			path = fmt.Sprintf("/proc/self/fd/%d", a.writer.own.file.Fd())
 		}
 		waiting, err := miss.Pending(path)
 		if err != nil {
@@ -105,9 +105,9 @@ func (a *asking) look(ctx context.Context) error {
 		case <-every.C:
 		}
 		a.inUse <- struct{}{}
-		for name, sp := range a.hand.spaces {
-			if key, ok := a.hand.namespaceKey(name); !ok || key != sp.key {
-				a.hand.closeSpace(name)
+		for name, sp := range a.writer.spaces {
+			if key, ok := a.writer.namespaceKey(name); !ok || key != sp.key {
+				a.writer.closeSpace(name)
 			}
 		}
 		<-a.inUse
@@ -115,8 +115,8 @@ func (a *asking) look(ctx context.Context) error {
 }
 
 func (a *asking) close() {
-	a.hand.closeSpaces()
-	_ = a.hand.own.close() // nothing was written that a failing close could lose
+	a.writer.closeSpaces()
+	_ = a.writer.own.close() // nothing was written that a failing close could lose
 }
 
 // Unused implements Hand. The entries are of our own namespace; all are asked for

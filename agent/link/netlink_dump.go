@@ -63,7 +63,7 @@ func (h *Netlink) learn(have *plan.Snapshot, d *dumper) {
 	for i := range have.Links {
 		h.index[have.Links[i].Key()] = have.Links[i].Index
 	}
-	h.expected.learn(have.Links)
+	h.expected.reset(have.Links)
 }
 
 // dumper collects the links of one Dump.

@@ -22,7 +22,7 @@ type seenVM struct {
 	key       namespaceKey
 	view      *view // of an earlier dump, which still stands
 	missing   bool
-	heard     bool // what happens there is heard
+	observed  bool // what happens there is heard
 	links     []plan.Link
 	highest   int32
 	resolvers string
@@ -62,7 +62,7 @@ func (h *Netlink) takeVMs(d *dumper, have *plan.Snapshot, namespaces []string, s
 		if s.hasFile {
 			have.Resolvers[name] = s.resolvers
 		}
-		if s.view == nil && s.heard {
+		if s.view == nil && s.observed {
 			h.keep(name, s.key, s.links, s.highest)
 		}
 		d.links = append(d.links, s.links...)
@@ -90,7 +90,7 @@ func (h *Netlink) dumpVM(names map[int32]string, name string, s *seenVM) (err er
 			sp.key = s.key
 			var number int32
 			number, err = h.number(sp)
-			sp.heard = number >= 0
+			sp.observed = number >= 0
 		}
 	}
 	if errors.Is(err, plan.ErrNoNamespace) {
@@ -104,7 +104,7 @@ func (h *Netlink) dumpVM(names map[int32]string, name string, s *seenVM) (err er
 	if err := d.readVM(sp, h.own); err != nil {
 		return errors.Join(err, sp.close())
 	}
-	s.links, s.highest, s.heard = d.links, d.highest, sp.heard
+	s.links, s.highest, s.observed = d.links, d.highest, sp.observed
 	if !h.expected.listens() {
 		return sp.close() // nobody would close it when the namespace goes
 	}

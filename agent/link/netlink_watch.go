@@ -56,7 +56,7 @@ func (h *Netlink) listen(ctx context.Context, wake, reach func()) error {
 	wake()
 	stop := context.AfterFunc(ctx, func() { _ = conn.SetReadDeadline(time.Unix(1, 0)) })
 	defer stop()
-	w := &watch{Netlink: h, conn: conn, reach: reach, carrier: map[int32]bool{}, buffer: make([]byte, hearBuffer)}
+	w := &watch{Netlink: h, conn: conn, reach: reach, carrier: map[int32]bool{}, buffer: make([]byte, observeBuffer)}
 	if w.raw, err = conn.SyscallConn(); err != nil {
 		return fmt.Errorf("link: watch: %w", err)
 	}
@@ -81,13 +81,13 @@ func (h *Netlink) listen(ctx context.Context, wake, reach func()) error {
 }
 
 const (
-	// hearMany is how many datagrams are judged at once, within one lock.
-	hearMany = 64
-	// hearBytes holds any notification but those of links with very many
+	// observeMany is how many datagrams are judged at once, within one lock.
+	observeMany = 64
+	// observeBytes holds any notification but those of links with very many
 	// attributes, which then count as lost. An entry has about 100 bytes.
-	hearBytes = 16 << 10
-	// hearBuffer holds hearMany entries, and a few of the others.
-	hearBuffer = 128 << 10
+	observeBytes = 16 << 10
+	// observeBuffer holds observeMany entries, and a few of the others.
+	observeBuffer = 128 << 10
 )
 
 // watch is one Watch under way.
@@ -98,10 +98,10 @@ type watch struct {
 	reach   func()
 	carrier map[int32]bool // of links that are not ours, as last heard
 
-	buffer []byte // of what was received
-	heard  int    // its length
-	lost   bool   // and there was more
-	err    error
+	buffer   []byte // of what was received
+	observed int    // its length
+	lost     bool   // and there was more
+	err      error
 }
 
 // maxCarriers bounds the links whose carrier is remembered; of others each
@@ -128,25 +128,25 @@ func (h *Netlink) prepareWatch(conn *netlink.Conn) error {
 // nextChange waits for notifications, and reports whether one is of something
 // that is not as it should be.
 func (w *watch) nextChange() (bool, error) {
-	w.heard, w.lost, w.err = 0, false, nil
+	w.observed, w.lost, w.err = 0, false, nil
 	if err := w.raw.Read(w.fill); err != nil {
 		return false, err
 	}
 	if w.err != nil {
 		return false, w.err
 	}
-	changed, reached := w.judge(w.buffer[:w.heard])
+	changed, reached := w.judge(w.buffer[:w.observed])
 	if reached {
 		w.reach()
 	}
 	return changed, nil
 }
 
-// fill receives what there is, up to hearMany, and reports false if there is
+// fill receives what there is, up to observeMany, and reports false if there is
 // nothing yet.
 func (w *watch) fill(fd uintptr) bool {
-	for n := 0; n < hearMany && w.heard+hearBytes <= len(w.buffer); n++ {
-		size, err := unix.Read(int(fd), w.buffer[w.heard:w.heard+hearBytes])
+	for n := 0; n < observeMany && w.observed+observeBytes <= len(w.buffer); n++ {
+		size, err := unix.Read(int(fd), w.buffer[w.observed:w.observed+observeBytes])
 		switch {
 		case errors.Is(err, unix.EINTR):
 		case errors.Is(err, unix.EAGAIN):
@@ -156,10 +156,10 @@ func (w *watch) fill(fd uintptr) bool {
 		case err != nil:
 			w.err = err
 			return true
-		case size == hearBytes:
+		case size == observeBytes:
 			w.lost = true // the rest of it was cut off
 		default:
-			w.heard += (size + 3) &^ 3
+			w.observed += (size + 3) &^ 3
 		}
 	}
 	return true

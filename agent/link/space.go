@@ -40,8 +40,8 @@ type space struct {
 	// an answer to one awaited while one to the other is due.
 	sequence uint32
 
-	ownID int32 // the number that it has for our own namespace; unknown if negative
-	heard bool  // our own namespace has a number for it
+	ownID    int32 // the number that it has for our own namespace; unknown if negative
+	observed bool  // our own namespace has a number for it
 }
 
 // openSpace opens a namespace by its file. A file that is no namespace (yet:

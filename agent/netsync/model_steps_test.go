@@ -61,7 +61,7 @@ func (m *model) local() {
 			delete(m.forbidden, mac)
 			m.excused[mac] = true
 		}
-		for mac := range m.sync.core.book.claims {
+		for mac := range m.sync.core.ledger.claims {
 			m.excused[mac] = true
 		}
 	case 9:
@@ -134,7 +134,7 @@ func (m *model) remote() {
 	switch m.rand.IntN(6) {
 	case 0, 1:
 		op.Action = log.Delete
-		if claim := m.sync.core.book.claims[nic.MAC]; claim != nil && (claim.Held || !claim.Create.IsZero()) && claim.VM == nic.BelongsToUUID && !m.moved(nic) {
+		if claim := m.sync.core.ledger.claims[nic.MAC]; claim != nil && (claim.Held || !claim.Create.IsZero()) && claim.VM == nic.BelongsToUUID && !m.moved(nic) {
 			m.forbidden[nic.MAC] = true
 		}
 	case 2:
@@ -177,7 +177,7 @@ func (m *model) compare() {
 			m.compareNIC(&vm, &vm.NICs[i])
 		}
 	}
-	for mac, claim := range m.sync.core.book.claims {
+	for mac, claim := range m.sync.core.ledger.claims {
 		if here[mac] != claim.VM && !off[claim.VM] {
 			if rec, ok := m.state.Get(log.KindNIC, mac.String()); !ok || rec.Object.(*log.NIC).State != "provisioning" {
 				m.fail("NIC %s is still remembered as VM %s's", mac, claim.VM)

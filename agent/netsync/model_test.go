@@ -103,16 +103,16 @@ func (m *model) newID() log.UUID {
 
 // restart starts the agent anew: it remembers its book only.
 func (m *model) restart() {
-	b := newBook()
+	b := newLedger()
 	if m.sync != nil {
-		b = m.sync.core.book
+		b = m.sync.core.ledger
 	}
 	m.born++
 	s, err := New(Config{CN: modelCN, Incarnation: m.born, Log: m, Node: m, Servers: m, NewID: m.newID, Logger: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		m.t.Fatal(err)
 	}
-	s.core.book, s.now = b, func() time.Time { return m.now }
+	s.core.ledger, s.now = b, func() time.Time { return m.now }
 	m.sync = s
 }
 
@@ -295,7 +295,7 @@ func (m *model) history(n int) {
 	quiet := 0
 	for range 400 {
 		m.follow(1 << 20)
-		m.sync.turn(m.t.Context())
+		m.sync.pass(m.t.Context())
 		m.now = m.now.Add(2 * maxPause)
 		if quiet++; !m.sync.Status().Settled || m.viewSeq < m.seq {
 			quiet = 0
@@ -321,7 +321,7 @@ func (m *model) step() {
 	m.now = m.now.Add(time.Duration(m.rand.IntN(1000)) * time.Millisecond)
 	switch m.rand.IntN(8) {
 	case 0, 1, 2:
-		m.sync.turn(m.t.Context())
+		m.sync.pass(m.t.Context())
 	case 3:
 		m.follow(m.rand.IntN(6))
 	case 4:
@@ -342,8 +342,8 @@ func (m *model) step() {
 
 func (m *model) fail(format string, args ...any) {
 	m.t.Helper()
-	for _, mac := range m.sync.core.book.macs() {
-		m.tell("book: %+v", *m.sync.core.book.claims[mac])
+	for _, mac := range m.sync.core.ledger.macs() {
+		m.tell("book: %+v", *m.sync.core.ledger.claims[mac])
 	}
 	for _, id := range m.ids() {
 		m.tell("VM %s", m.vms[id].AppendJSON(nil))

@@ -21,7 +21,7 @@ func TestPaced(t *testing.T) {
 	run := func(within time.Duration) (turns int) {
 		for end := m.now.Add(within); m.now.Before(end); turns++ {
 			m.follow(1 << 20)
-			m.now = m.now.Add(max(m.sync.turn(t.Context()), time.Millisecond))
+			m.now = m.now.Add(max(m.sync.pass(t.Context()), time.Millisecond))
 		}
 		return turns
 	}

@@ -27,9 +27,9 @@ func (b *batchSteps) all() []plan.Step {
 	return slices.Concat(b.setForwards, b.setNeighs, b.delNeighs, b.delForwards)
 }
 
-// takeAnswers brings the kernel to what the first answer and those behind it say,
+// takeResolutions brings the kernel to what the first answer and those behind it say,
 // and then tells whoever waits for them.
-func (d *Daemon) takeAnswers(ctx context.Context, first answer) {
+func (d *Daemon) takeResolutions(ctx context.Context, first resolution) {
 	now := time.Now()
 	var steps batchSteps
 	var done []*ask
@@ -43,7 +43,7 @@ func (d *Daemon) takeAnswers(ctx context.Context, first answer) {
 			break
 		}
 		select {
-		case got = <-d.answers:
+		case got = <-d.resolutions:
 			continue
 		default:
 		}
@@ -73,7 +73,7 @@ func (d *Daemon) canReach(vnet uint32, to netip.Addr) bool {
 
 // apply brings the tables to an answer and notes the steps that follow. It
 // reports whether there was no answer.
-func (d *Daemon) apply(a *ask, got *answer, now time.Time, steps *batchSteps) (failed bool) {
+func (d *Daemon) apply(a *ask, got *resolution, now time.Time, steps *batchSteps) (failed bool) {
 	absent := errors.Is(got.err, varp.ErrNotFound)
 	if got.err == nil && !d.canReach(a.key.vnet, got.at.Addr) {
 		got.err = fmt.Errorf("%w: %s for vnet %d", errFamily, got.at.Addr, a.key.vnet)
@@ -118,11 +118,11 @@ func (d *Daemon) apply(a *ask, got *answer, now time.Time, steps *batchSteps) (f
 }
 
 // applyVL3 programs an address on all links that it is on or missed on.
-func (d *Daemon) applyVL3(a *ask, got *answer, now time.Time, steps *batchSteps) {
+func (d *Daemon) applyVL3(a *ask, got *resolution, now time.Time, steps *batchSteps) {
 	n := d.tables.neighs[a.key]
-	at := make([]place, 0, len(a.places))
+	at := make([]linkKey, 0, len(a.links))
 	local := d.isLocal(a.key.vnet, got.at.Addr)
-	for p := range a.places {
+	for p := range a.links {
 		if d.links.has(p) {
 			at = append(at, p)
 		}
@@ -133,7 +133,7 @@ func (d *Daemon) applyVL3(a *ask, got *answer, now time.Time, steps *batchSteps)
 		}
 		n = d.tables.addNeigh(a.key)
 	} else if n.mac != got.mac {
-		for p := range n.places { // those that are there are replaced
+		for p := range n.links { // those that are there are replaced
 			at = append(at, p)
 		}
 	}
@@ -150,11 +150,11 @@ func (d *Daemon) applyVL3(a *ask, got *answer, now time.Time, steps *batchSteps)
 	} else {
 		d.setForward(fk, got.at, now, steps)
 	}
-	slices.SortFunc(at, func(x, y place) int {
+	slices.SortFunc(at, func(x, y linkKey) int {
 		return cmp.Or(cmp.Compare(x.namespace, y.namespace), cmp.Compare(x.link, y.link))
 	})
 	for _, p := range slices.Compact(at) {
-		n.places[p] = true
+		n.links[p] = true
 		steps.setNeighs = append(steps.setNeighs, plan.Step{
 			Op: plan.OpSetNeigh, Namespace: p.namespace, Link: p.link, Addr: a.key.ip, MAC: got.mac,
 			Object: plan.Object{Kind: plan.ObjectNeigh, VNet: a.key.vnet, IP: a.key.ip},
@@ -212,7 +212,7 @@ func (d *Daemon) removeForward(f *forward, steps *batchSteps) {
 
 // removeNeigh takes an address away from all its links.
 func (d *Daemon) removeNeigh(n *neigh, steps *batchSteps) {
-	for p := range n.places {
+	for p := range n.links {
 		steps.delNeighs = append(steps.delNeighs, plan.Step{
 			Op: plan.OpDelNeigh, Namespace: p.namespace, Link: p.link, Addr: n.key.ip,
 			Object: plan.Object{Kind: plan.ObjectNeigh, VNet: n.key.vnet, IP: n.key.ip},
@@ -277,8 +277,8 @@ func (d *Daemon) refused(s *plan.Step) {
 		if n == nil {
 			return
 		}
-		delete(n.places, place{s.Namespace, s.Link})
-		if len(n.places) == 0 {
+		delete(n.links, linkKey{s.Namespace, s.Link})
+		if len(n.links) == 0 {
 			d.tables.dropNeigh(n) // its forwarding entry is found by the next look
 		}
 	case plan.OpSetFDB:

@@ -24,20 +24,20 @@ type at struct{ namespace, index int32 }
 
 // links are the links of the node that SVP is about, as of the last look.
 type links struct {
-	vnetOf  map[place]uint32 // of fabric links
-	vxlans  map[uint32]vxlan // by vnet
-	fabrics map[at]place
+	vnetOf  map[linkKey]uint32 // of fabric links
+	vxlans  map[uint32]vxlan   // by vnet
+	fabrics map[at]linkKey
 	devices map[at]uint32 // the vnets of VXLAN devices
 	// namespaces are those with fabric links, with their numbers.
 	namespaces map[string]int32
 }
 
-func (l *links) has(p place) bool { _, ok := l.vnetOf[p]; return ok }
+func (l *links) has(p linkKey) bool { _, ok := l.vnetOf[p]; return ok }
 
 // linksOf finds out which vnet each link belongs to. It goes by what sits on
 // what: a link that only bears a name of that sort is nobody's.
 func linksOf(have *plan.Snapshot, number func(namespace string) (int32, error)) (links, error) {
-	l := links{vnetOf: map[place]uint32{}, vxlans: map[uint32]vxlan{}, fabrics: map[at]place{}, devices: map[at]uint32{}, namespaces: map[string]int32{}}
+	l := links{vnetOf: map[linkKey]uint32{}, vxlans: map[uint32]vxlan{}, fabrics: map[at]linkKey{}, devices: map[at]uint32{}, namespaces: map[string]int32{}}
 	below := map[string]uint32{} // VXLAN devices and the VLAN devices on them
 	for i := range have.Links {
 		if k := &have.Links[i]; isDevice(k) {
@@ -71,7 +71,7 @@ func linksOf(have *plan.Snapshot, number func(namespace string) (int32, error)) 
 			}
 			l.namespaces[k.Namespace] = n
 		}
-		p := place{k.Namespace, k.Name}
+		p := linkKey{k.Namespace, k.Name}
 		l.vnetOf[p] = vnet
 		l.fabrics[at{n, k.Index}] = p
 	}
@@ -118,7 +118,7 @@ func (d *Daemon) look(ctx context.Context) error {
 
 // newSince returns the namespaces that have fabric links which were not there
 // before: what they missed until now was told to nobody.
-func (l *links) newSince(before map[place]uint32) map[string]int32 {
+func (l *links) newSince(before map[linkKey]uint32) map[string]int32 {
 	namespaces := map[string]int32{}
 	for p := range l.vnetOf {
 		if _, had := before[p]; !had {
@@ -165,14 +165,14 @@ func probeSteps(have *plan.Snapshot, l *links) []plan.Step {
 	var steps []plan.Step
 	for i := range have.Links {
 		k := &have.Links[i]
-		if !l.has(place{k.Namespace, k.Name}) || k.Kind != "macvlan" {
+		if !l.has(linkKey{k.Namespace, k.Name}) || k.Kind != "macvlan" {
 			continue
 		}
 		for _, table := range []struct {
 			have   plan.Probes
 			family netip.Addr
 		}{{k.ARP, netip.IPv4Unspecified()}, {k.ND, netip.IPv6Unspecified()}} {
-			if table.have.Known && !table.have.Tell() {
+			if table.have.Known && !table.have.ReportMisses() {
 				steps = append(steps, plan.Step{Op: plan.OpSetProbes, Namespace: k.Namespace, Link: k.Name, Addr: table.family})
 			}
 		}
@@ -184,12 +184,12 @@ func probeSteps(have *plan.Snapshot, l *links) []plan.Step {
 func (d *Daemon) matchNeighs(have *plan.Snapshot, steps *batchSteps) {
 	type found struct {
 		k key
-		p place
+		p linkKey
 	}
 	there := map[found]bool{}
 	for i := range have.Links {
 		k := &have.Links[i]
-		p := place{k.Namespace, k.Name}
+		p := linkKey{k.Namespace, k.Name}
 		vnet, ok := d.links.vnetOf[p]
 		if !ok {
 			continue
@@ -206,17 +206,17 @@ func (d *Daemon) matchNeighs(have *plan.Snapshot, steps *batchSteps) {
 			if f := d.tables.lead(n, e.MAC); f != nil {
 				d.removeForward(f, steps)
 			}
-			n.places[p] = true
+			n.links[p] = true
 			there[found{at, p}] = true
 		}
 	}
 	for at, n := range d.tables.neighs {
-		for p := range n.places {
+		for p := range n.links {
 			if !there[found{at, p}] {
-				delete(n.places, p)
+				delete(n.links, p)
 			}
 		}
-		if len(n.places) == 0 {
+		if len(n.links) == 0 {
 			if f := d.tables.dropNeigh(n); f != nil {
 				d.removeForward(f, steps)
 			}

@@ -140,7 +140,7 @@ func TestHTTPAnswers(t *testing.T) {
 
 func TestHTTPStatus(t *testing.T) {
 	s := newServer(t, Config{}, testVM(t, 1, ""))
-	events, err := s.client.Events(t.Context(), vminfod.Place{})
+	events, err := s.client.Events(t.Context(), vminfod.Position{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -221,16 +221,16 @@ func TestHTTPResume(t *testing.T) {
 	}
 	id := s.Store().ID()
 	for _, test := range []struct {
-		place  vminfod.Place
+		place  vminfod.Position
 		first  string
 		reset  string
 		follow uint64
 	}{
-		{vminfod.Place{Log: id, Seq: 3}, "resumed", "", 4},
-		{vminfod.Place{Log: id, Seq: 2}, "resumed", "", 3},
-		{vminfod.Place{Log: id, Seq: 1}, "ready", "not kept", 0},
-		{vminfod.Place{Log: id, Seq: 9}, "ready", "after the last", 0},
-		{vminfod.Place{Log: "other", Seq: 4}, "ready", "another log", 0},
+		{vminfod.Position{Log: id, Seq: 3}, "resumed", "", 4},
+		{vminfod.Position{Log: id, Seq: 2}, "resumed", "", 3},
+		{vminfod.Position{Log: id, Seq: 1}, "ready", "not kept", 0},
+		{vminfod.Position{Log: id, Seq: 9}, "ready", "after the last", 0},
+		{vminfod.Position{Log: "other", Seq: 4}, "ready", "another log", 0},
 	} {
 		events, err := s.client.Events(t.Context(), test.place)
 		if err != nil {
@@ -253,7 +253,7 @@ func TestHTTPResume(t *testing.T) {
 // TestHTTPSlowReader: it is told, its stream ends, and nothing piles up for it.
 func TestHTTPSlowReader(t *testing.T) {
 	s := newServer(t, Config{Store: vmstore.Config{Events: 4}, WriteTimeout: time.Hour}) // it is lost by what it leaves, not by its time
-	events, err := s.client.Events(t.Context(), vminfod.Place{Log: s.Store().ID(), Seq: 0})
+	events, err := s.client.Events(t.Context(), vminfod.Position{Log: s.Store().ID(), Seq: 0})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -276,7 +276,7 @@ func TestHTTPSlowReader(t *testing.T) {
 	if got := s.Status(false).Rutter.Lost; got != 1 {
 		t.Errorf("%d listeners lost, want 1", got)
 	}
-	if again, err := s.client.Events(t.Context(), events.Place); err != nil || again.Ready.Type != "ready" || again.Ready.Reset == "" {
+	if again, err := s.client.Events(t.Context(), events.Position); err != nil || again.Ready.Type != "ready" || again.Ready.Reset == "" {
 		t.Errorf("resumed after a loss: %s, %v", again.Ready.Line, err)
 	} else {
 		again.Close()
@@ -285,13 +285,13 @@ func TestHTTPSlowReader(t *testing.T) {
 
 func TestHTTPTooManyListeners(t *testing.T) {
 	s := newServer(t, Config{Listeners: 1})
-	events, err := s.client.Events(t.Context(), vminfod.Place{})
+	events, err := s.client.Events(t.Context(), vminfod.Position{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer events.Close()
 	var status *vminfod.StatusError
-	if _, err := s.client.Events(t.Context(), vminfod.Place{}); !errors.As(err, &status) || status.Code != 503 {
+	if _, err := s.client.Events(t.Context(), vminfod.Position{}); !errors.As(err, &status) || status.Code != 503 {
 		t.Errorf("got %v, want 503", err)
 	}
 }
@@ -300,7 +300,7 @@ func TestWait(t *testing.T) {
 	s := newServer(t, Config{}, testVM(t, 1, `,"quota":1,"tags":{}`))
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
-	events, err := s.client.Events(ctx, vminfod.Place{})
+	events, err := s.client.Events(ctx, vminfod.Position{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -316,8 +316,8 @@ func TestWait(t *testing.T) {
 		{{Path: []vmdoc.Step{{Name: "tags"}, {Any: true}}, Action: vmdoc.Added}},
 		{{Path: []vmdoc.Step{{Name: "none"}}}, {Path: []vmdoc.Step{{Name: "quota"}}, Old: &two, New: &three}},
 	}
-	if err := events.WaitChanges(ctx, "update", parseValue(t, `{"uuid":"`+testUUID(1)+`"}`), wants); err != nil || events.Place.Seq != 3 {
-		t.Errorf("got %v at %d, want nil at 3", err, events.Place.Seq)
+	if err := events.WaitChanges(ctx, "update", parseValue(t, `{"uuid":"`+testUUID(1)+`"}`), wants); err != nil || events.Position.Seq != 3 {
+		t.Errorf("got %v at %d, want nil at 3", err, events.Position.Seq)
 	}
 	if err := events.WaitChanges(ctx, "nothing", vmdoc.Value{}, nil); err != nil {
 		t.Errorf("no wants: %v", err)

@@ -159,7 +159,7 @@ func (a *vmAct) print(w io.Writer, done string, r vmResult) {
 // between.
 func (a *vmAct) visible(ctx context.Context, want func(vm vmdoc.Value, gone bool) bool, act func() error) error {
 	asked := vminfoClient(a.c)
-	events, err := asked.Events(ctx, vminfod.Place{})
+	events, err := asked.Events(ctx, vminfod.Position{})
 	if err != nil {
 		return err
 	}

@@ -194,7 +194,7 @@ func vminfoEvents(c *cli.Context) error {
 			return vminfoError(c, fmt.Errorf("VM %s: %w", only, err))
 		}
 	}
-	events, err := asked.Events(c.Context, vminfod.Place{})
+	events, err := asked.Events(c.Context, vminfod.Position{})
 	if err != nil {
 		return vminfoError(c, err)
 	}

@@ -89,7 +89,7 @@ type linkState struct {
 }
 
 type fabricState struct {
-	place LinkKey
+	key LinkKey
 	*linkState
 }
 

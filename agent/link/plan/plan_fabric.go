@@ -25,7 +25,7 @@ func (p *planner) fabrics() {
 		}
 		w := &p.want.Fabrics[i]
 		o := Object{Kind: ObjectFabric, MAC: w.MAC}
-		at := p.fabric[i].place
+		at := p.fabric[i].key
 		state := p.link(o, &Link{
 			Namespace: at.Namespace, Name: at.Name, Kind: KindMacvlan, Parent: ParentName(w.VNet, w.VLAN),
 			MTU: w.MTU, MAC: w.MAC, Up: true, Bridge: true,
@@ -51,7 +51,7 @@ func (p *planner) clearConflict(i int) bool {
 		return false
 	}
 	at := LinkKey{w.Namespace, FabricName(n)}
-	p.fabric[i].place = at
+	p.fabric[i].key = at
 	if err := CheckNamespace(w.Namespace); w.Namespace != "" && err != nil {
 		p.block(o, "%w", err)
 		return false
@@ -220,7 +220,7 @@ func (p *planner) neighs() {
 		if state.have != nil && state.have.MAC == mac {
 			have = state.have.Neighs // a change of the MAC empties the table
 		}
-		step := Step{Namespace: state.place.Namespace, Link: state.place.Name}
+		step := Step{Namespace: state.key.Namespace, Link: state.key.Name}
 		set := func(e projections.Neigh) {
 			step.Op, step.Addr, step.MAC = OpSetNeigh, e.IP, e.MAC
 			step.Object = Object{Kind: ObjectNeigh, MAC: mac, IP: e.IP}

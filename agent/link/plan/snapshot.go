@@ -222,9 +222,9 @@ func (l *Link) Apply(s *Step) {
 	}
 }
 
-// Tell reports whether the kernel tells of what it misses, and sends no
+// ReportMisses reports whether the kernel tells of what it misses, and sends no
 // broadcast: what OpSetProbes makes.
-func (p Probes) Tell() bool { return p == WantedProbes }
+func (p Probes) ReportMisses() bool { return p == WantedProbes }
 
 // Searched returns the namespaces that a dump must search: those wanted, and
 // those where links were put before.

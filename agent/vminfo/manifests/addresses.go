@@ -272,9 +272,9 @@ func parseAddress(body []byte) (index int32, prefix netip.Prefix, ok bool) {
 	return int32(native.Uint32(body[4:])), prefix, prefix.IsValid()
 }
 
-// heard reads the notifications that are there, and returns the namespaces that
+// changed reads the notifications that are there, and returns the namespaces that
 // they are about; all is true when the kernel could not tell them all.
-func (s *addressSockets) heard() (nsids map[int32]int, all bool, err error) {
+func (s *addressSockets) changed() (nsids map[int32]int, all bool, err error) {
 	nsids = make(map[int32]int)
 	oob := make([]byte, unix.CmsgSpace(4))
 	for {

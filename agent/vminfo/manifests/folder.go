@@ -24,10 +24,10 @@ const (
 	// goneAfter is how long a manifest must have been away to be gone: editors
 	// move the old one away before they write the new one.
 	goneAfter = 5 * time.Millisecond
-	// TellEvery and TellBurst bound how often one VM is told of: a few changes
+	// publishEvery and publishBurst bound how often one VM is told of: a few changes
 	// at once, then one each 50 ms, however often it flaps.
-	TellEvery = 50 * time.Millisecond
-	TellBurst = 4
+	publishEvery = 50 * time.Millisecond
+	publishBurst = 4
 	// missingEvery is how often a folder that is not there is looked for.
 	missingEvery = 250 * time.Millisecond
 	// mountsEvery is how often all namespaces are looked at anew while mounts
@@ -89,7 +89,7 @@ type Folder struct {
 	cfg      Config
 	find     system.Finder
 	scanning atomic.Bool            // a full scan is asked for
-	bell     atomic.Pointer[poller] // of the last Run
+	current  atomic.Pointer[poller] // of the last Run
 
 	// What follows is Run's.
 	poll     *poller
@@ -178,8 +178,8 @@ func (f *Folder) Name() string { return "folder " + f.cfg.Manifests }
 // Scan implements Source.
 func (f *Folder) Scan() {
 	f.scanning.Store(true)
-	if p := f.bell.Load(); p != nil {
-		p.ring()
+	if p := f.current.Load(); p != nil {
+		p.wake()
 	}
 }
 
@@ -189,12 +189,12 @@ func (f *Folder) Run(ctx context.Context, sink vmstore.Sink) (err error) {
 		return err
 	}
 	f.sink = sink
-	f.bell.Store(f.poll)
+	f.current.Store(f.poll)
 	defer f.shut()
 	if err := f.openNet(); err != nil {
 		return err
 	}
-	stop := context.AfterFunc(ctx, f.poll.ring)
+	stop := context.AfterFunc(ctx, f.poll.wake)
 	defer stop()
 	f.nextScan = time.Now().Add(f.cfg.ScanEvery)
 	f.attachMissing(time.Now())
@@ -266,7 +266,7 @@ func (f *Folder) work(now time.Time) time.Time {
 		sooner(due)
 	}
 	for vm := range f.dirty {
-		if wait := vm.tat.Add(-TellBurst * TellEvery); f.loaded && wait.After(now) {
+		if wait := vm.tat.Add(-publishBurst * publishEvery); f.loaded && wait.After(now) {
 			sooner(wait)
 			continue
 		}

@@ -237,7 +237,7 @@ func TestFolderFlapping(t *testing.T) {
 		s.WriteVM(1, `,"quota":`+strconv.Itoa(i))
 	}
 	last := s.Until(0, `"newValue":300`)
-	if most := uint64(time.Since(began)/manifests.TellEvery) + manifests.TellBurst + 2; last.Seq > most {
+	if most := uint64(time.Since(began)/manifests.PublishEvery) + manifests.PublishBurst + 2; last.Seq > most {
 		t.Errorf("%d events in %s, want at most %d", last.Seq, time.Since(began), most)
 	}
 }

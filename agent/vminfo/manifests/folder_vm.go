@@ -200,7 +200,7 @@ func (f *Folder) publish(vm *vmRecord, body []byte, hash uint64, now time.Time) 
 		if vm.tat.Before(now) {
 			vm.tat = now
 		}
-		vm.tat = vm.tat.Add(TellEvery)
+		vm.tat = vm.tat.Add(publishEvery)
 	}
 	return changes, changed
 }

@@ -36,13 +36,13 @@ func (f *Folder) listen(timeout time.Duration) error {
 		case fd == f.poll.alarm:
 			f.poll.silence()
 		case fd == f.poll.notify:
-			err = f.hearFiles()
+			err = f.onFiles()
 		case fd == f.poll.mounts:
-			f.hearMounts()
+			f.onMounts()
 		case f.net != nil && fd == f.net.hear:
-			err = f.hearAddresses()
+			err = f.onAddresses()
 		default:
-			f.hearEnd(fd)
+			f.onProcessEnd(fd)
 		}
 		if err != nil {
 			return err
@@ -72,16 +72,16 @@ func (f *Folder) markAll() {
 	}
 }
 
-// hearEnd takes the end of a process.
-func (f *Folder) hearEnd(fd int) {
+// onProcessEnd takes the end of a process.
+func (f *Folder) onProcessEnd(fd int) {
 	if vm := f.byFD[fd]; vm != nil {
 		f.dropProcess(vm)
 		f.mark(vm)
 	}
 }
 
-// hearMounts: some namespace may have been mounted on its file, or taken off.
-func (f *Folder) hearMounts() {
+// onMounts: some namespace may have been mounted on its file, or taken off.
+func (f *Folder) onMounts() {
 	now := time.Now()
 	if f.mounts.IsZero() {
 		f.mounts = now.Add(mountsEvery)
@@ -110,8 +110,8 @@ func (f *Folder) lookForNamespaces() {
 	}
 }
 
-func (f *Folder) hearAddresses() error {
-	nsids, all, err := f.net.heard()
+func (f *Folder) onAddresses() error {
+	nsids, all, err := f.net.changed()
 	if err != nil {
 		return err
 	}
@@ -125,7 +125,7 @@ func (f *Folder) hearAddresses() error {
 	return nil
 }
 
-func (f *Folder) hearFiles() error {
+func (f *Folder) onFiles() error {
 	events, err := f.poll.fileEvents()
 	if err != nil {
 		return err
@@ -138,19 +138,19 @@ func (f *Folder) hearFiles() error {
 			continue
 		}
 		if vm := f.byCgroup[event.wd]; vm != nil {
-			f.hearCgroup(vm, event)
+			f.onCgroup(vm, event)
 			continue
 		}
 		for kind := range f.roots {
 			if f.roots[kind].wd == event.wd { // several, if one folder serves as both
-				f.hearRoot(rootKind(kind), event)
+				f.onRoot(rootKind(kind), event)
 			}
 		}
 	}
 	return nil
 }
 
-func (f *Folder) hearCgroup(vm *vmRecord, event fileEvent) {
+func (f *Folder) onCgroup(vm *vmRecord, event fileEvent) {
 	if event.mask&unix.IN_IGNORED != 0 {
 		delete(f.byCgroup, event.wd)
 		vm.cgroup = -1
@@ -162,14 +162,14 @@ func (f *Folder) hearCgroup(vm *vmRecord, event fileEvent) {
 	}
 }
 
-func (f *Folder) hearRoot(kind rootKind, event fileEvent) {
+func (f *Folder) onRoot(kind rootKind, event fileEvent) {
 	if event.mask&lostMask != 0 {
 		f.lose(kind, event)
 		return
 	}
 	switch kind {
 	case rootManifests:
-		f.hearManifest(event)
+		f.onManifest(event)
 	case rootPIDs:
 		if name, ok := strings.CutSuffix(event.name, ".pid"); ok && event.mask&unix.IN_CREATE == 0 {
 			f.markUUID(name)
@@ -193,7 +193,7 @@ func isManifest(name string) bool {
 	return strings.HasSuffix(name, ".json") && !strings.HasPrefix(name, ".")
 }
 
-func (f *Folder) hearManifest(event fileEvent) {
+func (f *Folder) onManifest(event fileEvent) {
 	if !isManifest(event.name) {
 		return
 	}

@@ -75,8 +75,8 @@ func (p *poller) close() {
 	}
 }
 
-// ring wakes wait, from any goroutine; after close it does nothing.
-func (p *poller) ring() {
+// wake wakes wait, from any goroutine; after close it does nothing.
+func (p *poller) wake() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.alarm < 0 {

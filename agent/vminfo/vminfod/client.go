@@ -105,9 +105,9 @@ func (c *Client) VM(ctx context.Context, name string) ([]byte, error) {
 	return c.Get(ctx, "/vms/"+url.PathEscape(name))
 }
 
-// Place is a place in a stream of events, from which it can be resumed. The zero
+// Position is a place in a stream of events, from which it can be resumed. The zero
 // Place is the beginning: everything, then what follows.
-type Place struct {
+type Position struct {
 	Log string
 	Seq uint64
 }
@@ -185,8 +185,8 @@ func (m *Message) complete(v vmdoc.Value) error {
 // Events is an open stream of events. One goroutine reads it; Close may be
 // called from any.
 type Events struct {
-	Ready Message // the first line: ready, or resumed
-	Place Place   // after the last message that Next returned
+	Ready    Message  // the first line: ready, or resumed
+	Position Position // after the last message that Next returned
 
 	body io.ReadCloser
 	read *bufio.Reader
@@ -194,7 +194,7 @@ type Events struct {
 
 // Events opens the stream of events from place on, and reads its first line.
 // ctx ends it.
-func (c *Client) Events(ctx context.Context, place Place) (*Events, error) {
+func (c *Client) Events(ctx context.Context, place Position) (*Events, error) {
 	path := "/events"
 	if place.Log != "" {
 		path += "?" + url.Values{"log": {place.Log}, "after": {fmt.Sprint(place.Seq)}}.Encode()
@@ -211,7 +211,7 @@ func (c *Client) Events(ctx context.Context, place Place) (*Events, error) {
 		_ = e.Close()
 		return nil, err
 	}
-	e.Place = Place{Log: e.Ready.Log, Seq: e.Ready.Seq}
+	e.Position = Position{Log: e.Ready.Log, Seq: e.Ready.Seq}
 	return e, nil
 }
 
@@ -225,7 +225,7 @@ func (e *Events) Next() (Message, error) {
 		err = fmt.Errorf("%w: too slow for it", vmstore.ErrLost)
 	}
 	if err == nil && m.Seq > 0 {
-		e.Place.Seq = m.Seq
+		e.Position.Seq = m.Seq
 	}
 	return m, err
 }

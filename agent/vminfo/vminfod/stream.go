@@ -89,7 +89,7 @@ var errScan = errors.New("vminfo: the whole set is asked for")
 
 // Run implements Source. The VMs stay as they were while the vminfod is away.
 func (s *Stream) Run(ctx context.Context, sink vmstore.Sink) error {
-	var place, before Place
+	var place, before Position
 	scanned := false
 	for {
 		err := s.follow(ctx, sink, &place, before, scanned)
@@ -99,7 +99,7 @@ func (s *Stream) Run(ctx context.Context, sink vmstore.Sink) error {
 			return nil
 		}
 		if scanned {
-			before, place = place, Place{}
+			before, place = place, Position{}
 			continue
 		}
 		s.cfg.Logger.Warn("a vminfod's events ended", "vminfod", s.cfg.Client.base, "error", err)
@@ -117,7 +117,7 @@ func (s *Stream) Run(ctx context.Context, sink vmstore.Sink) error {
 
 // follow reads one stream until it ends. scanned says that it begins with a
 // scan, after what was read up to before: what differs then was missed.
-func (s *Stream) follow(ctx context.Context, sink vmstore.Sink, place *Place, before Place, scanned bool) error {
+func (s *Stream) follow(ctx context.Context, sink vmstore.Sink, place *Position, before Position, scanned bool) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	late := time.AfterFunc(s.cfg.ReadyTimeout, func() { cancel(fmt.Errorf("vminfo: no ready line: %w", vmdoc.ErrTimeout)) })
@@ -132,7 +132,7 @@ func (s *Stream) follow(ctx context.Context, sink vmstore.Sink, place *Place, be
 		// Where there are seqs, what came between the two streams was not missed.
 		s.Load(sink, events.Ready, scanned && events.Ready.Log == before.Log && events.Ready.Seq == before.Seq)
 	}
-	*place = events.Place
+	*place = events.Position
 	sink.Loaded()
 	s.update(func(st *vmstore.Status) { st.State, st.Complete = "following", len(st.Aside) == 0 })
 	again := time.AfterFunc(s.cfg.ScanEvery, s.Scan)
@@ -154,7 +154,7 @@ func (s *Stream) follow(ctx context.Context, sink vmstore.Sink, place *Place, be
 			return because(ctx, err)
 		}
 		s.Take(sink, m)
-		*place = events.Place
+		*place = events.Position
 	}
 }
 

@@ -112,7 +112,7 @@ func TestWaitTimeout(t *testing.T) {
 		client.Transport = transport
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
-		events, err := client.Events(ctx, Place{})
+		events, err := client.Events(ctx, Position{})
 		if err != nil {
 			t.Fatal(err)
 		}

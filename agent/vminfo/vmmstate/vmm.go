@@ -337,11 +337,11 @@ func (m *Table) setLocked(vmm VMM) {
 		m.cfg.Logger.Error("a VMM's state is not on disk", "vmm", vmm.ID, "state", vmm.State, "gen", vmm.Gen, "error", err)
 	}
 	m.holdLocked(&vmm)
-	m.tellLocked(vmm)
+	m.notifyLocked(vmm)
 }
 
-// tellLocked logs a VMM's new state, and rings for it.
-func (m *Table) tellLocked(vmm VMM) {
+// notifyLocked logs a VMM's new state, and rings for it.
+func (m *Table) notifyLocked(vmm VMM) {
 	m.cfg.Logger.Info("VMM", "vmm", vmm.ID, "vm", vmm.VM, "state", vmm.State, "gen", vmm.Gen, "reason", vmm.Reason)
 	if m.cfg.Ring != nil {
 		m.cfg.Ring(vmm.ID)

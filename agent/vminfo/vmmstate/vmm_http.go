@@ -59,7 +59,7 @@ func (m *Table) Handler() http.Handler {
 	mux := http.NewServeMux()
 	handle := func(pattern string, serve func(id log.UUID, version apiVersion, body []byte) (any, error)) {
 		mux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) {
-			answer, err := m.answer(r, serve)
+			answer, err := m.respond(r, serve)
 			if err != nil {
 				writeVMMError(w, err)
 				return
@@ -141,8 +141,8 @@ func (m *Table) serveSetState(id log.UUID, version apiVersion, body []byte) (any
 	return updatedRuntime{sledState(vmm, version)}, nil
 }
 
-// answer checks what every request needs.
-func (m *Table) answer(r *http.Request, serve func(log.UUID, apiVersion, []byte) (any, error)) (any, error) {
+// respond checks what every request needs.
+func (m *Table) respond(r *http.Request, serve func(log.UUID, apiVersion, []byte) (any, error)) (any, error) {
 	// As dropshot's ClientSpecifiesVersionInHeader: no header, one that is no
 	// version, and one that is too new are all 400.
 	text := r.Header.Get("api-version")

@@ -99,7 +99,7 @@ func (m *Table) saveAllLocked() {
 		m.cfg.Logger.Error("the states of VMMs are not on disk", "vmms", len(vmms), "error", err)
 	}
 	for _, vmm := range vmms {
-		m.tellLocked(vmm)
+		m.notifyLocked(vmm)
 	}
 }
 

@@ -13,8 +13,8 @@ import (
 	"rutter/log"
 )
 
-// bookName is the file of the book in the agent's folder.
-const bookName = "nics.json"
+// ledgerName is the file of the book in the agent's folder.
+const ledgerName = "nics.json"
 
 // maxClaims bounds the NICs of one compute node that are remembered.
 const maxClaims = 1 << 16
@@ -30,29 +30,29 @@ type claim struct {
 	Held bool `json:"held,omitempty"`
 }
 
-// book is what must be remembered over a restart. One goroutine uses it.
-type book struct {
+// ledger is what must be remembered over a restart. One goroutine uses it.
+type ledger struct {
 	cluster log.UUID // whose log it is about
 	claims  map[log.MAC]*claim
 	reboots map[log.UUID]bool // VMs that lost a NIC and were not rebooted yet
 	dirty   bool              // it is not on disk as it is
 }
 
-type bookJSON struct {
+type ledgerJSON struct {
 	Cluster log.UUID   `json:"cluster"`
 	NICs    []claim    `json:"nics"`
 	Reboots []log.UUID `json:"reboots,omitempty"`
 }
 
-func newBook() *book {
-	return &book{claims: make(map[log.MAC]*claim), reboots: make(map[log.UUID]bool)}
+func newLedger() *ledger {
+	return &ledger{claims: make(map[log.MAC]*claim), reboots: make(map[log.UUID]bool)}
 }
 
-// loadBook reads the book in folder. One that cannot be read is put aside, and
+// loadLedger reads the book in folder. One that cannot be read is put aside, and
 // counts for nothing: NICs that were deleted meanwhile are created again.
-func loadBook(folder string) (*book, error) {
-	b := newBook()
-	name := filepath.Join(folder, bookName)
+func loadLedger(folder string) (*ledger, error) {
+	b := newLedger()
+	name := filepath.Join(folder, ledgerName)
 	text, err := os.ReadFile(name)
 	if errors.Is(err, fs.ErrNotExist) {
 		return b, nil
@@ -60,7 +60,7 @@ func loadBook(folder string) (*book, error) {
 	if err != nil {
 		return nil, fmt.Errorf("netsync: %w", err)
 	}
-	var form bookJSON
+	var form ledgerJSON
 	if err := json.Unmarshal(text, &form); err != nil {
 		return b, os.Rename(name, name+".damaged")
 	}
@@ -75,12 +75,12 @@ func loadBook(folder string) (*book, error) {
 }
 
 // save writes the book, if it changed, whole or not at all.
-func (b *book) save(folder string) error {
+func (b *ledger) save(folder string) error {
 	if !b.dirty || folder == "" {
 		b.dirty = false
 		return nil
 	}
-	form := bookJSON{Cluster: b.cluster, NICs: []claim{}}
+	form := ledgerJSON{Cluster: b.cluster, NICs: []claim{}}
 	for _, mac := range b.macs() {
 		form.NICs = append(form.NICs, *b.claims[mac])
 	}
@@ -92,14 +92,14 @@ func (b *book) save(folder string) error {
 	if err != nil {
 		return fmt.Errorf("netsync: book: %w", err)
 	}
-	f, err := os.CreateTemp(folder, "."+bookName+"-*")
+	f, err := os.CreateTemp(folder, "."+ledgerName+"-*")
 	if err != nil {
 		return fmt.Errorf("netsync: book: %w", err)
 	}
 	defer func() { _ = os.Remove(f.Name()) }() // it is renamed, unless something failed
 	_, err = f.Write(append(text, '\n'))
 	if err = errors.Join(err, f.Sync(), f.Close()); err == nil {
-		err = os.Rename(f.Name(), filepath.Join(folder, bookName))
+		err = os.Rename(f.Name(), filepath.Join(folder, ledgerName))
 	}
 	if err != nil {
 		return fmt.Errorf("netsync: book: %w", err)
@@ -109,7 +109,7 @@ func (b *book) save(folder string) error {
 }
 
 // belongTo empties the book if it is about another cluster's log.
-func (b *book) belongTo(cluster log.UUID) {
+func (b *ledger) belongTo(cluster log.UUID) {
 	if b.cluster == cluster {
 		return
 	}
@@ -117,7 +117,7 @@ func (b *book) belongTo(cluster log.UUID) {
 }
 
 // macs are those of all claims, sorted.
-func (b *book) macs() []log.MAC {
+func (b *ledger) macs() []log.MAC {
 	macs := make([]log.MAC, 0, len(b.claims))
 	for mac := range b.claims {
 		macs = append(macs, mac)
@@ -127,7 +127,7 @@ func (b *book) macs() []log.MAC {
 }
 
 // take notes a NIC of a VM, and returns its claim; nil if there are too many.
-func (b *book) take(mac log.MAC, vm log.UUID) *claim {
+func (b *ledger) take(mac log.MAC, vm log.UUID) *claim {
 	if c := b.claims[mac]; c != nil {
 		return c
 	}
@@ -140,22 +140,22 @@ func (b *book) take(mac log.MAC, vm log.UUID) *claim {
 }
 
 // hold: the log has the NIC, as its VM's.
-func (b *book) hold(c *claim) {
+func (b *ledger) hold(c *claim) {
 	if !c.Held || !c.Create.IsZero() {
 		c.Held, c.Create, b.dirty = true, log.UUID{}, true
 	}
 }
 
-func (b *book) create(c *claim, id log.UUID) { c.Create, b.dirty = id, true }
+func (b *ledger) create(c *claim, id log.UUID) { c.Create, b.dirty = id, true }
 
-func (b *book) drop(mac log.MAC) {
+func (b *ledger) drop(mac log.MAC) {
 	if b.claims[mac] != nil {
 		delete(b.claims, mac)
 		b.dirty = true
 	}
 }
 
-func (b *book) reboot(vm log.UUID, due bool) {
+func (b *ledger) reboot(vm log.UUID, due bool) {
 	if b.reboots[vm] == due {
 		return
 	}
