@@ -12,9 +12,9 @@ import (
 	"testing"
 	"time"
 
-	"rutter/agent/link/internal/wire"
-
 	"golang.org/x/sys/unix"
+
+	"rutter/agent/link/internal/wire"
 )
 
 // newMesh is three nodes on one switch.

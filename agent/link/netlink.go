@@ -8,11 +8,11 @@ import (
 	"syscall"
 	"time"
 
-	"rutter/agent/link/internal/wire"
-	"rutter/agent/link/plan"
-
 	"github.com/mdlayher/netlink"
 	"golang.org/x/sys/unix"
+
+	"rutter/agent/link/internal/wire"
+	"rutter/agent/link/plan"
 )
 
 // Config says where the kernel and its files are. The zero value is right for an

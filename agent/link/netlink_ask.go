@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sync/errgroup"
 	"golang.org/x/sys/unix"
 
+	"rutter/agent/internal/nlmsg"
 	"rutter/agent/link/internal/wire"
 	"rutter/agent/link/plan"
 	"rutter/agent/miss"
@@ -169,7 +170,7 @@ func parseUnused(body []byte) time.Duration {
 	if len(body) < wire.SizeofNdMsg {
 		return unused
 	}
-	wire.Attrs(body[wire.SizeofNdMsg:], func(typ uint16, value []byte) {
+	nlmsg.Attrs(body[wire.SizeofNdMsg:], func(typ uint16, value []byte) {
 		// struct nda_cacheinfo: confirmed, used, updated, refcnt
 		if typ == unix.NDA_CACHEINFO && len(value) >= 8 {
 			unused = time.Duration(binary.NativeEndian.Uint32(value[4:])) * clockTick

@@ -6,12 +6,13 @@ import (
 	"fmt"
 	"time"
 
-	"rutter/agent/link/internal/wire"
-	"rutter/agent/link/plan"
-
 	"github.com/mdlayher/netlink"
 	"golang.org/x/sync/errgroup"
 	"golang.org/x/sys/unix"
+
+	"rutter/agent/internal/nlmsg"
+	"rutter/agent/link/internal/wire"
+	"rutter/agent/link/plan"
 )
 
 // maxDumps is how often a dump is asked for that the kernel calls interrupted by
@@ -193,7 +194,7 @@ func namespaceID(conn *netlink.Conn, other *space) (int32, error) {
 	id := int32(-1)
 	for _, m := range replies {
 		if len(m.Data) >= wire.SizeofRtGenMsg {
-			wire.Attrs(m.Data[wire.SizeofRtGenMsg:], func(typ uint16, value []byte) {
+			nlmsg.Attrs(m.Data[wire.SizeofRtGenMsg:], func(typ uint16, value []byte) {
 				if typ == wire.NetnsaNSID {
 					id = int32(wire.AsU32(value))
 				}

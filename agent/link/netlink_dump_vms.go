@@ -8,9 +8,9 @@ import (
 	"runtime"
 	"sync/atomic"
 
-	"rutter/agent/link/plan"
-
 	"golang.org/x/sync/errgroup"
+
+	"rutter/agent/link/plan"
 )
 
 // maxReaders is how many VM namespaces are read at once. The kernel reads for one

@@ -4,10 +4,10 @@ import (
 	"errors"
 	"fmt"
 
-	"rutter/agent/link/internal/wire"
-
 	"github.com/mdlayher/netlink"
 	"golang.org/x/sys/unix"
+
+	"rutter/agent/link/internal/wire"
 )
 
 // NamespaceNumber returns the number by which our own namespace knows the named

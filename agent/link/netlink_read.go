@@ -5,11 +5,11 @@ import (
 	"errors"
 	"fmt"
 
-	"rutter/agent/link/internal/wire"
-	"rutter/agent/link/plan"
-
 	"github.com/mdlayher/netlink"
 	"golang.org/x/sys/unix"
+
+	"rutter/agent/link/internal/wire"
+	"rutter/agent/link/plan"
 )
 
 var _ Listener = (*Netlink)(nil)

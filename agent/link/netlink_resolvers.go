@@ -6,9 +6,9 @@ import (
 	"os"
 	"path/filepath"
 
-	"rutter/agent/link/plan"
-
 	"golang.org/x/sys/unix"
+
+	"rutter/agent/link/plan"
 )
 
 // maxResolvConf bounds what is read of a resolv.conf; glibc reads three servers

@@ -4,11 +4,11 @@ import (
 	"context"
 	"time"
 
-	"rutter/agent/link/internal/wire"
-	"rutter/agent/link/plan"
-
 	"github.com/mdlayher/netlink"
 	"golang.org/x/sys/unix"
+
+	"rutter/agent/link/internal/wire"
+	"rutter/agent/link/plan"
 )
 
 // awaitLocal waits until the kernel delivers to the IPv6 addresses that were

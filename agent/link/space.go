@@ -9,10 +9,10 @@ import (
 	"sync"
 	"syscall"
 
-	"rutter/agent/link/plan"
-
 	"github.com/mdlayher/netlink"
 	"golang.org/x/sys/unix"
+
+	"rutter/agent/link/plan"
 )
 
 const (

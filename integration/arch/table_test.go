@@ -148,7 +148,11 @@ var importTable = []row{
 		why:   "a compute node has no Raft; it reaches the servers through their API only",
 	},
 	{
-		pkg: "agent/link", may: []string{"log", "projections", "agent/link/plan", "agent/link/internal/wire", "agent/miss"},
+		pkg: "agent/internal/nlmsg",
+		why: "how messages of netlink follow each other is one thing for all sockets of a node",
+	},
+	{
+		pkg: "agent/link", may: []string{"log", "projections", "agent/internal/nlmsg", "agent/link/plan", "agent/link/internal/wire", "agent/miss"},
 		tests: []string{"agent/link/internal/linktest"},
 		why:   "the kernel's side of an agent needs what is wanted, not where that came from",
 	},
@@ -158,7 +162,7 @@ var importTable = []row{
 		why:   "what to do to a kernel is decided from values, without one",
 	},
 	{
-		pkg: "agent/link/internal/wire", may: []string{"log", "projections", "agent/link/plan"},
+		pkg: "agent/link/internal/wire", may: []string{"log", "projections", "agent/internal/nlmsg", "agent/link/plan"},
 		tests: []string{"agent/link/internal/linktest"},
 		why:   "the bytes of a message follow from a step, whoever sends them",
 	},
@@ -167,7 +171,7 @@ var importTable = []row{
 		why: "what tests of a kernel begin with needs no kernel",
 	},
 	{
-		pkg: "agent/miss", may: []string{"log"},
+		pkg: "agent/miss", may: []string{"log", "agent/internal/nlmsg"},
 		why: "what the kernel misses is heard alike for an agent and for a varpd, which answer it in their own ways",
 	},
 	{
@@ -202,7 +206,7 @@ var importTable = []row{
 		why: "what the node has of a VM is found alike by who watches it and by who runs it",
 	},
 	{
-		pkg: "agent/vminfo/manifests", may: []string{"log", "agent/vminfo/vmdoc", "agent/vminfo/vmstore", "agent/vminfo/system"},
+		pkg: "agent/vminfo/manifests", may: []string{"log", "agent/internal/nlmsg", "agent/vminfo/vmdoc", "agent/vminfo/vmstore", "agent/vminfo/system"},
 		tests: []string{"agent/vminfo/internal/vmtest"},
 		why:   "the VMs of a node are watched without knowing the servers",
 	},

@@ -9,6 +9,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"rutter/agent/internal/nlmsg"
 	"rutter/log"
 )
 
@@ -20,8 +21,6 @@ import (
 const (
 	netnsaNSID = 1 // linux/net_namespace.h NETNSA_NSID
 	netnsaFD   = 3 // NETNSA_FD
-	// typeMask leaves the flags out of an attribute's type (linux/netlink.h NLA_TYPE_MASK).
-	typeMask = 1<<14 - 1
 )
 
 var native = binary.NativeEndian
@@ -133,58 +132,32 @@ func (s *addressSockets) do(request []byte, show func(typ uint16, body []byte)) 
 // answer walks the messages of one datagram. It is done at the end of a dump, at
 // an acknowledgement, and after one message where no dump was asked for.
 func answer(b []byte, seq uint32, dump bool, show func(typ uint16, body []byte)) (done bool, err error) {
-	err = eachMessage(b, func(typ uint16, number uint32, body []byte) error {
+	for len(b) >= nlmsg.HeaderSize {
+		h, body, rest, ok := nlmsg.Next(b)
+		if !ok {
+			return done, errShort
+		}
 		switch {
-		case number != seq || done:
-			return nil // of an earlier request that ran out of time
-		case typ == unix.NLMSG_DONE:
+		case h.Seq != seq || done: // of an earlier request that ran out of time
+		case h.Type == unix.NLMSG_DONE:
 			done = true
-		case typ == unix.NLMSG_ERROR:
+		case h.Type == unix.NLMSG_ERROR:
 			done = true
 			if len(body) >= 4 {
 				if code := int32(native.Uint32(body)); code < 0 {
-					return unix.Errno(-code)
+					return done, unix.Errno(-code)
 				}
 			}
 		default:
-			show(typ, body)
+			show(h.Type, body)
 			done = !dump
 		}
-		return nil
-	})
-	return done, err
+		b = rest
+	}
+	return done, nil
 }
 
 var errShort = errors.New("vminfo: a netlink message is cut")
-
-func eachMessage(b []byte, show func(typ uint16, seq uint32, body []byte) error) error {
-	for len(b) >= unix.NLMSG_HDRLEN {
-		size := int(native.Uint32(b))
-		if size < unix.NLMSG_HDRLEN || size > len(b) {
-			return errShort
-		}
-		if err := show(native.Uint16(b[4:]), native.Uint32(b[8:]), b[unix.NLMSG_HDRLEN:size]); err != nil {
-			return err
-		}
-		b = b[min(len(b), (size+3)&^3):]
-	}
-	return nil
-}
-
-// eachAttribute walks what follows the fixed part of a message.
-func eachAttribute(b []byte, fixed int, show func(typ uint16, value []byte)) {
-	if len(b) < fixed {
-		return
-	}
-	for b = b[fixed:]; len(b) >= unix.SizeofRtAttr; {
-		size := int(native.Uint16(b))
-		if size < unix.SizeofRtAttr || size > len(b) {
-			return
-		}
-		show(native.Uint16(b[2:])&typeMask, b[unix.SizeofRtAttr:size])
-		b = b[min(len(b), (size+3)&^3):]
-	}
-}
 
 // nsid returns the number by which our namespace knows the one of fd, and gives
 // it one if it has none.
@@ -208,7 +181,7 @@ func (s *addressSockets) nsid(fd int) (int32, error) {
 func (s *addressSockets) knownNSID(fd int) (int32, error) {
 	id := int32(-1)
 	err := s.do(s.request(unix.RTM_GETNSID, 0, 4, attribute{netnsaFD, uint32(fd)}), func(_ uint16, body []byte) {
-		eachAttribute(body, 4, func(typ uint16, value []byte) {
+		nlmsg.Attrs(body[min(4, len(body)):], func(typ uint16, value []byte) {
 			if typ == netnsaNSID && len(value) >= 4 {
 				id = int32(native.Uint32(value))
 			}
@@ -225,7 +198,7 @@ func (s *addressSockets) addresses(nsid int32) (map[log.MAC][]netip.Prefix, erro
 	found := make(map[log.MAC][]netip.Prefix)
 	links := s.request(unix.RTM_GETLINK, unix.NLM_F_DUMP, unix.SizeofIfInfomsg, attribute{unix.IFLA_TARGET_NETNSID, uint32(nsid)})
 	err := s.do(links, func(_ uint16, body []byte) {
-		eachAttribute(body, unix.SizeofIfInfomsg, func(typ uint16, value []byte) {
+		nlmsg.Attrs(body[min(unix.SizeofIfInfomsg, len(body)):], func(typ uint16, value []byte) {
 			var mac log.MAC
 			if typ == unix.IFLA_ADDRESS && len(value) == len(mac) {
 				copy(mac[:], value)
@@ -257,7 +230,7 @@ func parseAddress(body []byte) (index int32, prefix netip.Prefix, ok bool) {
 		return 0, prefix, false
 	}
 	var local, address netip.Addr
-	eachAttribute(body, unix.SizeofIfAddrmsg, func(typ uint16, value []byte) {
+	nlmsg.Attrs(body[unix.SizeofIfAddrmsg:], func(typ uint16, value []byte) {
 		switch typ {
 		case unix.IFA_LOCAL: // of a point-to-point link, IFA_ADDRESS is the other end
 			local, _ = netip.AddrFromSlice(value)

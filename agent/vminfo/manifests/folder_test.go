@@ -11,13 +11,12 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"rutter/agent/vminfo/internal/vmtest"
 	"rutter/agent/vminfo/manifests"
-
 	"rutter/agent/vminfo/system"
 	"rutter/agent/vminfo/vmstore"
-
-	"golang.org/x/sys/unix"
 )
 
 // site is a vmtest.Site with what tests of a Folder do to it besides.

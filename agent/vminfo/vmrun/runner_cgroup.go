@@ -6,9 +6,9 @@ import (
 	"io/fs"
 	"path/filepath"
 
-	"rutter/agent/vminfo/system"
-
 	"golang.org/x/sys/unix"
+
+	"rutter/agent/vminfo/system"
 )
 
 // ErrNoCgroup: the folder of the VMs' cgroups is in no cgroup hierarchy: what is

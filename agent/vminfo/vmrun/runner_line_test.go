@@ -9,7 +9,6 @@ import (
 	"testing"
 
 	"rutter/agent/vminfo/internal/vmtest"
-
 	"rutter/agent/vminfo/system"
 	"rutter/agent/vminfo/vmdoc"
 )

@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"rutter/agent/vminfo/internal/vmtest"
-
 	"rutter/agent/vminfo/system"
 	"rutter/agent/vminfo/vmstore"
 	"rutter/log"

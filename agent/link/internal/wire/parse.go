@@ -5,6 +5,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"rutter/agent/internal/nlmsg"
 	"rutter/agent/link/plan"
 	"rutter/log"
 	"rutter/projections"
@@ -19,7 +20,7 @@ func ParseLink(b []byte) (RawLink, bool) {
 	l.Index = int32(native.Uint32(b[4:]))
 	l.Up = native.Uint32(b[8:])&unix.IFF_UP != 0
 	l.QuietIPv6 = true // unless the kernel says something about IPv6
-	Attrs(b[unix.SizeofIfInfomsg:], func(typ uint16, value []byte) {
+	nlmsg.Attrs(b[unix.SizeofIfInfomsg:], func(typ uint16, value []byte) {
 		switch typ {
 		case unix.IFLA_IFNAME:
 			l.Name = asText(value)
@@ -47,7 +48,7 @@ func ParseLink(b []byte) (RawLink, bool) {
 
 func (l *RawLink) parseInfo(b []byte) {
 	var data []byte
-	Attrs(b, func(typ uint16, value []byte) {
+	nlmsg.Attrs(b, func(typ uint16, value []byte) {
 		switch typ {
 		case unix.IFLA_INFO_KIND:
 			l.Kind = asText(value)
@@ -57,15 +58,15 @@ func (l *RawLink) parseInfo(b []byte) {
 	})
 	switch l.Kind {
 	case plan.KindVXLAN:
-		Attrs(data, l.parseVXLAN)
+		nlmsg.Attrs(data, l.parseVXLAN)
 	case plan.KindVLAN:
-		Attrs(data, func(typ uint16, value []byte) {
+		nlmsg.Attrs(data, func(typ uint16, value []byte) {
 			if typ == unix.IFLA_VLAN_ID {
 				l.VLAN = asU16(value)
 			}
 		})
 	case plan.KindMacvlan:
-		Attrs(data, func(typ uint16, value []byte) {
+		nlmsg.Attrs(data, func(typ uint16, value []byte) {
 			if typ == unix.IFLA_MACVLAN_MODE {
 				l.Bridge = AsU32(value) == macvlanModeBridge
 			}
@@ -95,12 +96,12 @@ func (l *RawLink) parseVXLAN(typ uint16, value []byte) {
 // parseAFSpec finds out whether the kernel may give the link IPv6 addresses: no
 // if it makes none, nor if IPv6 is off on the link.
 func (l *RawLink) parseAFSpec(b []byte) {
-	Attrs(b, func(fam uint16, value []byte) {
+	nlmsg.Attrs(b, func(fam uint16, value []byte) {
 		if fam != unix.AF_INET6 {
 			return
 		}
 		l.QuietIPv6 = false
-		Attrs(value, func(typ uint16, value []byte) {
+		nlmsg.Attrs(value, func(typ uint16, value []byte) {
 			switch typ {
 			case unix.IFLA_INET6_ADDR_GEN_MODE:
 				if len(value) == 1 && value[0] == inet6AddrGenModeNone {
@@ -130,7 +131,7 @@ func ParseNeigh(b []byte) (n RawNeigh, ok bool) {
 		return n, false
 	}
 	n.Index, n.State, n.Flags = int32(native.Uint32(b[4:])), native.Uint16(b[8:]), b[10]
-	Attrs(b[SizeofNdMsg:], func(typ uint16, value []byte) {
+	nlmsg.Attrs(b[SizeofNdMsg:], func(typ uint16, value []byte) {
 		switch typ {
 		case unix.NDA_DST:
 			n.Dst = asAddr(value)
@@ -151,7 +152,7 @@ func ParseAddress(b []byte) (index int32, prefix netip.Prefix, permanent, ok boo
 	}
 	bits, flags := int(b[1]), uint32(b[2])
 	var local, address netip.Addr
-	Attrs(b[unix.SizeofIfAddrmsg:], func(typ uint16, value []byte) {
+	nlmsg.Attrs(b[unix.SizeofIfAddrmsg:], func(typ uint16, value []byte) {
 		switch typ {
 		case unix.IFA_LOCAL:
 			local = asAddr(value)
@@ -183,7 +184,7 @@ func ParseRoute(b []byte) (r RawRoute, ok bool) {
 	if b[0] == unix.AF_INET6 {
 		dst = netip.IPv6Unspecified()
 	}
-	Attrs(b[unix.SizeofRtMsg:], func(typ uint16, value []byte) {
+	nlmsg.Attrs(b[unix.SizeofRtMsg:], func(typ uint16, value []byte) {
 		switch typ {
 		case unix.RTA_DST:
 			dst = asAddr(value)
@@ -203,11 +204,11 @@ func ParseProbes(b []byte) (index int32, fam uint8, probes plan.Probes, ok bool)
 	if len(b) < SizeofNdtMsg {
 		return 0, 0, plan.Probes{}, false
 	}
-	Attrs(b[SizeofNdtMsg:], func(typ uint16, value []byte) {
+	nlmsg.Attrs(b[SizeofNdtMsg:], func(typ uint16, value []byte) {
 		if typ != ndtaParms {
 			return
 		}
-		Attrs(value, func(typ uint16, value []byte) {
+		nlmsg.Attrs(value, func(typ uint16, value []byte) {
 			switch typ {
 			case ndtpaIfindex:
 				index = int32(AsU32(value))

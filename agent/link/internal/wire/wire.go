@@ -29,7 +29,6 @@ const (
 	devconfDisableIPv6   = 26     // DEVCONF_DISABLE_IPV6, linux/ipv6.h
 	etherType8021Q       = 0x8100 // ETH_P_8021Q, linux/if_ether.h
 	attrHeader           = 4      // struct nlattr: length, type
-	nestedOrOrder        = unix.NLA_F_NESTED | unix.NLA_F_NET_BYTEORDER
 )
 
 // The same, for whoever sends and reads whole messages. Sizes are in bytes.
@@ -111,19 +110,6 @@ func (e *Encoder) Nest(typ uint16, body func()) {
 	e.u16(typ | unix.NLA_F_NESTED)
 	body()
 	native.PutUint16(e.B[start:], uint16(len(e.B)-start))
-}
-
-// Attrs walks the attributes in b, and stops at the first that does not fit.
-// value shares b's memory.
-func Attrs(b []byte, each func(typ uint16, value []byte)) {
-	for len(b) >= attrHeader {
-		size := int(native.Uint16(b))
-		if size < attrHeader || size > len(b) {
-			return
-		}
-		each(native.Uint16(b[2:])&^nestedOrOrder, b[attrHeader:size])
-		b = b[min((size+3)&^3, len(b)):]
-	}
 }
 
 // The readers of values return zero for a value of the wrong length: the kernel
