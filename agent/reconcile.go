@@ -57,11 +57,17 @@ type reconciler struct {
 
 // asker is a Kernel that asks for entries which it lacks; *link.Manager is one.
 type asker interface {
-	Believe(truth link.Source)
-	Answer(ctx context.Context) error
+	SetSource(source link.Source)
+	Resolve(ctx context.Context) error
 	Ahead() int
 	Asked() link.Asked
 }
+
+// An interface that is asked for at run time is lost silently when a name changes.
+var (
+	_ asker  = (*link.Manager)(nil)
+	_ keeper = (*link.Manager)(nil)
+)
 
 // truth answers what the log says of single entries.
 type truth struct{ *replica }
@@ -135,12 +141,12 @@ func (r *reconciler) Run(ctx context.Context) error {
 	if !ok {
 		return r.loop(ctx)
 	}
-	kernel.Believe(truth{r.replica})
+	kernel.SetSource(truth{r.replica})
 	r.limits.Entries = kernel.Ahead()
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error { return r.loop(ctx) })
 	g.Go(func() error {
-		return r.again(ctx, "what the kernel misses is not heard: vnets on demand have no new entries", kernel.Answer)
+		return r.again(ctx, "what the kernel misses is not heard: vnets on demand have no new entries", kernel.Resolve)
 	})
 	return g.Wait()
 }
