@@ -107,8 +107,8 @@ func TestJudgingLooksAtLinksOnly(t *testing.T) {
 	server, r, stream := caughtUp(t)
 	server.must(t, nicOp(t, macOf(7), 1, 1, 1, ""), nicOp(t, macOf(8), 2, 2, 1, ""))
 	deliverAll(t, r, append(stream.next(t, true), stream.bookmark()))
-	r.holdShare = defaultHoldShare
-	r.old, r.standing = r.remember(), unjudged
+	r.view.share = defaultHoldShare
+	r.view.old, r.view.standing = r.remember(), unjudged
 	all := r.state.DesiredLinks(r.me)
 	j, ok := r.toJudge()
 	if !ok || len(all.Neighs) == 0 || len(j.want.Neighs)+len(j.want.FDB)+len(j.was.Neighs)+len(j.was.FDB) > 0 {
@@ -124,7 +124,7 @@ func TestJudgingLooksAtLinksOnly(t *testing.T) {
 func TestLostHoldIsNotComplete(t *testing.T) {
 	_, from, _ := caughtUp(t)
 	r := newReplica(cnID(1), silent())
-	r.holdShare = defaultHoldShare
+	r.view.share = defaultHoldShare
 	held := &contents{
 		Head: head{CN: cnID(1), Cursor: from.cursor, Complete: true}, Scopes: from.scopes, Hold: &Hold{ID: "any"},
 	}
@@ -136,11 +136,11 @@ func TestLostHoldIsNotComplete(t *testing.T) {
 	}
 	r.becomeWhole()
 	b, _ := r.take()
-	if !b.Whole || b.Head.Complete || r.standing != unjudged {
+	if !b.Whole || b.Head.Complete || r.view.standing != unjudged {
 		t.Errorf("the cache is written with %+v, a hold %v", b.Head, b.Hold.hold)
 	}
 	r.mu.Lock()
-	r.becomeSettled()
+	r.view.becomeSettled()
 	r.mu.Unlock()
 	if b, _ := r.take(); !b.Head.Complete {
 		t.Errorf("settled, the cache is written with %+v", b.Head)

@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"rutter/agent/link"
+	"rutter/agent/link/plan"
 	"rutter/api/client"
 	"rutter/log"
 	"rutter/log/feed"
@@ -270,7 +271,7 @@ func running(t *testing.T, folder string, s *servers, k *fakeKernel, names ...st
 	}
 	a, err := New(Config{
 		CN: cnID(1), Folder: folder, Servers: names, Dialer: s,
-		Kernel: func(link.Numbers, func(link.Numbers) error) (Kernel, error) { return k, nil },
+		Kernel: func(plan.Numbers, func(plan.Numbers) error) (Kernel, error) { return k, nil },
 		Jitter: func(time.Duration) time.Duration { return 0 },
 	})
 	if err != nil {
@@ -488,7 +489,7 @@ func TestProgrammedOnlyWhenMatched(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, k := newServers(t), new(fakeKernel)
 		k.answer = func(int) (link.Result, error) {
-			return link.Result{Failures: []link.Failure{{Err: link.ErrNoNamespace, RetryAt: time.Now().Add(3 * time.Second)}}, RetryAt: time.Now().Add(3 * time.Second)}, nil
+			return link.Result{Failures: []link.Failure{{Err: plan.ErrNoNamespace, RetryAt: time.Now().Add(3 * time.Second)}}, RetryAt: time.Now().Add(3 * time.Second)}, nil
 		}
 		a, stop := running(t, folder, s, k)
 		defer stop()
@@ -569,7 +570,7 @@ func TestWatchWakes(t *testing.T) {
 		breaks := 0
 		a, err := New(Config{
 			CN: cnID(1), Folder: folder, Servers: []string{"one"}, Dialer: s,
-			Kernel: func(link.Numbers, func(link.Numbers) error) (Kernel, error) { return k, nil },
+			Kernel: func(plan.Numbers, func(plan.Numbers) error) (Kernel, error) { return k, nil },
 			Watch: func(ctx context.Context, wake, _ func()) error {
 				breaks++
 				if breaks == 1 {
@@ -625,9 +626,9 @@ func TestReachIsTriedAtOnce(t *testing.T) {
 func TestNumbersAreKept(t *testing.T) {
 	folder := t.TempDir()
 	config := Config{CN: cnID(1), Folder: folder, Servers: []string{"one"}, Dialer: newServers(t)}
-	var got link.Numbers
-	var save func(link.Numbers) error
-	config.Kernel = func(n link.Numbers, s func(link.Numbers) error) (Kernel, error) {
+	var got plan.Numbers
+	var save func(plan.Numbers) error
+	config.Kernel = func(n plan.Numbers, s func(plan.Numbers) error) (Kernel, error) {
 		got, save = n, s
 		return new(fakeKernel), nil
 	}
@@ -651,7 +652,7 @@ func TestNumbersAreKept(t *testing.T) {
 func TestConfigIsChecked(t *testing.T) {
 	good := Config{
 		CN: cnID(1), Folder: t.TempDir(), Servers: []string{"one"}, Dialer: newServers(t),
-		Kernel: func(link.Numbers, func(link.Numbers) error) (Kernel, error) { return new(fakeKernel), nil },
+		Kernel: func(plan.Numbers, func(plan.Numbers) error) (Kernel, error) { return new(fakeKernel), nil },
 	}
 	for name, spoil := range map[string]func(*Config){
 		"no cn": func(c *Config) { c.CN = log.UUID{} }, "no folder": func(c *Config) { c.Folder = "" },
@@ -679,12 +680,12 @@ func (r *replica) programmedSeq() log.Seq {
 func TestLinksOutliveRestartsAndResets(t *testing.T) {
 	folder := t.TempDir()
 	synctest.Test(t, func(t *testing.T) {
-		s, kernel := newServers(t), new(link.Fake)
+		s, kernel := newServers(t), new(plan.Fake)
 		kernel.AddNamespace(vmID(1).String())
 		run := func() Status {
 			a, err := New(Config{
 				CN: cnID(1), Folder: folder, Servers: []string{"one"}, Dialer: s,
-				Kernel: func(n link.Numbers, save func(link.Numbers) error) (Kernel, error) {
+				Kernel: func(n plan.Numbers, save func(plan.Numbers) error) (Kernel, error) {
 					return link.NewManager(link.ManagerConfig{Kernel: kernel, Numbers: n, Save: save}), nil
 				},
 			})

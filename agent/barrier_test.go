@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"rutter/agent/link"
+	"rutter/agent/link/plan"
 	"rutter/log"
 	"rutter/log/feed"
 	"rutter/projections"
@@ -20,18 +21,18 @@ type hurried struct {
 	r      *replica
 	stream *session
 	k      *reconciler
-	kernel *link.Fake
+	kernel *plan.Fake
 }
 
 func newHurried(t *testing.T) *hurried {
 	t.Helper()
-	h := &hurried{kernel: &link.Fake{}}
+	h := &hurried{kernel: &plan.Fake{}}
 	h.server, h.r, h.stream = caughtUp(t)
 	for _, vm := range []int{1, 2} {
 		h.kernel.AddNamespace(vmID(vm).String())
 	}
 	m := link.NewManager(link.ManagerConfig{Kernel: h.kernel, Ahead: -1})
-	h.k = &reconciler{cfg: &Config{RetryEvery: time.Second, SweepEvery: time.Minute}, replica: h.r, kernel: m, tell: func() {}, logger: silent()}
+	h.k = &reconciler{cfg: &Config{RetryEvery: time.Second, SweepEvery: time.Minute}, replica: h.r, kernel: m, report: func() {}, logger: silent()}
 	h.k.pass(t.Context())
 	if !h.k.last.Matched || h.r.programmed != h.r.applied || h.r.applied == 0 || !h.linked(t) {
 		t.Fatalf("the first pass: matched %v, programmed %d of %d: %v", h.k.last.Matched, h.r.programmed, h.r.applied, h.k.last.Failures)
@@ -46,7 +47,7 @@ func (h *hurried) linked(t *testing.T) bool {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return slices.ContainsFunc(snap.Links, func(l link.Link) bool { return strings.HasPrefix(l.Name, "fabric") && l.MAC == macOf(2) })
+	return slices.ContainsFunc(snap.Links, func(l plan.Link) bool { return strings.HasPrefix(l.Name, "fabric") && l.MAC == macOf(2) })
 }
 
 // lose deletes NIC 2, then gives the node a NIC on a network that it does not have
@@ -175,20 +176,20 @@ func (failingPass) Pass(context.Context, projections.Desired, bool) (link.Result
 func TestWhatMovesProgrammed(t *testing.T) {
 	for _, c := range []struct {
 		name  string
-		spoil func(k *reconciler, at *place, result *link.Result)
+		spoil func(k *reconciler, at *checkpoint, result *link.Result)
 		want  bool
 	}{
-		{"all holds", func(*reconciler, *place, *link.Result) {}, true},
-		{"the view is not complete", func(_ *reconciler, at *place, _ *link.Result) { at.complete = false }, false},
-		{"the last pass was of one that was not", func(k *reconciler, _ *place, _ *link.Result) { k.pruned = false }, false},
-		{"something is left to a pass", func(_ *reconciler, at *place, _ *link.Result) { at.whole = true }, false},
-		{"the kernel is not as wanted", func(_ *reconciler, _ *place, result *link.Result) { result.Matched = false }, false},
-		{"a reset came since", func(_ *reconciler, at *place, _ *link.Result) { at.epoch++ }, false},
-		{"it is no news", func(_ *reconciler, at *place, _ *link.Result) { at.seq-- }, false},
+		{"all holds", func(*reconciler, *checkpoint, *link.Result) {}, true},
+		{"the view is not complete", func(_ *reconciler, at *checkpoint, _ *link.Result) { at.complete = false }, false},
+		{"the last pass was of one that was not", func(k *reconciler, _ *checkpoint, _ *link.Result) { k.pruned = false }, false},
+		{"something is left to a pass", func(_ *reconciler, at *checkpoint, _ *link.Result) { at.whole = true }, false},
+		{"the kernel is not as wanted", func(_ *reconciler, _ *checkpoint, result *link.Result) { result.Matched = false }, false},
+		{"a reset came since", func(_ *reconciler, at *checkpoint, _ *link.Result) { at.epoch++ }, false},
+		{"it is no news", func(_ *reconciler, at *checkpoint, _ *link.Result) { at.seq-- }, false},
 	} {
 		h := newHurried(t)
 		h.r.programmed = h.r.applied - 1
-		at, result := place{seq: h.r.applied, epoch: h.r.epoch, complete: true}, link.Result{Matched: true}
+		at, result := checkpoint{seq: h.r.applied, epoch: h.r.epoch, complete: true}, link.Result{Matched: true}
 		c.spoil(h.k, &at, &result)
 		if got := h.k.matched(at, result); got != c.want || got != (h.r.programmed == h.r.applied) {
 			t.Errorf("%s: moved %v, programmed %d of %d; want %v", c.name, got, h.r.programmed, h.r.applied, c.want)

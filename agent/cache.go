@@ -78,13 +78,13 @@ func (b *batch) rows() int {
 
 // contents is what a cache held when it was opened.
 type contents struct {
-	Head    head
-	Scopes  map[log.Scope]heldScope
-	Objects []projections.Record // by kind and id
-	Gone    []Change             // by position
-	Told    []Change             // what a process that was killed told last
-	told    *tellings
-	Numbers []byte // JSON; nil if none were kept
+	Head     head
+	Scopes   map[log.Scope]heldScope
+	Objects  []projections.Record // by kind and id
+	Gone     []Change             // by position
+	Answered []Change             // what a process that was killed told last
+	answers  *answerLog
+	Numbers  []byte // JSON; nil if none were kept
 	// Hold is what was held, Released what of it the log changed since, and Old what
 	// the node did before: nil if nothing was held, or it cannot be read.
 	Hold     *Hold
@@ -94,15 +94,15 @@ type contents struct {
 
 // cache keeps a CN's part of the state on disk.
 type cache struct {
-	folder string
-	path   string
-	cn     log.UUID
-	logger *slog.Logger
-	told   *tellings
+	folder  string
+	path    string
+	cn      log.UUID
+	logger  *slog.Logger
+	answers *answerLog
 
 	mu      sync.Mutex // held for one transaction; protects what follows
 	lock    *os.File   // nil: the folder could not be locked
-	db      *bolt.DB   // nil: there is no file that can be written; see disk.go
+	db      *bolt.DB   // nil: there is no file that can be written; see cache_disk.go
 	file    os.FileInfo
 	failure error // of the start; nil if all was well
 	head    head  // as on disk

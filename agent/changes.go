@@ -73,8 +73,8 @@ func newJournal(incarnation uint64, gone []Change) journal {
 	return journal{pos: first, base: first, gone: gone}
 }
 
-// lose notes mappings that an earlier process told, as gone, before all others.
-func (j *journal) lose(told []Change) {
+// addGone notes mappings that an earlier process told, as gone, before all others.
+func (j *journal) addGone(told []Change) {
 	for _, c := range told {
 		j.pos++
 		j.gone = append(j.gone, Change{Pos: j.pos, Was: c.Was})
@@ -127,9 +127,6 @@ func (j *journal) after(pos uint64, limit int) (changes []Change, gap bool) {
 	return changes, gap
 }
 
-// place returns where an object that is a NIC is, and the zero Place for others.
-func (r *replica) place(o log.Object) Place { return placeIn(r.state, o) }
-
 // placeIn is place in a state.
 func placeIn(state *projections.State, o log.Object) Place {
 	nic, ok := o.(*log.NIC)
@@ -147,73 +144,6 @@ func placeIn(state *projections.State, o log.Object) Place {
 		p.VNet, p.VLAN, p.OnVNet = network.VNetID, uint16(network.VLANID), true
 	}
 	return p
-}
-
-// moving does what makes an object that is held another, nil for none, and notes
-// what became of it if it is a NIC, or of those on it if it is a network.
-func (r *replica) moving(before, after log.Object, do func() error) error {
-	was, on := r.place(before), r.placesOn(before, after)
-	if err := do(); err != nil {
-		return err
-	}
-	r.noteMove(was, r.place(after))
-	for i, is := range r.placesOn(before, after) {
-		r.noteMove(on[i], is)
-	}
-	return nil
-}
-
-// placesOn returns where the NICs of a network are, if it moves them to become
-// after what it was before.
-func (r *replica) placesOn(before, after log.Object) (all []Place) {
-	a, _ := before.(*log.Network)
-	b, _ := after.(*log.Network)
-	switch {
-	case a == nil && b == nil:
-		return nil
-	case a == nil:
-		a = b
-	case b != nil && a.Fabric == b.Fabric && a.VNetID == b.VNetID && a.VLANID == b.VLANID:
-		return nil
-	}
-	for rec := range r.state.NICsOn(a.UUID) {
-		all = append(all, r.place(rec.Object))
-	}
-	return all
-}
-
-func (r *replica) noteMove(was, is Place) {
-	if was == is {
-		return
-	}
-	if c := r.journal.note(was, is); c.isGone() {
-		r.dirty.Gone = cutGone(append(r.dirty.Gone, c))
-	}
-}
-
-// Changes returns what became of the NICs that are held, after a position: 0 is
-// before all. There are no more when none is returned, and at most limit are.
-// gap: not all is kept that came between, but who goes through what is held,
-// and hears these changes, misses nothing.
-func (a *Agent) Changes(after uint64, limit int) (changes []Change, gap bool) {
-	a.replica.mu.RLock()
-	defer a.replica.mu.RUnlock()
-	return a.replica.journal.after(after, limit)
-}
-
-// LastChange returns the position of the last change.
-func (a *Agent) LastChange() uint64 {
-	a.replica.mu.RLock()
-	defer a.replica.mu.RUnlock()
-	return a.replica.journal.pos
-}
-
-// View calls fn with what is held, which does not change meanwhile. fn is short
-// and keeps nothing of it.
-func (a *Agent) View(fn func(*projections.State)) {
-	a.replica.mu.RLock()
-	defer a.replica.mu.RUnlock()
-	fn(a.replica.state)
 }
 
 // goneSize is that of a row of bucket gone, for what of a place mappings need:
@@ -249,4 +179,23 @@ func decodeGone(key, value []byte) (Change, error) {
 		p.IP = netip.Addr{}
 	}
 	return Change{Pos: binary.BigEndian.Uint64(key), Was: p}, nil
+}
+
+// placesOn returns where the NICs of a network are, if it moves them to become
+// after what it was before.
+func placesOn(state *projections.State, before, after log.Object) (all []Place) {
+	a, _ := before.(*log.Network)
+	b, _ := after.(*log.Network)
+	switch {
+	case a == nil && b == nil:
+		return nil
+	case a == nil:
+		a = b
+	case b != nil && a.Fabric == b.Fabric && a.VNetID == b.VNetID && a.VLANID == b.VLANID:
+		return nil
+	}
+	for rec := range state.NICsOn(a.UUID) {
+		all = append(all, placeIn(state, rec.Object))
+	}
+	return all
 }

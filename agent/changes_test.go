@@ -54,7 +54,7 @@ func (g *guest) hear(r *replica) {
 		changes, gap := r.journal.after(g.pos, 3)
 		if gap {
 			for rec := range r.state.List(log.KindNIC) {
-				g.forget(r, r.place(rec.Object))
+				g.forget(r, placeIn(r.state, rec.Object))
 			}
 		}
 		if len(changes) == 0 {
@@ -74,7 +74,7 @@ func (g *guest) forget(r *replica, p Place) {
 	delete(g.vl3, vl3{p.VNet, p.IP})
 	if p.Underlay {
 		for rec := range r.state.NICsOnCN(p.CN) {
-			on := r.place(rec.Object)
+			on := placeIn(r.state, rec.Object)
 			delete(g.vl2, vl2{on.VNet, on.MAC})
 		}
 	}
@@ -90,7 +90,7 @@ func (g *guest) stale(r *replica) string {
 	for key, mac := range g.vl3 {
 		// Without an underlay address VL3 says no, but the address is as it was.
 		rec, _ := r.state.Get(log.KindNIC, mac.String())
-		if is := r.place(rec.Object); is.VNet != key.vnet || is.IP != key.ip {
+		if is := placeIn(r.state, rec.Object); is.VNet != key.vnet || is.IP != key.ip {
 			return fmt.Sprintf("VL3 %v: the MAC is at %v, it has %v", key, is, mac)
 		}
 	}

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"rutter/agent/link"
+	"rutter/agent/link/plan"
 	"rutter/log"
 	"rutter/log/feed"
 	"rutter/projections"
@@ -62,7 +63,7 @@ type Config struct {
 	// Kernel makes what the agent programs. It is called once, in New, with the
 	// numbers of fabric<N> that the cache kept, and with a function that keeps
 	// them: it returns when they are on disk.
-	Kernel func(numbers link.Numbers, save func(link.Numbers) error) (Kernel, error)
+	Kernel func(numbers plan.Numbers, save func(plan.Numbers) error) (Kernel, error)
 	// Watch calls changed after each change that somebody made to the kernel's
 	// part of this node, and reach when a way to the servers may have opened (a
 	// carrier, an address), until ctx ends. It runs beside Pass; neither function

@@ -104,7 +104,7 @@ func TestDigestFindsCorruptionOnDisk(t *testing.T) {
 	bad := *nic
 	bad.OwnerUUID = cnID(99)
 	wrong := newBatch()
-	wrong.Head = r.ready.Head
+	wrong.Head = r.out.ready.Head
 	wrong.Objects[keyOf(rec)] = kept{Record: projections.Record{Object: &bad, Revision: rec.Revision, Seq: rec.Seq}}
 	if err := c.Commit(&wrong); err != nil {
 		t.Fatal(err)

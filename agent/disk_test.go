@@ -163,7 +163,7 @@ func TestUnjudgedIsNotKept(t *testing.T) {
 	s, _, _ := caughtUp(t)
 	folder := t.TempDir()
 	c, r, p := opened(t, folder)
-	r.holdShare = defaultHoldShare
+	r.view.share = defaultHoldShare
 	_, messages := s.hello(t, r.me, log.Cursor{}, nil)
 	deliverAll(t, r, messages)
 	first, _ := r.toJudge()

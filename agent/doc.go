@@ -22,6 +22,11 @@
 // resetting: the cursor was of no use, so all is sent anew and compared: nothing
 // that is held goes before the end, and links that are still wanted stay up.
 //
+// Within the replica, viewHold decides whether a new view of the log is done
+// (hold.go), heldScopes says what is held, clashTable remembers NICs that claim one
+// address, journal and answerLog what lookups answered that is no longer so, and
+// outbox the rows that the cache is to keep.
+//
 // An agent needs nobody to start: it programs links and answers lookups from
 // its cache. A cache that is damaged anywhere is put aside and built anew, and one
 // that cannot be written leaves the agent working from memory. A view of the log

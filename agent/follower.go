@@ -6,11 +6,9 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
-	"net/http"
 	"sync"
 	"time"
 
-	"rutter/log"
 	"rutter/log/feed"
 )
 
@@ -60,7 +58,7 @@ type follower struct {
 	incarnation uint64
 	watermark   func() feed.Watermark // what to tell a server, as of now
 	condition   func() feed.Condition // likewise
-	telling     sync.Mutex            // held while a watermark is composed and handed over
+	reporting   sync.Mutex            // held while a watermark is composed and handed over
 	logger      *slog.Logger
 	reached     chan struct{} // holds a token when a way to the servers may have opened
 
@@ -244,12 +242,12 @@ func (f *follower) follow(ctx context.Context, server string) (connected bool, e
 	return s.current, err
 }
 
-// tell sends the watermark, if a server listens. The follower and the reconcile
+// report sends the watermark, if a server listens. The follower and the reconcile
 // loop both call it: what is told is composed and handed over in one step, else
 // the older of two watermarks could be the one that stays.
-func (f *follower) tell() {
-	f.telling.Lock()
-	defer f.telling.Unlock()
+func (f *follower) report() {
+	f.reporting.Lock()
+	defer f.reporting.Unlock()
 	f.mu.Lock()
 	conn := f.conn
 	f.mu.Unlock()
@@ -259,124 +257,9 @@ func (f *follower) tell() {
 	}
 }
 
-// stream is the handler of one connection.
-type stream struct {
-	*follower
-	conn    *feed.Conn
-	ctx     context.Context // ends with the connection
-	current bool            // a bookmark came
-	entries int
-}
-
-// Welcome implements feed.Handler.
-func (s *stream) Welcome(m *feed.Welcome) error {
-	if err := s.replica.Welcome(m); err != nil {
-		return err
-	}
-	s.becomeFollowing(s.conn)
-	s.logger.Info("following", "server", s.server, "head", m.Head.Seq, "cursor", s.replica.at())
-	if s.replica.inReset() {
-		s.becomeResetting(feed.ResetFirst)
-	}
-	s.tell()
-	return nil
-}
-
-// Prepare implements feed.Preparer: an entry is decoded while those before it are
-// folded, or a catch-up would take as long as both together.
-func (s *stream) Prepare(m feed.Message) error {
-	entry, ok := m.(*feed.Entry)
-	if !ok {
-		return nil
-	}
-	if err := entry.Parse(); err != nil {
-		return fmt.Errorf("entry %d: %w", entry.Seq, err)
-	}
-	return nil
-}
-
-// Reset implements feed.Handler.
-func (s *stream) Reset(m *feed.Reset) error {
-	s.becomeResetting(m.Reason)
-	s.logger.Warn("reset by the server: comparing all with what it sends", "reason", m.Reason, "text", m.Text, "head", m.Head)
-	return s.replica.Reset(m)
-}
-
-// Entry implements feed.Handler.
-func (s *stream) Entry(m *feed.Entry) error {
-	if s.entries++; s.entries%checkEvery == 0 {
-		s.persister.room(s.ctx.Done())
-	}
-	return s.replica.Entry(m)
-}
-
-// Object implements feed.Handler.
-func (s *stream) Object(m *feed.Object) error {
-	if s.entries++; s.entries%checkEvery == 0 {
-		s.persister.room(s.ctx.Done())
-	}
-	return s.replica.Object(m)
-}
-
-// ScopeBegin implements feed.Handler.
-func (s *stream) ScopeBegin(m *feed.ScopeBegin) error { return s.replica.ScopeBegin(m) }
-
-// ScopeEnd implements feed.Handler.
-func (s *stream) ScopeEnd(m *feed.ScopeEnd) error { return s.replica.ScopeEnd(m) }
-
-// ScopeDropped implements feed.Handler.
-func (s *stream) ScopeDropped(m *feed.ScopeDropped) error { return s.replica.ScopeDropped(m) }
-
-// Bookmark implements feed.Handler.
-func (s *stream) Bookmark(m *feed.Bookmark) error {
-	if err := s.replica.Bookmark(m); err != nil {
-		return err
-	}
-	first := !s.current
-	s.current = true
-	s.becomeCurrent()
-	if local := s.cfg.Local; local != nil {
-		if first {
-			local.Connected(s.ctx, s.conn)
-		}
-		local.Advanced()
-	}
-	for _, again := range s.replica.takeAsks() {
-		s.conn.Again(again)
-	}
-	s.tell()
-	return nil
-}
-
-// Request implements feed.RequestHandler.
-func (s *stream) Request(m *feed.Request) error {
-	if s.answersHold(m) {
-		s.tell()
-		return nil
-	}
-	if local := s.cfg.Local; local != nil {
-		local.Request(s.ctx, s.conn, m)
-		return nil
-	}
-	s.respond(&feed.Response{Number: m.Number, Status: http.StatusNotImplemented})
-	return nil
-}
-
-var (
-	_ feed.Handler        = (*stream)(nil)
-	_ feed.RequestHandler = (*stream)(nil)
-)
-
-// at returns the cursor's seq.
-func (r *replica) at() log.Seq {
-	r.mu.RLock()
-	defer r.mu.RUnlock()
-	return r.cursor.Seq
-}
-
-// inReset reports whether a reset runs.
-func (r *replica) inReset() bool {
-	r.mu.RLock()
-	defer r.mu.RUnlock()
-	return r.reset != nil
+func (f *follower) status(s *Status) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	s.State, s.Since, s.Server, s.Session, s.Attempts = f.state, f.since, f.server, f.session, f.attempts
+	s.Failure, s.ResetReason, s.ResetAt = f.failure, f.resetReason, f.resetAt
 }

@@ -87,7 +87,7 @@ func (*hungFile) Close() error { return nil }
 func TestTellingsOnADiskThatHangs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		file := &hungFile{wait: make(chan struct{})}
-		told := &tellings{logger: silent(), turn: make(chan struct{}, 1), file: file, slots: make(map[toldKey]int)}
+		told := &answerLog{logger: silent(), inUse: make(chan struct{}, 1), file: file, slots: make(map[answerKey]int)}
 		note := func(pos uint64, want time.Duration) {
 			t.Helper()
 			began := time.Now()
@@ -127,10 +127,10 @@ func TestPaidNumbersAreNotWrittenAgain(t *testing.T) {
 // at whether it may write and what it takes is not written.
 func TestNothingIsTakenUnjudged(t *testing.T) {
 	_, r, _ := caughtUp(t)
-	r.holdShare = defaultHoldShare
+	r.view.share = defaultHoldShare
 	_, messages := newTestServer(2).hello(t, r.me, r.cursor, nil)
 	deliverAll(t, r, messages)
-	if b, ok := r.take(); ok || r.standing != unjudged || r.old == nil {
+	if b, ok := r.take(); ok || r.view.standing != unjudged || r.view.old == nil {
 		t.Errorf("took %d rows and %+v of a view that nobody has judged", b.rows(), b.Head)
 	}
 }

@@ -1,11 +1,11 @@
 package agent
 
 import (
-	"context"
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net/netip"
 	"time"
 
@@ -55,7 +55,7 @@ type Hold struct {
 	// remembers it; Log is the cluster whose view would take links away.
 	Was log.Cursor `json:"was,omitzero"`
 	Log log.UUID   `json:"log"`
-	// Going of Links would go; Names are the first maxTold of them.
+	// Going of Links would go; Names are the first maxListed of them.
 	Going int      `json:"going"`
 	Links int      `json:"links"`
 	Names []string `json:"names"`
@@ -79,7 +79,7 @@ func newHold(was log.Cursor, cluster log.UUID, s link.Surplus, now time.Time) *H
 	}
 	return &Hold{
 		ID: hex.EncodeToString(sum.Sum(nil)[:8]), Since: now.UTC().Truncate(time.Millisecond), Was: was, Log: cluster,
-		Going: len(s.Gone), Links: s.Links, Names: told(s.Gone, func(name string) string { return name }),
+		Going: len(s.Gone), Links: s.Links, Names: describe(s.Gone, func(name string) string { return name }),
 	}
 }
 
@@ -90,106 +90,6 @@ var (
 	// ErrOtherHold: what is held is not what was accepted.
 	ErrOtherHold = errors.New("agent: another view is held: look at it, and accept that one")
 )
-
-// remember returns what a reset must not lose: a copy of what is held, if the view
-// is whole and none is remembered yet. Only the follower changes the state, and it
-// is who calls this, so that lookups go on meanwhile.
-func (r *replica) remember() *projections.State {
-	r.mu.RLock()
-	defer r.mu.RUnlock()
-	if r.holdShare == 0 || r.old != nil || r.reset != nil || !r.complete || r.standing != settled || r.objects == 0 {
-		return nil
-	}
-	old := projections.NewSmallState()
-	for kind := range maxKind {
-		for rec := range r.state.List(log.Kind(kind)) {
-			if err := old.Load(rec); err != nil {
-				r.logger.Error("an object of the view before the reset is not remembered", "object", keyOf(rec), "error", err)
-			}
-		}
-	}
-	return old
-}
-
-// isCompleteToKeep reports whether the cache may say that its view is complete: the
-// next process would believe it where nobody remembers the one before.
-func (r *replica) isCompleteToKeep() bool {
-	return r.complete && (r.standing == settled || r.old != nil)
-}
-
-// becomeUnjudged: the view is about to be replaced. old is what it was, nil if that
-// is remembered already, or nothing was.
-func (r *replica) becomeUnjudged(old *projections.State) {
-	if r.holdShare == 0 {
-		return
-	}
-	if old != nil {
-		r.old, r.was = old, r.cursor
-	}
-	r.standing = unjudged
-}
-
-// becomeHeld: the view takes too much away.
-func (r *replica) becomeHeld(h *Hold) {
-	r.standing, r.withheld = held, h
-	r.touches.NoteWhole()
-	if r.old != nil {
-		r.ready.Hold = &holdChange{hold: h}
-	}
-	r.notifyHold()
-}
-
-// becomeSettled: from now on the view is what the node does.
-func (r *replica) becomeSettled() {
-	old := r.old
-	r.standing, r.old, r.withheld, r.was = settled, nil, nil, log.Cursor{}
-	r.touches.NoteWhole()
-	r.ready.Hold, r.ready.Head.Complete = new(holdChange), r.complete
-	if old != nil {
-		// Lookups answered from what was old until now.
-		for rec := range old.List(log.KindNIC) {
-			now, _ := r.state.Get(log.KindNIC, rec.Object.ID())
-			r.noteMove(placeIn(old, rec.Object), r.place(now.Object))
-		}
-	}
-	r.notifyHold()
-}
-
-// notifyHold wakes all who look at what is held.
-func (r *replica) notifyHold() {
-	wake(r.changed)
-	wake(r.dirtied)
-}
-
-// follow does to the view of before what the log says of one of its objects.
-func (r *replica) follow(key objectKey, rec kept) {
-	if r.old == nil || r.reset != nil {
-		return
-	}
-	if _, known := r.old.Get(key.Kind, key.ID); !known {
-		return
-	}
-	if rec.Object == nil {
-		r.old.Drop(key.Kind, key.ID)
-	} else if err := r.old.LoadEncoded(rec.Record, rec.Body); err != nil {
-		r.logger.Error("an event is not done in the view that is kept", "object", key, "error", err)
-		return
-	}
-	if r.standing == held {
-		r.dirty.Released = append(r.dirty.Released, key)
-	}
-	r.touches.NoteWhole()
-}
-
-// desired computes what the kernel should hold: of a view that is not settled, what
-// the one before said and what the new one adds.
-func (r *replica) desired(limits projections.Limits) projections.Desired {
-	links := r.state.DesiredLinksWithin(r.me, limits)
-	if r.old == nil {
-		return links
-	}
-	return united(r.old.DesiredLinksWithin(r.me, limits), links)
-}
 
 // judging is a view that is to be judged.
 type judging struct {
@@ -202,135 +102,204 @@ type judging struct {
 // NICs here times NICs elsewhere.
 var linksOnly = projections.Limits{Entries: 1}
 
-// toJudge returns what is to be judged, if there is something: a view that is
-// whole. One that is held is judged again, since it may have grown.
-func (r *replica) toJudge() (j judging, ok bool) {
-	r.mu.RLock()
-	defer r.mu.RUnlock()
-	if r.standing == settled || r.standing == held && r.old == nil || !r.isWhole() {
-		return j, false
+// viewHold decides whether the view of the log is what the node does, and keeps the
+// view before while it is not. The lock of the replica protects it, and its methods
+// are called with it.
+type viewHold struct {
+	me               log.UUID
+	logger           *slog.Logger
+	state            *projections.State // the view
+	touches          *projections.Touches
+	out              *outbox
+	changed, dirtied chan struct{} // as the replica's
+	complete         func() bool   // all that the CN must know was held at least once
+	inReset          func() bool
+	noteMove         func(was, is Place)
+
+	share    int // percent of the links that a view may take away; 0: any number
+	standing standing
+	old      *projections.State // the view before, with what the log said since; nil if settled, or if there was none
+	was      log.Cursor         // of old
+	withheld *Hold              // nil unless held
+}
+
+// isCompleteToKeep reports whether the cache may say that its view is complete: the
+// next process would believe it where nobody remembers the one before.
+func (v *viewHold) isCompleteToKeep(complete bool) bool {
+	return complete && (v.standing == settled || v.old != nil)
+}
+
+// becomeUnjudged: the view is about to be replaced. old is what it was, nil if that
+// is remembered already, or nothing was; at is where it was.
+func (v *viewHold) becomeUnjudged(old *projections.State, at log.Cursor) {
+	if v.share == 0 {
+		return
 	}
-	j = judging{epoch: r.epoch, want: r.state.DesiredLinksWithin(r.me, linksOnly)}
-	if r.old != nil {
-		was := r.old.DesiredLinksWithin(r.me, linksOnly)
-		j.was = &was
+	if old != nil {
+		v.old, v.was = old, at
 	}
-	return j, true
+	v.standing = unjudged
+}
+
+// becomeHeld: the view takes too much away.
+func (v *viewHold) becomeHeld(h *Hold) {
+	v.standing, v.withheld = held, h
+	v.touches.NoteWhole()
+	if v.old != nil {
+		v.out.ready.Hold = &holdChange{hold: h}
+	}
+	v.notify()
+}
+
+// becomeSettled: from now on the view is what the node does.
+func (v *viewHold) becomeSettled() {
+	old := v.old
+	v.standing, v.old, v.withheld, v.was = settled, nil, nil, log.Cursor{}
+	v.touches.NoteWhole()
+	v.out.ready.Hold, v.out.ready.Head.Complete = new(holdChange), v.complete()
+	if old != nil {
+		// Lookups answered from what was old until now.
+		for rec := range old.List(log.KindNIC) {
+			now, _ := v.state.Get(log.KindNIC, rec.Object.ID())
+			v.noteMove(placeIn(old, rec.Object), placeIn(v.state, now.Object))
+		}
+	}
+	v.notify()
+}
+
+// notify wakes all who look at what is held.
+func (v *viewHold) notify() {
+	wake(v.changed)
+	wake(v.dirtied)
+}
+
+// follow does to the view of before what the log says of one of its objects.
+func (v *viewHold) follow(key objectKey, rec kept) {
+	if v.old == nil || v.inReset() {
+		return
+	}
+	if _, known := v.old.Get(key.Kind, key.ID); !known {
+		return
+	}
+	if rec.Object == nil {
+		v.old.Drop(key.Kind, key.ID)
+	} else if err := v.old.LoadEncoded(rec.Record, rec.Body); err != nil {
+		v.logger.Error("an event is not done in the view that is kept", "object", key, "error", err)
+		return
+	}
+	if v.standing == held {
+		v.out.release(key)
+	}
+	v.touches.NoteWhole()
+}
+
+// desired computes what the kernel should hold: of a view that is not settled, what
+// the one before said and what the new one adds.
+func (v *viewHold) desired(limits projections.Limits) projections.Desired {
+	links := v.state.DesiredLinksWithin(v.me, limits)
+	if v.old == nil {
+		return links
+	}
+	return united(v.old.DesiredLinksWithin(v.me, limits), links)
+}
+
+// load puts what the cache held back. It is called before
+// the replica is used.
+func (v *viewHold) load(c *contents) {
+	if v.share == 0 {
+		if c.Hold != nil || c.Old != nil {
+			v.becomeSettled() // the setting says that nothing is held
+		}
+		return
+	}
+	if c.Old == nil {
+		if !c.Head.Complete || c.Hold != nil {
+			v.standing = unjudged
+		}
+		return
+	}
+	v.old, v.was, v.standing = projections.NewSmallState(), c.Old.Head.Cursor, unjudged
+	for _, rec := range c.Old.Objects {
+		if err := v.old.Load(rec); err != nil {
+			v.logger.Error("an object of the view that is kept is left out", "object", keyOf(rec), "error", err)
+		}
+	}
+	for _, key := range c.Released {
+		v.old.Drop(key.Kind, key.ID)
+		if rec, ok := v.state.Get(key.Kind, key.ID); ok {
+			_ = v.old.Load(rec) // it was loaded above
+		}
+	}
+	if v.withheld = c.Hold; v.withheld != nil {
+		v.standing = held
+		v.logger.Warn("what the log says takes too much away: still held until somebody accepts it (rutter cn accept)", "hold", v.withheld.ID, "going", v.withheld.Going, "links", v.withheld.Links)
+	}
+}
+
+// fill puts what a hold keeps into a batch that says so. The caller holds the lock.
+func (v *viewHold) fill(b *batch) {
+	if b.Hold == nil || b.Hold.hold == nil {
+		return
+	}
+	if v.old == nil { // it is over meanwhile, and the next batch says so
+		b.Hold = nil
+		return
+	}
+	b.Hold = &holdChange{hold: v.withheld, was: v.was, objects: recordsOf(v.old)}
 }
 
 // judge settles a view, or holds it.
-func (r *replica) judge(j judging, s link.Surplus, now time.Time) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.epoch != j.epoch || r.standing == settled || !r.isWhole() {
-		return // another one came meanwhile
-	}
-	switch tooMuch := len(s.Gone) > holdLinks && len(s.Gone)*100 > s.Links*r.holdShare; {
-	case r.standing == held && len(s.Gone) > 0:
-		h := *r.withheld // who has a copy of it reads on
-		h.Going, h.Links, h.Names = len(s.Gone), s.Links, told(s.Gone, func(name string) string { return name })
-		r.withheld = &h
-	case r.standing == held:
-		r.logger.Info("what was held takes nothing away any more: it is done", "hold", r.withheld.ID)
-		r.becomeSettled()
+func (v *viewHold) judge(cluster log.UUID, s link.Surplus, now time.Time) {
+	switch tooMuch := len(s.Gone) > holdLinks && len(s.Gone)*100 > s.Links*v.share; {
+	case v.standing == held && len(s.Gone) > 0:
+		h := *v.withheld // who has a copy of it reads on
+		h.Going, h.Links, h.Names = len(s.Gone), s.Links, describe(s.Gone, func(name string) string { return name })
+		v.withheld = &h
+	case v.standing == held:
+		v.logger.Info("what was held takes nothing away any more: it is done", "hold", v.withheld.ID)
+		v.becomeSettled()
 	case tooMuch:
-		r.becomeHeld(newHold(r.was, r.cursor.Cluster, s, now))
-		r.logger.Warn("what the log says would take too much away: held until somebody accepts it (rutter cn accept); what works goes on",
-			"hold", r.withheld.ID, "going", r.withheld.Going, "links", r.withheld.Links, "first", r.withheld.Names[0], "cluster", r.withheld.Log, "before", r.withheld.Was)
+		v.becomeHeld(newHold(v.was, cluster, s, now))
+		v.logger.Warn("what the log says would take too much away: held until somebody accepts it (rutter cn accept); what works goes on",
+			"hold", v.withheld.ID, "going", v.withheld.Going, "links", v.withheld.Links, "first", v.withheld.Names[0], "cluster", v.withheld.Log, "before", v.withheld.Was)
 	default:
 		if len(s.Gone) > 0 {
-			r.logger.Info("a new view takes little away: it is done", "going", len(s.Gone), "links", s.Links)
+			v.logger.Info("a new view takes little away: it is done", "going", len(s.Gone), "links", s.Links)
 		}
-		r.becomeSettled()
+		v.becomeSettled()
 	}
 }
 
 // accept lets the hold of that id go.
-func (r *replica) accept(id string) (Hold, error) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.standing != held {
+func (v *viewHold) accept(id string) (Hold, error) {
+	if v.standing != held {
 		return Hold{}, ErrNoHold
 	}
-	h := *r.withheld
+	h := *v.withheld
 	if h.ID != id {
 		return h, ErrOtherHold
 	}
-	r.logger.Warn("what was held is accepted: it is done", "hold", h.ID, "going", h.Going, "links", h.Links)
-	r.becomeSettled()
+	v.logger.Warn("what was held is accepted: it is done", "hold", h.ID, "going", h.Going, "links", h.Links)
+	v.becomeSettled()
 	return h, nil
-}
-
-// holding returns what is held, nil if nothing is.
-func (r *replica) holding() *Hold {
-	r.mu.RLock()
-	defer r.mu.RUnlock()
-	return r.withheld
-}
-
-// isUnjudged reports whether what is known must not be kept in the place of what
-// was: if the process ended now, the next one had nothing to compare with.
-func (r *replica) isUnjudged() bool {
-	r.mu.RLock()
-	defer r.mu.RUnlock()
-	return r.standing == unjudged && r.old != nil
 }
 
 // vl2 and vl3 answer from the view of before, while there is one, and of what that
 // lacks from the new one. The caller holds the lock.
-func (r *replica) vl2(vnet uint32, mac log.MAC) (projections.Underlay, bool) {
-	if r.old != nil {
-		if at, ok := r.old.VL2(vnet, mac); ok {
+func (v *viewHold) vl2(vnet uint32, mac log.MAC) (projections.Underlay, bool) {
+	if v.old != nil {
+		if at, ok := v.old.VL2(vnet, mac); ok {
 			return at, true
 		}
 	}
-	return r.state.VL2(vnet, mac)
+	return v.state.VL2(vnet, mac)
 }
 
-func (r *replica) vl3(vnet uint32, ip netip.Addr) (log.MAC, projections.Underlay, bool) {
-	if r.old != nil {
-		if mac, at, ok := r.old.VL3(vnet, ip); ok {
+func (v *viewHold) vl3(vnet uint32, ip netip.Addr) (log.MAC, projections.Underlay, bool) {
+	if v.old != nil {
+		if mac, at, ok := v.old.VL3(vnet, ip); ok {
 			return mac, at, true
 		}
 	}
-	return r.state.VL3(vnet, ip)
-}
-
-// keeper is a Kernel that can say which links it holds, and keep those of which no
-// view is remembered; *link.Manager is one.
-type keeper interface {
-	Surplus(ctx context.Context, was *projections.Desired, want projections.Desired) (link.Surplus, error)
-	Keep(on bool)
-}
-
-// judge compares a view that is not settled with what is programmed. It is called
-// before a pass, which then knows what it may take away.
-func (r *reconciler) judge(ctx context.Context) {
-	j, ok := r.replica.toJudge()
-	if !ok {
-		return
-	}
-	kernel, reads := r.kernel.(keeper)
-	var s link.Surplus
-	var err error
-	switch {
-	// What was wanted counts where it is not in the kernel for now, as after a start.
-	case reads && (j.was == nil || r.passed && r.replica.holding() == nil):
-		s, err = kernel.Surplus(ctx, j.was, j.want)
-	case j.was != nil:
-		s = link.Compare(*j.was, j.want)
-	}
-	if err != nil {
-		r.logger.Error("the kernel cannot be compared with the new view: nothing is taken away", "error", err)
-		return
-	}
-	r.replica.judge(j, s, r.cfg.Now())
-}
-
-// keep tells the kernel whether it is to keep links that nobody remembers, as the
-// view that the pass is of says: one that is accepted meanwhile is the next pass's.
-func (r *reconciler) keep(on bool) {
-	if kernel, ok := r.kernel.(keeper); ok {
-		kernel.Keep(on)
-	}
+	return v.state.VL3(vnet, ip)
 }

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"rutter/agent/link"
+	"rutter/agent/link/plan"
 	"rutter/log"
 	"rutter/projections"
 )
@@ -41,7 +42,7 @@ func (s *servers) replace(other *testServer) {
 // node is a compute node whose kernel outlives its agents.
 type node struct {
 	t      *testing.T
-	kernel *link.Fake
+	kernel *plan.Fake
 	folder string
 	share  int
 	wrap   func(m *link.Manager) Kernel // nil: the manager is the agent's kernel
@@ -51,7 +52,7 @@ type node struct {
 }
 
 // listed is a kernel that knows its namespaces, as the real one does.
-type listed struct{ *link.Fake }
+type listed struct{ *plan.Fake }
 
 // Namespaces is that of *link.Netlink.
 func (listed) Namespaces() (names []string) {
@@ -66,7 +67,7 @@ func (n *node) start() *Agent {
 	n.t.Helper()
 	a, err := New(Config{
 		CN: cnID(1), Folder: n.folder, Servers: []string{"one"}, Dialer: n.s, HoldRemovals: n.share,
-		Kernel: func(numbers link.Numbers, save func(link.Numbers) error) (Kernel, error) {
+		Kernel: func(numbers plan.Numbers, save func(plan.Numbers) error) (Kernel, error) {
 			m := link.NewManager(link.ManagerConfig{Kernel: listed{n.kernel}, Numbers: numbers, Save: save})
 			if n.wrap != nil {
 				return n.wrap(m), nil
@@ -118,7 +119,7 @@ func (n *node) links() (names []string) {
 }
 
 func newNode(t *testing.T, s *servers) *node {
-	k := new(link.Fake)
+	k := new(plan.Fake)
 	for n := range 8 {
 		k.AddNamespace(vmID(n).String())
 	}

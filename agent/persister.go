@@ -118,7 +118,7 @@ func (p *persister) write(b batch) error {
 		waiting = p.replica.giveBack(b)
 	}
 	if err == nil {
-		p.replica.told.keep(b.Pos)
+		p.replica.answers.keep(b.Pos)
 	}
 	p.note(err, b.Head)
 	if waiting > maxUnkept {
@@ -183,4 +183,14 @@ func (p *persister) room(done <-chan struct{}) {
 		case <-time.After(hangTime): // it may hang
 		}
 	}
+}
+
+func (p *persister) status() CacheStatus {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	s := CacheStatus{Commits: p.commits}
+	if err := p.trouble(); err != nil {
+		s.Failure = err.Error()
+	}
+	return s
 }

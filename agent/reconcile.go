@@ -11,7 +11,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"rutter/agent/link"
-	"rutter/log"
+	"rutter/agent/link/plan"
 	"rutter/projections"
 )
 
@@ -35,7 +35,7 @@ type reconciler struct {
 	cfg     *Config
 	replica *replica
 	kernel  Kernel
-	tell    func() // has the servers told how far the kernel is
+	report  func() // has the servers told how far the kernel is
 	reach   func() // has the servers tried at once
 	woken   chan struct{}
 	logger  *slog.Logger
@@ -57,11 +57,17 @@ type reconciler struct {
 
 // asker is a Kernel that asks for entries which it lacks; *link.Manager is one.
 type asker interface {
-	Believe(truth link.Truth)
-	Answer(ctx context.Context) error
+	SetSource(source link.Source)
+	Resolve(ctx context.Context) error
 	Ahead() int
 	Asked() link.Asked
 }
+
+// An interface that is asked for at run time is lost silently when a name changes.
+var (
+	_ asker  = (*link.Manager)(nil)
+	_ keeper = (*link.Manager)(nil)
+)
 
 // truth answers what the log says of single entries.
 type truth struct{ *replica }
@@ -70,8 +76,8 @@ type truth struct{ *replica }
 func (t truth) Read(read func(link.Lookup)) {
 	t.mu.RLock()
 	defer t.mu.RUnlock()
-	if t.old != nil {
-		read(unitedLookup{t.old.Entries(t.me), t.state.Entries(t.me)})
+	if t.view.old != nil {
+		read(unitedLookup{t.view.old.Entries(t.me), t.state.Entries(t.me)})
 		return
 	}
 	read(t.state.Entries(t.me))
@@ -100,7 +106,7 @@ type KernelStatus struct {
 	// Demand tells of the vnets that have too many entries to program them ahead.
 	Demand DemandStatus `json:"on_demand"`
 	// Failures, Conflicts, Drift and Problems (objects of the log that cannot be
-	// programmed) say it in words, maxTold of each.
+	// programmed) say it in words, maxListed of each.
 	Failures  []string `json:"failures"`
 	Conflicts []string `json:"conflicts"`
 	Drift     []string `json:"drift"` // of the last pass that found any
@@ -116,13 +122,13 @@ type DemandStatus struct {
 	Evicted   uint64 `json:"evicted"`   // entries that made room for others
 }
 
-// maxTold bounds each list of a KernelStatus: enough to see what is wrong.
-const maxTold = 32
+// maxListed bounds each list of a KernelStatus: enough to see what is wrong.
+const maxListed = 32
 
-// told says the first maxTold of list in words.
-func told[T any](list []T, say func(T) string) []string {
-	words := make([]string, 0, min(len(list), maxTold))
-	for _, x := range list[:min(len(list), maxTold)] {
+// describe says the first maxListed of list in words.
+func describe[T any](list []T, say func(T) string) []string {
+	words := make([]string, 0, min(len(list), maxListed))
+	for _, x := range list[:min(len(list), maxListed)] {
 		words = append(words, say(x))
 	}
 	return words
@@ -135,12 +141,12 @@ func (r *reconciler) Run(ctx context.Context) error {
 	if !ok {
 		return r.loop(ctx)
 	}
-	kernel.Believe(truth{r.replica})
+	kernel.SetSource(truth{r.replica})
 	r.limits.Entries = kernel.Ahead()
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error { return r.loop(ctx) })
 	g.Go(func() error {
-		return r.again(ctx, "what the kernel misses is not heard: vnets on demand have no new entries", kernel.Answer)
+		return r.again(ctx, "what the kernel misses is not heard: vnets on demand have no new entries", kernel.Resolve)
 	})
 	return g.Wait()
 }
@@ -229,7 +235,7 @@ func (r *reconciler) pass(ctx context.Context) {
 	r.earliest = now.Add((passShare - 1) * now.Sub(began))
 	r.note(want, result, err, began)
 	r.matched(want.at, result)
-	r.tell()
+	r.report()
 	switch {
 	case err != nil:
 		r.earliest = now.Add(max(r.cfg.RetryEvery, r.earliest.Sub(now)))
@@ -258,7 +264,7 @@ func (r *reconciler) apply(ctx context.Context) {
 		r.want(time.Now())
 	}
 	if r.matched(at, result) {
-		r.tell()
+		r.report()
 	}
 }
 
@@ -268,7 +274,7 @@ func (r *reconciler) apply(ctx context.Context) {
 // it was read, nothing of it is left to a pass, and the last pass was of a
 // complete view too. One that was not has left in the kernel what is not wanted,
 // and counted it as matching; a delta does not look for that.
-func (r *reconciler) matched(at place, result link.Result) bool {
+func (r *reconciler) matched(at checkpoint, result link.Result) bool {
 	if !at.complete || at.whole || !r.pruned || !result.Matched {
 		return false
 	}
@@ -282,7 +288,7 @@ func (r *reconciler) note(want wanted, result link.Result, err error, began time
 	s.Passes++
 	s.At, s.Took, s.Complete = began, time.Since(began), want.complete
 	s.Links, s.Neighs, s.FDB = len(want.links.VXLANs)+len(want.links.VLANs)+len(want.links.Fabrics), len(want.links.Neighs), len(want.links.FDB)
-	s.Problems = told(want.links.Problems, func(p projections.Problem) string { return p.Kind.String() + " " + p.ID + ": " + p.Reason })
+	s.Problems = describe(want.links.Problems, func(p projections.Problem) string { return p.Kind.String() + " " + p.ID + ": " + p.Reason })
 	r.addSteps(result)
 	s.Matched, s.Failure = result.Matched && err == nil && want.complete, ""
 	if err != nil {
@@ -294,15 +300,15 @@ func (r *reconciler) note(want wanted, result link.Result, err error, began time
 	}
 	s.Failing, s.Blocked = len(result.Failures), len(result.Conflicts)
 	before := s.Failures
-	s.Failures = told(result.Failures, link.Failure.String)
-	s.Conflicts = told(result.Conflicts, func(b link.Blocked) string { return b.Object.String() + ": " + b.Err.Error() })
+	s.Failures = describe(result.Failures, link.Failure.String)
+	s.Conflicts = describe(result.Conflicts, func(b plan.Blocked) string { return b.Object.String() + ": " + b.Err.Error() })
 	if len(s.Failures) > 0 && !slices.Equal(before, s.Failures) {
 		r.logger.Warn("kernel does not take all that is wanted", "objects", s.Failing, "first", s.Failures[0])
 	}
 }
 
 // noteSteps notes what was done between two passes.
-func (r *reconciler) noteSteps(result link.Result, at place) {
+func (r *reconciler) noteSteps(result link.Result, at checkpoint) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if !at.touched.IsZero() {
@@ -318,17 +324,17 @@ func (r *reconciler) addSteps(result link.Result) {
 	s.Steps += uint64(len(result.Steps))
 	s.Healed += uint64(len(result.Drift))
 	if len(result.Drift) > 0 {
-		s.Drift = told(result.Drift, link.Step.Drift)
+		s.Drift = describe(result.Drift, plan.Step.Drift)
 		r.logger.Warn("kernel was changed by somebody else: put right", "steps", len(result.Drift), "first", s.Drift[0])
 	}
 }
 
-// maxDriftTold bounds how much of a KernelStatus's Drift the servers are told.
-const maxDriftTold = 8
+// maxDriftSent bounds how much of a KernelStatus's Drift the servers are told.
+const maxDriftSent = 8
 
 // drift is the last drift in words, for the servers: a line each.
 func (s *KernelStatus) drift() string {
-	return strings.Join(s.Drift[:min(len(s.Drift), maxDriftTold)], "\n")
+	return strings.Join(s.Drift[:min(len(s.Drift), maxDriftSent)], "\n")
 }
 
 // status is brief with the percentiles.
@@ -353,84 +359,67 @@ func (r *reconciler) brief() KernelStatus {
 	return s
 }
 
-// place is a place in the log that the kernel may come to match.
-type place struct {
-	// seq is what was applied before the wanted was computed: if the kernel comes
-	// to match that, it matches the log at seq (SAFETY B1).
-	seq      log.Seq
-	epoch    uint64
-	complete bool // of the view that was read (see wanted), and nothing of it was held back; else it is never matched
-	whole    bool // of a delta: there is more to it, which only a pass does
-	// touched is when the oldest event of a delta was applied, if it has any.
-	touched time.Time
+// keeper is a Kernel that can say which links it holds, and keep those of which no
+// view is remembered; *link.Manager is one.
+type keeper interface {
+	Surplus(ctx context.Context, was *projections.Desired, want projections.Desired) (link.Surplus, error)
+	Keep(on bool)
 }
 
-// wanted is what the kernel should hold, and as of when.
-type wanted struct {
-	links    projections.Desired
-	complete bool // what it lacks may be removed
-	kept     bool // but for the links that nobody remembers: see Keep
-	at       place
-}
-
-// wanted computes what the kernel should hold. It is complete, so that what it
-// lacks may be removed, when all that the CN must know is held, has been said
-// to be all at least once, and is not being replaced (DESIGN rule 8). A NIC that
-// moved to a network which is still to come lacks its link only for now.
-func (r *replica) wanted(limits *projections.Limits) wanted {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	links := r.desired(*limits)
-	limits.OnDemand = map[uint32]bool{}
-	for _, v := range links.VXLANs {
-		if v.OnDemand {
-			limits.OnDemand[v.VNet] = true
-		}
+// judge compares a view that is not settled with what is programmed. It is called
+// before a pass, which then knows what it may take away.
+func (r *reconciler) judge(ctx context.Context) {
+	j, ok := r.replica.toJudge()
+	if !ok {
+		return
 	}
-	r.touches.ResetWithin(*limits)
-	r.touched = time.Time{}
-	complete, done := r.isComplete(), r.standing == settled
-	return wanted{
-		links: links, complete: complete, kept: r.standing == held && r.old == nil,
-		at: place{seq: r.applied, epoch: r.epoch, complete: complete && done},
+	kernel, reads := r.kernel.(keeper)
+	var s link.Surplus
+	var err error
+	switch {
+	// What was wanted counts where it is not in the kernel for now, as after a start.
+	case reads && (j.was == nil || r.passed && r.replica.holding() == nil):
+		s, err = kernel.Surplus(ctx, j.was, j.want)
+	case j.was != nil:
+		s = link.Compare(*j.was, j.want)
+	}
+	if err != nil {
+		r.logger.Error("the kernel cannot be compared with the new view: nothing is taken away", "error", err)
+		return
+	}
+	r.replica.judge(j, s, r.cfg.Now())
+}
+
+// keep tells the kernel whether it is to keep links that nobody remembers, as the
+// view that the pass is of says: one that is accepted meanwhile is the next pass's.
+func (r *reconciler) keep(on bool) {
+	if kernel, ok := r.kernel.(keeper); ok {
+		kernel.Keep(on)
 	}
 }
 
-func (r *replica) isComplete() bool { return r.isWhole() && r.standing != unjudged }
+// maxDelays is how many of the last rounds a percentile is taken over.
+const maxDelays = 4096
 
-// isWhole reports whether all that the CN must know is held, as isComplete, whatever
-// that takes away.
-func (r *replica) isWhole() bool {
-	return r.complete && r.reset == nil && r.coming == nil && len(r.suspects) == 0 && r.missingInterest() == ""
+// delays are the last times from the oldest event of a round, applied, to the
+// kernel's acknowledgement of all that the round's events touched.
+type delays struct {
+	last [maxDelays]time.Duration
+	n    uint64 // noted in all
 }
 
-// delta computes what the kernel should hold of the entries that events touched
-// since the last call. It is not ok while the view is not complete: what goes
-// from it then is not gone.
-func (r *replica) delta() (d projections.LinksDelta, at place, ok bool) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	complete := r.isComplete()
-	at = place{seq: r.applied, epoch: r.epoch, complete: complete && r.standing == settled, whole: r.touches.Whole(), touched: r.touched}
-	if r.touches.Any() {
-		if !complete || r.old != nil {
-			return d, at, false
-		}
-		d = r.touches.Delta(r.state)
-		r.touched = time.Time{}
-		at.whole = r.touches.Whole() // a vnet may have crossed its limit
-	}
-	return d, at, true
+func (d *delays) note(took time.Duration) {
+	d.last[d.n%maxDelays] = took
+	d.n++
 }
 
-// setProgrammed notes that the kernel matches the log at a place, and reports
-// whether that is news. After a reset its seq means nothing any more.
-func (r *replica) setProgrammed(at place) bool {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if at.epoch != r.epoch || at.seq <= r.programmed || r.standing != settled {
-		return false
+// percentile returns the time that p of 100 rounds did not exceed, 0 if there
+// was none.
+func (d *delays) percentile(p int) time.Duration {
+	known := slices.Clone(d.last[:min(d.n, maxDelays)])
+	if len(known) == 0 {
+		return 0
 	}
-	r.programmed = at.seq
-	return true
+	slices.Sort(known)
+	return known[(len(known)-1)*p/100]
 }

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"log/slog"
 	"net/netip"
-	"slices"
 	"sync"
 	"time"
 
@@ -39,7 +38,7 @@ type replica struct {
 
 	mu     sync.RWMutex // protects what follows; held for one change at a time
 	state  *projections.State
-	scopes map[log.Scope]heldScope
+	scopes heldScopes
 	// cursor is the last bookmark: what belongs to an entry without being in it
 	// (a scope, a neighbour's underlay NIC) follows the entry, so between two
 	// bookmarks there is no place to go on from.
@@ -67,30 +66,22 @@ type replica struct {
 	coming        *comingScope   // nil unless a scope's objects are coming
 	pending       []feed.Message // of a change that is not whole
 	pendingLast   log.Seq        // of that change
-	dirty         batch          // rows that changed since the last bookmark
-	ready         batch          // rows up to the last bookmark, to be kept with it
+	out           *outbox        // rows that the cache is to keep
 	objects       int            // held
 	resets        uint64         // begun in this process
 	lastReset     feed.ResetReason
-	suspects      map[log.Scope]*suspect // see digest.go
+	suspects      map[log.Scope]*suspect // see replica_digest.go
 	asks          []feed.Again           // not sent yet
 	mismatches    uint32                 // scopes that became suspect in this process
 	checked       log.Seq                // the last bookmark whose digests were all equal; 0: none, or one differs
 	// missing says why the last bookmark did not count, or is empty.
 	missing string
-	clashes map[objectKey]map[objectKey]struct{} // see clash.go
-	journal journal                              // see changes.go
-	told    *tellings                            // see told.go; immutable after load
-	touches *projections.Touches                 // what the kernel has not been told
-	touched time.Time                            // when the oldest of it was applied; zero: there is none
-
-	// What is held of a view that takes too much away: see hold.go.
-	holdShare int // percent of the links that a view may take away; 0: any number
-	standing  standing
-	old       *projections.State // the view before, with what the log said since; nil if settled, or if there was none
-	was       log.Cursor         // of old
-	withheld  *Hold              // nil unless held
-	whole     bool               // the cache is to be written whole, see whole.go
+	clashes clashTable
+	journal journal              // see changes.go
+	answers *answerLog           // see answerlog.go; immutable after load
+	touches *projections.Touches // what the kernel has not been told
+	touched time.Time            // when the oldest of it was applied; zero: there is none
+	view    viewHold             // what of a view is held back
 }
 
 // resetting is a reset that runs: the objects and scopes that came since.
@@ -109,16 +100,18 @@ type comingScope struct {
 }
 
 func newReplica(me log.UUID, logger *slog.Logger) *replica {
-	return &replica{
+	r := &replica{
 		me: me, logger: logger,
 		changed: make(chan struct{}, 1), dirtied: make(chan struct{}, 1),
-		state: projections.NewSmallState(), scopes: make(map[log.Scope]heldScope), suspects: make(map[log.Scope]*suspect),
-		dirty: newBatch(), ready: newBatch(), clashes: make(map[objectKey]map[objectKey]struct{}), touches: projections.NewTouches(me),
+		state: projections.NewSmallState(), scopes: make(heldScopes), suspects: make(map[log.Scope]*suspect),
+		out: &outbox{dirty: newBatch(), ready: newBatch()}, touches: projections.NewTouches(me),
 	}
-}
-
-func newBatch() batch {
-	return batch{Objects: make(map[objectKey]kept), Scopes: make(map[log.Scope]*heldScope)}
+	r.clashes = clashTable{state: r.state, touches: r.touches, pairs: make(map[objectKey]map[objectKey]struct{})}
+	r.view = viewHold{me: me, logger: logger, state: r.state, touches: r.touches, out: r.out, changed: r.changed, dirtied: r.dirtied}
+	r.view.complete = func() bool { return r.complete }
+	r.view.inReset = func() bool { return r.reset != nil }
+	r.view.noteMove = r.noteMove
+	return r
 }
 
 // load puts what the cache held. Objects that only a scope without an end has
@@ -132,20 +125,20 @@ func (r *replica) load(held *contents) error {
 		}
 		r.objects++
 	}
-	r.told = held.told
+	r.answers = held.answers
 	r.journal = newJournal(held.Head.Incarnation, held.Gone)
-	r.journal.lose(held.Told)
-	r.dirty.Gone = append(r.dirty.Gone, r.journal.gone[len(held.Gone):]...)
-	r.told.begin(r.journal.pos)
+	r.journal.addGone(held.Answered)
+	r.out.dirty.Gone = append(r.out.dirty.Gone, r.journal.gone[len(held.Gone):]...)
+	r.answers.begin(r.journal.pos)
 	r.cursor, r.complete = held.Head.Cursor, held.Head.Complete
-	r.loadHold(held)
-	r.folded, r.ready.Head = r.cursor.Seq, held.Head
-	r.ready.Head.Complete = r.isCompleteToKeep()
+	r.view.load(held)
+	r.folded, r.out.ready.Head = r.cursor.Seq, held.Head
+	r.out.ready.Head.Complete = r.view.isCompleteToKeep(r.complete)
 	for scope, s := range held.Scopes {
 		if s.Complete {
 			r.scopes[scope] = s
 		} else {
-			r.dirty.Scopes[scope] = nil
+			r.out.dirty.Scopes[scope] = nil
 		}
 	}
 	for _, rec := range held.Objects {
@@ -174,17 +167,7 @@ func (r *replica) hello() (log.Cursor, []feed.HeldScope) {
 			r.dropScope(scope) // the connection broke within it
 		}
 	}
-	return r.cursor, r.sortedScopes()
-}
-
-// sortedScopes returns the scopes that are held, in order.
-func (r *replica) sortedScopes() []feed.HeldScope {
-	scopes := make([]feed.HeldScope, 0, len(r.scopes))
-	for scope, held := range r.scopes {
-		scopes = append(scopes, feed.HeldScope{Scope: scope, AsOf: held.AsOf})
-	}
-	slices.SortFunc(scopes, func(a, b feed.HeldScope) int { return a.Scope.Compare(b.Scope) })
-	return scopes
+	return r.cursor, r.scopes.sorted()
 }
 
 // Welcome takes the first message of a connection. Who has no cursor is in a
@@ -207,7 +190,7 @@ func (r *replica) Reset(m *feed.Reset) error {
 	old := r.remember()
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.becomeUnjudged(old)
+	r.view.becomeUnjudged(old, r.cursor)
 	r.head = m.Head
 	r.beginReset(m.Reason)
 	return nil
@@ -317,7 +300,7 @@ func (r *replica) ScopeEnd(m *feed.ScopeEnd) error {
 	_, all := r.suspects[m.Scope]
 	for rec := range r.state.InScope(m.Scope) {
 		key := keyOf(rec)
-		if _, seen := coming.seen[key]; !seen && (all || rec.Seq <= m.AsOf && !r.holdsWithout(key, m.Scope)) {
+		if _, seen := coming.seen[key]; !seen && (all || rec.Seq <= m.AsOf && !r.scopes.contain(r.state, key, m.Scope)) {
 			gone = append(gone, key)
 		}
 	}
@@ -344,7 +327,7 @@ func (r *replica) dropScope(scope log.Scope) {
 		return
 	}
 	delete(r.scopes, scope)
-	r.dirty.Scopes[scope] = nil
+	r.out.dirty.Scopes[scope] = nil
 	r.interestKnown = false
 	r.touches.NoteWhole()
 	if r.reset != nil {
@@ -398,7 +381,7 @@ func (r *replica) endReset() {
 	for scope := range r.scopes {
 		if _, came := ended.scopes[scope]; !came {
 			delete(r.scopes, scope)
-			r.dirty.Scopes[scope] = nil
+			r.out.dirty.Scopes[scope] = nil
 		}
 	}
 	var gone []objectKey
@@ -412,7 +395,7 @@ func (r *replica) endReset() {
 	for _, key := range gone {
 		r.drop(key)
 	}
-	r.refreshNICs()
+	r.clashes.refreshAll()
 	r.interestKnown = false
 	r.logger.Info("reset ended", "objects", r.objects, "forgotten", len(gone), "scopes", len(r.scopes))
 }
@@ -457,11 +440,11 @@ func (r *replica) missingInterest() string {
 // VL2 returns the underlay address of a MAC on a vnet, as of what is held.
 func (r *replica) VL2(vnet uint32, mac log.MAC) (projections.Underlay, bool) {
 	r.mu.RLock()
-	at, ok := r.vl2(vnet, mac)
+	at, ok := r.view.vl2(vnet, mac)
 	pos := r.journal.pos
 	r.mu.RUnlock()
 	if ok {
-		r.told.note(pos, vnet, mac, netip.Addr{})
+		r.answers.note(pos, vnet, mac, netip.Addr{})
 	}
 	return at, ok
 }
@@ -469,11 +452,45 @@ func (r *replica) VL2(vnet uint32, mac log.MAC) (projections.Underlay, bool) {
 // VL3 returns the MAC and underlay address of an address on a vnet.
 func (r *replica) VL3(vnet uint32, ip netip.Addr) (log.MAC, projections.Underlay, bool) {
 	r.mu.RLock()
-	mac, at, ok := r.vl3(vnet, ip)
+	mac, at, ok := r.view.vl3(vnet, ip)
 	pos := r.journal.pos
 	r.mu.RUnlock()
 	if ok {
-		r.told.note(pos, vnet, mac, ip)
+		r.answers.note(pos, vnet, mac, ip)
 	}
 	return mac, at, ok
+}
+
+// at returns the cursor's seq.
+func (r *replica) at() log.Seq {
+	r.mu.RLock()
+	defer r.mu.RUnlock()
+	return r.cursor.Seq
+}
+
+// inReset reports whether a reset runs.
+func (r *replica) inReset() bool {
+	r.mu.RLock()
+	defer r.mu.RUnlock()
+	return r.reset != nil
+}
+
+func (r *replica) status(s *Status) {
+	r.mu.RLock()
+	defer r.mu.RUnlock()
+	s.Cursor, s.Head, s.Applied, s.Programmed = r.cursor, r.head, r.applied, r.programmed
+	if r.head > r.cursor.Seq {
+		s.Lag = uint64(r.head - r.cursor.Seq)
+	}
+	s.Resets, s.Missing = r.resets, r.missing
+	s.Checked, s.Mismatches = r.checked, r.mismatches
+	s.Scopes = make([]ScopeStatus, 0, len(r.scopes))
+	for _, held := range r.scopes.sorted() {
+		s.Scopes = append(s.Scopes, ScopeStatus{held.Scope, held.AsOf, r.scopes[held.Scope].Complete})
+	}
+	for kind := range maxKind {
+		if n := r.state.Count(log.Kind(kind)); n > 0 {
+			s.Objects[log.Kind(kind).String()] = n
+		}
+	}
 }

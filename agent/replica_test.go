@@ -273,7 +273,7 @@ func TestResetDropsWhatIsGone(t *testing.T) {
 	_, messages := s.hello(t, r.me, cursor, scopes)
 	deliverAll(t, r, messages)
 	compareReplica(t, s, r)
-	if slices.ContainsFunc(r.sortedScopes(), func(h feed.HeldScope) bool { return h.Scope == log.VNetScope(102) }) {
+	if slices.ContainsFunc(r.scopes.sorted(), func(h feed.HeldScope) bool { return h.Scope == log.VNetScope(102) }) {
 		t.Error("vnet 102 is still held")
 	}
 }

@@ -73,43 +73,6 @@ func (a *Agent) Status() Status {
 	return s
 }
 
-func (f *follower) status(s *Status) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	s.State, s.Since, s.Server, s.Session, s.Attempts = f.state, f.since, f.server, f.session, f.attempts
-	s.Failure, s.ResetReason, s.ResetAt = f.failure, f.resetReason, f.resetAt
-}
-
-func (r *replica) status(s *Status) {
-	r.mu.RLock()
-	defer r.mu.RUnlock()
-	s.Cursor, s.Head, s.Applied, s.Programmed = r.cursor, r.head, r.applied, r.programmed
-	if r.head > r.cursor.Seq {
-		s.Lag = uint64(r.head - r.cursor.Seq)
-	}
-	s.Resets, s.Missing = r.resets, r.missing
-	s.Checked, s.Mismatches = r.checked, r.mismatches
-	s.Scopes = make([]ScopeStatus, 0, len(r.scopes))
-	for _, held := range r.sortedScopes() {
-		s.Scopes = append(s.Scopes, ScopeStatus{held.Scope, held.AsOf, r.scopes[held.Scope].Complete})
-	}
-	for kind := range maxKind {
-		if n := r.state.Count(log.Kind(kind)); n > 0 {
-			s.Objects[log.Kind(kind).String()] = n
-		}
-	}
-}
-
-func (p *persister) status() CacheStatus {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	s := CacheStatus{Commits: p.commits}
-	if err := p.trouble(); err != nil {
-		s.Failure = err.Error()
-	}
-	return s
-}
-
 // watermark is what a server is told.
 func (a *Agent) watermark() feed.Watermark {
 	kernel := a.reconciler.brief()

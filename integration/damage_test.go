@@ -15,6 +15,7 @@ import (
 
 	"rutter/agent"
 	"rutter/agent/link"
+	"rutter/agent/link/plan"
 	"rutter/api/client"
 	"rutter/log"
 )
@@ -141,7 +142,7 @@ func (w *wholeWay) statusOf(t testing.TB) (s agent.Status) {
 }
 
 // dump reads the kernel with a handle that knows nothing of the agent.
-func (w *wholeWay) dump(t testing.TB, zone string) link.Snapshot {
+func (w *wholeWay) dump(t testing.TB, zone string) plan.Snapshot {
 	t.Helper()
 	kernel, err := link.Open(link.Config{NetNSDir: w.netns, EtcNetNSDir: filepath.Join(w.netns, "etc")})
 	if err != nil {

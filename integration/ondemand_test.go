@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"rutter/agent/link"
+	"rutter/agent/link/plan"
 	"rutter/api/client"
 	"rutter/cmd/rutter/netlab"
 	"rutter/log"
@@ -118,7 +119,7 @@ func (w *wholeWay) thirdNode(t *testing.T) log.UUID {
 
 // peer makes a node without an agent: a namespace on the underlay with one NIC
 // of the fabric, which knows the way back.
-func (w *wholeWay) peer(t *testing.T, name, underlay string, mac log.MAC, ip netip.Addr, near link.Link) {
+func (w *wholeWay) peer(t *testing.T, name, underlay string, mac log.MAC, ip netip.Addr, near plan.Link) {
 	t.Helper()
 	dir := t.TempDir()
 	node, err := netlab.Create(dir, name)

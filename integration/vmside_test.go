@@ -12,7 +12,7 @@ import (
 	"testing"
 	"time"
 
-	"rutter/agent/link"
+	"rutter/agent/link/plan"
 	"rutter/api/client"
 	"rutter/cmd/rutter/netlab"
 	"rutter/log"
@@ -75,7 +75,7 @@ func TestVMSideFollowsTheLog(t *testing.T) {
 			return ok && len(l.Addresses) == 1 && l.MTU == 1400, fmt.Sprint(l)
 		})
 	}
-	before, own := map[string]link.Link{}, ownLink(t)
+	before, own := map[string]plan.Link{}, ownLink(t)
 	for _, zone := range zones {
 		before[zone], _ = w.fabric(t, zone)
 	}
@@ -150,14 +150,14 @@ func (w *wholeWay) update(t *testing.T, path, body string) {
 }
 
 // fabric returns the link of the VM in a namespace.
-func (w *wholeWay) fabric(t *testing.T, zone string) (link.Link, bool) {
+func (w *wholeWay) fabric(t *testing.T, zone string) (plan.Link, bool) {
 	t.Helper()
 	for _, l := range w.dump(t, zone).Links {
 		if l.Namespace == zone {
 			return l, true
 		}
 	}
-	return link.Link{}, false
+	return plan.Link{}, false
 }
 
 // ownLink says how the underlay link of the node is.

@@ -20,7 +20,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"rutter/agent/vminfo"
+	"rutter/agent/vminfo/system"
 	"rutter/api/client"
 	"rutter/cmd/rutter/netlab"
 	"rutter/log"
@@ -138,7 +138,7 @@ func newVMWorld(t *testing.T) *vmWorld {
 func (w *vmWorld) newNode(i int) *vmNode {
 	w.t.Helper()
 	n := &vmNode{vmWorld: w, cn: client.NewChangeID(), dir: w.t.TempDir()}
-	n.cgroup = filepath.Join(filepath.Dir(vminfo.DefaultCgroup()), fmt.Sprintf("rutter-vmstate-%d-%s", i, n.cn))
+	n.cgroup = filepath.Join(filepath.Dir(system.DefaultCgroup()), fmt.Sprintf("rutter-vmstate-%d-%s", i, n.cn))
 	if err := errors.Join(os.MkdirAll("/run/cns", 0o755), os.Mkdir(filepath.Join(n.dir, "vms"), 0o755), os.Mkdir(n.cgroup, 0o755)); err != nil {
 		w.t.Skip(err)
 	}

@@ -23,10 +23,6 @@ var (
 	// ErrStatus: the server answered with a status that is neither OK nor
 	// NOTFOUND; the text names it.
 	ErrStatus = errors.New("varp: server reports failure")
-	// ErrBadReply: what came back is no answer to what was asked. If that left
-	// doubt about where the next one begins, or whose it is, the connection has
-	// been closed.
-	ErrBadReply = errors.New("varp: bad reply")
 	// ErrNoServer: no server answered in time; the text has the last cause.
 	ErrNoServer = errors.New("varp: no server answered")
 	// ErrClosed: the client was closed.
@@ -247,8 +243,6 @@ func (c *Client) LogRemove(ctx context.Context, ids []log.UUID) error {
 	return statusError(OpLogRM, status)
 }
 
-func badReply(err error) error { return fmt.Errorf("%w: %w", ErrBadReply, err) }
-
 func statusError(op Op, s Status) error {
 	switch s {
 	case StatusOK:
@@ -258,9 +252,6 @@ func statusError(op Op, s Status) error {
 	}
 	return fmt.Errorf("%s: %s: %w", op, s, ErrStatus)
 }
-
-// encoder appends a request with the given id to dst.
-type encoder func(dst []byte, id uint32) []byte
 
 // ask sends a request to the first server that takes it and returns the body
 // of its answer, whose op is want.

@@ -243,3 +243,13 @@ func (c *clientConn) fail(cause error) {
 	}
 	c.pending = nil
 }
+
+// ErrBadReply: what came back is no answer to what was asked. If that left
+// doubt about where the next one begins, or whose it is, the connection has
+// been closed.
+var ErrBadReply = errors.New("varp: bad reply")
+
+func badReply(err error) error { return fmt.Errorf("%w: %w", ErrBadReply, err) }
+
+// encoder appends a request with the given id to dst.
+type encoder func(dst []byte, id uint32) []byte

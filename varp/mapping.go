@@ -119,8 +119,8 @@ func shotsOf(dst []shot, seq log.Seq, e *log.Event, rows Rows) ([]shot, error) {
 	return overlayShots(dst, seq, e, was, is, rows), nil
 }
 
-// nicPlace is what of a NIC look-ups depend on.
-type nicPlace struct {
+// nicMapping is what of a NIC look-ups depend on.
+type nicMapping struct {
 	mac      log.MAC
 	network  log.UUID
 	ip       netip.Addr
@@ -128,13 +128,13 @@ type nicPlace struct {
 	underlay bool
 }
 
-// placeOf returns the zero nicPlace for no NIC. As in package projections, a
+// placeOf returns the zero nicMapping for no NIC. As in package projections, a
 // server's NIC is on that server, and only such a one can be an underlay NIC.
-func placeOf(nic *log.NIC) nicPlace {
+func placeOf(nic *log.NIC) nicMapping {
 	if nic == nil {
-		return nicPlace{}
+		return nicMapping{}
 	}
-	p := nicPlace{mac: nic.MAC, network: nic.NetworkUUID, ip: nic.IP.Unmap(), node: nic.CNUUID}
+	p := nicMapping{mac: nic.MAC, network: nic.NetworkUUID, ip: nic.IP.Unmap(), node: nic.CNUUID}
 	if ofServer := nic.BelongsToType == "server"; ofServer {
 		p.underlay = nic.Underlay
 		if p.node.IsZero() {
@@ -178,10 +178,10 @@ func changeShots(dst []shot, c Change, rows Rows) []shot {
 	return dst
 }
 
-func overlayShots(dst []shot, seq log.Seq, e *log.Event, was, is nicPlace, rows Rows) []shot {
+func overlayShots(dst []shot, seq log.Seq, e *log.Event, was, is nicMapping, rows Rows) []shot {
 	moved := was.network != is.network || was.node != is.node // created and deleted included
-	for _, p := range []nicPlace{was, is} {
-		if p == (nicPlace{}) {
+	for _, p := range []nicMapping{was, is} {
+		if p == (nicMapping{}) {
 			continue
 		}
 		for _, on := range vnetsOf(e, p.network, rows) {

@@ -2,14 +2,18 @@ package varp
 
 import (
 	"bytes"
+	"encoding/binary"
 	"fmt"
 	"log/slog"
+	"math/bits"
+	"math/rand/v2"
 	"net/netip"
 	"slices"
 	"sync"
 	"sync/atomic"
 
 	"rutter/log"
+	"rutter/varp/internal/slots"
 )
 
 // vxlanPort is the UDP port of VXLAN (IANA; RFC 7348, section 5).
@@ -46,8 +50,8 @@ type Mappings struct {
 	mu    sync.RWMutex // protects what follows
 	nets  map[log.UUID]uint32
 	nodes *nodeTable
-	macs  *slots[macKey, uint32] // the node's number
-	ips   *slots[ipKey, hostRow]
+	macs  *slots.Table[macKey, uint32] // the node's number
+	ips   *slots.Table[ipKey, hostRow]
 }
 
 type position struct {
@@ -82,7 +86,7 @@ func (m *Mappings) VL2(vnet uint32, mac log.MAC) (Underlay, bool) {
 	}
 	m.mu.RLock()
 	defer m.mu.RUnlock()
-	node, ok := m.macs.get(macKey{vnet + 1, mac})
+	node, ok := m.macs.Get(macKey{vnet + 1, mac})
 	if !ok {
 		return Underlay{}, false
 	}
@@ -96,7 +100,7 @@ func (m *Mappings) VL3(vnet uint32, ip netip.Addr) (log.MAC, Underlay, bool) {
 	}
 	m.mu.RLock()
 	defer m.mu.RUnlock()
-	host, ok := m.ips.get(ipKey{vnet + 1, ip.As16()})
+	host, ok := m.ips.Get(ipKey{vnet + 1, ip.As16()})
 	if !ok {
 		return log.MAC{}, Underlay{}, false
 	}
@@ -155,7 +159,7 @@ func (m *Mappings) step(at *position, head log.Cursor) (*position, error) {
 	}
 	entries, err := m.source.Entries(at.seq, entryBatch)
 	if err == nil {
-		err = hasPlace(m.source, at.seq, at.chain)
+		err = hasEntry(m.source, at.seq, at.chain)
 	}
 	if err != nil {
 		return m.rebuild(head), nil // compacted, or a log in the place of another
@@ -180,7 +184,7 @@ func (m *Mappings) step(at *position, head log.Cursor) (*position, error) {
 func (m *Mappings) rebuild(head log.Cursor) *position {
 	mix := newMixer()
 	m.nets, m.nodes = make(map[log.UUID]uint32), newNodeTable()
-	m.macs, m.ips = newSlots[macKey, uint32](mix.mac), newSlots[ipKey, hostRow](mix.ip)
+	m.macs, m.ips = slots.New[macKey, uint32](mix.mac), slots.New[ipKey, hostRow](mix.ip)
 	m.source.View(func(rows Rows) {
 		for network, vnet := range rows.Networks() {
 			m.nets[network] = vnet
@@ -236,7 +240,7 @@ func (m *Mappings) apply(e *log.Event) error {
 	return nil
 }
 
-func (m *Mappings) put(p nicPlace) {
+func (m *Mappings) put(p nicMapping) {
 	node := m.nodes.number(p.node)
 	if p.underlay && p.ip.IsValid() {
 		m.nodes.put(node, p.mac, p.ip)
@@ -245,13 +249,13 @@ func (m *Mappings) put(p nicPlace) {
 	if !ok {
 		return
 	}
-	m.macs.put(macKey{vnet + 1, p.mac}, node)
+	m.macs.Put(macKey{vnet + 1, p.mac}, node)
 	if p.ip.IsValid() {
-		m.ips.put(ipKey{vnet + 1, p.ip.As16()}, hostRow{p.mac, node})
+		m.ips.Put(ipKey{vnet + 1, p.ip.As16()}, hostRow{p.mac, node})
 	}
 }
 
-func (m *Mappings) take(p nicPlace) {
+func (m *Mappings) take(p nicMapping) {
 	if p.underlay {
 		m.nodes.remove(m.nodes.number(p.node), p.mac)
 	}
@@ -259,10 +263,10 @@ func (m *Mappings) take(p nicPlace) {
 	if !ok {
 		return
 	}
-	m.macs.remove(macKey{vnet + 1, p.mac})
+	m.macs.Remove(macKey{vnet + 1, p.mac})
 	if key := (ipKey{vnet + 1, p.ip.As16()}); p.ip.IsValid() {
-		if host, ok := m.ips.get(key); ok && host.mac == p.mac {
-			m.ips.remove(key)
+		if host, ok := m.ips.Get(key); ok && host.mac == p.mac {
+			m.ips.Remove(key)
 		}
 	}
 }
@@ -317,4 +321,36 @@ func (t *nodeTable) settle(n uint32) {
 	if nics := t.nics[n]; len(nics) > 0 {
 		t.at[n] = Underlay{Addr: nics[0].ip, Port: vxlanPort}
 	}
+}
+
+// macKey and ipKey are the keys of Mappings. vnet is one more than the vnet's
+// number, so that no key is zero.
+type (
+	macKey struct {
+		vnet uint32
+		mac  log.MAC
+	}
+	ipKey struct {
+		vnet uint32
+		ip   [16]byte
+	}
+)
+
+// mixer hashes keys with a random seed: tenants choose addresses, and must not
+// be able to choose those that collide.
+type mixer struct{ a, b uint64 }
+
+func newMixer() mixer { return mixer{rand.Uint64() | 1, rand.Uint64() | 1} }
+
+func (m mixer) mix(x, y uint64) uint64 {
+	hi, lo := bits.Mul64(x^m.a, y^m.b)
+	return hi ^ lo
+}
+
+func (m mixer) mac(k macKey) uint64 {
+	return m.mix(uint64(k.vnet)<<16|uint64(binary.BigEndian.Uint16(k.mac[:])), uint64(binary.BigEndian.Uint32(k.mac[2:])))
+}
+
+func (m mixer) ip(k ipKey) uint64 {
+	return m.mix(m.mix(binary.BigEndian.Uint64(k.ip[:]), uint64(k.vnet)), binary.BigEndian.Uint64(k.ip[8:]))
 }

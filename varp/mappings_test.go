@@ -11,34 +11,6 @@ import (
 	"rutter/log"
 )
 
-// TestSlots compares the table with a map, with a hash that collides much.
-func TestSlots(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
-		buckets := rapid.SampledFrom([]uint64{1, 3, 60, 1 << 20}).Draw(t, "buckets")
-		s := newSlots[int, int](func(k int) uint64 { return (uint64(k) * 0x9e3779b9) % buckets })
-		want := map[int]int{}
-		for i := range rapid.IntRange(0, 300).Draw(t, "steps") {
-			k := rapid.IntRange(1, 120).Draw(t, "key")
-			if rapid.Bool().Draw(t, "put") {
-				s.put(k, i)
-				want[k] = i
-			} else {
-				s.remove(k)
-				delete(want, k)
-			}
-		}
-		if s.n != len(want) {
-			t.Fatalf("%d held, want %d", s.n, len(want))
-		}
-		for k := 1; k <= 120; k++ {
-			got, ok := s.get(k)
-			if w, has := want[k]; ok != has || got != w {
-				t.Fatalf("%d: %d, %v, want %d, %v", k, got, ok, w, has)
-			}
-		}
-	})
-}
-
 // sameAsRows names a lookup that m answers otherwise than the site's rows.
 func sameAsRows(m *Mappings, s *site, c *cloud, macs int) string {
 	for vnet := uint32(99); vnet < 104; vnet++ {

@@ -17,8 +17,8 @@ type reader struct {
 	moves uint64
 	tick  uint64 // of its last request
 
-	pending []pendingShot // not acknowledged, at most maxPending
-	places  map[uint32]*place
+	pending   []pendingShot // not acknowledged, at most maxPending
+	positions map[uint32]*readPosition
 }
 
 type pendingShot struct {
@@ -27,8 +27,8 @@ type pendingShot struct {
 	given bool // handed out since the mapping changed last
 }
 
-// place is how far a node has come on a vnet: all up to there was pending.
-type place struct {
+// readPosition is how far a node has come on a vnet: all up to there was pending.
+type readPosition struct {
 	ord   uint64 // in the index
 	floor uint64 // of the index, for which the rows were, or are being, gone through
 
@@ -41,10 +41,10 @@ func (r *reader) fill(x *shotIndex, rows Rows) {
 	vnets := r.vnets(rows)
 	r.leave(vnets)
 	for _, vnet := range vnets {
-		p := r.places[vnet]
+		p := r.positions[vnet]
 		if p == nil {
-			p = new(place)
-			r.places[vnet] = p
+			p = new(readPosition)
+			r.positions[vnet] = p
 			p.sweep(x.floor)
 		} else if max(p.ord, p.floor) < x.floor {
 			p.sweep(x.floor)
@@ -52,7 +52,7 @@ func (r *reader) fill(x *shotIndex, rows Rows) {
 	}
 	r.fillNews(x, vnets)
 	for _, vnet := range vnets {
-		if p := r.places[vnet]; p.sweeping && p.ord == x.ord {
+		if p := r.positions[vnet]; p.sweeping && p.ord == x.ord {
 			r.fillRows(x, rows, vnet, p)
 		}
 	}
@@ -66,7 +66,7 @@ func (r *reader) leave(vnets []uint32) {
 		if slices.Contains(vnets, p.vnet) {
 			return false
 		}
-		delete(r.places, p.vnet)
+		delete(r.positions, p.vnet)
 		return true
 	})
 }
@@ -84,7 +84,7 @@ func (r *reader) vnets(rows Rows) []uint32 {
 // sweep begins to go through the rows, from the first. It takes all of them,
 // whatever their seq: where a MAC is depends also on its node's underlay NICs,
 // and one that was deleted has left no trace in any row.
-func (p *place) sweep(floor uint64) {
+func (p *readPosition) sweep(floor uint64) {
 	p.sweeping, p.after, p.floor = true, log.MAC{}, floor
 }
 
@@ -92,7 +92,7 @@ func (p *place) sweep(floor uint64) {
 func (r *reader) fillNews(x *shotIndex, vnets []uint32) {
 	news := make([][]heldShot, len(vnets))
 	for i, vnet := range vnets {
-		news[i] = x.after(vnet, r.places[vnet].ord)
+		news[i] = x.after(vnet, r.positions[vnet].ord)
 	}
 	for {
 		first := -1
@@ -111,12 +111,12 @@ func (r *reader) fillNews(x *shotIndex, vnets []uint32) {
 		if !r.take(next.shot) {
 			return
 		}
-		p := r.places[vnets[first]]
+		p := r.positions[vnets[first]]
 		p.ord = next.ord
 		news[first] = news[first][1:]
 	}
 	for _, vnet := range vnets {
-		r.places[vnet].ord = x.ord
+		r.positions[vnet].ord = x.ord
 	}
 }
 
@@ -138,7 +138,7 @@ func (r *reader) take(s shot) bool {
 
 // fillRows goes on through the rows of a vnet. Those that the index has above
 // its floor were taken from there.
-func (r *reader) fillRows(x *shotIndex, rows Rows, vnet uint32, p *place) {
+func (r *reader) fillRows(x *shotIndex, rows Rows, vnet uint32, p *readPosition) {
 	for row := range rows.NICs(vnet, p.after) {
 		if len(r.pending) > maxPending-2 {
 			return
@@ -158,19 +158,19 @@ func (r *reader) takeRow(x *shotIndex, s shot) {
 	}
 }
 
-// keptPlaces is how many vnets that a node has left keep their place, besides
+// keptPositions is how many vnets that a node has left keep their place, besides
 // as many as it is on: it may come back soon, and be told only what is new.
-const keptPlaces = 16
+const keptPositions = 16
 
 // forget drops the places of the vnets that the node is no longer on, if they
 // are too many. Who comes back is told everything of them.
 func (r *reader) forget(vnets []uint32) {
-	if len(r.places) <= 2*len(vnets)+keptPlaces {
+	if len(r.positions) <= 2*len(vnets)+keptPositions {
 		return
 	}
-	for vnet := range r.places {
+	for vnet := range r.positions {
 		if !slices.Contains(vnets, vnet) {
-			delete(r.places, vnet)
+			delete(r.positions, vnet)
 		}
 	}
 }

@@ -371,3 +371,39 @@ func (s *Server) serve(c *conn) {
 		s.cfg.Logger.Debug("SVP: connection closed", "peer", c.nc.RemoteAddr(), "reason", why, "error", err)
 	}
 }
+
+// Stats returns the counts as they are now. It may be called at any time.
+func (s *Server) Stats() Stats {
+	s.mu.Lock()
+	open := len(s.conns)
+	s.mu.Unlock()
+	st := Stats{
+		Accepted:     s.accepted.Load(),
+		Open:         open,
+		Pings:        s.counts[countPing].Load(),
+		VL2:          s.counts[countVL2].Load(),
+		VL2Misses:    s.counts[countVL2Miss].Load(),
+		VL3:          s.counts[countVL3].Load(),
+		VL3Misses:    s.counts[countVL3Miss].Load(),
+		LogReqs:      s.counts[countLogReq].Load(),
+		LogRecords:   s.counts[countLogRecord].Load(),
+		LogRMs:       s.counts[countLogRM].Load(),
+		Writes:       s.counts[countWrite].Load(),
+		AcceptErrors: s.acceptErrors.Load(),
+	}
+	st.Age, st.Stale = s.age()
+	for i := range s.closed {
+		st.Closed[i] = s.closed[i].Load()
+	}
+	return st
+}
+
+// alone notes a batch of c's, and reports whether the next one is worth being
+// awaited awake.
+func (s *Server) alone(c *conn, requests int64) bool {
+	if s.lastBatch.Swap(c) != c {
+		s.streak.Store(0)
+		return false
+	}
+	return s.streak.Add(1) > spinStreak && requests >= spinBatch
+}

@@ -64,10 +64,6 @@ func (c ShootdownConfig) check() error {
 	return nil
 }
 
-// entryBatch is how many entries are read and noted at a time: it bounds for
-// how long the state is held still.
-const entryBatch = 1024
-
 // Shootdowns is an EventLog that is a view of the change log: nothing is stored
 // for a node and a change, and nothing at all on disk. It remembers, for each
 // underlay address that asked, how far it has come on each of its vnets, and
@@ -193,24 +189,7 @@ func (s *Shootdowns) following(limit int) ([]log.Entry, error) {
 	if err != nil || !s.sure {
 		return entries, err
 	}
-	return entries, hasPlace(s.cfg.Source, s.index.seq, s.chain)
-}
-
-// hasPlace returns log.ErrOtherLog if a source's log has another chain at a seq: a
-// server that was rebuilt has other entries under the same seqs. It is asked behind a
-// reading, so that what was read is of the log of the place.
-func hasPlace(source Source, seq log.Seq, chain log.ChainPrefix) error {
-	if seq == 0 {
-		return nil
-	}
-	entries, err := source.Entries(seq-1, 1)
-	if err != nil {
-		return err
-	}
-	if len(entries) == 0 || entries[0].Seq != seq || entries[0].Hash.Prefix() != chain {
-		return fmt.Errorf("seq %d with chain %s: %w", seq, chain, log.ErrOtherLog)
-	}
-	return nil
+	return entries, hasEntry(s.cfg.Source, s.index.seq, s.chain)
 }
 
 // begin starts with an empty index if there is none yet, or if it is of another log.
@@ -296,8 +275,8 @@ func (s *Shootdowns) readerOf(cn netip.Addr, rows Rows) *reader {
 			delete(s.readers, cn)
 			return nil
 		case r == nil:
-			s.makePlace()
-			r = &reader{places: make(map[uint32]*place)}
+			s.makeRoom()
+			r = &reader{positions: make(map[uint32]*readPosition)}
 			s.readers[cn] = r
 		}
 		r.nodes, r.moves = nodes, s.moves
@@ -306,8 +285,8 @@ func (s *Shootdowns) readerOf(cn netip.Addr, rows Rows) *reader {
 	return r
 }
 
-// makePlace forgets the node that asked longest ago if there are too many.
-func (s *Shootdowns) makePlace() {
+// makeRoom forgets the node that asked longest ago if there are too many.
+func (s *Shootdowns) makeRoom() {
 	if len(s.readers) < s.cfg.MaxNodes {
 		return
 	}

@@ -1,6 +1,7 @@
 package varp
 
 import (
+	"fmt"
 	"iter"
 	"net/netip"
 
@@ -90,4 +91,25 @@ type NICRow struct {
 	MAC  log.MAC
 	IP   netip.Addr // the zero Addr if it has none
 	Seq  log.Seq    // of the NIC's last event
+}
+
+// entryBatch is how many entries are read and noted at a time: it bounds for
+// how long the state is held still.
+const entryBatch = 1024
+
+// hasEntry returns log.ErrOtherLog if a source's log has another chain at a seq: a
+// server that was rebuilt has other entries under the same seqs. It is asked behind a
+// reading, so that what was read is of the log of the place.
+func hasEntry(source Source, seq log.Seq, chain log.ChainPrefix) error {
+	if seq == 0 {
+		return nil
+	}
+	entries, err := source.Entries(seq-1, 1)
+	if err != nil {
+		return err
+	}
+	if len(entries) == 0 || entries[0].Seq != seq || entries[0].Hash.Prefix() != chain {
+		return fmt.Errorf("seq %d with chain %s: %w", seq, chain, log.ErrOtherLog)
+	}
+	return nil
 }

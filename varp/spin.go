@@ -18,7 +18,9 @@ const (
 	spinFor = 50 * time.Microsecond
 )
 
-// spinner reads a connection without falling asleep.
+// spinner reads a connection without falling asleep. BenchmarkServer/pipelined=64,
+// five runs each, alternating, on a busy machine of two cores: a median of 766 ns a
+// lookup with it, 1,188 ns without.
 type spinner struct {
 	raw  syscall.RawConn // nil: the connection has no descriptor
 	read func(fd uintptr) bool
@@ -59,14 +61,4 @@ func (s *spinner) wait(b []byte) int {
 			return 0
 		}
 	}
-}
-
-// alone notes a batch of c's, and reports whether the next one is worth being
-// awaited awake.
-func (s *Server) alone(c *conn, requests int64) bool {
-	if s.lastBatch.Swap(c) != c {
-		s.streak.Store(0)
-		return false
-	}
-	return s.streak.Add(1) > spinStreak && requests >= spinBatch
 }

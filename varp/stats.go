@@ -115,29 +115,3 @@ type Stats struct {
 	Age   time.Duration // answers are at most so old, Config.Age
 	Stale bool          // that is more than Config.MaxAge
 }
-
-// Stats returns the counts as they are now. It may be called at any time.
-func (s *Server) Stats() Stats {
-	s.mu.Lock()
-	open := len(s.conns)
-	s.mu.Unlock()
-	st := Stats{
-		Accepted:     s.accepted.Load(),
-		Open:         open,
-		Pings:        s.counts[countPing].Load(),
-		VL2:          s.counts[countVL2].Load(),
-		VL2Misses:    s.counts[countVL2Miss].Load(),
-		VL3:          s.counts[countVL3].Load(),
-		VL3Misses:    s.counts[countVL3Miss].Load(),
-		LogReqs:      s.counts[countLogReq].Load(),
-		LogRecords:   s.counts[countLogRecord].Load(),
-		LogRMs:       s.counts[countLogRM].Load(),
-		Writes:       s.counts[countWrite].Load(),
-		AcceptErrors: s.acceptErrors.Load(),
-	}
-	st.Age, st.Stale = s.age()
-	for i := range s.closed {
-		st.Closed[i] = s.closed[i].Load()
-	}
-	return st
-}

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"rutter/agent/link/plan"
 	"rutter/log"
 	"rutter/projections"
 )
@@ -65,7 +66,7 @@ func (b *book) FDB(vnet uint32, mac log.MAC) (projections.FDB, bool) {
 func answering(t testing.TB, m *Manager) {
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error)
-	go func() { ended <- m.Answer(ctx) }()
+	go func() { ended <- m.Resolve(ctx) }()
 	t.Cleanup(func() {
 		cancel()
 		if err := <-ended; !errors.Is(err, context.Canceled) {
@@ -91,7 +92,7 @@ func TestFirstPacketsAreAnsweredOnDemand(t *testing.T) {
 				for node, want := range map[string]projections.Desired{"cn1": a, "cn2": b} {
 					truth, bare := bookOf(want)
 					m := NewManager(ManagerConfig{Kernel: w.open(node)})
-					m.Believe(truth)
+					m.SetSource(truth)
 					w.pass(m, bare)
 					answering(t, m)
 					managers[node] = m
@@ -131,7 +132,7 @@ func TestOnDemandFollowsTheLog(t *testing.T) {
 	a, _ := w.two(0, false)
 	truth, bare := bookOf(a)
 	g := guard(w, bare, time.Hour)
-	g.m.Believe(truth)
+	g.m.SetSource(truth)
 	w.pass(g.m, bare)
 	link := a.Fabrics[0].MAC
 	g.answer(Question{VNet: 5, Namespace: "zA", Link: "fabric0", Fabric: link, IP: addr("192.168.5.2")})
@@ -165,7 +166,7 @@ func TestOnDemandFollowsTheLog(t *testing.T) {
 }
 
 // answer answers questions as Ask would, with the kernel's own hand.
-func (g *guarded) answer(asked ...Question) { g.m.demand.answer(context.Background(), asked, g.h) }
+func (g *guarded) answer(asked ...Question) { g.m.demand.resolve(context.Background(), asked, g.h) }
 
 // shows wants the kernel to have these entries.
 func (g *guarded) shows(t *testing.T, what string, neighs []projections.Neigh, fdb []projections.FDB) {
@@ -176,7 +177,7 @@ func (g *guarded) shows(t *testing.T, what string, neighs []projections.Neigh, f
 	if err != nil {
 		t.Fatal(err)
 	}
-	if work := Plan(want, have, g.m.numbers, true); len(work.Steps) != 0 {
+	if work := plan.Plan(want, have, g.m.numbers, true); len(work.Steps) != 0 {
 		t.Errorf("%s: the kernel lacks %v", what, texts(work.Steps))
 	}
 }
@@ -191,7 +192,7 @@ func TestModesSwitchLive(t *testing.T) {
 	truth, bare := bookOf(want)
 	g := guard(w, want, time.Hour)
 	g.m.demand.limit = 100
-	g.m.Believe(truth)
+	g.m.SetSource(truth)
 	w.pass(g.m, want)
 	if result := w.pass(g.m, bare); len(result.Steps) != 0 {
 		t.Errorf("to on demand: got %d steps, want none but evictions", len(result.Steps))

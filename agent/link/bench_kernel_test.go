@@ -14,6 +14,8 @@ import (
 	"github.com/mdlayher/netlink"
 	"golang.org/x/sys/unix"
 
+	"rutter/agent/link/internal/wire"
+	"rutter/agent/link/plan"
 	"rutter/projections"
 )
 
@@ -70,8 +72,8 @@ func BenchmarkKernelEntries(b *testing.B) {
 	if err != nil {
 		b.Fatal(err)
 	}
-	steps := Plan(want, have, g.m.numbers, true).Steps
-	index := map[string]int32{"": g.h.index[place{"", "sdcvxl1000"}], "z0": g.h.index[place{"z0", FabricName(0)}]}
+	steps := plan.Plan(want, have, g.m.numbers, true).Steps
+	index := map[string]int32{"": g.h.index[plan.LinkKey{Namespace: "", Name: "sdcvxl1000"}], "z0": g.h.index[plan.LinkKey{Namespace: "z0", Name: plan.FabricName(0)}]}
 	var ours, raw, rival rounds
 	for range benchRounds {
 		raw.time(func() {
@@ -111,16 +113,16 @@ func (g *guarded) empty(b *testing.B, bare projections.Desired) {
 	g.h.views = map[string]*view{}
 	pass(b, g.m, bare)
 	time.Sleep(10 * watchQuiet) // the watch has its own time to hear of all this
-	g.h.Heard()
+	g.h.Observed()
 }
 
 // batches returns what runs ip -batch and bridge -batch over the steps.
-func (w *world) batches(b *testing.B, steps []Step) []func() error {
+func (w *world) batches(b *testing.B, steps []plan.Step) []func() error {
 	var runs []func() error
 	for _, tool := range []struct {
 		name, namespace string
-		op              Op
-	}{{"bridge", "cn1", OpSetFDB}, {"ip", "z0", OpSetNeigh}} {
+		op              plan.Op
+	}{{"bridge", "cn1", plan.OpSetFDB}, {"ip", "z0", plan.OpSetNeigh}} {
 		path, err := exec.LookPath(tool.name)
 		if err != nil {
 			b.Skipf("no %s here: %v", tool.name, err)
@@ -183,32 +185,32 @@ func benchmarkStacks(b *testing.B, vlan uint16, times int, key string) {
 }
 
 // stepsFor takes everything away and returns the steps that make it again.
-func (g *guarded) stepsFor(b *testing.B, want projections.Desired) []Step {
+func (g *guarded) stepsFor(b *testing.B, want projections.Desired) []plan.Step {
 	have, err := g.h.Dump(context.Background(), []string{"z0"})
 	if err != nil {
 		b.Fatal(err)
 	}
-	numbers := Numbers{}
+	numbers := plan.Numbers{}
 	for i := range want.Fabrics {
 		n, _ := g.m.numbers.Lookup(want.Fabrics[i].MAC)
 		numbers.Adopt(want.Fabrics[i].MAC, n)
 	}
-	steps := Plan(want, Snapshot{}, numbers, true).Steps
-	if errs := g.h.Do(context.Background(), Plan(projections.Desired{}, have, g.m.numbers, true).Steps); errs != nil {
+	steps := plan.Plan(want, plan.Snapshot{}, numbers, true).Steps
+	if errs := g.h.Do(context.Background(), plan.Plan(projections.Desired{}, have, g.m.numbers, true).Steps); errs != nil {
 		b.Fatal(errors.Join(errs...))
 	}
 	return steps
 }
 
 // rawStacks sends what makes the links, in two sockets' batches.
-func (g *guarded) rawStacks(b *testing.B, steps []Step) {
+func (g *guarded) rawStacks(b *testing.B, steps []plan.Step) {
 	sp, err := g.h.open("z0")
 	if err != nil {
 		b.Fatal(err)
 	}
 	defer g.h.closeSpaces()
 	index := map[string]int32{}
-	batch := func(conn *netlink.Conn, encode func(add func(typ netlink.HeaderType, flags netlink.HeaderFlags, body func(e *encoder)))) {
+	batch := func(conn *netlink.Conn, encode func(add func(typ netlink.HeaderType, flags netlink.HeaderFlags, body func(e *wire.Encoder)))) {
 		var messages []netlink.Message
 		send := func() {
 			if len(messages) == 0 {
@@ -223,10 +225,10 @@ func (g *guarded) rawStacks(b *testing.B, steps []Step) {
 			}
 			messages = messages[:0]
 		}
-		encode(func(typ netlink.HeaderType, flags netlink.HeaderFlags, body func(e *encoder)) {
-			var e encoder
+		encode(func(typ netlink.HeaderType, flags netlink.HeaderFlags, body func(e *wire.Encoder)) {
+			var e wire.Encoder
 			body(&e)
-			messages = append(messages, netlink.Message{Header: netlink.Header{Type: typ, Flags: netlink.Request | flags}, Data: e.b})
+			messages = append(messages, netlink.Message{Header: netlink.Header{Type: typ, Flags: netlink.Request | flags}, Data: e.B})
 			if len(messages) >= batchMessages {
 				send()
 			}
@@ -234,36 +236,36 @@ func (g *guarded) rawStacks(b *testing.B, steps []Step) {
 		send()
 	}
 	next := g.h.lastIndex
-	batch(g.h.own.conn, func(add func(netlink.HeaderType, netlink.HeaderFlags, func(e *encoder))) {
+	batch(g.h.own.conn, func(add func(netlink.HeaderType, netlink.HeaderFlags, func(e *wire.Encoder))) {
 		for i := range steps {
 			s := &steps[i]
-			if s.Op != OpAddLink {
+			if s.Op != plan.OpAddLink {
 				continue
 			}
 			next++
 			index[s.Link] = next
-			if s.Spec.Kind != kindMacvlan {
-				add(unix.RTM_NEWLINK, flagsCreate, func(e *encoder) {
-					if s.Spec.Kind == kindVXLAN {
-						e.vxlan(s.Spec, next)
+			if s.Spec.Kind != plan.KindMacvlan {
+				add(unix.RTM_NEWLINK, flagsCreate, func(e *wire.Encoder) {
+					if s.Spec.Kind == plan.KindVXLAN {
+						e.VXLAN(s.Spec, next)
 					} else {
-						e.vlan(s.Spec, next, index[s.Spec.Parent])
+						e.VLAN(s.Spec, next, index[s.Spec.Parent])
 					}
 				})
-				add(unix.RTM_NEWLINK, 0, func(e *encoder) { e.quiet(next) })
-				add(unix.RTM_NEWLINK, 0, func(e *encoder) { e.set(s.Spec, next, ChangeUp) })
+				add(unix.RTM_NEWLINK, 0, func(e *wire.Encoder) { e.Quiet(next) })
+				add(unix.RTM_NEWLINK, 0, func(e *wire.Encoder) { e.Set(s.Spec, next, plan.ChangeUp) })
 			} else {
-				add(unix.RTM_NEWLINK, flagsCreate, func(e *encoder) { e.macvlan(s.Spec, next, index[s.Spec.Parent], int(sp.file.Fd())) })
+				add(unix.RTM_NEWLINK, flagsCreate, func(e *wire.Encoder) { e.Macvlan(s.Spec, next, index[s.Spec.Parent], int(sp.file.Fd())) })
 			}
 		}
 	})
-	batch(sp.conn, func(add func(netlink.HeaderType, netlink.HeaderFlags, func(e *encoder))) {
+	batch(sp.conn, func(add func(netlink.HeaderType, netlink.HeaderFlags, func(e *wire.Encoder))) {
 		for i := range steps {
 			switch s := &steps[i]; s.Op {
-			case OpSetProbes:
-				add(unix.RTM_SETNEIGHTBL, 0, func(e *encoder) { e.probes(*s, index[s.Link]) })
-			case OpAddAddress:
-				add(unix.RTM_NEWADDR, flagsReplace, func(e *encoder) { e.address(*s, index[s.Link]) })
+			case plan.OpSetProbes:
+				add(unix.RTM_SETNEIGHTBL, 0, func(e *wire.Encoder) { e.Probes(*s, index[s.Link]) })
+			case plan.OpAddAddress:
+				add(unix.RTM_NEWADDR, flagsReplace, func(e *wire.Encoder) { e.Address(*s, index[s.Link]) })
 			}
 		}
 	})

@@ -38,7 +38,7 @@ func BenchmarkKernelMisses(b *testing.B) {
 		w.namespace(fmt.Sprintf("z%d", i))
 	}
 	m := NewManager(ManagerConfig{Kernel: w.open("cn1"), Table: missTable / missZones * 2})
-	m.Believe(endless{})
+	m.SetSource(endless{})
 	pass(b, m, bare)
 	answering(b, m)
 	got := w.arrivals(b)

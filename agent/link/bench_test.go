@@ -10,6 +10,8 @@ import (
 	"github.com/mdlayher/netlink"
 	"golang.org/x/sys/unix"
 
+	"rutter/agent/link/internal/wire"
+	"rutter/agent/link/plan"
 	"rutter/log"
 	"rutter/projections"
 )
@@ -99,7 +101,7 @@ func BenchmarkEntries(b *testing.B) {
 	if err != nil {
 		b.Fatal(err)
 	}
-	steps := Plan(want, have, m.numbers, true).Steps
+	steps := plan.Plan(want, have, m.numbers, true).Steps
 	b.Run("do", func(b *testing.B) {
 		for range b.N {
 			if errs := h.Do(context.Background(), steps); errs != nil {
@@ -117,7 +119,7 @@ func BenchmarkEntries(b *testing.B) {
 			b.Fatal(err)
 		}
 		conns := map[string]*netlink.Conn{"": h.own.conn, "z0": sp.conn}
-		index := map[string]int32{"": h.index[place{"", "sdcvxl1000"}], "z0": h.index[place{"z0", FabricName(0)}]}
+		index := map[string]int32{"": h.index[plan.LinkKey{Namespace: "", Name: "sdcvxl1000"}], "z0": h.index[plan.LinkKey{Namespace: "z0", Name: plan.FabricName(0)}]}
 		for range b.N {
 			rawEntries(b, conns, index, steps)
 			b.StopTimer()
@@ -131,19 +133,19 @@ func BenchmarkEntries(b *testing.B) {
 }
 
 // rawEntries is the bare loop: encode, send in batches, read the acknowledgement.
-func rawEntries(b *testing.B, conns map[string]*netlink.Conn, index map[string]int32, steps []Step) {
+func rawEntries(b *testing.B, conns map[string]*netlink.Conn, index map[string]int32, steps []plan.Step) {
 	for len(steps) > 0 {
 		n := 0
 		var messages []netlink.Message
 		for n < len(steps) && n < batchMessages && steps[n].Namespace == steps[0].Namespace {
-			var e encoder
-			if steps[n].Op == OpSetFDB {
-				e.forward(steps[n], index[steps[n].Namespace])
+			var e wire.Encoder
+			if steps[n].Op == plan.OpSetFDB {
+				e.Forward(steps[n], index[steps[n].Namespace])
 			} else {
-				e.neigh(steps[n], index[steps[n].Namespace])
+				e.Neigh(steps[n], index[steps[n].Namespace])
 			}
 			messages = append(messages, netlink.Message{
-				Header: netlink.Header{Type: unix.RTM_NEWNEIGH, Flags: netlink.Request | flagsReplace}, Data: e.b,
+				Header: netlink.Header{Type: unix.RTM_NEWNEIGH, Flags: netlink.Request | flagsReplace}, Data: e.B,
 			})
 			n++
 		}

@@ -10,6 +10,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"rutter/agent/link/plan"
 	"rutter/log"
 	"rutter/projections"
 )
@@ -43,9 +44,9 @@ type Lookup interface {
 
 var _ Lookup = (*projections.Entries)(nil)
 
-// Truth is what the log says of single entries. Read calls read at once, while
+// Source is what the log says of single entries. Read calls read at once, while
 // nothing changes; any goroutine may call it.
-type Truth interface {
+type Source interface {
 	Read(read func(entries Lookup))
 }
 
@@ -60,13 +61,13 @@ type Question struct {
 	MAC       log.MAC
 }
 
-// Hand does steps while the kernel itself is in use.
-type Hand interface {
+// EntryWriter does steps while the kernel itself is in use.
+type EntryWriter interface {
 	// Do is that of Kernel, for entries only.
-	Do(ctx context.Context, steps []Step) []error
+	Do(ctx context.Context, steps []plan.Step) []error
 	// Unused returns how long ago the kernel used each forwarding entry last;
 	// negative: nobody knows.
-	Unused(ctx context.Context, entries []Entry) []time.Duration
+	Unused(ctx context.Context, entries []plan.Entry) []time.Duration
 }
 
 // Asker is a Kernel that asks for the entries that it lacks.
@@ -74,7 +75,7 @@ type Asker interface {
 	// Ask calls answer with what is asked for, until ctx ends, and returns ctx's
 	// error then. answer is called by one goroutine at a time, and has the hand
 	// while it runs.
-	Ask(ctx context.Context, answer func(ctx context.Context, asked []Question, hand Hand)) error
+	Ask(ctx context.Context, answer func(ctx context.Context, asked []Question, hand EntryWriter)) error
 }
 
 // Asked counts what was asked for since the process began.
@@ -90,11 +91,11 @@ type Asked struct {
 // writes entries holds its lock from looking up what they are until the kernel
 // has them: so no answer that is older than the log's change comes after it.
 type demand struct {
-	mu    sync.Mutex // protects what follows
-	truth Truth
-	limit int
-	vnets map[uint32]*residents
-	links map[log.MAC]uint32 // fabric links on vnets on demand
+	mu     sync.Mutex // protects what follows
+	source Source
+	limit  int
+	vnets  map[uint32]*residents
+	links  map[log.MAC]uint32 // fabric links on vnets on demand
 	// generation counts the dumps; what came during the last one may not be in it.
 	generation uint64
 	now        func() time.Time
@@ -119,8 +120,8 @@ type neighKey struct {
 // resident is a MAC with all that leads to it.
 type resident struct {
 	mac        log.MAC
-	to         placed // the forwarding entry; zero: none, as for NICs of this node
-	neighs     map[neighKey]place
+	to         plan.Target // the forwarding entry; zero: none, as for NICs of this node
+	neighs     map[neighKey]plan.LinkKey
 	looked     time.Time // when it came, or was last found in use
 	generation uint64
 }
@@ -135,8 +136,8 @@ func newResidents() *residents {
 
 // read asks the log, if there is one to ask.
 func (d *demand) read(read func(entries Lookup)) {
-	if d.truth != nil {
-		d.truth.Read(read)
+	if d.source != nil {
+		d.source.Read(read)
 	}
 }
 
@@ -172,7 +173,7 @@ func (d *demand) follow(want *projections.Desired) {
 
 // extend returns want with those entries of vnets on demand that the kernel has
 // and the log as well: what it has besides must go, what it lacks may be lacking.
-func (d *demand) extend(want projections.Desired, have *Snapshot) projections.Desired {
+func (d *demand) extend(want projections.Desired, have *plan.Snapshot) projections.Desired {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if len(d.vnets) == 0 {
@@ -182,14 +183,14 @@ func (d *demand) extend(want projections.Desired, have *Snapshot) projections.De
 	d.read(func(entries Lookup) {
 		for i := range have.Links {
 			l := &have.Links[i]
-			if l.Kind == kindVXLAN && d.vnets[l.VNI] != nil {
+			if l.Kind == plan.KindVXLAN && d.vnets[l.VNI] != nil {
 				for _, f := range l.FDB {
 					if e, ok := entries.FDB(l.VNI, f.MAC); ok {
 						want.FDB = append(want.FDB, e)
 					}
 				}
 			}
-			if _, on := d.links[l.MAC]; on && l.Kind == kindMacvlan {
+			if _, on := d.links[l.MAC]; on && l.Kind == plan.KindMacvlan {
 				for _, n := range l.Neighs {
 					if e, ok := entries.Neigh(l.MAC, n.IP); ok {
 						want.Neighs = append(want.Neighs, e)
@@ -202,7 +203,7 @@ func (d *demand) extend(want projections.Desired, have *Snapshot) projections.De
 }
 
 // sync makes what is resident what a dump showed, which began with a generation.
-func (d *demand) sync(have *Snapshot, generation uint64) {
+func (d *demand) sync(have *plan.Snapshot, generation uint64) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if len(d.vnets) == 0 {
@@ -215,14 +216,14 @@ func (d *demand) sync(have *Snapshot, generation uint64) {
 	}
 	for i := range have.Links {
 		l := &have.Links[i]
-		if l.Kind == kindVXLAN && d.vnets[l.VNI] != nil {
+		if l.Kind == plan.KindVXLAN && d.vnets[l.VNI] != nil {
 			for _, f := range l.FDB {
-				d.put(l.VNI, f.MAC).forward(d.vnets[l.VNI], placed{dst: f.Dst, port: f.Port})
+				d.put(l.VNI, f.MAC).forward(d.vnets[l.VNI], plan.Target{Dst: f.Dst, Port: f.Port})
 			}
 		}
-		if vnet, on := d.links[l.MAC]; on && l.Kind == kindMacvlan {
+		if vnet, on := d.links[l.MAC]; on && l.Kind == plan.KindMacvlan {
 			for _, n := range l.Neighs {
-				d.vnets[vnet].lead(d.put(vnet, n.MAC), neighKey{l.MAC, n.IP}, l.place())
+				d.vnets[vnet].lead(d.put(vnet, n.MAC), neighKey{l.MAC, n.IP}, l.Key())
 			}
 		}
 	}
@@ -268,28 +269,28 @@ func (d *demand) put(vnet uint32, mac log.MAC) *resident {
 	if e, ok := r.macs[mac]; ok {
 		return e.Value.(*resident)
 	}
-	x := &resident{mac: mac, neighs: map[neighKey]place{}, looked: d.now()}
+	x := &resident{mac: mac, neighs: map[neighKey]plan.LinkKey{}, looked: d.now()}
 	r.macs[mac] = r.order.PushBack(x)
 	return x
 }
 
 func (x *resident) size() int {
 	n := len(x.neighs)
-	if x.to != (placed{}) {
+	if x.to != (plan.Target{}) {
 		n++
 	}
 	return n
 }
 
 // forward notes what the forwarding entry of x is.
-func (x *resident) forward(r *residents, to placed) {
+func (x *resident) forward(r *residents, to plan.Target) {
 	r.size -= x.size()
 	x.to = to
 	r.size += x.size()
 }
 
 // lead notes that a neighbour leads to x, and to nobody else.
-func (r *residents) lead(x *resident, key neighKey, at place) {
+func (r *residents) lead(x *resident, key neighKey, at plan.LinkKey) {
 	if mac, ok := r.neighs[key]; ok && mac != x.mac {
 		r.unlead(key)
 	}
@@ -333,17 +334,17 @@ func (r *residents) drop(e *list.Element) {
 }
 
 // vnetOf returns the vnet on demand that an entry belongs to.
-func (d *demand) vnetOf(o Object) (vnet uint32, on bool) {
-	if o.Kind == ObjectNeigh {
+func (d *demand) vnetOf(o plan.Object) (vnet uint32, on bool) {
+	if o.Kind == plan.ObjectNeigh {
 		vnet, on = d.links[o.MAC]
 		return vnet, on
 	}
-	return o.VNet, o.Kind == ObjectFDB && d.vnets[o.VNet] != nil
+	return o.VNet, o.Kind == plan.ObjectFDB && d.vnets[o.VNet] != nil
 }
 
 // note remembers a step that was done, and reports whether it is of a vnet on
 // demand.
-func (d *demand) note(s *Step) bool {
+func (d *demand) note(s *plan.Step) bool {
 	vnet, on := d.vnetOf(s.Object)
 	if !on {
 		return false
@@ -351,20 +352,20 @@ func (d *demand) note(s *Step) bool {
 	r := d.vnets[vnet]
 	key := neighKey{s.Object.MAC, s.Addr}
 	switch s.Op {
-	case OpSetFDB:
+	case plan.OpSetFDB:
 		x := d.put(vnet, s.MAC)
 		x.generation = d.generation
-		x.forward(r, placed{dst: s.Addr, port: s.Port})
-	case OpDelFDB:
+		x.forward(r, plan.Target{Dst: s.Addr, Port: s.Port})
+	case plan.OpDelFDB:
 		if e, ok := r.macs[s.MAC]; ok {
-			e.Value.(*resident).forward(r, placed{})
+			e.Value.(*resident).forward(r, plan.Target{})
 			r.prune(e)
 		}
-	case OpSetNeigh:
+	case plan.OpSetNeigh:
 		x := d.put(vnet, s.MAC)
 		x.generation = d.generation
-		r.lead(x, key, place{s.Namespace, s.Link})
-	case OpDelNeigh:
+		r.lead(x, key, plan.LinkKey{Namespace: s.Namespace, Name: s.Link})
+	case plan.OpDelNeigh:
 		if _, ok := r.neighs[key]; ok {
 			r.unlead(key)
 		}
@@ -374,20 +375,20 @@ func (d *demand) note(s *Step) bool {
 
 // wanted returns what an entry of a vnet on demand should be: what the kernel
 // was told. It is not on if the vnet is ahead.
-func (d *demand) wanted(o Object) (p placed, on bool) {
+func (d *demand) wanted(o plan.Object) (p plan.Target, on bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return d.holds(o)
 }
 
-func (d *demand) holds(o Object) (p placed, on bool) {
+func (d *demand) holds(o plan.Object) (p plan.Target, on bool) {
 	vnet, on := d.vnetOf(o)
 	if !on {
 		return p, false
 	}
 	r := d.vnets[vnet]
-	if o.Kind == ObjectNeigh {
-		return placed{mac: r.neighs[neighKey{o.MAC, o.IP}]}, true
+	if o.Kind == plan.ObjectNeigh {
+		return plan.Target{MAC: r.neighs[neighKey{o.MAC, o.IP}]}, true
 	}
 	if e, ok := r.macs[o.MAC]; ok {
 		return e.Value.(*resident).to, true
@@ -398,7 +399,7 @@ func (d *demand) holds(o Object) (p placed, on bool) {
 // resident leaves of the steps of a delta those that are of vnets ahead, or of
 // entries that the kernel holds, and the forwarding entries that go with these.
 // The others are not contradicted by anything in the kernel.
-func (d *demand) resident(steps []Step) []Step {
+func (d *demand) resident(steps []plan.Step) []plan.Step {
 	if len(d.vnets) == 0 {
 		return steps
 	}
@@ -407,19 +408,19 @@ func (d *demand) resident(steps []Step) []Step {
 		mac  log.MAC
 	}
 	needed := map[target]bool{}
-	holds := func(s *Step) bool {
+	holds := func(s *plan.Step) bool {
 		p, on := d.holds(s.Object)
-		return !on || p != (placed{})
+		return !on || p != (plan.Target{})
 	}
 	for i := range steps {
-		if s := &steps[i]; s.Op == OpSetNeigh && holds(s) {
+		if s := &steps[i]; s.Op == plan.OpSetNeigh && holds(s) {
 			if vnet, on := d.vnetOf(s.Object); on {
 				needed[target{vnet, s.MAC}] = true
 			}
 		}
 	}
-	return slices.DeleteFunc(steps, func(s Step) bool {
-		return !holds(&s) && (s.Op != OpSetFDB || !needed[target{s.Object.VNet, s.MAC}])
+	return slices.DeleteFunc(steps, func(s plan.Step) bool {
+		return !holds(&s) && (s.Op != plan.OpSetFDB || !needed[target{s.Object.VNet, s.MAC}])
 	})
 }
 

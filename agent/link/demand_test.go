@@ -9,6 +9,7 @@ import (
 
 	"pgregory.net/rapid"
 
+	"rutter/agent/link/plan"
 	"rutter/projections"
 )
 
@@ -54,7 +55,7 @@ func deltaOf(before, after projections.Desired) (d projections.LinksDelta) {
 
 // demanded is a random walk with vnets on demand under way.
 type demanded struct {
-	f     *Fake
+	f     *plan.Fake
 	m     *Manager
 	truth *book
 	full  projections.Desired // what the log says
@@ -63,8 +64,8 @@ type demanded struct {
 // ask answers some questions, of what there is and is not.
 func (w *demanded) ask(t *rapid.T) {
 	var asked []Question
-	for _, l := range w.f.links {
-		if vnet, ok := vnetOfName(l.Parent); ok && l.Kind == kindMacvlan && kindOfName(l.Name) == l.Kind {
+	for _, l := range w.f.Links {
+		if vnet, ok := plan.VNetOfName(l.Parent); ok && l.Kind == plan.KindMacvlan && plan.KindOfName(l.Name) == l.Kind {
 			for peer := range 3 {
 				if rapid.Bool().Draw(t, "asks") {
 					ip := addr("10.0.0.100").As4()
@@ -73,19 +74,19 @@ func (w *demanded) ask(t *rapid.T) {
 				}
 			}
 		}
-		if l.Kind == kindVXLAN && rapid.Bool().Draw(t, "asks for a MAC") {
+		if l.Kind == plan.KindVXLAN && rapid.Bool().Draw(t, "asks for a MAC") {
 			asked = append(asked, Question{VNet: l.VNI, MAC: mac(1000 + rapid.IntRange(0, 2).Draw(t, "mac"))})
 		}
 	}
-	w.m.demand.answer(context.Background(), asked, plainHand{w.f})
+	w.m.demand.resolve(context.Background(), asked, plainWriter{w.f})
 }
 
 // check wants that no entry of a vnet on demand contradicts the log, that all of
 // them are known of, and that there are not more than the table takes.
 func (w *demanded) check(t *rapid.T, vnets map[uint32]bool) {
 	held := map[uint32]int{}
-	for _, l := range w.f.links {
-		if l.Kind == kindVXLAN && vnets[l.VNI] {
+	for _, l := range w.f.Links {
+		if l.Kind == plan.KindVXLAN && vnets[l.VNI] {
 			for _, f := range l.FDB {
 				if e, ok := w.truth.FDB(l.VNI, f.MAC); !ok || e.Dst != f.Dst {
 					t.Fatalf("forwarding entry %v to %v on %s: the log has %v, %v", f.MAC, f.Dst, l.Name, e, ok)
@@ -94,7 +95,7 @@ func (w *demanded) check(t *rapid.T, vnets map[uint32]bool) {
 			}
 		}
 		vnet, on := w.m.demand.links[l.MAC]
-		if l.Kind == kindMacvlan && on && vnets[vnet] {
+		if l.Kind == plan.KindMacvlan && on && vnets[vnet] {
 			for _, n := range l.Neighs {
 				if e, ok := w.truth.Neigh(l.MAC, n.IP); !ok || e.MAC != n.MAC {
 					t.Fatalf("neighbour %v to %v on %s: the log has %v, %v", n.IP, n.MAC, l.Name, e, ok)
@@ -117,14 +118,14 @@ func (w *demanded) check(t *rapid.T, vnets map[uint32]bool) {
 // demand and back, through questions, changes of the log and damage.
 func TestRandomWalkOnDemand(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		f := &Fake{}
+		f := &plan.Fake{}
 		f.AddNamespace("z1")
 		f.AddNamespace("z2")
 		w := &demanded{f: f, m: NewManager(ManagerConfig{Kernel: f, Table: rapid.IntRange(1, 12).Draw(t, "table")})}
 		believe := func(full projections.Desired) {
 			w.full = full
 			w.truth, _ = bookOf(full)
-			w.m.Believe(w.truth)
+			w.m.SetSource(w.truth)
 		}
 		for range rapid.IntRange(1, 5).Draw(t, "states") {
 			believe(drawDesired(t))
@@ -171,11 +172,11 @@ func TestRandomWalkOnDemand(t *testing.T) {
 
 // used is a hand whose kernel says which forwarding entries are in use.
 type used struct {
-	*Fake
+	*plan.Fake
 	busy map[[6]byte]bool
 }
 
-func (u used) Unused(_ context.Context, entries []Entry) []time.Duration {
+func (u used) Unused(_ context.Context, entries []plan.Entry) []time.Duration {
 	times := make([]time.Duration, len(entries))
 	for i, e := range entries {
 		if times[i] = time.Hour; u.busy[e.MAC] {
@@ -187,12 +188,12 @@ func (u used) Unused(_ context.Context, entries []Entry) []time.Duration {
 
 // TestWhatIsInUseStays: room is made of what nobody sends to.
 func TestWhatIsInUseStays(t *testing.T) {
-	f := &Fake{}
+	f := &plan.Fake{}
 	f.AddNamespace("z0")
 	now := time.Unix(1e9, 0)
 	truth, bare := bookOf(crowd(1, 100, 1))
 	m := NewManager(ManagerConfig{Kernel: f, Table: 40, Now: func() time.Time { return now }})
-	m.Believe(truth)
+	m.SetSource(truth)
 	if _, err := m.Pass(context.Background(), bare, true); err != nil {
 		t.Fatal(err)
 	}
@@ -201,14 +202,14 @@ func TestWhatIsInUseStays(t *testing.T) {
 	for p := range 100 {
 		now = now.Add(time.Second)
 		ip := netip.AddrFrom4([4]byte{10, 7, 0, byte(p)})
-		m.demand.answer(context.Background(), []Question{{VNet: 1000, Namespace: "z0", Link: "fabric0", Fabric: link, IP: ip}}, busy)
+		m.demand.resolve(context.Background(), []Question{{VNet: 1000, Namespace: "z0", Link: "fabric0", Fabric: link, IP: ip}}, busy)
 		if p < 5 {
 			busy.busy[truth.neighs[neighKey{link, ip}].MAC] = true
 		}
 	}
-	l := f.find(place{"", "sdcvxl1000"})
+	l := f.Find(plan.LinkKey{Namespace: "", Name: "sdcvxl1000"})
 	for mac := range busy.busy {
-		if !slices.ContainsFunc(l.FDB, func(e Forward) bool { return e.MAC == mac }) {
+		if !slices.ContainsFunc(l.FDB, func(e plan.Forward) bool { return e.MAC == mac }) {
 			t.Errorf("%x was in use, and went", mac)
 		}
 	}

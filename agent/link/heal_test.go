@@ -11,6 +11,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"rutter/agent/link/internal/wire"
+	"rutter/agent/link/plan"
 	"rutter/projections"
 )
 
@@ -45,7 +47,7 @@ func guard(w *world, want projections.Desired, turn time.Duration) *guarded {
 		}
 	})
 	<-g.woken // it hears from now on
-	g.h.Heard()
+	g.h.Observed()
 	return g
 }
 
@@ -78,7 +80,7 @@ func (g *guarded) matches() bool {
 	if err != nil {
 		g.w.t.Fatal(err)
 	}
-	work := Plan(g.want, have, g.m.numbers, true)
+	work := plan.Plan(g.want, have, g.m.numbers, true)
 	return len(work.Steps)+len(work.Blocked) == 0
 }
 
@@ -88,9 +90,9 @@ func TestWhatOthersChangeIsHealedFromWhatIsHeard(t *testing.T) {
 	want, _ := w.two(0, false)
 	g := guard(w, want, time.Hour)
 	w.pass(g.m, want)
-	vxlan, fabric := g.h.index[place{"", "sdcvxl5"}], g.h.index[place{"zA", "fabric0"}]
+	vxlan, fabric := g.h.index[plan.LinkKey{Namespace: "", Name: "sdcvxl5"}], g.h.index[plan.LinkKey{Namespace: "zA", Name: "fabric0"}]
 	vandal := w.open("cn1")
-	damage := func(steps ...Step) func() {
+	damage := func(steps ...plan.Step) func() {
 		return func() {
 			if _, err := vandal.Dump(context.Background(), []string{"zA"}); err != nil {
 				t.Fatal(err)
@@ -105,21 +107,21 @@ func TestWhatOthersChangeIsHealedFromWhatIsHeard(t *testing.T) {
 		do   func()
 		pass bool // a pass is needed
 	}{
-		{"forwarding entry deleted", damage(Step{Op: OpDelFDB, Link: "sdcvxl5", MAC: mac(2)}), false},
-		{"forwarding entry changed", damage(Step{Op: OpSetFDB, Link: "sdcvxl5", MAC: mac(2), Addr: addr("10.99.0.77")}), false},
-		{"forwarding entry added", damage(Step{Op: OpSetFDB, Link: "sdcvxl5", MAC: mac(9), Addr: addr("10.99.0.9")}), false},
-		{"neighbour deleted", damage(Step{Op: OpDelNeigh, Namespace: "zA", Link: "fabric0", Addr: addr("192.168.5.2")}), false},
-		{"IPv6 neighbour changed", damage(Step{Op: OpSetNeigh, Namespace: "zA", Link: "fabric0", Addr: addr("fd05::2"), MAC: mac(7)}), false},
-		{"neighbour added", damage(Step{Op: OpSetNeigh, Namespace: "zA", Link: "fabric0", Addr: addr("192.168.5.77"), MAC: mac(7)}), false},
-		{"address deleted", damage(Step{Op: OpDelAddress, Namespace: "zA", Link: "fabric0", Prefix: netip.MustParsePrefix("192.168.5.1/24")}), true},
-		{"route deleted", damage(Step{Op: OpDelRoute, Namespace: "zA", Link: "fabric0", Prefix: netip.MustParsePrefix("10.1.0.0/16")}), true},
+		{"forwarding entry deleted", damage(plan.Step{Op: plan.OpDelFDB, Link: "sdcvxl5", MAC: mac(2)}), false},
+		{"forwarding entry changed", damage(plan.Step{Op: plan.OpSetFDB, Link: "sdcvxl5", MAC: mac(2), Addr: addr("10.99.0.77")}), false},
+		{"forwarding entry added", damage(plan.Step{Op: plan.OpSetFDB, Link: "sdcvxl5", MAC: mac(9), Addr: addr("10.99.0.9")}), false},
+		{"neighbour deleted", damage(plan.Step{Op: plan.OpDelNeigh, Namespace: "zA", Link: "fabric0", Addr: addr("192.168.5.2")}), false},
+		{"IPv6 neighbour changed", damage(plan.Step{Op: plan.OpSetNeigh, Namespace: "zA", Link: "fabric0", Addr: addr("fd05::2"), MAC: mac(7)}), false},
+		{"neighbour added", damage(plan.Step{Op: plan.OpSetNeigh, Namespace: "zA", Link: "fabric0", Addr: addr("192.168.5.77"), MAC: mac(7)}), false},
+		{"address deleted", damage(plan.Step{Op: plan.OpDelAddress, Namespace: "zA", Link: "fabric0", Prefix: netip.MustParsePrefix("192.168.5.1/24")}), true},
+		{"route deleted", damage(plan.Step{Op: plan.OpDelRoute, Namespace: "zA", Link: "fabric0", Prefix: netip.MustParsePrefix("10.1.0.0/16")}), true},
 		{"link down", func() {
-			w.raw("zA", unix.RTM_NEWLINK, 0, func(e *encoder) { e.linkHeader(fabric, 0, unix.IFF_UP) })
+			w.raw("zA", unix.RTM_NEWLINK, 0, func(e *wire.Encoder) { e.LinkHeader(fabric, 0, unix.IFF_UP) })
 		}, true},
 		{"device down", func() {
-			w.raw("cn1", unix.RTM_NEWLINK, 0, func(e *encoder) { e.linkHeader(vxlan, 0, unix.IFF_UP) })
+			w.raw("cn1", unix.RTM_NEWLINK, 0, func(e *wire.Encoder) { e.LinkHeader(vxlan, 0, unix.IFF_UP) })
 		}, true},
-		{"device deleted", damage(Step{Op: OpDelLink, Link: "sdcvxl5"}), true},
+		{"device deleted", damage(plan.Step{Op: plan.OpDelLink, Link: "sdcvxl5"}), true},
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
@@ -140,7 +142,7 @@ func TestNamespaceThatAppearsIsHeard(t *testing.T) {
 	want, _ := w.two(0, false)
 	g := guard(w, want, time.Hour)
 	result, err := g.m.Pass(context.Background(), want, true)
-	if err != nil || result.Matched || len(result.Failures) == 0 || !errors.Is(result.Failures[0].Err, ErrNoNamespace) {
+	if err != nil || result.Matched || len(result.Failures) == 0 || !errors.Is(result.Failures[0].Err, plan.ErrNoNamespace) {
 		t.Fatalf("without the namespace: %v, %+v, want ErrNoNamespace", err, result)
 	}
 	w.namespace("zA")

@@ -12,6 +12,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"rutter/agent/link/internal/wire"
+	"rutter/agent/link/plan"
 	"rutter/projections"
 )
 
@@ -29,7 +31,7 @@ func (w *world) has8021Q() bool {
 		w.t.Fatal(err)
 	}
 	for _, f := range result.Failures {
-		if errors.Is(f.Err, ErrNo8021Q) {
+		if errors.Is(f.Err, plan.ErrNo8021Q) {
 			return false
 		}
 	}
@@ -77,7 +79,7 @@ func testTwoNodes(t *testing.T, w *world, vlan uint16, v6 bool) {
 		}
 	}
 	text, err := os.ReadFile(filepath.Join(w.etc, "zA", "resolv.conf"))
-	if err != nil || string(text) != resolversHead+"nameserver 192.168.5.253\n" {
+	if err != nil || string(text) != plan.ResolversHead+"nameserver 192.168.5.253\n" {
 		t.Errorf("resolv.conf: got %q, %v", text, err)
 	}
 	w.pass(m1, projections.Desired{})
@@ -95,27 +97,27 @@ func TestKernelHeals(t *testing.T) {
 	now := time.Now()
 	m := NewManager(ManagerConfig{Kernel: h, Now: func() time.Time { return now }})
 	w.pass(m, a)
-	n := FabricName(0)
+	n := plan.FabricName(0)
 	damages := []struct {
 		name  string
-		steps []Step
+		steps []plan.Step
 	}{
-		{"fabric link", []Step{{Op: OpDelLink, Namespace: "zA", Link: n}}},
-		{"vxlan", []Step{{Op: OpDelLink, Link: "sdcvxl5"}}},
-		{"neighbours", []Step{{Op: OpDelNeigh, Namespace: "zA", Link: n, Addr: addr("192.168.5.2")}}},
-		{"forwarding entry", []Step{{Op: OpDelFDB, Link: "sdcvxl5", MAC: mac(2)}}},
-		{"another forwarding entry", []Step{{Op: OpSetFDB, Link: "sdcvxl5", MAC: mac(77), Addr: addr("10.99.0.7")}}},
-		{"entry moved", []Step{{Op: OpSetFDB, Link: "sdcvxl5", MAC: mac(2), Addr: addr("10.99.0.7"), Port: 4000}}},
-		{"address", []Step{{Op: OpDelAddress, Namespace: "zA", Link: n, Prefix: prefix("192.168.5.1/24")}}},
-		{"another address", []Step{{Op: OpAddAddress, Namespace: "zA", Link: n, Prefix: prefix("192.168.5.77/24")}}},
-		{"routes", []Step{
-			{Op: OpDelRoute, Namespace: "zA", Link: n, Prefix: prefix("0.0.0.0/0")},
-			{Op: OpDelRoute, Namespace: "zA", Link: n, Prefix: prefix("fd77::/48")},
+		{"fabric link", []plan.Step{{Op: plan.OpDelLink, Namespace: "zA", Link: n}}},
+		{"vxlan", []plan.Step{{Op: plan.OpDelLink, Link: "sdcvxl5"}}},
+		{"neighbours", []plan.Step{{Op: plan.OpDelNeigh, Namespace: "zA", Link: n, Addr: addr("192.168.5.2")}}},
+		{"forwarding entry", []plan.Step{{Op: plan.OpDelFDB, Link: "sdcvxl5", MAC: mac(2)}}},
+		{"another forwarding entry", []plan.Step{{Op: plan.OpSetFDB, Link: "sdcvxl5", MAC: mac(77), Addr: addr("10.99.0.7")}}},
+		{"entry moved", []plan.Step{{Op: plan.OpSetFDB, Link: "sdcvxl5", MAC: mac(2), Addr: addr("10.99.0.7"), Port: 4000}}},
+		{"address", []plan.Step{{Op: plan.OpDelAddress, Namespace: "zA", Link: n, Prefix: prefix("192.168.5.1/24")}}},
+		{"another address", []plan.Step{{Op: plan.OpAddAddress, Namespace: "zA", Link: n, Prefix: prefix("192.168.5.77/24")}}},
+		{"routes", []plan.Step{
+			{Op: plan.OpDelRoute, Namespace: "zA", Link: n, Prefix: prefix("0.0.0.0/0")},
+			{Op: plan.OpDelRoute, Namespace: "zA", Link: n, Prefix: prefix("fd77::/48")},
 		}},
-		{"mtu and mac", []Step{{
-			Op: OpSetLink, Namespace: "zA", Link: n, Change: ChangeMTU | ChangeMAC, Spec: &Link{MTU: 1300, MAC: mac(66)},
+		{"mtu and mac", []plan.Step{{
+			Op: plan.OpSetLink, Namespace: "zA", Link: n, Change: plan.ChangeMTU | plan.ChangeMAC, Spec: &plan.Link{MTU: 1300, MAC: mac(66)},
 		}}},
-		{"mtu of the vxlan", []Step{{Op: OpSetLink, Link: "sdcvxl5", Change: ChangeMTU, Spec: &Link{MTU: 1300}}}},
+		{"mtu of the vxlan", []plan.Step{{Op: plan.OpSetLink, Link: "sdcvxl5", Change: plan.ChangeMTU, Spec: &plan.Link{MTU: 1300}}}},
 	}
 	for _, damage := range damages {
 		t.Run(damage.name, func(t *testing.T) {
@@ -135,11 +137,11 @@ func TestKernelHeals(t *testing.T) {
 	}
 	t.Run("links down", func(t *testing.T) {
 		for place, index := range h.index {
-			ns := place.namespace
+			ns := place.Namespace
 			if ns == "" {
 				ns = "cn1"
 			}
-			w.raw(ns, unix.RTM_NEWLINK, 0, func(e *encoder) { e.linkHeader(index, 0, unix.IFF_UP) })
+			w.raw(ns, unix.RTM_NEWLINK, 0, func(e *wire.Encoder) { e.LinkHeader(index, 0, unix.IFF_UP) })
 		}
 		if result := w.pass(m, a); len(result.Drift) == 0 {
 			t.Error("drift: got none, want some")
@@ -148,7 +150,7 @@ func TestKernelHeals(t *testing.T) {
 	t.Run("namespace", func(t *testing.T) {
 		w.drop("zA")
 		result, err := m.Pass(context.Background(), a, true)
-		if err != nil || len(result.Failures) == 0 || !errors.Is(result.Failures[0].Err, ErrNoNamespace) || result.RetryAt.IsZero() {
+		if err != nil || len(result.Failures) == 0 || !errors.Is(result.Failures[0].Err, plan.ErrNoNamespace) || result.RetryAt.IsZero() {
 			t.Fatalf("without namespace: got %v, %v, want ErrNoNamespace and a time to retry", result.Failures, err)
 		}
 		w.namespace("zA")
@@ -173,11 +175,11 @@ func TestKernelLeavesForeignLinks(t *testing.T) {
 	a.Fabrics[0].Namespace = ""
 	a.Fabrics[0].Gateway, a.Fabrics[0].Routes = netip.Addr{}, nil
 	const index = 200
-	w.raw("cn1", unix.RTM_NEWLINK, flagsCreate, func(e *encoder) {
-		e.linkHeader(index, 0, 0)
-		e.attrText(unix.IFLA_IFNAME, "sdcvxl5")
-		e.attr32(unix.IFLA_MTU, 1234)
-		e.nest(unix.IFLA_LINKINFO, func() { e.attrText(unix.IFLA_INFO_KIND, "bridge") })
+	w.raw("cn1", unix.RTM_NEWLINK, flagsCreate, func(e *wire.Encoder) {
+		e.LinkHeader(index, 0, 0)
+		e.AttrText(unix.IFLA_IFNAME, "sdcvxl5")
+		e.Attr32(unix.IFLA_MTU, 1234)
+		e.Nest(unix.IFLA_LINKINFO, func() { e.AttrText(unix.IFLA_INFO_KIND, "bridge") })
 	})
 	h := w.open("cn1")
 	m := NewManager(ManagerConfig{Kernel: h})
@@ -205,7 +207,7 @@ func TestKernelRefusesTagsWithout8021Q(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(result.Failures) == 0 || !errors.Is(result.Failures[0].Err, ErrNo8021Q) || result.Matched {
+	if len(result.Failures) == 0 || !errors.Is(result.Failures[0].Err, plan.ErrNo8021Q) || result.Matched {
 		t.Errorf("failures: got %v, want ErrNo8021Q", result.Failures)
 	}
 	have, _ := h.Dump(context.Background(), []string{"zA"})
@@ -245,7 +247,7 @@ func TestWatch(t *testing.T) {
 		}, func() {})
 	}()
 	<-woken // it hears from now on
-	h.Heard()
+	h.Observed()
 	await := func(what string, do func()) {
 		t.Helper()
 		deadline := time.After(patience)
@@ -260,7 +262,7 @@ func TestWatch(t *testing.T) {
 			}
 		}
 	}
-	damage := func(steps ...Step) func() {
+	damage := func(steps ...plan.Step) func() {
 		return func() {
 			if _, err := vandal.Dump(ctx, []string{"zA"}); err != nil {
 				t.Fatal(err)
@@ -270,11 +272,11 @@ func TestWatch(t *testing.T) {
 			}
 		}
 	}
-	await("forwarding entry", damage(Step{Op: OpSetFDB, Link: "sdcvxl5", MAC: mac(9), Addr: addr("10.99.0.9")},
-		Step{Op: OpDelFDB, Link: "sdcvxl5", MAC: mac(9)}))
-	await("neighbour in a VM", damage(Step{Op: OpSetNeigh, Namespace: "zA", Link: FabricName(0), Addr: addr("192.168.5.9"), MAC: mac(9)},
-		Step{Op: OpDelNeigh, Namespace: "zA", Link: FabricName(0), Addr: addr("192.168.5.9")}))
-	await("link", damage(Step{Op: OpDelLink, Link: "sdcvxl5"}))
+	await("forwarding entry", damage(plan.Step{Op: plan.OpSetFDB, Link: "sdcvxl5", MAC: mac(9), Addr: addr("10.99.0.9")},
+		plan.Step{Op: plan.OpDelFDB, Link: "sdcvxl5", MAC: mac(9)}))
+	await("neighbour in a VM", damage(plan.Step{Op: plan.OpSetNeigh, Namespace: "zA", Link: plan.FabricName(0), Addr: addr("192.168.5.9"), MAC: mac(9)},
+		plan.Step{Op: plan.OpDelNeigh, Namespace: "zA", Link: plan.FabricName(0), Addr: addr("192.168.5.9")}))
+	await("link", damage(plan.Step{Op: plan.OpDelLink, Link: "sdcvxl5"}))
 	cancel()
 	if err := <-ended; !errors.Is(err, context.Canceled) {
 		t.Errorf("watch: got %v, want context.Canceled", err)

@@ -23,7 +23,7 @@ func TestBurstBeyondTheBufferIsAnswered(t *testing.T) {
 	h := w.open("cn1")
 	h.cfg.missBuffer = 4096 // room for a few messages
 	m := NewManager(ManagerConfig{Kernel: h})
-	m.Believe(truth)
+	m.SetSource(truth)
 	w.pass(m, bare)
 	answering(t, m)
 	// Who is not answered for 3 s is given up by the kernel, which a busy machine
@@ -70,7 +70,7 @@ func TestAskWithoutBroadcast(t *testing.T) {
 			ended <- err
 			return
 		}
-		ended <- h.Ask(context.Background(), func(context.Context, []Question, Hand) {})
+		ended <- h.Ask(context.Background(), func(context.Context, []Question, EntryWriter) {})
 	}()
 	if err := <-ended; err == nil || !strings.Contains(err.Error(), "CAP_NET_BROADCAST") {
 		t.Errorf("got %v, want an error that names CAP_NET_BROADCAST", err)

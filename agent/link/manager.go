@@ -8,6 +8,7 @@ import (
 	"slices"
 	"time"
 
+	"rutter/agent/link/plan"
 	"rutter/log"
 	"rutter/projections"
 )
@@ -26,12 +27,12 @@ const (
 
 // ManagerConfig has what a Manager needs.
 type ManagerConfig struct {
-	Kernel Kernel
+	Kernel plan.Kernel
 	// Numbers are those that were kept from the last run.
-	Numbers Numbers
+	Numbers plan.Numbers
 	// Save keeps changed Numbers. It is called before a link is made under a new
 	// number; if it fails, the pass does. Default: they are not kept.
-	Save func(Numbers) error
+	Save func(plan.Numbers) error
 	// Ahead is how many entries of one vnet, neighbours and forwarding entries
 	// together, are programmed before they are asked for; vnets with more are on
 	// demand. Default DefaultAhead; negative: any number.
@@ -48,15 +49,15 @@ type ManagerConfig struct {
 // for Answer and Asked.
 type Manager struct {
 	cfg     ManagerConfig
-	numbers Numbers
+	numbers plan.Numbers
 	demand  *demand
-	backoff map[Object]waiting
+	backoff map[plan.Object]waiting
 
 	// last is what the last pass wanted, since what Apply did to single entries
 	// after it, and lastMatched whether the kernel was so: what differs now is
 	// drift. doubt is set when it may not be so any more.
 	last        projections.Desired
-	since       toldEntries
+	since       expectedEntries
 	lastMatched bool
 	doubt       bool
 
@@ -71,7 +72,7 @@ type waiting struct {
 
 // Failure is an object that could not be made as wanted.
 type Failure struct {
-	Object  Object
+	Object  plan.Object
 	Err     error
 	RetryAt time.Time // zero: with the next pass, whenever that is
 }
@@ -81,13 +82,13 @@ func (f Failure) String() string { return f.Object.String() + ": " + f.Err.Error
 
 // Result is what a pass did and found.
 type Result struct {
-	Steps    []Step    // done, in order
-	Failures []Failure // in the order in which they were found, conflicts not among them
+	Steps    []plan.Step // done, in order
+	Failures []Failure   // in the order in which they were found, conflicts not among them
 	// Conflicts are objects that foreign links keep from being as wanted.
-	Conflicts []Blocked
+	Conflicts []plan.Blocked
 	// Drift are those of Steps that put right what somebody else changed: the
 	// kernel matched after the last pass, and their objects are wanted as then.
-	Drift []Step
+	Drift []plan.Step
 	// RetryAt is the earliest time at which a failed object is tried again; zero
 	// if none waits.
 	RetryAt time.Time
@@ -103,12 +104,12 @@ type Result struct {
 // NewManager returns a Manager over a kernel.
 func NewManager(cfg ManagerConfig) *Manager {
 	if cfg.Save == nil {
-		cfg.Save = func(Numbers) error { return nil }
+		cfg.Save = func(plan.Numbers) error { return nil }
 	}
 	if cfg.Now == nil {
 		cfg.Now = time.Now
 	}
-	return &Manager{cfg: cfg, numbers: cfg.Numbers, backoff: map[Object]waiting{}, since: newToldEntries(), demand: newDemand(cfg.Table, cfg.Now)}
+	return &Manager{cfg: cfg, numbers: cfg.Numbers, backoff: map[plan.Object]waiting{}, since: newExpectedEntries(), demand: newDemand(cfg.Table, cfg.Now)}
 }
 
 // Number returns the N of the fabric<N> of a NIC.
@@ -123,7 +124,7 @@ func (m *Manager) Pass(ctx context.Context, want projections.Desired, complete b
 	m.doubt = true // until its end
 	namespaces := m.namespaces(want)
 	if listener, ok := m.cfg.Kernel.(Listener); ok {
-		listener.Heard() // the dump shows it
+		listener.Observed() // the dump shows it
 	}
 	generation := m.demand.begin()
 	have, err := m.cfg.Kernel.Dump(ctx, namespaces)
@@ -135,10 +136,10 @@ func (m *Manager) Pass(ctx context.Context, want projections.Desired, complete b
 	}
 	m.demand.follow(&want)
 	var result Result
-	var work Work
+	var work plan.Work
 	for round := 0; ; round++ {
 		full := m.demand.extend(want, &have)
-		work = Plan(full, have, m.numbers, complete)
+		work = plan.Plan(full, have, m.numbers, complete)
 		work.Steps = m.withheld(work.Steps)
 		due := m.due(work.Steps, now)
 		if len(due) == 0 || round == maxRounds {
@@ -158,7 +159,7 @@ func (m *Manager) Pass(ctx context.Context, want projections.Desired, complete b
 		}
 	}
 	m.demand.sync(&have, generation)
-	m.demand.shrink(ctx, handOf(m.cfg.Kernel))
+	m.demand.shrink(ctx, entryWriterOf(m.cfg.Kernel))
 	m.forget(work.Steps)
 	m.report(&result, work, now)
 	m.last, m.lastMatched, m.doubt = want, result.Matched, false
@@ -174,21 +175,21 @@ func (m *Manager) namespaces(want projections.Desired) []string {
 	for i := range want.Fabrics {
 		wanted = append(wanted, want.Fabrics[i].Namespace)
 	}
-	return searched(wanted, m.numbers.Namespaces())
+	return plan.Searched(wanted, m.numbers.Namespaces())
 }
 
 // assign gives every wanted fabric a number, and saves the numbers if any is
 // new. A link of ours that already has the MAC keeps its name.
-func (m *Manager) assign(want projections.Desired, have Snapshot) error {
+func (m *Manager) assign(want projections.Desired, have plan.Snapshot) error {
 	changed := false
-	var byPlace map[place]*Link
+	var byKey map[plan.LinkKey]*plan.Link
 	taken := map[uint32]bool{}
 	for i := range want.Fabrics {
 		w := &want.Fabrics[i]
 		if _, ok := m.numbers.Lookup(w.MAC); !ok {
-			if byPlace == nil {
-				byPlace = have.links()
-				m.adopt(want, have, byPlace, taken) // what it changes is saved with what follows
+			if byKey == nil {
+				byKey = have.ByKey()
+				m.adopt(want, have, byKey, taken) // what it changes is saved with what follows
 			}
 			m.numbers.Assign(w.MAC, func(n uint32) bool { return taken[n] })
 			changed = true
@@ -206,19 +207,19 @@ func (m *Manager) assign(want projections.Desired, have Snapshot) error {
 
 // adopt gives wanted MACs without a number that of the link of ours that carries
 // them, and fills taken with all numbers seen in the kernel.
-func (m *Manager) adopt(want projections.Desired, have Snapshot, byPlace map[place]*Link, taken map[uint32]bool) {
+func (m *Manager) adopt(want projections.Desired, have plan.Snapshot, byKey map[plan.LinkKey]*plan.Link, taken map[uint32]bool) {
 	wanted := make(map[log.MAC]bool, len(want.Fabrics))
 	for i := range want.Fabrics {
 		wanted[want.Fabrics[i].MAC] = true
 	}
 	for i := range have.Links {
 		l := &have.Links[i]
-		n, ok := fabricNumber(l.Name)
+		n, ok := plan.FabricNumber(l.Name)
 		if !ok {
 			continue
 		}
 		taken[n] = true
-		if wanted[l.MAC] && owned(l, byPlace) {
+		if wanted[l.MAC] && plan.Owned(l, byKey) {
 			m.numbers.Adopt(l.MAC, n)
 		}
 	}
@@ -226,20 +227,20 @@ func (m *Manager) adopt(want projections.Desired, have Snapshot, byPlace map[pla
 
 // due returns the steps that may be done now: not those of objects that wait
 // after a failure, nor those on a link that is not made for that reason.
-func (m *Manager) due(steps []Step, now time.Time) []Step {
+func (m *Manager) due(steps []plan.Step, now time.Time) []plan.Step {
 	if len(m.backoff) == 0 {
 		return steps
 	}
-	due := make([]Step, 0, len(steps))
-	unmade := map[place]bool{}
+	due := make([]plan.Step, 0, len(steps))
+	unmade := map[plan.LinkKey]bool{}
 	for _, s := range steps {
 		w, waits := m.backoff[s.Object]
 		waits = waits && now.Before(w.until)
-		if s.Op == OpAddLink && (waits || unmade[place{"", s.Spec.Parent}]) {
-			unmade[s.Spec.place()] = true
+		if s.Op == plan.OpAddLink && (waits || unmade[plan.LinkKey{Namespace: "", Name: s.Spec.Parent}]) {
+			unmade[s.Spec.Key()] = true
 			continue
 		}
-		if !waits && !unmade[place{s.Namespace, s.Link}] {
+		if !waits && !unmade[plan.LinkKey{Namespace: s.Namespace, Name: s.Link}] {
 			due = append(due, s)
 		}
 	}
@@ -248,7 +249,7 @@ func (m *Manager) due(steps []Step, now time.Time) []Step {
 
 // do does steps, returns those that succeeded, and makes the others wait. What
 // fails because its link failed waits for the link only.
-func (m *Manager) do(ctx context.Context, steps []Step, now time.Time) []Step {
+func (m *Manager) do(ctx context.Context, steps []plan.Step, now time.Time) []plan.Step {
 	errs := m.cfg.Kernel.Do(ctx, steps)
 	if errs == nil {
 		if len(m.backoff) > 0 {
@@ -258,14 +259,14 @@ func (m *Manager) do(ctx context.Context, steps []Step, now time.Time) []Step {
 		}
 		return steps
 	}
-	done := make([]Step, 0, len(steps))
-	failed := map[Object]bool{}
+	done := make([]plan.Step, 0, len(steps))
+	failed := map[plan.Object]bool{}
 	for i, err := range errs {
 		s := steps[i]
 		switch {
 		case err == nil:
 			done = append(done, s)
-		case errors.Is(err, ErrNotMade) || failed[s.Object] || ctx.Err() != nil:
+		case errors.Is(err, plan.ErrNotMade) || failed[s.Object] || ctx.Err() != nil:
 		default:
 			failed[s.Object] = true
 			delay := min(cmp.Or(2*m.backoff[s.Object].delay, firstDelay), maxDelay)
@@ -282,11 +283,11 @@ func (m *Manager) do(ctx context.Context, steps []Step, now time.Time) []Step {
 
 // forget drops the waiting time of objects for which nothing is to be done any
 // more.
-func (m *Manager) forget(steps []Step) {
+func (m *Manager) forget(steps []plan.Step) {
 	if len(m.backoff) == 0 {
 		return
 	}
-	open := map[Object]bool{}
+	open := map[plan.Object]bool{}
 	for _, s := range steps {
 		open[s.Object] = true
 	}
@@ -298,18 +299,18 @@ func (m *Manager) forget(steps []Step) {
 }
 
 // report fills in what a pass leaves undone.
-func (m *Manager) report(result *Result, work Work, now time.Time) {
+func (m *Manager) report(result *Result, work plan.Work, now time.Time) {
 	for _, b := range work.Blocked {
 		switch {
-		case errors.Is(b.Err, ErrForeign):
+		case errors.Is(b.Err, plan.ErrForeign):
 			result.Conflicts = append(result.Conflicts, b)
-		case errors.Is(b.Err, ErrNoNamespace):
+		case errors.Is(b.Err, plan.ErrNoNamespace):
 			result.Failures = append(result.Failures, Failure{Object: b.Object, Err: b.Err, RetryAt: now.Add(namespaceDelay)})
 		default:
 			result.Failures = append(result.Failures, Failure{Object: b.Object, Err: b.Err})
 		}
 	}
-	seen := map[Object]bool{}
+	seen := map[plan.Object]bool{}
 	for _, s := range work.Steps {
 		if seen[s.Object] {
 			continue
@@ -317,8 +318,8 @@ func (m *Manager) report(result *Result, work Work, now time.Time) {
 		seen[s.Object] = true
 		if w, ok := m.backoff[s.Object]; ok {
 			result.Failures = append(result.Failures, Failure{Object: s.Object, Err: w.err, RetryAt: w.until})
-		} else if s.Op == OpAddLink {
-			result.Failures = append(result.Failures, Failure{Object: s.Object, Err: fmt.Errorf("%w: %s", ErrNotMade, s.Spec.Parent)})
+		} else if s.Op == plan.OpAddLink {
+			result.Failures = append(result.Failures, Failure{Object: s.Object, Err: fmt.Errorf("%w: %s", plan.ErrNotMade, s.Spec.Parent)})
 		}
 	}
 	for _, f := range result.Failures {
@@ -361,3 +362,36 @@ func sameFabric(a, b projections.Fabric) bool {
 		a.Namespace == b.Namespace && a.Gateway == b.Gateway && a.Hold == b.Hold &&
 		slices.Equal(a.Addresses, b.Addresses) && slices.Equal(a.Routes, b.Routes) && slices.Equal(a.Resolvers, b.Resolvers)
 }
+
+// Listener is a Kernel that hears what others do to it.
+type Listener interface {
+	// Observed returns, once, what was heard since the last call and is not as the
+	// kernel was told: single entries, and whether there was anything else,
+	// which only a pass finds.
+	Observed() (entries []plan.Entry, other bool)
+	// Read returns what single entries are, in the form of the step that makes
+	// each: OpSetNeigh or OpSetFDB, or OpDelNeigh or OpDelFDB if it is not there.
+	Read(ctx context.Context, entries []plan.Entry) ([]plan.Step, error)
+}
+
+// Resolve answers what the kernel asks for, until ctx ends, and returns ctx's
+// error then. It may run beside everything else. A kernel that asks for nothing
+// makes it wait only.
+func (m *Manager) Resolve(ctx context.Context) error {
+	asker, ok := m.cfg.Kernel.(Asker)
+	if !ok {
+		<-ctx.Done()
+		return ctx.Err()
+	}
+	return asker.Ask(ctx, m.demand.resolve)
+}
+
+// SetSource says whom to ask for what the log says of single entries. Until then
+// nothing is answered. It is called before Pass, Apply and Answer.
+func (m *Manager) SetSource(truth Source) { m.demand.source = truth }
+
+// Ahead is how many entries of a vnet are programmed ahead; 0: any number.
+func (m *Manager) Ahead() int { return max(cmp.Or(m.cfg.Ahead, DefaultAhead), 0) }
+
+// Asked counts what the kernel asked for. Any goroutine may call it.
+func (m *Manager) Asked() Asked { return m.demand.asked() }

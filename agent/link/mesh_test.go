@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"rutter/agent/link/internal/wire"
 )
 
 // newMesh is three nodes on one switch.
@@ -22,10 +24,10 @@ func newMesh(t *testing.T) *world {
 	w := &world{t: t, dir: t.TempDir(), etc: t.TempDir()}
 	w.namespace("switch")
 	const bridge = 50
-	w.raw("switch", unix.RTM_NEWLINK, flagsCreate, func(e *encoder) {
-		e.linkHeader(bridge, unix.IFF_UP, unix.IFF_UP)
-		e.attrText(unix.IFLA_IFNAME, "bridge0")
-		e.nest(unix.IFLA_LINKINFO, func() { e.attrText(unix.IFLA_INFO_KIND, "bridge") })
+	w.raw("switch", unix.RTM_NEWLINK, flagsCreate, func(e *wire.Encoder) {
+		e.LinkHeader(bridge, unix.IFF_UP, unix.IFF_UP)
+		e.AttrText(unix.IFLA_IFNAME, "bridge0")
+		e.Nest(unix.IFLA_LINKINFO, func() { e.AttrText(unix.IFLA_INFO_KIND, "bridge") })
 	})
 	for i, node := range []string{"cn1", "cn2", "cn3"} {
 		w.namespace(node)
@@ -33,23 +35,23 @@ func newMesh(t *testing.T) *world {
 		if err != nil {
 			t.Fatal(err)
 		}
-		w.raw("switch", unix.RTM_NEWLINK, flagsCreate, func(e *encoder) {
-			e.linkHeader(int32(bridge+1+i), unix.IFF_UP, unix.IFF_UP)
-			e.attrText(unix.IFLA_IFNAME, node)
-			e.attr32(unix.IFLA_MASTER, bridge)
-			e.nest(unix.IFLA_LINKINFO, func() {
-				e.attrText(unix.IFLA_INFO_KIND, "veth")
-				e.nest(unix.IFLA_INFO_DATA, func() {
-					e.nest(vethPeer, func() {
-						e.linkHeader(underlayIndex, 0, 0)
-						e.attrText(unix.IFLA_IFNAME, "net0")
-						e.attr32(unix.IFLA_NET_NS_FD, uint32(there.Fd()))
+		w.raw("switch", unix.RTM_NEWLINK, flagsCreate, func(e *wire.Encoder) {
+			e.LinkHeader(int32(bridge+1+i), unix.IFF_UP, unix.IFF_UP)
+			e.AttrText(unix.IFLA_IFNAME, node)
+			e.Attr32(unix.IFLA_MASTER, bridge)
+			e.Nest(unix.IFLA_LINKINFO, func() {
+				e.AttrText(unix.IFLA_INFO_KIND, "veth")
+				e.Nest(unix.IFLA_INFO_DATA, func() {
+					e.Nest(vethPeer, func() {
+						e.LinkHeader(underlayIndex, 0, 0)
+						e.AttrText(unix.IFLA_IFNAME, "net0")
+						e.Attr32(unix.IFLA_NET_NS_FD, uint32(there.Fd()))
 					})
 				})
 			})
 		})
 		there.Close()
-		w.raw(node, unix.RTM_NEWLINK, 0, func(e *encoder) { e.linkHeader(underlayIndex, unix.IFF_UP, unix.IFF_UP) })
+		w.raw(node, unix.RTM_NEWLINK, 0, func(e *wire.Encoder) { e.LinkHeader(underlayIndex, unix.IFF_UP, unix.IFF_UP) })
 		w.number(node)
 	}
 	return w

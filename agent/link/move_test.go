@@ -9,6 +9,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"rutter/agent/link/internal/wire"
+	"rutter/agent/link/plan"
 	"rutter/projections"
 )
 
@@ -27,13 +29,13 @@ func TestNICMovesWithoutAGap(t *testing.T) {
 			w := newWorld(t)
 			w.namespace("zA")
 			a, _ := w.two(0, false)
-			w.raw("cn2", unix.RTM_NEWADDR, flagsReplace, func(e *encoder) { e.address(Step{Prefix: prefix("10.99.0.3/24")}, 100) })
+			w.raw("cn2", unix.RTM_NEWADDR, flagsReplace, func(e *wire.Encoder) { e.Address(plan.Step{Prefix: prefix("10.99.0.3/24")}, 100) })
 			truth, want := bookOf(a)
 			if mode == "ahead" {
 				want = a
 			}
 			g := guard(w, want, time.Hour)
-			g.m.Believe(truth)
+			g.m.SetSource(truth)
 			w.pass(g.m, want)
 			answering(t, g.m)
 			var old, now atomic.Int64

@@ -10,6 +10,9 @@ import (
 
 	"github.com/mdlayher/netlink"
 	"golang.org/x/sys/unix"
+
+	"rutter/agent/link/internal/wire"
+	"rutter/agent/link/plan"
 )
 
 // Config says where the kernel and its files are. The zero value is right for an
@@ -67,24 +70,29 @@ type Netlink struct {
 
 	// index has each link of ours that was seen or made, and lastIndex is above
 	// or equal to every ifindex seen.
-	index     map[place]int32
+	index     map[plan.LinkKey]int32
 	lastIndex int32
 	// noTrash is set when the last dump saw a link in trashGroup.
 	noTrash bool
 
-	told *told
+	expected *expected
 	// aside is set on the hand of Ask, which uses what the kernel's own user
 	// found out.
 	aside bool
 
 	kept keptSpaces // sockets in VM namespaces, for dumps
 
-	views  map[string]*view // VM namespaces whose last dump still stands
-	turn   int              // the part that was read last although its views stood
-	turned time.Time        // when
+	views    map[string]*view // VM namespaces whose last dump still stands
+	part     int              // the part that was read last although its views stood
+	partRead time.Time        // when
 }
 
-var _ Kernel = (*Netlink)(nil)
+var _ plan.Kernel = (*Netlink)(nil)
+
+const (
+	flagsCreate  = netlink.Create | netlink.Excl
+	flagsReplace = netlink.Create | netlink.Replace
+)
 
 // Open opens a netlink socket in our own namespace. It fails when that namespace
 // cannot be entered. Open and Close need no privilege; changing the kernel needs
@@ -96,7 +104,7 @@ func Open(cfg Config) (*Netlink, error) {
 	if err != nil {
 		return nil, fmt.Errorf("link: open netlink: %w", err)
 	}
-	return &Netlink{cfg: cfg, own: own, spaces: map[string]*space{}, index: map[place]int32{}, lastIndex: firstIndex, told: newTold(), views: map[string]*view{}}, nil
+	return &Netlink{cfg: cfg, own: own, spaces: map[string]*space{}, index: map[plan.LinkKey]int32{}, lastIndex: firstIndex, expected: newExpected(), views: map[string]*view{}}, nil
 }
 
 // Close frees the socket. The kernel's links stay as they are.
@@ -108,8 +116,8 @@ func (h *Netlink) Close() error {
 
 // Do implements Kernel. Steps for one namespace that follow each other go out
 // together.
-func (h *Netlink) Do(ctx context.Context, steps []Step) []error {
-	r := &run{h: h, steps: steps, failed: map[place]bool{}, numbered: map[string]bool{}}
+func (h *Netlink) Do(ctx context.Context, steps []plan.Step) []error {
+	r := &run{h: h, steps: steps, failed: map[plan.LinkKey]bool{}, numbered: map[string]bool{}}
 	if !h.aside {
 		defer h.closeSpaces()
 	} else if len(h.spaces) >= maxAside {
@@ -138,15 +146,15 @@ func (h *Netlink) Do(ctx context.Context, steps []Step) []error {
 // failures so far.
 type run struct {
 	h     *Netlink
-	steps []Step
+	steps []plan.Step
 	errs  []error // nil until the first failure
 	// failed are links that could not be made in this run.
-	failed map[place]bool
+	failed map[plan.LinkKey]bool
 	// numbered are the namespaces that were given a number in this run.
 	numbered map[string]bool
 
 	space    *space
-	enc      encoder
+	enc      wire.Encoder
 	requests []request
 	batch    []byte // memory of the last batch
 	added    []int  // steps that added an IPv6 address
@@ -158,10 +166,10 @@ func (r *run) add(i int) error {
 	s := &r.steps[i]
 	r.h.touch(s)
 	switch s.Op {
-	case OpWriteResolvers, OpRemoveResolvers:
+	case plan.OpWriteResolvers, plan.OpRemoveResolvers:
 		r.flush()
 		return r.h.resolvers(s)
-	case OpAddLink:
+	case plan.OpAddLink:
 		return r.addLink(i)
 	}
 	sp := r.space
@@ -172,13 +180,13 @@ func (r *run) add(i int) error {
 		}
 	}
 	r.use(sp)
-	at := place{s.Namespace, s.Link}
+	at := plan.LinkKey{Namespace: s.Namespace, Name: s.Link}
 	index, ok := r.h.indexOf(at)
 	if !ok || len(r.failed) > 0 && r.failed[at] {
 		if isDelete(s.Op) {
 			return nil
 		}
-		return fmt.Errorf("%w: %s", ErrNotMade, s.Link)
+		return fmt.Errorf("%w: %s", plan.ErrNotMade, s.Link)
 	}
 	r.encode(i, index)
 	return nil
@@ -186,7 +194,7 @@ func (r *run) add(i int) error {
 
 // use makes sp the namespace of the batch.
 func (r *run) use(sp *space) {
-	if r.space != sp || len(r.requests) >= batchMessages || len(r.enc.b) >= batchBytes {
+	if r.space != sp || len(r.requests) >= batchMessages || len(r.enc.B) >= batchBytes {
 		r.flush()
 	}
 	r.space = sp
@@ -194,7 +202,7 @@ func (r *run) use(sp *space) {
 
 // message notes that the bytes from start on are the body of one message.
 func (r *run) message(i int, typ netlink.HeaderType, flags netlink.HeaderFlags, start int) *request {
-	r.requests = append(r.requests, request{typ: typ, flags: flags, start: start, end: len(r.enc.b), step: i})
+	r.requests = append(r.requests, request{typ: typ, flags: flags, start: start, end: len(r.enc.B), step: i})
 	return &r.requests[len(r.requests)-1]
 }
 
@@ -204,104 +212,104 @@ func (r *run) addLink(i int) error {
 	var parent int32
 	if l.Parent != "" {
 		var ok bool
-		if parent, ok = h.index[place{"", l.Parent}]; !ok || r.failed[place{"", l.Parent}] {
-			r.failed[l.place()] = true
-			return fmt.Errorf("%w: %s", ErrNotMade, l.Parent)
+		if parent, ok = h.index[plan.LinkKey{Namespace: "", Name: l.Parent}]; !ok || r.failed[plan.LinkKey{Namespace: "", Name: l.Parent}] {
+			r.failed[l.Key()] = true
+			return fmt.Errorf("%w: %s", plan.ErrNotMade, l.Parent)
 		}
 	}
 	netns := -1
 	if l.Namespace != "" {
 		sp, err := h.open(l.Namespace)
 		if err != nil {
-			r.failed[l.place()] = true
+			r.failed[l.Key()] = true
 			return err
 		}
 		netns = int(sp.file.Fd())
 		if !r.numbered[l.Namespace] {
-			start := len(r.enc.b)
-			r.enc.namespaceID(netns)
+			start := len(r.enc.B)
+			r.enc.NamespaceID(netns)
 			r.message(i, unix.RTM_NEWNSID, 0, start).optional = true
 			r.numbered[l.Namespace] = true
 		}
 	}
 	h.lastIndex++
 	index := h.lastIndex
-	h.index[l.place()] = index
-	delete(r.failed, l.place())
-	start := len(r.enc.b)
+	h.index[l.Key()] = index
+	delete(r.failed, l.Key())
+	start := len(r.enc.B)
 	switch l.Kind {
-	case kindVXLAN:
-		r.enc.vxlan(l, index)
-	case kindVLAN:
-		r.enc.vlan(l, index, parent)
+	case plan.KindVXLAN:
+		r.enc.VXLAN(l, index)
+	case plan.KindVLAN:
+		r.enc.VLAN(l, index, parent)
 	default:
-		r.enc.macvlan(l, index, parent, netns)
+		r.enc.Macvlan(l, index, parent, netns)
 	}
 	r.message(i, unix.RTM_NEWLINK, flagsCreate, start).index = index
-	if l.Kind != kindMacvlan {
-		r.encodeSet(i, l, index, ChangeQuietIPv6|ChangeUp)
+	if l.Kind != plan.KindMacvlan {
+		r.encodeSet(i, l, index, plan.ChangeQuietIPv6|plan.ChangeUp)
 	}
 	return nil
 }
 
 // encodeSet appends the messages of an OpSetLink.
-func (r *run) encodeSet(i int, l *Link, index int32, change Change) {
-	if change&ChangeQuietIPv6 != 0 {
-		start := len(r.enc.b)
-		r.enc.quiet(index)
+func (r *run) encodeSet(i int, l *plan.Link, index int32, change plan.Change) {
+	if change&plan.ChangeQuietIPv6 != 0 {
+		start := len(r.enc.B)
+		r.enc.Quiet(index)
 		r.message(i, unix.RTM_NEWLINK, 0, start).optional = true
 	}
-	if change&^ChangeQuietIPv6 != 0 {
-		start := len(r.enc.b)
-		r.enc.set(l, index, change)
+	if change&^plan.ChangeQuietIPv6 != 0 {
+		start := len(r.enc.B)
+		r.enc.Set(l, index, change)
 		r.message(i, unix.RTM_NEWLINK, 0, start)
 	}
 }
 
 // encode appends the messages of a step on a link that is there.
 func (r *run) encode(i int, index int32) {
-	s, start, before := &r.steps[i], len(r.enc.b), len(r.requests)
+	s, start, before := &r.steps[i], len(r.enc.B), len(r.requests)
 	defer func() {
 		if before < len(r.requests) {
 			r.requests[before].index = index
 		}
 	}()
 	switch s.Op {
-	case OpSetLink:
+	case plan.OpSetLink:
 		r.encodeSet(i, s.Spec, index, s.Change)
-	case OpDelLink:
-		r.enc.linkHeader(index, 0, 0)
+	case plan.OpDelLink:
+		r.enc.LinkHeader(index, 0, 0)
 		r.message(i, unix.RTM_DELLINK, 0, start)
-		delete(r.h.index, place{s.Namespace, s.Link})
-	case OpSetProbes:
-		r.enc.probes(*s, index)
+		delete(r.h.index, plan.LinkKey{Namespace: s.Namespace, Name: s.Link})
+	case plan.OpSetProbes:
+		r.enc.Probes(*s, index)
 		r.message(i, unix.RTM_SETNEIGHTBL, 0, start).optional = s.Addr.Is6()
-	case OpAddAddress:
-		r.enc.address(*s, index)
+	case plan.OpAddAddress:
+		r.enc.Address(*s, index)
 		r.message(i, unix.RTM_NEWADDR, flagsReplace, start)
 		if s.Prefix.Addr().Is6() {
 			r.added = append(r.added, i)
 		}
-	case OpDelAddress:
-		r.enc.address(*s, index)
+	case plan.OpDelAddress:
+		r.enc.Address(*s, index)
 		r.message(i, unix.RTM_DELADDR, 0, start)
-	case OpSetRoute:
-		r.enc.route(*s, index)
+	case plan.OpSetRoute:
+		r.enc.Route(*s, index)
 		r.message(i, unix.RTM_NEWROUTE, flagsReplace, start)
-	case OpDelRoute:
-		r.enc.route(*s, index)
+	case plan.OpDelRoute:
+		r.enc.Route(*s, index)
 		r.message(i, unix.RTM_DELROUTE, 0, start)
-	case OpSetNeigh:
-		r.enc.neigh(*s, index)
+	case plan.OpSetNeigh:
+		r.enc.Neigh(*s, index)
 		r.message(i, unix.RTM_NEWNEIGH, flagsReplace, start)
-	case OpDelNeigh:
-		r.enc.neigh(*s, index)
+	case plan.OpDelNeigh:
+		r.enc.Neigh(*s, index)
 		r.message(i, unix.RTM_DELNEIGH, 0, start)
-	case OpSetFDB:
-		r.enc.forward(*s, index)
+	case plan.OpSetFDB:
+		r.enc.Forward(*s, index)
 		r.message(i, unix.RTM_NEWNEIGH, flagsReplace, start)
-	case OpDelFDB:
-		r.enc.forward(*s, index)
+	case plan.OpDelFDB:
+		r.enc.Forward(*s, index)
 		r.message(i, unix.RTM_DELNEIGH, 0, start)
 	}
 }
@@ -312,7 +320,7 @@ func (r *run) encode(i int, index int32) {
 // means that nothing was done.
 func (r *run) deletes(i int) int {
 	n := 0
-	for n < maxTrash && i+n < len(r.steps) && r.steps[i+n].Op == OpDelLink && r.steps[i+n].Namespace == "" {
+	for n < maxTrash && i+n < len(r.steps) && r.steps[i+n].Op == plan.OpDelLink && r.steps[i+n].Namespace == "" {
 		n++
 	}
 	if n < 2 || r.h.noTrash {
@@ -321,25 +329,25 @@ func (r *run) deletes(i int) int {
 	for j := i; j < i+n; j++ {
 		r.use(r.h.own)
 		r.h.touch(&r.steps[j])
-		at := place{"", r.steps[j].Link}
+		at := plan.LinkKey{Namespace: "", Name: r.steps[j].Link}
 		if index, ok := r.h.index[at]; ok {
-			start := len(r.enc.b)
-			r.enc.linkHeader(index, 0, 0)
-			r.enc.attr32(unix.IFLA_GROUP, trashGroup)
+			start := len(r.enc.B)
+			r.enc.LinkHeader(index, 0, 0)
+			r.enc.Attr32(unix.IFLA_GROUP, trashGroup)
 			r.message(j, unix.RTM_NEWLINK, 0, start).index = index
 			delete(r.h.index, at)
 		}
 	}
-	start := len(r.enc.b)
-	r.enc.linkHeader(0, 0, 0)
-	r.enc.attr32(unix.IFLA_GROUP, trashGroup)
+	start := len(r.enc.B)
+	r.enc.LinkHeader(0, 0, 0)
+	r.enc.Attr32(unix.IFLA_GROUP, trashGroup)
 	r.message(i+n-1, unix.RTM_DELLINK, 0, start)
 	return n
 }
 
-func isDelete(op Op) bool {
+func isDelete(op plan.Op) bool {
 	switch op {
-	case OpDelLink, OpDelAddress, OpDelRoute, OpDelFDB, OpDelNeigh, OpRemoveResolvers:
+	case plan.OpDelLink, plan.OpDelAddress, plan.OpDelRoute, plan.OpDelFDB, plan.OpDelNeigh, plan.OpRemoveResolvers:
 		return true
 	}
 	return false
@@ -361,7 +369,7 @@ func (r *run) flush() {
 		return
 	}
 	requests := r.requests
-	r.h.told.note(r.steps, requests)
+	r.h.expected.note(r.steps, requests)
 	first := r.space.sequence + 1
 	r.space.sequence += uint32(len(requests))
 	batch := r.batch[:0]
@@ -370,29 +378,29 @@ func (r *run) flush() {
 		if i == len(requests)-1 {
 			flags |= netlink.Acknowledge
 		}
-		batch = appendMessage(batch, q.typ, flags, first+uint32(i), r.enc.b[q.start:q.end])
+		batch = wire.AppendMessage(batch, q.typ, flags, first+uint32(i), r.enc.B[q.start:q.end])
 	}
 	r.batch = batch
 	err := r.space.send(batch)
 	if err == nil {
-		err = r.answers(first, r.space.sequence)
+		err = r.receiveAcks(first, r.space.sequence)
 	}
 	if err != nil {
 		for _, q := range requests {
-			r.failed[r.linkOf(q)] = r.failed[r.linkOf(q)] || r.steps[q.step].Op == OpAddLink
+			r.failed[r.linkOf(q)] = r.failed[r.linkOf(q)] || r.steps[q.step].Op == plan.OpAddLink
 			r.fail(q.step, err)
 		}
 	}
-	r.requests, r.enc.b = r.requests[:0], r.enc.b[:0]
+	r.requests, r.enc.B = r.requests[:0], r.enc.B[:0]
 }
 
-func (r *run) linkOf(q request) place {
-	return place{r.steps[q.step].Namespace, r.steps[q.step].Link}
+func (r *run) linkOf(q request) plan.LinkKey {
+	return plan.LinkKey{Namespace: r.steps[q.step].Namespace, Name: r.steps[q.step].Link}
 }
 
-// answers reads until the last of the messages with these sequences is answered.
+// receiveAcks reads until the last of the messages with these sequences is answered.
 // Its error is the socket's, and then nothing is known about the batch.
-func (r *run) answers(first, last uint32) error {
+func (r *run) receiveAcks(first, last uint32) error {
 	if err := r.space.conn.SetReadDeadline(time.Now().Add(ackTimeout)); err != nil {
 		return err
 	}
@@ -410,7 +418,7 @@ func (r *run) answers(first, last uint32) error {
 			// Sequences follow each other; one from before is a late answer
 			// to a batch that was given up.
 			if at := op.Sequence - first; at < uint32(len(r.requests)) {
-				r.answer(r.requests[at], op)
+				r.acknowledge(r.requests[at], op)
 			}
 			if op.Sequence == last {
 				return nil
@@ -421,8 +429,8 @@ func (r *run) answers(first, last uint32) error {
 	}
 }
 
-// answer judges the kernel's refusal of one message.
-func (r *run) answer(q request, op *netlink.OpError) {
+// acknowledge judges the kernel's refusal of one message.
+func (r *run) acknowledge(q request, op *netlink.OpError) {
 	s := &r.steps[q.step]
 	errno, _ := errors.AsType[syscall.Errno](op)
 	if isDelete(s.Op) && isGone(errno) {
@@ -431,20 +439,20 @@ func (r *run) answer(q request, op *netlink.OpError) {
 	if q.optional && (isGone(errno) || errno == unix.EEXIST || errno == unix.EAFNOSUPPORT || errno == unix.EOPNOTSUPP) {
 		return
 	}
-	at := place{s.Namespace, s.Link}
+	at := plan.LinkKey{Namespace: s.Namespace, Name: s.Link}
 	err := error(errno)
 	if op.Message != "" {
 		err = fmt.Errorf("%w: %s", errno, op.Message)
 	}
 	switch {
-	case s.Op == OpAddLink && r.failed[place{"", s.Spec.Parent}]:
-		err = fmt.Errorf("%w: %s", ErrNotMade, s.Spec.Parent)
-	case s.Op == OpAddLink && s.Spec.Kind == kindVLAN && errno == unix.EOPNOTSUPP:
-		err = ErrNo8021Q
-	case s.Op != OpAddLink && r.failed[at]:
-		err = fmt.Errorf("%w: %s", ErrNotMade, s.Link)
+	case s.Op == plan.OpAddLink && r.failed[plan.LinkKey{Namespace: "", Name: s.Spec.Parent}]:
+		err = fmt.Errorf("%w: %s", plan.ErrNotMade, s.Spec.Parent)
+	case s.Op == plan.OpAddLink && s.Spec.Kind == plan.KindVLAN && errno == unix.EOPNOTSUPP:
+		err = plan.ErrNo8021Q
+	case s.Op != plan.OpAddLink && r.failed[at]:
+		err = fmt.Errorf("%w: %s", plan.ErrNotMade, s.Link)
 	}
-	if s.Op == OpAddLink && q.flags == flagsCreate {
+	if s.Op == plan.OpAddLink && q.flags == flagsCreate {
 		r.failed[at] = true
 		delete(r.h.index, at)
 	}
@@ -458,4 +466,17 @@ func isGone(errno syscall.Errno) bool {
 		return true
 	}
 	return false
+}
+
+// request is one message of a step: its header's type and flags, and where its
+// body lies in the batch's buffer.
+type request struct {
+	typ        netlink.HeaderType
+	flags      netlink.HeaderFlags
+	start, end int
+	step       int   // index of the step
+	index      int32 // the ifindex of its link, 0 if the message is not on one
+	// optional: the kernel may lack what this asks for (IPv6 switched off), or
+	// have it already.
+	optional bool
 }

@@ -11,6 +11,8 @@ import (
 
 	"github.com/mdlayher/netlink"
 	"golang.org/x/sys/unix"
+
+	"rutter/agent/link/plan"
 )
 
 const (
@@ -38,8 +40,8 @@ type space struct {
 	// an answer to one awaited while one to the other is due.
 	sequence uint32
 
-	ownID int32 // the number that it has for our own namespace; unknown if negative
-	heard bool  // our own namespace has a number for it
+	ownID    int32 // the number that it has for our own namespace; unknown if negative
+	observed bool  // our own namespace has a number for it
 }
 
 // openSpace opens a namespace by its file. A file that is no namespace (yet:
@@ -48,7 +50,7 @@ type space struct {
 func openSpace(name, path string) (*space, error) {
 	file, err := os.Open(path)
 	if errors.Is(err, os.ErrNotExist) {
-		return nil, fmt.Errorf("%w: %s", ErrNoNamespace, path)
+		return nil, fmt.Errorf("%w: %s", plan.ErrNoNamespace, path)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("network namespace %s: %w", name, err)
@@ -56,7 +58,7 @@ func openSpace(name, path string) (*space, error) {
 	var fs unix.Statfs_t
 	if err := unix.Fstatfs(int(file.Fd()), &fs); err == nil && fs.Type != unix.NSFS_MAGIC && fs.Type != unix.PROC_SUPER_MAGIC {
 		file.Close()
-		return nil, fmt.Errorf("%w: %s is a plain file", ErrNoNamespace, path)
+		return nil, fmt.Errorf("%w: %s is a plain file", plan.ErrNoNamespace, path)
 	}
 	buffer := receiveBytes
 	if name != "" {
@@ -103,7 +105,7 @@ func (h *Netlink) open(name string) (*space, error) {
 		}
 		h.closeSpace(name)
 	}
-	if err := checkNamespace(name); err != nil {
+	if err := plan.CheckNamespace(name); err != nil {
 		return nil, err
 	}
 	s, err := openSpace(name, filepath.Join(h.cfg.NetNSDir, name))

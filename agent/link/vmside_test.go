@@ -12,6 +12,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"rutter/agent/link/internal/wire"
+	"rutter/agent/link/plan"
 	"rutter/projections"
 )
 
@@ -53,7 +55,7 @@ func testVMSide(t *testing.T, w *world, vlan uint16) {
 	w.pass(m1, a)
 	after := w.vm("zA")
 	wantRoutes := []projections.Route{{Dst: prefix("0.0.0.0/0"), Gateway: f.Gateway}, f.Routes[0]}
-	if l := after.link; l.MTU != 1320 || !slices.Equal(l.Routes, wantRoutes) || after.resolvers != resolversHead+"nameserver 192.168.5.9\nnameserver 192.168.5.10\n" {
+	if l := after.link; l.MTU != 1320 || !slices.Equal(l.Routes, wantRoutes) || after.resolvers != plan.ResolversHead+"nameserver 192.168.5.9\nnameserver 192.168.5.10\n" {
 		t.Errorf("after the log's change: got MTU %d, routes %v, resolv.conf %q", l.MTU, l.Routes, after.resolvers)
 	}
 
@@ -63,12 +65,12 @@ func testVMSide(t *testing.T, w *world, vlan uint16) {
 		}
 	} else { // a NIC tag on another underlay address
 		other := netip.MustParsePrefix("10.99.0.11/24")
-		w.raw("cn1", unix.RTM_NEWADDR, flagsReplace, func(e *encoder) { e.address(Step{Prefix: other}, underlayIndex) })
+		w.raw("cn1", unix.RTM_NEWADDR, flagsReplace, func(e *wire.Encoder) { e.Address(plan.Step{Prefix: other}, underlayIndex) })
 		a.VXLANs[0].Local, b.FDB[0].Dst = other.Addr(), other.Addr()
 		own = w.ownLinks()
 	}
 	before := w.vm("zA")
-	if result := w.pass(m1, a); !slices.ContainsFunc(result.Steps, func(s Step) bool { return s.Op == OpDelLink }) {
+	if result := w.pass(m1, a); !slices.ContainsFunc(result.Steps, func(s plan.Step) bool { return s.Op == plan.OpDelLink }) {
 		t.Error("nothing was rebuilt")
 	}
 	w.pass(m2, b)
@@ -87,7 +89,7 @@ func testVMSide(t *testing.T, w *world, vlan uint16) {
 
 // vmSide is what a VM sees.
 type vmSide struct {
-	link      Link
+	link      plan.Link
 	resolvers string
 }
 
@@ -103,7 +105,7 @@ func (w *world) vm(zone string) (v vmSide) {
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	i := slices.IndexFunc(have.Links, func(l Link) bool { return l.Namespace == zone })
+	i := slices.IndexFunc(have.Links, func(l plan.Link) bool { return l.Namespace == zone })
 	if i < 0 {
 		w.t.Fatalf("%s has no link: %v", zone, have.Links)
 	}
@@ -120,7 +122,7 @@ func (w *world) ownLinks() (list []string) {
 	if err := w.within("cn1", func() error {
 		links, err := net.Interfaces()
 		for _, l := range links {
-			if kindOfName(l.Name) != "" {
+			if plan.KindOfName(l.Name) != "" {
 				continue
 			}
 			addresses, failed := l.Addrs()

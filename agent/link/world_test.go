@@ -14,6 +14,8 @@ import (
 	"github.com/mdlayher/netlink"
 	"golang.org/x/sys/unix"
 
+	"rutter/agent/link/internal/wire"
+	"rutter/agent/link/plan"
 	"rutter/projections"
 )
 
@@ -67,7 +69,7 @@ func (w *world) namespace(name string) {
 		w.t.Fatalf("namespace %s: %v", name, err)
 	}
 	w.t.Cleanup(func() { w.drop(name) })
-	w.raw(name, unix.RTM_NEWLINK, 0, func(e *encoder) { e.linkHeader(1, unix.IFF_UP, unix.IFF_UP) })
+	w.raw(name, unix.RTM_NEWLINK, 0, func(e *wire.Encoder) { e.LinkHeader(1, unix.IFF_UP, unix.IFF_UP) })
 }
 
 // drop takes a namespace away.
@@ -79,16 +81,16 @@ func (w *world) drop(name string) {
 }
 
 // raw sends one request in a namespace and wants it to succeed.
-func (w *world) raw(namespace string, typ netlink.HeaderType, flags netlink.HeaderFlags, body func(e *encoder)) {
+func (w *world) raw(namespace string, typ netlink.HeaderType, flags netlink.HeaderFlags, body func(e *wire.Encoder)) {
 	w.t.Helper()
 	sp, err := openSpace(namespace, filepath.Join(w.dir, namespace))
 	if err != nil {
 		w.t.Fatal(err)
 	}
 	defer sp.close()
-	var e encoder
+	var e wire.Encoder
 	body(&e)
-	message := netlink.Message{Header: netlink.Header{Type: typ, Flags: netlink.Request | netlink.Acknowledge | flags}, Data: e.b}
+	message := netlink.Message{Header: netlink.Header{Type: typ, Flags: netlink.Request | netlink.Acknowledge | flags}, Data: e.B}
 	if _, err := sp.conn.Execute(message); err != nil {
 		w.t.Fatalf("request %d in %s: %v", typ, namespace, err)
 	}
@@ -103,21 +105,21 @@ func (w *world) join() {
 	}
 	defer other.Close()
 	const index = underlayIndex
-	w.raw("cn1", unix.RTM_NEWLINK, flagsCreate, func(e *encoder) {
-		e.linkHeader(index, unix.IFF_UP, unix.IFF_UP)
-		e.attrText(unix.IFLA_IFNAME, "net0")
-		e.nest(unix.IFLA_LINKINFO, func() {
-			e.attrText(unix.IFLA_INFO_KIND, "veth")
-			e.nest(unix.IFLA_INFO_DATA, func() {
-				e.nest(vethPeer, func() {
-					e.linkHeader(index, 0, 0)
-					e.attrText(unix.IFLA_IFNAME, "net0")
-					e.attr32(unix.IFLA_NET_NS_FD, uint32(other.Fd()))
+	w.raw("cn1", unix.RTM_NEWLINK, flagsCreate, func(e *wire.Encoder) {
+		e.LinkHeader(index, unix.IFF_UP, unix.IFF_UP)
+		e.AttrText(unix.IFLA_IFNAME, "net0")
+		e.Nest(unix.IFLA_LINKINFO, func() {
+			e.AttrText(unix.IFLA_INFO_KIND, "veth")
+			e.Nest(unix.IFLA_INFO_DATA, func() {
+				e.Nest(vethPeer, func() {
+					e.LinkHeader(index, 0, 0)
+					e.AttrText(unix.IFLA_IFNAME, "net0")
+					e.Attr32(unix.IFLA_NET_NS_FD, uint32(other.Fd()))
 				})
 			})
 		})
 	})
-	w.raw("cn2", unix.RTM_NEWLINK, 0, func(e *encoder) { e.linkHeader(index, unix.IFF_UP, unix.IFF_UP) })
+	w.raw("cn2", unix.RTM_NEWLINK, 0, func(e *wire.Encoder) { e.LinkHeader(index, unix.IFF_UP, unix.IFF_UP) })
 	w.number("cn1", "cn2")
 }
 
@@ -129,7 +131,7 @@ func (w *world) number(nodes ...string) {
 	w.t.Helper()
 	for _, node := range nodes {
 		for _, p := range underlays[node] {
-			w.raw(node, unix.RTM_NEWADDR, flagsReplace, func(e *encoder) { e.address(Step{Prefix: p}, underlayIndex) })
+			w.raw(node, unix.RTM_NEWADDR, flagsReplace, func(e *wire.Encoder) { e.Address(plan.Step{Prefix: p}, underlayIndex) })
 		}
 	}
 }

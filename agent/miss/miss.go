@@ -7,6 +7,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"rutter/agent/internal/nlmsg"
 	"rutter/log"
 )
 
@@ -67,24 +68,19 @@ var native = binary.NativeEndian
 const (
 	sizeofNlMsghdr = 16 // struct nlmsghdr, linux/netlink.h
 	sizeofNdMsg    = 12 // struct ndmsg, linux/neighbour.h
-	sizeofAttr     = 4  // struct nlattr
 )
 
 // parse appends the misses in one datagram to list. What is none is skipped: it
 // may be any notification of the group.
 func parse(list []Miss, datagram []byte, namespace int32) []Miss {
-	for len(datagram) >= sizeofNlMsghdr {
-		size := int(native.Uint32(datagram))
-		if size < sizeofNlMsghdr || size > len(datagram) {
-			return list
+	for h, body, rest, ok := nlmsg.Next(datagram); ok; h, body, rest, ok = nlmsg.Next(rest) {
+		if h.Type != unix.RTM_GETNEIGH {
+			continue
 		}
-		if native.Uint16(datagram[4:]) == unix.RTM_GETNEIGH {
-			if m, ok := parseMiss(datagram[sizeofNlMsghdr:size], native.Uint16(datagram[6:])); ok {
-				m.Namespace = namespace
-				list = append(list, m)
-			}
+		if m, ok := parseMiss(body, h.Flags); ok {
+			m.Namespace = namespace
+			list = append(list, m)
 		}
-		datagram = datagram[min((size+3)&^3, len(datagram)):]
 	}
 	return list
 }
@@ -114,12 +110,8 @@ func parseNeigh(b []byte) (m Miss, state uint16, ok bool) {
 		return m, 0, false
 	}
 	m.Namespace, m.Link, state = OwnNamespace, int32(native.Uint32(b[4:])), native.Uint16(b[8:])
-	for b = b[sizeofNdMsg:]; len(b) >= sizeofAttr; {
-		size := int(native.Uint16(b))
-		if size < sizeofAttr || size > len(b) {
-			break
-		}
-		switch value := b[sizeofAttr:size]; native.Uint16(b[2:]) {
+	for typ, value, rest, ok := nlmsg.NextAttr(b[sizeofNdMsg:]); ok; typ, value, rest, ok = nlmsg.NextAttr(rest) {
+		switch typ {
 		case unix.NDA_DST:
 			m.IP, _ = netip.AddrFromSlice(value)
 		case unix.NDA_LLADDR:
@@ -127,7 +119,6 @@ func parseNeigh(b []byte) (m Miss, state uint16, ok bool) {
 				copy(m.MAC[:], value)
 			}
 		}
-		b = b[min((size+3)&^3, len(b)):]
 	}
 	return m, state, true
 }

@@ -8,6 +8,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"rutter/agent/internal/nlmsg"
 	"rutter/log"
 )
 
@@ -27,7 +28,7 @@ func message(typ, flags uint16, family byte, link int32, state uint16, attrs ...
 }
 
 func attr(typ uint16, value []byte) []byte {
-	b := native.AppendUint16(nil, uint16(sizeofAttr+len(value)))
+	b := native.AppendUint16(nil, uint16(nlmsg.AttrHeaderSize+len(value)))
 	b = append(native.AppendUint16(b, typ), value...)
 	for len(b)%4 != 0 {
 		b = append(b, 0)

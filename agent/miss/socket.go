@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"rutter/agent/internal/nlmsg"
 )
 
 // socket opens a socket that hears what passes the filter.
@@ -185,13 +187,8 @@ func pending(f *os.File) (misses []Miss, err error) {
 // unanswered appends the entries of a part of a dump that wait for an answer,
 // and reports whether it is the last part.
 func unanswered(misses []Miss, b []byte) ([]Miss, bool, error) {
-	for len(b) >= sizeofNlMsghdr {
-		size := int(native.Uint32(b))
-		if size < sizeofNlMsghdr || size > len(b) {
-			break
-		}
-		body := b[sizeofNlMsghdr:size]
-		switch native.Uint16(b[4:]) {
+	for h, body, rest, ok := nlmsg.Next(b); ok; h, body, rest, ok = nlmsg.Next(rest) {
+		switch h.Type {
 		case unix.NLMSG_DONE:
 			return misses, true, nil
 		case unix.NLMSG_ERROR:
@@ -207,7 +204,6 @@ func unanswered(misses []Miss, b []byte) ([]Miss, bool, error) {
 				misses = append(misses, m)
 			}
 		}
-		b = b[min((size+3)&^3, len(b)):]
 	}
 	return misses, false, nil
 }

@@ -16,8 +16,8 @@ const (
 	maxPause = time.Minute
 )
 
-// Place says what the agent's part of the log is a part of.
-type Place struct {
+// Part says what the agent's part of the log is a part of.
+type Part struct {
 	Cluster log.UUID // zero: no log yet
 	Seq     log.Seq  // of its last bookmark
 	// Complete: all that this node must know was held at least once.
@@ -27,9 +27,9 @@ type Place struct {
 // core decides. It has no clock, no files and no goroutine: what a pass returns
 // follows from what it is given, the book, and the passes before.
 type core struct {
-	cn    log.UUID
-	book  *book
-	newID func() log.UUID // of changes: UUIDv7
+	cn     log.UUID
+	ledger *ledger
+	newID  func() log.UUID // of changes: UUIDv7
 
 	found    map[string]report.Found // what the last answer found; one pass uses it
 	foundSeq log.Seq
@@ -40,8 +40,8 @@ type core struct {
 	looks map[log.MAC]*try
 }
 
-func newCore(cn log.UUID, b *book, newID func() log.UUID) *core {
-	return &core{cn: cn, book: b, newID: newID, after: make(map[log.MAC]log.Seq), tries: make(map[log.MAC]*try), looks: make(map[log.MAC]*try)}
+func newCore(cn log.UUID, b *ledger, newID func() log.UUID) *core {
+	return &core{cn: cn, ledger: b, newID: newID, after: make(map[log.MAC]log.Seq), tries: make(map[log.MAC]*try), looks: make(map[log.MAC]*try)}
 }
 
 // try paces what is tried again and again without effect.
@@ -60,7 +60,7 @@ type input struct {
 	whole bool // a VM that is not among them is gone
 	host  Host // what the node itself has
 	state *projections.State
-	place Place
+	place Part
 }
 
 // change is one of a plan's, about one NIC.
@@ -99,15 +99,15 @@ func (c *core) pass(in input) plan {
 	if in.place.Cluster.IsZero() || !in.place.Complete {
 		return p
 	}
-	c.book.belongTo(in.place.Cluster)
+	c.ledger.belongTo(in.place.Cluster)
 	where := c.placeNICs(in.vms)
 	for i := range in.vms {
 		vm := &in.vms[i]
 		v := &vmPass{core: c, in: &in, plan: &p, vm: vm, edit: edit{vm: vm.UUID}}
 		v.run(where)
 	}
-	for _, mac := range c.book.macs() {
-		claim := c.book.claims[mac]
+	for _, mac := range c.ledger.macs() {
+		claim := c.ledger.claims[mac]
 		if at, local := where[mac]; local && at.UUID == claim.VM {
 			continue
 		}
@@ -126,7 +126,7 @@ func (c *core) placeNICs(vms []VM) map[log.MAC]*VM {
 	where := make(map[log.MAC]*VM)
 	for i := range vms {
 		for _, nic := range vms[i].NICs {
-			claim := c.book.claims[nic.MAC]
+			claim := c.ledger.claims[nic.MAC]
 			if where[nic.MAC] == nil || claim != nil && claim.VM == vms[i].UUID {
 				where[nic.MAC] = &vms[i]
 			}
@@ -229,7 +229,7 @@ func (c *core) release(in *input, p *plan, claim *claim, at *VM) {
 		return // out of sight is not gone
 	}
 	if vm != nil && vm.HandsOff {
-		c.book.drop(claim.MAC)
+		c.ledger.drop(claim.MAC)
 		return
 	}
 	if vm != nil && !vm.settled() {
@@ -240,7 +240,7 @@ func (c *core) release(in *input, p *plan, claim *claim, at *VM) {
 		return
 	}
 	if !claim.Held {
-		c.book.drop(claim.MAC)
+		c.ledger.drop(claim.MAC)
 		return
 	}
 	nic, rec, known, asked := c.remote(in, claim.MAC)
@@ -249,7 +249,7 @@ func (c *core) release(in *input, p *plan, claim *claim, at *VM) {
 		return
 	}
 	if nic == nil || nic.BelongsToUUID != claim.VM || c.elsewhere(in, nic) {
-		c.book.drop(claim.MAC)
+		c.ledger.drop(claim.MAC)
 		return
 	}
 	if nic.State != "running" && nic.State != "stopped" {
@@ -296,7 +296,7 @@ func (c *core) answered(p *plan, a *report.Answer) {
 }
 
 func (c *core) concluded(sent *change, o report.Outcome) {
-	t, claim := c.tries[sent.mac], c.book.claims[sent.mac]
+	t, claim := c.tries[sent.mac], c.ledger.claims[sent.mac]
 	if t != nil {
 		t.refusal = o.Unknown
 		if o.Refusal != nil {
@@ -310,10 +310,10 @@ func (c *core) concluded(sent *change, o report.Outcome) {
 	switch {
 	case o.Unknown != "":
 	case op.Action == log.Create && claim != nil && claim.Create == sent.ID && o.Refusal == nil:
-		c.book.hold(claim)
+		c.ledger.hold(claim)
 	case op.Action == log.Create && claim != nil && claim.Create == sent.ID:
-		c.book.create(claim, log.UUID{}) // it is refused for good; another may be wanted
+		c.ledger.create(claim, log.UUID{}) // it is refused for good; another may be wanted
 	case op.Action == log.Delete && o.Refusal == nil:
-		c.book.drop(sent.mac)
+		c.ledger.drop(sent.mac)
 	}
 }

@@ -6,14 +6,14 @@ import (
 	"slices"
 	"strconv"
 
-	"rutter/agent/vminfo"
+	"rutter/agent/vminfo/vmdoc"
 	"rutter/log"
 )
 
 // field is one field that a manifest must have.
 type field struct {
 	name  string
-	value vminfo.Value
+	value vmdoc.Value
 }
 
 // writeDown puts into the plan what of the VM's manifest is not as the log says.
@@ -50,7 +50,7 @@ func (v *vmPass) writeDown() {
 // vmFields are the fields of the VM that follow from its networks: all of them,
 // or none as long as one is not known.
 func (v *vmPass) vmFields(nets []*log.Network) []field {
-	resolvers, routes := []vminfo.Value{}, emptyObject()
+	resolvers, routes := []vmdoc.Value{}, emptyObject()
 	networks := 0
 	for i, nic := range v.held {
 		switch {
@@ -61,13 +61,13 @@ func (v *vmPass) vmFields(nets []*log.Network) []field {
 		}
 		networks++
 		for _, r := range nets[i].Resolvers {
-			if text := vminfo.StringValue(r.String()); !slices.ContainsFunc(resolvers, text.Equal) {
+			if text := vmdoc.StringValue(r.String()); !slices.ContainsFunc(resolvers, text.Equal) {
 				resolvers = append(resolvers, text)
 			}
 		}
 		for _, r := range nets[i].Routes {
 			if _, taken := routes.Get(r.Dst); !taken {
-				routes = routes.With(r.Dst, vminfo.StringValue(gatewayOf(r, nic.MAC)))
+				routes = routes.With(r.Dst, vmdoc.StringValue(gatewayOf(r, nic.MAC)))
 			}
 		}
 	}
@@ -77,7 +77,7 @@ func (v *vmPass) vmFields(nets []*log.Network) []field {
 	var fields []field
 	metadata, _ := v.vm.Manifest.Get("internal_metadata")
 	if _, has := v.vm.Manifest.Get("resolvers"); !truth(metadata, "no_nic_resolvers") && (has || len(resolvers) > 0) {
-		fields = append(fields, field{"resolvers", vminfo.ArrayValue(resolvers...)})
+		fields = append(fields, field{"resolvers", vmdoc.ArrayValue(resolvers...)})
 	}
 	if _, has := v.vm.Manifest.Get("routes"); has || len(routes.Keys()) > 0 {
 		fields = append(fields, field{"routes", routes})
@@ -93,8 +93,8 @@ func gatewayOf(r log.Route, mac log.MAC) string {
 	return r.Gateway
 }
 
-func emptyObject() vminfo.Value {
-	v, err := vminfo.ParseValue([]byte("{}"))
+func emptyObject() vmdoc.Value {
+	v, err := vmdoc.ParseValue([]byte("{}"))
 	if err != nil {
 		panic("netsync: {} is no JSON")
 	}
@@ -103,7 +103,7 @@ func emptyObject() vminfo.Value {
 
 // nicFields are the fields of a NIC that follow from the log (spec/net-agent.md
 // §2.2). What the log does not say clears nothing.
-func nicFields(nic *log.NIC, network *log.Network, local vminfo.Value) (fields []field) {
+func nicFields(nic *log.NIC, network *log.Network, local vmdoc.Value) (fields []field) {
 	for name, p := range spoofing(nic) {
 		if *p != truth(local, name) {
 			fields = append(fields, field{name, boolean(*p)})
@@ -112,7 +112,7 @@ func nicFields(nic *log.NIC, network *log.Network, local vminfo.Value) (fields [
 	slices.SortFunc(fields, func(a, b field) int { return compareText(a.name, b.name) })
 	text := func(name, value string) {
 		if value != "" {
-			fields = append(fields, field{name, vminfo.StringValue(value)})
+			fields = append(fields, field{name, vmdoc.StringValue(value)})
 		}
 	}
 	text("model", nic.Model)
@@ -124,13 +124,13 @@ func nicFields(nic *log.NIC, network *log.Network, local vminfo.Value) (fields [
 	}
 	text("network_uuid", network.UUID.String())
 	text("nic_tag", tagOf(network))
-	fields = append(fields, field{"mtu", vminfo.IntValue(int64(network.MTU))})
+	fields = append(fields, field{"mtu", vmdoc.IntValue(int64(network.MTU))})
 	if vlan, has := number(local, "vlan_id"); vlan != network.VLANID || !has && network.VLANID != 0 {
-		fields = append(fields, field{"vlan_id", vminfo.IntValue(int64(network.VLANID))})
+		fields = append(fields, field{"vlan_id", vmdoc.IntValue(int64(network.VLANID))})
 	}
 	if network.Gateway.IsValid() {
 		text("gateway", network.Gateway.String())
-		fields = append(fields, field{"gateways", vminfo.ArrayValue(vminfo.StringValue(network.Gateway.String()))})
+		fields = append(fields, field{"gateways", vmdoc.ArrayValue(vmdoc.StringValue(network.Gateway.String()))})
 	}
 	if !nic.IP.IsValid() {
 		return fields
@@ -145,8 +145,8 @@ func nicFields(nic *log.NIC, network *log.Network, local vminfo.Value) (fields [
 
 // addresses are a NIC's, with what the manifest has of the other family: the log
 // knows one address.
-func addresses(ip netip.Addr, subnet netip.Prefix, local vminfo.Value) vminfo.Value {
-	list := []vminfo.Value{vminfo.StringValue(netip.PrefixFrom(ip, subnet.Bits()).String())}
+func addresses(ip netip.Addr, subnet netip.Prefix, local vmdoc.Value) vmdoc.Value {
+	list := []vmdoc.Value{vmdoc.StringValue(netip.PrefixFrom(ip, subnet.Bits()).String())}
 	ips, _ := local.Get("ips")
 	for _, item := range ips.Items() {
 		text, _ := item.String()
@@ -155,7 +155,7 @@ func addresses(ip netip.Addr, subnet netip.Prefix, local vminfo.Value) vminfo.Va
 			list = append(list, item)
 		}
 	}
-	return vminfo.ArrayValue(list...)
+	return vmdoc.ArrayValue(list...)
 }
 
 // tagOf is a network's nic tag as a NIC has it: on fabrics with the vnet.
@@ -167,7 +167,7 @@ func tagOf(n *log.Network) string {
 }
 
 // differing are the fields that a value does not have so.
-func differing(v vminfo.Value, want []field) (differ []field) {
+func differing(v vmdoc.Value, want []field) (differ []field) {
 	for _, f := range want {
 		if got, ok := v.Get(f.name); !ok || !got.Equal(f.value) {
 			differ = append(differ, f)
@@ -176,8 +176,8 @@ func differing(v vminfo.Value, want []field) (differ []field) {
 	return differ
 }
 
-func boolean(b bool) vminfo.Value {
-	v, err := vminfo.ParseValue(strconv.AppendBool(nil, b))
+func boolean(b bool) vmdoc.Value {
+	v, err := vmdoc.ParseValue(strconv.AppendBool(nil, b))
 	if err != nil {
 		panic("netsync: a boolean is no JSON")
 	}
@@ -185,7 +185,7 @@ func boolean(b bool) vminfo.Value {
 }
 
 // number reads a small number, also one in quotes.
-func number(v vminfo.Value, name string) (uint32, bool) {
+func number(v vmdoc.Value, name string) (uint32, bool) {
 	f, ok := v.Get(name)
 	if !ok {
 		return 0, false
@@ -210,9 +210,9 @@ func compareText(a, b string) int {
 
 // apply makes the edit in a manifest. Without its primary NIC the first of the
 // rest is that.
-func (e *edit) apply(v vminfo.Value) vminfo.Value {
+func (e *edit) apply(v vmdoc.Value) vmdoc.Value {
 	nics, _ := v.Get("nics")
-	var list []vminfo.Value
+	var list []vmdoc.Value
 	lost, has := false, false
 	for _, nic := range nics.Items() {
 		mac, err := log.ParseMAC(textOf(nic, "mac"))
@@ -230,7 +230,7 @@ func (e *edit) apply(v vminfo.Value) vminfo.Value {
 		list[0] = list[0].With("primary", boolean(true))
 	}
 	if len(e.remove)+len(e.nics) > 0 {
-		v = v.With("nics", vminfo.ArrayValue(list...))
+		v = v.With("nics", vmdoc.ArrayValue(list...))
 	}
 	for _, f := range e.fields {
 		v = v.With(f.name, f.value)

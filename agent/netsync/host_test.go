@@ -33,7 +33,7 @@ func TestHost(t *testing.T) {
 	settle := func() {
 		for range 20 {
 			m.follow(1 << 20)
-			m.sync.turn(t.Context())
+			m.sync.pass(t.Context())
 			m.now = m.now.Add(maxPause)
 		}
 	}

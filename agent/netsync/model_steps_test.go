@@ -5,12 +5,12 @@ import (
 	"net/netip"
 	"slices"
 
-	"rutter/agent/vminfo"
+	"rutter/agent/vminfo/vmdoc"
 	"rutter/log"
 )
 
-func parse(format string, args ...any) vminfo.Value {
-	v, err := vminfo.ParseValue(fmt.Appendf(nil, format, args...))
+func parse(format string, args ...any) vmdoc.Value {
+	v, err := vmdoc.ParseValue(fmt.Appendf(nil, format, args...))
 	if err != nil {
 		panic(err)
 	}
@@ -34,9 +34,9 @@ func (m *model) local() {
 		m.tell("local: VM %s is deleted", id)
 		return
 	case 1, 2:
-		v = v.With("state", vminfo.StringValue([]string{"running", "stopped", "running", "provisioning"}[m.rand.IntN(4)]))
+		v = v.With("state", vmdoc.StringValue([]string{"running", "stopped", "running", "provisioning"}[m.rand.IntN(4)]))
 	case 3:
-		v = v.With("owner_uuid", vminfo.StringValue(log.UUID{0xaa, 15: byte(1 + m.rand.IntN(3))}.String()))
+		v = v.With("owner_uuid", vmdoc.StringValue(log.UUID{0xaa, 15: byte(1 + m.rand.IntN(3))}.String()))
 	case 4:
 		if len(list) > 0 {
 			list = slices.Delete(list, 0, 1)
@@ -61,19 +61,19 @@ func (m *model) local() {
 			delete(m.forbidden, mac)
 			m.excused[mac] = true
 		}
-		for mac := range m.sync.core.book.claims {
+		for mac := range m.sync.core.ledger.claims {
 			m.excused[mac] = true
 		}
 	case 9:
 		if other := ids[m.rand.IntN(len(ids))]; other != id && len(list) > 0 { // a NIC moves to another VM
 			theirs, _ := m.vms[other].Get("nics")
-			m.vms[other] = m.vms[other].With("nics", vminfo.ArrayValue(append(slices.Clone(theirs.Items()), list[0])...))
+			m.vms[other] = m.vms[other].With("nics", vmdoc.ArrayValue(append(slices.Clone(theirs.Items()), list[0])...))
 			mac, _ := log.ParseMAC(textOf(list[0], "mac"))
 			delete(m.forbidden, mac)
 			list = list[1:]
 		}
 	}
-	m.vms[id] = v.With("nics", vminfo.ArrayValue(list...))
+	m.vms[id] = v.With("nics", vmdoc.ArrayValue(list...))
 	m.tell("local: %s", m.vms[id].AppendJSON(nil))
 }
 
@@ -82,16 +82,16 @@ func (m *model) createVM() {
 	id[0] = 0xbb
 	v := parse(`{"uuid":%q,"owner_uuid":%q,"state":"running","nics":[]}`, id, modelOwner)
 	m.operator("the inventory has a VM", log.Op{Action: log.Create, Kind: log.KindVM, Set: []string{"owner_uuid", "server_uuid", "uuid"}, Object: &log.VM{UUID: id, OwnerUUID: modelOwner, ServerUUID: modelCN}})
-	var list []vminfo.Value
+	var list []vmdoc.Value
 	for range 1 + m.rand.IntN(2) {
 		list = append(list, m.newNIC(id))
 	}
-	m.vms[id] = v.With("nics", vminfo.ArrayValue(list...))
+	m.vms[id] = v.With("nics", vmdoc.ArrayValue(list...))
 	m.tell("local: %s", m.vms[id].AppendJSON(nil))
 }
 
 // newNIC is a NIC that the log has already, with the state provisioning, or not.
-func (m *model) newNIC(vm log.UUID) vminfo.Value {
+func (m *model) newNIC(vm log.UUID) vmdoc.Value {
 	m.macs++
 	mac := log.MAC{0x90, 0xb8, 0xd0, 0, byte(m.macs >> 8), byte(m.macs)}
 	net := m.rand.IntN(2)
@@ -134,7 +134,7 @@ func (m *model) remote() {
 	switch m.rand.IntN(6) {
 	case 0, 1:
 		op.Action = log.Delete
-		if claim := m.sync.core.book.claims[nic.MAC]; claim != nil && (claim.Held || !claim.Create.IsZero()) && claim.VM == nic.BelongsToUUID && !m.moved(nic) {
+		if claim := m.sync.core.ledger.claims[nic.MAC]; claim != nil && (claim.Held || !claim.Create.IsZero()) && claim.VM == nic.BelongsToUUID && !m.moved(nic) {
 			m.forbidden[nic.MAC] = true
 		}
 	case 2:
@@ -177,7 +177,7 @@ func (m *model) compare() {
 			m.compareNIC(&vm, &vm.NICs[i])
 		}
 	}
-	for mac, claim := range m.sync.core.book.claims {
+	for mac, claim := range m.sync.core.ledger.claims {
 		if here[mac] != claim.VM && !off[claim.VM] {
 			if rec, ok := m.state.Get(log.KindNIC, mac.String()); !ok || rec.Object.(*log.NIC).State != "provisioning" {
 				m.fail("NIC %s is still remembered as VM %s's", mac, claim.VM)

@@ -15,7 +15,8 @@ import (
 	"testing"
 	"time"
 
-	"rutter/agent/vminfo"
+	"rutter/agent/vminfo/vmdoc"
+	"rutter/agent/vminfo/vmrun"
 	"rutter/api/triton/netreport"
 	"rutter/log"
 	"rutter/log/report"
@@ -45,7 +46,7 @@ type model struct {
 	viewSeq log.Seq
 
 	now     time.Time
-	vms     map[log.UUID]vminfo.Value // manifests, with their state
+	vms     map[log.UUID]vmdoc.Value // manifests, with their state
 	reboots int
 	sync    *Syncer
 	born    uint64
@@ -67,7 +68,7 @@ var (
 func newModel(t testing.TB, seed uint64) *model {
 	m := &model{
 		t: t, rand: rand.New(rand.NewPCG(seed, 8)), state: projections.NewState(), done: make(map[log.UUID]log.Result),
-		view: projections.NewSmallState(), now: time.Unix(1e9, 0), vms: make(map[log.UUID]vminfo.Value), faulty: true, forbidden: make(map[log.MAC]bool),
+		view: projections.NewSmallState(), now: time.Unix(1e9, 0), vms: make(map[log.UUID]vmdoc.Value), faulty: true, forbidden: make(map[log.MAC]bool),
 		created: make(map[log.MAC]bool), excused: make(map[log.MAC]bool),
 	}
 	for range 2 {
@@ -102,16 +103,16 @@ func (m *model) newID() log.UUID {
 
 // restart starts the agent anew: it remembers its book only.
 func (m *model) restart() {
-	b := newBook()
+	b := newLedger()
 	if m.sync != nil {
-		b = m.sync.core.book
+		b = m.sync.core.ledger
 	}
 	m.born++
 	s, err := New(Config{CN: modelCN, Incarnation: m.born, Log: m, Node: m, Servers: m, NewID: m.newID, Logger: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		m.t.Fatal(err)
 	}
-	s.core.book, s.now = b, func() time.Time { return m.now }
+	s.core.ledger, s.now = b, func() time.Time { return m.now }
 	m.sync = s
 }
 
@@ -255,13 +256,13 @@ func (m *model) ids() []log.UUID {
 }
 
 // Edit implements Node.
-func (m *model) Edit(id log.UUID, change func(vminfo.Value) vminfo.Value) error {
+func (m *model) Edit(id log.UUID, change func(vmdoc.Value) vmdoc.Value) error {
 	v, ok := m.vms[id]
 	switch {
 	case m.faulty && m.rand.IntN(8) == 0:
 		return errors.New("the manifest cannot be written")
 	case !ok:
-		return vminfo.ErrNoVM
+		return vmrun.ErrNoVM
 	}
 	m.vms[id] = change(v)
 	m.tell("edit of %s: %s", id, m.vms[id].AppendJSON(nil))
@@ -288,13 +289,13 @@ func (m *model) history(n int) {
 	m.faulty = false
 	for id, v := range m.vms { // what is being made is done at last
 		if textOf(v, "state") == "provisioning" {
-			m.vms[id] = v.With("state", vminfo.StringValue("running"))
+			m.vms[id] = v.With("state", vmdoc.StringValue("running"))
 		}
 	}
 	quiet := 0
 	for range 400 {
 		m.follow(1 << 20)
-		m.sync.turn(m.t.Context())
+		m.sync.pass(m.t.Context())
 		m.now = m.now.Add(2 * maxPause)
 		if quiet++; !m.sync.Status().Settled || m.viewSeq < m.seq {
 			quiet = 0
@@ -320,7 +321,7 @@ func (m *model) step() {
 	m.now = m.now.Add(time.Duration(m.rand.IntN(1000)) * time.Millisecond)
 	switch m.rand.IntN(8) {
 	case 0, 1, 2:
-		m.sync.turn(m.t.Context())
+		m.sync.pass(m.t.Context())
 	case 3:
 		m.follow(m.rand.IntN(6))
 	case 4:
@@ -341,8 +342,8 @@ func (m *model) step() {
 
 func (m *model) fail(format string, args ...any) {
 	m.t.Helper()
-	for _, mac := range m.sync.core.book.macs() {
-		m.tell("book: %+v", *m.sync.core.book.claims[mac])
+	for _, mac := range m.sync.core.ledger.macs() {
+		m.tell("book: %+v", *m.sync.core.ledger.claims[mac])
 	}
 	for _, id := range m.ids() {
 		m.tell("VM %s", m.vms[id].AppendJSON(nil))

@@ -5,6 +5,9 @@ import (
 	"errors"
 
 	"rutter/agent/vminfo"
+	"rutter/agent/vminfo/vmdoc"
+	"rutter/agent/vminfo/vmmstate"
+	"rutter/agent/vminfo/vmrun"
 	"rutter/log"
 )
 
@@ -15,8 +18,8 @@ const eventBatch = 256
 // goroutine.
 type Local struct {
 	service *vminfo.Service
-	runner  *vminfo.Runner // nil: another program has the manifests
-	vmms    *vminfo.VMMs
+	runner  *vmrun.Runner // nil: another program has the manifests
+	vmms    *vmmstate.Table
 	known   map[log.UUID]*parsed
 }
 
@@ -30,7 +33,7 @@ type parsed struct {
 }
 
 // NewLocal returns the node of a service. runner may be nil.
-func NewLocal(service *vminfo.Service, runner *vminfo.Runner, vmms *vminfo.VMMs) *Local {
+func NewLocal(service *vminfo.Service, runner *vmrun.Runner, vmms *vmmstate.Table) *Local {
 	return &Local{service: service, runner: runner, vmms: vmms, known: make(map[log.UUID]*parsed)}
 }
 
@@ -86,7 +89,7 @@ func (l *Local) VMs() (vms []VM, whole bool) {
 
 // read reads a VM, if it is not known as it is. A manifest that cannot be read
 // is not written either.
-func (l *Local) read(shown vminfo.VM) *parsed {
+func (l *Local) read(shown vmdoc.VM) *parsed {
 	stamp := ""
 	if l.runner != nil {
 		stamp = l.runner.Stamp(shown.UUID)
@@ -96,11 +99,11 @@ func (l *Local) read(shown vminfo.VM) *parsed {
 	}
 	p := &parsed{json: &shown.JSON[0], stamp: stamp}
 	l.known[shown.UUID] = p
-	value, err := vminfo.ParseValue(shown.JSON)
-	var manifest vminfo.Value
+	value, err := vmdoc.ParseValue(shown.JSON)
+	var manifest vmdoc.Value
 	if stamp != "" {
 		if manifest, err = l.runner.Manifest(shown.UUID); err != nil {
-			manifest, err = vminfo.Value{}, nil
+			manifest, err = vmdoc.Value{}, nil
 			p.stamp = "" // look again
 		}
 	}
@@ -112,7 +115,7 @@ func (l *Local) read(shown vminfo.VM) *parsed {
 }
 
 // Edit implements Node.
-func (l *Local) Edit(id log.UUID, change func(vminfo.Value) vminfo.Value) error {
+func (l *Local) Edit(id log.UUID, change func(vmdoc.Value) vmdoc.Value) error {
 	if l.runner == nil {
 		return errors.New("netsync: another program has the manifests")
 	}
@@ -121,12 +124,12 @@ func (l *Local) Edit(id log.UUID, change func(vminfo.Value) vminfo.Value) error 
 
 // Reboot implements Node. One that does not run needs none.
 func (l *Local) Reboot(id log.UUID) error {
-	vmm, active := l.vmms.Active(id)
+	running, active := l.vmms.Active(id)
 	if !active {
 		return nil
 	}
-	_, _, err := l.vmms.SetState(vmm.ID, "reboot", log.UUID{})
-	if errors.Is(err, vminfo.ErrVMMFinal) || errors.Is(err, vminfo.ErrNoVMM) {
+	_, _, err := l.vmms.SetState(running.ID, "reboot", log.UUID{})
+	if errors.Is(err, vmmstate.ErrVMMFinal) || errors.Is(err, vmmstate.ErrNoVMM) {
 		return nil
 	}
 	return err

@@ -4,7 +4,7 @@ import (
 	"testing"
 	"time"
 
-	"rutter/agent/vminfo"
+	"rutter/agent/vminfo/vmdoc"
 	"rutter/log"
 )
 
@@ -17,11 +17,11 @@ func TestPaced(t *testing.T) {
 	id := log.UUID{0xbb, 15: 1}
 	nic := `{"mac":"90:b8:d0:00:00:01","nic_tag":%q,"vlan_id":10,"ips":["10.0.0.9/24"]}`
 	vm := parse(`{"uuid":%q,"owner_uuid":%q,"state":"running"}`, id, modelOwner)
-	m.vms[id] = vm.With("nics", vminfo.ArrayValue(parse(nic, "none")))
+	m.vms[id] = vm.With("nics", vmdoc.ArrayValue(parse(nic, "none")))
 	run := func(within time.Duration) (turns int) {
 		for end := m.now.Add(within); m.now.Before(end); turns++ {
 			m.follow(1 << 20)
-			m.now = m.now.Add(max(m.sync.turn(t.Context()), time.Millisecond))
+			m.now = m.now.Add(max(m.sync.pass(t.Context()), time.Millisecond))
 		}
 		return turns
 	}
@@ -31,7 +31,7 @@ func TestPaced(t *testing.T) {
 	if notes := m.sync.Status().Notes; len(notes) == 0 {
 		t.Error("the status does not say why the NIC is not in the log")
 	}
-	m.vms[id] = vm.With("nics", vminfo.ArrayValue(parse(nic, "ext")))
+	m.vms[id] = vm.With("nics", vmdoc.ArrayValue(parse(nic, "ext")))
 	if run(2 * maxPause); m.state.Count(log.KindNIC) != 1 {
 		t.Errorf("the NIC that was mended is not in the log: %+v", m.sync.Status())
 	}

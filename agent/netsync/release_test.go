@@ -3,7 +3,7 @@ package netsync
 import (
 	"testing"
 
-	"rutter/agent/vminfo"
+	"rutter/agent/vminfo/vmdoc"
 	"rutter/log"
 )
 
@@ -15,10 +15,10 @@ func TestReleaseOfAnother(t *testing.T) {
 	mac := log.MAC{0x90, 0xb8, 0xd0, 0, 0, 1}
 	first, second := log.UUID{0xbb, 15: 1}, log.UUID{0xbb, 15: 2}
 	m.vms[first] = parse(`{"uuid":%q,"owner_uuid":%q,"state":"running"}`, first, modelOwner).
-		With("nics", vminfo.ArrayValue(parse(`{"mac":%q,"nic_tag":"ext","vlan_id":10,"ips":["10.0.0.9/24"]}`, mac)))
+		With("nics", vmdoc.ArrayValue(parse(`{"mac":%q,"nic_tag":"ext","vlan_id":10,"ips":["10.0.0.9/24"]}`, mac)))
 	turns := func(n int) {
 		for range n {
-			m.sync.turn(t.Context())
+			m.sync.pass(t.Context())
 			m.now = m.now.Add(maxPause)
 		}
 	}
@@ -27,7 +27,7 @@ func TestReleaseOfAnother(t *testing.T) {
 		turns(1)
 	}
 	held, ok := m.state.Get(log.KindNIC, mac.String())
-	if claim := m.sync.core.book.claims[mac]; !ok || claim == nil || !claim.Held {
+	if claim := m.sync.core.ledger.claims[mac]; !ok || claim == nil || !claim.Held {
 		t.Fatalf("the NIC is not in the log, or not this node's: %+v", m.sync.Status())
 	}
 	nic := log.Op{
@@ -55,7 +55,7 @@ func TestReleaseOfAnother(t *testing.T) {
 	if now, ok := m.state.Get(log.KindNIC, mac.String()); !ok || now.Object.(*log.NIC).BelongsToUUID != second {
 		t.Errorf("the other VM's NIC was released: %+v", m.sync.Status())
 	}
-	if claim := m.sync.core.book.claims[mac]; claim != nil {
+	if claim := m.sync.core.ledger.claims[mac]; claim != nil {
 		t.Errorf("the node still claims it: %+v", claim)
 	}
 }

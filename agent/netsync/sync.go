@@ -10,7 +10,8 @@ import (
 	"sync"
 	"time"
 
-	"rutter/agent/vminfo"
+	"rutter/agent/vminfo/vmdoc"
+	"rutter/agent/vminfo/vmrun"
 	"rutter/log"
 	"rutter/log/report"
 	"rutter/projections"
@@ -30,7 +31,7 @@ type Node interface {
 	VMs() (vms []VM, whole bool)
 	// Edit writes a VM's manifest anew, unless the VM is gone. change may be
 	// called more than once.
-	Edit(id log.UUID, change func(vminfo.Value) vminfo.Value) error
+	Edit(id log.UUID, change func(vmdoc.Value) vmdoc.Value) error
 	// Reboot has a VM that runs rebooted, and does not wait for that.
 	Reboot(id log.UUID) error
 }
@@ -105,7 +106,7 @@ func New(cfg Config) (*Syncer, error) {
 	if cfg.Logger == nil {
 		cfg.Logger = slog.New(slog.DiscardHandler)
 	}
-	b, err := loadBook(cfg.Folder)
+	b, err := loadLedger(cfg.Folder)
 	if err != nil {
 		return nil, err
 	}
@@ -138,12 +139,12 @@ func (s *Syncer) Run(ctx context.Context) error {
 		case <-s.woken:
 		case <-timer.C:
 		}
-		timer.Reset(s.turn(ctx))
+		timer.Reset(s.pass(ctx))
 	}
 }
 
-// turn makes one pass and does what it found, and returns when the next is due.
-func (s *Syncer) turn(ctx context.Context) time.Duration {
+// pass makes one pass and does what it found, and returns when the next is due.
+func (s *Syncer) pass(ctx context.Context) time.Duration {
 	in := input{now: s.now()}
 	in.vms, in.whole = s.cfg.Node.VMs()
 	if s.cfg.Host != nil {
@@ -151,7 +152,7 @@ func (s *Syncer) turn(ctx context.Context) time.Duration {
 	}
 	var p plan
 	s.cfg.Log.Part(func(state *projections.State, cluster log.UUID, seq log.Seq, complete bool) {
-		in.state, in.place = state, Place{Cluster: cluster, Seq: seq, Complete: complete}
+		in.state, in.place = state, Part{Cluster: cluster, Seq: seq, Complete: complete}
 		p = s.core.pass(in)
 	})
 	next, err := s.do(ctx, &p)
@@ -169,10 +170,10 @@ func (s *Syncer) turn(ctx context.Context) time.Duration {
 func (s *Syncer) do(ctx context.Context, p *plan) (next time.Duration, err error) {
 	for i := range p.edits {
 		if p.edits[i].reboot {
-			s.core.book.reboot(p.edits[i].vm, true)
+			s.core.ledger.reboot(p.edits[i].vm, true)
 		}
 	}
-	if err := s.core.book.save(s.cfg.Folder); err != nil {
+	if err := s.core.ledger.save(s.cfg.Folder); err != nil {
 		return failedPause, err
 	}
 	next = s.cfg.Every
@@ -186,7 +187,7 @@ func (s *Syncer) do(ctx context.Context, p *plan) (next time.Duration, err error
 		failed, next = errors.Join(failed, err), failedPause
 	}
 	if !p.asks() {
-		return next, errors.Join(failed, s.core.book.save(s.cfg.Folder))
+		return next, errors.Join(failed, s.core.ledger.save(s.cfg.Folder))
 	}
 	if err := s.send(ctx, p); err != nil {
 		return failedPause, errors.Join(failed, err)
@@ -196,8 +197,8 @@ func (s *Syncer) do(ctx context.Context, p *plan) (next time.Duration, err error
 
 func (s *Syncer) edit(e *edit) error {
 	err := s.cfg.Node.Edit(e.vm, e.apply)
-	if errors.Is(err, vminfo.ErrNoVM) {
-		s.core.book.reboot(e.vm, false)
+	if errors.Is(err, vmrun.ErrNoVM) {
+		s.core.ledger.reboot(e.vm, false)
 		return nil
 	}
 	if err != nil {
@@ -213,13 +214,13 @@ func (s *Syncer) edit(e *edit) error {
 
 // reboots has VMs rebooted that lost a NIC.
 func (s *Syncer) reboots() (failed error) {
-	for vm := range s.core.book.reboots {
+	for vm := range s.core.ledger.reboots {
 		if err := s.cfg.Node.Reboot(vm); err != nil {
 			failed = errors.Join(failed, fmt.Errorf("netsync: reboot of VM %s, which lost a NIC: %w", vm, err))
 			continue
 		}
 		s.cfg.Logger.Info("a VM that lost a NIC is rebooted", "vm", vm)
-		s.core.book.reboot(vm, false)
+		s.core.ledger.reboot(vm, false)
 	}
 	return failed
 }
@@ -249,15 +250,15 @@ func (s *Syncer) send(ctx context.Context, p *plan) error {
 		}
 		return fmt.Errorf("netsync: a server knows a newer report of this node (incarnation %d, number %d): does another agent run for it?", a.Incarnation, a.Counter)
 	}
-	if a.Cluster != s.core.book.cluster {
-		return fmt.Errorf("netsync: the server that answered is of cluster %s, not of %s", a.Cluster, s.core.book.cluster)
+	if a.Cluster != s.core.ledger.cluster {
+		return fmt.Errorf("netsync: the server that answered is of cluster %s, not of %s", a.Cluster, s.core.ledger.cluster)
 	}
 	s.core.answered(p, &a)
 	s.mu.Lock()
 	s.status.Reports++
 	s.status.Changes += uint64(len(p.changes))
 	s.mu.Unlock()
-	return s.core.book.save(s.cfg.Folder)
+	return s.core.ledger.save(s.cfg.Folder)
 }
 
 func (s *Syncer) note(p *plan, err error) {
@@ -271,7 +272,7 @@ func (s *Syncer) note(p *plan, err error) {
 		s.status.Failure = err.Error()
 	}
 	held := 0
-	for _, c := range s.core.book.claims {
+	for _, c := range s.core.ledger.claims {
 		if c.Held {
 			held++
 		}

@@ -3,7 +3,7 @@ package netsync
 import (
 	"net/netip"
 
-	"rutter/agent/vminfo"
+	"rutter/agent/vminfo/vmdoc"
 	"rutter/log"
 )
 
@@ -16,19 +16,19 @@ type VM struct {
 	HandsOff bool
 	// Manifest is what its next start makes of it; null if another program has
 	// the manifests, so that nothing is written to them.
-	Manifest vminfo.Value
+	Manifest vmdoc.Value
 	NICs     []NIC
 }
 
 // NIC is one of a VM's, in the manifest's order.
 type NIC struct {
 	MAC    log.MAC
-	Fields vminfo.Value
+	Fields vmdoc.Value
 }
 
 // VMOf reads a VM: shown is how vminfod shows it, manifest what is written of it
 // (null: only what is shown is known). NICs without a MAC are left out.
-func VMOf(shown, manifest vminfo.Value) (VM, error) {
+func VMOf(shown, manifest vmdoc.Value) (VM, error) {
 	id, err := log.ParseUUID(textOf(shown, "uuid"))
 	if err != nil {
 		return VM{}, err
@@ -81,7 +81,7 @@ func (v *VM) primary() (log.MAC, bool) {
 }
 
 // textOf is a field that is a string; "" if it is none.
-func textOf(v vminfo.Value, name string) string {
+func textOf(v vmdoc.Value, name string) string {
 	field, _ := v.Get(name)
 	text, _ := field.String()
 	return text
@@ -89,7 +89,7 @@ func textOf(v vminfo.Value, name string) string {
 
 // truth reads a boolean as vmadm writes it in different places: true, "true",
 // 1, "1"; everything else, and none, is false.
-func truth(v vminfo.Value, name string) bool {
+func truth(v vmdoc.Value, name string) bool {
 	field, ok := v.Get(name)
 	if !ok {
 		return false
@@ -105,7 +105,7 @@ func truth(v vminfo.Value, name string) bool {
 }
 
 // addressOf is the address that a NIC's manifest names: ip, or the first of ips.
-func addressOf(nic vminfo.Value) netip.Addr {
+func addressOf(nic vmdoc.Value) netip.Addr {
 	if ip, err := netip.ParseAddr(textOf(nic, "ip")); err == nil {
 		return ip.Unmap()
 	}

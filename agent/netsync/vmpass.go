@@ -3,7 +3,7 @@ package netsync
 import (
 	"slices"
 
-	"rutter/agent/vminfo"
+	"rutter/agent/vminfo/vmdoc"
 	"rutter/log"
 	"rutter/projections"
 )
@@ -29,8 +29,8 @@ type vmPass struct {
 func (v *vmPass) run(where map[log.MAC]*VM) {
 	if v.vm.HandsOff {
 		for _, nic := range v.vm.NICs {
-			if claim := v.book.claims[nic.MAC]; claim != nil && claim.VM == v.vm.UUID {
-				v.book.drop(nic.MAC)
+			if claim := v.ledger.claims[nic.MAC]; claim != nil && claim.VM == v.vm.UUID {
+				v.ledger.drop(nic.MAC)
 			}
 		}
 		return
@@ -50,7 +50,7 @@ func (v *vmPass) run(where map[log.MAC]*VM) {
 // compare compares one NIC, and returns it as the log has it, if it is this VM's
 // there.
 func (v *vmPass) compare(nic *NIC) *log.NIC {
-	claim := v.book.take(nic.MAC, v.vm.UUID)
+	claim := v.ledger.take(nic.MAC, v.vm.UUID)
 	if claim == nil {
 		return nil
 	}
@@ -72,7 +72,7 @@ func (v *vmPass) compare(nic *NIC) *log.NIC {
 		return nil
 	case remote.BelongsToType == "zone" && remote.BelongsToUUID == v.vm.UUID:
 		if remote.State == "running" || remote.State == "stopped" {
-			v.book.hold(claim) // until then it is its maker's
+			v.ledger.hold(claim) // until then it is its maker's
 		}
 		v.sendUp(nic, remote, rec)
 		return remote
@@ -95,7 +95,7 @@ func (v *vmPass) remove(mac log.MAC) {
 func (v *vmPass) createNIC(claim *claim, nic *NIC) {
 	op := v.creation(claim, nic, v.vm)
 	if claim.Create.IsZero() {
-		v.book.create(claim, v.newID())
+		v.ledger.create(claim, v.newID())
 	}
 	// One that was refused gets another id, and is no other for that.
 	v.send(v.in, v.plan, nic.MAC, "create/"+v.vm.State+v.vm.Owner.String()+string(nic.Fields.AppendJSON(nil)), claim.Create, op)
@@ -122,7 +122,7 @@ func (c *core) creation(claim *claim, nic *NIC, vm *VM) log.Op {
 }
 
 // fill puts what a manifest says of a NIC, and where it lies, into one for the log.
-func (c *core) fill(o *log.NIC, fields vminfo.Value, set []string) []string {
+func (c *core) fill(o *log.NIC, fields vmdoc.Value, set []string) []string {
 	if o.IP = addressOf(fields); o.IP.IsValid() {
 		set = append(set, "ip")
 	}

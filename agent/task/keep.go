@@ -25,8 +25,8 @@ type Outcome struct {
 	History   []string `json:"history,omitempty"`
 }
 
-// keeper keeps outcomes over restarts.
-type keeper interface {
+// store keeps outcomes over restarts.
+type store interface {
 	put(Outcome) error
 	drop(log.UUID) error
 	has(log.UUID) bool

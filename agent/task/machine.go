@@ -7,27 +7,30 @@ import (
 	"fmt"
 	"time"
 
-	"rutter/agent/vminfo"
+	"rutter/agent/vminfo/vmdoc"
+	"rutter/agent/vminfo/vmmstate"
+	"rutter/agent/vminfo/vmrun"
+	"rutter/agent/vminfo/vmstore"
 	"rutter/log"
 )
 
 // vmRunner is what of vminfo.Runner this package needs.
 type vmRunner interface {
-	Manifest(id log.UUID) (vminfo.Value, error)
+	Manifest(id log.UUID) (vmdoc.Value, error)
 	Prepare(ctx context.Context, id log.UUID) error
 	Start(ctx context.Context, id log.UUID) error
 	Stop(ctx context.Context, id log.UUID, force bool) error
-	Create(v vminfo.Value) error
-	Edit(id log.UUID, change func(vminfo.Value) vminfo.Value) error
+	Create(v vmdoc.Value) error
+	Edit(id log.UUID, change func(vmdoc.Value) vmdoc.Value) error
 	Remove(ctx context.Context, id log.UUID) error
 }
 
 // vmms is what of vminfo.VMMs this package needs.
 type vmms interface {
-	Active(vm log.UUID) (vminfo.VMM, bool)
-	Get(id log.UUID) (vminfo.VMM, error)
-	SetState(id log.UUID, want string, migration log.UUID) (vmm vminfo.VMM, changed bool, err error)
-	Unregister(id log.UUID) (vminfo.VMM, error)
+	Active(vm log.UUID) (vmmstate.VMM, bool)
+	Get(id log.UUID) (vmmstate.VMM, error)
+	SetState(id log.UUID, want string, migration log.UUID) (vmm vmmstate.VMM, changed bool, err error)
+	Unregister(id log.UUID) (vmmstate.VMM, error)
 	Settled(ctx context.Context, vm log.UUID) error
 }
 
@@ -35,11 +38,11 @@ type vmms interface {
 // `rutter vm`: each is done when it is seen.
 type Machines struct {
 	Runner vmRunner
-	Store  *vminfo.Store
+	Store  *vmstore.Store
 	VMMs   vmms
 	// Check refuses what of a VM may not be updated here, and has the log told what
 	// is asked of its NICs; nil: everything may.
-	Check func(ctx context.Context, manifest, fields vminfo.Value) error
+	Check func(ctx context.Context, manifest, fields vmdoc.Value) error
 }
 
 // Kinds are the tasks, by CNAPI's names for them.
@@ -83,11 +86,11 @@ func (m *Machines) seen(id log.UUID) any {
 	if !ok {
 		return nil
 	}
-	v, err := vminfo.ParseValue(vm.JSON)
+	v, err := vmdoc.ParseValue(vm.JSON)
 	if err != nil {
 		return nil
 	}
-	shown := map[string]vminfo.Value{}
+	shown := map[string]vmdoc.Value{}
 	for _, name := range []string{"uuid", "alias", "state", "zone_state", "pid", "last_modified"} {
 		if field, ok := v.Get(name); ok {
 			shown[name] = field
@@ -104,7 +107,7 @@ const (
 )
 
 // condition is what of a VM is waited for; there is false when it is gone.
-type condition func(vm vminfo.Value, there bool) bool
+type condition func(vm vmdoc.Value, there bool) bool
 
 // await returns when the VM is as is says.
 func (m *Machines) await(ctx context.Context, id log.UUID, is condition) error {
@@ -137,9 +140,9 @@ func (m *Machines) awaitUnless(ctx context.Context, id log.UUID, broken func() e
 			}
 		}
 		vm, there := m.Store.Get(id)
-		var v vminfo.Value
+		var v vmdoc.Value
 		if there {
-			if v, err = vminfo.ParseValue(vm.JSON); err != nil {
+			if v, err = vmdoc.ParseValue(vm.JSON); err != nil {
 				return err
 			}
 		}
@@ -158,25 +161,25 @@ func (m *Machines) awaitUnless(ctx context.Context, id log.UUID, broken func() e
 	}
 }
 
-func textOf(v vminfo.Value, name string) string {
+func textOf(v vmdoc.Value, name string) string {
 	field, _ := v.Get(name)
 	text, _ := field.String()
 	return text
 }
 
-func runs(v vminfo.Value, there bool) bool { return there && textOf(v, "state") == "running" }
+func runs(v vmdoc.Value, there bool) bool { return there && textOf(v, "state") == "running" }
 
 func (m *Machines) boot(ctx context.Context, a act) error {
 	if err := m.Runner.Prepare(ctx, a.id); err != nil {
 		return err
 	}
-	prepared := func(v vminfo.Value, there bool) bool {
-		return there && textOf(v, "zone_state") != "installed" && vminfo.Addressed(v)
+	prepared := func(v vmdoc.Value, there bool) bool {
+		return there && textOf(v, "zone_state") != "installed" && vmdoc.Addressed(v)
 	}
 	if err := m.await(ctx, a.id, prepared); err != nil {
 		return fmt.Errorf("waiting for its NICs (are they in the log, on this compute node?): %w", err)
 	}
-	if err := m.Runner.Start(ctx, a.id); err != nil && !errors.Is(err, vminfo.ErrRunning) {
+	if err := m.Runner.Start(ctx, a.id); err != nil && !errors.Is(err, vmrun.ErrRunning) {
 		return err
 	}
 	return m.await(ctx, a.id, runs)
@@ -193,7 +196,7 @@ func (m *Machines) shutdown(ctx context.Context, a act) error {
 	default:
 		_, _, err = m.VMMs.SetState(vmm.ID, "stopped", log.UUID{})
 	}
-	if err != nil && !errors.Is(err, vminfo.ErrNotRunning) {
+	if err != nil && !errors.Is(err, vmrun.ErrNotRunning) {
 		return err
 	}
 	if err := m.awaitUnless(ctx, a.id, m.stuck(vmm.ID), ended); err != nil {
@@ -203,7 +206,7 @@ func (m *Machines) shutdown(ctx context.Context, a act) error {
 }
 
 // ended is a VM of which nothing is left but its manifest.
-func ended(v vminfo.Value, there bool) bool {
+func ended(v vmdoc.Value, there bool) bool {
 	return !there || textOf(v, "zone_state") == "installed"
 }
 
@@ -224,7 +227,7 @@ func (m *Machines) reboot(ctx context.Context, a act) error {
 		}
 		return m.stuck(vmm.ID)()
 	}
-	err := m.awaitUnless(ctx, a.id, broken, func(v vminfo.Value, there bool) bool {
+	err := m.awaitUnless(ctx, a.id, broken, func(v vmdoc.Value, there bool) bool {
 		pid, _ := v.Get("pid")
 		return runs(v, there) && string(pid.AppendJSON(nil)) != fmt.Sprint(vmm.PID)
 	})
@@ -248,7 +251,7 @@ func (m *Machines) destroy(ctx context.Context, a act) error {
 	if err := m.Runner.Remove(ctx, a.id); err != nil {
 		return err
 	}
-	return m.await(ctx, a.id, func(_ vminfo.Value, there bool) bool { return !there })
+	return m.await(ctx, a.id, func(_ vmdoc.Value, there bool) bool { return !there })
 }
 
 // facts are read from the system, never from a manifest; orders are of the task.
@@ -258,8 +261,8 @@ var (
 )
 
 // fieldsOf reads the fields of a VM from params.
-func fieldsOf(params json.RawMessage) (v vminfo.Value, id log.UUID, err error) {
-	if v, err = vminfo.ParseValue(params); err != nil || !v.IsObject() {
+func fieldsOf(params json.RawMessage) (v vmdoc.Value, id log.UUID, err error) {
+	if v, err = vmdoc.ParseValue(params); err != nil || !v.IsObject() {
 		return v, id, fmt.Errorf("params: want the fields of a VM (%w)", err)
 	}
 	for _, name := range facts {
@@ -288,7 +291,7 @@ func (m *Machines) create(ctx context.Context, params json.RawMessage) (any, err
 	if err := m.Runner.Create(v); err != nil {
 		return nil, err
 	}
-	if err := m.await(ctx, id, func(_ vminfo.Value, there bool) bool { return there }); err != nil {
+	if err := m.await(ctx, id, func(_ vmdoc.Value, there bool) bool { return there }); err != nil {
 		return nil, err
 	}
 	if autoboot, ok := v.Get("autoboot"); !ok || string(autoboot.AppendJSON(nil)) != "false" {
@@ -314,13 +317,13 @@ func (m *Machines) update(ctx context.Context, params json.RawMessage) (any, err
 	if err != nil {
 		return nil, err
 	}
-	if err := m.Runner.Edit(id, func(v vminfo.Value) vminfo.Value { return vminfo.Updated(v, fields) }); err != nil {
+	if err := m.Runner.Edit(id, func(v vmdoc.Value) vmdoc.Value { return vmdoc.Updated(v, fields) }); err != nil {
 		return nil, err
 	}
-	err = m.await(ctx, id, func(vm vminfo.Value, there bool) bool {
+	err = m.await(ctx, id, func(vm vmdoc.Value, there bool) bool {
 		for _, name := range fields.Keys() {
 			want, _ := fields.Get(name)
-			if got, ok := vm.Get(name); name != "nics" && !vminfo.IsVerb(name) && (want.IsNull() && ok && name != "zonename" || !want.IsNull() && (!ok || !got.Equal(want))) {
+			if got, ok := vm.Get(name); name != "nics" && !vmdoc.IsVerb(name) && (want.IsNull() && ok && name != "zonename" || !want.IsNull() && (!ok || !got.Equal(want))) {
 				return false
 			}
 		}

@@ -17,6 +17,11 @@ import (
 	"time"
 
 	"rutter/agent/vminfo"
+	"rutter/agent/vminfo/manifests"
+	"rutter/agent/vminfo/system"
+	"rutter/agent/vminfo/vmmstate"
+	"rutter/agent/vminfo/vmrun"
+	"rutter/agent/vminfo/vmstore"
 	"rutter/log"
 )
 
@@ -27,8 +32,8 @@ type node struct {
 	dir     string
 	cgroups string
 	zone    string
-	runner  *vminfo.Runner
-	vmms    *vminfo.VMMs
+	runner  *vmrun.Runner
+	vmms    *vmmstate.Table
 }
 
 func newNode(t *testing.T) *node {
@@ -41,27 +46,27 @@ func newNode(t *testing.T) *node {
 		t.Skipf("no network namespaces here: %s", out)
 	}
 	_ = exec.CommandContext(t.Context(), "ip", "netns", "del", n.zone+"x").Run() // what is left is the test's own
-	n.cgroups = filepath.Join(filepath.Dir(vminfo.DefaultCgroup()), "rutter-"+n.zone)
+	n.cgroups = filepath.Join(filepath.Dir(system.DefaultCgroup()), "rutter-"+n.zone)
 	if err := os.Mkdir(n.cgroups, 0o755); err != nil {
 		t.Skipf("no cgroups of our own here: %v", err)
 	}
 	t.Cleanup(n.sweep)
 	path := func(name string) string { return filepath.Join(n.dir, name) }
-	folder, err := vminfo.NewFolder(vminfo.FolderConfig{Manifests: path("vms"), PIDs: path("run"), Cgroup: n.cgroups, Machines: path("none")})
+	folder, err := manifests.New(manifests.Config{Manifests: path("vms"), PIDs: path("run"), Cgroup: n.cgroups, Machines: path("none")})
 	if err != nil {
 		t.Fatal(err)
 	}
-	service, err := vminfo.New(vminfo.Config{Sources: []vminfo.Source{folder}})
+	service, err := vminfo.New(vminfo.Config{Sources: []vmstore.Source{folder}})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if n.runner, err = vminfo.NewRunner(vminfo.RunnerConfig{Manifests: path("vms"), PIDs: path("run"), Cgroup: n.cgroups, Grace: time.Second}); err != nil {
+	if n.runner, err = vmrun.New(vmrun.Config{Manifests: path("vms"), PIDs: path("run"), Cgroup: n.cgroups, Grace: time.Second}); err != nil {
 		t.Fatal(err)
 	}
 	if err := os.Mkdir(path("vms"), 0o755); err != nil {
 		t.Fatal(err)
 	}
-	n.vmms, err = vminfo.NewVMMs(vminfo.VMMConfig{Folder: path("vmms"), Store: service.Store(), Ready: service.Ready(), Starter: n.runner, Adopts: folder.Name()})
+	n.vmms, err = vmmstate.New(vmmstate.Config{Folder: path("vmms"), Store: service.Store(), Ready: service.Ready(), Starter: n.runner, Adopts: folder.Name()})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -189,7 +194,7 @@ func TestMachines(t *testing.T) {
 			}
 		}
 		n.managed(id, false)
-		if _, err := n.do("machine_destroy", this); !errors.Is(err, vminfo.ErrNoVM) {
+		if _, err := n.do("machine_destroy", this); !errors.Is(err, vmrun.ErrNoVM) {
 			t.Errorf("destroyed again: %v", err)
 		}
 	}

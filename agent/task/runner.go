@@ -66,7 +66,7 @@ type Config struct {
 type Runner struct {
 	cfg    Config
 	logger *slog.Logger
-	kept   keeper
+	kept   store
 	woken  chan struct{} // holds a token when there may be something to do
 	room   chan struct{} // taken by each task that runs
 
@@ -127,7 +127,7 @@ func (r *Runner) look(ctx context.Context, tasks *sync.WaitGroup) {
 		r.begin(one.ID, func() {
 			tasks.Go(func() {
 				defer r.end(one.ID)
-				r.tell(ctx, one)
+				r.record(ctx, one)
 			})
 		})
 	}
@@ -198,7 +198,7 @@ func (r *Runner) do(ctx context.Context, t *log.Task) {
 		r.logger.Error("the result of a task is not on disk: it is lost if this process ends before the log has it", "task", t.UUID, "error", err)
 	}
 	r.logger.Info("task has ended", "task", t.UUID, "what", t.Task, "status", one.Status, "failure", one.Failure)
-	r.tell(ctx, one)
+	r.record(ctx, one)
 }
 
 // call does the task within its time. No clock of this node decides when that
@@ -255,8 +255,8 @@ func (r *Runner) giveUp(ctx context.Context, t *log.Task) {
 		&log.Task{Status: log.TaskFailure, Failure: failure, ClaimedBy: r.cfg.Incarnation}, "claimed_by", "failure", "status")
 }
 
-// tell has the log take what came of a task, and forgets it then.
-func (r *Runner) tell(ctx context.Context, one Outcome) {
+// record has the log take what came of a task, and forgets it then.
+func (r *Runner) record(ctx context.Context, one Outcome) {
 	err := r.submit(ctx, one.ChangeID, one.ID, &log.Task{
 		Status: one.Status, Failure: one.Failure, Result: one.Result, History: one.History, ClaimedBy: one.ClaimedBy,
 	}, "claimed_by", "failure", "history", "result", "status")

@@ -122,7 +122,7 @@ func (c *cluster) task(id log.UUID) *log.Task {
 // process is one life of an agent: when it is dead, nothing of it reaches the
 // disk or the servers, whatever its goroutines still do.
 type process struct {
-	keeper
+	store
 	c    *cluster
 	mu   sync.Mutex
 	dead bool
@@ -140,14 +140,14 @@ func (p *process) put(o Outcome) error {
 	if p.isDead() {
 		return errLost
 	}
-	return p.keeper.put(o)
+	return p.store.put(o)
 }
 
 func (p *process) drop(id log.UUID) error {
 	if p.isDead() {
 		return errLost
 	}
-	return p.keeper.drop(id)
+	return p.store.drop(id)
 }
 
 func (p *process) Submit(ctx context.Context, change *log.Change) (log.Result, error) {
@@ -171,7 +171,7 @@ func live(t interface{ Fatal(...any) }, c *cluster, folder string, incarnation u
 	if err != nil {
 		t.Fatal(err)
 	}
-	p.keeper = r.kept
+	p.store = r.kept
 	r.kept = p
 	ctx, stop := context.WithCancel(context.Background())
 	p.stop = stop

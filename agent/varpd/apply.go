@@ -9,7 +9,7 @@ import (
 	"slices"
 	"time"
 
-	"rutter/agent/link"
+	"rutter/agent/link/plan"
 	"rutter/varp"
 )
 
@@ -17,19 +17,19 @@ import (
 // are done: a neighbour releases the packets that wait for it, so its forwarding
 // entry is there first, and goes last.
 type batchSteps struct {
-	setForwards, setNeighs, delNeighs, delForwards []link.Step
+	setForwards, setNeighs, delNeighs, delForwards []plan.Step
 }
 
-func (b *batchSteps) all() []link.Step {
-	byNamespace := func(x, y link.Step) int { return cmp.Compare(x.Namespace, y.Namespace) }
+func (b *batchSteps) all() []plan.Step {
+	byNamespace := func(x, y plan.Step) int { return cmp.Compare(x.Namespace, y.Namespace) }
 	slices.SortStableFunc(b.setNeighs, byNamespace)
 	slices.SortStableFunc(b.delNeighs, byNamespace)
 	return slices.Concat(b.setForwards, b.setNeighs, b.delNeighs, b.delForwards)
 }
 
-// takeAnswers brings the kernel to what the first answer and those behind it say,
+// takeResolutions brings the kernel to what the first answer and those behind it say,
 // and then tells whoever waits for them.
-func (d *Daemon) takeAnswers(ctx context.Context, first answer) {
+func (d *Daemon) takeResolutions(ctx context.Context, first resolution) {
 	now := time.Now()
 	var steps batchSteps
 	var done []*ask
@@ -43,7 +43,7 @@ func (d *Daemon) takeAnswers(ctx context.Context, first answer) {
 			break
 		}
 		select {
-		case got = <-d.answers:
+		case got = <-d.resolutions:
 			continue
 		default:
 		}
@@ -73,7 +73,7 @@ func (d *Daemon) canReach(vnet uint32, to netip.Addr) bool {
 
 // apply brings the tables to an answer and notes the steps that follow. It
 // reports whether there was no answer.
-func (d *Daemon) apply(a *ask, got *answer, now time.Time, steps *batchSteps) (failed bool) {
+func (d *Daemon) apply(a *ask, got *resolution, now time.Time, steps *batchSteps) (failed bool) {
 	absent := errors.Is(got.err, varp.ErrNotFound)
 	if got.err == nil && !d.canReach(a.key.vnet, got.at.Addr) {
 		got.err = fmt.Errorf("%w: %s for vnet %d", errFamily, got.at.Addr, a.key.vnet)
@@ -118,11 +118,11 @@ func (d *Daemon) apply(a *ask, got *answer, now time.Time, steps *batchSteps) (f
 }
 
 // applyVL3 programs an address on all links that it is on or missed on.
-func (d *Daemon) applyVL3(a *ask, got *answer, now time.Time, steps *batchSteps) {
+func (d *Daemon) applyVL3(a *ask, got *resolution, now time.Time, steps *batchSteps) {
 	n := d.tables.neighs[a.key]
-	at := make([]place, 0, len(a.places))
+	at := make([]linkKey, 0, len(a.links))
 	local := d.isLocal(a.key.vnet, got.at.Addr)
-	for p := range a.places {
+	for p := range a.links {
 		if d.links.has(p) {
 			at = append(at, p)
 		}
@@ -133,7 +133,7 @@ func (d *Daemon) applyVL3(a *ask, got *answer, now time.Time, steps *batchSteps)
 		}
 		n = d.tables.addNeigh(a.key)
 	} else if n.mac != got.mac {
-		for p := range n.places { // those that are there are replaced
+		for p := range n.links { // those that are there are replaced
 			at = append(at, p)
 		}
 	}
@@ -150,14 +150,14 @@ func (d *Daemon) applyVL3(a *ask, got *answer, now time.Time, steps *batchSteps)
 	} else {
 		d.setForward(fk, got.at, now, steps)
 	}
-	slices.SortFunc(at, func(x, y place) int {
+	slices.SortFunc(at, func(x, y linkKey) int {
 		return cmp.Or(cmp.Compare(x.namespace, y.namespace), cmp.Compare(x.link, y.link))
 	})
 	for _, p := range slices.Compact(at) {
-		n.places[p] = true
-		steps.setNeighs = append(steps.setNeighs, link.Step{
-			Op: link.OpSetNeigh, Namespace: p.namespace, Link: p.link, Addr: a.key.ip, MAC: got.mac,
-			Object: link.Object{Kind: link.ObjectNeigh, VNet: a.key.vnet, IP: a.key.ip},
+		n.links[p] = true
+		steps.setNeighs = append(steps.setNeighs, plan.Step{
+			Op: plan.OpSetNeigh, Namespace: p.namespace, Link: p.link, Addr: a.key.ip, MAC: got.mac,
+			Object: plan.Object{Kind: plan.ObjectNeigh, VNet: a.key.vnet, IP: a.key.ip},
 		})
 	}
 }
@@ -193,29 +193,29 @@ func (d *Daemon) setForward(k key, to varp.Underlay, now time.Time, steps *batch
 		return f
 	}
 	f.to, f.port = to.Addr, port
-	steps.setForwards = append(steps.setForwards, d.forwardStep(link.OpSetFDB, f))
+	steps.setForwards = append(steps.setForwards, d.forwardStep(plan.OpSetFDB, f))
 	return f
 }
 
-func (d *Daemon) forwardStep(op link.Op, f *forward) link.Step {
-	return link.Step{
-		Op: op, Link: link.VXLANName(f.key.vnet), MAC: f.key.mac, Addr: f.to, Port: f.port,
-		Object: link.Object{Kind: link.ObjectFDB, VNet: f.key.vnet, MAC: f.key.mac},
+func (d *Daemon) forwardStep(op plan.Op, f *forward) plan.Step {
+	return plan.Step{
+		Op: op, Link: plan.VXLANName(f.key.vnet), MAC: f.key.mac, Addr: f.to, Port: f.port,
+		Object: plan.Object{Kind: plan.ObjectFDB, VNet: f.key.vnet, MAC: f.key.mac},
 	}
 }
 
 // removeForward takes a forwarding entry away.
 func (d *Daemon) removeForward(f *forward, steps *batchSteps) {
 	d.tables.dropForward(f)
-	steps.delForwards = append(steps.delForwards, d.forwardStep(link.OpDelFDB, f))
+	steps.delForwards = append(steps.delForwards, d.forwardStep(plan.OpDelFDB, f))
 }
 
 // removeNeigh takes an address away from all its links.
 func (d *Daemon) removeNeigh(n *neigh, steps *batchSteps) {
-	for p := range n.places {
-		steps.delNeighs = append(steps.delNeighs, link.Step{
-			Op: link.OpDelNeigh, Namespace: p.namespace, Link: p.link, Addr: n.key.ip,
-			Object: link.Object{Kind: link.ObjectNeigh, VNet: n.key.vnet, IP: n.key.ip},
+	for p := range n.links {
+		steps.delNeighs = append(steps.delNeighs, plan.Step{
+			Op: plan.OpDelNeigh, Namespace: p.namespace, Link: p.link, Addr: n.key.ip,
+			Object: plan.Object{Kind: plan.ObjectNeigh, VNet: n.key.vnet, IP: n.key.ip},
 		})
 	}
 	if f := d.tables.dropNeigh(n); f != nil {
@@ -244,7 +244,7 @@ func (d *Daemon) evict(steps *batchSteps) {
 
 // do does steps, and reports whether the kernel took them all. What it refused
 // is looked at again: most often a link went meanwhile.
-func (d *Daemon) do(ctx context.Context, steps []link.Step) bool {
+func (d *Daemon) do(ctx context.Context, steps []plan.Step) bool {
 	if len(steps) == 0 {
 		return true
 	}
@@ -257,7 +257,7 @@ func (d *Daemon) do(ctx context.Context, steps []link.Step) bool {
 		}
 		whole, d.dirty = false, true
 		d.stats.refused.Add(1)
-		if !errors.Is(err, link.ErrNotMade) && !errors.Is(err, link.ErrNoNamespace) {
+		if !errors.Is(err, plan.ErrNotMade) && !errors.Is(err, plan.ErrNoNamespace) {
 			d.trouble("the kernel refuses entries", err)
 		}
 		d.refused(&steps[i])
@@ -270,18 +270,18 @@ func (d *Daemon) do(ctx context.Context, steps []link.Step) bool {
 
 // refused forgets what a step should have made, so that it is asked and made
 // again when it is missed again.
-func (d *Daemon) refused(s *link.Step) {
+func (d *Daemon) refused(s *plan.Step) {
 	switch s.Op {
-	case link.OpSetNeigh:
+	case plan.OpSetNeigh:
 		n := d.tables.neighs[key{vnet: s.Object.VNet, ip: s.Addr}]
 		if n == nil {
 			return
 		}
-		delete(n.places, place{s.Namespace, s.Link})
-		if len(n.places) == 0 {
+		delete(n.links, linkKey{s.Namespace, s.Link})
+		if len(n.links) == 0 {
 			d.tables.dropNeigh(n) // its forwarding entry is found by the next look
 		}
-	case link.OpSetFDB:
+	case plan.OpSetFDB:
 		if f := d.tables.forwards[key{vnet: s.Object.VNet, mac: s.MAC}]; f != nil {
 			f.to = netip.Addr{}
 		}

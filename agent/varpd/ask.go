@@ -11,8 +11,8 @@ import (
 // ask is one question, waiting or under way.
 type ask struct {
 	key    key
-	places map[place]bool // where it is missed; none for a check of what is held
-	direct bool           // a MAC that the kernel missed itself
+	links  map[linkKey]bool // where it is missed; none for a check of what is held
+	direct bool             // a MAC that the kernel missed itself
 	// again says that news came since the question was sent: its answer may be
 	// older than them.
 	again   bool
@@ -20,16 +20,16 @@ type ask struct {
 	waiters []*record // of the shootdown log, dealt with when this is answered
 }
 
-// place notes where the answer is missed.
-func (a *ask) place(p place) {
-	if a.places == nil {
-		a.places = map[place]bool{}
+// link notes where the answer is missed.
+func (a *ask) link(p linkKey) {
+	if a.links == nil {
+		a.links = map[linkKey]bool{}
 	}
-	a.places[p] = true
+	a.links[p] = true
 }
 
-// answer is what came of a question.
-type answer struct {
+// resolution is what came of a question.
+type resolution struct {
 	key key
 	mac log.MAC // VL3
 	at  varp.Underlay
@@ -70,7 +70,7 @@ func (d *Daemon) send(ctx context.Context) {
 		d.asks.inFlight++
 		d.stats.asked.Add(1)
 		k := a.key
-		d.running.Go(func() { d.answers <- d.question(ctx, k) })
+		d.running.Go(func() { d.resolutions <- d.question(ctx, k) })
 	}
 	if n > 0 {
 		d.asks.queue = append(d.asks.queue[:0], d.asks.queue[n:]...)
@@ -80,8 +80,8 @@ func (d *Daemon) send(ctx context.Context) {
 }
 
 // question asks the servers, once. The client has its own times and tries.
-func (d *Daemon) question(ctx context.Context, k key) answer {
-	got := answer{key: k}
+func (d *Daemon) question(ctx context.Context, k key) resolution {
+	got := resolution{key: k}
 	if k.ip.IsValid() {
 		got.mac, got.at, got.err = d.cfg.Resolver.VL3(ctx, k.vnet, k.ip)
 	} else {
@@ -92,7 +92,7 @@ func (d *Daemon) question(ctx context.Context, k key) answer {
 
 // take ends a question, and returns it with its answer if that can be used: nil
 // if it is to be asked again.
-func (d *Daemon) take(got *answer) *ask {
+func (d *Daemon) take(got *resolution) *ask {
 	d.asks.inFlight--
 	a := d.asks.byKey[got.key]
 	if a.again && (got.err == nil || errors.Is(got.err, varp.ErrNotFound)) {

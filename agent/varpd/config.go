@@ -9,7 +9,7 @@ import (
 	"net/netip"
 	"time"
 
-	"rutter/agent/link"
+	"rutter/agent/link/plan"
 	"rutter/agent/miss"
 	"rutter/log"
 	"rutter/varp"
@@ -27,7 +27,7 @@ type Resolver interface {
 
 // Kernel is what a Daemon programs; link.Netlink is one.
 type Kernel interface {
-	link.Kernel
+	plan.Kernel
 	// NamespaceNumber returns the number by which a namespace's misses are
 	// known, and gives it one if there is none.
 	NamespaceNumber(name string) (int32, error)

@@ -16,8 +16,8 @@ import (
 )
 
 const (
-	// maxHeard bounds the misses between those that hear them and the loop.
-	maxHeard = 16384
+	// maxQueued bounds the misses between those that hear them and the loop.
+	maxQueued = 16384
 	// lookPause is the least time between two looks at the links, and lookShare
 	// how often the time of the last one goes into it: a look costs a millisecond
 	// for each namespace or so, and links of others may come and go all the time.
@@ -37,12 +37,12 @@ type Daemon struct {
 	cfg   Config // immutable
 	stats counts
 
-	misses  chan miss.Miss
-	wakes   chan struct{}
-	lost    chan struct{} // misses were lost
-	answers chan answer   // room for all that are under way: who answers never waits
-	records chan *batch
-	locals  atomic.Pointer[[]netip.Addr] // the underlay addresses of this node
+	misses      chan miss.Miss
+	wakes       chan struct{}
+	lost        chan struct{}   // misses were lost
+	resolutions chan resolution // room for all that are under way: who answers never waits
+	records     chan *batch
+	locals      atomic.Pointer[[]netip.Addr] // the underlay addresses of this node
 
 	ready   chan struct{}  // closed when the links were looked at first
 	running sync.WaitGroup // questions under way
@@ -68,8 +68,8 @@ func New(cfg Config) (*Daemon, error) {
 	}
 	cfg = cfg.withDefaults()
 	return &Daemon{
-		cfg: cfg, misses: make(chan miss.Miss, maxHeard), wakes: make(chan struct{}, 1), lost: make(chan struct{}, 1),
-		ready: make(chan struct{}), answers: make(chan answer, cfg.MaxInFlight), records: make(chan *batch),
+		cfg: cfg, misses: make(chan miss.Miss, maxQueued), wakes: make(chan struct{}, 1), lost: make(chan struct{}, 1),
+		ready: make(chan struct{}), resolutions: make(chan resolution, cfg.MaxInFlight), records: make(chan *batch),
 		tables: newTables(), asks: asks{byKey: map[key]*ask{}}, troubles: map[string]bool{}, strange: map[at]time.Time{},
 	}, nil
 }
@@ -94,7 +94,7 @@ func (d *Daemon) Run(ctx context.Context) error {
 	d.cfg.Logger.Info("varpd runs", "fabrics", len(d.links.fabrics), "vnets", len(d.links.vxlans), "taken over", len(d.tables.neighs)+len(d.tables.forwards))
 	close(d.ready)
 	g, ctx := errgroup.WithContext(ctx)
-	g.Go(func() error { return d.cfg.Listen(ctx, hearer{d}) })
+	g.Go(func() error { return d.cfg.Listen(ctx, missListener{d}) })
 	g.Go(func() error { return d.cfg.Watch(ctx, d.Rescan) })
 	g.Go(func() error { return d.loop(ctx) })
 	if d.cfg.PollEvery > 0 {
@@ -145,11 +145,11 @@ func wait(ctx context.Context, t time.Duration) {
 	}
 }
 
-// hearer is the Daemon as what listens for misses sees it.
-type hearer struct{ *Daemon }
+// missListener is the Daemon as what listens for misses sees it.
+type missListener struct{ *Daemon }
 
 // Resolve implements miss.Resolver. It never blocks.
-func (d hearer) Resolve(_ context.Context, misses []miss.Miss) {
+func (d missListener) Resolve(_ context.Context, misses []miss.Miss) {
 	d.stats.misses.Add(uint64(len(misses)))
 	for _, m := range misses {
 		select {
@@ -162,12 +162,12 @@ func (d hearer) Resolve(_ context.Context, misses []miss.Miss) {
 }
 
 // Lost implements miss.Resolver.
-func (d hearer) Lost(context.Context) {
+func (d missListener) Lost(context.Context) {
 	d.stats.lost.Add(1)
 	d.noteLost()
 }
 
-func (d hearer) noteLost() {
+func (d missListener) noteLost() {
 	select {
 	case d.lost <- struct{}{}:
 	default:
@@ -195,8 +195,8 @@ func (d *Daemon) loop(ctx context.Context) error {
 			return ctx.Err()
 		case m := <-d.misses:
 			d.takeMisses(m)
-		case a := <-d.answers:
-			d.takeAnswers(ctx, a)
+		case a := <-d.resolutions:
+			d.takeResolutions(ctx, a)
 		case b := <-d.records:
 			d.takeRecords(b)
 		case <-d.lost:
@@ -252,7 +252,7 @@ func (d *Daemon) takeMiss(m miss.Miss, now time.Time) {
 			return
 		}
 		if a := d.askMiss(key{vnet: d.links.vnetOf[p], ip: m.IP.Unmap()}, now); a != nil {
-			a.place(p)
+			a.link(p)
 		}
 	case isDevice && m.Kind == miss.Forward:
 		if a := d.askMiss(key{vnet: vnet, mac: m.MAC}, now); a != nil {

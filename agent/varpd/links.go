@@ -8,7 +8,7 @@ import (
 	"slices"
 	"time"
 
-	"rutter/agent/link"
+	"rutter/agent/link/plan"
 	"rutter/agent/miss"
 )
 
@@ -24,20 +24,20 @@ type at struct{ namespace, index int32 }
 
 // links are the links of the node that SVP is about, as of the last look.
 type links struct {
-	vnetOf  map[place]uint32 // of fabric links
-	vxlans  map[uint32]vxlan // by vnet
-	fabrics map[at]place
+	vnetOf  map[linkKey]uint32 // of fabric links
+	vxlans  map[uint32]vxlan   // by vnet
+	fabrics map[at]linkKey
 	devices map[at]uint32 // the vnets of VXLAN devices
 	// namespaces are those with fabric links, with their numbers.
 	namespaces map[string]int32
 }
 
-func (l *links) has(p place) bool { _, ok := l.vnetOf[p]; return ok }
+func (l *links) has(p linkKey) bool { _, ok := l.vnetOf[p]; return ok }
 
 // linksOf finds out which vnet each link belongs to. It goes by what sits on
 // what: a link that only bears a name of that sort is nobody's.
-func linksOf(have *link.Snapshot, number func(namespace string) (int32, error)) (links, error) {
-	l := links{vnetOf: map[place]uint32{}, vxlans: map[uint32]vxlan{}, fabrics: map[at]place{}, devices: map[at]uint32{}, namespaces: map[string]int32{}}
+func linksOf(have *plan.Snapshot, number func(namespace string) (int32, error)) (links, error) {
+	l := links{vnetOf: map[linkKey]uint32{}, vxlans: map[uint32]vxlan{}, fabrics: map[at]linkKey{}, devices: map[at]uint32{}, namespaces: map[string]int32{}}
 	below := map[string]uint32{} // VXLAN devices and the VLAN devices on them
 	for i := range have.Links {
 		if k := &have.Links[i]; isDevice(k) {
@@ -64,14 +64,14 @@ func linksOf(have *link.Snapshot, number func(namespace string) (int32, error)) 
 		if !known {
 			var err error
 			if n, err = number(k.Namespace); err != nil {
-				if !errors.Is(err, link.ErrNoNamespace) {
+				if !errors.Is(err, plan.ErrNoNamespace) {
 					errs = append(errs, err)
 				}
 				continue
 			}
 			l.namespaces[k.Namespace] = n
 		}
-		p := place{k.Namespace, k.Name}
+		p := linkKey{k.Namespace, k.Name}
 		l.vnetOf[p] = vnet
 		l.fabrics[at{n, k.Index}] = p
 	}
@@ -79,8 +79,8 @@ func linksOf(have *link.Snapshot, number func(namespace string) (int32, error)) 
 }
 
 // isDevice reports whether a link is the VXLAN device of a vnet.
-func isDevice(k *link.Link) bool {
-	return k.Kind == "vxlan" && k.Namespace == "" && k.Name == link.VXLANName(k.VNI)
+func isDevice(k *plan.Link) bool {
+	return k.Kind == "vxlan" && k.Namespace == "" && k.Name == plan.VXLANName(k.VNI)
 }
 
 // look reads the kernel and makes the tables match it: entries that are gone are
@@ -118,7 +118,7 @@ func (d *Daemon) look(ctx context.Context) error {
 
 // newSince returns the namespaces that have fabric links which were not there
 // before: what they missed until now was told to nobody.
-func (l *links) newSince(before map[place]uint32) map[string]int32 {
+func (l *links) newSince(before map[linkKey]uint32) map[string]int32 {
 	namespaces := map[string]int32{}
 	for p := range l.vnetOf {
 		if _, had := before[p]; !had {
@@ -161,19 +161,19 @@ func (d *Daemon) noteLocals() {
 // probeSteps make the kernel tell of what it misses on fabric links, and send no
 // broadcast that nobody would answer. A link that moves into a namespace loses
 // this (spec/kernel.md section 2).
-func probeSteps(have *link.Snapshot, l *links) []link.Step {
-	var steps []link.Step
+func probeSteps(have *plan.Snapshot, l *links) []plan.Step {
+	var steps []plan.Step
 	for i := range have.Links {
 		k := &have.Links[i]
-		if !l.has(place{k.Namespace, k.Name}) || k.Kind != "macvlan" {
+		if !l.has(linkKey{k.Namespace, k.Name}) || k.Kind != "macvlan" {
 			continue
 		}
 		for _, table := range []struct {
-			have   link.Probes
+			have   plan.Probes
 			family netip.Addr
 		}{{k.ARP, netip.IPv4Unspecified()}, {k.ND, netip.IPv6Unspecified()}} {
-			if table.have.Known && !table.have.Tell() {
-				steps = append(steps, link.Step{Op: link.OpSetProbes, Namespace: k.Namespace, Link: k.Name, Addr: table.family})
+			if table.have.Known && !table.have.ReportMisses() {
+				steps = append(steps, plan.Step{Op: plan.OpSetProbes, Namespace: k.Namespace, Link: k.Name, Addr: table.family})
 			}
 		}
 	}
@@ -181,15 +181,15 @@ func probeSteps(have *link.Snapshot, l *links) []link.Step {
 }
 
 // matchNeighs compares the neighbours in the kernel with the tables.
-func (d *Daemon) matchNeighs(have *link.Snapshot, steps *batchSteps) {
+func (d *Daemon) matchNeighs(have *plan.Snapshot, steps *batchSteps) {
 	type found struct {
 		k key
-		p place
+		p linkKey
 	}
 	there := map[found]bool{}
 	for i := range have.Links {
 		k := &have.Links[i]
-		p := place{k.Namespace, k.Name}
+		p := linkKey{k.Namespace, k.Name}
 		vnet, ok := d.links.vnetOf[p]
 		if !ok {
 			continue
@@ -206,17 +206,17 @@ func (d *Daemon) matchNeighs(have *link.Snapshot, steps *batchSteps) {
 			if f := d.tables.lead(n, e.MAC); f != nil {
 				d.removeForward(f, steps)
 			}
-			n.places[p] = true
+			n.links[p] = true
 			there[found{at, p}] = true
 		}
 	}
 	for at, n := range d.tables.neighs {
-		for p := range n.places {
+		for p := range n.links {
 			if !there[found{at, p}] {
-				delete(n.places, p)
+				delete(n.links, p)
 			}
 		}
-		if len(n.places) == 0 {
+		if len(n.links) == 0 {
 			if f := d.tables.dropNeigh(n); f != nil {
 				d.removeForward(f, steps)
 			}
@@ -225,8 +225,8 @@ func (d *Daemon) matchNeighs(have *link.Snapshot, steps *batchSteps) {
 }
 
 // matchForwards compares the forwarding entries in the kernel with the tables.
-func (d *Daemon) matchForwards(have *link.Snapshot, steps *batchSteps) {
-	there := map[key]link.Forward{}
+func (d *Daemon) matchForwards(have *plan.Snapshot, steps *batchSteps) {
+	there := map[key]plan.Forward{}
 	for i := range have.Links {
 		k := &have.Links[i]
 		if !isDevice(k) {
@@ -262,7 +262,7 @@ func (d *Daemon) matchForwards(have *link.Snapshot, steps *batchSteps) {
 		}
 		if e, ok := there[at]; !ok || e.Dst != f.to || own(e.Port, d.links.vxlans[at.vnet].port) != f.port {
 			if f.to.IsValid() {
-				steps.setForwards = append(steps.setForwards, d.forwardStep(link.OpSetFDB, f))
+				steps.setForwards = append(steps.setForwards, d.forwardStep(plan.OpSetFDB, f))
 			} else {
 				d.ask(at, true)
 			}

@@ -16,15 +16,15 @@ type key struct {
 	mac  log.MAC
 }
 
-// place is a fabric link that has an entry for an address.
-type place struct{ namespace, link string }
+// linkKey is a fabric link that has an entry for an address.
+type linkKey struct{ namespace, link string }
 
 // neigh is an address that is programmed, with the links that it is on.
 type neigh struct {
-	key    key
-	mac    log.MAC
-	places map[place]bool // never empty
-	age    *list.Element  // in tables.ages
+	key   key
+	mac   log.MAC
+	links map[linkKey]bool // never empty
+	age   *list.Element    // in tables.ages
 }
 
 // forward is a forwarding entry of a vnet's VXLAN device.
@@ -115,7 +115,7 @@ func (t *tables) ageOf(k key) *list.Element {
 func (t *tables) addNeigh(k key) *neigh {
 	n := t.neighs[k]
 	if n == nil {
-		n = &neigh{key: k, places: map[place]bool{}, age: t.ages.PushFront(&aged{key: k})}
+		n = &neigh{key: k, links: map[linkKey]bool{}, age: t.ages.PushFront(&aged{key: k})}
 		t.neighs[k] = n
 	}
 	return n

@@ -7,7 +7,7 @@ import (
 
 	"pgregory.net/rapid"
 
-	"rutter/agent/link"
+	"rutter/agent/link/plan"
 	"rutter/log"
 	"rutter/varp"
 )
@@ -20,24 +20,24 @@ func TestTables(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		d := &Daemon{cfg: Config{MaxEntries: 6}.withDefaults(), tables: newTables(), asks: asks{byKey: map[key]*ask{}}, troubles: map[string]bool{}}
 		d.links = links{
-			vnetOf: map[place]uint32{{"z1", "fabric1"}: 1, {"z2", "fabric2"}: 1, {"z3", "fabric3"}: 2},
+			vnetOf: map[linkKey]uint32{{"z1", "fabric1"}: 1, {"z2", "fabric2"}: 1, {"z3", "fabric3"}: 2},
 			vxlans: map[uint32]vxlan{1: {local, 4789}, 2: {local, 4789}},
 		}
-		places := map[uint32][]place{1: {{"z1", "fabric1"}, {"z2", "fabric2"}}, 2: {{"z3", "fabric3"}}}
-		neighs := map[place]map[netip.Addr]log.MAC{}
+		places := map[uint32][]linkKey{1: {{"z1", "fabric1"}, {"z2", "fabric2"}}, 2: {{"z3", "fabric3"}}}
+		neighs := map[linkKey]map[netip.Addr]log.MAC{}
 		forwards := map[key]netip.Addr{}
 		vnet, octet := rapid.Uint32Range(1, 2), rapid.ByteRange(1, 8)
 		now := time.Unix(0, 0)
 		for range rapid.IntRange(1, 60).Draw(t, "answers") {
 			now = now.Add(time.Second)
 			k := key{vnet: vnet.Draw(t, "vnet")}
-			got := answer{at: varp.Underlay{Addr: netip.AddrFrom4([4]byte{10, 0, 0, rapid.ByteRange(1, 3).Draw(t, "node")}), Port: 4789}}
+			got := resolution{at: varp.Underlay{Addr: netip.AddrFrom4([4]byte{10, 0, 0, rapid.ByteRange(1, 3).Draw(t, "node")}), Port: 4789}}
 			a := &ask{}
 			mac := log.MAC{2, 0, 0, 0, 0, octet.Draw(t, "mac")}
 			if rapid.Bool().Draw(t, "VL3") {
 				k.ip, got.mac = netip.AddrFrom4([4]byte{172, 16, 0, octet.Draw(t, "ip")}), mac
 				if rapid.Bool().Draw(t, "missed") {
-					a.place(rapid.SampledFrom(places[k.vnet]).Draw(t, "place"))
+					a.link(rapid.SampledFrom(places[k.vnet]).Draw(t, "place"))
 				}
 			} else {
 				k.mac, a.direct = mac, rapid.Bool().Draw(t, "direct")
@@ -50,18 +50,18 @@ func TestTables(t *testing.T) {
 			d.apply(a, &got, now, &steps)
 			d.evict(&steps)
 			for _, s := range steps.all() {
-				p, fk := place{s.Namespace, s.Link}, key{vnet: s.Object.VNet, mac: s.MAC}
+				p, fk := linkKey{s.Namespace, s.Link}, key{vnet: s.Object.VNet, mac: s.MAC}
 				switch s.Op {
-				case link.OpSetNeigh:
+				case plan.OpSetNeigh:
 					if neighs[p] == nil {
 						neighs[p] = map[netip.Addr]log.MAC{}
 					}
 					neighs[p][s.Addr] = s.MAC
-				case link.OpDelNeigh:
+				case plan.OpDelNeigh:
 					delete(neighs[p], s.Addr)
-				case link.OpSetFDB:
+				case plan.OpSetFDB:
 					forwards[fk] = s.Addr
-				case link.OpDelFDB:
+				case plan.OpDelFDB:
 					delete(forwards, fk)
 				}
 			}
@@ -70,14 +70,14 @@ func TestTables(t *testing.T) {
 	})
 }
 
-func checkTables(t *rapid.T, d *Daemon, neighs map[place]map[netip.Addr]log.MAC, forwards map[key]netip.Addr, local netip.Addr) {
+func checkTables(t *rapid.T, d *Daemon, neighs map[linkKey]map[netip.Addr]log.MAC, forwards map[key]netip.Addr, local netip.Addr) {
 	t.Helper()
 	held := 0
 	for k, n := range d.tables.neighs {
-		if len(n.places) == 0 || !d.tables.users[n.leadsTo()][k] {
-			t.Fatalf("%v: on %d links, led to by %v", k, len(n.places), d.tables.users[n.leadsTo()])
+		if len(n.links) == 0 || !d.tables.users[n.leadsTo()][k] {
+			t.Fatalf("%v: on %d links, led to by %v", k, len(n.links), d.tables.users[n.leadsTo()])
 		}
-		for p := range n.places {
+		for p := range n.links {
 			held++
 			if neighs[p][k.ip] != n.mac {
 				t.Fatalf("%v on %v: the kernel has %v, the tables %v", k, p, neighs[p][k.ip], n.mac)

@@ -10,10 +10,10 @@ import (
 	"strconv"
 	"strings"
 	"time"
-)
 
-// eventBatch is how many events are taken from the store at once.
-const eventBatch = 128
+	"rutter/agent/vminfo/vmdoc"
+	"rutter/agent/vminfo/vmstore"
+)
 
 // listener is one who follows /events.
 type listener struct {
@@ -107,7 +107,7 @@ var errTooSlow = errors.New("vminfo: a listener was slower than its events")
 
 func (s *Service) serveEvents(w http.ResponseWriter, r *http.Request) {
 	query := r.URL.Query()
-	id := newID()
+	id := vmstore.NewID()
 	if !s.join(id, r.UserAgent()) {
 		w.WriteHeader(http.StatusServiceUnavailable)
 		write(w, []byte("Too Many Listeners"))
@@ -126,7 +126,7 @@ func (s *Service) serveEvents(w http.ResponseWriter, r *http.Request) {
 		s.mu.Unlock()
 		s.cfg.Logger.Warn("a listener of VM events was too slow, its stream ends", "listener", id, "agent", r.UserAgent(), "error", err)
 		if query.Has("after") || query.Has("log") {
-			_ = stream.write([]byte(`{"type":"lost","date":"`+formatDate(s.store.cfg.Now())+`","reason":"slower than the events, which are not kept for ever: begin anew"}`+"\n"), true)
+			_ = stream.write([]byte(`{"type":"lost","date":"`+vmdoc.FormatDate(s.store.Cfg.Now())+`","reason":"slower than the events, which are not kept for ever: begin anew"}`+"\n"), true)
 		}
 	}
 	if r.Context().Err() == nil || errors.Is(err, errTooSlow) {
@@ -143,7 +143,7 @@ func (s *Service) join(id, userAgent string) bool {
 		s.refused++
 		return false
 	}
-	s.listeners[id] = &listener{userAgent: userAgent, created: s.store.cfg.Now()}
+	s.listeners[id] = &listener{userAgent: userAgent, created: s.store.Cfg.Now()}
 	return true
 }
 
@@ -195,10 +195,10 @@ func (e *eventStream) begin(query url.Values) (uint64, error) {
 }
 
 func (e *eventStream) writeResumed(seq uint64) error {
-	b := append([]byte(`{"type":"resumed","date":"`), formatDate(e.service.store.cfg.Now())...)
-	b = appendString(append(b, `","uuid":`...), e.id)
+	b := append([]byte(`{"type":"resumed","date":"`), vmdoc.FormatDate(e.service.store.Cfg.Now())...)
+	b = vmdoc.AppendString(append(b, `","uuid":`...), e.id)
 	b = strconv.AppendUint(append(b, `,"seq":`...), seq, 10)
-	b = appendString(append(b, `,"log":`...), e.service.store.ID())
+	b = vmdoc.AppendString(append(b, `,"log":`...), e.service.store.ID())
 	return e.write(append(b, "}\n"...), true)
 }
 
@@ -208,22 +208,22 @@ func (e *eventStream) writeResumed(seq uint64) error {
 func (e *eventStream) writeReady(reset string) (uint64, error) {
 	vms, seq := e.service.store.List()
 	out := bufio.NewWriterSize(writerFunc(func(b []byte) (int, error) { return len(b), e.write(b, false) }), 64<<10)
-	b := append([]byte(`{"type":"ready","date":"`), formatDate(e.service.store.cfg.Now())...)
-	b = appendString(append(b, `","uuid":`...), e.id)
+	b := append([]byte(`{"type":"ready","date":"`), vmdoc.FormatDate(e.service.store.Cfg.Now())...)
+	b = vmdoc.AppendString(append(b, `","uuid":`...), e.id)
 	b = append(b, `,"vms":"[`...)
 	for i, vm := range vms {
 		if i > 0 {
 			b = append(b, ',')
 		}
-		b = appendEscaped(b, vm.JSON)
+		b = vmdoc.AppendEscaped(b, vm.JSON)
 		_, _ = out.Write(b) // the writer keeps its first error
 		b = b[:0]
 	}
 	b = append(b, `]"`...)
 	b = strconv.AppendUint(append(b, `,"seq":`...), seq, 10)
-	b = appendString(append(b, `,"log":`...), e.service.store.ID())
+	b = vmdoc.AppendString(append(b, `,"log":`...), e.service.store.ID())
 	if reset != "" {
-		b = appendString(append(b, `,"reset":`...), reset)
+		b = vmdoc.AppendString(append(b, `,"reset":`...), reset)
 	}
 	_, _ = out.Write(append(b, "}\n"...))
 	if err := out.Flush(); err != nil {
@@ -239,7 +239,7 @@ func (f writerFunc) Write(b []byte) (int, error) { return f(b) }
 
 func (e *eventStream) follow(ctx context.Context, seq uint64) error {
 	for {
-		events, changed, err := e.service.store.Since(seq, eventBatch)
+		events, changed, err := e.service.store.Since(seq, vmstore.EventBatch)
 		if err != nil {
 			return errors.Join(errTooSlow, err)
 		}

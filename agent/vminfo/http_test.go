@@ -17,21 +17,24 @@ import (
 
 	"pgregory.net/rapid"
 
+	"rutter/agent/vminfo/vmdoc"
+	"rutter/agent/vminfo/vminfod"
+	"rutter/agent/vminfo/vmstore"
 	"rutter/log"
 )
 
 // listSource is a source whose VMs a test puts.
 type listSource struct {
-	first []VM
-	sink  Sink
+	first []vmdoc.VM
+	sink  vmstore.Sink
 	scans int
 }
 
-func (l *listSource) Name() string         { return "list" }
-func (l *listSource) Scan()                { l.scans++ }
-func (l *listSource) Status() SourceStatus { return SourceStatus{Name: "list", State: "watching"} }
+func (l *listSource) Name() string           { return "list" }
+func (l *listSource) Scan()                  { l.scans++ }
+func (l *listSource) Status() vmstore.Status { return vmstore.Status{Name: "list", State: "watching"} }
 
-func (l *listSource) Run(ctx context.Context, sink Sink) error {
+func (l *listSource) Run(ctx context.Context, sink vmstore.Sink) error {
 	for _, vm := range l.first {
 		if _, _, err := sink.Put(vm); err != nil {
 			return err
@@ -43,12 +46,12 @@ func (l *listSource) Run(ctx context.Context, sink Sink) error {
 	return nil
 }
 
-func testVM(t interface{ Fatal(...any) }, n int, fields string) VM {
-	v, err := ParseValue(fmt.Appendf(nil, `{"uuid":%q,"zonename":%q%s}`, testUUID(n), testUUID(n), fields))
+func testVM(t interface{ Fatal(...any) }, n int, fields string) vmdoc.VM {
+	v, err := vmdoc.ParseValue(fmt.Appendf(nil, `{"uuid":%q,"zonename":%q%s}`, testUUID(n), testUUID(n), fields))
 	if err != nil {
 		t.Fatal(err)
 	}
-	vm, err := ParseVM(v)
+	vm, err := vmdoc.ParseVM(v)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -60,14 +63,14 @@ type server struct {
 	*Service
 	source *listSource
 	addr   string
-	client *Client
+	client *vminfod.Client
 	stop   func()
 }
 
-func newServer(t *testing.T, cfg Config, first ...VM) *server {
+func newServer(t *testing.T, cfg Config, first ...vmdoc.VM) *server {
 	t.Helper()
 	source := &listSource{first: first}
-	cfg.Sources = []Source{source}
+	cfg.Sources = []vmstore.Source{source}
 	service, err := New(cfg)
 	if err != nil {
 		t.Fatal(err)
@@ -80,7 +83,7 @@ func newServer(t *testing.T, cfg Config, first ...VM) *server {
 	done := make(chan error, 1)
 	go func() { done <- service.Run(ctx, listener) }()
 	transport := &http.Transport{}
-	client := NewClient(listener.Addr().String(), "test")
+	client := vminfod.New(listener.Addr().String(), "test")
 	client.Transport = transport
 	stop := sync.OnceFunc(func() {
 		cancel()
@@ -137,7 +140,7 @@ func TestHTTPAnswers(t *testing.T) {
 
 func TestHTTPStatus(t *testing.T) {
 	s := newServer(t, Config{}, testVM(t, 1, ""))
-	events, err := s.client.Events(t.Context(), Place{})
+	events, err := s.client.Events(t.Context(), vminfod.Position{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -166,7 +169,7 @@ func TestHTTPStatus(t *testing.T) {
 	for d, want := range map[time.Duration]string{
 		300500 * time.Millisecond: "300.5s (5.01m)", 1500 * time.Millisecond: "1.5s", 2 * time.Hour: "7200s (2h)", 36 * time.Hour: "129600s (1.5d)",
 	} {
-		if got := prettySeconds(d); got != want {
+		if got := vmstore.PrettySeconds(d); got != want {
 			t.Errorf("%s: got %s, want %s", d, got, want)
 		}
 	}
@@ -175,8 +178,8 @@ func TestHTTPStatus(t *testing.T) {
 // TestHTTPReadyLine: the first line byte for byte, encoded twice.
 func TestHTTPReadyLine(t *testing.T) {
 	now := time.Date(2026, 11, 21, 7, 0, 0, 5e6, time.UTC)
-	s := newServer(t, Config{Store: StoreConfig{Now: func() time.Time { return now }}}, testVM(t, 1, `,"alias":"a\"\n☃"`))
-	response, err := s.client.open(t.Context(), "/events")
+	s := newServer(t, Config{Store: vmstore.Config{Now: func() time.Time { return now }}}, testVM(t, 1, `,"alias":"a\"\n☃"`))
+	response, err := s.client.Open(t.Context(), "/events")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -212,22 +215,22 @@ func TestHTTPReadyLine(t *testing.T) {
 }
 
 func TestHTTPResume(t *testing.T) {
-	s := newServer(t, Config{Store: StoreConfig{Events: 3}})
+	s := newServer(t, Config{Store: vmstore.Config{Events: 3}})
 	for n := range 5 {
 		s.put(t, n, "")
 	}
 	id := s.Store().ID()
 	for _, test := range []struct {
-		place  Place
+		place  vminfod.Position
 		first  string
 		reset  string
 		follow uint64
 	}{
-		{Place{id, 3}, "resumed", "", 4},
-		{Place{id, 2}, "resumed", "", 3},
-		{Place{id, 1}, "ready", "not kept", 0},
-		{Place{id, 9}, "ready", "after the last", 0},
-		{Place{"other", 4}, "ready", "another log", 0},
+		{vminfod.Position{Log: id, Seq: 3}, "resumed", "", 4},
+		{vminfod.Position{Log: id, Seq: 2}, "resumed", "", 3},
+		{vminfod.Position{Log: id, Seq: 1}, "ready", "not kept", 0},
+		{vminfod.Position{Log: id, Seq: 9}, "ready", "after the last", 0},
+		{vminfod.Position{Log: "other", Seq: 4}, "ready", "another log", 0},
 	} {
 		events, err := s.client.Events(t.Context(), test.place)
 		if err != nil {
@@ -249,8 +252,8 @@ func TestHTTPResume(t *testing.T) {
 
 // TestHTTPSlowReader: it is told, its stream ends, and nothing piles up for it.
 func TestHTTPSlowReader(t *testing.T) {
-	s := newServer(t, Config{Store: StoreConfig{Events: 4}, WriteTimeout: time.Hour}) // it is lost by what it leaves, not by its time
-	events, err := s.client.Events(t.Context(), Place{s.Store().ID(), 0})
+	s := newServer(t, Config{Store: vmstore.Config{Events: 4}, WriteTimeout: time.Hour}) // it is lost by what it leaves, not by its time
+	events, err := s.client.Events(t.Context(), vminfod.Position{Log: s.Store().ID(), Seq: 0})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -267,13 +270,13 @@ func TestHTTPSlowReader(t *testing.T) {
 			break
 		}
 	}
-	if !errors.Is(err, ErrLost) {
+	if !errors.Is(err, vmstore.ErrLost) {
 		t.Errorf("got %v, want ErrLost", err)
 	}
 	if got := s.Status(false).Rutter.Lost; got != 1 {
 		t.Errorf("%d listeners lost, want 1", got)
 	}
-	if again, err := s.client.Events(t.Context(), events.Place); err != nil || again.Ready.Type != "ready" || again.Ready.Reset == "" {
+	if again, err := s.client.Events(t.Context(), events.Position); err != nil || again.Ready.Type != "ready" || again.Ready.Reset == "" {
 		t.Errorf("resumed after a loss: %s, %v", again.Ready.Line, err)
 	} else {
 		again.Close()
@@ -282,22 +285,22 @@ func TestHTTPSlowReader(t *testing.T) {
 
 func TestHTTPTooManyListeners(t *testing.T) {
 	s := newServer(t, Config{Listeners: 1})
-	events, err := s.client.Events(t.Context(), Place{})
+	events, err := s.client.Events(t.Context(), vminfod.Position{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer events.Close()
-	var status *StatusError
-	if _, err := s.client.Events(t.Context(), Place{}); !errors.As(err, &status) || status.Code != 503 {
+	var status *vminfod.StatusError
+	if _, err := s.client.Events(t.Context(), vminfod.Position{}); !errors.As(err, &status) || status.Code != 503 {
 		t.Errorf("got %v, want 503", err)
 	}
 }
 
 func TestWait(t *testing.T) {
 	s := newServer(t, Config{}, testVM(t, 1, `,"quota":1,"tags":{}`))
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
-	events, err := s.client.Events(ctx, Place{})
+	events, err := s.client.Events(ctx, vminfod.Position{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -305,18 +308,18 @@ func TestWait(t *testing.T) {
 	s.put(t, 2, "")
 	s.put(t, 1, `,"quota":2,"tags":{}`)
 	s.put(t, 1, `,"quota":3,"tags":{"a":"b"}`)
-	if m, err := events.WaitEvent(ctx, "create", parse(t, `{"type":"create","uuid":"`+testUUID(2)+`"}`)); err != nil || m.Seq != 1 {
+	if m, err := events.WaitEvent(ctx, "create", parseValue(t, `{"type":"create","uuid":"`+testUUID(2)+`"}`)); err != nil || m.Seq != 1 {
 		t.Errorf("got %d, %v, want 1", m.Seq, err)
 	}
-	two, three := IntValue(2), IntValue(3)
-	wants := [][]Wanted{
-		{{Path: []Step{{Name: "tags"}, {Any: true}}, Action: Added}},
-		{{Path: []Step{{Name: "none"}}}, {Path: []Step{{Name: "quota"}}, Old: &two, New: &three}},
+	two, three := vmdoc.IntValue(2), vmdoc.IntValue(3)
+	wants := [][]vminfod.Wanted{
+		{{Path: []vmdoc.Step{{Name: "tags"}, {Any: true}}, Action: vmdoc.Added}},
+		{{Path: []vmdoc.Step{{Name: "none"}}}, {Path: []vmdoc.Step{{Name: "quota"}}, Old: &two, New: &three}},
 	}
-	if err := events.WaitChanges(ctx, "update", parse(t, `{"uuid":"`+testUUID(1)+`"}`), wants); err != nil || events.Place.Seq != 3 {
-		t.Errorf("got %v at %d, want nil at 3", err, events.Place.Seq)
+	if err := events.WaitChanges(ctx, "update", parseValue(t, `{"uuid":"`+testUUID(1)+`"}`), wants); err != nil || events.Position.Seq != 3 {
+		t.Errorf("got %v at %d, want nil at 3", err, events.Position.Seq)
 	}
-	if err := events.WaitChanges(ctx, "nothing", Value{}, nil); err != nil {
+	if err := events.WaitChanges(ctx, "nothing", vmdoc.Value{}, nil); err != nil {
 		t.Errorf("no wants: %v", err)
 	}
 }
@@ -324,16 +327,16 @@ func TestWait(t *testing.T) {
 // TestStreamMirrors: another vminfod's set is ours, over cut connections and a
 // restart, by random walks.
 func TestStreamMirrors(t *testing.T) {
-	s := newServer(t, Config{Store: StoreConfig{Events: 8}})
+	s := newServer(t, Config{Store: vmstore.Config{Events: 8}})
 	proxy := httptest.NewServer(s.Handler())
 	defer proxy.Close()
-	client := NewClient(strings.TrimPrefix(proxy.URL, "http://"), "mirror")
+	client := vminfod.New(strings.TrimPrefix(proxy.URL, "http://"), "mirror")
 	client.Transport = &http.Transport{DisableKeepAlives: true}
-	stream, err := NewStream(StreamConfig{Client: client, RetryEvery: time.Millisecond})
+	stream, err := vminfod.NewStream(vminfod.StreamConfig{Client: client, RetryEvery: time.Millisecond})
 	if err != nil {
 		t.Fatal(err)
 	}
-	mirror, err := New(Config{Sources: []Source{stream}})
+	mirror, err := New(Config{Sources: []vmstore.Source{stream}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -358,7 +361,7 @@ func TestStreamMirrors(t *testing.T) {
 				}
 			}
 		}
-		for deadline := time.Now().Add(patience); !sameVMs(s.Store(), mirror.Store()); time.Sleep(100 * time.Microsecond) {
+		for deadline := time.Now().Add(time.Minute); !sameVMs(s.Store(), mirror.Store()); time.Sleep(100 * time.Microsecond) {
 			if time.Now().After(deadline) {
 				t.Fatalf("the mirror has not what the original has; %+v", stream.Status())
 			}
@@ -373,7 +376,7 @@ func TestStreamMirrors(t *testing.T) {
 	}
 }
 
-func sameVMs(a, b *Store) bool {
+func sameVMs(a, b *vmstore.Store) bool {
 	x, _ := a.List()
 	y, _ := b.List()
 	if len(x) != len(y) {
@@ -388,12 +391,12 @@ func sameVMs(a, b *Store) bool {
 }
 
 func TestStoreRefusesAnotherSource(t *testing.T) {
-	s := NewStore(StoreConfig{})
+	s := vmstore.New(vmstore.Config{})
 	vm := testVM(t, 1, "")
 	if _, _, err := s.Put("a", vm); err != nil {
 		t.Fatal(err)
 	}
-	if _, _, err := s.Put("b", vm); !errors.Is(err, ErrDuplicate) {
+	if _, _, err := s.Put("b", vm); !errors.Is(err, vmstore.ErrDuplicate) {
 		t.Errorf("got %v, want ErrDuplicate", err)
 	}
 	if s.Delete("b", vm.UUID) || s.Count() != 1 {
@@ -405,7 +408,7 @@ func TestStoreRefusesAnotherSource(t *testing.T) {
 // kept is bounded.
 func TestStoreEvents(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		s := NewStore(StoreConfig{Events: rapid.IntRange(1, 50).Draw(t, "events"), EventBytes: rapid.IntRange(1, 20000).Draw(t, "bytes")})
+		s := vmstore.New(vmstore.Config{Events: rapid.IntRange(1, 50).Draw(t, "events"), EventBytes: rapid.IntRange(1, 20000).Draw(t, "bytes")})
 		s.GoLive()
 		folded := make(map[log.UUID]string)
 		seen := uint64(0)
@@ -425,7 +428,7 @@ func TestStoreEvents(t *testing.T) {
 					t.Fatalf("seq %d after %d", e.Seq, seen)
 				}
 				seen = e.Seq
-				m, err := ParseMessage(e.Line[:len(e.Line)-1])
+				m, err := vminfod.ParseMessage(e.Line[:len(e.Line)-1])
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -435,7 +438,7 @@ func TestStoreEvents(t *testing.T) {
 					folded[e.UUID] = string(m.VM.AppendJSON(nil))
 				}
 			}
-			if n, bytes, _ := s.Kept(); n > s.cfg.Events || bytes > s.cfg.EventBytes && n > 1 {
+			if n, bytes, _ := s.Kept(); n > s.Cfg.Events || bytes > s.Cfg.EventBytes && n > 1 {
 				t.Fatalf("%d events of %d bytes are kept", n, bytes)
 			}
 		}
@@ -460,21 +463,32 @@ func FuzzMessage(f *testing.F) {
 	} {
 		f.Add([]byte(s))
 	}
-	stream, err := NewStream(StreamConfig{Client: NewClient("127.0.0.1:1", "fuzz")})
+	stream, err := vminfod.NewStream(vminfod.StreamConfig{Client: vminfod.New("127.0.0.1:1", "fuzz")})
 	if err != nil {
 		f.Fatal(err)
 	}
 	f.Fuzz(func(t *testing.T, line []byte) {
-		m, err := ParseMessage(line)
+		m, err := vminfod.ParseMessage(line)
 		if err != nil {
-			if !errors.Is(err, ErrLine) {
+			if !errors.Is(err, vminfod.ErrLine) {
 				t.Fatalf("%v is not ErrLine", err)
 			}
 			return
 		}
-		store := NewStore(StoreConfig{})
-		sink := &storeSink{store: store, source: "fuzz", loaded: func() {}}
-		stream.load(sink, m, false)
-		stream.take(sink, m)
+		store := vmstore.New(vmstore.Config{})
+		sink := store.Sink("fuzz", func() {})
+		stream.Load(sink, m, false)
+		stream.Take(sink, m)
 	})
 }
+
+func parseValue(t testing.TB, text string) vmdoc.Value {
+	t.Helper()
+	v, err := vmdoc.ParseValue([]byte(text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return v
+}
+
+func testUUID(n int) string { return fmt.Sprintf("5595d88c-6e4d-4bda-b58e-%012x", n) }

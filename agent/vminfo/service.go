@@ -12,7 +12,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
-	"rutter/log"
+	"rutter/agent/vminfo/vmstore"
 )
 
 // Bounds of the HTTP service.
@@ -30,9 +30,9 @@ const (
 // Config configures a Service. Zeros mean the defaults.
 type Config struct {
 	// Sources are where VMs come from; at least one.
-	Sources []Source
+	Sources []vmstore.Source
 	// Store bounds what is kept for readers.
-	Store StoreConfig
+	Store vmstore.Config
 	// Listeners bounds how many follow events at once. Default 256.
 	Listeners int
 	// WriteTimeout is how long a listener may leave a write unread before its
@@ -46,7 +46,7 @@ type Config struct {
 // goroutine, Run once.
 type Service struct {
 	cfg     Config
-	store   *Store
+	store   *vmstore.Store
 	started time.Time
 	ready   chan struct{} // closed when every source is loaded
 
@@ -71,15 +71,15 @@ func New(cfg Config) (*Service, error) {
 	if cfg.Logger == nil {
 		cfg.Logger = slog.New(slog.DiscardHandler)
 	}
-	store := NewStore(cfg.Store)
+	store := vmstore.New(cfg.Store)
 	return &Service{
-		cfg: cfg, store: store, started: store.cfg.Now(), ready: make(chan struct{}),
+		cfg: cfg, store: store, started: store.Cfg.Now(), ready: make(chan struct{}),
 		state: "stopped", listeners: make(map[string]*listener),
 	}, nil
 }
 
 // Store is the set of VMs, for those in the same program.
-func (s *Service) Store() *Store { return s.store }
+func (s *Service) Store() *vmstore.Store { return s.store }
 
 // Complete reports whether every source sees all of its VMs now: what none of
 // them names is gone then, and not just out of sight.
@@ -113,9 +113,9 @@ func (s *Service) Run(ctx context.Context, listener net.Listener) error {
 	var loading sync.WaitGroup
 	for _, source := range s.cfg.Sources {
 		loading.Add(1)
-		sink := &storeSink{store: s.store, source: source.Name(), loaded: sync.OnceFunc(loading.Done)}
+		sink := s.store.Sink(source.Name(), sync.OnceFunc(loading.Done))
 		g.Go(func() error {
-			defer sink.loaded() // a source that failed is not waited for
+			defer sink.Loaded() // a source that failed is not waited for
 			if err := source.Run(running, sink); err != nil && running.Err() == nil {
 				return fmt.Errorf("vminfo: %s: %w", source.Name(), err)
 			}
@@ -130,7 +130,7 @@ func (s *Service) Run(ctx context.Context, listener net.Listener) error {
 		s.store.GoLive()
 		s.become("running")
 		close(s.ready)
-		s.cfg.Logger.Info("VMs loaded", "vms", s.store.Count(), "took", s.store.cfg.Now().Sub(s.started))
+		s.cfg.Logger.Info("VMs loaded", "vms", s.store.Count(), "took", s.store.Cfg.Now().Sub(s.started))
 		if listener == nil {
 			return nil
 		}
@@ -165,15 +165,3 @@ func (s *Service) serve(ctx context.Context, listener net.Listener) error {
 	<-served
 	return nil
 }
-
-// storeSink is a store as one source sees it.
-type storeSink struct {
-	store  *Store
-	source string
-	loaded func()
-}
-
-func (s *storeSink) Put(vm VM) ([]Change, bool, error) { return s.store.Put(s.source, vm) }
-func (s *storeSink) Delete(id log.UUID) bool           { return s.store.Delete(s.source, id) }
-func (s *storeSink) UUIDs() []log.UUID                 { return s.store.UUIDs(s.source) }
-func (s *storeSink) Loaded()                           { s.loaded() }

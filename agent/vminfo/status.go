@@ -4,12 +4,13 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
-	"math"
 	"os"
 	"runtime"
 	"slices"
-	"strconv"
 	"time"
+
+	"rutter/agent/vminfo/vmdoc"
+	"rutter/agent/vminfo/vmstore"
 )
 
 // Status is the answer to /status: the shape that vminfod has now, with the
@@ -25,10 +26,10 @@ type Status struct {
 	CurTime         string                    `json:"curTime"` // monotonic: seconds.nanoseconds
 	Queue           QueueStatus               `json:"queue"`
 	LastRefresh     *string                   `json:"lastRefresh"`
-	RefreshErrors   []Failure                 `json:"refreshErrors"`
+	RefreshErrors   []vmstore.Failure         `json:"refreshErrors"`
 	EventsListeners map[string]ListenerStatus `json:"eventsListeners"`
-	RefreshLog      []Refresh                 `json:"refreshLog,omitempty"` // full only
-	FSWatcher       []SourceStatus            `json:"fswatcher,omitempty"`  // full only
+	RefreshLog      []vmstore.Refresh         `json:"refreshLog,omitempty"` // full only
+	FSWatcher       []vmstore.Status          `json:"fswatcher,omitempty"`  // full only
 	Rutter          ServiceStatus             `json:"rutter"`
 }
 
@@ -73,27 +74,27 @@ type ListenerStatus struct {
 
 // ServiceStatus is what vminfod has no field for.
 type ServiceStatus struct {
-	Log         string         `json:"log"` // id of the events
-	Seq         uint64         `json:"seq"`
-	Events      int            `json:"events"` // kept
-	EventBytes  int            `json:"eventBytes"`
-	Lost        uint64         `json:"listenersLost"`
-	Refused     uint64         `json:"listenersRefused"`
-	MaxListener int            `json:"listenersMost"`
-	Sources     []SourceStatus `json:"sources"`
+	Log         string           `json:"log"` // id of the events
+	Seq         uint64           `json:"seq"`
+	Events      int              `json:"events"` // kept
+	EventBytes  int              `json:"eventBytes"`
+	Lost        uint64           `json:"listenersLost"`
+	Refused     uint64           `json:"listenersRefused"`
+	MaxListener int              `json:"listenersMost"`
+	Sources     []vmstore.Status `json:"sources"`
 }
 
 // Status returns how the service stands; full also with what vminfod leaves out
 // otherwise.
 func (s *Service) Status(full bool) Status {
-	now := s.store.cfg.Now()
+	now := s.store.Cfg.Now()
 	var mem runtime.MemStats
 	runtime.ReadMemStats(&mem)
 	status := Status{
-		PID: os.Getpid(), Uptime: prettySeconds(now.Sub(s.started)),
+		PID: os.Getpid(), Uptime: vmstore.PrettySeconds(now.Sub(s.started)),
 		Memory:  MemoryStatus{RSS: residentBytes(), HeapTotal: mem.HeapSys, HeapUsed: mem.HeapAlloc, External: mem.Sys - mem.HeapSys},
-		CurDate: formatDate(now), CurTime: s.clock(now), NumVMs: s.store.Count(),
-		RefreshErrors: []Failure{}, Status: "working", EventsListeners: make(map[string]ListenerStatus),
+		CurDate: vmdoc.FormatDate(now), CurTime: s.clock(now), NumVMs: s.store.Count(),
+		RefreshErrors: []vmstore.Failure{}, Status: "working", EventsListeners: make(map[string]ListenerStatus),
 	}
 	s.addOwn(&status, now)
 	waiting := 0
@@ -112,7 +113,7 @@ func (s *Service) Status(full bool) Status {
 		}
 	}
 	if !last.IsZero() {
-		date := formatDate(last)
+		date := vmdoc.FormatDate(last)
 		status.LastRefresh = &date
 	}
 	status.Queue = QueueStatus{
@@ -135,8 +136,8 @@ func (s *Service) addOwn(status *Status, now time.Time) {
 	for _, id := range slices.Sorted(maps.Keys(s.listeners)) {
 		l := s.listeners[id]
 		status.EventsListeners[id] = ListenerStatus{
-			UserAgent: l.userAgent, CreatedTime: s.clock(l.created), CreatedDate: formatDate(l.created),
-			CreatedAgo: prettySeconds(now.Sub(l.created)), Behind: own.Seq - min(own.Seq, l.sent),
+			UserAgent: l.userAgent, CreatedTime: s.clock(l.created), CreatedDate: vmdoc.FormatDate(l.created),
+			CreatedAgo: vmstore.PrettySeconds(now.Sub(l.created)), Behind: own.Seq - min(own.Seq, l.sent),
 		}
 	}
 }
@@ -145,22 +146,6 @@ func (s *Service) addOwn(status *Status, now time.Time) {
 func (s *Service) clock(t time.Time) string {
 	d := t.Sub(s.started)
 	return fmt.Sprintf("%d.%d", d/time.Second, d%time.Second)
-}
-
-// prettySeconds prints as vminfod does: 300.5s (5.01m).
-func prettySeconds(d time.Duration) string {
-	seconds := math.Round(d.Seconds()*10) / 10
-	text := strconv.FormatFloat(seconds, 'f', -1, 64) + "s"
-	for _, unit := range []struct {
-		size time.Duration
-		name string
-	}{{24 * time.Hour, "d"}, {time.Hour, "h"}, {time.Minute, "m"}} {
-		if d >= unit.size {
-			n := math.Round(d.Seconds()/unit.size.Seconds()*100) / 100
-			return text + " (" + strconv.FormatFloat(n, 'f', -1, 64) + unit.name + ")"
-		}
-	}
-	return text
 }
 
 func (s *Service) statusJSON(full bool) []byte {

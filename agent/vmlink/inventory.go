@@ -9,7 +9,8 @@ import (
 	"strings"
 	"time"
 
-	"rutter/agent/vminfo"
+	"rutter/agent/vminfo/vmdoc"
+	"rutter/agent/vminfo/vmstore"
 	"rutter/log"
 	"rutter/log/feed"
 )
@@ -153,7 +154,7 @@ func (r *reporter) send(m *feed.Inventory) error {
 }
 
 // increment sends what the VMs of the events are now.
-func (r *reporter) increment(events []vminfo.Event) error {
+func (r *reporter) increment(events []vmstore.Event) error {
 	store := r.cfg.Service.Store()
 	var list []feed.InventoryVM
 	seen := make(map[log.UUID]bool, len(events))
@@ -183,7 +184,7 @@ func (r *reporter) increment(events []vminfo.Event) error {
 }
 
 // item is a VM as the log has it; false if it cannot stand there.
-func (r *reporter) item(vm vminfo.VM) (feed.InventoryVM, bool) {
+func (r *reporter) item(vm vmdoc.VM) (feed.InventoryVM, bool) {
 	object, err := ObjectOf(vm, r.cfg.CN)
 	if err != nil {
 		r.refuse(vm.UUID, err)
@@ -237,7 +238,7 @@ func (r *reporter) asRecorded(vm log.UUID) (feed.InventoryVM, bool) {
 
 // aside are the VMs whose manifests cannot be read, as the log has them: those
 // that the manifests, or their names, are about.
-func (r *reporter) aside(store *vminfo.Store) []feed.InventoryVM {
+func (r *reporter) aside(store *vmstore.Store) []feed.InventoryVM {
 	var list []feed.InventoryVM
 	seen := make(map[log.UUID]bool)
 	for _, source := range r.cfg.Service.Status(false).Rutter.Sources {
@@ -262,12 +263,12 @@ var fields = strings.Fields("uuid alias owner_uuid brand state zone_state zonena
 
 // ObjectOf returns a VM of the compute node cn as the log has it. Fields that
 // the log does not keep are left out; one that it could not is an error.
-func ObjectOf(vm vminfo.VM, cn log.UUID) (*log.VM, error) {
-	v, err := vminfo.ParseValue(vm.JSON)
+func ObjectOf(vm vmdoc.VM, cn log.UUID) (*log.VM, error) {
+	v, err := vmdoc.ParseValue(vm.JSON)
 	if err != nil {
 		return nil, err
 	}
-	kept := make(map[string]vminfo.Value, len(fields))
+	kept := make(map[string]vmdoc.Value, len(fields))
 	for _, name := range fields {
 		if field, ok := v.Get(name); ok && !field.IsNull() {
 			kept[name] = field

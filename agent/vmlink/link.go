@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"rutter/agent/vminfo"
+	"rutter/agent/vminfo/vmmstate"
 	"rutter/log"
 	"rutter/log/feed"
 )
@@ -43,7 +44,7 @@ type Config struct {
 	CN log.UUID
 	// Service has the node's VMs, VMMs their incarnations.
 	Service *vminfo.Service
-	VMMs    *vminfo.VMMs
+	VMMs    *vmmstate.Table
 	// Servers are those of the cluster.
 	Servers Servers
 	// RingMin and RingMax bound the pause between two rings for one state.

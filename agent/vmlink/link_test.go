@@ -18,6 +18,10 @@ import (
 	"go.uber.org/goleak"
 
 	"rutter/agent/vminfo"
+	"rutter/agent/vminfo/manifests"
+	"rutter/agent/vminfo/vmmstate"
+	"rutter/agent/vminfo/vmrun"
+	"rutter/agent/vminfo/vmstore"
 	"rutter/log"
 	"rutter/log/feed"
 )
@@ -73,7 +77,7 @@ func (f *fakeServers) Raw(_ context.Context, method, path string, _ []byte) (jso
 // idle is a Starter whose VMs nobody starts.
 type idle struct{}
 
-func (idle) Start(context.Context, log.UUID) error      { return vminfo.ErrNoVM }
+func (idle) Start(context.Context, log.UUID) error      { return vmrun.ErrNoVM }
 func (idle) Stop(context.Context, log.UUID, bool) error { return nil }
 
 // node is a compute node of a test, over a folder of manifests.
@@ -81,7 +85,7 @@ type node struct {
 	t         *testing.T
 	manifests string
 	service   *vminfo.Service
-	vmms      *vminfo.VMMs
+	vmms      *vmmstate.Table
 	link      *Link
 	stop      func()
 	servers   *fakeServers
@@ -98,14 +102,14 @@ func newNodeOn(t *testing.T, dir string, known *fakeLog) *node {
 	t.Helper()
 	n := &node{t: t, manifests: filepath.Join(dir, "manifests"), log: known}
 	n.servers = &fakeServers{asked: make(chan string, 100), answer: func(string, string) error { return nil }}
-	folder, err := vminfo.NewFolder(vminfo.FolderConfig{Manifests: n.manifests, PIDs: dir, NetNS: dir, Cgroup: dir, Machines: dir})
+	folder, err := manifests.New(manifests.Config{Manifests: n.manifests, PIDs: dir, NetNS: dir, Cgroup: dir, Machines: dir})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if n.service, err = vminfo.New(vminfo.Config{Sources: []vminfo.Source{folder}}); err != nil {
+	if n.service, err = vminfo.New(vminfo.Config{Sources: []vmstore.Source{folder}}); err != nil {
 		t.Fatal(err)
 	}
-	if n.vmms, err = vminfo.NewVMMs(vminfo.VMMConfig{
+	if n.vmms, err = vmmstate.New(vmmstate.Config{
 		Folder: filepath.Join(dir, "vmms"), Store: n.service.Store(), Ready: n.service.Ready(), Starter: idle{},
 		Ring: func(id log.UUID) { n.link.Ring(id) },
 	}); err != nil {
@@ -269,7 +273,7 @@ func TestRings(t *testing.T) {
 	n.log.put(&log.VMM{UUID: id(50), InstanceID: id(7), SledID: id(1), State: "destroyed", Gen: held.Gen})
 	n.link.Advanced()
 	for deadline := time.Now().Add(patience); ; time.Sleep(time.Millisecond) {
-		if _, err := n.vmms.Get(id(50)); errors.Is(err, vminfo.ErrNoVMM) {
+		if _, err := n.vmms.Get(id(50)); errors.Is(err, vmmstate.ErrNoVMM) {
 			break
 		}
 		if time.Now().After(deadline) {

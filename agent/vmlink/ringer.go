@@ -11,7 +11,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
-	"rutter/agent/vminfo"
+	"rutter/agent/vminfo/vmmstate"
 	"rutter/log"
 	"rutter/log/feed"
 )
@@ -106,7 +106,7 @@ func earlier(a, b time.Time) time.Time {
 }
 
 // held is what the log has of a VMM.
-func (r *ringer) held(vmm vminfo.VMM) (*log.VMM, bool) {
+func (r *ringer) held(vmm vmmstate.VMM) (*log.VMM, bool) {
 	object, ok := r.state.Object(log.KindVMM, vmm.ID.String())
 	if !ok {
 		return nil, false

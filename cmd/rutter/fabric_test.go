@@ -14,6 +14,8 @@ import (
 	"testing"
 	"time"
 
+	"rutter/agent/link/plan"
+
 	"rutter/agent"
 	"rutter/agent/link"
 	"rutter/api/client"
@@ -133,7 +135,7 @@ func (c *testCluster) startNode(t *testing.T, cn log.UUID, api *client.Client) *
 	kernel := new(freezable)
 	n, err := node.Open(node.Options{
 		CN: cn, Folder: t.TempDir(), Servers: &node.Connection{API: api},
-		Kernel: node.Kernel{New: func(numbers link.Numbers, save func(link.Numbers) error) (agent.Kernel, error) {
+		Kernel: node.Kernel{New: func(numbers plan.Numbers, save func(plan.Numbers) error) (agent.Kernel, error) {
 			kernel.Manager = node.SimulatedManager(numbers, save)
 			return kernel, nil
 		}},

@@ -263,8 +263,9 @@ var importTable = []row{
 		why: "CNAPI's words are another form of the state; what a node says of itself has one form, which agents write and servers read",
 	},
 	{
-		pkg: "agent/task", may: []string{"log", "projections", "agent/vminfo"},
-		why: "what a node is asked to do is done without knowing how the asking came",
+		pkg: "agent/task", may: []string{"log", "projections", "agent/vminfo/vmdoc", "agent/vminfo/vmmstate", "agent/vminfo/vmrun", "agent/vminfo/vmstore"},
+		tests: []string{"agent/vminfo", "agent/vminfo/manifests", "agent/vminfo/system"},
+		why:   "what a node is asked to do is done without knowing how the asking came",
 	},
 	{
 		pkg: "agent/sysinfo", may: []string{"log"},
@@ -289,35 +290,98 @@ var importTable = []row{
 		why:   "programs that use the client must not be linked with a server",
 	},
 	{
-		pkg: "agent", may: []string{"log", "log/feed", "projections", "api/client", "agent/link", "agent/miss", "agent/vminfo"},
+		pkg: "agent", may: []string{"log", "log/feed", "projections", "api/client", "agent/link", "agent/link/plan", "agent/miss"},
 		tests: []string{"api", "raftstore"},
 		why:   "a compute node has no Raft; it reaches the servers through their API only",
 	},
 	{
-		pkg: "agent/link", may: []string{"log", "projections", "agent/miss"},
-		why: "the kernel's side of an agent needs what is wanted, not where that came from",
+		pkg: "agent/internal/nlmsg",
+		why: "how messages of netlink follow each other is one thing for all sockets of a node",
 	},
 	{
-		pkg: "agent/miss", may: []string{"log"},
+		pkg: "agent/link", may: []string{"log", "projections", "agent/internal/nlmsg", "agent/link/plan", "agent/link/internal/wire", "agent/miss"},
+		tests: []string{"agent/link/internal/linktest"},
+		why:   "the kernel's side of an agent needs what is wanted, not where that came from",
+	},
+	{
+		pkg: "agent/link/plan", may: []string{"log", "projections"},
+		tests: []string{"agent/link/internal/linktest"},
+		why:   "what to do to a kernel is decided from values, without one",
+	},
+	{
+		pkg: "agent/link/internal/wire", may: []string{"log", "projections", "agent/internal/nlmsg", "agent/link/plan"},
+		tests: []string{"agent/link/internal/linktest"},
+		why:   "the bytes of a message follow from a step, whoever sends them",
+	},
+	{
+		pkg: "agent/link/internal/linktest", may: []string{"log", "projections"},
+		why: "what tests of a kernel begin with needs no kernel",
+	},
+	{
+		pkg: "agent/miss", may: []string{"log", "agent/internal/nlmsg"},
 		why: "what the kernel misses is heard alike for an agent and for a varpd, which answer it in their own ways",
 	},
 	{
-		pkg: "agent/varpd", may: []string{"log", "varp", "agent/link", "agent/miss"},
+		pkg: "agent/varpd", may: []string{"log", "varp", "agent/link", "agent/link/plan", "agent/miss"},
 		why: "a node without an agent resolves by SVP alone: of ours it needs the protocol and the kernel",
 	},
 	{
-		pkg: "agent/netsync", may: []string{"log", "log/report", "projections", "agent/sysinfo", "agent/vminfo"},
+		pkg: "agent/netsync", may: []string{"log", "log/report", "projections", "agent/sysinfo", "agent/vminfo", "agent/vminfo/vmdoc", "agent/vminfo/vmmstate", "agent/vminfo/vmrun"},
 		tests: []string{"api/triton/netreport"},
 		why:   "what VMs and the log say of NICs is compared without knowing how servers are reached",
 	},
 	{
-		pkg: "agent/vminfo", may: []string{"log", "projections"},
-		why: "the VMs of a node are watched without knowing the servers",
+		pkg: "agent/vmlink", may: []string{"log", "log/feed", "agent/vminfo", "agent/vminfo/vmdoc", "agent/vminfo/vmmstate", "agent/vminfo/vmstore"},
+		tests: []string{"agent/vminfo/manifests", "agent/vminfo/vmrun"},
+		why:   "what VMs say goes over the connection of an agent, which it knows by an interface only",
 	},
 	{
-		pkg: "varp", may: []string{"log"},
+		pkg: "agent/vminfo", may: []string{"log", "agent/vminfo/vmdoc", "agent/vminfo/vmstore"},
+		tests: []string{"agent/vminfo/vminfod"},
+		why:   "what is served is what the store has, whatever told it",
+	},
+	{
+		pkg: "agent/vminfo/vmdoc", may: []string{"log"},
+		why: "the JSON of a VM is a value, which knows no system",
+	},
+	{
+		pkg: "agent/vminfo/vmstore", may: []string{"log", "agent/vminfo/vmdoc"},
+		why: "sources and readers of VMs meet in a store, and do not know each other",
+	},
+	{
+		pkg: "agent/vminfo/system", may: []string{"log", "agent/vminfo/vmdoc"},
+		why: "what the node has of a VM is found alike by who watches it and by who runs it",
+	},
+	{
+		pkg: "agent/vminfo/manifests", may: []string{"log", "agent/internal/nlmsg", "agent/vminfo/vmdoc", "agent/vminfo/vmstore", "agent/vminfo/system"},
+		tests: []string{"agent/vminfo/internal/vmtest"},
+		why:   "the VMs of a node are watched without knowing the servers",
+	},
+	{
+		pkg: "agent/vminfo/vminfod", may: []string{"log", "agent/vminfo/vmdoc", "agent/vminfo/vmstore"},
+		why: "whoever reads a vminfod need not know what serves it",
+	},
+	{
+		pkg: "agent/vminfo/vmrun", may: []string{"log", "agent/vminfo/vmdoc", "agent/vminfo/system"},
+		tests: []string{"agent/vminfo/internal/vmtest", "agent/vminfo/vmstore"},
+		why:   "VMs are started and stopped without being watched",
+	},
+	{
+		pkg: "agent/vminfo/vmmstate", may: []string{"log", "agent/vminfo/vmdoc", "agent/vminfo/vmstore", "agent/vminfo/system", "agent/vminfo/vmrun"},
+		why: "incarnations are kept from what the store tells, without HTTP of servers",
+	},
+	{
+		pkg: "agent/vminfo/internal/vmtest", may: []string{"log", "agent/vminfo", "agent/vminfo/manifests", "agent/vminfo/vmstore"},
+		why: "tests of a source and of a runner want a node to look at",
+	},
+	{
+		pkg: "varp", may: []string{"log", "varp/internal/slots"},
 		tests: []string{"integration/svpclient"},
 		why:   "SVP asks a small Lookup, so that it runs on servers, on agents and against portolan alike",
+	},
+	{
+		pkg: "varp/internal/slots",
+		why: "a hash table of small rows knows nothing of what stands in them",
 	},
 	{
 		pkg: "cmd", may: []string{"*"},

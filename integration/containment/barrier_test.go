@@ -17,6 +17,7 @@ import (
 
 	"rutter/agent"
 	"rutter/agent/link"
+	"rutter/agent/link/plan"
 	"rutter/api/client"
 	"rutter/cmd/rutter/bench"
 	"rutter/log"
@@ -121,12 +122,12 @@ func (s *slowConn) Read(b []byte) (int, error) {
 // slowKernel is a kernel in memory in which each namespace is there, and which is
 // read only while its gate is open.
 type slowKernel struct {
-	*link.Fake
+	*plan.Fake
 	reads *gate
 }
 
 // Dump implements link.Kernel.
-func (k slowKernel) Dump(ctx context.Context, namespaces []string) (link.Snapshot, error) {
+func (k slowKernel) Dump(ctx context.Context, namespaces []string) (plan.Snapshot, error) {
 	for _, name := range namespaces {
 		if name != "" {
 			k.AddNamespace(name)
@@ -151,18 +152,18 @@ func restless(ctx context.Context, changed, _ func()) error {
 // slowNode is an agent whose view and kernel come when the test lets them.
 type slowNode struct {
 	*agent.Agent
-	kernel        *link.Fake
+	kernel        *plan.Fake
 	scopes, reads *gate
 }
 
 // runAgent runs one until the test ends.
 func runAgent(t *testing.T, c *bench.Cluster, cn log.UUID) *slowNode {
 	t.Helper()
-	n := &slowNode{kernel: new(link.Fake), scopes: new(gate), reads: new(gate)}
+	n := &slowNode{kernel: new(plan.Fake), scopes: new(gate), reads: new(gate)}
 	a, err := agent.New(agent.Config{
 		CN: cn, Folder: t.TempDir(), Servers: c.Client.Servers(), Dialer: slowWay{c.Client, n.scopes}, Logger: slog.New(slog.DiscardHandler),
 		Watch: restless,
-		Kernel: func(numbers link.Numbers, save func(link.Numbers) error) (agent.Kernel, error) {
+		Kernel: func(numbers plan.Numbers, save func(plan.Numbers) error) (agent.Kernel, error) {
 			return link.NewManager(link.ManagerConfig{Kernel: slowKernel{n.kernel, n.reads}, Numbers: numbers, Save: save}), nil
 		},
 	})
@@ -296,13 +297,13 @@ func TestBarrierOfADeletedNIC(t *testing.T) {
 }
 
 // linkOf returns the name of the link with a MAC in a VM's namespace; "" if there is none.
-func linkOf(t *testing.T, kernel *link.Fake, vm log.UUID, mac log.MAC) string {
+func linkOf(t *testing.T, kernel *plan.Fake, vm log.UUID, mac log.MAC) string {
 	t.Helper()
 	snap, err := kernel.Dump(t.Context(), []string{vm.String()})
 	if err != nil {
 		return err.Error()
 	}
-	i := slices.IndexFunc(snap.Links, func(l link.Link) bool { return l.MAC == mac && strings.HasPrefix(l.Name, "fabric") })
+	i := slices.IndexFunc(snap.Links, func(l plan.Link) bool { return l.MAC == mac && strings.HasPrefix(l.Name, "fabric") })
 	if i < 0 {
 		return ""
 	}

@@ -31,8 +31,8 @@ var bugs = []bug{
 	{what: "stale read by a paused process", where: "etcd#20418", tests: []string{"integration/faults.TestPausedLeaderServesNothingStale", "integration/faults.TestSchedules"}},
 	{what: "cursor ahead of the log after power loss", where: "nats-server#5412", tests: []string{"integration/faults.TestPowerLoss", "api/feedserver.TestFeedRefusesCursors"}},
 	{what: "filter changed while reconnecting loses rows", where: "ovs ae25f8c8f", tests: []string{"api/feedserver.TestFeedFollowsAnyHistory", "agent.TestReplicaFollowsAnyHistory"}},
-	{what: "destroyed object answers 404 and its last state is lost", where: "omicron#10290", tests: []string{"agent/vminfo.TestVMMLife", "agent/vminfo.TestVMMHistory", "api/vmm.TestReap", "integration.TestVMState"}},
-	{what: "an empty list taken for a delete", where: "headscale#1383", tests: []string{"agent.TestCutResetBeginsAnew", "agent/link.TestPlanWithoutPruneDeletesNothing"}},
+	{what: "destroyed object answers 404 and its last state is lost", where: "omicron#10290", tests: []string{"agent/vminfo/vmmstate.TestVMMLife", "agent/vminfo/vmmstate.TestVMMHistory", "api/vmm.TestReap", "integration.TestVMState"}},
+	{what: "an empty list taken for a delete", where: "headscale#1383", tests: []string{"agent.TestCutResetBeginsAnew", "agent/link/plan.TestPlanWithoutPruneDeletesNothing"}},
 	{what: "a changed key missed at resync", where: "flannel#1247", tests: []string{"agent.TestReplicaFollowsAnyHistory", "agent.TestResetDropsWhatIsGone"}},
 }
 

@@ -32,7 +32,7 @@ var rules = []rule{
 	{"D2", "each server computes the same", []string{"projections.TestAgainstModel", "projections.TestTimeNeverGoesBack", "raftstore/internal/clocks.TestClockJump", "raftstore.TestNoMajorityStops"}},
 	{"F1", "an event is heard where it was and where it is", []string{"projections.TestScopesWithinOneChange", "api/feedserver.TestFeedUnderlayClosure", "api/feedserver.TestFeedFollowsAnyHistory"}},
 	{"F2", "nothing in a cache is replaced by what is older", []string{"agent.TestOldAndDoubleEntriesAreIgnored", "agent.TestReplicaFollowsAnyHistory", "projections.TestFoldTakesOnlyNewer"}},
-	{"F3", "only a whole scope's absences delete", []string{"agent.TestCutResetBeginsAnew", "agent.TestResetDropsWhatIsGone", "agent/link.TestPlanWithoutPruneDeletesNothing", "agent.TestHalfAScopeIsPurged", "agent.TestHalfAScopeIsPurgedAtTheStart"}},
+	{"F3", "only a whole scope's absences delete", []string{"agent.TestCutResetBeginsAnew", "agent.TestResetDropsWhatIsGone", "agent/link/plan.TestPlanWithoutPruneDeletesNothing", "agent.TestHalfAScopeIsPurged", "agent.TestHalfAScopeIsPurgedAtTheStart"}},
 	{"F4", "a filtered stream shows which log it is of", []string{"agent.TestStreamThatCannotBeRight", "api/feedserver.TestFeedRefusesCursors"}},
 	{"F5", "a stream starts in order", []string{"api/feedserver.TestFeedStartOrder", "api/feedserver.TestFeedThatFellBehind", "api/feedserver.TestFeedFollowsAnyHistory"}},
 	{"B1", "programmed is what the kernel has, in this process", []string{"agent.TestProgrammedOnlyWhenMatched", "agent.TestProgrammedIsOfBeforeThePass", "api/liveness.TestBarrierNeverLies"}},

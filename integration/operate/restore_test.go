@@ -13,16 +13,17 @@ import (
 
 	"rutter/agent"
 	"rutter/agent/link"
+	"rutter/agent/link/plan"
 	"rutter/api/client"
 	"rutter/cmd/rutter/demo"
 	"rutter/log"
 )
 
 // simulated is a kernel in memory in which each namespace is there.
-type simulated struct{ *link.Fake }
+type simulated struct{ *plan.Fake }
 
 // Dump implements link.Kernel.
-func (s simulated) Dump(ctx context.Context, namespaces []string) (link.Snapshot, error) {
+func (s simulated) Dump(ctx context.Context, namespaces []string) (plan.Snapshot, error) {
 	for _, name := range namespaces {
 		if name != "" {
 			s.AddNamespace(name)
@@ -32,11 +33,11 @@ func (s simulated) Dump(ctx context.Context, namespaces []string) (link.Snapshot
 }
 
 // startAgent starts an agent with a simulated kernel, which ends with the test.
-func startAgent(t *testing.T, cn log.UUID, api *client.Client, kernel *link.Fake) *agent.Agent {
+func startAgent(t *testing.T, cn log.UUID, api *client.Client, kernel *plan.Fake) *agent.Agent {
 	t.Helper()
 	a, err := agent.New(agent.Config{
 		CN: cn, Folder: t.TempDir(), Servers: api.Servers(), Dialer: api, Logger: slog.New(slog.DiscardHandler),
-		Kernel: func(numbers link.Numbers, save func(link.Numbers) error) (agent.Kernel, error) {
+		Kernel: func(numbers plan.Numbers, save func(plan.Numbers) error) (agent.Kernel, error) {
 			return link.NewManager(link.ManagerConfig{Kernel: simulated{kernel}, Numbers: numbers, Save: save}), nil
 		},
 	})
@@ -76,7 +77,7 @@ func TestOldCursorsAfterRestore(t *testing.T) {
 	if err := demo.Load(t.Context(), api); err != nil {
 		t.Fatal(err)
 	}
-	kernel := new(link.Fake)
+	kernel := new(plan.Fake)
 	a := startAgent(t, demo.CNs()[0], api, kernel)
 	h.must("s1", "rutter snapshot save /var/backups/a.snapshot")
 	h.must("s1", "rutter tag create name=after_the_snapshot")

@@ -17,6 +17,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"rutter/agent/link"
+	"rutter/agent/link/plan"
 	"rutter/agent/miss"
 	"rutter/agent/varpd"
 	"rutter/cmd/rutter/netlab"
@@ -136,7 +137,7 @@ func (w *world) pass(m *link.Manager, want projections.Desired) {
 	w.t.Helper()
 	result, err := m.Pass(context.Background(), want, true)
 	for _, f := range result.Failures {
-		if errors.Is(f.Err, link.ErrNo8021Q) {
+		if errors.Is(f.Err, plan.ErrNo8021Q) {
 			w.t.Skip("this kernel has no 802.1Q: run the compiled test in a kernel that has it")
 		}
 	}

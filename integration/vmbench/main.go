@@ -30,6 +30,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"rutter/agent/vminfo"
+	"rutter/agent/vminfo/manifests"
+	"rutter/agent/vminfo/vmstore"
 )
 
 func main() {
@@ -156,11 +158,11 @@ func write(folder string, i, quota int) error {
 
 func start(ctx context.Context, folder string) (*node, <-chan error, error) {
 	began, used := time.Now(), cpuTime()
-	source, err := vminfo.NewFolder(vminfo.FolderConfig{Manifests: folder})
+	source, err := manifests.New(manifests.Config{Manifests: folder})
 	if err != nil {
 		return nil, nil, err
 	}
-	service, err := vminfo.New(vminfo.Config{Sources: []vminfo.Source{source}})
+	service, err := vminfo.New(vminfo.Config{Sources: []vmstore.Source{source}})
 	if err != nil {
 		return nil, nil, err
 	}

@@ -80,7 +80,7 @@ func (w *Watcher) Run(ctx context.Context) error {
 	return nil
 }
 
-func tell(news chan struct{}) {
+func notify(news chan struct{}) {
 	select {
 	case news <- struct{}{}:
 	default:
@@ -159,7 +159,7 @@ func (w *Watcher) watchFile(ctx context.Context, news chan struct{}) error {
 			now = stat.ModTime()
 		}
 		if !now.Equal(was) {
-			tell(news)
+			notify(news)
 		}
 		was = now
 		select {
@@ -196,6 +196,6 @@ func (w *Watcher) listen(ctx context.Context, news chan struct{}) error {
 		if err != nil && !errors.Is(err, unix.ENOBUFS) {
 			return fmt.Errorf("probe: netlink: %w", err)
 		}
-		tell(news)
+		notify(news)
 	}
 }

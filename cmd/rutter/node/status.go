@@ -4,9 +4,11 @@ import (
 	"encoding/json"
 	"net/http"
 
+	"rutter/agent/vminfo/vmrun"
+	"rutter/agent/vminfo/vmstore"
+
 	"rutter/agent"
 	"rutter/agent/netsync"
-	"rutter/agent/vminfo"
 	"rutter/agent/vmlink"
 	"rutter/varp"
 )
@@ -33,13 +35,13 @@ type Status struct {
 
 // VMStatus is how the VM side stands.
 type VMStatus struct {
-	VMs     int                   `json:"vms"`
-	VMMs    int                   `json:"vmms"`
-	Vminfod string                `json:"vminfod"` // its address, or why there is none
-	Sources []vminfo.SourceStatus `json:"sources"`
-	QEMU    string                `json:"qemu"` // its path, or why there is none
-	Link    vmlink.Status         `json:"link"`
-	NICs    *netsync.Status       `json:"nics,omitempty"`
+	VMs     int              `json:"vms"`
+	VMMs    int              `json:"vmms"`
+	Vminfod string           `json:"vminfod"` // its address, or why there is none
+	Sources []vmstore.Status `json:"sources"`
+	QEMU    string           `json:"qemu"` // its path, or why there is none
+	Link    vmlink.Status    `json:"link"`
+	NICs    *netsync.Status  `json:"nics,omitempty"`
 }
 
 func (n *vmSide) status() *VMStatus {
@@ -50,7 +52,7 @@ func (n *vmSide) status() *VMStatus {
 	s.Sources = n.service.Status(false).Rutter.Sources
 	s.NICs = n.nics.status()
 	var err error
-	if s.QEMU, err = vminfo.QEMU(); err != nil {
+	if s.QEMU, err = vmrun.QEMU(); err != nil {
 		s.QEMU = "none (" + err.Error() + "): VMs of brand kvm and bhyve run their init in its place"
 	}
 	return s

@@ -8,6 +8,9 @@ import (
 	"net"
 	"syscall"
 
+	"rutter/agent/vminfo/vmmstate"
+	"rutter/agent/vminfo/vmrun"
+
 	"golang.org/x/sync/errgroup"
 	"golang.org/x/sys/unix"
 
@@ -26,12 +29,12 @@ import (
 // and who tells the servers.
 type vmSide struct {
 	service *vminfo.Service
-	vmms    *vminfo.VMMs
+	vmms    *vmmstate.Table
 	link    *vmlink.Link
-	nics    *nicSync       // nil: they are not kept in step
-	runner  *vminfo.Runner // nil: another program runs the VMs
-	listen  string         // of the vminfod, or off
-	skipped string         // why the vminfod does not listen, although it should
+	nics    *nicSync      // nil: they are not kept in step
+	runner  *vmrun.Runner // nil: another program runs the VMs
+	listen  string        // of the vminfod, or off
+	skipped string        // why the vminfod does not listen, although it should
 }
 
 // VMOptions say where a node's VMs are, and who serves them.
@@ -53,11 +56,11 @@ func newVMSide(opts *Options, found *troubles) (*vmSide, error) {
 		return nil, err
 	}
 	n := &vmSide{service: service, listen: want.Vminfod}
-	cfg := vminfo.VMMConfig{
+	cfg := vmmstate.Config{
 		Folder: workFolder(opts.Folder, "vmms", found, logger), Store: service.Store(), Ready: service.Ready(), Starter: noStarter{}, Logger: logger,
 		Ring: func(id log.UUID) { n.link.Ring(id) },
 	}
-	var runner *vminfo.Runner
+	var runner *vmrun.Runner
 	if folder != nil {
 		if runner, err = vmhost.NewRunner(want.Folders); err != nil {
 			return nil, err
@@ -70,7 +73,7 @@ func newVMSide(opts *Options, found *troubles) (*vmSide, error) {
 		}
 		n.runner, cfg.Starter, cfg.Adopts = runner, runner, folder.Name()
 	}
-	if n.vmms, err = vminfo.NewVMMs(cfg); err != nil {
+	if n.vmms, err = vmmstate.New(cfg); err != nil {
 		return nil, fmt.Errorf("%w: %w", errNoVMMs, err)
 	}
 	if want.SyncNICs {

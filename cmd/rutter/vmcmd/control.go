@@ -11,6 +11,12 @@ import (
 	"syscall"
 	"time"
 
+	"rutter/agent/vminfo/vmdoc"
+	"rutter/agent/vminfo/vminfod"
+	"rutter/agent/vminfo/vmmstate"
+	"rutter/agent/vminfo/vmrun"
+	"rutter/agent/vminfo/vmstore"
+
 	"github.com/urfave/cli/v2"
 
 	"rutter/agent/vminfo"
@@ -85,7 +91,7 @@ func vmControlCommands() []*cli.Command {
 // vmAct is one command on one VM.
 type vmAct struct {
 	c      *cli.Context
-	runner *vminfo.Runner
+	runner *vmrun.Runner
 	id     log.UUID
 	began  time.Time
 	here   time.Duration // until it was visible on this compute node
@@ -152,9 +158,9 @@ func (a *vmAct) print(w io.Writer, done string, r vmResult) {
 // visible runs act, and returns when the VM is seen as want says; gone is true
 // when it is not there. The stream is opened before, so that nothing comes
 // between.
-func (a *vmAct) visible(ctx context.Context, want func(vm vminfo.Value, gone bool) bool, act func() error) error {
+func (a *vmAct) visible(ctx context.Context, want func(vm vmdoc.Value, gone bool) bool, act func() error) error {
 	asked := vmhost.Client(a.c)
-	events, err := asked.Events(ctx, vminfo.Place{})
+	events, err := asked.Events(ctx, vminfod.Position{})
 	if err != nil {
 		return err
 	}
@@ -164,14 +170,14 @@ func (a *vmAct) visible(ctx context.Context, want func(vm vminfo.Value, gone boo
 	}
 	// A vminfod looks at what is there: from now on it can only see what was
 	// done. If it did already, or if nothing had to be done, no event may follow.
-	var status *vminfo.StatusError
+	var status *vminfod.StatusError
 	text, err := asked.VM(ctx, a.id.String())
 	switch {
 	case err == nil:
-		if vm, err := vminfo.ParseValue(text); err == nil && want(vm, false) {
+		if vm, err := vmdoc.ParseValue(text); err == nil && want(vm, false) {
 			return nil
 		}
-	case errors.As(err, &status) && status.Code == http.StatusNotFound && want(vminfo.Value{}, true):
+	case errors.As(err, &status) && status.Code == http.StatusNotFound && want(vmdoc.Value{}, true):
 		return nil
 	}
 	for {
@@ -189,7 +195,7 @@ func (a *vmAct) visible(ctx context.Context, want func(vm vminfo.Value, gone boo
 
 // late is the error at --timeout.
 func (a *vmAct) late(what string) error {
-	return fmt.Errorf("VM %s: vminfod watchForChanges %q %w: the act was done, %s%s", a.id, a.c.Command.Name, vminfo.ErrTimeout, what, a.aside())
+	return fmt.Errorf("VM %s: vminfod watchForChanges %q %w: the act was done, %s%s", a.id, a.c.Command.Name, vmdoc.ErrTimeout, what, a.aside())
 }
 
 // aside says whether the vminfod has put the VM's manifest aside, and why.
@@ -211,7 +217,7 @@ func (a *vmAct) duplicates() (names []string) {
 }
 
 // asides are the manifests of the VM that the vminfod has put aside.
-func (a *vmAct) asides() (list []vminfo.Aside) {
+func (a *vmAct) asides() (list []vmstore.Aside) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(a.c.Context), time.Second)
 	defer cancel()
 	var s vminfo.Status
@@ -231,23 +237,23 @@ func (a *vmAct) asides() (list []vminfo.Aside) {
 
 func startVM(ctx context.Context, a *vmAct) (string, error) {
 	if !a.c.Bool("no-nics") {
-		prepared := func(vm vminfo.Value, gone bool) bool {
-			return !gone && vmhost.StringOf(vm, "zone_state") != "installed" && vminfo.Addressed(vm)
+		prepared := func(vm vmdoc.Value, gone bool) bool {
+			return !gone && vmhost.StringOf(vm, "zone_state") != "installed" && vmdoc.Addressed(vm)
 		}
 		err := a.visible(ctx, prepared, func() error { return a.runner.Prepare(ctx, a.id) })
-		if errors.Is(err, vminfo.ErrTimeout) {
+		if errors.Is(err, vmdoc.ErrTimeout) {
 			return "", fmt.Errorf("%w (waiting for its NICs; --no-nics starts it without)", err)
 		}
 		if err != nil {
 			return "", err
 		}
 	}
-	running := func(vm vminfo.Value, _ bool) bool { return vmhost.StringOf(vm, "state") == "running" }
+	running := func(vm vmdoc.Value, _ bool) bool { return vmhost.StringOf(vm, "state") == "running" }
 	return "runs", a.visible(ctx, running, func() error { return a.runner.Start(ctx, a.id) })
 }
 
 func stopVM(ctx context.Context, a *vmAct) (string, error) {
-	stopped := func(vm vminfo.Value, gone bool) bool { return gone || vmhost.StringOf(vm, "zone_state") == "installed" }
+	stopped := func(vm vmdoc.Value, gone bool) bool { return gone || vmhost.StringOf(vm, "zone_state") == "installed" }
 	return "is stopped", a.visible(ctx, stopped, func() error {
 		vmm, managed, err := a.vmm(ctx)
 		if err != nil {
@@ -275,7 +281,7 @@ func rebootVM(ctx context.Context, a *vmAct) (string, error) {
 		_, err := startVM(ctx, a)
 		return "was rebooted", err
 	}
-	again := func(vm vminfo.Value, _ bool) bool {
+	again := func(vm vmdoc.Value, _ bool) bool {
 		pid, _ := vm.Get("pid")
 		return vmhost.StringOf(vm, "state") == "running" && string(pid.AppendJSON(nil)) != fmt.Sprint(vmm.PID)
 	}
@@ -286,13 +292,13 @@ func rebootVM(ctx context.Context, a *vmAct) (string, error) {
 
 // vmm is the VMM of the VM that the agent of this node has. Without an agent, or
 // with one that has none, nobody minds how the VM ends.
-func (a *vmAct) vmm(ctx context.Context) (vmm vminfo.VMM, managed bool, err error) {
+func (a *vmAct) vmm(ctx context.Context) (vmm vmmstate.VMM, managed bool, err error) {
 	if a.c.String("agent") == "off" {
 		return vmm, false, nil
 	}
-	var list []vminfo.VMM
+	var list []vmmstate.VMM
 	err = a.get(ctx, "/vmms?vm="+a.id.String(), &list)
-	var status *vminfo.StatusError
+	var status *vminfod.StatusError
 	switch {
 	case errors.Is(err, syscall.ECONNREFUSED), errors.As(err, &status) && status.Code == http.StatusNotFound:
 		return vmm, false, nil
@@ -309,7 +315,7 @@ func (a *vmAct) vmm(ctx context.Context) (vmm vminfo.VMM, managed bool, err erro
 
 // get asks the agent of this node.
 func (a *vmAct) get(ctx context.Context, path string, out any) error {
-	text, err := vminfo.NewClient(a.c.String("agent"), "rutter vm "+a.c.Command.Name).Get(ctx, path)
+	text, err := vminfod.New(a.c.String("agent"), "rutter vm "+a.c.Command.Name).Get(ctx, path)
 	if err != nil {
 		return err
 	}
@@ -322,7 +328,7 @@ func (a *vmAct) ask(ctx context.Context, method, path string, body []byte) error
 	if err != nil {
 		return err
 	}
-	request.Header.Set("api-version", vminfo.NewestVersion)
+	request.Header.Set("api-version", vmmstate.NewestVersion)
 	response, err := http.DefaultClient.Do(request)
 	if err != nil {
 		return err
@@ -334,5 +340,5 @@ func (a *vmAct) ask(ctx context.Context, method, path string, body []byte) error
 	var failure struct{ Message string }
 	text, _ := io.ReadAll(io.LimitReader(response.Body, term.MaxInput)) // the status says enough
 	_ = json.Unmarshal(text, &failure)
-	return fmt.Errorf("the agent at %s: %w", a.c.String("agent"), &vminfo.StatusError{Code: response.StatusCode, Text: failure.Message})
+	return fmt.Errorf("the agent at %s: %w", a.c.String("agent"), &vminfod.StatusError{Code: response.StatusCode, Text: failure.Message})
 }

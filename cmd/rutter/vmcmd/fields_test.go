@@ -4,13 +4,13 @@ import (
 	"net/url"
 	"testing"
 
-	"rutter/agent/vminfo"
+	"rutter/agent/vminfo/vmdoc"
 )
 
 // What a command on a VM wants to see of it.
 func TestHasFields(t *testing.T) {
-	vm := func(text string) vminfo.Value {
-		v, err := vminfo.ParseValue([]byte(text))
+	vm := func(text string) vmdoc.Value {
+		v, err := vmdoc.ParseValue([]byte(text))
 		if err != nil {
 			t.Fatal(err)
 		}

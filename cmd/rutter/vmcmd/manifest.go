@@ -9,10 +9,12 @@ import (
 	"slices"
 	"strings"
 
+	"rutter/agent/vminfo/vmdoc"
+	"rutter/agent/vminfo/vmrun"
+
 	"github.com/google/uuid"
 	"github.com/urfave/cli/v2"
 
-	"rutter/agent/vminfo"
 	"rutter/api/client"
 	"rutter/cmd/rutter/output"
 	"rutter/cmd/rutter/term"
@@ -52,8 +54,8 @@ func vmManifestCommands() []*cli.Command {
 var factFields = []string{"state", "zone_state", "pid", "boot_timestamp", "last_modified", "transition_to"}
 
 // vmFields reads the fields of a VM from arguments or --file.
-func vmFields(c *cli.Context, args []string) (vminfo.Value, error) {
-	var v vminfo.Value
+func vmFields(c *cli.Context, args []string) (vmdoc.Value, error) {
+	var v vmdoc.Value
 	if name := c.String("file"); name != "" {
 		if len(args) > 0 {
 			return v, term.Usagef("--file and FIELD=VALUE exclude each other")
@@ -62,11 +64,11 @@ func vmFields(c *cli.Context, args []string) (vminfo.Value, error) {
 		if err != nil {
 			return v, err
 		}
-		if v, err = vminfo.ParseValue(b); err != nil || !v.IsObject() {
+		if v, err = vmdoc.ParseValue(b); err != nil || !v.IsObject() {
 			return v, term.Usagef("%s: want a JSON object of fields (%w)", name, err)
 		}
 	} else {
-		v, _ = vminfo.ParseValue([]byte("{}")) // it is JSON
+		v, _ = vmdoc.ParseValue([]byte("{}")) // it is JSON
 		for _, arg := range args {
 			name, value, ok := strings.Cut(arg, "=")
 			if !ok || name == "" {
@@ -97,16 +99,16 @@ func vmCreate(c *cli.Context) error {
 	if owner, err := log.ParseUUID(vmhost.StringOf(fields, "owner_uuid")); err != nil || owner.IsZero() {
 		return term.Usagef("owner_uuid is missing: give the UUID of the VM's owner, without which the log does not take it (%w)", err)
 	}
-	fields = fields.With("uuid", vminfo.StringValue(id.String()))
+	fields = fields.With("uuid", vmdoc.StringValue(id.String()))
 	return runVMAct(c, id, func(ctx context.Context, a *vmAct) (string, error) {
-		if _, err := a.runner.Manifest(id); !errors.Is(err, vminfo.ErrNoVM) {
-			return "", fmt.Errorf("%w: %s; rutter vm update changes it (%w)", vminfo.ErrExists, id, err)
+		if _, err := a.runner.Manifest(id); !errors.Is(err, vmrun.ErrNoVM) {
+			return "", fmt.Errorf("%w: %s; rutter vm update changes it (%w)", vmrun.ErrExists, id, err)
 		}
 		provisioned, err := a.provision(ctx, fields)
 		if err != nil {
 			return "", err
 		}
-		there := func(_ vminfo.Value, gone bool) bool { return !gone }
+		there := func(_ vmdoc.Value, gone bool) bool { return !gone }
 		if err := a.visible(ctx, there, func() error { return a.runner.Create(provisioned) }); err != nil {
 			return "", err
 		}
@@ -122,7 +124,7 @@ func vmCreate(c *cli.Context) error {
 
 // provision makes in the log the NICs that name a network and no MAC, with the
 // VM that they are of, in one change, and returns the manifest with them.
-func (a *vmAct) provision(ctx context.Context, fields vminfo.Value) (vminfo.Value, error) {
+func (a *vmAct) provision(ctx context.Context, fields vmdoc.Value) (vmdoc.Value, error) {
 	nics, _ := fields.Get("nics")
 	ops := []log.Op{{Action: log.Create, Kind: log.KindVM}}
 	for _, nic := range nics.Items() {
@@ -185,7 +187,7 @@ func parsedObject(kind log.Kind, fields map[string]any) (log.Object, []string, e
 var manifestNIC = strings.Fields("mac ip netmask gateway mtu vlan_id nic_tag network_uuid primary model resolvers routes")
 
 // withNICs puts the NICs that the log made, in their order, into a manifest.
-func (a *vmAct) withNICs(ctx context.Context, api *client.Client, fields vminfo.Value, macs []string) (vminfo.Value, error) {
+func (a *vmAct) withNICs(ctx context.Context, api *client.Client, fields vmdoc.Value, macs []string) (vmdoc.Value, error) {
 	nics, _ := fields.Get("nics")
 	list := slices.Clone(nics.Items())
 	for i, nic := range list {
@@ -202,16 +204,16 @@ func (a *vmAct) withNICs(ctx context.Context, api *client.Client, fields vminfo.
 			if err != nil {
 				return fields, err
 			}
-			if v, err := vminfo.ParseValue(raw); err == nil && !v.IsNull() {
+			if v, err := vmdoc.ParseValue(raw); err == nil && !v.IsNull() {
 				nic = nic.With(name, v)
 			}
 		}
 		if ip := output.Text(made["ip"]); ip != "-" {
-			nic = nic.With("ips", vminfo.ArrayValue(vminfo.StringValue(ip+prefixOf(ctx, api, output.Text(made["network_uuid"])))))
+			nic = nic.With("ips", vmdoc.ArrayValue(vmdoc.StringValue(ip+prefixOf(ctx, api, output.Text(made["network_uuid"])))))
 		}
 		list[i] = nic
 	}
-	return fields.With("nics", vminfo.ArrayValue(list...)), nil
+	return fields.With("nics", vmdoc.ArrayValue(list...)), nil
 }
 
 // prefixOf is the length of a network's prefix, as in "/24".
@@ -271,18 +273,18 @@ func vmUpdate(c *cli.Context) error {
 		if err := a.tellLog(ctx, ops); err != nil {
 			return "", err
 		}
-		updated := func(vm vminfo.Value, gone bool) bool { return !gone && hasFields(vm, fields) }
+		updated := func(vm vmdoc.Value, gone bool) bool { return !gone && hasFields(vm, fields) }
 		return "is updated", a.visible(ctx, updated, func() error {
-			return a.runner.Edit(id, func(v vminfo.Value) vminfo.Value { return vminfo.Updated(v, fields) })
+			return a.runner.Edit(id, func(v vmdoc.Value) vmdoc.Value { return vmdoc.Updated(v, fields) })
 		})
 	})
 }
 
 // hasFields reports whether a VM has what was given; NICs are shown with the
 // addresses that they really have.
-func hasFields(vm, fields vminfo.Value) bool {
+func hasFields(vm, fields vmdoc.Value) bool {
 	for _, name := range fields.Keys() {
-		if name == "nics" || vminfo.IsVerb(name) {
+		if name == "nics" || vmdoc.IsVerb(name) {
 			continue
 		}
 		want, _ := fields.Get(name)
@@ -310,7 +312,7 @@ func deleteVM(ctx context.Context, a *vmAct) (string, error) {
 			return "", err
 		}
 	}
-	if err := a.runner.Stop(ctx, a.id, true); err != nil && !errors.Is(err, vminfo.ErrNotRunning) {
+	if err := a.runner.Stop(ctx, a.id, true); err != nil && !errors.Is(err, vmrun.ErrNotRunning) {
 		return "", err
 	}
 	if err := a.deleteNICs(ctx, api); err != nil {
@@ -320,7 +322,7 @@ func deleteVM(ctx context.Context, a *vmAct) (string, error) {
 	if others := a.duplicates(); others != nil {
 		done = fmt.Sprintf("is deleted; but %s stood aside as another manifest of it, and is the VM now: remove that as well", strings.Join(others, ", "))
 	}
-	away := func(_ vminfo.Value, gone bool) bool { return gone }
+	away := func(_ vmdoc.Value, gone bool) bool { return gone }
 	return done, a.visible(ctx, away, func() error { return a.runner.Remove(ctx, a.id) })
 }
 

@@ -8,9 +8,11 @@ import (
 	"net/url"
 	"time"
 
+	"rutter/agent/vminfo/vmdoc"
+	"rutter/agent/vminfo/vminfod"
+
 	"github.com/urfave/cli/v2"
 
-	"rutter/agent/vminfo"
 	"rutter/agent/vmlink"
 	"rutter/api/client"
 	"rutter/cmd/rutter/await"
@@ -74,7 +76,7 @@ func (a *vmAct) wait(ctx context.Context) (vmResult, error) {
 	}
 	if !v.Done {
 		await.PrintVerdict(a.c.App.ErrWriter, v)
-		return r, fmt.Errorf("seq %d is not in every kernel: %d of %d compute nodes are missing: %w", v.Seq, v.Total, v.CNs, vminfo.ErrTimeout)
+		return r, fmt.Errorf("seq %d is not in every kernel: %d of %d compute nodes are missing: %w", v.Seq, v.Total, v.CNs, vmdoc.ErrTimeout)
 	}
 	r.CNs, r.FabricMS = v.CNs, time.Since(a.began).Milliseconds()
 	return r, nil
@@ -137,18 +139,18 @@ func (a *vmAct) compare(ctx context.Context, api *client.Client) (string, error)
 // nil if it does not have it.
 func (a *vmAct) readHere(ctx context.Context) (map[string]string, error) {
 	raw, err := vmhost.Client(a.c).VM(ctx, a.id.String())
-	var status *vminfo.StatusError
+	var status *vminfod.StatusError
 	if errors.As(err, &status) {
 		return nil, nil
 	}
 	if err != nil {
 		return nil, err
 	}
-	v, err := vminfo.ParseValue(raw)
+	v, err := vmdoc.ParseValue(raw)
 	if err != nil {
 		return nil, err
 	}
-	vm, err := vminfo.ParseVM(v)
+	vm, err := vmdoc.ParseVM(v)
 	if err != nil {
 		return nil, err
 	}

@@ -5,7 +5,8 @@ import (
 	"fmt"
 	"net/netip"
 
-	"rutter/agent/vminfo"
+	"rutter/agent/vminfo/vmdoc"
+
 	"rutter/api/client"
 	"rutter/api/triton/vmapi"
 	"rutter/log"
@@ -13,30 +14,30 @@ import (
 )
 
 // StringOf is a field of a VM or NIC that is text; "" if it is none.
-func StringOf(v vminfo.Value, name string) string {
+func StringOf(v vmdoc.Value, name string) string {
 	field, _ := v.Get(name)
 	s, _ := field.String()
 	return s
 }
 
 // FieldValue is JSON if it reads as such, and the field is no text.
-func FieldValue(name, value string) vminfo.Value {
+func FieldValue(name, value string) vmdoc.Value {
 	switch name {
 	case "alias", "hostname", "zonename", "brand", "dns_domain", "uuid":
-		return vminfo.StringValue(value)
+		return vmdoc.StringValue(value)
 	}
-	if v, err := vminfo.ParseValue([]byte(value)); err == nil {
+	if v, err := vmdoc.ParseValue([]byte(value)); err == nil {
 		return v
 	}
-	return vminfo.StringValue(value)
+	return vmdoc.StringValue(value)
 }
 
 // CheckUpdate holds an update of a manifest against the rule of package vmrule: it
 // returns what the log must be told of NICs first. Fields that are sent as they
 // are change nothing.
-func CheckUpdate(manifest, fields vminfo.Value) ([]log.Op, error) {
+func CheckUpdate(manifest, fields vmdoc.Value) ([]log.Op, error) {
 	vm := vmrule.VM{}
-	own := make(map[log.MAC]vminfo.Value)
+	own := make(map[log.MAC]vmdoc.Value)
 	nics, _ := manifest.Get("nics")
 	for _, nic := range nics.Items() {
 		mac, err := log.ParseMAC(StringOf(nic, "mac"))
@@ -56,11 +57,11 @@ func CheckUpdate(manifest, fields vminfo.Value) ([]log.Op, error) {
 	}
 	asked := fields
 	if list, ok := fields.Get("nics"); ok {
-		changed := make([]vminfo.Value, 0, len(list.Items()))
+		changed := make([]vmdoc.Value, 0, len(list.Items()))
 		for _, nic := range list.Items() {
 			changed = append(changed, changesOfNIC(nic, own, added))
 		}
-		asked = asked.With("nics", vminfo.ArrayValue(changed...))
+		asked = asked.With("nics", vmdoc.ArrayValue(changed...))
 	}
 	for _, name := range fields.Keys() {
 		field, _ := fields.Get(name)
@@ -77,8 +78,8 @@ func CheckUpdate(manifest, fields vminfo.Value) ([]log.Op, error) {
 
 // TaskRule is CheckUpdate for updates that come as tasks: it has the log take what
 // they ask of NICs.
-func TaskRule(api *client.Client) func(context.Context, vminfo.Value, vminfo.Value) error {
-	return func(ctx context.Context, manifest, fields vminfo.Value) error {
+func TaskRule(api *client.Client) func(context.Context, vmdoc.Value, vmdoc.Value) error {
+	return func(ctx context.Context, manifest, fields vmdoc.Value) error {
 		ops, err := CheckUpdate(manifest, fields)
 		if err != nil || len(ops) == 0 {
 			return err
@@ -92,7 +93,7 @@ func TaskRule(api *client.Client) func(context.Context, vminfo.Value, vminfo.Val
 
 // changesOfNIC leaves of a NIC of a new list what is not as it was. A NIC that
 // the VM does not have yet may have anything.
-func changesOfNIC(nic vminfo.Value, own map[log.MAC]vminfo.Value, added map[log.MAC]bool) vminfo.Value {
+func changesOfNIC(nic vmdoc.Value, own map[log.MAC]vmdoc.Value, added map[log.MAC]bool) vmdoc.Value {
 	mac, err := log.ParseMAC(StringOf(nic, "mac"))
 	before, had := own[mac]
 	added[mac] = err == nil && !had

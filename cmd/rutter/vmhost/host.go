@@ -3,6 +3,12 @@ package vmhost
 import (
 	"log/slog"
 
+	"rutter/agent/vminfo/manifests"
+	"rutter/agent/vminfo/system"
+	"rutter/agent/vminfo/vminfod"
+	"rutter/agent/vminfo/vmrun"
+	"rutter/agent/vminfo/vmstore"
+
 	"github.com/urfave/cli/v2"
 
 	"rutter/agent/vminfo"
@@ -14,7 +20,7 @@ func FolderFlags() []cli.Flag {
 	return []cli.Flag{
 		&cli.StringFlag{Name: "manifests", EnvVars: []string{"RUTTER_MANIFESTS"}, Value: "/etc/rutter/vms", Usage: "`FOLDER` of the VMs' manifests, or off"},
 		&cli.StringFlag{Name: "vm-run", EnvVars: []string{"RUTTER_VM_RUN"}, Value: "/run/rutter/vms", Usage: "`FOLDER` of the pid files of the VMs' init processes"},
-		&cli.StringFlag{Name: "vm-cgroup", EnvVars: []string{"RUTTER_VM_CGROUP"}, Value: vminfo.DefaultCgroup(), Usage: "`FOLDER` of the VMs' cgroups"},
+		&cli.StringFlag{Name: "vm-cgroup", EnvVars: []string{"RUTTER_VM_CGROUP"}, Value: system.DefaultCgroup(), Usage: "`FOLDER` of the VMs' cgroups"},
 	}
 }
 
@@ -43,16 +49,16 @@ func FoldersOf(c *cli.Context) Folders {
 
 // NewService makes the service of the VMs of f: nil if there are none; folder is
 // nil if there are no manifests.
-func NewService(f Folders, logger *slog.Logger) (service *vminfo.Service, folder *vminfo.Folder, err error) {
-	var sources []vminfo.Source
+func NewService(f Folders, logger *slog.Logger) (service *vminfo.Service, folder *manifests.Folder, err error) {
+	var sources []vmstore.Source
 	if f.Manifests != "" && f.Manifests != "off" {
-		if folder, err = vminfo.NewFolder(vminfo.FolderConfig{Manifests: f.Manifests, PIDs: f.PIDs, NetNS: f.NetNS, Cgroup: f.Cgroup, Logger: logger}); err != nil {
+		if folder, err = manifests.New(manifests.Config{Manifests: f.Manifests, PIDs: f.PIDs, NetNS: f.NetNS, Cgroup: f.Cgroup, Logger: logger}); err != nil {
 			return nil, nil, err
 		}
 		sources = append(sources, folder)
 	}
 	if f.Follow != "" {
-		stream, err := vminfo.NewStream(vminfo.StreamConfig{Client: vminfo.NewClient(f.Follow, "rutter"), Logger: logger})
+		stream, err := vminfod.NewStream(vminfod.StreamConfig{Client: vminfod.New(f.Follow, "rutter"), Logger: logger})
 		if err != nil {
 			return nil, nil, err
 		}
@@ -66,6 +72,6 @@ func NewService(f Folders, logger *slog.Logger) (service *vminfo.Service, folder
 }
 
 // NewRunner is the runner of the VMs of f.
-func NewRunner(f Folders) (*vminfo.Runner, error) {
-	return vminfo.NewRunner(vminfo.RunnerConfig{Manifests: f.Manifests, PIDs: f.PIDs, NetNS: f.NetNS, Cgroup: f.Cgroup})
+func NewRunner(f Folders) (*vmrun.Runner, error) {
+	return vmrun.New(vmrun.Config{Manifests: f.Manifests, PIDs: f.PIDs, NetNS: f.NetNS, Cgroup: f.Cgroup})
 }

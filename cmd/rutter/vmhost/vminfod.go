@@ -9,9 +9,11 @@ import (
 	"syscall"
 	"time"
 
+	"rutter/agent/vminfo/vminfod"
+	"rutter/agent/vminfo/vmstore"
+
 	"github.com/urfave/cli/v2"
 
-	"rutter/agent/vminfo"
 	"rutter/cmd/rutter/output"
 	"rutter/cmd/rutter/term"
 )
@@ -22,8 +24,8 @@ func AddressFlag() cli.Flag {
 }
 
 // Client asks the vminfod that AddressFlag names.
-func Client(c *cli.Context) *vminfo.Client {
-	return vminfo.NewClient(c.String("address"), "rutter vminfo "+c.Command.Name)
+func Client(c *cli.Context) *vminfod.Client {
+	return vminfod.New(c.String("address"), "rutter vminfo "+c.Command.Name)
 }
 
 // Unreachable tells a vminfod that is not there from one that says no.
@@ -70,7 +72,7 @@ func WriteTable(out io.Writer, answer []byte) error {
 }
 
 // WriteSources says where VMs come from, and what is left out and why.
-func WriteSources(w io.Writer, title string, sources []vminfo.SourceStatus) {
+func WriteSources(w io.Writer, title string, sources []vmstore.Status) {
 	for _, source := range sources {
 		fmt.Fprintf(w, "%s   %s: %s; %d scans found %d changes that events had missed\n", title, source.Name, source.State, source.Scans, source.Missed)
 		for _, skip := range source.Skips {

@@ -4,13 +4,13 @@ import (
 	"bytes"
 	"testing"
 
-	"github.com/urfave/cli/v2"
+	"rutter/agent/vminfo/vminfod"
 
-	"rutter/agent/vminfo"
+	"github.com/urfave/cli/v2"
 )
 
 func TestWriteEventOfWhatIsNotThere(t *testing.T) {
-	m, err := vminfo.ParseMessage([]byte(`{"type":"modify","date":"2026-05-31T16:29:11.000Z","uuid":"u","vm":{},"changes":[{"path":["nics",null,"ip"],"action":"added","newValue":"10.0.0.1"}]}`))
+	m, err := vminfod.ParseMessage([]byte(`{"type":"modify","date":"2026-05-31T16:29:11.000Z","uuid":"u","vm":{},"changes":[{"path":["nics",null,"ip"],"action":"added","newValue":"10.0.0.1"}]}`))
 	if err != nil {
 		t.Fatal(err)
 	}

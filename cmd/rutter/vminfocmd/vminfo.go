@@ -8,6 +8,9 @@ import (
 	"net"
 	"time"
 
+	"rutter/agent/vminfo/vmdoc"
+	"rutter/agent/vminfo/vminfod"
+
 	"github.com/urfave/cli/v2"
 
 	"rutter/agent/vminfo"
@@ -136,7 +139,7 @@ func vminfoEvents(c *cli.Context) error {
 			return vmhost.Unreachable(c, fmt.Errorf("VM %s: %w", only, err))
 		}
 	}
-	events, err := asked.Events(c.Context, vminfo.Place{})
+	events, err := asked.Events(c.Context, vminfod.Position{})
 	if err != nil {
 		return vmhost.Unreachable(c, err)
 	}
@@ -166,7 +169,7 @@ func vminfoEvents(c *cli.Context) error {
 // maxAlias is how much of an alias a line for people shows, as in vminfo.
 const maxAlias = 30
 
-func writeEvent(c *cli.Context, m vminfo.Message) error {
+func writeEvent(c *cli.Context, m vminfod.Message) error {
 	if c.Bool("json") {
 		_, err := fmt.Fprintf(c.App.Writer, "%s\n", m.Line)
 		return err
@@ -197,7 +200,7 @@ func writeEvent(c *cli.Context, m vminfo.Message) error {
 	return nil
 }
 
-func jsonOrNull(v *vminfo.Value) string {
+func jsonOrNull(v *vmdoc.Value) string {
 	if v == nil {
 		return "null"
 	}

@@ -12,6 +12,8 @@ import (
 	"strings"
 	"time"
 
+	"rutter/agent/link/plan"
+
 	"golang.org/x/sync/errgroup"
 
 	"rutter/agent"
@@ -274,8 +276,8 @@ func fill(ctx context.Context, c *bench.Cluster, fleet *agentsim.Fleet, w *bench
 func (s *suite) realAgent(ctx context.Context, c *bench.Cluster, until log.Seq) (took time.Duration, err error) {
 	a, err := agent.New(agent.Config{
 		CN: log.UUID{15: 1}, Folder: filepath.Join(s.dir, "agent"), Servers: c.Client.Servers(), Dialer: c.Client, Logger: slog.New(slog.DiscardHandler),
-		Kernel: func(numbers link.Numbers, save func(link.Numbers) error) (agent.Kernel, error) {
-			return link.NewManager(link.ManagerConfig{Kernel: new(link.Fake), Numbers: numbers, Save: save}), nil
+		Kernel: func(numbers plan.Numbers, save func(plan.Numbers) error) (agent.Kernel, error) {
+			return link.NewManager(link.ManagerConfig{Kernel: new(plan.Fake), Numbers: numbers, Save: save}), nil
 		},
 	})
 	if err != nil {

@@ -1,0 +1,205 @@
+package link
+
+import (
+	"context"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"rutter/agent/link/plan"
+)
+
+// resolve writes what was asked for, and makes room if that was too much. Also
+// entries of vnets ahead are answered: somebody took them away, or they are to
+// come with a pass that has not been made.
+func (d *demand) resolve(ctx context.Context, asked []Question, hand EntryWriter) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	var steps []plan.Step
+	answered := uint64(0)
+	d.read(func(entries Lookup) {
+		for i := range asked {
+			before := len(steps)
+			steps = asked[i].steps(steps, entries)
+			if len(steps) > before {
+				answered++
+			}
+		}
+	})
+	d.questions.Add(uint64(len(asked)))
+	d.answered.Add(answered)
+	if len(steps) == 0 {
+		return
+	}
+	slices.SortStableFunc(steps, compareStep) // forwarding entries first: a neighbour releases packets
+	d.done(steps, hand.Do(ctx, steps))
+	d.room(ctx, hand, maxEvict)
+}
+
+// compareStep orders steps on entries: forwarding entries, then neighbours by
+// namespace.
+func compareStep(a, b plan.Step) int {
+	if a.Op != b.Op {
+		return int(a.Op) - int(b.Op)
+	}
+	return strings.Compare(a.Namespace, b.Namespace)
+}
+
+// steps appends what answers a question.
+func (q *Question) steps(steps []plan.Step, entries Lookup) []plan.Step {
+	to := q.MAC
+	if q.IP.IsValid() {
+		n, ok := entries.Neigh(q.Fabric, q.IP)
+		if !ok {
+			return steps
+		}
+		to = n.MAC
+		steps = append(steps, plan.Step{
+			Op: plan.OpSetNeigh, Object: plan.Object{Kind: plan.ObjectNeigh, MAC: q.Fabric, IP: n.IP}, Namespace: q.Namespace, Link: q.Link, MAC: to, Addr: n.IP,
+		})
+	}
+	if f, ok := entries.FDB(q.VNet, to); ok {
+		steps = append(steps, plan.Step{
+			Op: plan.OpSetFDB, Object: plan.Object{Kind: plan.ObjectFDB, VNet: q.VNet, MAC: to}, Link: plan.VXLANName(q.VNet), MAC: to, Addr: f.Dst, Port: f.Port,
+		})
+	}
+	return steps
+}
+
+// done notes the steps that succeeded.
+func (d *demand) done(steps []plan.Step, errs []error) {
+	for i := range steps {
+		if errs == nil || errs[i] == nil {
+			d.note(&steps[i])
+		}
+	}
+}
+
+// room takes entries away until each vnet is within the limit, at most so many
+// MACs, and reports whether that was enough. A MAC that was in use since it was
+// last looked at gets another turn. Neighbours go before what they lead to: then
+// the next packet is kept until it is asked for anew, and none is lost.
+func (d *demand) room(ctx context.Context, hand EntryWriter, most int) (enough bool) {
+	enough = true
+	var neighs, forwards []plan.Step
+	for _, vnet := range slices.Sorted(maps.Keys(d.vnets)) {
+		r := d.vnets[vnet]
+		if r.size <= d.limit {
+			continue
+		}
+		chosen := d.choose(ctx, hand, vnet, most)
+		most -= len(chosen)
+		for _, x := range chosen {
+			for key, at := range x.neighs {
+				neighs = append(neighs, plan.Step{
+					Op: plan.OpDelNeigh, Object: plan.Object{Kind: plan.ObjectNeigh, MAC: key.link, IP: key.ip},
+					Namespace: at.Namespace, Link: at.Name, Addr: key.ip,
+				})
+			}
+			if x.to != (plan.Target{}) {
+				forwards = append(forwards, plan.Step{Op: plan.OpDelFDB, Object: plan.Object{Kind: plan.ObjectFDB, VNet: vnet, MAC: x.mac}, Link: plan.VXLANName(vnet), MAC: x.mac})
+			}
+		}
+		if enough = false; most <= 0 {
+			break
+		}
+	}
+	if enough {
+		return true
+	}
+	slices.SortFunc(neighs, func(a, b plan.Step) int {
+		return plan.CompareEntry(plan.Entry{Namespace: a.Namespace, Link: a.Link, IP: a.Addr}, plan.Entry{Namespace: b.Namespace, Link: b.Link, IP: b.Addr})
+	})
+	steps := slices.Concat(neighs, forwards)
+	d.done(steps, hand.Do(ctx, steps))
+	d.evicted.Add(uint64(len(steps)))
+	return false
+}
+
+// choose returns MACs of a vnet that may go: a part of the limit at once, so that
+// not each answer needs to make room, but at most so many. Those in use go last.
+func (d *demand) choose(ctx context.Context, hand EntryWriter, vnet uint32, most int) []*resident {
+	r := d.vnets[vnet]
+	now := d.now()
+	over := r.size - d.limit + d.limit/roomParts
+	var chosen, used []*resident
+	for looked := 0; looked < most && len(chosen) == 0 && r.order.Len() > 0; {
+		first, sum := make([]*resident, 0, most), 0
+		for e := r.order.Front(); e != nil && len(first) < most && sum < over; e = e.Next() {
+			x := e.Value.(*resident)
+			first = append(first, x)
+			sum += x.size()
+		}
+		looked += len(first)
+		unused := d.unused(ctx, hand, vnet, first, now)
+		used = used[:0]
+		for i, x := range first {
+			if unused[i] >= 0 && unused[i]+usedGrain < now.Sub(x.looked) {
+				used = append(used, x)
+			} else {
+				chosen = append(chosen, x)
+			}
+		}
+		for _, x := range used {
+			x.looked = now
+			r.order.MoveToBack(r.macs[x.mac])
+		}
+	}
+	if len(chosen) == 0 {
+		return used // all are in use
+	}
+	return chosen
+}
+
+// unused asks when MACs were used last, if there was time to use them.
+func (d *demand) unused(ctx context.Context, hand EntryWriter, vnet uint32, list []*resident, now time.Time) []time.Duration {
+	unused := make([]time.Duration, len(list))
+	entries, of := make([]plan.Entry, 0, len(list)), make([]int, 0, len(list))
+	for i, x := range list {
+		unused[i] = -1
+		if x.to != (plan.Target{}) && now.Sub(x.looked) > usedGrain {
+			entries, of = append(entries, plan.Entry{Link: plan.VXLANName(vnet), MAC: x.mac}), append(of, i)
+		}
+	}
+	if len(entries) > 0 {
+		for i, d := range hand.Unused(ctx, entries) {
+			unused[of[i]] = d
+		}
+	}
+	return unused
+}
+
+// shrink makes room for all, and lets questions be answered between the parts.
+func (d *demand) shrink(ctx context.Context, hand EntryWriter) {
+	for ctx.Err() == nil {
+		d.mu.Lock()
+		before := d.evicted.Load()
+		enough := d.room(ctx, hand, maxEvict)
+		d.mu.Unlock()
+		if enough || d.evicted.Load() == before {
+			return
+		}
+	}
+}
+
+// entryWriterOf returns the hand that a kernel is to its own user: no other hand may
+// use it meanwhile.
+func entryWriterOf(k plan.Kernel) EntryWriter {
+	if h, ok := k.(EntryWriter); ok {
+		return h
+	}
+	return plainWriter{k}
+}
+
+// plainWriter is a kernel that does not know when it used what.
+type plainWriter struct{ plan.Kernel }
+
+// Unused implements Hand.
+func (plainWriter) Unused(_ context.Context, entries []plan.Entry) []time.Duration {
+	unknown := make([]time.Duration, len(entries))
+	for i := range unknown {
+		unknown[i] = -1
+	}
+	return unknown
+}

@@ -1,0 +1,86 @@
+package link
+
+import (
+	"net/netip"
+
+	"rutter/agent/link/plan"
+	"rutter/log"
+)
+
+// expectedEntries has what single entries are told, or wanted, to be since the last
+// dump. Its keys and values have no pointers and no gaps: there are tens of
+// thousands of them, each written beside its step. Who tells names a link by its
+// ifindex; who wants, by the NIC's MAC, and a VXLAN device by its vnet.
+type expectedEntries struct {
+	neighs   map[neighAt]log.MAC // zero: none
+	forwards map[forwardAt]forwardTo
+}
+
+// neighAt is a neighbour on a link.
+type neighAt struct {
+	link uint64
+	bits uint64 // of the address: 32 or 128
+	ip   [16]byte
+}
+
+// forwardAt is a forwarding entry on a VXLAN device.
+type forwardAt struct {
+	device uint32
+	mac    log.MAC
+	_      [2]byte
+}
+
+// forwardTo is what a forwarding entry leads to; zero: there is none.
+type forwardTo struct {
+	bits uint16 // of the address: 32 or 128
+	port uint16
+	dst  [16]byte
+}
+
+func newExpectedEntries() expectedEntries {
+	return expectedEntries{neighs: map[neighAt]log.MAC{}, forwards: map[forwardAt]forwardTo{}}
+}
+
+func (e *expectedEntries) clear() {
+	clear(e.neighs)
+	clear(e.forwards)
+}
+
+func neighAtOf(link uint64, ip netip.Addr) neighAt {
+	return neighAt{link: link, bits: uint64(ip.BitLen()), ip: ip.As16()}
+}
+
+// number is a MAC as the name of a link.
+func number(mac log.MAC) uint64 {
+	return uint64(mac[0])<<40 | uint64(mac[1])<<32 | uint64(mac[2])<<24 | uint64(mac[3])<<16 | uint64(mac[4])<<8 | uint64(mac[5])
+}
+
+func (e *expectedEntries) setNeigh(link uint64, ip netip.Addr, mac log.MAC) {
+	e.neighs[neighAtOf(link, ip)] = mac
+}
+
+func (e *expectedEntries) setForward(device uint32, mac log.MAC, dst netip.Addr, port uint16) {
+	var to forwardTo
+	if dst.IsValid() {
+		to = forwardTo{bits: uint16(dst.BitLen()), port: port, dst: dst.As16()}
+	}
+	e.forwards[forwardAt{device: device, mac: mac}] = to
+}
+
+// neigh returns what a neighbour was told to be, if it was told.
+func (e *expectedEntries) neigh(link uint64, ip netip.Addr) (p plan.Target, ok bool) {
+	p.MAC, ok = e.neighs[neighAtOf(link, ip)]
+	return p, ok
+}
+
+// forward returns what a forwarding entry was told to be, if it was told.
+func (e *expectedEntries) forward(device uint32, mac log.MAC) (p plan.Target, ok bool) {
+	to, ok := e.forwards[forwardAt{device: device, mac: mac}]
+	switch to.bits {
+	case 32:
+		p = plan.Target{Dst: netip.AddrFrom16(to.dst).Unmap(), Port: to.port}
+	case 128:
+		p = plan.Target{Dst: netip.AddrFrom16(to.dst), Port: to.port}
+	}
+	return p, ok
+}

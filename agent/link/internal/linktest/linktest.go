@@ -1,0 +1,41 @@
+// Package linktest has what the tests of package link and of the packages below
+// it begin with: short forms of addresses, and a node that is worth planning for.
+package linktest
+
+import (
+	"net/netip"
+
+	"rutter/log"
+	"rutter/projections"
+)
+
+// MAC returns a MAC of its own for each n below 65536.
+func MAC(n int) log.MAC { return log.MAC{0x02, 0, 0, 0, byte(n >> 8), byte(n)} }
+
+// Addr parses an address; it panics if text is none.
+func Addr(text string) netip.Addr { return netip.MustParseAddr(text) }
+
+// Prefix parses a prefix; it panics if text is none.
+func Prefix(text string) netip.Prefix { return netip.MustParsePrefix(text) }
+
+// Sample is a node with a tagged and an untagged fabric.
+func Sample() projections.Desired {
+	return projections.Desired{
+		VXLANs: []projections.VXLAN{
+			{VNet: 5, Local: Addr("10.99.0.1"), Port: 4789, MTU: 1450},
+			{VNet: 6, Local: Addr("10.99.0.1"), Port: 4789, MTU: 1450},
+		},
+		VLANs: []projections.VLAN{{VNet: 5, ID: 7, MTU: 1446}},
+		Fabrics: []projections.Fabric{
+			{
+				MAC: MAC(1), VNet: 5, VLAN: 7, MTU: 1446, Namespace: "z1",
+				Addresses: []netip.Prefix{Prefix("10.0.0.1/24")}, Gateway: Addr("10.0.0.254"),
+				Routes:    []projections.Route{{Dst: Prefix("10.5.0.0/16"), Gateway: Addr("10.0.0.9")}},
+				Resolvers: []netip.Addr{Addr("8.8.8.8")},
+			},
+			{MAC: MAC(2), VNet: 6, MTU: 1400, Addresses: []netip.Prefix{Prefix("fd00::2/64")}},
+		},
+		Neighs: []projections.Neigh{{Link: MAC(1), IP: Addr("10.0.0.3"), MAC: MAC(3)}},
+		FDB:    []projections.FDB{{VNet: 5, MAC: MAC(3), Dst: Addr("10.99.0.2")}},
+	}
+}

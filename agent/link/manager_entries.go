@@ -1,0 +1,337 @@
+package link
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"net/netip"
+	"slices"
+	"time"
+
+	"rutter/agent/link/plan"
+	"rutter/log"
+	"rutter/projections"
+)
+
+// Apply brings single entries to what delta says, which must be of the links
+// that the last pass wanted, and puts right those that somebody else was heard
+// to have changed. Its cost is that of the entries, where a pass costs all of
+// them.
+//
+// Result.Matched says that the kernel matches still: a dump showed so after the
+// last pass, every step since then was acknowledged, and nothing was heard that
+// did not agree (SAFETY B1). Result.Look says that only a pass can tell.
+func (m *Manager) Apply(ctx context.Context, delta projections.LinksDelta) Result {
+	now := m.cfg.Now()
+	var result Result
+	m.demand.mu.Lock() // no answer of before the delta may come after it
+	defer m.demand.mu.Unlock()
+	steps := m.demand.resident(m.entrySteps(delta))
+	if len(steps) > 0 {
+		result.Steps = m.do(ctx, steps, now)
+		for i := range result.Steps {
+			m.noteEntry(&result.Steps[i])
+		}
+		m.doubt = m.doubt || len(result.Steps) < len(steps)
+	}
+	if err := m.heal(ctx, now, &result); err != nil {
+		m.doubt = true
+	}
+	result.Look = m.doubt
+	result.Matched = m.lastMatched && !m.doubt
+	return result
+}
+
+// entrySteps are the steps of a delta, those that add before those that delete.
+// Entries of links that are not there are left to a pass.
+func (m *Manager) entrySteps(d projections.LinksDelta) []plan.Step {
+	steps := make([]plan.Step, 0, d.Len())
+	forwards := func(list []projections.FDB, op plan.Op) {
+		var name string // of the entry before, whose device is most often the same
+		for j, e := range list {
+			i, ok := findVXLAN(m.last.VXLANs, e.VNet)
+			if !ok {
+				continue
+			}
+			if name == "" || list[j-1].VNet != e.VNet {
+				name = plan.VXLANName(e.VNet)
+			}
+			steps = append(steps, plan.Step{
+				Op: op, Object: plan.Object{Kind: plan.ObjectFDB, VNet: e.VNet, MAC: e.MAC}, Link: name,
+				MAC: e.MAC, Addr: e.Dst, Port: plan.OtherPort(e.Port, m.last.VXLANs[i].Port),
+			})
+		}
+	}
+	neighs := func(list []projections.Neigh, op plan.Op) {
+		from := len(steps)
+		var at plan.LinkKey
+		var ok bool
+		for j, e := range list {
+			if j == 0 || list[j-1].Link != e.Link {
+				at, ok = m.keyOf(e.Link)
+			}
+			if ok {
+				steps = append(steps, plan.Step{
+					Op: op, Object: plan.Object{Kind: plan.ObjectNeigh, MAC: e.Link, IP: e.IP}, Namespace: at.Namespace, Link: at.Name,
+					MAC: e.MAC, Addr: e.IP,
+				})
+			}
+		}
+		byNamespace := func(a, b plan.Step) int { return cmp.Compare(a.Namespace, b.Namespace) }
+		if !slices.IsSortedFunc(steps[from:], byNamespace) {
+			slices.SortStableFunc(steps[from:], byNamespace)
+		}
+	}
+	forwards(d.FDB, plan.OpSetFDB)
+	neighs(d.Neighs, plan.OpSetNeigh)
+	neighs(d.NoNeighs, plan.OpDelNeigh)
+	forwards(d.NoFDB, plan.OpDelFDB)
+	if m.lastMatched && !m.doubt {
+		steps = slices.DeleteFunc(steps, m.isDone) // most changes of a NIC are none to its entries
+	}
+	return steps
+}
+
+// isDone reports whether the entry of a step was wanted so before.
+func (m *Manager) isDone(s plan.Step) bool {
+	if _, on := m.demand.vnetOf(s.Object); on {
+		return false // a pass may have written what was so before
+	}
+	want := plan.Target{}
+	switch s.Op {
+	case plan.OpSetNeigh:
+		want.MAC = s.MAC
+	case plan.OpSetFDB:
+		want.Dst, want.Port = s.Addr, s.Port
+	}
+	return m.held(s.Object) == want
+}
+
+func findVXLAN(list []projections.VXLAN, vnet uint32) (int, bool) {
+	return slices.BinarySearchFunc(list, vnet, func(v projections.VXLAN, vnet uint32) int { return cmp.Compare(v.VNet, vnet) })
+}
+
+func findFabric(list []projections.Fabric, mac log.MAC) (int, bool) {
+	return slices.BinarySearchFunc(list, mac, func(f projections.Fabric, mac log.MAC) int { return plan.CompareMAC(f.MAC, mac) })
+}
+
+// keyOf returns where the fabric link of a NIC is, as of the last pass.
+func (m *Manager) keyOf(mac log.MAC) (plan.LinkKey, bool) {
+	i, ok := findFabric(m.last.Fabrics, mac)
+	n, has := m.numbers.Lookup(mac)
+	if !ok || !has {
+		return plan.LinkKey{}, false
+	}
+	return plan.LinkKey{Namespace: m.last.Fabrics[i].Namespace, Name: plan.FabricName(n)}, true
+}
+
+// heal looks at the entries that were heard of, and puts right those that are
+// not as wanted.
+func (m *Manager) heal(ctx context.Context, now time.Time, result *Result) error {
+	listener, ok := m.cfg.Kernel.(Listener)
+	if !ok {
+		return nil
+	}
+	entries, other := listener.Observed()
+	if other {
+		m.doubt = true
+	}
+	if len(entries) == 0 {
+		return nil
+	}
+	have, err := listener.Read(ctx, entries)
+	if errors.Is(err, plan.ErrNotMade) || errors.Is(err, plan.ErrNoNamespace) {
+		m.doubt = true // the link went with its entries
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	var steps []plan.Step
+	for i := range have {
+		if s, ok := m.healStep(&have[i]); ok {
+			steps = append(steps, s)
+		}
+	}
+	if len(steps) == 0 {
+		return nil
+	}
+	done := m.do(ctx, steps, now)
+	m.doubt = m.doubt || len(done) < len(steps)
+	result.Steps = append(result.Steps, done...)
+	if m.lastMatched {
+		result.Drift = append(result.Drift, done...)
+	}
+	return nil
+}
+
+// healStep returns the step that makes an entry as it is wanted, if it is not.
+func (m *Manager) healStep(have *plan.Step) (plan.Step, bool) {
+	step := *have
+	want := plan.Target{}
+	if step.Op == plan.OpSetNeigh || step.Op == plan.OpDelNeigh {
+		n, _ := plan.FabricNumber(have.Link)
+		link, ok := m.numbers.Owner(n)
+		if at, known := m.keyOf(link); !ok || !known || at != (plan.LinkKey{Namespace: have.Namespace, Name: have.Link}) {
+			return step, false // no link of ours, or one that a pass will move
+		}
+		step.Object = plan.Object{Kind: plan.ObjectNeigh, MAC: link, IP: have.Addr}
+		want = m.held(step.Object)
+		is := plan.Target{MAC: have.MAC}
+		if have.Op == plan.OpDelNeigh {
+			is = plan.Target{}
+		}
+		if step.Op, step.MAC = plan.OpSetNeigh, want.MAC; want == (plan.Target{}) {
+			step.Op = plan.OpDelNeigh
+		}
+		return step, is != want
+	}
+	i := slices.IndexFunc(m.last.VXLANs, func(v projections.VXLAN) bool { return plan.VXLANName(v.VNet) == have.Link })
+	if i < 0 {
+		return step, false
+	}
+	step.Object = plan.Object{Kind: plan.ObjectFDB, VNet: m.last.VXLANs[i].VNet, MAC: have.MAC}
+	want = m.held(step.Object)
+	is := plan.Target{Dst: have.Addr, Port: plan.OtherPort(have.Port, m.last.VXLANs[i].Port)}
+	if have.Op == plan.OpDelFDB {
+		is = plan.Target{}
+	}
+	if step.Op, step.Addr, step.Port = plan.OpSetFDB, want.Dst, want.Port; want == (plan.Target{}) {
+		step.Op = plan.OpDelFDB
+	}
+	return step, is != want
+}
+
+// noteEntry remembers what an entry is wanted to be since the last pass.
+func (m *Manager) noteEntry(s *plan.Step) {
+	if m.demand.note(s) {
+		return
+	}
+	switch s.Op {
+	case plan.OpSetNeigh:
+		m.since.setNeigh(number(s.Object.MAC), s.Object.IP, s.MAC)
+	case plan.OpDelNeigh:
+		m.since.setNeigh(number(s.Object.MAC), s.Object.IP, log.MAC{})
+	case plan.OpSetFDB:
+		m.since.setForward(s.Object.VNet, s.MAC, s.Addr, s.Port)
+	case plan.OpDelFDB:
+		m.since.setForward(s.Object.VNet, s.MAC, netip.Addr{}, 0)
+	}
+}
+
+// held is wanted, within the lock of demand.
+func (m *Manager) held(o plan.Object) plan.Target {
+	if p, on := m.demand.holds(o); on {
+		return p
+	}
+	return m.wantedAhead(o)
+}
+
+// wanted returns what an entry is wanted to be; of a vnet on demand, what the
+// kernel was told.
+func (m *Manager) wanted(o plan.Object) plan.Target {
+	if p, on := m.demand.wanted(o); on {
+		return p
+	}
+	return m.wantedAhead(o)
+}
+
+func (m *Manager) wantedAhead(o plan.Object) plan.Target {
+	var p plan.Target
+	var ok bool
+	switch o.Kind {
+	case plan.ObjectNeigh:
+		p, ok = m.since.neigh(number(o.MAC), o.IP)
+	case plan.ObjectFDB:
+		p, ok = m.since.forward(o.VNet, o.MAC)
+	}
+	if ok {
+		return p
+	}
+	return wantedIn(&m.last, o)
+}
+
+// wantedIn returns what a desired state wants an entry to be.
+func wantedIn(w *projections.Desired, o plan.Object) plan.Target {
+	if o.Kind == plan.ObjectNeigh {
+		i, ok := slices.BinarySearchFunc(w.Neighs, o, func(n projections.Neigh, o plan.Object) int {
+			return cmp.Or(plan.CompareMAC(n.Link, o.MAC), n.IP.Compare(o.IP))
+		})
+		if !ok {
+			return plan.Target{}
+		}
+		return plan.Target{MAC: w.Neighs[i].MAC}
+	}
+	i, ok := slices.BinarySearchFunc(w.FDB, o, func(f projections.FDB, o plan.Object) int {
+		return cmp.Or(cmp.Compare(f.VNet, o.VNet), plan.CompareMAC(f.MAC, o.MAC))
+	})
+	at, known := findVXLAN(w.VXLANs, o.VNet)
+	if !ok || !known {
+		return plan.Target{}
+	}
+	return plan.Target{Dst: w.FDB[i].Dst, Port: plan.OtherPort(w.FDB[i].Port, w.VXLANs[at].Port)}
+}
+
+// drift returns those of the steps of a pass that put right what somebody else
+// changed: what they make was wanted before, and was so.
+func (m *Manager) drift(done []plan.Step, want *projections.Desired) []plan.Step {
+	var drift []plan.Step
+	made := map[plan.LinkKey]bool{} // by this pass, for a reason of its own: all on them is new
+	for i := range done {
+		s := &done[i]
+		at := plan.LinkKey{Namespace: s.Namespace, Name: s.Link}
+		switch {
+		case made[at] || s.Op == plan.OpAddLink && made[plan.LinkKey{Namespace: "", Name: s.Spec.Parent}]:
+		case m.wasWanted(s.Object, want):
+			drift = append(drift, *s)
+			continue
+		}
+		if s.Op == plan.OpAddLink {
+			made[at] = true
+		}
+	}
+	return drift
+}
+
+// wasWanted reports whether an object is wanted as it was before.
+func (m *Manager) wasWanted(o plan.Object, want *projections.Desired) bool {
+	same := func(i int, had bool, j int, has bool, equal func(i, j int) bool) bool {
+		return had == has && (!had || equal(i, j))
+	}
+	switch o.Kind {
+	case plan.ObjectNeigh, plan.ObjectFDB:
+		return m.wanted(o) == wantedIn(want, o)
+	case plan.ObjectVXLAN, plan.ObjectVLAN:
+		vnet, vlan := o.VNet, o.VLAN
+		if o.Name != "" {
+			return !hasDevice(&m.last, o.Name)
+		}
+		if vlan != 0 {
+			is := func(v projections.VLAN) bool { return v.VNet == vnet && v.ID == vlan }
+			i, j := slices.IndexFunc(m.last.VLANs, is), slices.IndexFunc(want.VLANs, is)
+			return i >= 0 && j >= 0 && m.last.VLANs[i] == want.VLANs[j]
+		}
+		i, had := findVXLAN(m.last.VXLANs, vnet)
+		j, has := findVXLAN(want.VXLANs, vnet)
+		return same(i, had, j, has, func(i, j int) bool { return m.last.VXLANs[i] == want.VXLANs[j] })
+	case plan.ObjectFabric:
+		i, had := findFabric(m.last.Fabrics, o.MAC)
+		j, has := findFabric(want.Fabrics, o.MAC)
+		return same(i, had, j, has, func(i, j int) bool { return sameFabric(m.last.Fabrics[i], want.Fabrics[j]) })
+	}
+	resolvers := func(w *projections.Desired) []netip.Addr {
+		for i := range w.Fabrics {
+			if w.Fabrics[i].Namespace == o.Name && len(w.Fabrics[i].Resolvers) > 0 {
+				return w.Fabrics[i].Resolvers
+			}
+		}
+		return nil
+	}
+	return slices.Equal(resolvers(&m.last), resolvers(want))
+}
+
+// hasDevice reports whether a desired state has a VXLAN or VLAN device of that name.
+func hasDevice(w *projections.Desired, name string) bool {
+	return slices.ContainsFunc(w.VXLANs, func(v projections.VXLAN) bool { return plan.VXLANName(v.VNet) == name }) ||
+		slices.ContainsFunc(w.VLANs, func(v projections.VLAN) bool { return plan.VLANName(v.VNet, v.ID) == name })
+}

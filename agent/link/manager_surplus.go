@@ -1,0 +1,164 @@
+package link
+
+import (
+	"context"
+	"net/netip"
+	"slices"
+
+	"rutter/agent/link/plan"
+	"rutter/log"
+	"rutter/projections"
+)
+
+// Surplus says what of our links would go if the kernel was made as wanted.
+type Surplus struct {
+	Links int      // that are looked at
+	Gone  []string // of these, those that are not wanted, in words and sorted
+}
+
+// Compare says which links of one view another one lacks.
+func Compare(was, want projections.Desired) Surplus {
+	wanted := linkNames(&want)
+	var s Surplus
+	for name := range linkNames(&was) {
+		s.note(name, wanted)
+	}
+	slices.Sort(s.Gone)
+	return s
+}
+
+func (s *Surplus) note(name string, wanted map[string]struct{}) {
+	s.Links++
+	if _, ok := wanted[name]; !ok {
+		s.Gone = append(s.Gone, name)
+	}
+}
+
+// linkNames are the links of a view, as Object names them.
+func linkNames(d *projections.Desired) map[string]struct{} {
+	names := make(map[string]struct{}, len(d.VXLANs)+len(d.VLANs)+len(d.Fabrics))
+	for _, w := range d.VXLANs {
+		names[plan.Object{Kind: plan.ObjectVXLAN, VNet: w.VNet}.String()] = struct{}{}
+	}
+	for _, w := range d.VLANs {
+		names[plan.Object{Kind: plan.ObjectVLAN, VNet: w.VNet, VLAN: w.ID}.String()] = struct{}{}
+	}
+	for i := range d.Fabrics {
+		names[plan.Object{Kind: plan.ObjectFabric, MAC: d.Fabrics[i].MAC}.String()] = struct{}{}
+	}
+	return names
+}
+
+// nameOf is what linkNames calls a link of ours. Its name in the kernel says the
+// same, but for a fabric link, which is who its MAC is.
+func nameOf(l *plan.Link) string {
+	if l.Kind == plan.KindMacvlan {
+		return plan.Object{Kind: plan.ObjectFabric, MAC: l.MAC}.String()
+	}
+	return l.Kind + " " + l.Name
+}
+
+// lister is a Kernel that knows which namespaces there are; *Netlink is one.
+type lister interface{ Namespaces() []string }
+
+// Surplus says which links of ours that the kernel holds are not wanted. With was,
+// only those count that it wanted; without, all of ours in all namespaces: nobody
+// remembers where they were put.
+func (m *Manager) Surplus(ctx context.Context, was *projections.Desired, want projections.Desired) (Surplus, error) {
+	namespaces := m.namespaces(want)
+	var before map[string]struct{}
+	if was != nil {
+		before = linkNames(was)
+		namespaces = plan.Searched(namespaces, m.namespaces(*was))
+	} else if l, ok := m.cfg.Kernel.(lister); ok {
+		namespaces = plan.Searched(namespaces, l.Namespaces())
+	}
+	have, err := m.cfg.Kernel.Dump(ctx, namespaces)
+	if err != nil {
+		return Surplus{}, err
+	}
+	m.surplus = make(map[hung]struct{})
+	wanted, byKey := linkNames(&want), have.ByKey()
+	var s Surplus
+	for i := range have.Links {
+		l := &have.Links[i]
+		if !plan.Owned(l, byKey) {
+			continue
+		}
+		name := nameOf(l)
+		if _, counts := before[name]; before != nil && !counts {
+			continue
+		}
+		if _, ok := wanted[name]; !ok {
+			m.surplus[hung{at: l.Key()}] = struct{}{}
+			if l.Parent != "" {
+				m.surplus[hung{at: plan.LinkKey{Namespace: "", Name: l.Parent}}] = struct{}{}
+			}
+		}
+		if was == nil {
+			m.noteHung(l)
+		}
+		s.note(name, wanted)
+	}
+	slices.Sort(s.Gone)
+	return s, nil
+}
+
+// hung is a link, or what hangs on one: the step that would take it away.
+type hung struct {
+	at     plan.LinkKey
+	op     plan.Op // 0: the link itself
+	mac    log.MAC
+	addr   netip.Addr
+	prefix netip.Prefix
+}
+
+// noteHung notes all that hangs on a link of ours.
+func (m *Manager) noteHung(l *plan.Link) {
+	at := l.Key()
+	for _, f := range l.FDB {
+		m.surplus[hung{at: at, op: plan.OpDelFDB, mac: f.MAC}] = struct{}{}
+	}
+	for _, n := range l.Neighs {
+		m.surplus[hung{at: at, op: plan.OpDelNeigh, addr: n.IP, mac: n.MAC}] = struct{}{}
+	}
+	for _, a := range l.Addresses {
+		m.surplus[hung{at: at, op: plan.OpDelAddress, prefix: a}] = struct{}{}
+	}
+	for _, r := range l.Routes {
+		m.surplus[hung{at: at, op: plan.OpDelRoute, prefix: r.Dst}] = struct{}{}
+	}
+}
+
+// Keep has passes leave alone what Surplus found last, until it is called with
+// false: the links, and what hung on all links of ours.
+func (m *Manager) Keep(on bool) {
+	m.kept = nil
+	if on {
+		m.kept = m.surplus
+	}
+}
+
+// withheld leaves out the steps that take away what is kept.
+func (m *Manager) withheld(steps []plan.Step) []plan.Step {
+	if m.kept == nil {
+		return steps
+	}
+	return slices.DeleteFunc(steps, func(s plan.Step) bool {
+		at := hung{at: plan.LinkKey{Namespace: s.Namespace, Name: s.Link}, op: s.Op}
+		switch s.Op {
+		case plan.OpDelLink:
+			at.op = 0
+		case plan.OpDelFDB:
+			at.mac = s.MAC
+		case plan.OpDelNeigh:
+			at.addr, at.mac = s.Addr, s.MAC
+		case plan.OpDelAddress, plan.OpDelRoute:
+			at.prefix = s.Prefix
+		default:
+			return s.Op == plan.OpRemoveResolvers
+		}
+		_, kept := m.kept[at]
+		return kept
+	})
+}

@@ -1,0 +1,192 @@
+package link
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"time"
+
+	"github.com/mdlayher/netlink"
+	"golang.org/x/sync/errgroup"
+	"golang.org/x/sys/unix"
+
+	"rutter/agent/internal/nlmsg"
+	"rutter/agent/link/internal/wire"
+	"rutter/agent/link/plan"
+	"rutter/agent/miss"
+)
+
+const (
+	// maxAside bounds the VM namespaces in which a socket is kept for answers.
+	maxAside = 512
+	// asideLook is how often sockets are closed of namespaces that are gone: a
+	// socket keeps a namespace alive, and its links with it.
+	asideLook = 250 * time.Millisecond
+)
+
+var (
+	_ Asker       = (*Netlink)(nil)
+	_ EntryWriter = (*Netlink)(nil)
+)
+
+// Ask implements Asker. It hears our own namespace and the VM namespaces that
+// have a number in ours, as all have in which we made a link.
+func (h *Netlink) Ask(ctx context.Context, answer func(ctx context.Context, asked []Question, hand EntryWriter)) error {
+	own := fmt.Sprintf("/proc/self/fd/%d", h.own.file.Fd())
+	listener, err := miss.Listen(miss.Config{Namespace: own, Buffer: h.cfg.missBuffer})
+	if err != nil {
+		return fmt.Errorf("link: %w", err)
+	}
+	defer listener.Close()
+	if !listener.All() {
+		return errors.New("link: what VMs miss cannot be heard: it takes CAP_NET_BROADCAST")
+	}
+	sp, err := openSpace("", own)
+	if err != nil {
+		return fmt.Errorf("link: socket for answers: %w", err)
+	}
+	a := &asking{resolve: answer, inUse: make(chan struct{}, 1), writer: &Netlink{cfg: h.cfg, own: sp, spaces: map[string]*space{}, expected: h.expected, aside: true}}
+	defer a.close()
+	g, ctx := errgroup.WithContext(ctx)
+	g.Go(func() error { return listener.Run(ctx, a) })
+	g.Go(func() error { return a.look(ctx) })
+	return g.Wait()
+}
+
+// asking is one Ask under way. It is a miss.Resolver.
+type asking struct {
+	resolve func(ctx context.Context, asked []Question, hand EntryWriter)
+	inUse   chan struct{} // held by who uses hand
+	writer  *Netlink
+	asked   []Question
+}
+
+// Resolve implements miss.Resolver.
+func (a *asking) Resolve(ctx context.Context, misses []miss.Miss) {
+	a.inUse <- struct{}{}
+	defer func() { <-a.inUse }()
+	if a.asked = a.writer.expected.questions(a.asked[:0], misses); len(a.asked) > 0 {
+		a.resolve(ctx, a.asked, a.writer)
+	}
+}
+
+// Lost implements miss.Resolver: the neighbours that wait are still there to be
+// read. MACs come again with the next packet.
+func (a *asking) Lost(ctx context.Context) {
+	for _, name := range append(a.writer.expected.namespaces(), "") {
+		if ctx.Err() != nil {
+			return
+		}
+		path := filepath.Join(a.writer.cfg.NetNSDir, name)
+		if name == "" {
+			path = fmt.Sprintf("/proc/self/fd/%d", a.writer.own.file.Fd())
+		}
+		waiting, err := miss.Pending(path)
+		if err != nil {
+			continue // it is gone, or will be asked for again in a second
+		}
+		for len(waiting) > 0 {
+			n := min(len(waiting), miss.MaxBatch)
+			a.Resolve(ctx, waiting[:n])
+			waiting = waiting[n:]
+		}
+	}
+}
+
+// look closes the sockets of namespaces that are gone, until ctx ends.
+func (a *asking) look(ctx context.Context) error {
+	every := time.NewTicker(asideLook)
+	defer every.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-every.C:
+		}
+		a.inUse <- struct{}{}
+		for name, sp := range a.writer.spaces {
+			if key, ok := a.writer.namespaceKey(name); !ok || key != sp.key {
+				a.writer.closeSpace(name)
+			}
+		}
+		<-a.inUse
+	}
+}
+
+func (a *asking) close() {
+	a.writer.closeSpaces()
+	_ = a.writer.own.close() // nothing was written that a failing close could lose
+}
+
+// Unused implements Hand. The entries are of our own namespace; all are asked for
+// in one message.
+func (h *Netlink) Unused(ctx context.Context, entries []plan.Entry) []time.Duration {
+	unused := make([]time.Duration, len(entries))
+	var enc wire.Encoder
+	messages, of := make([]netlink.Message, 0, len(entries)), make([]int, 0, len(entries))
+	for i, e := range entries {
+		unused[i] = -1
+		if index, ok := h.indexOf(plan.LinkKey{Namespace: "", Name: e.Link}); ok && ctx.Err() == nil && len(messages) < batchMessages {
+			start := len(enc.B)
+			enc.ReadEntry(e, index)
+			messages = append(messages, netlink.Message{
+				Header: netlink.Header{Type: unix.RTM_GETNEIGH, Flags: netlink.Request}, Data: enc.B[start:len(enc.B):len(enc.B)],
+			})
+			of = append(of, i)
+		}
+	}
+	if len(messages) == 0 || h.own.conn.SetReadDeadline(time.Now().Add(ackTimeout)) != nil {
+		return unused
+	}
+	sent, err := h.own.conn.SendMessages(messages)
+	if err != nil {
+		return unused
+	}
+	for n := 0; n < len(sent); {
+		replies, err := h.own.conn.Receive()
+		op, refused := errors.AsType[*netlink.OpError](err)
+		if refused && op.Sequence >= sent[0].Header.Sequence {
+			n++ // it is gone
+			continue
+		}
+		if err != nil {
+			return unused
+		}
+		for _, m := range replies {
+			if at := m.Header.Sequence - sent[0].Header.Sequence; int(at) < len(of) {
+				unused[of[at]] = parseUnused(m.Data)
+				n++
+			}
+		}
+	}
+	return unused
+}
+
+// parseUnused reads from an entry when it was used last; -1 if it does not say.
+func parseUnused(body []byte) time.Duration {
+	unused := time.Duration(-1)
+	if len(body) < wire.SizeofNdMsg {
+		return unused
+	}
+	nlmsg.Attrs(body[wire.SizeofNdMsg:], func(typ uint16, value []byte) {
+		// struct nda_cacheinfo: confirmed, used, updated, refcnt
+		if typ == unix.NDA_CACHEINFO && len(value) >= 8 {
+			unused = time.Duration(binary.NativeEndian.Uint32(value[4:])) * clockTick
+		}
+	})
+	return unused
+}
+
+// clockTick is USER_HZ, in which the kernel tells times (asm-generic/param.h).
+const clockTick = 10 * time.Millisecond
+
+// indexOf returns the ifindex of a link of ours.
+func (h *Netlink) indexOf(at plan.LinkKey) (int32, bool) {
+	if h.aside {
+		return h.expected.indexOf(at)
+	}
+	index, ok := h.index[at]
+	return index, ok
+}

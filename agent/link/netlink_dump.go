@@ -1,0 +1,334 @@
+package link
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/mdlayher/netlink"
+	"golang.org/x/sync/errgroup"
+	"golang.org/x/sys/unix"
+
+	"rutter/agent/internal/nlmsg"
+	"rutter/agent/link/internal/wire"
+	"rutter/agent/link/plan"
+)
+
+// maxDumps is how often a dump is asked for that the kernel calls interrupted by
+// a change. The last one is taken as it is: what it missed, the next pass sees.
+const maxDumps = 5
+
+// Dump implements Kernel.
+func (h *Netlink) Dump(ctx context.Context, namespaces []string) (plan.Snapshot, error) {
+	defer h.closeSpaces()
+	have := plan.Snapshot{Resolvers: map[string]string{}}
+	d := &dumper{names: map[int32]string{}}
+	ours, err := d.readOwn(h.own)
+	if err != nil {
+		return plan.Snapshot{}, fmt.Errorf("link: dump: %w", err)
+	}
+	h.choose(namespaces)
+	seen := make([]seenVM, len(namespaces))
+	g, running := errgroup.WithContext(ctx)
+	g.Go(func() error { return h.dumpOwn(d, ours) })
+	h.dumpVMs(running, g, d.names, namespaces, seen)
+	if err := g.Wait(); err != nil {
+		return plan.Snapshot{}, err
+	}
+	h.takeVMs(d, &have, namespaces, seen)
+	have.Links = d.links
+	have.Sort()
+	h.learn(&have, d)
+	return have, nil
+}
+
+// dumpOwn reads what hangs on the links of our own namespace. It has a socket of
+// its own, since the readers of VM namespaces ask things in ours meanwhile.
+func (h *Netlink) dumpOwn(d *dumper, ours map[int32]int) error {
+	conn, err := dial(int(h.own.file.Fd()), receiveBytes)
+	if err != nil {
+		return fmt.Errorf("link: dump: %w", err)
+	}
+	defer conn.Close()
+	if err := d.details(conn, ours); err != nil {
+		return fmt.Errorf("link: dump: %w", err)
+	}
+	return nil
+}
+
+// learn takes over the ifindexes of a dump, and what it saw of the trash group.
+func (h *Netlink) learn(have *plan.Snapshot, d *dumper) {
+	h.lastIndex, h.noTrash = max(h.lastIndex, d.highest), d.trash
+	clear(h.index)
+	for i := range have.Links {
+		h.index[have.Links[i].Key()] = have.Links[i].Index
+	}
+	h.expected.reset(have.Links)
+}
+
+// dumper collects the links of one Dump.
+type dumper struct {
+	links   []plan.Link
+	names   map[int32]string // of the links in our own namespace that carry one of our names
+	highest int32
+	trash   bool // a link in our own namespace is in trashGroup
+}
+
+// dump asks for a list, and gives each message's body to each. reset is called
+// before it is asked for again.
+func dump(conn *netlink.Conn, typ netlink.HeaderType, body []byte, reset func(), each func(body []byte)) error {
+	for attempt := 1; ; attempt++ {
+		// A socket keeps its deadline: that of the last batch would end this dump.
+		if err := conn.SetReadDeadline(time.Now().Add(ackTimeout)); err != nil {
+			return err
+		}
+		interrupted := false
+		if _, err := conn.Send(netlink.Message{Header: netlink.Header{Type: typ, Flags: netlink.Request | netlink.Dump}, Data: body}); err != nil {
+			return err
+		}
+		for m, err := range conn.ReceiveIter() {
+			if err != nil {
+				return err
+			}
+			interrupted = interrupted || m.Header.Flags&netlink.DumpInterrupted != 0
+			each(m.Data)
+		}
+		if !interrupted || attempt == maxDumps {
+			return nil
+		}
+		reset()
+	}
+}
+
+// listLinks dumps the links of a namespace.
+func listLinks(conn *netlink.Conn) ([]wire.RawLink, error) {
+	var e wire.Encoder
+	e.LinkHeader(0, 0, 0)
+	e.Attr32(unix.IFLA_EXT_MASK, wire.ExtFilterSkipStats)
+	var links []wire.RawLink
+	err := dump(conn, unix.RTM_GETLINK, e.B, func() { links = links[:0] }, func(body []byte) {
+		if l, ok := wire.ParseLink(body); ok {
+			links = append(links, l)
+		}
+	})
+	return links, err
+}
+
+// readOwn reads the links of our own namespace, and returns where in d.links each
+// of ours is, by ifindex.
+func (d *dumper) readOwn(sp *space) (map[int32]int, error) {
+	raw, err := listLinks(sp.conn)
+	if err != nil {
+		return nil, err
+	}
+	for i := range raw {
+		d.highest = max(d.highest, raw[i].Index)
+		d.trash = d.trash || raw[i].Group == trashGroup
+		if plan.KindOfName(raw[i].Name) != "" {
+			d.names[raw[i].Index] = raw[i].Name
+		}
+	}
+	guests := map[string][]string{}
+	for i := range raw {
+		l := &raw[i]
+		if l.HasParent && l.ParentNS < 0 {
+			l.Parent = d.names[l.ParentIndex]
+		}
+		if plan.KindOfName(l.Name) != l.Kind && l.Parent != "" {
+			guests[l.Parent] = append(guests[l.Parent], l.Name)
+		}
+	}
+	ours := map[int32]int{}
+	for i := range raw {
+		if plan.KindOfName(raw[i].Name) == "" {
+			continue
+		}
+		raw[i].Guests = guests[raw[i].Name]
+		ours[raw[i].Index] = len(d.links)
+		d.links = append(d.links, raw[i].Link)
+	}
+	return ours, nil
+}
+
+// readVM reads the fabric links of a VM's namespace.
+func (d *dumper) readVM(sp, own *space) error {
+	raw, err := listLinks(sp.conn)
+	if err != nil {
+		return err
+	}
+	ours := map[int32]int{}
+	for i := range raw {
+		l := &raw[i]
+		d.highest = max(d.highest, l.Index)
+		if plan.KindOfName(l.Name) != plan.KindMacvlan {
+			continue
+		}
+		if l.HasParent && l.ParentNS >= 0 {
+			if sp.ownID < 0 {
+				if sp.ownID, err = namespaceID(sp.conn, own); err != nil {
+					return err
+				}
+			}
+			if l.ParentNS == sp.ownID {
+				l.Parent = d.names[l.ParentIndex]
+			}
+		}
+		l.Namespace = sp.name
+		ours[l.Index] = len(d.links)
+		d.links = append(d.links, l.Link)
+	}
+	return d.details(sp.conn, ours)
+}
+
+// namespaceID asks by what number a namespace knows another one, -1 if by none
+// (RTM_GETNSID, linux/net_namespace.h).
+func namespaceID(conn *netlink.Conn, other *space) (int32, error) {
+	var e wire.Encoder
+	e.U32(unix.AF_UNSPEC)
+	e.Attr32(wire.NetnsaFD, uint32(other.file.Fd()))
+	replies, err := conn.Execute(netlink.Message{Header: netlink.Header{Type: unix.RTM_GETNSID, Flags: netlink.Request}, Data: e.B})
+	if err != nil {
+		return -1, fmt.Errorf("ask for the id of our namespace: %w", err)
+	}
+	id := int32(-1)
+	for _, m := range replies {
+		if len(m.Data) >= wire.SizeofRtGenMsg {
+			nlmsg.Attrs(m.Data[wire.SizeofRtGenMsg:], func(typ uint16, value []byte) {
+				if typ == wire.NetnsaNSID {
+					id = int32(wire.AsU32(value))
+				}
+			})
+		}
+	}
+	return id, nil
+}
+
+// details reads what hangs on the given links (ifindex to place in d.links) of
+// one namespace, and asks only for what such links can have.
+func (d *dumper) details(conn *netlink.Conn, ours map[int32]int) error {
+	kinds := map[string]bool{}
+	for _, at := range ours {
+		kinds[d.links[at].Kind] = true
+	}
+	at := func(index int32, kind string) *plan.Link {
+		if i, ok := ours[index]; ok && d.links[i].Kind == kind {
+			return &d.links[i]
+		}
+		return nil
+	}
+	if kinds[plan.KindVXLAN] {
+		if err := dumpForwards(conn, at); err != nil {
+			return err
+		}
+	}
+	if !kinds[plan.KindMacvlan] {
+		return nil
+	}
+	for _, read := range []func(*netlink.Conn, finder) error{dumpAddresses, dumpRoutes, dumpNeighs, dumpProbes} {
+		if err := read(conn, at); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// finder returns the link of that ifindex if it is one that is read, and of that
+// kind.
+type finder func(index int32, kind string) *plan.Link
+
+func dumpForwards(conn *netlink.Conn, at finder) error {
+	var e wire.Encoder
+	e.U32(unix.AF_BRIDGE)
+	e.B = append(e.B, make([]byte, wire.SizeofNdMsg-4)...)
+	var touched []*plan.Link
+	return dump(conn, unix.RTM_GETNEIGH, e.B, func() {
+		for _, l := range touched {
+			l.FDB = nil
+		}
+	}, func(body []byte) {
+		if n, ok := wire.ParseNeigh(body); ok && n.Flags&unix.NTF_SELF != 0 {
+			if l := at(n.Index, plan.KindVXLAN); l != nil {
+				l.FDB = append(l.FDB, plan.Forward{MAC: n.MAC, Dst: n.Dst, Port: plan.OtherPort(n.Port, l.Port), Permanent: n.State&unix.NUD_PERMANENT != 0})
+				if len(l.FDB) == 1 {
+					touched = append(touched, l)
+				}
+			}
+		}
+	})
+}
+
+func dumpNeighs(conn *netlink.Conn, at finder) error {
+	var touched []*plan.Link
+	return dump(conn, unix.RTM_GETNEIGH, make([]byte, wire.SizeofNdMsg), func() {
+		for _, l := range touched {
+			l.Neighs = nil
+		}
+	}, func(body []byte) {
+		if n, ok := wire.ParseNeigh(body); ok && n.State&unix.NUD_PERMANENT != 0 {
+			if l := at(n.Index, plan.KindMacvlan); l != nil {
+				l.Neighs = append(l.Neighs, plan.Neighbour{IP: n.Dst, MAC: n.MAC})
+				if len(l.Neighs) == 1 {
+					touched = append(touched, l)
+				}
+			}
+		}
+	})
+}
+
+func dumpAddresses(conn *netlink.Conn, at finder) error {
+	var touched []*plan.Link
+	return dump(conn, unix.RTM_GETADDR, make([]byte, unix.SizeofIfAddrmsg), func() {
+		for _, l := range touched {
+			l.Addresses = nil
+		}
+	}, func(body []byte) {
+		index, prefix, permanent, ok := wire.ParseAddress(body)
+		if !ok || !permanent || plan.IsLinkLocal(prefix.Addr()) {
+			return
+		}
+		if l := at(index, plan.KindMacvlan); l != nil {
+			l.Addresses = append(l.Addresses, prefix)
+			touched = append(touched, l)
+		}
+	})
+}
+
+func dumpRoutes(conn *netlink.Conn, at finder) error {
+	for _, fam := range []byte{unix.AF_INET, unix.AF_INET6} {
+		body := make([]byte, unix.SizeofRtMsg)
+		body[0], body[5] = fam, plan.RouteProtocol // rtm_protocol is at 5
+		var found []wire.RawRoute
+		err := dump(conn, unix.RTM_GETROUTE, body, func() { found = nil }, func(body []byte) {
+			if r, ok := wire.ParseRoute(body); ok {
+				found = append(found, r)
+			}
+		})
+		if err != nil && !errors.Is(err, unix.ENOENT) && !errors.Is(err, unix.EOPNOTSUPP) {
+			return err // those two: no routing table yet, and no IPv6
+		}
+		for _, r := range found {
+			if l := at(r.Index, plan.KindMacvlan); l != nil {
+				l.Routes = append(l.Routes, r.Route)
+			}
+		}
+	}
+	return nil
+}
+
+func dumpProbes(conn *netlink.Conn, at finder) error {
+	return dump(conn, wire.RtmGetNeighTbl, make([]byte, wire.SizeofNdtMsg), func() {}, func(body []byte) {
+		index, fam, probes, ok := wire.ParseProbes(body)
+		if !ok {
+			return
+		}
+		l := at(index, plan.KindMacvlan)
+		switch {
+		case l == nil:
+		case fam == unix.AF_INET:
+			l.ARP = probes
+		case fam == unix.AF_INET6:
+			l.ND = probes
+		}
+	})
+}

@@ -1,0 +1,44 @@
+package link
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/mdlayher/netlink"
+	"golang.org/x/sys/unix"
+
+	"rutter/agent/link/internal/wire"
+)
+
+// NamespaceNumber returns the number by which our own namespace knows the named
+// one (RTM_GETNSID), -1 for our own, and has the kernel give it one if it has
+// none: of a namespace without a number nothing is heard. ErrNoNamespace: there
+// is none of that name.
+func (h *Netlink) NamespaceNumber(name string) (int32, error) {
+	if name == "" {
+		return -1, nil
+	}
+	sp, err := h.open(name)
+	if err != nil {
+		return -1, err
+	}
+	defer h.closeSpaces()
+	return h.number(sp)
+}
+
+// number returns the number that our own namespace has for another one, and has
+// the kernel give it one if there is none (RTM_NEWNSID): without, nothing that
+// happens there is heard. Negative: the kernel gave none.
+func (h *Netlink) number(sp *space) (int32, error) {
+	number, err := namespaceID(h.own.conn, sp)
+	if err != nil || number >= 0 {
+		return number, err
+	}
+	var e wire.Encoder
+	e.NamespaceID(int(sp.file.Fd()))
+	give := netlink.Message{Header: netlink.Header{Type: unix.RTM_NEWNSID, Flags: netlink.Request | netlink.Acknowledge}, Data: e.B}
+	if _, err := h.own.conn.Execute(give); err != nil && !errors.Is(err, unix.EEXIST) {
+		return -1, fmt.Errorf("link: give namespace %s a number: %w", sp.name, err)
+	}
+	return namespaceID(h.own.conn, sp)
+}

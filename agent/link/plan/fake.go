@@ -1,0 +1,282 @@
+package plan
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"syscall"
+
+	"rutter/projections"
+)
+
+// Fake is a kernel in memory, for tests: it keeps links the way that the real
+// one does (what is stacked on a deleted link goes with it, a changed MAC
+// empties the neighbour table, a lowered MTU lowers those above) and prints
+// itself like ip(8). The zero value has our own namespace only, and no links.
+type Fake struct {
+	Links      []*Link
+	namespaces map[string]bool
+	resolvers  map[string]string
+	lastIndex  int32
+
+	No8021Q bool                  // VLAN links cannot be made
+	Fail    func(step Step) error // if set, may make a step fail
+	Done    []Step                // every step that succeeded
+}
+
+var _ Kernel = (*Fake)(nil)
+
+// AddNamespace makes a VM namespace.
+func (f *Fake) AddNamespace(name string) {
+	if f.namespaces == nil {
+		f.namespaces = map[string]bool{}
+	}
+	f.namespaces[name] = true
+}
+
+// DeleteNamespace takes a VM namespace away, and the links in it.
+func (f *Fake) DeleteNamespace(name string) {
+	delete(f.namespaces, name)
+	f.Links = slices.DeleteFunc(f.Links, func(l *Link) bool { return l.Namespace == name })
+}
+
+// AddLink puts a link there as somebody else would. It fails if the place is
+// taken.
+func (f *Fake) AddLink(l Link) error {
+	if f.Find(l.Key()) != nil {
+		return syscall.EEXIST
+	}
+	f.lastIndex++
+	l.Index = f.lastIndex
+	f.Links = append(f.Links, &l)
+	return nil
+}
+
+// DeleteLink deletes a link and what is stacked on it, as ip(8) would.
+func (f *Fake) DeleteLink(namespace, name string) {
+	l := f.Find(LinkKey{namespace, name})
+	if l == nil {
+		return
+	}
+	f.Links = slices.DeleteFunc(f.Links, func(other *Link) bool { return other == l })
+	if namespace != "" {
+		return
+	}
+	for _, child := range slices.Clone(f.Links) {
+		if child.Parent == name {
+			f.DeleteLink(child.Namespace, child.Name)
+		}
+	}
+}
+
+// Edit lets a test change a link as somebody else would. It reports whether the
+// link is there.
+func (f *Fake) Edit(namespace, name string, change func(l *Link)) bool {
+	l := f.Find(LinkKey{namespace, name})
+	if l != nil {
+		change(l)
+	}
+	return l != nil
+}
+
+// Dump implements Kernel.
+func (f *Fake) Dump(_ context.Context, namespaces []string) (Snapshot, error) {
+	have := Snapshot{Resolvers: map[string]string{}}
+	for _, name := range namespaces {
+		if !f.namespaces[name] {
+			have.Missing = append(have.Missing, name)
+		}
+		if text, ok := f.resolvers[name]; ok {
+			have.Resolvers[name] = text
+		}
+	}
+	for _, l := range f.Links {
+		if KindOfName(l.Name) == "" || l.Namespace != "" && !slices.Contains(namespaces, l.Namespace) {
+			continue
+		}
+		seen := *l
+		seen.Addresses, seen.Routes = slices.Clone(l.Addresses), slices.Clone(l.Routes)
+		seen.Neighs, seen.FDB = slices.Clone(l.Neighs), slices.Clone(l.FDB)
+		seen.Guests = nil
+		for _, guest := range f.Links {
+			if guest.Parent == l.Name && l.Namespace == "" && KindOfName(guest.Name) != guest.Kind {
+				seen.Guests = append(seen.Guests, guest.Name)
+			}
+		}
+		have.Links = append(have.Links, seen)
+	}
+	have.Sort()
+	return have, nil
+}
+
+// Do implements Kernel.
+func (f *Fake) Do(_ context.Context, steps []Step) []error {
+	var errs []error
+	for i, step := range steps {
+		err := f.do(step)
+		if err == nil {
+			f.Done = append(f.Done, step)
+			continue
+		}
+		if errs == nil {
+			errs = make([]error, len(steps))
+		}
+		errs[i] = fmt.Errorf("%s: %w", step, err)
+	}
+	return errs
+}
+
+// Find returns the link itself, or nil: what a caller changes, changes the kernel.
+func (f *Fake) Find(at LinkKey) *Link {
+	for _, l := range f.Links {
+		if l.Key() == at {
+			return l
+		}
+	}
+	return nil
+}
+
+func (f *Fake) do(s Step) error {
+	if f.Fail != nil {
+		if err := f.Fail(s); err != nil {
+			return err
+		}
+	}
+	switch s.Op {
+	case OpAddLink:
+		return f.addLink(s.Spec)
+	case OpDelLink:
+		f.DeleteLink(s.Namespace, s.Link)
+		return nil
+	case OpWriteResolvers:
+		if f.resolvers == nil {
+			f.resolvers = map[string]string{}
+		}
+		f.resolvers[s.Namespace] = s.Content
+		return nil
+	case OpRemoveResolvers:
+		delete(f.resolvers, s.Namespace)
+		return nil
+	}
+	l := f.Find(LinkKey{s.Namespace, s.Link})
+	if l == nil {
+		return ErrNotMade
+	}
+	if s.Op == OpSetLink {
+		return f.setLink(l, s)
+	}
+	return applyStep(l, s)
+}
+
+func (f *Fake) addLink(spec *Link) error {
+	if spec.Kind == KindVLAN && f.No8021Q {
+		return ErrNo8021Q
+	}
+	if spec.Namespace != "" && !f.namespaces[spec.Namespace] {
+		return ErrNoNamespace
+	}
+	if spec.Parent != "" {
+		parent := f.Find(LinkKey{"", spec.Parent})
+		if parent == nil {
+			return ErrNotMade
+		}
+		if spec.MTU > parent.MTU {
+			return syscall.ERANGE
+		}
+	}
+	for _, l := range f.Links {
+		if spec.Kind == KindMacvlan && l.Kind == KindMacvlan && l.Parent == spec.Parent && l.MAC == spec.MAC {
+			return syscall.EBUSY
+		}
+	}
+	made := *spec
+	if spec.Kind == KindMacvlan {
+		made.ARP, made.ND = Probes{Known: true, Mcast: 3}, Probes{Known: true, Mcast: 3}
+	}
+	return f.AddLink(made)
+}
+
+func (f *Fake) setLink(l *Link, s Step) error {
+	if s.Change&ChangeMAC != 0 {
+		l.MAC, l.Neighs = s.Spec.MAC, nil
+	}
+	if s.Change&ChangeUp != 0 {
+		l.Up = true
+	}
+	if s.Change&ChangeQuietIPv6 != 0 {
+		l.QuietIPv6 = true
+	}
+	if s.Change&ChangeMTU != 0 {
+		if parent := f.Find(LinkKey{"", l.Parent}); parent != nil && s.Spec.MTU > parent.MTU {
+			return syscall.ERANGE
+		}
+		f.lowerMTU(l, s.Spec.MTU)
+		l.MTU = s.Spec.MTU
+	}
+	return nil
+}
+
+// lowerMTU lowers the MTU of a link and of those above it, never raising any.
+func (f *Fake) lowerMTU(l *Link, mtu uint32) {
+	l.MTU = min(l.MTU, mtu)
+	for _, child := range f.Links {
+		if l.Namespace == "" && child.Parent == l.Name {
+			f.lowerMTU(child, mtu)
+		}
+	}
+}
+
+// applyStep does to one link what a step says about the things that hang on it.
+func applyStep(l *Link, s Step) error {
+	switch s.Op {
+	case OpSetProbes:
+		if s.Addr.Is6() {
+			l.ND = WantedProbes
+		} else {
+			l.ARP = WantedProbes
+		}
+	case OpAddAddress:
+		l.Addresses = put(l.Addresses, s.Prefix, comparePrefix)
+	case OpDelAddress:
+		l.Addresses = drop(l.Addresses, s.Prefix, comparePrefix)
+	case OpSetRoute:
+		l.Routes = put(l.Routes, projections.Route{Dst: s.Prefix, Gateway: s.Addr}, compareRoute)
+	case OpDelRoute:
+		l.Routes = drop(l.Routes, projections.Route{Dst: s.Prefix}, compareRoute)
+	case OpSetNeigh:
+		l.Neighs = put(l.Neighs, Neighbour{IP: s.Addr, MAC: s.MAC}, compareNeighbour)
+	case OpDelNeigh:
+		l.Neighs = drop(l.Neighs, Neighbour{IP: s.Addr}, compareNeighbour)
+	case OpSetFDB:
+		l.FDB = put(l.FDB, Forward{MAC: s.MAC, Dst: s.Addr, Port: s.Port, Permanent: true}, compareForwardMAC)
+	case OpDelFDB:
+		l.FDB = drop(l.FDB, Forward{MAC: s.MAC}, compareForwardMAC)
+	default:
+		return fmt.Errorf("link: the fake kernel cannot do %s", s)
+	}
+	return nil
+}
+
+func compareForwardMAC(a, b Forward) int { return CompareMAC(a.MAC, b.MAC) }
+
+func drop[E any](list []E, e E, compare func(E, E) int) []E {
+	return slices.DeleteFunc(list, func(other E) bool { return compare(other, e) == 0 })
+}
+
+func put[E any](list []E, e E, compare func(E, E) int) []E {
+	list = append(drop(list, e, compare), e)
+	slices.SortFunc(list, compare)
+	return list
+}
+
+// String prints all links, in order.
+func (f *Fake) String() string {
+	links := slices.Clone(f.Links)
+	slices.SortFunc(links, func(a, b *Link) int { return CompareKey(a.Key(), b.Key()) })
+	var b strings.Builder
+	for _, l := range links {
+		b.WriteString(l.String())
+	}
+	return b.String()
+}

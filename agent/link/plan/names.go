@@ -1,0 +1,100 @@
+package plan
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+)
+
+// The kinds of link as the kernel calls them (IFLA_INFO_KIND, linux/if_link.h).
+const (
+	KindVXLAN   = "vxlan"
+	KindVLAN    = "vlan"
+	KindMacvlan = "macvlan"
+)
+
+const (
+	vxlanPrefix  = "sdcvxl"
+	vlanPrefix   = "vx"
+	fabricPrefix = "fabric"
+
+	maxVNet   = 1<<24 - 1   // RFC 7348: 24 bits
+	maxVLAN   = 4094        // IEEE 802.1Q: 4095 is reserved
+	maxNumber = 999_999_999 // "fabric" and nine digits: IFNAMSIZ less the final zero
+)
+
+// VXLANName returns the name of a vnet's VXLAN device.
+func VXLANName(vnet uint32) string { return vxlanPrefix + strconv.FormatUint(uint64(vnet), 10) }
+
+// VLANName returns the name of the device of one VLAN of a vnet.
+func VLANName(vnet uint32, vlan uint16) string {
+	return fmt.Sprintf("%s%dv%d", vlanPrefix, vnet, vlan)
+}
+
+// FabricName returns the name of the fabric link with number n.
+func FabricName(n uint32) string { return fabricPrefix + strconv.FormatUint(uint64(n), 10) }
+
+// ParentName returns the name of the link below a fabric link: the VLAN's, or
+// the VXLAN's for an untagged fabric (VLAN 0).
+func ParentName(vnet uint32, vlan uint16) string {
+	if vlan == 0 {
+		return VXLANName(vnet)
+	}
+	return VLANName(vnet, vlan)
+}
+
+// KindOfName returns the kind that goes with a name of ours, or "" if the name
+// is not one that we would give.
+func KindOfName(name string) string {
+	if digits, ok := strings.CutPrefix(name, vxlanPrefix); ok && isNumber(digits, 0, maxVNet) {
+		return KindVXLAN
+	}
+	if _, ok := FabricNumber(name); ok {
+		return KindMacvlan
+	}
+	if rest, ok := strings.CutPrefix(name, vlanPrefix); ok {
+		vnet, vlan, ok := strings.Cut(rest, "v")
+		if ok && isNumber(vnet, 0, maxVNet) && isNumber(vlan, 1, maxVLAN) {
+			return KindVLAN
+		}
+	}
+	return ""
+}
+
+// VNetOfName returns the vnet that is in the name of a VXLAN or VLAN device.
+func VNetOfName(name string) (uint32, bool) {
+	digits, ok := strings.CutPrefix(name, vxlanPrefix)
+	if !ok {
+		if digits, ok = strings.CutPrefix(name, vlanPrefix); !ok {
+			return 0, false
+		}
+		digits, _, _ = strings.Cut(digits, "v")
+	}
+	n, err := strconv.ParseUint(digits, 10, 32)
+	return uint32(n), err == nil
+}
+
+// FabricNumber returns N of a fabric<N>.
+func FabricNumber(name string) (uint32, bool) {
+	digits, ok := strings.CutPrefix(name, fabricPrefix)
+	if !ok || !isNumber(digits, 0, maxNumber) {
+		return 0, false
+	}
+	n, err := strconv.ParseUint(digits, 10, 32)
+	return uint32(n), err == nil
+}
+
+// isNumber reports whether text is a decimal number in [low, high] as we print
+// it: no sign, no leading zero. fabric01 is nobody's name for fabric1.
+func isNumber(text string, low, high uint64) bool {
+	n, err := strconv.ParseUint(text, 10, 32)
+	return err == nil && n >= low && n <= high && strconv.FormatUint(n, 10) == text
+}
+
+// CheckNamespace refuses what cannot be one element of a path.
+func CheckNamespace(name string) error {
+	if name == "." || name == ".." || len(name) > 255 || strings.ContainsAny(name, "/\x00") {
+		return fmt.Errorf("%w: %q is no name of a network namespace", ErrNoNamespace, name)
+	}
+	return nil
+}

@@ -1,0 +1,266 @@
+package plan
+
+import (
+	"cmp"
+	"fmt"
+	"net/netip"
+	"slices"
+
+	"rutter/log"
+	"rutter/projections"
+)
+
+// Work is what Plan found to be done, and what it found that cannot be.
+type Work struct {
+	Steps   []Step
+	Blocked []Blocked // sorted as found: links from below to above
+}
+
+// Blocked says why an object is left alone. Err wraps one of this package's
+// errors where it is one of the foreseen reasons.
+type Blocked struct {
+	Object Object
+	Err    error
+}
+
+// String reads "object: reason".
+func (b Blocked) String() string { return b.Object.String() + ": " + b.Err.Error() }
+
+// Plan compares what is wanted with what there is. It is pure, and equal
+// arguments give equal work. The order is: rebuilding deletes, links from below
+// to above, addresses, forwarding entries, neighbours (which release waiting
+// packets, so that they come after the former), routes, resolvers, deletes.
+// Without prune (the view of the log is not complete yet) nothing is deleted but
+// what stands in the way of an object that is wanted. Doing all steps on a
+// kernel that nobody else touches makes the next Plan empty, but for Blocked.
+func Plan(want projections.Desired, have Snapshot, numbers Numbers, prune bool) Work {
+	p := &planner{
+		want: want, numbers: numbers, prune: prune, have: have.ByKey(),
+		gone: map[LinkKey]bool{}, kept: map[LinkKey]bool{}, state: map[LinkKey]*linkState{},
+		children: map[string][]*Link{}, byMAC: map[log.MAC][]*Link{}, missing: map[string]bool{},
+	}
+	p.want.VXLANs = sorted(want.VXLANs, func(a, b projections.VXLAN) int { return cmp.Compare(a.VNet, b.VNet) })
+	p.want.Fabrics = sorted(want.Fabrics, func(a, b projections.Fabric) int { return CompareMAC(a.MAC, b.MAC) })
+	for i := range have.Links {
+		p.index(&have.Links[i])
+	}
+	for _, name := range have.Missing {
+		p.missing[name] = true
+	}
+	p.markWanted()
+	p.vxlans()
+	p.vlans()
+	p.fabrics()
+	p.forwards()
+	p.neighs()
+	p.resolvers(have.Resolvers)
+	if prune {
+		p.pruneLinks(have.Links)
+	}
+	steps := slices.Concat(p.rebuild, p.links, p.addresses, p.fdb, p.neigh, p.routes, p.files,
+		p.delNeigh, p.delFDB, p.delRoutes, p.delAddresses, p.delLinks)
+	return Work{Steps: steps, Blocked: p.blocked}
+}
+
+// planner is one Plan under way.
+type planner struct {
+	want    projections.Desired
+	numbers Numbers
+	prune   bool
+
+	have     map[LinkKey]*Link
+	children map[string][]*Link     // our links by the name of their parent
+	byMAC    map[log.MAC][]*Link    // our fabric links
+	missing  map[string]bool        // namespaces
+	kept     map[LinkKey]bool       // what is wanted, blocked or not: never pruned
+	gone     map[LinkKey]bool       // what is there, but not any more when the steps are done
+	state    map[LinkKey]*linkState // wanted links that are not blocked
+	fabric   []fabricState          // beside want.Fabrics
+
+	rebuild, links, addresses, fdb, neigh, routes, files []Step
+	delNeigh, delFDB, delRoutes, delAddresses, delLinks  []Step
+	blocked                                              []Blocked
+}
+
+// linkState is a wanted link once its steps are planned. have is nil if the link
+// is made anew, so that nothing hangs on it.
+type linkState struct {
+	have *Link
+}
+
+type fabricState struct {
+	key LinkKey
+	*linkState
+}
+
+func (p *planner) index(l *Link) {
+	if !Owned(l, p.have) {
+		return
+	}
+	if l.Parent != "" {
+		p.children[l.Parent] = append(p.children[l.Parent], l)
+	}
+	if l.Kind == KindMacvlan {
+		p.byMAC[l.MAC] = append(p.byMAC[l.MAC], l)
+	}
+}
+
+// markWanted notes every place that is wanted.
+func (p *planner) markWanted() {
+	for _, w := range p.want.VXLANs {
+		p.kept[LinkKey{"", VXLANName(w.VNet)}] = true
+	}
+	for _, w := range p.want.VLANs {
+		p.kept[LinkKey{"", VLANName(w.VNet, w.ID)}] = true
+	}
+	for _, w := range p.want.Fabrics {
+		if n, ok := p.numbers.Lookup(w.MAC); ok {
+			p.kept[LinkKey{w.Namespace, FabricName(n)}] = true
+		}
+	}
+}
+
+func (p *planner) block(o Object, format string, args ...any) {
+	p.blocked = append(p.blocked, Blocked{Object: o, Err: fmt.Errorf(format, args...)})
+}
+
+// remove plans the deletion of a link of ours that stands in the way; what is
+// stacked on it goes with it. It refuses, with a reason, when that would take a
+// foreign link along, or one that an incomplete view cannot judge.
+func (p *planner) remove(o Object, l *Link) bool {
+	if p.gone[l.Key()] {
+		return true
+	}
+	if err := p.mayFall(l, p.prune); err != nil {
+		p.block(o, "must be rebuilt: %w", err)
+		return false
+	}
+	p.rebuild = append(p.rebuild, Step{Op: OpDelLink, Object: o, Namespace: l.Namespace, Link: l.Name})
+	p.fall(l)
+	return true
+}
+
+// mayFall says why l and all that is stacked on it must not be deleted. What
+// stands above must be wanted (it will be made again) unless anything goes.
+func (p *planner) mayFall(l *Link, anything bool) error {
+	if len(l.Guests) > 0 {
+		return fmt.Errorf("%w: %s carries %s", ErrForeign, l.Name, l.Guests[0])
+	}
+	if l.Kind == KindMacvlan {
+		return nil
+	}
+	for _, child := range p.children[l.Name] {
+		if p.gone[child.Key()] {
+			continue
+		}
+		if !anything && !p.kept[child.Key()] {
+			return fmt.Errorf("%w: %s carries %s", ErrIncomplete, l.Name, child.Name)
+		}
+		if err := p.mayFall(child, anything); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// fall notes that l goes, with all that is stacked on it.
+func (p *planner) fall(l *Link) {
+	p.gone[l.Key()] = true
+	if l.Kind == KindMacvlan {
+		return
+	}
+	for _, child := range p.children[l.Name] {
+		p.fall(child)
+	}
+}
+
+// link plans one link: made if absent, rebuilt if it differs in what cannot be
+// changed, else changed in place. It returns nil if the link is blocked.
+func (p *planner) link(o Object, spec *Link, hold bool) *linkState {
+	at := spec.Key()
+	have := p.have[at]
+	if have != nil && p.gone[at] {
+		have = nil
+	}
+	if have != nil && !Owned(have, p.have) {
+		p.block(o, "%w: %s is there, and not ours (kind %q): rename or remove it", ErrForeign, have.Name, have.Kind)
+		return nil
+	}
+	if have != nil && !SameBuild(spec, have) {
+		if !p.remove(o, have) {
+			return nil
+		}
+		have = nil
+	}
+	state := &linkState{have: have}
+	p.state[at] = state
+	if have == nil {
+		p.links = append(p.links, Step{Op: OpAddLink, Object: o, Namespace: spec.Namespace, Link: spec.Name, Spec: spec})
+		return state
+	}
+	if change := Changes(spec, have, hold); change != 0 {
+		p.links = append(p.links, Step{Op: OpSetLink, Object: o, Namespace: spec.Namespace, Link: spec.Name, Spec: spec, Change: change})
+	}
+	return state
+}
+
+// SameBuild compares what can only be had by building the link anew.
+func SameBuild(a, b *Link) bool {
+	return a.Parent == b.Parent && a.VNI == b.VNI && a.Local == b.Local && a.Port == b.Port &&
+		a.Learning == b.Learning && a.Proxy == b.Proxy && a.L2Miss == b.L2Miss && a.L3Miss == b.L3Miss &&
+		a.VLAN == b.VLAN && a.Bridge == b.Bridge
+}
+
+// Changes says what to change in place. The MAC of a VXLAN or VLAN device is the
+// kernel's choice.
+func Changes(want, have *Link, hold bool) Change {
+	var change Change
+	if want.Kind == KindMacvlan && want.MAC != have.MAC {
+		change |= ChangeMAC
+	}
+	if want.MTU != have.MTU && !hold {
+		change |= ChangeMTU
+	}
+	if !have.Up {
+		change |= ChangeUp
+	}
+	if want.QuietIPv6 && !have.QuietIPv6 {
+		change |= ChangeQuietIPv6
+	}
+	return change
+}
+
+func (p *planner) vxlans() {
+	for _, w := range p.want.VXLANs {
+		o := Object{Kind: ObjectVXLAN, VNet: w.VNet}
+		if !w.Local.IsValid() || w.VNet > maxVNet {
+			p.block(o, "link: vnet %d with underlay address %v cannot be a VXLAN device", w.VNet, w.Local)
+			continue
+		}
+		p.link(o, vxlanSpec(w), false)
+	}
+}
+
+func vxlanSpec(w projections.VXLAN) *Link {
+	return &Link{
+		Name: VXLANName(w.VNet), Kind: KindVXLAN, MTU: w.MTU, Up: true, VNI: w.VNet, Local: w.Local.Unmap(), Port: w.Port,
+		Proxy: true, L2Miss: true, L3Miss: true, QuietIPv6: true,
+	}
+}
+
+func (p *planner) vlans() {
+	for _, w := range p.want.VLANs {
+		o := Object{Kind: ObjectVLAN, VNet: w.VNet, VLAN: w.ID}
+		parent := VXLANName(w.VNet)
+		if p.state[LinkKey{"", parent}] == nil {
+			p.block(o, "%w: %s", ErrNotMade, parent)
+			continue
+		}
+		p.link(o, &Link{
+			Name: VLANName(w.VNet, w.ID), Kind: KindVLAN, Parent: parent, MTU: w.MTU, Up: true, VLAN: w.ID, QuietIPv6: true,
+		}, false)
+	}
+}
+
+// IsLinkLocal tells addresses that the kernel gives by itself.
+func IsLinkLocal(a netip.Addr) bool { return a.Is6() && a.IsLinkLocalUnicast() }

@@ -1,0 +1,315 @@
+package plan
+
+import (
+	"cmp"
+	"maps"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"rutter/projections"
+)
+
+// fabrics plans the fabric links and what hangs on them but for neighbours.
+// First what carries a wanted MAC in the wrong place is removed: the kernel
+// refuses the same MAC twice on one parent.
+func (p *planner) fabrics() {
+	p.fabric = make([]fabricState, len(p.want.Fabrics))
+	blocked := make([]bool, len(p.want.Fabrics))
+	for i := range p.want.Fabrics {
+		blocked[i] = !p.clearConflict(i)
+	}
+	for i := range p.want.Fabrics {
+		if blocked[i] {
+			continue
+		}
+		w := &p.want.Fabrics[i]
+		o := Object{Kind: ObjectFabric, MAC: w.MAC}
+		at := p.fabric[i].key
+		state := p.link(o, &Link{
+			Namespace: at.Namespace, Name: at.Name, Kind: KindMacvlan, Parent: ParentName(w.VNet, w.VLAN),
+			MTU: w.MTU, MAC: w.MAC, Up: true, Bridge: true,
+		}, w.Hold)
+		p.fabric[i].linkState = state
+		if state == nil {
+			continue
+		}
+		p.probes(o, at, state)
+		p.addrs(o, at, state, w)
+		p.wantRoutes(o, at, state, w)
+	}
+}
+
+// clearConflict checks that fabric i can be made, and plans to remove what is in its
+// way. It reports false if the fabric is blocked.
+func (p *planner) clearConflict(i int) bool {
+	w := &p.want.Fabrics[i]
+	o := Object{Kind: ObjectFabric, MAC: w.MAC}
+	n, ok := p.numbers.Lookup(w.MAC)
+	if !ok {
+		p.block(o, "link: %s has no fabric number yet", w.MAC)
+		return false
+	}
+	at := LinkKey{w.Namespace, FabricName(n)}
+	p.fabric[i].key = at
+	if err := CheckNamespace(w.Namespace); w.Namespace != "" && err != nil {
+		p.block(o, "%w", err)
+		return false
+	}
+	if p.missing[w.Namespace] {
+		p.block(o, "%w: %s", ErrNoNamespace, w.Namespace)
+		return false
+	}
+	if parent := ParentName(w.VNet, w.VLAN); p.state[LinkKey{"", parent}] == nil {
+		p.block(o, "%w: %s", ErrNotMade, parent)
+		return false
+	}
+	for _, l := range p.byMAC[w.MAC] {
+		if l.Key() != at && !p.remove(o, l) {
+			return false
+		}
+	}
+	return true
+}
+
+func (p *planner) probes(o Object, at LinkKey, state *linkState) {
+	step := Step{Op: OpSetProbes, Object: o, Namespace: at.Namespace, Link: at.Name}
+	if state.have == nil || state.have.ARP.Known && state.have.ARP != WantedProbes {
+		step.Addr = netip.IPv4Unspecified()
+		p.addresses = append(p.addresses, step)
+	}
+	if state.have == nil || state.have.ND.Known && state.have.ND != WantedProbes {
+		step.Addr = netip.IPv6Unspecified()
+		p.addresses = append(p.addresses, step)
+	}
+}
+
+// addrs plans a fabric link's addresses. A VM on hold gets what is missing, and
+// keeps what it has.
+func (p *planner) addrs(o Object, at LinkKey, state *linkState, w *projections.Fabric) {
+	want := slices.Clone(w.Addresses)
+	slices.SortFunc(want, comparePrefix)
+	var have []netip.Prefix
+	if state.have != nil {
+		have = state.have.Addresses
+	}
+	step := Step{Object: o, Namespace: at.Namespace, Link: at.Name}
+	diff(slices.Compact(want), have, comparePrefix, func(a netip.Prefix) {
+		step.Op, step.Prefix = OpAddAddress, a
+		p.addresses = append(p.addresses, step)
+	}, func(_, _ netip.Prefix) {}, func(b netip.Prefix) {
+		if p.prune && !w.Hold && !IsLinkLocal(b.Addr()) {
+			step.Op, step.Prefix = OpDelAddress, b
+			p.delAddresses = append(p.delAddresses, step)
+		}
+	})
+}
+
+// wantRoutes plans a fabric link's routes, in a VM's namespace only: the node's
+// own routing is not ours. A VM on hold gets them with its new link, and no
+// later ones.
+func (p *planner) wantRoutes(o Object, at LinkKey, state *linkState, w *projections.Fabric) {
+	if at.Namespace == "" || w.Hold && state.have != nil {
+		return
+	}
+	var have []projections.Route
+	if state.have != nil {
+		have = state.have.Routes
+	}
+	step := Step{Object: o, Namespace: at.Namespace, Link: at.Name}
+	set := func(a projections.Route) {
+		step.Op, step.Prefix, step.Addr = OpSetRoute, a.Dst, a.Gateway
+		step.Onlink = !slices.ContainsFunc(w.Addresses, func(own netip.Prefix) bool { return own.Contains(a.Gateway) })
+		p.routes = append(p.routes, step)
+	}
+	diff(routesOf(w), have, compareRoute, set, func(a, b projections.Route) {
+		if a.Gateway != b.Gateway {
+			set(a)
+		}
+	}, func(b projections.Route) {
+		if p.prune {
+			step.Op, step.Prefix, step.Addr = OpDelRoute, b.Dst, b.Gateway
+			p.delRoutes = append(p.delRoutes, step)
+		}
+	})
+}
+
+// routesOf returns the routes of a fabric, the default route among them, one for
+// each destination.
+func routesOf(w *projections.Fabric) []projections.Route {
+	routes := make([]projections.Route, 0, len(w.Routes)+1)
+	if w.Gateway.IsValid() {
+		all := netip.PrefixFrom(netip.IPv4Unspecified(), 0)
+		if w.Gateway.Is6() {
+			all = netip.PrefixFrom(netip.IPv6Unspecified(), 0)
+		}
+		routes = append(routes, projections.Route{Dst: all, Gateway: w.Gateway})
+	}
+	for _, r := range w.Routes {
+		if r.Dst.IsValid() && r.Gateway.IsValid() {
+			routes = append(routes, projections.Route{Dst: r.Dst.Masked(), Gateway: r.Gateway})
+		}
+	}
+	slices.SortStableFunc(routes, compareRoute)
+	return slices.CompactFunc(routes, func(a, b projections.Route) bool { return a.Dst == b.Dst })
+}
+
+// forwards plans the entries of the VXLAN devices.
+func (p *planner) forwards() {
+	entries := sorted(p.want.FDB, func(a, b projections.FDB) int {
+		return cmp.Or(cmp.Compare(a.VNet, b.VNet), CompareMAC(a.MAC, b.MAC))
+	})
+	for _, w := range p.want.VXLANs {
+		mine := group(&entries, func(e projections.FDB) int { return cmp.Compare(e.VNet, w.VNet) })
+		name := VXLANName(w.VNet)
+		state := p.state[LinkKey{"", name}]
+		if state == nil {
+			continue
+		}
+		var have []Forward
+		if state.have != nil {
+			have = state.have.FDB
+		}
+		p.forward(w, mine, have)
+	}
+}
+
+func (p *planner) forward(w projections.VXLAN, want []projections.FDB, have []Forward) {
+	step := Step{Link: VXLANName(w.VNet)}
+	set := func(e projections.FDB) {
+		step.Op, step.MAC, step.Addr, step.Port = OpSetFDB, e.MAC, e.Dst, OtherPort(e.Port, w.Port)
+		step.Object = Object{Kind: ObjectFDB, VNet: w.VNet, MAC: e.MAC}
+		p.fdb = append(p.fdb, step)
+	}
+	diff(want, have, func(a projections.FDB, b Forward) int { return CompareMAC(a.MAC, b.MAC) }, set,
+		func(a projections.FDB, b Forward) {
+			if !b.Permanent || a.Dst != b.Dst || OtherPort(a.Port, w.Port) != OtherPort(b.Port, w.Port) {
+				set(a)
+			}
+		}, func(b Forward) {
+			if p.prune {
+				step.Op, step.MAC = OpDelFDB, b.MAC
+				step.Object = Object{Kind: ObjectFDB, VNet: w.VNet, MAC: b.MAC}
+				p.delFDB = append(p.delFDB, step)
+			}
+		})
+}
+
+// OtherPort returns the port of a forwarding entry as the kernel says it: 0 for
+// own, the device's.
+func OtherPort(port, own uint16) uint16 {
+	if port == own {
+		return 0
+	}
+	return port
+}
+
+// neighs plans the neighbours of the fabric links.
+func (p *planner) neighs() {
+	entries := sorted(p.want.Neighs, func(a, b projections.Neigh) int {
+		return cmp.Or(CompareMAC(a.Link, b.Link), a.IP.Compare(b.IP))
+	})
+	for i := range p.want.Fabrics {
+		mac := p.want.Fabrics[i].MAC
+		mine := group(&entries, func(e projections.Neigh) int { return CompareMAC(e.Link, mac) })
+		state := p.fabric[i]
+		if state.linkState == nil {
+			continue
+		}
+		var have []Neighbour
+		if state.have != nil && state.have.MAC == mac {
+			have = state.have.Neighs // a change of the MAC empties the table
+		}
+		step := Step{Namespace: state.key.Namespace, Link: state.key.Name}
+		set := func(e projections.Neigh) {
+			step.Op, step.Addr, step.MAC = OpSetNeigh, e.IP, e.MAC
+			step.Object = Object{Kind: ObjectNeigh, MAC: mac, IP: e.IP}
+			p.neigh = append(p.neigh, step)
+		}
+		diff(mine, have, func(a projections.Neigh, b Neighbour) int { return a.IP.Compare(b.IP) }, set,
+			func(a projections.Neigh, b Neighbour) {
+				if a.MAC != b.MAC {
+					set(a)
+				}
+			}, func(b Neighbour) {
+				if p.prune {
+					step.Op, step.Addr, step.MAC = OpDelNeigh, b.IP, b.MAC
+					step.Object = Object{Kind: ObjectNeigh, MAC: mac, IP: b.IP}
+					p.delNeigh = append(p.delNeigh, step)
+				}
+			})
+	}
+}
+
+// ResolversHead marks a resolv.conf as ours; any other is replaced when the log
+// has resolvers for the namespace, but never removed.
+const ResolversHead = "# written by rutter; changes are lost\n"
+
+// resolvers plans resolv.conf of the VM namespaces.
+func (p *planner) resolvers(have map[string]string) {
+	want := map[string]string{}
+	held := map[string]bool{}
+	for i := range p.want.Fabrics {
+		w, state := &p.want.Fabrics[i], p.fabric[i]
+		if w.Namespace == "" {
+			continue
+		}
+		if state.linkState == nil || w.Hold && state.have != nil {
+			held[w.Namespace] = true
+			continue
+		}
+		if len(w.Resolvers) > 0 && want[w.Namespace] == "" {
+			want[w.Namespace] = resolvConf(w.Resolvers)
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(want)) {
+		if have[name] != want[name] && !held[name] {
+			p.files = append(p.files, Step{Op: OpWriteResolvers, Object: Object{Kind: ObjectResolvers, Name: name}, Namespace: name, Content: want[name]})
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(have)) {
+		if p.prune && want[name] == "" && !held[name] && strings.HasPrefix(have[name], ResolversHead) {
+			p.files = append(p.files, Step{Op: OpRemoveResolvers, Object: Object{Kind: ObjectResolvers, Name: name}, Namespace: name})
+		}
+	}
+}
+
+func resolvConf(resolvers []netip.Addr) string {
+	var b strings.Builder
+	b.WriteString(ResolversHead)
+	for _, r := range resolvers {
+		b.WriteString("nameserver " + r.String() + "\n")
+	}
+	return b.String()
+}
+
+// pruneLinks deletes our links that nobody wants. A deleted link takes what is
+// stacked on it along, so that only the lowest ones are named.
+func (p *planner) pruneLinks(links []Link) {
+	for _, kind := range []string{KindVXLAN, KindVLAN, KindMacvlan} {
+		for i := range links {
+			l := &links[i]
+			if l.Kind != kind || p.kept[l.Key()] || p.gone[l.Key()] || !Owned(l, p.have) {
+				continue
+			}
+			o := leftOver(l)
+			if err := p.mayFall(l, true); err != nil {
+				p.block(o, "cannot be deleted: %w", err)
+				continue
+			}
+			p.delLinks = append(p.delLinks, Step{Op: OpDelLink, Object: o, Namespace: l.Namespace, Link: l.Name})
+			p.fall(l)
+		}
+	}
+}
+
+// leftOver names a link of ours that no wanted object stands for.
+func leftOver(l *Link) Object {
+	switch l.Kind {
+	case KindVXLAN:
+		return Object{Kind: ObjectVXLAN, Name: l.Name}
+	case KindVLAN:
+		return Object{Kind: ObjectVLAN, Name: l.Name}
+	}
+	return Object{Kind: ObjectFabric, MAC: l.MAC, Name: l.Name}
+}

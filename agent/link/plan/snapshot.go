@@ -1,0 +1,235 @@
+package plan
+
+import (
+	"bytes"
+	"cmp"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"rutter/log"
+	"rutter/projections"
+)
+
+// Snapshot is what a dump found: the links that carry one of our names, in our
+// own namespace and in the VM namespaces that were searched, with all that hangs
+// on them. All slices are sorted, so equal kernels give deeply equal snapshots.
+type Snapshot struct {
+	Links []Link // by (Namespace, Name)
+	// Missing are the searched namespaces that do not exist, by name.
+	Missing []string
+	// Resolvers is the content of resolv.conf of each searched namespace that
+	// has one.
+	Resolvers map[string]string
+}
+
+// Link is one link as the kernel has it, or as a step wants it. The fields that
+// a kind does not have are zero.
+type Link struct {
+	Namespace string // "" is our own
+	Name      string
+	Kind      string // IFLA_INFO_KIND: "vxlan", "vlan", "macvlan", or what a foreign link is
+	// Parent is the name of the link below, in our own namespace; "" if there is
+	// none, or if it is not a link that carries one of our names.
+	Parent string
+	Index  int32 // the ifindex in Namespace; differs from kernel to kernel, never compared
+	MTU    uint32
+	MAC    log.MAC
+	Up     bool
+
+	VNI       uint32     // vxlan
+	Local     netip.Addr // vxlan
+	Port      uint16     // vxlan: UDP destination port
+	Learning  bool       // vxlan: false on ours, the log is the teacher
+	Proxy     bool       // vxlan
+	L2Miss    bool       // vxlan
+	L3Miss    bool       // vxlan
+	VLAN      uint16     // vlan
+	Bridge    bool       // macvlan: in bridge mode, spec/kernel.md section 1
+	QuietIPv6 bool       // vxlan, vlan: the kernel gives it no IPv6 address of its own
+
+	ARP, ND Probes // macvlan: how neighbours are asked for, IPv4 and IPv6
+
+	Addresses []netip.Prefix      // macvlan; without IPv6 link-local ones
+	Routes    []projections.Route // macvlan; ours only, by Dst
+	Neighs    []Neighbour         // macvlan; permanent ones only, by IP
+	FDB       []Forward           // vxlan, by MAC
+	// Guests are foreign links that sit on this one, by name.
+	Guests []string
+}
+
+// Probes says whom the kernel asks for an unknown neighbour of a link.
+type Probes struct {
+	Known bool   // false: the link has no such table (a kernel without IPv6)
+	App   uint32 // RTM_GETNEIGH messages (NDTPA_APP_PROBES)
+	Mcast uint32 // broadcast ARP or ND (NDTPA_MCAST_PROBES)
+}
+
+// WantedProbes: one message to us and no broadcast, which nobody would answer
+// (spec/kernel.md section 1, "Recommended").
+var WantedProbes = Probes{Known: true, App: 1, Mcast: 0}
+
+// Neighbour is one permanent neighbour entry of a fabric link.
+type Neighbour struct {
+	IP  netip.Addr
+	MAC log.MAC
+}
+
+// Forward is one forwarding entry of a VXLAN device.
+type Forward struct {
+	MAC       log.MAC
+	Dst       netip.Addr
+	Port      uint16 // 0: the device's own
+	Permanent bool   // false: it would age
+}
+
+// LinkKey is where a link is found: no two links share one.
+type LinkKey struct{ Namespace, Name string }
+
+// Key returns where the link is found.
+func (l *Link) Key() LinkKey { return LinkKey{l.Namespace, l.Name} }
+
+// CompareKey orders links by namespace, then name.
+func CompareKey(a, b LinkKey) int {
+	return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
+}
+
+// CompareMAC orders MACs by their bytes.
+func CompareMAC(a, b log.MAC) int { return bytes.Compare(a[:], b[:]) }
+
+func comparePrefix(a, b netip.Prefix) int {
+	return cmp.Or(a.Addr().Compare(b.Addr()), cmp.Compare(a.Bits(), b.Bits()))
+}
+
+func compareRoute(a, b projections.Route) int { return comparePrefix(a.Dst, b.Dst) }
+
+func compareNeighbour(a, b Neighbour) int { return a.IP.Compare(b.IP) }
+
+func compareForward(a, b Forward) int {
+	return cmp.Or(CompareMAC(a.MAC, b.MAC), a.Dst.Compare(b.Dst))
+}
+
+// Sort puts a snapshot into its one order.
+func (s *Snapshot) Sort() {
+	slices.SortFunc(s.Links, func(a, b Link) int { return CompareKey(a.Key(), b.Key()) })
+	slices.Sort(s.Missing)
+	for i := range s.Links {
+		l := &s.Links[i]
+		slices.SortFunc(l.Addresses, comparePrefix)
+		slices.SortFunc(l.Routes, compareRoute)
+		slices.SortFunc(l.Neighs, compareNeighbour)
+		slices.SortFunc(l.FDB, compareForward)
+		slices.Sort(l.Guests)
+	}
+}
+
+// ByKey returns the snapshot's links by place.
+func (s *Snapshot) ByKey() map[LinkKey]*Link {
+	byKey := make(map[LinkKey]*Link, len(s.Links))
+	for i := range s.Links {
+		byKey[s.Links[i].Key()] = &s.Links[i]
+	}
+	return byKey
+}
+
+// Owned reports whether a link is ours: name, kind and what it sits on.
+func Owned(l *Link, byKey map[LinkKey]*Link) bool {
+	if KindOfName(l.Name) != l.Kind {
+		return false
+	}
+	switch l.Kind {
+	case KindVXLAN:
+		return l.Namespace == ""
+	case KindVLAN:
+		parent := byKey[LinkKey{"", l.Parent}]
+		return l.Namespace == "" && parent != nil && parent.Kind == KindVXLAN && Owned(parent, byKey)
+	default:
+		parent := byKey[LinkKey{"", l.Parent}]
+		return parent != nil && parent.Kind != KindMacvlan && Owned(parent, byKey)
+	}
+}
+
+// String prints a link and what hangs on it, after the manner of ip -d link,
+// and without its ifindex.
+func (l *Link) String() string {
+	var b strings.Builder
+	name := l.Name
+	if l.Parent != "" {
+		name += "@" + l.Parent
+	}
+	state := "DOWN"
+	if l.Up {
+		state = "UP"
+	}
+	if l.Namespace != "" {
+		fmt.Fprintf(&b, "[%s] ", l.Namespace)
+	}
+	fmt.Fprintf(&b, "%s: mtu %d state %s\n    %s", name, l.MTU, state, l.Kind)
+	switch l.Kind {
+	case KindVXLAN:
+		fmt.Fprintf(&b, " id %d local %s dstport %d%s%s%s%s", l.VNI, l.Local, l.Port,
+			flagText(" learning", l.Learning), flagText(" proxy", l.Proxy), flagText(" l2miss", l.L2Miss), flagText(" l3miss", l.L3Miss))
+	case KindVLAN:
+		fmt.Fprintf(&b, " protocol 802.1Q id %d", l.VLAN)
+	case KindMacvlan:
+		fmt.Fprintf(&b, "%s address %s app_probes %d/%d", flagText(" mode bridge", l.Bridge), l.MAC, l.ARP.App, l.ND.App)
+	}
+	b.WriteString(flagText(" addrgenmode none", l.QuietIPv6) + "\n")
+	for _, a := range l.Addresses {
+		fmt.Fprintf(&b, "    inet %s\n", a)
+	}
+	for _, r := range l.Routes {
+		fmt.Fprintf(&b, "    route %s via %s\n", r.Dst, r.Gateway)
+	}
+	for _, n := range l.Neighs {
+		fmt.Fprintf(&b, "    neigh %s lladdr %s PERMANENT\n", n.IP, n.MAC)
+	}
+	for _, e := range l.FDB {
+		fmt.Fprintf(&b, "    fdb %s dst %s port %d self%s\n", e.MAC, e.Dst, e.Port, flagText(" permanent", e.Permanent))
+	}
+	return b.String()
+}
+
+func flagText(text string, set bool) string {
+	if set {
+		return text
+	}
+	return ""
+}
+
+// Apply changes a link as a step does. Its lists may be shared: they are copied.
+func (l *Link) Apply(s *Step) {
+	switch s.Op {
+	case OpSetLink:
+		l.Up = l.Up || s.Change&ChangeUp != 0
+		l.QuietIPv6 = l.QuietIPv6 || s.Change&ChangeQuietIPv6 != 0
+		if s.Change&ChangeMTU != 0 {
+			l.MTU = s.Spec.MTU
+		}
+		if s.Change&ChangeMAC != 0 {
+			l.MAC = s.Spec.MAC
+		}
+	case OpAddAddress:
+		l.Addresses = append(slices.Clone(l.Addresses), s.Prefix)
+	case OpDelAddress:
+		l.Addresses = slices.DeleteFunc(slices.Clone(l.Addresses), func(p netip.Prefix) bool { return p == s.Prefix })
+	case OpSetRoute, OpDelRoute:
+		l.Routes = slices.DeleteFunc(slices.Clone(l.Routes), func(r projections.Route) bool { return r.Dst == s.Prefix })
+		if s.Op == OpSetRoute {
+			l.Routes = append(l.Routes, projections.Route{Dst: s.Prefix, Gateway: s.Addr})
+		}
+	}
+}
+
+// ReportMisses reports whether the kernel tells of what it misses, and sends no
+// broadcast: what OpSetProbes makes.
+func (p Probes) ReportMisses() bool { return p == WantedProbes }
+
+// Searched returns the namespaces that a dump must search: those wanted, and
+// those where links were put before.
+func Searched(wanted, before []string) []string {
+	names := slices.Concat(wanted, before)
+	slices.Sort(names)
+	return slices.DeleteFunc(slices.Compact(names), func(name string) bool { return name == "" })
+}

@@ -1,0 +1,228 @@
+package plan
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+	"strings"
+
+	"rutter/log"
+)
+
+// RouteProtocol marks our routes (rtm_protocol, linux/rtnetlink.h; the number is
+// not given to anybody): a VM's own routes are none of our business.
+const RouteProtocol = 82
+
+// RouteMetric + N is the metric of the routes of fabric<N>, so that a VM with
+// two NICs may have two default routes, the older NIC's going first.
+const RouteMetric = 1000
+
+// Op is what a step does.
+type Op uint8
+
+// The operations. Set and Add succeed if it is so already, Del if it is gone.
+const (
+	OpAddLink Op = iota + 1 // Spec
+	OpSetLink               // Spec, the fields named by Change
+	OpDelLink
+	OpSetProbes  // WantedProbes
+	OpAddAddress // Prefix
+	OpDelAddress // Prefix
+	OpSetRoute   // Prefix, Addr, Onlink
+	OpDelRoute   // Prefix
+	OpSetFDB     // MAC, Addr, Port
+	OpDelFDB     // MAC
+	OpSetNeigh   // Addr, MAC
+	OpDelNeigh   // Addr
+	OpWriteResolvers
+	OpRemoveResolvers
+)
+
+// Change names the fields that an OpSetLink sets.
+type Change uint8
+
+// The changeable fields of a Link.
+const (
+	ChangeMTU Change = 1 << iota
+	ChangeMAC
+	ChangeUp
+	ChangeQuietIPv6
+)
+
+// Step is one thing to do to the kernel. It is idempotent, and prints itself as
+// the command that would do the same.
+type Step struct {
+	Op        Op
+	Object    Object // whom it is for
+	Namespace string
+	Link      string // the name of the link acted on
+	MAC       log.MAC
+	Port      uint16
+	Onlink    bool // the gateway is in none of the link's prefixes
+	Change    Change
+	Addr      netip.Addr
+	Prefix    netip.Prefix
+	Spec      *Link  // shared, never changed
+	Content   string // of resolv.conf
+}
+
+// ObjectKind is what an Object is.
+type ObjectKind uint8
+
+// The kinds of object.
+const (
+	ObjectVXLAN ObjectKind = iota + 1
+	ObjectVLAN
+	ObjectFabric
+	ObjectNeigh
+	ObjectFDB
+	ObjectResolvers
+)
+
+// Object names one thing of the desired state (or a left-over of an earlier
+// one). It is comparable; failures and waiting times are kept by it.
+type Object struct {
+	Kind ObjectKind
+	VNet uint32     // vxlan, vlan, fdb
+	VLAN uint16     // vlan
+	MAC  log.MAC    // fabric; neigh: of the NIC whose link carries the entry; fdb
+	IP   netip.Addr // neigh
+	Name string     // resolvers: the namespace; left-overs: the link
+}
+
+// String names the object for people.
+func (o Object) String() string {
+	switch o.Kind {
+	case ObjectVXLAN, ObjectVLAN:
+		if o.Name != "" {
+			return "link " + o.Name
+		}
+	}
+	switch o.Kind {
+	case ObjectVXLAN:
+		return "vxlan " + VXLANName(o.VNet)
+	case ObjectVLAN:
+		return "vlan " + VLANName(o.VNet, o.VLAN)
+	case ObjectFabric:
+		if o.Name != "" {
+			return "fabric link " + o.Name
+		}
+		return "fabric link of " + o.MAC.String()
+	case ObjectNeigh:
+		return fmt.Sprintf("neighbour %s of %s", o.IP, o.MAC)
+	case ObjectFDB:
+		return fmt.Sprintf("forwarding entry %s on %s", o.MAC, VXLANName(o.VNet))
+	case ObjectResolvers:
+		return "resolv.conf of " + o.Name
+	}
+	return fmt.Sprintf("object of kind %d", o.Kind)
+}
+
+// Kernel is what Plan's steps are done to. One goroutine at a time may use it.
+type Kernel interface {
+	// Dump reads our own namespace and the named ones. A namespace that does not
+	// exist is listed in Missing, and is no error.
+	Dump(ctx context.Context, namespaces []string) (Snapshot, error)
+	// Do does the steps in order. It goes on after a failure, and returns nil if
+	// all went well, else one error (or nil) for each step.
+	Do(ctx context.Context, steps []Step) []error
+}
+
+// String prints the step as an ip(8) or bridge(8) command.
+func (s Step) String() string {
+	ip := "ip"
+	if s.Namespace != "" {
+		ip = "ip -n " + s.Namespace
+	}
+	switch s.Op {
+	case OpAddLink:
+		return addLinkText(s.Spec)
+	case OpSetLink:
+		return ip + " link set " + s.Link + s.changeText()
+	case OpDelLink:
+		return ip + " link del " + s.Link
+	case OpSetProbes:
+		return fmt.Sprintf("%s ntable change name %s dev %s app_probes %d mcast_probes %d", ip, s.Table(), s.Link, WantedProbes.App, WantedProbes.Mcast)
+	case OpAddAddress:
+		return fmt.Sprintf("%s addr replace %s dev %s", ip, s.Prefix, s.Link)
+	case OpDelAddress:
+		return fmt.Sprintf("%s addr del %s dev %s", ip, s.Prefix, s.Link)
+	case OpSetRoute, OpDelRoute:
+		return s.routeText(ip)
+	case OpSetFDB:
+		port := ""
+		if s.Port != 0 {
+			port = fmt.Sprintf(" port %d", s.Port)
+		}
+		return fmt.Sprintf("bridge fdb replace %s dev %s dst %s%s self permanent", s.MAC, s.Link, s.Addr, port)
+	case OpDelFDB:
+		return fmt.Sprintf("bridge fdb del %s dev %s self", s.MAC, s.Link)
+	case OpSetNeigh:
+		return fmt.Sprintf("%s neigh replace %s lladdr %s dev %s nud permanent", ip, s.Addr, s.MAC, s.Link)
+	case OpDelNeigh:
+		return fmt.Sprintf("%s neigh del %s dev %s", ip, s.Addr, s.Link)
+	case OpWriteResolvers:
+		return fmt.Sprintf("write resolv.conf of %s: %q", s.Namespace, s.Content)
+	case OpRemoveResolvers:
+		return "remove resolv.conf of " + s.Namespace
+	}
+	return fmt.Sprintf("step of unknown kind %d", s.Op)
+}
+
+// Table is the neighbour table of an OpSetProbes: the IPv6 one if Addr is IPv6.
+func (s Step) Table() string {
+	if s.Addr.Is6() {
+		return "ndisc_cache"
+	}
+	return "arp_cache"
+}
+
+func (s Step) changeText() string {
+	var b strings.Builder
+	if s.Change&ChangeMAC != 0 {
+		fmt.Fprintf(&b, " address %s", s.Spec.MAC)
+	}
+	if s.Change&ChangeMTU != 0 {
+		fmt.Fprintf(&b, " mtu %d", s.Spec.MTU)
+	}
+	if s.Change&ChangeQuietIPv6 != 0 {
+		b.WriteString(" addrgenmode none")
+	}
+	if s.Change&ChangeUp != 0 {
+		b.WriteString(" up")
+	}
+	return b.String()
+}
+
+func (s Step) routeText(ip string) string {
+	dst := s.Prefix.String()
+	if s.Prefix.Bits() == 0 {
+		dst = "default"
+		if s.Prefix.Addr().Is6() {
+			ip += " -6"
+		}
+	}
+	if s.Op == OpDelRoute {
+		return fmt.Sprintf("%s route del %s dev %s proto %d", ip, dst, s.Link, RouteProtocol)
+	}
+	onlink := ""
+	if s.Onlink {
+		onlink = " onlink"
+	}
+	return fmt.Sprintf("%s route replace %s via %s dev %s%s proto %d", ip, dst, s.Addr, s.Link, onlink, RouteProtocol)
+}
+
+func addLinkText(l *Link) string {
+	switch l.Kind {
+	case KindVXLAN:
+		return fmt.Sprintf("ip link add %s mtu %d up type vxlan id %d local %s dstport %d nolearning proxy l2miss l3miss",
+			l.Name, l.MTU, l.VNI, l.Local, l.Port)
+	case KindVLAN:
+		return fmt.Sprintf("ip link add link %s name %s mtu %d up type vlan protocol 802.1Q id %d", l.Parent, l.Name, l.MTU, l.VLAN)
+	}
+	netns := ""
+	if l.Namespace != "" {
+		netns = " netns " + l.Namespace
+	}
+	return fmt.Sprintf("ip link add link %s name %s%s address %s mtu %d up type macvlan mode bridge", l.Parent, l.Name, netns, l.MAC, l.MTU)
+}

@@ -1,0 +1,173 @@
+package agent
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"time"
+
+	"rutter/log/feed"
+)
+
+// stream is the handler of one connection.
+type stream struct {
+	*follower
+	conn    *feed.Conn
+	ctx     context.Context // ends with the connection
+	current bool            // a bookmark came
+	entries int
+}
+
+// Welcome implements feed.Handler.
+func (s *stream) Welcome(m *feed.Welcome) error {
+	if err := s.replica.Welcome(m); err != nil {
+		return err
+	}
+	s.becomeFollowing(s.conn)
+	s.logger.Info("following", "server", s.server, "head", m.Head.Seq, "cursor", s.replica.at())
+	if s.replica.inReset() {
+		s.becomeResetting(feed.ResetFirst)
+	}
+	s.report()
+	return nil
+}
+
+// Prepare implements feed.Preparer: an entry is decoded while those before it are
+// folded, or a catch-up would take as long as both together.
+func (s *stream) Prepare(m feed.Message) error {
+	entry, ok := m.(*feed.Entry)
+	if !ok {
+		return nil
+	}
+	if err := entry.Parse(); err != nil {
+		return fmt.Errorf("entry %d: %w", entry.Seq, err)
+	}
+	return nil
+}
+
+// Reset implements feed.Handler.
+func (s *stream) Reset(m *feed.Reset) error {
+	s.becomeResetting(m.Reason)
+	s.logger.Warn("reset by the server: comparing all with what it sends", "reason", m.Reason, "text", m.Text, "head", m.Head)
+	return s.replica.Reset(m)
+}
+
+// Entry implements feed.Handler.
+func (s *stream) Entry(m *feed.Entry) error {
+	if s.entries++; s.entries%checkEvery == 0 {
+		s.persister.room(s.ctx.Done())
+	}
+	return s.replica.Entry(m)
+}
+
+// Object implements feed.Handler.
+func (s *stream) Object(m *feed.Object) error {
+	if s.entries++; s.entries%checkEvery == 0 {
+		s.persister.room(s.ctx.Done())
+	}
+	return s.replica.Object(m)
+}
+
+// ScopeBegin implements feed.Handler.
+func (s *stream) ScopeBegin(m *feed.ScopeBegin) error { return s.replica.ScopeBegin(m) }
+
+// ScopeEnd implements feed.Handler.
+func (s *stream) ScopeEnd(m *feed.ScopeEnd) error { return s.replica.ScopeEnd(m) }
+
+// ScopeDropped implements feed.Handler.
+func (s *stream) ScopeDropped(m *feed.ScopeDropped) error { return s.replica.ScopeDropped(m) }
+
+// Bookmark implements feed.Handler.
+func (s *stream) Bookmark(m *feed.Bookmark) error {
+	if err := s.replica.Bookmark(m); err != nil {
+		return err
+	}
+	first := !s.current
+	s.current = true
+	s.becomeCurrent()
+	if local := s.cfg.Local; local != nil {
+		if first {
+			local.Connected(s.ctx, s.conn)
+		}
+		local.Advanced()
+	}
+	for _, again := range s.replica.takeAsks() {
+		s.conn.Again(again)
+	}
+	s.report()
+	return nil
+}
+
+// Request implements feed.RequestHandler.
+func (s *stream) Request(m *feed.Request) error {
+	if s.answersHold(m) {
+		s.report()
+		return nil
+	}
+	if local := s.cfg.Local; local != nil {
+		local.Request(s.ctx, s.conn, m)
+		return nil
+	}
+	s.respond(&feed.Response{Number: m.Number, Status: http.StatusNotImplemented})
+	return nil
+}
+
+var (
+	_ feed.Handler        = (*stream)(nil)
+	_ feed.RequestHandler = (*stream)(nil)
+)
+
+// answerTime bounds the wait for a place among what goes up.
+const answerTime = time.Second
+
+// answersHold answers what servers ask about what is held, and is false if a
+// request is about something else:
+//
+//	GET /hold          Hold, or 404
+//	POST /hold/accept  {"hold":ID}; Hold as it was, 404 if there is none, 409 if it is another
+func (s *stream) answersHold(m *feed.Request) bool {
+	response := &feed.Response{Number: m.Number, Status: http.StatusOK}
+	var h Hold
+	var err error
+	switch m.Method + " " + m.Path {
+	case "GET /hold":
+		if now := s.replica.holding(); now != nil {
+			h = *now
+		} else {
+			err = ErrNoHold
+		}
+	case "POST /hold/accept":
+		var in struct {
+			Hold string `json:"hold"`
+		}
+		if err = json.Unmarshal(m.Body, &in); err == nil {
+			h, err = s.replica.accept(in.Hold)
+		}
+	default:
+		return false
+	}
+	var body any = h
+	if err != nil {
+		response.Status, body = http.StatusBadRequest, map[string]string{"code": "BadRequest", "message": err.Error()}
+		switch {
+		case errors.Is(err, ErrNoHold):
+			response.Status, body = http.StatusNotFound, map[string]string{"code": "ResourceNotFound", "message": err.Error()}
+		case errors.Is(err, ErrOtherHold):
+			response.Status, body = http.StatusConflict, map[string]string{"code": "OtherHold", "message": "it holds " + h.ID + " now: " + err.Error()}
+		}
+	}
+	if response.Body, err = json.Marshal(body); err != nil {
+		response.Status = http.StatusInternalServerError
+	}
+	s.respond(response)
+	return true
+}
+
+// respond sends an answer, if there is room for it soon.
+func (s *stream) respond(response *feed.Response) {
+	ctx, cancel := context.WithTimeout(s.ctx, answerTime)
+	defer cancel()
+	_ = s.conn.Send(ctx, response) // who asked asks again
+}

@@ -1,0 +1,136 @@
+package manifests
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"path/filepath"
+	"time"
+
+	"rutter/agent/vminfo/system"
+	"rutter/agent/vminfo/vmstore"
+)
+
+// scan is a full look at everything, a slice at a time between events: what it
+// finds and no event told of was missed.
+type scan struct {
+	began  time.Time
+	names  []string // manifests still to be looked at
+	missed []vmstore.Missed
+}
+
+// beginScan begins a scan that is due or was asked for.
+func (f *Folder) beginScan(now time.Time) {
+	if f.scan != nil || !f.loaded || !f.scanning.Load() && f.nextScan.After(now) {
+		return
+	}
+	f.scanning.Store(false)
+	f.nextScan = now.Add(f.cfg.ScanEvery)
+	if f.roots[rootManifests].wd < 0 {
+		f.fail(fmt.Errorf("vminfo: no scan: %s", f.roots[rootManifests].cause))
+		return
+	}
+	names, err := listManifests(f.cfg.Manifests)
+	if err != nil {
+		f.fail(fmt.Errorf("vminfo: no scan: %w", err))
+		return
+	}
+	if f.doubt && len(names) == 0 {
+		return // the failure of the folder's return stands
+	}
+	there := make(map[string]bool, len(names))
+	for _, name := range names {
+		there[name] = true
+	}
+	for name := range f.byFile {
+		if !there[name] {
+			names = append(names, name)
+		}
+	}
+	f.scan = &scan{began: now, names: names}
+}
+
+// scanOn looks at the next slice.
+func (f *Folder) scanOn(now time.Time) {
+	s := f.scan
+	for range min(scanSlice, len(s.names)) {
+		f.scanFile(s.names[len(s.names)-1], now)
+		if !f.mounts.IsZero() {
+			return // this one again, once the namespaces were looked at
+		}
+		s.names = s.names[:len(s.names)-1]
+	}
+	if len(s.names) > 0 {
+		return
+	}
+	f.scan = nil
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.status.Scans++
+	f.status.LastScan = now.UTC()
+	if len(s.missed) > 0 {
+		f.status.Missed += len(s.missed)
+		f.status.Log = vmstore.KeepLast(f.status.Log, vmstore.Refresh{Date: now.UTC(), Took: vmstore.PrettySeconds(now.Sub(s.began)), VMChanges: s.missed})
+		f.cfg.Logger.Warn("a scan found what events had missed", "changes", len(s.missed), "first", s.missed[0].Zonename)
+	}
+}
+
+func (f *Folder) missedOne(m vmstore.Missed) {
+	if len(f.scan.missed) < vmstore.MaxMissed {
+		f.scan.missed = append(f.scan.missed, m)
+	}
+}
+
+// scanFile compares one manifest and its VM with what was told. What an event
+// is just telling of is left to it.
+func (f *Folder) scanFile(name string, now time.Time) {
+	text, modified, err := system.ReadManifest(filepath.Join(f.cfg.Manifests, name))
+	gone := errors.Is(err, fs.ErrNotExist)
+	var m system.Manifest
+	if err == nil {
+		m, err = system.ParseManifest(text)
+	}
+	if f.mentioned(name) {
+		return
+	}
+	vm := f.byFile[name]
+	switch {
+	case gone && vm != nil:
+		// Confirmed once more, after the events that there were.
+		if f.roots[rootManifests].wd < 0 || system.Exists(filepath.Join(f.cfg.Manifests, name)) {
+			return
+		}
+		f.missedOne(vmstore.Missed{Zonename: vm.zone, Action: "delete"})
+		f.forget(name, now)
+		return
+	case err != nil || vm == nil || vm.uuid != m.UUID:
+		if vm == nil && err == nil && f.byUUID[m.UUID] == nil {
+			f.missedOne(vmstore.Missed{Zonename: m.Zone, Action: "create"})
+		}
+		f.readFile(name, now)
+		return
+	}
+	unheard := string(m.Value.AppendJSON(nil)) != string(vm.text)
+	if unheard {
+		f.adopt(name, m, modified, now)
+		delete(f.dirty, vm)
+	}
+	body, hash := f.observe(vm)
+	if hash == vm.body || !unheard && f.mentioned(name) {
+		return
+	}
+	if changes, changed := f.publish(vm, body, hash, now); changed {
+		f.missedOne(vmstore.Missed{Zonename: vm.zone, Action: "modify", Changes: changes})
+	}
+}
+
+// mentioned takes the events that there are, and reports whether one of them, or
+// something that is waited for, is about this manifest or its VM.
+func (f *Folder) mentioned(name string) bool {
+	if err := f.listen(0); err != nil {
+		f.fail(err)
+	}
+	_, reading := f.files[name]
+	vm := f.byFile[name]
+	return reading || !f.mounts.IsZero() || vm != nil && f.dirty[vm]
+}

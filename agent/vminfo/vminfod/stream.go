@@ -1,0 +1,232 @@
+package vminfod
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+
+	"rutter/agent/vminfo/vmdoc"
+	"rutter/agent/vminfo/vmstore"
+	"rutter/log"
+)
+
+// Times of a Stream; those of vminfod's own clients.
+const (
+	defaultRetryEvery   = time.Second
+	defaultReadyTimeout = 30 * time.Second
+)
+
+// StreamConfig configures a Stream. Client must be given; zeros mean the defaults.
+type StreamConfig struct {
+	// Client asks the vminfod that is followed.
+	Client *Client
+	// RetryEvery is how soon it is tried again after the stream ended. Default 1 s.
+	RetryEvery time.Duration
+	// ReadyTimeout bounds the wait for the first line. Default 30 s.
+	ReadyTimeout time.Duration
+	// ScanEvery is how often the whole set is asked for again, in case events
+	// missed something. Default 5 min.
+	ScanEvery time.Duration
+	// Logger; nil discards.
+	Logger *slog.Logger
+}
+
+// Stream is the source of VMs that another vminfod tells of.
+type Stream struct {
+	cfg  StreamConfig
+	scan chan struct{}
+
+	mu     sync.Mutex // protects status
+	status vmstore.Status
+}
+
+// NewStream returns a source that has started nothing.
+func NewStream(cfg StreamConfig) (*Stream, error) {
+	if cfg.Client == nil {
+		return nil, errors.New("vminfo: no client: name the vminfod to follow")
+	}
+	cfg.RetryEvery = cmp.Or(cfg.RetryEvery, defaultRetryEvery)
+	cfg.ReadyTimeout = cmp.Or(cfg.ReadyTimeout, defaultReadyTimeout)
+	cfg.ScanEvery = cmp.Or(cfg.ScanEvery, vmstore.DefaultScanEvery)
+	if cfg.Logger == nil {
+		cfg.Logger = slog.New(slog.DiscardHandler)
+	}
+	s := &Stream{cfg: cfg, scan: make(chan struct{}, 1)}
+	s.status = vmstore.Status{Name: s.Name(), State: "stopped", Aside: []vmstore.Aside{}, Log: []vmstore.Refresh{}, Errors: []vmstore.Failure{}}
+	return s, nil
+}
+
+// Name implements Source.
+func (s *Stream) Name() string { return "vminfod " + s.cfg.Client.base }
+
+// Scan implements Source.
+func (s *Stream) Scan() {
+	select {
+	case s.scan <- struct{}{}:
+	default: // one is asked for already
+	}
+}
+
+// Status implements Source.
+func (s *Stream) Status() vmstore.Status {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.status
+}
+
+func (s *Stream) update(change func(*vmstore.Status)) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	change(&s.status)
+}
+
+// errScan ends a stream so that the next one begins with the whole set.
+var errScan = errors.New("vminfo: the whole set is asked for")
+
+// Run implements Source. The VMs stay as they were while the vminfod is away.
+func (s *Stream) Run(ctx context.Context, sink vmstore.Sink) error {
+	var place, before Position
+	scanned := false
+	for {
+		err := s.follow(ctx, sink, &place, before, scanned)
+		scanned = errors.Is(err, errScan)
+		sink.Loaded() // what cannot be reached is not waited for
+		if ctx.Err() != nil {
+			return nil
+		}
+		if scanned {
+			before, place = place, Position{}
+			continue
+		}
+		s.cfg.Logger.Warn("a vminfod's events ended", "vminfod", s.cfg.Client.base, "error", err)
+		s.update(func(st *vmstore.Status) {
+			st.State, st.Complete = "waiting: "+err.Error(), false
+			st.Errors = vmstore.KeepLast(st.Errors, vmstore.Failure{Date: time.Now().UTC(), Err: err.Error()})
+		})
+		select {
+		case <-time.After(s.cfg.RetryEvery):
+		case <-ctx.Done():
+			return nil
+		}
+	}
+}
+
+// follow reads one stream until it ends. scanned says that it begins with a
+// scan, after what was read up to before: what differs then was missed.
+func (s *Stream) follow(ctx context.Context, sink vmstore.Sink, place *Position, before Position, scanned bool) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	late := time.AfterFunc(s.cfg.ReadyTimeout, func() { cancel(fmt.Errorf("vminfo: no ready line: %w", vmdoc.ErrTimeout)) })
+	defer late.Stop()
+	events, err := s.cfg.Client.Events(ctx, *place)
+	if err != nil {
+		return because(ctx, err)
+	}
+	defer events.Close()
+	late.Stop()
+	if events.Ready.Type == "ready" {
+		// Where there are seqs, what came between the two streams was not missed.
+		s.Load(sink, events.Ready, scanned && events.Ready.Log == before.Log && events.Ready.Seq == before.Seq)
+	}
+	*place = events.Position
+	sink.Loaded()
+	s.update(func(st *vmstore.Status) { st.State, st.Complete = "following", len(st.Aside) == 0 })
+	again := time.AfterFunc(s.cfg.ScanEvery, s.Scan)
+	defer again.Stop()
+	stop := make(chan struct{})
+	var waiting sync.WaitGroup
+	defer waiting.Wait()
+	defer close(stop)
+	waiting.Go(func() {
+		select {
+		case <-s.scan:
+			cancel(errScan)
+		case <-stop:
+		}
+	})
+	for {
+		m, err := events.Next()
+		if err != nil {
+			return because(ctx, err)
+		}
+		s.Take(sink, m)
+		*place = events.Position
+	}
+}
+
+// because is why ctx ended, or else err.
+func because(ctx context.Context, err error) error {
+	if cause := context.Cause(ctx); cause != nil {
+		return cause
+	}
+	return err
+}
+
+// Load makes the sink hold what a ready line has.
+func (s *Stream) Load(sink vmstore.Sink, ready Message, scanned bool) {
+	began := time.Now()
+	var missed []vmstore.Missed
+	here := make(map[log.UUID]bool, len(ready.VMs))
+	for _, v := range ready.VMs {
+		vm, err := vmdoc.ParseVM(v)
+		if err != nil {
+			s.putAside(v.Text("uuid"), err)
+			continue
+		}
+		here[vm.UUID] = true
+		changes, changed, err := sink.Put(vm)
+		if err != nil {
+			s.putAside(vm.UUID.String(), err)
+		}
+		if changed {
+			missed = append(missed, vmstore.Missed{Zonename: vm.Zonename, Action: "modify", Changes: changes})
+		}
+	}
+	for _, id := range sink.UUIDs() {
+		if !here[id] && sink.Delete(id) {
+			missed = append(missed, vmstore.Missed{Zonename: id.String(), Action: "delete"})
+		}
+	}
+	s.update(func(st *vmstore.Status) {
+		st.Scans++
+		st.LastScan = began.UTC()
+		if scanned && len(missed) > 0 {
+			st.Missed += len(missed)
+			st.Log = vmstore.KeepLast(st.Log, vmstore.Refresh{Date: began.UTC(), Took: vmstore.PrettySeconds(time.Since(began)), VMChanges: missed[:min(len(missed), vmstore.MaxMissed)]})
+		}
+	})
+}
+
+// Take states what a message says.
+func (s *Stream) Take(sink vmstore.Sink, m Message) {
+	s.update(func(st *vmstore.Status) { st.Events++ })
+	switch m.Type {
+	case "create", "modify":
+		vm, err := vmdoc.ParseVM(m.VM)
+		if err == nil {
+			_, _, err = sink.Put(vm)
+		}
+		if err != nil {
+			s.putAside(m.UUID, err)
+		}
+	case "delete":
+		id, err := m.idOf()
+		if err != nil {
+			s.putAside(m.UUID, err)
+			return
+		}
+		sink.Delete(id)
+	}
+}
+
+func (s *Stream) putAside(name string, err error) {
+	s.update(func(st *vmstore.Status) {
+		if len(st.Aside) < vmstore.MaxAside {
+			st.Aside = append(st.Aside, vmstore.Aside{Name: name, Reason: err.Error(), Since: time.Now().UTC()})
+		}
+	})
+}

@@ -1,0 +1,227 @@
+package vmmstate
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"rutter/agent/vminfo/vmdoc"
+	"rutter/agent/vminfo/vmrun"
+	"rutter/agent/vminfo/vmstore"
+	"rutter/log"
+)
+
+// maxVMMJobs bounds how many VMs are started or stopped at once.
+const maxVMMJobs = 8
+
+// maxVMMJobsWaiting bounds how many more wait for that; then callers are told.
+const maxVMMJobsWaiting = 1000
+
+// nicsWithin is how long a VM that is started may wait for the agent to put its
+// NICs into its namespace.
+const nicsWithin = 30 * time.Second
+
+// preparer is a Starter that makes the place of a VM before it is started, so
+// that NICs can come into it; *Runner does.
+type preparer interface {
+	Prepare(ctx context.Context, vm log.UUID) error
+}
+
+// start starts a VM once its NICs are there.
+func (m *Table) start(ctx context.Context, vm log.UUID) error {
+	if p, ok := m.cfg.Starter.(preparer); ok {
+		if err := p.Prepare(ctx, vm); err != nil {
+			return err
+		}
+		if err := m.awaitNICs(ctx, vm); err != nil {
+			return err
+		}
+	}
+	return m.cfg.Starter.Start(ctx, vm)
+}
+
+func (m *Table) awaitNICs(ctx context.Context, vm log.UUID) error {
+	late := time.NewTimer(nicsWithin)
+	defer late.Stop()
+	_, _, seq := m.cfg.Store.Kept()
+	for {
+		held, ok := m.cfg.Store.Get(vm)
+		if !ok {
+			return nil // Start says what is wrong
+		}
+		v, err := vmdoc.ParseValue(held.JSON)
+		if err != nil {
+			panic("vminfo: a VM that is not JSON was stored")
+		}
+		nics, _ := v.Get("nics")
+		if len(nics.Items()) == 0 || v.Text("zone_state") != "installed" && vmdoc.Addressed(v) {
+			return nil
+		}
+		events, changed, err := m.cfg.Store.Since(seq, vmstore.EventBatch)
+		if err != nil {
+			_, _, seq = m.cfg.Store.Kept()
+			continue
+		}
+		if len(events) > 0 {
+			seq = events[len(events)-1].Seq
+			continue
+		}
+		select {
+		case <-changed:
+		case <-late.C:
+			return fmt.Errorf("vminfo: VM %s: its NICs have no addresses after %s: are they in the log, on this compute node, and does the agent reach it?", vm, nicsWithin)
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+// vmmJob is something to be done with a VM.
+type vmmJob struct {
+	vm log.UUID
+	do func(context.Context)
+}
+
+// waiting are the jobs of a VM that are not done.
+type waiting struct {
+	count int
+	done  chan struct{} // closed when there are none
+}
+
+// enqueueLocked has Run do a job, and never waits.
+func (m *Table) enqueueLocked(vm log.UUID, do func(context.Context)) error {
+	w := m.waiting[vm]
+	if w == nil {
+		w = &waiting{done: make(chan struct{})}
+	}
+	done := func(ctx context.Context) {
+		do(ctx)
+		m.mu.Lock()
+		defer m.mu.Unlock()
+		if w.count--; w.count == 0 {
+			delete(m.waiting, vm)
+			close(w.done)
+		}
+	}
+	select {
+	case m.jobs <- vmmJob{vm, done}:
+		w.count++
+		m.waiting[vm] = w
+		return nil
+	default:
+		return fmt.Errorf("%w: %d wait already", ErrBusy, cap(m.jobs))
+	}
+}
+
+// Settled returns when all that was asked for a VM is done, or ctx ends: what is
+// done to the VM then is not undone by what was asked before.
+func (m *Table) Settled(ctx context.Context, vm log.UUID) error {
+	m.mu.Lock()
+	w := m.waiting[vm]
+	m.mu.Unlock()
+	if w == nil {
+		return nil
+	}
+	select {
+	case <-w.done:
+		return nil
+	case <-ctx.Done():
+		return fmt.Errorf("vminfo: VM %s: what was asked for before is not done: %w", vm, ctx.Err())
+	}
+}
+
+// work does the jobs until ctx ends: some at once, those of one VM one after the
+// other, as they came. Else a reboot could end what the one before still starts.
+func (m *Table) work(ctx context.Context) {
+	doing := new(errgroup.Group)
+	doing.SetLimit(maxVMMJobs)
+	defer func() { _ = doing.Wait() }()      // jobs return no error
+	last := make(map[log.UUID]chan struct{}) // closed when a VM's last job is done
+	for {
+		select {
+		case job := <-m.jobs:
+			before, done := last[job.vm], make(chan struct{})
+			maps.DeleteFunc(last, func(_ log.UUID, done chan struct{}) bool {
+				select {
+				case <-done:
+					return true
+				default:
+					return false
+				}
+			})
+			last[job.vm] = done
+			doing.Go(func() error {
+				defer close(done)
+				if before != nil {
+					<-before // it was begun before this one, so it has a place
+				}
+				job.do(ctx)
+				return nil
+			})
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+func (m *Table) startJob(vmm VMM) func(context.Context) {
+	return func(ctx context.Context) {
+		if err := m.start(ctx, vmm.VM); err != nil && !errors.Is(err, vmrun.ErrRunning) {
+			m.becomeFailed(vmm.ID, err)
+		}
+		m.observe(vmm.VM)
+	}
+}
+
+func (m *Table) stopJob(vmm VMM, force bool) func(context.Context) {
+	return func(ctx context.Context) {
+		err := m.cfg.Starter.Stop(ctx, vmm.VM, force)
+		if err != nil && !errors.Is(err, vmrun.ErrNotRunning) && ctx.Err() == nil {
+			err = m.cfg.Starter.Stop(ctx, vmm.VM, true)
+		}
+		if err != nil && !errors.Is(err, vmrun.ErrNotRunning) {
+			m.cfg.Logger.Error("a VM did not stop, also not by force", "vmm", vmm.ID, "vm", vmm.VM, "error", err)
+			m.stillStopping(vmm.ID, err)
+		}
+		m.observe(vmm.VM)
+	}
+}
+
+func (m *Table) rebootJob(vmm VMM) func(context.Context) {
+	return func(ctx context.Context) {
+		err := m.cfg.Starter.Stop(ctx, vmm.VM, false)
+		if err == nil || errors.Is(err, vmrun.ErrNotRunning) {
+			err = m.start(ctx, vmm.VM)
+		}
+		if err != nil {
+			m.becomeFailed(vmm.ID, err)
+		}
+	}
+}
+
+// stillStopping says of a VMM why its VM did not stop.
+func (m *Table) stillStopping(id log.UUID, cause error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if held := m.vmms[id]; held != nil && held.State == VMMStopping {
+		stuck := *held
+		stuck.Reason = cause.Error()
+		m.setLocked(stuck)
+	}
+}
+
+func (m *Table) becomeFailed(id log.UUID, cause error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	held := m.vmms[id]
+	if held == nil || held.Final() {
+		return
+	}
+	failed := *held
+	failed.State, failed.Reason = VMMFailed, cause.Error()
+	m.setLocked(failed)
+}

@@ -1,0 +1,347 @@
+package vmrun
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"rutter/agent/vminfo/system"
+	"rutter/agent/vminfo/vmdoc"
+	"rutter/log"
+)
+
+// What a Runner refuses or meets.
+var (
+	// ErrRunning: the VM's init process lives already.
+	ErrRunning = errors.New("vminfo: the VM runs already")
+	// ErrNotRunning: the VM has no init process that lives.
+	ErrNotRunning = errors.New("vminfo: the VM does not run")
+	// ErrNoVM: there is no manifest of that VM.
+	ErrNoVM = errors.New("vminfo: no manifest of that VM")
+)
+
+// defaultGrace is how long an init process may take to end by itself.
+const defaultGrace = 10 * time.Second
+
+// Config configures a Runner: the folders of Config, with the same
+// defaults.
+type Config struct {
+	Manifests, PIDs, NetNS, Cgroup string
+	// Grace is how long an init process may take to end after SIGTERM before it
+	// is killed. Default 10 s.
+	Grace time.Duration
+}
+
+// Runner starts and stops the VMs of a folder of manifests. It remembers
+// nothing: what runs is found as Folder finds it, so that any program may start
+// what another stops. Those who act on one VM at once wait for each other.
+//
+// It makes a VM's namespace, cgroup and init process (runner_line.go); namespaces
+// in another folder than ip-netns(8)'s must be there, and stay. The NICs in the
+// namespace are the agent's.
+type Runner struct {
+	cfg    Config
+	finder system.Finder
+	lives  time.Duration // see initLives
+}
+
+// New returns a runner.
+func New(cfg Config) (*Runner, error) {
+	if cfg.Manifests == "" {
+		return nil, system.ErrNoManifests
+	}
+	cfg.PIDs = cmp.Or(cfg.PIDs, system.DefaultPIDs)
+	cfg.NetNS = cmp.Or(cfg.NetNS, system.DefaultNetNS)
+	cfg.Cgroup = cmp.Or(cfg.Cgroup, system.DefaultCgroup())
+	cfg.Grace = cmp.Or(cfg.Grace, defaultGrace)
+	return &Runner{cfg: cfg, finder: system.Finder{PIDs: cfg.PIDs, Cgroup: cfg.Cgroup}, lives: initLives}, nil
+}
+
+// load reads the manifest of a VM.
+func (r *Runner) load(id log.UUID) (system.Manifest, error) {
+	text, _, err := system.ReadManifest(r.manifestOf(id))
+	if errors.Is(err, fs.ErrNotExist) {
+		return system.Manifest{}, fmt.Errorf("%w: %s", ErrNoVM, id)
+	}
+	if err != nil {
+		return system.Manifest{}, fmt.Errorf("vminfo: VM %s: %w", id, err)
+	}
+	m, err := system.ParseManifest(text)
+	if err == nil && m.UUID != id {
+		err = fmt.Errorf("it is that of VM %s", m.UUID)
+	}
+	if err != nil {
+		return system.Manifest{}, fmt.Errorf("vminfo: %s: %w", r.manifestOf(id), err)
+	}
+	return m, nil
+}
+
+// find finds the init process of a VM. The caller closes it.
+func (r *Runner) find(m system.Manifest) (system.Process, bool) {
+	ns := system.OpenNamespace(r.cfg.NetNS, m.Zone)
+	defer ns.Close()
+	vm := system.VM{UUID: m.UUID, Zone: m.Zone, HasCgroup: system.Exists(r.finder.CgroupOf(m.UUID))}
+	return r.finder.InitProcess(vm, ns)
+}
+
+// Prepare makes the namespace of a VM and its cgroup with the limit that the
+// manifest asks for; what is there already stays. The agent can put NICs into
+// the namespace then.
+func (r *Runner) Prepare(ctx context.Context, id log.UUID) error {
+	m, err := r.load(id)
+	if err != nil {
+		return err
+	}
+	unlock, err := r.lock(ctx, id)
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	return r.prepare(ctx, m)
+}
+
+func (r *Runner) prepare(ctx context.Context, m system.Manifest) error {
+	id := m.UUID
+	ns := system.OpenNamespace(r.cfg.NetNS, m.Zone)
+	ns.Close()
+	if ns.Fd < 0 && !r.ordinary() {
+		return fmt.Errorf("vminfo: VM %s: %s/%s is no network namespace, and ip-netns(8) makes them in %s only: make it there", id, r.cfg.NetNS, m.Zone, ordinaryNetNS)
+	}
+	if err := r.CheckCgroup(); err != nil {
+		return fmt.Errorf("vminfo: VM %s: %w", id, err)
+	}
+	if ns.Fd < 0 {
+		if err := command(ctx, "ip", "netns", "add", m.Zone); err != nil {
+			return fmt.Errorf("vminfo: VM %s: namespace: %w", id, err)
+		}
+		if err := command(ctx, "ip", "-n", m.Zone, "link", "set", "lo", "up"); err != nil {
+			return fmt.Errorf("vminfo: VM %s: namespace: %w", id, err)
+		}
+	}
+	folder := r.finder.CgroupOf(id)
+	if err := os.MkdirAll(folder, 0o755); err != nil {
+		return fmt.Errorf("vminfo: VM %s: cgroup: %w", id, err)
+	}
+	return r.limitMemory(m)
+}
+
+// limitMemory gives the VM's cgroup the limit that its manifest asks for.
+func (r *Runner) limitMemory(m system.Manifest) error {
+	memory, _ := m.Value.Get("max_physical_memory")
+	limit, err := strconv.ParseInt(memory.Literal(), 10, 64)
+	if !memory.IsNumber() || err != nil || limit <= 0 {
+		return nil // none
+	}
+	folder := r.finder.CgroupOf(m.UUID)
+	for _, name := range system.MemoryFiles {
+		err = os.WriteFile(filepath.Join(folder, name), strconv.AppendInt(nil, limit*system.Mebi, 10), 0o644)
+		if !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, fs.ErrPermission) {
+			break
+		}
+	}
+	if err != nil {
+		return fmt.Errorf("vminfo: VM %s: its memory limit of %d MiB: %w", m.UUID, limit, err)
+	}
+	return nil
+}
+
+func command(ctx context.Context, name string, args ...string) error {
+	out, err := exec.CommandContext(ctx, name, args...).CombinedOutput()
+	if err != nil {
+		return fmt.Errorf("%s %s: %w: %s", name, strings.Join(args, " "), err, bytes.TrimSpace(out))
+	}
+	return nil
+}
+
+// Start starts the init process of a VM in what Prepare made. It outlives this
+// program. The manifest's "init" is its command line, a list of strings; without
+// one, it sleeps. ErrRunning if it lives already.
+func (r *Runner) Start(ctx context.Context, id log.UUID) error {
+	m, err := r.load(id)
+	if err != nil {
+		return err
+	}
+	unlock, err := r.lock(ctx, id)
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	if p, ok := r.find(m); ok {
+		_ = unix.Close(p.Fd)
+		return fmt.Errorf("%w: %s, process %d", ErrRunning, id, p.Pid)
+	}
+	if err := r.prepare(ctx, m); err != nil {
+		return err
+	}
+	line, err := commandLine(m)
+	if err != nil {
+		return fmt.Errorf("vminfo: VM %s: %w", id, err)
+	}
+	args := system.Gate(r.enter(m.Zone), line)
+	cmd := exec.Command(args[0], args[1:]...) //nolint:noctx // the VM lives longer than the request
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+	stdin, err := cmd.StdinPipe()
+	if err != nil {
+		return err
+	}
+	if err := cmd.Start(); err != nil {
+		return fmt.Errorf("vminfo: VM %s: init: %w", id, err)
+	}
+	pid := cmd.Process.Pid
+	if err := r.admit(id, pid); err != nil {
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait()
+		return fmt.Errorf("vminfo: VM %s: %w", id, err)
+	}
+	_, err = stdin.Write([]byte("go\n"))
+	err = errors.Join(err, stdin.Close())
+	ended := make(chan error, 1)
+	go func() { ended <- cmd.Wait() }() // a zombie would keep its namespace's number
+	if err == nil {
+		err = r.awaitInit(ctx, id, pid, line[0], ended)
+	}
+	if errors.Is(err, ErrNoInit) {
+		err = errors.Join(err, r.clear(ctx, m))
+	}
+	if err != nil {
+		return fmt.Errorf("vminfo: VM %s: init: %w", id, err)
+	}
+	return nil
+}
+
+// admit puts a process into the VM's cgroup.
+func (r *Runner) admit(id log.UUID, pid int) error {
+	number := strconv.AppendInt(nil, int64(pid), 10)
+	if err := os.WriteFile(filepath.Join(r.finder.CgroupOf(id), "cgroup.procs"), number, 0o644); err != nil {
+		return fmt.Errorf("cgroup: %w", err)
+	}
+	return nil
+}
+
+func (r *Runner) pidFile(id log.UUID) string {
+	return filepath.Join(r.cfg.PIDs, id.String()+".pid")
+}
+
+// Stop ends a VM: its init process by SIGTERM, after the grace or with force by
+// SIGKILL, then what is left in its cgroup; then the cgroup, the namespace and
+// the pid file go. ErrNotRunning if nothing of it was there.
+func (r *Runner) Stop(ctx context.Context, id log.UUID, force bool) error {
+	m, err := r.load(id)
+	if err != nil {
+		return err
+	}
+	unlock, err := r.lock(ctx, id)
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	p, ran := r.find(m)
+	if ran {
+		err = r.end(ctx, p, force)
+		_ = unix.Close(p.Fd)
+		if err != nil {
+			return fmt.Errorf("vminfo: VM %s: %w", id, err)
+		}
+	}
+	if err := r.clear(ctx, m); err != nil {
+		return fmt.Errorf("vminfo: VM %s: %w", id, err)
+	}
+	if !ran {
+		return fmt.Errorf("%w: %s", ErrNotRunning, id)
+	}
+	return nil
+}
+
+// end signals a process by its pidfd, so that no other can be hit, and waits.
+func (r *Runner) end(ctx context.Context, p system.Process, force bool) error {
+	signals := []unix.Signal{unix.SIGTERM, unix.SIGKILL}
+	if force {
+		signals = signals[1:]
+	}
+	for _, signal := range signals {
+		if err := unix.PidfdSendSignal(p.Fd, signal, nil, 0); err != nil && !errors.Is(err, unix.ESRCH) {
+			return fmt.Errorf("process %d: %w", p.Pid, err)
+		}
+		ended, err := waitEnd(ctx, p.Fd, r.cfg.Grace)
+		if ended || err != nil {
+			return err
+		}
+	}
+	return fmt.Errorf("process %d lives on after SIGKILL: %w", p.Pid, vmdoc.ErrTimeout)
+}
+
+// endSlice is how long a wait for a process goes before it looks at its context.
+const endSlice = 50 * time.Millisecond
+
+func waitEnd(ctx context.Context, fd int, within time.Duration) (bool, error) {
+	for deadline := time.Now().Add(within); time.Now().Before(deadline); {
+		set := []unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}
+		n, err := unix.Poll(set, int(endSlice/time.Millisecond))
+		switch {
+		case err != nil && !errors.Is(err, unix.EINTR):
+			return false, err
+		case n > 0:
+			return true, nil
+		case ctx.Err() != nil:
+			return false, ctx.Err()
+		}
+	}
+	return false, nil
+}
+
+// clear removes what a VM leaves behind.
+func (r *Runner) clear(ctx context.Context, m system.Manifest) error {
+	folder := r.finder.CgroupOf(m.UUID)
+	deadline := time.Now().Add(r.cfg.Grace)
+	for {
+		err := os.Remove(folder)
+		if err == nil || errors.Is(err, fs.ErrNotExist) {
+			break
+		}
+		if !errors.Is(err, unix.EBUSY) || time.Now().After(deadline) {
+			return fmt.Errorf("cgroup: %w", err)
+		}
+		r.killAll(folder)
+		select {
+		case <-time.After(endSlice / 10):
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+	ns := system.OpenNamespace(r.cfg.NetNS, m.Zone)
+	ns.Close()
+	if ns.Fd >= 0 && r.ordinary() {
+		if err := command(ctx, "ip", "netns", "del", m.Zone); err != nil {
+			return fmt.Errorf("namespace: %w", err)
+		}
+	}
+	if err := os.Remove(r.pidFile(m.UUID)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	return nil
+}
+
+// killAll kills what is in a cgroup.
+func (r *Runner) killAll(folder string) {
+	text, err := os.ReadFile(filepath.Join(folder, "cgroup.procs"))
+	if err != nil {
+		return
+	}
+	for line := range strings.Lines(string(text)) {
+		if pid, err := strconv.Atoi(strings.TrimSpace(line)); err == nil && pid > 1 {
+			_ = unix.Kill(pid, unix.SIGKILL) // it may be gone by now
+		}
+	}
+}

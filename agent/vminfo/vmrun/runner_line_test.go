@@ -1,0 +1,107 @@
+package vmrun
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"rutter/agent/vminfo/internal/vmtest"
+	"rutter/agent/vminfo/system"
+	"rutter/agent/vminfo/vmdoc"
+)
+
+func manifestFor(t *testing.T, fields string) system.Manifest {
+	t.Helper()
+	m, err := system.ParseManifest(fmt.Appendf(nil, `{"uuid":%q%s}`, vmID(1).String(), fields))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return m
+}
+
+func TestCommandLine(t *testing.T) {
+	bin := t.TempDir()
+	t.Setenv("PATH", bin)
+	kvm := `,"brand":"kvm","ram":512,"vcpus":2,"disks":[{"path":"/dev/zvol/a"}],"init":["/sbin/init"],"qemu_extra_opts":["-nic","none"]`
+	if line, err := commandLine(manifestFor(t, kvm)); err != nil || !slices.Equal(line, []string{"/sbin/init"}) {
+		t.Errorf("without QEMU: %q, %v", line, err)
+	}
+	for _, name := range qemuNames {
+		if err := os.WriteFile(filepath.Join(bin, name), []byte("#!/bin/sh\n"), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	path, err := QEMU()
+	if err != nil {
+		t.Skipf("nobody knows the name of QEMU for this machine: %v", err)
+	}
+	line, err := commandLine(manifestFor(t, kvm))
+	if text := strings.Join(line, " "); err != nil || line[0] != path || !strings.HasSuffix(text, "-m 512 -smp 2 -drive format=raw,if=virtio,file=/dev/zvol/a -nic none") {
+		t.Errorf("with QEMU: %q, %v", line, err)
+	}
+	for fields, want := range map[string]string{
+		``:                                   "sleep infinity",
+		`,"brand":"joyent","init":["a","b"]`: "a b",
+		`,"init":[]`:                         "init is no list",
+		`,"init":[1]`:                        "init is no list",
+		`,"brand":"kvm","disks":[{}]`:        "disks.0.path",
+		`,"brand":"kvm","disks":[{"path":"a,b"}]`: "disks.0.path",
+		`,"brand":"kvm","qemu_extra_opts":[true]`: "qemu_extra_opts",
+	} {
+		line, err := commandLine(manifestFor(t, fields))
+		if got := strings.Join(line, " ") + fmt.Sprint(err); !strings.Contains(got, want) {
+			t.Errorf("%s: got %q, %v, want %s", fields, line, err, want)
+		}
+	}
+}
+
+// TestRunnerElsewhere: namespaces in another folder than ip-netns(8)'s are used,
+// and not made.
+func TestRunnerElsewhere(t *testing.T) {
+	s := vmtest.NewSite(t)
+	s.WriteVM(1, "")
+	runner, err := New(Config{Manifests: s.Manifests, PIDs: s.PIDs, Cgroup: s.Cgroups, NetNS: t.TempDir()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := runner.Prepare(t.Context(), vmID(1)); err == nil || !strings.Contains(err.Error(), "make it there") {
+		t.Errorf("Prepare: %v", err)
+	}
+}
+
+func TestRunnerManifests(t *testing.T) {
+	s := vmtest.NewSite(t)
+	s.Run(0)
+	runner, err := New(Config{Manifests: s.Manifests, PIDs: s.PIDs, Cgroup: s.Cgroups})
+	if err != nil {
+		t.Fatal(err)
+	}
+	vm := manifestFor(t, `,"quota":1`)
+	if err := runner.Create(vm.Value); err != nil {
+		t.Fatal(err)
+	}
+	e := s.Until(0, `"quota":1`)
+	if err := runner.Create(vm.Value); err == nil || !strings.Contains(err.Error(), "has a manifest already") {
+		t.Errorf("a second Create: %v", err)
+	}
+	if err := runner.Replace(vm.Value.With("quota", vmdoc.IntValue(2))); err != nil {
+		t.Fatal(err)
+	}
+	e = s.Until(e.Seq, `"newValue":2`)
+	if err := runner.Replace(vmdoc.StringValue("a")); err == nil {
+		t.Error("Replace by what is no manifest: no error")
+	}
+	if err := runner.Remove(t.Context(), vm.UUID); err != nil {
+		t.Fatal(err)
+	}
+	s.Until(e.Seq, `"type":"delete"`)
+	if err := runner.Remove(t.Context(), vm.UUID); err == nil || !strings.Contains(err.Error(), "no manifest") {
+		t.Errorf("a second Remove: %v", err)
+	}
+	if names, err := os.ReadDir(s.Manifests); err != nil || len(names) != 0 {
+		t.Errorf("left: %v, %v", names, err)
+	}
+}

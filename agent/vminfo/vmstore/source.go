@@ -1,0 +1,141 @@
+package vmstore
+
+import (
+	"context"
+	"math"
+	"strconv"
+	"time"
+
+	"rutter/agent/vminfo/vmdoc"
+	"rutter/log"
+)
+
+// Source is where VMs come from.
+type Source interface {
+	// Name names the source, in statuses and among others.
+	Name() string
+	// Run keeps the sink in step with the source until ctx ends, and calls
+	// sink.Loaded once: after the first complete load, or when there is nothing
+	// to load for now. An error ends the service; trouble that may pass is not one.
+	Run(ctx context.Context, sink Sink) error
+	// Scan asks for a full scan soon. It returns at once.
+	Scan()
+	// Status says how the source stands.
+	Status() Status
+}
+
+// Sink takes what a source has to say. It is called from the goroutine of the
+// source's Run.
+type Sink interface {
+	// Put states a VM; it returns what changed, and whether anything did.
+	Put(vm vmdoc.VM) ([]vmdoc.Change, bool, error)
+	// Delete states that a VM is gone, and returns whether that was news.
+	Delete(id log.UUID) bool
+	// UUIDs are those of the source's VMs.
+	UUIDs() []log.UUID
+	// Loaded: see Source.
+	Loaded()
+}
+
+// Status is what a source says of itself.
+type Status struct {
+	Name  string `json:"name"`
+	State string `json:"state"` // what it does, or why it cannot
+	// Complete: the source has seen all of its VMs, and sees them now. Without
+	// that, a VM that it does not name is not one that is gone.
+	Complete bool      `json:"complete"`
+	Skips    []string  `json:"skips,omitempty"`
+	Aside    []Aside   `json:"aside"` // what it cannot use, by name
+	Scans    int       `json:"scans"` // full scans
+	Missed   int       `json:"missed"`
+	LastScan time.Time `json:"lastScan,omitzero"`
+	Log      []Refresh `json:"refreshLog"` // the last scans that found what events had missed
+	Errors   []Failure `json:"refreshErrors"`
+	Events   uint64    `json:"events"`    // heard of from the system
+	Merged   uint64    `json:"coalesced"` // VMs that changed again before they could be told of
+	Waiting  int       `json:"waiting"`   // VMs that changed and are not told of yet
+}
+
+// Aside is something that a source found and does not use. The VM that it was
+// about, if any, stays as it was.
+type Aside struct {
+	Name   string    `json:"name"`
+	UUID   log.UUID  `json:"uuid,omitzero"` // of the VM that it seems to be about, if it tells
+	Reason string    `json:"reason"`
+	Since  time.Time `json:"since"`
+}
+
+// Refresh is a full scan that found what events had missed.
+type Refresh struct {
+	Date      time.Time `json:"date"`
+	Took      string    `json:"took"`
+	VMChanges []Missed  `json:"vmChanges"`
+}
+
+// Missed is one difference that a full scan found.
+type Missed struct {
+	Zonename string         `json:"zonename"`
+	Action   string         `json:"action"` // create, modify or delete
+	Changes  []vmdoc.Change `json:"changes,omitempty"`
+}
+
+// Failure is trouble that a source went on from.
+type Failure struct {
+	Date time.Time `json:"date"`
+	Err  string    `json:"err"`
+}
+
+// KeptRefreshes is how many scans and failures are remembered, as vminfod does.
+const KeptRefreshes = 5
+
+// KeepLast appends to a list that remembers the last few.
+func KeepLast[T any](list []T, item T) []T {
+	list = append(list, item)
+	if len(list) > KeptRefreshes {
+		list = append([]T(nil), list[len(list)-KeptRefreshes:]...)
+	}
+	return list
+}
+
+// PrettySeconds prints as vminfod does: 300.5s (5.01m).
+func PrettySeconds(d time.Duration) string {
+	seconds := math.Round(d.Seconds()*10) / 10
+	text := strconv.FormatFloat(seconds, 'f', -1, 64) + "s"
+	for _, unit := range []struct {
+		size time.Duration
+		name string
+	}{{24 * time.Hour, "d"}, {time.Hour, "h"}, {time.Minute, "m"}} {
+		if d >= unit.size {
+			n := math.Round(d.Seconds()/unit.size.Seconds()*100) / 100
+			return text + " (" + strconv.FormatFloat(n, 'f', -1, 64) + unit.name + ")"
+		}
+	}
+	return text
+}
+
+// Bounds of what a source says of itself, and its default pace.
+const (
+	// MaxAside bounds what is remembered of what cannot be used.
+	MaxAside = 1000
+	// MaxMissed bounds what one scan lists; it counts them all.
+	MaxMissed = 1000
+	// DefaultScanEvery is how often everything is looked at; it is vminfod's.
+	DefaultScanEvery = 5 * time.Minute
+)
+
+// Sink returns the store as one source sees it. loaded is called for each
+// [Sink.Loaded].
+func (s *Store) Sink(source string, loaded func()) Sink { return &storeSink{s, source, loaded} }
+
+type storeSink struct {
+	store  *Store
+	source string
+	loaded func()
+}
+
+func (s *storeSink) Put(vm vmdoc.VM) ([]vmdoc.Change, bool, error) { return s.store.Put(s.source, vm) }
+
+func (s *storeSink) Delete(id log.UUID) bool { return s.store.Delete(s.source, id) }
+
+func (s *storeSink) UUIDs() []log.UUID { return s.store.UUIDs(s.source) }
+func (s *storeSink) Loaded()           { s.loaded() }

@@ -1,0 +1,288 @@
+package vmstore
+
+import (
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"rutter/agent/vminfo/vmdoc"
+	"rutter/log"
+)
+
+// Refusals of a Store. They are about one reader's place or one VM; nothing is
+// wrong with the store.
+var (
+	// ErrLost: the events after the reader's place are not kept any more. It
+	// must begin anew with the whole set.
+	ErrLost = errors.New("vminfo: these events are not kept any more")
+	// ErrAhead: the place is after the last event: it is another store's.
+	ErrAhead = errors.New("vminfo: a place after the last event")
+	// ErrDuplicate: another source has a VM of that UUID.
+	ErrDuplicate = errors.New("vminfo: another source has this VM")
+)
+
+// Bounds of the events that a store keeps for its readers. They are what a slow
+// reader may fall behind.
+const (
+	defaultEvents     = 8192
+	defaultEventBytes = 16 << 20
+)
+
+// Event is one change of the set of VMs. It is not changed once made.
+type Event struct {
+	Seq  uint64 // dense, from 1
+	Type string // create, modify or delete
+	UUID log.UUID
+	Line []byte // as it stands in the stream, with its newline
+}
+
+// Config bounds a Store. Zeros mean the defaults.
+type Config struct {
+	Events     int              // kept; default 8192
+	EventBytes int              // kept; default 16 MiB. One event is kept, however large it is
+	Now        func() time.Time // default time.Now
+}
+
+// Store is the set of VMs of a compute node with its last events. Its methods
+// may be called from any goroutine.
+type Store struct {
+	Cfg Config
+	id  string // of this set of events: a place in them is of no use elsewhere
+
+	mu      sync.RWMutex // protects what follows
+	vms     map[log.UUID]record
+	live    bool    // changes are events
+	events  []Event // the last of them, by seq
+	bytes   int     // of their lines
+	seq     uint64  // of the last
+	changed chan struct{}
+}
+
+type record struct {
+	vm     vmdoc.VM
+	source string
+}
+
+// New returns an empty store. What is put into it makes no events before
+// GoLive.
+func New(cfg Config) *Store {
+	if cfg.Events == 0 {
+		cfg.Events = defaultEvents
+	}
+	if cfg.EventBytes == 0 {
+		cfg.EventBytes = defaultEventBytes
+	}
+	if cfg.Now == nil {
+		cfg.Now = time.Now
+	}
+	return &Store{Cfg: cfg, id: NewID(), vms: make(map[log.UUID]record), changed: make(chan struct{})}
+}
+
+// RandomUUID returns a random UUID (version 4).
+func RandomUUID() (u log.UUID) {
+	_, _ = rand.Read(u[:]) // never fails
+	u[6], u[8] = u[6]&0x0f|0x40, u[8]&0x3f|0x80
+	return u
+}
+
+// NewID returns a random UUID (version 4) as text.
+func NewID() string { return RandomUUID().String() }
+
+// ID names this store's events. It differs for each store and each process.
+func (s *Store) ID() string { return s.id }
+
+// GoLive ends the loading: from now on each change is an event.
+func (s *Store) GoLive() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.live = true
+}
+
+// Put states a VM. It returns what changed: nil and false if nothing did.
+// ErrDuplicate: another source has the VM, which stays as it is.
+func (s *Store) Put(source string, vm vmdoc.VM) ([]vmdoc.Change, bool, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	before, known := s.vms[vm.UUID]
+	if known && before.source != source {
+		return nil, false, fmt.Errorf("%w: %s has %s", ErrDuplicate, before.source, vm.UUID)
+	}
+	if known && string(before.vm.JSON) == string(vm.JSON) {
+		return nil, false, nil
+	}
+	kind, changes := "create", []vmdoc.Change(nil)
+	if known {
+		if changes = changesOf(before.vm, vm); len(changes) == 0 {
+			s.vms[vm.UUID] = record{vm, source}
+			return nil, false, nil
+		}
+		kind = "modify"
+	}
+	s.vms[vm.UUID] = record{vm, source}
+	s.record(kind, vm, changes)
+	return changes, true, nil
+}
+
+// changesOf compares two states of a VM. When it was last modified is no change
+// of its own, as in vminfod.
+func changesOf(from, to vmdoc.VM) []vmdoc.Change {
+	a, errA := vmdoc.ParseValue(from.JSON)
+	b, errB := vmdoc.ParseValue(to.JSON)
+	if errA != nil || errB != nil {
+		panic("vminfo: a VM that is not JSON was stored")
+	}
+	return slices.DeleteFunc(vmdoc.Diff(a, b, vmdoc.Idents), func(c vmdoc.Change) bool {
+		return len(c.Path) > 0 && c.Path[0].Name == vmdoc.LastModified
+	})
+}
+
+// Delete states that a source has no VM of that UUID any more, and returns
+// whether that was news.
+func (s *Store) Delete(source string, id log.UUID) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	before, known := s.vms[id]
+	if !known || before.source != source {
+		return false
+	}
+	delete(s.vms, id)
+	s.record("delete", before.vm, nil)
+	return true
+}
+
+// UUIDs lists the VMs of a source, in order.
+func (s *Store) UUIDs(source string) []log.UUID {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	var ids []log.UUID
+	for id, h := range s.vms {
+		if h.source == source {
+			ids = append(ids, id)
+		}
+	}
+	slices.SortFunc(ids, CompareUUID)
+	return ids
+}
+
+// CompareUUID orders UUIDs by their bytes.
+func CompareUUID(a, b log.UUID) int { return slices.Compare(a[:], b[:]) }
+
+// record makes an event. The lock is held.
+func (s *Store) record(kind string, vm vmdoc.VM, changes []vmdoc.Change) {
+	if !s.live {
+		return
+	}
+	s.seq++
+	line := eventLine(s.seq, kind, s.Cfg.Now(), vm, changes)
+	s.events = append(s.events, Event{Seq: s.seq, Type: kind, UUID: vm.UUID, Line: line})
+	s.bytes += len(line)
+	drop := 0
+	for len(s.events)-drop > s.Cfg.Events || s.bytes > s.Cfg.EventBytes && drop < len(s.events)-1 {
+		s.bytes -= len(s.events[drop].Line)
+		s.events[drop] = Event{} // what is dropped must not be held by the array
+		drop++
+	}
+	s.events = s.events[drop:]
+	close(s.changed)
+	s.changed = make(chan struct{})
+}
+
+// eventLine is an event as vminfod writes it (spec/vminfod.md, 5.2), with the
+// seq after everything that an old client reads.
+func eventLine(seq uint64, kind string, now time.Time, vm vmdoc.VM, changes []vmdoc.Change) []byte {
+	b := make([]byte, 0, len(vm.JSON)+64*len(changes)+256)
+	b = append(append(b, `{"type":"`...), kind...)
+	b = append(append(b, `","date":"`...), vmdoc.FormatDate(now)...)
+	b = vmdoc.AppendString(append(b, `","zonename":`...), vm.Zonename)
+	b = vmdoc.AppendString(append(b, `,"uuid":`...), vm.UUID.String())
+	if kind != "delete" {
+		b = append(append(b, `,"vm":`...), vm.JSON...)
+	}
+	if kind == "modify" {
+		b = vmdoc.AppendChanges(append(b, `,"changes":`...), changes)
+	}
+	return fmt.Appendf(b, ",\"seq\":%d}\n", seq)
+}
+
+// Get returns a VM by its UUID.
+func (s *Store) Get(id log.UUID) (vmdoc.VM, bool) {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	h, ok := s.vms[id]
+	return h.vm, ok
+}
+
+// From returns a VM if it is the source's.
+func (s *Store) From(source string, id log.UUID) (vmdoc.VM, bool) {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	h, ok := s.vms[id]
+	return h.vm, ok && h.source == source
+}
+
+// Find returns a VM by its zonename or its UUID, in text.
+func (s *Store) Find(name string) (vmdoc.VM, bool) {
+	if id, err := log.ParseUUID(name); err == nil {
+		if vm, ok := s.Get(id); ok {
+			return vm, true
+		}
+	}
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	for _, h := range s.vms {
+		if h.vm.Zonename == name {
+			return h.vm, true
+		}
+	}
+	return vmdoc.VM{}, false
+}
+
+// List returns every VM by UUID, and the seq of the last event that they
+// include.
+func (s *Store) List() ([]vmdoc.VM, uint64) {
+	s.mu.RLock()
+	vms, seq := make([]vmdoc.VM, 0, len(s.vms)), s.seq
+	for _, h := range s.vms {
+		vms = append(vms, h.vm)
+	}
+	s.mu.RUnlock()
+	slices.SortFunc(vms, func(a, b vmdoc.VM) int { return CompareUUID(a.UUID, b.UUID) })
+	return vms, seq
+}
+
+// Count returns how many VMs there are.
+func (s *Store) Count() int {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	return len(s.vms)
+}
+
+// Since returns at most most events after seq, and a channel that is closed when
+// there are more than those that the store has now. Errors: ErrLost, ErrAhead.
+func (s *Store) Since(seq uint64, most int) ([]Event, <-chan struct{}, error) {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	floor := s.seq - uint64(len(s.events))
+	switch {
+	case seq < floor:
+		return nil, nil, fmt.Errorf("%w: the events after %d are asked for, the first kept is %d", ErrLost, seq, floor+1)
+	case seq > s.seq:
+		return nil, nil, fmt.Errorf("%w: %d, and the last event is %d", ErrAhead, seq, s.seq)
+	}
+	after := s.events[seq-floor:]
+	return slices.Clone(after[:min(len(after), most)]), s.changed, nil
+}
+
+// Kept says what is kept for readers: how many events, of how many bytes, and
+// the seq of the last.
+func (s *Store) Kept() (events, bytes int, seq uint64) {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	return len(s.events), s.bytes, s.seq
+}
+
+// EventBatch is how many events are taken from the store at once.
+const EventBatch = 128

@@ -1,0 +1,95 @@
+// Package slots has a hash table for millions of small rows that are looked up far
+// more often than they change. A Table belongs to whoever locks it.
+package slots
+
+// Table is a hash table in one array: a lookup reads one line of memory or two,
+// where one through maps and pointers of a million rows waits for ten. Keys and
+// values hold no pointers, so that the garbage collector never looks at them.
+// The zero key marks a free slot and is never put.
+//
+// A slot's place is the first free one from its hash on, and removing closes
+// the gap, so that nothing marks what was.
+type Table[K comparable, V any] struct {
+	hash func(K) uint64
+	rows []slot[K, V] // a power of two
+	n    int
+	hint func([]slot[K, V]) // says how the rows are used
+}
+
+type slot[K comparable, V any] struct {
+	key   K
+	value V
+}
+
+// minSlots is the first size of the array; it doubles when three quarters are
+// taken.
+const minSlots = 64
+
+// New returns an empty table. hash must spread keys that others choose.
+func New[K comparable, V any](hash func(K) uint64) *Table[K, V] {
+	return &Table[K, V]{hash: hash, rows: make([]slot[K, V], minSlots), hint: onHugePages[slot[K, V]]}
+}
+
+// find returns where key is, or the free slot where it would be.
+func (s *Table[K, V]) find(key K) (at int, found bool) {
+	var free K
+	mask := len(s.rows) - 1
+	for at = int(s.hash(key)) & mask; ; at = (at + 1) & mask {
+		switch s.rows[at].key {
+		case key:
+			return at, true
+		case free:
+			return at, false
+		}
+	}
+}
+
+// Get returns the value of key, and whether it is there.
+func (s *Table[K, V]) Get(key K) (value V, ok bool) {
+	at, ok := s.find(key)
+	return s.rows[at].value, ok
+}
+
+// Put sets the value of key, which is not zero.
+func (s *Table[K, V]) Put(key K, value V) {
+	at, found := s.find(key)
+	s.rows[at] = slot[K, V]{key, value}
+	if found {
+		return
+	}
+	if s.n++; s.n > len(s.rows)*3/4 {
+		s.grow()
+	}
+}
+
+func (s *Table[K, V]) grow() {
+	var free K
+	old := s.rows
+	s.rows = make([]slot[K, V], 2*len(old))
+	s.hint(s.rows)
+	for _, row := range old {
+		if row.key != free {
+			at, _ := s.find(row.key)
+			s.rows[at] = row
+		}
+	}
+}
+
+// Remove takes key out, if it is there.
+func (s *Table[K, V]) Remove(key K) {
+	at, found := s.find(key)
+	if !found {
+		return
+	}
+	s.n--
+	var free K
+	mask := len(s.rows) - 1
+	for next := (at + 1) & mask; s.rows[next].key != free; next = (next + 1) & mask {
+		// The next may close the gap if it does not belong behind it.
+		if home := int(s.hash(s.rows[next].key)) & mask; (next-home)&mask >= (next-at)&mask {
+			s.rows[at] = s.rows[next]
+			at = next
+		}
+	}
+	s.rows[at] = slot[K, V]{}
+}
