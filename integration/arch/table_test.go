@@ -225,10 +225,6 @@ var importTable = []row{
 		why: "a small port of a daemon needs to know nothing of what it serves",
 	},
 	{
-		pkg: "cmd/rutter/storeapi", may: []string{"api", "api/auth/matrix", "log", "projections", "raftstore"},
-		why: "the store is shown to the API by whoever has both, a server or a command on a folder",
-	},
-	{
 		pkg: "cmd/rutter/pkiclient", may: []string{"api/auth/enrol", "api/auth/matrix", "api/auth/pki", "api/auth/tlsgate", "api/client", "cmd/rutter/term", "log"},
 		why: "tokens and certificates are asked for alike by nodes, commands and rutter dev",
 	},
