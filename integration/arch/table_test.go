@@ -392,6 +392,50 @@ var importTable = []row{
 		why: "what another system knows is judged by the rules of the log, and written as any client writes",
 	},
 	{
+		pkg: "cmd/rutter/term", may: []string{"api/auth/matrix", "api/auth/pki", "api/auth/tlsgate", "api/client", "log", "varp"},
+		why: "flags, usage and servers are named alike by every command, whatever it does",
+	},
+	{
+		pkg: "cmd/rutter/output", may: []string{"cmd/rutter/term"},
+		why: "what is printed looks alike for every command, and is no command itself",
+	},
+	{
+		pkg: "cmd/rutter/await", may: []string{"api/client", "api/liveness", "cmd/rutter/output", "cmd/rutter/term"},
+		why: "what a write waits for is said alike by each command that writes",
+	},
+	{
+		pkg: "cmd/rutter/objects", may: []string{"api/client", "cmd/rutter/await", "cmd/rutter/output", "cmd/rutter/term", "log"},
+		why: "every kind has the same commands, to which those of some kinds add",
+	},
+	{
+		pkg: "cmd/rutter/svpview", may: []string{"log", "projections", "varp"},
+		why: "SVP is answered from a state alike on servers and agents",
+	},
+	{
+		pkg: "cmd/rutter/trust", may: []string{"api/auth/enrol", "api/auth/pki", "api/auth/tlsgate", "log", "projections"},
+		why: "what the log says of trust is followed alike by servers and agents",
+	},
+	{
+		pkg: "cmd/rutter/localhttp",
+		why: "a small port of a daemon needs to know nothing of what it serves",
+	},
+	{
+		pkg: "cmd/rutter/pkiclient", may: []string{"api/auth/enrol", "api/auth/matrix", "api/auth/pki", "api/auth/tlsgate", "api/client", "cmd/rutter/term", "log"},
+		why: "tokens and certificates are asked for alike by nodes, commands and rutter dev",
+	},
+	{
+		pkg: "cmd/rutter/netlab",
+		why: "namespaces and links on one machine need nothing of ours",
+	},
+	{
+		pkg: "cmd/rutter/subprocess",
+		why: "a program that ends with its starter needs nothing of ours",
+	},
+	{
+		pkg: "cmd/rutter/confine",
+		why: "what a process may do is taken from it without knowing what it is for",
+	},
+	{
 		pkg: "integration", may: []string{"*"},
 		why: "it runs the real thing, whatever that takes",
 	},

@@ -55,7 +55,7 @@ func cnSessions(c *cli.Context) error {
 			if s.Since != 0 {
 				since = s.Since.String()
 			}
-			fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%d\t%d\t%d\t%s\n", s.CN, output.Text(s.Hostname), s.Server, since, s.Applied, s.Programmed, s.Lag, heldWord(s.Hold))
+			fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%d\t%d\t%d\t%s\n", s.CN, output.Text(s.Hostname), s.Server, since, s.Applied, s.Programmed, s.Lag, holdCell(s.Hold))
 		}
 		_ = w.Flush() // the terminal is gone: nobody is left to tell
 		printHolds(out, sessions)

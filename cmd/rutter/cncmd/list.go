@@ -62,11 +62,11 @@ var sessionColumns = []output.Column{
 	ofSession("LAG", func(s *client.Session) string { return s.Lag.String() }),
 	ofSession("LAG-MS", func(s *client.Session) string { return fmt.Sprint(s.BehindMS) }),
 	ofSession("PROGRAMMED", func(s *client.Session) string { return s.Programmed.String() }),
-	ofSession("DIGEST", digestWord),
+	ofSession("DIGEST", digestCell),
 	ofSession("LAST-RESET", func(s *client.Session) string { return s.LastReset }),
 }
 
-func digestWord(s *client.Session) string {
+func digestCell(s *client.Session) string {
 	switch {
 	case s.DigestOK:
 		return "ok"
@@ -202,7 +202,7 @@ func printCN(out io.Writer, shown shownCN) {
 			line("", "%s", drift)
 		}
 	}
-	line("digest", "%s, checked at %d, %d scopes differed", output.Text(digestWord(s)), s.Checked, s.Mismatches)
+	line("digest", "%s, checked at %d, %d scopes differed", output.Text(digestCell(s)), s.Checked, s.Mismatches)
 	line("resets", "%d, the last: %s", s.Resets, output.Text(s.LastReset))
 	_ = w.Flush()
 }
