@@ -172,7 +172,7 @@ func (l *lookupRoutes) traceAt(w http.ResponseWriter, r *http.Request, p rest.Pa
 		return err
 	}
 	t.AsOf(seq)
-	backend.SetSeq(w, seq)
+	rest.SetSeq(w, seq)
 	rest.WriteJSON(w, r, http.StatusOK, t)
 	return nil
 }

@@ -295,7 +295,7 @@ func (h *pastRoutes) getDiff(w http.ResponseWriter, r *http.Request) error {
 			f.Links = append(f.Links, linkDiff(c))
 		}
 	}
-	backend.SetSeq(w, f.To)
+	rest.SetSeq(w, f.To)
 	rest.WriteJSON(w, r, http.StatusOK, f)
 	return nil
 }
@@ -355,7 +355,7 @@ func (h *pastRoutes) getHistory(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	h.guard.AccountsOf(r.Context()).Look(len(seqs))
-	backend.SetPlace(w, h.store.Head())
+	rest.SetCursor(w, h.store.Head())
 	w.Header().Set("Content-Type", "application/x-ndjson")
 	w.WriteHeader(http.StatusOK)
 	out := json.NewEncoder(w)
