@@ -19,7 +19,6 @@ import (
 
 	"github.com/urfave/cli/v2"
 
-	"rutter/agent/vminfo"
 	"rutter/cmd/rutter/internal/app"
 	"rutter/cmd/rutter/term"
 	"rutter/cmd/rutter/vmcmd"
