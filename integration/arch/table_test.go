@@ -59,7 +59,7 @@ var importTable = []row{
 		why: "agreement and keeping know nothing of HTTP or of compute nodes",
 	},
 	{
-		pkg: "api", may: []string{"log", "log/budget", "log/feed", "log/intake", "log/query", "projections", "api/liveness", "api/vmm", "api/console", "api/auth/matrix", "api/auth/guard", "api/backend", "api/triton/vmapi", "log/vmrule", "api/auth/audit", "api/rest"},
+		pkg: "api", may: []string{"log", "log/budget", "log/feed", "log/intake", "log/query", "projections", "api/liveness", "api/vmm", "api/console", "api/auth/matrix", "api/auth/guard", "api/backend", "api/writestream", "api/triton/vmapi", "log/vmrule", "api/auth/audit", "api/rest"},
 		tests: []string{"raftstore", "api/client"},
 		why:   "it sees the store through small interfaces that it declares, so the store can change beneath",
 	},
@@ -86,6 +86,10 @@ var importTable = []row{
 	{
 		pkg: "api/backend", may: []string{"log", "projections", "api/auth/guard", "api/auth/matrix", "api/rest"},
 		why: "reading the state freshly and writing to it is the same for every route, whatever it shows",
+	},
+	{
+		pkg: "api/writestream", may: []string{"log", "log/intake", "api/auth/audit", "api/auth/guard", "api/auth/matrix", "api/backend", "api/rest"},
+		why: "a stream of changes needs the store and who may write, and no other route",
 	},
 	{
 		pkg: "api/rest", may: []string{"log", "log/budget", "log/vmrule"},
