@@ -87,7 +87,7 @@ func TestReadsEndAtTheirBudget(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	b := &bed{t, store.memory, s}
+	b := bedWith(t, store.memory, s)
 	const ours, theirs = "564d69b1-a178-3fbe-b36f-3f2b7fd7ed31", "930896af-bf8c-48d4-885c-6573a94b1853"
 	write := func(method, path, body string) {
 		t.Helper()

@@ -10,6 +10,7 @@ import (
 	"slices"
 
 	"rutter/api/backend"
+	"rutter/api/nodes"
 	"rutter/api/rest"
 	"rutter/log"
 )
@@ -73,7 +74,7 @@ func (c *changeRoutes) routes() []rest.Route {
 
 // change answers POST /changes: several operations, all or none.
 func (c *changeRoutes) change(w http.ResponseWriter, r *http.Request) error {
-	if _, err := rest.Query(r, waiting...); err != nil {
+	if _, err := rest.Query(r, nodes.Waiting...); err != nil {
 		return err
 	}
 	body, err := rest.ReadBody(r)

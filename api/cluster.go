@@ -373,7 +373,7 @@ func copySlowly(w http.ResponseWriter, r io.Reader) (n int64, err error) {
 	buf := make([]byte, backupBuffer)
 	for {
 		k, err := r.Read(buf)
-		_ = control.SetWriteDeadline(time.Now().Add(answerTime))
+		_ = control.SetWriteDeadline(time.Now().Add(rest.AnswerTime))
 		written, writeErr := w.Write(buf[:k])
 		n += int64(written)
 		if writeErr != nil {

@@ -20,6 +20,7 @@ import (
 	"rutter/api/auth/audit"
 	"rutter/api/auth/guard"
 	"rutter/api/auth/matrix"
+	"rutter/api/feedserver"
 	"rutter/log/intake"
 )
 
@@ -157,11 +158,11 @@ func insult(address string, sort, n int) {
 		b, _ := intake.Append(nil, intake.TypeChange, append([]byte{1}, bytes.Repeat([]byte{0xdd, 0xff, 0xff, 0xff, 0xff}, 1000)...))
 		_, _ = conn.Write(b)
 	case 6: // a hello of nobody, and garbage
-		upgrade("/feed", FeedProtocol)
+		upgrade("/feed", feedserver.Protocol)
 		_, _ = conn.Write(bytes.Repeat([]byte{0xff}, 1<<16))
 	case 7: // and gone
 		if n%2 == 0 {
-			upgrade("/feed", FeedProtocol)
+			upgrade("/feed", feedserver.Protocol)
 		}
 		return
 	}

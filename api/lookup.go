@@ -9,6 +9,7 @@ import (
 	"rutter/api/auth/guard"
 	"rutter/api/auth/matrix"
 	"rutter/api/backend"
+	"rutter/api/nodes"
 	"rutter/api/rest"
 	"rutter/log"
 	"rutter/projections"
@@ -23,9 +24,9 @@ type lookupRoutes struct {
 
 // sessionLister knows the sessions of compute nodes.
 type sessionLister interface {
-	// everywhere asks the leader for all, here has those of this server.
-	everywhere(ctx context.Context, head log.Seq) ([]sessionForm, error)
-	here(head log.Seq, server string) []sessionForm
+	// Everywhere asks the leader for all, Here has those of this server.
+	Everywhere(ctx context.Context, head log.Seq) ([]nodes.Session, error)
+	Here(head log.Seq, server string) []nodes.Session
 }
 
 func (l *lookupRoutes) routes() []rest.Route {
@@ -136,9 +137,9 @@ func (l *lookupRoutes) trace(w http.ResponseWriter, r *http.Request) error {
 	}
 	var t projections.Trace
 	l.read.View(w, func(state *projections.State) { t = state.Trace(p.Text("from"), p.Text("to")) })
-	sessions, err := l.sessions.everywhere(r.Context(), l.store.Head().Seq)
+	sessions, err := l.sessions.Everywhere(r.Context(), l.store.Head().Seq)
 	if err != nil { // without a leader, what this server knows itself
-		sessions = l.sessions.here(l.store.Head().Seq, "")
+		sessions = l.sessions.Here(l.store.Head().Seq, "")
 	}
 	t.Judge(func(cn log.UUID) projections.Far {
 		for i := range sessions {

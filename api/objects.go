@@ -5,6 +5,7 @@ import (
 
 	"rutter/api/auth/guard"
 	"rutter/api/backend"
+	"rutter/api/nodes"
 	"rutter/api/rest"
 	"rutter/log"
 	"rutter/projections"
@@ -203,7 +204,7 @@ func (o *objectRoutes) remove(k *kindRoute) rest.Endpoint {
 
 // writeOne proposes a change of one operation, and answers with its object.
 func (o *objectRoutes) writeOne(w http.ResponseWriter, r *http.Request, k *kindRoute, op log.Op) error {
-	if _, err := rest.Query(r, waiting...); err != nil {
+	if _, err := rest.Query(r, nodes.Waiting...); err != nil {
 		return err
 	}
 	id, err := o.write.ChangeID(r)

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"rutter/api/backend"
+	"rutter/api/internal/apitest"
 	"rutter/api/rest"
 	"rutter/log"
 )
@@ -165,7 +166,7 @@ func TestBadInput(t *testing.T) {
 		{"no cluster", "POST", "/cluster/transfer", `{}`, "", 501, []string{"NotImplemented"}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			before, seq := b.store.dump(), b.store.Head().Seq
+			before, seq := b.store.Dump(), b.store.Head().Seq
 			var headers []string
 			if name, value, ok := strings.Cut(test.header, ": "); ok {
 				headers = []string{name, value}
@@ -183,7 +184,7 @@ func TestBadInput(t *testing.T) {
 					t.Errorf("answer lacks %q: %s", part, pretty(w))
 				}
 			}
-			if b.store.dump() != before || b.store.Head().Seq != seq {
+			if b.store.Dump() != before || b.store.Head().Seq != seq {
 				t.Errorf("the state changed")
 			}
 		})
@@ -240,7 +241,7 @@ func TestFreshness(t *testing.T) {
 			t.Errorf("%s: got %s", path, pretty(w))
 		}
 	}
-	b.store.failReads = errors.New("no quorum")
+	b.store.Fail(apitest.Errors{Consistent: errors.New("no quorum")})
 	if w := b.call("GET", "/nic_tags?consistent", ""); w.Code != 503 || !strings.Contains(w.Body.String(), rest.CodeNoLeader) {
 		t.Errorf("consistent without a leader: got %s", pretty(w))
 	}
@@ -257,7 +258,7 @@ func TestHealth(t *testing.T) {
 			t.Errorf("%s: got %s, want %q", path, pretty(w), want)
 		}
 	}
-	b.store.notReady = errors.New("catching up")
+	b.store.Fail(apitest.Errors{Ready: errors.New("catching up")})
 	for path, want := range map[string]string{"/ping": "initializing", "/readyz": "catching up"} {
 		if w := b.call("GET", path, ""); w.Code != 503 || !strings.Contains(w.Body.String(), want) {
 			t.Errorf("%s when not ready: got %s", path, pretty(w))
@@ -315,8 +316,8 @@ func TestLog(t *testing.T) {
 			}
 		}
 	}
-	b.store.compact()
-	if w := b.call("GET", "/log?after=1", ""); w.Code != http.StatusGone || !strings.Contains(w.Body.String(), backend.CodeCompacted) {
+	b.store.Compact()
+	if w := b.call("GET", "/log?after=1", ""); w.Code != http.StatusGone || !strings.Contains(w.Body.String(), rest.CodeCompacted) {
 		t.Errorf("after compaction: got %s", pretty(w))
 	}
 }
@@ -325,9 +326,7 @@ func TestLog(t *testing.T) {
 func TestAServerThatDiffersShowsNothing(t *testing.T) {
 	b := newBed(t)
 	b.furnish()
-	b.store.mu.Lock()
-	b.store.differs = errors.New("it differs from s2 and s3")
-	b.store.mu.Unlock()
+	b.store.Fail(apitest.Errors{Serving: errors.New("it differs from s2 and s3")})
 	for _, path := range []string{"/networks", "/nics", "/servers/" + cn1.String(), "/lookup/vl3?vnet=1001&ip=10.0.0.5", "/log"} {
 		w := b.call("GET", path, "")
 		if w.Code != http.StatusServiceUnavailable || !strings.Contains(w.Body.String(), "differs from s2 and s3") {

@@ -16,7 +16,7 @@ import (
 type folded struct{ m *memory }
 
 func (f folded) SeqAt(at log.Time) (seq log.Seq, err error) {
-	for _, entry := range f.m.entries {
+	for _, entry := range f.m.All() {
 		e, err := entry.Event()
 		if err != nil || e.Time > at {
 			return seq, err
@@ -27,11 +27,11 @@ func (f folded) SeqAt(at log.Time) (seq log.Seq, err error) {
 }
 
 func (f folded) StateAt(_ context.Context, seq log.Seq) (*projections.State, error) {
-	if seq > log.Seq(len(f.m.entries)) {
+	if seq > log.Seq(len(f.m.All())) {
 		return nil, log.ErrAhead
 	}
 	state := projections.NewState()
-	for _, entry := range f.m.entries[:seq] {
+	for _, entry := range f.m.All()[:seq] {
 		e, err := entry.Event()
 		if err == nil {
 			_, err = state.Apply(entry.Seq, e)
@@ -48,7 +48,7 @@ func (f folded) PartAt(ctx context.Context, _ backend.PastPart, seq log.Seq) (*p
 }
 
 func (f folded) HistoryOf(_ context.Context, of backend.PastObject, after log.Seq, limit int) (seqs []log.Seq, err error) {
-	for _, entry := range f.m.entries {
+	for _, entry := range f.m.All() {
 		e, err := entry.Event()
 		if err != nil {
 			return nil, err

@@ -14,7 +14,7 @@ import (
 
 // limited is how often GET /metrics says that a limit was in the way.
 func (b *bed) limited(limit string) float64 {
-	b.t.Helper()
+	b.T.Helper()
 	for line := range strings.Lines(b.call("GET", "/metrics", "").Body.String()) {
 		text, ok := strings.CutPrefix(line, "rutter_limited_total{limit=\""+limit+"\"} ")
 		if !ok {
@@ -22,7 +22,7 @@ func (b *bed) limited(limit string) float64 {
 		}
 		n, err := strconv.ParseFloat(strings.TrimSpace(text), 64)
 		if err != nil {
-			b.t.Fatal(err)
+			b.T.Fatal(err)
 		}
 		return n
 	}
@@ -102,10 +102,10 @@ func TestAllStreamsTakenIsCounted(t *testing.T) {
 		want    int
 		limited float64
 	}{
-		{MaxStreams - 1, lines, http.StatusOK, 0},
-		{MaxStreams - 1, binary, http.StatusOK, 0},
-		{MaxStreams, lines, http.StatusServiceUnavailable, 1},
-		{MaxStreams, binary, http.StatusServiceUnavailable, 2},
+		{guard.MaxStreams - 1, lines, http.StatusOK, 0},
+		{guard.MaxStreams - 1, binary, http.StatusOK, 0},
+		{guard.MaxStreams, lines, http.StatusServiceUnavailable, 1},
+		{guard.MaxStreams, binary, http.StatusServiceUnavailable, 2},
 	} {
 		b.s.streams.Store(c.streams)
 		if w := b.call("GET", "/log", "", c.header...); w.Code != c.want {

@@ -19,23 +19,19 @@ import (
 // table is every path of this package. What is not in it is not served.
 func (s *Server) table() []rest.Route {
 	return slices.Concat(
-		(&objectRoutes{s.store, s.read, s.write, s.log}).routes(),
+		(&objectRoutes{s.store, s.read, s.write, s.logs.Get}).routes(),
 		(&vmmRoutes{s.store, s.cfg.VMMs, s.guard, &s.answered}).routes(),
 		(&changeRoutes{s.write}).routes(),
-		writestream.New(s.store, s.guard, s.logger, &s.answered, s.draining, s.stream).Routes(),
+		writestream.New(s.store, s.guard, s.logger, &s.answered, s.draining, s.streams.Enter).Routes(),
 		(&pastRoutes{s.store, s.cfg.Past, s.guard, s.read}).routes(),
-		(&lookupRoutes{s.store, s.read, s}).routes(),
+		(&lookupRoutes{s.store, s.read, s.nodes}).routes(),
 		(&clusterRoutes{s.store, s.guard, s.read, s.cfg.Cluster, s.cfg.Retainer, s.cfg.Backups, s.logger}).routes(),
 		(&grantRoutes{s.store, s.cfg.NewID, s.guard, s.write, s.logger}).routes(),
 		s.health.routes(),
+		s.nodes.Routes(),
+		s.barrier.Routes(),
 		[]rest.Route{
-			{Method: "GET", Pattern: "/log", Serve: s.log},
-			{Method: "GET", Pattern: "/feed", Serve: s.feed},
-			{Method: "GET", Pattern: "/cns", Serve: s.listSessions},
-			{Method: "GET", Pattern: "/cns/{id}", Serve: s.getSession},
-			{Method: "POST", Pattern: "/cns/{id}/accept", Serve: s.acceptHold},
-			{Method: "GET", Pattern: "/cns/{id}/feed", Serve: s.observe},
-			{Method: "GET", Pattern: "/wait", Serve: s.getWait},
+			{Method: "GET", Pattern: "/log", Serve: s.logs.Get},
 			{Method: "GET", Pattern: "/metrics", Serve: rest.Serve(s.metrics.handler)},
 			{Method: "GET", Pattern: console.Prefix, Serve: rest.Serve(console.Handler())},
 		},
@@ -129,7 +125,7 @@ func (s *Server) measured(route string, serve rest.Endpoint, rowOf func(*http.Re
 		control := http.NewResponseController(w)
 		// Connections that know no deadlines (those of tests) have no strangers.
 		_ = control.SetReadDeadline(begin.Add(bodyTime))
-		_ = control.SetWriteDeadline(begin.Add(answerTime))
+		_ = control.SetWriteDeadline(begin.Add(rest.AnswerTime))
 		r.Body = http.MaxBytesReader(w, r.Body, MaxBody)
 		err := s.mayChange(r, route)
 		if err == nil {
@@ -144,7 +140,7 @@ func (s *Server) measured(route string, serve rest.Endpoint, rowOf func(*http.Re
 	})
 }
 
-// streamed are the routes whose answers may last: they are bounded by MaxStreams.
+// streamed are the routes whose answers may last: they are bounded by guard.MaxStreams.
 var streamed = map[string]bool{"/feed": true, "/log": true, intake.Path: true, "/cns/{id}/feed": true, "/wait": true, "/changefeeds": true}
 
 // unbudgeted are the paths whose answers are counted elsewhere, or cost nothing: who

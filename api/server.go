@@ -8,7 +8,6 @@ import (
 	"net"
 	"net/http"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -16,23 +15,26 @@ import (
 	"rutter/api/auth/guard"
 	"rutter/api/auth/matrix"
 	"rutter/api/backend"
+	"rutter/api/feedserver"
 	"rutter/api/liveness"
+	"rutter/api/logread"
+	"rutter/api/logserver"
+	"rutter/api/nodes"
 	"rutter/api/rest"
 	"rutter/api/vmm"
 	"rutter/log"
 	"rutter/log/budget"
+	"rutter/projections"
 )
 
 // Limits of the API. What strangers send is bounded before it is parsed.
 const (
-	MaxBody    = 1 << 20  // bytes of a request's body
-	MaxHeader  = 64 << 10 // bytes of a request's header
-	MaxList    = 1000     // objects in one answer (spec/napi.md section 3.2)
-	MaxStreams = 12288    // feeds and followed logs at once
+	MaxBody   = 1 << 20  // bytes of a request's body
+	MaxHeader = 64 << 10 // bytes of a request's header
+	MaxList   = 1000     // objects in one answer (spec/napi.md section 3.2)
 
 	headerTime = 10 * time.Second  // to send a request's header
 	bodyTime   = 30 * time.Second  // to send a request's body
-	answerTime = 60 * time.Second  // to take an ordinary answer
 	idleTime   = 120 * time.Second // between two requests of a connection
 	drainTime  = 10 * time.Second  // for handlers to end when the server stops
 )
@@ -75,7 +77,7 @@ type Config struct {
 	// Sessions is told of the sessions of CNs with this server; default one of its own.
 	Sessions *liveness.Table
 	// Fabric waits for CNs; nil: that is answered with 501.
-	Fabric Fabric
+	Fabric nodes.Fabric
 	// VMMs keeps the states of VMMs and VMs; nil: rings and calls are answered
 	// with 501, and what CNs report of VMs is not taken. Its collectors are
 	// added to /metrics.
@@ -99,14 +101,6 @@ type Mount struct {
 	Strip bool
 	// Surface is the name under which the matrix has its endpoints (matrix.FindOn).
 	Surface string
-}
-
-// Fabric knows the sessions of all servers; *liveness.Fabric does.
-type Fabric interface {
-	// Wait waits until each CN that is interested has programmed a seq.
-	Wait(ctx context.Context, q liveness.Query) (liveness.Verdict, error)
-	// List returns the newest session of each CN, wherever it is.
-	List(ctx context.Context) ([]liveness.Known, error)
 }
 
 func (c Config) withDefaults() (Config, error) {
@@ -134,10 +128,11 @@ type Server struct {
 	store   backend.Store // cfg.Store
 	logger  *slog.Logger
 	metrics *metrics
-	tail    *tail
-	cns     *registry
-	crew    *crew
-	images  *images
+	tail    *logread.Tail
+	feed    *feedserver.Server
+	logs    *logserver.Server
+	barrier *nodes.Barrier
+	nodes   *nodes.Routes
 	guard   *guard.Guard
 	read    *backend.Reader
 	write   *backend.Writer
@@ -147,14 +142,9 @@ type Server struct {
 	// draining is closed when the server stops: streams end in order.
 	draining  chan struct{}
 	drainOnce sync.Once
-	// ctx is that of the feeds, which outlive their requests; cut ends it.
-	ctx      context.Context
-	cut      func()
-	handlers sync.WaitGroup // handlers that run, hijacked ones too
-	answered rest.Acknowledged
-	streams  atomic.Int64 // feeds and followed logs, at most MaxStreams
-	// snapshots are the streams that are being sent whole scopes, at most MaxSnapshots.
-	snapshots atomic.Int64
+	handlers  sync.WaitGroup // handlers that run, hijacked ones too
+	answered  rest.Acknowledged
+	streams   *guard.Streams
 }
 
 // New returns a server. It starts nothing and needs no closing.
@@ -165,22 +155,31 @@ func New(cfg Config) (*Server, error) {
 	}
 	s := &Server{
 		cfg: cfg, store: cfg.Store, logger: cfg.Logger,
-		tail: newTail(cfg.Store), cns: newRegistry(cfg.Sessions), draining: make(chan struct{}),
+		tail: logread.NewTail(cfg.Store), draining: make(chan struct{}),
 	}
-	s.images = newImages()
 	s.guard = guard.New(guard.Config{
 		Identify: cfg.Identify, Actor: cfg.Actor, Audit: cfg.Audit, Limits: cfg.Limits, Budgets: cfg.Budgets,
 		Owners: func(who matrix.Identity) []log.UUID { return ownersOf(cfg.Store, who) }, Head: func() log.Seq { return cfg.Store.Head().Seq }, Draining: s.draining,
 	})
 	s.read = backend.NewReader(cfg.Store, s.guard, &s.answered, cfg.Past, cfg.Age)
-	s.write = backend.NewWriter(cfg.Store, s.guard, &s.answered, cfg.NewID, backend.FabricWait{Wanted: s.wanted, Await: s.await})
-	s.health = &healthRoutes{
-		store: cfg.Store, read: s.read, version: cfg.Version, started: time.Now(), warnings: cfg.Warnings, feeds: s.cns.count, draining: s.draining,
+	s.streams = s.guard.NewStreams()
+	s.feed = feedserver.New(feedserver.Config{
+		Store: cfg.Store, Tail: s.tail, Logger: cfg.Logger, Sessions: cfg.Sessions, VMMs: cfg.VMMs,
+		Streams: s.streams.Load, Refuse: s.guard.Refuse, Audit: s.guard.Note,
+	})
+	s.logs = logserver.New(logserver.Config{
+		Store: cfg.Store, Tail: s.tail, Past: cfg.Past, Logger: cfg.Logger, Guard: s.guard, Streams: s.streams, Draining: s.draining,
+		Fresh: s.read.Fresh, ErrorOf: backend.ErrorOf,
+	})
+	about := nodes.Config{
+		Store: cfg.Store, Tail: s.tail, Feed: s.feed, VMMs: cfg.VMMs, Fabric: cfg.Fabric, Logger: cfg.Logger, Guard: s.guard, Streams: s.streams,
+		ServerID: func() string { return cfg.Store.Status().ID }, Fresh: s.read.Fresh, ViewAt: s.serversAt,
 	}
-	s.crew = newCrew(s)
-	ctx, cancel := context.WithCancel(context.Background())
-	s.ctx, s.cut = ctx, func() { cancel(); s.crew.cut() }
-	cfg.Sessions.OnWanted(s.crew.want)
+	s.nodes, s.barrier = nodes.New(about), nodes.NewBarrier(about)
+	s.write = backend.NewWriter(cfg.Store, s.guard, &s.answered, cfg.NewID, backend.FabricWait{Wanted: s.barrier.Wanted, Await: s.barrier.Await})
+	s.health = &healthRoutes{
+		store: cfg.Store, read: s.read, version: cfg.Version, started: time.Now(), warnings: cfg.Warnings, feeds: s.feed.SessionCount, draining: s.draining,
+	}
 	if s.metrics, err = newMetrics(s); err != nil {
 		return nil, fmt.Errorf("api: metrics: %w", err)
 	}
@@ -193,7 +192,10 @@ func (s *Server) Handler() http.Handler { return s.handler }
 
 // Drain ends the streams in order: each subscriber of the feed is told to go
 // elsewhere. Run does it when its context ends. It may be called repeatedly.
-func (s *Server) Drain() { s.drainOnce.Do(func() { close(s.draining) }) }
+func (s *Server) Drain() {
+	s.drainOnce.Do(func() { close(s.draining) })
+	s.feed.Drain()
+}
 
 // Run serves listener until ctx ends, then drains, and returns when every
 // handler has returned: nil if ctx ended, else what broke the listener, which
@@ -230,7 +232,18 @@ func (s *Server) Run(ctx context.Context, listener net.Listener) error {
 	_ = server.Close()
 	<-served
 	// Feeds have been told to end; what does not take its last frame is cut off.
-	defer context.AfterFunc(grace, s.cut)()
+	defer context.AfterFunc(grace, s.feed.Abort)()
 	s.handlers.Wait()
+	s.feed.Wait()
 	return err
+}
+
+// serversAt calls fn with the state that a query's at asks for, as far as it has the
+// server object of one CN, or of all if cn is zero.
+func (s *Server) serversAt(w http.ResponseWriter, r *http.Request, p rest.Parameters, cn log.UUID, fn func(*projections.State)) error {
+	part := backend.PastPart{Kinds: []log.Kind{log.KindServer}}
+	if !cn.IsZero() {
+		part = backend.PastPart{Objects: []backend.PastObject{{Kind: log.KindServer, ID: cn.String()}}}
+	}
+	return s.read.ViewAt(w, r, p, part, fn)
 }

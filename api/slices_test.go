@@ -57,7 +57,7 @@ func TestLongListsAreReadInSlices(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	b := &bed{t, store.memory, s}
+	b := bedWith(t, store.memory, s)
 	names := furnishTags(t, store.memory, 3*backend.SliceRows+10)
 
 	views := 0

@@ -2,78 +2,19 @@ package api
 
 import (
 	"encoding/json"
-	"errors"
 	"io"
 	"net/http"
 
 	"rutter/api/auth/guard"
 	"rutter/api/auth/matrix"
 	"rutter/api/backend"
+	"rutter/api/nodes"
 	"rutter/api/rest"
 	"rutter/api/vmm"
 	"rutter/log"
 	"rutter/log/feed"
 	"rutter/projections"
 )
-
-// maxRequests bounds the requests that wait until a subscriber is written to.
-const maxRequests = 64
-
-var errRequestsWait = errors.New("api: too many requests wait for the compute node's connection")
-
-// connect has the CN of this stream be asked and heard about its VMs, until its
-// line is closed.
-func (u *subscriber) connect() {
-	if u.s.cfg.VMMs == nil {
-		return
-	}
-	u.line = u.s.cfg.VMMs.Connect(u.hello.CN, u.hello.Abilities&feed.AnswersRequests != 0, u.request)
-}
-
-// request has the CN asked at its next turn, which is at once.
-func (u *subscriber) request(m *feed.Request) error {
-	u.askedMu.Lock()
-	if len(u.requests) >= maxRequests {
-		u.askedMu.Unlock()
-		return errRequestsWait
-	}
-	u.requests = append(u.requests, m)
-	u.askedMu.Unlock()
-	u.wake(wakeRequest)
-	return nil
-}
-
-// sendRequests sends what the CN is asked.
-func (u *subscriber) sendRequests() error {
-	u.askedMu.Lock()
-	requests := u.requests
-	u.requests = nil
-	u.askedMu.Unlock()
-	for _, m := range requests {
-		if err := u.send(m); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// told takes what the CN says of its VMs.
-func (u *subscriber) told(m feed.Message) {
-	if u.line == nil {
-		return
-	}
-	switch m := m.(type) {
-	case *feed.Response:
-		u.line.Answer(m)
-	case *feed.Ring:
-		u.line.Ring(m)
-	case *feed.Inventory:
-		u.line.Report(m)
-	}
-}
-
-// codeUnreachable is the answer when a CN cannot be asked.
-const codeUnreachable = "ComputeNodeUnreachable" // 504
 
 // vmmRoutes are the paths on which VMMs are rung for and told what to do.
 type vmmRoutes struct {
@@ -129,7 +70,7 @@ func (m *vmmRoutes) ring(status int) rest.Endpoint {
 		}
 		_, _ = io.Copy(io.Discard, r.Body) // so that the connection can be used again
 		if err := service.Ring(id, cn); err != nil {
-			return vmmError(err)
+			return nodes.VMMError(err)
 		}
 		w.WriteHeader(status)
 		return nil
@@ -183,31 +124,12 @@ func (m *vmmRoutes) unregister(w http.ResponseWriter, r *http.Request) error {
 
 func (m *vmmRoutes) answerOutcome(w http.ResponseWriter, r *http.Request, outcome vmm.Outcome, err error) error {
 	if err != nil {
-		return vmmError(err)
+		return nodes.VMMError(err)
 	}
 	m.answered.Note(outcome.Seq)
 	backend.SetSeq(w, outcome.Seq)
 	rest.WriteJSON(w, r, http.StatusOK, outcome)
 	return nil
-}
-
-// vmmError turns an error of package vmm into an answer. What a CN answers to a
-// bad request is passed on as it is.
-func vmmError(err error) error {
-	var answer *vmm.AnswerError
-	switch {
-	case errors.As(err, &answer) && answer.Status >= 400 && answer.Status < 500:
-		return rest.Fail(answer.Status, answer.Code, "", "%s", answer.Message)
-	case errors.As(err, &answer):
-		return rest.Fail(http.StatusBadGateway, codeUnreachable, "try again; see the agent's log", "%v", err)
-	case errors.Is(err, vmm.ErrUnknown):
-		return rest.NotFound("vmm")
-	case errors.Is(err, vmm.ErrBusy):
-		return rest.Fail(http.StatusServiceUnavailable, rest.CodeOverloaded, "ring again later", "%v", err)
-	case errors.Is(err, vmm.ErrUnreachable):
-		return rest.Fail(http.StatusGatewayTimeout, codeUnreachable, "read the VMM before trying again: it may have been done", "%v", err)
-	}
-	return err
 }
 
 // ringsOwn decides whether who asks may ring for a VMM: a CN for those on it.

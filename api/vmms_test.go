@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"rutter/api/feedserver"
 	"rutter/api/rest"
 	"rutter/api/vmm"
 	"rutter/log"
@@ -56,7 +57,7 @@ func newVMMSite(t *testing.T) *vmmSite {
 	if err != nil {
 		t.Fatal(err)
 	}
-	fmt.Fprintf(s.conn, "GET /feed HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: %s\r\n\r\n", FeedProtocol)
+	fmt.Fprintf(s.conn, "GET /feed HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: %s\r\n\r\n", feedserver.Protocol)
 	r := bufio.NewReader(s.conn)
 	if response, err := http.ReadResponse(r, nil); err != nil || response.StatusCode != http.StatusSwitchingProtocols {
 		t.Fatalf("upgrade: %v, %v", response, err)

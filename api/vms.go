@@ -13,6 +13,7 @@ import (
 
 	"rutter/api/auth/guard"
 	"rutter/api/backend"
+	"rutter/api/nodes"
 	"rutter/api/rest"
 	"rutter/api/triton/vmapi"
 	"rutter/log"
@@ -274,7 +275,7 @@ func part(all map[string]json.RawMessage, fields []string) map[string]json.RawMe
 // NICs have of their networks is refused, and what is asked of NICs themselves is
 // part of the same change.
 func (o *objectRoutes) updateVM(w http.ResponseWriter, r *http.Request, k *kindRoute, id string, op log.Op) error {
-	if _, err := rest.Query(r, waiting...); err != nil {
+	if _, err := rest.Query(r, nodes.Waiting...); err != nil {
 		return err
 	}
 	if noted, err := rest.NoteContent(r); err == nil { // else readBody says so
