@@ -1,4 +1,4 @@
-package api
+package writestream
 
 import (
 	"context"
@@ -15,8 +15,8 @@ import (
 	"rutter/log/intake"
 )
 
-// writeStreams are those of a server.
-type writeStreams struct {
+// Streams are the write streams of a server.
+type Streams struct {
 	store    backend.Store
 	guard    *guard.Guard
 	logger   *slog.Logger
@@ -25,7 +25,15 @@ type writeStreams struct {
 	enter    func() (done func(), err error) // counts a stream
 }
 
-func (s *writeStreams) routes() []rest.Route {
+// New returns the routes of write streams. enter takes a place for a stream,
+// or is the answer that there is none; done gives it back. When draining is closed, the
+// streams end in order. What is written is noted in acknowledged.
+func New(store backend.Store, g *guard.Guard, logger *slog.Logger, acknowledged *rest.Acknowledged, draining <-chan struct{}, enter func() (done func(), err error)) *Streams {
+	return &Streams{store: store, guard: g, logger: logger, answered: acknowledged, draining: draining, enter: enter}
+}
+
+// Routes are those of /write.
+func (s *Streams) Routes() []rest.Route {
 	return []rest.Route{
 		{Method: "GET", Pattern: intake.Path, Serve: s.serve},
 		{Method: "POST", Pattern: intake.Path, Serve: s.serve},
@@ -34,7 +42,7 @@ func (s *writeStreams) routes() []rest.Route {
 
 // serve answers GET and POST /write: the connection becomes a write stream
 // (package log/intake).
-func (s *writeStreams) serve(w http.ResponseWriter, r *http.Request) error {
+func (s *Streams) serve(w http.ResponseWriter, r *http.Request) error {
 	if !strings.EqualFold(r.Header.Get("Upgrade"), intake.Protocol) || !strings.Contains(strings.ToLower(r.Header.Get("Connection")), "upgrade") {
 		w.Header().Set("Upgrade", intake.Protocol)
 		return rest.Fail(http.StatusUpgradeRequired, rest.CodeBadRequest, "send Connection: Upgrade and Upgrade: "+intake.Protocol+", or use POST /changes", "writing here is a stream of frames")

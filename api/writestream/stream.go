@@ -1,4 +1,4 @@
-package api
+package writestream
 
 import (
 	"bufio"
@@ -20,7 +20,7 @@ import (
 
 // Bounds of a write stream.
 const (
-	writeWindow      = 4096             // changes of one stream without an answer; beyond, it is not read
+	Window           = 4096             // changes of one stream without an answer; beyond, it is not read
 	writeWindowBytes = 8 << 20          // or this many bytes of them, or one change alone
 	writeForwards    = 256              // changes of one stream handed on to the leader at once
 	writeAnswers     = 256 << 10        // bytes of answers gathered before a write
@@ -41,7 +41,7 @@ type queuer interface {
 // hands them to the store, one writes the answers, in the order in which they
 // become known; what is neither answered nor read is bounded by the window.
 type writeStream struct {
-	s     *writeStreams
+	s     *Streams
 	conn  net.Conn
 	actor string
 	who   matrix.Identity
@@ -78,7 +78,7 @@ type writeAnswer struct {
 	leads  bool
 }
 
-func newWriteStream(s *writeStreams, conn net.Conn, actor string, who matrix.Identity) *writeStream {
+func newWriteStream(s *Streams, conn net.Conn, actor string, who matrix.Identity) *writeStream {
 	u := &writeStream{
 		s: s, conn: conn, actor: actor, who: who, by: who.Author(), slots: make(chan struct{}, writeForwards),
 		kick: make(chan struct{}, 1), room: make(chan struct{}, 1),
@@ -253,7 +253,7 @@ func (u *writeStream) rest(ctx context.Context, wait time.Duration) error {
 func (u *writeStream) await(ctx context.Context, size int) error {
 	for {
 		u.mu.Lock()
-		if u.flying == 0 || u.flying < writeWindow && u.flyingBytes+size <= writeWindowBytes {
+		if u.flying == 0 || u.flying < Window && u.flyingBytes+size <= writeWindowBytes {
 			u.flying++
 			u.flyingBytes += size
 			u.mu.Unlock()

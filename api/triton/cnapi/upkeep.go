@@ -12,9 +12,9 @@ import (
 	"rutter/projections"
 )
 
-// care delivers tasks and ends what is over while this server leads, until ctx
+// upkeep delivers tasks and ends what is over while this server leads, until ctx
 // ends. Each server looks after the tasks that an earlier process of it claimed.
-func (s *Service) care(ctx context.Context) {
+func (s *Service) upkeep(ctx context.Context) {
 	tick := time.NewTicker(s.cfg.Every)
 	defer tick.Stop()
 	s.sweep(ctx)
