@@ -12,6 +12,7 @@ import (
 	"rutter/agent/link"
 	"rutter/log"
 	"rutter/projections"
+	"rutter/projections/desired"
 )
 
 // An agent does not believe in emptiness (DESIGN rule 19, SAFETY R2). A view that
@@ -183,24 +184,24 @@ func (r *replica) follow(key objectKey, rec kept) {
 
 // desired computes what the kernel should hold: of a view that is not settled, what
 // the one before said and what the new one adds.
-func (r *replica) desired(limits projections.Limits) projections.Desired {
-	links := r.state.DesiredLinksWithin(r.me, limits)
+func (r *replica) desired(limits desired.Limits) desired.Links {
+	links := desired.Within(r.state, r.me, limits)
 	if r.old == nil {
 		return links
 	}
-	return united(r.old.DesiredLinksWithin(r.me, limits), links)
+	return united(desired.Within(r.old, r.me, limits), links)
 }
 
 // judging is a view that is to be judged.
 type judging struct {
 	epoch uint64
-	was   *projections.Desired // nil: nobody remembers; then the kernel says what there was
-	want  projections.Desired
+	was   *desired.Links // nil: nobody remembers; then the kernel says what there was
+	want  desired.Links
 }
 
 // linksOnly leaves out the entries that hang on links, of which there are as many as
 // NICs here times NICs elsewhere.
-var linksOnly = projections.Limits{Entries: 1}
+var linksOnly = desired.Limits{Entries: 1}
 
 // toJudge returns what is to be judged, if there is something: a view that is
 // whole. One that is held is judged again, since it may have grown.
@@ -210,9 +211,9 @@ func (r *replica) toJudge() (j judging, ok bool) {
 	if r.standing == settled || r.standing == held && r.old == nil || !r.isWhole() {
 		return j, false
 	}
-	j = judging{epoch: r.epoch, want: r.state.DesiredLinksWithin(r.me, linksOnly)}
+	j = judging{epoch: r.epoch, want: desired.Within(r.state, r.me, linksOnly)}
 	if r.old != nil {
-		was := r.old.DesiredLinksWithin(r.me, linksOnly)
+		was := desired.Within(r.old, r.me, linksOnly)
 		j.was = &was
 	}
 	return j, true
@@ -299,7 +300,7 @@ func (r *replica) vl3(vnet uint32, ip netip.Addr) (log.MAC, projections.Underlay
 // keeper is a Kernel that can say which links it holds, and keep those of which no
 // view is remembered; *link.Manager is one.
 type keeper interface {
-	Surplus(ctx context.Context, was *projections.Desired, want projections.Desired) (link.Surplus, error)
+	Surplus(ctx context.Context, was *desired.Links, want desired.Links) (link.Surplus, error)
 	Keep(on bool)
 }
 

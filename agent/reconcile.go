@@ -12,7 +12,7 @@ import (
 
 	"rutter/agent/link"
 	"rutter/log"
-	"rutter/projections"
+	"rutter/projections/desired"
 )
 
 // minRetry is the least time before a pass that a failed object waits for.
@@ -48,7 +48,7 @@ type reconciler struct {
 	// whatever deltas do to it.
 	pruned bool
 
-	limits projections.Limits // from how many entries on a vnet is on demand
+	limits desired.Limits // from how many entries on a vnet is on demand
 
 	mu     sync.Mutex // protects what follows
 	last   KernelStatus
@@ -71,10 +71,10 @@ func (t truth) Read(read func(link.Lookup)) {
 	t.mu.RLock()
 	defer t.mu.RUnlock()
 	if t.old != nil {
-		read(unitedLookup{t.old.Entries(t.me), t.state.Entries(t.me)})
+		read(unitedLookup{desired.NewEntries(t.old, t.me), desired.NewEntries(t.state, t.me)})
 		return
 	}
-	read(t.state.Entries(t.me))
+	read(desired.NewEntries(t.state, t.me))
 }
 
 // KernelStatus says how the kernel stands to what is wanted.
@@ -282,7 +282,7 @@ func (r *reconciler) note(want wanted, result link.Result, err error, began time
 	s.Passes++
 	s.At, s.Took, s.Complete = began, time.Since(began), want.complete
 	s.Links, s.Neighs, s.FDB = len(want.links.VXLANs)+len(want.links.VLANs)+len(want.links.Fabrics), len(want.links.Neighs), len(want.links.FDB)
-	s.Problems = told(want.links.Problems, func(p projections.Problem) string { return p.Kind.String() + " " + p.ID + ": " + p.Reason })
+	s.Problems = told(want.links.Problems, func(p desired.Problem) string { return p.Kind.String() + " " + p.ID + ": " + p.Reason })
 	r.addSteps(result)
 	s.Matched, s.Failure = result.Matched && err == nil && want.complete, ""
 	if err != nil {
@@ -367,7 +367,7 @@ type place struct {
 
 // wanted is what the kernel should hold, and as of when.
 type wanted struct {
-	links    projections.Desired
+	links    desired.Links
 	complete bool // what it lacks may be removed
 	kept     bool // but for the links that nobody remembers: see Keep
 	at       place
@@ -377,7 +377,7 @@ type wanted struct {
 // lacks may be removed, when all that the CN must know is held, has been said
 // to be all at least once, and is not being replaced (DESIGN rule 8). A NIC that
 // moved to a network which is still to come lacks its link only for now.
-func (r *replica) wanted(limits *projections.Limits) wanted {
+func (r *replica) wanted(limits *desired.Limits) wanted {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	links := r.desired(*limits)
@@ -407,7 +407,7 @@ func (r *replica) isWhole() bool {
 // delta computes what the kernel should hold of the entries that events touched
 // since the last call. It is not ok while the view is not complete: what goes
 // from it then is not gone.
-func (r *replica) delta() (d projections.LinksDelta, at place, ok bool) {
+func (r *replica) delta() (d desired.LinksDelta, at place, ok bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	complete := r.isComplete()

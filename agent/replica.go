@@ -12,6 +12,7 @@ import (
 	"rutter/log"
 	"rutter/log/feed"
 	"rutter/projections"
+	"rutter/projections/desired"
 )
 
 // errStream is wrapped when what a server sent cannot be true. The connection
@@ -81,7 +82,7 @@ type replica struct {
 	clashes map[objectKey]map[objectKey]struct{} // see clash.go
 	journal journal                              // see changes.go
 	told    *tellings                            // see told.go; immutable after load
-	touches *projections.Touches                 // what the kernel has not been told
+	touches *desired.Touches                     // what the kernel has not been told
 	touched time.Time                            // when the oldest of it was applied; zero: there is none
 
 	// What is held of a view that takes too much away: see hold.go.
@@ -113,7 +114,7 @@ func newReplica(me log.UUID, logger *slog.Logger) *replica {
 		me: me, logger: logger,
 		changed: make(chan struct{}, 1), dirtied: make(chan struct{}, 1),
 		state: projections.NewSmallState(), scopes: make(map[log.Scope]heldScope), suspects: make(map[log.Scope]*suspect),
-		dirty: newBatch(), ready: newBatch(), clashes: make(map[objectKey]map[objectKey]struct{}), touches: projections.NewTouches(me),
+		dirty: newBatch(), ready: newBatch(), clashes: make(map[objectKey]map[objectKey]struct{}), touches: desired.NewTouches(me),
 	}
 }
 

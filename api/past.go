@@ -12,6 +12,7 @@ import (
 	"rutter/api/auth/matrix"
 	"rutter/log"
 	"rutter/projections"
+	"rutter/projections/desired"
 )
 
 // Past answers for the log and the state as they were. All methods may be
@@ -367,7 +368,7 @@ func (s *Server) getDiff(w http.ResponseWriter, r *http.Request) error {
 		f.Objects = append(f.Objects, formOfChange(c))
 	}
 	if scope.Type == log.ScopeCN {
-		for _, c := range projections.DiffLinks(before.DesiredLinks(scope.ID), after.DesiredLinks(scope.ID)) {
+		for _, c := range desired.DiffLinks(desired.Of(before, scope.ID), desired.Of(after, scope.ID)) {
 			f.Links = append(f.Links, linkDiff(c))
 		}
 	}

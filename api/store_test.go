@@ -15,6 +15,7 @@ import (
 
 	"rutter/log"
 	"rutter/projections"
+	"rutter/projections/rules"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -76,7 +77,7 @@ func (m *memory) Propose(_ context.Context, c *log.Change) (log.Result, error) {
 	if c.Time == 1_000_000 {
 		c.Time = 1_795_251_600_000_000_000
 	}
-	events, result := m.state.Decide(c)
+	events, result := rules.Decide(m.state, c)
 	result.First, result.Last = log.Seq(len(m.entries)), log.Seq(len(m.entries))
 	for i, e := range events {
 		seq := log.Seq(len(m.entries) + 1)

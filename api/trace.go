@@ -5,10 +5,11 @@ import (
 
 	"rutter/log"
 	"rutter/projections"
+	"rutter/projections/desired"
 )
 
 // trace answers GET /trace?from=VM&to=VM|IP: why one can, or cannot, reach the
-// other (see projections.Trace), with how far the CNs of both are; with at= why
+// other (see desired.Trace), with how far the CNs of both are; with at= why
 // it could then, of which nobody knows how far they were.
 func (s *Server) trace(w http.ResponseWriter, r *http.Request) error {
 	p, err := query(r, "from", "to", "at")
@@ -26,8 +27,8 @@ func (s *Server) trace(w http.ResponseWriter, r *http.Request) error {
 	if p.has("at") {
 		return s.traceAt(w, r, p)
 	}
-	var t projections.Trace
-	s.view(w, func(state *projections.State) { t = state.Trace(p.text("from"), p.text("to")) })
+	var t desired.Trace
+	s.view(w, func(state *projections.State) { t = desired.NewTrace(state, p.text("from"), p.text("to")) })
 	sessions, err := s.everywhere(r.Context(), s.store.Head().Seq)
 	if err != nil { // without a leader, what this server knows itself
 		sessions = nil
@@ -35,16 +36,16 @@ func (s *Server) trace(w http.ResponseWriter, r *http.Request) error {
 			sessions = append(sessions, a.form(s.store.Head().Seq, ""))
 		}
 	}
-	t.Judge(func(cn log.UUID) projections.Far {
+	t.Judge(func(cn log.UUID) desired.Far {
 		for i := range sessions {
 			if f := &sessions[i]; f.CN == cn {
-				return projections.Far{
+				return desired.Far{
 					Known: true, Alive: !f.Gone, Applied: f.Applied, Programmed: f.Programmed, Failing: f.Failing,
 					Differs: f.Mismatches > 0 && !f.DigestOK,
 				}
 			}
 		}
-		return projections.Far{}
+		return desired.Far{}
 	})
 	writeJSON(w, r, http.StatusOK, t)
 	return nil
@@ -55,7 +56,7 @@ func (s *Server) traceAt(w http.ResponseWriter, r *http.Request, p parameters) e
 	if err != nil {
 		return err
 	}
-	t, err := projections.TraceOf(p.text("from"), p.text("to"), func(want projections.TraceWant) (*projections.State, error) {
+	t, err := desired.TraceOf(p.text("from"), p.text("to"), func(want desired.TraceWant) (*projections.State, error) {
 		part := PastPart{CNs: want.CNs, Mentions: want.Mentions, Whole: want.Whole}
 		for _, mac := range want.NICs {
 			part.Objects = append(part.Objects, PastObject{log.KindNIC, mac.String()})

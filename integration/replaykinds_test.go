@@ -12,6 +12,7 @@ import (
 	"rutter/integration/bench"
 	"rutter/log"
 	"rutter/projections"
+	"rutter/projections/rules"
 	"rutter/raftstore"
 )
 
@@ -65,7 +66,7 @@ func compacted(t *testing.T) (dir string, state *projections.State) {
 			change.Ops[0].Set = append(change.Ops[0].Set, d.Path)
 		}
 		slices.Sort(change.Ops[0].Set)
-		events, result := state.Decide(change)
+		events, result := rules.Decide(state, change)
 		if result.Refusal != nil {
 			t.Fatalf("%s: %+v", o.Kind(), result.Refusal)
 		}

@@ -141,10 +141,10 @@ func (s *store) countNIC(r *row, nic *log.NIC, count func(scope log.Scope, sum l
 	if r.scope != nil {
 		count(*r.scope, r.sum)
 	}
-	if !isUnderlay(nic) {
+	if !IsUnderlay(nic) {
 		return
 	}
-	cn := cnOf(nic)
+	cn := CNOf(nic)
 	if cn != nic.CNUUID {
 		count(log.CNScope(cn), r.sum)
 	}

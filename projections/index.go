@@ -19,12 +19,12 @@ func subnetGroup(n *log.Network) (group uint32, ok bool) {
 	if n.Fabric {
 		return n.VNetID, true
 	}
-	return publicSubnets, !isPrivate(n.Subnet)
+	return publicSubnets, !IsPrivate(n.Subnet)
 }
 
-// isPrivate reports whether all of a subnet is of RFC 1918 or RFC 4193 (ULA).
-func isPrivate(subnet netip.Prefix) bool {
-	return subnet.Addr().IsPrivate() && lastAddr(subnet).IsPrivate()
+// IsPrivate reports whether all of a subnet is of RFC 1918 or RFC 4193 (ULA).
+func IsPrivate(subnet netip.Prefix) bool {
+	return subnet.Addr().IsPrivate() && LastAddr(subnet).IsPrivate()
 }
 
 func compareSubnets(a, b *row) int {
@@ -84,7 +84,7 @@ func sameButCN(a, b *log.NIC) bool {
 // moves reports whether a NIC changes its CN and no other index: a migration.
 func moves(before, after log.Object) bool {
 	a, ok := before.(*log.NIC)
-	if !ok || isUnderlay(a) {
+	if !ok || IsUnderlay(a) {
 		return false
 	}
 	b, ok := after.(*log.NIC)
@@ -212,8 +212,8 @@ func (s *store) indexNIC(r *row, nic *log.NIC) {
 	if s.shapes == nil && s.under == nil {
 		addSet(s.nicsOwnedBy, nic.OwnerUUID, r)
 	}
-	if isUnderlay(nic) {
-		addSet(s.underlays, cnOf(nic), r)
+	if IsUnderlay(nic) {
+		addSet(s.underlays, CNOf(nic), r)
 	}
 	if nic.IP.IsValid() && !nic.NetworkUUID.IsZero() {
 		s.ips.put(r, hasIP(nic.NetworkUUID, nic.IP))
@@ -243,7 +243,7 @@ func (s *store) unindexNIC(r *row, nic *log.NIC) {
 	s.nicsOnNet.remove(nic.NetworkUUID, r)
 	s.nicsOf.remove(nic.BelongsToUUID, r)
 	s.nicsOwnedBy.remove(nic.OwnerUUID, r)
-	s.underlays.remove(cnOf(nic), r)
+	s.underlays.remove(CNOf(nic), r)
 	// In a cache an address may have gone to another NIC before this one left.
 	if s.ips.remove(r) {
 		s.release(nic.NetworkUUID, nic.IP)
@@ -302,4 +302,61 @@ func (s *store) zone(name string) iter.Seq[*row] {
 			yield(own)
 		}
 	}
+}
+
+// LastAddr returns the highest address of a subnet.
+func LastAddr(p netip.Prefix) netip.Addr {
+	b := p.Addr().AsSlice()
+	for i := p.Bits(); i < len(b)*8; i++ {
+		b[i/8] |= 1 << (7 - i%8)
+	}
+	last, _ := netip.AddrFromSlice(b)
+	return last
+}
+
+// ParseRouteDst reads a route's destination: an address, or a subnet without host bits.
+func ParseRouteDst(text string) (netip.Prefix, bool) {
+	if ip, err := netip.ParseAddr(text); err == nil && ip.Zone() == "" {
+		ip = ip.Unmap()
+		return netip.PrefixFrom(ip, ip.BitLen()), true
+	}
+	p, err := netip.ParsePrefix(text)
+	return p, err == nil && p.Masked() == p && !p.Addr().Is4In6()
+}
+
+// line is what tickets wait for.
+type line struct {
+	cn        log.UUID
+	scope, id string
+}
+
+func lineOf(t *log.Ticket) line { return line{t.ServerUUID, t.Scope, t.OfID} }
+
+// indexTask and the like keep the indexes of tasks and tickets.
+func (s *store) indexTask(r *row, t *log.Task) {
+	addSet(s.tasksOn, t.ServerUUID, r)
+	if !t.Ended() {
+		addSet(s.openTasks, t.ServerUUID, r)
+	}
+	s.tasksBy.add(t.Ended(), r, compareRows)
+}
+
+func (s *store) unindexTask(r *row, t *log.Task) {
+	s.tasksOn.remove(t.ServerUUID, r)
+	s.openTasks.remove(t.ServerUUID, r)
+	s.tasksBy.remove(t.Ended(), r)
+}
+
+func (s *store) indexTicket(r *row, t *log.Ticket) {
+	addSet(s.ticketsOn, t.ServerUUID, r)
+	if t.Waits() {
+		s.lines.add(lineOf(t), r, compareRows)
+	}
+	s.ticketsBy.add(t.Waits(), r, compareRows)
+}
+
+func (s *store) unindexTicket(r *row, t *log.Ticket) {
+	s.ticketsOn.remove(t.ServerUUID, r)
+	s.lines.remove(lineOf(t), r)
+	s.ticketsBy.remove(t.Waits(), r)
 }

@@ -1,6 +1,7 @@
 package projections
 
 import (
+	"encoding/binary"
 	"net/netip"
 	"testing"
 
@@ -21,7 +22,7 @@ func FuzzIDsOfPairs(f *testing.F) {
 				t.Errorf("%q has key %x, its usual form %x, %v", text, again, key, err)
 			}
 		}
-		if network, ip, err := parseIPID(text); err == nil {
+		if network, ip, err := ParseIPID(text); err == nil {
 			key, _ := keyOf(log.KindIP, log.IPID(network, ip))
 			if again, err := keyOf(log.KindIP, text); err != nil || again != key || ip.Is4In6() {
 				t.Errorf("%q has key %x, its usual form %x, %v", text, again, key, err)
@@ -36,4 +37,10 @@ func TestKeysOfAddresses(t *testing.T) {
 	if a >= b || b >= keyOfIP(id(1), netip.MustParseAddr("10.0.1.0")) || keyOfIP(id(2), netip.MustParseAddr("10.0.0.1")) <= b {
 		t.Error("keys do not order as addresses")
 	}
+}
+
+// id returns the UUID whose last bytes are n.
+func id(n uint64) (u log.UUID) {
+	binary.BigEndian.PutUint64(u[8:], n)
+	return u
 }

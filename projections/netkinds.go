@@ -41,8 +41,8 @@ func keyOfIP(network log.UUID, ip netip.Addr) string {
 // uuidText is the length of a UUID's text.
 const uuidText = 36
 
-// parseIPID reads what log.IPID makes.
-func parseIPID(id string) (network log.UUID, ip netip.Addr, err error) {
+// ParseIPID reads what log.IPID makes.
+func ParseIPID(id string) (network log.UUID, ip netip.Addr, err error) {
 	if len(id) > uuidText && id[uuidText] == ':' {
 		if network, err = log.ParseUUID(id[:uuidText]); err == nil {
 			if ip, err = netip.ParseAddr(id[uuidText+1:]); err == nil && ip.Zone() == "" {

@@ -140,7 +140,7 @@ func (r *row) cnUUID() log.UUID {
 
 func (r *row) cn() log.UUID {
 	if n, ok := r.obj.(*log.NIC); ok {
-		return cnOf(n)
+		return CNOf(n)
 	}
 	p := r.obj.(*packedNIC)
 	if p.cn.IsZero() && p.shape.belongsToType == "server" {

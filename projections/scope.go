@@ -3,6 +3,7 @@ package projections
 import (
 	"iter"
 	"slices"
+	"strings"
 
 	"rutter/log"
 )
@@ -24,12 +25,12 @@ func scopesOf(o log.Object, scopeOn func(network log.UUID) log.Scope, vnetsOf fu
 	case *log.Network:
 		scopes = append(scopes, scopeOfNetwork(o))
 	case *log.NIC:
-		ofCN(cnOf(o))
+		ofCN(CNOf(o))
 		if scope := scopeOn(o.NetworkUUID); scope.Type != 0 {
 			scopes = append(scopes, scope)
 		}
-		if isUnderlay(o) {
-			scopes = slices.AppendSeq(scopes, vnetsOf(cnOf(o)))
+		if IsUnderlay(o) {
+			scopes = slices.AppendSeq(scopes, vnetsOf(CNOf(o)))
 		}
 	case *log.Server:
 		ofCN(o.UUID)
@@ -77,11 +78,11 @@ func (s *State) InAny(o log.Object, is func(log.Scope) bool) bool {
 	ofCN := func(cn log.UUID) bool { return !cn.IsZero() && is(log.CNScope(cn)) }
 	switch o := o.(type) {
 	case *log.NIC:
-		if scope := s.scopeOn(o.NetworkUUID); scope.Type != 0 && is(scope) || ofCN(cnOf(o)) {
+		if scope := s.scopeOn(o.NetworkUUID); scope.Type != 0 && is(scope) || ofCN(CNOf(o)) {
 			return true
 		}
-		if isUnderlay(o) {
-			for scope := range s.vnetsOf(cnOf(o)) {
+		if IsUnderlay(o) {
+			for scope := range s.vnetsOf(CNOf(o)) {
 				if is(scope) {
 					return true
 				}
@@ -177,4 +178,16 @@ func (s *State) Orphans(held []log.Scope) []Record {
 		}
 	}
 	return orphans
+}
+
+// forAll reports whether every CN must know the object: whom it trusts, and
+// which servers it trusts no more.
+func forAll(o log.Object) bool {
+	switch o := o.(type) {
+	case *log.NICTag, *log.Authority:
+		return true
+	case *log.Revocation:
+		return strings.HasPrefix(o.Identity, "server:")
+	}
+	return false
 }

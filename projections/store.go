@@ -29,7 +29,7 @@ func keyOf(kind log.Kind, id string) (string, error) {
 		uuid, err := log.ParseUUID(id)
 		return string(uuid[:]), err
 	case log.KindIP:
-		network, ip, err := parseIPID(id)
+		network, ip, err := ParseIPID(id)
 		return keyOfIP(network, ip), err
 	case log.KindFabricVLAN:
 		owner, vlan, err := parseVLANID(id)
@@ -88,6 +88,12 @@ func named(o log.Object, id string) bool {
 	default:
 		return o.ID() == id
 	}
+}
+
+// Is reports whether an id, in any form that a client may write it, is o's.
+func Is(o log.Object, id string) bool {
+	key, err := keyOf(o.Kind(), id)
+	return err == nil && key == keyOfObject(o)
 }
 
 // table holds the objects of one kind.
@@ -206,9 +212,9 @@ func (s *store) network(uuid log.UUID) *log.Network {
 	return nil
 }
 
-// check says whether the object is of the Go type of its kind, so that the
+// Check says whether the object is of the Go type of its kind, so that the
 // indexes can rely on it: an unknown object of a known kind never fits.
-func check(o log.Object) error {
+func Check(o log.Object) error {
 	if o == nil {
 		return fmt.Errorf("there is no object: %w", log.ErrCorrupt)
 	}
@@ -348,13 +354,13 @@ func scopeOfNetwork(n *log.Network) log.Scope {
 	return log.NetworkScope(n.UUID)
 }
 
-// cnOf returns the CN that a NIC is on.
-func cnOf(nic *log.NIC) log.UUID {
+// CNOf returns the CN that a NIC is on.
+func CNOf(nic *log.NIC) log.UUID {
 	if nic.CNUUID.IsZero() && nic.BelongsToType == "server" {
 		return nic.BelongsToUUID
 	}
 	return nic.CNUUID
 }
 
-// isUnderlay reports whether the NIC may carry its CN's VXLAN packets.
-func isUnderlay(nic *log.NIC) bool { return nic.Underlay && nic.BelongsToType == "server" }
+// IsUnderlay reports whether the NIC may carry its CN's VXLAN packets.
+func IsUnderlay(nic *log.NIC) bool { return nic.Underlay && nic.BelongsToType == "server" }

@@ -7,6 +7,7 @@ import (
 
 	"rutter/log"
 	"rutter/projections"
+	"rutter/projections/rules"
 )
 
 // Apply is total: whatever bytes a change has, each server comes to the same
@@ -57,7 +58,7 @@ func (s *Store) decide(c *log.Change) (d decided) {
 		}
 	}()
 	a := &s.applier
-	events, result := s.state.Decide(c)
+	events, result := rules.Decide(s.state, c)
 	d = decided{events: events, result: result}
 	if result.Refusal != nil {
 		return d
@@ -202,7 +203,7 @@ func (s *Store) try(c *log.Change) (refusal *log.Refusal) {
 }
 
 func tried(state *projections.State, c *log.Change) *log.Refusal {
-	events, result := state.Decide(c)
+	events, result := rules.Decide(state, c)
 	if result.Refusal != nil {
 		if encoded, err := log.NewEncoder().Result(&result); err != nil || len(encoded) > log.MaxResultBytes {
 			return result.Refusal.Bounded()

@@ -11,6 +11,7 @@ import (
 
 	"rutter/log"
 	"rutter/projections"
+	"rutter/projections/rules"
 )
 
 // The log's time is set, back or forward, by the event of a setting
@@ -28,7 +29,7 @@ func (s *Store) mend(c *log.Change) (to log.Time, forced, ok bool) {
 	}
 	s.mu.RLock()
 	defer s.mu.RUnlock()
-	return s.state.MendOf(c)
+	return rules.MendOf(s.state, c)
 }
 
 // checkMend refuses, on the leader and before it is proposed, to set the log's time

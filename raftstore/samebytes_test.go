@@ -15,6 +15,7 @@ import (
 	"testing"
 
 	"rutter/log"
+	"rutter/projections/rules"
 )
 
 // applied is one line of testdata/applied-v1.ndjson.gz: a raft entry, and what the
@@ -259,7 +260,7 @@ func survives(s *bare, b []byte) (ok bool) {
 	if err != nil || c.Time > baseTime+60_000_000_000 {
 		return false
 	}
-	events, result := s.state.Decide(c)
+	events, result := rules.Decide(s.state, c)
 	for _, e := range events {
 		if _, err := log.NewEncoder().Event(e); err != nil {
 			return false

@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"rutter/log"
-	"rutter/projections"
+	"rutter/projections/desired"
 )
 
 // Apply brings single entries to what delta says, which must be of the links
@@ -20,7 +20,7 @@ import (
 // Result.Matched says that the kernel matches still: a dump showed so after the
 // last pass, every step since then was acknowledged, and nothing was heard that
 // did not agree (SAFETY B1). Result.Look says that only a pass can tell.
-func (m *Manager) Apply(ctx context.Context, delta projections.LinksDelta) Result {
+func (m *Manager) Apply(ctx context.Context, delta desired.LinksDelta) Result {
 	now := m.cfg.Now()
 	var result Result
 	m.demand.mu.Lock() // no answer of before the delta may come after it
@@ -43,9 +43,9 @@ func (m *Manager) Apply(ctx context.Context, delta projections.LinksDelta) Resul
 
 // entrySteps are the steps of a delta, those that add before those that delete.
 // Entries of links that are not there are left to a pass.
-func (m *Manager) entrySteps(d projections.LinksDelta) []Step {
+func (m *Manager) entrySteps(d desired.LinksDelta) []Step {
 	steps := make([]Step, 0, d.Len())
-	forwards := func(list []projections.FDB, op Op) {
+	forwards := func(list []desired.FDB, op Op) {
 		var name string // of the entry before, whose device is most often the same
 		for j, e := range list {
 			i, ok := findVXLAN(m.last.VXLANs, e.VNet)
@@ -61,7 +61,7 @@ func (m *Manager) entrySteps(d projections.LinksDelta) []Step {
 			})
 		}
 	}
-	neighs := func(list []projections.Neigh, op Op) {
+	neighs := func(list []desired.Neigh, op Op) {
 		from := len(steps)
 		var at place
 		var ok bool
@@ -106,12 +106,12 @@ func (m *Manager) isDone(s Step) bool {
 	return m.held(s.Object) == want
 }
 
-func findVXLAN(list []projections.VXLAN, vnet uint32) (int, bool) {
-	return slices.BinarySearchFunc(list, vnet, func(v projections.VXLAN, vnet uint32) int { return cmp.Compare(v.VNet, vnet) })
+func findVXLAN(list []desired.VXLAN, vnet uint32) (int, bool) {
+	return slices.BinarySearchFunc(list, vnet, func(v desired.VXLAN, vnet uint32) int { return cmp.Compare(v.VNet, vnet) })
 }
 
-func findFabric(list []projections.Fabric, mac log.MAC) (int, bool) {
-	return slices.BinarySearchFunc(list, mac, func(f projections.Fabric, mac log.MAC) int { return compareMAC(f.MAC, mac) })
+func findFabric(list []desired.Fabric, mac log.MAC) (int, bool) {
+	return slices.BinarySearchFunc(list, mac, func(f desired.Fabric, mac log.MAC) int { return compareMAC(f.MAC, mac) })
 }
 
 // placeOf returns where the fabric link of a NIC is, as of the last pass.
@@ -185,7 +185,7 @@ func (m *Manager) healStep(have *Step) (Step, bool) {
 		}
 		return step, is != want
 	}
-	i := slices.IndexFunc(m.last.VXLANs, func(v projections.VXLAN) bool { return VXLANName(v.VNet) == have.Link })
+	i := slices.IndexFunc(m.last.VXLANs, func(v desired.VXLAN) bool { return VXLANName(v.VNet) == have.Link })
 	if i < 0 {
 		return step, false
 	}
@@ -251,9 +251,9 @@ func (m *Manager) wantedAhead(o Object) placed {
 }
 
 // wantedIn returns what a desired state wants an entry to be.
-func wantedIn(w *projections.Desired, o Object) placed {
+func wantedIn(w *desired.Links, o Object) placed {
 	if o.Kind == ObjectNeigh {
-		i, ok := slices.BinarySearchFunc(w.Neighs, o, func(n projections.Neigh, o Object) int {
+		i, ok := slices.BinarySearchFunc(w.Neighs, o, func(n desired.Neigh, o Object) int {
 			return cmp.Or(compareMAC(n.Link, o.MAC), n.IP.Compare(o.IP))
 		})
 		if !ok {
@@ -261,7 +261,7 @@ func wantedIn(w *projections.Desired, o Object) placed {
 		}
 		return placed{mac: w.Neighs[i].MAC}
 	}
-	i, ok := slices.BinarySearchFunc(w.FDB, o, func(f projections.FDB, o Object) int {
+	i, ok := slices.BinarySearchFunc(w.FDB, o, func(f desired.FDB, o Object) int {
 		return cmp.Or(cmp.Compare(f.VNet, o.VNet), compareMAC(f.MAC, o.MAC))
 	})
 	at, known := findVXLAN(w.VXLANs, o.VNet)
@@ -273,7 +273,7 @@ func wantedIn(w *projections.Desired, o Object) placed {
 
 // drift returns those of the steps of a pass that put right what somebody else
 // changed: what they make was wanted before, and was so.
-func (m *Manager) drift(done []Step, want *projections.Desired) []Step {
+func (m *Manager) drift(done []Step, want *desired.Links) []Step {
 	var drift []Step
 	made := map[place]bool{} // by this pass, for a reason of its own: all on them is new
 	for i := range done {
@@ -293,7 +293,7 @@ func (m *Manager) drift(done []Step, want *projections.Desired) []Step {
 }
 
 // wasWanted reports whether an object is wanted as it was before.
-func (m *Manager) wasWanted(o Object, want *projections.Desired) bool {
+func (m *Manager) wasWanted(o Object, want *desired.Links) bool {
 	same := func(i int, had bool, j int, has bool, equal func(i, j int) bool) bool {
 		return had == has && (!had || equal(i, j))
 	}
@@ -306,7 +306,7 @@ func (m *Manager) wasWanted(o Object, want *projections.Desired) bool {
 			return !hasDevice(&m.last, o.Name)
 		}
 		if vlan != 0 {
-			is := func(v projections.VLAN) bool { return v.VNet == vnet && v.ID == vlan }
+			is := func(v desired.VLAN) bool { return v.VNet == vnet && v.ID == vlan }
 			i, j := slices.IndexFunc(m.last.VLANs, is), slices.IndexFunc(want.VLANs, is)
 			return i >= 0 && j >= 0 && m.last.VLANs[i] == want.VLANs[j]
 		}
@@ -318,7 +318,7 @@ func (m *Manager) wasWanted(o Object, want *projections.Desired) bool {
 		j, has := findFabric(want.Fabrics, o.MAC)
 		return same(i, had, j, has, func(i, j int) bool { return sameFabric(m.last.Fabrics[i], want.Fabrics[j]) })
 	}
-	resolvers := func(w *projections.Desired) []netip.Addr {
+	resolvers := func(w *desired.Links) []netip.Addr {
 		for i := range w.Fabrics {
 			if w.Fabrics[i].Namespace == o.Name && len(w.Fabrics[i].Resolvers) > 0 {
 				return w.Fabrics[i].Resolvers
@@ -330,7 +330,7 @@ func (m *Manager) wasWanted(o Object, want *projections.Desired) bool {
 }
 
 // hasDevice reports whether a desired state has a VXLAN or VLAN device of that name.
-func hasDevice(w *projections.Desired, name string) bool {
-	return slices.ContainsFunc(w.VXLANs, func(v projections.VXLAN) bool { return VXLANName(v.VNet) == name }) ||
-		slices.ContainsFunc(w.VLANs, func(v projections.VLAN) bool { return VLANName(v.VNet, v.ID) == name })
+func hasDevice(w *desired.Links, name string) bool {
+	return slices.ContainsFunc(w.VXLANs, func(v desired.VXLAN) bool { return VXLANName(v.VNet) == name }) ||
+		slices.ContainsFunc(w.VLANs, func(v desired.VLAN) bool { return VLANName(v.VNet, v.ID) == name })
 }

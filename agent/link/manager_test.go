@@ -13,7 +13,7 @@ import (
 
 	"pgregory.net/rapid"
 
-	"rutter/projections"
+	"rutter/projections/desired"
 )
 
 // fakeManager is a Manager over a fake kernel, with a clock of the test's.
@@ -22,7 +22,7 @@ func fakeManager(f *Fake) (*Manager, *time.Time) {
 	return NewManager(ManagerConfig{Kernel: f, Now: func() time.Time { return now }}), &now
 }
 
-func mustPass(t *testing.T, m *Manager, want projections.Desired) Result {
+func mustPass(t *testing.T, m *Manager, want desired.Links) Result {
 	t.Helper()
 	result, err := m.Pass(context.Background(), want, true)
 	if err != nil {

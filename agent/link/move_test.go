@@ -9,7 +9,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"rutter/projections"
+	"rutter/projections/desired"
 )
 
 const (
@@ -56,7 +56,7 @@ func TestNICMovesWithoutAGap(t *testing.T) {
 					truth.mu.Lock()
 					truth.fdb[macKey{5, to.MAC}] = to
 					truth.mu.Unlock()
-					if result := g.m.Apply(t.Context(), projections.LinksDelta{FDB: []projections.FDB{to}}); len(result.Steps) != 1 {
+					if result := g.m.Apply(t.Context(), desired.LinksDelta{FDB: []desired.FDB{to}}); len(result.Steps) != 1 {
 						t.Fatalf("move %d: got %v, want one step", moved, texts(result.Steps))
 					}
 				}

@@ -6,7 +6,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"rutter/log"
-	"rutter/projections"
+	"rutter/projections/desired"
 )
 
 // parseLink reads a NEWLINK (struct ifinfomsg and attributes, linux/if_link.h).
@@ -168,7 +168,7 @@ func parseAddress(b []byte) (index int32, prefix netip.Prefix, permanent, ok boo
 }
 
 type rawRoute struct {
-	projections.Route
+	desired.Route
 	index int32
 }
 

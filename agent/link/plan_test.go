@@ -13,7 +13,7 @@ import (
 	"pgregory.net/rapid"
 
 	"rutter/log"
-	"rutter/projections"
+	"rutter/projections/desired"
 )
 
 func mac(n int) log.MAC { return log.MAC{0x02, 0, 0, 0, byte(n >> 8), byte(n)} }
@@ -23,28 +23,28 @@ func addr(text string) netip.Addr { return netip.MustParseAddr(text) }
 func prefix(text string) netip.Prefix { return netip.MustParsePrefix(text) }
 
 // sample is a node with a tagged and an untagged fabric.
-func sample() projections.Desired {
-	return projections.Desired{
-		VXLANs: []projections.VXLAN{
+func sample() desired.Links {
+	return desired.Links{
+		VXLANs: []desired.VXLAN{
 			{VNet: 5, Local: addr("10.99.0.1"), Port: 4789, MTU: 1450},
 			{VNet: 6, Local: addr("10.99.0.1"), Port: 4789, MTU: 1450},
 		},
-		VLANs: []projections.VLAN{{VNet: 5, ID: 7, MTU: 1446}},
-		Fabrics: []projections.Fabric{
+		VLANs: []desired.VLAN{{VNet: 5, ID: 7, MTU: 1446}},
+		Fabrics: []desired.Fabric{
 			{
 				MAC: mac(1), VNet: 5, VLAN: 7, MTU: 1446, Namespace: "z1",
 				Addresses: []netip.Prefix{prefix("10.0.0.1/24")}, Gateway: addr("10.0.0.254"),
-				Routes:    []projections.Route{{Dst: prefix("10.5.0.0/16"), Gateway: addr("10.0.0.9")}},
+				Routes:    []desired.Route{{Dst: prefix("10.5.0.0/16"), Gateway: addr("10.0.0.9")}},
 				Resolvers: []netip.Addr{addr("8.8.8.8")},
 			},
 			{MAC: mac(2), VNet: 6, MTU: 1400, Addresses: []netip.Prefix{prefix("fd00::2/64")}},
 		},
-		Neighs: []projections.Neigh{{Link: mac(1), IP: addr("10.0.0.3"), MAC: mac(3)}},
-		FDB:    []projections.FDB{{VNet: 5, MAC: mac(3), Dst: addr("10.99.0.2")}},
+		Neighs: []desired.Neigh{{Link: mac(1), IP: addr("10.0.0.3"), MAC: mac(3)}},
+		FDB:    []desired.FDB{{VNet: 5, MAC: mac(3), Dst: addr("10.99.0.2")}},
 	}
 }
 
-func numbersFor(want projections.Desired) Numbers {
+func numbersFor(want desired.Links) Numbers {
 	var numbers Numbers
 	for _, f := range want.Fabrics {
 		numbers.Assign(f.MAC, nil)
@@ -53,7 +53,7 @@ func numbersFor(want projections.Desired) Numbers {
 	return numbers
 }
 
-func namespacesOf(want projections.Desired) []string {
+func namespacesOf(want desired.Links) []string {
 	var names []string
 	for _, f := range want.Fabrics {
 		names = append(names, f.Namespace)
@@ -62,7 +62,7 @@ func namespacesOf(want projections.Desired) []string {
 }
 
 // apply plans and does once, and fails if the kernel is not as wanted then.
-func apply(t *testing.T, f *Fake, want projections.Desired, numbers Numbers) []string {
+func apply(t *testing.T, f *Fake, want desired.Links, numbers Numbers) []string {
 	t.Helper()
 	have, _ := f.Dump(context.Background(), searched(namespacesOf(want), numbers.Namespaces()))
 	work := Plan(want, have, numbers, true)
@@ -84,7 +84,7 @@ func texts(steps []Step) []string {
 	return list
 }
 
-func made(t *testing.T) (*Fake, projections.Desired, Numbers) {
+func made(t *testing.T) (*Fake, desired.Links, Numbers) {
 	t.Helper()
 	f := &Fake{}
 	f.AddNamespace("z1")
@@ -126,33 +126,33 @@ func TestPlanFromNothing(t *testing.T) {
 func TestPlanChanges(t *testing.T) {
 	tests := []struct {
 		name   string
-		change func(f *Fake, want *projections.Desired)
+		change func(f *Fake, want *desired.Links)
 		steps  []string
 	}{
-		{"nic moves between nodes", func(_ *Fake, want *projections.Desired) {
+		{"nic moves between nodes", func(_ *Fake, want *desired.Links) {
 			want.FDB[0].Dst = addr("10.99.0.3")
 		}, []string{"bridge fdb replace 02:00:00:00:00:03 dev sdcvxl5 dst 10.99.0.3 self permanent"}},
-		{"gateway", func(_ *Fake, want *projections.Desired) {
+		{"gateway", func(_ *Fake, want *desired.Links) {
 			want.Fabrics[0].Gateway = addr("10.0.1.1")
 		}, []string{"ip -n z1 route replace default via 10.0.1.1 dev fabric0 onlink proto 82"}},
-		{"held vm", func(_ *Fake, want *projections.Desired) {
+		{"held vm", func(_ *Fake, want *desired.Links) {
 			w := &want.Fabrics[0]
 			w.Hold, w.Gateway, w.MTU, w.Routes, w.Resolvers = true, addr("10.0.0.7"), 1300, nil, nil
 		}, nil},
-		{"neighbour and entry go", func(_ *Fake, want *projections.Desired) {
+		{"neighbour and entry go", func(_ *Fake, want *desired.Links) {
 			want.FDB, want.Neighs = nil, nil
 		}, []string{"ip -n z1 neigh del 10.0.0.3 dev fabric0", "bridge fdb del 02:00:00:00:00:03 dev sdcvxl5 self"}},
-		{"new address before the old goes", func(_ *Fake, want *projections.Desired) {
+		{"new address before the old goes", func(_ *Fake, want *desired.Links) {
 			want.Fabrics[0].Addresses = []netip.Prefix{prefix("10.0.0.2/24")}
 		}, []string{"ip -n z1 addr replace 10.0.0.2/24 dev fabric0", "ip -n z1 addr del 10.0.0.1/24 dev fabric0"}},
-		{"somebody changed mac, mtu and state", func(f *Fake, _ *projections.Desired) {
+		{"somebody changed mac, mtu and state", func(f *Fake, _ *desired.Links) {
 			f.Edit("", "fabric1", func(l *Link) { l.MAC, l.MTU, l.Up = mac(99), 1300, false })
 		}, []string{"ip link set fabric1 address 02:00:00:00:00:02 mtu 1400 up"}},
-		{"a vnet goes, from below", func(_ *Fake, want *projections.Desired) {
+		{"a vnet goes, from below", func(_ *Fake, want *desired.Links) {
 			want.VXLANs, want.VLANs, want.Fabrics = want.VXLANs[1:], nil, want.Fabrics[1:]
 			want.FDB, want.Neighs = nil, nil
 		}, []string{"rm z1", "ip link del sdcvxl5"}},
-		{"wrong underlay address rebuilds the stack", func(_ *Fake, want *projections.Desired) {
+		{"wrong underlay address rebuilds the stack", func(_ *Fake, want *desired.Links) {
 			want.VXLANs[1].Local = addr("10.99.0.9")
 		}, []string{
 			"ip link del sdcvxl6",
@@ -162,7 +162,7 @@ func TestPlanChanges(t *testing.T) {
 			"ip ntable change name ndisc_cache dev fabric1 app_probes 1 mcast_probes 0",
 			"ip addr replace fd00::2/64 dev fabric1",
 		}},
-		{"vm gets a namespace", func(_ *Fake, want *projections.Desired) {
+		{"vm gets a namespace", func(_ *Fake, want *desired.Links) {
 			want.Fabrics[1].Namespace = "z2"
 		}, []string{
 			"ip link del fabric1",
@@ -192,7 +192,7 @@ func TestPlanChanges(t *testing.T) {
 func TestPlanWithoutPruneDeletesNothing(t *testing.T) {
 	f, _, numbers := made(t)
 	have, _ := f.Dump(context.Background(), []string{"z1"})
-	if got := Plan(projections.Desired{}, have, numbers, false); len(got.Steps) != 0 {
+	if got := Plan(desired.Links{}, have, numbers, false); len(got.Steps) != 0 {
 		t.Errorf("steps: got %v, want none", got.Steps)
 	}
 	want := sample()
@@ -232,10 +232,10 @@ func TestPlanForeign(t *testing.T) {
 				if errs := f.Do(context.Background(), work.Steps); errs != nil {
 					t.Fatal(errors.Join(errs...))
 				}
-				want = projections.Desired{VXLANs: want.VXLANs, VLANs: want.VLANs, Fabrics: want.Fabrics}
+				want = desired.Links{VXLANs: want.VXLANs, VLANs: want.VLANs, Fabrics: want.Fabrics}
 			}
 			have, _ := f.Dump(context.Background(), []string{"z1"})
-			f.Do(context.Background(), Plan(projections.Desired{}, have, numbers, true).Steps)
+			f.Do(context.Background(), Plan(desired.Links{}, have, numbers, true).Steps)
 			if len(f.links) != 1 || !reflect.DeepEqual(*f.links[0], before) {
 				t.Errorf("foreign link: got\n%swant\n%s", f, before.String())
 			}
@@ -249,7 +249,7 @@ func TestPlanSparesWhatCarriesForeignLinks(t *testing.T) {
 		t.Fatal(err)
 	}
 	have, _ := f.Dump(context.Background(), []string{"z1"})
-	work := Plan(projections.Desired{}, have, numbers, true)
+	work := Plan(desired.Links{}, have, numbers, true)
 	if len(work.Blocked) != 1 || !errors.Is(work.Blocked[0].Err, ErrForeign) {
 		t.Errorf("blocked: got %v, want sdcvxl6", work.Blocked)
 	}
@@ -260,29 +260,29 @@ func TestPlanSparesWhatCarriesForeignLinks(t *testing.T) {
 }
 
 // drawDesired draws a desired state from a small world, so that states overlap.
-func drawDesired(t *rapid.T) projections.Desired {
-	var want projections.Desired
+func drawDesired(t *rapid.T) desired.Links {
+	var want desired.Links
 	locals := []netip.Addr{addr("10.99.0.1"), addr("fd99::1")}
 	for vnet := uint32(1); vnet <= 3; vnet++ {
 		if !rapid.Bool().Draw(t, "vnet") {
 			continue
 		}
 		mtu := rapid.SampledFrom([]uint32{1450, 1430}).Draw(t, "mtu")
-		want.VXLANs = append(want.VXLANs, projections.VXLAN{VNet: vnet, Local: rapid.SampledFrom(locals).Draw(t, "local"), Port: 4789, MTU: mtu})
+		want.VXLANs = append(want.VXLANs, desired.VXLAN{VNet: vnet, Local: rapid.SampledFrom(locals).Draw(t, "local"), Port: 4789, MTU: mtu})
 		vlan := uint16(0)
 		if rapid.Bool().Draw(t, "tagged") {
 			vlan, mtu = rapid.Uint16Range(1, 2).Draw(t, "vlan"), mtu-4
-			want.VLANs = append(want.VLANs, projections.VLAN{VNet: vnet, ID: vlan, MTU: mtu})
+			want.VLANs = append(want.VLANs, desired.VLAN{VNet: vnet, ID: vlan, MTU: mtu})
 		}
 		for n := 1; n <= 3; n++ {
 			if !rapid.Bool().Draw(t, "nic") {
 				continue
 			}
-			drawNIC(t, &want, projections.Fabric{MAC: mac(n*10 + int(vnet)), VNet: vnet, VLAN: vlan, MTU: mtu})
+			drawNIC(t, &want, desired.Fabric{MAC: mac(n*10 + int(vnet)), VNet: vnet, VLAN: vlan, MTU: mtu})
 		}
 	}
-	slices.SortFunc(want.Fabrics, func(a, b projections.Fabric) int { return compareMAC(a.MAC, b.MAC) })
-	slices.SortFunc(want.Neighs, func(a, b projections.Neigh) int {
+	slices.SortFunc(want.Fabrics, func(a, b desired.Fabric) int { return compareMAC(a.MAC, b.MAC) })
+	slices.SortFunc(want.Neighs, func(a, b desired.Neigh) int {
 		if c := compareMAC(a.Link, b.Link); c != 0 {
 			return c
 		}
@@ -291,7 +291,7 @@ func drawDesired(t *rapid.T) projections.Desired {
 	return want
 }
 
-func drawNIC(t *rapid.T, want *projections.Desired, w projections.Fabric) {
+func drawNIC(t *rapid.T, want *desired.Links, w desired.Fabric) {
 	w.Namespace = rapid.SampledFrom([]string{"", "z1", "z2"}).Draw(t, "namespace")
 	host := rapid.IntRange(1, 3).Draw(t, "host")
 	w.Addresses = []netip.Prefix{prefix(fmt.Sprintf("10.0.%d.%d/24", w.VNet, host))}
@@ -304,11 +304,11 @@ func drawNIC(t *rapid.T, want *projections.Desired, w projections.Fabric) {
 	for peer := range 3 {
 		if rapid.Bool().Draw(t, "peer") {
 			to := mac(1000 + rapid.IntRange(0, 1).Draw(t, "peer mac"))
-			want.Neighs = append(want.Neighs, projections.Neigh{Link: w.MAC, IP: addr(fmt.Sprintf("10.0.%d.%d", w.VNet, 100+peer)), MAC: to})
+			want.Neighs = append(want.Neighs, desired.Neigh{Link: w.MAC, IP: addr(fmt.Sprintf("10.0.%d.%d", w.VNet, 100+peer)), MAC: to})
 		}
 	}
-	remote := projections.FDB{VNet: w.VNet, MAC: mac(1000), Dst: rapid.SampledFrom([]netip.Addr{addr("10.99.0.2"), addr("10.99.0.3")}).Draw(t, "dst")}
-	if !slices.ContainsFunc(want.FDB, func(e projections.FDB) bool { return e.VNet == w.VNet }) {
+	remote := desired.FDB{VNet: w.VNet, MAC: mac(1000), Dst: rapid.SampledFrom([]netip.Addr{addr("10.99.0.2"), addr("10.99.0.3")}).Draw(t, "dst")}
+	if !slices.ContainsFunc(want.FDB, func(e desired.FDB) bool { return e.VNet == w.VNet }) {
 		want.FDB = append(want.FDB, remote)
 	}
 }

@@ -7,7 +7,7 @@ import (
 	"slices"
 
 	"rutter/log"
-	"rutter/projections"
+	"rutter/projections/desired"
 )
 
 // Snapshot is what a dump found: the links that carry one of our names, in our
@@ -49,10 +49,10 @@ type Link struct {
 
 	ARP, ND Probes // macvlan: how neighbours are asked for, IPv4 and IPv6
 
-	Addresses []netip.Prefix      // macvlan; without IPv6 link-local ones
-	Routes    []projections.Route // macvlan; ours only, by Dst
-	Neighs    []Neighbour         // macvlan; permanent ones only, by IP
-	FDB       []Forward           // vxlan, by MAC
+	Addresses []netip.Prefix  // macvlan; without IPv6 link-local ones
+	Routes    []desired.Route // macvlan; ours only, by Dst
+	Neighs    []Neighbour     // macvlan; permanent ones only, by IP
+	FDB       []Forward       // vxlan, by MAC
 	// Guests are foreign links that sit on this one, by name.
 	Guests []string
 }
@@ -97,7 +97,7 @@ func comparePrefix(a, b netip.Prefix) int {
 	return cmp.Or(a.Addr().Compare(b.Addr()), cmp.Compare(a.Bits(), b.Bits()))
 }
 
-func compareRoute(a, b projections.Route) int { return comparePrefix(a.Dst, b.Dst) }
+func compareRoute(a, b desired.Route) int { return comparePrefix(a.Dst, b.Dst) }
 
 func compareNeighbour(a, b Neighbour) int { return a.IP.Compare(b.IP) }
 

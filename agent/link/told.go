@@ -9,7 +9,7 @@ import (
 
 	"rutter/agent/miss"
 	"rutter/log"
-	"rutter/projections"
+	"rutter/projections/desired"
 )
 
 // maxHeard is how many single entries are remembered that may be other than
@@ -144,9 +144,9 @@ func (l *Link) note(s *Step) {
 	case OpDelAddress:
 		l.Addresses = slices.DeleteFunc(slices.Clone(l.Addresses), func(p netip.Prefix) bool { return p == s.Prefix })
 	case OpSetRoute, OpDelRoute:
-		l.Routes = slices.DeleteFunc(slices.Clone(l.Routes), func(r projections.Route) bool { return r.Dst == s.Prefix })
+		l.Routes = slices.DeleteFunc(slices.Clone(l.Routes), func(r desired.Route) bool { return r.Dst == s.Prefix })
 		if s.Op == OpSetRoute {
-			l.Routes = append(l.Routes, projections.Route{Dst: s.Prefix, Gateway: s.Addr})
+			l.Routes = append(l.Routes, desired.Route{Dst: s.Prefix, Gateway: s.Addr})
 		}
 	}
 }

@@ -52,15 +52,31 @@ var importTable = []row{
 	},
 	{
 		pkg: "projections", may: []string{"log"},
-		why: "the meaning of the log may depend on the log only, or servers would differ",
+		tests: []string{"projections/internal/worldtest", "projections/rules"},
+		why:   "the meaning of the log may depend on the log only, or servers would differ",
 	},
 	{
-		pkg: "raftstore", may: []string{"log", "log/budget", "projections"},
-		why: "agreement and keeping know nothing of HTTP or of compute nodes",
+		pkg: "projections/rules", may: []string{"log", "projections"},
+		tests: []string{"projections/desired", "projections/internal/worldtest"},
+		why:   "what is accepted is decided from the state, which does not know how",
 	},
 	{
-		pkg: "api", may: []string{"log", "log/budget", "log/feed", "log/intake", "log/query", "projections", "api/liveness", "api/vmm", "api/console", "api/auth/matrix", "api/triton/vmapi", "log/vmrule", "api/auth/audit", "api/asked"},
-		tests: []string{"raftstore", "api/client"},
+		pkg: "projections/desired", may: []string{"log", "projections"},
+		tests: []string{"projections/internal/worldtest", "projections/rules"},
+		why:   "what a kernel must hold follows from the state alone, on a server as on the compute node",
+	},
+	{
+		pkg: "projections/internal/worldtest", may: []string{"log", "projections", "projections/desired"},
+		why: "the tests of this folder share a small cloud; how its changes are decided they say themselves",
+	},
+	{
+		pkg: "raftstore", may: []string{"log", "log/budget", "projections", "projections/rules"},
+		tests: []string{"projections/desired"},
+		why:   "agreement and keeping know nothing of HTTP or of compute nodes",
+	},
+	{
+		pkg: "api", may: []string{"log", "log/budget", "log/feed", "log/intake", "log/query", "projections", "projections/desired", "api/liveness", "api/vmm", "api/console", "api/auth/matrix", "api/triton/vmapi", "log/vmrule", "api/auth/audit", "api/asked"},
+		tests: []string{"raftstore", "api/client", "projections/rules"},
 		why:   "it sees the store through small interfaces that it declares, so the store can change beneath",
 	},
 	{
@@ -77,7 +93,8 @@ var importTable = []row{
 	},
 	{
 		pkg: "api/auth/enrol", may: []string{"log", "log/budget", "projections", "api/auth/matrix", "api/asked", "api/auth/pki"},
-		why: "who gets a certificate is decided from the log, without files and connections",
+		tests: []string{"projections/rules"},
+		why:   "who gets a certificate is decided from the log, without files and connections",
 	},
 	{
 		pkg: "api/asked", may: []string{"log"},
@@ -93,7 +110,8 @@ var importTable = []row{
 	},
 	{
 		pkg: "api/liveness", may: []string{"log", "projections"},
-		why: "who is there and how far is judged from sessions, without connections, HTTP or Raft",
+		tests: []string{"projections/rules"},
+		why:   "who is there and how far is judged from sessions, without connections, HTTP or Raft",
 	},
 	{
 		pkg: "api/triton/changefeed", may: []string{"log"},
@@ -105,7 +123,8 @@ var importTable = []row{
 	},
 	{
 		pkg: "api/triton/napi", may: []string{"log", "log/budget", "projections", "api", "api/auth/matrix"},
-		why: "NAPI's words are another form of the state; of the API it needs to know when a write may be tried again",
+		tests: []string{"projections/rules"},
+		why:   "NAPI's words are another form of the state; of the API it needs to know when a write may be tried again",
 	},
 	{
 		pkg: "api/triton/changefeed/listen",
@@ -113,11 +132,13 @@ var importTable = []row{
 	},
 	{
 		pkg: "api/triton/cnapi", may: []string{"log", "log/budget", "projections", "agent/sysinfo", "api/asked"},
-		why: "CNAPI's words are another form of the state; what a node says of itself has one form, which agents write and servers read",
+		tests: []string{"projections/rules"},
+		why:   "CNAPI's words are another form of the state; what a node says of itself has one form, which agents write and servers read",
 	},
 	{
 		pkg: "agent/task", may: []string{"log", "projections", "agent/vminfo"},
-		why: "what a node is asked to do is done without knowing how the asking came",
+		tests: []string{"projections/rules"},
+		why:   "what a node is asked to do is done without knowing how the asking came",
 	},
 	{
 		pkg: "agent/sysinfo", may: []string{"log"},
@@ -125,16 +146,18 @@ var importTable = []row{
 	},
 	{
 		pkg: "api/vmm", may: []string{"log", "log/feed", "projections"},
-		tests: []string{"agent/vminfo"},
+		tests: []string{"agent/vminfo", "projections/rules"},
 		why:   "what CNs say of their VMs is pulled and recorded without HTTP of ours, sessions or Raft",
 	},
 	{
 		pkg: "api/triton/netreport", may: []string{"log", "log/report", "projections"},
-		why: "what CNs report of their NICs is written without sessions or Raft",
+		tests: []string{"projections/rules"},
+		why:   "what CNs report of their NICs is written without sessions or Raft",
 	},
 	{
 		pkg: "api/triton/vmapi", may: []string{"log", "log/budget", "log/vmrule", "projections"},
-		why: "VMAPI's surface is a handler over the log and its state",
+		tests: []string{"projections/rules"},
+		why:   "VMAPI's surface is a handler over the log and its state",
 	},
 	{
 		pkg: "api/client", may: []string{"log", "log/feed", "log/intake"},
@@ -142,12 +165,12 @@ var importTable = []row{
 		why:   "programs that use the client must not be linked with a server",
 	},
 	{
-		pkg: "agent", may: []string{"log", "log/feed", "projections", "api/client", "agent/link", "agent/miss", "agent/vminfo"},
-		tests: []string{"api", "raftstore"},
+		pkg: "agent", may: []string{"log", "log/feed", "projections", "projections/desired", "api/client", "agent/link", "agent/miss", "agent/vminfo"},
+		tests: []string{"api", "raftstore", "projections/rules"},
 		why:   "a compute node has no Raft; it reaches the servers through their API only",
 	},
 	{
-		pkg: "agent/link", may: []string{"log", "projections", "agent/miss"},
+		pkg: "agent/link", may: []string{"log", "projections", "projections/desired", "agent/miss"},
 		why: "the kernel's side of an agent needs what is wanted, not where that came from",
 	},
 	{
@@ -160,7 +183,7 @@ var importTable = []row{
 	},
 	{
 		pkg: "agent/netsync", may: []string{"log", "log/report", "projections", "agent/sysinfo", "agent/vminfo"},
-		tests: []string{"api/triton/netreport"},
+		tests: []string{"api/triton/netreport", "projections/rules"},
 		why:   "what VMs and the log say of NICs is compared without knowing how servers are reached",
 	},
 	{
@@ -177,7 +200,7 @@ var importTable = []row{
 		why: "the one place that knows everybody, and only wires",
 	},
 	{
-		pkg: "cmd/rutter/importcmd", may: []string{"log", "projections", "api/client", "cmd/rutter/term"},
+		pkg: "cmd/rutter/importcmd", may: []string{"log", "projections", "projections/rules", "api/client", "cmd/rutter/term"},
 		why: "what another system knows is judged by the rules of the log, and written as any client writes",
 	},
 	{
@@ -205,7 +228,7 @@ const maxFuncLines = 70
 var longFuncs = map[string]string{}
 
 // pureDirs are the packages that must give the same answer on every server.
-var pureDirs = map[string]bool{"log": true, "log/line": true, "log/query": true, "projections": true}
+var pureDirs = map[string]bool{"log": true, "log/line": true, "log/query": true, "projections": true, "projections/desired": true, "projections/rules": true}
 
 // impureImports are the standard packages that bring a clock, randomness, a
 // goroutine, a file, a socket or a logger; a name stands for everything below it

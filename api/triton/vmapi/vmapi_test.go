@@ -14,6 +14,7 @@ import (
 
 	"rutter/log"
 	"rutter/projections"
+	"rutter/projections/rules"
 )
 
 // memory is a log of one server.
@@ -31,7 +32,7 @@ func (m *memory) View(fn func(*projections.State, log.Cursor)) { fn(m.state, log
 
 func (m *memory) Propose(_ context.Context, c *log.Change) (log.Result, error) {
 	c.Time = log.Time(1e18)
-	events, result := m.state.Decide(c)
+	events, result := rules.Decide(m.state, c)
 	for _, e := range events {
 		m.seq++
 		if _, err := m.state.Apply(m.seq, e); err != nil {

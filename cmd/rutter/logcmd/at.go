@@ -8,6 +8,7 @@ import (
 	"rutter/cmd/rutter/term"
 	"rutter/log"
 	"rutter/projections"
+	"rutter/projections/desired"
 	"rutter/raftstore"
 )
 
@@ -48,8 +49,8 @@ func (a *At) Part(ctx context.Context, part raftstore.Part) (*projections.State,
 }
 
 // Trace is State.Trace at the place.
-func (a *At) Trace(ctx context.Context, from, to string) (projections.Trace, error) {
-	t, err := projections.TraceOf(from, to, func(want projections.TraceWant) (*projections.State, error) {
+func (a *At) Trace(ctx context.Context, from, to string) (desired.Trace, error) {
+	t, err := desired.TraceOf(from, to, func(want desired.TraceWant) (*projections.State, error) {
 		if want.Whole {
 			return a.s.folder.StateAt(ctx, a.Seq)
 		}

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"rutter/log"
+	"rutter/projections/desired"
 	"rutter/raftstore"
 )
 
@@ -112,7 +113,7 @@ func (m *stateMeasure) cn(ctx context.Context, seq log.Seq) error {
 	cn := stateUUID('c', m.rng.IntN(stateCNs))
 	state, err := m.folder.PartAt(ctx, raftstore.Part{CNs: []log.UUID{cn}}, seq)
 	if err == nil {
-		state.DesiredLinks(cn)
+		desired.Of(state, cn)
 	}
 	return err
 }
