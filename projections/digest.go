@@ -96,28 +96,19 @@ func (s *store) count(r *row, count func(scope log.Scope, sum log.Digest)) {
 	switch o := r.obj.(type) {
 	case *packedNIC:
 		s.countPacked(r, o, count)
-	case *log.NICTag, *log.Authority, *log.Revocation:
-		if forAll(r.object()) {
-			count(log.AllScope(), r.sum)
-		}
-	case *log.Server:
-		count(log.CNScope(o.UUID), r.sum)
-	case *log.VM:
-		if !o.ServerUUID.IsZero() {
-			count(log.CNScope(o.ServerUUID), r.sum)
-		}
-	case *log.VMM:
-		if !o.SledID.IsZero() {
-			count(log.CNScope(o.SledID), r.sum)
-		}
-	case *log.Task:
-		count(log.CNScope(o.ServerUUID), r.sum)
-	case *log.Network:
-		count(scopeOfNetwork(o), r.sum)
+		return
 	case *log.NIC:
 		s.countNIC(r, o, count)
-	default:
-		for _, scope := range scopesOfNet(o) {
+		return
+	}
+	k := keptAs(r.kind())
+	if k.scope != nil {
+		if scope := k.scope(r.object()); scope.Type != 0 {
+			count(scope, r.sum)
+		}
+	}
+	if k.scopes != nil {
+		for _, scope := range k.scopes(r.object()) {
 			count(scope, r.sum)
 		}
 	}

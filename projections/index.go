@@ -41,37 +41,11 @@ func compareSubnets(a, b *row) int {
 // sameIndex reports whether two states of one object stand in the same places
 // of every index, so that the second can take the first's place.
 func sameIndex(a, b log.Object) bool {
-	switch a := a.(type) {
-	case *log.Network:
-		b, ok := b.(*log.Network)
-		return ok && a.NICTag == b.NICTag && a.Fabric == b.Fabric && a.VNetID == b.VNetID &&
-			a.Subnet == b.Subnet && slices.Equal(a.OwnerUUIDs, b.OwnerUUIDs)
-	case *log.NIC:
-		b, ok := b.(*log.NIC)
-		return ok && a.CNUUID == b.CNUUID && sameButCN(a, b)
-	case *log.VM:
-		b, ok := b.(*log.VM)
-		return ok && a.ServerUUID == b.ServerUUID && a.Zonename == b.Zonename
-	case *log.VMM:
-		b, ok := b.(*log.VMM)
-		return ok && a.SledID == b.SledID && a.InstanceID == b.InstanceID
-	case *log.Migration:
-		b, ok := b.(*log.Migration)
-		return ok && a.InstanceID == b.InstanceID
-	case *log.Task:
-		b, ok := b.(*log.Task)
-		return ok && a.ServerUUID == b.ServerUUID && a.Ended() == b.Ended()
-	case *log.Ticket:
-		b, ok := b.(*log.Ticket)
-		return ok && lineOf(a) == lineOf(b) && a.Waits() == b.Waits()
-	case *log.FabricVLAN:
-		b, ok := b.(*log.FabricVLAN)
-		return ok && a.VNetID == b.VNetID
-	case *log.NetworkPool, *log.Aggregation, *log.Router:
-		return false // rare
-	default:
-		return true // tags, servers and unknown objects are in no index
+	k := keptAs(a.Kind())
+	if k.same == nil {
+		return k.places == nil
 	}
+	return k.same(a, b)
 }
 
 // sameButCN is sameIndex but for the index by CN.
@@ -123,38 +97,8 @@ func (s *store) leaveCN(r *row, cn log.UUID) {
 }
 
 func (s *store) index(r *row) {
-	switch o := r.object().(type) {
-	case *log.Network:
-		if scope := scopeOfNetwork(o); r.home() != scope {
-			r.scope = &scope
-		}
-		s.netsOnTag.add(o.NICTag, r, compareRows)
-		if group, ok := subnetGroup(o); ok {
-			s.subnets.add(group, r, compareSubnets)
-		}
-		if o.Fabric {
-			for _, owner := range o.OwnerUUIDs {
-				addSet(s.fabricsOf, owner, r)
-			}
-		}
-	case *log.NIC:
-		s.indexNIC(r, o)
-	case *log.VM:
-		addSet(s.vmsOnCN, o.ServerUUID, r)
-		if !o.UUID.Is(o.Zonename) {
-			s.zones.add(o.Zonename, r, compareRows)
-		}
-	case *log.VMM:
-		addSet(s.vmmsOnCN, o.SledID, r)
-		addSet(s.vmmsOf, o.InstanceID, r)
-	case *log.Migration:
-		addSet(s.migrationsOf, o.InstanceID, r)
-	case *log.Task:
-		s.indexTask(r, o)
-	case *log.Ticket:
-		s.indexTicket(r, o)
-	default:
-		s.indexNet(r, o)
+	if k := keptAs(r.kind()); k.places != nil {
+		k.places(s, r.object(), placing{r, true})
 	}
 	if s.digests != nil {
 		s.count(r, s.digests.add)
@@ -165,33 +109,8 @@ func (s *store) unindex(r *row) {
 	if s.digests != nil {
 		s.count(r, s.digests.remove)
 	}
-	switch o := r.object().(type) {
-	case *log.Network:
-		s.netsOnTag.remove(o.NICTag, r)
-		if group, ok := subnetGroup(o); ok {
-			s.subnets.remove(group, r)
-		}
-		for _, owner := range o.OwnerUUIDs {
-			s.fabricsOf.remove(owner, r)
-		}
-	case *log.NIC:
-		s.unindexNIC(r, o)
-	case *log.VM:
-		s.vmsOnCN.remove(o.ServerUUID, r)
-		if !o.UUID.Is(o.Zonename) {
-			s.zones.remove(o.Zonename, r)
-		}
-	case *log.VMM:
-		s.vmmsOnCN.remove(o.SledID, r)
-		s.vmmsOf.remove(o.InstanceID, r)
-	case *log.Migration:
-		s.migrationsOf.remove(o.InstanceID, r)
-	case *log.Task:
-		s.unindexTask(r, o)
-	case *log.Ticket:
-		s.unindexTicket(r, o)
-	default:
-		s.unindexNet(r, o)
+	if k := keptAs(r.kind()); k.places != nil {
+		k.places(s, r.object(), placing{r, false})
 	}
 }
 
@@ -331,32 +250,3 @@ type line struct {
 }
 
 func lineOf(t *log.Ticket) line { return line{t.ServerUUID, t.Scope, t.OfID} }
-
-// indexTask and the like keep the indexes of tasks and tickets.
-func (s *store) indexTask(r *row, t *log.Task) {
-	addSet(s.tasksOn, t.ServerUUID, r)
-	if !t.Ended() {
-		addSet(s.openTasks, t.ServerUUID, r)
-	}
-	s.tasksBy.add(t.Ended(), r, compareRows)
-}
-
-func (s *store) unindexTask(r *row, t *log.Task) {
-	s.tasksOn.remove(t.ServerUUID, r)
-	s.openTasks.remove(t.ServerUUID, r)
-	s.tasksBy.remove(t.Ended(), r)
-}
-
-func (s *store) indexTicket(r *row, t *log.Ticket) {
-	addSet(s.ticketsOn, t.ServerUUID, r)
-	if t.Waits() {
-		s.lines.add(lineOf(t), r, compareRows)
-	}
-	s.ticketsBy.add(t.Waits(), r, compareRows)
-}
-
-func (s *store) unindexTicket(r *row, t *log.Ticket) {
-	s.ticketsOn.remove(t.ServerUUID, r)
-	s.lines.remove(lineOf(t), r)
-	s.ticketsBy.remove(t.Waits(), r)
-}

@@ -23,7 +23,7 @@ func NICsOnTag(tag string) Index {
 
 // AggregationsOnTag are the aggregations that provide a NIC tag.
 func AggregationsOnTag(tag string) Index {
-	return Index{func(s *store) *sorted[*row] { return s.byNet.aggrsOnTag[tag] }}
+	return Index{func(s *store) *sorted[*row] { return s.aggrsOnTag[tag] }}
 }
 
 // FabricsOf are the fabric networks of an owner.
@@ -38,32 +38,32 @@ func FabricsOnVNet(vnet uint32) Index {
 
 // VLANsOf are the fabric VLANs of an owner.
 func VLANsOf(owner log.UUID) Index {
-	return Index{func(s *store) *sorted[*row] { return s.byNet.vlansOf[owner] }}
+	return Index{func(s *store) *sorted[*row] { return s.vlansOf[owner] }}
 }
 
 // VLANsOnVNet are the fabric VLANs on a vnet.
 func VLANsOnVNet(vnet uint32) Index {
-	return Index{func(s *store) *sorted[*row] { return s.byNet.vlansOnVNet[vnet] }}
+	return Index{func(s *store) *sorted[*row] { return s.vlansOnVNet[vnet] }}
 }
 
 // PoolsWith are the network pools that a network is in.
 func PoolsWith(network log.UUID) Index {
-	return Index{func(s *store) *sorted[*row] { return s.byNet.poolsWith[network] }}
+	return Index{func(s *store) *sorted[*row] { return s.poolsWith[network] }}
 }
 
 // IPsOn are the IP objects of a network.
 func IPsOn(network log.UUID) Index {
-	return Index{func(s *store) *sorted[*row] { return s.byNet.ipsOn[network] }}
+	return Index{func(s *store) *sorted[*row] { return s.ipsOn[network] }}
 }
 
 // RoutersWith are the routers that join a network.
 func RoutersWith(network log.UUID) Index {
-	return Index{func(s *store) *sorted[*row] { return s.byNet.routersWith[network] }}
+	return Index{func(s *store) *sorted[*row] { return s.routersWith[network] }}
 }
 
 // RoutersOf are the routers of a VM.
 func RoutersOf(vm log.UUID) Index {
-	return Index{func(s *store) *sorted[*row] { return s.byNet.routersOfVM[vm] }}
+	return Index{func(s *store) *sorted[*row] { return s.routersOfVM[vm] }}
 }
 
 // NICsOnNetwork are the NICs on a network.
@@ -89,7 +89,7 @@ func SeveralNICsOf(owner log.UUID) Index {
 
 // AggregationsOn are the aggregations of a server.
 func AggregationsOn(cn log.UUID) Index {
-	return Index{func(s *store) *sorted[*row] { return s.byNet.aggrsOn[cn] }}
+	return Index{func(s *store) *sorted[*row] { return s.aggrsOn[cn] }}
 }
 
 // VMsOnCN are the VMs on a CN.

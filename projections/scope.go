@@ -3,7 +3,6 @@ package projections
 import (
 	"iter"
 	"slices"
-	"strings"
 
 	"rutter/log"
 )
@@ -13,35 +12,25 @@ import (
 // from a NIC over its CN to the underlay address.
 func scopesOf(o log.Object, scopeOn func(network log.UUID) log.Scope, vnetsOf func(cn log.UUID) iter.Seq[log.Scope]) []log.Scope {
 	var scopes []log.Scope
-	ofCN := func(cn log.UUID) {
-		if !cn.IsZero() {
+	k := keptAs(o.Kind())
+	nic, isNIC := o.(*log.NIC)
+	switch {
+	case isNIC:
+		if cn := CNOf(nic); !cn.IsZero() {
 			scopes = append(scopes, log.CNScope(cn))
 		}
-	}
-	if forAll(o) {
-		scopes = append(scopes, log.AllScope())
-	}
-	switch o := o.(type) {
-	case *log.Network:
-		scopes = append(scopes, scopeOfNetwork(o))
-	case *log.NIC:
-		ofCN(CNOf(o))
-		if scope := scopeOn(o.NetworkUUID); scope.Type != 0 {
+		if scope := scopeOn(nic.NetworkUUID); scope.Type != 0 {
 			scopes = append(scopes, scope)
 		}
-		if IsUnderlay(o) {
-			scopes = slices.AppendSeq(scopes, vnetsOf(CNOf(o)))
+		if IsUnderlay(nic) {
+			scopes = slices.AppendSeq(scopes, vnetsOf(CNOf(nic)))
 		}
-	case *log.Server:
-		ofCN(o.UUID)
-	case *log.VM:
-		ofCN(o.ServerUUID)
-	case *log.VMM:
-		ofCN(o.SledID)
-	case *log.Task:
-		ofCN(o.ServerUUID)
-	default:
-		scopes = append(scopes, scopesOfNet(o)...)
+	case k.scopes != nil:
+		scopes = k.scopes(o)
+	case k.scope != nil:
+		if scope := k.scope(o); scope.Type != 0 {
+			return []log.Scope{scope}
+		}
 	}
 	return tidyScopes(scopes)
 }
@@ -75,24 +64,27 @@ func (s *State) ScopesOf(kind log.Kind, id string) []log.Scope {
 // InAny reports whether is says so of one of the scopes to which o, an object
 // that is held, belongs now. It makes no list of them.
 func (s *State) InAny(o log.Object, is func(log.Scope) bool) bool {
-	ofCN := func(cn log.UUID) bool { return !cn.IsZero() && is(log.CNScope(cn)) }
-	switch o := o.(type) {
-	case *log.NIC:
-		if scope := s.scopeOn(o.NetworkUUID); scope.Type != 0 && is(scope) || ofCN(CNOf(o)) {
+	k := keptAs(o.Kind())
+	nic, isNIC := o.(*log.NIC)
+	switch {
+	case isNIC:
+		if scope := s.scopeOn(nic.NetworkUUID); scope.Type != 0 && is(scope) {
 			return true
 		}
-		if IsUnderlay(o) {
-			for scope := range s.vnetsOf(CNOf(o)) {
+		if scope := onCN(CNOf(nic)); scope.Type != 0 && is(scope) {
+			return true
+		}
+		if IsUnderlay(nic) {
+			for scope := range s.vnetsOf(CNOf(nic)) {
 				if is(scope) {
 					return true
 				}
 			}
 		}
 		return false
-	case *log.VM:
-		return ofCN(o.ServerUUID)
-	case *log.VMM:
-		return ofCN(o.SledID)
+	case k.scope != nil:
+		scope := k.scope(o)
+		return scope.Type != 0 && is(scope)
 	}
 	return slices.ContainsFunc(scopesOf(o, s.scopeOn, s.vnetsOf), is)
 }
@@ -125,14 +117,14 @@ func (s *State) rowsIn(scope log.Scope) []*row {
 	case log.ScopeAll:
 		take(s.tableOrder(log.KindNICTag), s.tableOrder(log.KindAuthority))
 		for r := range s.tableOrder(log.KindRevocation).all() {
-			if forAll(r.object()) {
+			if keptAs(log.KindRevocation).scope(r.object()).Type != 0 {
 				rows = append(rows, r)
 			}
 		}
 	case log.ScopeCN:
 		one(log.KindServer, scope.ID)
 		take(s.nicsOnCN[scope.ID], s.underlays[scope.ID], s.vmsOnCN[scope.ID], s.vmmsOnCN[scope.ID], s.tasksOn[scope.ID])
-		take(s.byNet.aggrsOn[scope.ID], s.byNet.routersOnCN[scope.ID])
+		take(s.aggrsOn[scope.ID], s.routersOnCN[scope.ID])
 	case log.ScopeNetwork:
 		if n := s.network(scope.ID); n == nil || n.Fabric {
 			return nil
@@ -143,7 +135,7 @@ func (s *State) rowsIn(scope log.Scope) []*row {
 		if scope.VNet != publicSubnets {
 			take(s.subnets[scope.VNet])
 		}
-		take(s.nicsOnVNet[scope.VNet], s.byNet.routersOnVNet[scope.VNet])
+		take(s.nicsOnVNet[scope.VNet], s.routersOnVNet[scope.VNet])
 		for cn := range s.interest.cns[scope].all() {
 			take(s.underlays[cn])
 		}
@@ -178,16 +170,4 @@ func (s *State) Orphans(held []log.Scope) []Record {
 		}
 	}
 	return orphans
-}
-
-// forAll reports whether every CN must know the object: whom it trusts, and
-// which servers it trusts no more.
-func forAll(o log.Object) bool {
-	switch o := o.(type) {
-	case *log.NICTag, *log.Authority:
-		return true
-	case *log.Revocation:
-		return strings.HasPrefix(o.Identity, "server:")
-	}
-	return false
 }

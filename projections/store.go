@@ -20,18 +20,17 @@ func (r Record) ETag() string { return log.ETag(r.Revision, r.Seq) }
 // keyOf turns an id into the key of its kind's table: the bytes of a MAC or a
 // UUID, in whichever form it is written, or else the text itself.
 func keyOf(kind log.Kind, id string) (string, error) {
-	switch kind {
-	case log.KindNIC:
+	switch {
+	case kind == log.KindNIC:
 		mac, err := log.ParseMAC(id)
 		return string(mac[:]), err
-	case log.KindNetwork, log.KindServer, log.KindVM, log.KindVMM, log.KindMigration, log.KindTask, log.KindTicket, log.KindToken,
-		log.KindNetworkPool, log.KindRouter:
+	case keptAs(kind).byUUID:
 		uuid, err := log.ParseUUID(id)
 		return string(uuid[:]), err
-	case log.KindIP:
+	case kind == log.KindIP:
 		network, ip, err := ParseIPID(id)
 		return keyOfIP(network, ip), err
-	case log.KindFabricVLAN:
+	case kind == log.KindFabricVLAN:
 		owner, vlan, err := parseVLANID(id)
 		return keyOfVLAN(owner, vlan), err
 	default:
@@ -41,29 +40,12 @@ func keyOf(kind log.Kind, id string) (string, error) {
 
 // keyOfObject is keyOf of an object's id, without the way through text.
 func keyOfObject(o log.Object) string {
+	if uuid, ok := uuidOf(o); ok {
+		return string(uuid[:])
+	}
 	switch o := o.(type) {
 	case *log.NIC:
 		return string(o.MAC[:])
-	case *log.Network:
-		return string(o.UUID[:])
-	case *log.Server:
-		return string(o.UUID[:])
-	case *log.VM:
-		return string(o.UUID[:])
-	case *log.VMM:
-		return string(o.UUID[:])
-	case *log.Migration:
-		return string(o.UUID[:])
-	case *log.Task:
-		return string(o.UUID[:])
-	case *log.Ticket:
-		return string(o.UUID[:])
-	case *log.Token:
-		return string(o.UUID[:])
-	case *log.NetworkPool:
-		return string(o.UUID[:])
-	case *log.Router:
-		return string(o.UUID[:])
 	case *log.IP:
 		return keyOfIP(o.NetworkUUID, o.IP)
 	case *log.FabricVLAN:
@@ -76,18 +58,10 @@ func keyOfObject(o log.Object) string {
 // named reports whether id is the object's, in the form of log.Object.ID,
 // without making that where it is long.
 func named(o log.Object, id string) bool {
-	switch o := o.(type) {
-	case *log.Network:
-		return o.UUID.Is(id)
-	case *log.Server:
-		return o.UUID.Is(id)
-	case *log.VM:
-		return o.UUID.Is(id)
-	case *log.VMM:
-		return o.UUID.Is(id)
-	default:
-		return o.ID() == id
+	if uuid, ok := uuidOf(o); ok {
+		return uuid.Is(id)
 	}
+	return o.ID() == id
 }
 
 // Is reports whether an id, in any form that a client may write it, is o's.
@@ -152,16 +126,27 @@ type store struct {
 	vmmsOf      sets[log.UUID] // VMMs by instance_id
 	// migrationsOf are migrations by instance_id.
 	migrationsOf sets[log.UUID]
-	tasksOn      sets[log.UUID]      // tasks by server_uuid
-	openTasks    sets[log.UUID]      // those that have not ended
-	tasksBy      sets[bool]          // tasks by whether they have ended
-	ticketsOn    sets[log.UUID]      // tickets by server_uuid
-	lines        sets[line]          // tickets that wait, by what they wait for
-	ticketsBy    sets[bool]          // tickets by whether they wait
-	byNet        byNet               // of the kinds around networks; see there
-	ips          rowTable            // the NIC that has an address of a network
-	vl3          rowTable            // the NIC that has an address on a vnet
-	used         map[log.UUID]*spans // addresses in use by network
+	tasksOn      sets[log.UUID] // tasks by server_uuid
+	openTasks    sets[log.UUID] // those that have not ended
+	tasksBy      sets[bool]     // tasks by whether they have ended
+	ticketsOn    sets[log.UUID] // tickets by server_uuid
+	lines        sets[line]     // tickets that wait, by what they wait for
+	ticketsBy    sets[bool]     // tickets by whether they wait
+
+	ipsOn         sets[log.UUID] // IP objects by network, sorted by address
+	poolsWith     sets[log.UUID] // pools by each of their networks
+	vlansOf       sets[log.UUID] // fabric VLANs by owner
+	vlansOnVNet   sets[uint32]   // and by vnet
+	aggrsOn       sets[log.UUID] // aggregations by server
+	aggrsOnTag    sets[string]   // and by each NIC tag that they provide
+	routersWith   sets[log.UUID] // routers by each of their networks
+	routersOnVNet sets[uint32]   // and by each vnet
+	routersOnCN   sets[log.UUID] // and by the CN of their VM
+	routersOfVM   sets[log.UUID] // and by their VM
+
+	ips  rowTable            // the NIC that has an address of a network
+	vl3  rowTable            // the NIC that has an address on a vnet
+	used map[log.UUID]*spans // addresses in use by network
 }
 
 func newStore() *store {
@@ -173,7 +158,10 @@ func newStore() *store {
 		vmmsOnCN: sets[log.UUID]{}, vmmsOf: sets[log.UUID]{}, migrationsOf: sets[log.UUID]{},
 		tasksOn: sets[log.UUID]{}, openTasks: sets[log.UUID]{}, tasksBy: sets[bool]{},
 		ticketsOn: sets[log.UUID]{}, lines: sets[line]{}, ticketsBy: sets[bool]{},
-		byNet: newByNet(), ips: rowTable{hash: hashIP}, vl3: rowTable{hash: hashVL3}, used: map[log.UUID]*spans{},
+		ipsOn: sets[log.UUID]{}, poolsWith: sets[log.UUID]{}, vlansOf: sets[log.UUID]{}, vlansOnVNet: sets[uint32]{},
+		aggrsOn: sets[log.UUID]{}, aggrsOnTag: sets[string]{}, routersWith: sets[log.UUID]{}, routersOnVNet: sets[uint32]{},
+		routersOnCN: sets[log.UUID]{}, routersOfVM: sets[log.UUID]{},
+		ips: rowTable{hash: hashIP}, vl3: rowTable{hash: hashVL3}, used: map[log.UUID]*spans{},
 	}
 }
 
@@ -227,20 +215,13 @@ func Check(o log.Object) error {
 // rowOfObject returns the row of an object's id, or nil. The compiler makes no
 // string of bytes that are only looked up.
 func (s *store) rowOfObject(o log.Object) *row {
-	switch o := o.(type) {
-	case *log.NIC:
-		return s.row(log.KindNIC, string(o.MAC[:]))
-	case *log.Network:
-		return s.row(log.KindNetwork, string(o.UUID[:]))
-	case *log.Server:
-		return s.row(log.KindServer, string(o.UUID[:]))
-	case *log.VM:
-		return s.row(log.KindVM, string(o.UUID[:]))
-	case *log.VMM:
-		return s.row(log.KindVMM, string(o.UUID[:]))
-	default:
-		return s.row(o.Kind(), keyOfObject(o))
+	if nic, ok := o.(*log.NIC); ok {
+		return s.row(log.KindNIC, string(nic.MAC[:]))
 	}
+	if uuid, ok := uuidOf(o); ok {
+		return s.row(o.Kind(), string(uuid[:]))
+	}
+	return s.row(o.Kind(), keyOfObject(o))
 }
 
 // put places a record, over the one of the same id if there is one. body, if
