@@ -1,17 +1,17 @@
 package projections
 
 import (
-	"encoding/binary"
 	"net/netip"
 	"testing"
 
 	"rutter/log"
+	"rutter/log/changetest"
 )
 
 // FuzzIDsOfPairs: an id of two parts that is read is written as it was, but for
 // its usual form.
 func FuzzIDsOfPairs(f *testing.F) {
-	owner := id(1).String()
+	owner := changetest.UUID(1).String()
 	for _, text := range []string{owner + ":0", owner + ":4094", owner + ":10.0.0.1", owner + ":fd00::1", owner + ":::ffff:10.0.0.1", owner + ":01", owner, ":", ""} {
 		f.Add(text)
 	}
@@ -33,14 +33,8 @@ func FuzzIDsOfPairs(f *testing.F) {
 
 // Keys of addresses order as the addresses do.
 func TestKeysOfAddresses(t *testing.T) {
-	a, b := keyOfIP(id(1), netip.MustParseAddr("10.0.0.9")), keyOfIP(id(1), netip.MustParseAddr("10.0.0.10"))
-	if a >= b || b >= keyOfIP(id(1), netip.MustParseAddr("10.0.1.0")) || keyOfIP(id(2), netip.MustParseAddr("10.0.0.1")) <= b {
+	a, b := keyOfIP(changetest.UUID(1), netip.MustParseAddr("10.0.0.9")), keyOfIP(changetest.UUID(1), netip.MustParseAddr("10.0.0.10"))
+	if a >= b || b >= keyOfIP(changetest.UUID(1), netip.MustParseAddr("10.0.1.0")) || keyOfIP(changetest.UUID(2), netip.MustParseAddr("10.0.0.1")) <= b {
 		t.Error("keys do not order as addresses")
 	}
-}
-
-// id returns the UUID whose last bytes are n.
-func id(n uint64) (u log.UUID) {
-	binary.BigEndian.PutUint64(u[8:], n)
-	return u
 }

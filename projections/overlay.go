@@ -32,14 +32,14 @@ type Overlay struct {
 var nothing = new(store)
 
 // NewOverlay returns an overlay of s as it is. Put may be called only if puts is true.
-func NewOverlay(s *State, puts bool) *Overlay {
-	o := &Overlay{base: s, top: nothing}
+func NewOverlay(s *State, puts bool) Overlay {
+	v := Overlay{base: s, top: nothing}
 	if puts {
-		o.top = newStore()
-		o.top.under = &s.store
-		o.gone, o.freed = map[rowKey]bool{}, map[log.UUID]*sorted[netip.Addr]{}
+		v.top = newStore()
+		v.top.under = &s.store
+		v.gone, v.freed = map[rowKey]bool{}, map[log.UUID]*sorted[netip.Addr]{}
 	}
-	return o
+	return v
 }
 
 // State returns the state below.

@@ -2,6 +2,7 @@ package projections_test
 
 import (
 	"errors"
+	"net/netip"
 	"slices"
 	"strings"
 	"testing"
@@ -9,6 +10,7 @@ import (
 	"pgregory.net/rapid"
 
 	"rutter/log"
+	"rutter/log/changetest"
 	"rutter/projections"
 	"rutter/projections/internal/worldtest"
 	"rutter/projections/rules"
@@ -17,19 +19,19 @@ import (
 func TestLookups(t *testing.T) {
 	w := worldtest.Settled(t, rules.Decide)
 	mac := log.MAC{0, 0, 0, 0, 2, 1}
-	want := projections.Underlay{CN: worldtest.ID(12), Addr: worldtest.Addr("192.168.0.3"), Port: 4789}
+	want := projections.Underlay{CN: changetest.UUID(12), Addr: netip.MustParseAddr("192.168.0.3"), Port: 4789}
 	if got, ok := w.State.VL2(10, mac); !ok || got != want {
 		t.Errorf("VL2 gave %v, %v; want %v", got, ok, want)
 	}
 	for _, ip := range []string{"10.0.0.4", "::ffff:10.0.0.4"} {
-		if m, got, ok := w.State.VL3(10, worldtest.Addr(ip)); !ok || got != want || m != mac {
+		if m, got, ok := w.State.VL3(10, netip.MustParseAddr(ip)); !ok || got != want || m != mac {
 			t.Errorf("VL3 of %s gave %v, %v, %v; want %v, %v", ip, m, got, ok, mac, want)
 		}
 	}
 	if _, ok := w.State.VL2(20, mac); ok {
 		t.Error("VL2 found a MAC on another vnet")
 	}
-	if _, _, ok := w.State.VL3(20, worldtest.Addr("10.0.0.4")); ok {
+	if _, _, ok := w.State.VL3(20, netip.MustParseAddr("10.0.0.4")); ok {
 		t.Error("VL3 found an address on another vnet")
 	}
 	// Of two underlay NICs with an address the lower MAC counts.
@@ -38,14 +40,14 @@ func TestLookups(t *testing.T) {
 		t.Errorf("with an underlay NIC that has no address VL2 gave %v, want %v", got, want)
 	}
 	w.Must(`update nic 000000000001 {"network_uuid": "#30#", "ip": "192.168.0.99"}`)
-	if got, _ := w.State.VL2(10, mac); got.Addr != worldtest.Addr("192.168.0.99") {
+	if got, _ := w.State.VL2(10, mac); got.Addr != netip.MustParseAddr("192.168.0.99") {
 		t.Errorf("VL2 gave %v, want the NIC of the lowest MAC", got)
 	}
 	w.Must(`delete nic 000000000001`, `delete nic 00:00:00:00:01:01`)
 	if got, ok := w.State.VL2(10, mac); ok {
 		t.Errorf("without an underlay NIC VL2 gave %v", got)
 	}
-	if _, got, ok := w.State.VL3(10, worldtest.Addr("10.0.0.4")); ok {
+	if _, got, ok := w.State.VL3(10, netip.MustParseAddr("10.0.0.4")); ok {
 		t.Errorf("without an underlay NIC VL3 gave %v", got)
 	}
 }
@@ -153,8 +155,8 @@ func TestLoadInAnyOrder(t *testing.T) {
 		}
 		worldtest.SameAnswers(rt, cache, w.State)
 		// Out and in again, network before its NICs.
-		r, _ := cache.Get(log.KindNetwork, worldtest.ID(31).String())
-		cache.Drop(log.KindNetwork, worldtest.ID(31).String())
+		r, _ := cache.Get(log.KindNetwork, changetest.UUID(31).String())
+		cache.Drop(log.KindNetwork, changetest.UUID(31).String())
 		if _, ok := cache.VL2(10, log.MAC{0, 0, 0, 0, 2, 1}); ok {
 			rt.Fatal("VL2 answers for a network that is not held")
 		}
@@ -163,6 +165,6 @@ func TestLoadInAnyOrder(t *testing.T) {
 		}
 		worldtest.SameAnswers(rt, cache, w.State)
 		cache.Drop(log.KindNetwork, "nonsense")
-		cache.Drop(log.KindNetwork, worldtest.ID(88).String())
+		cache.Drop(log.KindNetwork, changetest.UUID(88).String())
 	})
 }

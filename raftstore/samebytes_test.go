@@ -15,6 +15,7 @@ import (
 	"testing"
 
 	"rutter/log"
+	"rutter/log/changetest"
 	"rutter/projections/rules"
 )
 
@@ -203,7 +204,7 @@ func variedEntries(t *testing.T, s *bare) iter.Seq[[]byte] {
 	return func(yield func([]byte) bool) {
 		var all [][]byte
 		for _, text := range settling {
-			all = append(all, change(log.Author{Role: log.RoleTrusted}, operation(t, text)))
+			all = append(all, change(log.Author{Role: log.RoleTrusted}, changetest.Op(t, text)))
 			if !yield(batchOf(all[len(all)-1])) {
 				return
 			}
@@ -214,12 +215,12 @@ func variedEntries(t *testing.T, s *bare) iter.Seq[[]byte] {
 				by := fixtureAuthors()[rng.IntN(len(fixtureAuthors()))]
 				var ops []log.Op
 				for range []int{1, 1, 1, 1, 1, 1, 1, 2}[rng.IntN(8)] {
-					ops = append(ops, operation(t, varied(rng, asked[rng.IntN(len(asked))])))
+					ops = append(ops, changetest.Op(t, varied(rng, asked[rng.IntN(len(asked))])))
 				}
 				b := change(by, ops...)
 				switch rng.IntN(12) {
 				case 0, 1, 2:
-					b = mutated(rng, b, all)
+					b = changetest.Mutate(rng, b, all)
 				case 3:
 					all := poisons([]int{10, 200, 2000}[rng.IntN(3)])
 					b = change(by, all[rng.IntN(len(all))])

@@ -39,6 +39,10 @@ var importTable = []row{
 		why: "a file of entries is read without a server, and has their frames",
 	},
 	{
+		pkg: "log/changetest", may: []string{"log"},
+		why: "tests of deciding and of applying make their changes alike",
+	},
+	{
 		pkg: "log/query", may: []string{"log"},
 		why: "which entries are meant is the same question at a server, a client and a folder",
 	},
@@ -52,26 +56,26 @@ var importTable = []row{
 	},
 	{
 		pkg: "projections", may: []string{"log"},
-		tests: []string{"projections/internal/worldtest", "projections/rules"},
+		tests: []string{"log/changetest", "projections/internal/worldtest", "projections/rules"},
 		why:   "the meaning of the log may depend on the log only, or servers would differ",
 	},
 	{
 		pkg: "projections/rules", may: []string{"log", "projections"},
-		tests: []string{"projections/desired", "projections/internal/worldtest"},
+		tests: []string{"log/changetest", "projections/desired", "projections/internal/worldtest"},
 		why:   "what is accepted is decided from the state, which does not know how",
 	},
 	{
 		pkg: "projections/desired", may: []string{"log", "projections"},
-		tests: []string{"projections/internal/worldtest", "projections/rules"},
+		tests: []string{"log/changetest", "projections/internal/worldtest", "projections/rules"},
 		why:   "what a kernel must hold follows from the state alone, on a server as on the compute node",
 	},
 	{
-		pkg: "projections/internal/worldtest", may: []string{"log", "projections", "projections/desired"},
+		pkg: "projections/internal/worldtest", may: []string{"log", "log/changetest", "projections", "projections/desired"},
 		why: "the tests of this folder share a small cloud; how its changes are decided they say themselves",
 	},
 	{
 		pkg: "raftstore", may: []string{"log", "log/budget", "projections", "projections/rules"},
-		tests: []string{"projections/desired"},
+		tests: []string{"log/changetest", "projections/desired"},
 		why:   "agreement and keeping know nothing of HTTP or of compute nodes",
 	},
 	{

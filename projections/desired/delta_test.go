@@ -9,6 +9,7 @@ import (
 	"pgregory.net/rapid"
 
 	"rutter/log"
+	"rutter/log/changetest"
 	"rutter/projections/desired"
 	"rutter/projections/internal/worldtest"
 	"rutter/projections/rules"
@@ -41,7 +42,7 @@ func TestDeltaIsTheWholesDifference(t *testing.T) {
 	covered := 0
 	rapid.Check(t, func(t *rapid.T) {
 		w := worldtest.Settled(t, rules.Decide)
-		cns := []log.UUID{worldtest.ID(11), worldtest.ID(12), worldtest.ID(13)}
+		cns := []log.UUID{changetest.UUID(11), changetest.UUID(12), changetest.UUID(13)}
 		held, touches := map[log.UUID]desired.Links{}, map[log.UUID]*desired.Touches{}
 		for _, cn := range cns {
 			held[cn], touches[cn] = desired.Of(w.State, cn), desired.NewTouches(cn)

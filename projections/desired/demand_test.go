@@ -8,6 +8,7 @@ import (
 	"pgregory.net/rapid"
 
 	"rutter/log"
+	"rutter/log/changetest"
 	"rutter/projections/desired"
 	"rutter/projections/internal/worldtest"
 	"rutter/projections/rules"
@@ -28,7 +29,7 @@ func TestEntriesAreThoseOfDesiredLinks(t *testing.T) {
 			nic := r.Object.(*log.NIC)
 			macs, ips = append(macs, nic.MAC), append(ips, nic.IP)
 		}
-		for _, cn := range []log.UUID{worldtest.ID(11), worldtest.ID(12), worldtest.ID(13)} {
+		for _, cn := range []log.UUID{changetest.UUID(11), changetest.UUID(12), changetest.UUID(13)} {
 			want, find := desired.Of(w.State, cn), desired.NewEntries(w.State, cn)
 			for _, mac := range macs {
 				for _, ip := range ips {
@@ -60,7 +61,7 @@ func TestOnDemandLeavesEntriesOut(t *testing.T) {
 	crossed := 0
 	rapid.Check(t, func(t *rapid.T) {
 		w := worldtest.Settled(t, rules.Decide)
-		cn := rapid.SampledFrom([]log.UUID{worldtest.ID(11), worldtest.ID(12), worldtest.ID(13)}).Draw(t, "cn")
+		cn := rapid.SampledFrom([]log.UUID{changetest.UUID(11), changetest.UUID(12), changetest.UUID(13)}).Draw(t, "cn")
 		limits := desired.Limits{Entries: rapid.IntRange(1, 12).Draw(t, "limit")}
 		touches := desired.NewTouches(cn)
 		ask := func() desired.Links {

@@ -2,10 +2,12 @@ package desired_test
 
 import (
 	"fmt"
+	"net/netip"
 	"strings"
 	"testing"
 
 	"rutter/log"
+	"rutter/log/changetest"
 	"rutter/projections"
 	"rutter/projections/desired"
 	"rutter/projections/internal/worldtest"
@@ -42,7 +44,7 @@ func text(d desired.Links) string {
 
 func wantLinks(t *testing.T, s *projections.State, cn log.UUID, want string) {
 	t.Helper()
-	want = strings.ReplaceAll(strings.TrimPrefix(worldtest.Expand(want), "\n"), "\t", "")
+	want = strings.ReplaceAll(strings.TrimPrefix(changetest.Expand(want), "\n"), "\t", "")
 	if got := text(desired.Of(s, cn)); got != want {
 		t.Errorf("CN %s desires\n%swant\n%s", cn, got, want)
 	}
@@ -56,7 +58,7 @@ func TestDesiredLinks(t *testing.T) {
 		`create nic {"mac": "020000000007", "belongs_to_type": "zone", "belongs_to_uuid": "#23#", "owner_uuid": "#1#", "cn_uuid": "#11#", "network_uuid": "#31#"}`,
 		`create nic {"mac": "020000000008", "belongs_to_type": "zone", "belongs_to_uuid": "#24#", "owner_uuid": "#2#", "cn_uuid": "#12#", "network_uuid": "#32#"}`,
 		`create vm {"uuid": "#23#", "owner_uuid": "#1#", "server_uuid": "#11#", "zonename": "web"}`)
-	wantLinks(t, w.State, worldtest.ID(11), `
+	wantLinks(t, w.State, changetest.UUID(11), `
 		vxlan 10 local 192.168.0.2 port 4789 mtu 1450
 		vlan 10.2 mtu 1446
 		fabric 00:00:00:00:02:00 on 10.2 mtu 1446 vm #21# in "#21#" addr [10.0.0.3/24] via 10.0.0.1 routes [{10.9.0.0/16 10.0.0.9}] resolvers [10.0.0.2 8.8.8.8 fd00:1::2] hold false
@@ -69,7 +71,7 @@ func TestDesiredLinks(t *testing.T) {
 		fdb 10: 00:00:00:00:02:01 at 192.168.0.3 port 0
 		problem network #34#: its route to fd00:9::/64 is by linklocal, which a fabric link has no way to do
 	`)
-	wantLinks(t, w.State, worldtest.ID(13), "")
+	wantLinks(t, w.State, changetest.UUID(13), "")
 }
 
 func TestDesiredLinksOfRouters(t *testing.T) {
@@ -77,7 +79,7 @@ func TestDesiredLinksOfRouters(t *testing.T) {
 	// A VM with two fabrics has one default route: its primary NIC's.
 	w.Must(`create network {"uuid": "#35#", "name": "more", "nic_tag": "overlay", "subnet": "10.5.0.0/24", "gateway": "10.5.0.1", "mtu": 1300, "owner_uuids": ["#1#"], "fabric": true, "vnet_id": 10}`,
 		`create nic {"mac": "000000000001", `+zoneNIC+`, "network_uuid": "#35#"}`)
-	for _, f := range desired.Of(w.State, worldtest.ID(11)).Fabrics {
+	for _, f := range desired.Of(w.State, changetest.UUID(11)).Fabrics {
 		if f.Gateway.IsValid() != (f.MAC[4] == 2) {
 			t.Errorf("fabric %s has the gateway %v", f.MAC, f.Gateway)
 		}
@@ -87,7 +89,7 @@ func TestDesiredLinksOfRouters(t *testing.T) {
 	}
 	// Whoever has the address of a gateway does not route to itself.
 	w.Must(`update nic 00:00:00:00:02:00 {"ip": "10.0.0.1"}`, `update network #31# {"routes": {"10.9.0.0/16": "10.0.0.1"}}`)
-	for _, f := range desired.Of(w.State, worldtest.ID(11)).Fabrics {
+	for _, f := range desired.Of(w.State, changetest.UUID(11)).Fabrics {
 		if f.MAC[4] == 2 && (f.Gateway.IsValid() || f.Routes != nil) {
 			t.Errorf("the router's own NIC has gateway %v and routes %v", f.Gateway, f.Routes)
 		}
@@ -101,95 +103,25 @@ func TestDesiredLinksProblems(t *testing.T) {
 	w := worldtest.Settled(t, rules.Decide)
 	w.Must(`create network {"uuid": "#36#", "name": "under six", "nic_tag": "external", "subnet": "fd00:6::/64", "mtu": 1400}`)
 	w.Must(`update nic 00:00:00:00:01:01 {"network_uuid": "#36#"}`)
-	wantLinks(t, w.State, worldtest.ID(11), `
+	wantLinks(t, w.State, changetest.UUID(11), `
 		vxlan 10 local 192.168.0.2 port 4789 mtu 1450
 		vlan 10.2 mtu 1446
 		fabric 00:00:00:00:02:00 on 10.2 mtu 1446 vm #21# in "#21#" addr [10.0.0.3/24] via 10.0.0.1 routes [{10.9.0.0/16 10.0.0.9}] resolvers [10.0.0.2 8.8.8.8] hold false
 		problem server #12#: its underlay address fd00:6::1 is not of the family of 192.168.0.2, so its NICs cannot be reached
 	`)
-	six := desired.Of(w.State, worldtest.ID(12))
-	if got := six.VXLANs[0]; got.Local != worldtest.Addr("fd00:6::1") || got.MTU != 1400-70 || six.Fabrics[0].MTU != 1400-74 {
+	six := desired.Of(w.State, changetest.UUID(12))
+	if got := six.VXLANs[0]; got.Local != netip.MustParseAddr("fd00:6::1") || got.MTU != 1400-70 || six.Fabrics[0].MTU != 1400-74 {
 		t.Errorf("over an IPv6 underlay of MTU 1400: %+v, fabric MTU %d", got, six.Fabrics[0].MTU)
 	}
 	w.Must(`delete nic 00:00:00:00:01:01`)
-	wantLinks(t, w.State, worldtest.ID(12), `
+	wantLinks(t, w.State, changetest.UUID(12), `
 		problem server #12#: it has no underlay NIC with an address, so none of its fabrics can be made
 	`)
-	if p := desired.Of(w.State, worldtest.ID(11)).Problems; len(p) != 1 || !strings.Contains(p[0].Reason, "has no underlay NIC") {
+	if p := desired.Of(w.State, changetest.UUID(11)).Problems; len(p) != 1 || !strings.Contains(p[0].Reason, "has no underlay NIC") {
 		t.Errorf("the other CN's problems are %v", p)
 	}
-	w.State.Drop(log.KindNetwork, worldtest.ID(31).String())
-	if p := desired.Of(w.State, worldtest.ID(11)).Problems; len(p) != 1 || !strings.Contains(p[0].Reason, "is not known") {
+	w.State.Drop(log.KindNetwork, changetest.UUID(31).String())
+	if p := desired.Of(w.State, changetest.UUID(11)).Problems; len(p) != 1 || !strings.Contains(p[0].Reason, "is not known") {
 		t.Errorf("without the network the problems are %v", p)
-	}
-}
-
-// TestScopesWithinOneChange: an underlay NIC's event is heard on the vnet that
-// its CN came to by an earlier operation of the same change.
-func TestScopesWithinOneChange(t *testing.T) {
-	w := worldtest.Settled(t, rules.Decide)
-	w.Must(`create nic {"mac": "020000000001", "belongs_to_type": "other", "belongs_to_uuid": "#60#", "owner_uuid": "#2#", "cn_uuid": "#11#", "network_uuid": "#32#"}`,
-		`update nic 00:00:00:00:01:00 {"ip": "192.168.0.77"}`)
-	if got, want := fmt.Sprint(w.Events[len(w.Events)-1].Scopes), worldtest.Expand("[cn:#11# vnet:10 vnet:20 network:#30#]"); got != want {
-		t.Errorf("scopes %s, want %s", got, want)
-	}
-	w.Must(`delete nic 020000000001`, `update nic 00:00:00:00:01:00 {"ip": "192.168.0.78"}`)
-	if got, want := fmt.Sprint(w.Events[len(w.Events)-1].Scopes), worldtest.Expand("[cn:#11# vnet:10 network:#30#]"); got != want {
-		t.Errorf("scopes %s, want %s", got, want)
-	}
-}
-
-// TestAddressTakenInCache: a cache may see the new holder of an address before
-// the old one leaves.
-func TestAddressTakenInCache(t *testing.T) {
-	w := worldtest.Settled(t, rules.Decide)
-	old, _ := w.State.Get(log.KindNIC, "00:00:00:00:02:01")
-	taker := log.Clone(old.Object).(*log.NIC)
-	taker.MAC = log.MAC{5: 1}
-	if err := w.State.Load(projections.Record{Object: taker, Revision: 1, Seq: 99}); err != nil {
-		t.Fatal(err)
-	}
-	w.State.Drop(log.KindNIC, old.Object.ID())
-	if mac, _, ok := w.State.VL3(10, taker.IP); !ok || mac != taker.MAC {
-		t.Errorf("VL3 gave %v, %v; want the NIC that is left", mac, ok)
-	}
-	if r, ok := w.State.NICAt(worldtest.ID(31), taker.IP); !ok || r.Object != taker {
-		t.Errorf("the address is of %+v, %v", r.Object, ok)
-	}
-}
-
-func BenchmarkCreateNIC(b *testing.B) {
-	w := worldtest.New(b, rules.Decide)
-	w.Must(`create nic_tag {"name": "overlay"}`, `create network {"uuid": "#31#", "name": "one", "nic_tag": "overlay", "subnet": "10.0.0.0/8",
-		"owner_uuids": ["#1#"], "fabric": true, "vnet_id": 10}`)
-	op := worldtest.Parse(b, `create nic {`+zoneNIC+`, "cn_uuid": "#11#", "network_uuid": "#31#"}`)
-	create := func(seq log.Seq) {
-		events, result := rules.Decide(w.State, w.Change(op))
-		if result.Refusal != nil {
-			b.Fatal(result.Refusal)
-		}
-		if _, err := w.State.Apply(seq, events[0]); err != nil {
-			b.Fatal(err)
-		}
-	}
-	seq := log.Seq(10)
-	for ; seq < 65_000; seq++ {
-		create(seq)
-	}
-	b.ReportAllocs()
-	for b.Loop() {
-		create(seq)
-		seq++
-	}
-}
-
-func BenchmarkVL3(b *testing.B) {
-	w := worldtest.Settled(b, rules.Decide)
-	ip := worldtest.Addr("10.0.0.4")
-	b.ReportAllocs()
-	for b.Loop() {
-		if _, _, ok := w.State.VL3(10, ip); !ok {
-			b.Fatal("not found")
-		}
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"rutter/log"
+	"rutter/log/changetest"
 	"rutter/projections/desired"
 	"rutter/projections/internal/worldtest"
 	"rutter/projections/rules"
@@ -18,7 +19,7 @@ func ready(log.UUID) desired.Far {
 
 // Each fault is made in a fabric that is well, and must be named.
 func TestTrace(t *testing.T) {
-	vm1, vm2 := worldtest.ID(21).String(), worldtest.ID(22).String()
+	vm1, vm2 := changetest.UUID(21).String(), changetest.UUID(22).String()
 	for _, c := range []struct {
 		name     string
 		ops      []string // what somebody did
@@ -58,7 +59,7 @@ func TestTrace(t *testing.T) {
 		{name: "CN that is unknown", ops: []string{`update server #12# {"status": "unknown"}`}, verdict: desired.Doubtful, code: "cn-unknown"},
 		{name: "CN that lags", far: func(cn log.UUID) desired.Far {
 			f := ready(cn)
-			if cn == worldtest.ID(12) {
+			if cn == changetest.UUID(12) {
 				f.Programmed = 3
 			}
 			return f
@@ -111,7 +112,7 @@ func TestTrace(t *testing.T) {
 // What a trace says a CN must have is what DesiredLinks gives it.
 func TestTraceEntriesAreDesired(t *testing.T) {
 	w := worldtest.Settled(t, rules.Decide)
-	got := desired.NewTrace(w.State, worldtest.ID(21).String(), worldtest.ID(22).String())
+	got := desired.NewTrace(w.State, changetest.UUID(21).String(), changetest.UUID(22).String())
 	for _, e := range got.Entries {
 		if !e.Wanted {
 			t.Errorf("CN %s must not have %s, in a fabric that is well", e.CN, e.What)

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"rutter/log"
+	"rutter/log/changetest"
 	"rutter/projections"
 	"rutter/projections/internal/worldtest"
 )
@@ -47,7 +48,7 @@ func TestBounds(t *testing.T) {
 			w.Must(fmt.Sprintf(`create nic_tag {"name": "tag%d"}`, i))
 		}
 		// 256 routes do not fit one octet; past it the text is no subnet, which is refused as well.
-		if r := w.Try(w.Change(worldtest.Parse(t, c.op(c.bound+1)))).Refusal; r == nil || !strings.Contains(r.Error(), c.what+": ") {
+		if r := w.Try(w.Change(changetest.Op(t, c.op(c.bound+1)))).Refusal; r == nil || !strings.Contains(r.Error(), c.what+": ") {
 			t.Errorf("%s: %d were not refused: %v", c.what, c.bound+1, r)
 		}
 		w.Must(c.op(c.bound))
@@ -60,7 +61,7 @@ func TestUsersAreNamedUpToABound(t *testing.T) {
 	for range maxUsedBy {
 		w.Must(nic)
 	}
-	r := w.Try(w.Change(worldtest.Parse(t, `delete network #31#`))).Refusal
+	r := w.Try(w.Change(changetest.Op(t, `delete network #31#`))).Refusal
 	if r == nil || len(r.Errors) != maxUsedBy || !strings.Contains(r.Message, "the first users are named") {
 		t.Fatalf("got %v", r)
 	}
@@ -72,7 +73,7 @@ func TestUsersAreNamedUpToABound(t *testing.T) {
 // TestDrawsRunOut: where every draw is taken, the client is told to choose.
 func TestDrawsRunOut(t *testing.T) {
 	w := worldtest.Settled(t, Decide)
-	c := w.Change(worldtest.Parse(t, `create nic {`+zoneNIC+`}`))
+	c := w.Change(changetest.Op(t, `create nic {`+zoneNIC+`}`))
 	d := newDraft(w.State, c, byKind)
 	for try := range uint64(maxDraws) {
 		sum := d.draw("mac", c.Seed, try)
@@ -84,12 +85,12 @@ func TestDrawsRunOut(t *testing.T) {
 	if r := w.Try(c).Refusal; r == nil || !strings.Contains(r.Error(), "mac: no free MAC was found in 256 tries (choose one)") {
 		t.Errorf("got %v", r)
 	}
-	c = w.Change(worldtest.Parse(t, `create network {"name": "n", "nic_tag": "overlay", "subnet": "10.7.0.0/24", "fabric": true, "owner_uuids": ["#3#"]}`))
+	c = w.Change(changetest.Op(t, `create network {"name": "n", "nic_tag": "overlay", "subnet": "10.7.0.0/24", "fabric": true, "owner_uuids": ["#3#"]}`))
 	d = newDraft(w.State, c, byKind)
 	for try := range uint64(maxDraws) {
 		sum := d.draw("vnet", c.Seed, try)
 		vnet := uint32(sum[0])<<16 | uint32(sum[1])<<8 | uint32(sum[2])
-		n := &log.Network{UUID: worldtest.ID(1000 + try), Fabric: true, VNetID: vnet, OwnerUUIDs: []log.UUID{worldtest.ID(4)}}
+		n := &log.Network{UUID: changetest.UUID(1000 + try), Fabric: true, VNetID: vnet, OwnerUUIDs: []log.UUID{changetest.UUID(4)}}
 		if err := w.State.Load(projections.Record{Object: n, Revision: 1, Seq: 1}); err != nil {
 			t.Fatal(err)
 		}

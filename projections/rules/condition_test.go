@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"rutter/log"
+	"rutter/log/changetest"
 	"rutter/projections/internal/worldtest"
 )
 
@@ -31,7 +32,7 @@ func TestConditionOfSeq(t *testing.T) {
 	} {
 		ops := make([]log.Op, len(c.ops))
 		for i, text := range c.ops {
-			ops[i] = worldtest.Parse(t, text)
+			ops[i] = changetest.Op(t, text)
 		}
 		_, result := Decide(w.State, w.Change(ops...))
 		if result.Refusal == nil && c.refusal != "" || result.Refusal != nil && (c.refusal == "" || !strings.Contains(result.Refusal.Error(), c.refusal)) {

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"rutter/log"
+	"rutter/log/changetest"
 	"rutter/projections"
 	"rutter/projections/internal/worldtest"
 )
@@ -14,7 +15,7 @@ import (
 // third fabric network of owner #1#, two more NICs of server #11#, a pool of the
 // third network and of the underlay's, a VLAN, an aggregation, and a router of
 // VM #22# that joins #31# and #33#.
-func joined(t worldtest.Tester) *worldtest.World {
+func joined(t changetest.Tester) *worldtest.World {
 	w := worldtest.Settled(t, Decide)
 	w.Must(`create network {"uuid": "#33#", "name": "three", "nic_tag": "overlay", "subnet": "10.3.0.0/24", "owner_uuids": ["#1#"], "fabric": true}`)
 	w.Must(`create network {"uuid": "#34#", "name": "four", "nic_tag": "overlay", "vlan_id": 7, "subnet": "10.4.0.0/30", "owner_uuids": ["#1#"], "fabric": true}`)
@@ -126,8 +127,8 @@ var netRefusals = []struct{ op, want string }{
 func TestNetRefusals(t *testing.T) {
 	for _, c := range netRefusals {
 		w := joined(t)
-		want := worldtest.Expand(c.want)
-		switch result := w.Try(w.Change(worldtest.Parse(t, c.op))); {
+		want := changetest.Expand(c.want)
+		switch result := w.Try(w.Change(changetest.Op(t, c.op))); {
 		case want == "" && result.Refusal != nil:
 			t.Errorf("%s: refused: %v", c.op, result.Refusal)
 		case want != "" && result.Refusal == nil:
@@ -184,13 +185,13 @@ func TestNetLives(t *testing.T) {
 		{`update setting napi.network_immutable {"value": "true"}`, log.KindSetting, "napi.network_immutable", "none"},
 	}
 	for _, step := range steps {
-		result := w.Try(w.Change(worldtest.Parse(t, step.op)))
-		got, want := show(w, step.kind, worldtest.Expand(step.id)), worldtest.Expand(step.want)
+		result := w.Try(w.Change(changetest.Op(t, step.op)))
+		got, want := show(w, step.kind, changetest.Expand(step.id)), changetest.Expand(step.want)
 		if !strings.Contains(got, want) {
 			t.Errorf("%s: %v\n got %s\nwant %s", step.op, result.Refusal, got, want)
 		}
 	}
-	if got := show(w, log.KindNetwork, worldtest.Expand("#31#")); strings.Contains(got, "routes=") {
+	if got := show(w, log.KindNetwork, changetest.Expand("#31#")); strings.Contains(got, "routes=") {
 		t.Errorf("the router is gone, its routes are not: %s", got)
 	}
 }
@@ -210,7 +211,7 @@ func TestNetworkImmutable(t *testing.T) {
 		{`update network #33# {"gateway": "10.3.0.201"}`, "gateway: Network updates for this field are not supported on fabrics"},
 		{`update network #33# {"vlan_id": 9, "gateway": "10.3.0.200", "mtu": 1400}`, ""},
 	} {
-		r := w.Try(w.Change(worldtest.Parse(t, c.op))).Refusal
+		r := w.Try(w.Change(changetest.Op(t, c.op))).Refusal
 		if (r == nil) != (c.want == "") || r != nil && !strings.Contains(r.Error(), c.want) {
 			t.Errorf("%s: %v, want %q", c.op, r, c.want)
 		}
@@ -221,7 +222,7 @@ func TestNetworkImmutable(t *testing.T) {
 func TestOptions(t *testing.T) {
 	w := joined(t)
 	do := func(text string, options ...log.Option) log.Result {
-		op := worldtest.Parse(t, text)
+		op := changetest.Op(t, text)
 		op.Options = options
 		return w.Try(w.Change(op))
 	}
@@ -235,8 +236,8 @@ func TestOptions(t *testing.T) {
 	if r := do(`update nic 00:00:00:00:05:06 {"state": "running"}`).Refusal; r != nil {
 		t.Error("an update of something else:", r)
 	}
-	ip := worldtest.Expand("#33#:10.3.0.2")
-	if got, want := show(w, log.KindIP, ip), worldtest.Expand("network_uuid=#33# ip=10.3.0.2 reserved=true owner_uuid=#2#"); got != want {
+	ip := changetest.Expand("#33#:10.3.0.2")
+	if got, want := show(w, log.KindIP, ip), changetest.Expand("network_uuid=#33# ip=10.3.0.2 reserved=true owner_uuid=#2#"); got != want {
 		t.Errorf("reserved: %s, want %s", got, want)
 	}
 	if r := do(`update nic 00:00:00:00:05:06 {"state": "running"}`, log.OptionReleaseIP).Refusal; r != nil || show(w, log.KindIP, ip) != "none" {
@@ -266,18 +267,18 @@ func TestFabricOfOwner(t *testing.T) {
 		}
 		return vnets
 	}
-	vnet := vnets(worldtest.ID(7))[0]
+	vnet := vnets(changetest.UUID(7))[0]
 	if vnet == 0 || vnet > log.MaxVNet {
 		t.Fatalf("drew %d", vnet)
 	}
 	w.Must(`create network {"uuid": "#50#", "name": "n", "nic_tag": "overlay", "subnet": "10.1.0.0/24", "fabric": true, "owner_uuids": ["#7#"]}`)
 	w.Must(`create fabric_vlan {"owner_uuid": "#7#", "vlan_id": 2, "name": "y"}`)
-	if got := vnets(worldtest.ID(7)); !slices.Equal(got, []uint32{vnet, vnet, vnet}) {
+	if got := vnets(changetest.UUID(7)); !slices.Equal(got, []uint32{vnet, vnet, vnet}) {
 		t.Errorf("vnets %v, want %d", got, vnet)
 	}
 	// The other way round: the fabric was there before its VLANs.
 	w.Must(`create fabric_vlan {"owner_uuid": "#1#", "vlan_id": 2, "name": "y"}`)
-	if got := vnets(worldtest.ID(1)); !slices.Equal(got, []uint32{10, 10}) {
+	if got := vnets(changetest.UUID(1)); !slices.Equal(got, []uint32{10, 10}) {
 		t.Errorf("an old fabric and its VLAN are on vnets %v", got)
 	}
 }

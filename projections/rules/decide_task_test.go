@@ -8,6 +8,7 @@ import (
 	"pgregory.net/rapid"
 
 	"rutter/log"
+	"rutter/log/changetest"
 	"rutter/projections"
 	"rutter/projections/internal/worldtest"
 )
@@ -66,7 +67,7 @@ var taskRefusals = []struct{ op, want string }{
 	{`delete server #11#`, `InUse: server is in use`},
 }
 
-func taskWorld(t worldtest.Tester) *worldtest.World {
+func taskWorld(t changetest.Tester) *worldtest.World {
 	w := worldtest.Settled(t, Decide)
 	for n := range 4 {
 		via := ""
@@ -87,8 +88,8 @@ func taskWorld(t worldtest.Tester) *worldtest.World {
 func TestTaskRefusals(t *testing.T) {
 	for _, c := range taskRefusals {
 		w := taskWorld(t)
-		result := w.Try(w.Change(worldtest.Parse(t, c.op)))
-		want, got := worldtest.Expand(c.want), "accepted"
+		result := w.Try(w.Change(changetest.Op(t, c.op)))
+		want, got := changetest.Expand(c.want), "accepted"
 		if result.Refusal != nil {
 			got = result.Refusal.Error()
 		}
@@ -102,7 +103,7 @@ func TestTaskRefusals(t *testing.T) {
 func TestTaskDeadline(t *testing.T) {
 	w := taskWorld(t)
 	w.Now += defaultTaskTimeout * second
-	op := worldtest.Parse(t, `update task #61# {"status": "active", "claimed_by": 3}`)
+	op := changetest.Op(t, `update task #61# {"status": "active", "claimed_by": 3}`)
 	if r := w.Try(w.Change(op)); r.Refusal == nil || !strings.Contains(r.Refusal.Error(), "was to be done by") {
 		t.Errorf("got %v, want it too late", r.Refusal)
 	}
@@ -111,13 +112,13 @@ func TestTaskDeadline(t *testing.T) {
 func TestOpenTasksAreBounded(t *testing.T) {
 	w := worldtest.Settled(t, Decide)
 	for n := range maxOpenTasks {
-		w.Must(fmt.Sprintf(`create task {"id": "%s", "task": "nop", "server_uuid": "#11#"}`, worldtest.ID(uint64(1000+n))))
+		w.Must(fmt.Sprintf(`create task {"id": "%s", "task": "nop", "server_uuid": "#11#"}`, changetest.UUID(uint64(1000+n))))
 	}
-	op := worldtest.Parse(t, `create task {"task": "nop", "server_uuid": "#11#"}`)
+	op := changetest.Op(t, `create task {"task": "nop", "server_uuid": "#11#"}`)
 	if r := w.Try(w.Change(op)); r.Refusal == nil || !strings.Contains(r.Refusal.Error(), "256 tasks that are not done") {
 		t.Errorf("got %v, want it refused", r.Refusal)
 	}
-	w.Must(`update task ` + worldtest.ID(1000).String() + ` {"status": "failure", "failure": "given up"}`)
+	w.Must(`update task ` + changetest.UUID(1000).String() + ` {"status": "failure", "failure": "given up"}`)
 	w.Must(`create task {"task": "nop", "server_uuid": "#11#"}`)
 }
 
@@ -134,20 +135,20 @@ func TestLines(t *testing.T) {
 				waiting := waitingTickets(w.State)
 				kind := rapid.IntRange(0, 3).Draw(t, "kind")
 				if len(waiting) == 0 || kind == 0 {
-					uuid := worldtest.ID(uint64(next)).String()
+					uuid := changetest.UUID(uint64(next)).String()
 					next++
 					order = append(order, uuid)
-					ops = append(ops, worldtest.Parse(w.T, fmt.Sprintf(`create ticket {"uuid": "%s", "server_uuid": "#11#", "scope": "vm", "id": "a"}`, uuid)))
+					ops = append(ops, changetest.Op(w.T, fmt.Sprintf(`create ticket {"uuid": "%s", "server_uuid": "#11#", "scope": "vm", "id": "a"}`, uuid)))
 					continue
 				}
 				one := rapid.SampledFrom(waiting).Draw(t, "ticket")
 				switch kind {
 				case 1:
-					ops = append(ops, worldtest.Parse(w.T, `update ticket `+one+` {"status": "finished"}`))
+					ops = append(ops, changetest.Op(w.T, `update ticket `+one+` {"status": "finished"}`))
 				case 2:
-					ops = append(ops, worldtest.Parse(w.T, `update ticket `+one+` {"status": "expired"}`))
+					ops = append(ops, changetest.Op(w.T, `update ticket `+one+` {"status": "expired"}`))
 				default:
-					ops = append(ops, worldtest.Parse(w.T, `delete ticket `+one))
+					ops = append(ops, changetest.Op(w.T, `delete ticket `+one))
 				}
 			}
 			w.Try(w.Change(ops...)) // one that names a ticket twice may be refused
@@ -179,15 +180,15 @@ func checkLine(t *rapid.T, s *projections.State, order []string) {
 
 func TestTasksAreOfTheirCN(t *testing.T) {
 	w := taskWorld(t)
-	scopes := w.State.ScopesOf(log.KindTask, worldtest.ID(61).String())
-	if len(scopes) != 1 || scopes[0] != log.CNScope(worldtest.ID(11)) {
+	scopes := w.State.ScopesOf(log.KindTask, changetest.UUID(61).String())
+	if len(scopes) != 1 || scopes[0] != log.CNScope(changetest.UUID(11)) {
 		t.Errorf("scopes %v", scopes)
 	}
 	var open, all int
-	for range w.State.OpenTasksOn(worldtest.ID(11)) {
+	for range w.State.OpenTasksOn(changetest.UUID(11)) {
 		open++
 	}
-	for range w.State.TasksOn(worldtest.ID(11)) {
+	for range w.State.TasksOn(changetest.UUID(11)) {
 		all++
 	}
 	if open != 3 || all != 4 {

@@ -2,10 +2,12 @@ package rules
 
 import (
 	"fmt"
+	"net/netip"
 	"strings"
 	"testing"
 
 	"rutter/log"
+	"rutter/log/changetest"
 	"rutter/projections/internal/worldtest"
 )
 
@@ -131,8 +133,8 @@ var refusals = []struct{ op, want string }{
 func TestRefusals(t *testing.T) {
 	for _, c := range refusals {
 		w := worldtest.Settled(t, Decide)
-		result := w.Try(w.Change(worldtest.Parse(t, c.op)))
-		want := worldtest.Expand(c.want)
+		result := w.Try(w.Change(changetest.Op(t, c.op)))
+		want := changetest.Expand(c.want)
 		switch {
 		case result.Refusal == nil && want != "":
 			t.Errorf("%s\n got it accepted\nwant %s", c.op, want)
@@ -174,7 +176,7 @@ func TestRefusedChanges(t *testing.T) {
 	}
 	for _, test := range cases {
 		w := worldtest.Settled(t, Decide)
-		c := w.Change(worldtest.Parse(t, good))
+		c := w.Change(changetest.Op(t, good))
 		test.edit(c)
 		events, result := Decide(w.State, c)
 		if events != nil || result.Refusal == nil || !strings.Contains(result.Refusal.Error(), test.want) {
@@ -213,7 +215,7 @@ func TestDefaults(t *testing.T) {
 	}
 	for _, c := range cases {
 		result := w.Must(c.op)
-		got, want := show(w, c.kind, result.IDs[0]), worldtest.Expand(c.want)
+		got, want := show(w, c.kind, result.IDs[0]), changetest.Expand(c.want)
 		if c.kind == log.KindNICTag { // its UUID is derived
 			got, want = got[:10], want[:10]
 		}
@@ -226,7 +228,7 @@ func TestDefaults(t *testing.T) {
 func TestDerivedIDs(t *testing.T) {
 	w := worldtest.Settled(t, Decide)
 	text := `create vm {"owner_uuid": "#1#"}`
-	c := w.Change(worldtest.Parse(t, text), worldtest.Parse(t, text), worldtest.Parse(t, `create nic {`+zoneNIC+`}`))
+	c := w.Change(changetest.Op(t, text), changetest.Op(t, text), changetest.Op(t, `create nic {`+zoneNIC+`}`))
 	_, first := Decide(w.State, c)
 	second := w.Try(c)
 	if fmt.Sprint(first.IDs) != fmt.Sprint(second.IDs) || first.IDs[0] == first.IDs[1] {
@@ -256,17 +258,17 @@ func TestAllocation(t *testing.T) {
 			t.Errorf("NIC %d got %s, want %s", i, got, want)
 		}
 	}
-	full := w.Try(w.Change(worldtest.Parse(t, nic)))
-	want := worldtest.Expand(`SubnetFull: no more free IPs; network_uuid: every address from 10.0.0.10 to 10.0.0.11 of network "#32#" is in use`)
+	full := w.Try(w.Change(changetest.Op(t, nic)))
+	want := changetest.Expand(`SubnetFull: no more free IPs; network_uuid: every address from 10.0.0.10 to 10.0.0.11 of network "#32#" is in use`)
 	if full.Refusal == nil || !strings.HasPrefix(full.Refusal.Error(), want) {
 		t.Errorf("got %v, want %s", full.Refusal, want)
 	}
 	w.Must(`update network #32# {"provision_end_ip": "10.0.0.12", "gateway": "10.0.0.12"}`)
-	if r := w.Try(w.Change(worldtest.Parse(t, nic))); r.Refusal == nil {
+	if r := w.Try(w.Change(changetest.Op(t, nic))); r.Refusal == nil {
 		t.Errorf("the gateway was allocated to %v", r.IDs)
 	}
 	w.Must(strings.Replace(nic, "}", `, "ip": "10.0.0.12"}`, 1)) // by name it is the router's
-	if r, ok := w.State.NICAt(worldtest.ID(32), worldtest.Addr("10.0.0.12")); !ok || r.Object.(*log.NIC).BelongsToUUID != worldtest.ID(60) {
+	if r, ok := w.State.NICAt(changetest.UUID(32), netip.MustParseAddr("10.0.0.12")); !ok || r.Object.(*log.NIC).BelongsToUUID != changetest.UUID(60) {
 		t.Errorf("the gateway's address is of %+v", r.Object)
 	}
 }
@@ -281,7 +283,7 @@ func TestPrimaryMoves(t *testing.T) {
 	}
 	w.Must(`update nic 00:00:00:00:02:00 {"primary": true}`, `update nic 020000000001 {"primary": true}`)
 	count := 0
-	for r := range w.State.NICsOf(worldtest.ID(21)) {
+	for r := range w.State.NICsOf(changetest.UUID(21)) {
 		if r.Object.(*log.NIC).Primary {
 			count++
 		}
@@ -300,7 +302,7 @@ func TestNICMoves(t *testing.T) {
 		t.Errorf("on its new network the NIC has %s, want 10.3.0.1", got)
 	}
 	last := w.Events[len(w.Events)-1]
-	want := worldtest.Expand("[cn:#11# cn:#12# vnet:10 vnet:30]")
+	want := changetest.Expand("[cn:#11# cn:#12# vnet:10 vnet:30]")
 	if fmt.Sprint(last.Scopes) != want {
 		t.Errorf("the move has scopes %v, want %s", last.Scopes, want)
 	}
@@ -309,7 +311,7 @@ func TestNICMoves(t *testing.T) {
 		t.Errorf("off its network the NIC is %s", got)
 	}
 	w.Must(`update nic 00:00:00:00:01:00 {"belongs_to_uuid": "#12#"}`)
-	if got := show(w, log.KindNIC, "00:00:00:00:01:00"); !strings.Contains(got, "cn_uuid="+worldtest.ID(12).String()) {
+	if got := show(w, log.KindNIC, "00:00:00:00:01:00"); !strings.Contains(got, "cn_uuid="+changetest.UUID(12).String()) {
 		t.Errorf("the server's NIC did not follow to its new server: %s", got)
 	}
 }
@@ -329,10 +331,10 @@ func TestUpdateWithoutEffect(t *testing.T) {
 		}
 	}
 	w.Must(`update vmm #40# {"state": "running", "gen": 6}`)
-	if got := show(w, log.KindVMM, worldtest.ID(40).String()); !strings.Contains(got, "state=running gen=6") {
+	if got := show(w, log.KindVMM, changetest.UUID(40).String()); !strings.Contains(got, "state=running gen=6") {
 		t.Errorf("a newer generation gave %s", got)
 	}
-	r := w.Try(w.Change(worldtest.Parse(t, `update vmm #40# {"state": "failed"}`)))
+	r := w.Try(w.Change(changetest.Op(t, `update vmm #40# {"state": "failed"}`)))
 	if r.Refusal == nil || !strings.Contains(r.Refusal.Error(), "gen: Missing parameter") {
 		t.Errorf("without a generation: got %v", r.Refusal)
 	}
@@ -346,7 +348,7 @@ func TestFirstObservationOfAVMM(t *testing.T) {
 	if r := w.Must(`update vmm #40# {"state": "failed", "gen": 1}`); r.Events != 0 {
 		t.Errorf("a second state of the same generation made %d events", r.Events)
 	}
-	if got := show(w, log.KindVMM, worldtest.ID(40).String()); !strings.Contains(got, "state=starting gen=1") {
+	if got := show(w, log.KindVMM, changetest.UUID(40).String()); !strings.Contains(got, "state=starting gen=1") {
 		t.Errorf("got %s, want starting", got)
 	}
 }
@@ -370,7 +372,7 @@ func TestMigrationSides(t *testing.T) {
 			t.Errorf("%s: %d events, want %d", c.op, r.Events, c.events)
 		}
 	}
-	got := show(w, log.KindMigration, worldtest.ID(60).String())
+	got := show(w, log.KindMigration, changetest.UUID(60).String())
 	if !strings.Contains(got, "source_state=in_progress source_gen=1") || !strings.Contains(got, "target_state=completed target_gen=4") {
 		t.Errorf("got %s", got)
 	}
@@ -381,7 +383,7 @@ func TestMigrationSides(t *testing.T) {
 		`update migration #60# {"target_gen": 5, "target_propolis_id": "#41#"}`:                              "target_propolis_id: a VMM cannot migrate to itself",
 		`create migration {"id": "#61#", "instance_id": "#21#", "target_state": "pending", "target_gen": 1}`: "target_propolis_id: Missing parameter",
 	} {
-		if r := w.Try(w.Change(worldtest.Parse(t, op))); r.Refusal == nil || !strings.Contains(r.Refusal.Error(), want) {
+		if r := w.Try(w.Change(changetest.Op(t, op))); r.Refusal == nil || !strings.Contains(r.Refusal.Error(), want) {
 			t.Errorf("%s: got %v, want %s", op, r.Refusal, want)
 		}
 	}

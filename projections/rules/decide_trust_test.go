@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"rutter/log"
+	"rutter/log/changetest"
 	"rutter/projections/internal/worldtest"
 )
 
@@ -45,7 +46,7 @@ func TestTokens(t *testing.T) {
 	refused(w, redeem(1, keyB), "the token was used already")
 	w.Now += 3e9
 	refused(w, redeem(2, keyA), "the token has expired")
-	if scopes := w.State.ScopesOf(log.KindToken, worldtest.ID(1).String()); len(scopes) > 0 {
+	if scopes := w.State.ScopesOf(log.KindToken, changetest.UUID(1).String()); len(scopes) > 0 {
 		t.Errorf("a token is of scopes %v, want none", scopes)
 	}
 }
@@ -53,7 +54,7 @@ func TestTokens(t *testing.T) {
 // A revocation is never taken back while a certificate may be valid.
 func TestRevocations(t *testing.T) {
 	w := worldtest.New(t, Decide)
-	cn := worldtest.ID(5).String()
+	cn := changetest.UUID(5).String()
 	w.Must(`create revocation {"subject": "cn:` + cn + `", "reason": "stolen"}`)
 	w.Must(`create revocation {"subject": "serial:5f0a", "identity": "server:s1", "until": "` + (w.Now + 5e9).String() + `"}`)
 	w.Must(`create revocation {"subject": "server:s2"}`)
@@ -112,7 +113,7 @@ func TestAuthorities(t *testing.T) {
 
 func refused(w *worldtest.World, op, want string) {
 	w.T.Helper()
-	if r := w.Try(w.Change(worldtest.Parse(w.T, op))); r.Refusal == nil || !strings.Contains(r.Refusal.Error(), want) {
+	if r := w.Try(w.Change(changetest.Op(w.T, op))); r.Refusal == nil || !strings.Contains(r.Refusal.Error(), want) {
 		w.T.Errorf("%s: got %v, want %s", op, r.Refusal, want)
 	}
 }

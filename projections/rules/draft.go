@@ -13,7 +13,7 @@ import (
 // draft is one change being decided: the state, what the operations so far have
 // made of it, and what came of them. It ends as events or as a refusal.
 type draft struct {
-	*projections.Overlay
+	projections.Overlay
 	change *log.Change
 	time   log.Time
 	kinds  []*kindRules // by number

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"rutter/log"
+	"rutter/log/changetest"
 	"rutter/projections/internal/worldtest"
 )
 
@@ -87,15 +88,15 @@ func TestResultLimit(t *testing.T) {
 	w := worldtest.Settled(t, Decide)
 	ops := make([]log.Op, log.MaxOps)
 	for i := range ops {
-		ops[i] = worldtest.Parse(t, fmt.Sprintf(`create ip {"network_uuid": "#31#", "ip": "10.0.%d.%d", "reserved": true}`, i/256, i%256))
+		ops[i] = changetest.Op(t, fmt.Sprintf(`create ip {"network_uuid": "#31#", "ip": "10.0.%d.%d", "reserved": true}`, i/256, i%256))
 	}
 	w.State.SetFeature(log.FeatureContained)
-	wide := worldtest.Parse(t, `create network {"uuid": "#33#", "name": "six", "nic_tag": "external", "vlan_id": 9, "subnet": "fd00:1234:5678:9abc::/64"}`)
+	wide := changetest.Op(t, `create network {"uuid": "#33#", "name": "six", "nic_tag": "external", "vlan_id": 9, "subnet": "fd00:1234:5678:9abc::/64"}`)
 	if r := w.Try(w.Change(wide)).Refusal; r != nil {
 		t.Fatal(r)
 	}
 	for i := range ops {
-		ops[i] = worldtest.Parse(t, fmt.Sprintf(`create ip {"network_uuid": "#33#", "ip": "fd00:1234:5678:9abc:1111:2222:3333:%x", "reserved": true}`, i+0x1000))
+		ops[i] = changetest.Op(t, fmt.Sprintf(`create ip {"network_uuid": "#33#", "ip": "fd00:1234:5678:9abc:1111:2222:3333:%x", "reserved": true}`, i+0x1000))
 	}
 	if r := w.Try(w.Change(ops...)).Refusal; r == nil || !strings.Contains(r.Error(), "over the limit result_bytes") {
 		t.Errorf("1,024 long ids: %.300v", r)
@@ -121,14 +122,14 @@ func TestQuotesAreCut(t *testing.T) {
 		&log.NetworkPool{Name: long, Family: long}, &log.FabricVLAN{Name: long}, &log.Router{}, &log.Token{Hash: long},
 	}
 	for _, o := range texts {
-		for _, by := range []log.Author{{Role: log.RoleTrusted}, {Role: log.RoleCN, CN: worldtest.ID(11)}} {
+		for _, by := range []log.Author{{Role: log.RoleTrusted}, {Role: log.RoleCN, CN: changetest.UUID(11)}} {
 			for _, op := range []log.Op{
 				{Action: log.Create, Kind: o.Kind(), Object: o, Set: log.FieldNames(o.Kind()), Options: []log.Option{log.Option(long)}},
 				{Action: log.Create, Kind: o.Kind(), Object: o, Set: append(log.FieldNames(o.Kind()), long)},
 				{Action: log.Update, Kind: o.Kind(), ID: long[:100], Object: o, Set: []string{long}},
 				{Action: log.Delete, Kind: o.Kind(), ID: long[:100]},
 				{Action: log.Create, Kind: o.Kind(), ID: long[:100], Object: o},
-				{Action: log.Update, Kind: log.KindServer, ID: worldtest.ID(11).String(), Object: &log.Server{}, Set: []string{long}},
+				{Action: log.Update, Kind: log.KindServer, ID: changetest.UUID(11).String(), Object: &log.Server{}, Set: []string{long}},
 			} {
 				c := w.Change(op)
 				c.By = by

@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"rutter/log"
+	"rutter/log/changetest"
 	"rutter/projections"
 	"rutter/projections/internal/worldtest"
 )
@@ -290,7 +291,7 @@ func (m *model) placeNIC(o *log.NIC) bool {
 }
 
 // compare holds the state against the model: objects, lookups, interest.
-func (m *model) compare(t worldtest.Tester, s *projections.State) {
+func (m *model) compare(t changetest.Tester, s *projections.State) {
 	for _, c := range []struct {
 		kind log.Kind
 		n    int
@@ -333,7 +334,7 @@ func tagUUID(s *projections.State, name string) log.UUID {
 	return r.Object.(*log.NICTag).UUID
 }
 
-func (m *model) compareLookups(t worldtest.Tester, s *projections.State, nic log.NIC) {
+func (m *model) compareLookups(t changetest.Tester, s *projections.State, nic log.NIC) {
 	n := m.nets[nic.NetworkUUID]
 	var want projections.Underlay
 	var lowest string // MAC: addresses may repeat, on another network
@@ -356,10 +357,10 @@ func (m *model) compareLookups(t worldtest.Tester, s *projections.State, nic log
 	}
 }
 
-func (m *model) compareInterest(t worldtest.Tester, s *projections.State) {
+func (m *model) compareInterest(t changetest.Tester, s *projections.State) {
 	want := map[log.UUID][]log.Scope{}
 	for n := range uint64(4) {
-		want[worldtest.ID(11+n)] = []log.Scope{log.AllScope(), log.CNScope(worldtest.ID(11 + n))}
+		want[changetest.UUID(11+n)] = []log.Scope{log.AllScope(), log.CNScope(changetest.UUID(11 + n))}
 	}
 	for _, nic := range m.nics {
 		if n, ok := m.nets[nic.NetworkUUID]; ok && !nic.CNUUID.IsZero() {
@@ -379,7 +380,7 @@ func (m *model) compareInterest(t worldtest.Tester, s *projections.State) {
 		for _, scope := range scopes[2:] {
 			cns[scope] = append(cns[scope], cn)
 		}
-		if !s.Interested(cn, scopes[len(scopes)-1:]) || s.Interested(cn, []log.Scope{log.VNetScope(5), log.NetworkScope(worldtest.ID(5))}) {
+		if !s.Interested(cn, scopes[len(scopes)-1:]) || s.Interested(cn, []log.Scope{log.VNetScope(5), log.NetworkScope(changetest.UUID(5))}) {
 			t.Fatalf("Interested of %s is wrong", cn)
 		}
 	}

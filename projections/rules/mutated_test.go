@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"rutter/log"
+	"rutter/log/changetest"
 	"rutter/projections"
 	"rutter/projections/internal/worldtest"
 )
@@ -35,33 +36,6 @@ var bases = []string{
 	`create grant {"subject": "reader:x", "owner_uuids": ["#1#"]}`,
 }
 
-// mutate alters a few bytes.
-func mutate(rng *rand.Rand, b []byte, all [][]byte) []byte {
-	b = bytes.Clone(b)
-	for range 1 + rng.IntN(4) {
-		at := 1 + rng.IntN(len(b)-1)
-		switch rng.IntN(5) {
-		case 0:
-			b[at] = byte(rng.IntN(256))
-		case 1:
-			b[at] ^= 1 << rng.IntN(8)
-		case 2: // a piece of another
-			o := all[rng.IntN(len(all))]
-			from := rng.IntN(len(o))
-			n := min(rng.IntN(40), len(b)-at, len(o)-from)
-			copy(b[at:at+n], o[from:from+n])
-		case 3:
-			b[at] = []byte{0, 0xff, 0x7f, 0xc0, 0xc4, 0x90, 0xa0, 0xcf}[rng.IntN(8)]
-		case 4: // an address, or a prefix, of IPv4 in the form of IPv6
-			size := byte(4 + rng.IntN(2))
-			if i := bytes.LastIndex(b, []byte{0xc4, size}); i >= 0 {
-				b = append(append(bytes.Clone(b[:i]), 0xc4, 12+size, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff), b[i+2:]...)
-			}
-		}
-	}
-	return b
-}
-
 // TestMutatedChanges decides mutated changes against a settled world, under either
 // feature version. Whatever they are: nothing panics; what is accepted makes
 // events that fit the state and are read as they were written; what is refused has a
@@ -77,7 +51,7 @@ func TestMutatedChanges(t *testing.T) {
 		w.State.SetFeature(uint32(log.FeatureFirst + round%2))
 		var all [][]byte
 		for _, text := range bases {
-			c := w.Change(worldtest.Parse(t, text))
+			c := w.Change(changetest.Op(t, text))
 			c.By = log.Author{Role: log.RoleTrusted}
 			b, err := log.NewEncoder().Change(c)
 			if err != nil {
@@ -87,7 +61,7 @@ func TestMutatedChanges(t *testing.T) {
 		}
 		seq := log.Seq(len(w.Events))
 		for range 2500 {
-			raw := mutate(rng, all[rng.IntN(len(all))], all)
+			raw := changetest.Mutate(rng, all[rng.IntN(len(all))], all)
 			c, err := log.DecodeChange(raw)
 			if err != nil {
 				continue

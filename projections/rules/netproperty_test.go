@@ -9,6 +9,7 @@ import (
 	"pgregory.net/rapid"
 
 	"rutter/log"
+	"rutter/log/changetest"
 	"rutter/projections"
 	"rutter/projections/internal/worldtest"
 )
@@ -16,8 +17,8 @@ import (
 // netOp draws an operation on one of few objects of the kinds around networks,
 // and on the networks, NICs and VMs that they stand on.
 func netOp(t *rapid.T) log.Op {
-	fabrics := []log.UUID{worldtest.ID(31), worldtest.ID(32), worldtest.ID(33), worldtest.ID(34)}
-	network := rapid.SampledFrom(append(fabrics, worldtest.ID(30))).Draw(t, "network")
+	fabrics := []log.UUID{changetest.UUID(31), changetest.UUID(32), changetest.UUID(33), changetest.UUID(34)}
+	network := rapid.SampledFrom(append(fabrics, changetest.UUID(30))).Draw(t, "network")
 	ip := netip.AddrFrom4([4]byte{10, byte(worldtest.Even(t, 5, "subnet")), 0, byte(worldtest.Even(t, 8, "host"))})
 	mac := log.MAC{5: byte(1 + worldtest.Even(t, 8, "mac"))}
 	update := func(kind log.Kind, id string, o log.Object, set ...string) log.Op {
@@ -30,7 +31,7 @@ func netOp(t *rapid.T) log.Op {
 	router := worldtest.DrawUUID(t, 60, 3, "router")
 	switch pick := worldtest.Even(t, 17, "op"); pick {
 	case 0, 1:
-		o := &log.IP{Reserved: worldtest.Even(t, 2, "reserved") > 0, OwnerUUID: worldtest.ID(1)}
+		o := &log.IP{Reserved: worldtest.Even(t, 2, "reserved") > 0, OwnerUUID: changetest.UUID(1)}
 		if worldtest.Even(t, 2, "belongs") > 0 {
 			o.BelongsToType, o.BelongsToUUID = "zone", vm
 		}
@@ -39,7 +40,7 @@ func netOp(t *rapid.T) log.Op {
 		return update(log.KindIP, log.IPID(network, ip), new(log.IP), "belongs_to_type", "belongs_to_uuid", "owner_uuid", "reserved")
 	case 3:
 		return log.Op{Action: log.Create, Kind: log.KindNetworkPool, Set: []string{"networks"}, Object: &log.NetworkPool{
-			UUID: worldtest.DrawUUID(t, 50, 2, "pool"), Name: "p", Networks: some(append(fabrics, worldtest.ID(30)), 1),
+			UUID: worldtest.DrawUUID(t, 50, 2, "pool"), Name: "p", Networks: some(append(fabrics, changetest.UUID(30)), 1),
 		}}
 	case 4:
 		return log.Op{Action: log.Create, Kind: log.KindAggregation, Set: []string{"macs"}, Object: &log.Aggregation{
@@ -62,14 +63,14 @@ func netOp(t *rapid.T) log.Op {
 	case 11:
 		return update(log.KindVM, vm.String(), &log.VM{ServerUUID: cn}, "server_uuid")
 	case 12, 13:
-		o := &log.NIC{MAC: mac, OwnerUUID: worldtest.ID(1), BelongsToType: "zone", BelongsToUUID: vm, CNUUID: cn, NetworkUUID: network}
+		o := &log.NIC{MAC: mac, OwnerUUID: changetest.UUID(1), BelongsToType: "zone", BelongsToUUID: vm, CNUUID: cn, NetworkUUID: network}
 		switch worldtest.Even(t, 4, "place") {
 		case 0:
 			o.IP = ip
 		case 1:
 			o.NetworkUUID = worldtest.DrawUUID(t, 50, 2, "pool")
 		case 2:
-			o.BelongsToType, o.BelongsToUUID, o.NetworkUUID, o.CNUUID = "server", cn, worldtest.ID(30), log.UUID{}
+			o.BelongsToType, o.BelongsToUUID, o.NetworkUUID, o.CNUUID = "server", cn, changetest.UUID(30), log.UUID{}
 		}
 		op := log.Op{Action: log.Create, Kind: log.KindNIC, Set: []string{"mac"}, Object: o}
 		if worldtest.Even(t, 4, "reserve") == 0 {
@@ -97,7 +98,7 @@ func netOp(t *rapid.T) log.Op {
 
 // netWorld has four fabric networks of one owner on two vnets, an underlay, and
 // three CNs with a VM each.
-func netWorld(t worldtest.Tester) *worldtest.World {
+func netWorld(t changetest.Tester) *worldtest.World {
 	w := worldtest.New(t, Decide)
 	must := func(o log.Object) {
 		if r := w.Try(w.Change(log.Op{Action: log.Create, Kind: o.Kind(), Object: o})).Refusal; r != nil {
@@ -105,19 +106,19 @@ func netWorld(t worldtest.Tester) *worldtest.World {
 		}
 	}
 	must(&log.NICTag{Name: "one", MTU: 1500})
-	must(&log.Network{UUID: worldtest.ID(30), Name: "n", NICTag: "one", Subnet: netip.MustParsePrefix("10.0.0.0/28")})
+	must(&log.Network{UUID: changetest.UUID(30), Name: "n", NICTag: "one", Subnet: netip.MustParsePrefix("10.0.0.0/28")})
 	for n := range uint64(4) {
 		must(&log.Network{
-			UUID: worldtest.ID(31 + n), Name: "n", NICTag: "one", Fabric: true, VNetID: uint32(10 + 10*(n/2)), OwnerUUIDs: []log.UUID{worldtest.ID(1)},
+			UUID: changetest.UUID(31 + n), Name: "n", NICTag: "one", Fabric: true, VNetID: uint32(10 + 10*(n/2)), OwnerUUIDs: []log.UUID{changetest.UUID(1)},
 			Subnet: netip.PrefixFrom(netip.AddrFrom4([4]byte{10, byte(1 + n), 0, 0}), 29),
 		})
 	}
 	for n := range uint64(3) {
-		must(&log.Server{UUID: worldtest.ID(11 + n)})
-		must(&log.VM{UUID: worldtest.ID(21 + n), OwnerUUID: worldtest.ID(1), ServerUUID: worldtest.ID(11 + n), State: "running"})
+		must(&log.Server{UUID: changetest.UUID(11 + n)})
+		must(&log.VM{UUID: changetest.UUID(21 + n), OwnerUUID: changetest.UUID(1), ServerUUID: changetest.UUID(11 + n), State: "running"})
 	}
 	must(&log.NIC{
-		MAC: log.MAC{5: 9}, BelongsToType: "zone", BelongsToUUID: worldtest.ID(21), OwnerUUID: worldtest.ID(1), CNUUID: worldtest.ID(11), NetworkUUID: worldtest.ID(31),
+		MAC: log.MAC{5: 9}, BelongsToType: "zone", BelongsToUUID: changetest.UUID(21), OwnerUUID: changetest.UUID(1), CNUUID: changetest.UUID(11), NetworkUUID: changetest.UUID(31),
 	})
 	return w
 }
@@ -127,9 +128,9 @@ func netWorld(t worldtest.Tester) *worldtest.World {
 func TestNetworkKinds(t *testing.T) {
 	accepted, refused := 0, 0
 	rapid.Check(t, func(rt *rapid.T) {
-		feed := newFeed(worldtest.ID(11))
+		feed := newFeed(changetest.UUID(11))
 		w := netWorld(rt)
-		feed.held = w.State.Interest(worldtest.ID(11))
+		feed.held = w.State.Interest(changetest.UUID(11))
 		for _, scope := range feed.held {
 			feed.load(w, slices.Collect(w.State.InScope(scope)))
 		}
@@ -173,7 +174,7 @@ func TestNetworkKinds(t *testing.T) {
 }
 
 // checkAddresses: no address is two things', and the lists show each that is used.
-func checkAddresses(t worldtest.Tester, s *projections.State) {
+func checkAddresses(t changetest.Tester, s *projections.State) {
 	t.Helper()
 	type place struct {
 		network log.UUID
@@ -216,7 +217,7 @@ func checkAddresses(t worldtest.Tester, s *projections.State) {
 	}
 }
 
-func checkPoolsAndAggregations(t worldtest.Tester, s *projections.State) {
+func checkPoolsAndAggregations(t changetest.Tester, s *projections.State) {
 	t.Helper()
 	for r := range s.List(log.KindNetworkPool) {
 		for _, uuid := range r.Object.(*log.NetworkPool).Networks {
@@ -240,7 +241,7 @@ func checkPoolsAndAggregations(t worldtest.Tester, s *projections.State) {
 
 // checkRouters: a network has each route of its routers once, and beside them
 // only its own; a router's addresses are reserved for it.
-func checkRouters(t worldtest.Tester, s *projections.State) {
+func checkRouters(t changetest.Tester, s *projections.State) {
 	t.Helper()
 	want := map[log.UUID]log.Routes{}
 	for rec := range s.List(log.KindRouter) {

@@ -8,6 +8,7 @@ import (
 	"pgregory.net/rapid"
 
 	"rutter/log"
+	"rutter/log/changetest"
 	"rutter/projections"
 	"rutter/projections/desired"
 	"rutter/projections/internal/worldtest"
@@ -21,7 +22,7 @@ func TestAgainstModel(t *testing.T) {
 	accepted, refused := 0, 0
 	rapid.Check(t, func(rt *rapid.T) {
 		w, m := worldtest.New(rt, Decide), newModel()
-		feed := newFeed(worldtest.ID(11))
+		feed := newFeed(changetest.UUID(11))
 		feed.watch(w)
 		m.begin(w)
 		m.hear(w.Events, 0)
@@ -95,23 +96,23 @@ func (m *model) begin(w *worldtest.World) {
 	}
 	create(&log.NICTag{Name: "one", MTU: 1500})
 	create(&log.NICTag{Name: "two", MTU: 2000})
-	create(&log.Network{UUID: worldtest.ID(30), Name: "n", NICTag: "one", Subnet: worldtest.Subnets[2]})
+	create(&log.Network{UUID: changetest.UUID(30), Name: "n", NICTag: "one", Subnet: worldtest.Subnets[2]})
 	for n := range uint64(2) {
 		create(&log.Network{
-			UUID: worldtest.ID(31 + n), Name: "n", NICTag: "two", Subnet: worldtest.Subnets[n], Fabric: true,
-			VNetID: uint32(10 + 10*n), OwnerUUIDs: []log.UUID{worldtest.ID(1 + n)},
+			UUID: changetest.UUID(31 + n), Name: "n", NICTag: "two", Subnet: worldtest.Subnets[n], Fabric: true,
+			VNetID: uint32(10 + 10*n), OwnerUUIDs: []log.UUID{changetest.UUID(1 + n)},
 		})
 	}
 	for n := range uint64(3) {
-		create(&log.Server{UUID: worldtest.ID(11 + n)})
-		create(&log.VM{UUID: worldtest.ID(21 + n), OwnerUUID: worldtest.ID(1), ServerUUID: worldtest.ID(11 + n), State: "running"})
+		create(&log.Server{UUID: changetest.UUID(11 + n)})
+		create(&log.VM{UUID: changetest.UUID(21 + n), OwnerUUID: changetest.UUID(1), ServerUUID: changetest.UUID(11 + n), State: "running"})
 		create(&log.NIC{
-			MAC: log.MAC{5: byte(1 + n)}, BelongsToType: "server", BelongsToUUID: worldtest.ID(11 + n), OwnerUUID: worldtest.ID(1),
-			NetworkUUID: worldtest.ID(30), Underlay: true,
+			MAC: log.MAC{5: byte(1 + n)}, BelongsToType: "server", BelongsToUUID: changetest.UUID(11 + n), OwnerUUID: changetest.UUID(1),
+			NetworkUUID: changetest.UUID(30), Underlay: true,
 		})
 		create(&log.NIC{
-			MAC: log.MAC{5: byte(4 + n)}, BelongsToType: "zone", BelongsToUUID: worldtest.ID(21 + n), OwnerUUID: worldtest.ID(1 + n%2),
-			NetworkUUID: worldtest.ID(31 + n%2),
+			MAC: log.MAC{5: byte(4 + n)}, BelongsToType: "zone", BelongsToUUID: changetest.UUID(21 + n), OwnerUUID: changetest.UUID(1 + n%2),
+			NetworkUUID: changetest.UUID(31 + n%2),
 		})
 	}
 }
@@ -183,7 +184,7 @@ func (f *feed) load(w *worldtest.World, records []projections.Record) {
 }
 
 // compare holds the cache against what the server would send of its scopes.
-func (f *feed) compare(t worldtest.Tester, s *projections.State) {
+func (f *feed) compare(t changetest.Tester, s *projections.State) {
 	if got, want := s.Interest(f.cn), f.held; !slices.Equal(got, want) {
 		t.Fatalf("the CN holds %v, its interest is %v", want, got)
 	}

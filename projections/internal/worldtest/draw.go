@@ -7,6 +7,7 @@ import (
 	"pgregory.net/rapid"
 
 	"rutter/log"
+	"rutter/log/changetest"
 )
 
 // Even draws a number from 0 to n-1, each about as often; rapid itself prefers
@@ -16,7 +17,7 @@ func Even(t *rapid.T, n int, what string) int {
 }
 
 func DrawUUID(t *rapid.T, from, n int, what string) log.UUID {
-	return ID(uint64(from + Even(t, n, what)))
+	return changetest.UUID(uint64(from + Even(t, n, what)))
 }
 
 var Subnets = []netip.Prefix{
@@ -41,7 +42,7 @@ func DrawOp(t *rapid.T) log.Op {
 	case pick < 19:
 		return log.Op{Action: log.Create, Kind: log.KindServer, Set: []string{"uuid"}, Object: &log.Server{UUID: DrawUUID(t, 11, 3, "cn")}}
 	case pick < 24:
-		vm := &log.VM{UUID: DrawUUID(t, 21, 3, "vm"), OwnerUUID: ID(1), ServerUUID: DrawUUID(t, 11, 3, "cn"), State: "running"}
+		vm := &log.VM{UUID: DrawUUID(t, 21, 3, "vm"), OwnerUUID: changetest.UUID(1), ServerUUID: DrawUUID(t, 11, 3, "cn"), State: "running"}
 		return log.Op{Action: log.Create, Kind: log.KindVM, Set: []string{"uuid"}, Object: vm}
 	case pick < 50:
 		return drawNIC(t)

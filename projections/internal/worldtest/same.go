@@ -5,12 +5,13 @@ import (
 	"slices"
 
 	"rutter/log"
+	"rutter/log/changetest"
 	"rutter/projections"
 	"rutter/projections/desired"
 )
 
 // SameAnswers compares two states in everything that they can be asked.
-func SameAnswers(t Tester, got, want *projections.State) {
+func SameAnswers(t changetest.Tester, got, want *projections.State) {
 	if got.Sum() != want.Sum() || got.Len() != want.Len() {
 		t.Fatalf("sum %s of %d objects, want %s of %d", got.Sum(), got.Len(), want.Sum(), want.Len())
 	}
@@ -77,7 +78,7 @@ func IDs(records []projections.Record) string {
 	return fmt.Sprint(out)
 }
 
-func SameDesired(t Tester, got, want desired.Links) {
+func SameDesired(t changetest.Tester, got, want desired.Links) {
 	t.Helper()
 	if g, w := fmt.Sprintf("%+v", got), fmt.Sprintf("%+v", want); g != w {
 		t.Fatalf("desired\n%s\nwant\n%s", g, w)
@@ -85,7 +86,7 @@ func SameDesired(t Tester, got, want desired.Links) {
 }
 
 // SameDigest holds the digest that was kept against one that is made anew.
-func SameDigest(t Tester, s *projections.State, scope log.Scope) {
+func SameDigest(t changetest.Tester, s *projections.State, scope log.Scope) {
 	t.Helper()
 	var want log.Digest
 	encoder := log.NewEncoder()

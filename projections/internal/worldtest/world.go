@@ -6,24 +6,15 @@ package worldtest
 import (
 	"bytes"
 	"fmt"
-	"net/netip"
-	"strings"
 
 	"rutter/log"
+	"rutter/log/changetest"
 	"rutter/projections"
 )
 
-// Tester is what both *testing.T and *rapid.T can do.
-type Tester interface {
-	Helper()
-	Fatal(args ...any)
-	Fatalf(format string, args ...any)
-	Errorf(format string, args ...any)
-}
-
 // World is a state with the log that made it.
 type World struct {
-	T      Tester
+	T      changetest.Tester
 	State  *projections.State
 	Events []*log.Event
 	Now    log.Time
@@ -38,67 +29,16 @@ type World struct {
 type Decide func(*projections.State, *log.Change) ([]*log.Event, log.Result)
 
 // New returns a world without objects.
-func New(t Tester, decide Decide) *World {
+func New(t changetest.Tester, decide Decide) *World {
 	return &World{T: t, State: projections.NewState(), Now: 1e9, decide: decide}
 }
-
-// ID returns the UUID whose last bytes are n.
-func ID(n uint64) log.UUID {
-	var u log.UUID
-	for i := range 8 {
-		u[15-i] = byte(n >> (8 * i))
-	}
-	return u
-}
-
-// Parse reads an operation: "create network {...}", "update network ID {...}",
-// "update nic ID @3 {...}", "delete nic ID". In it #7 stands for the UUID ID(7).
-func Parse(t Tester, text string) log.Op {
-	t.Helper()
-	for n := range uint64(100) {
-		text = strings.ReplaceAll(text, fmt.Sprintf("#%d#", n), ID(n).String())
-	}
-	head, body, hasBody := strings.Cut(text, "{")
-	words := strings.Fields(head)
-	action, err := log.ParseAction(words[0])
-	if err != nil {
-		t.Fatal(err)
-	}
-	kind, err := log.ParseKind(words[1])
-	if err != nil {
-		t.Fatal(err)
-	}
-	op := log.Op{Action: action, Kind: kind}
-	for _, word := range words[2:] {
-		if strings.HasPrefix(word, "@") {
-			fmt.Sscanf(word, "@%d-%d", &op.IfMatch, &op.IfSeq) // or the revision alone
-		} else {
-			op.ID = word
-		}
-	}
-	if hasBody {
-		if op.Object, op.Set, err = log.ParseObject(kind, []byte("{"+body)); err != nil {
-			t.Fatalf("%s: %v", text, err)
-		}
-	}
-	return op
-}
-
-func Expand(text string) string {
-	for n := range uint64(100) {
-		text = strings.ReplaceAll(text, fmt.Sprintf("#%d#", n), ID(n).String())
-	}
-	return text
-}
-
-func Addr(text string) netip.Addr { return netip.MustParseAddr(text) }
 
 func (w *World) Change(ops ...log.Op) *log.Change {
 	w.n++
 	w.Now += 1e6
-	changeID := ID(w.n)
+	changeID := changetest.UUID(w.n)
 	changeID[0] = 0xc0
-	return &log.Change{ID: changeID, Actor: "Tester", Time: w.Now, Seed: w.n, Ops: ops}
+	return &log.Change{ID: changeID, Actor: "changetest.Tester", Time: w.Now, Seed: w.n, Ops: ops}
 }
 
 // Try decides a change, checks what must hold of every decision, and applies
@@ -124,7 +64,7 @@ func (w *World) Try(c *log.Change) log.Result {
 }
 
 // Encoded returns the bytes that servers compare.
-func Encoded(t Tester, events []*log.Event, result log.Result) []byte {
+func Encoded(t changetest.Tester, events []*log.Event, result log.Result) []byte {
 	encoder := log.NewEncoder()
 	out, err := encoder.Result(&result)
 	if err != nil {
@@ -178,7 +118,7 @@ func (w *World) Must(texts ...string) log.Result {
 	w.T.Helper()
 	ops := make([]log.Op, len(texts))
 	for i, text := range texts {
-		ops[i] = Parse(w.T, text)
+		ops[i] = changetest.Op(w.T, text)
 	}
 	result := w.Try(w.Change(ops...))
 	if result.Refusal != nil {
@@ -190,7 +130,7 @@ func (w *World) Must(texts ...string) log.Result {
 // Settled is a small cloud: #1# and #2# own fabrics on vnets 10 and 20 with one
 // subnet, #11# and #12# are CNs with underlay addresses, #21# is a VM on #11#
 // and #22# one on #12#, both with a NIC on the first fabric.
-func Settled(t Tester, decide Decide) *World {
+func Settled(t changetest.Tester, decide Decide) *World {
 	w := New(t, decide)
 	w.Must(`create nic_tag {"name": "external", "uuid": "#90#"}`)
 	w.Must(`create nic_tag {"name": "overlay", "uuid": "#91#", "mtu": 9000}`)
