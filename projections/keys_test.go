@@ -38,3 +38,12 @@ func TestKeysOfAddresses(t *testing.T) {
 		t.Error("keys do not order as addresses")
 	}
 }
+
+// TestKindsAreInOrder: each kind that log knows stands in the table at its number.
+func TestKindsAreInOrder(t *testing.T) {
+	for kind := range log.Kind(255) {
+		if kind.Known() != (keptAs(kind).kind == kind && kind != 0) {
+			t.Errorf("the table has %s at the place of %s", keptAs(kind).kind, kind)
+		}
+	}
+}

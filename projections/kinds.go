@@ -8,10 +8,9 @@ import (
 )
 
 // keptKind is how a state keeps the objects of one kind. NICs, which are most of
-// all objects, have their own ways beside it: see nics.go.
+// all objects, have their own ways beside it: see index.go.
 type keptKind struct {
-	kind   log.Kind
-	byUUID bool // its id is a UUID: see uuidOf
+	kind log.Kind
 	// places puts an object into the indexes, or takes it out; nil: it is in none.
 	places func(s *store, o log.Object, p placing)
 	// same reports whether two states of an object stand in the same places of
@@ -31,7 +30,7 @@ var kinds = []keptKind{
 		scope: func(log.Object) log.Scope { return log.AllScope() },
 	},
 	{
-		kind: log.KindNetwork, byUUID: true,
+		kind:   log.KindNetwork,
 		places: placesOfNetwork,
 		same: func(a, b log.Object) bool {
 			x, y := a.(*log.Network), b.(*log.Network)
@@ -54,11 +53,11 @@ var kinds = []keptKind{
 		},
 	},
 	{
-		kind: log.KindServer, byUUID: true,
+		kind:  log.KindServer,
 		scope: func(o log.Object) log.Scope { return onCN(o.(*log.Server).UUID) },
 	},
 	{
-		kind: log.KindVM, byUUID: true,
+		kind: log.KindVM,
 		places: func(s *store, o log.Object, p placing) {
 			m := o.(*log.VM)
 			p.underUUID(s.vmsOnCN, m.ServerUUID)
@@ -73,7 +72,7 @@ var kinds = []keptKind{
 		scope: func(o log.Object) log.Scope { return onCN(o.(*log.VM).ServerUUID) },
 	},
 	{
-		kind: log.KindVMM, byUUID: true,
+		kind: log.KindVMM,
 		places: func(s *store, o log.Object, p placing) {
 			m := o.(*log.VMM)
 			p.underUUID(s.vmmsOnCN, m.SledID)
@@ -86,7 +85,7 @@ var kinds = []keptKind{
 		scope: func(o log.Object) log.Scope { return onCN(o.(*log.VMM).SledID) },
 	},
 	{
-		kind: log.KindNetworkPool, byUUID: true,
+		kind: log.KindNetworkPool,
 		places: func(s *store, o log.Object, p placing) {
 			for _, network := range o.(*log.NetworkPool).Networks {
 				p.underUUID(s.poolsWith, network)
@@ -119,7 +118,7 @@ var kinds = []keptKind{
 		scope: func(o log.Object) log.Scope { return onCN(o.(*log.Aggregation).BelongsToUUID) },
 	},
 	{
-		kind: log.KindRouter, byUUID: true,
+		kind: log.KindRouter,
 		places: func(s *store, o log.Object, p placing) {
 			r := o.(*log.Router)
 			for _, network := range r.Networks {
@@ -134,14 +133,14 @@ var kinds = []keptKind{
 		scopes: scopesOfRouter,
 	},
 	{
-		kind: log.KindMigration, byUUID: true,
+		kind:   log.KindMigration,
 		places: func(s *store, o log.Object, p placing) { p.underUUID(s.migrationsOf, o.(*log.Migration).InstanceID) },
 		same: func(a, b log.Object) bool {
 			return a.(*log.Migration).InstanceID == b.(*log.Migration).InstanceID
 		},
 	},
 	{
-		kind: log.KindTask, byUUID: true,
+		kind: log.KindTask,
 		places: func(s *store, o log.Object, p placing) {
 			t := o.(*log.Task)
 			p.underUUID(s.tasksOn, t.ServerUUID)
@@ -157,7 +156,7 @@ var kinds = []keptKind{
 		scope: func(o log.Object) log.Scope { return onCN(o.(*log.Task).ServerUUID) },
 	},
 	{kind: log.KindSetting},
-	{kind: log.KindToken, byUUID: true},
+	{kind: log.KindToken},
 	{
 		kind: log.KindRevocation,
 		// Every CN must know which servers it trusts no more.
@@ -170,7 +169,7 @@ var kinds = []keptKind{
 	},
 	{kind: log.KindGrant},
 	{
-		kind: log.KindTicket, byUUID: true,
+		kind: log.KindTicket,
 		places: func(s *store, o log.Object, p placing) {
 			t := o.(*log.Ticket)
 			p.underUUID(s.ticketsOn, t.ServerUUID)
@@ -202,35 +201,6 @@ func keptAs(kind log.Kind) *keptKind {
 	return &unknownKind
 }
 
-// uuidOf returns the id of an object of a kind whose id is a UUID, without the way
-// through text; else ok is false. The compiler makes this switch a jump, where a
-// call by the table would show in the time of each lookup.
-func uuidOf(o any) (uuid *log.UUID, ok bool) {
-	switch o := o.(type) {
-	case *log.Network:
-		return &o.UUID, true
-	case *log.Server:
-		return &o.UUID, true
-	case *log.VM:
-		return &o.UUID, true
-	case *log.VMM:
-		return &o.UUID, true
-	case *log.NetworkPool:
-		return &o.UUID, true
-	case *log.Router:
-		return &o.UUID, true
-	case *log.Migration:
-		return &o.UUID, true
-	case *log.Task:
-		return &o.UUID, true
-	case *log.Token:
-		return &o.UUID, true
-	case *log.Ticket:
-		return &o.UUID, true
-	}
-	return nil, false
-}
-
 // placing puts a row into indexes, or takes it out of them.
 type placing struct {
 	row *row
@@ -251,14 +221,6 @@ func (p placing) underUUID(s sets[log.UUID], k log.UUID) {
 	if !k.IsZero() {
 		place(p, s, k)
 	}
-}
-
-// onCN is the scope of what is on a CN; of none if cn is not set.
-func onCN(cn log.UUID) (scope log.Scope) {
-	if !cn.IsZero() {
-		scope = log.CNScope(cn)
-	}
-	return scope
 }
 
 func placesOfNetwork(s *store, o log.Object, p placing) {
@@ -288,18 +250,4 @@ func placesOfIP(s *store, o log.Object, p placing) {
 	} else if s.ipsOn[ip.NetworkUUID].len() < was {
 		s.release(ip.NetworkUUID, ip.IP)
 	}
-}
-
-// scopesOfRouter are its CN and its vnets.
-func scopesOfRouter(o log.Object) (scopes []log.Scope) {
-	r := o.(*log.Router)
-	if !r.CNUUID.IsZero() {
-		scopes = append(scopes, log.CNScope(r.CNUUID))
-	}
-	for i, vnet := range r.VNets {
-		if vnet != publicSubnets && !slices.Contains(r.VNets[:i], vnet) {
-			scopes = append(scopes, log.VNetScope(vnet))
-		}
-	}
-	return scopes
 }

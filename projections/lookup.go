@@ -3,6 +3,7 @@ package projections
 import (
 	"iter"
 	"net/netip"
+	"slices"
 
 	"rutter/log"
 )
@@ -154,4 +155,17 @@ func (s *State) NICOnVNet(vnet uint32, ip netip.Addr) (Record, bool) {
 		return Record{}, false
 	}
 	return r.record(), true
+}
+
+// PoolTags returns the NIC tags of a pool's networks, sorted, each once (NAPI's
+// nic_tags_present).
+func (s *State) PoolTags(p *log.NetworkPool) []string {
+	var tags []string
+	for _, uuid := range p.Networks {
+		if n := s.network(uuid); n != nil {
+			tags = append(tags, n.NICTag)
+		}
+	}
+	slices.Sort(tags)
+	return slices.Compact(tags)
 }

@@ -213,3 +213,23 @@ func compareRows(a, b *row) int {
 	}
 	return strings.Compare(a.key(), b.key())
 }
+
+// mix is the finaliser of SplitMix64: each bit of x moves about half of all bits.
+func mix(x uint64) uint64 {
+	x ^= x >> 30
+	x *= 0xbf58476d1ce4e5b9
+	x ^= x >> 27
+	x *= 0x94d049bb133111eb
+	return x ^ x>>31
+}
+
+func compareSubnets(a, b *row) int {
+	x, y := a.obj.(*log.Network), b.obj.(*log.Network)
+	if c := x.Subnet.Addr().Compare(y.Subnet.Addr()); c != 0 {
+		return c
+	}
+	if c := x.Subnet.Bits() - y.Subnet.Bits(); c != 0 {
+		return c
+	}
+	return compareRows(a, b) // a cache may hold two of a subnet for a moment
+}

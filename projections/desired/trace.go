@@ -9,30 +9,6 @@ import (
 	"rutter/projections"
 )
 
-// Verdicts of a Trace.
-const (
-	Reachable   = "reachable"   // the log has what both kernels need
-	Routed      = "routed"      // they lie on two networks: a gateway must pass packets on
-	Doubtful    = "doubtful"    // it should work, but something is behind or not as usual
-	Unreachable = "unreachable" // something is missing, and is named
-)
-
-// Levels of a Finding.
-const (
-	Fault = "fault" // packets do not arrive
-	Doubt = "doubt" // they may not
-	Note  = "note"  // good to know
-)
-
-// Finding is one thing that a Trace found, with what to do about it.
-type Finding struct {
-	Level  string   `json:"level"`
-	Code   string   `json:"code"` // stable, for programs
-	CN     log.UUID `json:"cn_uuid,omitzero"`
-	Text   string   `json:"text"`
-	Remedy string   `json:"remedy,omitempty"`
-}
-
 // TraceEntry is one entry that a CN's kernel needs for the way there or back.
 type TraceEntry struct {
 	CN   log.UUID `json:"cn_uuid"`
@@ -78,13 +54,6 @@ type Trace struct {
 	Findings []Finding    `json:"findings"`
 }
 
-func (t *Trace) find(level, code string, cn log.UUID, remedy, format string, args ...any) {
-	f := Finding{Level: level, Code: code, CN: cn, Text: fmt.Sprintf(format, args...), Remedy: remedy}
-	if !slices.Contains(t.Findings, f) {
-		t.Findings = append(t.Findings, f)
-	}
-}
-
 // bounds of a Trace: VMs that are looked through for an alias are all there are,
 // pairs of NICs are few.
 const maxTracePairs = 64
@@ -120,24 +89,6 @@ func NewTrace(s *projections.State, from, to string) Trace {
 		}
 	}
 	return best.judged()
-}
-
-// rank is lower for the pair of NICs that answers the question better.
-func (t *Trace) rank() int {
-	rank := 0
-	for _, f := range t.Findings {
-		switch {
-		case f.Level == Fault && f.Code == "other-vnet":
-			rank += 100
-		case f.Level == Fault:
-			rank += 10
-		case f.Level == Doubt:
-			rank++
-		case f.Code == "routed":
-			rank += 5
-		}
-	}
-	return rank
 }
 
 // traceEnds are the NICs of a VM, or the NIC, that text names.
@@ -282,11 +233,4 @@ func (t *Trace) Judge(far func(cn log.UUID) Far) {
 		}
 	}
 	*t = t.judged()
-}
-
-func hostOf(end TraceEnd) string {
-	if end.Host != "" {
-		return "CN " + end.Host
-	}
-	return "CN " + end.CN.String()
 }

@@ -147,38 +147,3 @@ func traceEntries(s *projections.State, t *Trace, from, to TraceEnd) {
 		t.Entries = append(t.Entries, TraceEntry{CN: from.CN, What: fmt.Sprintf("forwarding entry of sdcvxl%d: %s at %s", from.VNet, to.NIC, to.Under), Seq: seq, Wanted: wanted})
 	}
 }
-
-// judged sets the verdict and its summary from what was found.
-func (t Trace) judged() Trace {
-	t.Verdict = Reachable
-	faults, why := 0, ""
-	for _, f := range t.Findings {
-		switch {
-		case f.Level == Fault:
-			if faults++; faults == 1 {
-				why = f.Text
-			}
-			t.Verdict = Unreachable
-		case t.Verdict == Unreachable:
-		case f.Code == "routed" && t.Verdict == Reachable:
-			t.Verdict = Routed
-		case f.Level == Doubt:
-			t.Verdict = Doubtful
-		}
-	}
-	ends := t.From.Asked + " and " + t.To.Asked
-	switch t.Verdict {
-	case Reachable:
-		t.Summary = ends + " can reach each other: the log gives both kernels what they need"
-	case Routed:
-		t.Summary = ends + " reach each other through a gateway only"
-	case Doubtful:
-		t.Summary = ends + " should reach each other, with doubts"
-	case Unreachable:
-		t.Summary = ends + " cannot reach each other: " + why
-		if faults > 1 {
-			t.Summary += fmt.Sprintf(" (and %d more faults)", faults-1)
-		}
-	}
-	return t
-}

@@ -256,9 +256,6 @@ func (d *draft) checkChange() {
 	}
 }
 
-// given reports whether the operation names the field.
-func given(op *log.Op, field string) bool { return slices.Contains(op.Set, field) }
-
 // meets reports whether an object is what the operation was made for, and refuses
 // it if the object has changed, or is not there.
 func (d *draft) meets(op *log.Op, r projections.Record) bool {
@@ -270,4 +267,58 @@ func (d *draft) meets(op *log.Op, r projections.Record) bool {
 		})
 	}
 	return met
+}
+
+func newDraft(s *projections.State, c *log.Change, kinds []*kindRules) *draft {
+	// The last operation of a change leaves no trace on the overlay.
+	d := &draft{Overlay: projections.NewOverlay(s, len(c.Ops) > 1), change: c, time: max(s.Time(), c.Time), kinds: kinds}
+	if to, _, ok := MendOf(s, c); ok {
+		d.time = to
+	}
+	return d
+}
+
+// withinLimits reports whether an operation is so small that it can be decided,
+// whatever else is wrong with it: nothing that it holds was looked at before.
+func (d *draft) withinLimits(op *log.Op) bool {
+	if !d.contained() {
+		return true
+	}
+	field := d.rules(op.Kind).idField
+	if field == "" {
+		field = "id"
+	}
+	d.over(field, len(op.ID), log.MaxIDBytes, "id_bytes")
+	d.over("set", len(op.Set), log.MaxSetNames, "set_names")
+	d.over("options", len(op.Options), log.MaxOptions, "options")
+	if op.Object != nil {
+		d.objectFits(op.Object)
+	}
+	return !d.refused()
+}
+
+// resultFits notes that the ids of an accepted change are more than a result has room for.
+func (d *draft) resultFits(ids []string) {
+	if !d.contained() {
+		return
+	}
+	n := log.EmptyResultBytes
+	for _, id := range ids {
+		n += log.IDHeaderBytes + len(id)
+	}
+	d.over("ops", n, log.MaxResultBytes, "result_bytes")
+}
+
+func (d *draft) checkOptions(op *log.Op) {
+	for _, o := range op.Options {
+		if !slices.Contains(d.rules(op.Kind).options, o) || op.Action == log.Delete {
+			d.bad("options", fmt.Sprintf("\"%s\" does not fit a %s of a %s", d.show(string(o)), op.Action, op.Kind), "leave it out")
+		}
+	}
+	if d.change.By.Role == log.RoleCN && (asks(op, log.OptionReserveIP) || asks(op, log.OptionReleaseIP)) {
+		d.deny(op, "a compute node may not reserve or release an address", "use the certificate of an operator")
+	}
+	if asks(op, log.OptionReserveIP) && asks(op, log.OptionReleaseIP) {
+		d.bad("options", "an address cannot be reserved and released", "choose one")
+	}
 }

@@ -2,7 +2,6 @@ package rules
 
 import (
 	"fmt"
-	"net/netip"
 	"slices"
 
 	"rutter/log"
@@ -14,9 +13,6 @@ var ipRules = kindRules{
 	options: []log.Option{log.OptionAnyOwner},
 	special: hooks[*log.IP]{decide: opIP},
 }
-
-// belongsToRouter is the belongs_to_type of the addresses of routers.
-const belongsToRouter = "router"
 
 // opIP decides an operation on an address. Every address of a network can be
 // updated, whether there is an object of it or not: one that says nothing is
@@ -165,75 +161,4 @@ func checkHeldIP(d *draft, op *log.Op, h *log.NIC, after *log.IP) {
 	if !after.Reserved {
 		after.OwnerUUID = log.UUID{} // the NIC's, and gone with it
 	}
-}
-
-// putIP makes the event, if any, that turns one state of an address into another.
-func putIP(d *draft, before projections.Record, after *log.IP) {
-	says := after.Reserved || after.BelongsToType != "" || !after.BelongsToUUID.IsZero() || !after.OwnerUUID.IsZero()
-	switch {
-	case !says && before.Object != nil:
-		d.emit(before, nil)
-	case says && (before.Object == nil || !log.Equal(before.Object, after)):
-		d.emit(before, after)
-	}
-}
-
-// ipObject returns what is kept of an address, or nil.
-func ipObject(d *draft, network log.UUID, ip netip.Addr) *log.IP {
-	if r, ok := d.IP(network, ip); ok {
-		return r.Object.(*log.IP)
-	}
-	return nil
-}
-
-// claims returns what is kept of an address that a NIC may not have, or nil: it
-// belongs to something else. What people reserved for the network itself, such
-// as a gateway, a NIC gets that names it; so does the VM of a router.
-func claims(d *draft, n *log.NIC, net *log.Network) *log.IP {
-	o := ipObject(d, net.UUID, n.IP)
-	switch {
-	case o == nil || o.BelongsToUUID.IsZero() || o.BelongsToUUID == n.BelongsToUUID:
-		return nil
-	case o.BelongsToType == "other" && placeholder(net, n.IP) != "":
-		return nil
-	}
-	if r := routerAt(d, o); r != nil && r.VMUUID == n.BelongsToUUID {
-		return nil
-	}
-	return o
-}
-
-// routerAt returns the router whose address this is, or nil.
-func routerAt(d *draft, o *log.IP) *log.Router {
-	if o.BelongsToType != belongsToRouter {
-		return nil
-	}
-	r, ok := d.ByUUID(log.KindRouter, o.BelongsToUUID)
-	if !ok {
-		return nil
-	}
-	router := r.Object.(*log.Router)
-	for i, network := range router.Networks {
-		if network == o.NetworkUUID && i < len(router.Addresses) && router.Addresses[i] == o.IP {
-			return router
-		}
-	}
-	return nil
-}
-
-// placeholder says which part of a network an address is that no NIC is given
-// unasked, or "".
-func placeholder(n *log.Network, ip netip.Addr) string {
-	first, last := usable(n.Subnet)
-	switch {
-	case ip == n.Gateway:
-		return "gateway"
-	case slices.Contains(n.Resolvers, ip):
-		return "resolver"
-	case ip.Less(first):
-		return "network address"
-	case last.Less(ip):
-		return "broadcast address"
-	}
-	return ""
 }

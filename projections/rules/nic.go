@@ -409,3 +409,59 @@ func mayUse(n *log.NIC, net *log.Network, op *log.Op) bool {
 	return n.BelongsToType != "zone" || len(net.OwnerUUIDs) == 0 || slices.Contains(net.OwnerUUIDs, n.OwnerUUID) ||
 		n.OwnerUUID.IsZero() || asks(op, log.OptionAnyOwner)
 }
+
+// choose puts a NIC whose network_uuid is a pool's on the first of the pool's
+// networks that has room: that is, of the NIC's tag and VLAN if it names them.
+// One that is on a network of the pool stays there.
+func choose(d *draft, before, n *log.NIC, op *log.Op) {
+	p := d.pool(n.NetworkUUID)
+	if p == nil {
+		return
+	}
+	if before != nil && slices.Contains(p.Networks, before.NetworkUUID) {
+		n.NetworkUUID = before.NetworkUUID
+		return
+	}
+	if given(op, "ip") && n.IP.IsValid() {
+		d.bad("ip", "IP cannot be specified with a network pool", "name the network, or leave out the address")
+		return
+	}
+	if n.BelongsToType == "zone" && len(p.OwnerUUIDs) > 0 && !slices.Contains(p.OwnerUUIDs, n.OwnerUUID) &&
+		!n.OwnerUUID.IsZero() && !asks(op, log.OptionAnyOwner) {
+		d.bad("owner_uuid", "owner cannot provision on network pool", "send the pool's owner, or choose another pool")
+		return
+	}
+	tag, _ := splitTag(n.NICTag)
+	for _, uuid := range p.Networks {
+		net := d.Network(uuid)
+		if net == nil || !mayUse(n, net, op) || given(op, "nic_tag") && tag != "" && tag != net.NICTag || given(op, "vlan_id") && n.VLANID != net.VLANID {
+			continue
+		}
+		if allocate(d, net).IsValid() {
+			n.NetworkUUID, n.IP = uuid, netip.Addr{}
+			return
+		}
+	}
+	d.refuse(log.CodeSubnetFull, "all networks in pool are full", log.FieldError{
+		Field: "network_uuid", Code: log.ElementInvalid,
+		Message: fmt.Sprintf("no network of pool \"%s\" that fits has a free address", p.UUID),
+		Remedy:  "add a network to the pool, widen a provision range, or delete NICs that are not needed",
+	})
+}
+
+// claims returns what is kept of an address that a NIC may not have, or nil: it
+// belongs to something else. What people reserved for the network itself, such
+// as a gateway, a NIC gets that names it; so does the VM of a router.
+func claims(d *draft, n *log.NIC, net *log.Network) *log.IP {
+	o := ipObject(d, net.UUID, n.IP)
+	switch {
+	case o == nil || o.BelongsToUUID.IsZero() || o.BelongsToUUID == n.BelongsToUUID:
+		return nil
+	case o.BelongsToType == "other" && placeholder(net, n.IP) != "":
+		return nil
+	}
+	if r := routerAt(d, o); r != nil && r.VMUUID == n.BelongsToUUID {
+		return nil
+	}
+	return o
+}

@@ -2,7 +2,6 @@ package rules
 
 import (
 	"fmt"
-	"net/netip"
 	"slices"
 	"strings"
 
@@ -105,45 +104,6 @@ func networksOf(d *draft, uuids []log.UUID, field string) []*log.Network {
 		Field: field, Code: log.ElementInvalid, Message: message, Remedy: "leave out " + strings.Join(unknown, ", ") + ", or create it first", Invalid: unknown,
 	})
 	return nil
-}
-
-// choose puts a NIC whose network_uuid is a pool's on the first of the pool's
-// networks that has room: that is, of the NIC's tag and VLAN if it names them.
-// One that is on a network of the pool stays there.
-func choose(d *draft, before, n *log.NIC, op *log.Op) {
-	p := d.pool(n.NetworkUUID)
-	if p == nil {
-		return
-	}
-	if before != nil && slices.Contains(p.Networks, before.NetworkUUID) {
-		n.NetworkUUID = before.NetworkUUID
-		return
-	}
-	if given(op, "ip") && n.IP.IsValid() {
-		d.bad("ip", "IP cannot be specified with a network pool", "name the network, or leave out the address")
-		return
-	}
-	if n.BelongsToType == "zone" && len(p.OwnerUUIDs) > 0 && !slices.Contains(p.OwnerUUIDs, n.OwnerUUID) &&
-		!n.OwnerUUID.IsZero() && !asks(op, log.OptionAnyOwner) {
-		d.bad("owner_uuid", "owner cannot provision on network pool", "send the pool's owner, or choose another pool")
-		return
-	}
-	tag, _ := splitTag(n.NICTag)
-	for _, uuid := range p.Networks {
-		net := d.Network(uuid)
-		if net == nil || !mayUse(n, net, op) || given(op, "nic_tag") && tag != "" && tag != net.NICTag || given(op, "vlan_id") && n.VLANID != net.VLANID {
-			continue
-		}
-		if allocate(d, net).IsValid() {
-			n.NetworkUUID, n.IP = uuid, netip.Addr{}
-			return
-		}
-	}
-	d.refuse(log.CodeSubnetFull, "all networks in pool are full", log.FieldError{
-		Field: "network_uuid", Code: log.ElementInvalid,
-		Message: fmt.Sprintf("no network of pool \"%s\" that fits has a free address", p.UUID),
-		Remedy:  "add a network to the pool, widen a provision range, or delete NICs that are not needed",
-	})
 }
 
 // checkPoolsOf keeps the pools of a network that is updated: their owners may

@@ -49,14 +49,6 @@ func (d *draft) permitCN(op *log.Op) bool {
 	return false
 }
 
-func (d *draft) deny(op *log.Op, message, remedy string) {
-	field := d.rules(op.Kind).idField
-	if field == "" {
-		field = "kind"
-	}
-	d.refuse(log.CodeNotAuthorized, message, log.FieldError{Field: field, Code: log.ElementInvalid, Message: message, Remedy: remedy})
-}
-
 // owns reports whether an object is about cn: itself, or what runs on it.
 func (d *draft) owns(cn log.UUID, o log.Object, rules *kindRules) bool {
 	return !cn.IsZero() && rules.special.isOf(d, cn, o)

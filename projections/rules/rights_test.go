@@ -244,3 +244,18 @@ func TestACNTakesAVMThatWasSentToIt(t *testing.T) {
 		t.Errorf("the VM is on %s, want %s", on, mine)
 	}
 }
+
+// TestKindsAreInOrder: the table has each kind that log knows, in the order of their
+// numbers, with the words that refusals need.
+func TestKindsAreInOrder(t *testing.T) {
+	for i, r := range table {
+		if r.kind != log.Kind(i+1) || r.idField == "" || r.word == "" || r.title == "" || r.special == nil {
+			t.Errorf("at %d stands %+v", i, r)
+		}
+	}
+	for kind := range log.Kind(255) {
+		if kind.Known() != (int(kind) < len(byKind) && byKind[kind] != nil) {
+			t.Errorf("%s is known to log, or has rules, but not both", kind)
+		}
+	}
+}

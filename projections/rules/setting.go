@@ -142,3 +142,11 @@ func cnMaxVMs(d *draft) int {
 	}
 	return n
 }
+
+// setting is State.Setting by now.
+func (d *draft) setting(name string) string {
+	if r, ok := d.ByName(log.KindSetting, name); ok {
+		return r.Object.(*log.Setting).Value
+	}
+	return defaultOf(name)
+}
