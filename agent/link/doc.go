@@ -3,7 +3,7 @@
 // It owns the links that it named (sdcvxl<vnet>, vx<vnet>v<vlan>, fabric<N>),
 // what hangs on them (addresses, routes, neighbours, forwarding entries), the
 // number space N of fabric<N> and the resolv.conf of the VM namespaces. What
-// must be there comes from [projections.Desired]; when to look again, and where
+// must be there comes from [desired.Links]; when to look again, and where
 // Numbers are kept on disk, is left to package agent.
 //
 // The parts, in the order in which a pass uses them:

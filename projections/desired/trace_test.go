@@ -109,7 +109,7 @@ func TestTrace(t *testing.T) {
 	}
 }
 
-// What a trace says a CN must have is what DesiredLinks gives it.
+// What a trace says a CN must have is what its desired links have.
 func TestTraceEntriesAreDesired(t *testing.T) {
 	w := worldtest.Settled(t, rules.Decide)
 	got := desired.NewTrace(w.State, changetest.UUID(21).String(), changetest.UUID(22).String())
