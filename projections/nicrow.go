@@ -12,8 +12,8 @@ import (
 // changes.
 type NICRow struct{ row *row }
 
-// NICRows yields the NICs of an index in its order.
-func (s *State) NICRows(x Index) iter.Seq[NICRow] {
+// NICs yields the NICs of an index of NICs, in its order.
+func (x Index) NICs(s *State) iter.Seq[NICRow] {
 	return func(yield func(NICRow) bool) {
 		for r := range x.pick(&s.store).all() {
 			if !yield(NICRow{r}) {
@@ -35,8 +35,8 @@ func (s *State) NICRowAt(network log.UUID, ip netip.Addr) (NICRow, bool) {
 	return NICRow{r}, r != nil
 }
 
-// Size returns the number of objects of an index.
-func (s *State) Size(x Index) int { return x.pick(&s.store).len() }
+// Len returns the number of objects of an index.
+func (x Index) Len(s *State) int { return x.pick(&s.store).len() }
 
 // NIC returns the object, which nobody changes.
 func (n NICRow) NIC() *log.NIC { return n.row.nic() }

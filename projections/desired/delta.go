@@ -103,7 +103,7 @@ func (t *Touches) noteNIC(nic *log.NIC) {
 // A vnet that is over its limit now, or is not any more, makes Whole true.
 func (t *Touches) Delta(s *projections.State) LinksDelta {
 	for cn := range t.cns {
-		for r := range s.NICRows(projections.NICsOnCN(cn)) {
+		for r := range projections.NICsOnCN(cn).NICs(s) {
 			t.nics[touched{r.MAC(), r.Network(), r.IP()}] = struct{}{}
 		}
 	}

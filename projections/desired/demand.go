@@ -34,9 +34,9 @@ func entries(s *projections.State, nics []projections.NICRow) map[uint32]int {
 	for _, r := range nics {
 		vnet := r.Home().VNet
 		if _, counted := n[vnet]; !counted {
-			n[vnet] = s.Size(projections.NICsOnVNet(vnet))
+			n[vnet] = projections.NICsOnVNet(vnet).Len(s)
 		}
-		n[vnet] += s.Size(projections.NICsOnNetwork(r.Network()))
+		n[vnet] += projections.NICsOnNetwork(r.Network()).Len(s)
 	}
 	return n
 }

@@ -65,7 +65,7 @@ func (p *planner) problem(kind log.Kind, id, format string, args ...any) {
 // localNICs returns the NICs of VMs on the CN that lie on a vnet, by MAC.
 func (p *planner) localNICs() []projections.NICRow {
 	var nics []projections.NICRow
-	for r := range p.s.NICRows(projections.NICsOnCN(p.cn)) {
+	for r := range projections.NICsOnCN(p.cn).NICs(p.s) {
 		nic := r.NIC()
 		switch {
 		case nic.BelongsToType != "zone":
@@ -144,7 +144,7 @@ func (p *planner) addFabric(r projections.NICRow) {
 // order of the NICs, the primary first and then by MAC.
 func (p *planner) ofVM(nic *log.NIC, net *log.Network) (gateway netip.Addr, resolvers []netip.Addr) {
 	nics := make([]*log.NIC, 0, 4)
-	for r := range p.s.NICRows(projections.NICsOf(nic.BelongsToUUID)) {
+	for r := range projections.NICsOf(nic.BelongsToUUID).NICs(p.s) {
 		if other := r.NIC(); other.CNUUID == p.cn {
 			nics = append(nics, other)
 		}
@@ -204,7 +204,7 @@ func (p *planner) routes(nic *log.NIC, net *log.Network) []Route {
 // direct reports whether dst is the subnet of another NIC that the VM has on the
 // CN: it goes there straight, and a router's own VM to all that it joins.
 func (p *planner) direct(nic *log.NIC, dst netip.Prefix) bool {
-	for r := range p.s.NICRows(projections.NICsOf(nic.BelongsToUUID)) {
+	for r := range projections.NICsOf(nic.BelongsToUUID).NICs(p.s) {
 		if r.MAC() == nic.MAC || r.CN() != p.cn {
 			continue
 		}
@@ -222,7 +222,7 @@ func (p *planner) addNeighs(r projections.NICRow) {
 		return
 	}
 	nic := r.NIC()
-	for other := range p.s.NICRows(projections.NICsOnNetwork(nic.NetworkUUID)) {
+	for other := range projections.NICsOnNetwork(nic.NetworkUUID).NICs(p.s) {
 		mac, ip, cn := other.MAC(), other.IP(), other.CN()
 		if mac == nic.MAC || !ip.IsValid() {
 			continue
@@ -252,7 +252,7 @@ func (p *planner) addDevices() {
 }
 
 func (p *planner) addFDB(vnet uint32) {
-	for r := range p.s.NICRows(projections.NICsOnVNet(vnet)) {
+	for r := range projections.NICsOnVNet(vnet).NICs(p.s) {
 		cn := r.CN()
 		if cn == p.cn {
 			continue
