@@ -13,6 +13,7 @@ import (
 	"rutter/api/rest"
 	"rutter/log"
 	"rutter/projections"
+	"rutter/projections/desired"
 )
 
 // pastRoutes answer for the log's states of before, and for what became of objects.
@@ -291,7 +292,7 @@ func (h *pastRoutes) getDiff(w http.ResponseWriter, r *http.Request) error {
 		f.Objects = append(f.Objects, formOfChange(c))
 	}
 	if scope.Type == log.ScopeCN {
-		for _, c := range projections.DiffLinks(before.DesiredLinks(scope.ID), after.DesiredLinks(scope.ID)) {
+		for _, c := range desired.DiffLinks(desired.Of(before, scope.ID), desired.Of(after, scope.ID)) {
 			f.Links = append(f.Links, linkDiff(c))
 		}
 	}

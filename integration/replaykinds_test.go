@@ -9,6 +9,8 @@ import (
 	"testing"
 	"time"
 
+	"rutter/projections/rules"
+
 	"rutter/integration/bench/devrun"
 	"rutter/log"
 	"rutter/projections"
@@ -65,7 +67,7 @@ func compacted(t *testing.T) (dir string, state *projections.State) {
 			change.Ops[0].Set = append(change.Ops[0].Set, d.Path)
 		}
 		slices.Sort(change.Ops[0].Set)
-		events, result := state.Decide(change)
+		events, result := rules.Decide(state, change)
 		if result.Refusal != nil {
 			t.Fatalf("%s: %+v", o.Kind(), result.Refusal)
 		}
