@@ -143,19 +143,10 @@ func exampleChange() *Change {
 	}
 }
 
-func knownKinds() (kinds []Kind) {
-	for k := range kindNames {
-		if NewObject(Kind(k)) != nil {
-			kinds = append(kinds, Kind(k))
-		}
-	}
-	return kinds
-}
-
 // drawObject fills every field of an object of kind with anything that it can hold.
 func drawObject(t *rapid.T, kind Kind) Object {
 	o := NewObject(kind)
-	o.visit(drawer{t})
+	visit(o, drawer{t})
 	return o
 }
 
@@ -230,7 +221,7 @@ func ips() *rapid.Generator[netip.Addr] {
 }
 
 func drawEvent(t *rapid.T) *Event {
-	kind := rapid.SampledFrom(knownKinds()).Draw(t, "kind")
+	kind := rapid.SampledFrom(Kinds()).Draw(t, "kind")
 	o := drawObject(t, kind)
 	e := &Event{
 		Kind: kind, Action: Action(rapid.IntRange(1, 3).Draw(t, "action")), ID: o.ID(),

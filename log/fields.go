@@ -8,7 +8,15 @@ import (
 	"strings"
 )
 
-// visitor is shown each field of an object, in codec order, by its JSON name.
+// fields is the list of a kind's fields: a function that shows each field of an
+// object to a visitor, by its JSON name. Its order is the order of stored bytes, so
+// that new fields are only ever appended.
+//
+// It is one function, and not a list with a function for each field: that takes
+// 160 ns to encode the fields of a VM, where this takes 70 ns (BenchmarkEncodeVM).
+type fields[T any] func(o *T, v visitor)
+
+// visitor is shown each field of an object, in the order of the codec.
 type visitor interface {
 	str(name string, p *string)
 	boolean(name string, p *bool)
@@ -27,7 +35,39 @@ type visitor interface {
 	routes(name string, p *Routes)
 }
 
-// slot is one field: its JSON name and a pointer to it.
+// fieldTable is fields[T] of any T. An object that it is given is a *T.
+type fieldTable interface {
+	visit(o Object, v visitor)
+	newObject() Object
+	// shallow returns a copy that shares its lists with the object.
+	shallow(o Object) Object
+}
+
+func (f fields[T]) visit(o Object, v visitor) { f(any(o).(*T), v) }
+
+func (f fields[T]) newObject() Object { return any(new(T)).(Object) }
+
+func (f fields[T]) shallow(o Object) Object {
+	c := *any(o).(*T)
+	return any(&c).(Object)
+}
+
+// fieldNames are the JSON names of the fields of each kind, in the order of the codec.
+var fieldNames = func() (names [len(kinds)][]string) {
+	for k, row := range kinds {
+		if row == nil {
+			continue
+		}
+		var c collector
+		row.fields.visit(row.fields.newObject(), &c)
+		for _, s := range c.slots {
+			names[k] = append(names[k], s.name)
+		}
+	}
+	return names
+}()
+
+// slot is one field of an object: its JSON name and a pointer to it.
 type slot struct {
 	name string
 	p    any
@@ -37,11 +77,15 @@ type slot struct {
 // to it beside those of the list.
 type collector struct {
 	slots []slot
+	only  string // if set, the name of the one field that is listed
 	each  func(a, b slot)
 	next  int // of the list
 }
 
 func (c *collector) add(name string, p any) {
+	if c.only != "" && name != c.only {
+		return
+	}
 	if c.each == nil {
 		c.slots = append(c.slots, slot{name, p})
 		return
@@ -66,18 +110,26 @@ func (c *collector) u32s(name string, p *[]uint32)       { c.add(name, p) }
 func (c *collector) addrs(name string, p *[]netip.Addr)  { c.add(name, p) }
 func (c *collector) routes(name string, p *Routes)       { c.add(name, p) }
 
+// slots lists the fields of an object; none of one of a kind that is not known.
 func slots(o Object) []slot {
 	c := collector{slots: make([]slot, 0, 24)}
-	o.visit(&c)
+	visit(o, &c)
 	return c.slots
+}
+
+// visit shows the fields of an object to v; none of a kind that is not known.
+func visit(o Object, v visitor) {
+	if row := rowOf(o); row != nil {
+		row.fields.visit(o, v)
+	}
 }
 
 // pairwise calls each with the fields of a and b, side by side; they are of one kind.
 func pairwise(a, b Object, each func(a, b slot)) {
-	c := collector{slots: make([]slot, 0, fieldCounts[min(int(a.Kind()), len(fieldCounts)-1)])}
-	a.visit(&c)
+	c := collector{slots: make([]slot, 0, len(fieldNames[min(int(a.Kind()), len(fieldNames)-1)]))}
+	visit(a, &c)
 	c.each = each
-	b.visit(&c)
+	visit(b, &c)
 }
 
 // same reports whether two fields of one name have equal plain forms, without
@@ -159,7 +211,7 @@ func (s slot) value() Value {
 	case *Routes:
 		return p.value()
 	}
-	panic(fmt.Sprintf("log: field %s has type %T, which no visitor shows", s.name, s.p))
+	panic(fmt.Sprintf("log: field %s has type %T, which no field has", s.name, s.p))
 }
 
 func orNil[T any](v T, set bool) Value {
@@ -382,28 +434,65 @@ func Revert(o Object, changed []FieldChange) (Object, error) {
 	return c, nil
 }
 
+// fieldOf returns a pointer to o's field by its JSON name; nil if it has none.
+func fieldOf(o Object, name string) (slot, bool) {
+	var room [1]slot
+	c := collector{slots: room[:0], only: name}
+	if name != "" {
+		visit(o, &c)
+	}
+	if len(c.slots) == 0 {
+		return slot{}, false
+	}
+	return c.slots[0], true
+}
+
 // Field returns the plain value of o's field by its JSON name, and whether o
 // has such a field.
 func Field(o Object, name string) (Value, bool) {
-	for _, s := range slots(o) {
-		if s.name == name {
-			return s.value(), true
-		}
+	s, ok := fieldOf(o, name)
+	if !ok {
+		return nil, false
 	}
-	return nil, false
+	return s.value(), true
+}
+
+// FieldHas reports whether o's field of that JSON name is what the text says, as a
+// query has it: 36 characters of a UUID, true, a number. Of a list one element must
+// be. A field that there is not has nothing.
+func FieldHas(o Object, name, text string) bool {
+	s, ok := fieldOf(o, name)
+	if !ok {
+		return false
+	}
+	switch p := s.p.(type) {
+	case *string:
+		return *p == text
+	case *bool:
+		return strconv.FormatBool(*p) == text
+	case *uint32:
+		return strconv.FormatUint(uint64(*p), 10) == text
+	case *uint64:
+		return strconv.FormatUint(*p, 10) == text
+	case *UUID:
+		return p.Is(text)
+	case *[]string:
+		return slices.Contains(*p, text)
+	case *[]UUID:
+		return slices.ContainsFunc(*p, func(u UUID) bool { return u.Is(text) })
+	case fmt.Stringer:
+		return p.String() == text
+	}
+	list, _ := s.value().([]string)
+	return slices.Contains(list, text)
 }
 
 // FieldNames lists the JSON names of kind's fields in codec order.
 func FieldNames(kind Kind) []string {
-	o := NewObject(kind)
-	if o == nil {
+	if int(kind) >= len(fieldNames) {
 		return nil
 	}
-	var names []string
-	for _, s := range slots(o) {
-		names = append(names, s.name)
-	}
-	return names
+	return slices.Clone(fieldNames[kind])
 }
 
 // Assign copies the named fields of from to to, which are of one kind, and

@@ -19,7 +19,7 @@ import (
 //	|      |   more, scopes, object, changed, …]
 //
 //	kind, action, revision, more  unsigned   scopes   array of bin: type byte, then vnet (4) or uuid (16)
-//	time      signed, ns since 1970          object   array of fields, in the order of the type's visit method
+//	time      signed, ns since 1970          object   array of fields, in the order of its kind's file
 //	id, actor string                         changed  array of alternating path (string) and old value
 //	change id bin 16
 //

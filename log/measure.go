@@ -13,7 +13,7 @@ type Size struct {
 // Measure returns the size of an object without encoding it.
 func Measure(o Object) Size {
 	m := measurer{Size{Bytes: 1 + longHeader}}
-	o.visit(&m)
+	visit(o, &m)
 	for _, raw := range o.tail().raw {
 		m.Unknown += len(raw)
 	}
