@@ -15,10 +15,10 @@ import (
 // cnCommand is the command of compute nodes: their server objects, and their
 // sessions.
 func cnCommand() *cli.Command {
-	cmd := objectCommand("cn", "servers", "compute nodes (CNs): their objects and sessions", log.KindServer, cnColumns)
+	cmd := objectCommand(log.KindServer)
 	for _, sub := range cmd.Subcommands {
 		if sub.Name == "list" {
-			sub.Usage, sub.Action = "list them with their sessions; FIELD=VALUE selects", cnList(objects{path: "/servers", kind: log.KindServer})
+			sub.Usage, sub.Action = "list them with their sessions; FIELD=VALUE selects", cnList(objectsOf(log.KindServer))
 		}
 	}
 	cmd.Subcommands = append(cmd.Subcommands, &cli.Command{

@@ -108,7 +108,7 @@ func cnList(o objects) cli.ActionFunc {
 				object["connection"] = s
 			}
 		}
-		return printObjects(c, list, append(append(cnColumns[:4:4], heardColumn), sessionColumns...))
+		return printObjects(c, list, append(append(columnsOf(log.KindServer), heardColumn), sessionColumns...))
 	}
 }
 

@@ -13,6 +13,7 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"slices"
 	"syscall"
 
 	"github.com/urfave/cli/v2"
@@ -144,17 +145,15 @@ func newApp(stdout, stderr io.Writer) *cli.App {
 			"What happened lately:                                       rutter log tail -n 20",
 			"Who has this address:                                       rutter lookup vl3 4385813 10.21.12.7",
 		),
-		Commands: []*cli.Command{
+		Commands: slices.Concat([]*cli.Command{
 			serverCommand(), agentCommand(), varpdCommand(), devCommand(), demoCommand(), benchCommand(),
-			objectCommand("tag", "nic_tags", "NIC tags: the physical networks", log.KindNICTag, tagColumns),
-			objectCommand("network", "networks", "networks, fabric networks among them", log.KindNetwork, networkColumns),
-			objectCommand("nic", "nics", "network interfaces of VMs and servers", log.KindNIC, nicColumns),
+			objectCommand(log.KindNICTag), objectCommand(log.KindNetwork), objectCommand(log.KindNIC),
 			vmCommand(), vmmCommand(),
-			objectCommand("setting", "settings", "what the cluster is told about itself: napi.network_immutable (true: networks refuse new VLANs, tags and fabric gateways, as NAPI does)", log.KindSetting, settingColumns),
-			objectCommand("inventory", "vms", "VMs as the log has them, of all compute nodes", log.KindVM, vmColumns),
+			objectCommand(log.KindSetting), objectCommand(log.KindVM),
+		}, otherKinds(), []*cli.Command{
 			cnCommand(), taskCommand(),
 			logcmd.Command(), changefeedCommand(), importcmd.Command(), certcmd.Command(), certcmd.TokenCommand(), grantCommand(), waitCommand(), lookupCommand(), traceCommand(), svpCommand(), vminfoCommand(), clusterCommand(), snapshotCommand(), configCommand(), completionCommand(), versionCommand(),
-		},
+		}),
 	}
 }
 

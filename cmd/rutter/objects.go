@@ -37,82 +37,65 @@ func clientThatAwaits(c *cli.Context, await time.Duration) (*client.Client, erro
 	return term.OpenClient(cfg, err)
 }
 
-// Columns of the tables of objects.
-var (
-	tagColumns     = []column{field("NAME", "name"), field("MTU", "mtu"), field("UUID", "uuid")}
-	networkColumns = []column{
-		field("UUID", "uuid"), field("NAME", "name"), field("SUBNET", "subnet"), field("TAG", "nic_tag"), field("VLAN", "vlan_id"),
-		field("VNET", "vnet_id"), field("GATEWAY", "gateway"), field("MTU", "mtu"),
+// columnsOf are the columns of a kind's tables.
+func columnsOf(kind log.Kind) (all []column) {
+	for _, c := range kind.Describe().Command.Columns {
+		all = append(all, field(c.Title, c.Field))
 	}
-	nicColumns = []column{
-		field("MAC", "mac"), field("IP", "ip"), field("TYPE", "belongs_to_type"), field("BELONGS TO", "belongs_to_uuid"),
-		field("NETWORK", "network_uuid"), field("CN", "cn_uuid"), field("STATE", "state"),
-	}
-	vmColumns = []column{
-		field("UUID", "uuid"), field("ALIAS", "alias"), field("STATE", "state"), field("CN", "server_uuid"), field("OWNER", "owner_uuid"),
-	}
-	settingColumns = []column{field("NAME", "name"), field("VALUE", "value")}
-	vmmColumns     = []column{field("ID", "id"), field("VM", "instance_id"), field("CN", "sled_id"), field("STATE", "state"), field("GEN", "gen")}
-	cnColumns      = []column{field("UUID", "uuid"), field("HOSTNAME", "hostname"), field("STATUS", "status"), field("SETUP", "setup")}
-)
+	return all
+}
 
-// objectCommand is the command of one kind of object, whose objects stand at path.
-func objectCommand(name, path, usage string, kind log.Kind, columns []column) *cli.Command {
-	e := objectExamples[kind]
-	o := objects{path: "/" + path, kind: kind, columns: columns}
+// placedKinds are the kinds whose commands have their place in the program's list.
+var placedKinds = []log.Kind{log.KindNICTag, log.KindNetwork, log.KindNIC, log.KindServer, log.KindVM, log.KindVMM, log.KindSetting}
+
+// otherKinds are the commands of the other kinds that have one.
+func otherKinds() (all []*cli.Command) {
+	for _, kind := range log.Kinds() {
+		if kind.Describe().Command.Name != "" && !slices.Contains(placedKinds, kind) {
+			all = append(all, objectCommand(kind))
+		}
+	}
+	return all
+}
+
+// objectCommand is the command of one kind of object, as the table of kinds has it.
+func objectCommand(kind log.Kind) *cli.Command {
+	d := kind.Describe()
+	name, e := d.Command.Name, d.Command.Example
+	o := objectsOf(kind)
 	flags := slices.Clip([]cli.Flag{serversFlag(), outputFlag()})
 	return &cli.Command{
-		Name: name, Usage: usage, Category: "Objects",
+		Name: name, Usage: d.Command.Usage, Category: "Objects",
 		Description: examples(
 			"rutter "+name+" list",
-			"rutter "+name+" get "+e.id+" -o json",
-			"rutter "+name+" create "+e.create,
+			"rutter "+name+" get "+e.ID+" -o json",
+			"rutter "+name+" create "+e.Create,
 			"rutter "+name+" create -f "+name+".json",
-			"rutter "+name+" delete "+e.id+" --wait fabric --timeout 5s   # until no kernel has it",
+			"rutter "+name+" delete "+e.ID+" --wait fabric --timeout 5s   # until no kernel has it",
 		),
 		Subcommands: []*cli.Command{
 			{
 				Name: "list", Usage: "list them; FIELD=VALUE selects", ArgsUsage: "[FIELD=VALUE ...]", Flags: flags, Action: o.list,
-				Description: examples("rutter "+name+" list", "rutter "+name+" list "+e.pick+" -o ndjson"),
+				Description: examples("rutter "+name+" list", "rutter "+name+" list "+e.Pick+" -o ndjson"),
 			},
 			{
 				Name: "get", Usage: "show one", ArgsUsage: "ID", Flags: flags, Action: o.get,
-				Description: examples("rutter "+name+" get "+e.id, "rutter "+name+" get "+e.id+" -o json"),
+				Description: examples("rutter "+name+" get "+e.ID, "rutter "+name+" get "+e.ID+" -o json"),
 			},
 			{
 				Name: "create", Usage: "create one", ArgsUsage: "FIELD=VALUE ... | -f FILE", Flags: append(flags, append(waitFlags(), fileFlag())...), Action: o.create,
-				Description: examples("rutter "+name+" create "+e.create, "rutter "+name+" create -f "+name+".json --wait fabric"),
+				Description: examples("rutter "+name+" create "+e.Create, "rutter "+name+" create -f "+name+".json --wait fabric"),
 			},
 			{
 				Name: "update", Usage: "change fields of one", ArgsUsage: "ID FIELD=VALUE ... | ID -f FILE", Flags: append(flags, append(waitFlags(), fileFlag(), ifMatchFlag())...), Action: o.update,
-				Description: examples("rutter "+name+" update "+e.id+" "+e.change, "rutter "+name+" update "+e.id+" -f "+name+".json --wait fabric --timeout 5s"),
+				Description: examples("rutter "+name+" update "+e.ID+" "+e.Change, "rutter "+name+" update "+e.ID+" -f "+name+".json --wait fabric --timeout 5s"),
 			},
 			{
 				Name: "delete", Usage: "delete one", ArgsUsage: "ID", Flags: append(flags, append(waitFlags(), ifMatchFlag())...), Action: o.delete,
-				Description: examples("rutter "+name+" delete "+e.id, "rutter "+name+" delete "+e.id+" --wait fabric --timeout 5s   # until no kernel has it"),
+				Description: examples("rutter "+name+" delete "+e.ID, "rutter "+name+" delete "+e.ID+" --wait fabric --timeout 5s   # until no kernel has it"),
 			},
 		},
 	}
-}
-
-// objectExample is what the help of a kind's commands shows: an id, what selects
-// some, the fields of a new one, and those of a change.
-type objectExample struct{ id, pick, create, change string }
-
-var objectExamples = map[log.Kind]objectExample{
-	log.KindNICTag: {"external", "mtu=1500", "name=external mtu=1500", "mtu=9000"},
-	log.KindNetwork: {
-		"0e70de36-a40b-4ac0-9429-819f5ff82011", "fabric=true",
-		"name=blue nic_tag=external vlan_id=0 subnet=10.1.0.0/24 provision_start_ip=10.1.0.5 provision_end_ip=10.1.0.250", "gateway=10.1.0.1",
-	},
-	log.KindNIC: {
-		"90:b8:d0:10:02:00", "cn_uuid=564d69b1-a178-4fbe-b36f-3f2b7fd7ed01",
-		"belongs_to_type=zone belongs_to_uuid=VM owner_uuid=OWNER cn_uuid=CN network_uuid=NETWORK", "state=running",
-	},
-	log.KindVM:      {exampleVM, "state=running", "alias=web0 owner_uuid=OWNER server_uuid=CN", "alias=web1"},
-	log.KindVMM:     {exampleVM, "state=running", "instance_id=VM sled_id=CN state=running gen=1", "state=stopped gen=2"},
-	log.KindSetting: {"napi.network_immutable", "value=true", "name=napi.network_immutable value=true", "value=false"},
-	log.KindServer:  {"564d69b1-a178-4fbe-b36f-3f2b7fd7ed01", "status=unknown", "uuid=CN hostname=cn1", "reserved=true"},
 }
 
 func fileFlag() cli.Flag {
@@ -128,6 +111,11 @@ type objects struct {
 	path    string
 	kind    log.Kind
 	columns []column
+}
+
+// objectsOf are the actions on a kind, as the table of kinds has it.
+func objectsOf(kind log.Kind) objects {
+	return objects{path: "/" + kind.Describe().Path, kind: kind, columns: columnsOf(kind)}
 }
 
 // conditions are the arguments FIELD=VALUE of a list.

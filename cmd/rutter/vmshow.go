@@ -146,7 +146,7 @@ func vmLookup(c *cli.Context) error {
 	case c.Bool("json"):
 		return writeJSONLines(c.App.Writer, found)
 	case c.Bool("human") || c.String("output") != "table":
-		return printObjects(c, found, vmColumns)
+		return printObjects(c, found, columnsOf(log.KindVM))
 	}
 	for _, vm := range found {
 		if _, err := fmt.Fprintln(c.App.Writer, text(vm["uuid"])); err != nil {
@@ -165,8 +165,8 @@ func writeJSONLines(w io.Writer, list []client.Object) error {
 
 // vmmCommand shows the VMMs that the log has.
 func vmmCommand() *cli.Command {
-	cmd := objectCommand("vmm", "vmms", "VMMs: running incarnations of VMs", log.KindVMM, vmmColumns)
-	o := objects{path: "/vmms", kind: log.KindVMM, columns: vmmColumns}
+	cmd := objectCommand(log.KindVMM)
+	o := objectsOf(log.KindVMM)
 	flags := []cli.Flag{serversFlag(), outputFlag()}
 	cmd.Description = examples(
 		"rutter vmm list state=failed",
