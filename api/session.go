@@ -2,7 +2,6 @@ package api
 
 import (
 	"slices"
-	"strings"
 	"sync"
 	"time"
 
@@ -183,7 +182,7 @@ func (g *registry) all() []*session {
 	for _, s := range g.sessions {
 		all = append(all, s)
 	}
-	slices.SortFunc(all, func(a, b *session) int { return strings.Compare(string(a.cn[:]), string(b.cn[:])) })
+	slices.SortFunc(all, func(a, b *session) int { return a.cn.Compare(b.cn) })
 	return all
 }
 
