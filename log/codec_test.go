@@ -43,7 +43,7 @@ func golden(t *testing.T, name string, got []byte) []byte {
 var outgrown = map[string]bool{"server": true}
 
 func TestGoldenEvents(t *testing.T) {
-	for name, e := range exampleEvents() {
+	for name, e := range goldenEvents(t) {
 		t.Run(name, func(t *testing.T) {
 			b, err := NewEncoder().Event(e)
 			if err != nil {

@@ -1,0 +1,19 @@
+package log
+
+// FeatureVersion is the highest version of behaviour that this program can
+// apply. The replicated one decides what is written (SAFETY D1): whatever servers
+// agree on, an event, a result, a refusal's text, what is remembered of change
+// ids, is what the program of that version made, byte for byte.
+const FeatureVersion = 2
+
+// The feature versions. Code asks for the one that brought what it does.
+const (
+	// FeatureFirst is what there was before there was a second.
+	FeatureFirst = 1
+	// FeatureContained: what one change, client or clock can do to others ends at
+	// limits that deciding knows. Refusals quote at most a part of what was sent,
+	// results have a limit, an event that would be too large is refused, a change id
+	// is bound to its content and its author, what is remembered of ids depends on
+	// no client's clock, and an operator's entry can set the log's time back.
+	FeatureContained = 2
+)
