@@ -2,6 +2,7 @@ package agent
 
 import (
 	"bufio"
+	"bytes"
 	"cmp"
 	"context"
 	"encoding/json"
@@ -233,10 +234,10 @@ func (k *fakeKernel) Apply(_ context.Context, d projections.LinksDelta) link.Res
 	})
 	last.links.Neighs, last.links.FDB = append(last.links.Neighs, d.Neighs...), append(last.links.FDB, d.FDB...)
 	slices.SortFunc(last.links.Neighs, func(a, b projections.Neigh) int {
-		return cmp.Or(a.Link.Compare(b.Link), a.IP.Compare(b.IP))
+		return cmp.Or(bytes.Compare(a.Link[:], b.Link[:]), a.IP.Compare(b.IP))
 	})
 	slices.SortFunc(last.links.FDB, func(a, b projections.FDB) int {
-		return cmp.Or(cmp.Compare(a.VNet, b.VNet), a.MAC.Compare(b.MAC))
+		return cmp.Or(cmp.Compare(a.VNet, b.VNet), bytes.Compare(a.MAC[:], b.MAC[:]))
 	})
 	result, _ := k.note(last)
 	return result

@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"bytes"
 	"cmp"
 	"net/netip"
 	"slices"
@@ -12,17 +13,18 @@ import (
 
 // united is what two views want together: of one thing what the first says.
 func united(first, second projections.Desired) projections.Desired {
+	mac := func(a, b log.MAC) int { return bytes.Compare(a[:], b[:]) }
 	all := projections.Desired{
 		VXLANs: both(first.VXLANs, second.VXLANs, func(a, b projections.VXLAN) int { return cmp.Compare(a.VNet, b.VNet) }),
 		VLANs: both(first.VLANs, second.VLANs, func(a, b projections.VLAN) int {
 			return cmp.Or(cmp.Compare(a.VNet, b.VNet), cmp.Compare(a.ID, b.ID))
 		}),
-		Fabrics: both(first.Fabrics, second.Fabrics, func(a, b projections.Fabric) int { return a.MAC.Compare(b.MAC) }),
+		Fabrics: both(first.Fabrics, second.Fabrics, func(a, b projections.Fabric) int { return mac(a.MAC, b.MAC) }),
 		Neighs: both(first.Neighs, second.Neighs, func(a, b projections.Neigh) int {
-			return cmp.Or(a.Link.Compare(b.Link), a.IP.Compare(b.IP))
+			return cmp.Or(mac(a.Link, b.Link), a.IP.Compare(b.IP))
 		}),
 		FDB: both(first.FDB, second.FDB, func(a, b projections.FDB) int {
-			return cmp.Or(cmp.Compare(a.VNet, b.VNet), a.MAC.Compare(b.MAC))
+			return cmp.Or(cmp.Compare(a.VNet, b.VNet), mac(a.MAC, b.MAC))
 		}),
 		Problems: second.Problems,
 	}

@@ -2,6 +2,7 @@ package api
 
 import (
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -182,7 +183,7 @@ func (g *registry) all() []*session {
 	for _, s := range g.sessions {
 		all = append(all, s)
 	}
-	slices.SortFunc(all, func(a, b *session) int { return a.cn.Compare(b.cn) })
+	slices.SortFunc(all, func(a, b *session) int { return strings.Compare(string(a.cn[:]), string(b.cn[:])) })
 	return all
 }
 

@@ -66,14 +66,14 @@ func lastOfEach(rows []changeResult) []changeResult {
 // to trimmed go too: programs of before left some.
 func writeRows(bucket *bbolt.Bucket, rows []changeResult, trimmed log.UUID) error {
 	bucket.FillPercent = 1 // ids hold their time: nearly all come at the end
-	slices.SortFunc(rows, func(a, b changeResult) int { return a.id.Compare(b.id) })
+	slices.SortFunc(rows, func(a, b changeResult) int { return bytes.Compare(a.id[:], b.id[:]) })
 	for i := range rows {
 		r := &rows[i]
 		var err error
 		switch {
 		case r.value == nil:
 			err = bucket.Delete(r.id[:])
-		case r.id.Compare(trimmed) > 0:
+		case bytes.Compare(r.id[:], trimmed[:]) > 0:
 			err = bucket.Put(r.id[:], changeRow(r.id, r.value))
 		}
 		if err != nil {

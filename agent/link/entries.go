@@ -111,7 +111,7 @@ func findVXLAN(list []projections.VXLAN, vnet uint32) (int, bool) {
 }
 
 func findFabric(list []projections.Fabric, mac log.MAC) (int, bool) {
-	return slices.BinarySearchFunc(list, mac, func(f projections.Fabric, mac log.MAC) int { return f.MAC.Compare(mac) })
+	return slices.BinarySearchFunc(list, mac, func(f projections.Fabric, mac log.MAC) int { return compareMAC(f.MAC, mac) })
 }
 
 // placeOf returns where the fabric link of a NIC is, as of the last pass.
@@ -254,7 +254,7 @@ func (m *Manager) wantedAhead(o Object) placed {
 func wantedIn(w *projections.Desired, o Object) placed {
 	if o.Kind == ObjectNeigh {
 		i, ok := slices.BinarySearchFunc(w.Neighs, o, func(n projections.Neigh, o Object) int {
-			return cmp.Or(n.Link.Compare(o.MAC), n.IP.Compare(o.IP))
+			return cmp.Or(compareMAC(n.Link, o.MAC), n.IP.Compare(o.IP))
 		})
 		if !ok {
 			return placed{}
@@ -262,7 +262,7 @@ func wantedIn(w *projections.Desired, o Object) placed {
 		return placed{mac: w.Neighs[i].MAC}
 	}
 	i, ok := slices.BinarySearchFunc(w.FDB, o, func(f projections.FDB, o Object) int {
-		return cmp.Or(cmp.Compare(f.VNet, o.VNet), f.MAC.Compare(o.MAC))
+		return cmp.Or(cmp.Compare(f.VNet, o.VNet), compareMAC(f.MAC, o.MAC))
 	})
 	at, known := findVXLAN(w.VXLANs, o.VNet)
 	if !ok || !known {

@@ -23,7 +23,7 @@ type Entry struct {
 }
 
 func compareEntry(a, b Entry) int {
-	return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Link, b.Link), a.MAC.Compare(b.MAC), a.IP.Compare(b.IP))
+	return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Link, b.Link), compareMAC(a.MAC, b.MAC), a.IP.Compare(b.IP))
 }
 
 // Listener is a Kernel that hears what others do to it.

@@ -40,7 +40,7 @@ func Plan(want projections.Desired, have Snapshot, numbers Numbers, prune bool) 
 		children: map[string][]*Link{}, byMAC: map[log.MAC][]*Link{}, missing: map[string]bool{},
 	}
 	p.want.VXLANs = sorted(want.VXLANs, func(a, b projections.VXLAN) int { return cmp.Compare(a.VNet, b.VNet) })
-	p.want.Fabrics = sorted(want.Fabrics, func(a, b projections.Fabric) int { return a.MAC.Compare(b.MAC) })
+	p.want.Fabrics = sorted(want.Fabrics, func(a, b projections.Fabric) int { return compareMAC(a.MAC, b.MAC) })
 	for i := range have.Links {
 		p.index(&have.Links[i])
 	}

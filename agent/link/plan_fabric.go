@@ -156,7 +156,7 @@ func routesOf(w *projections.Fabric) []projections.Route {
 // forwards plans the entries of the VXLAN devices.
 func (p *planner) forwards() {
 	entries := sorted(p.want.FDB, func(a, b projections.FDB) int {
-		return cmp.Or(cmp.Compare(a.VNet, b.VNet), a.MAC.Compare(b.MAC))
+		return cmp.Or(cmp.Compare(a.VNet, b.VNet), compareMAC(a.MAC, b.MAC))
 	})
 	for _, w := range p.want.VXLANs {
 		mine := group(&entries, func(e projections.FDB) int { return cmp.Compare(e.VNet, w.VNet) })
@@ -180,7 +180,7 @@ func (p *planner) forward(w projections.VXLAN, want []projections.FDB, have []Fo
 		step.Object = Object{Kind: ObjectFDB, VNet: w.VNet, MAC: e.MAC}
 		p.fdb = append(p.fdb, step)
 	}
-	diff(want, have, func(a projections.FDB, b Forward) int { return a.MAC.Compare(b.MAC) }, set,
+	diff(want, have, func(a projections.FDB, b Forward) int { return compareMAC(a.MAC, b.MAC) }, set,
 		func(a projections.FDB, b Forward) {
 			if !b.Permanent || a.Dst != b.Dst || otherPort(a.Port, w.Port) != otherPort(b.Port, w.Port) {
 				set(a)
@@ -205,11 +205,11 @@ func otherPort(port, own uint16) uint16 {
 // neighs plans the neighbours of the fabric links.
 func (p *planner) neighs() {
 	entries := sorted(p.want.Neighs, func(a, b projections.Neigh) int {
-		return cmp.Or(a.Link.Compare(b.Link), a.IP.Compare(b.IP))
+		return cmp.Or(compareMAC(a.Link, b.Link), a.IP.Compare(b.IP))
 	})
 	for i := range p.want.Fabrics {
 		mac := p.want.Fabrics[i].MAC
-		mine := group(&entries, func(e projections.Neigh) int { return e.Link.Compare(mac) })
+		mine := group(&entries, func(e projections.Neigh) int { return compareMAC(e.Link, mac) })
 		state := p.fabric[i]
 		if state.linkState == nil {
 			continue

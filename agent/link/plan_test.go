@@ -281,9 +281,9 @@ func drawDesired(t *rapid.T) projections.Desired {
 			drawNIC(t, &want, projections.Fabric{MAC: mac(n*10 + int(vnet)), VNet: vnet, VLAN: vlan, MTU: mtu})
 		}
 	}
-	slices.SortFunc(want.Fabrics, func(a, b projections.Fabric) int { return a.MAC.Compare(b.MAC) })
+	slices.SortFunc(want.Fabrics, func(a, b projections.Fabric) int { return compareMAC(a.MAC, b.MAC) })
 	slices.SortFunc(want.Neighs, func(a, b projections.Neigh) int {
-		if c := a.Link.Compare(b.Link); c != 0 {
+		if c := compareMAC(a.Link, b.Link); c != 0 {
 			return c
 		}
 		return a.IP.Compare(b.IP)

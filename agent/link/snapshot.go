@@ -1,6 +1,7 @@
 package link
 
 import (
+	"bytes"
 	"cmp"
 	"net/netip"
 	"slices"
@@ -90,6 +91,8 @@ func comparePlace(a, b place) int {
 	return cmp.Or(cmp.Compare(a.namespace, b.namespace), cmp.Compare(a.name, b.name))
 }
 
+func compareMAC(a, b log.MAC) int { return bytes.Compare(a[:], b[:]) }
+
 func comparePrefix(a, b netip.Prefix) int {
 	return cmp.Or(a.Addr().Compare(b.Addr()), cmp.Compare(a.Bits(), b.Bits()))
 }
@@ -99,7 +102,7 @@ func compareRoute(a, b projections.Route) int { return comparePrefix(a.Dst, b.Ds
 func compareNeighbour(a, b Neighbour) int { return a.IP.Compare(b.IP) }
 
 func compareForward(a, b Forward) int {
-	return cmp.Or(a.MAC.Compare(b.MAC), a.Dst.Compare(b.Dst))
+	return cmp.Or(compareMAC(a.MAC, b.MAC), a.Dst.Compare(b.Dst))
 }
 
 // sort puts a snapshot into its one order.

@@ -80,7 +80,7 @@ func (t *told) entry(l *Link, key entryKey) placed {
 	if p, ok := t.entries.forward(uint32(key.index), key.mac); ok {
 		return p
 	}
-	if i, ok := slices.BinarySearchFunc(l.FDB, key.mac, func(f Forward, mac log.MAC) int { return f.MAC.Compare(mac) }); ok && l.FDB[i].Permanent {
+	if i, ok := slices.BinarySearchFunc(l.FDB, key.mac, func(f Forward, mac log.MAC) int { return compareMAC(f.MAC, mac) }); ok && l.FDB[i].Permanent {
 		return placed{dst: l.FDB[i].Dst, port: l.FDB[i].Port}
 	}
 	return placed{}
