@@ -1,6 +1,6 @@
 # Rutter's house. `make` alone lists what there is to do.
 .DEFAULT_GOAL := help
-.PHONY: bench-security bench-inspect bench-kernel build test race lint vet fmt-check packages bench bench-svp bench-store bench-feed rivals bench-vmstate bench-triton fuzz demo test-long clean help
+.PHONY: module bench-security bench-inspect bench-kernel build test race lint vet fmt-check packages bench bench-svp bench-store bench-feed rivals bench-vmstate bench-triton fuzz demo test-long clean help
 
 VERSION   := $(shell git describe --tags --always --dirty 2>/dev/null || echo unknown)
 TOOL      := go tool -modfile=scripts/tools.mod
@@ -12,6 +12,9 @@ FUZZCHANGE ?= 30s
 # What is upgraded from: the last tag before this, else a revision of some time ago, else none.
 PREVIOUS_RELEASE ?= $(shell git describe --tags --abbrev=0 HEAD^ 2>/dev/null || git rev-parse -q --verify HEAD~50 2>/dev/null)
 BENCHTIME ?= 200ms
+
+module: ## rename the module in one go: make module PATH=host/org/rutter
+	@scripts/module.sh '$(PATH)'
 
 build: ## ./bin/rutter: one static binary
 	CGO_ENABLED=0 go build -trimpath -buildvcs=false -ldflags '-s -w -X main.version=$(VERSION)' -o bin/rutter ./cmd/rutter

@@ -21,7 +21,7 @@ func TestAlarmsAreCounted(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	b := &bed{t, store, s}
+	b := bedWith(t, store, s)
 	if got := b.call("GET", "/readyz?verbose", "").Body.String(); !strings.Contains(got, "alarm s1 has little room on disk\n") || !strings.Contains(got, "warning a port is open\n") {
 		t.Errorf("readyz says %s", got)
 	}

@@ -2,7 +2,6 @@ package api
 
 import (
 	"bytes"
-	"context"
 	"encoding/json"
 	"fmt"
 	"net/http"
@@ -13,7 +12,6 @@ import (
 	"testing"
 	"time"
 
-	"rutter/api/auth/matrix"
 	"rutter/log"
 	"rutter/log/budget"
 )
@@ -88,7 +86,7 @@ func TestReadsEndAtTheirBudget(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	b := &bed{t, store.memory, s}
+	b := bedWith(t, store.memory, s)
 	const ours, theirs = "564d69b1-a178-3fbe-b36f-3f2b7fd7ed31", "930896af-bf8c-48d4-885c-6573a94b1853"
 	write := func(method, path, body string) {
 		t.Helper()
@@ -141,7 +139,7 @@ func TestReadsEndAtTheirBudget(t *testing.T) {
 	if n := store.named.Load(); n > int64(2*len(want)) {
 		t.Errorf("%d entries were looked at for %d", n, len(want))
 	}
-	if m := s.budgets.meters[budget.TenantEntries]; m.Used() < uint64(len(want)) || m.Used() > uint64(3*len(want)+200) {
+	if m := s.guard.Meters()[slices.IndexFunc(s.guard.Meters(), func(m *budget.Meter) bool { return m.Budget().Name == budget.TenantEntries })]; m.Used() < uint64(len(want)) || m.Used() > uint64(3*len(want)+200) {
 		t.Errorf("the meter says %d", m.Used())
 	}
 	events := eventsInTurns(t, b, s)
@@ -190,42 +188,6 @@ func TestWritesOverBudgetAreShutOut(t *testing.T) {
 	}
 	if w := b.call("POST", "/changes", `{"ops":[{"action":"create","kind":"nic_tag","object":{"name":"a"}}]}`, asHeader, "operator"); w.Code != http.StatusOK {
 		t.Errorf("an operator's write: %s", pretty(w))
-	}
-}
-
-// One long read runs for each place, one of each identity; who runs the cluster
-// does not wait for others.
-func TestScansTakeTurns(t *testing.T) {
-	s := newScans()
-	s.others, s.operators = make(chan struct{}, 1), make(chan struct{}, 1)
-	reader := func(name string) matrix.Identity { return matrix.Identity{Role: matrix.Reader, Name: name} }
-	enter := func(who matrix.Identity) (func(), error) {
-		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
-		defer cancel()
-		leave, _, err := s.enter(ctx, who)
-		return leave, err
-	}
-	leave, err := enter(reader("a"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, name := range []string{"a", "b"} {
-		if _, err := enter(reader(name)); err == nil {
-			t.Errorf("reader %s ran beside reader a", name)
-		}
-	}
-	people, rest, err := s.enter(t.Context(), matrix.Identity{Role: matrix.Operator, Name: "ops"})
-	if err != nil || rest != operatorsRest {
-		t.Fatalf("an operator waits for a reader: %v, rest %d", err, rest)
-	}
-	people()
-	leave()
-	if leave, err = enter(reader("b")); err != nil {
-		t.Fatal(err)
-	}
-	leave()
-	if len(s.busy) != 0 {
-		t.Errorf("%d identities are remembered", len(s.busy))
 	}
 }
 

@@ -2,43 +2,21 @@ package api
 
 import (
 	"bytes"
-	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
-	"mime"
 	"net/http"
 	"slices"
-	"strings"
 
-	"github.com/google/uuid"
-
+	"rutter/api/nodes"
+	"rutter/api/rest"
 	"rutter/log"
 )
 
-// readBody reads a JSON body of at most MaxBody bytes.
-func readBody(r *http.Request) ([]byte, error) {
-	if text := r.Header.Get("Content-Type"); text != "" {
-		media, _, err := mime.ParseMediaType(text)
-		if err != nil || media != "application/json" && !strings.HasSuffix(media, "+json") {
-			return nil, fail(http.StatusUnsupportedMediaType, codeContentType, "send JSON with the header Content-Type: application/json", "content type %q is not JSON", text)
-		}
-	}
-	body, err := io.ReadAll(r.Body)
-	if err == nil && tooDeep(body) {
-		return nil, badParameter("body", log.ElementInvalid, "send an object as GET answers it", "the body is nested deeper than %d", maxJSONDepth)
-	}
-	var tooLarge *http.MaxBytesError
-	if err != nil && !errors.As(err, &tooLarge) {
-		return nil, fail(http.StatusBadRequest, codeBadRequest, "send it again", "the body could not be read: %v", err)
-	}
-	return body, err
-}
-
 // readObject reads an object from the body, and the names of the fields given.
 func readObject(r *http.Request, kind log.Kind) (log.Object, []string, error) {
-	body, err := readBody(r)
+	body, err := rest.ReadBody(r)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -60,99 +38,6 @@ func uuidOf(text string) log.UUID {
 		panic("api: " + err.Error())
 	}
 	return u
-}
-
-// changeID returns the id that the client chose for its change, or a new one.
-func (s *Server) changeID(r *http.Request) (log.UUID, error) {
-	text := r.Header.Get(headerChangeID)
-	if text == "" {
-		return s.cfg.NewID()
-	}
-	id, err := log.ParseUUID(text)
-	if err != nil {
-		return id, fail(http.StatusBadRequest, codeBadRequest, "send a UUID of version 7, or leave it out", "header %s: %v", headerChangeID, err)
-	}
-	return id, checkChangeID(id, "header "+headerChangeID)
-}
-
-func checkChangeID(id log.UUID, where string) error {
-	if _, ok := id.UnixMilli(); !ok {
-		return fail(http.StatusBadRequest, codeBadRequest, "send a UUID of version 7 (RFC 9562), whose time says how long a retry is recognised, or leave it out",
-			"%s: change id %s is not of version 7", where, id)
-	}
-	return nil
-}
-
-func newChangeID() (log.UUID, error) {
-	id, err := uuid.NewV7()
-	if err != nil {
-		return log.UUID{}, fmt.Errorf("change id: %w", err)
-	}
-	return log.UUID(id), nil
-}
-
-// propose has a change written and waits until this server has it too, so that
-// the answer can show what became of the object.
-func (s *Server) propose(w http.ResponseWriter, r *http.Request, c *log.Change) (log.Result, error) {
-	result, err := s.write(w, r, c)
-	if err != nil {
-		return result, err
-	}
-	ctx, cancel := context.WithTimeout(r.Context(), waitTime)
-	defer cancel()
-	if err := s.store.WaitSeq(ctx, result.Last); err != nil {
-		return result, fail(http.StatusServiceUnavailable, codeNotYet, "the change is written as seq "+result.Last.String()+"; read it with ?min_seq, here or elsewhere",
-			"this server did not reach the change in time: %v", err)
-	}
-	return result, nil
-}
-
-// write has a change written. A follower may not have it yet when this returns;
-// the reads that this server answers from now on wait for it (see fresh). The
-// error is a *log.Refusal if the change was refused.
-func (s *Server) write(w http.ResponseWriter, r *http.Request, c *log.Change) (log.Result, error) {
-	timeout, waits, err := s.waits(r)
-	if err != nil {
-		return log.Result{}, err
-	}
-	w.Header().Set(headerChangeID, c.ID.String())
-	c.Actor, c.By = s.actor(r), grantOf(r).who.Author()
-	ctx, cancel := context.WithTimeout(r.Context(), waitTime)
-	defer cancel()
-	result, err := s.store.Propose(ctx, c)
-	switch {
-	case errors.Is(err, ErrUnknown):
-		return result, unknown(err)
-	case errors.Is(err, ErrNoLeader), errors.Is(err, ErrOverloaded), errors.Is(err, ErrClock), errors.Is(err, log.ErrNoRoom):
-		return result, err
-	case errors.Is(err, log.ErrTooLarge):
-		return result, fail(http.StatusRequestEntityTooLarge, codeTooLarge, "split the change", "%v", err)
-	case err != nil:
-		return result, unknown(err)
-	case result.Refusal != nil:
-		return result, result.Refusal
-	}
-	s.acknowledged(result.Last)
-	if waits {
-		return result, s.awaitFabric(w, r, c, result, timeout)
-	}
-	return result, nil
-}
-
-// unknown is the answer when nobody knows what became of a change.
-func unknown(err error) *answerError {
-	return fail(http.StatusServiceUnavailable, codeUnknown, "look whether it was made, or send it again with the same "+headerChangeID+", and nothing else: it is applied once",
-		"it is not known whether the change was made: %v", err)
-}
-
-// acknowledged notes that a client knows of seq: the reads that this server
-// answers from now on wait for it (see fresh).
-func (s *Server) acknowledged(seq log.Seq) {
-	for answered := s.answered.Load(); uint64(seq) > answered; answered = s.answered.Load() {
-		if s.answered.CompareAndSwap(answered, uint64(seq)) {
-			return
-		}
-	}
 }
 
 // changeForm is the body of POST /changes.
@@ -179,35 +64,42 @@ type resultForm struct {
 	IDs      []string `json:"ids"`
 }
 
+// changeRoutes take several operations at once.
+type changeRoutes struct{ write *changeWriter }
+
+func (c *changeRoutes) routes() []rest.Route {
+	return []rest.Route{{Method: "POST", Pattern: "/changes", Serve: c.change}}
+}
+
 // change answers POST /changes: several operations, all or none.
-func (s *Server) change(w http.ResponseWriter, r *http.Request) error {
-	if _, err := query(r, waiting...); err != nil {
+func (c *changeRoutes) change(w http.ResponseWriter, r *http.Request) error {
+	if _, err := rest.Query(r, nodes.Waiting...); err != nil {
 		return err
 	}
-	body, err := readBody(r)
+	body, err := rest.ReadBody(r)
 	if err != nil {
 		return err
 	}
-	c, err := parseChange(body)
+	asked, err := parseChange(body)
 	if err != nil {
 		return err
 	}
-	chosen, err := s.changeID(r)
+	chosen, err := c.write.changeID(r)
 	if err != nil {
 		return err
 	}
 	switch {
-	case c.ID.IsZero():
-		c.ID = chosen
-	case r.Header.Get(headerChangeID) != "" && c.ID != chosen:
-		return fail(http.StatusBadRequest, codeBadRequest, "send one of them", "the body says change id %s, the header %s", c.ID, chosen)
+	case asked.ID.IsZero():
+		asked.ID = chosen
+	case r.Header.Get(rest.HeaderChangeID) != "" && asked.ID != chosen:
+		return rest.Fail(http.StatusBadRequest, rest.CodeBadRequest, "send one of them", "the body says change id %s, the header %s", asked.ID, chosen)
 	}
-	result, err := s.write(w, r, c)
+	result, err := c.write.write(w, r, asked)
 	if err != nil {
 		return err
 	}
-	setSeq(w, result.Last)
-	writeJSON(w, r, http.StatusOK, resultForm{result.ChangeID, result.First, result.Last, result.Events, append([]string{}, result.IDs...)})
+	rest.SetSeq(w, result.Last)
+	rest.WriteJSON(w, r, http.StatusOK, resultForm{result.ChangeID, result.First, result.Last, result.Events, append([]string{}, result.IDs...)})
 	return nil
 }
 
@@ -223,7 +115,7 @@ func parseChange(body []byte) (*log.Change, error) {
 		return nil, badChange(errors.New("text after the change"))
 	}
 	if len(form.Ops) == 0 || len(form.Ops) > log.MaxOps {
-		return nil, badParameter("ops", log.ElementInvalid, fmt.Sprintf("send 1 to %d operations", log.MaxOps), "got %d operations", len(form.Ops))
+		return nil, rest.BadParameter("ops", log.ElementInvalid, fmt.Sprintf("send 1 to %d operations", log.MaxOps), "got %d operations", len(form.Ops))
 	}
 	if !form.ID.IsZero() {
 		if err := checkChangeID(form.ID, "id"); err != nil {
@@ -242,28 +134,28 @@ func parseChange(body []byte) (*log.Change, error) {
 }
 
 func badChange(err error) error {
-	return badParameter("body", log.ElementInvalid, `send {"ops": [{"action": "create", "kind": "nic_tag", "object": {"name": "external"}}]}`, "the body is not a change: %v", err)
+	return rest.BadParameter("body", log.ElementInvalid, `send {"ops": [{"action": "create", "kind": "nic_tag", "object": {"name": "external"}}]}`, "the body is not a change: %v", err)
 }
 
 func (f *opForm) parse() (log.Op, error) {
 	op := log.Op{Action: f.Action, Kind: f.Kind, ID: f.ID, IfMatch: f.IfMatch, IfSeq: f.IfSeq}
 	if f.Action == 0 || f.Kind == 0 {
-		return op, badParameter("action", log.ElementMissing, "send action (create, update or delete) and kind", "action or kind is missing")
+		return op, rest.BadParameter("action", log.ElementMissing, "send action (create, update or delete) and kind", "action or kind is missing")
 	}
 	if f.Action != log.Create && f.ID == "" {
-		return op, badParameter("id", log.ElementMissing, "name the object", "an %s needs an id", f.Action)
+		return op, rest.BadParameter("id", log.ElementMissing, "name the object", "an %s needs an id", f.Action)
 	}
 	if f.Action == log.Delete {
 		if f.Object != nil {
-			return op, badParameter("object", log.ElementInvalid, "leave it out", "a delete has no object")
+			return op, rest.BadParameter("object", log.ElementInvalid, "leave it out", "a delete has no object")
 		}
 		return op, nil
 	}
 	if f.Action == log.Create && f.ID != "" {
-		return op, badParameter("id", log.ElementInvalid, "put the id into the object", "a create takes its id from the object")
+		return op, rest.BadParameter("id", log.ElementInvalid, "put the id into the object", "a create takes its id from the object")
 	}
 	if f.Object == nil {
-		return op, badParameter("object", log.ElementMissing, "send the fields of the object", "a %s needs an object", f.Action)
+		return op, rest.BadParameter("object", log.ElementMissing, "send the fields of the object", "a %s needs an object", f.Action)
 	}
 	var err error
 	op.Object, op.Set, err = log.ParseObject(f.Kind, f.Object)

@@ -6,18 +6,63 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
+	"log/slog"
 	"net/http"
+	"strconv"
+	"time"
 
+	"rutter/api/auth/guard"
+	"rutter/api/rest"
 	"rutter/log"
 )
 
+// Cluster changes who belongs to it. All methods may be called on any server.
+type Cluster interface {
+	AddVoter(ctx context.Context, id, address string) error
+	// AddNonvoter adds a server that follows without a vote; Promote gives it one.
+	AddNonvoter(ctx context.Context, id, address string) error
+	Promote(ctx context.Context, id string) error
+	// RebuildMember makes the server id replace its state by another one's; it
+	// returns when that has begun.
+	RebuildMember(ctx context.Context, id string) error
+	Remove(ctx context.Context, id string) error
+	// Transfer hands the leadership to id, or to whom it fits if id is "".
+	Transfer(ctx context.Context, id string) error
+}
+
+// clusterRoutes are the paths of the cluster itself: who belongs to it, what it keeps,
+// and copies of its store.
+type clusterRoutes struct {
+	store    Store
+	guard    *guard.Guard
+	read     *stateReader
+	cluster  Cluster  // nil: membership is not changed here
+	retainer Retainer // nil: retention is not changed here
+	backups  Backups  // nil: there are no snapshots
+	logger   *slog.Logger
+}
+
+func (c *clusterRoutes) routes() []rest.Route {
+	return []rest.Route{
+		{Method: "GET", Pattern: "/cluster", Serve: c.getCluster},
+		{Method: "POST", Pattern: "/cluster/members", Serve: c.addMember},
+		{Method: "DELETE", Pattern: "/cluster/members/{id}", Serve: c.removeMember},
+		{Method: "POST", Pattern: "/cluster/members/{id}/promote", Serve: c.promote},
+		{Method: "POST", Pattern: "/cluster/members/{id}/rebuild", Serve: c.rebuild},
+		{Method: "POST", Pattern: "/cluster/transfer", Serve: c.transfer},
+		{Method: "GET", Pattern: "/cluster/retention", Serve: c.getRetention},
+		{Method: "PUT", Pattern: "/cluster/retention", Serve: c.putRetention},
+		{Method: "GET", Pattern: "/snapshot", Serve: c.backup},
+	}
+}
+
 // getCluster answers GET /cluster: the cluster as this server sees it.
-func (s *Server) getCluster(w http.ResponseWriter, r *http.Request) error {
-	if _, err := query(r); err != nil {
+func (c *clusterRoutes) getCluster(w http.ResponseWriter, r *http.Request) error {
+	if _, err := rest.Query(r); err != nil {
 		return err
 	}
-	setSeq(w, s.store.Head().Seq)
-	writeJSON(w, r, http.StatusOK, s.store.Status())
+	rest.SetSeq(w, c.store.Head().Seq)
+	rest.WriteJSON(w, r, http.StatusOK, c.store.Status())
 	return nil
 }
 
@@ -30,98 +75,314 @@ type memberForm struct {
 }
 
 // member reads the body; an empty one is an empty form.
-func (s *Server) member(r *http.Request) (f memberForm, err error) {
-	if s.cfg.Cluster == nil {
-		return f, fail(http.StatusNotImplemented, codeNotHere, "ask a server of a cluster", "this server's membership cannot be changed")
+func (c *clusterRoutes) member(r *http.Request) (f memberForm, err error) {
+	if c.cluster == nil {
+		return f, rest.Fail(http.StatusNotImplemented, rest.CodeNotHere, "ask a server of a cluster", "this server's membership cannot be changed")
 	}
-	if _, err := query(r); err != nil {
+	if _, err := rest.Query(r); err != nil {
 		return f, err
 	}
-	body, err := readBody(r)
+	body, err := rest.ReadBody(r)
 	if err != nil || len(body) == 0 {
 		return f, err
 	}
 	dec := json.NewDecoder(bytes.NewReader(body))
 	dec.DisallowUnknownFields()
 	if err := dec.Decode(&f); err != nil {
-		return f, badParameter("body", log.ElementInvalid, `send {"id": "s4", "address": "10.0.0.4:7421"}`, "the body is not a member: %v", err)
+		return f, rest.BadParameter("body", log.ElementInvalid, `send {"id": "s4", "address": "10.0.0.4:7421"}`, "the body is not a member: %v", err)
 	}
 	if _, err := dec.Token(); !errors.Is(err, io.EOF) {
-		return f, badParameter("body", log.ElementInvalid, "send one JSON object", "text after the member")
+		return f, rest.BadParameter("body", log.ElementInvalid, "send one JSON object", "text after the member")
 	}
 	return f, nil
 }
 
 // addMember answers POST /cluster/members.
-func (s *Server) addMember(w http.ResponseWriter, r *http.Request) error {
-	f, err := s.member(r)
+func (c *clusterRoutes) addMember(w http.ResponseWriter, r *http.Request) error {
+	f, err := c.member(r)
 	if err != nil {
 		return err
 	}
 	if f.ID == "" || f.Address == "" {
-		return badParameter("id", log.ElementMissing, `send {"id": "s4", "address": "10.0.0.4:7421"}`, "a member needs id and address (of its raft port)")
+		return rest.BadParameter("id", log.ElementMissing, `send {"id": "s4", "address": "10.0.0.4:7421"}`, "a member needs id and address (of its raft port)")
 	}
-	return s.cluster(w, r, func(ctx context.Context) error {
+	return c.apply(w, r, func(ctx context.Context) error {
 		if f.NonVoter {
-			return s.cfg.Cluster.AddNonvoter(ctx, f.ID, f.Address)
+			return c.cluster.AddNonvoter(ctx, f.ID, f.Address)
 		}
-		return s.cfg.Cluster.AddVoter(ctx, f.ID, f.Address)
+		return c.cluster.AddVoter(ctx, f.ID, f.Address)
 	})
 }
 
 // promote answers POST /cluster/members/ID/promote.
-func (s *Server) promote(w http.ResponseWriter, r *http.Request) error {
-	if _, err := s.member(r); err != nil {
+func (c *clusterRoutes) promote(w http.ResponseWriter, r *http.Request) error {
+	if _, err := c.member(r); err != nil {
 		return err
 	}
-	return s.cluster(w, r, func(ctx context.Context) error { return s.cfg.Cluster.Promote(ctx, r.PathValue("id")) })
+	return c.apply(w, r, func(ctx context.Context) error { return c.cluster.Promote(ctx, r.PathValue("id")) })
 }
 
 // rebuild answers POST /cluster/members/ID/rebuild.
-func (s *Server) rebuild(w http.ResponseWriter, r *http.Request) error {
-	if _, err := s.member(r); err != nil {
+func (c *clusterRoutes) rebuild(w http.ResponseWriter, r *http.Request) error {
+	if _, err := c.member(r); err != nil {
 		return err
 	}
-	return s.cluster(w, r, func(ctx context.Context) error { return s.cfg.Cluster.RebuildMember(ctx, r.PathValue("id")) })
+	return c.apply(w, r, func(ctx context.Context) error { return c.cluster.RebuildMember(ctx, r.PathValue("id")) })
 }
 
 // removeMember answers DELETE /cluster/members/ID.
-func (s *Server) removeMember(w http.ResponseWriter, r *http.Request) error {
-	if _, err := s.member(r); err != nil {
+func (c *clusterRoutes) removeMember(w http.ResponseWriter, r *http.Request) error {
+	if _, err := c.member(r); err != nil {
 		return err
 	}
-	return s.cluster(w, r, func(ctx context.Context) error { return s.cfg.Cluster.Remove(ctx, r.PathValue("id")) })
+	return c.apply(w, r, func(ctx context.Context) error { return c.cluster.Remove(ctx, r.PathValue("id")) })
 }
 
 // transfer answers POST /cluster/transfer.
-func (s *Server) transfer(w http.ResponseWriter, r *http.Request) error {
-	f, err := s.member(r)
+func (c *clusterRoutes) transfer(w http.ResponseWriter, r *http.Request) error {
+	f, err := c.member(r)
 	if err != nil {
 		return err
 	}
-	return s.cluster(w, r, func(ctx context.Context) error { return s.cfg.Cluster.Transfer(ctx, f.ID) })
+	return c.apply(w, r, func(ctx context.Context) error { return c.cluster.Transfer(ctx, f.ID) })
 }
 
-// cluster does something to the cluster, and answers with what it is then.
-func (s *Server) cluster(w http.ResponseWriter, r *http.Request, do func(context.Context) error) error {
-	if err := s.changeCluster(r, do); err != nil {
+// apply does something to the cluster, and answers with what it is then.
+func (c *clusterRoutes) apply(w http.ResponseWriter, r *http.Request, do func(context.Context) error) error {
+	if err := c.changeCluster(r, do); err != nil {
 		return err
 	}
-	writeJSON(w, r, http.StatusOK, s.store.Status())
+	rest.WriteJSON(w, r, http.StatusOK, c.store.Status())
 	return nil
 }
 
 // changeCluster does something to the cluster.
-func (s *Server) changeCluster(r *http.Request, do func(context.Context) error) error {
-	ctx, cancel := context.WithTimeout(r.Context(), waitTime)
+func (c *clusterRoutes) changeCluster(r *http.Request, do func(context.Context) error) error {
+	ctx, cancel := context.WithTimeout(r.Context(), WaitTime)
 	defer cancel()
 	err := do(ctx)
 	if errors.Is(err, ErrNoLeader) {
 		return err
 	}
 	if err != nil {
-		return fail(http.StatusConflict, codeBadRequest, "look at GET /cluster, then try again", "the cluster did not take it: %v", err)
+		return rest.Fail(http.StatusConflict, rest.CodeBadRequest, "look at GET /cluster, then try again", "the cluster did not take it: %v", err)
 	}
-	s.logger.Warn("cluster changed", "method", r.Method, "path", r.URL.Path, "actor", s.actor(r))
+	c.logger.Warn("cluster changed", "method", r.Method, "path", r.URL.Path, "actor", c.guard.Actor(r))
 	return nil
+}
+
+// Retainer says and sets how much of the log a cluster keeps.
+type Retainer interface {
+	// PlanRetention says what r would let go now, on this server; nil is the
+	// retention that the cluster has. Nothing is changed.
+	PlanRetention(r *Retention) (RetentionPlan, error)
+	// SetRetention changes what the cluster keeps.
+	SetRetention(ctx context.Context, r Retention) error
+}
+
+// Retention keeps entries that are younger than Age or among the newest Events,
+// whichever is more, as long as no more than Bytes are in use, which wins.
+type Retention struct {
+	Age    time.Duration
+	Events uint64
+	Bytes  uint64
+}
+
+// RetentionPlan is what a retention means for a server as it is now.
+type RetentionPlan struct {
+	Retention
+	Head, Floor log.Seq  // entries after Floor are kept
+	Oldest      log.Time // of the first entry kept; 0: there is none
+	Used        uint64   // bytes in use
+	Next        log.Seq  // where the floor would go now; Floor if it stays
+	NextTime    log.Time // of the last entry that would go
+}
+
+// retentionForm is the body of PUT /cluster/retention; what is missing stays as
+// it is.
+type retentionForm struct {
+	Age    string `json:"age,omitempty"` // as in 168h
+	Events uint64 `json:"events,omitempty"`
+	Bytes  uint64 `json:"bytes,omitempty"`
+}
+
+// planForm is the answer of /cluster/retention.
+type planForm struct {
+	Age      string   `json:"age"`
+	Events   uint64   `json:"events"`
+	Bytes    uint64   `json:"bytes"`
+	Head     log.Seq  `json:"head"`
+	Floor    log.Seq  `json:"floor"`
+	Oldest   log.Time `json:"oldest,omitzero"`
+	Used     uint64   `json:"used_bytes"`
+	Next     log.Seq  `json:"next_floor"`
+	NextTime log.Time `json:"next_floor_time,omitzero"`
+	Goes     uint64   `json:"entries_to_go"`
+}
+
+// getRetention answers GET /cluster/retention: what is kept, and with age,
+// events or bytes in the query, what would go if these were set.
+func (c *clusterRoutes) getRetention(w http.ResponseWriter, r *http.Request) error {
+	p, err := rest.Query(r, "age", "events", "bytes")
+	if err != nil {
+		return err
+	}
+	events, err := p.Number("events", 0, 1, 1<<63)
+	if err != nil {
+		return err
+	}
+	size, err := p.Number("bytes", 0, 1, 1<<63)
+	if err != nil {
+		return err
+	}
+	return c.retention(w, r, retentionForm{p.Text("age"), events, size}, false)
+}
+
+// putRetention answers PUT /cluster/retention.
+func (c *clusterRoutes) putRetention(w http.ResponseWriter, r *http.Request) error {
+	if _, err := rest.Query(r); err != nil {
+		return err
+	}
+	body, err := rest.ReadBody(r)
+	if err != nil {
+		return err
+	}
+	var f retentionForm
+	dec := json.NewDecoder(bytes.NewReader(body))
+	dec.DisallowUnknownFields()
+	if err := dec.Decode(&f); err != nil {
+		return rest.BadParameter("body", log.ElementInvalid, `send {"age": "168h", "events": 10000000, "bytes": 17179869184}, or a part of it`, "the body is not a retention: %v", err)
+	}
+	if _, err := dec.Token(); !errors.Is(err, io.EOF) {
+		return rest.BadParameter("body", log.ElementInvalid, "send one JSON object", "text after the retention")
+	}
+	if f == (retentionForm{}) {
+		return rest.BadParameter("body", log.ElementMissing, "send age, events or bytes", "nothing to change")
+	}
+	return c.retention(w, r, f, true)
+}
+
+// leastRetention is the smallest cap that is taken: below it the log would be
+// gone before its followers have read it.
+const leastRetention = 64 << 20
+
+// retention answers with the plan of what the cluster has, changed as f says,
+// and sets it first if told to.
+func (c *clusterRoutes) retention(w http.ResponseWriter, r *http.Request, f retentionForm, set bool) error {
+	if c.retainer == nil {
+		return rest.Fail(http.StatusNotImplemented, rest.CodeNotHere, "ask a server of a cluster", "this server's retention cannot be changed")
+	}
+	plan, err := c.retainer.PlanRetention(nil)
+	if err == nil && f != (retentionForm{}) {
+		want := plan.Retention
+		if f.Age != "" {
+			if want.Age, err = time.ParseDuration(f.Age); err != nil || want.Age < 0 {
+				return rest.BadParameter("age", log.ElementInvalid, "send hours, minutes and seconds, as in 168h or 90m", "got %q", f.Age)
+			}
+		}
+		if f.Bytes != 0 && f.Bytes < leastRetention {
+			return rest.BadParameter("bytes", log.ElementInvalid, "send at least "+strconv.Itoa(leastRetention), "%d bytes would keep next to nothing", f.Bytes)
+		}
+		want.Events, want.Bytes = firstSet(f.Events, want.Events), firstSet(f.Bytes, want.Bytes)
+		plan, err = c.retainer.PlanRetention(&want)
+		if err == nil && set {
+			if err := c.changeCluster(r, func(ctx context.Context) error { return c.retainer.SetRetention(ctx, want) }); err != nil {
+				return err
+			}
+		}
+	}
+	if err != nil {
+		return rest.BadParameter("body", log.ElementInvalid, "look at GET /cluster/retention for what there is", "%v", err)
+	}
+	rest.SetSeq(w, plan.Head)
+	rest.WriteJSON(w, r, http.StatusOK, planForm{
+		Age: plan.Age.String(), Events: plan.Events, Bytes: plan.Bytes, Head: plan.Head, Floor: plan.Floor, Oldest: plan.Oldest,
+		Used: plan.Used, Next: plan.Next, NextTime: plan.NextTime, Goes: uint64(plan.Next - plan.Floor),
+	})
+	return nil
+}
+
+func firstSet(a, otherwise uint64) uint64 {
+	if a != 0 {
+		return a
+	}
+	return otherwise
+}
+
+// Backups hands out snapshots of the store.
+type Backups interface {
+	// Backup begins a snapshot that holds at least what this server has applied.
+	Backup(ctx context.Context) (Backup, error)
+}
+
+// Backup is a snapshot that is read to its end and closed. It carries its own
+// length and checksum.
+type Backup struct {
+	io.ReadCloser
+	Cluster log.UUID
+	Seq     log.Seq
+	Size    int64
+}
+
+// Headers of GET /snapshot.
+const headerCluster = "Rutter-Cluster"
+
+// backupBuffer is how much of a snapshot is read and written at once.
+const backupBuffer = 256 << 10
+
+// backup answers GET /snapshot with the whole store as one file.
+func (c *clusterRoutes) backup(w http.ResponseWriter, r *http.Request) error {
+	if c.backups == nil {
+		return rest.Fail(http.StatusNotImplemented, rest.CodeNotHere, "ask a server of a cluster", "this server gives no snapshots")
+	}
+	p, err := rest.Query(r)
+	if err != nil {
+		return err
+	}
+	if err := c.read.fresh(r, p); err != nil {
+		return err
+	}
+	b, err := c.backups.Backup(r.Context())
+	if err != nil {
+		return rest.Fail(http.StatusServiceUnavailable, rest.CodeOverloaded, "try again, or another server", "no snapshot now: %v", err)
+	}
+	defer b.Close()
+	// The connection is watched by its writes, for as long as they take.
+	_ = http.NewResponseController(w).SetReadDeadline(time.Time{})
+	h := w.Header()
+	h.Set("Content-Type", "application/octet-stream")
+	h.Set("Content-Length", strconv.FormatInt(b.Size, 10))
+	h.Set(headerCluster, b.Cluster.String())
+	rest.SetSeq(w, b.Seq)
+	if r.Method == http.MethodHead {
+		return nil
+	}
+	c.logger.Info("sending a snapshot", "actor", c.guard.Actor(r), "seq", b.Seq, "bytes", b.Size)
+	n, err := copySlowly(w, b)
+	if err != nil || n != b.Size {
+		// The length was announced: the client sees that it is cut off.
+		c.logger.Warn("a snapshot was not sent whole", "bytes", n, "of", b.Size, "error", err)
+	}
+	return nil
+}
+
+// copySlowly copies for as long as each piece makes progress.
+func copySlowly(w http.ResponseWriter, r io.Reader) (n int64, err error) {
+	control := http.NewResponseController(w)
+	buf := make([]byte, backupBuffer)
+	for {
+		k, err := r.Read(buf)
+		_ = control.SetWriteDeadline(time.Now().Add(rest.AnswerTime))
+		written, writeErr := w.Write(buf[:k])
+		n += int64(written)
+		if writeErr != nil {
+			return n, writeErr
+		}
+		if errors.Is(err, io.EOF) {
+			return n, nil
+		}
+		if err != nil {
+			return n, err
+		}
+	}
 }

@@ -2,12 +2,12 @@
 // VMAPI gave them, changes, the log as lines of JSON, the feed of compute nodes
 // (CNs), lookups, the cluster, health and metrics.
 //
-// It owns paths, forms, status codes, the limits on what strangers may send,
-// the choice of what a subscriber of the feed gets, and the sessions of CNs
-// (soft state: nothing of them is written). Agreement and storage are left to
-// whoever stands behind Store, the meaning of objects to package projections,
-// the bytes of the feed to package log/feed, what CNs say of their VMs to package
-// api/vmm.
+// It owns the paths of objects, changes, lookups, the cluster and health, their forms and
+// status codes, and puts together the surfaces that have packages of their own: GET /log
+// (logserver), what concerns compute nodes (nodes, over feedserver), who may ask and how
+// much (auth/guard), and the HTTP kit of all (rest). Agreement and storage are left to
+// what stands behind Store, the meaning of objects to package projections, the bytes of
+// the feed to package log/feed, what CNs say of their VMs to package vmm.
 //
 // Reads answer from this server's own state, and say how far it is in the
 // header Rutter-Seq (a long list is read in slices and says the seq of the first:
@@ -19,9 +19,6 @@
 //
 // Concurrency: New starts nothing. Run serves until its context ends, and
 // returns when every handler has returned, the streams of the feed and of
-// GET /log included. Handler may be used without Run, as tests do. Each
-// subscriber of the feed has one goroutine, which reads what the CN sends; few
-// workers write to all of them (see crew), and a watcher reads what the log has
-// new while there are subscribers. A subscriber has no queue, only a place in the
-// log.
+// GET /log included. Handler may be used without Run, as tests do. Package
+// feedserver says which goroutines serve the feed.
 package api

@@ -14,8 +14,8 @@ func FuzzParseChange(f *testing.F) {
 	f.Fuzz(func(t *testing.T, body []byte) {
 		c, err := parseChange(body)
 		if err != nil {
-			if answer := errorOf(err); answer.status < 400 || answer.status >= 500 {
-				t.Errorf("%q: status %d for what the client did wrong: %v", body, answer.status, err)
+			if answer := errorOf(err); answer.Status < 400 || answer.Status >= 500 {
+				t.Errorf("%q: status %d for what the client did wrong: %v", body, answer.Status, err)
 			}
 			return
 		}

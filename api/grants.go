@@ -1,19 +1,37 @@
 package api
 
 import (
-	"bytes"
-	"encoding/json"
+	"log/slog"
 	"net/http"
 
+	"rutter/api/auth/guard"
 	"rutter/api/auth/matrix"
+	"rutter/api/rest"
 	"rutter/log"
 	"rutter/projections"
 )
 
+// grantRoutes are the paths of grants.
+type grantRoutes struct {
+	store  Store
+	newID  func() (log.UUID, error)
+	guard  *guard.Guard
+	write  *changeWriter
+	logger *slog.Logger
+}
+
+func (g *grantRoutes) routes() []rest.Route {
+	return []rest.Route{
+		{Method: "GET", Pattern: "/grants", Serve: g.list},
+		{Method: "PUT", Pattern: "/grants/{subject...}", Serve: g.put},
+		{Method: "DELETE", Pattern: "/grants/{subject...}", Serve: g.remove},
+	}
+}
+
 // ownersOf are the tenants to whose objects a reader is limited, as the log has
 // it now; none: it may see all.
-func (s *Server) ownersOf(who matrix.Identity) (owners []log.UUID) {
-	s.store.View(func(state *projections.State, _ log.Cursor) {
+func ownersOf(store Store, who matrix.Identity) (owners []log.UUID) {
+	store.View(func(state *projections.State, _ log.Cursor) {
 		if r, ok := state.Get(log.KindGrant, who.Actor()); ok {
 			owners = r.Object.(*log.Grant).OwnerUUIDs
 		}
@@ -21,66 +39,64 @@ func (s *Server) ownersOf(who matrix.Identity) (owners []log.UUID) {
 	return append(owners[:len(owners):len(owners)], who.Owners...)
 }
 
-// listGrants answers GET /grants.
-func (s *Server) listGrants(w http.ResponseWriter, r *http.Request) error {
-	if _, err := query(r); err != nil {
+// list answers GET /grants.
+func (g *grantRoutes) list(w http.ResponseWriter, r *http.Request) error {
+	if _, err := rest.Query(r); err != nil {
 		return err
 	}
 	all := []*log.Grant{}
-	s.store.View(func(state *projections.State, head log.Cursor) {
-		setSeq(w, head.Seq)
+	g.store.View(func(state *projections.State, head log.Cursor) {
+		rest.SetSeq(w, head.Seq)
 		for rec := range state.List(log.KindGrant) {
 			all = append(all, rec.Object.(*log.Grant))
 		}
 	})
-	writeJSON(w, r, http.StatusOK, all)
+	rest.WriteJSON(w, r, http.StatusOK, all)
 	return nil
 }
 
-// putGrant answers PUT /grants/SUBJECT: it is made, or replaced.
-func (s *Server) putGrant(w http.ResponseWriter, r *http.Request) error {
-	body, err := readBody(r)
+// put answers PUT /grants/SUBJECT: it is made, or replaced.
+func (g *grantRoutes) put(w http.ResponseWriter, r *http.Request) error {
+	body, err := rest.ReadBody(r)
 	if err != nil {
 		return err
 	}
 	grant := new(log.Grant)
-	dec := json.NewDecoder(bytes.NewReader(body))
-	dec.DisallowUnknownFields()
-	if err := dec.Decode(grant); err != nil {
-		return badParameter("body", log.ElementInvalid, `send {"owner_uuids": [...]} for a reader, {"read": [...], "write": [...]} for a program without a certificate`, "the body is not a grant: %v", err)
+	if err := rest.DecodeStrict(body, grant); err != nil {
+		return rest.BadParameter("body", log.ElementInvalid, `send {"owner_uuids": [...]} for a reader, {"read": [...], "write": [...]} for a program without a certificate`, "the body is not a grant: %v", err)
 	}
 	grant.Subject = r.PathValue("subject")
 	fields := []string{"comment", "owner_uuids", "read", "write"}
 	op := log.Op{Action: log.Create, Kind: log.KindGrant, Object: grant, Set: append(fields, "subject")}
-	s.store.View(func(state *projections.State, _ log.Cursor) {
+	g.store.View(func(state *projections.State, _ log.Cursor) {
 		if _, ok := state.Get(log.KindGrant, grant.Subject); ok {
 			op = log.Op{Action: log.Update, Kind: log.KindGrant, ID: grant.Subject, Object: grant, Set: fields}
 		}
 	})
-	if err := s.writeGrant(w, r, op); err != nil {
+	if err := g.change(w, r, op); err != nil {
 		return err
 	}
-	writeJSON(w, r, http.StatusOK, grant)
+	rest.WriteJSON(w, r, http.StatusOK, grant)
 	return nil
 }
 
-// deleteGrant answers DELETE /grants/SUBJECT.
-func (s *Server) deleteGrant(w http.ResponseWriter, r *http.Request) error {
-	if err := s.writeGrant(w, r, log.Op{Action: log.Delete, Kind: log.KindGrant, ID: r.PathValue("subject")}); err != nil {
+// remove answers DELETE /grants/SUBJECT.
+func (g *grantRoutes) remove(w http.ResponseWriter, r *http.Request) error {
+	if err := g.change(w, r, log.Op{Action: log.Delete, Kind: log.KindGrant, ID: r.PathValue("subject")}); err != nil {
 		return err
 	}
 	w.WriteHeader(http.StatusNoContent)
 	return nil
 }
 
-func (s *Server) writeGrant(w http.ResponseWriter, r *http.Request, op log.Op) error {
-	id, err := s.cfg.NewID()
+func (g *grantRoutes) change(w http.ResponseWriter, r *http.Request, op log.Op) error {
+	id, err := g.newID()
 	if err != nil {
 		return err
 	}
-	if _, err := s.propose(w, r, &log.Change{ID: id, Ops: []log.Op{op}}); err != nil {
+	if _, err := g.write.propose(w, r, &log.Change{ID: id, Ops: []log.Op{op}}); err != nil {
 		return err
 	}
-	s.logger.Warn("a grant was changed", "subject", r.PathValue("subject"), "action", op.Action, "by", s.actor(r))
+	g.logger.Warn("a grant was changed", "subject", r.PathValue("subject"), "action", op.Action, "by", g.guard.Actor(r))
 	return nil
 }

@@ -7,10 +7,32 @@ import (
 	"strconv"
 	"time"
 
+	"rutter/api/auth/guard"
 	"rutter/api/auth/matrix"
+	"rutter/api/rest"
 	"rutter/log"
 	"rutter/projections"
 )
+
+// healthRoutes say how this server is.
+type healthRoutes struct {
+	store    Store
+	read     *stateReader
+	version  string
+	started  time.Time
+	warnings func() []string
+	feeds    func() int // compute nodes connected
+	draining <-chan struct{}
+}
+
+func (h *healthRoutes) routes() []rest.Route {
+	return []rest.Route{
+		{Method: "GET", Pattern: "/ping", Serve: h.ping},
+		{Method: "GET", Pattern: "/livez", Serve: h.live},
+		{Method: "GET", Pattern: "/readyz", Serve: h.ready},
+		{Method: "GET", Pattern: "/status", Serve: h.status},
+	}
+}
 
 // pingForm is NAPI's answer to a ping (spec/napi.md section 3.2).
 type pingForm struct {
@@ -24,62 +46,62 @@ type pingForm struct {
 }
 
 // ping answers GET /ping as NAPI does: 503 until this server can serve.
-func (s *Server) ping(w http.ResponseWriter, r *http.Request) error {
+func (h *healthRoutes) ping(w http.ResponseWriter, r *http.Request) error {
 	var answer pingForm
 	answer.Config.Fabrics = true
 	answer.Healthy, answer.Status = true, "OK"
 	answer.Services = map[string]string{"moray": "online"} // the store behind NAPI; ours is the log
 	status := http.StatusOK
-	if s.notReady() != nil {
+	if h.notReady() != nil {
 		answer.Healthy, answer.Status = false, "initializing"
 		answer.Services["moray"] = "offline"
 		status = http.StatusServiceUnavailable
 	}
-	writeJSON(w, r, status, answer)
+	rest.WriteJSON(w, r, status, answer)
 	return nil
 }
 
 // live answers GET /livez: the process runs.
-func (*Server) live(w http.ResponseWriter, _ *http.Request) error {
+func (*healthRoutes) live(w http.ResponseWriter, _ *http.Request) error {
 	writeText(w, http.StatusOK, "ok\n")
 	return nil
 }
 
 // notReady says why this server should get no requests, or nil.
-func (s *Server) notReady() error {
+func (h *healthRoutes) notReady() error {
 	select {
-	case <-s.draining:
+	case <-h.draining:
 		return fmt.Errorf("it stops")
 	default:
-		return s.store.Ready()
+		return h.store.Ready()
 	}
 }
 
 // ready answers GET /readyz.
-func (s *Server) ready(w http.ResponseWriter, r *http.Request) error {
-	p, err := query(r, "verbose")
+func (h *healthRoutes) ready(w http.ResponseWriter, r *http.Request) error {
+	p, err := rest.Query(r, "verbose")
 	if err != nil {
 		return err
 	}
-	verbose, err := p.flag("verbose")
+	verbose, err := p.Flag("verbose")
 	if err != nil {
 		return err
 	}
 	status, text := http.StatusOK, "ok\n"
-	why := s.notReady()
+	why := h.notReady()
 	if why != nil {
 		status, text = http.StatusServiceUnavailable, "not ready: "+why.Error()+"\n"
 	}
-	if verbose && matrix.Find("GET /status").For(grantOf(r).who) == matrix.Allow {
+	if verbose && matrix.Find("GET /status").For(guard.GrantOf(r).Who) == matrix.Allow {
 		var b bytes.Buffer
-		head, st := s.store.Head(), s.store.Status()
+		head, st := h.store.Head(), h.store.Status()
 		b.WriteString(text)
 		fmt.Fprintf(&b, "head %s\nfloor %s\nstate %s\nleader %s\napplied %d of %d\nfeeds %d\n",
-			head, s.store.Floor(), st.State, st.Leader, st.Applied, st.Commit, s.cns.count())
+			head, h.store.Floor(), st.State, st.Leader, st.Applied, st.Commit, h.feeds())
 		for _, alarm := range st.Alarms {
 			fmt.Fprintf(&b, "alarm %s\n", alarm)
 		}
-		for _, warning := range s.cfg.Warnings() {
+		for _, warning := range h.warnings() {
 			fmt.Fprintf(&b, "warning %s\n", warning)
 		}
 		text = b.String()
@@ -110,31 +132,31 @@ type statusForm struct {
 }
 
 // status answers GET /status: all about this server at one look.
-func (s *Server) status(w http.ResponseWriter, r *http.Request) error {
-	p, err := query(r)
+func (h *healthRoutes) status(w http.ResponseWriter, r *http.Request) error {
+	p, err := rest.Query(r)
 	if err != nil {
 		return err
 	}
 	// It waits only if asked to: a server in trouble must still say so.
-	if p.has("consistent") || p.has("min_seq") {
-		if err := s.fresh(r, p); err != nil {
+	if p.Has("consistent") || p.Has("min_seq") {
+		if err := h.read.fresh(r, p); err != nil {
 			return err
 		}
 	}
 	f := statusForm{
-		Status: s.store.Status(), Version: s.cfg.Version, Uptime: time.Since(s.started).Round(time.Second).String(), Ready: true,
-		Floor: s.store.Floor(), Feeds: s.cns.count(), Objects: make(map[string]int),
+		Status: h.store.Status(), Version: h.version, Uptime: time.Since(h.started).Round(time.Second).String(), Ready: true,
+		Floor: h.store.Floor(), Feeds: h.feeds(), Objects: make(map[string]int),
 	}
-	if why := s.notReady(); why != nil {
+	if why := h.notReady(); why != nil {
 		f.Ready, f.NotReady = false, why.Error()
 	}
-	s.store.View(func(state *projections.State, head log.Cursor) {
+	h.store.View(func(state *projections.State, head log.Cursor) {
 		f.Head, f.Time = head, state.Time()
 		for _, k := range kinds {
 			f.Objects[k.kind.String()] = state.Count(k.kind)
 		}
 	})
-	setSeq(w, f.Head.Seq)
-	writeJSON(w, r, http.StatusOK, f)
+	rest.SetSeq(w, f.Head.Seq)
+	rest.WriteJSON(w, r, http.StatusOK, f)
 	return nil
 }

@@ -18,7 +18,9 @@ import (
 	"time"
 
 	"rutter/api/auth/audit"
+	"rutter/api/auth/guard"
 	"rutter/api/auth/matrix"
+	"rutter/api/feedserver"
 	"rutter/log/intake"
 )
 
@@ -39,7 +41,7 @@ func hostileTime() time.Duration {
 // A server bears garbage, slow senders, bombs and floods: it stays up, its memory
 // is what it was, and others are answered.
 func TestHostileClients(t *testing.T) {
-	s, err := New(Config{Store: newMemory(), Identify: byHeader, Limits: Limits{Rate: map[matrix.Role]int{matrix.CN: 2}}})
+	s, err := New(Config{Store: newMemory(), Identify: byHeader, Limits: guard.Limits{Rate: map[matrix.Role]int{matrix.CN: 2}}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -156,11 +158,11 @@ func insult(address string, sort, n int) {
 		b, _ := intake.Append(nil, intake.TypeChange, append([]byte{1}, bytes.Repeat([]byte{0xdd, 0xff, 0xff, 0xff, 0xff}, 1000)...))
 		_, _ = conn.Write(b)
 	case 6: // a hello of nobody, and garbage
-		upgrade("/feed", FeedProtocol)
+		upgrade("/feed", feedserver.Protocol)
 		_, _ = conn.Write(bytes.Repeat([]byte{0xff}, 1<<16))
 	case 7: // and gone
 		if n%2 == 0 {
-			upgrade("/feed", FeedProtocol)
+			upgrade("/feed", feedserver.Protocol)
 		}
 		return
 	}

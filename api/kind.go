@@ -7,6 +7,7 @@ import (
 	"strconv"
 	"strings"
 
+	"rutter/api/rest"
 	"rutter/log"
 	"rutter/projections"
 )
@@ -86,13 +87,13 @@ func (k *kindRoute) id(r *http.Request) (string, error) {
 	case log.IDMAC:
 		mac, err := log.ParseMAC(text)
 		if err != nil {
-			return "", badParameter(k.key, log.ElementInvalid, "send a MAC address, as in 90:b8:d0:01:02:03", "%v", err)
+			return "", rest.BadParameter(k.key, log.ElementInvalid, "send a MAC address, as in 90:b8:d0:01:02:03", "%v", err)
 		}
 		return mac.String(), nil
 	}
 	uuid, err := log.ParseUUID(text)
 	if err != nil {
-		return "", badParameter(k.key, log.ElementInvalid, "send a UUID of 36 characters", "%v", err)
+		return "", rest.BadParameter(k.key, log.ElementInvalid, "send a UUID of 36 characters", "%v", err)
 	}
 	return uuid.String(), nil
 }
@@ -105,16 +106,16 @@ type wanted struct {
 
 // conditions reads the filters of a query. An empty value matches nothing, and
 // is refused: it is a variable that was not set.
-func (k *kindRoute) conditions(p parameters) ([]wanted, error) {
+func (k *kindRoute) conditions(p rest.Parameters) ([]wanted, error) {
 	var all []wanted
 	for _, name := range k.filterNames() {
-		if !p.has(name) {
+		if !p.Has(name) {
 			continue
 		}
-		values := strings.Split(p.text(name), ",")
+		values := strings.Split(p.Text(name), ",")
 		for i, value := range values {
 			if value == "" {
-				return nil, badParameter(name, log.ElementInvalid, "send a value, or leave it out", "got an empty value")
+				return nil, rest.BadParameter(name, log.ElementInvalid, "send a value, or leave it out", "got an empty value")
 			}
 			if !strings.HasSuffix(name, "uuid") && !strings.HasSuffix(name, "_id") {
 				continue
@@ -124,7 +125,7 @@ func (k *kindRoute) conditions(p parameters) ([]wanted, error) {
 			}
 			uuid, err := log.ParseUUID(value)
 			if err != nil {
-				return nil, badParameter(name, log.ElementInvalid, "send an id as the objects have it; lists are parted by commas", "%v", err)
+				return nil, rest.BadParameter(name, log.ElementInvalid, "send an id as the objects have it; lists are parted by commas", "%v", err)
 			}
 			values[i] = uuid.String()
 		}
@@ -143,10 +144,10 @@ func matches(state *projections.State, o log.Object, all []wanted) bool {
 }
 
 // walk names the records that a query can match, by an index if there is one.
-func (k *kindRoute) walk(p parameters) projections.Walk {
+func (k *kindRoute) walk(p rest.Parameters) projections.Walk {
 	walk := projections.Walk{Kind: k.kind}
 	by := func(name string, id *log.UUID) (ok bool) {
-		uuid, err := log.ParseUUID(p.text(name)) // a list of several has no index
+		uuid, err := log.ParseUUID(p.Text(name)) // a list of several has no index
 		if err == nil {
 			*id = uuid
 		}
@@ -157,11 +158,11 @@ func (k *kindRoute) walk(p parameters) projections.Walk {
 		if by("belongs_to_uuid", &walk.BelongsTo) || by("network_uuid", &walk.Network) || by("cn_uuid", &walk.CN) {
 			return walk
 		}
-		if vnet, err := strconv.ParseUint(p.text("vnet_id"), 10, 24); err == nil {
+		if vnet, err := strconv.ParseUint(p.Text("vnet_id"), 10, 24); err == nil {
 			walk.VNet = uint32(vnet)
 		}
 	case log.KindNetwork:
-		if tag := p.text("nic_tag"); !strings.Contains(tag, ",") {
+		if tag := p.Text("nic_tag"); !strings.Contains(tag, ",") {
 			walk.Tag = tag
 		}
 	case log.KindVM:

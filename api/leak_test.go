@@ -13,7 +13,10 @@ import (
 	"testing"
 	"time"
 
+	"rutter/api/auth/guard"
 	"rutter/api/auth/matrix"
+	"rutter/api/feedserver"
+	"rutter/api/internal/apitest"
 	"rutter/log"
 	"rutter/log/feed"
 	"rutter/projections"
@@ -70,7 +73,7 @@ func (s *spy) follow(t *testing.T, address string, hello *feed.Hello) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	b := fmt.Appendf(nil, "GET /feed HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: %s\r\n%s: %s\r\n\r\n", FeedProtocol, asHeader, s.cn)
+	b := fmt.Appendf(nil, "GET /feed HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: %s\r\n%s: %s\r\n\r\n", feedserver.Protocol, asHeader, s.cn)
 	if b, err = feed.Append(b, hello); err != nil {
 		t.Fatal(err)
 	}
@@ -80,7 +83,7 @@ func (s *spy) follow(t *testing.T, address string, hello *feed.Hello) {
 	s.conn, s.over = conn, make(chan struct{})
 	go func() {
 		defer close(s.over)
-		reader := feed.NewReader(io.TeeReader(&skipAnswer{Conn: conn}, s))
+		reader := feed.NewReader(io.TeeReader(&apitest.SkipAnswer{Conn: conn}, s))
 		for {
 			f, err := reader.Next()
 			if err != nil {
@@ -135,15 +138,15 @@ func markerOf(o log.Object) string {
 func (w *leakWorld) fold() {
 	entries, err := w.store.Entries(w.folded, 1<<20)
 	if err != nil {
-		w.t.Fatal(err)
+		w.T.Fatal(err)
 	}
 	for _, e := range entries {
 		event, err := e.Event()
 		if err != nil {
-			w.t.Fatal(err)
+			w.T.Fatal(err)
 		}
 		if _, err := w.state.Apply(e.Seq, event); err != nil {
-			w.t.Fatal(err)
+			w.T.Fatal(err)
 		}
 		if m := markerOf(event.Object); m != "" {
 			w.all[m] = true
@@ -215,7 +218,7 @@ func (w *leakWorld) pry(s *spy) {
 	answer := w.call("PUT", "/servers/"+other.String(), `{"current_platform":"x"}`, asHeader, s.cn.String())
 	_, _ = s.Write(answer.Body.Bytes())
 	if other != s.cn && answer.Code != http.StatusForbidden {
-		w.t.Fatalf("CN %s wrote the server object of %s: %d", s.cn, other, answer.Code)
+		w.T.Fatalf("CN %s wrote the server object of %s: %d", s.cn, other, answer.Code)
 	}
 }
 
@@ -241,12 +244,12 @@ func TestNothingLeaksToACN(t *testing.T) {
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)
 	store := newMemory()
-	s, err := New(Config{Store: store, Identify: byHeader, Limits: Limits{Rate: map[matrix.Role]int{}}})
+	s, err := New(Config{Store: store, Identify: byHeader, Limits: guard.Limits{Rate: map[matrix.Role]int{}}})
 	if err != nil {
 		t.Fatal(err)
 	}
 	w := &leakWorld{
-		bed: &bed{t, store, s}, rng: rand.New(rand.NewPCG(seed, 0)), state: projections.NewState(), all: map[string]bool{},
+		bed: bedWith(t, store, s), rng: rand.New(rand.NewPCG(seed, 0)), state: projections.NewState(), all: map[string]bool{},
 	}
 	for i := range leakCNs {
 		w.spies = append(w.spies, &spy{cn: cnNo(i)})

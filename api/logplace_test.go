@@ -30,7 +30,7 @@ func TestLogPlaces(t *testing.T) {
 	b.furnish()
 	head := b.store.Head().Seq
 	timeOf := func(seq log.Seq) string {
-		e, err := b.store.entries[seq-1].Event()
+		e, err := b.store.All()[seq-1].Event()
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -79,7 +79,7 @@ func TestLogFilters(t *testing.T) {
 	actor := ""
 	seqsIf := func(fits func(e *log.Event) bool) string {
 		var seqs []string
-		for _, entry := range b.store.entries {
+		for _, entry := range b.store.All() {
 			e, err := entry.Event()
 			if err != nil {
 				t.Fatal(err)
@@ -145,11 +145,11 @@ func TestLogFilters(t *testing.T) {
 func TestServerSentEvents(t *testing.T) {
 	b := newBed(t)
 	b.furnish()
-	w := b.call("GET", "/log?limit=1", "", "Accept", "text/event-stream", "Last-Event-ID", b.store.cursorAt(2).String())
+	w := b.call("GET", "/log?limit=1", "", "Accept", "text/event-stream", "Last-Event-ID", b.store.CursorAt(2).String())
 	if got := w.Header().Get("Content-Type"); got != eventStream {
 		t.Errorf("content type %q", got)
 	}
-	want := "id: " + b.store.cursorAt(3).String() + "\nevent: nic_tag.create\ndata: {"
+	want := "id: " + b.store.CursorAt(3).String() + "\nevent: nic_tag.create\ndata: {"
 	if got := w.Body.String(); !strings.HasPrefix(got, want) || !strings.HasSuffix(got, "}\n\n") || strings.Count(got, "\n") != 4 {
 		t.Errorf("got %q, want it to begin with %q and to be one event", got, want)
 	}

@@ -2,13 +2,39 @@ package api
 
 import (
 	"cmp"
+	"context"
 	"net/http"
 	"net/netip"
 
+	"rutter/api/auth/guard"
 	"rutter/api/auth/matrix"
+	"rutter/api/nodes"
+	"rutter/api/rest"
 	"rutter/log"
 	"rutter/projections"
 )
+
+// lookupRoutes say where addresses are, and why one VM reaches another.
+type lookupRoutes struct {
+	store    Store
+	read     *stateReader
+	sessions sessionLister
+}
+
+// sessionLister knows the sessions of compute nodes.
+type sessionLister interface {
+	// Everywhere asks the leader for all, Here has those of this server.
+	Everywhere(ctx context.Context, head log.Seq) ([]nodes.Session, error)
+	Here(head log.Seq, server string) []nodes.Session
+}
+
+func (l *lookupRoutes) routes() []rest.Route {
+	return []rest.Route{
+		{Method: "GET", Pattern: "/lookup/vl2", Serve: l.lookupVL2},
+		{Method: "GET", Pattern: "/lookup/vl3", Serve: l.lookupVL3},
+		{Method: "GET", Pattern: "/trace", Serve: l.trace},
+	}
+}
 
 // lookupForm is the answer to a lookup.
 type lookupForm struct {
@@ -25,11 +51,11 @@ func (f *lookupForm) at(u projections.Underlay) {
 }
 
 // lookupVL2 answers GET /lookup/vl2?vnet=N&mac=M: where a MAC is.
-func (s *Server) lookupVL2(w http.ResponseWriter, r *http.Request) error {
-	return s.lookup(w, r, "mac", func(state *projections.State, f *lookupForm, text string) (bool, error) {
+func (l *lookupRoutes) lookupVL2(w http.ResponseWriter, r *http.Request) error {
+	return l.lookup(w, r, "mac", func(state *projections.State, f *lookupForm, text string) (bool, error) {
 		mac, err := log.ParseMAC(text)
 		if err != nil {
-			return false, badParameter("mac", log.ElementInvalid, "send a MAC address, as in 90:b8:d0:01:02:03", "%v", err)
+			return false, rest.BadParameter("mac", log.ElementInvalid, "send a MAC address, as in 90:b8:d0:01:02:03", "%v", err)
 		}
 		f.MAC = mac
 		u, ok := state.VL2(f.VNet, mac)
@@ -39,11 +65,11 @@ func (s *Server) lookupVL2(w http.ResponseWriter, r *http.Request) error {
 }
 
 // lookupVL3 answers GET /lookup/vl3?vnet=N&ip=A: who has an address, and where.
-func (s *Server) lookupVL3(w http.ResponseWriter, r *http.Request) error {
-	return s.lookup(w, r, "ip", func(state *projections.State, f *lookupForm, text string) (bool, error) {
+func (l *lookupRoutes) lookupVL3(w http.ResponseWriter, r *http.Request) error {
+	return l.lookup(w, r, "ip", func(state *projections.State, f *lookupForm, text string) (bool, error) {
 		ip, err := netip.ParseAddr(text)
 		if err != nil {
-			return false, badParameter("ip", log.ElementInvalid, "send an IP address", "%v", err)
+			return false, rest.BadParameter("ip", log.ElementInvalid, "send an IP address", "%v", err)
 		}
 		f.IP = ip
 		mac, u, ok := state.VL3(f.VNet, ip)
@@ -53,38 +79,99 @@ func (s *Server) lookupVL3(w http.ResponseWriter, r *http.Request) error {
 	})
 }
 
-func (s *Server) lookup(w http.ResponseWriter, r *http.Request, name string, find func(*projections.State, *lookupForm, string) (bool, error)) error {
-	p, err := query(r, "vnet", name, "at")
+func (l *lookupRoutes) lookup(w http.ResponseWriter, r *http.Request, name string, find func(*projections.State, *lookupForm, string) (bool, error)) error {
+	p, err := rest.Query(r, "vnet", name, "at")
 	if err != nil {
 		return err
 	}
 	for _, needed := range [...]string{"vnet", name} {
-		if !p.has(needed) {
-			return badParameter(needed, log.ElementMissing, "send ?vnet=N&"+name+"=…", "%s is missing", needed)
+		if !p.Has(needed) {
+			return rest.BadParameter(needed, log.ElementMissing, "send ?vnet=N&"+name+"=…", "%s is missing", needed)
 		}
 	}
-	vnet, err := p.number("vnet", 0, 0, log.MaxVNet)
+	vnet, err := p.Number("vnet", 0, 0, log.MaxVNet)
 	if err != nil {
 		return err
 	}
-	if err := s.fresh(r, p); err != nil {
+	if err := l.read.fresh(r, p); err != nil {
 		return err
 	}
 	f := lookupForm{VNet: uint32(vnet)}
 	var ok bool
 	part := PastPart{VNets: []uint32{uint32(vnet)}}
-	if viewErr := s.viewAt(w, r, p, part, func(state *projections.State) {
-		if g := grantOf(r); g.answer == matrix.Own && !state.Interested(g.who.UUID, []log.Scope{log.VNetScope(f.VNet)}) {
+	if viewErr := l.read.viewAt(w, r, p, part, func(state *projections.State) {
+		if g := guard.GrantOf(r); g.Answer == matrix.Own && !state.Interested(g.Who.UUID, []log.Scope{log.VNetScope(f.VNet)}) {
 			return // as if there were none
 		}
-		ok, err = find(state, &f, p.text(name))
+		ok, err = find(state, &f, p.Text(name))
 	}); viewErr != nil || err != nil {
 		return cmp.Or(viewErr, err)
 	}
 	if !ok {
-		return fail(http.StatusNotFound, log.CodeResourceNotFound, "there is no such NIC on the vnet, or its CN has no underlay NIC with an address",
-			"vnet %d has no way to %s", vnet, p.text(name))
+		return rest.Fail(http.StatusNotFound, log.CodeResourceNotFound, "there is no such NIC on the vnet, or its CN has no underlay NIC with an address",
+			"vnet %d has no way to %s", vnet, p.Text(name))
 	}
-	writeJSON(w, r, http.StatusOK, f)
+	rest.WriteJSON(w, r, http.StatusOK, f)
+	return nil
+}
+
+// trace answers GET /trace?from=VM&to=VM|IP: why one can, or cannot, reach the
+// other (see projections.Trace), with how far the CNs of both are; with at= why
+// it could then, of which nobody knows how far they were.
+func (l *lookupRoutes) trace(w http.ResponseWriter, r *http.Request) error {
+	p, err := rest.Query(r, "from", "to", "at")
+	if err != nil {
+		return err
+	}
+	for _, needed := range [...]string{"from", "to"} {
+		if p.Text(needed) == "" {
+			return rest.BadParameter(needed, log.ElementMissing, "send ?from=VM&to=VM or IP; a VM is a UUID, an alias, or the MAC of its NIC", "%s is missing", needed)
+		}
+	}
+	if err := l.read.fresh(r, p); err != nil {
+		return err
+	}
+	if p.Has("at") {
+		return l.traceAt(w, r, p)
+	}
+	var t projections.Trace
+	l.read.view(w, func(state *projections.State) { t = state.Trace(p.Text("from"), p.Text("to")) })
+	sessions, err := l.sessions.Everywhere(r.Context(), l.store.Head().Seq)
+	if err != nil { // without a leader, what this server knows itself
+		sessions = l.sessions.Here(l.store.Head().Seq, "")
+	}
+	t.Judge(func(cn log.UUID) projections.Far {
+		for i := range sessions {
+			if f := &sessions[i]; f.CN == cn {
+				return projections.Far{
+					Known: true, Alive: !f.Gone, Applied: f.Applied, Programmed: f.Programmed, Failing: f.Failing,
+					Differs: f.Mismatches > 0 && !f.DigestOK,
+				}
+			}
+		}
+		return projections.Far{}
+	})
+	rest.WriteJSON(w, r, http.StatusOK, t)
+	return nil
+}
+
+func (l *lookupRoutes) traceAt(w http.ResponseWriter, r *http.Request, p rest.Parameters) error {
+	seq, err := l.read.place(p, "at")
+	if err != nil {
+		return err
+	}
+	t, err := projections.TraceOf(p.Text("from"), p.Text("to"), func(want projections.TraceWant) (*projections.State, error) {
+		part := PastPart{CNs: want.CNs, Mentions: want.Mentions, Whole: want.Whole}
+		for _, mac := range want.NICs {
+			part.Objects = append(part.Objects, PastObject{log.KindNIC, mac.String()})
+		}
+		return l.read.pastState(r.Context(), part, seq)
+	})
+	if err != nil {
+		return err
+	}
+	t.AsOf(seq)
+	rest.SetSeq(w, seq)
+	rest.WriteJSON(w, r, http.StatusOK, t)
 	return nil
 }

@@ -7,7 +7,6 @@ import (
 	"testing"
 
 	"rutter/api/auth/matrix"
-	"rutter/log/feed"
 )
 
 // Each endpoint has a row, and each row of a request an endpoint.
@@ -28,27 +27,6 @@ func TestEveryEndpointHasARow(t *testing.T) {
 	for _, row := range matrix.Requests() {
 		if row.What != matrix.NoRoute && !slices.Contains(endpoints, row.What) {
 			t.Errorf("the row %q is of nothing that is served", row.What)
-		}
-	}
-}
-
-// Each type of frame has a row.
-func TestEveryFrameHasARow(t *testing.T) {
-	for n := range 256 {
-		name, known := frameNames[feed.Type(n)]
-		if known && matrix.Find("feed down "+name) == nil {
-			t.Errorf("frame %d (%s) has no row", n, name)
-		}
-		if !known && n > 0 && feed.Type(n) <= feed.TypeTell {
-			t.Errorf("frame %d of the feed has no name here: it would never be sent", n)
-		}
-	}
-	var none answers
-	for _, role := range append(matrix.Roles(), matrix.None) {
-		who := matrix.Identity{Role: role}
-		a := answersFor(who)
-		if role == matrix.None && a != none {
-			t.Error("nobody is sent something")
 		}
 	}
 }

@@ -2,25 +2,57 @@ package api
 
 import (
 	"net/http"
-	"strings"
 
+	"rutter/api/auth/guard"
+	"rutter/api/nodes"
+	"rutter/api/rest"
 	"rutter/log"
 	"rutter/projections"
 )
 
+// objectRoutes are the paths of the kinds of objects.
+type objectRoutes struct {
+	store Store
+	read  *stateReader
+	write *changeWriter
+	log   rest.Endpoint // answers GET /log
+}
+
+func (o *objectRoutes) routes() []rest.Route {
+	var all []rest.Route
+	for _, k := range kinds {
+		path := "/" + k.path
+		all = append(all,
+			rest.Route{Method: "GET", Pattern: path, Serve: o.list(k)},
+			rest.Route{Method: "POST", Pattern: path, Serve: o.create(k)},
+			rest.Route{Method: "DELETE", Pattern: path + "/{id}", Serve: o.remove(k)},
+			rest.Route{Method: "GET", Pattern: path + "/{id}", Serve: o.get(k)},
+			rest.Route{Method: "POST", Pattern: path + "/{id}", Serve: o.update(k)},
+			rest.Route{Method: "GET", Pattern: path + "/{id}/history", Serve: o.history(k)},
+		)
+		if k.kind != log.KindVMM { // whose PUT rings
+			all = append(all, rest.Route{Method: "PUT", Pattern: path + "/{id}", Serve: o.update(k)})
+		}
+	}
+	return append(all,
+		rest.Route{Method: "GET", Pattern: "/vms/lookup", Serve: o.lookupVMs},
+		rest.Route{Method: "POST", Pattern: "/networks/{id}/nics", Serve: o.provision},
+	)
+}
+
 // list answers GET /KIND.
-func (s *Server) list(k *kindRoute) endpoint {
+func (o *objectRoutes) list(k *kindRoute) rest.Endpoint {
 	allowed := append(k.filterNames(), "limit", "offset", "at")
 	return func(w http.ResponseWriter, r *http.Request) error {
-		p, err := query(r, allowed...)
+		p, err := rest.Query(r, allowed...)
 		if err != nil {
 			return err
 		}
-		limit, err := p.number("limit", MaxList, 1, MaxList)
+		limit, err := p.Number("limit", MaxList, 1, MaxList)
 		if err != nil {
 			return err
 		}
-		offset, err := p.number("offset", 0, 0, 1<<63)
+		offset, err := p.Number("offset", 0, 0, 1<<63)
 		if err != nil {
 			return err
 		}
@@ -28,13 +60,13 @@ func (s *Server) list(k *kindRoute) endpoint {
 		if err != nil {
 			return err
 		}
-		if err := s.fresh(r, p); err != nil {
+		if err := o.read.fresh(r, p); err != nil {
 			return err
 		}
 		var found []shown
-		if err := s.inSlices(w, r, p, k.part(p), k.walk(p), func(state *projections.State, rec projections.Record) {
+		if err := o.read.inSlices(w, r, p, k.part(p), k.walk(p), func(state *projections.State, rec projections.Record) {
 			switch {
-			case uint64(len(found)) == limit, !matches(state, rec.Object, conditions), !grantOf(r).sees(state, rec.Object):
+			case uint64(len(found)) == limit, !matches(state, rec.Object, conditions), !guard.GrantOf(r).Sees(state, rec.Object):
 			case offset > 0:
 				offset--
 			default:
@@ -47,37 +79,37 @@ func (s *Server) list(k *kindRoute) endpoint {
 		for i, one := range found {
 			forms[i] = one.form()
 		}
-		writeJSON(w, r, http.StatusOK, forms)
+		rest.WriteJSON(w, r, http.StatusOK, forms)
 		return nil
 	}
 }
 
 // get answers GET /KIND/ID.
-func (s *Server) get(k *kindRoute) endpoint {
+func (o *objectRoutes) get(k *kindRoute) rest.Endpoint {
 	return func(w http.ResponseWriter, r *http.Request) error {
 		id, err := k.id(r)
 		if err != nil {
 			return err
 		}
-		p, err := query(r, "at")
+		p, err := rest.Query(r, "at")
 		if err != nil {
 			return err
 		}
-		if err := s.fresh(r, p); err != nil {
+		if err := o.read.fresh(r, p); err != nil {
 			return err
 		}
-		return s.answerObject(w, r, p, k, id)
+		return o.answerObject(w, r, p, k, id)
 	}
 }
 
 // answerObject answers with one object as this server has it, or had it.
-func (s *Server) answerObject(w http.ResponseWriter, r *http.Request, p parameters, k *kindRoute, id string) error {
+func (o *objectRoutes) answerObject(w http.ResponseWriter, r *http.Request, p rest.Parameters, k *kindRoute, id string) error {
 	var rec projections.Record
 	var ok bool
 	var found shown
 	part := PastPart{Objects: []PastObject{{k.kind, id}}}
-	if err := s.viewAt(w, r, p, part, func(state *projections.State) {
-		if rec, ok = state.Get(k.kind, id); ok && !grantOf(r).sees(state, rec.Object) {
+	if err := o.read.viewAt(w, r, p, part, func(state *projections.State) {
+		if rec, ok = state.Get(k.kind, id); ok && !guard.GrantOf(r).Sees(state, rec.Object) {
 			ok = false // as if there were none
 		}
 		if ok {
@@ -87,60 +119,31 @@ func (s *Server) answerObject(w http.ResponseWriter, r *http.Request, p paramete
 		return err
 	}
 	if !ok {
-		return notFound(k.noun)
+		return rest.NotFound(k.noun)
 	}
 	tag := rec.ETag()
 	w.Header().Set("Etag", tag)
-	if isRead(r) && hasTag(r.Header.Get("If-None-Match"), tag) {
-		w.WriteHeader(http.StatusNotModified)
+	if rest.NotModified(w, r, tag, rest.HasTag) {
 		return nil
 	}
-	writeJSON(w, r, http.StatusOK, found.form())
+	rest.WriteJSON(w, r, http.StatusOK, found.form())
 	return nil
 }
 
-func isRead(r *http.Request) bool { return r.Method == http.MethodGet || r.Method == http.MethodHead }
-
-// hasTag reports whether a list of tags, as If-Match and If-None-Match have it,
-// names tag or is *. Old clients leave out the quotes.
-func hasTag(list, tag string) bool {
-	for text := range strings.SplitSeq(list, ",") {
-		if text = strings.TrimSpace(text); text == "*" || text == tag || `"`+text+`"` == tag {
-			return true
-		}
-	}
-	return false
-}
-
-// ifMatch reads what a write asks its object to be; zeros mean any.
-func ifMatch(r *http.Request) (op log.Op, err error) {
-	if text := r.Header.Get("If-None-Match"); text != "" {
-		return op, fail(http.StatusBadRequest, codeBadRequest, "leave it out; a create fails if the object exists", "if-none-match is for reads only")
-	}
-	text := strings.TrimSpace(r.Header.Get("If-Match"))
-	if text == "" || text == "*" {
-		return op, nil
-	}
-	if op.IfMatch, op.IfSeq, err = log.ParseETag(text); err != nil {
-		return op, fail(http.StatusPreconditionFailed, log.CodePreconditionFailed, "send the Etag of an earlier answer as it was", "if-match '%s' is no etag of ours", text)
-	}
-	return op, nil
-}
-
 // create answers POST /KIND.
-func (s *Server) create(k *kindRoute) endpoint {
+func (o *objectRoutes) create(k *kindRoute) rest.Endpoint {
 	return func(w http.ResponseWriter, r *http.Request) error {
 		object, set, err := readObject(r, k.kind)
 		if err != nil {
 			return err
 		}
-		return s.writeOne(w, r, k, log.Op{Action: log.Create, Kind: k.kind, Set: set, Object: object})
+		return o.writeOne(w, r, k, log.Op{Action: log.Create, Kind: k.kind, Set: set, Object: object})
 	}
 }
 
 // provision answers POST /networks/UUID/nics: a NIC on that network, with an
 // address of its provision range.
-func (s *Server) provision(w http.ResponseWriter, r *http.Request) error {
+func (o *objectRoutes) provision(w http.ResponseWriter, r *http.Request) error {
 	nics, networks := kindOf(log.KindNIC), kindOf(log.KindNetwork)
 	text, err := networks.id(r)
 	if err != nil {
@@ -152,71 +155,71 @@ func (s *Server) provision(w http.ResponseWriter, r *http.Request) error {
 	}
 	nic, network := object.(*log.NIC), uuidOf(text)
 	if !nic.NetworkUUID.IsZero() && nic.NetworkUUID != network {
-		return badParameter("network_uuid", log.ElementInvalid, "leave it out, or use the path of that network", "the path says network %s, the body %s", network, nic.NetworkUUID)
+		return rest.BadParameter("network_uuid", log.ElementInvalid, "leave it out, or use the path of that network", "the path says network %s, the body %s", network, nic.NetworkUUID)
 	}
 	nic.NetworkUUID = network
 	set = withName(set, "network_uuid")
-	return s.writeOne(w, r, nics, log.Op{Action: log.Create, Kind: log.KindNIC, Set: set, Object: nic})
+	return o.writeOne(w, r, nics, log.Op{Action: log.Create, Kind: log.KindNIC, Set: set, Object: nic})
 }
 
 // update answers PUT /KIND/ID, and POST as VMAPI and CNAPI have it.
-func (s *Server) update(k *kindRoute) endpoint {
+func (o *objectRoutes) update(k *kindRoute) rest.Endpoint {
 	return func(w http.ResponseWriter, r *http.Request) error {
 		id, err := k.id(r)
 		if err != nil {
 			return err
 		}
-		op, err := ifMatch(r)
+		op, err := rest.IfMatch(r)
 		if err != nil {
 			return err
 		}
 		if k.kind == log.KindVM {
-			return s.updateVM(w, r, k, id, op)
+			return o.updateVM(w, r, k, id, op)
 		}
 		object, set, err := readObject(r, k.kind)
 		if err != nil {
 			return err
 		}
 		op.Action, op.Kind, op.ID, op.Set, op.Object = log.Update, k.kind, id, set, object
-		return s.writeOne(w, r, k, op)
+		return o.writeOne(w, r, k, op)
 	}
 }
 
 // remove answers DELETE /KIND/ID.
-func (s *Server) remove(k *kindRoute) endpoint {
+func (o *objectRoutes) remove(k *kindRoute) rest.Endpoint {
 	return func(w http.ResponseWriter, r *http.Request) error {
 		id, err := k.id(r)
 		if err != nil {
 			return err
 		}
-		op, err := ifMatch(r)
+		op, err := rest.IfMatch(r)
 		if err != nil {
 			return err
 		}
 		op.Action, op.Kind, op.ID = log.Delete, k.kind, id
-		return s.writeOne(w, r, k, op)
+		return o.writeOne(w, r, k, op)
 	}
 }
 
 // writeOne proposes a change of one operation, and answers with its object.
-func (s *Server) writeOne(w http.ResponseWriter, r *http.Request, k *kindRoute, op log.Op) error {
-	if _, err := query(r, waiting...); err != nil {
+func (o *objectRoutes) writeOne(w http.ResponseWriter, r *http.Request, k *kindRoute, op log.Op) error {
+	if _, err := rest.Query(r, nodes.Waiting...); err != nil {
 		return err
 	}
-	id, err := s.changeID(r)
+	id, err := o.write.changeID(r)
 	if err != nil {
 		return err
 	}
-	result, err := s.propose(w, r, &log.Change{ID: id, Ops: []log.Op{op}})
+	result, err := o.write.propose(w, r, &log.Change{ID: id, Ops: []log.Op{op}})
 	if err != nil {
 		return err
 	}
 	if op.Action == log.Delete {
-		setSeq(w, result.Last)
+		rest.SetSeq(w, result.Last)
 		w.WriteHeader(http.StatusNoContent)
 		return nil
 	}
-	return s.answerObject(w, r, parameters{}, k, result.IDs[0])
+	return o.answerObject(w, r, rest.Parameters{}, k, result.IDs[0])
 }
 
 // kindOf returns the route of a kind that has one.
@@ -227,4 +230,24 @@ func kindOf(kind log.Kind) *kindRoute {
 		}
 	}
 	panic("api: no route for kind " + kind.String())
+}
+
+// history answers GET /KIND/UUID/history: GET /log of one object, with all that
+// it takes but kind and object.
+func (o *objectRoutes) history(k *kindRoute) rest.Endpoint {
+	return func(w http.ResponseWriter, r *http.Request) error {
+		id, err := k.id(r)
+		if err != nil {
+			return err
+		}
+		q := r.URL.Query()
+		if q.Has("kind") || q.Has("object") {
+			return rest.BadParameter("object", log.ElementInvalid, "use GET /log", "the path names the object")
+		}
+		q.Set("kind", k.kind.String())
+		q.Set("object", id)
+		of := r.Clone(r.Context())
+		of.URL.RawQuery = q.Encode()
+		return o.log(w, of)
+	}
 }

@@ -8,6 +8,8 @@ import (
 	"strings"
 	"testing"
 
+	"rutter/api/internal/apitest"
+	"rutter/api/rest"
 	"rutter/log"
 )
 
@@ -163,7 +165,7 @@ func TestBadInput(t *testing.T) {
 		{"no cluster", "POST", "/cluster/transfer", `{}`, "", 501, []string{"NotImplemented"}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			before, seq := b.store.dump(), b.store.Head().Seq
+			before, seq := b.store.Dump(), b.store.Head().Seq
 			var headers []string
 			if name, value, ok := strings.Cut(test.header, ": "); ok {
 				headers = []string{name, value}
@@ -181,7 +183,7 @@ func TestBadInput(t *testing.T) {
 					t.Errorf("answer lacks %q: %s", part, pretty(w))
 				}
 			}
-			if b.store.dump() != before || b.store.Head().Seq != seq {
+			if b.store.Dump() != before || b.store.Head().Seq != seq {
 				t.Errorf("the state changed")
 			}
 		})
@@ -190,7 +192,7 @@ func TestBadInput(t *testing.T) {
 
 func TestRetryIsAppliedOnce(t *testing.T) {
 	b := newBed(t)
-	id, err := newChangeID()
+	id, err := rest.NewChangeID()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -220,7 +222,7 @@ func TestChanges(t *testing.T) {
 func TestWritesThatFail(t *testing.T) {
 	b := newBed(t)
 	for err, code := range map[error]string{
-		ErrNoLeader: codeNoLeader, ErrOverloaded: codeOverloaded, errors.New("leadership lost"): codeUnknown,
+		ErrNoLeader: rest.CodeNoLeader, ErrOverloaded: rest.CodeOverloaded, errors.New("leadership lost"): rest.CodeUnknown,
 	} {
 		b.store.FailWrites(1, fmt.Errorf("store: %w", err))
 		w := b.call("POST", "/nic_tags", `{"name":"a"}`)
@@ -238,8 +240,8 @@ func TestFreshness(t *testing.T) {
 			t.Errorf("%s: got %s", path, pretty(w))
 		}
 	}
-	b.store.failReads = errors.New("no quorum")
-	if w := b.call("GET", "/nic_tags?consistent", ""); w.Code != 503 || !strings.Contains(w.Body.String(), codeNoLeader) {
+	b.store.Fail(apitest.Errors{Consistent: errors.New("no quorum")})
+	if w := b.call("GET", "/nic_tags?consistent", ""); w.Code != 503 || !strings.Contains(w.Body.String(), rest.CodeNoLeader) {
 		t.Errorf("consistent without a leader: got %s", pretty(w))
 	}
 }
@@ -255,7 +257,7 @@ func TestHealth(t *testing.T) {
 			t.Errorf("%s: got %s, want %q", path, pretty(w), want)
 		}
 	}
-	b.store.notReady = errors.New("catching up")
+	b.store.Fail(apitest.Errors{Ready: errors.New("catching up")})
 	for path, want := range map[string]string{"/ping": "initializing", "/readyz": "catching up"} {
 		if w := b.call("GET", path, ""); w.Code != 503 || !strings.Contains(w.Body.String(), want) {
 			t.Errorf("%s when not ready: got %s", path, pretty(w))
@@ -313,8 +315,8 @@ func TestLog(t *testing.T) {
 			}
 		}
 	}
-	b.store.compact()
-	if w := b.call("GET", "/log?after=1", ""); w.Code != http.StatusGone || !strings.Contains(w.Body.String(), codeCompacted) {
+	b.store.Compact()
+	if w := b.call("GET", "/log?after=1", ""); w.Code != http.StatusGone || !strings.Contains(w.Body.String(), rest.CodeCompacted) {
 		t.Errorf("after compaction: got %s", pretty(w))
 	}
 }
@@ -323,9 +325,7 @@ func TestLog(t *testing.T) {
 func TestAServerThatDiffersShowsNothing(t *testing.T) {
 	b := newBed(t)
 	b.furnish()
-	b.store.mu.Lock()
-	b.store.differs = errors.New("it differs from s2 and s3")
-	b.store.mu.Unlock()
+	b.store.Fail(apitest.Errors{Serving: errors.New("it differs from s2 and s3")})
 	for _, path := range []string{"/networks", "/nics", "/servers/" + cn1.String(), "/lookup/vl3?vnet=1001&ip=10.0.0.5", "/log"} {
 		w := b.call("GET", path, "")
 		if w.Code != http.StatusServiceUnavailable || !strings.Contains(w.Body.String(), "differs from s2 and s3") {

@@ -1,7 +1,6 @@
 package api
 
 import (
-	"context"
 	"encoding/json"
 	"fmt"
 	"net/http"
@@ -9,120 +8,45 @@ import (
 	"strconv"
 	"strings"
 
-	"rutter/api/auth/matrix"
+	"rutter/api/auth/guard"
+	"rutter/api/logserver"
+	"rutter/api/rest"
 	"rutter/log"
 	"rutter/projections"
 )
 
-// Past answers for the log and the state as they were. All methods may be
-// called concurrently; errors are log.ErrCompacted and log.ErrAhead for places
-// that are not kept, or not there.
-type Past interface {
-	// SeqAt is the last entry that is not after a time.
-	SeqAt(at log.Time) (log.Seq, error)
-	// StateAt is the whole state, for which much is read.
-	StateAt(ctx context.Context, seq log.Seq) (*projections.State, error)
-	// PartAt is a part of it; more may be in it.
-	PartAt(ctx context.Context, part PastPart, seq log.Seq) (*projections.State, error)
-	// HistoryOf lists the entries about an object after a seq, in order.
-	HistoryOf(ctx context.Context, object PastObject, after log.Seq, limit int) ([]log.Seq, error)
+// pastRoutes answer for the log's states of before, and for what became of objects.
+type pastRoutes struct {
+	store Store
+	past  Past // nil: there is no index of the past
+	guard *guard.Guard
+	read  *stateReader
 }
 
-// PastObject names an object, by its id as the log has it.
-type PastObject struct {
-	Kind log.Kind
-	ID   string
-}
-
-// PastPart is what is wanted of a state: all networks and NIC tags, and what is
-// named here.
-type PastPart struct {
-	CNs      []log.UUID   // with all that they must know
-	VNets    []uint32     // with their NICs and the ways to these
-	Mentions []log.UUID   // NICs, VMs and VMMs that have one in a field
-	Objects  []PastObject // each for itself
-	Kinds    []log.Kind   // all objects of them; not NICs, VMs and VMMs, which are many
-	Whole    bool         // everything
+func (h *pastRoutes) routes() []rest.Route {
+	return []rest.Route{
+		{Method: "GET", Pattern: "/log/state", Serve: h.getState},
+		{Method: "GET", Pattern: "/log/history", Serve: h.getHistory},
+		{Method: "GET", Pattern: "/log/diff", Serve: h.getDiff},
+	}
 }
 
 // headerDigest is the digest of the whole state, of which an answer may be a part.
 const headerDigest = "Rutter-Digest"
 
-// wholesAtOnce bounds the whole states of the past in memory: each takes what
-// the server's own does.
-const wholesAtOnce = 1
-
-// place reads the query's at: a seq or a time.
-func (s *Server) place(p parameters, name string) (log.Seq, error) {
-	if s.cfg.Past == nil {
-		return 0, fail(http.StatusNotImplemented, codeNotHere, "leave "+name+" out", "this server cannot answer for the past")
-	}
-	if seq, err := strconv.ParseUint(p.text(name), 10, 64); err == nil {
-		return log.Seq(seq), nil
-	}
-	at, err := log.ParseTime(p.text(name))
-	if err != nil {
-		return 0, badParameter(name, log.ElementInvalid, "send a seq, or a time as in 2026-11-21T09:00:00Z", "got %q", p.text(name))
-	}
-	return s.cfg.Past.SeqAt(at)
-}
-
-// viewAt calls fn with the state that the query asks for: that of now, or with
-// at that of then, of which only a part is needed.
-func (s *Server) viewAt(w http.ResponseWriter, r *http.Request, p parameters, part PastPart, fn func(state *projections.State)) error {
-	if !p.has("at") {
-		s.view(w, fn)
-		return nil
-	}
-	if g := grantOf(r); g.answer != matrix.Allow {
-		return s.refused(r.RemoteAddr, &matrix.Refusal{Who: g.who, What: "read the past", Missing: "who sees only its own sees it as it is now: leave ?at= out"})
-	}
-	seq, err := s.place(p, "at")
-	if err != nil {
-		return err
-	}
-	state, err := s.pastState(r.Context(), part, seq)
-	if err != nil {
-		return err
-	}
-	setSeq(w, seq)
-	fn(state)
-	return nil
-}
-
-func (s *Server) pastState(ctx context.Context, part PastPart, seq log.Seq) (state *projections.State, err error) {
-	if !part.Whole {
-		err = s.scanning(ctx, func() (err error) {
-			state, err = s.cfg.Past.PartAt(ctx, part, seq)
-			return err
-		})
-		s.counted(ctx, state)
-		return state, err
-	}
-	select {
-	case s.wholes <- struct{}{}:
-		defer func() { <-s.wholes }()
-	default:
-		return nil, fail(http.StatusServiceUnavailable, codeOverloaded, "try again, or ask for one object, CN or vnet", "the whole state of the past is being read for somebody else")
-	}
-	state, err = s.cfg.Past.StateAt(ctx, seq)
-	s.counted(ctx, state)
-	return state, err
-}
-
 // part returns what of a past state a list of the kind needs.
-func (k *kindRoute) part(p parameters) PastPart {
+func (k *kindRoute) part(p rest.Parameters) PastPart {
 	if !isMany(k.kind) {
 		return PastPart{Kinds: []log.Kind{k.kind}}
 	}
 	if k.kind == log.KindNIC {
-		if vnet, err := strconv.ParseUint(p.text("vnet_id"), 10, 24); err == nil {
+		if vnet, err := strconv.ParseUint(p.Text("vnet_id"), 10, 24); err == nil {
 			return PastPart{VNets: []uint32{uint32(vnet)}}
 		}
 	}
 	for _, name := range []string{"cn_uuid", "network_uuid", "belongs_to_uuid", "instance_id", "sled_id", "server_uuid", "uuid", "owner_uuid"} {
-		if _, known := k.filters[name]; known && p.has(name) {
-			return partMentioning(p.text(name))
+		if _, known := k.filters[name]; known && p.Has(name) {
+			return partMentioning(p.Text(name))
 		}
 	}
 	return PastPart{Whole: true}
@@ -156,19 +80,19 @@ type stateLine struct {
 }
 
 // scopeOf reads cn and vnet, of which at most one may be given.
-func scopeOf(p parameters) (scope log.Scope, part PastPart, err error) {
-	if p.has("cn") && p.has("vnet") {
-		return scope, part, badParameter("vnet", log.ElementInvalid, "send one of them", "cn and vnet exclude each other")
+func scopeOf(p rest.Parameters) (scope log.Scope, part PastPart, err error) {
+	if p.Has("cn") && p.Has("vnet") {
+		return scope, part, rest.BadParameter("vnet", log.ElementInvalid, "send one of them", "cn and vnet exclude each other")
 	}
 	switch {
-	case p.has("cn"):
-		cn, err := log.ParseUUID(p.text("cn"))
+	case p.Has("cn"):
+		cn, err := log.ParseUUID(p.Text("cn"))
 		if err != nil {
-			return scope, part, badParameter("cn", log.ElementInvalid, "send a UUID of 36 characters", "%v", err)
+			return scope, part, rest.BadParameter("cn", log.ElementInvalid, "send a UUID of 36 characters", "%v", err)
 		}
 		return log.CNScope(cn), PastPart{CNs: []log.UUID{cn}}, nil
-	case p.has("vnet"):
-		vnet, err := p.number("vnet", 0, 0, log.MaxVNet)
+	case p.Has("vnet"):
+		vnet, err := p.Number("vnet", 0, 0, log.MaxVNet)
 		return log.VNetScope(uint32(vnet)), PastPart{VNets: []uint32{uint32(vnet)}}, err
 	}
 	return log.AllScope(), PastPart{Whole: true}, nil
@@ -215,31 +139,31 @@ type stateQuery struct {
 	limit  int // 0: all
 }
 
-func readStateQuery(p parameters) (q stateQuery, err error) {
+func readStateQuery(p rest.Parameters) (q stateQuery, err error) {
 	if q.scope, q.part, err = scopeOf(p); err != nil {
 		return q, err
 	}
-	if p.has("kind") {
-		if q.kind, err = log.ParseKind(p.text("kind")); err != nil {
-			return q, badParameter("kind", log.ElementInvalid, "send a kind of object, such as nic", "%v", err)
+	if p.Has("kind") {
+		if q.kind, err = log.ParseKind(p.Text("kind")); err != nil {
+			return q, rest.BadParameter("kind", log.ElementInvalid, "send a kind of object, such as nic", "%v", err)
 		}
 		if q.part.Whole && !isMany(q.kind) {
 			q.part = PastPart{Kinds: []log.Kind{q.kind}}
 		}
 	}
-	if q.object = p.text("object"); q.object != "" {
+	if q.object = p.Text("object"); q.object != "" {
 		if q.kind == 0 {
-			return q, badParameter("kind", log.ElementMissing, "send the kind of the object too, such as nic", "kind is missing")
+			return q, rest.BadParameter("kind", log.ElementMissing, "send the kind of the object too, such as nic", "kind is missing")
 		}
 		if q.scope.Type == log.ScopeAll {
 			q.part = PastPart{Objects: []PastObject{{q.kind, q.object}}}
 		}
 	}
-	offset, err := p.number("offset", 0, 0, 1<<31)
+	offset, err := p.Number("offset", 0, 0, 1<<31)
 	if err != nil {
 		return q, err
 	}
-	limit, err := p.number("limit", 0, 1, 1<<31)
+	limit, err := p.Number("limit", 0, 1, 1<<31)
 	q.offset, q.limit = int(offset), int(limit)
 	return q, err
 }
@@ -267,8 +191,8 @@ func (q stateQuery) of(state *projections.State) []projections.Record {
 // getState answers GET /log/state: the objects of the state at a place, or those
 // of a CN's or a vnet's part of it, as lines of JSON; of a kind, or one object;
 // with offset and limit a part of them, which are sorted by kind and id.
-func (s *Server) getState(w http.ResponseWriter, r *http.Request) error {
-	p, err := query(r, "at", "kind", "object", "cn", "vnet", "offset", "limit")
+func (h *pastRoutes) getState(w http.ResponseWriter, r *http.Request) error {
+	p, err := rest.Query(r, "at", "kind", "object", "cn", "vnet", "offset", "limit")
 	if err != nil {
 		return err
 	}
@@ -276,11 +200,11 @@ func (s *Server) getState(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	if err := s.fresh(r, p); err != nil {
+	if err := h.read.fresh(r, p); err != nil {
 		return err
 	}
 	var records []projections.Record
-	if err := s.viewAt(w, r, p, q.part, func(state *projections.State) {
+	if err := h.read.viewAt(w, r, p, q.part, func(state *projections.State) {
 		records = q.of(state)
 		if q.part.Whole {
 			w.Header().Set(headerDigest, state.Sum().String())
@@ -288,7 +212,7 @@ func (s *Server) getState(w http.ResponseWriter, r *http.Request) error {
 	}); err != nil {
 		return err
 	}
-	s.accountsOf(r.Context()).look(len(records))
+	h.guard.AccountsOf(r.Context()).Look(len(records))
 	w.Header().Set("Content-Type", "application/x-ndjson")
 	w.WriteHeader(http.StatusOK)
 	out := json.NewEncoder(w)
@@ -332,8 +256,8 @@ type linkDiff struct {
 
 // getDiff answers GET /log/diff?from=&to=: which objects differ, and with cn
 // what the kernel of that CN had to change.
-func (s *Server) getDiff(w http.ResponseWriter, r *http.Request) error {
-	p, err := query(r, "from", "to", "cn", "vnet")
+func (h *pastRoutes) getDiff(w http.ResponseWriter, r *http.Request) error {
+	p, err := rest.Query(r, "from", "to", "cn", "vnet")
 	if err != nil {
 		return err
 	}
@@ -341,24 +265,24 @@ func (s *Server) getDiff(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	if !p.has("from") {
-		return badParameter("from", log.ElementMissing, "send ?from=SEQ or a time", "from is missing")
+	if !p.Has("from") {
+		return rest.BadParameter("from", log.ElementMissing, "send ?from=SEQ or a time", "from is missing")
 	}
-	if err := s.fresh(r, p); err != nil {
+	if err := h.read.fresh(r, p); err != nil {
 		return err
 	}
-	f := diffForm{To: s.store.Head().Seq}
-	if f.From, err = s.place(p, "from"); err == nil && p.has("to") {
-		f.To, err = s.place(p, "to")
+	f := diffForm{To: h.store.Head().Seq}
+	if f.From, err = h.read.place(p, "from"); err == nil && p.Has("to") {
+		f.To, err = h.read.place(p, "to")
 	}
 	if err != nil {
 		return err
 	}
-	before, err := s.pastState(r.Context(), part, f.From)
+	before, err := h.read.pastState(r.Context(), part, f.From)
 	if err != nil {
 		return fmt.Errorf("from: %w", err)
 	}
-	after, err := s.pastState(r.Context(), part, f.To)
+	after, err := h.read.pastState(r.Context(), part, f.To)
 	if err != nil {
 		return fmt.Errorf("to: %w", err)
 	}
@@ -371,8 +295,8 @@ func (s *Server) getDiff(w http.ResponseWriter, r *http.Request) error {
 			f.Links = append(f.Links, linkDiff(c))
 		}
 	}
-	setSeq(w, f.To)
-	writeJSON(w, r, http.StatusOK, f)
+	rest.SetSeq(w, f.To)
+	rest.WriteJSON(w, r, http.StatusOK, f)
 	return nil
 }
 
@@ -387,4 +311,62 @@ func formOfChange(c projections.ObjectChange) objectDiff {
 		d.Changed = append(d.Changed, fieldDiff{field.Path, field.Old, now})
 	}
 	return d
+}
+
+// Bounds of GET /log/history.
+const (
+	historyLines    = 1000 // in an answer, if the query names no limit
+	maxHistoryLines = 10_000
+)
+
+// getHistory answers GET /log/history?kind=&object=: the entries about one
+// object as lines of JSON, found by the index and not by reading the log.
+func (h *pastRoutes) getHistory(w http.ResponseWriter, r *http.Request) error {
+	p, err := rest.Query(r, "kind", "object", "after", "limit")
+	if err != nil {
+		return err
+	}
+	if h.past == nil {
+		return rest.Fail(http.StatusNotImplemented, rest.CodeNotHere, "use GET /log?kind=KIND&object=ID", "this server has no index of the past")
+	}
+	kind, err := log.ParseKind(p.Text("kind"))
+	if err != nil {
+		return rest.BadParameter("kind", log.ElementInvalid, "send a kind of object, such as nic", "%v", err)
+	}
+	if p.Text("object") == "" {
+		return rest.BadParameter("object", log.ElementMissing, "send the id of the object, as the log has it", "object is missing")
+	}
+	after, err := logserver.SeqParameter(r.Context(), h.store, p, "after")
+	if err != nil {
+		return err
+	}
+	limit, err := p.Number("limit", historyLines, 1, maxHistoryLines)
+	if err != nil {
+		return err
+	}
+	if err := h.read.fresh(r, p); err != nil {
+		return err
+	}
+	var seqs []log.Seq
+	if err := h.guard.Scan(r.Context(), func() error {
+		seqs, err = h.past.HistoryOf(r.Context(), PastObject{kind, p.Text("object")}, after, int(limit))
+		return err
+	}); err != nil {
+		return err
+	}
+	h.guard.AccountsOf(r.Context()).Look(len(seqs))
+	rest.SetCursor(w, h.store.Head())
+	w.Header().Set("Content-Type", "application/x-ndjson")
+	w.WriteHeader(http.StatusOK)
+	out := json.NewEncoder(w)
+	for _, seq := range seqs {
+		entries, err := h.store.Entries(seq-1, 1)
+		if err != nil || len(entries) == 0 {
+			return nil // the floor has passed it meanwhile
+		}
+		if err := out.Encode(entries[0]); err != nil {
+			return nil // the reader is gone
+		}
+	}
+	return nil
 }

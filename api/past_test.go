@@ -15,7 +15,7 @@ import (
 type folded struct{ m *memory }
 
 func (f folded) SeqAt(at log.Time) (seq log.Seq, err error) {
-	for _, entry := range f.m.entries {
+	for _, entry := range f.m.All() {
 		e, err := entry.Event()
 		if err != nil || e.Time > at {
 			return seq, err
@@ -26,11 +26,11 @@ func (f folded) SeqAt(at log.Time) (seq log.Seq, err error) {
 }
 
 func (f folded) StateAt(_ context.Context, seq log.Seq) (*projections.State, error) {
-	if seq > log.Seq(len(f.m.entries)) {
+	if seq > log.Seq(len(f.m.All())) {
 		return nil, log.ErrAhead
 	}
 	state := projections.NewState()
-	for _, entry := range f.m.entries[:seq] {
+	for _, entry := range f.m.All()[:seq] {
 		e, err := entry.Event()
 		if err == nil {
 			_, err = state.Apply(entry.Seq, e)
@@ -47,7 +47,7 @@ func (f folded) PartAt(ctx context.Context, _ PastPart, seq log.Seq) (*projectio
 }
 
 func (f folded) HistoryOf(_ context.Context, of PastObject, after log.Seq, limit int) (seqs []log.Seq, err error) {
-	for _, entry := range f.m.entries {
+	for _, entry := range f.m.All() {
 		e, err := entry.Event()
 		if err != nil {
 			return nil, err
@@ -61,8 +61,9 @@ func (f folded) HistoryOf(_ context.Context, of PastObject, after log.Seq, limit
 
 // TestReadsOfThePast: every read answers with ?at as it answered then.
 func TestReadsOfThePast(t *testing.T) {
-	b := newBed(t)
-	b.s.cfg.Past = folded{b.store}
+	past := &folded{}
+	b := bedOf(t, Config{Past: past})
+	past.m = b.store
 	b.furnish()
 	mac := b.nic(fabricA, cn1)
 	paths := []string{
@@ -148,8 +149,7 @@ func TestReadsOfThePast(t *testing.T) {
 			t.Errorf("%s %s of a log that is only shown: %s", method, path, pretty(w))
 		}
 	}
-	b.s.cfg.ReadOnly, b.s.cfg.Past = false, nil
-	if w := b.call("GET", "/nics?at=1", ""); w.Code != 501 {
+	if w := newBed(t).call("GET", "/nics?at=1", ""); w.Code != 501 {
 		t.Errorf("no past: %s", pretty(w))
 	}
 }

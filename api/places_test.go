@@ -8,12 +8,13 @@ import (
 	"testing"
 	"testing/synctest"
 
+	"rutter/api/auth/guard"
 	"rutter/log/feed"
 )
 
 // limited is how often GET /metrics says that a limit was in the way.
 func (b *bed) limited(limit string) float64 {
-	b.t.Helper()
+	b.T.Helper()
 	for line := range strings.Lines(b.call("GET", "/metrics", "").Body.String()) {
 		text, ok := strings.CutPrefix(line, "rutter_limited_total{limit=\""+limit+"\"} ")
 		if !ok {
@@ -21,7 +22,7 @@ func (b *bed) limited(limit string) float64 {
 		}
 		n, err := strconv.ParseFloat(strings.TrimSpace(text), 64)
 		if err != nil {
-			b.t.Fatal(err)
+			b.T.Fatal(err)
 		}
 		return n
 	}
@@ -48,7 +49,7 @@ func TestAllConnectionsTakenIsCounted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBed(t)
 		inner := make(piped)
-		l := b.s.gate.limitListener(inner, 2)
+		l := b.s.guard.Listener(inner, 2)
 		accepted := make(chan net.Conn, 3)
 		go func() {
 			defer close(accepted)
@@ -66,7 +67,7 @@ func TestAllConnectionsTakenIsCounted(t *testing.T) {
 			if got := len(accepted); got != conns {
 				t.Errorf("%s: %d connections are let in and not looked at, want %d", what, got, conns)
 			}
-			if got := b.limited(limitConnections); got != limited {
+			if got := b.limited(guard.LimitConnections); got != limited {
 				t.Errorf("%s: %v are counted, want %v", what, got, limited)
 			}
 		}
@@ -101,16 +102,16 @@ func TestAllStreamsTakenIsCounted(t *testing.T) {
 		want    int
 		limited float64
 	}{
-		{MaxStreams - 1, lines, http.StatusOK, 0},
-		{MaxStreams - 1, binary, http.StatusOK, 0},
-		{MaxStreams, lines, http.StatusServiceUnavailable, 1},
-		{MaxStreams, binary, http.StatusServiceUnavailable, 2},
+		{guard.MaxStreams - 1, lines, http.StatusOK, 0},
+		{guard.MaxStreams - 1, binary, http.StatusOK, 0},
+		{guard.MaxStreams, lines, http.StatusServiceUnavailable, 1},
+		{guard.MaxStreams, binary, http.StatusServiceUnavailable, 2},
 	} {
 		b.s.streams.Store(c.streams)
 		if w := b.call("GET", "/log", "", c.header...); w.Code != c.want {
 			t.Errorf("with %d streams: %s, want %d", c.streams, pretty(w), c.want)
 		}
-		if got := b.limited(limitStreams); got != c.limited {
+		if got := b.limited(guard.LimitStreams); got != c.limited {
 			t.Errorf("with %d streams: %v are counted, want %v", c.streams, got, c.limited)
 		}
 		if got := b.s.streams.Load(); got != c.streams {

@@ -2,7 +2,6 @@ package api
 
 import (
 	"bufio"
-	"context"
 	"encoding/json"
 	"fmt"
 	"net/http"
@@ -11,61 +10,16 @@ import (
 	"testing"
 	"time"
 
+	"rutter/api/internal/apitest"
+	"rutter/api/rest"
 	"rutter/log"
 	"rutter/log/feed"
 )
 
-// cursorAt is the cursor of a seq.
-func (m *memory) cursorAt(seq log.Seq) log.Cursor {
-	m.mu.RLock()
-	defer m.mu.RUnlock()
-	return log.Cursor{Cluster: m.cluster, Seq: seq, Chain: m.chainLocked(seq)}
-}
-
-// replace makes the log another one: of another cluster after a restore, of the same
-// after a rebuild. Its entries up to common stay; n others follow.
-func (m *memory) replace(t testbench, cluster log.UUID, common log.Seq, n int) {
-	t.Helper()
-	kept := m.replay(common)
-	other := newMemory()
-	other.cluster, other.state = cluster, kept
-	m.mu.RLock()
-	other.entries = append(other.entries, m.entries[:common]...)
-	m.mu.RUnlock()
-	if common > 0 {
-		other.hash = other.entries[common-1].Hash
-	}
-	for i := range n {
-		b := &bed{t: t, store: other}
-		b.tag(fmt.Sprintf("other%d", i))
-	}
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.cluster, m.state, m.entries, m.hash = other.cluster, other.state, other.entries, other.hash
-	close(m.changed)
-	m.changed = make(chan struct{})
-}
-
-// tag writes one entry past the API.
-func (b *bed) tag(name string) {
-	b.t.Helper()
-	tag := &log.NICTag{Name: name, MTU: 1500}
-	n := 0
-	for _, c := range name {
-		n = 31*n + int(c)
-	}
-	id := testUUID(n)
-	id[6], id[8] = 0x70, 0x80
-	result, err := b.store.Propose(context.Background(), &log.Change{ID: id, Actor: "test", Ops: []log.Op{{Action: log.Create, Kind: log.KindNICTag, Object: tag, Set: []string{"mtu", "name"}}}})
-	if err != nil || result.Refusal != nil {
-		b.t.Fatalf("tag %s: %v, %v", name, err, result.Refusal)
-	}
-}
-
 // refusedAs checks that an answer is a refusal by name.
 func refusedAs(t *testing.T, what string, w *httptest.ResponseRecorder, status int, code string) {
 	t.Helper()
-	var answer answerError
+	var answer rest.Error
 	if err := json.Unmarshal(w.Body.Bytes(), &answer); err != nil || w.Code != status || answer.Code != code || answer.Remedy == "" {
 		t.Errorf("%s: %d %s; want %d %s with a remedy", what, w.Code, w.Body, status, code)
 	}
@@ -96,14 +50,14 @@ func TestPositionsOfAnotherTimeline(t *testing.T) {
 		},
 	}
 	for name, replaced := range map[string]func(b *bed){
-		"restored": func(b *bed) { b.store.replace(t, testUUID(0xc2), 3, 8) },
-		"rebuilt":  func(b *bed) { b.store.replace(t, b.store.cluster, 3, 8) },
+		"restored": func(b *bed) { b.store.Replace(t, testUUID(0xc2), 3, 8) },
+		"rebuilt":  func(b *bed) { b.store.Replace(t, b.store.Cluster(), 3, 8) },
 	} {
 		b := newBed(t)
 		for i := range 8 {
-			b.tag(fmt.Sprintf("tag%d", i))
+			b.store.Tag(t, fmt.Sprintf("tag%d", i))
 		}
-		at := b.store.cursorAt(6)
+		at := b.store.CursorAt(6)
 		for way, ask := range ways {
 			if w := ask(b, at); w.Code != http.StatusOK {
 				t.Errorf("%s, %s: before: %d %s", name, way, w.Code, w.Body)
@@ -136,7 +90,7 @@ func TestOpenStreamsOfAnotherTimeline(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			b := newBed(t)
 			for i := range 8 {
-				b.tag(fmt.Sprintf("tag%d", i))
+				b.store.Tag(t, fmt.Sprintf("tag%d", i))
 			}
 			server := httptest.NewServer(b.s.Handler())
 			defer server.Close()
@@ -162,7 +116,7 @@ func TestOpenStreamsOfAnotherTimeline(t *testing.T) {
 				}
 				if strings.Contains(text, `"name":"tag`) {
 					if seen++; seen == 8 {
-						b.store.replace(t, c.cluster, 3, 8)
+						b.store.Replace(t, c.cluster, 3, 8)
 					}
 				}
 				if text != "" {
@@ -183,12 +137,12 @@ func TestTailForgetsAnotherLog(t *testing.T) {
 		for extra := range 3 { // the other log ends before, at and behind where the first one did
 			b := newBed(t)
 			for i := range 8 {
-				b.tag(fmt.Sprintf("tag%d", i))
+				b.store.Tag(t, fmt.Sprintf("tag%d", i))
 			}
 			if w := b.call("GET", "/log?after=0", ""); strings.Count(w.Body.String(), `"name":"tag`) != 8 {
 				t.Fatalf("before: %s", w.Body)
 			}
-			b.store.replace(t, cluster, 3, 4+extra)
+			b.store.Replace(t, cluster, 3, 4+extra)
 			for _, query := range []string{"after=0", "after=3", "after=5", "after=3&follow=1&limit=2"} {
 				w := b.call("GET", "/log?"+query, "")
 				for line := range strings.Lines(w.Body.String()) {
@@ -196,13 +150,13 @@ func TestTailForgetsAnotherLog(t *testing.T) {
 					if err := json.Unmarshal([]byte(line), &got); err != nil {
 						t.Fatal(err)
 					}
-					if want := b.store.cursorAt(got.Seq).Chain; got.Chain != want {
+					if want := b.store.CursorAt(got.Seq).Chain; got.Chain != want {
 						t.Errorf("%s, %d more, %s: seq %d has chain %s, the log's is %s", name, extra, query, got.Seq, got.Chain, want)
 					}
 				}
 			}
 			// What comes next extends the new one.
-			b.tag("last")
+			b.store.Tag(t, "last")
 			if w := b.call("GET", "/log?after="+(b.store.Head().Seq-1).String(), ""); !strings.Contains(w.Body.String(), `"last"`) {
 				t.Errorf("%s: the newest entry: %s", name, w.Body)
 			}
@@ -217,25 +171,25 @@ func TestFeedOfARebuiltServer(t *testing.T) {
 		b.furnish()
 		common := b.store.Head().Seq
 		b.nic(fabricA, cn1)
-		m := newMirror(cn1)
-		b.sync(t, m)
+		m := apitest.NewMirror(cn1)
+		b.Sync(t, b.connect(), m)
 		ended := make(chan error, 1)
-		m.until = 1 << 62
-		c := b.connect(t.Context())
-		m.tell = c.Watermark
+		m.Until = 1 << 62
+		c := b.connect()
+		m.Tell = c.Watermark
 		marked := make(chan log.Seq, 64)
-		m.check = func(_ *mirror, at log.Seq) error { marked <- at; return nil }
-		go func() { ended <- c.Follow(t.Context(), m.hello(), m) }()
+		m.Check = func(_ *apitest.Mirror, at log.Seq) error { marked <- at; return nil }
+		go func() { ended <- c.Follow(t.Context(), m.Hello(), m) }()
 		<-marked
-		b.store.replace(t, b.store.cluster, common, extra)
+		b.store.Replace(t, b.store.Cluster(), common, extra)
 		if err := <-ended; err == nil {
 			t.Errorf("%d more: the stream went on", extra)
 		}
-		<-c.done
-		m.check = nil
-		b.sync(t, m) // and compares with the log as it is
-		if m.kept.cursor != b.store.Head() {
-			t.Errorf("%d more: the CN is at %s, the log at %s", extra, m.kept.cursor, b.store.Head())
+		<-c.Done
+		m.Check = nil
+		b.Sync(t, b.connect(), m) // and compares with the log as it is
+		if m.Kept.Cursor != b.store.Head() {
+			t.Errorf("%d more: the CN is at %s, the log at %s", extra, m.Kept.Cursor, b.store.Head())
 		}
 	}
 }
@@ -248,8 +202,8 @@ func TestAnswersHaveACursor(t *testing.T) {
 		w := httptest.NewRecorder()
 		r := httptest.NewRequest(http.MethodHead, path, nil)
 		b.s.Handler().ServeHTTP(w, r)
-		if got := w.Header().Get(headerCursor); w.Code != 200 || got != b.store.Head().String() {
-			t.Errorf("%s: %d, %s %q, want %s", path, w.Code, headerCursor, got, b.store.Head())
+		if got := w.Header().Get(rest.HeaderCursor); w.Code != 200 || got != b.store.Head().String() {
+			t.Errorf("%s: %d, %s %q, want %s", path, w.Code, rest.HeaderCursor, got, b.store.Head())
 		}
 	}
 }

@@ -9,12 +9,14 @@ import (
 	"testing/synctest"
 	"time"
 
+	"rutter/api/auth/guard"
 	"rutter/api/auth/matrix"
+	"rutter/api/rest"
 )
 
 // rateBed is a server whose compute nodes have one request a second, and ten at once.
 func rateBed(t *testing.T) *bed {
-	return bedOf(t, Config{Identify: byHeader, Limits: Limits{Rate: map[matrix.Role]int{matrix.CN: 1}}})
+	return bedOf(t, Config{Identify: byHeader, Limits: guard.Limits{Rate: map[matrix.Role]int{matrix.CN: 1}}})
 }
 
 // The rate is taken before anybody asks what the request may do: one that would be
@@ -24,7 +26,7 @@ func TestRateIsTakenBeforeAuthorisation(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := rateBed(t)
 		cn := cn1.String()
-		for n := range shareBurst {
+		for n := range guard.RateBurst {
 			if w := b.call("GET", "/cluster", "", asHeader, cn); w.Code != http.StatusForbidden {
 				t.Fatalf("request %d: %s, want 403", n, pretty(w))
 			}
@@ -32,11 +34,11 @@ func TestRateIsTakenBeforeAuthorisation(t *testing.T) {
 		for _, path := range []string{"/cluster", "/nics", "/nothing"} {
 			begun := time.Now()
 			w := b.call("GET", path, "", asHeader, cn)
-			if w.Code != http.StatusTooManyRequests || !strings.Contains(w.Body.String(), codeLimited) {
+			if w.Code != http.StatusTooManyRequests || !strings.Contains(w.Body.String(), rest.CodeLimited) {
 				t.Errorf("GET %s without a token: %s, want 429", path, pretty(w))
 			}
-			if took := time.Since(begun); took != limitedPause {
-				t.Errorf("GET %s: the 429 came after %v, want %v", path, took, limitedPause)
+			if took := time.Since(begun); took != guard.LimitedPause {
+				t.Errorf("GET %s: the 429 came after %v, want %v", path, took, guard.LimitedPause)
 			}
 		}
 		begun := time.Now()
@@ -56,17 +58,17 @@ func TestRateIsTakenBeforeAuthorisation(t *testing.T) {
 func TestPauseEndsWithItsRequest(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := rateBed(t)
-		for range shareBurst {
+		for range guard.RateBurst {
 			b.call("GET", "/nics", "", asHeader, cn1.String())
 		}
-		ctx, cancel := context.WithTimeout(t.Context(), limitedPause/2)
+		ctx, cancel := context.WithTimeout(t.Context(), guard.LimitedPause/2)
 		defer cancel()
 		r := httptest.NewRequestWithContext(ctx, http.MethodGet, "/nics", http.NoBody)
 		r.Header.Set(asHeader, cn1.String())
 		begun := time.Now()
 		b.s.Handler().ServeHTTP(httptest.NewRecorder(), r)
-		if took := time.Since(begun); took != limitedPause/2 {
-			t.Errorf("it went on for %v after its end at %v", took, limitedPause/2)
+		if took := time.Since(begun); took != guard.LimitedPause/2 {
+			t.Errorf("it went on for %v after its end at %v", took, guard.LimitedPause/2)
 		}
 	})
 }
@@ -75,7 +77,7 @@ func TestPauseEndsWithItsRequest(t *testing.T) {
 // not the API's own too; another address has its own.
 func TestProgramsHaveARate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s, err := New(Config{Store: newMemory(), Limits: Limits{Rate: map[matrix.Role]int{matrix.Foreign: 1}}})
+		s, err := New(Config{Store: newMemory(), Limits: guard.Limits{Rate: map[matrix.Role]int{matrix.Foreign: 1}}})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -87,14 +89,14 @@ func TestProgramsHaveARate(t *testing.T) {
 			}
 			return w.Code
 		}
-		for n := range shareBurst {
+		for n := range guard.RateBurst {
 			if got := enter("10.0.0.1"); got != http.StatusOK {
 				t.Fatalf("request %d: %d, want it let in", n, got)
 			}
 		}
 		begun := time.Now()
-		if got := enter("10.0.0.1"); got != http.StatusTooManyRequests || time.Since(begun) != limitedPause {
-			t.Errorf("one too many: %d after %v, want 429 after %v", got, time.Since(begun), limitedPause)
+		if got := enter("10.0.0.1"); got != http.StatusTooManyRequests || time.Since(begun) != guard.LimitedPause {
+			t.Errorf("one too many: %d after %v, want 429 after %v", got, time.Since(begun), guard.LimitedPause)
 		}
 		if got := enter("10.0.0.2"); got != http.StatusOK {
 			t.Errorf("another address: %d, want it let in", got)

@@ -3,86 +3,63 @@ package api
 import (
 	"context"
 	"net/http"
-	"net/url"
-	"slices"
 	"strconv"
-	"strings"
+	"time"
 
+	"rutter/api/auth/guard"
+	"rutter/api/auth/matrix"
+	"rutter/api/logserver"
+	"rutter/api/rest"
 	"rutter/log"
 	"rutter/projections"
 )
 
-// parameters are a query whose names were checked.
-type parameters struct{ values url.Values }
-
-// freshness are the query parameters that every read takes.
-var freshness = []string{"consistent", "min_seq"}
-
-// query returns the request's query, or an error if it has a parameter that is
-// neither among allowed nor about freshness, or one twice.
-func query(r *http.Request, allowed ...string) (parameters, error) {
-	values, err := url.ParseQuery(r.URL.RawQuery)
-	if err != nil {
-		return parameters{}, fail(http.StatusBadRequest, codeBadRequest, "encode it as name=value&name=value", "the query cannot be read: %v", err)
-	}
-	allowed = append(slices.Clone(allowed), freshness...)
-	slices.Sort(allowed)
-	bad := &answerError{status: http.StatusUnprocessableEntity, Code: log.CodeInvalidParameters, Message: "Invalid parameters"}
-	for _, name := range sortedNames(values) {
-		switch {
-		case !slices.Contains(allowed, name):
-			bad.Errors = append(bad.Errors, log.FieldError{
-				Field: name, Code: log.ElementUnknown, Message: "unknown query parameter",
-				Remedy: "leave it out, or use one of: " + strings.Join(allowed, ", "),
-			})
-		case len(values[name]) > 1:
-			bad.Errors = append(bad.Errors, log.FieldError{
-				Field: name, Code: log.ElementInvalid, Message: "given more than once", Remedy: "give it once; lists are parted by commas",
-			})
-		}
-	}
-	if bad.Errors != nil {
-		return parameters{}, bad
-	}
-	return parameters{values}, nil
+// Past answers for the log and the state as they were. All methods may be
+// called concurrently; errors are log.ErrCompacted and log.ErrAhead for places
+// that are not kept, or not there.
+type Past interface {
+	// SeqAt is the last entry that is not after a time.
+	SeqAt(at log.Time) (log.Seq, error)
+	// StateAt is the whole state, for which much is read.
+	StateAt(ctx context.Context, seq log.Seq) (*projections.State, error)
+	// PartAt is a part of it; more may be in it.
+	PartAt(ctx context.Context, part PastPart, seq log.Seq) (*projections.State, error)
+	// HistoryOf lists the entries about an object after a seq, in order.
+	HistoryOf(ctx context.Context, object PastObject, after log.Seq, limit int) ([]log.Seq, error)
 }
 
-func sortedNames(values url.Values) []string {
-	names := make([]string, 0, len(values))
-	for name := range values {
-		names = append(names, name)
-	}
-	slices.Sort(names)
-	return names
+// PastObject names an object, by its id as the log has it.
+type PastObject struct {
+	Kind log.Kind
+	ID   string
 }
 
-func (p parameters) has(name string) bool    { return p.values.Has(name) }
-func (p parameters) text(name string) string { return p.values.Get(name) }
-
-// number returns a parameter between low and high, or def if it is not given.
-func (p parameters) number(name string, def, low, high uint64) (uint64, error) {
-	if !p.has(name) {
-		return def, nil
-	}
-	n, err := strconv.ParseUint(p.text(name), 10, 64)
-	if err != nil || n < low || n > high {
-		return 0, badParameter(name, log.ElementInvalid, "send a whole number from "+strconv.FormatUint(low, 10)+" to "+strconv.FormatUint(high, 10), "got %q", p.text(name))
-	}
-	return n, nil
+// PastPart is what is wanted of a state: all networks and NIC tags, and what is
+// named here.
+type PastPart struct {
+	CNs      []log.UUID   // with all that they must know
+	VNets    []uint32     // with their NICs and the ways to these
+	Mentions []log.UUID   // NICs, VMs and VMMs that have one in a field
+	Objects  []PastObject // each for itself
+	Kinds    []log.Kind   // all objects of them; not NICs, VMs and VMMs, which are many
+	Whole    bool         // everything
 }
 
-// flag returns a parameter that is on when it stands alone or is true or 1.
-func (p parameters) flag(name string) (bool, error) {
-	if !p.has(name) {
-		return false, nil
-	}
-	switch p.text(name) {
-	case "", "1", "true":
-		return true, nil
-	case "0", "false":
-		return false, nil
-	}
-	return false, badParameter(name, log.ElementInvalid, "send "+name+" alone, or true or false", "got %q", p.text(name))
+// stateReader answers from this server's state as it is, and as it was.
+type stateReader struct {
+	store    Store
+	guard    *guard.Guard
+	answered *rest.Acknowledged
+	past     Past                 // nil: there is no answer for the past
+	age      func() time.Duration // nil: nobody knows
+	wholes   chan struct{}        // taken while a whole state of the past is in memory
+}
+
+// newStateReader returns a reader of a store. Reads wait for what acknowledged has, and
+// are counted with guard. Without past there is no answer for the past; age says how long
+// ago this server knew that it was up to date, nil: nobody knows.
+func newStateReader(store Store, g *guard.Guard, acknowledged *rest.Acknowledged, past Past, age func() time.Duration) *stateReader {
+	return &stateReader{store: store, guard: g, answered: acknowledged, past: past, age: age, wholes: make(chan struct{}, wholesAtOnce)}
 }
 
 // fresh waits as the query's consistent and min_seq ask, and until this server
@@ -91,43 +68,43 @@ func (p parameters) flag(name string) (bool, error) {
 //
 // A server whose state differs from the others' answers nothing from it
 // (DESIGN section 2, rule 3).
-func (s *Server) fresh(r *http.Request, p parameters) error {
-	if err := s.store.Serving(); err != nil {
-		return fail(http.StatusServiceUnavailable, codeNotReady, "ask another server, and have this one rebuilt: rutter cluster rebuild", "this server shows nothing of its state: %v", err)
+func (v *stateReader) fresh(r *http.Request, p rest.Parameters) error {
+	if err := v.store.Serving(); err != nil {
+		return rest.Fail(http.StatusServiceUnavailable, rest.CodeNotReady, "ask another server, and have this one rebuilt: rutter cluster rebuild", "this server shows nothing of its state: %v", err)
 	}
-	consistent, err := p.flag("consistent")
+	consistent, err := p.Flag("consistent")
 	if err != nil {
 		return err
 	}
-	named, err := s.placeAt(r.Context(), p, "min_seq")
+	named, err := logserver.SeqParameter(r.Context(), v.store, p, "min_seq")
 	if err != nil {
 		return err
 	}
-	least := max(uint64(named), s.answered.Load())
-	if !consistent && uint64(s.store.Head().Seq) >= least {
+	least := max(uint64(named), uint64(v.answered.Seq()))
+	if !consistent && uint64(v.store.Head().Seq) >= least {
 		return nil
 	}
-	ctx, cancel := context.WithTimeout(r.Context(), waitTime)
+	ctx, cancel := context.WithTimeout(r.Context(), WaitTime)
 	defer cancel()
 	if consistent {
-		if _, err := s.store.Consistent(ctx); err != nil {
-			return fail(http.StatusServiceUnavailable, codeNoLeader, "try again, or read without ?consistent", "no leader confirmed in %s that this server is up to date: %v", waitTime, err)
+		if _, err := v.store.Consistent(ctx); err != nil {
+			return rest.Fail(http.StatusServiceUnavailable, rest.CodeNoLeader, "try again, or read without ?consistent", "no leader confirmed in %s that this server is up to date: %v", WaitTime, err)
 		}
 	}
-	if err := s.store.WaitSeq(ctx, log.Seq(least)); err != nil {
-		return fail(http.StatusServiceUnavailable, codeNotYet, "try again, or another server", "this server is at seq %d and did not reach %d in %s", s.store.Head().Seq, least, waitTime)
+	if err := v.store.WaitSeq(ctx, log.Seq(least)); err != nil {
+		return rest.Fail(http.StatusServiceUnavailable, rest.CodeNotYet, "try again, or another server", "this server is at seq %d and did not reach %d in %s", v.store.Head().Seq, least, WaitTime)
 	}
 	return nil
 }
 
 // view calls fn with the state, and sets the headers that say how fresh it is.
-func (s *Server) view(w http.ResponseWriter, fn func(state *projections.State)) {
-	s.store.View(func(state *projections.State, head log.Cursor) {
-		setPlace(w, head)
+func (v *stateReader) view(w http.ResponseWriter, fn func(state *projections.State)) {
+	v.store.View(func(state *projections.State, head log.Cursor) {
+		rest.SetCursor(w, head)
 		fn(state)
 	})
-	if s.cfg.Age != nil {
-		w.Header().Set(headerAge, strconv.FormatInt(s.cfg.Age().Milliseconds(), 10))
+	if v.age != nil {
+		w.Header().Set(headerAge, strconv.FormatInt(v.age().Milliseconds(), 10))
 	}
 }
 
@@ -136,11 +113,11 @@ func (s *Server) view(w http.ResponseWriter, fn func(state *projections.State)) 
 // more is called after each slice, while nothing is held, and says whether to go
 // on. An object comes once at most. The answer says the seq of the first slice:
 // who reads the log from there misses nothing of those after it.
-func (s *Server) inSlices(w http.ResponseWriter, r *http.Request, p parameters, part PastPart, walk projections.Walk, look func(*projections.State, projections.Record), more func() bool) error {
+func (v *stateReader) inSlices(w http.ResponseWriter, r *http.Request, p rest.Parameters, part PastPart, walk projections.Walk, look func(*projections.State, projections.Record), more func() bool) error {
 	var last log.Object
 	slice := func(state *projections.State) (ended bool) {
 		seen := 0
-		defer func() { s.accountsOf(r.Context()).look(seen) }()
+		defer func() { v.guard.AccountsOf(r.Context()).Look(seen) }()
 		for rec := range state.Walk(walk, last) {
 			if seen == sliceRows {
 				return false
@@ -153,9 +130,9 @@ func (s *Server) inSlices(w http.ResponseWriter, r *http.Request, p parameters, 
 	}
 	var past *projections.State
 	ended := false
-	if err := s.viewAt(w, r, p, part, func(state *projections.State) {
+	if err := v.viewAt(w, r, p, part, func(state *projections.State) {
 		ended = slice(state)
-		if p.has("at") {
+		if p.Has("at") {
 			past = state // which nobody else has
 		}
 	}); err != nil {
@@ -168,17 +145,86 @@ func (s *Server) inSlices(w http.ResponseWriter, r *http.Request, p parameters, 
 		if past != nil {
 			ended = slice(past)
 		} else {
-			s.store.View(func(state *projections.State, _ log.Cursor) { ended = slice(state) })
+			v.store.View(func(state *projections.State, _ log.Cursor) { ended = slice(state) })
 		}
 	}
 	return nil
 }
 
-func setSeq(w http.ResponseWriter, seq log.Seq) { w.Header().Set(headerSeq, seq.String()) }
+// wholesAtOnce bounds the whole states of the past in memory: each takes what
+// the server's own does.
+const wholesAtOnce = 1
 
-// setPlace sets the seq that an answer is as of, and the cursor to follow the log
-// from there.
-func setPlace(w http.ResponseWriter, at log.Cursor) {
-	setSeq(w, at.Seq)
-	w.Header().Set(headerCursor, at.String())
+// place reads the query's at: a seq or a time.
+func (v *stateReader) place(p rest.Parameters, name string) (log.Seq, error) {
+	if v.past == nil {
+		return 0, rest.Fail(http.StatusNotImplemented, rest.CodeNotHere, "leave "+name+" out", "this server cannot answer for the past")
+	}
+	if seq, err := strconv.ParseUint(p.Text(name), 10, 64); err == nil {
+		return log.Seq(seq), nil
+	}
+	at, err := log.ParseTime(p.Text(name))
+	if err != nil {
+		return 0, rest.BadParameter(name, log.ElementInvalid, "send a seq, or a time as in 2026-11-21T09:00:00Z", "got %q", p.Text(name))
+	}
+	return v.past.SeqAt(at)
+}
+
+// viewAt calls fn with the state that the query asks for: that of now, or with
+// at that of then, of which only a part is needed.
+func (v *stateReader) viewAt(w http.ResponseWriter, r *http.Request, p rest.Parameters, part PastPart, fn func(state *projections.State)) error {
+	if !p.Has("at") {
+		v.view(w, fn)
+		return nil
+	}
+	if g := guard.GrantOf(r); g.Answer != matrix.Allow {
+		return v.guard.Refuse(r.RemoteAddr, &matrix.Refusal{Who: g.Who, What: "read the past", Missing: "who sees only its own sees it as it is now: leave ?at= out"})
+	}
+	seq, err := v.place(p, "at")
+	if err != nil {
+		return err
+	}
+	state, err := v.pastState(r.Context(), part, seq)
+	if err != nil {
+		return err
+	}
+	rest.SetSeq(w, seq)
+	fn(state)
+	return nil
+}
+
+// counted notes how many objects of a past state were made for a request.
+func (v *stateReader) counted(ctx context.Context, state *projections.State) {
+	if state != nil {
+		v.guard.AccountsOf(ctx).Look(state.Len())
+	}
+}
+
+func (v *stateReader) pastState(ctx context.Context, part PastPart, seq log.Seq) (state *projections.State, err error) {
+	if !part.Whole {
+		err = v.guard.Scan(ctx, func() (err error) {
+			state, err = v.past.PartAt(ctx, part, seq)
+			return err
+		})
+		v.counted(ctx, state)
+		return state, err
+	}
+	select {
+	case v.wholes <- struct{}{}:
+		defer func() { <-v.wholes }()
+	default:
+		return nil, rest.Fail(http.StatusServiceUnavailable, rest.CodeOverloaded, "try again, or ask for one object, CN or vnet", "the whole state of the past is being read for somebody else")
+	}
+	state, err = v.past.StateAt(ctx, seq)
+	v.counted(ctx, state)
+	return state, err
+}
+
+// serversAt is viewAt for the server object of one CN, or of all if cn is zero.
+func (v *stateReader) serversAt(w http.ResponseWriter, r *http.Request, p rest.Parameters, cn log.UUID, fn func(*projections.State)) error {
+	part := PastPart{Kinds: []log.Kind{log.KindServer}}
+	if !cn.IsZero() {
+		part = PastPart{Objects: []PastObject{{log.KindServer, cn.String()}}}
+	}
+	return v.viewAt(w, r, p, part, fn)
 }

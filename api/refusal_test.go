@@ -28,7 +28,7 @@ func TestAnswersQuoteLittle(t *testing.T) {
 
 // TestStatusOfUndecided: a change on which the servers' program failed is their fault.
 func TestStatusOfUndecided(t *testing.T) {
-	if got := errorOf(&log.Refusal{Code: log.CodeUndecided}).status; got != http.StatusInternalServerError {
+	if got := errorOf(&log.Refusal{Code: log.CodeUndecided}).Status; got != http.StatusInternalServerError {
 		t.Errorf("status %d", got)
 	}
 }

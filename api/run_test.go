@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"rutter/api"
+	"rutter/api/auth/guard"
 	"rutter/api/auth/matrix"
 	"rutter/api/client"
 	"rutter/log"
@@ -32,7 +33,7 @@ func run(t *testing.T, store api.Store) *running {
 // runOn is run with something around the listener.
 func runOn(t *testing.T, store api.Store, around func(net.Listener) net.Listener) *running {
 	t.Helper()
-	s, err := api.New(api.Config{Store: store, Identify: anybody, Limits: api.Limits{PerIdentity: map[matrix.Role]int{}}})
+	s, err := api.New(api.Config{Store: store, Identify: anybody, Limits: guard.Limits{PerIdentity: map[matrix.Role]int{}}})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -8,16 +8,33 @@ import (
 	"net"
 	"net/http"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"rutter/api/auth/guard"
 	"rutter/api/auth/matrix"
+	"rutter/api/feedserver"
 	"rutter/api/liveness"
+	"rutter/api/logread"
+	"rutter/api/logserver"
+	"rutter/api/nodes"
+	"rutter/api/rest"
 	"rutter/api/vmm"
 	"rutter/log"
 	"rutter/log/budget"
+)
+
+// Limits of the API. What strangers send is bounded before it is parsed.
+const (
+	MaxBody   = 1 << 20  // bytes of a request's body
+	MaxHeader = 64 << 10 // bytes of a request's header
+	MaxList   = 1000     // objects in one answer (spec/napi.md section 3.2)
+
+	headerTime = 10 * time.Second  // to send a request's header
+	bodyTime   = 30 * time.Second  // to send a request's body
+	idleTime   = 120 * time.Second // between two requests of a connection
+	drainTime  = 10 * time.Second  // for handlers to end when the server stops
 )
 
 // Config says what a Server serves. Store is required.
@@ -43,9 +60,9 @@ type Config struct {
 	// nobody had to show a certificate.
 	Actor func(*http.Request) string
 	// Audit is told of refusals and authentications; nil: nobody is.
-	Audit Auditor
-	// Limits bound what one address or identity may have; zero: DefaultLimits.
-	Limits Limits
+	Audit guard.Auditor
+	// Limits bound what one address or identity may have; zero: guard.DefaultLimits.
+	Limits guard.Limits
 	// Budgets bound the work of reads; nil: those of budget.Table. Meters are
 	// those of what is counted elsewhere, for /metrics.
 	Budgets budget.Set
@@ -58,7 +75,7 @@ type Config struct {
 	// Sessions is told of the sessions of CNs with this server; default one of its own.
 	Sessions *liveness.Table
 	// Fabric waits for CNs; nil: that is answered with 501.
-	Fabric Fabric
+	Fabric nodes.Fabric
 	// VMMs keeps the states of VMMs and VMs; nil: rings and calls are answered
 	// with 501, and what CNs report of VMs is not taken. Its collectors are
 	// added to /metrics.
@@ -84,14 +101,6 @@ type Mount struct {
 	Surface string
 }
 
-// Fabric knows the sessions of all servers; *liveness.Fabric does.
-type Fabric interface {
-	// Wait waits until each CN that is interested has programmed a seq.
-	Wait(ctx context.Context, q liveness.Query) (liveness.Verdict, error)
-	// List returns the newest session of each CN, wherever it is.
-	List(ctx context.Context) ([]liveness.Known, error)
-}
-
 func (c Config) withDefaults() (Config, error) {
 	if c.Store == nil {
 		return c, errors.New("api: Config.Store is missing")
@@ -100,12 +109,11 @@ func (c Config) withDefaults() (Config, error) {
 		c.Logger = slog.New(slog.DiscardHandler)
 	}
 	if c.NewID == nil {
-		c.NewID = newChangeID
+		c.NewID = rest.NewChangeID
 	}
 	if c.Warnings == nil {
 		c.Warnings = func() []string { return nil }
 	}
-	c.Limits = c.Limits.withDefaults()
 	if c.Sessions == nil {
 		c.Sessions = liveness.NewTable(uint64(time.Now().UnixNano()), time.Now)
 	}
@@ -118,29 +126,23 @@ type Server struct {
 	store   Store  // cfg.Store
 	logger  *slog.Logger
 	metrics *metrics
-	tail    *tail
-	cns     *registry
-	crew    *crew
-	images  *images
-	gate    *gate
-	shares  *shares
-	budgets *budgets
-	scans   *scans
+	tail    *logread.Tail
+	feed    *feedserver.Server
+	logs    *logserver.Server
+	barrier *nodes.Barrier
+	nodes   *nodes.Routes
+	guard   *guard.Guard
+	read    *stateReader
+	write   *changeWriter
+	health  *healthRoutes
 	handler http.Handler
-	started time.Time
 
 	// draining is closed when the server stops: streams end in order.
 	draining  chan struct{}
 	drainOnce sync.Once
-	wholes    chan struct{} // taken while a whole state of the past is in memory
-	// ctx is that of the feeds, which outlive their requests; cut ends it.
-	ctx      context.Context
-	cut      func()
-	handlers sync.WaitGroup // handlers that run, hijacked ones too
-	answered atomic.Uint64  // the highest seq of a change that was acknowledged here
-	streams  atomic.Int64   // feeds and followed logs, at most MaxStreams
-	// snapshots are the streams that are being sent whole scopes, at most MaxSnapshots.
-	snapshots atomic.Int64
+	handlers  sync.WaitGroup // handlers that run, hijacked ones too
+	answered  rest.Acknowledged
+	streams   *guard.Streams
 }
 
 // New returns a server. It starts nothing and needs no closing.
@@ -150,16 +152,32 @@ func New(cfg Config) (*Server, error) {
 		return nil, err
 	}
 	s := &Server{
-		cfg: cfg, store: cfg.Store, logger: cfg.Logger, started: time.Now(),
-		tail: newTail(cfg.Store), cns: newRegistry(cfg.Sessions), draining: make(chan struct{}),
-		wholes: make(chan struct{}, wholesAtOnce),
+		cfg: cfg, store: cfg.Store, logger: cfg.Logger,
+		tail: logread.NewTail(cfg.Store), draining: make(chan struct{}),
 	}
-	s.images, s.gate, s.shares = newImages(), newGate(s, cfg.Limits), newShares(cfg.Limits)
-	s.budgets, s.scans = newBudgets(cfg.Budgets), newScans()
-	s.crew = newCrew(s)
-	ctx, cancel := context.WithCancel(context.Background())
-	s.ctx, s.cut = ctx, func() { cancel(); s.crew.cut() }
-	cfg.Sessions.OnWanted(s.crew.want)
+	s.guard = guard.New(guard.Config{
+		Identify: cfg.Identify, Actor: cfg.Actor, Audit: cfg.Audit, Limits: cfg.Limits, Budgets: cfg.Budgets,
+		Owners: func(who matrix.Identity) []log.UUID { return ownersOf(cfg.Store, who) }, Head: func() log.Seq { return cfg.Store.Head().Seq }, Draining: s.draining,
+	})
+	s.read = newStateReader(cfg.Store, s.guard, &s.answered, cfg.Past, cfg.Age)
+	s.streams = s.guard.NewStreams()
+	s.feed = feedserver.New(feedserver.Config{
+		Store: cfg.Store, Tail: s.tail, Logger: cfg.Logger, Sessions: cfg.Sessions, VMMs: cfg.VMMs,
+		Streams: s.streams.Load, Refuse: s.guard.Refuse, Audit: s.guard.Note,
+	})
+	s.logs = logserver.New(logserver.Config{
+		Store: cfg.Store, Tail: s.tail, Past: cfg.Past, Logger: cfg.Logger, Guard: s.guard, Streams: s.streams, Draining: s.draining,
+		Fresh: s.read.fresh, ErrorOf: errorOf,
+	})
+	about := nodes.Config{
+		Store: cfg.Store, Tail: s.tail, Feed: s.feed, VMMs: cfg.VMMs, Fabric: cfg.Fabric, Logger: cfg.Logger, Guard: s.guard, Streams: s.streams,
+		ServerID: func() string { return cfg.Store.Status().ID }, Fresh: s.read.fresh, ViewAt: s.read.serversAt,
+	}
+	s.nodes, s.barrier = nodes.New(about), nodes.NewBarrier(about)
+	s.write = newChangeWriter(cfg.Store, s.guard, &s.answered, cfg.NewID, fabricWait{Wanted: s.barrier.Wanted, Await: s.barrier.Await})
+	s.health = &healthRoutes{
+		store: cfg.Store, read: s.read, version: cfg.Version, started: time.Now(), warnings: cfg.Warnings, feeds: s.feed.SessionCount, draining: s.draining,
+	}
 	if s.metrics, err = newMetrics(s); err != nil {
 		return nil, fmt.Errorf("api: metrics: %w", err)
 	}
@@ -172,7 +190,10 @@ func (s *Server) Handler() http.Handler { return s.handler }
 
 // Drain ends the streams in order: each subscriber of the feed is told to go
 // elsewhere. Run does it when its context ends. It may be called repeatedly.
-func (s *Server) Drain() { s.drainOnce.Do(func() { close(s.draining) }) }
+func (s *Server) Drain() {
+	s.drainOnce.Do(func() { close(s.draining) })
+	s.feed.Drain()
+}
 
 // Run serves listener until ctx ends, then drains, and returns when every
 // handler has returned: nil if ctx ended, else what broke the listener, which
@@ -187,11 +208,11 @@ func (s *Server) Run(ctx context.Context, listener net.Listener) error {
 		IdleTimeout:       idleTime,
 		MaxHeaderBytes:    MaxHeader,
 		BaseContext:       func(net.Listener) context.Context { return requests },
-		ConnContext:       withIdentity,
+		ConnContext:       guard.WithIdentity,
 		ErrorLog:          slog.NewLogLogger(s.logger.Handler(), slog.LevelDebug),
 	}
 	served := make(chan error, 1)
-	go func() { served <- server.Serve(s.gate.limitListener(listener, MaxConnections)) }()
+	go func() { served <- server.Serve(s.guard.Listener(listener, guard.MaxConnections)) }()
 	var err error
 	select {
 	case <-ctx.Done():
@@ -209,7 +230,8 @@ func (s *Server) Run(ctx context.Context, listener net.Listener) error {
 	_ = server.Close()
 	<-served
 	// Feeds have been told to end; what does not take its last frame is cut off.
-	defer context.AfterFunc(grace, s.cut)()
+	defer context.AfterFunc(grace, s.feed.Abort)()
 	s.handlers.Wait()
+	s.feed.Wait()
 	return err
 }

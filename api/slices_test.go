@@ -6,6 +6,7 @@ import (
 	"slices"
 	"testing"
 
+	"rutter/api/rest"
 	"rutter/log"
 	"rutter/projections"
 )
@@ -56,7 +57,7 @@ func TestLongListsAreReadInSlices(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	b := &bed{t, store.memory, s}
+	b := bedWith(t, store.memory, s)
 	names := furnishTags(t, store.memory, 3*sliceRows+10)
 
 	views := 0
@@ -102,8 +103,8 @@ func TestLongListsAreReadInSlices(t *testing.T) {
 	if got := namesIn(t, w.Body.Bytes()); !done || !slices.Equal(got, want) {
 		t.Errorf("with changes between: got %d names, want %d", len(got), len(want))
 	}
-	if got := w.Header().Get(headerSeq); got != head.String() {
-		t.Errorf("%s is %s, want that of the first slice, %s", headerSeq, got, head)
+	if got := w.Header().Get(rest.HeaderSeq); got != head.String() {
+		t.Errorf("%s is %s, want that of the first slice, %s", rest.HeaderSeq, got, head)
 	}
 }
 

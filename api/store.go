@@ -3,8 +3,8 @@ package api
 import (
 	"context"
 	"errors"
-	"time"
 
+	"rutter/api/logserver"
 	"rutter/log"
 	"rutter/projections"
 )
@@ -81,33 +81,9 @@ type Member struct {
 	Leader  bool   `json:"leader"`
 }
 
-// Cluster changes who belongs to it. All methods may be called on any server.
-type Cluster interface {
-	AddVoter(ctx context.Context, id, address string) error
-	// AddNonvoter adds a server that follows without a vote; Promote gives it one.
-	AddNonvoter(ctx context.Context, id, address string) error
-	Promote(ctx context.Context, id string) error
-	// RebuildMember makes the server id replace its state by another one's; it
-	// returns when that has begun.
-	RebuildMember(ctx context.Context, id string) error
-	Remove(ctx context.Context, id string) error
-	// Transfer hands the leadership to id, or to whom it fits if id is "".
-	Transfer(ctx context.Context, id string) error
-}
+// WaitTime bounds how long a read waits for a seq or a leader, and a write for its
+// decision.
+const WaitTime = logserver.WaitTime
 
-// Limits of the API. What strangers send is bounded before it is parsed.
-const (
-	MaxBody        = 1 << 20  // bytes of a request's body
-	MaxHeader      = 64 << 10 // bytes of a request's header
-	MaxList        = 1000     // objects in one answer (spec/napi.md section 3.2)
-	sliceRows      = 256      // objects that a list looks at while the state is held still
-	MaxConnections = 16384    // at once: 10,000 CNs of DESIGN section 13, and clients
-	MaxStreams     = 12288    // feeds and followed logs at once
-
-	headerTime = 10 * time.Second  // to send a request's header
-	bodyTime   = 30 * time.Second  // to send a request's body
-	answerTime = 60 * time.Second  // to take an ordinary answer
-	idleTime   = 120 * time.Second // between two requests of a connection
-	waitTime   = 10 * time.Second  // for ?min_seq, ?consistent and a write
-	drainTime  = 10 * time.Second  // for handlers to end when the server stops
-)
+// sliceRows are the objects that a list looks at while the state is held still.
+const sliceRows = 256

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"rutter/api/rest"
 	"rutter/log"
 	"rutter/log/intake"
 )
@@ -25,13 +26,13 @@ func TestUnknownFateIsToldAsSuch(t *testing.T) {
 		w := httptest.NewRecorder()
 		writeError(w, httptest.NewRequest(http.MethodPost, "/changes", http.NoBody), unknown(err))
 		body := w.Body.String()
-		if w.Code != http.StatusServiceUnavailable || !strings.Contains(body, codeUnknown) || !strings.Contains(body, "not known whether the change was made") || !strings.Contains(body, "the same "+headerChangeID) {
+		if w.Code != http.StatusServiceUnavailable || !strings.Contains(body, rest.CodeUnknown) || !strings.Contains(body, "not known whether the change was made") || !strings.Contains(body, "the same "+rest.HeaderChangeID) {
 			t.Errorf("%v: %d %s", met, w.Code, body)
 		}
 		if strings.Contains(body, "split") || strings.Contains(body, "new id") {
 			t.Errorf("%v: %s", met, body)
 		}
-		if got := errorOf(fmt.Errorf("setting the retention: %w", err)); got.Code != codeUnknown {
+		if got := errorOf(fmt.Errorf("setting the retention: %w", err)); got.Code != rest.CodeUnknown {
 			t.Errorf("%v: answered with %v", met, got)
 		}
 		if got := codeOf(err); got != intake.CodeUnknown {

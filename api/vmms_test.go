@@ -11,6 +11,8 @@ import (
 	"testing"
 	"time"
 
+	"rutter/api/feedserver"
+	"rutter/api/rest"
 	"rutter/api/vmm"
 	"rutter/log"
 	"rutter/log/feed"
@@ -28,7 +30,7 @@ type vmmSite struct {
 
 func newVMMSite(t *testing.T) *vmmSite {
 	s := &vmmSite{t: t, store: newMemory(), cn: testUUID(1), vmm: testUUID(3)}
-	service, err := vmm.New(vmm.Config{Store: s.store, NewID: newChangeID})
+	service, err := vmm.New(vmm.Config{Store: s.store, NewID: rest.NewChangeID})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -55,7 +57,7 @@ func newVMMSite(t *testing.T) *vmmSite {
 	if err != nil {
 		t.Fatal(err)
 	}
-	fmt.Fprintf(s.conn, "GET /feed HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: %s\r\n\r\n", FeedProtocol)
+	fmt.Fprintf(s.conn, "GET /feed HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: %s\r\n\r\n", feedserver.Protocol)
 	r := bufio.NewReader(s.conn)
 	if response, err := http.ReadResponse(r, nil); err != nil || response.StatusCode != http.StatusSwitchingProtocols {
 		t.Fatalf("upgrade: %v, %v", response, err)

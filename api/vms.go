@@ -2,6 +2,8 @@ package api
 
 import (
 	"encoding/json"
+	"errors"
+	"maps"
 	"net/http"
 	"net/url"
 	"regexp"
@@ -9,7 +11,12 @@ import (
 	"strconv"
 	"strings"
 
+	"rutter/api/auth/guard"
+	"rutter/api/nodes"
+	"rutter/api/rest"
+	"rutter/api/triton/vmapi"
 	"rutter/log"
+	"rutter/log/vmrule"
 	"rutter/projections"
 )
 
@@ -52,21 +59,20 @@ func (c *condition) holds(text string) bool {
 // so, as vmadm lookup finds them. NAME is a VM's field or nics.N.FIELD, N being a
 // place in the list by MAC or *; a VALUE of ~PATTERN is a regular expression.
 // unique asks for exactly one, fields=A,B for a part of each.
-func (s *Server) lookupVMs(w http.ResponseWriter, r *http.Request) error {
-	values, err := url.ParseQuery(r.URL.RawQuery)
-	if err != nil {
-		return fail(http.StatusBadRequest, codeBadRequest, "encode it as name=value&name=value", "the query cannot be read: %v", err)
-	}
-	conditions, err := conditionsOf(values)
+func (o *objectRoutes) lookupVMs(w http.ResponseWriter, r *http.Request) error {
+	p, err := rest.AnyQuery(r)
 	if err != nil {
 		return err
 	}
-	p := parameters{values}
-	unique, err := p.flag("unique")
+	conditions, err := conditionsOf(p.Values())
 	if err != nil {
 		return err
 	}
-	limit, err := p.number("limit", MaxList, 1, MaxList)
+	unique, err := p.Flag("unique")
+	if err != nil {
+		return err
+	}
+	limit, err := p.Number("limit", MaxList, 1, MaxList)
 	if err != nil {
 		return err
 	}
@@ -74,13 +80,13 @@ func (s *Server) lookupVMs(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	if err := s.fresh(r, p); err != nil {
+	if err := o.read.fresh(r, p); err != nil {
 		return err
 	}
 	found := []map[string]json.RawMessage{}
 	withNICs := slices.ContainsFunc(conditions, func(c condition) bool { return len(c.path) > 1 })
 	var slice []candidate
-	if err := s.lookupCandidates(w, r, p, func(state *projections.State, rec projections.Record) {
+	if err := o.lookupCandidates(w, r, p, func(state *projections.State, rec projections.Record) {
 		slice = append(slice, candidateOf(state, rec.Object.(*log.VM), withNICs))
 	}, func() bool {
 		for i := range slice {
@@ -94,19 +100,19 @@ func (s *Server) lookupVMs(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	if unique && len(found) != 1 {
-		return fail(http.StatusConflict, "NotUnique", "ask for more of it, or without unique", "%d VMs match, and exactly one was asked for", len(found))
+		return rest.Fail(http.StatusConflict, "NotUnique", "ask for more of it, or without unique", "%d VMs match, and exactly one was asked for", len(found))
 	}
-	writeJSON(w, r, http.StatusOK, found)
+	rest.WriteJSON(w, r, http.StatusOK, found)
 	return nil
 }
 
 // lookupOptions are the parameters of a lookup that are no conditions.
-var lookupOptions = append([]string{"unique", "fields", "limit", "at"}, freshness...)
+var lookupOptions = append([]string{"unique", "fields", "limit", "at"}, rest.Freshness...)
 
 // conditionsOf reads the conditions of a lookup, each name any number of times.
 func conditionsOf(values url.Values) (all []condition, err error) {
 	vmFields, nicFields := log.FieldNames(log.KindVM), log.FieldNames(log.KindNIC)
-	for _, name := range sortedNames(values) {
+	for _, name := range slices.Sorted(maps.Keys(values)) {
 		if slices.Contains(lookupOptions, name) {
 			continue
 		}
@@ -117,47 +123,47 @@ func conditionsOf(values url.Values) (all []condition, err error) {
 			ofNIC = err == nil
 		}
 		if !ofNIC && !slices.Contains(vmFields, name) {
-			return nil, badParameter(name, log.ElementUnknown, "use nics.*.FIELD of a NIC, or one of: "+strings.Join(vmFields, ", "), "a VM has no field %q", name)
+			return nil, rest.BadParameter(name, log.ElementUnknown, "use nics.*.FIELD of a NIC, or one of: "+strings.Join(vmFields, ", "), "a VM has no field %q", name)
 		}
 		for _, value := range values[name] {
 			c := condition{path: path, value: value}
 			if pattern, is := strings.CutPrefix(value, "~"); is {
 				if len(pattern) > maxPattern {
-					return nil, badParameter(name, log.ElementInvalid, "send a shorter pattern", "the pattern has %d bytes, over %d", len(pattern), maxPattern)
+					return nil, rest.BadParameter(name, log.ElementInvalid, "send a shorter pattern", "the pattern has %d bytes, over %d", len(pattern), maxPattern)
 				}
 				if c.pattern, err = regexp.Compile(pattern); err != nil {
-					return nil, badParameter(name, log.ElementInvalid, "send a regular expression of RE2, or leave out the ~", "%v", err)
+					return nil, rest.BadParameter(name, log.ElementInvalid, "send a regular expression of RE2, or leave out the ~", "%v", err)
 				}
 			}
 			all = append(all, c)
 		}
 	}
 	if len(all) > maxConditions {
-		return nil, badParameter("query", log.ElementInvalid, "send fewer", "%d conditions, over %d", len(all), maxConditions)
+		return nil, rest.BadParameter("query", log.ElementInvalid, "send fewer", "%d conditions, over %d", len(all), maxConditions)
 	}
 	return all, nil
 }
 
-func lookupFields(p parameters) ([]string, error) {
-	if !p.has("fields") {
+func lookupFields(p rest.Parameters) ([]string, error) {
+	if !p.Has("fields") {
 		return nil, nil
 	}
-	fields := strings.Split(p.text("fields"), ",")
+	fields := strings.Split(p.Text("fields"), ",")
 	for _, name := range fields {
 		if !slices.Contains(log.FieldNames(log.KindVM), name) {
-			return nil, badParameter("fields", log.ElementUnknown, "use some of: "+strings.Join(log.FieldNames(log.KindVM), ", "), "a VM has no field %q", name)
+			return nil, rest.BadParameter("fields", log.ElementUnknown, "use some of: "+strings.Join(log.FieldNames(log.KindVM), ", "), "a VM has no field %q", name)
 		}
 	}
 	return fields, nil
 }
 
 // lookupCandidates is inSlices of the VMs that can match, by an index if there is one.
-func (s *Server) lookupCandidates(w http.ResponseWriter, r *http.Request, p parameters, look func(*projections.State, projections.Record), more func() bool) error {
+func (o *objectRoutes) lookupCandidates(w http.ResponseWriter, r *http.Request, p rest.Parameters, look func(*projections.State, projections.Record), more func() bool) error {
 	walk := projections.Walk{Kind: log.KindVM}
-	if cn, err := log.ParseUUID(p.text("server_uuid")); err == nil {
+	if cn, err := log.ParseUUID(p.Text("server_uuid")); err == nil {
 		walk.CN = cn
-	} else if id, err := log.ParseUUID(p.text("uuid")); err == nil {
-		err := s.viewAt(w, r, p, lookupPart(p), func(state *projections.State) {
+	} else if id, err := log.ParseUUID(p.Text("uuid")); err == nil {
+		err := o.read.viewAt(w, r, p, lookupPart(p), func(state *projections.State) {
 			if rec, ok := state.Get(log.KindVM, id.String()); ok {
 				look(state, rec)
 			}
@@ -165,7 +171,7 @@ func (s *Server) lookupCandidates(w http.ResponseWriter, r *http.Request, p para
 		more()
 		return err
 	}
-	return s.inSlices(w, r, p, lookupPart(p), walk, look, more)
+	return o.read.inSlices(w, r, p, lookupPart(p), walk, look, more)
 }
 
 // candidate is a VM with what conditions can be about, taken of one state. Its
@@ -186,15 +192,15 @@ func candidateOf(state *projections.State, vm *log.VM, withNICs bool) candidate 
 }
 
 // lookupPart is what of a past state lookupCandidates and candidateOf look at.
-func lookupPart(p parameters) PastPart {
+func lookupPart(p rest.Parameters) PastPart {
 	names := []string{"uuid", "server_uuid", "owner_uuid"}
-	for name := range p.values {
+	for name := range p.Values() {
 		if strings.HasPrefix(name, "nics.") {
 			names = names[:1] // only the NICs of a VM that is named come with it
 		}
 	}
 	for _, name := range names {
-		if values := p.values[name]; len(values) == 1 && !strings.HasPrefix(values[0], "~") {
+		if values := p.Values()[name]; len(values) == 1 && !strings.HasPrefix(values[0], "~") {
 			return partMentioning(values[0])
 		}
 	}
@@ -262,4 +268,81 @@ func part(all map[string]json.RawMessage, fields []string) map[string]json.RawMe
 		}
 	}
 	return some
+}
+
+// updateVM answers PUT and POST /vms/ID under the rule of package vmrule: what
+// NICs have of their networks is refused, and what is asked of NICs themselves is
+// part of the same change.
+func (o *objectRoutes) updateVM(w http.ResponseWriter, r *http.Request, k *kindRoute, id string, op log.Op) error {
+	if _, err := rest.Query(r, nodes.Waiting...); err != nil {
+		return err
+	}
+	if noted, err := rest.NoteContent(r); err == nil { // else readBody says so
+		r = noted
+	}
+	body, err := rest.ReadBody(r)
+	if err != nil {
+		return err
+	}
+	var rule vmrule.VM
+	vm := &log.VM{} // of one that is not there nothing is known
+	o.store.View(func(state *projections.State, _ log.Cursor) {
+		// Nor of one that is nothing to who asks, or what is said of the body would
+		// tell of its NICs and their networks.
+		known := log.UUID{}
+		if rec, there := state.Get(k.kind, id); there && guard.GrantOf(r).Knows(state, rec.Object) {
+			vm, known = rec.Object.(*log.VM), uuidOf(id)
+		}
+		rule = vmapi.RuleOf(state, known)
+	})
+	u, err := vmrule.Check(body, rule)
+	var refusal *log.Refusal
+	if errors.As(err, &refusal) && refusal.Errors[0].Field != vmrule.FieldBody {
+		return refusal
+	}
+	if vm.State == "provisioning" && !reports(u) {
+		return rest.Fail(http.StatusConflict, vmapi.CodeUnallocated, "wait until it runs or is stopped", vmapi.MessageUnallocated)
+	}
+	ops := vmapi.Ops(u)
+	task, failed := vmapi.Task(vm, u, nil)
+	if failed != nil {
+		return failed
+	}
+	// What is asked of NICs alone goes with the condition on the VM, if there is one.
+	if err != nil || len(u.Rest) > 0 || len(ops) == 0 || op.IfMatch != 0 {
+		if err == nil {
+			if body, err = json.Marshal(u.Rest); err != nil {
+				return err
+			}
+		}
+		object, set, err := log.ParseObject(k.kind, body)
+		if err != nil {
+			return err
+		}
+		op.Action, op.Kind, op.ID, op.Set, op.Object = log.Update, k.kind, id, set, object
+		ops = append(ops, op)
+	}
+	ops = append(ops, task...)
+	change, err := o.write.changeID(r)
+	if err != nil {
+		return err
+	}
+	c := &log.Change{ID: change, Ops: ops, Content: rest.ContentOf(r)}
+	if _, err := o.write.propose(w, r, c); err != nil {
+		return err
+	}
+	return o.answerObject(w, r, rest.Parameters{}, k, id)
+}
+
+// ofReports are the fields of a VM that say how and where it is.
+var ofReports = []string{"last_modified", "server_uuid", "state", "zone_state"}
+
+// reports tells who says how a VM is from who changes it.
+func reports(u vmrule.Update) bool {
+	for name := range u.Rest {
+		if !slices.Contains(ofReports, name) {
+			return false
+		}
+	}
+	return len(u.NICs) == 0
 }

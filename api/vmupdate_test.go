@@ -5,6 +5,8 @@ import (
 	"net/http"
 	"strings"
 	"testing"
+
+	"rutter/api/rest"
 )
 
 // TestUpdateOfVM: a VM that is being made is nobody's to change, and how it is may
@@ -79,21 +81,21 @@ func TestUpdateOfVMAgain(t *testing.T) {
 	b.must("POST", "/vms", fmt.Sprintf(`{"uuid":%q,"owner_uuid":%q,"server_uuid":%q,"state":"running","zone_state":"running"}`, fabricB, ownerA, cn1))
 	nic := b.must("POST", "/networks/"+fabricA.String()+"/nics", fmt.Sprintf(`{"belongs_to_type":"zone","belongs_to_uuid":%q,"owner_uuid":%q,"cn_uuid":%q}`, fabricB, ownerA, cn1))
 	body := fmt.Sprintf(`{"update_nics":[{"mac":%q,"primary":true}], "alias": "a"}`, nic["mac"])
-	id, err := newChangeID()
+	id, err := rest.NewChangeID()
 	if err != nil {
 		t.Fatal(err)
 	}
-	first := b.call("PUT", path, body, headerChangeID, id.String())
+	first := b.call("PUT", path, body, rest.HeaderChangeID, id.String())
 	if first.Code != http.StatusOK {
 		t.Fatalf("%d %s", first.Code, first.Body)
 	}
 	b.must("PUT", path, fmt.Sprintf(`{"server_uuid":%q}`, cn2)) // a task of it would be for another node now
 	head := b.store.Head().Seq
-	again := b.call("PUT", path, strings.Replace(body, `"alias": "a"`, `"alias":"a"`, 1), headerChangeID, id.String())
+	again := b.call("PUT", path, strings.Replace(body, `"alias": "a"`, `"alias":"a"`, 1), rest.HeaderChangeID, id.String())
 	if again.Code != http.StatusOK || b.store.Head().Seq != head {
 		t.Errorf("again: %d %s, and the log went from %d to %d", again.Code, again.Body, head, b.store.Head().Seq)
 	}
-	if other := b.call("PUT", path, `{"alias":"b"}`, headerChangeID, id.String()); other.Code != http.StatusConflict || !strings.Contains(other.Body.String(), "ChangeIDReused") {
+	if other := b.call("PUT", path, `{"alias":"b"}`, rest.HeaderChangeID, id.String()); other.Code != http.StatusConflict || !strings.Contains(other.Body.String(), "ChangeIDReused") {
 		t.Errorf("another body: %d %s", other.Code, other.Body)
 	}
 }

@@ -7,12 +7,11 @@ import (
 	"fmt"
 	"io"
 	"net"
-	"net/http"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
 
+	"rutter/api/auth/guard"
 	"rutter/api/auth/matrix"
 	"rutter/log"
 	"rutter/log/intake"
@@ -37,41 +36,11 @@ type queuer interface {
 	Enqueue(c *log.Change, done func(log.Result, error)) error
 }
 
-// writes answers GET and POST /write: the connection becomes a write stream
-// (package log/intake).
-func (s *Server) writes(w http.ResponseWriter, r *http.Request) error {
-	if !strings.EqualFold(r.Header.Get("Upgrade"), intake.Protocol) || !strings.Contains(strings.ToLower(r.Header.Get("Connection")), "upgrade") {
-		w.Header().Set("Upgrade", intake.Protocol)
-		return fail(http.StatusUpgradeRequired, codeBadRequest, "send Connection: Upgrade and Upgrade: "+intake.Protocol+", or use POST /changes", "writing here is a stream of frames")
-	}
-	if err := s.store.Ready(); err != nil {
-		return fail(http.StatusServiceUnavailable, codeNotReady, "try another server", "this server takes no changes yet: %v", err)
-	}
-	done, err := s.stream()
-	if err != nil {
-		return err
-	}
-	defer done()
-	conn, rw, err := http.NewResponseController(w).Hijack()
-	if err != nil {
-		return fail(http.StatusInternalServerError, codeInternal, "connect without a proxy that speaks HTTP/2", "the connection cannot be upgraded: %v", err)
-	}
-	defer conn.Close()
-	if seen, ok := w.(*statusWriter); ok {
-		seen.status = http.StatusSwitchingProtocols
-	}
-	u := newWriteStream(s, conn, s.actor(r), grantOf(r).who)
-	if err := u.serve(r.Context(), rw.Reader); err != nil {
-		s.logger.Info("write stream ended", "remote", conn.RemoteAddr().String(), "error", err)
-	}
-	return nil
-}
-
 // writeStream takes the changes of one client. One goroutine reads them and
 // hands them to the store, one writes the answers, in the order in which they
 // become known; what is neither answered nor read is bounded by the window.
 type writeStream struct {
-	s     *Server
+	s     *writeStreams
 	conn  net.Conn
 	actor string
 	who   matrix.Identity
@@ -108,7 +77,7 @@ type writeAnswer struct {
 	leads  bool
 }
 
-func newWriteStream(s *Server, conn net.Conn, actor string, who matrix.Identity) *writeStream {
+func newWriteStream(s *writeStreams, conn net.Conn, actor string, who matrix.Identity) *writeStream {
 	u := &writeStream{
 		s: s, conn: conn, actor: actor, who: who, by: who.Author(), slots: make(chan struct{}, writeForwards),
 		kick: make(chan struct{}, 1), room: make(chan struct{}, 1),
@@ -236,7 +205,7 @@ func (u *writeStream) take(ctx context.Context, payload []byte) error {
 	if err := u.await(ctx, len(payload)); err != nil {
 		return err
 	}
-	if err := u.rest(ctx, u.s.shares.pace(u.who)); err != nil {
+	if err := u.rest(ctx, u.s.guard.Pace(u.who)); err != nil {
 		return err
 	}
 	c.Actor, c.By, c.Content = u.actor, u.by, log.Content{} // a client has none of these to say
@@ -267,7 +236,7 @@ func (u *writeStream) rest(ctx context.Context, wait time.Duration) error {
 	if wait == 0 {
 		return nil
 	}
-	u.s.metrics.limited.WithLabelValues(limitRate).Inc()
+	u.s.guard.CountLimit(guard.LimitRate)
 	select {
 	case <-time.After(wait):
 		return nil
@@ -314,7 +283,7 @@ func (u *writeStream) forward(ctx context.Context, c *log.Change, size int) erro
 	}
 	u.hands.Go(func() {
 		defer func() { <-u.slots }()
-		ctx, cancel := context.WithTimeout(ctx, waitTime)
+		ctx, cancel := context.WithTimeout(ctx, WaitTime)
 		defer cancel()
 		id := c.ID // the store may not keep c
 		result, err := u.s.store.Propose(ctx, c)
@@ -455,7 +424,7 @@ func (w *answerWriter) flush() error {
 	if len(w.buf) == 0 {
 		return nil
 	}
-	w.u.s.acknowledged(w.last)
+	w.u.s.answered.Note(w.last)
 	if err := w.u.conn.SetWriteDeadline(time.Now().Add(writeTake)); err != nil {
 		return err
 	}

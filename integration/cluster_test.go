@@ -14,7 +14,7 @@ import (
 	"time"
 
 	"rutter/api/client"
-	builder "rutter/integration/program"
+	"rutter/cmd/rutter/subprocess"
 	"rutter/log"
 )
 
@@ -116,7 +116,7 @@ func (c *cluster) start(s *serverProcess) {
 	defer file.Close()
 	cmd := exec.Command(program, s.args...)
 	cmd.Stdout, cmd.Stderr = file, file
-	if err := builder.Start(cmd); err != nil {
+	if err := subprocess.Start(cmd); err != nil {
 		c.t.Fatal(err)
 	}
 	ended := make(chan struct{})

@@ -13,9 +13,9 @@ import (
 	"testing"
 	"time"
 
+	"rutter/cmd/rutter/netlab"
+	"rutter/cmd/rutter/subprocess"
 	"rutter/integration/guest"
-	"rutter/integration/netlab"
-	builder "rutter/integration/program"
 )
 
 // demoLimit bounds a demo that shares the machine with whoever else is there.
@@ -106,7 +106,7 @@ func TestDemoInterrupted(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := builder.Start(cmd); err != nil {
+	if err := subprocess.Start(cmd); err != nil {
 		t.Fatal(err)
 	}
 	var said bytes.Buffer

@@ -13,7 +13,7 @@ import (
 
 	"rutter/agent/link"
 	"rutter/api/client"
-	"rutter/integration/netlab"
+	"rutter/cmd/rutter/netlab"
 	"rutter/log"
 	"rutter/projections"
 )

@@ -9,10 +9,10 @@ import (
 	"testing"
 	"time"
 
-	"rutter/integration/bench"
+	"rutter/integration/bench/devrun"
 	"rutter/log"
 	"rutter/projections"
-	"rutter/raftstore"
+	"rutter/raftstore/history"
 )
 
 // replayed is one object of each sort that a compacted log begins with.
@@ -77,7 +77,7 @@ func compacted(t *testing.T) (dir string, state *projections.State) {
 		}
 	}
 	dir = filepath.Join(t.TempDir(), "source")
-	w, err := raftstore.CreateFolder(dir, raftstore.FolderStart{Cluster: log.UUID{0: 0x78, 6: 0x40, 8: 0x80}, Floor: seq, State: state})
+	w, err := history.CreateFolder(dir, history.FolderStart{Cluster: log.UUID{0: 0x78, 6: 0x40, 8: 0x80}, Floor: seq, State: state})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -92,7 +92,7 @@ func compacted(t *testing.T) (dir string, state *projections.State) {
 func TestReplayOfACompactedLog(t *testing.T) {
 	from, state := compacted(t)
 	data := t.TempDir()
-	target, err := bench.StartDev(t.Context(), program, data)
+	target, err := devrun.Start(t.Context(), program, data)
 	if err != nil {
 		t.Fatal(err)
 	}

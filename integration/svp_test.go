@@ -20,7 +20,7 @@ import (
 
 	"rutter/agent"
 	"rutter/api/client"
-	"rutter/integration/netlab"
+	"rutter/cmd/rutter/netlab"
 	"rutter/integration/svpclient"
 	"rutter/log"
 )

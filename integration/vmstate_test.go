@@ -22,7 +22,7 @@ import (
 
 	"rutter/agent/vminfo"
 	"rutter/api/client"
-	"rutter/integration/netlab"
+	"rutter/cmd/rutter/netlab"
 	"rutter/log"
 )
 

@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"rutter/log"
+	"rutter/raftstore/internal/changesdb"
+	"rutter/raftstore/offline"
 )
 
 // poisoned are changes that stopped every server of the first feature version, at
@@ -92,7 +94,7 @@ func let(t *testing.T, nodes []*node, raw []byte) {
 // recovered makes a cluster of one of a folder with poison in its files.
 func recovered(t *testing.T, n *node, changes []*log.Change) {
 	t.Helper()
-	if _, err := Recover(Rebirth{Dir: n.cfg.Dir, Member: Member{ID: n.cfg.ID}}, n.cfg.Logger); err != nil {
+	if _, err := Recover(offline.Rebirth{Dir: n.cfg.Dir, Member: Member{ID: n.cfg.ID}}, n.cfg.Logger); err != nil {
 		t.Fatalf("recover: %v", err)
 	}
 	n.cfg.InitialMembers = nil
@@ -132,7 +134,7 @@ func allAgree(t *testing.T, nodes []*node) {
 		n.applier.mu.Lock()
 		defer n.applier.mu.Unlock()
 		h := n.applier.head
-		return point{h.command, h.seq, h.digest()}
+		return point{h.Command, h.Seq, h.Digest()}
 	}
 	for ctx := patience(t); ; {
 		for _, n := range nodes {
@@ -163,7 +165,7 @@ func TestPanicIsARefusal(t *testing.T) {
 	before := s.state.Sum()
 	// No bytes decode to an object that is nil: the program's own fault stands for any.
 	var none *log.VM
-	d := s.decide(&log.Change{ID: fixedID(1), Time: baseTime, By: log.Author{Role: log.RoleTrusted}, Ops: []log.Op{{Action: log.Create, Kind: log.KindVM, Object: none}}})
+	d := s.applier.decide(&log.Change{ID: fixedID(1), Time: baseTime, By: log.Author{Role: log.RoleTrusted}, Ops: []log.Op{{Action: log.Create, Kind: log.KindVM, Object: none}}})
 	if r := d.result.Refusal; r == nil || r.Code != log.CodeUndecided || len(d.events) > 0 || d.result.ChangeID != fixedID(1) {
 		t.Errorf("got %+v", d)
 	}
@@ -174,9 +176,9 @@ func TestPanicIsARefusal(t *testing.T) {
 	if r := s.batch(good)[0]; r.Refusal != nil {
 		t.Errorf("the next change: %v", r.Refusal)
 	}
-	s.ring = ring{} // has no room: the fold fails half way
+	s.ring = changesdb.Ring{} // has no room: the fold fails half way
 	next := encodedChange(t, &log.Change{ID: fixedID(3), Time: baseTime, Ops: []log.Op{operation(t, settling[0])}, By: log.Author{Role: log.RoleTrusted}})
-	if err, ok := s.entry(s.applier.head.applied+1, batchOf(next)).(error); !ok || s.failure() == nil {
+	if err, ok := s.entry(s.applier.head.Applied+1, batchOf(next)).(error); !ok || s.failure() == nil {
 		t.Errorf("a panic while applying did not stop the server: %v", err)
 	}
 }
@@ -203,13 +205,13 @@ func TestUnreadableChange(t *testing.T) {
 			t.Errorf("%.20x: got %+v", raw, results[0])
 		}
 	}
-	if h := s.applier.head; h.windowSum != before.windowSum || h.stateSum != before.stateSum || h.seq != before.seq || h.time != before.time {
+	if h := s.applier.head; h.WindowSum != before.WindowSum || h.StateSum != before.StateSum || h.Seq != before.Seq || h.Time != before.Time {
 		t.Errorf("they left a trace: %+v, before %+v", h, before)
 	}
 	if r := s.batch([]byte("\x01garbage"), good); r[0].Refusal == nil || r[1].Refusal != nil {
 		t.Errorf("beside a good one: %+v", r)
 	}
-	if err, ok := s.entry(s.applier.head.applied+1, batchOf([]byte("\x02newer"))).(error); !ok || !errors.Is(err, log.ErrFormat) {
+	if err, ok := s.entry(s.applier.head.Applied+1, batchOf([]byte("\x02newer"))).(error); !ok || !errors.Is(err, log.ErrFormat) {
 		t.Errorf("a newer format gave %v", err)
 	}
 }
@@ -227,7 +229,7 @@ func TestEventOverTheLimit(t *testing.T) {
 				break
 			}
 			s := copyOf(t, file)
-			seq := s.applier.head.seq
+			seq := s.applier.head.Seq
 			r := s.batch(raw)[0]
 			limit := "event_bytes"
 			if feature >= log.FeatureContained {
@@ -236,8 +238,8 @@ func TestEventOverTheLimit(t *testing.T) {
 			if r.Refusal != nil && !strings.Contains(r.Refusal.Error(), limit) || r.Refusal == nil && limit == "unknown_bytes" {
 				t.Errorf("version %d, %d bytes: %v", feature, n, r.Refusal)
 			}
-			if r.Refusal != nil && s.applier.head.seq != seq {
-				t.Errorf("refused, and the head moved from %d to %d", seq, s.applier.head.seq)
+			if r.Refusal != nil && s.applier.head.Seq != seq {
+				t.Errorf("refused, and the head moved from %d to %d", seq, s.applier.head.Seq)
 			}
 			s.close()
 		}

@@ -10,8 +10,11 @@ import (
 	"testing"
 
 	"github.com/hashicorp/raft"
+	"go.etcd.io/bbolt"
 
 	"rutter/log"
+	"rutter/raftstore/internal/changesdb"
+	"rutter/raftstore/internal/command"
 )
 
 // bare is the part of a store that applies: a test hands raft's entries to it
@@ -23,7 +26,9 @@ type bare struct {
 }
 
 // bareStore opens dir's changes.db, made if need be.
-func bareStore(t testing.TB, dir string) *bare { return bareStoreAt(t, filepath.Join(dir, dbName)) }
+func bareStore(t testing.TB, dir string) *bare {
+	return bareStoreAt(t, filepath.Join(dir, changesdb.Name))
+}
 
 func bareStoreAt(t testing.TB, path string) *bare {
 	t.Helper()
@@ -35,15 +40,15 @@ func bareStoreAt(t testing.TB, path string) *bare {
 		t.Fatal(err)
 	}
 	s := &bare{newStore(cfg), t}
-	db, err := openChanges(path, cfg.MapBytes)
+	db, err := changesdb.Open(path, cfg.MapBytes)
 	if err != nil {
 		t.Fatal(err)
 	}
 	db.NoSync = true
-	if err := s.files.swap(db); err != nil {
+	if err := s.files.Swap(db); err != nil {
 		t.Fatal(err)
 	}
-	s.ring = ring{maxEntries: cfg.RingEntries, maxBytes: cfg.RingBytes}
+	s.ring = changesdb.Ring{MaxEntries: cfg.RingEntries, MaxBytes: cfg.RingBytes}
 	s.applier.enc = log.NewEncoder()
 	s.restart()
 	return s
@@ -53,26 +58,26 @@ func bareStoreAt(t testing.TB, path string) *bare {
 // does that was killed: what was not flushed is gone.
 func (s *bare) restart() {
 	s.t.Helper()
-	c, err := load(s.files.current.db, &s.cfg)
+	c, err := changesdb.Load(dbOf(s.files), s.cfg.DedupeAge, s.cfg.DedupeCount)
 	if err != nil {
 		s.t.Fatalf("restart: %v", err)
 	}
-	s.state, s.head = c.state, c.head
-	s.ring.reset(c.head.seq)
-	s.applier.window, s.applier.head = c.window, c.head
-	s.points.reset(&c.head)
-	s.persister = newPersister(&s.cfg, s.files, &c)
+	s.state, s.head = c.State, c.Head
+	s.ring.Reset(c.Head.Seq)
+	s.applier.window, s.applier.head = c.Window, c.Head
+	s.comparison.points.reset(&c.Head)
+	s.persister = changesdb.NewPersister(s.persistOptions(), s.files, &c)
 }
 
 // flush writes what was applied to changes.db.
 func (s *bare) flush() {
 	s.t.Helper()
-	if err := s.persister.flush(); err != nil {
+	if err := s.persister.Flush(); err != nil {
 		s.t.Fatalf("flush: %v", err)
 	}
 }
 
-func (s *bare) close() { _ = s.files.release(s.files.current) }
+func (s *bare) close() { _ = s.files.Close() }
 
 // entry applies one raft entry, as raft would, and returns what its proposer gets.
 func (s *bare) entry(index uint64, data []byte) any {
@@ -82,7 +87,7 @@ func (s *bare) entry(index uint64, data []byte) any {
 // batch applies encoded changes as one entry after the last, and returns their results.
 func (s *bare) batch(changes ...[]byte) []log.Result {
 	s.t.Helper()
-	return s.results(s.applier.head.applied+1, batchOf(changes...))
+	return s.results(s.applier.head.Applied+1, batchOf(changes...))
 }
 
 func (s *bare) results(index uint64, data []byte) []log.Result {
@@ -101,15 +106,15 @@ func batchOf(changes ...[]byte) []byte {
 	for _, c := range changes {
 		batch = log.AppendBatch(batch, c)
 	}
-	return append([]byte{commandBatch}, batch...)
+	return append([]byte{command.Batch}, batch...)
 }
 
 // found gives the store a cluster's identity and feature version.
 func (s *bare) found(feature uint32) {
 	s.t.Helper()
 	cluster := log.UUID{1, 6: 0x70, 8: 0x80}
-	data := binary.BigEndian.AppendUint32(append([]byte{commandGenesis}, cluster[:]...), feature)
-	if err, ok := s.entry(s.applier.head.applied+1, data).(error); ok {
+	data := binary.BigEndian.AppendUint32(append([]byte{command.Genesis}, cluster[:]...), feature)
+	if err, ok := s.entry(s.applier.head.Applied+1, data).(error); ok {
 		s.t.Fatal(err)
 	}
 }
@@ -146,4 +151,11 @@ func encodedChange(t testing.TB, c *log.Change) []byte {
 		t.Fatal(err)
 	}
 	return b
+}
+
+// dbOf returns the file that is open now, which is not replaced meanwhile.
+func dbOf(f *changesdb.Files) *bbolt.DB {
+	h := f.Acquire()
+	defer func() { _ = f.Release(h) }()
+	return h.DB
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/hashicorp/raft"
 
 	"rutter/log"
+	"rutter/raftstore/internal/admission"
 )
 
 // BenchmarkPropose measures acknowledged changes of one event each, written at
@@ -94,7 +95,7 @@ func BenchmarkApply(b *testing.B) {
 	b.ResetTimer()
 	for done := 0; done < b.N; done += batch {
 		b.StopTimer()
-		proposals := make([]*proposal, batch)
+		proposals := make([]*admission.Proposal, batch)
 		for i := range proposals {
 			c := vmChange(newID())
 			c.Time = log.TimeOf(time.Now())
@@ -102,7 +103,7 @@ func BenchmarkApply(b *testing.B) {
 			if err != nil {
 				b.Fatal(err)
 			}
-			proposals[i] = &proposal{bytes: bytes}
+			proposals[i] = &admission.Proposal{Bytes: bytes}
 		}
 		index++
 		entry := &raft.Log{Index: index, Term: 1, Type: raft.LogCommand, Data: batchEntry(proposals)}
@@ -112,9 +113,9 @@ func BenchmarkApply(b *testing.B) {
 		}
 		if done%(1<<16) == 0 { // as the persister would
 			b.StopTimer()
-			s.persister.mu.Lock()
-			s.persister.next, s.persister.stored = nil, s.applier.head
-			s.persister.mu.Unlock()
+			if err := s.persister.Flush(); err != nil {
+				b.Fatal(err)
+			}
 			b.StartTimer()
 		}
 	}

@@ -3,15 +3,19 @@ package raftstore
 import (
 	"cmp"
 	"context"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"maps"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/hashicorp/raft"
 
 	"rutter/log"
+	"rutter/raftstore/internal/clocks"
+	"rutter/raftstore/internal/window"
 )
 
 const (
@@ -58,24 +62,22 @@ type OtherClock struct {
 // Clock says what this server knows of the time now.
 func (s *Store) Clock() Clock {
 	now := time.Now()
-	a := s.clocks.agreement.Load()
+	a := s.times.clocks.Agreement.Load()
 	c := Clock{
-		Now: log.TimeOf(s.cfg.Now()), Agreed: a.at(now), Judged: a.judged, Bound: a.bound, alarms: make(map[string]string),
+		Now: log.TimeOf(s.cfg.Now()), Agreed: a.At(now), Judged: a.Judged, Bound: a.Bound, alarms: make(map[string]string),
 	}
 	c.Offset = time.Duration(c.Now - c.Agreed)
 	s.mu.RLock()
-	logTime := s.head.time
+	logTime := s.head.Time
 	s.mu.RUnlock()
 	c.Ahead = time.Duration(logTime - c.Agreed)
-	s.clocks.mu.Lock()
-	for id, p := range s.clocks.peers {
-		offset, known := a.differs[id]
-		c.Others = append(c.Others, OtherClock{id, known, a.wrong(id), offset, a.doubts[id], p.err})
+	for id, trouble := range s.times.clocks.Others() {
+		offset, known := a.Differs[id]
+		c.Others = append(c.Others, OtherClock{id, known, a.Wrong(id), offset, a.Doubts[id], trouble})
 	}
-	s.clocks.mu.Unlock()
 	slices.SortFunc(c.Others, func(a, b OtherClock) int { return cmp.Compare(a.ID, b.ID) })
 	c.sound(s.cfg.ID, a, logTime)
-	if _, err := s.clock.sure(); err != nil && a.alone() && s.leading() {
+	if _, err := s.times.clock.Sure(); err != nil && a.Alone() && s.lead.leading() {
 		c.alarms["jump"] = err.Error()
 	}
 	for _, key := range slices.Sorted(maps.Keys(c.alarms)) {
@@ -85,13 +87,13 @@ func (s *Store) Clock() Clock {
 }
 
 // Now is what the servers agree that the time is, as what a certificate is issued by.
-func (s *Store) Now() time.Time { return s.clocks.agreement.Load().at(time.Now()).Std() }
+func (s *Store) Now() time.Time { return s.times.clocks.Agreement.Load().At(time.Now()).Std() }
 
 // LogNow is the time that an entry of now would have: that of the last one, if it is
 // ahead of the servers' clocks.
 func (s *Store) LogNow() time.Time {
 	s.mu.RLock()
-	logTime := s.head.time
+	logTime := s.head.Time
 	s.mu.RUnlock()
 	if now := s.Now(); now.After(logTime.Std()) {
 		return now
@@ -101,11 +103,11 @@ func (s *Store) LogNow() time.Time {
 
 // NewChangeID returns a change id for a client that has brought none, of LogNow: a
 // server whose clock is wrong must not make ids that are refused for it.
-func (s *Store) NewChangeID() log.UUID { return newCluster(s.LogNow()) }
+func (s *Store) NewChangeID() log.UUID { return window.NewID(s.LogNow()) }
 
 // sound notes what people must see to.
-func (c *Clock) sound(own string, a *agreement, logTime log.Time) {
-	if a.wrong(own) {
+func (c *Clock) sound(own string, a *clocks.Agreement, logTime log.Time) {
+	if a.Wrong(own) {
 		c.alarms["wrong "+own] = fmt.Sprintf("the clock of this server, %s, is %s: set it right; it does not lead while another server can, and nothing is stamped by it", own, aside(c.Offset))
 	}
 	for _, o := range c.Others {
@@ -113,14 +115,14 @@ func (c *Clock) sound(own string, a *agreement, logTime log.Time) {
 			c.alarms["wrong "+o.ID] = fmt.Sprintf("the clock of %s is %s: set it right; it does not lead while another server can, and nothing is stamped by it", o.ID, aside(o.Offset))
 		}
 	}
-	if !a.judged {
+	if !a.Judged {
 		least, most := time.Duration(0), time.Duration(0)
-		for _, off := range a.differs {
+		for _, off := range a.Differs {
 			least, most = min(least, off), max(most, off)
 		}
 		c.alarms["apart"] = fmt.Sprintf("the servers' clocks differ by %v, and no majority says which is right: set them right; the log's time goes on from its last entry, by the slower of them", (most - least).Round(time.Millisecond))
 	}
-	if c.Ahead > 2*a.bound {
+	if c.Ahead > 2*a.Bound {
 		c.alarms["ahead"] = fmt.Sprintf("the log's time, %s, is %v ahead of the servers' clocks: it goes on from there; if the clocks are right, rutter cluster time set sets it back", logTime, c.Ahead.Round(time.Millisecond))
 	}
 }
@@ -133,18 +135,25 @@ func aside(offset time.Duration) string {
 	return fmt.Sprintf("%v ahead of the servers' agreed clock", offset.Round(time.Millisecond))
 }
 
+// timekeeper knows the servers' clocks, and stamps on the leader.
+type timekeeper struct {
+	store  *Store
+	clocks *clocks.Clocks
+	clock  *clocks.Stamper
+}
+
 // watchClock logs what has begun to be wrong with the time, and what is right again,
 // given what was wrong before; it returns what is now.
-func (s *Store) watchClock(before map[string]string) map[string]string {
-	now := s.Clock().alarms
+func (k *timekeeper) watchClock(before map[string]string) map[string]string {
+	now := k.store.Clock().alarms
 	for key, text := range now {
 		if before[key] == "" {
-			s.logger.Warn("clock alarm", "what", text)
+			k.store.logger.Warn("clock alarm", "what", text)
 		}
 	}
 	for key := range before {
 		if now[key] == "" {
-			s.logger.Info("clock alarm over", "of", key)
+			k.store.logger.Info("clock alarm over", "of", key)
 		}
 	}
 	return now
@@ -152,33 +161,33 @@ func (s *Store) watchClock(before map[string]string) map[string]string {
 
 // assumeTime has an elected server know the time before it stamps anything, or give
 // the leadership on if its own clock is wrong and another's is not.
-func (s *Store) assumeTime(ctx context.Context, r *raft.Raft) error {
-	if err := s.awaitClocks(ctx, r); err != nil {
+func (k *timekeeper) assumeTime(ctx context.Context, r *raft.Raft) error {
+	if err := k.awaitClocks(ctx, r); err != nil {
 		return err
 	}
-	s.clocks.settle(time.Now())
-	a := s.clocks.agreement.Load()
-	if a.wrong(s.cfg.ID) {
-		if err := s.giveAway(ctx, r); err == nil && r.State() != raft.Leader {
+	k.clocks.Settle(time.Now())
+	a := k.clocks.Agreement.Load()
+	if a.Wrong(k.store.cfg.ID) {
+		if err := k.store.lead.giveAway(ctx, r); err == nil && r.State() != raft.Leader {
 			return errGivenOn
 		}
 	}
-	s.mu.RLock()
-	logTime := s.head.time
-	s.mu.RUnlock()
-	if gap := time.Duration(log.TimeOf(s.cfg.Now()) - logTime); a.alone() && logTime > 0 && gap > oddGap {
-		s.logger.Warn("this server's clock is far ahead of the last entry, and there is no other to compare it with: if it is wrong, set it right before anything is written", "clock", log.TimeOf(s.cfg.Now()), "log", logTime)
+	k.store.mu.RLock()
+	logTime := k.store.head.Time
+	k.store.mu.RUnlock()
+	if gap := time.Duration(log.TimeOf(k.store.cfg.Now()) - logTime); a.Alone() && logTime > 0 && gap > oddGap {
+		k.store.logger.Warn("this server's clock is far ahead of the last entry, and there is no other to compare it with: if it is wrong, set it right before anything is written", "clock", log.TimeOf(k.store.cfg.Now()), "log", logTime)
 	}
-	s.clock.reset(logTime)
+	k.clock.Reset(logTime)
 	return nil
 }
 
 // awaitClocks waits until a majority of the voters has said what its clock shows, or
 // that it cannot.
-func (s *Store) awaitClocks(ctx context.Context, r *raft.Raft) error {
-	s.clocks.membersAre(r.GetConfiguration().Configuration().Servers)
+func (k *timekeeper) awaitClocks(ctx context.Context, r *raft.Raft) error {
+	k.clocks.MembersAre(r.GetConfiguration().Configuration().Servers)
 	enough := func() bool {
-		answered, voters := s.clocks.answered(time.Now())
+		answered, voters := k.clocks.Answered(time.Now())
 		return answered > voters/2
 	}
 	if enough() {
@@ -186,7 +195,7 @@ func (s *Store) awaitClocks(ctx context.Context, r *raft.Raft) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, clockWait)
 	defer cancel()
-	if !s.tasks.start(func() { s.readClocks(ctx, r) }) {
+	if !k.store.tasks.Start(func() { k.readClocks(ctx, r) }) {
 		return ErrStopped
 	}
 	for !enough() {
@@ -203,16 +212,85 @@ func (s *Store) awaitClocks(ctx context.Context, r *raft.Raft) error {
 
 // checkClock gives the leadership away if this server's clock is wrong, and another's
 // is not. It returns when that was tried last.
-func (s *Store) checkClock(ctx context.Context, r *raft.Raft, tried time.Time) time.Time {
-	if r.State() != raft.Leader || !s.clocks.agreement.Load().wrong(s.cfg.ID) {
+func (k *timekeeper) checkClock(ctx context.Context, r *raft.Raft, tried time.Time) time.Time {
+	if r.State() != raft.Leader || !k.clocks.Agreement.Load().Wrong(k.store.cfg.ID) {
 		return time.Time{}
 	}
 	if !tried.IsZero() && time.Since(tried) < clockGiveEvery {
 		return tried
 	}
-	s.logger.Warn("giving the leadership away", "because", errGivenOn)
-	if err := s.giveAway(ctx, r); err != nil {
-		s.logger.Warn("nobody took the leadership; changes are stamped by the agreed clock", "error", err)
+	k.store.logger.Warn("giving the leadership away", "because", errGivenOn)
+	if err := k.store.lead.giveAway(ctx, r); err != nil {
+		k.store.logger.Warn("nobody took the leadership; changes are stamped by the agreed clock", "error", err)
 	}
 	return time.Now()
+}
+
+const (
+	// clockEvery is the time between two readings of the other servers' clocks.
+	clockEvery = time.Second
+	// clockAsk bounds one reading: what takes longer says little.
+	clockAsk = 2 * time.Second
+)
+
+// clockVersion is of the answer to askClock: | version (1) | Unix time in ns (8) |.
+const (
+	clockVersion = 1
+	clockAnswer  = 1 + 8
+)
+
+// answerClock tells a peer what this server's clock shows.
+func (k *timekeeper) answerClock() []byte {
+	return binary.BigEndian.AppendUint64([]byte{clockVersion}, uint64(log.TimeOf(k.store.cfg.Now())))
+}
+
+// readClock reads the clock of the server at an address.
+func (k *timekeeper) readClock(ctx context.Context, address string) (clocks.Measured, error) {
+	ctx, cancel := context.WithTimeout(ctx, clockAsk)
+	defer cancel()
+	begun := time.Now()
+	answer, err := k.store.endpoint.callPeer(ctx, address, askClock, nil)
+	if err != nil {
+		return clocks.Measured{}, err
+	}
+	trip := time.Since(begun)
+	if len(answer) < clockAnswer || answer[0] != clockVersion {
+		return clocks.Measured{}, fmt.Errorf("peer request of type %d is not known in this form: answer of %d bytes", askClock, len(answer))
+	}
+	shown := log.Time(binary.BigEndian.Uint64(answer[1:]))
+	return clocks.Measured{Clock: shown, At: begun.Add(trip / 2), Doubt: trip / 2}, nil
+}
+
+// readClocks reads the clocks of all other members once, and agrees on the time.
+func (k *timekeeper) readClocks(ctx context.Context, r *raft.Raft) {
+	c := k.clocks
+	members := r.GetConfiguration().Configuration().Servers
+	c.MembersAre(members)
+	var wg sync.WaitGroup
+	for _, m := range members {
+		if id := string(m.ID); id != k.store.cfg.ID {
+			wg.Go(func() {
+				shown, err := k.readClock(ctx, string(m.Address))
+				c.Note(id, shown, err)
+			})
+		}
+	}
+	wg.Wait()
+	c.Settle(time.Now())
+}
+
+// runClocks reads the other servers' clocks from time to time.
+func (k *timekeeper) runClocks(ctx context.Context, r *raft.Raft) {
+	var alarms map[string]string
+	for {
+		k.readClocks(ctx, r)
+		alarms = k.watchClock(alarms)
+		timer := time.NewTimer(clockEvery)
+		select {
+		case <-timer.C:
+		case <-ctx.Done():
+			timer.Stop()
+			return
+		}
+	}
 }

@@ -15,6 +15,7 @@ import (
 
 	"rutter/log"
 	"rutter/projections"
+	"rutter/raftstore/internal/window"
 )
 
 func TestMain(m *testing.M) {
@@ -125,7 +126,7 @@ func three(t testing.TB, tweak func(*Config)) []*node {
 	dir := t.TempDir()
 	var members []Member
 	for i := range 3 {
-		members = append(members, Member{fmt.Sprintf("s%d", i+1), freeAddress(t)})
+		members = append(members, Member{ID: fmt.Sprintf("s%d", i+1), Address: freeAddress(t)})
 	}
 	var nodes []*node
 	for _, m := range members {
@@ -162,7 +163,7 @@ func leaderOf(t testing.TB, nodes []*node) *node {
 	t.Helper()
 	for ctx := patience(t); ctx.Err() == nil; {
 		for _, n := range nodes {
-			if n.cancel != nil && n.leading() {
+			if n.cancel != nil && n.lead.leading() {
 				return n
 			}
 		}
@@ -173,7 +174,7 @@ func leaderOf(t testing.TB, nodes []*node) *node {
 }
 
 // newID returns a change id of now.
-func newID() log.UUID { return newCluster(time.Now()) }
+func newID() log.UUID { return window.NewID(time.Now()) }
 
 // tagChange creates a NIC tag.
 func tagChange(id log.UUID, name string) *log.Change {

@@ -9,6 +9,10 @@ import (
 	"go.etcd.io/bbolt"
 
 	"rutter/log"
+	"rutter/raftstore/internal/boltfile"
+	"rutter/raftstore/internal/changesdb"
+	"rutter/raftstore/internal/disk"
+	"rutter/raftstore/offline"
 )
 
 // TestCompactFolder: a folder whose entries are mostly gone gives the room back, and
@@ -29,7 +33,7 @@ func TestCompactFolder(t *testing.T) {
 		must(t, n, &log.Change{ID: newID(), Actor: "test", Ops: create})
 		must(t, n, &log.Change{ID: newID(), Actor: "test", Ops: remove})
 	}
-	if err := n.SetRetention(patience(t), Retention{Events: 10, Bytes: 1 << 20}); err != nil {
+	if err := n.SetRetention(patience(t), changesdb.Retention{Events: 10, Bytes: 1 << 20}); err != nil {
 		t.Fatal(err)
 	}
 	more := 0
@@ -39,29 +43,29 @@ func TestCompactFolder(t *testing.T) {
 		more++
 		must(t, n, tagChange(newID(), fmt.Sprintf("more%d", more)))
 		gone := false
-		err := n.files.view(func(tx *bbolt.Tx) error {
-			h, _, err := readMeta(tx)
-			gone = err == nil && firstEvent(tx, &h) > h.seq/2
+		err := n.files.View(func(tx *bbolt.Tx) error {
+			h, _, err := changesdb.ReadMeta(tx)
+			gone = err == nil && changesdb.FirstEvent(tx, &h) > h.Seq/2
 			return err
 		})
 		return err == nil && gone
 	})
-	if _, err := CompactFolder(n.cfg.Dir, nil); err == nil {
+	if _, err := offline.CompactFolder(n.cfg.Dir, nil); err == nil {
 		t.Error("a folder that a server has open was compacted")
 	}
 	head := n.Head()
 	n.halt(t)
-	done, err := CompactFolder(n.cfg.Dir, nil)
+	done, err := offline.CompactFolder(n.cfg.Dir, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, c := range done {
 		t.Logf("%s: %d bytes, before %d", filepath.Base(c.File), c.After, c.Before)
 	}
-	if c := done[0]; c.After >= c.Before/2 || c.After != fileSize(filepath.Join(n.cfg.Dir, dbName)) {
+	if c := done[0]; c.After >= c.Before/2 || c.After != disk.FileSize(filepath.Join(n.cfg.Dir, changesdb.Name)) {
 		t.Errorf("changes.db has %d bytes, before %d", c.After, c.Before)
 	}
-	if left, _ := filepath.Glob(filepath.Join(n.cfg.Dir, "*"+pendingSuffix)); len(left) > 0 {
+	if left, _ := filepath.Glob(filepath.Join(n.cfg.Dir, "*"+boltfile.PendingSuffix)); len(left) > 0 {
 		t.Errorf("left behind: %v", left)
 	}
 	again := n.again(t)
@@ -77,44 +81,10 @@ func TestCompactFolder(t *testing.T) {
 // TestCompactNoFolder: what is no data folder stays none.
 func TestCompactNoFolder(t *testing.T) {
 	dir := t.TempDir()
-	if _, err := CompactFolder(dir, nil); err == nil {
+	if _, err := offline.CompactFolder(dir, nil); err == nil {
 		t.Error("an empty folder was compacted")
 	}
 	if files, _ := os.ReadDir(dir); len(files) > 0 {
 		t.Errorf("left behind: %v", files)
-	}
-}
-
-// TestCompactCompares: a copy that lacks a row or has another one is not taken.
-func TestCompactCompares(t *testing.T) {
-	open := func(value string) *bbolt.DB {
-		db, err := bbolt.Open(filepath.Join(t.TempDir(), "db"), 0o600, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() { db.Close() })
-		err = db.Update(func(tx *bbolt.Tx) error {
-			b, err := tx.CreateBucket([]byte("outer"))
-			if err != nil {
-				return err
-			}
-			if b, err = b.CreateBucket([]byte("inner")); err != nil || value == "" {
-				return err
-			}
-			return b.Put([]byte("key"), []byte(value))
-		})
-		if err != nil {
-			t.Fatal(err)
-		}
-		return db
-	}
-	one, same, other, less := open("value"), open("value"), open("another"), open("")
-	if err := sameRows(one, same, 1, nil); err != nil {
-		t.Error(err)
-	}
-	for _, db := range []*bbolt.DB{other, less} {
-		if sameRows(one, db, 1, nil) == nil || sameRows(db, one, 1, nil) == nil {
-			t.Error("files that differ are taken for the same")
-		}
 	}
 }

@@ -11,6 +11,10 @@ import (
 	"github.com/hashicorp/raft"
 
 	"rutter/log"
+	"rutter/raftstore/internal/changesdb"
+	"rutter/raftstore/internal/command"
+	"rutter/raftstore/internal/digest"
+	"rutter/raftstore/internal/metarow"
 )
 
 // Servers compare the digests of their states at equal raft indexes (SAFETY
@@ -39,6 +43,9 @@ type Compared struct {
 
 // comparison is what came of the last round.
 type comparison struct {
+	store  *Store
+	points points // of this server
+
 	refusal atomic.Pointer[error] // why nothing is served; nil if all is well
 
 	round sync.Mutex // held for a round
@@ -61,57 +68,57 @@ func (s *Store) Serving() error {
 }
 
 // becomeRefusing stops serving; err says why.
-func (s *Store) becomeRefusing(err error) {
-	if old := s.comparison.refusal.Swap(&err); old == nil || (*old).Error() != err.Error() {
-		s.counters.differences.Add(1)
-		s.logger.Error("nothing is served by this server", "error", err)
+func (q *comparison) becomeRefusing(err error) {
+	if old := q.refusal.Swap(&err); old == nil || (*old).Error() != err.Error() {
+		q.store.counters.differences.Add(1)
+		q.store.logger.Error("nothing is served by this server", "error", err)
 	}
-	s.wake()
+	q.store.applier.wake()
 }
 
 // becomeServing serves again.
-func (s *Store) becomeServing() {
-	if s.comparison.refusal.Swap(nil) != nil {
-		s.logger.Info("this server agrees with the others again")
-		s.wake()
+func (q *comparison) becomeServing() {
+	if q.refusal.Swap(nil) != nil {
+		q.store.logger.Info("this server agrees with the others again")
+		q.store.applier.wake()
 	}
 }
 
 // answerPoint gives a peer the newest point at or below the index it asks for.
-func (s *Store) answerPoint(payload []byte) ([]byte, error) {
+func (q *comparison) answerPoint(payload []byte) ([]byte, error) {
 	if len(payload) != 8 {
 		return nil, fmt.Errorf("request for a point has %d bytes, want 8", len(payload))
 	}
-	at := s.points.upTo(binary.BigEndian.Uint64(payload))
-	b := []byte{pointVersion, highestCommand}
+	at := q.points.upTo(binary.BigEndian.Uint64(payload))
+	b := []byte{pointVersion, command.Highest}
 	b = binary.BigEndian.AppendUint64(b, at.index)
 	b = binary.BigEndian.AppendUint64(b, uint64(at.seq))
-	return append(b, at.digest.bytes()...), nil
+	return append(b, at.digest.Bytes()...), nil
 }
 
 // askPoint compares this server with another one.
-func (s *Store) askPoint(ctx context.Context, to raft.Server) Compared {
-	c := Compared{ID: string(to.ID), voter: to.Suffrage == raft.Voter, At: s.cfg.Now()}
-	ctx, cancel := context.WithTimeout(ctx, s.cfg.CompareEvery)
+func (q *comparison) askPoint(ctx context.Context, to raft.Server) Compared {
+	c := Compared{ID: string(to.ID), voter: to.Suffrage == raft.Voter, At: q.store.cfg.Now()}
+	ctx, cancel := context.WithTimeout(ctx, q.store.cfg.CompareEvery)
 	defer cancel()
-	newest := s.points.upTo(^uint64(0))
-	answer, err := s.callPeer(ctx, string(to.Address), askPoint, seqKey(log.Seq(newest.index)))
-	if err == nil && len(answer.payload) < pointAnswer {
-		err = fmt.Errorf("answer of %d bytes", len(answer.payload))
+	newest := q.points.upTo(^uint64(0))
+	answer, err := q.store.endpoint.callPeer(ctx, string(to.Address), askPoint, changesdb.SeqKey(log.Seq(newest.index)))
+	if err == nil && len(answer) < pointAnswer {
+		err = fmt.Errorf("answer of %d bytes", len(answer))
 	}
 	if err != nil {
 		c.Error = err.Error()
 		return c
 	}
-	r := reader{answer.payload}
-	version := r.take(1)[0]
-	c.knows = r.take(1)[0]
+	r := metarow.Reader{Rest: answer}
+	version := r.Take(1)[0]
+	c.knows = r.Take(1)[0]
 	if version != pointVersion {
 		c.Error = fmt.Sprintf("its digests are of version %d, this server's of %d", version, pointVersion)
 		return c
 	}
-	theirs := point{index: r.u64(), seq: log.Seq(r.u64()), digest: sum{r.u64(), r.u64()}}
-	ours := s.points.upTo(theirs.index)
+	theirs := point{index: r.U64(), seq: log.Seq(r.U64()), digest: digest.Sum{r.U64(), r.U64()}}
+	ours := q.points.upTo(theirs.index)
 	if theirs.index == 0 || ours.index != theirs.index {
 		c.Error = "no raft index that both remember"
 		return c
@@ -121,14 +128,14 @@ func (s *Store) askPoint(ctx context.Context, to raft.Server) Compared {
 }
 
 // compare asks all other members once, and judges this server by the answers.
-func (s *Store) compare(ctx context.Context, r *raft.Raft) {
-	s.comparison.round.Lock()
-	defer s.comparison.round.Unlock()
+func (q *comparison) compare(ctx context.Context, r *raft.Raft) {
+	q.round.Lock()
+	defer q.round.Unlock()
 	members := r.GetConfiguration().Configuration().Servers
 	voting := false
 	var others []raft.Server
 	for _, m := range members {
-		if string(m.ID) != s.cfg.ID {
+		if string(m.ID) != q.store.cfg.ID {
 			others = append(others, m)
 		} else if m.Suffrage == raft.Voter {
 			voting = true
@@ -137,34 +144,34 @@ func (s *Store) compare(ctx context.Context, r *raft.Raft) {
 	found := make([]Compared, len(others))
 	var wg sync.WaitGroup
 	for i, m := range others {
-		wg.Go(func() { found[i] = s.askPoint(ctx, m) })
+		wg.Go(func() { found[i] = q.askPoint(ctx, m) })
 	}
 	wg.Wait()
 	if ctx.Err() != nil {
 		return
 	}
-	s.comparison.mu.Lock()
-	s.comparison.others = found
-	s.comparison.mu.Unlock()
-	s.counters.comparisons.Add(1)
-	if s.rebuilding() {
+	q.mu.Lock()
+	q.others = found
+	q.mu.Unlock()
+	q.store.counters.comparisons.Add(1)
+	if q.store.applier.rebuilding() {
 		return
 	}
 	for _, c := range found {
-		if since := s.comparison.since; c.Differs && (since == 0 || c.Index < since) {
-			s.comparison.since = c.Index
+		if since := q.since; c.Differs && (since == 0 || c.Index < since) {
+			q.since = c.Index
 		}
 	}
-	backed, err := judge(found, voting, s.comparison.since)
+	backed, err := judge(found, voting, q.since)
 	if err != nil {
-		s.becomeRefusing(err)
+		q.becomeRefusing(err)
 		return
 	}
 	if backed {
-		s.becomeServing()
+		q.becomeServing()
 	}
-	if s.Serving() == nil {
-		s.comparison.since = 0
+	if q.store.Serving() == nil {
+		q.since = 0
 	}
 }
 
@@ -198,13 +205,13 @@ func judge(found []Compared, voting bool, since uint64) (backed bool, err error)
 }
 
 // runCompare compares from time to time.
-func (s *Store) runCompare(ctx context.Context, r *raft.Raft) {
-	tick := time.NewTicker(s.cfg.CompareEvery)
+func (q *comparison) runCompare(ctx context.Context, r *raft.Raft) {
+	tick := time.NewTicker(q.store.cfg.CompareEvery)
 	defer tick.Stop()
 	for {
 		select {
 		case <-tick.C:
-			s.compare(ctx, r)
+			q.compare(ctx, r)
 		case <-ctx.Done():
 			return
 		}
@@ -212,22 +219,71 @@ func (s *Store) runCompare(ctx context.Context, r *raft.Raft) {
 }
 
 // compared returns what came of the last round.
-func (s *Store) compared() []Compared {
-	s.comparison.mu.Lock()
-	defer s.comparison.mu.Unlock()
-	return append([]Compared(nil), s.comparison.others...)
+func (q *comparison) compared() []Compared {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return append([]Compared(nil), q.others...)
 }
 
 // allKnow reports whether all other members were heard to know a command.
-func (s *Store) allKnow(command byte, members []raft.Server) bool {
+func (q *comparison) allKnow(command byte, members []raft.Server) bool {
 	knows := make(map[string]byte)
-	for _, c := range s.compared() {
+	for _, c := range q.compared() {
 		knows[c.ID] = c.knows
 	}
 	for _, m := range members {
-		if string(m.ID) != s.cfg.ID && knows[string(m.ID)] < command {
+		if string(m.ID) != q.store.cfg.ID && knows[string(m.ID)] < command {
 			return false
 		}
 	}
 	return true
+}
+
+// pointsKept is how many of the newest points a server remembers: more raft
+// entries than a follower that is well lies behind.
+const pointsKept = 4096
+
+// point is the digest after the raft entry of an index.
+type point struct {
+	index  uint64
+	seq    log.Seq
+	digest digest.Sum
+}
+
+// points remembers the digests after the newest raft entries, for the
+// comparison with other servers at equal indexes.
+type points struct {
+	mu   sync.Mutex
+	ring [pointsKept]point
+	n    uint64 // points ever pushed since the last reset
+}
+
+func (p *points) push(h *changesdb.Head) {
+	at := point{h.Command, h.Seq, h.Digest()}
+	p.mu.Lock()
+	p.ring[p.n%pointsKept] = at
+	p.n++
+	p.mu.Unlock()
+}
+
+// reset forgets what was, and begins with the digest of h.
+func (p *points) reset(h *changesdb.Head) {
+	p.mu.Lock()
+	p.n = 0
+	p.mu.Unlock()
+	if h.Command > 0 {
+		p.push(h)
+	}
+}
+
+// upTo returns the newest point at or below index; the zero point if there is none.
+func (p *points) upTo(index uint64) point {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for i := uint64(1); i <= min(p.n, pointsKept); i++ {
+		if at := p.ring[(p.n-i)%pointsKept]; at.index <= index {
+			return at
+		}
+	}
+	return point{}
 }

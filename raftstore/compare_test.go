@@ -8,6 +8,8 @@ import (
 
 	"rutter/log"
 	"rutter/projections"
+	"rutter/raftstore/internal/changesdb"
+	"rutter/raftstore/internal/digest"
 )
 
 // spoil makes a server's state differ from the others, as a bug would: a NIC
@@ -70,10 +72,10 @@ func TestMinorityStops(t *testing.T) {
 				t.Errorf("status %+v", st)
 			}
 			rest := others(nodes, odd)
-			until(t, rest[0], "another one leads", func() bool { return rest[0].leading() || rest[1].leading() })
+			until(t, rest[0], "another one leads", func() bool { return rest[0].lead.leading() || rest[1].lead.leading() })
 			stop := make(chan struct{})
 			acked := writers(t, 4, stop, func(i int) *node { return rest[i%2] })
-			if err := rest[0].RebuildMember(patience(t), odd.cfg.ID); err != nil {
+			if err := rest[0].members.RebuildMember(patience(t), odd.cfg.ID); err != nil {
 				t.Fatal(err)
 			}
 			until(t, odd, "the odd server is whole", func() bool { return odd.Ready() == nil })
@@ -170,19 +172,19 @@ func TestJudge(t *testing.T) {
 // TestDigestOfHead: the digest depends on each part of the head.
 func TestDigestOfHead(t *testing.T) {
 	t.Parallel()
-	base := head{seq: 3, time: 4, feature: 1, floor: 2}
-	seen := map[sum]bool{base.digest(): true}
-	for _, change := range []func(*head){
-		func(h *head) { h.seq++ }, func(h *head) { h.time++ }, func(h *head) { h.feature++ }, func(h *head) { h.floor++ },
-		func(h *head) { h.hash[0]++ }, func(h *head) { h.cluster[0]++ }, func(h *head) { h.floorHash[0]++ }, func(h *head) { h.trimmed[0]++ },
-		func(h *head) { h.stateSum[1]++ }, func(h *head) { h.windowSum[0]++ }, func(h *head) { h.retention.Events++ },
+	base := changesdb.Head{Seq: 3, Time: 4, Feature: 1, Floor: 2}
+	seen := map[digest.Sum]bool{base.Digest(): true}
+	for _, change := range []func(*changesdb.Head){
+		func(h *changesdb.Head) { h.Seq++ }, func(h *changesdb.Head) { h.Time++ }, func(h *changesdb.Head) { h.Feature++ }, func(h *changesdb.Head) { h.Floor++ },
+		func(h *changesdb.Head) { h.Hash[0]++ }, func(h *changesdb.Head) { h.Cluster[0]++ }, func(h *changesdb.Head) { h.FloorHash[0]++ }, func(h *changesdb.Head) { h.Trimmed[0]++ },
+		func(h *changesdb.Head) { h.StateSum[1]++ }, func(h *changesdb.Head) { h.WindowSum[0]++ }, func(h *changesdb.Head) { h.Retention.Events++ },
 	} {
 		h := base
 		change(&h)
-		if seen[h.digest()] {
+		if seen[h.Digest()] {
 			t.Errorf("%+v has the digest of another", h)
 		}
-		seen[h.digest()] = true
+		seen[h.Digest()] = true
 	}
 }
 
@@ -194,7 +196,7 @@ func TestPoints(t *testing.T) {
 		t.Errorf("%v of none", got)
 	}
 	for i := uint64(1); i <= 2*pointsKept; i++ {
-		p.push(&head{command: 2 * i})
+		p.push(&changesdb.Head{Command: 2 * i})
 	}
 	for _, test := range []struct{ ask, want uint64 }{
 		{^uint64(0), 4 * pointsKept}, {4*pointsKept - 1, 4*pointsKept - 2}, {2*pointsKept + 2, 2*pointsKept + 2}, {2*pointsKept + 1, 0},

@@ -10,13 +10,23 @@ import (
 
 	"rutter/log"
 	"rutter/log/budget"
+	"rutter/raftstore/internal/raftlog"
+	"rutter/raftstore/internal/window"
+	"rutter/raftstore/offline"
 )
 
-// Member is one server of the cluster.
-type Member struct {
-	ID      string `json:"id"`      // the server's name, as its Config.ID
-	Address string `json:"address"` // host:port of its peer port, as the others dial it
-}
+type (
+	// Member is one server of the cluster.
+	Member = offline.Member
+	// MemberStatus is a member as raft's configuration has it.
+	MemberStatus = offline.MemberStatus
+)
+
+// Where raft's log can be, for Config.RaftLog.
+const (
+	RaftLogBolt = raftlog.Bolt
+	RaftLogWAL  = raftlog.WAL
+)
 
 // Network is how peers reach each other. The default is plain TCP; a TLS layer
 // wraps both methods and hands out connections that are already authenticated.
@@ -52,7 +62,7 @@ type Config struct {
 
 	// Raft's clock. Heartbeat is how long a follower waits for its leader, and
 	// so about half of what a failover takes. Followers are told of a commit at
-	// once (pipelines.go); CommitTimeout is how late they learn it where that fails.
+	// once (internal/peer/pipelines); CommitTimeout is how late they learn it where that fails.
 	Heartbeat     time.Duration // 500 ms
 	Election      time.Duration // Heartbeat
 	LeaderLease   time.Duration // Heartbeat
@@ -144,6 +154,8 @@ type Config struct {
 	// 32 GiB, twice what Retention.Bytes keeps.
 	MapBytes int
 
+	sweepRows, sweepPart int // bounds of a sweep, if not 0; tests set them
+
 	features uint32 // the highest feature version that this program knows; tests play others
 }
 
@@ -192,8 +204,8 @@ func (c Config) withDefaults() (Config, error) {
 	or(&c.ProposeTimeout, 10*time.Second)
 	or(&c.MaxClockOffset, 3*time.Second)
 	or(&c.MaxClockJump, 5*time.Minute)
-	or(&c.DedupeAge, time.Hour)
-	or(&c.DedupeCount, 200_000)
+	or(&c.DedupeAge, window.DefaultAge)
+	or(&c.DedupeCount, window.DefaultCount)
 	or(&c.RingEntries, 1<<16)
 	or(&c.RingBytes, 64<<20)
 	or(&c.PersistDelay, 250*time.Millisecond)

@@ -60,7 +60,7 @@ func crashChild() bool {
 func crashStores(dir string, addresses []string) ([]*Store, error) {
 	var members []Member
 	for i, address := range addresses {
-		members = append(members, Member{fmt.Sprintf("s%d", i+1), address})
+		members = append(members, Member{ID: fmt.Sprintf("s%d", i+1), Address: address})
 	}
 	var stores []*Store
 	for _, m := range members {

@@ -5,8 +5,12 @@ import (
 	"fmt"
 	"runtime/debug"
 
+	"go.etcd.io/bbolt"
+
 	"rutter/log"
 	"rutter/projections"
+	"rutter/raftstore/internal/changesdb"
+	"rutter/raftstore/internal/window"
 )
 
 // Apply is total: whatever bytes a change has, each server comes to the same
@@ -16,9 +20,9 @@ import (
 // decided is what a change comes to, before anything of it is applied.
 type decided struct {
 	events []*log.Event
-	slots  []slot   // as bodies, they are the applier's until the next change
-	bodies [][]byte // of the events' objects; nil for a delete
-	bytes  int      // of the encoded events
+	slots  []changesdb.Slot // as bodies, they are the applier's until the next change
+	bodies [][]byte         // of the events' objects; nil for a delete
+	bytes  int              // of the encoded events
 	result log.Result
 }
 
@@ -36,10 +40,10 @@ func (a *applier) readChange(raw []byte) (c *log.Change, err error) {
 // refuseUnreadable is the result of a change that cannot be read. It has no id
 // that could be remembered. Programs before this one stopped: no leader proposes
 // such a change unless it is damaged or lies.
-func (s *Store) refuseUnreadable(err error) log.Result {
-	s.counters.unreadable.Add(1)
-	s.counters.refused.Add(1)
-	s.logger.Error("a change in the log cannot be read, and is refused: the leader that proposed it is damaged, or of another program", "raft_index", s.applier.index, "error", err)
+func (a *applier) refuseUnreadable(err error) log.Result {
+	a.store.counters.unreadable.Add(1)
+	a.store.counters.refused.Add(1)
+	a.store.logger.Error("a change in the log cannot be read, and is refused: the leader that proposed it is damaged, or of another program", "raft_index", a.index, "error", err)
 	return log.Result{Refusal: &log.Refusal{
 		Code: log.CodeInvalidParameters, Message: "the change cannot be read",
 		Errors: []log.FieldError{{Field: "change", Code: log.ElementInvalid, Message: "its bytes do not decode", Remedy: "send it by a program of this release"}},
@@ -50,14 +54,13 @@ func (s *Store) refuseUnreadable(err error) log.Result {
 // read, and this goroutine is the one writer: deciding and encoding need no lock.
 // A panic is a refusal: deciding alters nothing, so the state is what it was. It
 // says nothing of the panic, which a server of another build might word otherwise.
-func (s *Store) decide(c *log.Change) (d decided) {
+func (a *applier) decide(c *log.Change) (d decided) {
 	defer func() {
 		if p := recover(); p != nil {
-			d = decided{result: s.refuseUndecided(c.ID, fmt.Errorf("panic: %v", p), debug.Stack())}
+			d = decided{result: a.refuseUndecided(c.ID, fmt.Errorf("panic: %v", p), debug.Stack())}
 		}
 	}()
-	a := &s.applier
-	events, result := s.state.Decide(c)
+	events, result := a.store.state.Decide(c)
 	d = decided{events: events, result: result}
 	if result.Refusal != nil {
 		return d
@@ -65,16 +68,16 @@ func (s *Store) decide(c *log.Change) (d decided) {
 	clear(a.bodies)
 	clear(a.slots)
 	d.bodies, d.slots = a.bodies[:0], a.slots[:0]
-	seq, hash := a.head.seq, a.head.hash
+	seq, hash := a.head.Seq, a.head.Hash
 	for _, e := range events {
 		bytes, body, err := a.enc.EventAndBody(e)
 		if errors.Is(err, log.ErrTooLarge) {
 			return decided{result: refuseLarge(c.ID, e, "event_bytes", log.MaxEventBytes)}
 		}
 		if err != nil {
-			return decided{result: s.refuseUndecided(c.ID, err, nil)}
+			return decided{result: a.refuseUndecided(c.ID, err, nil)}
 		}
-		if d.bytes += len(bytes); d.bytes > log.MaxChangeEvents && s.state.Feature() >= log.FeatureContained {
+		if d.bytes += len(bytes); d.bytes > log.MaxChangeEvents && a.store.state.Feature() >= log.FeatureContained {
 			return decided{result: refuseLarge(c.ID, e, "change_events_bytes", log.MaxChangeEvents)}
 		}
 		seq++
@@ -82,13 +85,13 @@ func (s *Store) decide(c *log.Change) (d decided) {
 		if e.Action == log.Delete {
 			body = nil
 		}
-		d.slots, d.bodies = append(d.slots, slot{log.Entry{Seq: seq, Hash: hash, Bytes: bytes}, e.More}), append(d.bodies, body)
+		d.slots, d.bodies = append(d.slots, changesdb.Slot{Entry: log.Entry{Seq: seq, Hash: hash, Bytes: bytes}, More: e.More}), append(d.bodies, body)
 	}
 	a.bodies, a.slots = d.bodies, d.slots
-	if err := s.state.Fits(a.head.seq+1, events); err != nil {
-		return decided{result: s.refuseUndecided(c.ID, err, nil)}
+	if err := a.store.state.Fits(a.head.Seq+1, events); err != nil {
+		return decided{result: a.refuseUndecided(c.ID, err, nil)}
 	}
-	d.result.First, d.result.Last, d.result.Events = a.head.seq, seq, uint32(len(events))
+	d.result.First, d.result.Last, d.result.Events = a.head.Seq, seq, uint32(len(events))
 	if len(events) > 0 {
 		d.result.First++
 	}
@@ -96,9 +99,9 @@ func (s *Store) decide(c *log.Change) (d decided) {
 }
 
 // refuseUndecided is the result of a change on which this program failed.
-func (s *Store) refuseUndecided(id log.UUID, err error, stack []byte) log.Result {
-	s.counters.undecided.Add(1)
-	s.logger.Error("this program failed to decide a change, which is refused: report it", "change", id, "raft_index", s.applier.index, "error", err, "stack", string(stack))
+func (a *applier) refuseUndecided(id log.UUID, err error, stack []byte) log.Result {
+	a.store.counters.undecided.Add(1)
+	a.store.logger.Error("this program failed to decide a change, which is refused: report it", "change", id, "raft_index", a.index, "error", err, "stack", string(stack))
 	return undecided(id)
 }
 
@@ -125,23 +128,22 @@ func refuseLarge(id log.UUID, e *log.Event, limit string, most int) log.Result {
 // fold applies what was decided to the state, in one step for readers. Nothing of
 // it depends on the change's content any more: an error or a panic here left the
 // state half altered, is this server's own damage, and stops it.
-func (s *Store) fold(d *decided) error {
-	durable := s.persister.durable()
-	a := &s.applier
-	a.head.seq += log.Seq(len(d.slots))
+func (a *applier) fold(d *decided) error {
+	durable := a.store.persister.Durable()
+	a.head.Seq += log.Seq(len(d.slots))
 	if n := len(d.slots); n > 0 {
-		a.head.hash = d.slots[n-1].Hash
+		a.head.Hash = d.slots[n-1].Hash
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
+	a.store.mu.Lock()
+	defer a.store.mu.Unlock()
 	for i, e := range d.events {
-		if _, err := s.state.ApplyEncoded(d.slots[i].Seq, e, d.bodies[i]); err != nil {
+		if _, err := a.store.state.ApplyEncoded(d.slots[i].Seq, e, d.bodies[i]); err != nil {
 			return err
 		}
-		s.ring.push(d.slots[i], durable)
+		a.store.ring.Push(d.slots[i], durable)
 	}
-	s.head.seq, s.head.hash, s.head.time = a.head.seq, a.head.hash, a.head.time
-	s.state.SetTime(a.head.time)
+	a.store.head.Seq, a.store.head.Hash, a.store.head.Time = a.head.Seq, a.head.Hash, a.head.Time
+	a.store.state.SetTime(a.head.Time)
 	return nil
 }
 
@@ -154,15 +156,15 @@ const trialBytes = 2 << 10
 // never be accepted, or that servers of the first feature version would not
 // survive: they quote all of what was sent, and stop at an event over the limit. A
 // retry of a change that was accepted is never among these.
-func (s *Store) refuseEarly(c *log.Change, size int) (log.Result, bool) {
+func (pr *proposer) refuseEarly(c *log.Change, size int) (log.Result, bool) {
 	refusal := longID(c)
 	if refusal == nil && size >= trialBytes {
-		refusal = s.try(c)
+		refusal = pr.try(c)
 	}
 	if refusal == nil {
 		return log.Result{}, false
 	}
-	s.counters.early.Add(1)
+	pr.store.counters.early.Add(1)
 	return log.Result{ChangeID: c.ID, Refusal: refusal}, true
 }
 
@@ -186,19 +188,19 @@ func longID(c *log.Change) *log.Refusal {
 
 // try decides a change as the state is now, in a cluster of the first feature
 // version, and returns why it must not be proposed, or nil.
-func (s *Store) try(c *log.Change) (refusal *log.Refusal) {
+func (pr *proposer) try(c *log.Change) (refusal *log.Refusal) {
 	defer func() {
 		if p := recover(); p != nil {
-			s.logger.Error("this program failed to decide a change, which is not proposed: report it", "change", c.ID, "error", p, "stack", string(debug.Stack()))
+			pr.store.logger.Error("this program failed to decide a change, which is not proposed: report it", "change", c.ID, "error", p, "stack", string(debug.Stack()))
 			refusal = undecided(c.ID).Refusal
 		}
 	}()
-	s.mu.RLock()
-	defer s.mu.RUnlock()
-	if s.state.Feature() >= log.FeatureContained {
+	pr.store.mu.RLock()
+	defer pr.store.mu.RUnlock()
+	if pr.store.state.Feature() >= log.FeatureContained {
 		return nil
 	}
-	return tried(s.state, c)
+	return tried(pr.store.state, c)
 }
 
 func tried(state *projections.State, c *log.Change) *log.Refusal {
@@ -222,4 +224,42 @@ func tried(state *projections.State, c *log.Change) *log.Refusal {
 func toldOf(r log.Result) log.Result {
 	r.Refusal = r.Refusal.Bounded()
 	return r
+}
+
+// knownResult answers a change whose id is remembered: with the first result, if it
+// is that change.
+func (a *applier) knownResult(c *log.Change, asker log.Asker, known *window.Known) (log.Result, error) {
+	row, err := a.firstRow(c.ID, known)
+	if err != nil {
+		return log.Result{}, err
+	}
+	if !row.Is(c, asker) {
+		a.store.counters.refused.Add(1)
+		return log.Result{ChangeID: c.ID, Refusal: window.IDReused(c.ID)}, nil
+	}
+	a.store.counters.duplicates.Add(1)
+	result, err := log.DecodeResult(row.Result)
+	if err != nil {
+		return log.Result{}, fmt.Errorf("first result of change %s: %w", c.ID, err)
+	}
+	return *result, nil
+}
+
+// firstRow is what is remembered of a change. It is the same on every server, or
+// there is none: the window has its hash.
+func (a *applier) firstRow(id log.UUID, known *window.Known) (window.Row, error) {
+	value, ok := a.window.Result(known)
+	if !ok {
+		err := a.store.files.View(func(tx *bbolt.Tx) (err error) {
+			_, value, err = window.ReadChangeRow(id[:], tx.Bucket(window.BucketChanges).Get(id[:]))
+			return err
+		})
+		if err != nil {
+			return window.Row{}, fmt.Errorf("first result of change %s: %w", id, err)
+		}
+	}
+	if !known.Is(value) {
+		return window.Row{}, fmt.Errorf("first result of change %s is another one than it was: %w", id, log.ErrCorrupt)
+	}
+	return window.OpenRow(id, value), nil
 }

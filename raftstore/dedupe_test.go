@@ -10,9 +10,10 @@ import (
 	"time"
 
 	"go.etcd.io/bbolt"
-	"pgregory.net/rapid"
 
 	"rutter/log"
+	"rutter/raftstore/internal/changesdb"
+	"rutter/raftstore/internal/window"
 )
 
 func TestRetryGetsFirstResult(t *testing.T) {
@@ -40,7 +41,7 @@ func TestRetryGetsFirstResult(t *testing.T) {
 	again(nodes)
 	// Another leader.
 	old := leaderOf(t, nodes)
-	if err := old.Transfer(patience(t), ""); err != nil {
+	if err := old.members.Transfer(patience(t), ""); err != nil {
 		t.Fatal(err)
 	}
 	again(nodes)
@@ -72,7 +73,7 @@ func TestChangeIDs(t *testing.T) {
 
 func testChangeIDs(t *testing.T, version uint32) {
 	n := one(t, func(c *Config) { c.DedupeCount, c.features = 3, version })
-	at := func(d time.Duration) log.UUID { return newCluster(time.Now().Add(d)) }
+	at := func(d time.Duration) log.UUID { return window.NewID(time.Now().Add(d)) }
 	var v4 log.UUID
 	v4[0], v4[6] = 1, 0x40
 	var kept []*log.Change
@@ -126,13 +127,14 @@ func TestRetryAfterTheResultIsStored(t *testing.T) {
 	first := must(t, n, c)
 	for _, stored := range []bool{false, true} {
 		if stored {
-			if err := n.persister.flush(); err != nil {
+			if err := n.persister.Flush(); err != nil {
 				t.Fatal(err)
 			}
 			must(t, n, tagChange(newID(), "settles"))
 			n.applier.mu.Lock()
-			if len(n.applier.window.fresh) > 1 || len(n.applier.window.known) != 2 {
-				t.Errorf("%d of %d results are in memory, want those that are not stored", len(n.applier.window.fresh), len(n.applier.window.known))
+			w := n.applier.window
+			if _, fresh := w.Result(w.Known(c.ID)); fresh || w.Len() != 2 {
+				t.Errorf("of %d results the first is in memory: %t; want those that are not stored", w.Len(), fresh)
 			}
 			n.applier.mu.Unlock()
 		}
@@ -145,66 +147,19 @@ func TestRetryAfterTheResultIsStored(t *testing.T) {
 	if again := must(t, n, c); !reflect.DeepEqual(again, first) {
 		t.Errorf("after a restart a retry gave %+v, want %+v", again, first)
 	}
-	n.applier.mu.Lock()
-	w := n.applier.window
-	w.ids[w.known[c.ID]].hash, w.ids[w.known[c.ID]].place = sum{1, 2}, 0
-	n.applier.mu.Unlock()
+	err := dbOf(n.files).Update(func(tx *bbolt.Tx) error {
+		changes := tx.Bucket(window.BucketChanges)
+		_, value, err := window.ReadChangeRow(c.ID[:], changes.Get(c.ID[:]))
+		if err != nil {
+			return err
+		}
+		return changes.Put(c.ID[:], window.ChangeRow(c.ID, append(value, 0)))
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
 	_, _ = n.Propose(patience(t), c)
 	n.stopsWith(t, log.ErrCorrupt)
-}
-
-// TestWindowModel, below log.FeatureContained, compares the window with a naive one: whatever comes, an id
-// is answered from the window, refused, or truly new; and it has the results that
-// are not stored.
-func TestWindowModel(t *testing.T) {
-	t.Parallel()
-	rapid.Check(t, func(t *rapid.T) {
-		const second = int64(time.Second)
-		w := newWindow(10*time.Second, 4, log.UUID{})
-		done, at := make(map[log.UUID]bool), make(map[log.UUID]uint64)
-		index, stored := uint64(0), uint64(0)
-		now := 100 * second
-		for range rapid.IntRange(1, 60).Draw(t, "changes") {
-			now += rapid.Int64Range(0, 2).Draw(t, "step") * second
-			ms := now/int64(time.Millisecond) - 1000*rapid.Int64Range(-2, 14).Draw(t, "age")
-			id := newCluster(time.UnixMilli(ms))
-			for i := 7; i < 16; i++ {
-				id[i] = byte(rapid.IntRange(0, 1).Draw(t, "random"))
-			}
-			w.advance(log.Time(now))
-			_, known := w.known[id]
-			refusal := w.check(id, log.Asker{}, log.Time(now))
-			if known {
-				if !done[id] {
-					t.Fatalf("%s is known and was never added", id)
-				}
-				continue
-			}
-			if refusal != nil {
-				continue
-			}
-			if done[id] {
-				t.Fatalf("%s would be applied twice", id)
-			}
-			index++
-			w.add(id, []byte{byte(index)}, index)
-			done[id], at[id] = true, index
-			if held := w.authors.all[0].ids; len(w.known) > 4 || len(w.known) != len(held) {
-				t.Fatalf("window holds %d results and %d ids, want at most 4 of both", len(w.known), len(held))
-			}
-			stored = max(stored, index-min(index, rapid.Uint64Range(0, 3).Draw(t, "lag")))
-			w.settle(stored)
-			for id, place := range w.known {
-				result, fresh := w.result(&w.ids[place])
-				if fresh == (at[id] <= stored) || fresh && result[0] != byte(at[id]) {
-					t.Fatalf("a result of index %d with %d stored: in memory is %t, %v", at[id], stored, fresh, result)
-				}
-			}
-			if len(w.fresh) > 3 {
-				t.Fatalf("%d results are kept of %d changes", len(w.fresh), len(w.known))
-			}
-		}
-	})
 }
 
 // Every id that the window forgot is gone from the file, also those in a page that
@@ -215,29 +170,29 @@ func TestForgottenIDsLeaveTheFile(t *testing.T) {
 	n := one(t, nil)
 	must(t, n, tagChange(newID(), "a"))
 	n.halt(t)
-	db, err := bbolt.Open(filepath.Join(n.cfg.Dir, dbName), 0o600, nil)
+	db, err := bbolt.Open(filepath.Join(n.cfg.Dir, changesdb.Name), 0o600, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
 	id := func(i byte) log.UUID { return log.UUID{15: i} }
-	write := func(results []changeResult, trimmed log.UUID) {
+	write := func(results []window.Result, trimmed log.UUID) {
 		t.Helper()
 		err := db.Update(func(tx *bbolt.Tx) error {
-			return writeWindow(tx, []*unit{{results: results, trimmed: trimmed}})
+			return window.Write(tx, []*window.Batch{{Results: results, Trimmed: trimmed}})
 		})
 		if err != nil {
 			t.Fatal(err)
 		}
 	}
-	var old []changeResult
+	var old []window.Result
 	for i := byte(1); i <= 9; i++ {
-		old = append(old, changeResult{id(i), []byte("old")})
+		old = append(old, window.Result{ID: id(i), Value: []byte("old")})
 	}
 	write(old, log.UUID{})
-	write([]changeResult{{id(20), []byte("new")}}, id(9))
+	write([]window.Result{{ID: id(20), Value: []byte("new")}}, id(9))
 	var left []log.UUID
 	err = db.View(func(tx *bbolt.Tx) error {
-		return tx.Bucket(bucketChanges).ForEach(func(k, _ []byte) error {
+		return tx.Bucket(window.BucketChanges).ForEach(func(k, _ []byte) error {
 			if k[0] == 0 {
 				left = append(left, log.UUID(k))
 			}
@@ -261,13 +216,13 @@ func TestForgottenIDsAreNotRead(t *testing.T) {
 		must(t, n, tagChange(newID(), fmt.Sprintf("t%d", i)))
 	}
 	n.halt(t)
-	db, err := bbolt.Open(filepath.Join(n.cfg.Dir, dbName), 0o600, nil)
+	db, err := bbolt.Open(filepath.Join(n.cfg.Dir, changesdb.Name), 0o600, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
 	low := log.UUID{15: 1}
 	err = db.Update(func(tx *bbolt.Tx) error {
-		return tx.Bucket(bucketChanges).Put(low[:], changeRow(low, []byte("old")))
+		return tx.Bucket(window.BucketChanges).Put(low[:], window.ChangeRow(low, []byte("old")))
 	})
 	if err := errors.Join(err, db.Close()); err != nil {
 		t.Fatal(err)
@@ -275,7 +230,7 @@ func TestForgottenIDsAreNotRead(t *testing.T) {
 	n = n.again(t)
 	must(t, n, tagChange(newID(), "after"))
 	n.halt(t)
-	if got := len(n.applier.window.known); got > 2 {
+	if got := n.applier.window.Len(); got > 2 {
 		t.Errorf("the window has %d ids, want 2", got)
 	}
 }

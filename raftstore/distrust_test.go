@@ -9,6 +9,9 @@ import (
 	"testing"
 
 	"rutter/log"
+	"rutter/raftstore/internal/changesdb"
+	"rutter/raftstore/internal/distrust"
+	"rutter/raftstore/internal/raftlog"
 )
 
 // TestFailedSyncIsNotTrusted: a sync fails, what was written is lost, and the kernel
@@ -35,16 +38,16 @@ func TestFailedSyncIsNotTrusted(t *testing.T) {
 		if !errors.Is(err, ErrDisk) {
 			t.Fatalf("stopped by %v, want ErrDisk", err)
 		}
-		if _, err := os.Stat(filepath.Join(dir, troubleName)); err != nil {
+		if _, err := os.Stat(filepath.Join(dir, distrust.FileName)); err != nil {
 			t.Errorf("no word is left for the next start: %v", err)
 		}
 		disk.do("fail -1 - 0")
-		stale = stale || !sameAsDisk(t, disk, raftName) || !sameAsDisk(t, disk, dbName)
+		stale = stale || !sameAsDisk(t, disk, raftlog.FileName) || !sameAsDisk(t, disk, changesdb.Name)
 		s, err := Open(cfg)
 		if err != nil {
 			t.Fatal(err)
 		}
-		for _, name := range []string{raftName, dbName} {
+		for _, name := range []string{raftlog.FileName, changesdb.Name} {
 			if !sameAsDisk(t, disk, name) {
 				t.Errorf("%s is read as it is not on the disk", name)
 			}
@@ -52,7 +55,7 @@ func TestFailedSyncIsNotTrusted(t *testing.T) {
 		if err := s.Close(); err != nil {
 			t.Error(err)
 		}
-		if _, err := os.Stat(filepath.Join(dir, troubleName)); err == nil {
+		if _, err := os.Stat(filepath.Join(dir, distrust.FileName)); err == nil {
 			t.Error("the word for the next start stays")
 		}
 		disk.do("lossy 0")

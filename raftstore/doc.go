@@ -2,10 +2,23 @@
 // keeps it: hashicorp/raft underneath, changes.db (bbolt) beside it.
 //
 // It owns the way of a change from Propose to an entry on a quorum's disks, the
-// numbering and chaining of entries, the window of change ids that makes
-// retries safe, the files, snapshots, membership, and reading from a seq. What a
-// change means is decided by package projections, how it looks in bytes by
+// numbering and chaining of entries, snapshots, membership, and reading from a seq.
+// What a change means is decided by package projections, how it looks in bytes by
 // package log; HTTP, the feed and who may do what are left to package api.
+//
+// A Store is made of parts that own their state: applier (what raft's entries do),
+// leadership, proposer, Membership, endpoint (the peer port), timekeeper, diskWatch,
+// comparison, keeper (upkeep), rebuilder, skipWatch and barriers. Below it:
+//
+//	history              the log and the state as they were; folders
+//	offline              what is done to a stopped server's folder
+//	skipped              what a skip of a raft entry says
+//	internal/changesdb   the file, its one writer, sweeps, checkpoints, the ring
+//	internal/window      the window of change ids, which makes retries safe
+//	internal/clocks      the agreed time, and stamps
+//	internal/admission   the leader's queue, turns, budgets
+//	internal/raftlog     raft's log on disk
+//	internal/peer        connections between servers, and raft's transport
 //
 //	Propose → queue → proposer → raft.Apply ─ quorum ─ fsm.ApplyBatch → state, ring → Changed
 //	                                                        └→ persister → changes.db

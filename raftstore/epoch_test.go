@@ -6,6 +6,8 @@ import (
 	"io"
 	"testing"
 
+	"rutter/raftstore/internal/changesdb"
+
 	"go.etcd.io/bbolt"
 )
 
@@ -37,8 +39,8 @@ func TestRestoreRaisesEpoch(t *testing.T) {
 	for what, replace := range map[string]func() error{
 		"restore": func() error { return s.take(meta, image) },
 		"rebuild": func() error {
-			b, _, err := s.beginRebuild()
-			s.endRebuild(b)
+			b, _, err := s.applier.beginRebuild()
+			s.applier.endRebuild(b)
 			return err
 		},
 	} {
@@ -46,7 +48,7 @@ func TestRestoreRaisesEpoch(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		epoch := s.persister.currentEpoch()
+		epoch := s.persister.CurrentEpoch()
 		if err := replace(); err != nil {
 			t.Fatalf("%s: %v", what, err)
 		}
@@ -57,23 +59,23 @@ func TestRestoreRaisesEpoch(t *testing.T) {
 		persisted := make(chan error, 1)
 		go func() { persisted <- ticket.Persist(sink) }()
 		for ctx := patience(t); len(persisted) == 0; {
-			if err := s.persister.flush(); err != nil { // what its run would do
+			if err := s.persister.Flush(); err != nil { // what its run would do
 				t.Fatal(err)
 			}
 			_ = s.pause(ctx, nil)
 		}
-		if err := <-persisted; !errors.Is(err, errEpoch) {
+		if err := <-persisted; !errors.Is(err, changesdb.ErrEpoch) {
 			t.Errorf("%s: a snapshot from before it gives %v, want errEpoch", what, err)
 		}
 		if at := s.markerIndex(); at > meta.Index {
 			t.Errorf("%s: a marker from before it stands at raft index %d, beyond the image's %d", what, at, meta.Index)
 		}
 		wrote := false
-		err = s.persister.upkeep(context.Background(), epoch, func(*bbolt.Tx) error {
+		err = s.persister.Upkeep(context.Background(), epoch, func(*bbolt.Tx) error {
 			wrote = true
 			return nil
 		})
-		if !errors.Is(err, errEpoch) || wrote {
+		if !errors.Is(err, changesdb.ErrEpoch) || wrote {
 			t.Errorf("%s: upkeep from before it gives %v, and wrote: %v; want errEpoch, and nothing written", what, err, wrote)
 		}
 	}

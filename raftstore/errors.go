@@ -1,6 +1,14 @@
 package raftstore
 
-import "errors"
+import (
+	"errors"
+	"os"
+
+	"rutter/raftstore/internal/admission"
+	"rutter/raftstore/internal/clocks"
+	"rutter/raftstore/internal/disk"
+	"rutter/raftstore/internal/peer"
+)
 
 // Sentinels of the store. Refusals of a change are not errors: see
 // log.Result.Refusal. Those of cursors are in package log.
@@ -9,15 +17,15 @@ var (
 	// Retry, with the same id.
 	ErrNoLeader = errors.New("raftstore: the cluster has no leader now")
 	// ErrOverloaded: a queue is full; the change was not written. Retry later.
-	ErrOverloaded = errors.New("raftstore: too many changes are waiting")
+	ErrOverloaded = admission.ErrOverloaded
 	// ErrUnknown: the change may have been written or not. Retry with the same
 	// id: it is applied once in any case.
-	ErrUnknown = errors.New("raftstore: the fate of the change is not known")
+	ErrUnknown = peer.ErrUnknown
 	// ErrStopped: the store is not running, or has stopped because it failed.
-	ErrStopped = errors.New("raftstore: the store is not running")
+	ErrStopped = peer.ErrStopped
 	// ErrClock: the servers' clocks do not say what the time is: the only one there
 	// is has jumped, or those that there are differ. Never the client's clock.
-	ErrClock = errors.New("raftstore: the servers' clocks are wrong")
+	ErrClock = clocks.Err
 	// ErrNotReady: this server has not yet caught up with the leader's commit
 	// since it started.
 	ErrNotReady = errors.New("raftstore: this server has not caught up yet")
@@ -27,8 +35,16 @@ var (
 	ErrDiverged = errors.New("raftstore: this server differs from the others")
 	// ErrDisk: a file of the store could not be read or written; the server
 	// stops in order and keeps what it had.
-	ErrDisk = errors.New("raftstore: disk trouble")
+	ErrDisk = disk.ErrTrouble
 )
 
 // errNotLeader: this server is not the leader; nothing was written (SAFETY P3).
-var errNotLeader = errors.New("raftstore: not the leader")
+var errNotLeader = admission.ErrNotLeader
+
+// ErrNotRegular: a name is that of a pipe, a device or a folder, where a file is
+// wanted.
+var ErrNotRegular = disk.ErrNotRegular
+
+// OpenRegular opens a file that somebody named, to be read. It does not wait for
+// the other end of a pipe, which nothing could interrupt. Errors: ErrNotRegular.
+func OpenRegular(path string) (*os.File, error) { return disk.OpenRegular(path) }

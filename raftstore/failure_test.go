@@ -1,7 +1,6 @@
 package raftstore
 
 import (
-	"bufio"
 	"bytes"
 	"context"
 	"errors"
@@ -17,12 +16,15 @@ import (
 	"github.com/hashicorp/raft"
 
 	"rutter/log"
+	"rutter/raftstore/internal/admission"
+	"rutter/raftstore/internal/command"
+	"rutter/raftstore/internal/raftlog"
 )
 
 func TestConfig(t *testing.T) {
 	t.Parallel()
 	dir, quiet := t.TempDir(), slog.New(slog.DiscardHandler)
-	member := Member{"s1", "127.0.0.1:1"}
+	member := Member{ID: "s1", Address: "127.0.0.1:1"}
 	tests := []struct {
 		name string
 		cfg  Config
@@ -32,7 +34,7 @@ func TestConfig(t *testing.T) {
 		{"no folder", Config{ID: "s1"}, "data folder"},
 		{"two ways", Config{ID: "s1", Dir: dir, Bootstrap: true, Join: []string{"x:1"}}, "exclude each other"},
 		{"not a member", Config{ID: "s2", Dir: dir, InitialMembers: []Member{member}}, "not among the initial members"},
-		{"member twice", Config{ID: "s1", Dir: dir, InitialMembers: []Member{member, {"s2", member.Address}}}, "twice"},
+		{"member twice", Config{ID: "s1", Dir: dir, InitialMembers: []Member{member, {ID: "s2", Address: member.Address}}}, "twice"},
 		{"member without address", Config{ID: "s1", Dir: dir, InitialMembers: []Member{{ID: "s1"}}}, "an id and an address"},
 		{"lease over heartbeat", Config{ID: "s1", Dir: dir, LeaderLease: time.Minute}, "lease"},
 		{"not dialable", Config{ID: "s1", Dir: dir, Logger: quiet, Listen: "0.0.0.0:0", MapBytes: 1 << 24}, "Advertise"},
@@ -66,7 +68,7 @@ func TestRaftLogLost(t *testing.T) {
 	n := one(t, nil)
 	must(t, n, tagChange(newID(), "a"))
 	n.halt(t)
-	if err := os.Remove(filepath.Join(n.cfg.Dir, raftName)); err != nil {
+	if err := os.Remove(filepath.Join(n.cfg.Dir, raftlog.FileName)); err != nil {
 		t.Fatal(err)
 	}
 	s, err := Open(n.cfg)
@@ -106,7 +108,7 @@ func (n *node) stopsWith(t *testing.T, want error) {
 // skipped, and is still there for the newer one.
 func TestUnknownCommand(t *testing.T) {
 	t.Parallel()
-	for _, data := range [][]byte{{99}, {commandBatch, 99}, {commandBatch}, {commandGenesis, 1}} {
+	for _, data := range [][]byte{{99}, {command.Batch, 99}, {command.Batch}, {command.Genesis, 1}} {
 		n := one(t, nil)
 		must(t, n, tagChange(newID(), "before"))
 		before := n.Head()
@@ -114,7 +116,7 @@ func TestUnknownCommand(t *testing.T) {
 			t.Fatal(err)
 		}
 		want := log.ErrFormat
-		if len(data) == 1 && data[0] == commandBatch || data[0] == commandGenesis {
+		if len(data) == 1 && data[0] == command.Batch || data[0] == command.Genesis {
 			want = log.ErrCorrupt
 		}
 		n.stopsWith(t, want)
@@ -139,8 +141,8 @@ func TestDiskFails(t *testing.T) {
 		name   string
 		damage func(n *node) error
 	}{
-		{"raft.db", func(n *node) error { return n.raftLog.bolt.Close() }},
-		{"changes.db", func(n *node) error { return n.files.current.db.Close() }},
+		{"raft.db", func(n *node) error { return n.raftLog.Close() }},
+		{"changes.db", func(n *node) error { return dbOf(n.files).Close() }},
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
@@ -180,10 +182,10 @@ func TestTermNotSaved(t *testing.T) {
 			victim = n
 		}
 	}
-	if err := victim.raftLog.bolt.Close(); err != nil {
+	if err := victim.raftLog.Close(); err != nil {
 		t.Fatal(err)
 	}
-	if err := leader.Transfer(patience(t), ""); err != nil {
+	if err := leader.members.Transfer(patience(t), ""); err != nil {
 		t.Log("transfer:", err)
 	}
 	victim.stopsWith(t, ErrDisk)
@@ -193,7 +195,8 @@ func TestTermNotSaved(t *testing.T) {
 func TestOverload(t *testing.T) {
 	t.Parallel()
 	n := one(t, func(c *Config) { c.MaxLagEvents, c.PersistDelay = 3, time.Hour })
-	n.persister.flushing.Lock() // a disk that does not answer
+	answers := make(chan struct{})
+	n.persister.SetFault(func(string) error { <-answers; return nil }) // a disk that does not answer
 	for i := 0; ; i++ {
 		_, err := n.Propose(patience(t), tagChange(newID(), fmt.Sprintf("t%d", i)))
 		if errors.Is(err, ErrOverloaded) {
@@ -203,49 +206,11 @@ func TestOverload(t *testing.T) {
 			t.Fatalf("change %d: %v, want ErrOverloaded", i, err)
 		}
 	}
-	n.persister.flushing.Unlock()
-	if err := n.persister.flush(); err != nil {
+	close(answers)
+	if err := n.persister.Flush(); err != nil {
 		t.Fatal(err)
 	}
 	must(t, n, tagChange(newID(), "afterwards"))
-
-	q := queue{kick: make(chan struct{}, 1), flying: maxFlying}
-	for i := range maxQueued {
-		if err := q.put(&proposal{author: fmt.Sprint(i)}); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if err := q.put(&proposal{}); !errors.Is(err, ErrOverloaded) {
-		t.Errorf("a full queue: %v, want ErrOverloaded", err)
-	}
-}
-
-// TestTake: batches keep their bounds, and a second one flies only if it pays.
-func TestTake(t *testing.T) {
-	t.Parallel()
-	tests := []struct {
-		waiting, size, flying, want int
-	}{
-		{0, 1, 0, 0},
-		{1, 1, 0, 1},
-		{1, 1, 1, 0},
-		{pipelineFrom, 1, 1, pipelineFrom},
-		{pipelineFrom, 1, maxFlying, 0},
-		{maxBatchChanges + 1, 1, 0, maxBatchChanges},
-		{3, maxBatchBytes / 2, 0, 2},
-		{2, maxBatchBytes + 1, 0, 1},
-	}
-	for _, test := range tests {
-		q := queue{kick: make(chan struct{}, 1), flying: test.flying}
-		for range test.waiting {
-			if err := q.put(&proposal{bytes: make([]byte, test.size)}); err != nil {
-				t.Fatal(err)
-			}
-		}
-		if got := len(q.take()); got != test.want {
-			t.Errorf("%+v: took %d", test, got)
-		}
-	}
 }
 
 // TestNotWritten: only three errors of raft mean that nothing was written.
@@ -263,55 +228,14 @@ func TestNotWritten(t *testing.T) {
 	}
 }
 
-func FuzzFrame(f *testing.F) {
-	f.Add(appendFrame(nil, frame{7, askPropose, []byte("change")}))
-	f.Add([]byte{0, 0, 0, 1, 0})
-	f.Add([]byte{255, 255, 255, 255})
-	f.Fuzz(func(t *testing.T, b []byte) {
-		got, err := readFrame(bufio.NewReader(bytes.NewReader(b)))
-		if err != nil {
-			return
-		}
-		if again := appendFrame(nil, got); !bytes.HasPrefix(b, again) {
-			t.Errorf("%x does not begin with %x", b, again)
-		}
-	})
-}
-
-func FuzzRows(f *testing.F) {
-	h := head{applied: 9, term: 2, confIndex: 1, seq: 5, time: 7, feature: 1}
-	h.conf.Servers = []raft.Server{{ID: "s1", Address: "10.0.0.1:7421"}}
-	m := marker{9, 2, 1, h.conf}
-	f.Add(h.encode())
-	f.Add(m.encode())
-	f.Add(eventRow(seqKey(5), &slot{log.Entry{Seq: 5, Bytes: []byte("event")}, 0}))
-	f.Add(changeRow(log.UUID{}, []byte("result")))
-	f.Fuzz(func(t *testing.T, row []byte) {
-		if h, err := decodeHead(row); err == nil && row != nil && !bytes.Equal(h.encode(), row) {
-			t.Errorf("head %+v is not what was read", h)
-		}
-		if m, err := decodeMarker(row); err == nil && row != nil && !bytes.Equal(m.encode(), row) {
-			t.Errorf("marker %+v is not what was read", m)
-		}
-		if s, err := readEventRow(5, seqKey(5), row); err == nil && !bytes.Equal(eventRow(seqKey(5), &s), row) {
-			t.Errorf("event row %+v is not what was read", s)
-		}
-		if id, result, err := readChangeRow(make([]byte, 16), row); err == nil && !bytes.Equal(changeRow(id, result), row) {
-			t.Errorf("change row %x is not what was read", result)
-		}
-		_, _, _, _ = readObjectRow(log.KindNIC, "x", row)
-		_, _ = decodeConf(row)
-	})
-}
-
 // TestBatchEntry: what the proposer writes is what the FSM splits.
 func TestBatchEntry(t *testing.T) {
 	t.Parallel()
-	var batch []*proposal
+	var batch []*admission.Proposal
 	for i := range 20 {
-		batch = append(batch, &proposal{bytes: bytes.Repeat([]byte{byte(i)}, i*100)})
+		batch = append(batch, &admission.Proposal{Bytes: bytes.Repeat([]byte{byte(i)}, i*100)})
 		entry := batchEntry(batch)
-		if entry[0] != commandBatch || cap(entry) != len(entry) {
+		if entry[0] != command.Batch || cap(entry) != len(entry) {
 			t.Fatalf("entry of %d changes: command %d, %d bytes of %d", len(batch), entry[0], len(entry), cap(entry))
 		}
 		changes, err := log.SplitBatch(entry[1:])
@@ -319,7 +243,7 @@ func TestBatchEntry(t *testing.T) {
 			t.Fatalf("%d changes of %d, %v", len(changes), len(batch), err)
 		}
 		for j, c := range changes {
-			if !bytes.Equal(c, batch[j].bytes) {
+			if !bytes.Equal(c, batch[j].Bytes) {
 				t.Fatalf("change %d differs", j)
 			}
 		}

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"rutter/log"
+	"rutter/raftstore/internal/changesdb"
 )
 
 // busy is a server that uses all of its machinery within a few writes.
@@ -40,7 +41,7 @@ func writeUntil(s *Store, count int, prefix string) (acked map[string]log.Result
 		}
 		acked[name] = result
 		if i == 2 {
-			_ = s.SetRetention(ctx, Retention{Events: 30, Bytes: 1 << 24})
+			_ = s.SetRetention(ctx, changesdb.Retention{Events: 30, Bytes: 1 << 24})
 		}
 	}
 	return acked
@@ -174,7 +175,7 @@ func checkKept(t *testing.T, s *Store, acked map[string]log.Result) {
 			}
 		}
 	})
-	state, err := s.StateAt(context.Background(), head)
+	state, err := s.Past().StateAt(context.Background(), head)
 	if err != nil {
 		t.Error(err)
 		return

@@ -41,7 +41,7 @@ func TestFeatureVersionRises(t *testing.T) {
 	must(t, nodes[2], tagChange(newID(), "b"))
 	cfg := testConfig(t, "s4", filepath.Join(t.TempDir(), "s4"))
 	j := launch(t, cfg)
-	if err := leaderOf(t, nodes).AddNonvoter(patience(t), "s4", j.Address()); err == nil {
+	if err := leaderOf(t, nodes).members.AddNonvoter(patience(t), "s4", j.Address()); err == nil {
 		t.Error("a server that does not know the feature version was let in")
 	}
 }

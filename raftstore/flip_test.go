@@ -206,7 +206,7 @@ func serveDamaged(t *testing.T, cfg Config, want []log.Entry, states map[log.Seq
 		}
 	}
 	for _, seq := range []log.Seq{50, 150, log.Seq(len(want))} {
-		state, err := s.StateAt(ctx, seq)
+		state, err := s.Past().StateAt(ctx, seq)
 		if err != nil {
 			return err
 		}
@@ -214,7 +214,7 @@ func serveDamaged(t *testing.T, cfg Config, want []log.Entry, states map[log.Seq
 			return fmt.Errorf("%w: another state at %d", errServedWrong, seq)
 		}
 	}
-	state, err := s.StateAt(ctx, result.First)
+	state, err := s.Past().StateAt(ctx, result.First)
 	if err != nil {
 		return err
 	}

@@ -2,7 +2,6 @@ package raftstore
 
 import (
 	"bytes"
-	"crypto/sha256"
 	"errors"
 	"fmt"
 	"os"
@@ -14,91 +13,10 @@ import (
 	"go.etcd.io/bbolt"
 
 	"rutter/log"
+	"rutter/raftstore/history"
+	"rutter/raftstore/internal/changesdb"
+	"rutter/raftstore/offline"
 )
-
-// rowsSum hashes all rows of a folder, in order.
-func rowsSum(t testing.TB, f *Folder) [sha256.Size]byte {
-	t.Helper()
-	sum := sha256.New()
-	var walk func(b *bbolt.Bucket) error
-	walk = func(b *bbolt.Bucket) error {
-		return b.ForEach(func(key, row []byte) error {
-			fmt.Fprintf(sum, "%q %q\n", key, row)
-			if row == nil {
-				return walk(b.Bucket(key))
-			}
-			return nil
-		})
-	}
-	err := f.view(func(tx *bbolt.Tx) error {
-		return tx.ForEach(func(name []byte, b *bbolt.Bucket) error {
-			fmt.Fprintf(sum, "%q\n", name)
-			return walk(b)
-		})
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return [sha256.Size]byte(sum.Sum(nil))
-}
-
-// TestVerifyFindsFlips: a flipped byte in any row of any bucket is found.
-func TestVerifyFindsFlips(t *testing.T) {
-	t.Parallel()
-	h := newPastLog(t, 7)
-	for range 300 {
-		h.step()
-	}
-	dir := t.TempDir()
-	if err := h.folder(dir, 0, 50).Close(); err != nil {
-		t.Fatal(err)
-	}
-	whole, err := os.ReadFile(filepath.Join(dir, dbName))
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, bucket := range [][]byte{bucketEvents, bucketObjects, bucketCheckpoints} {
-		if err := os.WriteFile(filepath.Join(dir, dbName), whole, 0o600); err != nil {
-			t.Fatal(err)
-		}
-		flipRow(t, filepath.Join(dir, dbName), bucket)
-		f, err := OpenFolder(dir)
-		if err != nil {
-			t.Fatal(err)
-		}
-		v, err := f.Verify(t.Context(), nil)
-		if err != nil || len(v.Problems) == 0 || v.Problems[0].Remedy == "" {
-			t.Errorf("a flipped byte in %s: %v, %+v", bucket, err, v)
-		}
-		if err := f.Close(); err != nil {
-			t.Fatal(err)
-		}
-	}
-}
-
-// flipRow changes a byte in the middle of a row in the middle of a bucket.
-func flipRow(t testing.TB, path string, bucket []byte) {
-	t.Helper()
-	db, err := bbolt.Open(path, 0o600, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	err = db.Update(func(tx *bbolt.Tx) error {
-		b := tx.Bucket(bucket)
-		for {
-			key, row := b.Cursor().Last()
-			if row != nil {
-				damaged := bytes.Clone(row)
-				damaged[len(damaged)/2] ^= 4
-				return b.Put(bytes.Clone(key), damaged)
-			}
-			b = b.Bucket(key)
-		}
-	})
-	if err := errors.Join(err, db.Close()); err != nil {
-		t.Fatal(err)
-	}
-}
 
 // TestOpenFolder: of a running server it is refused, as is what is none; a
 // snapshot file is read like the folder that it was made of.
@@ -106,12 +24,12 @@ func TestOpenFolder(t *testing.T) {
 	t.Parallel()
 	n := one(t, nil)
 	churn(t, n, 30)
-	if _, err := OpenFolder(n.cfg.Dir); err == nil || !strings.Contains(err.Error(), "a server has it open") {
+	if _, err := history.OpenFolder(n.cfg.Dir); err == nil || !strings.Contains(err.Error(), "a server has it open") {
 		t.Errorf("a running server's folder: %v", err)
 	}
 	want := n.Head()
-	got, err := n.PartAt(t.Context(), Part{}, 12)
-	whole, err2 := n.StateAt(t.Context(), 12)
+	got, err := n.Past().PartAt(t.Context(), history.Part{}, 12)
+	whole, err2 := n.Past().StateAt(t.Context(), 12)
 	if err := errors.Join(err, err2); err != nil || !bytes.Equal(got.Dump(), whole.Dump()) {
 		t.Errorf("the part of a running server: %v", err)
 	}
@@ -121,14 +39,14 @@ func TestOpenFolder(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := BackupFolder(n.cfg.Dir, out, nil); err != nil {
+	if _, err := offline.BackupFolder(n.cfg.Dir, out, nil); err != nil {
 		t.Fatal(err)
 	}
 	if err := out.Close(); err != nil {
 		t.Fatal(err)
 	}
 	for _, path := range []string{n.cfg.Dir, image} {
-		f, err := OpenFolder(path)
+		f, err := history.OpenFolder(path)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -143,7 +61,7 @@ func TestOpenFolder(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if _, err := OpenFolder(t.TempDir()); err == nil || !strings.Contains(err.Error(), "no data folder") {
+	if _, err := history.OpenFolder(t.TempDir()); err == nil || !strings.Contains(err.Error(), "no data folder") {
 		t.Errorf("an empty folder: %v", err)
 	}
 }
@@ -153,8 +71,8 @@ func TestIndexUpkeep(t *testing.T) {
 	t.Parallel()
 	n := one(t, func(c *Config) { upkeeping(c); c.CheckpointEvents = 1000 })
 	blocks := func() (count int) {
-		err := n.files.view(func(tx *bbolt.Tx) error {
-			if index := tx.Bucket(bucketIndex); index != nil {
+		err := n.files.View(func(tx *bbolt.Tx) error {
+			if index := tx.Bucket([]byte("index")); index != nil {
 				count = index.Stats().KeyN
 			}
 			return nil
@@ -180,23 +98,25 @@ func TestIndexUpkeep(t *testing.T) {
 			must(t, n, c)
 		}
 	}
-	fill(segmentEvents + 500)
+	fill(history.SegmentEvents + 500)
 	until(t, n, "a block is there", func() bool { return blocks() == 1 })
-	want, err := n.StateAt(t.Context(), 5000)
+	want, err := n.Past().StateAt(t.Context(), 5000)
 	if err != nil {
 		t.Fatal(err)
 	}
-	ref := Ref{log.KindNICTag, "t7"}
-	rec, ok, err := n.ObjectAt(t.Context(), ref, 5000)
+	ref := history.Ref{Kind: log.KindNICTag, ID: "t7"}
+	rec, ok, err := n.Past().ObjectAt(t.Context(), ref, 5000)
 	if wantRec, _ := want.Get(ref.Kind, ref.ID); err != nil || !ok || !reflect.DeepEqual(rec, wantRec) {
 		t.Errorf("%+v %v %v, want %+v", rec, ok, err, wantRec)
 	}
-	until(t, n, "all members are heard", func() bool { return n.SetRetention(patience(t), Retention{Events: 200, Bytes: 1 << 28}) == nil })
-	fill(segmentEvents + 3000)
+	until(t, n, "all members are heard", func() bool {
+		return n.SetRetention(patience(t), changesdb.Retention{Events: 200, Bytes: 1 << 28}) == nil
+	})
+	fill(history.SegmentEvents + 3000)
 	// The floor goes no farther than to a checkpoint, and those are made where the
 	// head is when upkeep looks: the log must go on.
 	until(t, n, "the block is dropped", func() bool {
-		if firstRow(t, n.Store) > segmentEvents && blocks() == 0 {
+		if firstRow(t, n.Store) > history.SegmentEvents && blocks() == 0 {
 			return true
 		}
 		fill(n.Head().Seq + 1)

@@ -4,6 +4,10 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+
+	"rutter/raftstore/internal/boltfile"
+	"rutter/raftstore/internal/changesdb"
+	"rutter/raftstore/internal/raftlog"
 )
 
 // A crash between the two writes of a founding: the server begins again instead
@@ -16,7 +20,7 @@ func TestFoundingCutShort(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := s.raftLog.SetUint64(keyCurrentTerm, 1); err != nil {
+	if err := s.raftLog.SetUint64(raftlog.KeyCurrentTerm, 1); err != nil {
 		t.Fatal(err)
 	}
 	if err := s.Close(); err != nil {
@@ -32,8 +36,8 @@ func TestFileHalfMade(t *testing.T) {
 	t.Parallel()
 	cfg := testConfig(t, "s1", t.TempDir())
 	cfg.Bootstrap = true
-	for _, name := range []string{dbName, raftName} {
-		if err := os.WriteFile(filepath.Join(cfg.Dir, name+".new"+pendingSuffix), make([]byte, 4096), 0o600); err != nil {
+	for _, name := range []string{changesdb.Name, raftlog.FileName} {
+		if err := os.WriteFile(filepath.Join(cfg.Dir, name+".new"+boltfile.PendingSuffix), make([]byte, 4096), 0o600); err != nil {
 			t.Fatal(err)
 		}
 	}

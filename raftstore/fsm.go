@@ -11,23 +11,9 @@ import (
 	"go.etcd.io/bbolt"
 
 	"rutter/log"
-)
-
-// First byte of a raft entry: what it asks of every server. One that a server
-// does not know stops it; it is never skipped (SAFETY D1).
-const (
-	commandBatch   byte = 1 // a batch of changes, as log.AppendBatch makes it
-	commandGenesis byte = 2 // | cluster id (16) | feature version (4) |: the first leader's first entry
-	// commandFloor: | seq (8) | chain hash there (32) |: entries up to seq are kept no more.
-	commandFloor byte = 3
-	// commandRetention: a Retention, which the floor follows from now on.
-	commandRetention byte = 4
-	// commandFeature: | feature version (4) |, which every member knows.
-	commandFeature byte = 5
-
-	// highestCommand is what this program knows; a leader sends nothing above
-	// what all members say they know.
-	highestCommand = commandFeature
+	"rutter/raftstore/internal/changesdb"
+	"rutter/raftstore/internal/command"
+	"rutter/raftstore/internal/window"
 )
 
 // errSkipped: raft handed an entry that the state already holds to somebody who
@@ -48,12 +34,12 @@ func (f fsm) ApplyBatch(entries []*raft.Log) []any {
 	s.applier.mu.Lock()
 	defer s.applier.mu.Unlock()
 	responses := make([]any, len(entries))
-	seq := s.applier.head.seq
+	seq := s.applier.head.Seq
 	for i, entry := range entries {
-		responses[i] = s.applyEntry(entry)
+		responses[i] = s.applier.applyEntry(entry)
 	}
-	if s.applier.head.seq != seq {
-		s.wake()
+	if s.applier.head.Seq != seq {
+		s.applier.wake()
 	}
 	return responses
 }
@@ -61,18 +47,19 @@ func (f fsm) ApplyBatch(entries []*raft.Log) []any {
 // applier is what belongs to the FSM's goroutine, and to a rebuild that puts
 // another state in the place of this one.
 type applier struct {
+	store *Store
+
 	mu     sync.Mutex // taken before Store.mu
 	enc    *log.Encoder
 	dec    log.ChangeDecoder
-	bodies [][]byte // of the events of the change that is being applied
-	slots  []slot   // these events
-	window *window
+	bodies [][]byte         // of the events of the change that is being applied
+	slots  []changesdb.Slot // these events
+	window *window.Window
 	index  uint64 // of the raft entry that is being applied
 	// rebuild, if there is one, gets the entries, which are applied after it.
 	rebuild *rebuild
 	// head is how far everything was applied; Store.head is its copy for readers.
-	head    head
-	skipped uint64 // entries that changes.db already had
+	head changesdb.Head
 
 	// fault, if set by a test before Run, is asked about each change before it is
 	// decided; its error, or panic, is that of apply.
@@ -80,103 +67,94 @@ type applier struct {
 }
 
 // applyEntry applies one raft entry as a whole, or stops the server.
-func (s *Store) applyEntry(entry *raft.Log) any {
-	if err := s.failure(); err != nil {
+func (a *applier) applyEntry(entry *raft.Log) any {
+	if err := a.store.failure(); err != nil {
 		return err
 	}
-	a := &s.applier
 	if a.rebuild != nil {
 		a.rebuild.keep(entry)
 		return nil
 	}
-	if entry.Index <= a.head.applied {
-		a.skipped++
+	if entry.Index <= a.head.Applied {
 		return errSkipped
 	}
-	u := new(unit)
+	u := new(changesdb.Unit)
 	a.index = entry.Index
-	a.window.settle(s.persister.storedIndex())
-	if !a.window.contained {
-		u.trimmed = a.window.trimmed
+	a.window.Settle(a.store.persister.Progress().Index)
+	if !a.window.Contained() {
+		u.Window.Trimmed = a.window.Trimmed()
 	}
-	response, err := s.applyOrSkip(entry, u)
+	response, err := a.applyOrSkip(entry, u)
 	if err != nil {
-		err = s.stoppedBy(entry, err)
-		s.fail(err)
+		err = a.stoppedBy(entry, err)
+		a.store.fail(err)
 		return err
 	}
-	a.head.trimmed, a.head.leaps, u.window = a.window.trimmed, a.window.leaps, a.window.takeChanges()
-	if !a.window.contained {
-		u.trimmed = a.window.trimmed
+	a.head.Trimmed, a.head.Leaps, u.Window.Changes = a.window.Trimmed(), a.window.Leaps(), a.window.TakeChanges()
+	if !a.window.Contained() {
+		u.Window.Trimmed = a.window.Trimmed()
 	}
-	a.head.applied, a.head.term, a.head.command = entry.Index, entry.Term, entry.Index
-	a.head.stateSum, a.head.windowSum, a.head.summed = stateSum(s.state), a.window.sum, true
-	s.points.push(&a.head)
-	s.mu.Lock()
-	s.head = a.head
-	s.state.SetTime(a.head.time) // a retry or a refusal moves it without an event
-	s.mu.Unlock()
-	s.persister.hand(u, a.head)
+	a.head.Applied, a.head.Term, a.head.Command = entry.Index, entry.Term, entry.Index
+	a.head.StateSum, a.head.WindowSum, a.head.Summed = changesdb.StateSum(a.store.state), a.window.Digest(), true
+	a.store.comparison.points.push(&a.head)
+	a.store.mu.Lock()
+	a.store.head = a.head
+	a.store.state.SetTime(a.head.Time) // a retry or a refusal moves it without an event
+	a.store.mu.Unlock()
+	a.store.persister.Hand(u, a.head)
 	return response
 }
 
-func (s *Store) applyData(entry *raft.Log, u *unit) (any, error) {
-	a := &s.applier
+func (a *applier) applyData(entry *raft.Log, u *changesdb.Unit) (any, error) {
 	if entry.Type == raft.LogConfiguration {
-		a.head.conf, a.head.confIndex = raft.DecodeConfiguration(entry.Data), entry.Index
+		a.head.Conf, a.head.ConfIndex = raft.DecodeConfiguration(entry.Data), entry.Index
 		return nil, nil
 	}
 	if entry.Type != raft.LogCommand || len(entry.Data) == 0 {
 		return nil, fmt.Errorf("type %d with %d bytes: %w", entry.Type, len(entry.Data), log.ErrFormat)
 	}
-	switch command, data := entry.Data[0], entry.Data[1:]; command {
-	case commandBatch:
-		return s.applyBatch(data, u)
-	case commandGenesis:
-		return nil, s.applyGenesis(data)
-	case commandFloor:
-		return nil, s.applyFloor(data)
-	case commandRetention:
-		return nil, s.applyRetention(data)
-	case commandFeature:
-		return nil, s.applyFeature(data)
+	switch first, data := entry.Data[0], entry.Data[1:]; first {
+	case command.Batch:
+		return a.applyBatch(data, u)
+	case command.Genesis:
+		return nil, a.applyGenesis(data)
+	case command.Floor:
+		return nil, a.applyFloor(data)
+	case command.Retention:
+		return nil, a.applyRetention(data)
+	case command.Feature:
+		return nil, a.applyFeature(data)
 	default:
-		return nil, fmt.Errorf("command %d is of a newer program: upgrade this server: %w", command, log.ErrFormat)
+		return nil, fmt.Errorf("command %d is of a newer program: upgrade this server: %w", first, log.ErrFormat)
 	}
 }
 
-// genesis returns the entry that gives a cluster its identity and feature version.
-func genesis(cluster log.UUID, feature uint32) []byte {
-	b := append([]byte{commandGenesis}, cluster[:]...)
-	return binary.BigEndian.AppendUint32(b, feature)
-}
-
 // applyGenesis takes the cluster's identity; the first one holds.
-func (s *Store) applyGenesis(data []byte) error {
+func (a *applier) applyGenesis(data []byte) error {
 	if len(data) < 20 {
 		return fmt.Errorf("genesis of %d bytes: %w", len(data), log.ErrCorrupt)
 	}
 	feature := binary.BigEndian.Uint32(data[16:])
-	if feature > s.cfg.features {
-		return fmt.Errorf("the cluster is of feature version %d, and this program knows %d: upgrade it: %w", feature, s.cfg.features, log.ErrFormat)
+	if feature > a.store.cfg.features {
+		return fmt.Errorf("the cluster is of feature version %d, and this program knows %d: upgrade it: %w", feature, a.store.cfg.features, log.ErrFormat)
 	}
-	if a := &s.applier; a.head.cluster.IsZero() {
-		a.head.cluster = log.UUID(data[:16])
-		s.becomeOfFeature(feature)
+	if a.head.Cluster.IsZero() {
+		a.head.Cluster = log.UUID(data[:16])
+		a.becomeOfFeature(feature)
 	}
 	return nil
 }
 
 // applyBatch applies the changes of a batch in order.
-func (s *Store) applyBatch(data []byte, u *unit) ([]log.Result, error) {
+func (a *applier) applyBatch(data []byte, u *changesdb.Unit) ([]log.Result, error) {
 	changes, err := log.SplitBatch(data)
 	if err != nil {
 		return nil, err
 	}
 	results := make([]log.Result, len(changes))
-	u.slots, u.results = make([]slot, 0, len(changes)), make([]changeResult, 0, len(changes))
+	u.Slots, u.Window.Results = make([]changesdb.Slot, 0, len(changes)), make([]window.Result, 0, len(changes))
 	for i, raw := range changes {
-		if results[i], err = s.applyChange(raw, u); err != nil {
+		if results[i], err = a.applyChange(raw, u); err != nil {
 			return nil, fmt.Errorf("change %d: %w", i, err)
 		}
 	}
@@ -185,64 +163,63 @@ func (s *Store) applyBatch(data []byte, u *unit) ([]log.Result, error) {
 
 // applyChange decides and applies one change. Everything that it reads is
 // replicated, so each server computes the same (DESIGN section 2, rule 3).
-func (s *Store) applyChange(raw []byte, u *unit) (log.Result, error) {
-	a := &s.applier
+func (a *applier) applyChange(raw []byte, u *changesdb.Unit) (log.Result, error) {
 	c, err := a.readChange(raw)
 	if errors.Is(err, log.ErrFormat) {
 		return log.Result{}, err
 	}
 	if err != nil {
-		return s.refuseUnreadable(err), nil
+		return a.refuseUnreadable(err), nil
 	}
-	a.head.time = max(a.head.time, c.Time)
-	c.Time = a.head.time
-	a.window.advance(c.Time)
+	a.head.Time = max(a.head.Time, c.Time)
+	c.Time = a.head.Time
+	a.window.Advance(c.Time)
 	asker := c.Asker()
-	if known, ok := a.window.known[c.ID]; ok {
-		return s.knownResult(c, asker, &a.window.ids[known])
+	if known := a.window.Known(c.ID); known != nil {
+		return a.knownResult(c, asker, known)
 	}
-	if refusal := s.checkID(c, asker); refusal != nil {
-		s.counters.refused.Add(1)
+	if refusal := a.checkID(c, asker); refusal != nil {
+		a.store.counters.refused.Add(1)
 		return log.Result{ChangeID: c.ID, Refusal: refusal}, nil
 	}
 	if err := a.fails(c.ID); err != nil {
 		return log.Result{}, err
 	}
-	d := s.decide(c)
+	d := a.decide(c)
 	result := d.result
 	if result.Refusal != nil {
-		s.counters.refused.Add(1)
-		if a.window.check(c.ID, asker, c.Time) != nil {
+		a.store.counters.refused.Add(1)
+		if a.window.Check(c.ID, asker, c.Time) != nil {
 			return result, nil // it was to set the time (checkID), which stays: its id is of another one
 		}
 	} else {
 		a.setTime(d.events)
-		if err := s.fold(&d); err != nil {
+		if err := a.fold(&d); err != nil {
 			return log.Result{}, fmt.Errorf("change %s: %w", c.ID, err)
 		}
 	}
-	u.slots = append(u.slots, d.slots...)
-	u.bytes += d.bytes
+	u.Slots = append(u.Slots, d.slots...)
+	u.Bytes += d.bytes
 	encoded, err := a.enc.Result(&result)
 	if err != nil {
 		return log.Result{}, fmt.Errorf("result of change %s: %w", c.ID, err)
 	}
-	if a.window.contained {
-		row := rememberedRow{a.head.time, asker, c.Content, encoded}
-		encoded = row.encode()
+	if a.window.Contained() {
+		row := window.Row{Applied: a.head.Time, Asker: asker, Content: c.Content, Result: encoded}
+		encoded = row.Encode()
 	}
-	a.window.add(c.ID, encoded, a.index)
-	u.results = append(u.results, changeResult{c.ID, encoded})
-	u.bytes += len(encoded)
+	a.window.Add(c.ID, encoded, a.index)
+	u.Window.Results = append(u.Window.Results, window.Result{ID: c.ID, Value: encoded})
+	u.Bytes += len(encoded)
 	return result, nil
 }
 
 // wake tells the readers that the log moved.
-func (s *Store) wake() {
-	s.mu.Lock()
-	old := s.changed
-	s.changed = make(chan struct{})
-	s.mu.Unlock()
+func (a *applier) wake() {
+	a.store.mu.Lock()
+	old := a.store.changed
+	a.store.changed = make(chan struct{})
+	a.store.mu.Unlock()
 	close(old)
 }
 
@@ -260,7 +237,7 @@ func (f fsm) Snapshot() (raft.FSMSnapshot, error) {
 	if err := f.s.images.mayMark(); err != nil {
 		return nil, err
 	}
-	return &ticket{store: f.s, epoch: f.s.persister.currentEpoch()}, nil
+	return &ticket{store: f.s, epoch: f.s.persister.CurrentEpoch()}, nil
 }
 
 // ticket is a snapshot that is nothing but a marker to be written.
@@ -295,46 +272,46 @@ func (f fsm) Restore(from io.ReadCloser) error {
 	if !ok {
 		return fmt.Errorf("raftstore: a restore can only come from the store's own files, not from %T", from)
 	}
-	return f.s.restore(image.sink)
+	return f.s.applier.restore(image.sink)
 }
 
 // restore publishes the image that a sink received. Until the rename an error
 // leaves everything as it was.
-func (s *Store) restore(k *sink) error {
+func (a *applier) restore(k *sink) error {
 	db, c, err := k.open()
 	if err != nil {
 		return err
 	}
-	s.applier.mu.Lock()
-	defer s.applier.mu.Unlock()
-	if err := s.install(k, db, &c); err != nil {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if err := a.install(k, db, &c); err != nil {
 		return err
 	}
-	s.applier.rebuild = nil // it wanted just this
-	s.logger.Info("state restored from a snapshot", "seq", c.head.seq, "raft_index", c.head.applied)
+	a.rebuild = nil // it wanted just this
+	a.store.logger.Info("state restored from a snapshot", "seq", c.Head.Seq, "raft_index", c.Head.Applied)
 	return nil
 }
 
 // install makes a received file changes.db, and what it holds the state. The
 // caller holds applier.mu. Until the rename an error leaves everything as it was;
 // one of the folder's sync after it ends the server.
-func (s *Store) install(k *sink, db *bbolt.DB, c *content) error {
+func (a *applier) install(k *sink, db *bbolt.DB, c *changesdb.Content) error {
 	if err := k.publish(); err != nil {
 		if errors.Is(err, errFolder) {
-			s.fail(err) // the disk may have either file: a restart finds out which
+			a.store.fail(err) // the disk may have either file: a restart finds out which
 		}
 		return errors.Join(err, db.Close())
 	}
-	if err := s.persister.replace(db, c); err != nil {
-		s.logger.Warn("closing the replaced changes.db", "error", err)
+	if err := a.store.persister.Replace(db, c); err != nil {
+		a.store.logger.Warn("closing the replaced changes.db", "error", err)
 	}
-	s.applier.window, s.applier.head = c.window, c.head
-	s.points.reset(&c.head)
-	s.mu.Lock()
-	s.state, s.head = c.state, c.head
-	s.ring.reset(c.head.seq)
-	s.mu.Unlock()
-	s.counters.restores.Add(1)
-	s.wake()
+	a.window, a.head = c.Window, c.Head
+	a.store.comparison.points.reset(&c.Head)
+	a.store.mu.Lock()
+	a.store.state, a.store.head = c.State, c.Head
+	a.store.ring.Reset(c.Head.Seq)
+	a.store.mu.Unlock()
+	a.store.counters.restores.Add(1)
+	a.wake()
 	return nil
 }

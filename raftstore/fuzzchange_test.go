@@ -26,7 +26,7 @@ func settledFile(t testing.TB, feature uint32) []byte {
 	s.flush()
 	defer s.close()
 	var file bytes.Buffer
-	err := s.files.view(func(tx *bbolt.Tx) error {
+	err := s.files.View(func(tx *bbolt.Tx) error {
 		_, err := tx.WriteTo(&file)
 		return err
 	})
@@ -104,19 +104,19 @@ func threeAgree(t *testing.T, file, raw []byte) {
 		if again, err := log.NewEncoder().Change(c); err == nil && readable(again) != nil {
 			t.Fatalf("a leader proposes what cannot be read: %v", readable(again))
 		}
-		_, _ = goesOn.refuseEarly(c, trialBytes)
+		_, _ = goesOn.proposer.refuseEarly(c, trialBytes)
 	}
 	data := batchOf(raw)
 	var first []byte
 	for range 2 {
-		index := goesOn.applier.head.applied + 1
+		index := goesOn.applier.head.Applied + 1
 		var results [3][]byte
 		for i, s := range all {
 			results[i] = resultBytes(t, s.results(index, data)[0])
 			switch s {
 			case restarts:
 				s.flush()
-				if _, err := s.persister.sweep(t.Context(), s.persister.currentEpoch(), atOnce); err != nil {
+				if err := s.persister.Sweep(t.Context()); err != nil {
 					t.Fatalf("sweep: %v", err)
 				}
 				s.restart()
@@ -127,14 +127,14 @@ func threeAgree(t *testing.T, file, raw []byte) {
 				}
 				s.flush()
 			}
-			if got, want := s.applier.head.digest(), goesOn.applier.head.digest(); got != want {
+			if got, want := s.applier.head.Digest(), goesOn.applier.head.Digest(); got != want {
 				t.Fatalf("server %d: digest %x, the first has %x", i, got, want)
 			}
 			if !bytes.Equal(results[i], results[0]) {
 				t.Fatalf("server %d came to %q, the first to %q", i, results[i], results[0])
 			}
 		}
-		if remembered := len(goesOn.applier.window.known) > len(settling); first != nil && remembered && !bytes.Equal(first, results[0]) {
+		if remembered := goesOn.applier.window.Len() > len(settling); first != nil && remembered && !bytes.Equal(first, results[0]) {
 			t.Fatalf("a retry got %q, the first %q", results[0], first)
 		}
 		first = results[0]
@@ -167,8 +167,8 @@ func checkTold(t *testing.T, s *bare, encoded []byte) {
 // checkEvents: each event is read as it was written.
 func checkEvents(t *testing.T, s *bare) {
 	t.Helper()
-	for seq := s.ring.first; s.ring.has(seq); seq++ {
-		encoded := s.ring.at(seq).Bytes
+	for seq := s.ring.First; s.ring.Has(seq); seq++ {
+		encoded := s.ring.At(seq).Bytes
 		e, err := log.DecodeEvent(encoded)
 		if err != nil {
 			t.Fatalf("event %d: %v", seq, err)

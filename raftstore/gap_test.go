@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"rutter/log"
+	"rutter/raftstore/internal/changesdb"
 )
 
 // TestLongestGap measures the longest time between two acknowledgements under
@@ -29,7 +30,7 @@ func TestLongestGap(t *testing.T) {
 			leader := leaderOf(t, nodes)
 			if upkeep {
 				until(t, leader, "retention", func() bool {
-					return leader.SetRetention(patience(t), Retention{Events: 5000, Bytes: 1 << 28}) == nil
+					return leader.SetRetention(patience(t), changesdb.Retention{Events: 5000, Bytes: 1 << 28}) == nil
 				})
 			}
 			longest, count := loadFor(t, leader, 10*time.Second)

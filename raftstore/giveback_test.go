@@ -6,6 +6,7 @@ import (
 
 	"rutter/log"
 	"rutter/log/budget"
+	"rutter/raftstore/internal/admission"
 )
 
 // A change that the leader's queue does not take costs its author nothing: it is sent
@@ -22,14 +23,10 @@ func TestRefusedByTheQueueCostsNothing(t *testing.T) {
 		change.Ops = append(change.Ops, log.Op{Action: log.Delete, Kind: log.KindVM, ID: newID().String()})
 	}
 	closed := errors.New("test: closed")
-	setClosed := func(err error) {
-		n.queue.mu.Lock()
-		n.queue.closed = err
-		n.queue.mu.Unlock()
-	}
+	setClosed := n.proposer.queue.Answer
 	setClosed(closed)
 	for range 3 {
-		if err := n.enqueue(change, func(outcome) {}); !errors.Is(err, closed) {
+		if err := n.proposer.enqueue(change, func(admission.Outcome) {}); !errors.Is(err, closed) {
 			t.Fatalf("a queue that takes nothing: %v", err)
 		}
 	}

@@ -1,10 +1,12 @@
 package raftstore
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/hashicorp/raft"
@@ -17,7 +19,7 @@ import (
 // to ask another (leadershipTransfer, triggerDeferErrorCh), and once the
 // leadership is lost nobody takes either. From then on that server refuses
 // everything with "leadership transfer in progress", also when it is elected
-// again, until it is started anew.
+// again, until it is started anew (hashicorp/raft issue 696; docs/upstream.md).
 
 const (
 	// handOverLook bounds the question who could take over.
@@ -32,26 +34,26 @@ var (
 )
 
 // stand returns the request that makes the server which gets it stand for election.
-func (s *Store) stand(transport raft.Transport) *raft.TimeoutNowRequest {
-	self := raft.ServerID(s.cfg.ID)
+func (l *leadership) stand(transport raft.Transport) *raft.TimeoutNowRequest {
+	self := raft.ServerID(l.store.cfg.ID)
 	return &raft.TimeoutNowRequest{RPCHeader: raft.RPCHeader{
-		ProtocolVersion: raft.ProtocolVersionMax, ID: []byte(self), Addr: transport.EncodePeer(self, raft.ServerAddress(s.address)),
+		ProtocolVersion: raft.ProtocolVersionMax, ID: []byte(self), Addr: transport.EncodePeer(self, raft.ServerAddress(l.store.address)),
 	}}
 }
 
 // giveAway makes another voter the leader, the one that has most of the log.
-func (s *Store) giveAway(ctx context.Context, r *raft.Raft) error {
-	heir, err := s.heir(ctx, r)
+func (l *leadership) giveAway(ctx context.Context, r *raft.Raft) error {
+	heir, err := l.heir(ctx, r)
 	if err != nil {
 		return err
 	}
-	return s.handTo(ctx, r, heir)
+	return l.handTo(ctx, r, heir)
 }
 
 // heir returns the voter besides this server that has most of the log, of those
 // that answer in time and whose clock is not known to be wrong; one whose disk hangs
 // or has no room only if all others' do.
-func (s *Store) heir(ctx context.Context, r *raft.Raft) (heir Member, err error) {
+func (l *leadership) heir(ctx context.Context, r *raft.Raft) (heir Member, err error) {
 	ctx, cancel := context.WithTimeout(ctx, handOverLook)
 	defer cancel()
 	type answer struct {
@@ -62,13 +64,13 @@ func (s *Store) heir(ctx context.Context, r *raft.Raft) (heir Member, err error)
 	}
 	answers, asked := make(chan answer), 0
 	for _, m := range r.GetConfiguration().Configuration().Servers {
-		if m.Suffrage != raft.Voter || string(m.ID) == s.cfg.ID || s.clocks.agreement.Load().wrong(string(m.ID)) {
+		if m.Suffrage != raft.Voter || string(m.ID) == l.store.cfg.ID || l.store.times.clocks.Agreement.Load().Wrong(string(m.ID)) {
 			continue
 		}
 		asked++
 		go func() {
-			i, err := s.identityOf(ctx, string(m.Address))
-			answers <- answer{Member{string(m.ID), string(m.Address)}, i.last(), i.troubled(), err}
+			i, err := l.store.members.identityOf(ctx, string(m.Address))
+			answers <- answer{Member{ID: string(m.ID), Address: string(m.Address)}, i.last(), i.troubled(), err}
 		}()
 	}
 	var all []answer
@@ -91,33 +93,33 @@ func (s *Store) heir(ctx context.Context, r *raft.Raft) (heir Member, err error)
 
 // handTo makes m, a voter, the leader. If that fails this server leads on, unless
 // it lost the leadership otherwise: then there is no error.
-func (s *Store) handTo(ctx context.Context, r *raft.Raft, m Member) error {
-	transport := s.transport.Load()
+func (l *leadership) handTo(ctx context.Context, r *raft.Raft, m Member) error {
+	transport := l.store.transport.Load()
 	if r.State() != raft.Leader || transport == nil {
 		return nil
 	}
-	was, ok := s.becomeLeaving()
+	was, ok := l.becomeLeaving()
 	if !ok {
 		return errTransferring
 	}
 	defer func() {
 		if r.State() == raft.Leader {
-			s.becomeStaying(was)
+			l.becomeStaying(was)
 		}
 	}()
-	ctx, cancel := context.WithTimeout(ctx, s.cfg.Election)
+	ctx, cancel := context.WithTimeout(ctx, l.store.cfg.Election)
 	defer cancel()
-	if err := s.awaitHeir(ctx, r, m); err != nil {
+	if err := l.awaitHeir(ctx, r, m); err != nil {
 		return fmt.Errorf("hand over to %s: %w", m.ID, err)
 	}
 	told := make(chan error, 1)
-	if !s.tasks.start(func() {
-		told <- transport.TimeoutNow(raft.ServerID(m.ID), raft.ServerAddress(m.Address), s.stand(transport), new(raft.TimeoutNowResponse))
+	if !l.store.tasks.Start(func() {
+		told <- transport.TimeoutNow(raft.ServerID(m.ID), raft.ServerAddress(m.Address), l.stand(transport), new(raft.TimeoutNowResponse))
 	}) {
 		return ErrStopped
 	}
 	for r.State() == raft.Leader {
-		moved := s.leaderMoved()
+		moved := l.leaderMoved()
 		timer := time.NewTimer(handOverPoll)
 		select {
 		case err := <-told:
@@ -137,14 +139,14 @@ func (s *Store) handTo(ctx context.Context, r *raft.Raft, m Member) error {
 }
 
 // awaitHeir waits until nothing of this leader is on its way, and m has it all.
-func (s *Store) awaitHeir(ctx context.Context, r *raft.Raft, m Member) error {
+func (l *leadership) awaitHeir(ctx context.Context, r *raft.Raft, m Member) error {
 	for r.State() == raft.Leader {
 		last := r.LastIndex()
-		i, err := s.identityOf(ctx, m.Address)
+		i, err := l.store.members.identityOf(ctx, m.Address)
 		if err != nil {
 			return err
 		}
-		if i.last() >= last && s.queue.idle() && r.LastIndex() == last {
+		if i.last() >= last && l.store.proposer.queue.Idle() && r.LastIndex() == last {
 			return nil
 		}
 		timer := time.NewTimer(handOverPoll)
@@ -156,4 +158,41 @@ func (s *Store) awaitHeir(ctx context.Context, r *raft.Raft, m Member) error {
 		}
 	}
 	return nil
+}
+
+// other is what another member says of itself.
+type other struct {
+	identity
+	address string
+	voter   bool
+}
+
+// othersOf asks all other members who they are, and returns those that answer
+// within handOverLook, in no order.
+func (ms *Membership) othersOf(ctx context.Context, r *raft.Raft) (all []other) {
+	ctx, cancel := context.WithTimeout(ctx, handOverLook)
+	defer cancel()
+	var mu sync.Mutex // protects all
+	var asked sync.WaitGroup
+	for _, m := range r.GetConfiguration().Configuration().Servers {
+		if string(m.ID) == ms.store.cfg.ID {
+			continue
+		}
+		asked.Go(func() {
+			i, err := ms.identityOf(ctx, string(m.Address))
+			if err != nil {
+				return
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			all = append(all, other{i, string(m.Address), m.Suffrage == raft.Voter})
+		})
+	}
+	asked.Wait()
+	return all
+}
+
+// sortByLog puts those that have most of the log first.
+func sortByLog(all []other) {
+	slices.SortFunc(all, func(a, b other) int { return cmp.Or(cmp.Compare(b.last(), a.last()), cmp.Compare(a.ID, b.ID)) })
 }

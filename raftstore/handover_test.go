@@ -21,14 +21,14 @@ func TestHandOverToTheDead(t *testing.T) {
 	others[0].halt(t)
 	for range 3 {
 		ctx, cancel := context.WithTimeout(t.Context(), leader.cfg.Election+leader.cfg.Election/2)
-		if err := leader.Transfer(ctx, others[0].cfg.ID); err == nil {
+		if err := leader.members.Transfer(ctx, others[0].cfg.ID); err == nil {
 			t.Fatal("the leadership went to a server that is down")
 		}
 		cancel()
 		must(t, leader, tagChange(newID(), "t"+newID().String()[24:]))
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), leader.cfg.Election+leader.cfg.Election/2)
-	go func() { _ = leader.Transfer(ctx, others[0].cfg.ID) }()
+	go func() { _ = leader.members.Transfer(ctx, others[0].cfg.ID) }()
 	others[1].halt(t)
 	until(t, leader, "nobody to lead is left", func() bool { return leader.Status().State != "Leader" })
 	cancel()
@@ -37,7 +37,7 @@ func TestHandOverToTheDead(t *testing.T) {
 	}
 	must(t, leader, tagChange(newID(), "after"))
 	again := []*node{leader, others[0], others[1]}
-	if err := leaderOf(t, again).Transfer(patience(t), leader.cfg.ID); err != nil {
+	if err := leaderOf(t, again).members.Transfer(patience(t), leader.cfg.ID); err != nil {
 		t.Fatalf("back to the first: %v", err)
 	}
 	must(t, leader, tagChange(newID(), "back"))
@@ -54,7 +54,7 @@ func TestHandOverUnderLoad(t *testing.T) {
 	acked := writers(t, 8, stop, func(i int) *node { return nodes[i%3] })
 	for i := range 9 {
 		heir := nodes[i%3]
-		if err := nodes[(i+1)%3].Transfer(patience(t), heir.cfg.ID); err != nil {
+		if err := nodes[(i+1)%3].members.Transfer(patience(t), heir.cfg.ID); err != nil {
 			t.Errorf("hand over to %s: %v", heir.cfg.ID, err)
 		} else if l := leaderOf(t, nodes); l != heir {
 			t.Errorf("%s leads, want %s", l.cfg.ID, heir.cfg.ID)

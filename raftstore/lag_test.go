@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"rutter/log"
+	"rutter/raftstore/internal/changesdb"
 )
 
 // TestFollowerLag: a follower whose changes.db stands still says that it is not
@@ -27,18 +28,16 @@ func TestFollowerLag(t *testing.T) {
 	stop := make(chan struct{})
 	release := sync.OnceFunc(func() { close(stop) })
 	t.Cleanup(release)
-	f.persister.flushing.Lock()
-	f.persister.fault = func(string) error { <-stop; return nil }
-	f.persister.flushing.Unlock()
+	f.persister.SetFault(func(string) error { <-stop; return nil })
 	for i := range 40 {
 		var ops []log.Op
 		for j := range each {
 			ops = append(ops, tagOp(fmt.Sprintf("t%d_%d", i, j)))
 		}
-		until(t, lead, "the leader's own file", func() bool { return !lead.persister.behind() })
+		until(t, lead, "the leader's own file", func() bool { return !lead.persister.Behind() })
 		must(t, lead, &log.Change{ID: newID(), Actor: "t", Ops: ops})
 		if i*each > bound {
-			until(t, f, "not ready", func() bool { return errors.Is(f.Ready(), ErrLagging) })
+			until(t, f, "not ready", func() bool { return errors.Is(f.Ready(), changesdb.ErrLagging) })
 		}
 	}
 	if st := f.Status(); st.Ready || st.LagEvents <= bound {

@@ -2,15 +2,18 @@ package raftstore
 
 import (
 	"context"
-	crand "crypto/rand"
 	"errors"
 	"fmt"
 	"log/slog"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/hashicorp/raft"
 
 	"rutter/log"
+	"rutter/raftstore/internal/command"
+	"rutter/raftstore/internal/window"
 )
 
 // phase is where Run is: opened → running → stopping → stopped.
@@ -23,19 +26,30 @@ const (
 	stopped
 )
 
-func (s *Store) becomeRunning() bool {
-	return s.phase.CompareAndSwap(int32(opened), int32(running))
+// leadership is where Run is, and what this server is in the cluster.
+type leadership struct {
+	store *Store
+	phase atomic.Int32 // of Run
+	role  atomic.Int32 // in the cluster
+	ready atomic.Bool  // has caught up with a leader's commit once
+
+	moveMu sync.Mutex
+	moved  chan struct{} // closed and replaced when the leader may have changed
 }
 
-func (s *Store) becomeStopping() {
-	s.phase.Store(int32(stopping))
-	close(s.ending)
-	s.leaderMayHaveMoved()
+func (l *leadership) becomeRunning() bool {
+	return l.phase.CompareAndSwap(int32(opened), int32(running))
 }
 
-func (s *Store) becomeStopped() {
-	s.phase.Store(int32(stopped))
-	s.leaderMayHaveMoved()
+func (l *leadership) becomeStopping() {
+	l.phase.Store(int32(stopping))
+	close(l.store.ending)
+	l.leaderMayHaveMoved()
+}
+
+func (l *leadership) becomeStopped() {
+	l.phase.Store(int32(stopped))
+	l.leaderMayHaveMoved()
 }
 
 // stopCause returns ErrStopped, with the failure if there was one, once Run has
@@ -81,62 +95,62 @@ const (
 	leaving
 )
 
-func (s *Store) becomeRole(r role) {
-	s.role.Store(int32(r))
-	s.leaderMayHaveMoved()
+func (l *leadership) becomeRole(r role) {
+	l.role.Store(int32(r))
+	l.leaderMayHaveMoved()
 }
 
 // becomeLeaving returns what this server was, and false if it is leaving already.
 // One that was elected and could not take over may hand over as well.
-func (s *Store) becomeLeaving() (was role, ok bool) {
+func (l *leadership) becomeLeaving() (was role, ok bool) {
 	for {
-		was = role(s.role.Load())
+		was = role(l.role.Load())
 		if was == leaving {
 			return was, false
 		}
-		if s.role.CompareAndSwap(int32(was), int32(leaving)) {
+		if l.role.CompareAndSwap(int32(was), int32(leaving)) {
 			return was, true
 		}
 	}
 }
 
 // becomeStaying ends a leaving that led nowhere.
-func (s *Store) becomeStaying(was role) {
-	if s.role.CompareAndSwap(int32(leaving), int32(was)) {
-		s.leaderMayHaveMoved()
+func (l *leadership) becomeStaying(was role) {
+	if l.role.CompareAndSwap(int32(leaving), int32(was)) {
+		l.leaderMayHaveMoved()
 	}
 }
 
 // leading reports whether this server takes changes.
-func (s *Store) leading() bool {
-	return role(s.role.Load()) == leading && phase(s.phase.Load()) == running && s.Serving() == nil && s.stalled() == nil
+func (l *leadership) leading() bool {
+	return role(l.role.Load()) == leading && phase(l.phase.Load()) == running && l.store.Serving() == nil && l.store.disks.stalled() == nil
 }
 
 // leaderAddress returns the peer address of the leader, or "".
-func (s *Store) leaderAddress() string {
-	r := s.raft.Load()
+func (l *leadership) leaderAddress() string {
+	r := l.store.raft.Load()
 	if r == nil {
 		return ""
 	}
 	address, _ := r.LeaderWithID()
-	if heir := s.stall.heir.Load(); heir != nil && s.stalled() != nil {
+	if heir := l.store.disks.stall.heir.Load(); heir != nil && l.store.disks.stalled() != nil {
 		return *heir // raft may be stuck, and not have heard of it
 	}
 	return string(address)
 }
 
 // leaderMoved returns a channel that is closed when the leader may have changed.
-func (s *Store) leaderMoved() <-chan struct{} {
-	s.moveMu.Lock()
-	defer s.moveMu.Unlock()
-	return s.moved
+func (l *leadership) leaderMoved() <-chan struct{} {
+	l.moveMu.Lock()
+	defer l.moveMu.Unlock()
+	return l.moved
 }
 
-func (s *Store) leaderMayHaveMoved() {
-	s.moveMu.Lock()
-	close(s.moved)
-	s.moved = make(chan struct{})
-	s.moveMu.Unlock()
+func (l *leadership) leaderMayHaveMoved() {
+	l.moveMu.Lock()
+	close(l.moved)
+	l.moved = make(chan struct{})
+	l.moveMu.Unlock()
 }
 
 const (
@@ -151,7 +165,7 @@ const (
 )
 
 // runLeadership follows elections until ctx is done.
-func (s *Store) runLeadership(ctx context.Context, r *raft.Raft) {
+func (l *leadership) runLeadership(ctx context.Context, r *raft.Raft) {
 	seen := make(chan raft.Observation, observations)
 	observer := raft.NewObserver(seen, false, func(o *raft.Observation) bool {
 		_, ok := o.Data.(raft.LeaderObservation)
@@ -166,20 +180,20 @@ func (s *Store) runLeadership(ctx context.Context, r *raft.Raft) {
 		select {
 		case elected := <-r.LeaderCh():
 			if !elected {
-				s.becomeRole(following)
-				s.logger.Info("no longer the leader")
+				l.becomeRole(following)
+				l.store.logger.Info("no longer the leader")
 				continue
 			}
-			s.takeOver(ctx, r)
+			l.takeOver(ctx, r)
 		case <-seen:
-			s.leaderMayHaveMoved()
+			l.leaderMayHaveMoved()
 		case <-check.C:
-			if role(s.role.Load()) == following && r.State() == raft.Leader {
-				s.takeOver(ctx, r) // it failed when it was elected
+			if role(l.role.Load()) == following && r.State() == raft.Leader {
+				l.takeOver(ctx, r) // it failed when it was elected
 			}
-			late = s.checkDisk(ctx, r, late)
-			s.checkServing(ctx, r)
-			offered = s.checkClock(ctx, r, offered)
+			late = l.checkDisk(ctx, r, late)
+			l.checkServing(ctx, r)
+			offered = l.store.times.checkClock(ctx, r, offered)
 		case <-ctx.Done():
 			return
 		}
@@ -188,9 +202,9 @@ func (s *Store) runLeadership(ctx context.Context, r *raft.Raft) {
 
 // takeOver makes this server lead, which raft elected. If that fails, and raft
 // still wants it, it is tried again at the next check.
-func (s *Store) takeOver(ctx context.Context, r *raft.Raft) {
-	s.becomeRole(assuming)
-	err := s.assume(ctx, r)
+func (l *leadership) takeOver(ctx context.Context, r *raft.Raft) {
+	l.becomeRole(assuming)
+	err := l.assume(ctx, r)
 	if err == nil {
 		return
 	}
@@ -198,78 +212,65 @@ func (s *Store) takeOver(ctx context.Context, r *raft.Raft) {
 	if errors.Is(err, errGivenOn) || errors.Is(err, raft.ErrLeadershipLost) || errors.Is(err, raft.ErrNotLeader) || errors.Is(err, raft.ErrRaftShutdown) {
 		level = slog.LevelInfo // another one leads, or this one stops
 	}
-	s.logger.Log(ctx, level, "elected, but could not take over", "because", err)
-	s.becomeRole(following)
+	l.store.logger.Log(ctx, level, "elected, but could not take over", "because", err)
+	l.becomeRole(following)
 }
 
 // assume makes an elected leader one that takes changes.
-func (s *Store) assume(ctx context.Context, r *raft.Raft) error {
+func (l *leadership) assume(ctx context.Context, r *raft.Raft) error {
 	if err := r.Barrier(enqueueTimeout).Error(); err != nil {
 		return fmt.Errorf("barrier: %w", err)
 	}
-	if s.Head().Cluster.IsZero() {
-		cluster := newCluster(s.cfg.Now())
-		future := r.Apply(genesis(cluster, min(s.cfg.features, log.FeatureVersion)), enqueueTimeout)
+	if l.store.Head().Cluster.IsZero() {
+		cluster := window.NewID(l.store.cfg.Now())
+		future := r.Apply(command.EncodeGenesis(cluster, min(l.store.cfg.features, log.FeatureVersion)), enqueueTimeout)
 		if err := future.Error(); err != nil {
 			return fmt.Errorf("give the cluster its identity: %w", err)
 		}
 		if err, failed := future.Response().(error); failed {
 			return err
 		}
-		s.logger.Info("cluster founded", "cluster", s.Head().Cluster)
+		l.store.logger.Info("cluster founded", "cluster", l.store.Head().Cluster)
 	}
-	if err := s.assumeTime(ctx, r); err != nil {
+	if err := l.store.times.assumeTime(ctx, r); err != nil {
 		return err
 	}
-	s.becomeRole(leading)
-	s.logger.Info("leader", "term", r.CurrentTerm(), "seq", s.Head().Seq)
+	l.becomeRole(leading)
+	l.store.logger.Info("leader", "term", r.CurrentTerm(), "seq", l.store.Head().Seq)
 	return nil
-}
-
-// newCluster draws the id of a cluster, or of a change: a UUID of version 7 (RFC 9562).
-func newCluster(now time.Time) log.UUID {
-	var id log.UUID
-	_, _ = crand.Read(id[:]) // never fails: crypto/rand
-	ms := uint64(now.UnixMilli())
-	for i := range 6 {
-		id[i] = byte(ms >> (40 - 8*i))
-	}
-	id[6] = id[6]&0x0f | 0x70
-	id[8] = id[8]&0x3f | 0x80
-	return id
 }
 
 // checkDisk counts how often the leader's persister was found behind, and gives
 // leadership away at the limit.
-func (s *Store) checkDisk(ctx context.Context, r *raft.Raft, late int) int {
-	if !s.leading() || !s.persister.behind() {
+func (l *leadership) checkDisk(ctx context.Context, r *raft.Raft, late int) int {
+	if !l.leading() || !l.store.persister.Behind() {
 		return 0
 	}
 	if late++; late < lagPatience {
 		return late
 	}
-	s.logger.Warn("changes.db stays too far behind: giving the leadership away")
-	if err := s.giveAway(ctx, r); err != nil {
-		s.logger.Warn("nobody took the leadership", "error", err)
+	l.store.logger.Warn("changes.db stays too far behind: giving the leadership away")
+	if err := l.giveAway(ctx, r); err != nil {
+		l.store.logger.Warn("nobody took the leadership", "error", err)
 	}
 	return 0
 }
 
 // checkServing gives the leadership away if this server must not serve.
-func (s *Store) checkServing(ctx context.Context, r *raft.Raft) {
-	err := s.Serving()
+func (l *leadership) checkServing(ctx context.Context, r *raft.Raft) {
+	err := l.store.Serving()
 	if err == nil || r.State() != raft.Leader {
 		return
 	}
-	s.logger.Warn("giving the leadership away", "because", err)
-	if err := s.giveAway(ctx, r); err != nil {
-		s.logger.Warn("nobody took the leadership", "error", err)
+	l.store.logger.Warn("giving the leadership away", "because", err)
+	if err := l.giveAway(ctx, r); err != nil {
+		l.store.logger.Warn("nobody took the leadership", "error", err)
 	}
 }
 
 // handOver gives the leadership to another voter before a clean stop, so that
 // nobody has to wait for an election timeout.
-func (s *Store) handOver(r *raft.Raft) {
+func (l *leadership) handOver(r *raft.Raft) {
 	if r.State() != raft.Leader {
 		return
 	}
@@ -282,29 +283,29 @@ func (s *Store) handOver(r *raft.Raft) {
 	if voters < 2 {
 		return
 	}
-	if s.stalled() != nil {
-		s.findHeir(context.Background(), r)
+	if l.store.disks.stalled() != nil {
+		l.store.disks.findHeir(context.Background(), r)
 		return
 	}
-	if err := s.giveAway(context.Background(), r); err != nil {
+	if err := l.giveAway(context.Background(), r); err != nil {
 		// The others may be stopping as well; raft elects one if they are not.
-		s.logger.Info("stopping without having handed the leadership over", "because", err)
+		l.store.logger.Info("stopping without having handed the leadership over", "because", err)
 	}
 }
 
 // runReady waits until this server has applied the leader's commit once, and
 // compares what it then has with the others before it is asked for it.
-func (s *Store) runReady(ctx context.Context, r *raft.Raft) {
-	for s.stopCause() == nil && ctx.Err() == nil {
-		moved := s.leaderMoved()
-		seq, err := s.Consistent(ctx)
-		if err != nil && s.Serving() != nil {
-			_ = s.pause(ctx, moved)
+func (l *leadership) runReady(ctx context.Context, r *raft.Raft) {
+	for l.store.stopCause() == nil && ctx.Err() == nil {
+		moved := l.leaderMoved()
+		seq, err := l.store.Consistent(ctx)
+		if err != nil && l.store.Serving() != nil {
+			_ = l.store.pause(ctx, moved)
 		}
 		if err == nil {
-			s.compare(ctx, r)
-			s.ready.Store(true)
-			s.logger.Info("caught up with the cluster", "seq", seq)
+			l.store.comparison.compare(ctx, r)
+			l.ready.Store(true)
+			l.store.logger.Info("caught up with the cluster", "seq", seq)
 			return
 		}
 	}

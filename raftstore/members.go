@@ -22,34 +22,44 @@ type adminRequest struct {
 // maxJoinPause bounds the time between two tries to join.
 const maxJoinPause = 2 * time.Second
 
+// Membership changes who belongs to the cluster, on any server. All methods may be called
+// concurrently.
+type Membership struct {
+	store *Store
+	fresh bool // the folder held no cluster when Run began
+}
+
+// Members returns what changes who belongs to the cluster.
+func (s *Store) Members() *Membership { return s.members }
+
 // AddVoter lets the server id at address into the cluster, or gives it a new
 // address. Any server takes the call. Errors: ErrNoLeader and raft's.
-func (s *Store) AddVoter(ctx context.Context, id, address string) error {
+func (ms *Membership) AddVoter(ctx context.Context, id, address string) error {
 	if id == "" || address == "" {
 		return fmt.Errorf("raftstore: add member %q at %q: want an id and an address", id, address)
 	}
-	return s.admin(ctx, adminRequest{Do: "add", Member: Member{id, address}})
+	return ms.admin(ctx, adminRequest{Do: "add", Member: Member{ID: id, Address: address}})
 }
 
 // Remove takes the server id out of the cluster. Removing one that is not in it
 // is success.
-func (s *Store) Remove(ctx context.Context, id string) error {
-	return s.admin(ctx, adminRequest{Do: "remove", Member: Member{ID: id}})
+func (ms *Membership) Remove(ctx context.Context, id string) error {
+	return ms.admin(ctx, adminRequest{Do: "remove", Member: Member{ID: id}})
 }
 
 // Transfer hands the leadership to the server id, or to the one that is
 // furthest if id is "".
-func (s *Store) Transfer(ctx context.Context, id string) error {
-	return s.admin(ctx, adminRequest{Do: "transfer", Member: Member{ID: id}})
+func (ms *Membership) Transfer(ctx context.Context, id string) error {
+	return ms.admin(ctx, adminRequest{Do: "transfer", Member: Member{ID: id}})
 }
 
 // RebuildMember asks the server id, which may be this one, to rebuild its state
 // from the others, and returns when it has begun; its status tells of the end.
-func (s *Store) RebuildMember(ctx context.Context, id string) error {
-	if id == s.cfg.ID {
-		return s.startRebuild()
+func (ms *Membership) RebuildMember(ctx context.Context, id string) error {
+	if id == ms.store.cfg.ID {
+		return ms.startRebuild()
 	}
-	for _, m := range s.Status().Members {
+	for _, m := range ms.store.Status().Members {
 		if m.ID != id {
 			continue
 		}
@@ -57,28 +67,28 @@ func (s *Store) RebuildMember(ctx context.Context, id string) error {
 		if err != nil {
 			return err
 		}
-		_, err = s.callPeer(ctx, m.Address, askAdmin, payload)
+		_, err = ms.store.endpoint.callPeer(ctx, m.Address, askAdmin, payload)
 		return err
 	}
 	return fmt.Errorf("rebuild: %q is no member of the cluster: see its status for their ids", id)
 }
 
 // startRebuild rebuilds beside what else this server does.
-func (s *Store) startRebuild() error {
-	if s.rebuilding() {
+func (ms *Membership) startRebuild() error {
+	if ms.store.applier.rebuilding() {
 		return errRebuilding
 	}
-	started := s.tasks.start(func() {
+	started := ms.store.tasks.Start(func() {
 		ctx, cancel := context.WithCancel(context.Background())
 		defer cancel()
 		go func() {
 			select {
-			case <-s.ending:
+			case <-ms.store.ending:
 				cancel()
 			case <-ctx.Done():
 			}
 		}()
-		_ = s.Rebuild(ctx) // it was logged, and the comparison goes on to say it
+		_ = ms.store.Rebuild(ctx) // it was logged, and the comparison goes on to say it
 	})
 	if !started {
 		return ErrStopped
@@ -87,27 +97,27 @@ func (s *Store) startRebuild() error {
 }
 
 // admin carries a request to the leader, and again while that one is gone.
-func (s *Store) admin(ctx context.Context, request adminRequest) error {
-	ctx, cancel := s.bounded(ctx)
+func (ms *Membership) admin(ctx context.Context, request adminRequest) error {
+	ctx, cancel := ms.store.bounded(ctx)
 	defer cancel()
 	for {
-		moved := s.leaderMoved()
-		err := s.adminOnce(ctx, request)
+		moved := ms.store.lead.leaderMoved()
+		err := ms.adminOnce(ctx, request)
 		// Nothing was done, and another leader comes: nobody has to ask again for
 		// that. Whoever passed a request on asks anew by itself.
-		if request.Passed || !errors.Is(err, ErrNoLeader) && !errors.Is(err, errNotSent) || s.pause(ctx, moved) != nil {
+		if request.Passed || !errors.Is(err, ErrNoLeader) && !errors.Is(err, errNotSent) || ms.store.pause(ctx, moved) != nil {
 			return err
 		}
 	}
 }
 
-func (s *Store) adminOnce(ctx context.Context, request adminRequest) error {
-	address := s.leaderAddress()
+func (ms *Membership) adminOnce(ctx context.Context, request adminRequest) error {
+	address := ms.store.lead.leaderAddress()
 	if address == "" {
 		return ErrNoLeader
 	}
-	if address == s.Address() {
-		return s.adminLocal(ctx, request)
+	if address == ms.store.Address() {
+		return ms.adminLocal(ctx, request)
 	}
 	if request.Passed {
 		return errNotLeader
@@ -117,24 +127,24 @@ func (s *Store) adminOnce(ctx context.Context, request adminRequest) error {
 	if err != nil {
 		return err
 	}
-	_, err = s.callPeer(ctx, address, askAdmin, payload)
+	_, err = ms.store.endpoint.callPeer(ctx, address, askAdmin, payload)
 	return err
 }
 
 // answerAdmin does what a peer asks; a server that is not the leader passes it on.
-func (s *Store) answerAdmin(ctx context.Context, payload []byte) error {
+func (ms *Membership) answerAdmin(ctx context.Context, payload []byte) error {
 	var request adminRequest
 	if err := json.Unmarshal(payload, &request); err != nil {
 		return fmt.Errorf("admin request: %w", err)
 	}
-	if request.Do == "rebuild" && request.Member.ID == s.cfg.ID {
-		return s.startRebuild()
+	if request.Do == "rebuild" && request.Member.ID == ms.store.cfg.ID {
+		return ms.startRebuild()
 	}
-	return s.admin(ctx, request)
+	return ms.admin(ctx, request)
 }
 
-func (s *Store) adminLocal(ctx context.Context, request adminRequest) error {
-	r := s.raft.Load()
+func (ms *Membership) adminLocal(ctx context.Context, request adminRequest) error {
+	r := ms.store.raft.Load()
 	if r == nil {
 		return ErrStopped
 	}
@@ -142,7 +152,7 @@ func (s *Store) adminLocal(ctx context.Context, request adminRequest) error {
 	var future raft.Future
 	switch request.Do {
 	case "add", "add-nonvoter":
-		if err := s.checkNewcomer(ctx, m); err != nil {
+		if err := ms.checkNewcomer(ctx, m); err != nil {
 			return fmt.Errorf("%s member %s: %w", request.Do, m.ID, err)
 		}
 		if request.Do == "add-nonvoter" {
@@ -151,37 +161,37 @@ func (s *Store) adminLocal(ctx context.Context, request adminRequest) error {
 		}
 		future = r.AddVoter(raft.ServerID(m.ID), raft.ServerAddress(m.Address), 0, enqueueTimeout)
 	case "promote":
-		if err := s.promoteLocal(ctx, r, m.ID); err != nil {
+		if err := ms.promoteLocal(ctx, r, m.ID); err != nil {
 			return fmt.Errorf("promote %s: %w", m.ID, err)
 		}
-		s.logger.Info("membership changed", "do", request.Do, "member", m.ID)
+		ms.store.logger.Info("membership changed", "do", request.Do, "member", m.ID)
 		return nil
 	case "remove":
-		if err := s.checkRemoval(ctx, r, m.ID); err != nil {
+		if err := ms.checkRemoval(ctx, r, m.ID); err != nil {
 			return fmt.Errorf("remove member %s: %w", m.ID, err)
 		}
 		future = r.RemoveServer(raft.ServerID(m.ID), 0, enqueueTimeout)
 	case "retention":
-		return s.setRetentionLocal(ctx, r, request.Retention)
+		return ms.store.keeper.setRetentionLocal(ctx, r, request.Retention)
 	case "transfer":
-		return s.transferLocal(ctx, r, m.ID)
+		return ms.transferLocal(ctx, r, m.ID)
 	default:
 		return fmt.Errorf("admin request %q is not known to this server", request.Do)
 	}
 	if err := awaitFuture(ctx, future); err != nil {
 		return fmt.Errorf("%s member %s: %w", request.Do, m.ID, err)
 	}
-	s.logger.Info("membership changed", "do", request.Do, "member", m.ID, "address", m.Address)
+	ms.store.logger.Info("membership changed", "do", request.Do, "member", m.ID, "address", m.Address)
 	return nil
 }
 
-func (s *Store) transferLocal(ctx context.Context, r *raft.Raft, id string) error {
+func (ms *Membership) transferLocal(ctx context.Context, r *raft.Raft, id string) error {
 	if id == "" {
-		return s.giveAway(ctx, r)
+		return ms.store.lead.giveAway(ctx, r)
 	}
-	for _, m := range s.Status().Members {
+	for _, m := range ms.store.Status().Members {
 		if m.ID == id {
-			return s.transferTo(ctx, r, m)
+			return ms.transferTo(ctx, r, m)
 		}
 	}
 	return fmt.Errorf("transfer leadership: %q is no member of the cluster: see its status for their ids", id)
@@ -190,23 +200,23 @@ func (s *Store) transferLocal(ctx context.Context, r *raft.Raft, id string) erro
 // transferTo hands over to one server. That is given up after an election
 // timeout, which one that came back just now may not keep: raft waits between two
 // tries to reach it. It is tried again as long as ctx lasts.
-func (s *Store) transferTo(ctx context.Context, r *raft.Raft, m MemberStatus) error {
-	if m.ID == s.cfg.ID {
+func (ms *Membership) transferTo(ctx context.Context, r *raft.Raft, m MemberStatus) error {
+	if m.ID == ms.store.cfg.ID {
 		return nil // it leads already
 	}
 	if !m.Voter {
 		return fmt.Errorf("transfer leadership: %s has no vote: promote it first", m.ID)
 	}
-	if a := s.clocks.agreement.Load(); a.wrong(m.ID) {
-		return fmt.Errorf("transfer leadership: the clock of %s is %s: set it right first", m.ID, aside(a.differs[m.ID]))
+	if a := ms.store.times.clocks.Agreement.Load(); a.Wrong(m.ID) {
+		return fmt.Errorf("transfer leadership: the clock of %s is %s: set it right first", m.ID, aside(a.Differs[m.ID]))
 	}
 	for {
-		moved := s.leaderMoved()
-		err := s.handTo(ctx, r, Member{m.ID, m.Address})
+		moved := ms.store.lead.leaderMoved()
+		err := ms.store.lead.handTo(ctx, r, Member{ID: m.ID, Address: m.Address})
 		if err == nil || r.State() != raft.Leader {
 			return err
 		}
-		if s.pause(ctx, moved) != nil {
+		if ms.store.pause(ctx, moved) != nil {
 			return err
 		}
 	}
@@ -214,24 +224,24 @@ func (s *Store) transferTo(ctx context.Context, r *raft.Raft, m MemberStatus) er
 
 // join asks to be let into a running cluster until a member says yes. It
 // follows without a vote first, and asks for one when it has caught up.
-func (s *Store) join(ctx context.Context) error {
-	payload, err := json.Marshal(adminRequest{Do: "add-nonvoter", Member: Member{s.cfg.ID, s.Address()}})
+func (ms *Membership) join(ctx context.Context) error {
+	payload, err := json.Marshal(adminRequest{Do: "add-nonvoter", Member: Member{ID: ms.store.cfg.ID, Address: ms.store.Address()}})
 	if err != nil {
 		return err
 	}
 	for pause := retryPause; ; pause = min(2*pause, maxJoinPause) {
 		var failures error
-		for _, address := range s.cfg.Join {
-			try, cancel := context.WithTimeout(ctx, s.cfg.ProposeTimeout)
-			_, err := s.callPeer(try, address, askAdmin, payload)
+		for _, address := range ms.store.cfg.Join {
+			try, cancel := context.WithTimeout(ctx, ms.store.cfg.ProposeTimeout)
+			_, err := ms.store.endpoint.callPeer(try, address, askAdmin, payload)
 			cancel()
 			if err == nil {
-				s.logger.Info("joined the cluster", "through", address)
+				ms.store.logger.Info("joined the cluster", "through", address)
 				return nil
 			}
 			failures = errors.Join(failures, fmt.Errorf("%s: %w", address, err))
 		}
-		s.logger.Warn("could not join yet, trying again", "error", failures)
+		ms.store.logger.Warn("could not join yet, trying again", "error", failures)
 		timer := time.NewTimer(pause)
 		select {
 		case <-timer.C:

@@ -1,16 +1,15 @@
 package raftstore
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"sync"
 	"time"
 
-	"go.etcd.io/bbolt"
-
 	"rutter/log"
 	"rutter/projections"
+	"rutter/raftstore/internal/admission"
+	"rutter/raftstore/internal/window"
 )
 
 // The log's time is set, back or forward, by the event of a setting
@@ -18,32 +17,29 @@ import (
 // the log is made of stretches along which times do not go back, and each event of
 // that setting begins one.
 
-// mendRef names the setting.
-var mendRef = Ref{log.KindSetting, projections.SettingClusterTime}
-
 // mend returns the time that a change asks the log to be set to, if it does.
-func (s *Store) mend(c *log.Change) (to log.Time, forced, ok bool) {
+func (k *timekeeper) mend(c *log.Change) (to log.Time, forced, ok bool) {
 	if len(c.Ops) != 1 || c.Ops[0].Kind != log.KindSetting {
 		return 0, false, false // nearly all
 	}
-	s.mu.RLock()
-	defer s.mu.RUnlock()
-	return s.state.MendOf(c)
+	k.store.mu.RLock()
+	defer k.store.mu.RUnlock()
+	return k.store.state.MendOf(c)
 }
 
 // checkMend refuses, on the leader and before it is proposed, to set the log's time
 // to what the servers' clocks do not show, unless the change says that it is meant.
-func (s *Store) checkMend(to log.Time, forced bool) *log.Refusal {
+func (k *timekeeper) checkMend(to log.Time, forced bool) *log.Refusal {
 	if forced {
 		return nil
 	}
-	a := s.clocks.agreement.Load()
-	agreed := a.at(time.Now())
+	a := k.clocks.Agreement.Load()
+	agreed := a.At(time.Now())
 	off := time.Duration(to - agreed)
 	switch {
-	case !a.judged:
+	case !a.Judged:
 		return badMend("the servers' clocks differ, and no majority says which is right", "set the clocks right, or force the time if you know it")
-	case off.Abs() > a.bound+s.cfg.ProposeTimeout: // it may have been retried for so long
+	case off.Abs() > a.Bound+k.store.cfg.ProposeTimeout: // it may have been retried for so long
 		return badMend(fmt.Sprintf("it is %s, which shows %s", aside(off), agreed), "send that time, or force yours if the clocks of all servers are wrong")
 	}
 	return nil
@@ -60,51 +56,51 @@ func badMend(what, remedy string) *log.Refusal {
 // before it must not come behind it, since that could bring the time from before it
 // back: the queue refuses it, and who proposed it tries again. Behind it, stamps stay
 // with the agreed clock until it is known what became of it.
-func (s *Store) enqueueMend(c *log.Change, to log.Time, forced bool, done func(outcome)) error {
-	if refusal := s.checkMend(to, forced); refusal != nil {
-		s.counters.refused.Add(1)
-		if !s.tasks.start(func() { done(outcome{result: log.Result{ChangeID: c.ID, Refusal: refusal}}) }) {
+func (k *timekeeper) enqueueMend(c *log.Change, to log.Time, forced bool, done func(admission.Outcome)) error {
+	if refusal := k.checkMend(to, forced); refusal != nil {
+		k.store.counters.refused.Add(1)
+		if !k.store.tasks.Start(func() { done(admission.Outcome{Result: log.Result{ChangeID: c.ID, Refusal: refusal}}) }) {
 			return ErrStopped
 		}
 		return nil
 	}
-	if !s.clock.mend() {
+	if !k.clock.Mend() {
 		return fmt.Errorf("%w: another one that sets the log's time is under way", ErrOverloaded)
 	}
-	p, err := s.stamped(c)
+	p, err := k.store.proposer.stamped(c)
 	if err == nil {
-		p.over = sync.OnceFunc(s.mended)
-		p.done = func(o outcome) {
-			if !errors.Is(o.err, ErrUnknown) { // it may be in raft, whose disk hangs: see land
-				p.over()
+		p.Over = sync.OnceFunc(k.mended)
+		p.Done = func(o admission.Outcome) {
+			if !errors.Is(o.Err, ErrUnknown) { // it may be in raft, whose disk hangs: see land
+				p.Over()
 			}
 			done(o)
 		}
-		err = s.queue.putMend(p)
+		err = k.store.proposer.queue.PutMend(p)
 	}
 	if err != nil {
-		s.mended()
+		k.mended()
 		return err
 	}
-	s.counters.proposals.Add(1)
+	k.store.counters.proposals.Add(1)
 	return nil
 }
 
 // checkID refuses a change whose id the window cannot judge. That of a change which
 // sets the log's time is looked at by the time that it sets, since the window goes by
 // the one that is wrong: so nothing keeps an operator from setting it.
-func (s *Store) checkID(c *log.Change, asker log.Asker) *log.Refusal {
-	to, _, ok := s.mend(c)
+func (a *applier) checkID(c *log.Change, asker log.Asker) *log.Refusal {
+	to, _, ok := a.store.times.mend(c)
 	if !ok {
-		return s.applier.window.check(c.ID, asker, c.Time)
+		return a.window.Check(c.ID, asker, c.Time)
 	}
 	_, v7 := c.ID.UnixMilli()
-	off := time.Duration(timeOfID(c.ID) - to)
+	off := time.Duration(window.TimeOf(c.ID) - to)
 	switch {
 	case !v7:
-		return badID(log.CodeInvalidParameters, c.ID, "is not a UUID of version 7", "make a new UUIDv7 for each change, and keep it for its retries")
-	case off > maxIDAhead || -off > s.cfg.DedupeAge:
-		return badID(log.CodeInvalidParameters, c.ID, fmt.Sprintf("is of %s, and the log is to be set to %s: one of them is wrong", log.Time(int64(to)+int64(off)), to), "send it from a machine whose clock shows the time that is set")
+		return window.BadID(log.CodeInvalidParameters, c.ID, "is not a UUID of version 7", "make a new UUIDv7 for each change, and keep it for its retries")
+	case off > window.MaxAhead || -off > a.store.cfg.DedupeAge:
+		return window.BadID(log.CodeInvalidParameters, c.ID, fmt.Sprintf("is of %s, and the log is to be set to %s: one of them is wrong", log.Time(int64(to)+int64(off)), to), "send it from a machine whose clock shows the time that is set")
 	}
 	return nil
 }
@@ -116,75 +112,19 @@ func (a *applier) setTime(events []*log.Event) {
 		return
 	}
 	to := events[0].Time
-	if to < a.head.time {
-		a.window.timeSetBack(to)
+	if to < a.head.Time {
+		a.window.TimeSetBack(to)
 	} else {
-		a.window.advance(to) // before it remembers this change, which is of the time after the leap
+		a.window.Advance(to) // before it remembers this change, which is of the time after the leap
 	}
-	a.head.time = to
+	a.head.Time = to
 }
 
 // mended goes on from the log's time as it is after a change that set it, or that
 // could not.
-func (s *Store) mended() {
-	s.mu.RLock()
-	logTime := s.head.time
-	s.mu.RUnlock()
-	s.clock.goOnFrom(logTime)
-}
-
-// mends returns the seqs after low, up to high, of the events that set the log's
-// time, in order.
-func (p *pastReader) mends(low, high log.Seq) ([]log.Seq, error) {
-	if err := p.resolve(mendRef); err != nil || p.known[mendRef] == nil {
-		return nil, err // it is never deleted: nobody ever set it
-	}
-	return p.history(mendRef, low+1, high)
-}
-
-// placeAt returns the last entry that is not after a time, after a seq low; low if
-// there is none. Of the stretches of the log along which times do not go back it
-// looks at the newest that had begun at that time: what was stamped before time was
-// set back, with times that were wrong, is found by its seq only. A row that cannot
-// be read counts as young.
-func (p *pastReader) placeAt(low log.Seq, at log.Time) (log.Seq, error) {
-	high := p.head.seq
-	mends, err := p.mends(low, high)
-	if err != nil {
-		return 0, err
-	}
-	for i := len(mends) - 1; i >= 0; i-- {
-		begun, err := timeOf(p.tx, mends[i], high)
-		if err != nil {
-			return 0, err
-		}
-		if begun <= at {
-			return lastBefore(p.tx, mends[i]-1, high, at), nil
-		}
-		high = mends[i] - 1
-	}
-	return lastBefore(p.tx, low, high, at), nil
-}
-
-// seqAt returns the last entry that is not after a time: see placeAt. A time before
-// the floor's is refused: what was then is not known. mended says that the log's time
-// may have been set; if it never was, its entries need not be looked through for that.
-func seqAt(ctx context.Context, tx *bbolt.Tx, c *blocks, at log.Time, mended bool) (log.Seq, error) {
-	h, _, err := readMeta(tx)
-	if err != nil || h.seq == h.floor {
-		return h.floor, err
-	}
-	var seq log.Seq
-	if mended {
-		var p *pastReader
-		if p, err = newPastReader(ctx, tx, c, h.seq); err == nil {
-			seq, err = p.placeAt(h.floor, at)
-		}
-	} else {
-		seq = lastBefore(tx, h.floor, h.seq, at)
-	}
-	if err == nil && seq == h.floor && h.floor > 0 {
-		return 0, fmt.Errorf("%s is before the entries that are kept, after seq %d: %w", at, h.floor, log.ErrCompacted)
-	}
-	return seq, err
+func (k *timekeeper) mended() {
+	k.store.mu.RLock()
+	logTime := k.store.head.Time
+	k.store.mu.RUnlock()
+	k.clock.GoOnFrom(logTime)
 }

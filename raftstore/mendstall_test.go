@@ -6,6 +6,9 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"rutter/raftstore/internal/admission"
+	"rutter/raftstore/internal/window"
 )
 
 // The log's time is set, the disk hangs before that is written, and who asked is told
@@ -16,21 +19,21 @@ func TestMendWhileDiskHangs(t *testing.T) {
 	off.Store(int64(year))
 	cfg := testConfig(t, "s1", filepath.Join(t.TempDir(), "s1"))
 	cfg.Listen = freeAddress(t)
-	cfg.InitialMembers = []Member{{"s1", cfg.Listen}}
+	cfg.InitialMembers = []Member{{ID: "s1", Address: cfg.Listen}}
 	cfg.Now = func() time.Time { return time.Now().Add(time.Duration(off.Load())) }
 	n := launchHeld(t, cfg)
-	must(t, n.node, tagChange(newCluster(time.Now().Add(year)), "ahead"))
+	must(t, n.node, tagChange(window.NewID(time.Now().Add(year)), "ahead"))
 	off.Store(0)
 	n.disk.hold()
-	told := make(chan outcome, 1)
-	if err := n.enqueue(setTimeChange(newID(), true, textOf(time.Now())+" forced"), func(o outcome) { told <- o }); err != nil {
+	told := make(chan admission.Outcome, 1)
+	if err := n.proposer.enqueue(setTimeChange(newID(), true, textOf(time.Now())+" forced"), func(o admission.Outcome) { told <- o }); err != nil {
 		t.Fatal(err)
 	}
-	if o := <-told; !errors.Is(o.err, ErrUnknown) {
+	if o := <-told; !errors.Is(o.Err, ErrUnknown) {
 		t.Fatalf("the disk hangs: %+v, want ErrUnknown", o)
 	}
 	n.disk.release(false)
-	becomes(t, "the time is set", func() bool { return n.leading() && timeOff(n.node).Abs() < time.Hour })
+	becomes(t, "the time is set", func() bool { return n.lead.leading() && timeOff(n.node).Abs() < time.Hour })
 	must(t, n.node, tagChange(newID(), "after"))
 	if at := timeOff(n.node); at.Abs() > time.Hour {
 		t.Errorf("the log's time is %v off again", at)

@@ -48,10 +48,10 @@ func replaceEnded(t *testing.T) time.Duration {
 // and all connections go. The store finds that it has no port, and stops.
 func endAbruptly(t *testing.T, n *node) {
 	t.Helper()
-	if err := n.listener.Close(); err != nil {
+	if err := n.endpoint.listener.Close(); err != nil {
 		t.Fatal(err)
 	}
-	n.tasks.hangUp()
+	n.tasks.HangUp()
 }
 
 func hasEnded(t *testing.T, n *node) {
@@ -99,7 +99,7 @@ func TestBrokenConnectionsReplaceNobody(t *testing.T) {
 	must(t, leader, tagChange(newID(), "before"))
 	term := leader.Status().Term
 	for range 5 {
-		leader.tasks.hangUp()
+		leader.tasks.HangUp()
 		if _, err := leader.Consistent(patience(t)); err != nil {
 			t.Fatal(err)
 		}

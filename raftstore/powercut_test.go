@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"net"
 	"path/filepath"
@@ -195,7 +196,7 @@ func (w *powerWorld) tried(ctx context.Context, s *Store, name string, c *log.Ch
 	defer cancel()
 	result, err := s.Propose(ctx, c)
 	if err != nil {
-		_ = s.pause(ctx, s.leaderMoved())
+		_ = s.pause(ctx, s.lead.leaderMoved())
 		return false
 	}
 	if result.Refusal != nil {
@@ -328,7 +329,7 @@ func TestPowerCutOfLeader(t *testing.T) {
 				acked: make(map[string]log.Result), open: make(map[string]*log.Change),
 			}
 			for i := range count {
-				w.members = append(w.members, Member{fmt.Sprintf("s%d", i+1), freeAddress(t)})
+				w.members = append(w.members, Member{ID: fmt.Sprintf("s%d", i+1), Address: freeAddress(t)})
 				w.folders = append(w.folders, fastDir(t))
 			}
 			for round := range rounds {
@@ -398,8 +399,8 @@ func launchHeld(t *testing.T, cfg Config) *heldNode {
 	if err != nil {
 		t.Fatal(err)
 	}
-	h.disk = &heldDisk{LogStore: s.raftLog.early.LogStore}
-	s.raftLog.early.LogStore = h.disk // Run was not called: nobody else reads it
+	h.disk = &heldDisk{LogStore: s.raftLog.Log.LogStore}
+	s.raftLog.Log.LogStore = h.disk // Run was not called: nobody else reads it
 	h.node = launched(t, s)
 	return h
 }
@@ -435,7 +436,7 @@ func holdLeader(t *testing.T, held int) {
 	dir := t.TempDir()
 	var members []Member
 	for i := range 3 {
-		members = append(members, Member{fmt.Sprintf("s%d", i+1), freeAddress(t)})
+		members = append(members, Member{ID: fmt.Sprintf("s%d", i+1), Address: freeAddress(t)})
 	}
 	var servers []*heldNode
 	var nodes []*node
@@ -491,11 +492,9 @@ func awaitHeld(t *testing.T, leader *heldNode, followers []*heldNode, held int) 
 	t.Helper()
 	var index uint64
 	until(t, leader.node, "the leader has the entry early", func() bool {
-		e := leader.raftLog.early
-		e.mu.Lock()
-		defer e.mu.Unlock()
-		if len(e.waiting) > 0 {
-			index = e.waiting[0].Index
+		const all = math.MaxUint64
+		if onDisk := leader.raftLog.Bound(all); onDisk < all {
+			index = onDisk + 1
 		}
 		return index > 0
 	})

@@ -9,23 +9,17 @@ import (
 	"fmt"
 	"runtime"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/hashicorp/raft"
 
 	"rutter/log"
+	"rutter/log/budget"
+	"rutter/raftstore/internal/admission"
+	"rutter/raftstore/internal/command"
 )
 
 const (
-	// maxBatchChanges and maxBatchBytes bound one raft entry.
-	maxBatchChanges = 1024
-	maxBatchBytes   = 1 << 20
-	// maxFlying is how many batches are on their way through raft at once, and
-	// pipelineFrom how many changes must wait for a second one to pay: with
-	// few writers one in flight gives the larger batches (shared/PEERS.md §3).
-	maxFlying    = 2
-	pipelineFrom = 128
 	// retryPause is how long Propose waits for a new leader before it looks again.
 	retryPause = 25 * time.Millisecond
 )
@@ -36,176 +30,66 @@ var (
 	decoders = sync.Pool{New: func() any { return new(log.ChangeDecoder) }}
 )
 
-// proposal is a change on its way through the leader.
-type proposal struct {
-	bytes   []byte
-	stretch uint64 // of the log's time in which it was stamped: see queue.stretch
-	author  string // authorOf the change
-	cost    int    // in its author's turn: bytes, and opCost for each operation
-	// done is told once what became of it, and never waits: all of a batch's
-	// are told by one goroutine.
-	done func(outcome)
-	told atomic.Bool // done was called: see tell
-	// over, of a change that sets the log's time, is called when raft has said what
-	// became of it, which done may have been told before: see giveUp.
-	over func()
-}
-
-type outcome struct {
-	result log.Result
-	err    error
-}
-
-// queue holds the proposals that wait. The proposer takes a batch as soon as
-// one may fly, so that a batch grows just as long as the one before it flies:
-// one writer never waits, many share, each author in its turn.
-type queue struct {
-	kick chan struct{}
-	// stretch counts the changes that set the log's time; what was stamped before
-	// one of them does not come behind it. It changes under mu.
-	stretch atomic.Uint64
-
-	mu      sync.Mutex
-	waiting turns
-	flying  int
-	closed  error // what proposals get once the proposer has ended
-}
-
-// errTimeSet: the log's time was set after the change was stamped. Nothing was
-// written, and it is stamped anew.
-var errTimeSet = fmt.Errorf("%w: the log's time was set meanwhile", errNotLeader)
-
-// put adds p, or says why not; then nothing was written.
-func (q *queue) put(p *proposal) error {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	return q.add(p)
-}
-
-// putMend is put for a change that sets the log's time. Authors take turns, so what
-// waits could come behind it: it is refused, and whoever proposed it tries again.
-func (q *queue) putMend(p *proposal) error {
-	q.mu.Lock()
-	waiting := q.waiting.all()
-	p.stretch = q.stretch.Load()
-	err := q.add(p)
-	if err == nil {
-		q.stretch.Add(1)
-	}
-	q.mu.Unlock()
-	for _, w := range waiting {
-		w.tell(outcome{err: errTimeSet})
-	}
-	return err
-}
-
-// add is put under the lock.
-func (q *queue) add(p *proposal) error {
-	if q.closed != nil {
-		return q.closed
-	}
-	if p.stretch != q.stretch.Load() {
-		return errTimeSet
-	}
-	if err := q.waiting.put(p); err != nil {
-		return err
-	}
-	signal(q.kick)
-	return nil
-}
-
-// take returns the next batch, or nil if none may fly now.
-func (q *queue) take() []*proposal {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	if q.waiting.count == 0 || q.flying >= maxFlying || q.flying > 0 && q.waiting.count < pipelineFrom {
-		return nil
-	}
-	q.flying++
-	return q.waiting.take(maxBatchChanges, maxBatchBytes)
-}
-
-// landed makes room for the next batch.
-func (q *queue) landed() {
-	q.mu.Lock()
-	q.flying--
-	q.mu.Unlock()
-	signal(q.kick)
-}
-
-// close refuses what waits and what comes; nothing of it was written.
-func (q *queue) close(err error) {
-	q.mu.Lock()
-	q.closed = err
-	q.mu.Unlock()
-	q.refuse(err)
-}
-
-// idle reports whether nothing waits and nothing is in raft.
-func (q *queue) idle() bool {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	return q.waiting.count == 0 && q.flying == 0
-}
-
-func (q *queue) length() int {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	return q.waiting.count
-}
-
 // flight is a batch in raft.
 type flight struct {
 	future raft.ApplyFuture
-	batch  []*proposal
+	batch  []*admission.Proposal
+}
+
+// proposer takes changes on the leader, and sends them on elsewhere.
+type proposer struct {
+	store   *Store
+	queue   *admission.Queue
+	aloft   admission.Aloft
+	budgets *admission.Budgets
 }
 
 // runProposer sends batches until ctx is done. When it returns, nothing of it
 // is in raft any more.
-func (s *Store) runProposer(ctx context.Context, r *raft.Raft) {
-	flights := make(chan flight, maxFlying)
+func (pr *proposer) runProposer(ctx context.Context, r *raft.Raft) {
+	flights := make(chan flight, admission.MaxFlying)
 	landed := make(chan struct{})
 	go func() {
 		defer close(landed)
 		for f := range flights {
-			s.land(f)
+			pr.land(f)
 		}
 	}()
 	for ctx.Err() == nil {
 		select {
-		case <-s.queue.kick:
+		case <-pr.queue.Kicks():
 		case <-ctx.Done():
 		}
 		for ctx.Err() == nil {
-			batch := s.queue.take()
+			batch := pr.queue.Take()
 			if batch == nil {
 				break
 			}
-			s.counters.batches.Add(1)
-			s.aloft.add(batch)
+			pr.store.counters.batches.Add(1)
+			pr.aloft.Add(batch)
 			flights <- flight{r.Apply(batchEntry(batch), enqueueTimeout), batch}
 		}
 	}
-	s.queue.close(errNotLeader)
+	pr.queue.Close(errNotLeader)
 	close(flights)
 	select {
 	case <-landed:
-	case <-time.After(drainWait(&s.cfg)):
-		s.logger.Warn("changes in flight were not answered before the end")
+	case <-time.After(drainWait(&pr.store.cfg)):
+		pr.store.logger.Warn("changes in flight were not answered before the end")
 	}
 }
 
 // batchEntry returns the raft entry of a batch, made in one allocation.
-func batchEntry(batch []*proposal) []byte {
+func batchEntry(batch []*admission.Proposal) []byte {
 	size := 2 // the command's byte and the batch's version
 	for _, p := range batch {
-		size += 4 + len(p.bytes)
+		size += 4 + len(p.Bytes)
 	}
 	entry := make([]byte, 1, size)
-	entry[0] = commandBatch
+	entry[0] = command.Batch
 	changes := entry[1:1]
 	for _, p := range batch {
-		changes = log.AppendBatch(changes, p.bytes)
+		changes = log.AppendBatch(changes, p.Bytes)
 	}
 	if 1+len(changes) > cap(entry) { // AppendBatch grew it elsewhere
 		return append(entry, changes...)
@@ -218,9 +102,9 @@ func batchEntry(batch []*proposal) []byte {
 func drainWait(cfg *Config) time.Duration { return enqueueTimeout + 2*cfg.LeaderLease + time.Second }
 
 // land waits for a batch and tells its proposers.
-func (s *Store) land(f flight) {
+func (pr *proposer) land(f flight) {
 	err := f.future.Error()
-	s.aloft.remove(f.batch)
+	pr.aloft.Remove(f.batch)
 	var results []log.Result
 	if err == nil {
 		switch response := f.future.Response().(type) {
@@ -229,7 +113,7 @@ func (s *Store) land(f flight) {
 		case error:
 			err = response
 			if errors.Is(err, errSkipped) {
-				s.fail(err)
+				pr.store.fail(err)
 			}
 		}
 	}
@@ -237,19 +121,19 @@ func (s *Store) land(f flight) {
 		err = fmt.Errorf("%d results for %d changes", len(results), len(f.batch))
 	}
 	for i, p := range f.batch {
-		if p.over != nil {
-			p.over()
+		if p.Over != nil {
+			p.Over()
 		}
 		if err != nil {
-			p.tell(outcome{err: notWritten(err)})
+			p.Tell(admission.Outcome{Err: notWritten(err)})
 			continue
 		}
-		p.tell(outcome{result: toldOf(results[i])})
+		p.Tell(admission.Outcome{Result: toldOf(results[i])})
 	}
 	// Writers that go on at once get a chance to be in the next batch: without
 	// it, 64 of them fall into two halves that take turns.
 	runtime.Gosched()
-	s.queue.landed()
+	pr.queue.Landed()
 }
 
 // notWritten tells the three errors of raft after which nothing was written
@@ -282,8 +166,8 @@ func (s *Store) Propose(ctx context.Context, c *log.Change) (log.Result, error) 
 		if err := s.Serving(); err != nil {
 			return log.Result{}, errors.Join(unknown, err)
 		}
-		moved := s.leaderMoved()
-		result, err := s.proposeOnce(ctx, c, &forwarded)
+		moved := s.lead.leaderMoved()
+		result, err := s.proposer.proposeOnce(ctx, c, &forwarded)
 		if err == nil && unknown != nil && result.Refusal != nil && result.Refusal.Code == log.CodeTooOld {
 			return log.Result{}, stillUnknown(unknown, result.Refusal)
 		}
@@ -297,7 +181,7 @@ func (s *Store) Propose(ctx context.Context, c *log.Change) (log.Result, error) 
 		} else if !errors.Is(err, errNotLeader) {
 			return log.Result{}, stillUnknown(unknown, err)
 		}
-		if noRoom := s.NoRoom(); noRoom != nil && unknown == nil && s.leaderAddress() == "" {
+		if noRoom := s.NoRoom(); noRoom != nil && unknown == nil && s.lead.leaderAddress() == "" {
 			return log.Result{}, noRoom // which may be why there is no leader
 		}
 		if ended := s.pause(ctx, moved); errors.Is(ended, ErrStopped) {
@@ -337,12 +221,12 @@ func (s *Store) bounded(ctx context.Context) (context.Context, context.CancelFun
 
 // proposeOnce tries the leader that is known now. forwarded keeps the encoded
 // change between tries.
-func (s *Store) proposeOnce(ctx context.Context, c *log.Change, forwarded *[]byte) (log.Result, error) {
-	if s.leading() {
-		return s.proposeLocal(ctx, c)
+func (pr *proposer) proposeOnce(ctx context.Context, c *log.Change, forwarded *[]byte) (log.Result, error) {
+	if pr.store.lead.leading() {
+		return pr.proposeLocal(ctx, c)
 	}
-	address := s.leaderAddress()
-	if address == "" || address == s.Address() {
+	address := pr.store.lead.leaderAddress()
+	if address == "" || address == pr.store.Address() {
 		return log.Result{}, errNotLeader
 	}
 	if *forwarded == nil {
@@ -354,18 +238,18 @@ func (s *Store) proposeOnce(ctx context.Context, c *log.Change, forwarded *[]byt
 		}
 		*forwarded = b
 	}
-	if result, refused := s.refuseEarly(c, len(*forwarded)); refused {
+	if result, refused := pr.refuseEarly(c, len(*forwarded)); refused {
 		return result, nil
 	}
-	s.counters.forwarded.Add(1)
-	answer, err := s.callPeer(ctx, address, askPropose, *forwarded)
+	pr.store.counters.forwarded.Add(1)
+	answer, err := pr.store.endpoint.callPeer(ctx, address, askPropose, *forwarded)
 	if errors.Is(err, errNotSent) {
 		return log.Result{}, fmt.Errorf("%w: %w", errNotLeader, err)
 	}
 	if err != nil {
 		return log.Result{}, err
 	}
-	result, err := log.DecodeResult(answer.payload)
+	result, err := log.DecodeResult(answer)
 	if err != nil {
 		return log.Result{}, fmt.Errorf("%w: answer of %s: %w", ErrUnknown, address, err)
 	}
@@ -374,14 +258,14 @@ func (s *Store) proposeOnce(ctx context.Context, c *log.Change, forwarded *[]byt
 
 // proposeLocal takes c through this server's queue. errNotLeader, ErrOverloaded
 // and ErrClock mean that nothing was written.
-func (s *Store) proposeLocal(ctx context.Context, c *log.Change) (log.Result, error) {
-	done := make(chan outcome, 1)
-	if err := s.enqueue(c, func(o outcome) { done <- o }); err != nil {
+func (pr *proposer) proposeLocal(ctx context.Context, c *log.Change) (log.Result, error) {
+	done := make(chan admission.Outcome, 1)
+	if err := pr.enqueue(c, func(o admission.Outcome) { done <- o }); err != nil {
 		return log.Result{}, err
 	}
 	select {
 	case o := <-done:
-		return o.result, o.err
+		return o.Result, o.Err
 	case <-ctx.Done():
 		return log.Result{}, fmt.Errorf("%w: %w", ErrUnknown, ctx.Err())
 	}
@@ -389,62 +273,62 @@ func (s *Store) proposeLocal(ctx context.Context, c *log.Change) (log.Result, er
 
 // enqueue stamps c and puts it into the leader's queue; done is told of its
 // fate, unless there is an error: then nothing was written.
-func (s *Store) enqueue(c *log.Change, done func(outcome)) error {
-	if !s.leading() {
+func (pr *proposer) enqueue(c *log.Change, done func(admission.Outcome)) error {
+	if !pr.store.lead.leading() {
 		return errNotLeader
 	}
-	if s.persister.behind() {
-		s.counters.overloaded.Add(1)
+	if pr.store.persister.Behind() {
+		pr.store.counters.overloaded.Add(1)
 		return fmt.Errorf("%w: changes.db is too far behind, its disk is slow", ErrOverloaded)
 	}
-	if err := s.roomFor(c); err != nil {
+	if err := pr.store.disks.roomFor(c); err != nil {
 		return err
 	}
-	err := s.queueUp(c, done)
+	err := pr.queueUp(c, done)
 	if errors.Is(err, ErrOverloaded) {
-		s.counters.overloaded.Add(1)
+		pr.store.counters.overloaded.Add(1)
 	}
 	return err
 }
 
-func (s *Store) queueUp(c *log.Change, done func(outcome)) error {
-	if to, forced, ok := s.mend(c); ok && c.By.Role == log.RoleTrusted { // others are refused as with any change
-		return s.enqueueMend(c, to, forced, done)
+func (pr *proposer) queueUp(c *log.Change, done func(admission.Outcome)) error {
+	if to, forced, ok := pr.store.times.mend(c); ok && c.By.Role == log.RoleTrusted { // others are refused as with any change
+		return pr.store.times.enqueueMend(c, to, forced, done)
 	}
-	p, err := s.stamped(c)
+	p, err := pr.stamped(c)
 	if err != nil {
 		return err
 	}
-	if result, refused := s.refuseEarly(c, len(p.bytes)); refused {
-		done(outcome{result: result})
+	if result, refused := pr.refuseEarly(c, len(p.Bytes)); refused {
+		done(admission.Outcome{Result: result})
 		return nil
 	}
-	if err := s.budgets.spend(c.By.Role, p.author, len(c.Ops), len(p.bytes)); err != nil {
+	if err := pr.budgets.Spend(c.By.Role, p.Author, len(c.Ops), len(p.Bytes)); err != nil {
 		return fmt.Errorf("%w: %w", ErrOverloaded, err)
 	}
-	p.done = done
-	if err := s.queue.put(p); err != nil {
-		s.budgets.giveBack(c.By.Role, p.author, len(c.Ops), len(p.bytes))
+	p.Done = done
+	if err := pr.queue.Put(p); err != nil {
+		pr.budgets.GiveBack(c.By.Role, p.Author, len(c.Ops), len(p.Bytes))
 		return err
 	}
-	s.counters.proposals.Add(1)
+	pr.store.counters.proposals.Add(1)
 	return nil
 }
 
 // stamped returns c with the leader's time and seed, encoded so that every server
 // can read it.
-func (s *Store) stamped(c *log.Change) (p *proposal, err error) {
-	p = &proposal{stretch: s.queue.stretch.Load(), author: authorOf(c)}
+func (pr *proposer) stamped(c *log.Change) (p *admission.Proposal, err error) {
+	p = &admission.Proposal{Stretch: pr.queue.StretchNow(), Author: admission.AuthorOf(c)}
 	stamped := *c
-	if stamped.Time, err = s.clock.stamp(); err != nil {
+	if stamped.Time, err = pr.store.times.clock.Stamp(); err != nil {
 		return nil, err
 	}
 	stamped.Seed = seed()
-	if p.bytes, err = encodeStamped(&stamped); err != nil {
+	if p.Bytes, err = encodeStamped(&stamped); err != nil {
 		return nil, err
 	}
-	p.cost = len(p.bytes) + opCost*len(c.Ops)
-	return p, readable(p.bytes)
+	p.Cost = len(p.Bytes) + admission.OpCost*len(c.Ops)
+	return p, readable(p.Bytes)
 }
 
 // readable says whether every server can read an encoded change: what it cannot
@@ -474,4 +358,29 @@ func seed() uint64 {
 	var b [8]byte
 	_, _ = crand.Read(b[:]) // never fails: crypto/rand
 	return binary.BigEndian.Uint64(b[:])
+}
+
+// Budgets returns the meters of this server, which count what it did as the leader.
+func (s *Store) Budgets() []*budget.Meter { return s.proposer.budgets.All }
+
+// Enqueue submits a change on the leader without waiting for its fate: done is
+// called once with what Propose would return, from a goroutine that tells all
+// of a batch, so it must neither wait nor call the store. c may be used again
+// when Enqueue returns.
+//
+// Unlike Propose it neither looks for a leader nor tries again. Errors, after
+// which done is not called and nothing was written: ErrNoLeader (this server
+// does not lead: use Propose), ErrOverloaded, ErrNoRoom, ErrClock, log.ErrTooLarge. Those
+// that done gets: ErrNoLeader (not written) and ErrUnknown.
+func (s *Store) Enqueue(c *log.Change, done func(log.Result, error)) error {
+	err := s.proposer.enqueue(c, func(o admission.Outcome) { done(o.Result, asNoLeader(o.Err)) })
+	return asNoLeader(err)
+}
+
+// asNoLeader shows errNotLeader as those outside know it.
+func asNoLeader(err error) error {
+	if errors.Is(err, errNotLeader) && !errors.Is(err, ErrUnknown) {
+		return fmt.Errorf("%w: %w", ErrNoLeader, err)
+	}
+	return err
 }

@@ -1,7 +1,6 @@
 package raftstore
 
 import (
-	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -9,7 +8,9 @@ import (
 
 	"github.com/hashicorp/raft"
 
-	"rutter/log"
+	"rutter/raftstore/internal/raftlog"
+	"rutter/raftstore/internal/raftlog/wal"
+	"rutter/raftstore/offline"
 )
 
 // TestRaftLogMoves: a server changes from raft.db to raft.wal and back, over and
@@ -24,7 +25,7 @@ func TestRaftLogMoves(t *testing.T) {
 		}
 		head := n.Head()
 		n.halt(t)
-		if c, err := InspectFolder(n.cfg.Dir, nil); err != nil || c.LastIndex == 0 || c.Head != head {
+		if c, err := offline.InspectFolder(n.cfg.Dir, nil); err != nil || c.LastIndex == 0 || c.Head != head {
 			t.Errorf("inspected before %s: %+v, %v", kind, c, err)
 		}
 		n.cfg.RaftLog = kind
@@ -36,9 +37,9 @@ func TestRaftLogMoves(t *testing.T) {
 		if st := n.Status(); st.RaftLog != kind || st.RaftBytes == 0 {
 			t.Errorf("status: raft log %s of %d bytes, want %s", st.RaftLog, st.RaftBytes, kind)
 		}
-		_, err := os.Stat(filepath.Join(n.cfg.Dir, walName))
+		_, err := os.Stat(filepath.Join(n.cfg.Dir, raftlog.WALName))
 		if there := err == nil; there != (kind == RaftLogWAL) {
-			t.Errorf("%s is there: %t, with %s", walName, there, kind)
+			t.Errorf("%s is there: %t, with %s", raftlog.WALName, there, kind)
 		}
 	}
 	must(t, n, tagChange(newID(), "last"))
@@ -89,14 +90,14 @@ func TestMoveInterrupted(t *testing.T) {
 	}
 	head := n.Head()
 	n.halt(t)
-	w, err := openWAL(filepath.Join(n.cfg.Dir, walName), quietLogger())
+	w, err := wal.Open(filepath.Join(n.cfg.Dir, raftlog.WALName), quietLogger())
 	if err != nil {
 		t.Fatal(err)
 	}
 	if err := w.StoreLog(&raft.Log{Index: 7, Term: 99, Type: raft.LogCommand, Data: []byte("half")}); err != nil {
 		t.Fatal(err)
 	}
-	if err := w.close(); err != nil {
+	if err := w.Close(); err != nil {
 		t.Fatal(err)
 	}
 	n.cfg.RaftLog = RaftLogWAL
@@ -106,27 +107,4 @@ func TestMoveInterrupted(t *testing.T) {
 	}
 	must(t, n, tagChange(newID(), "after"))
 	checkFold(t, n.Store)
-}
-
-// TestSealedValues: what was sealed is opened, damage is found, and what is
-// older passes.
-func TestSealedValues(t *testing.T) {
-	t.Parallel()
-	key := []byte("LastVoteCand")
-	for _, value := range []string{"", "wal", "boltdb", "10.0.0.1:7421", "\x00\x00\x00\x00\x00\x00\x00\x07"} {
-		sealed := sealValue(key, []byte(value))
-		if got, err := openValue(key, sealed); err != nil || string(got) != value {
-			t.Errorf("%q: %q, %v", value, got, err)
-		}
-		if got, err := openValue(key, []byte(value)); err != nil || string(got) != value {
-			t.Errorf("%q without a checksum: %q, %v", value, got, err)
-		}
-		if len(sealed) == 8 {
-			continue
-		}
-		sealed[len(sealed)-1] ^= 1
-		if _, err := openValue(key, sealed); !errors.Is(err, log.ErrCorrupt) {
-			t.Errorf("%q damaged: %v, want ErrCorrupt", value, err)
-		}
-	}
 }

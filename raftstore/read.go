@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"io"
 	"sync"
 
 	"github.com/hashicorp/raft"
@@ -12,6 +13,9 @@ import (
 
 	"rutter/log"
 	"rutter/projections"
+	"rutter/raftstore/history"
+	"rutter/raftstore/internal/changesdb"
+	"rutter/raftstore/internal/notify"
 )
 
 // View is what a reader sees: the state, and the place in the log that it is of.
@@ -26,14 +30,29 @@ type View struct {
 func (s *Store) View(fn func(v View)) {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
-	fn(View{State: s.state, Head: s.head.cursor(), Time: s.head.time})
+	fn(View{State: s.state, Head: s.head.Cursor(), Time: s.head.Time})
 }
 
 // Head returns the end of the log as this server has it.
 func (s *Store) Head() log.Cursor {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
-	return s.head.cursor()
+	return s.head.Cursor()
+}
+
+// Reader answers for the log and the state as they were.
+func (s *Store) Past() *history.Reader { return s.past }
+
+// Mentions is that of Reader.
+func (s *Store) Mentions(uuids []log.UUID, after log.Seq, limit int) (entries []log.Entry, place log.Seq, chain log.ChainPrefix, ok bool, err error) {
+	return s.past.Mentions(uuids, after, limit)
+}
+
+// place returns the head and the floor.
+func (s *Store) place() (head, floor log.Seq) {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	return s.head.Seq, s.head.Floor
 }
 
 // Floor returns the lowest seq that a cursor may have: that before the first
@@ -41,7 +60,7 @@ func (s *Store) Head() log.Cursor {
 func (s *Store) Floor() log.Seq {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
-	return s.head.floor
+	return s.head.Floor
 }
 
 // Changed returns a channel that is closed when more was applied. Take it, then
@@ -63,52 +82,27 @@ func (s *Store) Entries(after log.Seq, limit int) ([]log.Entry, error) {
 	if err := s.Serving(); err != nil {
 		return nil, err
 	}
-	c := collector{max: max(limit, 1)}
+	c := changesdb.Collector{Max: max(limit, 1)}
 	s.mu.RLock()
 	h := s.head
-	inRing := s.ring.has(after + 1)
+	inRing := s.ring.Has(after + 1)
 	if inRing {
-		s.ring.read(after, &c)
+		s.ring.Read(after, &c)
 	}
 	s.mu.RUnlock()
 	switch {
-	case after > h.seq:
-		return nil, fmt.Errorf("entries after %d, the head is %d: %w", after, h.seq, log.ErrAhead)
-	case after < h.floor:
-		return nil, fmt.Errorf("entries after %d, they are kept after %d: %w", after, h.floor, log.ErrCompacted)
-	case inRing || after == h.seq:
-		return c.result(), nil
+	case after > h.Seq:
+		return nil, fmt.Errorf("entries after %d, the head is %d: %w", after, h.Seq, log.ErrAhead)
+	case after < h.Floor:
+		return nil, fmt.Errorf("entries after %d, they are kept after %d: %w", after, h.Floor, log.ErrCompacted)
+	case inRing || after == h.Seq:
+		return c.Result(), nil
 	}
-	err := s.files.view(func(tx *bbolt.Tx) error { return readEvents(tx, after, &c) })
+	err := s.files.View(func(tx *bbolt.Tx) error { return changesdb.ReadEvents(tx, after, &c) })
 	if err != nil {
 		return nil, err
 	}
-	return c.result(), nil
-}
-
-// readEvents collects stored entries after a seq, copied.
-func readEvents(tx *bbolt.Tx, after log.Seq, c *collector) error {
-	h, _, err := readMeta(tx)
-	if err != nil {
-		return err
-	}
-	if after < h.floor {
-		return fmt.Errorf("entries after %d, they are kept after %d: %w", after, h.floor, log.ErrCompacted)
-	}
-	cursor := tx.Bucket(bucketEvents).Cursor()
-	want := after + 1
-	for key, row := cursor.Seek(seqKey(want)); want <= h.seq; key, row = cursor.Next() {
-		s, err := readEventRow(want, key, row)
-		if err != nil {
-			return err
-		}
-		s.Bytes = c.own(s.Bytes)
-		if !c.take(s) {
-			return nil
-		}
-		want++
-	}
-	return nil
+	return c.Result(), nil
 }
 
 // CheckCursor says whether the log can be followed from c: nil, or
@@ -127,24 +121,24 @@ func (s *Store) CheckCursor(c log.Cursor) error {
 	hash, known := log.Hash{}, true
 	switch {
 	case c.Seq == 0:
-	case c.Seq == h.seq:
-		hash = h.hash
-	case c.Seq == h.floor:
-		hash = h.floorHash
-	case s.ring.has(c.Seq):
-		hash = s.ring.at(c.Seq).Hash
+	case c.Seq == h.Seq:
+		hash = h.Hash
+	case c.Seq == h.Floor:
+		hash = h.FloorHash
+	case s.ring.Has(c.Seq):
+		hash = s.ring.At(c.Seq).Hash
 	default:
 		known = false
 	}
 	s.mu.RUnlock()
-	if h.cluster.IsZero() {
+	if h.Cluster.IsZero() {
 		return fmt.Errorf("cursor %s: this server knows no cluster yet: %w", c, log.ErrAhead)
 	}
-	if c.Cluster != h.cluster {
-		return fmt.Errorf("cursor %s: this is cluster %s: %w", c, h.cluster, log.ErrOtherLog)
+	if c.Cluster != h.Cluster {
+		return fmt.Errorf("cursor %s: this is cluster %s: %w", c, h.Cluster, log.ErrOtherLog)
 	}
-	if c.Seq > h.seq {
-		return fmt.Errorf("cursor %s: the head is %d: %w", c, h.seq, log.ErrAhead)
+	if c.Seq > h.Seq {
+		return fmt.Errorf("cursor %s: the head is %d: %w", c, h.Seq, log.ErrAhead)
 	}
 	if err := s.checkFloor(c.Seq); err != nil {
 		return err
@@ -170,9 +164,9 @@ func (s *Store) checkFloor(seq log.Seq) error {
 
 // storedHash reads the chain hash at seq from changes.db.
 func (s *Store) storedHash(seq log.Seq) (hash log.Hash, err error) {
-	err = s.files.view(func(tx *bbolt.Tx) error {
-		key := seqKey(seq)
-		found, err := readEventRow(seq, key, tx.Bucket(bucketEvents).Get(key))
+	err = s.files.View(func(tx *bbolt.Tx) error {
+		key := changesdb.SeqKey(seq)
+		found, err := changesdb.ReadEvent(seq, key, tx.Bucket(changesdb.BucketEvents).Get(key))
 		hash = found.Hash
 		return err
 	})
@@ -184,7 +178,7 @@ func (s *Store) storedHash(seq log.Seq) (hash log.Hash, err error) {
 func (s *Store) WaitSeq(ctx context.Context, seq log.Seq) error {
 	for {
 		s.mu.RLock()
-		changed, at := s.changed, s.head.seq
+		changed, at := s.changed, s.head.Seq
 		s.mu.RUnlock()
 		if at >= seq {
 			return nil
@@ -211,8 +205,8 @@ func (s *Store) Consistent(ctx context.Context) (log.Seq, error) {
 		if err := s.Serving(); err != nil {
 			return 0, err
 		}
-		moved := s.leaderMoved()
-		seq, err := s.barrierOnce(ctx)
+		moved := s.lead.leaderMoved()
+		seq, err := s.barriers.barrierOnce(ctx)
 		if err == nil {
 			return seq, s.WaitSeq(ctx, seq)
 		}
@@ -225,27 +219,28 @@ func (s *Store) Consistent(ctx context.Context) (log.Seq, error) {
 }
 
 // barrierOnce asks the leader that is known now.
-func (s *Store) barrierOnce(ctx context.Context) (log.Seq, error) {
-	address := s.leaderAddress()
+func (b *barriers) barrierOnce(ctx context.Context) (log.Seq, error) {
+	address := b.store.lead.leaderAddress()
 	if address == "" {
 		return 0, errNotLeader
 	}
-	if address == s.Address() {
-		return s.barrierLocal(ctx)
+	if address == b.store.Address() {
+		return b.barrierLocal(ctx)
 	}
-	answer, err := s.callPeer(ctx, address, askBarrier, nil)
+	answer, err := b.store.endpoint.callPeer(ctx, address, askBarrier, nil)
 	if err != nil {
 		return 0, err
 	}
-	if len(answer.payload) != 8 {
-		return 0, fmt.Errorf("barrier: answer of %d bytes from %s", len(answer.payload), address)
+	if len(answer) != 8 {
+		return 0, fmt.Errorf("barrier: answer of %d bytes from %s", len(answer), address)
 	}
-	return log.Seq(binary.BigEndian.Uint64(answer.payload)), nil
+	return log.Seq(binary.BigEndian.Uint64(answer)), nil
 }
 
 // barriers gathers the readers that wait for the next barrier.
 type barriers struct {
-	kick chan struct{}
+	store *Store
+	kick  chan struct{}
 
 	mu      sync.Mutex
 	waiting []chan outcomeSeq
@@ -258,12 +253,11 @@ type outcomeSeq struct {
 }
 
 // barrierLocal waits for a barrier that begins after the call, on the leader.
-func (s *Store) barrierLocal(ctx context.Context) (log.Seq, error) {
-	if s.Serving() != nil {
+func (b *barriers) barrierLocal(ctx context.Context) (log.Seq, error) {
+	if b.store.Serving() != nil {
 		return 0, errNotLeader // soon
 	}
 	done := make(chan outcomeSeq, 1)
-	b := &s.barriers
 	b.mu.Lock()
 	if b.closed {
 		b.mu.Unlock()
@@ -271,7 +265,7 @@ func (s *Store) barrierLocal(ctx context.Context) (log.Seq, error) {
 	}
 	b.waiting = append(b.waiting, done)
 	b.mu.Unlock()
-	signal(b.kick)
+	notify.Send(b.kick)
 	select {
 	case o := <-done:
 		return o.seq, o.err
@@ -300,26 +294,26 @@ func (b *barriers) close() {
 // runBarriers passes one barrier for all readers that wait, then one for those
 // that came meanwhile. Never VerifyLeader: it counts answers to requests from
 // before the read (SAFETY R1).
-func (s *Store) runBarriers(ctx context.Context, r *raft.Raft) {
-	defer s.barriers.close()
+func (b *barriers) runBarriers(ctx context.Context, r *raft.Raft) {
+	defer b.close()
 	for {
 		select {
-		case <-s.barriers.kick:
+		case <-b.kick:
 		case <-ctx.Done():
 			return
 		}
-		waiting := s.barriers.takeAll()
+		waiting := b.takeAll()
 		if len(waiting) == 0 {
 			continue
 		}
 		var o outcomeSeq
-		if role(s.role.Load()) == leaving {
+		if role(b.store.lead.role.Load()) == leaving {
 			// A barrier is an entry, which the next leader would lack.
 			o.err = fmt.Errorf("%w: %w", errNotLeader, errTransferring)
 		} else if o.err = r.Barrier(enqueueTimeout).Error(); o.err != nil {
 			o.err = fmt.Errorf("%w: barrier: %w", errNotLeader, o.err)
 		} else {
-			o.seq = s.Head().Seq
+			o.seq = b.store.Head().Seq
 		}
 		for _, done := range waiting {
 			done <- o
@@ -338,3 +332,44 @@ func awaitFuture(ctx context.Context, f raft.Future) error {
 		return ctx.Err()
 	}
 }
+
+// Backup is a snapshot on its way out of a running server: an image as
+// followers get it, with its own length and checksum. It is to be read to its
+// end without long pauses, and closed.
+type Backup struct {
+	io.ReadCloser
+	Cluster log.UUID
+	Seq     log.Seq // the backup holds everything up to here
+	Size    int64   // bytes that Read will give
+}
+
+// Backup begins a snapshot of this server's data, which has at least all that
+// this server had applied when it was called. No write waits for it. Like an
+// image for a follower it holds a read transaction, counts among the two that
+// may be sent at once, and is dropped if it stands still for 30 s.
+func (s *Store) Backup(ctx context.Context) (*Backup, error) {
+	if err := s.stopCause(); err != nil {
+		return nil, err
+	}
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	// What was applied goes to the file first; an error of the disk is noticed
+	// by the persister's own run as well.
+	s.persister.Wake()
+	if err := s.persister.Flush(); err != nil {
+		return nil, err
+	}
+	meta, stream, err := s.images.Open("backup")
+	if err != nil {
+		return nil, err
+	}
+	b := &Backup{ReadCloser: stream, Size: meta.Size}
+	if src, ok := stream.(*source); ok {
+		b.Cluster, b.Seq = src.head.Cluster, src.head.Seq
+	}
+	return b, nil
+}
+
+// CheckImage reads a snapshot and fails unless its length and checksum fit.
+func CheckImage(r io.Reader) error { return changesdb.CheckImage(r) }

@@ -10,9 +10,10 @@ import (
 	"time"
 
 	"go.etcd.io/bbolt"
-	"pgregory.net/rapid"
 
 	"rutter/log"
+	"rutter/raftstore/internal/changesdb"
+	"rutter/raftstore/internal/window"
 )
 
 // TestEntriesKeepChangesWhole reads a log of changes of many sizes with every
@@ -29,7 +30,7 @@ func TestEntriesKeepChangesWhole(t *testing.T) {
 		ends[must(t, n, c).Last] = true
 	}
 	head := n.Head().Seq
-	if err := n.persister.flush(); err != nil {
+	if err := n.persister.Flush(); err != nil {
 		t.Fatal(err)
 	}
 	must(t, n, tagChange(newID(), "last")) // the ring lets go of what is durable
@@ -72,7 +73,7 @@ func TestCheckCursor(t *testing.T) {
 		must(t, n, tagChange(newID(), fmt.Sprintf("t%d", i)))
 		cursors = append(cursors, n.Head())
 	}
-	if err := n.persister.flush(); err != nil {
+	if err := n.persister.Flush(); err != nil {
 		t.Fatal(err)
 	}
 	must(t, n, tagChange(newID(), "last"))
@@ -105,13 +106,13 @@ func TestFlippedBits(t *testing.T) {
 		must(t, n, tagChange(newID(), fmt.Sprintf("t%d", i)))
 	}
 	n.halt(t)
-	path := filepath.Join(n.cfg.Dir, dbName)
+	path := filepath.Join(n.cfg.Dir, changesdb.Name)
 	whole, err := os.ReadFile(path)
 	if err != nil {
 		t.Fatal(err)
 	}
 	var rows int
-	for _, bucket := range [][]byte{bucketEvents, bucketChanges, bucketMeta, []byte(log.KindNICTag.String())} {
+	for _, bucket := range [][]byte{changesdb.BucketEvents, window.BucketChanges, changesdb.BucketMeta, []byte(log.KindNICTag.String())} {
 		for row := 0; ; row++ {
 			if err := os.WriteFile(path, whole, 0o600); err != nil {
 				t.Fatal(err)
@@ -142,7 +143,7 @@ func damage(t *testing.T, path string, bucket []byte, row int) bool {
 	err = db.Update(func(tx *bbolt.Tx) error {
 		b := tx.Bucket(bucket)
 		if b == nil {
-			b = tx.Bucket(bucketObjects).Bucket(bucket)
+			b = tx.Bucket(changesdb.BucketObjects).Bucket(bucket)
 		}
 		cursor := b.Cursor()
 		key, value := cursor.First()
@@ -213,43 +214,4 @@ func TestNoQuorum(t *testing.T) {
 	if err := leader.Ready(); !errors.Is(err, ErrNoLeader) {
 		t.Errorf("ready: %v, want ErrNoLeader", err)
 	}
-}
-
-// TestRingModel compares the ring with a slice.
-func TestRingModel(t *testing.T) {
-	t.Parallel()
-	rapid.Check(t, func(t *rapid.T) {
-		r := ring{maxEntries: 2000, maxBytes: 1 << 20}
-		base := log.Seq(rapid.IntRange(0, 5000).Draw(t, "base"))
-		r.reset(base)
-		head, durable := base, base
-		for range rapid.IntRange(1, 30).Draw(t, "rounds") {
-			for range rapid.IntRange(0, 500).Draw(t, "pushes") {
-				head++
-				s := slot{}
-				s.Seq, s.Bytes = head, []byte{byte(head)}
-				r.push(s, durable)
-			}
-			if r.first > durable+1 {
-				t.Fatalf("the ring begins at %d and only %d is durable", r.first, durable)
-			}
-			if r.first+log.Seq(r.n) != head+1 {
-				t.Fatalf("the ring ends at %d, want %d", r.first+log.Seq(r.n)-1, head)
-			}
-			durable += log.Seq(rapid.Uint64Range(0, uint64(head-durable)).Draw(t, "synced"))
-			if r.n == 0 {
-				continue
-			}
-			c := collector{max: 10_000}
-			r.read(r.first-1, &c)
-			for i, e := range c.result() {
-				if e.Seq != r.first+log.Seq(i) || e.Bytes[0] != byte(e.Seq) {
-					t.Fatalf("entry %d in place of %d", e.Seq, r.first+log.Seq(i))
-				}
-			}
-			if len(c.result()) != r.n {
-				t.Fatalf("read %d of %d", len(c.result()), r.n)
-			}
-		}
-	})
 }

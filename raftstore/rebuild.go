@@ -10,8 +10,12 @@ import (
 	"net"
 	"time"
 
+	"rutter/raftstore/internal/changesdb"
+
 	"github.com/hashicorp/raft"
 	"go.etcd.io/bbolt"
+
+	"rutter/raftstore/internal/peer"
 )
 
 // A rebuild puts another server's state in the place of this one's, while the
@@ -46,10 +50,10 @@ func (b *rebuild) keep(entry *raft.Log) {
 	b.kept = append(b.kept, entry)
 }
 
-func (s *Store) rebuilding() bool {
-	s.applier.mu.Lock()
-	defer s.applier.mu.Unlock()
-	return s.applier.rebuild != nil
+func (a *applier) rebuilding() bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.rebuild != nil
 }
 
 // Rebuild replaces this server's state by that of another one which serves, and
@@ -57,30 +61,29 @@ func (s *Store) rebuilding() bool {
 // over first. After an error the state is as it was.
 func (s *Store) Rebuild(ctx context.Context) error {
 	r := s.raft.Load()
-	if r == nil || phase(s.phase.Load()) != running {
+	if r == nil || phase(s.lead.phase.Load()) != running {
 		return ErrStopped
 	}
 	if r.State() == raft.Leader {
-		if err := s.giveAway(ctx, r); err != nil {
+		if err := s.lead.giveAway(ctx, r); err != nil {
 			return fmt.Errorf("rebuild: this server leads, and nobody took the leadership: %w", err)
 		}
 	}
-	b, from, err := s.beginRebuild()
+	b, from, err := s.applier.beginRebuild()
 	if err != nil {
 		return err
 	}
-	s.becomeRefusing(errRebuilding)
-	err = s.rebuildFrom(ctx, r, b, from)
-	s.endRebuild(b)
+	s.comparison.becomeRefusing(errRebuilding)
+	err = s.rebuilder.rebuildFrom(ctx, r, b, from)
+	s.applier.endRebuild(b)
 	if err != nil {
 		s.logger.Error("not rebuilt", "error", err)
 	}
-	s.compare(ctx, r)
+	s.comparison.compare(ctx, r)
 	return err
 }
 
-func (s *Store) beginRebuild() (*rebuild, uint64, error) {
-	a := &s.applier
+func (a *applier) beginRebuild() (*rebuild, uint64, error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.rebuild != nil {
@@ -88,48 +91,48 @@ func (s *Store) beginRebuild() (*rebuild, uint64, error) {
 	}
 	a.rebuild = new(rebuild)
 	// A marker that is on its way would be of entries that were only kept.
-	s.persister.mu.Lock()
-	s.persister.epoch++
-	s.persister.mu.Unlock()
-	return a.rebuild, a.head.applied, nil
+	a.store.persister.RaiseEpoch()
+	return a.rebuild, a.head.Applied, nil
 }
 
 // endRebuild applies what was kept, to whichever state there is now.
-func (s *Store) endRebuild(b *rebuild) {
-	a := &s.applier
+func (a *applier) endRebuild(b *rebuild) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.rebuild == b {
 		a.rebuild = nil
 	}
 	for _, entry := range b.kept {
-		if entry.Index > a.head.applied {
-			s.applyEntry(entry)
+		if entry.Index > a.head.Applied {
+			a.applyEntry(entry)
 		}
 	}
-	s.wake()
+	a.wake()
 }
 
+// rebuilder gets another server's state, and gives this server's to others.
+type rebuilder struct{ store *Store }
+
 // rebuildFrom asks the others, the leader first, for an image and installs it.
-func (s *Store) rebuildFrom(ctx context.Context, r *raft.Raft, b *rebuild, from uint64) error {
-	leader := s.leaderAddress()
+func (rb *rebuilder) rebuildFrom(ctx context.Context, r *raft.Raft, b *rebuild, from uint64) error {
+	leader := rb.store.lead.leaderAddress()
 	addresses := []string{leader}
 	for _, m := range r.GetConfiguration().Configuration().Servers {
-		if string(m.ID) != s.cfg.ID && string(m.Address) != leader {
+		if string(m.ID) != rb.store.cfg.ID && string(m.Address) != leader {
 			addresses = append(addresses, string(m.Address))
 		}
 	}
 	var failures error
 	for _, address := range addresses {
-		if address == "" || address == s.Address() {
+		if address == "" || address == rb.store.Address() {
 			continue
 		}
-		k, err := s.fetchImage(ctx, address, from)
+		k, err := rb.fetchImage(ctx, address, from)
 		if err == nil {
-			err = s.installRebuilt(ctx, r, b, k)
+			err = rb.installRebuilt(ctx, r, b, k)
 		}
 		if err == nil {
-			s.logger.Info("rebuilt", "from", address, "seq", s.Head().Seq)
+			rb.store.logger.Info("rebuilt", "from", address, "seq", rb.store.Head().Seq)
 			return nil
 		}
 		failures = errors.Join(failures, fmt.Errorf("%s: %w", address, err))
@@ -138,33 +141,31 @@ func (s *Store) rebuildFrom(ctx context.Context, r *raft.Raft, b *rebuild, from 
 }
 
 // installRebuilt waits until raft has here what the image has, and installs it.
-func (s *Store) installRebuilt(ctx context.Context, r *raft.Raft, b *rebuild, k *sink) error {
+func (rb *rebuilder) installRebuilt(ctx context.Context, r *raft.Raft, b *rebuild, k *sink) error {
 	defer func() { _ = (&received{k}).Close() }()
 	deadline := time.Now().Add(rebuildWait)
-	for r.CommitIndex() < k.marker.index {
-		if err := s.pause(ctx, nil); err != nil {
+	for r.CommitIndex() < k.marker.Index {
+		if err := rb.store.pause(ctx, nil); err != nil {
 			return err
 		}
 		if time.Now().After(deadline) {
-			return fmt.Errorf("raft is at index %d, the image at %d", r.CommitIndex(), k.marker.index)
+			return fmt.Errorf("raft is at index %d, the image at %d", r.CommitIndex(), k.marker.Index)
 		}
 	}
-	s.persister.mu.Lock()
-	own := s.persister.marker
-	s.persister.mu.Unlock()
-	db, c, err := k.openAs(func(h *head) marker { return own })
+	own := rb.store.persister.LastMarker()
+	db, c, err := k.openAs(func(h *changesdb.Head) changesdb.Marker { return own })
 	if err != nil {
 		return err
 	}
-	s.applier.mu.Lock()
-	defer s.applier.mu.Unlock()
-	if s.applier.rebuild != b || b.err != nil {
+	rb.store.applier.mu.Lock()
+	defer rb.store.applier.mu.Unlock()
+	if rb.store.applier.rebuild != b || b.err != nil {
 		return errors.Join(b.err, db.Close()) // or raft has restored an image itself
 	}
-	if s.applier.head.cluster != c.head.cluster {
-		return errors.Join(fmt.Errorf("its cluster is %s, this server's %s", c.head.cluster, s.applier.head.cluster), db.Close())
+	if rb.store.applier.head.Cluster != c.Head.Cluster {
+		return errors.Join(fmt.Errorf("its cluster is %s, this server's %s", c.Head.Cluster, rb.store.applier.head.Cluster), db.Close())
 	}
-	return s.install(k, db, &c)
+	return rb.store.applier.install(k, db, &c)
 }
 
 // An image is asked for on a connection of its own: the asker sends the raft
@@ -172,9 +173,9 @@ func (s *Store) installRebuilt(ctx context.Context, r *raft.Raft, b *rebuild, k 
 // it cannot, 1 and | index (8) | term (8) | image | if it can.
 
 // fetchImage receives an image that is at raft index from or later.
-func (s *Store) fetchImage(ctx context.Context, address string, from uint64) (*sink, error) {
-	p := s.peers.Load()
-	conn, err := p.dialImage(ctx, address)
+func (rb *rebuilder) fetchImage(ctx context.Context, address string, from uint64) (*sink, error) {
+	p := rb.store.endpoint.peers.Load()
+	conn, err := p.DialImage(ctx, address)
 	if err != nil {
 		return nil, err
 	}
@@ -197,7 +198,7 @@ func (s *Store) fetchImage(ctx context.Context, address string, from uint64) (*s
 	if _, err := io.ReadFull(in, at[:]); err != nil {
 		return nil, err
 	}
-	made, err := s.images.Create(1, binary.BigEndian.Uint64(at[:]), binary.BigEndian.Uint64(at[8:]), raft.Configuration{}, 0, nil)
+	made, err := rb.store.images.Create(1, binary.BigEndian.Uint64(at[:]), binary.BigEndian.Uint64(at[8:]), raft.Configuration{}, 0, nil)
 	if err != nil {
 		return nil, err
 	}
@@ -209,14 +210,14 @@ func (s *Store) fetchImage(ctx context.Context, address string, from uint64) (*s
 }
 
 // serveImage answers one who asks for an image.
-func (s *Store) serveImage(ctx context.Context, conn net.Conn) {
+func (rb *rebuilder) serveImage(ctx context.Context, conn net.Conn) {
 	defer conn.Close()
 	var from [8]byte
-	_ = conn.SetReadDeadline(time.Now().Add(firstByteWait))
+	_ = conn.SetReadDeadline(time.Now().Add(peer.FirstByteWait))
 	if _, err := io.ReadFull(conn, from[:]); err != nil {
 		return
 	}
-	meta, stream, err := s.imageFrom(ctx, binary.BigEndian.Uint64(from[:]))
+	meta, stream, err := rb.imageFrom(ctx, binary.BigEndian.Uint64(from[:]))
 	if err != nil {
 		_, _ = conn.Write(append([]byte{0}, err.Error()...))
 		return
@@ -227,58 +228,51 @@ func (s *Store) serveImage(ctx context.Context, conn net.Conn) {
 		return
 	}
 	if _, err := io.Copy(conn, stream); err != nil {
-		s.logger.Warn("sending a state for a rebuild", "to", conn.RemoteAddr(), "error", err)
+		rb.store.logger.Warn("sending a state for a rebuild", "to", conn.RemoteAddr(), "error", err)
 	}
 }
 
 // imageFrom opens an image that is at a raft index or later.
-func (s *Store) imageFrom(ctx context.Context, index uint64) (*raft.SnapshotMeta, io.ReadCloser, error) {
+func (rb *rebuilder) imageFrom(ctx context.Context, index uint64) (*raft.SnapshotMeta, io.ReadCloser, error) {
 	deadline := time.Now().Add(rebuildWait)
 	for {
-		if err := s.Serving(); err != nil {
+		if err := rb.store.Serving(); err != nil {
 			return nil, nil, err
 		}
-		if err := s.persister.flush(); err != nil {
+		if err := rb.store.persister.Flush(); err != nil {
 			return nil, nil, err
 		}
-		if s.persister.storedIndex() >= index {
-			return s.images.Open("rebuild")
+		if rb.store.persister.Progress().Index >= index {
+			return rb.store.images.Open("rebuild")
 		}
 		if time.Now().After(deadline) {
-			return nil, nil, fmt.Errorf("this server is at raft index %d, and %d is asked for", s.persister.storedIndex(), index)
+			return nil, nil, fmt.Errorf("this server is at raft index %d, and %d is asked for", rb.store.persister.Progress().Index, index)
 		}
-		if err := s.pause(ctx, nil); err != nil {
+		if err := rb.store.pause(ctx, nil); err != nil {
 			return nil, nil, err
 		}
 	}
-}
-
-// storedIndex returns the raft index of what is synced in changes.db.
-func (p *persister) storedIndex() uint64 {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.stored.applied
 }
 
 // openAs opens the received file as changes.db, with the marker that at gives,
 // and reads what it holds.
-func (k *sink) openAs(at func(h *head) marker) (*bbolt.DB, content, error) {
-	db, err := openChanges(k.path(), k.images.s.cfg.MapBytes)
+func (k *sink) openAs(at func(h *changesdb.Head) changesdb.Marker) (*bbolt.DB, changesdb.Content, error) {
+	db, err := changesdb.Open(k.path(), k.images.s.cfg.MapBytes)
 	if err != nil {
-		return nil, content{}, err
+		return nil, changesdb.Content{}, err
 	}
 	err = db.Update(func(tx *bbolt.Tx) error {
-		h, _, err := readMeta(tx)
+		h, _, err := changesdb.ReadMeta(tx)
 		if err != nil {
 			return err
 		}
 		m := at(&h)
-		meta := tx.Bucket(bucketMeta)
-		return errors.Join(putHead(meta, &h), meta.Put(keyMarker, m.encode()))
+		meta := tx.Bucket(changesdb.BucketMeta)
+		return errors.Join(changesdb.PutHead(meta, &h), meta.Put(changesdb.KeyMarker, m.Encode()))
 	})
-	var c content
+	var c changesdb.Content
 	if err == nil {
-		c, err = load(db, &k.images.s.cfg)
+		c, err = changesdb.Load(db, k.images.s.cfg.DedupeAge, k.images.s.cfg.DedupeCount)
 	}
 	if err != nil {
 		return nil, c, errors.Join(fmt.Errorf("image: %w", err), db.Close())

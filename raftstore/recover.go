@@ -7,6 +7,10 @@ import (
 	"path/filepath"
 	"slices"
 
+	"rutter/raftstore/internal/changesdb"
+	"rutter/raftstore/internal/raftlog"
+	"rutter/raftstore/offline"
+
 	"github.com/hashicorp/raft"
 )
 
@@ -25,8 +29,8 @@ import (
 // The identity is new even though the log is continued: the lost servers, should
 // they come back, are then of another cluster, and are refused on each
 // connection; and cursors beyond what is left begin anew (SAFETY S8).
-func Recover(r Rebirth, logger *slog.Logger) (*Content, error) {
-	c, err := InspectFolder(r.Dir, r.Progress)
+func Recover(r offline.Rebirth, logger *slog.Logger) (*offline.Content, error) {
+	c, err := offline.InspectFolder(r.Dir, r.Progress)
 	if err != nil {
 		return nil, err
 	}
@@ -37,7 +41,7 @@ func Recover(r Rebirth, logger *slog.Logger) (*Content, error) {
 	if r.Member.Address == "" {
 		r.Member.Address = c.Members[at].Address
 	}
-	if err := r.check(); err != nil {
+	if err := r.Check(); err != nil {
 		return nil, err
 	}
 	if c.Cluster.IsZero() {
@@ -46,7 +50,7 @@ func Recover(r Rebirth, logger *slog.Logger) (*Content, error) {
 	if r.DryRun {
 		return c, nil
 	}
-	if err := r.takeOver(c, logger); err != nil {
+	if err := takeOver(&r, c, logger); err != nil {
 		return nil, err
 	}
 	return c, nil
@@ -65,7 +69,7 @@ func names(members []MemberStatus) string {
 
 // takeOver applies what raft.db has beyond changes.db, and makes the result the
 // new cluster's.
-func (r *Rebirth) takeOver(c *Content, logger *slog.Logger) (err error) {
+func takeOver(r *offline.Rebirth, c *offline.Content, logger *slog.Logger) (err error) {
 	cfg, err := Config{ID: r.Member.ID, Dir: r.Dir, Logger: logger}.withDefaults()
 	if err != nil {
 		return err
@@ -75,12 +79,12 @@ func (r *Rebirth) takeOver(c *Content, logger *slog.Logger) (err error) {
 	if err := s.openFiles(); err != nil {
 		return err
 	}
-	index, term, err := s.applyAll(r.Progress)
+	index, term, err := s.applier.applyAll(r.Progress)
 	if err != nil {
 		return err
 	}
-	h := s.files.acquire()
-	if err := errors.Join(r.found(h.db, c, index, term), s.files.release(h)); err != nil {
+	h := s.files.Acquire()
+	if err := errors.Join(r.Found(h.DB, c, index, term), s.files.Release(h)); err != nil {
 		return err
 	}
 	c.Waiting, c.LastIndex, c.LastTerm = 0, 0, 0
@@ -89,7 +93,7 @@ func (r *Rebirth) takeOver(c *Content, logger *slog.Logger) (err error) {
 		err = s.raftLog.DeleteRange(first, index)
 	}
 	if err != nil {
-		return fmt.Errorf("%s: %w: %w", filepath.Join(r.Dir, raftName), ErrDisk, err)
+		return fmt.Errorf("%s: %w: %w", filepath.Join(r.Dir, raftlog.FileName), ErrDisk, err)
 	}
 	return nil
 }
@@ -100,30 +104,30 @@ const flushEvery = 512
 
 // applyAll applies every entry of raft.db, committed or not, writes the result,
 // and returns the place of the last.
-func (s *Store) applyAll(progress Progress) (index, term uint64, err error) {
-	index, term = s.applier.head.applied, s.applier.head.term
-	last, err := s.raftLog.LastIndex()
+func (a *applier) applyAll(progress changesdb.Progress) (index, term uint64, err error) {
+	index, term = a.head.Applied, a.head.Term
+	last, err := a.store.raftLog.LastIndex()
 	if err != nil {
 		return 0, 0, err
 	}
 	for i := index + 1; i <= last; i++ {
 		var entry raft.Log
-		if err := s.raftLog.GetLog(i, &entry); err != nil {
+		if err := a.store.raftLog.GetLog(i, &entry); err != nil {
 			return 0, 0, err
 		}
 		if entry.Type == raft.LogCommand || entry.Type == raft.LogConfiguration {
-			s.applyEntry(&entry)
+			a.applyEntry(&entry)
 		}
-		if err := s.failure(); err != nil {
+		if err := a.store.failure(); err != nil {
 			return 0, 0, err
 		}
 		if i%flushEvery == 0 {
-			if err := s.persister.flush(); err != nil {
+			if err := a.store.persister.Flush(); err != nil {
 				return 0, 0, err
 			}
-			progress.tell(int64(i), int64(last))
+			progress.Tell(int64(i), int64(last))
 		}
 		index, term = i, entry.Term
 	}
-	return index, term, s.persister.flush()
+	return index, term, a.store.persister.Flush()
 }

@@ -15,6 +15,9 @@ import (
 	"time"
 
 	"rutter/log"
+	"rutter/raftstore/internal/changesdb"
+	"rutter/raftstore/internal/raftlog"
+	"rutter/raftstore/offline"
 )
 
 // saved returns the bytes of a backup of n.
@@ -60,23 +63,23 @@ func TestRestore(t *testing.T) {
 	n.halt(t)
 
 	dir := filepath.Join(t.TempDir(), "r1")
-	at := Rebirth{Dir: dir, Member: Member{"r1", freeAddress(t)}}
+	at := offline.Rebirth{Dir: dir, Member: Member{ID: "r1", Address: freeAddress(t)}}
 	dry := at
 	dry.DryRun = true
-	if c, err := Restore(path, dry); err != nil || c.Head != old || c.Events != 50 || c.Objects["nic_tag"] != 50 {
+	if c, err := offline.Restore(path, dry); err != nil || c.Head != old || c.Events != 50 || c.Objects["nic_tag"] != 50 {
 		t.Fatalf("dry run: %+v, %v", c, err)
 	}
 	if left, _ := filepath.Glob(filepath.Join(dir, "*")); len(left) > 0 {
 		t.Errorf("the dry run left %v", left)
 	}
-	c, err := Restore(path, at)
+	c, err := offline.Restore(path, at)
 	if err != nil {
 		t.Fatal(err)
 	}
 	if c.Head.Seq != old.Seq || c.Head.Cluster == old.Cluster || c.Head.Chain != old.Chain {
 		t.Errorf("restored %s out of %s: want another cluster, and the same place", c.Head, old)
 	}
-	if _, err := Restore(path, at); err == nil || !strings.Contains(err.Error(), "already") {
+	if _, err := offline.Restore(path, at); err == nil || !strings.Contains(err.Error(), "already") {
 		t.Errorf("a second restore over the first: %v", err)
 	}
 
@@ -101,8 +104,8 @@ func TestRestore(t *testing.T) {
 	}
 	checkFold(t, j.Store)
 	// It can lead: its log's terms do not go back.
-	for ctx := patience(t); !j.leading(); {
-		if err := r.Transfer(ctx, "r2"); err != nil && ctx.Err() != nil {
+	for ctx := patience(t); !j.lead.leading(); {
+		if err := r.members.Transfer(ctx, "r2"); err != nil && ctx.Err() != nil {
 			t.Fatal(err)
 		}
 		_ = r.pause(ctx, nil)
@@ -117,7 +120,7 @@ func TestRestoreDamaged(t *testing.T) {
 	must(t, n, tagChange(newID(), "a"))
 	image := saved(t, n)
 	dir := filepath.Join(t.TempDir(), "r1")
-	at := Rebirth{Dir: dir, Member: Member{"r1", "127.0.0.1:1"}}
+	at := offline.Rebirth{Dir: dir, Member: Member{ID: "r1", Address: "127.0.0.1:1"}}
 	damaged := map[string][]byte{
 		"cut":   image[:len(image)-1],
 		"short": image[:10],
@@ -131,10 +134,10 @@ func TestRestoreDamaged(t *testing.T) {
 		damaged[fmt.Sprintf("flipped at %d", i)] = b
 	}
 	for name, b := range damaged {
-		if _, err := Restore(written(t, b), at); !errors.Is(err, log.ErrCorrupt) && !errors.Is(err, log.ErrFormat) {
+		if _, err := offline.Restore(written(t, b), at); !errors.Is(err, log.ErrCorrupt) && !errors.Is(err, log.ErrFormat) {
 			t.Errorf("%s: %v, want ErrCorrupt or ErrFormat", name, err)
 		}
-		if err := CheckImage(bytes.NewReader(b)); err == nil {
+		if err := changesdb.CheckImage(bytes.NewReader(b)); err == nil {
 			t.Errorf("%s: CheckImage finds nothing", name)
 		}
 		if left, _ := filepath.Glob(filepath.Join(dir, "*")); len(left) > 0 {
@@ -150,17 +153,17 @@ func TestBackupFolder(t *testing.T) {
 	for i := range 10 {
 		must(t, n, tagChange(newID(), fmt.Sprintf("tag%d", i)))
 	}
-	if _, err := InspectFolder(n.cfg.Dir, nil); err == nil {
+	if _, err := offline.InspectFolder(n.cfg.Dir, nil); err == nil {
 		t.Error("the folder of a running server was inspected")
 	}
 	head := n.Head()
 	n.halt(t)
 	var b bytes.Buffer
-	c, err := BackupFolder(n.cfg.Dir, &b, nil)
+	c, err := offline.BackupFolder(n.cfg.Dir, &b, nil)
 	if err != nil || c.Head != head || c.Waiting != 0 {
 		t.Fatalf("%+v, %v; want head %s and nothing waiting", c, err, head)
 	}
-	if c, err := InspectSnapshot(written(t, b.Bytes()), nil); err != nil || c.Head != head || c.Objects["nic_tag"] != 10 {
+	if c, err := offline.InspectSnapshot(written(t, b.Bytes()), nil); err != nil || c.Head != head || c.Objects["nic_tag"] != 10 {
 		t.Errorf("%+v, %v; want head %s", c, err, head)
 	}
 }
@@ -190,8 +193,8 @@ func TestRecover(t *testing.T) {
 	for _, n := range nodes {
 		n.halt(t)
 	}
-	at := Rebirth{Dir: survivor.cfg.Dir, Member: Member{ID: survivor.cfg.ID}}
-	if _, err := Recover(Rebirth{Dir: at.Dir, Member: Member{ID: "s9"}}, survivor.cfg.Logger); err == nil || !strings.Contains(err.Error(), "not among them") {
+	at := offline.Rebirth{Dir: survivor.cfg.Dir, Member: Member{ID: survivor.cfg.ID}}
+	if _, err := Recover(offline.Rebirth{Dir: at.Dir, Member: Member{ID: "s9"}}, survivor.cfg.Logger); err == nil || !strings.Contains(err.Error(), "not among them") {
 		t.Errorf("as a server that never was: %v", err)
 	}
 	dry := at
@@ -232,7 +235,7 @@ func TestRecoverTakesWhatWaits(t *testing.T) {
 	}
 	// A copy of the files, as a crash leaves them.
 	dir := t.TempDir()
-	for _, name := range []string{dbName, raftName} {
+	for _, name := range []string{changesdb.Name, raftlog.FileName} {
 		b, err := os.ReadFile(filepath.Join(n.cfg.Dir, name))
 		if err == nil {
 			err = os.WriteFile(filepath.Join(dir, name), b, 0o600)
@@ -243,7 +246,7 @@ func TestRecoverTakesWhatWaits(t *testing.T) {
 	}
 	head := n.Head()
 	n.halt(t)
-	c, err := InspectFolder(dir, nil)
+	c, err := offline.InspectFolder(dir, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -253,7 +256,7 @@ func TestRecoverTakesWhatWaits(t *testing.T) {
 	if len(c.Members) == 0 {
 		t.Skip("the copy was taken before the first transaction")
 	}
-	if c, err = Recover(Rebirth{Dir: dir, Member: Member{ID: "s1"}}, n.cfg.Logger); err != nil {
+	if c, err = Recover(offline.Rebirth{Dir: dir, Member: Member{ID: "s1"}}, n.cfg.Logger); err != nil {
 		t.Fatal(err)
 	}
 	if c.Head.Seq != head.Seq || c.Head.Chain != head.Chain {
@@ -289,7 +292,7 @@ func TestBackupUnderLoad(t *testing.T) {
 		if err := errors.Join(err, b.Close()); err != nil {
 			t.Fatal(err)
 		}
-		c, err := InspectSnapshot(written(t, image), nil)
+		c, err := offline.InspectSnapshot(written(t, image), nil)
 		if err != nil || c.Head.Seq != b.Seq {
 			t.Errorf("%+v, %v; want seq %d", c, err, b.Seq)
 		}

@@ -12,14 +12,16 @@ import (
 
 	"rutter/log"
 	"rutter/projections"
+	"rutter/raftstore/internal/changesdb"
+	"rutter/raftstore/internal/command"
 )
 
 func quietLogger() *slog.Logger { return slog.New(slog.DiscardHandler) }
 
 func countCheckpoints(t testing.TB, s *Store) (n int) {
 	t.Helper()
-	err := s.files.view(func(tx *bbolt.Tx) error {
-		whole, _ := checkpoints(tx)
+	err := s.files.View(func(tx *bbolt.Tx) error {
+		whole, _ := changesdb.Checkpoints(tx)
 		n = len(whole)
 		return nil
 	})
@@ -32,9 +34,9 @@ func countCheckpoints(t testing.TB, s *Store) (n int) {
 // firstRow returns the seq of the first event row.
 func firstRow(t testing.TB, s *Store) (first log.Seq) {
 	t.Helper()
-	err := s.files.view(func(tx *bbolt.Tx) error {
-		h, _, err := readMeta(tx)
-		first = firstEvent(tx, &h)
+	err := s.files.View(func(tx *bbolt.Tx) error {
+		h, _, err := changesdb.ReadMeta(tx)
+		first = changesdb.FirstEvent(tx, &h)
 		return err
 	})
 	if err != nil {
@@ -90,7 +92,9 @@ func TestFloorMoves(t *testing.T) {
 	}
 	at30 := cursorAt(t, leader.Store, 30)
 	states := dumps(t, leader.Store)
-	until(t, leader, "all members are heard", func() bool { return leader.SetRetention(patience(t), Retention{Events: 60, Bytes: 1 << 28}) == nil })
+	until(t, leader, "all members are heard", func() bool {
+		return leader.SetRetention(patience(t), changesdb.Retention{Events: 60, Bytes: 1 << 28}) == nil
+	})
 	for _, n := range nodes {
 		until(t, n, "the floor moved", func() bool { return n.Floor() >= 80 && firstRow(t, n.Store) > 1 })
 	}
@@ -111,7 +115,7 @@ func TestFloorMoves(t *testing.T) {
 			t.Errorf("entries after the floor: %v", err)
 		}
 		checkFloorCursor(t, n.Store)
-		if _, err := n.StateAt(patience(t), floor-1); !errors.Is(err, log.ErrCompacted) {
+		if _, err := n.Past().StateAt(patience(t), floor-1); !errors.Is(err, log.ErrCompacted) {
 			t.Errorf("state below the floor: %v, want ErrCompacted", err)
 		}
 		for seq := floor; seq <= 150; seq++ {
@@ -150,7 +154,7 @@ func checkFloorCursor(t testing.TB, s *Store) {
 	s.mu.RLock()
 	h := s.head
 	s.mu.RUnlock()
-	c := log.Cursor{Cluster: h.cluster, Seq: h.floor, Chain: h.floorHash.Prefix()}
+	c := log.Cursor{Cluster: h.Cluster, Seq: h.Floor, Chain: h.FloorHash.Prefix()}
 	if err := s.CheckCursor(c); err != nil {
 		t.Errorf("cursor at the floor: %v", err)
 	}
@@ -179,7 +183,7 @@ func dumps(t testing.TB, s *Store) map[log.Seq]string {
 
 func checkStateAt(t testing.TB, s *Store, seq log.Seq, want string) {
 	t.Helper()
-	state, err := s.StateAt(patience(t), seq)
+	state, err := s.Past().StateAt(patience(t), seq)
 	if errors.Is(err, log.ErrCompacted) {
 		return // the floor moved on meanwhile
 	}
@@ -197,7 +201,9 @@ func checkStateAt(t testing.TB, s *Store, seq log.Seq, want string) {
 func TestReaderMeetsCompaction(t *testing.T) {
 	t.Parallel()
 	n := one(t, upkeeping)
-	until(t, n, "retention", func() bool { return n.SetRetention(patience(t), Retention{Events: 10, Bytes: 1 << 28}) == nil })
+	until(t, n, "retention", func() bool {
+		return n.SetRetention(patience(t), changesdb.Retention{Events: 10, Bytes: 1 << 28}) == nil
+	})
 	const total = 400
 	written := make(chan struct{})
 	go func() {
@@ -265,52 +271,52 @@ func TestWantedFloor(t *testing.T) {
 		c.Ops = append(c.Ops, tagOp(fmt.Sprintf("b%d", i))) // two events each
 		must(t, n, c)
 	}
-	if err := n.persister.flush(); err != nil {
+	if err := n.persister.Flush(); err != nil {
 		t.Fatal(err)
 	}
 	now := log.TimeOf(time.Now())
 	tests := []struct {
 		name string
-		keep Retention
+		keep changesdb.Retention
 		now  log.Time
 		want log.Seq
 	}{
-		{"all young", Retention{Age: time.Hour, Events: 10, Bytes: 1 << 40}, now, 0},
-		{"all old", Retention{Age: time.Hour, Events: 10, Bytes: 1 << 40}, now + log.Time(2*time.Hour), 90},
-		{"a change is not split", Retention{Events: 11, Bytes: 1 << 40}, now + 1, 88},
-		{"fewer than the number", Retention{Events: 1000, Bytes: 1 << 40}, now + log.Time(2*time.Hour), 0},
-		{"the cap wins", Retention{Age: time.Hour, Events: 1000, Bytes: 1}, now, 100},
+		{"all young", changesdb.Retention{Age: time.Hour, Events: 10, Bytes: 1 << 40}, now, 0},
+		{"all old", changesdb.Retention{Age: time.Hour, Events: 10, Bytes: 1 << 40}, now + log.Time(2*time.Hour), 90},
+		{"a change is not split", changesdb.Retention{Events: 11, Bytes: 1 << 40}, now + 1, 88},
+		{"fewer than the number", changesdb.Retention{Events: 1000, Bytes: 1 << 40}, now + log.Time(2*time.Hour), 0},
+		{"the cap wins", changesdb.Retention{Age: time.Hour, Events: 1000, Bytes: 1}, now, 100},
 	}
 	for _, test := range tests {
-		var got slot
-		err := n.files.current.db.Update(func(tx *bbolt.Tx) error {
-			h, _, err := readMeta(tx)
+		var got changesdb.Slot
+		err := dbOf(n.files).Update(func(tx *bbolt.Tx) error {
+			h, _, err := changesdb.ReadMeta(tx)
 			if err != nil {
 				return err
 			}
-			h.retention = test.keep
-			if err := putHead(tx.Bucket(bucketMeta), &h); err != nil {
+			h.Retention = test.keep
+			if err := changesdb.PutHead(tx.Bucket(changesdb.BucketMeta), &h); err != nil {
 				return err
 			}
-			got, err = wantedFloor(tx, nil, test.now)
+			got, err = changesdb.WantedFloor(tx, nil, test.now)
 			return err
 		})
 		if err != nil || got.Seq != test.want {
 			t.Errorf("%s: floor %d, %v, want %d", test.name, got.Seq, err, test.want)
 		}
 	}
-	if err := n.SetRetention(patience(t), Retention{}); err == nil {
+	if err := n.SetRetention(patience(t), changesdb.Retention{}); err == nil {
 		t.Error("a retention of nothing was taken")
 	}
 	floor := n.Floor()
-	p, err := n.PlanRetention(&Retention{Events: 11, Bytes: 1 << 24})
+	p, err := n.PlanRetention(&changesdb.Retention{Events: 11, Bytes: 1 << 24})
 	if err != nil || p.Head != 100 || p.Floor != floor || p.Next != 88 || p.NextTime == 0 || p.Oldest == 0 || p.Bytes == 0 {
 		t.Errorf("plan %+v, %v: want the floor at 88", p, err)
 	}
 	if n.Floor() != floor {
 		t.Error("a plan moved the floor")
 	}
-	if _, err := n.PlanRetention(&Retention{}); err == nil {
+	if _, err := n.PlanRetention(&changesdb.Retention{}); err == nil {
 		t.Error("a plan of nothing was made")
 	}
 }
@@ -326,10 +332,10 @@ func TestUpkeepBroken(t *testing.T) {
 	})
 	churn(t, n, 100)
 	head := n.Head()
-	if err := n.persister.flush(); err != nil {
+	if err := n.persister.Flush(); err != nil {
 		t.Fatal(err)
 	}
-	if err := n.maintain(patience(t)); err != nil {
+	if err := n.keeper.upkeep.Maintain(patience(t)); err != nil {
 		t.Fatal(err)
 	}
 	churnFrom(t, n, 100, 20)
@@ -339,7 +345,7 @@ func TestUpkeepBroken(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := n.raft.Load().Apply(floorEntry(head.Seq, last[0].Hash), enqueueTimeout).Error(); err != nil {
+	if err := n.raft.Load().Apply(command.EncodeFloor(head.Seq, last[0].Hash), enqueueTimeout).Error(); err != nil {
 		t.Fatal(err)
 	}
 	n.halt(t)
@@ -350,13 +356,13 @@ func TestUpkeepBroken(t *testing.T) {
 			t.Fatal(err)
 		}
 		left := step % 4
-		s.persister.fault = func(string) error {
+		s.persister.SetFault(func(string) error {
 			if left--; left < 0 {
 				return stop
 			}
 			return nil
-		}
-		if err := s.maintain(context.Background()); err != nil && !errors.Is(err, stop) {
+		})
+		if err := s.keeper.upkeep.Maintain(context.Background()); err != nil && !errors.Is(err, stop) {
 			t.Fatal(err)
 		}
 		if err := s.Close(); err != nil {

@@ -11,6 +11,10 @@ import (
 	"github.com/hashicorp/raft"
 
 	"rutter/log"
+	"rutter/raftstore/internal/admission"
+	"rutter/raftstore/internal/changesdb"
+	"rutter/raftstore/internal/command"
+	"rutter/raftstore/internal/window"
 )
 
 // by is a tag's change of an author.
@@ -42,9 +46,9 @@ func TestWindowFilledFromAhead(t *testing.T) {
 	before := by("operator:ada", newID(), "before")
 	first := must(t, n, before)
 	for i := range 150 {
-		must(t, n, by("operator:eve", newCluster(now.Add(50*time.Second+time.Duration(i)*time.Millisecond)), fmt.Sprintf("eve%d", i)))
+		must(t, n, by("operator:eve", window.NewID(now.Add(50*time.Second+time.Duration(i)*time.Millisecond)), fmt.Sprintf("eve%d", i)))
 		if i%30 == 0 { // the later comes first
-			c1, c2 := by("operator:bob", newID(), fmt.Sprintf("early%d", i)), by("operator:bob", newCluster(time.Now().Add(5*time.Millisecond)), fmt.Sprintf("late%d", i))
+			c1, c2 := by("operator:bob", newID(), fmt.Sprintf("early%d", i)), by("operator:bob", window.NewID(time.Now().Add(5*time.Millisecond)), fmt.Sprintf("late%d", i))
 			r2 := must(t, n, c2)
 			must(t, n, c1)
 			if again := must(t, n, c2); again.First != r2.First {
@@ -127,7 +131,7 @@ func applyOne(t *testing.T, s *Store, index uint64, c *log.Change) log.Result {
 	if err != nil {
 		t.Fatal(err)
 	}
-	response := fsm{s}.Apply(&raft.Log{Index: index, Term: 1, Type: raft.LogCommand, Data: batchEntry([]*proposal{{bytes: encoded}})})
+	response := fsm{s}.Apply(&raft.Log{Index: index, Term: 1, Type: raft.LogCommand, Data: batchEntry([]*admission.Proposal{{Bytes: encoded}})})
 	results, ok := response.([]log.Result)
 	if !ok {
 		t.Fatal(response)
@@ -151,14 +155,14 @@ func TestWindowAtTheRaise(t *testing.T) {
 	}
 	restart := func(i int) { // as far as the files go: there is no raft here
 		s := stores[i]
-		if err := s.persister.flush(); err != nil {
+		if err := s.persister.Flush(); err != nil {
 			t.Fatal(err)
 		}
-		c, err := load(s.files.current.db, &s.cfg)
+		c, err := changesdb.Load(dbOf(s.files), s.cfg.DedupeAge, s.cfg.DedupeCount)
 		if err != nil {
 			t.Fatal(err)
 		}
-		s.applier.window, s.applier.head, s.state, s.head = c.window, c.head, c.state, c.head
+		s.applier.window, s.applier.head, s.state, s.head = c.Window, c.Head, c.State, c.Head
 	}
 	for i := range configs {
 		configs[i] = testConfig(t, "s1", t.TempDir())
@@ -183,19 +187,19 @@ func TestWindowAtTheRaise(t *testing.T) {
 	same := func(when string) {
 		t.Helper()
 		for _, s := range stores[1:] {
-			if s.applier.head.digest() != stores[0].applier.head.digest() {
+			if s.applier.head.Digest() != stores[0].applier.head.Digest() {
 				t.Errorf("%s: servers differ", when)
 			}
 		}
 	}
-	all(genesis(newID(), log.FeatureFirst))
+	all(command.EncodeGenesis(newID(), log.FeatureFirst))
 	now := time.Now()
 	var changes []*log.Change
 	write := func(n int, every, ahead time.Duration) {
 		t.Helper()
 		for i := range n {
 			now = now.Add(every)
-			c := by(fmt.Sprintf("operator:%d", i%3), newCluster(now.Add(ahead*time.Duration(i%2))), fmt.Sprintf("t%d", len(changes)))
+			c := by(fmt.Sprintf("operator:%d", i%3), window.NewID(now.Add(ahead*time.Duration(i%2))), fmt.Sprintf("t%d", len(changes)))
 			c.Time = log.TimeOf(now)
 			index++
 			for _, s := range stores {
@@ -210,7 +214,7 @@ func TestWindowAtTheRaise(t *testing.T) {
 	write(10, time.Minute, 30*time.Second)
 	restart(1)
 	same("after a restart below the raise")
-	all(binary.BigEndian.AppendUint32([]byte{commandFeature}, log.FeatureContained))
+	all(binary.BigEndian.AppendUint32([]byte{command.Feature}, log.FeatureContained))
 	same("at the raise")
 	restart(2)
 	same("after a restart above the raise")
@@ -221,10 +225,10 @@ func TestWindowAtTheRaise(t *testing.T) {
 	for i, c := range changes { // none is applied twice
 		index++
 		for _, s := range stores {
-			seq := s.applier.head.seq
+			seq := s.applier.head.Seq
 			c.Time = log.TimeOf(now)
 			applyOne(t, s, index, c)
-			if s.applier.head.seq != seq {
+			if s.applier.head.Seq != seq {
 				t.Fatalf("change %d was applied again", i)
 			}
 		}
@@ -240,7 +244,7 @@ func TestServersCompareTheirWindows(t *testing.T) {
 	cfg := testConfig(t, "s2", t.TempDir())
 	cfg.DedupeCount = 5
 	j := launch(t, cfg)
-	if err := n.AddNonvoter(patience(t), "s2", j.Address()); err == nil || !strings.Contains(err.Error(), "DedupeCount") {
+	if err := n.members.AddNonvoter(patience(t), "s2", j.Address()); err == nil || !strings.Contains(err.Error(), "DedupeCount") {
 		t.Errorf("got %v, want it refused for its window", err)
 	}
 	if err := (&identity{ID: "old"}).checkWindow(&n.cfg); err != nil {
@@ -252,10 +256,10 @@ func TestServersCompareTheirWindows(t *testing.T) {
 // got: to split it, or to send it with a new id.
 func TestUnknownFateAdvisesNothing(t *testing.T) {
 	t.Parallel()
-	w := newWindow(time.Hour, 10, log.UUID{})
+	w := window.New(time.Hour, 10, log.UUID{})
 	unknown := fmt.Errorf("%w: the connection was lost", ErrUnknown)
 	for _, later := range []error{
-		w.checkFirst(newID(), 0, log.TimeOf(time.Now())),
+		w.Check(window.NewID(time.Unix(0, 0)), log.Asker{}, log.TimeOf(time.Now())),
 		fmt.Errorf("split it: %w", log.ErrTooLarge),
 		fmt.Errorf("%w: 3 of them", ErrOverloaded),
 	} {
@@ -270,23 +274,5 @@ func TestUnknownFateAdvisesNothing(t *testing.T) {
 		if err := stillUnknown(nil, later); !errors.Is(err, later) {
 			t.Errorf("%v: want what the only try got", err)
 		}
-	}
-	// Nor does a refusal that says that it may have been applied already.
-	w.contained = true
-	now := log.TimeOf(time.Now())
-	w.trimmed = newCluster((now - log.Time(time.Minute)).Std())
-	w.drawLine(log.Asker{7}, newCluster(now.Std()))
-	for _, at := range []log.Time{now - log.Time(2*time.Hour), now - log.Time(2*time.Minute), now - log.Time(time.Second)} {
-		refusal := w.check(newCluster(at.Std()), log.Asker{7}, now)
-		if refusal == nil || refusal.Code != log.CodeTooOld {
-			t.Fatalf("an id of %s: %v, want it refused as too old", at, refusal)
-		}
-		if text := refusal.Error(); !strings.Contains(text, "may have been applied already") || strings.Contains(text, "new id") || strings.Contains(text, "split") {
-			t.Errorf("%q: want that it may have been applied, and no advice to send it anew", text)
-		}
-	}
-	ahead := w.check(newCluster((now + log.Time(time.Hour)).Std()), log.Asker{7}, now)
-	if ahead == nil || !strings.Contains(ahead.Error(), "the client's clock") || !strings.Contains(ahead.Error(), "the cluster's clock") {
-		t.Errorf("an id from ahead: %v, want both clocks named", ahead)
 	}
 }

@@ -3,17 +3,17 @@ package raftstore
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
-	"os"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/hashicorp/raft"
-	"go.etcd.io/bbolt"
 
 	"rutter/log"
+	"rutter/raftstore/internal/disk"
+	"rutter/raftstore/internal/notify"
+	"rutter/raftstore/internal/raftlog"
 )
 
 // A disk that is full stops what grows, and nothing else (SAFETY P6). Each server
@@ -31,8 +31,6 @@ const (
 	roomLook = 50 * time.Millisecond
 	// roomAsk is the time between two rounds in which the others are asked.
 	roomAsk = 500 * time.Millisecond
-	// roomPause is how long the persister waits before it looks for room again.
-	roomPause = 100 * time.Millisecond
 	// lowWaterBytes is the default low water, and a tenth of the file system if that
 	// is less: some ten seconds of the 100 MB/s that a server writes at full load,
 	// and a checkpoint of half a million objects.
@@ -61,9 +59,6 @@ var (
 	// ErrNoRoom: too few servers have room on their disks for what grows. Deletes
 	// are taken as long as there is a reserve for them.
 	ErrNoRoom = log.ErrNoRoom
-	// ErrLagging: changes.db is so far behind what is applied that this server
-	// takes nothing more, or is not ready.
-	ErrLagging = errors.New("raftstore: changes.db is too far behind")
 )
 
 // Room is what a server's data folder has room for.
@@ -112,47 +107,34 @@ func (c *Config) lowWater(size int64) int64 {
 		return c.DiskLowWater
 	}
 	low := int64(lowWaterBytes)
-	if c.RaftLog == RaftLogWAL {
+	if c.RaftLog == raftlog.WAL {
 		low += walRoom
 	}
 	return min(low, size/lowWaterShare)
 }
 
+// diskWatch is what a store knows of its disk: whether it has room, and whether it hangs.
+type diskWatch struct {
+	store *Store
+	ops   *disk.Ops
+	room  roomWatch
+	stall stall
+}
+
 // lookForRoom looks at the data folder once.
-func (s *Store) lookForRoom() {
-	free, size := diskSpace(s.cfg.Dir)
+func (d *diskWatch) lookForRoom() {
+	free, size := disk.Space(d.store.cfg.Dir)
 	if size == 0 {
 		return // it does not say
 	}
-	h := s.files.acquire()
-	inFile := freePages(h.db.Stats())
-	_ = s.files.release(h)
-	s.persister.mu.Lock()
-	waiting := int64(s.persister.lagSize)
-	s.persister.mu.Unlock()
-	s.judgeRoom(free, size, inFile, s.raftLog.freeBytes(), waiting)
-}
-
-// freePages returns the bytes of a file's free pages. Pages are of the system's size
-// where bbolt made the file. (DB.Info would say, and panics while the file is mapped
-// anew.)
-func freePages(st bbolt.Stats) int64 {
-	return int64(st.FreePageN+st.PendingPageN) * int64(os.Getpagesize())
-}
-
-// freeBytes returns the bytes that raft's log can grow by within its file.
-func (l *raftLog) freeBytes() int64 {
-	if l.wal != nil {
-		return 0
-	}
-	return freePages(l.bolt.Stats())
+	d.judgeRoom(free, size, d.store.files.FreeBytes(), d.store.raftLog.FreeBytes(), int64(d.store.persister.Progress().LagBytes))
 }
 
 // judgeRoom says what there is room for, given bytes that are free on the file
 // system, in changes.db and in raft's log, and those that wait for changes.db.
-func (s *Store) judgeRoom(free, size, inFile, inLog, waiting int64) {
-	w := &s.room
-	low := cmp.Or(w.lowWaterNow.Load(), s.cfg.lowWater(size))
+func (d *diskWatch) judgeRoom(free, size, inFile, inLog, waiting int64) {
+	w := &d.room
+	low := cmp.Or(w.lowWaterNow.Load(), d.store.cfg.lowWater(size))
 	reserve := low / reserveShare
 	before := w.own.Load()
 	if before == nil {
@@ -172,7 +154,7 @@ func (s *Store) judgeRoom(free, size, inFile, inLog, waiting int64) {
 			return false
 		}
 		if cause.Load() == nil {
-			err := fmt.Errorf("%w: %s has %d bytes left to grow by, the file system of %s %d free: free some there", ErrNoRoom, what, have, s.cfg.Dir, free)
+			err := fmt.Errorf("%w: %s has %d bytes left to grow by, the file system of %s %d free: free some there", ErrNoRoom, what, have, d.store.cfg.Dir, free)
 			cause.Store(&err)
 		}
 		return true
@@ -189,17 +171,17 @@ func (s *Store) judgeRoom(free, size, inFile, inLog, waiting int64) {
 	w.own.Store(now)
 	switch {
 	case now.Full && !before.Full:
-		s.logger.Error("no room on disk: this server takes no entries and leaves changes.db as it is until there is; it goes on to serve what it has", "free", free, "usable", now.Usable, "reserve", reserve, "folder", s.cfg.Dir)
+		d.store.logger.Error("no room on disk: this server takes no entries and leaves changes.db as it is until there is; it goes on to serve what it has", "free", free, "usable", now.Usable, "reserve", reserve, "folder", d.store.cfg.Dir)
 	case now.Low && !before.Low:
-		s.logger.Error("little room on disk: this server has none for what grows", "free", free, "usable", now.Usable, "low_water", low, "folder", s.cfg.Dir)
+		d.store.logger.Error("little room on disk: this server has none for what grows", "free", free, "usable", now.Usable, "low_water", low, "folder", d.store.cfg.Dir)
 	case !now.Low && before.Low:
-		s.logger.Info("there is room on disk again", "free", free, "usable", now.Usable)
+		d.store.logger.Info("there is room on disk again", "free", free, "usable", now.Usable)
 	}
 }
 
 // Room returns what this server's data folder had room for at the last look.
 func (s *Store) Room() Room {
-	if r := s.room.own.Load(); r != nil {
+	if r := s.disks.room.own.Load(); r != nil {
 		return *r
 	}
 	return Room{}
@@ -207,11 +189,11 @@ func (s *Store) Room() Room {
 
 // NoRoom says why the cluster takes nothing that grows, or nil. All servers say the
 // same, within a second.
-func (s *Store) NoRoom() error { return errorIn(&s.room.alarm) }
+func (s *Store) NoRoom() error { return errorIn(&s.disks.room.alarm) }
 
 // runRoom looks at this server's disk and asks the others about theirs, until ctx
 // is done.
-func (s *Store) runRoom(ctx context.Context, r *raft.Raft) {
+func (d *diskWatch) runRoom(ctx context.Context, r *raft.Raft) {
 	look, ask := time.NewTicker(roomLook), time.NewTicker(roomAsk)
 	defer look.Stop()
 	defer ask.Stop()
@@ -220,18 +202,18 @@ func (s *Store) runRoom(ctx context.Context, r *raft.Raft) {
 	for {
 		select {
 		case <-look.C:
-			s.lookForRoom()
-			if s.Room().Low && time.Since(early) > earlyUpkeep {
+			d.lookForRoom()
+			if d.store.Room().Low && time.Since(early) > earlyUpkeep {
 				early = time.Now()
-				signal(s.room.upkeep)
+				notify.Send(d.room.upkeep)
 			}
-			s.judgeCluster(r)
+			d.judgeCluster(r)
 		case <-ask.C:
 			select {
 			case asking <- struct{}{}:
-				if !s.tasks.start(func() {
+				if !d.store.tasks.Start(func() {
 					defer func() { <-asking }()
-					s.askForRoom(ctx, r)
+					d.askForRoom(ctx, r)
 				}) {
 					return
 				}
@@ -245,26 +227,26 @@ func (s *Store) runRoom(ctx context.Context, r *raft.Raft) {
 
 // askForRoom asks the others once, and gives the leadership to one with room if
 // this server has none and the cluster has.
-func (s *Store) askForRoom(ctx context.Context, r *raft.Raft) {
-	others := s.othersOf(ctx, r)
-	s.room.mu.Lock()
-	s.room.others, s.room.asked = others, true
-	s.room.mu.Unlock()
-	s.judgeCluster(r)
-	if !s.Room().Low || s.NoRoom() != nil || !s.leading() || time.Since(s.room.gave) < roomHandOver {
+func (d *diskWatch) askForRoom(ctx context.Context, r *raft.Raft) {
+	others := d.store.members.othersOf(ctx, r)
+	d.room.mu.Lock()
+	d.room.others, d.room.asked = others, true
+	d.room.mu.Unlock()
+	d.judgeCluster(r)
+	if !d.store.Room().Low || d.store.NoRoom() != nil || !d.store.lead.leading() || time.Since(d.room.gave) < roomHandOver {
 		return
 	}
-	s.room.gave = time.Now()
+	d.room.gave = time.Now()
 	for _, o := range others {
-		if !o.voter || o.troubled() || s.clocks.agreement.Load().wrong(o.ID) {
+		if !o.voter || o.troubled() || d.store.times.clocks.Agreement.Load().Wrong(o.ID) {
 			continue
 		}
-		s.logger.Warn("no room on disk: giving the leadership to a server that has", "server", o.ID)
-		err := s.handTo(ctx, r, Member{o.ID, o.address})
+		d.store.logger.Warn("no room on disk: giving the leadership to a server that has", "server", o.ID)
+		err := d.store.lead.handTo(ctx, r, Member{ID: o.ID, Address: o.address})
 		if err == nil {
 			return
 		}
-		s.logger.Warn("it did not take the leadership", "error", err)
+		d.store.logger.Warn("it did not take the leadership", "error", err)
 	}
 }
 
@@ -273,16 +255,16 @@ func (i *identity) troubled() bool { return i.Stalled || i.Room != nil && i.Room
 
 // judgeCluster says whether enough voters have room for what grows. One that does
 // not answer is not counted on; one of an older program, which does not tell, is.
-func (s *Store) judgeCluster(r *raft.Raft) {
-	s.room.mu.Lock()
-	others, asked := s.room.others, s.room.asked
-	s.room.mu.Unlock()
+func (d *diskWatch) judgeCluster(r *raft.Raft) {
+	d.room.mu.Lock()
+	others, asked := d.room.others, d.room.asked
+	d.room.mu.Unlock()
 	found := make(map[string]*identity)
 	for i := range others {
 		found[others[i].ID] = &others[i].identity
 	}
-	own := s.Room()
-	found[s.cfg.ID] = &identity{ID: s.cfg.ID, Room: &own}
+	own := d.store.Room()
+	found[d.store.cfg.ID] = &identity{ID: d.store.cfg.ID, Room: &own}
 	voters, able := 0, 0
 	low := ""
 	for _, m := range r.GetConfiguration().Configuration().Servers {
@@ -303,13 +285,78 @@ func (s *Store) judgeCluster(r *raft.Raft) {
 		return
 	}
 	if low == "" || able > voters/2 {
-		if s.room.alarm.Swap(nil) != nil {
-			s.logger.Info("enough servers have room on disk again: creates and updates are taken")
+		if d.room.alarm.Swap(nil) != nil {
+			d.store.logger.Info("enough servers have room on disk again: creates and updates are taken")
 		}
 		return
 	}
 	err := fmt.Errorf("%w: %sand %d of %d servers have room: creates and updates are refused until a majority has; delete what is not needed, shorten the retention, compact the files (rutter snapshot compact), or give the disks more room", ErrNoRoom, low, able, voters)
-	if s.room.alarm.Swap(&err) == nil {
-		s.logger.Error("the cluster has no room on disk", "error", err)
+	if d.room.alarm.Swap(&err) == nil {
+		d.store.logger.Error("the cluster has no room on disk", "error", err)
 	}
+}
+
+// grows reports whether a change adds to the state: all but deletes.
+func grows(c *log.Change) bool {
+	for i := range c.Ops {
+		if c.Ops[i].Action != log.Delete {
+			return true
+		}
+	}
+	return false
+}
+
+// roomFor says why the leader does not take a change, or nil.
+func (d *diskWatch) roomFor(c *log.Change) error {
+	err := errorIn(&d.room.log)
+	if err == nil {
+		err = errorIn(&d.room.file)
+	}
+	if err == nil && grows(c) {
+		err = d.store.NoRoom()
+	}
+	if err != nil {
+		d.room.refused.Add(1)
+	}
+	return err
+}
+
+// lagLimit is how many times Config.MaxLagEvents or MaxLagBytes a follower may be
+// behind before it takes no more: what it takes, it must keep in memory until its
+// changes.db has it. The leader sends it again.
+const lagLimit = 2
+
+// behindOthers says that this server's changes.db is too far behind to be ready, or
+// nil. A leader refuses writes instead, and gives the leadership away (checkDisk).
+func (d *diskWatch) behindOthers() error {
+	if d.store.lead.leading() {
+		return nil
+	}
+	return d.store.persister.Lagging(1)
+}
+
+// admit says why entries are not stored now, or nil; nothing is written then. Raft
+// tells the leader so, which sends them again; a leader that cannot store its own
+// entry is none any more.
+//
+// What is no command is little, and keeps the cluster together: it may use what is
+// kept of the reserve.
+func (d *diskWatch) admit(entries []*raft.Log) error {
+	if err := errorIn(&d.room.last); err != nil {
+		return err
+	}
+	commands := false
+	for _, entry := range entries {
+		commands = commands || entry.Type == raft.LogCommand
+	}
+	if !commands || d.store.appends() {
+		return nil // a leader's commands were let in by roomFor, and are few
+	}
+	if err := errorIn(&d.room.log); err != nil {
+		return err
+	}
+	if err := errorIn(&d.room.file); err != nil {
+		return err
+	}
+	return d.store.persister.Lagging(lagLimit)
 }

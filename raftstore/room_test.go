@@ -21,7 +21,7 @@ func deletion(name string) *log.Change {
 // free on the disk, there is no room.
 func roomy(t *testing.T) (nodes []*node, low func(*node, int64)) {
 	nodes = three(t, func(c *Config) { c.DiskLowWater = 1 << 20 })
-	return nodes, func(n *node, bytes int64) { n.room.lowWaterNow.Store(bytes) }
+	return nodes, func(n *node, bytes int64) { n.disks.room.lowWaterNow.Store(bytes) }
 }
 
 const (
@@ -81,7 +81,7 @@ func TestOneWithoutRoom(t *testing.T) {
 	low(was, below(was))
 	until(t, was, "another leader", func() bool {
 		for _, n := range nodes {
-			if n != was && n.leading() {
+			if n != was && n.lead.leading() {
 				return true
 			}
 		}
@@ -140,8 +140,8 @@ func TestStartWithoutRoom(t *testing.T) {
 	if _, err := again.Propose(ctx, tagChange(newID(), "two")); err == nil {
 		t.Error("a write without room")
 	}
-	again.room.lowWaterNow.Store(plenty)
-	until(t, again, "room", func() bool { return again.NoRoom() == nil && again.leading() })
+	again.disks.room.lowWaterNow.Store(plenty)
+	until(t, again, "room", func() bool { return again.NoRoom() == nil && again.lead.leading() })
 	must(t, again, tagChange(newID(), "three"))
 }
 
@@ -168,44 +168,18 @@ func TestAdmit(t *testing.T) {
 		for _, set := range []struct {
 			on bool
 			p  interface{ Store(*error) }
-		}{{test.log, &n.room.log}, {test.file, &n.room.file}, {test.last, &n.room.last}} {
+		}{{test.log, &n.disks.room.log}, {test.file, &n.disks.room.file}, {test.last, &n.disks.room.last}} {
 			set.p.Store(nil)
 			if set.on {
 				set.p.Store(&cause)
 			}
 		}
-		if got := n.admit(command) == nil; got != test.command {
+		if got := n.disks.admit(command) == nil; got != test.command {
 			t.Errorf("%s: a command is taken: %v", test.name, got)
 		}
-		if got := n.admit(barrier) == nil; got != test.barrier {
+		if got := n.disks.admit(barrier) == nil; got != test.barrier {
 			t.Errorf("%s: a barrier is taken: %v", test.name, got)
 		}
-	}
-	leads, failed := false, error(nil)
-	e := newEarlyLog(raft.NewInmemStore(), func() bool { return leads }, func(err error) { failed = err })
-	refuse := error(nil)
-	e.admit = func([]*raft.Log) error { return refuse }
-	if err := e.StoreLogs(entriesAt(1, 3)); err != nil {
-		t.Fatal(err)
-	}
-	if err := e.DeleteRange(3, 3); err != nil {
-		t.Fatal(err)
-	}
-	refuse = cause
-	if err := e.StoreLogs(entriesAt(3, 3)); err != nil {
-		t.Errorf("an entry in the place of one that was deleted: %v", err)
-	}
-	if err := e.StoreLogs(entriesAt(4, 4)); !errors.Is(err, ErrNoRoom) {
-		t.Errorf("the next one: %v", err)
-	}
-	if err := e.DeleteRange(2, 3); !errors.Is(err, ErrNoRoom) {
-		t.Errorf("a deletion at the end: %v", err)
-	}
-	if err := e.DeleteRange(1, 1); err != nil {
-		t.Errorf("a deletion at the front: %v", err)
-	}
-	if failed != nil {
-		t.Errorf("reported: %v", failed)
 	}
 }
 
@@ -232,7 +206,7 @@ func TestLowWater(t *testing.T) {
 		{249, 5000, 0, true, true},
 		{312, 5000, 0, false, false},
 	} {
-		s.judgeRoom(step.free, 1<<40, step.inFile, 0, step.waiting)
+		s.disks.judgeRoom(step.free, 1<<40, step.inFile, 0, step.waiting)
 		if r := s.Room(); r.Low != step.low || r.Full != step.full {
 			t.Errorf("%d free, %d in the file, %d waiting: %+v", step.free, step.inFile, step.waiting, r)
 		}

@@ -34,9 +34,9 @@ const appliedFixture = "testdata/applied-v1.ndjson.gz"
 // apply applies an entry and says what came of it.
 func (s *bare) apply(data []byte) applied {
 	s.t.Helper()
-	from := s.applier.head.seq
+	from := s.applier.head.Seq
 	made := applied{Entry: data}
-	results := s.results(s.applier.head.applied+1, data)
+	results := s.results(s.applier.head.Applied+1, data)
 	for i := range results {
 		encoded, err := log.NewEncoder().Result(&results[i])
 		if err != nil {
@@ -45,11 +45,11 @@ func (s *bare) apply(data []byte) applied {
 		made.Results = append(made.Results, encoded)
 	}
 	h := &s.applier.head
-	for seq := from + 1; seq <= h.seq; seq++ {
-		made.Events = append(made.Events, s.ring.at(seq).Bytes)
+	for seq := from + 1; seq <= h.Seq; seq++ {
+		made.Events = append(made.Events, s.ring.At(seq).Bytes)
 	}
-	made.Hash, made.State, made.Window = fmt.Sprintf("%x", h.hash), fmt.Sprintf("%x", h.stateSum.bytes()), fmt.Sprintf("%x", h.windowSum.bytes())
-	made.Digest = fmt.Sprintf("%x", h.digest().bytes())
+	made.Hash, made.State, made.Window = fmt.Sprintf("%x", h.Hash), fmt.Sprintf("%x", h.StateSum.Bytes()), fmt.Sprintf("%x", h.WindowSum.Bytes())
+	made.Digest = fmt.Sprintf("%x", h.Digest().Bytes())
 	return made
 }
 
@@ -73,7 +73,7 @@ func TestSameBytesAsTheFirstVersion(t *testing.T) {
 			s.restart()
 		}
 	}
-	t.Logf("%d entries, %d events", len(want), s.applier.head.seq)
+	t.Logf("%d entries, %d events", len(want), s.applier.head.Seq)
 	next := bareStore(t, t.TempDir())
 	defer next.close()
 	next.found(log.FeatureContained)

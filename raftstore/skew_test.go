@@ -12,6 +12,8 @@ import (
 
 	"rutter/log"
 	"rutter/projections"
+	"rutter/raftstore/history"
+	"rutter/raftstore/internal/window"
 )
 
 const year = 365 * 24 * time.Hour
@@ -44,13 +46,13 @@ func becomes(t *testing.T, what string, holds func() bool) {
 func led(t *testing.T, nodes []*node, by int) {
 	t.Helper()
 	becomes(t, "s"+fmt.Sprint(by+1)+" leads", func() bool {
-		if nodes[by].leading() {
+		if nodes[by].lead.leading() {
 			return true
 		}
 		ctx, cancel := context.WithTimeout(patience(t), time.Second)
 		defer cancel()
-		_ = leaderOf(t, nodes).Transfer(ctx, nodes[by].cfg.ID)
-		return nodes[by].leading()
+		_ = leaderOf(t, nodes).members.Transfer(ctx, nodes[by].cfg.ID)
+		return nodes[by].lead.leading()
 	})
 }
 
@@ -86,7 +88,7 @@ func TestClockPoison(t *testing.T) {
 			led(t, nodes, 2)
 			must(t, nodes[0], tagChange(newID(), "before"))
 			offsets[2].Store(int64(off))
-			for i := 0; i < 5 || nodes[2].leading(); i++ {
+			for i := 0; i < 5 || nodes[2].lead.leading(); i++ {
 				must(t, nodes[i%3], tagChange(newID(), fmt.Sprintf("while%d", i)))
 				if at := timeOff(nodes[1]); at.Abs() > near {
 					t.Fatalf("one clock is %v off: the log's time is %v off", off, at)
@@ -99,7 +101,7 @@ func TestClockPoison(t *testing.T) {
 			for _, n := range nodes {
 				becomes(t, n.cfg.ID+" says so", func() bool { return alarmed(n, "s3") && alarmed(n, off.Abs().String()[:2]) })
 			}
-			if err := leaderOf(t, nodes).Transfer(patience(t), "s3"); err == nil || !strings.Contains(err.Error(), "clock") {
+			if err := leaderOf(t, nodes).members.Transfer(patience(t), "s3"); err == nil || !strings.Contains(err.Error(), "clock") {
 				t.Errorf("the leadership goes to a server whose clock is wrong: %v", err)
 			}
 			offsets[2].Store(0)
@@ -131,11 +133,11 @@ func TestWrongClockAtStart(t *testing.T) {
 	for i, n := range nodes {
 		nodes[i] = n.again(t)
 	}
-	becomes(t, "a server with a right clock leads", func() bool { return nodes[1].leading() || nodes[2].leading() })
+	becomes(t, "a server with a right clock leads", func() bool { return nodes[1].lead.leading() || nodes[2].lead.leading() })
 	for i := range 3 { // it is elected all the same: any server may stand for election
 		becomes(t, "s1 is elected", func() bool {
 			l := leaderOf(t, nodes)
-			return l.handTo(patience(t), l.raft.Load(), Member{"s1", nodes[0].Address()}) == nil
+			return l.lead.handTo(patience(t), l.raft.Load(), Member{ID: "s1", Address: nodes[0].Address()}) == nil
 		})
 		for range 3 {
 			must(t, nodes[1], tagChange(newID(), fmt.Sprintf("x%d_%d", i, rand.Uint32())))
@@ -175,97 +177,8 @@ func TestClocksApart(t *testing.T) {
 			becomes(t, n.cfg.ID+" says so", func() bool { return alarmed(n, "differ by 8760h0m") })
 		}
 	}
-	if _, err := nodes[0].clock.sure(); !errors.Is(err, ErrClock) {
+	if _, err := nodes[0].times.clock.Sure(); !errors.Is(err, ErrClock) {
 		t.Errorf("history may go by a clock that is a guess: %v", err)
-	}
-}
-
-// A peer of before knows no such question: it counts as one whose clock is not known.
-func TestClockOfOldPeer(t *testing.T) {
-	t.Parallel()
-	c := newClocks(&Config{ID: "s1", Now: time.Now, MaxClockOffset: 3 * time.Second})
-	c.peers["s2"] = &peerClock{voter: true}
-	if answered, voters := c.answered(time.Now()); answered != 1 || voters != 2 {
-		t.Errorf("%d of %d answered", answered, voters)
-	}
-	c.note("s2", measured{}, errorOf(frame{kind: answerError, payload: []byte("peer request of type 20 is not known to this server: upgrade it")}))
-	c.settle(time.Now())
-	if answered, _ := c.answered(time.Now()); answered != 2 {
-		t.Error("a server of before is waited for")
-	}
-	if a := c.agreement.Load(); !a.alone() || !a.judged || a.wrong("s1") || a.wrong("s2") {
-		t.Errorf("agreed with a server that says nothing: %+v", a)
-	}
-}
-
-// A reading with a short round trip is kept, until it is old, or the clock was set.
-func TestClockReadings(t *testing.T) {
-	t.Parallel()
-	begun := time.Now()
-	at := func(after, off, doubt time.Duration) measured {
-		return measured{clock: log.TimeOf(begun.Add(after + off)), at: begun.Add(after), doubt: doubt}
-	}
-	var p peerClock
-	for i, step := range []struct {
-		m    measured
-		kept bool
-	}{
-		{at(0, 0, 10*time.Millisecond), true},
-		{at(time.Second, 50*time.Millisecond, 100*time.Millisecond), false}, // says less
-		{at(2*time.Second, time.Millisecond, 5*time.Millisecond), true},
-		{at(3*time.Second, time.Minute, 100*time.Millisecond), true}, // it was set
-		{at(3500*time.Millisecond, time.Minute, 200*time.Millisecond), false},
-		{at(9*time.Second, time.Minute, 200*time.Millisecond), true}, // the other is old
-	} {
-		if p.take(step.m); (p.best == step.m) != step.kept {
-			t.Errorf("reading %d: kept %+v", i, p.best)
-		}
-	}
-}
-
-// Property: of three clocks at most one lies, by any amount and moving as it likes:
-// stamps stay within the bound of true time, whoever leads, and never stand still for
-// longer than the bound.
-func TestStampsWithOneLiar(t *testing.T) {
-	t.Parallel()
-	for seed := range uint64(300) {
-		r := rand.New(rand.NewPCG(seed, 15))
-		const bound = 3 * time.Second
-		begun := time.Now()
-		passed := time.Duration(0)
-		liar, lie := r.IntN(3), time.Duration(0)
-		good := [3]time.Duration{}
-		for i := range good { // clocks that are right are so within 100 ms
-			good[i] = time.Duration(r.Int64N(int64(200*time.Millisecond))) - 100*time.Millisecond
-		}
-		var logTime time.Duration // since begun
-		for range 50 {
-			if r.IntN(4) == 0 {
-				lie = time.Duration(r.Int64N(int64(2*year))) - year
-				if r.IntN(2) == 0 {
-					lie = time.Duration(r.Int64N(int64(20*time.Second))) - 10*time.Second
-				}
-			}
-			passed += time.Duration(r.Int64N(int64(5 * time.Second)))
-			clocks := good
-			clocks[liar] += lie
-			leader := r.IntN(3)
-			var others []reading
-			for i := range clocks {
-				if i != leader { // measured with a doubt, which shows half of it at most
-					others = append(others, reading{fmt.Sprint(i), true, log.TimeOf(begun.Add(passed + clocks[i] + 20*time.Millisecond)), 50 * time.Millisecond})
-				}
-			}
-			own := reading{fmt.Sprint(leader), true, log.TimeOf(begun.Add(passed + clocks[leader])), 0}
-			a := agree(own, others, bound, time.Now())
-			c := newClock(&Config{MaxClockJump: time.Minute, MaxClockOffset: bound, Now: func() time.Time { return begun.Add(passed + clocks[leader]) }}, func() *agreement { return a })
-			c.reset(log.TimeOf(begun.Add(logTime)))
-			at := stampOf(t, c)
-			logTime = max(logTime, time.Duration(at-log.TimeOf(begun)))
-			if off := logTime - passed; off.Abs() > bound+200*time.Millisecond {
-				t.Fatalf("seed %d: clocks off by %v, led by %d: the log's time is %v off", seed, clocks, leader, off)
-			}
-		}
 	}
 }
 
@@ -294,7 +207,7 @@ func aYearAhead(t *testing.T) *node {
 	off.Store(int64(year))
 	n = n.again(t)
 	for i := range 10 {
-		must(t, n, tagChange(newCluster(time.Now().Add(year)), fmt.Sprintf("bad%d", i)))
+		must(t, n, tagChange(window.NewID(time.Now().Add(year)), fmt.Sprintf("bad%d", i)))
 	}
 	n.halt(t)
 	off.Store(0)
@@ -310,7 +223,7 @@ func textOf(at time.Time) string { return at.UTC().Format(time.RFC3339Nano) }
 func TestMend(t *testing.T) {
 	t.Parallel()
 	n := aYearAhead(t)
-	becomes(t, "it says so", func() bool { return n.leading() && alarmed(n, "rutter cluster time set") })
+	becomes(t, "it says so", func() bool { return n.lead.leading() && alarmed(n, "rutter cluster time set") })
 	if at := timeOff(n); at < year-time.Hour {
 		t.Fatalf("the log's time is %v ahead", at)
 	}
@@ -333,15 +246,15 @@ func TestMend(t *testing.T) {
 	if len(n.Status().Clock.Alarms) > 0 {
 		t.Errorf("alarms after it was set: %q", n.Status().Clock.Alarms)
 	}
-	checkPlaces(t, n.SeqAt, all(t, n.Store), result.First, mended)
-	state, err := n.StateAt(patience(t), result.First+2)
+	checkPlaces(t, n.Past().SeqAt, all(t, n.Store), result.First, mended)
+	state, err := n.Past().StateAt(patience(t), result.First+2)
 	if err != nil || time.Until(state.Time().Std()).Abs() > near {
 		t.Errorf("the state behind it is of %v: %v", state.Time(), err)
 	}
 	checkFold(t, n.Store)
 	head := n.Head()
 	n.halt(t)
-	f, err := OpenFolder(n.cfg.Dir)
+	f, err := history.OpenFolder(n.cfg.Dir)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -356,7 +269,7 @@ func TestMend(t *testing.T) {
 		t.Fatal(err)
 	}
 	n = n.again(t)
-	becomes(t, "it leads again", n.leading)
+	becomes(t, "it leads again", n.lead.leading)
 	if at := timeOff(n); at.Abs() > near {
 		t.Errorf("after a restart the log's time is %v off", at)
 	}
@@ -397,7 +310,7 @@ func checkPlaces(t *testing.T, seqAt func(log.Time) (log.Seq, error), entries []
 func TestMendUnderWriters(t *testing.T) {
 	t.Parallel()
 	n := aYearAhead(t)
-	becomes(t, "it leads", n.leading)
+	becomes(t, "it leads", n.lead.leading)
 	stop := make(chan struct{})
 	go func() {
 		defer close(stop)
@@ -415,7 +328,7 @@ func TestMendUnderWriters(t *testing.T) {
 				// Ids of the log's time, whatever it is: this test is not about them.
 				var at log.Time
 				n.View(func(v View) { at = v.Time })
-				if _, err := n.Propose(patience(t), tagChange(newCluster(at.Std()), fmt.Sprintf("w%d_%d", w, i))); err != nil {
+				if _, err := n.Propose(patience(t), tagChange(window.NewID(at.Std()), fmt.Sprintf("w%d_%d", w, i))); err != nil {
 					failed.Add(1)
 				}
 			}
@@ -455,7 +368,7 @@ func TestMendOfThree(t *testing.T) {
 	}
 	move(year)
 	for i := range 5 {
-		must(t, nodes[0], tagChange(newCluster(time.Now().Add(year)), fmt.Sprintf("bad%d", i)))
+		must(t, nodes[0], tagChange(window.NewID(time.Now().Add(year)), fmt.Sprintf("bad%d", i)))
 	}
 	move(0)
 	leaderOf(t, nodes)
@@ -489,29 +402,5 @@ func TestMendOfThree(t *testing.T) {
 		if err := n.Serving(); err != nil {
 			t.Errorf("%s: %v", n.cfg.ID, err)
 		}
-	}
-}
-
-// What was stamped before a change that sets the log's time does not get behind it,
-// and is proposed again; what is stamped later does.
-func TestStampedBeforeMend(t *testing.T) {
-	t.Parallel()
-	q := &queue{kick: make(chan struct{}, 1)}
-	before := &proposal{stretch: q.stretch.Load()}
-	var waited outcome // authors take turns: what waits could come behind it
-	if err := q.put(&proposal{author: "another", done: func(o outcome) { waited = o }}); err != nil {
-		t.Fatal(err)
-	}
-	if err := q.putMend(&proposal{}); err != nil {
-		t.Fatal(err)
-	}
-	if !errors.Is(waited.err, errNotLeader) {
-		t.Errorf("what waited: %v", waited.err)
-	}
-	if err := q.put(before); !errors.Is(err, errNotLeader) {
-		t.Errorf("it is queued behind: %v", err)
-	}
-	if err := q.put(&proposal{stretch: q.stretch.Load()}); err != nil || q.length() != 2 {
-		t.Errorf("what is stamped later: %v, %d are queued", err, q.length())
 	}
 }

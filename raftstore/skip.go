@@ -1,230 +1,288 @@
 package raftstore
 
 import (
-	"bytes"
-	"cmp"
-	"crypto/sha256"
-	"encoding/binary"
-	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"runtime/debug"
 	"slices"
-	"strings"
+	"sync/atomic"
+	"time"
 
 	"github.com/hashicorp/raft"
 
 	"rutter/log"
+	"rutter/raftstore/internal/changesdb"
+	"rutter/raftstore/internal/command"
+	"rutter/raftstore/internal/digest"
+	"rutter/raftstore/internal/window"
+	"rutter/raftstore/offline"
+	"rutter/raftstore/skipped"
 )
 
-// Skip is an operator's word that a cluster goes past a raft entry, or past some
-// of its changes. It is planted in the folder of every server, while all are
-// down (PlantSkip), and each server makes the same event of it when it comes to
-// the entry, so that the log says what was done. Two servers whose skips differ
-// do not talk raft to each other.
-type Skip struct {
-	Cluster log.UUID `json:"cluster"`
-	Index   uint64   `json:"raft_index"`
-	// Entry is SHA-256 over term, type and bytes of the entry, in hexadecimal. An
-	// entry that was never committed may give its place to another one: then
-	// the skip is void.
-	Entry string `json:"entry"`
-	// ID is the change id of the event that records the skip.
-	ID log.UUID `json:"id"`
-	// Changes are the changes of the entry that are skipped; none means all of it.
-	Changes []log.UUID `json:"changes,omitempty"`
-	Actor   string     `json:"actor"`
-	Reason  string     `json:"reason"`
-	Planted log.Time   `json:"planted"` // by the clock of the operator's machine
-}
+// errSkippedEntry: an operator took the cluster past the entry, which says no
+// more than that it was one; nobody of this process can wait for it.
+var errSkippedEntry = errors.New("raftstore: the entry was skipped by an operator")
 
-// Limits of a skip. All skips of a server stand in one row and in the greeting
-// of each of its connections.
-const (
-	maxSkips        = 64  // an operator's last resort, not a habit
-	maxSkipChanges  = 64  // named in one skip; more are the whole entry
-	maxSkipReason   = 512 // bytes
-	maxSkipGreeting = 1 << 20
-)
-
-// SkipState is what became of a skip that was planted.
-type SkipState string
-
-// The states of a skip. It is pending until apply comes to its index.
-const (
-	SkipPending SkipState = "pending"
-	SkipPassed  SkipState = "passed" // the entry was skipped, and the log says so
-	SkipVoid    SkipState = "void"   // another entry came to stand at the index, and was applied
-)
-
-// PlantedSkip is a skip with what became of it.
-type PlantedSkip struct {
-	Skip
-	State SkipState `json:"state"`
-}
-
-// ErrSkip: a skip does not fit the folder, or cannot be planted or taken back.
-var ErrSkip = errors.New("raftstore: skip refused")
-
-// entryHash identifies an entry: the same at the same index on two servers is
-// the same entry.
-func entryHash(entry *raft.Log) string {
-	h := sha256.New()
-	h.Write(binary.BigEndian.AppendUint64(nil, entry.Term))
-	h.Write([]byte{byte(entry.Type)})
-	h.Write(entry.Data)
-	return hex.EncodeToString(h.Sum(nil))
-}
-
-// check refuses what no skip can be.
-func (k *Skip) check() error {
-	bad := func(format string, args ...any) error {
-		return fmt.Errorf("%w: "+format, append([]any{ErrSkip}, args...)...)
+// fails asks the test's fault.
+func (a *applier) fails(change log.UUID) error {
+	if a.fault == nil {
+		return nil
 	}
-	raw, err := hex.DecodeString(k.Entry)
-	switch {
-	case k.Cluster.IsZero() || k.ID.IsZero() || k.Index == 0 || err != nil || len(raw) != sha256.Size:
-		return bad("it names no cluster, id, raft index or entry: take the file that rutter cluster skip wrote")
-	case k.Actor == "" || len(k.Actor) > log.MaxActorBytes:
-		return bad("who skips is named by 1 to %d bytes, not %d: use --actor", log.MaxActorBytes, len(k.Actor))
-	case strings.TrimSpace(k.Reason) == "" || len(k.Reason) > maxSkipReason:
-		return bad("the reason has 1 to %d bytes, not %d: use --reason", maxSkipReason, len(k.Reason))
-	case len(k.Changes) > maxSkipChanges:
-		return bad("%d changes are named, and %d is the most: skip the whole entry", len(k.Changes), maxSkipChanges)
-	}
-	return nil
+	return a.fault(a.index, change)
 }
 
-// sum identifies a skip.
-func (k *Skip) sum() sum {
-	var changes []byte
-	for _, id := range k.Changes {
-		changes = append(changes, id[:]...)
-	}
-	numbers := binary.BigEndian.AppendUint64(nil, k.Index)
-	numbers = binary.BigEndian.AppendUint64(numbers, uint64(k.Planted))
-	return hashOf(k.Cluster[:], numbers, []byte(k.Entry), k.ID[:], changes, []byte(k.Actor), []byte(k.Reason))
-}
-
-// skips are those of one server, by index. A slice is never changed in place:
-// heads share it.
-type skips []PlantedSkip
-
-// at returns the place of the skip that waits for an index, or -1.
-func (k skips) pendingAt(index uint64) int {
-	return slices.IndexFunc(k, func(p PlantedSkip) bool { return p.Index == index && p.State == SkipPending })
-}
-
-// with returns the skips with another one; there is none for its index.
-func (k skips) with(skip Skip) skips {
-	all := append(slices.Clone(k), PlantedSkip{skip, SkipPending})
-	slices.SortFunc(all, func(a, b PlantedSkip) int { return cmp.Compare(a.Index, b.Index) })
-	return all
-}
-
-// become returns the skips with the one at a place in another state.
-func (k skips) become(at int, state SkipState) skips {
-	all := slices.Clone(k)
-	all[at].State = state
-	return all
-}
-
-// settled returns the skips that wait for nothing.
-func (k skips) settled() skips {
-	return slices.DeleteFunc(slices.Clone(k), func(p PlantedSkip) bool { return p.State == SkipPending })
-}
-
-// digest is what was skipped, as part of a head's digest: nil if nothing was.
-func (k skips) digest() []byte {
-	var b []byte
-	for i := range k {
-		if k[i].State == SkipPassed {
-			b = append(b, k[i].sum().bytes()...)
+// applyOrSkip applies an entry, but for what an operator had skipped. A panic is
+// an error like any other: whatever stops apply, there is a way past it.
+func (a *applier) applyOrSkip(entry *raft.Log, u *changesdb.Unit) (response any, err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			a.store.logger.Error("panic in apply", "raft_index", entry.Index, "panic", p, "stack", string(debug.Stack()))
+			err = fmt.Errorf("panic: %v", p)
 		}
+	}()
+	at := a.head.Skips.PendingAt(entry.Index)
+	if at < 0 {
+		response, err = a.applyData(entry, u)
+		a.dropForeignSkips()
+		return response, err
 	}
-	return b
+	skip := &a.head.Skips[at].Skip
+	if got := skipped.EntryHash(entry); got != skip.Entry {
+		a.store.logger.Warn("a skip that was planted is void: another entry stands at its raft index, and is applied", "raft_index", entry.Index, "planted_for", skip.Entry, "entry", got)
+		response, err = a.applyData(entry, u)
+		a.head.Skips = a.head.Skips.Become(at, skipped.Void)
+		return response, err
+	}
+	if response, err = a.skipEntry(entry, skip, u); err != nil {
+		return nil, fmt.Errorf("skip: %w", err)
+	}
+	a.head.Skips = a.head.Skips.Become(at, skipped.Passed)
+	a.store.logger.Warn("raft entry skipped, as an operator said", "raft_index", entry.Index, "entry", skip.Entry, "changes", len(skip.Changes), "actor", skip.Actor, "reason", skip.Reason)
+	return response, nil
 }
 
-// plain are the skips without what became of them, which is no matter of agreement:
-// a server may not have come to an entry yet.
-func (k skips) plain() []Skip {
-	var all []Skip
-	for i := range k {
-		all = append(all, k[i].Skip)
+// dropForeignSkips drops what waits for an index of another cluster: a server
+// with an empty folder took it from one whose cluster it then did not join.
+func (a *applier) dropForeignSkips() {
+	foreign := func(p skipped.Planted) bool { return p.State == skipped.Pending && p.Cluster != a.head.Cluster }
+	if !a.head.Cluster.IsZero() && slices.ContainsFunc(a.head.Skips, foreign) {
+		a.head.Skips = slices.DeleteFunc(slices.Clone(a.head.Skips), foreign)
 	}
-	return all
 }
 
-// differ says how the skips of another server differ, or "". It names the lowest
-// raft index at which they do.
-func (k skips) differ(theirs []Skip) string {
-	ours := k.plain()
-	for len(ours) > 0 || len(theirs) > 0 {
+// skipEntry does what is left of an entry, and records the skip. The response is
+// that of the batch, if the entry is one.
+func (a *applier) skipEntry(entry *raft.Log, skip *skipped.Skip, u *changesdb.Unit) (response any, err error) {
+	response = errSkippedEntry
+	if len(entry.Data) > 0 && entry.Data[0] == command.Batch {
+		changes, err := log.SplitBatch(entry.Data[1:])
 		switch {
-		case len(theirs) == 0 || len(ours) > 0 && ours[0].Index < theirs[0].Index:
-			return fmt.Sprintf("it has not planted the skip of raft index %d that this server has: with it stopped, run there: rutter cluster skip --data DIR --from FILE, with the file that was made here (rutter cluster skip --data DIR --list has it too)", ours[0].Index)
-		case len(ours) == 0 || theirs[0].Index < ours[0].Index:
-			return fmt.Sprintf("it has planted a skip of raft index %d, and this server has not: stop this one, and run: rutter cluster skip --data DIR --from FILE, with the file that was made there (rutter cluster skip --data DIR --list has it too)", theirs[0].Index)
-		case ours[0].sum() != theirs[0].sum():
-			return fmt.Sprintf("its skip of raft index %d is another one than this server's: take one of the two back (rutter cluster skip --data DIR --undo %d), and plant the other there, from its file", ours[0].Index, ours[0].Index)
+		case err == nil:
+			if response, err = a.skipChanges(changes, skip, u); err != nil {
+				return nil, err
+			}
+		case len(skip.Changes) > 0:
+			return nil, err // some are to be applied, and cannot be told from the others
 		}
-		ours, theirs = ours[1:], theirs[1:]
 	}
-	return ""
+	return response, a.recordSkip(skip, u)
 }
 
-// keySkips is the row of the skips in meta; there is none if nothing was ever
-// planted.
-//
-//	| crc (4) | version (1) | JSON of the skips |
-var keySkips = []byte("skips")
+// skipChanges applies the changes of a batch that are not skipped, in order.
+func (a *applier) skipChanges(changes [][]byte, skip *skipped.Skip, u *changesdb.Unit) ([]log.Result, error) {
+	results := make([]log.Result, len(changes))
+	for i, raw := range changes {
+		id, known := log.ChangeID(raw)
+		var err error
+		if len(skip.Changes) > 0 && !(known && slices.Contains(skip.Changes, id)) {
+			results[i], err = a.applyChange(raw, u)
+		} else {
+			results[i], err = a.skipChange(id, skip, u)
+		}
+		if err != nil {
+			return nil, fmt.Errorf("change %d: %w", i, err)
+		}
+	}
+	return results, nil
+}
 
-func (k skips) row() ([]byte, error) {
-	text, err := json.Marshal(k)
+// skipChange refuses a change without looking at more than its id, and remembers
+// that, so that a retry learns what was done. Nothing moves the cluster's time.
+func (a *applier) skipChange(id log.UUID, skip *skipped.Skip, u *changesdb.Unit) (log.Result, error) {
+	result := log.Result{ChangeID: id, Refusal: skip.Refusal(id)}
+	a.store.counters.refused.Add(1)
+	if !a.window.Takes(id, a.head.Time) {
+		return result, nil // the window says already what a retry gets
+	}
+	encoded, err := a.enc.Result(&result)
 	if err != nil {
-		return nil, err
+		return log.Result{}, fmt.Errorf("result of change %s: %w", id, err)
 	}
-	row := append(append(make([]byte, 4, 5+len(text)), metaVersion), text...)
-	binary.BigEndian.PutUint32(row, checksum(keySkips, row[4:]))
-	return row, nil
+	// The row is one of no author: whoever has the id learns of the skip. It counts as
+	// applied now, or at its own time if that is later, so that none is forgotten while
+	// its id could be taken.
+	if a.window.Contained() {
+		row := window.Row{Applied: max(a.head.Time, window.TimeOf(id)), Result: encoded}
+		encoded = row.Encode()
+	}
+	a.window.Add(id, encoded, a.index)
+	u.Window.Results = append(u.Window.Results, window.Result{ID: id, Value: encoded})
+	u.Bytes += len(encoded)
+	return result, nil
 }
 
-// decodeSkips reads the row; none is no skips.
-func decodeSkips(row []byte) (skips, error) {
-	if row == nil {
+// recordSkip makes the one event of a skip, of nothing but what was planted and
+// the state that all servers have.
+func (a *applier) recordSkip(skip *skipped.Skip, u *changesdb.Unit) error {
+	value, err := skip.Record()
+	if err != nil {
+		return err
+	}
+	event := &log.Event{
+		Kind: log.KindSetting, Action: log.Create, ID: skip.Setting(), Revision: 1, Time: a.head.Time,
+		Actor: skip.Actor, ChangeID: skip.ID,
+		Object: &log.Setting{Name: skip.Setting(), Value: value},
+	}
+	encoded, body, err := a.enc.EventAndBody(event)
+	if err != nil {
+		return err
+	}
+	seq := a.head.Seq + 1
+	d := decided{
+		events: []*log.Event{event}, bodies: [][]byte{body},
+		slots: []changesdb.Slot{{Entry: log.Entry{Seq: seq, Hash: a.head.Hash.Next(seq, encoded), Bytes: encoded}}},
+	}
+	u.Slots = append(u.Slots, d.slots...)
+	u.Bytes += len(encoded)
+	return a.fold(&d)
+}
+
+// maxStopError bounds what is kept of the reason.
+const maxStopError = 8 << 10
+
+// stoppedBy returns the error by which an entry stops this server, with the way
+// past it, and keeps it for who looks at the stopped server's folder.
+func (a *applier) stoppedBy(entry *raft.Log, cause error) error {
+	text := cause.Error()
+	note, _ := json.Marshal(offline.Stop{Index: entry.Index, Error: text[:min(len(text), maxStopError)], At: a.store.cfg.Now()}) // plain fields
+	if werr := os.WriteFile(filepath.Join(a.store.cfg.Dir, offline.StopFile), note, 0o600); werr != nil {
+		a.store.logger.Warn("what stopped the server could not be noted in its folder", "error", werr)
+	}
+	return fmt.Errorf("raft entry %d: %w (if it stops every server: stop them all, and run rutter cluster skip --data %s --index %d, which shows the entry and says how to go past it; if it stops only this one, its files are damaged: let it join again with an empty folder)", entry.Index, cause, a.store.cfg.Dir, entry.Index)
+}
+
+// A server that has planted skips adds JSON of them to the greeting of raft's
+// connections: who lacks one, or has another, is refused at both ends, and so gets no
+// entry that it would apply in another way. One without any greets as programs do that
+// know of no skips. A server with an empty folder takes over what it is greeted with: it
+// has to come past the same entries.
+
+// skipWatch compares the skips of servers that talk to each other.
+type skipWatch struct {
+	store *Store
+	// trouble is why a server was refused last that has other skips; nil since
+	// one with the same came. told is when that was logged, unix ns.
+	trouble atomic.Pointer[string]
+	told    atomic.Int64
+}
+
+// skipNote is what this server adds to its greeting; nil if it has no skips.
+func (w *skipWatch) skipNote() ([]byte, error) {
+	planted := w.skips()
+	if len(planted) == 0 {
 		return nil, nil
 	}
-	r, err := openMeta(keySkips, row)
+	return json.Marshal(planted.Plain())
+}
+
+// readSkipNote reads the skips of another server's greeting, which may have none.
+func readSkipNote(note []byte) (all []skipped.Skip, err error) {
+	if note == nil {
+		return nil, nil
+	}
+	if err := json.Unmarshal(note, &all); err != nil {
+		return nil, fmt.Errorf("skips: %w: %w", log.ErrCorrupt, err)
+	}
+	return all, nil
+}
+
+// skips are those that this server has.
+func (w *skipWatch) skips() skipped.List {
+	w.store.mu.RLock()
+	defer w.store.mu.RUnlock()
+	return w.store.head.Skips
+}
+
+// skipsPause is the least time between two words about servers with other skips, which
+// try again and again.
+const skipsPause = 10 * time.Second
+
+// sameSkips reports whether a dialler of a cluster may talk raft to this server:
+// it has the same skips, or one of the two has applied nothing yet. The error says that
+// its note cannot be read.
+func (w *skipWatch) sameSkips(from net.Addr, cluster log.UUID, note []byte) (bool, error) {
+	theirs, err := readSkipNote(note)
 	if err != nil {
-		return nil, err
+		return false, err
 	}
-	var k skips
-	if err := json.Unmarshal(r.b, &k); err != nil {
-		return nil, fmt.Errorf("changes.db: skips: %w: %w", log.ErrCorrupt, err)
+	if cluster.IsZero() || w.store.Head().Cluster.IsZero() && w.store.applier.adoptSkips(cluster, theirs) {
+		return true, nil
 	}
-	return k, nil
+	what := w.skips().Differ(theirs)
+	if what == "" {
+		w.trouble.Store(nil)
+		return true, nil
+	}
+	w.trouble.Store(&what)
+	now := time.Now().UnixNano()
+	if last := w.told.Load(); now-last > int64(skipsPause) && w.told.CompareAndSwap(last, now) {
+		w.store.logger.Error("refusing a server whose skipped entries are not this one's", "peer", from, "because", what)
+	}
+	return false, nil
 }
 
-// ParseSkip reads what a skip was written as.
-func ParseSkip(text []byte) (Skip, error) {
-	var k Skip
-	d := json.NewDecoder(bytes.NewReader(text))
-	d.DisallowUnknownFields()
-	if err := d.Decode(&k); err != nil {
-		return k, fmt.Errorf("%w: it is not what rutter cluster skip wrote: %s", ErrSkip, plainJSON(err))
+// adoptSkips takes over the skips of a cluster that this server, whose folder is
+// empty, is about to join; false if it is not empty.
+func (a *applier) adoptSkips(cluster log.UUID, theirs []skipped.Skip) bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if !a.head.Cluster.IsZero() {
+		return false
 	}
-	return k, k.check()
+	a.head.Skips = nil
+	for _, skip := range theirs[:min(len(theirs), skipped.Most)] {
+		if skip.Cluster == cluster && skip.Check() == nil && a.head.Skips.PendingAt(skip.Index) < 0 {
+			a.head.Skips = a.head.Skips.With(skip)
+		}
+	}
+	a.store.mu.Lock()
+	a.store.head.Skips = a.head.Skips
+	a.store.mu.Unlock()
+	return true
 }
 
-// plainJSON says where JSON is wrong, without quoting it: it may be any file.
-func plainJSON(err error) string {
-	var syntax *json.SyntaxError
-	if errors.As(err, &syntax) {
-		return fmt.Sprintf("no JSON at byte %d", syntax.Offset)
+// orSkips adds to why the server is not ready that another one was refused for its
+// skips, which may be the reason.
+func (w *skipWatch) orSkips(err error) error {
+	if what := w.trouble.Load(); what != nil {
+		return fmt.Errorf("%w; another server was refused: %s", err, *what)
 	}
-	var kind *json.UnmarshalTypeError
-	if errors.As(err, &kind) {
-		return fmt.Sprintf("the field %s has another type", kind.Field)
+	return err
+}
+
+// skipsName is a hash over the skips of a server, for its identity; "" is none.
+func (w *skipWatch) skipsName() string {
+	planted := w.skips()
+	if len(planted) == 0 {
+		return ""
 	}
-	return "it does not have the fields of a skip"
+	var b []byte
+	for i := range planted {
+		b = append(b, planted[i].Sum().Bytes()...)
+	}
+	return fmt.Sprintf("%x", digest.Of(b).Bytes())
 }

@@ -16,6 +16,12 @@ import (
 	"go.etcd.io/bbolt"
 
 	"rutter/log"
+	"rutter/raftstore/internal/changesdb"
+	"rutter/raftstore/internal/command"
+	"rutter/raftstore/internal/digest"
+	"rutter/raftstore/internal/peer"
+	"rutter/raftstore/offline"
+	"rutter/raftstore/skipped"
 )
 
 // errPoison is what the tests' entries stop apply with.
@@ -113,7 +119,7 @@ func rawBatch(t *testing.T, changes ...*log.Change) []byte {
 		}
 		batch = log.AppendBatch(batch, b)
 	}
-	return append([]byte{commandBatch}, batch...)
+	return append([]byte{command.Batch}, batch...)
 }
 
 // poison gives the leader an entry, which is committed, and returns its index.
@@ -129,9 +135,9 @@ func poison(t *testing.T, nodes []*node, data []byte) uint64 {
 }
 
 // sameDigests waits until all servers are at the same entry, and compares them.
-func sameDigests(t *testing.T, nodes []*node) sum {
+func sameDigests(t *testing.T, nodes []*node) digest.Sum {
 	t.Helper()
-	var heads []head
+	var heads []changesdb.Head
 	for ctx := patience(t); ctx.Err() == nil; {
 		heads = heads[:0]
 		for _, n := range nodes {
@@ -141,7 +147,7 @@ func sameDigests(t *testing.T, nodes []*node) sum {
 		}
 		same := true
 		for _, h := range heads {
-			same = same && h.command == heads[0].command && h.seq == heads[0].seq
+			same = same && h.Command == heads[0].Command && h.Seq == heads[0].Seq
 		}
 		if same {
 			break
@@ -149,33 +155,33 @@ func sameDigests(t *testing.T, nodes []*node) sum {
 		_ = nodes[0].pause(ctx, nil)
 	}
 	for i, h := range heads {
-		if h.digest() != heads[0].digest() || h.command != heads[0].command {
-			t.Fatalf("server %d is at raft index %d with digest %x, the first at %d with %x", i, h.command, h.digest(), heads[0].command, heads[0].digest())
+		if h.Digest() != heads[0].Digest() || h.Command != heads[0].Command {
+			t.Fatalf("server %d is at raft index %d with digest %x, the first at %d with %x", i, h.Command, h.Digest(), heads[0].Command, heads[0].Digest())
 		}
 	}
-	return heads[0].digest()
+	return heads[0].Digest()
 }
 
 // plantOn plants a skip in the folders of stopped servers, as a file of it says.
-func plantOn(t *testing.T, skip Skip, nodes ...*node) {
+func plantOn(t *testing.T, skip skipped.Skip, nodes ...*node) {
 	t.Helper()
 	text, err := json.Marshal(skip)
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, n := range nodes {
-		read, err := ParseSkip(text)
+		read, err := skipped.Parse(text)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if missing, err := PlantSkip(n.cfg.Dir, read); err != nil || missing {
+		if missing, err := offline.PlantSkip(n.cfg.Dir, read); err != nil || missing {
 			t.Fatalf("plant on %s: %v, log ends before it: %v", n.cfg.ID, err, missing)
 		}
 	}
 }
 
 // recorded returns the one entry that records a skip.
-func recorded(t *testing.T, s *Store, skip Skip) log.Entry {
+func recorded(t *testing.T, s *Store, skip skipped.Skip) log.Entry {
 	t.Helper()
 	var found []log.Entry
 	for _, e := range all(t, s) {
@@ -215,7 +221,7 @@ func TestSkip(t *testing.T) {
 		{"error", 1, poisonedBy(bad, false), both, nil, false},
 		{"panic", 2, poisonedBy(bad, true), both, nil, false},
 		{"one change", 2, poisonedBy(bad, true), both, []log.UUID{bad}, true},
-		{"no batch", 2, nil, func(*testing.T) []byte { return []byte{commandBatch, 99, 1, 2} }, nil, false},
+		{"no batch", 2, nil, func(*testing.T) []byte { return []byte{command.Batch, 99, 1, 2} }, nil, false},
 		{"unknown command", 2, nil, func(*testing.T) []byte { return []byte{99, 1} }, nil, false},
 	}
 	for _, test := range tests {
@@ -227,11 +233,11 @@ func TestSkip(t *testing.T) {
 			stopBy(nodes, test.fault)
 			index := poison(t, nodes, test.data(t))
 			stopped := stopAt(t, index, nodes...)
-			view, err := ViewEntry(stopped.cfg.Dir, index)
+			view, err := offline.ViewEntry(stopped.cfg.Dir, index)
 			if err != nil || view.Applied || view.Stopped == nil || view.Stopped.Error == "" {
 				t.Fatalf("the entry is shown as %+v, %v; want it not applied, with why the server stopped", view, err)
 			}
-			skip, err := NewSkip(nodes[0].cfg.Dir, index, test.changes, "ann", "it stops everything", time.Now())
+			skip, err := offline.NewSkip(nodes[0].cfg.Dir, index, test.changes, "ann", "it stops everything", time.Now())
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -252,11 +258,11 @@ func TestSkip(t *testing.T) {
 			}
 			for i, n := range nodes { // what was passed stays so
 				n.halt(t)
-				planted, err := Skips(n.cfg.Dir)
-				if err != nil || len(planted) != 1 || planted[0].State != SkipPassed {
+				planted, err := offline.Skips(n.cfg.Dir)
+				if err != nil || len(planted) != 1 || planted[0].State != skipped.Passed {
 					t.Errorf("%s has %+v, %v; want one skip, passed", n.cfg.ID, planted, err)
 				}
-				if err := TakeBackSkip(n.cfg.Dir, index); !errors.Is(err, ErrSkip) {
+				if err := offline.TakeBackSkip(n.cfg.Dir, index); !errors.Is(err, skipped.Err) {
 					t.Errorf("a skip that was passed is taken back: %v, want ErrSkip", err)
 				}
 				nodes[i] = n.again(t)
@@ -297,7 +303,7 @@ func TestSkipIsJoined(t *testing.T) {
 	sameDigests(t, nodes)
 	index := poison(t, nodes, []byte{99, 1})
 	stopAt(t, index, nodes...)
-	skip, err := NewSkip(nodes[0].cfg.Dir, index, nil, "ann", "why", time.Now())
+	skip, err := offline.NewSkip(nodes[0].cfg.Dir, index, nil, "ann", "why", time.Now())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -326,13 +332,13 @@ func TestSkipIsJoined(t *testing.T) {
 	other.Reason = "another"
 	plantOn(t, other, left)
 	left = left.again(t)
-	for ctx := patience(t); left.skipTrouble.Load() == nil; {
+	for ctx := patience(t); left.skipping.trouble.Load() == nil; {
 		if err := left.pause(ctx, nil); err != nil {
 			t.Fatal("the one with another skip was not refused")
 		}
 	}
 	left.halt(t)
-	if err := TakeBackSkip(left.cfg.Dir, index); err != nil {
+	if err := offline.TakeBackSkip(left.cfg.Dir, index); err != nil {
 		t.Fatal(err)
 	}
 	plantOn(t, skip, left)
@@ -347,7 +353,7 @@ func TestSkipIsJoined(t *testing.T) {
 	must(t, leaderOf(t, nodes), tagChange(newID(), "four"))
 	sameDigests(t, nodes)
 	recorded(t, nodes[3].Store, skip)
-	if k := nodes[3].skips(); len(k) != 1 || k[0].sum() != skip.sum() || k[0].State != SkipPassed {
+	if k := nodes[3].skipping.skips(); len(k) != 1 || k[0].Sum() != skip.Sum() || k[0].State != skipped.Passed {
 		t.Errorf("the newcomer has the skips %+v", k)
 	}
 }
@@ -362,47 +368,47 @@ func TestSkipChecks(t *testing.T) {
 	dir, now := n.cfg.Dir, time.Now()
 	refused := func(what string, err error, want string) {
 		t.Helper()
-		if !errors.Is(err, ErrSkip) || !strings.Contains(err.Error(), want) {
+		if !errors.Is(err, skipped.Err) || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v, want ErrSkip and %q", what, err, want)
 		}
 	}
-	_, err := NewSkip(dir, index+100, nil, "ann", "why", now)
+	_, err := offline.NewSkip(dir, index+100, nil, "ann", "why", now)
 	refused("beyond the log", err, "ends before it")
-	_, err = NewSkip(dir, 2, nil, "ann", "why", now)
+	_, err = offline.NewSkip(dir, 2, nil, "ann", "why", now)
 	refused("an entry that was applied", err, "applied")
-	_, err = NewSkip(dir, index, nil, "ann", "", now)
+	_, err = offline.NewSkip(dir, index, nil, "ann", "", now)
 	refused("no reason", err, "--reason")
-	_, err = NewSkip(dir, index, []log.UUID{newID()}, "ann", "why", now)
+	_, err = offline.NewSkip(dir, index, []log.UUID{newID()}, "ann", "why", now)
 	refused("a change that is not there", err, "no change")
 
-	skip, err := NewSkip(dir, index, nil, "ann", "why", now)
+	skip, err := offline.NewSkip(dir, index, nil, "ann", "why", now)
 	if err != nil {
 		t.Fatal(err)
 	}
 	other := skip
 	other.Entry = strings.Repeat("0", len(other.Entry))
-	_, err = PlantSkip(dir, other)
+	_, err = offline.PlantSkip(dir, other)
 	refused("another entry", err, "another entry")
 	other = skip
 	other.Cluster = newID()
-	_, err = PlantSkip(dir, other)
+	_, err = offline.PlantSkip(dir, other)
 	refused("another cluster", err, "of cluster")
 	plantOn(t, skip, n)
 	plantOn(t, skip, n) // twice is nothing
 	other = skip
 	other.Actor = "bob"
-	_, err = PlantSkip(dir, other)
+	_, err = offline.PlantSkip(dir, other)
 	refused("a second one", err, "--undo")
-	if err := TakeBackSkip(dir, index); err != nil {
+	if err := offline.TakeBackSkip(dir, index); err != nil {
 		t.Fatal(err)
 	}
-	if k, err := Skips(dir); err != nil || len(k) != 0 {
+	if k, err := offline.Skips(dir); err != nil || len(k) != 0 {
 		t.Errorf("after it was taken back: %+v, %v", k, err)
 	}
-	refused("taken back twice", TakeBackSkip(dir, index), "no skip")
+	refused("taken back twice", offline.TakeBackSkip(dir, index), "no skip")
 	stopAt(t, index, launchPoisoned(t, n, nil))
 	for _, text := range []string{"", "{}", "secret", `{"raft_index":"secret"}`, `{"secret":1}`} {
-		if _, err := ParseSkip([]byte(text)); !errors.Is(err, ErrSkip) || strings.Contains(err.Error(), "secret") {
+		if _, err := skipped.Parse([]byte(text)); !errors.Is(err, skipped.Err) || strings.Contains(err.Error(), "secret") {
 			t.Errorf("%q: %v, want ErrSkip without what the file holds", text, err)
 		}
 	}
@@ -424,36 +430,36 @@ func TestSkipVoid(t *testing.T) {
 	a := &s.applier
 	apply := func(index uint64, data []byte) {
 		t.Helper()
-		s.applyEntry(&raft.Log{Index: index, Term: 2, Type: raft.LogCommand, Data: data})
+		s.applier.applyEntry(&raft.Log{Index: index, Term: 2, Type: raft.LogCommand, Data: data})
 		if err := s.failure(); err != nil {
 			t.Fatal(err)
 		}
 	}
 	cluster := newID()
-	apply(1, genesis(cluster, log.FeatureVersion))
-	before := a.head.digest()
-	a.head.skips = a.head.skips.with(Skip{Cluster: cluster, Index: 2, Entry: strings.Repeat("0", 64), ID: newID(), Actor: "ann", Reason: "why"})
-	if a.head.digest() != before {
+	apply(1, command.EncodeGenesis(cluster, log.FeatureVersion))
+	before := a.head.Digest()
+	a.head.Skips = a.head.Skips.With(skipped.Skip{Cluster: cluster, Index: 2, Entry: strings.Repeat("0", 64), ID: newID(), Actor: "ann", Reason: "why"})
+	if a.head.Digest() != before {
 		t.Error("a skip that waits is in the digest")
 	}
 	apply(2, rawBatch(t, tagChange(newID(), "a")))
-	if a.head.seq != 1 || a.head.skips[0].State != SkipVoid {
-		t.Errorf("seq %d, skips %+v; want the entry applied, and the skip void", a.head.seq, a.head.skips)
+	if a.head.Seq != 1 || a.head.Skips[0].State != skipped.Void {
+		t.Errorf("seq %d, skips %+v; want the entry applied, and the skip void", a.head.Seq, a.head.Skips)
 	}
 	at := a.head
-	at.skips = nil
-	if at.digest() != a.head.digest() {
+	at.Skips = nil
+	if at.Digest() != a.head.Digest() {
 		t.Error("a skip that is void is in the digest")
 	}
-	at.skips = a.head.skips.become(0, SkipPassed)
-	if at.digest() == a.head.digest() {
+	at.Skips = a.head.Skips.Become(0, skipped.Passed)
+	if at.Digest() == a.head.Digest() {
 		t.Error("a skip that was passed is not in the digest")
 	}
-	foreign := Skip{Cluster: newID(), Index: 9, Entry: strings.Repeat("0", 64), ID: newID(), Actor: "ann", Reason: "why"}
-	a.head.skips = a.head.skips.with(foreign)
+	foreign := skipped.Skip{Cluster: newID(), Index: 9, Entry: strings.Repeat("0", 64), ID: newID(), Actor: "ann", Reason: "why"}
+	a.head.Skips = a.head.Skips.With(foreign)
 	apply(3, rawBatch(t, tagChange(newID(), "b")))
-	if len(a.head.skips) != 1 {
-		t.Errorf("skips %+v; want none of another cluster", a.head.skips)
+	if len(a.head.Skips) != 1 {
+		t.Errorf("skips %+v; want none of another cluster", a.head.Skips)
 	}
 }
 
@@ -464,20 +470,25 @@ func TestNoSkips(t *testing.T) {
 	n := one(t, nil)
 	must(t, n, tagChange(newID(), "a"))
 	cluster := n.Head().Cluster
-	if got, err := greeting(cluster, n.skips()); err != nil || !bytes.Equal(got, append([]byte{streamRaft}, cluster[:]...)) {
+	note, err := n.skipping.skipNote()
+	if got := peer.Greeting(cluster, note); err != nil || !bytes.Equal(got, append([]byte{'R'}, cluster[:]...)) {
 		t.Errorf("it greets with %x, %v", got, err)
 	}
-	if text, err := json.Marshal(n.identity()); err != nil || strings.Contains(string(text), "skips") {
+	if text, err := json.Marshal(n.members.identity()); err != nil || strings.Contains(string(text), "skips") {
 		t.Errorf("its identity is %s, %v", text, err)
 	}
 	n.halt(t)
-	err := withChanges(n.cfg.Dir, true, func(tx *bbolt.Tx) error {
-		if row := tx.Bucket(bucketMeta).Get(keySkips); row != nil {
+	db, err := bbolt.Open(filepath.Join(n.cfg.Dir, changesdb.Name), 0o600, &bbolt.Options{ReadOnly: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	err = db.View(func(tx *bbolt.Tx) error {
+		if row := tx.Bucket(changesdb.BucketMeta).Get(skipped.Key); row != nil {
 			t.Errorf("changes.db has the row %q", row)
 		}
 		return nil
 	})
-	if err != nil {
+	if err := errors.Join(err, db.Close()); err != nil {
 		t.Error(err)
 	}
 }
@@ -489,26 +500,26 @@ func TestSkipRecover(t *testing.T) {
 	must(t, n, tagChange(newID(), "before"))
 	index := poison(t, []*node{n}, []byte{99, 1})
 	stopAt(t, index, n)
-	rebirth := Rebirth{Dir: n.cfg.Dir, Member: Member{ID: "s1", Address: n.Address()}}
+	rebirth := offline.Rebirth{Dir: n.cfg.Dir, Member: Member{ID: "s1", Address: n.Address()}}
 	quiet := slog.New(slog.DiscardHandler)
 	if _, err := Recover(rebirth, quiet); err == nil || !strings.Contains(err.Error(), fmt.Sprintf("--index %d", index)) {
 		t.Fatalf("recovered without the skip: %v", err)
 	}
-	skip, err := NewSkip(n.cfg.Dir, index, nil, "ann", "why", time.Now())
+	skip, err := offline.NewSkip(n.cfg.Dir, index, nil, "ann", "why", time.Now())
 	if err != nil {
 		t.Fatal(err)
 	}
 	plantOn(t, skip, n)
 	later := skip
 	later.Index, later.ID = index+100, newID()
-	if missing, err := PlantSkip(n.cfg.Dir, later); err != nil || !missing {
+	if missing, err := offline.PlantSkip(n.cfg.Dir, later); err != nil || !missing {
 		t.Fatalf("a skip beyond the log's end: missing %v, %v", missing, err)
 	}
 	if _, err := Recover(rebirth, quiet); err != nil {
 		t.Fatal(err)
 	}
 	n = n.again(t)
-	if k := n.skips(); len(k) != 1 || k[0].Index != index {
+	if k := n.skipping.skips(); len(k) != 1 || k[0].Index != index {
 		t.Errorf("after the recovery it has the skips %+v, want the one that was passed", k)
 	}
 	must(t, n, tagChange(newID(), "after"))

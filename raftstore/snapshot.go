@@ -16,17 +16,8 @@ import (
 	"go.etcd.io/bbolt"
 
 	"rutter/log"
-)
-
-// An image is changes.db as it stood in one read transaction, on its way to
-// another server:
-//
-//	0         8         16
-//	| "RUTTER\x00\x01" | length of the file (8, big endian) | the file | SHA-256 over all before (32) |
-const (
-	imageMagic   = "RUTTER\x00\x01"
-	imageHeader  = 16
-	imageTrailer = sha256.Size
+	"rutter/raftstore/internal/boltfile"
+	"rutter/raftstore/internal/changesdb"
 )
 
 const (
@@ -65,7 +56,7 @@ func (i *images) mayMark() error {
 	if len(i.streams) == 0 {
 		return nil
 	}
-	if lag := i.s.applier.head.applied - i.s.markerIndex(); lag < maxStreamLag {
+	if lag := i.s.applier.head.Applied - i.s.markerIndex(); lag < maxStreamLag {
 		return fmt.Errorf("raftstore: a snapshot is being sent; the log is trimmed after it (%d entries now)", lag)
 	}
 	for stream := range i.streams {
@@ -83,27 +74,20 @@ func (i *images) Create(version raft.SnapshotVersion, index, term uint64, conf r
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	i.made++
-	return &sink{images: i, id: fmt.Sprintf("%d-%d-%d", term, index, i.made), marker: marker{index, term, confIndex, conf}}, nil
+	return &sink{images: i, id: fmt.Sprintf("%d-%d-%d", term, index, i.made), marker: changesdb.Marker{Index: index, Term: term, ConfIndex: confIndex, Conf: conf}}, nil
 }
 
 // List implements raft.SnapshotStore: the marker, or nothing.
 func (i *images) List() ([]*raft.SnapshotMeta, error) {
 	var metas []*raft.SnapshotMeta
-	err := i.s.files.view(func(tx *bbolt.Tx) error {
-		_, m, err := readMeta(tx)
-		if err == nil && m.index > 0 {
-			metas = append(metas, m.meta())
+	err := i.s.files.View(func(tx *bbolt.Tx) error {
+		_, m, err := changesdb.ReadMeta(tx)
+		if err == nil && m.Index > 0 {
+			metas = append(metas, m.Meta())
 		}
 		return err
 	})
 	return metas, err
-}
-
-func (m *marker) meta() *raft.SnapshotMeta {
-	return &raft.SnapshotMeta{
-		Version: 1, ID: m.id(), Index: m.index, Term: m.term,
-		Configuration: m.conf, ConfigurationIndex: m.confIndex,
-	}
 }
 
 // Open implements raft.SnapshotStore: an image that came in, for the restore
@@ -114,19 +98,19 @@ func (i *images) Open(id string) (*raft.SnapshotMeta, io.ReadCloser, error) {
 	k := i.incoming[id]
 	i.mu.Unlock()
 	if k != nil {
-		meta := k.marker.meta()
+		meta := k.marker.Meta()
 		meta.ID, meta.Size = id, k.size
 		return meta, &received{k}, nil
 	}
-	h := i.s.files.acquire()
-	tx, err := i.s.persister.settled(h)
+	h := i.s.files.Acquire()
+	tx, err := i.s.persister.Settled(h)
 	if err != nil {
-		return nil, nil, errors.Join(err, i.s.files.release(h))
+		return nil, nil, errors.Join(err, i.s.files.Release(h))
 	}
 	src := &source{images: i, handle: h, tx: tx}
-	head, _, err := readMeta(tx)
+	head, _, err := changesdb.ReadMeta(tx)
 	src.head = head
-	if err == nil && (head.applied == 0 || len(head.conf.Servers) == 0) {
+	if err == nil && (head.Applied == 0 || len(head.Conf.Servers) == 0) {
 		err = errors.New("raftstore: there is nothing to snapshot yet")
 	}
 	if err == nil {
@@ -135,11 +119,11 @@ func (i *images) Open(id string) (*raft.SnapshotMeta, io.ReadCloser, error) {
 	if err != nil {
 		return nil, nil, errors.Join(err, src.unpin())
 	}
-	at := marker{head.applied, head.term, head.confIndex, head.conf}
-	meta := at.meta()
-	meta.ID, meta.Size = id, imageHeader+tx.Size()+imageTrailer
+	at := changesdb.Marker{Index: head.Applied, Term: head.Term, ConfIndex: head.ConfIndex, Conf: head.Conf}
+	meta := at.Meta()
+	meta.ID, meta.Size = id, changesdb.ImageHeader+tx.Size()+changesdb.ImageTrailer
 	src.start()
-	i.s.logger.Info("sending a snapshot", "seq", head.seq, "raft_index", head.applied, "bytes", meta.Size)
+	i.s.logger.Info("sending a snapshot", "seq", head.Seq, "raft_index", head.Applied, "bytes", meta.Size)
 	return meta, src, nil
 }
 
@@ -157,9 +141,9 @@ func (i *images) add(src *source) error {
 // the stream stands still for too long.
 type source struct {
 	images *images
-	handle *handle
+	handle *changesdb.Handle
 	tx     *bbolt.Tx
-	head   head // of the transaction
+	head   changesdb.Head // of the transaction
 	r      *io.PipeReader
 	w      *io.PipeWriter
 	idle   *time.Timer
@@ -179,10 +163,10 @@ func (s *source) start() {
 }
 
 // write sends the image into the pipe.
-func (s *source) write() error { return writeImage(s.w, s.tx) }
+func (s *source) write() error { return changesdb.WriteImage(s.w, s.tx) }
 
 func (s *source) unpin() error {
-	return errors.Join(s.tx.Rollback(), s.images.s.files.release(s.handle))
+	return errors.Join(s.tx.Rollback(), s.images.s.files.Release(s.handle))
 }
 
 func (s *source) abort(err error) { _ = s.r.CloseWithError(err) }
@@ -213,7 +197,7 @@ var errStreamClosed = errors.New("raftstore: the snapshot's stream was closed")
 type sink struct {
 	images *images
 	id     string
-	marker marker
+	marker changesdb.Marker
 
 	file   *os.File // of an image; nil before the first Write
 	idle   *time.Timer
@@ -230,14 +214,16 @@ func (k *sink) ID() string { return k.id }
 
 // becomeMarker writes the marker, after everything that it stands for.
 func (k *sink) becomeMarker(epoch uint64) error {
-	if err := k.images.s.persister.mark(k.marker, epoch); err != nil {
+	if err := k.images.s.persister.Mark(k.marker, epoch); err != nil {
 		return err
 	}
-	k.id = k.marker.id()
+	k.id = k.marker.ID()
 	return nil
 }
 
-func (k *sink) path() string { return filepath.Join(k.images.dir, dbName+"."+k.id+pendingSuffix) }
+func (k *sink) path() string {
+	return filepath.Join(k.images.dir, changesdb.Name+"."+k.id+boltfile.PendingSuffix)
+}
 
 // Write implements io.Writer: the next bytes of an image.
 func (k *sink) Write(p []byte) (int, error) {
@@ -249,14 +235,14 @@ func (k *sink) Write(p []byte) (int, error) {
 	k.idle.Reset(streamIdle)
 	n := len(p)
 	k.size += int64(n)
-	if missing := imageHeader - len(k.header); missing > 0 {
+	if missing := changesdb.ImageHeader - len(k.header); missing > 0 {
 		part := p[:min(missing, len(p))]
 		k.header = append(k.header, part...)
 		p = p[len(part):]
-		if len(k.header) < imageHeader {
+		if len(k.header) < changesdb.ImageHeader {
 			return n, nil
 		}
-		if string(k.header[:8]) != imageMagic {
+		if string(k.header[:8]) != changesdb.ImageMagic {
 			return 0, fmt.Errorf("raftstore: what came does not begin as an image does: %w", log.ErrFormat)
 		}
 		k.want = int64(binary.BigEndian.Uint64(k.header[8:]))
@@ -269,7 +255,7 @@ func (k *sink) Write(p []byte) (int, error) {
 	k.sum.Write(part)
 	k.got += int64(len(part))
 	k.tail = append(k.tail, p[len(part):]...)
-	if len(k.tail) > imageTrailer {
+	if len(k.tail) > changesdb.ImageTrailer {
 		return 0, fmt.Errorf("raftstore: bytes after the image's end: %w", log.ErrCorrupt)
 	}
 	return n, nil
@@ -278,8 +264,8 @@ func (k *sink) Write(p []byte) (int, error) {
 // begin opens the pending file. An image that is behind this server's own state
 // is not taken (SAFETY S8).
 func (k *sink) begin() error {
-	if applied := k.images.s.appliedIndex(); k.marker.index < applied {
-		return fmt.Errorf("raftstore: the leader's snapshot is at raft index %d, behind this server's %d: not taken", k.marker.index, applied)
+	if applied := k.images.s.appliedIndex(); k.marker.Index < applied {
+		return fmt.Errorf("raftstore: the leader's snapshot is at raft index %d, behind this server's %d: not taken", k.marker.Index, applied)
 	}
 	file, err := os.OpenFile(k.path(), os.O_CREATE|os.O_EXCL|os.O_RDWR, 0o600)
 	if err != nil {
@@ -288,8 +274,8 @@ func (k *sink) begin() error {
 	k.file, k.sum = file, sha256.New()
 	// Raft's main loop reads the stream, and would wait for ever for a sender
 	// that was stopped: the connections are given up, and made anew.
-	k.idle = time.AfterFunc(streamIdle, k.images.s.tasks.hangUp)
-	k.images.s.logger.Info("receiving a snapshot", "raft_index", k.marker.index)
+	k.idle = time.AfterFunc(streamIdle, k.images.s.tasks.HangUp)
+	k.images.s.logger.Info("receiving a snapshot", "raft_index", k.marker.Index)
 	return nil
 }
 
@@ -299,7 +285,7 @@ func (k *sink) Close() error {
 		return nil // a marker, which is written already
 	}
 	k.idle.Stop()
-	if k.got != k.want || len(k.tail) != imageTrailer || string(k.sum.Sum(nil)) != string(k.tail) {
+	if k.got != k.want || len(k.tail) != changesdb.ImageTrailer || string(k.sum.Sum(nil)) != string(k.tail) {
 		err := fmt.Errorf("raftstore: image of %d of %d bytes: checksum does not fit: %w", k.got, k.want, log.ErrCorrupt)
 		return errors.Join(err, k.Cancel())
 	}
@@ -323,10 +309,10 @@ func (k *sink) Cancel() error {
 
 // open opens the received file as changes.db, gives it raft's index and a
 // marker there, and reads what it holds.
-func (k *sink) open() (*bbolt.DB, content, error) {
-	return k.openAs(func(h *head) marker {
+func (k *sink) open() (*bbolt.DB, changesdb.Content, error) {
+	return k.openAs(func(h *changesdb.Head) changesdb.Marker {
 		m := k.marker
-		h.applied, h.term, h.confIndex, h.conf = m.index, m.term, m.confIndex, m.conf
+		h.Applied, h.Term, h.ConfIndex, h.Conf = m.Index, m.Term, m.ConfIndex, m.Conf
 		return m
 	})
 }
@@ -336,10 +322,10 @@ var errFolder = errors.New("raftstore: changes.db was replaced, and its folder c
 
 // publish makes the received file changes.db. Errors: errFolder after the rename.
 func (k *sink) publish() error {
-	if err := os.Rename(k.path(), filepath.Join(k.images.dir, dbName)); err != nil {
+	if err := os.Rename(k.path(), filepath.Join(k.images.dir, changesdb.Name)); err != nil {
 		return fmt.Errorf("image: %w: %w", ErrDisk, err)
 	}
-	if err := syncDir(k.images.dir); err != nil {
+	if err := changesdb.SyncDir(k.images.dir); err != nil {
 		return fmt.Errorf("%w: %w", errFolder, err)
 	}
 	return nil

@@ -12,6 +12,7 @@ import (
 	"github.com/hashicorp/raft"
 
 	"rutter/log"
+	"rutter/raftstore/internal/boltfile"
 )
 
 // trimmed writes until raft's log no longer reaches back to its start, so that
@@ -56,7 +57,7 @@ func TestJoinBySnapshot(t *testing.T) {
 	must(t, n, tagChange(newID(), "afterwards"))
 	waitFor(t, second, n.Head().Seq)
 	checkFold(t, second.Store)
-	left, err := filepath.Glob(filepath.Join(cfg.Dir, "*"+pendingSuffix))
+	left, err := filepath.Glob(filepath.Join(cfg.Dir, "*"+boltfile.PendingSuffix))
 	if err != nil || len(left) > 0 {
 		t.Errorf("left over: %v, %v", left, err)
 	}

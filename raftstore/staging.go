@@ -63,16 +63,16 @@ const (
 // ErrNotCaughtUp: the server is too far behind to be given a vote. Retry later.
 var ErrNotCaughtUp = errors.New("raftstore: the server has not caught up")
 
-func (s *Store) identity() identity {
-	skips := s.skipsName()
-	s.mu.RLock()
-	defer s.mu.RUnlock()
-	i := identity{ID: s.cfg.ID, Cluster: s.head.cluster, Applied: s.head.applied, Feature: s.cfg.features, Skips: skips, Window: windowBounds{s.cfg.DedupeAge, s.cfg.DedupeCount}}
-	i.Room = s.room.own.Load()
-	if r := s.raft.Load(); r != nil {
-		i.Last, i.Term, i.Leader, i.Stalled = r.LastIndex(), r.CurrentTerm(), s.leaderAddress(), s.stalled() != nil
+func (ms *Membership) identity() identity {
+	skips := ms.store.skipping.skipsName()
+	ms.store.mu.RLock()
+	defer ms.store.mu.RUnlock()
+	i := identity{ID: ms.store.cfg.ID, Cluster: ms.store.head.Cluster, Applied: ms.store.head.Applied, Feature: ms.store.cfg.features, Skips: skips, Window: windowBounds{ms.store.cfg.DedupeAge, ms.store.cfg.DedupeCount}}
+	i.Room = ms.store.disks.room.own.Load()
+	if r := ms.store.raft.Load(); r != nil {
+		i.Last, i.Term, i.Leader, i.Stalled = r.LastIndex(), r.CurrentTerm(), ms.store.lead.leaderAddress(), ms.store.disks.stalled() != nil
 	}
-	for _, m := range s.head.conf.Servers {
+	for _, m := range ms.store.head.Conf.Servers {
 		i.Members = append(i.Members, string(m.ID))
 	}
 	return i
@@ -82,17 +82,17 @@ func (s *Store) identity() identity {
 func (i *identity) last() uint64 { return max(i.Last, i.Applied) }
 
 // identityOf asks the server at address who it is.
-func (s *Store) identityOf(ctx context.Context, address string) (i identity, err error) {
-	if address == s.Address() {
-		return s.identity(), nil
+func (ms *Membership) identityOf(ctx context.Context, address string) (i identity, err error) {
+	if address == ms.store.Address() {
+		return ms.identity(), nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, identityWait)
 	defer cancel()
-	answer, err := s.callPeer(ctx, address, askIdentity, nil)
+	answer, err := ms.store.endpoint.callPeer(ctx, address, askIdentity, nil)
 	if err != nil {
 		return i, err
 	}
-	if err := json.Unmarshal(answer.payload, &i); err != nil {
+	if err := json.Unmarshal(answer, &i); err != nil {
 		return i, fmt.Errorf("identity of %s: %w", address, err)
 	}
 	return i, nil
@@ -100,53 +100,53 @@ func (s *Store) identityOf(ctx context.Context, address string) (i identity, err
 
 // AddNonvoter lets the server id at address follow the log without a vote: it
 // counts for no quorum, and can be promoted when it has caught up.
-func (s *Store) AddNonvoter(ctx context.Context, id, address string) error {
+func (ms *Membership) AddNonvoter(ctx context.Context, id, address string) error {
 	if id == "" || address == "" {
 		return fmt.Errorf("raftstore: add member %q at %q: want an id and an address", id, address)
 	}
-	return s.admin(ctx, adminRequest{Do: "add-nonvoter", Member: Member{id, address}})
+	return ms.admin(ctx, adminRequest{Do: "add-nonvoter", Member: Member{ID: id, Address: address}})
 }
 
 // Promote gives the server id, which follows without one, a vote. Errors:
 // ErrNotCaughtUp, ErrNoLeader and raft's.
-func (s *Store) Promote(ctx context.Context, id string) error {
-	return s.admin(ctx, adminRequest{Do: "promote", Member: Member{ID: id}})
+func (ms *Membership) Promote(ctx context.Context, id string) error {
+	return ms.admin(ctx, adminRequest{Do: "promote", Member: Member{ID: id}})
 }
 
 // checkNewcomer refuses a server that is not there, is another one than named,
 // is of another cluster, or could not read the log. A voter that does not
 // answer would count for the quorum at once, and a cluster of one would stop.
-func (s *Store) checkNewcomer(ctx context.Context, m Member) error {
-	i, err := s.identityOf(ctx, m.Address)
+func (ms *Membership) checkNewcomer(ctx context.Context, m Member) error {
+	i, err := ms.identityOf(ctx, m.Address)
 	if err != nil {
 		return fmt.Errorf("server %s does not answer at %s, start it first: %w", m.ID, m.Address, err)
 	}
-	s.mu.RLock()
-	h := s.head
-	s.mu.RUnlock()
+	ms.store.mu.RLock()
+	h := ms.store.head
+	ms.store.mu.RUnlock()
 	switch {
 	case i.ID != m.ID:
 		return fmt.Errorf("the server at %s is called %q, not %q: look at its --id", m.Address, i.ID, m.ID)
-	case !i.Cluster.IsZero() && i.Cluster != h.cluster:
-		return fmt.Errorf("server %s belongs to cluster %s, and this is %s: give it an empty data folder", m.ID, i.Cluster, h.cluster)
-	case !i.Cluster.IsZero() && i.Skips != s.skipsName():
+	case !i.Cluster.IsZero() && i.Cluster != h.Cluster:
+		return fmt.Errorf("server %s belongs to cluster %s, and this is %s: give it an empty data folder", m.ID, i.Cluster, h.Cluster)
+	case !i.Cluster.IsZero() && i.Skips != ms.store.skipping.skipsName():
 		return fmt.Errorf("server %s has not skipped what this cluster was taken past: compare rutter cluster skip --data DIR --list on both, or give it an empty data folder", m.ID)
-	case i.Feature < h.feature:
-		return fmt.Errorf("server %s knows feature version %d, and the cluster is at %d: upgrade it first", m.ID, i.Feature, h.feature)
+	case i.Feature < h.Feature:
+		return fmt.Errorf("server %s knows feature version %d, and the cluster is at %d: upgrade it first", m.ID, i.Feature, h.Feature)
 	}
-	return i.checkWindow(&s.cfg)
+	return i.checkWindow(&ms.store.cfg)
 }
 
 // checkRemoval refuses to remove a voter if those left that answer would be no
 // majority: the removal itself could not be agreed on, and nothing after it.
-func (s *Store) checkRemoval(ctx context.Context, r *raft.Raft, id string) error {
+func (ms *Membership) checkRemoval(ctx context.Context, r *raft.Raft, id string) error {
 	var left, answering int
 	for _, m := range r.GetConfiguration().Configuration().Servers {
 		if m.Suffrage != raft.Voter || string(m.ID) == id {
 			continue
 		}
 		left++
-		if _, err := s.identityOf(ctx, string(m.Address)); err == nil {
+		if _, err := ms.identityOf(ctx, string(m.Address)); err == nil {
 			answering++
 		}
 	}
@@ -160,7 +160,7 @@ func (s *Store) checkRemoval(ctx context.Context, r *raft.Raft, id string) error
 }
 
 // promoteLocal gives a vote, on the leader.
-func (s *Store) promoteLocal(ctx context.Context, r *raft.Raft, id string) error {
+func (ms *Membership) promoteLocal(ctx context.Context, r *raft.Raft, id string) error {
 	for _, m := range r.GetConfiguration().Configuration().Servers {
 		if string(m.ID) != id {
 			continue
@@ -168,15 +168,15 @@ func (s *Store) promoteLocal(ctx context.Context, r *raft.Raft, id string) error
 		if m.Suffrage == raft.Voter {
 			return nil
 		}
-		at := Member{id, string(m.Address)}
-		if err := s.checkNewcomer(ctx, at); err != nil {
+		at := Member{ID: id, Address: string(m.Address)}
+		if err := ms.checkNewcomer(ctx, at); err != nil {
 			return err
 		}
-		i, err := s.identityOf(ctx, at.Address)
+		i, err := ms.identityOf(ctx, at.Address)
 		if err != nil {
 			return err
 		}
-		if head := s.appliedIndex(); i.Cluster.IsZero() || i.Applied+maxStagedLag < head {
+		if head := ms.store.appliedIndex(); i.Cluster.IsZero() || i.Applied+maxStagedLag < head {
 			return fmt.Errorf("%s is at raft index %d of %d: %w", id, i.Applied, head, ErrNotCaughtUp)
 		}
 		return awaitFuture(ctx, r.AddVoter(m.ID, m.Address, 0, enqueueTimeout))
@@ -187,16 +187,16 @@ func (s *Store) promoteLocal(ctx context.Context, r *raft.Raft, id string) error
 // stage gets a server that joined its vote: it asks until the leader finds it
 // near enough. Nothing is lost if it stops before: it follows, and an operator
 // or its next start can promote it.
-func (s *Store) stage(ctx context.Context) {
+func (ms *Membership) stage(ctx context.Context) {
 	for {
-		try, cancel := context.WithTimeout(ctx, s.cfg.ProposeTimeout)
-		err := s.Promote(try, s.cfg.ID)
+		try, cancel := context.WithTimeout(ctx, ms.store.cfg.ProposeTimeout)
+		err := ms.Promote(try, ms.store.cfg.ID)
 		cancel()
 		if err == nil {
-			s.logger.Info("has a vote now")
+			ms.store.logger.Info("has a vote now")
 			return
 		}
-		s.logger.Debug("no vote yet", "because", err)
+		ms.store.logger.Debug("no vote yet", "because", err)
 		timer := time.NewTimer(stagedPause)
 		select {
 		case <-timer.C:
@@ -210,19 +210,19 @@ func (s *Store) stage(ctx context.Context) {
 // mayJoin reports whether a server with Join set has still to be let in or to be
 // given its vote. One that was removed does not come back by a restart: an
 // operator lets it in again.
-func (s *Store) mayJoin() bool {
-	s.mu.RLock()
-	servers := s.head.conf.Servers
-	s.mu.RUnlock()
-	if s.fresh || len(servers) == 0 {
+func (ms *Membership) mayJoin() bool {
+	ms.store.mu.RLock()
+	servers := ms.store.head.Conf.Servers
+	ms.store.mu.RUnlock()
+	if ms.fresh || len(servers) == 0 {
 		return true
 	}
 	for _, m := range servers {
-		if string(m.ID) == s.cfg.ID {
+		if string(m.ID) == ms.store.cfg.ID {
 			return m.Suffrage != raft.Voter
 		}
 	}
-	s.logger.Warn("this server was removed from its cluster and does not join again by itself: use rutter cluster join, or empty its data folder")
+	ms.store.logger.Warn("this server was removed from its cluster and does not join again by itself: use rutter cluster join, or empty its data folder")
 	return false
 }
 
@@ -230,20 +230,20 @@ func (s *Store) mayJoin() bool {
 // empty folder of a replaced machine and the old list of members, servers would
 // agree among themselves on an empty log. Members that do not answer now are
 // taken to be new as well.
-func (s *Store) checkFounding(ctx context.Context) error {
+func (ms *Membership) checkFounding(ctx context.Context) error {
 	type answer struct {
 		from Member
 		is   identity
 		err  error
 	}
-	answers := make(chan answer, len(s.cfg.InitialMembers))
+	answers := make(chan answer, len(ms.store.cfg.InitialMembers))
 	asked := 0
-	for _, m := range s.cfg.InitialMembers {
-		if m.ID == s.cfg.ID {
+	for _, m := range ms.store.cfg.InitialMembers {
+		if m.ID == ms.store.cfg.ID {
 			continue
 		}
-		if s.tasks.start(func() {
-			i, err := s.identityOf(ctx, m.Address)
+		if ms.store.tasks.Start(func() {
+			i, err := ms.identityOf(ctx, m.Address)
 			answers <- answer{m, i, err}
 		}) {
 			asked++
@@ -256,10 +256,10 @@ func (s *Store) checkFounding(ctx context.Context) error {
 		}
 		known := false
 		for _, id := range a.is.Members {
-			known = known || id == s.cfg.ID
+			known = known || id == ms.store.cfg.ID
 		}
 		if !known {
-			return fmt.Errorf("server %s belongs to cluster %s, which does not know %s: to add this server to it, give its address to join in place of the list of peers", a.from.ID, a.is.Cluster, s.cfg.ID)
+			return fmt.Errorf("server %s belongs to cluster %s, which does not know %s: to add this server to it, give its address to join in place of the list of peers", a.from.ID, a.is.Cluster, ms.store.cfg.ID)
 		}
 	}
 	return nil

@@ -8,6 +8,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"rutter/raftstore/offline"
 )
 
 // memberOf returns how n sees a member, and whether it does.
@@ -47,10 +49,10 @@ func TestNonVoter(t *testing.T) {
 	if m, ok := memberOf(n, "s2"); !ok || m.Voter {
 		t.Errorf("s2 is %+v, %v; want a member without a vote", m, ok)
 	}
-	if err := n.Promote(patience(t), "s9"); err == nil || !strings.Contains(err.Error(), "no member") {
+	if err := n.members.Promote(patience(t), "s9"); err == nil || !strings.Contains(err.Error(), "no member") {
 		t.Errorf("promote a stranger: %v", err)
 	}
-	if err := j.Promote(patience(t), "s2"); err != nil {
+	if err := j.members.Promote(patience(t), "s2"); err != nil {
 		t.Fatal(err)
 	}
 	if m, _ := memberOf(n, "s2"); !m.Voter {
@@ -70,18 +72,18 @@ func TestMembershipGuards(t *testing.T) {
 	must(t, n, tagChange(newID(), "a"))
 	short, cancel := context.WithTimeout(t.Context(), time.Second) // one who is not there is asked until it ends
 	defer cancel()
-	if err := n.AddVoter(short, "s2", freeAddress(t)); err == nil || !strings.Contains(err.Error(), "start it first") {
+	if err := n.members.AddVoter(short, "s2", freeAddress(t)); err == nil || !strings.Contains(err.Error(), "start it first") {
 		t.Errorf("add a server that is not there: %v", err)
 	}
-	if err := n.Remove(patience(t), "s1"); err == nil || !strings.Contains(err.Error(), "last server") {
+	if err := n.members.Remove(patience(t), "s1"); err == nil || !strings.Contains(err.Error(), "last server") {
 		t.Errorf("remove the only server: %v", err)
 	}
 	other := one(t, func(c *Config) { c.ID = "x1" })
 	must(t, other, tagChange(newID(), "b"))
-	if err := n.AddNonvoter(patience(t), "x1", other.Address()); err == nil || !strings.Contains(err.Error(), "belongs to cluster") {
+	if err := n.members.AddNonvoter(patience(t), "x1", other.Address()); err == nil || !strings.Contains(err.Error(), "belongs to cluster") {
 		t.Errorf("add a server of another cluster: %v", err)
 	}
-	if err := n.AddNonvoter(patience(t), "s2", other.Address()); err == nil || !strings.Contains(err.Error(), "is called") {
+	if err := n.members.AddNonvoter(patience(t), "s2", other.Address()); err == nil || !strings.Contains(err.Error(), "is called") {
 		t.Errorf("add a server under another name: %v", err)
 	}
 	cfg := testConfig(t, "s2", filepath.Join(t.TempDir(), "s2"))
@@ -90,7 +92,7 @@ func TestMembershipGuards(t *testing.T) {
 	await(t, n, "s2 to be a voter", func() bool { m, _ := memberOf(n, "s2"); return m.Voter })
 	j.halt(t)
 	// Two voters, one gone: to remove the one that is left cannot work.
-	if err := n.checkRemoval(patience(t), n.raft.Load(), "s1"); err == nil {
+	if err := n.members.checkRemoval(patience(t), n.raft.Load(), "s1"); err == nil {
 		t.Error("the removal of the last living voter was let through")
 	}
 }
@@ -103,7 +105,7 @@ func TestNoSecondFounding(t *testing.T) {
 	must(t, n, tagChange(newID(), "a"))
 	cfg := testConfig(t, "s2", filepath.Join(t.TempDir(), "s2"))
 	cfg.Listen = freeAddress(t)
-	cfg.InitialMembers = []Member{{"s1", n.Address()}, {"s2", cfg.Listen}, {"s3", freeAddress(t)}}
+	cfg.InitialMembers = []Member{{ID: "s1", Address: n.Address()}, {ID: "s2", Address: cfg.Listen}, {ID: "s3", Address: freeAddress(t)}}
 	s, err := Open(cfg)
 	if err != nil {
 		t.Fatal(err)
@@ -134,13 +136,13 @@ func TestOtherClusterIsRefused(t *testing.T) {
 		t.Fatal(err)
 	}
 	left.halt(t)
-	if _, err := Recover(Rebirth{Dir: left.cfg.Dir, Member: Member{ID: left.cfg.ID}}, left.cfg.Logger); err != nil {
+	if _, err := Recover(offline.Rebirth{Dir: left.cfg.Dir, Member: Member{ID: left.cfg.ID}}, left.cfg.Logger); err != nil {
 		t.Fatal(err)
 	}
 	left = left.again(t) // at its old address, which the others still know
 	must(t, left, tagChange(newID(), "mine"))
 	must(t, leader, tagChange(newID(), "theirs"))
-	await(t, left, "a stranger to be refused", func() bool { return left.peers.Load() != nil && left.Status().State == "Leader" })
+	await(t, left, "a stranger to be refused", func() bool { return left.endpoint.peers.Load() != nil && left.Status().State == "Leader" })
 	for range 20 { // the others' leader tries every few milliseconds
 		_ = left.pause(patience(t), nil)
 	}

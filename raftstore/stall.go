@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -23,70 +22,11 @@ const (
 	// stallLeast is the least time after which an operation counts as hanging:
 	// a busy disk may take some 100 ms for a sync.
 	stallLeast = time.Second
-	// stallSlack is how many times as long a transaction of changes.db may take as
-	// a write of raft's log: it has up to Config.MaxLagEvents events, and no
-	// acknowledgement waits for it.
-	stallSlack = 4
 )
 
 // ErrDiskHangs: an operation on this server's disk has been under way for so long
 // that the disk must be taken for hanging. Ask another server.
 var ErrDiskHangs = errors.New("raftstore: this server's disk hangs")
-
-// diskOp is an operation on disk that is under way.
-type diskOp struct {
-	what  string
-	slack time.Duration // how many times as long as others it may take
-	age   time.Duration // as the looks have counted it
-}
-
-// diskOps are those of one store. Their age is counted by whoever looks, in looks:
-// a process that was stopped for a while, as a machine that was moved, has not
-// waited for its disk all that time.
-type diskOps struct {
-	mu   sync.Mutex
-	next uint64
-	open map[uint64]*diskOp
-}
-
-// begin notes an operation; end is called with what it returns.
-func (d *diskOps) begin(what string, slack time.Duration) uint64 {
-	if d == nil {
-		return 0
-	}
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if d.open == nil {
-		d.open = make(map[uint64]*diskOp)
-	}
-	d.next++
-	d.open[d.next] = &diskOp{what: what, slack: slack}
-	return d.next
-}
-
-func (d *diskOps) end(number uint64) {
-	if d == nil {
-		return
-	}
-	d.mu.Lock()
-	delete(d.open, number)
-	d.mu.Unlock()
-}
-
-// look adds the time since the last look to each operation, and returns the one
-// that is under way for longest, by its own measure; "" if there is none. The one
-// time is what counts against a bound, the other what passed.
-func (d *diskOps) look(passed time.Duration) (what string, weighed, age time.Duration) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	for _, op := range d.open {
-		op.age += passed
-		if w := op.age / op.slack; what == "" || w > weighed {
-			what, weighed, age = op.what, w, op.age
-		}
-	}
-	return what, weighed, age
-}
 
 // stall is what the store knows of its hanging disk.
 type stall struct {
@@ -101,12 +41,12 @@ type stall struct {
 }
 
 // stalled says that the disk hangs, or nil.
-func (s *Store) stalled() error {
-	return errorIn(&s.stall.cause)
+func (d *diskWatch) stalled() error {
+	return errorIn(&d.stall.cause)
 }
 
 // runStall watches the operations on disk until ctx is done.
-func (s *Store) runStall(ctx context.Context, r *raft.Raft) {
+func (d *diskWatch) runStall(ctx context.Context, r *raft.Raft) {
 	tick := time.NewTicker(stallLook)
 	defer tick.Stop()
 	last := time.Now()
@@ -115,7 +55,7 @@ func (s *Store) runStall(ctx context.Context, r *raft.Raft) {
 		case now := <-tick.C:
 			passed := min(now.Sub(last), 2*stallLook)
 			last = now
-			s.lookAtDisk(ctx, r, passed)
+			d.lookAtDisk(ctx, r, passed)
 		case <-ctx.Done():
 			return
 		}
@@ -123,72 +63,72 @@ func (s *Store) runStall(ctx context.Context, r *raft.Raft) {
 }
 
 // lookAtDisk is one look.
-func (s *Store) lookAtDisk(ctx context.Context, r *raft.Raft, passed time.Duration) {
-	what, weighed, age := s.ops.look(passed)
-	s.stall.age.Store(int64(age))
+func (d *diskWatch) lookAtDisk(ctx context.Context, r *raft.Raft, passed time.Duration) {
+	what, weighed, age := d.ops.Look(passed)
+	d.stall.age.Store(int64(age))
 	switch {
-	case weighed < s.cfg.DiskStall:
-		s.becomeUnstalled()
-	case age >= s.cfg.DiskPatience:
-		s.fail(fmt.Errorf("%w: %s has been under way for %v, and so this server cannot tell what is on disk: see to the disk of %s (the kernel's log says more), then start the server again: it looks at what is there", ErrDiskHangs, what, age.Round(time.Second), s.cfg.Dir))
+	case weighed < d.store.cfg.DiskStall:
+		d.becomeUnstalled()
+	case age >= d.store.cfg.DiskPatience:
+		d.store.fail(fmt.Errorf("%w: %s has been under way for %v, and so this server cannot tell what is on disk: see to the disk of %s (the kernel's log says more), then start the server again: it looks at what is there", ErrDiskHangs, what, age.Round(time.Second), d.store.cfg.Dir))
 	default:
-		s.becomeStalled(what, age)
-		s.queue.refuse(errNotLeader)
-		s.aloft.giveUp(fmt.Errorf("%w: the leader's disk hangs", ErrUnknown))
-		s.giveUpLeading(ctx, r)
+		d.becomeStalled(what, age)
+		d.store.proposer.queue.Refuse(errNotLeader)
+		d.store.proposer.aloft.GiveUp(fmt.Errorf("%w: the leader's disk hangs", ErrUnknown))
+		d.giveUpLeading(ctx, r)
 	}
 }
 
-func (s *Store) becomeStalled(what string, age time.Duration) {
+func (d *diskWatch) becomeStalled(what string, age time.Duration) {
 	err := fmt.Errorf("%w: %s is under way for %v", ErrDiskHangs, what, age.Round(100*time.Millisecond))
-	if s.stall.cause.Swap(&err) != nil {
+	if d.stall.cause.Swap(&err) != nil {
 		return
 	}
-	s.stall.count.Add(1)
-	s.stall.asked = 0
-	s.logger.Error("the disk hangs: this server gives up the leadership, if it has it, and is not ready until the disk goes on", "operation", what, "for", age, "ends_after", s.cfg.DiskPatience)
-	s.leaderMayHaveMoved()
+	d.stall.count.Add(1)
+	d.stall.asked = 0
+	d.store.logger.Error("the disk hangs: this server gives up the leadership, if it has it, and is not ready until the disk goes on", "operation", what, "for", age, "ends_after", d.store.cfg.DiskPatience)
+	d.store.lead.leaderMayHaveMoved()
 }
 
-func (s *Store) becomeUnstalled() {
-	if s.stall.cause.Swap(nil) == nil {
+func (d *diskWatch) becomeUnstalled() {
+	if d.stall.cause.Swap(nil) == nil {
 		return
 	}
-	s.stall.heir.Store(nil)
-	s.logger.Info("the disk goes on")
-	s.leaderMayHaveMoved()
+	d.stall.heir.Store(nil)
+	d.store.logger.Info("the disk goes on")
+	d.store.lead.leaderMayHaveMoved()
 }
 
 // giveUpLeading has another voter stand for election, unless one was elected
 // already; it waits for nothing of this server's disk. Raft's main goroutine may be
 // stuck in a write, and then goes on as a leader for itself until that ends; but it
 // gets nothing more, and what it has is told to nobody before it is on disk.
-func (s *Store) giveUpLeading(ctx context.Context, r *raft.Raft) {
-	if !s.stall.giving.CompareAndSwap(false, true) {
+func (d *diskWatch) giveUpLeading(ctx context.Context, r *raft.Raft) {
+	if !d.stall.giving.CompareAndSwap(false, true) {
 		return
 	}
-	if !s.tasks.start(func() {
-		defer s.stall.giving.Store(false)
-		s.findHeir(ctx, r)
+	if !d.store.tasks.Start(func() {
+		defer d.stall.giving.Store(false)
+		d.findHeir(ctx, r)
 	}) {
-		s.stall.giving.Store(false)
+		d.stall.giving.Store(false)
 	}
 }
 
 // findHeir looks who leads besides this server, and if nobody does, and this server
 // did, tells the voter that has most of the log to stand; the next time the next.
-func (s *Store) findHeir(ctx context.Context, r *raft.Raft) {
-	others := s.othersOf(ctx, r)
+func (d *diskWatch) findHeir(ctx context.Context, r *raft.Raft) {
+	others := d.store.members.othersOf(ctx, r)
 	term := r.CurrentTerm()
 	for _, o := range others {
-		if o.Leader != "" && o.Leader != s.address && o.Term >= term {
-			if old := s.stall.heir.Swap(&o.Leader); old == nil || *old != o.Leader {
-				s.leaderMayHaveMoved()
+		if o.Leader != "" && o.Leader != d.store.address && o.Term >= term {
+			if old := d.stall.heir.Swap(&o.Leader); old == nil || *old != o.Leader {
+				d.store.lead.leaderMayHaveMoved()
 			}
 			return
 		}
 	}
-	transport := s.transport.Load()
+	transport := d.store.transport.Load()
 	if r.State() != raft.Leader || transport == nil {
 		return
 	}
@@ -196,7 +136,7 @@ func (s *Store) findHeir(ctx context.Context, r *raft.Raft) {
 	for _, o := range others {
 		// An older program does not tell who leads: to ask it again and again could
 		// cost the new leader its place.
-		if o.voter && !o.Stalled && (o.Term > 0 || s.stall.asked == 0) {
+		if o.voter && !o.Stalled && (o.Term > 0 || d.stall.asked == 0) {
 			able = append(able, o)
 		}
 	}
@@ -204,11 +144,11 @@ func (s *Store) findHeir(ctx context.Context, r *raft.Raft) {
 		return
 	}
 	sortByLog(able)
-	heir := able[s.stall.asked%len(able)]
-	s.stall.asked++
-	s.logger.Warn("the disk hangs: another server is told to stand for election", "server", heir.ID, "its_index", heir.last())
-	if err := transport.TimeoutNow(raft.ServerID(heir.ID), raft.ServerAddress(heir.address), s.stand(transport), new(raft.TimeoutNowResponse)); err != nil {
-		s.logger.Warn("it could not be told", "server", heir.ID, "error", err)
+	heir := able[d.stall.asked%len(able)]
+	d.stall.asked++
+	d.store.logger.Warn("the disk hangs: another server is told to stand for election", "server", heir.ID, "its_index", heir.last())
+	if err := transport.TimeoutNow(raft.ServerID(heir.ID), raft.ServerAddress(heir.address), d.store.lead.stand(transport), new(raft.TimeoutNowResponse)); err != nil {
+		d.store.logger.Warn("it could not be told", "server", heir.ID, "error", err)
 	}
 	timer := time.NewTimer(handOverLook)
 	defer timer.Stop()
@@ -221,11 +161,11 @@ func (s *Store) findHeir(ctx context.Context, r *raft.Raft) {
 // leave ends what can be ended while the disk hangs: connections and ports, not
 // the goroutines that wait for it.
 func (r *run) leave(end context.CancelFunc) error {
-	r.s.stall.left.Store(true)
-	go func() { _ = r.transport.endRaft(r.raft) }() // what went wrong is known
+	r.s.disks.stall.left.Store(true)
+	go func() { _ = r.transport.Shutdown(r.raft) }() // what went wrong is known
 	end()
-	err := r.mux.Close()
-	r.s.tasks.hangUp()
+	err := r.port.Close()
+	r.s.tasks.HangUp()
 	r.endDisk()
 	return err
 }

@@ -16,7 +16,7 @@ func heldThree(t *testing.T, tweak func(*Config)) (servers []*heldNode, leader *
 	dir := t.TempDir()
 	var members []Member
 	for i := range 3 {
-		members = append(members, Member{fmt.Sprintf("s%d", i+1), freeAddress(t)})
+		members = append(members, Member{ID: fmt.Sprintf("s%d", i+1), Address: freeAddress(t)})
 	}
 	var nodes []*node
 	for _, m := range members {
@@ -128,22 +128,4 @@ func TestDiskHangsForGood(t *testing.T) {
 	held.cancel = nil
 	held.disk.release(true) // what is left of it ends when the disk fails
 	becomes(t, "raft ends", func() bool { return held.raft.Load().State() == raft.Shutdown })
-}
-
-// TestDiskOps: ages are counted by looks, each operation by its own measure.
-func TestDiskOps(t *testing.T) {
-	var ops diskOps
-	quick, slow := ops.begin("quick", 1), ops.begin("slow", 4)
-	ops.look(time.Second)
-	if what, weighed, age := ops.look(time.Second); what != "quick" || weighed != 2*time.Second || age != 2*time.Second {
-		t.Errorf("%q %v %v", what, weighed, age)
-	}
-	ops.end(quick)
-	if what, weighed, age := ops.look(2 * time.Second); what != "slow" || weighed != time.Second || age != 4*time.Second {
-		t.Errorf("%q %v %v", what, weighed, age)
-	}
-	ops.end(slow)
-	if what, _, _ := ops.look(time.Second); what != "" {
-		t.Errorf("%q is under way", what)
-	}
 }

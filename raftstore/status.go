@@ -2,13 +2,14 @@ package raftstore
 
 import (
 	"fmt"
-	"os"
 	"path/filepath"
 	"time"
 
 	"github.com/hashicorp/raft"
 
 	"rutter/log"
+	"rutter/raftstore/internal/changesdb"
+	"rutter/raftstore/internal/disk"
 )
 
 // Status is what a server says of itself, at one moment.
@@ -85,40 +86,31 @@ func (st *Status) Alarms() (alarms []string) {
 	return alarms
 }
 
-// MemberStatus is a member as raft's configuration has it.
-type MemberStatus struct {
-	Member
-	Voter  bool `json:"voter"`
-	Leader bool `json:"leader"`
-}
-
 // Status describes the server as it is now.
 func (s *Store) Status() Status {
 	st := Status{ID: s.cfg.ID, Address: s.address, State: "Stopped"}
 	s.mu.RLock()
 	h := s.head
-	st.Head, st.Time, st.Floor, st.Feature = h.cursor(), h.time, h.floor, h.feature
-	st.Retention, st.RaftLog = h.retention.orDefault(), s.cfg.RaftLog
-	st.Applied, st.RingFirst = h.applied, s.ring.first
+	st.Head, st.Time, st.Floor, st.Feature = h.Cursor(), h.Time, h.Floor, h.Feature
+	st.Retention, st.RaftLog = h.Retention.OrDefault(), s.cfg.RaftLog
+	st.Applied, st.RingFirst = h.Applied, s.ring.First
 	s.mu.RUnlock()
-	p := s.persister
-	p.mu.Lock()
-	st.Durable, st.Marker = p.stored.seq, p.marker.index
-	st.LagEvents, st.LagBytes, st.Persisted = p.lag, p.lagSize, p.commits
-	p.mu.Unlock()
+	p := s.persister.Progress()
+	st.Durable, st.Marker = p.Seq, p.Marker
+	st.LagEvents, st.LagBytes, st.Persisted = p.LagEvents, p.LagBytes, p.Transactions
 	c := &s.counters
 	st.Proposals, st.Batches, st.Forwarded, st.Overloaded = c.proposals.Load(), c.batches.Load(), c.forwarded.Load(), c.overloaded.Load()
 	st.Duplicates, st.Refused, st.Snapshots, st.Restores = c.duplicates.Load(), c.refused.Load(), c.snapshots.Load(), c.restores.Load()
 	st.Undecided, st.Unreadable, st.Early = c.undecided.Load(), c.unreadable.Load(), c.early.Load()
-	st.Queued, st.Age = s.queue.length(), s.Age()
-	st.Room, st.NoRooms = s.Room(), s.room.refused.Load()
-	st.DiskFree, st.DiskBytes = st.Room.Free, s.room.size.Load()
+	st.Queued, st.Age = s.proposer.queue.Length(), s.Age()
+	st.Room, st.NoRooms = s.Room(), s.disks.room.refused.Load()
+	st.DiskFree, st.DiskBytes = st.Room.Free, s.disks.room.size.Load()
 	if err := s.NoRoom(); err != nil {
 		st.NoRoom = err.Error()
 	}
-	st.RaftBytes, st.DBBytes = s.raftLog.bytes(), fileSize(filepath.Join(s.cfg.Dir, dbName))
-	st.DiskOp, st.DiskStalls = time.Duration(s.stall.age.Load()), s.stall.count.Load()
-	st.Compared, st.Rebuild = s.compared(), s.rebuilding()
+	st.RaftBytes, st.DBBytes = s.raftLog.Bytes(), disk.FileSize(filepath.Join(s.cfg.Dir, changesdb.Name))
+	st.DiskOp, st.DiskStalls = time.Duration(s.disks.stall.age.Load()), s.disks.stall.count.Load()
+	st.Compared, st.Rebuild = s.comparison.compared(), s.applier.rebuilding()
 	st.Comparisons, st.Differences = c.comparisons.Load(), c.differences.Load()
 	st.Clock = s.Clock()
 	if err := s.Serving(); err != nil {
@@ -130,14 +122,14 @@ func (s *Store) Status() Status {
 		st.Ready = true
 	}
 	r := s.raft.Load()
-	if r == nil || phase(s.phase.Load()) != running {
+	if r == nil || phase(s.lead.phase.Load()) != running {
 		return st
 	}
 	address, id := r.LeaderWithID()
 	st.State, st.Term, st.LeaderID, st.Leader = r.State().String(), r.CurrentTerm(), string(id), string(address)
-	st.Commit, st.LastIndex = s.raftLog.early.bound(r.CommitIndex()), r.LastIndex()
+	st.Commit, st.LastIndex = s.raftLog.Bound(r.CommitIndex()), r.LastIndex()
 	for _, m := range r.GetConfiguration().Configuration().Servers {
-		st.Members = append(st.Members, MemberStatus{Member{string(m.ID), string(m.Address)}, m.Suffrage == raft.Voter, m.ID == id})
+		st.Members = append(st.Members, MemberStatus{Member: Member{ID: string(m.ID), Address: string(m.Address)}, Voter: m.Suffrage == raft.Voter, Leader: m.ID == id})
 	}
 	return st
 }
@@ -159,13 +151,4 @@ func (s *Store) Age() time.Duration {
 		heard = s.opened
 	}
 	return max(0, time.Since(heard))
-}
-
-// fileSize is 0 for a file that cannot be looked at.
-func fileSize(path string) int64 {
-	info, err := os.Stat(path)
-	if err != nil {
-		return 0
-	}
-	return info.Size()
 }

@@ -15,62 +15,57 @@ import (
 
 	"rutter/log"
 	"rutter/projections"
+	"rutter/raftstore/history"
+	"rutter/raftstore/internal/admission"
+	"rutter/raftstore/internal/changesdb"
+	"rutter/raftstore/internal/clocks"
+	"rutter/raftstore/internal/command"
+	"rutter/raftstore/internal/disk"
+	"rutter/raftstore/internal/distrust"
+	"rutter/raftstore/internal/peer"
+	"rutter/raftstore/internal/raftlog"
 )
 
-// Store is one server's part of the replicated log.
+// Store is one server's part of the replicated log. It holds what all its parts share:
+// the files, and the state that readers see. What has a state and rules of its own is a
+// part: applying, leading, proposing, the members, the disk, time, the comparison with
+// the other servers, upkeep.
 type Store struct {
 	// Set by Open, and immutable.
 	cfg       Config
 	logger    *slog.Logger
-	listener  net.Listener
 	address   string
-	raftLog   *raftLog
-	files     *files
-	blocks    blocks // of the current changes.db
-	persister *persister
+	raftLog   *raftlog.Log
+	files     *changesdb.Files
+	persister *changesdb.Persister
+	past      *history.Reader
 	images    *images
-	queue     *queue
-	clocks    *clocks
-	aloft     aloft
-	ops       *diskOps
-	stall     stall
-	room      roomWatch
-	budgets   *budgets
-	clock     *clock
-	peers     atomic.Pointer[peers] // set by Run
-	fresh     bool                  // the folder held no cluster when Run began
-	opened    time.Time             // for Age
-	// skipTrouble is why a server was refused last that has other skips; nil since
-	// one with the same came. skipTold is when that was logged, unix ns.
-	skipTrouble atomic.Pointer[string]
-	skipTold    atomic.Int64
-	peerSlots   chan struct{}
-	tasks       *tasks
-	counters    counters
-	foreign     func(context.Context, []byte) ([]byte, error) // see AnswerWith; set before Run
+	opened    time.Time // for Age
+	tasks     *peer.Tasks
+	counters  counters
 
+	applier    applier // belongs to raft's FSM goroutine
 	barriers   barriers
-	points     points
 	comparison comparison
-
-	// applier belongs to raft's FSM goroutine.
-	applier applier
+	disks      diskWatch
+	endpoint   endpoint
+	keeper     keeper
+	lead       leadership
+	members    *Membership
+	proposer   proposer
+	rebuilder  rebuilder
+	skipping   skipWatch
+	times      timekeeper
 
 	mu      sync.RWMutex // protects what follows
 	state   *projections.State
-	head    head
-	ring    ring
+	head    changesdb.Head
+	ring    changesdb.Ring
 	changed chan struct{} // closed and replaced when more was applied
 
-	phase atomic.Int32 // of Run: see leader.go
-	role  atomic.Int32 // in the cluster
-	ready atomic.Bool  // has caught up with a leader's commit once
-	raft  atomic.Pointer[raft.Raft]
+	raft atomic.Pointer[raft.Raft]
 	// transport is raft's own.
-	transport atomic.Pointer[transport]
-
-	moveMu sync.Mutex
-	moved  chan struct{} // closed and replaced when the leader may have changed
+	transport atomic.Pointer[peer.Transport]
 
 	ending   chan struct{} // closed when Run begins to stop
 	failOnce sync.Once
@@ -97,7 +92,7 @@ func Open(cfg Config) (*Store, error) {
 	if err := s.openFiles(); err != nil {
 		return nil, errors.Join(err, s.Close())
 	}
-	if err := s.openPort(); err != nil {
+	if err := s.endpoint.openPort(); err != nil {
 		return nil, errors.Join(err, s.Close())
 	}
 	return s, nil
@@ -105,80 +100,98 @@ func Open(cfg Config) (*Store, error) {
 
 // newStore returns a store that has opened nothing yet.
 func newStore(cfg Config) *Store {
-	known := newClocks(&cfg)
-	return &Store{
-		cfg:       cfg,
-		logger:    cfg.Logger.With("server", cfg.ID),
-		files:     new(files),
-		queue:     &queue{kick: make(chan struct{}, 1)},
-		clocks:    known,
-		clock:     newClock(&cfg, known.agreement.Load),
-		ops:       new(diskOps),
-		room:      roomWatch{upkeep: make(chan struct{}, 1)},
-		budgets:   newBudgets(&cfg),
-		opened:    time.Now(),
-		peerSlots: make(chan struct{}, maxPeerRequests),
-		tasks:     new(tasks),
-		barriers:  barriers{kick: make(chan struct{}, 1)},
-		changed:   make(chan struct{}),
-		moved:     make(chan struct{}),
-		failed:    make(chan struct{}),
-		ending:    make(chan struct{}),
+	s := &Store{
+		cfg:     cfg,
+		logger:  cfg.Logger.With("server", cfg.ID),
+		files:   new(changesdb.Files),
+		opened:  time.Now(),
+		tasks:   new(peer.Tasks),
+		changed: make(chan struct{}),
+		failed:  make(chan struct{}),
+		ending:  make(chan struct{}),
 	}
+	known := clocks.New(cfg.Now, cfg.ID, cfg.MaxClockOffset)
+	s.applier.store = s
+	s.barriers = barriers{store: s, kick: make(chan struct{}, 1)}
+	s.comparison.store = s
+	s.disks = diskWatch{store: s, ops: new(disk.Ops), room: roomWatch{upkeep: make(chan struct{}, 1)}}
+	s.endpoint.store = s
+	s.keeper.store = s
+	s.rebuilder.store = s
+	s.lead = leadership{store: s, moved: make(chan struct{})}
+	s.members = &Membership{store: s}
+	s.proposer = proposer{store: s, queue: admission.NewQueue(), budgets: admission.NewBudgets(cfg.Budgets, cfg.Now)}
+	s.skipping.store = s
+	s.times = timekeeper{store: s, clocks: known, clock: clocks.NewStamper(cfg.Now, cfg.MaxClockJump, cfg.MaxClockOffset, known.Agreement.Load)}
+	return s
 }
 
 func (s *Store) openFiles() error {
-	if err := prepareDir(s.cfg.Dir); err != nil {
+	if err := changesdb.PrepareDir(s.cfg.Dir); err != nil {
 		return err
 	}
-	if err := errors.Join(distrust(s.cfg.Dir), s.makeFiles()); err != nil {
+	if err := errors.Join(distrust.Reread(s.cfg.Dir), s.makeFiles()); err != nil {
 		return err
 	}
-	db, err := openChanges(filepath.Join(s.cfg.Dir, dbName), s.cfg.MapBytes)
+	db, err := changesdb.Open(filepath.Join(s.cfg.Dir, changesdb.Name), s.cfg.MapBytes)
 	if err != nil {
 		return err
 	}
-	if err := s.files.swap(db); err != nil {
+	if err := s.files.Swap(db); err != nil {
 		return err
 	}
 	begun := time.Now()
-	c, err := load(db, &s.cfg)
+	c, err := changesdb.Load(db, s.cfg.DedupeAge, s.cfg.DedupeCount)
 	if errors.Is(err, log.ErrFormat) {
 		return fmt.Errorf("%s: %w", s.cfg.Dir, err)
 	}
 	if err != nil {
 		return fmt.Errorf("%s: %w; move it away with raft.db and let the server join again", s.cfg.Dir, err)
 	}
-	s.state, s.head = c.state, c.head
-	s.ring = ring{maxEntries: s.cfg.RingEntries, maxBytes: s.cfg.RingBytes}
-	s.ring.reset(c.head.seq)
-	s.applier.enc, s.applier.window, s.applier.head = log.NewEncoder(), c.window, c.head
-	s.points.reset(&c.head)
-	s.persister = newPersister(&s.cfg, s.files, &c)
+	s.state, s.head = c.State, c.Head
+	s.ring = changesdb.Ring{MaxEntries: s.cfg.RingEntries, MaxBytes: s.cfg.RingBytes}
+	s.ring.Reset(c.Head.Seq)
+	s.applier.enc, s.applier.window, s.applier.head = log.NewEncoder(), c.Window, c.Head
+	s.comparison.points.reset(&c.Head)
+	s.persister = changesdb.NewPersister(s.persistOptions(), s.files, &c)
+	s.keeper.upkeep = &changesdb.Upkeep{
+		Persister: s.persister, Files: s.files, Logger: s.logger, Every: log.Seq(s.cfg.CheckpointEvents),
+		Objects: s.keeper.objectCount, Scarce: func() bool { return s.Room().Low },
+	}
+	s.past = history.NewReader(s.files, s.persister, s.Serving, s.place, func(fn func(*projections.State)) {
+		s.View(func(v View) { fn(v.State) })
+	})
+	s.keeper.indexer = &history.Indexer{Persister: s.persister, Files: s.files}
 	s.images = &images{s: s, dir: s.cfg.Dir, incoming: make(map[string]*sink), streams: make(map[*source]struct{})}
-	s.persister.ops, s.persister.room, s.persister.spare = s.ops, &s.room.file, &s.room.spare
-	s.raftLog, err = openRaftLog(&s.cfg, s.appends, s.fail)
-	if err != nil {
+	if s.raftLog, err = raftlog.Open(s.raftLogOptions()); err != nil {
 		return err
 	}
-	s.raftLog.ops, s.raftLog.early.ops, s.raftLog.early.admit = s.ops, s.ops, s.admit
-	s.raftLog.room, s.raftLog.ending = &s.room.last, s.ending
-	s.lookForRoom()
-	if err := s.raftLog.verify(c.marker.index); err != nil {
+	s.disks.lookForRoom()
+	if err := s.raftLog.Verify(c.Marker.Index); err != nil {
 		return err
 	}
 	last, err := s.raftLog.LastIndex()
 	if err != nil {
 		return err
 	}
-	if c.head.applied > max(last, c.marker.index) {
-		return fmt.Errorf("%s: changes.db is at raft index %d, and raft.db ends at %d: raft.db was lost or is another server's; remove this server from the cluster, and let it join with an empty folder", s.cfg.Dir, c.head.applied, last)
+	if c.Head.Applied > max(last, c.Marker.Index) {
+		return fmt.Errorf("%s: changes.db is at raft index %d, and raft.db ends at %d: raft.db was lost or is another server's; remove this server from the cluster, and let it join with an empty folder", s.cfg.Dir, c.Head.Applied, last)
 	}
-	if err := trustAgain(s.cfg.Dir); err != nil {
+	if err := distrust.Clear(s.cfg.Dir); err != nil {
 		return err
 	}
-	s.logger.Info("store opened", "dir", s.cfg.Dir, "seq", c.head.seq, "raft_index", c.head.applied, "replay", last-min(last, c.head.applied), "took", time.Since(begun))
+	s.logger.Info("store opened", "dir", s.cfg.Dir, "seq", c.Head.Seq, "raft_index", c.Head.Applied, "replay", last-min(last, c.Head.Applied), "took", time.Since(begun))
 	return nil
+}
+
+// raftLogOptions are what raft's log has to know of this server.
+func (s *Store) raftLogOptions() raftlog.Options {
+	return raftlog.Options{
+		Dir: s.cfg.Dir, Kind: s.cfg.RaftLog, MapBytes: s.cfg.MapBytes, Logger: s.cfg.Logger,
+		Leads: s.appends, Changes: command.IsBatch, Report: s.fail, Admit: s.disks.admit, Ops: s.disks.ops,
+		Room:   func() error { return errorIn(&s.disks.room.last) },
+		Ending: s.ending,
+	}
 }
 
 // appends reports whether raft leads, and so appends to the log itself. Unlike
@@ -188,24 +201,24 @@ func (s *Store) appends() bool {
 	return r != nil && r.State() == raft.Leader
 }
 
-func (s *Store) openPort() (err error) {
-	if s.listener, err = s.cfg.Network.Listen(s.cfg.Listen); err != nil {
+func (e *endpoint) openPort() (err error) {
+	if e.listener, err = e.store.cfg.Network.Listen(e.store.cfg.Listen); err != nil {
 		return fmt.Errorf("peer port: %w", err)
 	}
-	s.address = s.cfg.Advertise
-	if s.address == "" {
-		s.address = s.listener.Addr().String()
+	e.store.address = e.store.cfg.Advertise
+	if e.store.address == "" {
+		e.store.address = e.listener.Addr().String()
 	}
-	host, _, err := net.SplitHostPort(s.address)
+	host, _, err := net.SplitHostPort(e.store.address)
 	if err != nil {
-		return fmt.Errorf("peer port: address %q: %w: want HOST:PORT", s.address, err)
+		return fmt.Errorf("peer port: address %q: %w: want HOST:PORT", e.store.address, err)
 	}
 	if ip := net.ParseIP(host); host == "" || ip != nil && ip.IsUnspecified() {
-		return fmt.Errorf("peer port: no other server can dial %q: set Advertise to this machine's address", s.address)
+		return fmt.Errorf("peer port: no other server can dial %q: set Advertise to this machine's address", e.store.address)
 	}
-	for _, m := range s.cfg.InitialMembers {
-		if m.ID == s.cfg.ID && m.Address != s.address {
-			return fmt.Errorf("peer port: the initial members have %s at %s, and it listens on %s: make them agree, or set Advertise", m.ID, m.Address, s.address)
+	for _, m := range e.store.cfg.InitialMembers {
+		if m.ID == e.store.cfg.ID && m.Address != e.store.address {
+			return fmt.Errorf("peer port: the initial members have %s at %s, and it listens on %s: make them agree, or set Advertise", m.ID, m.Address, e.store.address)
 		}
 	}
 	return nil
@@ -217,22 +230,18 @@ func (s *Store) Address() string { return s.address }
 // Close frees the files and the port. Run must have returned, if it was called.
 func (s *Store) Close() error {
 	var errs []error
-	if s.listener != nil {
-		if err := s.listener.Close(); err != nil && !errors.Is(err, net.ErrClosed) {
+	if s.endpoint.listener != nil {
+		if err := s.endpoint.listener.Close(); err != nil && !errors.Is(err, net.ErrClosed) {
 			errs = append(errs, err)
 		}
 	}
-	if s.stall.left.Load() {
+	if s.disks.stall.left.Load() {
 		return errors.Join(errs...) // the files are in use, and to close them would wait
 	}
 	if s.raftLog != nil {
-		errs = append(errs, s.raftLog.close())
+		errs = append(errs, s.raftLog.Close())
 	}
-	if h := s.files.current; h != nil {
-		errs = append(errs, s.files.release(h))
-		s.files.current = nil
-	}
-	return errors.Join(errs...)
+	return errors.Join(append(errs, s.files.Close())...)
 }
 
 // fail stops the server in order: Run returns err. Nothing is applied any more.
@@ -241,7 +250,9 @@ func (s *Store) fail(err error) {
 		s.failErr = err
 		close(s.failed)
 		s.logger.Error("the store stops", "error", err)
-		s.noteTrouble(err)
+		if errors.Is(err, ErrDisk) || errors.Is(err, ErrDiskHangs) {
+			distrust.Note(s.cfg.Dir, err)
+		}
 	})
 }
 
@@ -258,13 +269,19 @@ func (s *Store) failure() error {
 func (s *Store) appliedIndex() uint64 {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
-	return s.head.applied
+	return s.head.Applied
 }
 
-func (s *Store) markerIndex() uint64 {
-	s.persister.mu.Lock()
-	defer s.persister.mu.Unlock()
-	return s.persister.marker.index
+func (s *Store) markerIndex() uint64 { return s.persister.LastMarker().Index }
+
+// Options are those of the writer of changes.db.
+func (s *Store) persistOptions() changesdb.Options {
+	return changesdb.Options{
+		Logger: s.cfg.Logger, Delay: s.cfg.PersistDelay, Events: s.cfg.PersistEvents,
+		MaxLagEvents: s.cfg.MaxLagEvents, MaxLagBytes: s.cfg.MaxLagBytes,
+		SweepEvents: s.cfg.SweepEvents, SweepDelay: s.cfg.SweepDelay, SweepRows: s.cfg.sweepRows, SweepPart: s.cfg.sweepPart,
+		Ops: s.disks.ops, Room: func() error { return errorIn(&s.disks.room.file) }, Spare: func() error { return errorIn(&s.disks.room.spare) },
+	}
 }
 
 // Ready says why this server should not be asked yet, or nil. It has to have
@@ -275,20 +292,20 @@ func (s *Store) Ready() error {
 		return errors.Join(ErrStopped, err)
 	}
 	switch {
-	case phase(s.phase.Load()) != running:
+	case phase(s.lead.phase.Load()) != running:
 		return ErrStopped
 	case s.Serving() != nil:
 		return s.Serving()
-	case s.stalled() != nil:
-		return s.stalled()
-	case s.behindOthers() != nil:
-		return s.behindOthers()
-	case !s.ready.Load():
-		return s.orSkips(ErrNotReady)
+	case s.disks.stalled() != nil:
+		return s.disks.stalled()
+	case s.disks.behindOthers() != nil:
+		return s.disks.behindOthers()
+	case !s.lead.ready.Load():
+		return s.skipping.orSkips(ErrNotReady)
 	case s.Head().Cluster.IsZero():
 		return ErrNotReady // a leader is there, but has not founded the cluster yet
-	case s.leaderAddress() == "":
-		return s.orSkips(ErrNoLeader)
+	case s.lead.leaderAddress() == "":
+		return s.skipping.orSkips(ErrNoLeader)
 	}
 	return nil
 }
@@ -297,8 +314,8 @@ func (s *Store) Ready() error {
 type run struct {
 	s         *Store
 	raft      *raft.Raft
-	transport *transport
-	mux       *mux
+	transport *peer.Transport
+	port      *peer.Port
 	persisted chan error // the persister has ended
 	endDisk   context.CancelFunc
 }
@@ -307,10 +324,10 @@ type run struct {
 // over, stops, and writes what is left. It may be called once. The error is nil
 // after an orderly stop, else what made the server stop.
 func (s *Store) Run(ctx context.Context) error {
-	if !s.becomeRunning() {
+	if !s.lead.becomeRunning() {
 		return fmt.Errorf("%w: Run is called once", ErrStopped)
 	}
-	defer s.becomeStopped()
+	defer s.lead.becomeStopped()
 	life, end := context.WithCancel(context.WithoutCancel(ctx))
 	defer end()
 	r, err := s.startRaft(life)
@@ -320,36 +337,36 @@ func (s *Store) Run(ctx context.Context) error {
 	work, stop := context.WithCancel(life)
 	defer stop()
 	var loops sync.WaitGroup
-	loops.Go(func() { s.runProposer(work, r.raft) })
-	loops.Go(func() { s.runBarriers(work, r.raft) })
-	loops.Go(func() { s.runLeadership(work, r.raft) })
-	s.tasks.start(func() { s.runClocks(work, r.raft) })
-	s.tasks.start(func() { s.runCompare(work, r.raft) })
-	s.tasks.start(func() { s.runUpkeep(work, r.raft) })
-	s.tasks.start(func() { s.persister.runSweeps(work) })
-	s.tasks.start(func() { s.runReady(work, r.raft) })
-	s.tasks.start(func() { s.runOrphan(work, r.raft, r.transport) })
-	s.tasks.start(func() { s.runStall(work, r.raft) })
-	s.tasks.start(func() { s.runRoom(work, r.raft) })
-	if len(s.cfg.Join) > 0 && s.mayJoin() {
-		s.tasks.start(func() {
-			if err := s.join(work); err != nil {
+	loops.Go(func() { s.proposer.runProposer(work, r.raft) })
+	loops.Go(func() { s.barriers.runBarriers(work, r.raft) })
+	loops.Go(func() { s.lead.runLeadership(work, r.raft) })
+	s.tasks.Start(func() { s.times.runClocks(work, r.raft) })
+	s.tasks.Start(func() { s.comparison.runCompare(work, r.raft) })
+	s.tasks.Start(func() { s.keeper.runUpkeep(work, r.raft) })
+	s.tasks.Start(func() { s.persister.RunSweeps(work) })
+	s.tasks.Start(func() { s.lead.runReady(work, r.raft) })
+	s.tasks.Start(func() { s.leaderWatch(r).Run(work) })
+	s.tasks.Start(func() { s.disks.runStall(work, r.raft) })
+	s.tasks.Start(func() { s.disks.runRoom(work, r.raft) })
+	if len(s.cfg.Join) > 0 && s.members.mayJoin() {
+		s.tasks.Start(func() {
+			if err := s.members.join(work); err != nil {
 				s.fail(err)
 			}
 			if !s.cfg.NonVoter {
-				s.stage(work)
+				s.members.stage(work)
 			}
 		})
 	}
 	select {
 	case <-ctx.Done():
-		s.handOver(r.raft)
+		s.lead.handOver(r.raft)
 	case <-s.failed:
 	}
-	s.becomeStopping()
+	s.lead.becomeStopping()
 	stop()
-	if s.stalled() != nil { // who waits for the disk cannot be waited for
-		return errors.Join(s.failure(), s.stalled(), r.leave(end))
+	if s.disks.stalled() != nil { // who waits for the disk cannot be waited for
+		return errors.Join(s.failure(), s.disks.stalled(), r.leave(end))
 	}
 	s.await(&loops)
 	return errors.Join(s.failure(), r.stop(end))
@@ -372,59 +389,43 @@ func (s *Store) await(loops *sync.WaitGroup) {
 
 // startRaft starts the peer port, the persister and raft.
 func (s *Store) startRaft(life context.Context) (_ *run, err error) {
-	m := &mux{
-		listener: s.listener, network: s.cfg.Network, address: addr(s.address), tasks: s.tasks,
-		raft: make(chan net.Conn), done: make(chan struct{}), ctx: life,
-		cluster: func() log.UUID { return s.Head().Cluster }, skips: s.skips, sameSkips: s.sameSkips, logger: s.logger,
-	}
-	m.peer = func(conn net.Conn) { s.servePeer(life, conn) }
-	m.image = func(conn net.Conn) { s.serveImage(life, conn) }
-	s.peers.Store(&peers{
-		tasks: s.tasks,
-		dial: func(ctx context.Context, address string) (net.Conn, error) {
-			return m.dial(ctx, address, streamPeer)
-		},
-		dialImage: func(ctx context.Context, address string) (net.Conn, error) {
-			return m.dial(ctx, address, streamImage)
-		},
-	})
+	port := s.endpoint.newPort(life)
+	s.endpoint.peers.Store(peer.NewClient(port))
 	disk, endDisk := context.WithCancel(life)
-	r := &run{s: s, mux: m, persisted: make(chan error, 1), endDisk: endDisk}
-	transport := &transport{NetworkTransport: raft.NewNetworkTransportWithConfig(&raft.NetworkTransportConfig{
-		Stream: m, MaxPool: maxPool, Timeout: raftTimeout, Logger: newRaftLogger(s.logger),
-	}), early: s.raftLog.early, terms: &s.raftLog.terms, running: s.raft.Load, unfit: s.stalled}
-	s.tasks.start(func() {
-		if err := m.run(); err != nil {
+	r := &run{s: s, port: port, persisted: make(chan error, 1), endDisk: endDisk}
+	transport := s.endpoint.newTransport(port)
+	s.tasks.Start(func() {
+		if err := port.Run(); err != nil {
 			s.fail(err)
 		}
 	})
-	if s.fresh, err = s.bootstrap(life, transport); err != nil {
+	if s.members.fresh, err = s.bootstrap(life, transport); err != nil {
 		endDisk()
-		err = errors.Join(err, transport.Close(), m.Close())
-		s.tasks.stop()
+		err = errors.Join(err, transport.Close(), port.Close())
+		s.tasks.Stop()
 		return nil, err
 	}
 	go func() {
-		err := s.persister.run(disk)
+		err := s.persister.Run(disk)
 		if err != nil {
 			s.fail(err)
 		}
 		r.persisted <- err
 	}()
 	err = s.calmly(func() (err error) {
-		r.raft, err = raft.NewRaft(raftConfig(&s.cfg, s.logger), telling{fsm{s}, transport, s.raftLog.early}, s.raftLog, s.raftLog, s.images, transport)
+		r.raft, err = raft.NewRaft(raftConfig(&s.cfg, s.logger), transport.FSM(fsm{s}), s.raftLog, transport.Stable(), s.images, transport)
 		return err
 	})
 	if err != nil {
 		endDisk()
 		<-r.persisted
 		err = errors.Join(fmt.Errorf("start raft: %w", err), transport.Close())
-		s.tasks.stop()
+		s.tasks.Stop()
 		return nil, err
 	}
 	r.transport = transport
 	s.transport.Store(transport)
-	s.raftLog.live.Store(true)
+	s.raftLog.SetLive(true)
 	s.raft.Store(r.raft)
 	return r, nil
 }
@@ -432,7 +433,7 @@ func (s *Store) startRaft(life context.Context) (_ *run, err error) {
 // bootstrap gives a new folder its first configuration, if the flags say so. It
 // reports whether the folder was new.
 func (s *Store) bootstrap(ctx context.Context, transport raft.Transport) (fresh bool, err error) {
-	if err := s.undoFounding(); err != nil {
+	if err := s.raftLog.UndoFounding(); err != nil {
 		return false, fmt.Errorf("bootstrap: %w", err)
 	}
 	old, err := raft.HasExistingState(s.raftLog, s.raftLog, s.images)
@@ -441,12 +442,12 @@ func (s *Store) bootstrap(ctx context.Context, transport raft.Transport) (fresh 
 	}
 	members := s.cfg.InitialMembers
 	if s.cfg.Bootstrap {
-		members = []Member{{s.cfg.ID, s.address}}
+		members = []Member{{ID: s.cfg.ID, Address: s.address}}
 	}
 	if len(members) == 0 {
 		return true, nil
 	}
-	if err := s.checkFounding(ctx); err != nil {
+	if err := s.members.checkFounding(ctx); err != nil {
 		return false, err
 	}
 	var conf raft.Configuration
@@ -466,14 +467,14 @@ func (s *Store) bootstrap(ctx context.Context, transport raft.Transport) (fresh 
 // takes to changes.db what is left.
 func (r *run) stop(end context.CancelFunc) error {
 	var errs []error
-	if err := r.transport.endRaft(r.raft); err != nil {
+	if err := r.transport.Shutdown(r.raft); err != nil {
 		errs = append(errs, fmt.Errorf("stop raft: %w", err))
 	}
-	r.s.raftLog.live.Store(false)
-	r.s.raftLog.early.settle()
+	r.s.raftLog.SetLive(false)
+	r.s.raftLog.Settle()
 	end()
-	errs = append(errs, r.mux.Close())
-	r.s.tasks.stop()
+	errs = append(errs, r.port.Close())
+	r.s.tasks.Stop()
 	r.endDisk()
 	if err := <-r.persisted; !errors.Is(r.s.failure(), err) {
 		errs = append(errs, err)

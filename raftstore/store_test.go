@@ -132,21 +132,21 @@ func TestRemove(t *testing.T) {
 	if _, err := others[0].Consistent(patience(t)); err != nil {
 		t.Fatal(err)
 	}
-	if err := others[0].Remove(patience(t), others[1].cfg.ID); err != nil {
+	if err := others[0].members.Remove(patience(t), others[1].cfg.ID); err != nil {
 		t.Fatal(err)
 	}
 	// On a busy machine the leadership may have moved: then it follows.
 	until(t, leader, "two members", func() bool { return len(leader.Status().Members) == 2 })
-	if err := leader.Remove(patience(t), "nobody"); err != nil {
+	if err := leader.members.Remove(patience(t), "nobody"); err != nil {
 		t.Errorf("remove of a stranger: %v", err)
 	}
-	if err := leader.Transfer(patience(t), "nobody"); err == nil {
+	if err := leader.members.Transfer(patience(t), "nobody"); err == nil {
 		t.Error("leadership went to a stranger")
 	}
-	if err := leader.AddVoter(patience(t), "", ""); err == nil {
+	if err := leader.members.AddVoter(patience(t), "", ""); err == nil {
 		t.Error("a member without a name was added")
 	}
-	if err := others[0].AddVoter(patience(t), others[1].cfg.ID, others[1].Address()); err != nil {
+	if err := others[0].members.AddVoter(patience(t), others[1].cfg.ID, others[1].Address()); err != nil {
 		t.Fatal(err)
 	}
 	must(t, others[1], tagChange(newID(), "b"))

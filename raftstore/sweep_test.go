@@ -15,6 +15,7 @@ import (
 
 	"rutter/log"
 	"rutter/projections"
+	"rutter/raftstore/internal/changesdb"
 )
 
 // tagChurn makes, changes and deletes tags by chance.
@@ -44,31 +45,24 @@ func TestSweepEndsAnywhere(t *testing.T) {
 	t.Logf("seed %d", seed)
 	rng := rand.New(rand.NewPCG(seed, 3))
 	live := make(map[string]bool)
-	n := one(t, func(c *Config) { c.SweepDelay = time.Hour })
+	n := one(t, func(c *Config) { c.SweepDelay, c.sweepRows, c.sweepPart = time.Hour, 3, 20 })
 	for stop := range 12 {
 		tagChurn(t, n, rng, live, 30)
-		if err := n.persister.flush(); err != nil {
+		if err := n.persister.Flush(); err != nil {
 			t.Fatal(err)
 		}
 		left := stop
-		n.persister.flushing.Lock() // asked under it
-		n.persister.chunk, n.persister.part = 3, 20
-		n.persister.fault = func(what string) error {
+		n.persister.SetFault(func(what string) error {
 			if left--; left < 0 {
 				return errors.New("the process ends here")
 			}
 			return nil
-		}
-		n.persister.flushing.Unlock()
-		n.persister.sweeping.Lock()
-		_, err := n.persister.sweep(context.Background(), n.persister.currentEpoch(), atOnce)
-		n.persister.sweeping.Unlock()
+		})
+		err := n.persister.Sweep(context.Background())
 		if err == nil {
 			t.Logf("a sweep has %d transactions", stop-left)
 			checkFold(t, n.Store)
-			n.persister.flushing.Lock()
-			n.persister.fault = nil
-			n.persister.flushing.Unlock()
+			n.persister.SetFault(nil)
 			n = n.again(t)
 		} else {
 			n.stopsWith(t, ErrDisk)
@@ -88,16 +82,16 @@ func rowsAlone(t *testing.T, path string) {
 	}
 	defer db.Close()
 	err = db.View(func(tx *bbolt.Tx) error {
-		h, _, err := readMeta(tx)
+		h, _, err := changesdb.ReadMeta(tx)
 		if err != nil {
 			return err
 		}
 		state := projections.NewState()
-		if err := loadRows(tx.Bucket(bucketObjects), nil, state); err != nil {
+		if err := changesdb.LoadRows(tx.Bucket(changesdb.BucketObjects), nil, state); err != nil {
 			return err
 		}
-		if h.rows != h.seq || stateSum(state) != h.stateSum {
-			t.Errorf("%s: the rows stand at %d, the head at %d; sums %x and %x", path, h.rows, h.seq, stateSum(state), h.stateSum)
+		if h.Rows != h.Seq || changesdb.StateSum(state) != h.StateSum {
+			t.Errorf("%s: the rows stand at %d, the head at %d; sums %x and %x", path, h.Rows, h.Seq, changesdb.StateSum(state), h.StateSum)
 		}
 		return nil
 	})
@@ -110,8 +104,7 @@ func rowsAlone(t *testing.T, path string) {
 // what programs expect whose rows are always those of the head.
 func TestOlderProgramsCanRead(t *testing.T) {
 	t.Parallel()
-	n := one(t, func(c *Config) { c.SweepDelay = time.Hour })
-	n.persister.chunk = 3
+	n := one(t, func(c *Config) { c.SweepDelay, c.sweepRows = time.Hour, 3 })
 	rng := rand.New(rand.NewPCG(1, 1))
 	live := make(map[string]bool)
 	tagChurn(t, n, rng, live, 50)
@@ -130,45 +123,22 @@ func TestOlderProgramsCanRead(t *testing.T) {
 	if err := errors.Join(b.Close(), out.Close()); err != nil {
 		t.Fatal(err)
 	}
-	path := filepath.Join(t.TempDir(), dbName)
-	if _, err := extract(image, path, nil); err != nil {
+	path := filepath.Join(t.TempDir(), changesdb.Name)
+	in, err := os.Open(image)
+	if err != nil {
+		t.Fatal(err)
+	}
+	file, err := os.Create(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(changesdb.ReadImage(in, file, nil), in.Close(), file.Close()); err != nil {
 		t.Fatal(err)
 	}
 	rowsAlone(t, path)
 	tagChurn(t, n, rng, live, 50)
 	n.halt(t)
-	rowsAlone(t, filepath.Join(n.cfg.Dir, dbName))
-}
-
-// TestSweptRow: the row counts for the head that it names, and no other.
-func TestSweptRow(t *testing.T) {
-	t.Parallel()
-	h := head{seq: 9, rows: 5}
-	row := h.encodeSwept(h.encode())
-	if got, err := h.decodeSwept(row, h.encode()); got != 5 || err != nil {
-		t.Errorf("got %d, %v, want 5", got, err)
-	}
-	later := head{seq: 12}
-	if got, err := later.decodeSwept(row, later.encode()); got != 12 || err != nil {
-		t.Errorf("behind another head: got %d, %v, want 12", got, err)
-	}
-	if got, err := later.decodeSwept(nil, later.encode()); got != 12 || err != nil {
-		t.Errorf("no row: got %d, %v, want 12", got, err)
-	}
-	ahead := head{seq: 9, rows: 10}
-	if _, err := ahead.decodeSwept(ahead.encodeSwept(ahead.encode()), ahead.encode()); !errors.Is(err, log.ErrCorrupt) {
-		t.Errorf("rows beyond the head: %v, want ErrCorrupt", err)
-	}
-	for i := range row {
-		bad := append([]byte(nil), row...)
-		bad[i] ^= 4
-		if _, err := h.decodeSwept(bad, h.encode()); !errors.Is(err, log.ErrCorrupt) {
-			t.Errorf("byte %d changed: %v, want ErrCorrupt", i, err)
-		}
-	}
-	if _, err := h.decodeSwept(row[:8], h.encode()); !errors.Is(err, log.ErrCorrupt) {
-		t.Errorf("half a row: %v, want ErrCorrupt", err)
-	}
+	rowsAlone(t, filepath.Join(n.cfg.Dir, changesdb.Name))
 }
 
 // TestSweepsComeByThemselves: after so many events, and after so much time.
@@ -188,7 +158,7 @@ func TestSweepsComeByThemselves(t *testing.T) {
 			for i := range 30 {
 				must(t, n, tagChange(newID(), fmt.Sprintf("tag%d", i)))
 			}
-			waitUntil(t, n.persister, func() bool { return n.persister.stored.rows >= 10 })
+			until(t, n, "a sweep", func() bool { return n.persister.Progress().Rows >= 10 })
 			checkFold(t, n.Store)
 		})
 	}

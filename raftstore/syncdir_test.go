@@ -5,6 +5,9 @@ import (
 	"path/filepath"
 	"syscall"
 	"testing"
+
+	"rutter/raftstore/history"
+	"rutter/raftstore/offline"
 )
 
 // A restore by an image is durable, name and all, before the server goes on: no
@@ -62,10 +65,10 @@ func TestRebirthSyncsFolder(t *testing.T) {
 	n := one(t, nil)
 	must(t, n, tagChange(newID(), "a"))
 	path := written(t, saved(t, n))
-	at := func(name string) Rebirth {
-		return Rebirth{Dir: filepath.Join(disk.mount, name), Member: Member{"r1", "127.0.0.1:1"}}
+	at := func(name string) offline.Rebirth {
+		return offline.Rebirth{Dir: filepath.Join(disk.mount, name), Member: Member{ID: "r1", Address: "127.0.0.1:1"}}
 	}
-	if _, err := Restore(path, at("whole")); err != nil {
+	if _, err := offline.Restore(path, at("whole")); err != nil {
 		t.Fatal(err)
 	}
 	if left := disk.do("unsynced"); left != "0" {
@@ -73,7 +76,7 @@ func TestRebirthSyncsFolder(t *testing.T) {
 	}
 	for after := range 2 { // one sync for raft.db, one for changes.db
 		disk.do("fail %d syncdir %d", after, syscall.EIO)
-		if _, err := Restore(path, at("failing"+string(rune('a'+after)))); !errors.Is(err, ErrDisk) {
+		if _, err := offline.Restore(path, at("failing"+string(rune('a'+after)))); !errors.Is(err, ErrDisk) {
 			t.Errorf("sync %d of the folder fails: %v, want ErrDisk", after, err)
 		}
 	}
@@ -81,7 +84,7 @@ func TestRebirthSyncsFolder(t *testing.T) {
 	if _, err := Open(testConfig(t, "s1", filepath.Join(disk.mount, "fresh"))); !errors.Is(err, ErrDisk) {
 		t.Errorf("a fresh folder cannot be synced: %v, want ErrDisk", err)
 	}
-	if w, err := CreateFolder(filepath.Join(disk.mount, "import"), FolderStart{Cluster: newID()}); err == nil {
+	if w, err := history.CreateFolder(filepath.Join(disk.mount, "import"), history.FolderStart{Cluster: newID()}); err == nil {
 		err = w.Close()
 		if !errors.Is(err, ErrDisk) {
 			t.Errorf("the folder of an import cannot be synced: %v, want ErrDisk", err)

@@ -31,7 +31,7 @@ func TestVotesOverLivingConnections(t *testing.T) {
 		if err := ask(); err != nil { // its connection is kept
 			t.Fatal(err)
 		}
-		to.tasks.hangUp()
+		to.tasks.HangUp()
 		if err := ask(); err != nil {
 			t.Errorf("after the connections broke: %v", err)
 		}

@@ -14,32 +14,21 @@ import (
 
 	"rutter/log"
 	"rutter/projections"
+	"rutter/raftstore/history"
+	"rutter/raftstore/internal/changesdb"
+	"rutter/raftstore/internal/command"
+	"rutter/raftstore/internal/window"
+	"rutter/raftstore/skipped"
 )
-
-// What changes.db is told of one entry stays as it is: the persister reads it while
-// the next entry is applied.
-func TestWindowChangesAreOfOneEntry(t *testing.T) {
-	t.Parallel()
-	w := newWindow(time.Hour, 10, log.UUID{})
-	w.contained = true
-	of := w.takeChanges() // an entry that draws no line
-	w.drawLine(log.Asker{1}, newID())
-	if len(of.lines) != 0 {
-		t.Errorf("the entry before is told of %d lines, want none", len(of.lines))
-	}
-	if next := w.takeChanges(); len(next.lines) != 1 {
-		t.Errorf("the entry that draws a line is told of %d, want it", len(next.lines))
-	}
-}
 
 // skipNext takes a bare store past its next entry, with the changes of it.
 func (s *bare) skipNext(changes ...[]byte) []log.Result {
 	s.t.Helper()
-	index := s.applier.head.applied + 1
+	index := s.applier.head.Applied + 1
 	data := batchOf(changes...)
 	entry := raft.Log{Index: index, Term: 1, Type: raft.LogCommand, Data: data}
-	s.applier.head.skips = s.applier.head.skips.with(Skip{
-		Cluster: s.applier.head.cluster, Index: index, Entry: entryHash(&entry), ID: fixedID(1 << 40), Actor: "operator:a", Reason: "test",
+	s.applier.head.Skips = s.applier.head.Skips.With(skipped.Skip{
+		Cluster: s.applier.head.Cluster, Index: index, Entry: skipped.EntryHash(&entry), ID: fixedID(1 << 40), Actor: "operator:a", Reason: "test",
 	})
 	return s.results(index, data)
 }
@@ -56,7 +45,7 @@ func TestSkippedIDsAreForgottenByAll(t *testing.T) {
 	n := 0
 	change := func(own time.Duration) []byte {
 		n++
-		c := tagChange(newCluster(now.Add(own)), fmt.Sprintf("t%d", n))
+		c := tagChange(window.NewID(now.Add(own)), fmt.Sprintf("t%d", n))
 		c.Time = log.TimeOf(now)
 		return encodedChange(t, c)
 	}
@@ -64,8 +53,8 @@ func TestSkippedIDsAreForgottenByAll(t *testing.T) {
 		t.Helper()
 		fn(on)
 		fn(again)
-		if on.applier.head.digest() != again.applier.head.digest() {
-			t.Fatalf("at %v the servers differ: %d and %d ids, windows %x and %x", now, len(on.applier.window.known), len(again.applier.window.known), on.applier.head.windowSum, again.applier.head.windowSum)
+		if on.applier.head.Digest() != again.applier.head.Digest() {
+			t.Fatalf("at %v the servers differ: %d and %d ids, windows %x and %x", now, on.applier.window.Len(), again.applier.window.Len(), on.applier.head.WindowSum, again.applier.head.WindowSum)
 		}
 	}
 	one := func(raw []byte, code string) {
@@ -133,7 +122,7 @@ func setForwardAndBack(t *testing.T, pause time.Duration) {
 		}
 		again.flush()
 		again.restart()
-		if on.applier.head.digest() != again.applier.head.digest() {
+		if on.applier.head.Digest() != again.applier.head.Digest() {
 			t.Fatalf("at %v the servers differ", now)
 		}
 		return code
@@ -143,7 +132,7 @@ func setForwardAndBack(t *testing.T, pause time.Duration) {
 	}
 	change := func() *log.Change {
 		n++
-		return tagChange(newCluster(now), fmt.Sprintf("t%d", n))
+		return tagChange(window.NewID(now), fmt.Sprintf("t%d", n))
 	}
 	taken := func(c *log.Change) {
 		t.Helper()
@@ -155,23 +144,23 @@ func setForwardAndBack(t *testing.T, pause time.Duration) {
 	taken(before)
 	ahead := now.Add(year)
 	now = now.Add(time.Minute)
-	taken(setTimeChange(newCluster(ahead), true, textOf(ahead)+projections.ForcedTime))
+	taken(setTimeChange(window.NewID(ahead), true, textOf(ahead)+projections.ForcedTime))
 	right := now
 	for now = ahead; now.Sub(ahead) < 20*pause; now = now.Add(pause) {
 		taken(change())
 	}
 	now = right.Add(20 * pause)
-	mend := setTimeChange(newCluster(now), false, textOf(now)+projections.ForcedTime)
+	mend := setTimeChange(window.NewID(now), false, textOf(now)+projections.ForcedTime)
 	taken(mend)
-	now = now.Add(maxIDAhead + time.Second)
+	now = now.Add(window.MaxAhead + time.Second)
 	last := change()
 	taken(last)
-	seq := on.applier.head.seq
+	seq := on.applier.head.Seq
 	for _, c := range []*log.Change{before, mend, last} {
 		_ = apply(c)
 	}
-	if on.applier.head.seq != seq {
-		t.Errorf("a retry was applied again: seq %d, was %d", on.applier.head.seq, seq)
+	if on.applier.head.Seq != seq {
+		t.Errorf("a retry was applied again: seq %d, was %d", on.applier.head.Seq, seq)
 	}
 }
 
@@ -189,11 +178,11 @@ func TestRefusedMendIsForgotten(t *testing.T) {
 			c.Time = log.TimeOf(now)
 			return s.batch(encodedChange(t, c))[0].Refusal
 		}
-		if r := apply(tagChange(newCluster(now), "before")); r != nil {
+		if r := apply(tagChange(window.NewID(now), "before")); r != nil {
 			t.Fatal(r)
 		}
 		far := time.Date(2190, 1, 1, 0, 0, 0, 0, time.UTC)
-		lie := setTimeChange(newCluster(far), false, textOf(far)+projections.ForcedTime) // there is nothing to update
+		lie := setTimeChange(window.NewID(far), false, textOf(far)+projections.ForcedTime) // there is nothing to update
 		lie.By = author
 		for range 2 {
 			if r := apply(lie); r == nil {
@@ -202,7 +191,7 @@ func TestRefusedMendIsForgotten(t *testing.T) {
 		}
 		for i := range 5 {
 			now = now.Add(30 * time.Minute)
-			if r := apply(tagChange(newCluster(now), fmt.Sprintf("t%d", i))); r != nil {
+			if r := apply(tagChange(window.NewID(now), fmt.Sprintf("t%d", i))); r != nil {
 				t.Fatalf("%v: %v later: %v", author, 30*time.Minute*time.Duration(i+1), r)
 			}
 		}
@@ -215,32 +204,33 @@ func TestVerifyFindsLines(t *testing.T) {
 	t.Parallel()
 	for what, damage := range map[string]func(tx *bbolt.Tx) error{
 		"":      func(*bbolt.Tx) error { return nil },
-		"line":  func(tx *bbolt.Tx) error { return tx.DeleteBucket(bucketLines) },
-		"leaps": func(tx *bbolt.Tx) error { return tx.Bucket(bucketMeta).Delete(keyLeaps) },
+		"line":  func(tx *bbolt.Tx) error { return tx.DeleteBucket(window.BucketLines) },
+		"leaps": func(tx *bbolt.Tx) error { return tx.Bucket(changesdb.BucketMeta).Delete(window.KeyLeaps) },
 		"id": func(tx *bbolt.Tx) error {
-			key, _ := tx.Bucket(bucketChanges).Cursor().First()
-			return tx.Bucket(bucketChanges).Delete(bytes.Clone(key))
+			key, _ := tx.Bucket(window.BucketChanges).Cursor().First()
+			return tx.Bucket(window.BucketChanges).Delete(bytes.Clone(key))
 		},
 	} {
 		dir := t.TempDir()
 		s := bareStore(t, dir)
-		s.applier.window.count = 5
+		s.cfg.DedupeCount = 5
+		s.restart()
 		s.found(log.FeatureContained)
 		now := time.Date(2026, 11, 22, 9, 0, 0, 0, time.UTC)
 		for i := range 10 {
-			c := tagChange(newCluster(now.Add(time.Duration(i)*time.Second)), fmt.Sprintf("t%d", i))
+			c := tagChange(window.NewID(now.Add(time.Duration(i)*time.Second)), fmt.Sprintf("t%d", i))
 			c.Time = log.TimeOf(now)
 			s.batch(encodedChange(t, c))
 		}
-		if s.applier.window.authors.lines() != 1 {
+		if s.applier.window.Lines() != 1 {
 			t.Fatal("no line was drawn")
 		}
 		s.flush()
-		if err := s.files.current.db.Update(damage); err != nil {
+		if err := dbOf(s.files).Update(damage); err != nil {
 			t.Fatal(err)
 		}
 		s.close()
-		f, err := OpenFolder(dir)
+		f, err := history.OpenFolder(dir)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -263,7 +253,7 @@ func TestIDsBeyondTime(t *testing.T) {
 	// In nanoseconds these are now, if what does not fit is cut off.
 	const around = (1<<63 + 250_000) / 500_000 // 2^64 ns, in ms
 	beyond := func(turns uint64) (id log.UUID) {
-		id = newCluster(now)
+		id = window.NewID(now)
 		ms := uint64(now.UnixMilli()) + turns*around
 		for i := range 6 {
 			id[i] = byte(ms >> (40 - 8*i))
@@ -295,14 +285,14 @@ func TestIDsBeyondTime(t *testing.T) {
 			}
 		}
 		if first == log.FeatureFirst {
-			data := binary.BigEndian.AppendUint32([]byte{commandFeature}, log.FeatureContained)
-			if err, failed := s.entry(s.applier.head.applied+1, data).(error); failed {
+			data := binary.BigEndian.AppendUint32([]byte{command.Feature}, log.FeatureContained)
+			if err, failed := s.entry(s.applier.head.Applied+1, data).(error); failed {
 				t.Fatal(err)
 			}
 		}
 		for i := range 5 {
 			at = at.Add(30 * time.Minute)
-			if r := apply(tagChange(newCluster(at), fmt.Sprintf("t%d", i))); r != nil {
+			if r := apply(tagChange(window.NewID(at), fmt.Sprintf("t%d", i))); r != nil {
 				t.Fatalf("began with version %d, %v later: %v", first, at.Sub(now), r)
 			}
 		}

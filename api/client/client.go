@@ -80,7 +80,7 @@ type Client struct {
 	current atomic.Uint32 // index of the server that answered last
 }
 
-// New returns a client, or an error that says what cfg lacks. It connects to nobody.
+// New returns a client, or an error that says what cfg lacks. It makes no connection.
 func New(cfg Config) (*Client, error) {
 	if len(cfg.Servers) == 0 {
 		return nil, errors.New("client: no servers: name at least one, as in http://127.0.0.1:7420")

@@ -29,7 +29,7 @@ func (c *Client) Entries(ctx context.Context, after log.Seq) iter.Seq2[log.Entry
 	return func(yield func(log.Entry, error) bool) {
 		at := log.Cursor{Seq: after} // of no cluster until an entry came
 		for {
-			place := at.Seq
+			from := at.Seq
 			stopped, err := c.entriesOnce(ctx, &at, yield)
 			if stopped {
 				return
@@ -37,7 +37,7 @@ func (c *Client) Entries(ctx context.Context, after log.Seq) iter.Seq2[log.Entry
 			switch {
 			case ctx.Err() != nil:
 				err = ctx.Err()
-			case errors.As(err, new(retry)) && at.Seq > place:
+			case errors.As(err, new(retry)) && at.Seq > from:
 				continue // the answer broke off: go on from where it was
 			}
 			if err != nil {
@@ -48,7 +48,7 @@ func (c *Client) Entries(ctx context.Context, after log.Seq) iter.Seq2[log.Entry
 	}
 }
 
-// Anchor says where entries that follow a seq begin: the place of the server's
+// Anchor says where entries that follow a seq begin: the position of the server's
 // head, and the first of them, of which only the seq and the whole chain hash are
 // filled in; its seq is 0 if there is none, or if the server does not tell.
 func (c *Client) Anchor(ctx context.Context, after log.Seq) (head log.Cursor, first log.Entry, err error) {
@@ -89,7 +89,7 @@ func (c *Client) entriesOnce(ctx context.Context, at *log.Cursor, yield func(log
 		return false, fmt.Errorf("client: the server answers with %q, and does not know %s: upgrade it", got, feed.LogMedia)
 	}
 	a := &entriesAhead{
-		frames: feed.NewBulkReader(bufio.NewReaderSize(response.Body, entriesBuffer)), place: at.Seq,
+		frames: feed.NewBulkReader(bufio.NewReaderSize(response.Body, entriesBuffer)), last: at.Seq,
 		batches: make(chan []log.Entry, batchesAhead), stop: make(chan struct{}),
 	}
 	var reading sync.WaitGroup
@@ -124,9 +124,9 @@ const (
 // own, while the caller decodes what came before.
 type entriesAhead struct {
 	frames  *feed.Reader
-	place   log.Seq          // of the last entry read
+	last    log.Seq          // of the last entry read
 	batches chan []log.Entry // closed at the end
-	stop    chan struct{}    // closed when nobody takes them any more
+	stop    chan struct{}    // closed when they are taken no more
 	err     error            // why it ended; read after batches is closed
 }
 
@@ -156,7 +156,7 @@ func (a *entriesAhead) run() {
 // the answer is complete.
 func (a *entriesAhead) next() (e log.Entry, done bool, err error) {
 	bad := func(err error) (log.Entry, bool, error) {
-		return log.Entry{}, true, fmt.Errorf("client: log after seq %d: %w", a.place, err)
+		return log.Entry{}, true, fmt.Errorf("client: log after seq %d: %w", a.last, err)
 	}
 	for {
 		f, err := a.frames.Next()
@@ -170,13 +170,13 @@ func (a *entriesAhead) next() (e log.Entry, done bool, err error) {
 			return e, true, retry{err}
 		}
 		if f.Type == feed.TypeEntry {
-			if e, err = feed.DecodeEntry(f); err == nil && e.Seq != a.place+1 {
+			if e, err = feed.DecodeEntry(f); err == nil && e.Seq != a.last+1 {
 				err = fmt.Errorf("entry %d: %w", e.Seq, log.ErrCorrupt)
 			}
 			if err != nil {
 				return bad(err)
 			}
-			a.place = e.Seq
+			a.last = e.Seq
 			return e, false, nil
 		}
 		m, err := feed.Decode(f)

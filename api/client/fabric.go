@@ -48,7 +48,7 @@ type Laggard struct {
 // in its kernel after Config.Await. Doing it again would do it twice.
 type PendingError struct {
 	Message string
-	Verdict Verdict // empty if nobody could judge
+	Verdict Verdict // empty if no server could judge
 }
 
 // Error implements error.

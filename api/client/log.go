@@ -32,12 +32,12 @@ type LogQuery struct {
 // goes on until ctx ends, and to the next server, from where it was, when one goes
 // away. Where it was is a cursor: if the log became another one meanwhile, as after a
 // restore, that is an error, and nothing of the other one is yielded. After an error
-// it yields nothing more. Errors: a *log.Refusal if the place is not to be had (older
+// it yields nothing more. Errors: a *log.Refusal if the position is not to be had (older
 // than what is kept, or of another log), ErrUnavailable, ctx's.
 func (c *Client) Log(ctx context.Context, q LogQuery) iter.Seq2[log.Line, error] {
 	return func(yield func(log.Line, error) bool) {
 		// Of no cluster until an entry came: the caller's seq says none.
-		at := logPlace{Cursor: log.Cursor{Seq: q.After}, lines: ^uint64(0)}
+		at := logPosition{Cursor: log.Cursor{Seq: q.After}, lines: ^uint64(0)}
 		if n, err := strconv.ParseUint(q.Query.Get("limit"), 10, 64); err == nil {
 			at.lines = n
 		}
@@ -61,8 +61,8 @@ func (c *Client) Log(ctx context.Context, q LogQuery) iter.Seq2[log.Line, error]
 	}
 }
 
-// logPlace is how far a reader of the log is.
-type logPlace struct {
+// logPosition is how far a reader of the log is.
+type logPosition struct {
 	log.Cursor
 	more  bool   // the answer ended for a budget
 	lines uint64 // that may still come
@@ -70,7 +70,7 @@ type logPlace struct {
 
 // logOnce reads one answer of GET /log, and moves at along. The error is a
 // retry if the stream broke after it had begun.
-func (c *Client) logOnce(ctx context.Context, q LogQuery, at *logPlace, yield func(log.Line, error) bool) (stopped bool, err error) {
+func (c *Client) logOnce(ctx context.Context, q LogQuery, at *logPosition, yield func(log.Line, error) bool) (stopped bool, err error) {
 	query := cloneQuery(q.Query)
 	if at.Seq > 0 || !query.Has("last") && !query.Has("since") && !query.Has("cursor") {
 		for _, name := range []string{"last", "since", "cursor"} { // where to begin was found

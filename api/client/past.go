@@ -14,14 +14,14 @@ import (
 	"rutter/log"
 )
 
-// StateObject is an object as it was at a place of the log.
+// StateObject is an object as it was at a seq of the log.
 type StateObject struct {
 	Object   log.Object
 	Revision log.Revision
 	Seq      log.Seq // of its last entry
 }
 
-// StateAnswer is a state, or a part of one, at a place of the log.
+// StateAnswer is a state, or a part of one, at a seq of the log.
 type StateAnswer struct {
 	Seq log.Seq
 	// Digest is that of the whole state (log.Digest), "" if only a part was
@@ -30,7 +30,7 @@ type StateAnswer struct {
 	Objects []StateObject
 }
 
-// State returns the objects at a place of the log, which the query names: at (a
+// State returns the objects at a seq of the log, which the query names: at (a
 // seq or a time; the head if it is missing), kind, cn and vnet, as GET
 // /log/state has them. Errors are those of Log.
 func (c *Client) State(ctx context.Context, query url.Values) (*StateAnswer, error) {

@@ -32,7 +32,7 @@ type Status struct {
 	Applied  uint64         `json:"applied"` // raft index
 	Commit   uint64         `json:"commit"`  // raft index
 	Members  []Member       `json:"members"`
-	Alarms   []string       `json:"alarms,omitempty"` // what somebody has to see to
+	Alarms   []string       `json:"alarms,omitempty"` // what an operator has to see to
 	Detail   Detail         `json:"detail"`
 }
 

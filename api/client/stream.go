@@ -143,7 +143,7 @@ func wakeUp(ch chan<- struct{}) {
 }
 
 // Run keeps the stream connected until ctx ends, and returns its error, or until
-// every server refuses the certificate: ErrCertificate. Then whoever still waits
+// every server refuses the certificate: ErrCertificate. Then each call that still waits
 // gets ErrStreamEnded.
 func (s *Stream) Run(ctx context.Context) (err error) {
 	defer func() { s.end(err) }()

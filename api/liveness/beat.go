@@ -166,8 +166,8 @@ func (f *Fabric) answerBeats(body []byte) ([]byte, error) {
 	return nil, nil
 }
 
-// beaten is what the leader remembers of a CN's heartbeats; all times are steady.
-type beaten struct {
+// lastBeats is what the leader remembers of a CN's heartbeats; all times are steady.
+type lastBeats struct {
 	at     time.Duration // of the newest
 	until  time.Duration // it counts
 	since  time.Duration // the CN is there without a pause
@@ -175,13 +175,13 @@ type beaten struct {
 }
 
 // beat notes a heartbeat of the steady time at. The caller holds the lock.
-func (r *reign) beat(cn log.UUID, server string, at, holds time.Duration) {
+func (r *leaderTerm) beat(cn log.UUID, server string, at, holds time.Duration) {
 	b := r.beats[cn]
 	switch {
 	case b == nil && len(r.beats) >= MaxBeats:
 		return
 	case b == nil:
-		b = &beaten{at: at, since: at}
+		b = &lastBeats{at: at, since: at}
 		r.beats[cn] = b
 	case at < b.at:
 		return // an older one, on a longer way
@@ -194,7 +194,7 @@ func (r *reign) beat(cn log.UUID, server string, at, holds time.Duration) {
 
 // forgetBeats drops those of CNs that do not run and have been silent for long.
 // The caller holds the lock.
-func (r *reign) forgetBeats(now time.Duration, recorded map[log.UUID]string) {
+func (r *leaderTerm) forgetBeats(now time.Duration, recorded map[log.UUID]string) {
 	for cn, b := range r.beats {
 		if recorded[cn] != running && now > b.until+r.cfg.Lease {
 			delete(r.beats, cn)

@@ -152,7 +152,7 @@ func FuzzAnswerBeats(f *testing.F) {
 		synctest.Test(t, func(t *testing.T) {
 			c := newCluster(t, time.Now)
 			fabric := c.nodes[0].fabric
-			fabric.become(newReign(fabric.cfg, 1))
+			fabric.become(newLeaderTerm(fabric.cfg, 1))
 			_, err := fabric.Answer(t.Context(), append([]byte{askBeats}, body...))
 			if err == nil && (len(body) < 4 || len(fabric.current().beats) > len(body)/beatBytes) {
 				t.Errorf("%d bytes made %d heartbeats", len(body), len(fabric.current().beats))

@@ -44,7 +44,7 @@ type Peers interface {
 // Member is a server.
 type Member struct{ ID, Address string }
 
-// ErrNoLeader is wrapped when nobody leads, or it moved meanwhile: try again.
+// ErrNoLeader is wrapped when there is no leader, or it moved meanwhile: try again.
 var ErrNoLeader = errors.New("liveness: no leader")
 
 // Config configures a Fabric. Store, Peers, Table and NewID must be given.
@@ -68,7 +68,7 @@ type Config struct {
 	// makes no events.
 	Settle time.Duration
 	// Every is how often the leader judges, and how often it asks for sessions
-	// while nobody waits. Default 1 s.
+	// while no barrier waits. Default 1 s.
 	Every time.Duration
 }
 
@@ -94,10 +94,10 @@ func (c Config) withDefaults() Config {
 const (
 	// askWithin bounds one question to a server.
 	askWithin = 3 * time.Second
-	// hurryGap is the least time between two answers while somebody waits: what
+	// hurryGap is the least time between two answers while a barrier waits: what
 	// comes within it is told together.
 	hurryGap = 2 * time.Millisecond
-	// hurryHold is how long a server holds an answer back while somebody waits
+	// hurryHold is how long a server holds an answer back while a barrier waits
 	// and nothing has changed.
 	hurryHold = 250 * time.Millisecond
 	// askAgain is how soon a server that did not answer is asked again.
@@ -110,8 +110,8 @@ type Fabric struct {
 	cfg   Config
 	beats *beats
 
-	mu    sync.Mutex // protects reign
-	reign *reign     // nil unless this server leads
+	mu   sync.Mutex  // protects term
+	term *leaderTerm // nil unless this server leads
 }
 
 // New returns a Fabric. It starts nothing.
@@ -143,11 +143,11 @@ func (f *Fabric) Run(ctx context.Context) error {
 	return nil
 }
 
-// lead is one reign: it ends with the term.
+// lead gathers and judges during one term of this server as leader.
 func (f *Fabric) lead(ctx context.Context, term uint64) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	r := newReign(f.cfg, term)
+	r := newLeaderTerm(f.cfg, term)
 	f.become(r)
 	defer f.become(nil)
 	var tasks sync.WaitGroup
@@ -173,20 +173,20 @@ func (f *Fabric) lead(ctx context.Context, term uint64) {
 	}
 }
 
-func (f *Fabric) become(r *reign) {
+func (f *Fabric) become(r *leaderTerm) {
 	f.mu.Lock()
-	before := f.reign
-	f.reign = r
+	before := f.term
+	f.term = r
 	f.mu.Unlock()
 	if before != nil {
 		before.end()
 	}
 }
 
-func (f *Fabric) current() *reign {
+func (f *Fabric) current() *leaderTerm {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return f.reign
+	return f.term
 }
 
 // Kinds of requests between servers: the first byte.

@@ -31,7 +31,7 @@ type transition struct {
 }
 
 // judge writes what has changed since the last time.
-func (r *reign) judge(ctx context.Context) {
+func (r *leaderTerm) judge(ctx context.Context) {
 	recorded := make(map[log.UUID]string)
 	r.cfg.Store.View(func(state *projections.State, _ log.Cursor) {
 		for rec := range state.List(log.KindServer) {
@@ -48,13 +48,13 @@ func (r *reign) judge(ctx context.Context) {
 }
 
 // transitions compares what the log says with what the sessions say.
-func (r *reign) transitions(recorded map[log.UUID]string) []transition {
+func (r *leaderTerm) transitions(recorded map[log.UUID]string) []transition {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	now := r.now()
-	allTold := true
+	allComplete := true
 	for _, v := range r.views {
-		allTold = allTold && v.told
+		allComplete = allComplete && v.complete
 	}
 	leased := now >= r.cfg.Lease // a new leader waits one lease before it misses anybody
 	var changes []transition
@@ -65,19 +65,19 @@ func (r *reign) transitions(recorded map[log.UUID]string) []transition {
 		s := r.cns[cn]
 		if s != nil && r.alive(s, now) {
 			s.at = now
-			if recorded[cn] != running && (allTold || leased) && now-s.since >= r.cfg.Settle {
+			if recorded[cn] != running && (allComplete || leased) && now-s.since >= r.cfg.Settle {
 				changes = append(changes, transition{cn, running, "its session is with " + s.server})
 			}
 			continue
 		}
 		b := r.beats[cn]
 		if b != nil && now < b.until {
-			if recorded[cn] != running && (allTold || leased) && now-b.since >= r.cfg.Settle {
+			if recorded[cn] != running && (allComplete || leased) && now-b.since >= r.cfg.Settle {
 				changes = append(changes, transition{cn, running, "its heartbeats come to " + b.server})
 			}
 			continue
 		}
-		last := time.Duration(0) // of a CN that nobody has told of: the reign's begin
+		last := time.Duration(0) // of a CN that no server has told of: the term's begin
 		if s != nil {
 			last = max(last, s.at)
 			if s.session.Gone {
@@ -97,7 +97,7 @@ func (r *reign) transitions(recorded map[log.UUID]string) []transition {
 }
 
 // forget drops what is remembered of CNs that are long gone. The caller holds the lock.
-func (r *reign) forget(now time.Duration, recorded map[log.UUID]string) {
+func (r *leaderTerm) forget(now time.Duration, recorded map[log.UUID]string) {
 	for cn, s := range r.cns {
 		if recorded[cn] != running && s.session.Gone && now-s.at > Memory {
 			delete(r.cns, cn)
@@ -108,7 +108,7 @@ func (r *reign) forget(now time.Duration, recorded map[log.UUID]string) {
 // write sets the status of some CNs: together, or one by one if the change is
 // refused, since an object may have gone meanwhile. What is not written is
 // found again at the next round.
-func (r *reign) write(ctx context.Context, changes []transition) {
+func (r *leaderTerm) write(ctx context.Context, changes []transition) {
 	ctx, cancel := context.WithTimeout(ctx, askWithin)
 	defer cancel()
 	if term, leads := r.cfg.Peers.Leading(); !leads || term != r.term {
@@ -136,7 +136,7 @@ func (r *reign) write(ctx context.Context, changes []transition) {
 	}
 }
 
-func (r *reign) change(changes []transition) (*log.Change, error) {
+func (r *leaderTerm) change(changes []transition) (*log.Change, error) {
 	id, err := r.cfg.NewID()
 	if err != nil {
 		return nil, err

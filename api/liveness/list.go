@@ -64,7 +64,7 @@ func (f *Fabric) answerList(body []byte) ([]byte, error) {
 }
 
 // list returns up to listPage sessions behind a CN.
-func (r *reign) list(after log.UUID) []Known {
+func (r *leaderTerm) list(after log.UUID) []Known {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	now := r.now()
@@ -118,7 +118,7 @@ func (f *Fabric) answerWhere(body []byte) ([]byte, error) {
 	return []byte(r.where(log.UUID(body[:16]))), nil
 }
 
-func (r *reign) where(cn log.UUID) string {
+func (r *leaderTerm) where(cn log.UUID) string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if s := r.cns[cn]; s != nil && r.alive(s, r.now()) {

@@ -57,7 +57,7 @@ type poll struct {
 	since   uint64 // the version that the asker has
 	atLeast time.Duration
 	atMost  time.Duration // bounds of the time until the answer, in whole milliseconds
-	// wanted is what somebody waits for: the CNs are to be asked how far they
+	// wanted is what a barrier waits for: the CNs are to be asked how far they
 	// are. No cns are all of them.
 	wanted log.Seq
 	cns    []log.UUID

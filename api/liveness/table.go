@@ -27,7 +27,7 @@ type Table struct {
 	rows    map[log.UUID]*list.Element
 	order   *list.List // of *row, by version
 	gone    int
-	changed chan struct{} // closed at the next change; nil if nobody waits
+	changed chan struct{} // closed at the next change; nil if none waits for it
 	wanted  func(seq log.Seq, cns []log.UUID)
 }
 
@@ -43,7 +43,7 @@ func NewTable(run uint64, now func() time.Time) *Table {
 	return &Table{run: run, now: now, rows: make(map[log.UUID]*list.Element), order: list.New()}
 }
 
-// OnWanted has fn called when somebody waits until some CNs have programmed seq:
+// OnWanted sets fn to be called when a barrier waits until some CNs have programmed seq:
 // their sessions are to be asked how far they are. No cns are all of them. fn
 // must not block, and may be called from any goroutine.
 func (t *Table) OnWanted(fn func(seq log.Seq, cns []log.UUID)) {
@@ -52,7 +52,7 @@ func (t *Table) OnWanted(fn func(seq log.Seq, cns []log.UUID)) {
 	t.wanted = fn
 }
 
-// want tells that somebody waits.
+// want tells that a barrier waits.
 func (t *Table) want(p poll) {
 	t.mu.Lock()
 	fn := t.wanted

@@ -129,7 +129,7 @@ func (f *Fabric) answerWait(ctx context.Context, body []byte) ([]byte, error) {
 
 // wait waits on the leader (SAFETY B2): a barrier of Raft in its term, all up to
 // the seq applied, then watermarks that were asked for after that.
-func (r *reign) wait(ctx context.Context, q Query) (Verdict, error) {
+func (r *leaderTerm) wait(ctx context.Context, q Query) (Verdict, error) {
 	began := time.Now()
 	ctx, cancel := context.WithTimeout(ctx, q.Timeout)
 	defer cancel()
@@ -169,7 +169,7 @@ func (r *reign) wait(ctx context.Context, q Query) (Verdict, error) {
 
 // beginWait has the servers asked in a hurry, and notes how many questions were
 // over: only what is asked from now on counts.
-func (r *reign) beginWait() map[*view]uint64 {
+func (r *leaderTerm) beginWait() map[*view]uint64 {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.waiters++
@@ -184,7 +184,7 @@ func (r *reign) beginWait() map[*view]uint64 {
 	return asked
 }
 
-func (r *reign) endWait() {
+func (r *leaderTerm) endWait() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.waiters--; r.waiters == 0 {
@@ -193,7 +193,7 @@ func (r *reign) endWait() {
 }
 
 // look judges all interested CNs once. Interest is that of now.
-func (r *reign) look(q Query, asked map[*view]uint64) Verdict {
+func (r *leaderTerm) look(q Query, asked map[*view]uint64) Verdict {
 	v := Verdict{Seq: q.Seq, Missing: []Laggard{}}
 	interested := make(map[log.UUID]string)
 	var strangers []log.UUID // whom the log does not have
@@ -241,7 +241,7 @@ func (r *reign) look(q Query, asked map[*view]uint64) Verdict {
 }
 
 // isKnown reports whether the log has the CN at all: the scope of one that is
-// gone interests nobody, unless it has a session.
+// gone counts in no barrier, unless it has a session.
 func isKnown(state *projections.State, cn log.UUID) bool {
 	if _, ok := state.Get(log.KindServer, cn.String()); ok {
 		return true
@@ -258,14 +258,14 @@ func hostname(state *projections.State, cn log.UUID) string {
 
 // settled says who has not yet been asked since the wait began, or "": until
 // then a newer session than those that are known may be there. A server that
-// does not answer holds nobody up but the CNs whose sessions it has. The caller
+// does not answer holds up no barrier except by the CNs whose sessions it has. The caller
 // holds the lock.
-func (r *reign) settled(asked map[*view]uint64) string {
+func (r *leaderTerm) settled(asked map[*view]uint64) string {
 	if len(r.views) == 0 {
 		return "no server has been asked yet"
 	}
 	for _, v := range r.views {
-		if v.failure == "" && !v.told {
+		if v.failure == "" && !v.complete {
 			return "server " + v.member.ID + " has not told its sessions yet"
 		}
 		if v.asked <= asked[v] {
@@ -277,7 +277,7 @@ func (r *reign) settled(asked map[*view]uint64) string {
 
 // lacks says why a CN does not count as done, or "" if it does. The caller holds
 // the lock.
-func (r *reign) lacks(l *Laggard, seq log.Seq, cluster log.UUID, now time.Duration, settled string) string {
+func (r *leaderTerm) lacks(l *Laggard, seq log.Seq, cluster log.UUID, now time.Duration, settled string) string {
 	s := r.cns[l.CN]
 	if s == nil {
 		if settled != "" {

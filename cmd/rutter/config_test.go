@@ -7,6 +7,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"rutter/cmd/rutter/term"
 )
 
 func configIn(t *testing.T, text string) string {
@@ -99,8 +101,8 @@ func TestConfigRefused(t *testing.T) {
 		{"[client]\noutput = \"xml\"\n", "want table, json or ndjson"},
 	} {
 		code, _, errs := rutter(t, "config", "check", configIn(t, test.text))
-		if code != exitUsage || !strings.Contains(errs, test.want) {
-			t.Errorf("%q: exit code %d, %q; want %d and %q", test.text, code, errs, exitUsage, test.want)
+		if code != term.ExitUsage || !strings.Contains(errs, test.want) {
+			t.Errorf("%q: exit code %d, %q; want %d and %q", test.text, code, errs, term.ExitUsage, test.want)
 		}
 	}
 }
@@ -111,14 +113,14 @@ func TestConfigOfClients(t *testing.T) {
 	path := configIn(t, "[client]\nserver = [\"nonsense\"]\n")
 	t.Setenv("RUTTER_CONFIG", path)
 	for _, args := range []string{"cluster status", "network list", "snapshot save x", "log tail"} {
-		if code, _, errs := rutter(t, strings.Fields(args)...); code != exitUsage || !strings.Contains(errs, "nonsense") {
+		if code, _, errs := rutter(t, strings.Fields(args)...); code != term.ExitUsage || !strings.Contains(errs, "nonsense") {
 			t.Errorf("%s: exit code %d, %q; want its server from the file", args, code, errs)
 		}
 	}
 	if code, _, errs := rutter(t, "version"); code != 0 {
 		t.Errorf("version: exit code %d, %q", code, errs)
 	}
-	if err := forgetVariables(); err != nil || os.Getenv("RUTTER_CONFIG") != "" {
+	if err := term.ForgetVariables(); err != nil || os.Getenv("RUTTER_CONFIG") != "" {
 		t.Errorf("RUTTER_CONFIG is still %q, %v", os.Getenv("RUTTER_CONFIG"), err)
 	}
 }

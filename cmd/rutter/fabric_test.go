@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
@@ -18,6 +17,9 @@ import (
 	"rutter/agent"
 	"rutter/agent/link"
 	"rutter/api/client"
+	"rutter/cmd/rutter/await"
+	"rutter/cmd/rutter/node"
+	"rutter/cmd/rutter/serve"
 	"rutter/log"
 	"rutter/projections"
 	"rutter/raftstore"
@@ -89,7 +91,7 @@ func freeAddress(t *testing.T) string {
 // testCluster is three servers in this process.
 type testCluster struct {
 	urls    []string
-	servers []*server
+	servers []*serve.Server
 	stop    []func()
 }
 
@@ -102,7 +104,7 @@ func startCluster(t *testing.T) *testCluster {
 	}
 	folder := t.TempDir()
 	for _, m := range members {
-		s, err := openServer(serverConfig{
+		s, err := serve.Open(serve.Options{
 			Store: raftstore.Config{ID: m.ID, Dir: filepath.Join(folder, m.ID), Listen: m.Address, InitialMembers: members},
 			API:   "127.0.0.1:0", SVP: "off", Version: "test", Logger: slog.New(slog.DiscardHandler),
 		})
@@ -120,7 +122,7 @@ func startCluster(t *testing.T) *testCluster {
 		})
 		t.Cleanup(stop)
 		c.servers, c.stop = append(c.servers, s), append(c.stop, stop)
-		c.urls = append(c.urls, "http://"+s.apiListener.Addr().String())
+		c.urls = append(c.urls, "http://"+s.Address().String())
 	}
 	return c
 }
@@ -129,19 +131,19 @@ func startCluster(t *testing.T) *testCluster {
 func (c *testCluster) startNode(t *testing.T, cn log.UUID, api *client.Client) *freezable {
 	t.Helper()
 	kernel := new(freezable)
-	a, err := agent.New(agent.Config{
-		CN: cn, Folder: t.TempDir(), Servers: c.urls, Dialer: api,
-		Kernel: func(numbers link.Numbers, save func(link.Numbers) error) (agent.Kernel, error) {
-			kernel.Manager = link.NewManager(link.ManagerConfig{Kernel: simulated{new(link.Fake)}, Numbers: numbers, Save: save})
+	n, err := node.Open(node.Options{
+		CN: cn, Folder: t.TempDir(), Servers: &node.Connection{API: api},
+		Kernel: node.Kernel{New: func(numbers link.Numbers, save func(link.Numbers) error) (agent.Kernel, error) {
+			kernel.Manager = node.SimulatedManager(numbers, save)
 			return kernel, nil
-		},
+		}},
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
-	go func() { done <- errors.Join(a.Run(ctx), a.Close()) }()
+	go func() { done <- n.Run(ctx) }()
 	t.Cleanup(func() { cancel(); <-done })
 	return kernel
 }
@@ -199,7 +201,7 @@ func TestBarrierNamesFrozenKernel(t *testing.T) {
 	for n := 1; ; n++ {
 		code, _, stderr := rutter(t, "tag", "create", fmt.Sprintf("name=cold%d", n), "--wait", "fabric", "--timeout", "300ms", "-s", c.urls[0])
 		behind := strings.Contains(stderr, "could not be read") // the server did not get there in time
-		if code != exitMissing || !strings.Contains(stderr, "cn2") && !behind || !strings.Contains(stderr, "written as seq") {
+		if code != await.ExitMissing || !strings.Contains(stderr, "cn2") && !behind || !strings.Contains(stderr, "written as seq") {
 			t.Fatalf("create that waits, with a frozen kernel: exit code %d, %q", code, stderr)
 		}
 		if !behind && !strings.Contains(stderr, "cn1") {
@@ -210,7 +212,7 @@ func TestBarrierNamesFrozenKernel(t *testing.T) {
 		}
 	}
 	for i, s := range c.servers {
-		if _, leads := s.store.Leading(); leads {
+		if s.Leading() {
 			c.stop[i]()
 			break // while it stopped another one may have come to lead: two are needed
 		}

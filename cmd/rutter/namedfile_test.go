@@ -10,6 +10,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"rutter/cmd/rutter/term"
 )
 
 // namedWithin is how long a command may take that has nothing to wait for.
@@ -99,7 +101,7 @@ func TestInputFromPipe(t *testing.T) {
 	}
 	go func() { _ = os.WriteFile(pipe, bytes.Repeat([]byte("no log"), 100), 0o600) }()
 	code, said := ends(t, 0, "log", "import", pipe, "--to", filepath.Join(t.TempDir(), "new"))
-	if code != exitFailed || strings.Contains(said, "interrupted") || !strings.Contains(said, "format") {
+	if code != term.ExitFailed || strings.Contains(said, "interrupted") || !strings.Contains(said, "format") {
 		t.Errorf("exit code %d: %s; want it to have read what is no log", code, said)
 	}
 }

@@ -7,7 +7,7 @@ import (
 	"testing"
 
 	"rutter/log"
-	"rutter/raftstore"
+	"rutter/raftstore/history"
 )
 
 // A folder that --data names is what is saved, whichever servers the environment
@@ -16,7 +16,7 @@ func TestSnapshotSaveOfAFolderAsksNoServer(t *testing.T) {
 	t.Setenv("RUTTER_SERVERS", "http://127.0.0.1:1,http://127.0.0.1:2") // nobody is there
 	dir := t.TempDir()
 	cluster := log.UUID{9}
-	w, err := raftstore.CreateFolder(filepath.Join(dir, "data"), raftstore.FolderStart{Cluster: cluster})
+	w, err := history.CreateFolder(filepath.Join(dir, "data"), history.FolderStart{Cluster: cluster})
 	if err != nil {
 		t.Fatal(err)
 	}

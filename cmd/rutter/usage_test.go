@@ -7,6 +7,8 @@ import (
 	"testing"
 
 	"github.com/urfave/cli/v2"
+
+	"rutter/cmd/rutter/term"
 )
 
 // rutter runs the program and returns its exit code and what it printed.
@@ -93,7 +95,7 @@ func TestWrongUsage(t *testing.T) {
 		{"cluster skip --data x --list --index 5", "want one of --index, --from, --list and --undo"},
 		{"cluster skip --data x --index 5 --change y", "--change"},
 		{"snapshot save", "want one argument, FILE"},
-		{"snapshot save args.go", "is there already"},
+		{"snapshot save main.go", "is there already"},
 		{"snapshot inspect", "want one argument, FILE"},
 		{"snapshot inspect x --data y", "takes no arguments"},
 		{"snapshot restore x --id s1 --data y", "--raft is missing"},
@@ -119,8 +121,8 @@ func TestWrongUsage(t *testing.T) {
 	} {
 		t.Run(test.args, func(t *testing.T) {
 			code, _, stderr := rutter(t, strings.Fields(test.args)...)
-			if code != exitUsage || !strings.Contains(stderr, test.want) {
-				t.Errorf("exit code %d, want %d; it said %q, want %q in it", code, exitUsage, stderr, test.want)
+			if code != term.ExitUsage || !strings.Contains(stderr, test.want) {
+				t.Errorf("exit code %d, want %d; it said %q, want %q in it", code, term.ExitUsage, stderr, test.want)
 			}
 		})
 	}
@@ -129,16 +131,14 @@ func TestWrongUsage(t *testing.T) {
 func TestNoServer(t *testing.T) {
 	// Port 1 of loopback: nobody listens there.
 	code, _, stderr := rutter(t, "cluster", "status", "-s", "http://127.0.0.1:1")
-	if code != exitNoReply {
-		t.Errorf("exit code %d, want %d; it said %q", code, exitNoReply, stderr)
+	if code != term.ExitNoReply {
+		t.Errorf("exit code %d, want %d; it said %q", code, term.ExitNoReply, stderr)
 	}
 }
 
 // Every command has a usage line and examples, of commands and flags that there are.
 func TestHelp(t *testing.T) {
 	app := newApp(nil, nil)
-	everyCommand(app.Commands)
-	configured(app.Commands)
 	var check func(path string, commands []*cli.Command)
 	check = func(path string, commands []*cli.Command) {
 		for _, c := range commands {

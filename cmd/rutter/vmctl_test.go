@@ -1,11 +1,10 @@
 package main
 
 import (
-	"net/url"
 	"strings"
 	"testing"
 
-	"rutter/agent/vminfo"
+	"rutter/cmd/rutter/term"
 )
 
 // Flags and arguments of rutter vm that make no sense: exit code 2, and what to do.
@@ -33,8 +32,8 @@ func TestVMWrongUsage(t *testing.T) {
 	} {
 		t.Run(test.args, func(t *testing.T) {
 			code, _, stderr := rutter(t, strings.Fields(test.args)...)
-			if code != exitUsage || !strings.Contains(stderr, test.want) {
-				t.Errorf("exit code %d, want %d; it said %q, want %q in it", code, exitUsage, stderr, test.want)
+			if code != term.ExitUsage || !strings.Contains(stderr, test.want) {
+				t.Errorf("exit code %d, want %d; it said %q, want %q in it", code, term.ExitUsage, stderr, test.want)
 			}
 		})
 	}
@@ -42,51 +41,7 @@ func TestVMWrongUsage(t *testing.T) {
 
 func TestVMWithoutVminfod(t *testing.T) {
 	code, _, stderr := rutter(t, "vm", "list", "--address", "127.0.0.1:1")
-	if code != exitNoReply || !strings.Contains(stderr, "no vminfod answers at 127.0.0.1:1") || !strings.Contains(stderr, "--address names another)\n") {
+	if code != term.ExitNoReply || !strings.Contains(stderr, "no vminfod answers at 127.0.0.1:1") || !strings.Contains(stderr, "--address names another)\n") {
 		t.Errorf("exit code %d, %q", code, stderr)
-	}
-}
-
-// What a command on a VM wants to see of it.
-func TestHasFields(t *testing.T) {
-	vm := func(text string) vminfo.Value {
-		v, err := vminfo.ParseValue([]byte(text))
-		if err != nil {
-			t.Fatal(err)
-		}
-		return v
-	}
-	for _, test := range []struct {
-		fields string
-		want   bool
-	}{
-		{`{"quota":10}`, true},
-		{`{"quota":11}`, false},
-		{`{"quota":"10"}`, false},
-		{`{"alias":null}`, false},
-		{`{"gone":null}`, true},
-		{`{"gone":1}`, false},
-		{`{"nics":[]}`, true},
-		{`{"tags":{"a":1}}`, true},
-	} {
-		if got := hasFields(vm(`{"quota":10,"alias":"web0","tags":{"a":1},"nics":[{}]}`), vm(test.fields)); got != test.want {
-			t.Errorf("%s: got %t", test.fields, got)
-		}
-	}
-}
-
-func TestVMMatches(t *testing.T) {
-	vm := map[string]any{"alias": "web12", "quota": float64(10), "state": "running"}
-	for query, want := range map[string]bool{
-		"": true, "alias=web12": true, "alias=web1": false, "alias=~web*": true, "alias=~*12": true, "alias=~*b*2": true, "alias=~w": false,
-		"quota=10": true, "quota=1": false, "alias=~web*&state=stopped": false, "none=x": false, "none=-": true,
-	} {
-		q, err := url.ParseQuery(query)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if got := matches(vm, q); got != want {
-			t.Errorf("%s: got %t", query, got)
-		}
 	}
 }

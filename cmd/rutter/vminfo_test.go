@@ -16,6 +16,10 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"rutter/agent/vminfo"
+	"rutter/cmd/rutter/internal/app"
+	"rutter/cmd/rutter/term"
+	"rutter/cmd/rutter/vmcmd"
+	"rutter/cmd/rutter/vminfocmd"
 )
 
 // lines is a writer that hands on what it was given, line by line.
@@ -56,13 +60,13 @@ func (l *lines) wait(t *testing.T, pattern string) {
 
 // vminfoApp runs one command line of rutter vminfo.
 func vminfoApp(ctx context.Context, out *lines, args ...string) error {
-	app := &cli.App{
-		Name: "rutter", Commands: []*cli.Command{vminfoCommand()}, Writer: out, ErrWriter: out,
+	program := &cli.App{
+		Name: "rutter", Commands: []*cli.Command{vminfocmd.Command()}, Writer: out, ErrWriter: out,
 		UseShortOptionHandling: true, ExitErrHandler: func(*cli.Context, error) {},
 	}
-	withoutHelp(app)
-	everyCommand(app.Commands)
-	return app.RunContext(ctx, append([]string{"rutter"}, flagsFirst(app.Commands, args)...))
+	withoutHelp(program)
+	app.Prepare(program.Commands)
+	return app.Run(ctx, program, append([]string{"rutter"}, args...))
 }
 
 func newLines() *lines { return &lines{more: make(chan struct{}, 1)} }
@@ -120,7 +124,7 @@ func TestVMInfoCommands(t *testing.T) {
 			t.Errorf("%s: got %q, %v, want %s", test.args, out, err, test.want)
 		}
 	}
-	if _, err := ask("vm", "none"); err == nil || exitCode(err) != exitFailed || !strings.Contains(err.Error(), "bad statusCode: 404") {
+	if _, err := ask("vm", "none"); err == nil || term.ExitCode(err) != term.ExitFailed || !strings.Contains(err.Error(), "bad statusCode: 404") {
 		t.Errorf("an unknown VM: %v", err)
 	}
 	if _, err := ask("events", "none"); err == nil {
@@ -144,21 +148,6 @@ func TestVMInfoCommands(t *testing.T) {
 	watch(`\[20\d\d-\d\d-\d\dT\d\d:\d\d:\d\d\.\d\d\dZ\] ` + uuid + ` modify: quota changed :: \d+ -> \d+\n`)
 	watch(`\[\d\d:\d\d:\d\d\.\d\d\dZ\] 5595d88c web0 modify: quota changed :: \d+ -> \d+\n`, "--human")
 	watch(`{"type":"modify","date":"[^"]+","zonename":"`+uuid+`"`, "-j", uuid)
-}
-
-func TestWriteEventOfWhatIsNotThere(t *testing.T) {
-	m, err := vminfo.ParseMessage([]byte(`{"type":"modify","date":"2026-05-31T16:29:11.000Z","uuid":"u","vm":{},"changes":[{"path":["nics",null,"ip"],"action":"added","newValue":"10.0.0.1"}]}`))
-	if err != nil {
-		t.Fatal(err)
-	}
-	out := newLines()
-	app := &cli.App{Writer: out, Action: func(c *cli.Context) error { return writeEvent(c, m) }}
-	if err := app.Run([]string{"rutter"}); err != nil {
-		t.Fatal(err)
-	}
-	if got, want := out.String(), "[2026-05-31T16:29:11.000Z] u modify: nics.*.ip added :: null -> \"10.0.0.1\"\n"; got != want {
-		t.Errorf("got %q, want %q", got, want)
-	}
 }
 
 // TestVMControl starts and stops a VM by the command line, with a real vminfod.
@@ -193,11 +182,11 @@ func TestVMControl(t *testing.T) {
 	}()
 	control := func(args ...string) (string, error) {
 		out := newLines()
-		app := &cli.App{Name: "rutter", Commands: []*cli.Command{{Name: "vm", Subcommands: vmControlCommands()}}, Writer: out, ExitErrHandler: func(*cli.Context, error) {}}
-		withoutHelp(app)
-		everyCommand(app.Commands)
+		program := &cli.App{Name: "rutter", Commands: []*cli.Command{vmcmd.Command()}, Writer: out, ExitErrHandler: func(*cli.Context, error) {}}
+		withoutHelp(program)
+		app.Prepare(program.Commands)
 		args = append(append([]string{"vm"}, args...), append(folders, "--address", address, "--agent", "off")...)
-		err := app.RunContext(ctx, append([]string{"rutter"}, flagsFirst(app.Commands, args)...))
+		err := app.Run(ctx, program, append([]string{"rutter"}, args...))
 		return out.String(), err
 	}
 	for deadline := time.Now().Add(time.Minute); ; time.Sleep(10 * time.Millisecond) {
@@ -228,7 +217,7 @@ func TestVMControl(t *testing.T) {
 	if _, err := control("stop", uuid); !errors.Is(err, vminfo.ErrNotRunning) {
 		t.Errorf("second stop: got %v, want ErrNotRunning", err)
 	}
-	if _, err := control("stop", "none"); exitCode(err) != exitUsage {
+	if _, err := control("stop", "none"); term.ExitCode(err) != term.ExitUsage {
 		t.Errorf("stop of no UUID: %v", err)
 	}
 }

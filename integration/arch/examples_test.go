@@ -37,6 +37,20 @@ var examples = []example{
 		"cmd/rutter/main.go": "package main\nimport \"rutter/raftstore\"\n",
 	}, nil},
 
+	{"product alone", "integration", one("cmd/rutter/a.go", "package main\nimport \"rutter/integration/guest\"\n"), []string{"cmd/rutter/a.go:2"}},
+	{"product alone", "testing", one("agent/a.go", "package agent\nimport (\n\"testing/synctest\"\n\"pgregory.net/rapid\"\n)\n"), []string{"a.go:3", "a.go:4"}},
+	{"product alone", "fine", map[string]string{
+		"agent/a_test.go":        "package agent\nimport (\"testing\"; \"rutter/integration/guest\")\n",
+		"integration/guest/a.go": "package guest\nimport (\"testing\"; \"rutter/integration/program\")\n",
+	}, nil},
+
+	{"commands apart", "one family in another", one("cmd/rutter/vmcmd/a.go", "package vmcmd\nimport \"rutter/cmd/rutter/cncmd\"\n"), []string{"a.go:2"}},
+	{"commands apart", "a family in what they share", one("cmd/rutter/term/a.go", "package term\nimport \"rutter/cmd/rutter/cncmd\"\n"), []string{"a.go:2"}},
+	{"commands apart", "fine", map[string]string{
+		"cmd/rutter/main.go":    "package main\nimport \"rutter/cmd/rutter/vmcmd\"\n",
+		"cmd/rutter/vmcmd/a.go": "package vmcmd\nimport \"rutter/cmd/rutter/term\"\n",
+	}, nil},
+
 	{"pure imports", "os", one("log/a.go", "package log\nimport \"os\"\n"), []string{"log/a.go:2"}},
 	{"pure imports", "below a banned one", one("projections/a.go", "package projections\nimport \"math/rand/v2\"\n"), []string{"math/rand/v2"}},
 	{"pure imports", "sockets, not addresses", one("log/a.go", "package log\nimport (\n\"net\"\n\"net/netip\"\n)\n"), []string{"log/a.go:3"}},

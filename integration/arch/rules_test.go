@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 )
@@ -24,6 +25,8 @@ type rule struct {
 // rules are all rules, in the order of what hurts most when broken.
 var rules = []rule{
 	{"imports", "DESIGN §3: the table is the architecture; an arrow against it makes two packages one", checkImports},
+	{"product alone", "what an operator runs has nothing in it that only tests need", checkProductAlone},
+	{"commands apart", "a family of commands that imports another cannot be read, or changed, by itself", checkCommandsApart},
 	{"pure imports", "DESIGN §2.2: what a pure package cannot reach, it cannot depend on", checkPureImports},
 	{"pure code", "DESIGN §2.2: a clock, a goroutine or a float makes two servers differ", checkPureCode},
 	{"no standard log", "DESIGN §3: our log package has that name; slog logs better", checkStandardLog},
@@ -98,6 +101,39 @@ func mayImport(r row, f *file, pkg string) bool {
 	// they share, and see each other.
 	target, ok := rowOf(pkg)
 	return ok && target.pkg == r.pkg
+}
+
+func checkProductAlone(files []*file) (bad []string) {
+	for _, f := range files {
+		if f.test || under(f.dir(), "integration") {
+			continue
+		}
+		for _, spec := range f.ast.Imports {
+			name, _ := strconv.Unquote(spec.Path.Value) // it was parsed
+			for only, why := range testImports {
+				if under(name, only) {
+					bad = append(bad, f.at(spec.Pos())+": package "+f.dir()+" imports "+name+": "+why)
+				}
+			}
+		}
+	}
+	return bad
+}
+
+// checkCommandsApart holds apart the folders of cmd/rutter whose names end in cmd:
+// package main puts their commands together.
+func checkCommandsApart(files []*file) (bad []string) {
+	isFamily := func(pkg string) bool { return under(pkg, "cmd/rutter") && strings.HasSuffix(pkg, "cmd") }
+	for _, f := range files {
+		for name, spec := range f.imports {
+			pkg, ours := strings.CutPrefix(name, modulePath+"/")
+			if !ours || !isFamily(pkg) || pkg == f.dir() || f.dir() == "cmd/rutter" || sharedCommands[f.dir()+" "+pkg] != "" {
+				continue
+			}
+			bad = append(bad, f.at(spec.Pos())+": package "+f.dir()+" imports the commands "+name+": move what both need below them")
+		}
+	}
+	return bad
 }
 
 func checkPureImports(files []*file) (bad []string) {

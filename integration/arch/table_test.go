@@ -1,7 +1,23 @@
 package arch
 
+import (
+	"os"
+	"path/filepath"
+	"strings"
+)
+
 // modulePath is the module's name in go.mod.
-const modulePath = "rutter"
+var modulePath = readModulePath()
+
+// readModulePath reads it; make module changes it.
+func readModulePath() string {
+	text, err := os.ReadFile(filepath.Join("..", "..", "go.mod"))
+	if err != nil {
+		panic(err)
+	}
+	first, _, _ := strings.Cut(string(text), "\n")
+	return strings.TrimSpace(strings.TrimPrefix(first, "module "))
+}
 
 // row is one line of the import table of DESIGN §3.
 type row struct {
@@ -55,33 +71,160 @@ var importTable = []row{
 		why: "the meaning of the log may depend on the log only, or servers would differ",
 	},
 	{
-		pkg: "raftstore", may: []string{"log", "log/budget", "projections"},
-		why: "agreement and keeping know nothing of HTTP or of compute nodes",
+		pkg: "raftstore", may: []string{"log", "log/budget", "projections", "raftstore/history", "raftstore/internal/admission", "raftstore/internal/boltfile", "raftstore/internal/changesdb", "raftstore/internal/clocks", "raftstore/internal/command", "raftstore/internal/digest", "raftstore/internal/disk", "raftstore/internal/distrust", "raftstore/internal/hashilog", "raftstore/internal/metarow", "raftstore/internal/notify", "raftstore/internal/peer", "raftstore/internal/peer/orphan", "raftstore/internal/raftlog", "raftstore/internal/window", "raftstore/offline", "raftstore/skipped"},
+		tests: []string{"raftstore/internal/raftlog/wal"},
+		why:   "agreement and keeping know nothing of HTTP or of compute nodes",
 	},
 	{
-		pkg: "api", may: []string{"log", "log/budget", "log/feed", "log/intake", "log/query", "projections", "api/liveness", "api/vmm", "api/console", "api/auth/matrix", "api/triton/vmapi", "log/vmrule", "api/auth/audit", "api/asked"},
-		tests: []string{"raftstore", "api/client"},
+		pkg: "raftstore/history", may: []string{"log", "projections", "raftstore/internal/boltfile", "raftstore/internal/changesdb", "raftstore/internal/disk", "raftstore/internal/raftlog", "raftstore/internal/readahead", "raftstore/internal/window"},
+		why: "reading the past needs the file, not the server that writes it",
+	},
+	{
+		pkg: "raftstore/offline", may: []string{"log", "raftstore/internal/boltfile", "raftstore/internal/changesdb", "raftstore/internal/command", "raftstore/internal/disk", "raftstore/internal/raftlog", "raftstore/internal/window", "raftstore/skipped"},
+		why: "what is done to a stopped folder cannot wait for anything of a server",
+	},
+	{
+		pkg: "raftstore/skipped", may: []string{"log", "raftstore/internal/digest", "raftstore/internal/metarow"},
+		why: "what a skip says is the same on disk, between servers and to operators",
+	},
+	{
+		pkg: "raftstore/internal/admission", may: []string{"log", "log/budget", "raftstore/internal/notify"},
+		why: "who may write when is known without knowing what a change does",
+	},
+	{
+		pkg: "raftstore/internal/changesdb", may: []string{"log", "projections", "raftstore/internal/boltfile", "raftstore/internal/digest", "raftstore/internal/disk", "raftstore/internal/metarow", "raftstore/internal/notify", "raftstore/internal/readahead", "raftstore/internal/window", "raftstore/skipped"},
+		why: "the file has one writer and one form, whatever is applied to it",
+	},
+	{
+		pkg: "raftstore/internal/clocks", may: []string{"log"},
+		why: "time is agreed from readings alone, so that it can be tested without servers",
+	},
+	{
+		pkg: "raftstore/internal/command", may: []string{"log"},
+		why: "what a raft entry asks for is the same for who applies it and who shows it",
+	},
+	{
+		pkg: "raftstore/internal/digest",
+		why: "sums are compared by all that keep something, and depend on nothing",
+	},
+	{
+		pkg: "raftstore/internal/distrust", may: []string{"raftstore/internal/changesdb", "raftstore/internal/disk", "raftstore/internal/raftlog"},
+		why: "which files a start reads anew is known before any of them is opened",
+	},
+	{
+		pkg: "raftstore/internal/metarow", may: []string{"log", "raftstore/internal/disk"},
+		why: "all rows of meta have one form",
+	},
+	{
+		pkg: "raftstore/internal/notify",
+		why: "waking a goroutine needs nothing",
+	},
+	{
+		pkg: "raftstore/internal/readahead",
+		why: "what the kernel is told to read depends on no row",
+	},
+	{
+		pkg: "raftstore/internal/window", may: []string{"log", "raftstore/internal/digest", "raftstore/internal/disk", "raftstore/internal/metarow"},
+		why: "what is remembered of change ids depends on the log alone, or servers would differ",
+	},
+	{
+		pkg: "raftstore/internal/disk",
+		why: "how the file system is met is the same for each file, whatever it holds",
+	},
+	{
+		pkg: "raftstore/internal/boltfile", may: []string{"log", "raftstore/internal/disk"},
+		why: "what bbolt does to damaged files is met once, for raft.db and changes.db alike",
+	},
+	{
+		pkg: "raftstore/internal/hashilog",
+		why: "messages of hashicorp's libraries look like ours, whoever sends them",
+	},
+	{
+		pkg: "raftstore/internal/peer", may: []string{"log", "raftstore/internal/hashilog", "raftstore/internal/peer/heartbeat", "raftstore/internal/peer/pipelines", "raftstore/internal/peer/votes"},
+		why: "servers reach each other without knowing what they ask and agree on",
+	},
+	{
+		pkg: "raftstore/internal/peer/heartbeat",
+		why: "holding raft's term still is one piece, which can go when raft does it",
+	},
+	{
+		pkg: "raftstore/internal/peer/orphan",
+		why: "standing for election at once is one piece, which sees the store through functions",
+	},
+	{
+		pkg: "raftstore/internal/peer/pipelines",
+		why: "what raft leaves undone in its pipelines is one piece, which can go when raft does it",
+	},
+	{
+		pkg: "raftstore/internal/peer/votes",
+		why: "asking twice for a vote is one piece, which can go when raft does it",
+	},
+	{
+		pkg: "raftstore/internal/raftlog", may: []string{"log", "raftstore/internal/boltfile", "raftstore/internal/disk", "raftstore/internal/raftlog/checked", "raftstore/internal/raftlog/early", "raftstore/internal/raftlog/wal"},
+		why: "raft's log is kept without knowing what its entries mean",
+	},
+	{
+		pkg: "raftstore/internal/raftlog/checked", may: []string{"log", "raftstore/internal/boltfile", "raftstore/internal/disk"},
+		why: "checksums of entries are put in and taken out in one place, which can go when the log stores have them",
+	},
+	{
+		pkg: "raftstore/internal/raftlog/early", may: []string{"raftstore/internal/disk"}, tests: []string{"log"},
+		why: "the order of the leader's writes is one piece, which can go when raft has it",
+	},
+	{
+		pkg: "raftstore/internal/raftlog/wal", may: []string{"log", "raftstore/internal/boltfile", "raftstore/internal/disk", "raftstore/internal/hashilog"}, tests: []string{"raftstore/internal/raftlog/checked"},
+		why: "what raft-wal lacks is added in one place, which can go when it has it",
+	},
+	{
+		pkg: "api", may: []string{"log", "log/budget", "log/feed", "log/intake", "log/query", "projections", "api/feedserver", "api/logread", "api/logserver", "api/nodes", "api/liveness", "api/vmm", "api/console", "api/auth/matrix", "api/auth/guard", "api/triton/vmapi", "log/vmrule", "api/auth/audit", "api/rest"},
+		tests: []string{"raftstore", "api/client", "api/internal/apitest"},
 		why:   "it sees the store through small interfaces that it declares, so the store can change beneath",
+	},
+	{
+		pkg: "api/logread", may: []string{"log", "log/feed"},
+		tests: []string{"api/internal/apitest"},
+		why:   "the log is read, decoded and framed once for all streams of a server, whatever they filter",
+	},
+	{
+		pkg: "api/logserver", may: []string{"log", "log/feed", "log/query", "projections", "api/logread", "api/rest", "api/auth/guard", "api/auth/matrix"},
+		why: "the log over HTTP needs its entries and who may see them, and no other path",
+	},
+	{
+		pkg: "api/feedserver", may: []string{"log", "log/feed", "projections", "api/logread", "api/liveness", "api/vmm", "api/auth/matrix", "api/auth/audit"},
+		tests: []string{"api", "api/internal/apitest"},
+		why:   "the stream of a compute node needs a connection and the log, and no HTTP",
+	},
+	{
+		pkg: "api/nodes", may: []string{"log", "log/feed", "projections", "api/logread", "api/logserver", "api/feedserver", "api/liveness", "api/vmm", "api/rest", "api/auth/guard", "api/auth/matrix", "api/auth/audit"},
+		why: "what HTTP says of compute nodes is one surface: their feed, sessions, holds and barriers",
+	},
+	{
+		pkg: "api/internal/apitest", may: []string{"log", "log/feed", "projections"},
+		why: "what tests of the API and of the feed share stands below both",
 	},
 	{
 		pkg: "api/auth/matrix", may: []string{"log", "projections"},
 		why: "who may do what is a table and a pure decision, so that it can be read, and asked everywhere",
 	},
 	{
+		pkg: "api/auth/guard", may: []string{"log", "log/budget", "projections", "api/auth/matrix", "api/auth/audit", "api/rest"},
+		why: "who may ask and how much is decided before every request, whatever it asks for",
+	},
+	{
 		pkg: "api/auth/pki", may: []string{"log", "api/auth/matrix"},
 		why: "certificates are made and judged from bytes and a time, by servers, agents and commands alike",
 	},
 	{
-		pkg: "api/auth/tlsgate", may: []string{"log", "api/auth/matrix", "api/auth/pki"},
+		pkg: "api/auth/tlsgate", may: []string{"log", "log/budget", "api/auth/matrix", "api/auth/pki"},
 		why: "TLS is one thing for every port and every client, which know nothing of each other",
 	},
 	{
-		pkg: "api/auth/enrol", may: []string{"log", "log/budget", "projections", "api/auth/matrix", "api/asked", "api/auth/pki"},
+		pkg: "api/auth/enrol", may: []string{"log", "log/budget", "projections", "api/auth/matrix", "api/rest", "api/auth/pki"},
 		why: "who gets a certificate is decided from the log, without files and connections",
 	},
 	{
-		pkg: "api/asked", may: []string{"log"},
-		why: "what a request asked for is the same for each surface that makes a change of it and of what there is",
+		pkg: "api/rest", may: []string{"log", "log/budget", "log/vmrule"},
+		why: "routes, bodies, errors and ETags are one kit for every surface, which decides nothing of what is served",
 	},
 	{
 		pkg: "api/auth/audit",
@@ -104,7 +247,7 @@ var importTable = []row{
 		why: "an address is let in or not before anybody knows what it asks for",
 	},
 	{
-		pkg: "api/triton/napi", may: []string{"log", "log/budget", "projections", "api", "api/auth/matrix"},
+		pkg: "api/triton/napi", may: []string{"log", "log/budget", "projections", "api", "api/auth/matrix", "api/rest"},
 		why: "NAPI's words are another form of the state; of the API it needs to know when a write may be tried again",
 	},
 	{
@@ -112,7 +255,7 @@ var importTable = []row{
 		why: "who listens to a feed need not know what serves it",
 	},
 	{
-		pkg: "api/triton/cnapi", may: []string{"log", "log/budget", "projections", "agent/sysinfo", "api/asked"},
+		pkg: "api/triton/cnapi", may: []string{"log", "log/budget", "projections", "agent/sysinfo", "api/rest"},
 		why: "CNAPI's words are another form of the state; what a node says of itself has one form, which agents write and servers read",
 	},
 	{
@@ -129,16 +272,16 @@ var importTable = []row{
 		why:   "what CNs say of their VMs is pulled and recorded without HTTP of ours, sessions or Raft",
 	},
 	{
-		pkg: "api/triton/netreport", may: []string{"log", "log/report", "projections"},
+		pkg: "api/triton/netreport", may: []string{"log", "log/report", "projections", "api/rest"},
 		why: "what CNs report of their NICs is written without sessions or Raft",
 	},
 	{
-		pkg: "api/triton/vmapi", may: []string{"log", "log/budget", "log/vmrule", "projections"},
+		pkg: "api/triton/vmapi", may: []string{"log", "log/budget", "log/vmrule", "projections", "api/rest"},
 		why: "VMAPI's surface is a handler over the log and its state",
 	},
 	{
 		pkg: "api/client", may: []string{"log", "log/feed", "log/intake"},
-		tests: []string{"api", "projections", "raftstore"},
+		tests: []string{"api", "api/internal/apitest", "projections", "raftstore"},
 		why:   "programs that use the client must not be linked with a server",
 	},
 	{
@@ -177,13 +320,29 @@ var importTable = []row{
 		why: "the one place that knows everybody, and only wires",
 	},
 	{
-		pkg: "cmd/rutter/importcmd", may: []string{"log", "projections", "api/client", "cmd/rutter/term"},
+		pkg: "cmd/rutter/importcmd", may: []string{"log", "projections", "api/client", "cmd/rutter/output", "cmd/rutter/term"},
 		why: "what another system knows is judged by the rules of the log, and written as any client writes",
 	},
 	{
 		pkg: "integration", may: []string{"*"},
 		why: "it runs the real thing, whatever that takes",
 	},
+}
+
+// testImports are what only tests need, with what is below each.
+var testImports = map[string]string{
+	modulePath + "/integration":         "integration imports the product, never the other way round",
+	"testing":                           "belongs into tests",
+	"pgregory.net/rapid":                "belongs into tests",
+	"github.com/anishathalye/porcupine": "belongs into tests",
+	"github.com/chromedp":               "belongs into tests",
+}
+
+// sharedCommands are the imports of one family of commands by another that are
+// allowed, as "importer imported", each with its reason.
+var sharedCommands = map[string]string{
+	"cmd/rutter/lookupcmd cmd/rutter/logcmd": "a question about the past is asked of a log's reader, which is logcmd's",
+	"cmd/rutter/vmcmd cmd/rutter/logcmd":     "the history of a VMM is printed as the log is",
 }
 
 // maxFileLines is the length from which a file without _test in its name needs

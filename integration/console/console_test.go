@@ -14,8 +14,8 @@ import (
 	"github.com/chromedp/chromedp"
 	"github.com/chromedp/chromedp/kb"
 
-	"rutter/integration/bench"
-	"rutter/integration/bench/load"
+	"rutter/cmd/rutter/bench"
+	"rutter/cmd/rutter/bench/load"
 )
 
 // hostile would do something wherever text is taken for markup.

@@ -7,8 +7,8 @@ import (
 	"testing"
 	"time"
 
-	"rutter/integration/agentsim"
-	"rutter/integration/bench"
+	"rutter/cmd/rutter/bench"
+	"rutter/cmd/rutter/bench/agentsim"
 )
 
 // The map has a square for each of many compute nodes that follow real servers:

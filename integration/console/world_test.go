@@ -13,7 +13,7 @@ import (
 	"github.com/chromedp/chromedp"
 
 	"rutter/api/client"
-	"rutter/integration/bench"
+	"rutter/integration/bench/devrun"
 )
 
 // patience bounds a test: Chromium on a busy machine starts in seconds.
@@ -38,7 +38,7 @@ func browser(t *testing.T) (*Browser, context.Context) {
 // objects, and returns a client of it.
 func dev(t *testing.T, ctx context.Context) (*client.Client, string) {
 	t.Helper()
-	p, err := bench.StartDev(ctx, rutter, t.TempDir(), "--plain")
+	p, err := devrun.Start(ctx, rutter, t.TempDir(), "--plain")
 	if err != nil {
 		t.Fatal(err)
 	}

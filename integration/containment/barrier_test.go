@@ -18,7 +18,7 @@ import (
 	"rutter/agent"
 	"rutter/agent/link"
 	"rutter/api/client"
-	"rutter/integration/bench"
+	"rutter/cmd/rutter/bench"
 	"rutter/log"
 	"rutter/log/feed"
 )

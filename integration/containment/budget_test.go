@@ -18,7 +18,7 @@ import (
 
 	"rutter/api/auth/matrix"
 	"rutter/api/client"
-	"rutter/integration/bench"
+	"rutter/cmd/rutter/bench"
 	"rutter/log"
 )
 

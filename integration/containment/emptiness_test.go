@@ -16,7 +16,7 @@ import (
 
 	"rutter/agent"
 	"rutter/api/auth/matrix"
-	"rutter/integration/netlab"
+	"rutter/cmd/rutter/netlab"
 	"rutter/log"
 )
 

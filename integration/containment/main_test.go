@@ -6,7 +6,7 @@ import (
 	"testing"
 	"time"
 
-	"rutter/integration/bench"
+	"rutter/cmd/rutter/bench"
 	builder "rutter/integration/program"
 )
 

@@ -23,9 +23,9 @@ import (
 	"rutter/api/auth/matrix"
 	"rutter/api/auth/tlsgate"
 	"rutter/api/client"
-	"rutter/integration/bench"
-	"rutter/integration/netlab"
-	builder "rutter/integration/program"
+	"rutter/cmd/rutter/bench"
+	"rutter/cmd/rutter/netlab"
+	"rutter/cmd/rutter/subprocess"
 	"rutter/log"
 	"rutter/projections"
 	"rutter/varp"
@@ -257,7 +257,7 @@ func (n *node) start(flags ...string) {
 		"--manifests", path("vms"), "--vm-run", path("run"), "--nic-sync=false", "--netns", path("netns"), "--etc-netns", path("etc"),
 	}, flags...)...)
 	n.agent.Stdout, n.agent.Stderr = n.said, n.said
-	if err := builder.Start(n.agent); err != nil {
+	if err := subprocess.Start(n.agent); err != nil {
 		n.t.Fatal(err)
 	}
 	cmd, ended := n.agent, n.ended

@@ -15,7 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"rutter/api/client"
-	"rutter/integration/bench"
+	"rutter/cmd/rutter/bench"
 	"rutter/log"
 )
 

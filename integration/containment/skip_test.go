@@ -16,7 +16,7 @@ import (
 	"go.etcd.io/bbolt"
 
 	"rutter/api/client"
-	"rutter/integration/bench"
+	"rutter/cmd/rutter/bench"
 	"rutter/log"
 )
 

@@ -3,7 +3,7 @@ package containment
 import (
 	"testing"
 
-	"rutter/integration/bench"
+	"rutter/cmd/rutter/bench"
 )
 
 // A cluster starts, has a leader and answers: what every test here begins with.

@@ -14,7 +14,7 @@ import (
 	"testing"
 	"time"
 
-	"rutter/integration/bench"
+	"rutter/cmd/rutter/bench"
 	"rutter/log"
 )
 

@@ -16,7 +16,7 @@ import (
 	"time"
 
 	"rutter/api/client"
-	"rutter/integration/bench"
+	"rutter/cmd/rutter/bench"
 	"rutter/log"
 )
 

@@ -14,7 +14,7 @@ import (
 	"rutter/api/auth/audit"
 	"rutter/api/auth/matrix"
 	"rutter/api/client"
-	"rutter/integration/bench"
+	"rutter/cmd/rutter/bench"
 	"rutter/log"
 	"rutter/log/feed"
 )

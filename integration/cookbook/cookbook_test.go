@@ -13,7 +13,7 @@ import (
 	"time"
 
 	"rutter/api/client"
-	"rutter/integration/bench"
+	"rutter/integration/bench/devrun"
 	"rutter/integration/program"
 )
 
@@ -98,9 +98,9 @@ func masked(text string) string {
 }
 
 // start runs `rutter dev`, which ends with the test.
-func start(t *testing.T, ctx context.Context, flags ...string) *bench.Dev {
+func start(t *testing.T, ctx context.Context, flags ...string) *devrun.Process {
 	t.Helper()
-	p, err := bench.StartDev(ctx, rutter, t.TempDir(), flags...)
+	p, err := devrun.Start(ctx, rutter, t.TempDir(), flags...)
 	if err != nil {
 		t.Fatal(err)
 	}

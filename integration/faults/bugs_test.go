@@ -16,21 +16,21 @@ type bug struct {
 }
 
 var bugs = []bug{
-	{what: "applied index without data", where: "etcd#13766", tests: []string{"raftstore.TestMarkerDuringTransaction", "integration/faults.TestPowerLoss"}},
+	{what: "applied index without data", where: "etcd#13766", tests: []string{"raftstore/internal/changesdb.TestMarkerDuringTransaction", "integration/faults.TestPowerLoss"}},
 	{what: "write lost in a crash", where: "etcd#14370", tests: []string{"integration/faults.TestPowerLoss", "integration/faults.TestSchedules", "raftstore.TestCrash"}},
 	{what: "authorisation change diverges", where: "etcd#14571", tests: []string{"projections.TestWhatACNMayWrite", "projections.TestRevocations", "raftstore.TestMinorityStops"}}, // rights are decided in the fold, from the change itself
 	{what: "crash in defrag", where: "etcd#14685", tests: []string{"integration/faults.TestPowerLoss"}},                                                                            // stage compact: we rewrite no file, and trim while we serve
-	{what: "bookmark sent before its events", where: "etcd#15220", tests: []string{"api.TestFeedFollowsAnyHistory", "agent.TestABookmarkWithoutTheInterestDoesNotCount"}},
+	{what: "bookmark sent before its events", where: "etcd#15220", tests: []string{"api/feedserver.TestFeedFollowsAnyHistory", "agent.TestABookmarkWithoutTheInterestDoesNotCount"}},
 	{what: "time travel after a partition", where: "etcd#15271", tests: []string{"integration/faults.TestSchedules"}}, // the follower, and each answer against its seq
 	{what: "duplicate event", where: "etcd#17247", tests: []string{"integration/faults.TestSchedules", "agent.TestOldAndDoubleEntriesAreIgnored"}},
-	{what: "events lost under starvation", where: "etcd#17529", tests: []string{"integration/faults.TestSchedules", "api.TestFeedFollowsAnyHistory"}},
+	{what: "events lost under starvation", where: "etcd#17529", tests: []string{"integration/faults.TestSchedules", "api/feedserver.TestFeedFollowsAnyHistory"}},
 	{what: "revision goes back after a crash in compaction", where: "etcd#17780", tests: []string{"integration/faults.TestPowerLoss"}},
 	{what: "delete lost when compaction meets it", where: "etcd#18089, #19179", tests: []string{"integration/faults.TestPowerLoss", "varp.TestAwayForAMonth"}},
 	{what: "two snapshots in a row", where: "etcd#18055", tests: []string{"raftstore.TestAbsentFollower", "raftstore.TestJoinBySnapshot"}},
-	{what: "watch from a future revision gets old events", where: "etcd#20221", tests: []string{"raftstore.TestCheckCursor", "api.TestFeedRefusesCursors"}},
+	{what: "watch from a future revision gets old events", where: "etcd#20221", tests: []string{"raftstore.TestCheckCursor", "api/feedserver.TestFeedRefusesCursors"}},
 	{what: "stale read by a paused process", where: "etcd#20418", tests: []string{"integration/faults.TestPausedLeaderServesNothingStale", "integration/faults.TestSchedules"}},
-	{what: "cursor ahead of the log after power loss", where: "nats-server#5412", tests: []string{"integration/faults.TestPowerLoss", "api.TestFeedRefusesCursors"}},
-	{what: "filter changed while reconnecting loses rows", where: "ovs ae25f8c8f", tests: []string{"api.TestFeedFollowsAnyHistory", "agent.TestReplicaFollowsAnyHistory"}},
+	{what: "cursor ahead of the log after power loss", where: "nats-server#5412", tests: []string{"integration/faults.TestPowerLoss", "api/feedserver.TestFeedRefusesCursors"}},
+	{what: "filter changed while reconnecting loses rows", where: "ovs ae25f8c8f", tests: []string{"api/feedserver.TestFeedFollowsAnyHistory", "agent.TestReplicaFollowsAnyHistory"}},
 	{what: "destroyed object answers 404 and its last state is lost", where: "omicron#10290", tests: []string{"agent/vminfo.TestVMMLife", "agent/vminfo.TestVMMHistory", "api/vmm.TestReap", "integration.TestVMState"}},
 	{what: "an empty list taken for a delete", where: "headscale#1383", tests: []string{"agent.TestCutResetBeginsAnew", "agent/link.TestPlanWithoutPruneDeletesNothing"}},
 	{what: "a changed key missed at resync", where: "flannel#1247", tests: []string{"agent.TestReplicaFollowsAnyHistory", "agent.TestResetDropsWhatIsGone"}},

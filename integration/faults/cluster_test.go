@@ -15,7 +15,7 @@ import (
 	"time"
 
 	"rutter/api/client"
-	"rutter/integration/netlab"
+	"rutter/cmd/rutter/netlab"
 )
 
 const (

@@ -9,7 +9,7 @@ import (
 	"strings"
 	"testing"
 
-	"rutter/integration/netlab"
+	"rutter/cmd/rutter/netlab"
 )
 
 // programEnv tells the test inside the namespaces where the binary under test is.

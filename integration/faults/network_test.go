@@ -13,7 +13,7 @@ import (
 	"github.com/mdlayher/netlink"
 	"golang.org/x/sys/unix"
 
-	"rutter/integration/netlab"
+	"rutter/cmd/rutter/netlab"
 )
 
 // servers is the number of servers of a cluster, as large as a small one is.

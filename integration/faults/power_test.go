@@ -388,7 +388,7 @@ func holds(ctx context.Context, s *raftstore.Store, acks []string) error {
 	state := projections.NewState()
 	if floor > 0 {
 		var err error
-		if state, err = s.StateAt(ctx, floor); err != nil {
+		if state, err = s.Past().StateAt(ctx, floor); err != nil {
 			return err
 		}
 	}

@@ -1,13 +1,13 @@
 package faults
 
 import (
-	"bytes"
+	"fmt"
 	"os"
+	"strings"
 	"testing"
 )
 
-// rule is one of the rules of safety. Those from A1 on are in docs/safety.md, with what
-// holds and its limits.
+// rule is one of the rules of docs/safety.md.
 type rule struct {
 	name, what string
 	// tests hold it here, as FOLDER.NAME from the module's root.
@@ -15,58 +15,67 @@ type rule struct {
 }
 
 var rules = []rule{
-	{"S1", "a snapshot's meta is that of the data in it", []string{"raftstore.TestMarkerDuringTransaction", "raftstore.TestRestore", "raftstore.TestRecover", "raftstore.TestRaftLogLost", "raftstore.TestJoinBySnapshot"}},
+	{"S1", "a snapshot's meta is that of the data in it", []string{"raftstore/internal/changesdb.TestMarkerDuringTransaction", "raftstore.TestRestore", "raftstore.TestRecover", "raftstore.TestRaftLogLost", "raftstore.TestJoinBySnapshot"}},
 	{"S2", "state and marker are published together", []string{"raftstore.TestCrash", "raftstore.TestCrashAtEachWrite", "integration/faults.TestPowerLoss"}},
-	{"S3", "a snapshot waits for what was handed over, not for an index", []string{"raftstore.TestMarkerDuringTransaction", "raftstore.TestOldEpoch"}},
-	{"S4", "a restore ends what is older", []string{"raftstore.TestRestoreRaisesEpoch", "raftstore.TestOldEpoch", "raftstore.TestRestore"}},
+	{"S3", "a snapshot waits for what was handed over, not for an index", []string{"raftstore/internal/changesdb.TestMarkerDuringTransaction", "raftstore/internal/changesdb.TestOldEpoch"}},
+	{"S4", "a restore ends what is older", []string{"raftstore.TestRestoreRaisesEpoch", "raftstore/internal/changesdb.TestOldEpoch", "raftstore.TestRestore"}},
 	{"S5", "readers hold up neither writer nor end", []string{"raftstore.TestBackupUnderLoad", "raftstore.TestReaderMeetsCompaction", "raftstore.TestLongestGap"}},
 	{"S6", "a stream is as long as was said", []string{"raftstore.TestImage", "raftstore.TestRestoreDamaged"}},
-	{"S7", "a stream does not make itself useless", []string{"raftstore.TestAbsentFollower", "raftstore.TestJoinBySnapshot", "raftstore.TestTrimInSteps"}},
+	{"S7", "a stream does not make itself useless", []string{"raftstore.TestAbsentFollower", "raftstore.TestJoinBySnapshot", "raftstore/internal/raftlog.TestTrimInSteps"}},
 	{"S8", "nothing goes backwards, and a restore is another log", []string{"raftstore.TestImage", "raftstore.TestRestore", "integration/operate.TestOldCursorsAfterRestore"}},
-	{"P1", "the ring drops nothing that is not durable", []string{"raftstore.TestRingModel", "raftstore.TestEntriesKeepChangesWhole", "raftstore.TestReaderMeetsCompaction"}},
+	{"P1", "the ring drops nothing that is not durable", []string{"raftstore/internal/changesdb.TestRingModel", "raftstore.TestEntriesKeepChangesWhole", "raftstore.TestReaderMeetsCompaction"}},
 	{"P2", "a slow disk holds up proposals only", []string{"raftstore.TestOverload", "raftstore.TestDiskTrouble", "integration/operate.TestRealDiskTrouble"}},
 	{"P3", "an error after enqueueing means unknown", []string{"raftstore.TestNotWritten", "raftstore.TestDiskFails", "raftstore.TestUnknownFateAdvisesNothing", "api.TestUnknownFateIsToldAsSuch"}},
-	{"P4", "ready after the leader's commit, and no panic of raft's", []string{"raftstore.TestThreeServers", "raftstore.TestCheckCursor", "raftstore.TestDiskFails", "raftstore.TestTermNotSaved", "api.TestFeedWaitsForTheCursor"}},
-	{"P5", "what the chain does not show is compared too", []string{"raftstore.TestMinorityStops", "raftstore.TestDigestOfHead", "raftstore.TestPoints", "raftstore.TestWindowModel"}},
+	{"P4", "ready after the leader's commit, and no panic of raft's", []string{"raftstore.TestThreeServers", "raftstore.TestCheckCursor", "raftstore.TestDiskFails", "raftstore.TestTermNotSaved", "api/feedserver.TestFeedWaitsForTheCursor"}},
+	{"P5", "what the chain does not show is compared too", []string{"raftstore.TestMinorityStops", "raftstore.TestDigestOfHead", "raftstore.TestPoints", "raftstore/internal/window.TestWindowModel"}},
 	{"D1", "newer programs write what the feature version says", []string{"raftstore.TestFeatureVersionRises", "raftstore.TestUnknownCommand", "integration/operate.TestFeatureVersionAcrossReleases", "integration/operate.TestUpgradeAndBackUnderLoad", "raftstore.TestSameBytesAsTheFirstVersion", "integration/containment.TestUpgradeUnderRefusals"}},
-	{"D2", "each server computes the same", []string{"projections.TestAgainstModel", "projections.TestTimeNeverGoesBack", "raftstore.TestClockJump", "raftstore.TestNoMajorityStops"}},
-	{"F1", "an event is heard where it was and where it is", []string{"projections.TestScopesWithinOneChange", "api.TestFeedUnderlayClosure", "api.TestFeedFollowsAnyHistory"}},
+	{"D2", "each server computes the same", []string{"projections.TestAgainstModel", "projections.TestTimeNeverGoesBack", "raftstore/internal/clocks.TestClockJump", "raftstore.TestNoMajorityStops"}},
+	{"F1", "an event is heard where it was and where it is", []string{"projections.TestScopesWithinOneChange", "api/feedserver.TestFeedUnderlayClosure", "api/feedserver.TestFeedFollowsAnyHistory"}},
 	{"F2", "nothing in a cache is replaced by what is older", []string{"agent.TestOldAndDoubleEntriesAreIgnored", "agent.TestReplicaFollowsAnyHistory", "projections.TestFoldTakesOnlyNewer"}},
 	{"F3", "only a whole scope's absences delete", []string{"agent.TestCutResetBeginsAnew", "agent.TestResetDropsWhatIsGone", "agent/link.TestPlanWithoutPruneDeletesNothing", "agent.TestHalfAScopeIsPurged", "agent.TestHalfAScopeIsPurgedAtTheStart"}},
-	{"F4", "a filtered stream shows which log it is of", []string{"agent.TestStreamThatCannotBeRight", "api.TestFeedRefusesCursors"}},
-	{"F5", "a stream starts in order", []string{"api.TestFeedStartOrder", "api.TestFeedThatFellBehind", "api.TestFeedFollowsAnyHistory"}},
+	{"F4", "a filtered stream shows which log it is of", []string{"agent.TestStreamThatCannotBeRight", "api/feedserver.TestFeedRefusesCursors"}},
+	{"F5", "a stream starts in order", []string{"api/feedserver.TestFeedStartOrder", "api/feedserver.TestFeedThatFellBehind", "api/feedserver.TestFeedFollowsAnyHistory"}},
 	{"B1", "programmed is what the kernel has, in this process", []string{"agent.TestProgrammedOnlyWhenMatched", "agent.TestProgrammedIsOfBeforeThePass", "api/liveness.TestBarrierNeverLies"}},
 	{"B2", "the barrier asks all who are interested at its end", []string{"api/liveness.TestBarrierIsOfThoseAtItsEnd", "api/liveness.TestBarrierNeverLies", "api.TestBarrierOfAWholeChange"}},
 	{"R1", "a consistent read knows that no newer leader was", []string{"integration/faults.TestPausedLeaderServesNothingStale", "raftstore.TestConsistentOnFollowers", "raftstore.TestNoQuorum", "integration/faults.TestSchedules"}},
 	{"A1", "whatever bytes a change has, all servers go on and agree", []string{"raftstore.FuzzChange", "raftstore.TestPoisonIsRefused", "raftstore.TestUnreadableChange", "raftstore.TestEventOverTheLimit", "raftstore.TestPanicIsARefusal", "projections.TestMutatedChanges", "projections.TestLimits", "projections.TestResultLimit", "projections.TestQuotesAreCut", "log.TestBoundedRefusal", "log.TestLimitsAreDocumented", "integration/containment.TestHugeIDsAreRefused", "integration/containment.TestUnknownFieldsAreRefused"}},
 	{"A2", "a change id is bound to its content", []string{"raftstore.TestChangeIDIsBoundToItsContent", "log.TestContent", "api.TestUpdateOfVMAgain", "integration/containment.TestChangeIDUsedAgain"}},
 	{"A3", "there is a way past an entry that stops every server", []string{"raftstore.TestSkip", "raftstore.TestSkipIsJoined", "raftstore.TestSkipChecks", "raftstore.TestSkipVoid", "raftstore.TestSkipRecover", "raftstore.TestNoSkips", "integration/containment.TestSkipAnEntry", "integration/containment.TestSkipAChange"}},
-	{"T1", "no single clock moves the log's time, and an entry sets it right", []string{"raftstore.TestClockPoison", "raftstore.TestWrongClockAtStart", "raftstore.TestClocksApart", "raftstore.TestStampsWithOneLiar", "raftstore.TestClockSetBack", "raftstore.TestMend", "raftstore.TestMendUnderWriters", "raftstore.TestStampedBeforeMend", "raftstore.TestMendOfThree", "raftstore.TestMendWhileDiskHangs", "raftstore.TestHeirMayLead", "projections.TestTimeIsSetByEntry", "projections.TestTimeIsNotSetBefore", "integration/containment.TestLeadersClockIsWrong", "integration/containment.TestTimeIsSetRight"}},
-	{"T2", "what is remembered for retries depends on no client's clock and no other author", []string{"raftstore.TestWindowRemembers", "raftstore.TestWindowFilledFromAhead", "raftstore.TestWindowIsTrimmedByTime", "raftstore.TestWindowAtTheRaise", "raftstore.TestSkippedIDsAreForgottenByAll", "raftstore.TestTimeSetForwardAndBack", "raftstore.TestRefusedMendIsForgotten", "raftstore.TestIDsBeyondTime", "raftstore.TestVerifyFindsLines", "raftstore.TestWindowChangesAreOfOneEntry", "integration/containment.TestWindowFullOfIDsFromAhead"}},
+	{"T1", "no single clock moves the log's time, and an entry sets it right", []string{"raftstore.TestClockPoison", "raftstore.TestWrongClockAtStart", "raftstore.TestClocksApart", "raftstore/internal/clocks.TestStampsWithOneLiar", "raftstore/internal/clocks.TestClockSetBack", "raftstore.TestMend", "raftstore.TestMendUnderWriters", "raftstore/internal/admission.TestStampedBeforeMend", "raftstore.TestMendOfThree", "raftstore.TestMendWhileDiskHangs", "raftstore.TestHeirMayLead", "projections.TestTimeIsSetByEntry", "projections.TestTimeIsNotSetBefore", "integration/containment.TestLeadersClockIsWrong", "integration/containment.TestTimeIsSetRight"}},
+	{"T2", "what is remembered for retries depends on no client's clock and no other author", []string{"raftstore/internal/window.TestWindowRemembers", "raftstore.TestWindowFilledFromAhead", "raftstore/internal/window.TestWindowIsTrimmedByTime", "raftstore.TestWindowAtTheRaise", "raftstore.TestSkippedIDsAreForgottenByAll", "raftstore.TestTimeSetForwardAndBack", "raftstore.TestRefusedMendIsForgotten", "raftstore.TestIDsBeyondTime", "raftstore.TestVerifyFindsLines", "raftstore/internal/window.TestWindowChangesAreOfOneEntry", "integration/containment.TestWindowFullOfIDsFromAhead"}},
 	{"P6", "a disk that hangs or is full costs one server its place, and stops nothing but what grows", []string{"raftstore.TestLeaderDiskHangs", "raftstore.TestFollowerDiskHangs", "raftstore.TestDiskHangsForGood", "raftstore.TestClusterWithoutRoom", "raftstore.TestOneWithoutRoom", "raftstore.TestStartWithoutRoom", "raftstore.TestMarkerWithoutRoom", "raftstore.TestAdmit", "raftstore.TestFailedSyncIsNotTrusted", "integration/containment.TestLeaderDiskHangs", "integration/containment.TestDiskHangsForGood", "integration/containment.TestDisksFull", "integration/operate.TestRealDiskFull"}},
-	{"P7", "a follower that is behind its bound is not ready", []string{"raftstore.TestFollowerLag", "raftstore.TestRefusedPipelineEnds"}},
+	{"P7", "a follower that is behind its bound is not ready", []string{"raftstore.TestFollowerLag", "raftstore/internal/peer/pipelines.TestRefusedPipelineEnds"}},
 	{"P8", "a folder is synced after a rename, or the server ends", []string{"raftstore.TestRestoreSyncsFolder", "raftstore.TestRestoreFolderSyncFails", "raftstore.TestRebirthSyncsFolder"}},
 	{"N1", "a file that a user names hangs nothing, and is not quoted", []string{"cmd/rutter.TestNamedPipes", "cmd/rutter.TestInputFromPipe", "cmd/rutter.TestErrorsQuoteNoFile"}},
-	{"W1", "work is budgeted by author and tenant, writes take turns, reads end at a cursor", []string{"raftstore.TestTurnsOfAuthors", "raftstore.TestShareOfTheQueue", "raftstore.TestRefusedByTheQueueCostsNothing", "raftstore.TestWriteBudgets", "raftstore.TestMentions", "projections.TestObjectsOfACN", "api.TestReadsEndAtTheirBudget", "api.TestScansTakeTurns", "integration/containment.TestTenantReadsWithinItsBudget", "integration/containment.TestMadNodeIsRefusedByName"}},
+	{"W1", "work is budgeted by author and tenant, writes take turns, reads end at a cursor", []string{"raftstore/internal/admission.TestTurnsOfAuthors", "raftstore/internal/admission.TestShareOfTheQueue", "raftstore.TestRefusedByTheQueueCostsNothing", "raftstore.TestWriteBudgets", "raftstore/history.TestMentions", "projections.TestObjectsOfACN", "api.TestReadsEndAtTheirBudget", "api/auth/guard.TestScansTakeTurns", "integration/containment.TestTenantReadsWithinItsBudget", "integration/containment.TestMadNodeIsRefusedByName"}},
 	{"B3", "matched means a complete view, and newer sessions are asked", []string{"agent.TestMatchedWaitsForACompletePass", "agent.TestDeltaAfterAnIncompletePass", "agent.TestMatchedAfterAFailedPass", "api/liveness.TestBarrierAsksForNewerSessions", "integration/containment.TestBarrierOfADeletedNIC"}},
-	{"B4", "a watermark above what was sent is a lie", []string{"api.TestWhatACNCanKnow", "api.TestLyingWatermark", "integration/containment.TestWatermarkThatCannotBe"}},
+	{"B4", "a watermark above what was sent is a lie", []string{"api/feedserver.TestWhatACNCanKnow", "api/feedserver.TestLyingWatermark", "integration/containment.TestWatermarkThatCannotBe"}},
 	{"F6", "every public position is a cursor", []string{"api.TestPositionsOfAnotherTimeline", "api.TestOpenStreamsOfAnotherTimeline", "api.TestTailForgetsAnotherLog", "varp.TestMappingsOfARebuiltServer", "integration/containment.TestPlacesOfBeforeARestore"}},
 	{"R2", "an agent holds a view that takes much away", []string{"agent.TestEmptyClusterIsHeld", "agent.TestHeldFollowsTheLog", "agent.TestFirstViewIsComparedWithTheKernel", "agent.TestAcceptedDuringAPass", "agent.TestLostHoldIsNotComplete", "integration/containment.TestNodeAgainstEmptiness"}},
 	{"R3", "an agent starts without certificate or disk", []string{"agent.TestCacheIsMadeWholeAgain", "agent.TestUnjudgedIsNotKept", "agent.TestNodeOnADiskThatHangs", "agent.TestTellingsOnADiskThatHangs", "agent.TestNothingIsTakenUnjudged", "integration/containment.TestNodeAgainstEmptiness"}},
 }
 
-// Each rule has tests, which exist.
+const (
+	safetyPage = "../../docs/safety.md"
+	safetyMark = "<!-- rules -->\n"
+)
+
+// Each rule has tests, which exist, a heading in docs/safety.md, and a line of
+// the table at that page's end.
 func TestRulesOfSafety(t *testing.T) {
 	if len(rules) != 38 {
 		t.Errorf("%d rules, want 38", len(rules))
 	}
-	docs, err := os.ReadFile("../../docs/safety.md")
+	page, err := os.ReadFile(safetyPage)
 	if err != nil {
 		t.Fatal(err)
 	}
-	contained := false
+	text, table, found := strings.Cut(string(page), safetyMark)
+	if !found {
+		t.Fatalf("docs/safety.md has no line %q", safetyMark)
+	}
 	for _, r := range rules {
-		if contained = contained || r.name == "A1"; contained && !bytes.Contains(docs, []byte("("+r.name+")\n")) {
+		if !strings.Contains(text, "("+r.name+")\n") {
 			t.Errorf("%s (%s) has no heading in docs/safety.md", r.name, r.what)
 		}
 		if len(r.tests) == 0 {
@@ -78,4 +87,22 @@ func TestRulesOfSafety(t *testing.T) {
 			}
 		}
 	}
+	want := rulesTable()
+	if os.Getenv("RUTTER_WRITE") != "" {
+		if err := os.WriteFile(safetyPage, []byte(text+safetyMark+want), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	} else if table != want {
+		t.Error("the table at the end of docs/safety.md is not this one: RUTTER_WRITE=1 writes it anew")
+	}
+}
+
+// rulesTable is rules as docs/safety.md shows them.
+func rulesTable() string {
+	var b strings.Builder
+	b.WriteString("\n| rule | what holds | tests |\n|---|---|---|\n")
+	for _, r := range rules {
+		fmt.Fprintf(&b, "| %s | %s | `%s` |\n", r.name, r.what, strings.Join(r.tests, "`, `"))
+	}
+	return b.String()
 }

@@ -16,7 +16,7 @@ import (
 
 	"rutter/api/auth/matrix"
 	"rutter/api/client"
-	"rutter/integration/bench"
+	"rutter/cmd/rutter/bench"
 	"rutter/log"
 	"rutter/log/intake"
 )
@@ -35,7 +35,7 @@ var mad = log.UUID{0: 0xba, 6: 0x40, 8: 0x80, 15: 1}
 // Crowd is the clients.
 type Crowd struct {
 	Address string // HOST:PORT of a server
-	Office  *bench.Office
+	Office  *bench.Authority
 
 	node *tls.Certificate
 	// Insults counts the connections, by sort.

@@ -9,9 +9,9 @@ import (
 	"sync"
 	"time"
 
-	"rutter/integration/agentsim"
-	"rutter/integration/bench"
-	"rutter/integration/bench/load"
+	"rutter/cmd/rutter/bench"
+	"rutter/cmd/rutter/bench/agentsim"
+	"rutter/cmd/rutter/bench/load"
 )
 
 // Times of a Stand.

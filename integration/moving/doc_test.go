@@ -11,7 +11,7 @@ import (
 	"strings"
 	"testing"
 
-	"rutter/integration/bench"
+	"rutter/cmd/rutter/bench"
 )
 
 // page is the document, from this package.

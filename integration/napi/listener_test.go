@@ -10,7 +10,7 @@ import (
 	"strings"
 	"testing"
 
-	"rutter/integration/bench"
+	"rutter/cmd/rutter/bench"
 )
 
 // from is a client whose connections come from an address of this machine.

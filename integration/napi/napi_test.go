@@ -14,7 +14,7 @@ import (
 	"testing"
 	"time"
 
-	"rutter/integration/bench"
+	"rutter/cmd/rutter/bench"
 )
 
 // patience is how long a test waits for what must come, on a loaded machine.

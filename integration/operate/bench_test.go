@@ -11,8 +11,8 @@ import (
 	"rutter/api/auth/matrix"
 	"rutter/api/auth/pki"
 	"rutter/api/auth/tlsgate"
-	"rutter/integration/bench"
-	"rutter/integration/bench/load"
+	"rutter/cmd/rutter/bench"
+	"rutter/cmd/rutter/bench/load"
 )
 
 // `rutter bench` measures a cluster that runs behind TLS, with the operator's

@@ -4,7 +4,7 @@ import (
 	"net/netip"
 	"testing"
 
-	"rutter/integration/netlab"
+	"rutter/cmd/rutter/netlab"
 	"rutter/log"
 	"rutter/projections"
 )

@@ -6,7 +6,7 @@ import (
 	"os/exec"
 	"testing"
 
-	"rutter/integration/netlab"
+	"rutter/cmd/rutter/netlab"
 )
 
 // The tests run again inside namespaces of their own.

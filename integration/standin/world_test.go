@@ -19,7 +19,7 @@ import (
 	"rutter/agent/link"
 	"rutter/agent/miss"
 	"rutter/agent/varpd"
-	"rutter/integration/netlab"
+	"rutter/cmd/rutter/netlab"
 	"rutter/log"
 	"rutter/projections"
 	"rutter/varp"

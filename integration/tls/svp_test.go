@@ -15,7 +15,7 @@ import (
 	"rutter/api/auth/matrix"
 	"rutter/api/auth/pki"
 	"rutter/api/auth/tlsgate"
-	"rutter/integration/netlab"
+	"rutter/cmd/rutter/netlab"
 	"rutter/varp"
 )
 

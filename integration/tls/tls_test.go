@@ -22,9 +22,9 @@ import (
 	"rutter/api/auth/pki"
 	"rutter/api/auth/tlsgate"
 	"rutter/api/client"
-	"rutter/cmd/rutter/certcmd"
+	"rutter/cmd/rutter/bench"
+	"rutter/cmd/rutter/pkiclient"
 	"rutter/cmd/rutter/term"
-	"rutter/integration/bench"
 	"rutter/integration/program"
 	"rutter/log"
 )
@@ -289,14 +289,14 @@ func (w *world) token(cn log.UUID) (pki.Token, string) {
 // A token buys one machine one certificate, whichever servers are asked.
 func testTokens(t *testing.T, w *world) {
 	token, hash := w.token(log.UUID{8})
-	if _, err := certcmd.Join(t.Context(), w.urls[0], token, "sha256:"+strings.Repeat("0", 64), w.path("wrong")); !errors.Is(err, certcmd.ErrHash) {
+	if _, err := pkiclient.Join(t.Context(), w.urls[0], token, "sha256:"+strings.Repeat("0", 64), w.path("wrong")); !errors.Is(err, pkiclient.ErrHash) {
 		t.Errorf("with another cluster's hash: %v", err)
 	}
 	var wg sync.WaitGroup
 	var joined atomic.Int32
 	for i, url := range w.urls {
 		wg.Go(func() {
-			if _, err := certcmd.Join(t.Context(), url, token, hash, w.path(fmt.Sprintf("racer%d", i))); err == nil {
+			if _, err := pkiclient.Join(t.Context(), url, token, hash, w.path(fmt.Sprintf("racer%d", i))); err == nil {
 				joined.Add(1)
 			} else if !strings.Contains(err.Error(), "token is not good") {
 				t.Error(err)
@@ -308,7 +308,7 @@ func testTokens(t *testing.T, w *world) {
 		t.Errorf("%d of three machines joined with one token at once, want 1", n)
 	}
 	other, _ := pki.NewToken(nil)
-	if _, err := certcmd.Join(t.Context(), w.urls[1], other, hash, w.path("guess")); err == nil {
+	if _, err := pkiclient.Join(t.Context(), w.urls[1], other, hash, w.path("guess")); err == nil {
 		t.Error("a token that nobody made was taken")
 	}
 }
@@ -317,7 +317,7 @@ func testTokens(t *testing.T, w *world) {
 func testRevocation(t *testing.T, w *world) {
 	cn := log.UUID{9}
 	token, hash := w.token(cn)
-	_, err := certcmd.Join(t.Context(), w.urls[1], token, hash, w.path("stolen"))
+	_, err := pkiclient.Join(t.Context(), w.urls[1], token, hash, w.path("stolen"))
 	w.must(err)
 	api := w.client("stolen", w.urls[2])
 	feed, err := api.Feed(t.Context(), w.urls[2])

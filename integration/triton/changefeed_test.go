@@ -18,7 +18,7 @@ import (
 
 	"github.com/coder/websocket"
 
-	"rutter/integration/bench"
+	"rutter/cmd/rutter/bench"
 )
 
 // patience is how long a test waits for what must come, on a loaded machine.

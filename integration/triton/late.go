@@ -11,7 +11,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"rutter/api/triton/changefeed/listen"
-	"rutter/integration/bench"
+	"rutter/cmd/rutter/bench"
 	"rutter/log"
 )
 

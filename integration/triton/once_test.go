@@ -17,7 +17,7 @@ import (
 	"rutter/agent/task"
 	"rutter/api/client"
 	"rutter/api/triton/cnapi"
-	"rutter/integration/bench"
+	"rutter/cmd/rutter/bench"
 	"rutter/log"
 	"rutter/projections"
 	"rutter/raftstore"

@@ -12,7 +12,7 @@ import (
 
 	"rutter/api/client"
 	"rutter/api/triton/changefeed/listen"
-	"rutter/integration/bench"
+	"rutter/cmd/rutter/bench"
 	"rutter/log"
 )
 

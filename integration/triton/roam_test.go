@@ -4,7 +4,7 @@ import (
 	"testing"
 	"time"
 
-	"rutter/integration/bench"
+	"rutter/cmd/rutter/bench"
 )
 
 // clusterOf starts three servers, which end with the test.

@@ -16,8 +16,8 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"rutter/api/client"
-	"rutter/integration/bench"
-	"rutter/integration/bench/load"
+	"rutter/cmd/rutter/bench"
+	"rutter/cmd/rutter/bench/load"
 	"rutter/log"
 	"rutter/log/feed"
 )

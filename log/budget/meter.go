@@ -38,19 +38,13 @@ type Meter struct {
 	refused atomic.Uint64
 
 	mu       sync.Mutex // protects what follows
-	accounts map[string]*account
+	accounts map[string]*Bucket
 	looked   time.Time // when full ones were looked for last
-}
-
-// account is what somebody has left at a time; below 0 it is a debt.
-type account struct {
-	left float64
-	at   time.Time
 }
 
 // NewMeter returns the accounts of a budget, all of them full.
 func NewMeter(b Budget, now func() time.Time) *Meter {
-	return &Meter{budget: b, now: now, accounts: make(map[string]*account)}
+	return &Meter{budget: b, now: now, accounts: make(map[string]*Bucket)}
 }
 
 // Budget returns what it is the meter of.
@@ -87,15 +81,15 @@ func (m *Meter) spend(who string, n int64, need float64) error {
 	m.mu.Lock()
 	a := m.accountLocked(who)
 	need = min(need, float64(m.budget.AtOnce))
-	missing := need - a.left
-	if missing <= 0 {
-		a.left -= float64(n)
+	enough, wait := a.Left >= need, a.Until(need, rate)
+	if enough {
+		a.Left -= float64(n)
 	}
 	m.mu.Unlock()
-	if missing > 0 {
+	if !enough {
 		m.refused.Add(1)
 		return &Exceeded{
-			Name: m.budget.Name, Who: who, Is: m.budget.What + ": " + m.budget.String(), Wait: time.Duration(missing / rate * float64(time.Second)),
+			Name: m.budget.Name, Who: who, Is: m.budget.What + ": " + m.budget.String(), Wait: wait,
 		}
 	}
 	m.count(n)
@@ -114,8 +108,8 @@ func (m *Meter) Charge(n int64, who ...string) (left int64) {
 	defer m.mu.Unlock()
 	for _, one := range who {
 		a := m.accountLocked(one)
-		a.left -= float64(n)
-		left = min(left, int64(a.left))
+		a.Left -= float64(n)
+		left = min(left, int64(a.Left))
 	}
 	return left
 }
@@ -127,7 +121,7 @@ func (m *Meter) count(n int64) {
 }
 
 // accountLocked returns who's account as it is now.
-func (m *Meter) accountLocked(who string) *account {
+func (m *Meter) accountLocked(who string) *Bucket {
 	now := m.now()
 	a := m.accounts[who]
 	if a == nil {
@@ -139,7 +133,7 @@ func (m *Meter) accountLocked(who string) *account {
 			a = m.accounts[who]
 		}
 		if a == nil {
-			a = &account{left: float64(m.budget.AtOnce), at: now}
+			a = &Bucket{Left: float64(m.budget.AtOnce), At: now}
 			m.accounts[who] = a
 		}
 	}
@@ -147,9 +141,8 @@ func (m *Meter) accountLocked(who string) *account {
 	return a
 }
 
-func (m *Meter) fill(a *account, now time.Time) {
-	a.left = min(a.left+max(0, now.Sub(a.at).Seconds())*m.budget.rate(), float64(m.budget.AtOnce))
-	a.at = now
+func (m *Meter) fill(a *Bucket, now time.Time) {
+	a.Fill(now, m.budget.rate(), float64(m.budget.AtOnce))
 }
 
 // forgetEvery bounds what it costs that there are too many accounts.
@@ -162,7 +155,7 @@ func (m *Meter) forgetLocked(now time.Time) {
 	}
 	m.looked = now
 	for who, a := range m.accounts {
-		if m.fill(a, now); a.left >= float64(m.budget.AtOnce) {
+		if m.fill(a, now); a.Left >= float64(m.budget.AtOnce) {
 			delete(m.accounts, who)
 		}
 	}

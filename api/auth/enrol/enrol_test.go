@@ -200,7 +200,7 @@ func TestRoles(t *testing.T) {
 	d := newDesk(t)
 	reader := matrix.Identity{Role: matrix.Reader, Name: "bob"}
 	for _, e := range d.table() {
-		method, path, _ := strings.Cut(e.pattern, " ")
+		method, path, _ := strings.Cut(e.route, " ")
 		path = strings.NewReplacer("{id}", "x", "{name}", "clients").Replace(path)
 		for _, id := range []matrix.Identity{operator, stranger, node, reader, {}} {
 			want := e.roles == nil
@@ -208,7 +208,7 @@ func TestRoles(t *testing.T) {
 				want = want || role == id.Role
 			}
 			if status := d.ask(id, method, path, struct{}{}, nil); (status == http.StatusForbidden) == want && path != "/join" {
-				t.Errorf("%s as %s: %d, want let in %v", e.pattern, id.Actor(), status, want)
+				t.Errorf("%s as %s: %d, want let in %v", e.route, id.Actor(), status, want)
 			}
 		}
 	}
@@ -272,8 +272,8 @@ func TestCertificatesAreBudgeted(t *testing.T) {
 func TestNoRoomIsAnswered(t *testing.T) {
 	d := newDesk(t)
 	a := d.failure(httptest.NewRequest(http.MethodPost, "/tokens", nil), fmt.Errorf("%w: of three", log.ErrNoRoom))
-	if a.status != http.StatusInsufficientStorage || a.Code != log.CodeNoRoom {
-		t.Errorf("%d %v", a.status, a)
+	if a.Status != http.StatusInsufficientStorage || a.Code != log.CodeNoRoom {
+		t.Errorf("%d %v", a.Status, a)
 	}
 }
 

@@ -9,6 +9,7 @@ import (
 
 	"rutter/api/auth/matrix"
 	"rutter/api/auth/pki"
+	"rutter/api/rest"
 	"rutter/log"
 	"rutter/projections"
 )
@@ -125,7 +126,7 @@ func (s *Service) publish(r *http.Request) (any, error) {
 		err = errors.New("the issuing authority is not among the certificates")
 	}
 	if err != nil {
-		return nil, fail(http.StatusUnprocessableEntity, log.CodeInvalidParameters, "let rutter cert rotate do it", "%v", err)
+		return nil, rest.Fail(http.StatusUnprocessableEntity, log.CodeInvalidParameters, "let rutter cert rotate do it", "%v", err)
 	}
 	op := log.Op{Action: log.Create, Kind: log.KindAuthority, Object: o, Set: []string{"certificates", "issuing", "name"}}
 	moved := false
@@ -136,7 +137,7 @@ func (s *Service) publish(r *http.Request) (any, error) {
 		}
 	})
 	if moved {
-		return nil, fail(http.StatusPreconditionFailed, log.CodePreconditionFailed, "look at it again: rutter cert show --authorities", "the authorities were changed by somebody else meanwhile")
+		return nil, rest.Fail(http.StatusPreconditionFailed, log.CodePreconditionFailed, "look at it again: rutter cert show --authorities", "the authorities were changed by somebody else meanwhile")
 	}
 	if _, err := s.write(r, actor(r), op); err != nil {
 		return nil, err

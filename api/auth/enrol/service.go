@@ -1,26 +1,22 @@
 package enrol
 
 import (
-	"bytes"
 	"context"
 	"crypto"
 	"crypto/rand"
 	"crypto/x509"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"log/slog"
 	"net/http"
 	"slices"
-	"strconv"
+	"strings"
 	"time"
 
-	"github.com/google/uuid"
-
-	"rutter/api/asked"
 	"rutter/api/auth/matrix"
 	"rutter/api/auth/pki"
+	"rutter/api/rest"
 	"rutter/log"
 	"rutter/log/budget"
 	"rutter/projections"
@@ -68,8 +64,9 @@ type Config struct {
 
 // Service answers under Path.
 type Service struct {
-	cfg     Config // immutable
-	handler http.Handler
+	cfg       Config // immutable
+	handler   http.Handler
+	endpoints []string
 	// certificates and tokens count what this server issues.
 	certificates, tokens *budget.Meter
 }
@@ -95,10 +92,7 @@ func New(cfg Config) (*Service, error) {
 		cfg.Now = time.Now
 	}
 	if cfg.NewID == nil {
-		cfg.NewID = func() (log.UUID, error) {
-			id, err := uuid.NewV7()
-			return log.UUID(id), err
-		}
+		cfg.NewID = rest.NewChangeID
 	}
 	if cfg.Random == nil {
 		cfg.Random = rand.Reader
@@ -111,11 +105,8 @@ func New(cfg Config) (*Service, error) {
 		certificates: budget.NewMeter(cfg.Budgets.Get(budget.CNCertificates), cfg.Now),
 		tokens:       budget.NewMeter(cfg.Budgets.Get(budget.Tokens), cfg.Now),
 	}
-	mux := http.NewServeMux()
-	for _, e := range s.table() {
-		mux.HandleFunc(e.pattern, s.guarded(e))
-	}
-	s.handler = mux
+	routes := s.routes()
+	s.handler, s.endpoints = routes.Handler(), routes.Endpoints()
 	return s, nil
 }
 
@@ -126,19 +117,23 @@ func (s *Service) Meters() []*budget.Meter { return []*budget.Meter{s.certificat
 func (s *Service) Handler() http.Handler { return s.handler }
 
 // Endpoints returns "METHOD /path" of everything that is served.
-func (s *Service) Endpoints() []string {
-	var all []string
-	for _, e := range s.table() {
-		all = append(all, e.pattern)
-	}
-	return all
-}
+func (s *Service) Endpoints() []string { return s.endpoints }
 
 // endpoint is one line of the table that the service is made from.
 type endpoint struct {
-	pattern string
-	roles   []matrix.Role // who may ask; none: anybody, without a certificate too
-	answer  func(r *http.Request) (any, error)
+	route  string        // METHOD /path/{name}
+	roles  []matrix.Role // who may ask; none: anybody, without a certificate too
+	answer func(r *http.Request) (any, error)
+}
+
+// routes are those of the table, each with its roles.
+func (s *Service) routes() *rest.Table {
+	t := &rest.Table{Wrap: rest.Bounded(maxBody, s.writeError)}
+	for _, e := range s.table() {
+		method, pattern, _ := strings.Cut(e.route, " ")
+		t.Routes = append(t.Routes, rest.Route{Method: method, Pattern: pattern, Serve: s.guarded(e)})
+	}
+	return t
 }
 
 var (
@@ -165,87 +160,49 @@ func (s *Service) table() []endpoint {
 	}
 }
 
-// answerError is an error with its status, in the form that the API has.
-type answerError struct {
-	status  int
-	Code    string           `json:"code"`
-	Message string           `json:"message"`
-	Remedy  string           `json:"remedy,omitempty"`
-	Errors  []log.FieldError `json:"errors,omitempty"`
-	// Budget is the one that is used up, with when to come again.
-	Budget *budget.Exceeded `json:"budget,omitempty"`
-}
-
-func (e *answerError) Error() string { return e.Code + ": " + e.Message }
-
-func fail(status int, code, remedy, format string, args ...any) error {
-	return &answerError{status: status, Code: code, Message: fmt.Sprintf(format, args...), Remedy: remedy}
-}
-
-var errNoIssuer = fail(http.StatusNotImplemented, "NotImplemented", "ask a server that was given the key (ca.key), or issue it by hand: rutter cert issue", "this server has no key to sign certificates with")
+var errNoIssuer = rest.Fail(http.StatusNotImplemented, rest.CodeNotHere, "ask a server that was given the key (ca.key), or issue it by hand: rutter cert issue", "this server has no key to sign certificates with")
 
 // guarded asks who it is before anything is read.
-func (s *Service) guarded(e endpoint) http.HandlerFunc {
-	return func(w http.ResponseWriter, r *http.Request) {
+func (s *Service) guarded(e endpoint) rest.Endpoint {
+	return func(w http.ResponseWriter, r *http.Request) error {
 		id, _ := matrix.From(r.Context())
-		var answer any
-		err := error(nil)
 		if e.roles != nil && !slices.Contains(e.roles, id.Role) {
-			err = fail(http.StatusForbidden, log.CodeNotAuthorized, "use the certificate of an operator", "%s may not %s", id.Actor(), e.pattern)
-		} else {
-			r.Body = http.MaxBytesReader(w, r.Body, maxBody)
-			if r, err = asked.Note(r); err != nil {
-				err = errBody
-			} else {
-				answer, err = e.answer(r)
-			}
+			return rest.Fail(http.StatusForbidden, log.CodeNotAuthorized, "use the certificate of an operator", "%s may not %s", id.Actor(), e.route)
 		}
-		status := http.StatusOK
+		r, err := rest.NoteContent(r)
 		if err != nil {
-			a := s.failure(r, err)
-			status, answer = a.status, a
-			if a.Budget != nil {
-				w.Header().Set("Retry-After", strconv.Itoa(a.Budget.Seconds()))
-			}
+			return errBody
 		}
-		body, _ := json.Marshal(answer) // our own forms: they can be marshalled
-		w.Header().Set("Content-Type", "application/json")
-		w.WriteHeader(status)
-		_, _ = w.Write(append(body, '\n'))
+		answer, err := e.answer(r)
+		if err != nil {
+			return err
+		}
+		rest.WriteEscaped(w, http.StatusOK, answer)
+		return nil
 	}
 }
 
-// refusalStatus are the statuses of refusals that are not 422.
-var refusalStatus = map[string]int{
-	log.CodeResourceNotFound: http.StatusNotFound, log.CodeNotAuthorized: http.StatusForbidden, log.CodePreconditionFailed: http.StatusPreconditionFailed,
-	log.CodeUndecided: http.StatusInternalServerError,
-	log.CodeTooOld:    http.StatusConflict, log.CodeIDReused: http.StatusConflict, log.CodeSkipped: http.StatusConflict,
+func (s *Service) writeError(w http.ResponseWriter, r *http.Request, err error) {
+	answer := s.failure(r, err)
+	rest.RetryAfter(w, http.StatusOK, answer.Budget)
+	rest.WriteEscaped(w, answer.Status, answer)
 }
 
-func (s *Service) failure(r *http.Request, err error) *answerError {
-	var answer *answerError
+func (s *Service) failure(r *http.Request, err error) *rest.Error {
+	var answer *rest.Error
 	var refusal *log.Refusal
-	var exceeded *budget.Exceeded
 	switch {
 	case errors.As(err, &answer):
-	case errors.As(err, &exceeded):
-		answer = &answerError{status: http.StatusTooManyRequests, Code: "BudgetExceeded", Message: exceeded.Error(), Remedy: "nothing was issued; come again when Retry-After says", Budget: exceeded}
+	case rest.ExceededOf(err) != nil:
+		exceeded := rest.ExceededOf(err)
+		answer = rest.Fail(http.StatusTooManyRequests, rest.CodeBudget, "nothing was issued; come again when Retry-After says", "%v", exceeded)
+		answer.Budget = exceeded
 	case errors.As(err, &refusal):
-		status := refusalStatus[refusal.Code]
-		if status == 0 {
-			status = http.StatusUnprocessableEntity
-		}
-		answer = &answerError{status: status, Code: refusal.Code, Message: refusal.Message, Errors: refusal.Errors}
+		answer = rest.Refused(refusal)
 	case errors.Is(err, log.ErrNoRoom):
-		answer = &answerError{
-			status: http.StatusInsufficientStorage, Code: log.CodeNoRoom, Message: err.Error(),
-			Remedy: "nothing was written; delete what is not needed, or give the servers' disks more room: rutter cluster status",
-		}
+		answer = rest.Fail(http.StatusInsufficientStorage, log.CodeNoRoom, "nothing was written; delete what is not needed, or give the servers' disks more room: rutter cluster status", "%v", err)
 	default:
-		answer = &answerError{
-			status: http.StatusServiceUnavailable, Code: "OutcomeUnknown", Message: "it is not known whether the change was made: " + err.Error(),
-			Remedy: "look whether it was made, or send it again with the same Rutter-Change-Id, if it had one",
-		}
+		answer = rest.Fail(http.StatusServiceUnavailable, rest.CodeUnknown, "look whether it was made, or send it again with the same Rutter-Change-Id, if it had one", "it is not known whether the change was made: %v", err)
 	}
 	id, _ := matrix.From(r.Context())
 	s.cfg.Logger.Info("refused", "path", r.URL.Path, "identity", id.Actor(), "error", answer)
@@ -256,9 +213,7 @@ func (s *Service) failure(r *http.Request, err error) *answerError {
 func read(r *http.Request, into any) error {
 	body, err := io.ReadAll(r.Body)
 	if err == nil {
-		dec := json.NewDecoder(bytes.NewReader(body))
-		dec.DisallowUnknownFields()
-		err = dec.Decode(into)
+		err = rest.DecodeStrict(body, into)
 	}
 	if err != nil { // it must not repeat what was sent, which may be a token
 		return errBody
@@ -267,7 +222,7 @@ func read(r *http.Request, into any) error {
 }
 
 // errBody does not say what was sent.
-var errBody = fail(http.StatusBadRequest, "BadRequest", "use a program of this version", "the body is not what is wanted here")
+var errBody = rest.Fail(http.StatusBadRequest, rest.CodeBadRequest, "use a program of this version", "the body is not what is wanted here")
 
 // write has operations written, and waits until this server has them too.
 func (s *Service) write(r *http.Request, actor string, ops ...log.Op) (log.Result, error) {
@@ -275,10 +230,10 @@ func (s *Service) write(r *http.Request, actor string, ops ...log.Op) (log.Resul
 	if err != nil {
 		return log.Result{}, err
 	}
-	c := &log.Change{ID: id, Actor: actor, Ops: ops, Content: asked.Of(r)}
-	if text := r.Header.Get("Rutter-Change-Id"); text != "" {
+	c := &log.Change{ID: id, Actor: actor, Ops: ops, Content: rest.ContentOf(r)}
+	if text := r.Header.Get(rest.HeaderChangeID); text != "" {
 		if c.ID, err = log.ParseUUID(text); err != nil {
-			return log.Result{}, fail(http.StatusBadRequest, "BadRequest", "send a version 7 UUID", "the change id: %v", err)
+			return log.Result{}, rest.Fail(http.StatusBadRequest, rest.CodeBadRequest, "send a version 7 UUID", "the change id: %v", err)
 		}
 	}
 	ctx, cancel := context.WithTimeout(r.Context(), writeTime)
@@ -378,7 +333,7 @@ type Granted struct {
 
 // errToken is the one answer to every token that does not open: who guesses
 // learns nothing.
-var errToken = fail(http.StatusForbidden, log.CodeNotAuthorized, "make another one: rutter token create", "the token is not good: unknown, of another secret, expired, or used by another machine")
+var errToken = rest.Fail(http.StatusForbidden, log.CodeNotAuthorized, "make another one: rutter token create", "the token is not good: unknown, of another secret, expired, or used by another machine")
 
 func (s *Service) join(r *http.Request) (any, error) {
 	var form JoinRequest
@@ -463,7 +418,7 @@ func requestKey(der []byte) (key crypto.PublicKey, id string, err error) {
 		id, err = pki.KeyID(key)
 	}
 	if err != nil {
-		return nil, "", fail(http.StatusUnprocessableEntity, log.CodeInvalidParameters, "send a PKCS #10 request for an ECDSA key on P-256", "%v", err)
+		return nil, "", rest.Fail(http.StatusUnprocessableEntity, log.CodeInvalidParameters, "send a PKCS #10 request for an ECDSA key on P-256", "%v", err)
 	}
 	return key, id, nil
 }
@@ -482,7 +437,7 @@ func (s *Service) grant(r *http.Request, id matrix.Identity, key crypto.PublicKe
 	if err != nil {
 		return nil, err
 	}
-	r.Header.Del("Rutter-Change-Id") // it was that of the redeeming
+	r.Header.Del(rest.HeaderChangeID) // it was that of the redeeming
 	if _, err := s.write(r, id.Actor(), Recording(certificate, id, pki.Clients, issuer.Certificate)); err != nil {
 		return nil, err
 	}

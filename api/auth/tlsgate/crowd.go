@@ -11,6 +11,7 @@ import (
 
 	"rutter/api/auth/matrix"
 	"rutter/log"
+	"rutter/log/budget"
 )
 
 // Bounds of those who knock at a listener, and why.
@@ -71,13 +72,16 @@ type crowd struct {
 	turns chan struct{}
 	left  chan struct{} // has one when somebody has left
 
-	mu      sync.Mutex // protects what follows, and the guests
-	guests  map[*guest]struct{}
-	of      map[netip.Addr]int // guests of each address
-	failing map[netip.Addr]*failures
-	arrived map[log.UUID]*failures   // connections of compute nodes, counted alike
-	all     failures                 // of all addresses that are not known
-	known   map[netip.Addr]time.Time // when somebody was let in last
+	mu     sync.Mutex // protects what follows, and the guests
+	guests map[*guest]struct{}
+	of     map[netip.Addr]int // guests of each address
+	// failing and all are the handshakes that may fail yet. Those that fail are counted
+	// when they have, so of many under way at once more may fail than there was left:
+	// then what is left is below 0, by MaxHandshakes at most, and that is waited for.
+	failing map[netip.Addr]*budget.Bucket
+	all     budget.Bucket               // of all addresses that are not known
+	arrived map[log.UUID]*budget.Bucket // connections of compute nodes
+	known   map[netip.Addr]time.Time    // when somebody was let in last
 }
 
 // guest is a connection during its handshake. It is the net.Conn below TLS, so
@@ -106,25 +110,12 @@ const (
 // become changes the guest's stage. The crowd's mu is held.
 func (g *guest) become(s stage) { g.stage, g.since = s, g.crowd.now() }
 
-// failures are what may fail yet. Those that fail are counted when they have, so
-// of many under way at once more may fail than there was left: then left is below
-// 0, by MaxHandshakes at most, and what was too much is waited for.
-type failures struct {
-	left float64
-	at   time.Time
-}
-
-// refill gives back what time has.
-func (f *failures) refill(now time.Time, rate, burst float64) {
-	f.left, f.at = min(f.left+now.Sub(f.at).Seconds()*rate, burst), now
-}
-
 func newCrowd(now func() time.Time) *crowd {
 	return &crowd{
 		now: now, turns: make(chan struct{}, max(runtime.GOMAXPROCS(0)/2, 1)), left: make(chan struct{}, 1),
-		guests: make(map[*guest]struct{}), of: make(map[netip.Addr]int), failing: make(map[netip.Addr]*failures),
-		arrived: make(map[log.UUID]*failures),
-		all:     failures{AllFailedBurst, now()}, known: make(map[netip.Addr]time.Time),
+		guests: make(map[*guest]struct{}), of: make(map[netip.Addr]int), failing: make(map[netip.Addr]*budget.Bucket),
+		arrived: make(map[log.UUID]*budget.Bucket),
+		all:     budget.Bucket{Left: AllFailedBurst, At: now()}, known: make(map[netip.Addr]time.Time),
 	}
 }
 
@@ -238,13 +229,13 @@ func (c *crowd) mayArrive(node log.UUID) bool {
 		if len(c.arrived) >= maxArriving {
 			clear(c.arrived) // those who go on are found again
 		}
-		f = &failures{left: ArrivalBurst, at: now}
+		f = &budget.Bucket{Left: ArrivalBurst, At: now}
 		c.arrived[node] = f
 	}
-	if f.refill(now, ArrivalRate, ArrivalBurst); f.left < 1 {
+	if f.Fill(now, ArrivalRate, ArrivalBurst); f.Left < 1 {
 		return false
 	}
-	f.left--
+	f.Left--
 	return true
 }
 
@@ -272,18 +263,18 @@ func (c *crowd) close() {
 // mayFail reports whether an address has failures left. c.mu is held.
 func (c *crowd) mayFail(address netip.Addr) bool {
 	now := c.now()
-	if c.all.refill(now, AllFailedRate, AllFailedBurst); c.all.left < 1 && !c.isKnown(address) {
+	if c.all.Fill(now, AllFailedRate, AllFailedBurst); c.all.Left < 1 && !c.isKnown(address) {
 		return false
 	}
 	f := c.failing[address]
 	if f == nil {
 		return true
 	}
-	f.refill(now, FailedRate, FailedBurst)
-	if f.left >= FailedBurst {
+	f.Fill(now, FailedRate, FailedBurst)
+	if f.Left >= FailedBurst {
 		delete(c.failing, address)
 	}
-	return f.left >= 1
+	return f.Left >= 1
 }
 
 // isKnown reports whether somebody was let in from an address lately. c.mu is held.
@@ -294,17 +285,17 @@ func (c *crowd) isKnown(address netip.Addr) bool {
 // failed counts a failure. c.mu is held.
 func (c *crowd) failed(address netip.Addr) {
 	if !c.isKnown(address) {
-		c.all.left--
+		c.all.Left--
 	}
 	f := c.failing[address]
 	if f == nil {
 		if len(c.failing) >= maxFailing {
 			clear(c.failing) // those who go on are found again
 		}
-		f = &failures{left: FailedBurst, at: c.now()}
+		f = &budget.Bucket{Left: FailedBurst, At: c.now()}
 		c.failing[address] = f
 	}
-	f.left--
+	f.Left--
 }
 
 // succeeded makes an address known. c.mu is held.

@@ -9,44 +9,24 @@ import (
 	"io"
 	"net/http"
 	"net/url"
-	"strconv"
 	"strings"
 
-	"rutter/api/asked"
+	"rutter/api/rest"
 	"rutter/log"
-	"rutter/log/budget"
 )
-
-// Codes of answers beside those of refusals.
-const (
-	codeUnavailable = "ServiceUnavailable"
-	codeBadRequest  = "BadRequest"
-	codeBudget      = "BudgetExceeded"
-)
-
-// answerError is an error with the status of its answer.
-type answerError struct {
-	status int
-	log.Refusal
-	after int // when to come again, in seconds; 0: it is not said
-}
 
 func failure(status int, code, format string, args ...any) error {
-	return &answerError{status: status, Refusal: log.Refusal{Code: code, Message: fmt.Sprintf(format, args...)}}
+	return rest.Fail(status, code, "", format, args...)
 }
 
 func badField(field, remedy, format string, args ...any) error {
-	return &answerError{status: http.StatusUnprocessableEntity, Refusal: log.Refusal{
-		Code: log.CodeInvalidParameters, Message: "Invalid parameters",
-		Errors: []log.FieldError{{Field: field, Code: log.ElementInvalid, Message: fmt.Sprintf(format, args...), Remedy: remedy}},
-	}}
+	return rest.BadParameter(field, log.ElementInvalid, remedy, format, args...)
 }
 
 func missingField(field, remedy string) error {
-	return &answerError{status: http.StatusUnprocessableEntity, Refusal: log.Refusal{
-		Code: log.CodeInvalidParameters, Message: "Missing parameters",
-		Errors: []log.FieldError{{Field: field, Code: log.ElementMissing, Message: "Missing parameter", Remedy: remedy}},
-	}}
+	missing := rest.BadParameter(field, log.ElementMissing, remedy, "Missing parameter")
+	missing.Message = "Missing parameters"
+	return missing
 }
 
 // wrongKind says of JSON that it is not of the kind that is wanted, in no words of
@@ -64,54 +44,23 @@ func notFound(format string, args ...any) error {
 	return failure(http.StatusNotFound, log.CodeResourceNotFound, format, args...)
 }
 
-// refusalStatus are the statuses of refusals of the log (spec/napi.md section 3.3).
-var refusalStatus = map[string]int{
-	log.CodeInvalidParameters: http.StatusUnprocessableEntity, log.CodeInUse: http.StatusUnprocessableEntity,
-	log.CodeSubnetFull: http.StatusInsufficientStorage, log.CodeResourceNotFound: http.StatusNotFound,
-	log.CodePreconditionFailed: http.StatusPreconditionFailed, log.CodeNotAuthorized: http.StatusForbidden, log.CodeTooOld: http.StatusConflict,
-	log.CodeSkipped: http.StatusConflict, log.CodeUndecided: http.StatusInternalServerError,
-	log.CodeIDReused: http.StatusConflict,
-}
-
-func writeError(w http.ResponseWriter, err error) {
-	var answer *answerError
+// writeError answers with an error in CNAPI's form, which is that of a refusal.
+func writeError(w http.ResponseWriter, r *http.Request, err error) {
+	var answer *rest.Error
 	var refusal *log.Refusal
 	switch {
 	case errors.As(err, &answer):
 	case errors.As(err, &refusal):
-		status, ok := refusalStatus[refusal.Code]
-		if !ok {
-			status = http.StatusUnprocessableEntity
-		}
-		answer = &answerError{status: status, Refusal: *refusal}
-		if status == http.StatusNotFound {
+		answer = rest.Refused(refusal)
+		if answer.Status == http.StatusNotFound {
 			answer.Errors = nil // which one, the path says
 		}
 	default:
-		answer = &answerError{status: http.StatusServiceUnavailable, Refusal: log.Refusal{Code: codeUnavailable, Message: err.Error()}}
+		answer = rest.Fail(http.StatusServiceUnavailable, rest.CodeUnavailable, "", "%v", err)
 	}
-	switch {
-	case answer.after > 0:
-		w.Header().Set("Retry-After", strconv.Itoa(answer.after))
-	case answer.status == http.StatusServiceUnavailable:
-		w.Header().Set("Retry-After", "1")
-	}
-	writeJSON(w, answer.status, answer.Refusal.Bounded())
-}
-
-func writeJSON(w http.ResponseWriter, status int, v any) {
-	var b bytes.Buffer
-	enc := json.NewEncoder(&b)
-	enc.SetEscapeHTML(false)
-	if err := enc.Encode(v); err != nil {
-		status = http.StatusInternalServerError
-		b.Reset()
-		fmt.Fprintf(&b, "{\"code\":\"InternalError\",\"message\":%q}\n", err.Error())
-	}
-	w.Header().Set("Content-Type", "application/json")
-	w.Header().Set("Content-Length", strconv.Itoa(b.Len()))
-	w.WriteHeader(status)
-	_, _ = w.Write(b.Bytes()) // a client that left is told nothing; for HEAD net/http drops it
+	rest.RetryAfter(w, answer.Status, answer.Budget)
+	shown := log.Refusal{Code: answer.Code, Message: answer.Message, Errors: answer.Errors}
+	rest.WriteJSON(w, r, answer.Status, shown.Bounded())
 }
 
 // fieldsOf reads the fields of a request: those of its JSON object and those of
@@ -120,16 +69,16 @@ func fieldsOf(r *http.Request) (map[string]json.RawMessage, error) {
 	fields := make(map[string]json.RawMessage)
 	body, err := io.ReadAll(r.Body)
 	if err != nil {
-		return nil, failure(http.StatusRequestEntityTooLarge, codeBadRequest, "the body cannot be read: %v", err)
+		return nil, failure(http.StatusRequestEntityTooLarge, rest.CodeBadRequest, "the body cannot be read: %v", err)
 	}
 	if body = bytes.TrimSpace(body); len(body) > 0 {
 		if err := json.Unmarshal(body, &fields); err != nil {
-			return nil, failure(http.StatusBadRequest, codeBadRequest, "the body is not a JSON object: %s", wrongKind(err, "object"))
+			return nil, failure(http.StatusBadRequest, rest.CodeBadRequest, "the body is not a JSON object: %s", wrongKind(err, "object"))
 		}
 	}
 	query, err := url.ParseQuery(r.URL.RawQuery)
 	if err != nil {
-		return nil, failure(http.StatusBadRequest, codeBadRequest, "the query cannot be read: %v", err)
+		return nil, failure(http.StatusBadRequest, rest.CodeBadRequest, "the query cannot be read: %v", err)
 	}
 	for name, values := range query {
 		if _, given := fields[name]; !given {
@@ -177,7 +126,7 @@ func (s *Service) propose(ctx context.Context, r *http.Request, ops ...log.Op) (
 	}
 	c := &log.Change{ID: id, Actor: Actor, Ops: ops}
 	if r != nil {
-		c.Content = asked.Of(r)
+		c.Content = rest.ContentOf(r)
 	}
 	if r != nil && s.cfg.Asker != nil {
 		c.Actor, c.By = s.cfg.Asker(r)
@@ -185,18 +134,16 @@ func (s *Service) propose(ctx context.Context, r *http.Request, ops ...log.Op) (
 	ctx, cancel := context.WithTimeout(ctx, proposeTime)
 	defer cancel()
 	result, err := s.store.Propose(ctx, c)
-	var exceeded *budget.Exceeded
-	if errors.As(err, &exceeded) {
-		return result, &answerError{
-			status: http.StatusTooManyRequests, after: exceeded.Seconds(),
-			Refusal: log.Refusal{Code: codeBudget, Message: "nothing was written: " + exceeded.Error()},
-		}
+	if exceeded := rest.ExceededOf(err); exceeded != nil {
+		answer := rest.Fail(http.StatusTooManyRequests, rest.CodeBudget, "", "nothing was written: %v", exceeded)
+		answer.Budget = exceeded
+		return result, answer
 	}
 	if errors.Is(err, log.ErrNoRoom) {
 		return result, failure(http.StatusInsufficientStorage, log.CodeNoRoom, "nothing was written: %v", err)
 	}
 	if err != nil {
-		return result, fmt.Errorf("it is not known whether change %s was made: look, or send it again with %s: %s, which does it once: %w", id, HeaderChangeID, id, err)
+		return result, fmt.Errorf("it is not known whether change %s was made: look, or send it again with %s: %s, which does it once: %w", id, rest.HeaderChangeID, id, err)
 	}
 	if result.Refusal != nil {
 		return result, result.Refusal
@@ -225,17 +172,13 @@ func (s *Service) change(w http.ResponseWriter, r *http.Request, op log.Op) erro
 	return nil
 }
 
-// HeaderChangeID names the change of a request: one that is sent again with it is
-// done once (DESIGN rule 4).
-const HeaderChangeID = asked.Header
-
 func (s *Service) changeID(r *http.Request) (log.UUID, error) {
-	if r == nil || r.Header.Get(HeaderChangeID) == "" {
+	if r == nil || r.Header.Get(rest.HeaderChangeID) == "" {
 		return s.cfg.NewID()
 	}
-	id, err := log.ParseUUID(r.Header.Get(HeaderChangeID))
+	id, err := log.ParseUUID(r.Header.Get(rest.HeaderChangeID))
 	if err != nil {
-		return id, badField(HeaderChangeID, "send a version 7 UUID, the same one with each retry", "%v", err)
+		return id, badField(rest.HeaderChangeID, "send a version 7 UUID, the same one with each retry", "%v", err)
 	}
 	return id, nil
 }

@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"slices"
 
+	"rutter/api/rest"
 	"rutter/log"
 )
 
@@ -29,7 +30,7 @@ func (s *Service) getBoot(w http.ResponseWriter, r *http.Request) error {
 		delete(args, "hostname")
 	}
 	_ = json.Unmarshal(asJSON(o.BootParams, "{}"), &args) // the log took it as an object
-	writeJSON(w, http.StatusOK, map[string]any{
+	rest.WriteJSON(w, r, http.StatusOK, map[string]any{
 		"platform": o.BootPlatform, "kernel_args": args, "kernel_flags": asJSON(o.KernelFlags, "{}"),
 		"boot_modules": asJSON(o.BootModules, "[]"), "default_console": o.DefaultConsole, "serial": o.Serial,
 	})

@@ -15,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	"rutter/api/rest"
 	"rutter/log"
 )
 
@@ -192,7 +193,7 @@ func TestTaskIsOfTheLog(t *testing.T) {
 	ids := map[string]bool{}
 	for range 2 {
 		r := httptest.NewRequestWithContext(t.Context(), "POST", "/servers/"+cn1+"/nop", nil)
-		r.Header.Set(HeaderChangeID, change1.String())
+		r.Header.Set(rest.HeaderChangeID, change1.String())
 		w := httptest.NewRecorder()
 		a.Handler().ServeHTTP(w, r)
 		ids[w.Body.String()] = w.Code == 202

@@ -9,6 +9,7 @@ import (
 	"net/netip"
 	"strings"
 
+	"rutter/api/rest"
 	"rutter/log"
 	"rutter/projections"
 )
@@ -100,9 +101,9 @@ func (s *Service) createMachine(w http.ResponseWriter, r *http.Request) error {
 		}
 	}
 	if len(result.IDs) == 0 {
-		return failure(http.StatusServiceUnavailable, codeUnavailable, "no MAC was free: try again")
+		return failure(http.StatusServiceUnavailable, rest.CodeUnavailable, "no MAC was free: try again")
 	}
-	writeJSON(w, http.StatusAccepted, map[string]any{"id": result.IDs[len(result.IDs)-1]})
+	rest.WriteJSON(w, r, http.StatusAccepted, map[string]any{"id": result.IDs[len(result.IDs)-1]})
 	return nil
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"net/http"
 
+	"rutter/api/rest"
 	"rutter/log"
 	"rutter/projections"
 )
@@ -70,7 +71,7 @@ func need[T interface {
 	ctx, cancel := context.WithTimeout(r.Context(), proposeTime)
 	defer cancel()
 	if _, err := s.store.Consistent(ctx); err != nil {
-		return nothing, failure(http.StatusServiceUnavailable, codeUnavailable, "whether it exists cannot be said now: %v", err)
+		return nothing, failure(http.StatusServiceUnavailable, rest.CodeUnavailable, "whether it exists cannot be said now: %v", err)
 	}
 	if found() {
 		return o, nil

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"net/http"
 
+	"rutter/api/rest"
 	"rutter/log"
 )
 
@@ -42,7 +43,7 @@ func (s *Service) reboot(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	writeJSON(w, http.StatusAccepted, map[string]any{"id": result.IDs[1]})
+	rest.WriteJSON(w, r, http.StatusAccepted, map[string]any{"id": result.IDs[1]})
 	return nil
 }
 

@@ -17,7 +17,7 @@ import (
 // within a refusal's limits.
 func TestRefusalsAreAnswered(t *testing.T) {
 	w := httptest.NewRecorder()
-	writeError(w, &log.Refusal{Code: log.CodeUndecided, Message: strings.Repeat("x", 300<<10)})
+	writeError(w, httptest.NewRequest(http.MethodGet, "/", nil), &log.Refusal{Code: log.CodeUndecided, Message: strings.Repeat("x", 300<<10)})
 	if n := w.Body.Len(); w.Code != http.StatusInternalServerError || n > log.MaxResultBytes {
 		t.Errorf("status %d with %d bytes", w.Code, n)
 	}
@@ -39,7 +39,7 @@ func TestBudgetIsNamed(t *testing.T) {
 	s.store = failingStore{newMemory(), fmt.Errorf("overloaded: %w", &budget.Exceeded{Name: budget.ForeignBytes, Who: "192.0.2.1", Wait: 6500 * time.Millisecond})}
 	_, err := s.propose(t.Context(), nil)
 	w := httptest.NewRecorder()
-	if writeError(w, err); w.Code != http.StatusTooManyRequests || w.Header().Get("Retry-After") != "7" || !strings.Contains(w.Body.String(), "foreign_bytes of 192.0.2.1") {
+	if writeError(w, httptest.NewRequest(http.MethodGet, "/", nil), err); w.Code != http.StatusTooManyRequests || w.Header().Get("Retry-After") != "7" || !strings.Contains(w.Body.String(), "foreign_bytes of 192.0.2.1") {
 		t.Errorf("%d %s %v", w.Code, w.Body, w.Header())
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"rutter/agent/sysinfo"
+	"rutter/api/rest"
 	"rutter/log"
 	"rutter/projections"
 )
@@ -57,7 +58,7 @@ func (s *Service) postSysinfo(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	s.counts.sysinfos.Add(1)
-	writeJSON(w, http.StatusOK, map[string]any{})
+	rest.WriteJSON(w, r, http.StatusOK, map[string]any{})
 	return nil
 }
 
@@ -140,7 +141,7 @@ func (s *Service) getSysinfo(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	writeJSON(w, http.StatusOK, map[string]any{"sysinfo": asJSON(o.Sysinfo, "{}")})
+	rest.WriteJSON(w, r, http.StatusOK, map[string]any{"sysinfo": asJSON(o.Sysinfo, "{}")})
 	return nil
 }
 
@@ -176,7 +177,7 @@ func (s *Service) status(w http.ResponseWriter, r *http.Request) error {
 		Disks  map[string]any                        `json:"diskinfo"`
 	}
 	if err := json.NewDecoder(r.Body).Decode(&body); err != nil {
-		return failure(http.StatusBadRequest, codeBadRequest, "the body is not a status: %s", wrongKind(err, "object"))
+		return failure(http.StatusBadRequest, rest.CodeBadRequest, "the body is not a status: %s", wrongKind(err, "object"))
 	}
 	s.keepSoft(cn, soft{numbers(body.Memory), numbers(body.Disks), s.cfg.Now()})
 	select {

@@ -7,10 +7,10 @@ import (
 	"net/http"
 	"net/url"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
+	"rutter/api/rest"
 	"rutter/log"
 	"rutter/projections"
 )
@@ -94,24 +94,17 @@ func (s *Service) listServers(w http.ResponseWriter, r *http.Request) error {
 			list = append(list, s.form(state, o, e, heard))
 		}
 	})
-	writeJSON(w, http.StatusOK, list)
+	rest.WriteJSON(w, r, http.StatusOK, list)
 	return nil
 }
 
 func pageOf(query url.Values) (limit, offset int, err error) {
-	limit = maxList
-	for name, to := range map[string]*int{"limit": &limit, "offset": &offset} {
-		if !query.Has(name) {
-			continue
-		}
-		n, err := strconv.Atoi(query.Get(name))
-		switch {
-		case name == "limit" && (err != nil || n < 1 || n > maxList):
-			return 0, 0, badField(name, "ask for fewer, and for the rest with offset", "%q is no number from 1 to %d", query.Get(name), maxList)
-		case err != nil || n < 0:
-			return 0, 0, badField(name, "send how many are passed over", "%q is no number from 0 on", query.Get(name))
-		}
-		*to = n
+	limit, offset, bad := rest.Page(query, maxList, query.Has)
+	switch bad {
+	case "limit":
+		return 0, 0, badField(bad, "ask for fewer, and for the rest with offset", "%q is no number from 1 to %d", query.Get(bad), maxList)
+	case "offset":
+		return 0, 0, badField(bad, "send how many are passed over", "%q is no number from 0 on", query.Get(bad))
 	}
 	return limit, offset, nil
 }
@@ -131,7 +124,7 @@ func (s *Service) getServer(w http.ResponseWriter, r *http.Request) error {
 	}
 	var form map[string]any
 	s.store.View(func(state *projections.State, _ log.Cursor) { form = s.form(state, o, e, heard) })
-	writeJSON(w, http.StatusOK, form)
+	rest.WriteJSON(w, r, http.StatusOK, form)
 	return nil
 }
 
@@ -343,7 +336,7 @@ func (s *Service) listVMs(w http.ResponseWriter, r *http.Request) error {
 			}
 		}
 	})
-	writeJSON(w, http.StatusOK, list)
+	rest.WriteJSON(w, r, http.StatusOK, list)
 	return nil
 }
 
@@ -356,7 +349,7 @@ func (s *Service) getVM(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	writeJSON(w, http.StatusOK, vm)
+	rest.WriteJSON(w, r, http.StatusOK, vm)
 	return nil
 }
 

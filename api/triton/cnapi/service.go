@@ -5,12 +5,11 @@ import (
 	"errors"
 	"log/slog"
 	"net/http"
-	"slices"
 	"strings"
 	"sync"
 	"time"
 
-	"rutter/api/asked"
+	"rutter/api/rest"
 	"rutter/log"
 	"rutter/projections"
 )
@@ -135,35 +134,32 @@ func New(cfg Config) (*Service, error) {
 		cfg: cfg, store: cfg.Store, logger: cfg.Logger, reports: make(chan report, maxReports),
 		soft: make(map[log.UUID]soft), posting: make(map[log.UUID]struct{}),
 	}
-	mux := http.NewServeMux()
-	methods := make(map[string][]string)
-	for _, e := range s.endpoints() {
-		mux.HandleFunc(e.pattern, s.answering(e))
-		method, path, _ := strings.Cut(e.pattern, " ")
-		methods[path] = append(methods[path], method)
-		if method == http.MethodGet {
-			methods[path] = append(methods[path], http.MethodHead)
-		}
-	}
-	for path, allowed := range methods {
-		slices.Sort(allowed)
-		allow := strings.Join(allowed, ", ")
-		mux.HandleFunc(path, func(w http.ResponseWriter, r *http.Request) {
-			w.Header().Set("Allow", allow)
-			writeError(w, failure(http.StatusMethodNotAllowed, "MethodNotAllowed", "%s is not allowed", r.Method))
-		})
-	}
-	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
-		writeError(w, failure(http.StatusNotFound, log.CodeResourceNotFound, "%s %s does not exist", r.Method, r.URL.Path))
-	})
-	s.handler = mux
+	s.handler = s.routes().Handler()
 	return s, nil
+}
+
+// routes makes the handler's table from the endpoints.
+func (s *Service) routes() *rest.Table {
+	t := &rest.Table{
+		Wrap: rest.Bounded(maxBody, writeError),
+		NoRoute: func(_ http.ResponseWriter, r *http.Request) error {
+			return failure(http.StatusNotFound, log.CodeResourceNotFound, "%s %s does not exist", r.Method, r.URL.Path)
+		},
+		NoMethod: func(_ http.ResponseWriter, r *http.Request) error {
+			return failure(http.StatusMethodNotAllowed, rest.CodeNoMethod, "%s is not allowed", r.Method)
+		},
+	}
+	for _, e := range s.endpoints() {
+		method, pattern, _ := strings.Cut(e.pattern, " ")
+		t.Routes = append(t.Routes, rest.Route{Method: method, Pattern: pattern, Serve: s.answering(e)})
+	}
+	return t
 }
 
 // endpoint is one row of the table of all that is served.
 type endpoint struct {
 	pattern string // METHOD /path/{name}
-	serve   func(w http.ResponseWriter, r *http.Request) error
+	serve   rest.Endpoint
 	// always: it is answered also by a server that cannot serve.
 	always bool
 }
@@ -211,48 +207,42 @@ func (s *Service) endpoints() []endpoint {
 }
 
 // Endpoints are "METHOD /pattern/{x}" of everything that Handler serves.
-func (s *Service) Endpoints() []string {
-	var all []string
-	for _, e := range s.endpoints() {
-		all = append(all, e.pattern)
-	}
-	return all
-}
+func (s *Service) Endpoints() []string { return s.routes().Endpoints() }
 
 // Handler serves the paths of CNAPI, at its root.
 func (s *Service) Handler() http.Handler { return s.handler }
 
-// answering serves an endpoint: within bounds, and with an answer for each error.
-func (s *Service) answering(e endpoint) http.HandlerFunc {
-	return func(w http.ResponseWriter, r *http.Request) {
-		r.Body = http.MaxBytesReader(w, r.Body, maxBody)
-		err := s.store.Serving()
-		if err == nil {
-			err = s.store.Ready()
+// answering serves an endpoint, if this server can serve.
+func (s *Service) answering(e endpoint) rest.Endpoint {
+	return func(w http.ResponseWriter, r *http.Request) error {
+		if err := s.ready(); err != nil && !e.always {
+			return err
 		}
-		if err != nil && !e.always {
-			writeError(w, failure(http.StatusServiceUnavailable, codeUnavailable, "this server cannot serve: %v", err))
-			return
+		r, err := rest.NoteContent(r)
+		if err != nil {
+			return failure(http.StatusRequestEntityTooLarge, rest.CodeBadRequest, "the body cannot be read: %v", err)
 		}
-		if r, err = asked.Note(r); err != nil {
-			writeError(w, failure(http.StatusRequestEntityTooLarge, codeBadRequest, "the body cannot be read: %v", err))
-			return
-		}
-		if err := e.serve(w, r); err != nil {
-			writeError(w, err)
-		}
+		return e.serve(w, r)
 	}
 }
 
-func (s *Service) ping(w http.ResponseWriter, _ *http.Request) error {
+// ready is nil, or the answer of a server that cannot serve.
+func (s *Service) ready() error {
 	err := s.store.Serving()
 	if err == nil {
 		err = s.store.Ready()
 	}
 	if err != nil {
-		return failure(http.StatusServiceUnavailable, codeUnavailable, "this server cannot serve: %v", err)
+		return failure(http.StatusServiceUnavailable, rest.CodeUnavailable, "this server cannot serve: %v", err)
 	}
-	writeJSON(w, http.StatusOK, map[string]any{"ready": true, "healthy": true})
+	return nil
+}
+
+func (s *Service) ping(w http.ResponseWriter, r *http.Request) error {
+	if err := s.ready(); err != nil {
+		return err
+	}
+	rest.WriteJSON(w, r, http.StatusOK, map[string]any{"ready": true, "healthy": true})
 	return nil
 }
 

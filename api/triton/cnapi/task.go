@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"rutter/agent/sysinfo"
+	"rutter/api/rest"
 	"rutter/log"
 	"rutter/projections"
 )
@@ -97,7 +98,7 @@ func (s *Service) start(w http.ResponseWriter, r *http.Request, name string, fie
 	if err != nil {
 		return err
 	}
-	writeJSON(w, http.StatusAccepted, map[string]any{"id": result.IDs[0]})
+	rest.WriteJSON(w, r, http.StatusAccepted, map[string]any{"id": result.IDs[0]})
 	return nil
 }
 
@@ -161,7 +162,7 @@ func (s *Service) getTask(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	writeJSON(w, http.StatusOK, taskForm(t))
+	rest.WriteJSON(w, r, http.StatusOK, taskForm(t))
 	return nil
 }
 
@@ -212,7 +213,7 @@ func (s *Service) listTasks(w http.ResponseWriter, r *http.Request) error {
 	for _, t := range tasks[:min(limit, len(tasks))] {
 		forms = append(forms, taskForm(t))
 	}
-	writeJSON(w, http.StatusOK, forms)
+	rest.WriteJSON(w, r, http.StatusOK, forms)
 	return nil
 }
 
@@ -234,7 +235,7 @@ func (s *Service) waitTask(w http.ResponseWriter, r *http.Request) error {
 	if t == nil {
 		return notFound(noTask)
 	}
-	writeJSON(w, http.StatusOK, taskForm(t))
+	rest.WriteJSON(w, r, http.StatusOK, taskForm(t))
 	return nil
 }
 

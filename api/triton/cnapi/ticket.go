@@ -5,6 +5,7 @@ import (
 	"errors"
 	"net/http"
 
+	"rutter/api/rest"
 	"rutter/log"
 	"rutter/projections"
 )
@@ -51,7 +52,7 @@ func (s *Service) createTicket(w http.ResponseWriter, r *http.Request) error {
 			line = append(line, ticketForm(other))
 		}
 	})
-	writeJSON(w, http.StatusAccepted, map[string]any{"uuid": result.IDs[0], "queue": line})
+	rest.WriteJSON(w, r, http.StatusAccepted, map[string]any{"uuid": result.IDs[0], "queue": line})
 	return nil
 }
 
@@ -86,7 +87,7 @@ func (s *Service) listTickets(w http.ResponseWriter, r *http.Request) error {
 	}
 	list := []map[string]any{}
 	s.eachTicket(o.UUID, func(t *log.Ticket) { list = append(list, ticketForm(t)) })
-	writeJSON(w, http.StatusOK, list)
+	rest.WriteJSON(w, r, http.StatusOK, list)
 	return nil
 }
 
@@ -95,7 +96,7 @@ func (s *Service) getTicket(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	writeJSON(w, http.StatusOK, ticketForm(t))
+	rest.WriteJSON(w, r, http.StatusOK, ticketForm(t))
 	return nil
 }
 

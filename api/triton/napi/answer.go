@@ -12,6 +12,7 @@ import (
 	"strconv"
 	"strings"
 
+	"rutter/api/rest"
 	"rutter/log"
 	"rutter/log/budget"
 )
@@ -19,11 +20,11 @@ import (
 // Codes of errors beside those of package log; restify's words.
 const (
 	codeNotFound    = log.CodeResourceNotFound
-	codeUnavailable = "ServiceUnavailable"
-	codeInternal    = "InternalError"
+	codeUnavailable = rest.CodeUnavailable
+	codeInternal    = rest.CodeInternal
 	codeContent     = "InvalidContent"
 	codeTooLarge    = "RequestEntityTooLarge"
-	codeBudget      = "BudgetExceeded"
+	codeBudget      = rest.CodeBudget
 )
 
 // Messages of the whole (spec/napi.md section 3.3).
@@ -89,30 +90,9 @@ func missing(field string) element {
 	return element{Field: field, Code: log.ElementMissing, Message: "Missing parameter"}
 }
 
-// refusalStatus are the statuses of refusals (spec/napi.md section 3.3).
-var refusalStatus = map[string]int{
-	log.CodeInvalidParameters:  http.StatusUnprocessableEntity,
-	log.CodeInUse:              http.StatusUnprocessableEntity,
-	log.CodeSubnetFull:         http.StatusInsufficientStorage,
-	codeSubnetsExhausted:       http.StatusInsufficientStorage,
-	log.CodeResourceNotFound:   http.StatusNotFound,
-	log.CodePreconditionFailed: http.StatusPreconditionFailed,
-	log.CodeNotAuthorized:      http.StatusForbidden,
-	log.CodeUndecided:          http.StatusInternalServerError,
-	log.CodeTooOld:             http.StatusConflict,
-	log.CodeSkipped:            http.StatusConflict,
-	log.CodeIDReused:           http.StatusConflict,
-}
-
-// codeSubnetsExhausted: no subnet is left to choose from.
-const codeSubnetsExhausted = "SubnetsExhausted"
-
 // ofRefusal puts a refusal of the core into NAPI's form and words.
 func ofRefusal(r *log.Refusal) *problem {
-	p := &problem{status: refusalStatus[r.Code], Code: r.Code, Message: r.Message}
-	if p.status == 0 {
-		p.status = http.StatusUnprocessableEntity
-	}
+	p := &problem{status: rest.RefusalStatus(r.Code), Code: r.Code, Message: r.Message}
 	for _, e := range r.Errors {
 		p.Errors = append(p.Errors, translate(e))
 	}
@@ -122,7 +102,7 @@ func ofRefusal(r *log.Refusal) *problem {
 	switch r.Code {
 	case log.CodeInvalidParameters:
 		p = invalid(bothEnds(p.Errors)...)
-	case log.CodeResourceNotFound, log.CodePreconditionFailed, log.CodeSubnetFull, codeSubnetsExhausted, log.CodeNotAuthorized:
+	case log.CodeResourceNotFound, log.CodePreconditionFailed, log.CodeSubnetFull, log.CodeNotAuthorized:
 		p.Errors = nil // NAPI names no field there
 	}
 	return p
@@ -185,37 +165,11 @@ func problemOf(err error) *problem {
 
 func (s *Service) writeError(w http.ResponseWriter, r *http.Request, err error) {
 	p := problemOf(err)
-	switch p.status {
-	case http.StatusServiceUnavailable:
-		w.Header().Set("Retry-After", "1")
-	case http.StatusTooManyRequests:
-		w.Header().Set("Retry-After", strconv.Itoa(p.Budget.Seconds()))
-	case http.StatusInternalServerError:
+	if p.status == http.StatusInternalServerError {
 		s.cfg.Logger.Error("napi request failed", "method", r.Method, "path", r.URL.Path, "err", err)
 	}
-	writeJSON(w, r, p.status, p)
-}
-
-// writeJSON answers with v; HEAD gets the header of the same answer.
-func writeJSON(w http.ResponseWriter, r *http.Request, status int, v any) {
-	var b bytes.Buffer
-	enc := json.NewEncoder(&b)
-	enc.SetEscapeHTML(false)
-	if err := enc.Encode(v); err != nil {
-		status = http.StatusInternalServerError
-		b.Reset()
-		b.WriteString(`{"code":"` + codeInternal + `","message":"the answer cannot be printed"}`)
-	}
-	send(w, r, status, b.Bytes())
-}
-
-func send(w http.ResponseWriter, r *http.Request, status int, body []byte) {
-	w.Header().Set("Content-Type", "application/json")
-	w.Header().Set("Content-Length", strconv.Itoa(len(body)))
-	w.WriteHeader(status)
-	if r.Method != http.MethodHead {
-		_, _ = w.Write(body) // a client that left is told nothing
-	}
+	rest.RetryAfter(w, p.status, p.Budget)
+	rest.WriteJSON(w, r, p.status, p)
 }
 
 // writeList answers with objects, and lets others go on while it prints them.
@@ -236,7 +190,7 @@ func writeList(w http.ResponseWriter, r *http.Request, forms []any) error {
 		}
 	}
 	b.WriteString("]\n")
-	send(w, r, http.StatusOK, b.Bytes())
+	rest.WriteBody(w, r, http.StatusOK, b.Bytes())
 	return nil
 }
 

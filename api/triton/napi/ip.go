@@ -5,6 +5,7 @@ import (
 	"net/netip"
 	"slices"
 
+	"rutter/api/rest"
 	"rutter/log"
 	"rutter/projections"
 )
@@ -107,7 +108,7 @@ func (s *Service) listIPs(w http.ResponseWriter, r *http.Request) error {
 		}
 		more = from.IsValid() && uint64(len(found)) < limit && r.Context().Err() == nil
 	}
-	writeJSON(w, r, http.StatusOK, found)
+	rest.WriteJSON(w, r, http.StatusOK, found)
 	return nil
 }
 
@@ -206,7 +207,7 @@ func (s *Service) answerIP(w http.ResponseWriter, r *http.Request, network log.U
 	if err != nil {
 		return err
 	}
-	writeJSON(w, r, http.StatusOK, form)
+	rest.WriteJSON(w, r, http.StatusOK, form)
 	return nil
 }
 
@@ -308,6 +309,6 @@ func (s *Service) searchIPs(w http.ResponseWriter, r *http.Request) error {
 	if len(found) == 0 && offset == 0 {
 		return fail(http.StatusNotFound, codeNotFound, "No networks found containing that IP address")
 	}
-	writeJSON(w, r, http.StatusOK, found)
+	rest.WriteJSON(w, r, http.StatusOK, found)
 	return nil
 }

@@ -5,12 +5,12 @@ import (
 	"errors"
 	"log/slog"
 	"net/http"
-	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 
 	"rutter/api/auth/matrix"
+	"rutter/api/rest"
 	"rutter/log"
 	"rutter/projections"
 )
@@ -54,7 +54,7 @@ type Service struct {
 	handler   http.Handler
 	endpoints []string
 	requests  *prometheus.CounterVec
-	answered  atomic.Uint64 // the highest seq of a change that was acknowledged here
+	answered  rest.Acknowledged
 	collected collector
 	long      chan struct{} // taken by each list that looks at a slice, after its first few
 }
@@ -80,7 +80,7 @@ func New(cfg Config) (*Service, error) {
 		return nil, errors.New("napi: Config.Store is missing")
 	}
 	if cfg.NewID == nil {
-		cfg.NewID = newID
+		cfg.NewID = rest.NewChangeID
 	}
 	if cfg.Logger == nil {
 		cfg.Logger = slog.New(slog.DiscardHandler)
@@ -91,10 +91,10 @@ func New(cfg Config) (*Service, error) {
 	if cfg.OverlayTag == "" {
 		cfg.OverlayTag = "sdc_overlay"
 	}
-	s := &Service{cfg: cfg, store: cfg.Store, long: make(chan struct{}, longLists), requests: prometheus.NewCounterVec(prometheus.CounterOpts{
-		Name: "rutter_napi_requests_total", Help: "Requests to the NAPI surface by route, method and status.",
-	}, []string{"route", "method", "code"})}
-	s.handler, s.endpoints = s.routes()
+	s := &Service{cfg: cfg, store: cfg.Store, long: make(chan struct{}, longLists), requests: rest.Requests(
+		"rutter_napi_requests_total", "Requests to the NAPI surface by route, method and status.", "code")}
+	routes := s.routes()
+	s.handler, s.endpoints = routes.Handler(), routes.Endpoints()
 	return s, nil
 }
 

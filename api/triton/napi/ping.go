@@ -5,6 +5,8 @@ import (
 	"runtime"
 	"sync"
 	"time"
+
+	"rutter/api/rest"
 )
 
 // pingForm is NAPI's answer to a ping (spec/napi.md section 3.2).
@@ -31,7 +33,7 @@ func (s *Service) ping(w http.ResponseWriter, r *http.Request) error {
 		answer.Healthy, answer.Status, answer.Services["moray"] = false, "initializing", "offline"
 		status = http.StatusServiceUnavailable
 	}
-	writeJSON(w, r, status, answer)
+	rest.WriteJSON(w, r, status, answer)
 	return nil
 }
 
@@ -68,7 +70,7 @@ func (s *Service) collect(w http.ResponseWriter, r *http.Request) error {
 		runtime.GC()
 		s.collected.last, s.collected.at = collection{start, memoryNow()}, now
 	}
-	writeJSON(w, r, http.StatusOK, s.collected.last)
+	rest.WriteJSON(w, r, http.StatusOK, s.collected.last)
 	return nil
 }
 

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 
+	"rutter/api/rest"
 	"rutter/log"
 	"rutter/projections"
 )
@@ -21,7 +22,7 @@ func (s *Service) freshAs(r *http.Request, consistent bool) error {
 	if err := s.store.Serving(); err != nil {
 		return fail(http.StatusServiceUnavailable, codeUnavailable, "this server shows nothing of its state: "+err.Error())
 	}
-	least := s.answered.Load()
+	least := uint64(s.answered.Seq())
 	if text := r.URL.Query().Get("min_seq"); text != "" {
 		seq, err := log.ParseSeq(text)
 		if err != nil {
@@ -69,29 +70,26 @@ func (s *Service) answerOne(w http.ResponseWriter, r *http.Request, kind log.Kin
 	}
 	tag := rec.ETag()
 	w.Header().Set("Etag", tag)
-	if isRead(r) {
+	if rest.IsRead(r) {
 		if err := conditions(r, tag); err != nil {
 			return err
 		}
-		if hasTag(r.Header.Get("If-None-Match"), tag) {
-			w.WriteHeader(http.StatusNotModified)
-			return nil
-		}
 	}
-	writeJSON(w, r, http.StatusOK, body)
+	if rest.NotModified(w, r, tag, rest.HasBareTag) {
+		return nil
+	}
+	rest.WriteJSON(w, r, http.StatusOK, body)
 	return nil
 }
-
-func isRead(r *http.Request) bool { return r.Method == http.MethodGet || r.Method == http.MethodHead }
 
 // conditions judges If-Match and, for writes, If-None-Match against an object's
 // tag, in restify's words.
 func conditions(r *http.Request, tag string) error {
-	if match := r.Header.Get("If-Match"); match != "" && !hasTag(match, tag) {
-		return fail(http.StatusPreconditionFailed, log.CodePreconditionFailed, "if-match '"+bare(match)+"' didn't match etag '"+bare(tag)+"'")
+	if match := r.Header.Get("If-Match"); match != "" && !rest.HasBareTag(match, tag) {
+		return fail(http.StatusPreconditionFailed, log.CodePreconditionFailed, "if-match '"+rest.BareTag(match)+"' didn't match etag '"+rest.BareTag(tag)+"'")
 	}
-	if none := r.Header.Get("If-None-Match"); none != "" && !isRead(r) && hasTag(none, tag) {
-		return fail(http.StatusPreconditionFailed, log.CodePreconditionFailed, "if-none-match '"+bare(none)+"' matched etag '"+bare(tag)+"'")
+	if none := r.Header.Get("If-None-Match"); none != "" && !rest.IsRead(r) && rest.HasBareTag(none, tag) {
+		return fail(http.StatusPreconditionFailed, log.CodePreconditionFailed, "if-none-match '"+rest.BareTag(none)+"' matched etag '"+rest.BareTag(tag)+"'")
 	}
 	return nil
 }
@@ -99,19 +97,6 @@ func conditions(r *http.Request, tag string) error {
 // isConditional reports whether a write has a condition.
 func isConditional(r *http.Request) bool {
 	return r.Header.Get("If-Match") != "" || r.Header.Get("If-None-Match") != ""
-}
-
-// bare takes the quotes off a tag; old clients never send them.
-func bare(tag string) string { return strings.ReplaceAll(strings.TrimPrefix(tag, "W/"), `"`, "") }
-
-// hasTag reports whether a list of tags names tag or is *.
-func hasTag(list, tag string) bool {
-	for text := range strings.SplitSeq(list, ",") {
-		if text = bare(strings.TrimSpace(text)); text == "*" || text == bare(tag) {
-			return true
-		}
-	}
-	return false
 }
 
 // listing is what a list shows.

@@ -3,150 +3,110 @@ package napi
 import (
 	"context"
 	"net/http"
-	"slices"
-	"strconv"
-	"strings"
 	"time"
+
+	"rutter/api/rest"
 )
 
-// endpoint answers a request, or returns the error to answer with.
-type endpoint func(w http.ResponseWriter, r *http.Request) error
-
-// route is a row of the table that the handler is made from.
-type route struct {
-	method, path string
-	serve        endpoint
-}
-
 // table lists every endpoint (spec/napi.md section 3.2). HEAD is added to each GET.
-func (s *Service) table() []route {
+func (s *Service) table() []rest.Route {
 	const vlans = "/fabrics/{owner_uuid}/vlans"
 	const fabricNetworks = vlans + "/{vlan_id}/networks"
-	rows := []route{
-		{"GET", "/ping", s.ping},
-		{"GET", "/manage/gc", s.collect},
-		{"GET", "/nic_tags", s.listTags},
-		{"POST", "/nic_tags", s.createTag},
-		{"GET", "/nic_tags/{name}", s.getTag},
-		{"PUT", "/nic_tags/{name}", s.updateTag},
-		{"DELETE", "/nic_tags/{name}", s.deleteTag},
-		{"GET", "/networks", s.listNetworks},
-		{"POST", "/networks", s.createNetwork},
-		{"GET", "/networks/{uuid}", s.getNetwork},
-		{"PUT", "/networks/{uuid}", s.updateNetwork},
-		{"DELETE", "/networks/{uuid}", s.deleteNetwork},
-		{"POST", "/networks/{uuid}/nics", s.provision},
-		{"GET", "/networks/{uuid}/ips", s.listIPs},
-		{"GET", "/networks/{uuid}/ips/{ip}", s.getIP},
-		{"PUT", "/networks/{uuid}/ips/{ip}", s.updateIP},
-		{"GET", "/nics", s.listNICs},
-		{"POST", "/nics", s.createNIC},
-		{"GET", "/nics/{mac}", s.getNIC},
-		{"PUT", "/nics/{mac}", s.updateNIC},
-		{"DELETE", "/nics/{mac}", s.deleteNIC},
-		{"GET", vlans, s.listVLANs},
-		{"POST", vlans, s.createVLAN},
-		{"GET", vlans + "/{vlan_id}", s.getVLAN},
-		{"PUT", vlans + "/{vlan_id}", s.updateVLAN},
-		{"DELETE", vlans + "/{vlan_id}", s.deleteVLAN},
-		{"GET", fabricNetworks, s.listFabricNetworks},
-		{"POST", fabricNetworks, s.createFabricNetwork},
-		{"GET", fabricNetworks + "/{uuid}", s.getFabricNetwork},
-		{"PUT", fabricNetworks + "/{uuid}", s.updateFabricNetwork},
-		{"DELETE", fabricNetworks + "/{uuid}", s.deleteFabricNetwork},
-		{"GET", "/network_pools", s.listPools},
-		{"POST", "/network_pools", s.createPool},
-		{"GET", "/network_pools/{uuid}", s.getPool},
-		{"PUT", "/network_pools/{uuid}", s.updatePool},
-		{"DELETE", "/network_pools/{uuid}", s.deletePool},
-		{"GET", "/aggregations", s.listAggregations},
-		{"POST", "/aggregations", s.createAggregation},
-		{"GET", "/aggregations/{id}", s.getAggregation},
-		{"PUT", "/aggregations/{id}", s.updateAggregation},
-		{"DELETE", "/aggregations/{id}", s.deleteAggregation},
-		{"GET", "/routers", s.listRouters},
-		{"POST", "/routers", s.createRouter},
-		{"GET", "/routers/{uuid}", s.getRouter},
-		{"PUT", "/routers/{uuid}", s.updateRouter},
-		{"DELETE", "/routers/{uuid}", s.deleteRouter},
-		{"GET", "/search/ips", s.searchIPs},
+	rows := []rest.Route{
+		{Method: "GET", Pattern: "/ping", Serve: s.ping},
+		{Method: "GET", Pattern: "/manage/gc", Serve: s.collect},
+		{Method: "GET", Pattern: "/nic_tags", Serve: s.listTags},
+		{Method: "POST", Pattern: "/nic_tags", Serve: s.createTag},
+		{Method: "GET", Pattern: "/nic_tags/{name}", Serve: s.getTag},
+		{Method: "PUT", Pattern: "/nic_tags/{name}", Serve: s.updateTag},
+		{Method: "DELETE", Pattern: "/nic_tags/{name}", Serve: s.deleteTag},
+		{Method: "GET", Pattern: "/networks", Serve: s.listNetworks},
+		{Method: "POST", Pattern: "/networks", Serve: s.createNetwork},
+		{Method: "GET", Pattern: "/networks/{uuid}", Serve: s.getNetwork},
+		{Method: "PUT", Pattern: "/networks/{uuid}", Serve: s.updateNetwork},
+		{Method: "DELETE", Pattern: "/networks/{uuid}", Serve: s.deleteNetwork},
+		{Method: "POST", Pattern: "/networks/{uuid}/nics", Serve: s.provision},
+		{Method: "GET", Pattern: "/networks/{uuid}/ips", Serve: s.listIPs},
+		{Method: "GET", Pattern: "/networks/{uuid}/ips/{ip}", Serve: s.getIP},
+		{Method: "PUT", Pattern: "/networks/{uuid}/ips/{ip}", Serve: s.updateIP},
+		{Method: "GET", Pattern: "/nics", Serve: s.listNICs},
+		{Method: "POST", Pattern: "/nics", Serve: s.createNIC},
+		{Method: "GET", Pattern: "/nics/{mac}", Serve: s.getNIC},
+		{Method: "PUT", Pattern: "/nics/{mac}", Serve: s.updateNIC},
+		{Method: "DELETE", Pattern: "/nics/{mac}", Serve: s.deleteNIC},
+		{Method: "GET", Pattern: vlans, Serve: s.listVLANs},
+		{Method: "POST", Pattern: vlans, Serve: s.createVLAN},
+		{Method: "GET", Pattern: vlans + "/{vlan_id}", Serve: s.getVLAN},
+		{Method: "PUT", Pattern: vlans + "/{vlan_id}", Serve: s.updateVLAN},
+		{Method: "DELETE", Pattern: vlans + "/{vlan_id}", Serve: s.deleteVLAN},
+		{Method: "GET", Pattern: fabricNetworks, Serve: s.listFabricNetworks},
+		{Method: "POST", Pattern: fabricNetworks, Serve: s.createFabricNetwork},
+		{Method: "GET", Pattern: fabricNetworks + "/{uuid}", Serve: s.getFabricNetwork},
+		{Method: "PUT", Pattern: fabricNetworks + "/{uuid}", Serve: s.updateFabricNetwork},
+		{Method: "DELETE", Pattern: fabricNetworks + "/{uuid}", Serve: s.deleteFabricNetwork},
+		{Method: "GET", Pattern: "/network_pools", Serve: s.listPools},
+		{Method: "POST", Pattern: "/network_pools", Serve: s.createPool},
+		{Method: "GET", Pattern: "/network_pools/{uuid}", Serve: s.getPool},
+		{Method: "PUT", Pattern: "/network_pools/{uuid}", Serve: s.updatePool},
+		{Method: "DELETE", Pattern: "/network_pools/{uuid}", Serve: s.deletePool},
+		{Method: "GET", Pattern: "/aggregations", Serve: s.listAggregations},
+		{Method: "POST", Pattern: "/aggregations", Serve: s.createAggregation},
+		{Method: "GET", Pattern: "/aggregations/{id}", Serve: s.getAggregation},
+		{Method: "PUT", Pattern: "/aggregations/{id}", Serve: s.updateAggregation},
+		{Method: "DELETE", Pattern: "/aggregations/{id}", Serve: s.deleteAggregation},
+		{Method: "GET", Pattern: "/routers", Serve: s.listRouters},
+		{Method: "POST", Pattern: "/routers", Serve: s.createRouter},
+		{Method: "GET", Pattern: "/routers/{uuid}", Serve: s.getRouter},
+		{Method: "PUT", Pattern: "/routers/{uuid}", Serve: s.updateRouter},
+		{Method: "DELETE", Pattern: "/routers/{uuid}", Serve: s.deleteRouter},
+		{Method: "GET", Pattern: "/search/ips", Serve: s.searchIPs},
 	}
 	if s.cfg.Changefeeds != nil {
-		rows = append(rows, route{"GET", "/changefeeds", s.changefeeds}, route{"GET", "/changefeeds/stats", s.changefeeds})
+		rows = append(rows, rest.Route{Method: "GET", Pattern: "/changefeeds", Serve: s.changefeeds}, rest.Route{Method: "GET", Pattern: "/changefeeds/stats", Serve: s.changefeeds})
 	}
-	return rows
+	var all []rest.Route
+	for _, row := range rows {
+		all = append(all, row)
+		if row.Method == http.MethodGet {
+			all = append(all, rest.Route{Method: http.MethodHead, Pattern: row.Pattern, Serve: row.Serve})
+		}
+	}
+	return all
 }
 
-// routes makes the handler and the list of what it serves from the table.
-func (s *Service) routes() (http.Handler, []string) {
-	mux := http.NewServeMux()
-	var endpoints, paths []string
-	methods := map[string][]string{}
-	add := func(row route) {
-		mux.Handle(row.method+" "+row.path, s.measured(row.path, row.serve))
-		endpoints = append(endpoints, row.method+" "+row.path)
-		if len(methods[row.path]) == 0 {
-			paths = append(paths, row.path)
-		}
-		methods[row.path] = append(methods[row.path], row.method)
+// routes is the table with the answers for what is not in it.
+func (s *Service) routes() *rest.Table {
+	return &rest.Table{
+		Routes: s.table(), Wrap: s.measured,
+		NoRoute: func(_ http.ResponseWriter, r *http.Request) error {
+			return fail(http.StatusNotFound, codeNotFound, r.URL.Path+" does not exist")
+		},
+		NoMethod: func(_ http.ResponseWriter, r *http.Request) error {
+			return fail(http.StatusMethodNotAllowed, rest.CodeNoMethod, r.Method+" is not allowed")
+		},
 	}
-	for _, row := range s.table() {
-		add(row)
-		if row.method == http.MethodGet {
-			add(route{http.MethodHead, row.path, row.serve})
-		}
-	}
-	for _, path := range paths {
-		slices.Sort(methods[path])
-		allow := strings.Join(methods[path], ", ")
-		mux.Handle(path, s.measured(path, func(w http.ResponseWriter, r *http.Request) error {
-			w.Header().Set("Allow", allow)
-			return fail(http.StatusMethodNotAllowed, "MethodNotAllowed", r.Method+" is not allowed")
-		}))
-	}
-	mux.Handle("/", s.measured("unknown", func(_ http.ResponseWriter, r *http.Request) error {
-		return fail(http.StatusNotFound, codeNotFound, r.URL.Path+" does not exist")
-	}))
-	return mux, endpoints
 }
 
 // measured calls an endpoint, answers its error, and counts both.
-func (s *Service) measured(path string, serve endpoint) http.Handler {
+func (s *Service) measured(path string, serve rest.Endpoint) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		seen := &statusWriter{ResponseWriter: w}
-		r.Body = http.MaxBytesReader(w, r.Body, MaxBody)
+		seen := &rest.Recorder{ResponseWriter: w}
+		r.Body = http.MaxBytesReader(w, r.Body, MaxBody) // of w itself, which it tells to close the connection
 		if err := serve(seen, r); err != nil {
 			s.writeError(seen, r, err)
 		}
-		s.requests.WithLabelValues(path, r.Method, strconv.Itoa(seen.status)).Inc()
+		rest.Count(s.requests, path, r.Method, seen.Status)
 	})
 }
 
 // changefeeds hands a request to the change feed's own handler.
 func (s *Service) changefeeds(w http.ResponseWriter, r *http.Request) error {
-	if seen, ok := w.(*statusWriter); ok {
+	if seen, ok := w.(*rest.Recorder); ok {
 		w = seen.ResponseWriter // it takes the connection over
 	}
 	s.cfg.Changefeeds.ServeHTTP(w, r)
 	return nil
 }
-
-// statusWriter notes the status of an answer.
-type statusWriter struct {
-	http.ResponseWriter
-	status int
-}
-
-// WriteHeader implements http.ResponseWriter.
-func (w *statusWriter) WriteHeader(status int) {
-	if w.status == 0 {
-		w.status = status
-	}
-	w.ResponseWriter.WriteHeader(status)
-}
-
-// Unwrap lets http.ResponseController reach the connection.
-func (w *statusWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
 // within returns the request's context with a deadline.
 func within(r *http.Request, d time.Duration) (context.Context, context.CancelFunc) {

@@ -6,12 +6,10 @@ import (
 	"net/http"
 	"time"
 
-	googleuuid "github.com/google/uuid"
-
 	"rutter/api"
 	"rutter/api/auth/matrix"
+	"rutter/api/rest"
 	"rutter/log"
-	"rutter/log/budget"
 	"rutter/projections"
 )
 
@@ -41,18 +39,18 @@ func (s *Service) propose(r *http.Request, ops ...log.Op) (log.Result, error) {
 	ctx, cancel := within(r, writeTime)
 	defer cancel()
 	var fate error // of an earlier try that may have been written
-	var exceeded *budget.Exceeded
 	for {
 		result, err := s.store.Propose(ctx, &log.Change{ID: id, Actor: actor, By: by, Ops: ops})
 		switch {
 		case err == nil && result.Refusal != nil:
 			return result, result.Refusal
 		case err == nil:
-			s.acknowledged(result.Last)
+			s.answered.Note(result.Last)
 			return result, s.store.WaitSeq(ctx, result.Last)
 		case fate != nil || errors.Is(err, api.ErrUnknown):
 			fate = err
-		case errors.As(err, &exceeded):
+		case rest.ExceededOf(err) != nil:
+			exceeded := rest.ExceededOf(err)
 			p := fail(http.StatusTooManyRequests, codeBudget, "nothing was written: "+exceeded.Error())
 			p.Budget = exceeded
 			return result, p
@@ -69,12 +67,6 @@ func (s *Service) propose(r *http.Request, ops ...log.Op) (log.Result, error) {
 			return result, unknown(err, fate != nil)
 		}
 	}
-}
-
-// newID is the default of Config.NewID.
-func newID() (log.UUID, error) {
-	id, err := googleuuid.NewV7()
-	return log.UUID(id), err
 }
 
 func pause(ctx context.Context, d time.Duration) error {
@@ -95,15 +87,6 @@ func unknown(err error, written bool) error {
 		return fail(http.StatusServiceUnavailable, codeUnavailable, "the cluster has no leader now; nothing was written")
 	}
 	return fail(http.StatusServiceUnavailable, codeUnavailable, "it is not known whether the change was made, look for it: "+err.Error())
-}
-
-// acknowledged notes that a client knows of seq: reads here wait for it.
-func (s *Service) acknowledged(seq log.Seq) {
-	for answered := s.answered.Load(); uint64(seq) > answered; answered = s.answered.Load() {
-		if s.answered.CompareAndSwap(answered, uint64(seq)) {
-			return
-		}
-	}
 }
 
 // target is an object that a request changes.

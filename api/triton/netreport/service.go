@@ -12,6 +12,7 @@ import (
 	"sync"
 	"time"
 
+	"rutter/api/rest"
 	"rutter/log"
 	"rutter/log/report"
 	"rutter/projections"
@@ -80,72 +81,58 @@ func New(cfg Config) (*Service, error) {
 	return &Service{cfg: cfg, last: make(map[log.UUID]place)}, nil
 }
 
-// endpoints are all that the handler serves.
-func (s *Service) endpoints() map[string]http.HandlerFunc {
-	return map[string]http.HandlerFunc{"POST /{cn}": s.serve}
+// routes are all that the handler serves.
+func (s *Service) routes() *rest.Table {
+	return &rest.Table{
+		Routes: []rest.Route{{Method: http.MethodPost, Pattern: "/{cn}", Serve: s.serve}},
+		Wrap: rest.Bounded(maxBody, func(w http.ResponseWriter, _ *http.Request, err error) {
+			var answer *rest.Error
+			if !errors.As(err, &answer) {
+				answer = fail(http.StatusServiceUnavailable, rest.CodeUnavailable, err)
+			}
+			rest.WriteEscaped(w, answer.Status, answer)
+		}),
+	}
 }
 
 // Endpoints names what the handler serves, as "METHOD /pattern".
-func (s *Service) Endpoints() (names []string) {
-	for name := range s.endpoints() {
-		names = append(names, name)
-	}
-	return names
-}
+func (s *Service) Endpoints() []string { return s.routes().Endpoints() }
 
 // Handler serves the endpoints.
-func (s *Service) Handler() http.Handler {
-	mux := http.NewServeMux()
-	for name, serve := range s.endpoints() {
-		mux.HandleFunc(name, serve)
-	}
-	return mux
+func (s *Service) Handler() http.Handler { return s.routes().Handler() }
+
+func fail(status int, code string, err error) *rest.Error {
+	return rest.Fail(status, code, "", "%v", err)
 }
 
-// failure is an answer that is no report's.
-type failure struct {
-	Code    string `json:"code"`
-	Message string `json:"message"`
-}
-
-func answer(w http.ResponseWriter, status int, body any) {
-	w.Header().Set("Content-Type", "application/json")
-	w.WriteHeader(status)
-	_ = json.NewEncoder(w).Encode(body) // whoever does not read it asks again
-}
-
-func (s *Service) serve(w http.ResponseWriter, r *http.Request) {
+func (s *Service) serve(w http.ResponseWriter, r *http.Request) error {
 	cn, err := log.ParseUUID(r.PathValue("cn"))
 	if err != nil {
-		answer(w, http.StatusNotFound, failure{log.CodeResourceNotFound, "server not found: the path names the UUID of a compute node"})
-		return
+		return rest.Fail(http.StatusNotFound, log.CodeResourceNotFound, "", "server not found: the path names the UUID of a compute node")
 	}
 	if s.cfg.Allowed != nil {
 		if err := s.cfg.Allowed(r, cn); err != nil {
-			answer(w, http.StatusForbidden, failure{log.CodeNotAuthorized, err.Error()})
-			return
+			return fail(http.StatusForbidden, log.CodeNotAuthorized, err)
 		}
 	}
 	var m report.Report
-	if err = json.NewDecoder(http.MaxBytesReader(w, r.Body, maxBody)).Decode(&m); err == nil {
+	if err = json.NewDecoder(r.Body).Decode(&m); err == nil {
 		err = m.Check()
 	}
 	if err != nil {
-		answer(w, http.StatusUnprocessableEntity, failure{log.CodeInvalidParameters, err.Error()})
-		return
+		return fail(http.StatusUnprocessableEntity, log.CodeInvalidParameters, err)
 	}
 	ctx, cancel := context.WithTimeout(r.Context(), within)
 	defer cancel()
 	a, err := s.Take(ctx, cn, &m)
 	if errors.Is(err, report.ErrBounds) {
-		answer(w, http.StatusUnprocessableEntity, failure{log.CodeInvalidParameters, err.Error()})
-		return
+		return fail(http.StatusUnprocessableEntity, log.CodeInvalidParameters, err)
 	}
 	if err != nil {
-		answer(w, http.StatusServiceUnavailable, failure{"ServiceUnavailable", err.Error()})
-		return
+		return err
 	}
-	answer(w, http.StatusOK, a)
+	rest.WriteEscaped(w, http.StatusOK, a)
+	return nil
 }
 
 // Take does what a report of a CN says. An error means that this server cannot

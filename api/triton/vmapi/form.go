@@ -6,10 +6,12 @@ import (
 	"net"
 	"net/http"
 	"net/netip"
+	"net/url"
 	"slices"
 	"strconv"
 	"strings"
 
+	"rutter/api/rest"
 	"rutter/log"
 	"rutter/log/vmrule"
 	"rutter/projections"
@@ -129,7 +131,7 @@ var filters = map[string]func(vm *log.VM, shown map[string]any, value string) bo
 // list answers GET /vms.
 func (s *Service) list(w http.ResponseWriter, r *http.Request) error {
 	query := r.URL.Query()
-	limit, offset, err := window(query.Get("limit"), query.Get("offset"))
+	limit, offset, err := page(query)
 	if err != nil {
 		return err
 	}
@@ -162,7 +164,7 @@ func (s *Service) list(w http.ResponseWriter, r *http.Request) error {
 		}
 	})
 	w.Header().Set("X-Joyent-Resource-Count", strconv.Itoa(count))
-	answer(w, http.StatusOK, found)
+	rest.WriteEscaped(w, http.StatusOK, found)
 	return nil
 }
 
@@ -178,17 +180,14 @@ func matches(vm *log.VM, form map[string]any, query map[string][]string, shown b
 	return true
 }
 
-func window(limit, offset string) (most, skip int, err error) {
-	most = maxList
-	if limit != "" {
-		if most, err = strconv.Atoi(limit); err != nil || most < 1 || most > maxList {
-			return 0, 0, invalid("limit", "it must be a number from 1 to %d", maxList)
-		}
+// page reads limit and offset; a parameter without a value is one that is not given.
+func page(query url.Values) (limit, offset int, err error) {
+	limit, offset, bad := rest.Page(query, maxList, func(name string) bool { return query.Get(name) != "" })
+	switch bad {
+	case "limit":
+		return 0, 0, invalid(bad, "it must be a number from 1 to %d", maxList)
+	case "offset":
+		return 0, 0, invalid(bad, "it must be a number from 0")
 	}
-	if offset != "" {
-		if skip, err = strconv.Atoi(offset); err != nil || skip < 0 {
-			return 0, 0, invalid("offset", "it must be a number from 0")
-		}
-	}
-	return most, skip, nil
+	return limit, offset, nil
 }

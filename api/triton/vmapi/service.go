@@ -13,10 +13,8 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/google/uuid"
-
+	"rutter/api/rest"
 	"rutter/log"
-	"rutter/log/budget"
 	"rutter/log/vmrule"
 	"rutter/projections"
 )
@@ -56,10 +54,7 @@ func New(cfg Config) (*Service, error) {
 		return nil, errors.New("vmapi: Config.Store is missing")
 	}
 	if cfg.NewID == nil {
-		cfg.NewID = func() (log.UUID, error) {
-			id, err := uuid.NewV7()
-			return log.UUID(id), err
-		}
+		cfg.NewID = rest.NewChangeID
 	}
 	if cfg.Actor == nil {
 		cfg.Actor = func(*http.Request) string { return "vmapi" }
@@ -70,79 +65,51 @@ func New(cfg Config) (*Service, error) {
 	return &Service{cfg: cfg}, nil
 }
 
-// problem is an error with its status; its JSON form is VMAPI's.
-type problem struct {
-	status  int
-	Code    string           `json:"code"`
-	Message string           `json:"message"`
-	Errors  []log.FieldError `json:"errors,omitempty"`
-	// Budget is the one that is used up, with when to come again.
-	Budget *budget.Exceeded `json:"budget,omitempty"`
-}
-
-func (p *problem) Error() string { return p.Code + ": " + p.Message }
-
-func fail(status int, code, format string, args ...any) *problem {
-	return &problem{status: status, Code: code, Message: fmt.Sprintf(format, args...)}
-}
-
-func invalid(field, format string, args ...any) *problem {
-	p := fail(http.StatusConflict, vmrule.Code, "Invalid Parameters")
+func invalid(field, format string, args ...any) *rest.Error {
+	p := rest.Fail(http.StatusConflict, vmrule.Code, "", "Invalid Parameters")
 	p.Errors = []log.FieldError{{Field: field, Code: vmrule.ElementInvalid, Message: fmt.Sprintf(format, args...)}}
 	return p
 }
 
-// endpoints are all that the handler serves. An error that is no problem is one
-// of this server.
-func (s *Service) endpoints() map[string]func(http.ResponseWriter, *http.Request) error {
-	return map[string]func(http.ResponseWriter, *http.Request) error{
-		"GET /ping": s.ping, "HEAD /ping": s.ping,
-		"GET /vms": s.list, "HEAD /vms": s.list,
-		"GET /vms/{uuid}": s.get, "HEAD /vms/{uuid}": s.get,
-		"POST /vms/{uuid}": s.update, "PUT /vms/{uuid}": s.update,
+// routes are all that the handler serves. An error that is no *rest.Error is one of
+// this server.
+func (s *Service) routes() *rest.Table {
+	return &rest.Table{
+		Routes: []rest.Route{
+			{Method: "GET", Pattern: "/ping", Serve: s.ping},
+			{Method: "HEAD", Pattern: "/ping", Serve: s.ping},
+			{Method: "GET", Pattern: "/vms", Serve: s.list},
+			{Method: "HEAD", Pattern: "/vms", Serve: s.list},
+			{Method: "GET", Pattern: "/vms/{uuid}", Serve: s.get},
+			{Method: "HEAD", Pattern: "/vms/{uuid}", Serve: s.get},
+			{Method: "POST", Pattern: "/vms/{uuid}", Serve: s.update},
+			{Method: "PUT", Pattern: "/vms/{uuid}", Serve: s.update},
+		},
+		Wrap: rest.Bounded(maxBody, writeError),
+		NoRoute: func(_ http.ResponseWriter, r *http.Request) error {
+			return fail(http.StatusNotFound, log.CodeResourceNotFound, "%s %s does not exist", r.Method, r.URL.Path)
+		},
 	}
 }
 
 // Endpoints names what the handler serves, as "METHOD /pattern".
-func (s *Service) Endpoints() (names []string) {
-	for name := range s.endpoints() {
-		names = append(names, name)
-	}
-	slices.Sort(names)
-	return names
-}
+func (s *Service) Endpoints() []string { return slices.Sorted(slices.Values(s.routes().Endpoints())) }
 
 // Handler serves the endpoints.
-func (s *Service) Handler() http.Handler {
-	mux := http.NewServeMux()
-	for name, serve := range s.endpoints() {
-		mux.HandleFunc(name, func(w http.ResponseWriter, r *http.Request) {
-			if err := serve(w, r); err != nil {
-				s.fail(w, err)
-			}
-		})
-	}
-	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
-		s.fail(w, fail(http.StatusNotFound, "ResourceNotFound", "%s %s does not exist", r.Method, r.URL.Path))
-	})
-	return mux
+func (s *Service) Handler() http.Handler { return s.routes().Handler() }
+
+func fail(status int, code, format string, args ...any) *rest.Error {
+	return rest.Fail(status, code, "", format, args...)
 }
 
-func (s *Service) fail(w http.ResponseWriter, err error) {
-	var p *problem
+// writeError answers with an error in VMAPI's form.
+func writeError(w http.ResponseWriter, _ *http.Request, err error) {
+	var p *rest.Error
 	if !errors.As(err, &p) {
-		p = fail(http.StatusServiceUnavailable, "ServiceUnavailable", "%v", err)
+		p = fail(http.StatusServiceUnavailable, rest.CodeUnavailable, "%v", err)
 	}
-	if p.Budget != nil {
-		w.Header().Set("Retry-After", strconv.Itoa(p.Budget.Seconds()))
-	}
-	answer(w, p.status, p)
-}
-
-func answer(w http.ResponseWriter, status int, body any) {
-	w.Header().Set("Content-Type", "application/json")
-	w.WriteHeader(status)
-	_ = json.NewEncoder(w).Encode(body) // whoever does not read it asks again
+	rest.RetryAfter(w, http.StatusOK, p.Budget)
+	rest.WriteEscaped(w, p.Status, p)
 }
 
 // ping is the probe.
@@ -151,7 +118,7 @@ func (s *Service) ping(w http.ResponseWriter, _ *http.Request) error {
 	if err := errors.Join(s.cfg.Store.Ready(), s.cfg.Store.Serving()); err != nil {
 		body, status = map[string]any{"status": "some services are not ready", "healthy": false, "initialization_error": err.Error()}, http.StatusServiceUnavailable
 	}
-	answer(w, status, body)
+	rest.WriteEscaped(w, status, body)
 	return nil
 }
 
@@ -173,7 +140,7 @@ func (s *Service) get(w http.ResponseWriter, r *http.Request) error {
 	if found == nil {
 		return notFound(id)
 	}
-	answer(w, http.StatusOK, found)
+	rest.WriteEscaped(w, http.StatusOK, found)
 	return nil
 }
 
@@ -186,7 +153,7 @@ func vmID(r *http.Request) (log.UUID, error) {
 }
 
 func notFound(id log.UUID) error {
-	return fail(http.StatusNotFound, "ResourceNotFound", "VM %s not found", id)
+	return fail(http.StatusNotFound, log.CodeResourceNotFound, "VM %s not found", id)
 }
 
 // update answers POST and PUT /vms/UUID.
@@ -199,7 +166,7 @@ func (s *Service) update(w http.ResponseWriter, r *http.Request) error {
 	if action != "" && action != "update" && action != "update_nics" {
 		return invalid("action", "'%s' is not served here: send update or update_nics", action)
 	}
-	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxBody))
+	body, err := io.ReadAll(r.Body)
 	if err != nil {
 		return fail(http.StatusRequestEntityTooLarge, "RequestEntityTooLarge", "the body is cut, or larger than %d bytes", maxBody)
 	}
@@ -227,7 +194,7 @@ func (s *Service) update(w http.ResponseWriter, r *http.Request) error {
 			answered["job_uuid"] = result.IDs[n]
 		}
 	}
-	answer(w, http.StatusAccepted, answered)
+	rest.WriteEscaped(w, http.StatusAccepted, answered)
 	return nil
 }
 
@@ -241,7 +208,7 @@ func changeOf(state *projections.State, id log.UUID, action string, body []byte)
 	u, err := vmrule.Check(body, RuleOf(state, id))
 	var refusal *log.Refusal
 	if errors.As(err, &refusal) {
-		return nil, &problem{status: vmrule.Status, Code: refusal.Code, Message: refusal.Message, Errors: refusal.Errors}
+		return nil, &rest.Error{Status: vmrule.Status, Code: refusal.Code, Message: refusal.Message, Errors: refusal.Errors}
 	}
 	if err != nil {
 		return nil, err
@@ -328,9 +295,8 @@ func (s *Service) write(ctx context.Context, c *log.Change) (log.Result, error) 
 	ctx, cancel := context.WithTimeout(ctx, within)
 	defer cancel()
 	result, err := s.cfg.Store.Propose(ctx, c)
-	var exceeded *budget.Exceeded
-	if errors.As(err, &exceeded) {
-		p := fail(http.StatusTooManyRequests, "BudgetExceeded", "nothing was written: %v", exceeded)
+	if exceeded := rest.ExceededOf(err); exceeded != nil {
+		p := fail(http.StatusTooManyRequests, rest.CodeBudget, "nothing was written: %v", exceeded)
 		p.Budget = exceeded
 		return result, p
 	}
@@ -341,12 +307,12 @@ func (s *Service) write(ctx context.Context, c *log.Change) (log.Result, error) 
 		return result, fmt.Errorf("vmapi: it is not known whether change %s was made, look for it: %w", c.ID, err)
 	}
 	if result.Refusal != nil {
-		p := &problem{status: http.StatusConflict, Code: vmrule.Code, Message: result.Refusal.Message, Errors: result.Refusal.Errors}
+		p := &rest.Error{Status: http.StatusConflict, Code: vmrule.Code, Message: result.Refusal.Message, Errors: result.Refusal.Errors}
 		switch result.Refusal.Code {
 		case log.CodeResourceNotFound:
-			p.status, p.Code = http.StatusNotFound, result.Refusal.Code
+			p.Status, p.Code = http.StatusNotFound, result.Refusal.Code
 		case log.CodeUndecided:
-			p.status, p.Code = http.StatusInternalServerError, result.Refusal.Code
+			p.Status, p.Code = http.StatusInternalServerError, result.Refusal.Code
 		}
 		return result, p
 	}

@@ -12,6 +12,7 @@ import (
 	"strings"
 	"testing"
 
+	"rutter/api/rest"
 	"rutter/log"
 	"rutter/projections"
 )
@@ -99,7 +100,7 @@ func TestRule(t *testing.T) {
 				`{"routes":{"10.2.0.0/16":"10.0.0.3"}}`: {"routes"},
 			} {
 				status, text := ask(h, method, "/vms/"+theVM.String()+path, body)
-				var p problem
+				var p rest.Error
 				if err := json.Unmarshal([]byte(text), &p); err != nil {
 					t.Fatal(err)
 				}

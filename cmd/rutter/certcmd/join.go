@@ -1,35 +1,18 @@
 package certcmd
 
 import (
-	"bytes"
-	"context"
-	"crypto/tls"
-	"crypto/x509"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
-	"net/http"
-	"os"
-	"slices"
 	"strings"
 	"time"
 
 	"github.com/urfave/cli/v2"
 
-	"rutter/api/auth/enrol"
-	"rutter/api/auth/matrix"
 	"rutter/api/auth/pki"
-	"rutter/api/auth/tlsgate"
-	"rutter/api/client"
+	"rutter/cmd/rutter/pkiclient"
 	"rutter/cmd/rutter/term"
 )
-
-// joinPatience bounds the whole of joining at one server.
-const joinPatience = 30 * time.Second
-
-// ErrHash: no authority of the server that was asked has the hash that is wanted.
-var ErrHash = errors.New("the server's authority is not the one that is wanted")
 
 // JoinCommand is `rutter agent join`.
 func JoinCommand() *cli.Command {
@@ -56,7 +39,7 @@ func JoinCommand() *cli.Command {
 			}
 			var failures error
 			for _, server := range c.StringSlice("server") {
-				leaf, err := Join(c.Context, strings.TrimSuffix(server, "/"), token, c.String("ca-hash"), c.String("tls-dir"))
+				leaf, err := pkiclient.Join(c.Context, strings.TrimSuffix(server, "/"), token, c.String("ca-hash"), c.String("tls-dir"))
 				if err == nil {
 					fmt.Fprintf(c.App.Writer, "%s has a certificate until %s, in %s\n", leaf.Subject.CommonName, leaf.NotAfter.UTC().Format(time.RFC3339), c.String("tls-dir"))
 					return nil
@@ -87,122 +70,4 @@ func tokenOf(c *cli.Context) (pki.Token, error) {
 		return token, term.UsageError{Err: err}
 	}
 	return token, nil
-}
-
-// Join gets the certificate that a token buys from one server, and puts it with
-// its key and whom to trust into folder. The first look at the server believes
-// nothing but what has the hash; the token goes over a second connection, to a
-// server of that authority only.
-func Join(ctx context.Context, server string, token pki.Token, hash, folder string) (*x509.Certificate, error) {
-	ctx, cancel := context.WithTimeout(ctx, joinPatience)
-	defer cancel()
-	if !strings.HasPrefix(server, "https://") {
-		return nil, term.Usagef("a token is only sent over TLS: name the server as https://HOST:PORT")
-	}
-	authority, err := firstLook(ctx, server, hash)
-	if err != nil {
-		return nil, err
-	}
-	trust, err := pki.NewTrust([]*x509.Certificate{authority}, pki.Revocations{})
-	if err != nil {
-		return nil, err
-	}
-	paths := tlsgate.ClientPaths(folder)
-	if err := os.MkdirAll(folder, tlsgate.FolderMode); err != nil {
-		return nil, err
-	}
-	key, err := paths.NextKey()
-	if err != nil {
-		return nil, err
-	}
-	request, err := pki.NewRequest(key)
-	if err != nil {
-		return nil, err
-	}
-	var granted enrol.Granted
-	if err := ask(ctx, http.MethodPost, server+enrol.Path+"/join", enrol.JoinRequest{Token: token.Reveal(), Request: request}, &granted, func(state tls.ConnectionState) error {
-		id, err := trust.Verify(state.PeerCertificates, x509.ExtKeyUsageServerAuth, time.Now())
-		if err == nil {
-			err = tlsgate.Role(matrix.Server)(id)
-		}
-		return err
-	}); err != nil {
-		return nil, err
-	}
-	leaf, authorities, err := parseGrant(&granted)
-	if err != nil {
-		return nil, err
-	}
-	if err := errors.Join(tlsgate.WriteCertificates(paths.CA, authorities...), paths.Install(leaf)); err != nil {
-		return nil, err
-	}
-	return leaf, nil
-}
-
-// firstLook returns the authority that has the hash, of those that the server says.
-func firstLook(ctx context.Context, server, hash string) (*x509.Certificate, error) {
-	var bundle enrol.Bundle
-	if err := ask(ctx, http.MethodGet, server+enrol.Path+"/bundle", nil, &bundle, nil); err != nil {
-		return nil, err
-	}
-	list, err := pki.ParseCertificates([]byte(bundle.Authorities))
-	if err != nil {
-		return nil, err
-	}
-	i := slices.IndexFunc(list, func(c *x509.Certificate) bool { return strings.EqualFold(pki.CAHash(c), hash) })
-	if i < 0 {
-		return nil, fmt.Errorf("%w: want %s, it has %s: is this the right cluster, and nobody in between", ErrHash, hash, pki.CAHash(list[0]))
-	}
-	return list[i], nil
-}
-
-// ask sends one request over a connection of its own, which verify judges.
-func ask(ctx context.Context, method, url string, form, into any, verify func(tls.ConnectionState) error) error {
-	transport := &http.Transport{
-		TLSHandshakeTimeout: tlsgate.HandshakeTime, DisableKeepAlives: true,
-		TLSClientConfig: &tls.Config{MinVersion: tls.VersionTLS13, InsecureSkipVerify: true, VerifyConnection: verify},
-	}
-	var body []byte
-	if form != nil {
-		var err error
-		if body, err = json.Marshal(form); err != nil {
-			return err
-		}
-	}
-	request, err := http.NewRequestWithContext(ctx, method, url, bytes.NewReader(body))
-	if err != nil {
-		return term.UsageError{Err: err}
-	}
-	request.Header.Set("Content-Type", "application/json")
-	answer, err := (&http.Client{Transport: transport}).Do(request)
-	if err != nil {
-		return fmt.Errorf("%w: %w", client.ErrUnavailable, err)
-	}
-	defer answer.Body.Close()
-	text, err := io.ReadAll(io.LimitReader(answer.Body, pki.MaxPEM))
-	if err != nil {
-		return fmt.Errorf("%w: %w", client.ErrUnavailable, err)
-	}
-	if answer.StatusCode != http.StatusOK {
-		var failed struct{ Message, Remedy string }
-		if json.Unmarshal(text, &failed) != nil || failed.Message == "" {
-			failed.Message = answer.Status
-		}
-		return fmt.Errorf("refused: %s (%s)", failed.Message, failed.Remedy)
-	}
-	return json.Unmarshal(text, into)
-}
-
-// Renewal returns what asks the servers for the next certificate of a node, over
-// the connections of its present one.
-func Renewal(api *client.Client) func(ctx context.Context, request []byte) (*x509.Certificate, error) {
-	return func(ctx context.Context, request []byte) (*x509.Certificate, error) {
-		d := desk{api}
-		var granted enrol.Granted
-		if err := d.call(ctx, http.MethodPost, "/renew", enrol.RenewRequest{Request: request}, &granted); err != nil {
-			return nil, err
-		}
-		leaf, _, err := parseGrant(&granted)
-		return leaf, err
-	}
 }

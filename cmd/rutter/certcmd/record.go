@@ -16,6 +16,7 @@ import (
 	"rutter/api/auth/matrix"
 	"rutter/api/auth/pki"
 	"rutter/api/auth/tlsgate"
+	"rutter/cmd/rutter/pkiclient"
 	"rutter/cmd/rutter/term"
 	"rutter/log"
 )
@@ -70,11 +71,11 @@ func recordAll(ctx context.Context, c *cli.Context, path string) error {
 	if err := ownCertificate(c, filepath.Dir(files[0])); err != nil {
 		return err
 	}
-	d, err := newDesk(c)
+	d, err := pkiclient.Open(c)
 	if err != nil {
 		return err
 	}
-	known, err := d.certificates(ctx)
+	known, err := d.Certificates(ctx)
 	if err != nil {
 		return err
 	}
@@ -83,9 +84,9 @@ func recordAll(ctx context.Context, c *cli.Context, path string) error {
 		if err != nil {
 			return err
 		}
-		there := slices.ContainsFunc(known, func(l listed) bool { return l.Serial == o.Serial })
+		there := slices.ContainsFunc(known, func(l pkiclient.Certificate) bool { return l.Serial == o.Serial })
 		if !there {
-			if err := d.call(ctx, "POST", "/certificates", o, nil); err != nil {
+			if err := d.Call(ctx, "POST", "/certificates", o, nil); err != nil {
 				return err
 			}
 		}

@@ -13,7 +13,7 @@ import (
 
 	"rutter/agent"
 	"rutter/api/client"
-	"rutter/integration/netlab"
+	"rutter/cmd/rutter/netlab"
 	"rutter/log"
 )
 

@@ -4,7 +4,7 @@
 // does not hold ends the demo with an error.
 //
 // Run starts this program again inside namespaces of its own (package
-// integration/netlab), so that nothing is left when it ends, however it ends:
+// netlab), so that nothing is left when it ends, however it ends:
 // no process, namespace, link or file. It owns the story and its checks; the
 // parts that it shows are the ordinary `rutter server` and `rutter agent`.
 package demo

@@ -9,7 +9,7 @@ import (
 	"strings"
 	"time"
 
-	"rutter/integration/netlab"
+	"rutter/cmd/rutter/netlab"
 	"rutter/log"
 )
 

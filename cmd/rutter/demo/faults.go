@@ -10,7 +10,7 @@ import (
 	"syscall"
 	"time"
 
-	"rutter/integration/netlab"
+	"rutter/cmd/rutter/netlab"
 	"rutter/log"
 	"rutter/varp"
 )

@@ -11,7 +11,7 @@ import (
 	"syscall"
 	"time"
 
-	"rutter/integration/netlab"
+	"rutter/cmd/rutter/netlab"
 )
 
 // process is one `rutter server` or `rutter agent`, with its log in a file.

@@ -12,7 +12,7 @@ import (
 	"syscall"
 	"time"
 
-	"rutter/integration/netlab"
+	"rutter/cmd/rutter/netlab"
 )
 
 // folderVariable tells the inner process which folder the outer one removes.

@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"rutter/api/client"
-	"rutter/integration/netlab"
+	"rutter/cmd/rutter/netlab"
 	"rutter/log"
 )
 

@@ -14,9 +14,9 @@ import (
 	"rutter/api/auth/pki"
 	"rutter/api/auth/tlsgate"
 	"rutter/api/client"
-	"rutter/cmd/rutter/certcmd"
+	"rutter/cmd/rutter/netlab"
+	"rutter/cmd/rutter/pkiclient"
 	"rutter/cmd/rutter/term"
-	"rutter/integration/netlab"
 )
 
 // certificates is the folder of them, and of authorities that nobody keeps.
@@ -27,7 +27,7 @@ func (s *stage) certify(servers ...string) error {
 	if s.plain {
 		return nil
 	}
-	if err := certcmd.Throwaway(s.certificates(), servers, []string{serverHost}); err != nil {
+	if err := pkiclient.Throwaway(s.certificates(), servers, []string{serverHost}); err != nil {
 		return err
 	}
 	s.say.tell("authorities of this demo: each server and the operator has a certificate")
@@ -42,7 +42,7 @@ func (s *stage) join(ctx context.Context, cn *computeNode) error {
 	}
 	servers := s.api.Servers()
 	text, err := s.command(ctx, nil, "", "token", "create", "--cn", cn.id.String(), "-o", "json",
-		"--tls-dir", certcmd.Operator(s.certificates()), "-s", strings.Join(servers, ","))
+		"--tls-dir", pkiclient.Operator(s.certificates()), "-s", strings.Join(servers, ","))
 	if err != nil {
 		return err
 	}
@@ -101,7 +101,7 @@ func (s *stage) connect(urls []string) error {
 	cfg := client.Config{Servers: urls, AttemptTimeout: 2 * time.Second}
 	s.client = http.DefaultClient
 	if !s.plain {
-		keeper, err := tlsgate.New(tlsgate.Config{Paths: tlsgate.ClientPaths(certcmd.Operator(s.certificates())), Name: pki.Clients})
+		keeper, err := tlsgate.New(tlsgate.Config{Paths: tlsgate.ClientPaths(pkiclient.Operator(s.certificates())), Name: pki.Clients})
 		if err != nil {
 			return err
 		}

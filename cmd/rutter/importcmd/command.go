@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"rutter/api/client"
+	"rutter/cmd/rutter/output"
 	"rutter/cmd/rutter/term"
 	"rutter/log"
 	"rutter/projections"
@@ -30,7 +31,7 @@ func Command() *cli.Command {
 			Flags: []cli.Flag{
 				&cli.BoolFlag{Name: "dry-run", Aliases: []string{"n"}, Usage: "say what would be done, and do nothing"},
 				&cli.BoolFlag{Name: "all", Usage: "show every step and every problem, not only the first of each sort"},
-				term.ServersFlag(), term.OutputFlag("table", "json", "ndjson"),
+				term.ServersFlag(), output.Flag(),
 			},
 		}},
 	}

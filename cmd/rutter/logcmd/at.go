@@ -8,7 +8,7 @@ import (
 	"rutter/cmd/rutter/term"
 	"rutter/log"
 	"rutter/projections"
-	"rutter/raftstore"
+	"rutter/raftstore/history"
 )
 
 // DataFlag is --data of a command outside of this package that can read a log
@@ -43,7 +43,7 @@ func OpenAt(c *cli.Context) (*At, error) {
 func (a *At) Close() error { return a.s.close() }
 
 // Part returns a part of the state at the place.
-func (a *At) Part(ctx context.Context, part raftstore.Part) (*projections.State, error) {
+func (a *At) Part(ctx context.Context, part history.Part) (*projections.State, error) {
 	return a.s.folder.PartAt(ctx, part, a.Seq)
 }
 
@@ -53,9 +53,9 @@ func (a *At) Trace(ctx context.Context, from, to string) (projections.Trace, err
 		if want.Whole {
 			return a.s.folder.StateAt(ctx, a.Seq)
 		}
-		part := raftstore.Part{CNs: want.CNs, Mentions: want.Mentions}
+		part := history.Part{CNs: want.CNs, Mentions: want.Mentions}
 		for _, mac := range want.NICs {
-			part.Objects = append(part.Objects, raftstore.Ref{Kind: log.KindNIC, ID: mac.String()})
+			part.Objects = append(part.Objects, history.Ref{Kind: log.KindNIC, ID: mac.String()})
 		}
 		return a.Part(ctx, part)
 	})

@@ -5,6 +5,7 @@ import (
 
 	"github.com/urfave/cli/v2"
 
+	"rutter/cmd/rutter/output"
 	"rutter/cmd/rutter/term"
 	"rutter/log"
 	"rutter/log/line"
@@ -26,7 +27,7 @@ func Command() *cli.Command {
 	}
 }
 
-func outputFlag() cli.Flag { return term.OutputFlag(line.Formats()...) }
+func outputFlag() cli.Flag { return output.Flag(line.Formats()...) }
 
 // filterFlags are the filters of package query, by their names there.
 func filterFlags() []cli.Flag {
@@ -95,7 +96,7 @@ func showCommand() *cli.Command {
 
 func historyCommand() *cli.Command {
 	return &cli.Command{
-		Name: "history", Usage: "everything that happened to one object", ArgsUsage: "[KIND] ID", Action: history,
+		Name: "history", Usage: "everything that happened to one object", ArgsUsage: "[KIND] ID", Action: historyLines,
 		Flags: []cli.Flag{term.ServersFlag(), dataFlag(), outputFlag()},
 		Description: term.Examples("rutter log history nic 90:b8:d0:10:02:00", "rutter log history 5595d88c-6e4d-4bda-b58e-97dd02e30001",
 			"rutter log history tag external -o ndjson"),
@@ -106,7 +107,7 @@ func blameCommand() *cli.Command {
 	return &cli.Command{
 		Name: "blame", Usage: "which change set each field of an object, and who asked for it", ArgsUsage: "KIND ID", Action: blame,
 		Flags: []cli.Flag{
-			term.ServersFlag(), dataFlag(), term.OutputFlag("table", "json", "ndjson"),
+			term.ServersFlag(), dataFlag(), output.Flag(),
 			&cli.StringFlag{Name: "network", Usage: "of an address: only on the network with this `UUID`"},
 		},
 		Description: term.Examples("rutter log blame nic 90:b8:d0:10:02:00", "rutter log blame network 0e70de36-a40b-4ac0-9429-819f5ff82011",
@@ -118,7 +119,7 @@ func blameCommand() *cli.Command {
 func statsCommand() *cli.Command {
 	return &cli.Command{
 		Name: "stats", Usage: "count entries by kind, action, actor and CN, and how fast they came", Action: stats,
-		Flags:       append([]cli.Flag{term.ServersFlag(), dataFlag(), term.OutputFlag("table", "json", "ndjson"), fromFlag()}, filterFlags()...),
+		Flags:       append([]cli.Flag{term.ServersFlag(), dataFlag(), output.Flag(), fromFlag()}, filterFlags()...),
 		Description: term.Examples("rutter log stats", "rutter log stats --from 24h --kind nic", "rutter log stats --data /var/lib/rutter -o json"),
 	}
 }
@@ -127,7 +128,7 @@ func dumpCommand() *cli.Command {
 	return &cli.Command{
 		Name: "dump", Usage: "entries as they are stored: hash, checksum and every byte", ArgsUsage: "[SEQ]", Action: dump,
 		Flags: append([]cli.Flag{
-			term.ServersFlag(), dataFlag(), term.OutputFlag("table", "ndjson"), fromFlag(),
+			term.ServersFlag(), dataFlag(), output.Flag("table", "ndjson"), fromFlag(),
 			&cli.Uint64Flag{Name: "limit", Value: 10, Usage: "at most `N` entries; 0 for all"},
 		}, filterFlags()...),
 		Description: term.Examples("rutter log dump 1042", "rutter log dump --from -3", "rutter log dump --limit 0 -o ndjson > log.ndjson"),

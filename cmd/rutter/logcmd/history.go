@@ -9,7 +9,7 @@ import (
 
 	"rutter/api/client"
 	"rutter/log"
-	"rutter/raftstore"
+	"rutter/raftstore/history"
 )
 
 // kindsOf are the kinds of which the object of a reading may be.
@@ -61,11 +61,11 @@ func (s servers) history(ctx context.Context, r *reading) iter.Seq2[log.Line, er
 }
 
 // historyIn finds the entries in a folder.
-func historyIn(ctx context.Context, f *raftstore.Folder, r *reading) iter.Seq2[log.Line, error] {
+func historyIn(ctx context.Context, f *history.Folder, r *reading) iter.Seq2[log.Line, error] {
 	return func(yield func(log.Line, error) bool) {
 		var seqs []log.Seq
 		for _, kind := range r.kindsOf() {
-			found, err := f.History(ctx, raftstore.Ref{Kind: kind, ID: r.filter.Objects[0]}, 0, 0)
+			found, err := f.History(ctx, history.Ref{Kind: kind, ID: r.filter.Objects[0]}, 0, 0)
 			if err != nil {
 				yield(log.Line{}, err)
 				return

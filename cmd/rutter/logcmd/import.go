@@ -12,7 +12,7 @@ import (
 	"rutter/cmd/rutter/term"
 	"rutter/log"
 	"rutter/log/archive"
-	"rutter/raftstore"
+	"rutter/raftstore/history"
 )
 
 func importCommand() *cli.Command {
@@ -90,7 +90,7 @@ func logImport(c *cli.Context) (err error) {
 	if c.IsSet("onto") {
 		return importOnto(c, r, to)
 	}
-	w, err := raftstore.CreateFolder(to, raftstore.FolderStart{Cluster: r.Header().Cluster})
+	w, err := history.CreateFolder(to, history.FolderStart{Cluster: r.Header().Cluster})
 	if err == nil {
 		err = appendAll(w, archived(c.Context, r), 0)
 	}

@@ -100,7 +100,7 @@ func exported(t *testing.T, n int) (path string, entries []log.Entry) {
 	return path, entries
 }
 
-func output(t *testing.T, args ...string) string {
+func printedBy(t *testing.T, args ...string) string {
 	t.Helper()
 	var out bytes.Buffer
 	if err := run(t.Context(), &out, args); err != nil {
@@ -138,28 +138,28 @@ func TestCommandsOnAFile(t *testing.T) {
 	} {
 		args := strings.Fields(test.args)
 		at := 1 // flags stand before arguments here
-		if got := output(t, append(append(args[:at:at], "--data", path), args[at:]...)...); !strings.Contains(got, test.want) || test.n > 0 && strings.Count(got, "\n") != test.n {
+		if got := printedBy(t, append(append(args[:at:at], "--data", path), args[at:]...)...); !strings.Contains(got, test.want) || test.n > 0 && strings.Count(got, "\n") != test.n {
 			t.Errorf("%s: got\n%swant %q in %d lines", test.args, got, test.want, test.n)
 		}
 	}
-	if got := output(t, "verify", path); !strings.Contains(got, "whole; 5 entries") {
+	if got := printedBy(t, "verify", path); !strings.Contains(got, "whole; 5 entries") {
 		t.Errorf("verify: %s", got)
 	}
-	if got := output(t, "verify", "-o", "json", path); !strings.Contains(got, `"chain":"`+entries[4].Hash.String()+`"`) {
+	if got := printedBy(t, "verify", "-o", "json", path); !strings.Contains(got, `"chain":"`+entries[4].Hash.String()+`"`) {
 		t.Errorf("verify -o json: %s", got)
 	}
 	for _, format := range line.Formats() {
-		if got := output(t, "tail", "--data", path, "-o", format); !strings.HasSuffix(got, "\n") {
+		if got := printedBy(t, "tail", "--data", path, "-o", format); !strings.HasSuffix(got, "\n") {
 			t.Errorf("-o %s: %q", format, got)
 		}
 	}
 	var lines []log.Line
-	if err := json.Unmarshal([]byte(output(t, "show", "--data", path, "-o", "json")), &lines); err != nil || len(lines) != 5 {
+	if err := json.Unmarshal([]byte(printedBy(t, "show", "--data", path, "-o", "json")), &lines); err != nil || len(lines) != 5 {
 		t.Errorf("-o json: %d entries, %v", len(lines), err)
 	}
 	copied := filepath.Join(t.TempDir(), "copy.rlog")
-	output(t, "export", "--data", path, "--after", "2", copied)
-	if got := output(t, "verify", copied); !strings.Contains(got, "whole; 3 entries after 2, head 09000000-0000-0000-0000-000000000000.5.") {
+	printedBy(t, "export", "--data", path, "--after", "2", copied)
+	if got := printedBy(t, "verify", copied); !strings.Contains(got, "whole; 3 entries after 2, head 09000000-0000-0000-0000-000000000000.5.") {
 		t.Errorf("verify of a part: %s", got)
 	}
 }

@@ -8,6 +8,7 @@ import (
 
 	"github.com/urfave/cli/v2"
 
+	"rutter/cmd/rutter/output"
 	"rutter/cmd/rutter/term"
 	"rutter/log"
 	"rutter/log/line"
@@ -33,7 +34,7 @@ func ofObject(kind, id string) (*reading, error) {
 	return r, r.from("")
 }
 
-func history(c *cli.Context) (err error) {
+func historyLines(c *cli.Context) (err error) {
 	kind, id := "", c.Args().First()
 	switch c.NArg() {
 	case 1:
@@ -113,7 +114,7 @@ func blame(c *cli.Context) (err error) {
 		Deleted bool          `json:"deleted"`
 		Fields  []line.Origin `json:"fields"`
 	}{last.Event.Kind, last.Event.ID, last.Seq, last.Event.Action == log.Delete, b.Fields()}
-	return term.PrintOne(c, answer, func(w io.Writer) {
+	return output.One(c, answer, func(w io.Writer) {
 		_, _ = w.Write(line.AppendBlame(nil, &b, term.Coloured(w))) // the terminal is gone: nobody is left to tell
 	})
 }
@@ -196,7 +197,7 @@ func blameAddress(c *cli.Context, text string) (err error) {
 	if len(held) == 0 {
 		return fmt.Errorf("the log keeps no event that gave %s to a NIC or took it, or changed its IP object", addr)
 	}
-	return term.PrintOne(c, held, func(w io.Writer) {
+	return output.One(c, held, func(w io.Writer) {
 		for _, h := range held {
 			fmt.Fprintln(w, h.text(addr))
 		}

@@ -9,7 +9,7 @@ import (
 
 	"rutter/log"
 	"rutter/log/archive"
-	"rutter/raftstore"
+	"rutter/raftstore/history"
 )
 
 // notThere says of a path that cannot be looked at what it may name.
@@ -45,7 +45,7 @@ func openPath(path string) (reader, error) {
 }
 
 // storedFolder is the log of a folder, which it closes.
-func storedFolder(f *raftstore.Folder) (reader, error) {
+func storedFolder(f *history.Folder) (reader, error) {
 	head, floor := f.Head(), f.Floor()
 	hash, err := f.HashAt(floor)
 	if err != nil {
@@ -59,7 +59,7 @@ func storedFolder(f *raftstore.Folder) (reader, error) {
 }
 
 // eachIn yields the entries of a folder behind a seq. Their bytes are the file's.
-func eachIn(ctx context.Context, f *raftstore.Folder, after log.Seq) iter.Seq2[log.Entry, error] {
+func eachIn(ctx context.Context, f *history.Folder, after log.Seq) iter.Seq2[log.Entry, error] {
 	return func(yield func(log.Entry, error) bool) {
 		if err := f.Each(ctx, after, func(e log.Entry) bool { return yield(e, nil) }); err != nil {
 			yield(log.Entry{}, err)

@@ -19,7 +19,7 @@ import (
 	"rutter/cmd/rutter/term"
 	"rutter/log"
 	"rutter/projections"
-	"rutter/raftstore"
+	"rutter/raftstore/history"
 )
 
 // readAtOnce is how many entries are read of a folder at once.
@@ -29,8 +29,8 @@ const readAtOnce = 4096
 // snapshot file.
 type pastLog struct {
 	name   string
-	folder *raftstore.Folder // nil: the cluster
-	temp   string            // folder of its own, removed at the end
+	folder *history.Folder // nil: the cluster
+	temp   string          // folder of its own, removed at the end
 	api    *client.Client
 	floor  log.Seq
 	head   log.Seq
@@ -88,9 +88,9 @@ func isURL(name string) bool {
 // a folder: it lives for seconds, and its memory is that of one answer.
 const offlineGC = 400
 
-func openFolder(path string) (*raftstore.Folder, error) {
+func openFolder(path string) (*history.Folder, error) {
 	debug.SetGCPercent(offlineGC)
-	folder, err := raftstore.OpenFolder(path)
+	folder, err := history.OpenFolder(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, notThere(err)
 	}
@@ -107,7 +107,7 @@ func unfold(ctx context.Context, name string, from *stored) (s *pastLog, err err
 		return nil, err
 	}
 	s = &pastLog{name: name, temp: temp}
-	w, err := raftstore.CreateFolder(temp, raftstore.FolderStart{Cluster: from.header.Cluster})
+	w, err := history.CreateFolder(temp, history.FolderStart{Cluster: from.header.Cluster})
 	if err == nil {
 		err = appendAll(w, from.entries(ctx, 0), 0)
 		if err == nil {
@@ -285,11 +285,11 @@ func (s *pastLog) state(ctx context.Context, seq log.Seq, p statePart) (*project
 	if s.folder != nil {
 		switch {
 		case p.has == log.ScopeCN:
-			return s.folder.PartAt(ctx, raftstore.Part{CNs: []log.UUID{p.cn}}, seq)
+			return s.folder.PartAt(ctx, history.Part{CNs: []log.UUID{p.cn}}, seq)
 		case p.has == log.ScopeVNet:
-			return s.folder.PartAt(ctx, raftstore.Part{VNets: []uint32{p.vnet}}, seq)
+			return s.folder.PartAt(ctx, history.Part{VNets: []uint32{p.vnet}}, seq)
 		case p.kind != 0 && p.kind != log.KindNIC && p.kind != log.KindVM && p.kind != log.KindVMM:
-			return s.folder.PartAt(ctx, raftstore.Part{Kinds: []log.Kind{p.kind}}, seq)
+			return s.folder.PartAt(ctx, history.Part{Kinds: []log.Kind{p.kind}}, seq)
 		}
 		return s.folder.StateAt(ctx, seq)
 	}

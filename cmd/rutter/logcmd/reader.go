@@ -19,6 +19,7 @@ import (
 	"rutter/log/query"
 	"rutter/projections"
 	"rutter/raftstore"
+	"rutter/raftstore/history"
 )
 
 // dataFlag names a log in place of the servers.
@@ -107,7 +108,7 @@ type stored struct {
 	head   log.Cursor
 	each   func(ctx context.Context, after log.Seq) iter.Seq2[log.Entry, error] // with whole hashes
 	close  func() error
-	folder *raftstore.Folder // with an index; nil: an export
+	folder *history.Folder // with an index; nil: an export
 }
 
 // Close implements io.Closer.
@@ -175,7 +176,7 @@ func (s *stored) timeSet(ctx context.Context) (log.Seq, error) {
 	if s.folder == nil {
 		return 1<<64 - 1, nil
 	}
-	rec, ok, err := s.folder.ObjectAt(ctx, raftstore.Ref{Kind: log.KindSetting, ID: projections.SettingClusterTime}, s.head.Seq)
+	rec, ok, err := s.folder.ObjectAt(ctx, history.Ref{Kind: log.KindSetting, ID: projections.SettingClusterTime}, s.head.Seq)
 	if err != nil || !ok {
 		return 0, err
 	}

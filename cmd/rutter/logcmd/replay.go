@@ -9,6 +9,7 @@ import (
 
 	"github.com/urfave/cli/v2"
 
+	"rutter/cmd/rutter/output"
 	"rutter/cmd/rutter/term"
 	"rutter/log"
 )
@@ -25,7 +26,7 @@ func replayCommand() *cli.Command {
 			&cli.StringFlag{Name: "serve", Usage: "serve the API and the console of it at this `ADDRESS`, read-only, as in 127.0.0.1:7430"},
 			mapFlag(),
 			&cli.StringFlag{Name: "what-if", Usage: "apply the changes of this `FILE` to the state and say what would come of it; nothing is written. - is standard input"},
-			term.OutputFlag("table", "ndjson"),
+			output.Flag("table", "ndjson"),
 		}, term.TLSFlags()...),
 		Description: "Into another cluster each change is decided anew and gets an id and seqs of its own; the map file has which are whose. A second run goes on where the first one ended, and changes nothing that is there. Of a log whose first entries are not kept, the objects that it begins with are made first. Tasks, tickets, settings, tokens, revocations, grants, authorities and certificates are a cluster's own, and are skipped, as the map file says; all else is made: NIC tags, networks, pools, fabric VLANs, addresses, NICs, aggregations, routers, servers, VMs, VMMs and migrations. A replay into a folder has everything, byte for byte.\n\n" +
 			"The file of --what-if has changes as POST /changes takes them: {\"ops\": [{\"action\": \"update\", \"kind\": \"network\", \"id\": …, \"object\": {…}}]}, one after the other.\n\n" + term.Examples(

@@ -9,7 +9,7 @@ import (
 	"path/filepath"
 
 	"rutter/log"
-	"rutter/raftstore"
+	"rutter/raftstore/history"
 )
 
 // replayFolder writes the log into a new data folder.
@@ -22,8 +22,8 @@ func replayFolder(ctx context.Context, s *pastLog, dir string) error {
 }
 
 // copyTo begins a new data folder with the entries of the log.
-func (s *pastLog) copyTo(ctx context.Context, dir string) (*raftstore.FolderWriter, error) {
-	start := raftstore.FolderStart{}
+func (s *pastLog) copyTo(ctx context.Context, dir string) (*history.FolderWriter, error) {
+	start := history.FolderStart{}
 	if s.folder != nil {
 		start.Cluster, start.Feature, start.Floor = s.folder.Head().Cluster, s.folder.Feature(), s.floor
 		if s.floor > 0 {
@@ -42,7 +42,7 @@ func (s *pastLog) copyTo(ctx context.Context, dir string) (*raftstore.FolderWrit
 		}
 		start.Cluster = status.Head.Cluster
 	}
-	w, err := raftstore.CreateFolder(dir, start)
+	w, err := history.CreateFolder(dir, start)
 	if err == nil {
 		err = appendAll(w, s.entries(ctx, s.floor), s.head)
 	}
@@ -51,7 +51,7 @@ func (s *pastLog) copyTo(ctx context.Context, dir string) (*raftstore.FolderWrit
 
 // appendAll appends entries, and abandons the folder if it cannot. head is where
 // they end, for the word of progress; 0 if that is not known.
-func appendAll(w *raftstore.FolderWriter, entries iter.Seq2[log.Entry, error], head log.Seq) error {
+func appendAll(w *history.FolderWriter, entries iter.Seq2[log.Entry, error], head log.Seq) error {
 	progress := progressOf("entry")
 	for e, err := range entries {
 		if err == nil {
@@ -68,7 +68,7 @@ func appendAll(w *raftstore.FolderWriter, entries iter.Seq2[log.Entry, error], h
 }
 
 // finished makes a new folder durable and says what can be done with it.
-func finished(w *raftstore.FolderWriter, dir string) error {
+func finished(w *history.FolderWriter, dir string) error {
 	head := w.Head()
 	if err := w.Close(); err != nil {
 		return err

@@ -29,29 +29,29 @@ func TestExportAndImport(t *testing.T) {
 	path, entries := exported(t, 40)
 	dir := t.TempDir()
 	in := func(name string) string { return filepath.Join(dir, name) }
-	output(t, "import", "--to", in("whole"), path)
-	output(t, "export", "--data", in("whole"), "--after", "20", in("end.rlog"))
-	output(t, "replay", "--to", in("begin"), "--until", "30", path)
-	output(t, "import", "--to", in("joined"), "--onto", in("begin"), in("end.rlog"))
-	output(t, "replay", "--to", in("again"), in("joined"))
+	printedBy(t, "import", "--to", in("whole"), path)
+	printedBy(t, "export", "--data", in("whole"), "--after", "20", in("end.rlog"))
+	printedBy(t, "replay", "--to", in("begin"), "--until", "30", path)
+	printedBy(t, "import", "--to", in("joined"), "--onto", in("begin"), in("end.rlog"))
+	printedBy(t, "replay", "--to", in("again"), in("joined"))
 	want := fileOf(t, in("whole"))
 	for _, name := range []string{"joined", "again"} {
 		if !bytes.Equal(fileOf(t, in(name)), want) {
 			t.Errorf("%s is another file than whole", name)
 		}
 	}
-	if got := output(t, "verify", in("joined")); !strings.Contains(got, fmt.Sprintf("whole; %d entries after 0", len(entries))) {
+	if got := printedBy(t, "verify", in("joined")); !strings.Contains(got, fmt.Sprintf("whole; %d entries after 0", len(entries))) {
 		t.Errorf("verify: %s", got)
 	}
 	for _, from := range []string{path, in("whole")} {
-		if got := output(t, "state", "--data", from, "--at", "2"); !strings.Contains(got, `ip="10.0.0.2"`) {
+		if got := printedBy(t, "state", "--data", from, "--at", "2"); !strings.Contains(got, `ip="10.0.0.2"`) {
 			t.Errorf("state of %s: %s", from, got)
 		}
 	}
 	for _, args := range []string{"history", "history nic", "blame nic"} { // by the index, and without
 		at := strings.Fields(args)
 		ask := func(from string) string {
-			return output(t, append([]string{at[0], "--data", from}, append(at[1:], mac.String())...)...)
+			return printedBy(t, append([]string{at[0], "--data", from}, append(at[1:], mac.String())...)...)
 		}
 		if got, want := ask(in("joined")), ask(path); got != want || got == "" {
 			t.Errorf("%s of a folder:\n%s\nwant\n%s", args, got, want)

@@ -7,18 +7,20 @@ import (
 	"net"
 	"os"
 
+	"rutter/raftstore/history"
+
 	"github.com/urfave/cli/v2"
 
 	"rutter/api"
+	"rutter/cmd/rutter/storeapi"
 	"rutter/cmd/rutter/term"
 	"rutter/log"
 	"rutter/projections"
-	"rutter/raftstore"
 )
 
 // serve shows a log as it was at a seq: the API and the console, read-only, until
 // the context ends.
-func serve(c *cli.Context, f *raftstore.Folder, seq log.Seq) error {
+func serve(c *cli.Context, f *history.Folder, seq log.Seq) error {
 	address := c.String("serve")
 	if host, _, err := net.SplitHostPort(address); err != nil || !loopback(host) {
 		return term.Usagef("--serve %q: want HOST:PORT of this machine alone, as in 127.0.0.1:7430: there is no TLS on it", address)
@@ -53,7 +55,7 @@ func loopback(host string) bool {
 // served is a log that nothing is added to, as package api wants it. It ends at
 // head, whatever the folder has behind that.
 type served struct {
-	folder *raftstore.Folder
+	folder *history.Folder
 	state  *projections.State
 	head   log.Cursor
 	never  chan struct{}
@@ -155,23 +157,14 @@ func (s *served) PartAt(ctx context.Context, part api.PastPart, seq log.Seq) (*p
 	if err := s.before(seq); err != nil {
 		return nil, err
 	}
-	return s.folder.PartAt(ctx, PartOf(part), seq)
+	return s.folder.PartAt(ctx, storeapi.PartOf(part), seq)
 }
 
 // HistoryOf implements api.Past.
 func (s *served) HistoryOf(ctx context.Context, object api.PastObject, after log.Seq, limit int) ([]log.Seq, error) {
-	seqs, err := s.folder.History(ctx, raftstore.Ref(object), after, limit)
+	seqs, err := s.folder.History(ctx, history.Ref(object), after, limit)
 	for len(seqs) > 0 && seqs[len(seqs)-1] > s.head.Seq {
 		seqs = seqs[:len(seqs)-1]
 	}
 	return seqs, err
-}
-
-// PartOf is a part of the past as package raftstore names it.
-func PartOf(part api.PastPart) raftstore.Part {
-	want := raftstore.Part{CNs: part.CNs, VNets: part.VNets, Mentions: part.Mentions, Kinds: part.Kinds}
-	for _, o := range part.Objects {
-		want.Objects = append(want.Objects, raftstore.Ref(o))
-	}
-	return want
 }

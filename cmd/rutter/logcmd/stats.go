@@ -8,11 +8,11 @@ import (
 	"maps"
 	"slices"
 	"strings"
-	"text/tabwriter"
 	"time"
 
 	"github.com/urfave/cli/v2"
 
+	"rutter/cmd/rutter/output"
 	"rutter/cmd/rutter/term"
 	"rutter/log"
 )
@@ -139,7 +139,7 @@ func stats(c *cli.Context) (err error) {
 			return ended(c.Context, err, false)
 		}
 	}
-	return term.PrintOne(c, s, s.print)
+	return output.One(c, s, s.print)
 }
 
 // beginOf is the seq behind which a reading of stored entries begins.
@@ -160,7 +160,7 @@ func beginOf(c *cli.Context, from reader, r *reading) (log.Seq, error) {
 }
 
 func (s *counted) print(out io.Writer) {
-	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+	w := output.Aligned(out)
 	defer w.Flush()
 	fmt.Fprintf(w, "%d entries, %d bytes", s.Entries, s.Bytes)
 	if s.Entries == 0 {

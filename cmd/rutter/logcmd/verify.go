@@ -10,10 +10,11 @@ import (
 
 	"github.com/urfave/cli/v2"
 
+	"rutter/cmd/rutter/output"
 	"rutter/cmd/rutter/term"
 	"rutter/log"
 	"rutter/projections"
-	"rutter/raftstore"
+	"rutter/raftstore/history"
 )
 
 // verifyCommand is `rutter log verify`.
@@ -21,7 +22,7 @@ func verifyCommand() *cli.Command {
 	return &cli.Command{
 		Name: "verify", Usage: "check that a log is whole, and that the objects are what it says", Action: logVerify,
 		ArgsUsage: "[FOLDER|SNAPSHOT|EXPORT ...]",
-		Flags:     []cli.Flag{term.ServersFlag(), dataFlag(), term.OutputFlag("table", "json")},
+		Flags:     []cli.Flag{term.ServersFlag(), dataFlag(), output.Flag("table", "json")},
 		Description: "An export: its checksums and chain. A data folder of a stopped server, or a snapshot file: every checksum, the chain, each checkpoint and the objects against the replay of the entries, the index. Without one, each server that --server names: its entries are read and chained, its objects compared with the replay, and the servers with each other. What is wrong is printed with what to do, and the exit code is 1.\n\n" + term.Examples(
 			"rutter log verify /var/lib/rutter",
 			"rutter log verify snapshot.rutter -o json",
@@ -34,7 +35,7 @@ func verifyCommand() *cli.Command {
 // checked is what was verified of one log.
 type checked struct {
 	Name string `json:"name"`
-	*raftstore.Verified
+	*history.Verified
 }
 
 func logVerify(c *cli.Context) error {
@@ -97,13 +98,13 @@ func printVerified(c *cli.Context, results []checked) error {
 }
 
 // verifyExport reads a file of `rutter log export`; log.ErrFormat if it is none.
-func verifyExport(ctx context.Context, path string) (v *raftstore.Verified, err error) {
+func verifyExport(ctx context.Context, path string) (v *history.Verified, err error) {
 	r, file, err := openArchive(ctx, path)
 	if err != nil {
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, file.Close()) }()
-	v = &raftstore.Verified{Floor: r.Header().Floor}
+	v = &history.Verified{Floor: r.Header().Floor}
 	for e, err := range archived(ctx, r) {
 		if err == nil {
 			_, err = e.Event()
@@ -112,7 +113,7 @@ func verifyExport(ctx context.Context, path string) (v *raftstore.Verified, err 
 			return nil, ctx.Err()
 		}
 		if err != nil {
-			v.Problems = append(v.Problems, raftstore.Finding{Seq: r.Header().Floor + log.Seq(v.Events) + 1, What: err.Error(), Remedy: "export it anew: rutter log export"})
+			v.Problems = append(v.Problems, history.Finding{Seq: r.Header().Floor + log.Seq(v.Events) + 1, What: err.Error(), Remedy: "export it anew: rutter log export"})
 			break
 		}
 		v.Events++
@@ -122,7 +123,7 @@ func verifyExport(ctx context.Context, path string) (v *raftstore.Verified, err 
 	return v, nil
 }
 
-func verifyFolder(ctx context.Context, path string) (v *raftstore.Verified, err error) {
+func verifyFolder(ctx context.Context, path string) (v *history.Verified, err error) {
 	if v, err := verifyExport(ctx, path); err == nil || errors.Is(err, log.ErrCorrupt) {
 		return v, err
 	}
@@ -135,7 +136,7 @@ func verifyFolder(ctx context.Context, path string) (v *raftstore.Verified, err 
 }
 
 // verifyServer reads the whole log of one server, and its objects.
-func verifyServer(c *cli.Context, server string) (v *raftstore.Verified, err error) {
+func verifyServer(c *cli.Context, server string) (v *history.Verified, err error) {
 	ctx := c.Context
 	api, err := term.OpenClient(term.ClientConfigOf(c, []string{server}))
 	if err != nil {
@@ -151,9 +152,9 @@ func verifyServer(c *cli.Context, server string) (v *raftstore.Verified, err err
 		return nil, err
 	}
 	s.head = live.Seq
-	v = &raftstore.Verified{Floor: s.floor, Objects: len(live.Objects)}
+	v = &history.Verified{Floor: s.floor, Objects: len(live.Objects)}
 	bad := func(seq log.Seq, what string, args ...any) {
-		v.Problems = append(v.Problems, raftstore.Finding{Seq: seq, What: fmt.Sprintf(what, args...), Remedy: "rutter cluster rebuild takes this server's state from the others"})
+		v.Problems = append(v.Problems, history.Finding{Seq: seq, What: fmt.Sprintf(what, args...), Remedy: "rutter cluster rebuild takes this server's state from the others"})
 	}
 	state := projections.NewState()
 	if s.floor > 0 {
@@ -186,7 +187,7 @@ func verifyServer(c *cli.Context, server string) (v *raftstore.Verified, err err
 }
 
 // replayInto folds the entries of a server; what does not fit is told to bad.
-func replayInto(ctx context.Context, s *pastLog, state *projections.State, v *raftstore.Verified, bad func(seq log.Seq, what string, args ...any)) (last log.ChainPrefix, err error) {
+func replayInto(ctx context.Context, s *pastLog, state *projections.State, v *history.Verified, bad func(seq log.Seq, what string, args ...any)) (last log.ChainPrefix, err error) {
 	progress := progressOf("entry")
 	for e, err := range s.entries(ctx, s.floor) {
 		if err != nil {
@@ -233,7 +234,7 @@ func compareServers(c *cli.Context, results []checked) error {
 		}
 		if seq > 0 {
 			v := results[i+1].Verified
-			v.Problems = append(v.Problems, raftstore.Finding{
+			v.Problems = append(v.Problems, history.Finding{
 				Seq: seq, What: fmt.Sprintf("from seq %d on it has other entries than %s", seq, results[0].Name),
 				Remedy: "rutter cluster status says which server differs from the majority; rutter cluster rebuild that one",
 			})

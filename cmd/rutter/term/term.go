@@ -1,11 +1,9 @@
 package term
 
 import (
-	"encoding/json"
 	"fmt"
 	"io"
 	"os"
-	"slices"
 	"strings"
 
 	"github.com/urfave/cli/v2"
@@ -57,37 +55,6 @@ func ServersFlag() cli.Flag {
 // NewClient returns a client of the servers that ServersFlag names.
 func NewClient(c *cli.Context) (*client.Client, error) {
 	return OpenClient(ClientConfig(c))
-}
-
-// OutputFlag is -o of a command that prints data in one of formats, the first
-// of which is the default.
-func OutputFlag(formats ...string) cli.Flag {
-	last := len(formats) - 1
-	names := strings.Join(formats[:last], ", ") + " or " + formats[last]
-	return &cli.StringFlag{
-		Name: "output", Aliases: []string{"o"}, Value: formats[0], EnvVars: []string{"RUTTER_OUTPUT"},
-		Usage: "`FORMAT` of what is printed: " + names,
-		Action: func(_ *cli.Context, format string) error {
-			if slices.Contains(formats, format) {
-				return nil
-			}
-			return Usagef("--output %q: want %s", format, names)
-		},
-	}
-}
-
-// PrintOne prints v as JSON if -o says so, or with table for people.
-func PrintOne(c *cli.Context, v any, table func(io.Writer)) error {
-	switch c.String("output") {
-	case "json":
-		enc := json.NewEncoder(c.App.Writer)
-		enc.SetIndent("", "  ")
-		return enc.Encode(v)
-	case "ndjson":
-		return json.NewEncoder(c.App.Writer).Encode(v)
-	}
-	table(c.App.Writer)
-	return nil
 }
 
 // Terminal reports whether w is a terminal, where a person reads.

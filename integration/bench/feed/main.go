@@ -14,8 +14,9 @@ import (
 	"path/filepath"
 	"time"
 
-	"rutter/integration/agentsim"
-	"rutter/integration/bench"
+	"rutter/cmd/rutter/bench"
+	"rutter/cmd/rutter/bench/agentsim"
+	"rutter/integration/bench/figures"
 )
 
 // keys are those of the last line, in its order.
@@ -26,7 +27,7 @@ var keys = []string{
 
 // suite is one run.
 type suite struct {
-	*bench.Figures
+	*figures.Figures
 	rutter, etcd, rival string // programs
 	dir                 string
 	fanTime             time.Duration
@@ -34,8 +35,8 @@ type suite struct {
 }
 
 // parts are what is measured, each on a fresh cluster.
-func (s *suite) parts() []bench.Part {
-	return []bench.Part{
+func (s *suite) parts() []figures.Part {
+	return []figures.Part{
 		{Name: "fan200", Do: s.fan200},
 		{Name: "fan1000", Do: s.fan1000},
 		{Name: "fansaturated", Do: s.fanSaturated},
@@ -46,11 +47,11 @@ func (s *suite) parts() []bench.Part {
 	}
 }
 
-func main() { bench.Main("feed", run) }
+func main() { figures.Main("feed", run) }
 
 func run(ctx context.Context) (err error) {
-	s := &suite{Figures: bench.NewFigures("feed", keys...)}
-	only := flag.String("part", "all", "one of "+bench.PartNames(s.parts()))
+	s := &suite{Figures: figures.NewFigures("feed", keys...)}
+	only := flag.String("part", "all", "one of "+figures.PartNames(s.parts()))
 	flag.StringVar(&s.rutter, "rutter", "bin/rutter", "`PROGRAM` to measure")
 	flag.StringVar(&s.etcd, "etcd", "bin/rivals/etcd", "`PROGRAM` of the rival's server")
 	flag.StringVar(&s.rival, "rival", "bin/rivals/rival", "`PROGRAM` that measures the rival")

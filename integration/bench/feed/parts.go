@@ -16,9 +16,10 @@ import (
 
 	"rutter/agent"
 	"rutter/agent/link"
-	"rutter/integration/agentsim"
-	"rutter/integration/bench"
-	"rutter/integration/bench/load"
+	"rutter/cmd/rutter/bench"
+	"rutter/cmd/rutter/bench/agentsim"
+	"rutter/cmd/rutter/bench/load"
+	"rutter/integration/bench/etcd"
 	"rutter/log"
 )
 
@@ -104,7 +105,7 @@ func (s *suite) compare(ctx context.Context, ours agentsim.FanOutcome) (err erro
 	if !s.hasRival() {
 		return nil
 	}
-	e, err := bench.StartEtcd(ctx, s.etcd, filepath.Join(s.dir, "etcd"))
+	e, err := etcd.Start(ctx, s.etcd, filepath.Join(s.dir, "etcd"))
 	if err != nil {
 		return err
 	}
@@ -298,7 +299,7 @@ func (s *suite) realAgent(ctx context.Context, c *bench.Cluster, until log.Seq) 
 }
 
 // cpu is what etcd's servers have used so far.
-func cpu(e *bench.Etcd) (used time.Duration) {
+func cpu(e *etcd.Cluster) (used time.Duration) {
 	for _, p := range e.Servers {
 		used += agentsim.CPU(p.PID())
 	}

@@ -9,8 +9,8 @@ import (
 
 	"github.com/chromedp/chromedp"
 
-	"rutter/integration/bench"
-	"rutter/integration/bench/load"
+	"rutter/cmd/rutter/bench"
+	"rutter/cmd/rutter/bench/load"
 	"rutter/integration/console"
 )
 

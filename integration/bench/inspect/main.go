@@ -15,7 +15,8 @@ import (
 	"path/filepath"
 	"time"
 
-	"rutter/integration/bench"
+	"rutter/cmd/rutter/bench"
+	"rutter/integration/bench/figures"
 )
 
 // keys are those of the last line, in its order.
@@ -23,7 +24,7 @@ var keys = []string{"scan_per_s", "state_at_p99_ms", "tail_first_line_ms", "cons
 
 // suite is one run.
 type suite struct {
-	*bench.Figures
+	*figures.Figures
 	rutter          string // the program
 	dir             string // keeps the large folder for the next run
 	events, objects int    // in it
@@ -31,15 +32,15 @@ type suite struct {
 }
 
 // parts are what is measured, in order: state makes the folder that scan reads.
-func (s *suite) parts() []bench.Part {
-	return []bench.Part{{Name: "state", Do: s.state}, {Name: "scan", Do: s.scan}, {Name: "live", Do: s.live}}
+func (s *suite) parts() []figures.Part {
+	return []figures.Part{{Name: "state", Do: s.state}, {Name: "scan", Do: s.scan}, {Name: "live", Do: s.live}}
 }
 
-func main() { bench.Main("inspect", run) }
+func main() { figures.Main("inspect", run) }
 
 func run(ctx context.Context) error {
-	s := &suite{Figures: bench.NewFigures("inspect", keys...)}
-	only := flag.String("part", "all", "one of "+bench.PartNames(s.parts())+" (live is tail and console)")
+	s := &suite{Figures: figures.NewFigures("inspect", keys...)}
+	only := flag.String("part", "all", "one of "+figures.PartNames(s.parts())+" (live is tail and console)")
 	flag.StringVar(&s.rutter, "rutter", "bin/rutter", "`PROGRAM` to measure")
 	flag.StringVar(&s.dir, "dir", "bin/bench-inspect", "`FOLDER` that keeps the large log")
 	flag.IntVar(&s.events, "events", 10_000_000, "`N` entries of the large log")

@@ -13,7 +13,7 @@ import (
 
 	"rutter/log"
 	"rutter/log/query"
-	"rutter/raftstore"
+	"rutter/raftstore/history"
 )
 
 // scanFilters are the filters that the scan is measured with: one that the head
@@ -34,7 +34,7 @@ func measureScan(ctx context.Context, dir string) (perSecond float64, err error)
 	if err := readOnce(dir); err != nil {
 		return 0, err
 	}
-	f, err := raftstore.OpenFolder(dir)
+	f, err := history.OpenFolder(dir)
 	if err != nil {
 		return 0, err
 	}
@@ -59,7 +59,7 @@ func measureScan(ctx context.Context, dir string) (perSecond float64, err error)
 	return perSecond, nil
 }
 
-func scan(ctx context.Context, f *raftstore.Folder, m *query.Matcher) (n, hits int, err error) {
+func scan(ctx context.Context, f *history.Folder, m *query.Matcher) (n, hits int, err error) {
 	var bad error
 	err = f.Each(ctx, f.Floor(), func(e log.Entry) bool {
 		var verdict query.Verdict

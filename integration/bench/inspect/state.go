@@ -15,7 +15,7 @@ import (
 	"time"
 
 	"rutter/log"
-	"rutter/raftstore"
+	"rutter/raftstore/history"
 )
 
 // The log that time travel is measured on: fabrics with NICs of VMs on compute
@@ -44,7 +44,7 @@ func measureState(ctx context.Context, dir string, events, objects int) (p99 flo
 		return 0, err
 	}
 	defer debug.SetGCPercent(debug.SetGCPercent(offlineGC))
-	f, err := raftstore.OpenFolder(dir)
+	f, err := history.OpenFolder(dir)
 	if err != nil {
 		return 0, err
 	}
@@ -97,20 +97,20 @@ func quantile(times []time.Duration, q float64) float64 {
 }
 
 type stateMeasure struct {
-	folder *raftstore.Folder
+	folder *history.Folder
 	rng    *rand.Rand
 	nics   int
 	times  []time.Duration
 }
 
 func (m *stateMeasure) object(ctx context.Context, seq log.Seq) error {
-	_, _, err := m.folder.ObjectAt(ctx, raftstore.Ref{Kind: log.KindNIC, ID: stateMAC(m.rng.IntN(m.nics)).String()}, seq)
+	_, _, err := m.folder.ObjectAt(ctx, history.Ref{Kind: log.KindNIC, ID: stateMAC(m.rng.IntN(m.nics)).String()}, seq)
 	return err
 }
 
 func (m *stateMeasure) cn(ctx context.Context, seq log.Seq) error {
 	cn := stateUUID('c', m.rng.IntN(stateCNs))
-	state, err := m.folder.PartAt(ctx, raftstore.Part{CNs: []log.UUID{cn}}, seq)
+	state, err := m.folder.PartAt(ctx, history.Part{CNs: []log.UUID{cn}}, seq)
 	if err == nil {
 		state.DesiredLinks(cn)
 	}
@@ -118,7 +118,7 @@ func (m *stateMeasure) cn(ctx context.Context, seq log.Seq) error {
 }
 
 func (m *stateMeasure) vnet(ctx context.Context, seq log.Seq) error {
-	_, err := m.folder.PartAt(ctx, raftstore.Part{VNets: []uint32{stateVNet(m.rng.IntN(m.nics))}}, seq)
+	_, err := m.folder.PartAt(ctx, history.Part{VNets: []uint32{stateVNet(m.rng.IntN(m.nics))}}, seq)
 	return err
 }
 
@@ -141,14 +141,14 @@ func stateVNet(n int) uint32 { return uint32(1 + n/stateNICsPerNet/2) }
 // take most of the time, and measures something else.
 type builder struct {
 	ctx     context.Context
-	writer  *raftstore.FolderWriter
+	writer  *history.FolderWriter
 	encoder *log.Encoder
 	hash    log.Hash
 	seq     log.Seq
 }
 
 func buildState(ctx context.Context, dir string, events, objects int) error {
-	w, err := raftstore.CreateFolder(dir, raftstore.FolderStart{Cluster: stateUUID('l', 1)})
+	w, err := history.CreateFolder(dir, history.FolderStart{Cluster: stateUUID('l', 1)})
 	if err != nil {
 		return err
 	}

@@ -12,7 +12,7 @@ import (
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 
-	"rutter/integration/bench/load"
+	"rutter/cmd/rutter/bench/load"
 )
 
 // fanKey is what everybody watches.

@@ -21,7 +21,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
 
-	"rutter/integration/bench/load"
+	"rutter/cmd/rutter/bench/load"
 )
 
 // Bounds of what is asked of etcd at once.

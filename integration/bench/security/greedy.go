@@ -19,9 +19,9 @@ import (
 
 	"rutter/api/auth/matrix"
 	"rutter/api/client"
-	"rutter/integration/bench"
-	"rutter/integration/bench/load"
-	"rutter/integration/program"
+	"rutter/cmd/rutter/bench"
+	"rutter/cmd/rutter/bench/load"
+	"rutter/cmd/rutter/subprocess"
 	"rutter/log"
 )
 
@@ -261,7 +261,7 @@ func burners() (stop func() error, err error) {
 		cmd := exec.Command(self, burnArgument)
 		in, err := cmd.StdinPipe()
 		if err == nil {
-			err = program.Start(cmd)
+			err = subprocess.Start(cmd)
 		}
 		if err != nil {
 			return nil, errors.Join(err, stop())

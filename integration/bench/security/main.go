@@ -13,7 +13,8 @@ import (
 	"time"
 
 	"rutter/api/auth/matrix"
-	"rutter/integration/bench"
+	"rutter/cmd/rutter/bench"
+	"rutter/integration/bench/figures"
 	"rutter/integration/hostile"
 )
 
@@ -21,21 +22,21 @@ import (
 type suite struct {
 	rutter   string // the program
 	dir      string
-	figures  *bench.Figures
+	figures  *figures.Figures
 	rounds   int
 	hostile  time.Duration
 	profiles string // the folder for CPU profiles of the servers; "": none
 }
 
-func main() { bench.Main("security", run) }
+func main() { figures.Main("security", run) }
 
 func run(ctx context.Context) (err error) {
 	if len(os.Args) == 2 && os.Args[1] == burnArgument {
 		return burn()
 	}
-	s := &suite{figures: bench.NewFigures("security", "append_tls_ratio", "fan_tls_ratio", "stranger_p99_ratio", "hostile_mb", "greedy_p99_ratio", "matrix_rows")}
-	parts := []bench.Part{{Name: "append", Do: s.append}, {Name: "fan", Do: s.fan}, {Name: "strangers", Do: s.strangers}, {Name: "hostile", Do: s.crowd}, {Name: "greedy", Do: s.greedy}, {Name: "matrix_rows", Do: s.matrix}}
-	only := flag.String("part", "all", bench.PartNames(parts))
+	s := &suite{figures: figures.NewFigures("security", "append_tls_ratio", "fan_tls_ratio", "stranger_p99_ratio", "hostile_mb", "greedy_p99_ratio", "matrix_rows")}
+	parts := []figures.Part{{Name: "append", Do: s.append}, {Name: "fan", Do: s.fan}, {Name: "strangers", Do: s.strangers}, {Name: "hostile", Do: s.crowd}, {Name: "greedy", Do: s.greedy}, {Name: "matrix_rows", Do: s.matrix}}
+	only := flag.String("part", "all", figures.PartNames(parts))
 	flag.StringVar(&s.rutter, "rutter", "bin/rutter", "`PROGRAM` to measure")
 	flag.StringVar(&s.profiles, "cpuprofile", "", "`FOLDER` for CPU profiles of the servers")
 	flag.IntVar(&s.rounds, "rounds", 5, "`NUMBER` of rounds with and without")

@@ -16,9 +16,9 @@ import (
 
 	"rutter/api/auth/matrix"
 	"rutter/api/client"
-	"rutter/integration/agentsim"
-	"rutter/integration/bench"
-	"rutter/integration/bench/load"
+	"rutter/cmd/rutter/bench"
+	"rutter/cmd/rutter/bench/agentsim"
+	"rutter/cmd/rutter/bench/load"
 	"rutter/log"
 )
 

@@ -15,7 +15,9 @@ import (
 	"slices"
 	"time"
 
-	"rutter/integration/bench"
+	"rutter/cmd/rutter/bench"
+	"rutter/integration/bench/etcd"
+	"rutter/integration/bench/figures"
 )
 
 // keys are the values that the last line has, in its order.
@@ -26,7 +28,7 @@ var keys = []string{
 
 // suite is one run.
 type suite struct {
-	*bench.Figures
+	*figures.Figures
 	rutter, etcd, rival string // programs
 	dir                 string
 	rounds              int
@@ -45,8 +47,8 @@ type suite struct {
 }
 
 // parts are what can be run alone, in the order in which all are run.
-func (s *suite) parts() []bench.Part {
-	return []bench.Part{
+func (s *suite) parts() []figures.Part {
+	return []figures.Part{
 		{Name: "append", Do: s.runAppend},
 		{Name: "replay", Do: s.runReplay},
 		{Name: "failover", Do: s.runFailover},
@@ -54,10 +56,10 @@ func (s *suite) parts() []bench.Part {
 	}
 }
 
-func main() { bench.Main("store", run) }
+func main() { figures.Main("store", run) }
 
 func run(ctx context.Context) (err error) {
-	s := &suite{Figures: bench.NewFigures("store", keys...)}
+	s := &suite{Figures: figures.NewFigures("store", keys...)}
 	flag.StringVar(&s.rutter, "rutter", "bin/rutter", "`PROGRAM` to measure")
 	flag.StringVar(&s.etcd, "etcd", "bin/rivals/etcd", "`PROGRAM` of the rival's server")
 	flag.StringVar(&s.rival, "rival", "bin/rivals/rival", "`PROGRAM` that writes to it")
@@ -77,7 +79,7 @@ func run(ctx context.Context) (err error) {
 		s.writers = nil
 		return json.Unmarshal([]byte("["+list+"]"), &s.writers)
 	})
-	part := flag.String("part", "all", "one of "+bench.PartNames(s.parts()))
+	part := flag.String("part", "all", "one of "+figures.PartNames(s.parts()))
 	flag.Parse()
 	if s.profiles != "" {
 		stop, err := s.profile()
@@ -118,8 +120,8 @@ func (s *suite) cluster(ctx context.Context, name string, servers int, flags ...
 }
 
 // rivals starts servers of the rival.
-func (s *suite) rivals(ctx context.Context, name string) (*bench.Etcd, error) {
-	return bench.StartEtcd(ctx, s.etcd, filepath.Join(s.dir, name))
+func (s *suite) rivals(ctx context.Context, name string) (*etcd.Cluster, error) {
+	return etcd.Start(ctx, s.etcd, filepath.Join(s.dir, name))
 }
 
 // eventSize is that of every event, in bytes.

@@ -10,8 +10,9 @@ import (
 	"strings"
 	"time"
 
-	"rutter/integration/bench"
-	"rutter/integration/bench/load"
+	"rutter/cmd/rutter/bench"
+	"rutter/cmd/rutter/bench/load"
+	"rutter/integration/bench/etcd"
 )
 
 // contender is one of those that append in turn.
@@ -39,7 +40,7 @@ func (s *suite) ours(name string, c *bench.Cluster, overHTTP bool) (*contender, 
 	}}, nil
 }
 
-func (s *suite) theirs(e *bench.Etcd) *contender {
+func (s *suite) theirs(e *etcd.Cluster) *contender {
 	return &contender{name: "etcd", servers: e, outcomes: make(map[int][]load.Outcome), measure: func(ctx context.Context, writers int) (load.Outcome, error) {
 		return e.Measure(ctx, s.rival, "-what", "append", "-writers", strconv.Itoa(writers), "-duration", s.seconds.String(), "-size", strconv.Itoa(eventSize))
 	}}

@@ -10,8 +10,8 @@ import (
 	"syscall"
 	"time"
 
-	"rutter/integration/bench"
-	"rutter/integration/bench/load"
+	"rutter/cmd/rutter/bench"
+	"rutter/cmd/rutter/bench/load"
 )
 
 // fillAtOnce is how many events are written between two looks at the clock.

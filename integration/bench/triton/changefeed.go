@@ -8,8 +8,8 @@ import (
 	"time"
 
 	"rutter/api/triton/changefeed/listen"
-	"rutter/integration/agentsim"
-	"rutter/integration/bench"
+	"rutter/cmd/rutter/bench"
+	"rutter/cmd/rutter/bench/agentsim"
 	"rutter/integration/triton"
 )
 

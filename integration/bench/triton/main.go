@@ -12,7 +12,8 @@ import (
 	"path/filepath"
 	"time"
 
-	"rutter/integration/bench"
+	"rutter/cmd/rutter/bench"
+	"rutter/integration/bench/figures"
 )
 
 // keys are those of the last line, in its order.
@@ -20,15 +21,15 @@ var keys = []string{"item_p99_ms_200", "roam_lost", "roam_dup", "roam_gap_s", "l
 
 // suite is one run.
 type suite struct {
-	*bench.Figures
+	*figures.Figures
 	rutter   string // the program
 	dir      string
 	duration time.Duration
 }
 
 // parts are what is measured. Those of one surface share a file, as changefeed.go.
-func (s *suite) parts() []bench.Part {
-	return []bench.Part{
+func (s *suite) parts() []figures.Part {
+	return []figures.Part{
 		{Name: "items", Do: func(ctx context.Context) error { return runItems(ctx, s) }},
 		{Name: "roam", Do: func(ctx context.Context) error { return runRoam(ctx, s) }},
 		{Name: "idle", Do: func(ctx context.Context) error { return runIdle(ctx, s) }},
@@ -36,11 +37,11 @@ func (s *suite) parts() []bench.Part {
 	}
 }
 
-func main() { bench.Main("triton", run) }
+func main() { figures.Main("triton", run) }
 
 func run(ctx context.Context) (err error) {
-	s := &suite{Figures: bench.NewFigures("triton", keys...)}
-	only := flag.String("part", "all", "one of "+bench.PartNames(s.parts()))
+	s := &suite{Figures: figures.NewFigures("triton", keys...)}
+	only := flag.String("part", "all", "one of "+figures.PartNames(s.parts()))
 	flag.StringVar(&s.rutter, "rutter", "bin/rutter", "`PROGRAM` to measure")
 	flag.DurationVar(&s.duration, "duration", 10*time.Second, "`TIME` to write in items")
 	flag.Parse()

@@ -15,8 +15,8 @@ import (
 	"time"
 
 	"rutter/api/client"
-	"rutter/integration/bench"
-	"rutter/integration/bench/load"
+	"rutter/cmd/rutter/bench"
+	"rutter/cmd/rutter/bench/load"
 	"rutter/log"
 )
 

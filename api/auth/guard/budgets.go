@@ -1,0 +1,191 @@
+package guard
+
+import (
+	"context"
+	"net/http"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"rutter/api/auth/matrix"
+	"rutter/api/rest"
+	"rutter/log/budget"
+)
+
+// budgets are the accounts of what reads look at and what answers send. They are
+// this server's: what it does for one party is bounded, whatever others do for it.
+type budgets struct {
+	meters map[budget.Name]*budget.Meter
+	all    []*budget.Meter // in the order of the table
+
+	mu sync.Mutex // protects shut
+	// shut are those whose writes the leader has just refused, with until when: what
+	// they send is refused before it is parsed, which costs more than to send it.
+	shut map[string]shutOut
+}
+
+// shutOut is the refusal of an author that has used up a budget.
+type shutOut struct {
+	until    time.Time
+	exceeded *budget.Exceeded
+}
+
+// maxShut bounds for how long a refusal stands for others of the same author, of
+// which a smaller one might have found room, and maxShutOuts how many there are.
+const (
+	maxShut     = 5 * time.Second
+	maxShutOuts = 10_000
+)
+
+// shutOut has the writes of who refused for as long as err, a budget's, says.
+func (b *budgets) shutOut(who matrix.Identity, exceeded *budget.Exceeded) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if len(b.shut) >= maxShutOuts {
+		clear(b.shut)
+	}
+	b.shut[who.Key()] = shutOut{time.Now().Add(min(exceeded.Wait, maxShut)), exceeded}
+}
+
+// mayWrite is nil, or the refusal that a write of who has got a moment ago.
+func (b *budgets) mayWrite(who matrix.Identity) error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	out, ok := b.shut[who.Key()]
+	if !ok {
+		return nil
+	}
+	if left := time.Until(out.until); left > 0 {
+		again := *out.exceeded
+		again.Wait = max(left, again.Wait-maxShut)
+		return &again
+	}
+	delete(b.shut, who.Key())
+	return nil
+}
+
+func newBudgets(set budget.Set) *budgets {
+	b := &budgets{meters: make(map[budget.Name]*budget.Meter), shut: make(map[string]shutOut)}
+	for _, name := range []budget.Name{
+		budget.OperatorEntries, budget.ReaderEntries, budget.TenantEntries, budget.ReaderBytes, budget.TenantBytes,
+	} {
+		m := budget.NewMeter(set.Get(name), time.Now)
+		b.meters[name] = m
+		b.all = append(b.all, m)
+	}
+	return b
+}
+
+// Accounts are those of one request: of who asks, and of the tenants that it is
+// limited to, since they may have many readers. The zero value has no bounds.
+type Accounts struct {
+	entries, bytes *budget.Meter // nil: not counted
+	keys           []string
+}
+
+// of returns the accounts of who.
+func (b *budgets) of(who matrix.Identity) Accounts {
+	a := Accounts{keys: []string{who.Key()}}
+	switch {
+	case who.Role == matrix.Local:
+		return Accounts{}
+	case who.Role == matrix.Operator || who.Role == matrix.Server:
+		a.entries = b.meters[budget.OperatorEntries]
+	case who.Role == matrix.Reader && len(who.Owners) > 0:
+		a.entries, a.bytes = b.meters[budget.TenantEntries], b.meters[budget.TenantBytes]
+		for _, owner := range who.Owners {
+			a.keys = append(a.keys, "tenant:"+owner.String())
+		}
+	default:
+		a.entries, a.bytes = b.meters[budget.ReaderEntries], b.meters[budget.ReaderBytes]
+	}
+	return a
+}
+
+// Admit refuses who has nothing left; the error is a *budget.Exceeded.
+func (a Accounts) Admit() error {
+	for _, m := range []*budget.Meter{a.entries, a.bytes} {
+		if m == nil {
+			continue
+		}
+		if err := m.Admit(a.keys...); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Look counts entries or objects that were looked at, and returns how many may
+// still be.
+func (a Accounts) Look(n int) (left int64) {
+	if a.entries == nil {
+		return 1 << 62
+	}
+	return a.entries.Charge(int64(n), a.keys...)
+}
+
+// Sent counts bytes of an answer, and returns how many may still be sent.
+func (a Accounts) Sent(n int) (left int64) {
+	if a.bytes == nil {
+		return 1 << 62
+	}
+	return a.bytes.Charge(int64(n), a.keys...)
+}
+
+// Accounts are those of who.
+func (g *Guard) Accounts(who matrix.Identity) Accounts { return g.budgets.of(who) }
+
+// AccountsOf are the accounts of a request that was let in.
+func (g *Guard) AccountsOf(ctx context.Context) Accounts {
+	grant, ok := ctx.Value(grantKey{}).(Grant)
+	if !ok {
+		return Accounts{}
+	}
+	return g.budgets.of(grant.Who)
+}
+
+// mayWork refuses a request of who has used up its budget.
+func (g *Guard) mayWork(r *http.Request, free bool) error {
+	switch {
+	case !rest.IsRead(r):
+		return g.budgets.mayWrite(GrantOf(r).Who)
+	case free:
+		return nil
+	}
+	return g.AccountsOf(r.Context()).Admit()
+}
+
+// overBudget notes that a budget was in the way, if one was, and returns err. Who
+// does not wait by itself is made to.
+func (g *Guard) overBudget(r *http.Request, err error) error {
+	if exceeded := rest.ExceededOf(err); exceeded != nil {
+		g.CountLimit(LimitBudget)
+		if !rest.IsRead(r) && g.budgets.mayWrite(GrantOf(r).Who) == nil {
+			g.budgets.shutOut(GrantOf(r).Who, exceeded)
+		}
+		g.noteLimit(r, GrantOf(r).Who, string(exceeded.Name))
+		g.Pause(r.Context(), LimitedPause)
+	}
+	return err
+}
+
+// BudgetMetrics shows meters as metrics, by the budget's name.
+type BudgetMetrics struct{ Meters []*budget.Meter }
+
+var (
+	budgetUsed    = prometheus.NewDesc("rutter_budget_used_total", "What was taken of a budget by all: operations, entries or bytes, as docs/safety.md has it.", []string{"budget"}, nil)
+	budgetRefused = prometheus.NewDesc("rutter_budget_refused_total", "What was refused because a budget was used up.", []string{"budget"}, nil)
+)
+
+// Describe implements prometheus.Collector.
+func (BudgetMetrics) Describe(to chan<- *prometheus.Desc) { to <- budgetUsed; to <- budgetRefused }
+
+// Collect implements prometheus.Collector.
+func (b BudgetMetrics) Collect(to chan<- prometheus.Metric) {
+	for _, m := range b.Meters {
+		name := string(m.Budget().Name)
+		to <- prometheus.MustNewConstMetric(budgetUsed, prometheus.CounterValue, float64(m.Used()), name)
+		to <- prometheus.MustNewConstMetric(budgetRefused, prometheus.CounterValue, float64(m.Refused()), name)
+	}
+}

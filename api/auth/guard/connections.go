@@ -1,0 +1,228 @@
+package guard
+
+import (
+	"context"
+	"crypto/tls"
+	"net"
+	"net/netip"
+	"sync"
+	"syscall"
+
+	"rutter/api/auth/audit"
+	"rutter/api/auth/matrix"
+)
+
+// identified is a connection whose listener knows who is at the other side, from
+// a handshake that is done.
+type identified interface{ Identity() matrix.Identity }
+
+// connections counts those of a server, by address and by identity.
+type connections struct {
+	guard  *Guard
+	limits Limits
+
+	mu         sync.Mutex // protects what follows
+	addresses  map[netip.Addr]int
+	identities map[string]int
+	conns      map[*limitedConn]struct{} // that have an identity
+}
+
+func newConnections(g *Guard, limits Limits) *connections {
+	return &connections{
+		guard: g, limits: limits, addresses: make(map[netip.Addr]int), identities: make(map[string]int), conns: make(map[*limitedConn]struct{}),
+	}
+}
+
+// Listener accepts at most n connections of l at once. Its connections can be
+// written to without waiting if those of l can (syscall.Conn), for which those of
+// the library's listener of this kind have no way. Of those that have an identity
+// each address and each identity may have so many.
+func (g *Guard) Listener(l net.Listener, n int) net.Listener {
+	return &limited{Listener: l, connections: g.connections, slots: make(chan struct{}, n), closed: make(chan struct{})}
+}
+
+type limited struct {
+	net.Listener
+	connections *connections
+	slots       chan struct{}
+	once        sync.Once
+	closed      chan struct{}
+}
+
+// Accept implements net.Listener.
+func (l *limited) Accept() (net.Conn, error) {
+	for {
+		if !l.place() {
+			return nil, net.ErrClosed
+		}
+		conn, err := l.Listener.Accept()
+		if err != nil {
+			<-l.slots
+			return nil, err
+		}
+		c := &limitedConn{Conn: conn, l: l, who: whoIs(conn)}
+		if l.connections.admit(c) {
+			return c, nil
+		}
+		cut(c)
+	}
+}
+
+// place waits until there is a place for a connection; false: the listener ends.
+func (l *limited) place() bool {
+	select {
+	case l.slots <- struct{}{}:
+		return true
+	default:
+	}
+	l.connections.guard.CountLimit(LimitConnections)
+	select {
+	case l.slots <- struct{}{}:
+		return true
+	case <-l.closed:
+		return false
+	}
+}
+
+// Close implements net.Listener.
+func (l *limited) Close() error {
+	l.once.Do(func() { close(l.closed) })
+	return l.Listener.Close()
+}
+
+// whoIs is who is at the other side of a connection: on a listener without TLS,
+// somebody who needs no name. One with TLS that does not say is nobody.
+func whoIs(conn net.Conn) matrix.Identity {
+	if known, ok := conn.(identified); ok {
+		return known.Identity()
+	}
+	host := hostOf(conn.RemoteAddr().String())
+	if _, secret := conn.(*tls.Conn); secret {
+		return matrix.Identity{Role: matrix.None, Name: host}
+	}
+	return matrix.Identity{Role: matrix.Local, Name: host}
+}
+
+// admit counts a connection; false: it is one too many.
+func (g *connections) admit(c *limitedConn) bool {
+	if c.who.Role == matrix.Local {
+		return true
+	}
+	c.address = addressOf(c.Conn)
+	key, limit := c.who.Key(), ""
+	g.mu.Lock()
+	switch most := g.limits.PerIdentity[c.who.Role]; {
+	case g.addresses[c.address] >= g.limits.PerAddress:
+		limit = limitPerAddress
+	case most > 0 && g.identities[key] >= most:
+		limit = limitPerIdentity
+	default:
+		g.addresses[c.address]++
+		g.identities[key]++
+		g.conns[c] = struct{}{}
+		c.counted = true
+	}
+	g.mu.Unlock()
+	r := audit.Record{Event: audit.Authenticated, Actor: c.who.Actor(), Serial: c.who.Serial, Remote: c.RemoteAddr().String()}
+	if limit != "" {
+		g.guard.CountLimit(limit)
+		r.Event, r.Asked = audit.Limited, limit
+	} else {
+		g.guard.named.WithLabelValues(c.who.Role.String()).Inc()
+	}
+	if limit != "" || c.who.Serial != "" {
+		g.guard.Note(r)
+	}
+	return limit == ""
+}
+
+// left forgets a connection.
+func (g *connections) left(c *limitedConn) {
+	if !c.counted {
+		return
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	drop(g.addresses, c.address)
+	drop(g.identities, c.who.Key())
+	delete(g.conns, c)
+}
+
+// drop takes one off a count, and the count away at 0.
+func drop[K comparable](counts map[K]int, key K) {
+	if counts[key]--; counts[key] <= 0 {
+		delete(counts, key)
+	}
+}
+
+// CutOff closes the connections of the identities that match, streams included,
+// and returns how many: whose certificate was revoked is let in no longer, and
+// has nothing left that is open. match must not call the guard.
+func (g *Guard) CutOff(match func(matrix.Identity) bool) int {
+	g.connections.mu.Lock()
+	var found []*limitedConn
+	for c := range g.connections.conns {
+		if match(c.who) {
+			found = append(found, c)
+		}
+	}
+	g.connections.mu.Unlock()
+	for _, c := range found {
+		cut(c)
+	}
+	return len(found)
+}
+
+// cut closes a connection without saying goodbye: the other side may take nothing.
+func cut(c *limitedConn) {
+	if below, ok := c.Conn.(interface{ NetConn() net.Conn }); ok {
+		_ = below.NetConn().Close()
+	}
+	_ = c.Close()
+}
+
+// addressOf is the address that a connection came from, without its port; the zero
+// one if it has none.
+func addressOf(c net.Conn) netip.Addr {
+	tcp, ok := c.RemoteAddr().(*net.TCPAddr)
+	if !ok {
+		return netip.Addr{}
+	}
+	return tcp.AddrPort().Addr().Unmap().WithZone("")
+}
+
+type limitedConn struct {
+	net.Conn
+	l       *limited
+	once    sync.Once
+	who     matrix.Identity
+	address netip.Addr
+	counted bool
+}
+
+// Close implements net.Conn.
+func (c *limitedConn) Close() error {
+	err := c.Conn.Close()
+	c.once.Do(func() {
+		c.l.connections.left(c)
+		<-c.l.slots
+	})
+	return err
+}
+
+// SyscallConn implements syscall.Conn, as far as the connection does.
+func (c *limitedConn) SyscallConn() (syscall.RawConn, error) {
+	if conn, ok := c.Conn.(syscall.Conn); ok {
+		return conn.SyscallConn()
+	}
+	return nil, syscall.ENOTSUP
+}
+
+// WithIdentity puts the identity of a connection of a Listener into the context of its
+// requests, as http.Server.ConnContext.
+func WithIdentity(ctx context.Context, c net.Conn) context.Context {
+	if l, ok := c.(*limitedConn); ok {
+		return matrix.With(ctx, l.who)
+	}
+	return ctx
+}

@@ -1,0 +1,201 @@
+package guard
+
+import (
+	"context"
+	"net"
+	"testing"
+	"time"
+
+	"rutter/api/auth/matrix"
+	"rutter/log"
+)
+
+// named is a listener whose connections say who is there, as those with TLS do.
+type named struct {
+	net.Listener
+	who matrix.Identity
+}
+
+type namedConn struct {
+	net.Conn
+	who matrix.Identity
+}
+
+func (c namedConn) Identity() matrix.Identity { return c.who }
+
+func (l named) Accept() (net.Conn, error) {
+	conn, err := l.Listener.Accept()
+	if err != nil {
+		return nil, err
+	}
+	return namedConn{conn, l.who}, nil
+}
+
+func TestConnectionsOfOneIdentityAreBounded(t *testing.T) {
+	who := matrix.Identity{Role: matrix.CN, UUID: log.UUID{1}, Serial: "7"}
+	for name, limits := range map[string]Limits{
+		"identity": {PerIdentity: map[matrix.Role]int{matrix.CN: 2}},
+		"address":  {PerAddress: 2},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := New(Config{Limits: limits})
+			inner, err := net.Listen("tcp", "127.0.0.1:0")
+			if err != nil {
+				t.Fatal(err)
+			}
+			l := s.Listener(named{inner, who}, 10)
+			defer l.Close()
+			taken := make(chan net.Conn)
+			go func() {
+				for {
+					conn, err := l.Accept()
+					if err != nil {
+						close(taken)
+						return
+					}
+					taken <- conn
+				}
+			}()
+			dial := func() net.Conn {
+				conn, err := net.Dial("tcp", inner.Addr().String())
+				if err != nil {
+					t.Fatal(err)
+				}
+				t.Cleanup(func() { conn.Close() })
+				return conn
+			}
+			dial()
+			first := <-taken
+			dial()
+			second := <-taken
+			third := dial()
+			if _, err := third.Read(make([]byte, 1)); err == nil {
+				t.Error("a third connection was let in")
+			}
+			first.Close()
+			first.Close() // counts once
+			dial()
+			if conn := <-taken; conn == nil {
+				t.Error("no connection took the place of one that ended")
+			}
+			if n := s.CutOff(func(id matrix.Identity) bool { return id.Serial == "7" }); n != 2 {
+				t.Errorf("%d connections cut off, want 2", n)
+			}
+			if _, err := second.Read(make([]byte, 1)); err == nil {
+				t.Error("a connection that was cut off lives")
+			}
+		})
+	}
+}
+
+func TestSharesOfRequests(t *testing.T) {
+	now := time.Unix(1, 0)
+	s := newShares(Limits{Requests: 40, Rate: map[matrix.Role]int{matrix.CN: 2}})
+	s.now = func() time.Time { return now }
+	mad, meek := matrix.Identity{Role: matrix.Operator, Name: "mad"}, matrix.Identity{Role: matrix.Operator, Name: "meek"}
+	var held []func()
+	for {
+		leave, limit := s.enter(mad, false)
+		if limit != "" {
+			break
+		}
+		held = append(held, leave)
+	}
+	if len(held) > 20 {
+		t.Errorf("one identity holds %d of 40 places", len(held))
+	}
+	for range minShare {
+		leave, limit := s.enter(meek, false)
+		if limit != "" {
+			t.Fatalf("another identity is refused: %s", limit)
+		}
+		held = append(held, leave)
+	}
+	for _, leave := range held {
+		leave()
+	}
+	if s.taken != 0 || s.busy != 0 {
+		t.Errorf("%d requests of %d identities are left", s.taken, s.busy)
+	}
+	cn := matrix.Identity{Role: matrix.CN, UUID: log.UUID{1}}
+	granted := 0
+	for range 100 {
+		if leave, limit := s.enter(cn, true); limit == "" {
+			leave()
+			granted++
+		}
+	}
+	if granted != 2*RateBurst {
+		t.Errorf("%d requests at once, want %d", granted, 2*RateBurst)
+	}
+	now = now.Add(time.Second)
+	for range 2 {
+		if _, limit := s.enter(cn, true); limit != "" {
+			t.Errorf("a second later: %s", limit)
+		}
+	}
+	if _, limit := s.enter(cn, true); limit != LimitRate {
+		t.Errorf("got %q, want %q", limit, LimitRate)
+	}
+}
+
+func TestSharesForgetWhoIsGone(t *testing.T) {
+	now := time.Unix(1, 0)
+	s := newShares(DefaultLimits())
+	s.now = func() time.Time { return now }
+	stranger := func(n int) matrix.Identity {
+		return matrix.Identity{Role: matrix.CN, UUID: log.UUID{byte(n), byte(n >> 8), byte(n >> 16), 1}}
+	}
+	for n := range maxShares {
+		leave, limit := s.enter(stranger(n), false)
+		if limit != "" {
+			t.Fatalf("identity %d: %s", n, limit)
+		}
+		leave()
+	}
+	if _, limit := s.enter(stranger(maxShares), false); limit != limitShare {
+		t.Errorf("one more than are remembered: got %q", limit)
+	}
+	now = now.Add(2 * shareForget)
+	if leave, limit := s.enter(stranger(maxShares), false); limit != "" {
+		t.Errorf("after the others were forgotten: %s", limit)
+	} else {
+		leave()
+	}
+}
+
+// One long read runs for each place, one of each identity; who runs the cluster
+// does not wait for others.
+func TestScansTakeTurns(t *testing.T) {
+	s := newScans()
+	s.others, s.operators = make(chan struct{}, 1), make(chan struct{}, 1)
+	reader := func(name string) matrix.Identity { return matrix.Identity{Role: matrix.Reader, Name: name} }
+	enter := func(who matrix.Identity) (func(), error) {
+		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
+		defer cancel()
+		leave, _, err := s.enter(ctx, who)
+		return leave, err
+	}
+	leave, err := enter(reader("a"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"a", "b"} {
+		if _, err := enter(reader(name)); err == nil {
+			t.Errorf("reader %s ran beside reader a", name)
+		}
+	}
+	people, rest, err := s.enter(t.Context(), matrix.Identity{Role: matrix.Operator, Name: "ops"})
+	if err != nil || rest != operatorsRest {
+		t.Fatalf("an operator waits for a reader: %v, rest %d", err, rest)
+	}
+	people()
+	leave()
+	if leave, err = enter(reader("b")); err != nil {
+		t.Fatal(err)
+	}
+	leave()
+	if len(s.busy) != 0 {
+		t.Errorf("%d identities are remembered", len(s.busy))
+	}
+}

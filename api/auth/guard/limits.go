@@ -1,0 +1,72 @@
+package guard
+
+import "rutter/api/auth/matrix"
+
+// MaxConnections are those of a server at once: 10,000 CNs of DESIGN section 13, and
+// clients.
+const MaxConnections = 16384
+
+// Limits bound what one stranger, one address and one identity may have of a
+// server. Zero means the default, which DefaultLimits has; whoever needs no name
+// (matrix.Local) is bounded by the limits of all together only.
+type Limits struct {
+	// PerAddress are the connections of one address on a listener with TLS,
+	// when their handshake is done (package tlsgate bounds those before).
+	PerAddress int
+	// PerIdentity are the connections with one certificate, by role.
+	PerIdentity map[matrix.Role]int
+	// Rate are the requests per second of one identity, by role, and ten seconds'
+	// worth of them at once; 0: no bound but Requests.
+	Rate map[matrix.Role]int
+	// Requests are those being answered at once for identities that have names,
+	// streams left out. When half of them are taken, each identity has its share.
+	Requests int
+}
+
+// DefaultLimits are the limits of a server.
+func DefaultLimits() Limits {
+	return Limits{
+		PerAddress: MaxConnections / 4,
+		PerIdentity: map[matrix.Role]int{
+			matrix.CN: 16, // a feed, one that replaces it, and people's tools on the node
+			// A proxy, or a program with many workers.
+			matrix.Operator: 4096, matrix.Reader: 1024, matrix.Server: 1024,
+			matrix.Join: 256, matrix.None: 16,
+		},
+		Rate: map[matrix.Role]int{
+			matrix.CN:     50, // a CN asks little besides its feed
+			matrix.Reader: 500, matrix.Server: 500, matrix.Foreign: 500,
+			matrix.Join: 20, matrix.None: 10,
+			matrix.Operator: 0, // writers are bounded by the store's queue, in order
+		},
+		Requests: 2048,
+	}
+}
+
+func (l Limits) withDefaults() Limits {
+	d := DefaultLimits()
+	if l.PerAddress == 0 {
+		l.PerAddress = d.PerAddress
+	}
+	if l.PerIdentity == nil {
+		l.PerIdentity = d.PerIdentity
+	}
+	if l.Rate == nil {
+		l.Rate = d.Rate
+	}
+	if l.Requests == 0 {
+		l.Requests = d.Requests
+	}
+	return l
+}
+
+// Names of the limits, as metrics, the audit log and docs/security.md have them.
+const (
+	limitPerAddress  = "per_address"
+	limitPerIdentity = "per_identity"
+	LimitRate        = "rate"
+	limitShare       = "share"
+	LimitConnections = "connections" // of all; others wait in the kernel's queue
+	LimitStreams     = "streams"
+	LimitBudget      = "budget" // of work; rutter_budget_refused_total has each
+)

@@ -1,0 +1,136 @@
+package guard
+
+import (
+	"sync"
+	"time"
+
+	"rutter/api/auth/matrix"
+	"rutter/log/budget"
+)
+
+// shares bound the requests of each identity: how many a second, and how many at
+// once when there are many.
+type shares struct {
+	limits Limits
+	now    func() time.Time
+
+	mu    sync.Mutex // protects what follows
+	known map[string]*share
+	taken int // requests being answered
+	busy  int // identities that have some
+}
+
+// share is what one identity has.
+type share struct {
+	budget.Bucket // of its rate; At is the last request's end, too
+	taken         int
+}
+
+// RateBurst is how many seconds' worth of a rate an identity may have at once.
+const RateBurst = 10
+
+// Bounds of what is remembered.
+const (
+	maxShares   = 20000            // identities; 10,000 CNs and as many others
+	shareForget = 30 * time.Second // after the last request
+	minShare    = 8                // requests at once that nobody is refused
+)
+
+func newShares(limits Limits) *shares {
+	return &shares{limits: limits, now: time.Now, known: make(map[string]*share)}
+}
+
+// enter takes a place for a request, or says which limit is in the way. leave
+// must be called when it is answered. streams count for the rate only.
+func (s *shares) enter(id matrix.Identity, stream bool) (leave func(), limit string) {
+	if id.Role == matrix.Local {
+		return func() {}, ""
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	h := s.shareLocked(id)
+	if h == nil {
+		return nil, limitShare
+	}
+	if rate := float64(s.limits.Rate[id.Role]); rate > 0 {
+		h.Fill(s.now(), rate, rate*RateBurst)
+		if h.Left < 1 {
+			return nil, LimitRate
+		}
+		h.Left--
+	}
+	if stream {
+		return func() {}, ""
+	}
+	if s.taken >= s.limits.Requests || h.taken >= s.fairLocked(h) {
+		return nil, limitShare
+	}
+	if h.taken++; h.taken == 1 {
+		s.busy++
+	}
+	s.taken++
+	return func() { s.leave(h) }, ""
+}
+
+// pace takes a token for a change on a write stream, and returns how long its
+// identity is to wait before the next one: its rate is what it has of the log.
+func (s *shares) pace(id matrix.Identity) time.Duration {
+	rate := float64(s.limits.Rate[id.Role])
+	if id.Role == matrix.Local || rate <= 0 {
+		return 0
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	h := s.shareLocked(id)
+	if h == nil {
+		return time.Second
+	}
+	h.Fill(s.now(), rate, rate*RateBurst)
+	h.Left--
+	return h.Until(0, rate)
+}
+
+// fairLocked is how many requests at once are one identity's: all, while there is
+// room for as many again, else what there is by the number of those who ask.
+func (s *shares) fairLocked(h *share) int {
+	if s.taken < s.limits.Requests/2 {
+		return s.limits.Requests
+	}
+	others := s.busy
+	if h.taken == 0 {
+		others++
+	}
+	return max(minShare, s.limits.Requests/2/max(others, 1))
+}
+
+func (s *shares) leave(h *share) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if h.taken--; h.taken == 0 {
+		s.busy--
+	}
+	s.taken--
+	h.At = s.now()
+}
+
+// shareLocked returns an identity's share; nil if too many are remembered.
+func (s *shares) shareLocked(id matrix.Identity) *share {
+	key := id.Key()
+	if h := s.known[key]; h != nil {
+		return h
+	}
+	now := s.now()
+	if len(s.known) >= maxShares {
+		for key, h := range s.known {
+			if h.taken == 0 && now.Sub(h.At) > shareForget {
+				delete(s.known, key)
+			}
+		}
+		if len(s.known) >= maxShares {
+			return nil
+		}
+	}
+	h := &share{Bucket: budget.Bucket{Left: float64(s.limits.Rate[id.Role]) * RateBurst, At: now}}
+	s.known[key] = h
+	return h
+}

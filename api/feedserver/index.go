@@ -1,0 +1,167 @@
+package feedserver
+
+import (
+	"slices"
+	"sync"
+
+	"rutter/api/logread"
+	"rutter/log"
+)
+
+// scopeIndex says which subscribers hold a scope, and which entry concerned the scope
+// last.
+type scopeIndex struct {
+	mu      sync.Mutex // protects what follows
+	holders map[log.Scope]*scopeHolders
+	at      log.Cursor // up to which the watcher has read the log; holders know all up to it
+}
+
+// scopeHolders are the subscribers that hold a scope.
+type scopeHolders struct {
+	tasks []*task
+	// touched is the last entry that concerned the scope, or where it began to
+	// be noted.
+	touched log.Seq
+}
+
+func newScopeIndex() *scopeIndex {
+	return &scopeIndex{holders: make(map[log.Scope]*scopeHolders)}
+}
+
+func (x *scopeIndex) position() log.Cursor {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	return x.at
+}
+
+// restart begins anew at head.
+func (x *scopeIndex) restart(head log.Cursor) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	x.at = head
+	for _, h := range x.holders {
+		h.touched = x.at.Seq
+	}
+}
+
+// advance takes entries that follow the position. It calls touched for each scope that
+// one of them concerns, and returns the new position and the tasks that must be pushed.
+func (x *scopeIndex) advance(entries []*logread.Decoded, touched func(log.Scope)) (at log.Cursor, woken []*task) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	for _, e := range entries {
+		for _, scope := range e.Head.Scopes {
+			touched(scope)
+			h := x.holders[scope]
+			if h == nil {
+				continue
+			}
+			if h.touched <= x.at.Seq { // else they are woken already
+				woken = append(woken, scheduleAll(h.tasks, wakeLog)...)
+			}
+			h.touched = e.Seq
+		}
+	}
+	last := entries[len(entries)-1]
+	x.at.Seq, x.at.Chain = last.Seq, last.Hash.Prefix()
+	return x.at, woken
+}
+
+// heldScopes are the scopes that one subscriber holds, each with its as-of. Only its
+// task uses it.
+type heldScopes struct {
+	index *scopeIndex
+	task  *task
+	asOf  map[log.Scope]log.Seq
+	// recent is the scope that the last entry that was sent belongs to; zero: none.
+	recent log.Scope
+}
+
+// hold adds a scope.
+func (s *heldScopes) hold(scope log.Scope, asOf log.Seq) {
+	_, known := s.asOf[scope]
+	s.asOf[scope], s.recent = asOf, log.Scope{}
+	if known {
+		return
+	}
+	x := s.index
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	h := x.holders[scope]
+	if h == nil {
+		h = &scopeHolders{touched: x.at.Seq}
+		x.holders[scope] = h
+	}
+	h.tasks = append(h.tasks, s.task)
+}
+
+// release removes a scope.
+func (s *heldScopes) release(scope log.Scope) {
+	if _, known := s.asOf[scope]; !known {
+		return
+	}
+	delete(s.asOf, scope)
+	s.recent = log.Scope{}
+	x := s.index
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	h := x.holders[scope]
+	for i, t := range h.tasks {
+		if t == s.task {
+			last := len(h.tasks) - 1
+			h.tasks[i], h.tasks[last] = h.tasks[last], nil
+			h.tasks = h.tasks[:last]
+			break
+		}
+	}
+	if len(h.tasks) == 0 {
+		delete(x.holders, scope)
+	}
+}
+
+func (s *heldScopes) releaseAll() {
+	for scope := range s.asOf {
+		s.release(scope)
+	}
+}
+
+func (s *heldScopes) has(scope log.Scope) bool {
+	_, held := s.asOf[scope]
+	return held
+}
+
+// skip returns how far the watcher has read beyond a position, if nothing in between
+// concerns a scope that is held.
+func (s *heldScopes) skip(from log.Cursor) (to log.Cursor, ok bool) {
+	x := s.index
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if x.at.Seq <= from.Seq || x.at.Cluster != from.Cluster {
+		return from, false
+	}
+	for scope := range s.asOf {
+		if x.holders[scope].touched > from.Seq {
+			return from, false
+		}
+	}
+	return x.at, true
+}
+
+// concerns reports whether an entry belongs to a scope that is held, and was not
+// sent with it: one up to the scope's as-of may be of a time when the CN had no
+// business there, and what came of it stands in the scope.
+//
+// Entries come in runs of one scope, and comparing costs a fraction of looking up:
+// recent is held since before an entry that was sent.
+func (s *heldScopes) concerns(e *logread.Decoded) bool {
+	if slices.Contains(e.Head.Scopes, s.recent) {
+		return true
+	}
+	for _, scope := range e.Head.Scopes {
+		if asOf, ok := s.asOf[scope]; ok && e.Seq > asOf {
+			s.recent = scope
+			return true
+		}
+	}
+	return false
+}

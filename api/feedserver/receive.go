@@ -1,0 +1,125 @@
+package feedserver
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"rutter/api/auth/audit"
+	"rutter/api/auth/matrix"
+	"rutter/log"
+	"rutter/log/feed"
+	"rutter/projections"
+)
+
+const (
+	quietTime   = 5 * time.Second  // a bookmark at least this often
+	silenceTime = 15 * time.Second // a subscriber pings more often (feed.PingEvery)
+)
+
+// receive takes what the subscriber sends until one of both ends the connection, and
+// returns when all of the stream has ended; nil after a drain.
+func (u *subscriber) receive(r *feed.Reader) error {
+	err := u.receiveFrames(r)
+	u.conn.Close() // so that no run waits for it
+	u.task.wake(wakeEnd)
+	<-u.over
+	if u.vmLine != nil {
+		u.vmLine.Close()
+	}
+	u.s.sessions.remove(u.session)
+	if errors.Is(u.err, errEnded) {
+		return err
+	}
+	return u.err
+}
+
+// receiveFrames takes what the subscriber sends until the connection ends.
+func (u *subscriber) receiveFrames(r *feed.Reader) error {
+	for {
+		if err := u.conn.SetReadDeadline(time.Now().Add(silenceTime)); err != nil {
+			return err
+		}
+		f, err := r.Next()
+		if err != nil {
+			return fmt.Errorf("from the subscriber: %w", err)
+		}
+		u.s.sessions.noteFrame(u.session)
+		m, err := feed.Decode(f)
+		if errors.Is(err, feed.ErrUnknownType) {
+			continue
+		}
+		if err != nil {
+			return err
+		}
+		switch m := m.(type) {
+		case *feed.Watermark:
+			if err := u.s.sessions.take(u.session, *m); err != nil {
+				u.disbelieve(err)
+				<-u.over // the last frame says why
+				return err
+			}
+		case *feed.Condition:
+			u.s.sessions.noteCondition(u.session, m, u.s.logger)
+		case *feed.Again:
+			u.ask(m)
+		case *feed.Ping:
+			u.task.wake(wakePing)
+		case *feed.Ring:
+			u.tellVMMs(u.ringsFor(m))
+		case *feed.Response, *feed.Inventory:
+			u.tellVMMs(m)
+		case *feed.Report:
+			// Reports have no reader in this version; they are no error.
+		default:
+			return fmt.Errorf("%T from a subscriber: %w", m, feed.ErrFrame)
+		}
+	}
+}
+
+// disbelieve notes that what a CN said of itself cannot be, and ends its session with a
+// frame that says so.
+func (u *subscriber) disbelieve(untrue error) {
+	u.s.metrics.disbelieved.Inc()
+	u.s.logger.Warn("a compute node said of itself what cannot be: its session ends, and counts for no barrier", "cn", u.hello.CN, "remote", u.session.remote, "why", untrue)
+	u.s.audit(audit.Record{
+		Event: audit.Disbelieved, Actor: u.who.Actor(), Serial: u.who.Serial, Remote: u.session.remote,
+		Asked: "watermark of CN " + u.hello.CN.String(), Why: untrue.Error(),
+	})
+	u.task.wake(wakeDisbelieved)
+}
+
+// ask notes a scope that the subscriber wants anew. It is called by the reader.
+func (u *subscriber) ask(m *feed.Again) {
+	u.askedMu.Lock()
+	if u.asked == nil {
+		u.asked = make(map[log.Scope]struct{})
+	}
+	if len(u.asked) < feed.MaxScopes {
+		u.asked[m.Scope] = struct{}{}
+	}
+	u.askedMu.Unlock()
+	u.s.metrics.mismatches.Inc()
+	u.s.logger.Error("a compute node holds something else than the log says: sent anew", "cn", u.hello.CN, "scope", m.Scope, "at", m.At)
+	u.task.wake(wakeAgain)
+}
+
+// ringsFor leaves out of a CN's rings those of VMMs that the log has on another one.
+func (u *subscriber) ringsFor(m *feed.Ring) *feed.Ring {
+	if u.who.Role != matrix.CN {
+		return m
+	}
+	kept := &feed.Ring{}
+	u.s.store.View(func(state *projections.State, _ log.Cursor) {
+		for _, id := range m.VMMs {
+			rec, known := state.Get(log.KindVMM, id.String())
+			if !known || rec.Object.(*log.VMM).SledID == u.who.UUID {
+				kept.VMMs = append(kept.VMMs, id)
+			}
+		}
+	})
+	if n := len(m.VMMs) - len(kept.VMMs); n > 0 {
+		_ = u.s.refuse(u.session.remote, &matrix.Refusal{Who: u.who, What: fmt.Sprintf("ring for %d VMMs", n), Missing: "they are on other CNs"})
+	}
+	return kept
+}

@@ -1,0 +1,139 @@
+package feedserver
+
+import (
+	"bytes"
+	"context"
+	"log/slog"
+	"slices"
+	"sync"
+	"sync/atomic"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"rutter/api/auth/audit"
+	"rutter/api/auth/matrix"
+	"rutter/api/liveness"
+	"rutter/api/logread"
+	"rutter/api/vmm"
+	"rutter/log"
+	"rutter/projections"
+)
+
+// Store is the log and its state, as the feed needs them. All methods may be called
+// concurrently.
+type Store interface {
+	logread.Store
+	// View calls fn with the state and the head that it is at, while nothing
+	// is applied. fn must not call the store, keep the state, or be slow; the
+	// objects it finds may be kept, since they are never changed.
+	View(fn func(state *projections.State, head log.Cursor))
+	// Changed is closed when more is applied than when it was called.
+	Changed() <-chan struct{}
+	// Consistent returns when this server has applied all that was acknowledged
+	// anywhere before the call, and the seq that it is then at.
+	Consistent(ctx context.Context) (log.Seq, error)
+}
+
+// Config says what a Server feeds from. All fields but VMMs are required.
+type Config struct {
+	Store  Store
+	Tail   *logread.Tail // of Store
+	Logger *slog.Logger
+	// Sessions is told of the sessions of CNs with this server.
+	Sessions *liveness.Table
+	// VMMs takes what CNs say of their VMs and asks them; nil: neither is done.
+	VMMs *vmm.Service
+	// Streams are the feeds and followed logs of this server: the more there are,
+	// the longer new entries are gathered before they are sent.
+	Streams func() int64
+	// Refuse notes a refusal and returns it as an answer.
+	Refuse func(remote string, refusal *matrix.Refusal) error
+	// Audit takes records of sessions that are not believed.
+	Audit func(audit.Record)
+}
+
+// Server feeds CNs. See the package comment for its concurrency.
+type Server struct{ parts }
+
+// parts are what all subscribers of a server share. They know of a subscriber only the
+// functions that they were given when it came.
+type parts struct {
+	// Those of Config.
+	store  Store
+	tail   *logread.Tail
+	logger *slog.Logger
+	vmms   *vmm.Service
+	refuse func(remote string, refusal *matrix.Refusal) error
+	audit  func(audit.Record)
+
+	metrics    *metrics
+	sessions   *sessions
+	snapshots  *snapshots
+	index      *scopeIndex
+	dispatcher *dispatcher
+	watcher    *watcher
+
+	ctx      context.Context // ends when all connections are cut
+	cancel   context.CancelFunc
+	draining chan struct{} // closed when all are sent away
+	drain    sync.Once
+	running  sync.WaitGroup // goroutines of the feed
+	sending  atomic.Int64   // streams that are being sent whole scopes, at most MaxSnapshots
+	blocked  atomic.Int64   // writes that wait for a socket which takes nothing
+}
+
+// New returns a Server. It starts nothing and needs no closing.
+func New(cfg Config) *Server {
+	s := &Server{parts{
+		store: cfg.Store, tail: cfg.Tail, logger: cfg.Logger, vmms: cfg.VMMs, refuse: cfg.Refuse, audit: cfg.Audit,
+		sessions: newSessions(cfg.Sessions), snapshots: newSnapshots(), index: newScopeIndex(), draining: make(chan struct{}),
+	}}
+	s.ctx, s.cancel = context.WithCancel(context.Background())
+	s.dispatcher = newDispatcher(s.running.Go)
+	s.watcher = &watcher{
+		store: cfg.Store, tail: cfg.Tail, index: s.index, snapshots: s.snapshots, dispatcher: s.dispatcher, streams: cfg.Streams, draining: s.draining,
+	}
+	s.metrics = newMetrics()
+	cfg.Sessions.OnWanted(s.sessions.want)
+	return s
+}
+
+// Drain tells each subscriber to go elsewhere, some time apart. It may be called
+// repeatedly, and does not wait.
+func (s *Server) Drain() { s.drain.Do(func() { close(s.draining) }) }
+
+// Abort ends all connections at once.
+func (s *Server) Abort() {
+	s.cancel()
+	s.watcher.abort()
+}
+
+// Wait returns when no goroutine of the feed runs. No connection may be given to
+// Serve or Observe meanwhile.
+func (s *Server) Wait() { s.running.Wait() }
+
+// Sessions returns the newest session of each CN with this server, sorted by CN.
+func (s *Server) Sessions() []Session {
+	all := s.sessions.all()
+	slices.SortFunc(all, func(a, b *session) int { return bytes.Compare(a.cn[:], b.cn[:]) })
+	views := make([]Session, 0, len(all))
+	for _, a := range all {
+		views = append(views, a.view())
+	}
+	return views
+}
+
+// Session returns the newest session of a CN with this server, if it has one.
+func (s *Server) Session(cn log.UUID) (Session, bool) {
+	a := s.sessions.get(cn)
+	if a == nil {
+		return Session{}, false
+	}
+	return a.view(), true
+}
+
+// SessionCount is how many CNs have a session with this server.
+func (s *Server) SessionCount() int { return s.sessions.count() }
+
+// Collectors are the metrics of the feed.
+func (s *Server) Collectors() []prometheus.Collector { return s.metrics.collectors(s) }

@@ -1,0 +1,111 @@
+package api
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"time"
+
+	"rutter/api/auth/guard"
+	"rutter/api/rest"
+	"rutter/log"
+)
+
+// changeWriter has changes written, for whoever answers a request with what became of
+// them.
+type changeWriter struct {
+	store    Store
+	guard    *guard.Guard
+	answered *rest.Acknowledged
+	newID    func() (log.UUID, error)
+	fabric   fabricWait
+}
+
+// fabricWait waits until the compute nodes have programmed a change.
+type fabricWait struct {
+	// Wanted reads from a request whether to wait, and how long.
+	Wanted func(r *http.Request) (timeout time.Duration, is bool, err error)
+	// Await waits, and notes in the answer's header how it went.
+	Await func(w http.ResponseWriter, r *http.Request, c *log.Change, result log.Result, timeout time.Duration) error
+}
+
+// newChangeWriter returns a writer to a store. What it was told is written is noted in
+// acknowledged; newID makes ids for the changes of clients that bring none.
+func newChangeWriter(store Store, g *guard.Guard, acknowledged *rest.Acknowledged, newID func() (log.UUID, error), fabric fabricWait) *changeWriter {
+	return &changeWriter{store: store, guard: g, answered: acknowledged, newID: newID, fabric: fabric}
+}
+
+// changeID returns the id that the client chose for its change, or a new one.
+func (cw *changeWriter) changeID(r *http.Request) (log.UUID, error) {
+	text := r.Header.Get(rest.HeaderChangeID)
+	if text == "" {
+		return cw.newID()
+	}
+	id, err := log.ParseUUID(text)
+	if err != nil {
+		return id, rest.Fail(http.StatusBadRequest, rest.CodeBadRequest, "send a UUID of version 7, or leave it out", "header %s: %v", rest.HeaderChangeID, err)
+	}
+	return id, checkChangeID(id, "header "+rest.HeaderChangeID)
+}
+
+func checkChangeID(id log.UUID, where string) error {
+	if _, ok := id.UnixMilli(); !ok {
+		return rest.Fail(http.StatusBadRequest, rest.CodeBadRequest, "send a UUID of version 7 (RFC 9562), whose time says how long a retry is recognised, or leave it out",
+			"%s: change id %s is not of version 7", where, id)
+	}
+	return nil
+}
+
+// propose has a change written and waits until this server has it too, so that
+// the answer can show what became of the object.
+func (cw *changeWriter) propose(w http.ResponseWriter, r *http.Request, c *log.Change) (log.Result, error) {
+	result, err := cw.write(w, r, c)
+	if err != nil {
+		return result, err
+	}
+	ctx, cancel := context.WithTimeout(r.Context(), WaitTime)
+	defer cancel()
+	if err := cw.store.WaitSeq(ctx, result.Last); err != nil {
+		return result, rest.Fail(http.StatusServiceUnavailable, rest.CodeNotYet, "the change is written as seq "+result.Last.String()+"; read it with ?min_seq, here or elsewhere",
+			"this server did not reach the change in time: %v", err)
+	}
+	return result, nil
+}
+
+// write has a change written. A follower may not have it yet when this returns;
+// the reads that this server answers from now on wait for it (see fresh). The
+// error is a *log.Refusal if the change was refused.
+func (cw *changeWriter) write(w http.ResponseWriter, r *http.Request, c *log.Change) (log.Result, error) {
+	timeout, waits, err := cw.fabric.Wanted(r)
+	if err != nil {
+		return log.Result{}, err
+	}
+	w.Header().Set(rest.HeaderChangeID, c.ID.String())
+	c.Actor, c.By = cw.guard.Actor(r), guard.GrantOf(r).Who.Author()
+	ctx, cancel := context.WithTimeout(r.Context(), WaitTime)
+	defer cancel()
+	result, err := cw.store.Propose(ctx, c)
+	switch {
+	case errors.Is(err, ErrUnknown):
+		return result, unknown(err)
+	case errors.Is(err, ErrNoLeader), errors.Is(err, ErrOverloaded), errors.Is(err, ErrClock), errors.Is(err, log.ErrNoRoom):
+		return result, err
+	case errors.Is(err, log.ErrTooLarge):
+		return result, rest.Fail(http.StatusRequestEntityTooLarge, rest.CodeTooLarge, "split the change", "%v", err)
+	case err != nil:
+		return result, unknown(err)
+	case result.Refusal != nil:
+		return result, result.Refusal
+	}
+	cw.answered.Note(result.Last)
+	if waits {
+		return result, cw.fabric.Await(w, r, c, result, timeout)
+	}
+	return result, nil
+}
+
+// unknown is the answer when nobody knows what became of a change.
+func unknown(err error) *rest.Error {
+	return rest.Fail(http.StatusServiceUnavailable, rest.CodeUnknown, "look whether it was made, or send it again with the same "+rest.HeaderChangeID+", and nothing else: it is applied once",
+		"it is not known whether the change was made: %v", err)
+}

@@ -1,0 +1,164 @@
+package agentcmd
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/urfave/cli/v2"
+
+	"rutter/agent/link"
+	"rutter/api/auth/tlsgate"
+	"rutter/cmd/rutter/node"
+	"rutter/cmd/rutter/output"
+	"rutter/cmd/rutter/term"
+	"rutter/cmd/rutter/vmhost"
+	"rutter/log"
+)
+
+// Command is rutter agent, with what gets a node its first certificate among its
+// subcommands.
+func Command(join *cli.Command) *cli.Command {
+	return &cli.Command{
+		Name: "agent", Usage: "run the agent of a compute node", Category: "Daemons",
+		Description: term.Examples(
+			"rutter agent --cn 564d69b1-a178-4fbe-b36f-3f2b7fd7ed01 --data /var/lib/rutter-agent \\",
+			"  --servers http://10.0.0.1:7420,http://10.0.0.2:7420,http://10.0.0.3:7420",
+			"rutter agent status",
+		),
+		Flags:  Flags(),
+		Action: run,
+		Subcommands: []*cli.Command{join, {
+			Name: "status", Usage: "what the agent of this machine says of itself", Action: printStatus,
+			Flags:       []cli.Flag{output.Flag(), statusFlag()},
+			Description: term.Examples("rutter agent status", "rutter agent status -o json"),
+		}},
+	}
+}
+
+// Flags are those of rutter agent.
+func Flags() []cli.Flag {
+	return append(append(append(append(term.DaemonFlags(), vmhost.ServiceFlags()...), term.TLSFlags()...), taskFlags()...),
+		&cli.StringFlag{Name: "cn", EnvVars: []string{"RUTTER_CN"}, Usage: "`UUID` of this compute node, as its server object has it"},
+		&cli.StringFlag{Name: "data", EnvVars: []string{"RUTTER_AGENT_DATA"}, Value: "/var/lib/rutter-agent", Usage: "`FOLDER` of the cache; it belongs to one agent"},
+		&cli.StringFlag{Name: "servers", EnvVars: []string{"RUTTER_SERVERS"}, Usage: "base `URLS` of the servers, parted by commas"},
+		&cli.StringFlag{Name: "svp", EnvVars: []string{"RUTTER_AGENT_SVP"}, Value: "127.0.0.1:1296", Usage: "`ADDRESS` of the local SVP server, or off"},
+		&cli.DurationFlag{Name: "svp-max-age", EnvVars: []string{"RUTTER_AGENT_SVP_MAX_AGE"}, Value: time.Minute, Usage: "say so, in the log and at GET /svp, when no server was heard for this `TIME`; SVP answers all the same"},
+		statusFlag(),
+		&cli.StringFlag{Name: "cn-api", EnvVars: []string{"RUTTER_CN_API"}, Value: "off", Usage: "`ADDRESS` on the admin network at which servers reach this node's VMs when it has no connection with them, as in 10.0.0.11:5309, or off"},
+		&cli.StringFlag{Name: "netns", EnvVars: []string{"RUTTER_NETNS"}, Value: "/run/netns", Usage: "`FOLDER` of named network namespaces, as ip-netns(8) keeps it"},
+		&cli.IntFlag{Name: "ahead", EnvVars: []string{"RUTTER_AGENT_AHEAD"}, Value: link.DefaultAhead, Usage: "`ENTRIES` of one vnet that the kernel gets before they are asked for; vnets with more are on demand (-1: none is)"},
+		&cli.IntFlag{Name: "on-demand-table", EnvVars: []string{"RUTTER_AGENT_TABLE"}, Value: link.DefaultTable, Usage: "`ENTRIES` that the kernel keeps of each vnet on demand"},
+		&cli.StringFlag{Name: "hold-removals", EnvVars: []string{"RUTTER_HOLD_REMOVALS"}, Value: "10%", Usage: "`SHARE` of the links that a new view of the log (of another cluster, or after a lost cache) may take away, if they are more than ten, before it is held until rutter cn accept lets it; off, for labs: any"},
+		&cli.BoolFlag{Name: "nic-sync", EnvVars: []string{"RUTTER_NIC_SYNC"}, Value: true, Usage: "keep the NICs in manifests and those in the log in step, as net-agent does (--nic-sync=false: no)"},
+		&cli.StringFlag{Name: "etc-netns", EnvVars: []string{"RUTTER_ETC_NETNS"}, Value: "/etc/netns", Usage: "`FOLDER` in which NAMESPACE/resolv.conf is written"},
+	)
+}
+
+// taskFlags are those of an agent's tasks and sysinfo.
+func taskFlags() []cli.Flag {
+	return []cli.Flag{
+		&cli.BoolFlag{Name: "allow-execute", EnvVars: []string{"RUTTER_ALLOW_EXECUTE"}, Usage: "run commands that operators send to this compute node"},
+		&cli.BoolFlag{Name: "sysinfo", EnvVars: []string{"RUTTER_SYSINFO"}, Value: true, Usage: "tell the servers what this compute node is, at its begin and when that changes (--sysinfo=false: no)"},
+		&cli.StringFlag{Name: "nic-tags", EnvVars: []string{"RUTTER_NIC_TAGS"}, Value: "/etc/rutter/nic_tags", Usage: "`FILE` of the NIC tags that the links of this node provide: lines TAG_nic=MAC or TAG_nic=LINK"},
+		&cli.StringFlag{Name: "admin-uuid", EnvVars: []string{"RUTTER_ADMIN_UUID"}, Usage: "`UUID` of the administrator, who owns this node's own NICs: with it, they and its bonds are kept in step with the log; nothing of that is ever written to the node"},
+		&cli.BoolFlag{Name: "unsetup", EnvVars: []string{"RUTTER_UNSETUP"}, Usage: "say that this compute node is not set up"},
+	}
+}
+
+// Check refuses settings with which rutter agent would not start.
+func Check(c *cli.Context) error {
+	_, err := optionsOf(c)
+	return err
+}
+
+func run(c *cli.Context) error {
+	if err := term.NoArguments(c); err != nil {
+		return err
+	}
+	opts, err := optionsOf(c)
+	if err != nil {
+		return err
+	}
+	if err := privateFolder(opts.Folder, opts.Logger); err != nil {
+		return err
+	}
+	kernel, err := link.Open(link.Config{NetNSDir: c.String("netns"), EtcNetNSDir: c.String("etc-netns")})
+	if err != nil {
+		return fmt.Errorf("%w (the agent needs CAP_NET_ADMIN, and CAP_SYS_ADMIN to enter the VMs' namespaces)", err)
+	}
+	opts.Kernel = node.SystemKernel(kernel, c.Int("ahead"), c.Int("on-demand-table"))
+	opts.Opened = func() { confineAgent(c, opts.Logger) }
+	n, err := node.Open(opts)
+	if err != nil {
+		return errors.Join(err, kernel.Close())
+	}
+	return errors.Join(n.Run(c.Context), kernel.Close())
+}
+
+// optionsOf reads the flags, without the kernel.
+func optionsOf(c *cli.Context) (opts node.Options, err error) {
+	if c.String("cn") == "" {
+		return opts, term.Usagef("--cn is missing: give the UUID of this compute node's server object")
+	}
+	if opts.CN, err = log.ParseUUID(c.String("cn")); err != nil {
+		return opts, term.Usagef("--cn: %w", err)
+	}
+	if c.String("servers") == "" {
+		return opts, term.Usagef("--servers is missing: name the servers, as in --servers http://10.0.0.1:7420,http://10.0.0.2:7420")
+	}
+	for _, name := range []string{"svp", "listen", "cn-api", "vminfod"} {
+		_, secure, _ := term.TLSPaths(c)
+		if err := term.CheckListen(name, c.String(name), c.Bool("insecure") || secure && name == "cn-api"); err != nil {
+			return opts, err
+		}
+	}
+	if opts.Logger, err = term.NewLogger(c.App.ErrWriter, c.String("log-level")); err != nil {
+		return opts, err
+	}
+	if opts.Servers, err = connect(c, opts.CN, opts.Logger); err != nil {
+		return opts, err
+	}
+	opts.Folder, opts.SVP, opts.Status, opts.CNAPI = c.String("data"), c.String("svp"), c.String("listen"), c.String("cn-api")
+	if opts.SVPMaxAge = c.Duration("svp-max-age"); opts.SVPMaxAge <= 0 {
+		return opts, term.Usagef("--svp-max-age %s: want a positive time, as in 1m", opts.SVPMaxAge)
+	}
+	opts.VMs = &node.VMOptions{
+		Folders: vmhost.FoldersOf(c), CgroupAsked: c.IsSet("vm-cgroup"),
+		Vminfod: c.String("vminfod"), VminfodAsked: c.IsSet("vminfod"), SyncNICs: c.Bool("nic-sync"),
+	}
+	opts.Tasks = &node.TaskOptions{
+		Execute: c.Bool("allow-execute"), Sysinfo: c.Bool("sysinfo"), Setup: !c.Bool("unsetup"),
+		Tags: c.String("nic-tags"), Admin: c.String("admin-uuid"), Version: c.App.Version,
+	}
+	opts.HoldRemovals, err = holdShare(c.String("hold-removals"))
+	return opts, err
+}
+
+// connect makes the way to the servers that the flags name.
+func connect(c *cli.Context, cn log.UUID, logger *slog.Logger) (*node.Connection, error) {
+	paths, given, err := term.TLSPaths(c)
+	if err != nil {
+		return nil, err
+	}
+	var files *tlsgate.Paths
+	if given {
+		files = &paths
+	}
+	return node.Connect(cn, strings.Split(c.String("servers"), ","), files, logger)
+}
+
+// holdShare is agent.Config.HoldRemovals of the flag.
+func holdShare(text string) (percent int, err error) {
+	if text == "off" {
+		return -1, nil
+	}
+	percent, err = strconv.Atoi(strings.TrimSuffix(text, "%"))
+	if err != nil || percent < 1 || percent > 100 || !strings.HasSuffix(text, "%") {
+		return 0, term.Usagef("--hold-removals %q: want a share from 1%% to 100%%, as in 10%%, or off", text)
+	}
+	return percent, nil
+}

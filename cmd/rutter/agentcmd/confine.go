@@ -1,0 +1,45 @@
+package agentcmd
+
+import (
+	"errors"
+	"log/slog"
+	"syscall"
+
+	"github.com/urfave/cli/v2"
+
+	"rutter/api/auth/tlsgate"
+	"rutter/cmd/rutter/confine"
+)
+
+// agentNeeds is what an agent needs to work on links.
+const agentNeeds = confine.NetAdmin | confine.NetBroadcast | confine.SysAdmin
+
+// confineAgent takes from an agent what it does not need. One that starts VMs keeps
+// what those may need, and one that runs what operators send keeps all.
+func confineAgent(c *cli.Context, logger *slog.Logger) {
+	if c.Bool("allow-execute") {
+		logger.Info("capabilities kept: commands of --allow-execute may need them")
+		return
+	}
+	if c.String("manifests") != "off" {
+		left, err := confine.Bound(confine.Machines)
+		confine.LogDropped(left, err, logger)
+		return
+	}
+	paths := []string{c.String("data"), c.String("etc-netns")}
+	if folder := c.String("tls-dir"); folder != "" {
+		paths = append(paths, folder, tlsgate.ClientPaths(folder).Key)
+	}
+	confine.DropLogged(agentNeeds, paths, logger)
+}
+
+// privateFolder is confine.PrivateFolder of an agent, which goes on without its disk:
+// only a folder that others may open ends it.
+func privateFolder(path string, logger *slog.Logger) error {
+	err := confine.PrivateFolder(path, logger, "cache.db", "agent.lock")
+	if err == nil || errors.Is(err, confine.ErrFolder) && !errors.Is(err, syscall.EROFS) {
+		return err
+	}
+	logger.Error("the data folder cannot be used: this node goes on from memory", "error", err)
+	return nil
+}

@@ -1,0 +1,91 @@
+package await
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/urfave/cli/v2"
+
+	"rutter/api/client"
+	"rutter/api/liveness"
+	"rutter/cmd/rutter/output"
+	"rutter/cmd/rutter/term"
+)
+
+// Client is a client of the servers for a command with Flags.
+func Client(c *cli.Context) (*client.Client, error) {
+	await, err := timeoutOf(c)
+	if err != nil {
+		return nil, err
+	}
+	cfg, err := term.ClientConfig(c)
+	cfg.Await = await
+	return term.OpenClient(cfg, err)
+}
+
+// ExitMissing is the exit code of a wait at whose end compute nodes were missing.
+const ExitMissing = term.ExitFailed
+
+// Flags are those of a command that writes.
+func Flags() []cli.Flag {
+	return []cli.Flag{
+		&cli.StringFlag{Name: "wait", Usage: "fabric: wait until every compute node that is concerned has it in its kernel; `WHAT` to wait for"},
+		&cli.DurationFlag{Name: "timeout", Value: 10 * time.Second, Usage: "with --wait: give up after this `TIME`; who is missing is named, and what was written stays written"},
+	}
+}
+
+// timeoutOf returns how long a write waits for the fabric; 0: it does not.
+func timeoutOf(c *cli.Context) (time.Duration, error) {
+	switch what, timeout := c.String("wait"), c.Duration("timeout"); {
+	case what == "":
+		return 0, nil
+	case what != "fabric":
+		return 0, term.Usagef("--wait %q: want fabric, or leave it out", what)
+	case timeout < time.Millisecond || timeout > liveness.MaxTimeout:
+		return 0, term.Usagef("--timeout %v: want 1ms to %v", timeout, liveness.MaxTimeout)
+	default:
+		return timeout.Round(time.Millisecond), nil
+	}
+}
+
+// Pending names who is missing, if err says that a write is not everywhere yet.
+func Pending(c *cli.Context, err error) error {
+	var late *client.PendingError
+	if !errors.As(err, &late) {
+		return err
+	}
+	if late.Verdict.Seq > 0 {
+		PrintVerdict(c.App.ErrWriter, late.Verdict)
+	}
+	return cli.Exit(late, ExitMissing)
+}
+
+// PrintVerdict says whether all compute nodes that a wait is about have it, and who is
+// missing, how far, and why.
+func PrintVerdict(out io.Writer, v client.Verdict) {
+	if v.Done {
+		fmt.Fprintf(out, "seq %d is programmed on all %d compute nodes that it concerns, after %s\n", v.Seq, v.CNs, v.Waited.Round(100*time.Microsecond))
+		return
+	}
+	if v.Reason != "" {
+		fmt.Fprintf(out, "seq %d: %s\n", v.Seq, v.Reason)
+	}
+	if v.Total == 0 {
+		return
+	}
+	w := output.Aligned(out)
+	fmt.Fprintln(w, "CN\tHOSTNAME\tSERVER\tAPPLIED\tPROGRAMMED\tHEARD\tWHY")
+	for _, l := range v.Missing {
+		heard := "never"
+		if l.AgeMS >= 0 {
+			heard = (time.Duration(l.AgeMS) * time.Millisecond).String() + " ago"
+		}
+		fmt.Fprintf(w, "%s\t%s\t%s\t%d\t%d\t%s\t%s\n", l.CN, output.Text(l.Hostname), output.Text(l.Server), l.Applied, l.Programmed, heard, l.Reason)
+	}
+	_ = w.Flush() // the terminal is gone: nobody is left to tell
+	if more := v.Total - len(v.Missing); more > 0 {
+		fmt.Fprintf(out, "and %d more\n", more)
+	}
+}

@@ -1,0 +1,209 @@
+package agentsim
+
+import (
+	"context"
+	"encoding/binary"
+	"math/rand/v2"
+	"net"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"rutter/cmd/rutter/bench/load"
+	"rutter/log"
+	"rutter/log/feed"
+)
+
+// Dialer opens a connection of the feed; *client.Client does.
+type Dialer interface {
+	Feed(ctx context.Context, server string) (net.Conn, error)
+}
+
+// Config says what to simulate.
+type Config struct {
+	Agents int
+	// Dialer is everybody's; if DialerOf is not nil, each has its own.
+	Dialer   Dialer
+	DialerOf func(cn log.UUID) Dialer
+	Servers  []string
+	// First is where agent i begins: Servers[First(i)]; nil spreads them evenly.
+	First func(i int) int
+	// Each entry's delay is measured against the time that it was stamped with,
+	// which is this machine's if the leader runs here.
+	BackoffMin, BackoffMax time.Duration // as of package agent: 100 ms and 5 s
+}
+
+// Fleet is the agents.
+type Fleet struct {
+	cfg    Config
+	agents []*agent
+	stamps stamps
+
+	entries, bookmarks, scopes, objects, connects, drains, failures atomic.Uint64
+
+	renewed atomic.Uint64 // that forgot what they held, and have had a bookmark since
+	live    atomic.Int64  // that have had a bookmark on their connection
+}
+
+// Counts are what a fleet has seen since it was made.
+type Counts struct {
+	Entries   uint64 `json:"entries"`
+	Bookmarks uint64 `json:"bookmarks"`
+	Scopes    uint64 `json:"scopes"`  // sent whole
+	Objects   uint64 `json:"objects"` // of those
+	Connects  uint64 `json:"connects"`
+	Drains    uint64 `json:"drains"`
+	Failures  uint64 `json:"failures"` // connections that ended, or were not had
+	Live      int64  `json:"live"`     // agents that are connected and have had a bookmark since
+}
+
+// New returns a fleet; it starts nothing.
+func New(cfg Config) *Fleet {
+	if cfg.BackoffMin == 0 {
+		cfg.BackoffMin, cfg.BackoffMax = 100*time.Millisecond, 5*time.Second
+	}
+	f := &Fleet{cfg: cfg}
+	for i := range cfg.Agents {
+		a := &agent{fleet: f, cn: CN(i), at: i, incarnation: uint64(time.Now().UnixMilli()), dialer: cfg.Dialer}
+		if cfg.DialerOf != nil {
+			a.dialer = cfg.DialerOf(a.cn)
+		}
+		if cfg.First != nil {
+			a.at = cfg.First(i)
+		}
+		f.agents = append(f.agents, a)
+	}
+	return f
+}
+
+// CN names the i-th compute node.
+func CN(i int) log.UUID {
+	id := log.UUID{0: 0xa6, 6: 0x40, 8: 0x80}
+	binary.BigEndian.PutUint32(id[12:], uint32(i+1))
+	return id
+}
+
+// Run runs the agents until ctx ends.
+func (f *Fleet) Run(ctx context.Context) {
+	var running sync.WaitGroup
+	for _, a := range f.agents {
+		running.Go(func() { a.run(ctx) })
+	}
+	running.Go(func() { f.tell(ctx) })
+	running.Wait()
+}
+
+// tell sends the watermarks that came too soon after the last.
+func (f *Fleet) tell(ctx context.Context) {
+	tick := time.NewTicker(feed.TellLazily)
+	defer tick.Stop()
+	for {
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return
+		}
+		for _, a := range f.agents {
+			if a.owes.Load() {
+				a.tell(true)
+			}
+		}
+	}
+}
+
+// Counts returns what was seen so far.
+func (f *Fleet) Counts() Counts {
+	return Counts{
+		Entries: f.entries.Load(), Bookmarks: f.bookmarks.Load(), Scopes: f.scopes.Load(), Objects: f.objects.Load(), Connects: f.connects.Load(),
+		Drains: f.drains.Load(), Failures: f.failures.Load(), Live: f.live.Load(),
+	}
+}
+
+// Forget has all agents lose what they hold and their connections: they come back
+// as nodes whose disks are new.
+func (f *Fleet) Forget() {
+	for _, a := range f.agents {
+		a.forgets.Store(true)
+		a.mu.Lock()
+		if a.conn != nil {
+			a.conn.Close()
+		}
+		a.mu.Unlock()
+	}
+}
+
+// AwaitLive waits until n agents are connected and have had a bookmark.
+func (f *Fleet) AwaitLive(ctx context.Context, n int) error {
+	tick := time.NewTicker(5 * time.Millisecond)
+	defer tick.Stop()
+	for f.live.Load() < int64(n) {
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+	return nil
+}
+
+// AwaitSeq waits until every agent has had a bookmark at or beyond seq.
+func (f *Fleet) AwaitSeq(ctx context.Context, seq log.Seq) error {
+	tick := time.NewTicker(time.Millisecond)
+	defer tick.Stop()
+	for _, a := range f.agents {
+		for log.Seq(a.marked.Load()) < seq {
+			select {
+			case <-tick.C:
+			case <-ctx.Done():
+				return ctx.Err()
+			}
+		}
+	}
+	return nil
+}
+
+// Delays returns how late the entries since the last call came, at all agents.
+func (f *Fleet) Delays() *load.Histogram {
+	all := new(load.Histogram)
+	for _, a := range f.agents {
+		a.mu.Lock()
+		if a.delays != nil {
+			all.Merge(a.delays)
+			a.delays = nil
+		}
+		a.mu.Unlock()
+	}
+	return all
+}
+
+func (f *Fleet) backoff(attempts int) time.Duration {
+	d := f.cfg.BackoffMin
+	for n := len(f.cfg.Servers); n < attempts && d < f.cfg.BackoffMax; n++ {
+		d = min(2*d, f.cfg.BackoffMax)
+	}
+	return d - rand.N(d/2+1)
+}
+
+// stamps remember when entries were stamped, so that each is decoded once and
+// not by each agent.
+type stamps struct {
+	slots [1 << 16]struct {
+		seq atomic.Uint64
+		at  atomic.Int64
+	}
+}
+
+// of returns the time of the entry of a seq, whose event is given.
+func (s *stamps) of(seq log.Seq, event func() []byte) log.Time {
+	slot := &s.slots[uint64(seq)%uint64(len(s.slots))]
+	if slot.seq.Load() == uint64(seq) {
+		return log.Time(slot.at.Load())
+	}
+	e, err := log.DecodeEvent(event())
+	if err != nil {
+		return 0
+	}
+	slot.at.Store(int64(e.Time))
+	slot.seq.Store(uint64(seq))
+	return e.Time
+}

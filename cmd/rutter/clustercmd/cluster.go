@@ -1,0 +1,352 @@
+package clustercmd
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"net"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/urfave/cli/v2"
+
+	"rutter/api/client"
+	"rutter/cmd/rutter/output"
+	"rutter/cmd/rutter/term"
+	"rutter/log"
+)
+
+// Command shows and changes the servers.
+func Command() *cli.Command {
+	flags := []cli.Flag{term.ServersFlag(), output.Flag()}
+	return &cli.Command{
+		Name: "cluster", Usage: "the servers that agree on the log", Category: "Operating",
+		Description: term.Examples(
+			"rutter cluster status -s http://10.0.0.1:7420 -s http://10.0.0.2:7420 -s http://10.0.0.3:7420",
+			"rutter cluster join s4 10.0.0.4:7421     # then: rutter cluster promote s4",
+			"rutter cluster remove s2",
+			"rutter cluster transfer s1",
+			"rutter cluster recover --data /var/lib/rutter --id s1     # offline, when the majority is lost",
+		),
+		Subcommands: []*cli.Command{
+			{
+				Name: "status", Usage: "what each server named by --server says of itself", Action: clusterStatus,
+				Flags:       append(slices.Clone(flags), &cli.DurationFlag{Name: "wait", Usage: "wait until each of them is ready, this `TIME` at most"}),
+				Description: term.Examples("rutter cluster status", "rutter cluster status --wait 2m     # between two restarts", "rutter cluster status -s http://10.0.0.1:7420 -s http://10.0.0.2:7420 -o json"),
+			},
+			{
+				Name: "members", Usage: "who belongs to the cluster, who has a vote, who leads", Flags: flags, Action: clusterMembers,
+				Description: term.Examples("rutter cluster members", "rutter cluster members -o json"),
+			},
+			{
+				Name: "join", Usage: "let a running server with an empty folder in, without a vote at first", ArgsUsage: "ID ADDRESS", Action: clusterJoin,
+				Flags:       append(slices.Clone(flags), &cli.BoolFlag{Name: "voter", Usage: "give it a vote as soon as it has caught up"}, waitFlag()),
+				Description: term.Examples("rutter cluster join s4 10.0.0.4:7421", "rutter cluster join s4 10.0.0.4:7421 --voter"),
+			},
+			{
+				Name: "promote", Usage: "give a server a vote that follows without one, once it has caught up", ArgsUsage: "ID", Action: clusterPromote,
+				Flags: append(slices.Clone(flags), waitFlag()), Description: term.Examples("rutter cluster promote s4", "rutter cluster promote s4 --wait 10m"),
+			},
+			{
+				Name: "remove", Usage: "take a server out of the cluster for good, dead or alive", ArgsUsage: "ID", Flags: flags, Action: clusterRemove,
+				Description: term.Examples("rutter cluster remove s2"),
+			},
+			{
+				Name: "transfer", Usage: "hand leadership over, to the server named or the best one", ArgsUsage: "[ID]", Flags: flags, Action: clusterTransfer,
+				Description: term.Examples("rutter cluster transfer", "rutter cluster transfer s3"),
+			},
+			{
+				Name: "rebuild", Usage: "make a server that differs from the others replace its state by theirs", ArgsUsage: "ID", Flags: flags, Action: clusterRebuild,
+				Description: term.Examples("rutter cluster rebuild s2     # then: rutter cluster status --wait 10m"),
+			},
+			timeCommand(),
+			retentionCommand(),
+			recoverCommand(),
+			skipCommand(),
+		},
+	}
+}
+
+func waitFlag() cli.Flag {
+	return &cli.DurationFlag{Name: "wait", Value: 5 * time.Minute, Usage: "give up after this `TIME`"}
+}
+
+// clusterPatience bounds one attempt at a change of the cluster: a server waits
+// 10 s for it itself.
+const clusterPatience = 15 * time.Second
+
+func clusterClient(c *cli.Context) (*client.Client, error) {
+	cfg, err := term.ClientConfig(c)
+	cfg.AttemptTimeout = clusterPatience
+	return term.OpenClient(cfg, err)
+}
+
+// serverAnswer is what one server said, or why it did not.
+type serverAnswer struct {
+	URL string `json:"url"`
+	client.Status
+	Error string `json:"error,omitempty"`
+}
+
+func clusterStatus(c *cli.Context) error {
+	if err := term.NoArguments(c); err != nil {
+		return err
+	}
+	api, err := term.NewClient(c)
+	if err != nil {
+		return err
+	}
+	answers, reached, ready := askServers(c.Context, api)
+	for end := time.Now().Add(c.Duration("wait")); !ready && time.Now().Before(end); answers, reached, ready = askServers(c.Context, api) {
+		select {
+		case <-c.Context.Done():
+			return c.Context.Err()
+		case <-time.After(promotePause):
+		}
+	}
+	err = output.One(c, answers, func(out io.Writer) { writeClusterStatus(out, answers) })
+	switch {
+	case err != nil:
+		return err
+	case !reached:
+		return client.ErrUnavailable
+	case !ready && c.IsSet("wait"):
+		return fmt.Errorf("not every server was ready within %v", c.Duration("wait"))
+	}
+	return nil
+}
+
+// askServers asks each server; ready means that each says that it is.
+func askServers(ctx context.Context, api *client.Client) (answers []serverAnswer, reached, ready bool) {
+	ready = true
+	for _, server := range api.Servers() {
+		status, err := api.StatusOf(ctx, server)
+		a := serverAnswer{URL: server, Status: status}
+		if err != nil {
+			a.Error = err.Error()
+		}
+		reached = reached || err == nil
+		ready = ready && err == nil && status.Ready
+		answers = append(answers, a)
+	}
+	return answers, reached, ready
+}
+
+func writeClusterStatus(out io.Writer, answers []serverAnswer) {
+	var head log.Seq
+	asked := make(map[string]bool)
+	for _, a := range answers {
+		head = max(head, a.Head.Seq)
+		asked[a.ID] = true
+	}
+	w := output.Aligned(out)
+	fmt.Fprintln(w, "SERVER\tID\tSTATE\tTERM\tHEAD\tLAG\tDURABLE\tDATA\tDISK FREE\tCLOCK\tREADY")
+	missing := make(map[string]string)
+	for _, a := range answers {
+		if a.Error != "" {
+			fmt.Fprintf(w, "%s\t-\t-\t-\t-\t-\t-\t-\t-\t-\t%s\n", a.URL, a.Error)
+			continue
+		}
+		ready, d := "yes", a.Detail
+		if a.NotReady != "" {
+			ready = "no: " + a.NotReady
+		}
+		if d.Diverged != "" {
+			ready = "no: " + d.Diverged
+		}
+		fmt.Fprintf(w, "%s\t%s\t%s\t%d\t%d\t%d\t%d\t%s\t%s of %s\t%s\t%s\n", a.URL, output.Text(a.ID), output.Text(a.State), a.Term, a.Head.Seq, head-a.Head.Seq,
+			d.Durable, output.Size(d.DBBytes+d.RaftBytes), output.Size(d.DiskFree), output.Size(d.DiskBytes), clockOf(d.Clock), ready)
+		for _, m := range a.Members {
+			if !asked[m.ID] {
+				missing[m.ID] = m.Address
+			}
+		}
+	}
+	_ = w.Flush() // the terminal is gone: nobody is left to tell
+	writeClockAlarms(out, answers)
+	writeAlarms(out, answers)
+	for _, id := range slices.Sorted(maps.Keys(missing)) {
+		fmt.Fprintf(out, "%s (peer port %s) is a member too, and was not asked or did not answer: name it with --server\n", id, missing[id])
+	}
+}
+
+// writeAlarms writes what somebody has to see to, once where servers say the same.
+func writeAlarms(out io.Writer, answers []serverAnswer) {
+	said := make(map[string]bool)
+	for _, a := range answers {
+		for _, alarm := range a.Alarms {
+			if !said[alarm] {
+				said[alarm] = true
+				fmt.Fprintln(out, "ALARM", alarm)
+			}
+		}
+	}
+}
+
+func clusterMembers(c *cli.Context) error {
+	if err := term.NoArguments(c); err != nil {
+		return err
+	}
+	api, err := term.NewClient(c)
+	if err != nil {
+		return err
+	}
+	status, err := api.Status(c.Context)
+	if err != nil {
+		return err
+	}
+	return printMembers(c, status.Members)
+}
+
+func printMembers(c *cli.Context, members []client.Member) error {
+	return output.Table(c, members, func(w io.Writer) {
+		fmt.Fprintln(w, "ID\tPEER ADDRESS\tVOTE\tLEADER")
+		for _, m := range members {
+			fmt.Fprintf(w, "%s\t%s\t%s\t%s\n", m.ID, m.Address, output.YesNo(m.Voter), output.YesNo(m.Leader))
+		}
+	})
+}
+
+// changeCluster posts a change, and prints the members as they then are.
+func changeCluster(c *cli.Context, method, path string, body any) error {
+	members, err := postCluster(c, method, path, body)
+	if err != nil {
+		return err
+	}
+	return printMembers(c, members)
+}
+
+func postCluster(c *cli.Context, method, path string, body any) ([]client.Member, error) {
+	api, err := clusterClient(c)
+	if err != nil {
+		return nil, err
+	}
+	var encoded []byte
+	if body != nil {
+		if encoded, err = json.Marshal(body); err != nil {
+			return nil, err
+		}
+	}
+	raw, err := api.Raw(c.Context, method, path, encoded)
+	if err != nil {
+		return nil, err
+	}
+	var status client.Status
+	if err := json.Unmarshal(raw, &status); err != nil {
+		return nil, fmt.Errorf("the answer of the server: %w", err)
+	}
+	return status.Members, nil
+}
+
+// oneID returns the one argument, the id of a server.
+func oneID(c *cli.Context) (string, error) {
+	if c.NArg() != 1 || c.Args().First() == "" {
+		return "", term.Usagef("want one argument, the ID of a server: rutter cluster members lists them")
+	}
+	return c.Args().First(), nil
+}
+
+type newMember struct {
+	ID       string `json:"id"`
+	Address  string `json:"address"`
+	NonVoter bool   `json:"non_voter"`
+}
+
+func clusterJoin(c *cli.Context) error {
+	if c.NArg() != 2 {
+		return term.Usagef("want two arguments, the new server's ID and the HOST:PORT of its peer port, as in: rutter cluster join s4 10.0.0.4:7421")
+	}
+	id, address := c.Args().Get(0), c.Args().Get(1)
+	if host, _, err := net.SplitHostPort(address); err != nil || host == "" {
+		return term.Usagef("%q: want the HOST:PORT of the new server's peer port, as in 10.0.0.4:7421", address)
+	}
+	members, err := postCluster(c, http.MethodPost, "/cluster/members", newMember{id, address, true})
+	if err != nil {
+		return err
+	}
+	if c.Bool("voter") {
+		return promote(c, id)
+	}
+	fmt.Fprintf(c.App.ErrWriter, "%s follows without a vote; give it one with: rutter cluster promote %s\n", id, id)
+	return printMembers(c, members)
+}
+
+func clusterPromote(c *cli.Context) error {
+	id, err := oneID(c)
+	if err != nil {
+		return err
+	}
+	return promote(c, id)
+}
+
+// promotePause is the time between two tries to promote.
+const promotePause = 500 * time.Millisecond
+
+// promote tries until the server has caught up.
+func promote(c *cli.Context, id string) error {
+	ctx, cancel := context.WithTimeout(c.Context, c.Duration("wait"))
+	defer cancel()
+	for told := false; ; told = true {
+		err := changeCluster(c, http.MethodPost, "/cluster/members/"+url.PathEscape(id)+"/promote", nil)
+		var refused *log.Refusal
+		if err == nil || !errors.As(err, &refused) || !strings.Contains(refused.Message, "not caught up") {
+			return err
+		}
+		if !told {
+			fmt.Fprintf(c.App.ErrWriter, "waiting for %s to catch up\n", id)
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("%s had no vote after %v: %w", id, c.Duration("wait"), err)
+		case <-time.After(promotePause):
+		}
+	}
+}
+
+func clusterRemove(c *cli.Context) error {
+	id, err := oneID(c)
+	if err != nil {
+		return err
+	}
+	api, err := clusterClient(c)
+	if err != nil {
+		return err
+	}
+	status, err := api.Status(c.Context)
+	if err != nil {
+		return err
+	}
+	if !slices.ContainsFunc(status.Members, func(m client.Member) bool { return m.ID == id }) {
+		fmt.Fprintf(c.App.ErrWriter, "%s is no member of the cluster: nothing to remove\n", id)
+	}
+	return changeCluster(c, http.MethodDelete, "/cluster/members/"+url.PathEscape(id), nil)
+}
+
+func clusterRebuild(c *cli.Context) error {
+	id, err := oneID(c)
+	if err != nil {
+		return err
+	}
+	if _, err := postCluster(c, http.MethodPost, "/cluster/members/"+url.PathEscape(id)+"/rebuild", nil); err != nil {
+		return err
+	}
+	fmt.Fprintf(c.App.Writer, "%s has begun to rebuild its state; rutter cluster status --wait 10m waits for it\n", id)
+	return nil
+}
+
+func clusterTransfer(c *cli.Context) error {
+	if c.NArg() > 1 {
+		return term.Usagef("want at most one argument, the ID of the server that is to lead")
+	}
+	if _, err := postCluster(c, http.MethodPost, "/cluster/transfer", map[string]string{"id": c.Args().First()}); err != nil {
+		return err
+	}
+	fmt.Fprintln(c.App.Writer, "leadership was handed over")
+	return nil
+}

@@ -1,0 +1,4 @@
+// Package clustercmd has the commands of the servers themselves: rutter cluster
+// (members, leadership, time, retention, and what is done offline to a server's
+// folder), rutter snapshot and rutter grant.
+package clustercmd

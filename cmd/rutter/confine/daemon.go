@@ -1,0 +1,38 @@
+package confine
+
+import (
+	"fmt"
+	"log/slog"
+)
+
+// DropLogged drops all capabilities except needs, and logs what is left. If a path
+// belongs to another user, the right to the files of others stays as well.
+func DropLogged(needs Set, paths []string, logger *slog.Logger) {
+	if foreign := Foreign(paths...); foreign != "" && needs&DACOverride == 0 {
+		needs |= DACOverride
+		logger.Warn("a path belongs to another user: give it to the one of this process, and it needs no right to the files of others", "path", foreign)
+	}
+	left, err := Drop(needs)
+	LogDropped(left, err, logger)
+}
+
+// LogDropped logs what Drop or Bound did.
+func LogDropped(left Set, err error, logger *slog.Logger) {
+	if err != nil {
+		logger.Warn("capabilities stay as they are", "capabilities", left, "error", err)
+		return
+	}
+	logger.Info("capabilities dropped", "left", left)
+}
+
+// PrivateFolder closes a daemon's folder to others.
+func PrivateFolder(path string, logger *slog.Logger, marks ...string) error {
+	closed, err := Folder(path, marks...)
+	if err != nil {
+		return fmt.Errorf("--data: %w", err)
+	}
+	if closed {
+		logger.Warn("the data folder was open to others of this machine: it is closed now", "folder", path)
+	}
+	return nil
+}

@@ -1,0 +1,30 @@
+package localhttp
+
+import (
+	"context"
+	"net"
+	"net/http"
+	"time"
+)
+
+// Limit bounds a request to the status port, and the wait for those under
+// way when the agent stops.
+const Limit = 5 * time.Second
+
+// Serve serves handler at listener until ctx ends, then waits for the requests under
+// way, Limit at most. Errors: the listener's.
+func Serve(ctx context.Context, handler http.Handler, listener net.Listener) error {
+	server := &http.Server{Handler: handler, ReadTimeout: Limit, WriteTimeout: Limit}
+	served := make(chan error, 1)
+	go func() { served <- server.Serve(listener) }()
+	select {
+	case err := <-served:
+		return err
+	case <-ctx.Done():
+	}
+	grace, cancel := context.WithTimeout(context.WithoutCancel(ctx), Limit)
+	defer cancel()
+	err := server.Shutdown(grace)
+	<-served
+	return err
+}

@@ -1,0 +1,149 @@
+package lookupcmd
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"strings"
+
+	"github.com/urfave/cli/v2"
+
+	"rutter/cmd/rutter/logcmd"
+	"rutter/cmd/rutter/output"
+	"rutter/cmd/rutter/term"
+	"rutter/log"
+	"rutter/projections"
+)
+
+// TraceCommand says why one VM cannot reach another.
+func TraceCommand() *cli.Command {
+	return &cli.Command{
+		Name: "trace", Usage: "why one VM can, or cannot, reach another", ArgsUsage: "VM VM|IP", Category: "The log",
+		Description: term.Examples(
+			"rutter trace web1 db1                         # by alias",
+			"rutter trace 90:b8:d0:10:02:00 10.21.12.8     # from a NIC to an address",
+			"rutter trace web1 10.21.12.8 -o json",
+			"rutter trace web1 db1 --at 2026-11-21T14:03:00Z   # as the log had it then",
+			"rutter trace web1 db1 --data /var/lib/rutter      # of a stopped server",
+		) + "\n\nIt looks at the NICs, networks, vnets, VLANs and MTUs of both, at the underlay between their compute nodes (CNs), at every entry that both kernels need, and whether each CN has programmed the seq that it follows from. It ends with 0 if they can reach each other, though through a gateway or with doubts, and with 1 if they cannot.",
+		Flags: []cli.Flag{
+			term.ServersFlag(), logcmd.DataFlag(), output.Flag(),
+			&cli.StringFlag{Name: "at", Usage: "as it was after the entry `SEQ|TIME`; what kernels had then is not known"},
+		},
+		Action: runTrace,
+	}
+}
+
+func runTrace(c *cli.Context) error {
+	if c.NArg() != 2 {
+		return term.Usagef("want two arguments, %s: a VM is a UUID, an alias, or the MAC of its NIC", c.Command.ArgsUsage)
+	}
+	t, err := traceOf(c, c.Args().Get(0), c.Args().Get(1))
+	if err != nil {
+		return err
+	}
+	if err := output.One(c, t, func(w io.Writer) { printTrace(w, &t) }); err != nil {
+		return err
+	}
+	if t.Verdict == projections.Unreachable {
+		return cli.Exit("", term.ExitFailed) // the verdict stands above
+	}
+	return nil
+}
+
+// traceOf asks the servers, or looks into the folder that --data names.
+func traceOf(c *cli.Context, from, to string) (t projections.Trace, err error) {
+	if c.IsSet("data") {
+		at, err := logcmd.OpenAt(c)
+		if err != nil {
+			return t, err
+		}
+		t, err = at.Trace(c.Context, from, to)
+		return t, errors.Join(err, at.Close())
+	}
+	api, err := term.NewClient(c)
+	if err != nil {
+		return t, err
+	}
+	query := url.Values{"from": {from}, "to": {to}, "consistent": {"1"}}
+	if c.IsSet("at") {
+		query.Set("at", c.String("at"))
+	}
+	raw, err := api.Raw(c.Context, http.MethodGet, "/trace?"+query.Encode(), nil)
+	if err != nil {
+		return t, err
+	}
+	if err := json.Unmarshal(raw, &t); err != nil {
+		return t, fmt.Errorf("the answer to /trace cannot be read: %w", err)
+	}
+	return t, nil
+}
+
+func printTrace(out io.Writer, t *projections.Trace) {
+	w := output.Aligned(out)
+	fmt.Fprintln(w, "\tFROM\tTO")
+	row := func(name string, of func(*projections.TraceEnd) string) {
+		fmt.Fprintf(w, "%s\t%s\t%s\n", name, output.Text(of(&t.From)), output.Text(of(&t.To)))
+	}
+	row("vm", func(e *projections.TraceEnd) string { return strings.TrimSpace(e.Alias + " " + e.State) })
+	row("nic", func(e *projections.TraceEnd) string { return unlessZero(e.NIC.IsZero(), e.NIC) })
+	row("address", func(e *projections.TraceEnd) string { return unlessZero(!e.IP.IsValid(), e.IP) })
+	row("network", func(e *projections.TraceEnd) string { return e.Name })
+	row("vnet, vlan, mtu", func(e *projections.TraceEnd) string {
+		return unlessZero(e.Name == "", fmt.Sprintf("%d, %d, %d", e.VNet, e.VLAN, e.MTU))
+	})
+	row("cn", func(e *projections.TraceEnd) string {
+		if e.Host != "" {
+			return e.Host
+		}
+		return unlessZero(e.CN.IsZero(), e.CN)
+	})
+	row("underlay", func(e *projections.TraceEnd) string { return unlessZero(!e.Under.IsValid(), e.Under) })
+	_ = w.Flush() // the terminal is gone: nobody is left to tell
+	if len(t.Entries) > 0 {
+		fmt.Fprintln(w, "\nCN\tNEEDS\tOF SEQ\tHAS IT")
+		for _, e := range t.Entries {
+			fmt.Fprintf(w, "%s\t%s\t%d\t%s\n", hostName(t, e.CN), e.What, e.Seq, hasIt(e))
+		}
+		_ = w.Flush()
+	}
+	fmt.Fprintln(out)
+	for _, f := range t.Findings {
+		fmt.Fprintf(out, "%s: %s\n", f.Level, f.Text)
+		if f.Remedy != "" {
+			fmt.Fprintf(out, "       %s\n", f.Remedy)
+		}
+	}
+	fmt.Fprintf(out, "%s: %s\n", t.Verdict, t.Summary)
+}
+
+func unlessZero(zero bool, v any) string {
+	if zero {
+		return ""
+	}
+	return fmt.Sprint(v)
+}
+
+func hostName(t *projections.Trace, cn log.UUID) string {
+	for _, end := range []*projections.TraceEnd{&t.From, &t.To} {
+		if end.CN == cn && end.Host != "" {
+			return end.Host
+		}
+	}
+	return cn.String()
+}
+
+func hasIt(e projections.TraceEntry) string {
+	switch {
+	case !e.Wanted:
+		return "must not: see below"
+	case e.Programmed == nil:
+		return "unknown"
+	case *e.Programmed:
+		return "yes"
+	}
+	return "NO"
+}

@@ -1,0 +1,204 @@
+package node
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"sync"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"rutter/agent"
+	"rutter/api/auth/matrix"
+	"rutter/api/auth/pki"
+	"rutter/api/auth/tlsgate"
+	"rutter/api/client"
+	"rutter/cmd/rutter/pkiclient"
+	"rutter/cmd/rutter/term"
+	"rutter/cmd/rutter/trust"
+	"rutter/log"
+)
+
+// certificateEvery is how often an agent looks for files that it could not use.
+const certificateEvery = time.Second
+
+// certificate is what a node shows to servers, and asks of them. A node works without
+// its certificate (DESIGN rule 7): one that is missing, unreadable or over is
+// trouble, and looked for until there is another.
+type certificate struct {
+	cn     log.UUID
+	paths  tlsgate.Paths
+	logger *slog.Logger
+	ready  chan struct{} // closed when keeper is there
+
+	mu     sync.Mutex // protects what follows
+	keeper *tlsgate.Keeper
+	err    error // why there is none
+}
+
+var (
+	errNoCertificate = errors.New("the certificate cannot be used")
+	errOtherNode     = errors.New("the certificate is of another node")
+)
+
+// Connection is a compute node's way to the servers: a client, and the certificate
+// that it shows.
+type Connection struct {
+	API *client.Client
+	tls *certificate // nil: without TLS
+}
+
+// Connect makes the way to servers of compute node cn, whose certificate has the
+// given files; nil: it goes without TLS. A certificate that cannot be used is
+// looked for while the node runs, except that one of another node is refused.
+func Connect(cn log.UUID, servers []string, files *tlsgate.Paths, logger *slog.Logger) (*Connection, error) {
+	cfg, c := client.Config{Servers: servers}, new(Connection)
+	if files != nil {
+		c.tls = &certificate{cn: cn, paths: *files, logger: logger, ready: make(chan struct{})}
+		if c.tls.open(); errors.Is(c.tls.err, errOtherNode) {
+			return nil, term.UsageError{Err: c.tls.err}
+		}
+		cfg.DialTLS = c.tls.dial
+	}
+	var err error
+	c.API, err = term.OpenClient(cfg, nil)
+	return c, err
+}
+
+// open reads the files, unless they are in use already.
+func (t *certificate) open() {
+	keeper, err := tlsgate.New(tlsgate.Config{Paths: t.paths, Name: pki.Clients, Logger: t.logger, Ended: true})
+	if err == nil {
+		if id := keeper.Identity(); id.Role != matrix.CN || id.UUID != t.cn {
+			err = fmt.Errorf("%w: that in %s is of %s, and this is cn:%s: get its own (rutter agent join)", errOtherNode, t.paths.Cert, id.Actor(), t.cn)
+		}
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if err == nil {
+		t.keeper, t.err = keeper, nil
+		close(t.ready)
+		if ends := keeper.Leaf().NotAfter; time.Now().After(ends) {
+			t.logger.Error("the certificate has expired: this node works from its cache and follows no server until there is another (rutter agent join); it is looked for all the time", "file", t.paths.Cert, "ended", ends)
+		}
+		return
+	}
+	if t.err == nil || t.err.Error() != err.Error() {
+		t.logger.Error("the certificate cannot be used: this node works from its cache and follows no server until there is one (rutter agent join); it is looked for all the time", "error", err)
+	}
+	t.err = err
+}
+
+// inUse returns what the files hold, or why they cannot be used.
+func (t *certificate) inUse() (*tlsgate.Keeper, error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.keeper == nil {
+		return nil, fmt.Errorf("%w: %w", errNoCertificate, t.err)
+	}
+	return t.keeper, nil
+}
+
+func (t *certificate) dial(ctx context.Context, network, address string) (net.Conn, error) {
+	keeper, err := t.inUse()
+	if err != nil {
+		return nil, err
+	}
+	return keeper.Dial(ctx, network, address, tlsgate.Role(matrix.Server))
+}
+
+// trouble says what is to be renewed.
+func (c *Connection) trouble() []string {
+	if c.tls == nil {
+		return nil
+	}
+	keeper, err := c.tls.inUse()
+	if err != nil {
+		return []string{err.Error() + ": renew it (rutter agent join)"}
+	}
+	return keeper.Warnings()
+}
+
+// run has g keep the node's certificate until ctx ends.
+func (c *Connection) run(ctx context.Context, a *agent.Agent, logger *slog.Logger, g *errgroup.Group) {
+	if c.tls == nil {
+		return
+	}
+	g.Go(func() error {
+		keeper, err := c.tls.await(ctx)
+		if err != nil {
+			return nil //nolint:nilerr // ctx ended before there was one
+		}
+		renewer, err := tlsgate.NewRenewer(tlsgate.RenewConfig{Keeper: keeper, Jitter: trust.Jitter, Logger: logger, Ask: pkiclient.Renewal(c.API)})
+		if err != nil {
+			return err
+		}
+		follower := &trust.Follower{View: a.View, Keepers: map[string]*tlsgate.Keeper{pki.Clients: keeper}, Logger: logger}
+		g.Go(func() error { return keeper.Run(ctx) })
+		g.Go(func() error { return follower.Run(ctx) })
+		return renewer.Run(ctx)
+	})
+}
+
+// await looks for the files until they can be used. Errors: ctx's.
+func (t *certificate) await(ctx context.Context) (*tlsgate.Keeper, error) {
+	look := time.NewTicker(certificateEvery)
+	defer look.Stop()
+	for {
+		if keeper, err := t.inUse(); err == nil {
+			return keeper, nil
+		}
+		select {
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		case <-look.C:
+			t.open()
+		}
+	}
+}
+
+// secured lets servers in over listener, and nobody else; without TLS everybody.
+func (c *Connection) secured(listener net.Listener) net.Listener {
+	if c.tls == nil {
+		return listener
+	}
+	return &awaitingListener{Listener: listener, tls: c.tls, closed: make(chan struct{})}
+}
+
+// awaitingListener accepts nobody before there is a certificate to show.
+type awaitingListener struct {
+	net.Listener
+	tls     *certificate
+	closing sync.Once
+	closed  chan struct{}
+	opening sync.Once
+	secure  net.Listener
+}
+
+// Accept implements net.Listener.
+func (l *awaitingListener) Accept() (net.Conn, error) {
+	select {
+	case <-l.tls.ready:
+	case <-l.closed:
+		return nil, net.ErrClosed
+	}
+	l.opening.Do(func() {
+		l.secure = l.tls.keeper.Listener(l.Listener, tlsgate.Port{Name: "cn-api", Need: tlsgate.Role(matrix.Server)})
+	})
+	return l.secure.Accept()
+}
+
+// Close implements net.Listener.
+func (l *awaitingListener) Close() error {
+	l.closing.Do(func() { close(l.closed) })
+	select {
+	case <-l.tls.ready:
+		l.opening.Do(func() { l.secure = l.Listener })
+		return l.secure.Close()
+	default:
+		return l.Listener.Close()
+	}
+}

@@ -1,0 +1,91 @@
+package node
+
+import (
+	"context"
+	"sync"
+
+	"golang.org/x/sync/errgroup"
+
+	"rutter/agent"
+	"rutter/agent/netsync"
+	"rutter/agent/vmlink"
+)
+
+// nicSync keeps the NICs of a node's VMs in step with the log.
+type nicSync struct {
+	cfg   netsync.Config
+	node  *netsync.Local
+	woken chan struct{} // holds a token when there is something to look at
+
+	mu     sync.Mutex
+	syncer *netsync.Syncer // nil until it runs
+}
+
+// local is an agent's Local: the VM link, and whoever else looks at the state.
+type local struct {
+	*vmlink.Link
+	nics *nicSync
+}
+
+// Advanced implements agent.Local.
+func (l local) Advanced() {
+	l.Link.Advanced()
+	l.nics.wake()
+}
+
+func (n *vmSide) local() agent.Local {
+	if n.nics == nil {
+		return n.link
+	}
+	return local{n.link, n.nics}
+}
+
+func (s *nicSync) wake() {
+	select {
+	case s.woken <- struct{}{}:
+	default:
+	}
+}
+
+// run keeps them in step with the part of the log that agent a has.
+func (s *nicSync) run(ctx context.Context, a *agent.Agent) error {
+	s.cfg.Node, s.cfg.Log, s.cfg.Incarnation = s.node, a, a.Incarnation()
+	syncer, err := netsync.New(s.cfg)
+	if err != nil {
+		return err
+	}
+	s.mu.Lock()
+	s.syncer = syncer
+	s.mu.Unlock()
+	g, ctx := errgroup.WithContext(ctx)
+	g.Go(func() error { return syncer.Run(ctx) })
+	g.Go(func() error {
+		s.node.Watch(ctx, syncer.Wake)
+		return nil
+	})
+	g.Go(func() error {
+		for {
+			select {
+			case <-s.woken:
+				syncer.Wake()
+			case <-ctx.Done():
+				return nil
+			}
+		}
+	})
+	return g.Wait()
+}
+
+// status is nil while they are not kept in step.
+func (s *nicSync) status() *netsync.Status {
+	if s == nil {
+		return nil
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.syncer == nil {
+		return nil
+	}
+	status := s.syncer.Status()
+	return &status
+}

@@ -1,0 +1,171 @@
+package node
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"rutter/agent"
+	"rutter/cmd/rutter/localhttp"
+	"rutter/log"
+	"rutter/varp"
+)
+
+// off is the address of what does not listen.
+const off = "off"
+
+// Options say how a compute node runs. CN, Folder, Servers and Kernel must be given.
+type Options struct {
+	CN     log.UUID
+	Folder string // of the cache, and of what is kept beside it
+	// Servers is the way to the servers.
+	Servers *Connection
+	Kernel  Kernel
+
+	// SVP is the address of the local SVP server, and Status that of the status;
+	// "" and off: neither is served.
+	SVP, Status string
+	// SVPMaxAge is for how long the servers may be silent before the SVP server
+	// says that its answers are old.
+	SVPMaxAge time.Duration
+	// CNAPI is the address at which servers reach the node's VMs; "" and off: none.
+	CNAPI string
+	// HoldRemovals is agent.Config's.
+	HoldRemovals int
+
+	VMs   *VMOptions   // nil: the node has no VMs
+	Tasks *TaskOptions // nil: it does no tasks, and does not say what it is
+
+	// Opened is called when the ports are open; nil: nothing is.
+	Opened func()
+	Logger *slog.Logger // nil discards
+}
+
+// Node is one compute node's agent, with what runs beside it.
+type Node struct {
+	opts  Options
+	agent *agent.Agent
+	vms   *vmSide // nil: it has none
+	tasks *tasks  // nil: it does none
+}
+
+// Open reads the node's cache and makes its parts. It opens no port and starts
+// nothing; Run must be called, which closes the cache.
+func Open(opts Options) (*Node, error) {
+	if opts.Logger == nil {
+		opts.Logger = slog.New(slog.DiscardHandler)
+	}
+	n, found := &Node{opts: opts}, new(troubles)
+	cfg := agent.Config{
+		CN: opts.CN, Folder: opts.Folder, Servers: opts.Servers.API.Servers(), Dialer: opts.Servers.API, Logger: opts.Logger,
+		Kernel: opts.Kernel.New, Watch: opts.Kernel.Watch, HoldRemovals: opts.HoldRemovals,
+		Trouble: func() []string { return append(found.all(), opts.Servers.trouble()...) },
+	}
+	var err error
+	if opts.VMs != nil {
+		n.vms, err = newVMSide(&opts, found)
+	}
+	lost := errors.Is(err, errNoVMMs)
+	if err != nil && !lost {
+		return nil, err
+	}
+	if lost {
+		opts.Logger.Error("this node's network goes on without its VMs' states", "error", err)
+		found.note(err.Error())
+	}
+	if n.vms != nil {
+		cfg.Local = n.vms.local()
+	}
+	if opts.Tasks != nil {
+		n.tasks = newTasks(&opts, n.vms.machines(opts.Servers.API), found)
+		cfg.Local = taskLocal{cfg.Local, n.tasks}
+		if err := n.tasks.followHostNICs(opts.Tasks.Admin, n.vms); err != nil && !lost {
+			return nil, err
+		}
+	}
+	n.agent, err = agent.New(cfg)
+	return n, err
+}
+
+// Refresh gathers what the node is, and sends it to the servers. The node must
+// have tasks.
+func (n *Node) Refresh(ctx context.Context) error {
+	_, err := n.tasks.watcher.Refresh(ctx)
+	return err
+}
+
+// Run serves until ctx ends or a part fails, and closes the cache.
+func (n *Node) Run(ctx context.Context) (err error) {
+	defer func() { err = errors.Join(err, n.agent.Close()) }()
+	g, ctx := errgroup.WithContext(ctx)
+	if err := n.serve(ctx, g); err != nil {
+		g.Go(func() error { return err }) // what runs already ends with it
+		return g.Wait()
+	}
+	n.opts.Servers.run(ctx, n.agent, n.opts.Logger, g)
+	if n.tasks != nil {
+		g.Go(func() error {
+			return unending(ctx, "tasks", n.opts.Logger, func(ctx context.Context) error { return n.tasks.run(ctx, n.agent) })
+		})
+	}
+	if n.opts.Opened != nil {
+		n.opts.Opened()
+	}
+	g.Go(func() error { return n.agent.Run(ctx) })
+	return g.Wait()
+}
+
+// serve opens the node's ports, and has g serve them.
+func (n *Node) serve(ctx context.Context, g *errgroup.Group) error {
+	var svpStats func() varp.Stats
+	if on(n.opts.SVP) {
+		svp, err := newSVP(n.agent, n.opts.SVPMaxAge, n.opts.Logger)
+		if err != nil {
+			return err
+		}
+		listener, err := net.Listen("tcp", n.opts.SVP)
+		if err != nil {
+			return fmt.Errorf("SVP: %w (--svp off, if another daemon holds the port)", err)
+		}
+		svpStats = svp.Stats
+		g.Go(func() error { return svp.Run(ctx, listener) })
+	}
+	if on(n.opts.Status) {
+		listener, err := net.Listen("tcp", n.opts.Status)
+		if err != nil {
+			return fmt.Errorf("status: %w (--listen off, if another daemon holds the port)", err)
+		}
+		handler := withSVP(n.handler(), svpStats)
+		g.Go(func() error { return localhttp.Serve(ctx, handler, listener) })
+	}
+	if n.vms == nil {
+		return nil
+	}
+	if err := n.vms.serveServers(ctx, n.opts.CNAPI, n.opts.Servers, g); err != nil {
+		return err
+	}
+	listener, err := n.vms.vminfodListener(n.opts.VMs.VminfodAsked, n.opts.Logger)
+	if err != nil {
+		return err
+	}
+	g.Go(func() error { return n.vms.run(ctx, n.agent, listener) })
+	return nil
+}
+
+// on reports whether an address is one.
+func on(address string) bool { return address != "" && address != off }
+
+// handler is what a compute node serves: the agent's own paths, and those of its
+// VMMs.
+func (n *Node) handler() http.Handler {
+	if n.vms == nil {
+		return n.agent.Handler()
+	}
+	return n.vms.handler(n.agent)
+}

@@ -1,0 +1,71 @@
+package node
+
+import (
+	"encoding/json"
+	"net/http"
+
+	"rutter/agent"
+	"rutter/agent/netsync"
+	"rutter/agent/vminfo"
+	"rutter/agent/vmlink"
+	"rutter/varp"
+)
+
+// withSVP adds the counts of an agent's SVP server to its status: GET /svp.
+func withSVP(status http.Handler, stats func() varp.Stats) http.Handler {
+	if stats == nil {
+		return status
+	}
+	mux := http.NewServeMux()
+	mux.Handle("/", status)
+	mux.HandleFunc("GET /svp", func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		_ = json.NewEncoder(w).Encode(stats()) // the reader is gone: its own business
+	})
+	return mux
+}
+
+// Status is what an agent says of itself, with its VMs.
+type Status struct {
+	agent.Status
+	VMs *VMStatus `json:"vms,omitempty"`
+}
+
+// VMStatus is how the VM side stands.
+type VMStatus struct {
+	VMs     int                   `json:"vms"`
+	VMMs    int                   `json:"vmms"`
+	Vminfod string                `json:"vminfod"` // its address, or why there is none
+	Sources []vminfo.SourceStatus `json:"sources"`
+	QEMU    string                `json:"qemu"` // its path, or why there is none
+	Link    vmlink.Status         `json:"link"`
+	NICs    *netsync.Status       `json:"nics,omitempty"`
+}
+
+func (n *vmSide) status() *VMStatus {
+	s := &VMStatus{VMs: n.service.Store().Count(), VMMs: len(n.vmms.List()), Vminfod: n.listen, Link: n.link.Status()}
+	if n.skipped != "" {
+		s.Vminfod = "not served: " + n.skipped
+	}
+	s.Sources = n.service.Status(false).Rutter.Sources
+	s.NICs = n.nics.status()
+	var err error
+	if s.QEMU, err = vminfo.QEMU(); err != nil {
+		s.QEMU = "none (" + err.Error() + "): VMs of brand kvm and bhyve run their init in its place"
+	}
+	return s
+}
+
+// handler serves the paths of agent a, and those of the node's VMMs.
+func (n *vmSide) handler(a *agent.Agent) http.Handler {
+	mux := http.NewServeMux()
+	mux.Handle("/", a.Handler())
+	vmms := n.vmms.Handler()
+	mux.Handle("/vmms", vmms)
+	mux.Handle("/vmms/", vmms)
+	mux.HandleFunc("GET /status", func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		_ = json.NewEncoder(w).Encode(Status{a.Status(), n.status()}) // the reader is gone: its own business
+	})
+	return mux
+}

@@ -1,0 +1,153 @@
+package node
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"syscall"
+
+	"golang.org/x/sync/errgroup"
+	"golang.org/x/sys/unix"
+
+	"rutter/agent"
+	"rutter/agent/netsync"
+	"rutter/agent/vminfo"
+	"rutter/agent/vmlink"
+	"rutter/api/client"
+	"rutter/cmd/rutter/localhttp"
+	"rutter/cmd/rutter/term"
+	"rutter/cmd/rutter/vmhost"
+	"rutter/log"
+)
+
+// vmSide is the VM side of an agent: who has them, who serves them to the node,
+// and who tells the servers.
+type vmSide struct {
+	service *vminfo.Service
+	vmms    *vminfo.VMMs
+	link    *vmlink.Link
+	nics    *nicSync       // nil: they are not kept in step
+	runner  *vminfo.Runner // nil: another program runs the VMs
+	listen  string         // of the vminfod, or off
+	skipped string         // why the vminfod does not listen, although it should
+}
+
+// VMOptions say where a node's VMs are, and who serves them.
+type VMOptions struct {
+	Folders vmhost.Folders
+	// CgroupAsked: without the cgroup's folder the node does not start.
+	CgroupAsked bool
+	Vminfod     string // address, or off
+	// VminfodAsked: the address was given, so that it must be free.
+	VminfodAsked bool
+	SyncNICs     bool // keep the NICs in manifests and those in the log in step
+}
+
+// newVMSide makes what the options ask for: nil if there are no VMs here.
+func newVMSide(opts *Options, found *troubles) (*vmSide, error) {
+	want, api, logger := opts.VMs, opts.Servers.API, opts.Logger
+	service, folder, err := vmhost.NewService(want.Folders, logger)
+	if err != nil || service == nil {
+		return nil, err
+	}
+	n := &vmSide{service: service, listen: want.Vminfod}
+	cfg := vminfo.VMMConfig{
+		Folder: workFolder(opts.Folder, "vmms", found, logger), Store: service.Store(), Ready: service.Ready(), Starter: noStarter{}, Logger: logger,
+		Ring: func(id log.UUID) { n.link.Ring(id) },
+	}
+	var runner *vminfo.Runner
+	if folder != nil {
+		if runner, err = vmhost.NewRunner(want.Folders); err != nil {
+			return nil, err
+		}
+		switch err := runner.CheckCgroup(); {
+		case err != nil && want.CgroupAsked:
+			return nil, term.Usagef("--vm-cgroup: %w", err)
+		case err != nil:
+			logger.Warn("no VM can be started by this agent", "error", err)
+		}
+		n.runner, cfg.Starter, cfg.Adopts = runner, runner, folder.Name()
+	}
+	if n.vmms, err = vminfo.NewVMMs(cfg); err != nil {
+		return nil, fmt.Errorf("%w: %w", errNoVMMs, err)
+	}
+	if want.SyncNICs {
+		n.nics = &nicSync{
+			cfg:  netsync.Config{CN: opts.CN, Folder: opts.Folder, Servers: api, NewID: client.NewChangeID, Logger: logger},
+			node: netsync.NewLocal(service, runner, n.vmms), woken: make(chan struct{}, 1),
+		}
+	}
+	n.link, err = vmlink.New(vmlink.Config{CN: opts.CN, Service: service, VMMs: n.vmms, Servers: api, Logger: logger})
+	return n, err
+}
+
+// errNoVMMs: what is kept of the VMs cannot be read. The node's network goes on.
+var errNoVMMs = errors.New("the VM side of this agent does not run")
+
+// noStarter is that of a node whose VMs another program runs.
+type noStarter struct{}
+
+var errNotOurs = errors.New("the VMs of this compute node are run by another program: ask that one")
+
+// Start implements vminfo.Starter.
+func (noStarter) Start(context.Context, log.UUID) error { return errNotOurs }
+
+// Stop implements vminfo.Starter.
+func (noStarter) Stop(context.Context, log.UUID, bool) error { return errNotOurs }
+
+// vminfodListener opens the port of the vminfod. The network of a node does not
+// depend on the list of its VMs: if another program has the port and nobody
+// asked for this one, the agent goes on without.
+func (n *vmSide) vminfodListener(asked bool, logger *slog.Logger) (net.Listener, error) {
+	if !on(n.listen) {
+		n.skipped = "it is off"
+		return nil, nil
+	}
+	listener, err := net.Listen("tcp", n.listen)
+	if errors.Is(err, syscall.EADDRINUSE) && !asked {
+		n.skipped = "another program has " + n.listen + " (--vminfod names another address, --follow-vminfod takes over its VMs)"
+		logger.Warn("no vminfod is served: another program has its port", "address", n.listen)
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("vminfod: %w (--vminfod off, if another daemon holds the port)", err)
+	}
+	return listener, nil
+}
+
+// serveServers serves the VMMs to servers at an address of the admin network. An
+// address that the node does not have yet is bound all the same (IP_FREEBIND,
+// ip(7)): the agent may be what gives it.
+func (n *vmSide) serveServers(ctx context.Context, address string, servers *Connection, g *errgroup.Group) error {
+	if !on(address) {
+		return nil
+	}
+	freely := net.ListenConfig{Control: func(_, _ string, socket syscall.RawConn) (err error) {
+		if failed := socket.Control(func(fd uintptr) { err = unix.SetsockoptInt(int(fd), unix.IPPROTO_IP, unix.IP_FREEBIND, 1) }); failed != nil {
+			return failed
+		}
+		return err
+	}}
+	listener, err := freely.Listen(ctx, "tcp", address)
+	if err != nil {
+		return fmt.Errorf("CN API: %w (--cn-api off, if another daemon holds the port)", err)
+	}
+	g.Go(func() error { return localhttp.Serve(ctx, n.vmms.Handler(), servers.secured(listener)) })
+	return nil
+}
+
+// run runs the VM side of agent a until ctx ends.
+func (n *vmSide) run(ctx context.Context, a *agent.Agent, listener net.Listener) error {
+	g, ctx := errgroup.WithContext(ctx)
+	g.Go(func() error { return n.service.Run(ctx, listener) })
+	g.Go(func() error { return n.vmms.Run(ctx) })
+	g.Go(func() error { return n.link.Run(ctx, a) })
+	if n.nics != nil {
+		g.Go(func() error {
+			return unending(ctx, "NICs in step with the log", n.nics.cfg.Logger, func(ctx context.Context) error { return n.nics.run(ctx, a) })
+		})
+	}
+	return g.Wait()
+}

@@ -1,0 +1,68 @@
+package serve
+
+import (
+	"context"
+	"log/slog"
+	"net"
+	"net/http"
+	"time"
+
+	"rutter/api"
+	"rutter/api/auth/matrix"
+	"rutter/api/liveness"
+	"rutter/api/triton/cnapi"
+	"rutter/cmd/rutter/storeapi"
+	"rutter/log"
+)
+
+// newCNAPI returns what serves CNAPI, with the heartbeats of fabric.
+func newCNAPI(store storeapi.Store, fabric *liveness.Fabric, logger *slog.Logger) (*cnapi.Service, error) {
+	peers := peersAdapter(store)
+	return cnapi.New(cnapi.Config{
+		Store: storeapi.SurfaceStore{Store: store}, Logger: logger, Self: peers.Self(), Asker: asker,
+		NewID: store.NewID, Now: store.LogNow, // deadlines are of the log's time
+		Beat: func(cn log.UUID, announces bool) {
+			holds := liveness.BeatHolds
+			if announces {
+				holds = liveness.AnnounceHolds
+			}
+			fabric.Beat(cn, holds) // one that finds no room comes again in 5 s
+		},
+		Heard: func(ctx context.Context) ([]cnapi.Heard, error) {
+			known, err := fabric.List(ctx)
+			list := make([]cnapi.Heard, 0, len(known))
+			for i := range known {
+				k := &known[i]
+				list = append(list, cnapi.Heard{CN: k.CN, Ago: time.Duration(k.HeardMS) * time.Millisecond, Server: k.Server})
+			}
+			return list, err
+		},
+		Leading: func() bool {
+			_, leads := peers.Leading()
+			return leads
+		},
+		HTTP: &http.Client{
+			Transport: &http.Transport{MaxIdleConnsPerHost: 1},
+			// A compute node that sends elsewhere is not the one that was asked.
+			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+		},
+	})
+}
+
+// asker says who asks a surface: whom the connection or its gate named, or somebody
+// on a listener that asks for no names.
+func asker(r *http.Request) (actor string, by log.Author) {
+	if who, ok := matrix.From(r.Context()); ok {
+		return who.Actor(), who.Author()
+	}
+	host, _, err := net.SplitHostPort(r.RemoteAddr)
+	if err != nil {
+		host = r.RemoteAddr
+	}
+	return "anonymous@" + host, log.Author{}
+}
+
+// cnapiMounts are where CNAPI stands in the API.
+func cnapiMounts(s *cnapi.Service) []api.Mount {
+	return []api.Mount{{Path: "/cnapi", Handler: s.Handler(), Strip: true}, {Path: "/tasks", Surface: "cnapi", Handler: s.Handler()}}
+}

@@ -1,0 +1,49 @@
+package serve
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"rutter/api/liveness"
+	"rutter/cmd/rutter/storeapi"
+	"rutter/raftstore"
+)
+
+// newFabric returns what gathers the sessions of all servers.
+func newFabric(store storeapi.Store, logger *slog.Logger) (*liveness.Fabric, *liveness.Table, error) {
+	table := liveness.NewTable(uint64(time.Now().UnixNano()), time.Now)
+	fabric, err := liveness.New(liveness.Config{
+		Store: store, Peers: peersAdapter(store), Table: table, Logger: logger,
+		NewID: store.NewID,
+	})
+	if err != nil {
+		return nil, nil, err
+	}
+	return fabric, table, nil
+}
+
+// peersAdapter shows the cluster as package liveness wants it.
+type peersAdapter struct{ *raftstore.Store }
+
+// Self implements liveness.Peers.
+func (a peersAdapter) Self() string { return a.Store.Status().ID }
+
+// Members implements liveness.Peers.
+func (a peersAdapter) Members() (members []liveness.Member) {
+	for _, m := range a.Store.Status().Members {
+		members = append(members, liveness.Member{ID: m.ID, Address: m.Address})
+	}
+	return members
+}
+
+// Ask implements liveness.Peers.
+func (a peersAdapter) Ask(ctx context.Context, address string, request []byte) ([]byte, error) {
+	answer, err := a.Store.Ask(ctx, address, request)
+	if errors.Is(err, raftstore.ErrNoLeader) {
+		return nil, fmt.Errorf("%w: %w", liveness.ErrNoLeader, err)
+	}
+	return answer, err
+}

@@ -1,0 +1,279 @@
+package serve
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/netip"
+	"slices"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"rutter/api"
+	"rutter/api/auth/audit"
+	"rutter/api/auth/matrix"
+	"rutter/api/auth/tlsgate"
+	"rutter/api/liveness"
+	"rutter/api/triton/changefeed"
+	"rutter/api/triton/cnapi"
+	"rutter/api/triton/netreport"
+	"rutter/api/triton/vmapi"
+	"rutter/api/vmm"
+	"rutter/cmd/rutter/storeapi"
+	"rutter/cmd/rutter/svpview"
+	"rutter/log"
+	"rutter/log/budget"
+	"rutter/projections"
+	"rutter/raftstore"
+	"rutter/varp"
+)
+
+// Options says how one server runs.
+type Options struct {
+	Store    raftstore.Config
+	API, SVP string // addresses; SVP may be off
+	CNPort   int    // of the agents' CN API; 0: the default
+	Insecure bool
+	TLS      string // folder of certificates; "": no TLS
+	// Passphrase opens the keys of authorities in TLS, if they are encrypted.
+	Passphrase string
+	CertLife   time.Duration // of certificates of compute nodes; 0: pki.Life
+	Budgets    budget.Set
+	Triton     TritonOptions
+	Drill      *DrillClock // nil: the machine's clock
+	Version    string
+	Logger     *slog.Logger // the server's name is added to it
+}
+
+// Server is one server: the store, its API and its SVP.
+type Server struct {
+	cfg   Options
+	store *raftstore.Store
+	api   *api.Server
+	svp   *varp.Server // nil: off
+
+	fabric *liveness.Fabric
+	vmms   *vmm.Service
+	// changefeed is Triton's, at /changefeeds.
+	changefeed *changefeed.Service
+	triton     *triton // nil until it is made
+	cnapi      *cnapi.Service
+
+	apiListener, svpListener net.Listener
+
+	tls    *serverTLS // nil: none
+	grants *grantFollower
+	// audit has who was let in, and who was refused what.
+	audit *audit.Log
+}
+
+// Open opens files and ports, and starts nothing.
+func Open(cfg Options) (_ *Server, err error) {
+	s := &Server{cfg: cfg}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, s.close())
+		}
+	}()
+	cfg.Store.Logger = cfg.Logger
+	if err = s.listen(&cfg); err != nil {
+		return nil, err
+	}
+	if s.store, err = raftstore.Open(cfg.Store); err != nil {
+		return nil, err
+	}
+	backend, logger := storeapi.Store{Store: s.store}, cfg.Logger.With("server", cfg.Store.ID)
+	if s.audit, err = audit.Open(audit.Config{Folder: cfg.Store.Dir}); err != nil {
+		return nil, err
+	}
+	var sessions *liveness.Table
+	if s.fabric, sessions, err = newFabric(backend, logger); err != nil {
+		return nil, err
+	}
+	if s.tls != nil {
+		if err = s.tls.attach(backend); err != nil {
+			return nil, err
+		}
+	}
+	if s.vmms, err = newVMMService(backend, s.fabric, cfg.CNPort, s.tls, logger); err != nil {
+		return nil, err
+	}
+	s.grants = &grantFollower{
+		view: func(fn func(*projections.State)) {
+			backend.View(func(state *projections.State, _ log.Cursor) { fn(state) })
+		},
+		cutOff:      func(match func(matrix.Identity) bool) int { return s.api.CutOff(match) },
+		cutPrograms: func(match func(netip.Addr) bool) int { return s.triton.cutOff(match) },
+	}
+	if s.changefeed, err = changefeed.New(changefeed.Config{Store: storeapi.SurfaceStore{Store: backend}, Logger: logger, Agents: sessions.Live}); err != nil {
+		return nil, err
+	}
+	if s.cnapi, err = newCNAPI(backend, s.fabric, logger); err != nil {
+		return nil, err
+	}
+	reports, err := netreport.New(netreport.Config{Store: storeapi.SurfaceStore{Store: backend}, Allowed: storeapi.SpeaksFor, Logger: logger})
+	if err != nil {
+		return nil, err
+	}
+	vms, err := vmapi.New(vmapi.Config{Store: storeapi.SurfaceStore{Store: backend}, NewID: backend.NewID, Actor: storeapi.ActorOf, Logger: logger})
+	if err != nil {
+		return nil, err
+	}
+	if s.triton, err = newTriton(cfg.Triton, storeapi.SurfaceStore{Store: backend}, s.changefeed.Handler(), logger); err != nil {
+		return nil, err
+	}
+	if err = s.triton.listen(map[string]http.Handler{"napi": s.triton.napi.Handler(), "cnapi": s.cnapi.Handler(), "vmapi": vms.Handler()}, s.grants.of, s.enter); err != nil {
+		return nil, err
+	}
+	collectors := append(s.changefeed.Collectors(), newStoreMetrics(s.store.Status))
+	collectors = append(append(collectors, s.tls.collectors()...), append(s.triton.collectors(), s.cnapi.Collectors()...)...)
+	if s.svpListener != nil {
+		if s.svp, err = newSVP(s.store, cfg.TLS != "" && !onLoopback(s.svpListener), logger); err != nil {
+			return nil, err
+		}
+		collectors = append(collectors, svpview.Metrics{Stats: s.svp.Stats})
+	}
+	if s.api, err = api.New(api.Config{
+		Audit: s.audit, Budgets: cfg.Budgets, Meters: append(slices.Clone(s.store.Budgets()), s.tls.meters()...),
+		Store: backend, NewID: backend.NewID, Cluster: s.store.Members(), Backups: backend, Retainer: storeapi.Retainer{Store: s.store}, Past: storeapi.Past{Reader: s.store.Past()}, Logger: logger, Version: cfg.Version,
+		Sessions: sessions, Fabric: s.fabric, VMMs: s.vmms, Age: s.store.Age, Collectors: collectors,
+		Warnings: func() []string {
+			return slices.Concat(s.tls.warnings(plaintext(cfg)), svpWarnings(cfg), s.triton.warnings(), s.store.Clock().Alarms, cfg.Drill.warnings())
+		},
+		Mounts: s.tls.mounted(append(append(s.triton.mounts(), cnapiMounts(s.cnapi)...), api.Mount{Path: "/changefeeds", Handler: s.changefeed.Handler()},
+			api.Mount{Path: "/reports", Handler: reports.Handler(), Strip: true}, api.Mount{Path: "/vmapi", Handler: vms.Handler(), Strip: true})),
+	}); err != nil {
+		return nil, err
+	}
+	return s, nil
+}
+
+// enter takes a place for a request on a listener of Triton's.
+func (s *Server) enter(w http.ResponseWriter, r *http.Request, who matrix.Identity) (leave func(), ok bool) {
+	return s.api.Enter(w, r, who)
+}
+
+// listen opens the ports of API and SVP, and has raft's opened as TLS has it.
+func (s *Server) listen(cfg *Options) (err error) {
+	if cfg.Drill != nil {
+		cfg.Store.Now = cfg.Drill.now
+	}
+	if cfg.TLS != "" {
+		if s.tls, err = openServerTLS(cfg.TLS, cfg.Store.ID, cfg.Passphrase, cfg.Logger.With("server", cfg.Store.ID)); err != nil {
+			return err
+		}
+		s.tls.life, s.tls.budgets = cfg.CertLife, cfg.Budgets
+		cfg.Store.Network = tlsgate.Network{Keeper: s.tls.peers}
+	}
+	if s.apiListener, err = net.Listen("tcp", cfg.API); err != nil {
+		return fmt.Errorf("API: %w (--listen names another address)", err)
+	}
+	if s.tls != nil {
+		s.apiListener = s.tls.clients.Listener(s.apiListener, s.apiPort())
+	}
+	if cfg.SVP != "off" {
+		if s.svpListener, err = net.Listen("tcp", cfg.SVP); err != nil {
+			return fmt.Errorf("SVP: %w (--svp off, if another daemon holds the port)", err)
+		}
+	}
+	return nil
+}
+
+// newSVP answers SVP from a compact copy of the mappings that follows the log,
+// and its shootdown log from the log itself.
+//
+// known has it answer known nodes only, each about its own vnets: on an address
+// that others reach, of a server that asks everybody else for names.
+func newSVP(store *raftstore.Store, known bool, logger *slog.Logger) (*varp.Server, error) {
+	source := svpview.Source{
+		OfHead: store.Head, OfEntries: store.Entries,
+		OfState: func(fn func(*projections.State)) { store.View(func(v raftstore.View) { fn(v.State) }) },
+	}
+	shootdowns, err := varp.NewShootdowns(varp.ShootdownConfig{Source: source, Logger: logger})
+	if err != nil {
+		return nil, err
+	}
+	cfg := varp.Config{Lookup: varp.NewMappings(source, logger), Events: shootdowns, Age: store.Age, Logger: logger}
+	if known {
+		cfg.Peers = newSVPPeers(source.OfState)
+	}
+	return varp.NewServer(cfg)
+}
+
+// Run serves until ctx ends or a part fails, and returns when every part has
+// ended. The API ends before the store: what was begun can still be written.
+func (s *Server) Run(ctx context.Context) error {
+	storing, stop := context.WithCancel(context.WithoutCancel(ctx))
+	defer stop()
+	g, serving := errgroup.WithContext(ctx)
+	// One that fails ends the others, and the server: it must not go on half.
+	fronts, facing := errgroup.WithContext(serving)
+	fronts.Go(func() error { return s.api.Run(facing, s.apiListener) })
+	fronts.Go(func() error { return s.fabric.Run(facing) })
+	if s.tls != nil {
+		fronts.Go(func() error { return s.tls.run(facing) })
+	}
+	fronts.Go(func() error { return s.grants.run(facing) })
+	fronts.Go(func() error { return s.vmms.Run(facing) })
+	fronts.Go(func() error { return s.changefeed.Run(facing) })
+	fronts.Go(func() error { return s.triton.run(facing) })
+	fronts.Go(func() error { return s.cnapi.Run(facing) })
+	if s.svp != nil {
+		fronts.Go(func() error { return s.svp.Run(facing, gate{s.svpListener, s.store.Serving}) })
+	}
+	g.Go(func() error {
+		defer stop()
+		return fronts.Wait()
+	})
+	g.Go(func() error {
+		err := s.store.Run(storing)
+		endHung(err, s.cfg.Logger)
+		if storing.Err() == nil && err == nil {
+			err = raftstore.ErrStopped
+		}
+		if errors.Is(err, context.Canceled) {
+			err = nil
+		}
+		return err
+	})
+	s.cfg.Logger.Info("server runs", "server", s.cfg.Store.ID, "api", s.apiListener.Addr(), "svp", s.cfg.SVP, "triton", s.triton.where(), "raft", s.cfg.Store.Listen, "data", s.cfg.Store.Dir)
+	if s.cfg.Insecure {
+		s.cfg.Logger.Warn("no TLS: whoever reaches these ports can read and write the log")
+	}
+	for _, warning := range slices.Concat(svpWarnings(s.cfg), s.cfg.Drill.warnings()) {
+		s.cfg.Logger.Warn(warning)
+	}
+	err := g.Wait()
+	return errors.Join(err, s.store.Close(), s.audit.Close())
+}
+
+// Address is where the API is served.
+func (s *Server) Address() net.Addr { return s.apiListener.Addr() }
+
+// Leading reports whether this server leads.
+func (s *Server) Leading() bool {
+	_, leads := s.store.Leading()
+	return leads
+}
+
+// close frees what Open got, when it fails half-way.
+func (s *Server) close() error {
+	var errs []error
+	for _, l := range []net.Listener{s.apiListener, s.svpListener} {
+		if l != nil {
+			errs = append(errs, l.Close())
+		}
+	}
+	if s.triton != nil {
+		errs = append(errs, s.triton.close())
+	}
+	if s.store != nil {
+		errs = append(errs, s.store.Close())
+	}
+	errs = append(errs, s.audit.Close())
+	return errors.Join(errs...)
+}

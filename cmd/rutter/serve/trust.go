@@ -1,0 +1,295 @@
+package serve
+
+import (
+	"context"
+	"crypto/rand"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"net"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"golang.org/x/sync/errgroup"
+
+	"rutter/api"
+	"rutter/api/auth/audit"
+	"rutter/api/auth/enrol"
+	"rutter/api/auth/matrix"
+	"rutter/api/auth/pki"
+	"rutter/api/auth/tlsgate"
+	"rutter/cmd/rutter/storeapi"
+	"rutter/cmd/rutter/term"
+	"rutter/cmd/rutter/trust"
+	"rutter/log"
+	"rutter/log/budget"
+	"rutter/projections"
+)
+
+// serverTLS is what a server has of TLS: nil if it has none.
+type serverTLS struct {
+	folder         string
+	keys           keyFiles
+	clients, peers *tlsgate.Keeper
+	follower       *trust.Follower
+	renewers       []*tlsgate.Renewer
+	enrol          *enrol.Service
+	logger         *slog.Logger
+	life           time.Duration // of certificates of compute nodes; 0: pki.Life
+	budgets        budget.Set    // of what is issued
+	propose        func(context.Context, *log.Change) (log.Result, error)
+	newID          func() (log.UUID, error)
+}
+
+// openServerTLS reads the files of a server.
+func openServerTLS(folder, id, passphrase string, logger *slog.Logger) (*serverTLS, error) {
+	t := &serverTLS{folder: folder, logger: logger, keys: keyFiles{passphrase: passphrase}}
+	var err error
+	if t.clients, err = tlsgate.New(tlsgate.Config{Paths: tlsgate.ClientPaths(folder), Name: pki.Clients, Logger: logger}); err != nil {
+		return nil, err
+	}
+	if t.peers, err = tlsgate.New(tlsgate.Config{Paths: tlsgate.PeerPaths(folder), Name: pki.Peers, Logger: logger}); err != nil {
+		return nil, err
+	}
+	for _, k := range []*tlsgate.Keeper{t.clients, t.peers} {
+		if who := k.Identity(); who.Role != matrix.Server || who.Name != id {
+			return nil, fmt.Errorf("the certificates in %s are of %s, and this is server:%s: issue its own (rutter cert issue server %s)", folder, who.Actor(), id, id)
+		}
+	}
+	return t, t.checkKeys()
+}
+
+// checkKeys refuses keys of authorities that are there and cannot be used: a
+// server that finds out when the first node wants to join says it to nobody.
+func (t *serverTLS) checkKeys() error {
+	for _, name := range []string{tlsgate.CAKeyFile, tlsgate.PeerCAKeyFile} {
+		path := filepath.Join(t.folder, name)
+		if _, err := os.Stat(path); errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
+		if _, err := t.keys.read(path); errors.Is(err, pki.ErrPassphrase) {
+			return term.Usagef("%w (or the server goes without them: rutter cert issue --without-keys)", err)
+		} else if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// attach gives the log to what needs it, before anything runs.
+func (t *serverTLS) attach(store storeapi.Store) (err error) {
+	t.propose, t.newID = store.Propose, store.NewID
+	view := func(fn func(*projections.State)) { store.View(func(s *projections.State, _ log.Cursor) { fn(s) }) }
+	t.follower = &trust.Follower{View: view, Keepers: map[string]*tlsgate.Keeper{pki.Clients: t.clients, pki.Peers: t.peers}, Logger: t.logger}
+	t.enrol, err = enrol.New(enrol.Config{
+		Store: store, Issuer: func() (*pki.Authority, error) { return t.issuer(t.clients, tlsgate.CAKeyFile) },
+		Authorities: t.authorities, Logger: t.logger, Life: t.life, Budgets: t.budgets, Now: store.Now, NewID: store.NewID,
+		Leads: func() bool { s := store.Status(); return s.Leader == s.ID },
+	})
+	if err != nil {
+		return err
+	}
+	for _, one := range []struct {
+		keeper  *tlsgate.Keeper
+		keyFile string
+		name    string
+	}{{t.clients, tlsgate.CAKeyFile, pki.Clients}, {t.peers, tlsgate.PeerCAKeyFile, pki.Peers}} {
+		r, err := tlsgate.NewRenewer(tlsgate.RenewConfig{
+			Keeper: one.keeper, Jitter: trust.Jitter, Logger: t.logger,
+			Ask: func(ctx context.Context, request []byte) (*x509.Certificate, error) {
+				return t.issueOwn(ctx, one.keeper, one.keyFile, one.name, request)
+			},
+		})
+		if err != nil {
+			return err
+		}
+		t.renewers = append(t.renewers, r)
+	}
+	return nil
+}
+
+// issuer returns the authority that signs now, with its key, which the operator
+// gave to this server.
+func (t *serverTLS) issuer(k *tlsgate.Keeper, keyFile string) (*pki.Authority, error) {
+	keys, err := t.keys.read(filepath.Join(t.folder, keyFile))
+	if err != nil {
+		return nil, fmt.Errorf("this server cannot sign certificates: %w", err)
+	}
+	issuing := k.Issuing()
+	for _, c := range k.Authorities() {
+		if key, ok := pki.Pair(c, keys); ok && (issuing == "" || pki.CertificateKeyID(c) == issuing) {
+			return &pki.Authority{Certificate: c, Key: key}, nil
+		}
+	}
+	return nil, fmt.Errorf("this server cannot sign certificates: %s has not the key of the authority that signs now: copy it from the operator's folder", keyFile)
+}
+
+// authorities are the sets that the files trust.
+func (t *serverTLS) authorities() []log.Authority {
+	var all []log.Authority
+	for name, k := range t.follower.Keepers {
+		a := log.Authority{Name: name, Issuing: k.SignedBy()}
+		for _, c := range k.Authorities() {
+			a.Certificates = append(a.Certificates, pki.Base64(c))
+		}
+		all = append(all, a)
+	}
+	return all
+}
+
+// issueOwn signs this server's next certificate, with the names of the last one.
+func (t *serverTLS) issueOwn(ctx context.Context, k *tlsgate.Keeper, keyFile, name string, request []byte) (*x509.Certificate, error) {
+	issuer, err := t.issuer(k, keyFile)
+	if err != nil {
+		return nil, err
+	}
+	key, err := pki.ParseRequest(request)
+	if err != nil {
+		return nil, err
+	}
+	old, id := k.Leaf(), k.Identity()
+	life := min(old.NotAfter.Sub(pki.Issued(old)), pki.MaxLife)
+	hosts := append([]string{}, old.DNSNames...)
+	for _, ip := range old.IPAddresses {
+		hosts = append(hosts, ip.String())
+	}
+	c, err := issuer.Issue(pki.Order{Identity: id, Key: key, Life: life, Hosts: hosts}, time.Now(), rand.Reader)
+	if err != nil {
+		return nil, err
+	}
+	return c, t.record(ctx, c, id, name, issuer.Certificate)
+}
+
+func (t *serverTLS) record(ctx context.Context, c *x509.Certificate, id matrix.Identity, name string, issuer *x509.Certificate) error {
+	changeID, err := t.newID()
+	if err != nil {
+		return err
+	}
+	result, err := t.propose(ctx, &log.Change{ID: changeID, Actor: id.Actor(), Ops: []log.Op{enrol.Recording(c, id, name, issuer)}})
+	if err == nil && result.Refusal != nil {
+		err = result.Refusal
+	}
+	return err
+}
+
+// recordOwn notes the certificates that the server was started with.
+func (t *serverTLS) recordOwn(ctx context.Context) error {
+	for name, k := range t.follower.Keepers {
+		for ctx.Err() == nil && !t.recorded(ctx, name, k) {
+			select {
+			case <-ctx.Done():
+			case <-time.After(time.Second):
+			}
+		}
+	}
+	return nil
+}
+
+func (t *serverTLS) recorded(ctx context.Context, name string, k *tlsgate.Keeper) (there bool) {
+	leaf := k.Leaf()
+	t.follower.View(func(s *projections.State) { _, there = s.Get(log.KindCertificate, pki.Serial(leaf)) })
+	if there {
+		return true
+	}
+	for _, a := range k.Authorities() {
+		if pki.CertificateKeyID(a) == k.SignedBy() {
+			err := t.record(ctx, leaf, k.Identity(), name, a)
+			var refusal *log.Refusal
+			return err == nil || errors.As(err, &refusal)
+		}
+	}
+	return true
+}
+
+// run keeps certificates until ctx ends.
+func (t *serverTLS) run(ctx context.Context) error {
+	g, ctx := errgroup.WithContext(ctx)
+	g.Go(func() error { return t.clients.Run(ctx) })
+	g.Go(func() error { return t.peers.Run(ctx) })
+	g.Go(func() error { return t.follower.Run(ctx) })
+	g.Go(func() error { return t.enrol.Run(ctx) })
+	g.Go(func() error { return t.recordOwn(ctx) })
+	for _, r := range t.renewers {
+		g.Go(func() error { return r.Run(ctx) })
+	}
+	return g.Wait()
+}
+
+// warnings are those of /readyz?verbose; t may be nil.
+func (t *serverTLS) warnings(insecure []string) []string {
+	var all []string
+	for _, address := range insecure {
+		all = append(all, "no TLS at "+address+" (--insecure): whoever reaches it can read and write the log")
+	}
+	if t != nil {
+		all = append(append(all, t.clients.Warnings()...), t.peers.Warnings()...)
+	}
+	return all
+}
+
+// apiPort is whom the API lets in: who has no certificate may join. Handshakes
+// that fail are noted.
+func (s *Server) apiPort() tlsgate.Port {
+	return tlsgate.Port{Name: "api", OrNone: true, Failed: func(remote net.Addr, err error) {
+		s.audit.Note(audit.Record{Event: audit.Handshake, Remote: remote.String(), Asked: "api", Why: err.Error()})
+	}}
+}
+
+// dialCN connects to a compute node's admin address, and to no other node.
+func (t *serverTLS) dialCN(ctx context.Context, network, address string, cn log.UUID) (net.Conn, error) {
+	return t.clients.Dial(ctx, network, address, tlsgate.Node(matrix.Identity{Role: matrix.CN, UUID: cn}))
+}
+
+// mounted adds what TLS has of the API; t may be nil.
+func (t *serverTLS) mounted(mounts []api.Mount) []api.Mount {
+	if t == nil {
+		return mounts
+	}
+	return append(mounts, api.Mount{Path: enrol.Path, Handler: t.enrol.Handler(), Strip: true})
+}
+
+// collectors are those of /metrics; t may be nil.
+// meters count what this server issues.
+func (t *serverTLS) meters() []*budget.Meter {
+	if t == nil {
+		return nil
+	}
+	return t.enrol.Meters()
+}
+
+func (t *serverTLS) collectors() []prometheus.Collector {
+	if t == nil {
+		return nil
+	}
+	return []prometheus.Collector{t.clients, t.peers}
+}
+
+// plaintext are the addresses of a server that other machines reach without TLS.
+func plaintext(cfg Options) []string {
+	if cfg.TLS != "" {
+		return nil
+	}
+	var all []string
+	for _, address := range []string{cfg.API, cfg.Store.Listen} {
+		if host, _, err := net.SplitHostPort(address); err == nil && !term.IsLoopback(host) {
+			all = append(all, address)
+		}
+	}
+	return all
+}
+
+// svpWarnings say who is answered at an address of SVP's that other machines reach.
+func svpWarnings(cfg Options) []string {
+	host, _, err := net.SplitHostPort(cfg.SVP)
+	if err != nil || term.IsLoopback(host) {
+		return nil
+	}
+	if cfg.TLS == "" {
+		return []string{"no TLS at " + cfg.SVP + " (--svp, --insecure): whoever reaches it is answered about every vnet"}
+	}
+	return []string{"no TLS at " + cfg.SVP + " (--svp): whoever has the underlay or admin address of a known node is answered about that node's vnets"}
+}

@@ -1,0 +1,48 @@
+package servercmd
+
+import (
+	"log/slog"
+	"path/filepath"
+	"syscall"
+
+	"rutter/api/auth/tlsgate"
+	"rutter/cmd/rutter/confine"
+	"rutter/cmd/rutter/serve"
+	"rutter/raftstore"
+)
+
+// privateUmask keeps what a server writes to its owner.
+const privateUmask = 0o077
+
+// confineServer takes from a server, whose ports are open, what it does not need:
+// files that are not its own, and all capabilities, but for files of another user
+// that it was given.
+func confineServer(cfg serve.Options, logger *slog.Logger) {
+	paths := []string{cfg.Store.Dir}
+	write, read := paths, []string(nil)
+	if cfg.TLS != "" {
+		client, peer := tlsgate.ClientPaths(cfg.TLS), tlsgate.PeerPaths(cfg.TLS)
+		paths = append(paths, cfg.TLS, client.Key, peer.Key)
+		write = append(write, cfg.TLS)
+		read = confine.Around(cfg.TLS, client.Cert, client.Key, client.CA, peer.Cert, peer.Key, peer.CA)
+	}
+	if cfg.Drill != nil {
+		read = append(read, filepath.Dir(cfg.Drill.Path))
+	}
+	version, err := confine.Files(write, read)
+	switch {
+	case err != nil:
+		logger.Warn("files stay as they are: Landlock failed", "error", err)
+	case version == 0:
+		logger.Info("files stay as they are: this kernel has no Landlock")
+	default:
+		logger.Info("files restricted to those of the server", "landlock", version, "write", write)
+	}
+	confine.DropLogged(0, paths, logger)
+}
+
+// privateServerFolder is PrivateFolder of a server, whose files are closed too.
+func privateServerFolder(cfg raftstore.Config, logger *slog.Logger) error {
+	syscall.Umask(privateUmask)
+	return confine.PrivateFolder(cfg.Dir, logger, "changes.db", "raft.db", "audit.ndjson")
+}

@@ -1,0 +1,74 @@
+package servercmd
+
+import (
+	"net"
+	"time"
+
+	"github.com/urfave/cli/v2"
+
+	"rutter/api/auth/allow"
+	"rutter/cmd/rutter/output"
+	"rutter/cmd/rutter/serve"
+	"rutter/cmd/rutter/term"
+	"rutter/log"
+)
+
+// minDiskPatience bounds --disk-patience from below: twice what costs the
+// leadership, so that it was handed over by then.
+const minDiskPatience = 2 * time.Second
+
+// lowWaterOf reads --disk-low-water; 0 is the default.
+func lowWaterOf(text string) (int64, error) {
+	if text == "auto" {
+		return 0, nil
+	}
+	size, err := output.ParseSize(text)
+	if err != nil || size == 0 || size > 1<<50 {
+		return 0, term.Usagef("--disk-low-water %q: want a size, as in 1GiB, or auto", text)
+	}
+	return int64(size), nil
+}
+
+// tritonFlags are those of `rutter server` for Triton's programs.
+func tritonFlags() []cli.Flag {
+	return []cli.Flag{
+		&cli.StringFlag{Name: "napi", EnvVars: []string{"RUTTER_NAPI"}, Value: "off", Usage: "plain `ADDRESS` for clients of NAPI, or off; see --triton-allow"},
+		&cli.StringFlag{Name: "cnapi", EnvVars: []string{"RUTTER_CNAPI"}, Value: "off", Usage: "plain `ADDRESS` for clients of CNAPI, or off"},
+		&cli.StringFlag{Name: "vmapi", EnvVars: []string{"RUTTER_VMAPI"}, Value: "off", Usage: "plain `ADDRESS` for clients of VMAPI, or off"},
+		&cli.StringSliceFlag{Name: "triton-allow", EnvVars: []string{"RUTTER_TRITON_ALLOW"}, Usage: "who may use those three: `CIDR=read|write`, may be given several times; the narrowest network decides; this machine alone if none is given"},
+		&cli.StringFlag{Name: "triton-admin", EnvVars: []string{"RUTTER_TRITON_ADMIN"}, Usage: "`UUID` of Triton's admin owner, who may provision on every network"},
+		&cli.StringFlag{Name: "overlay-tag", EnvVars: []string{"RUTTER_OVERLAY_TAG"}, Value: "sdc_overlay", Usage: "`NAME` of the NIC tag that fabric networks made through NAPI are on"},
+	}
+}
+
+// tritonConfigOf reads the flags, and refuses a listener for strangers that lets
+// nobody in, or whose list cannot be read.
+func tritonConfigOf(c *cli.Context) (cfg serve.TritonOptions, err error) {
+	cfg = serve.TritonOptions{Addresses: make(map[string]string), OverlayTag: c.String("overlay-tag")}
+	if cfg.Allow, err = allow.Parse(c.StringSlice("triton-allow")); err != nil {
+		return cfg, term.Usagef("--triton-allow %w", err)
+	}
+	for _, name := range serve.TritonSurfaces {
+		address := c.String(name)
+		if address == "off" || address == "" {
+			continue
+		}
+		host, _, err := net.SplitHostPort(address)
+		if err != nil {
+			return cfg, term.Usagef("--%s %q: want HOST:PORT, as in 10.99.99.8:80, or off", name, address)
+		}
+		if !term.IsLoopback(host) && cfg.Allow.Len() == 0 {
+			return cfg, term.Usagef("--%s %s is for other machines, and nobody is let in: name them with --triton-allow CIDR=read or CIDR=write", name, address)
+		}
+		cfg.Addresses[name] = address
+	}
+	if cfg.Allow.Len() == 0 {
+		cfg.Allow = allow.Loopback()
+	}
+	if text := c.String("triton-admin"); text != "" {
+		if cfg.Admin, err = log.ParseUUID(text); err != nil {
+			return cfg, term.Usagef("--triton-admin: %w", err)
+		}
+	}
+	return cfg, nil
+}

@@ -1,0 +1,86 @@
+package storeapi
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"rutter/api"
+	"rutter/log"
+	"rutter/projections"
+	"rutter/raftstore"
+)
+
+// Enqueue lets package api's write stream queue changes without waiting.
+func (a Store) Enqueue(c *log.Change, done func(log.Result, error)) error {
+	return asAPI(a.Store.Enqueue(c, func(result log.Result, err error) { done(result, asAPI(err)) }))
+}
+
+// NewID makes ids of changes by the clock that the servers agree on.
+func (a Store) NewID() (log.UUID, error) { return a.NewChangeID(), nil }
+
+// Retainer shows the store's retention as package api wants it.
+type Retainer struct{ *raftstore.Store }
+
+// PlanRetention implements api.Retainer.
+func (r Retainer) PlanRetention(want *api.Retention) (api.RetentionPlan, error) {
+	p, err := r.Store.PlanRetention((*raftstore.Retention)(want))
+	return api.RetentionPlan{
+		Retention: api.Retention(p.Retention), Head: p.Head, Floor: p.Floor, Oldest: p.Oldest, Used: p.Bytes, Next: p.Next, NextTime: p.NextTime,
+	}, err
+}
+
+// SetRetention implements api.Retainer.
+func (r Retainer) SetRetention(ctx context.Context, want api.Retention) error {
+	return asAPI(r.Store.SetRetention(ctx, raftstore.Retention(want)))
+}
+
+// asAPI shows the store's errors as package api knows them.
+func asAPI(err error) error {
+	switch {
+	case errors.Is(err, raftstore.ErrUnknown):
+		return fmt.Errorf("%w: %w", api.ErrUnknown, err) // whatever came after: an earlier try may have been written
+	case errors.Is(err, raftstore.ErrNoLeader):
+		return fmt.Errorf("%w: %w", api.ErrNoLeader, err)
+	case errors.Is(err, raftstore.ErrOverloaded):
+		return fmt.Errorf("%w: %w", api.ErrOverloaded, err)
+	case errors.Is(err, raftstore.ErrClock):
+		return fmt.Errorf("%w: %w", api.ErrClock, err)
+	}
+	return err
+}
+
+// Backup shows the store's backups as package api wants them.
+func (a Store) Backup(ctx context.Context) (api.Backup, error) {
+	b, err := a.Store.Backup(ctx)
+	if err != nil {
+		return api.Backup{}, err
+	}
+	return api.Backup{ReadCloser: b, Cluster: b.Cluster, Seq: b.Seq, Size: b.Size}, nil
+}
+
+// Store shows the store as package api and package varp want it.
+type Store struct{ *raftstore.Store }
+
+// Propose is the store's, with errors as package api knows them.
+func (a Store) Propose(ctx context.Context, c *log.Change) (log.Result, error) {
+	result, err := a.Store.Propose(ctx, c)
+	return result, asAPI(err)
+}
+
+// View shows the state and its head under the lock of whoever applies.
+func (a Store) View(fn func(*projections.State, log.Cursor)) {
+	a.Store.View(func(v raftstore.View) { fn(v.State, v.Head) })
+}
+
+// Status is the store's as package api has it.
+func (a Store) Status() api.Status {
+	s := a.Store.Status()
+	status := api.Status{
+		ID: s.ID, State: s.State, Leader: s.LeaderID, Term: s.Term, Applied: s.Applied, Commit: s.Commit, Detail: s, Alarms: s.Alarms(),
+	}
+	for _, m := range s.Members {
+		status.Members = append(status.Members, api.Member{ID: m.ID, Address: m.Address, Voter: m.Voter, Leader: m.Leader})
+	}
+	return status
+}

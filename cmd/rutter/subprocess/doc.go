@@ -1,0 +1,2 @@
+// Package subprocess starts programs that end with the one that started them.
+package subprocess

@@ -1,0 +1,22 @@
+package term
+
+import (
+	"fmt"
+	"io"
+	"time"
+)
+
+// progressPause is the least time between two words of progress.
+const progressPause = time.Second
+
+// Progress tells of what takes long.
+func Progress(w io.Writer, what string) func(done, all int64) {
+	last := time.Now()
+	return func(done, all int64) {
+		if time.Since(last) < progressPause || all <= 0 {
+			return
+		}
+		last = time.Now()
+		fmt.Fprintf(w, "%d %% %s (%d of %d)\n", 100*done/all, what, done, all)
+	}
+}

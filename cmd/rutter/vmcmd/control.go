@@ -1,0 +1,338 @@
+package vmcmd
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"syscall"
+	"time"
+
+	"github.com/urfave/cli/v2"
+
+	"rutter/agent/vminfo"
+	"rutter/cmd/rutter/output"
+	"rutter/cmd/rutter/term"
+	"rutter/cmd/rutter/vmhost"
+	"rutter/log"
+)
+
+// How long a change of a VM may take to be visible, as vmadm has it
+// (spec/vminfod.md, 5.5).
+const (
+	vmSeenWithin    = 60 * time.Second
+	vmCreatedWithin = 300 * time.Second
+)
+
+// Command is the life of the VMs of this compute node that manifests describe,
+// and the search among those of all.
+func Command() *cli.Command {
+	return &cli.Command{
+		Name: "vm", Usage: "the VMs of this compute node: make, change, start, stop and list them", Category: "Compute node",
+		Description: term.Examples(
+			"rutter vm create alias=web0 owner_uuid=930896af-bf8c-48d4-885c-6573a94b1853 max_physical_memory=256 \\",
+			"  'nics=[{\"network_uuid\":\"0e70de36-a40b-4ac0-9429-819f5ff82011\"}]' --start --wait=fabric",
+			"rutter vm list",
+			"rutter vm stop "+term.ExampleVM+" --wait=cluster",
+			"rutter vm lookup alias=web0                    # among those of all compute nodes",
+		) + "\n\nEach command that changes a VM returns when the change is visible: on this compute node; with --wait=cluster\n" +
+			"in the log, on every server; with --wait=fabric in the kernels of all compute nodes that it concerns.",
+		Subcommands: append(append(vmManifestCommands(), vmControlCommands()...), vmShowCommands()...),
+	}
+}
+
+// vmActFlags are those of every command that changes a VM.
+func vmActFlags(within time.Duration, more ...cli.Flag) []cli.Flag {
+	return append(append(more,
+		vmhost.AddressFlag(),
+		agentAddressFlag(),
+		term.ServersFlag(), output.Flag(),
+		&cli.BoolFlag{Name: "human", Usage: "say it with its times"},
+		&cli.DurationFlag{Name: "timeout", Value: within, Usage: "`TIME` until the change must be visible"},
+		&cli.StringFlag{Name: "wait", EnvVars: []string{"RUTTER_WAIT"}, Value: waitHere, Usage: "return when the change is visible here, in the cluster's log, or in the fabric: `here, cluster or fabric`"},
+		&cli.StringFlag{Name: "netns", EnvVars: []string{"RUTTER_NETNS"}, Value: "/run/netns", Usage: "`FOLDER` of named network namespaces, as ip-netns(8) keeps it"},
+	), vmhost.FolderFlags()...)
+}
+
+// agentAddressFlag is where the agent of this compute node answers.
+func agentAddressFlag() cli.Flag {
+	return &cli.StringFlag{Name: "agent", EnvVars: []string{"RUTTER_AGENT_LISTEN"}, Value: "127.0.0.1:5309", Usage: "`ADDRESS` of this compute node's agent, or off: it is told what was asked for, so that a VM's end is no failure"}
+}
+
+// vmControlCommands start and stop the VMs of manifests on this compute node.
+func vmControlCommands() []*cli.Command {
+	force := &cli.BoolFlag{Name: "force", Aliases: []string{"F"}, Usage: "by SIGKILL, at once"}
+	noNICs := &cli.BoolFlag{Name: "no-nics", Usage: "do not wait until the agent has put the NICs into the namespace"}
+	return []*cli.Command{
+		{
+			Name: "start", Usage: "start a VM of this compute node; it is done when it is seen to run", ArgsUsage: "UUID", Flags: vmActFlags(vmSeenWithin, noNICs),
+			Action: vmControl(startVM), Description: term.Examples("rutter vm start "+term.ExampleVM, "rutter vm start "+term.ExampleVM+" --wait=fabric --timeout 10s"),
+		},
+		{
+			Name: "stop", Usage: "stop a VM of this compute node; it is done when it is seen to be stopped", ArgsUsage: "UUID", Flags: vmActFlags(vmSeenWithin, force),
+			Action: vmControl(stopVM), Description: term.Examples("rutter vm stop "+term.ExampleVM, "rutter vm stop -F "+term.ExampleVM),
+		},
+		{
+			Name: "reboot", Usage: "stop a VM of this compute node, then start it", ArgsUsage: "UUID", Flags: vmActFlags(vmSeenWithin, noNICs, force),
+			Action: vmControl(rebootVM), Description: term.Examples("rutter vm reboot "+term.ExampleVM, "rutter vm reboot -F "+term.ExampleVM+" --wait=cluster"),
+		},
+	}
+}
+
+// vmAct is one command on one VM.
+type vmAct struct {
+	c      *cli.Context
+	runner *vminfo.Runner
+	id     log.UUID
+	began  time.Time
+	here   time.Duration // until it was visible on this compute node
+	gone   []log.Scope   // those of a VM that is deleted
+}
+
+// vmControl calls act with the VM that the first argument names and a context
+// that ends at --timeout, waits as --wait says, and tells what was done.
+func vmControl(act func(context.Context, *vmAct) (done string, err error)) cli.ActionFunc {
+	return func(c *cli.Context) error {
+		if c.NArg() != 1 {
+			return term.Usagef("want the UUID of one VM, as in: rutter vm %s %s", c.Command.Name, term.ExampleVM)
+		}
+		id, err := log.ParseUUID(c.Args().First())
+		if err != nil {
+			return term.UsageError{Err: err}
+		}
+		return runVMAct(c, id, act)
+	}
+}
+
+func runVMAct(c *cli.Context, id log.UUID, act func(context.Context, *vmAct) (done string, err error)) error {
+	if err := checkWait(c); err != nil {
+		return err
+	}
+	runner, err := vmhost.NewRunner(vmhost.FoldersOf(c))
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(c.Context, c.Duration("timeout"))
+	defer cancel()
+	a := &vmAct{c: c, runner: runner, id: id, began: time.Now()}
+	done, err := act(ctx, a)
+	if err != nil {
+		return vmhost.Unreachable(c, err)
+	}
+	a.here = time.Since(a.began)
+	result, err := a.wait(ctx)
+	if err != nil {
+		return fmt.Errorf("VM %s %s; but: %w", id, done, err)
+	}
+	return output.One(c, result, func(w io.Writer) { a.print(w, done, result) })
+}
+
+// print tells what was done; with --human how long each step took.
+func (a *vmAct) print(w io.Writer, done string, r vmResult) {
+	fmt.Fprintf(w, "VM %s %s", a.id, done)
+	if a.c.Bool("human") {
+		fmt.Fprintf(w, ", visible here after %s", a.here.Round(time.Millisecond))
+		if r.Seq > 0 {
+			fmt.Fprintf(w, ", in the log (seq %d) after %s", r.Seq, time.Duration(r.ClusterMS)*time.Millisecond)
+		}
+		if r.CNs > 0 {
+			nodes := "compute nodes"
+			if r.CNs == 1 {
+				nodes = "compute node"
+			}
+			fmt.Fprintf(w, ", programmed on %d %s after %s", r.CNs, nodes, time.Duration(r.FabricMS)*time.Millisecond)
+		}
+	}
+	fmt.Fprintln(w)
+}
+
+// visible runs act, and returns when the VM is seen as want says; gone is true
+// when it is not there. The stream is opened before, so that nothing comes
+// between.
+func (a *vmAct) visible(ctx context.Context, want func(vm vminfo.Value, gone bool) bool, act func() error) error {
+	asked := vmhost.Client(a.c)
+	events, err := asked.Events(ctx, vminfo.Place{})
+	if err != nil {
+		return err
+	}
+	defer events.Close()
+	if err := act(); err != nil {
+		return err
+	}
+	// A vminfod looks at what is there: from now on it can only see what was
+	// done. If it did already, or if nothing had to be done, no event may follow.
+	var status *vminfo.StatusError
+	text, err := asked.VM(ctx, a.id.String())
+	switch {
+	case err == nil:
+		if vm, err := vminfo.ParseValue(text); err == nil && want(vm, false) {
+			return nil
+		}
+	case errors.As(err, &status) && status.Code == http.StatusNotFound && want(vminfo.Value{}, true):
+		return nil
+	}
+	for {
+		m, err := events.Next()
+		switch {
+		case err != nil && errors.Is(ctx.Err(), context.DeadlineExceeded):
+			return a.late("its effect is not visible yet")
+		case err != nil:
+			return err
+		case m.UUID == a.id.String() && want(m.VM, m.Type == "delete"):
+			return nil
+		}
+	}
+}
+
+// late is the error at --timeout.
+func (a *vmAct) late(what string) error {
+	return fmt.Errorf("VM %s: vminfod watchForChanges %q %w: the act was done, %s%s", a.id, a.c.Command.Name, vminfo.ErrTimeout, what, a.aside())
+}
+
+// aside says whether the vminfod has put the VM's manifest aside, and why.
+func (a *vmAct) aside() string {
+	if list := a.asides(); len(list) > 0 {
+		return ": its manifest is put aside: " + list[0].Reason
+	}
+	return ""
+}
+
+// duplicates are the manifests of the VM that stand aside because of its own.
+func (a *vmAct) duplicates() (names []string) {
+	for _, aside := range a.asides() {
+		if aside.Name != a.id.String()+".json" {
+			names = append(names, aside.Name)
+		}
+	}
+	return names
+}
+
+// asides are the manifests of the VM that the vminfod has put aside.
+func (a *vmAct) asides() (list []vminfo.Aside) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(a.c.Context), time.Second)
+	defer cancel()
+	var s vminfo.Status
+	text, err := vmhost.Client(a.c).Get(ctx, "/status")
+	if err != nil || json.Unmarshal(text, &s) != nil {
+		return nil
+	}
+	for _, source := range s.Rutter.Sources {
+		for _, aside := range source.Aside {
+			if aside.UUID == a.id {
+				list = append(list, aside)
+			}
+		}
+	}
+	return list
+}
+
+func startVM(ctx context.Context, a *vmAct) (string, error) {
+	if !a.c.Bool("no-nics") {
+		prepared := func(vm vminfo.Value, gone bool) bool {
+			return !gone && vmhost.StringOf(vm, "zone_state") != "installed" && vminfo.Addressed(vm)
+		}
+		err := a.visible(ctx, prepared, func() error { return a.runner.Prepare(ctx, a.id) })
+		if errors.Is(err, vminfo.ErrTimeout) {
+			return "", fmt.Errorf("%w (waiting for its NICs; --no-nics starts it without)", err)
+		}
+		if err != nil {
+			return "", err
+		}
+	}
+	running := func(vm vminfo.Value, _ bool) bool { return vmhost.StringOf(vm, "state") == "running" }
+	return "runs", a.visible(ctx, running, func() error { return a.runner.Start(ctx, a.id) })
+}
+
+func stopVM(ctx context.Context, a *vmAct) (string, error) {
+	stopped := func(vm vminfo.Value, gone bool) bool { return gone || vmhost.StringOf(vm, "zone_state") == "installed" }
+	return "is stopped", a.visible(ctx, stopped, func() error {
+		vmm, managed, err := a.vmm(ctx)
+		if err != nil {
+			return err
+		}
+		switch {
+		case !managed:
+			return a.runner.Stop(ctx, a.id, a.c.Bool("force"))
+		case a.c.Bool("force"):
+			return a.ask(ctx, http.MethodDelete, "/vmms/"+vmm.ID.String(), nil)
+		}
+		return a.ask(ctx, http.MethodPut, "/vmms/"+vmm.ID.String()+"/state", []byte(`{"state":{"type":"stopped"}}`))
+	})
+}
+
+func rebootVM(ctx context.Context, a *vmAct) (string, error) {
+	vmm, managed, err := a.vmm(ctx)
+	if err != nil {
+		return "", err
+	}
+	if !managed || a.c.Bool("force") {
+		if _, err := stopVM(ctx, a); err != nil {
+			return "", err
+		}
+		_, err := startVM(ctx, a)
+		return "was rebooted", err
+	}
+	again := func(vm vminfo.Value, _ bool) bool {
+		pid, _ := vm.Get("pid")
+		return vmhost.StringOf(vm, "state") == "running" && string(pid.AppendJSON(nil)) != fmt.Sprint(vmm.PID)
+	}
+	return "was rebooted", a.visible(ctx, again, func() error {
+		return a.ask(ctx, http.MethodPut, "/vmms/"+vmm.ID.String()+"/state", []byte(`{"state":{"type":"reboot"}}`))
+	})
+}
+
+// vmm is the VMM of the VM that the agent of this node has. Without an agent, or
+// with one that has none, nobody minds how the VM ends.
+func (a *vmAct) vmm(ctx context.Context) (vmm vminfo.VMM, managed bool, err error) {
+	if a.c.String("agent") == "off" {
+		return vmm, false, nil
+	}
+	var list []vminfo.VMM
+	err = a.get(ctx, "/vmms?vm="+a.id.String(), &list)
+	var status *vminfo.StatusError
+	switch {
+	case errors.Is(err, syscall.ECONNREFUSED), errors.As(err, &status) && status.Code == http.StatusNotFound:
+		return vmm, false, nil
+	case err != nil:
+		return vmm, false, fmt.Errorf("the agent at %s (--agent off does without): %w", a.c.String("agent"), err)
+	}
+	for _, v := range list {
+		if !v.Final() {
+			return v, true, nil
+		}
+	}
+	return vmm, false, nil
+}
+
+// get asks the agent of this node.
+func (a *vmAct) get(ctx context.Context, path string, out any) error {
+	text, err := vminfo.NewClient(a.c.String("agent"), "rutter vm "+a.c.Command.Name).Get(ctx, path)
+	if err != nil {
+		return err
+	}
+	return json.Unmarshal(text, out)
+}
+
+// ask has the agent of this node do something with a VMM.
+func (a *vmAct) ask(ctx context.Context, method, path string, body []byte) error {
+	request, err := http.NewRequestWithContext(ctx, method, "http://"+a.c.String("agent")+path, bytes.NewReader(body))
+	if err != nil {
+		return err
+	}
+	request.Header.Set("api-version", vminfo.NewestVersion)
+	response, err := http.DefaultClient.Do(request)
+	if err != nil {
+		return err
+	}
+	defer response.Body.Close()
+	if response.StatusCode < http.StatusMultipleChoices {
+		return nil
+	}
+	var failure struct{ Message string }
+	text, _ := io.ReadAll(io.LimitReader(response.Body, term.MaxInput)) // the status says enough
+	_ = json.Unmarshal(text, &failure)
+	return fmt.Errorf("the agent at %s: %w", a.c.String("agent"), &vminfo.StatusError{Code: response.StatusCode, Text: failure.Message})
+}

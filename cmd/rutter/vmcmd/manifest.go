@@ -1,0 +1,354 @@
+package vmcmd
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/url"
+	"slices"
+	"strings"
+
+	"github.com/google/uuid"
+	"github.com/urfave/cli/v2"
+
+	"rutter/agent/vminfo"
+	"rutter/api/client"
+	"rutter/cmd/rutter/output"
+	"rutter/cmd/rutter/term"
+	"rutter/cmd/rutter/vmhost"
+	"rutter/log"
+)
+
+// vmManifestCommands make, change and remove the manifests of VMs.
+func vmManifestCommands() []*cli.Command {
+	return []*cli.Command{
+		{
+			Name: "create", Usage: "make a VM of this compute node; a NIC that names a network_uuid and no mac is provisioned in the log", ArgsUsage: "FIELD=VALUE ... | -f FILE",
+			Flags: vmActFlags(vmCreatedWithin, term.FileFlag(),
+				&cli.BoolFlag{Name: "start", Usage: "and start it"},
+				&cli.StringFlag{Name: "cn", EnvVars: []string{"RUTTER_CN"}, Usage: "`UUID` of this compute node; its agent knows it"}),
+			Action: vmCreate,
+			Description: term.Examples(
+				"rutter vm create alias=web0 owner_uuid=930896af-bf8c-48d4-885c-6573a94b1853 quota=10",
+				"rutter vm create -f web0.json --start --wait=fabric",
+				`rutter vm create alias=web1 owner_uuid=930896af-bf8c-48d4-885c-6573a94b1853 'init=["/usr/sbin/httpd","-f"]'`,
+			),
+		},
+		{
+			Name: "update", Usage: "change fields of a VM's manifest; null takes a field away", ArgsUsage: "UUID FIELD=VALUE ... | UUID -f FILE",
+			Flags: vmActFlags(vmSeenWithin, term.FileFlag()), Action: vmUpdate,
+			Description: term.Examples("rutter vm update "+term.ExampleVM+" quota=20 alias=web7", "rutter vm update "+term.ExampleVM+" max_physical_memory=512 --wait=cluster"),
+		},
+		{
+			Name: "delete", Usage: "stop a VM by force and remove its manifest; what it has in the log goes as well", ArgsUsage: "UUID",
+			Flags: vmActFlags(vmSeenWithin), Action: vmControl(deleteVM),
+			Description: term.Examples("rutter vm delete "+term.ExampleVM, "rutter vm delete "+term.ExampleVM+" --wait=fabric"),
+		},
+	}
+}
+
+// factFields are read from the system, never from a manifest.
+var factFields = []string{"state", "zone_state", "pid", "boot_timestamp", "last_modified", "transition_to"}
+
+// vmFields reads the fields of a VM from arguments or --file.
+func vmFields(c *cli.Context, args []string) (vminfo.Value, error) {
+	var v vminfo.Value
+	if name := c.String("file"); name != "" {
+		if len(args) > 0 {
+			return v, term.Usagef("--file and FIELD=VALUE exclude each other")
+		}
+		b, err := term.ReadInput(c.Context, name)
+		if err != nil {
+			return v, err
+		}
+		if v, err = vminfo.ParseValue(b); err != nil || !v.IsObject() {
+			return v, term.Usagef("%s: want a JSON object of fields (%w)", name, err)
+		}
+	} else {
+		v, _ = vminfo.ParseValue([]byte("{}")) // it is JSON
+		for _, arg := range args {
+			name, value, ok := strings.Cut(arg, "=")
+			if !ok || name == "" {
+				return v, term.Usagef("%q: want FIELD=VALUE", arg)
+			}
+			v = v.With(name, vmhost.FieldValue(name, value))
+		}
+	}
+	for _, name := range factFields {
+		if _, ok := v.Get(name); ok {
+			return v, term.Usagef("%s is what the system says of a VM: leave it out", name)
+		}
+	}
+	return v, nil
+}
+
+func vmCreate(c *cli.Context) error {
+	fields, err := vmFields(c, c.Args().Slice())
+	if err != nil {
+		return err
+	}
+	id := log.UUID(uuid.New())
+	if text := vmhost.StringOf(fields, "uuid"); text != "" {
+		if id, err = log.ParseUUID(text); err != nil {
+			return term.Usagef("uuid: %w", err)
+		}
+	}
+	if owner, err := log.ParseUUID(vmhost.StringOf(fields, "owner_uuid")); err != nil || owner.IsZero() {
+		return term.Usagef("owner_uuid is missing: give the UUID of the VM's owner, without which the log does not take it (%w)", err)
+	}
+	fields = fields.With("uuid", vminfo.StringValue(id.String()))
+	return runVMAct(c, id, func(ctx context.Context, a *vmAct) (string, error) {
+		if _, err := a.runner.Manifest(id); !errors.Is(err, vminfo.ErrNoVM) {
+			return "", fmt.Errorf("%w: %s; rutter vm update changes it (%w)", vminfo.ErrExists, id, err)
+		}
+		provisioned, err := a.provision(ctx, fields)
+		if err != nil {
+			return "", err
+		}
+		there := func(_ vminfo.Value, gone bool) bool { return !gone }
+		if err := a.visible(ctx, there, func() error { return a.runner.Create(provisioned) }); err != nil {
+			return "", err
+		}
+		if !c.Bool("start") {
+			return "is created", nil
+		}
+		if _, err = startVM(ctx, a); err != nil {
+			return "", fmt.Errorf("VM %s is created, and does not run: %w", id, err)
+		}
+		return "is created and runs", nil
+	})
+}
+
+// provision makes in the log the NICs that name a network and no MAC, with the
+// VM that they are of, in one change, and returns the manifest with them.
+func (a *vmAct) provision(ctx context.Context, fields vminfo.Value) (vminfo.Value, error) {
+	nics, _ := fields.Get("nics")
+	ops := []log.Op{{Action: log.Create, Kind: log.KindVM}}
+	for _, nic := range nics.Items() {
+		if vmhost.StringOf(nic, "mac") == "" {
+			ops = append(ops, log.Op{Action: log.Create, Kind: log.KindNIC})
+		}
+	}
+	if len(ops) == 1 {
+		return fields, nil
+	}
+	cn, err := a.cn(ctx)
+	if err != nil {
+		return fields, err
+	}
+	vm := map[string]any{"uuid": a.id, "server_uuid": cn, "state": "provisioning"}
+	for _, name := range []string{"alias", "owner_uuid", "brand", "zonename"} {
+		if s := vmhost.StringOf(fields, name); s != "" {
+			vm[name] = s
+		}
+	}
+	if ops[0].Object, ops[0].Set, err = parsedObject(log.KindVM, vm); err != nil {
+		return fields, err
+	}
+	at := 1
+	for i, nic := range nics.Items() {
+		if vmhost.StringOf(nic, "mac") != "" {
+			continue
+		}
+		wanted := map[string]any{"belongs_to_type": "zone", "belongs_to_uuid": a.id, "cn_uuid": cn, "owner_uuid": vmhost.StringOf(fields, "owner_uuid"), "primary": i == 0}
+		for _, name := range log.FieldNames(log.KindNIC) {
+			if v, ok := nic.Get(name); ok {
+				wanted[name] = v
+			}
+		}
+		if ops[at].Object, ops[at].Set, err = parsedObject(log.KindNIC, wanted); err != nil {
+			return fields, fmt.Errorf("nics.%d: %w", i, err)
+		}
+		at++
+	}
+	api, err := term.NewClient(a.c)
+	if err != nil {
+		return fields, err
+	}
+	result, err := api.Submit(ctx, &log.Change{ID: client.NewChangeID(), Ops: ops})
+	if err != nil {
+		return fields, fmt.Errorf("its NICs in the log: %w", err)
+	}
+	return a.withNICs(ctx, api, fields, result.IDs[1:])
+}
+
+func parsedObject(kind log.Kind, fields map[string]any) (log.Object, []string, error) {
+	raw, err := json.Marshal(fields)
+	if err != nil {
+		return nil, nil, err
+	}
+	return log.ParseObject(kind, raw)
+}
+
+// manifestNIC are the fields that a NIC of the log gives to a manifest.
+var manifestNIC = strings.Fields("mac ip netmask gateway mtu vlan_id nic_tag network_uuid primary model resolvers routes")
+
+// withNICs puts the NICs that the log made, in their order, into a manifest.
+func (a *vmAct) withNICs(ctx context.Context, api *client.Client, fields vminfo.Value, macs []string) (vminfo.Value, error) {
+	nics, _ := fields.Get("nics")
+	list := slices.Clone(nics.Items())
+	for i, nic := range list {
+		if vmhost.StringOf(nic, "mac") != "" || len(macs) == 0 {
+			continue
+		}
+		made, err := api.Get(ctx, "/nics/"+macs[0], nil)
+		if err != nil {
+			return fields, err
+		}
+		macs = macs[1:]
+		for _, name := range manifestNIC {
+			raw, err := json.Marshal(made[name])
+			if err != nil {
+				return fields, err
+			}
+			if v, err := vminfo.ParseValue(raw); err == nil && !v.IsNull() {
+				nic = nic.With(name, v)
+			}
+		}
+		if ip := output.Text(made["ip"]); ip != "-" {
+			nic = nic.With("ips", vminfo.ArrayValue(vminfo.StringValue(ip+prefixOf(ctx, api, output.Text(made["network_uuid"])))))
+		}
+		list[i] = nic
+	}
+	return fields.With("nics", vminfo.ArrayValue(list...)), nil
+}
+
+// prefixOf is the length of a network's prefix, as in "/24".
+func prefixOf(ctx context.Context, api *client.Client, network string) string {
+	n, err := api.Get(ctx, "/networks/"+network, nil)
+	if err != nil {
+		return ""
+	}
+	_, length, _ := strings.Cut(output.Text(n["subnet"]), "/")
+	return "/" + length
+}
+
+// cn is this compute node.
+func (a *vmAct) cn(ctx context.Context) (cn log.UUID, err error) {
+	if given := a.c.String("cn"); given != "" {
+		if cn, err = log.ParseUUID(given); err != nil {
+			return cn, term.Usagef("--cn: %w", err)
+		}
+		return cn, nil
+	}
+	var s struct {
+		CN log.UUID `json:"cn"`
+	}
+	if err := a.get(ctx, "/status", &s); err != nil {
+		return cn, fmt.Errorf("which compute node is this? Its agent at %s does not say (--agent names another, --cn gives the UUID): %w", a.c.String("agent"), err)
+	}
+	return s.CN, nil
+}
+
+func vmUpdate(c *cli.Context) error {
+	if c.NArg() < 1 {
+		return term.Usagef("want the UUID of one VM and FIELD=VALUE, as in: rutter vm update %s quota=20", term.ExampleVM)
+	}
+	id, err := log.ParseUUID(c.Args().First())
+	if err != nil {
+		return term.UsageError{Err: err}
+	}
+	fields, err := vmFields(c, c.Args().Tail())
+	if err != nil {
+		return err
+	}
+	if len(fields.Keys()) == 0 {
+		return term.Usagef("no fields: give FIELD=VALUE, or --file with JSON")
+	}
+	if _, ok := fields.Get("uuid"); ok {
+		return term.Usagef("uuid: a VM keeps its UUID")
+	}
+	return runVMAct(c, id, func(ctx context.Context, a *vmAct) (string, error) {
+		v, err := a.runner.Manifest(id)
+		if err != nil {
+			return "", err
+		}
+		ops, err := vmhost.CheckUpdate(v, fields)
+		if err != nil {
+			return "", err
+		}
+		if err := a.tellLog(ctx, ops); err != nil {
+			return "", err
+		}
+		updated := func(vm vminfo.Value, gone bool) bool { return !gone && hasFields(vm, fields) }
+		return "is updated", a.visible(ctx, updated, func() error {
+			return a.runner.Edit(id, func(v vminfo.Value) vminfo.Value { return vminfo.Updated(v, fields) })
+		})
+	})
+}
+
+// hasFields reports whether a VM has what was given; NICs are shown with the
+// addresses that they really have.
+func hasFields(vm, fields vminfo.Value) bool {
+	for _, name := range fields.Keys() {
+		if name == "nics" || vminfo.IsVerb(name) {
+			continue
+		}
+		want, _ := fields.Get(name)
+		if got, ok := vm.Get(name); want.IsNull() && ok && name != "zonename" || !want.IsNull() && (!ok || !got.Equal(want)) {
+			return false
+		}
+	}
+	return true
+}
+
+func deleteVM(ctx context.Context, a *vmAct) (string, error) {
+	api, err := term.NewClient(a.c)
+	if err != nil {
+		return "", err
+	}
+	if a.c.String("wait") == waitFabric {
+		if a.gone, err = a.scopes(ctx, api); err != nil {
+			return "", err
+		}
+	}
+	if vmm, managed, err := a.vmm(ctx); err != nil {
+		return "", err
+	} else if managed {
+		if err := a.ask(ctx, "DELETE", "/vmms/"+vmm.ID.String(), nil); err != nil {
+			return "", err
+		}
+	}
+	if err := a.runner.Stop(ctx, a.id, true); err != nil && !errors.Is(err, vminfo.ErrNotRunning) {
+		return "", err
+	}
+	if err := a.deleteNICs(ctx, api); err != nil {
+		fmt.Fprintf(a.c.App.ErrWriter, "rutter: its NICs stay in the log: %v\n", err)
+	}
+	done := "is deleted"
+	if others := a.duplicates(); others != nil {
+		done = fmt.Sprintf("is deleted; but %s stood aside as another manifest of it, and is the VM now: remove that as well", strings.Join(others, ", "))
+	}
+	away := func(_ vminfo.Value, gone bool) bool { return gone }
+	return done, a.visible(ctx, away, func() error { return a.runner.Remove(ctx, a.id) })
+}
+
+// deleteNICs deletes the VM's NICs in the log, in one change.
+func (a *vmAct) deleteNICs(ctx context.Context, api *client.Client) error {
+	nics, err := api.List(ctx, "/nics", url.Values{"belongs_to_uuid": {a.id.String()}})
+	if err != nil || len(nics) == 0 {
+		return err
+	}
+	change := &log.Change{ID: client.NewChangeID()}
+	for _, nic := range nics {
+		change.Ops = append(change.Ops, log.Op{Action: log.Delete, Kind: log.KindNIC, ID: output.Text(nic["mac"])})
+	}
+	_, err = api.Submit(ctx, change)
+	return err
+}
+
+// tellLog has the log take what an update asks of NICs.
+func (a *vmAct) tellLog(ctx context.Context, ops []log.Op) error {
+	if len(ops) == 0 {
+		return nil
+	}
+	api, err := term.NewClient(a.c)
+	if err != nil {
+		return err
+	}
+	if _, err := api.Submit(ctx, &log.Change{ID: client.NewChangeID(), Ops: ops}); err != nil {
+		return fmt.Errorf("its NICs in the log: %w", err)
+	}
+	return nil
+}

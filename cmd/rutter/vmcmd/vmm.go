@@ -1,0 +1,98 @@
+package vmcmd
+
+import (
+	"fmt"
+	"io"
+	"net/url"
+
+	"github.com/urfave/cli/v2"
+
+	"rutter/api/client"
+	"rutter/cmd/rutter/logcmd"
+	"rutter/cmd/rutter/objects"
+	"rutter/cmd/rutter/output"
+	"rutter/cmd/rutter/term"
+	"rutter/log"
+)
+
+// VMMCommand shows the VMMs that the log has.
+func VMMCommand() *cli.Command {
+	cmd := objects.Command(log.KindVMM)
+	o := objects.Of(log.KindVMM)
+	flags := []cli.Flag{term.ServersFlag(), output.Flag()}
+	cmd.Description = term.Examples(
+		"rutter vmm list state=failed",
+		"rutter vmm show "+term.ExampleVM,
+		"rutter vmm history "+term.ExampleVM,
+	)
+	cmd.Subcommands = append(cmd.Subcommands,
+		&cli.Command{
+			Name: "show", Usage: "one VMM: its VM, compute node, state, and why it failed", ArgsUsage: "ID", Flags: flags,
+			Action: func(c *cli.Context) error { return vmmShow(c, o) }, Description: term.Examples("rutter vmm show " + term.ExampleVM),
+		},
+		&cli.Command{
+			Name: "history", Usage: "every state that the log has had of a VMM", ArgsUsage: "ID", Flags: flags,
+			Action: vmmHistory, Description: term.Examples("rutter vmm history "+term.ExampleVM, "rutter vmm history "+term.ExampleVM+" -o ndjson"),
+		})
+	return cmd
+}
+
+func vmmShow(c *cli.Context, o objects.Collection) error {
+	vmm, err := o.Named(c)
+	if err != nil {
+		return err
+	}
+	return output.One(c, vmm, func(w io.Writer) {
+		for _, line := range [][2]string{{"id", "id"}, {"VM", "instance_id"}, {"compute node", "sled_id"}, {"state", "state"}, {"generation", "gen"}, {"since", "time_updated"}, {"reason", "reason"}} {
+			if value := output.Text(vmm[line[1]]); value != "-" {
+				fmt.Fprintf(w, "%-13s %s\n", line[0], value)
+			}
+		}
+	})
+}
+
+// vmmHistory prints the log's entries of one VMM.
+func vmmHistory(c *cli.Context) error {
+	if c.NArg() != 1 {
+		return term.Usagef("want the id of one VMM, as in: rutter vmm history %s", term.ExampleVM)
+	}
+	id, err := log.ParseUUID(c.Args().First())
+	if err != nil {
+		return term.UsageError{Err: err}
+	}
+	api, err := term.NewClient(c)
+	if err != nil {
+		return err
+	}
+	query := client.LogQuery{Query: url.Values{"kind": {log.KindVMM.String()}, "object": {id.String()}}}
+	if c.String("output") != "table" {
+		return logcmd.Print(c, api, query)
+	}
+	found := false
+	for line, err := range api.Log(c.Context, query) {
+		if err != nil {
+			return err
+		}
+		found = true
+		if _, err := io.WriteString(c.App.Writer, vmmLine(line)); err != nil {
+			return err
+		}
+	}
+	if !found {
+		return fmt.Errorf("the log keeps nothing of VMM %s: is it a VM's UUID? rutter vmm list instance_id=%s", id, id)
+	}
+	return nil
+}
+
+// vmmLine is one state of a VMM.
+func vmmLine(line log.Line) string {
+	vmm, ok := line.Event.Object.(*log.VMM)
+	if !ok || line.Event.Action == log.Delete {
+		return fmt.Sprintf("%s #%d deleted  by %s\n", line.Event.Time, line.Seq, line.Event.Actor)
+	}
+	text := fmt.Sprintf("%s #%d gen %d %s", line.Event.Time, line.Seq, vmm.Gen, vmm.State)
+	if vmm.Reason != "" {
+		text += ": " + vmm.Reason
+	}
+	return text + "  by " + line.Event.Actor + "\n"
+}

@@ -1,0 +1,71 @@
+package vmhost
+
+import (
+	"log/slog"
+
+	"github.com/urfave/cli/v2"
+
+	"rutter/agent/vminfo"
+)
+
+// FolderFlags are the folders in which the VMs of a compute node are described
+// and run.
+func FolderFlags() []cli.Flag {
+	return []cli.Flag{
+		&cli.StringFlag{Name: "manifests", EnvVars: []string{"RUTTER_MANIFESTS"}, Value: "/etc/rutter/vms", Usage: "`FOLDER` of the VMs' manifests, or off"},
+		&cli.StringFlag{Name: "vm-run", EnvVars: []string{"RUTTER_VM_RUN"}, Value: "/run/rutter/vms", Usage: "`FOLDER` of the pid files of the VMs' init processes"},
+		&cli.StringFlag{Name: "vm-cgroup", EnvVars: []string{"RUTTER_VM_CGROUP"}, Value: vminfo.DefaultCgroup(), Usage: "`FOLDER` of the VMs' cgroups"},
+	}
+}
+
+// ServiceFlags are those of a program that serves the VMs of its compute node.
+func ServiceFlags() []cli.Flag {
+	return append(FolderFlags(),
+		&cli.StringFlag{Name: "vminfod", EnvVars: []string{"RUTTER_VMINFOD_LISTEN"}, Value: "127.0.0.1:9090", Usage: "`ADDRESS` at which VMs are served as vminfod does, or off"},
+		&cli.StringFlag{Name: "follow-vminfod", EnvVars: []string{"RUTTER_FOLLOW_VMINFOD"}, Usage: "`ADDRESS` of another vminfod whose VMs are taken over, Triton's for one"},
+	)
+}
+
+// Folders are where the VMs of a compute node are, and the other vminfod that is
+// followed. The zero value is a node without VMs.
+type Folders struct {
+	Manifests string // "" and off: none
+	PIDs      string // of the VMs' init processes
+	NetNS     string // named network namespaces, as ip-netns(8) keeps them
+	Cgroup    string
+	Follow    string // address of another vminfod; "": none
+}
+
+// FoldersOf are those that the flags name: FolderFlags or ServiceFlags, and --netns.
+func FoldersOf(c *cli.Context) Folders {
+	return Folders{Manifests: c.String("manifests"), PIDs: c.String("vm-run"), NetNS: c.String("netns"), Cgroup: c.String("vm-cgroup"), Follow: c.String("follow-vminfod")}
+}
+
+// NewService makes the service of the VMs of f: nil if there are none; folder is
+// nil if there are no manifests.
+func NewService(f Folders, logger *slog.Logger) (service *vminfo.Service, folder *vminfo.Folder, err error) {
+	var sources []vminfo.Source
+	if f.Manifests != "" && f.Manifests != "off" {
+		if folder, err = vminfo.NewFolder(vminfo.FolderConfig{Manifests: f.Manifests, PIDs: f.PIDs, NetNS: f.NetNS, Cgroup: f.Cgroup, Logger: logger}); err != nil {
+			return nil, nil, err
+		}
+		sources = append(sources, folder)
+	}
+	if f.Follow != "" {
+		stream, err := vminfo.NewStream(vminfo.StreamConfig{Client: vminfo.NewClient(f.Follow, "rutter"), Logger: logger})
+		if err != nil {
+			return nil, nil, err
+		}
+		sources = append(sources, stream)
+	}
+	if len(sources) == 0 {
+		return nil, nil, nil
+	}
+	service, err = vminfo.New(vminfo.Config{Sources: sources, Logger: logger})
+	return service, folder, err
+}
+
+// NewRunner is the runner of the VMs of f.
+func NewRunner(f Folders) (*vminfo.Runner, error) {
+	return vminfo.NewRunner(vminfo.RunnerConfig{Manifests: f.Manifests, PIDs: f.PIDs, NetNS: f.NetNS, Cgroup: f.Cgroup})
+}

@@ -1,0 +1,83 @@
+package vmhost
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"syscall"
+	"time"
+
+	"github.com/urfave/cli/v2"
+
+	"rutter/agent/vminfo"
+	"rutter/cmd/rutter/output"
+	"rutter/cmd/rutter/term"
+)
+
+// AddressFlag is where a vminfod answers.
+func AddressFlag() cli.Flag {
+	return &cli.StringFlag{Name: "address", EnvVars: []string{"RUTTER_VMINFOD"}, Value: "127.0.0.1:9090", Usage: "`ADDRESS` of the vminfod that is asked"}
+}
+
+// Client asks the vminfod that AddressFlag names.
+func Client(c *cli.Context) *vminfo.Client {
+	return vminfo.NewClient(c.String("address"), "rutter vminfo "+c.Command.Name)
+}
+
+// Unreachable tells a vminfod that is not there from one that says no.
+func Unreachable(c *cli.Context, err error) error {
+	if errors.Is(err, syscall.ECONNREFUSED) {
+		return term.NoAnswerError(fmt.Sprintf("no vminfod answers at %s: %v (rutter agent has one; --address names another)", c.String("address"), err))
+	}
+	return err
+}
+
+// WriteJSON prints an answer of a vminfod: as it is with --json, else indented.
+func WriteJSON(c *cli.Context, text []byte) error {
+	if c.Bool("json") {
+		_, err := fmt.Fprintln(c.App.Writer, string(text))
+		return err
+	}
+	var out bytes.Buffer
+	if err := json.Indent(&out, text, "", "  "); err != nil {
+		return fmt.Errorf("vminfod answered no JSON: %w", err)
+	}
+	_, err := fmt.Fprintln(c.App.Writer, out.String())
+	return err
+}
+
+// WriteTable prints a list of VMs, as a vminfod answers it, for people.
+func WriteTable(out io.Writer, answer []byte) error {
+	var vms []map[string]any
+	if err := json.Unmarshal(answer, &vms); err != nil {
+		return fmt.Errorf("vminfod answered no list of VMs: %w", err)
+	}
+	w := output.Aligned(out)
+	fmt.Fprintln(w, "UUID\tALIAS\tSTATE\tPID\tMEMORY\tADDRESSES")
+	for _, vm := range vms {
+		var addresses []any
+		nics, _ := vm["nics"].([]any)
+		for _, nic := range nics {
+			fields, _ := nic.(map[string]any)
+			ips, _ := fields["ips"].([]any)
+			addresses = append(addresses, ips...)
+		}
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\n", output.Text(vm["uuid"]), output.Text(vm["alias"]), output.Text(vm["state"]), output.Text(vm["pid"]), output.Text(vm["max_physical_memory"]), output.Text(addresses))
+	}
+	return w.Flush()
+}
+
+// WriteSources says where VMs come from, and what is left out and why.
+func WriteSources(w io.Writer, title string, sources []vminfo.SourceStatus) {
+	for _, source := range sources {
+		fmt.Fprintf(w, "%s   %s: %s; %d scans found %d changes that events had missed\n", title, source.Name, source.State, source.Scans, source.Missed)
+		for _, skip := range source.Skips {
+			fmt.Fprintf(w, "%*s   without %s\n", len(title), "", skip)
+		}
+		for _, aside := range source.Aside {
+			fmt.Fprintf(w, "%*s   aside since %s: %s: %s\n", len(title), "", aside.Since.Format(time.RFC3339), aside.Name, aside.Reason)
+		}
+	}
+}

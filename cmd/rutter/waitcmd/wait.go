@@ -1,0 +1,71 @@
+package waitcmd
+
+import (
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/urfave/cli/v2"
+
+	"rutter/api/client"
+	"rutter/cmd/rutter/await"
+	"rutter/cmd/rutter/output"
+	"rutter/cmd/rutter/term"
+	"rutter/log"
+)
+
+// Command is rutter wait.
+func Command() *cli.Command {
+	return &cli.Command{
+		Name: "wait", Usage: "wait until every compute node that is concerned has a change in its kernel", Category: "The log",
+		Description: term.Examples(
+			"rutter wait --seq 1042 --timeout 5s            # whom the change of entry 1042 concerns",
+			"rutter wait --seq 1042 --scope vnet:4385813    # whoever is on that vnet",
+			"rutter wait                                    # everybody, up to the head of now",
+		) + "\n\nIt ends with 0 when all are there; at the deadline it names who is missing, how far they are and why, and ends with 1.",
+		Flags: []cli.Flag{
+			term.ServersFlag(), output.Flag(),
+			&cli.StringFlag{Name: "seq", Usage: "`SEQ` that they must have programmed, or a cursor, which is refused if it is of another log than the servers'; the head, if not given"},
+			&cli.StringSliceFlag{Name: "scope", Usage: "all, vnet:N, cn:UUID or network:UUID: `SCOPE` whose compute nodes are meant; those of the whole change that SEQ is of, if not given, and all without SEQ"},
+			&cli.DurationFlag{Name: "timeout", Value: 10 * time.Second, Usage: "give up after this `TIME`"},
+		},
+		Action: runWait,
+	}
+}
+
+func runWait(c *cli.Context) error {
+	if err := term.NoArguments(c); err != nil {
+		return err
+	}
+	q := client.Barrier{Timeout: c.Duration("timeout")}
+	if text := c.String("seq"); text != "" {
+		var err error
+		if q.Cursor, err = log.ParseCursor(text); err != nil {
+			if q.Seq, err = log.ParseSeq(text); err != nil {
+				return term.Usagef("--seq %q: want a seq, or a cursor as a server printed it", text)
+			}
+		}
+	}
+	for _, text := range c.StringSlice("scope") {
+		scope, err := log.ParseScope(text)
+		if err != nil {
+			return term.Usagef("--scope: %w", err)
+		}
+		q.Scopes = append(q.Scopes, scope)
+	}
+	api, err := term.NewClient(c)
+	if err != nil {
+		return err
+	}
+	v, err := api.Wait(c.Context, q)
+	if err != nil {
+		return err
+	}
+	if err := output.One(c, v, func(w io.Writer) { await.PrintVerdict(w, v) }); err != nil {
+		return err
+	}
+	if v.Done {
+		return nil
+	}
+	return cli.Exit(fmt.Errorf("seq %d is not everywhere yet: %d of %d compute nodes are missing", v.Seq, v.Total, v.CNs), await.ExitMissing)
+}

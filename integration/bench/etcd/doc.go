@@ -1,0 +1,2 @@
+// Package etcd runs etcd, against which the benches hold a cluster.
+package etcd

@@ -1,0 +1,174 @@
+package changesdb
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"log/slog"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/hashicorp/raft"
+	"go.etcd.io/bbolt"
+
+	"rutter/log"
+	"rutter/raftstore/internal/window"
+)
+
+// newFile returns the writer of a new changes.db.
+func newFile(t *testing.T) *Persister {
+	t.Helper()
+	db, err := Open(filepath.Join(t.TempDir(), Name), 1<<20)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, err := Load(db, window.DefaultAge, window.DefaultCount)
+	if err != nil {
+		t.Fatal(err)
+	}
+	f := new(Files)
+	if err := f.Swap(db); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := f.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return NewPersister(Options{
+		Logger: slog.New(slog.DiscardHandler), Delay: time.Second, Events: 100, MaxLagEvents: 1000, MaxLagBytes: 1 << 20, SweepEvents: 100, SweepDelay: time.Minute,
+	}, f, &c)
+}
+
+// TestMarkerDuringTransaction: a marker that was asked for while a transaction
+// was being written took the head from before it, and so moved the file's head
+// back behind its events.
+func TestMarkerDuringTransaction(t *testing.T) {
+	t.Parallel()
+	p := newFile(t)
+	h := Head{Applied: 3, Term: 1, Seq: 1}
+	entry := Slot{Entry: log.Entry{Seq: 1, Bytes: []byte("event")}}
+	entry.Hash = h.Hash.Next(1, entry.Bytes)
+	h.Hash = entry.Hash
+	u := new(Unit)
+	u.Slots = append(u.Slots, entry)
+	p.Hand(u, h)
+
+	other, err := p.files.current.DB.Begin(true) // keeps the transaction waiting
+	if err != nil {
+		t.Fatal(err)
+	}
+	flushed, marked := make(chan error, 1), make(chan error, 1)
+	go func() { flushed <- p.Flush() }()
+	waitUntil(t, p, func() bool { return p.next == nil })
+	go func() { marked <- p.Mark(Marker{Index: 5, Term: 2}, p.CurrentEpoch()) }()
+	waitUntil(t, p, func() bool { return p.next != nil })
+	if err := other.Rollback(); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-flushed; err != nil {
+		t.Fatal(err)
+	}
+	if err := p.Flush(); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-marked; err != nil {
+		t.Fatal(err)
+	}
+	err = p.files.View(func(tx *bbolt.Tx) error {
+		got, m, err := ReadMeta(tx)
+		if err == nil && (got.Seq != 1 || got.Hash != h.Hash || got.Applied != 5 || got.Term != 2 || m.Index != 5) {
+			err = fmt.Errorf("head at %d, raft index %d, term %d, marker at %d, want 1, 5, 2, 5", got.Seq, got.Applied, got.Term, m.Index)
+		}
+		return err
+	})
+	if err != nil {
+		t.Error(err)
+	}
+}
+
+// waitUntil waits until cond, which is called under the persister's lock.
+func waitUntil(t *testing.T, p *Persister, cond func() bool) {
+	t.Helper()
+	for begun := time.Now(); time.Since(begun) < time.Minute; {
+		p.mu.Lock()
+		done := cond()
+		p.mu.Unlock()
+		if done {
+			return
+		}
+	}
+	t.Fatal("what was waited for did not come")
+}
+
+// TestOldEpoch: a marker from before a restore is not written (SAFETY S4).
+func TestOldEpoch(t *testing.T) {
+	t.Parallel()
+	p := newFile(t)
+	epoch := p.CurrentEpoch()
+	p.epoch++
+	if err := p.Mark(Marker{Index: 1, Term: 1}, epoch); err != ErrEpoch {
+		t.Errorf("got %v, want %v", err, ErrEpoch)
+	}
+	if p.next != nil {
+		t.Error("the old marker is to be written")
+	}
+}
+
+// TestSweptRow: the row counts for the head that it names, and no other.
+func TestSweptRow(t *testing.T) {
+	t.Parallel()
+	h := Head{Seq: 9, Rows: 5}
+	row := h.encodeSwept(h.encode())
+	if got, err := h.decodeSwept(row, h.encode()); got != 5 || err != nil {
+		t.Errorf("got %d, %v, want 5", got, err)
+	}
+	later := Head{Seq: 12}
+	if got, err := later.decodeSwept(row, later.encode()); got != 12 || err != nil {
+		t.Errorf("behind another head: got %d, %v, want 12", got, err)
+	}
+	if got, err := later.decodeSwept(nil, later.encode()); got != 12 || err != nil {
+		t.Errorf("no row: got %d, %v, want 12", got, err)
+	}
+	ahead := Head{Seq: 9, Rows: 10}
+	if _, err := ahead.decodeSwept(ahead.encodeSwept(ahead.encode()), ahead.encode()); !errors.Is(err, log.ErrCorrupt) {
+		t.Errorf("rows beyond the head: %v, want ErrCorrupt", err)
+	}
+	for i := range row {
+		bad := append([]byte(nil), row...)
+		bad[i] ^= 4
+		if _, err := h.decodeSwept(bad, h.encode()); !errors.Is(err, log.ErrCorrupt) {
+			t.Errorf("byte %d changed: %v, want ErrCorrupt", i, err)
+		}
+	}
+	if _, err := h.decodeSwept(row[:8], h.encode()); !errors.Is(err, log.ErrCorrupt) {
+		t.Errorf("half a row: %v, want ErrCorrupt", err)
+	}
+}
+
+func FuzzRows(f *testing.F) {
+	h := Head{Applied: 9, Term: 2, ConfIndex: 1, Seq: 5, Time: 7, Feature: 1}
+	h.Conf.Servers = []raft.Server{{ID: "s1", Address: "10.0.0.1:7421"}}
+	m := Marker{9, 2, 1, h.Conf}
+	f.Add(h.encode())
+	f.Add(m.Encode())
+	f.Add(EventRow(SeqKey(5), &Slot{log.Entry{Seq: 5, Bytes: []byte("event")}, 0}))
+	f.Add(window.ChangeRow(log.UUID{}, []byte("result")))
+	f.Fuzz(func(t *testing.T, row []byte) {
+		if h, err := DecodeHead(row); err == nil && row != nil && !bytes.Equal(h.encode(), row) {
+			t.Errorf("head %+v is not what was read", h)
+		}
+		if m, err := decodeMarker(row); err == nil && row != nil && !bytes.Equal(m.Encode(), row) {
+			t.Errorf("marker %+v is not what was read", m)
+		}
+		if s, err := ReadEvent(5, SeqKey(5), row); err == nil && !bytes.Equal(EventRow(SeqKey(5), &s), row) {
+			t.Errorf("event row %+v is not what was read", s)
+		}
+		if id, result, err := window.ReadChangeRow(make([]byte, 16), row); err == nil && !bytes.Equal(window.ChangeRow(id, result), row) {
+			t.Errorf("change row %x is not what was read", result)
+		}
+		_, _, _, _ = ReadObject(log.KindNIC, "x", row)
+		_, _ = decodeConf(row)
+	})
+}

@@ -1,0 +1,322 @@
+package changesdb
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"go.etcd.io/bbolt"
+
+	"rutter/log"
+	"rutter/raftstore/internal/boltfile"
+	"rutter/raftstore/internal/disk"
+	"rutter/raftstore/internal/notify"
+)
+
+// Upkeep of changes.db beside its writer: checkpoints are made, and what is
+// below the floor is deleted, in transactions that are short enough for nobody
+// to notice, with pauses between them.
+//
+// checkpoints holds a bucket for each checkpoint, named by its seq (8, big
+// endian): the rows of objects/<kind> as they stood there, byte for byte, and
+// at the end the rows of the head and the sums, without which it is not whole.
+// The state at seq N is the newest whole checkpoint at or below N with the
+// events up to N applied to it; so the events after the newest checkpoint at or
+// below the floor stay in the file, unseen, until a newer one is there.
+
+const (
+	// UpkeepRows and upkeepBytes bound one transaction of upkeep.
+	UpkeepRows  = 1000
+	upkeepBytes = 512 << 10
+	// EntriesPerObject: a checkpoint is made when at least this many entries for
+	// each object were written since the one before, so that checkpoints use a
+	// quarter of what the events do.
+	EntriesPerObject = 4
+)
+
+// upkeepPace is how many times as long as each transaction of upkeep the pause
+// after it is.
+const upkeepPace = 2
+
+// Upkeep writes in one short transaction, unless a restore came since the epoch or
+// there is no room, and makes a pause.
+func (p *Persister) Upkeep(ctx context.Context, epoch uint64, fn func(tx *bbolt.Tx) error) error {
+	if err := p.options.Room(); err != nil {
+		return err
+	}
+	return p.paced(ctx, epoch, upkeepPace, fn)
+}
+
+// Shrink is upkeep that deletes rows, for which a part of the reserve is kept.
+func (p *Persister) Shrink(ctx context.Context, epoch uint64, fn func(tx *bbolt.Tx) error) error {
+	if err := p.options.Spare(); err != nil {
+		return err
+	}
+	return p.paced(ctx, epoch, upkeepPace, fn)
+}
+
+func (p *Persister) paced(ctx context.Context, epoch uint64, pace time.Duration, fn func(tx *bbolt.Tx) error) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	begun := time.Now()
+	p.flushing.Lock()
+	err := p.upkeepLocked(epoch, fn)
+	p.flushing.Unlock()
+	pause := time.NewTimer(pace * time.Since(begun))
+	defer pause.Stop()
+	select {
+	case <-pause.C:
+	case <-ctx.Done():
+	}
+	return err
+}
+
+// upkeepLocked is one transaction of upkeep; the caller holds flushing.
+func (p *Persister) upkeepLocked(epoch uint64, fn func(tx *bbolt.Tx) error) error {
+	p.mu.Lock()
+	err := p.broken
+	if err == nil && p.epoch != epoch {
+		err = ErrEpoch
+	}
+	p.mu.Unlock()
+	if err != nil {
+		return err
+	}
+	h := p.files.Acquire()
+	err = boltfile.Guard(func() error {
+		return p.update(h.DB, func(tx *bbolt.Tx) error { return errors.Join(fn(tx), p.fails("upkeep")) })
+	})
+	if err = errors.Join(err, p.files.Release(h)); err != nil {
+		err = fmt.Errorf("changes.db: upkeep: %w: %w", disk.ErrTrouble, err)
+		p.mu.Lock()
+		p.broken = err
+		p.mu.Unlock()
+		notify.Send(p.kick) // its run ends with the error
+	}
+	return err
+}
+
+// due is what there is to do, as one transaction saw it.
+type due struct {
+	checkpoint bool
+	drop       []log.Seq // checkpoints
+	first, end log.Seq   // events to delete, if end >= first
+}
+
+// Upkeep makes checkpoints, and deletes what is not kept
+// any more. Its methods may not be called concurrently with each other.
+type Upkeep struct {
+	Persister *Persister
+	Files     *Files
+	Logger    *slog.Logger
+	// Every is how many entries lie between two checkpoints at least.
+	Every log.Seq
+	// Objects is how many objects there are now.
+	Objects func() int
+	// Scarce reports whether there is little room on disk.
+	Scarce func() bool
+}
+
+// Maintain does what is due once.
+func (k *Upkeep) Maintain(ctx context.Context) error {
+	epoch := k.Persister.CurrentEpoch()
+	var p due
+	if err := k.Files.View(func(tx *bbolt.Tx) (err error) {
+		p, err = k.plan(tx)
+		return err
+	}); err != nil {
+		return err
+	}
+	for _, seq := range p.drop {
+		if err := k.dropCheckpoint(ctx, epoch, seq); err != nil {
+			return err
+		}
+	}
+	if p.checkpoint {
+		if err := k.makeCheckpoint(ctx, epoch); err != nil {
+			return err
+		}
+	}
+	return k.deleteEvents(ctx, epoch, p.first, p.end)
+}
+
+// plan looks what is due.
+func (k *Upkeep) plan(tx *bbolt.Tx) (due, error) {
+	var p due
+	h, _, err := ReadMeta(tx)
+	if err != nil || h.Seq == 0 {
+		return p, err
+	}
+	whole, broken := Checkpoints(tx)
+	p.drop = broken
+	var newest, base log.Seq
+	for _, seq := range whole {
+		newest = max(newest, seq)
+		if seq <= h.Floor {
+			base = max(base, seq)
+		}
+	}
+	for _, seq := range whole {
+		if seq < base {
+			p.drop = append(p.drop, seq)
+		}
+	}
+	least := max(k.Every, log.Seq(k.Objects()*EntriesPerObject))
+	// Under the cap, or with little room, the floor runs ahead of the checkpoints: one now, so that
+	// what lies below it can go as soon as the floor has passed it.
+	pressed := newest < h.Floor && (UsedBytes(tx) > h.Retention.OrDefault().Bytes || k.Scarce())
+	p.checkpoint = h.Seq-newest >= least || pressed && h.Seq > newest
+	p.first, p.end = FirstEvent(tx, &h), base
+	return p, nil
+}
+
+// makeCheckpoint copies the object rows of one read transaction.
+func (k *Upkeep) makeCheckpoint(ctx context.Context, epoch uint64) error {
+	begun := time.Now()
+	h := k.Files.Acquire()
+	defer func() { _ = k.Files.Release(h) }()
+	at, tx, err := k.Persister.sweepFor(ctx, epoch, h)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = tx.Rollback() }()
+	name := SeqKey(at.Seq)
+	rows := 0
+	objects := tx.Bucket(BucketObjects)
+	err = boltfile.Guard(func() error {
+		return objects.ForEachBucket(func(kind []byte) error {
+			n, err := k.copyRows(ctx, epoch, name, kind, objects.Bucket(kind))
+			rows += n
+			return err
+		})
+	})
+	if err != nil {
+		return fmt.Errorf("checkpoint at %d: %w", at.Seq, err)
+	}
+	err = k.Persister.Upkeep(ctx, epoch, func(tx *bbolt.Tx) error {
+		b, err := tx.Bucket(BucketCheckpoints).CreateBucketIfNotExists(name)
+		if err != nil {
+			return err
+		}
+		return PutHead(b, &at)
+	})
+	if err != nil {
+		return fmt.Errorf("checkpoint at %d: %w", at.Seq, err)
+	}
+	k.Logger.Info("checkpoint made", "seq", at.Seq, "objects", rows, "took", time.Since(begun))
+	return nil
+}
+
+// copyRows copies a bucket of objects into a checkpoint.
+func (k *Upkeep) copyRows(ctx context.Context, epoch uint64, checkpoint, kind []byte, from *bbolt.Bucket) (rows int, err error) {
+	c := from.Cursor()
+	key, row := c.First()
+	for key != nil {
+		err := k.Persister.Upkeep(ctx, epoch, func(tx *bbolt.Tx) error {
+			b, err := tx.Bucket(BucketCheckpoints).CreateBucketIfNotExists(checkpoint)
+			if err == nil {
+				b, err = b.CreateBucketIfNotExists(kind)
+			}
+			if err != nil {
+				return err
+			}
+			b.FillPercent = 1
+			size := 0
+			for n := 0; key != nil && n < UpkeepRows && size < upkeepBytes; n++ {
+				if err := b.Put(bytes.Clone(key), bytes.Clone(row)); err != nil {
+					return err
+				}
+				size += len(key) + len(row)
+				rows++
+				key, row = c.Next()
+			}
+			return nil
+		})
+		if err != nil {
+			return rows, err
+		}
+	}
+	return rows, nil
+}
+
+// dropCheckpoint deletes one, its head first, so that it is never half of one.
+func (k *Upkeep) dropCheckpoint(ctx context.Context, epoch uint64, seq log.Seq) error {
+	for more := true; more; {
+		err := k.Persister.Shrink(ctx, epoch, func(tx *bbolt.Tx) error {
+			all := tx.Bucket(BucketCheckpoints)
+			b := all.Bucket(SeqKey(seq))
+			if b == nil {
+				more = false
+				return nil
+			}
+			if b.Get(KeyHead) != nil {
+				return b.Delete(KeyHead)
+			}
+			var err error
+			if more, err = dropRows(b); err != nil || more {
+				return err
+			}
+			return all.DeleteBucket(SeqKey(seq))
+		})
+		if err != nil {
+			return fmt.Errorf("drop the checkpoint at %d: %w", seq, err)
+		}
+	}
+	return nil
+}
+
+// dropRows deletes some rows of a checkpoint, and reports whether there are more.
+func dropRows(b *bbolt.Bucket) (more bool, err error) {
+	var kind []byte
+	if err := b.ForEachBucket(func(name []byte) error {
+		kind = bytes.Clone(name)
+		return nil
+	}); err != nil || kind == nil {
+		return false, err
+	}
+	rows := b.Bucket(kind)
+	var keys [][]byte
+	c := rows.Cursor()
+	for key, _ := c.First(); key != nil && len(keys) < UpkeepRows; key, _ = c.Next() {
+		keys = append(keys, bytes.Clone(key))
+	}
+	for _, key := range keys {
+		if err := rows.Delete(key); err != nil {
+			return false, err
+		}
+	}
+	if len(keys) < UpkeepRows {
+		return true, b.DeleteBucket(kind)
+	}
+	return true, nil
+}
+
+// deleteEvents deletes the rows of [first, end] from the front.
+func (k *Upkeep) deleteEvents(ctx context.Context, epoch uint64, first, end log.Seq) error {
+	if first > end {
+		return nil
+	}
+	begun, from := time.Now(), first
+	for first <= end {
+		last := min(end, first+UpkeepRows-1)
+		err := k.Persister.Shrink(ctx, epoch, func(tx *bbolt.Tx) error {
+			events := tx.Bucket(BucketEvents)
+			for seq := first; seq <= last; seq++ {
+				if err := events.Delete(SeqKey(seq)); err != nil {
+					return err
+				}
+			}
+			return nil
+		})
+		if err != nil {
+			return fmt.Errorf("delete entries %d to %d: %w", first, last, err)
+		}
+		first = last + 1
+	}
+	k.Logger.Info("old entries deleted", "from", from, "to", end, "took", time.Since(begun))
+	return nil
+}

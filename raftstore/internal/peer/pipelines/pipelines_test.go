@@ -1,0 +1,213 @@
+package pipelines
+
+import (
+	"errors"
+	"reflect"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/hashicorp/raft"
+)
+
+// stuck is a pipeline in which a sender waits until it is closed.
+type stuck struct {
+	raft.AppendPipeline
+	answers chan raft.AppendFuture
+	closed  chan struct{}
+	close   sync.Once
+}
+
+func (s *stuck) Consumer() <-chan raft.AppendFuture { return s.answers }
+
+func (s *stuck) AppendEntries(*raft.AppendEntriesRequest, *raft.AppendEntriesResponse) (raft.AppendFuture, error) {
+	<-s.closed
+	return nil, raft.ErrPipelineReplicationNotSupported
+}
+
+func (s *stuck) Close() error {
+	s.close.Do(func() { close(s.closed) })
+	return nil
+}
+
+// answered is the future of a request that was answered.
+type answered struct {
+	raft.AppendFuture
+	success bool
+}
+
+func (answered) Error() error { return nil }
+
+func (a answered) Response() *raft.AppendEntriesResponse {
+	return &raft.AppendEntriesResponse{Success: a.success}
+}
+
+// Once a follower has refused a request raft reads no answer any more. A sender that
+// waits in the pipeline then is freed, so that raft makes another one; until then it
+// is not, and raft gets every answer.
+func TestRefusedPipelineEnds(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		inner := &stuck{answers: make(chan raft.AppendFuture), closed: make(chan struct{})}
+		tr := &Set{open: make(map[*pipeline]struct{})}
+		p := tr.tellOn(inner)
+		ended := make(chan error, 1)
+		go func() {
+			_, err := p.AppendEntries(&raft.AppendEntriesRequest{Term: 1}, nil)
+			ended <- err
+		}()
+		for _, success := range []bool{true, true, false} {
+			inner.answers <- answered{success: success}
+			if a := <-p.Consumer(); a.Response().Success != success {
+				t.Errorf("raft got %v, want %v", a.Response().Success, success)
+			}
+			synctest.Wait()
+			if got := len(ended) == 1; got == success {
+				t.Errorf("after an answer with success %v: the sender was freed: %v", success, got)
+			}
+		}
+		if err := p.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// A sender that waits in a pipeline which nobody reads any more is freed.
+func TestPipelinesAreClosed(t *testing.T) {
+	t.Parallel()
+	tr := &Set{open: make(map[*pipeline]struct{})}
+	p := tr.tellOn(&stuck{closed: make(chan struct{})}) // its answers are nil: there are none
+	tr.open[p] = struct{}{}
+	ended := make(chan error, 1)
+	go func() {
+		_, err := p.AppendEntries(&raft.AppendEntriesRequest{Term: 1}, nil)
+		ended <- err
+	}()
+	tr.Close()
+	if err := <-ended; !errors.Is(err, raft.ErrPipelineReplicationNotSupported) {
+		t.Error(err)
+	}
+	tr.Close() // none is left to be closed twice
+	if len(tr.open) != 0 {
+		t.Errorf("%d pipelines are left", len(tr.open))
+	}
+}
+
+// scribe is a pipeline that keeps what is sent.
+type scribe struct {
+	raft.AppendPipeline
+	mu   sync.Mutex
+	sent []raft.AppendEntriesRequest
+}
+
+func (w *scribe) AppendEntries(r *raft.AppendEntriesRequest, _ *raft.AppendEntriesResponse) (raft.AppendFuture, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.sent = append(w.sent, *r)
+	return nil, nil
+}
+
+func (w *scribe) Close() error { return nil }
+
+func (w *scribe) Consumer() <-chan raft.AppendFuture { return nil }
+
+// take returns what was sent since the last call.
+func (w *scribe) take() []raft.AppendEntriesRequest {
+	synctest.Wait()
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	sent := w.sent
+	w.sent = nil
+	return sent
+}
+
+// What says nothing new is not sent, but for once in a while; whatever is new is:
+// entries, a commit index, a term.
+func TestPipelinesSayNothingTwice(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		inner := new(scribe)
+		p := new(Set).tellOn(inner)
+		defer p.Close()
+		entries := []*raft.Log{{Index: 8, Term: 1}}
+		for i, step := range []struct {
+			request raft.AppendEntriesRequest
+			pause   time.Duration
+			sent    bool
+		}{
+			{request: raft.AppendEntriesRequest{Term: 1, LeaderCommitIndex: 7}, sent: true}, // the first
+			{request: raft.AppendEntriesRequest{Term: 1, LeaderCommitIndex: 7}},
+			{request: raft.AppendEntriesRequest{Term: 1, LeaderCommitIndex: 7, Entries: entries}, sent: true},
+			{request: raft.AppendEntriesRequest{Term: 1, LeaderCommitIndex: 7}},
+			{request: raft.AppendEntriesRequest{Term: 1, LeaderCommitIndex: 8}, sent: true},
+			{request: raft.AppendEntriesRequest{Term: 1, LeaderCommitIndex: 8}, pause: Quiet - 1},
+			{request: raft.AppendEntriesRequest{Term: 1, LeaderCommitIndex: 8}, pause: 1, sent: true},
+			{request: raft.AppendEntriesRequest{Term: 1, LeaderCommitIndex: 8}},
+			{request: raft.AppendEntriesRequest{Term: 2, LeaderCommitIndex: 8}, sent: true},
+			{request: raft.AppendEntriesRequest{Term: 2, LeaderCommitIndex: 8, Entries: entries}, sent: true},
+			{request: raft.AppendEntriesRequest{Term: 2, LeaderCommitIndex: 8, Entries: entries}, sent: true},
+		} {
+			time.Sleep(step.pause)
+			if _, err := p.AppendEntries(&step.request, nil); err != nil {
+				t.Fatal(err)
+			}
+			if sent := len(inner.take()) > 0; sent != step.sent {
+				t.Errorf("step %d: sent is %v, want %v", i, sent, step.sent)
+			}
+		}
+	})
+}
+
+// A commit is told at once, as a request that raft could have sent; and not if it
+// is of another term than the pipeline's, or of an entry that was not sent on it:
+// what the follower has there might be another leader's.
+func TestPipelinesTellCommits(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		inner := new(scribe)
+		tr := &Set{open: make(map[*pipeline]struct{})}
+		p := tr.tellOn(inner)
+		tr.open[p] = struct{}{}
+		defer p.Close()
+		tr.Committed(9, 3) // before anything was sent
+		if sent := inner.take(); len(sent) != 0 {
+			t.Errorf("told on a pipeline that was not used: %+v", sent)
+		}
+		request := &raft.AppendEntriesRequest{
+			Term: 3, PrevLogEntry: 9, PrevLogTerm: 2, LeaderCommitIndex: 9, RPCHeader: raft.RPCHeader{Addr: []byte("s1")},
+			Entries: []*raft.Log{{Index: 10, Term: 3}, {Index: 11, Term: 3}},
+		}
+		if _, err := p.AppendEntries(request, nil); err != nil {
+			t.Fatal(err)
+		}
+		inner.take()
+		for _, c := range []struct {
+			committed
+			told bool
+		}{
+			{committed{10, 2}, false}, // of an older term: a later leader may have committed another
+			{committed{10, 4}, false},
+			{committed{12, 3}, false}, // not sent yet
+			{committed{10, 3}, true},
+			{committed{10, 3}, false}, // again
+			{committed{11, 3}, true},
+			{committed{10, 3}, false}, // back
+		} {
+			tr.Committed(c.index, c.term)
+			sent := inner.take()
+			if told := len(sent) == 1; told != c.told || len(sent) > 1 {
+				t.Errorf("commit of %+v: sent %+v, want it to be told: %v", c.committed, sent, c.told)
+				continue
+			}
+			want := raft.AppendEntriesRequest{Term: 3, PrevLogEntry: 11, PrevLogTerm: 3, LeaderCommitIndex: c.index, RPCHeader: raft.RPCHeader{Addr: []byte("s1")}}
+			if c.told && !reflect.DeepEqual(sent[0], want) {
+				t.Errorf("got %+v, want %+v", sent[0], want)
+			}
+		}
+		// Raft's own request with what was told already is not sent.
+		if _, err := p.AppendEntries(&raft.AppendEntriesRequest{Term: 3, PrevLogEntry: 11, PrevLogTerm: 3, LeaderCommitIndex: 11}, nil); err != nil || len(inner.take()) != 0 {
+			t.Errorf("what was told is sent again, %v", err)
+		}
+	})
+}

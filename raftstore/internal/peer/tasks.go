@@ -1,0 +1,120 @@
+package peer
+
+import (
+	"errors"
+	"net"
+	"sync"
+	"time"
+)
+
+const (
+	// writeProgress bounds one write to a peer: a snapshot's stream that stands
+	// still must not hold its read transaction (SAFETY S6).
+	writeProgress = 20 * time.Second
+	// maxConns bounds accepted connections; a server has a handful for each peer.
+	maxConns = 256
+)
+
+// Tasks are the goroutines and connections of one run of a server, which ends none
+// before it. The zero value is ready. Its methods may be called from any goroutine.
+type Tasks struct {
+	wg sync.WaitGroup
+
+	mu      sync.Mutex
+	stopped bool
+	conns   map[net.Conn]struct{}
+}
+
+// Start runs fn in a goroutine that Stop waits for; false if Stop was called.
+func (t *Tasks) Start(fn func()) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.stopped {
+		return false
+	}
+	t.wg.Go(fn)
+	return true
+}
+
+// adopt makes Stop close conn; false, with conn closed, if it is too late or
+// there are too many.
+func (t *Tasks) adopt(conn net.Conn) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.stopped || len(t.conns) >= maxConns {
+		conn.Close()
+		return false
+	}
+	if t.conns == nil {
+		t.conns = make(map[net.Conn]struct{})
+	}
+	t.conns[conn] = struct{}{}
+	return true
+}
+
+func (t *Tasks) forget(conn net.Conn) {
+	t.mu.Lock()
+	delete(t.conns, conn)
+	t.mu.Unlock()
+}
+
+// HangUp closes the connections that there are now.
+func (t *Tasks) HangUp() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for conn := range t.conns {
+		conn.Close()
+	}
+}
+
+// Stop closes the connections and waits for the goroutines.
+func (t *Tasks) Stop() {
+	t.mu.Lock()
+	t.stopped = true
+	t.mu.Unlock()
+	t.HangUp()
+	t.wg.Wait()
+}
+
+// trackedConn is a connection that its tasks know of, whose writes must
+// make progress.
+type trackedConn struct {
+	net.Conn
+	tasks *Tasks
+
+	mu       sync.Mutex
+	deadline time.Time // the owner's, for writes
+}
+
+// Close implements net.Conn.
+func (c *trackedConn) Close() error {
+	c.tasks.forget(c.Conn)
+	return c.Conn.Close()
+}
+
+// SetDeadline implements net.Conn.
+func (c *trackedConn) SetDeadline(t time.Time) error {
+	return errors.Join(c.SetReadDeadline(t), c.SetWriteDeadline(t))
+}
+
+// SetWriteDeadline implements net.Conn.
+func (c *trackedConn) SetWriteDeadline(t time.Time) error {
+	c.mu.Lock()
+	c.deadline = t
+	c.mu.Unlock()
+	return c.Conn.SetWriteDeadline(t)
+}
+
+// Write implements net.Conn: the earlier of the owner's deadline and ours holds.
+func (c *trackedConn) Write(b []byte) (int, error) {
+	c.mu.Lock()
+	deadline := time.Now().Add(writeProgress)
+	if !c.deadline.IsZero() && c.deadline.Before(deadline) {
+		deadline = c.deadline
+	}
+	c.mu.Unlock()
+	if err := c.Conn.SetWriteDeadline(deadline); err != nil {
+		return 0, err
+	}
+	return c.Conn.Write(b)
+}

@@ -1,0 +1,43 @@
+// Package raftlog keeps raft's log and its stable store (terms and votes) on disk:
+// raft-boltdb in the file raft.db, or raft-wal in the folder raft.wal with the stable
+// store in raft.db. It opens them, moves the log from the one to the other, reports
+// every error of the disk, and makes what a founding and a restore need.
+//
+// What it does about hashicorp/raft, raft-boltdb and raft-wal besides stands in packages
+// of its own, which only this one knows:
+//
+//	early    a leader's disk writes beside its followers'
+//	checked  each entry, term and vote has a checksum; the log is read before raft reads it
+//	wal      raft-wal with a note of where it ended
+//
+// Two pieces stand here, since they are about how raft takes an error:
+//
+//   - Raft 1.7.3 panics when it cannot save a term or a vote, or read an entry that it
+//     must apply. So the error is reported, which stops the server in order, and the
+//     goroutine that would panic ends (orExit). Raft panics by decision (issue 163). Tests:
+//     raftstore.TestTermNotSaved, raftstore.TestDiskFails. To be taken out when raft
+//     returns these errors.
+//   - Raft saves term 1 before its first entry when a cluster is founded, and takes the
+//     term alone for a cluster's state (BootstrapCluster, HasExistingState). UndoFounding
+//     takes back what a crash between the two left. No issue of raft's is known to us.
+//     Test: raftstore.TestFoundingCutShort. To be taken out when raft writes the entry
+//     first, or both at once.
+//
+// docs/upstream.md has all of them.
+package raftlog
+
+// Where a log can be. The stable store is raft.db in either case, and says which of the
+// two holds the log.
+const (
+	Bolt = "boltdb" // raft.db: hashicorp/raft-boltdb
+	WAL  = "wal"    // the folder raft.wal: hashicorp/raft-wal
+)
+
+// Names in the data folder.
+const (
+	FileName = "raft.db"
+	WALName  = "raft.wal"
+)
+
+// keyKind is where the stable store says which of the two holds the log.
+var keyKind = []byte("rutter-raft-log")

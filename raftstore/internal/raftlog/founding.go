@@ -1,0 +1,65 @@
+package raftlog
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+
+	raftboltdb "github.com/hashicorp/raft-boltdb/v2"
+	"go.etcd.io/bbolt"
+
+	"rutter/raftstore/internal/boltfile"
+	"rutter/raftstore/internal/disk"
+)
+
+// KeyCurrentTerm is where hashicorp/raft keeps its term in the stable store (raft.go,
+// keyCurrentTerm).
+var KeyCurrentTerm = []byte("CurrentTerm")
+
+// UndoFounding takes back what a crash left of a founding, so that it can begin
+// again: raft saves term 1 first and its first entry then, and takes the term
+// alone for a cluster's state. No server has term 1 in any other way: the first
+// election is that of term 2.
+func (l *Log) UndoFounding() error {
+	last, err := l.LastIndex()
+	if err != nil || last > 0 {
+		return err
+	}
+	if term, err := l.GetUint64(KeyCurrentTerm); err != nil || term != 1 {
+		if errors.Is(err, raftboltdb.ErrKeyNotFound) {
+			return nil
+		}
+		return err
+	}
+	return l.SetUint64(KeyCurrentTerm, 0)
+}
+
+// Make makes a raft.db without entries in a folder, in one rename, whose term is not
+// below that of what the folder holds: else later entries would be of lower terms than
+// those before. The caller syncs the folder.
+func Make(dir string, term uint64) error {
+	path := filepath.Join(dir, FileName)
+	pending := path + boltfile.PendingSuffix
+	bolt, err := raftboltdb.New(raftboltdb.Options{Path: pending, BoltOptions: &bbolt.Options{Timeout: boltfile.LockWait}})
+	if err != nil {
+		return fmt.Errorf("%s: %w: %w", pending, disk.ErrTrouble, err)
+	}
+	if err := errors.Join(bolt.SetUint64(KeyCurrentTerm, term), bolt.Close()); err != nil {
+		return fmt.Errorf("%s: %w: %w", pending, disk.ErrTrouble, err)
+	}
+	if err := os.Rename(pending, path); err != nil {
+		return fmt.Errorf("%w: %w", disk.ErrTrouble, err)
+	}
+	return nil
+}
+
+// IsEmpty reports whether the raft.db at path has no entries.
+func IsEmpty(path string) (bool, error) {
+	bolt, err := raftboltdb.New(raftboltdb.Options{Path: path, BoltOptions: &bbolt.Options{Timeout: boltfile.LockWait, ReadOnly: true}})
+	if err != nil {
+		return false, err
+	}
+	last, err := bolt.LastIndex()
+	return last == 0, errors.Join(err, bolt.Close())
+}

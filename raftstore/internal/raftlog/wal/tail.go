@@ -1,0 +1,121 @@
+package wal
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+
+	"github.com/hashicorp/raft"
+
+	"rutter/log"
+	"rutter/raftstore/internal/disk"
+)
+
+// raft-wal takes damage in the file that it writes to for a write that a crash
+// cut short, and drops what follows: entries that this server acknowledged. So
+// tail notes, after each sync of the log, where it then ended. The note is
+// not synced itself: what a power cut leaves of it is older, and says less, but
+// is never more than what was synced. Only when the log is cut at its end does
+// the note have to be on disk first.
+//
+// The file has one note in one sector: | last index (8) | CRC32C of it (4) |.
+// One that does not fit is none.
+type tail struct {
+	file *os.File // nil: none was written yet
+	path string
+}
+
+const (
+	tailName  = "last"
+	tailBytes = 12
+)
+
+var tailKey = []byte("raft.wal/last")
+
+// openTail returns the tail of a folder, and the index that it notes, or 0.
+func openTail(dir string) (t *tail, noted uint64, err error) {
+	t = &tail{path: filepath.Join(dir, tailName)}
+	t.file, err = os.OpenFile(t.path, os.O_RDWR, 0)
+	if errors.Is(err, os.ErrNotExist) {
+		return t, 0, nil
+	}
+	if err != nil {
+		return nil, 0, err
+	}
+	var b [tailBytes]byte
+	if _, err := t.file.ReadAt(b[:], 0); err != nil && !errors.Is(err, io.EOF) {
+		return nil, 0, errors.Join(err, t.file.Close())
+	}
+	if binary.BigEndian.Uint32(b[8:]) == disk.Checksum(tailKey, b[:8]) {
+		noted = binary.BigEndian.Uint64(b[:])
+	}
+	return t, noted, nil
+}
+
+// note says that the log ends at an index, synced.
+func (t *tail) note(last uint64) (err error) {
+	if t.file == nil {
+		if t.file, err = os.OpenFile(t.path, os.O_RDWR|os.O_CREATE, 0o600); err != nil {
+			return err
+		}
+	}
+	b := binary.BigEndian.AppendUint64(make([]byte, 0, tailBytes), last)
+	_, err = t.file.WriteAt(binary.BigEndian.AppendUint32(b, disk.Checksum(tailKey, b)), 0)
+	return err
+}
+
+func (t *tail) close() error {
+	if t.file == nil {
+		return nil
+	}
+	return t.file.Close()
+}
+
+// checkTail reports whether the log has all that it is noted to have had.
+func (w *Log) checkTail(dir string, noted uint64) error {
+	last, err := w.LastIndex()
+	if err != nil || last >= noted {
+		return err
+	}
+	return fmt.Errorf("%s: it ends at entry %d, and had entry %d on disk: its end is damaged: %w", dir, last, noted, log.ErrCorrupt)
+}
+
+// StoreLogs implements raft.LogStore.
+func (w *Log) StoreLogs(entries []*raft.Log) error {
+	if err := w.WAL.StoreLogs(entries); err != nil || len(entries) == 0 {
+		return err
+	}
+	return w.tail.note(entries[len(entries)-1].Index)
+}
+
+// StoreLog implements raft.LogStore.
+func (w *Log) StoreLog(entry *raft.Log) error { return w.StoreLogs([]*raft.Log{entry}) }
+
+// DeleteRange implements raft.LogStore.
+func (w *Log) DeleteRange(lo, hi uint64) error {
+	last, err := w.LastIndex()
+	if err != nil {
+		return err
+	}
+	if hi < last {
+		return w.WAL.DeleteRange(lo, hi)
+	}
+	first, err := w.FirstIndex()
+	if err != nil {
+		return err
+	}
+	left := uint64(0) // all goes
+	if lo > first {
+		left = lo - 1
+	}
+	if err := w.tail.note(min(left, last)); err != nil {
+		return err
+	}
+	if err := w.tail.file.Sync(); err != nil {
+		return err
+	}
+	return w.WAL.DeleteRange(lo, hi)
+}

@@ -1,0 +1,178 @@
+package window
+
+import (
+	"bytes"
+	"errors"
+	"slices"
+	"time"
+
+	"go.etcd.io/bbolt"
+
+	"rutter/log"
+)
+
+// Batch is what one raft entry changes in the window, in the order of the log.
+type Batch struct {
+	Results []Result // of the changes that it remembers
+	Changes Changes
+	// Trimmed is window.trimmed below log.FeatureContained: all rows up to it go.
+	Trimmed log.UUID
+}
+
+// Result is the row of one change id.
+type Result struct {
+	ID    log.UUID
+	Value []byte // see Row
+}
+
+// Empty reports whether there is nothing to write.
+func (b *Batch) Empty() bool {
+	return len(b.Results)+len(b.Changes.forgotten)+len(b.Changes.lines) == 0 && b.Trimmed.IsZero()
+}
+
+// Write adds and deletes dedupe rows as the batches did in their order, and
+// moves the lines.
+func Write(tx *bbolt.Tx, batches []*Batch) error {
+	bucket := tx.Bucket(BucketChanges)
+	lines := make(map[log.Asker]log.UUID)
+	for _, u := range batches {
+		for key, line := range u.Changes.lines { // of an author the last one counts
+			lines[key] = line
+		}
+	}
+	// Below log.FeatureContained all up to a line goes, which is not so after it.
+	first, trimmed := 0, log.UUID{}
+	for i, u := range batches {
+		if !u.Trimmed.IsZero() {
+			first, trimmed = i+1, u.Trimmed
+		}
+	}
+	return errors.Join(
+		writeRows(bucket, changesOf(batches[:first]), trimmed),
+		writeRows(bucket, changesOf(batches[first:]), log.UUID{}),
+		writeLines(tx, lines),
+	)
+}
+
+// changesOf returns what batches say of rows: of each id what was said last.
+func changesOf(batches []*Batch) []Result {
+	var rows []Result
+	forgot := false
+	for _, u := range batches {
+		rows = append(rows, u.Results...)
+		for _, id := range u.Changes.forgotten {
+			rows, forgot = append(rows, Result{ID: id}), true
+		}
+	}
+	if forgot {
+		return lastOfEach(rows)
+	}
+	return rows
+}
+
+// lastOfEach keeps what was said last of each id.
+func lastOfEach(rows []Result) []Result {
+	slices.Reverse(rows)
+	said := make(map[log.UUID]bool, len(rows))
+	return slices.DeleteFunc(rows, func(r Result) bool {
+		before := said[r.ID]
+		said[r.ID] = true
+		return before
+	})
+}
+
+// writeRows writes the rows that have a value, and deletes the others. All rows up
+// to trimmed go too: programs of before left some.
+func writeRows(bucket *bbolt.Bucket, rows []Result, trimmed log.UUID) error {
+	bucket.FillPercent = 1 // ids hold their time: nearly all come at the end
+	slices.SortFunc(rows, func(a, b Result) int { return bytes.Compare(a.ID[:], b.ID[:]) })
+	for i := range rows {
+		r := &rows[i]
+		var err error
+		switch {
+		case r.Value == nil:
+			err = bucket.Delete(r.ID[:])
+		case bytes.Compare(r.ID[:], trimmed[:]) > 0:
+			err = bucket.Put(r.ID[:], ChangeRow(r.ID, r.Value))
+		}
+		if err != nil {
+			return err
+		}
+	}
+	// Not Next after Cursor.Delete: in a page that this transaction has written to, as
+	// the one of the newest ids, that passes over every second row.
+	var old [][]byte
+	cursor := bucket.Cursor()
+	for k, _ := cursor.First(); k != nil && bytes.Compare(k, trimmed[:]) <= 0; k, _ = cursor.Next() {
+		old = append(old, bytes.Clone(k))
+	}
+	for _, k := range old {
+		if err := bucket.Delete(k); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// writeLines writes lines; the zero one is that there is none.
+func writeLines(tx *bbolt.Tx, lines map[log.Asker]log.UUID) error {
+	if len(lines) == 0 {
+		return nil
+	}
+	bucket, err := tx.CreateBucketIfNotExists(BucketLines)
+	if err != nil {
+		return err
+	}
+	for key, line := range lines { // of different keys: in any order
+		if line.IsZero() {
+			err = bucket.Delete(key[:])
+		} else {
+			err = bucket.Put(key[:], lineRow(key, line))
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Head is what the head of changes.db says of the window in it.
+type Head struct {
+	Feature uint32 // of the cluster
+	Time    log.Time
+	Trimmed log.UUID
+	Leaps   []Leap
+}
+
+// Load reads the window that is stored with a head.
+func Load(tx *bbolt.Tx, age time.Duration, count int, h *Head) (*Window, error) {
+	w := New(age, count, h.Trimmed)
+	w.contained = h.Feature >= log.FeatureContained
+	err := tx.Bucket(BucketChanges).ForEach(func(k, v []byte) error {
+		id, value, err := ReadChangeRow(k, v)
+		if err != nil {
+			return err
+		}
+		if !w.contained && bytes.Compare(id[:], h.Trimmed[:]) <= 0 {
+			return nil // forgotten; programs of before left some of these rows
+		}
+		w.remember(id, value, 0)
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	if lines := tx.Bucket(BucketLines); lines != nil {
+		err = lines.ForEach(func(k, v []byte) error {
+			key, line, err := readLineRow(k, v)
+			if err == nil {
+				w.drawLine(key, line)
+			}
+			return err
+		})
+	}
+	w.setLeaps(h.Leaps)
+	w.arrange(h.Time)
+	w.TakeChanges()
+	return w, err
+}

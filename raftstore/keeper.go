@@ -1,0 +1,267 @@
+package raftstore
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/hashicorp/raft"
+	"go.etcd.io/bbolt"
+
+	"rutter/log"
+	"rutter/raftstore/history"
+	"rutter/raftstore/internal/changesdb"
+	"rutter/raftstore/internal/command"
+	"rutter/raftstore/internal/metarow"
+)
+
+// indexEvery is how often the index of the past is continued: what came
+// since is looked through by each reader of the past.
+const indexEvery = 5 * time.Second
+
+// keeper looks after what grows: the floor, checkpoints, the index of the past, and the
+// feature version.
+type keeper struct {
+	store   *Store
+	upkeep  *changesdb.Upkeep
+	indexer *history.Indexer
+}
+
+// runUpkeep looks after retention and checkpoints until ctx is done.
+func (g *keeper) runUpkeep(ctx context.Context, r *raft.Raft) {
+	tick := time.NewTicker(g.store.cfg.UpkeepEvery)
+	defer tick.Stop()
+	index := time.NewTicker(min(g.store.cfg.UpkeepEvery, indexEvery))
+	defer index.Stop()
+	var known time.Time // see raiseFeature
+	for {
+		select {
+		case <-index.C:
+			if g.store.Serving() == nil && g.store.failure() == nil {
+				if err := g.indexer.Build(ctx); err != nil && ctx.Err() == nil && !errors.Is(err, changesdb.ErrEpoch) && !errors.Is(err, ErrNoRoom) {
+					g.store.logger.Warn("upkeep of the index", "error", err)
+				}
+			}
+			continue
+		case <-tick.C:
+		case <-g.store.disks.room.upkeep:
+		case <-ctx.Done():
+			return
+		}
+		if g.store.Serving() != nil || g.store.failure() != nil {
+			continue
+		}
+		var err error
+		if known, err = g.raiseFeature(ctx, r, known); err == nil {
+			err = g.moveFloor(ctx, r)
+		}
+		if err == nil {
+			err = g.upkeep.Maintain(ctx)
+		}
+		if err == nil {
+			err = g.indexer.Drop(ctx)
+		}
+		if err != nil && ctx.Err() == nil && !errors.Is(err, changesdb.ErrEpoch) && !errors.Is(err, ErrNoRoom) {
+			g.store.logger.Warn("upkeep of the log", "error", err)
+		}
+	}
+}
+
+// objectCount is how many objects there are, as far as was applied.
+func (g *keeper) objectCount() int {
+	g.store.applier.mu.Lock()
+	defer g.store.applier.mu.Unlock()
+	return g.store.state.Len()
+}
+
+// Retention says how much of the log a cluster keeps. It is replicated; the zero value
+// is the default: see DefaultRetention.
+type Retention = changesdb.Retention
+
+// SetRetention changes what the cluster keeps, on any server.
+func (s *Store) SetRetention(ctx context.Context, r Retention) error {
+	if err := s.checkRetention(r); err != nil {
+		return err
+	}
+	return s.members.admin(ctx, adminRequest{Do: "retention", Retention: &r})
+}
+
+func (s *Store) checkRetention(r Retention) error {
+	if r.Age < 0 || r.Events == 0 || r.Bytes == 0 || r.Bytes > uint64(s.cfg.MapBytes)/2 {
+		return fmt.Errorf("raftstore: retention of %v, %d events, %d bytes: want an age, at least one event, and from 1 to %d bytes", r.Age, r.Events, r.Bytes, s.cfg.MapBytes/2)
+	}
+	return nil
+}
+
+// RetentionPlan is what a retention means for this server's file as it is now.
+type RetentionPlan struct {
+	Retention Retention
+	Head      log.Seq
+	Floor     log.Seq  // entries after it are kept
+	Oldest    log.Time // of the first of them; 0 if there is none
+	Bytes     uint64   // in use in changes.db
+	Next      log.Seq  // where the floor would go now; Floor if it stays
+	NextTime  log.Time // of the last entry that would go; 0 if none would
+}
+
+// PlanRetention says what r would let go now; nothing is changed. nil is the
+// retention that the cluster has.
+func (s *Store) PlanRetention(r *Retention) (p RetentionPlan, err error) {
+	if r != nil {
+		if err := s.checkRetention(*r); err != nil {
+			return p, err
+		}
+	}
+	now, err := s.times.clock.Sure()
+	if err != nil {
+		return p, err
+	}
+	err = s.files.View(func(tx *bbolt.Tx) error {
+		h, _, err := changesdb.ReadMeta(tx)
+		if err != nil {
+			return err
+		}
+		p = RetentionPlan{Retention: h.Retention.OrDefault(), Head: h.Seq, Floor: h.Floor, Next: h.Floor, Bytes: changesdb.UsedBytes(tx)}
+		if r != nil {
+			p.Retention = *r
+		}
+		if p.Oldest, err = changesdb.TimeOf(tx, h.Floor+1, h.Seq); err != nil {
+			return err
+		}
+		to, err := changesdb.WantedFloor(tx, r, now)
+		if err != nil || to.Seq == 0 {
+			return err
+		}
+		p.Next = to.Seq
+		p.NextTime, err = changesdb.TimeOf(tx, to.Seq, h.Seq)
+		return err
+	})
+	return p, err
+}
+
+// setRetentionLocal is SetRetention on the leader.
+func (g *keeper) setRetentionLocal(ctx context.Context, r *raft.Raft, want *Retention) error {
+	if want == nil {
+		return errors.New("retention: nothing to set")
+	}
+	if !g.store.comparison.allKnow(command.Retention, r.GetConfiguration().Configuration().Servers) {
+		return errors.New("retention: not all members were heard to know this command: upgrade them, or wait until they are back")
+	}
+	return awaitFuture(ctx, r.Apply(append([]byte{command.Retention}, want.Encode()...), enqueueTimeout))
+}
+
+func (a *applier) applyRetention(data []byte) error {
+	if len(data) < changesdb.RetentionBytes {
+		return fmt.Errorf("retention of %d bytes: %w", len(data), log.ErrCorrupt)
+	}
+	a.head.Retention = changesdb.ReadRetention(&metarow.Reader{Rest: data})
+	return nil
+}
+
+// applyFloor moves the floor, never back. The rows go later, in small
+// transactions.
+func (a *applier) applyFloor(data []byte) error {
+	if len(data) < 8+len(log.Hash{}) {
+		return fmt.Errorf("floor of %d bytes: %w", len(data), log.ErrCorrupt)
+	}
+	r := metarow.Reader{Rest: data}
+	seq := log.Seq(r.U64())
+	if seq > a.head.Seq {
+		return fmt.Errorf("floor at %d, beyond the head at %d: %w", seq, a.head.Seq, log.ErrCorrupt)
+	}
+	if seq > a.head.Floor {
+		a.head.Floor, a.head.FloorHash = seq, log.Hash(r.Take(len(log.Hash{})))
+	}
+	return nil
+}
+
+// moveFloor proposes a floor if there is enough to let go. Only the leader
+// does; it reads its own file, so the rows that it names are there.
+func (g *keeper) moveFloor(ctx context.Context, r *raft.Raft) error {
+	if !g.store.lead.leading() || !g.store.comparison.allKnow(command.Floor, r.GetConfiguration().Configuration().Servers) {
+		return nil
+	}
+	now, err := g.store.times.clock.Sure()
+	if err != nil {
+		return err // a clock that may be wrong must not let history go
+	}
+	var to changesdb.Slot
+	err = g.store.files.View(func(tx *bbolt.Tx) error {
+		to, err = changesdb.WantedFloor(tx, nil, now)
+		return err
+	})
+	if err != nil || to.Seq == 0 {
+		return err
+	}
+	if err := awaitFuture(ctx, r.Apply(command.EncodeFloor(to.Seq, to.Hash), enqueueTimeout)); err != nil {
+		return fmt.Errorf("move the floor to %d: %w", to.Seq, err)
+	}
+	g.store.logger.Info("the floor moves", "floor", to.Seq)
+	return nil
+}
+
+// raiseFeature raises the replicated feature version to what every member says
+// that it knows, the ones without a vote included: whoever does not answer may
+// not know it. Until then a newer program behaves as the older ones do, and can
+// be taken back; and for Config.FeatureSettle after that, since an upgrade that
+// went wrong is often seen only when it is done. since is when all were first
+// found to know a higher one, without a break; it is returned as it then is.
+func (g *keeper) raiseFeature(ctx context.Context, r *raft.Raft, since time.Time) (time.Time, error) {
+	g.store.mu.RLock()
+	current := g.store.head.Feature
+	g.store.mu.RUnlock()
+	version := g.store.cfg.features
+	if !g.store.lead.leading() || version <= current {
+		return time.Time{}, nil
+	}
+	for _, m := range r.GetConfiguration().Configuration().Servers {
+		i, err := g.store.members.identityOf(ctx, string(m.Address))
+		if err != nil || i.Feature <= current {
+			return time.Time{}, nil // it is asked again later
+		}
+		if err := i.checkWindow(&g.store.cfg); err != nil {
+			return time.Time{}, err
+		}
+		version = min(version, i.Feature)
+	}
+	if since.IsZero() {
+		since = g.store.cfg.Now()
+		g.store.logger.Info("every server knows a higher feature version: the upgrade can be taken back until it is raised", "from", current, "to", version, "in", g.store.cfg.FeatureSettle)
+	}
+	if g.store.cfg.Now().Sub(since) < g.store.cfg.FeatureSettle {
+		return since, nil
+	}
+	future := r.Apply(binary.BigEndian.AppendUint32([]byte{command.Feature}, version), enqueueTimeout)
+	if err := awaitFuture(ctx, future); err != nil {
+		return since, fmt.Errorf("raise the feature version to %d: %w", version, err)
+	}
+	g.store.logger.Info("feature version raised", "from", current, "to", version)
+	return time.Time{}, nil
+}
+
+// becomeOfFeature makes the state decide by a feature version from now on.
+// The caller is the FSM's goroutine.
+func (a *applier) becomeOfFeature(version uint32) {
+	if a.head.Feature < log.FeatureContained && version >= log.FeatureContained {
+		a.window.BecomeContained(a.head.Time)
+	}
+	a.head.Feature = version
+	a.store.mu.Lock()
+	a.store.state.SetFeature(version)
+	a.store.mu.Unlock()
+}
+
+// applyFeature takes a new feature version; it never goes back.
+func (a *applier) applyFeature(data []byte) error {
+	if len(data) < 4 {
+		return fmt.Errorf("feature version of %d bytes: %w", len(data), log.ErrCorrupt)
+	}
+	version := binary.BigEndian.Uint32(data)
+	if version > a.store.cfg.features {
+		return fmt.Errorf("the cluster is of feature version %d, and this program knows %d: upgrade it: %w", version, a.store.cfg.features, log.ErrFormat)
+	}
+	a.becomeOfFeature(max(a.head.Feature, version))
+	return nil
+}
