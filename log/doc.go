@@ -6,7 +6,7 @@
 // an event means is left to package projections; who agrees on it and keeps it,
 // to package raftstore.
 //
-// Each kind of object has one file, kind_NAME.go, with everything about it that
+// Each kind of object has one file, as NICs have kind_nic.go, with everything about it that
 // needs no state; kinds.go has the table of them. docs/contributing.md says how to
 // add one.
 //

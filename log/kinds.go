@@ -1,7 +1,7 @@
 package log
 
 // kinds is the table of kinds. Each stands at its number; the first place is
-// empty, as 0 is no kind. The row of a kind is in its file, kind_NAME.go.
+// empty, as 0 is no kind. The row of a kind is in its file, as that of NICs is in kind_nic.go.
 var kinds = [...]*kind{
 	KindNICTag:      &nicTagKind,
 	KindNetwork:     &networkKind,

@@ -33,7 +33,7 @@ var steps = []step{
 
 // files are the new ones, by their names in testdata.
 var files = map[string]string{
-	"kind_rack.go.txt":  "log/kind_rack.go",
+	"rack.txt":          "log/kind_rack.go",
 	"event-rack-v1.hex": "log/testdata/event-rack-v1.hex",
 	"object-rack.json":  "log/testdata/object-rack.json",
 }
