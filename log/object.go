@@ -6,7 +6,7 @@ import (
 )
 
 // Object is a thing with an id: a pointer to the struct of one of the kinds, each
-// of which has a file kind_NAME.go, or *Unknown for a kind that a newer program
+// of which has a file (kind_nic.go), or *Unknown for a kind that a newer program
 // wrote.
 //
 // An object is written by whoever made it until it is handed to an event or a
