@@ -17,10 +17,10 @@ import (
 // Command is the command of compute nodes: their server objects, and their
 // sessions.
 func Command() *cli.Command {
-	cmd := objects.Command("cn", "servers", "compute nodes (CNs): their objects and sessions", log.KindServer, objects.CNColumns)
+	cmd := objects.Command(log.KindServer)
 	for _, sub := range cmd.Subcommands {
 		if sub.Name == "list" {
-			sub.Usage, sub.Action = "list them with their sessions; FIELD=VALUE selects", cnList(objects.Collection{Path: "/servers", Kind: log.KindServer})
+			sub.Usage, sub.Action = "list them with their sessions; FIELD=VALUE selects", cnList(objects.Of(log.KindServer))
 		}
 	}
 	cmd.Subcommands = append(cmd.Subcommands, &cli.Command{

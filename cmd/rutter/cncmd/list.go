@@ -109,7 +109,7 @@ func cnList(o objects.Collection) cli.ActionFunc {
 				object["connection"] = s
 			}
 		}
-		return output.Objects(c, list, append(append(objects.CNColumns[:4:4], heardColumn), sessionColumns...))
+		return output.Objects(c, list, append(append(objects.Columns(log.KindServer), heardColumn), sessionColumns...))
 	}
 }
 
