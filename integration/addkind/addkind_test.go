@@ -15,7 +15,8 @@ import (
 	"testing"
 	"time"
 
-	"rutter/integration/program"
+	"rutter/cmd/rutter/subprocess"
+
 )
 
 // step is one thing that is done by hand: text that is put behind a text of a file.
@@ -106,7 +107,7 @@ func startServer(t *testing.T, rutter string) string {
 	var said bytes.Buffer
 	server := exec.CommandContext(ctx, rutter, "server", "--id", "a", "--bootstrap", "--data", t.TempDir(), "--listen", addresses[0], "--raft", addresses[1], "--svp", "off")
 	server.Stdout, server.Stderr = &said, &said
-	if err := program.Start(server); err != nil {
+	if err := subprocess.Start(server); err != nil {
 		cancel()
 		t.Fatal(err)
 	}
