@@ -16,7 +16,6 @@ import (
 	"time"
 
 	"rutter/cmd/rutter/subprocess"
-
 )
 
 // step is one thing that is done by hand: text that is put behind a text of a file.
