@@ -89,6 +89,8 @@ type Description struct {
 	// Guarded: objects of the kind say who may do what, or what holds for all. Only
 	// operators and servers write them.
 	Guarded bool
+	// Options are those that an operation may have.
+	Options []Option
 	// CN is what a compute node may write of the kind; nil: nothing.
 	CN *Rights
 	// TenantField is the JSON name of the field with the owner, or the owners, to

@@ -9,35 +9,27 @@ import (
 	"rutter/projections"
 )
 
-var vmRules = kindRules{
-	kind: log.KindVM, idField: "uuid", word: "vm", title: "VM",
-	immutable: []string{"uuid", "create_timestamp"},
-	own: &Rights{
-		Create: vmFields, Update: vmFields, Delete: true,
-		Why: "the machine is the source of truth for the VMs on it; one comes from another CN where an operator registered a VMM of it",
+var vmRules = hooks[*log.VM]{
+	uuid:  func(m *log.VM) *log.UUID { return &m.UUID },
+	fill:  fillVM,
+	check: checkVM,
+	remove: func(d *draft, m *log.VM) {
+		d.unused(m, "vm is in use", "delete its NICs and VMMs first", projections.NICsOf(m.UUID), projections.VMMsOf(m.UUID))
 	},
-	special: hooks[*log.VM]{
-		uuid:  func(m *log.VM) *log.UUID { return &m.UUID },
-		fill:  fillVM,
-		check: checkVM,
-		remove: func(d *draft, m *log.VM) {
-			d.unused(m, "vm is in use", "delete its NICs and VMMs first", projections.NICsOf(m.UUID), projections.VMMsOf(m.UUID))
-		},
-		follow: func(d *draft, before, after *log.VM, _ *log.Op) {
-			if after == nil {
-				followVM(d, before.UUID, log.UUID{})
-				return
-			}
-			followVM(d, after.UUID, after.ServerUUID)
-		},
-		owns:    hosts,
-		mayTake: func(_ *draft, cn log.UUID, _, after *log.VM) bool { return after.ServerUUID == cn },
-		limit: func(d *draft, cn log.UUID, _ *log.VM) ownedLimit {
-			return ownedLimit{name: "cn_vms", most: cnMaxVMs(d), sets: []projections.Index{projections.VMsOnCN(cn)}}
-		},
-		comesTo: func(cn log.UUID, before, after *log.VM) bool {
-			return after.ServerUUID == cn && before.ServerUUID != cn
-		},
+	follow: func(d *draft, before, after *log.VM, _ *log.Op) {
+		if after == nil {
+			followVM(d, before.UUID, log.UUID{})
+			return
+		}
+		followVM(d, after.UUID, after.ServerUUID)
+	},
+	owns:    hosts,
+	mayTake: func(_ *draft, cn log.UUID, _, after *log.VM) bool { return after.ServerUUID == cn },
+	limit: func(d *draft, cn log.UUID, _ *log.VM) ownedLimit {
+		return ownedLimit{name: "cn_vms", most: cnMaxVMs(d), sets: []projections.Index{projections.VMsOnCN(cn)}}
+	},
+	comesTo: func(cn log.UUID, before, after *log.VM) bool {
+		return after.ServerUUID == cn && before.ServerUUID != cn
 	},
 }
 
@@ -109,9 +101,4 @@ func hosts(d *draft, cn log.UUID, vm *log.VM) bool {
 		}
 	}
 	return false
-}
-
-var vmFields = []string{
-	"alias", "brand", "cpu_cap", "create_timestamp", "do_not_inventory", "image_uuid", "last_modified", "max_physical_memory",
-	"owner_uuid", "quota", "server_uuid", "state", "uuid", "zone_state", "zonename",
 }
