@@ -101,7 +101,13 @@ func (d *draft) create(op *log.Op, rules *kindRules) string {
 		d.refuse(log.CodePreconditionFailed, fmt.Sprintf("if-match '%s' didn't match: the %s does not exist", want, op.Kind))
 		return ""
 	}
-	rules.special.create(d, o, op)
+	if field := rules.DrawnField(); field != "" {
+		d.fillUUID(log.UUIDField(o, field))
+	}
+	rules.special.fillIn(d, o, op)
+	rules.special.settleUpdate(d, nil, o, op)
+	d.checkDeclared(nil, o, rules)
+	rules.special.checkUpdate(d, nil, o, op)
 	if d.Holds(o) {
 		d.duplicate(o, rules)
 	}
@@ -173,6 +179,7 @@ func (d *draft) update(op *log.Op, rules *kindRules) string {
 		return after.ID() // nothing to do
 	}
 	d.permitFields(op, before.Object, after)
+	d.checkDeclared(before.Object, after, rules)
 	rules.special.checkUpdate(d, before.Object, after, op)
 	if d.refused() {
 		return ""
@@ -209,6 +216,7 @@ func (d *draft) delete(op *log.Op, rules *kindRules) string {
 	if !ok {
 		return ""
 	}
+	d.unreferenced(r.Object)
 	if rules.special.mayRemove(d, r.Object); d.refused() {
 		return ""
 	}

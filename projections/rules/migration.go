@@ -13,7 +13,6 @@ import (
 const maxMigrationsOfVM = 64
 
 var migrationRules = hooks[*log.Migration]{
-	uuid:   func(m *log.Migration) *log.UUID { return &m.UUID },
 	settle: keepNewerSides,
 	check:  checkMigration,
 	owns: func(d *draft, cn log.UUID, m *log.Migration) bool {
@@ -42,9 +41,6 @@ var migrationStates = []string{"pending", "in_progress", "failed", "completed"}
 
 // checkMigration: a side is given whole, by its CN, or not at all.
 func checkMigration(d *draft, _, m *log.Migration, _ *log.Op) {
-	if m.InstanceID.IsZero() {
-		d.missing("instance_id", "send the UUID of the VM")
-	}
 	if m.SourceGen == 0 && m.TargetGen == 0 {
 		d.missing("target_gen", "send what one of the two CNs says: source_gen and source_state, or target_gen and target_state")
 	}

@@ -11,7 +11,6 @@ import (
 )
 
 var networkRules = hooks[*log.Network]{
-	uuid:   func(n *log.Network) *log.UUID { return &n.UUID },
 	settle: func(d *draft, _, n *log.Network, op *log.Op) { settleNetwork(d, n, op) },
 	check: func(d *draft, before, n *log.Network, _ *log.Op) {
 		if checkNetwork(d, n); before != nil {

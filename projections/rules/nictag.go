@@ -10,7 +10,6 @@ import (
 )
 
 var nicTagRules = hooks[*log.NICTag]{
-	uuid:  func(t *log.NICTag) *log.UUID { return &t.UUID },
 	fill:  fillTag,
 	check: checkTag,
 	isFixed: func(before, _ *log.NICTag, field, message string) (string, bool) {

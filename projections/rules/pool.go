@@ -10,7 +10,6 @@ import (
 )
 
 var poolRules = hooks[*log.NetworkPool]{
-	uuid:  func(p *log.NetworkPool) *log.UUID { return &p.UUID },
 	check: func(d *draft, _, p *log.NetworkPool, op *log.Op) { checkPool(d, p, op) },
 }
 

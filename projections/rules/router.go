@@ -17,7 +17,6 @@ import (
 // routes as of any other of their networks.
 
 var routerRules = hooks[*log.Router]{
-	uuid:   func(r *log.Router) *log.UUID { return &r.UUID },
 	settle: settleRouter,
 	check:  func(d *draft, before, r *log.Router, _ *log.Op) { checkRouter(d, before, r) },
 	follow: func(d *draft, before, after *log.Router, _ *log.Op) { followRouter(d, before, after) },

@@ -15,7 +15,6 @@ const (
 )
 
 var serverRules = hooks[*log.Server]{
-	uuid:  func(s *log.Server) *log.UUID { return &s.UUID },
 	fill:  fillServer,
 	check: checkServer,
 	remove: func(d *draft, s *log.Server) {

@@ -4,8 +4,8 @@
 // It owns what a valid object of each kind is, what follows from an operation, what
 // a compute node (CN) may write and how many objects it may own, and the choice of ids
 // and addresses. What needs no state is declared in package log; table.go has the kinds
-// with rules beyond that, each of which has a file. What a state is, and how it keeps its objects, is
-// left to package projections.
+// with rules beyond that, each of which has a file. What a state is, and how it keeps
+// its objects, is left to package projections.
 //
 // The package is pure: no clock, randomness, goroutine, file, socket or logger, and
 // no iteration over a map in an order that could be seen. All servers decide alike,
@@ -72,8 +72,6 @@ type hooks[T log.Object] struct {
 	// hook is called.
 	decide func(d *draft, op *log.Op) string
 
-	// uuid is where a new object has its id, if that is a UUID.
-	uuid func(o T) *log.UUID
 	// fill fills in what a client may leave open in a new object.
 	fill func(d *draft, o T, op *log.Op)
 	// settle brings an object into its one form; after is a clone of the draft's own.
@@ -115,7 +113,7 @@ type hooks[T log.Object] struct {
 // special is hooks without its type.
 type special interface {
 	whole(d *draft, op *log.Op) (id string, ok bool)
-	create(d *draft, o log.Object, op *log.Op)
+	fillIn(d *draft, o log.Object, op *log.Op)
 	takenID(d *draft, o log.Object, e *log.FieldError)
 	isStale(d *draft, before log.Object, op *log.Op) bool
 	alsoFixed(d *draft, before log.Object) []string
@@ -146,16 +144,10 @@ func (h hooks[T]) whole(d *draft, op *log.Op) (id string, ok bool) {
 	return h.decide(d, op), true
 }
 
-func (h hooks[T]) create(d *draft, o log.Object, op *log.Op) {
-	t := as[T](o)
-	if h.uuid != nil {
-		d.fillUUID(h.uuid(t))
-	}
+func (h hooks[T]) fillIn(d *draft, o log.Object, op *log.Op) {
 	if h.fill != nil {
-		h.fill(d, t, op)
+		h.fill(d, as[T](o), op)
 	}
-	h.settleUpdate(d, nil, o, op)
-	h.checkUpdate(d, nil, o, op)
 }
 
 func (h hooks[T]) takenID(d *draft, o log.Object, e *log.FieldError) {

@@ -18,7 +18,6 @@ const (
 )
 
 var taskRules = hooks[*log.Task]{
-	uuid:   func(t *log.Task) *log.UUID { return &t.UUID },
 	fill:   fillTask,
 	settle: settleTask,
 	check:  checkTask,

@@ -13,7 +13,6 @@ const (
 )
 
 var ticketRules = hooks[*log.Ticket]{
-	uuid:   func(t *log.Ticket) *log.UUID { return &t.UUID },
 	fill:   fillTicket,
 	settle: settleTicket,
 	check:  checkTicket,

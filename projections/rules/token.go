@@ -10,7 +10,6 @@ import (
 const maxTokenLife = 7 * 24 * 3600 * second
 
 var tokenRules = hooks[*log.Token]{
-	uuid: func(t *log.Token) *log.UUID { return &t.UUID },
 	fill: func(d *draft, t *log.Token, _ *log.Op) { t.Created = d.time },
 	check: func(d *draft, before, t *log.Token, _ *log.Op) {
 		if before == nil {

@@ -10,7 +10,6 @@ import (
 )
 
 var vmRules = hooks[*log.VM]{
-	uuid:  func(m *log.VM) *log.UUID { return &m.UUID },
 	fill:  fillVM,
 	check: checkVM,
 	remove: func(d *draft, m *log.VM) {
@@ -49,9 +48,6 @@ func fillVM(d *draft, m *log.VM, _ *log.Op) {
 }
 
 func checkVM(d *draft, before, m *log.VM, op *log.Op) {
-	if m.OwnerUUID.IsZero() {
-		d.missing("owner_uuid", "send the UUID of the owner")
-	}
 	if m.State == "" || len(m.State) > projections.MaxNameBytes || strings.ContainsFunc(m.State, func(r rune) bool { return r != '_' && (r < 'a' || r > 'z') }) {
 		d.bad("state", fmt.Sprintf("\"%s\" is not a state", d.show(m.State)), "send a word such as provisioning, running or stopped")
 	}

@@ -14,7 +14,6 @@ import (
 const vmmsPerVM = 4
 
 var vmmRules = hooks[*log.VMM]{
-	uuid:  func(m *log.VMM) *log.UUID { return &m.UUID },
 	fill:  fillVMM,
 	check: checkVMM,
 	stale: staleVMM,
@@ -44,12 +43,6 @@ var vmmStates = []string{
 }
 
 func checkVMM(d *draft, before, m *log.VMM, op *log.Op) {
-	if m.InstanceID.IsZero() {
-		d.missing("instance_id", "send the UUID of the VM")
-	}
-	if m.SledID.IsZero() {
-		d.missing("sled_id", "send the UUID of the CN")
-	}
 	if !slices.Contains(vmmStates, m.State) {
 		d.bad("state", fmt.Sprintf("\"%s\" is not known", d.show(m.State)), "send one of "+strings.Join(vmmStates, ", "))
 	}
