@@ -37,6 +37,7 @@ const (
 // addresses, neighbours and forwarding entries away at random, with ip(8) and
 // bridge(8), while NICs come and move. In the end the kernel is as the log says.
 func TestDamageIsHealed(t *testing.T) {
+	t.Parallel()
 	for _, tool := range []string{"ip", "bridge"} {
 		if _, err := exec.LookPath(tool); err != nil {
 			t.Skipf("no %s here: %v", tool, err)

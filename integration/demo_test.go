@@ -76,6 +76,7 @@ func nothingLeft(t *testing.T, temp string) {
 
 // The README's first command, from the outside: it holds, and leaves nothing.
 func TestDemo(t *testing.T) {
+	t.Parallel()
 	skipUnlessNamespaces(t)
 	for name, asNobody := range map[string]bool{"as this user": false, "as an ordinary user": true} {
 		t.Run(name, func(t *testing.T) {
@@ -99,6 +100,7 @@ func TestDemo(t *testing.T) {
 // The demo is interrupted in the middle: it ends soon, not well, and leaves
 // nothing.
 func TestDemoInterrupted(t *testing.T) {
+	t.Parallel()
 	skipUnlessNamespaces(t)
 	cmd, temp := demoCommand(t, false)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
@@ -145,6 +147,7 @@ func readUntil(r io.Reader, said *bytes.Buffer, text string) error {
 // The demo in a guest kernel that has 802.1Q: two CNs, real agents, and pings
 // through the full stack, VXLAN, VLAN and macvlan.
 func TestDemoTagged(t *testing.T) {
+	t.Parallel()
 	guest.SkipUnlessAvailable(t)
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 	defer cancel()

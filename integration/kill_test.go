@@ -19,6 +19,7 @@ import (
 // was acknowledged is in the log of every server once, and all three logs are
 // the same bytes.
 func TestLeaderKilled(t *testing.T) {
+	t.Parallel()
 	c := startCluster(t)
 	ctx, stop := context.WithCancel(t.Context())
 	defer stop()
@@ -118,6 +119,7 @@ func (c *cluster) checkLog(s *serverProcess, acked map[log.UUID]log.Seq) (chains
 // A change that is sent again, to any server, gives the first one's result and
 // is not applied twice.
 func TestRetryOnAnotherServer(t *testing.T) {
+	t.Parallel()
 	c := startCluster(t)
 	change := tag("once")
 	first, err := c.api.Submit(t.Context(), change)

@@ -29,6 +29,7 @@ type netAgent struct {
 // TestNetAgent: the acceptance cases of net-agent by their numbers, and those
 // worth having from its history, with three servers and an agent as processes.
 func TestNetAgent(t *testing.T) {
+	t.Parallel()
 	if !enterVMLab(t) {
 		return
 	}

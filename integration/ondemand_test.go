@@ -32,6 +32,7 @@ const (
 // its first packet is answered; when the log moves the NIC to another node, the
 // kernel follows, and the first packet to it there is answered too.
 func TestOnDemandThroughTheAgent(t *testing.T) {
+	t.Parallel()
 	if !enterLab(t) {
 		return
 	}

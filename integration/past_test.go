@@ -29,6 +29,7 @@ func command(t testing.TB, args ...string) (out string, err error) {
 // TestReplayIntoAnotherCluster: it has the same objects then, a record says which
 // change is whose, and again nothing is done, whether the record is there or not.
 func TestReplayIntoAnotherCluster(t *testing.T) {
+	t.Parallel()
 	from, to := startCluster(t), startCluster(t)
 	for i := range 20 {
 		if _, err := from.api.Submit(t.Context(), tag(fmt.Sprintf("past%d", i))); err != nil {
@@ -81,6 +82,7 @@ func TestReplayIntoAnotherCluster(t *testing.T) {
 // folders and a replay of one say as well; a running server's folder is refused;
 // damage is found, named, and has a remedy.
 func TestTheLogOffline(t *testing.T) {
+	t.Parallel()
 	c := startCluster(t)
 	for i := range 30 {
 		if _, err := c.api.Submit(t.Context(), tag(fmt.Sprintf("past%d", i))); err != nil {

@@ -90,6 +90,7 @@ func compacted(t *testing.T) (dir string, state *projections.State) {
 // TestReplayOfACompactedLog: the objects that a log begins with are made in
 // another cluster, over TLS, but those that are work and trust of the old one.
 func TestReplayOfACompactedLog(t *testing.T) {
+	t.Parallel()
 	from, state := compacted(t)
 	data := t.TempDir()
 	target, err := devrun.Start(t.Context(), program, data)

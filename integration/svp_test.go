@@ -43,6 +43,7 @@ const (
 // the agent. In the end nobody met a message that it could not bear, and nobody
 // believes what is not so.
 func TestOldClientsOfRealProcesses(t *testing.T) {
+	t.Parallel()
 	if !enterLab(t) {
 		return
 	}

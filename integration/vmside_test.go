@@ -61,6 +61,7 @@ func (w *wholeWay) until(t *testing.T, what string, ok func() (bool, string)) {
 // provisioning only when it runs; another underlay address leaves the VMs their
 // MACs and addresses; the node's own link is as it was.
 func TestVMSideFollowsTheLog(t *testing.T) {
+	t.Parallel()
 	if !enterLab(t) {
 		return
 	}

@@ -64,6 +64,7 @@ func enterVMLab(t *testing.T) (inside bool) {
 // server at once; what happens while an agent is away, and while the leader
 // dies, is made up for.
 func TestVMState(t *testing.T) {
+	t.Parallel()
 	if !enterVMLab(t) {
 		return
 	}

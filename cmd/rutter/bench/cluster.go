@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -132,20 +131,6 @@ type Cluster struct {
 	Servers []*Server
 	Client  *client.Client
 	Office  *Authority // of a cluster with TLS; nil: it has none
-}
-
-// FreePorts returns n ports of loopback that nobody listens on now.
-func FreePorts(n int) ([]int, error) {
-	var ports []int
-	for range n {
-		l, err := net.Listen("tcp", "127.0.0.1:0")
-		if err != nil {
-			return nil, err
-		}
-		defer l.Close()
-		ports = append(ports, l.Addr().(*net.TCPAddr).Port)
-	}
-	return ports, nil
 }
 
 // keptPorts returns the ports that a cluster in dir had before, which its members
