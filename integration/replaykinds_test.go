@@ -5,11 +5,10 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
-	"rutter/integration/bench/devrun"
+	"rutter/integration/rig"
 	"rutter/log"
 	"rutter/projections"
 	"rutter/raftstore/history"
@@ -93,11 +92,7 @@ func TestReplayOfACompactedLog(t *testing.T) {
 	t.Parallel()
 	from, state := compacted(t)
 	data := t.TempDir()
-	target, err := devrun.Start(t.Context(), program, data)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = target.Stop(syscall.SIGTERM) })
+	target := rig.Dev(t, t.Context(), program)
 	url, operator := target.URL, target.Operator
 	with := func(args ...string) string {
 		t.Helper()

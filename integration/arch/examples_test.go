@@ -41,7 +41,7 @@ var examples = []example{
 	{"product alone", "testing", one("agent/a.go", "package agent\nimport (\n\"testing/synctest\"\n\"pgregory.net/rapid\"\n)\n"), []string{"a.go:3", "a.go:4"}},
 	{"product alone", "fine", map[string]string{
 		"agent/a_test.go":        "package agent\nimport (\"testing\"; \"rutter/integration/guest\")\n",
-		"integration/guest/a.go": "package guest\nimport (\"testing\"; \"rutter/integration/program\")\n",
+		"integration/guest/a.go": "package guest\nimport (\"testing\"; \"rutter/integration/rig\")\n",
 	}, nil},
 
 	{"commands apart", "one family in another", one("cmd/rutter/vmcmd/a.go", "package vmcmd\nimport \"rutter/cmd/rutter/cncmd\"\n"), []string{"a.go:2"}},

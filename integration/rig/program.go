@@ -1,7 +1,4 @@
-// Package program provides the binary under test to the tests of a package:
-//
-//	func TestMain(m *testing.M) { os.Exit(program.Run(m, &rutter)) }
-package program
+package rig
 
 import (
 	"errors"
