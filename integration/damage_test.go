@@ -96,7 +96,7 @@ func TestDamageIsHealed(t *testing.T) {
 // create has a NIC of the other node made, and returns the seq.
 func (w *wholeWay) create(t testing.TB) log.Seq {
 	t.Helper()
-	result, err := w.c.api.Submit(t.Context(), &log.Change{ID: client.NewChangeID(), Ops: []log.Op{w.nic(w.remote, w.vm)}})
+	result, err := w.c.Client.Submit(t.Context(), &log.Change{ID: client.NewChangeID(), Ops: []log.Op{w.nic(w.remote, w.vm)}})
 	if err != nil {
 		t.Fatal(err)
 	}
