@@ -9,7 +9,7 @@ import (
 	"testing/synctest"
 
 	"rutter/agent/link"
-	"rutter/projections"
+	"rutter/projections/desired"
 )
 
 // hasty is a kernel of a node whose hold is accepted in the midst of a pass.
@@ -25,7 +25,7 @@ func (h *hasty) Keep(on bool) {
 }
 
 // Pass implements Kernel.
-func (h *hasty) Pass(ctx context.Context, want projections.Desired, complete bool) (link.Result, error) {
+func (h *hasty) Pass(ctx context.Context, want desired.Links, complete bool) (link.Result, error) {
 	h.before()
 	result, err := h.Manager.Pass(ctx, want, complete)
 	h.after()
@@ -109,7 +109,7 @@ func TestJudgingLooksAtLinksOnly(t *testing.T) {
 	deliverAll(t, r, append(stream.next(t, true), stream.bookmark()))
 	r.view.share = defaultHoldShare
 	r.view.old, r.view.standing = r.remember(), unjudged
-	all := r.state.DesiredLinks(r.me)
+	all := desired.Of(r.state, r.me)
 	j, ok := r.toJudge()
 	if !ok || len(all.Neighs) == 0 || len(j.want.Neighs)+len(j.want.FDB)+len(j.was.Neighs)+len(j.was.FDB) > 0 {
 		t.Errorf("judged %v: %d neighbours and %d forwarding entries", ok, len(j.want.Neighs), len(j.want.FDB))

@@ -22,7 +22,7 @@ import (
 	"rutter/api/client"
 	"rutter/log"
 	"rutter/log/feed"
-	"rutter/projections"
+	"rutter/projections/desired"
 )
 
 // servers serves one test log on any number of names, over pipes.
@@ -200,7 +200,7 @@ type fakeKernel struct {
 	matched, heard bool
 }
 
-func (k *fakeKernel) Pass(_ context.Context, want projections.Desired, complete bool) (link.Result, error) {
+func (k *fakeKernel) Pass(_ context.Context, want desired.Links, complete bool) (link.Result, error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.heard = false
@@ -218,26 +218,26 @@ func (k *fakeKernel) note(w wanted) (result link.Result, err error) {
 }
 
 // Apply does to what was wanted last what a Manager does to the kernel.
-func (k *fakeKernel) Apply(_ context.Context, d projections.LinksDelta) link.Result {
+func (k *fakeKernel) Apply(_ context.Context, d desired.LinksDelta) link.Result {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if d.Len() == 0 {
 		return link.Result{Matched: k.matched, Look: k.heard}
 	}
 	last := k.passes[len(k.passes)-1]
-	last.links.Neighs = slices.DeleteFunc(slices.Clone(last.links.Neighs), func(n projections.Neigh) bool {
-		is := func(o projections.Neigh) bool { return o.Link == n.Link && o.IP == n.IP }
+	last.links.Neighs = slices.DeleteFunc(slices.Clone(last.links.Neighs), func(n desired.Neigh) bool {
+		is := func(o desired.Neigh) bool { return o.Link == n.Link && o.IP == n.IP }
 		return slices.ContainsFunc(d.NoNeighs, is) || slices.ContainsFunc(d.Neighs, is)
 	})
-	last.links.FDB = slices.DeleteFunc(slices.Clone(last.links.FDB), func(f projections.FDB) bool {
-		is := func(o projections.FDB) bool { return o.VNet == f.VNet && o.MAC == f.MAC }
+	last.links.FDB = slices.DeleteFunc(slices.Clone(last.links.FDB), func(f desired.FDB) bool {
+		is := func(o desired.FDB) bool { return o.VNet == f.VNet && o.MAC == f.MAC }
 		return slices.ContainsFunc(d.NoFDB, is) || slices.ContainsFunc(d.FDB, is)
 	})
 	last.links.Neighs, last.links.FDB = append(last.links.Neighs, d.Neighs...), append(last.links.FDB, d.FDB...)
-	slices.SortFunc(last.links.Neighs, func(a, b projections.Neigh) int {
+	slices.SortFunc(last.links.Neighs, func(a, b desired.Neigh) int {
 		return cmp.Or(bytes.Compare(a.Link[:], b.Link[:]), a.IP.Compare(b.IP))
 	})
-	slices.SortFunc(last.links.FDB, func(a, b projections.FDB) int {
+	slices.SortFunc(last.links.FDB, func(a, b desired.FDB) int {
 		return cmp.Or(cmp.Compare(a.VNet, b.VNet), bytes.Compare(a.MAC[:], b.MAC[:]))
 	})
 	result, _ := k.note(last)
@@ -320,7 +320,7 @@ func TestAgentFromAChangeToTheKernel(t *testing.T) {
 				t.Errorf("%s: the server was told %+v, want %d", when, m, s.head())
 			}
 			passes := k.seen()
-			if got, want := passes[len(passes)-1].links, s.log.state.DesiredLinks(cnID(1)); !reflect.DeepEqual(got, want) {
+			if got, want := passes[len(passes)-1].links, desired.Of(s.log.state, cnID(1)); !reflect.DeepEqual(got, want) {
 				t.Errorf("%s: the kernel is to have %+v, want %+v", when, got, want)
 			}
 		}
@@ -366,7 +366,7 @@ func TestAgentStartsFromItsCacheAlone(t *testing.T) {
 		time.Sleep(time.Second)
 		synctest.Wait()
 		stop()
-		want, incarnation := s.log.state.DesiredLinks(cnID(1)), first.Status().Incarnation
+		want, incarnation := desired.Of(s.log.state, cnID(1)), first.Status().Incarnation
 
 		s.setDown(true, "one")
 		k = new(fakeKernel)

@@ -11,7 +11,7 @@ import (
 	"rutter/agent/link/plan"
 	"rutter/log"
 	"rutter/log/feed"
-	"rutter/projections"
+	"rutter/projections/desired"
 )
 
 // hurried is a replica that caught up, with a reconciler over the real manager and
@@ -168,7 +168,7 @@ func TestMatchedAfterAFailedPass(t *testing.T) {
 type failingPass struct{ Kernel }
 
 // Pass implements Kernel.
-func (failingPass) Pass(context.Context, projections.Desired, bool) (link.Result, error) {
+func (failingPass) Pass(context.Context, desired.Links, bool) (link.Result, error) {
 	return link.Result{}, errDown
 }
 

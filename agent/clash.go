@@ -3,6 +3,7 @@ package agent
 import (
 	"rutter/log"
 	"rutter/projections"
+	"rutter/projections/desired"
 )
 
 // In the whole log no two NICs have one address of a network. In a part of it
@@ -15,7 +16,7 @@ import (
 // of the replica protects it.
 type clashTable struct {
 	state   *projections.State
-	touches *projections.Touches
+	touches *desired.Touches
 	pairs   map[objectKey]map[objectKey]struct{}
 }
 

@@ -13,7 +13,7 @@ import (
 	"rutter/agent/link/plan"
 	"rutter/log"
 	"rutter/log/feed"
-	"rutter/projections"
+	"rutter/projections/desired"
 )
 
 // Dialer opens connections for the feed; *client.Client of package api/client does.
@@ -30,10 +30,10 @@ type Kernel interface {
 	// Pass compares the kernel with want, and mends what differs. Nothing is
 	// removed unless complete. Failures of single objects are in the result;
 	// an error means that the pass could not be made at all.
-	Pass(ctx context.Context, want projections.Desired, complete bool) (link.Result, error)
+	Pass(ctx context.Context, want desired.Links, complete bool) (link.Result, error)
 	// Apply brings single entries to what delta says, of the links that the last
 	// pass wanted, and puts right what it heard others do to the kernel.
-	Apply(ctx context.Context, delta projections.LinksDelta) link.Result
+	Apply(ctx context.Context, delta desired.LinksDelta) link.Result
 }
 
 // Local is what else of this node speaks with the servers over the agent's

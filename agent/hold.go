@@ -12,6 +12,7 @@ import (
 	"rutter/agent/link"
 	"rutter/log"
 	"rutter/projections"
+	"rutter/projections/desired"
 )
 
 // An agent does not believe in emptiness (DESIGN rule 19, SAFETY R2). A view that
@@ -94,13 +95,13 @@ var (
 // judging is a view that is to be judged.
 type judging struct {
 	epoch uint64
-	was   *projections.Desired // nil: nobody remembers; then the kernel says what there was
-	want  projections.Desired
+	was   *desired.Links // nil: nobody remembers; then the kernel says what there was
+	want  desired.Links
 }
 
 // linksOnly leaves out the entries that hang on links, of which there are as many as
 // NICs here times NICs elsewhere.
-var linksOnly = projections.Limits{Entries: 1}
+var linksOnly = desired.Limits{Entries: 1}
 
 // viewHold decides whether the view of the log is what the node does, and keeps the
 // view before while it is not. The lock of the replica protects it, and its methods
@@ -109,7 +110,7 @@ type viewHold struct {
 	me               log.UUID
 	logger           *slog.Logger
 	state            *projections.State // the view
-	touches          *projections.Touches
+	touches          *desired.Touches
 	out              *outbox
 	changed, dirtied chan struct{} // as the replica's
 	complete         func() bool   // all that the CN must know was held at least once
@@ -195,12 +196,12 @@ func (v *viewHold) follow(key objectKey, rec kept) {
 
 // desired computes what the kernel should hold: of a view that is not settled, what
 // the one before said and what the new one adds.
-func (v *viewHold) desired(limits projections.Limits) projections.Desired {
-	links := v.state.DesiredLinksWithin(v.me, limits)
+func (v *viewHold) desired(limits desired.Limits) desired.Links {
+	links := desired.Within(v.state, v.me, limits)
 	if v.old == nil {
 		return links
 	}
-	return united(v.old.DesiredLinksWithin(v.me, limits), links)
+	return united(desired.Within(v.old, v.me, limits), links)
 }
 
 // load puts what the cache held back. It is called before

@@ -16,7 +16,7 @@ import (
 	"rutter/agent/link"
 	"rutter/agent/link/plan"
 	"rutter/log"
-	"rutter/projections"
+	"rutter/projections/desired"
 )
 
 // heldNICs is more than may go at once.
@@ -467,23 +467,23 @@ func TestGuestsHearOfWhatIsLetGo(t *testing.T) {
 // TestUnitedViews: of one thing the first view counts, and a vnet that is on demand
 // in one of them has no entries.
 func TestUnitedViews(t *testing.T) {
-	a := projections.Desired{
-		VXLANs:  []projections.VXLAN{{VNet: 1, MTU: 1}, {VNet: 3, MTU: 1, OnDemand: true}},
-		Fabrics: []projections.Fabric{{MAC: macOf(1), VNet: 1}},
-		Neighs:  []projections.Neigh{{Link: macOf(1), MAC: macOf(2)}},
+	a := desired.Links{
+		VXLANs:  []desired.VXLAN{{VNet: 1, MTU: 1}, {VNet: 3, MTU: 1, OnDemand: true}},
+		Fabrics: []desired.Fabric{{MAC: macOf(1), VNet: 1}},
+		Neighs:  []desired.Neigh{{Link: macOf(1), MAC: macOf(2)}},
 	}
-	b := projections.Desired{
-		VXLANs:  []projections.VXLAN{{VNet: 1, MTU: 2}, {VNet: 2, MTU: 2}, {VNet: 3, MTU: 2}},
-		Fabrics: []projections.Fabric{{MAC: macOf(1), VNet: 9}, {MAC: macOf(5), VNet: 3}},
-		Neighs:  []projections.Neigh{{Link: macOf(1), MAC: macOf(3)}, {Link: macOf(5), MAC: macOf(3)}},
-		FDB:     []projections.FDB{{VNet: 2, MAC: macOf(7)}, {VNet: 3, MAC: macOf(7)}},
+	b := desired.Links{
+		VXLANs:  []desired.VXLAN{{VNet: 1, MTU: 2}, {VNet: 2, MTU: 2}, {VNet: 3, MTU: 2}},
+		Fabrics: []desired.Fabric{{MAC: macOf(1), VNet: 9}, {MAC: macOf(5), VNet: 3}},
+		Neighs:  []desired.Neigh{{Link: macOf(1), MAC: macOf(3)}, {Link: macOf(5), MAC: macOf(3)}},
+		FDB:     []desired.FDB{{VNet: 2, MAC: macOf(7)}, {VNet: 3, MAC: macOf(7)}},
 	}
 	got := fmt.Sprintf("%v", united(a, b))
-	want := fmt.Sprintf("%v", projections.Desired{
-		VXLANs:  []projections.VXLAN{a.VXLANs[0], b.VXLANs[1], a.VXLANs[1]},
-		Fabrics: []projections.Fabric{a.Fabrics[0], b.Fabrics[1]},
-		Neighs:  []projections.Neigh{a.Neighs[0]},
-		FDB:     []projections.FDB{b.FDB[0]},
+	want := fmt.Sprintf("%v", desired.Links{
+		VXLANs:  []desired.VXLAN{a.VXLANs[0], b.VXLANs[1], a.VXLANs[1]},
+		Fabrics: []desired.Fabric{a.Fabrics[0], b.Fabrics[1]},
+		Neighs:  []desired.Neigh{a.Neighs[0]},
+		FDB:     []desired.FDB{b.FDB[0]},
 	})
 	if got != want {
 		t.Errorf("united\n%s, want\n%s", got, want)

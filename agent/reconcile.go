@@ -12,7 +12,7 @@ import (
 
 	"rutter/agent/link"
 	"rutter/agent/link/plan"
-	"rutter/projections"
+	"rutter/projections/desired"
 )
 
 // minRetry is the least time before a pass that a failed object waits for.
@@ -48,7 +48,7 @@ type reconciler struct {
 	// whatever deltas do to it.
 	pruned bool
 
-	limits projections.Limits // from how many entries on a vnet is on demand
+	limits desired.Limits // from how many entries on a vnet is on demand
 
 	mu     sync.Mutex // protects what follows
 	last   KernelStatus
@@ -77,10 +77,10 @@ func (t truth) Read(read func(link.Lookup)) {
 	t.mu.RLock()
 	defer t.mu.RUnlock()
 	if t.view.old != nil {
-		read(unitedLookup{t.view.old.Entries(t.me), t.state.Entries(t.me)})
+		read(unitedLookup{desired.NewEntries(t.view.old, t.me), desired.NewEntries(t.state, t.me)})
 		return
 	}
-	read(t.state.Entries(t.me))
+	read(desired.NewEntries(t.state, t.me))
 }
 
 // KernelStatus says how the kernel stands to what is wanted.
@@ -288,7 +288,7 @@ func (r *reconciler) note(want wanted, result link.Result, err error, began time
 	s.Passes++
 	s.At, s.Took, s.Complete = began, time.Since(began), want.complete
 	s.Links, s.Neighs, s.FDB = len(want.links.VXLANs)+len(want.links.VLANs)+len(want.links.Fabrics), len(want.links.Neighs), len(want.links.FDB)
-	s.Problems = describe(want.links.Problems, func(p projections.Problem) string { return p.Kind.String() + " " + p.ID + ": " + p.Reason })
+	s.Problems = describe(want.links.Problems, func(p desired.Problem) string { return p.Kind.String() + " " + p.ID + ": " + p.Reason })
 	r.addSteps(result)
 	s.Matched, s.Failure = result.Matched && err == nil && want.complete, ""
 	if err != nil {
@@ -362,7 +362,7 @@ func (r *reconciler) brief() KernelStatus {
 // keeper is a Kernel that can say which links it holds, and keep those of which no
 // view is remembered; *link.Manager is one.
 type keeper interface {
-	Surplus(ctx context.Context, was *projections.Desired, want projections.Desired) (link.Surplus, error)
+	Surplus(ctx context.Context, was *desired.Links, want desired.Links) (link.Surplus, error)
 	Keep(on bool)
 }
 

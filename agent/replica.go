@@ -11,6 +11,7 @@ import (
 	"rutter/log"
 	"rutter/log/feed"
 	"rutter/projections"
+	"rutter/projections/desired"
 )
 
 // errStream is wrapped when what a server sent cannot be true. The connection
@@ -77,11 +78,11 @@ type replica struct {
 	// missing says why the last bookmark did not count, or is empty.
 	missing string
 	clashes clashTable
-	journal journal              // see changes.go
-	answers *answerLog           // see answerlog.go; immutable after load
-	touches *projections.Touches // what the kernel has not been told
-	touched time.Time            // when the oldest of it was applied; zero: there is none
-	view    viewHold             // what of a view is held back
+	journal journal          // see changes.go
+	answers *answerLog       // see answerlog.go; immutable after load
+	touches *desired.Touches // what the kernel has not been told
+	touched time.Time        // when the oldest of it was applied; zero: there is none
+	view    viewHold         // what of a view is held back
 }
 
 // resetting is a reset that runs: the objects and scopes that came since.
@@ -104,7 +105,7 @@ func newReplica(me log.UUID, logger *slog.Logger) *replica {
 		me: me, logger: logger,
 		changed: make(chan struct{}, 1), dirtied: make(chan struct{}, 1),
 		state: projections.NewSmallState(), scopes: make(heldScopes), suspects: make(map[log.Scope]*suspect),
-		out: &outbox{dirty: newBatch(), ready: newBatch()}, touches: projections.NewTouches(me),
+		out: &outbox{dirty: newBatch(), ready: newBatch()}, touches: desired.NewTouches(me),
 	}
 	r.clashes = clashTable{state: r.state, touches: r.touches, pairs: make(map[objectKey]map[objectKey]struct{})}
 	r.view = viewHold{me: me, logger: logger, state: r.state, touches: r.touches, out: r.out, changed: r.changed, dirtied: r.dirtied}

@@ -6,6 +6,7 @@ import (
 	"rutter/agent/link"
 	"rutter/log"
 	"rutter/projections"
+	"rutter/projections/desired"
 )
 
 // remember returns what a reset must not lose: a copy of what is held, if the view
@@ -36,9 +37,9 @@ func (r *replica) toJudge() (j judging, ok bool) {
 	if r.view.standing == settled || r.view.standing == held && r.view.old == nil || !r.isWhole() {
 		return j, false
 	}
-	j = judging{epoch: r.epoch, want: r.state.DesiredLinksWithin(r.me, linksOnly)}
+	j = judging{epoch: r.epoch, want: desired.Within(r.state, r.me, linksOnly)}
 	if r.view.old != nil {
-		was := r.view.old.DesiredLinksWithin(r.me, linksOnly)
+		was := desired.Within(r.view.old, r.me, linksOnly)
 		j.was = &was
 	}
 	return j, true

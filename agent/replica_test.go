@@ -13,7 +13,7 @@ import (
 
 	"rutter/log"
 	"rutter/log/feed"
-	"rutter/projections"
+	"rutter/projections/desired"
 )
 
 func silent() *slog.Logger { return slog.New(slog.DiscardHandler) }
@@ -148,7 +148,7 @@ func (h *history) check(t *rapid.T) {
 	if h.replica.applied != h.server.head() || !h.replica.complete || h.replica.reset != nil {
 		t.Fatalf("at %d: applied %d, complete %v, missing %q", h.server.head(), h.replica.applied, h.replica.complete, h.replica.missing)
 	}
-	got, want := h.replica.wanted(&projections.Limits{}), h.server.state.DesiredLinks(h.replica.me)
+	got, want := h.replica.wanted(&desired.Limits{}), desired.Of(h.server.state, h.replica.me)
 	if !got.complete || got.at.seq != h.server.head() || h.inOnePlace() && !reflect.DeepEqual(got.links, want) {
 		t.Fatalf("at %d: links wanted: got %+v, want %+v", h.server.head(), got, want)
 	}
@@ -236,7 +236,7 @@ func TestResetKeepsWantedLinks(t *testing.T) {
 	for _, other := range []bool{false, true} {
 		t.Run(fmt.Sprintf("other log %v", other), func(t *testing.T) {
 			s, r, _ := caughtUp(t)
-			before := r.wanted(&projections.Limits{}).links
+			before := r.wanted(&desired.Limits{}).links
 			if other {
 				s.cluster = log.UUID{9}
 			} else {
@@ -247,7 +247,7 @@ func TestResetKeepsWantedLinks(t *testing.T) {
 			_, messages := s.hello(t, r.me, cursor, scopes)
 			for _, m := range messages[:len(messages)-1] {
 				deliverAll(t, r, []feed.Message{m})
-				w := r.wanted(&projections.Limits{})
+				w := r.wanted(&desired.Limits{})
 				if !reflect.DeepEqual(w.links, before) {
 					t.Fatalf("after %T %+v: links wanted are %+v, before the reset %+v", m, m, w.links, before)
 				}
@@ -256,7 +256,7 @@ func TestResetKeepsWantedLinks(t *testing.T) {
 				}
 			}
 			deliverAll(t, r, messages[len(messages)-1:])
-			if w := r.wanted(&projections.Limits{}); !w.complete || w.at.seq != s.head() {
+			if w := r.wanted(&desired.Limits{}); !w.complete || w.at.seq != s.head() {
 				t.Errorf("after the reset: complete %v, seq %d, want true, %d", w.complete, w.at.seq, s.head())
 			}
 			compareReplica(t, s, r)
@@ -385,7 +385,7 @@ func TestMovedNICIsNotHalfKnown(t *testing.T) {
 	messages = append(ss.next(t, true), ss.bookmark())
 	for n, m := range messages {
 		if n > 0 {
-			if w := r.wanted(&projections.Limits{}); w.complete {
+			if w := r.wanted(&desired.Limits{}); w.complete {
 				t.Fatalf("before %T: complete", m)
 			}
 			if err := p.commit(); err != nil {
@@ -412,7 +412,7 @@ func TestMovedNICIsNotHalfKnown(t *testing.T) {
 			break
 		}
 	}
-	if w := r.wanted(&projections.Limits{}); !w.complete {
+	if w := r.wanted(&desired.Limits{}); !w.complete {
 		t.Errorf("after the scope: not complete (%s)", r.missing)
 	}
 }

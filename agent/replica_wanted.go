@@ -4,7 +4,7 @@ import (
 	"time"
 
 	"rutter/log"
-	"rutter/projections"
+	"rutter/projections/desired"
 )
 
 // checkpoint is a place in the log that the kernel may come to match.
@@ -21,7 +21,7 @@ type checkpoint struct {
 
 // wanted is what the kernel should hold, and as of when.
 type wanted struct {
-	links    projections.Desired
+	links    desired.Links
 	complete bool // what it lacks may be removed
 	kept     bool // but for the links that nobody remembers: see Keep
 	at       checkpoint
@@ -31,7 +31,7 @@ type wanted struct {
 // lacks may be removed, when all that the CN must know is held, has been said
 // to be all at least once, and is not being replaced (DESIGN rule 8). A NIC that
 // moved to a network which is still to come lacks its link only for now.
-func (r *replica) wanted(limits *projections.Limits) wanted {
+func (r *replica) wanted(limits *desired.Limits) wanted {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	links := r.view.desired(*limits)
@@ -61,7 +61,7 @@ func (r *replica) isWhole() bool {
 // delta computes what the kernel should hold of the entries that events touched
 // since the last call. It is not ok while the view is not complete: what goes
 // from it then is not gone.
-func (r *replica) delta() (d projections.LinksDelta, at checkpoint, ok bool) {
+func (r *replica) delta() (d desired.LinksDelta, at checkpoint, ok bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	complete := r.isComplete()

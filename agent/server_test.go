@@ -9,6 +9,7 @@ import (
 	"rutter/log"
 	"rutter/log/feed"
 	"rutter/projections"
+	"rutter/projections/rules"
 )
 
 // tb is what the helpers need of *testing.T and *rapid.T.
@@ -53,7 +54,7 @@ func (s *testServer) change(t tb, ops ...log.Op) log.Result {
 	s.changes++
 	id := log.UUID{6: 0x70}
 	binary.BigEndian.PutUint64(id[8:], s.changes)
-	events, result := s.state.Decide(&log.Change{ID: id, Actor: "test", Time: log.Time(s.changes), Seed: s.changes, Ops: ops})
+	events, result := rules.Decide(s.state, &log.Change{ID: id, Actor: "test", Time: log.Time(s.changes), Seed: s.changes, Ops: ops})
 	for _, e := range events {
 		seq := s.head() + 1
 		b, err := s.enc.Event(e)

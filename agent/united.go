@@ -8,22 +8,22 @@ import (
 
 	"rutter/agent/link"
 	"rutter/log"
-	"rutter/projections"
+	"rutter/projections/desired"
 )
 
 // united is what two views want together: of one thing what the first says.
-func united(first, second projections.Desired) projections.Desired {
+func united(first, second desired.Links) desired.Links {
 	mac := func(a, b log.MAC) int { return bytes.Compare(a[:], b[:]) }
-	all := projections.Desired{
-		VXLANs: both(first.VXLANs, second.VXLANs, func(a, b projections.VXLAN) int { return cmp.Compare(a.VNet, b.VNet) }),
-		VLANs: both(first.VLANs, second.VLANs, func(a, b projections.VLAN) int {
+	all := desired.Links{
+		VXLANs: both(first.VXLANs, second.VXLANs, func(a, b desired.VXLAN) int { return cmp.Compare(a.VNet, b.VNet) }),
+		VLANs: both(first.VLANs, second.VLANs, func(a, b desired.VLAN) int {
 			return cmp.Or(cmp.Compare(a.VNet, b.VNet), cmp.Compare(a.ID, b.ID))
 		}),
-		Fabrics: both(first.Fabrics, second.Fabrics, func(a, b projections.Fabric) int { return mac(a.MAC, b.MAC) }),
-		Neighs: both(first.Neighs, second.Neighs, func(a, b projections.Neigh) int {
+		Fabrics: both(first.Fabrics, second.Fabrics, func(a, b desired.Fabric) int { return mac(a.MAC, b.MAC) }),
+		Neighs: both(first.Neighs, second.Neighs, func(a, b desired.Neigh) int {
 			return cmp.Or(mac(a.Link, b.Link), a.IP.Compare(b.IP))
 		}),
-		FDB: both(first.FDB, second.FDB, func(a, b projections.FDB) int {
+		FDB: both(first.FDB, second.FDB, func(a, b desired.FDB) int {
 			return cmp.Or(cmp.Compare(a.VNet, b.VNet), mac(a.MAC, b.MAC))
 		}),
 		Problems: second.Problems,
@@ -33,7 +33,7 @@ func united(first, second projections.Desired) projections.Desired {
 
 // onDemand leaves out the entries of vnets that are on demand in one of the views:
 // what the kernel asks for of them is found in both.
-func onDemand(all projections.Desired, second []projections.VXLAN) projections.Desired {
+func onDemand(all desired.Links, second []desired.VXLAN) desired.Links {
 	demand := make(map[uint32]bool)
 	for _, v := range slices.Concat(all.VXLANs, second) {
 		if v.OnDemand {
@@ -50,8 +50,8 @@ func onDemand(all projections.Desired, second []projections.VXLAN) projections.D
 	for i := range all.Fabrics {
 		links[all.Fabrics[i].MAC] = demand[all.Fabrics[i].VNet]
 	}
-	all.Neighs = slices.DeleteFunc(all.Neighs, func(n projections.Neigh) bool { return links[n.Link] })
-	all.FDB = slices.DeleteFunc(all.FDB, func(f projections.FDB) bool { return demand[f.VNet] })
+	all.Neighs = slices.DeleteFunc(all.Neighs, func(n desired.Neigh) bool { return links[n.Link] })
+	all.FDB = slices.DeleteFunc(all.FDB, func(f desired.FDB) bool { return demand[f.VNet] })
 	return all
 }
 
@@ -63,12 +63,12 @@ func both[T any](first, second []T, compare func(a, b T) int) []T {
 }
 
 // unitedLookup finds the entries of two views.
-type unitedLookup struct{ first, second *projections.Entries }
+type unitedLookup struct{ first, second *desired.Entries }
 
 var _ link.Lookup = unitedLookup{}
 
 // Neigh implements link.Lookup.
-func (u unitedLookup) Neigh(on log.MAC, ip netip.Addr) (projections.Neigh, bool) {
+func (u unitedLookup) Neigh(on log.MAC, ip netip.Addr) (desired.Neigh, bool) {
 	if n, ok := u.first.Neigh(on, ip); ok {
 		return n, true
 	}
@@ -76,7 +76,7 @@ func (u unitedLookup) Neigh(on log.MAC, ip netip.Addr) (projections.Neigh, bool)
 }
 
 // FDB implements link.Lookup.
-func (u unitedLookup) FDB(vnet uint32, mac log.MAC) (projections.FDB, bool) {
+func (u unitedLookup) FDB(vnet uint32, mac log.MAC) (desired.FDB, bool) {
 	if f, ok := u.first.FDB(vnet, mac); ok {
 		return f, true
 	}

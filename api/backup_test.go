@@ -9,7 +9,7 @@ import (
 	"strings"
 	"testing"
 
-	"rutter/api/backend"
+	"rutter/api/rest"
 	"rutter/log"
 )
 
@@ -51,7 +51,7 @@ func TestSnapshotRoute(t *testing.T) {
 			if w.Code != test.status || !strings.Contains(w.Body.String(), test.body) || test.body == "" && w.Body.Len() > 0 {
 				t.Errorf("got %d and %d bytes, want %d", w.Code, w.Body.Len(), test.status)
 			}
-			if w.Code == http.StatusOK && (w.Header().Get(backend.HeaderSeq) != "7" || w.Header().Get(headerCluster) != log.UUID.String(log.UUID{1})) {
+			if w.Code == http.StatusOK && (w.Header().Get(rest.HeaderSeq) != "7" || w.Header().Get(headerCluster) != log.UUID.String(log.UUID{1})) {
 				t.Errorf("headers %v", w.Header())
 			}
 		})

@@ -99,7 +99,7 @@ func (c *changeRoutes) change(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	backend.SetSeq(w, result.Last)
+	rest.SetSeq(w, result.Last)
 	rest.WriteJSON(w, r, http.StatusOK, resultForm{result.ChangeID, result.First, result.Last, result.Events, append([]string{}, result.IDs...)})
 	return nil
 }

@@ -62,7 +62,7 @@ func (c *clusterRoutes) getCluster(w http.ResponseWriter, r *http.Request) error
 	if _, err := rest.Query(r); err != nil {
 		return err
 	}
-	backend.SetSeq(w, c.store.Head().Seq)
+	rest.SetSeq(w, c.store.Head().Seq)
 	rest.WriteJSON(w, r, http.StatusOK, c.store.Status())
 	return nil
 }
@@ -295,7 +295,7 @@ func (c *clusterRoutes) retention(w http.ResponseWriter, r *http.Request, f rete
 	if err != nil {
 		return rest.BadParameter("body", log.ElementInvalid, "look at GET /cluster/retention for what there is", "%v", err)
 	}
-	backend.SetSeq(w, plan.Head)
+	rest.SetSeq(w, plan.Head)
 	rest.WriteJSON(w, r, http.StatusOK, planForm{
 		Age: plan.Age.String(), Events: plan.Events, Bytes: plan.Bytes, Head: plan.Head, Floor: plan.Floor, Oldest: plan.Oldest,
 		Used: plan.Used, Next: plan.Next, NextTime: plan.NextTime, Goes: uint64(plan.Next - plan.Floor),
@@ -354,7 +354,7 @@ func (c *clusterRoutes) backup(w http.ResponseWriter, r *http.Request) error {
 	h.Set("Content-Type", "application/octet-stream")
 	h.Set("Content-Length", strconv.FormatInt(b.Size, 10))
 	h.Set(headerCluster, b.Cluster.String())
-	backend.SetSeq(w, b.Seq)
+	rest.SetSeq(w, b.Seq)
 	if r.Method == http.MethodHead {
 		return nil
 	}

@@ -47,7 +47,7 @@ func (g *grantRoutes) list(w http.ResponseWriter, r *http.Request) error {
 	}
 	all := []*log.Grant{}
 	g.store.View(func(state *projections.State, head log.Cursor) {
-		backend.SetSeq(w, head.Seq)
+		rest.SetSeq(w, head.Seq)
 		for rec := range state.List(log.KindGrant) {
 			all = append(all, rec.Object.(*log.Grant))
 		}

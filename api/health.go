@@ -157,7 +157,7 @@ func (h *healthRoutes) status(w http.ResponseWriter, r *http.Request) error {
 			f.Objects[k.kind.String()] = state.Count(k.kind)
 		}
 	})
-	backend.SetSeq(w, f.Head.Seq)
+	rest.SetSeq(w, f.Head.Seq)
 	rest.WriteJSON(w, r, http.StatusOK, f)
 	return nil
 }

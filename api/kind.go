@@ -1,6 +1,7 @@
 package api
 
 import (
+	"maps"
 	"net/http"
 	"slices"
 	"strconv"
@@ -25,79 +26,46 @@ type kindRoute struct {
 // filter reports whether o matches the value of a query parameter.
 type filter func(state *projections.State, o log.Object, value string) bool
 
-// field makes a filter of a getter of text.
-func field[T log.Object](get func(o T) string) filter {
-	return func(_ *projections.State, o log.Object, value string) bool { return get(o.(T)) == value }
-}
+// kinds are the objects that have paths of their own.
+var kinds = func() (all []*kindRoute) {
+	for _, kind := range log.Kinds() {
+		d := kind.Describe()
+		if d.Path == "" {
+			continue
+		}
+		k := &kindRoute{kind: kind, path: d.Path, noun: d.Noun, key: d.IDField, filters: make(map[string]filter)}
+		for _, name := range d.Filters {
+			k.filters[name] = func(_ *projections.State, o log.Object, value string) bool { return log.FieldHas(o, name, value) }
+		}
+		maps.Copy(k.filters, derivedFilters[kind])
+		all = append(all, k)
+	}
+	return all
+}()
 
-func number(n uint32) string { return strconv.FormatUint(uint64(n), 10) }
-
-func uuidText(u log.UUID) string { return u.String() }
-
-// kinds are the objects that have paths of their own. Filters: NAPI's,
-// CNAPI's and VMAPI's names, as far as we hold the field.
-var kinds = []*kindRoute{
-	{log.KindNICTag, "nic_tags", "nic tag", "name", map[string]filter{
-		"uuid": field(func(t *log.NICTag) string { return uuidText(t.UUID) }),
-		"mtu":  field(func(t *log.NICTag) string { return number(t.MTU) }),
-	}},
-	{log.KindSetting, "settings", "setting", "name", map[string]filter{
-		"value": field(func(o *log.Setting) string { return o.Value }),
-	}},
-	{log.KindNetwork, "networks", "network", "uuid", map[string]filter{
-		"uuid":    field(func(n *log.Network) string { return uuidText(n.UUID) }),
-		"name":    field(func(n *log.Network) string { return n.Name }),
-		"nic_tag": field(func(n *log.Network) string { return n.NICTag }),
-		"family":  field(func(n *log.Network) string { return n.Family }),
-		"vlan_id": field(func(n *log.Network) string { return number(n.VLANID) }),
-		"vnet_id": field(func(n *log.Network) string { return number(n.VNetID) }),
-		"fabric":  field(func(n *log.Network) string { return strconv.FormatBool(n.Fabric) }),
+// derivedFilters are those that are no fields of their kind, or for which a field
+// is shown otherwise than the log has it.
+var derivedFilters = map[log.Kind]map[string]filter{
+	log.KindNetwork: {
 		"owner_uuid": func(_ *projections.State, o log.Object, value string) bool {
-			return slices.ContainsFunc(o.(*log.Network).OwnerUUIDs, func(u log.UUID) bool { return u.String() == value })
+			return log.FieldHas(o, "owner_uuids", value)
 		},
-	}},
-	{log.KindNIC, "nics", "nic", "mac", map[string]filter{
-		"belongs_to_uuid": field(func(n *log.NIC) string { return uuidText(n.BelongsToUUID) }),
-		"belongs_to_type": field(func(n *log.NIC) string { return n.BelongsToType }),
-		"owner_uuid":      field(func(n *log.NIC) string { return uuidText(n.OwnerUUID) }),
-		"network_uuid":    field(func(n *log.NIC) string { return uuidText(n.NetworkUUID) }),
-		"cn_uuid":         field(func(n *log.NIC) string { return uuidText(n.CNUUID) }),
-		"state":           field(func(n *log.NIC) string { return n.State }),
-		"underlay":        field(func(n *log.NIC) string { return strconv.FormatBool(n.Underlay) }),
-		"primary":         field(func(n *log.NIC) string { return strconv.FormatBool(n.Primary) }),
-		"ip":              field(func(n *log.NIC) string { return n.IP.String() }),
+	},
+	log.KindNIC: {
 		"nic_tag": func(state *projections.State, o log.Object, value string) bool {
 			nic := o.(*log.NIC)
 			return nicTagOf(nic, networkOf(state, nic)) == value
 		},
 		"vnet_id": func(state *projections.State, o log.Object, value string) bool {
 			network := networkOf(state, o.(*log.NIC))
-			return network != nil && network.Fabric && number(network.VNetID) == value
+			return network != nil && network.Fabric && strconv.FormatUint(uint64(network.VNetID), 10) == value
 		},
-	}},
-	{log.KindServer, "servers", "server", "uuid", map[string]filter{
-		"uuid":       field(func(o *log.Server) string { return uuidText(o.UUID) }),
-		"hostname":   field(func(o *log.Server) string { return o.Hostname }),
-		"datacenter": field(func(o *log.Server) string { return o.Datacenter }),
-		"status":     field(func(o *log.Server) string { return o.Status }),
-		"setup":      field(func(o *log.Server) string { return strconv.FormatBool(o.Setup) }),
-		"headnode":   field(func(o *log.Server) string { return strconv.FormatBool(o.Headnode) }),
-	}},
-	{log.KindVM, "vms", "vm", "uuid", map[string]filter{
-		"uuid":  field(func(o *log.VM) string { return uuidText(o.UUID) }),
-		"alias": field(func(o *log.VM) string { return o.Alias }),
-		"brand": field(func(o *log.VM) string { return o.Brand }),
+	},
+	log.KindVM: {
 		"state": func(state *projections.State, o log.Object, value string) bool {
 			return vmForm(state, o.(*log.VM)).State == value
 		},
-		"owner_uuid":  field(func(o *log.VM) string { return uuidText(o.OwnerUUID) }),
-		"server_uuid": field(func(o *log.VM) string { return uuidText(o.ServerUUID) }),
-	}},
-	{log.KindVMM, "vmms", "vmm", "id", map[string]filter{
-		"instance_id": field(func(o *log.VMM) string { return uuidText(o.InstanceID) }),
-		"sled_id":     field(func(o *log.VMM) string { return uuidText(o.SledID) }),
-		"state":       field(func(o *log.VMM) string { return o.State }),
-	}},
+	},
 }
 
 // filterNames are the parameters that a list of the kind takes, sorted.
@@ -113,10 +81,10 @@ func (k *kindRoute) filterNames() []string {
 // id reads an id from the path, in the form that the log has it.
 func (k *kindRoute) id(r *http.Request) (string, error) {
 	text := r.PathValue("id")
-	switch k.kind {
-	case log.KindNICTag, log.KindSetting:
+	switch k.kind.Describe().IDForm {
+	case log.IDText, log.IDPair:
 		return text, nil
-	case log.KindNIC:
+	case log.IDMAC:
 		mac, err := log.ParseMAC(text)
 		if err != nil {
 			return "", rest.BadParameter(k.key, log.ElementInvalid, "send a MAC address, as in 90:b8:d0:01:02:03", "%v", err)

@@ -6,6 +6,8 @@ import (
 	"net/http"
 	"net/netip"
 
+	"rutter/projections/desired"
+
 	"rutter/api/auth/guard"
 	"rutter/api/auth/matrix"
 	"rutter/api/backend"
@@ -117,7 +119,7 @@ func (l *lookupRoutes) lookup(w http.ResponseWriter, r *http.Request, name strin
 }
 
 // trace answers GET /trace?from=VM&to=VM|IP: why one can, or cannot, reach the
-// other (see projections.Trace), with how far the CNs of both are; with at= why
+// other (see desired.Trace), with how far the CNs of both are; with at= why
 // it could then, of which nobody knows how far they were.
 func (l *lookupRoutes) trace(w http.ResponseWriter, r *http.Request) error {
 	p, err := rest.Query(r, "from", "to", "at")
@@ -135,22 +137,22 @@ func (l *lookupRoutes) trace(w http.ResponseWriter, r *http.Request) error {
 	if p.Has("at") {
 		return l.traceAt(w, r, p)
 	}
-	var t projections.Trace
-	l.read.View(w, func(state *projections.State) { t = state.Trace(p.Text("from"), p.Text("to")) })
+	var t desired.Trace
+	l.read.View(w, func(state *projections.State) { t = desired.NewTrace(state, p.Text("from"), p.Text("to")) })
 	sessions, err := l.sessions.Everywhere(r.Context(), l.store.Head().Seq)
 	if err != nil { // without a leader, what this server knows itself
 		sessions = l.sessions.Here(l.store.Head().Seq, "")
 	}
-	t.Judge(func(cn log.UUID) projections.Far {
+	t.Judge(func(cn log.UUID) desired.Far {
 		for i := range sessions {
 			if f := &sessions[i]; f.CN == cn {
-				return projections.Far{
+				return desired.Far{
 					Known: true, Alive: !f.Gone, Applied: f.Applied, Programmed: f.Programmed, Failing: f.Failing,
 					Differs: f.Mismatches > 0 && !f.DigestOK,
 				}
 			}
 		}
-		return projections.Far{}
+		return desired.Far{}
 	})
 	rest.WriteJSON(w, r, http.StatusOK, t)
 	return nil
@@ -161,7 +163,7 @@ func (l *lookupRoutes) traceAt(w http.ResponseWriter, r *http.Request, p rest.Pa
 	if err != nil {
 		return err
 	}
-	t, err := projections.TraceOf(p.Text("from"), p.Text("to"), func(want projections.TraceWant) (*projections.State, error) {
+	t, err := desired.TraceOf(p.Text("from"), p.Text("to"), func(want desired.TraceWant) (*projections.State, error) {
 		part := backend.PastPart{CNs: want.CNs, Mentions: want.Mentions, Whole: want.Whole}
 		for _, mac := range want.NICs {
 			part.Objects = append(part.Objects, backend.PastObject{Kind: log.KindNIC, ID: mac.String()})
@@ -172,7 +174,7 @@ func (l *lookupRoutes) traceAt(w http.ResponseWriter, r *http.Request, p rest.Pa
 		return err
 	}
 	t.AsOf(seq)
-	backend.SetSeq(w, seq)
+	rest.SetSeq(w, seq)
 	rest.WriteJSON(w, r, http.StatusOK, t)
 	return nil
 }

@@ -216,7 +216,7 @@ func (o *objectRoutes) writeOne(w http.ResponseWriter, r *http.Request, k *kindR
 		return err
 	}
 	if op.Action == log.Delete {
-		backend.SetSeq(w, result.Last)
+		rest.SetSeq(w, result.Last)
 		w.WriteHeader(http.StatusNoContent)
 		return nil
 	}

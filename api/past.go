@@ -13,6 +13,7 @@ import (
 	"rutter/api/rest"
 	"rutter/log"
 	"rutter/projections"
+	"rutter/projections/desired"
 )
 
 // pastRoutes answer for the log's states of before, and for what became of objects.
@@ -291,11 +292,11 @@ func (h *pastRoutes) getDiff(w http.ResponseWriter, r *http.Request) error {
 		f.Objects = append(f.Objects, formOfChange(c))
 	}
 	if scope.Type == log.ScopeCN {
-		for _, c := range projections.DiffLinks(before.DesiredLinks(scope.ID), after.DesiredLinks(scope.ID)) {
+		for _, c := range desired.DiffLinks(desired.Of(before, scope.ID), desired.Of(after, scope.ID)) {
 			f.Links = append(f.Links, linkDiff(c))
 		}
 	}
-	backend.SetSeq(w, f.To)
+	rest.SetSeq(w, f.To)
 	rest.WriteJSON(w, r, http.StatusOK, f)
 	return nil
 }
@@ -355,7 +356,7 @@ func (h *pastRoutes) getHistory(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	h.guard.AccountsOf(r.Context()).Look(len(seqs))
-	backend.SetPlace(w, h.store.Head())
+	rest.SetCursor(w, h.store.Head())
 	w.Header().Set("Content-Type", "application/x-ndjson")
 	w.WriteHeader(http.StatusOK)
 	out := json.NewEncoder(w)

@@ -11,6 +11,7 @@ import (
 	"rutter/api/backend"
 	"rutter/api/console"
 	"rutter/api/rest"
+	"rutter/api/writestream"
 	"rutter/log"
 	"rutter/log/intake"
 )
@@ -21,7 +22,7 @@ func (s *Server) table() []rest.Route {
 		(&objectRoutes{s.store, s.read, s.write, s.logs.Get}).routes(),
 		(&vmmRoutes{s.store, s.cfg.VMMs, s.guard, &s.answered}).routes(),
 		(&changeRoutes{s.write}).routes(),
-		(&writeStreams{s.store, s.guard, s.logger, &s.answered, s.draining, s.streams.Enter}).routes(),
+		writestream.New(s.store, s.guard, s.logger, &s.answered, s.draining, s.streams.Enter).Routes(),
 		(&pastRoutes{s.store, s.cfg.Past, s.guard, s.read}).routes(),
 		(&lookupRoutes{s.store, s.read, s.nodes}).routes(),
 		(&clusterRoutes{s.store, s.guard, s.read, s.cfg.Cluster, s.cfg.Retainer, s.cfg.Backups, s.logger}).routes(),

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"rutter/api/backend"
+	"rutter/api/rest"
 	"rutter/log"
 	"rutter/projections"
 )
@@ -103,8 +104,8 @@ func TestLongListsAreReadInSlices(t *testing.T) {
 	if got := namesIn(t, w.Body.Bytes()); !done || !slices.Equal(got, want) {
 		t.Errorf("with changes between: got %d names, want %d", len(got), len(want))
 	}
-	if got := w.Header().Get(backend.HeaderSeq); got != head.String() {
-		t.Errorf("%s is %s, want that of the first slice, %s", backend.HeaderSeq, got, head)
+	if got := w.Header().Get(rest.HeaderSeq); got != head.String() {
+		t.Errorf("%s is %s, want that of the first slice, %s", rest.HeaderSeq, got, head)
 	}
 }
 

@@ -11,7 +11,6 @@ import (
 	"rutter/api/backend"
 	"rutter/api/rest"
 	"rutter/log"
-	"rutter/log/intake"
 )
 
 // Where the fate of a change is unknown, that is what is answered, whatever a later
@@ -35,9 +34,6 @@ func TestUnknownFateIsToldAsSuch(t *testing.T) {
 		}
 		if got := backend.ErrorOf(fmt.Errorf("setting the retention: %w", err)); got.Code != rest.CodeUnknown {
 			t.Errorf("%v: answered with %v", met, got)
-		}
-		if got := codeOf(err); got != intake.CodeUnknown {
-			t.Errorf("%v: code %s on a write stream", met, got)
 		}
 	}
 }

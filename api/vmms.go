@@ -127,7 +127,7 @@ func (m *vmmRoutes) answerOutcome(w http.ResponseWriter, r *http.Request, outcom
 		return nodes.VMMError(err)
 	}
 	m.answered.Note(outcome.Seq)
-	backend.SetSeq(w, outcome.Seq)
+	rest.SetSeq(w, outcome.Seq)
 	rest.WriteJSON(w, r, http.StatusOK, outcome)
 	return nil
 }

@@ -1,4 +1,6 @@
 package api
 
+import "rutter/api/writestream"
+
 // WriteWindow shows the bound to the tests from outside.
-const WriteWindow = writeWindow
+const WriteWindow = writestream.Window

@@ -16,7 +16,7 @@ import (
 	"rutter/api/client"
 	"rutter/cmd/rutter/netlab"
 	"rutter/log"
-	"rutter/projections"
+	"rutter/projections/desired"
 )
 
 const (
@@ -143,11 +143,11 @@ func (w *wholeWay) peer(t *testing.T, name, underlay string, mac log.MAC, ip net
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { kernel.Close() })
-	want := projections.Desired{
-		VXLANs:  []projections.VXLAN{{VNet: 7, Local: netip.MustParseAddr(underlay), Port: 4789, MTU: 1550}},
-		Fabrics: []projections.Fabric{{MAC: mac, VNet: 7, MTU: 1400, Addresses: []netip.Prefix{netip.PrefixFrom(ip, 8)}}},
-		Neighs:  []projections.Neigh{{Link: mac, IP: near.Addresses[0].Addr(), MAC: near.MAC}},
-		FDB:     []projections.FDB{{VNet: 7, MAC: near.MAC, Dst: netip.MustParseAddr("192.0.2.1"), Port: 4789}},
+	want := desired.Links{
+		VXLANs:  []desired.VXLAN{{VNet: 7, Local: netip.MustParseAddr(underlay), Port: 4789, MTU: 1550}},
+		Fabrics: []desired.Fabric{{MAC: mac, VNet: 7, MTU: 1400, Addresses: []netip.Prefix{netip.PrefixFrom(ip, 8)}}},
+		Neighs:  []desired.Neigh{{Link: mac, IP: near.Addresses[0].Addr(), MAC: near.MAC}},
+		FDB:     []desired.FDB{{VNet: 7, MAC: near.MAC, Dst: netip.MustParseAddr("192.0.2.1"), Port: 4789}},
 	}
 	result, err := link.NewManager(link.ManagerConfig{Kernel: kernel}).Pass(context.Background(), want, true)
 	if err != nil || !result.Matched {

@@ -11,6 +11,7 @@ import (
 	"rutter/integration/rig"
 	"rutter/log"
 	"rutter/projections"
+	"rutter/projections/rules"
 	"rutter/raftstore/history"
 )
 
@@ -64,7 +65,7 @@ func compacted(t *testing.T) (dir string, state *projections.State) {
 			change.Ops[0].Set = append(change.Ops[0].Set, d.Path)
 		}
 		slices.Sort(change.Ops[0].Set)
-		events, result := state.Decide(change)
+		events, result := rules.Decide(state, change)
 		if result.Refusal != nil {
 			t.Fatalf("%s: %+v", o.Kind(), result.Refusal)
 		}

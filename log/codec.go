@@ -6,16 +6,6 @@ import (
 	"net/netip"
 )
 
-// fieldCounts is the number of fields that this program writes, by kind.
-var fieldCounts = func() (counts [len(kindNames)]int) {
-	for k := range counts {
-		if o := NewObject(Kind(k)); o != nil {
-			counts[k] = len(slots(o))
-		}
-	}
-	return counts
-}()
-
 // encoder is the visitor that writes fields, to the end of b. The first error sticks.
 type encoder struct {
 	packer
@@ -44,7 +34,8 @@ func (v *encoder) id(u *UUID) {
 		v.bin(nil)
 		return
 	}
-	v.bin(u[:])
+	v.b = append(v.b, codeBin8, byte(len(u))) // as bin writes it, without the call: most fields are UUIDs
+	v.b = append(v.b, u[:]...)
 }
 
 func (v *encoder) mac(_ string, p *MAC) {
@@ -121,13 +112,13 @@ func (v *encoder) routeList(r Routes) {
 
 func (v *encoder) object(o Object) {
 	extra := o.tail().raw
-	n := 0
-	if int(o.Kind()) < len(fieldCounts) {
-		n = fieldCounts[o.Kind()]
-	}
 	v.body.from = len(v.b)
-	v.array(n + len(extra))
-	o.visit(v)
+	if row := rowOf(o); row != nil {
+		v.array(len(fieldNames[o.Kind()]) + len(extra))
+		row.fields.visit(o, v)
+	} else {
+		v.array(len(extra))
+	}
 	v.extras(extra)
 	v.body.to = len(v.b)
 }
@@ -272,8 +263,8 @@ func (v *decoder) str(_ string, p *string) {
 // no memory of its own. They are the names of all fields and the usual values.
 var words = func() map[string]string {
 	all := map[string]string{}
-	for k := range kindNames {
-		for _, name := range FieldNames(Kind(k)) {
+	for _, names := range fieldNames {
+		for _, name := range names {
 			all[name] = name
 		}
 	}
@@ -413,8 +404,11 @@ func (v *decoder) routes(_ string, p *Routes) {
 
 // object reads an object of kind; id is used for kinds that are not known.
 func (v *decoder) object(kind Kind, id string) Object {
-	o := NewObject(kind)
-	if o == nil {
+	row := kind.row()
+	var o Object
+	if row != nil {
+		o = row.fields.newObject()
+	} else {
 		o = &Unknown{OfKind: kind, Key: id}
 	}
 	if v.err != nil || v.left == 0 {
@@ -423,9 +417,11 @@ func (v *decoder) object(kind Kind, id string) Object {
 	before := v.u.b
 	outer := v.enter()
 	fields := v.left
-	o.visit(v)
+	if row != nil {
+		row.fields.visit(o, v)
+	}
 	o.tail().raw = v.leave(outer)
-	if int(kind) < len(fieldCounts) && fields == fieldCounts[kind] {
+	if row != nil && fields == len(fieldNames[kind]) {
 		v.body = before[:len(before)-len(v.u.b)]
 	}
 	return o

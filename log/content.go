@@ -56,7 +56,7 @@ func (v *encoder) opContent(op *Op) {
 		return
 	}
 	f := fieldsMeant{v: v, set: set, all: op.Action == Create, end: len(v.b)}
-	op.Object.visit(&f)
+	visit(op.Object, &f)
 	for _, raw := range op.Object.tail().raw {
 		from := len(v.b)
 		v.b = append(v.b, raw...)

@@ -6,6 +6,10 @@
 // an event means is left to package projections; who agrees on it and keeps it,
 // to package raftstore.
 //
+// Each kind of object has one file, as NICs have kind_nic.go, with everything about it that
+// needs no state; kinds.go has the table of them. docs/contributing.md says how to
+// add one.
+//
 // Everything here is a value. The package has no clock, randomness, goroutine,
 // file, socket or logger, so each function gives the same answer on every
 // server. Values are safe for concurrent reading once nobody writes them.

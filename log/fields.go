@@ -5,10 +5,17 @@ import (
 	"net/netip"
 	"slices"
 	"strconv"
-	"strings"
 )
 
-// visitor is shown each field of an object, in codec order, by its JSON name.
+// fields is the list of a kind's fields: a function that shows each field of an
+// object to a visitor, by its JSON name. Its order is the order of stored bytes, so
+// that new fields are only ever appended.
+//
+// It is one function, and not a list with a function for each field: that takes
+// 160 ns to encode the fields of a VM, where this takes 70 ns (BenchmarkEncodeVM).
+type fields[T any] func(o *T, v visitor)
+
+// visitor is shown each field of an object, in the order of the codec.
 type visitor interface {
 	str(name string, p *string)
 	boolean(name string, p *bool)
@@ -27,7 +34,39 @@ type visitor interface {
 	routes(name string, p *Routes)
 }
 
-// slot is one field: its JSON name and a pointer to it.
+// fieldTable is fields[T] of any T. An object that it is given is a *T.
+type fieldTable interface {
+	visit(o Object, v visitor)
+	newObject() Object
+	// shallow returns a copy that shares its lists with the object.
+	shallow(o Object) Object
+}
+
+func (f fields[T]) visit(o Object, v visitor) { f(any(o).(*T), v) }
+
+func (f fields[T]) newObject() Object { return any(new(T)).(Object) }
+
+func (f fields[T]) shallow(o Object) Object {
+	c := *any(o).(*T)
+	return any(&c).(Object)
+}
+
+// fieldNames are the JSON names of the fields of each kind, in the order of the codec.
+var fieldNames = func() (names [len(kinds)][]string) {
+	for k, row := range kinds {
+		if row == nil {
+			continue
+		}
+		var c collector
+		row.fields.visit(row.fields.newObject(), &c)
+		for _, s := range c.slots {
+			names[k] = append(names[k], s.name)
+		}
+	}
+	return names
+}()
+
+// slot is one field of an object: its JSON name and a pointer to it.
 type slot struct {
 	name string
 	p    any
@@ -37,11 +76,15 @@ type slot struct {
 // to it beside those of the list.
 type collector struct {
 	slots []slot
+	only  string // if set, the name of the one field that is listed
 	each  func(a, b slot)
 	next  int // of the list
 }
 
 func (c *collector) add(name string, p any) {
+	if c.only != "" && name != c.only {
+		return
+	}
 	if c.each == nil {
 		c.slots = append(c.slots, slot{name, p})
 		return
@@ -66,18 +109,26 @@ func (c *collector) u32s(name string, p *[]uint32)       { c.add(name, p) }
 func (c *collector) addrs(name string, p *[]netip.Addr)  { c.add(name, p) }
 func (c *collector) routes(name string, p *Routes)       { c.add(name, p) }
 
+// slots lists the fields of an object; none of one of a kind that is not known.
 func slots(o Object) []slot {
 	c := collector{slots: make([]slot, 0, 24)}
-	o.visit(&c)
+	visit(o, &c)
 	return c.slots
+}
+
+// visit shows the fields of an object to v; none of a kind that is not known.
+func visit(o Object, v visitor) {
+	if row := rowOf(o); row != nil {
+		row.fields.visit(o, v)
+	}
 }
 
 // pairwise calls each with the fields of a and b, side by side; they are of one kind.
 func pairwise(a, b Object, each func(a, b slot)) {
-	c := collector{slots: make([]slot, 0, fieldCounts[min(int(a.Kind()), len(fieldCounts)-1)])}
-	a.visit(&c)
+	c := collector{slots: make([]slot, 0, len(fieldNames[min(int(a.Kind()), len(fieldNames)-1)]))}
+	visit(a, &c)
 	c.each = each
-	b.visit(&c)
+	visit(b, &c)
 }
 
 // same reports whether two fields of one name have equal plain forms, without
@@ -114,235 +165,6 @@ func (s slot) same(t slot) bool {
 		return slices.Equal(*p, *t.p.(*[]netip.Addr))
 	}
 	return equalValues(s.value(), t.value())
-}
-
-// Value is the plain form of a field: nil (the field's zero value), bool,
-// uint64, string, []string (sorted only if the field is), or
-// map[string]string. It is what `changed` keeps of old values, and what their
-// JSON form shows.
-type Value any
-
-// value returns the plain form of the field; its zero value is nil, so that a
-// field that was not set reads as null.
-func (s slot) value() Value {
-	switch p := s.p.(type) {
-	case *string:
-		return orNil(*p, *p != "")
-	case *bool:
-		return *p
-	case *uint32:
-		return uint64(*p)
-	case *uint64:
-		return *p
-	case *Time:
-		// Nanoseconds, not the text form: it would lose what is below a
-		// millisecond, and an event must fold backwards exactly.
-		return orNil(uint64(*p), *p != 0)
-	case *UUID:
-		return textOrNil(*p, !p.IsZero())
-	case *MAC:
-		return textOrNil(*p, !p.IsZero())
-	case *netip.Addr:
-		return textOrNil(*p, p.IsValid())
-	case *netip.Prefix:
-		return textOrNil(*p, p.IsValid())
-	case *[]string:
-		return orNil(*p, len(*p) > 0)
-	case *[]UUID:
-		return texts(*p)
-	case *[]MAC:
-		return texts(*p)
-	case *[]uint32:
-		return numbers(*p)
-	case *[]netip.Addr:
-		return texts(*p)
-	case *Routes:
-		return p.value()
-	}
-	panic(fmt.Sprintf("log: field %s has type %T, which no visitor shows", s.name, s.p))
-}
-
-func orNil[T any](v T, set bool) Value {
-	if !set {
-		return nil
-	}
-	return v
-}
-
-func textOrNil(v fmt.Stringer, set bool) Value {
-	if !set {
-		return nil
-	}
-	return v.String()
-}
-
-func texts[T fmt.Stringer](list []T) Value {
-	if len(list) == 0 {
-		return nil
-	}
-	out := make([]string, len(list))
-	for i, v := range list {
-		out[i] = v.String()
-	}
-	return out
-}
-
-// numbers are kept as texts, as a Value has no list of numbers.
-func numbers(list []uint32) Value {
-	if len(list) == 0 {
-		return nil
-	}
-	out := make([]string, len(list))
-	for i, n := range list {
-		out[i] = strconv.FormatUint(uint64(n), 10)
-	}
-	return out
-}
-
-func parseNumber(text string) (uint32, error) {
-	n, err := strconv.ParseUint(text, 10, 32)
-	return uint32(n), err
-}
-
-// setValue is the inverse of value.
-func (s slot) setValue(v Value) error {
-	text, isText := v.(string)
-	number, isNumber := v.(uint64)
-	list, isList := v.([]string)
-	if v == nil {
-		isText, isNumber, isList = true, true, true
-	}
-	ok, err := true, error(nil)
-	switch p := s.p.(type) {
-	case *string:
-		*p, ok = text, isText
-	case *bool:
-		if *p, ok = v.(bool); v == nil {
-			ok = true
-		}
-	case *uint32:
-		*p, ok = uint32(number), isNumber && number <= 1<<32-1
-	case *uint64:
-		*p, ok = number, isNumber
-	case *Time:
-		*p, ok = Time(number), isNumber
-	case *UUID:
-		err = parseInto(p, text, ParseUUID)
-		ok = isText
-	case *MAC:
-		err = parseInto(p, text, ParseMAC)
-		ok = isText
-	case *netip.Addr:
-		err = parseInto(p, text, netip.ParseAddr)
-		ok = isText
-	case *netip.Prefix:
-		err = parseInto(p, text, netip.ParsePrefix)
-		ok = isText
-	case *[]string:
-		*p, ok = slices.Clone(list), isList
-	case *[]UUID:
-		err = parseList(p, list, ParseUUID)
-		ok = isList
-	case *[]MAC:
-		err = parseList(p, list, ParseMAC)
-		ok = isList
-	case *[]uint32:
-		err = parseList(p, list, parseNumber)
-		ok = isList
-	case *[]netip.Addr:
-		err = parseList(p, list, netip.ParseAddr)
-		ok = isList
-	case *Routes:
-		ok = p.setValue(v)
-	}
-	if !ok {
-		return fmt.Errorf("field %s: value %v does not fit", s.name, v)
-	}
-	if err != nil {
-		return fmt.Errorf("field %s: %w", s.name, err)
-	}
-	return nil
-}
-
-func parseInto[T any](p *T, text string, parse func(string) (T, error)) (err error) {
-	var zero T
-	if *p = zero; text != "" {
-		*p, err = parse(text)
-	}
-	return err
-}
-
-func parseList[T any](p *[]T, texts []string, parse func(string) (T, error)) error {
-	*p = nil
-	for _, text := range texts {
-		v, err := parse(text)
-		if err != nil {
-			return err
-		}
-		*p = append(*p, v)
-	}
-	return nil
-}
-
-// copyFrom copies a field of the same name and type; slices are cloned.
-func (s slot) copyFrom(from slot) {
-	switch p := s.p.(type) {
-	case *string:
-		*p = *from.p.(*string)
-	case *bool:
-		*p = *from.p.(*bool)
-	case *uint32:
-		*p = *from.p.(*uint32)
-	case *uint64:
-		*p = *from.p.(*uint64)
-	case *Time:
-		*p = *from.p.(*Time)
-	case *UUID:
-		*p = *from.p.(*UUID)
-	case *MAC:
-		*p = *from.p.(*MAC)
-	case *netip.Addr:
-		*p = *from.p.(*netip.Addr)
-	case *netip.Prefix:
-		*p = *from.p.(*netip.Prefix)
-	case *[]string:
-		*p = slices.Clone(*from.p.(*[]string))
-	case *[]UUID:
-		*p = slices.Clone(*from.p.(*[]UUID))
-	case *[]MAC:
-		*p = slices.Clone(*from.p.(*[]MAC))
-	case *[]uint32:
-		*p = slices.Clone(*from.p.(*[]uint32))
-	case *[]netip.Addr:
-		*p = slices.Clone(*from.p.(*[]netip.Addr))
-	case *Routes:
-		*p = slices.Clone(*from.p.(*Routes))
-	}
-}
-
-// equalValues compares two plain values.
-func equalValues(a, b Value) bool {
-	switch x := a.(type) {
-	case []string:
-		y, ok := b.([]string)
-		return ok && slices.Equal(x, y)
-	case map[string]string:
-		y, ok := b.(map[string]string)
-		if !ok || len(x) != len(y) {
-			return false
-		}
-		for k, v := range x {
-			if w, ok := y[k]; !ok || v != w {
-				return false
-			}
-		}
-		return true
-	}
-	switch b.(type) {
-	case []string, map[string]string:
-		return false
-	}
-	return a == b
 }
 
 // FieldChange is one field that an event changed: its JSON name and the value
@@ -382,28 +204,81 @@ func Revert(o Object, changed []FieldChange) (Object, error) {
 	return c, nil
 }
 
+// fieldOf returns a pointer to o's field by its JSON name; nil if it has none.
+func fieldOf(o Object, name string) (slot, bool) {
+	var room [1]slot
+	c := collector{slots: room[:0], only: name}
+	if name != "" {
+		visit(o, &c)
+	}
+	if len(c.slots) == 0 {
+		return slot{}, false
+	}
+	return c.slots[0], true
+}
+
 // Field returns the plain value of o's field by its JSON name, and whether o
 // has such a field.
 func Field(o Object, name string) (Value, bool) {
-	for _, s := range slots(o) {
-		if s.name == name {
-			return s.value(), true
-		}
+	s, ok := fieldOf(o, name)
+	if !ok {
+		return nil, false
 	}
-	return nil, false
+	return s.value(), true
+}
+
+// FieldHas reports whether o's field of that JSON name is what the text says, as a
+// query has it: 36 characters of a UUID, true, a number. Of a list one element must
+// be. A field that there is not has nothing.
+func FieldHas(o Object, name, text string) bool {
+	s, ok := fieldOf(o, name)
+	if !ok {
+		return false
+	}
+	switch p := s.p.(type) {
+	case *string:
+		return *p == text
+	case *bool:
+		return strconv.FormatBool(*p) == text
+	case *uint32:
+		return strconv.FormatUint(uint64(*p), 10) == text
+	case *uint64:
+		return strconv.FormatUint(*p, 10) == text
+	case *UUID:
+		return p.Is(text)
+	case *[]string:
+		return slices.Contains(*p, text)
+	case *[]UUID:
+		return slices.ContainsFunc(*p, func(u UUID) bool { return u.Is(text) })
+	case fmt.Stringer:
+		return p.String() == text
+	}
+	list, _ := s.value().([]string)
+	return slices.Contains(list, text)
 }
 
 // FieldNames lists the JSON names of kind's fields in codec order.
 func FieldNames(kind Kind) []string {
-	o := NewObject(kind)
-	if o == nil {
+	if int(kind) >= len(fieldNames) {
 		return nil
 	}
-	var names []string
-	for _, s := range slots(o) {
-		names = append(names, s.name)
+	return slices.Clone(fieldNames[kind])
+}
+
+// TimeFields lists the JSON names of all fields of any kind that are times, sorted.
+func TimeFields() (names []string) {
+	for _, row := range kinds {
+		if row == nil {
+			continue
+		}
+		for _, s := range slots(row.fields.newObject()) {
+			if _, is := s.p.(*Time); is {
+				names = append(names, s.name)
+			}
+		}
 	}
-	return names
+	slices.Sort(names)
+	return slices.Compact(names)
 }
 
 // Assign copies the named fields of from to to, which are of one kind, and
@@ -442,41 +317,4 @@ func Equal(a, b Object) bool {
 	equal := true
 	pairwise(a, b, func(a, b slot) { equal = equal && a.same(b) })
 	return equal
-}
-
-// Routes are the static routes of a network, sorted by Dst, each Dst once. The
-// JSON form is NAPI's: an object of destination to gateway.
-type Routes []Route
-
-// value gives the plain form.
-func (r Routes) value() Value {
-	if len(r) == 0 {
-		return nil
-	}
-	m := make(map[string]string, len(r))
-	for _, route := range r {
-		m[route.Dst] = route.Gateway
-	}
-	return m
-}
-
-func (r *Routes) setValue(v Value) bool {
-	m, ok := v.(map[string]string)
-	if v != nil && !ok {
-		return false
-	}
-	*r = routesOf(m)
-	return true
-}
-
-func routesOf(m map[string]string) Routes {
-	if len(m) == 0 {
-		return nil
-	}
-	r := make(Routes, 0, len(m))
-	for dst, gateway := range m {
-		r = append(r, Route{dst, gateway})
-	}
-	slices.SortFunc(r, func(a, b Route) int { return strings.Compare(a.Dst, b.Dst) })
-	return r
 }

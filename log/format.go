@@ -19,7 +19,7 @@ import (
 //	|      |   more, scopes, object, changed, …]
 //
 //	kind, action, revision, more  unsigned   scopes   array of bin: type byte, then vnet (4) or uuid (16)
-//	time      signed, ns since 1970          object   array of fields, in the order of the type's visit method
+//	time      signed, ns since 1970          object   array of fields, in the order of its kind's file
 //	id, actor string                         changed  array of alternating path (string) and old value
 //	change id bin 16
 //
@@ -354,4 +354,17 @@ func SplitBatch(batch []byte) ([][]byte, error) {
 		rest = rest[n:]
 	}
 	return changes, nil
+}
+
+// ChangeID returns the id of an encoded change, also of one that does not decode
+// behind its id; false if there is none to be found.
+func ChangeID(b []byte) (id UUID, ok bool) {
+	if len(b) == 0 || b[0] != FormatVersion {
+		return UUID{}, false
+	}
+	v := newDecoder(nil)
+	v.u.b = b[1:]
+	v.enter()
+	v.uuid("", &id)
+	return id, v.err == nil && !id.IsZero()
 }

@@ -1,6 +1,7 @@
 package log
 
 import (
+	"bytes"
 	"encoding/hex"
 	"fmt"
 	"strconv"
@@ -119,6 +120,9 @@ func ParseUUID(text string) (UUID, error) {
 	return u, nil
 }
 
+// Compare orders UUIDs by their bytes, as their texts are ordered: -1, 0 or 1.
+func (u UUID) Compare(v UUID) int { return bytes.Compare(u[:], v[:]) }
+
 // IsZero reports whether u is the zero value, "none".
 func (u UUID) IsZero() bool { return u == UUID{} }
 
@@ -175,6 +179,9 @@ func ParseMAC(text string) (MAC, error) {
 	}
 	return m, nil
 }
+
+// Compare orders MACs by their bytes, as their texts are ordered: -1, 0 or 1.
+func (m MAC) Compare(n MAC) int { return bytes.Compare(m[:], n[:]) }
 
 // IsZero reports whether m is the zero value, "none".
 func (m MAC) IsZero() bool { return m == MAC{} }

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io"
 	"net/netip"
-	"reflect"
 	"slices"
 	"strings"
 )
@@ -115,15 +114,12 @@ func shape(p any) string {
 		return "a MAC address, as in \"90:b8:d0:01:02:03\""
 	case *Routes:
 		return "an object of destination to gateway, as in {\"10.2.0.0/16\": \"10.1.0.1\"}"
-	}
-	switch t := reflect.TypeOf(p).Elem(); {
-	case t == reflect.TypeFor[[]uint32]():
+	case *[]uint32:
 		return "a list of whole numbers of 0 or more"
-	case t.Kind() == reflect.Slice:
+	case *[]string, *[]UUID, *[]MAC, *[]netip.Addr:
 		return "a list of strings"
-	case t.Name() == "Prefix":
+	case *netip.Prefix:
 		return "a subnet, as in \"10.1.0.0/24\""
-	default:
-		return "an IP address"
 	}
+	return "an IP address"
 }

@@ -9,75 +9,31 @@ import (
 // changed or used again, only added to.
 type Kind uint8
 
-// The kinds of objects. A reader carries kinds that it does not know (see
-// Unknown) and never drops them.
-const (
-	KindNICTag      Kind = 1
-	KindNetwork     Kind = 2
-	KindNIC         Kind = 3
-	KindServer      Kind = 4
-	KindVM          Kind = 5
-	KindVMM         Kind = 6
-	KindNetworkPool Kind = 7
-	KindFabricVLAN  Kind = 8
-	KindIP          Kind = 9
-	KindAggregation Kind = 10
-	KindRouter      Kind = 11
-	KindMigration   Kind = 12
-	KindTask        Kind = 13
-	KindSetting     Kind = 14
-	KindToken       Kind = 15
-	KindRevocation  Kind = 16
-	KindGrant       Kind = 17
-	KindTicket      Kind = 18
-	KindAuthority   Kind = 19
-	KindCertificate Kind = 20
-)
-
-// kindNames are NAPI's, CNAPI's and VMAPI's words, as DESIGN section 1 lists them.
-var kindNames = [...]string{
-	KindNICTag:      "nic_tag",
-	KindNetwork:     "network",
-	KindNIC:         "nic",
-	KindServer:      "server",
-	KindVM:          "vm",
-	KindVMM:         "vmm",
-	KindNetworkPool: "network_pool",
-	KindFabricVLAN:  "fabric_vlan",
-	KindIP:          "ip",
-	KindAggregation: "aggregation",
-	KindRouter:      "router",
-	KindMigration:   "migration",
-	KindTask:        "task",
-	KindSetting:     "setting",
-	KindToken:       "token",
-	KindRevocation:  "revocation",
-	KindGrant:       "grant",
-	KindAuthority:   "authority",
-	KindCertificate: "certificate",
-	KindTicket:      "ticket",
-}
-
 // String returns the kind's name, or kind(N) for one that this program does not know.
 func (k Kind) String() string {
-	if int(k) < len(kindNames) && kindNames[k] != "" {
-		return kindNames[k]
+	if row := k.row(); row != nil {
+		return row.Name
 	}
 	return fmt.Sprintf("kind(%d)", uint8(k))
 }
 
 // ParseKind accepts exactly what Kind.String prints.
 func ParseKind(text string) (Kind, error) {
-	for k, name := range kindNames {
-		if name == text && text != "" {
+	var names []string
+	for k, row := range kinds {
+		if row == nil {
+			continue
+		}
+		if row.Name == text {
 			return Kind(k), nil
 		}
+		names = append(names, row.Name)
 	}
 	var n uint8
 	if _, err := fmt.Sscanf(text, "kind(%d)", &n); err == nil && Kind(n).String() == text {
 		return Kind(n), nil
 	}
-	return 0, fmt.Errorf("kind %q: want one of %s", text, strings.Join(kindNames[1:], ", "))
+	return 0, fmt.Errorf("kind %q: want one of %s", text, strings.Join(names, ", "))
 }
 
 // MarshalText implements encoding.TextMarshaler.

@@ -106,7 +106,7 @@ func TestBoundedRefusal(t *testing.T) {
 func TestMeasure(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
-		o := drawObject(t, rapid.SampledFrom(knownKinds()).Draw(t, "kind"))
+		o := drawObject(t, rapid.SampledFrom(Kinds()).Draw(t, "kind"))
 		b, err := NewEncoder().Object(o)
 		if err != nil {
 			t.Fatal(err)

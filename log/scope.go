@@ -90,7 +90,7 @@ func (s Scope) Compare(t Scope) int {
 		}
 		return 1
 	}
-	return strings.Compare(string(s.ID[:]), string(t.ID[:]))
+	return s.ID.Compare(t.ID)
 }
 
 // MarshalText implements encoding.TextMarshaler.

@@ -1,7 +1,6 @@
 package projections
 
 import (
-	"reflect"
 	"slices"
 	"testing"
 
@@ -43,21 +42,4 @@ func TestDiffRecords(t *testing.T) {
 			t.Fatalf("got\n%s\nwant\n%s", got, want)
 		}
 	})
-}
-
-func TestDiffLinks(t *testing.T) {
-	a, b := log.MAC{2}, log.MAC{4}
-	before := Desired{VXLANs: []VXLAN{{VNet: 7, MTU: 1500}}, FDB: []FDB{{VNet: 7, MAC: a}}}
-	after := Desired{VXLANs: []VXLAN{{VNet: 7, MTU: 1450}}, FDB: []FDB{{VNet: 7, MAC: b}}}
-	var got []string
-	for _, c := range DiffLinks(before, after) {
-		got = append(got, c.Action.String()+" "+c.What+" "+c.Key)
-	}
-	want := []string{"update vxlan sdcvxl7", "create fdb " + b.String() + " on sdcvxl7", "delete fdb " + a.String() + " on sdcvxl7"}
-	if !reflect.DeepEqual(got, want) {
-		t.Errorf("got %q, want %q", got, want)
-	}
-	if again := DiffLinks(after, after); len(again) > 0 {
-		t.Errorf("of one with itself: %+v", again)
-	}
 }

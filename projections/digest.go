@@ -66,15 +66,6 @@ func atSeq(d log.Digest, seq log.Seq) log.Digest {
 	return log.Digest{Hi: mix(d.Hi ^ n), Lo: mix(d.Lo + n)}
 }
 
-// mix is the finaliser of SplitMix64: each bit of x moves about half of all bits.
-func mix(x uint64) uint64 {
-	x ^= x >> 30
-	x *= 0xbf58476d1ce4e5b9
-	x ^= x >> 27
-	x *= 0x94d049bb133111eb
-	return x ^ x>>31
-}
-
 func (d *digests) add(scope log.Scope, sum log.Digest) {
 	d.set(scope, d.sums[scope].Add(sum))
 }
@@ -89,38 +80,6 @@ func (d *digests) set(scope log.Scope, sum log.Digest) {
 		return
 	}
 	d.sums[scope] = sum
-}
-
-// count has a row counted in, or out of, the digests of its scopes as they are now.
-func (s *store) count(r *row, count func(scope log.Scope, sum log.Digest)) {
-	switch o := r.obj.(type) {
-	case *packedNIC:
-		s.countPacked(r, o, count)
-	case *log.NICTag, *log.Authority, *log.Revocation:
-		if forAll(r.object()) {
-			count(log.AllScope(), r.sum)
-		}
-	case *log.Server:
-		count(log.CNScope(o.UUID), r.sum)
-	case *log.VM:
-		if !o.ServerUUID.IsZero() {
-			count(log.CNScope(o.ServerUUID), r.sum)
-		}
-	case *log.VMM:
-		if !o.SledID.IsZero() {
-			count(log.CNScope(o.SledID), r.sum)
-		}
-	case *log.Task:
-		count(log.CNScope(o.ServerUUID), r.sum)
-	case *log.Network:
-		count(scopeOfNetwork(o), r.sum)
-	case *log.NIC:
-		s.countNIC(r, o, count)
-	default:
-		for _, scope := range scopesOfNet(o) {
-			count(scope, r.sum)
-		}
-	}
 }
 
 // countPacked is count of a NIC that is packed, none of which is an underlay NIC.
@@ -141,10 +100,10 @@ func (s *store) countNIC(r *row, nic *log.NIC, count func(scope log.Scope, sum l
 	if r.scope != nil {
 		count(*r.scope, r.sum)
 	}
-	if !isUnderlay(nic) {
+	if !IsUnderlay(nic) {
 		return
 	}
-	cn := cnOf(nic)
+	cn := CNOf(nic)
 	if cn != nic.CNUUID {
 		count(log.CNScope(cn), r.sum)
 	}

@@ -6,18 +6,6 @@ import (
 	"rutter/log"
 )
 
-// sameDigest holds the digest that was kept against one that is made anew.
-func sameDigest(t tester, s *State, scope log.Scope) {
-	t.Helper()
-	var want log.Digest
-	for r := range s.InScope(scope) {
-		want = want.Add(newDigests().of(&r, nil))
-	}
-	if got := s.Digest(scope); got != want {
-		t.Fatalf("digest of %s is %s, of its objects %s", scope, got, want)
-	}
-}
-
 // What differs in nothing but one field or the revision has another digest.
 func TestDigestTellsApart(t *testing.T) {
 	digest := func(r Record) log.Digest {

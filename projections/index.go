@@ -1,108 +1,10 @@
 package projections
 
 import (
-	"iter"
 	"net/netip"
-	"slices"
 
 	"rutter/log"
 )
-
-// publicSubnets is the group of the networks whose subnets are public. No
-// fabric has vnet 0, so the number is free.
-const publicSubnets = 0
-
-// subnetGroup returns the group of networks whose subnets may not overlap with
-// n's: its vnet, or all public ones; ok is false for private subnets outside
-// fabrics, which may (spec/napi.md section 3.4).
-func subnetGroup(n *log.Network) (group uint32, ok bool) {
-	if n.Fabric {
-		return n.VNetID, true
-	}
-	return publicSubnets, !isPrivate(n.Subnet)
-}
-
-// isPrivate reports whether all of a subnet is of RFC 1918 or RFC 4193 (ULA).
-func isPrivate(subnet netip.Prefix) bool {
-	return subnet.Addr().IsPrivate() && lastAddr(subnet).IsPrivate()
-}
-
-func compareSubnets(a, b *row) int {
-	x, y := a.obj.(*log.Network), b.obj.(*log.Network)
-	if c := x.Subnet.Addr().Compare(y.Subnet.Addr()); c != 0 {
-		return c
-	}
-	if c := x.Subnet.Bits() - y.Subnet.Bits(); c != 0 {
-		return c
-	}
-	return compareRows(a, b) // a cache may hold two of a subnet for a moment
-}
-
-// sameIndex reports whether two states of one object stand in the same places
-// of every index, so that the second can take the first's place.
-func sameIndex(a, b log.Object) bool {
-	switch a := a.(type) {
-	case *log.Network:
-		b, ok := b.(*log.Network)
-		return ok && a.NICTag == b.NICTag && a.Fabric == b.Fabric && a.VNetID == b.VNetID &&
-			a.Subnet == b.Subnet && slices.Equal(a.OwnerUUIDs, b.OwnerUUIDs)
-	case *log.NIC:
-		b, ok := b.(*log.NIC)
-		return ok && a.CNUUID == b.CNUUID && sameButCN(a, b)
-	case *log.VM:
-		b, ok := b.(*log.VM)
-		return ok && a.ServerUUID == b.ServerUUID && a.Zonename == b.Zonename
-	case *log.VMM:
-		b, ok := b.(*log.VMM)
-		return ok && a.SledID == b.SledID && a.InstanceID == b.InstanceID
-	case *log.Migration:
-		b, ok := b.(*log.Migration)
-		return ok && a.InstanceID == b.InstanceID
-	case *log.Task:
-		b, ok := b.(*log.Task)
-		return ok && a.ServerUUID == b.ServerUUID && a.Ended() == b.Ended()
-	case *log.Ticket:
-		b, ok := b.(*log.Ticket)
-		return ok && lineOf(a) == lineOf(b) && a.Waits() == b.Waits()
-	case *log.FabricVLAN:
-		b, ok := b.(*log.FabricVLAN)
-		return ok && a.VNetID == b.VNetID
-	case *log.NetworkPool, *log.Aggregation, *log.Router:
-		return false // rare
-	default:
-		return true // tags, servers and unknown objects are in no index
-	}
-}
-
-// sameButCN is sameIndex but for the index by CN.
-func sameButCN(a, b *log.NIC) bool {
-	return a.NetworkUUID == b.NetworkUUID && a.IP == b.IP && a.OwnerUUID == b.OwnerUUID &&
-		a.BelongsToUUID == b.BelongsToUUID && a.BelongsToType == b.BelongsToType && a.Underlay == b.Underlay &&
-		a.NICTag == b.NICTag && slices.Equal(a.NICTagsProvided, b.NICTagsProvided)
-}
-
-// moves reports whether a NIC changes its CN and no other index: a migration.
-func moves(before, after log.Object) bool {
-	a, ok := before.(*log.NIC)
-	if !ok || isUnderlay(a) {
-		return false
-	}
-	b, ok := after.(*log.NIC)
-	return ok && sameButCN(a, b)
-}
-
-// move puts rec, whose sum is given, in the place of r's record, which it moves.
-func (s *store) move(r *row, rec Record, sum log.Digest) {
-	if s.digests != nil {
-		s.count(r, s.digests.remove)
-	}
-	s.leaveCN(r, r.cnUUID())
-	s.set(r, rec, sum)
-	s.joinCN(r, r.cnUUID())
-	if s.digests != nil {
-		s.count(r, s.digests.add)
-	}
-}
 
 func (s *store) joinCN(r *row, cn log.UUID) {
 	addSet(s.nicsOnCN, cn, r)
@@ -122,86 +24,6 @@ func (s *store) leaveCN(r *row, cn log.UUID) {
 	}
 }
 
-func (s *store) index(r *row) {
-	switch o := r.object().(type) {
-	case *log.Network:
-		if scope := scopeOfNetwork(o); r.home() != scope {
-			r.scope = &scope
-		}
-		s.netsOnTag.add(o.NICTag, r, compareRows)
-		if group, ok := subnetGroup(o); ok {
-			s.subnets.add(group, r, compareSubnets)
-		}
-		if o.Fabric {
-			for _, owner := range o.OwnerUUIDs {
-				addSet(s.fabricsOf, owner, r)
-			}
-		}
-	case *log.NIC:
-		s.indexNIC(r, o)
-	case *log.VM:
-		addSet(s.vmsOnCN, o.ServerUUID, r)
-		if !o.UUID.Is(o.Zonename) {
-			s.zones.add(o.Zonename, r, compareRows)
-		}
-	case *log.VMM:
-		addSet(s.vmmsOnCN, o.SledID, r)
-		addSet(s.vmmsOf, o.InstanceID, r)
-	case *log.Migration:
-		addSet(s.migrationsOf, o.InstanceID, r)
-	case *log.Task:
-		s.indexTask(r, o)
-	case *log.Ticket:
-		s.indexTicket(r, o)
-	default:
-		s.indexNet(r, o)
-	}
-	if s.digests != nil {
-		s.count(r, s.digests.add)
-	}
-}
-
-func (s *store) unindex(r *row) {
-	if s.digests != nil {
-		s.count(r, s.digests.remove)
-	}
-	switch o := r.object().(type) {
-	case *log.Network:
-		s.netsOnTag.remove(o.NICTag, r)
-		if group, ok := subnetGroup(o); ok {
-			s.subnets.remove(group, r)
-		}
-		for _, owner := range o.OwnerUUIDs {
-			s.fabricsOf.remove(owner, r)
-		}
-	case *log.NIC:
-		s.unindexNIC(r, o)
-	case *log.VM:
-		s.vmsOnCN.remove(o.ServerUUID, r)
-		if !o.UUID.Is(o.Zonename) {
-			s.zones.remove(o.Zonename, r)
-		}
-	case *log.VMM:
-		s.vmmsOnCN.remove(o.SledID, r)
-		s.vmmsOf.remove(o.InstanceID, r)
-	case *log.Migration:
-		s.migrationsOf.remove(o.InstanceID, r)
-	case *log.Task:
-		s.unindexTask(r, o)
-	case *log.Ticket:
-		s.unindexTicket(r, o)
-	default:
-		s.unindexNet(r, o)
-	}
-}
-
-// addSet adds r under a UUID that is set.
-func addSet(s sets[log.UUID], k log.UUID, r *row) {
-	if !k.IsZero() {
-		s.add(k, r, compareRows)
-	}
-}
-
 func (s *store) indexNIC(r *row, nic *log.NIC) {
 	r.scope = s.homeOn(nic.NetworkUUID)
 	for _, tag := range tagsOf(nic) {
@@ -212,8 +34,8 @@ func (s *store) indexNIC(r *row, nic *log.NIC) {
 	if s.shapes == nil && s.under == nil {
 		addSet(s.nicsOwnedBy, nic.OwnerUUID, r)
 	}
-	if isUnderlay(nic) {
-		addSet(s.underlays, cnOf(nic), r)
+	if IsUnderlay(nic) {
+		addSet(s.underlays, CNOf(nic), r)
 	}
 	if nic.IP.IsValid() && !nic.NetworkUUID.IsZero() {
 		s.ips.put(r, hasIP(nic.NetworkUUID, nic.IP))
@@ -228,14 +50,6 @@ func (s *store) indexNIC(r *row, nic *log.NIC) {
 	s.joinCN(r, nic.CNUUID)
 }
 
-// tagsOf returns the NIC tags that a NIC names itself, not through its network.
-func tagsOf(nic *log.NIC) []string {
-	if nic.NICTag == "" {
-		return nic.NICTagsProvided
-	}
-	return append([]string{nic.NICTag}, nic.NICTagsProvided...)
-}
-
 func (s *store) unindexNIC(r *row, nic *log.NIC) {
 	for _, tag := range tagsOf(nic) {
 		s.nicsOnTag.remove(tag, r)
@@ -243,7 +57,7 @@ func (s *store) unindexNIC(r *row, nic *log.NIC) {
 	s.nicsOnNet.remove(nic.NetworkUUID, r)
 	s.nicsOf.remove(nic.BelongsToUUID, r)
 	s.nicsOwnedBy.remove(nic.OwnerUUID, r)
-	s.underlays.remove(cnOf(nic), r)
+	s.underlays.remove(CNOf(nic), r)
 	// In a cache an address may have gone to another NIC before this one left.
 	if s.ips.remove(r) {
 		s.release(nic.NetworkUUID, nic.IP)
@@ -273,33 +87,5 @@ func (s *store) release(network log.UUID, ip netip.Addr) {
 	used.remove(ip)
 	if used.runs.len() == 0 {
 		delete(s.used, network)
-	}
-}
-
-// zone yields the VMs with a zonename, in order. Nearly every VM is named as its
-// UUID, and is found by that: an index of these would be as long as their table.
-func (s *store) zone(name string) iter.Seq[*row] {
-	return func(yield func(*row) bool) {
-		var own *row
-		if uuid, err := log.ParseUUID(name); err == nil && uuid.Is(name) {
-			own = s.row(log.KindVM, string(uuid[:]))
-		}
-		if own != nil && own.obj.(*log.VM).Zonename != name {
-			own = nil // it has another
-		}
-		for r := range s.zones[name].all() {
-			if own != nil && compareRows(own, r) < 0 {
-				if !yield(own) {
-					return
-				}
-				own = nil
-			}
-			if !yield(r) {
-				return
-			}
-		}
-		if own != nil {
-			yield(own)
-		}
 	}
 }

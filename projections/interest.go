@@ -1,8 +1,6 @@
 package projections
 
 import (
-	"cmp"
-	"encoding/binary"
 	"slices"
 
 	"rutter/log"
@@ -19,15 +17,6 @@ func compareGains(a, b Gain) int {
 		return c
 	}
 	return a.Scope.Compare(b.Scope)
-}
-
-// compareUUIDs orders as the texts do, by two numbers each: strings of bytes that
-// are compared would be made on the heap.
-func compareUUIDs(a, b log.UUID) int {
-	if c := cmp.Compare(binary.BigEndian.Uint64(a[:8]), binary.BigEndian.Uint64(b[:8])); c != 0 {
-		return c
-	}
-	return cmp.Compare(binary.BigEndian.Uint64(a[8:]), binary.BigEndian.Uint64(b[8:]))
 }
 
 // interest counts, for each CN, its NICs on each vnet and on each other
@@ -107,56 +96,4 @@ func (in *interest) take() (gained, lost []Gain) {
 	slices.SortFunc(gained, compareGains)
 	slices.SortFunc(lost, compareGains)
 	return slices.Compact(gained), slices.Compact(lost)
-}
-
-// Interest returns the scopes that cn must know, sorted: all, itself, the vnets
-// and the other networks that its NICs are on.
-func (s *State) Interest(cn log.UUID) []log.Scope {
-	held := s.interest.scopes[cn]
-	scopes := make([]log.Scope, 0, held.len()+2)
-	scopes = append(scopes, log.AllScope(), log.CNScope(cn))
-	for scope := range held.all() {
-		scopes = append(scopes, scope)
-	}
-	return scopes
-}
-
-// CNs returns who is interested in scope, sorted. For the scope of all these
-// are the CNs that the log knows: those with a server object or with a NIC on
-// a network.
-func (s *State) CNs(scope log.Scope) []log.UUID {
-	switch scope.Type {
-	case log.ScopeCN:
-		return []log.UUID{scope.ID}
-	case log.ScopeAll:
-		var cns []log.UUID
-		for r := range s.List(log.KindServer) {
-			cns = append(cns, r.Object.(*log.Server).UUID)
-		}
-		for cn := range s.interest.scopes {
-			cns = append(cns, cn)
-		}
-		slices.SortFunc(cns, compareUUIDs)
-		return slices.Compact(cns)
-	}
-	return slices.Collect(s.interest.cns[scope].all())
-}
-
-// Interested reports whether cn is interested in any of the scopes.
-func (s *State) Interested(cn log.UUID, scopes []log.Scope) bool {
-	for _, scope := range scopes {
-		switch scope.Type {
-		case log.ScopeAll:
-			return true
-		case log.ScopeCN:
-			if scope.ID == cn {
-				return true
-			}
-		default:
-			if s.interest.counts[Gain{cn, scope}] > 0 {
-				return true
-			}
-		}
-	}
-	return false
 }

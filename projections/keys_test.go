@@ -5,12 +5,13 @@ import (
 	"testing"
 
 	"rutter/log"
+	"rutter/log/changetest"
 )
 
 // FuzzIDsOfPairs: an id of two parts that is read is written as it was, but for
 // its usual form.
 func FuzzIDsOfPairs(f *testing.F) {
-	owner := id(1).String()
+	owner := changetest.UUID(1).String()
 	for _, text := range []string{owner + ":0", owner + ":4094", owner + ":10.0.0.1", owner + ":fd00::1", owner + ":::ffff:10.0.0.1", owner + ":01", owner, ":", ""} {
 		f.Add(text)
 	}
@@ -21,7 +22,7 @@ func FuzzIDsOfPairs(f *testing.F) {
 				t.Errorf("%q has key %x, its usual form %x, %v", text, again, key, err)
 			}
 		}
-		if network, ip, err := parseIPID(text); err == nil {
+		if network, ip, err := ParseIPID(text); err == nil {
 			key, _ := keyOf(log.KindIP, log.IPID(network, ip))
 			if again, err := keyOf(log.KindIP, text); err != nil || again != key || ip.Is4In6() {
 				t.Errorf("%q has key %x, its usual form %x, %v", text, again, key, err)
@@ -32,8 +33,17 @@ func FuzzIDsOfPairs(f *testing.F) {
 
 // Keys of addresses order as the addresses do.
 func TestKeysOfAddresses(t *testing.T) {
-	a, b := keyOfIP(id(1), netip.MustParseAddr("10.0.0.9")), keyOfIP(id(1), netip.MustParseAddr("10.0.0.10"))
-	if a >= b || b >= keyOfIP(id(1), netip.MustParseAddr("10.0.1.0")) || keyOfIP(id(2), netip.MustParseAddr("10.0.0.1")) <= b {
+	a, b := keyOfIP(changetest.UUID(1), netip.MustParseAddr("10.0.0.9")), keyOfIP(changetest.UUID(1), netip.MustParseAddr("10.0.0.10"))
+	if a >= b || b >= keyOfIP(changetest.UUID(1), netip.MustParseAddr("10.0.1.0")) || keyOfIP(changetest.UUID(2), netip.MustParseAddr("10.0.0.1")) <= b {
 		t.Error("keys do not order as addresses")
+	}
+}
+
+// TestKindsAreInOrder: each kind that log knows stands in the table at its number.
+func TestKindsAreInOrder(t *testing.T) {
+	for kind := range log.Kind(255) {
+		if kind.Known() != (keptAs(kind).kind == kind && kind != 0) {
+			t.Errorf("the table has %s at the place of %s", keptAs(kind).kind, kind)
+		}
 	}
 }

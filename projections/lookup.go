@@ -3,12 +3,20 @@ package projections
 import (
 	"iter"
 	"net/netip"
+	"slices"
 
 	"rutter/log"
 )
 
-// vxlanPort is the UDP port of VXLAN (IANA; RFC 7348, section 5).
-const vxlanPort = 4789
+// VXLANPort is the UDP port of VXLAN (IANA; RFC 7348, section 5).
+const VXLANPort = 4789
+
+// Underlay is where a CN receives VXLAN packets.
+type Underlay struct {
+	CN   log.UUID
+	Addr netip.Addr
+	Port uint16 // UDP; 4789 unless said otherwise
+}
 
 // VL2 answers where a MAC of a vnet is: the underlay address of its NIC's CN.
 // It is false if there is no such NIC, or its CN has no underlay address.
@@ -37,18 +45,27 @@ func (s *State) VL3(vnet uint32, ip netip.Addr) (log.MAC, Underlay, bool) {
 // UnderlayOf returns where cn receives VXLAN packets: the address of its
 // underlay NIC; of several that have one, of the lowest MAC.
 func (s *State) UnderlayOf(cn log.UUID) (Underlay, bool) {
-	nic := s.underlayNIC(cn)
+	nic := s.UnderlayNIC(cn)
 	if nic == nil {
 		return Underlay{}, false
 	}
-	return Underlay{CN: cn, Addr: nic.IP, Port: vxlanPort}, true
+	return Underlay{CN: cn, Addr: nic.IP, Port: VXLANPort}, true
 }
 
-func (s *State) underlayNIC(cn log.UUID) *log.NIC {
+// UnderlayNIC returns the NIC whose address UnderlayOf returns, or nil.
+func (s *State) UnderlayNIC(cn log.UUID) *log.NIC {
 	for r := range s.underlays[cn].all() {
 		if nic := r.nic(); nic.IP.IsValid() {
 			return nic
 		}
+	}
+	return nil
+}
+
+// VM returns a VM, or nil if it is not known. Nobody changes it.
+func (s *State) VM(uuid log.UUID) *log.VM {
+	if r := s.row(log.KindVM, string(uuid[:])); r != nil {
+		return r.obj.(*log.VM)
 	}
 	return nil
 }
@@ -129,4 +146,26 @@ func (s *State) NICAt(network log.UUID, ip netip.Addr) (Record, bool) {
 		return Record{}, false
 	}
 	return r.record(), true
+}
+
+// NICOnVNet returns the NIC that has an address on a vnet.
+func (s *State) NICOnVNet(vnet uint32, ip netip.Addr) (Record, bool) {
+	r := s.nicOnVNet(vnet, ip.Unmap())
+	if r == nil {
+		return Record{}, false
+	}
+	return r.record(), true
+}
+
+// PoolTags returns the NIC tags of a pool's networks, sorted, each once (NAPI's
+// nic_tags_present).
+func (s *State) PoolTags(p *log.NetworkPool) []string {
+	var tags []string
+	for _, uuid := range p.Networks {
+		if n := s.network(uuid); n != nil {
+			tags = append(tags, n.NICTag)
+		}
+	}
+	slices.Sort(tags)
+	return slices.Compact(tags)
 }

@@ -10,6 +10,7 @@ import (
 	"pgregory.net/rapid"
 
 	"rutter/log"
+	"rutter/log/changetest"
 )
 
 // nicsOfEachField yields NICs that each have one field more than the last: also
@@ -26,7 +27,7 @@ func nicsOfEachField(t *testing.T, yield func(field string, n *log.NIC)) {
 		case *log.MAC:
 			continue
 		case *log.UUID:
-			*value = id(uint64(100 + i))
+			*value = changetest.UUID(uint64(100 + i))
 		case *netip.Addr:
 			*value = addr("10.1.2.3")
 		case *[]string:
@@ -92,15 +93,15 @@ func TestSmallStateSaysTheSame(t *testing.T) {
 		roll := func(n int) int { return rapid.IntRange(0, n-1).Draw(t, "roll") }
 		for v := range 3 {
 			for _, s := range []*State{whole, small} {
-				if err := s.Load(Record{&log.Network{UUID: id(uint64(v)), Fabric: v > 0, VNetID: uint32(v)}, 1, log.Seq(v + 1)}); err != nil {
+				if err := s.Load(Record{&log.Network{UUID: changetest.UUID(uint64(v)), Fabric: v > 0, VNetID: uint32(v)}, 1, log.Seq(v + 1)}); err != nil {
 					t.Fatal(err)
 				}
 			}
 		}
 		for step := range rapid.IntRange(1, 60).Draw(t, "steps") {
 			n := &log.NIC{
-				MAC: testMAC(roll(6)), BelongsToType: []string{"zone", "server"}[roll(2)], BelongsToUUID: id(uint64(10 + roll(3))), NetworkUUID: id(uint64(roll(4))),
-				CNUUID: []log.UUID{{}, id(uint64(20)), id(uint64(21))}[roll(3)], State: []string{"running", "stopped"}[roll(2)],
+				MAC: testMAC(roll(6)), BelongsToType: []string{"zone", "server"}[roll(2)], BelongsToUUID: changetest.UUID(uint64(10 + roll(3))), NetworkUUID: changetest.UUID(uint64(roll(4))),
+				CNUUID: []log.UUID{{}, changetest.UUID(uint64(20)), changetest.UUID(uint64(21))}[roll(3)], State: []string{"running", "stopped"}[roll(2)],
 				IP: []netip.Addr{{}, addr("10.0.0.1"), addr("10.0.0.2"), addr("fd00::1")}[roll(4)], Underlay: roll(4) == 0,
 			}
 			for _, s := range []*State{whole, small} {

@@ -40,20 +40,13 @@ func (s *store) set(r *row, rec Record, sum log.Digest) {
 
 // placeOf returns an object's row.place.
 func placeOf(o log.Object) uint64 {
-	switch o := o.(type) {
-	case *log.NIC:
-		return placeOfKey(log.KindNIC, string(o.MAC[:]))
-	case *log.Network:
-		return placeOfKey(log.KindNetwork, string(o.UUID[:]))
-	case *log.Server:
-		return placeOfKey(log.KindServer, string(o.UUID[:]))
-	case *log.VM:
-		return placeOfKey(log.KindVM, string(o.UUID[:]))
-	case *log.VMM:
-		return placeOfKey(log.KindVMM, string(o.UUID[:]))
-	default:
-		return placeOfKey(o.Kind(), keyOfObject(o))
+	if nic, ok := o.(*log.NIC); ok {
+		return placeOfKey(log.KindNIC, string(nic.MAC[:]))
 	}
+	if uuid, ok := uuidOf(o); ok {
+		return placeOfKey(o.Kind(), string(uuid[:]))
+	}
+	return placeOfKey(o.Kind(), keyOfObject(o))
 }
 
 // placeOfKey orders as (kind, key), of which it has the first 7 bytes.
@@ -140,7 +133,7 @@ func (r *row) cnUUID() log.UUID {
 
 func (r *row) cn() log.UUID {
 	if n, ok := r.obj.(*log.NIC); ok {
-		return cnOf(n)
+		return CNOf(n)
 	}
 	p := r.obj.(*packedNIC)
 	if p.cn.IsZero() && p.shape.belongsToType == "server" {
@@ -164,20 +157,14 @@ func (r *row) hasKey(key string) bool {
 		return string(o.MAC[:]) == key
 	case *packedNIC:
 		return string(o.mac[:]) == key
-	case *log.Network:
-		return string(o.UUID[:]) == key
-	case *log.Server:
-		return string(o.UUID[:]) == key
-	case *log.VM:
-		return string(o.UUID[:]) == key
-	case *log.VMM:
-		return string(o.UUID[:]) == key
 	case *log.IP:
 		ip := o.IP.As16()
 		return len(key) == 32 && string(o.NetworkUUID[:]) == key[:16] && string(ip[:]) == key[16:]
-	default:
-		return r.key() == key
 	}
+	if uuid, ok := uuidOf(r.obj); ok {
+		return string(uuid[:]) == key
+	}
+	return r.key() == key
 }
 
 // hashRow is hashKey(r.key()) without making it.
@@ -187,17 +174,11 @@ func hashRow(r *row) uint64 {
 		return hashKey(string(o.MAC[:]))
 	case *packedNIC:
 		return hashKey(string(o.mac[:]))
-	case *log.Network:
-		return hashKey(string(o.UUID[:]))
-	case *log.Server:
-		return hashKey(string(o.UUID[:]))
-	case *log.VM:
-		return hashKey(string(o.UUID[:]))
-	case *log.VMM:
-		return hashKey(string(o.UUID[:]))
-	default:
-		return hashKey(r.key())
 	}
+	if uuid, ok := uuidOf(r.obj); ok {
+		return hashKey(string(uuid[:]))
+	}
+	return hashKey(r.key())
 }
 
 // hashKey takes eight bytes at a time.
@@ -219,22 +200,36 @@ func compareRows(a, b *row) int {
 	if c := cmp.Compare(a.place, b.place); c != 0 || a.kind() == log.KindNIC {
 		return c
 	}
-	switch o := a.obj.(type) {
-	case *log.Network:
-		return compareUUIDs(o.UUID, b.obj.(*log.Network).UUID)
-	case *log.Server:
-		return compareUUIDs(o.UUID, b.obj.(*log.Server).UUID)
-	case *log.VM:
-		return compareUUIDs(o.UUID, b.obj.(*log.VM).UUID)
-	case *log.VMM:
-		return compareUUIDs(o.UUID, b.obj.(*log.VMM).UUID)
-	case *log.IP:
+	if x, ok := uuidOf(a.obj); ok {
+		y, _ := uuidOf(b.obj) // they are of one kind
+		return compareUUIDs(*x, *y)
+	}
+	if ip, ok := a.obj.(*log.IP); ok {
 		other := b.obj.(*log.IP)
-		if c := compareUUIDs(o.NetworkUUID, other.NetworkUUID); c != 0 {
+		if c := compareUUIDs(ip.NetworkUUID, other.NetworkUUID); c != 0 {
 			return c
 		}
-		return o.IP.Compare(other.IP)
-	default:
-		return strings.Compare(a.key(), b.key())
+		return ip.IP.Compare(other.IP)
 	}
+	return strings.Compare(a.key(), b.key())
+}
+
+// mix is the finaliser of SplitMix64: each bit of x moves about half of all bits.
+func mix(x uint64) uint64 {
+	x ^= x >> 30
+	x *= 0xbf58476d1ce4e5b9
+	x ^= x >> 27
+	x *= 0x94d049bb133111eb
+	return x ^ x>>31
+}
+
+func compareSubnets(a, b *row) int {
+	x, y := a.obj.(*log.Network), b.obj.(*log.Network)
+	if c := x.Subnet.Addr().Compare(y.Subnet.Addr()); c != 0 {
+		return c
+	}
+	if c := x.Subnet.Bits() - y.Subnet.Bits(); c != 0 {
+		return c
+	}
+	return compareRows(a, b) // a cache may hold two of a subnet for a moment
 }

@@ -269,12 +269,27 @@ func hasVL3(vnet uint32, ip netip.Addr) func(*row) bool {
 	return func(r *row) bool { return r.ip() == ip && r.home().VNet == vnet }
 }
 
-// nicAt returns the NIC that has an address of a network, or nil.
-func (s *store) nicAt(network log.UUID, ip netip.Addr) *row {
-	return s.ips.find(hashAddr(hashUUID(network), ip), hasIP(network, ip))
+// sets is an index: for each K a set of rows.
+type sets[K comparable] map[K]*sorted[*row]
+
+func (s sets[K]) add(k K, r *row, order func(a, b *row) int) {
+	set := s[k]
+	if set == nil {
+		set = newSorted(order)
+		s[k] = set
+	}
+	set.insert(r)
 }
 
-// nicOnVNet returns the NIC that has an address on a vnet, or nil.
-func (s *store) nicOnVNet(vnet uint32, ip netip.Addr) *row {
-	return s.vl3.find(hashAddr(uint64(vnet), ip), hasVL3(vnet, ip))
+func (s sets[K]) remove(k K, r *row) {
+	if set := s[k]; set.remove(r) && set.len() == 0 {
+		delete(s, k)
+	}
+}
+
+// addSet adds r under a UUID that is set.
+func addSet(s sets[log.UUID], k log.UUID, r *row) {
+	if !k.IsZero() {
+		s.add(k, r, compareRows)
+	}
 }

@@ -12,35 +12,25 @@ import (
 // from a NIC over its CN to the underlay address.
 func scopesOf(o log.Object, scopeOn func(network log.UUID) log.Scope, vnetsOf func(cn log.UUID) iter.Seq[log.Scope]) []log.Scope {
 	var scopes []log.Scope
-	ofCN := func(cn log.UUID) {
-		if !cn.IsZero() {
+	k := keptAs(o.Kind())
+	nic, isNIC := o.(*log.NIC)
+	switch {
+	case isNIC:
+		if cn := CNOf(nic); !cn.IsZero() {
 			scopes = append(scopes, log.CNScope(cn))
 		}
-	}
-	if forAll(o) {
-		scopes = append(scopes, log.AllScope())
-	}
-	switch o := o.(type) {
-	case *log.Network:
-		scopes = append(scopes, scopeOfNetwork(o))
-	case *log.NIC:
-		ofCN(cnOf(o))
-		if scope := scopeOn(o.NetworkUUID); scope.Type != 0 {
+		if scope := scopeOn(nic.NetworkUUID); scope.Type != 0 {
 			scopes = append(scopes, scope)
 		}
-		if isUnderlay(o) {
-			scopes = slices.AppendSeq(scopes, vnetsOf(cnOf(o)))
+		if IsUnderlay(nic) {
+			scopes = slices.AppendSeq(scopes, vnetsOf(CNOf(nic)))
 		}
-	case *log.Server:
-		ofCN(o.UUID)
-	case *log.VM:
-		ofCN(o.ServerUUID)
-	case *log.VMM:
-		ofCN(o.SledID)
-	case *log.Task:
-		ofCN(o.ServerUUID)
-	default:
-		scopes = append(scopes, scopesOfNet(o)...)
+	case k.scopes != nil:
+		scopes = k.scopes(o)
+	case k.scope != nil:
+		if scope := k.scope(o); scope.Type != 0 {
+			return []log.Scope{scope}
+		}
 	}
 	return tidyScopes(scopes)
 }
@@ -74,24 +64,27 @@ func (s *State) ScopesOf(kind log.Kind, id string) []log.Scope {
 // InAny reports whether is says so of one of the scopes to which o, an object
 // that is held, belongs now. It makes no list of them.
 func (s *State) InAny(o log.Object, is func(log.Scope) bool) bool {
-	ofCN := func(cn log.UUID) bool { return !cn.IsZero() && is(log.CNScope(cn)) }
-	switch o := o.(type) {
-	case *log.NIC:
-		if scope := s.scopeOn(o.NetworkUUID); scope.Type != 0 && is(scope) || ofCN(cnOf(o)) {
+	k := keptAs(o.Kind())
+	nic, isNIC := o.(*log.NIC)
+	switch {
+	case isNIC:
+		if scope := s.scopeOn(nic.NetworkUUID); scope.Type != 0 && is(scope) {
 			return true
 		}
-		if isUnderlay(o) {
-			for scope := range s.vnetsOf(cnOf(o)) {
+		if scope := onCN(CNOf(nic)); scope.Type != 0 && is(scope) {
+			return true
+		}
+		if IsUnderlay(nic) {
+			for scope := range s.vnetsOf(CNOf(nic)) {
 				if is(scope) {
 					return true
 				}
 			}
 		}
 		return false
-	case *log.VM:
-		return ofCN(o.ServerUUID)
-	case *log.VMM:
-		return ofCN(o.SledID)
+	case k.scope != nil:
+		scope := k.scope(o)
+		return scope.Type != 0 && is(scope)
 	}
 	return slices.ContainsFunc(scopesOf(o, s.scopeOn, s.vnetsOf), is)
 }
@@ -124,14 +117,14 @@ func (s *State) rowsIn(scope log.Scope) []*row {
 	case log.ScopeAll:
 		take(s.tableOrder(log.KindNICTag), s.tableOrder(log.KindAuthority))
 		for r := range s.tableOrder(log.KindRevocation).all() {
-			if forAll(r.object()) {
+			if keptAs(log.KindRevocation).scope(r.object()).Type != 0 {
 				rows = append(rows, r)
 			}
 		}
 	case log.ScopeCN:
 		one(log.KindServer, scope.ID)
 		take(s.nicsOnCN[scope.ID], s.underlays[scope.ID], s.vmsOnCN[scope.ID], s.vmmsOnCN[scope.ID], s.tasksOn[scope.ID])
-		take(s.byNet.aggrsOn[scope.ID], s.byNet.routersOnCN[scope.ID])
+		take(s.aggrsOn[scope.ID], s.routersOnCN[scope.ID])
 	case log.ScopeNetwork:
 		if n := s.network(scope.ID); n == nil || n.Fabric {
 			return nil
@@ -142,7 +135,7 @@ func (s *State) rowsIn(scope log.Scope) []*row {
 		if scope.VNet != publicSubnets {
 			take(s.subnets[scope.VNet])
 		}
-		take(s.nicsOnVNet[scope.VNet], s.byNet.routersOnVNet[scope.VNet])
+		take(s.nicsOnVNet[scope.VNet], s.routersOnVNet[scope.VNet])
 		for cn := range s.interest.cns[scope].all() {
 			take(s.underlays[cn])
 		}
@@ -177,4 +170,56 @@ func (s *State) Orphans(held []log.Scope) []Record {
 		}
 	}
 	return orphans
+}
+
+// Interest returns the scopes that cn must know, sorted: all, itself, the vnets
+// and the other networks that its NICs are on.
+func (s *State) Interest(cn log.UUID) []log.Scope {
+	held := s.interest.scopes[cn]
+	scopes := make([]log.Scope, 0, held.len()+2)
+	scopes = append(scopes, log.AllScope(), log.CNScope(cn))
+	for scope := range held.all() {
+		scopes = append(scopes, scope)
+	}
+	return scopes
+}
+
+// CNs returns who is interested in scope, sorted. For the scope of all these
+// are the CNs that the log knows: those with a server object or with a NIC on
+// a network.
+func (s *State) CNs(scope log.Scope) []log.UUID {
+	switch scope.Type {
+	case log.ScopeCN:
+		return []log.UUID{scope.ID}
+	case log.ScopeAll:
+		var cns []log.UUID
+		for r := range s.List(log.KindServer) {
+			cns = append(cns, r.Object.(*log.Server).UUID)
+		}
+		for cn := range s.interest.scopes {
+			cns = append(cns, cn)
+		}
+		slices.SortFunc(cns, compareUUIDs)
+		return slices.Compact(cns)
+	}
+	return slices.Collect(s.interest.cns[scope].all())
+}
+
+// Interested reports whether cn is interested in any of the scopes.
+func (s *State) Interested(cn log.UUID, scopes []log.Scope) bool {
+	for _, scope := range scopes {
+		switch scope.Type {
+		case log.ScopeAll:
+			return true
+		case log.ScopeCN:
+			if scope.ID == cn {
+				return true
+			}
+		default:
+			if s.interest.counts[Gain{cn, scope}] > 0 {
+				return true
+			}
+		}
+	}
+	return false
 }

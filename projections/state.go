@@ -91,7 +91,7 @@ func (s *State) Fold(seq log.Seq, e *log.Event) (Delta, error) {
 // rowOf returns the row of the event's object, or nil, after it saw that the
 // event is well formed.
 func (s *State) rowOf(e *log.Event) (*row, error) {
-	if err := check(e.Object); err != nil {
+	if err := Check(e.Object); err != nil {
 		return nil, err
 	}
 	if e.Object.Kind() != e.Kind || !named(e.Object, e.ID) {
@@ -145,7 +145,7 @@ func (s *State) Load(r Record) error { return s.LoadEncoded(r, nil) }
 // LoadEncoded is Load for who has the object encoded: body is its bytes without
 // the format byte, or nil.
 func (s *State) LoadEncoded(r Record, body []byte) error {
-	if err := check(r.Object); err != nil {
+	if err := Check(r.Object); err != nil {
 		return err
 	}
 	s.put(r, body)

@@ -1,117 +1,16 @@
 package projections
 
 import (
-	"fmt"
+	"iter"
+	"net/netip"
 
 	"rutter/log"
 )
-
-// Record is one object as the log left it. The object is shared: nobody
-// changes it.
-type Record struct {
-	Object   log.Object
-	Revision log.Revision
-	Seq      log.Seq // of its last event
-}
-
-// ETag returns the object's entity tag.
-func (r Record) ETag() string { return log.ETag(r.Revision, r.Seq) }
-
-// keyOf turns an id into the key of its kind's table: the bytes of a MAC or a
-// UUID, in whichever form it is written, or else the text itself.
-func keyOf(kind log.Kind, id string) (string, error) {
-	switch kind {
-	case log.KindNIC:
-		mac, err := log.ParseMAC(id)
-		return string(mac[:]), err
-	case log.KindNetwork, log.KindServer, log.KindVM, log.KindVMM, log.KindMigration, log.KindTask, log.KindTicket, log.KindToken,
-		log.KindNetworkPool, log.KindRouter:
-		uuid, err := log.ParseUUID(id)
-		return string(uuid[:]), err
-	case log.KindIP:
-		network, ip, err := parseIPID(id)
-		return keyOfIP(network, ip), err
-	case log.KindFabricVLAN:
-		owner, vlan, err := parseVLANID(id)
-		return keyOfVLAN(owner, vlan), err
-	default:
-		return id, nil
-	}
-}
-
-// keyOfObject is keyOf of an object's id, without the way through text.
-func keyOfObject(o log.Object) string {
-	switch o := o.(type) {
-	case *log.NIC:
-		return string(o.MAC[:])
-	case *log.Network:
-		return string(o.UUID[:])
-	case *log.Server:
-		return string(o.UUID[:])
-	case *log.VM:
-		return string(o.UUID[:])
-	case *log.VMM:
-		return string(o.UUID[:])
-	case *log.Migration:
-		return string(o.UUID[:])
-	case *log.Task:
-		return string(o.UUID[:])
-	case *log.Ticket:
-		return string(o.UUID[:])
-	case *log.Token:
-		return string(o.UUID[:])
-	case *log.NetworkPool:
-		return string(o.UUID[:])
-	case *log.Router:
-		return string(o.UUID[:])
-	case *log.IP:
-		return keyOfIP(o.NetworkUUID, o.IP)
-	case *log.FabricVLAN:
-		return keyOfVLAN(o.OwnerUUID, o.VLANID)
-	default:
-		return o.ID()
-	}
-}
-
-// named reports whether id is the object's, in the form of log.Object.ID,
-// without making that where it is long.
-func named(o log.Object, id string) bool {
-	switch o := o.(type) {
-	case *log.Network:
-		return o.UUID.Is(id)
-	case *log.Server:
-		return o.UUID.Is(id)
-	case *log.VM:
-		return o.UUID.Is(id)
-	case *log.VMM:
-		return o.UUID.Is(id)
-	default:
-		return o.ID() == id
-	}
-}
 
 // table holds the objects of one kind.
 type table struct {
 	rows  rowTable
 	order *sorted[*row]
-}
-
-// sets is an index: for each K a set of rows.
-type sets[K comparable] map[K]*sorted[*row]
-
-func (s sets[K]) add(k K, r *row, order func(a, b *row) int) {
-	set := s[k]
-	if set == nil {
-		set = newSorted(order)
-		s[k] = set
-	}
-	set.insert(r)
-}
-
-func (s sets[K]) remove(k K, r *row) {
-	if set := s[k]; set.remove(r) && set.len() == 0 {
-		delete(s, k)
-	}
 }
 
 // store holds objects and their indexes. A State is a store of everything; a
@@ -146,16 +45,27 @@ type store struct {
 	vmmsOf      sets[log.UUID] // VMMs by instance_id
 	// migrationsOf are migrations by instance_id.
 	migrationsOf sets[log.UUID]
-	tasksOn      sets[log.UUID]      // tasks by server_uuid
-	openTasks    sets[log.UUID]      // those that have not ended
-	tasksBy      sets[bool]          // tasks by whether they have ended
-	ticketsOn    sets[log.UUID]      // tickets by server_uuid
-	lines        sets[line]          // tickets that wait, by what they wait for
-	ticketsBy    sets[bool]          // tickets by whether they wait
-	byNet        byNet               // of the kinds around networks; see there
-	ips          rowTable            // the NIC that has an address of a network
-	vl3          rowTable            // the NIC that has an address on a vnet
-	used         map[log.UUID]*spans // addresses in use by network
+	tasksOn      sets[log.UUID] // tasks by server_uuid
+	openTasks    sets[log.UUID] // those that have not ended
+	tasksBy      sets[bool]     // tasks by whether they have ended
+	ticketsOn    sets[log.UUID] // tickets by server_uuid
+	lines        sets[line]     // tickets that wait, by what they wait for
+	ticketsBy    sets[bool]     // tickets by whether they wait
+
+	ipsOn         sets[log.UUID] // IP objects by network, sorted by address
+	poolsWith     sets[log.UUID] // pools by each of their networks
+	vlansOf       sets[log.UUID] // fabric VLANs by owner
+	vlansOnVNet   sets[uint32]   // and by vnet
+	aggrsOn       sets[log.UUID] // aggregations by server
+	aggrsOnTag    sets[string]   // and by each NIC tag that they provide
+	routersWith   sets[log.UUID] // routers by each of their networks
+	routersOnVNet sets[uint32]   // and by each vnet
+	routersOnCN   sets[log.UUID] // and by the CN of their VM
+	routersOfVM   sets[log.UUID] // and by their VM
+
+	ips  rowTable            // the NIC that has an address of a network
+	vl3  rowTable            // the NIC that has an address on a vnet
+	used map[log.UUID]*spans // addresses in use by network
 }
 
 func newStore() *store {
@@ -167,7 +77,10 @@ func newStore() *store {
 		vmmsOnCN: sets[log.UUID]{}, vmmsOf: sets[log.UUID]{}, migrationsOf: sets[log.UUID]{},
 		tasksOn: sets[log.UUID]{}, openTasks: sets[log.UUID]{}, tasksBy: sets[bool]{},
 		ticketsOn: sets[log.UUID]{}, lines: sets[line]{}, ticketsBy: sets[bool]{},
-		byNet: newByNet(), ips: rowTable{hash: hashIP}, vl3: rowTable{hash: hashVL3}, used: map[log.UUID]*spans{},
+		ipsOn: sets[log.UUID]{}, poolsWith: sets[log.UUID]{}, vlansOf: sets[log.UUID]{}, vlansOnVNet: sets[uint32]{},
+		aggrsOn: sets[log.UUID]{}, aggrsOnTag: sets[string]{}, routersWith: sets[log.UUID]{}, routersOnVNet: sets[uint32]{},
+		routersOnCN: sets[log.UUID]{}, routersOfVM: sets[log.UUID]{},
+		ips: rowTable{hash: hashIP}, vl3: rowTable{hash: hashVL3}, used: map[log.UUID]*spans{},
 	}
 }
 
@@ -206,121 +119,16 @@ func (s *store) network(uuid log.UUID) *log.Network {
 	return nil
 }
 
-// check says whether the object is of the Go type of its kind, so that the
-// indexes can rely on it: an unknown object of a known kind never fits.
-func check(o log.Object) error {
-	if o == nil {
-		return fmt.Errorf("there is no object: %w", log.ErrCorrupt)
-	}
-	if _, unknown := o.(*log.Unknown); unknown && o.Kind().Known() {
-		return fmt.Errorf("%s %s: it was not decoded: %w", o.Kind(), o.ID(), log.ErrCorrupt)
-	}
-	return nil
-}
-
 // rowOfObject returns the row of an object's id, or nil. The compiler makes no
 // string of bytes that are only looked up.
 func (s *store) rowOfObject(o log.Object) *row {
-	switch o := o.(type) {
-	case *log.NIC:
-		return s.row(log.KindNIC, string(o.MAC[:]))
-	case *log.Network:
-		return s.row(log.KindNetwork, string(o.UUID[:]))
-	case *log.Server:
-		return s.row(log.KindServer, string(o.UUID[:]))
-	case *log.VM:
-		return s.row(log.KindVM, string(o.UUID[:]))
-	case *log.VMM:
-		return s.row(log.KindVMM, string(o.UUID[:]))
-	default:
-		return s.row(o.Kind(), keyOfObject(o))
+	if nic, ok := o.(*log.NIC); ok {
+		return s.row(log.KindNIC, string(nic.MAC[:]))
 	}
-}
-
-// put places a record, over the one of the same id if there is one. body, if
-// not nil, is the object as log.Encoder.EventAndBody gives it.
-func (s *store) put(rec Record, body []byte) {
-	kind := rec.Object.Kind()
-	t := s.table(kind)
-	if t == nil {
-		if grow := int(kind) + 1 - len(s.tables); grow > 0 {
-			s.tables = append(s.tables, make([]*table, grow)...)
-		}
-		t = &table{rows: rowTable{hash: hashRow}, order: newSorted(compareRows)}
-		s.tables[kind] = t
+	if uuid, ok := uuidOf(o); ok {
+		return s.row(o.Kind(), string(uuid[:]))
 	}
-	r := s.rowOfObject(rec.Object)
-	var sum log.Digest
-	if s.digests != nil {
-		sum = s.digests.of(&rec, body)
-		s.digests.replace(r, &rec, sum)
-	}
-	if r == nil {
-		r = &row{}
-		s.set(r, rec, sum)
-		t.rows.add(r)
-		t.order.insert(r)
-		s.index(r)
-	} else {
-		s.change(r, rec, sum)
-	}
-	if network, ok := rec.Object.(*log.Network); ok {
-		s.rehome(network.UUID)
-	}
-}
-
-// change puts a record, whose sum is given, in the place of r's.
-func (s *store) change(r *row, rec Record, sum log.Digest) {
-	switch before := r.object(); {
-	case sameIndex(before, rec.Object):
-		if s.digests != nil {
-			s.count(r, s.digests.remove)
-		}
-		s.set(r, rec, sum)
-		if s.digests != nil {
-			s.count(r, s.digests.add)
-		}
-	case moves(before, rec.Object):
-		s.move(r, rec, sum)
-	default:
-		s.unindex(r)
-		s.set(r, rec, sum)
-		s.index(r)
-	}
-}
-
-// remove takes the row out.
-func (s *store) remove(r *row) {
-	t := s.table(r.kind())
-	if s.digests != nil {
-		s.digests.replace(r, nil, log.Digest{})
-	}
-	t.rows.remove(r)
-	t.order.remove(r)
-	s.unindex(r)
-	if p, ok := r.obj.(*packedNIC); ok {
-		s.shapes.drop(p.shape)
-	}
-	if network, ok := r.obj.(*log.Network); ok {
-		s.rehome(network.UUID)
-	}
-}
-
-// rehome puts a network's NICs where the network now lies. In a log a network
-// comes before its NICs and goes after them; in a cache either may come first.
-func (s *store) rehome(network log.UUID) {
-	home := s.homeOn(network)
-	var moved []*row
-	for r := range s.nicsOnNet[network].all() {
-		if r.scope == home {
-			break // they are all of one scope
-		}
-		moved = append(moved, r)
-	}
-	for _, r := range moved {
-		s.unindex(r)
-		s.index(r)
-	}
+	return s.row(o.Kind(), keyOfObject(o))
 }
 
 // homeOn returns what rows of NICs on a network share, or nil.
@@ -341,20 +149,48 @@ func (s *store) scopeOn(network log.UUID) log.Scope {
 	return log.Scope{}
 }
 
-func scopeOfNetwork(n *log.Network) log.Scope {
-	if n.Fabric {
-		return log.VNetScope(n.VNetID)
+// zone yields the VMs with a zonename, in order. Nearly every VM is named as its
+// UUID, and is found by that: an index of these would be as long as their table.
+func (s *store) zone(name string) iter.Seq[*row] {
+	return func(yield func(*row) bool) {
+		var own *row
+		if uuid, err := log.ParseUUID(name); err == nil && uuid.Is(name) {
+			own = s.row(log.KindVM, string(uuid[:]))
+		}
+		if own != nil && own.obj.(*log.VM).Zonename != name {
+			own = nil // it has another
+		}
+		for r := range s.zones[name].all() {
+			if own != nil && compareRows(own, r) < 0 {
+				if !yield(own) {
+					return
+				}
+				own = nil
+			}
+			if !yield(r) {
+				return
+			}
+		}
+		if own != nil {
+			yield(own)
+		}
 	}
-	return log.NetworkScope(n.UUID)
 }
 
-// cnOf returns the CN that a NIC is on.
-func cnOf(nic *log.NIC) log.UUID {
-	if nic.CNUUID.IsZero() && nic.BelongsToType == "server" {
-		return nic.BelongsToUUID
-	}
-	return nic.CNUUID
+// nicAt returns the NIC that has an address of a network, or nil.
+func (s *store) nicAt(network log.UUID, ip netip.Addr) *row {
+	return s.ips.find(hashAddr(hashUUID(network), ip), hasIP(network, ip))
 }
 
-// isUnderlay reports whether the NIC may carry its CN's VXLAN packets.
-func isUnderlay(nic *log.NIC) bool { return nic.Underlay && nic.BelongsToType == "server" }
+// nicOnVNet returns the NIC that has an address on a vnet, or nil.
+func (s *store) nicOnVNet(vnet uint32, ip netip.Addr) *row {
+	return s.vl3.find(hashAddr(uint64(vnet), ip), hasVL3(vnet, ip))
+}
+
+// ipRow returns the row of the IP object of a network's address, or nil.
+func (s *store) ipRow(network log.UUID, ip netip.Addr) *row {
+	if s.table(log.KindIP) == nil {
+		return nil // as on agents
+	}
+	return s.row(log.KindIP, keyOfIP(network, ip))
+}

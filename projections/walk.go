@@ -59,7 +59,7 @@ func (s *State) walked(w Walk) *sorted[*row] {
 	case w.Tag != "":
 		return s.netsOnTag[w.Tag]
 	case !w.FabricOf.IsZero() && w.Kind == log.KindFabricVLAN:
-		return s.byNet.vlansOf[w.FabricOf]
+		return s.vlansOf[w.FabricOf]
 	case !w.FabricOf.IsZero():
 		return s.fabricsOf[w.FabricOf]
 	}

@@ -7,6 +7,8 @@ import (
 	"testing"
 	"time"
 
+	"rutter/log/changetest"
+
 	"rutter/log"
 	"rutter/raftstore/internal/changesdb"
 	"rutter/raftstore/offline"
@@ -19,12 +21,12 @@ func poisoned(t testing.TB) []*log.Change {
 	change := func(by log.Author, op log.Op) *log.Change {
 		return &log.Change{ID: newID(), Actor: "test", By: by, Ops: []log.Op{op}}
 	}
-	trusted, cn := log.Author{Role: log.RoleTrusted}, log.Author{Role: log.RoleCN, CN: plainID(11)}
+	trusted, cn := log.Author{Role: log.RoleTrusted}, log.Author{Role: log.RoleCN, CN: changetest.UUID(11)}
 	return []*log.Change{
 		change(trusted, long[0]),
 		change(trusted, long[6]),
 		change(cn, log.Op{Action: log.Delete, Kind: log.KindNIC, ID: strings.Repeat("a", 600<<10)}),
-		change(cn, log.Op{Action: log.Create, Kind: log.KindVM, Set: long[8].Set[:5000], Object: &log.VM{UUID: plainID(85), OwnerUUID: plainID(1), ServerUUID: plainID(11), State: "running"}}),
+		change(cn, log.Op{Action: log.Create, Kind: log.KindVM, Set: long[8].Set[:5000], Object: &log.VM{UUID: changetest.UUID(85), OwnerUUID: changetest.UUID(1), ServerUUID: changetest.UUID(11), State: "running"}}),
 		change(trusted, log.Op{Action: log.Create, Kind: log.KindServer, Object: withUnknown(t, &log.Server{Hostname: "a"}, log.MaxChangeBytes-130)}),
 	}
 }
@@ -39,7 +41,7 @@ func TestPoisonIsRefused(t *testing.T) {
 			t.Parallel()
 			nodes := three(t, func(c *Config) { c.features = feature })
 			leader := leaderOf(t, nodes)
-			must(t, leader, &log.Change{ID: newID(), By: log.Author{Role: log.RoleTrusted}, Ops: []log.Op{operation(t, `create server {"uuid": "#11#", "hostname": "cn1"}`)}})
+			must(t, leader, &log.Change{ID: newID(), By: log.Author{Role: log.RoleTrusted}, Ops: []log.Op{changetest.Op(t, `create server {"uuid": "#11#", "hostname": "cn1"}`)}})
 			changes := poisoned(t)
 			for range 2 {
 				for _, c := range changes {
@@ -172,12 +174,12 @@ func TestPanicIsARefusal(t *testing.T) {
 	if got := s.counters.undecided.Load(); got != 1 || s.state.Sum() != before || s.failure() != nil {
 		t.Errorf("%d changes counted as undecided; the state is another, or the server stopped: %v", got, s.failure())
 	}
-	good := encodedChange(t, &log.Change{ID: fixedID(2), Time: baseTime, Ops: []log.Op{operation(t, asked[0])}, By: log.Author{Role: log.RoleTrusted}})
+	good := encodedChange(t, &log.Change{ID: fixedID(2), Time: baseTime, Ops: []log.Op{changetest.Op(t, asked[0])}, By: log.Author{Role: log.RoleTrusted}})
 	if r := s.batch(good)[0]; r.Refusal != nil {
 		t.Errorf("the next change: %v", r.Refusal)
 	}
 	s.ring = changesdb.Ring{} // has no room: the fold fails half way
-	next := encodedChange(t, &log.Change{ID: fixedID(3), Time: baseTime, Ops: []log.Op{operation(t, settling[0])}, By: log.Author{Role: log.RoleTrusted}})
+	next := encodedChange(t, &log.Change{ID: fixedID(3), Time: baseTime, Ops: []log.Op{changetest.Op(t, settling[0])}, By: log.Author{Role: log.RoleTrusted}})
 	if err, ok := s.entry(s.applier.head.Applied+1, batchOf(next)).(error); !ok || s.failure() == nil {
 		t.Errorf("a panic while applying did not stop the server: %v", err)
 	}
@@ -192,7 +194,7 @@ func TestUnreadableChange(t *testing.T) {
 	defer s.close()
 	s.found(log.FeatureVersion)
 	before := s.applier.head
-	good := encodedChange(t, &log.Change{ID: fixedID(1), Time: baseTime, Ops: []log.Op{operation(t, asked[0])}, By: log.Author{Role: log.RoleTrusted}})
+	good := encodedChange(t, &log.Change{ID: fixedID(1), Time: baseTime, Ops: []log.Op{changetest.Op(t, asked[0])}, By: log.Author{Role: log.RoleTrusted}})
 	for _, raw := range [][]byte{nil, {log.FormatVersion}, []byte("\x01garbage"), good[:len(good)-1], append(good[:len(good):len(good)], 0), make([]byte, log.MaxChangeBytes+1)} {
 		if len(raw) > 0 {
 			raw[0] = log.FormatVersion

@@ -2,11 +2,10 @@ package raftstore
 
 import (
 	"fmt"
-	"math/rand/v2"
 	"strings"
-	"testing"
 
 	"rutter/log"
+	"rutter/log/changetest"
 )
 
 // baseTime is the time of the first change of tests that choose their times.
@@ -25,42 +24,6 @@ func fixedID(n uint64) log.UUID {
 		}
 	}
 	return id
-}
-
-// plainID returns a UUID that ends in n: #n# in an operation's text.
-func plainID(n uint64) log.UUID {
-	var id log.UUID
-	for i := range 8 {
-		id[15-i] = byte(n >> (8 * i))
-	}
-	return id
-}
-
-// operation reads "create KIND {...}", "update KIND ID {...}" or "delete KIND ID".
-func operation(t testing.TB, text string) log.Op {
-	t.Helper()
-	for n := range uint64(100) {
-		text = strings.ReplaceAll(text, fmt.Sprintf("#%d#", n), plainID(n).String())
-	}
-	head, body, hasBody := strings.Cut(text, "{")
-	words := strings.Fields(head)
-	var op log.Op
-	var err error
-	if op.Action, err = log.ParseAction(words[0]); err != nil {
-		t.Fatal(err)
-	}
-	if op.Kind, err = log.ParseKind(words[1]); err != nil {
-		t.Fatal(err)
-	}
-	if len(words) > 2 {
-		op.ID = words[2]
-	}
-	if hasBody {
-		if op.Object, op.Set, err = log.ParseObject(op.Kind, []byte("{"+body)); err != nil {
-			t.Fatalf("%s: %v", text, err)
-		}
-	}
-	return op
 }
 
 // settling makes a small cloud: tags, three networks, two CNs, a VM on each.
@@ -158,10 +121,10 @@ func poisons(n int) []log.Op {
 		{Action: log.Delete, Kind: log.KindNICTag, ID: long("Ü\x00")},
 		{Action: log.Delete, Kind: log.KindIP, ID: long("\xff")},
 		{Action: log.Delete, Kind: log.KindGrant, ID: long("\"\\")},
-		{Action: log.Update, Kind: log.KindServer, ID: plainID(11).String(), Set: []string{long("no such ")}, Object: &log.Server{}},
-		{Action: log.Update, Kind: log.KindServer, ID: plainID(11).String(), Set: many, Object: &log.Server{}},
-		{Action: log.Create, Kind: log.KindVM, Set: append(many, "uuid"), Object: &log.VM{UUID: plainID(85), ServerUUID: plainID(11)}},
-		{Action: log.Create, Kind: log.KindIP, Set: many, Object: &log.IP{NetworkUUID: plainID(31)}},
+		{Action: log.Update, Kind: log.KindServer, ID: changetest.UUID(11).String(), Set: []string{long("no such ")}, Object: &log.Server{}},
+		{Action: log.Update, Kind: log.KindServer, ID: changetest.UUID(11).String(), Set: many, Object: &log.Server{}},
+		{Action: log.Create, Kind: log.KindVM, Set: append(many, "uuid"), Object: &log.VM{UUID: changetest.UUID(85), ServerUUID: changetest.UUID(11)}},
+		{Action: log.Create, Kind: log.KindIP, Set: many, Object: &log.IP{NetworkUUID: changetest.UUID(31)}},
 		{Action: log.Create, Kind: log.KindNICTag, Object: &log.NICTag{Name: long("n")}},
 		{Action: log.Create, Kind: log.KindGrant, Object: &log.Grant{Subject: long("g")}},
 		{Action: log.Create, Kind: log.KindGrant, Object: &log.Grant{Subject: "foreign:10.0.0.1", Read: many}},
@@ -180,34 +143,5 @@ func poisons(n int) []log.Op {
 // fixtureAuthors of changes: who may write everything, nobody, and a CN.
 func fixtureAuthors() []log.Author {
 	trusted := log.Author{Role: log.RoleTrusted}
-	return []log.Author{trusted, trusted, trusted, trusted, trusted, {Role: log.RoleForeign}, {Role: log.RoleCN, CN: plainID(11)}, {}}
-}
-
-// mutated returns a change's bytes with a few altered, by rng alone.
-func mutated(rng *rand.Rand, b []byte, others [][]byte) []byte {
-	b = append([]byte(nil), b...)
-	for range 1 + rng.IntN(4) {
-		at := 1 + rng.IntN(len(b)-1)
-		switch rng.IntN(5) {
-		case 0:
-			b[at] = byte(rng.IntN(256))
-		case 1:
-			b[at] ^= 1 << rng.IntN(8)
-		case 2: // a piece of another
-			o := others[rng.IntN(len(others))]
-			from := rng.IntN(len(o))
-			n := min(rng.IntN(40), len(b)-at, len(o)-from)
-			copy(b[at:at+n], o[from:from+n])
-		case 3:
-			b[at] = []byte{0, 0xff, 0x7f, 0xc0, 0xc4, 0x90, 0xa0, 0xcf}[rng.IntN(8)]
-		case 4: // an address of 4 bytes as one of 16
-			for i := 1; i+6 < len(b); i++ {
-				if n := b[i+1]; b[i] == 0xc4 && (n == 4 || n == 5) {
-					b = append(append(append([]byte(nil), b[:i]...), 0xc4, 12+n, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff), b[i+2:]...)
-					break
-				}
-			}
-		}
-	}
-	return b
+	return []log.Author{trusted, trusted, trusted, trusted, trusted, {Role: log.RoleForeign}, {Role: log.RoleCN, CN: changetest.UUID(11)}, {}}
 }

@@ -9,6 +9,7 @@ import (
 
 	"rutter/log"
 	"rutter/projections"
+	"rutter/projections/rules"
 	"rutter/raftstore/internal/changesdb"
 	"rutter/raftstore/internal/window"
 )
@@ -60,7 +61,7 @@ func (a *applier) decide(c *log.Change) (d decided) {
 			d = decided{result: a.refuseUndecided(c.ID, fmt.Errorf("panic: %v", p), debug.Stack())}
 		}
 	}()
-	events, result := a.store.state.Decide(c)
+	events, result := rules.Decide(a.store.state, c)
 	d = decided{events: events, result: result}
 	if result.Refusal != nil {
 		return d
@@ -204,7 +205,7 @@ func (pr *proposer) try(c *log.Change) (refusal *log.Refusal) {
 }
 
 func tried(state *projections.State, c *log.Change) *log.Refusal {
-	events, result := state.Decide(c)
+	events, result := rules.Decide(state, c)
 	if result.Refusal != nil {
 		if encoded, err := log.NewEncoder().Result(&result); err != nil || len(encoded) > log.MaxResultBytes {
 			return result.Refusal.Bounded()

@@ -8,6 +8,7 @@ import (
 	"go.etcd.io/bbolt"
 
 	"rutter/log"
+	"rutter/log/changetest"
 )
 
 // settledFile returns the changes.db of a settled cloud under a feature version.
@@ -17,7 +18,7 @@ func settledFile(t testing.TB, feature uint32) []byte {
 	s.found(feature)
 	for i, text := range settling {
 		c := &log.Change{
-			ID: fixedID(uint64(i)), Actor: "tester", Time: baseTime + log.Time(i), Seed: uint64(i), Ops: []log.Op{operation(t, text)}, By: log.Author{Role: log.RoleTrusted},
+			ID: fixedID(uint64(i)), Actor: "tester", Time: baseTime + log.Time(i), Seed: uint64(i), Ops: []log.Op{changetest.Op(t, text)}, By: log.Author{Role: log.RoleTrusted},
 		}
 		if r := s.batch(encodedChange(t, c))[0]; r.Refusal != nil {
 			t.Fatalf("%s: %v", text, r.Refusal)
@@ -48,9 +49,9 @@ func changeSeeds(t testing.TB) [][]byte {
 			seeds = append(seeds, b)
 		}
 	}
-	for _, by := range []log.Author{{Role: log.RoleTrusted}, {Role: log.RoleCN, CN: plainID(11)}} {
+	for _, by := range []log.Author{{Role: log.RoleTrusted}, {Role: log.RoleCN, CN: changetest.UUID(11)}} {
 		for _, text := range asked {
-			add(by, operation(t, text))
+			add(by, changetest.Op(t, text))
 		}
 		for _, size := range []int{100, 4000} {
 			for _, op := range poisons(size) {
@@ -59,11 +60,11 @@ func changeSeeds(t testing.TB) [][]byte {
 		}
 	}
 	trusted := log.Author{Role: log.RoleTrusted}
-	add(trusted, operation(t, asked[0]), operation(t, asked[2]), operation(t, `delete nic_tag external5`))
+	add(trusted, changetest.Op(t, asked[0]), changetest.Op(t, asked[2]), changetest.Op(t, `delete nic_tag external5`))
 	add(trusted, log.Op{Action: log.Create, Kind: log.KindServer, Object: withUnknown(t, &log.Server{Hostname: "a"}, 100)})
 	add(trusted, log.Op{Action: log.Create, Kind: log.KindServer, Object: withUnknown(t, &log.Server{Hostname: "a"}, log.MaxUnknownBytes)})
 	for i := range len(seeds) / 4 {
-		seeds = append(seeds, mutated(rng, seeds[4*i], seeds))
+		seeds = append(seeds, changetest.Mutate(rng, seeds[4*i], seeds))
 	}
 	return append(seeds, nil, []byte{log.FormatVersion}, []byte("\x01\x9f"))
 }

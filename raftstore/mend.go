@@ -8,6 +8,7 @@ import (
 
 	"rutter/log"
 	"rutter/projections"
+	"rutter/projections/rules"
 	"rutter/raftstore/internal/admission"
 	"rutter/raftstore/internal/window"
 )
@@ -24,7 +25,7 @@ func (k *timekeeper) mend(c *log.Change) (to log.Time, forced, ok bool) {
 	}
 	k.store.mu.RLock()
 	defer k.store.mu.RUnlock()
-	return k.store.state.MendOf(c)
+	return rules.MendOf(k.store.state, c)
 }
 
 // checkMend refuses, on the leader and before it is proposed, to set the log's time

@@ -15,6 +15,8 @@ import (
 	"testing"
 
 	"rutter/log"
+	"rutter/log/changetest"
+	"rutter/projections/rules"
 )
 
 // applied is one line of testdata/applied-v1.ndjson.gz: a raft entry, and what the
@@ -202,7 +204,7 @@ func variedEntries(t *testing.T, s *bare) iter.Seq[[]byte] {
 	return func(yield func([]byte) bool) {
 		var all [][]byte
 		for _, text := range settling {
-			all = append(all, change(log.Author{Role: log.RoleTrusted}, operation(t, text)))
+			all = append(all, change(log.Author{Role: log.RoleTrusted}, changetest.Op(t, text)))
 			if !yield(batchOf(all[len(all)-1])) {
 				return
 			}
@@ -213,12 +215,12 @@ func variedEntries(t *testing.T, s *bare) iter.Seq[[]byte] {
 				by := fixtureAuthors()[rng.IntN(len(fixtureAuthors()))]
 				var ops []log.Op
 				for range []int{1, 1, 1, 1, 1, 1, 1, 2}[rng.IntN(8)] {
-					ops = append(ops, operation(t, varied(rng, asked[rng.IntN(len(asked))])))
+					ops = append(ops, changetest.Op(t, varied(rng, asked[rng.IntN(len(asked))])))
 				}
 				b := change(by, ops...)
 				switch rng.IntN(12) {
 				case 0, 1, 2:
-					b = mutated(rng, b, all)
+					b = changetest.Mutate(rng, b, all)
 				case 3:
 					all := poisons([]int{10, 200, 2000}[rng.IntN(3)])
 					b = change(by, all[rng.IntN(len(all))])
@@ -259,7 +261,7 @@ func survives(s *bare, b []byte) (ok bool) {
 	if err != nil || c.Time > baseTime+60_000_000_000 {
 		return false
 	}
-	events, result := s.state.Decide(c)
+	events, result := rules.Decide(s.state, c)
 	for _, e := range events {
 		if _, err := log.NewEncoder().Event(e); err != nil {
 			return false

@@ -1,7 +1,6 @@
 package varp
 
 import (
-	"bytes"
 	"cmp"
 	"fmt"
 	"iter"
@@ -167,7 +166,7 @@ func (s *rowsAt) underlayOf(node log.UUID) (Underlay, bool) {
 	var found *log.NIC
 	for _, r := range s.nics {
 		if r.nic.Underlay && r.nic.BelongsToUUID == node && r.nic.IP.IsValid() {
-			if found == nil || bytes.Compare(r.nic.MAC[:], found.MAC[:]) < 0 {
+			if found == nil || r.nic.MAC.Compare(found.MAC) < 0 {
 				found = r.nic
 			}
 		}
@@ -224,12 +223,12 @@ func (s *rowsAt) rows(want func(*log.NIC, uint32) bool) iter.Seq[NICRow] {
 			rows = append(rows, NICRow{VNet: vnet, VLAN: vlan, MAC: mac, IP: r.nic.IP, Seq: r.seq})
 		}
 	}
-	slices.SortFunc(rows, func(a, b NICRow) int { return bytes.Compare(a.MAC[:], b.MAC[:]) })
+	slices.SortFunc(rows, func(a, b NICRow) int { return a.MAC.Compare(b.MAC) })
 	return slices.Values(rows)
 }
 
 func (s *rowsAt) NICs(vnet uint32, after log.MAC) iter.Seq[NICRow] {
-	return s.rows(func(n *log.NIC, on uint32) bool { return on == vnet && bytes.Compare(n.MAC[:], after[:]) > 0 })
+	return s.rows(func(n *log.NIC, on uint32) bool { return on == vnet && n.MAC.Compare(after) > 0 })
 }
 
 func (s *rowsAt) NICsOn(node log.UUID) iter.Seq[NICRow] {
@@ -398,10 +397,10 @@ func (s *rowsAt) Networks() iter.Seq2[log.UUID, uint32] {
 func (s *rowsAt) AllNICs(after log.MAC) iter.Seq[*log.NIC] {
 	var nics []*log.NIC
 	for mac, r := range s.nics {
-		if bytes.Compare(mac[:], after[:]) > 0 {
+		if mac.Compare(after) > 0 {
 			nics = append(nics, r.nic)
 		}
 	}
-	slices.SortFunc(nics, func(a, b *log.NIC) int { return bytes.Compare(a.MAC[:], b.MAC[:]) })
+	slices.SortFunc(nics, func(a, b *log.NIC) int { return a.MAC.Compare(b.MAC) })
 	return slices.Values(nics)
 }

@@ -11,14 +11,14 @@ import (
 
 	"rutter/agent/link/plan"
 	"rutter/log"
-	"rutter/projections"
+	"rutter/projections/desired"
 )
 
 // book is a log for tests: all entries there are.
 type book struct {
 	mu     sync.Mutex // protects what follows
-	neighs map[neighKey]projections.Neigh
-	fdb    map[macKey]projections.FDB
+	neighs map[neighKey]desired.Neigh
+	fdb    map[macKey]desired.FDB
 }
 
 type macKey struct {
@@ -27,8 +27,8 @@ type macKey struct {
 }
 
 // bookOf has the entries of want, and returns want without them.
-func bookOf(want projections.Desired) (*book, projections.Desired) {
-	b := &book{neighs: map[neighKey]projections.Neigh{}, fdb: map[macKey]projections.FDB{}}
+func bookOf(want desired.Links) (*book, desired.Links) {
+	b := &book{neighs: map[neighKey]desired.Neigh{}, fdb: map[macKey]desired.FDB{}}
 	for _, n := range want.Neighs {
 		b.neighs[neighKey{n.Link, n.IP}] = n
 	}
@@ -36,7 +36,7 @@ func bookOf(want projections.Desired) (*book, projections.Desired) {
 		b.fdb[macKey{f.VNet, f.MAC}] = f
 	}
 	want.Neighs, want.FDB = nil, nil
-	want.VXLANs = append([]projections.VXLAN(nil), want.VXLANs...)
+	want.VXLANs = append([]desired.VXLAN(nil), want.VXLANs...)
 	for i := range want.VXLANs {
 		want.VXLANs[i].OnDemand = true
 	}
@@ -51,13 +51,13 @@ func (b *book) Read(read func(Lookup)) {
 }
 
 // Neigh implements Lookup.
-func (b *book) Neigh(link log.MAC, ip netip.Addr) (projections.Neigh, bool) {
+func (b *book) Neigh(link log.MAC, ip netip.Addr) (desired.Neigh, bool) {
 	n, ok := b.neighs[neighKey{link, ip}]
 	return n, ok
 }
 
 // FDB implements Lookup.
-func (b *book) FDB(vnet uint32, mac log.MAC) (projections.FDB, bool) {
+func (b *book) FDB(vnet uint32, mac log.MAC) (desired.FDB, bool) {
 	f, ok := b.fdb[macKey{vnet, mac}]
 	return f, ok
 }
@@ -89,7 +89,7 @@ func TestFirstPacketsAreAnsweredOnDemand(t *testing.T) {
 				w.namespace("zB")
 				a, b := w.two(vlan, v6)
 				managers := map[string]*Manager{}
-				for node, want := range map[string]projections.Desired{"cn1": a, "cn2": b} {
+				for node, want := range map[string]desired.Links{"cn1": a, "cn2": b} {
 					truth, bare := bookOf(want)
 					m := NewManager(ManagerConfig{Kernel: w.open(node)})
 					m.SetSource(truth)
@@ -138,9 +138,9 @@ func TestOnDemandFollowsTheLog(t *testing.T) {
 	g.answer(Question{VNet: 5, Namespace: "zA", Link: "fabric0", Fabric: link, IP: addr("192.168.5.2")})
 	g.shows(t, "answered", a.Neighs[:1], a.FDB)
 
-	moved := projections.LinksDelta{FDB: []projections.FDB{a.FDB[0]}}
+	moved := desired.LinksDelta{FDB: []desired.FDB{a.FDB[0]}}
 	moved.FDB[0].Dst = addr("10.99.0.9")
-	other := projections.FDB{VNet: 5, MAC: mac(44), Dst: addr("10.99.0.9")}
+	other := desired.FDB{VNet: 5, MAC: mac(44), Dst: addr("10.99.0.9")}
 	moved.FDB = append(moved.FDB, other)
 	truth.fdb[macKey{5, mac(2)}], truth.fdb[macKey{5, mac(44)}] = moved.FDB[0], other
 	if result := g.m.Apply(t.Context(), moved); !result.Matched || len(result.Steps) != 1 {
@@ -148,14 +148,14 @@ func TestOnDemandFollowsTheLog(t *testing.T) {
 	}
 	g.shows(t, "moved", a.Neighs[:1], moved.FDB[:1])
 
-	taken := projections.Neigh{Link: link, IP: addr("192.168.5.2"), MAC: mac(44)}
+	taken := desired.Neigh{Link: link, IP: addr("192.168.5.2"), MAC: mac(44)}
 	truth.neighs[neighKey{link, taken.IP}] = taken
-	g.m.Apply(t.Context(), projections.LinksDelta{Neighs: []projections.Neigh{taken}, FDB: []projections.FDB{other}, NoFDB: []projections.FDB{{VNet: 5, MAC: mac(2)}}})
-	g.shows(t, "address of another NIC", []projections.Neigh{taken}, []projections.FDB{other})
+	g.m.Apply(t.Context(), desired.LinksDelta{Neighs: []desired.Neigh{taken}, FDB: []desired.FDB{other}, NoFDB: []desired.FDB{{VNet: 5, MAC: mac(2)}}})
+	g.shows(t, "address of another NIC", []desired.Neigh{taken}, []desired.FDB{other})
 
 	delete(truth.neighs, neighKey{link, taken.IP})
 	delete(truth.fdb, macKey{5, mac(44)})
-	g.m.Apply(t.Context(), projections.LinksDelta{NoNeighs: []projections.Neigh{taken}, NoFDB: []projections.FDB{other}})
+	g.m.Apply(t.Context(), desired.LinksDelta{NoNeighs: []desired.Neigh{taken}, NoFDB: []desired.FDB{other}})
 	g.shows(t, "gone", nil, nil)
 	if got := g.m.Asked(); got.Resident != 0 {
 		t.Errorf("resident: got %d, want none", got.Resident)
@@ -169,7 +169,7 @@ func TestOnDemandFollowsTheLog(t *testing.T) {
 func (g *guarded) answer(asked ...Question) { g.m.demand.resolve(context.Background(), asked, g.h) }
 
 // shows wants the kernel to have these entries.
-func (g *guarded) shows(t *testing.T, what string, neighs []projections.Neigh, fdb []projections.FDB) {
+func (g *guarded) shows(t *testing.T, what string, neighs []desired.Neigh, fdb []desired.FDB) {
 	t.Helper()
 	want := g.want
 	want.Neighs, want.FDB = neighs, fdb

@@ -16,7 +16,7 @@ import (
 
 	"rutter/agent/link/internal/wire"
 	"rutter/agent/link/plan"
-	"rutter/projections"
+	"rutter/projections/desired"
 )
 
 // benchOut names the file to which the benchmarks of `make bench-kernel` append
@@ -86,7 +86,7 @@ func BenchmarkKernelEntries(b *testing.B) {
 		})
 		g.empty(b, bare)
 		ours.time(func() {
-			if result := g.m.Apply(context.Background(), projections.LinksDelta{FDB: want.FDB, Neighs: want.Neighs}); len(result.Steps) != 2*peers {
+			if result := g.m.Apply(context.Background(), desired.LinksDelta{FDB: want.FDB, Neighs: want.Neighs}); len(result.Steps) != 2*peers {
 				b.Fatalf("%d steps, want %d", len(result.Steps), 2*peers)
 			}
 		})
@@ -109,7 +109,7 @@ func BenchmarkKernelEntries(b *testing.B) {
 }
 
 // empty takes all entries away.
-func (g *guarded) empty(b *testing.B, bare projections.Desired) {
+func (g *guarded) empty(b *testing.B, bare desired.Links) {
 	g.h.views = map[string]*view{}
 	pass(b, g.m, bare)
 	time.Sleep(10 * watchQuiet) // the watch has its own time to hear of all this
@@ -169,7 +169,7 @@ func benchmarkStacks(b *testing.B, vlan uint16, times int, key string) {
 		for i := range want.Fabrics {
 			f := &want.Fabrics[i]
 			f.VLAN, f.MTU = vlan, f.MTU-4
-			want.VLANs = append(want.VLANs, projections.VLAN{VNet: f.VNet, ID: vlan, MTU: f.MTU})
+			want.VLANs = append(want.VLANs, desired.VLAN{VNet: f.VNet, ID: vlan, MTU: f.MTU})
 		}
 	}
 	g := guard(w, want, time.Hour)
@@ -178,14 +178,14 @@ func benchmarkStacks(b *testing.B, vlan uint16, times int, key string) {
 		ours.time(func() { pass(b, g.m, want) })
 		steps := g.stepsFor(b, want)
 		raw.time(func() { g.rawStacks(b, steps) })
-		pass(b, g.m, projections.Desired{})
+		pass(b, g.m, desired.Links{})
 	}
 	b.Logf("500 fabrics, VLAN %d: a pass %v, bare loop %v", vlan, ours.median(), raw.median())
 	tell(b, key, "%.2f", raw.median().Seconds()/ours.median().Seconds())
 }
 
 // stepsFor takes everything away and returns the steps that make it again.
-func (g *guarded) stepsFor(b *testing.B, want projections.Desired) []plan.Step {
+func (g *guarded) stepsFor(b *testing.B, want desired.Links) []plan.Step {
 	have, err := g.h.Dump(context.Background(), []string{"z0"})
 	if err != nil {
 		b.Fatal(err)
@@ -196,7 +196,7 @@ func (g *guarded) stepsFor(b *testing.B, want projections.Desired) []plan.Step {
 		numbers.Adopt(want.Fabrics[i].MAC, n)
 	}
 	steps := plan.Plan(want, plan.Snapshot{}, numbers, true).Steps
-	if errs := g.h.Do(context.Background(), plan.Plan(projections.Desired{}, have, g.m.numbers, true).Steps); errs != nil {
+	if errs := g.h.Do(context.Background(), plan.Plan(desired.Links{}, have, g.m.numbers, true).Steps); errs != nil {
 		b.Fatal(errors.Join(errs...))
 	}
 	return steps

@@ -13,7 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"rutter/log"
-	"rutter/projections"
+	"rutter/projections/desired"
 )
 
 const (
@@ -77,14 +77,14 @@ type endless struct{}
 func (e endless) Read(read func(Lookup)) { read(e) }
 
 // Neigh implements Lookup.
-func (endless) Neigh(link log.MAC, ip netip.Addr) (projections.Neigh, bool) {
+func (endless) Neigh(link log.MAC, ip netip.Addr) (desired.Neigh, bool) {
 	a := ip.As4()
-	return projections.Neigh{Link: link, IP: ip, MAC: log.MAC{2, 2, link[3], link[4], a[2], a[3]}}, true
+	return desired.Neigh{Link: link, IP: ip, MAC: log.MAC{2, 2, link[3], link[4], a[2], a[3]}}, true
 }
 
 // FDB implements Lookup.
-func (endless) FDB(vnet uint32, mac log.MAC) (projections.FDB, bool) {
-	return projections.FDB{VNet: vnet, MAC: mac, Dst: netip.AddrFrom4([4]byte{10, 99, 0, 2})}, true
+func (endless) FDB(vnet uint32, mac log.MAC) (desired.FDB, bool) {
+	return desired.FDB{VNet: vnet, MAC: mac, Dst: netip.AddrFrom4([4]byte{10, 99, 0, 2})}, true
 }
 
 // arrivals are packets that came, with the time that they took.

@@ -13,25 +13,25 @@ import (
 	"rutter/agent/link/internal/wire"
 	"rutter/agent/link/plan"
 	"rutter/log"
-	"rutter/projections"
+	"rutter/projections/desired"
 )
 
 // crowd is a node with many untagged fabrics in VM namespaces, each with peers
 // neighbours and as many forwarding entries.
-func crowd(fabrics, peers, zones int) projections.Desired {
-	var want projections.Desired
+func crowd(fabrics, peers, zones int) desired.Links {
+	var want desired.Links
 	for i := range fabrics {
 		vnet := uint32(1000 + i)
-		want.VXLANs = append(want.VXLANs, projections.VXLAN{VNet: vnet, Local: addr("10.99.0.1"), Port: 4789, MTU: 1450})
-		f := projections.Fabric{
+		want.VXLANs = append(want.VXLANs, desired.VXLAN{VNet: vnet, Local: addr("10.99.0.1"), Port: 4789, MTU: 1450})
+		f := desired.Fabric{
 			MAC: log.MAC{2, 1, byte(i >> 16), byte(i >> 8), byte(i), 0}, VNet: vnet, MTU: 1450,
 			Addresses: []netip.Prefix{prefix("10.7.255.254/16")}, Namespace: fmt.Sprintf("z%d", i%zones),
 		}
 		want.Fabrics = append(want.Fabrics, f)
 		for p := range peers {
 			peer := log.MAC{2, 2, byte(i >> 8), byte(i), byte(p >> 8), byte(p)}
-			want.Neighs = append(want.Neighs, projections.Neigh{Link: f.MAC, IP: netip.AddrFrom4([4]byte{10, 7, byte(p >> 8), byte(p)}), MAC: peer})
-			want.FDB = append(want.FDB, projections.FDB{VNet: vnet, MAC: peer, Dst: addr("10.99.0.2")})
+			want.Neighs = append(want.Neighs, desired.Neigh{Link: f.MAC, IP: netip.AddrFrom4([4]byte{10, 7, byte(p >> 8), byte(p)}), MAC: peer})
+			want.FDB = append(want.FDB, desired.FDB{VNet: vnet, MAC: peer, Dst: addr("10.99.0.2")})
 		}
 	}
 	return want
@@ -59,7 +59,7 @@ func benchmarkPass(b *testing.B, zones int) {
 		for range b.N {
 			pass(b, m, want)
 			b.StopTimer()
-			pass(b, m, projections.Desired{})
+			pass(b, m, desired.Links{})
 			b.StartTimer()
 		}
 	})
@@ -71,7 +71,7 @@ func benchmarkPass(b *testing.B, zones int) {
 	})
 	b.Run("delete", func(b *testing.B) {
 		for range b.N {
-			pass(b, m, projections.Desired{})
+			pass(b, m, desired.Links{})
 			b.StopTimer()
 			pass(b, m, want)
 			b.StartTimer()
@@ -79,7 +79,7 @@ func benchmarkPass(b *testing.B, zones int) {
 	})
 }
 
-func pass(b *testing.B, m *Manager, want projections.Desired) {
+func pass(b *testing.B, m *Manager, want desired.Links) {
 	b.Helper()
 	result, err := m.Pass(context.Background(), want, true)
 	if err != nil || !result.Matched {

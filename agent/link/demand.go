@@ -12,7 +12,7 @@ import (
 
 	"rutter/agent/link/plan"
 	"rutter/log"
-	"rutter/projections"
+	"rutter/projections/desired"
 )
 
 // DefaultTable is how many entries, neighbours and forwarding entries together,
@@ -36,13 +36,13 @@ const (
 	usedGrain = 20 * time.Millisecond
 )
 
-// Lookup finds single entries of the desired state; *projections.Entries does.
+// Lookup finds single entries of the desired state; *desired.Entries does.
 type Lookup interface {
-	Neigh(link log.MAC, ip netip.Addr) (projections.Neigh, bool)
-	FDB(vnet uint32, mac log.MAC) (projections.FDB, bool)
+	Neigh(link log.MAC, ip netip.Addr) (desired.Neigh, bool)
+	FDB(vnet uint32, mac log.MAC) (desired.FDB, bool)
 }
 
-var _ Lookup = (*projections.Entries)(nil)
+var _ Lookup = (*desired.Entries)(nil)
 
 // Source is what the log says of single entries. Read calls read at once, while
 // nothing changes; any goroutine may call it.
@@ -151,7 +151,7 @@ func (d *demand) begin() uint64 {
 
 // follow takes over which vnets are on demand. What was resident of others is
 // ahead now, and wanted as such.
-func (d *demand) follow(want *projections.Desired) {
+func (d *demand) follow(want *desired.Links) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	before := d.vnets
@@ -173,7 +173,7 @@ func (d *demand) follow(want *projections.Desired) {
 
 // extend returns want with those entries of vnets on demand that the kernel has
 // and the log as well: what it has besides must go, what it lacks may be lacking.
-func (d *demand) extend(want projections.Desired, have *plan.Snapshot) projections.Desired {
+func (d *demand) extend(want desired.Links, have *plan.Snapshot) desired.Links {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if len(d.vnets) == 0 {

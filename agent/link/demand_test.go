@@ -7,14 +7,15 @@ import (
 	"testing"
 	"time"
 
+	"rutter/projections/desired"
+
 	"pgregory.net/rapid"
 
 	"rutter/agent/link/plan"
-	"rutter/projections"
 )
 
 // onDemand makes some vnets of want be on demand: they keep their links only.
-func onDemand(want projections.Desired, vnets map[uint32]bool) projections.Desired {
+func onDemand(want desired.Links, vnets map[uint32]bool) desired.Links {
 	of := map[[6]byte]uint32{}
 	for i := range want.Fabrics {
 		of[want.Fabrics[i].MAC] = want.Fabrics[i].VNet
@@ -23,13 +24,13 @@ func onDemand(want projections.Desired, vnets map[uint32]bool) projections.Desir
 	for i := range want.VXLANs {
 		want.VXLANs[i].OnDemand = vnets[want.VXLANs[i].VNet]
 	}
-	want.Neighs = slices.DeleteFunc(slices.Clone(want.Neighs), func(n projections.Neigh) bool { return vnets[of[n.Link]] })
-	want.FDB = slices.DeleteFunc(slices.Clone(want.FDB), func(f projections.FDB) bool { return vnets[f.VNet] })
+	want.Neighs = slices.DeleteFunc(slices.Clone(want.Neighs), func(n desired.Neigh) bool { return vnets[of[n.Link]] })
+	want.FDB = slices.DeleteFunc(slices.Clone(want.FDB), func(f desired.FDB) bool { return vnets[f.VNet] })
 	return want
 }
 
 // deltaOf is what events between two states would touch, were the links the same.
-func deltaOf(before, after projections.Desired) (d projections.LinksDelta) {
+func deltaOf(before, after desired.Links) (d desired.LinksDelta) {
 	for _, n := range after.Neighs {
 		if !slices.Contains(before.Neighs, n) {
 			d.Neighs = append(d.Neighs, n)
@@ -41,12 +42,12 @@ func deltaOf(before, after projections.Desired) (d projections.LinksDelta) {
 		}
 	}
 	for _, n := range before.Neighs {
-		if !slices.ContainsFunc(after.Neighs, func(o projections.Neigh) bool { return o.Link == n.Link && o.IP == n.IP }) {
+		if !slices.ContainsFunc(after.Neighs, func(o desired.Neigh) bool { return o.Link == n.Link && o.IP == n.IP }) {
 			d.NoNeighs = append(d.NoNeighs, n)
 		}
 	}
 	for _, f := range before.FDB {
-		if !slices.ContainsFunc(after.FDB, func(o projections.FDB) bool { return o.VNet == f.VNet && o.MAC == f.MAC }) {
+		if !slices.ContainsFunc(after.FDB, func(o desired.FDB) bool { return o.VNet == f.VNet && o.MAC == f.MAC }) {
 			d.NoFDB = append(d.NoFDB, f)
 		}
 	}
@@ -58,7 +59,7 @@ type demanded struct {
 	f     *plan.Fake
 	m     *Manager
 	truth *book
-	full  projections.Desired // what the log says
+	full  desired.Links // what the log says
 }
 
 // ask answers some questions, of what there is and is not.
@@ -122,7 +123,7 @@ func TestRandomWalkOnDemand(t *testing.T) {
 		f.AddNamespace("z1")
 		f.AddNamespace("z2")
 		w := &demanded{f: f, m: NewManager(ManagerConfig{Kernel: f, Table: rapid.IntRange(1, 12).Draw(t, "table")})}
-		believe := func(full projections.Desired) {
+		believe := func(full desired.Links) {
 			w.full = full
 			w.truth, _ = bookOf(full)
 			w.m.SetSource(w.truth)
@@ -154,7 +155,7 @@ func TestRandomWalkOnDemand(t *testing.T) {
 				for i := range after.FDB {
 					after.FDB[i].Dst = rapid.SampledFrom([]netip.Addr{addr("10.99.0.2"), addr("10.99.0.3")}).Draw(t, "moves to")
 				}
-				after.Neighs = slices.DeleteFunc(after.Neighs, func(projections.Neigh) bool { return rapid.IntRange(0, 3).Draw(t, "goes") == 0 })
+				after.Neighs = slices.DeleteFunc(after.Neighs, func(desired.Neigh) bool { return rapid.IntRange(0, 3).Draw(t, "goes") == 0 })
 				delta := deltaOf(w.full, after)
 				believe(after)
 				if result := w.m.Apply(context.Background(), delta); !result.Matched {

@@ -3,7 +3,7 @@
 // It owns the links that it named (sdcvxl<vnet>, vx<vnet>v<vlan>, fabric<N>),
 // what hangs on them (addresses, routes, neighbours, forwarding entries) and the
 // resolv.conf of the VM namespaces. What must be there comes from
-// [projections.Desired]; what must be done is package agent/link/plan's to say;
+// [desired.Links]; what must be done is package agent/link/plan's to say;
 // when to look again, and where the numbers of fabric<N> are kept on disk, is left
 // to package agent.
 //

@@ -9,11 +9,12 @@ import (
 	"testing"
 	"time"
 
+	"rutter/projections/desired"
+
 	"golang.org/x/sys/unix"
 
 	"rutter/agent/link/internal/wire"
 	"rutter/agent/link/plan"
-	"rutter/projections"
 )
 
 // guarded is a Manager over a real kernel that is watched, driven the way that
@@ -22,11 +23,11 @@ type guarded struct {
 	w     *world
 	m     *Manager
 	h     *Netlink
-	want  projections.Desired
+	want  desired.Links
 	woken chan struct{}
 }
 
-func guard(w *world, want projections.Desired, turn time.Duration) *guarded {
+func guard(w *world, want desired.Links, turn time.Duration) *guarded {
 	g := &guarded{w: w, h: w.open("cn1"), want: want, woken: make(chan struct{}, 1)}
 	g.h.cfg.viewEvery = turn
 	g.m = NewManager(ManagerConfig{Kernel: g.h})
@@ -61,7 +62,7 @@ func (g *guarded) wait(what string, drift *int, ok func() bool) {
 		case <-end:
 			g.w.t.Fatalf("%s: not healed", what)
 		}
-		result := g.m.Apply(context.Background(), projections.LinksDelta{})
+		result := g.m.Apply(context.Background(), desired.LinksDelta{})
 		*drift += len(result.Drift)
 		if result.Look {
 			result, err := g.m.Pass(context.Background(), g.want, true)
@@ -159,7 +160,7 @@ func TestOwnChangesAreNotHeard(t *testing.T) {
 	want := crowd(8, 20, 4)
 	g := guard(w, want, time.Hour)
 	w.pass(g.m, want)
-	delta := projections.LinksDelta{}
+	delta := desired.LinksDelta{}
 	for i := range want.FDB[:40] {
 		f, n := want.FDB[i], want.Neighs[i]
 		f.Dst, n.MAC[1] = addr("10.99.0.3"), 9
@@ -171,7 +172,7 @@ func TestOwnChangesAreNotHeard(t *testing.T) {
 	}
 	select {
 	case <-g.woken: // an echo of the pass came after Apply had changed the entry: it is looked at
-		if result := g.m.Apply(context.Background(), projections.LinksDelta{}); !result.Matched || len(result.Steps) != 0 {
+		if result := g.m.Apply(context.Background(), desired.LinksDelta{}); !result.Matched || len(result.Steps) != 0 {
 			t.Errorf("our own changes were taken for others': matched %v, steps %v", result.Matched, texts(result.Steps))
 		}
 	case <-time.After(5 * watchQuiet): // what is not heard cannot be waited for

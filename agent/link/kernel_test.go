@@ -10,11 +10,12 @@ import (
 	"testing"
 	"time"
 
+	"rutter/projections/desired"
+
 	"golang.org/x/sys/unix"
 
 	"rutter/agent/link/internal/wire"
 	"rutter/agent/link/plan"
-	"rutter/projections"
 )
 
 // has8021Q tries to make a VLAN link, which is the only sure way to know.
@@ -35,7 +36,7 @@ func (w *world) has8021Q() bool {
 			return false
 		}
 	}
-	w.pass(m, projections.Desired{})
+	w.pass(m, desired.Links{})
 	return true
 }
 
@@ -63,7 +64,7 @@ func testTwoNodes(t *testing.T, w *world, vlan uint16, v6 bool) {
 	w.pass(m2, b)
 	for _, m := range []struct {
 		m    *Manager
-		want projections.Desired
+		want desired.Links
 	}{{m1, a}, {m2, b}} {
 		if result := w.pass(m.m, m.want); len(result.Steps) != 0 {
 			t.Fatalf("second pass: got %v, want no step", texts(result.Steps))
@@ -82,7 +83,7 @@ func testTwoNodes(t *testing.T, w *world, vlan uint16, v6 bool) {
 	if err != nil || string(text) != plan.ResolversHead+"nameserver 192.168.5.253\n" {
 		t.Errorf("resolv.conf: got %q, %v", text, err)
 	}
-	w.pass(m1, projections.Desired{})
+	w.pass(m1, desired.Links{})
 	have, err := w.open("cn1").Dump(context.Background(), []string{"zA"})
 	if err != nil || len(have.Links) != 0 || len(have.Resolvers) != 0 {
 		t.Errorf("after all is unwanted: got %v, %v, %v, want nothing", have.Links, have.Resolvers, err)

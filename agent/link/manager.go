@@ -10,7 +10,7 @@ import (
 
 	"rutter/agent/link/plan"
 	"rutter/log"
-	"rutter/projections"
+	"rutter/projections/desired"
 )
 
 const (
@@ -56,7 +56,7 @@ type Manager struct {
 	// last is what the last pass wanted, since what Apply did to single entries
 	// after it, and lastMatched whether the kernel was so: what differs now is
 	// drift. doubt is set when it may not be so any more.
-	last        projections.Desired
+	last        desired.Links
 	since       expectedEntries
 	lastMatched bool
 	doubt       bool
@@ -113,13 +113,13 @@ func NewManager(cfg ManagerConfig) *Manager {
 }
 
 // Number returns the N of the fabric<N> of a NIC.
-func (m *Manager) Number(want projections.Fabric) (uint32, bool) { return m.numbers.Lookup(want.MAC) }
+func (m *Manager) Number(want desired.Fabric) (uint32, bool) { return m.numbers.Lookup(want.MAC) }
 
 // Pass makes the kernel match want. complete says that want is all there is to
 // be, so that anything else of ours may be deleted. An error means that the
 // kernel could not be read or the numbers not be saved; what fails for single
 // objects is in the Result.
-func (m *Manager) Pass(ctx context.Context, want projections.Desired, complete bool) (Result, error) {
+func (m *Manager) Pass(ctx context.Context, want desired.Links, complete bool) (Result, error) {
 	now := m.cfg.Now()
 	m.doubt = true // until its end
 	namespaces := m.namespaces(want)
@@ -170,7 +170,7 @@ func (m *Manager) Pass(ctx context.Context, want projections.Desired, complete b
 	return result, nil
 }
 
-func (m *Manager) namespaces(want projections.Desired) []string {
+func (m *Manager) namespaces(want desired.Links) []string {
 	wanted := make([]string, 0, len(want.Fabrics))
 	for i := range want.Fabrics {
 		wanted = append(wanted, want.Fabrics[i].Namespace)
@@ -180,7 +180,7 @@ func (m *Manager) namespaces(want projections.Desired) []string {
 
 // assign gives every wanted fabric a number, and saves the numbers if any is
 // new. A link of ours that already has the MAC keeps its name.
-func (m *Manager) assign(want projections.Desired, have plan.Snapshot) error {
+func (m *Manager) assign(want desired.Links, have plan.Snapshot) error {
 	changed := false
 	var byKey map[plan.LinkKey]*plan.Link
 	taken := map[uint32]bool{}
@@ -207,7 +207,7 @@ func (m *Manager) assign(want projections.Desired, have plan.Snapshot) error {
 
 // adopt gives wanted MACs without a number that of the link of ours that carries
 // them, and fills taken with all numbers seen in the kernel.
-func (m *Manager) adopt(want projections.Desired, have plan.Snapshot, byKey map[plan.LinkKey]*plan.Link, taken map[uint32]bool) {
+func (m *Manager) adopt(want desired.Links, have plan.Snapshot, byKey map[plan.LinkKey]*plan.Link, taken map[uint32]bool) {
 	wanted := make(map[log.MAC]bool, len(want.Fabrics))
 	for i := range want.Fabrics {
 		wanted[want.Fabrics[i].MAC] = true
@@ -332,7 +332,7 @@ func (m *Manager) report(result *Result, work plan.Work, now time.Time) {
 
 // settle frees the numbers of NICs that are gone, once the kernel is known to
 // match a complete view.
-func (m *Manager) settle(want projections.Desired, matched bool) error {
+func (m *Manager) settle(want desired.Links, matched bool) error {
 	if !matched {
 		return nil
 	}
@@ -357,7 +357,7 @@ func (m *Manager) settle(want projections.Desired, matched bool) error {
 	return nil
 }
 
-func sameFabric(a, b projections.Fabric) bool {
+func sameFabric(a, b desired.Fabric) bool {
 	return a.MAC == b.MAC && a.VNet == b.VNet && a.VLAN == b.VLAN && a.MTU == b.MTU && a.VM == b.VM &&
 		a.Namespace == b.Namespace && a.Gateway == b.Gateway && a.Hold == b.Hold &&
 		slices.Equal(a.Addresses, b.Addresses) && slices.Equal(a.Routes, b.Routes) && slices.Equal(a.Resolvers, b.Resolvers)

@@ -10,7 +10,7 @@ import (
 
 	"rutter/agent/link/plan"
 	"rutter/log"
-	"rutter/projections"
+	"rutter/projections/desired"
 )
 
 // Apply brings single entries to what delta says, which must be of the links
@@ -21,7 +21,7 @@ import (
 // Result.Matched says that the kernel matches still: a dump showed so after the
 // last pass, every step since then was acknowledged, and nothing was heard that
 // did not agree (SAFETY B1). Result.Look says that only a pass can tell.
-func (m *Manager) Apply(ctx context.Context, delta projections.LinksDelta) Result {
+func (m *Manager) Apply(ctx context.Context, delta desired.LinksDelta) Result {
 	now := m.cfg.Now()
 	var result Result
 	m.demand.mu.Lock() // no answer of before the delta may come after it
@@ -44,9 +44,9 @@ func (m *Manager) Apply(ctx context.Context, delta projections.LinksDelta) Resul
 
 // entrySteps are the steps of a delta, those that add before those that delete.
 // Entries of links that are not there are left to a pass.
-func (m *Manager) entrySteps(d projections.LinksDelta) []plan.Step {
+func (m *Manager) entrySteps(d desired.LinksDelta) []plan.Step {
 	steps := make([]plan.Step, 0, d.Len())
-	forwards := func(list []projections.FDB, op plan.Op) {
+	forwards := func(list []desired.FDB, op plan.Op) {
 		var name string // of the entry before, whose device is most often the same
 		for j, e := range list {
 			i, ok := findVXLAN(m.last.VXLANs, e.VNet)
@@ -62,7 +62,7 @@ func (m *Manager) entrySteps(d projections.LinksDelta) []plan.Step {
 			})
 		}
 	}
-	neighs := func(list []projections.Neigh, op plan.Op) {
+	neighs := func(list []desired.Neigh, op plan.Op) {
 		from := len(steps)
 		var at plan.LinkKey
 		var ok bool
@@ -107,12 +107,12 @@ func (m *Manager) isDone(s plan.Step) bool {
 	return m.held(s.Object) == want
 }
 
-func findVXLAN(list []projections.VXLAN, vnet uint32) (int, bool) {
-	return slices.BinarySearchFunc(list, vnet, func(v projections.VXLAN, vnet uint32) int { return cmp.Compare(v.VNet, vnet) })
+func findVXLAN(list []desired.VXLAN, vnet uint32) (int, bool) {
+	return slices.BinarySearchFunc(list, vnet, func(v desired.VXLAN, vnet uint32) int { return cmp.Compare(v.VNet, vnet) })
 }
 
-func findFabric(list []projections.Fabric, mac log.MAC) (int, bool) {
-	return slices.BinarySearchFunc(list, mac, func(f projections.Fabric, mac log.MAC) int { return plan.CompareMAC(f.MAC, mac) })
+func findFabric(list []desired.Fabric, mac log.MAC) (int, bool) {
+	return slices.BinarySearchFunc(list, mac, func(f desired.Fabric, mac log.MAC) int { return plan.CompareMAC(f.MAC, mac) })
 }
 
 // keyOf returns where the fabric link of a NIC is, as of the last pass.
@@ -186,7 +186,7 @@ func (m *Manager) healStep(have *plan.Step) (plan.Step, bool) {
 		}
 		return step, is != want
 	}
-	i := slices.IndexFunc(m.last.VXLANs, func(v projections.VXLAN) bool { return plan.VXLANName(v.VNet) == have.Link })
+	i := slices.IndexFunc(m.last.VXLANs, func(v desired.VXLAN) bool { return plan.VXLANName(v.VNet) == have.Link })
 	if i < 0 {
 		return step, false
 	}
@@ -252,9 +252,9 @@ func (m *Manager) wantedAhead(o plan.Object) plan.Target {
 }
 
 // wantedIn returns what a desired state wants an entry to be.
-func wantedIn(w *projections.Desired, o plan.Object) plan.Target {
+func wantedIn(w *desired.Links, o plan.Object) plan.Target {
 	if o.Kind == plan.ObjectNeigh {
-		i, ok := slices.BinarySearchFunc(w.Neighs, o, func(n projections.Neigh, o plan.Object) int {
+		i, ok := slices.BinarySearchFunc(w.Neighs, o, func(n desired.Neigh, o plan.Object) int {
 			return cmp.Or(plan.CompareMAC(n.Link, o.MAC), n.IP.Compare(o.IP))
 		})
 		if !ok {
@@ -262,7 +262,7 @@ func wantedIn(w *projections.Desired, o plan.Object) plan.Target {
 		}
 		return plan.Target{MAC: w.Neighs[i].MAC}
 	}
-	i, ok := slices.BinarySearchFunc(w.FDB, o, func(f projections.FDB, o plan.Object) int {
+	i, ok := slices.BinarySearchFunc(w.FDB, o, func(f desired.FDB, o plan.Object) int {
 		return cmp.Or(cmp.Compare(f.VNet, o.VNet), plan.CompareMAC(f.MAC, o.MAC))
 	})
 	at, known := findVXLAN(w.VXLANs, o.VNet)
@@ -274,7 +274,7 @@ func wantedIn(w *projections.Desired, o plan.Object) plan.Target {
 
 // drift returns those of the steps of a pass that put right what somebody else
 // changed: what they make was wanted before, and was so.
-func (m *Manager) drift(done []plan.Step, want *projections.Desired) []plan.Step {
+func (m *Manager) drift(done []plan.Step, want *desired.Links) []plan.Step {
 	var drift []plan.Step
 	made := map[plan.LinkKey]bool{} // by this pass, for a reason of its own: all on them is new
 	for i := range done {
@@ -294,7 +294,7 @@ func (m *Manager) drift(done []plan.Step, want *projections.Desired) []plan.Step
 }
 
 // wasWanted reports whether an object is wanted as it was before.
-func (m *Manager) wasWanted(o plan.Object, want *projections.Desired) bool {
+func (m *Manager) wasWanted(o plan.Object, want *desired.Links) bool {
 	same := func(i int, had bool, j int, has bool, equal func(i, j int) bool) bool {
 		return had == has && (!had || equal(i, j))
 	}
@@ -307,7 +307,7 @@ func (m *Manager) wasWanted(o plan.Object, want *projections.Desired) bool {
 			return !hasDevice(&m.last, o.Name)
 		}
 		if vlan != 0 {
-			is := func(v projections.VLAN) bool { return v.VNet == vnet && v.ID == vlan }
+			is := func(v desired.VLAN) bool { return v.VNet == vnet && v.ID == vlan }
 			i, j := slices.IndexFunc(m.last.VLANs, is), slices.IndexFunc(want.VLANs, is)
 			return i >= 0 && j >= 0 && m.last.VLANs[i] == want.VLANs[j]
 		}
@@ -319,7 +319,7 @@ func (m *Manager) wasWanted(o plan.Object, want *projections.Desired) bool {
 		j, has := findFabric(want.Fabrics, o.MAC)
 		return same(i, had, j, has, func(i, j int) bool { return sameFabric(m.last.Fabrics[i], want.Fabrics[j]) })
 	}
-	resolvers := func(w *projections.Desired) []netip.Addr {
+	resolvers := func(w *desired.Links) []netip.Addr {
 		for i := range w.Fabrics {
 			if w.Fabrics[i].Namespace == o.Name && len(w.Fabrics[i].Resolvers) > 0 {
 				return w.Fabrics[i].Resolvers
@@ -331,7 +331,7 @@ func (m *Manager) wasWanted(o plan.Object, want *projections.Desired) bool {
 }
 
 // hasDevice reports whether a desired state has a VXLAN or VLAN device of that name.
-func hasDevice(w *projections.Desired, name string) bool {
-	return slices.ContainsFunc(w.VXLANs, func(v projections.VXLAN) bool { return plan.VXLANName(v.VNet) == name }) ||
-		slices.ContainsFunc(w.VLANs, func(v projections.VLAN) bool { return plan.VLANName(v.VNet, v.ID) == name })
+func hasDevice(w *desired.Links, name string) bool {
+	return slices.ContainsFunc(w.VXLANs, func(v desired.VXLAN) bool { return plan.VXLANName(v.VNet) == name }) ||
+		slices.ContainsFunc(w.VLANs, func(v desired.VLAN) bool { return plan.VLANName(v.VNet, v.ID) == name })
 }

@@ -7,7 +7,7 @@ import (
 
 	"rutter/agent/link/plan"
 	"rutter/log"
-	"rutter/projections"
+	"rutter/projections/desired"
 )
 
 // Surplus says what of our links would go if the kernel was made as wanted.
@@ -17,7 +17,7 @@ type Surplus struct {
 }
 
 // Compare says which links of one view another one lacks.
-func Compare(was, want projections.Desired) Surplus {
+func Compare(was, want desired.Links) Surplus {
 	wanted := linkNames(&want)
 	var s Surplus
 	for name := range linkNames(&was) {
@@ -35,7 +35,7 @@ func (s *Surplus) note(name string, wanted map[string]struct{}) {
 }
 
 // linkNames are the links of a view, as Object names them.
-func linkNames(d *projections.Desired) map[string]struct{} {
+func linkNames(d *desired.Links) map[string]struct{} {
 	names := make(map[string]struct{}, len(d.VXLANs)+len(d.VLANs)+len(d.Fabrics))
 	for _, w := range d.VXLANs {
 		names[plan.Object{Kind: plan.ObjectVXLAN, VNet: w.VNet}.String()] = struct{}{}
@@ -64,7 +64,7 @@ type lister interface{ Namespaces() []string }
 // Surplus says which links of ours that the kernel holds are not wanted. With was,
 // only those count that it wanted; without, all of ours in all namespaces: nobody
 // remembers where they were put.
-func (m *Manager) Surplus(ctx context.Context, was *projections.Desired, want projections.Desired) (Surplus, error) {
+func (m *Manager) Surplus(ctx context.Context, was *desired.Links, want desired.Links) (Surplus, error) {
 	namespaces := m.namespaces(want)
 	var before map[string]struct{}
 	if was != nil {

@@ -11,9 +11,10 @@ import (
 	"testing"
 	"time"
 
+	"rutter/projections/desired"
+
 	"rutter/agent/link/internal/linktest"
 	"rutter/agent/link/plan"
-	"rutter/projections"
 )
 
 // fakeManager is a Manager over a fake kernel, with a clock of the test's.
@@ -22,7 +23,7 @@ func fakeManager(f *plan.Fake) (*Manager, *time.Time) {
 	return NewManager(ManagerConfig{Kernel: f, Now: func() time.Time { return now }}), &now
 }
 
-func mustPass(t *testing.T, m *Manager, want projections.Desired) Result {
+func mustPass(t *testing.T, m *Manager, want desired.Links) Result {
 	t.Helper()
 	result, err := m.Pass(context.Background(), want, true)
 	if err != nil {

@@ -7,11 +7,12 @@ import (
 	"testing"
 	"time"
 
+	"rutter/projections/desired"
+
 	"golang.org/x/sys/unix"
 
 	"rutter/agent/link/internal/wire"
 	"rutter/agent/link/plan"
-	"rutter/projections"
 )
 
 const (
@@ -58,7 +59,7 @@ func TestNICMovesWithoutAGap(t *testing.T) {
 					truth.mu.Lock()
 					truth.fdb[macKey{5, to.MAC}] = to
 					truth.mu.Unlock()
-					if result := g.m.Apply(t.Context(), projections.LinksDelta{FDB: []projections.FDB{to}}); len(result.Steps) != 1 {
+					if result := g.m.Apply(t.Context(), desired.LinksDelta{FDB: []desired.FDB{to}}); len(result.Steps) != 1 {
 						t.Fatalf("move %d: got %v, want one step", moved, texts(result.Steps))
 					}
 				}

@@ -14,7 +14,7 @@ import (
 
 	"rutter/agent/link/internal/wire"
 	"rutter/agent/link/plan"
-	"rutter/projections"
+	"rutter/projections/desired"
 )
 
 // TestKernelVMSide: what a network says of its VMs reaches a VM that is there,
@@ -44,7 +44,7 @@ func testVMSide(t *testing.T, w *world, vlan uint16) {
 
 	f := &a.Fabrics[0]
 	f.Gateway, f.MTU = addr("192.168.5.250"), 1320
-	f.Routes = []projections.Route{{Dst: prefix("10.2.0.0/16"), Gateway: addr("192.168.5.252")}}
+	f.Routes = []desired.Route{{Dst: prefix("10.2.0.0/16"), Gateway: addr("192.168.5.252")}}
 	f.Resolvers = []netip.Addr{addr("192.168.5.9"), addr("192.168.5.10")}
 	f.Hold = true
 	w.pass(m1, a)
@@ -54,13 +54,13 @@ func testVMSide(t *testing.T, w *world, vlan uint16) {
 	f.Hold = false
 	w.pass(m1, a)
 	after := w.vm("zA")
-	wantRoutes := []projections.Route{{Dst: prefix("0.0.0.0/0"), Gateway: f.Gateway}, f.Routes[0]}
+	wantRoutes := []desired.Route{{Dst: prefix("0.0.0.0/0"), Gateway: f.Gateway}, f.Routes[0]}
 	if l := after.link; l.MTU != 1320 || !slices.Equal(l.Routes, wantRoutes) || after.resolvers != plan.ResolversHead+"nameserver 192.168.5.9\nnameserver 192.168.5.10\n" {
 		t.Errorf("after the log's change: got MTU %d, routes %v, resolv.conf %q", l.MTU, l.Routes, after.resolvers)
 	}
 
 	if vlan != 0 {
-		for _, want := range []*projections.Desired{&a, &b} {
+		for _, want := range []*desired.Links{&a, &b} {
 			want.VLANs[0].ID, want.Fabrics[0].VLAN = vlan+2, vlan+2
 		}
 	} else { // a NIC tag on another underlay address

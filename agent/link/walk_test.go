@@ -10,33 +10,33 @@ import (
 	"pgregory.net/rapid"
 
 	"rutter/agent/link/plan"
-	"rutter/projections"
+	"rutter/projections/desired"
 )
 
 // drawDesired draws a desired state from a small world, so that states overlap.
-func drawDesired(t *rapid.T) projections.Desired {
-	var want projections.Desired
+func drawDesired(t *rapid.T) desired.Links {
+	var want desired.Links
 	locals := []netip.Addr{addr("10.99.0.1"), addr("fd99::1")}
 	for vnet := uint32(1); vnet <= 3; vnet++ {
 		if !rapid.Bool().Draw(t, "vnet") {
 			continue
 		}
 		mtu := rapid.SampledFrom([]uint32{1450, 1430}).Draw(t, "mtu")
-		want.VXLANs = append(want.VXLANs, projections.VXLAN{VNet: vnet, Local: rapid.SampledFrom(locals).Draw(t, "local"), Port: 4789, MTU: mtu})
+		want.VXLANs = append(want.VXLANs, desired.VXLAN{VNet: vnet, Local: rapid.SampledFrom(locals).Draw(t, "local"), Port: 4789, MTU: mtu})
 		vlan := uint16(0)
 		if rapid.Bool().Draw(t, "tagged") {
 			vlan, mtu = rapid.Uint16Range(1, 2).Draw(t, "vlan"), mtu-4
-			want.VLANs = append(want.VLANs, projections.VLAN{VNet: vnet, ID: vlan, MTU: mtu})
+			want.VLANs = append(want.VLANs, desired.VLAN{VNet: vnet, ID: vlan, MTU: mtu})
 		}
 		for n := 1; n <= 3; n++ {
 			if !rapid.Bool().Draw(t, "nic") {
 				continue
 			}
-			drawNIC(t, &want, projections.Fabric{MAC: mac(n*10 + int(vnet)), VNet: vnet, VLAN: vlan, MTU: mtu})
+			drawNIC(t, &want, desired.Fabric{MAC: mac(n*10 + int(vnet)), VNet: vnet, VLAN: vlan, MTU: mtu})
 		}
 	}
-	slices.SortFunc(want.Fabrics, func(a, b projections.Fabric) int { return plan.CompareMAC(a.MAC, b.MAC) })
-	slices.SortFunc(want.Neighs, func(a, b projections.Neigh) int {
+	slices.SortFunc(want.Fabrics, func(a, b desired.Fabric) int { return plan.CompareMAC(a.MAC, b.MAC) })
+	slices.SortFunc(want.Neighs, func(a, b desired.Neigh) int {
 		if c := plan.CompareMAC(a.Link, b.Link); c != 0 {
 			return c
 		}
@@ -45,7 +45,7 @@ func drawDesired(t *rapid.T) projections.Desired {
 	return want
 }
 
-func drawNIC(t *rapid.T, want *projections.Desired, w projections.Fabric) {
+func drawNIC(t *rapid.T, want *desired.Links, w desired.Fabric) {
 	w.Namespace = rapid.SampledFrom([]string{"", "z1", "z2"}).Draw(t, "namespace")
 	host := rapid.IntRange(1, 3).Draw(t, "host")
 	w.Addresses = []netip.Prefix{prefix(fmt.Sprintf("10.0.%d.%d/24", w.VNet, host))}
@@ -58,11 +58,11 @@ func drawNIC(t *rapid.T, want *projections.Desired, w projections.Fabric) {
 	for peer := range 3 {
 		if rapid.Bool().Draw(t, "peer") {
 			to := mac(1000 + rapid.IntRange(0, 1).Draw(t, "peer mac"))
-			want.Neighs = append(want.Neighs, projections.Neigh{Link: w.MAC, IP: addr(fmt.Sprintf("10.0.%d.%d", w.VNet, 100+peer)), MAC: to})
+			want.Neighs = append(want.Neighs, desired.Neigh{Link: w.MAC, IP: addr(fmt.Sprintf("10.0.%d.%d", w.VNet, 100+peer)), MAC: to})
 		}
 	}
-	remote := projections.FDB{VNet: w.VNet, MAC: mac(1000), Dst: rapid.SampledFrom([]netip.Addr{addr("10.99.0.2"), addr("10.99.0.3")}).Draw(t, "dst")}
-	if !slices.ContainsFunc(want.FDB, func(e projections.FDB) bool { return e.VNet == w.VNet }) {
+	remote := desired.FDB{VNet: w.VNet, MAC: mac(1000), Dst: rapid.SampledFrom([]netip.Addr{addr("10.99.0.2"), addr("10.99.0.3")}).Draw(t, "dst")}
+	if !slices.ContainsFunc(want.FDB, func(e desired.FDB) bool { return e.VNet == w.VNet }) {
 		want.FDB = append(want.FDB, remote)
 	}
 }

@@ -11,12 +11,13 @@ import (
 	"testing"
 	"time"
 
+	"rutter/projections/desired"
+
 	"github.com/mdlayher/netlink"
 	"golang.org/x/sys/unix"
 
 	"rutter/agent/link/internal/wire"
 	"rutter/agent/link/plan"
-	"rutter/projections"
 )
 
 // world is two compute nodes as network namespaces, joined by a veth pair, and
@@ -235,7 +236,7 @@ func checksum(b []byte) uint16 {
 }
 
 // pass makes one complete pass and wants the kernel to match after it.
-func (w *world) pass(m *Manager, want projections.Desired) Result {
+func (w *world) pass(m *Manager, want desired.Links) Result {
 	w.t.Helper()
 	result, err := m.Pass(context.Background(), want, true)
 	if err != nil {
@@ -249,14 +250,14 @@ func (w *world) pass(m *Manager, want projections.Desired) Result {
 
 // two makes the desired states of both nodes: VM zA on cn1, VM zB on cn2, both
 // with an IPv4 and an IPv6 address in one fabric.
-func (w *world) two(vlan uint16, v6 bool) (a, b projections.Desired) {
+func (w *world) two(vlan uint16, v6 bool) (a, b desired.Links) {
 	states := meshed(vlan, v6, "zA", "zB")
 	return states[0], states[1]
 }
 
 // meshed makes the desired states of as many nodes as there are zones, each with
 // the VM of one zone.
-func meshed(vlan uint16, v6 bool, zones ...string) []projections.Desired {
+func meshed(vlan uint16, v6 bool, zones ...string) []desired.Links {
 	side := 0
 	outer := uint32(50)
 	if v6 {
@@ -264,32 +265,32 @@ func meshed(vlan uint16, v6 bool, zones ...string) []projections.Desired {
 	}
 	underlay := func(host int) netip.Addr { return underlays[fmt.Sprintf("cn%d", host)][side].Addr() }
 	mtu := 1500 - outer
-	states := make([]projections.Desired, len(zones))
+	states := make([]desired.Links, len(zones))
 	for i, zone := range zones {
 		host := i + 1
-		want := projections.Desired{VXLANs: []projections.VXLAN{{VNet: 5, Local: underlay(host), Port: 4789, MTU: mtu}}}
+		want := desired.Links{VXLANs: []desired.VXLAN{{VNet: 5, Local: underlay(host), Port: 4789, MTU: mtu}}}
 		fabricMTU := mtu
 		if vlan != 0 {
 			fabricMTU -= 4
-			want.VLANs = []projections.VLAN{{VNet: 5, ID: vlan, MTU: fabricMTU}}
+			want.VLANs = []desired.VLAN{{VNet: 5, ID: vlan, MTU: fabricMTU}}
 		}
-		want.Fabrics = []projections.Fabric{{
+		want.Fabrics = []desired.Fabric{{
 			MAC: mac(host), VNet: 5, VLAN: vlan, MTU: fabricMTU, Namespace: zone,
 			Addresses: []netip.Prefix{prefix(fmt.Sprintf("192.168.5.%d/24", host)), prefix(fmt.Sprintf("fd05::%d/64", host))},
 			Gateway:   addr("192.168.5.254"),
-			Routes:    []projections.Route{{Dst: prefix("10.1.0.0/16"), Gateway: addr("192.168.5.253")}, {Dst: prefix("fd77::/48"), Gateway: addr("fd05::fe")}},
+			Routes:    []desired.Route{{Dst: prefix("10.1.0.0/16"), Gateway: addr("192.168.5.253")}, {Dst: prefix("fd77::/48"), Gateway: addr("fd05::fe")}},
 			Resolvers: []netip.Addr{addr("192.168.5.253")},
 		}}
 		for _, format := range []string{"192.168.5.%d", "fd05::%d"} {
 			for peer := 1; peer <= len(zones); peer++ {
 				if peer != host {
-					want.Neighs = append(want.Neighs, projections.Neigh{Link: mac(host), IP: addr(fmt.Sprintf(format, peer)), MAC: mac(peer)})
+					want.Neighs = append(want.Neighs, desired.Neigh{Link: mac(host), IP: addr(fmt.Sprintf(format, peer)), MAC: mac(peer)})
 				}
 			}
 		}
 		for peer := 1; peer <= len(zones); peer++ {
 			if peer != host {
-				want.FDB = append(want.FDB, projections.FDB{VNet: 5, MAC: mac(peer), Dst: underlay(peer), Port: 4789})
+				want.FDB = append(want.FDB, desired.FDB{VNet: 5, MAC: mac(peer), Dst: underlay(peer), Port: 4789})
 			}
 		}
 		states[i] = want

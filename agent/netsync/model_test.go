@@ -21,6 +21,7 @@ import (
 	"rutter/log"
 	"rutter/log/report"
 	"rutter/projections"
+	"rutter/projections/rules"
 )
 
 // model is a compute node, its agent's sync, the way to two servers, and what
@@ -137,7 +138,7 @@ func (s modelStore) Propose(_ context.Context, c *log.Change) (log.Result, error
 		return first, nil
 	}
 	c.Time, c.Seed = log.TimeOf(s.now), uint64(s.seq)+1
-	events, result := s.state.Decide(c)
+	events, result := rules.Decide(s.state, c)
 	for _, e := range events {
 		s.seq++
 		if _, err := s.state.Apply(s.seq, e); err != nil {

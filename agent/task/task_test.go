@@ -19,6 +19,7 @@ import (
 
 	"rutter/log"
 	"rutter/projections"
+	"rutter/projections/rules"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -61,7 +62,7 @@ func (c *cluster) apply(change *log.Change) log.Result {
 		return r
 	}
 	change.Time = c.state.Time() + 1
-	events, result := c.state.Decide(change)
+	events, result := rules.Decide(c.state, change)
 	for _, e := range events {
 		c.head++
 		if _, err := c.state.Apply(c.head, e); err != nil {

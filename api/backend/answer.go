@@ -12,18 +12,14 @@ import (
 
 // Names of our headers.
 const (
-	HeaderSeq    = "Rutter-Seq"    // the seq that an answer is as of; of a long list, when it began
-	headerAge    = "Rutter-Age"    // milliseconds since this server knew that it was up to date
-	HeaderCursor = "Rutter-Cursor" // of the head, with answers of GET /log
-	HeaderChain  = "Rutter-Chain"  // SEQ:HASH of the first entry of an answer in the binary form
+	headerAge = "Rutter-Age" // milliseconds since this server knew that it was up to date
 )
 
 // Codes of errors beside those of packages log and rest.
 const (
-	CodeOtherLog  = "CursorOfOtherLog" // 409
-	codeAhead     = "CursorAhead"      // 409
-	CodeCompacted = "CursorCompacted"  // 410
-	codeClock     = "ServersClocks"    // 503
+	CodeOtherLog = "CursorOfOtherLog" // 409
+	codeAhead    = "CursorAhead"      // 409
+	codeClock    = "ServersClocks"    // 503
 )
 
 // ErrorOf turns any error into an answer.
@@ -45,7 +41,7 @@ func ErrorOf(err error) *rest.Error {
 	case errors.Is(err, log.ErrAhead):
 		return rest.Fail(http.StatusConflict, codeAhead, "if the seq came from this cluster, try again; else read the state anew", "this place is beyond the head of this log%s", aside(err, log.ErrAhead))
 	case errors.Is(err, log.ErrCompacted):
-		return rest.Fail(http.StatusGone, CodeCompacted, "read the state anew, then follow from its Rutter-Cursor", "the log no longer keeps what follows this place%s", aside(err, log.ErrCompacted))
+		return rest.Fail(http.StatusGone, rest.CodeCompacted, "read the state anew, then follow from its Rutter-Cursor", "the log no longer keeps what follows this place%s", aside(err, log.ErrCompacted))
 	case rest.ExceededOf(err) != nil:
 		exceeded := rest.ExceededOf(err)
 		answer := rest.Fail(http.StatusTooManyRequests, rest.CodeBudget, "nothing was done; come again when Retry-After says, with less, or have an operator raise the budget (rutter server --budget)", "%v", exceeded)

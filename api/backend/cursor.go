@@ -9,12 +9,19 @@ import (
 	"rutter/log"
 )
 
+// Cursors judges cursors; a Store does.
+type Cursors interface {
+	Head() log.Cursor
+	CheckCursor(c log.Cursor) error
+	Consistent(ctx context.Context) (log.Seq, error)
+}
+
 // IsCursor tells a cursor from a seq.
 func IsCursor(text string) bool { return strings.Contains(text, ".") }
 
 // SeqParameter reads a parameter that is a seq or a cursor, of which the log is known to
 // have the second; 0 if it is not given.
-func SeqParameter(ctx context.Context, store Store, p rest.Parameters, name string) (log.Seq, error) {
+func SeqParameter(ctx context.Context, store Cursors, p rest.Parameters, name string) (log.Seq, error) {
 	text := p.Text(name)
 	if !IsCursor(text) {
 		seq, err := p.Number(name, 0, 0, 1<<64-1)
@@ -22,7 +29,7 @@ func SeqParameter(ctx context.Context, store Store, p rest.Parameters, name stri
 	}
 	cursor, err := log.ParseCursor(text)
 	if err != nil {
-		return 0, rest.BadParameter(name, log.ElementInvalid, "send what a server gave as "+HeaderCursor+" or as the id of an event, or a seq", "%v", err)
+		return 0, rest.BadParameter(name, log.ElementInvalid, "send what a server gave as "+rest.HeaderCursor+" or as the id of an event, or a seq", "%v", err)
 	}
 	return cursor.Seq, CheckCursor(ctx, store, cursor)
 }
@@ -30,7 +37,7 @@ func SeqParameter(ctx context.Context, store Store, p rest.Parameters, name stri
 // CheckCursor checks that the log has a cursor. What this server has not applied yet it
 // waits for: a client that moves between servers may be ahead of this one. What is
 // beyond the leader's head is of no log (SAFETY P4, F5).
-func CheckCursor(ctx context.Context, store Store, cursor log.Cursor) error {
+func CheckCursor(ctx context.Context, store Cursors, cursor log.Cursor) error {
 	if head := store.Head(); head.Cluster == cursor.Cluster && head.Seq < cursor.Seq {
 		ctx, cancel := context.WithTimeout(ctx, WaitTime)
 		defer cancel()

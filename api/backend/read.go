@@ -99,7 +99,7 @@ func (v *Reader) Fresh(r *http.Request, p rest.Parameters) error {
 // View calls fn with the state, and sets the headers that say how fresh it is.
 func (v *Reader) View(w http.ResponseWriter, fn func(state *projections.State)) {
 	v.store.View(func(state *projections.State, head log.Cursor) {
-		SetPlace(w, head)
+		rest.SetCursor(w, head)
 		fn(state)
 	})
 	if v.age != nil {
@@ -187,7 +187,7 @@ func (v *Reader) ViewAt(w http.ResponseWriter, r *http.Request, p rest.Parameter
 	if err != nil {
 		return err
 	}
-	SetSeq(w, seq)
+	rest.SetSeq(w, seq)
 	fn(state)
 	return nil
 }
@@ -217,13 +217,4 @@ func (v *Reader) PastState(ctx context.Context, part PastPart, seq log.Seq) (sta
 	state, err = v.past.StateAt(ctx, seq)
 	v.counted(ctx, state)
 	return state, err
-}
-
-func SetSeq(w http.ResponseWriter, seq log.Seq) { w.Header().Set(HeaderSeq, seq.String()) }
-
-// SetPlace sets the seq that an answer is as of, and the cursor to follow the log
-// from there.
-func SetPlace(w http.ResponseWriter, at log.Cursor) {
-	SetSeq(w, at.Seq)
-	w.Header().Set(HeaderCursor, at.String())
 }

@@ -1,7 +1,6 @@
 package liveness
 
 import (
-	"bytes"
 	"container/list"
 	"context"
 	"slices"
@@ -117,7 +116,7 @@ func (t *Table) Live() []log.UUID {
 			cns = append(cns, cn)
 		}
 	}
-	slices.SortFunc(cns, func(a, b log.UUID) int { return bytes.Compare(a[:], b[:]) })
+	slices.SortFunc(cns, log.UUID.Compare)
 	return cns
 }
 

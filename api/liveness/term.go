@@ -3,7 +3,6 @@ package liveness
 import (
 	"context"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 
@@ -239,6 +238,6 @@ func sorted[V any](set map[log.UUID]V) []log.UUID {
 	for cn := range set {
 		cns = append(cns, cn)
 	}
-	slices.SortFunc(cns, func(a, b log.UUID) int { return strings.Compare(string(a[:]), string(b[:])) })
+	slices.SortFunc(cns, log.UUID.Compare)
 	return cns
 }

@@ -1,12 +1,10 @@
 package logserver
 
 import (
-	"context"
 	"fmt"
 	"net/http"
-	"strings"
-	"time"
 
+	"rutter/api/backend"
 	"rutter/api/rest"
 	"rutter/log"
 )
@@ -28,11 +26,11 @@ func From(r *http.Request, store Store, p rest.Parameters) (cursor log.Cursor, a
 	if p.Has("cursor") {
 		text, name = p.Text("cursor"), "cursor"
 	}
-	if p.Has("cursor") || isCursor(text) {
+	if p.Has("cursor") || backend.IsCursor(text) {
 		if cursor, err = log.ParseCursor(text); err != nil {
 			return cursor, 0, rest.BadParameter(name, log.ElementInvalid, "send what a server gave as "+rest.HeaderCursor+" or as the id of an event, or use after=SEQ", "%v", err)
 		}
-		return cursor, cursor.Seq, CheckCursor(r.Context(), store, cursor)
+		return cursor, cursor.Seq, backend.CheckCursor(r.Context(), store, cursor)
 	}
 	floor := store.Floor()
 	seq, err := p.Number("after", uint64(floor), 0, 1<<64-1)
@@ -49,42 +47,6 @@ func From(r *http.Request, store Store, p rest.Parameters) (cursor log.Cursor, a
 	return cursor, after, nil
 }
 
-// WaitTime is how long a server that is behind a cursor or a seq waits until it has
-// reached it.
-const WaitTime = 10 * time.Second
-
-// isCursor tells a cursor from a seq.
-func isCursor(text string) bool { return strings.Contains(text, ".") }
-
-// SeqParameter reads a parameter that is a seq or a cursor, of which the log is known to
-// have the second; 0 if it is not given.
-func SeqParameter(ctx context.Context, store Store, p rest.Parameters, name string) (log.Seq, error) {
-	text := p.Text(name)
-	if !isCursor(text) {
-		seq, err := p.Number(name, 0, 0, 1<<64-1)
-		return log.Seq(seq), err
-	}
-	cursor, err := log.ParseCursor(text)
-	if err != nil {
-		return 0, rest.BadParameter(name, log.ElementInvalid, "send what a server gave as "+rest.HeaderCursor+" or as the id of an event, or a seq", "%v", err)
-	}
-	return cursor.Seq, CheckCursor(ctx, store, cursor)
-}
-
-// CheckCursor checks that the log has a cursor. What this server has not applied yet it
-// waits for: a client that moves between servers may be ahead of this one. What is
-// beyond the leader's head is of no log (SAFETY P4, F5).
-func CheckCursor(ctx context.Context, store Store, cursor log.Cursor) error {
-	if head := store.Head(); head.Cluster == cursor.Cluster && head.Seq < cursor.Seq {
-		ctx, cancel := context.WithTimeout(ctx, WaitTime)
-		defer cancel()
-		if _, err := store.Consistent(ctx); err != nil {
-			return rest.Fail(http.StatusServiceUnavailable, rest.CodeNotYet, "try again, or another server", "this server is at seq %d, before the cursor's %d, and no leader could be asked: %v", head.Seq, cursor.Seq, err)
-		}
-	}
-	return store.CheckCursor(cursor)
-}
-
 // lastEvent reads the header by which a client of server-sent events comes back.
 // It repeats its query as well, which then says nothing.
 func lastEvent(r *http.Request, store Store, id string) (log.Cursor, error) {
@@ -92,5 +54,5 @@ func lastEvent(r *http.Request, store Store, id string) (log.Cursor, error) {
 	if err != nil {
 		return cursor, rest.Fail(http.StatusBadRequest, rest.CodeBadRequest, "send the id of an event as this server sent it; or leave it out and send ?after=SEQ, which is not checked to be of this log", "header Last-Event-ID: %v", err)
 	}
-	return cursor, CheckCursor(r.Context(), store, cursor)
+	return cursor, backend.CheckCursor(r.Context(), store, cursor)
 }

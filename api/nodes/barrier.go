@@ -11,9 +11,9 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"rutter/api/backend"
 	"rutter/api/liveness"
 	"rutter/api/logread"
-	"rutter/api/logserver"
 	"rutter/api/rest"
 	"rutter/log"
 	"rutter/projections"
@@ -155,9 +155,9 @@ func (b *Barrier) get(w http.ResponseWriter, r *http.Request) error {
 // may be behind what was acknowledged elsewhere.
 func (b *Barrier) waitedFor(ctx context.Context, p rest.Parameters, timeout time.Duration) (log.Seq, error) {
 	if p.Has("seq") {
-		return logserver.SeqParameter(ctx, b.store, p, "seq")
+		return backend.SeqParameter(ctx, b.store, p, "seq")
 	}
-	ctx, cancel := context.WithTimeout(ctx, min(max(timeout, liveness.MinTimeout), logserver.WaitTime))
+	ctx, cancel := context.WithTimeout(ctx, min(max(timeout, liveness.MinTimeout), backend.WaitTime))
 	defer cancel()
 	seq, err := b.store.Consistent(ctx)
 	if err != nil {
@@ -185,7 +185,7 @@ func (b *Barrier) changeOf(ctx context.Context, q liveness.Query) (liveness.Quer
 
 // reached waits until this server has applied seq.
 func (b *Barrier) reached(ctx context.Context, seq log.Seq, timeout time.Duration) error {
-	ctx, cancel := context.WithTimeout(ctx, min(timeout, logserver.WaitTime))
+	ctx, cancel := context.WithTimeout(ctx, min(timeout, backend.WaitTime))
 	defer cancel()
 	if err := b.store.WaitSeq(ctx, seq); err != nil {
 		return rest.Fail(http.StatusServiceUnavailable, rest.CodeNotYet, "try again, or name the scopes with ?scope=", "this server is at seq %d and did not reach %d in time", b.store.Head().Seq, seq)

@@ -14,6 +14,7 @@ import (
 
 	"rutter/log"
 	"rutter/projections"
+	"rutter/projections/rules"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -60,7 +61,7 @@ func (c *central) propose(change *log.Change) (log.Result, error) {
 	if !done {
 		change.Time, change.Seed = c.state.Time()+1, uint64(len(c.events))+1
 		var events []*log.Event
-		events, result = c.state.Decide(change)
+		events, result = rules.Decide(c.state, change)
 		for _, e := range events {
 			c.events = append(c.events, e)
 			if _, err := c.state.Apply(log.Seq(len(c.events)), e); err != nil {

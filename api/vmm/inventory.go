@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 
@@ -244,7 +243,7 @@ func (l *Line) opsOf(state *projections.State, dirty map[log.UUID]struct{}, all 
 	for id := range dirty {
 		ids = append(ids, id)
 	}
-	slices.SortFunc(ids, func(a, b log.UUID) int { return strings.Compare(string(a[:]), string(b[:])) })
+	slices.SortFunc(ids, log.UUID.Compare)
 	for _, id := range ids {
 		rec, known := state.Get(log.KindVM, id.String())
 		said := l.said.vms[id]

@@ -181,7 +181,7 @@ func (n *node) connect(server int) {
 		return nil
 	})
 	n.line, n.server = line, server
-	for _, id := range slices.SortedFunc(maps.Keys(n.vmms), func(a, b log.UUID) int { return strings.Compare(string(a[:]), string(b[:])) }) {
+	for _, id := range slices.SortedFunc(maps.Keys(n.vmms), log.UUID.Compare) {
 		if r := n.vmms[id]; r.recorded < r.now().Gen {
 			n.ring(id)
 		}

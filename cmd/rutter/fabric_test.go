@@ -23,7 +23,7 @@ import (
 	"rutter/cmd/rutter/node"
 	"rutter/cmd/rutter/serve"
 	"rutter/log"
-	"rutter/projections"
+	"rutter/projections/desired"
 	"rutter/raftstore"
 )
 
@@ -59,12 +59,12 @@ func (f *freezable) freeze() (thaw func()) {
 	}
 }
 
-func (f *freezable) Pass(ctx context.Context, want projections.Desired, complete bool) (link.Result, error) {
+func (f *freezable) Pass(ctx context.Context, want desired.Links, complete bool) (link.Result, error) {
 	f.wait(ctx)
 	return f.Manager.Pass(ctx, want, complete)
 }
 
-func (f *freezable) Apply(ctx context.Context, delta projections.LinksDelta) link.Result {
+func (f *freezable) Apply(ctx context.Context, delta desired.LinksDelta) link.Result {
 	f.wait(ctx)
 	return f.Manager.Apply(ctx, delta)
 }

@@ -13,9 +13,12 @@ import (
 	"testing"
 	"time"
 
+	"rutter/agent/vminfo/system"
+	"rutter/agent/vminfo/vmdoc"
+	"rutter/agent/vminfo/vmrun"
+
 	"github.com/urfave/cli/v2"
 
-	"rutter/agent/vminfo"
 	"rutter/cmd/rutter/internal/app"
 	"rutter/cmd/rutter/term"
 	"rutter/cmd/rutter/vmcmd"
@@ -157,7 +160,7 @@ func TestVMControl(t *testing.T) {
 	}
 	const uuid = "5595d88c-6e4d-4bda-b58e-97dd02e30002"
 	dir := t.TempDir()
-	cgroups := filepath.Join(filepath.Dir(vminfo.DefaultCgroup()), fmt.Sprintf("rutter-cli-%d", os.Getpid()))
+	cgroups := filepath.Join(filepath.Dir(system.DefaultCgroup()), fmt.Sprintf("rutter-cli-%d", os.Getpid()))
 	if err := os.Mkdir(cgroups, 0o755); err != nil {
 		t.Skip(err)
 	}
@@ -199,13 +202,13 @@ func TestVMControl(t *testing.T) {
 		}
 	}
 	// No agent here gives the VM its NIC.
-	if _, err := control("start", uuid, "--timeout", "3s"); !errors.Is(err, vminfo.ErrTimeout) {
+	if _, err := control("start", uuid, "--timeout", "3s"); !errors.Is(err, vmdoc.ErrTimeout) {
 		t.Errorf("start without NICs: got %v, want ErrTimeout", err)
 	}
 	if out, err := control("start", uuid, "--no-nics"); err != nil || !strings.Contains(out, "runs") {
 		t.Fatalf("start: %q, %v", out, err)
 	}
-	if _, err := control("start", uuid, "--no-nics"); !errors.Is(err, vminfo.ErrRunning) {
+	if _, err := control("start", uuid, "--no-nics"); !errors.Is(err, vmrun.ErrRunning) {
 		t.Errorf("second start: got %v, want ErrRunning", err)
 	}
 	if out, err := control("reboot", "-F", "--no-nics", uuid); err != nil || !strings.Contains(out, "was rebooted") {
@@ -214,7 +217,7 @@ func TestVMControl(t *testing.T) {
 	if out, err := control("stop", uuid); err != nil || !strings.Contains(out, "is stopped") {
 		t.Errorf("stop: %q, %v", out, err)
 	}
-	if _, err := control("stop", uuid); !errors.Is(err, vminfo.ErrNotRunning) {
+	if _, err := control("stop", uuid); !errors.Is(err, vmrun.ErrNotRunning) {
 		t.Errorf("second stop: got %v, want ErrNotRunning", err)
 	}
 	if _, err := control("stop", "none"); term.ExitCode(err) != term.ExitUsage {

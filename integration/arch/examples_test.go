@@ -39,9 +39,11 @@ var examples = []example{
 
 	{"product alone", "integration", one("cmd/rutter/a.go", "package main\nimport \"rutter/integration/guest\"\n"), []string{"cmd/rutter/a.go:2"}},
 	{"product alone", "testing", one("agent/a.go", "package agent\nimport (\n\"testing/synctest\"\n\"pgregory.net/rapid\"\n)\n"), []string{"a.go:3", "a.go:4"}},
+	{"product alone", "a package for tests", one("api/a.go", "package api\nimport \"rutter/api/internal/apitest\"\n"), []string{"api/a.go:2"}},
 	{"product alone", "fine", map[string]string{
-		"agent/a_test.go":        "package agent\nimport (\"testing\"; \"rutter/integration/guest\")\n",
-		"integration/guest/a.go": "package guest\nimport (\"testing\"; \"rutter/integration/rig\")\n",
+		"api/internal/apitest/a.go": "package apitest\nimport \"testing\"\n",
+		"agent/a_test.go":           "package agent\nimport (\"testing\"; \"rutter/integration/guest\")\n",
+		"integration/guest/a.go":    "package guest\nimport (\"testing\"; \"rutter/integration/rig\")\n",
 	}, nil},
 
 	{"commands apart", "one family in another", one("cmd/rutter/vmcmd/a.go", "package vmcmd\nimport \"rutter/cmd/rutter/cncmd\"\n"), []string{"a.go:2"}},

@@ -103,13 +103,18 @@ func mayImport(r row, f *file, pkg string) bool {
 	return ok && target.pkg == r.pkg
 }
 
+// checkProductAlone leaves out the packages whose names end in test, as apitest: they
+// are for tests, and the product imports none of them either.
 func checkProductAlone(files []*file) (bad []string) {
 	for _, f := range files {
-		if f.test || under(f.dir(), "integration") {
+		if f.test || under(f.dir(), "integration") || strings.HasSuffix(f.dir(), "test") {
 			continue
 		}
 		for _, spec := range f.ast.Imports {
 			name, _ := strconv.Unquote(spec.Path.Value) // it was parsed
+			if under(name, modulePath) && strings.HasSuffix(name, "test") {
+				bad = append(bad, f.at(spec.Pos())+": package "+f.dir()+" imports "+name+", which is for tests")
+			}
 			for only, why := range testImports {
 				if under(name, only) {
 					bad = append(bad, f.at(spec.Pos())+": package "+f.dir()+" imports "+name+": "+why)

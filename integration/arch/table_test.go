@@ -55,6 +55,10 @@ var importTable = []row{
 		why: "a file of entries is read without a server, and has their frames",
 	},
 	{
+		pkg: "log/changetest", may: []string{"log"},
+		why: "tests of deciding and of applying make their changes alike",
+	},
+	{
 		pkg: "log/query", may: []string{"log"},
 		why: "which entries are meant is the same question at a server, a client and a folder",
 	},
@@ -68,16 +72,32 @@ var importTable = []row{
 	},
 	{
 		pkg: "projections", may: []string{"log"},
-		why: "the meaning of the log may depend on the log only, or servers would differ",
+		tests: []string{"log/changetest", "projections/internal/worldtest", "projections/rules"},
+		why:   "the meaning of the log may depend on the log only, or servers would differ",
 	},
 	{
-		pkg: "raftstore", may: []string{"log", "log/budget", "projections", "raftstore/history", "raftstore/internal/admission", "raftstore/internal/boltfile", "raftstore/internal/changesdb", "raftstore/internal/clocks", "raftstore/internal/command", "raftstore/internal/digest", "raftstore/internal/disk", "raftstore/internal/distrust", "raftstore/internal/hashilog", "raftstore/internal/metarow", "raftstore/internal/notify", "raftstore/internal/peer", "raftstore/internal/peer/orphan", "raftstore/internal/raftlog", "raftstore/internal/window", "raftstore/offline", "raftstore/skipped"},
-		tests: []string{"raftstore/internal/raftlog/wal"},
+		pkg: "projections/rules", may: []string{"log", "projections"},
+		tests: []string{"log/changetest", "projections/desired", "projections/internal/worldtest"},
+		why:   "what is accepted is decided from the state, which does not know how",
+	},
+	{
+		pkg: "projections/desired", may: []string{"log", "projections"},
+		tests: []string{"log/changetest", "projections/internal/worldtest", "projections/rules"},
+		why:   "what a kernel must hold follows from the state alone, on a server as on the compute node",
+	},
+	{
+		pkg: "projections/internal/worldtest", may: []string{"log", "log/changetest", "projections", "projections/desired"},
+		why: "the tests of this folder share a small cloud; how its changes are decided they say themselves",
+	},
+	{
+		pkg: "raftstore", may: []string{"log", "log/budget", "projections", "raftstore/history", "raftstore/internal/admission", "raftstore/internal/boltfile", "raftstore/internal/changesdb", "raftstore/internal/clocks", "raftstore/internal/command", "raftstore/internal/digest", "raftstore/internal/disk", "raftstore/internal/distrust", "raftstore/internal/hashilog", "raftstore/internal/metarow", "raftstore/internal/notify", "raftstore/internal/peer", "raftstore/internal/peer/orphan", "raftstore/internal/raftlog", "raftstore/internal/window", "raftstore/offline", "raftstore/skipped", "projections/rules"},
+		tests: []string{"raftstore/internal/raftlog/wal", "log/changetest"},
 		why:   "agreement and keeping know nothing of HTTP or of compute nodes",
 	},
 	{
 		pkg: "raftstore/history", may: []string{"log", "projections", "raftstore/internal/boltfile", "raftstore/internal/changesdb", "raftstore/internal/disk", "raftstore/internal/raftlog", "raftstore/internal/readahead", "raftstore/internal/window"},
-		why: "reading the past needs the file, not the server that writes it",
+		tests: []string{"projections/desired", "projections/rules"},
+		why:   "reading the past needs the file, not the server that writes it",
 	},
 	{
 		pkg: "raftstore/offline", may: []string{"log", "raftstore/internal/boltfile", "raftstore/internal/changesdb", "raftstore/internal/command", "raftstore/internal/disk", "raftstore/internal/raftlog", "raftstore/internal/window", "raftstore/skipped"},
@@ -176,7 +196,7 @@ var importTable = []row{
 		why: "what raft-wal lacks is added in one place, which can go when it has it",
 	},
 	{
-		pkg: "api", may: []string{"log", "log/budget", "log/feed", "log/intake", "log/query", "projections", "api/feedserver", "api/logread", "api/logserver", "api/nodes", "api/liveness", "api/vmm", "api/console", "api/auth/matrix", "api/auth/guard", "api/backend", "api/triton/vmapi", "log/vmrule", "api/auth/audit", "api/rest"},
+		pkg: "api", may: []string{"log", "log/budget", "log/feed", "log/intake", "log/query", "projections", "api/feedserver", "api/logread", "api/logserver", "api/nodes", "api/liveness", "api/vmm", "api/console", "api/auth/matrix", "api/auth/guard", "api/backend", "api/writestream", "api/triton/vmapi", "log/vmrule", "api/auth/audit", "api/rest", "projections/desired"},
 		tests: []string{"raftstore", "api/client", "api/internal/apitest"},
 		why:   "it sees the store through small interfaces that it declares, so the store can change beneath",
 	},
@@ -203,7 +223,7 @@ var importTable = []row{
 		why: "what HTTP says of compute nodes is one surface: their feed, sessions, holds and barriers",
 	},
 	{
-		pkg: "api/internal/apitest", may: []string{"log", "log/feed", "projections"},
+		pkg: "api/internal/apitest", may: []string{"log", "log/feed", "projections", "projections/rules"},
 		why: "what tests of the API and of the feed share stands below both",
 	},
 	{
@@ -224,7 +244,12 @@ var importTable = []row{
 	},
 	{
 		pkg: "api/auth/enrol", may: []string{"log", "log/budget", "projections", "api/auth/matrix", "api/rest", "api/auth/pki"},
-		why: "who gets a certificate is decided from the log, without files and connections",
+		tests: []string{"projections/rules"},
+		why:   "who gets a certificate is decided from the log, without files and connections",
+	},
+	{
+		pkg: "api/writestream", may: []string{"log", "log/intake", "api/auth/audit", "api/auth/guard", "api/auth/matrix", "api/backend", "api/rest"},
+		why: "a stream of changes needs the store and who may write, and no other route",
 	},
 	{
 		pkg: "api/rest", may: []string{"log", "log/budget", "log/vmrule"},
@@ -240,7 +265,8 @@ var importTable = []row{
 	},
 	{
 		pkg: "api/liveness", may: []string{"log", "projections"},
-		why: "who is there and how far is judged from sessions, without connections, HTTP or Raft",
+		tests: []string{"projections/rules"},
+		why:   "who is there and how far is judged from sessions, without connections, HTTP or Raft",
 	},
 	{
 		pkg: "api/triton/changefeed", may: []string{"log"},
@@ -252,7 +278,8 @@ var importTable = []row{
 	},
 	{
 		pkg: "api/triton/napi", may: []string{"log", "log/budget", "projections", "api/backend", "api/auth/matrix", "api/rest"},
-		why: "NAPI's words are another form of the state; of the API it needs to know when a write may be tried again",
+		tests: []string{"projections/rules"},
+		why:   "NAPI's words are another form of the state; of the API it needs to know when a write may be tried again",
 	},
 	{
 		pkg: "api/triton/changefeed/listen",
@@ -260,11 +287,12 @@ var importTable = []row{
 	},
 	{
 		pkg: "api/triton/cnapi", may: []string{"log", "log/budget", "projections", "agent/sysinfo", "api/rest"},
-		why: "CNAPI's words are another form of the state; what a node says of itself has one form, which agents write and servers read",
+		tests: []string{"projections/rules"},
+		why:   "CNAPI's words are another form of the state; what a node says of itself has one form, which agents write and servers read",
 	},
 	{
 		pkg: "agent/task", may: []string{"log", "projections", "agent/vminfo/vmdoc", "agent/vminfo/vmmstate", "agent/vminfo/vmrun", "agent/vminfo/vmstore"},
-		tests: []string{"agent/vminfo", "agent/vminfo/manifests", "agent/vminfo/system"},
+		tests: []string{"agent/vminfo", "agent/vminfo/manifests", "agent/vminfo/system", "projections/rules"},
 		why:   "what a node is asked to do is done without knowing how the asking came",
 	},
 	{
@@ -273,16 +301,18 @@ var importTable = []row{
 	},
 	{
 		pkg: "api/vmm", may: []string{"log", "log/feed", "projections"},
-		tests: []string{"agent/vminfo"},
+		tests: []string{"agent/vminfo", "projections/rules"},
 		why:   "what CNs say of their VMs is pulled and recorded without HTTP of ours, sessions or Raft",
 	},
 	{
 		pkg: "api/triton/netreport", may: []string{"log", "log/report", "projections", "api/rest"},
-		why: "what CNs report of their NICs is written without sessions or Raft",
+		tests: []string{"projections/rules"},
+		why:   "what CNs report of their NICs is written without sessions or Raft",
 	},
 	{
 		pkg: "api/triton/vmapi", may: []string{"log", "log/budget", "log/vmrule", "projections", "api/rest"},
-		why: "VMAPI's surface is a handler over the log and its state",
+		tests: []string{"projections/rules"},
+		why:   "VMAPI's surface is a handler over the log and its state",
 	},
 	{
 		pkg: "api/client", may: []string{"log", "log/feed", "log/intake"},
@@ -290,8 +320,8 @@ var importTable = []row{
 		why:   "programs that use the client must not be linked with a server",
 	},
 	{
-		pkg: "agent", may: []string{"log", "log/feed", "projections", "api/client", "agent/link", "agent/link/plan", "agent/miss"},
-		tests: []string{"api", "raftstore"},
+		pkg: "agent", may: []string{"log", "log/feed", "projections", "api/client", "agent/link", "agent/link/plan", "agent/miss", "projections/desired"},
+		tests: []string{"api", "raftstore", "projections/desired", "projections/rules"},
 		why:   "a compute node has no Raft; it reaches the servers through their API only",
 	},
 	{
@@ -299,22 +329,22 @@ var importTable = []row{
 		why: "how messages of netlink follow each other is one thing for all sockets of a node",
 	},
 	{
-		pkg: "agent/link", may: []string{"log", "projections", "agent/internal/nlmsg", "agent/link/plan", "agent/link/internal/wire", "agent/miss"},
-		tests: []string{"agent/link/internal/linktest"},
+		pkg: "agent/link", may: []string{"log", "projections", "agent/internal/nlmsg", "agent/link/plan", "agent/link/internal/wire", "agent/miss", "projections/desired"},
+		tests: []string{"agent/link/internal/linktest", "projections/desired"},
 		why:   "the kernel's side of an agent needs what is wanted, not where that came from",
 	},
 	{
-		pkg: "agent/link/plan", may: []string{"log", "projections"},
+		pkg: "agent/link/plan", may: []string{"log", "projections", "projections/desired"},
 		tests: []string{"agent/link/internal/linktest"},
 		why:   "what to do to a kernel is decided from values, without one",
 	},
 	{
-		pkg: "agent/link/internal/wire", may: []string{"log", "projections", "agent/internal/nlmsg", "agent/link/plan"},
+		pkg: "agent/link/internal/wire", may: []string{"log", "projections", "agent/internal/nlmsg", "agent/link/plan", "projections/desired"},
 		tests: []string{"agent/link/internal/linktest"},
 		why:   "the bytes of a message follow from a step, whoever sends them",
 	},
 	{
-		pkg: "agent/link/internal/linktest", may: []string{"log", "projections"},
+		pkg: "agent/link/internal/linktest", may: []string{"log", "projections", "projections/desired"},
 		why: "what tests of a kernel begin with needs no kernel",
 	},
 	{
@@ -327,7 +357,7 @@ var importTable = []row{
 	},
 	{
 		pkg: "agent/netsync", may: []string{"log", "log/report", "projections", "agent/sysinfo", "agent/vminfo", "agent/vminfo/vmdoc", "agent/vminfo/vmmstate", "agent/vminfo/vmrun"},
-		tests: []string{"api/triton/netreport"},
+		tests: []string{"api/triton/netreport", "projections/rules"},
 		why:   "what VMs and the log say of NICs is compared without knowing how servers are reached",
 	},
 	{
@@ -388,8 +418,52 @@ var importTable = []row{
 		why: "the one place that knows everybody, and only wires",
 	},
 	{
-		pkg: "cmd/rutter/importcmd", may: []string{"log", "projections", "api/client", "cmd/rutter/output", "cmd/rutter/term"},
+		pkg: "cmd/rutter/importcmd", may: []string{"log", "projections", "api/client", "cmd/rutter/output", "cmd/rutter/term", "projections/rules"},
 		why: "what another system knows is judged by the rules of the log, and written as any client writes",
+	},
+	{
+		pkg: "cmd/rutter/term", may: []string{"api/auth/matrix", "api/auth/pki", "api/auth/tlsgate", "api/client", "log", "varp"},
+		why: "flags, usage and servers are named alike by every command, whatever it does",
+	},
+	{
+		pkg: "cmd/rutter/output", may: []string{"cmd/rutter/term"},
+		why: "what is printed looks alike for every command, and is no command itself",
+	},
+	{
+		pkg: "cmd/rutter/await", may: []string{"api/client", "api/liveness", "cmd/rutter/output", "cmd/rutter/term"},
+		why: "what a write waits for is said alike by each command that writes",
+	},
+	{
+		pkg: "cmd/rutter/objects", may: []string{"api/client", "cmd/rutter/await", "cmd/rutter/output", "cmd/rutter/term", "log"},
+		why: "every kind has the same commands, to which those of some kinds add",
+	},
+	{
+		pkg: "cmd/rutter/svpview", may: []string{"log", "projections", "varp"},
+		why: "SVP is answered from a state alike on servers and agents",
+	},
+	{
+		pkg: "cmd/rutter/trust", may: []string{"api/auth/enrol", "api/auth/pki", "api/auth/tlsgate", "log", "projections"},
+		why: "what the log says of trust is followed alike by servers and agents",
+	},
+	{
+		pkg: "cmd/rutter/localhttp",
+		why: "a small port of a daemon needs to know nothing of what it serves",
+	},
+	{
+		pkg: "cmd/rutter/pkiclient", may: []string{"api/auth/enrol", "api/auth/matrix", "api/auth/pki", "api/auth/tlsgate", "api/client", "cmd/rutter/term", "log"},
+		why: "tokens and certificates are asked for alike by nodes, commands and rutter dev",
+	},
+	{
+		pkg: "cmd/rutter/netlab",
+		why: "namespaces and links on one machine need nothing of ours",
+	},
+	{
+		pkg: "cmd/rutter/subprocess",
+		why: "a program that ends with its starter needs nothing of ours",
+	},
+	{
+		pkg: "cmd/rutter/confine",
+		why: "what a process may do is taken from it without knowing what it is for",
 	},
 	{
 		pkg: "integration", may: []string{"*"},
@@ -432,7 +506,7 @@ const maxFuncLines = 70
 var longFuncs = map[string]string{}
 
 // pureDirs are the packages that must give the same answer on every server.
-var pureDirs = map[string]bool{"log": true, "log/line": true, "log/query": true, "projections": true}
+var pureDirs = map[string]bool{"log": true, "log/line": true, "log/query": true, "projections": true, "projections/desired": true, "projections/rules": true}
 
 // impureImports are the standard packages that bring a clock, randomness, a
 // goroutine, a file, a socket or a logger; a name stands for everything below it

@@ -22,7 +22,7 @@ func TestMapOfManyNodes(t *testing.T) {
 	b, ctx := browser(t)
 	c := rig.Cluster(t, bench.Options{Program: rutter})
 	fleet := agentsim.New(agentsim.Config{Agents: nodes, Dialer: c.Client, Servers: c.Client.Servers(), First: func(i int) int { return i }})
-	stage := &agentsim.Stage{Cluster: c, Fleet: fleet}
+	stage := &agentsim.Scenario{Cluster: c, Fleet: fleet}
 	following, stop := context.WithCancel(ctx)
 	defer stop()
 	err := bench.Streams(following, c, 1, func(submit []bench.Submit) error {

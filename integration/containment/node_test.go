@@ -27,7 +27,7 @@ import (
 	"rutter/cmd/rutter/netlab"
 	"rutter/cmd/rutter/subprocess"
 	"rutter/log"
-	"rutter/projections"
+	"rutter/projections/desired"
 	"rutter/varp"
 )
 
@@ -218,11 +218,11 @@ func (n *node) programOther() {
 		if err != nil {
 			return err
 		}
-		result, err := link.NewManager(link.ManagerConfig{Kernel: kernel}).Pass(n.t.Context(), projections.Desired{
-			VXLANs:  []projections.VXLAN{{VNet: nodeVNet, Local: otherUnderlay, Port: 4789, MTU: 1550}},
-			Fabrics: []projections.Fabric{{MAC: otherMAC, VNet: nodeVNet, MTU: 1400, Addresses: []netip.Prefix{netip.PrefixFrom(otherIP, 24)}}},
-			Neighs:  []projections.Neigh{{Link: otherMAC, IP: pingedIP, MAC: pingedMAC}},
-			FDB:     []projections.FDB{{VNet: nodeVNet, MAC: pingedMAC, Dst: nodeUnderlay}},
+		result, err := link.NewManager(link.ManagerConfig{Kernel: kernel}).Pass(n.t.Context(), desired.Links{
+			VXLANs:  []desired.VXLAN{{VNet: nodeVNet, Local: otherUnderlay, Port: 4789, MTU: 1550}},
+			Fabrics: []desired.Fabric{{MAC: otherMAC, VNet: nodeVNet, MTU: 1400, Addresses: []netip.Prefix{netip.PrefixFrom(otherIP, 24)}}},
+			Neighs:  []desired.Neigh{{Link: otherMAC, IP: pingedIP, MAC: pingedMAC}},
+			FDB:     []desired.FDB{{VNet: nodeVNet, MAC: pingedMAC, Dst: nodeUnderlay}},
 		}, true)
 		if err == nil && !result.Matched {
 			err = fmt.Errorf("the other node: %+v", result)

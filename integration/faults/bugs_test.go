@@ -18,8 +18,8 @@ type bug struct {
 var bugs = []bug{
 	{what: "applied index without data", where: "etcd#13766", tests: []string{"raftstore/internal/changesdb.TestMarkerDuringTransaction", "integration/faults.TestPowerLoss"}},
 	{what: "write lost in a crash", where: "etcd#14370", tests: []string{"integration/faults.TestPowerLoss", "integration/faults.TestSchedules", "raftstore.TestCrash"}},
-	{what: "authorisation change diverges", where: "etcd#14571", tests: []string{"projections.TestWhatACNMayWrite", "projections.TestRevocations", "raftstore.TestMinorityStops"}}, // rights are decided in the fold, from the change itself
-	{what: "crash in defrag", where: "etcd#14685", tests: []string{"integration/faults.TestPowerLoss"}},                                                                            // stage compact: we rewrite no file, and trim while we serve
+	{what: "authorisation change diverges", where: "etcd#14571", tests: []string{"projections/rules.TestWhatACNMayWrite", "projections/rules.TestRevocations", "raftstore.TestMinorityStops"}}, // rights are decided in the fold, from the change itself
+	{what: "crash in defrag", where: "etcd#14685", tests: []string{"integration/faults.TestPowerLoss"}},                                                                                        // stage compact: we rewrite no file, and trim while we serve
 	{what: "bookmark sent before its events", where: "etcd#15220", tests: []string{"api/feedserver.TestFeedFollowsAnyHistory", "agent.TestABookmarkWithoutTheInterestDoesNotCount"}},
 	{what: "time travel after a partition", where: "etcd#15271", tests: []string{"integration/faults.TestSchedules"}}, // the follower, and each answer against its seq
 	{what: "duplicate event", where: "etcd#17247", tests: []string{"integration/faults.TestSchedules", "agent.TestOldAndDoubleEntriesAreIgnored"}},

@@ -6,7 +6,7 @@ import (
 
 	"rutter/cmd/rutter/netlab"
 	"rutter/log"
-	"rutter/projections"
+	"rutter/projections/desired"
 )
 
 // TestLinkFailures are the rows of spec/svp.md section 4.5 that begin at a link.
@@ -94,7 +94,7 @@ func TestHotLinks(t *testing.T) {
 
 	// The whole stack goes and comes back.
 	want := w.want
-	w.want = projections.Desired{}
+	w.want = desired.Links{}
 	w.make()
 	w.want = want
 	w.make()

@@ -22,7 +22,7 @@ import (
 	"rutter/agent/varpd"
 	"rutter/cmd/rutter/netlab"
 	"rutter/log"
-	"rutter/projections"
+	"rutter/projections/desired"
 	"rutter/varp"
 )
 
@@ -59,9 +59,9 @@ type world struct {
 	zone     netlab.Namespace // a VM on cn1
 	peer     netlab.Namespace // the VM with remoteIP(1), on cn2
 	vlan     uint16
-	want     projections.Desired // links of cn1
-	maker    *link.Manager       // of cn1's links
-	kernel   *link.Netlink       // of the daemon
+	want     desired.Links // links of cn1
+	maker    *link.Manager // of cn1's links
+	kernel   *link.Netlink // of the daemon
 }
 
 func newWorld(t testing.TB, vlan uint16) *world {
@@ -82,9 +82,9 @@ func newWorld(t testing.TB, vlan uint16) *world {
 	w.maker = link.NewManager(link.ManagerConfig{Kernel: w.open(w.cn1)})
 	w.make()
 	other := w.links(remote.Addr, remoteMAC(1), "zB", netip.PrefixFrom(remoteIP(1), 16).String(), netip.PrefixFrom(remoteIP6(1), 64).String())
-	other.FDB = []projections.FDB{{VNet: vnet, MAC: log.MAC{2, 0, 1, 0, 0, 1}, Dst: local, Port: 4789}}
+	other.FDB = []desired.FDB{{VNet: vnet, MAC: log.MAC{2, 0, 1, 0, 0, 1}, Dst: local, Port: 4789}}
 	for _, ip := range []string{"172.16.255.1", "fd05::1"} {
-		other.Neighs = append(other.Neighs, projections.Neigh{Link: remoteMAC(1), IP: netip.MustParseAddr(ip), MAC: log.MAC{2, 0, 1, 0, 0, 1}})
+		other.Neighs = append(other.Neighs, desired.Neigh{Link: remoteMAC(1), IP: netip.MustParseAddr(ip), MAC: log.MAC{2, 0, 1, 0, 0, 1}})
 	}
 	w.pass(link.NewManager(link.ManagerConfig{Kernel: w.open(w.cn2)}), other)
 	w.kernel = w.open(w.cn1)
@@ -115,25 +115,25 @@ func (w *world) open(node netlab.Namespace) *link.Netlink {
 }
 
 // links are a node's links with one VM.
-func (w *world) links(at netip.Addr, mac log.MAC, zone string, addresses ...string) projections.Desired {
+func (w *world) links(at netip.Addr, mac log.MAC, zone string, addresses ...string) desired.Links {
 	const mtu = 1450
-	want := projections.Desired{VXLANs: []projections.VXLAN{{VNet: vnet, Local: at, Port: 4789, MTU: mtu}}}
-	f := projections.Fabric{MAC: mac, VNet: vnet, VLAN: w.vlan, MTU: mtu, Namespace: zone}
+	want := desired.Links{VXLANs: []desired.VXLAN{{VNet: vnet, Local: at, Port: 4789, MTU: mtu}}}
+	f := desired.Fabric{MAC: mac, VNet: vnet, VLAN: w.vlan, MTU: mtu, Namespace: zone}
 	if w.vlan != 0 {
 		f.MTU -= 4
-		want.VLANs = []projections.VLAN{{VNet: vnet, ID: w.vlan, MTU: f.MTU}}
+		want.VLANs = []desired.VLAN{{VNet: vnet, ID: w.vlan, MTU: f.MTU}}
 	}
 	for _, a := range addresses {
 		f.Addresses = append(f.Addresses, netip.MustParsePrefix(a))
 	}
-	want.Fabrics = []projections.Fabric{f}
+	want.Fabrics = []desired.Fabric{f}
 	return want
 }
 
 // make brings the links of cn1 to w.want.
 func (w *world) make() { w.t.Helper(); w.pass(w.maker, w.want) }
 
-func (w *world) pass(m *link.Manager, want projections.Desired) {
+func (w *world) pass(m *link.Manager, want desired.Links) {
 	w.t.Helper()
 	result, err := m.Pass(context.Background(), want, true)
 	for _, f := range result.Failures {

@@ -129,12 +129,7 @@ func pad(text string, width int) string {
 
 // timeFields are the fields of objects that are times, which values keep as
 // nanoseconds.
-var timeFields = []string{
-	"created_timestamp", "modified_timestamp", "created", "last_boot", "create_timestamp", "last_modified", "time_updated",
-	"time_source_updated", "time_target_updated",
-	"deadline", "started", "finished", "created_at", "updated_at", "expires_at",
-	"expires", "used", "issued_before", "until", "not_before", "not_after",
-}
+var timeFields = log.TimeFields()
 
 // Value is a value of a field as people read it: JSON, with times as text, and
 // without anything that would steer a terminal.

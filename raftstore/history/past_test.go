@@ -17,6 +17,8 @@ import (
 
 	"rutter/log"
 	"rutter/projections"
+	"rutter/projections/desired"
+	"rutter/projections/rules"
 )
 
 // pastLog makes the entries of a log by changes as clients send them.
@@ -77,7 +79,7 @@ func (h *pastLog) do(what, object string) bool {
 	}
 	h.n++
 	c := &log.Change{ID: log.UUID{0: byte(h.n >> 8), 1: byte(h.n), 6: 0x70, 8: 0x80, 15: 1}, Actor: "test", Time: log.Time(h.n) * 1e9, Seed: h.n, Ops: []log.Op{op}}
-	events, result := h.state.Decide(c)
+	events, result := rules.Decide(h.state, c)
 	if result.Refusal != nil {
 		return false
 	}
@@ -212,7 +214,7 @@ func checkPast(t rapid.TB, h *pastLog, f *Folder, seq log.Seq) {
 		if err != nil {
 			t.Fatalf("CN %s at %d: %v", cn, seq, err)
 		}
-		if got, want := part.DesiredLinks(cn), want.DesiredLinks(cn); !reflect.DeepEqual(got, want) {
+		if got, want := desired.Of(part, cn), desired.Of(want, cn); !reflect.DeepEqual(got, want) {
 			t.Fatalf("links of CN %s at %d:\n%+v\nwant\n%+v", cn, seq, got, want)
 		}
 		checkScopes(t, part, want, want.Interest(cn), seq)

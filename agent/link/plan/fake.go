@@ -7,7 +7,7 @@ import (
 	"strings"
 	"syscall"
 
-	"rutter/projections"
+	"rutter/projections/desired"
 )
 
 // Fake is a kernel in memory, for tests: it keeps links the way that the real
@@ -241,9 +241,9 @@ func applyStep(l *Link, s Step) error {
 	case OpDelAddress:
 		l.Addresses = drop(l.Addresses, s.Prefix, comparePrefix)
 	case OpSetRoute:
-		l.Routes = put(l.Routes, projections.Route{Dst: s.Prefix, Gateway: s.Addr}, compareRoute)
+		l.Routes = put(l.Routes, desired.Route{Dst: s.Prefix, Gateway: s.Addr}, compareRoute)
 	case OpDelRoute:
-		l.Routes = drop(l.Routes, projections.Route{Dst: s.Prefix}, compareRoute)
+		l.Routes = drop(l.Routes, desired.Route{Dst: s.Prefix}, compareRoute)
 	case OpSetNeigh:
 		l.Neighs = put(l.Neighs, Neighbour{IP: s.Addr, MAC: s.MAC}, compareNeighbour)
 	case OpDelNeigh:

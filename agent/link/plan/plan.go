@@ -7,7 +7,7 @@ import (
 	"slices"
 
 	"rutter/log"
-	"rutter/projections"
+	"rutter/projections/desired"
 )
 
 // Work is what Plan found to be done, and what it found that cannot be.
@@ -33,14 +33,14 @@ func (b Blocked) String() string { return b.Object.String() + ": " + b.Err.Error
 // Without prune (the view of the log is not complete yet) nothing is deleted but
 // what stands in the way of an object that is wanted. Doing all steps on a
 // kernel that nobody else touches makes the next Plan empty, but for Blocked.
-func Plan(want projections.Desired, have Snapshot, numbers Numbers, prune bool) Work {
+func Plan(want desired.Links, have Snapshot, numbers Numbers, prune bool) Work {
 	p := &planner{
 		want: want, numbers: numbers, prune: prune, have: have.ByKey(),
 		gone: map[LinkKey]bool{}, kept: map[LinkKey]bool{}, state: map[LinkKey]*linkState{},
 		children: map[string][]*Link{}, byMAC: map[log.MAC][]*Link{}, missing: map[string]bool{},
 	}
-	p.want.VXLANs = sorted(want.VXLANs, func(a, b projections.VXLAN) int { return cmp.Compare(a.VNet, b.VNet) })
-	p.want.Fabrics = sorted(want.Fabrics, func(a, b projections.Fabric) int { return CompareMAC(a.MAC, b.MAC) })
+	p.want.VXLANs = sorted(want.VXLANs, func(a, b desired.VXLAN) int { return cmp.Compare(a.VNet, b.VNet) })
+	p.want.Fabrics = sorted(want.Fabrics, func(a, b desired.Fabric) int { return CompareMAC(a.MAC, b.MAC) })
 	for i := range have.Links {
 		p.index(&have.Links[i])
 	}
@@ -64,7 +64,7 @@ func Plan(want projections.Desired, have Snapshot, numbers Numbers, prune bool) 
 
 // planner is one Plan under way.
 type planner struct {
-	want    projections.Desired
+	want    desired.Links
 	numbers Numbers
 	prune   bool
 
@@ -241,7 +241,7 @@ func (p *planner) vxlans() {
 	}
 }
 
-func vxlanSpec(w projections.VXLAN) *Link {
+func vxlanSpec(w desired.VXLAN) *Link {
 	return &Link{
 		Name: VXLANName(w.VNet), Kind: KindVXLAN, MTU: w.MTU, Up: true, VNI: w.VNet, Local: w.Local.Unmap(), Port: w.Port,
 		Proxy: true, L2Miss: true, L3Miss: true, QuietIPv6: true,

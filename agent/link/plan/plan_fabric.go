@@ -7,7 +7,7 @@ import (
 	"slices"
 	"strings"
 
-	"rutter/projections"
+	"rutter/projections/desired"
 )
 
 // fabrics plans the fabric links and what hangs on them but for neighbours.
@@ -86,7 +86,7 @@ func (p *planner) probes(o Object, at LinkKey, state *linkState) {
 
 // addrs plans a fabric link's addresses. A VM on hold gets what is missing, and
 // keeps what it has.
-func (p *planner) addrs(o Object, at LinkKey, state *linkState, w *projections.Fabric) {
+func (p *planner) addrs(o Object, at LinkKey, state *linkState, w *desired.Fabric) {
 	want := slices.Clone(w.Addresses)
 	slices.SortFunc(want, comparePrefix)
 	var have []netip.Prefix
@@ -108,25 +108,25 @@ func (p *planner) addrs(o Object, at LinkKey, state *linkState, w *projections.F
 // wantRoutes plans a fabric link's routes, in a VM's namespace only: the node's
 // own routing is not ours. A VM on hold gets them with its new link, and no
 // later ones.
-func (p *planner) wantRoutes(o Object, at LinkKey, state *linkState, w *projections.Fabric) {
+func (p *planner) wantRoutes(o Object, at LinkKey, state *linkState, w *desired.Fabric) {
 	if at.Namespace == "" || w.Hold && state.have != nil {
 		return
 	}
-	var have []projections.Route
+	var have []desired.Route
 	if state.have != nil {
 		have = state.have.Routes
 	}
 	step := Step{Object: o, Namespace: at.Namespace, Link: at.Name}
-	set := func(a projections.Route) {
+	set := func(a desired.Route) {
 		step.Op, step.Prefix, step.Addr = OpSetRoute, a.Dst, a.Gateway
 		step.Onlink = !slices.ContainsFunc(w.Addresses, func(own netip.Prefix) bool { return own.Contains(a.Gateway) })
 		p.routes = append(p.routes, step)
 	}
-	diff(routesOf(w), have, compareRoute, set, func(a, b projections.Route) {
+	diff(routesOf(w), have, compareRoute, set, func(a, b desired.Route) {
 		if a.Gateway != b.Gateway {
 			set(a)
 		}
-	}, func(b projections.Route) {
+	}, func(b desired.Route) {
 		if p.prune {
 			step.Op, step.Prefix, step.Addr = OpDelRoute, b.Dst, b.Gateway
 			p.delRoutes = append(p.delRoutes, step)
@@ -136,31 +136,31 @@ func (p *planner) wantRoutes(o Object, at LinkKey, state *linkState, w *projecti
 
 // routesOf returns the routes of a fabric, the default route among them, one for
 // each destination.
-func routesOf(w *projections.Fabric) []projections.Route {
-	routes := make([]projections.Route, 0, len(w.Routes)+1)
+func routesOf(w *desired.Fabric) []desired.Route {
+	routes := make([]desired.Route, 0, len(w.Routes)+1)
 	if w.Gateway.IsValid() {
 		all := netip.PrefixFrom(netip.IPv4Unspecified(), 0)
 		if w.Gateway.Is6() {
 			all = netip.PrefixFrom(netip.IPv6Unspecified(), 0)
 		}
-		routes = append(routes, projections.Route{Dst: all, Gateway: w.Gateway})
+		routes = append(routes, desired.Route{Dst: all, Gateway: w.Gateway})
 	}
 	for _, r := range w.Routes {
 		if r.Dst.IsValid() && r.Gateway.IsValid() {
-			routes = append(routes, projections.Route{Dst: r.Dst.Masked(), Gateway: r.Gateway})
+			routes = append(routes, desired.Route{Dst: r.Dst.Masked(), Gateway: r.Gateway})
 		}
 	}
 	slices.SortStableFunc(routes, compareRoute)
-	return slices.CompactFunc(routes, func(a, b projections.Route) bool { return a.Dst == b.Dst })
+	return slices.CompactFunc(routes, func(a, b desired.Route) bool { return a.Dst == b.Dst })
 }
 
 // forwards plans the entries of the VXLAN devices.
 func (p *planner) forwards() {
-	entries := sorted(p.want.FDB, func(a, b projections.FDB) int {
+	entries := sorted(p.want.FDB, func(a, b desired.FDB) int {
 		return cmp.Or(cmp.Compare(a.VNet, b.VNet), CompareMAC(a.MAC, b.MAC))
 	})
 	for _, w := range p.want.VXLANs {
-		mine := group(&entries, func(e projections.FDB) int { return cmp.Compare(e.VNet, w.VNet) })
+		mine := group(&entries, func(e desired.FDB) int { return cmp.Compare(e.VNet, w.VNet) })
 		name := VXLANName(w.VNet)
 		state := p.state[LinkKey{"", name}]
 		if state == nil {
@@ -174,15 +174,15 @@ func (p *planner) forwards() {
 	}
 }
 
-func (p *planner) forward(w projections.VXLAN, want []projections.FDB, have []Forward) {
+func (p *planner) forward(w desired.VXLAN, want []desired.FDB, have []Forward) {
 	step := Step{Link: VXLANName(w.VNet)}
-	set := func(e projections.FDB) {
+	set := func(e desired.FDB) {
 		step.Op, step.MAC, step.Addr, step.Port = OpSetFDB, e.MAC, e.Dst, OtherPort(e.Port, w.Port)
 		step.Object = Object{Kind: ObjectFDB, VNet: w.VNet, MAC: e.MAC}
 		p.fdb = append(p.fdb, step)
 	}
-	diff(want, have, func(a projections.FDB, b Forward) int { return CompareMAC(a.MAC, b.MAC) }, set,
-		func(a projections.FDB, b Forward) {
+	diff(want, have, func(a desired.FDB, b Forward) int { return CompareMAC(a.MAC, b.MAC) }, set,
+		func(a desired.FDB, b Forward) {
 			if !b.Permanent || a.Dst != b.Dst || OtherPort(a.Port, w.Port) != OtherPort(b.Port, w.Port) {
 				set(a)
 			}
@@ -206,12 +206,12 @@ func OtherPort(port, own uint16) uint16 {
 
 // neighs plans the neighbours of the fabric links.
 func (p *planner) neighs() {
-	entries := sorted(p.want.Neighs, func(a, b projections.Neigh) int {
+	entries := sorted(p.want.Neighs, func(a, b desired.Neigh) int {
 		return cmp.Or(CompareMAC(a.Link, b.Link), a.IP.Compare(b.IP))
 	})
 	for i := range p.want.Fabrics {
 		mac := p.want.Fabrics[i].MAC
-		mine := group(&entries, func(e projections.Neigh) int { return CompareMAC(e.Link, mac) })
+		mine := group(&entries, func(e desired.Neigh) int { return CompareMAC(e.Link, mac) })
 		state := p.fabric[i]
 		if state.linkState == nil {
 			continue
@@ -221,13 +221,13 @@ func (p *planner) neighs() {
 			have = state.have.Neighs // a change of the MAC empties the table
 		}
 		step := Step{Namespace: state.key.Namespace, Link: state.key.Name}
-		set := func(e projections.Neigh) {
+		set := func(e desired.Neigh) {
 			step.Op, step.Addr, step.MAC = OpSetNeigh, e.IP, e.MAC
 			step.Object = Object{Kind: ObjectNeigh, MAC: mac, IP: e.IP}
 			p.neigh = append(p.neigh, step)
 		}
-		diff(mine, have, func(a projections.Neigh, b Neighbour) int { return a.IP.Compare(b.IP) }, set,
-			func(a projections.Neigh, b Neighbour) {
+		diff(mine, have, func(a desired.Neigh, b Neighbour) int { return a.IP.Compare(b.IP) }, set,
+			func(a desired.Neigh, b Neighbour) {
 				if a.MAC != b.MAC {
 					set(a)
 				}

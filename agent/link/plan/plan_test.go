@@ -10,10 +10,10 @@ import (
 	"testing"
 
 	"rutter/agent/link/internal/linktest"
-	"rutter/projections"
+	"rutter/projections/desired"
 )
 
-func numbersFor(want projections.Desired) Numbers {
+func numbersFor(want desired.Links) Numbers {
 	var numbers Numbers
 	for _, f := range want.Fabrics {
 		numbers.Assign(f.MAC, nil)
@@ -22,7 +22,7 @@ func numbersFor(want projections.Desired) Numbers {
 	return numbers
 }
 
-func namespacesOf(want projections.Desired) []string {
+func namespacesOf(want desired.Links) []string {
 	var names []string
 	for _, f := range want.Fabrics {
 		names = append(names, f.Namespace)
@@ -39,7 +39,7 @@ func commands(steps []Step) []string {
 }
 
 // apply plans and does once, and fails if the kernel is not as wanted then.
-func apply(t *testing.T, f *Fake, want projections.Desired, numbers Numbers) []string {
+func apply(t *testing.T, f *Fake, want desired.Links, numbers Numbers) []string {
 	t.Helper()
 	have, _ := f.Dump(context.Background(), Searched(namespacesOf(want), numbers.Namespaces()))
 	work := Plan(want, have, numbers, true)
@@ -53,7 +53,7 @@ func apply(t *testing.T, f *Fake, want projections.Desired, numbers Numbers) []s
 	return commands(work.Steps)
 }
 
-func made(t *testing.T) (*Fake, projections.Desired, Numbers) {
+func made(t *testing.T) (*Fake, desired.Links, Numbers) {
 	t.Helper()
 	f := &Fake{}
 	f.AddNamespace("z1")
@@ -95,33 +95,33 @@ func TestPlanFromNothing(t *testing.T) {
 func TestPlanChanges(t *testing.T) {
 	tests := []struct {
 		name   string
-		change func(f *Fake, want *projections.Desired)
+		change func(f *Fake, want *desired.Links)
 		steps  []string
 	}{
-		{"nic moves between nodes", func(_ *Fake, want *projections.Desired) {
+		{"nic moves between nodes", func(_ *Fake, want *desired.Links) {
 			want.FDB[0].Dst = linktest.Addr("10.99.0.3")
 		}, []string{"bridge fdb replace 02:00:00:00:00:03 dev sdcvxl5 dst 10.99.0.3 self permanent"}},
-		{"gateway", func(_ *Fake, want *projections.Desired) {
+		{"gateway", func(_ *Fake, want *desired.Links) {
 			want.Fabrics[0].Gateway = linktest.Addr("10.0.1.1")
 		}, []string{"ip -n z1 route replace default via 10.0.1.1 dev fabric0 onlink proto 82"}},
-		{"held vm", func(_ *Fake, want *projections.Desired) {
+		{"held vm", func(_ *Fake, want *desired.Links) {
 			w := &want.Fabrics[0]
 			w.Hold, w.Gateway, w.MTU, w.Routes, w.Resolvers = true, linktest.Addr("10.0.0.7"), 1300, nil, nil
 		}, nil},
-		{"neighbour and entry go", func(_ *Fake, want *projections.Desired) {
+		{"neighbour and entry go", func(_ *Fake, want *desired.Links) {
 			want.FDB, want.Neighs = nil, nil
 		}, []string{"ip -n z1 neigh del 10.0.0.3 dev fabric0", "bridge fdb del 02:00:00:00:00:03 dev sdcvxl5 self"}},
-		{"new address before the old goes", func(_ *Fake, want *projections.Desired) {
+		{"new address before the old goes", func(_ *Fake, want *desired.Links) {
 			want.Fabrics[0].Addresses = []netip.Prefix{linktest.Prefix("10.0.0.2/24")}
 		}, []string{"ip -n z1 addr replace 10.0.0.2/24 dev fabric0", "ip -n z1 addr del 10.0.0.1/24 dev fabric0"}},
-		{"somebody changed mac, mtu and state", func(f *Fake, _ *projections.Desired) {
+		{"somebody changed mac, mtu and state", func(f *Fake, _ *desired.Links) {
 			f.Edit("", "fabric1", func(l *Link) { l.MAC, l.MTU, l.Up = linktest.MAC(99), 1300, false })
 		}, []string{"ip link set fabric1 address 02:00:00:00:00:02 mtu 1400 up"}},
-		{"a vnet goes, from below", func(_ *Fake, want *projections.Desired) {
+		{"a vnet goes, from below", func(_ *Fake, want *desired.Links) {
 			want.VXLANs, want.VLANs, want.Fabrics = want.VXLANs[1:], nil, want.Fabrics[1:]
 			want.FDB, want.Neighs = nil, nil
 		}, []string{"rm z1", "ip link del sdcvxl5"}},
-		{"wrong underlay address rebuilds the stack", func(_ *Fake, want *projections.Desired) {
+		{"wrong underlay address rebuilds the stack", func(_ *Fake, want *desired.Links) {
 			want.VXLANs[1].Local = linktest.Addr("10.99.0.9")
 		}, []string{
 			"ip link del sdcvxl6",
@@ -131,7 +131,7 @@ func TestPlanChanges(t *testing.T) {
 			"ip ntable change name ndisc_cache dev fabric1 app_probes 1 mcast_probes 0",
 			"ip addr replace fd00::2/64 dev fabric1",
 		}},
-		{"vm gets a namespace", func(_ *Fake, want *projections.Desired) {
+		{"vm gets a namespace", func(_ *Fake, want *desired.Links) {
 			want.Fabrics[1].Namespace = "z2"
 		}, []string{
 			"ip link del fabric1",
@@ -161,7 +161,7 @@ func TestPlanChanges(t *testing.T) {
 func TestPlanWithoutPruneDeletesNothing(t *testing.T) {
 	f, _, numbers := made(t)
 	have, _ := f.Dump(context.Background(), []string{"z1"})
-	if got := Plan(projections.Desired{}, have, numbers, false); len(got.Steps) != 0 {
+	if got := Plan(desired.Links{}, have, numbers, false); len(got.Steps) != 0 {
 		t.Errorf("steps: got %v, want none", got.Steps)
 	}
 	want := linktest.Sample()
@@ -201,10 +201,10 @@ func TestPlanForeign(t *testing.T) {
 				if errs := f.Do(context.Background(), work.Steps); errs != nil {
 					t.Fatal(errors.Join(errs...))
 				}
-				want = projections.Desired{VXLANs: want.VXLANs, VLANs: want.VLANs, Fabrics: want.Fabrics}
+				want = desired.Links{VXLANs: want.VXLANs, VLANs: want.VLANs, Fabrics: want.Fabrics}
 			}
 			have, _ := f.Dump(context.Background(), []string{"z1"})
-			f.Do(context.Background(), Plan(projections.Desired{}, have, numbers, true).Steps)
+			f.Do(context.Background(), Plan(desired.Links{}, have, numbers, true).Steps)
 			if len(f.Links) != 1 || !reflect.DeepEqual(*f.Links[0], before) {
 				t.Errorf("foreign link: got\n%swant\n%s", f, before.String())
 			}
@@ -218,7 +218,7 @@ func TestPlanSparesWhatCarriesForeignLinks(t *testing.T) {
 		t.Fatal(err)
 	}
 	have, _ := f.Dump(context.Background(), []string{"z1"})
-	work := Plan(projections.Desired{}, have, numbers, true)
+	work := Plan(desired.Links{}, have, numbers, true)
 	if len(work.Blocked) != 1 || !errors.Is(work.Blocked[0].Err, ErrForeign) {
 		t.Errorf("blocked: got %v, want sdcvxl6", work.Blocked)
 	}

@@ -8,8 +8,9 @@ import (
 	"slices"
 	"strings"
 
+	"rutter/projections/desired"
+
 	"rutter/log"
-	"rutter/projections"
 )
 
 // Snapshot is what a dump found: the links that carry one of our names, in our
@@ -51,10 +52,10 @@ type Link struct {
 
 	ARP, ND Probes // macvlan: how neighbours are asked for, IPv4 and IPv6
 
-	Addresses []netip.Prefix      // macvlan; without IPv6 link-local ones
-	Routes    []projections.Route // macvlan; ours only, by Dst
-	Neighs    []Neighbour         // macvlan; permanent ones only, by IP
-	FDB       []Forward           // vxlan, by MAC
+	Addresses []netip.Prefix  // macvlan; without IPv6 link-local ones
+	Routes    []desired.Route // macvlan; ours only, by Dst
+	Neighs    []Neighbour     // macvlan; permanent ones only, by IP
+	FDB       []Forward       // vxlan, by MAC
 	// Guests are foreign links that sit on this one, by name.
 	Guests []string
 }
@@ -102,7 +103,7 @@ func comparePrefix(a, b netip.Prefix) int {
 	return cmp.Or(a.Addr().Compare(b.Addr()), cmp.Compare(a.Bits(), b.Bits()))
 }
 
-func compareRoute(a, b projections.Route) int { return comparePrefix(a.Dst, b.Dst) }
+func compareRoute(a, b desired.Route) int { return comparePrefix(a.Dst, b.Dst) }
 
 func compareNeighbour(a, b Neighbour) int { return a.IP.Compare(b.IP) }
 
@@ -215,9 +216,9 @@ func (l *Link) Apply(s *Step) {
 	case OpDelAddress:
 		l.Addresses = slices.DeleteFunc(slices.Clone(l.Addresses), func(p netip.Prefix) bool { return p == s.Prefix })
 	case OpSetRoute, OpDelRoute:
-		l.Routes = slices.DeleteFunc(slices.Clone(l.Routes), func(r projections.Route) bool { return r.Dst == s.Prefix })
+		l.Routes = slices.DeleteFunc(slices.Clone(l.Routes), func(r desired.Route) bool { return r.Dst == s.Prefix })
 		if s.Op == OpSetRoute {
-			l.Routes = append(l.Routes, projections.Route{Dst: s.Prefix, Gateway: s.Addr})
+			l.Routes = append(l.Routes, desired.Route{Dst: s.Prefix, Gateway: s.Addr})
 		}
 	}
 }

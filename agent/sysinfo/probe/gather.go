@@ -258,7 +258,7 @@ func (s Source) tags() tagFile {
 	return t
 }
 
-// maxTags bounds the tags of one link (projections.MaxTagsOnOne).
+// maxTags bounds the tags of one link (maxTagsOnOne of package rules).
 const maxTags = 32
 
 func (t tagFile) of(nic *sysinfo.NIC) []string {

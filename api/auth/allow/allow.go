@@ -105,8 +105,8 @@ func (l List) Of(ip netip.Addr) Right {
 	return None
 }
 
-// Gate is the handler before a surface on a listener of its own.
-type Gate struct {
+// Handler is the handler before a surface on a listener of its own.
+type Handler struct {
 	List    List
 	Surface string // its name in the matrix of package access
 	// Granted, if not nil, says what an address may do on the surface, where that
@@ -123,11 +123,11 @@ type Gate struct {
 }
 
 // Count returns how many requests were refused.
-func (g *Gate) Count() uint64 { return g.refused.Load() }
+func (g *Handler) Count() uint64 { return g.refused.Load() }
 
 // ServeHTTP implements http.Handler. Who is refused gets 403 before anything of
 // the body is read, and the connection is closed.
-func (g *Gate) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+func (g *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	who := matrix.Identity{Role: matrix.Foreign}
 	if host, _, err := net.SplitHostPort(r.RemoteAddr); err == nil {
 		if ip, err := netip.ParseAddr(host); err == nil {
@@ -143,7 +143,7 @@ func (g *Gate) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 }
 
 // Of returns what an address may do on the surface now.
-func (g *Gate) Of(ip netip.Addr) Right {
+func (g *Handler) Of(ip netip.Addr) Right {
 	if g.Granted != nil {
 		if right, ok := g.Granted(ip, g.Surface); ok {
 			return right
@@ -154,7 +154,7 @@ func (g *Gate) Of(ip netip.Addr) Right {
 
 // enter has a program's request answered if it has a place, which those have too
 // that will be refused: they cost as much.
-func (g *Gate) enter(w http.ResponseWriter, r *http.Request, who matrix.Identity) {
+func (g *Handler) enter(w http.ResponseWriter, r *http.Request, who matrix.Identity) {
 	if g.Enter != nil {
 		leave, ok := g.Enter(w, r, who)
 		if !ok {
@@ -166,7 +166,7 @@ func (g *Gate) enter(w http.ResponseWriter, r *http.Request, who matrix.Identity
 }
 
 // ask has the matrix decide what a program that was let in asks for.
-func (g *Gate) ask(w http.ResponseWriter, r *http.Request, who matrix.Identity) {
+func (g *Handler) ask(w http.ResponseWriter, r *http.Request, who matrix.Identity) {
 	if !who.Write && r.Method != http.MethodGet && r.Method != http.MethodHead {
 		g.refuse(w, r, "this address may only read")
 		return
@@ -179,7 +179,7 @@ func (g *Gate) ask(w http.ResponseWriter, r *http.Request, who matrix.Identity) 
 	g.Next.ServeHTTP(w, r.WithContext(matrix.With(r.Context(), who)))
 }
 
-func (g *Gate) refuse(w http.ResponseWriter, r *http.Request, why string) {
+func (g *Handler) refuse(w http.ResponseWriter, r *http.Request, why string) {
 	g.refused.Add(1)
 	if g.Refused != nil {
 		g.Refused(r, why)

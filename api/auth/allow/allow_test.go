@@ -66,7 +66,7 @@ func TestGate(t *testing.T) {
 		t.Fatal(err)
 	}
 	told := 0
-	g := &Gate{List: l, Surface: "napi", Refused: func(*http.Request, string) { told++ }, Next: http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+	g := &Handler{List: l, Surface: "napi", Refused: func(*http.Request, string) { told++ }, Next: http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 		if who, ok := matrix.From(r.Context()); !ok || who.Role != matrix.Foreign || who.Name == "" {
 			t.Errorf("who asks: got %+v", who)
 		}
@@ -118,7 +118,7 @@ func TestStrangers(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	l := Listener(inner, List{}.Of)
+	l := NewListener(inner, List{}.Of)
 	defer l.Close()
 	accepted := make(chan net.Conn, MaxStrangers+1)
 	done := make(chan struct{})
@@ -168,7 +168,7 @@ func TestCutOff(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	l := Listener(inner, Loopback().Of)
+	l := NewListener(inner, Loopback().Of)
 	defer l.Close()
 	var theirs []net.Conn
 	var ours []net.Conn
@@ -200,7 +200,7 @@ func TestCutOff(t *testing.T) {
 // places come back.
 func TestGateTakesAPlace(t *testing.T) {
 	places, held := 2, 0
-	g := &Gate{List: Loopback(), Surface: "napi", Next: http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
+	g := &Handler{List: Loopback(), Surface: "napi", Next: http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
 		if held != 1 {
 			t.Errorf("%d places are held, want 1", held)
 		}

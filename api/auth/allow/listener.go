@@ -14,8 +14,8 @@ const (
 	MaxStrangers   = 64   // of them, of addresses that are let in nowhere and wait for their 403
 )
 
-// Door is a listener that knows its connections.
-type Door struct {
+// Listener is a listener that knows its connections.
+type Listener struct {
 	net.Listener
 	of        func(netip.Addr) Right
 	slots     chan struct{}
@@ -27,18 +27,18 @@ type Door struct {
 	open map[*conn]struct{}
 }
 
-// Listener bounds the connections of a listener for old programs: over the bound
+// NewListener bounds the connections of a listener for old programs: over the bound
 // it accepts no more until one ends, and strangers can take but few places. of says
-// what an address may do, as List.Of and Gate.Of do.
-func Listener(l net.Listener, of func(netip.Addr) Right) *Door {
-	return &Door{
+// what an address may do, as List.Of and Handler.Of do.
+func NewListener(l net.Listener, of func(netip.Addr) Right) *Listener {
+	return &Listener{
 		Listener: l, of: of, slots: make(chan struct{}, MaxConnections), closed: make(chan struct{}), open: make(map[*conn]struct{}),
 	}
 }
 
 // CutOff closes the connections of the addresses that match, whatever goes on over
-// them (a change feed, too), and returns how many. match must not use the Door.
-func (l *Door) CutOff(match func(netip.Addr) bool) int {
+// them (a change feed, too), and returns how many. match must not use the Listener.
+func (l *Listener) CutOff(match func(netip.Addr) bool) int {
 	l.mu.Lock()
 	var found []*conn
 	for c := range l.open {
@@ -54,7 +54,7 @@ func (l *Door) CutOff(match func(netip.Addr) bool) int {
 }
 
 // Accept implements net.Listener.
-func (l *Door) Accept() (net.Conn, error) {
+func (l *Listener) Accept() (net.Conn, error) {
 	for {
 		select {
 		case l.slots <- struct{}{}:
@@ -78,7 +78,7 @@ func (l *Door) Accept() (net.Conn, error) {
 }
 
 // Close implements net.Listener.
-func (l *Door) Close() error {
+func (l *Listener) Close() error {
 	l.once.Do(func() { close(l.closed) })
 	return l.Listener.Close()
 }
@@ -92,7 +92,7 @@ func addressOf(c net.Conn) netip.Addr {
 
 type conn struct {
 	net.Conn
-	l        *Door
+	l        *Listener
 	stranger bool
 	once     sync.Once
 }

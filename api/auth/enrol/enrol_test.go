@@ -19,6 +19,7 @@ import (
 	"rutter/log"
 	"rutter/log/budget"
 	"rutter/projections"
+	"rutter/projections/rules"
 )
 
 // memory is a log of one server, in memory.
@@ -34,7 +35,7 @@ func (m *memory) Propose(_ context.Context, c *log.Change) (log.Result, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	c.Time = log.Time(m.now().UnixNano())
-	events, result := m.state.Decide(c)
+	events, result := rules.Decide(m.state, c)
 	for _, e := range events {
 		m.seq++
 		if _, err := m.state.Apply(m.seq, e); err != nil {

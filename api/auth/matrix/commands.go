@@ -1,9 +1,14 @@
 package matrix
 
+import "rutter/log"
+
 // Commands are the rows of the program's commands: which certificate each needs.
 // What a command asks the API is decided there, whoever runs it.
 func Commands() []Row {
 	var rows []Row
+	for _, kind := range log.Kinds() {
+		rows = append(rows, kindCommands(kind.Describe())...)
+	}
 	for _, group := range commandGroups {
 		for _, name := range group.names {
 			rows = append(rows, row("command "+name, group.cells, group.own, group.why))
@@ -12,7 +17,30 @@ func Commands() []Row {
 	return rows
 }
 
-// commandGroups are the commands that need the same.
+// kindCommands are the rows of the command of a kind, if it has one.
+func kindCommands(d *log.Description) []Row {
+	if d.Command.Name == "" {
+		return nil
+	}
+	read := row("", ownReads, ownObjects, "it asks the API for objects, and shows what it answers")
+	write := row("", ownWrites, ownFields, "it writes objects by the API")
+	if d.Guarded {
+		read = row("", reads, "", "it asks the API for what concerns everybody")
+		write = row("", rules, "", "it changes what holds for the whole cluster")
+	}
+	var rows []Row
+	for _, verb := range []string{"list", "get", "create", "update", "delete"} {
+		r := write
+		if verb == "list" || verb == "get" {
+			r = read
+		}
+		r.What = "command " + d.Command.Name + " " + verb
+		rows = append(rows, r)
+	}
+	return rows
+}
+
+// commandGroups are the other commands, by what they need.
 var commandGroups = []struct {
 	cells cells
 	own   string
@@ -22,14 +50,14 @@ var commandGroups = []struct {
 	{
 		cells: ownReads, own: ownObjects, why: "they ask the API for objects, and show what it answers",
 		names: []string{
-			"tag list", "tag get", "network list", "network get", "nic list", "nic get", "vm list", "vm get", "vmm list", "vmm get",
-			"inventory list", "inventory get", "cn list", "cn get", "cn show", "vmm show", "lookup vl2", "lookup vl3",
+			"vm list", "vm get",
+			"cn show", "vmm show", "lookup vl2", "lookup vl3",
 		},
 	},
 	{
 		cells: reads, why: "they ask the API for what concerns everybody, or for the past",
 		names: []string{
-			"setting list", "setting get", "vm lookup", "vmm history", "cn sessions", "log tail", "log show", "log history", "log blame", "log stats", "log dump", "log export",
+			"vm lookup", "vmm history", "cn sessions", "log tail", "log show", "log history", "log blame", "log stats", "log dump", "log export",
 			"log state", "log diff", "log bisect", "log replay", "changefeed snoop", "wait", "trace", "cluster status", "cluster members",
 			"cluster retention show", "cluster time show", "task list", "task show", "task wait", "bench read", "bench replay",
 		},
@@ -37,8 +65,6 @@ var commandGroups = []struct {
 	{
 		cells: ownWrites, own: ownFields, why: "they write objects by the API",
 		names: []string{
-			"tag create", "tag update", "tag delete", "network create", "network update", "network delete", "nic create", "nic update", "nic delete",
-			"vmm create", "vmm update", "vmm delete", "inventory create", "inventory update", "inventory delete", "cn create", "cn update", "cn delete",
 			"bench append", "bench failover", "task run", "import napi",
 		},
 	},
@@ -46,7 +72,7 @@ var commandGroups = []struct {
 		cells: rules, why: "they change what the cluster itself is, or take all of it away",
 		names: []string{
 			"cn accept", "cluster join", "cluster promote", "cluster remove", "cluster transfer", "cluster rebuild", "cluster retention set", "cluster time set", "snapshot save", "log import",
-			"setting create", "setting update", "setting delete", "grant list", "grant set", "grant remove", "cert record", "cert list", "cert revoke", "cert rotate begin", "cert rotate finish", "token create", "token list", "token revoke",
+			"grant list", "grant set", "grant remove", "cert record", "cert list", "cert revoke", "cert rotate begin", "cert rotate finish", "token create", "token list", "token revoke",
 		},
 	},
 	{

@@ -1,12 +1,11 @@
 package matrix
 
+import "rutter/log"
+
 // row makes a row.
 func row(what string, c cells, own, why string) Row {
 	return Row{What: what, Answers: c, Own: own, Why: why}
 }
-
-// Paths of the kinds that stand at the root (api).
-var objectPaths = []string{"nic_tags", "networks", "nics", "servers", "vms", "vmms"}
 
 const (
 	ownObjects = "objects in its interest: itself, its VMs, its NICs and the networks that they are on, and the NIC tags, which are for all nodes; a tenant's: those with its owner_uuid"
@@ -16,25 +15,45 @@ const (
 // Requests are the rows of the HTTP API. Patterns are those of net/http.
 func Requests() []Row {
 	var rows []Row
-	for _, path := range objectPaths {
-		rows = append(rows,
-			row("GET /"+path, ownReads, ownObjects, "lists are filtered"),
-			row("POST /"+path, ownWrites, ownFields, "creating is for operators, and for a CN what it is the source of"),
-			row("GET /"+path+"/{id}", ownReads, ownObjects, "another's object is answered as one that there is not"),
-			row("POST /"+path+"/{id}", ownWrites, ownFields, "VMAPI's and CNAPI's form of an update"),
-			row("DELETE /"+path+"/{id}", ownWrites, ownFields, "only its own VMs are a CN's to delete"),
-			row("GET /"+path+"/{id}/history", reads, "", "what an object was includes whose it was: a CN sees the present only"),
-		)
-		if path == "vmms" {
-			rows = append(rows, row("PUT /vmms/{id}", ownWrites, "VMMs on it", "an old agent's doorbell: the body is ignored"))
-		} else {
-			rows = append(rows, row("PUT /"+path+"/{id}", ownWrites, ownFields, "NAPI's form of an update"))
-		}
+	for _, kind := range log.Kinds() {
+		rows = append(rows, kindRows(kind.Describe())...)
 	}
 	rows = append(rows, vmRows()...)
 	rows = append(rows, logRows()...)
 	rows = append(rows, clusterRows()...)
 	return append(rows, row(NoRoute, known, "", "a path or method that there is not"))
+}
+
+// kindRows are the rows of the paths of one kind, if it has any.
+func kindRows(d *log.Description) []Row {
+	path := d.Path
+	switch {
+	case path == "":
+		return nil
+	case d.Guarded:
+		return []Row{
+			row("GET /"+path, reads, "", "what holds for the whole cluster"),
+			row("POST /"+path, rules, "", "operators only"),
+			row("GET /"+path+"/{id}", reads, "", "as above"),
+			row("GET /"+path+"/{id}/history", reads, "", "as above"),
+			row("PUT /"+path+"/{id}", rules, "", "operators only"),
+			row("POST /"+path+"/{id}", rules, "", "operators only"),
+			row("DELETE /"+path+"/{id}", rules, "", "operators only"),
+		}
+	}
+	put := row("PUT /"+path+"/{id}", ownWrites, ownFields, "NAPI's form of an update")
+	if path == "vmms" {
+		put = row("PUT /vmms/{id}", ownWrites, "VMMs on it", "an old agent's doorbell: the body is ignored")
+	}
+	return []Row{
+		row("GET /"+path, ownReads, ownObjects, "lists are filtered"),
+		row("POST /"+path, ownWrites, ownFields, "creating is for operators, and for a CN what it is the source of"),
+		row("GET /"+path+"/{id}", ownReads, ownObjects, "another's object is answered as one that there is not"),
+		row("POST /"+path+"/{id}", ownWrites, ownFields, "VMAPI's and CNAPI's form of an update"),
+		row("DELETE /"+path+"/{id}", ownWrites, ownFields, "only its own VMs are a CN's to delete"),
+		row("GET /"+path+"/{id}/history", reads, "", "what an object was includes whose it was: a CN sees the present only"),
+		put,
+	}
 }
 
 func vmRows() []Row {
@@ -45,13 +64,6 @@ func vmRows() []Row {
 		row("POST /vmms/{id}/register", writes, "", "where a VM runs is decided by operators"),
 		row("POST /vmms/{id}/unregister", writes, "", "where a VM runs is decided by operators"),
 		row("POST /networks/{id}/nics", writes, "", "addresses are given out by operators"),
-		row("GET /settings", reads, "", "what the cluster is told about itself"),
-		row("POST /settings", rules, "", "operators only"),
-		row("GET /settings/{id}", reads, "", "as above"),
-		row("GET /settings/{id}/history", reads, "", "as above"),
-		row("PUT /settings/{id}", rules, "", "operators only"),
-		row("POST /settings/{id}", rules, "", "operators only"),
-		row("DELETE /settings/{id}", rules, "", "operators only"),
 		row("POST /changes", ownWrites, ownFields, "several operations, each decided alike"),
 		row("GET /write", ownWrites, ownFields, "the write stream: each change has its connection's author"),
 		row("POST /write", ownWrites, ownFields, "the write stream: each change has its connection's author"),

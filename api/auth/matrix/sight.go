@@ -42,13 +42,6 @@ func SeesEvent(id Identity, a Answer, e *log.Event) bool {
 // ownedBy reports whether one of the owners is the object's. What has no owner is
 // nobody's.
 func ownedBy(o log.Object, owners []log.UUID) bool {
-	switch o := o.(type) {
-	case *log.Network:
-		return slices.ContainsFunc(o.OwnerUUIDs, func(u log.UUID) bool { return slices.Contains(owners, u) })
-	case *log.NIC:
-		return slices.Contains(owners, o.OwnerUUID)
-	case *log.VM:
-		return slices.Contains(owners, o.OwnerUUID)
-	}
-	return false
+	field := o.Kind().Describe().TenantField
+	return slices.ContainsFunc(owners, func(u log.UUID) bool { return log.FieldHas(o, field, u.String()) })
 }

@@ -11,6 +11,7 @@ import (
 
 	"rutter/log"
 	"rutter/projections"
+	"rutter/projections/rules"
 )
 
 // Memory is a store in memory: the real decisions and the real bytes, without
@@ -66,7 +67,7 @@ func (m *Memory) Propose(_ context.Context, c *log.Change) (log.Result, error) {
 	if c.Time == 1_000_000 {
 		c.Time = 1_795_251_600_000_000_000
 	}
-	events, result := m.state.Decide(c)
+	events, result := rules.Decide(m.state, c)
 	result.First, result.Last = log.Seq(len(m.entries)), log.Seq(len(m.entries))
 	for i, e := range events {
 		seq := log.Seq(len(m.entries) + 1)

@@ -16,6 +16,7 @@ import (
 
 	"rutter/log"
 	"rutter/projections"
+	"rutter/projections/rules"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -44,7 +45,7 @@ func (m *memory) Propose(_ context.Context, c *log.Change) (log.Result, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	c.Time, c.Seed = max(m.state.Time()+1, log.TimeOf(m.now())), uint64(m.head)+1
-	events, result := m.state.Decide(c)
+	events, result := rules.Decide(m.state, c)
 	for _, e := range events {
 		m.head++
 		if _, err := m.state.Apply(m.head, e); err != nil {

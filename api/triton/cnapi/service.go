@@ -251,7 +251,7 @@ func (s *Service) ping(w http.ResponseWriter, r *http.Request) error {
 func (s *Service) Run(ctx context.Context) error {
 	var parts sync.WaitGroup
 	parts.Go(func() { s.takeReports(ctx) })
-	parts.Go(func() { s.care(ctx) })
+	parts.Go(func() { s.upkeep(ctx) })
 	parts.Wait()
 	s.returned.Wait()
 	return nil

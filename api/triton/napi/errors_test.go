@@ -5,7 +5,7 @@ import (
 	"strings"
 	"testing"
 
-	"rutter/projections"
+	"rutter/projections/rules"
 )
 
 // one is the body of an answer that names one wrong parameter.
@@ -208,7 +208,7 @@ func TestPlaceOfNetwork(t *testing.T) {
 	})
 	const message = "Network updates for this field are not supported"
 	kept := furnished(t)
-	kept.set(projections.SettingNetworkImmutable, "true")
+	kept.set(rules.SettingNetworkImmutable, "true")
 	kept.refuses(t, []refusal{
 		{"kept vlan", "PUT", "/networks/" + net2, `{"vlan_id": 50}`, 422, badly("vlan_id", message)},
 		{"kept tag", "PUT", "/networks/" + net2, `{"nic_tag": "big", "vlan_id": 5}`, 422, badly("nic_tag", message)},

@@ -16,6 +16,7 @@ import (
 
 	"rutter/log"
 	"rutter/projections"
+	"rutter/projections/rules"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -54,7 +55,7 @@ func (m *memory) Propose(_ context.Context, c *log.Change) (log.Result, error) {
 		return first, failure
 	}
 	c.Time, c.Seed = max(m.state.Time(), 1_795_251_600_000_000_000)+1_000_000, uint64(len(m.seen)+1)
-	events, result := m.state.Decide(c)
+	events, result := rules.Decide(m.state, c)
 	result.First, result.Last = m.head, m.head
 	for i, e := range events {
 		m.head++

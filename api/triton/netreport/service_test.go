@@ -13,6 +13,7 @@ import (
 	"rutter/log"
 	"rutter/log/report"
 	"rutter/projections"
+	"rutter/projections/rules"
 )
 
 // memory is a log of one server; the changes of a report are decided one by one.
@@ -30,7 +31,7 @@ func (m *memory) View(fn func(*projections.State, log.Cursor)) {
 
 func (m *memory) Propose(_ context.Context, c *log.Change) (log.Result, error) {
 	c.Time = log.Time(1e18)
-	events, result := m.state.Decide(c)
+	events, result := rules.Decide(m.state, c)
 	for _, e := range events {
 		m.seq++
 		if _, err := m.state.Apply(m.seq, e); err != nil {

@@ -15,6 +15,7 @@ import (
 	"rutter/api/rest"
 	"rutter/log"
 	"rutter/projections"
+	"rutter/projections/rules"
 )
 
 // memory is a log of one server.
@@ -32,7 +33,7 @@ func (m *memory) View(fn func(*projections.State, log.Cursor)) { fn(m.state, log
 
 func (m *memory) Propose(_ context.Context, c *log.Change) (log.Result, error) {
 	c.Time = log.Time(1e18)
-	events, result := m.state.Decide(c)
+	events, result := rules.Decide(m.state, c)
 	for _, e := range events {
 		m.seq++
 		if _, err := m.state.Apply(m.seq, e); err != nil {

@@ -73,7 +73,7 @@ func faults(ctx context.Context, c *Cluster, w *Workload, n int, told func(int, 
 	var gaps []time.Duration
 	var all []acknowledged
 	err := Streams(ctx, c, 1, func(submit []Submit) error {
-		writer := newWitness(ctx, submit[0], w)
+		writer := newSteadyWriter(ctx, submit[0], w)
 		defer func() { all = writer.stop() }()
 		for i := range n {
 			if err := pause(ctx, settle); err != nil {
@@ -115,9 +115,9 @@ func pause(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// witness writes one change after the other, and notes when each was
+// steadyWriter writes one change after the other, and notes when each was
 // submitted and acknowledged.
-type witness struct {
+type steadyWriter struct {
 	cancel context.CancelFunc
 	ended  chan struct{}
 	wrote  chan struct{} // after each acknowledgement, at most one waits
@@ -128,9 +128,9 @@ type witness struct {
 	since, worst, clear atomic.Int64
 }
 
-func newWitness(ctx context.Context, submit Submit, w *Workload) *witness {
+func newSteadyWriter(ctx context.Context, submit Submit, w *Workload) *steadyWriter {
 	ctx, cancel := context.WithCancel(ctx)
-	x := &witness{cancel: cancel, ended: make(chan struct{}), wrote: make(chan struct{}, 1)}
+	x := &steadyWriter{cancel: cancel, ended: make(chan struct{}), wrote: make(chan struct{}, 1)}
 	go func() {
 		defer close(x.ended)
 		last := time.Now()
@@ -150,7 +150,7 @@ func newWitness(ctx context.Context, submit Submit, w *Workload) *witness {
 	return x
 }
 
-func (x *witness) note(submitted, last, now time.Time) {
+func (x *steadyWriter) note(submitted, last, now time.Time) {
 	if since := x.since.Load(); since != 0 && now.UnixNano() > since {
 		from := max(last.UnixNano(), since)
 		x.worst.Store(max(x.worst.Load(), now.UnixNano()-from))
@@ -165,7 +165,7 @@ func (x *witness) note(submitted, last, now time.Time) {
 }
 
 // mark begins the measurement of a gap.
-func (x *witness) mark() time.Time {
+func (x *steadyWriter) mark() time.Time {
 	now := time.Now()
 	x.worst.Store(0)
 	x.clear.Store(0)
@@ -182,7 +182,7 @@ const (
 
 // gapSince waits until writing goes on, and returns the longest time without
 // an acknowledgement since begin.
-func (x *witness) gapSince(ctx context.Context, begin time.Time) (time.Duration, error) {
+func (x *steadyWriter) gapSince(ctx context.Context, begin time.Time) (time.Duration, error) {
 	for x.clear.Load() < afterwards || time.Since(begin) < quiet {
 		select {
 		case <-x.wrote:
@@ -196,7 +196,7 @@ func (x *witness) gapSince(ctx context.Context, begin time.Time) (time.Duration,
 }
 
 // stop ends the writer and returns what was acknowledged.
-func (x *witness) stop() []acknowledged {
+func (x *steadyWriter) stop() []acknowledged {
 	x.cancel()
 	<-x.ended
 	return x.all

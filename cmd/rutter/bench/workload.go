@@ -11,6 +11,7 @@ import (
 	"rutter/api/client"
 	"rutter/log"
 	"rutter/projections"
+	"rutter/projections/rules"
 )
 
 // Workload makes changes whose events are all of about the same size: the
@@ -69,7 +70,7 @@ func (w *Workload) eventSize(pad int) (int, error) {
 	}
 	c := w.Create()
 	c.Time, c.Actor = log.TimeOf(time.Now()), "anonymous@127.0.0.1"
-	events, result := projections.NewState().Decide(c)
+	events, result := rules.Decide(projections.NewState(), c)
 	if result.Refusal != nil {
 		return 0, result.Refusal
 	}

@@ -54,7 +54,7 @@ func benchAgents(r benchRun) error {
 	if r.Bool("storm") {
 		cfg.First = func(int) int { return 0 }
 	}
-	stage := &agentsim.Stage{Cluster: r.cluster, Fleet: agentsim.New(cfg)}
+	stage := &agentsim.Scenario{Cluster: r.cluster, Fleet: agentsim.New(cfg)}
 	var o agentsOutcome
 	err := bench.Streams(ctx, r.cluster, 4, func(submit []bench.Submit) (err error) {
 		stage.Submit = submit[0]
@@ -73,7 +73,7 @@ func benchAgents(r benchRun) error {
 	return output.One(r.Context, o, func(w io.Writer) { printAgents(w, o) })
 }
 
-func runAgents(ctx context.Context, r benchRun, stage *agentsim.Stage) (o agentsOutcome, err error) {
+func runAgents(ctx context.Context, r benchRun, stage *agentsim.Scenario) (o agentsOutcome, err error) {
 	n := r.Int("agents")
 	begin := time.Now()
 	patience, cancel := context.WithTimeout(ctx, 2*time.Minute)

@@ -44,7 +44,7 @@ func lifeFlag(life time.Duration) cli.Flag {
 	return &cli.DurationFlag{Name: "life", Value: life, Usage: "`TIME` for which it is valid"}
 }
 
-func officeOf(c *cli.Context) (tlsgate.Office, error) {
+func authoritiesOf(c *cli.Context) (tlsgate.Office, error) {
 	secret, err := term.Passphrase(c)
 	return tlsgate.Office{Folder: c.String("dir"), Passphrase: secret}, err
 }
@@ -59,7 +59,7 @@ func initCommand() *cli.Command {
 			if err := term.NoArguments(c); err != nil {
 				return err
 			}
-			office, err := officeOf(c)
+			office, err := authoritiesOf(c)
 			if err == nil {
 				err = office.Init(c.Duration("life"))
 			}
@@ -105,7 +105,7 @@ func issue(c *cli.Context) error {
 	if err != nil {
 		return err
 	}
-	office, err := officeOf(c)
+	office, err := authoritiesOf(c)
 	if err != nil {
 		return err
 	}
@@ -245,7 +245,7 @@ func rotation(c *cli.Context) (office tlsgate.Office, name string, desk *pkiclie
 		err = term.Usagef("--authority %q: want %s or %s", name, pki.Clients, pki.Peers)
 		return
 	}
-	if office, err = officeOf(c); err == nil {
+	if office, err = authoritiesOf(c); err == nil {
 		desk, err = pkiclient.Open(c)
 	}
 	return

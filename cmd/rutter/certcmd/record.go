@@ -21,9 +21,9 @@ import (
 	"rutter/log"
 )
 
-// recordPatience bounds the telling of what was issued: the certificates are
+// recordTimeout bounds the telling of what was issued: the certificates are
 // there, and can be told later.
-const recordPatience = 10 * time.Second
+const recordTimeout = 10 * time.Second
 
 func recordCommand() *cli.Command {
 	return &cli.Command{
@@ -55,7 +55,7 @@ func recordIssued(c *cli.Context, folder string) {
 		fmt.Fprintf(c.App.Writer, "The cluster does not know of it yet (rutter cert list): %s, or name a server with -s next time\n", later)
 		return
 	}
-	ctx, cancel := context.WithTimeout(c.Context, recordPatience)
+	ctx, cancel := context.WithTimeout(c.Context, recordTimeout)
 	defer cancel()
 	if err := recordAll(ctx, c, folder); err != nil {
 		fmt.Fprintf(c.App.ErrWriter, "It was issued, and the cluster could not be told: %v\nLater: %s\n", err, later)

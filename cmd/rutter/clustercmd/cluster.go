@@ -77,13 +77,13 @@ func waitFlag() cli.Flag {
 	return &cli.DurationFlag{Name: "wait", Value: 5 * time.Minute, Usage: "give up after this `TIME`"}
 }
 
-// clusterPatience bounds one attempt at a change of the cluster: a server waits
+// attemptTimeout bounds one attempt at a change of the cluster: a server waits
 // 10 s for it itself.
-const clusterPatience = 15 * time.Second
+const attemptTimeout = 15 * time.Second
 
 func clusterClient(c *cli.Context) (*client.Client, error) {
 	cfg, err := term.ClientConfig(c)
-	cfg.AttemptTimeout = clusterPatience
+	cfg.AttemptTimeout = attemptTimeout
 	return term.OpenClient(cfg, err)
 }
 

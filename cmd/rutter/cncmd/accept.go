@@ -95,8 +95,8 @@ func printAccepted(out io.Writer, done []acceptance) {
 	}
 }
 
-// heldWord is a hold in a column.
-func heldWord(h *client.Hold) string {
+// holdCell is a hold in a column.
+func holdCell(h *client.Hold) string {
 	switch {
 	case h == nil:
 		return "-"

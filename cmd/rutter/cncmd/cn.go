@@ -17,10 +17,10 @@ import (
 // Command is the command of compute nodes: their server objects, and their
 // sessions.
 func Command() *cli.Command {
-	cmd := objects.Command("cn", "servers", "compute nodes (CNs): their objects and sessions", log.KindServer, objects.CNColumns)
+	cmd := objects.Command(log.KindServer)
 	for _, sub := range cmd.Subcommands {
 		if sub.Name == "list" {
-			sub.Usage, sub.Action = "list them with their sessions; FIELD=VALUE selects", cnList(objects.Collection{Path: "/servers", Kind: log.KindServer})
+			sub.Usage, sub.Action = "list them with their sessions; FIELD=VALUE selects", cnList(objects.Of(log.KindServer))
 		}
 	}
 	cmd.Subcommands = append(cmd.Subcommands, &cli.Command{
@@ -55,7 +55,7 @@ func cnSessions(c *cli.Context) error {
 			if s.Since != 0 {
 				since = s.Since.String()
 			}
-			fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%d\t%d\t%d\t%s\n", s.CN, output.Text(s.Hostname), s.Server, since, s.Applied, s.Programmed, s.Lag, heldWord(s.Hold))
+			fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%d\t%d\t%d\t%s\n", s.CN, output.Text(s.Hostname), s.Server, since, s.Applied, s.Programmed, s.Lag, holdCell(s.Hold))
 		}
 		_ = w.Flush() // the terminal is gone: nobody is left to tell
 		printHolds(out, sessions)

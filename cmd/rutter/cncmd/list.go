@@ -62,11 +62,11 @@ var sessionColumns = []output.Column{
 	ofSession("LAG", func(s *client.Session) string { return s.Lag.String() }),
 	ofSession("LAG-MS", func(s *client.Session) string { return fmt.Sprint(s.BehindMS) }),
 	ofSession("PROGRAMMED", func(s *client.Session) string { return s.Programmed.String() }),
-	ofSession("DIGEST", digestWord),
+	ofSession("DIGEST", digestCell),
 	ofSession("LAST-RESET", func(s *client.Session) string { return s.LastReset }),
 }
 
-func digestWord(s *client.Session) string {
+func digestCell(s *client.Session) string {
 	switch {
 	case s.DigestOK:
 		return "ok"
@@ -109,7 +109,7 @@ func cnList(o objects.Collection) cli.ActionFunc {
 				object["connection"] = s
 			}
 		}
-		return output.Objects(c, list, append(append(objects.CNColumns[:4:4], heardColumn), sessionColumns...))
+		return output.Objects(c, list, append(append(objects.Columns(log.KindServer), heardColumn), sessionColumns...))
 	}
 }
 
@@ -202,7 +202,7 @@ func printCN(out io.Writer, shown shownCN) {
 			line("", "%s", drift)
 		}
 	}
-	line("digest", "%s, checked at %d, %d scopes differed", output.Text(digestWord(s)), s.Checked, s.Mismatches)
+	line("digest", "%s, checked at %d, %d scopes differed", output.Text(digestCell(s)), s.Checked, s.Mismatches)
 	line("resets", "%d, the last: %s", s.Resets, output.Text(s.LastReset))
 	_ = w.Flush()
 }

@@ -92,7 +92,7 @@ func ignoreEnd(ctx context.Context, err error) error {
 
 // furnishDev gives the servers their nodes and their networks, as their operator.
 func furnishDev(ctx context.Context, c *cli.Context, g *errgroup.Group, folder string, urls []string) error {
-	operator, err := devClient(c, folder, filepath.Base(pkiclient.Operator(devCertificates(folder))), client.Config{Servers: urls, Timeout: devPatience})
+	operator, err := devClient(c, folder, filepath.Base(pkiclient.Operator(devCertificates(folder))), client.Config{Servers: urls, Timeout: readyTimeout})
 	if err != nil {
 		return err
 	}
@@ -113,7 +113,7 @@ func furnishDev(ctx context.Context, c *cli.Context, g *errgroup.Group, folder s
 			return fmt.Errorf("the sysinfo of a node: %w", err)
 		}
 	}
-	tellDev(c.App.Writer, folder, urls)
+	printReady(c.App.Writer, folder, urls)
 	return nil
 }
 
@@ -207,8 +207,8 @@ func startDevNodes(ctx context.Context, c *cli.Context, g *errgroup.Group, folde
 	return nodes, nil
 }
 
-// devPatience is how long a fresh cluster may take to take its first change.
-const devPatience = 30 * time.Second
+// readyTimeout is how long a fresh cluster may take to take its first change.
+const readyTimeout = 30 * time.Second
 
 // loadDev loads the demo's input into a log that has it not.
 func loadDev(ctx context.Context, operator *client.Client) error {
@@ -219,7 +219,7 @@ func loadDev(ctx context.Context, operator *client.Client) error {
 	return demo.Load(ctx, operator)
 }
 
-func tellDev(w io.Writer, folder string, urls []string) {
+func printReady(w io.Writer, folder string, urls []string) {
 	fmt.Fprintf(w, "Three servers run, with their data in %s:\n", folder)
 	for _, url := range urls {
 		fmt.Fprintf(w, "  %s\n", url)

@@ -81,7 +81,7 @@ func importNAPI(c *cli.Context) error {
 		return err
 	}
 	defer api.Close()
-	tell := tellTo(c.App.ErrWriter, time.Now)
+	tell := progressTo(c.App.ErrWriter, time.Now)
 	in := newInstallation()
 	for _, source := range c.Args().Slice() {
 		if err := in.read(c.Context, source, tell); err != nil {
@@ -117,7 +117,7 @@ func isURL(source string) bool {
 }
 
 // read adds what a source has.
-func (in *installation) read(ctx context.Context, source string, tell teller) error {
+func (in *installation) read(ctx context.Context, source string, tell progress) error {
 	if !isURL(source) {
 		return in.readPath(ctx, source, tell)
 	}
@@ -143,7 +143,7 @@ func stateOf(ctx context.Context, api *client.Client) (*projections.State, log.S
 }
 
 // carryOut writes the steps of a plan.
-func carryOut(ctx context.Context, api *client.Client, p *plan, r *report, tell teller) error {
+func carryOut(ctx context.Context, api *client.Client, p *plan, r *report, tell progress) error {
 	stream := api.NewStream()
 	ctx, cancel := context.WithCancel(ctx)
 	g := new(errgroup.Group)

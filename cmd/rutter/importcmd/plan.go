@@ -8,6 +8,7 @@ import (
 
 	"rutter/log"
 	"rutter/projections"
+	"rutter/projections/rules"
 )
 
 // maxPasses bounds how often what was refused is tried again, after something
@@ -154,7 +155,7 @@ func (p *plan) try(r record) *log.Refusal {
 	p.tried++
 	change := log.UUID{15: 1}
 	binary.BigEndian.PutUint64(change[:], p.tried) // UUIDs that are missing are derived from it
-	events, result := p.state.Decide(&log.Change{ID: change, Time: p.state.Time(), Ops: []log.Op{op}})
+	events, result := rules.Decide(p.state, &log.Change{ID: change, Time: p.state.Time(), Ops: []log.Op{op}})
 	if result.Refusal != nil {
 		return result.Refusal
 	}

@@ -12,6 +12,7 @@ import (
 
 	"rutter/log"
 	"rutter/projections"
+	"rutter/projections/rules"
 )
 
 // read reads objects as a source has them, each as FILE and JSON.
@@ -42,7 +43,7 @@ func carried(t interface{ Fatalf(string, ...any) }, p *plan, before *projections
 		}
 		for _, i := range shuffle(to - from) {
 			s := p.steps[from+i]
-			events, result := before.Decide(&log.Change{ID: log.UUID{7, byte(seq >> 16), byte(seq >> 8), byte(seq)}, Time: before.Time() + 1, Ops: []log.Op{s.op}})
+			events, result := rules.Decide(before, &log.Change{ID: log.UUID{7, byte(seq >> 16), byte(seq >> 8), byte(seq)}, Time: before.Time() + 1, Ops: []log.Op{s.op}})
 			if result.Refusal != nil {
 				t.Fatalf("%s %s %s is refused: %v", s.op.Action, s.op.Kind, s.op.Object.ID(), result.Refusal)
 			}

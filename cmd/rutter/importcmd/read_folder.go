@@ -50,7 +50,7 @@ func kindNamed(name string) (kind log.Kind, special string, ok bool) {
 }
 
 // readPath reads a folder, or one file.
-func (in *installation) readPath(ctx context.Context, path string, tell teller) error {
+func (in *installation) readPath(ctx context.Context, path string, tell progress) error {
 	files := 0
 	return filepath.WalkDir(path, func(name string, entry fs.DirEntry, err error) error {
 		if err != nil || entry.IsDir() {

@@ -30,8 +30,8 @@ const (
 	maxErrorText = 300              // bytes of an answer that are shown
 )
 
-// teller is told how far something is: n of all, which is 0 if it is not known.
-type teller func(what string, n, all int)
+// progress is told how far something is: n of all, which is 0 if it is not known.
+type progress func(what string, n, all int)
 
 // napiReader reads a running NAPI.
 type napiReader struct {
@@ -54,12 +54,12 @@ func (e *statusError) Error() string { return e.text }
 
 // readNAPI reads everything there is. What is made or goes meanwhile may be
 // there or not: a second run finds it.
-func (in *installation) readNAPI(ctx context.Context, base string, client *http.Client, tell teller) error {
+func (in *installation) readNAPI(ctx context.Context, base string, client *http.Client, tell progress) error {
 	r := &napiReader{base: strings.TrimSuffix(base, "/"), http: client, pause: firstPause, in: in}
 	return r.read(ctx, tell)
 }
 
-func (r *napiReader) read(ctx context.Context, tell teller) error {
+func (r *napiReader) read(ctx context.Context, tell progress) error {
 	if err := r.ping(ctx); err != nil {
 		return err
 	}
@@ -109,7 +109,7 @@ func (r *napiReader) ping(ctx context.Context) error {
 
 // list reads all pages of a list. more are fields that its objects do not say
 // of themselves.
-func (r *napiReader) list(ctx context.Context, path string, kind log.Kind, more map[string]json.RawMessage, tell teller) error {
+func (r *napiReader) list(ctx context.Context, path string, kind log.Kind, more map[string]json.RawMessage, tell progress) error {
 	for offset := 0; ; offset += pageSize {
 		query := url.Values{"limit": {strconv.Itoa(pageSize)}, "offset": {strconv.Itoa(offset)}}
 		body, err := r.get(ctx, path, query)
@@ -145,7 +145,7 @@ func (r *napiReader) list(ctx context.Context, path string, kind log.Kind, more 
 }
 
 // fabrics reads the fabrics of every owner that is known.
-func (r *napiReader) fabrics(ctx context.Context, tell teller) error {
+func (r *napiReader) fabrics(ctx context.Context, tell progress) error {
 	owners := make(map[log.UUID]bool)
 	for _, rec := range r.in.records[log.KindNetwork] {
 		for _, owner := range rec.object.(*log.Network).OwnerUUIDs {
@@ -172,7 +172,7 @@ func (r *napiReader) fabrics(ctx context.Context, tell teller) error {
 }
 
 // addresses reads those of every network of which NAPI knows something.
-func (r *napiReader) addresses(ctx context.Context, tell teller) error {
+func (r *napiReader) addresses(ctx context.Context, tell progress) error {
 	var paths []string
 	for _, rec := range r.in.records[log.KindNetwork] {
 		paths = append(paths, "/networks/"+rec.object.ID()+"/ips")
@@ -182,7 +182,7 @@ func (r *napiReader) addresses(ctx context.Context, tell teller) error {
 
 // each reads several lists, some at once. One that is not there is empty: it
 // went since, or its owner has no fabric.
-func (r *napiReader) each(ctx context.Context, what string, paths []string, kind log.Kind, tell teller) error {
+func (r *napiReader) each(ctx context.Context, what string, paths []string, kind log.Kind, tell progress) error {
 	g, ctx := errgroup.WithContext(ctx)
 	g.SetLimit(atOnce)
 	done := 0

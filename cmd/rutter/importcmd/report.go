@@ -195,14 +195,14 @@ func (r *report) lines(w io.Writer) error {
 	return put("summary", summary)
 }
 
-// tellPause is the least time between two words of progress.
-const tellPause = time.Second
+// progressPause is the least time between two words of progress.
+const progressPause = time.Second
 
-// tellTo tells how far something is, now and then.
-func tellTo(w io.Writer, now func() time.Time) teller {
+// progressTo says how far something is, now and then.
+func progressTo(w io.Writer, now func() time.Time) progress {
 	last := now()
 	return func(what string, n, all int) {
-		if t := now(); t.Sub(last) < tellPause {
+		if t := now(); t.Sub(last) < progressPause {
 			return
 		} else {
 			last = t

@@ -31,7 +31,7 @@ type submitter interface {
 type writer struct {
 	to    submitter
 	newID func() log.UUID
-	tell  teller
+	tell  progress
 	all   int
 
 	mu       sync.Mutex // protects what follows

@@ -11,6 +11,7 @@ import (
 	"rutter/api/client"
 	"rutter/log"
 	"rutter/projections"
+	"rutter/projections/rules"
 )
 
 // fakeServers decide changes on a state, one after another.
@@ -31,7 +32,7 @@ func (f *fakeServers) Submit(_ context.Context, c *log.Change) (log.Result, erro
 			return log.Result{}, err
 		}
 	}
-	events, result := f.state.Decide(c)
+	events, result := rules.Decide(f.state, c)
 	if result.Refusal != nil {
 		return result, result.Refusal
 	}

@@ -3,6 +3,8 @@ package logcmd
 import (
 	"context"
 
+	"rutter/projections/desired"
+
 	"github.com/urfave/cli/v2"
 
 	"rutter/cmd/rutter/term"
@@ -48,8 +50,8 @@ func (a *At) Part(ctx context.Context, part history.Part) (*projections.State, e
 }
 
 // Trace is State.Trace at the place.
-func (a *At) Trace(ctx context.Context, from, to string) (projections.Trace, error) {
-	t, err := projections.TraceOf(from, to, func(want projections.TraceWant) (*projections.State, error) {
+func (a *At) Trace(ctx context.Context, from, to string) (desired.Trace, error) {
+	t, err := desired.TraceOf(from, to, func(want desired.TraceWant) (*projections.State, error) {
 		if want.Whole {
 			return a.s.folder.StateAt(ctx, a.Seq)
 		}

@@ -13,6 +13,7 @@ import (
 	"rutter/cmd/rutter/term"
 	"rutter/log"
 	"rutter/projections"
+	"rutter/projections/desired"
 )
 
 // diffCommand is `rutter log diff`.
@@ -58,7 +59,7 @@ func logDiff(c *cli.Context) (err error) {
 	out := diffPrinter{w: c.App.Writer, json: c.String("output") != "table"}
 	out.objects(projections.DiffRecords(p.records(before), p.records(after)))
 	if p.has == log.ScopeCN {
-		out.links("", projections.DiffLinks(before.DesiredLinks(p.cn), after.DesiredLinks(p.cn)))
+		out.links("", desired.DiffLinks(desired.Of(before, p.cn), desired.Of(after, p.cn)))
 	}
 	return out.err
 }
@@ -139,7 +140,7 @@ func (d *diffPrinter) objects(changes []projections.ObjectChange) {
 }
 
 // links prints what a kernel has to change; of is the CN where several are printed.
-func (d *diffPrinter) links(of string, changes []projections.LinkChange) {
+func (d *diffPrinter) links(of string, changes []desired.LinkChange) {
 	for _, c := range changes {
 		text := c.Before
 		switch c.Action {

@@ -11,6 +11,8 @@ import (
 	"rutter/cmd/rutter/term"
 	"rutter/log"
 	"rutter/projections"
+	"rutter/projections/desired"
+	"rutter/projections/rules"
 )
 
 // whatIf decides changes on the state, and prints what would come of them.
@@ -37,7 +39,7 @@ func whatIf(c *cli.Context, s *pastLog) error {
 			return fmt.Errorf("change %d of %s: %w", n, c.String("what-if"), err)
 		}
 		change.Time, change.Seed = state.Time(), uint64(n)
-		events, result := state.Decide(change)
+		events, result := rules.Decide(state, change)
 		if result.Refusal != nil {
 			refused++
 			out.print(result, "change %d is refused: %s", n, result.Refusal)
@@ -53,7 +55,7 @@ func whatIf(c *cli.Context, s *pastLog) error {
 	}
 	after := linksOf(state)
 	for _, cn := range state.CNs(log.AllScope()) {
-		if changes := projections.DiffLinks(before[cn], after[cn]); len(changes) > 0 {
+		if changes := desired.DiffLinks(before[cn], after[cn]); len(changes) > 0 {
 			if !out.json {
 				fmt.Fprintf(c.App.Writer, "CN %s:\n", cn)
 			}
@@ -68,10 +70,10 @@ func whatIf(c *cli.Context, s *pastLog) error {
 }
 
 // linksOf returns the links of all CNs.
-func linksOf(state *projections.State) map[log.UUID]projections.Desired {
-	links := map[log.UUID]projections.Desired{}
+func linksOf(state *projections.State) map[log.UUID]desired.Links {
+	links := map[log.UUID]desired.Links{}
 	for _, cn := range state.CNs(log.AllScope()) {
-		links[cn] = state.DesiredLinks(cn)
+		links[cn] = desired.Of(state, cn)
 	}
 	return links
 }

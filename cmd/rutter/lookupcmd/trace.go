@@ -15,7 +15,7 @@ import (
 	"rutter/cmd/rutter/output"
 	"rutter/cmd/rutter/term"
 	"rutter/log"
-	"rutter/projections"
+	"rutter/projections/desired"
 )
 
 // TraceCommand says why one VM cannot reach another.
@@ -48,14 +48,14 @@ func runTrace(c *cli.Context) error {
 	if err := output.One(c, t, func(w io.Writer) { printTrace(w, &t) }); err != nil {
 		return err
 	}
-	if t.Verdict == projections.Unreachable {
+	if t.Verdict == desired.Unreachable {
 		return cli.Exit("", term.ExitFailed) // the verdict stands above
 	}
 	return nil
 }
 
 // traceOf asks the servers, or looks into the folder that --data names.
-func traceOf(c *cli.Context, from, to string) (t projections.Trace, err error) {
+func traceOf(c *cli.Context, from, to string) (t desired.Trace, err error) {
 	if c.IsSet("data") {
 		at, err := logcmd.OpenAt(c)
 		if err != nil {
@@ -82,26 +82,26 @@ func traceOf(c *cli.Context, from, to string) (t projections.Trace, err error) {
 	return t, nil
 }
 
-func printTrace(out io.Writer, t *projections.Trace) {
+func printTrace(out io.Writer, t *desired.Trace) {
 	w := output.Aligned(out)
 	fmt.Fprintln(w, "\tFROM\tTO")
-	row := func(name string, of func(*projections.TraceEnd) string) {
+	row := func(name string, of func(*desired.TraceEnd) string) {
 		fmt.Fprintf(w, "%s\t%s\t%s\n", name, output.Text(of(&t.From)), output.Text(of(&t.To)))
 	}
-	row("vm", func(e *projections.TraceEnd) string { return strings.TrimSpace(e.Alias + " " + e.State) })
-	row("nic", func(e *projections.TraceEnd) string { return unlessZero(e.NIC.IsZero(), e.NIC) })
-	row("address", func(e *projections.TraceEnd) string { return unlessZero(!e.IP.IsValid(), e.IP) })
-	row("network", func(e *projections.TraceEnd) string { return e.Name })
-	row("vnet, vlan, mtu", func(e *projections.TraceEnd) string {
+	row("vm", func(e *desired.TraceEnd) string { return strings.TrimSpace(e.Alias + " " + e.State) })
+	row("nic", func(e *desired.TraceEnd) string { return unlessZero(e.NIC.IsZero(), e.NIC) })
+	row("address", func(e *desired.TraceEnd) string { return unlessZero(!e.IP.IsValid(), e.IP) })
+	row("network", func(e *desired.TraceEnd) string { return e.Name })
+	row("vnet, vlan, mtu", func(e *desired.TraceEnd) string {
 		return unlessZero(e.Name == "", fmt.Sprintf("%d, %d, %d", e.VNet, e.VLAN, e.MTU))
 	})
-	row("cn", func(e *projections.TraceEnd) string {
+	row("cn", func(e *desired.TraceEnd) string {
 		if e.Host != "" {
 			return e.Host
 		}
 		return unlessZero(e.CN.IsZero(), e.CN)
 	})
-	row("underlay", func(e *projections.TraceEnd) string { return unlessZero(!e.Under.IsValid(), e.Under) })
+	row("underlay", func(e *desired.TraceEnd) string { return unlessZero(!e.Under.IsValid(), e.Under) })
 	_ = w.Flush() // the terminal is gone: nobody is left to tell
 	if len(t.Entries) > 0 {
 		fmt.Fprintln(w, "\nCN\tNEEDS\tOF SEQ\tHAS IT")
@@ -127,8 +127,8 @@ func unlessZero(zero bool, v any) string {
 	return fmt.Sprint(v)
 }
 
-func hostName(t *projections.Trace, cn log.UUID) string {
-	for _, end := range []*projections.TraceEnd{&t.From, &t.To} {
+func hostName(t *desired.Trace, cn log.UUID) string {
+	for _, end := range []*desired.TraceEnd{&t.From, &t.To} {
 		if end.CN == cn && end.Host != "" {
 			return end.Host
 		}
@@ -136,7 +136,7 @@ func hostName(t *projections.Trace, cn log.UUID) string {
 	return cn.String()
 }
 
-func hasIt(e projections.TraceEntry) string {
+func hasIt(e desired.TraceEntry) string {
 	switch {
 	case !e.Wanted:
 		return "must not: see below"

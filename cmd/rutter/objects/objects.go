@@ -16,99 +16,71 @@ import (
 	"rutter/log"
 )
 
-// Columns of the tables of objects.
-var (
-	tagColumns     = []output.Column{output.Field("NAME", "name"), output.Field("MTU", "mtu"), output.Field("UUID", "uuid")}
-	networkColumns = []output.Column{
-		output.Field("UUID", "uuid"), output.Field("NAME", "name"), output.Field("SUBNET", "subnet"), output.Field("TAG", "nic_tag"), output.Field("VLAN", "vlan_id"),
-		output.Field("VNET", "vnet_id"), output.Field("GATEWAY", "gateway"), output.Field("MTU", "mtu"),
+// Columns are the columns of a kind's tables.
+func Columns(kind log.Kind) (all []output.Column) {
+	for _, c := range kind.Describe().Command.Columns {
+		all = append(all, output.Field(c.Title, c.Field))
 	}
-	nicColumns = []output.Column{
-		output.Field("MAC", "mac"), output.Field("IP", "ip"), output.Field("TYPE", "belongs_to_type"), output.Field("BELONGS TO", "belongs_to_uuid"),
-		output.Field("NETWORK", "network_uuid"), output.Field("CN", "cn_uuid"), output.Field("STATE", "state"),
-	}
-	VMColumns = []output.Column{
-		output.Field("UUID", "uuid"), output.Field("ALIAS", "alias"), output.Field("STATE", "state"), output.Field("CN", "server_uuid"), output.Field("OWNER", "owner_uuid"),
-	}
-	settingColumns = []output.Column{output.Field("NAME", "name"), output.Field("VALUE", "value")}
-	VMMColumns     = []output.Column{output.Field("ID", "id"), output.Field("VM", "instance_id"), output.Field("CN", "sled_id"), output.Field("STATE", "state"), output.Field("GEN", "gen")}
-	CNColumns      = []output.Column{output.Field("UUID", "uuid"), output.Field("HOSTNAME", "hostname"), output.Field("STATUS", "status"), output.Field("SETUP", "setup")}
-)
+	return all
+}
 
 // NetworkCommands are the commands of what networks are made of.
 func NetworkCommands() []*cli.Command {
-	return []*cli.Command{
-		Command("tag", "nic_tags", "NIC tags: the physical networks", log.KindNICTag, tagColumns),
-		Command("network", "networks", "networks, fabric networks among them", log.KindNetwork, networkColumns),
-		Command("nic", "nics", "network interfaces of VMs and servers", log.KindNIC, nicColumns),
-	}
+	return []*cli.Command{Command(log.KindNICTag), Command(log.KindNetwork), Command(log.KindNIC)}
 }
 
 // OtherCommands are the commands of the other kinds that have nothing but objects.
 func OtherCommands() []*cli.Command {
-	return []*cli.Command{
-		Command("setting", "settings", "what the cluster is told about itself: napi.network_immutable (true: networks refuse new VLANs, tags and fabric gateways, as NAPI does)", log.KindSetting, settingColumns),
-		Command("inventory", "vms", "VMs as the log has them, of all compute nodes", log.KindVM, VMColumns),
+	all := []*cli.Command{Command(log.KindSetting), Command(log.KindVM)}
+	for _, kind := range log.Kinds() {
+		if kind.Describe().Command.Name != "" && !slices.Contains(placedKinds, kind) {
+			all = append(all, Command(kind))
+		}
 	}
+	return all
 }
 
-// Command is the command of one kind of object, whose objects stand at path.
-func Command(name, path, usage string, kind log.Kind, columns []output.Column) *cli.Command {
-	e := objectExamples[kind]
-	o := Collection{Path: "/" + path, Kind: kind, Columns: columns}
+// placedKinds are the kinds whose commands have their place in the program's list.
+var placedKinds = []log.Kind{log.KindNICTag, log.KindNetwork, log.KindNIC, log.KindServer, log.KindVM, log.KindVMM, log.KindSetting}
+
+// Command is the command of one kind of object, as the table of kinds has it.
+func Command(kind log.Kind) *cli.Command {
+	d := kind.Describe()
+	name, e := d.Command.Name, d.Command.Example
+	o := Of(kind)
 	flags := slices.Clip([]cli.Flag{term.ServersFlag(), output.Flag()})
 	return &cli.Command{
-		Name: name, Usage: usage, Category: "Objects",
+		Name: name, Usage: d.Command.Usage, Category: "Objects",
 		Description: term.Examples(
 			"rutter "+name+" list",
-			"rutter "+name+" get "+e.id+" -o json",
-			"rutter "+name+" create "+e.create,
+			"rutter "+name+" get "+e.ID+" -o json",
+			"rutter "+name+" create "+e.Create,
 			"rutter "+name+" create -f "+name+".json",
-			"rutter "+name+" delete "+e.id+" --wait fabric --timeout 5s   # until no kernel has it",
+			"rutter "+name+" delete "+e.ID+" --wait fabric --timeout 5s   # until no kernel has it",
 		),
 		Subcommands: []*cli.Command{
 			{
 				Name: "list", Usage: "list them; FIELD=VALUE selects", ArgsUsage: "[FIELD=VALUE ...]", Flags: flags, Action: o.list,
-				Description: term.Examples("rutter "+name+" list", "rutter "+name+" list "+e.pick+" -o ndjson"),
+				Description: term.Examples("rutter "+name+" list", "rutter "+name+" list "+e.Pick+" -o ndjson"),
 			},
 			{
 				Name: "get", Usage: "show one", ArgsUsage: "ID", Flags: flags, Action: o.get,
-				Description: term.Examples("rutter "+name+" get "+e.id, "rutter "+name+" get "+e.id+" -o json"),
+				Description: term.Examples("rutter "+name+" get "+e.ID, "rutter "+name+" get "+e.ID+" -o json"),
 			},
 			{
 				Name: "create", Usage: "create one", ArgsUsage: "FIELD=VALUE ... | -f FILE", Flags: append(flags, append(await.Flags(), term.FileFlag())...), Action: o.create,
-				Description: term.Examples("rutter "+name+" create "+e.create, "rutter "+name+" create -f "+name+".json --wait fabric"),
+				Description: term.Examples("rutter "+name+" create "+e.Create, "rutter "+name+" create -f "+name+".json --wait fabric"),
 			},
 			{
 				Name: "update", Usage: "change fields of one", ArgsUsage: "ID FIELD=VALUE ... | ID -f FILE", Flags: append(flags, append(await.Flags(), term.FileFlag(), ifMatchFlag())...), Action: o.update,
-				Description: term.Examples("rutter "+name+" update "+e.id+" "+e.change, "rutter "+name+" update "+e.id+" -f "+name+".json --wait fabric --timeout 5s"),
+				Description: term.Examples("rutter "+name+" update "+e.ID+" "+e.Change, "rutter "+name+" update "+e.ID+" -f "+name+".json --wait fabric --timeout 5s"),
 			},
 			{
 				Name: "delete", Usage: "delete one", ArgsUsage: "ID", Flags: append(flags, append(await.Flags(), ifMatchFlag())...), Action: o.delete,
-				Description: term.Examples("rutter "+name+" delete "+e.id, "rutter "+name+" delete "+e.id+" --wait fabric --timeout 5s   # until no kernel has it"),
+				Description: term.Examples("rutter "+name+" delete "+e.ID, "rutter "+name+" delete "+e.ID+" --wait fabric --timeout 5s   # until no kernel has it"),
 			},
 		},
 	}
-}
-
-// objectExample is what the help of a kind's commands shows: an id, what selects
-// some, the fields of a new one, and those of a change.
-type objectExample struct{ id, pick, create, change string }
-
-var objectExamples = map[log.Kind]objectExample{
-	log.KindNICTag: {"external", "mtu=1500", "name=external mtu=1500", "mtu=9000"},
-	log.KindNetwork: {
-		"0e70de36-a40b-4ac0-9429-819f5ff82011", "fabric=true",
-		"name=blue nic_tag=external vlan_id=0 subnet=10.1.0.0/24 provision_start_ip=10.1.0.5 provision_end_ip=10.1.0.250", "gateway=10.1.0.1",
-	},
-	log.KindNIC: {
-		"90:b8:d0:10:02:00", "cn_uuid=564d69b1-a178-4fbe-b36f-3f2b7fd7ed01",
-		"belongs_to_type=zone belongs_to_uuid=VM owner_uuid=OWNER cn_uuid=CN network_uuid=NETWORK", "state=running",
-	},
-	log.KindVM:      {term.ExampleVM, "state=running", "alias=web0 owner_uuid=OWNER server_uuid=CN", "alias=web1"},
-	log.KindVMM:     {term.ExampleVM, "state=running", "instance_id=VM sled_id=CN state=running gen=1", "state=stopped gen=2"},
-	log.KindSetting: {"napi.network_immutable", "value=true", "name=napi.network_immutable value=true", "value=false"},
-	log.KindServer:  {"564d69b1-a178-4fbe-b36f-3f2b7fd7ed01", "status=unknown", "uuid=CN hostname=cn1", "reserved=true"},
 }
 
 func ifMatchFlag() cli.Flag {
@@ -120,6 +92,11 @@ type Collection struct {
 	Path    string
 	Kind    log.Kind
 	Columns []output.Column
+}
+
+// Of are the actions on a kind, as the table of kinds has it.
+func Of(kind log.Kind) Collection {
+	return Collection{Path: "/" + kind.Describe().Path, Kind: kind, Columns: Columns(kind)}
 }
 
 // Conditions are the arguments FIELD=VALUE of a list.

@@ -23,8 +23,8 @@ import (
 	"rutter/cmd/rutter/term"
 )
 
-// joinPatience bounds the whole of joining at one server.
-const joinPatience = 30 * time.Second
+// joinTimeout bounds the whole of joining at one server.
+const joinTimeout = 30 * time.Second
 
 // ErrHash: no authority of the server that was asked has the hash that is wanted.
 var ErrHash = errors.New("the server's authority is not the one that is wanted")
@@ -34,7 +34,7 @@ var ErrHash = errors.New("the server's authority is not the one that is wanted")
 // nothing but what has the hash; the token goes over a second connection, to a
 // server of that authority only.
 func Join(ctx context.Context, server string, token pki.Token, hash, folder string) (*x509.Certificate, error) {
-	ctx, cancel := context.WithTimeout(ctx, joinPatience)
+	ctx, cancel := context.WithTimeout(ctx, joinTimeout)
 	defer cancel()
 	if !strings.HasPrefix(server, "https://") {
 		return nil, term.Usagef("a token is only sent over TLS: name the server as https://HOST:PORT")

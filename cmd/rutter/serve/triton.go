@@ -46,8 +46,8 @@ type triton struct {
 // tritonPort is the listener of one surface.
 type tritonPort struct {
 	surface  string
-	listener *allow.Door
-	gate     *allow.Gate
+	listener *allow.Listener
+	gate     *allow.Handler
 }
 
 // cutOff closes the connections of programs at addresses that match, on the
@@ -97,13 +97,13 @@ func (t *triton) listen(surfaces map[string]http.Handler, granted func(netip.Add
 		if err != nil {
 			return fmt.Errorf("%s: %w", name, err)
 		}
-		gate := &allow.Gate{
+		gate := &allow.Handler{
 			List: t.cfg.Allow, Surface: name, Next: handler, Granted: granted, Enter: enter,
 			Refused: func(r *http.Request, why string) {
 				t.logger.Warn("a program without a certificate was refused", "surface", name, "from", r.RemoteAddr, "asked", r.Method+" "+r.URL.Path, "why", why)
 			},
 		}
-		t.ports = append(t.ports, &tritonPort{name, allow.Listener(l, gate.Of), gate})
+		t.ports = append(t.ports, &tritonPort{name, allow.NewListener(l, gate.Of), gate})
 	}
 	return nil
 }

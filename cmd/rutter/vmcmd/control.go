@@ -50,8 +50,8 @@ func Command() *cli.Command {
 	}
 }
 
-// vmActFlags are those of every command that changes a VM.
-func vmActFlags(within time.Duration, more ...cli.Flag) []cli.Flag {
+// vmActionFlags are those of every command that changes a VM.
+func vmActionFlags(within time.Duration, more ...cli.Flag) []cli.Flag {
 	return append(append(more,
 		vmhost.AddressFlag(),
 		agentAddressFlag(),
@@ -74,22 +74,22 @@ func vmControlCommands() []*cli.Command {
 	noNICs := &cli.BoolFlag{Name: "no-nics", Usage: "do not wait until the agent has put the NICs into the namespace"}
 	return []*cli.Command{
 		{
-			Name: "start", Usage: "start a VM of this compute node; it is done when it is seen to run", ArgsUsage: "UUID", Flags: vmActFlags(vmSeenWithin, noNICs),
+			Name: "start", Usage: "start a VM of this compute node; it is done when it is seen to run", ArgsUsage: "UUID", Flags: vmActionFlags(vmSeenWithin, noNICs),
 			Action: vmControl(startVM), Description: term.Examples("rutter vm start "+term.ExampleVM, "rutter vm start "+term.ExampleVM+" --wait=fabric --timeout 10s"),
 		},
 		{
-			Name: "stop", Usage: "stop a VM of this compute node; it is done when it is seen to be stopped", ArgsUsage: "UUID", Flags: vmActFlags(vmSeenWithin, force),
+			Name: "stop", Usage: "stop a VM of this compute node; it is done when it is seen to be stopped", ArgsUsage: "UUID", Flags: vmActionFlags(vmSeenWithin, force),
 			Action: vmControl(stopVM), Description: term.Examples("rutter vm stop "+term.ExampleVM, "rutter vm stop -F "+term.ExampleVM),
 		},
 		{
-			Name: "reboot", Usage: "stop a VM of this compute node, then start it", ArgsUsage: "UUID", Flags: vmActFlags(vmSeenWithin, noNICs, force),
+			Name: "reboot", Usage: "stop a VM of this compute node, then start it", ArgsUsage: "UUID", Flags: vmActionFlags(vmSeenWithin, noNICs, force),
 			Action: vmControl(rebootVM), Description: term.Examples("rutter vm reboot "+term.ExampleVM, "rutter vm reboot -F "+term.ExampleVM+" --wait=cluster"),
 		},
 	}
 }
 
-// vmAct is one command on one VM.
-type vmAct struct {
+// vmAction is one command on one VM.
+type vmAction struct {
 	c      *cli.Context
 	runner *vmrun.Runner
 	id     log.UUID
@@ -100,7 +100,7 @@ type vmAct struct {
 
 // vmControl calls act with the VM that the first argument names and a context
 // that ends at --timeout, waits as --wait says, and tells what was done.
-func vmControl(act func(context.Context, *vmAct) (done string, err error)) cli.ActionFunc {
+func vmControl(act func(context.Context, *vmAction) (done string, err error)) cli.ActionFunc {
 	return func(c *cli.Context) error {
 		if c.NArg() != 1 {
 			return term.Usagef("want the UUID of one VM, as in: rutter vm %s %s", c.Command.Name, term.ExampleVM)
@@ -109,11 +109,11 @@ func vmControl(act func(context.Context, *vmAct) (done string, err error)) cli.A
 		if err != nil {
 			return term.UsageError{Err: err}
 		}
-		return runVMAct(c, id, act)
+		return runVMAction(c, id, act)
 	}
 }
 
-func runVMAct(c *cli.Context, id log.UUID, act func(context.Context, *vmAct) (done string, err error)) error {
+func runVMAction(c *cli.Context, id log.UUID, act func(context.Context, *vmAction) (done string, err error)) error {
 	if err := checkWait(c); err != nil {
 		return err
 	}
@@ -123,7 +123,7 @@ func runVMAct(c *cli.Context, id log.UUID, act func(context.Context, *vmAct) (do
 	}
 	ctx, cancel := context.WithTimeout(c.Context, c.Duration("timeout"))
 	defer cancel()
-	a := &vmAct{c: c, runner: runner, id: id, began: time.Now()}
+	a := &vmAction{c: c, runner: runner, id: id, began: time.Now()}
 	done, err := act(ctx, a)
 	if err != nil {
 		return vmhost.Unreachable(c, err)
@@ -137,7 +137,7 @@ func runVMAct(c *cli.Context, id log.UUID, act func(context.Context, *vmAct) (do
 }
 
 // print tells what was done; with --human how long each step took.
-func (a *vmAct) print(w io.Writer, done string, r vmResult) {
+func (a *vmAction) print(w io.Writer, done string, r vmResult) {
 	fmt.Fprintf(w, "VM %s %s", a.id, done)
 	if a.c.Bool("human") {
 		fmt.Fprintf(w, ", visible here after %s", a.here.Round(time.Millisecond))
@@ -158,7 +158,7 @@ func (a *vmAct) print(w io.Writer, done string, r vmResult) {
 // visible runs act, and returns when the VM is seen as want says; gone is true
 // when it is not there. The stream is opened before, so that nothing comes
 // between.
-func (a *vmAct) visible(ctx context.Context, want func(vm vmdoc.Value, gone bool) bool, act func() error) error {
+func (a *vmAction) visible(ctx context.Context, want func(vm vmdoc.Value, gone bool) bool, act func() error) error {
 	asked := vmhost.Client(a.c)
 	events, err := asked.Events(ctx, vminfod.Position{})
 	if err != nil {
@@ -194,12 +194,12 @@ func (a *vmAct) visible(ctx context.Context, want func(vm vmdoc.Value, gone bool
 }
 
 // late is the error at --timeout.
-func (a *vmAct) late(what string) error {
+func (a *vmAction) late(what string) error {
 	return fmt.Errorf("VM %s: vminfod watchForChanges %q %w: the act was done, %s%s", a.id, a.c.Command.Name, vmdoc.ErrTimeout, what, a.aside())
 }
 
 // aside says whether the vminfod has put the VM's manifest aside, and why.
-func (a *vmAct) aside() string {
+func (a *vmAction) aside() string {
 	if list := a.asides(); len(list) > 0 {
 		return ": its manifest is put aside: " + list[0].Reason
 	}
@@ -207,7 +207,7 @@ func (a *vmAct) aside() string {
 }
 
 // duplicates are the manifests of the VM that stand aside because of its own.
-func (a *vmAct) duplicates() (names []string) {
+func (a *vmAction) duplicates() (names []string) {
 	for _, aside := range a.asides() {
 		if aside.Name != a.id.String()+".json" {
 			names = append(names, aside.Name)
@@ -217,7 +217,7 @@ func (a *vmAct) duplicates() (names []string) {
 }
 
 // asides are the manifests of the VM that the vminfod has put aside.
-func (a *vmAct) asides() (list []vmstore.Aside) {
+func (a *vmAction) asides() (list []vmstore.Aside) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(a.c.Context), time.Second)
 	defer cancel()
 	var s vminfo.Status
@@ -235,7 +235,7 @@ func (a *vmAct) asides() (list []vmstore.Aside) {
 	return list
 }
 
-func startVM(ctx context.Context, a *vmAct) (string, error) {
+func startVM(ctx context.Context, a *vmAction) (string, error) {
 	if !a.c.Bool("no-nics") {
 		prepared := func(vm vmdoc.Value, gone bool) bool {
 			return !gone && vmhost.StringOf(vm, "zone_state") != "installed" && vmdoc.Addressed(vm)
@@ -252,7 +252,7 @@ func startVM(ctx context.Context, a *vmAct) (string, error) {
 	return "runs", a.visible(ctx, running, func() error { return a.runner.Start(ctx, a.id) })
 }
 
-func stopVM(ctx context.Context, a *vmAct) (string, error) {
+func stopVM(ctx context.Context, a *vmAction) (string, error) {
 	stopped := func(vm vmdoc.Value, gone bool) bool { return gone || vmhost.StringOf(vm, "zone_state") == "installed" }
 	return "is stopped", a.visible(ctx, stopped, func() error {
 		vmm, managed, err := a.vmm(ctx)
@@ -269,7 +269,7 @@ func stopVM(ctx context.Context, a *vmAct) (string, error) {
 	})
 }
 
-func rebootVM(ctx context.Context, a *vmAct) (string, error) {
+func rebootVM(ctx context.Context, a *vmAction) (string, error) {
 	vmm, managed, err := a.vmm(ctx)
 	if err != nil {
 		return "", err
@@ -292,7 +292,7 @@ func rebootVM(ctx context.Context, a *vmAct) (string, error) {
 
 // vmm is the VMM of the VM that the agent of this node has. Without an agent, or
 // with one that has none, nobody minds how the VM ends.
-func (a *vmAct) vmm(ctx context.Context) (vmm vmmstate.VMM, managed bool, err error) {
+func (a *vmAction) vmm(ctx context.Context) (vmm vmmstate.VMM, managed bool, err error) {
 	if a.c.String("agent") == "off" {
 		return vmm, false, nil
 	}
@@ -314,7 +314,7 @@ func (a *vmAct) vmm(ctx context.Context) (vmm vmmstate.VMM, managed bool, err er
 }
 
 // get asks the agent of this node.
-func (a *vmAct) get(ctx context.Context, path string, out any) error {
+func (a *vmAction) get(ctx context.Context, path string, out any) error {
 	text, err := vminfod.New(a.c.String("agent"), "rutter vm "+a.c.Command.Name).Get(ctx, path)
 	if err != nil {
 		return err
@@ -323,7 +323,7 @@ func (a *vmAct) get(ctx context.Context, path string, out any) error {
 }
 
 // ask has the agent of this node do something with a VMM.
-func (a *vmAct) ask(ctx context.Context, method, path string, body []byte) error {
+func (a *vmAction) ask(ctx context.Context, method, path string, body []byte) error {
 	request, err := http.NewRequestWithContext(ctx, method, "http://"+a.c.String("agent")+path, bytes.NewReader(body))
 	if err != nil {
 		return err

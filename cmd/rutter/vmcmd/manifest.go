@@ -27,7 +27,7 @@ func vmManifestCommands() []*cli.Command {
 	return []*cli.Command{
 		{
 			Name: "create", Usage: "make a VM of this compute node; a NIC that names a network_uuid and no mac is provisioned in the log", ArgsUsage: "FIELD=VALUE ... | -f FILE",
-			Flags: vmActFlags(vmCreatedWithin, term.FileFlag(),
+			Flags: vmActionFlags(vmCreatedWithin, term.FileFlag(),
 				&cli.BoolFlag{Name: "start", Usage: "and start it"},
 				&cli.StringFlag{Name: "cn", EnvVars: []string{"RUTTER_CN"}, Usage: "`UUID` of this compute node; its agent knows it"}),
 			Action: vmCreate,
@@ -39,12 +39,12 @@ func vmManifestCommands() []*cli.Command {
 		},
 		{
 			Name: "update", Usage: "change fields of a VM's manifest; null takes a field away", ArgsUsage: "UUID FIELD=VALUE ... | UUID -f FILE",
-			Flags: vmActFlags(vmSeenWithin, term.FileFlag()), Action: vmUpdate,
+			Flags: vmActionFlags(vmSeenWithin, term.FileFlag()), Action: vmUpdate,
 			Description: term.Examples("rutter vm update "+term.ExampleVM+" quota=20 alias=web7", "rutter vm update "+term.ExampleVM+" max_physical_memory=512 --wait=cluster"),
 		},
 		{
 			Name: "delete", Usage: "stop a VM by force and remove its manifest; what it has in the log goes as well", ArgsUsage: "UUID",
-			Flags: vmActFlags(vmSeenWithin), Action: vmControl(deleteVM),
+			Flags: vmActionFlags(vmSeenWithin), Action: vmControl(deleteVM),
 			Description: term.Examples("rutter vm delete "+term.ExampleVM, "rutter vm delete "+term.ExampleVM+" --wait=fabric"),
 		},
 	}
@@ -100,7 +100,7 @@ func vmCreate(c *cli.Context) error {
 		return term.Usagef("owner_uuid is missing: give the UUID of the VM's owner, without which the log does not take it (%w)", err)
 	}
 	fields = fields.With("uuid", vmdoc.StringValue(id.String()))
-	return runVMAct(c, id, func(ctx context.Context, a *vmAct) (string, error) {
+	return runVMAction(c, id, func(ctx context.Context, a *vmAction) (string, error) {
 		if _, err := a.runner.Manifest(id); !errors.Is(err, vmrun.ErrNoVM) {
 			return "", fmt.Errorf("%w: %s; rutter vm update changes it (%w)", vmrun.ErrExists, id, err)
 		}
@@ -124,7 +124,7 @@ func vmCreate(c *cli.Context) error {
 
 // provision makes in the log the NICs that name a network and no MAC, with the
 // VM that they are of, in one change, and returns the manifest with them.
-func (a *vmAct) provision(ctx context.Context, fields vmdoc.Value) (vmdoc.Value, error) {
+func (a *vmAction) provision(ctx context.Context, fields vmdoc.Value) (vmdoc.Value, error) {
 	nics, _ := fields.Get("nics")
 	ops := []log.Op{{Action: log.Create, Kind: log.KindVM}}
 	for _, nic := range nics.Items() {
@@ -187,7 +187,7 @@ func parsedObject(kind log.Kind, fields map[string]any) (log.Object, []string, e
 var manifestNIC = strings.Fields("mac ip netmask gateway mtu vlan_id nic_tag network_uuid primary model resolvers routes")
 
 // withNICs puts the NICs that the log made, in their order, into a manifest.
-func (a *vmAct) withNICs(ctx context.Context, api *client.Client, fields vmdoc.Value, macs []string) (vmdoc.Value, error) {
+func (a *vmAction) withNICs(ctx context.Context, api *client.Client, fields vmdoc.Value, macs []string) (vmdoc.Value, error) {
 	nics, _ := fields.Get("nics")
 	list := slices.Clone(nics.Items())
 	for i, nic := range list {
@@ -227,7 +227,7 @@ func prefixOf(ctx context.Context, api *client.Client, network string) string {
 }
 
 // cn is this compute node.
-func (a *vmAct) cn(ctx context.Context) (cn log.UUID, err error) {
+func (a *vmAction) cn(ctx context.Context) (cn log.UUID, err error) {
 	if given := a.c.String("cn"); given != "" {
 		if cn, err = log.ParseUUID(given); err != nil {
 			return cn, term.Usagef("--cn: %w", err)
@@ -261,7 +261,7 @@ func vmUpdate(c *cli.Context) error {
 	if _, ok := fields.Get("uuid"); ok {
 		return term.Usagef("uuid: a VM keeps its UUID")
 	}
-	return runVMAct(c, id, func(ctx context.Context, a *vmAct) (string, error) {
+	return runVMAction(c, id, func(ctx context.Context, a *vmAction) (string, error) {
 		v, err := a.runner.Manifest(id)
 		if err != nil {
 			return "", err
@@ -270,7 +270,7 @@ func vmUpdate(c *cli.Context) error {
 		if err != nil {
 			return "", err
 		}
-		if err := a.tellLog(ctx, ops); err != nil {
+		if err := a.submitNICOps(ctx, ops); err != nil {
 			return "", err
 		}
 		updated := func(vm vmdoc.Value, gone bool) bool { return !gone && hasFields(vm, fields) }
@@ -295,7 +295,7 @@ func hasFields(vm, fields vmdoc.Value) bool {
 	return true
 }
 
-func deleteVM(ctx context.Context, a *vmAct) (string, error) {
+func deleteVM(ctx context.Context, a *vmAction) (string, error) {
 	api, err := term.NewClient(a.c)
 	if err != nil {
 		return "", err
@@ -327,7 +327,7 @@ func deleteVM(ctx context.Context, a *vmAct) (string, error) {
 }
 
 // deleteNICs deletes the VM's NICs in the log, in one change.
-func (a *vmAct) deleteNICs(ctx context.Context, api *client.Client) error {
+func (a *vmAction) deleteNICs(ctx context.Context, api *client.Client) error {
 	nics, err := api.List(ctx, "/nics", url.Values{"belongs_to_uuid": {a.id.String()}})
 	if err != nil || len(nics) == 0 {
 		return err
@@ -340,8 +340,8 @@ func (a *vmAct) deleteNICs(ctx context.Context, api *client.Client) error {
 	return err
 }
 
-// tellLog has the log take what an update asks of NICs.
-func (a *vmAct) tellLog(ctx context.Context, ops []log.Op) error {
+// submitNICOps has the log take what an update asks of NICs.
+func (a *vmAction) submitNICOps(ctx context.Context, ops []log.Op) error {
 	if len(ops) == 0 {
 		return nil
 	}

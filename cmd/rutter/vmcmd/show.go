@@ -148,7 +148,7 @@ func vmLookup(c *cli.Context) error {
 	case c.Bool("json"):
 		return writeJSONLines(c.App.Writer, found)
 	case c.Bool("human") || c.String("output") != "table":
-		return output.Objects(c, found, objects.VMColumns)
+		return output.Objects(c, found, objects.Columns(log.KindVM))
 	}
 	for _, vm := range found {
 		if _, err := fmt.Fprintln(c.App.Writer, output.Text(vm["uuid"])); err != nil {

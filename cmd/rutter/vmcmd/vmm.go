@@ -17,8 +17,8 @@ import (
 
 // VMMCommand shows the VMMs that the log has.
 func VMMCommand() *cli.Command {
-	cmd := objects.Command("vmm", "vmms", "VMMs: running incarnations of VMs", log.KindVMM, objects.VMMColumns)
-	o := objects.Collection{Path: "/vmms", Kind: log.KindVMM, Columns: objects.VMMColumns}
+	cmd := objects.Command(log.KindVMM)
+	o := objects.Of(log.KindVMM)
 	flags := []cli.Flag{term.ServersFlag(), output.Flag()}
 	cmd.Description = term.Examples(
 		"rutter vmm list state=failed",

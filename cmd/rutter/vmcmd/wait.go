@@ -49,7 +49,7 @@ type vmResult struct {
 }
 
 // wait waits as --wait says for what is visible here already.
-func (a *vmAct) wait(ctx context.Context) (vmResult, error) {
+func (a *vmAction) wait(ctx context.Context) (vmResult, error) {
 	r := vmResult{UUID: a.id, Action: a.c.Command.Name, HereMS: a.here.Milliseconds()}
 	if a.c.String("wait") == waitHere {
 		return r, nil
@@ -89,7 +89,7 @@ const (
 )
 
 // inLog returns when the log has the VM as it is here, with the log's head then.
-func (a *vmAct) inLog(ctx context.Context, api *client.Client) (log.Seq, error) {
+func (a *vmAction) inLog(ctx context.Context, api *client.Client) (log.Seq, error) {
 	for pause := lookMin; ; pause = min(2*pause, lookMax) {
 		differs, err := a.compare(ctx, api)
 		switch {
@@ -109,7 +109,7 @@ func (a *vmAct) inLog(ctx context.Context, api *client.Client) (log.Seq, error) 
 
 // compare says in what the log differs from this node about the VM: "" if in
 // nothing that it keeps.
-func (a *vmAct) compare(ctx context.Context, api *client.Client) (string, error) {
+func (a *vmAction) compare(ctx context.Context, api *client.Client) (string, error) {
 	here, err := a.readHere(ctx)
 	if err != nil {
 		return "it could not be asked", err
@@ -137,7 +137,7 @@ func (a *vmAct) compare(ctx context.Context, api *client.Client) (string, error)
 
 // readHere is what this node says of the VM, of the fields that the log keeps;
 // nil if it does not have it.
-func (a *vmAct) readHere(ctx context.Context) (map[string]string, error) {
+func (a *vmAction) readHere(ctx context.Context) (map[string]string, error) {
 	raw, err := vmhost.Client(a.c).VM(ctx, a.id.String())
 	var status *vminfod.StatusError
 	if errors.As(err, &status) {
@@ -177,7 +177,7 @@ func (a *vmAct) readHere(ctx context.Context) (map[string]string, error) {
 
 // scopes are those in which the VM matters: its compute node's, and its NICs'
 // networks'.
-func (a *vmAct) scopes(ctx context.Context, api *client.Client) ([]log.Scope, error) {
+func (a *vmAction) scopes(ctx context.Context, api *client.Client) ([]log.Scope, error) {
 	var scopes []log.Scope
 	add := func(text string) error {
 		scope, err := log.ParseScope(text)

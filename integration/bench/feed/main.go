@@ -80,12 +80,12 @@ func (s *suite) on(ctx context.Context, name string, fn func(c *bench.Cluster) e
 }
 
 // with runs fn with a fleet on the cluster, all of it live.
-func with(ctx context.Context, c *bench.Cluster, cfg agentsim.Config, fn func(*agentsim.Stage) error) error {
+func with(ctx context.Context, c *bench.Cluster, cfg agentsim.Config, fn func(*agentsim.Scenario) error) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	cfg.Dialer, cfg.Servers = c.Client, c.Client.Servers()
 	return bench.Streams(ctx, c, 4, func(submit []bench.Submit) error {
-		stage := &agentsim.Stage{Cluster: c, Fleet: agentsim.New(cfg), Submit: submit[0]}
+		stage := &agentsim.Scenario{Cluster: c, Fleet: agentsim.New(cfg), Submit: submit[0]}
 		if err := stage.Prepare(ctx); err != nil {
 			return err
 		}

@@ -43,7 +43,7 @@ const (
 // fan measures entries that concern everybody.
 func (s *suite) fan(ctx context.Context, agents, rate int) (o agentsim.FanOutcome, err error) {
 	err = s.on(ctx, "fan", func(c *bench.Cluster) error {
-		return with(ctx, c, agentsim.Config{Agents: agents, First: even}, func(stage *agentsim.Stage) (err error) {
+		return with(ctx, c, agentsim.Config{Agents: agents, First: even}, func(stage *agentsim.Scenario) (err error) {
 			o, err = stage.Fan(ctx, rate, s.fanTime)
 			printMemory(o.Memory)
 			o.Memory = nil
@@ -137,7 +137,7 @@ func (s *suite) compare(ctx context.Context, ours agentsim.FanOutcome) (err erro
 
 func (s *suite) barrier(ctx context.Context) error {
 	return s.on(ctx, "barrier", func(c *bench.Cluster) error {
-		return with(ctx, c, agentsim.Config{Agents: barrierCNs, First: even}, func(stage *agentsim.Stage) error {
+		return with(ctx, c, agentsim.Config{Agents: barrierCNs, First: even}, func(stage *agentsim.Scenario) error {
 			if err := stage.Know(ctx); err != nil {
 				return err
 			}
@@ -153,7 +153,7 @@ func (s *suite) barrier(ctx context.Context) error {
 func (s *suite) storm(ctx context.Context) error {
 	return s.on(ctx, "storm", func(c *bench.Cluster) error {
 		before := agentsim.Resident(c.Servers[0].PID())
-		return with(ctx, c, agentsim.Config{Agents: stormAgents, First: func(int) int { return 0 }}, func(stage *agentsim.Stage) error {
+		return with(ctx, c, agentsim.Config{Agents: stormAgents, First: func(int) int { return 0 }}, func(stage *agentsim.Scenario) error {
 			time.Sleep(settle)
 			s.Set("bytes_per_idle_subscriber", float64(agentsim.Resident(c.Servers[0].PID())-before)/stormAgents)
 			o, err := stage.Storm(ctx, 0)
@@ -172,7 +172,7 @@ func (s *suite) storm(ctx context.Context) error {
 // again: what the servers hold must not grow from one time to the next.
 func (s *suite) stormCold(ctx context.Context) error {
 	return s.on(ctx, "stormcold", func(c *bench.Cluster) error {
-		return with(ctx, c, agentsim.Config{Agents: coldAgents, First: even}, func(stage *agentsim.Stage) error {
+		return with(ctx, c, agentsim.Config{Agents: coldAgents, First: even}, func(stage *agentsim.Scenario) error {
 			if err := stage.Populate(ctx, coldMappings); err != nil {
 				return err
 			}
@@ -215,7 +215,7 @@ func (s *suite) catchUp(ctx context.Context) error {
 			return until()
 		}
 		// Who begins at seq 0 has no digests to wait for.
-		if err := (&agentsim.Stage{Cluster: c}).Prepare(ctx); err != nil {
+		if err := (&agentsim.Scenario{Cluster: c}).Prepare(ctx); err != nil {
 			return err
 		}
 		if err := follow(func() error { return fleet.AwaitLive(ctx, 1) }); err != nil {
@@ -247,7 +247,7 @@ func (s *suite) catchUp(ctx context.Context) error {
 func fill(ctx context.Context, c *bench.Cluster, fleet *agentsim.Fleet, w *bench.Workload) (log.Seq, error) {
 	var head log.Seq
 	err := bench.Streams(ctx, c, 4, func(submit []bench.Submit) error {
-		stage := &agentsim.Stage{Cluster: c, Fleet: fleet, Submit: submit[0]}
+		stage := &agentsim.Scenario{Cluster: c, Fleet: fleet, Submit: submit[0]}
 		for round := range uint64(fillRounds) {
 			const all = backlog / fillRounds
 			const own = (all - all/relevantPart + 63) / 64 * 64 // in whole changes

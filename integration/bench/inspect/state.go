@@ -14,6 +14,8 @@ import (
 	"slices"
 	"time"
 
+	"rutter/projections/desired"
+
 	"rutter/log"
 	"rutter/raftstore/history"
 )
@@ -112,7 +114,7 @@ func (m *stateMeasure) cn(ctx context.Context, seq log.Seq) error {
 	cn := stateUUID('c', m.rng.IntN(stateCNs))
 	state, err := m.folder.PartAt(ctx, history.Part{CNs: []log.UUID{cn}}, seq)
 	if err == nil {
-		state.DesiredLinks(cn)
+		desired.Of(state, cn)
 	}
 	return err
 }

@@ -121,7 +121,7 @@ func (s *suite) fanOut(ctx context.Context, secret bool) (o agentsim.FanOutcome,
 		}
 	}
 	err = bench.Streams(ctx, c, 4, func(submit []bench.Submit) (err error) {
-		stage := &agentsim.Stage{Cluster: c, Fleet: agentsim.New(cfg), Submit: submit[0]}
+		stage := &agentsim.Scenario{Cluster: c, Fleet: agentsim.New(cfg), Submit: submit[0]}
 		if err := stage.Prepare(ctx); err != nil {
 			return err
 		}

@@ -5,8 +5,9 @@ package linktest
 import (
 	"net/netip"
 
+	"rutter/projections/desired"
+
 	"rutter/log"
-	"rutter/projections"
 )
 
 // MAC returns a MAC of its own for each n below 65536.
@@ -19,23 +20,23 @@ func Addr(text string) netip.Addr { return netip.MustParseAddr(text) }
 func Prefix(text string) netip.Prefix { return netip.MustParsePrefix(text) }
 
 // Sample is a node with a tagged and an untagged fabric.
-func Sample() projections.Desired {
-	return projections.Desired{
-		VXLANs: []projections.VXLAN{
+func Sample() desired.Links {
+	return desired.Links{
+		VXLANs: []desired.VXLAN{
 			{VNet: 5, Local: Addr("10.99.0.1"), Port: 4789, MTU: 1450},
 			{VNet: 6, Local: Addr("10.99.0.1"), Port: 4789, MTU: 1450},
 		},
-		VLANs: []projections.VLAN{{VNet: 5, ID: 7, MTU: 1446}},
-		Fabrics: []projections.Fabric{
+		VLANs: []desired.VLAN{{VNet: 5, ID: 7, MTU: 1446}},
+		Fabrics: []desired.Fabric{
 			{
 				MAC: MAC(1), VNet: 5, VLAN: 7, MTU: 1446, Namespace: "z1",
 				Addresses: []netip.Prefix{Prefix("10.0.0.1/24")}, Gateway: Addr("10.0.0.254"),
-				Routes:    []projections.Route{{Dst: Prefix("10.5.0.0/16"), Gateway: Addr("10.0.0.9")}},
+				Routes:    []desired.Route{{Dst: Prefix("10.5.0.0/16"), Gateway: Addr("10.0.0.9")}},
 				Resolvers: []netip.Addr{Addr("8.8.8.8")},
 			},
 			{MAC: MAC(2), VNet: 6, MTU: 1400, Addresses: []netip.Prefix{Prefix("fd00::2/64")}},
 		},
-		Neighs: []projections.Neigh{{Link: MAC(1), IP: Addr("10.0.0.3"), MAC: MAC(3)}},
-		FDB:    []projections.FDB{{VNet: 5, MAC: MAC(3), Dst: Addr("10.99.0.2")}},
+		Neighs: []desired.Neigh{{Link: MAC(1), IP: Addr("10.0.0.3"), MAC: MAC(3)}},
+		FDB:    []desired.FDB{{VNet: 5, MAC: MAC(3), Dst: Addr("10.99.0.2")}},
 	}
 }

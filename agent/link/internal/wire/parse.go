@@ -3,12 +3,13 @@ package wire
 import (
 	"net/netip"
 
+	"rutter/projections/desired"
+
 	"golang.org/x/sys/unix"
 
 	"rutter/agent/internal/nlmsg"
 	"rutter/agent/link/plan"
 	"rutter/log"
-	"rutter/projections"
 )
 
 // ParseLink reads a NEWLINK (struct ifinfomsg and attributes, linux/if_link.h).
@@ -171,7 +172,7 @@ func ParseAddress(b []byte) (index int32, prefix netip.Prefix, permanent, ok boo
 
 // RawRoute is one of our routes, and the ifindex of its link.
 type RawRoute struct {
-	projections.Route
+	desired.Route
 	Index int32
 }
 

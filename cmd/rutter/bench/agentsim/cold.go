@@ -15,7 +15,7 @@ import (
 // Populate has the log know each agent's compute node, with an underlay NIC and
 // one NIC on a fabric. Each fabric has as many NICs as mappings says, on as many
 // nodes: that is what each of those must be told of.
-func (s *Stage) Populate(ctx context.Context, mappings int) error {
+func (s *Scenario) Populate(ctx context.Context, mappings int) error {
 	owner, underlay := client.NewChangeID(), client.NewChangeID()
 	network := strings.Fields("fabric mtu name nic_tag owner_uuids provision_end_ip provision_start_ip subnet uuid vnet_id")
 	create := func(o log.Object, set ...string) log.Op {
@@ -78,7 +78,7 @@ const coldLook = 20 * time.Millisecond
 
 // Cold has all agents forget what they hold and come back without a cursor, all
 // at once, and measures until each is live again.
-func (s *Stage) Cold(ctx context.Context) (o ColdOutcome, err error) {
+func (s *Scenario) Cold(ctx context.Context) (o ColdOutcome, err error) {
 	ctx, cancel := context.WithTimeout(ctx, 2*time.Minute)
 	defer cancel()
 	before := s.Fleet.Counts()
@@ -120,7 +120,7 @@ func (s *Stage) Cold(ctx context.Context) (o ColdOutcome, err error) {
 }
 
 // resident is what each server holds; 0 if they are not ours.
-func (s *Stage) resident() []int64 {
+func (s *Scenario) resident() []int64 {
 	held := make([]int64, len(s.Cluster.Servers))
 	for i, p := range s.Cluster.Servers {
 		if p.Program != "" {
@@ -131,7 +131,7 @@ func (s *Stage) resident() []int64 {
 }
 
 // sum is a metric of all servers together.
-func (s *Stage) sum(ctx context.Context, name string) (total int64) {
+func (s *Scenario) sum(ctx context.Context, name string) (total int64) {
 	for _, server := range s.Cluster.Client.Servers() {
 		text, _ := metricsOf(ctx, server) // without it the value is 0
 		total += metric(text, name)

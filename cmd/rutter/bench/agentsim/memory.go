@@ -26,7 +26,7 @@ type Usage struct {
 
 // watchMemory looks at the servers' memory until stop is called; nothing if they
 // are not ours.
-func (s *Stage) watchMemory(ctx context.Context) (stop func() []Usage) {
+func (s *Scenario) watchMemory(ctx context.Context) (stop func() []Usage) {
 	ctx, cancel := context.WithCancel(ctx)
 	seen := make(chan []Usage, 1)
 	begin := time.Now()

@@ -22,8 +22,8 @@ import (
 // tag is the object whose changes concern every compute node.
 const tag = "agentsim"
 
-// Stage is a cluster and a fleet on it.
-type Stage struct {
+// Scenario is a cluster and a fleet on it.
+type Scenario struct {
 	Cluster *bench.Cluster
 	Fleet   *Fleet
 	Submit  bench.Submit
@@ -32,7 +32,7 @@ type Stage struct {
 }
 
 // Write has one change written that concerns everybody, and returns its seq.
-func (s *Stage) Write(ctx context.Context) (log.Seq, error) {
+func (s *Scenario) Write(ctx context.Context) (log.Seq, error) {
 	op := log.Op{Action: log.Update, Kind: log.KindNICTag, ID: tag, Set: []string{"mtu"}, Object: &log.NICTag{Name: tag, MTU: 1500 + s.mtu.Add(1)%7000}}
 	result, err := s.Submit(ctx, &log.Change{ID: client.NewChangeID(), Ops: []log.Op{op}})
 	if err == nil && result.Refusal != nil {
@@ -42,7 +42,7 @@ func (s *Stage) Write(ctx context.Context) (log.Seq, error) {
 }
 
 // Prepare makes the object that Write changes.
-func (s *Stage) Prepare(ctx context.Context) error {
+func (s *Scenario) Prepare(ctx context.Context) error {
 	if _, err := s.Cluster.Client.Get(ctx, "/nic_tags/"+tag, nil); err == nil {
 		return nil
 	}
@@ -68,7 +68,7 @@ type FanOutcome struct {
 
 // Fan writes entries at a rate for a time, and measures how late they come. The
 // agents must be live.
-func (s *Stage) Fan(ctx context.Context, rate int, duration time.Duration) (o FanOutcome, err error) {
+func (s *Scenario) Fan(ctx context.Context, rate int, duration time.Duration) (o FanOutcome, err error) {
 	// A second to warm up, which is not counted.
 	if _, err := s.paced(ctx, rate, time.Second); err != nil {
 		return o, err
@@ -102,7 +102,7 @@ func (s *Stage) Fan(ctx context.Context, rate int, duration time.Duration) (o Fa
 }
 
 // paced writes at a rate, however long answers take, and returns the last seq.
-func (s *Stage) paced(ctx context.Context, rate int, duration time.Duration) (last log.Seq, err error) {
+func (s *Scenario) paced(ctx context.Context, rate int, duration time.Duration) (last log.Seq, err error) {
 	var mu sync.Mutex
 	var writing sync.WaitGroup
 	begin := time.Now()
@@ -133,7 +133,7 @@ type BarrierOutcome struct {
 }
 
 // Know has the log know the agents' compute nodes: barriers ask for those.
-func (s *Stage) Know(ctx context.Context) error {
+func (s *Scenario) Know(ctx context.Context) error {
 	for i := range s.Fleet.agents {
 		body := fmt.Appendf(nil, `{"uuid":%q,"hostname":"sim%d"}`, CN(i), i)
 		if _, err := s.Cluster.Client.Create(ctx, "/servers", body); err != nil {
@@ -144,7 +144,7 @@ func (s *Stage) Know(ctx context.Context) error {
 }
 
 // Barriers writes and waits, one after the other, n times.
-func (s *Stage) Barriers(ctx context.Context, n int) (o BarrierOutcome, err error) {
+func (s *Scenario) Barriers(ctx context.Context, n int) (o BarrierOutcome, err error) {
 	var times load.Histogram
 	for range n {
 		seq, err := s.Write(ctx)
@@ -176,7 +176,7 @@ type StormOutcome struct {
 
 // Storm kills a server, which all agents should follow, and measures until all
 // follow others.
-func (s *Stage) Storm(ctx context.Context, victim int) (o StormOutcome, err error) {
+func (s *Scenario) Storm(ctx context.Context, victim int) (o StormOutcome, err error) {
 	before := s.Fleet.Counts()
 	begin := time.Now()
 	if err := s.Cluster.Servers[victim].Stop(syscall.SIGKILL); err != nil {
@@ -199,7 +199,7 @@ func (s *Stage) Storm(ctx context.Context, victim int) (o StormOutcome, err erro
 }
 
 // cpu is what the servers have used so far; 0 if they are not ours.
-func (s *Stage) cpu() (used time.Duration) {
+func (s *Scenario) cpu() (used time.Duration) {
 	for _, p := range s.Cluster.Servers {
 		if p.Program != "" {
 			used += CPU(p.PID())

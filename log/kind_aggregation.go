@@ -1,0 +1,42 @@
+package log
+
+// KindAggregation is the kind of aggregations.
+const KindAggregation Kind = 10
+
+// Aggregation is a group of a server's NICs that act as one link. Field names:
+// NAPI (spec/napi.md section 3.1).
+type Aggregation struct {
+	BelongsToUUID   UUID     `json:"belongs_to_uuid"` // the server: that of its NICs
+	Name            string   `json:"name"`            // ends in a digit
+	LACPMode        string   `json:"lacp_mode"`       // off, active or passive
+	MACs            []MAC    `json:"macs"`            // of NICs
+	NICTagsProvided []string `json:"nic_tags_provided,omitempty"`
+	extra
+}
+
+// aggregationKind is the row of aggregations in the table of kinds.
+var aggregationKind = kind{
+	Description: Description{
+		Name: "aggregation", Noun: "aggregation", Title: "Aggregation",
+		IDField: "id", IDForm: IDText,
+		Immutable: []string{"name", "belongs_to_uuid"},
+		CN: &Rights{
+			Create: []string{"lacp_mode", "macs", "name", "nic_tags_provided"},
+			Update: []string{"lacp_mode", "macs", "nic_tags_provided"},
+			Why:    "its bonds, of its own NICs, as its sysinfo has them",
+		},
+	},
+	fields: fields[Aggregation](func(a *Aggregation, v visitor) {
+		v.uuid("belongs_to_uuid", &a.BelongsToUUID)
+		v.str("name", &a.Name)
+		v.str("lacp_mode", &a.LACPMode)
+		v.macs("macs", &a.MACs)
+		v.strs("nic_tags_provided", &a.NICTagsProvided)
+	}),
+}
+
+// Kind implements Object.
+func (*Aggregation) Kind() Kind { return KindAggregation }
+
+// ID implements Object: SERVER-NAME, as NAPI has it.
+func (a *Aggregation) ID() string { return a.BelongsToUUID.String() + "-" + a.Name }

@@ -1,0 +1,44 @@
+package log
+
+import "strconv"
+
+// KindFabricVLAN is the kind of VLANs of fabrics.
+const KindFabricVLAN Kind = 8
+
+// FabricVLAN is a VLAN of an owner's fabric, which is one vnet. Field names:
+// NAPI (spec/napi.md section 3.1).
+type FabricVLAN struct {
+	OwnerUUID   UUID   `json:"owner_uuid"`
+	VLANID      uint32 `json:"vlan_id"` // 0, 2 to 4094
+	VNetID      uint32 `json:"vnet_id"` // the owner's
+	Name        string `json:"name"`
+	Description string `json:"description,omitempty"`
+	extra
+}
+
+// fabricVLANKind is the row of VLANs of fabrics in the table of kinds.
+var fabricVLANKind = kind{
+	Description: Description{
+		Name: "fabric_vlan", Noun: "vlan", Title: "VLAN",
+		IDField: "vlan_id", IDForm: IDPair,
+		Immutable: []string{"owner_uuid", "vlan_id", "vnet_id"},
+	},
+	fields: fields[FabricVLAN](func(f *FabricVLAN, v visitor) {
+		v.uuid("owner_uuid", &f.OwnerUUID)
+		v.u32("vlan_id", &f.VLANID)
+		v.u32("vnet_id", &f.VNetID)
+		v.str("name", &f.Name)
+		v.str("description", &f.Description)
+	}),
+}
+
+// Kind implements Object.
+func (*FabricVLAN) Kind() Kind { return KindFabricVLAN }
+
+// ID implements Object: OWNER:VLAN.
+func (f *FabricVLAN) ID() string { return FabricVLANID(f.OwnerUUID, f.VLANID) }
+
+// FabricVLANID is the id of an owner's VLAN.
+func FabricVLANID(owner UUID, vlan uint32) string {
+	return owner.String() + ":" + strconv.FormatUint(uint64(vlan), 10)
+}

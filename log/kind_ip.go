@@ -1,0 +1,44 @@
+package log
+
+import "net/netip"
+
+// KindIP is the kind of IPs.
+const KindIP Kind = 9
+
+// IP is what an address of a network carries beyond "a NIC uses it": that it is
+// reserved, or belongs to something that has no NIC. An address without any of
+// this has no object. Field names: NAPI (spec/napi.md section 3.1).
+type IP struct {
+	NetworkUUID   UUID       `json:"network_uuid"`
+	IP            netip.Addr `json:"ip"`
+	Reserved      bool       `json:"reserved"` // never handed out by provisioning
+	BelongsToType string     `json:"belongs_to_type,omitempty"`
+	BelongsToUUID UUID       `json:"belongs_to_uuid,omitzero"` // empty while a NIC has the address
+	OwnerUUID     UUID       `json:"owner_uuid,omitzero"`
+	extra
+}
+
+// ipKind is the row of IPs in the table of kinds.
+var ipKind = kind{
+	Description: Description{
+		Name: "ip", Noun: "IP", Title: "IP",
+		IDField: "ip", IDForm: IDPair,
+	},
+	fields: fields[IP](func(i *IP, v visitor) {
+		v.uuid("network_uuid", &i.NetworkUUID)
+		v.addr("ip", &i.IP)
+		v.boolean("reserved", &i.Reserved)
+		v.str("belongs_to_type", &i.BelongsToType)
+		v.uuid("belongs_to_uuid", &i.BelongsToUUID)
+		v.uuid("owner_uuid", &i.OwnerUUID)
+	}),
+}
+
+// Kind implements Object.
+func (*IP) Kind() Kind { return KindIP }
+
+// ID implements Object: NETWORK:ADDRESS.
+func (i *IP) ID() string { return IPID(i.NetworkUUID, i.IP) }
+
+// IPID is the id of the IP object of a network's address.
+func IPID(network UUID, ip netip.Addr) string { return network.String() + ":" + ip.String() }

@@ -1,0 +1,78 @@
+package log
+
+import "net/netip"
+
+// KindNetwork is the kind of networks.
+const KindNetwork Kind = 2
+
+// Network is a logical network: a subnet on a tag and VLAN, or a fabric
+// network, which lies on a vnet. Field names: NAPI (spec/napi.md section 3.1).
+type Network struct {
+	UUID               UUID         `json:"uuid"` // the id
+	Name               string       `json:"name"`
+	Family             string       `json:"family"`  // ipv4 or ipv6, that of Subnet
+	VLANID             uint32       `json:"vlan_id"` // 0 (untagged), 2 to 4094
+	NICTag             string       `json:"nic_tag"`
+	Subnet             netip.Prefix `json:"subnet"`
+	ProvisionStart     netip.Addr   `json:"provision_start_ip,omitzero"`
+	ProvisionEnd       netip.Addr   `json:"provision_end_ip,omitzero"`
+	Gateway            netip.Addr   `json:"gateway,omitzero"`
+	Resolvers          Addresses    `json:"resolvers"`
+	Routes             Routes       `json:"routes,omitempty"` // sorted by Dst
+	MTU                uint32       `json:"mtu"`              // bytes, 576 to 9000
+	OwnerUUIDs         []UUID       `json:"owner_uuids,omitempty"`
+	Description        string       `json:"description,omitempty"`
+	Fabric             bool         `json:"fabric,omitempty"`
+	VNetID             uint32       `json:"vnet_id,omitempty"` // VXLAN network id, 24 bits; fabrics only
+	InternetNAT        bool         `json:"internet_nat,omitempty"`
+	GatewayProvisioned bool         `json:"gateway_provisioned,omitempty"`
+	extra
+}
+
+// networkKind is the row of networks in the table of kinds.
+var networkKind = kind{
+	Description: Description{
+		Name: "network", Noun: "network", Title: "Network",
+		IDField: "uuid", IDForm: IDUUID,
+		Immutable:   []string{"uuid", "family", "subnet", "fabric", "vnet_id", "internet_nat", "gateway_provisioned"},
+		TenantField: "owner_uuids",
+		Path:        "networks",
+		Filters:     []string{"fabric", "family", "name", "nic_tag", "uuid", "vlan_id", "vnet_id"},
+		Command: Command{
+			Name: "network", Usage: "networks, fabric networks among them",
+			Columns: []Column{{"UUID", "uuid"}, {"NAME", "name"}, {"SUBNET", "subnet"}, {"TAG", "nic_tag"}, {"VLAN", "vlan_id"}, {"VNET", "vnet_id"}, {"GATEWAY", "gateway"}, {"MTU", "mtu"}},
+			Example: Example{
+				ID:     "0e70de36-a40b-4ac0-9429-819f5ff82011",
+				Pick:   "fabric=true",
+				Create: "name=blue nic_tag=external vlan_id=0 subnet=10.1.0.0/24 provision_start_ip=10.1.0.5 provision_end_ip=10.1.0.250",
+				Change: "gateway=10.1.0.1",
+			},
+		},
+	},
+	fields: fields[Network](func(n *Network, v visitor) {
+		v.uuid("uuid", &n.UUID)
+		v.str("name", &n.Name)
+		v.str("family", &n.Family)
+		v.u32("vlan_id", &n.VLANID)
+		v.str("nic_tag", &n.NICTag)
+		v.prefix("subnet", &n.Subnet)
+		v.addr("provision_start_ip", &n.ProvisionStart)
+		v.addr("provision_end_ip", &n.ProvisionEnd)
+		v.addr("gateway", &n.Gateway)
+		v.addrs("resolvers", (*[]netip.Addr)(&n.Resolvers))
+		v.routes("routes", &n.Routes)
+		v.u32("mtu", &n.MTU)
+		v.uuids("owner_uuids", &n.OwnerUUIDs)
+		v.str("description", &n.Description)
+		v.boolean("fabric", &n.Fabric)
+		v.u32("vnet_id", &n.VNetID)
+		v.boolean("internet_nat", &n.InternetNAT)
+		v.boolean("gateway_provisioned", &n.GatewayProvisioned)
+	}),
+}
+
+// Kind implements Object.
+func (*Network) Kind() Kind { return KindNetwork }
+
+// ID implements Object: the network's UUID.
+func (n *Network) ID() string { return n.UUID.String() }

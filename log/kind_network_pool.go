@@ -1,0 +1,40 @@
+package log
+
+// KindNetworkPool is the kind of network pools.
+const KindNetworkPool Kind = 7
+
+// NetworkPool is a list of networks of one family from which a NIC gets the
+// first that has room. Its NIC tags are those of its networks. Field names:
+// NAPI (spec/napi.md section 3.1).
+type NetworkPool struct {
+	UUID        UUID   `json:"uuid"` // the id
+	Name        string `json:"name"`
+	Description string `json:"description,omitempty"`
+	Family      string `json:"family"`   // that of its networks
+	Networks    []UUID `json:"networks"` // in the order in which they are filled
+	OwnerUUIDs  []UUID `json:"owner_uuids,omitempty"`
+	extra
+}
+
+// networkPoolKind is the row of network pools in the table of kinds.
+var networkPoolKind = kind{
+	Description: Description{
+		Name: "network_pool", Noun: "network pool", Title: "Network pool",
+		IDField: "uuid", IDForm: IDUUID,
+		Immutable: []string{"uuid"},
+	},
+	fields: fields[NetworkPool](func(p *NetworkPool, v visitor) {
+		v.uuid("uuid", &p.UUID)
+		v.str("name", &p.Name)
+		v.str("description", &p.Description)
+		v.str("family", &p.Family)
+		v.uuids("networks", &p.Networks)
+		v.uuids("owner_uuids", &p.OwnerUUIDs)
+	}),
+}
+
+// Kind implements Object.
+func (*NetworkPool) Kind() Kind { return KindNetworkPool }
+
+// ID implements Object: the pool's UUID.
+func (p *NetworkPool) ID() string { return p.UUID.String() }

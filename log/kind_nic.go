@@ -1,0 +1,98 @@
+package log
+
+import "net/netip"
+
+// KindNIC is the kind of NICs.
+const KindNIC Kind = 3
+
+// NIC is a network interface of a VM or of a server. What it takes from its
+// network (gateway, netmask, MTU, resolvers, routes) is not kept here: the
+// readers of the state add it. Field names: NAPI (spec/napi.md section 3.1).
+type NIC struct {
+	MAC                    MAC        `json:"mac"`             // the id
+	BelongsToType          string     `json:"belongs_to_type"` // zone, server or other
+	BelongsToUUID          UUID       `json:"belongs_to_uuid"`
+	OwnerUUID              UUID       `json:"owner_uuid"`
+	Primary                bool       `json:"primary"`
+	State                  string     `json:"state"` // provisioning, stopped or running
+	Created                Time       `json:"created_timestamp,omitzero"`
+	Modified               Time       `json:"modified_timestamp,omitzero"`
+	NetworkUUID            UUID       `json:"network_uuid,omitzero"`
+	IP                     netip.Addr `json:"ip,omitzero"`
+	CNUUID                 UUID       `json:"cn_uuid,omitzero"` // the CN that it is on
+	Model                  string     `json:"model,omitempty"`
+	NICTag                 string     `json:"nic_tag,omitempty"` // without a network; else the network's
+	VLANID                 uint32     `json:"vlan_id"`           // without a network; else the network's
+	NICTagsProvided        []string   `json:"nic_tags_provided,omitempty"`
+	AllowDHCPSpoofing      bool       `json:"allow_dhcp_spoofing,omitempty"`
+	AllowIPSpoofing        bool       `json:"allow_ip_spoofing,omitempty"`
+	AllowMACSpoofing       bool       `json:"allow_mac_spoofing,omitempty"`
+	AllowRestrictedTraffic bool       `json:"allow_restricted_traffic,omitempty"`
+	AllowUnfilteredPromisc bool       `json:"allow_unfiltered_promisc,omitempty"`
+	Underlay               bool       `json:"underlay,omitempty"` // carries VXLAN; server NICs only
+	extra
+}
+
+// nicKind is the row of NICs in the table of kinds.
+var nicKind = kind{
+	Description: Description{
+		Name: "nic", Noun: "nic", Title: "NIC",
+		IDField: "mac", IDForm: IDMAC,
+		Immutable:   []string{"mac", "created_timestamp", "modified_timestamp"},
+		TenantField: "owner_uuid",
+		CN: &Rights{
+			Create: []string{
+				"allow_dhcp_spoofing", "allow_ip_spoofing", "allow_mac_spoofing", "allow_restricted_traffic", "allow_unfiltered_promisc",
+				"belongs_to_type", "belongs_to_uuid", "cn_uuid", "ip", "mac", "model", "network_uuid", "nic_tag", "nic_tags_provided",
+				"owner_uuid", "primary", "state", "vlan_id",
+			},
+			Update: []string{
+				"allow_dhcp_spoofing", "allow_ip_spoofing", "allow_mac_spoofing", "allow_restricted_traffic", "allow_unfiltered_promisc",
+				"cn_uuid", "model", "primary", "state",
+			},
+			Delete: true,
+			Why:    "of its VMs, as net-agent does; a new one only on a network that it is on already, or it could let itself into any",
+		},
+		Path:    "nics",
+		Filters: []string{"belongs_to_type", "belongs_to_uuid", "cn_uuid", "ip", "network_uuid", "owner_uuid", "primary", "state", "underlay"},
+		Command: Command{
+			Name: "nic", Usage: "network interfaces of VMs and servers",
+			Columns: []Column{{"MAC", "mac"}, {"IP", "ip"}, {"TYPE", "belongs_to_type"}, {"BELONGS TO", "belongs_to_uuid"}, {"NETWORK", "network_uuid"}, {"CN", "cn_uuid"}, {"STATE", "state"}},
+			Example: Example{
+				ID:     "90:b8:d0:10:02:00",
+				Pick:   "cn_uuid=564d69b1-a178-4fbe-b36f-3f2b7fd7ed01",
+				Create: "belongs_to_type=zone belongs_to_uuid=VM owner_uuid=OWNER cn_uuid=CN network_uuid=NETWORK",
+				Change: "state=running",
+			},
+		},
+	},
+	fields: fields[NIC](func(n *NIC, v visitor) {
+		v.mac("mac", &n.MAC)
+		v.str("belongs_to_type", &n.BelongsToType)
+		v.uuid("belongs_to_uuid", &n.BelongsToUUID)
+		v.uuid("owner_uuid", &n.OwnerUUID)
+		v.boolean("primary", &n.Primary)
+		v.str("state", &n.State)
+		v.time("created_timestamp", &n.Created)
+		v.time("modified_timestamp", &n.Modified)
+		v.uuid("network_uuid", &n.NetworkUUID)
+		v.addr("ip", &n.IP)
+		v.uuid("cn_uuid", &n.CNUUID)
+		v.str("model", &n.Model)
+		v.str("nic_tag", &n.NICTag)
+		v.u32("vlan_id", &n.VLANID)
+		v.strs("nic_tags_provided", &n.NICTagsProvided)
+		v.boolean("allow_dhcp_spoofing", &n.AllowDHCPSpoofing)
+		v.boolean("allow_ip_spoofing", &n.AllowIPSpoofing)
+		v.boolean("allow_mac_spoofing", &n.AllowMACSpoofing)
+		v.boolean("allow_restricted_traffic", &n.AllowRestrictedTraffic)
+		v.boolean("allow_unfiltered_promisc", &n.AllowUnfilteredPromisc)
+		v.boolean("underlay", &n.Underlay)
+	}),
+}
+
+// Kind implements Object.
+func (*NIC) Kind() Kind { return KindNIC }
+
+// ID implements Object: the MAC with colons.
+func (n *NIC) ID() string { return n.MAC.String() }

@@ -1,0 +1,45 @@
+package log
+
+// KindNICTag is the kind of NIC tags.
+const KindNICTag Kind = 1
+
+// NICTag names a physical network; it bounds the MTU of the networks on it.
+// Field names: NAPI (spec/napi.md section 3.1).
+type NICTag struct {
+	Name string `json:"name"` // the id: 1 to 31 of [A-Za-z0-9_]
+	UUID UUID   `json:"uuid"`
+	MTU  uint32 `json:"mtu"` // bytes, 1500 to 9000
+	extra
+}
+
+// nicTagKind is the row of NIC tags in the table of kinds.
+var nicTagKind = kind{
+	Description: Description{
+		Name: "nic_tag", Noun: "nic tag", Title: "NIC tag",
+		IDField: "name", IDForm: IDText,
+		Immutable: []string{"name", "uuid"},
+		Path:      "nic_tags",
+		Filters:   []string{"mtu", "uuid"},
+		Command: Command{
+			Name: "tag", Usage: "NIC tags: the physical networks",
+			Columns: []Column{{"NAME", "name"}, {"MTU", "mtu"}, {"UUID", "uuid"}},
+			Example: Example{
+				ID:     "external",
+				Pick:   "mtu=1500",
+				Create: "name=external mtu=1500",
+				Change: "mtu=9000",
+			},
+		},
+	},
+	fields: fields[NICTag](func(t *NICTag, v visitor) {
+		v.str("name", &t.Name)
+		v.uuid("uuid", &t.UUID)
+		v.u32("mtu", &t.MTU)
+	}),
+}
+
+// Kind implements Object.
+func (*NICTag) Kind() Kind { return KindNICTag }
+
+// ID implements Object: the tag's name.
+func (t *NICTag) ID() string { return t.Name }

@@ -1,0 +1,46 @@
+package log
+
+// KindRevocation is the kind of revocations.
+const KindRevocation Kind = 16
+
+// Revocation takes away what certificates grant, before they end by themselves.
+type Revocation struct {
+	// Subject is the id, and says which certificates are meant: serial:HEX one,
+	// key:HEX those of a public key, cn:UUID, server:NAME, operator:NAME and
+	// reader:NAME those of an identity that were issued before IssuedBefore.
+	Subject string `json:"subject"`
+	// Identity is whose certificates they are, in the form of Subject, where a
+	// serial or a key does not say it. Compute nodes hear of those of servers.
+	Identity     string `json:"identity,omitempty"`
+	IssuedBefore Time   `json:"issued_before,omitzero"`
+	// Until is when the last of the certificates has ended by itself and the
+	// revocation may go; 0 is never.
+	Until   Time   `json:"until,omitzero"`
+	Reason  string `json:"reason,omitempty"`
+	Created Time   `json:"created,omitzero"`
+	extra
+}
+
+// revocationKind is the row of revocations in the table of kinds.
+var revocationKind = kind{
+	Description: Description{
+		Name: "revocation", Noun: "revocation", Title: "Revocation",
+		IDField: "subject", IDForm: IDText,
+		Immutable: []string{"subject", "identity", "created"},
+		Guarded:   true,
+	},
+	fields: fields[Revocation](func(r *Revocation, v visitor) {
+		v.str("subject", &r.Subject)
+		v.str("identity", &r.Identity)
+		v.time("issued_before", &r.IssuedBefore)
+		v.time("until", &r.Until)
+		v.str("reason", &r.Reason)
+		v.time("created", &r.Created)
+	}),
+}
+
+// Kind implements Object.
+func (*Revocation) Kind() Kind { return KindRevocation }
+
+// ID implements Object: what is revoked.
+func (r *Revocation) ID() string { return r.Subject }

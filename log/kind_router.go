@@ -1,0 +1,50 @@
+package log
+
+import "net/netip"
+
+// KindRouter is the kind of routers.
+const KindRouter Kind = 11
+
+// Router joins fabric networks of one owner: each gets routes to the subnets of
+// the others through the router's address on it. Field names: RFD 120; what it
+// has none for are ours.
+type Router struct {
+	UUID        UUID      `json:"uuid"` // the id
+	Name        string    `json:"name"`
+	Description string    `json:"description,omitempty"`
+	OwnerUUID   UUID      `json:"owner_uuid"`
+	Family      string    `json:"family"`           // that of its networks
+	Networks    []UUID    `json:"networks"`         // two or more
+	Addresses   Addresses `json:"addresses"`        // the router's own, one on each of Networks
+	VNets       []uint32  `json:"vnet_ids"`         // those of Networks, sorted
+	VMUUID      UUID      `json:"vm_uuid,omitzero"` // the VM that forwards, if it is known
+	CNUUID      UUID      `json:"cn_uuid,omitzero"` // the CN that this VM is on
+	extra
+}
+
+// routerKind is the row of routers in the table of kinds.
+var routerKind = kind{
+	Description: Description{
+		Name: "router", Noun: "router", Title: "Router",
+		IDField: "uuid", IDForm: IDUUID,
+		Immutable: []string{"uuid", "owner_uuid"},
+	},
+	fields: fields[Router](func(r *Router, v visitor) {
+		v.uuid("uuid", &r.UUID)
+		v.str("name", &r.Name)
+		v.str("description", &r.Description)
+		v.uuid("owner_uuid", &r.OwnerUUID)
+		v.str("family", &r.Family)
+		v.uuids("networks", &r.Networks)
+		v.addrs("addresses", (*[]netip.Addr)(&r.Addresses))
+		v.u32s("vnet_ids", &r.VNets)
+		v.uuid("vm_uuid", &r.VMUUID)
+		v.uuid("cn_uuid", &r.CNUUID)
+	}),
+}
+
+// Kind implements Object.
+func (*Router) Kind() Kind { return KindRouter }
+
+// ID implements Object: the router's UUID.
+func (r *Router) ID() string { return r.UUID.String() }

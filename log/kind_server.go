@@ -1,0 +1,108 @@
+package log
+
+import "net/netip"
+
+// KindServer is the kind of servers.
+const KindServer Kind = 4
+
+// Server is a compute node (CN). Its NICs are NIC objects that belong to it.
+// Field names: CNAPI (spec/cnapi.md section 4.3).
+type Server struct {
+	UUID            UUID   `json:"uuid"` // the id
+	Hostname        string `json:"hostname"`
+	Datacenter      string `json:"datacenter,omitempty"`
+	Status          string `json:"status"` // running or unknown
+	Setup           bool   `json:"setup"`
+	Headnode        bool   `json:"headnode"`
+	Comments        string `json:"comments,omitempty"`
+	RackIdentifier  string `json:"rack_identifier,omitempty"`
+	Serial          string `json:"serial,omitempty"`
+	RAM             uint64 `json:"ram,omitempty"` // MiB
+	Created         Time   `json:"created,omitzero"`
+	LastBoot        Time   `json:"last_boot,omitzero"`
+	CurrentPlatform string `json:"current_platform,omitempty"`
+
+	// What is JSON is canonical, in text: api/triton/cnapi shows it as CNAPI does.
+	Sysinfo            string     `json:"sysinfo,omitempty"` // what the CN last said of itself, in SmartOS's keys; a JSON object
+	Agents             []string   `json:"agents,omitempty"`  // JSON objects {name, version, uuid, image_uuid}
+	BootParams         string     `json:"boot_params,omitempty"`
+	BootPlatform       string     `json:"boot_platform,omitempty"`
+	BootModules        string     `json:"boot_modules,omitempty"`
+	KernelFlags        string     `json:"kernel_flags,omitempty"`
+	DefaultConsole     string     `json:"default_console,omitempty"`
+	OverprovisionRatio string     `json:"overprovision_ratios,omitempty"`
+	ReservationRatio   string     `json:"reservation_ratio,omitempty"` // as in 0.15: a number, in text
+	Traits             string     `json:"traits,omitempty"`
+	Reserved           bool       `json:"reserved,omitempty"`  // takes no new VMs
+	Reservoir          bool       `json:"reservoir,omitempty"` // takes them last
+	SettingUp          bool       `json:"setting_up,omitempty"`
+	TransitionalStatus string     `json:"transitional_status,omitempty"` // rebooting, or none
+	AdminIP            netip.Addr `json:"admin_ip,omitzero"`             // where its agent is reached, of its sysinfo
+	AgentPort          uint32     `json:"agent_port,omitempty"`          // there; 0: the default
+	extra
+}
+
+// serverKind is the row of servers in the table of kinds.
+var serverKind = kind{
+	Description: Description{
+		Name: "server", Noun: "server", Title: "Server",
+		IDField: "uuid", IDForm: IDUUID,
+		Immutable: []string{"uuid"},
+		CN: &Rights{
+			Create: []string{
+				"agents", "created", "current_platform", "headnode", "hostname", "last_boot", "ram", "serial", "setup", "sysinfo", "uuid",
+			},
+			Update: []string{"agents", "created", "current_platform", "headnode", "hostname", "last_boot", "ram", "serial", "setup", "sysinfo"},
+			Why:    "what it finds in its own machine; its status is judged by the servers, all else is the operators'",
+		},
+		Path:    "servers",
+		Filters: []string{"datacenter", "headnode", "hostname", "setup", "status", "uuid"},
+		Command: Command{
+			Name: "cn", Usage: "compute nodes (CNs): their objects and sessions",
+			Columns: []Column{{"UUID", "uuid"}, {"HOSTNAME", "hostname"}, {"STATUS", "status"}, {"SETUP", "setup"}},
+			Example: Example{
+				ID:     "564d69b1-a178-4fbe-b36f-3f2b7fd7ed01",
+				Pick:   "status=unknown",
+				Create: "uuid=CN hostname=cn1",
+				Change: "reserved=true",
+			},
+		},
+	},
+	fields: fields[Server](func(s *Server, v visitor) {
+		v.uuid("uuid", &s.UUID)
+		v.str("hostname", &s.Hostname)
+		v.str("datacenter", &s.Datacenter)
+		v.str("status", &s.Status)
+		v.boolean("setup", &s.Setup)
+		v.boolean("headnode", &s.Headnode)
+		v.str("comments", &s.Comments)
+		v.str("rack_identifier", &s.RackIdentifier)
+		v.str("serial", &s.Serial)
+		v.u64("ram", &s.RAM)
+		v.time("created", &s.Created)
+		v.time("last_boot", &s.LastBoot)
+		v.str("current_platform", &s.CurrentPlatform)
+		v.str("sysinfo", &s.Sysinfo)
+		v.strs("agents", &s.Agents)
+		v.str("boot_params", &s.BootParams)
+		v.str("boot_platform", &s.BootPlatform)
+		v.str("boot_modules", &s.BootModules)
+		v.str("kernel_flags", &s.KernelFlags)
+		v.str("default_console", &s.DefaultConsole)
+		v.str("overprovision_ratios", &s.OverprovisionRatio)
+		v.str("reservation_ratio", &s.ReservationRatio)
+		v.str("traits", &s.Traits)
+		v.boolean("reserved", &s.Reserved)
+		v.boolean("reservoir", &s.Reservoir)
+		v.boolean("setting_up", &s.SettingUp)
+		v.str("transitional_status", &s.TransitionalStatus)
+		v.addr("admin_ip", &s.AdminIP)
+		v.u32("agent_port", &s.AgentPort)
+	}),
+}
+
+// Kind implements Object.
+func (*Server) Kind() Kind { return KindServer }
+
+// ID implements Object: the CN's UUID.
+func (s *Server) ID() string { return s.UUID.String() }

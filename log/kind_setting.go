@@ -1,0 +1,44 @@
+package log
+
+// KindSetting is the kind of settings.
+const KindSetting Kind = 14
+
+// Setting is one thing about the cluster that people choose while it runs. Which
+// there are, and what each may be, package projections knows.
+type Setting struct {
+	Name  string `json:"name"` // the id
+	Value string `json:"value"`
+	extra
+}
+
+// settingKind is the row of settings in the table of kinds.
+var settingKind = kind{
+	Description: Description{
+		Name: "setting", Noun: "setting", Title: "Setting",
+		IDField: "name", IDForm: IDText,
+		Immutable: []string{"name"},
+		Guarded:   true,
+		Path:      "settings",
+		Filters:   []string{"value"},
+		Command: Command{
+			Name: "setting", Usage: "what the cluster is told about itself: napi.network_immutable (true: networks refuse new VLANs, tags and fabric gateways, as NAPI does)",
+			Columns: []Column{{"NAME", "name"}, {"VALUE", "value"}},
+			Example: Example{
+				ID:     "napi.network_immutable",
+				Pick:   "value=true",
+				Create: "name=napi.network_immutable value=true",
+				Change: "value=false",
+			},
+		},
+	},
+	fields: fields[Setting](func(s *Setting, v visitor) {
+		v.str("name", &s.Name)
+		v.str("value", &s.Value)
+	}),
+}
+
+// Kind implements Object.
+func (*Setting) Kind() Kind { return KindSetting }
+
+// ID implements Object: the setting's name.
+func (s *Setting) ID() string { return s.Name }

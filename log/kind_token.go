@@ -1,0 +1,43 @@
+package log
+
+// KindToken is the kind of tokens.
+const KindToken Kind = 15
+
+// Token lets one compute node get its first certificate, once.
+type Token struct {
+	UUID    UUID   `json:"uuid"`    // the id, which is the public half of the token
+	Hash    string `json:"hash"`    // hexadecimal SHA-256 of the secret half, which nobody keeps
+	CN      UUID   `json:"cn_uuid"` // whose certificate it buys
+	Created Time   `json:"created,omitzero"`
+	Expires Time   `json:"expires"`
+	// UsedBy is the key id of the public key that redeemed the token, "" until
+	// then. The same key may redeem it again: an answer can be lost.
+	UsedBy string `json:"used_by,omitempty"`
+	Used   Time   `json:"used,omitzero"`
+	extra
+}
+
+// tokenKind is the row of tokens in the table of kinds.
+var tokenKind = kind{
+	Description: Description{
+		Name: "token", Noun: "token", Title: "Token",
+		IDField: "uuid", IDForm: IDUUID,
+		Immutable: []string{"uuid", "hash", "cn_uuid", "created", "expires", "used"},
+		Guarded:   true,
+	},
+	fields: fields[Token](func(t *Token, v visitor) {
+		v.uuid("uuid", &t.UUID)
+		v.str("hash", &t.Hash)
+		v.uuid("cn_uuid", &t.CN)
+		v.time("created", &t.Created)
+		v.time("expires", &t.Expires)
+		v.str("used_by", &t.UsedBy)
+		v.time("used", &t.Used)
+	}),
+}
+
+// Kind implements Object.
+func (*Token) Kind() Kind { return KindToken }
+
+// ID implements Object: the token's UUID.
+func (t *Token) ID() string { return t.UUID.String() }

@@ -1,0 +1,81 @@
+package log
+
+// KindVM is the kind of VMs.
+const KindVM Kind = 5
+
+// VM is the inventory object of an instance. Field names: VMAPI.
+type VM struct {
+	UUID              UUID   `json:"uuid"` // the id
+	Alias             string `json:"alias,omitempty"`
+	OwnerUUID         UUID   `json:"owner_uuid"`
+	Brand             string `json:"brand,omitempty"`
+	State             string `json:"state"` // provisioning, running, stopped, …
+	ZoneState         string `json:"zone_state,omitempty"`
+	ServerUUID        UUID   `json:"server_uuid,omitzero"`          // the CN that it is on
+	Zonename          string `json:"zonename"`                      // name of its network namespace; the UUID unless given
+	MaxPhysicalMemory uint64 `json:"max_physical_memory,omitempty"` // MiB
+	Quota             uint64 `json:"quota,omitempty"`               // GiB
+	CPUCap            uint64 `json:"cpu_cap,omitempty"`             // percent of one CPU
+	ImageUUID         UUID   `json:"image_uuid,omitzero"`
+	CreateTimestamp   Time   `json:"create_timestamp,omitzero"`
+	LastModified      Time   `json:"last_modified,omitzero"`
+	DoNotInventory    bool   `json:"do_not_inventory,omitempty"`
+	extra
+}
+
+// vmKind is the row of VMs in the table of kinds.
+var vmKind = kind{
+	Description: Description{
+		Name: "vm", Noun: "vm", Title: "VM",
+		IDField: "uuid", IDForm: IDUUID,
+		Immutable:   []string{"uuid", "create_timestamp"},
+		TenantField: "owner_uuid",
+		CN: &Rights{
+			Create: []string{
+				"alias", "brand", "cpu_cap", "create_timestamp", "do_not_inventory", "image_uuid", "last_modified", "max_physical_memory",
+				"owner_uuid", "quota", "server_uuid", "state", "uuid", "zone_state", "zonename",
+			},
+			Update: []string{
+				"alias", "brand", "cpu_cap", "create_timestamp", "do_not_inventory", "image_uuid", "last_modified", "max_physical_memory",
+				"owner_uuid", "quota", "server_uuid", "state", "uuid", "zone_state", "zonename",
+			},
+			Delete: true,
+			Why:    "the machine is the source of truth for the VMs on it; one comes from another CN where an operator registered a VMM of it",
+		},
+		Path:    "vms",
+		Filters: []string{"alias", "brand", "owner_uuid", "server_uuid", "uuid"},
+		Command: Command{
+			Name: "inventory", Usage: "VMs as the log has them, of all compute nodes",
+			Columns: []Column{{"UUID", "uuid"}, {"ALIAS", "alias"}, {"STATE", "state"}, {"CN", "server_uuid"}, {"OWNER", "owner_uuid"}},
+			Example: Example{
+				ID:     "5595d88c-6e4d-4bda-b58e-97dd02e30001",
+				Pick:   "state=running",
+				Create: "alias=web0 owner_uuid=OWNER server_uuid=CN",
+				Change: "alias=web1",
+			},
+		},
+	},
+	fields: fields[VM](func(m *VM, v visitor) {
+		v.uuid("uuid", &m.UUID)
+		v.str("alias", &m.Alias)
+		v.uuid("owner_uuid", &m.OwnerUUID)
+		v.str("brand", &m.Brand)
+		v.str("state", &m.State)
+		v.str("zone_state", &m.ZoneState)
+		v.uuid("server_uuid", &m.ServerUUID)
+		v.str("zonename", &m.Zonename)
+		v.u64("max_physical_memory", &m.MaxPhysicalMemory)
+		v.u64("quota", &m.Quota)
+		v.u64("cpu_cap", &m.CPUCap)
+		v.uuid("image_uuid", &m.ImageUUID)
+		v.time("create_timestamp", &m.CreateTimestamp)
+		v.time("last_modified", &m.LastModified)
+		v.boolean("do_not_inventory", &m.DoNotInventory)
+	}),
+}
+
+// Kind implements Object.
+func (*VM) Kind() Kind { return KindVM }
+
+// ID implements Object: the VM's UUID.
+func (m *VM) ID() string { return m.UUID.String() }

@@ -1,0 +1,58 @@
+package log
+
+// KindVMM is the kind of VMMs.
+const KindVMM Kind = 6
+
+// VMM is one running incarnation of a VM. Gen is owned by the VMM's CN and only
+// grows. Field names: Omicron (spec/vmm-doorbell.md section 7.1).
+type VMM struct {
+	UUID        UUID   `json:"id"`          // the id: propolis_id in Omicron
+	InstanceID  UUID   `json:"instance_id"` // the VM
+	SledID      UUID   `json:"sled_id"`     // the CN
+	State       string `json:"state"`       // starting, running, stopping, …
+	Gen         uint64 `json:"gen"`
+	TimeUpdated Time   `json:"time_updated,omitzero"`
+	Reason      string `json:"reason,omitempty"` // of a failure
+	extra
+}
+
+// vmmKind is the row of VMMs in the table of kinds.
+var vmmKind = kind{
+	Description: Description{
+		Name: "vmm", Noun: "vmm", Title: "VMM",
+		IDField: "id", IDForm: IDUUID,
+		Immutable: []string{"id", "instance_id", "sled_id"},
+		CN: &Rights{
+			Create: []string{"gen", "id", "instance_id", "reason", "sled_id", "state", "time_updated"},
+			Update: []string{"gen", "reason", "state", "time_updated"},
+			Why:    "a VMM's state is owned by the CN that runs it",
+		},
+		Path:    "vmms",
+		Filters: []string{"instance_id", "sled_id", "state"},
+		Command: Command{
+			Name: "vmm", Usage: "VMMs: running incarnations of VMs",
+			Columns: []Column{{"ID", "id"}, {"VM", "instance_id"}, {"CN", "sled_id"}, {"STATE", "state"}, {"GEN", "gen"}},
+			Example: Example{
+				ID:     "5595d88c-6e4d-4bda-b58e-97dd02e30001",
+				Pick:   "state=running",
+				Create: "instance_id=VM sled_id=CN state=running gen=1",
+				Change: "state=stopped gen=2",
+			},
+		},
+	},
+	fields: fields[VMM](func(m *VMM, v visitor) {
+		v.uuid("id", &m.UUID)
+		v.uuid("instance_id", &m.InstanceID)
+		v.uuid("sled_id", &m.SledID)
+		v.str("state", &m.State)
+		v.u64("gen", &m.Gen)
+		v.time("time_updated", &m.TimeUpdated)
+		v.str("reason", &m.Reason)
+	}),
+}
+
+// Kind implements Object.
+func (*VMM) Kind() Kind { return KindVMM }
+
+// ID implements Object: the VMM's UUID.
+func (m *VMM) ID() string { return m.UUID.String() }

@@ -1,0 +1,198 @@
+package desired
+
+import (
+	"cmp"
+	"maps"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"rutter/log"
+	"rutter/projections"
+)
+
+// touched names the entries that one NIC has, or had before an event, in the
+// kernel of another CN: the forwarding entry of its MAC on the vnet of its
+// network, and the neighbours of its address on that network.
+type touched struct {
+	mac     log.MAC
+	network log.UUID
+	ip      netip.Addr
+}
+
+func compareTouched(a, b touched) int {
+	return cmp.Or(compareMACs(a.mac, b.mac), strings.Compare(string(a.network[:]), string(b.network[:])), a.ip.Compare(b.ip))
+}
+
+// Touches gathers what events did to the desired links of one CN, so that the
+// entries of other CNs' NICs, which are most of all events, can be computed for
+// themselves. It is not safe for concurrent use.
+type Touches struct {
+	cn    log.UUID
+	nics  map[touched]struct{}
+	cns   map[log.UUID]struct{} // whose underlay address may be another one
+	whole bool
+	limit Limits // with which Within was asked last
+}
+
+// maxTouches bounds what is gathered: beyond it the whole is as quick.
+const maxTouches = 1 << 16
+
+// NewTouches returns a Touches of cn that knows nothing, so that the whole has
+// to be computed first.
+func NewTouches(cn log.UUID) *Touches {
+	t := &Touches{cn: cn}
+	t.Reset()
+	t.whole = true
+	return t
+}
+
+// Reset forgets all that was noted. It is called when Of is.
+func (t *Touches) Reset() { t.ResetWithin(Limits{}) }
+
+// ResetWithin is Reset when Within is called. limits.OnDemand are
+// the vnets that it made to be on demand.
+func (t *Touches) ResetWithin(limits Limits) {
+	t.limit = limits
+	t.nics, t.cns, t.whole = map[touched]struct{}{}, map[log.UUID]struct{}{}, false
+}
+
+// Any reports whether Delta would have something to compute.
+func (t *Touches) Any() bool { return len(t.nics)+len(t.cns) > 0 }
+
+// Whole reports whether something was noted that Delta does not cover: only
+// Of has it.
+func (t *Touches) Whole() bool { return t.whole }
+
+// NoteWhole notes a change that Note is not told of.
+func (t *Touches) NoteWhole() { t.whole = true }
+
+// Note notes that an object became another: before is nil if it was not held,
+// after if it is not any more.
+func (t *Touches) Note(before, after log.Object) {
+	for _, o := range []log.Object{before, after} {
+		switch o := o.(type) {
+		case *log.NIC:
+			t.noteNIC(o)
+		case *log.Network, *log.NICTag, *log.VM:
+			t.whole = true
+		}
+	}
+	if len(t.nics)+len(t.cns) > maxTouches {
+		t.ResetWithin(t.limit)
+		t.whole = true
+	}
+}
+
+func (t *Touches) noteNIC(nic *log.NIC) {
+	if projections.CNOf(nic) == t.cn {
+		t.whole = true
+		return
+	}
+	if projections.IsUnderlay(nic) {
+		t.cns[projections.CNOf(nic)] = struct{}{}
+	}
+	t.nics[touched{nic.MAC, nic.NetworkUUID, nic.IP}] = struct{}{}
+}
+
+// Delta returns what Of says of the entries that were noted, and
+// forgets them, at a cost of these entries and the CN's own NICs. It is right
+// for the links that Of gave last, also if Whole says that there will
+// be others; and while no two NICs of the state have one address of a network.
+// Of vnets on demand it has the entries that would be wanted if they were not.
+// A vnet that is over its limit now, or is not any more, makes Whole true.
+func (t *Touches) Delta(s *projections.State) LinksDelta {
+	for cn := range t.cns {
+		for r := range projections.NICsOnCN(cn).NICs(s) {
+			t.nics[touched{r.MAC(), r.Network(), r.IP()}] = struct{}{}
+		}
+	}
+	list := make([]touched, 0, len(t.nics))
+	for x := range t.nics {
+		list = append(list, x)
+	}
+	slices.SortFunc(list, compareTouched)
+	clear(t.nics)
+	clear(t.cns)
+	d, switched := desiredDelta(s, t.cn, list, t.limit)
+	t.whole = t.whole || switched
+	return d
+}
+
+// LinksDelta is the part of Links that some NICs touched: entries as they must
+// be, and entries that must not be.
+type LinksDelta struct {
+	Neighs []Neigh
+	FDB    []FDB
+	// NoNeighs has Link and IP only, NoFDB VNet and MAC only.
+	NoNeighs []Neigh
+	NoFDB    []FDB
+}
+
+// Len is the number of entries.
+func (d *LinksDelta) Len() int { return len(d.Neighs) + len(d.FDB) + len(d.NoNeighs) + len(d.NoFDB) }
+
+// desiredDelta returns what cn's kernel must hold of the touched entries, in
+// their order, and whether a vnet crossed its limit. An entry that two of them
+// name comes twice.
+func desiredDelta(s *projections.State, cn log.UUID, list []touched, limits Limits) (out LinksDelta, switched bool) {
+	p := planner{s: s, cn: cn, problems: map[Problem]bool{}, remote: map[log.UUID]netip.Addr{}}
+	d := delta{planner: &p, links: map[log.UUID][]log.MAC{}, vnets: map[uint32]bool{}}
+	nics := p.localNICs()
+	if len(nics) == 0 || !p.findUnderlay() {
+		return d.out, false
+	}
+	for _, r := range nics {
+		d.links[r.Network()] = append(d.links[r.Network()], r.MAC())
+		d.vnets[r.Home().VNet] = true
+	}
+	for _, t := range list {
+		d.fdb(t)
+		d.neighs(t)
+	}
+	return d.out, !maps.Equal(onDemand(s, nics, limits), limits.OnDemand) && limits.Entries > 0
+}
+
+// delta gathers a LinksDelta.
+type delta struct {
+	*planner
+	links map[log.UUID][]log.MAC // of the CN's own NICs, by network
+	vnets map[uint32]bool        // that they are on
+	out   LinksDelta
+}
+
+func (d *delta) fdb(t touched) {
+	net := d.s.Network(t.network)
+	if net == nil || !net.Fabric || !d.vnets[net.VNetID] {
+		return
+	}
+	if r, ok := d.s.NICRow(t.mac); ok && r.Home() == log.VNetScope(net.VNetID) {
+		if cn := r.CN(); cn != d.cn {
+			if dst := d.reach(cn); dst.IsValid() {
+				d.out.FDB = append(d.out.FDB, FDB{VNet: net.VNetID, MAC: t.mac, Dst: dst})
+				return
+			}
+		}
+	}
+	d.out.NoFDB = append(d.out.NoFDB, FDB{VNet: net.VNetID, MAC: t.mac})
+}
+
+func (d *delta) neighs(t touched) {
+	links := d.links[t.network]
+	if len(links) == 0 || !t.ip.IsValid() {
+		return
+	}
+	var mac log.MAC // of the NIC that has the address and can be reached
+	if r, ok := d.s.NICRowAt(t.network, t.ip); ok {
+		if cn := r.CN(); cn == d.cn || d.reach(cn).IsValid() {
+			mac = r.MAC()
+		}
+	}
+	for _, link := range links {
+		if mac.IsZero() || mac == link {
+			d.out.NoNeighs = append(d.out.NoNeighs, Neigh{Link: link, IP: t.ip})
+		} else {
+			d.out.Neighs = append(d.out.Neighs, Neigh{Link: link, IP: t.ip, MAC: mac})
+		}
+	}
+}

@@ -1,0 +1,88 @@
+package desired_test
+
+import (
+	"bytes"
+	"cmp"
+	"slices"
+	"testing"
+
+	"pgregory.net/rapid"
+
+	"rutter/log"
+	"rutter/log/changetest"
+	"rutter/projections/desired"
+	"rutter/projections/internal/worldtest"
+	"rutter/projections/rules"
+)
+
+// applyDelta does to a desired.Links what the kernel's side does with a LinksDelta.
+func applyDelta(w *desired.Links, d desired.LinksDelta) {
+	w.Neighs = slices.DeleteFunc(w.Neighs, func(n desired.Neigh) bool {
+		is := func(o desired.Neigh) bool { return o.Link == n.Link && o.IP == n.IP }
+		return slices.ContainsFunc(d.NoNeighs, is) || slices.ContainsFunc(d.Neighs, is)
+	})
+	w.FDB = slices.DeleteFunc(w.FDB, func(f desired.FDB) bool {
+		is := func(o desired.FDB) bool { return o.VNet == f.VNet && o.MAC == f.MAC }
+		return slices.ContainsFunc(d.NoFDB, is) || slices.ContainsFunc(d.FDB, is)
+	})
+	neighs, fdb := append(w.Neighs, d.Neighs...), append(w.FDB, d.FDB...)
+	slices.SortFunc(neighs, func(a, b desired.Neigh) int {
+		return cmp.Or(bytes.Compare(a.Link[:], b.Link[:]), a.IP.Compare(b.IP))
+	})
+	slices.SortFunc(fdb, func(a, b desired.FDB) int {
+		return cmp.Or(cmp.Compare(a.VNet, b.VNet), bytes.Compare(a.MAC[:], b.MAC[:]))
+	})
+	w.Neighs, w.FDB = slices.Compact(neighs), slices.Compact(fdb)
+}
+
+// TestDeltaIsTheWholesDifference: after any changes, what was noted of them
+// makes the earlier desired links those of now, unless they say of themselves
+// that only the whole will do.
+func TestDeltaIsTheWholesDifference(t *testing.T) {
+	covered := 0
+	rapid.Check(t, func(t *rapid.T) {
+		w := worldtest.Settled(t, rules.Decide)
+		cns := []log.UUID{changetest.UUID(11), changetest.UUID(12), changetest.UUID(13)}
+		held, touches := map[log.UUID]desired.Links{}, map[log.UUID]*desired.Touches{}
+		for _, cn := range cns {
+			held[cn], touches[cn] = desired.Of(w.State, cn), desired.NewTouches(cn)
+			touches[cn].Reset()
+		}
+		for range rapid.IntRange(1, 8).Draw(t, "changes") {
+			op := worldtest.DrawOp(t)
+			key := op.ID
+			before, _ := w.State.Get(op.Kind, key)
+			result := w.Try(w.Change(op))
+			if result.Refusal != nil {
+				continue
+			}
+			for _, id := range result.IDs {
+				after, _ := w.State.Get(op.Kind, id)
+				for _, cn := range cns {
+					touches[cn].Note(before.Object, after.Object)
+				}
+			}
+			for _, cn := range cns {
+				if rapid.Bool().Draw(t, "later") {
+					continue // notes of several changes are covered together
+				}
+				want := desired.Of(w.State, cn)
+				want.Problems = nil
+				if touches[cn].Whole() {
+					held[cn] = want
+					touches[cn].Reset()
+					continue
+				}
+				had := held[cn]
+				had.Problems = nil
+				applyDelta(&had, touches[cn].Delta(w.State))
+				worldtest.SameDesired(t, had, want)
+				held[cn] = had
+				covered++
+			}
+		}
+	})
+	if covered == 0 {
+		t.Error("no change was covered by a delta")
+	}
+}

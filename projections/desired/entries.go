@@ -1,0 +1,56 @@
+package desired
+
+import (
+	"net/netip"
+
+	"rutter/log"
+	"rutter/projections"
+)
+
+// Entries finds single entries of a CN's kernel: what Of has of them,
+// at a cost that does not depend on how many there are. It is good until the
+// state changes, and not safe for concurrent use.
+type Entries struct {
+	planner
+	reachable bool // the CN has an underlay
+}
+
+// NewEntries returns what finds the entries of cn.
+func NewEntries(s *projections.State, cn log.UUID) *Entries {
+	e := &Entries{planner: planner{s: s, cn: cn, problems: map[Problem]bool{}, remote: map[log.UUID]netip.Addr{}}}
+	e.reachable = e.findUnderlay()
+	return e
+}
+
+// Neigh returns the neighbour of an address on the fabric link of one of the
+// CN's NICs. It is false where Of has none.
+func (e *Entries) Neigh(link log.MAC, ip netip.Addr) (Neigh, bool) {
+	own, ok := e.s.NICRow(link)
+	if !e.reachable || !ok || own.Home().Type != log.ScopeVNet {
+		return Neigh{}, false
+	}
+	nic := own.NIC()
+	if nic.CNUUID != e.cn || nic.BelongsToType != "zone" {
+		return Neigh{}, false
+	}
+	r, ok := e.s.NICAt(nic.NetworkUUID, ip)
+	if !ok {
+		return Neigh{}, false
+	}
+	o := r.Object.(*log.NIC)
+	if o.MAC == link || o.CNUUID != e.cn && !e.reach(o.CNUUID).IsValid() {
+		return Neigh{}, false
+	}
+	return Neigh{Link: link, IP: o.IP, MAC: o.MAC}, true
+}
+
+// FDB returns the forwarding entry of a MAC on a vnet that one of the CN's NICs
+// is on. It is false where Of has none, as for NICs of the CN itself.
+func (e *Entries) FDB(vnet uint32, mac log.MAC) (FDB, bool) {
+	r, ok := e.s.NICRow(mac)
+	if !e.reachable || !ok || r.Home() != log.VNetScope(vnet) || r.CN() == e.cn {
+		return FDB{}, false
+	}
+	dst := e.reach(r.CN())
+	return FDB{VNet: vnet, MAC: mac, Dst: dst}, dst.IsValid()
+}

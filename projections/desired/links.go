@@ -1,0 +1,292 @@
+package desired
+
+import (
+	"cmp"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"rutter/log"
+	"rutter/projections"
+)
+
+// Outer headers of VXLAN without a VLAN tag inside, in bytes: what a VXLAN
+// device's MTU is less than its underlay's (spec/kernel.md section 2).
+const (
+	outer4 = projections.Overhead4 - projections.VLANTag
+	outer6 = projections.Overhead6 - projections.VLANTag
+)
+
+// Of returns what the kernel of cn must hold: for each vnet on which
+// a VM of it has a NIC the VXLAN device and its VLANs, for each such NIC a
+// fabric link, on each of these a neighbour for every other NIC of the same
+// network, and on each VXLAN device the forwarding entries of the NICs on other
+// CNs. The cost is that of sorting what it returns.
+func Of(s *projections.State, cn log.UUID) Links { return Within(s, cn, Limits{}) }
+
+// Within is Of, but that vnets with more entries than
+// limits allow are on demand.
+func Within(s *projections.State, cn log.UUID, limits Limits) Links {
+	p := planner{s: s, cn: cn, problems: map[Problem]bool{}, remote: map[log.UUID]netip.Addr{}}
+	nics := p.localNICs()
+	if len(nics) > 0 && p.findUnderlay() {
+		p.demand = onDemand(s, nics, limits)
+		for _, nic := range nics {
+			p.addFabric(nic)
+		}
+		for _, nic := range nics {
+			p.addNeighs(nic)
+		}
+		p.addDevices()
+	}
+	p.sort()
+	return p.want
+}
+
+// planner gathers one CN's desired links.
+type planner struct {
+	s  *projections.State
+	cn log.UUID
+
+	local netip.Addr // the underlay address
+	mtu   uint32     // of the underlay, less the outer headers: the VXLANs'
+
+	remote   map[log.UUID]netip.Addr // underlay addresses of other CNs, invalid if they cannot be reached
+	demand   map[uint32]bool         // vnets that are on demand
+	problems map[Problem]bool
+	want     Links
+}
+
+func (p *planner) problem(kind log.Kind, id, format string, args ...any) {
+	p.problems[Problem{kind, id, fmt.Sprintf(format, args...)}] = true
+}
+
+// localNICs returns the NICs of VMs on the CN that lie on a vnet, by MAC.
+func (p *planner) localNICs() []projections.NICRow {
+	var nics []projections.NICRow
+	for r := range projections.NICsOnCN(p.cn).NICs(p.s) {
+		nic := r.NIC()
+		switch {
+		case nic.BelongsToType != "zone":
+		case r.Home().Type == log.ScopeVNet:
+			nics = append(nics, r)
+		case r.Home().Type == 0 && !nic.NetworkUUID.IsZero():
+			p.problem(log.KindNIC, nic.ID(), "its network %s is not known", nic.NetworkUUID)
+		}
+	}
+	return nics
+}
+
+// findUnderlay reports whether the CN has an underlay address, and notes it.
+func (p *planner) findUnderlay() bool {
+	nic := p.s.UnderlayNIC(p.cn)
+	if nic == nil {
+		p.problem(log.KindServer, p.cn.String(), "it has no underlay NIC with an address, so none of its fabrics can be made")
+		return false
+	}
+	p.local = nic.IP
+	mtu := uint32(projections.MinTagMTU)
+	if net := p.s.Network(nic.NetworkUUID); net != nil {
+		mtu = net.MTU
+	} else if r, ok := p.s.Get(log.KindNICTag, nic.NICTag); ok {
+		mtu = r.Object.(*log.NICTag).MTU
+	}
+	if p.mtu = mtu - outer4; p.local.Is6() {
+		p.mtu = mtu - outer6
+	}
+	return true
+}
+
+// reach returns where another CN receives VXLAN packets; it is not valid, and a
+// problem, if we cannot send there.
+func (p *planner) reach(cn log.UUID) netip.Addr {
+	addr, known := p.remote[cn]
+	if known {
+		return addr
+	}
+	at, ok := p.s.UnderlayOf(cn)
+	switch {
+	case !ok:
+		p.problem(log.KindServer, cn.String(), "it has no underlay NIC with an address, so its NICs cannot be reached")
+	case at.Addr.Is4() != p.local.Is4():
+		p.problem(log.KindServer, cn.String(), "its underlay address %s is not of the family of %s, so its NICs cannot be reached", at.Addr, p.local)
+	default:
+		addr = at.Addr
+	}
+	p.remote[cn] = addr
+	return addr
+}
+
+func (p *planner) addFabric(r projections.NICRow) {
+	nic := r.NIC()
+	net := p.s.Network(nic.NetworkUUID)
+	f := Fabric{
+		MAC: nic.MAC, VNet: net.VNetID, VLAN: uint16(net.VLANID), MTU: min(net.MTU, p.mtu-projections.VLANTag),
+		VM: nic.BelongsToUUID,
+	}
+	if nic.IP.IsValid() {
+		f.Addresses = []netip.Prefix{netip.PrefixFrom(nic.IP, net.Subnet.Bits())}
+	}
+	if vm := p.s.VM(nic.BelongsToUUID); vm != nil {
+		// A VM that is still another CN's is not in this one's interest.
+		if vm.ServerUUID == p.cn {
+			f.Namespace, f.Hold = vm.Zonename, vm.State == "provisioning"
+		}
+	}
+	f.Gateway, f.Resolvers = p.ofVM(nic, net)
+	f.Routes = p.routes(nic, net)
+	p.want.Fabrics = append(p.want.Fabrics, f)
+}
+
+// ofVM returns what depends on all NICs that the VM has on the CN: the gateway, if the VM's
+// default route of that family leads through nic; and every resolver, in the
+// order of the NICs, the primary first and then by MAC.
+func (p *planner) ofVM(nic *log.NIC, net *log.Network) (gateway netip.Addr, resolvers []netip.Addr) {
+	nics := make([]*log.NIC, 0, 4)
+	for r := range projections.NICsOf(nic.BelongsToUUID).NICs(p.s) {
+		if other := r.NIC(); other.CNUUID == p.cn {
+			nics = append(nics, other)
+		}
+	}
+	slices.SortStableFunc(nics, func(a, b *log.NIC) int {
+		switch {
+		case a.Primary == b.Primary:
+			return 0
+		case a.Primary:
+			return -1
+		}
+		return 1
+	})
+	seen := make(map[netip.Addr]bool)
+	through := log.MAC{} // the NIC of the default route
+	for _, other := range nics {
+		on := p.s.Network(other.NetworkUUID)
+		if on == nil {
+			continue
+		}
+		if through.IsZero() && on.Family == net.Family && on.Gateway.IsValid() && on.Gateway != other.IP {
+			through = other.MAC
+		}
+		for _, ip := range on.Resolvers {
+			if !seen[ip] {
+				seen[ip] = true
+				resolvers = append(resolvers, ip)
+			}
+		}
+	}
+	if through == nic.MAC {
+		gateway = net.Gateway
+	}
+	return gateway, resolvers
+}
+
+func (p *planner) routes(nic *log.NIC, net *log.Network) []Route {
+	var routes []Route
+	for _, route := range net.Routes {
+		if route.Gateway == "linklocal" {
+			p.problem(log.KindNetwork, net.ID(), "its route to %s is by linklocal, which a fabric link has no way to do", route.Dst)
+			continue
+		}
+		dst, ok := projections.ParseRouteDst(route.Dst)
+		gw, err := netip.ParseAddr(route.Gateway)
+		if !ok || err != nil {
+			p.problem(log.KindNetwork, net.ID(), "its route to %s by %s cannot be read", route.Dst, route.Gateway)
+			continue
+		}
+		if gw != nic.IP && !p.direct(nic, dst) { // the router itself needs no route to itself
+			routes = append(routes, Route{dst, gw})
+		}
+	}
+	return routes
+}
+
+// direct reports whether dst is the subnet of another NIC that the VM has on the
+// CN: it goes there straight, and a router's own VM to all that it joins.
+func (p *planner) direct(nic *log.NIC, dst netip.Prefix) bool {
+	for r := range projections.NICsOf(nic.BelongsToUUID).NICs(p.s) {
+		if r.MAC() == nic.MAC || r.CN() != p.cn {
+			continue
+		}
+		if net := p.s.Network(r.Network()); net != nil && net.Subnet == dst {
+			return true
+		}
+	}
+	return false
+}
+
+// addNeighs adds a neighbour on nic's link for each other NIC of its network
+// that can be reached.
+func (p *planner) addNeighs(r projections.NICRow) {
+	if p.demand[r.Home().VNet] {
+		return
+	}
+	nic := r.NIC()
+	for other := range projections.NICsOnNetwork(nic.NetworkUUID).NICs(p.s) {
+		mac, ip, cn := other.MAC(), other.IP(), other.CN()
+		if mac == nic.MAC || !ip.IsValid() {
+			continue
+		}
+		if cn == p.cn || p.reach(cn).IsValid() {
+			p.want.Neighs = append(p.want.Neighs, Neigh{Link: nic.MAC, IP: ip, MAC: mac})
+		}
+	}
+}
+
+// addDevices adds what the fabric links stand on, and the forwarding entries.
+func (p *planner) addDevices() {
+	vnets, vlans := map[uint32]bool{}, map[VLAN]bool{}
+	for _, f := range p.want.Fabrics {
+		if !vnets[f.VNet] {
+			vnets[f.VNet] = true
+			p.want.VXLANs = append(p.want.VXLANs, VXLAN{VNet: f.VNet, Local: p.local, Port: projections.VXLANPort, MTU: p.mtu, OnDemand: p.demand[f.VNet]})
+			if !p.demand[f.VNet] {
+				p.addFDB(f.VNet)
+			}
+		}
+		if vlan := (VLAN{VNet: f.VNet, ID: f.VLAN, MTU: p.mtu - projections.VLANTag}); f.VLAN != 0 && !vlans[vlan] {
+			vlans[vlan] = true
+			p.want.VLANs = append(p.want.VLANs, vlan)
+		}
+	}
+}
+
+func (p *planner) addFDB(vnet uint32) {
+	for r := range projections.NICsOnVNet(vnet).NICs(p.s) {
+		cn := r.CN()
+		if cn == p.cn {
+			continue
+		}
+		if dst := p.reach(cn); dst.IsValid() {
+			p.want.FDB = append(p.want.FDB, FDB{VNet: vnet, MAC: r.MAC(), Dst: dst})
+		}
+	}
+}
+
+func compareMACs(a, b log.MAC) int { return strings.Compare(string(a[:]), string(b[:])) }
+
+// sort orders every list by its key.
+func (p *planner) sort() {
+	w := &p.want
+	for problem := range p.problems {
+		w.Problems = append(w.Problems, problem)
+	}
+	slices.SortFunc(w.Problems, func(a, b Problem) int {
+		return cmp.Or(cmp.Compare(a.Kind, b.Kind), strings.Compare(a.ID, b.ID), strings.Compare(a.Reason, b.Reason))
+	})
+	slices.SortFunc(w.VXLANs, func(a, b VXLAN) int { return cmp.Compare(a.VNet, b.VNet) })
+	slices.SortFunc(w.VLANs, func(a, b VLAN) int { return cmp.Or(cmp.Compare(a.VNet, b.VNet), cmp.Compare(a.ID, b.ID)) })
+	slices.SortFunc(w.Fabrics, func(a, b Fabric) int { return compareMACs(a.MAC, b.MAC) })
+	slices.SortFunc(w.Neighs, func(a, b Neigh) int {
+		if c := compareMACs(a.Link, b.Link); c != 0 {
+			return c
+		}
+		return a.IP.Compare(b.IP)
+	})
+	slices.SortFunc(w.FDB, func(a, b FDB) int {
+		if c := cmp.Compare(a.VNet, b.VNet); c != 0 {
+			return c
+		}
+		return compareMACs(a.MAC, b.MAC)
+	})
+}

@@ -1,0 +1,149 @@
+package desired
+
+import (
+	"fmt"
+
+	"rutter/log"
+	"rutter/projections"
+)
+
+// tracePair looks at the way from one NIC to another, and back.
+func tracePair(s *projections.State, from, to TraceEnd) Trace {
+	t := Trace{From: from, To: to}
+	for _, end := range []*TraceEnd{&t.From, &t.To} {
+		traceEnd(s, &t, end)
+	}
+	if from.nic == nil || to.nic == nil || from.net == nil || to.net == nil {
+		return t
+	}
+	traceNetworks(s, &t)
+	traceUnderlay(s, &t)
+	if from.net.Fabric && to.net.Fabric && from.Network == to.Network && from.CN != (log.UUID{}) && to.CN != (log.UUID{}) {
+		traceEntries(s, &t, from, to)
+		traceEntries(s, &t, to, from)
+	}
+	return t
+}
+
+// traceEnd looks at one end alone.
+func traceEnd(s *projections.State, t *Trace, end *TraceEnd) {
+	name := end.Asked
+	if !end.VM.IsZero() && end.State != "running" {
+		level := Fault
+		if end.State == "provisioning" {
+			level = Doubt
+		}
+		t.find(level, "vm-not-running", end.CN, "rutter vm list on its CN says more; start it", "the VM %s is %s", name, end.State)
+	}
+	if end.nic == nil {
+		t.find(Fault, "no-nic", end.CN, "rutter nic create --network … --owner …", "the VM %s has no NIC", name)
+		return
+	}
+	switch {
+	case end.nic.NetworkUUID.IsZero():
+		t.find(Fault, "nic-no-network", end.CN, "rutter nic update "+end.NIC.String()+" --set network_uuid=…", "NIC %s of %s is on no network", end.NIC, name)
+	case end.net == nil:
+		t.find(Fault, "network-unknown", end.CN, "", "NIC %s of %s is on network %s, which the log does not have", end.NIC, name, end.Network)
+	case !end.nic.IP.IsValid():
+		t.find(Fault, "nic-no-address", end.CN, "rutter nic update "+end.NIC.String()+" --set ip=…", "NIC %s of %s has no address, so nobody has a neighbour entry for it", end.NIC, name)
+	}
+	if end.nic.BelongsToType != "zone" {
+		t.find(Note, "not-a-vm", end.CN, "", "NIC %s belongs to a %s, whose own links Rutter does not make", end.NIC, end.nic.BelongsToType)
+	}
+	if end.CN.IsZero() || end.nic.CNUUID.IsZero() {
+		t.find(Fault, "no-cn", end.CN, "rutter nic update "+end.NIC.String()+" --set cn_uuid=…", "NIC %s of %s is on no CN", end.NIC, name)
+		return
+	}
+	if vm, ok := s.Get(log.KindVM, end.VM.String()); ok && vm.Object.(*log.VM).ServerUUID != end.nic.CNUUID {
+		t.find(Doubt, "nic-elsewhere", end.CN, "is it migrating? else set the NIC's cn_uuid to the VM's server_uuid",
+			"NIC %s is on CN %s, and its VM %s on CN %s", end.NIC, end.nic.CNUUID, name, vm.Object.(*log.VM).ServerUUID)
+	}
+	switch r, ok := s.Get(log.KindServer, end.CN.String()); {
+	case !ok:
+		t.find(Doubt, "cn-not-in-log", end.CN, "rutter cn create --uuid "+end.CN.String(), "CN %s is not in the log", end.CN)
+	case r.Object.(*log.Server).Status == "unknown":
+		t.find(Doubt, "cn-unknown", end.CN, "look at the machine; its kernel keeps what it had", "%s is unknown: no server hears it", hostOf(*end))
+	}
+}
+
+// traceNetworks compares the networks of both ends.
+func traceNetworks(s *projections.State, t *Trace) {
+	from, to := t.From.net, t.To.net
+	switch {
+	case from.UUID == to.UUID:
+	case from.Fabric != to.Fabric || from.Fabric && from.VNetID != to.VNetID:
+		t.find(Fault, "other-vnet", log.UUID{}, "give one of them a NIC on the other's vnet, or a router between them",
+			"%s is on %s and %s on %s: nothing of Rutter's joins them", t.From.Asked, placeName(from), t.To.Asked, placeName(to))
+		return
+	case !from.Gateway.IsValid() || !to.Gateway.IsValid():
+		t.find(Fault, "no-gateway", log.UUID{}, "rutter network update … --set gateway=…", "they are on two networks, %s and %s, and not both have a gateway", from.Name, to.Name)
+	default:
+		t.find(Note, "routed", log.UUID{}, "look at the routers, then trace from each end to its own gateway",
+			"they are on two networks: %s sends to its gateway %s, and %s answers by %s", from.Name, from.Gateway, to.Name, to.Gateway)
+		traceGateway(s, t, from)
+		traceGateway(s, t, to)
+	}
+	if !from.Fabric {
+		t.find(Note, "not-a-fabric", log.UUID{}, "look at the switches: VLAN, trunk and spanning tree", "%s is no fabric: no vnet carries it, the physical network does", placeName(from))
+	}
+	if from.MTU != to.MTU {
+		t.find(Doubt, "mtu-differs", log.UUID{}, "try ping -M do -s SIZE; set one MTU on both networks", "the MTU of %s is %d, and of %s %d: large packets may be lost", from.Name, from.MTU, to.Name, to.MTU)
+	}
+}
+
+func traceGateway(s *projections.State, t *Trace, net *log.Network) {
+	if _, ok := s.NICAt(net.UUID, net.Gateway); !ok && net.Fabric {
+		t.find(Doubt, "gateway-nobody", log.UUID{}, "give the router a NIC with that address", "no NIC has the address %s, the gateway of %s", net.Gateway, net.Name)
+	}
+}
+
+func placeName(n *log.Network) string {
+	if n.Fabric {
+		return fmt.Sprintf("network %s of vnet %d", n.Name, n.VNetID)
+	}
+	return fmt.Sprintf("network %s (tag %s, VLAN %d)", n.Name, n.NICTag, n.VLANID)
+}
+
+// traceUnderlay looks at what carries the packets between the CNs.
+func traceUnderlay(s *projections.State, t *Trace) {
+	if !t.From.net.Fabric || !t.To.net.Fabric {
+		return
+	}
+	for _, end := range []TraceEnd{t.From, t.To} {
+		if !end.CN.IsZero() && !end.Under.IsValid() {
+			t.find(Fault, "no-underlay", end.CN, "give the CN a NIC with underlay=true and an address", "%s has no underlay NIC with an address, so none of its fabrics is made", hostOf(end))
+		}
+	}
+	if t.From.CN == t.To.CN || !t.From.Under.IsValid() || !t.To.Under.IsValid() {
+		return
+	}
+	if t.From.Under.Is4() != t.To.Under.Is4() {
+		t.find(Fault, "underlay-family", log.UUID{}, "give both CNs an underlay address of one family", "the underlay addresses %s and %s are of two families: neither CN can send to the other", t.From.Under, t.To.Under)
+	}
+	for _, end := range []TraceEnd{t.From, t.To} {
+		p := planner{s: s, cn: end.CN, problems: map[Problem]bool{}}
+		if p.findUnderlay() && p.mtu-projections.VLANTag < end.MTU {
+			t.find(Doubt, "underlay-mtu", end.CN, fmt.Sprintf("raise the underlay's MTU by %d, or lower the network's", end.MTU-(p.mtu-projections.VLANTag)),
+				"the underlay of %s carries packets of %d bytes of the vnet at most, and %s has MTU %d: its links get less", hostOf(end), p.mtu-projections.VLANTag, end.Name, end.MTU)
+		}
+	}
+}
+
+// traceEntries lists what the kernel of from's CN needs to send to to.
+func traceEntries(s *projections.State, t *Trace, from, to TraceEnd) {
+	seq := max(from.seq, to.seq)
+	entries := NewEntries(s, from.CN)
+	link := fmt.Sprintf("fabric link %s on sdcvxl%d", from.NIC, from.VNet)
+	if from.VLAN != 0 {
+		link = fmt.Sprintf("fabric link %s on vx%dv%d", from.NIC, from.VNet, from.VLAN)
+	}
+	t.Entries = append(t.Entries, TraceEntry{CN: from.CN, What: link, Seq: from.seq, Wanted: entries.reachable && from.nic.BelongsToType == "zone"})
+	if to.IP.IsValid() {
+		_, wanted := entries.Neigh(from.NIC, to.IP)
+		t.Entries = append(t.Entries, TraceEntry{CN: from.CN, What: fmt.Sprintf("neighbour %s is %s", to.IP, to.NIC), Seq: seq, Wanted: wanted})
+	}
+	if from.CN != to.CN {
+		_, wanted := entries.FDB(from.VNet, to.NIC)
+		t.Entries = append(t.Entries, TraceEntry{CN: from.CN, What: fmt.Sprintf("forwarding entry of sdcvxl%d: %s at %s", from.VNet, to.NIC, to.Under), Seq: seq, Wanted: wanted})
+	}
+}

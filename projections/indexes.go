@@ -1,0 +1,128 @@
+package projections
+
+import "rutter/log"
+
+// Index names some of a state's objects that it keeps together and in order: those
+// of a kind that have a key in common.
+type Index struct{ pick func(*store) *sorted[*row] }
+
+// All are the objects of a kind.
+func All(kind log.Kind) Index {
+	return Index{func(s *store) *sorted[*row] { return s.tableOrder(kind) }}
+}
+
+// NetworksOnTag are the networks on a NIC tag.
+func NetworksOnTag(tag string) Index {
+	return Index{func(s *store) *sorted[*row] { return s.netsOnTag[tag] }}
+}
+
+// NICsOnTag are the NICs that name a NIC tag themselves.
+func NICsOnTag(tag string) Index {
+	return Index{func(s *store) *sorted[*row] { return s.nicsOnTag[tag] }}
+}
+
+// AggregationsOnTag are the aggregations that provide a NIC tag.
+func AggregationsOnTag(tag string) Index {
+	return Index{func(s *store) *sorted[*row] { return s.aggrsOnTag[tag] }}
+}
+
+// FabricsOf are the fabric networks of an owner.
+func FabricsOf(owner log.UUID) Index {
+	return Index{func(s *store) *sorted[*row] { return s.fabricsOf[owner] }}
+}
+
+// FabricsOnVNet are the fabric networks on a vnet, by their subnets.
+func FabricsOnVNet(vnet uint32) Index {
+	return Index{func(s *store) *sorted[*row] { return s.subnets[vnet] }}
+}
+
+// VLANsOf are the fabric VLANs of an owner.
+func VLANsOf(owner log.UUID) Index {
+	return Index{func(s *store) *sorted[*row] { return s.vlansOf[owner] }}
+}
+
+// VLANsOnVNet are the fabric VLANs on a vnet.
+func VLANsOnVNet(vnet uint32) Index {
+	return Index{func(s *store) *sorted[*row] { return s.vlansOnVNet[vnet] }}
+}
+
+// PoolsWith are the network pools that a network is in.
+func PoolsWith(network log.UUID) Index {
+	return Index{func(s *store) *sorted[*row] { return s.poolsWith[network] }}
+}
+
+// IPsOn are the IP objects of a network.
+func IPsOn(network log.UUID) Index {
+	return Index{func(s *store) *sorted[*row] { return s.ipsOn[network] }}
+}
+
+// RoutersWith are the routers that join a network.
+func RoutersWith(network log.UUID) Index {
+	return Index{func(s *store) *sorted[*row] { return s.routersWith[network] }}
+}
+
+// RoutersOf are the routers of a VM.
+func RoutersOf(vm log.UUID) Index {
+	return Index{func(s *store) *sorted[*row] { return s.routersOfVM[vm] }}
+}
+
+// NICsOnNetwork are the NICs on a network.
+func NICsOnNetwork(network log.UUID) Index {
+	return Index{func(s *store) *sorted[*row] { return s.nicsOnNet[network] }}
+}
+
+// NICsOnCN are the NICs whose cn_uuid is cn.
+func NICsOnCN(cn log.UUID) Index {
+	return Index{func(s *store) *sorted[*row] { return s.nicsOnCN[cn] }}
+}
+
+// NICsOf are the NICs of an owner: a VM, a server or another thing.
+func NICsOf(owner log.UUID) Index {
+	return Index{func(s *store) *sorted[*row] { return s.nicsOf.of(owner) }}
+}
+
+// SeveralNICsOf are the NICs of an owner that has, or had, more than one; else none.
+// It allocates nothing.
+func SeveralNICsOf(owner log.UUID) Index {
+	return Index{func(s *store) *sorted[*row] { return s.nicsOf.many[owner] }}
+}
+
+// AggregationsOn are the aggregations of a server.
+func AggregationsOn(cn log.UUID) Index {
+	return Index{func(s *store) *sorted[*row] { return s.aggrsOn[cn] }}
+}
+
+// VMsOnCN are the VMs on a CN.
+func VMsOnCN(cn log.UUID) Index {
+	return Index{func(s *store) *sorted[*row] { return s.vmsOnCN[cn] }}
+}
+
+// VMMsOnCN are the VMMs on a CN.
+func VMMsOnCN(cn log.UUID) Index {
+	return Index{func(s *store) *sorted[*row] { return s.vmmsOnCN[cn] }}
+}
+
+// VMMsOf are the VMMs of a VM.
+func VMMsOf(vm log.UUID) Index {
+	return Index{func(s *store) *sorted[*row] { return s.vmmsOf[vm] }}
+}
+
+// MigrationsOf are the migrations of a VM.
+func MigrationsOf(vm log.UUID) Index {
+	return Index{func(s *store) *sorted[*row] { return s.migrationsOf[vm] }}
+}
+
+// OpenTasksOn are the tasks of a CN that have not ended.
+func OpenTasksOn(cn log.UUID) Index {
+	return Index{func(s *store) *sorted[*row] { return s.openTasks[cn] }}
+}
+
+// TicketsBeside are the tickets that wait for what t is for, t too if it waits.
+func TicketsBeside(t *log.Ticket) Index {
+	return Index{func(s *store) *sorted[*row] { return s.lines[lineOf(t)] }}
+}
+
+// NICsOnVNet are the NICs on a vnet.
+func NICsOnVNet(vnet uint32) Index {
+	return Index{func(s *store) *sorted[*row] { return s.nicsOnVNet[vnet] }}
+}

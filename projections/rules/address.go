@@ -1,0 +1,162 @@
+package rules
+
+import (
+	"bytes"
+	"fmt"
+	"net/netip"
+	"slices"
+
+	"rutter/log"
+	"rutter/projections"
+)
+
+// belongsToRouter is the belongs_to_type of the addresses of routers.
+const belongsToRouter = "router"
+
+func familyOf(ip netip.Addr) string {
+	switch {
+	case !ip.IsValid():
+		return ""
+	case ip.Is4():
+		return "ipv4"
+	default:
+		return "ipv6"
+	}
+}
+
+// usable returns the lowest and the highest address that a NIC may have. The
+// network address is none (RFC 4291 section 2.6.1 for IPv6), nor is IPv4's
+// broadcast address; subnets of one or two addresses have neither (RFC 3021,
+// RFC 6164).
+func usable(p netip.Prefix) (first, last netip.Addr) {
+	first, last = p.Addr(), projections.LastAddr(p)
+	if p.Bits() >= first.BitLen()-1 {
+		return first, last
+	}
+	if first = first.Next(); first.Is4() {
+		last = last.Prev()
+	}
+	return first, last
+}
+
+// misplaced says why ip cannot be that of a NIC on the subnet, or "".
+func misplaced(subnet netip.Prefix, ip netip.Addr) string {
+	first, last := usable(subnet)
+	switch {
+	case ip.Zone() != "" || !subnet.Contains(ip):
+		return "cannot be outside subnet"
+	case ip.Less(first):
+		return "cannot be the network address"
+	case last.Less(ip):
+		return "cannot be the broadcast address"
+	}
+	return ""
+}
+
+// place notes an address that is not one of the subnet's.
+func place(d *draft, field string, subnet netip.Prefix, ip netip.Addr) bool {
+	why := misplaced(subnet, ip)
+	if why != "" {
+		first, last := usable(subnet)
+		d.bad(field, field+" "+why, fmt.Sprintf("send an address from %s to %s", first, last))
+	}
+	return why == ""
+}
+
+// allocate returns the lowest free address of the network's provision range:
+// one that no NIC has, and that is neither gateway nor resolver. It is not
+// valid when there is none. The cost is O(log n) in the network's NICs, and
+// O(m) in the addresses of it that the same change has touched.
+func allocate(d *draft, n *log.Network) netip.Addr {
+	ip := lowest(d, n, n.ProvisionStart, func(ip netip.Addr) netip.Addr {
+		return d.FreeFrom(n.UUID, ip)
+	})
+	// An address that the change itself gave back may be lower still.
+	for back := range d.FreedFrom(n.UUID, n.ProvisionStart) {
+		if ip.IsValid() && !back.Less(ip) || n.ProvisionEnd.Less(back) {
+			break
+		}
+		if d.NICAt(n.UUID, back) == nil && !reserved(n, back) && ipObject(d, n.UUID, back) == nil {
+			return back
+		}
+	}
+	return ip
+}
+
+// lowest steps from one address that may be free to the next, until nothing
+// moves it on.
+func lowest(d *draft, n *log.Network, ip netip.Addr, next func(netip.Addr) netip.Addr) netip.Addr {
+	for ip.IsValid() && !n.ProvisionEnd.Less(ip) {
+		free := next(ip)
+		if free == ip && !reserved(n, ip) {
+			return ip
+		}
+		if free == ip {
+			free = ip.Next()
+		}
+		ip = free
+	}
+	return netip.Addr{}
+}
+
+// reserved reports whether an address is kept from allocation. A NIC that asks
+// for it by name gets it: a router's, or a resolver's own.
+func reserved(n *log.Network, ip netip.Addr) bool {
+	return ip == n.Gateway || slices.Contains(n.Resolvers, ip)
+}
+
+// placeholder says which part of a network an address is that no NIC is given
+// unasked, or "".
+func placeholder(n *log.Network, ip netip.Addr) string {
+	first, last := usable(n.Subnet)
+	switch {
+	case ip == n.Gateway:
+		return "gateway"
+	case slices.Contains(n.Resolvers, ip):
+		return "resolver"
+	case ip.Less(first):
+		return "network address"
+	case last.Less(ip):
+		return "broadcast address"
+	}
+	return ""
+}
+
+// ipObject returns what is kept of an address, or nil.
+func ipObject(d *draft, network log.UUID, ip netip.Addr) *log.IP {
+	if r, ok := d.IP(network, ip); ok {
+		return r.Object.(*log.IP)
+	}
+	return nil
+}
+
+// routerAt returns the router whose address this is, or nil.
+func routerAt(d *draft, o *log.IP) *log.Router {
+	if o.BelongsToType != belongsToRouter {
+		return nil
+	}
+	r, ok := d.ByUUID(log.KindRouter, o.BelongsToUUID)
+	if !ok {
+		return nil
+	}
+	router := r.Object.(*log.Router)
+	for i, network := range router.Networks {
+		if network == o.NetworkUUID && i < len(router.Addresses) && router.Addresses[i] == o.IP {
+			return router
+		}
+	}
+	return nil
+}
+
+// putIP makes the event, if any, that turns one state of an address into another.
+func putIP(d *draft, before projections.Record, after *log.IP) {
+	says := after.Reserved || after.BelongsToType != "" || !after.BelongsToUUID.IsZero() || !after.OwnerUUID.IsZero()
+	switch {
+	case !says && before.Object != nil:
+		d.emit(before, nil)
+	case says && (before.Object == nil || !log.Equal(before.Object, after)):
+		d.emit(before, after)
+	}
+}
+
+func compareUUIDs(a, b log.UUID) int { return bytes.Compare(a[:], b[:]) }

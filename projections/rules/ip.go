@@ -1,0 +1,164 @@
+package rules
+
+import (
+	"fmt"
+	"slices"
+
+	"rutter/log"
+	"rutter/projections"
+)
+
+var ipRules = kindRules{
+	kind: log.KindIP, idField: "ip", word: "IP", title: "IP",
+	options: []log.Option{log.OptionAnyOwner},
+	special: hooks[*log.IP]{decide: opIP},
+}
+
+// opIP decides an operation on an address. Every address of a network can be
+// updated, whether there is an object of it or not: one that says nothing is
+// not kept. So update does what NAPI's PUT does, free is an update (or delete)
+// that clears reserved, owner and belongs_to, unassign one that clears belongs_to.
+func opIP(d *draft, op *log.Op) string {
+	before, after := targetIP(d, op)
+	if d.refused() {
+		return ""
+	}
+	net := d.Network(after.NetworkUUID)
+	if net == nil {
+		d.refuse(log.CodeResourceNotFound, "network not found", log.FieldError{
+			Field: "network_uuid", Code: log.ElementInvalid, Message: fmt.Sprintf("there is no network %s", after.NetworkUUID),
+			Remedy: "create the network first",
+		})
+		return ""
+	}
+	if !net.Subnet.Contains(after.IP) {
+		d.bad("ip", "ip cannot be outside subnet", fmt.Sprintf("send an address of %s", net.Subnet))
+		return ""
+	}
+	checkIPObject(d, op, before, after, net)
+	if d.refused() {
+		return ""
+	}
+	putIP(d, before, after)
+	return after.ID()
+}
+
+// targetIP returns what is kept of the address that op names, and what it would be.
+func targetIP(d *draft, op *log.Op) (before projections.Record, after *log.IP) {
+	named := &log.IP{}
+	if op.ID != "" {
+		var err error
+		if named.NetworkUUID, named.IP, err = projections.ParseIPID(op.ID); err != nil {
+			d.bad("ip", d.showError(err), "name the address as NETWORK-UUID:ADDRESS")
+			return before, nil
+		}
+	}
+	if o, ok := op.Object.(*log.IP); ok && op.Action != log.Delete {
+		ip := o.IP.Unmap()
+		if op.ID == "" {
+			named.NetworkUUID, named.IP = o.NetworkUUID, ip
+		}
+		if (given(op, "network_uuid") || op.Action == log.Create) && o.NetworkUUID != named.NetworkUUID ||
+			(given(op, "ip") || op.Action == log.Create) && ip != named.IP {
+			d.bad("ip", "IP updates for this field are not supported", "leave it out, or update the other address")
+			return before, nil
+		}
+	}
+	if !named.IP.IsValid() || named.IP.Zone() != "" || named.NetworkUUID.IsZero() {
+		d.missing("ip", "send network_uuid and ip")
+		return before, nil
+	}
+	before, there := d.Find(named)
+	switch {
+	case op.Action == log.Create && there:
+		d.problem(log.FieldError{
+			Field: "ip", Code: log.ElementDuplicate, Message: "Already exists", Remedy: "update the one there", Type: "ip", ID: named.ID(),
+		})
+	case !d.meets(op, before):
+	case there && op.Action == log.Update:
+		after = log.Clone(before.Object).(*log.IP)
+	}
+	if after == nil {
+		after = named
+	}
+	if op.Action != log.Delete {
+		for _, name := range op.Set {
+			if !slices.Contains(ipFields, name) {
+				d.problem(log.FieldError{Field: d.show(name), Code: log.ElementUnknown, Message: "ip has no field " + d.quote(name), Remedy: "leave it out"})
+			}
+		}
+		set := slices.DeleteFunc(slices.Clone(op.Set), func(name string) bool { return name == "ip" || name == "network_uuid" })
+		if op.Action == log.Create {
+			set = []string{"belongs_to_type", "belongs_to_uuid", "owner_uuid", "reserved"}
+		}
+		log.Assign(after, op.Object, set)
+	}
+	return before, after
+}
+
+var ipFields = log.FieldNames(log.KindIP)
+
+// checkIPObject checks an address as it would stand, and brings it into its one
+// form: while a NIC has it, the NIC says whose it is.
+func checkIPObject(d *draft, op *log.Op, before projections.Record, after *log.IP, net *log.Network) {
+	if was, ok := before.Object.(*log.IP); ok && routerAt(d, was) != nil {
+		d.problem(log.FieldError{
+			Field: "ip", Code: log.ElementUsedBy, Message: fmt.Sprintf("IP in use by router \"%s\"", was.BelongsToUUID),
+			Remedy: "update the router", Type: belongsToRouter, ID: was.BelongsToUUID.String(),
+		})
+		return
+	}
+	clears := op.Action == log.Delete
+	if why := placeholder(net, after.IP); why != "" && !after.Reserved && (clears || given(op, "reserved")) {
+		d.bad("reserved", fmt.Sprintf("the address is the network's %s, which is always reserved", why), "change the network, or leave it out")
+		return
+	}
+	if h := d.NICAt(net.UUID, after.IP); h != nil {
+		checkHeldIP(d, op, h, after)
+		return
+	}
+	if after.BelongsToType != "" || !after.BelongsToUUID.IsZero() {
+		if after.BelongsToType == "" {
+			d.missing("belongs_to_type", "send all of belongs_to_type, belongs_to_uuid and owner_uuid")
+		}
+		if after.BelongsToUUID.IsZero() {
+			d.missing("belongs_to_uuid", "send all of belongs_to_type, belongs_to_uuid and owner_uuid")
+		}
+		if after.OwnerUUID.IsZero() {
+			d.missing("owner_uuid", "send all of belongs_to_type, belongs_to_uuid and owner_uuid")
+		}
+	}
+	if len(after.BelongsToType) > projections.MaxNameBytes {
+		d.bad("belongs_to_type", fmt.Sprintf("must not be longer than %d bytes", projections.MaxNameBytes), "shorten it")
+	}
+	checkIPOwner(d, op, after, net)
+}
+
+func checkIPOwner(d *draft, op *log.Op, after *log.IP, net *log.Network) {
+	if given(op, "owner_uuid") && !after.OwnerUUID.IsZero() && len(net.OwnerUUIDs) > 0 &&
+		!slices.Contains(net.OwnerUUIDs, after.OwnerUUID) && !asks(op, log.OptionAnyOwner) {
+		d.bad("owner_uuid", "network owner_uuids do not match", "send an owner of the network")
+	}
+}
+
+// checkHeldIP checks an address that a NIC has: it can be reserved, or not, and
+// is the NIC's until that goes.
+func checkHeldIP(d *draft, op *log.Op, h *log.NIC, after *log.IP) {
+	clears := op.Action == log.Delete || given(op, "belongs_to_uuid") && after.BelongsToUUID.IsZero()
+	other := !after.BelongsToUUID.IsZero() && after.BelongsToUUID != h.BelongsToUUID ||
+		after.BelongsToType != "" && after.BelongsToType != h.BelongsToType
+	if clears || other {
+		d.problem(log.FieldError{
+			Field: "ip", Code: log.ElementUsedBy, Message: fmt.Sprintf("IP in use by %s \"%s\"", h.BelongsToType, h.BelongsToUUID),
+			Remedy: fmt.Sprintf("delete NIC %s, or give it another address", h.MAC), Type: h.BelongsToType, ID: h.BelongsToUUID.String(),
+		})
+		return
+	}
+	after.BelongsToType, after.BelongsToUUID = "", log.UUID{}
+	if after.OwnerUUID.IsZero() || !after.Reserved {
+		after.OwnerUUID = h.OwnerUUID
+	}
+	if !after.Reserved {
+		after.OwnerUUID = log.UUID{} // the NIC's, and gone with it
+	}
+}

@@ -1,0 +1,113 @@
+package rules
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"rutter/log"
+	"rutter/projections"
+)
+
+// Bounds of what a server says of itself.
+const (
+	maxSysinfoBytes = 32 << 10 // of a server: each event of the server carries it
+	maxAgents       = 64       // programs that a server names
+)
+
+var serverRules = kindRules{
+	kind: log.KindServer, idField: "uuid", word: "server", title: "Server",
+	immutable: []string{"uuid"},
+	own: &Rights{
+		Create: append(slices.Clone(sysinfoFields), "uuid"), Update: sysinfoFields,
+		Why: "what it finds in its own machine; its status is judged by the servers, all else is the operators'",
+	},
+	special: hooks[*log.Server]{
+		uuid:  func(s *log.Server) *log.UUID { return &s.UUID },
+		fill:  fillServer,
+		check: checkServer,
+		remove: func(d *draft, s *log.Server) {
+			d.unused(s, "server is in use", "delete its VMs, VMMs and NICs first",
+				projections.NICsOnCN(s.UUID), projections.NICsOf(s.UUID), projections.AggregationsOn(s.UUID),
+				projections.VMsOnCN(s.UUID), projections.VMMsOnCN(s.UUID), projections.OpenTasksOn(s.UUID))
+		},
+		owns: func(_ *draft, cn log.UUID, s *log.Server) bool { return s.UUID == cn },
+	},
+}
+
+func fillServer(d *draft, s *log.Server, _ *log.Op) {
+	if s.Status == "" {
+		s.Status = "unknown" // until a session of its agent says more
+	}
+	if s.Created == 0 {
+		s.Created = d.time
+	}
+}
+
+func checkServer(d *draft, _, s *log.Server, _ *log.Op) {
+	switch s.Status {
+	case "running", "unknown", "expunged":
+	default:
+		d.bad("status", fmt.Sprintf("\"%s\" is not known", d.show(s.Status)), "send running, unknown, or expunged for one that will not come back")
+	}
+	d.checkText("hostname", s.Hostname)
+	d.checkText("datacenter", s.Datacenter)
+	d.checkText("comments", s.Comments)
+	d.checkText("rack_identifier", s.RackIdentifier)
+	d.checkText("serial", s.Serial)
+	d.checkText("current_platform", s.CurrentPlatform)
+	checkServerForms(d, s)
+}
+
+// checkServerForms checks what CNAPI keeps of a server beside its names.
+func checkServerForms(d *draft, s *log.Server) {
+	d.checkJSON("sysinfo", s.Sysinfo, maxSysinfoBytes, '{')
+	d.checkTexts("agents", s.Agents, maxAgents)
+	d.checkJSON("boot_params", s.BootParams, projections.MaxFieldJSON, '{')
+	d.checkJSON("boot_modules", s.BootModules, projections.MaxFieldJSON, '[')
+	d.checkJSON("kernel_flags", s.KernelFlags, projections.MaxFieldJSON, '{')
+	d.checkJSON("overprovision_ratios", s.OverprovisionRatio, projections.MaxFieldJSON, '{')
+	d.checkJSON("traits", s.Traits, projections.MaxFieldJSON, '{')
+	d.checkText("boot_platform", s.BootPlatform)
+	d.checkText("default_console", s.DefaultConsole)
+	if !isFraction(s.ReservationRatio) {
+		d.bad("reservation_ratio", fmt.Sprintf("\"%s\" is no part of the whole", d.show(s.ReservationRatio)), "send a number from 0 to 1, as in 0.15")
+	}
+	if s.TransitionalStatus != "" && s.TransitionalStatus != "rebooting" {
+		d.bad("transitional_status", fmt.Sprintf("\"%s\" is not known", d.show(s.TransitionalStatus)), "send rebooting, or nothing")
+	}
+	if s.AgentPort > 65535 {
+		d.bad("agent_port", fmt.Sprintf("%d is no port", s.AgentPort), "send one of 1 to 65535")
+	}
+}
+
+// maxFraction bounds the digits of a ratio.
+const maxFraction = 10
+
+// isFraction reports whether text is "", or a number from 0 to 1 without exponent.
+func isFraction(text string) bool {
+	whole, part, _ := strings.Cut(text, ".")
+	if len(text) > maxFraction || strings.ContainsFunc(part, func(r rune) bool { return r < '0' || r > '9' }) {
+		return false
+	}
+	switch whole {
+	case "":
+		return text == "" || part != ""
+	case "0":
+		return true
+	case "1":
+		return strings.Trim(part, "0") == ""
+	}
+	return false
+}
+
+var sysinfoFields = []string{
+	"agents", "created", "current_platform", "headnode", "hostname", "last_boot", "ram", "serial", "setup", "sysinfo",
+}
+
+// needServer refuses what is about a server that is not there.
+func needServer(d *draft, cn log.UUID) {
+	if _, ok := d.ByUUID(log.KindServer, cn); !ok {
+		d.bad("server_uuid", fmt.Sprintf("there is no server %s", cn), "send the UUID of a server; one is made when its sysinfo comes")
+	}
+}

@@ -1,0 +1,264 @@
+// Package rules decides changes: Decide turns one into events, or into a refusal
+// that names what is wrong with it.
+//
+// It owns what a valid object of each kind is, what follows from an operation, what
+// a compute node (CN) may write (OwnRights) and how many objects it may own, and the
+// choice of ids and addresses. table.go has the kinds in their order; each has a file
+// with what is special about it. What a state is, and how it keeps its objects, is
+// left to package projections.
+//
+// The package is pure: no clock, randomness, goroutine, file, socket or logger, and
+// no iteration over a map in an order that could be seen. All servers decide alike,
+// also what a refusal says. Decide only reads the state, and may run beside other
+// readers.
+//
+// DESIGN.md of package projections lists the rules of validation that depart from
+// NAPI's, with their reasons.
+package rules
+
+import "rutter/log"
+
+// kindRules is what is decided about one kind of object.
+type kindRules struct {
+	kind    log.Kind
+	idField string // the field that holds its id
+	word    string // the kind as NAPI's messages have it (spec/napi.md section 3.3)
+	// title begins the messages about immutable fields; NAPI's is "Network
+	// updates for this field are not supported".
+	title string
+	// immutable are the fields that no update may change; one that is sent with
+	// the value that it has is accepted (spec/napi.md section 3.4).
+	immutable []string
+	options   []log.Option // that an operation may have
+	// guarded: it says who may do what, so that only who is trusted writes it.
+	guarded bool
+	own     *Rights // of a compute node to its own; nil: it writes none
+	special special // what is not declared; a hooks
+}
+
+// table has the rules of every kind, in the order of the kinds' numbers.
+var table = []*kindRules{
+	&nicTagRules,
+	&networkRules,
+	&nicRules,
+	&serverRules,
+	&vmRules,
+	&vmmRules,
+	&poolRules,
+	&vlanRules,
+	&ipRules,
+	&aggregationRules,
+	&routerRules,
+	&migrationRules,
+	&taskRules,
+	&settingRules,
+	&tokenRules,
+	&revocationRules,
+	&grantRules,
+	&ticketRules,
+	&authorityRules,
+	&certificateRules,
+}
+
+// byKind is table by the kinds' numbers.
+var byKind = func() []*kindRules {
+	rules := make([]*kindRules, len(table)+1)
+	for _, r := range table {
+		rules[r.kind] = r
+	}
+	return rules
+}()
+
+// noRules are those of a kind that this program does not know.
+var noRules = kindRules{special: hooks[log.Object]{}}
+
+// OwnRights is what a compute node may write of what is its own. It is not to be
+// changed.
+var OwnRights = func() map[log.Kind]Rights {
+	rights := map[log.Kind]Rights{}
+	for _, r := range table {
+		if r.own != nil {
+			rights[r.kind] = *r.own
+		}
+	}
+	return rights
+}()
+
+// hooks are what is special about a kind whose Go type is T. Each may be nil. They
+// note what is wrong in the draft. before is nil on create, after on delete.
+type hooks[T log.Object] struct {
+	// decide decides a whole operation, and returns its object's id; then no other
+	// hook is called.
+	decide func(d *draft, op *log.Op) string
+
+	// uuid is where a new object has its id, if that is a UUID.
+	uuid func(o T) *log.UUID
+	// fill fills in what a client may leave open in a new object.
+	fill func(d *draft, o T, op *log.Op)
+	// settle brings an object into its one form; after is a clone of the draft's own.
+	settle func(d *draft, before, after T, op *log.Op)
+	// check checks an object as it would stand, and may complete it.
+	check func(d *draft, before, after T, op *log.Op)
+	// duplicate completes what is said of a new object whose id is taken.
+	duplicate func(d *draft, o T, e *log.FieldError)
+
+	// stale reports whether an update is accepted without a look at it.
+	stale func(d *draft, before T, op *log.Op) bool
+	// fixed are further immutable fields of an object.
+	fixed func(d *draft, before T) []string
+	// isFixed returns what is said of an update of an immutable field, and whether
+	// it is one.
+	isFixed func(before, after T, field, message string) (string, bool)
+	// unchanged makes the events of an update that alters nothing.
+	unchanged func(d *draft, o T, op *log.Op)
+
+	// remove refuses the deletion of an object that is needed.
+	remove func(d *draft, o T)
+	// precede makes the events that must stand before the object's own.
+	precede func(d *draft, before, after T)
+	// follow makes the events that follow from the object's own.
+	follow func(d *draft, before, after T, op *log.Op)
+
+	// owns reports whether an object is about a CN: itself, or what runs on it.
+	owns func(d *draft, cn log.UUID, o T) bool
+	// mayTake decides what ownership alone does not.
+	mayTake func(d *draft, cn log.UUID, before, after T) bool
+	// ownFields are further fields that a CN may update of its own.
+	ownFields func(cn log.UUID, before T) []string
+	// limit is the limit that another object of a CN's meets.
+	limit func(d *draft, cn log.UUID, o T) ownedLimit
+	// comesTo reports whether an update makes an object cn's that was another's.
+	comesTo func(cn log.UUID, before, after T) bool
+}
+
+// special is hooks without its type.
+type special interface {
+	whole(d *draft, op *log.Op) (id string, ok bool)
+	create(d *draft, o log.Object, op *log.Op)
+	takenID(d *draft, o log.Object, e *log.FieldError)
+	isStale(d *draft, before log.Object, op *log.Op) bool
+	alsoFixed(d *draft, before log.Object) []string
+	sayFixed(before, after log.Object, field, message string) (string, bool)
+	settleUpdate(d *draft, before, after log.Object, op *log.Op)
+	checkUpdate(d *draft, before, after log.Object, op *log.Op)
+	withoutEffect(d *draft, o log.Object, op *log.Op)
+	mayRemove(d *draft, o log.Object)
+	before(d *draft, before, after log.Object)
+	after(d *draft, before, after log.Object, op *log.Op)
+	isOf(d *draft, cn log.UUID, o log.Object) bool
+	mayBeTaken(d *draft, cn log.UUID, before, after log.Object) bool
+	moreFields(cn log.UUID, before log.Object) []string
+	limitOf(d *draft, cn log.UUID, o log.Object) (ownedLimit, bool)
+	isNewTo(cn log.UUID, before, after log.Object) bool
+}
+
+// as returns an object as what it is; nil stays nil.
+func as[T log.Object](o log.Object) T {
+	t, _ := o.(T)
+	return t
+}
+
+func (h hooks[T]) whole(d *draft, op *log.Op) (id string, ok bool) {
+	if h.decide == nil || op.Action < log.Create || op.Action > log.Delete {
+		return "", false
+	}
+	return h.decide(d, op), true
+}
+
+func (h hooks[T]) create(d *draft, o log.Object, op *log.Op) {
+	t := as[T](o)
+	if h.uuid != nil {
+		d.fillUUID(h.uuid(t))
+	}
+	if h.fill != nil {
+		h.fill(d, t, op)
+	}
+	h.settleUpdate(d, nil, o, op)
+	h.checkUpdate(d, nil, o, op)
+}
+
+func (h hooks[T]) takenID(d *draft, o log.Object, e *log.FieldError) {
+	if h.duplicate != nil {
+		h.duplicate(d, as[T](o), e)
+	}
+}
+
+func (h hooks[T]) isStale(d *draft, before log.Object, op *log.Op) bool {
+	return h.stale != nil && h.stale(d, as[T](before), op)
+}
+
+func (h hooks[T]) alsoFixed(d *draft, before log.Object) []string {
+	if h.fixed == nil {
+		return nil
+	}
+	return h.fixed(d, as[T](before))
+}
+
+func (h hooks[T]) sayFixed(before, after log.Object, field, message string) (string, bool) {
+	if h.isFixed == nil {
+		return message, true
+	}
+	return h.isFixed(as[T](before), as[T](after), field, message)
+}
+
+func (h hooks[T]) settleUpdate(d *draft, before, after log.Object, op *log.Op) {
+	if h.settle != nil {
+		h.settle(d, as[T](before), as[T](after), op)
+	}
+}
+
+func (h hooks[T]) checkUpdate(d *draft, before, after log.Object, op *log.Op) {
+	if h.check != nil {
+		h.check(d, as[T](before), as[T](after), op)
+	}
+}
+
+func (h hooks[T]) withoutEffect(d *draft, o log.Object, op *log.Op) {
+	if h.unchanged != nil {
+		h.unchanged(d, as[T](o), op)
+	}
+}
+
+func (h hooks[T]) mayRemove(d *draft, o log.Object) {
+	if h.remove != nil {
+		h.remove(d, as[T](o))
+	}
+}
+
+func (h hooks[T]) before(d *draft, before, after log.Object) {
+	if h.precede != nil {
+		h.precede(d, as[T](before), as[T](after))
+	}
+}
+
+func (h hooks[T]) after(d *draft, before, after log.Object, op *log.Op) {
+	if h.follow != nil {
+		h.follow(d, as[T](before), as[T](after), op)
+	}
+}
+
+func (h hooks[T]) isOf(d *draft, cn log.UUID, o log.Object) bool {
+	return h.owns != nil && h.owns(d, cn, as[T](o))
+}
+
+func (h hooks[T]) mayBeTaken(d *draft, cn log.UUID, before, after log.Object) bool {
+	return h.mayTake == nil || h.mayTake(d, cn, as[T](before), as[T](after))
+}
+
+func (h hooks[T]) moreFields(cn log.UUID, before log.Object) []string {
+	if h.ownFields == nil {
+		return nil
+	}
+	return h.ownFields(cn, as[T](before))
+}
+
+func (h hooks[T]) limitOf(d *draft, cn log.UUID, o log.Object) (l ownedLimit, ok bool) {
+	if h.limit == nil {
+		return l, false
+	}
+	return h.limit(d, cn, as[T](o)), true
+}
+
+func (h hooks[T]) isNewTo(cn log.UUID, before, after log.Object) bool {
+	return h.comesTo != nil && h.comesTo(cn, as[T](before), as[T](after))
+}

@@ -1,0 +1,117 @@
+package rules
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"rutter/log"
+	"rutter/projections"
+)
+
+var vmRules = kindRules{
+	kind: log.KindVM, idField: "uuid", word: "vm", title: "VM",
+	immutable: []string{"uuid", "create_timestamp"},
+	own: &Rights{
+		Create: vmFields, Update: vmFields, Delete: true,
+		Why: "the machine is the source of truth for the VMs on it; one comes from another CN where an operator registered a VMM of it",
+	},
+	special: hooks[*log.VM]{
+		uuid:  func(m *log.VM) *log.UUID { return &m.UUID },
+		fill:  fillVM,
+		check: checkVM,
+		remove: func(d *draft, m *log.VM) {
+			d.unused(m, "vm is in use", "delete its NICs and VMMs first", projections.NICsOf(m.UUID), projections.VMMsOf(m.UUID))
+		},
+		follow: func(d *draft, before, after *log.VM, _ *log.Op) {
+			if after == nil {
+				followVM(d, before.UUID, log.UUID{})
+				return
+			}
+			followVM(d, after.UUID, after.ServerUUID)
+		},
+		owns:    hosts,
+		mayTake: func(_ *draft, cn log.UUID, _, after *log.VM) bool { return after.ServerUUID == cn },
+		limit: func(d *draft, cn log.UUID, _ *log.VM) ownedLimit {
+			return ownedLimit{name: "cn_vms", most: cnMaxVMs(d), sets: []projections.Index{projections.VMsOnCN(cn)}}
+		},
+		comesTo: func(cn log.UUID, before, after *log.VM) bool {
+			return after.ServerUUID == cn && before.ServerUUID != cn
+		},
+	},
+}
+
+func fillVM(d *draft, m *log.VM, _ *log.Op) {
+	if m.State == "" {
+		m.State = "provisioning"
+	}
+	if m.Zonename == "" {
+		m.Zonename = m.UUID.String()
+	}
+	if m.CreateTimestamp == 0 {
+		m.CreateTimestamp = d.time
+	}
+	if m.LastModified == 0 {
+		m.LastModified = d.time
+	}
+}
+
+func checkVM(d *draft, before, m *log.VM, op *log.Op) {
+	if m.OwnerUUID.IsZero() {
+		d.missing("owner_uuid", "send the UUID of the owner")
+	}
+	if m.State == "" || len(m.State) > projections.MaxNameBytes || strings.ContainsFunc(m.State, func(r rune) bool { return r != '_' && (r < 'a' || r > 'z') }) {
+		d.bad("state", fmt.Sprintf("\"%s\" is not a state", d.show(m.State)), "send a word such as provisioning, running or stopped")
+	}
+	d.checkText("alias", m.Alias)
+	d.checkText("brand", m.Brand)
+	d.checkText("zone_state", m.ZoneState)
+	checkZonename(d, m)
+	if before != nil && !given(op, "last_modified") {
+		m.LastModified = d.time
+	}
+}
+
+// checkZonename: the name becomes that of a network namespace, and so a part of
+// a path; two VMs in one would see each other's NICs.
+func checkZonename(d *draft, m *log.VM) {
+	name := m.Zonename
+	odd := strings.ContainsFunc(name, func(r rune) bool { return !isWordRune(r) && r != '-' && r != '.' })
+	if name == "" || len(name) > projections.MaxNameBytes || odd || name[0] == '.' || name[0] == '-' {
+		d.bad("zonename", fmt.Sprintf("\"%s\" cannot name a network namespace", d.show(name)),
+			fmt.Sprintf("use 1 to %d letters, digits, dots, dashes and underscores, a letter or digit first; or leave it out for the UUID", projections.MaxNameBytes))
+		return
+	}
+	for o := range d.Zone(name) {
+		if other := o.(*log.VM); other.UUID != m.UUID && other.ServerUUID == m.ServerUUID && !m.ServerUUID.IsZero() {
+			d.problem(log.FieldError{
+				Field: "zonename", Code: log.ElementDuplicate, Message: "another VM of the server has it",
+				Remedy: "choose another, or leave it out for the UUID", Type: "vm", ID: other.ID(),
+			})
+			return
+		}
+	}
+}
+
+// hosts reports whether a VM is on cn or may come to it: an operator has
+// registered a VMM of it there.
+func hosts(d *draft, cn log.UUID, vm *log.VM) bool {
+	if vm == nil {
+		return false
+	}
+	if vm.ServerUUID == cn {
+		return true
+	}
+	for o := range d.Objects(projections.VMMsOf(vm.UUID)) {
+		vmm := o.(*log.VMM)
+		if vmm.SledID == cn && !slices.Contains(endedVMM, vmm.State) {
+			return true
+		}
+	}
+	return false
+}
+
+var vmFields = []string{
+	"alias", "brand", "cpu_cap", "create_timestamp", "do_not_inventory", "image_uuid", "last_modified", "max_physical_memory",
+	"owner_uuid", "quota", "server_uuid", "state", "uuid", "zone_state", "zonename",
+}
