@@ -15,7 +15,7 @@ import (
 	"rutter/projections/desired"
 )
 
-// An agent does not believe in emptiness (DESIGN rule 19, SAFETY R2). A view that
+// An agent does not believe in emptiness (architecture rule 19, SAFETY R2). A view that
 // did not come one event at a time (after a reset, or the first of an agent
 // without a cache) is compared with what the node does before anything is taken
 // away. If it lacks more than a tenth of the links, and more than holdLinks, it is

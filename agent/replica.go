@@ -59,7 +59,7 @@ type replica struct {
 	programmed log.Seq
 	// epoch counts the resets: a seq of another epoch may be of another log.
 	epoch uint64
-	// complete: all that the CN must know was held at least once (DESIGN rule 8).
+	// complete: all that the CN must know was held at least once (architecture rule 8).
 	complete bool
 	// interestKnown is false when something changed that interest depends on.
 	interestKnown bool

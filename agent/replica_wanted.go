@@ -29,7 +29,7 @@ type wanted struct {
 
 // wanted computes what the kernel should hold. It is complete, so that what it
 // lacks may be removed, when all that the CN must know is held, has been said
-// to be all at least once, and is not being replaced (DESIGN rule 8). A NIC that
+// to be all at least once, and is not being replaced (architecture rule 8). A NIC that
 // moved to a network which is still to come lacks its link only for now.
 func (r *replica) wanted(limits *desired.Limits) wanted {
 	r.mu.Lock()

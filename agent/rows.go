@@ -50,7 +50,7 @@ type head struct {
 	Cursor      log.Cursor
 	Incarnation uint64
 	// Complete: the cache has held all that the CN must know at least once
-	// since it was made (DESIGN rule 8).
+	// since it was made (architecture rule 8).
 	Complete bool
 	// Rows and Sum are over all rows but this one.
 	Rows, Sum uint64

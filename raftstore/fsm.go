@@ -162,7 +162,7 @@ func (a *applier) applyBatch(data []byte, u *changesdb.Unit) ([]log.Result, erro
 }
 
 // applyChange decides and applies one change. Everything that it reads is
-// replicated, so each server computes the same (DESIGN section 2, rule 3).
+// replicated, so each server computes the same (architecture rule 3).
 func (a *applier) applyChange(raw []byte, u *changesdb.Unit) (log.Result, error) {
 	c, err := a.readChange(raw)
 	if errors.Is(err, log.ErrFormat) {

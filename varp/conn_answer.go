@@ -80,7 +80,7 @@ func (c *conn) sees(vnet uint32) bool {
 func reachable(u Underlay) bool { return u.Addr.IsValid() && !u.Addr.IsUnspecified() }
 
 // answerLogReq never sends more body than was asked for, the status included:
-// illumos reads into a buffer of just that size (spec/svp.md §0.4).
+// illumos reads into a buffer of just that size (spec/svp.md section 0).
 func (c *conn) answerLogReq(dst []byte, m Message) ([]byte, error) {
 	req, err := ParseLogReq(m.Body)
 	if err != nil {

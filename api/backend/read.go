@@ -66,7 +66,7 @@ func NewReader(store Store, g *guard.Guard, acknowledged *rest.Acknowledged, pas
 // what they wrote.
 //
 // A server whose state differs from the others' answers nothing from it
-// (DESIGN section 2, rule 3).
+// (architecture rule 3).
 func (v *Reader) Fresh(r *http.Request, p rest.Parameters) error {
 	if err := v.store.Serving(); err != nil {
 		return rest.Fail(http.StatusServiceUnavailable, rest.CodeNotReady, "ask another server, and have this one rebuilt: rutter cluster rebuild", "this server shows nothing of its state: %v", err)

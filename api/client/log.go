@@ -181,7 +181,7 @@ func (c *Client) open(ctx context.Context, r request) (*http.Response, error) {
 	return response, err
 }
 
-// Upgrade is the protocol that GET /feed switches to (DESIGN section 6).
+// Upgrade is the protocol that GET /feed switches to (architecture section 6).
 const Upgrade = "rutter-feed"
 
 // Feed opens a feed's connection to server, one of Servers: HTTP/1.1, upgraded.

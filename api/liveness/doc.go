@@ -3,8 +3,8 @@
 //
 // It owns the table of a server's sessions, their gathering by the leader, the
 // judgement that turns them into the status running or unknown of server
-// objects (DESIGN §8), and the barrier: the wait until every CN that is
-// interested in some scopes has programmed a seq (DESIGN §7). Connections are
+// objects (architecture section 8), and the barrier: the wait until every CN that is
+// interested in some scopes has programmed a seq (architecture section 7). Connections are
 // left to package api, agreement to the store behind Store, the way to the other
 // servers to Peers.
 //

@@ -1,5 +1,5 @@
 // Package arch holds the rules of the house as tests: who may import whom
-// (DESIGN §3), what the pure packages may not touch, how long files and
+// (architecture section 3), what the pure packages may not touch, how long files and
 // functions may grow, and the like. Each rule carries its reason and is itself
 // tested on small good and bad examples, so that none can pass by seeing
 // nothing.

@@ -31,14 +31,17 @@ type book struct {
 	bases map[string][]string // the last element of each Go file's path -> its folders
 	tests map[string]bool     // names of tests, fuzz targets, benchmarks and examples
 	rules map[string]bool     // headings "(NAME)" of docs/safety.md
-	heads map[string][]string // the headings of each page
-	makes map[string]bool     // targets of the Makefile
+	// architecture are the numbers of the rules in docs/architecture.md, section 2.
+	architecture map[string]bool
+	heads        map[string][]string // the headings of each page
+	makes        map[string]bool     // targets of the Makefile
 }
 
 var (
 	goodTest    = regexp.MustCompile(`(?m)^func ((?:Test|Fuzz|Benchmark|Example)\w*)\(`)
 	goodHeading = regexp.MustCompile(`(?m)^#+ +(.+)$`)
 	goodRule    = regexp.MustCompile(`(?m)^#+ .*\((\w+)\)$`)
+	goodNumber  = regexp.MustCompile(`(?m)^(\d+)\. \*\*`)
 	goodTarget  = regexp.MustCompile(`(?m)^([a-z][a-z-]*):`)
 )
 
@@ -46,7 +49,7 @@ var (
 func readBook(root string) (*book, error) {
 	b := &book{
 		files: map[string]bool{}, bases: map[string][]string{}, tests: map[string]bool{}, rules: map[string]bool{},
-		heads: map[string][]string{}, makes: map[string]bool{},
+		heads: map[string][]string{}, makes: map[string]bool{}, architecture: map[string]bool{},
 	}
 	err := filepath.WalkDir(root, func(name string, entry fs.DirEntry, err error) error {
 		if err != nil {
@@ -109,6 +112,11 @@ func (b *book) add(name string, src []byte) error {
 		for _, m := range goodHeading.FindAllStringSubmatch(t.body, -1) {
 			b.heads[name] = append(b.heads[name], m[1])
 		}
+		if name == "docs/architecture.md" {
+			for _, m := range goodNumber.FindAllStringSubmatch(t.body, -1) {
+				b.architecture[m[1]] = true
+			}
+		}
 		if name == "docs/safety.md" {
 			for _, m := range goodRule.FindAllStringSubmatch(t.body, -1) {
 				b.rules[m[1]] = true
@@ -148,6 +156,9 @@ var references = []reference{
 	}},
 	{"section of the architecture", regexp.MustCompile(`\barchitecture(?:\.md)?,? (?:section|§) ?(\d+)`), prose, func(b *book, _ text, m []string) bool {
 		return b.section("docs/architecture.md", m[1])
+	}},
+	{"rule of the architecture", regexp.MustCompile(`\barchitecture rule (\d+)`), prose, func(b *book, _ text, m []string) bool {
+		return b.architecture[m[1]]
 	}},
 	{"rule of safety", regexp.MustCompile(`\bSAFETY,? ([A-Z]\d)(?:(?:, | and | to )([A-Z]\d))?`), prose, func(b *book, _ text, m []string) bool {
 		return b.rules[m[1]] && (m[2] == "" || b.rules[m[2]])
@@ -265,6 +276,7 @@ func TestReferencesAreFound(t *testing.T) {
 		{"page", "see docs/safety.md", "see docs/nowhere.md"},
 		{"section of a specification", "spec/napi.md section 3.1, spec/napi.md", "spec/napi.md section 3.2"},
 		{"section of the architecture", "architecture section 3", "architecture section 9"},
+		{"rule of the architecture", "architecture rule 3", "architecture rule 4"},
 		{"rule of safety", "(SAFETY S1)", "(SAFETY S1, S7)"},
 		{"what stands outside", "the design", "shared/DESIGN.md"},
 		{"link", "[safety](docs/safety.md#apply)", "[x](safety.md)"},
@@ -281,7 +293,7 @@ func TestReferencesAreFound(t *testing.T) {
 			for _, want := range []bool{true, false} {
 				b := &book{
 					files: map[string]bool{"scripts/fuzz.sh": true}, bases: map[string][]string{}, tests: map[string]bool{},
-					rules: map[string]bool{}, heads: map[string][]string{}, makes: map[string]bool{},
+					rules: map[string]bool{}, heads: map[string][]string{}, makes: map[string]bool{}, architecture: map[string]bool{},
 				}
 				said := e.bad
 				if want {
@@ -290,7 +302,7 @@ func TestReferencesAreFound(t *testing.T) {
 				for name, src := range map[string]string{
 					"docs/safety.md":       "## A snapshot (S1)\n",
 					"docs/spec/napi.md":    "## 3.1 Objects\n",
-					"docs/architecture.md": "## 3. Layout\n",
+					"docs/architecture.md": "## 3. Layout\n3. **Every server.**\n",
 					"log/a.go":             "package log\n",
 					"log/a_test.go":        "package log\nfunc TestGood(t *testing.T) {}\n",
 					"Makefile":             "test: vet\n",
@@ -306,7 +318,7 @@ func TestReferencesAreFound(t *testing.T) {
 			}
 		})
 	}
-	if n := len(references); n != 10 {
-		t.Errorf("%d kinds of references, 10 have examples here", n)
+	if n := len(references); n != 11 {
+		t.Errorf("%d kinds of references, 11 have examples here", n)
 	}
 }

@@ -24,15 +24,15 @@ type rule struct {
 
 // rules are all rules, in the order of what hurts most when broken.
 var rules = []rule{
-	{"imports", "DESIGN §3: the table is the architecture; an arrow against it makes two packages one", checkImports},
+	{"imports", "architecture section 3: the table is the architecture; an arrow against it makes two packages one", checkImports},
 	{"product alone", "what an operator runs has nothing in it that only tests need", checkProductAlone},
 	{"commands apart", "a family of commands that imports another cannot be read, or changed, by itself", checkCommandsApart},
-	{"pure imports", "DESIGN §2.2: what a pure package cannot reach, it cannot depend on", checkPureImports},
-	{"pure code", "DESIGN §2.2: a clock, a goroutine or a float makes two servers differ", checkPureCode},
-	{"no standard log", "DESIGN §3: our log package has that name; slog logs better", checkStandardLog},
-	{"log not aliased", "DESIGN §3: one name for one thing everywhere", checkAlias},
-	{"log exports", "DESIGN §3: a reader who takes our log for the standard one gets a compile error, not a surprise", checkLogExports},
-	{"logger name", "DESIGN §3: `logger` leaves the name `log` to the package", checkLoggerName},
+	{"pure imports", "architecture rule 2: what a pure package cannot reach, it cannot depend on", checkPureImports},
+	{"pure code", "architecture rule 2: a clock, a goroutine or a float makes two servers differ", checkPureCode},
+	{"no standard log", "architecture section 3: our log package has that name; slog logs better", checkStandardLog},
+	{"log not aliased", "architecture section 3: one name for one thing everywhere", checkAlias},
+	{"log exports", "architecture section 3: a reader who takes our log for the standard one gets a compile error, not a surprise", checkLogExports},
+	{"logger name", "architecture section 3: `logger` leaves the name `log` to the package", checkLoggerName},
 	{"package comment", "who opens a package reads first what it owns; a blank line below hides it from go doc", checkPackageComment},
 	{"package name", "a package named for nothing attracts everything", checkPackageName},
 	{"file length", "a file that outgrows 500 lines is two", checkFileLength},
@@ -77,7 +77,7 @@ func checkImports(files []*file) (bad []string) {
 	for _, f := range files {
 		r, ok := rowOf(f.dir())
 		if !ok {
-			bad = append(bad, f.at(f.ast.Package)+": package "+f.dir()+" has no row in the import table; add it there with its reason, and to DESIGN §3")
+			bad = append(bad, f.at(f.ast.Package)+": package "+f.dir()+" has no row in the import table; add it there with its reason, and to architecture section 3")
 			continue
 		}
 		for name, spec := range f.imports {

@@ -19,7 +19,7 @@ func readModulePath() string {
 	return strings.TrimSpace(strings.TrimPrefix(first, "module "))
 }
 
-// row is one line of the import table of DESIGN §3.
+// row is one line of the import table of architecture section 3.
 type row struct {
 	pkg   string
 	may   []string // packages of ours that it may import; "*" is all
@@ -27,7 +27,7 @@ type row struct {
 	why   string
 }
 
-// importTable is DESIGN §3. A package without a row is held to the row of its
+// importTable is architecture section 3. A package without a row is held to the row of its
 // nearest parent, and may also import what that parent's folder holds.
 var importTable = []row{
 	{
@@ -535,7 +535,7 @@ var impureImports = map[string]string{
 // otherwise, with what is below them.
 var pureImports = map[string]string{
 	"net/netip":                         "addresses as values",
-	"github.com/vmihailenco/msgpack/v5": "the codec of DESIGN §4",
+	"github.com/vmihailenco/msgpack/v5": "the codec of architecture section 4",
 }
 
 // timeForFormatting are the names of package time that a pure package may use:

@@ -13,7 +13,7 @@ func TestVectorsAreTheSame(t *testing.T) {
 	root := moduleRoot(t)
 	for page, read := range map[string]string{
 		"docs/spec/svp-vectors.json":          "varp/testdata/svp-vectors.json",
-		"docs/spec/vminfod-diff-vectors.json": "agent/vminfo/testdata/diff-vectors.json",
+		"docs/spec/vminfod-diff-vectors.json": "agent/vminfo/vmdoc/testdata/diff-vectors.json",
 	} {
 		var texts [2][]byte
 		for i, name := range []string{page, read} {

@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// bug is one of the eighteen real bugs of peers in shared/PEERS.md §1.
+// bug is one of the eighteen real bugs of peers in docs/peers.md section 1.
 type bug struct {
 	what, where string
 	// tests look for it here, as FOLDER.NAME from the module's root.

@@ -14,5 +14,5 @@
 // namespaces the tests skip.
 //
 // It owns no production code. bugs_test.go lists the bugs of peers
-// (shared/PEERS.md §1) with the tests of this repository that look for them.
+// (docs/peers.md section 1) with the tests of this repository that look for them.
 package faults

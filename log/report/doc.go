@@ -1,5 +1,5 @@
 // Package report has the words in which a compute node (CN) tells a server what
-// its NICs must become in the log, and what a server answers (DESIGN §9).
+// its NICs must become in the log, and what a server answers (architecture section 9).
 //
 // A report is no queue of calls: it holds, for each object that differs, the one
 // change that makes the log say what is so now. It owns the forms and their

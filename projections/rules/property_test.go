@@ -117,7 +117,7 @@ func (m *model) begin(w *worldtest.World) {
 	}
 }
 
-// feed keeps a CN's cache by the rules of DESIGN section 6 and SAFETY F1, F2.
+// feed keeps a CN's cache by the rules of architecture section 6 and SAFETY F1, F2.
 type feed struct {
 	cn    log.UUID
 	cache *projections.State

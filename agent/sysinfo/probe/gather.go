@@ -40,7 +40,7 @@ type Link struct {
 	IP   netip.Addr
 }
 
-// ours are the names of links that agents make (DESIGN §9): they are no part of
+// ours are the names of links that agents make (architecture section 9): they are no part of
 // the node itself, and come and go with VMs.
 var ours = []string{"sdcvxl", "vx", "fabric", "veth", "docker", "lo"}
 

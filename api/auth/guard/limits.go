@@ -2,7 +2,7 @@ package guard
 
 import "rutter/api/auth/matrix"
 
-// MaxConnections are those of a server at once: 10,000 CNs of DESIGN section 13, and
+// MaxConnections are those of a server at once: 10,000 CNs of architecture section 13, and
 // clients.
 const MaxConnections = 16384
 

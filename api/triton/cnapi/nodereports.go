@@ -232,7 +232,7 @@ func (s *Service) takeReports(ctx context.Context) {
 var vmFields = []string{"alias", "brand", "cpu_cap", "last_modified", "max_physical_memory", "owner_uuid", "quota", "state", "zone_state"}
 
 // takeReport makes the log say of VMs what their CN says. One that it does not
-// mention stays: a list that lacks something deletes nothing (DESIGN rule 8). A
+// mention stays: a list that lacks something deletes nothing (architecture rule 8). A
 // VM that the log has on another CN is that one's to speak of, and one that is
 // being provisioned is so until it is seen.
 func (s *Service) takeReport(ctx context.Context, one report) error {

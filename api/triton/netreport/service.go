@@ -23,7 +23,7 @@ const (
 	ActorCN = "cn:"
 	// maxBody bounds a report in bytes: its changes have a few hundred each.
 	maxBody = 1 << 20
-	// maxCNs bounds the CNs whose last report is remembered: DESIGN §13 has
+	// maxCNs bounds the CNs whose last report is remembered: architecture section 13 has
 	// 10,000. Beyond it any one is forgotten, which costs nothing but order.
 	maxCNs = 16384
 	// within bounds what is done about one report; its sender waits longer.

@@ -26,7 +26,7 @@ import (
 const certificateEvery = time.Second
 
 // certificate is what a node shows to servers, and asks of them. A node works without
-// its certificate (DESIGN rule 7): one that is missing, unreadable or over is
+// its certificate (architecture rule 7): one that is missing, unreadable or over is
 // trouble, and looked for until there is another.
 type certificate struct {
 	cn     log.UUID

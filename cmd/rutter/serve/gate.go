@@ -8,7 +8,7 @@ import (
 
 // gate is a listener for a protocol whose answers come from the store's state:
 // while serving returns an error, connections are closed, and what would be
-// answered on those that are open is not sent (DESIGN section 2, rule 3).
+// answered on those that are open is not sent (architecture rule 3).
 type gate struct {
 	net.Listener
 	serving func() error

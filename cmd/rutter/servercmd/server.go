@@ -23,7 +23,7 @@ import (
 	"rutter/raftstore"
 )
 
-// Flags are those of `rutter server`; DESIGN section 12 has the ports.
+// Flags are those of `rutter server`; architecture section 12 has the ports.
 func Flags() []cli.Flag {
 	return append(append(append(term.DaemonFlags(), term.TLSDirFlag()), tritonFlags()...),
 		&cli.StringFlag{Name: "id", EnvVars: []string{"RUTTER_ID"}, Usage: "this server's `NAME` in the cluster; never reused for another machine"},

@@ -16,7 +16,7 @@ const (
 	maxBatchBytes   = 1 << 20
 	// MaxFlying is how many batches are on their way through raft at once, and
 	// pipelineFrom how many changes must wait for a second one to pay: with
-	// few writers one in flight gives the larger batches (shared/PEERS.md §3).
+	// few writers one in flight gives the larger batches (docs/peers.md section 3).
 	MaxFlying    = 2
 	pipelineFrom = 128
 )
