@@ -24,6 +24,9 @@ func Run(m Tests, path *string) int {
 	if dir != "" {
 		defer os.RemoveAll(dir)
 	}
+	if err == nil {
+		err = os.Setenv(Env, *path) // for tests that start themselves in namespaces
+	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
@@ -43,17 +46,11 @@ func build(path *string) (dir string, err error) {
 	*path = filepath.Join(dir, "rutter")
 	if built := os.Getenv(Env); built != "" {
 		b, err := os.ReadFile(built)
-		if err != nil {
-			return dir, err
-		}
-		return dir, os.WriteFile(*path, b, 0o755)
-	}
-	// Programs that tests start of themselves, in namespaces of their own, need not build.
-	defer func() {
 		if err == nil {
-			err = os.Setenv(Env, *path)
+			err = os.WriteFile(*path, b, 0o755)
 		}
-	}()
+		return dir, err
+	}
 	cmd := exec.Command("go", "build", "-trimpath", "-o", *path, "rutter/cmd/rutter")
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
 	if out, err := cmd.CombinedOutput(); err != nil {
