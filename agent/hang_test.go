@@ -23,6 +23,9 @@ func until(t *testing.T, what string, is func() bool) {
 // TestNodeOnADiskThatHangs: a transaction that does not end holds up neither links
 // nor lookups; the node says so, and all is on disk when it ends.
 func TestNodeOnADiskThatHangs(t *testing.T) {
+	if testing.Short() {
+		t.Skip("seconds long: not in make quick")
+	}
 	n := newNode(t, newCrowd(t))
 	defer n.end()
 	n.start()

@@ -22,6 +22,7 @@ import (
 
 	"rutter/agent/vminfo/system"
 	"rutter/api/client"
+	"rutter/cmd/rutter/bench"
 	"rutter/cmd/rutter/netlab"
 	"rutter/log"
 )
@@ -64,6 +65,7 @@ func enterVMLab(t *testing.T) (inside bool) {
 // server at once; what happens while an agent is away, and while the leader
 // dies, is made up for.
 func TestVMState(t *testing.T) {
+	t.Parallel()
 	if !enterVMLab(t) {
 		return
 	}
@@ -125,7 +127,7 @@ func newVMWorld(t *testing.T) *vmWorld {
 			create("belongs_to_type belongs_to_uuid cn_uuid ip mac network_uuid owner_uuid underlay", &log.NIC{MAC: mac, BelongsToType: "server", BelongsToUUID: n.cn, CNUUID: n.cn, OwnerUUID: w.owner, NetworkUUID: underlay, Underlay: true, IP: netip.AddrFrom4([4]byte{192, 0, 2, byte(i + 1)})}))
 		w.nodes = append(w.nodes, n)
 	}
-	if _, err := w.c.api.Submit(t.Context(), &log.Change{ID: client.NewChangeID(), Ops: ops}); err != nil {
+	if _, err := w.c.Client.Submit(t.Context(), &log.Change{ID: client.NewChangeID(), Ops: ops}); err != nil {
 		t.Fatal(err)
 	}
 	for _, n := range w.nodes {
@@ -187,13 +189,13 @@ func (n *vmNode) sweep() {
 func (n *vmNode) command(args ...string) *exec.Cmd {
 	cmd := exec.Command(program, args...)
 	cmd.Env = append(os.Environ(), "RUTTER_MANIFESTS="+filepath.Join(n.dir, "vms"), "RUTTER_VM_RUN="+filepath.Join(n.dir, "run"), "RUTTER_VM_CGROUP="+n.cgroup,
-		"RUTTER_SERVER="+strings.Join(n.c.api.Servers(), ","))
+		"RUTTER_SERVER="+strings.Join(n.c.Client.Servers(), ","))
 	return cmd
 }
 
 func (n *vmNode) startAgent() {
 	n.t.Helper()
-	n.startAgentWith("--servers", strings.Join(n.c.api.Servers(), ","))
+	n.startAgentWith("--servers", strings.Join(n.c.Client.Servers(), ","))
 }
 
 func (n *vmNode) startAgentWith(args ...string) {
@@ -274,8 +276,8 @@ func (n *vmNode) create(alias string) log.UUID {
 }
 
 // field reads a field of an object at one server.
-func (w *vmWorld) field(s *serverProcess, path, name string) string {
-	one, err := client.New(client.Config{Servers: []string{s.url}})
+func (w *vmWorld) field(s *bench.Server, path, name string) string {
+	one, err := client.New(client.Config{Servers: []string{s.URL}})
 	if err != nil {
 		w.t.Fatal(err)
 	}
@@ -291,14 +293,14 @@ func (w *vmWorld) field(s *serverProcess, path, name string) string {
 
 func (w *vmWorld) visibleEverywhere(vm log.UUID, state string) {
 	w.t.Helper()
-	for _, s := range w.c.servers {
-		w.until(fmt.Sprintf("%s has VM %s %s", s.id, vm, state), func() bool { return w.field(s, "/vms/"+vm.String(), "state") == state })
+	for _, s := range w.c.Servers {
+		w.until(fmt.Sprintf("%s has VM %s %s", s.ID, vm, state), func() bool { return w.field(s, "/vms/"+vm.String(), "state") == state })
 	}
 }
 
 // tail follows VMMs' states at one server.
-func (w *vmWorld) tail(s *serverProcess) (lines <-chan *log.VMM, end func()) {
-	one, err := client.New(client.Config{Servers: []string{s.url}})
+func (w *vmWorld) tail(s *bench.Server) (lines <-chan *log.VMM, end func()) {
+	one, err := client.New(client.Config{Servers: []string{s.URL}})
 	if err != nil {
 		w.t.Fatal(err)
 	}
@@ -338,7 +340,7 @@ const crashSeen = 100 * time.Millisecond
 func (w *vmWorld) crashes(n *vmNode, vm log.UUID) {
 	w.t.Helper()
 	leader := w.c.leader()
-	far := w.c.servers[slices.IndexFunc(w.c.servers, func(s *serverProcess) bool { return s != leader })]
+	far := w.c.Servers[slices.IndexFunc(w.c.Servers, func(s *bench.Server) bool { return s != leader })]
 	lines, end := w.tail(far)
 	defer end()
 	var times []time.Duration
@@ -396,7 +398,7 @@ func (w *vmWorld) active(vm log.UUID) (vmm string) {
 }
 
 func (w *vmWorld) activeNow(vm log.UUID) string {
-	vmms, err := w.c.api.List(w.t.Context(), "/vmms", map[string][]string{"instance_id": {vm.String()}})
+	vmms, err := w.c.Client.List(w.t.Context(), "/vmms", map[string][]string{"instance_id": {vm.String()}})
 	if err != nil {
 		return ""
 	}
@@ -431,7 +433,7 @@ func (w *vmWorld) away(n *vmNode, vm log.UUID) {
 }
 
 func (w *vmWorld) value(path, name string) string {
-	object, err := w.c.api.Get(w.t.Context(), path, nil)
+	object, err := w.c.Client.Get(w.t.Context(), path, nil)
 	if err != nil {
 		return err.Error()
 	}

@@ -91,7 +91,7 @@ func newWholeWay(b testing.TB, flags ...string) *wholeWay {
 			create("owner_uuid server_uuid uuid", &log.VM{UUID: []log.UUID{localVM, w.vm}[i], OwnerUUID: w.owner, ServerUUID: cn}))
 	}
 	ops = append(ops, w.nic(local, localVM))
-	if _, err := w.c.api.Submit(b.Context(), &log.Change{ID: client.NewChangeID(), Ops: ops}); err != nil {
+	if _, err := w.c.Client.Submit(b.Context(), &log.Change{ID: client.NewChangeID(), Ops: ops}); err != nil {
 		b.Fatal(err)
 	}
 	w.local = local
@@ -111,7 +111,7 @@ func (w *wholeWay) nic(cn, vm log.UUID) log.Op {
 func (w *wholeWay) startAgent(b testing.TB, cn log.UUID, flags ...string) {
 	dir := b.TempDir()
 	w.netns = dir
-	vms, err := w.c.api.List(b.Context(), "/vms", map[string][]string{"server_uuid": {cn.String()}})
+	vms, err := w.c.Client.List(b.Context(), "/vms", map[string][]string{"server_uuid": {cn.String()}})
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -129,7 +129,7 @@ func (w *wholeWay) startAgent(b testing.TB, cn log.UUID, flags ...string) {
 	w.status = fmt.Sprintf("127.0.0.1:%d", freePorts(b, 1)[0])
 	cmd := exec.Command(program, append([]string{
 		"agent", "--cn", cn.String(), "--data", filepath.Join(dir, "agent"), "--svp", "off",
-		"--listen", w.status, "--servers", strings.Join(w.c.api.Servers(), ","), "--netns", dir, "--etc-netns", filepath.Join(dir, "etc"),
+		"--listen", w.status, "--servers", strings.Join(w.c.Client.Servers(), ","), "--netns", dir, "--etc-netns", filepath.Join(dir, "etc"),
 	}, flags...)...)
 	if err := cmd.Start(); err != nil {
 		b.Fatal(err)
@@ -162,7 +162,7 @@ func (w *wholeWay) round(b *testing.B, round int) {
 	for range wholeWayWriters {
 		writers.Go(func() {
 			for next.Add(1) <= wholeWayNICs {
-				result, err := w.c.api.Submit(b.Context(), &log.Change{ID: client.NewChangeID(), Ops: []log.Op{w.nic(w.remote, w.vm)}})
+				result, err := w.c.Client.Submit(b.Context(), &log.Change{ID: client.NewChangeID(), Ops: []log.Op{w.nic(w.remote, w.vm)}})
 				if err != nil {
 					b.Error(err)
 					return

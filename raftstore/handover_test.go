@@ -49,6 +49,9 @@ func TestHandOverToTheDead(t *testing.T) {
 // TestHandOverUnderLoad: no write fails while the leadership goes round, and the
 // one that was named gets it.
 func TestHandOverUnderLoad(t *testing.T) {
+	if testing.Short() {
+		t.Skip("seconds long: not in make quick")
+	}
 	t.Parallel()
 	nodes := three(t, func(c *Config) { c.Heartbeat = 2 * time.Second }) // a slow machine is not to elect another one
 	leaderOf(t, nodes)

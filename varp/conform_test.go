@@ -40,6 +40,9 @@ const (
 // nobody believes what is not so. 10,000 changes; 200,000 if RUTTER_LONG is set.
 // So it is with two agents, which have changes in place of the log.
 func TestConformance(t *testing.T) {
+	if testing.Short() {
+		t.Skip("seconds long: not in make quick")
+	}
 	t.Parallel() // with TestHostileMinute: all mostly wait
 	for name, agents := range map[string]bool{"servers": false, "agents": true} {
 		t.Run(name, func(t *testing.T) {

@@ -139,6 +139,9 @@ var attacks = []func(nc *net.TCPConn, dice *rand.Rand){
 // RUTTER_LONG is set.
 func TestHostileMinute(t *testing.T) {
 	if testing.Short() {
+		t.Skip("seconds long: not in make quick")
+	}
+	if testing.Short() {
 		t.Skip("takes five seconds; run without -short")
 	}
 	t.Parallel()

@@ -62,6 +62,9 @@ func (c *cache) stale(rows *rowsAt, vnets []uint32, strict bool) string {
 // a client acknowledges, one that polls ends with nothing that is not true.
 // Servers lag behind each other; some forget all they knew.
 func TestNothingStaleInTheEnd(t *testing.T) {
+	if testing.Short() {
+		t.Skip("seconds long: not in make quick")
+	}
 	for name, small := range map[string]bool{"all remembered": false, "little remembered": true} {
 		t.Run(name, func(t *testing.T) {
 			rapid.Check(t, func(rt *rapid.T) { historyAndClient(rt, small) })
@@ -298,6 +301,9 @@ func TestRecordIDs(t *testing.T) {
 // TestShootdownsBounded: memory does not follow the length of the log, the
 // number of addresses, or what a node never acknowledges.
 func TestShootdownsBounded(t *testing.T) {
+	if testing.Short() {
+		t.Skip("seconds long: not in make quick")
+	}
 	c := newCloud(t, 20, 2)
 	s := newSite(c, ShootdownConfig{MaxMappings: 64, MaxNodes: 8})
 	for node := range c.nodes {

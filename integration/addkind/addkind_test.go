@@ -2,10 +2,8 @@ package addkind
 
 import (
 	"bytes"
-	"context"
 	"errors"
 	"io"
-	"net"
 	"net/http"
 	"os"
 	"os/exec"
@@ -15,7 +13,8 @@ import (
 	"testing"
 	"time"
 
-	"rutter/cmd/rutter/subprocess"
+	"rutter/cmd/rutter/bench"
+	"rutter/integration/rig"
 )
 
 // step is one thing that is done by hand: text that is put behind a text of a file.
@@ -84,54 +83,6 @@ func goTool(t *testing.T, module string, args ...string) {
 // asking gives up on a server that does not answer.
 var asking = http.Client{Timeout: 10 * time.Second}
 
-// freeAddresses are two on which nothing listens.
-func freeAddresses(t *testing.T) (addresses []string) {
-	t.Helper()
-	for range 2 {
-		l, err := net.Listen("tcp", "127.0.0.1:0")
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer l.Close()
-		addresses = append(addresses, l.Addr().String())
-	}
-	return addresses
-}
-
-// startServer starts a cluster of one server, and returns its address.
-func startServer(t *testing.T, rutter string) string {
-	t.Helper()
-	addresses := freeAddresses(t)
-	ctx, cancel := context.WithCancel(context.Background())
-	var said bytes.Buffer
-	server := exec.CommandContext(ctx, rutter, "server", "--id", "a", "--bootstrap", "--data", t.TempDir(), "--listen", addresses[0], "--raft", addresses[1], "--svp", "off")
-	server.Stdout, server.Stderr = &said, &said
-	if err := subprocess.Start(server); err != nil {
-		cancel()
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		cancel()
-		_ = server.Wait()
-		if t.Failed() {
-			t.Logf("the server said:\n%s", said.String())
-		}
-	})
-	url := "http://" + addresses[0]
-	for end := time.Now().Add(time.Minute); ; time.Sleep(50 * time.Millisecond) {
-		response, err := asking.Get(url + "/readyz")
-		if err == nil {
-			response.Body.Close()
-			if response.StatusCode == http.StatusOK {
-				return url
-			}
-		}
-		if time.Now().After(end) {
-			t.Fatalf("the server is not ready after a minute: %v", err)
-		}
-	}
-}
-
 // varies are the parts of what is printed that are not the same each time: times,
 // and the spaces of tables.
 var varies = []struct {
@@ -149,7 +100,7 @@ func TestAddKind(t *testing.T) {
 	goTool(t, module, "test", "./log")
 	rutter := filepath.Join(module, "rutter-with-racks")
 	goTool(t, module, "build", "-o", rutter, "./cmd/rutter")
-	url := startServer(t, rutter)
+	url := rig.Cluster(t, bench.Options{Program: rutter, Servers: 1}).Servers[0].URL
 	for _, do := range []struct {
 		args string
 		code int

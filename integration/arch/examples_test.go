@@ -43,7 +43,7 @@ var examples = []example{
 	{"product alone", "fine", map[string]string{
 		"api/internal/apitest/a.go": "package apitest\nimport \"testing\"\n",
 		"agent/a_test.go":           "package agent\nimport (\"testing\"; \"rutter/integration/guest\")\n",
-		"integration/guest/a.go":    "package guest\nimport (\"testing\"; \"rutter/integration/program\")\n",
+		"integration/guest/a.go":    "package guest\nimport (\"testing\"; \"rutter/integration/rig\")\n",
 	}, nil},
 
 	{"commands apart", "one family in another", one("cmd/rutter/vmcmd/a.go", "package vmcmd\nimport \"rutter/cmd/rutter/cncmd\"\n"), []string{"a.go:2"}},

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"rutter/cmd/rutter/bench"
+	"rutter/integration/rig"
 )
 
 // patience is how long a test waits for what must come, on a loaded machine.
@@ -22,21 +23,7 @@ const patience = 30 * time.Second
 
 func clusterOf(t *testing.T, servers int, flags ...string) *bench.Cluster {
 	t.Helper()
-	c, err := bench.StartCluster(t.Context(), bench.Options{Program: rutter, Servers: servers, Dir: t.TempDir(), Flags: append([]string{"--log-level=warn"}, flags...)})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if t.Failed() {
-			for _, s := range c.Servers {
-				t.Logf("%s said last:\n%s", s.ID, s.Tail())
-			}
-		}
-		if err := c.Stop(); err != nil {
-			t.Error(err)
-		}
-	})
-	return c
+	return rig.Cluster(t, bench.Options{Program: rutter, Servers: servers, Flags: append([]string{"--log-level=warn"}, flags...)})
 }
 
 // old is a client that follows no redirect and keeps one connection to a server.

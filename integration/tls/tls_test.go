@@ -14,7 +14,6 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
-	"syscall"
 	"testing"
 	"time"
 
@@ -22,17 +21,17 @@ import (
 	"rutter/api/auth/pki"
 	"rutter/api/auth/tlsgate"
 	"rutter/api/client"
-	"rutter/cmd/rutter/bench"
 	"rutter/cmd/rutter/pkiclient"
+	"rutter/cmd/rutter/subprocess"
 	"rutter/cmd/rutter/term"
-	"rutter/integration/program"
+	"rutter/integration/rig"
 	"rutter/log"
 )
 
 // rutter is the program, which TestMain builds.
 var rutter string
 
-func TestMain(m *testing.M) { os.Exit(program.Run(m, &rutter)) }
+func TestMain(m *testing.M) { os.Exit(rig.Run(m, &rutter)) }
 
 // life of the servers' certificates here: renewal after a change of authority is
 // spread over a twentieth of it.
@@ -52,7 +51,7 @@ type world struct {
 	raft    []string
 	urls    []string
 	napi    []string // of listeners without TLS, which let nobody in but by grants
-	servers []*bench.Process
+	servers []*subprocess.Process
 	api     *client.Client
 }
 
@@ -103,20 +102,10 @@ func (w *world) awaitOffice(url string) {
 
 // launch starts rutter, which is stopped with the test; what it says goes to
 // NAME.log in the folder.
-func launch(t *testing.T, folder, name string, args ...string) *bench.Process {
+func launch(t *testing.T, folder, name string, args ...string) *subprocess.Process {
 	t.Helper()
-	p := &bench.Process{Name: name, Program: rutter, LogFile: filepath.Join(folder, name+".log"), Args: args}
-	if err := p.Start(); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := p.Stop(syscall.SIGTERM); err != nil {
-			t.Error(err)
-		}
-		if t.Failed() {
-			t.Logf("%s: %s", name, p.Tail())
-		}
-	})
+	p := &subprocess.Process{Name: name, Program: rutter, LogFile: filepath.Join(folder, name+".log"), Args: args}
+	rig.Start(t, p)
 	return p
 }
 

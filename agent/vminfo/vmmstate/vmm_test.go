@@ -391,6 +391,9 @@ func (s *vmmSite) waitActive(t *testing.T, vm log.UUID, pid int) VMM {
 // TestVMMAdoptsMany: ten thousand VMs that run without a VMM have one soon, on
 // disk, and still have it after a restart.
 func TestVMMAdoptsMany(t *testing.T) {
+	if testing.Short() {
+		t.Skip("seconds long: not in make quick")
+	}
 	const number = 10_000
 	s := newVMMSite(t.TempDir())
 	s.adopts = "fake"
