@@ -108,8 +108,8 @@ func TestJudgingLooksAtLinksOnly(t *testing.T) {
 	server.must(t, nicOp(t, macOf(7), 1, 1, 1, ""), nicOp(t, macOf(8), 2, 2, 1, ""))
 	deliverAll(t, r, append(stream.next(t, true), stream.bookmark()))
 	r.view.share = defaultHoldShare
-	r.view.old, r.view.standing = r.remember(), unjudged
-	all := desired.Of(r.state, r.me)
+	r.view.old, r.view.phase = r.remember(), unjudged
+	all := desired.Of(r.state, r.cn)
 	j, ok := r.toJudge()
 	if !ok || len(all.Neighs) == 0 || len(j.want.Neighs)+len(j.want.FDB)+len(j.was.Neighs)+len(j.was.FDB) > 0 {
 		t.Errorf("judged %v: %d neighbours and %d forwarding entries", ok, len(j.want.Neighs), len(j.want.FDB))
@@ -134,9 +134,9 @@ func TestLostHoldIsNotComplete(t *testing.T) {
 	if err := r.load(held); err != nil {
 		t.Fatal(err)
 	}
-	r.becomeWhole()
+	r.needFullWrite()
 	b, _ := r.take()
-	if !b.Whole || b.Head.Complete || r.view.standing != unjudged {
+	if !b.Full || b.Head.Complete || r.view.phase != unjudged {
 		t.Errorf("the cache is written with %+v, a hold %v", b.Head, b.Hold.hold)
 	}
 	r.mu.Lock()

@@ -68,10 +68,10 @@ func (a *Agent) build(held *contents) error {
 	a.persister = newPersister(a.replica, a.cache, logger)
 	a.follower = &follower{
 		cfg: &a.cfg, replica: a.replica, persister: a.persister, incarnation: held.Head.Incarnation,
-		watermark: a.watermark, condition: a.condition, logger: logger, alone: a.cfg.Now(), since: a.cfg.Now(), reached: make(chan struct{}, 1),
+		watermark: a.watermark, condition: a.condition, logger: logger, fedUntil: a.cfg.Now(), since: a.cfg.Now(), retryNow: make(chan struct{}, 1),
 	}
 	a.reconciler = &reconciler{
-		cfg: &a.cfg, replica: a.replica, kernel: kernel, report: a.follower.report, reach: a.follower.reach,
+		cfg: &a.cfg, replica: a.replica, kernel: kernel, report: a.follower.report, reach: a.follower.reachable,
 		woken: make(chan struct{}, 1), logger: logger,
 	}
 	return nil
@@ -197,7 +197,7 @@ func (a *Agent) Part(fn func(state *projections.State, cluster log.UUID, seq log
 	r := a.replica
 	r.mu.RLock()
 	defer r.mu.RUnlock()
-	fn(r.state, r.cursor.Cluster, r.cursor.Seq, r.complete && r.reset == nil && r.view.standing == settled)
+	fn(r.state, r.cursor.Cluster, r.cursor.Seq, r.complete && r.reset == nil && r.view.phase == settled)
 }
 
 // Incarnation is that of this process: higher than all before it.

@@ -614,8 +614,8 @@ func TestReachIsTriedAtOnce(t *testing.T) {
 		if got := a.Status().State; got != Waiting {
 			t.Fatalf("state %s, want waiting", got)
 		}
-		a.follower.reach()
-		a.follower.reach()
+		a.follower.reachable()
+		a.follower.reachable()
 		synctest.Wait() // and no time passes
 		if got := a.Status(); got.State != Following || got.Applied != s.head() {
 			t.Errorf("after news of a carrier: %s, applied %d, want following at %d", got.State, got.Applied, s.head())

@@ -107,10 +107,10 @@ func (t *answerLog) note(pos uint64, vnet uint32, mac log.MAC, ip netip.Addr) {
 	written := make(chan struct{})
 	go func() {
 		if _, err := t.file.WriteAt(row, at); err != nil {
-			t.miss(err.Error())
+			t.noteMissed(err.Error())
 		}
 		close(written)
-		t.hangs.Store(false) // after the other, which giveUp looks at
+		t.hangs.Store(false) // after the other, which cancelDial looks at
 		<-t.inUse
 	}()
 	select {
@@ -120,7 +120,7 @@ func (t *answerLog) note(pos uint64, vnet uint32, mac log.MAC, ip netip.Addr) {
 	}
 }
 
-// giveUp has nobody wait until the disk has taken a write.
+// cancelDial has nobody wait until the disk has taken a write.
 func (t *answerLog) giveUp(written <-chan struct{}) {
 	t.logger.Warn("what SVP tells cannot be noted: the disk hangs")
 	t.hangs.Store(true)
@@ -140,7 +140,7 @@ func (t *answerLog) row(pos uint64, vnet uint32, mac log.MAC, ip netip.Addr) (ro
 	}
 	if !again {
 		if slot = t.freeSlot(); slot < 0 {
-			t.miss("there is no room in the file")
+			t.noteMissed("there is no room in the file")
 			return nil, 0
 		}
 		t.slots[key] = slot
@@ -174,7 +174,7 @@ func (t *answerLog) freeSlot() int {
 	return -1
 }
 
-func (t *answerLog) miss(reason string) {
+func (t *answerLog) noteMissed(reason string) {
 	if !t.missed {
 		t.missed = true
 		t.logger.Warn("what SVP tells before the cache holds it cannot be noted: if this process is killed, a client may go on believing it", "reason", reason)
@@ -196,7 +196,7 @@ func (t *answerLog) keep(pos uint64) {
 	t.inUse <- struct{}{}
 	defer func() { <-t.inUse }()
 	if _, err := t.file.WriteAt(goneKey(pos), 0); err != nil {
-		t.miss(err.Error()) // too much counts as gone at the next start
+		t.noteMissed(err.Error()) // too much counts as gone at the next start
 	}
 	t.kept.Store(pos)
 }

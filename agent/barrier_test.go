@@ -182,7 +182,7 @@ func TestWhatMovesProgrammed(t *testing.T) {
 		{"all holds", func(*reconciler, *checkpoint, *link.Result) {}, true},
 		{"the view is not complete", func(_ *reconciler, at *checkpoint, _ *link.Result) { at.complete = false }, false},
 		{"the last pass was of one that was not", func(k *reconciler, _ *checkpoint, _ *link.Result) { k.pruned = false }, false},
-		{"something is left to a pass", func(_ *reconciler, at *checkpoint, _ *link.Result) { at.whole = true }, false},
+		{"something is left to a pass", func(_ *reconciler, at *checkpoint, _ *link.Result) { at.needsPass = true }, false},
 		{"the kernel is not as wanted", func(_ *reconciler, _ *checkpoint, result *link.Result) { result.Matched = false }, false},
 		{"a reset came since", func(_ *reconciler, at *checkpoint, _ *link.Result) { at.epoch++ }, false},
 		{"it is no news", func(_ *reconciler, at *checkpoint, _ *link.Result) { at.seq-- }, false},

@@ -21,8 +21,8 @@ func BenchmarkCatchUp(b *testing.B) {
 	}
 	c, r, p := opened(b, b.TempDir())
 	defer c.Close()
-	cursor, scopes := r.hello()
-	ss, messages := s.hello(b, r.me, cursor, scopes)
+	cursor, scopes := r.resumePoint()
+	ss, messages := s.hello(b, r.cn, cursor, scopes)
 	deliverAll(b, r, messages)
 	for n := range b.N {
 		s.must(b, update(b, log.KindNIC, log.MAC{0x90, 0xb8, 0xd0, 1, 0, byte(n % nics)}.String(), `{"model":"m%d"}`, n))

@@ -65,7 +65,7 @@ type batch struct {
 	// says of them since: there is none, or it is as in Objects.
 	Released []objectKey
 	Hold     *holdChange // nil: as it was
-	Whole    bool        // this is all that the cache is to have
+	Full     bool        // this is all that the cache is to have
 }
 
 func (b *batch) rows() int {
@@ -109,10 +109,10 @@ type cache struct {
 	gone    int   // rows of bucketGone
 	enc     *log.Encoder
 
-	owed    sync.Mutex // for moments, within mu or without; protects what follows
-	numbers []byte
-	owes    bool // numbers are not on disk
-	saving  bool // a goroutine of SaveNumbers has not ended
+	numbersMu    sync.Mutex // for moments, within mu or without; protects what follows
+	numbers      []byte
+	numbersDirty bool // numbers are not on disk
+	saving       bool // a goroutine of SaveNumbers has not ended
 }
 
 func lockFolder(folder string) (*os.File, error) {

@@ -154,8 +154,8 @@ func readCache(path string, cn log.UUID) (*contents, error) {
 // create writes a file that has b and nothing else, under another name which is
 // then changed: a crash leaves either what was or a whole file.
 func (c *cache) create(b *batch) error {
-	numbers, _ := c.owing()
-	fresh := &cache{cn: c.cn, enc: c.enc, head: head{CN: c.cn, Incarnation: c.head.Incarnation}, numbers: numbers, owes: numbers != nil}
+	numbers, _ := c.pendingNumbers()
+	fresh := &cache{cn: c.cn, enc: c.enc, head: head{CN: c.cn, Incarnation: c.head.Incarnation}, numbers: numbers, numbersDirty: numbers != nil}
 	if err := fresh.createAt(c.path+".new", b); err != nil {
 		return err
 	}
@@ -164,7 +164,7 @@ func (c *cache) create(b *batch) error {
 		return errors.Join(err, fresh.db.Close())
 	}
 	c.db, c.file, c.head, c.gone = fresh.db, info, fresh.head, fresh.gone
-	c.paid(numbers)
+	c.numbersSaved(numbers)
 	return nil
 }
 
@@ -224,13 +224,13 @@ func makeBuckets(tx *bolt.Tx) error {
 func (c *cache) Commit(b *batch) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if err := c.lost(); err != nil && !b.Whole {
+	if err := c.lost(); err != nil && !b.Full {
 		return err
 	}
 	if err := c.keepOld(b.Hold); err != nil {
 		return err
 	}
-	if b.Whole {
+	if b.Full {
 		if err := c.rebuild(b); err != nil {
 			return err
 		}
@@ -251,7 +251,7 @@ func (c *cache) commit(b *batch) error {
 
 // withNumbers is update with the numbers that are not on disk yet.
 func (c *cache) withNumbers(write func(*bolt.Tx) error) error {
-	numbers, owes := c.owing()
+	numbers, owes := c.pendingNumbers()
 	err := c.update(func(tx *bolt.Tx) error {
 		if owes {
 			if err := c.put(tx.Bucket([]byte(bucketMeta)), bucketMeta, []byte(keyNumbers), encodeMeta(keyNumbers, numbers)); err != nil {
@@ -261,7 +261,7 @@ func (c *cache) withNumbers(write func(*bolt.Tx) error) error {
 		return write(tx)
 	})
 	if err == nil {
-		c.paid(numbers)
+		c.numbersSaved(numbers)
 	}
 	return err
 }
@@ -333,11 +333,11 @@ const diskPatience = time.Second
 // with the next transaction: a link is not made to wait for it, nor for a disk that
 // hangs.
 func (c *cache) SaveNumbers(json []byte) {
-	c.owed.Lock()
-	c.numbers, c.owes = json, true
+	c.numbersMu.Lock()
+	c.numbers, c.numbersDirty = json, true
 	hangs := c.saving
 	c.saving = true
-	c.owed.Unlock()
+	c.numbersMu.Unlock()
 	if hangs {
 		return // that one hangs; what it does not save, the next transaction does
 	}
@@ -360,26 +360,26 @@ func (c *cache) saveNumbers() {
 	if err == nil {
 		err = c.withNumbers(func(*bolt.Tx) error { return nil })
 	}
-	c.owed.Lock()
+	c.numbersMu.Lock()
 	c.saving = false
-	c.owed.Unlock()
+	c.numbersMu.Unlock()
 	if err != nil {
 		c.logger.Warn("fabric numbers are not on disk yet", "error", err)
 	}
 }
 
-// owing returns the numbers, and whether they are to be written.
-func (c *cache) owing() (json []byte, owes bool) {
-	c.owed.Lock()
-	defer c.owed.Unlock()
-	return c.numbers, c.owes
+// pendingNumbers returns the numbers, and whether they are to be written.
+func (c *cache) pendingNumbers() (json []byte, owes bool) {
+	c.numbersMu.Lock()
+	defer c.numbersMu.Unlock()
+	return c.numbers, c.numbersDirty
 }
 
-// paid notes that these numbers are on disk.
-func (c *cache) paid(json []byte) {
-	c.owed.Lock()
-	defer c.owed.Unlock()
-	c.owes = c.owes && !bytes.Equal(c.numbers, json)
+// numbersSaved notes that these numbers are on disk.
+func (c *cache) numbersSaved(json []byte) {
+	c.numbersMu.Lock()
+	defer c.numbersMu.Unlock()
+	c.numbersDirty = c.numbersDirty && !bytes.Equal(c.numbers, json)
 }
 
 // isGone reports whether the file has to be written whole.

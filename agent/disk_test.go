@@ -137,16 +137,16 @@ func TestOldViewIsUsedWithoutACache(t *testing.T) {
 func TestUnkeptRowsAreBounded(t *testing.T) {
 	s, _, _ := caughtUp(t)
 	c, r, p := opened(t, t.TempDir())
-	_, messages := s.hello(t, r.me, log.Cursor{}, nil)
+	_, messages := s.hello(t, r.cn, log.Cursor{}, nil)
 	deliverAll(t, r, messages)
-	r.becomeWhole()
+	r.needFullWrite()
 	if r.waiting() != 0 {
 		t.Errorf("%d rows wait of a view that is to be written whole", r.waiting())
 	}
 	if err := p.commit(); err != nil {
 		t.Fatal(err)
 	}
-	if due, _ := r.isWholeDue(); due || r.waiting() != 0 {
+	if due, _ := r.isFullWriteDue(); due || r.waiting() != 0 {
 		t.Errorf("due %v, %d rows wait after all was written", due, r.waiting())
 	}
 	folder := c.folder
@@ -164,15 +164,15 @@ func TestUnjudgedIsNotKept(t *testing.T) {
 	folder := t.TempDir()
 	c, r, p := opened(t, folder)
 	r.view.share = defaultHoldShare
-	_, messages := s.hello(t, r.me, log.Cursor{}, nil)
+	_, messages := s.hello(t, r.cn, log.Cursor{}, nil)
 	deliverAll(t, r, messages)
 	first, _ := r.toJudge()
 	r.judge(first, link.Surplus{}, time.Now())
 	if err := p.commit(); err != nil {
 		t.Fatal(err)
 	}
-	cursor, scopes := r.hello()
-	_, messages = newTestServer(2).hello(t, r.me, cursor, scopes)
+	cursor, scopes := r.resumePoint()
+	_, messages = newTestServer(2).hello(t, r.cn, cursor, scopes)
 	deliverAll(t, r, messages)
 	if err := p.commit(); err != nil || r.objects != 0 {
 		t.Fatalf("commit %v, %d objects of an empty log", err, r.objects)

@@ -60,18 +60,18 @@ type follower struct {
 	condition   func() feed.Condition // likewise
 	reporting   sync.Mutex            // held while a watermark is composed and handed over
 	logger      *slog.Logger
-	reached     chan struct{} // holds a token when a way to the servers may have opened
+	retryNow    chan struct{} // holds a token when a way to the servers may have opened
 
 	mu          sync.Mutex // protects what follows
 	state       State
-	giveUp      context.CancelFunc // of the attempt to connect, nil if none runs
+	cancelDial  context.CancelFunc // of the attempt to connect, nil if none runs
 	dialing     time.Time          // since when it runs
-	hopeful     time.Time          // when reach was called last
+	reachedAt   time.Time          // when reach was called last
 	server      string             // that feeds it, or is tried
 	conn        *feed.Conn         // nil unless following or resetting
 	session     uint64             // of the last connection
 	since       time.Time          // of the state
-	alone       time.Time          // since when no server feeds it; zero while one does
+	fedUntil    time.Time          // since when no server feeds it; zero while one does
 	attempts    uint64             // since the last bookmark
 	failure     string             // why the last connection ended
 	resetReason string             // of the last reset
@@ -94,7 +94,7 @@ func (f *follower) becomeFollowing(conn *feed.Conn) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.become(Following, Starting, Waiting)
-	f.conn, f.alone = conn, time.Time{}
+	f.conn, f.fedUntil = conn, time.Time{}
 }
 
 // becomeResetting: the cursor was of no use.
@@ -122,8 +122,8 @@ func (f *follower) becomeWaiting(err error) {
 	f.become(Waiting, Starting, Following, Waiting, Resetting)
 	f.conn, f.failure = nil, err.Error()
 	f.attempts++
-	if f.alone.IsZero() {
-		f.alone = f.since
+	if f.fedUntil.IsZero() {
+		f.fedUntil = f.since
 	}
 }
 
@@ -131,10 +131,10 @@ func (f *follower) becomeWaiting(err error) {
 func (f *follower) age() time.Duration {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if f.alone.IsZero() {
+	if f.fedUntil.IsZero() {
 		return 0
 	}
-	return f.cfg.Now().Sub(f.alone)
+	return f.cfg.Now().Sub(f.fedUntil)
 }
 
 // Run follows until ctx ends.
@@ -156,8 +156,8 @@ func (f *follower) Run(ctx context.Context) error {
 		case <-ctx.Done():
 			return ctx.Err()
 		case <-time.After(wait):
-		case <-f.reached:
-			f.becomeHopeful()
+		case <-f.retryNow:
+			f.resetBackoff()
 		}
 	}
 }
@@ -166,27 +166,27 @@ func (f *follower) Run(ctx context.Context) error {
 // SYN that was sent into a broken way is sent anew only after a second.
 const minDial = 50 * time.Millisecond
 
-// reach has a follower that waits, or that tries in vain, try anew at once: a
+// reachable has a follower that waits, or that tries in vain, try anew at once: a
 // link of this node has a carrier again, or there is a new address.
-func (f *follower) reach() {
+func (f *follower) reachable() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.state != Waiting && f.state != Starting {
 		return
 	}
 	now := f.cfg.Now()
-	if now.Sub(f.hopeful) < f.cfg.BackoffMin {
+	if now.Sub(f.reachedAt) < f.cfg.BackoffMin {
 		return // news come in bursts; the first attempts after one follow each other closely
 	}
-	f.hopeful = now
-	if f.giveUp != nil && now.Sub(f.dialing) > minDial {
-		f.giveUp()
+	f.reachedAt = now
+	if f.cancelDial != nil && now.Sub(f.dialing) > minDial {
+		f.cancelDial()
 	}
-	wake(f.reached)
+	wake(f.retryNow)
 }
 
-// becomeHopeful: what failed before says nothing any more.
-func (f *follower) becomeHopeful() {
+// resetBackoff: what failed before says nothing any more.
+func (f *follower) resetBackoff() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.become(Waiting, Waiting)
@@ -198,11 +198,11 @@ func (f *follower) dial(ctx context.Context, server string) (net.Conn, error) {
 	ctx, cancel := context.WithTimeout(ctx, f.cfg.DialTimeout)
 	defer cancel()
 	f.mu.Lock()
-	f.giveUp, f.dialing = cancel, f.cfg.Now()
+	f.cancelDial, f.dialing = cancel, f.cfg.Now()
 	f.mu.Unlock()
 	conn, err := f.cfg.Dialer.Feed(ctx, server)
 	f.mu.Lock()
-	f.giveUp = nil
+	f.cancelDial = nil
 	f.mu.Unlock()
 	return conn, err
 }
@@ -233,7 +233,7 @@ func (f *follower) follow(ctx context.Context, server string) (connected bool, e
 	if err != nil {
 		return false, err
 	}
-	cursor, scopes := f.replica.hello()
+	cursor, scopes := f.replica.resumePoint()
 	hello := &feed.Hello{CN: f.cfg.CN, Incarnation: f.incarnation, Session: session, Cursor: cursor, Scopes: scopes, Abilities: feed.AnswersRequests}
 	during, end := context.WithCancel(ctx)
 	defer end()

@@ -52,7 +52,7 @@ func TestNodeOnADiskThatHangs(t *testing.T) {
 	cache.mu.Unlock()
 	until(t, "all on disk", func() bool {
 		s := n.agent.Status()
-		_, owes := cache.owing()
+		_, owes := cache.pendingNumbers()
 		return s.Cache.Failure == "" && s.Cache.Waiting == 0 && !owes
 	})
 	before := n.kernel.String()
@@ -112,13 +112,13 @@ func TestTellingsOnADiskThatHangs(t *testing.T) {
 func TestPaidNumbersAreNotWrittenAgain(t *testing.T) {
 	c, r, p := opened(t, t.TempDir())
 	defer c.Close()
-	c.numbers, c.owes = []byte(`{}`), true
+	c.numbers, c.numbersDirty = []byte(`{}`), true
 	for range 3 {
 		if err := p.commit(); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if _, owes := c.owing(); owes || p.status().Commits != 1 || r.waiting() != 0 {
+	if _, owes := c.pendingNumbers(); owes || p.status().Commits != 1 || r.waiting() != 0 {
 		t.Errorf("owes %v after %d transactions, want one", owes, p.status().Commits)
 	}
 }
@@ -128,9 +128,9 @@ func TestPaidNumbersAreNotWrittenAgain(t *testing.T) {
 func TestNothingIsTakenUnjudged(t *testing.T) {
 	_, r, _ := caughtUp(t)
 	r.view.share = defaultHoldShare
-	_, messages := newTestServer(2).hello(t, r.me, r.cursor, nil)
+	_, messages := newTestServer(2).hello(t, r.cn, r.cursor, nil)
 	deliverAll(t, r, messages)
-	if b, ok := r.take(); ok || r.view.standing != unjudged || r.view.old == nil {
+	if b, ok := r.take(); ok || r.view.phase != unjudged || r.view.old == nil {
 		t.Errorf("took %d rows and %+v of a view that nobody has judged", b.rows(), b.Head)
 	}
 }

@@ -30,13 +30,13 @@ import (
 //
 // An agent without a cache begins unjudged; one with a view that was held begins held.
 
-// standing says how the view of the log stands to what the node does.
-type standing uint8
+// holdPhase says how the view of the log stands to what the node does.
+type holdPhase uint8
 
 const (
-	settled  standing = iota // what the view lacks may be taken away
-	unjudged                 // nobody has compared the view with what is programmed
-	held                     // it would take too much away
+	settled  holdPhase = iota // what the view lacks may be taken away
+	unjudged                  // nobody has compared the view with what is programmed
+	held                      // it would take too much away
 )
 
 const (
@@ -92,8 +92,8 @@ var (
 	ErrOtherHold = errors.New("agent: another view is held: look at it, and accept that one")
 )
 
-// judging is a view that is to be judged.
-type judging struct {
+// viewCheck is a view that is to be judged.
+type viewCheck struct {
 	epoch uint64
 	was   *desired.Links // nil: nobody remembers; then the kernel says what there was
 	want  desired.Links
@@ -107,18 +107,18 @@ var linksOnly = desired.Limits{Entries: 1}
 // view before while it is not. The lock of the replica protects it, and its methods
 // are called with it.
 type viewHold struct {
-	me               log.UUID
+	cn               log.UUID
 	logger           *slog.Logger
 	state            *projections.State // the view
 	touches          *desired.Touches
-	out              *outbox
+	outbox           *outbox
 	changed, dirtied chan struct{} // as the replica's
 	complete         func() bool   // all that the CN must know was held at least once
 	inReset          func() bool
 	noteMove         func(was, is Place)
 
 	share    int // percent of the links that a view may take away; 0: any number
-	standing standing
+	phase    holdPhase
 	old      *projections.State // the view before, with what the log said since; nil if settled, or if there was none
 	was      log.Cursor         // of old
 	withheld *Hold              // nil unless held
@@ -127,7 +127,7 @@ type viewHold struct {
 // isCompleteToKeep reports whether the cache may say that its view is complete: the
 // next process would believe it where nobody remembers the one before.
 func (v *viewHold) isCompleteToKeep(complete bool) bool {
-	return complete && (v.standing == settled || v.old != nil)
+	return complete && (v.phase == settled || v.old != nil)
 }
 
 // becomeUnjudged: the view is about to be replaced. old is what it was, nil if that
@@ -139,15 +139,15 @@ func (v *viewHold) becomeUnjudged(old *projections.State, at log.Cursor) {
 	if old != nil {
 		v.old, v.was = old, at
 	}
-	v.standing = unjudged
+	v.phase = unjudged
 }
 
 // becomeHeld: the view takes too much away.
 func (v *viewHold) becomeHeld(h *Hold) {
-	v.standing, v.withheld = held, h
+	v.phase, v.withheld = held, h
 	v.touches.NoteWhole()
 	if v.old != nil {
-		v.out.ready.Hold = &holdChange{hold: h}
+		v.outbox.ready.Hold = &holdChange{hold: h}
 	}
 	v.notify()
 }
@@ -155,9 +155,9 @@ func (v *viewHold) becomeHeld(h *Hold) {
 // becomeSettled: from now on the view is what the node does.
 func (v *viewHold) becomeSettled() {
 	old := v.old
-	v.standing, v.old, v.withheld, v.was = settled, nil, nil, log.Cursor{}
+	v.phase, v.old, v.withheld, v.was = settled, nil, nil, log.Cursor{}
 	v.touches.NoteWhole()
-	v.out.ready.Hold, v.out.ready.Head.Complete = new(holdChange), v.complete()
+	v.outbox.ready.Hold, v.outbox.ready.Head.Complete = new(holdChange), v.complete()
 	if old != nil {
 		// Lookups answered from what was old until now.
 		for rec := range old.List(log.KindNIC) {
@@ -188,8 +188,8 @@ func (v *viewHold) follow(key objectKey, rec kept) {
 		v.logger.Error("an event is not done in the view that is kept", "object", key, "error", err)
 		return
 	}
-	if v.standing == held {
-		v.out.release(key)
+	if v.phase == held {
+		v.outbox.release(key)
 	}
 	v.touches.NoteWhole()
 }
@@ -197,11 +197,11 @@ func (v *viewHold) follow(key objectKey, rec kept) {
 // desired computes what the kernel should hold: of a view that is not settled, what
 // the one before said and what the new one adds.
 func (v *viewHold) desired(limits desired.Limits) desired.Links {
-	links := desired.Within(v.state, v.me, limits)
+	links := desired.Within(v.state, v.cn, limits)
 	if v.old == nil {
 		return links
 	}
-	return united(desired.Within(v.old, v.me, limits), links)
+	return mergedLinks(desired.Within(v.old, v.cn, limits), links)
 }
 
 // load puts what the cache held back. It is called before
@@ -215,11 +215,11 @@ func (v *viewHold) load(c *contents) {
 	}
 	if c.Old == nil {
 		if !c.Head.Complete || c.Hold != nil {
-			v.standing = unjudged
+			v.phase = unjudged
 		}
 		return
 	}
-	v.old, v.was, v.standing = projections.NewSmallState(), c.Old.Head.Cursor, unjudged
+	v.old, v.was, v.phase = projections.NewSmallState(), c.Old.Head.Cursor, unjudged
 	for _, rec := range c.Old.Objects {
 		if err := v.old.Load(rec); err != nil {
 			v.logger.Error("an object of the view that is kept is left out", "object", keyOf(rec), "error", err)
@@ -232,7 +232,7 @@ func (v *viewHold) load(c *contents) {
 		}
 	}
 	if v.withheld = c.Hold; v.withheld != nil {
-		v.standing = held
+		v.phase = held
 		v.logger.Warn("what the log says takes too much away: still held until somebody accepts it (rutter cn accept)", "hold", v.withheld.ID, "going", v.withheld.Going, "links", v.withheld.Links)
 	}
 }
@@ -252,11 +252,11 @@ func (v *viewHold) fill(b *batch) {
 // judge settles a view, or holds it.
 func (v *viewHold) judge(cluster log.UUID, s link.Surplus, now time.Time) {
 	switch tooMuch := len(s.Gone) > holdLinks && len(s.Gone)*100 > s.Links*v.share; {
-	case v.standing == held && len(s.Gone) > 0:
+	case v.phase == held && len(s.Gone) > 0:
 		h := *v.withheld // who has a copy of it reads on
 		h.Going, h.Links, h.Names = len(s.Gone), s.Links, describe(s.Gone, func(name string) string { return name })
 		v.withheld = &h
-	case v.standing == held:
+	case v.phase == held:
 		v.logger.Info("what was held takes nothing away any more: it is done", "hold", v.withheld.ID)
 		v.becomeSettled()
 	case tooMuch:
@@ -273,7 +273,7 @@ func (v *viewHold) judge(cluster log.UUID, s link.Surplus, now time.Time) {
 
 // accept lets the hold of that id go.
 func (v *viewHold) accept(id string) (Hold, error) {
-	if v.standing != held {
+	if v.phase != held {
 		return Hold{}, ErrNoHold
 	}
 	h := *v.withheld

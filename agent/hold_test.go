@@ -478,7 +478,7 @@ func TestUnitedViews(t *testing.T) {
 		Neighs:  []desired.Neigh{{Link: macOf(1), MAC: macOf(3)}, {Link: macOf(5), MAC: macOf(3)}},
 		FDB:     []desired.FDB{{VNet: 2, MAC: macOf(7)}, {VNet: 3, MAC: macOf(7)}},
 	}
-	got := fmt.Sprintf("%v", united(a, b))
+	got := fmt.Sprintf("%v", mergedLinks(a, b))
 	want := fmt.Sprintf("%v", desired.Links{
 		VXLANs:  []desired.VXLAN{a.VXLANs[0], b.VXLANs[1], a.VXLANs[1]},
 		Fabrics: []desired.Fabric{a.Fabrics[0], b.Fabrics[1]},

@@ -77,10 +77,10 @@ func (p *persister) commit() error {
 	if p.replica.isUnjudged() {
 		return nil
 	}
-	if due, now := p.replica.isWholeDue(); p.cache.isGone() || due {
-		return p.renew(due, now)
+	if due, now := p.replica.isFullWriteDue(); p.cache.isGone() || due {
+		return p.rewrite(due, now)
 	}
-	_, owes := p.cache.owing()
+	_, owes := p.cache.pendingNumbers()
 	b, ok := p.replica.take()
 	if !ok {
 		return nil
@@ -91,11 +91,11 @@ func (p *persister) commit() error {
 	return p.write(b)
 }
 
-// renew has the cache written whole, as soon as there is room and all is at one place.
-func (p *persister) renew(due, now bool) error {
+// rewrite has the cache written whole, as soon as there is room and all is at one place.
+func (p *persister) rewrite(due, now bool) error {
 	if !due {
-		p.replica.becomeWhole()
-		_, now = p.replica.isWholeDue()
+		p.replica.needFullWrite()
+		_, now = p.replica.isFullWriteDue()
 	}
 	if err := p.cache.Probe(); err != nil {
 		p.note(err, head{})
@@ -105,7 +105,7 @@ func (p *persister) renew(due, now bool) error {
 		return nil
 	}
 	b, ok := p.replica.take()
-	if !ok || !b.Whole {
+	if !ok || !b.Full {
 		return nil
 	}
 	return p.write(b)
@@ -122,7 +122,7 @@ func (p *persister) write(b batch) error {
 	}
 	p.note(err, b.Head)
 	if waiting > maxUnkept {
-		p.replica.becomeWhole()
+		p.replica.needFullWrite()
 	}
 	return err
 }

@@ -55,8 +55,8 @@ type reconciler struct {
 	delays delays
 }
 
-// asker is a Kernel that asks for entries which it lacks; *link.Manager is one.
-type asker interface {
+// demandKernel is a Kernel that asks for entries which it lacks; *link.Manager is one.
+type demandKernel interface {
 	SetSource(source link.Source)
 	Resolve(ctx context.Context) error
 	Ahead() int
@@ -65,22 +65,22 @@ type asker interface {
 
 // An interface that is asked for at run time is lost silently when a name changes.
 var (
-	_ asker  = (*link.Manager)(nil)
-	_ keeper = (*link.Manager)(nil)
+	_ demandKernel  = (*link.Manager)(nil)
+	_ surplusKernel = (*link.Manager)(nil)
 )
 
-// truth answers what the log says of single entries.
-type truth struct{ *replica }
+// replicaSource answers what the log says of single entries.
+type replicaSource struct{ *replica }
 
 // Read implements link.Truth.
-func (t truth) Read(read func(link.Lookup)) {
+func (t replicaSource) Read(read func(link.Lookup)) {
 	t.mu.RLock()
 	defer t.mu.RUnlock()
 	if t.view.old != nil {
-		read(unitedLookup{desired.NewEntries(t.view.old, t.me), desired.NewEntries(t.state, t.me)})
+		read(mergedLookup{desired.NewEntries(t.view.old, t.cn), desired.NewEntries(t.state, t.cn)})
 		return
 	}
-	read(desired.NewEntries(t.state, t.me))
+	read(desired.NewEntries(t.state, t.cn))
 }
 
 // KernelStatus says how the kernel stands to what is wanted.
@@ -137,11 +137,11 @@ func describe[T any](list []T, say func(T) string) []string {
 // Run makes the kernel match until ctx ends. The first pass is made at once:
 // links are programmed from the cache.
 func (r *reconciler) Run(ctx context.Context) error {
-	kernel, ok := r.kernel.(asker)
+	kernel, ok := r.kernel.(demandKernel)
 	if !ok {
 		return r.loop(ctx)
 	}
-	kernel.SetSource(truth{r.replica})
+	kernel.SetSource(replicaSource{r.replica})
 	r.limits.Entries = kernel.Ahead()
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error { return r.loop(ctx) })
@@ -260,7 +260,7 @@ func (r *reconciler) apply(ctx context.Context) {
 		return
 	}
 	r.noteSteps(result, at)
-	if at.whole || result.Look || at.complete && !r.pruned {
+	if at.needsPass || result.Look || at.complete && !r.pruned {
 		r.want(time.Now())
 	}
 	if r.matched(at, result) {
@@ -275,7 +275,7 @@ func (r *reconciler) apply(ctx context.Context) {
 // complete view too. One that was not has left in the kernel what is not wanted,
 // and counted it as matching; a delta does not look for that.
 func (r *reconciler) matched(at checkpoint, result link.Result) bool {
-	if !at.complete || at.whole || !r.pruned || !result.Matched {
+	if !at.complete || at.needsPass || !r.pruned || !result.Matched {
 		return false
 	}
 	return r.replica.setProgrammed(at)
@@ -349,7 +349,7 @@ func (r *reconciler) status() KernelStatus {
 // brief is what costs next to nothing: watermarks are made all the time.
 func (r *reconciler) brief() KernelStatus {
 	var asked link.Asked
-	if kernel, ok := r.kernel.(asker); ok {
+	if kernel, ok := r.kernel.(demandKernel); ok {
 		asked = kernel.Asked()
 	}
 	r.mu.Lock()
@@ -359,9 +359,9 @@ func (r *reconciler) brief() KernelStatus {
 	return s
 }
 
-// keeper is a Kernel that can say which links it holds, and keep those of which no
+// surplusKernel is a Kernel that can say which links it holds, and keep those of which no
 // view is remembered; *link.Manager is one.
-type keeper interface {
+type surplusKernel interface {
 	Surplus(ctx context.Context, was *desired.Links, want desired.Links) (link.Surplus, error)
 	Keep(on bool)
 }
@@ -373,7 +373,7 @@ func (r *reconciler) judge(ctx context.Context) {
 	if !ok {
 		return
 	}
-	kernel, reads := r.kernel.(keeper)
+	kernel, reads := r.kernel.(surplusKernel)
 	var s link.Surplus
 	var err error
 	switch {
@@ -393,7 +393,7 @@ func (r *reconciler) judge(ctx context.Context) {
 // keep tells the kernel whether it is to keep links that nobody remembers, as the
 // view that the pass is of says: one that is accepted meanwhile is the next pass's.
 func (r *reconciler) keep(on bool) {
-	if kernel, ok := r.kernel.(keeper); ok {
+	if kernel, ok := r.kernel.(surplusKernel); ok {
 		kernel.Keep(on)
 	}
 }

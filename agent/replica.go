@@ -31,7 +31,7 @@ const maxPending = 2 * log.MaxOps
 // stays while a scope that is held contains it. A list's absences delete only
 // when the list is a whole scope.
 type replica struct {
-	me     log.UUID
+	cn     log.UUID
 	logger *slog.Logger
 	// changed holds a token when readers have something new to look at, dirty
 	// when the cache has something to keep.
@@ -64,15 +64,15 @@ type replica struct {
 	// interestKnown is false when something changed that interest depends on.
 	interestKnown bool
 	reset         *resetting     // nil unless a reset runs
-	coming        *comingScope   // nil unless a scope's objects are coming
+	incoming      *incomingScope // nil unless a scope's objects are coming
 	pending       []feed.Message // of a change that is not whole
 	pendingLast   log.Seq        // of that change
-	out           *outbox        // rows that the cache is to keep
+	outbox        *outbox        // rows that the cache is to keep
 	objects       int            // held
 	resets        uint64         // begun in this process
 	lastReset     feed.ResetReason
 	suspects      map[log.Scope]*suspect // see replica_digest.go
-	asks          []feed.Again           // not sent yet
+	requests      []feed.Again           // not sent yet
 	mismatches    uint32                 // scopes that became suspect in this process
 	checked       log.Seq                // the last bookmark whose digests were all equal; 0: none, or one differs
 	// missing says why the last bookmark did not count, or is empty.
@@ -93,8 +93,8 @@ type resetting struct {
 	scopes  map[log.Scope]struct{}
 }
 
-// comingScope is a scope between its begin and end.
-type comingScope struct {
+// incomingScope is a scope between its begin and end.
+type incomingScope struct {
 	scope log.Scope
 	asOf  log.Seq
 	seen  map[objectKey]struct{}
@@ -102,13 +102,13 @@ type comingScope struct {
 
 func newReplica(me log.UUID, logger *slog.Logger) *replica {
 	r := &replica{
-		me: me, logger: logger,
+		cn: me, logger: logger,
 		changed: make(chan struct{}, 1), dirtied: make(chan struct{}, 1),
 		state: projections.NewSmallState(), scopes: make(heldScopes), suspects: make(map[log.Scope]*suspect),
-		out: &outbox{dirty: newBatch(), ready: newBatch()}, touches: desired.NewTouches(me),
+		outbox: &outbox{dirty: newBatch(), ready: newBatch()}, touches: desired.NewTouches(me),
 	}
 	r.clashes = clashTable{state: r.state, touches: r.touches, pairs: make(map[objectKey]map[objectKey]struct{})}
-	r.view = viewHold{me: me, logger: logger, state: r.state, touches: r.touches, out: r.out, changed: r.changed, dirtied: r.dirtied}
+	r.view = viewHold{cn: me, logger: logger, state: r.state, touches: r.touches, outbox: r.outbox, changed: r.changed, dirtied: r.dirtied}
 	r.view.complete = func() bool { return r.complete }
 	r.view.inReset = func() bool { return r.reset != nil }
 	r.view.noteMove = r.noteMove
@@ -129,17 +129,17 @@ func (r *replica) load(held *contents) error {
 	r.answers = held.answers
 	r.journal = newJournal(held.Head.Incarnation, held.Gone)
 	r.journal.addGone(held.Answered)
-	r.out.dirty.Gone = append(r.out.dirty.Gone, r.journal.gone[len(held.Gone):]...)
+	r.outbox.dirty.Gone = append(r.outbox.dirty.Gone, r.journal.gone[len(held.Gone):]...)
 	r.answers.begin(r.journal.pos)
 	r.cursor, r.complete = held.Head.Cursor, held.Head.Complete
 	r.view.load(held)
-	r.folded, r.out.ready.Head = r.cursor.Seq, held.Head
-	r.out.ready.Head.Complete = r.view.isCompleteToKeep(r.complete)
+	r.folded, r.outbox.ready.Head = r.cursor.Seq, held.Head
+	r.outbox.ready.Head.Complete = r.view.isCompleteToKeep(r.complete)
 	for scope, s := range held.Scopes {
 		if s.Complete {
 			r.scopes[scope] = s
 		} else {
-			r.out.dirty.Scopes[scope] = nil
+			r.outbox.dirty.Scopes[scope] = nil
 		}
 	}
 	for _, rec := range held.Objects {
@@ -154,12 +154,12 @@ func newResetting(reason feed.ResetReason) *resetting {
 	return &resetting{reason: reason, objects: make(map[objectKey]struct{}), scopes: make(map[log.Scope]struct{})}
 }
 
-// hello returns what a server must know to go on from here. During a reset
+// resumePoint returns what a server must know to go on from here. During a reset
 // nothing that is held may be relied on: it is of two logs.
-func (r *replica) hello() (log.Cursor, []feed.HeldScope) {
+func (r *replica) resumePoint() (log.Cursor, []feed.HeldScope) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.pending, r.coming = nil, nil
+	r.pending, r.incoming = nil, nil
 	if r.reset != nil {
 		return log.Cursor{}, nil
 	}
@@ -203,7 +203,7 @@ func (r *replica) beginReset(reason feed.ResetReason) {
 	}
 	r.lastReset = reason
 	r.reset = newResetting(reason)
-	r.pending, r.coming = nil, nil
+	r.pending, r.incoming = nil, nil
 	r.cursor, r.folded = log.Cursor{Cluster: r.cluster}, 0
 	r.applied, r.programmed, r.checked = 0, 0, 0
 	r.epoch++
@@ -227,7 +227,7 @@ func (r *replica) ScopeBegin(m *feed.ScopeBegin) error {
 	if err := r.sameLog("scope", m.AsOf); err != nil {
 		return err
 	}
-	r.coming = &comingScope{scope: m.Scope, asOf: m.AsOf, seen: make(map[objectKey]struct{})}
+	r.incoming = &incomingScope{scope: m.Scope, asOf: m.AsOf, seen: make(map[objectKey]struct{})}
 	if held := r.scopes[m.Scope]; !held.Complete {
 		r.setScope(m.Scope, heldScope{AsOf: m.AsOf})
 	}
@@ -246,7 +246,7 @@ func (r *replica) Object(m *feed.Object) error {
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.coming == nil && len(r.pending) > 0 {
+	if r.incoming == nil && len(r.pending) > 0 {
 		return r.hold(m)
 	}
 	return r.object(m, object, body)
@@ -255,8 +255,8 @@ func (r *replica) Object(m *feed.Object) error {
 func (r *replica) object(m *feed.Object, object log.Object, body []byte) error {
 	rec := projections.Record{Object: object, Revision: m.Revision, Seq: m.Seq}
 	key := keyOf(rec)
-	if r.coming != nil {
-		r.coming.seen[key] = struct{}{}
+	if r.incoming != nil {
+		r.incoming.seen[key] = struct{}{}
 	}
 	before, known := r.state.Find(object)
 	if known && !r.isSuspect() && r.isOld(key, before, m.Seq) {
@@ -265,7 +265,7 @@ func (r *replica) object(m *feed.Object, object log.Object, body []byte) error {
 	if err := r.put(key, before.Object, kept{rec, body}); err != nil {
 		return err
 	}
-	if r.coming == nil && !r.holds(key) {
+	if r.incoming == nil && !r.holds(key) {
 		r.drop(key)
 	}
 	return nil
@@ -286,11 +286,11 @@ func (r *replica) isOld(key objectKey, known projections.Record, seq log.Seq) bo
 func (r *replica) ScopeEnd(m *feed.ScopeEnd) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	coming := r.coming
+	coming := r.incoming
 	if coming == nil || coming.scope != m.Scope {
 		return fmt.Errorf("%w: end of scope %s, which did not begin", errStream, m.Scope)
 	}
-	r.coming = nil
+	r.incoming = nil
 	r.touches.NoteWhole()
 	r.setScope(m.Scope, heldScope{AsOf: m.AsOf, Complete: true})
 	if r.reset != nil {
@@ -328,7 +328,7 @@ func (r *replica) dropScope(scope log.Scope) {
 		return
 	}
 	delete(r.scopes, scope)
-	r.out.dirty.Scopes[scope] = nil
+	r.outbox.dirty.Scopes[scope] = nil
 	r.interestKnown = false
 	r.touches.NoteWhole()
 	if r.reset != nil {
@@ -352,8 +352,8 @@ func (r *replica) Bookmark(m *feed.Bookmark) error {
 	if err := r.sameLog("bookmark", m.Seq); err != nil {
 		return err
 	}
-	if r.coming != nil {
-		return fmt.Errorf("%w: a bookmark within scope %s", errStream, r.coming.scope)
+	if r.incoming != nil {
+		return fmt.Errorf("%w: a bookmark within scope %s", errStream, r.incoming.scope)
 	}
 	if err := r.flush(); err != nil {
 		return err
@@ -382,7 +382,7 @@ func (r *replica) endReset() {
 	for scope := range r.scopes {
 		if _, came := ended.scopes[scope]; !came {
 			delete(r.scopes, scope)
-			r.out.dirty.Scopes[scope] = nil
+			r.outbox.dirty.Scopes[scope] = nil
 		}
 	}
 	var gone []objectKey
@@ -424,12 +424,12 @@ func (r *replica) knowsInterest() bool {
 }
 
 func (r *replica) missingInterest() string {
-	for _, scope := range r.state.Interest(r.me) {
+	for _, scope := range r.state.Interest(r.cn) {
 		if !r.scopes[scope].Complete {
 			return "scope " + scope.String()
 		}
 	}
-	for rec := range r.state.NICsOnCN(r.me) {
+	for rec := range r.state.NICsOnCN(r.cn) {
 		nic := rec.Object.(*log.NIC)
 		if _, known := r.state.Get(log.KindNetwork, nic.NetworkUUID.String()); !known && !nic.NetworkUUID.IsZero() {
 			return "network " + nic.NetworkUUID.String() + " of NIC " + nic.ID()

@@ -58,7 +58,7 @@ func (r *replica) becomeSuspect(d feed.ScopeDigest, at log.Seq) {
 			"held", r.state.Digest(d.Scope), "server", d.Digest)
 	}
 	if s.found++; bits.OnesCount(s.found) == 1 {
-		r.asks = append(r.asks, feed.Again{At: at, Scope: d.Scope})
+		r.requests = append(r.requests, feed.Again{At: at, Scope: d.Scope})
 	}
 	// What the kernel was found to match was of a view that was wrong.
 	r.applied, r.programmed = 0, 0
@@ -77,14 +77,14 @@ func (r *replica) becomeSound(scope log.Scope) {
 // isSuspect reports whether the scope that is coming replaces whatever is held
 // of it, by its seq new or old.
 func (r *replica) isSuspect() bool {
-	return r.coming != nil && r.suspects[r.coming.scope] != nil
+	return r.incoming != nil && r.suspects[r.incoming.scope] != nil
 }
 
-// takeAsks returns what is to be asked for, once.
-func (r *replica) takeAsks() []feed.Again {
+// takeRequests returns what is to be asked for, once.
+func (r *replica) takeRequests() []feed.Again {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	asks := r.asks
-	r.asks = nil
+	asks := r.requests
+	r.requests = nil
 	return asks
 }

@@ -140,7 +140,7 @@ func (r *replica) holds(key objectKey) bool { return r.scopes.contain(r.state, k
 // setScope notes what is held of a scope.
 func (r *replica) setScope(scope log.Scope, held heldScope) {
 	r.scopes[scope] = held
-	r.out.dirty.Scopes[scope] = &held
+	r.outbox.dirty.Scopes[scope] = &held
 	r.interestKnown = false
 }
 
@@ -155,7 +155,7 @@ func (r *replica) put(key objectKey, before log.Object, rec kept) error {
 	if before == nil {
 		r.objects++
 	}
-	r.out.dirty.Objects[key] = rec
+	r.outbox.dirty.Objects[key] = rec
 	r.touch(rec.Object)
 	if r.reset != nil {
 		r.reset.objects[key] = struct{}{}
@@ -173,7 +173,7 @@ func (r *replica) drop(key objectKey) {
 	_ = r.moving(rec.Object, nil, func() error { r.state.Drop(key.Kind, key.ID); return nil })
 	r.touches.Note(rec.Object, nil)
 	r.objects--
-	r.out.dirty.Objects[key] = kept{}
+	r.outbox.dirty.Objects[key] = kept{}
 	r.touch(rec.Object)
 	if r.reset != nil {
 		delete(r.reset.objects, key)
@@ -189,7 +189,7 @@ func (r *replica) touch(o log.Object) {
 	case *log.Network:
 		r.interestKnown = false
 	case *log.NIC:
-		if o.CNUUID == r.me {
+		if o.CNUUID == r.cn {
 			r.interestKnown = false
 		}
 	}
@@ -201,7 +201,7 @@ func (r *replica) touch(o log.Object) {
 // nothing goes before its end.
 func (r *replica) dropStrays(was log.Object) {
 	nic, ok := was.(*log.NIC)
-	if !ok || nic.CNUUID.IsZero() || nic.CNUUID == r.me || r.reset != nil {
+	if !ok || nic.CNUUID.IsZero() || nic.CNUUID == r.cn || r.reset != nil {
 		return
 	}
 	var strays []objectKey
@@ -222,7 +222,7 @@ func (r *replica) notify() {
 		r.touched = time.Now()
 	}
 	wake(r.changed)
-	if r.out.ready.rows() > 0 {
+	if r.outbox.ready.rows() > 0 {
 		wake(r.dirtied)
 	}
 }
@@ -253,6 +253,6 @@ func (r *replica) noteMove(was, is Place) {
 		return
 	}
 	if c := r.journal.note(was, is); c.isGone() {
-		r.out.dirty.Gone = cutGone(append(r.out.dirty.Gone, c))
+		r.outbox.dirty.Gone = cutGone(append(r.outbox.dirty.Gone, c))
 	}
 }

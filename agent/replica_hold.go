@@ -15,7 +15,7 @@ import (
 func (r *replica) remember() *projections.State {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
-	if r.view.share == 0 || r.view.old != nil || r.reset != nil || !r.complete || r.view.standing != settled || r.objects == 0 {
+	if r.view.share == 0 || r.view.old != nil || r.reset != nil || !r.complete || r.view.phase != settled || r.objects == 0 {
 		return nil
 	}
 	old := projections.NewSmallState()
@@ -31,25 +31,25 @@ func (r *replica) remember() *projections.State {
 
 // toJudge returns what is to be judged, if there is something: a view that is
 // whole. One that is held is judged again, since it may have grown.
-func (r *replica) toJudge() (j judging, ok bool) {
+func (r *replica) toJudge() (j viewCheck, ok bool) {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
-	if r.view.standing == settled || r.view.standing == held && r.view.old == nil || !r.isWhole() {
+	if r.view.phase == settled || r.view.phase == held && r.view.old == nil || !r.isAllHeld() {
 		return j, false
 	}
-	j = judging{epoch: r.epoch, want: desired.Within(r.state, r.me, linksOnly)}
+	j = viewCheck{epoch: r.epoch, want: desired.Within(r.state, r.cn, linksOnly)}
 	if r.view.old != nil {
-		was := desired.Within(r.view.old, r.me, linksOnly)
+		was := desired.Within(r.view.old, r.cn, linksOnly)
 		j.was = &was
 	}
 	return j, true
 }
 
 // judge settles a view, or holds it.
-func (r *replica) judge(j judging, s link.Surplus, now time.Time) {
+func (r *replica) judge(j viewCheck, s link.Surplus, now time.Time) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.epoch != j.epoch || r.view.standing == settled || !r.isWhole() {
+	if r.epoch != j.epoch || r.view.phase == settled || !r.isAllHeld() {
 		return // another one came meanwhile
 	}
 	r.view.judge(r.cursor.Cluster, s, now)
@@ -74,5 +74,5 @@ func (r *replica) holding() *Hold {
 func (r *replica) isUnjudged() bool {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
-	return r.view.standing == unjudged && r.view.old != nil
+	return r.view.phase == unjudged && r.view.old != nil
 }

@@ -11,10 +11,10 @@ import (
 type checkpoint struct {
 	// seq is what was applied before the wanted was computed: if the kernel comes
 	// to match that, it matches the log at seq (SAFETY B1).
-	seq      log.Seq
-	epoch    uint64
-	complete bool // of the view that was read (see wanted), and nothing of it was held back; else it is never matched
-	whole    bool // of a delta: there is more to it, which only a pass does
+	seq       log.Seq
+	epoch     uint64
+	complete  bool // of the view that was read (see wanted), and nothing of it was held back; else it is never matched
+	needsPass bool // of a delta: there is more to it, which only a pass does
 	// touched is when the oldest event of a delta was applied, if it has any.
 	touched time.Time
 }
@@ -43,19 +43,19 @@ func (r *replica) wanted(limits *desired.Limits) wanted {
 	}
 	r.touches.ResetWithin(*limits)
 	r.touched = time.Time{}
-	complete, done := r.isComplete(), r.view.standing == settled
+	complete, done := r.isComplete(), r.view.phase == settled
 	return wanted{
-		links: links, complete: complete, kept: r.view.standing == held && r.view.old == nil,
+		links: links, complete: complete, kept: r.view.phase == held && r.view.old == nil,
 		at: checkpoint{seq: r.applied, epoch: r.epoch, complete: complete && done},
 	}
 }
 
-func (r *replica) isComplete() bool { return r.isWhole() && r.view.standing != unjudged }
+func (r *replica) isComplete() bool { return r.isAllHeld() && r.view.phase != unjudged }
 
-// isWhole reports whether all that the CN must know is held, as isComplete, whatever
+// isAllHeld reports whether all that the CN must know is held, as isComplete, whatever
 // that takes away.
-func (r *replica) isWhole() bool {
-	return r.complete && r.reset == nil && r.coming == nil && len(r.suspects) == 0 && r.missingInterest() == ""
+func (r *replica) isAllHeld() bool {
+	return r.complete && r.reset == nil && r.incoming == nil && len(r.suspects) == 0 && r.missingInterest() == ""
 }
 
 // delta computes what the kernel should hold of the entries that events touched
@@ -65,14 +65,14 @@ func (r *replica) delta() (d desired.LinksDelta, at checkpoint, ok bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	complete := r.isComplete()
-	at = checkpoint{seq: r.applied, epoch: r.epoch, complete: complete && r.view.standing == settled, whole: r.touches.Whole(), touched: r.touched}
+	at = checkpoint{seq: r.applied, epoch: r.epoch, complete: complete && r.view.phase == settled, needsPass: r.touches.Whole(), touched: r.touched}
 	if r.touches.Any() {
 		if !complete || r.view.old != nil {
 			return d, at, false
 		}
 		d = r.touches.Delta(r.state)
 		r.touched = time.Time{}
-		at.whole = r.touches.Whole() // a vnet may have crossed its limit
+		at.needsPass = r.touches.Whole() // a vnet may have crossed its limit
 	}
 	return d, at, true
 }
@@ -82,7 +82,7 @@ func (r *replica) delta() (d desired.LinksDelta, at checkpoint, ok bool) {
 func (r *replica) setProgrammed(at checkpoint) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if at.epoch != r.epoch || at.seq <= r.programmed || r.view.standing != settled {
+	if at.epoch != r.epoch || at.seq <= r.programmed || r.view.phase != settled {
 		return false
 	}
 	r.programmed = at.seq

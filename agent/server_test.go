@@ -296,7 +296,7 @@ func (s *testServer) expected(me log.UUID) map[objectKey]projections.Record {
 // compareReplica fails unless the replica holds exactly what it must.
 func compareReplica(t tb, s *testServer, r *replica) {
 	t.Helper()
-	want := s.expected(r.me)
+	want := s.expected(r.cn)
 	for kind := range maxKind {
 		for got := range r.state.List(log.Kind(kind)) {
 			w, ok := want[keyOf(got)]
@@ -319,7 +319,7 @@ func compareReplica(t tb, s *testServer, r *replica) {
 			continue
 		}
 		vnet := network.Object.(*log.Network).VNetID
-		if !slices.Contains(s.state.Interest(r.me), log.VNetScope(vnet)) {
+		if !slices.Contains(s.state.Interest(r.cn), log.VNetScope(vnet)) {
 			continue
 		}
 		wantMAC, wantAt, wantOK := s.state.VL3(vnet, n.IP)
@@ -328,8 +328,8 @@ func compareReplica(t tb, s *testServer, r *replica) {
 			t.Fatalf("at %d: VL3 %d %s: got %s %v %v, want %s %v %v", s.head(), vnet, n.IP, gotMAC, gotAt, gotOK, wantMAC, wantAt, wantOK)
 		}
 	}
-	if r.objects != len(s.expected(r.me)) {
-		t.Fatalf("at %d: %d objects counted, want %d", s.head(), r.objects, len(s.expected(r.me)))
+	if r.objects != len(s.expected(r.cn)) {
+		t.Fatalf("at %d: %d objects counted, want %d", s.head(), r.objects, len(s.expected(r.cn)))
 	}
 }
 

@@ -93,7 +93,7 @@ func (s *stream) Bookmark(m *feed.Bookmark) error {
 		}
 		local.Advanced()
 	}
-	for _, again := range s.replica.takeAsks() {
+	for _, again := range s.replica.takeRequests() {
 		s.conn.Again(again)
 	}
 	s.report()

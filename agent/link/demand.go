@@ -223,7 +223,7 @@ func (d *demand) sync(have *plan.Snapshot, generation uint64) {
 		}
 		if vnet, on := d.links[l.MAC]; on && l.Kind == plan.KindMacvlan {
 			for _, n := range l.Neighs {
-				d.vnets[vnet].lead(d.put(vnet, n.MAC), neighKey{l.MAC, n.IP}, l.Key())
+				d.vnets[vnet].addReference(d.put(vnet, n.MAC), neighKey{l.MAC, n.IP}, l.Key())
 			}
 		}
 	}
@@ -289,18 +289,18 @@ func (x *resident) forward(r *residents, to plan.Target) {
 	r.size += x.size()
 }
 
-// lead notes that a neighbour leads to x, and to nobody else.
-func (r *residents) lead(x *resident, key neighKey, at plan.LinkKey) {
+// addReference notes that a neighbour leads to x, and to nobody else.
+func (r *residents) addReference(x *resident, key neighKey, at plan.LinkKey) {
 	if mac, ok := r.neighs[key]; ok && mac != x.mac {
-		r.unlead(key)
+		r.dropReference(key)
 	}
 	r.size -= x.size()
 	r.neighs[key], x.neighs[key] = x.mac, at
 	r.size += x.size()
 }
 
-// unlead notes that a neighbour is not there any more.
-func (r *residents) unlead(key neighKey) {
+// dropReference notes that a neighbour is not there any more.
+func (r *residents) dropReference(key neighKey) {
 	e, ok := r.macs[r.neighs[key]]
 	delete(r.neighs, key)
 	if !ok {
@@ -364,10 +364,10 @@ func (d *demand) note(s *plan.Step) bool {
 	case plan.OpSetNeigh:
 		x := d.put(vnet, s.MAC)
 		x.generation = d.generation
-		r.lead(x, key, plan.LinkKey{Namespace: s.Namespace, Name: s.Link})
+		r.addReference(x, key, plan.LinkKey{Namespace: s.Namespace, Name: s.Link})
 	case plan.OpDelNeigh:
 		if _, ok := r.neighs[key]; ok {
-			r.unlead(key)
+			r.dropReference(key)
 		}
 	}
 	return true

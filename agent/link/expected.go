@@ -112,7 +112,7 @@ func (t *expected) noteStep(s *plan.Step, index int32) {
 		t.links[index], t.indexes[l.Key()] = &l, index
 		return
 	case plan.OpDelLink:
-		t.fall(index)
+		t.removeLink(index)
 		return
 	}
 	if l := t.links[index]; l != nil {
@@ -122,8 +122,8 @@ func (t *expected) noteStep(s *plan.Step, index int32) {
 	}
 }
 
-// fall forgets a link and what is stacked on it.
-func (t *expected) fall(index int32) {
+// removeLink forgets a link and what is stacked on it.
+func (t *expected) removeLink(index int32) {
 	l := t.links[index]
 	if l == nil {
 		return
@@ -135,7 +135,7 @@ func (t *expected) fall(index int32) {
 	}
 	for child, above := range t.links {
 		if above.Parent == l.Name {
-			t.fall(child)
+			t.removeLink(child)
 		}
 	}
 }
@@ -164,9 +164,9 @@ func (t *expected) takeChanged() (names []string, all bool) {
 	return names, all
 }
 
-// wrong notes that something about a link is not as it should be, which only a
+// mismatches notes that something about a link is not as it should be, which only a
 // pass can put right.
-func (t *expected) wrong(l *plan.Link) {
+func (t *expected) mismatches(l *plan.Link) {
 	t.other = true
 	if l.Namespace == "" {
 		t.all = true // it carries those of the VMs
@@ -292,7 +292,7 @@ func (t *expected) observeLink(body []byte, deleted bool) bool {
 	case should == nil:
 		t.doubtful[l.Index] = true // somebody else gave one of our names
 	case deleted:
-		t.wrong(should)
+		t.mismatches(should)
 	default:
 		l.Parent = should.Parent
 		if l.Name == should.Name && l.Kind == should.Kind && plan.SameBuild(&l.Link, should) && plan.Changes(should, &l.Link, false) == 0 {
@@ -314,7 +314,7 @@ func (t *expected) observeAddress(body []byte, deleted bool) bool {
 	if l == nil || l.Kind != plan.KindMacvlan || slices.Contains(l.Addresses, prefix) != deleted {
 		return false
 	}
-	t.wrong(l)
+	t.mismatches(l)
 	return true
 }
 
@@ -328,15 +328,15 @@ func (t *expected) observeRoute(body []byte, deleted bool) bool {
 	if l == nil || slices.Contains(l.Routes, r.Route) != deleted {
 		return false
 	}
-	t.wrong(l)
+	t.mismatches(l)
 	return true
 }
 
 // observeLoss: something happened that cannot be told in detail.
 func (t *expected) observeLoss() { t.other, t.all = true, true }
 
-// loseAll is observeLoss for who does not hold mu.
-func (t *expected) loseAll() {
+// doubtAll is observeLoss for who does not hold mu.
+func (t *expected) doubtAll() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.observeLoss()
@@ -349,7 +349,7 @@ func (t *expected) settle() bool {
 	defer t.mu.Unlock()
 	for index := range t.doubtful {
 		if l := t.links[index]; l != nil {
-			t.wrong(l)
+			t.mismatches(l)
 		} else {
 			t.other, t.all = true, true
 		}

@@ -61,7 +61,7 @@ type Manager struct {
 	lastMatched bool
 	doubt       bool
 
-	surplus, kept map[hung]struct{} // see Surplus and Keep; kept is nil unless something is
+	surplus, kept map[linkEntry]struct{} // see Surplus and Keep; kept is nil unless something is
 }
 
 type waiting struct {

@@ -58,8 +58,8 @@ func nameOf(l *plan.Link) string {
 	return l.Kind + " " + l.Name
 }
 
-// lister is a Kernel that knows which namespaces there are; *Netlink is one.
-type lister interface{ Namespaces() []string }
+// namespaceLister is a Kernel that knows which namespaces there are; *Netlink is one.
+type namespaceLister interface{ Namespaces() []string }
 
 // Surplus says which links of ours that the kernel holds are not wanted. With was,
 // only those count that it wanted; without, all of ours in all namespaces: nobody
@@ -70,14 +70,14 @@ func (m *Manager) Surplus(ctx context.Context, was *desired.Links, want desired.
 	if was != nil {
 		before = linkNames(was)
 		namespaces = plan.Searched(namespaces, m.namespaces(*was))
-	} else if l, ok := m.cfg.Kernel.(lister); ok {
+	} else if l, ok := m.cfg.Kernel.(namespaceLister); ok {
 		namespaces = plan.Searched(namespaces, l.Namespaces())
 	}
 	have, err := m.cfg.Kernel.Dump(ctx, namespaces)
 	if err != nil {
 		return Surplus{}, err
 	}
-	m.surplus = make(map[hung]struct{})
+	m.surplus = make(map[linkEntry]struct{})
 	wanted, byKey := linkNames(&want), have.ByKey()
 	var s Surplus
 	for i := range have.Links {
@@ -90,9 +90,9 @@ func (m *Manager) Surplus(ctx context.Context, was *desired.Links, want desired.
 			continue
 		}
 		if _, ok := wanted[name]; !ok {
-			m.surplus[hung{at: l.Key()}] = struct{}{}
+			m.surplus[linkEntry{at: l.Key()}] = struct{}{}
 			if l.Parent != "" {
-				m.surplus[hung{at: plan.LinkKey{Namespace: "", Name: l.Parent}}] = struct{}{}
+				m.surplus[linkEntry{at: plan.LinkKey{Namespace: "", Name: l.Parent}}] = struct{}{}
 			}
 		}
 		if was == nil {
@@ -104,8 +104,8 @@ func (m *Manager) Surplus(ctx context.Context, was *desired.Links, want desired.
 	return s, nil
 }
 
-// hung is a link, or what hangs on one: the step that would take it away.
-type hung struct {
+// linkEntry is a link, or what hangs on one: the step that would take it away.
+type linkEntry struct {
 	at     plan.LinkKey
 	op     plan.Op // 0: the link itself
 	mac    log.MAC
@@ -117,16 +117,16 @@ type hung struct {
 func (m *Manager) noteHung(l *plan.Link) {
 	at := l.Key()
 	for _, f := range l.FDB {
-		m.surplus[hung{at: at, op: plan.OpDelFDB, mac: f.MAC}] = struct{}{}
+		m.surplus[linkEntry{at: at, op: plan.OpDelFDB, mac: f.MAC}] = struct{}{}
 	}
 	for _, n := range l.Neighs {
-		m.surplus[hung{at: at, op: plan.OpDelNeigh, addr: n.IP, mac: n.MAC}] = struct{}{}
+		m.surplus[linkEntry{at: at, op: plan.OpDelNeigh, addr: n.IP, mac: n.MAC}] = struct{}{}
 	}
 	for _, a := range l.Addresses {
-		m.surplus[hung{at: at, op: plan.OpDelAddress, prefix: a}] = struct{}{}
+		m.surplus[linkEntry{at: at, op: plan.OpDelAddress, prefix: a}] = struct{}{}
 	}
 	for _, r := range l.Routes {
-		m.surplus[hung{at: at, op: plan.OpDelRoute, prefix: r.Dst}] = struct{}{}
+		m.surplus[linkEntry{at: at, op: plan.OpDelRoute, prefix: r.Dst}] = struct{}{}
 	}
 }
 
@@ -145,7 +145,7 @@ func (m *Manager) withheld(steps []plan.Step) []plan.Step {
 		return steps
 	}
 	return slices.DeleteFunc(steps, func(s plan.Step) bool {
-		at := hung{at: plan.LinkKey{Namespace: s.Namespace, Name: s.Link}, op: s.Op}
+		at := linkEntry{at: plan.LinkKey{Namespace: s.Namespace, Name: s.Link}, op: s.Op}
 		switch s.Op {
 		case plan.OpDelLink:
 			at.op = 0

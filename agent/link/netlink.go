@@ -65,8 +65,8 @@ const (
 // it, but for Watch.
 type Netlink struct {
 	cfg    Config
-	own    *space
-	spaces map[string]*space // open VM namespaces, during a dump or a batch only
+	own    *namespaceConn
+	spaces map[string]*namespaceConn // open VM namespaces, during a dump or a batch only
 
 	// index has each link of ours that was seen or made, and lastIndex is above
 	// or equal to every ifindex seen.
@@ -80,7 +80,7 @@ type Netlink struct {
 	// found out.
 	aside bool
 
-	kept keptSpaces // sockets in VM namespaces, for dumps
+	kept connPool // sockets in VM namespaces, for dumps
 
 	views    map[string]*view // VM namespaces whose last dump still stands
 	part     int              // the part that was read last although its views stood
@@ -104,7 +104,7 @@ func Open(cfg Config) (*Netlink, error) {
 	if err != nil {
 		return nil, fmt.Errorf("link: open netlink: %w", err)
 	}
-	return &Netlink{cfg: cfg, own: own, spaces: map[string]*space{}, index: map[plan.LinkKey]int32{}, lastIndex: firstIndex, expected: newExpected(), views: map[string]*view{}}, nil
+	return &Netlink{cfg: cfg, own: own, spaces: map[string]*namespaceConn{}, index: map[plan.LinkKey]int32{}, lastIndex: firstIndex, expected: newExpected(), views: map[string]*view{}}, nil
 }
 
 // Close frees the socket. The kernel's links stay as they are.
@@ -153,7 +153,7 @@ type run struct {
 	// numbered are the namespaces that were given a number in this run.
 	numbered map[string]bool
 
-	space    *space
+	space    *namespaceConn
 	enc      wire.Encoder
 	requests []request
 	batch    []byte // memory of the last batch
@@ -193,7 +193,7 @@ func (r *run) add(i int) error {
 }
 
 // use makes sp the namespace of the batch.
-func (r *run) use(sp *space) {
+func (r *run) use(sp *namespaceConn) {
 	if r.space != sp || len(r.requests) >= batchMessages || len(r.enc.B) >= batchBytes {
 		r.flush()
 	}

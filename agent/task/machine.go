@@ -53,14 +53,14 @@ func (m *Machines) Kinds() map[string]Kind {
 	}
 }
 
-// act is what a task on one VM is given.
-type act struct {
+// action is what a task on one VM is given.
+type action struct {
 	id    log.UUID
 	Force bool
 }
 
 // on makes a Kind of an act on the VM that params name by uuid.
-func (m *Machines) on(do func(ctx context.Context, a act) error) Kind {
+func (m *Machines) on(do func(ctx context.Context, a action) error) Kind {
 	return func(ctx context.Context, params json.RawMessage) (any, error) {
 		var p struct {
 			UUID  string `json:"uuid"`
@@ -73,7 +73,7 @@ func (m *Machines) on(do func(ctx context.Context, a act) error) Kind {
 		if err != nil {
 			return nil, fmt.Errorf("params.uuid: %w", err)
 		}
-		if err := do(ctx, act{id, p.Force == true || p.Force == "true"}); err != nil {
+		if err := do(ctx, action{id, p.Force == true || p.Force == "true"}); err != nil {
 			return nil, err
 		}
 		return m.seen(id), nil
@@ -169,7 +169,7 @@ func textOf(v vmdoc.Value, name string) string {
 
 func runs(v vmdoc.Value, there bool) bool { return there && textOf(v, "state") == "running" }
 
-func (m *Machines) boot(ctx context.Context, a act) error {
+func (m *Machines) boot(ctx context.Context, a action) error {
 	if err := m.Runner.Prepare(ctx, a.id); err != nil {
 		return err
 	}
@@ -185,7 +185,7 @@ func (m *Machines) boot(ctx context.Context, a act) error {
 	return m.await(ctx, a.id, runs)
 }
 
-func (m *Machines) shutdown(ctx context.Context, a act) error {
+func (m *Machines) shutdown(ctx context.Context, a action) error {
 	vmm, managed := m.VMMs.Active(a.id)
 	var err error
 	switch {
@@ -210,7 +210,7 @@ func ended(v vmdoc.Value, there bool) bool {
 	return !there || textOf(v, "zone_state") == "installed"
 }
 
-func (m *Machines) reboot(ctx context.Context, a act) error {
+func (m *Machines) reboot(ctx context.Context, a action) error {
 	vmm, managed := m.VMMs.Active(a.id)
 	if !managed || a.Force {
 		if err := m.shutdown(ctx, a); err != nil {
@@ -239,7 +239,7 @@ func (m *Machines) reboot(ctx context.Context, a act) error {
 
 // destroy ends a VM and removes its manifest. Its NICs leave the log with it, by
 // the node's NIC sync.
-func (m *Machines) destroy(ctx context.Context, a act) error {
+func (m *Machines) destroy(ctx context.Context, a action) error {
 	if _, err := m.Runner.Manifest(a.id); err != nil {
 		return err
 	}
@@ -295,7 +295,7 @@ func (m *Machines) create(ctx context.Context, params json.RawMessage) (any, err
 		return nil, err
 	}
 	if autoboot, ok := v.Get("autoboot"); !ok || string(autoboot.AppendJSON(nil)) != "false" {
-		if err := m.boot(ctx, act{id: id}); err != nil {
+		if err := m.boot(ctx, action{id: id}); err != nil {
 			return m.seen(id), fmt.Errorf("the VM is created, and does not run: %w", err)
 		}
 	}

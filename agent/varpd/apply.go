@@ -32,14 +32,14 @@ func (b *batchSteps) all() []plan.Step {
 func (d *Daemon) takeResolutions(ctx context.Context, first resolution) {
 	now := time.Now()
 	var steps batchSteps
-	var done []*ask
+	var done []*query
 	var failed []bool
 	for got := first; ; {
 		if a := d.take(&got); a != nil {
 			done = append(done, a)
 			failed = append(failed, d.apply(a, &got, now, &steps))
 		}
-		if len(done) >= gather {
+		if len(done) >= batchDelay {
 			break
 		}
 		select {
@@ -73,7 +73,7 @@ func (d *Daemon) canReach(vnet uint32, to netip.Addr) bool {
 
 // apply brings the tables to an answer and notes the steps that follow. It
 // reports whether there was no answer.
-func (d *Daemon) apply(a *ask, got *resolution, now time.Time, steps *batchSteps) (failed bool) {
+func (d *Daemon) apply(a *query, got *resolution, now time.Time, steps *batchSteps) (failed bool) {
 	absent := errors.Is(got.err, varp.ErrNotFound)
 	if got.err == nil && !d.canReach(a.key.vnet, got.at.Addr) {
 		got.err = fmt.Errorf("%w: %s for vnet %d", errFamily, got.at.Addr, a.key.vnet)
@@ -82,7 +82,7 @@ func (d *Daemon) apply(a *ask, got *resolution, now time.Time, steps *batchSteps
 	if got.err != nil && !absent {
 		d.stats.failed.Add(1)
 		if age := d.tables.ageOf(a.key); age != nil {
-			d.tables.soon(age, now.Add(retryAfter-d.cfg.RefreshEvery))
+			d.tables.setChecked(age, now.Add(retryAfter-d.cfg.RefreshEvery))
 		}
 		if !errors.Is(got.err, context.Canceled) {
 			d.trouble("lookups fail", got.err)
@@ -118,7 +118,7 @@ func (d *Daemon) apply(a *ask, got *resolution, now time.Time, steps *batchSteps
 }
 
 // applyVL3 programs an address on all links that it is on or missed on.
-func (d *Daemon) applyVL3(a *ask, got *resolution, now time.Time, steps *batchSteps) {
+func (d *Daemon) applyVL3(a *query, got *resolution, now time.Time, steps *batchSteps) {
 	n := d.tables.neighs[a.key]
 	at := make([]linkKey, 0, len(a.links))
 	local := d.isLocal(a.key.vnet, got.at.Addr)
@@ -137,7 +137,7 @@ func (d *Daemon) applyVL3(a *ask, got *resolution, now time.Time, steps *batchSt
 			at = append(at, p)
 		}
 	}
-	if f := d.tables.lead(n, got.mac); f != nil {
+	if f := d.tables.addUser(n, got.mac); f != nil {
 		d.removeForward(f, steps)
 	}
 	d.tables.checked(n.age, now)
@@ -163,7 +163,7 @@ func (d *Daemon) applyVL3(a *ask, got *resolution, now time.Time, steps *batchSt
 }
 
 // applyVL2 programs a MAC.
-func (d *Daemon) applyVL2(a *ask, to varp.Underlay, now time.Time, steps *batchSteps) {
+func (d *Daemon) applyVL2(a *query, to varp.Underlay, now time.Time, steps *batchSteps) {
 	f := d.tables.forwards[a.key]
 	if d.isLocal(a.key.vnet, to.Addr) {
 		if f != nil {
@@ -218,7 +218,7 @@ func (d *Daemon) removeNeigh(n *neigh, steps *batchSteps) {
 			Object: plan.Object{Kind: plan.ObjectNeigh, VNet: n.key.vnet, IP: n.key.ip},
 		})
 	}
-	if f := d.tables.dropNeigh(n); f != nil {
+	if f := d.tables.removeNeigh(n); f != nil {
 		d.removeForward(f, steps)
 	}
 }
@@ -279,7 +279,7 @@ func (d *Daemon) refused(s *plan.Step) {
 		}
 		delete(n.links, linkKey{s.Namespace, s.Link})
 		if len(n.links) == 0 {
-			d.tables.dropNeigh(n) // its forwarding entry is found by the next look
+			d.tables.removeNeigh(n) // its forwarding entry is found by the next look
 		}
 	case plan.OpSetFDB:
 		if f := d.tables.forwards[key{vnet: s.Object.VNet, mac: s.MAC}]; f != nil {

@@ -18,46 +18,46 @@ import (
 const (
 	// maxQueued bounds the misses between those that hear them and the loop.
 	maxQueued = 16384
-	// lookPause is the least time between two looks at the links, and lookShare
+	// scanPause is the least time between two looks at the links, and scanShare
 	// how often the time of the last one goes into it: a look costs a millisecond
 	// for each namespace or so, and links of others may come and go all the time.
-	lookPause = 20 * time.Millisecond
-	lookShare = 4
+	scanPause = 20 * time.Millisecond
+	scanShare = 4
 	// sweepEvery is how often the kernel is compared with the tables although
 	// nobody said that anything changed.
 	sweepEvery = time.Minute
 	// tickEvery is how often old entries are looked for.
 	tickEvery = 500 * time.Millisecond
-	// gather bounds the answers that go to the kernel together.
-	gather = 1024
+	// batchDelay bounds the answers that go to the kernel together.
+	batchDelay = 1024
 )
 
 // Daemon is the stand-in. One that New made works when Run is called.
 type Daemon struct {
 	cfg   Config // immutable
-	stats counts
+	stats counters
 
 	misses      chan miss.Miss
 	wakes       chan struct{}
 	lost        chan struct{}   // misses were lost
 	resolutions chan resolution // room for all that are under way: who answers never waits
 	records     chan *batch
-	locals      atomic.Pointer[[]netip.Addr] // the underlay addresses of this node
+	localAddrs  atomic.Pointer[[]netip.Addr] // the underlay addresses of this node
 
 	ready   chan struct{}  // closed when the links were looked at first
 	running sync.WaitGroup // questions under way
 
 	// The rest belongs to the goroutine of loop.
 
-	links    links
-	tables   tables
-	asks     asks
-	parked   []miss.Miss      // of links that the last look did not show
-	strange  map[at]time.Time // links that a look did not show, and when
-	dirty    bool             // the links are to be looked at
-	looked   time.Time        // when the last look ended
-	lookTook time.Duration
-	troubles map[string]bool // said, and not over yet
+	links     links
+	tables    tables
+	queries   queries
+	deferred  []miss.Miss             // of links that the last look did not show
+	unknown   map[linkIndex]time.Time // links that a look did not show, and when
+	dirty     bool                    // the links are to be looked at
+	scannedAt time.Time               // when the last look ended
+	scanTook  time.Duration
+	troubles  map[string]bool // said, and not over yet
 }
 
 // New returns a daemon, or an error that names what cfg lacks. It starts
@@ -70,7 +70,7 @@ func New(cfg Config) (*Daemon, error) {
 	return &Daemon{
 		cfg: cfg, misses: make(chan miss.Miss, maxQueued), wakes: make(chan struct{}, 1), lost: make(chan struct{}, 1),
 		ready: make(chan struct{}), resolutions: make(chan resolution, cfg.MaxInFlight), records: make(chan *batch),
-		tables: newTables(), asks: asks{byKey: map[key]*ask{}}, troubles: map[string]bool{}, strange: map[at]time.Time{},
+		tables: newTables(), queries: queries{byKey: map[key]*query{}}, troubles: map[string]bool{}, unknown: map[linkIndex]time.Time{},
 	}, nil
 }
 
@@ -85,10 +85,10 @@ var ErrNoServer = errors.New("varpd: no SVP server answers")
 // a PING; later it outlives any silence. What is in the kernel stays there, so
 // that traffic goes on while a new version starts.
 func (d *Daemon) Run(ctx context.Context) error {
-	if err := d.greet(ctx); err != nil {
+	if err := d.pingFirst(ctx); err != nil {
 		return err
 	}
-	if err := d.look(ctx); err != nil {
+	if err := d.scan(ctx); err != nil {
 		return ended(err)
 	}
 	d.cfg.Logger.Info("varpd runs", "fabrics", len(d.links.fabrics), "vnets", len(d.links.vxlans), "taken over", len(d.tables.neighs)+len(d.tables.forwards))
@@ -113,8 +113,8 @@ func ended(err error) error {
 	return err
 }
 
-// greet asks for a PONG.
-func (d *Daemon) greet(ctx context.Context) error {
+// pingFirst asks for a PONG.
+func (d *Daemon) pingFirst(ctx context.Context) error {
 	bounded, cancel := context.WithTimeout(ctx, d.cfg.Greeting)
 	defer cancel()
 	var cause error
@@ -127,7 +127,7 @@ func (d *Daemon) greet(ctx context.Context) error {
 		if cause == nil || bounded.Err() == nil {
 			cause = err
 		}
-		wait(bounded, lookPause)
+		wait(bounded, scanPause)
 	}
 	if ctx.Err() != nil {
 		return nil // look ends with it
@@ -187,7 +187,7 @@ func (d *Daemon) Rescan() {
 func (d *Daemon) loop(ctx context.Context) error {
 	tick := time.NewTicker(tickEvery)
 	defer tick.Stop()
-	again := time.NewTimer(lookPause) // for a look that came too early
+	again := time.NewTimer(scanPause) // for a look that came too early
 	defer again.Stop()
 	for {
 		select {
@@ -203,16 +203,16 @@ func (d *Daemon) loop(ctx context.Context) error {
 			d.readPending(d.links.namespaces)
 		case <-d.wakes:
 			d.dirty = true
-			clear(d.strange)
+			clear(d.unknown)
 		case <-again.C:
 		case now := <-tick.C:
 			d.refresh(now)
-			d.dirty = d.dirty || now.Sub(d.looked) >= sweepEvery
+			d.dirty = d.dirty || now.Sub(d.scannedAt) >= sweepEvery
 		}
 		if d.dirty {
-			if pause := max(lookPause, lookShare*d.lookTook) - time.Since(d.looked); pause > 0 {
+			if pause := max(scanPause, scanShare*d.scanTook) - time.Since(d.scannedAt); pause > 0 {
 				again.Reset(pause)
-			} else if err := d.look(ctx); err != nil {
+			} else if err := d.scan(ctx); err != nil {
 				return err
 			}
 		}
@@ -225,7 +225,7 @@ func (d *Daemon) takeMisses(m miss.Miss) {
 	now := time.Now()
 	for n := 0; ; n++ {
 		d.takeMiss(m, now)
-		if n == gather {
+		if n == batchDelay {
 			return
 		}
 		select {
@@ -236,13 +236,13 @@ func (d *Daemon) takeMisses(m miss.Miss) {
 	}
 }
 
-// strangeFor is how long misses of a link that a look did not show are passed
+// unknownFor is how long misses of a link that a look did not show are passed
 // over without another look. What changes links ends it.
-const strangeFor = 5 * time.Second
+const unknownFor = 5 * time.Second
 
 // takeMiss makes a question of a miss.
 func (d *Daemon) takeMiss(m miss.Miss, now time.Time) {
-	from := at{m.Namespace, m.Link}
+	from := linkIndex{m.Namespace, m.Link}
 	p, isFabric := d.links.fabrics[from]
 	vnet, isDevice := d.links.devices[from]
 	switch {
@@ -258,16 +258,16 @@ func (d *Daemon) takeMiss(m miss.Miss, now time.Time) {
 		if a := d.askMiss(key{vnet: vnet, mac: m.MAC}, now); a != nil {
 			a.direct = true
 		}
-	case isFabric || isDevice || now.Sub(d.strange[from]) < strangeFor || len(d.parked) >= gather:
+	case isFabric || isDevice || now.Sub(d.unknown[from]) < unknownFor || len(d.deferred) >= batchDelay:
 		d.stats.foreign.Add(1)
 	default:
-		d.parked, d.dirty = append(d.parked, m), true
+		d.deferred, d.dirty = append(d.deferred, m), true
 	}
 }
 
 // askMiss notes a question about what is missed, and returns it, unless the
 // answer is known to be that nobody has it.
-func (d *Daemon) askMiss(k key, now time.Time) *ask {
+func (d *Daemon) askMiss(k key, now time.Time) *query {
 	if d.tables.isAbsent(k, now) {
 		d.stats.believed.Add(1)
 		return nil
@@ -297,7 +297,7 @@ func (d *Daemon) refresh(now time.Time) {
 	for e := d.tables.ages.Front(); e != nil; {
 		old := e.Value.(*aged)
 		// Misses go first: what is refreshed fills the queue only so far.
-		if now.Sub(old.checked) < d.cfg.RefreshEvery || len(d.asks.queue) >= d.cfg.MaxInFlight || d.ask(old.key, false) == nil {
+		if now.Sub(old.checked) < d.cfg.RefreshEvery || len(d.queries.queue) >= d.cfg.MaxInFlight || d.ask(old.key, false) == nil {
 			break
 		}
 		d.stats.refreshed.Add(1)
@@ -324,9 +324,9 @@ func (d *Daemon) trouble(what string, err error) {
 	}
 }
 
-// localsNow returns the underlay addresses of this node.
-func (d *Daemon) localsNow() []netip.Addr {
-	if p := d.locals.Load(); p != nil {
+// readLocalAddrs returns the underlay addresses of this node.
+func (d *Daemon) readLocalAddrs() []netip.Addr {
+	if p := d.localAddrs.Load(); p != nil {
 		return slices.Clone(*p)
 	}
 	return nil

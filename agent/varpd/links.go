@@ -18,16 +18,16 @@ type vxlan struct {
 	port  uint16
 }
 
-// at is where the kernel says that a miss is: the number of a namespace, and an
+// linkIndex is where the kernel says that a miss is: the number of a namespace, and an
 // ifindex there.
-type at struct{ namespace, index int32 }
+type linkIndex struct{ namespace, index int32 }
 
 // links are the links of the node that SVP is about, as of the last look.
 type links struct {
 	vnetOf  map[linkKey]uint32 // of fabric links
 	vxlans  map[uint32]vxlan   // by vnet
-	fabrics map[at]linkKey
-	devices map[at]uint32 // the vnets of VXLAN devices
+	fabrics map[linkIndex]linkKey
+	devices map[linkIndex]uint32 // the vnets of VXLAN devices
 	// namespaces are those with fabric links, with their numbers.
 	namespaces map[string]int32
 }
@@ -37,13 +37,13 @@ func (l *links) has(p linkKey) bool { _, ok := l.vnetOf[p]; return ok }
 // linksOf finds out which vnet each link belongs to. It goes by what sits on
 // what: a link that only bears a name of that sort is nobody's.
 func linksOf(have *plan.Snapshot, number func(namespace string) (int32, error)) (links, error) {
-	l := links{vnetOf: map[linkKey]uint32{}, vxlans: map[uint32]vxlan{}, fabrics: map[at]linkKey{}, devices: map[at]uint32{}, namespaces: map[string]int32{}}
+	l := links{vnetOf: map[linkKey]uint32{}, vxlans: map[uint32]vxlan{}, fabrics: map[linkIndex]linkKey{}, devices: map[linkIndex]uint32{}, namespaces: map[string]int32{}}
 	below := map[string]uint32{} // VXLAN devices and the VLAN devices on them
 	for i := range have.Links {
 		if k := &have.Links[i]; isDevice(k) {
 			below[k.Name] = k.VNI
 			l.vxlans[k.VNI] = vxlan{local: k.Local.Unmap(), port: k.Port}
-			l.devices[at{miss.OwnNamespace, k.Index}] = k.VNI
+			l.devices[linkIndex{miss.OwnNamespace, k.Index}] = k.VNI
 		}
 	}
 	for i := range have.Links {
@@ -73,7 +73,7 @@ func linksOf(have *plan.Snapshot, number func(namespace string) (int32, error)) 
 		}
 		p := linkKey{k.Namespace, k.Name}
 		l.vnetOf[p] = vnet
-		l.fabrics[at{n, k.Index}] = p
+		l.fabrics[linkIndex{n, k.Index}] = p
 	}
 	return l, errors.Join(errs...)
 }
@@ -83,14 +83,14 @@ func isDevice(k *plan.Link) bool {
 	return k.Kind == "vxlan" && k.Namespace == "" && k.Name == plan.VXLANName(k.VNI)
 }
 
-// look reads the kernel and makes the tables match it: entries that are gone are
+// scan reads the kernel and makes the tables match it: entries that are gone are
 // forgotten, and what should be there and is not is put back; entries that
 // nobody here made are taken over, and asked for. It is how this daemon starts,
 // and how it hears of links.
-func (d *Daemon) look(ctx context.Context) error {
+func (d *Daemon) scan(ctx context.Context) error {
 	began := time.Now()
 	have, err := d.cfg.Kernel.Dump(ctx, d.cfg.Kernel.Namespaces())
-	d.dirty, d.looked, d.lookTook = false, time.Now(), time.Since(began)
+	d.dirty, d.scannedAt, d.scanTook = false, time.Now(), time.Since(began)
 	d.stats.looks.Add(1)
 	if ctx.Err() != nil {
 		return ctx.Err()
@@ -106,12 +106,12 @@ func (d *Daemon) look(ctx context.Context) error {
 	d.links, err = linksOf(&have, d.cfg.Kernel.NamespaceNumber)
 	d.trouble("the kernel cannot be read", err)
 	d.stats.links.Store(int64(len(d.links.vnetOf) + len(d.links.vxlans)))
-	d.noteLocals()
+	d.setLocalAddrs()
 	var steps batchSteps
 	d.matchNeighs(&have, &steps)
 	d.matchForwards(&have, &steps)
 	d.do(ctx, append(probeSteps(&have, &d.links), steps.all()...))
-	d.takeParked()
+	d.takeDeferred()
 	d.readPending(d.links.newSince(before))
 	return nil
 }
@@ -128,25 +128,25 @@ func (l *links) newSince(before map[linkKey]uint32) map[string]int32 {
 	return namespaces
 }
 
-// takeParked takes the misses that waited for a look.
-func (d *Daemon) takeParked() {
-	parked := d.parked
-	d.parked = nil
+// takeDeferred takes the misses that waited for a look.
+func (d *Daemon) takeDeferred() {
+	parked := d.deferred
+	d.deferred = nil
 	now := time.Now()
 	for _, m := range parked {
-		from := at{m.Namespace, m.Link}
+		from := linkIndex{m.Namespace, m.Link}
 		_, isFabric := d.links.fabrics[from]
 		_, isDevice := d.links.devices[from]
-		if !isFabric && !isDevice && len(d.strange) < gather {
-			d.strange[from] = now
+		if !isFabric && !isDevice && len(d.unknown) < batchDelay {
+			d.unknown[from] = now
 		}
 		d.takeMiss(m, now)
 	}
-	d.parked = nil // strangers when strange is full: they come again
+	d.deferred = nil // strangers when strange is full: they come again
 }
 
-// noteLocals tells the poller under what addresses the log is asked for.
-func (d *Daemon) noteLocals() {
+// setLocalAddrs tells the poller under what addresses the log is asked for.
+func (d *Daemon) setLocalAddrs() {
 	var locals []netip.Addr
 	for _, v := range d.links.vxlans {
 		if v.local.IsValid() {
@@ -155,7 +155,7 @@ func (d *Daemon) noteLocals() {
 	}
 	slices.SortFunc(locals, netip.Addr.Compare)
 	locals = slices.Compact(locals)
-	d.locals.Store(&locals)
+	d.localAddrs.Store(&locals)
 }
 
 // probeSteps make the kernel tell of what it misses on fabric links, and send no
@@ -203,7 +203,7 @@ func (d *Daemon) matchNeighs(have *plan.Snapshot, steps *batchSteps) {
 			} else if n.mac != e.MAC {
 				d.ask(at, true) // somebody else changed it
 			}
-			if f := d.tables.lead(n, e.MAC); f != nil {
+			if f := d.tables.addUser(n, e.MAC); f != nil {
 				d.removeForward(f, steps)
 			}
 			n.links[p] = true
@@ -217,7 +217,7 @@ func (d *Daemon) matchNeighs(have *plan.Snapshot, steps *batchSteps) {
 			}
 		}
 		if len(n.links) == 0 {
-			if f := d.tables.dropNeigh(n); f != nil {
+			if f := d.tables.removeNeigh(n); f != nil {
 				d.removeForward(f, steps)
 			}
 		}
@@ -247,7 +247,7 @@ func (d *Daemon) matchForwards(have *plan.Snapshot, steps *batchSteps) {
 		// Of a vnet without fabric links nothing is anybody's business here yet.
 		if d.tables.forwards[at] == nil && used[at.vnet] {
 			f := d.tables.addForward(at)
-			f.to, f.port, f.direct = e.Dst, own(e.Port, d.links.vxlans[at.vnet].port), len(d.tables.users[at]) == 0
+			f.to, f.port, f.direct = e.Dst, ownAddresses(e.Port, d.links.vxlans[at.vnet].port), len(d.tables.users[at]) == 0
 			d.stats.adopted.Add(1)
 		}
 	}
@@ -260,7 +260,7 @@ func (d *Daemon) matchForwards(have *plan.Snapshot, steps *batchSteps) {
 			d.removeForward(f, steps)
 			continue
 		}
-		if e, ok := there[at]; !ok || e.Dst != f.to || own(e.Port, d.links.vxlans[at.vnet].port) != f.port {
+		if e, ok := there[at]; !ok || e.Dst != f.to || ownAddresses(e.Port, d.links.vxlans[at.vnet].port) != f.port {
 			if f.to.IsValid() {
 				steps.setForwards = append(steps.setForwards, d.forwardStep(plan.OpSetFDB, f))
 			} else {
@@ -270,8 +270,8 @@ func (d *Daemon) matchForwards(have *plan.Snapshot, steps *batchSteps) {
 	}
 }
 
-// own returns 0 for the device's own port.
-func own(port, device uint16) uint16 {
+// ownAddresses returns 0 for the device's own port.
+func ownAddresses(port, device uint16) uint16 {
 	if port == device {
 		return 0
 	}

@@ -54,7 +54,7 @@ func (d *Daemon) takeRecords(b *batch) {
 			k = key{vnet: r.VNet, mac: r.MAC}
 		}
 		delete(d.tables.absent, k)
-		if !d.tables.holds(k) && d.asks.byKey[k] == nil {
+		if !d.tables.holds(k) && d.queries.byKey[k] == nil {
 			waiting.end(true)
 			continue
 		}
@@ -73,7 +73,7 @@ func (d *Daemon) pollAll(ctx context.Context) error {
 	polled := map[netip.Addr]context.CancelFunc{}
 	for ctx.Err() == nil {
 		now := map[netip.Addr]bool{}
-		for _, local := range d.localsNow() {
+		for _, local := range d.readLocalAddrs() {
 			now[local] = true
 			if polled[local] == nil {
 				one, cancel := context.WithCancel(ctx)

@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// counts are added to from any goroutine.
-type counts struct {
+// counters are added to from any goroutine.
+type counters struct {
 	misses, lost, foreign, coalesced, believed, dropped atomic.Uint64
 	asked, found, notFound, failed                      atomic.Uint64
 	refreshed, evicted, adopted                         atomic.Uint64

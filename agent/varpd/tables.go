@@ -93,9 +93,9 @@ func (t *tables) checked(e *list.Element, now time.Time) {
 	t.ages.MoveToBack(e)
 }
 
-// soon makes an entry the next one to be asked, as if it had been checked at a
+// setChecked makes an entry the next one to be asked, as if it had been checked at a
 // time.
-func (t *tables) soon(e *list.Element, checked time.Time) {
+func (t *tables) setChecked(e *list.Element, checked time.Time) {
 	e.Value.(*aged).checked = checked
 	t.ages.MoveToFront(e)
 }
@@ -131,15 +131,15 @@ func (t *tables) addForward(k key) *forward {
 	return f
 }
 
-// lead makes a neighbour lead to a MAC, and returns the forwarding entry that
+// addUser makes a neighbour lead to a MAC, and returns the forwarding entry that
 // nobody uses any more, if that leaves one.
-func (t *tables) lead(n *neigh, mac log.MAC) *forward {
+func (t *tables) addUser(n *neigh, mac log.MAC) *forward {
 	if n.mac == mac {
 		return nil
 	}
 	unused := t.release(n)
 	n.mac = mac
-	k := n.leadsTo()
+	k := n.forwardKey()
 	if t.users[k] == nil {
 		t.users[k] = map[key]bool{}
 	}
@@ -150,20 +150,20 @@ func (t *tables) lead(n *neigh, mac log.MAC) *forward {
 	return unused
 }
 
-// dropNeigh forgets a neighbour, and returns the forwarding entry that nobody
+// removeNeigh forgets a neighbour, and returns the forwarding entry that nobody
 // uses any more, if that leaves one.
-func (t *tables) dropNeigh(n *neigh) *forward {
+func (t *tables) removeNeigh(n *neigh) *forward {
 	t.ages.Remove(n.age)
 	delete(t.neighs, n.key)
 	return t.release(n)
 }
 
-// leadsTo is the key of the MAC that a neighbour leads to.
-func (n *neigh) leadsTo() key { return key{vnet: n.key.vnet, mac: n.mac} }
+// forwardKey is the key of the MAC that a neighbour leads to.
+func (n *neigh) forwardKey() key { return key{vnet: n.key.vnet, mac: n.mac} }
 
 // release takes a neighbour from the users of its MAC.
 func (t *tables) release(n *neigh) *forward {
-	k := n.leadsTo()
+	k := n.forwardKey()
 	delete(t.users[k], n.key)
 	if len(t.users[k]) > 0 {
 		return nil

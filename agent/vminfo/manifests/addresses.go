@@ -27,21 +27,21 @@ var native = binary.NativeEndian
 
 // addressSockets talk to the kernel of the addresses in other namespaces.
 type addressSockets struct {
-	ask  int // requests and dumps
-	hear int // notifications; not blocking
-	seq  uint32
-	buf  []byte
+	requests      int // requests and dumps
+	notifications int // notifications; not blocking
+	seq           uint32
+	buf           []byte
 }
 
 // netlinkTimeout bounds the wait for one answer of the kernel, in seconds.
 const netlinkTimeout = 5
 
-// hearBytes is the receive buffer for notifications; more are answered by ENOBUFS,
+// notificationBytes is the receive buffer for notifications; more are answered by ENOBUFS,
 // and that by looking at every VM.
-const hearBytes = 4 << 20
+const notificationBytes = 4 << 20
 
 func openAddressSockets() (*addressSockets, error) {
-	s := &addressSockets{ask: -1, hear: -1, buf: make([]byte, 64<<10)}
+	s := &addressSockets{requests: -1, notifications: -1, buf: make([]byte, 64<<10)}
 	if err := s.open(); err != nil {
 		s.close()
 		return nil, fmt.Errorf("vminfo: netlink: %w", err)
@@ -50,28 +50,28 @@ func openAddressSockets() (*addressSockets, error) {
 }
 
 func (s *addressSockets) open() (err error) {
-	if s.ask, err = unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC, unix.NETLINK_ROUTE); err != nil {
+	if s.requests, err = unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC, unix.NETLINK_ROUTE); err != nil {
 		return err
 	}
 	// Only strict dumps heed the target namespace.
-	if err := unix.SetsockoptInt(s.ask, unix.SOL_NETLINK, unix.NETLINK_GET_STRICT_CHK, 1); err != nil {
+	if err := unix.SetsockoptInt(s.requests, unix.SOL_NETLINK, unix.NETLINK_GET_STRICT_CHK, 1); err != nil {
 		return err
 	}
-	if err := unix.SetsockoptTimeval(s.ask, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &unix.Timeval{Sec: netlinkTimeout}); err != nil {
+	if err := unix.SetsockoptTimeval(s.requests, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &unix.Timeval{Sec: netlinkTimeout}); err != nil {
 		return err
 	}
-	if s.hear, err = unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, unix.NETLINK_ROUTE); err != nil {
+	if s.notifications, err = unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, unix.NETLINK_ROUTE); err != nil {
 		return err
 	}
-	_ = unix.SetsockoptInt(s.hear, unix.SOL_SOCKET, unix.SO_RCVBUFFORCE, hearBytes) // less is right too
-	if err := unix.SetsockoptInt(s.hear, unix.SOL_NETLINK, unix.NETLINK_LISTEN_ALL_NSID, 1); err != nil {
+	_ = unix.SetsockoptInt(s.notifications, unix.SOL_SOCKET, unix.SO_RCVBUFFORCE, notificationBytes) // less is right too
+	if err := unix.SetsockoptInt(s.notifications, unix.SOL_NETLINK, unix.NETLINK_LISTEN_ALL_NSID, 1); err != nil {
 		return err
 	}
-	if err := unix.Bind(s.hear, &unix.SockaddrNetlink{Family: unix.AF_NETLINK}); err != nil {
+	if err := unix.Bind(s.notifications, &unix.SockaddrNetlink{Family: unix.AF_NETLINK}); err != nil {
 		return err
 	}
 	for _, group := range []int{unix.RTNLGRP_LINK, unix.RTNLGRP_IPV4_IFADDR, unix.RTNLGRP_IPV6_IFADDR} {
-		if err := unix.SetsockoptInt(s.hear, unix.SOL_NETLINK, unix.NETLINK_ADD_MEMBERSHIP, group); err != nil {
+		if err := unix.SetsockoptInt(s.notifications, unix.SOL_NETLINK, unix.NETLINK_ADD_MEMBERSHIP, group); err != nil {
 			return err
 		}
 	}
@@ -79,7 +79,7 @@ func (s *addressSockets) open() (err error) {
 }
 
 func (s *addressSockets) close() {
-	for _, fd := range []int{s.ask, s.hear} {
+	for _, fd := range []int{s.requests, s.notifications} {
 		if fd >= 0 {
 			_ = unix.Close(fd)
 		}
@@ -110,28 +110,28 @@ func (s *addressSockets) request(typ, flags uint16, fixed int, attributes ...att
 
 // do sends a request and shows each message of the answer, until it is complete.
 func (s *addressSockets) do(request []byte, show func(typ uint16, body []byte)) error {
-	if err := unix.Sendto(s.ask, request, 0, &unix.SockaddrNetlink{Family: unix.AF_NETLINK}); err != nil {
+	if err := unix.Sendto(s.requests, request, 0, &unix.SockaddrNetlink{Family: unix.AF_NETLINK}); err != nil {
 		return err
 	}
 	dump := native.Uint16(request[6:])&unix.NLM_F_DUMP == unix.NLM_F_DUMP
 	for {
-		n, _, err := unix.Recvfrom(s.ask, s.buf, 0)
+		n, _, err := unix.Recvfrom(s.requests, s.buf, 0)
 		if errors.Is(err, unix.EINTR) {
 			continue
 		}
 		if err != nil {
 			return err
 		}
-		done, err := answer(s.buf[:n], s.seq, dump, show)
+		done, err := netlinkReply(s.buf[:n], s.seq, dump, show)
 		if done || err != nil {
 			return err
 		}
 	}
 }
 
-// answer walks the messages of one datagram. It is done at the end of a dump, at
+// netlinkReply walks the messages of one datagram. It is done at the end of a dump, at
 // an acknowledgement, and after one message where no dump was asked for.
-func answer(b []byte, seq uint32, dump bool, show func(typ uint16, body []byte)) (done bool, err error) {
+func netlinkReply(b []byte, seq uint32, dump bool, show func(typ uint16, body []byte)) (done bool, err error) {
 	for len(b) >= nlmsg.HeaderSize {
 		h, body, rest, ok := nlmsg.Next(b)
 		if !ok {
@@ -251,7 +251,7 @@ func (s *addressSockets) changed() (nsids map[int32]int, all bool, err error) {
 	nsids = make(map[int32]int)
 	oob := make([]byte, unix.CmsgSpace(4))
 	for {
-		_, noob, _, _, err := unix.Recvmsg(s.hear, s.buf, oob, 0)
+		_, noob, _, _, err := unix.Recvmsg(s.notifications, s.buf, oob, 0)
 		switch {
 		case errors.Is(err, unix.EINTR):
 			continue

@@ -64,7 +64,7 @@ func FuzzManifest(f *testing.F) {
 func FuzzNetlink(f *testing.F) {
 	f.Add([]byte{20, 0, 0, 0, 3, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0})
 	f.Fuzz(func(_ *testing.T, b []byte) {
-		_, _ = answer(b, 1, true, func(_ uint16, body []byte) { _, _, _ = parseAddress(body) })
+		_, _ = netlinkReply(b, 1, true, func(_ uint16, body []byte) { _, _, _ = parseAddress(body) })
 		_, _, _ = parseAddress(b)
 		_ = slices.Grow(parseFileEvents(nil, b), 0)
 	})

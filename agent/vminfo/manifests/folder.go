@@ -92,29 +92,29 @@ type Folder struct {
 	current  atomic.Pointer[poller] // of the last Run
 
 	// What follows is Run's.
-	poll     *poller
-	net      *addressSockets // nil: addresses cannot be read
-	roots    [roots]root
-	sink     vmstore.Sink
-	byFile   map[string]*vmRecord // by the name of the manifest
-	byUUID   map[log.UUID]*vmRecord
-	byZone   map[string]*vmRecord
-	byFD     map[int]*vmRecord   // by pidfd
-	byCgroup map[int32]*vmRecord // by inotify wd of the cgroup
-	byNSID   map[int32]*vmRecord
-	files    map[string]time.Time // manifests to be read, with when
-	dirty    map[*vmRecord]bool   // VMs to be looked at
-	awaiting map[*vmRecord]bool   // VMs whose namespace has a file and is not mounted on it
-	doubt    bool                 // the folder came back empty
-	aside    map[string]asideFile
-	nameless bool      // something aside may be about any VM
-	mounts   time.Time // when all namespaces are looked at; zero: need not
-	missing  time.Time // when missing folders are looked for; zero: none
-	loaded   bool
-	scan     *scan // under way
-	nextScan time.Time
-	seed     maphash.Seed
-	scratch  []byte // for texts that are not kept
+	poll          *poller
+	net           *addressSockets // nil: addresses cannot be read
+	roots         [roots]root
+	sink          vmstore.Sink
+	byFile        map[string]*vmRecord // by the name of the manifest
+	byUUID        map[log.UUID]*vmRecord
+	byZone        map[string]*vmRecord
+	byFD          map[int]*vmRecord   // by pidfd
+	byCgroup      map[int32]*vmRecord // by inotify wd of the cgroup
+	byNSID        map[int32]*vmRecord
+	files         map[string]time.Time // manifests to be read, with when
+	dirty         map[*vmRecord]bool   // VMs to be looked at
+	awaiting      map[*vmRecord]bool   // VMs whose namespace has a file and is not mounted on it
+	cameBackEmpty bool                 // the folder came back empty
+	aside         map[string]asideFile
+	unidentified  bool      // something aside may be about any VM
+	mounts        time.Time // when all namespaces are looked at; zero: need not
+	missing       time.Time // when missing folders are looked for; zero: none
+	loaded        bool
+	scan          *scan // under way
+	nextScan      time.Time
+	seed          maphash.Seed
+	scratch       []byte // for texts that are not kept
 
 	mu     sync.Mutex // protects status
 	status vmstore.Status
@@ -131,12 +131,12 @@ type vmRecord struct {
 	modified time.Time // of the VM
 	body     uint64    // hash of what was told last; 0: nothing
 
-	pid, pidfd int // pidfd -1: none
-	boot       time.Time
-	space      uint64    // inode of the namespace; 0: none
-	nsid       int32     // -1: none
-	cgroup     int32     // wd; -1: none
-	tat        time.Time // theoretical arrival of the next telling: GCRA
+	pid, pidfd  int // pidfd -1: none
+	boot        time.Time
+	namespace   uint64    // inode of the namespace; 0: none
+	nsid        int32     // -1: none
+	cgroup      int32     // wd; -1: none
+	nextPublish time.Time // theoretical arrival of the next telling: GCRA
 }
 
 // asideFile is a manifest that is put aside; duplicate says that another one is
@@ -190,7 +190,7 @@ func (f *Folder) Run(ctx context.Context, sink vmstore.Sink) (err error) {
 	}
 	f.sink = sink
 	f.current.Store(f.poll)
-	defer f.shut()
+	defer f.closeNet()
 	if err := f.openNet(); err != nil {
 		return err
 	}
@@ -225,11 +225,11 @@ func (f *Folder) openNet() error {
 		return nil
 	}
 	f.net = net
-	return f.poll.add(net.hear, unix.EPOLLIN)
+	return f.poll.add(net.notifications, unix.EPOLLIN)
 }
 
-// shut frees what Run opened.
-func (f *Folder) shut() {
+// closeNet frees what Run opened.
+func (f *Folder) closeNet() {
 	for fd := range f.byFD {
 		_ = unix.Close(fd)
 	}
@@ -266,12 +266,12 @@ func (f *Folder) work(now time.Time) time.Time {
 		sooner(due)
 	}
 	for vm := range f.dirty {
-		if wait := vm.tat.Add(-publishBurst * publishEvery); f.loaded && wait.After(now) {
+		if wait := vm.nextPublish.Add(-publishBurst * publishEvery); f.loaded && wait.After(now) {
 			sooner(wait)
 			continue
 		}
 		delete(f.dirty, vm)
-		f.look(vm, now)
+		f.inspect(vm, now)
 	}
 	f.beginScan(now)
 	if f.scan != nil {
@@ -294,7 +294,7 @@ func (f *Folder) report(state string) {
 	defer f.mu.Unlock()
 	s := &f.status
 	s.Waiting = len(f.dirty) + len(f.files)
-	s.Complete = f.loaded && !f.doubt && f.roots[rootManifests].wd >= 0 && state != "stopped" && !f.nameless
+	s.Complete = f.loaded && !f.cameBackEmpty && f.roots[rootManifests].wd >= 0 && state != "stopped" && !f.unidentified
 	switch at := &f.roots[rootManifests]; {
 	case state != "":
 		s.State = state

@@ -35,7 +35,7 @@ func (f *Folder) beginScan(now time.Time) {
 		f.fail(fmt.Errorf("vminfo: no scan: %w", err))
 		return
 	}
-	if f.doubt && len(names) == 0 {
+	if f.cameBackEmpty && len(names) == 0 {
 		return // the failure of the folder's return stands
 	}
 	there := make(map[string]bool, len(names))
@@ -75,7 +75,7 @@ func (f *Folder) scanOn(now time.Time) {
 	}
 }
 
-func (f *Folder) missedOne(m vmstore.Missed) {
+func (f *Folder) recordMissed(m vmstore.Missed) {
 	if len(f.scan.missed) < vmstore.MaxMissed {
 		f.scan.missed = append(f.scan.missed, m)
 	}
@@ -90,7 +90,7 @@ func (f *Folder) scanFile(name string, now time.Time) {
 	if err == nil {
 		m, err = system.ParseManifest(text)
 	}
-	if f.mentioned(name) {
+	if f.noteFile(name) {
 		return
 	}
 	vm := f.byFile[name]
@@ -100,12 +100,12 @@ func (f *Folder) scanFile(name string, now time.Time) {
 		if f.roots[rootManifests].wd < 0 || system.Exists(filepath.Join(f.cfg.Manifests, name)) {
 			return
 		}
-		f.missedOne(vmstore.Missed{Zonename: vm.zone, Action: "delete"})
+		f.recordMissed(vmstore.Missed{Zonename: vm.zone, Action: "delete"})
 		f.forget(name, now)
 		return
 	case err != nil || vm == nil || vm.uuid != m.UUID:
 		if vm == nil && err == nil && f.byUUID[m.UUID] == nil {
-			f.missedOne(vmstore.Missed{Zonename: m.Zone, Action: "create"})
+			f.recordMissed(vmstore.Missed{Zonename: m.Zone, Action: "create"})
 		}
 		f.readFile(name, now)
 		return
@@ -116,17 +116,17 @@ func (f *Folder) scanFile(name string, now time.Time) {
 		delete(f.dirty, vm)
 	}
 	body, hash := f.observe(vm)
-	if hash == vm.body || !unheard && f.mentioned(name) {
+	if hash == vm.body || !unheard && f.noteFile(name) {
 		return
 	}
 	if changes, changed := f.publish(vm, body, hash, now); changed {
-		f.missedOne(vmstore.Missed{Zonename: vm.zone, Action: "modify", Changes: changes})
+		f.recordMissed(vmstore.Missed{Zonename: vm.zone, Action: "modify", Changes: changes})
 	}
 }
 
-// mentioned takes the events that there are, and reports whether one of them, or
+// noteFile takes the events that there are, and reports whether one of them, or
 // something that is waited for, is about this manifest or its VM.
-func (f *Folder) mentioned(name string) bool {
+func (f *Folder) noteFile(name string) bool {
 	if err := f.listen(0); err != nil {
 		f.fail(err)
 	}

@@ -37,7 +37,7 @@ func (f *Folder) readFile(name string, now time.Time) {
 		m, err = system.ParseManifest(text)
 	}
 	if err != nil {
-		f.putAside(name, f.seemsToBe(name), false, err.Error())
+		f.putAside(name, f.identify(name), false, err.Error())
 		return
 	}
 	if other := f.byUUID[m.UUID]; other != nil && other.file != name {
@@ -112,9 +112,9 @@ func (f *Folder) forget(name string, now time.Time) {
 	}
 }
 
-// seemsToBe is the VM that a manifest which cannot be read is about: the one
+// identify is the VM that a manifest which cannot be read is about: the one
 // that it was before, or that its name says.
-func (f *Folder) seemsToBe(name string) log.UUID {
+func (f *Folder) identify(name string) log.UUID {
 	if vm := f.byFile[name]; vm != nil {
 		return vm.uuid
 	}
@@ -128,26 +128,26 @@ func (f *Folder) putAside(name string, id log.UUID, duplicate bool, reason strin
 		return
 	}
 	if !ok && len(f.aside) >= vmstore.MaxAside {
-		f.nameless = true
+		f.unidentified = true
 		return
 	}
 	f.aside[name] = asideFile{vmstore.Aside{Name: name, UUID: id, Reason: reason, Since: time.Now().UTC()}, duplicate}
 	f.cfg.Logger.Warn("a manifest is put aside", "manifest", name, "reason", reason)
-	f.showAside()
+	f.reportAside()
 }
 
 func (f *Folder) takeBack(name string) {
 	if _, ok := f.aside[name]; ok {
 		delete(f.aside, name)
-		f.showAside()
+		f.reportAside()
 	}
 }
 
-func (f *Folder) showAside() {
+func (f *Folder) reportAside() {
 	list := make([]vmstore.Aside, 0, len(f.aside))
-	f.nameless = len(f.aside) >= vmstore.MaxAside
+	f.unidentified = len(f.aside) >= vmstore.MaxAside
 	for _, a := range f.aside {
-		f.nameless = f.nameless || a.UUID.IsZero()
+		f.unidentified = f.unidentified || a.UUID.IsZero()
 	}
 	for _, name := range slices.Sorted(maps.Keys(f.aside)) {
 		list = append(list, f.aside[name].Aside)
@@ -157,8 +157,8 @@ func (f *Folder) showAside() {
 	f.status.Aside = list
 }
 
-// look reads what really is there of a VM, and tells of it.
-func (f *Folder) look(vm *vmRecord, now time.Time) {
+// inspect reads what really is there of a VM, and tells of it.
+func (f *Folder) inspect(vm *vmRecord, now time.Time) {
 	body, hash := f.observe(vm)
 	if hash != vm.body {
 		f.publish(vm, body, hash, now)
@@ -197,10 +197,10 @@ func (f *Folder) publish(vm *vmRecord, body []byte, hash uint64, now time.Time) 
 	}
 	vm.body = hash
 	if changed && f.loaded {
-		if vm.tat.Before(now) {
-			vm.tat = now
+		if vm.nextPublish.Before(now) {
+			vm.nextPublish = now
 		}
-		vm.tat = vm.tat.Add(publishEvery)
+		vm.nextPublish = vm.nextPublish.Add(publishEvery)
 	}
 	return changes, changed
 }
@@ -218,7 +218,7 @@ func (f *Folder) gather(vm *vmRecord) observed {
 	if vm.cgroup >= 0 {
 		facts.memory = system.MemoryLimit(f.find.CgroupOf(vm.uuid))
 	}
-	vm.space = ns.Ino
+	vm.namespace = ns.Ino
 	if ns.Fd < 0 {
 		f.dropNamespace(vm)
 		if system.Exists(filepath.Join(f.cfg.NetNS, vm.zone)) {

@@ -39,7 +39,7 @@ func (f *Folder) listen(timeout time.Duration) error {
 			err = f.onFiles()
 		case fd == f.poll.mounts:
 			f.onMounts()
-		case f.net != nil && fd == f.net.hear:
+		case f.net != nil && fd == f.net.notifications:
 			err = f.onAddresses()
 		default:
 			f.onProcessEnd(fd)
@@ -104,7 +104,7 @@ func (f *Folder) lookForNamespaces() {
 		if unix.Stat(filepath.Join(f.cfg.NetNS, vm.zone), &st) == nil && st.Dev == nsfs.Dev {
 			space = st.Ino
 		}
-		if space != vm.space {
+		if space != vm.namespace {
 			f.mark(vm)
 		}
 	}
@@ -164,7 +164,7 @@ func (f *Folder) onCgroup(vm *vmRecord, event fileEvent) {
 
 func (f *Folder) onRoot(kind rootKind, event fileEvent) {
 	if event.mask&lostMask != 0 {
-		f.lose(kind, event)
+		f.rootLost(kind, event)
 		return
 	}
 	switch kind {
@@ -198,8 +198,8 @@ func (f *Folder) onManifest(event fileEvent) {
 		return
 	}
 	now := time.Now()
-	if f.doubt {
-		f.doubt = false
+	if f.cameBackEmpty {
+		f.cameBackEmpty = false
 		for name := range f.byFile {
 			f.files[name] = now
 		}
@@ -219,8 +219,8 @@ func (f *Folder) onManifest(event fileEvent) {
 	}
 }
 
-// lose: a folder is not where it was. What was known of it stays.
-func (f *Folder) lose(kind rootKind, event fileEvent) {
+// rootLost: a folder is not where it was. What was known of it stays.
+func (f *Folder) rootLost(kind rootKind, event fileEvent) {
 	r := &f.roots[kind]
 	if event.mask&unix.IN_IGNORED == 0 {
 		_, _ = unix.InotifyRmWatch(f.poll.notify, uint32(event.wd)) // it may be gone by itself
@@ -267,7 +267,7 @@ func (f *Folder) attach(kind rootKind, now time.Time) bool {
 	}
 	if back && len(names) == 0 && len(f.byFile) > 0 {
 		// Perhaps what was mounted there is gone: an absent list is no tombstone.
-		f.doubt = true
+		f.cameBackEmpty = true
 		f.fail(fmt.Errorf("vminfo: %s came back empty: %d VMs are kept; put a manifest into it to say that it is complete", r.path, len(f.byFile)))
 		return true
 	}

@@ -163,7 +163,7 @@ func (f Finder) openProcess(vm VM, ns Namespace, pid int) (Process, bool) {
 	}
 	boot, err := bootOf(pid)
 	// What is read of /proc is this process's if it still lives afterwards.
-	if err == nil && Lives(fd) && !gated(pid) && (inNamespace(pid, ns) || f.inCgroup(pid, vm.UUID)) && Lives(fd) {
+	if err == nil && Lives(fd) && !isWaiting(pid) && (inNamespace(pid, ns) || f.inCgroup(pid, vm.UUID)) && Lives(fd) {
 		return Process{Pid: pid, Fd: fd, Boot: boot}, true
 	}
 	_ = unix.Close(fd)

@@ -48,7 +48,7 @@ type Config struct {
 // nothing: what runs is found as Folder finds it, so that any program may start
 // what another stops. Those who act on one VM at once wait for each other.
 //
-// It makes a VM's namespace, cgroup and init process (runner_line.go); namespaces
+// It makes a VM's namespace, cgroup and init process (runner_command.go); namespaces
 // in another folder than ip-netns(8)'s must be there, and stay. The NICs in the
 // namespace are the agent's.
 type Runner struct {
@@ -189,7 +189,7 @@ func (r *Runner) Start(ctx context.Context, id log.UUID) error {
 	if err != nil {
 		return fmt.Errorf("vminfo: VM %s: %w", id, err)
 	}
-	args := system.Gate(r.enter(m.Zone), line)
+	args := system.WaitingCommand(r.enter(m.Zone), line)
 	cmd := exec.Command(args[0], args[1:]...) //nolint:noctx // the VM lives longer than the request
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	stdin, err := cmd.StdinPipe()

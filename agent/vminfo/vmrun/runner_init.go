@@ -41,7 +41,7 @@ const (
 func (r *Runner) awaitInit(ctx context.Context, id log.UUID, pid int, program string, ended <-chan error) error {
 	late := time.NewTimer(initWithin)
 	defer late.Stop()
-	for !system.Became(pid) {
+	for !system.HasStarted(pid) {
 		select {
 		case how := <-ended:
 			return whyEnded(program, how) // it may have been the program already
@@ -49,7 +49,7 @@ func (r *Runner) awaitInit(ctx context.Context, id log.UUID, pid int, program st
 			return fmt.Errorf("process %d is still no init after %s: %w", pid, initWithin, vmdoc.ErrTimeout)
 		case <-ctx.Done():
 			return ctx.Err()
-		case <-time.After(system.InitLook):
+		case <-time.After(system.InitPoll):
 		}
 	}
 	// It may end at once, and then is seen to have run.
