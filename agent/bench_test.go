@@ -9,8 +9,8 @@ import (
 	"rutter/log/feed"
 )
 
-// BenchmarkCatchUp folds a backlog of relevant entries into state and cache;
-// the rate is in entries/s, the last transaction included.
+// BenchmarkCatchUp folds a backlog of relevant entries into state and cache. The rate
+// is in entries/s, including the last transaction.
 func BenchmarkCatchUp(b *testing.B) {
 	s := newTestServer(1)
 	baseHistory(b, s, 3)

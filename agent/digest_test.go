@@ -27,7 +27,7 @@ func corruptible(t *testing.T) (*testServer, *session, *cache, *replica, *persis
 	return s, ss, c, r, p
 }
 
-// corruptions are what a bad memory or a bug could do to a replica's state.
+// corruptions are what bad memory or a bug can do to a replica's state.
 var corruptions = map[string]func(r *replica, nic *log.NIC, rec projections.Record){
 	"an object is lost": func(r *replica, nic *log.NIC, _ projections.Record) { r.state.Drop(log.KindNIC, nic.ID()) },
 	"a field is another": func(r *replica, nic *log.NIC, rec projections.Record) {
@@ -59,8 +59,8 @@ func someNIC(t *testing.T, r *replica) (projections.Record, *log.NIC) {
 	return projections.Record{}, nil
 }
 
-// A wrong object in memory is found at the next bookmark with digests, and its
-// scopes, and only those, are sent anew.
+// A wrong object in memory is found at the next bookmark with digests. Its scopes, and
+// only those, are sent again.
 func TestDigestFindsCorruptionInMemory(t *testing.T) {
 	for name, corrupt := range corruptions {
 		t.Run(name, func(t *testing.T) {
@@ -74,7 +74,8 @@ func TestDigestFindsCorruptionInMemory(t *testing.T) {
 	}
 }
 
-// repaired checks that the replica vouches for nothing, asks, and is mended.
+// repaired checks that the replica reports nothing as applied, asks again, and is
+// repaired.
 func repaired(t *testing.T, s *testServer, ss *session, r *replica) {
 	t.Helper()
 	if r.applied != 0 || r.programmed != 0 || r.checked != 0 || r.isComplete() {
@@ -93,8 +94,8 @@ func repaired(t *testing.T, s *testServer, ss *session, r *replica) {
 	}
 }
 
-// A row on disk that has the right checksums and says something wrong is found
-// with the first bookmark after the start.
+// A row on disk with the right checksums and wrong content is found with the first
+// bookmark after the start.
 func TestDigestFindsCorruptionOnDisk(t *testing.T) {
 	s, _, c, r, p := corruptible(t)
 	if err := p.commit(); err != nil {
@@ -121,7 +122,7 @@ func TestDigestFindsCorruptionOnDisk(t *testing.T) {
 	repaired(t, s, ss, r)
 }
 
-// What sending does not mend is asked for ever more seldom.
+// What sending again does not repair is requested more and more rarely.
 func TestDigestAsksSeldom(t *testing.T) {
 	_, ss, _, r, _ := corruptible(t)
 	asked := 0

@@ -11,13 +11,14 @@ import (
 	"rutter/log"
 )
 
-// TestCacheIsMadeWholeAgain: whatever becomes of the file while the agent runs, it
-// goes on following and programming, says so, and has all on disk when it can.
+// TestCacheIsMadeWholeAgain: whatever happens to the file while the agent runs, the
+// agent continues to follow and program, reports the trouble, and saves everything when
+// it can.
 func TestCacheIsMadeWholeAgain(t *testing.T) {
 	for _, test := range []struct {
 		name string
 		harm func(folder string) error
-		mend func(folder string) error // nil: the agent mends it by itself
+		mend func(folder string) error // nil: the agent repairs it by itself
 	}{
 		{"file removed", func(folder string) error { return os.Remove(filepath.Join(folder, cacheName)) }, nil},
 		{"folder removed", os.RemoveAll, nil},
@@ -72,7 +73,7 @@ func TestCacheIsMadeWholeAgain(t *testing.T) {
 	}
 }
 
-// TestHoldOutlivesTheDisk: what is held is on disk again when the folder is.
+// TestHoldOutlivesTheDisk: what is held is on disk again when the folder is back.
 func TestHoldOutlivesTheDisk(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := newNode(t, newCrowd(t))
@@ -98,8 +99,8 @@ func TestHoldOutlivesTheDisk(t *testing.T) {
 	})
 }
 
-// TestOldViewIsUsedWithoutACache: a node that lost the file of the new view, and
-// not that of the one it goes on with, goes on with it.
+// TestOldViewIsUsedWithoutACache: a node that lost the file of the new view continues
+// with the old view if it still has that file.
 func TestOldViewIsUsedWithoutACache(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := newNode(t, newCrowd(t))
@@ -132,8 +133,8 @@ func TestOldViewIsUsedWithoutACache(t *testing.T) {
 	})
 }
 
-// TestUnkeptRowsAreBounded: what a disk does not take is dropped in the end, and
-// written whole when it does.
+// TestUnkeptRowsAreBounded: rows that the disk does not accept are dropped in the end,
+// and the complete file is written when the disk is back.
 func TestUnkeptRowsAreBounded(t *testing.T) {
 	s, _, _ := caughtUp(t)
 	c, r, p := opened(t, t.TempDir())
@@ -157,8 +158,8 @@ func TestUnkeptRowsAreBounded(t *testing.T) {
 	compareReplica(t, s, again)
 }
 
-// TestUnjudgedIsNotKept: until a new view was compared with what there is, the disk
-// has the one before: a process that ends in between begins with that.
+// TestUnjudgedIsNotKept: until a new view was compared with the kernel, the disk has
+// the one before. A process that ends in between begins with that one.
 func TestUnjudgedIsNotKept(t *testing.T) {
 	s, _, _ := caughtUp(t)
 	folder := t.TempDir()

@@ -11,7 +11,8 @@ import (
 	"rutter/projections/desired"
 )
 
-// mergedLinks is what two views want together: of one thing what the first says.
+// mergedLinks is what either of two views wants. If both have a thing, the first
+// counts.
 func mergedLinks(first, second desired.Links) desired.Links {
 	mac := func(a, b log.MAC) int { return bytes.Compare(a[:], b[:]) }
 	all := desired.Links{
@@ -32,7 +33,7 @@ func mergedLinks(first, second desired.Links) desired.Links {
 }
 
 // onDemand leaves out the entries of vnets that are on demand in one of the views:
-// what the kernel asks for of them is found in both.
+// answers to the kernel's misses use both views.
 func onDemand(all desired.Links, second []desired.VXLAN) desired.Links {
 	demand := make(map[uint32]bool)
 	for _, v := range slices.Concat(all.VXLANs, second) {
@@ -55,14 +56,14 @@ func onDemand(all desired.Links, second []desired.VXLAN) desired.Links {
 	return all
 }
 
-// mergeLists merges two lists, of which the first wins.
+// mergeLists merges two lists. If both have an element, the first counts.
 func mergeLists[T any](first, second []T, compare func(a, b T) int) []T {
 	all := slices.Concat(first, second)
 	slices.SortStableFunc(all, compare)
 	return slices.CompactFunc(all, func(a, b T) bool { return compare(a, b) == 0 })
 }
 
-// mergedLookup finds the entries of two views.
+// mergedLookup looks up entries in two views.
 type mergedLookup struct{ first, second *desired.Entries }
 
 var _ link.Lookup = mergedLookup{}

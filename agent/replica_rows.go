@@ -9,28 +9,28 @@ import (
 	"rutter/projections"
 )
 
-// outbox has the rows that the cache is to keep. The lock of the replica protects it.
+// outbox has the rows that the cache must save. The lock of the replica protects it.
 type outbox struct {
 	dirty batch // rows that changed since the last bookmark
-	ready batch // rows up to the last bookmark, to be kept with it
-	full  bool  // the cache is to be written whole, see cache_hold.go
+	ready batch // rows up to the last bookmark, to be saved with it
+	full  bool  // the complete cache must be written, see cache_hold.go
 }
 
-// dropReady leaves of what is ready where it is of, and no rows.
+// dropReady keeps only the head and position of what is ready, and no rows.
 func (o *outbox) dropReady() {
 	o.ready = batch{Objects: make(map[objectKey]kept), Scopes: make(map[log.Scope]*heldScope), Head: o.ready.Head, Pos: o.ready.Pos}
 }
 
-// release notes that the log changed an object of the view that is kept.
+// release records that the log changed an object of the old view.
 func (o *outbox) release(key objectKey) { o.dirty.Released = append(o.dirty.Released, key) }
 
 func newBatch() batch {
 	return batch{Objects: make(map[objectKey]kept), Scopes: make(map[log.Scope]*heldScope)}
 }
 
-// makeReady lets the cache keep what changed up to the bookmark that was just
-// taken. What is on disk is thus always the state at a bookmark: a connection
-// or a process that ends between two of them goes back to the last one.
+// makeReady lets the cache save what changed up to the bookmark that was just taken. So
+// the disk always has the state at a bookmark: a connection or a process that ends
+// between two bookmarks goes back to the last one.
 func (r *replica) makeReady() {
 	if len(r.outbox.ready.Objects) == 0 {
 		r.outbox.ready.Objects = r.outbox.dirty.Objects
@@ -48,9 +48,8 @@ func (r *replica) makeReady() {
 	}
 }
 
-// take returns what the cache must keep, with the cursor that it belongs to. It
-// is then the caller's. It is not ok while what is on disk is what the next process
-// compares with.
+// take returns what the cache must save, with its cursor. The caller then owns it. It
+// is not ok while the disk has the view that the next process must compare with.
 func (r *replica) take() (b batch, ok bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -67,8 +66,8 @@ func (r *replica) take() (b batch, ok bool) {
 	return b, true
 }
 
-// giveBack takes back a batch that could not be kept, and returns how many rows
-// wait now. What became ready since is newer.
+// giveBack takes back a batch that could not be saved, and returns how many rows wait
+// now. Rows that became ready since are newer.
 func (r *replica) giveBack(b batch) int {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -87,14 +86,15 @@ func (r *replica) giveBack(b batch) int {
 	return r.outbox.ready.rows()
 }
 
-// waiting returns how many rows the cache has not kept.
+// waiting returns how many rows the cache has not saved.
 func (r *replica) waiting() int {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
 	return r.outbox.dirty.rows() + r.outbox.ready.rows()
 }
 
-// needFullWrite: what the cache has is of no use, so it is to be written anew.
+// needFullWrite: what the cache has is not usable, so the complete cache must be
+// written.
 func (r *replica) needFullWrite() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -102,8 +102,8 @@ func (r *replica) needFullWrite() {
 	r.outbox.dropReady()
 }
 
-// isFullWriteDue reports whether the cache is to be written anew, and whether that can be
-// done now: what is held is the state at the last bookmark.
+// isFullWriteDue reports whether the complete cache must be written, and whether that
+// is possible now: whether what is held is the state at the last bookmark.
 func (r *replica) isFullWriteDue() (due, now bool) {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
@@ -114,8 +114,8 @@ func (r *replica) isAtBookmark() bool {
 	return r.outbox.dirty.rows() == 0 && r.reset == nil && r.incoming == nil && len(r.pending) == 0
 }
 
-// fullBatch is all that is held. The caller holds the lock. Between two bookmarks
-// it has nothing, and comes again.
+// fullBatch is everything that is held. The caller holds the lock. Between two
+// bookmarks the batch is empty, and the full write stays due.
 func (r *replica) fullBatch() batch {
 	b := newBatch()
 	b.Head, b.Pos = r.outbox.ready.Head, r.outbox.ready.Pos

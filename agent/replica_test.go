@@ -31,9 +31,9 @@ func opened(t tb, folder string) (*cache, *replica, *persister) {
 	return c, r, newPersister(r, c, silent())
 }
 
-// TestReplicaFollowsAnyHistory: at each bookmark the replica holds exactly what
-// the server's state has in its interest, whatever was cut, kept or lost on the
-// way, and however often the agent began anew from its disk.
+// TestReplicaFollowsAnyHistory: at each bookmark the replica holds exactly what the
+// server's state has in its interest, whatever was cut, saved or lost before, and
+// however often the agent restarted from its disk.
 func TestReplicaFollowsAnyHistory(t *testing.T) {
 	folder := t.TempDir()
 	runs := 0
@@ -94,7 +94,7 @@ func (h *history) connect(t *rapid.T) {
 	h.session, h.queue = h.server.hello(t, h.replica.cn, cursor, scopes)
 }
 
-// deliver sends some of what waits, or of what is new.
+// deliver sends some of the waiting messages, or some new ones.
 func (h *history) deliver(t *rapid.T) {
 	if h.session == nil {
 		h.connect(t)
@@ -139,7 +139,7 @@ func (h *history) otherLog(t *rapid.T) {
 	h.session, h.queue = nil, nil
 }
 
-// check compares at a bookmark that nothing is behind.
+// check compares at a bookmark after which nothing waits.
 func (h *history) check(t *rapid.T) {
 	if h.session == nil || len(h.queue) > 0 || h.session.pos < h.server.head() {
 		return
@@ -154,8 +154,8 @@ func (h *history) check(t *rapid.T) {
 	}
 }
 
-// inOnePlace reports whether all of each VM that has a NIC on this CN is here.
-// Of a VM that is between two CNs, a CN does not hear all.
+// inOnePlace reports whether all of each VM that has a NIC on this CN is here. If a VM
+// is between two CNs, a CN does not receive all of it.
 func (h *history) inOnePlace() bool {
 	for rec := range h.server.state.NICsOnCN(h.replica.cn) {
 		vm := rec.Object.(*log.NIC).BelongsToUUID
@@ -371,9 +371,9 @@ func TestABookmarkWithoutTheInterestDoesNotCount(t *testing.T) {
 	}
 }
 
-// TestMovedNICIsNotHalfKnown: between a NIC's move to a new vnet and that vnet's
-// objects nothing may be removed; the next process knows nothing of the move,
-// and goes on from the last bookmark.
+// TestMovedNICIsNotHalfKnown: between a NIC's move to a new vnet and the arrival of
+// that vnet's objects nothing may be removed. The next process does not know of the
+// move, and continues from the last bookmark.
 func TestMovedNICIsNotHalfKnown(t *testing.T) {
 	s, _, _ := caughtUp(t)
 	c, r, p := opened(t, t.TempDir())

@@ -30,12 +30,12 @@ func gaining(t *testing.T) (*testServer, *replica) {
 	return s, r
 }
 
-// TestHalfAScopeIsPurged (SAFETY F3): of a scope whose end never came nothing is
-// left after a reconnect, in what is held and in what the server is told of it.
+// TestHalfAScopeIsPurged (SAFETY F3): of a scope whose end never came nothing is left
+// after a reconnect, in what is held and in what is reported to the server.
 func TestHalfAScopeIsPurged(t *testing.T) {
 	for _, still := range []bool{true, false} {
 		s, r := gaining(t)
-		if !still { // the node has no business there any more
+		if !still { // the node has no interest there any more
 			s.must(t, log.Op{Action: log.Delete, Kind: log.KindNIC, ID: macOf(9).String()})
 		}
 		cursor, scopes := r.resumePoint()
@@ -56,7 +56,7 @@ func TestHalfAScopeIsPurged(t *testing.T) {
 	}
 }
 
-// TestHalfAScopeIsPurgedAtTheStart: so it is when a cache has one.
+// TestHalfAScopeIsPurgedAtTheStart: the same for such a scope in a cache.
 func TestHalfAScopeIsPurgedAtTheStart(t *testing.T) {
 	s, r := gaining(t)
 	held := &contents{Head: head{CN: r.cn, Cursor: r.cursor, Complete: true}, Scopes: r.scopes}
