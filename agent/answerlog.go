@@ -127,7 +127,7 @@ func (t *answerLog) giveUp(written <-chan struct{}) {
 	t.hangs.Store(true)
 	select {
 	case <-written: // the write has just ended
-		t.hangs.Store(false)
+		t.hangs.Store(false) // after written is closed, which giveUp checks
 	default:
 	}
 }

@@ -11,15 +11,15 @@ import (
 	"rutter/agent/vminfo/vmstore"
 )
 
-// scan is a full look at everything, a slice at a time between events: what it
-// finds and no event told of was missed.
+// scan is a full inspection, in slices between events. A difference that it finds was
+// missed by the events.
 type scan struct {
 	began  time.Time
-	names  []string // manifests still to be looked at
+	names  []string // manifests still to be inspected
 	missed []vmstore.Missed
 }
 
-// beginScan begins a scan that is due or was asked for.
+// beginScan begins a scan that is due or was requested.
 func (f *Folder) beginScan(now time.Time) {
 	if f.scan != nil || !f.loaded || !f.scanning.Load() && f.nextScan.After(now) {
 		return
@@ -36,7 +36,7 @@ func (f *Folder) beginScan(now time.Time) {
 		return
 	}
 	if f.cameBackEmpty && len(names) == 0 {
-		return // the failure of the folder's return stands
+		return // the error stays until the folder has files again
 	}
 	there := make(map[string]bool, len(names))
 	for _, name := range names {
@@ -50,13 +50,13 @@ func (f *Folder) beginScan(now time.Time) {
 	f.scan = &scan{began: now, names: names}
 }
 
-// scanOn looks at the next slice.
+// scanOn inspects the next slice.
 func (f *Folder) scanOn(now time.Time) {
 	s := f.scan
 	for range min(scanSlice, len(s.names)) {
 		f.scanFile(s.names[len(s.names)-1], now)
 		if !f.mounts.IsZero() {
-			return // this one again, once the namespaces were looked at
+			return // this one again, after the namespaces were inspected
 		}
 		s.names = s.names[:len(s.names)-1]
 	}
@@ -81,8 +81,8 @@ func (f *Folder) recordMissed(m vmstore.Missed) {
 	}
 }
 
-// scanFile compares one manifest and its VM with what was told. What an event
-// is just telling of is left to it.
+// scanFile compares one manifest and its VM with what was reported. A change whose
+// event is waiting is left to that event.
 func (f *Folder) scanFile(name string, now time.Time) {
 	text, modified, err := system.ReadManifest(filepath.Join(f.cfg.Manifests, name))
 	gone := errors.Is(err, fs.ErrNotExist)
@@ -96,7 +96,7 @@ func (f *Folder) scanFile(name string, now time.Time) {
 	vm := f.byFile[name]
 	switch {
 	case gone && vm != nil:
-		// Confirmed once more, after the events that there were.
+		// Checked again, after the waiting events.
 		if f.roots[rootManifests].wd < 0 || system.Exists(filepath.Join(f.cfg.Manifests, name)) {
 			return
 		}
@@ -124,8 +124,8 @@ func (f *Folder) scanFile(name string, now time.Time) {
 	}
 }
 
-// noteFile takes the events that there are, and reports whether one of them, or
-// something that is waited for, is about this manifest or its VM.
+// noteFile takes the waiting events, and reports whether one of them, or something that
+// is due later, is about this manifest or its VM.
 func (f *Folder) noteFile(name string) bool {
 	if err := f.listen(0); err != nil {
 		f.fail(err)
