@@ -10,13 +10,13 @@ import (
 	"rutter/projections/desired"
 )
 
-// Surplus says what of our links would go if the kernel was made as wanted.
+// Surplus lists our links that would be removed if the kernel were made as wanted.
 type Surplus struct {
-	Links int      // that are looked at
-	Gone  []string // of these, those that are not wanted, in words and sorted
+	Links int      // that were compared
+	Gone  []string // of these, those that are not wanted, as sorted text
 }
 
-// Compare says which links of one view another one lacks.
+// Compare returns which links of one view another view lacks.
 func Compare(was, want desired.Links) Surplus {
 	wanted := linkNames(&want)
 	var s Surplus
@@ -34,7 +34,7 @@ func (s *Surplus) note(name string, wanted map[string]struct{}) {
 	}
 }
 
-// linkNames are the links of a view, as Object names them.
+// linkNames are the links of a view, by their Object text.
 func linkNames(d *desired.Links) map[string]struct{} {
 	names := make(map[string]struct{}, len(d.VXLANs)+len(d.VLANs)+len(d.Fabrics))
 	for _, w := range d.VXLANs {
@@ -49,8 +49,8 @@ func linkNames(d *desired.Links) map[string]struct{} {
 	return names
 }
 
-// nameOf is what linkNames calls a link of ours. Its name in the kernel says the
-// same, but for a fabric link, which is who its MAC is.
+// nameOf is the name that linkNames gives a link of ours: its name in the kernel, or
+// the MAC of a fabric link.
 func nameOf(l *plan.Link) string {
 	if l.Kind == plan.KindMacvlan {
 		return plan.Object{Kind: plan.ObjectFabric, MAC: l.MAC}.String()
@@ -58,12 +58,12 @@ func nameOf(l *plan.Link) string {
 	return l.Kind + " " + l.Name
 }
 
-// namespaceLister is a Kernel that knows which namespaces there are; *Netlink is one.
+// namespaceLister is a Kernel that knows the existing namespaces; *Netlink is one.
 type namespaceLister interface{ Namespaces() []string }
 
-// Surplus says which links of ours that the kernel holds are not wanted. With was,
-// only those count that it wanted; without, all of ours in all namespaces: nobody
-// remembers where they were put.
+// Surplus returns which links of ours in the kernel are not wanted. With was, only
+// links that was wanted count. Without was, all of ours in all namespaces count,
+// because where they were put is unknown.
 func (m *Manager) Surplus(ctx context.Context, was *desired.Links, want desired.Links) (Surplus, error) {
 	namespaces := m.namespaces(want)
 	var before map[string]struct{}
@@ -104,7 +104,7 @@ func (m *Manager) Surplus(ctx context.Context, was *desired.Links, want desired.
 	return s, nil
 }
 
-// linkEntry is a link, or what hangs on one: the step that would take it away.
+// linkEntry is a link, or something on a link: the step that would remove it.
 type linkEntry struct {
 	at     plan.LinkKey
 	op     plan.Op // 0: the link itself
@@ -113,7 +113,7 @@ type linkEntry struct {
 	prefix netip.Prefix
 }
 
-// noteHung notes all that hangs on a link of ours.
+// noteHung records everything on a link of ours.
 func (m *Manager) noteHung(l *plan.Link) {
 	at := l.Key()
 	for _, f := range l.FDB {
@@ -130,8 +130,8 @@ func (m *Manager) noteHung(l *plan.Link) {
 	}
 }
 
-// Keep has passes leave alone what Surplus found last, until it is called with
-// false: the links, and what hung on all links of ours.
+// Keep makes passes leave alone what Surplus found last, until it is called with false:
+// the links, and what was on all links of ours.
 func (m *Manager) Keep(on bool) {
 	m.kept = nil
 	if on {
@@ -139,7 +139,7 @@ func (m *Manager) Keep(on bool) {
 	}
 }
 
-// withheld leaves out the steps that take away what is kept.
+// withheld leaves out the steps that remove what is kept.
 func (m *Manager) withheld(steps []plan.Step) []plan.Step {
 	if m.kept == nil {
 		return steps

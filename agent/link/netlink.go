@@ -15,8 +15,8 @@ import (
 	"rutter/agent/link/plan"
 )
 
-// Config says where the kernel and its files are. The zero value is right for an
-// agent that runs in the node's own namespace.
+// Config has the locations of the kernel's files. The zero value is right for an agent
+// that runs in the node's own namespace.
 type Config struct {
 	// OwnNamespace is the file of the namespace in which the VXLAN devices are
 	// made. Default: the namespace of the thread that calls Open.
@@ -38,8 +38,8 @@ func (c Config) withDefaults() Config {
 }
 
 const (
-	// batchMessages is how many messages go out in one sendmsg: above this the
-	// rate does not grow any more (spec/kernel.md section 4).
+	// batchMessages is how many messages one sendmsg sends: the rate does not grow
+	// beyond this (spec/kernel.md section 4).
 	batchMessages = 128
 	// batchBytes keeps a batch below the default send buffer (212,992 bytes).
 	batchBytes = 64 << 10
@@ -48,12 +48,12 @@ const (
 	trashGroup = 0x52757474
 	// maxTrash bounds how long one message may keep the kernel busy.
 	maxTrash = 512
-	// localWait bounds the wait for added IPv6 addresses, and localPoll is the
-	// pause between two looks. The kernel needs about a millisecond.
+	// localWait bounds the wait for added IPv6 addresses, and localPoll is the pause
+	// between two checks. The kernel needs about 1 ms.
 	localWait = 250 * time.Millisecond
 	localPoll = time.Millisecond
-	// ackTimeout bounds the wait for the kernel, which answers before sendmsg
-	// returns, unless the answer found no room.
+	// ackTimeout bounds the wait for the kernel. It answers before sendmsg returns,
+	// unless the receive buffer was full.
 	ackTimeout = 10 * time.Second
 	// firstIndex is the lowest ifindex that we choose for a link. We choose it,
 	// so that a link and what hangs on it go out in one batch; up here there

@@ -13,9 +13,9 @@ import (
 	"rutter/varp"
 )
 
-// batchSteps are the steps that some answers lead to, in the order in which they
-// are done: a neighbour releases the packets that wait for it, so its forwarding
-// entry is there first, and goes last.
+// batchSteps are the steps that follow from some answers, in the order of execution. A
+// neighbour releases the packets that wait for it, so its forwarding entry is set
+// before it and removed after it.
 type batchSteps struct {
 	setForwards, setNeighs, delNeighs, delForwards []plan.Step
 }
@@ -27,8 +27,8 @@ func (b *batchSteps) all() []plan.Step {
 	return slices.Concat(b.setForwards, b.setNeighs, b.delNeighs, b.delForwards)
 }
 
-// takeResolutions brings the kernel to what the first answer and those behind it say,
-// and then tells whoever waits for them.
+// takeResolutions programs the first answer and those queued behind it, and then
+// notifies the waiters.
 func (d *Daemon) takeResolutions(ctx context.Context, first resolution) {
 	now := time.Now()
 	var steps batchSteps
@@ -58,10 +58,10 @@ func (d *Daemon) takeResolutions(ctx context.Context, first resolution) {
 	}
 }
 
-// retryAfter is when an entry is asked again that could not be checked.
+// retryAfter is the pause before an entry that could not be checked is asked again.
 const retryAfter = 10 * time.Second
 
-// errFamily: a VXLAN device sends by IPv4 or by IPv6, as it was made.
+// errFamily: a VXLAN device sends either by IPv4 or by IPv6, fixed when it is made.
 var errFamily = errors.New("varpd: the VXLAN device cannot send to an underlay address of that family")
 
 // canReach reports whether the device of a vnet, if there is one, can send to an
@@ -71,8 +71,8 @@ func (d *Daemon) canReach(vnet uint32, to netip.Addr) bool {
 	return !ok || !v.local.IsValid() || v.local.Is4() == to.Unmap().Is4()
 }
 
-// apply brings the tables to an answer and notes the steps that follow. It
-// reports whether there was no answer.
+// apply updates the tables from an answer and notes the steps that follow. It reports
+// whether there was no answer.
 func (d *Daemon) apply(a *query, got *resolution, now time.Time, steps *batchSteps) (failed bool) {
 	absent := errors.Is(got.err, varp.ErrNotFound)
 	if got.err == nil && !d.canReach(a.key.vnet, got.at.Addr) {
@@ -106,7 +106,7 @@ func (d *Daemon) apply(a *query, got *resolution, now time.Time, steps *batchSte
 		d.applyVL3(a, got, now, steps)
 	case absent:
 		if f := d.tables.forwards[a.key]; f != nil {
-			for user := range d.tables.users[a.key] { // who leads there is wrong too
+			for user := range d.tables.users[a.key] { // the neighbours that use it are wrong too
 				d.ask(user, true)
 			}
 			d.removeForward(f, steps)
@@ -117,7 +117,7 @@ func (d *Daemon) apply(a *query, got *resolution, now time.Time, steps *batchSte
 	return false
 }
 
-// applyVL3 programs an address on all links that it is on or missed on.
+// applyVL3 programs an address on all links that have it or missed it.
 func (d *Daemon) applyVL3(a *query, got *resolution, now time.Time, steps *batchSteps) {
 	n := d.tables.neighs[a.key]
 	at := make([]linkKey, 0, len(a.links))
@@ -129,11 +129,11 @@ func (d *Daemon) applyVL3(a *query, got *resolution, now time.Time, steps *batch
 	}
 	if n == nil {
 		if len(at) == 0 {
-			return // its links went meanwhile
+			return // its links were removed meanwhile
 		}
 		n = d.tables.addNeigh(a.key)
 	} else if n.mac != got.mac {
-		for p := range n.links { // those that are there are replaced
+		for p := range n.links { // existing entries are replaced
 			at = append(at, p)
 		}
 	}
@@ -143,7 +143,7 @@ func (d *Daemon) applyVL3(a *query, got *resolution, now time.Time, steps *batch
 	d.tables.checked(n.age, now)
 	fk := key{vnet: a.key.vnet, mac: got.mac}
 	if local {
-		// macvlan delivers on this node itself.
+		// macvlan delivers within this node by itself.
 		if f := d.tables.forwards[fk]; f != nil {
 			d.removeForward(f, steps)
 		}
@@ -172,16 +172,16 @@ func (d *Daemon) applyVL2(a *query, to varp.Underlay, now time.Time, steps *batc
 		return
 	}
 	if _, is := d.links.vxlans[a.key.vnet]; !is || f == nil && !a.direct {
-		return // its device went meanwhile, or its last user
+		return // its device was removed meanwhile, or its last user
 	}
 	if f != nil && a.direct {
-		f.to = netip.Addr{} // the kernel has it no longer, whatever we think
+		f.to = netip.Addr{} // the kernel no longer has it
 	}
 	f = d.setForward(a.key, to, now, steps)
 	f.direct = f.direct || a.direct && len(d.tables.users[a.key]) == 0
 }
 
-// setForward makes a forwarding entry lead to an underlay address.
+// setForward points a forwarding entry to an underlay address.
 func (d *Daemon) setForward(k key, to varp.Underlay, now time.Time, steps *batchSteps) *forward {
 	f := d.tables.addForward(k)
 	d.tables.checked(f.age, now)
@@ -204,13 +204,13 @@ func (d *Daemon) forwardStep(op plan.Op, f *forward) plan.Step {
 	}
 }
 
-// removeForward takes a forwarding entry away.
+// removeForward removes a forwarding entry.
 func (d *Daemon) removeForward(f *forward, steps *batchSteps) {
 	d.tables.dropForward(f)
 	steps.delForwards = append(steps.delForwards, d.forwardStep(plan.OpDelFDB, f))
 }
 
-// removeNeigh takes an address away from all its links.
+// removeNeigh removes an address from all its links.
 func (d *Daemon) removeNeigh(n *neigh, steps *batchSteps) {
 	for p := range n.links {
 		steps.delNeighs = append(steps.delNeighs, plan.Step{
@@ -223,7 +223,7 @@ func (d *Daemon) removeNeigh(n *neigh, steps *batchSteps) {
 	}
 }
 
-// evict makes place when more is held than may be.
+// evict removes entries beyond MaxEntries.
 func (d *Daemon) evict(steps *batchSteps) {
 	for e := d.tables.ages.Front(); e != nil && len(d.tables.neighs) > d.cfg.MaxEntries; e = d.tables.ages.Front() {
 		d.stats.evicted.Add(1)
@@ -236,14 +236,14 @@ func (d *Daemon) evict(steps *batchSteps) {
 		for user := range d.tables.users[k] {
 			d.removeNeigh(d.tables.neighs[user], steps)
 		}
-		if d.tables.forwards[k] == f { // else it went with its last user
+		if d.tables.forwards[k] == f { // otherwise it went with its last user
 			d.removeForward(f, steps)
 		}
 	}
 }
 
-// do does steps, and reports whether the kernel took them all. What it refused
-// is looked at again: most often a link went meanwhile.
+// do executes steps, and reports whether the kernel accepted them all. Refused ones are
+// checked again: usually a link was removed meanwhile.
 func (d *Daemon) do(ctx context.Context, steps []plan.Step) bool {
 	if len(steps) == 0 {
 		return true
@@ -268,8 +268,8 @@ func (d *Daemon) do(ctx context.Context, steps []plan.Step) bool {
 	return whole
 }
 
-// refused forgets what a step should have made, so that it is asked and made
-// again when it is missed again.
+// refused forgets what a step should have made, so that the next miss asks and makes it
+// again.
 func (d *Daemon) refused(s *plan.Step) {
 	switch s.Op {
 	case plan.OpSetNeigh:
@@ -279,7 +279,7 @@ func (d *Daemon) refused(s *plan.Step) {
 		}
 		delete(n.links, linkKey{s.Namespace, s.Link})
 		if len(n.links) == 0 {
-			d.tables.removeNeigh(n) // its forwarding entry is found by the next look
+			d.tables.removeNeigh(n) // the next scan finds its forwarding entry
 		}
 	case plan.OpSetFDB:
 		if f := d.tables.forwards[key{vnet: s.Object.VNet, mac: s.MAC}]; f != nil {

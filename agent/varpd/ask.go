@@ -8,19 +8,19 @@ import (
 	"rutter/varp"
 )
 
-// query is one question, waiting or under way.
+// query is one question, queued or in flight.
 type query struct {
 	key    key
-	links  map[linkKey]bool // where it is missed; none for a check of what is held
+	links  map[linkKey]bool // where it was missed; none for a check of a held entry
 	direct bool             // a MAC that the kernel missed itself
-	// again says that news came since the question was sent: its answer may be
-	// older than them.
+	// again means that a change came since the question was sent, so its answer may be
+	// outdated.
 	again   bool
 	sent    bool
-	waiters []*record // of the shootdown log, dealt with when this is answered
+	waiters []*record // of the shootdown log, done when this is answered
 }
 
-// link notes where the answer is missed.
+// link adds a link where the entry was missed.
 func (a *query) link(p linkKey) {
 	if a.links == nil {
 		a.links = map[linkKey]bool{}
@@ -28,7 +28,7 @@ func (a *query) link(p linkKey) {
 	a.links[p] = true
 }
 
-// resolution is what came of a question.
+// resolution is the result of a question.
 type resolution struct {
 	key key
 	mac log.MAC // VL3
@@ -36,15 +36,15 @@ type resolution struct {
 	err error // nil, varp.ErrNotFound, or why there is no answer
 }
 
-// queries are the questions that there are. They belong to one goroutine.
+// queries has the open questions. It belongs to one goroutine.
 type queries struct {
 	byKey    map[key]*query
 	queue    []*query // not sent yet
 	inFlight int
 }
 
-// ask notes a question about k, unless there is one already, and returns it. It
-// returns nil if too many wait.
+// ask adds a question about k, unless there is one already, and returns it. It returns
+// nil if too many wait.
 func (d *Daemon) ask(k key, urgent bool) *query {
 	a := d.queries.byKey[k]
 	if a != nil {
@@ -61,7 +61,7 @@ func (d *Daemon) ask(k key, urgent bool) *query {
 	return a
 }
 
-// send starts as many questions as may be under way.
+// send starts as many questions as may be in flight.
 func (d *Daemon) send(ctx context.Context) {
 	n := 0
 	for ; n < len(d.queries.queue) && d.queries.inFlight < d.cfg.MaxInFlight; n++ {
@@ -79,7 +79,7 @@ func (d *Daemon) send(ctx context.Context) {
 	d.stats.inFlight.Store(int64(d.queries.inFlight))
 }
 
-// question asks the servers, once. The client has its own times and tries.
+// question asks the servers once. The client has its own timeouts and retries.
 func (d *Daemon) question(ctx context.Context, k key) resolution {
 	got := resolution{key: k}
 	if k.ip.IsValid() {
@@ -90,8 +90,8 @@ func (d *Daemon) question(ctx context.Context, k key) resolution {
 	return got
 }
 
-// take ends a question, and returns it with its answer if that can be used: nil
-// if it is to be asked again.
+// take ends a question, and returns it if its answer can be used; nil if it must be
+// asked again.
 func (d *Daemon) take(got *resolution) *query {
 	d.queries.inFlight--
 	a := d.queries.byKey[got.key]

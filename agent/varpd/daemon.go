@@ -16,23 +16,23 @@ import (
 )
 
 const (
-	// maxQueued bounds the misses between those that hear them and the loop.
+	// maxQueued bounds the misses between the listeners and the loop.
 	maxQueued = 16384
-	// scanPause is the least time between two looks at the links, and scanShare
-	// how often the time of the last one goes into it: a look costs a millisecond
-	// for each namespace or so, and links of others may come and go all the time.
+	// scanPause is the least time between two scans of the links, and scanShare the
+	// divisor of the time that scans may take. A scan costs about 1 ms for each
+	// namespace, and links of others may come and go all the time.
 	scanPause = 20 * time.Millisecond
 	scanShare = 4
-	// sweepEvery is how often the kernel is compared with the tables although
-	// nobody said that anything changed.
+	// sweepEvery is how often the kernel is compared with the tables without a known
+	// change.
 	sweepEvery = time.Minute
 	// tickEvery is how often old entries are looked for.
 	tickEvery = 500 * time.Millisecond
-	// batchDelay bounds the answers that go to the kernel together.
+	// batchDelay bounds the answers that are programmed together.
 	batchDelay = 1024
 )
 
-// Daemon is the stand-in. One that New made works when Run is called.
+// Daemon resolves the kernel's misses. New makes it, Run starts it.
 type Daemon struct {
 	cfg   Config // immutable
 	stats counters
@@ -40,28 +40,27 @@ type Daemon struct {
 	misses      chan miss.Miss
 	wakes       chan struct{}
 	lost        chan struct{}   // misses were lost
-	resolutions chan resolution // room for all that are under way: who answers never waits
+	resolutions chan resolution // room for all that are in flight, so that senders never wait
 	records     chan *batch
 	localAddrs  atomic.Pointer[[]netip.Addr] // the underlay addresses of this node
 
-	ready   chan struct{}  // closed when the links were looked at first
-	running sync.WaitGroup // questions under way
+	ready   chan struct{}  // closed after the first scan of the links
+	running sync.WaitGroup // questions in flight
 
 	// The rest belongs to the goroutine of loop.
 
 	links     links
 	tables    tables
 	queries   queries
-	deferred  []miss.Miss             // of links that the last look did not show
-	unknown   map[linkIndex]time.Time // links that a look did not show, and when
-	dirty     bool                    // the links are to be looked at
-	scannedAt time.Time               // when the last look ended
+	deferred  []miss.Miss             // of links that the last scan did not show
+	unknown   map[linkIndex]time.Time // links that a scan did not show, and when
+	dirty     bool                    // a scan of the links is needed
+	scannedAt time.Time               // when the last scan ended
 	scanTook  time.Duration
-	troubles  map[string]bool // said, and not over yet
+	troubles  map[string]bool // logged, and not over yet
 }
 
-// New returns a daemon, or an error that names what cfg lacks. It starts
-// nothing.
+// New returns a daemon, or an error that names what cfg lacks. It starts nothing.
 func New(cfg Config) (*Daemon, error) {
 	if err := cfg.check(); err != nil {
 		return nil, err
@@ -74,16 +73,16 @@ func New(cfg Config) (*Daemon, error) {
 	}, nil
 }
 
-// Ready returns what is closed once Run has looked at the links.
+// Ready returns a channel that is closed after Run's first scan of the links.
 func (d *Daemon) Ready() <-chan struct{} { return d.ready }
 
 // ErrNoServer: no server answered the first PING.
 var ErrNoServer = errors.New("varpd: no SVP server answers")
 
-// Run works until ctx ends, and returns once all that it started has ended. Like
-// linux-cn-varpd it returns an error at once, ErrNoServer, if no server answers
-// a PING; later it outlives any silence. What is in the kernel stays there, so
-// that traffic goes on while a new version starts.
+// Run works until ctx ends, and returns once everything that it started has ended. As
+// in linux-cn-varpd, it returns an error at once, ErrNoServer, if no server answers a
+// PING; later it continues without any server. The kernel's entries stay, so that
+// traffic continues while a new version starts.
 func (d *Daemon) Run(ctx context.Context) error {
 	if err := d.pingFirst(ctx); err != nil {
 		return err
@@ -105,7 +104,7 @@ func (d *Daemon) Run(ctx context.Context) error {
 	return ended(err)
 }
 
-// ended is the error of what ctx may have ended.
+// ended returns the error for work that ctx may have ended.
 func ended(err error) error {
 	if errors.Is(err, context.Canceled) {
 		return nil
@@ -113,7 +112,7 @@ func ended(err error) error {
 	return err
 }
 
-// pingFirst asks for a PONG.
+// pingFirst waits for the first PONG.
 func (d *Daemon) pingFirst(ctx context.Context) error {
 	bounded, cancel := context.WithTimeout(ctx, d.cfg.Greeting)
 	defer cancel()
@@ -123,14 +122,14 @@ func (d *Daemon) pingFirst(ctx context.Context) error {
 		if err == nil {
 			return nil
 		}
-		// One that the end of the time cut short may know less than one before it.
+		// An error from the end of the time may say less than the one before.
 		if cause == nil || bounded.Err() == nil {
 			cause = err
 		}
 		wait(bounded, scanPause)
 	}
 	if ctx.Err() != nil {
-		return nil // look ends with it
+		return nil // scan ends with it
 	}
 	return fmt.Errorf("%w a PING within %s: %w", ErrNoServer, d.cfg.Greeting, cause)
 }
@@ -145,7 +144,7 @@ func wait(ctx context.Context, t time.Duration) {
 	}
 }
 
-// missListener is the Daemon as what listens for misses sees it.
+// missListener is the Daemon's side for the listeners of misses.
 type missListener struct{ *Daemon }
 
 // Resolve implements miss.Resolver. It never blocks.
@@ -174,8 +173,8 @@ func (d missListener) noteLost() {
 	}
 }
 
-// Rescan has the links looked at soon. It may be called from any goroutine, and
-// never blocks.
+// Rescan schedules a scan of the links. It may be called from any goroutine, and never
+// blocks.
 func (d *Daemon) Rescan() {
 	select {
 	case d.wakes <- struct{}{}:
@@ -187,7 +186,7 @@ func (d *Daemon) Rescan() {
 func (d *Daemon) loop(ctx context.Context) error {
 	tick := time.NewTicker(tickEvery)
 	defer tick.Stop()
-	again := time.NewTimer(scanPause) // for a look that came too early
+	again := time.NewTimer(scanPause) // for a scan that came too early
 	defer again.Stop()
 	for {
 		select {
@@ -220,7 +219,7 @@ func (d *Daemon) loop(ctx context.Context) error {
 	}
 }
 
-// takeMisses takes the first miss and those that wait behind it.
+// takeMisses takes the first miss and those queued behind it.
 func (d *Daemon) takeMisses(m miss.Miss) {
 	now := time.Now()
 	for n := 0; ; n++ {
@@ -236,11 +235,11 @@ func (d *Daemon) takeMisses(m miss.Miss) {
 	}
 }
 
-// unknownFor is how long misses of a link that a look did not show are passed
-// over without another look. What changes links ends it.
+// unknownFor is how long misses of a link that a scan did not show are ignored without
+// another scan. A change of the links ends it.
 const unknownFor = 5 * time.Second
 
-// takeMiss makes a question of a miss.
+// takeMiss asks a question for a miss.
 func (d *Daemon) takeMiss(m miss.Miss, now time.Time) {
 	from := linkIndex{m.Namespace, m.Link}
 	p, isFabric := d.links.fabrics[from]
@@ -248,7 +247,7 @@ func (d *Daemon) takeMiss(m miss.Miss, now time.Time) {
 	switch {
 	case isFabric && m.Kind == miss.Neighbour:
 		if m.IP.IsLinkLocalUnicast() || m.IP.IsMulticast() {
-			d.stats.foreign.Add(1) // nobody's NIC in SVP
+			d.stats.foreign.Add(1) // not a NIC of SVP
 			return
 		}
 		if a := d.askMiss(key{vnet: d.links.vnetOf[p], ip: m.IP.Unmap()}, now); a != nil {
@@ -265,8 +264,8 @@ func (d *Daemon) takeMiss(m miss.Miss, now time.Time) {
 	}
 }
 
-// askMiss notes a question about what is missed, and returns it, unless the
-// answer is known to be that nobody has it.
+// askMiss adds a question about what is missed, and returns it, unless the answer is
+// known to be NOTFOUND.
 func (d *Daemon) askMiss(k key, now time.Time) *query {
 	if d.tables.isAbsent(k, now) {
 		d.stats.believed.Add(1)
@@ -275,14 +274,14 @@ func (d *Daemon) askMiss(k key, now time.Time) *query {
 	return d.ask(k, false)
 }
 
-// readPending takes what links miss just now.
+// readPending takes what links miss now.
 func (d *Daemon) readPending(namespaces map[string]int32) {
 	now := time.Now()
 	for name, number := range namespaces {
 		misses, err := d.cfg.Pending(name)
 		if err != nil {
 			d.cfg.Logger.Debug("varpd: pending neighbours", "namespace", name, "error", err)
-			continue // it went; or they come again in a second
+			continue // it is gone; or the misses come again in a second
 		}
 		for _, m := range misses {
 			m.Namespace = number
@@ -291,12 +290,12 @@ func (d *Daemon) readPending(namespaces map[string]int32) {
 	}
 }
 
-// refresh asks again for what is old, and forgets what is not believed any more.
+// refresh asks again for old entries, and forgets expired NOTFOUND answers.
 func (d *Daemon) refresh(now time.Time) {
 	d.tables.expireAbsent(now)
 	for e := d.tables.ages.Front(); e != nil; {
 		old := e.Value.(*aged)
-		// Misses go first: what is refreshed fills the queue only so far.
+		// Misses go first: refreshing fills only a part of the queue.
 		if now.Sub(old.checked) < d.cfg.RefreshEvery || len(d.queries.queue) >= d.cfg.MaxInFlight || d.ask(old.key, false) == nil {
 			break
 		}
@@ -309,7 +308,7 @@ func (d *Daemon) refresh(now time.Time) {
 	d.stats.forwards.Store(int64(len(d.tables.forwards)))
 }
 
-// trouble says once that something goes wrong, and over that it does no longer.
+// trouble logs once that something fails, and once that it works again.
 func (d *Daemon) trouble(what string, err error) {
 	if err == nil {
 		if d.troubles[what] {

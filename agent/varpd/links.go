@@ -18,24 +18,24 @@ type vxlan struct {
 	port  uint16
 }
 
-// linkIndex is where the kernel says that a miss is: the number of a namespace, and an
+// linkIndex is the kernel's location of a miss: the number of a namespace, and an
 // ifindex there.
 type linkIndex struct{ namespace, index int32 }
 
-// links are the links of the node that SVP is about, as of the last look.
+// links are the links of the node that SVP is about, as of the last scan.
 type links struct {
 	vnetOf  map[linkKey]uint32 // of fabric links
 	vxlans  map[uint32]vxlan   // by vnet
 	fabrics map[linkIndex]linkKey
 	devices map[linkIndex]uint32 // the vnets of VXLAN devices
-	// namespaces are those with fabric links, with their numbers.
+	// namespaces have fabric links; the value is the number.
 	namespaces map[string]int32
 }
 
 func (l *links) has(p linkKey) bool { _, ok := l.vnetOf[p]; return ok }
 
-// linksOf finds out which vnet each link belongs to. It goes by what sits on
-// what: a link that only bears a name of that sort is nobody's.
+// linksOf finds the vnet of each link from the links below it: a link that only has
+// such a name is ignored.
 func linksOf(have *plan.Snapshot, number func(namespace string) (int32, error)) (links, error) {
 	l := links{vnetOf: map[linkKey]uint32{}, vxlans: map[uint32]vxlan{}, fabrics: map[linkIndex]linkKey{}, devices: map[linkIndex]uint32{}, namespaces: map[string]int32{}}
 	below := map[string]uint32{} // VXLAN devices and the VLAN devices on them
@@ -83,10 +83,9 @@ func isDevice(k *plan.Link) bool {
 	return k.Kind == "vxlan" && k.Namespace == "" && k.Name == plan.VXLANName(k.VNI)
 }
 
-// scan reads the kernel and makes the tables match it: entries that are gone are
-// forgotten, and what should be there and is not is put back; entries that
-// nobody here made are taken over, and asked for. It is how this daemon starts,
-// and how it hears of links.
+// scan reads the kernel and makes the tables match it. Entries that are gone are
+// forgotten; missing ones are set again; entries that another program made are adopted,
+// and asked. The daemon starts with a scan, and learns about links by scans.
 func (d *Daemon) scan(ctx context.Context) error {
 	began := time.Now()
 	have, err := d.cfg.Kernel.Dump(ctx, d.cfg.Kernel.Namespaces())
@@ -116,8 +115,8 @@ func (d *Daemon) scan(ctx context.Context) error {
 	return nil
 }
 
-// newSince returns the namespaces that have fabric links which were not there
-// before: what they missed until now was told to nobody.
+// newSince returns the namespaces with fabric links that were not there before: their
+// earlier misses were not received.
 func (l *links) newSince(before map[linkKey]uint32) map[string]int32 {
 	namespaces := map[string]int32{}
 	for p := range l.vnetOf {
@@ -128,7 +127,7 @@ func (l *links) newSince(before map[linkKey]uint32) map[string]int32 {
 	return namespaces
 }
 
-// takeDeferred takes the misses that waited for a look.
+// takeDeferred takes the misses that waited for a scan.
 func (d *Daemon) takeDeferred() {
 	parked := d.deferred
 	d.deferred = nil
@@ -142,10 +141,10 @@ func (d *Daemon) takeDeferred() {
 		}
 		d.takeMiss(m, now)
 	}
-	d.deferred = nil // strangers when strange is full: they come again
+	d.deferred = nil // misses of unknown links when unknown is full: they come again
 }
 
-// setLocalAddrs tells the poller under what addresses the log is asked for.
+// setLocalAddrs sets the underlay addresses for which the log is asked.
 func (d *Daemon) setLocalAddrs() {
 	var locals []netip.Addr
 	for _, v := range d.links.vxlans {
@@ -158,9 +157,9 @@ func (d *Daemon) setLocalAddrs() {
 	d.localAddrs.Store(&locals)
 }
 
-// probeSteps make the kernel tell of what it misses on fabric links, and send no
-// broadcast that nobody would answer. A link that moves into a namespace loses
-// this (spec/kernel.md section 2).
+// probeSteps make the kernel report what it misses on fabric links, and send no useless
+// broadcast. A link loses this when it moves into a namespace (spec/kernel.md section
+// 2).
 func probeSteps(have *plan.Snapshot, l *links) []plan.Step {
 	var steps []plan.Step
 	for i := range have.Links {
@@ -197,11 +196,11 @@ func (d *Daemon) matchNeighs(have *plan.Snapshot, steps *batchSteps) {
 		for _, e := range k.Neighs {
 			at := key{vnet: vnet, ip: e.IP}
 			n := d.tables.neighs[at]
-			if n == nil { // taken over: as old as can be, so that it is asked for
+			if n == nil { // adopted: with the oldest age, so that it is asked
 				n = d.tables.addNeigh(at)
 				d.stats.adopted.Add(1)
 			} else if n.mac != e.MAC {
-				d.ask(at, true) // somebody else changed it
+				d.ask(at, true) // another program changed it
 			}
 			if f := d.tables.addUser(n, e.MAC); f != nil {
 				d.removeForward(f, steps)
@@ -234,7 +233,7 @@ func (d *Daemon) matchForwards(have *plan.Snapshot, steps *batchSteps) {
 		}
 		for _, e := range k.FDB {
 			if e.MAC.IsZero() || !e.Permanent || e.MAC[0]&1 != 0 {
-				continue // where broadcasts go is nobody's NIC
+				continue // the broadcast entry is not a NIC
 			}
 			there[key{vnet: k.VNI, mac: e.MAC}] = e
 		}
@@ -244,7 +243,7 @@ func (d *Daemon) matchForwards(have *plan.Snapshot, steps *batchSteps) {
 		used[vnet] = true
 	}
 	for at, e := range there {
-		// Of a vnet without fabric links nothing is anybody's business here yet.
+		// The entries of a vnet without fabric links are not handled.
 		if d.tables.forwards[at] == nil && used[at.vnet] {
 			f := d.tables.addForward(at)
 			f.to, f.port, f.direct = e.Dst, ownAddresses(e.Port, d.links.vxlans[at.vnet].port), len(d.tables.users[at]) == 0

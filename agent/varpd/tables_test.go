@@ -12,9 +12,9 @@ import (
 	"rutter/varp"
 )
 
-// TestTables: whatever answers come, in whatever order, what the steps leave in
-// the kernel is what the tables say, each neighbour's forwarding entry is there,
-// none is there for nobody, and no more is held than may be.
+// TestTables: after any answers in any order, the kernel has what the tables say, each
+// neighbour has its forwarding entry, no forwarding entry is unused, and the limit is
+// kept.
 func TestTables(t *testing.T) {
 	local := netip.MustParseAddr("10.0.0.1")
 	rapid.Check(t, func(t *rapid.T) {
