@@ -1,7 +1,6 @@
 package agent
 
 import (
-	"bytes"
 	"cmp"
 	"net/netip"
 	"slices"
@@ -13,18 +12,17 @@ import (
 
 // united is what two views want together: of one thing what the first says.
 func united(first, second desired.Links) desired.Links {
-	mac := func(a, b log.MAC) int { return bytes.Compare(a[:], b[:]) }
 	all := desired.Links{
 		VXLANs: both(first.VXLANs, second.VXLANs, func(a, b desired.VXLAN) int { return cmp.Compare(a.VNet, b.VNet) }),
 		VLANs: both(first.VLANs, second.VLANs, func(a, b desired.VLAN) int {
 			return cmp.Or(cmp.Compare(a.VNet, b.VNet), cmp.Compare(a.ID, b.ID))
 		}),
-		Fabrics: both(first.Fabrics, second.Fabrics, func(a, b desired.Fabric) int { return mac(a.MAC, b.MAC) }),
+		Fabrics: both(first.Fabrics, second.Fabrics, func(a, b desired.Fabric) int { return a.MAC.Compare(b.MAC) }),
 		Neighs: both(first.Neighs, second.Neighs, func(a, b desired.Neigh) int {
-			return cmp.Or(mac(a.Link, b.Link), a.IP.Compare(b.IP))
+			return cmp.Or(a.Link.Compare(b.Link), a.IP.Compare(b.IP))
 		}),
 		FDB: both(first.FDB, second.FDB, func(a, b desired.FDB) int {
-			return cmp.Or(cmp.Compare(a.VNet, b.VNet), mac(a.MAC, b.MAC))
+			return cmp.Or(cmp.Compare(a.VNet, b.VNet), a.MAC.Compare(b.MAC))
 		}),
 		Problems: second.Problems,
 	}

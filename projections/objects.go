@@ -1,7 +1,6 @@
 package projections
 
 import (
-	"cmp"
 	"encoding/binary"
 	"fmt"
 	"net/netip"
@@ -265,13 +264,4 @@ func tagsOf(nic *log.NIC) []string {
 		return nic.NICTagsProvided
 	}
 	return append([]string{nic.NICTag}, nic.NICTagsProvided...)
-}
-
-// compareUUIDs orders as the texts do, by two numbers each: strings of bytes that
-// are compared would be made on the heap.
-func compareUUIDs(a, b log.UUID) int {
-	if c := cmp.Compare(binary.BigEndian.Uint64(a[:8]), binary.BigEndian.Uint64(b[:8])); c != 0 {
-		return c
-	}
-	return cmp.Compare(binary.BigEndian.Uint64(a[8:]), binary.BigEndian.Uint64(b[8:]))
 }

@@ -258,7 +258,7 @@ func applyStep(l *Link, s Step) error {
 	return nil
 }
 
-func compareForwardMAC(a, b Forward) int { return CompareMAC(a.MAC, b.MAC) }
+func compareForwardMAC(a, b Forward) int { return a.MAC.Compare(b.MAC) }
 
 func drop[E any](list []E, e E, compare func(E, E) int) []E {
 	return slices.DeleteFunc(list, func(other E) bool { return compare(other, e) == 0 })
