@@ -120,6 +120,15 @@ type Description struct {
 	Command Command
 }
 
+// DrawnField is the JSON name of the UUID that deciding chooses where a client leaves
+// it open in a new object; "": there is none.
+func (d *Description) DrawnField() string {
+	if d.Drawn == "" && d.IDForm == IDUUID {
+		return d.IDField
+	}
+	return d.Drawn
+}
+
 // IDForm is how the ids of a kind are written.
 type IDForm uint8
 
@@ -161,4 +170,16 @@ type Example struct {
 	Pick   string // a condition that selects some
 	Create string // the fields of a new one
 	Change string // fields of an update
+}
+
+// Required is a field that every object of a kind must have, by its JSON name. Remedy
+// is what a client without it is told to do; "": to send it.
+type Required struct{ Field, Remedy string }
+
+// Reference is a field, by its JSON name, whose values are ids of objects of Kind: one
+// id, or a list of them. A change that names an object that there is not is refused,
+// and so is the deletion of an object that is named.
+type Reference struct {
+	Field string
+	Kind  Kind
 }
