@@ -64,7 +64,7 @@ func Kinds() []Kind {
 func (k Kind) Known() bool { return k.row() != nil }
 
 // Describe returns what is known of a kind beyond its fields; the zero one of a
-// kind that this program does not know. It is shared: nobody changes it.
+// kind that this program does not know. It is shared, and must not be changed.
 func (k Kind) Describe() *Description {
 	if row := k.row(); row != nil {
 		return &row.Description
@@ -93,8 +93,8 @@ type Description struct {
 	// client leaves it open.
 	Drawn string
 	// Required, References and Unique are checked before a kind's own rules, in this
-	// order. Unique are fields, by JSON name, that no two objects of the kind may have
-	// alike; the id needs no mention.
+	// order. Unique are fields, by JSON name, of which two objects of the kind may not have
+	// the same value; the id needs no mention.
 	Required   []Required
 	References []Reference
 	Unique     []string

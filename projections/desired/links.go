@@ -25,7 +25,7 @@ const (
 // CNs. The cost is that of sorting what it returns.
 func Of(s *projections.State, cn log.UUID) Links { return Within(s, cn, Limits{}) }
 
-// Within is Of, but that vnets with more entries than
+// Within is Of, except that vnets with more entries than
 // limits allow are on demand.
 func Within(s *projections.State, cn log.UUID, limits Limits) Links {
 	p := planner{s: s, cn: cn, problems: map[Problem]bool{}, remote: map[log.UUID]netip.Addr{}}

@@ -8,8 +8,8 @@
 // its objects, is left to package projections.
 //
 // The package is pure: no clock, randomness, goroutine, file, socket or logger, and
-// no iteration over a map in an order that could be seen. All servers decide alike,
-// also what a refusal says. Decide only reads the state, and may run beside other
+// no iteration over a map in an order that could be seen. All servers decide the
+// same, also what a refusal says. Decide only reads the state, and may run beside other
 // readers.
 //
 // DESIGN.md of package projections lists the rules of validation that depart from
