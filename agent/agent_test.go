@@ -2,7 +2,6 @@ package agent
 
 import (
 	"bufio"
-	"bytes"
 	"cmp"
 	"context"
 	"encoding/json"
@@ -235,10 +234,10 @@ func (k *fakeKernel) Apply(_ context.Context, d desired.LinksDelta) link.Result 
 	})
 	last.links.Neighs, last.links.FDB = append(last.links.Neighs, d.Neighs...), append(last.links.FDB, d.FDB...)
 	slices.SortFunc(last.links.Neighs, func(a, b desired.Neigh) int {
-		return cmp.Or(bytes.Compare(a.Link[:], b.Link[:]), a.IP.Compare(b.IP))
+		return cmp.Or(a.Link.Compare(b.Link), a.IP.Compare(b.IP))
 	})
 	slices.SortFunc(last.links.FDB, func(a, b desired.FDB) int {
-		return cmp.Or(cmp.Compare(a.VNet, b.VNet), bytes.Compare(a.MAC[:], b.MAC[:]))
+		return cmp.Or(cmp.Compare(a.VNet, b.VNet), a.MAC.Compare(b.MAC))
 	})
 	result, _ := k.note(last)
 	return result

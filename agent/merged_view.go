@@ -1,7 +1,6 @@
 package agent
 
 import (
-	"bytes"
 	"cmp"
 	"net/netip"
 	"slices"
@@ -14,18 +13,17 @@ import (
 // mergedLinks is what either of two views wants. If both have a thing, the first
 // counts.
 func mergedLinks(first, second desired.Links) desired.Links {
-	mac := func(a, b log.MAC) int { return bytes.Compare(a[:], b[:]) }
 	all := desired.Links{
 		VXLANs: mergeLists(first.VXLANs, second.VXLANs, func(a, b desired.VXLAN) int { return cmp.Compare(a.VNet, b.VNet) }),
 		VLANs: mergeLists(first.VLANs, second.VLANs, func(a, b desired.VLAN) int {
 			return cmp.Or(cmp.Compare(a.VNet, b.VNet), cmp.Compare(a.ID, b.ID))
 		}),
-		Fabrics: mergeLists(first.Fabrics, second.Fabrics, func(a, b desired.Fabric) int { return mac(a.MAC, b.MAC) }),
+		Fabrics: mergeLists(first.Fabrics, second.Fabrics, func(a, b desired.Fabric) int { return a.MAC.Compare(b.MAC) }),
 		Neighs: mergeLists(first.Neighs, second.Neighs, func(a, b desired.Neigh) int {
-			return cmp.Or(mac(a.Link, b.Link), a.IP.Compare(b.IP))
+			return cmp.Or(a.Link.Compare(b.Link), a.IP.Compare(b.IP))
 		}),
 		FDB: mergeLists(first.FDB, second.FDB, func(a, b desired.FDB) int {
-			return cmp.Or(cmp.Compare(a.VNet, b.VNet), mac(a.MAC, b.MAC))
+			return cmp.Or(cmp.Compare(a.VNet, b.VNet), a.MAC.Compare(b.MAC))
 		}),
 		Problems: second.Problems,
 	}

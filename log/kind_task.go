@@ -5,8 +5,8 @@ const KindTask Kind = 13
 
 // The status of a task. A task that is complete or a failure stays so.
 const (
-	TaskQueued   = "queued" // for its CN; nobody has begun it
-	TaskActive   = "active" // claimed: it is being done, or nobody knows
+	TaskQueued   = "queued" // for its CN; not begun
+	TaskActive   = "active" // claimed: it is being done, or its fate is unknown
 	TaskComplete = "complete"
 	TaskFailure  = "failure"
 )

@@ -8,7 +8,7 @@ import (
 	"rutter/log/changetest"
 )
 
-// FuzzIDsOfPairs: an id of two parts that is read is written as it was, but for
+// FuzzIDsOfPairs: an id of two parts that is read is written as it was, except for
 // its usual form.
 func FuzzIDsOfPairs(f *testing.F) {
 	owner := changetest.UUID(1).String()

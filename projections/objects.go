@@ -1,7 +1,6 @@
 package projections
 
 import (
-	"cmp"
 	"encoding/binary"
 	"fmt"
 	"net/netip"
@@ -13,8 +12,8 @@ import (
 
 // This file has what objects say of themselves, without a state.
 
-// Record is one object as the log left it. The object is shared: nobody
-// changes it.
+// Record is one object as the log left it. The object is shared, and
+// must not be changed.
 type Record struct {
 	Object   log.Object
 	Revision log.Revision
@@ -252,7 +251,7 @@ type line struct {
 
 func lineOf(t *log.Ticket) line { return line{t.ServerUUID, t.Scope, t.OfID} }
 
-// sameButCN is sameIndex but for the index by CN.
+// sameButCN is sameIndex except for the index by CN.
 func sameButCN(a, b *log.NIC) bool {
 	return a.NetworkUUID == b.NetworkUUID && a.IP == b.IP && a.OwnerUUID == b.OwnerUUID &&
 		a.BelongsToUUID == b.BelongsToUUID && a.BelongsToType == b.BelongsToType && a.Underlay == b.Underlay &&
@@ -265,13 +264,4 @@ func tagsOf(nic *log.NIC) []string {
 		return nic.NICTagsProvided
 	}
 	return append([]string{nic.NICTag}, nic.NICTagsProvided...)
-}
-
-// compareUUIDs orders as the texts do, by two numbers each: strings of bytes that
-// are compared would be made on the heap.
-func compareUUIDs(a, b log.UUID) int {
-	if c := cmp.Compare(binary.BigEndian.Uint64(a[:8]), binary.BigEndian.Uint64(b[:8])); c != 0 {
-		return c
-	}
-	return cmp.Compare(binary.BigEndian.Uint64(a[8:]), binary.BigEndian.Uint64(b[8:]))
 }

@@ -144,7 +144,7 @@ func (s *store) unindex(r *row) {
 	s.placeDeclared(placing{r, false})
 }
 
-// count has a row counted in, or out of, the digests of its scopes as they are now.
+// count counts a row in, or out of, the digests of its scopes as they are now.
 func (s *store) count(r *row, count func(scope log.Scope, sum log.Digest)) {
 	switch o := r.obj.(type) {
 	case *packedNIC:

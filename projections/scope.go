@@ -192,7 +192,7 @@ func (s *State) CNs(scope log.Scope) []log.UUID {
 		for cn := range s.interest.scopes {
 			cns = append(cns, cn)
 		}
-		slices.SortFunc(cns, compareUUIDs)
+		slices.SortFunc(cns, log.UUID.Compare)
 		return slices.Compact(cns)
 	}
 	return slices.Collect(s.interest.cns[scope].all())

@@ -35,12 +35,12 @@ type store struct {
 	nicsOnVNet sets[uint32]   // NICs by vnet
 	nicsOnCN   sets[log.UUID] // NICs by cn_uuid
 	nicsOf     owners         // NICs by belongs_to_uuid
-	// nicsOwnedBy are NICs by owner_uuid, on servers: nobody asks an agent for them.
+	// nicsOwnedBy are NICs by owner_uuid, on servers: agents are not asked for them.
 	// They cost about 10 bytes for each NIC.
 	nicsOwnedBy sets[log.UUID]
 	underlays   sets[log.UUID] // underlay NICs by CN
 	vmsOnCN     sets[log.UUID] // VMs by server_uuid
-	zones       sets[string]   // VMs by zonename, but for those named as their UUID; see zone
+	zones       sets[string]   // VMs by zonename, except those named as their UUID; see zone
 	vmmsOnCN    sets[log.UUID] // VMMs by sled_id
 	vmmsOf      sets[log.UUID] // VMMs by instance_id
 	// migrationsOf are migrations by instance_id.

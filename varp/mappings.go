@@ -1,7 +1,6 @@
 package varp
 
 import (
-	"bytes"
 	"encoding/binary"
 	"fmt"
 	"log/slog"
@@ -299,7 +298,7 @@ func (t *nodeTable) number(node log.UUID) uint32 {
 func (t *nodeTable) underlay(n uint32) (Underlay, bool) { return t.at[n], t.at[n].Addr.IsValid() }
 
 func (t *nodeTable) find(n uint32, mac log.MAC) (int, bool) {
-	return slices.BinarySearchFunc(t.nics[n], mac, func(u underlayOfMAC, mac log.MAC) int { return bytes.Compare(u.mac[:], mac[:]) })
+	return slices.BinarySearchFunc(t.nics[n], mac, func(u underlayOfMAC, mac log.MAC) int { return u.mac.Compare(mac) })
 }
 
 func (t *nodeTable) put(n uint32, mac log.MAC, ip netip.Addr) {

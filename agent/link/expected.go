@@ -74,7 +74,7 @@ func (t *expected) entry(l *plan.Link, key entryKey) plan.Target {
 	if p, ok := t.entries.forward(uint32(key.index), key.mac); ok {
 		return p
 	}
-	if i, ok := slices.BinarySearchFunc(l.FDB, key.mac, func(f plan.Forward, mac log.MAC) int { return plan.CompareMAC(f.MAC, mac) }); ok && l.FDB[i].Permanent {
+	if i, ok := slices.BinarySearchFunc(l.FDB, key.mac, func(f plan.Forward, mac log.MAC) int { return f.MAC.Compare(mac) }); ok && l.FDB[i].Permanent {
 		return plan.Target{Dst: l.FDB[i].Dst, Port: l.FDB[i].Port}
 	}
 	return plan.Target{}

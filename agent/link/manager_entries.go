@@ -111,7 +111,7 @@ func findVXLAN(list []desired.VXLAN, vnet uint32) (int, bool) {
 }
 
 func findFabric(list []desired.Fabric, mac log.MAC) (int, bool) {
-	return slices.BinarySearchFunc(list, mac, func(f desired.Fabric, mac log.MAC) int { return plan.CompareMAC(f.MAC, mac) })
+	return slices.BinarySearchFunc(list, mac, func(f desired.Fabric, mac log.MAC) int { return f.MAC.Compare(mac) })
 }
 
 // keyOf returns the key of a NIC's fabric link, as of the last pass.
@@ -253,7 +253,7 @@ func (m *Manager) wantedAhead(o plan.Object) plan.Target {
 func wantedIn(w *desired.Links, o plan.Object) plan.Target {
 	if o.Kind == plan.ObjectNeigh {
 		i, ok := slices.BinarySearchFunc(w.Neighs, o, func(n desired.Neigh, o plan.Object) int {
-			return cmp.Or(plan.CompareMAC(n.Link, o.MAC), n.IP.Compare(o.IP))
+			return cmp.Or(n.Link.Compare(o.MAC), n.IP.Compare(o.IP))
 		})
 		if !ok {
 			return plan.Target{}
@@ -261,7 +261,7 @@ func wantedIn(w *desired.Links, o plan.Object) plan.Target {
 		return plan.Target{MAC: w.Neighs[i].MAC}
 	}
 	i, ok := slices.BinarySearchFunc(w.FDB, o, func(f desired.FDB, o plan.Object) int {
-		return cmp.Or(cmp.Compare(f.VNet, o.VNet), plan.CompareMAC(f.MAC, o.MAC))
+		return cmp.Or(cmp.Compare(f.VNet, o.VNet), f.MAC.Compare(o.MAC))
 	})
 	at, known := findVXLAN(w.VXLANs, o.VNet)
 	if !ok || !known {

@@ -20,14 +20,10 @@ import (
 // step is one thing that is done by hand: text that is put behind a text of a file.
 type step struct{ file, behind, text string }
 
-// steps are those of docs/contributing.md, beside the new files.
+// steps are those of docs/contributing.md, beside the new files: the lines in the table
+// of kinds, and nothing in packages projections and rules.
 var steps = []step{
-	{"log/kinds.go", "\tKindCertificate: &certificateKind,\n", "\tKindRack:        &rackKind,\n"},
-	// Package projections has its own words and immutable fields of kinds so far.
-	{"projections/decide.go", "var idField = map[log.Kind]string{\n", "\tlog.KindRack: \"name\",\n"},
-	{"projections/decide.go", "var kindWords = map[log.Kind]string{\n", "\tlog.KindRack: \"rack\",\n"},
-	{"projections/decide.go", "var immutable = map[log.Kind][]string{\n", "\tlog.KindRack: {\"name\"},\n"},
-	{"projections/decide.go", "var kindTitles = map[log.Kind]string{\n", "\tlog.KindRack: \"Rack\",\n"},
+	{"log/kinds.go", "\tKindCertificate: &certificateKind,\n", "\tKindRack: &rackKind,\n\tKindShelf: &shelfKind,\n"},
 }
 
 // files are the new ones, by their names in testdata.
@@ -35,6 +31,10 @@ var files = map[string]string{
 	"rack.txt":          "log/kind_rack.go",
 	"event-rack-v1.hex": "log/testdata/event-rack-v1.hex",
 	"object-rack.json":  "log/testdata/object-rack.json",
+
+	"shelf.txt":          "log/kind_shelf.go",
+	"event-shelf-v1.hex": "log/testdata/event-shelf-v1.hex",
+	"object-shelf.json":  "log/testdata/object-shelf.json",
 }
 
 // addRack returns a copy of the module that has racks.
@@ -84,12 +84,13 @@ func goTool(t *testing.T, module string, args ...string) {
 var asking = http.Client{Timeout: 10 * time.Second}
 
 // varies are the parts of what is printed that are not the same each time: times,
-// and the spaces of tables.
+// UUIDs, and the spaces of tables.
 var varies = []struct {
 	pattern *regexp.Regexp
 	text    string
 }{
 	{regexp.MustCompile(`\d{4}-\d\d-\d\dT[0-9:.]+Z`), "TIME"},
+	{regexp.MustCompile(`[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}`), "UUID"},
 	{regexp.MustCompile(` +`), " "},
 }
 
@@ -109,6 +110,10 @@ func TestAddKind(t *testing.T) {
 		{"rack create name=r1 room=b2 units=42", 0, "NAME ROOM UNITS\nr1 b2 42\n"},
 		{"rack create name=r2 room=b3 units=48", 0, "NAME ROOM UNITS\nr2 b3 48\n"},
 		{"rack create name=r1 units=1", 3, "rutter: InvalidParameters: Invalid parameters; name: Already exists (choose another, or update the one there)\n"},
+		{"rack create name=r3", 3, "rutter: InvalidParameters: Invalid parameters; units: Missing parameter (send its height)\n"},
+		{"shelf create label=s1 rack=r1", 0, "LABEL RACK\ns1 r1\n"},
+		{"shelf create label=s1 rack=r9", 3, "rutter: InvalidParameters: Invalid parameters; rack: rack \"r9\" does not exist (create the rack first); label: Already exists (choose another, or update the one there)\n"},
+		{"rack delete r1", 3, "rutter: InUse: rack is in use; name: In use by shelf \"UUID\" (take it out of what uses it first)\n"},
 		{"rack list", 0, "NAME ROOM UNITS\nr1 b2 42\nr2 b3 48\n"},
 		{"rack list units=48", 0, "NAME ROOM UNITS\nr2 b3 48\n"},
 		{"rack get r1 -o ndjson", 0, "{\"name\":\"r1\",\"room\":\"b2\",\"units\":42}\n"},
@@ -116,8 +121,8 @@ func TestAddKind(t *testing.T) {
 		{"rack update r1 name=r9", 3, "rutter: InvalidParameters: Invalid parameters; name: Rack updates for this field are not supported (leave it out, or create another rack)\n"},
 		{"rack delete r2", 0, ""},
 		{"rack get r2", 3, "rutter: ResourceNotFound: rack not found\n"},
-		{"log show 3", 0, "TIME #3 rack r1 units changed :: 42 -> 48 by anonymous@127.0.0.1\n"},
-		{"log show 4", 0, "TIME #4 rack r2 delete by anonymous@127.0.0.1\n"},
+		{"log show 4", 0, "TIME #4 rack r1 units changed :: 42 -> 48 by anonymous@127.0.0.1\n"},
+		{"log show 5", 0, "TIME #5 rack r2 delete by anonymous@127.0.0.1\n"},
 	} {
 		out, err := exec.Command(rutter, append(strings.Fields(do.args), "-s", url)...).CombinedOutput()
 		got := string(out)

@@ -1,7 +1,6 @@
 package rules
 
 import (
-	"bytes"
 	"fmt"
 	"slices"
 	"strings"
@@ -31,7 +30,7 @@ const maxAggregated = 16
 // settleAggregation brings the MACs into their one form, and takes the server
 // from the NICs.
 func settleAggregation(d *draft, a *log.Aggregation, op *log.Op) {
-	slices.SortFunc(a.MACs, func(x, y log.MAC) int { return bytes.Compare(x[:], y[:]) }) // a is a clone of our own
+	slices.SortFunc(a.MACs, log.MAC.Compare) // a is a clone of our own
 	a.MACs = slices.Compact(a.MACs)
 	slices.Sort(a.NICTagsProvided)
 	a.NICTagsProvided = slices.Compact(a.NICTagsProvided)

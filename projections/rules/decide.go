@@ -32,7 +32,7 @@ const (
 // First and Last are left to the store, which knows the seqs.
 //
 // An operation of a kind or action that this program does not know is refused.
-// The store must see to it that all servers refuse alike: it stops before a
+// The store must ensure that all servers refuse it the same way: it stops before a
 // change of a higher feature version is decided (SAFETY D1).
 func Decide(s *projections.State, c *log.Change) ([]*log.Event, log.Result) {
 	d := newDraft(s, c, &byKind)

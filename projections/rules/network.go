@@ -81,7 +81,7 @@ func settleNetwork(d *draft, n *log.Network, op *log.Op) {
 	for i, ip := range n.Resolvers {
 		n.Resolvers[i] = ip.Unmap()
 	}
-	slices.SortFunc(n.OwnerUUIDs, compareUUIDs) // n is a clone of our own
+	slices.SortFunc(n.OwnerUUIDs, log.UUID.Compare) // n is a clone of our own
 	n.OwnerUUIDs = slices.Compact(n.OwnerUUIDs)
 	settleRoutes(d, n)
 	if op.Action == log.Update && given(op, "routes") {
@@ -312,8 +312,8 @@ func checkFabric(d *draft, n *log.Network) {
 
 func sameOwners(a, b *log.Network) bool {
 	x, y := slices.Clone(a.OwnerUUIDs), slices.Clone(b.OwnerUUIDs)
-	slices.SortFunc(x, compareUUIDs)
-	slices.SortFunc(y, compareUUIDs)
+	slices.SortFunc(x, log.UUID.Compare)
+	slices.SortFunc(y, log.UUID.Compare)
 	return slices.Equal(slices.Compact(x), slices.Compact(y))
 }
 

@@ -23,7 +23,7 @@ func checkPool(d *draft, p *log.NetworkPool, op *log.Op) {
 	if len(p.OwnerUUIDs) > maxOwners {
 		d.bad("owner_uuids", fmt.Sprintf("there are %d owners", len(p.OwnerUUIDs)), fmt.Sprintf("name at most %d", maxOwners))
 	}
-	slices.SortFunc(p.OwnerUUIDs, compareUUIDs) // p is a clone of our own
+	slices.SortFunc(p.OwnerUUIDs, log.UUID.Compare) // p is a clone of our own
 	p.OwnerUUIDs = slices.Compact(p.OwnerUUIDs)
 	switch {
 	case len(p.Networks) == 0 && !given(op, "networks") && op.Action == log.Create:

@@ -195,7 +195,7 @@ func rerouted(d *draft, before, after *log.Router) (networks []*log.Network) {
 			uuids = append(uuids, r.Networks...)
 		}
 	}
-	slices.SortFunc(uuids, compareUUIDs)
+	slices.SortFunc(uuids, log.UUID.Compare)
 	for _, uuid := range slices.Compact(uuids) {
 		n := d.Network(uuid)
 		if n == nil {

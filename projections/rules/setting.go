@@ -48,7 +48,7 @@ const (
 	latestTime   log.Time = 7_258_118_400_000_000_000 // 2200-01-01
 )
 
-// SettingNetworkImmutable, if true, has vlan_id and nic_tag of networks, and the
+// SettingNetworkImmutable, if true, makes vlan_id and nic_tag of networks, and the
 // gateway of fabric networks, refuse every update, as NAPI does (spec/napi.md
 // section 3.4). It is false unless it is set.
 const SettingNetworkImmutable = "napi.network_immutable"

@@ -85,7 +85,7 @@ func vnetOf(d *draft, owner log.UUID) (vnet uint32, ok bool) {
 	return 0, false
 }
 
-// vnetIsFree reports whether nobody has the vnet.
+// vnetIsFree reports whether no owner has the vnet.
 func vnetIsFree(d *draft, vnet uint32) bool {
 	for range d.Objects(projections.VLANsOnVNet(vnet)) {
 		return false

@@ -244,7 +244,7 @@ func applyStep(l *Link, s Step) error {
 	return nil
 }
 
-func compareForwardMAC(a, b Forward) int { return CompareMAC(a.MAC, b.MAC) }
+func compareForwardMAC(a, b Forward) int { return a.MAC.Compare(b.MAC) }
 
 // String prints all links, in order.
 func (f *Fake) String() string {

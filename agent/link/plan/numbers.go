@@ -40,7 +40,7 @@ func (n Numbers) MACs() []log.MAC {
 	for mac := range n.byMAC {
 		macs = append(macs, mac)
 	}
-	slices.SortFunc(macs, CompareMAC)
+	slices.SortFunc(macs, log.MAC.Compare)
 	return macs
 }
 

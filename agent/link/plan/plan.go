@@ -40,7 +40,7 @@ func Plan(want desired.Links, have Snapshot, numbers Numbers, prune bool) Work {
 		children: map[string][]*Link{}, byMAC: map[log.MAC][]*Link{}, missing: map[string]bool{},
 	}
 	p.want.VXLANs = sorted(want.VXLANs, func(a, b desired.VXLAN) int { return cmp.Compare(a.VNet, b.VNet) })
-	p.want.Fabrics = sorted(want.Fabrics, func(a, b desired.Fabric) int { return CompareMAC(a.MAC, b.MAC) })
+	p.want.Fabrics = sorted(want.Fabrics, func(a, b desired.Fabric) int { return a.MAC.Compare(b.MAC) })
 	for i := range have.Links {
 		p.index(&have.Links[i])
 	}

@@ -157,7 +157,7 @@ func routesOf(w *desired.Fabric) []desired.Route {
 // forwards plans the entries of the VXLAN devices.
 func (p *planner) forwards() {
 	entries := sorted(p.want.FDB, func(a, b desired.FDB) int {
-		return cmp.Or(cmp.Compare(a.VNet, b.VNet), CompareMAC(a.MAC, b.MAC))
+		return cmp.Or(cmp.Compare(a.VNet, b.VNet), a.MAC.Compare(b.MAC))
 	})
 	for _, w := range p.want.VXLANs {
 		mine := group(&entries, func(e desired.FDB) int { return cmp.Compare(e.VNet, w.VNet) })
@@ -181,7 +181,7 @@ func (p *planner) forward(w desired.VXLAN, want []desired.FDB, have []Forward) {
 		step.Object = Object{Kind: ObjectFDB, VNet: w.VNet, MAC: e.MAC}
 		p.fdb = append(p.fdb, step)
 	}
-	diff(want, have, func(a desired.FDB, b Forward) int { return CompareMAC(a.MAC, b.MAC) }, set,
+	diff(want, have, func(a desired.FDB, b Forward) int { return a.MAC.Compare(b.MAC) }, set,
 		func(a desired.FDB, b Forward) {
 			if !b.Permanent || a.Dst != b.Dst || OtherPort(a.Port, w.Port) != OtherPort(b.Port, w.Port) {
 				set(a)
@@ -207,11 +207,11 @@ func OtherPort(port, own uint16) uint16 {
 // neighs plans the neighbours of the fabric links.
 func (p *planner) neighs() {
 	entries := sorted(p.want.Neighs, func(a, b desired.Neigh) int {
-		return cmp.Or(CompareMAC(a.Link, b.Link), a.IP.Compare(b.IP))
+		return cmp.Or(a.Link.Compare(b.Link), a.IP.Compare(b.IP))
 	})
 	for i := range p.want.Fabrics {
 		mac := p.want.Fabrics[i].MAC
-		mine := group(&entries, func(e desired.Neigh) int { return CompareMAC(e.Link, mac) })
+		mine := group(&entries, func(e desired.Neigh) int { return e.Link.Compare(mac) })
 		state := p.fabric[i]
 		if state.linkState == nil {
 			continue

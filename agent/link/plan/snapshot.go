@@ -1,7 +1,6 @@
 package plan
 
 import (
-	"bytes"
 	"cmp"
 	"fmt"
 	"net/netip"
@@ -96,9 +95,6 @@ func CompareKey(a, b LinkKey) int {
 	return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
 }
 
-// CompareMAC orders MACs by their bytes.
-func CompareMAC(a, b log.MAC) int { return bytes.Compare(a[:], b[:]) }
-
 func comparePrefix(a, b netip.Prefix) int {
 	return cmp.Or(a.Addr().Compare(b.Addr()), cmp.Compare(a.Bits(), b.Bits()))
 }
@@ -108,7 +104,7 @@ func compareRoute(a, b desired.Route) int { return comparePrefix(a.Dst, b.Dst) }
 func compareNeighbour(a, b Neighbour) int { return a.IP.Compare(b.IP) }
 
 func compareForward(a, b Forward) int {
-	return cmp.Or(CompareMAC(a.MAC, b.MAC), a.Dst.Compare(b.Dst))
+	return cmp.Or(a.MAC.Compare(b.MAC), a.Dst.Compare(b.Dst))
 }
 
 // Sort puts a snapshot into its one order.
