@@ -72,6 +72,7 @@ var taskKind = kind{
 		v.str("result", &t.Result)
 		v.strs("history", &t.History)
 	}),
+	scope: scopes[Task](func(t *Task) Scope { return onCN(t.ServerUUID) }),
 }
 
 // Kind implements Object.

@@ -30,6 +30,7 @@ type kind struct {
 	Description
 	// fields are in the order of the codec.
 	fields fieldTable
+	scope  scopeTable // nil: objects of the kind belong to no scope, or to several
 }
 
 // row returns the row of a kind, nil of one that this program does not know.
@@ -68,8 +69,10 @@ func (k Kind) Describe() *Description {
 	if row := k.row(); row != nil {
 		return &row.Description
 	}
-	return &Description{}
+	return &noDescription
 }
+
+var noDescription Description
 
 // Description says of a kind what needs no state: its words, its id, what may not
 // change, who may write it, and how the API and the program show it.
@@ -86,9 +89,21 @@ type Description struct {
 	// sent with the value that it has is accepted.
 	Immutable []string
 
+	// Drawn is the JSON name of a UUID besides the id that deciding chooses where a
+	// client leaves it open.
+	Drawn string
+	// Required, References and Unique are checked before a kind's own rules, in this
+	// order. Unique are fields, by JSON name, that no two objects of the kind may have
+	// alike; the id needs no mention.
+	Required   []Required
+	References []Reference
+	Unique     []string
+
 	// Guarded: objects of the kind say who may do what, or what holds for all. Only
 	// operators and servers write them.
 	Guarded bool
+	// Options are those that an operation may have.
+	Options []Option
 	// CN is what a compute node may write of the kind; nil: nothing.
 	CN *Rights
 	// TenantField is the JSON name of the field with the owner, or the owners, to

@@ -100,8 +100,8 @@ var byUUID = func() (is [256]bool) {
 }()
 
 // uuidOf returns the id of an object of a kind whose id is a UUID, without the way
-// through text; else ok is false. It is a switch and no part of the table of kinds,
-// since it is asked in each lookup.
+// through text; else ok is false. Each lookup calls it, so that the kinds of which there
+// are many have a case; others are found by what their kind declares.
 func uuidOf(o any) (uuid *log.UUID, ok bool) {
 	switch o := o.(type) {
 	case *log.Network:
@@ -124,8 +124,14 @@ func uuidOf(o any) (uuid *log.UUID, ok bool) {
 		return &o.UUID, true
 	case *log.Ticket:
 		return &o.UUID, true
+	case *log.NIC, *log.NICTag, *log.IP, *log.FabricVLAN:
+		return nil, false
+	case log.Object:
+		if d := o.Kind().Describe(); d.IDForm == log.IDUUID {
+			uuid = log.UUIDField(o, d.IDField)
+		}
 	}
-	return nil, false
+	return uuid, uuid != nil
 }
 
 // keyOfIP is the key of an IP object: 32 bytes, which order as the addresses do.
@@ -176,13 +182,6 @@ func CNOf(nic *log.NIC) log.UUID {
 
 // IsUnderlay reports whether the NIC may carry its CN's VXLAN packets.
 func IsUnderlay(nic *log.NIC) bool { return nic.Underlay && nic.BelongsToType == "server" }
-
-func scopeOfNetwork(n *log.Network) log.Scope {
-	if n.Fabric {
-		return log.VNetScope(n.VNetID)
-	}
-	return log.NetworkScope(n.UUID)
-}
 
 // onCN is the scope of what is on a CN; of none if cn is not set.
 func onCN(cn log.UUID) (scope log.Scope) {

@@ -63,6 +63,9 @@ type store struct {
 	routersOnCN   sets[log.UUID] // and by the CN of their VM
 	routersOfVM   sets[log.UUID] // and by their VM
 
+	byField sets[fieldValue] // objects by values of the fields that their kinds declare
+	inScope sets[log.Scope]  // objects of kinds with a scope that have no index by it
+
 	ips  rowTable            // the NIC that has an address of a network
 	vl3  rowTable            // the NIC that has an address on a vnet
 	used map[log.UUID]*spans // addresses in use by network
@@ -80,6 +83,7 @@ func newStore() *store {
 		ipsOn: sets[log.UUID]{}, poolsWith: sets[log.UUID]{}, vlansOf: sets[log.UUID]{}, vlansOnVNet: sets[uint32]{},
 		aggrsOn: sets[log.UUID]{}, aggrsOnTag: sets[string]{}, routersWith: sets[log.UUID]{}, routersOnVNet: sets[uint32]{},
 		routersOnCN: sets[log.UUID]{}, routersOfVM: sets[log.UUID]{},
+		byField: sets[fieldValue]{}, inScope: sets[log.Scope]{},
 		ips: rowTable{hash: hashIP}, vl3: rowTable{hash: hashVL3}, used: map[log.UUID]*spans{},
 	}
 }
@@ -144,7 +148,7 @@ func (s *store) homeOn(network log.UUID) *log.Scope {
 // scopeOn returns the scope of what is on a network; Type 0 if it is not known.
 func (s *store) scopeOn(network log.UUID) log.Scope {
 	if n := s.network(network); n != nil {
-		return scopeOfNetwork(n)
+		return log.ScopeOf(n)
 	}
 	return log.Scope{}
 }

@@ -26,7 +26,7 @@ const (
 // errSlowReader: the peer did not take its answers within WriteTimeout.
 var errSlowReader = errors.New("varp: answers not taken in time")
 
-// notArmed is the value of conn.armedFor while no read deadline is set.
+// notArmed is the value of conn.deadlineFor while no read deadline is set.
 const notArmed = -1
 
 // conn is one connection of a Server. It answers strictly in the order of the
@@ -42,27 +42,27 @@ type conn struct {
 
 	// The rest is touched only by the goroutine in run.
 
-	in       []byte // in[r:w] has arrived and is not answered
-	r, w     int
-	full     bool  // the last read filled in to its end: more is waiting
-	served   int64 // whole requests consumed so far
-	armedFor int64 // value of served for whose next request a deadline is set
+	in          []byte // in[r:w] has arrived and is not answered
+	r, w        int
+	full        bool  // the last read filled in to its end: more is waiting
+	served      int64 // whole requests consumed so far
+	deadlineFor int64 // value of served for whose next request a deadline is set
 
-	awake   bool // the next requests are awaited without sleep
+	polling bool // the next requests are awaited without sleep
 	spinner *spinner
 
 	out        []byte    // answers to be written
 	flushAt    int       // how many bytes of them may wait for more
 	writeArmed time.Time // when the write deadline was set last
 	counts     [numCounters]uint64
-	asker      netip.Addr // who asked for the log here last; else the peer's address
+	logClient  netip.Addr // who asked for the log here last; else the peer's address
 	records    []Record   // room for one LOG_ACK
 	ids        []log.UUID // room for one LOG_RM
 }
 
 func newConn(s *Server, ln net.Listener, nc net.Conn) *conn {
 	peer := addrOf(nc.RemoteAddr())
-	c := &conn{s: s, ln: ln, nc: nc, peer: peer, in: make([]byte, minReadBuf), flushAt: flushAt, armedFor: notArmed, asker: peer, spinner: newSpinner(nc)}
+	c := &conn{s: s, ln: ln, nc: nc, peer: peer, in: make([]byte, minReadBuf), flushAt: flushAt, deadlineFor: notArmed, logClient: peer, spinner: newSpinner(nc)}
 	c.lastUse.Store(time.Now().UnixNano())
 	return c
 }
@@ -90,12 +90,12 @@ func (c *conn) fill() error {
 		copy(grown, c.in[:c.w])
 		c.in = grown
 	}
-	if err := c.arm(); err != nil {
+	if err := c.setDeadline(); err != nil {
 		return err
 	}
 	var n int
 	var err error
-	if c.awake && c.w == 0 {
+	if c.polling && c.w == 0 {
 		n = c.spinner.wait(c.in)
 	}
 	if n == 0 {
@@ -109,15 +109,15 @@ func (c *conn) fill() error {
 	return err
 }
 
-// arm sets the read deadline: none between requests, MessageTimeout within
+// setDeadline sets the read deadline: none between requests, MessageTimeout within
 // one, counted from its first byte and not moved by those that trickle in.
-func (c *conn) arm() error {
+func (c *conn) setDeadline() error {
 	switch partial := c.w > 0; {
-	case partial && c.armedFor != c.served:
-		c.armedFor = c.served
+	case partial && c.deadlineFor != c.served:
+		c.deadlineFor = c.served
 		return c.nc.SetReadDeadline(time.Now().Add(c.s.cfg.MessageTimeout))
-	case !partial && c.armedFor != notArmed:
-		c.armedFor = notArmed
+	case !partial && c.deadlineFor != notArmed:
+		c.deadlineFor = notArmed
 		return c.nc.SetReadDeadline(time.Time{})
 	}
 	return nil
@@ -149,7 +149,7 @@ func (c *conn) answerWhole() error {
 	if err := c.flush(); err != nil {
 		return err
 	}
-	c.awake = c.s.alone(c, c.served-before)
+	c.polling = c.s.alone(c, c.served-before)
 	return bad
 }
 

@@ -41,7 +41,7 @@ func (c *conn) answerVL2(dst []byte, m Message) ([]byte, error) {
 	}
 	c.counts[countVL2]++
 	ack := VL2Ack{Status: StatusNotFound}
-	if req.VNet <= log.MaxVNet && c.sees(req.VNet) {
+	if req.VNet <= log.MaxVNet && c.mayResolve(req.VNet) {
 		if u, ok := c.s.cfg.Lookup.VL2(req.VNet, req.MAC); ok && reachable(u) {
 			ack = VL2Ack{Status: StatusOK, Underlay: u}
 		}
@@ -59,7 +59,7 @@ func (c *conn) answerVL3(dst []byte, m Message) ([]byte, error) {
 	}
 	c.counts[countVL3]++
 	ack := VL3Ack{Status: StatusNotFound}
-	if req.VNet <= log.MaxVNet && c.sees(req.VNet) {
+	if req.VNet <= log.MaxVNet && c.mayResolve(req.VNet) {
 		if mac, u, ok := c.s.cfg.Lookup.VL3(req.VNet, req.IP); ok && reachable(u) {
 			ack = VL3Ack{Status: StatusOK, MAC: mac, Underlay: u}
 		}
@@ -70,8 +70,8 @@ func (c *conn) answerVL3(dst []byte, m Message) ([]byte, error) {
 	return ack.Append(dst, m.ID), nil
 }
 
-// sees reports whether the peer may know who is on a vnet.
-func (c *conn) sees(vnet uint32) bool {
+// mayResolve reports whether the peer may know who is on a vnet.
+func (c *conn) mayResolve(vnet uint32) bool {
 	return c.s.cfg.Peers == nil || c.s.cfg.Peers.Sees(c.peer, vnet)
 }
 
@@ -90,7 +90,7 @@ func (c *conn) answerLogReq(dst []byte, m Message) ([]byte, error) {
 	if c.s.cfg.Peers != nil && !c.s.cfg.Peers.Speaks(c.peer, req.CN) {
 		return AppendLogAck(dst, m.ID, StatusFatal, nil), nil // another node's log
 	}
-	c.asker = req.CN
+	c.logClient = req.CN
 	budget := int(min(req.Count, MaxBody)) - statusSize
 	if c.s.cfg.Events == nil || budget < recordVL2Size {
 		return AppendLogAck(dst, m.ID, StatusOK, nil), nil
@@ -115,7 +115,7 @@ func (c *conn) answerLogRM(dst []byte, m Message) ([]byte, error) {
 	c.ids = ids[:0]
 	c.counts[countLogRM]++
 	status := StatusOK
-	if c.s.cfg.Events != nil && len(ids) > 0 && !c.s.cfg.Events.Remove(c.asker, ids) {
+	if c.s.cfg.Events != nil && len(ids) > 0 && !c.s.cfg.Events.Remove(c.logClient, ids) {
 		status = StatusFatal
 	}
 	return AppendLogRMAck(dst, m.ID, status), nil

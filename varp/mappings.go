@@ -208,7 +208,7 @@ func (m *Mappings) putSome(rows Rows, after log.MAC) (last log.MAC, more bool) {
 		if n == rebuildBatch {
 			return last, true
 		}
-		m.put(placeOf(nic))
+		m.put(locationOf(nic))
 		last = nic.MAC
 		n++
 	}
@@ -229,12 +229,12 @@ func (m *Mappings) apply(e *log.Event) error {
 			if err != nil {
 				return err
 			}
-			m.take(placeOf(before.(*log.NIC)))
+			m.take(locationOf(before.(*log.NIC)))
 		}
 		if e.Action == log.Delete {
-			m.take(placeOf(o))
+			m.take(locationOf(o))
 		} else {
-			m.put(placeOf(o))
+			m.put(locationOf(o))
 		}
 	}
 	return nil

@@ -10,19 +10,19 @@ import (
 // acknowledged. Four batches of an illumos client, which asks for 1,024 bytes.
 const maxPending = 128
 
-// reader is what Shootdowns remembers of one underlay address. Its fields are
+// logReader is what Shootdowns remembers of one underlay address. Its fields are
 // protected by Shootdowns.mu.
-type reader struct {
+type logReader struct {
 	nodes []log.UUID // that have the address, as of moves
 	moves uint64
 	tick  uint64 // of its last request
 
-	pending   []pendingShot // not acknowledged, at most maxPending
+	pending   []pendingRecord // not acknowledged, at most maxPending
 	positions map[uint32]*readPosition
 }
 
-type pendingShot struct {
-	shot
+type pendingRecord struct {
+	invalidation
 	id    log.UUID
 	given bool // handed out since the mapping changed last
 }
@@ -37,7 +37,7 @@ type readPosition struct {
 }
 
 // fill takes into pending what is new to the node, as far as there is room.
-func (r *reader) fill(x *shotIndex, rows Rows) {
+func (r *logReader) fill(x *invalidationIndex, rows Rows) {
 	vnets := r.vnets(rows)
 	r.leave(vnets)
 	for _, vnet := range vnets {
@@ -61,8 +61,8 @@ func (r *reader) fill(x *shotIndex, rows Rows) {
 
 // leave takes out of pending what is of vnets that the node has left. Who comes
 // back to one of them without having acknowledged is told everything of it.
-func (r *reader) leave(vnets []uint32) {
-	r.pending = slices.DeleteFunc(r.pending, func(p pendingShot) bool {
+func (r *logReader) leave(vnets []uint32) {
+	r.pending = slices.DeleteFunc(r.pending, func(p pendingRecord) bool {
 		if slices.Contains(vnets, p.vnet) {
 			return false
 		}
@@ -72,7 +72,7 @@ func (r *reader) leave(vnets []uint32) {
 }
 
 // vnets returns the vnets of the node, sorted.
-func (r *reader) vnets(rows Rows) []uint32 {
+func (r *logReader) vnets(rows Rows) []uint32 {
 	var vnets []uint32
 	for _, node := range r.nodes {
 		vnets = append(vnets, rows.VNets(node)...)
@@ -89,15 +89,15 @@ func (p *readPosition) sweep(floor uint64) {
 }
 
 // fillNews takes the shootdowns of all vnets in the order of the log.
-func (r *reader) fillNews(x *shotIndex, vnets []uint32) {
-	news := make([][]heldShot, len(vnets))
+func (r *logReader) fillNews(x *invalidationIndex, vnets []uint32) {
+	news := make([][]indexedInvalidation, len(vnets))
 	for i, vnet := range vnets {
 		news[i] = x.after(vnet, r.positions[vnet].ord)
 	}
 	for {
 		first := -1
 		for i := range news {
-			for len(news[i]) > 0 && !x.lives(news[i][0]) {
+			for len(news[i]) > 0 && !x.isLive(news[i][0]) {
 				news[i] = news[i][1:]
 			}
 			if len(news[i]) > 0 && (first < 0 || news[i][0].ord < news[first][0].ord) {
@@ -108,7 +108,7 @@ func (r *reader) fillNews(x *shotIndex, vnets []uint32) {
 			break
 		}
 		next := news[first][0]
-		if !r.take(next.shot) {
+		if !r.take(next.invalidation) {
 			return
 		}
 		p := r.positions[vnets[first]]
@@ -122,8 +122,8 @@ func (r *reader) fillNews(x *shotIndex, vnets []uint32) {
 
 // take puts s into pending, in the place of an older one of the same mapping if
 // there is one. false: there is no room.
-func (r *reader) take(s shot) bool {
-	i := slices.IndexFunc(r.pending, func(p pendingShot) bool { return p.mapping == s.mapping })
+func (r *logReader) take(s invalidation) bool {
+	i := slices.IndexFunc(r.pending, func(p pendingRecord) bool { return p.mapping == s.mapping })
 	switch {
 	case i >= 0 && r.pending[i].seq >= s.seq:
 		return true
@@ -132,27 +132,27 @@ func (r *reader) take(s shot) bool {
 	case len(r.pending) >= maxPending:
 		return false
 	}
-	r.pending = append(r.pending, pendingShot{shot: s, id: s.id()})
+	r.pending = append(r.pending, pendingRecord{invalidation: s, id: s.id()})
 	return true
 }
 
 // fillRows goes on through the rows of a vnet. Those that the index has above
 // its floor were taken from there.
-func (r *reader) fillRows(x *shotIndex, rows Rows, vnet uint32, p *readPosition) {
+func (r *logReader) fillRows(x *invalidationIndex, rows Rows, vnet uint32, p *readPosition) {
 	for row := range rows.NICs(vnet, p.after) {
 		if len(r.pending) > maxPending-2 {
 			return
 		}
-		r.takeRow(x, shot{mappingVL2(vnet, row.MAC), 0, row.Seq})
+		r.takeRow(x, invalidation{mappingVL2(vnet, row.MAC), 0, row.Seq})
 		if row.IP.IsValid() {
-			r.takeRow(x, shot{mappingVL3(vnet, row.IP), row.VLAN, row.Seq})
+			r.takeRow(x, invalidation{mappingVL3(vnet, row.IP), row.VLAN, row.Seq})
 		}
 		p.after = row.MAC
 	}
 	p.sweeping = false
 }
 
-func (r *reader) takeRow(x *shotIndex, s shot) {
+func (r *logReader) takeRow(x *invalidationIndex, s invalidation) {
 	if x.held[s.mapping] <= x.floor {
 		r.take(s)
 	}
@@ -164,7 +164,7 @@ const keptPositions = 16
 
 // forget drops the places of the vnets that the node is no longer on, if they
 // are too many. Who comes back is told everything of them.
-func (r *reader) forget(vnets []uint32) {
+func (r *logReader) forget(vnets []uint32) {
 	if len(r.positions) <= 2*len(vnets)+keptPositions {
 		return
 	}
@@ -175,9 +175,9 @@ func (r *reader) forget(vnets []uint32) {
 	}
 }
 
-// hand appends pending records to dst, oldest first, up to maxBytes. If the
+// deliver appends pending records to dst, oldest first, up to maxBytes. If the
 // first is too long for what was asked, those that are not come before it.
-func (r *reader) hand(dst []Record, maxBytes int) []Record {
+func (r *logReader) deliver(dst []Record, maxBytes int) []Record {
 	some := false
 	for i := range r.pending {
 		p := &r.pending[i]
@@ -197,8 +197,8 @@ func (r *reader) hand(dst []Record, maxBytes int) []Record {
 
 // acknowledge takes the records of these ids out of pending, if they were
 // handed out.
-func (r *reader) acknowledge(ids []log.UUID) {
-	r.pending = slices.DeleteFunc(r.pending, func(p pendingShot) bool { return p.given && slices.Contains(ids, p.id) })
+func (r *logReader) acknowledge(ids []log.UUID) {
+	r.pending = slices.DeleteFunc(r.pending, func(p pendingRecord) bool { return p.given && slices.Contains(ids, p.id) })
 	if len(r.pending) == 0 {
 		r.pending = nil
 	}

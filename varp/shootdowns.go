@@ -81,17 +81,17 @@ type Shootdowns struct {
 	cfg   ShootdownConfig // immutable
 	state State           // immutable: Source or Changes
 
-	mu    sync.Mutex // protects what follows
-	log   log.UUID   // the cluster whose log the index is of
-	index *shotIndex // nil before the first request
+	mu    sync.Mutex         // protects what follows
+	log   log.UUID           // the cluster whose log the index is of
+	index *invalidationIndex // nil before the first request
 	// chain is that of Source's log at index.seq, if sure: a server that was rebuilt
 	// has other entries under the same seqs.
-	chain   log.ChainPrefix
-	sure    bool
-	moves   uint64 // counts changes of underlay NICs, and what was not read
-	tick    uint64 // counts requests
-	readers map[netip.Addr]*reader
-	shots   []shot // room for those of one event
+	chain           log.ChainPrefix
+	chainKnown      bool
+	underlayChanges uint64 // counts changes of underlay NICs, and what was not read
+	requests        uint64 // counts requests
+	readers         map[netip.Addr]*logReader
+	scratch         []invalidation // room for those of one event
 }
 
 // NewShootdowns returns a view of the log of cfg.Source, or an error that names
@@ -100,7 +100,7 @@ func NewShootdowns(cfg ShootdownConfig) (*Shootdowns, error) {
 	if err := cfg.check(); err != nil {
 		return nil, err
 	}
-	s := &Shootdowns{cfg: cfg.withDefaults(), state: cfg.Source, readers: make(map[netip.Addr]*reader)}
+	s := &Shootdowns{cfg: cfg.withDefaults(), state: cfg.Source, readers: make(map[netip.Addr]*logReader)}
 	if cfg.Changes != nil {
 		s.state = cfg.Changes
 	}
@@ -115,11 +115,11 @@ func (s *Shootdowns) Events(dst []Record, cn netip.Addr, maxBytes int) ([]Record
 		s.cfg.Logger.Error("SVP: the log cannot be read for shootdowns", "error", err)
 		return dst, false
 	}
-	s.tick++
+	s.requests++
 	s.state.View(func(rows Rows) {
 		if r := s.readerOf(cn, rows); r != nil {
 			r.fill(s.index, rows)
-			dst = r.hand(dst, maxBytes)
+			dst = r.deliver(dst, maxBytes)
 		}
 	})
 	return dst, true
@@ -147,25 +147,25 @@ func (s *Shootdowns) catchUp() error {
 	past := log.Seq(s.cfg.Past)
 	oldest := max(head.Seq, past) - past
 	s.begin(head, oldest)
-	if s.sure && s.index.seq == head.Seq && s.chain != head.Chain {
+	if s.chainKnown && s.index.seq == head.Seq && s.chain != head.Chain {
 		s.restart(head, oldest)
 	}
 	if s.index.seq < oldest {
 		if _, err := s.following(1); err != nil {
 			clear(s.readers) // it may be another log: what they acknowledged counts no more
 		}
-		s.index.jump(oldest)
-		s.sure = false
-		s.moves++
+		s.index.skipTo(oldest)
+		s.chainKnown = false
+		s.underlayChanges++
 	}
 	for s.index.seq < head.Seq {
 		entries, err := s.following(entryBatch)
 		switch {
 		case errors.Is(err, log.ErrCompacted):
 			clear(s.readers) // as above
-			s.index.jump(head.Seq)
-			s.chain, s.sure = head.Chain, true
-			s.moves++
+			s.index.skipTo(head.Seq)
+			s.chain, s.chainKnown = head.Chain, true
+			s.underlayChanges++
 			return nil
 		case errors.Is(err, log.ErrOtherLog):
 			s.restart(head, oldest)
@@ -173,7 +173,7 @@ func (s *Shootdowns) catchUp() error {
 		case err != nil:
 			return err
 		case len(entries) == 0:
-			s.index.seq, s.chain, s.sure = head.Seq, head.Chain, true
+			s.index.seq, s.chain, s.chainKnown = head.Seq, head.Chain, true
 		}
 		if err := s.noteAll(entries); err != nil {
 			return err
@@ -186,7 +186,7 @@ func (s *Shootdowns) catchUp() error {
 // is not the one that the index was made of.
 func (s *Shootdowns) following(limit int) ([]log.Entry, error) {
 	entries, err := s.cfg.Source.Entries(s.index.seq, limit)
-	if err != nil || !s.sure {
+	if err != nil || !s.chainKnown {
 		return entries, err
 	}
 	return entries, hasEntry(s.cfg.Source, s.index.seq, s.chain)
@@ -202,8 +202,8 @@ func (s *Shootdowns) begin(head log.Cursor, oldest log.Seq) {
 
 // restart begins anew, and tells every node everything again.
 func (s *Shootdowns) restart(head log.Cursor, oldest log.Seq) {
-	s.log, s.index, s.sure = head.Cluster, newShotIndex(s.cfg.MaxMappings, oldest), false
-	s.moves++
+	s.log, s.index, s.chainKnown = head.Cluster, newInvalidationIndex(s.cfg.MaxMappings, oldest), false
+	s.underlayChanges++
 	clear(s.readers)
 }
 
@@ -214,7 +214,7 @@ func (s *Shootdowns) catchUpChanges(head log.Cursor) {
 		changes, gap := s.cfg.Changes.Changes(s.index.seq, entryBatch)
 		if gap {
 			s.index.leaveOut()
-			s.moves++
+			s.underlayChanges++
 		}
 		if len(changes) == 0 {
 			s.index.seq = head.Seq
@@ -222,7 +222,7 @@ func (s *Shootdowns) catchUpChanges(head log.Cursor) {
 		}
 		s.state.View(func(rows Rows) {
 			for _, c := range changes {
-				s.shots = changeShots(s.shots[:0], c, rows)
+				s.scratch = changeInvalidations(s.scratch[:0], c, rows)
 				s.note(c.Seq, c.Was.OfServer || c.Is.OfServer)
 			}
 			s.index.trim(rows)
@@ -233,11 +233,11 @@ func (s *Shootdowns) catchUpChanges(head log.Cursor) {
 // note puts s.shots, which are of seq, into the index. moved: where a compute
 // node is may have changed.
 func (s *Shootdowns) note(seq log.Seq, moved bool) {
-	for _, shot := range s.shots {
+	for _, shot := range s.scratch {
 		s.index.note(shot)
 	}
 	if moved {
-		s.moves++
+		s.underlayChanges++
 	}
 	s.index.seq = seq
 }
@@ -252,12 +252,12 @@ func (s *Shootdowns) noteAll(entries []log.Entry) (err error) {
 	}
 	s.state.View(func(rows Rows) {
 		for i, e := range events {
-			if s.shots, err = shotsOf(s.shots[:0], entries[i].Seq, e, rows); err != nil {
+			if s.scratch, err = invalidationsOf(s.scratch[:0], entries[i].Seq, e, rows); err != nil {
 				return
 			}
 			nic, ok := e.Object.(*log.NIC)
 			s.note(entries[i].Seq, ok && nic.BelongsToType == "server")
-			s.chain, s.sure = entries[i].Hash.Prefix(), true
+			s.chain, s.chainKnown = entries[i].Hash.Prefix(), true
 		}
 		s.index.trim(rows)
 	})
@@ -266,9 +266,9 @@ func (s *Shootdowns) noteAll(entries []log.Entry) (err error) {
 
 // readerOf returns what is known of the node with this underlay address, or nil
 // if nobody has the address.
-func (s *Shootdowns) readerOf(cn netip.Addr, rows Rows) *reader {
+func (s *Shootdowns) readerOf(cn netip.Addr, rows Rows) *logReader {
 	r := s.readers[cn]
-	if r == nil || r.moves != s.moves {
+	if r == nil || r.moves != s.underlayChanges {
 		nodes := rows.Nodes(cn)
 		switch {
 		case len(nodes) == 0:
@@ -276,12 +276,12 @@ func (s *Shootdowns) readerOf(cn netip.Addr, rows Rows) *reader {
 			return nil
 		case r == nil:
 			s.makeRoom()
-			r = &reader{positions: make(map[uint32]*readPosition)}
+			r = &logReader{positions: make(map[uint32]*readPosition)}
 			s.readers[cn] = r
 		}
-		r.nodes, r.moves = nodes, s.moves
+		r.nodes, r.moves = nodes, s.underlayChanges
 	}
-	r.tick = s.tick
+	r.tick = s.requests
 	return r
 }
 

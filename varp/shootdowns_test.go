@@ -261,13 +261,13 @@ func TestNetworkGone(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	shots, err := shotsOf(nil, 9, event, rows)
-	want := []shot{{mappingVL2(100, n.MAC), 0, 9}, {mappingVL3(100, n.IP), 0, 9}}
+	shots, err := invalidationsOf(nil, 9, event, rows)
+	want := []invalidation{{mappingVL2(100, n.MAC), 0, 9}, {mappingVL3(100, n.IP), 0, 9}}
 	if err != nil || !slices.Equal(shots, want) {
 		t.Errorf("shots %+v, error %v, want %+v", shots, err, want)
 	}
 	event.Scopes = []log.Scope{log.NetworkScope(n.NetworkUUID)}
-	if shots, err = shotsOf(nil, 9, event, rows); err != nil || len(shots) != 0 {
+	if shots, err = invalidationsOf(nil, 9, event, rows); err != nil || len(shots) != 0 {
 		t.Errorf("shots %+v, error %v of a NIC on no vnet", shots, err)
 	}
 }
@@ -275,10 +275,10 @@ func TestNetworkGone(t *testing.T) {
 // TestRecordIDs: they carry the seq, are of RFC 9562's version 8, and differ.
 func TestRecordIDs(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		draw := func(name string) shot {
+		draw := func(name string) invalidation {
 			m := mapping{vnet: uint32(rapid.IntRange(0, 3).Draw(t, name)), typ: RecordType(rapid.IntRange(1, 2).Draw(t, name))}
 			m.addr[rapid.IntRange(0, 15).Draw(t, name)] = byte(rapid.IntRange(0, 2).Draw(t, name))
-			return shot{m, 0, log.Seq(rapid.Uint64Range(0, 1<<48-1).Draw(t, name))}
+			return invalidation{m, 0, log.Seq(rapid.Uint64Range(0, 1<<48-1).Draw(t, name))}
 		}
 		a, b := draw("a"), draw("b")
 		id := a.id()

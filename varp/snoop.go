@@ -97,7 +97,7 @@ func (s *Snoop) Run(ctx context.Context, ln net.Listener) error {
 		nc, err := ln.Accept()
 		switch {
 		case err == nil && taken.Load() >= int64(s.cfg.MaxConns):
-			s.tell(snoopLine(nc.RemoteAddr(), "refused: %d connections are open", s.cfg.MaxConns))
+			s.printLine(snoopLine(nc.RemoteAddr(), "refused: %d connections are open", s.cfg.MaxConns))
 			_ = nc.Close()
 		case err == nil:
 			taken.Add(1)
@@ -131,8 +131,8 @@ func (s *Snoop) print() error {
 	return nil
 }
 
-// tell adds text, which ends a line, to the trace.
-func (s *Snoop) tell(text string) {
+// printLine adds text, which ends a line, to the trace.
+func (s *Snoop) printLine(text string) {
 	select {
 	case s.lines <- text:
 	default:
@@ -174,14 +174,14 @@ func (s *Snoop) pass(ctx context.Context, client net.Conn) {
 	dialer := net.Dialer{Timeout: s.cfg.DialTimeout}
 	server, err := dialer.DialContext(ctx, "tcp", s.cfg.Upstream)
 	if err != nil {
-		s.tell(snoopLine(peer, "no server: %v", err))
+		s.printLine(snoopLine(peer, "no server: %v", err))
 		return
 	}
 	defer s.untrack(server)
 	if !s.track(ctx, server) {
 		return
 	}
-	s.tell(snoopLine(peer, "connected, to %s", server.RemoteAddr()))
+	s.printLine(snoopLine(peer, "connected, to %s", server.RemoteAddr()))
 	t := newTrace(s, peer)
 	var answers sync.WaitGroup
 	answers.Go(func() { pump(client, server, func([]byte, time.Time) {}, t.answer) })

@@ -29,12 +29,12 @@ type trace struct {
 	mu       sync.Mutex // protects what follows
 	requests stream
 	answers  stream
-	open     map[uint32][]asked // requests without an answer, by id, the oldest first
+	open     map[uint32][]tracedRequest // requests without an answer, by id, the oldest first
 	openN    int
 }
 
-// asked is a request that has no answer yet.
-type asked struct {
+// tracedRequest is a request that has no answer yet.
+type tracedRequest struct {
 	op   Op
 	text string
 	at   time.Time
@@ -47,7 +47,7 @@ type stream struct {
 }
 
 func newTrace(s *Snoop, peer net.Addr) *trace {
-	return &trace{s: s, peer: peer, open: make(map[uint32][]asked)}
+	return &trace{s: s, peer: peer, open: make(map[uint32][]tracedRequest)}
 }
 
 // snoopTime is how a moment stands in the trace.
@@ -67,9 +67,9 @@ func (t *trace) request(b []byte, at time.Time) {
 			t.line(at, "%s  (no answer will be shown: %d are awaited)", heading(m.Op, m.ID, text), t.openN)
 			return
 		}
-		t.open[m.ID] = append(t.open[m.ID], asked{m.Op, text, at})
+		t.open[m.ID] = append(t.open[m.ID], tracedRequest{m.Op, text, at})
 		t.openN++
-	}, func(why string, b []byte) { t.line(at, "> %s", strange(why, b)) })
+	}, func(why string, b []byte) { t.line(at, "> %s", describeUnexpected(why, b)) })
 }
 
 // answer takes bytes that the server sent.
@@ -88,8 +88,8 @@ func (t *trace) answer(b []byte, at time.Time) {
 			delete(t.open, m.ID)
 		}
 		t.openN--
-		t.line(at, "%s -> %s  %s%s", heading(of[0].op, m.ID, of[0].text), text, took(at.Sub(of[0].at)), more)
-	}, func(why string, b []byte) { t.line(at, "< %s", strange(why, b)) })
+		t.line(at, "%s -> %s  %s%s", heading(of[0].op, m.ID, of[0].text), text, elapsed(at.Sub(of[0].at)), more)
+	}, func(why string, b []byte) { t.line(at, "< %s", describeUnexpected(why, b)) })
 }
 
 // end tells of what was never answered, in the order in which it was asked.
@@ -99,7 +99,7 @@ func (t *trace) end() {
 	now := time.Now()
 	for _, s := range []*stream{&t.requests, &t.answers} {
 		if len(s.buf) > 0 && !s.raw {
-			t.line(now, "%s", strange("cut off", s.buf))
+			t.line(now, "%s", describeUnexpected("cut off", s.buf))
 		}
 	}
 	if t.openN > 0 {
@@ -110,7 +110,7 @@ func (t *trace) end() {
 }
 
 func (t *trace) line(at time.Time, format string, args ...any) {
-	t.s.tell(fmt.Sprintf("%s %s %s\n", snoopTime(at), t.peer, fmt.Sprintf(format, args...)))
+	t.s.printLine(fmt.Sprintf("%s %s %s\n", snoopTime(at), t.peer, fmt.Sprintf(format, args...)))
 }
 
 // heading is the part of a line that says what was asked. Ids are opaque, and
@@ -119,10 +119,10 @@ func heading(op Op, id uint32, question string) string {
 	return strings.TrimRight(fmt.Sprintf("%-8s id %08x  %s", op, id, question), " ")
 }
 
-func took(d time.Duration) string { return d.Round(time.Microsecond).String() }
+func elapsed(d time.Duration) string { return d.Round(time.Microsecond).String() }
 
-// strange shows bytes that are no message.
-func strange(why string, b []byte) string {
+// describeUnexpected shows bytes that are no message.
+func describeUnexpected(why string, b []byte) string {
 	rest := ""
 	if len(b) > traceMaxHex {
 		rest = "…"
@@ -188,7 +188,7 @@ func describeRequest(m Message) string {
 			return fmt.Sprintf("vnet %d %s", r.VNet, r.MAC)
 		}
 	}
-	return strange("not understood", m.Body)
+	return describeUnexpected("not understood", m.Body)
 }
 
 // describeAnswer puts the body of an answer into words; more are lines of their
@@ -219,7 +219,7 @@ func describeAnswer(m Message) (text, more string) {
 			return status.String(), ""
 		}
 	}
-	return m.Op.String() + " " + strange("not understood", m.Body), ""
+	return m.Op.String() + " " + describeUnexpected("not understood", m.Body), ""
 }
 
 func describeUnderlay(status Status, u Underlay) string {

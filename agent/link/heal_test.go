@@ -47,12 +47,12 @@ func guard(w *world, want desired.Links, turn time.Duration) *guarded {
 			w.t.Errorf("watch: got %v, want context.Canceled", err)
 		}
 	})
-	<-g.woken // it hears from now on
+	<-g.woken // it receives notifications from now on
 	g.h.Observed()
 	return g
 }
 
-// wait takes wakes until ok, which looks with a handle that remembers nothing.
+// wait takes wakes until ok, which checks with a new handle.
 func (g *guarded) wait(what string, drift *int, ok func() bool) {
 	g.w.t.Helper()
 	end := time.After(patience)
@@ -137,7 +137,7 @@ func TestWhatOthersChangeIsHealedFromWhatIsHeard(t *testing.T) {
 	}
 }
 
-// TestNamespaceThatAppearsIsHeard: nobody waits for the next look at it.
+// TestNamespaceThatAppearsIsHeard: it is noticed before the next scan.
 func TestNamespaceThatAppearsIsHeard(t *testing.T) {
 	w := newWorld(t)
 	want, _ := w.two(0, false)
@@ -151,7 +151,7 @@ func TestNamespaceThatAppearsIsHeard(t *testing.T) {
 	g.wait("namespace", &drift, g.matches)
 }
 
-// TestOwnChangesAreNotHeard: what we do makes no work for us.
+// TestOwnChangesAreNotHeard: our own changes cause no work.
 func TestOwnChangesAreNotHeard(t *testing.T) {
 	w := newWorld(t)
 	for i := range 4 {

@@ -15,8 +15,8 @@ import (
 	"rutter/agent/link/plan"
 )
 
-// Config says where the kernel and its files are. The zero value is right for an
-// agent that runs in the node's own namespace.
+// Config has the locations of the kernel's files. The zero value is right for an agent
+// that runs in the node's own namespace.
 type Config struct {
 	// OwnNamespace is the file of the namespace in which the VXLAN devices are
 	// made. Default: the namespace of the thread that calls Open.
@@ -38,8 +38,8 @@ func (c Config) withDefaults() Config {
 }
 
 const (
-	// batchMessages is how many messages go out in one sendmsg: above this the
-	// rate does not grow any more (spec/kernel.md section 4).
+	// batchMessages is how many messages one sendmsg sends: the rate does not grow
+	// beyond this (spec/kernel.md section 4).
 	batchMessages = 128
 	// batchBytes keeps a batch below the default send buffer (212,992 bytes).
 	batchBytes = 64 << 10
@@ -48,12 +48,12 @@ const (
 	trashGroup = 0x52757474
 	// maxTrash bounds how long one message may keep the kernel busy.
 	maxTrash = 512
-	// localWait bounds the wait for added IPv6 addresses, and localPoll is the
-	// pause between two looks. The kernel needs about a millisecond.
+	// localWait bounds the wait for added IPv6 addresses, and localPoll is the pause
+	// between two checks. The kernel needs about 1 ms.
 	localWait = 250 * time.Millisecond
 	localPoll = time.Millisecond
-	// ackTimeout bounds the wait for the kernel, which answers before sendmsg
-	// returns, unless the answer found no room.
+	// ackTimeout bounds the wait for the kernel. It answers before sendmsg returns,
+	// unless the receive buffer was full.
 	ackTimeout = 10 * time.Second
 	// firstIndex is the lowest ifindex that we choose for a link. We choose it,
 	// so that a link and what hangs on it go out in one batch; up here there
@@ -65,8 +65,8 @@ const (
 // it, but for Watch.
 type Netlink struct {
 	cfg    Config
-	own    *space
-	spaces map[string]*space // open VM namespaces, during a dump or a batch only
+	own    *namespaceConn
+	spaces map[string]*namespaceConn // open VM namespaces, during a dump or a batch only
 
 	// index has each link of ours that was seen or made, and lastIndex is above
 	// or equal to every ifindex seen.
@@ -80,7 +80,7 @@ type Netlink struct {
 	// found out.
 	aside bool
 
-	kept keptSpaces // sockets in VM namespaces, for dumps
+	kept connPool // sockets in VM namespaces, for dumps
 
 	views    map[string]*view // VM namespaces whose last dump still stands
 	part     int              // the part that was read last although its views stood
@@ -104,7 +104,7 @@ func Open(cfg Config) (*Netlink, error) {
 	if err != nil {
 		return nil, fmt.Errorf("link: open netlink: %w", err)
 	}
-	return &Netlink{cfg: cfg, own: own, spaces: map[string]*space{}, index: map[plan.LinkKey]int32{}, lastIndex: firstIndex, expected: newExpected(), views: map[string]*view{}}, nil
+	return &Netlink{cfg: cfg, own: own, spaces: map[string]*namespaceConn{}, index: map[plan.LinkKey]int32{}, lastIndex: firstIndex, expected: newExpected(), views: map[string]*view{}}, nil
 }
 
 // Close frees the socket. The kernel's links stay as they are.
@@ -153,7 +153,7 @@ type run struct {
 	// numbered are the namespaces that were given a number in this run.
 	numbered map[string]bool
 
-	space    *space
+	space    *namespaceConn
 	enc      wire.Encoder
 	requests []request
 	batch    []byte // memory of the last batch
@@ -193,7 +193,7 @@ func (r *run) add(i int) error {
 }
 
 // use makes sp the namespace of the batch.
-func (r *run) use(sp *space) {
+func (r *run) use(sp *namespaceConn) {
 	if r.space != sp || len(r.requests) >= batchMessages || len(r.enc.B) >= batchBytes {
 		r.flush()
 	}

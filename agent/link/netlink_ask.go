@@ -43,20 +43,20 @@ func (h *Netlink) Ask(ctx context.Context, answer func(ctx context.Context, aske
 	if !listener.All() {
 		return errors.New("link: what VMs miss cannot be heard: it takes CAP_NET_BROADCAST")
 	}
-	sp, err := openSpace("", own)
+	sp, err := openNamespaceConn("", own)
 	if err != nil {
 		return fmt.Errorf("link: socket for answers: %w", err)
 	}
-	a := &asking{resolve: answer, inUse: make(chan struct{}, 1), writer: &Netlink{cfg: h.cfg, own: sp, spaces: map[string]*space{}, expected: h.expected, aside: true}}
+	a := &missResponder{resolve: answer, inUse: make(chan struct{}, 1), writer: &Netlink{cfg: h.cfg, own: sp, spaces: map[string]*namespaceConn{}, expected: h.expected, aside: true}}
 	defer a.close()
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error { return listener.Run(ctx, a) })
-	g.Go(func() error { return a.look(ctx) })
+	g.Go(func() error { return a.answerWaiting(ctx) })
 	return g.Wait()
 }
 
-// asking is one Ask under way. It is a miss.Resolver.
-type asking struct {
+// missResponder is one Ask under way. It is a miss.Resolver.
+type missResponder struct {
 	resolve func(ctx context.Context, asked []Question, hand EntryWriter)
 	inUse   chan struct{} // held by who uses hand
 	writer  *Netlink
@@ -64,7 +64,7 @@ type asking struct {
 }
 
 // Resolve implements miss.Resolver.
-func (a *asking) Resolve(ctx context.Context, misses []miss.Miss) {
+func (a *missResponder) Resolve(ctx context.Context, misses []miss.Miss) {
 	a.inUse <- struct{}{}
 	defer func() { <-a.inUse }()
 	if a.asked = a.writer.expected.questions(a.asked[:0], misses); len(a.asked) > 0 {
@@ -74,7 +74,7 @@ func (a *asking) Resolve(ctx context.Context, misses []miss.Miss) {
 
 // Lost implements miss.Resolver: the neighbours that wait are still there to be
 // read. MACs come again with the next packet.
-func (a *asking) Lost(ctx context.Context) {
+func (a *missResponder) Lost(ctx context.Context) {
 	for _, name := range append(a.writer.expected.namespaces(), "") {
 		if ctx.Err() != nil {
 			return
@@ -95,8 +95,8 @@ func (a *asking) Lost(ctx context.Context) {
 	}
 }
 
-// look closes the sockets of namespaces that are gone, until ctx ends.
-func (a *asking) look(ctx context.Context) error {
+// answerWaiting closes the sockets of namespaces that are gone, until ctx ends.
+func (a *missResponder) answerWaiting(ctx context.Context) error {
 	every := time.NewTicker(asideLook)
 	defer every.Stop()
 	for {
@@ -115,7 +115,7 @@ func (a *asking) look(ctx context.Context) error {
 	}
 }
 
-func (a *asking) close() {
+func (a *missResponder) close() {
 	a.writer.closeSpaces()
 	_ = a.writer.own.close() // nothing was written that a failing close could lose
 }

@@ -117,7 +117,7 @@ func listLinks(conn *netlink.Conn) ([]wire.RawLink, error) {
 
 // readOwn reads the links of our own namespace, and returns where in d.links each
 // of ours is, by ifindex.
-func (d *dumper) readOwn(sp *space) (map[int32]int, error) {
+func (d *dumper) readOwn(sp *namespaceConn) (map[int32]int, error) {
 	raw, err := listLinks(sp.conn)
 	if err != nil {
 		return nil, err
@@ -152,7 +152,7 @@ func (d *dumper) readOwn(sp *space) (map[int32]int, error) {
 }
 
 // readVM reads the fabric links of a VM's namespace.
-func (d *dumper) readVM(sp, own *space) error {
+func (d *dumper) readVM(sp, own *namespaceConn) error {
 	raw, err := listLinks(sp.conn)
 	if err != nil {
 		return err
@@ -183,7 +183,7 @@ func (d *dumper) readVM(sp, own *space) error {
 
 // namespaceID asks by what number a namespace knows another one, -1 if by none
 // (RTM_GETNSID, linux/net_namespace.h).
-func namespaceID(conn *netlink.Conn, other *space) (int32, error) {
+func namespaceID(conn *netlink.Conn, other *namespaceConn) (int32, error) {
 	var e wire.Encoder
 	e.U32(unix.AF_UNSPEC)
 	e.Attr32(wire.NetnsaFD, uint32(other.file.Fd()))

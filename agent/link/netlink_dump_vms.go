@@ -86,7 +86,7 @@ func (h *Netlink) dumpVM(names map[int32]string, name string, s *seenVM) (err er
 	}
 	sp := h.kept.take(name, s.key)
 	if sp == nil {
-		if sp, err = openSpace(name, filepath.Join(h.cfg.NetNSDir, name)); err == nil {
+		if sp, err = openNamespaceConn(name, filepath.Join(h.cfg.NetNSDir, name)); err == nil {
 			sp.key = s.key
 			var number int32
 			number, err = h.number(sp)

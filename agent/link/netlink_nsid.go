@@ -29,7 +29,7 @@ func (h *Netlink) NamespaceNumber(name string) (int32, error) {
 // number returns the number that our own namespace has for another one, and has
 // the kernel give it one if there is none (RTM_NEWNSID): without, nothing that
 // happens there is heard. Negative: the kernel gave none.
-func (h *Netlink) number(sp *space) (int32, error) {
+func (h *Netlink) number(sp *namespaceConn) (int32, error) {
 	number, err := namespaceID(h.own.conn, sp)
 	if err != nil || number >= 0 {
 		return number, err

@@ -52,7 +52,7 @@ func (h *Netlink) listen(ctx context.Context, wake, reach func()) error {
 		return fmt.Errorf("link: watch: %w", err)
 	}
 	defer h.expected.setListening(false)
-	h.expected.loseAll() // nobody knows what happened before
+	h.expected.doubtAll() // nobody knows what happened before
 	wake()
 	stop := context.AfterFunc(ctx, func() { _ = conn.SetReadDeadline(time.Unix(1, 0)) })
 	defer stop()

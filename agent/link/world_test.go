@@ -84,7 +84,7 @@ func (w *world) drop(name string) {
 // raw sends one request in a namespace and wants it to succeed.
 func (w *world) raw(namespace string, typ netlink.HeaderType, flags netlink.HeaderFlags, body func(e *wire.Encoder)) {
 	w.t.Helper()
-	sp, err := openSpace(namespace, filepath.Join(w.dir, namespace))
+	sp, err := openNamespaceConn(namespace, filepath.Join(w.dir, namespace))
 	if err != nil {
 		w.t.Fatal(err)
 	}

@@ -74,7 +74,7 @@ func (v *vmPass) compare(nic *NIC) *log.NIC {
 		if remote.State == "running" || remote.State == "stopped" {
 			v.ledger.hold(claim) // until then it is its maker's
 		}
-		v.sendUp(nic, remote, rec)
+		v.recordStates(nic, remote, rec)
 		return remote
 	case !asked: // what this node has of it may be old
 		v.ask(v.in, v.plan, nic.MAC, "other/"+rec.ETag())
@@ -157,9 +157,9 @@ func spoofing(n *log.NIC) map[string]*bool {
 	}
 }
 
-// sendUp has the log say of a NIC what this node knows better: where it is, whose
+// recordStates has the log say of a NIC what this node knows better: where it is, whose
 // it is and how its VM is (spec/net-agent.md §2.2, local wins).
-func (v *vmPass) sendUp(nic *NIC, remote *log.NIC, rec projections.Record) {
+func (v *vmPass) recordStates(nic *NIC, remote *log.NIC, rec projections.Record) {
 	here := remote.CNUUID == v.cn
 	if !here && !remote.CNUUID.IsZero() && remote.State == "running" && v.vm.State != "running" {
 		return // it runs there: this is what it came from, or will be

@@ -58,7 +58,7 @@ type Config struct {
 type Link struct {
 	cfg      Config
 	handler  http.Handler
-	requests chan asked
+	requests chan request
 	due      chan struct{}   // holds a token when VMMs must be looked at
 	linked   chan connection // holds the newest connection
 
@@ -73,7 +73,7 @@ type connection struct {
 	conn *feed.Conn
 }
 
-type asked struct {
+type request struct {
 	connection
 	m *feed.Request
 }
@@ -109,7 +109,7 @@ func New(cfg Config) (*Link, error) {
 		cfg.Logger = slog.New(slog.DiscardHandler)
 	}
 	return &Link{
-		cfg: cfg, handler: cfg.VMMs.Handler(), requests: make(chan asked, maxRequests),
+		cfg: cfg, handler: cfg.VMMs.Handler(), requests: make(chan request, maxRequests),
 		due: make(chan struct{}, 1), linked: make(chan connection, 1),
 		status: Status{Inventory: "no server yet"},
 	}, nil
@@ -172,7 +172,7 @@ func (l *Link) Advanced() { wake(l.due) }
 // Request implements agent.Local.
 func (l *Link) Request(ctx context.Context, conn *feed.Conn, m *feed.Request) {
 	select {
-	case l.requests <- asked{connection{ctx, conn}, m}:
+	case l.requests <- request{connection{ctx, conn}, m}:
 	default:
 		l.update(func(s *Status) { s.Dropped++ })
 	}

@@ -81,12 +81,12 @@ func (r *ringer) round(ctx context.Context, now time.Time) time.Time {
 		}
 		still[vmm.ID] = a
 		if a.next.After(now) {
-			next = earlier(next, a.next)
+			next = earliest(next, a.next)
 			continue
 		}
 		a.tries++
 		a.next = now.Add(r.pause(a.tries))
-		next = earlier(next, a.next)
+		next = earliest(next, a.next)
 		if a.tries == 1 && r.connected() {
 			ring = append(ring, vmm.ID)
 		} else {
@@ -98,7 +98,7 @@ func (r *ringer) round(ctx context.Context, now time.Time) time.Time {
 	return next
 }
 
-func earlier(a, b time.Time) time.Time {
+func earliest(a, b time.Time) time.Time {
 	if b.Before(a) {
 		return b
 	}

@@ -13,24 +13,15 @@ import (
 // maxAggregationsOfCN: bonds, of at least two ports each.
 const maxAggregationsOfCN = 64
 
-var aggregationRules = kindRules{
-	kind: log.KindAggregation, idField: "id", word: "aggregation", title: "Aggregation",
-	immutable: []string{"name", "belongs_to_uuid"},
-	own: &Rights{
-		Create: []string{"lacp_mode", "macs", "name", "nic_tags_provided"},
-		Update: []string{"lacp_mode", "macs", "nic_tags_provided"},
-		Why:    "its bonds, of its own NICs, as its sysinfo has them",
+var aggregationRules = hooks[*log.Aggregation]{
+	settle: func(d *draft, _, a *log.Aggregation, op *log.Op) { settleAggregation(d, a, op) },
+	check:  func(d *draft, _, a *log.Aggregation, op *log.Op) { checkAggregation(d, a, op) },
+	duplicate: func(_ *draft, _ *log.Aggregation, e *log.FieldError) {
+		e.Field, e.Message = "name", "aggregation with same belongs_to_uuid and name already exists"
 	},
-	special: hooks[*log.Aggregation]{
-		settle: func(d *draft, _, a *log.Aggregation, op *log.Op) { settleAggregation(d, a, op) },
-		check:  func(d *draft, _, a *log.Aggregation, op *log.Op) { checkAggregation(d, a, op) },
-		duplicate: func(_ *draft, _ *log.Aggregation, e *log.FieldError) {
-			e.Field, e.Message = "name", "aggregation with same belongs_to_uuid and name already exists"
-		},
-		owns: func(_ *draft, cn log.UUID, a *log.Aggregation) bool { return a.BelongsToUUID == cn },
-		limit: func(_ *draft, cn log.UUID, _ *log.Aggregation) ownedLimit {
-			return ownedLimit{name: "cn_aggregations", most: maxAggregationsOfCN, sets: []projections.Index{projections.AggregationsOn(cn)}}
-		},
+	owns: func(_ *draft, cn log.UUID, a *log.Aggregation) bool { return a.BelongsToUUID == cn },
+	limit: func(_ *draft, cn log.UUID, _ *log.Aggregation) ownedLimit {
+		return ownedLimit{name: "cn_aggregations", most: maxAggregationsOfCN, sets: []projections.Index{projections.AggregationsOn(cn)}}
 	},
 }
 

@@ -10,12 +10,8 @@ import (
 	"rutter/projections"
 )
 
-var grantRules = kindRules{
-	kind: log.KindGrant, idField: "subject", word: "grant", title: "Grant", guarded: true,
-	immutable: []string{"subject"},
-	special: hooks[*log.Grant]{
-		check: func(d *draft, _, g *log.Grant, _ *log.Op) { checkGrant(d, g) },
-	},
+var grantRules = hooks[*log.Grant]{
+	check: func(d *draft, _, g *log.Grant, _ *log.Op) { checkGrant(d, g) },
 }
 
 // Bounds of grants.

@@ -10,25 +10,20 @@ import (
 	"rutter/projections"
 )
 
-var networkRules = kindRules{
-	kind: log.KindNetwork, idField: "uuid", word: "network", title: "Network",
-	immutable: []string{"uuid", "family", "subnet", "fabric", "vnet_id", "internet_nat", "gateway_provisioned"},
-	special: hooks[*log.Network]{
-		uuid:   func(n *log.Network) *log.UUID { return &n.UUID },
-		settle: func(d *draft, _, n *log.Network, op *log.Op) { settleNetwork(d, n, op) },
-		check: func(d *draft, before, n *log.Network, _ *log.Op) {
-			if checkNetwork(d, n); before != nil {
-				checkPoolsOf(d, n)
-			}
-		},
-		fixed:   fixedOf,
-		isFixed: isFixedOf,
-		remove:  removeNetwork,
-		precede: func(d *draft, before, after *log.Network) {
-			if after == nil {
-				releaseAddresses(d, before)
-			}
-		},
+var networkRules = hooks[*log.Network]{
+	settle: func(d *draft, _, n *log.Network, op *log.Op) { settleNetwork(d, n, op) },
+	check: func(d *draft, before, n *log.Network, _ *log.Op) {
+		if checkNetwork(d, n); before != nil {
+			checkPoolsOf(d, n)
+		}
+	},
+	fixed:   fixedOf,
+	isFixed: isFixedOf,
+	remove:  removeNetwork,
+	precede: func(d *draft, before, after *log.Network) {
+		if after == nil {
+			releaseAddresses(d, before)
+		}
 	},
 }
 

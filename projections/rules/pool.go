@@ -9,13 +9,8 @@ import (
 	"rutter/projections"
 )
 
-var poolRules = kindRules{
-	kind: log.KindNetworkPool, idField: "uuid", word: "network pool", title: "Network pool",
-	immutable: []string{"uuid"},
-	special: hooks[*log.NetworkPool]{
-		uuid:  func(p *log.NetworkPool) *log.UUID { return &p.UUID },
-		check: func(d *draft, _, p *log.NetworkPool, op *log.Op) { checkPool(d, p, op) },
-	},
+var poolRules = hooks[*log.NetworkPool]{
+	check: func(d *draft, _, p *log.NetworkPool, op *log.Op) { checkPool(d, p, op) },
 }
 
 // maxPoolNetworks is NAPI's bound (spec/napi.md section 3.1).

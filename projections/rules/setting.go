@@ -10,13 +10,9 @@ import (
 	"rutter/projections"
 )
 
-var settingRules = kindRules{
-	kind: log.KindSetting, idField: "name", word: "setting", title: "Setting", guarded: true,
-	immutable: []string{"name"},
-	special: hooks[*log.Setting]{
-		check:  func(d *draft, _, s *log.Setting, _ *log.Op) { checkSetting(d, s) },
-		remove: removeSetting,
-	},
+var settingRules = hooks[*log.Setting]{
+	check:  func(d *draft, _, s *log.Setting, _ *log.Op) { checkSetting(d, s) },
+	remove: removeSetting,
 }
 
 // mostCNVMs is the highest that SettingCNMaxVMs may be.

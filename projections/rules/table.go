@@ -2,10 +2,10 @@
 // that names what is wrong with it.
 //
 // It owns what a valid object of each kind is, what follows from an operation, what
-// a compute node (CN) may write (OwnRights) and how many objects it may own, and the
-// choice of ids and addresses. table.go has the kinds in their order; each has a file
-// with what is special about it. What a state is, and how it keeps its objects, is
-// left to package projections.
+// a compute node (CN) may write and how many objects it may own, and the choice of ids
+// and addresses. What needs no state is declared in package log; table.go has the kinds
+// with rules beyond that, each of which has a file. What a state is, and how it keeps
+// its objects, is left to package projections.
 //
 // The package is pure: no clock, randomness, goroutine, file, socket or logger, and
 // no iteration over a map in an order that could be seen. All servers decide alike,
@@ -20,69 +20,50 @@ import "rutter/log"
 
 // kindRules is what is decided about one kind of object.
 type kindRules struct {
-	kind    log.Kind
-	idField string // the field that holds its id
-	word    string // the kind as NAPI's messages have it (spec/napi.md section 3.3)
-	// title begins the messages about immutable fields; NAPI's is "Network
-	// updates for this field are not supported".
-	title string
-	// immutable are the fields that no update may change; one that is sent with
-	// the value that it has is accepted (spec/napi.md section 3.4).
-	immutable []string
-	options   []log.Option // that an operation may have
-	// guarded: it says who may do what, so that only who is trusted writes it.
-	guarded bool
-	own     *Rights // of a compute node to its own; nil: it writes none
-	special special // what is not declared; a hooks
+	// What package log says of it: its words, its immutable fields, who may write it.
+	*log.Description
+	special special // what is not declared there
 }
 
-// table has the rules of every kind, in the order of the kinds' numbers.
-var table = []*kindRules{
-	&nicTagRules,
-	&networkRules,
-	&nicRules,
-	&serverRules,
-	&vmRules,
-	&vmmRules,
-	&poolRules,
-	&vlanRules,
-	&ipRules,
-	&aggregationRules,
-	&routerRules,
-	&migrationRules,
-	&taskRules,
-	&settingRules,
-	&tokenRules,
-	&revocationRules,
-	&grantRules,
-	&ticketRules,
-	&authorityRules,
-	&certificateRules,
+// table has the rules of the kinds that need the state or more than log declares, by
+// kind. A kind that is not here has only what is declared.
+var table = [...]special{
+	log.KindNICTag:      nicTagRules,
+	log.KindNetwork:     networkRules,
+	log.KindNIC:         nicRules,
+	log.KindServer:      serverRules,
+	log.KindVM:          vmRules,
+	log.KindVMM:         vmmRules,
+	log.KindNetworkPool: poolRules,
+	log.KindFabricVLAN:  vlanRules,
+	log.KindIP:          ipRules,
+	log.KindAggregation: aggregationRules,
+	log.KindRouter:      routerRules,
+	log.KindMigration:   migrationRules,
+	log.KindTask:        taskRules,
+	log.KindSetting:     settingRules,
+	log.KindToken:       tokenRules,
+	log.KindRevocation:  revocationRules,
+	log.KindGrant:       grantRules,
+	log.KindTicket:      ticketRules,
+	log.KindAuthority:   authorityRules,
+	log.KindCertificate: certificateRules,
 }
 
-// byKind is table by the kinds' numbers.
-var byKind = func() []*kindRules {
-	rules := make([]*kindRules, len(table)+1)
-	for _, r := range table {
-		rules[r.kind] = r
+// byKind has the rules of each kind that package log knows, by number.
+var byKind = func() (rules [256]*kindRules) {
+	for _, kind := range log.Kinds() {
+		r := &kindRules{Description: kind.Describe(), special: hooks[log.Object]{}}
+		if int(kind) < len(table) && table[kind] != nil {
+			r.special = table[kind]
+		}
+		rules[kind] = r
 	}
 	return rules
 }()
 
 // noRules are those of a kind that this program does not know.
-var noRules = kindRules{special: hooks[log.Object]{}}
-
-// OwnRights is what a compute node may write of what is its own. It is not to be
-// changed.
-var OwnRights = func() map[log.Kind]Rights {
-	rights := map[log.Kind]Rights{}
-	for _, r := range table {
-		if r.own != nil {
-			rights[r.kind] = *r.own
-		}
-	}
-	return rights
-}()
+var noRules = kindRules{Description: new(log.Description), special: hooks[log.Object]{}}
 
 // hooks are what is special about a kind whose Go type is T. Each may be nil. They
 // note what is wrong in the draft. before is nil on create, after on delete.
@@ -91,8 +72,6 @@ type hooks[T log.Object] struct {
 	// hook is called.
 	decide func(d *draft, op *log.Op) string
 
-	// uuid is where a new object has its id, if that is a UUID.
-	uuid func(o T) *log.UUID
 	// fill fills in what a client may leave open in a new object.
 	fill func(d *draft, o T, op *log.Op)
 	// settle brings an object into its one form; after is a clone of the draft's own.
@@ -134,7 +113,7 @@ type hooks[T log.Object] struct {
 // special is hooks without its type.
 type special interface {
 	whole(d *draft, op *log.Op) (id string, ok bool)
-	create(d *draft, o log.Object, op *log.Op)
+	fillIn(d *draft, o log.Object, op *log.Op)
 	takenID(d *draft, o log.Object, e *log.FieldError)
 	isStale(d *draft, before log.Object, op *log.Op) bool
 	alsoFixed(d *draft, before log.Object) []string
@@ -165,16 +144,10 @@ func (h hooks[T]) whole(d *draft, op *log.Op) (id string, ok bool) {
 	return h.decide(d, op), true
 }
 
-func (h hooks[T]) create(d *draft, o log.Object, op *log.Op) {
-	t := as[T](o)
-	if h.uuid != nil {
-		d.fillUUID(h.uuid(t))
-	}
+func (h hooks[T]) fillIn(d *draft, o log.Object, op *log.Op) {
 	if h.fill != nil {
-		h.fill(d, t, op)
+		h.fill(d, as[T](o), op)
 	}
-	h.settleUpdate(d, nil, o, op)
-	h.checkUpdate(d, nil, o, op)
 }
 
 func (h hooks[T]) takenID(d *draft, o log.Object, e *log.FieldError) {

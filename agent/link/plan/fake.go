@@ -6,8 +6,6 @@ import (
 	"slices"
 	"strings"
 	"syscall"
-
-	"rutter/projections/desired"
 )
 
 // Fake is a kernel in memory, for tests: it keeps links the way that the real
@@ -164,7 +162,7 @@ func (f *Fake) do(s Step) error {
 		return ErrNotMade
 	}
 	if s.Op == OpSetLink {
-		return f.setLink(l, s)
+		return f.setLink(l, &s)
 	}
 	return applyStep(l, s)
 }
@@ -197,23 +195,17 @@ func (f *Fake) addLink(spec *Link) error {
 	return f.AddLink(made)
 }
 
-func (f *Fake) setLink(l *Link, s Step) error {
-	if s.Change&ChangeMAC != 0 {
-		l.MAC, l.Neighs = s.Spec.MAC, nil
-	}
-	if s.Change&ChangeUp != 0 {
-		l.Up = true
-	}
-	if s.Change&ChangeQuietIPv6 != 0 {
-		l.QuietIPv6 = true
-	}
+func (f *Fake) setLink(l *Link, s *Step) error {
 	if s.Change&ChangeMTU != 0 {
 		if parent := f.Find(LinkKey{"", l.Parent}); parent != nil && s.Spec.MTU > parent.MTU {
 			return syscall.ERANGE
 		}
 		f.lowerMTU(l, s.Spec.MTU)
-		l.MTU = s.Spec.MTU
 	}
+	if s.Change&ChangeMAC != 0 {
+		l.Neighs = nil
+	}
+	l.Apply(s)
 	return nil
 }
 
@@ -236,14 +228,8 @@ func applyStep(l *Link, s Step) error {
 		} else {
 			l.ARP = WantedProbes
 		}
-	case OpAddAddress:
-		l.Addresses = put(l.Addresses, s.Prefix, comparePrefix)
-	case OpDelAddress:
-		l.Addresses = drop(l.Addresses, s.Prefix, comparePrefix)
-	case OpSetRoute:
-		l.Routes = put(l.Routes, desired.Route{Dst: s.Prefix, Gateway: s.Addr}, compareRoute)
-	case OpDelRoute:
-		l.Routes = drop(l.Routes, desired.Route{Dst: s.Prefix}, compareRoute)
+	case OpAddAddress, OpDelAddress, OpSetRoute, OpDelRoute:
+		l.Apply(&s)
 	case OpSetNeigh:
 		l.Neighs = put(l.Neighs, Neighbour{IP: s.Addr, MAC: s.MAC}, compareNeighbour)
 	case OpDelNeigh:
@@ -259,16 +245,6 @@ func applyStep(l *Link, s Step) error {
 }
 
 func compareForwardMAC(a, b Forward) int { return CompareMAC(a.MAC, b.MAC) }
-
-func drop[E any](list []E, e E, compare func(E, E) int) []E {
-	return slices.DeleteFunc(list, func(other E) bool { return compare(other, e) == 0 })
-}
-
-func put[E any](list []E, e E, compare func(E, E) int) []E {
-	list = append(drop(list, e, compare), e)
-	slices.SortFunc(list, compare)
-	return list
-}
 
 // String prints all links, in order.
 func (f *Fake) String() string {

@@ -131,18 +131,18 @@ func (p *planner) remove(o Object, l *Link) bool {
 	if p.gone[l.Key()] {
 		return true
 	}
-	if err := p.mayFall(l, p.prune); err != nil {
+	if err := p.checkRemovable(l, p.prune); err != nil {
 		p.block(o, "must be rebuilt: %w", err)
 		return false
 	}
 	p.rebuild = append(p.rebuild, Step{Op: OpDelLink, Object: o, Namespace: l.Namespace, Link: l.Name})
-	p.fall(l)
+	p.markGone(l)
 	return true
 }
 
-// mayFall says why l and all that is stacked on it must not be deleted. What
+// checkRemovable says why l and all that is stacked on it must not be deleted. What
 // stands above must be wanted (it will be made again) unless anything goes.
-func (p *planner) mayFall(l *Link, anything bool) error {
+func (p *planner) checkRemovable(l *Link, anything bool) error {
 	if len(l.Guests) > 0 {
 		return fmt.Errorf("%w: %s carries %s", ErrForeign, l.Name, l.Guests[0])
 	}
@@ -156,21 +156,21 @@ func (p *planner) mayFall(l *Link, anything bool) error {
 		if !anything && !p.kept[child.Key()] {
 			return fmt.Errorf("%w: %s carries %s", ErrIncomplete, l.Name, child.Name)
 		}
-		if err := p.mayFall(child, anything); err != nil {
+		if err := p.checkRemovable(child, anything); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// fall notes that l goes, with all that is stacked on it.
-func (p *planner) fall(l *Link) {
+// markGone notes that l goes, with all that is stacked on it.
+func (p *planner) markGone(l *Link) {
 	p.gone[l.Key()] = true
 	if l.Kind == KindMacvlan {
 		return
 	}
 	for _, child := range p.children[l.Name] {
-		p.fall(child)
+		p.markGone(child)
 	}
 }
 

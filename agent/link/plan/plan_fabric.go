@@ -293,12 +293,12 @@ func (p *planner) pruneLinks(links []Link) {
 				continue
 			}
 			o := leftOver(l)
-			if err := p.mayFall(l, true); err != nil {
+			if err := p.checkRemovable(l, true); err != nil {
 				p.block(o, "cannot be deleted: %w", err)
 				continue
 			}
 			p.delLinks = append(p.delLinks, Step{Op: OpDelLink, Object: o, Namespace: l.Namespace, Link: l.Name})
-			p.fall(l)
+			p.markGone(l)
 		}
 	}
 }

@@ -199,7 +199,8 @@ func flagText(text string, set bool) string {
 	return ""
 }
 
-// Apply changes a link as a step does. Its lists may be shared: they are copied.
+// Apply changes a link as a step about its settings, addresses or routes does; other
+// steps change nothing. Copies of the link may share its lists: Apply copies what it changes.
 func (l *Link) Apply(s *Step) {
 	switch s.Op {
 	case OpSetLink:
@@ -212,15 +213,26 @@ func (l *Link) Apply(s *Step) {
 			l.MAC = s.Spec.MAC
 		}
 	case OpAddAddress:
-		l.Addresses = append(slices.Clone(l.Addresses), s.Prefix)
+		l.Addresses = put(l.Addresses, s.Prefix, comparePrefix)
 	case OpDelAddress:
-		l.Addresses = slices.DeleteFunc(slices.Clone(l.Addresses), func(p netip.Prefix) bool { return p == s.Prefix })
-	case OpSetRoute, OpDelRoute:
-		l.Routes = slices.DeleteFunc(slices.Clone(l.Routes), func(r desired.Route) bool { return r.Dst == s.Prefix })
-		if s.Op == OpSetRoute {
-			l.Routes = append(l.Routes, desired.Route{Dst: s.Prefix, Gateway: s.Addr})
-		}
+		l.Addresses = drop(l.Addresses, s.Prefix, comparePrefix)
+	case OpSetRoute:
+		l.Routes = put(l.Routes, desired.Route{Dst: s.Prefix, Gateway: s.Addr}, compareRoute)
+	case OpDelRoute:
+		l.Routes = drop(l.Routes, desired.Route{Dst: s.Prefix}, compareRoute)
 	}
+}
+
+// drop returns a copy of list without the elements equal to e.
+func drop[E any](list []E, e E, compare func(E, E) int) []E {
+	return slices.DeleteFunc(slices.Clone(list), func(other E) bool { return compare(other, e) == 0 })
+}
+
+// put returns a sorted copy of list with e in place of the elements equal to it.
+func put[E any](list []E, e E, compare func(E, E) int) []E {
+	list = append(drop(list, e, compare), e)
+	slices.SortFunc(list, compare)
+	return list
 }
 
 // ReportMisses reports whether the kernel tells of what it misses, and sends no

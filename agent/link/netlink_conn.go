@@ -27,9 +27,9 @@ const (
 	socketBytes = 8 << 20
 )
 
-// space is one network namespace with a socket in it. It keeps the namespace
+// namespaceConn is one network namespace with a socket in it. It keeps the namespace
 // alive, so that those of VMs are closed at the end of each dump and each batch.
-type space struct {
+type namespaceConn struct {
 	name string
 	key  namespaceKey
 	file *os.File
@@ -44,10 +44,10 @@ type space struct {
 	observed bool  // our own namespace has a number for it
 }
 
-// openSpace opens a namespace by its file. A file that is no namespace (yet:
+// openNamespaceConn opens a namespace by its file. A file that is no namespace (yet:
 // ip-netns(8) makes the file before it mounts the namespace on it) is
 // ErrNoNamespace as well as none at all.
-func openSpace(name, path string) (*space, error) {
+func openNamespaceConn(name, path string) (*namespaceConn, error) {
 	file, err := os.Open(path)
 	if errors.Is(err, os.ErrNotExist) {
 		return nil, fmt.Errorf("%w: %s", plan.ErrNoNamespace, path)
@@ -73,11 +73,11 @@ func openSpace(name, path string) (*space, error) {
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("network namespace %s: %w", name, err), conn.Close(), file.Close())
 	}
-	return &space{name: name, file: file, conn: conn, raw: raw, ownID: -1}, nil
+	return &namespaceConn{name: name, file: file, conn: conn, raw: raw, ownID: -1}, nil
 }
 
 // send sends a batch, which the kernel works on before this returns.
-func (s *space) send(batch []byte) error {
+func (s *namespaceConn) send(batch []byte) error {
 	var sent error
 	err := s.raw.Write(func(fd uintptr) bool {
 		_, sent = unix.Write(int(fd), batch)
@@ -90,11 +90,11 @@ func dial(netns, buffer int) (*netlink.Conn, error) {
 	return netlink.Dial(unix.NETLINK_ROUTE, &netlink.Config{NetNS: netns, Strict: true, MessageBufferSize: buffer})
 }
 
-func (s *space) close() error { return errors.Join(s.conn.Close(), s.file.Close()) }
+func (s *namespaceConn) close() error { return errors.Join(s.conn.Close(), s.file.Close()) }
 
 // open returns the namespace of that name, once opened until the next
 // closeSpaces. "" is our own.
-func (h *Netlink) open(name string) (*space, error) {
+func (h *Netlink) open(name string) (*namespaceConn, error) {
 	if name == "" {
 		return h.own, nil
 	}
@@ -108,7 +108,7 @@ func (h *Netlink) open(name string) (*space, error) {
 	if err := plan.CheckNamespace(name); err != nil {
 		return nil, err
 	}
-	s, err := openSpace(name, filepath.Join(h.cfg.NetNSDir, name))
+	s, err := openNamespaceConn(name, filepath.Join(h.cfg.NetNSDir, name))
 	if err != nil {
 		return nil, err
 	}
@@ -134,13 +134,13 @@ func ownNamespace() string {
 }
 
 // openOwn opens our own namespace: the one at path, or the caller's.
-func openOwn(path string) (*space, error) {
+func openOwn(path string) (*namespaceConn, error) {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	if path == "" {
 		path = ownNamespace()
 	}
-	s, err := openSpace("", path)
+	s, err := openNamespaceConn("", path)
 	if err != nil {
 		return nil, err
 	}
@@ -153,15 +153,15 @@ func openOwn(path string) (*space, error) {
 // maxKept bounds the VM namespaces in which a socket is kept for the next dump.
 const maxKept = 1024
 
-// keptSpaces are sockets for dumps, by namespace. They are kept while somebody
+// connPool are sockets for dumps, by namespace. They are kept while somebody
 // watches for namespaces that go, since a socket keeps its namespace alive.
-type keptSpaces struct {
+type connPool struct {
 	mu     sync.Mutex // protects what follows
-	spaces map[string]*space
+	spaces map[string]*namespaceConn
 }
 
 // take returns the socket of a namespace, if there is one; it is the caller's.
-func (k *keptSpaces) take(name string, key namespaceKey) *space {
+func (k *connPool) take(name string, key namespaceKey) *namespaceConn {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	sp := k.spaces[name]
@@ -177,11 +177,11 @@ func (k *keptSpaces) take(name string, key namespaceKey) *space {
 }
 
 // give keeps a socket, or closes it if there are enough.
-func (k *keptSpaces) give(sp *space) {
+func (k *connPool) give(sp *namespaceConn) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if k.spaces == nil {
-		k.spaces = map[string]*space{}
+		k.spaces = map[string]*namespaceConn{}
 	}
 	if len(k.spaces) >= maxKept || k.spaces[sp.name] != nil {
 		_ = sp.close()
@@ -191,7 +191,7 @@ func (k *keptSpaces) give(sp *space) {
 }
 
 // hold closes the sockets of all namespaces but those that there are.
-func (k *keptSpaces) hold(there map[string]namespaceKey) {
+func (k *connPool) hold(there map[string]namespaceKey) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	for name, sp := range k.spaces {

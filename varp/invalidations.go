@@ -7,37 +7,37 @@ import (
 	"rutter/log"
 )
 
-// shotIndex is the newest part of the change log as shootdowns: one for each
+// invalidationIndex is the newest part of the change log as shootdowns: one for each
 // mapping, the last, by vnet and in the order of the log. All nodes read it, so
 // that each entry is decoded once however many poll.
 //
 // ord numbers the shootdowns as they were noted, for this process only. Those
 // up to floor may have been left out again, save that of a mapping which nobody
 // has any more: the rows of the state tell of all others.
-type shotIndex struct {
+type invalidationIndex struct {
 	max int // mappings held at most
 
 	seq    log.Seq // everything up to here was noted, or left out
 	ord    uint64
 	floor  uint64
 	held   map[mapping]uint64 // ord of the last shootdown of each mapping
-	byVNet map[uint32]*vnetShots
+	byVNet map[uint32]*vnetInvalidations
 }
 
-// vnetShots are the shootdowns of one vnet by rising ord. One that a newer has
+// vnetInvalidations are the shootdowns of one vnet by rising ord. One that a newer has
 // replaced stays, and counts as dead, until half of them are dead.
-type vnetShots struct {
-	shots []heldShot
+type vnetInvalidations struct {
+	shots []indexedInvalidation
 	dead  int
 }
 
-type heldShot struct {
-	shot
+type indexedInvalidation struct {
+	invalidation
 	ord uint64
 }
 
-func newShotIndex(limit int, seq log.Seq) *shotIndex {
-	x := &shotIndex{max: limit, seq: seq, held: make(map[mapping]uint64), byVNet: make(map[uint32]*vnetShots)}
+func newInvalidationIndex(limit int, seq log.Seq) *invalidationIndex {
+	x := &invalidationIndex{max: limit, seq: seq, held: make(map[mapping]uint64), byVNet: make(map[uint32]*vnetInvalidations)}
 	if seq > 0 {
 		x.leaveOut()
 	}
@@ -45,10 +45,10 @@ func newShotIndex(limit int, seq log.Seq) *shotIndex {
 }
 
 // note adds a shootdown in place of an earlier one of the same mapping.
-func (x *shotIndex) note(s shot) {
+func (x *invalidationIndex) note(s invalidation) {
 	v := x.byVNet[s.vnet]
 	if v == nil {
-		v = new(vnetShots)
+		v = new(vnetInvalidations)
 		x.byVNet[s.vnet] = v
 	}
 	if _, again := x.held[s.mapping]; again {
@@ -56,21 +56,21 @@ func (x *shotIndex) note(s shot) {
 	}
 	x.ord++
 	x.held[s.mapping] = x.ord
-	v.shots = append(v.shots, heldShot{s, x.ord})
+	v.shots = append(v.shots, indexedInvalidation{s, x.ord})
 	if v.dead > 32 && v.dead > len(v.shots)/2 {
-		x.tidy(s.vnet, func(heldShot) bool { return true })
+		x.compact(s.vnet, func(indexedInvalidation) bool { return true })
 	}
 }
 
-// lives reports whether h is the last shootdown of its mapping.
-func (x *shotIndex) lives(h heldShot) bool { return x.held[h.mapping] == h.ord }
+// isLive reports whether h is the last shootdown of its mapping.
+func (x *invalidationIndex) isLive(h indexedInvalidation) bool { return x.held[h.mapping] == h.ord }
 
-// tidy keeps of a vnet's shootdowns those that live and that keep approves of.
-func (x *shotIndex) tidy(vnet uint32, keep func(heldShot) bool) {
+// compact keeps of a vnet's shootdowns those that live and that keep approves of.
+func (x *invalidationIndex) compact(vnet uint32, keep func(indexedInvalidation) bool) {
 	v := x.byVNet[vnet]
-	v.shots = slices.DeleteFunc(v.shots, func(h heldShot) bool {
+	v.shots = slices.DeleteFunc(v.shots, func(h indexedInvalidation) bool {
 		switch {
-		case !x.lives(h):
+		case !x.isLive(h):
 			return true
 		case keep(h):
 			return false
@@ -87,20 +87,20 @@ func (x *shotIndex) tidy(vnet uint32, keep func(heldShot) bool) {
 // leaveOut raises the floor to the newest shootdown: who has not read up to
 // here must look at the rows. It takes a number of its own, so that a floor
 // without any shootdown below it is one too.
-func (x *shotIndex) leaveOut() {
+func (x *invalidationIndex) leaveOut() {
 	x.ord++
 	x.floor = x.ord
 }
 
-// jump notes that what lies between x.seq and seq is not to be had.
-func (x *shotIndex) jump(seq log.Seq) {
+// skipTo notes that what lies between x.seq and seq is not to be had.
+func (x *invalidationIndex) skipTo(seq log.Seq) {
 	x.seq = seq
 	x.leaveOut()
 }
 
 // trim makes place when there are more than max: the older half goes, first
 // what the rows tell of as well, then, if that is too little, everything else.
-func (x *shotIndex) trim(rows Rows) {
+func (x *invalidationIndex) trim(rows Rows) {
 	if len(x.held) <= x.max {
 		return
 	}
@@ -110,25 +110,25 @@ func (x *shotIndex) trim(rows Rows) {
 	}
 	slices.Sort(ords)
 	x.floor = max(x.floor, ords[len(ords)/2])
-	x.tidyAll(func(h heldShot) bool { return h.ord > x.floor || !h.known(rows) })
+	x.compactAll(func(h indexedInvalidation) bool { return h.ord > x.floor || !h.known(rows) })
 	if len(x.held) > x.max*3/4 {
-		x.tidyAll(func(h heldShot) bool { return h.ord > x.floor })
+		x.compactAll(func(h indexedInvalidation) bool { return h.ord > x.floor })
 	}
 }
 
-func (x *shotIndex) tidyAll(keep func(heldShot) bool) {
+func (x *invalidationIndex) compactAll(keep func(indexedInvalidation) bool) {
 	for vnet := range x.byVNet {
-		x.tidy(vnet, keep)
+		x.compact(vnet, keep)
 	}
 }
 
 // after returns a vnet's shootdowns of a higher ord, those that no longer live
 // among them.
-func (x *shotIndex) after(vnet uint32, ord uint64) []heldShot {
+func (x *invalidationIndex) after(vnet uint32, ord uint64) []indexedInvalidation {
 	v := x.byVNet[vnet]
 	if v == nil {
 		return nil
 	}
-	i, _ := slices.BinarySearchFunc(v.shots, ord+1, func(h heldShot, ord uint64) int { return cmp.Compare(h.ord, ord) })
+	i, _ := slices.BinarySearchFunc(v.shots, ord+1, func(h indexedInvalidation, ord uint64) int { return cmp.Compare(h.ord, ord) })
 	return v.shots[i:]
 }
