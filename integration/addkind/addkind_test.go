@@ -23,11 +23,6 @@ type step struct{ file, behind, text string }
 // steps are those of docs/contributing.md, beside the new files.
 var steps = []step{
 	{"log/kinds.go", "\tKindCertificate: &certificateKind,\n", "\tKindRack:        &rackKind,\n"},
-	// Package projections has its own words and immutable fields of kinds so far.
-	{"projections/decide.go", "var idField = map[log.Kind]string{\n", "\tlog.KindRack: \"name\",\n"},
-	{"projections/decide.go", "var kindWords = map[log.Kind]string{\n", "\tlog.KindRack: \"rack\",\n"},
-	{"projections/decide.go", "var immutable = map[log.Kind][]string{\n", "\tlog.KindRack: {\"name\"},\n"},
-	{"projections/decide.go", "var kindTitles = map[log.Kind]string{\n", "\tlog.KindRack: \"Rack\",\n"},
 }
 
 // files are the new ones, by their names in testdata.
