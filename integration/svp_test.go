@@ -213,7 +213,7 @@ func (w *svpWay) underlay(cn int) netip.Addr {
 }
 
 func newSVPWay(t *testing.T) *svpWay {
-	ports := freePorts(t, 3)
+	ports := rig.Ports(t, 3)
 	w := &svpWay{c: startClusterAt(t, "127.0.0.1", "--svp", fmt.Sprintf("127.0.0.{n}:%d", ports[0])), owner: client.NewChangeID()}
 	for i := range w.c.Servers {
 		w.servers = append(w.servers, fmt.Sprintf("127.0.0.%d:%d", i+1, ports[0]))

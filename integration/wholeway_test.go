@@ -127,7 +127,7 @@ func (w *wholeWay) startAgent(b testing.TB, cn log.UUID, flags ...string) {
 			}
 		})
 	}
-	w.status = fmt.Sprintf("127.0.0.1:%d", freePorts(b, 1)[0])
+	w.status = fmt.Sprintf("127.0.0.1:%d", rig.Ports(b, 1)[0])
 	rig.Start(b, &subprocess.Process{Name: "agent", Program: program, LogFile: filepath.Join(dir, "agent.log"), Args: append([]string{
 		"agent", "--cn", cn.String(), "--data", filepath.Join(dir, "agent"), "--svp", "off",
 		"--listen", w.status, "--servers", strings.Join(w.c.Client.Servers(), ","), "--netns", dir, "--etc-netns", filepath.Join(dir, "etc"),

@@ -105,11 +105,8 @@ func newNode(t *testing.T) *node {
 		vms: []log.UUID{client.NewChangeID(), client.NewChangeID()},
 	}
 	n.pki = filepath.Join(filepath.Dir(n.c.Servers[0].LogFile), "pki")
-	n.data = filepath.Join(n.dir, "agent")
+	n.data, n.ports = filepath.Join(n.dir, "agent"), rig.Ports(t, 3)
 	var err error
-	if n.ports, err = bench.FreePorts(3); err != nil {
-		t.Fatal(err)
-	}
 	for _, name := range []string{"agent", "netns", "vms", "run"} {
 		err = errors.Join(err, os.Mkdir(filepath.Join(n.dir, name), 0o700))
 	}
