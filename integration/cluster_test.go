@@ -19,16 +19,6 @@ type cluster struct {
 	dir string
 }
 
-// freePorts returns n ports of loopback that nobody listens on now.
-func freePorts(t testing.TB, n int) []int {
-	t.Helper()
-	ports, err := bench.FreePorts(n)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return ports
-}
-
 // startCluster starts the servers and waits until they are ready; they end
 // with the test.
 func startCluster(t testing.TB) *cluster {

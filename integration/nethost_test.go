@@ -13,6 +13,8 @@ import (
 	"testing"
 
 	"rutter/api/client"
+	"rutter/cmd/rutter/subprocess"
+	"rutter/integration/rig"
 	"rutter/log"
 )
 
@@ -87,28 +89,17 @@ func (h *netHost) tag(text string) {
 
 // startHost starts the agent with a /sys of its namespace.
 func (h *netHost) startHost(t *testing.T) {
-	cmd := h.command("agent", "--cn", h.cn.String(), "--data", filepath.Join(h.dir, "agent"), "--svp", "off", "--servers", strings.Join(h.c.Client.Servers(), ","),
-		"--admin-uuid", h.admin.String(), "--nic-tags", h.tags)
 	own := `mkdir "$KEPT" && mount --rbind /sys/fs/cgroup "$KEPT" && mount -t sysfs sysfs /sys && mount --rbind "$KEPT" /sys/fs/cgroup && exec "$0" "$@"`
-	cmd.Path, cmd.Args = "/usr/bin/unshare", append([]string{"unshare", "-m", "sh", "-c", own, program}, cmd.Args[1:]...)
-	cmd.Env = append(cmd.Env, "KEPT="+filepath.Join(h.dir, "cgroup"))
-	file, err := os.Create(filepath.Join(h.dir, "agent.log"))
-	if err != nil {
-		t.Fatal(err)
+	h.agent = &subprocess.Process{
+		Name: "the agent of the host", Program: "/usr/bin/unshare", LogFile: filepath.Join(h.dir, "host.log"),
+		Args: []string{
+			"-m", "sh", "-c", own, program, "agent", "--cn", h.cn.String(), "--data", filepath.Join(h.dir, "agent"), "--svp", "off",
+			"--servers", strings.Join(h.c.Client.Servers(), ","), "--admin-uuid", h.admin.String(), "--nic-tags", h.tags,
+		},
+		Env:    append(h.command().Env, "KEPT="+filepath.Join(h.dir, "cgroup")),
+		Launch: func(cmd *exec.Cmd) error { return h.ns.Do(cmd.Start) },
 	}
-	defer file.Close()
-	cmd.Stdout, cmd.Stderr = file, file
-	if err := h.ns.Do(cmd.Start); err != nil {
-		t.Fatal(err)
-	}
-	h.agent = cmd
-	t.Cleanup(func() {
-		h.stopAgent()
-		if t.Failed() {
-			b, _ := os.ReadFile(filepath.Join(h.dir, "agent.log"))
-			t.Logf("the agent of the host:\n%s", b)
-		}
-	})
+	rig.Start(t, h.agent)
 }
 
 // notPushedDown: what the log says of a node's own NICs changes nothing there;

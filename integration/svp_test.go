@@ -9,7 +9,6 @@ import (
 	"net/http"
 	"net/netip"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -21,6 +20,8 @@ import (
 	"rutter/agent"
 	"rutter/api/client"
 	"rutter/cmd/rutter/netlab"
+	"rutter/cmd/rutter/subprocess"
+	"rutter/integration/rig"
 	"rutter/integration/svpclient"
 	"rutter/log"
 )
@@ -197,8 +198,7 @@ type svpWay struct {
 	servers []string // SVP
 	svp     string   // the agent's
 	status  string
-	args    []string
-	agent   *exec.Cmd
+	agent   subprocess.Process
 	owner   log.UUID
 	cns     [svpCNs]log.UUID
 	vms     [svpCNs]log.UUID
@@ -213,7 +213,7 @@ func (w *svpWay) underlay(cn int) netip.Addr {
 }
 
 func newSVPWay(t *testing.T) *svpWay {
-	ports := freePorts(t, 3)
+	ports := rig.Ports(t, 3)
 	w := &svpWay{c: startClusterAt(t, "127.0.0.1", "--svp", fmt.Sprintf("127.0.0.{n}:%d", ports[0])), owner: client.NewChangeID()}
 	for i := range w.c.Servers {
 		w.servers = append(w.servers, fmt.Sprintf("127.0.0.%d:%d", i+1, ports[0]))
@@ -255,26 +255,13 @@ func newSVPWay(t *testing.T) *svpWay {
 	}
 	dir := t.TempDir()
 	w.svp, w.status = fmt.Sprintf("127.0.0.1:%d", ports[1]), fmt.Sprintf("127.0.0.1:%d", ports[2])
-	w.args = []string{
+	w.agent = subprocess.Process{Name: "agent", Program: program, LogFile: filepath.Join(dir, "agent.log"), Args: []string{
 		"agent", "--cn", w.cns[0].String(), "--data", filepath.Join(dir, "agent"), "--svp", w.svp, "--listen", w.status,
 		"--servers", strings.Join(w.c.Client.Servers(), ","), "--netns", dir, "--etc-netns", filepath.Join(dir, "etc"),
-	}
-	w.startAgent(t)
-	t.Cleanup(func() { w.killAgent() })
+	}}
+	rig.Start(t, &w.agent)
 	w.await(t, 1)
 	return w
-}
-
-func (w *svpWay) startAgent(t *testing.T) {
-	w.agent = exec.Command(program, w.args...)
-	if err := w.agent.Start(); err != nil {
-		t.Fatal(err)
-	}
-}
-
-func (w *svpWay) killAgent() {
-	_ = w.agent.Process.Kill()
-	_ = w.agent.Wait() // it was killed
 }
 
 func (w *svpWay) create(cn, net int, ip netip.Addr) log.Op {
@@ -325,8 +312,9 @@ func (w *svpWay) move(t *testing.T) {
 	}
 	for ; going(); w.kills++ {
 		if w.kills == 2 {
-			w.killAgent()
-			w.startAgent(t)
+			if err := errors.Join(w.agent.Stop(syscall.SIGKILL), w.agent.Start()); err != nil {
+				t.Fatal(err)
+			}
 			continue
 		}
 		s := w.c.Servers[w.kills%3]

@@ -24,6 +24,8 @@ import (
 	"rutter/api/client"
 	"rutter/cmd/rutter/bench"
 	"rutter/cmd/rutter/netlab"
+	"rutter/cmd/rutter/subprocess"
+	"rutter/integration/rig"
 	"rutter/log"
 )
 
@@ -101,7 +103,7 @@ type vmNode struct {
 	ns     netlab.Namespace
 	dir    string
 	cgroup string
-	agent  *exec.Cmd
+	agent  *subprocess.Process
 }
 
 func newVMWorld(t *testing.T) *vmWorld {
@@ -200,33 +202,29 @@ func (n *vmNode) startAgent() {
 
 func (n *vmNode) startAgentWith(args ...string) {
 	n.t.Helper()
-	cmd := n.command(append([]string{"agent", "--cn", n.cn.String(), "--data", filepath.Join(n.dir, "agent"), "--svp", "off"}, args...)...)
-	file, err := os.OpenFile(filepath.Join(n.dir, "agent.log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
-	if err != nil {
-		n.t.Fatal(err)
-	}
-	defer file.Close()
-	cmd.Stdout, cmd.Stderr = file, file
-	if err := n.ns.Do(cmd.Start); err != nil {
-		n.t.Fatal(err)
-	}
-	n.agent = cmd
-	n.t.Cleanup(func() {
-		n.stopAgent()
-		if n.t.Failed() {
-			b, _ := os.ReadFile(filepath.Join(n.dir, "agent.log"))
-			n.t.Logf("the agent of %s:\n%s", n.cn, b)
-		}
-	})
+	n.launch(append([]string{"agent", "--cn", n.cn.String(), "--data", filepath.Join(n.dir, "agent"), "--svp", "off"}, args...)...)
 	n.until("its vminfod answers", func() bool {
 		_, err := n.rutter("vminfo", "ping")
 		return err == nil
 	})
 }
 
+// launch starts the agent on this compute node, to end with the test.
+func (n *vmNode) launch(args ...string) {
+	n.t.Helper()
+	cmd := n.command(args...)
+	n.agent = &subprocess.Process{
+		Name: "the agent of " + n.cn.String(), Program: cmd.Path, Args: args, Env: cmd.Env, LogFile: filepath.Join(n.dir, "agent.log"),
+		Launch: func(cmd *exec.Cmd) error { return n.ns.Do(cmd.Start) },
+	}
+	rig.Start(n.t, n.agent)
+}
+
 func (n *vmNode) stopAgent() {
-	_ = n.agent.Process.Signal(syscall.SIGTERM)
-	_ = n.agent.Wait() // the test asks what it left, not how it ended
+	n.t.Helper()
+	if err := n.agent.Stop(syscall.SIGTERM); err != nil {
+		n.t.Error(err)
+	}
 }
 
 // rutter runs a command on this compute node.

@@ -213,7 +213,7 @@ func (a *netAgent) commands(t *testing.T) {
 	// The agent dies while it is done: nobody does it again.
 	slow := a.begin(other, "/execute", fmt.Sprintf(`{"script":"echo did >> %s; sleep 60"}`, marks))
 	a.until("it is begun", func() bool { text, _ := os.ReadFile(marks); return strings.Count(string(text), "did") == 3 })
-	_ = a.agent.Process.Kill()
+	_ = a.agent.Signal(syscall.SIGKILL)
 	restart("--allow-execute")
 	if got := a.ends(a.c.Servers[2], slow, "failure"); !strings.Contains(got.Failure, "interrupted") {
 		t.Errorf("a command whose agent died: %s", got.Failure)

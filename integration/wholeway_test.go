@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"net/http"
 	"net/netip"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -18,6 +17,8 @@ import (
 	"rutter/agent"
 	"rutter/api/client"
 	"rutter/cmd/rutter/netlab"
+	"rutter/cmd/rutter/subprocess"
+	"rutter/integration/rig"
 	"rutter/log"
 )
 
@@ -126,18 +127,11 @@ func (w *wholeWay) startAgent(b testing.TB, cn log.UUID, flags ...string) {
 			}
 		})
 	}
-	w.status = fmt.Sprintf("127.0.0.1:%d", freePorts(b, 1)[0])
-	cmd := exec.Command(program, append([]string{
+	w.status = fmt.Sprintf("127.0.0.1:%d", rig.Ports(b, 1)[0])
+	rig.Start(b, &subprocess.Process{Name: "agent", Program: program, LogFile: filepath.Join(dir, "agent.log"), Args: append([]string{
 		"agent", "--cn", cn.String(), "--data", filepath.Join(dir, "agent"), "--svp", "off",
 		"--listen", w.status, "--servers", strings.Join(w.c.Client.Servers(), ","), "--netns", dir, "--etc-netns", filepath.Join(dir, "etc"),
-	}, flags...)...)
-	if err := cmd.Start(); err != nil {
-		b.Fatal(err)
-	}
-	b.Cleanup(func() {
-		_ = cmd.Process.Signal(syscall.SIGTERM)
-		_ = cmd.Wait() // nothing depends on how it ends
-	})
+	}, flags...)})
 }
 
 // programmed asks the agent up to where its kernel matches.

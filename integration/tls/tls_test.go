@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -67,9 +66,9 @@ func newWorld(t *testing.T) *world {
 	}
 	var peers []string
 	for i := range 3 {
-		w.raft = append(w.raft, freeAddress(t))
-		w.urls = append(w.urls, "https://"+freeAddress(t))
-		w.napi = append(w.napi, freeAddress(t))
+		w.raft = append(w.raft, rig.Address(t))
+		w.urls = append(w.urls, "https://"+rig.Address(t))
+		w.napi = append(w.napi, rig.Address(t))
 		peers = append(peers, fmt.Sprintf("s%d=%s", i+1, w.raft[i]))
 	}
 	for i := range 3 {
@@ -123,15 +122,6 @@ func (w *world) in(t *testing.T) *world {
 	part := *w
 	part.t = t
 	return &part
-}
-
-func freeAddress(t *testing.T) string {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
-	return l.Addr().String()
 }
 
 func (w *world) must(err error) {
