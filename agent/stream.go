@@ -117,6 +117,7 @@ func (s *stream) Request(m *feed.Request) error {
 var (
 	_ feed.Handler        = (*stream)(nil)
 	_ feed.RequestHandler = (*stream)(nil)
+	_ feed.Preparer       = (*stream)(nil)
 )
 
 // answerTime bounds the wait for room in the send queue.
