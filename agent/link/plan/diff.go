@@ -44,8 +44,8 @@ func sorted[E any](list []E, compare func(E, E) int) []E {
 	return list
 }
 
-// group cuts the elements for which compare is 0 from the front of a sorted
-// list, and drops what comes before them: nobody wants it.
+// group takes the elements for which compare is 0 from the front of a sorted list, and
+// skips those before them, which are not wanted.
 func group[E any](list *[]E, compare func(E) int) []E {
 	rest := *list
 	for len(rest) > 0 && compare(rest[0]) < 0 {
