@@ -9,7 +9,7 @@ import (
 	"rutter/log"
 )
 
-// mapping names what a client may have cached: a (vnet, MAC) or a (vnet, IP).
+// mapping identifies what a client may have cached: a (vnet, MAC) or a (vnet, IP).
 type mapping struct {
 	vnet uint32
 	typ  RecordType
@@ -30,7 +30,7 @@ func (m mapping) mac() log.MAC { return log.MAC(m.addr[:6]) }
 
 func (m mapping) ip() netip.Addr { return netip.AddrFrom16(m.addr).Unmap() }
 
-// known reports whether anybody has the mapping now.
+// known reports whether the mapping exists now.
 func (m mapping) known(rows Rows) (ok bool) {
 	if m.typ == RecordVL2 {
 		_, ok = rows.VL2(m.vnet, m.mac())
@@ -47,7 +47,7 @@ type invalidation struct {
 	seq  log.Seq
 }
 
-// record is how a client hears of s.
+// record is s as a record of the log.
 func (s invalidation) record() Record {
 	r := Record{Type: s.typ, ID: s.id(), VNet: s.vnet}
 	if s.typ == RecordVL2 {
@@ -61,11 +61,11 @@ func (s invalidation) record() Record {
 // id returns the UUID (version 8, RFC 9562 section 5.8) that LOG_RM names: the
 // lower 48 bits of the seq, and FNV-1a over the mapping.
 //
-// It follows from what the record says and from nothing else, so that every
-// server gives one shootdown the same id, and none gives it to another: a
-// LOG_RM that ends up at the wrong server cannot remove what was not heard.
-// A count of the records of a seq would not do: which records follow when a
-// node's underlay address changes depends on the moment that a server looks.
+// It is a function of the record's content alone, so every server gives an invalidation
+// the same id, and no server gives that id to another. So a LOG_RM at the wrong server
+// cannot remove a record that was not delivered. A count within a seq does not work:
+// which records follow when a node's underlay address changes depends on the moment at
+// which a server looks.
 func (s invalidation) id() log.UUID {
 	sum := fnv.New64a()
 	var b [8]byte

@@ -18,31 +18,30 @@ const Version = 1
 // HeaderSize is the length of the header before each body, in bytes.
 const HeaderSize = 16
 
-// MaxBody is the longest body, in bytes, that a Server or a Client of ours
-// reads or writes. The longest that an old client sends is a LOG_RM of 32 ids,
-// 516 bytes; this leaves room for 1,023 of them and keeps what a connection
-// can make us hold small.
+// MaxBody is the longest body, in bytes, that a Server or a Client of ours reads or
+// writes. The longest body of an old client is a LOG_RM of 32 ids, 516 bytes. This
+// leaves room for 1,023 ids and limits the memory of a connection.
 const MaxBody = 16 << 10
 
-// The codec's errors. Each costs the connection that it came from: after a
-// message that cannot be trusted, neither can the place where the next begins.
+// The codec's errors. Each costs its connection: after an invalid message, where the
+// next one begins is unknown.
 var (
 	// ErrBadCRC: the CRC-32 in the header is not that of the message.
 	ErrBadCRC = errors.New("varp: wrong CRC")
 	// ErrTooBig: the header announces a body over the limit.
 	ErrTooBig = errors.New("varp: body over the limit")
-	// ErrBadOp: an op that is unknown, or that has no place in this direction.
+	// ErrBadOp: an op that is unknown, or not allowed in this direction.
 	ErrBadOp = errors.New("varp: op not served")
 	// ErrBadBody: a body too short for its op, or in disagreement with itself.
 	ErrBadBody = errors.New("varp: malformed body")
 )
 
-// Op is what a message asks or answers.
+// Op is the operation of a message.
 type Op uint16
 
-// The ops of SVP (libvarpd_svp_prot.h, svp_op_t; spec/svp.md §1.2). Nobody
-// ever defined the payload of BULK, and ROUTE belongs to version 2: this
-// package knows them by name only.
+// The ops of SVP (libvarpd_svp_prot.h, svp_op_t; spec/svp.md §1.2). The payload of BULK
+// was never defined, and ROUTE belongs to version 2: this package knows only their
+// names.
 const (
 	OpPing     Op = 1
 	OpPong     Op = 2
@@ -72,7 +71,7 @@ var opNames = [...]string{
 	OpRouteReq: "ROUTE_REQ", OpRouteAck: "ROUTE_ACK",
 }
 
-// String returns the name that the protocol gives to o, or its number.
+// String returns the protocol's name of o, or its number.
 func (o Op) String() string {
 	if int(o) < len(opNames) && opNames[o] != "" {
 		return opNames[o]

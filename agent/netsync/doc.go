@@ -9,7 +9,7 @@
 //	VMs ───────┐                   ┌──► report ──► a server, which answers what
 //	the log ───┼──► core.pass ─────┤              became of it and how it stands
 //	the answer ┤                   └──► edits of manifests, reboots
-//	the book ──┘
+//	the ledger ┘
 //
 // There is no queue. Each pass compares the current state with the log, and the
 // differences are the report. So an older state is never sent again, and a NIC that is

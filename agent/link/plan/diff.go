@@ -4,9 +4,9 @@ import (
 	"slices"
 )
 
-// diff walks two lists that are sorted alike, and calls one function for each
-// element: add for what only want has, both for what both have, stale for what
-// only have has (and for a second one of the same key).
+// diff walks two lists of the same order, and calls one function for each element: add
+// for what only want has, both for what both have, stale for what only have has (and
+// for a second one of the same key).
 func diff[A, B any](want []A, have []B, compare func(A, B) int, add func(A), both func(A, B), stale func(B)) {
 	i, j := 0, 0
 	for i < len(want) || j < len(have) {
