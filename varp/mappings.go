@@ -142,7 +142,7 @@ func (m *Mappings) catchUp() bool {
 		if err != nil {
 			m.broken.Store(true)
 			m.at.Store(nil)
-			m.logger.Error("SVP: the log cannot be read, so lookups go to the state itself", "error", err)
+			m.logger.Error("SVP: the log cannot be read: lookups use the state itself", "error", err)
 			return false
 		}
 		at = next

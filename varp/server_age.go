@@ -27,7 +27,7 @@ func (s *Server) watchAge(ctx context.Context) {
 		age, stale := s.age()
 		if s.stale.CompareAndSwap(!stale, stale) {
 			if stale {
-				s.cfg.Logger.Warn("SVP: answers may be old: nothing was heard of the log", "for", age, "bound", s.cfg.MaxAge)
+				s.cfg.Logger.Warn("SVP: answers may be old: nothing came from the log", "for", age, "bound", s.cfg.MaxAge)
 			} else {
 				s.cfg.Logger.Info("SVP: answers are fresh again", "age", age)
 			}

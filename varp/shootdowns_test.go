@@ -97,7 +97,7 @@ func historyAndClient(t *rapid.T, small bool) {
 				client.obey(sites[roll(len(sites))], r)
 				given = append(given, r.ID)
 			}
-		case 8: // some are acknowledged, at any server, or nobody's
+		case 8: // some are acknowledged, at any server, or unknown ids
 			for range roll(len(given) + 1) {
 				i := roll(len(given))
 				s.events.Remove(me, []log.UUID{given[i], testUUID(7, roll(9))})
@@ -247,7 +247,7 @@ func TestShotsOf(t *testing.T) {
 	}
 }
 
-// TestNetworkGone: when the network went before anybody asked, the event's
+// TestNetworkGone: if the network was deleted before the first request, the event's
 // scopes tell the vnet.
 func TestNetworkGone(t *testing.T) {
 	c := newCloud(t, 2, 2)

@@ -92,7 +92,7 @@ const (
 	StatusBadBulk   Status = 4
 )
 
-// String returns the name that the protocol gives to s, or its number.
+// String returns the protocol's name of s, or its number.
 func (s Status) String() string {
 	switch s {
 	case StatusOK:
@@ -118,8 +118,8 @@ func (s Status) String() string {
 type Header struct {
 	Version uint16
 	Op      Op
-	Size    uint32 // bytes of body, the header not counted
-	ID      uint32 // opaque: the peer's four bytes, returned as they came
+	Size    uint32 // bytes of the body, without the header
+	ID      uint32 // opaque: the peer's four bytes, returned unchanged
 	CRC     uint32
 }
 
@@ -140,17 +140,16 @@ func parseHeader(b []byte) Header {
 }
 
 // Message is a header and its body. Body points into the buffer that was
-// split, so it lives as long as that does.
+// split, so it is valid as long as that buffer.
 type Message struct {
 	Header
 	Body []byte
 }
 
-// Split takes the first message off b and returns the bytes that it spans.
-// 0 bytes and no error mean that b does not hold a whole message yet. It
-// returns ErrTooBig, as soon as the header is there, for a body of more than
-// maxBody bytes, and ErrBadCRC; both with the header filled in. It looks
-// neither at the version nor at the op.
+// Split reads the first message of b and returns its length in bytes. 0 bytes and
+// no error mean that b does not have a complete message yet. It returns ErrTooBig,
+// as soon as the header is there, for a body of more than maxBody bytes, and
+// ErrBadCRC; both with the header filled in. It checks neither the version nor the op.
 func Split(b []byte, maxBody int) (Message, int, error) {
 	if len(b) < HeaderSize {
 		return Message{}, 0, nil
@@ -174,7 +173,7 @@ func Split(b []byte, maxBody int) (Message, int, error) {
 // crc32 makes its argument escape, and a local one would cost an allocation.
 var zeroCRC [HeaderSize - offCRC]byte
 
-// checksum returns the CRC of a whole message, whatever its CRC field says.
+// checksum returns the CRC of a complete message; its CRC field is ignored.
 func checksum(msg []byte) uint32 {
 	sum := crc32.Update(0, crc32.IEEETable, msg[:offCRC])
 	sum = crc32.Update(sum, crc32.IEEETable, zeroCRC[:])
@@ -182,7 +181,7 @@ func checksum(msg []byte) uint32 {
 }
 
 // Append appends a message with any op and body to dst. It is for ops without
-// a body (PING, PONG) and for tools that speak what this package does not.
+// a body (PING, PONG) and for tools that use other ops.
 func Append(dst []byte, op Op, id uint32, body []byte) []byte {
 	start := len(dst)
 	return finish(append(begin(dst, op, id), body...), start)
@@ -205,8 +204,8 @@ func finish(dst []byte, start int) []byte {
 	return dst
 }
 
-// wantBody refuses a body of fewer than n bytes. A longer one is fine: what
-// follows is ignored, as portolan does (vector vl2-trailing-bytes).
+// wantBody refuses a body of fewer than n bytes. The rest of a longer one is
+// ignored, as portolan does (vector vl2-trailing-bytes).
 func wantBody(op Op, body []byte, n int) error {
 	if len(body) < n {
 		return fmt.Errorf("%s: body of %d bytes, want %d: %w", op, len(body), n, ErrBadBody)

@@ -54,7 +54,7 @@ type model struct {
 
 	forbidden map[log.MAC]bool // deleted in the log: they do not come back
 	created   map[log.MAC]bool // by the agent
-	excused   map[log.MAC]bool // that may stay in the log without a VM: nobody watched them, or they went elsewhere
+	excused   map[log.MAC]bool // that may stay in the log without a VM: they were not watched, or they moved elsewhere
 	macs      int
 }
 

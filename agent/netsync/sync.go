@@ -156,7 +156,7 @@ func (s *Syncer) pass(ctx context.Context) time.Duration {
 	})
 	next, err := s.do(ctx, &p)
 	if ctx.Err() == nil && err != nil {
-		s.cfg.Logger.Warn("NICs are not in step with the log: again soon", "error", err)
+		s.cfg.Logger.Warn("NICs do not match the log yet: trying again soon", "error", err)
 	}
 	s.note(&p, err)
 	if !p.again.IsZero() {

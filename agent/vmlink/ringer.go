@@ -71,7 +71,7 @@ func (r *ringer) round(ctx context.Context, now time.Time) time.Time {
 		held, known := r.held(vmm)
 		if known && held.Gen >= vmm.Gen {
 			if err := r.cfg.VMMs.Recorded(vmm.ID, vmm.Gen); err != nil {
-				r.cfg.Logger.Error("a VMM that is recorded is not forgotten", "vmm", vmm.ID, "error", err)
+				r.cfg.Logger.Error("a VMM that is recorded cannot be removed", "vmm", vmm.ID, "error", err)
 			}
 			continue
 		}
@@ -163,7 +163,7 @@ func (r *ringer) call(a *attempt, do func() error) {
 			}
 		})
 		if err != nil {
-			r.cfg.Logger.Warn("a VMM's state could not be told", "error", err)
+			r.cfg.Logger.Warn("a VMM's state could not be reported", "error", err)
 		}
 		wake(r.due)
 		return nil
