@@ -7,7 +7,7 @@ import (
 )
 
 // rebuilt is a source whose log may become another one under the same seqs, of the
-// same cluster, which only the chain tells.
+// same cluster, which only the chain shows.
 type rebuilt struct {
 	*site
 	salt byte

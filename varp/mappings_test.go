@@ -100,7 +100,7 @@ func TestMappingsBrokenLog(t *testing.T) {
 	if wrong := sameAsRows(m, s, c, 4); wrong != "" {
 		t.Error(wrong)
 	}
-	s.broken = errors.New("disk on fire") // made anew from the rows
+	s.broken = errors.New("disk on fire") // rebuilt from the rows
 	c.put(&log.NIC{MAC: testMAC(2), BelongsToType: "zone", CNUUID: c.nodes[0], NetworkUUID: c.nets[0].UUID})
 	s.catchUp(c, len(c.entries))
 	if wrong := sameAsRows(m, s, c, 4); wrong != "" || m.broken.Load() {

@@ -7,7 +7,7 @@
 // log by itself), and the connection to the servers.
 //
 //	VMs ───────┐                   ┌──► report ──► a server, which answers what
-//	the log ───┼──► core.pass ─────┤              became of it and how it stands
+//	the log ───┼──► core.pass ─────┤              became of it and its state
 //	the answer ┤                   └──► edits of manifests, reboots
 //	the ledger ┘
 //

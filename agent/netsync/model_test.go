@@ -102,7 +102,7 @@ func (m *model) newID() log.UUID {
 	return log.UUID{6: 0x70, 8: 0x80, 12: byte(m.made >> 24), 13: byte(m.made >> 16), 14: byte(m.made >> 8), 15: byte(m.made)}
 }
 
-// restart starts the agent anew: it remembers its book only.
+// restart restarts the agent: it keeps only its ledger.
 func (m *model) restart() {
 	b := newLedger()
 	if m.sync != nil {
