@@ -35,17 +35,17 @@ type core struct {
 	foundSeq log.Seq
 	// after: the node's own record of a NIC is ignored until its part of the log has
 	// reached this seq, because a server reported a newer one.
-	after map[log.MAC]log.Seq
-	tries map[log.MAC]*try // of changes
-	looks map[log.MAC]*try
+	after    map[log.MAC]log.Seq
+	attempts map[log.MAC]*attempt // of changes
+	looks    map[log.MAC]*attempt
 }
 
 func newCore(cn log.UUID, b *ledger, newID func() log.UUID) *core {
-	return &core{cn: cn, ledger: b, newID: newID, after: make(map[log.MAC]log.Seq), tries: make(map[log.MAC]*try), looks: make(map[log.MAC]*try)}
+	return &core{cn: cn, ledger: b, newID: newID, after: make(map[log.MAC]log.Seq), attempts: make(map[log.MAC]*attempt), looks: make(map[log.MAC]*attempt)}
 }
 
-// try delays attempts that are repeated without effect.
-type try struct {
+// attempt delays attempts that are repeated without effect.
+type attempt struct {
 	key     string // the attempt: a different one is made at once
 	next    time.Time
 	pause   time.Duration
@@ -55,12 +55,12 @@ type try struct {
 
 // input is what a pass sees.
 type input struct {
-	now   time.Time
-	vms   []VM // by UUID
-	whole bool // complete: a VM that is not in vms is gone
-	host  Host // the node's own NICs
-	state *projections.State
-	place Part
+	now      time.Time
+	vms      []VM // by UUID
+	complete bool // complete: a VM that is not in vms is gone
+	host     Host // the node's own NICs
+	state    *projections.State
+	place    Part
 }
 
 // change is one change of a plan, about one NIC.
@@ -139,7 +139,7 @@ func (c *core) placeNICs(vms []VM) map[log.MAC]*VM {
 // request and a change wait for each other, so an attempt that this pass does not want
 // is kept for a while.
 func (c *core) settle(p *plan, now time.Time) {
-	for _, table := range []map[log.MAC]*try{c.tries, c.looks} {
+	for _, table := range []map[log.MAC]*attempt{c.attempts, c.looks} {
 		for mac, t := range table {
 			if t.refusal != "" {
 				p.notes = append(p.notes, "NIC "+mac.String()+": "+t.refusal)
@@ -147,7 +147,7 @@ func (c *core) settle(p *plan, now time.Time) {
 		}
 	}
 	slices.Sort(p.notes)
-	for _, table := range []map[log.MAC]*try{c.tries, c.looks} {
+	for _, table := range []map[log.MAC]*attempt{c.attempts, c.looks} {
 		for mac, t := range table {
 			if !t.pass {
 				if now.After(t.next.Add(t.pause)) {
@@ -164,10 +164,10 @@ func (c *core) settle(p *plan, now time.Time) {
 }
 
 // due reports whether an attempt may be made now, and records it.
-func due(table map[log.MAC]*try, mac log.MAC, key string, now time.Time) bool {
+func due(table map[log.MAC]*attempt, mac log.MAC, key string, now time.Time) bool {
 	t := table[mac]
 	if t == nil || t.key != key {
-		table[mac] = &try{key: key, next: now.Add(minPause), pause: minPause, pass: true}
+		table[mac] = &attempt{key: key, next: now.Add(minPause), pause: minPause, pass: true}
 		return true
 	}
 	t.pass = true
@@ -212,7 +212,7 @@ func (c *core) send(in *input, p *plan, mac log.MAC, key string, id log.UUID, op
 		}
 		return
 	}
-	if !due(c.tries, mac, key, in.now) {
+	if !due(c.attempts, mac, key, in.now) {
 		return
 	}
 	if id.IsZero() {
@@ -225,7 +225,7 @@ func (c *core) send(in *input, p *plan, mac log.MAC, key string, id log.UUID, op
 // that has it now, or nil.
 func (c *core) release(in *input, p *plan, claim *claim, at *VM) {
 	vm := find(in.vms, claim.VM)
-	if vm == nil && !in.whole {
+	if vm == nil && !in.complete {
 		return // a NIC of an unknown VM may still exist
 	}
 	if vm != nil && vm.HandsOff {
@@ -296,7 +296,7 @@ func (c *core) answered(p *plan, a *report.Answer) {
 }
 
 func (c *core) concluded(sent *change, o report.Outcome) {
-	t, claim := c.tries[sent.mac], c.ledger.claims[sent.mac]
+	t, claim := c.attempts[sent.mac], c.ledger.claims[sent.mac]
 	if t != nil {
 		t.refusal = o.Unknown
 		if o.Refusal != nil {

@@ -145,7 +145,7 @@ func (s *Syncer) Run(ctx context.Context) error {
 // pass makes one pass, does the work that it found, and returns when the next is due.
 func (s *Syncer) pass(ctx context.Context) time.Duration {
 	in := input{now: s.now()}
-	in.vms, in.whole = s.cfg.Node.VMs()
+	in.vms, in.complete = s.cfg.Node.VMs()
 	if s.cfg.Host != nil {
 		in.host = s.cfg.Host()
 	}

@@ -31,11 +31,11 @@ const (
 // complete, and then the changes.
 type reporter struct {
 	*Link
-	state  State
-	conn   connection
-	number uint64
-	seq    uint64 // of the store's events: everything up to here was sent
-	whole  bool   // the complete set was sent
+	state    State
+	conn     connection
+	number   uint64
+	seq      uint64 // of the store's events: everything up to here was sent
+	complete bool   // the complete set was sent
 }
 
 // reportAll sends the inventory over each connection in turn.
@@ -63,7 +63,7 @@ func (r *reporter) run(ctx context.Context) {
 	look := time.NewTicker(completeEvery)
 	defer look.Stop()
 	for {
-		if !r.whole && r.cfg.Service.Complete() {
+		if !r.complete && r.cfg.Service.Complete() {
 			if r.all() != nil {
 				return
 			}
@@ -71,7 +71,7 @@ func (r *reporter) run(ctx context.Context) {
 		events, changed, err := store.Since(r.seq, eventBatch)
 		if err != nil { // events were lost
 			_, _, r.seq = store.Kept()
-			r.whole = false
+			r.complete = false
 			continue
 		}
 		if len(events) > 0 {
@@ -81,7 +81,7 @@ func (r *reporter) run(ctx context.Context) {
 			continue
 		}
 		tick := look.C
-		if r.whole {
+		if r.complete {
 			tick = nil
 		} else {
 			r.become("waiting: a source of VMs is not complete, so none is taken for gone")
@@ -126,7 +126,7 @@ func (r *reporter) all() error {
 		}
 		list = list[n:]
 	}
-	r.whole, r.seq = true, seq
+	r.complete, r.seq = true, seq
 	r.update(func(s *Status) { s.Inventories++ })
 	r.become("reported")
 	return nil

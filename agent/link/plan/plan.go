@@ -35,7 +35,7 @@ func (b Blocked) String() string { return b.Object.String() + ": " + b.Err.Error
 // Blocked.
 func Plan(want desired.Links, have Snapshot, numbers Numbers, prune bool) Work {
 	p := &planner{
-		want: want, numbers: numbers, prune: prune, have: have.ByKey(),
+		want: want, numbers: numbers, prune: prune, existing: have.ByKey(),
 		gone: map[LinkKey]bool{}, kept: map[LinkKey]bool{}, state: map[LinkKey]*linkState{},
 		children: map[string][]*Link{}, byMAC: map[log.MAC][]*Link{}, missing: map[string]bool{},
 	}
@@ -68,7 +68,7 @@ type planner struct {
 	numbers Numbers
 	prune   bool
 
-	have     map[LinkKey]*Link
+	existing map[LinkKey]*Link
 	children map[string][]*Link     // our links by the name of their parent
 	byMAC    map[log.MAC][]*Link    // our fabric links
 	missing  map[string]bool        // namespaces
@@ -94,7 +94,7 @@ type fabricState struct {
 }
 
 func (p *planner) index(l *Link) {
-	if !Owned(l, p.have) {
+	if !Owned(l, p.existing) {
 		return
 	}
 	if l.Parent != "" {
@@ -178,11 +178,11 @@ func (p *planner) markGone(l *Link) {
 // otherwise changed in place. It returns nil if the link is blocked.
 func (p *planner) link(o Object, spec *Link, hold bool) *linkState {
 	at := spec.Key()
-	have := p.have[at]
+	have := p.existing[at]
 	if have != nil && p.gone[at] {
 		have = nil
 	}
-	if have != nil && !Owned(have, p.have) {
+	if have != nil && !Owned(have, p.existing) {
 		p.block(o, "%w: %s is there, and not ours (kind %q): rename or remove it", ErrForeign, have.Name, have.Kind)
 		return nil
 	}

@@ -288,7 +288,7 @@ func (p *planner) pruneLinks(links []Link) {
 	for _, kind := range []string{KindVXLAN, KindVLAN, KindMacvlan} {
 		for i := range links {
 			l := &links[i]
-			if l.Kind != kind || p.kept[l.Key()] || p.gone[l.Key()] || !Owned(l, p.have) {
+			if l.Kind != kind || p.kept[l.Key()] || p.gone[l.Key()] || !Owned(l, p.existing) {
 				continue
 			}
 			o := leftOver(l)
