@@ -249,7 +249,7 @@ func (k *fakeKernel) seen() []wanted {
 	return slices.Clone(k.passes)
 }
 
-// hear is a change by another program.
+// hear makes a change by another program.
 func (k *fakeKernel) hear() {
 	k.mu.Lock()
 	defer k.mu.Unlock()

@@ -123,7 +123,7 @@ func (t *answerLog) note(pos uint64, vnet uint32, mac log.MAC, ip netip.Addr) {
 
 // giveUp ends all waiting until the disk has taken a write.
 func (t *answerLog) giveUp(written <-chan struct{}) {
-	t.logger.Warn("what SVP tells cannot be noted: the disk hangs")
+	t.logger.Warn("SVP answers cannot be noted: the disk hangs")
 	t.hangs.Store(true)
 	select {
 	case <-written: // the write has just ended
@@ -179,7 +179,7 @@ func (t *answerLog) freeSlot() int {
 func (t *answerLog) noteMissed(reason string) {
 	if !t.missed {
 		t.missed = true
-		t.logger.Warn("what SVP tells before the cache holds it cannot be noted: if this process is killed, a client may go on believing it", "reason", reason)
+		t.logger.Warn("SVP answers that the cache does not have yet cannot be noted: if this process is killed, a client may keep an outdated answer", "reason", reason)
 	}
 }
 

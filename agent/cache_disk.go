@@ -38,14 +38,14 @@ func openCache(folder string, cn log.UUID, now time.Time, logger *slog.Logger) (
 	c.numbers = held.Numbers
 	var told error
 	if c.answers, held.Answered, told = openAnswerLog(folder, logger); told != nil {
-		logger.Warn("what SVP tells cannot be noted", "error", told)
+		logger.Warn("SVP answers cannot be noted", "error", told)
 	}
 	held.answers = c.answers
 	if err = errors.Join(err, opened); err == nil {
 		err = c.update(func(*bolt.Tx) error { return nil })
 	}
 	if c.failure = err; err != nil {
-		logger.Error("the cache cannot be written: this node goes on from memory, and would have to ask the servers if it started anew", "folder", folder, "error", err)
+		logger.Error("the cache cannot be written: this node works from memory, and needs the servers if it restarts", "folder", folder, "error", err)
 	}
 	return c, held, nil
 }
@@ -75,7 +75,7 @@ func (c *cache) openOrAside(now time.Time) (*contents, error) {
 		err = fmt.Errorf("agent: cache %s: %w", c.path, err)
 		var unread error
 		if held, unread = readCache(c.path, c.cn); unread != nil {
-			c.logger.Warn("the cache cannot be read either: all of it is asked of the servers", "error", unread)
+			c.logger.Warn("the cache cannot be read either: everything is requested from the servers", "error", unread)
 			held = c.nothing()
 		}
 	}
@@ -88,7 +88,7 @@ func (c *cache) nothing() *contents { return &contents{Scopes: make(map[log.Scop
 // putAside renames a file that cannot be trusted, so that it can be inspected.
 func (c *cache) putAside(path string, why error, now time.Time) error {
 	aside := path + ".damaged-" + now.UTC().Format("20060102T150405.000000000")
-	c.logger.Error("cache is damaged: kept aside, to be rebuilt from the servers", "error", why, "aside", aside)
+	c.logger.Error("cache is damaged: put aside, and rebuilt from the servers", "error", why, "aside", aside)
 	if err := os.Rename(path, aside); err != nil {
 		return fmt.Errorf("agent: put damaged cache aside: %w", err)
 	}

@@ -51,7 +51,7 @@ func (c *cache) dropOld(h *holdChange) error {
 		return nil
 	}
 	if err := os.Remove(filepath.Join(c.folder, heldName)); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		c.logger.Warn("the view that was kept cannot be removed: the next start does it", "error", err)
+		c.logger.Warn("the file of the old view cannot be removed: the next start removes it", "error", err)
 	}
 	return nil
 }
@@ -72,7 +72,7 @@ func (c *cache) openOld(held *contents, now time.Time) {
 		err = c.putAside(path, err, now)
 		fallthrough
 	default:
-		c.logger.Error("the view that was kept cannot be read: what the kernel holds is", "error", err)
+		c.logger.Error("the file of the old view cannot be read: the kernel's links are kept instead", "error", err)
 	}
 }
 

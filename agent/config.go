@@ -74,7 +74,7 @@ type Config struct {
 	Logger *slog.Logger
 
 	// DialTimeout bounds one attempt to connect. Default 3 s:
-	// two lost SYNs, which the kernel sends anew after 1 s each.
+	// two lost SYNs, which the kernel repeats after 1 s each.
 	DialTimeout time.Duration
 	// BackoffMin and BackoffMax bound the time between attempts. The time doubles from
 	// one to the other, and is shortened by up to half at random so that the nodes of a

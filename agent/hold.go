@@ -185,7 +185,7 @@ func (v *viewHold) follow(key objectKey, rec kept) {
 	if rec.Object == nil {
 		v.old.Drop(key.Kind, key.ID)
 	} else if err := v.old.LoadEncoded(rec.Record, rec.Body); err != nil {
-		v.logger.Error("an event is not done in the view that is kept", "object", key, "error", err)
+		v.logger.Error("an event cannot be applied to the old view", "object", key, "error", err)
 		return
 	}
 	if v.phase == held {
@@ -221,7 +221,7 @@ func (v *viewHold) load(c *contents) {
 	v.old, v.was, v.phase = projections.NewSmallState(), c.Old.Head.Cursor, unjudged
 	for _, rec := range c.Old.Objects {
 		if err := v.old.Load(rec); err != nil {
-			v.logger.Error("an object of the view that is kept is left out", "object", keyOf(rec), "error", err)
+			v.logger.Error("an object of the old view is left out", "object", keyOf(rec), "error", err)
 		}
 	}
 	for _, key := range c.Released {
@@ -232,7 +232,7 @@ func (v *viewHold) load(c *contents) {
 	}
 	if v.withheld = c.Hold; v.withheld != nil {
 		v.phase = held
-		v.logger.Warn("what the log says takes too much away: still held until somebody accepts it (rutter cn accept)", "hold", v.withheld.ID, "going", v.withheld.Going, "links", v.withheld.Links)
+		v.logger.Warn("the new view would remove too much: still held until an operator accepts it (rutter cn accept)", "hold", v.withheld.ID, "going", v.withheld.Going, "links", v.withheld.Links)
 	}
 }
 
@@ -256,15 +256,15 @@ func (v *viewHold) judge(cluster log.UUID, s link.Surplus, now time.Time) {
 		h.Going, h.Links, h.Names = len(s.Gone), s.Links, describe(s.Gone, func(name string) string { return name })
 		v.withheld = &h
 	case v.phase == held:
-		v.logger.Info("what was held takes nothing away any more: it is done", "hold", v.withheld.ID)
+		v.logger.Info("the held view removes nothing any more: the hold ends", "hold", v.withheld.ID)
 		v.becomeSettled()
 	case tooMuch:
 		v.becomeHeld(newHold(v.was, cluster, s, now))
-		v.logger.Warn("what the log says would take too much away: held until somebody accepts it (rutter cn accept); what works goes on",
+		v.logger.Warn("the new view would remove too much: held until an operator accepts it (rutter cn accept); the old view stays in use",
 			"hold", v.withheld.ID, "going", v.withheld.Going, "links", v.withheld.Links, "first", v.withheld.Names[0], "cluster", v.withheld.Log, "before", v.withheld.Was)
 	default:
 		if len(s.Gone) > 0 {
-			v.logger.Info("a new view takes little away: it is done", "going", len(s.Gone), "links", s.Links)
+			v.logger.Info("a new view removes little: it is carried out", "going", len(s.Gone), "links", s.Links)
 		}
 		v.becomeSettled()
 	}
@@ -279,7 +279,7 @@ func (v *viewHold) accept(id string) (Hold, error) {
 	if h.ID != id {
 		return h, ErrOtherHold
 	}
-	v.logger.Warn("what was held is accepted: it is done", "hold", h.ID, "going", h.Going, "links", h.Links)
+	v.logger.Warn("the held view is accepted: it is carried out", "hold", h.ID, "going", h.Going, "links", h.Links)
 	v.becomeSettled()
 	return h, nil
 }

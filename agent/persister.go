@@ -156,7 +156,7 @@ func (p *persister) note(err error, kept head) {
 	defer p.mu.Unlock()
 	switch {
 	case err != nil && p.failure == nil:
-		p.logger.Error("cache cannot be written: going on in memory", "error", err)
+		p.logger.Error("cache cannot be written: working from memory", "error", err)
 	case err == nil && p.failure != nil:
 		p.logger.Info("cache can be written again")
 	}

@@ -304,7 +304,7 @@ func (r *reconciler) note(want wanted, result link.Result, err error, began time
 	s.Failures = describe(result.Failures, link.Failure.String)
 	s.Conflicts = describe(result.Conflicts, func(b plan.Blocked) string { return b.Object.String() + ": " + b.Err.Error() })
 	if len(s.Failures) > 0 && !slices.Equal(before, s.Failures) {
-		r.logger.Warn("kernel does not take all that is wanted", "objects", s.Failing, "first", s.Failures[0])
+		r.logger.Warn("kernel does not accept everything that is wanted", "objects", s.Failing, "first", s.Failures[0])
 	}
 }
 
@@ -326,7 +326,7 @@ func (r *reconciler) addSteps(result link.Result) {
 	s.Healed += uint64(len(result.Drift))
 	if len(result.Drift) > 0 {
 		s.Drift = describe(result.Drift, plan.Step.Drift)
-		r.logger.Warn("kernel was changed by somebody else: put right", "steps", len(result.Drift), "first", s.Drift[0])
+		r.logger.Warn("kernel was changed by another program: corrected", "steps", len(result.Drift), "first", s.Drift[0])
 	}
 }
 
@@ -386,7 +386,7 @@ func (r *reconciler) judge(ctx context.Context) {
 		s = link.Compare(*j.was, j.want)
 	}
 	if err != nil {
-		r.logger.Error("the kernel cannot be compared with the new view: nothing is taken away", "error", err)
+		r.logger.Error("the kernel cannot be compared with the new view: nothing is removed", "error", err)
 		return
 	}
 	r.replica.judge(j, s, r.cfg.Now())

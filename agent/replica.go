@@ -415,7 +415,7 @@ func (r *replica) knowsInterest() bool {
 	}
 	missing := r.missingInterest()
 	if missing != "" && missing != r.missing {
-		r.logger.Warn("a bookmark came without all that this compute node must know: it does not count", "missing", missing)
+		r.logger.Warn("a bookmark came without everything that this compute node must know: it does not count", "missing", missing)
 	}
 	r.missing, r.interestKnown = missing, missing == ""
 	return r.interestKnown

@@ -55,7 +55,7 @@ func (r *replica) becomeSuspect(d feed.ScopeDigest, at log.Seq) {
 		r.suspects[d.Scope] = s
 		r.mismatches++
 		r.touches.NoteWhole()
-		r.logger.Error("what is held is not what the log says: asking for it anew", "scope", d.Scope, "at", at,
+		r.logger.Error("a scope differs from the log: requesting it again", "scope", d.Scope, "at", at,
 			"held", r.state.Digest(d.Scope), "server", d.Digest)
 	}
 	if s.found++; bits.OnesCount(s.found) == 1 {
@@ -72,7 +72,7 @@ func (r *replica) becomeSound(scope log.Scope) {
 	}
 	delete(r.suspects, scope)
 	r.touches.NoteWhole()
-	r.logger.Info("what is held is as the log says again", "scope", scope)
+	r.logger.Info("a scope matches the log again", "scope", scope)
 }
 
 // isSuspect reports whether the scope that is being sent replaces everything that is

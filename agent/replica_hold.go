@@ -22,7 +22,7 @@ func (r *replica) remember() *projections.State {
 	for kind := range maxKind {
 		for rec := range r.state.List(log.Kind(kind)) {
 			if err := old.Load(rec); err != nil {
-				r.logger.Error("an object of the view before the reset is not remembered", "object", keyOf(rec), "error", err)
+				r.logger.Error("an object of the view before the reset cannot be copied", "object", keyOf(rec), "error", err)
 			}
 		}
 	}

@@ -50,7 +50,7 @@ func (s *stream) Prepare(m feed.Message) error {
 // Reset implements feed.Handler.
 func (s *stream) Reset(m *feed.Reset) error {
 	s.becomeResetting(m.Reason)
-	s.logger.Warn("reset by the server: comparing all with what it sends", "reason", m.Reason, "text", m.Text, "head", m.Head)
+	s.logger.Warn("reset by the server: everything is compared with what it sends", "reason", m.Reason, "text", m.Text, "head", m.Head)
 	return s.replica.Reset(m)
 }
 

@@ -7,25 +7,25 @@ import (
 	"rutter/log"
 )
 
-// invalidationIndex is the newest part of the change log as shootdowns: one for each
-// mapping, the last, by vnet and in the order of the log. All nodes read it, so
-// that each entry is decoded once however many poll.
+// invalidationIndex has the newest part of the change log as invalidations: for each
+// mapping the last one, by vnet and in the order of the log. All nodes read it, so each
+// entry is decoded once however many clients poll.
 //
-// ord numbers the shootdowns as they were noted, for this process only. Those
-// up to floor may have been left out again, save that of a mapping which nobody
-// has any more: the rows of the state tell of all others.
+// ord numbers the invalidations in this process. Those up to floor may have been
+// removed, except that of a mapping that no longer exists, because the rows of the
+// state show all others.
 type invalidationIndex struct {
 	max int // mappings held at most
 
-	seq    log.Seq // everything up to here was noted, or left out
+	seq    log.Seq // everything up to here was noted, or skipped
 	ord    uint64
 	floor  uint64
 	held   map[mapping]uint64 // ord of the last shootdown of each mapping
 	byVNet map[uint32]*vnetInvalidations
 }
 
-// vnetInvalidations are the shootdowns of one vnet by rising ord. One that a newer has
-// replaced stays, and counts as dead, until half of them are dead.
+// vnetInvalidations are the invalidations of one vnet by rising ord. A replaced one
+// stays, counted as dead, until half of them are dead.
 type vnetInvalidations struct {
 	shots []indexedInvalidation
 	dead  int
@@ -44,7 +44,7 @@ func newInvalidationIndex(limit int, seq log.Seq) *invalidationIndex {
 	return x
 }
 
-// note adds a shootdown in place of an earlier one of the same mapping.
+// note adds an invalidation in place of an earlier one of the same mapping.
 func (x *invalidationIndex) note(s invalidation) {
 	v := x.byVNet[s.vnet]
 	if v == nil {
@@ -62,10 +62,10 @@ func (x *invalidationIndex) note(s invalidation) {
 	}
 }
 
-// isLive reports whether h is the last shootdown of its mapping.
+// isLive reports whether h is the last invalidation of its mapping.
 func (x *invalidationIndex) isLive(h indexedInvalidation) bool { return x.held[h.mapping] == h.ord }
 
-// compact keeps of a vnet's shootdowns those that live and that keep approves of.
+// compact keeps those of a vnet's invalidations that are live and accepted by keep.
 func (x *invalidationIndex) compact(vnet uint32, keep func(indexedInvalidation) bool) {
 	v := x.byVNet[vnet]
 	v.shots = slices.DeleteFunc(v.shots, func(h indexedInvalidation) bool {
@@ -84,22 +84,22 @@ func (x *invalidationIndex) compact(vnet uint32, keep func(indexedInvalidation) 
 	}
 }
 
-// leaveOut raises the floor to the newest shootdown: who has not read up to
-// here must look at the rows. It takes a number of its own, so that a floor
-// without any shootdown below it is one too.
+// leaveOut raises the floor to the newest invalidation: a node that has not read up to
+// here must read the rows. It takes an ord of its own, so that a floor without any
+// invalidation below it is valid.
 func (x *invalidationIndex) leaveOut() {
 	x.ord++
 	x.floor = x.ord
 }
 
-// skipTo notes that what lies between x.seq and seq is not to be had.
+// skipTo records that the entries between x.seq and seq are not available.
 func (x *invalidationIndex) skipTo(seq log.Seq) {
 	x.seq = seq
 	x.leaveOut()
 }
 
-// trim makes place when there are more than max: the older half goes, first
-// what the rows tell of as well, then, if that is too little, everything else.
+// trim makes room when there are more than max: it removes from the older half first
+// what the rows show as well, then, if that is too little, everything.
 func (x *invalidationIndex) trim(rows Rows) {
 	if len(x.held) <= x.max {
 		return
@@ -122,8 +122,7 @@ func (x *invalidationIndex) compactAll(keep func(indexedInvalidation) bool) {
 	}
 }
 
-// after returns a vnet's shootdowns of a higher ord, those that no longer live
-// among them.
+// after returns a vnet's invalidations of a higher ord, including dead ones.
 func (x *invalidationIndex) after(vnet uint32, ord uint64) []indexedInvalidation {
 	v := x.byVNet[vnet]
 	if v == nil {

@@ -6,14 +6,14 @@ import (
 	"rutter/log"
 )
 
-// maxPending bounds the records that a node has been given and not
-// acknowledged. Four batches of an illumos client, which asks for 1,024 bytes.
+// maxPending bounds the records that a node was given and has not acknowledged: four
+// batches of an illumos client, which asks for 1,024 bytes.
 const maxPending = 128
 
-// logReader is what Shootdowns remembers of one underlay address. Its fields are
-// protected by Shootdowns.mu.
+// logReader is the state of one underlay address in Shootdowns. Shootdowns.mu protects
+// its fields.
 type logReader struct {
-	nodes []log.UUID // that have the address, as of moves
+	nodes []log.UUID // that have the address, as of underlayChanges
 	moves uint64
 	tick  uint64 // of its last request
 
@@ -24,19 +24,19 @@ type logReader struct {
 type pendingRecord struct {
 	invalidation
 	id    log.UUID
-	given bool // handed out since the mapping changed last
+	given bool // delivered since the mapping changed last
 }
 
-// readPosition is how far a node has come on a vnet: all up to there was pending.
+// readPosition is how far a node has come on a vnet: everything before it was pending.
 type readPosition struct {
 	ord   uint64 // in the index
-	floor uint64 // of the index, for which the rows were, or are being, gone through
+	floor uint64 // of the index, for which the rows were read, or are being read
 
-	sweeping bool    // the rows are being gone through
-	after    log.MAC // how far
+	sweeping bool    // the rows are being read
+	after    log.MAC // the last MAC of the sweep
 }
 
-// fill takes into pending what is new to the node, as far as there is room.
+// fill adds to pending what is new to the node, as far as there is room.
 func (r *logReader) fill(x *invalidationIndex, rows Rows) {
 	vnets := r.vnets(rows)
 	r.leave(vnets)
@@ -59,8 +59,8 @@ func (r *logReader) fill(x *invalidationIndex, rows Rows) {
 	r.forget(vnets)
 }
 
-// leave takes out of pending what is of vnets that the node has left. Who comes
-// back to one of them without having acknowledged is told everything of it.
+// leave removes from pending the records of vnets that the node has left. A node that
+// returns without having acknowledged gets everything of that vnet.
 func (r *logReader) leave(vnets []uint32) {
 	r.pending = slices.DeleteFunc(r.pending, func(p pendingRecord) bool {
 		if slices.Contains(vnets, p.vnet) {
@@ -81,14 +81,14 @@ func (r *logReader) vnets(rows Rows) []uint32 {
 	return slices.Compact(vnets)
 }
 
-// sweep begins to go through the rows, from the first. It takes all of them,
-// whatever their seq: where a MAC is depends also on its node's underlay NICs,
-// and one that was deleted has left no trace in any row.
+// sweep begins to read the rows, from the first. It reads all of them, whatever their
+// seq: where a MAC is depends also on its node's underlay NICs, and a deleted one
+// leaves no trace in any row.
 func (p *readPosition) sweep(floor uint64) {
 	p.sweeping, p.after, p.floor = true, log.MAC{}, floor
 }
 
-// fillNews takes the shootdowns of all vnets in the order of the log.
+// fillNews takes the invalidations of all vnets in the order of the log.
 func (r *logReader) fillNews(x *invalidationIndex, vnets []uint32) {
 	news := make([][]indexedInvalidation, len(vnets))
 	for i, vnet := range vnets {
@@ -120,8 +120,8 @@ func (r *logReader) fillNews(x *invalidationIndex, vnets []uint32) {
 	}
 }
 
-// take puts s into pending, in the place of an older one of the same mapping if
-// there is one. false: there is no room.
+// take puts s into pending, in place of an older one of the same mapping if there is
+// one. false: there is no room.
 func (r *logReader) take(s invalidation) bool {
 	i := slices.IndexFunc(r.pending, func(p pendingRecord) bool { return p.mapping == s.mapping })
 	switch {
@@ -136,8 +136,8 @@ func (r *logReader) take(s invalidation) bool {
 	return true
 }
 
-// fillRows goes on through the rows of a vnet. Those that the index has above
-// its floor were taken from there.
+// fillRows continues with the rows of a vnet. Those that the index has above its floor
+// were taken from there.
 func (r *logReader) fillRows(x *invalidationIndex, rows Rows, vnet uint32, p *readPosition) {
 	for row := range rows.NICs(vnet, p.after) {
 		if len(r.pending) > maxPending-2 {
@@ -158,12 +158,12 @@ func (r *logReader) takeRow(x *invalidationIndex, s invalidation) {
 	}
 }
 
-// keptPositions is how many vnets that a node has left keep their place, besides
-// as many as it is on: it may come back soon, and be told only what is new.
+// keptPositions is how many vnets that a node has left keep their position, in addition
+// to as many as it is on: if it returns soon, it gets only what is new.
 const keptPositions = 16
 
-// forget drops the places of the vnets that the node is no longer on, if they
-// are too many. Who comes back is told everything of them.
+// forget drops the positions of vnets that the node is no longer on, if there are too
+// many. A node that returns gets everything of such a vnet.
 func (r *logReader) forget(vnets []uint32) {
 	if len(r.positions) <= 2*len(vnets)+keptPositions {
 		return
@@ -175,8 +175,8 @@ func (r *logReader) forget(vnets []uint32) {
 	}
 }
 
-// deliver appends pending records to dst, oldest first, up to maxBytes. If the
-// first is too long for what was asked, those that are not come before it.
+// deliver appends pending records to dst, oldest first, up to maxBytes. If the first is
+// too long for the request, shorter ones come before it.
 func (r *logReader) deliver(dst []Record, maxBytes int) []Record {
 	some := false
 	for i := range r.pending {
@@ -195,8 +195,7 @@ func (r *logReader) deliver(dst []Record, maxBytes int) []Record {
 	return dst
 }
 
-// acknowledge takes the records of these ids out of pending, if they were
-// handed out.
+// acknowledge removes the records of these ids from pending, if they were delivered.
 func (r *logReader) acknowledge(ids []log.UUID) {
 	r.pending = slices.DeleteFunc(r.pending, func(p pendingRecord) bool { return p.given && slices.Contains(ids, p.id) })
 	if len(r.pending) == 0 {

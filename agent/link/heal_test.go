@@ -175,7 +175,7 @@ func TestOwnChangesAreNotHeard(t *testing.T) {
 		if result := g.m.Apply(context.Background(), desired.LinksDelta{}); !result.Matched || len(result.Steps) != 0 {
 			t.Errorf("our own changes were taken for others': matched %v, steps %v", result.Matched, texts(result.Steps))
 		}
-	case <-time.After(5 * watchQuiet): // what is not heard cannot be waited for
+	case <-time.After(5 * watchQuiet): // without a notification there is nothing to wait for
 	}
 	want.FDB = append(slices.Clone(delta.FDB), want.FDB[50:]...)
 	want.Neighs = append(slices.Clone(delta.Neighs), want.Neighs[50:]...)

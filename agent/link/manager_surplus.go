@@ -61,6 +61,10 @@ func nameOf(l *plan.Link) string {
 // namespaceLister is a Kernel that knows the existing namespaces; *Netlink is one.
 type namespaceLister interface{ Namespaces() []string }
 
+// An interface that is asserted at run time stops matching without an error when a name
+// changes.
+var _ namespaceLister = (*Netlink)(nil)
+
 // Surplus returns which links of ours in the kernel are not wanted. With was, only
 // links that was wanted count. Without was, all of ours in all namespaces count,
 // because where they were put is unknown.

@@ -16,37 +16,37 @@ import (
 )
 
 const (
-	// receiveBytes is how much of a dump the kernel may send at once: it fills
-	// what the reader has room for, up to 32 KiB (linux/af_netlink.c).
+	// receiveBytes is how many bytes of a dump the kernel may send at once: it fills
+	// the reader's buffer, up to 32 KiB (linux/af_netlink.c).
 	receiveBytes = 32 << 10
-	// receiveBytesVM is the same for the sockets in VM namespaces, of which a
-	// dump opens hundreds, one after the other. The kernel's least is a page.
+	// receiveBytesVM is the same for the sockets in VM namespaces, of which a dump
+	// opens hundreds, one after the other. The kernel's minimum is a page.
 	receiveBytesVM = 8 << 10
-	// socketBytes is the receive buffer asked for; the kernel gives what
-	// net.core.rmem_max allows. The default holds 257 messages (spec/kernel.md section 4).
+	// socketBytes is the requested receive buffer in bytes; the kernel grants up to
+	// net.core.rmem_max. The default holds 257 messages (spec/kernel.md section 4).
 	socketBytes = 8 << 20
 )
 
-// namespaceConn is one network namespace with a socket in it. It keeps the namespace
-// alive, so that those of VMs are closed at the end of each dump and each batch.
+// namespaceConn is a network namespace with a socket in it. It keeps the namespace
+// alive, so those of VMs are closed at the end of each dump and each batch.
 type namespaceConn struct {
 	name string
 	key  namespaceKey
 	file *os.File
 	conn *netlink.Conn
 	raw  syscall.RawConn // of conn
-	// sequence is that of the last message of a batch. The library has sequences
-	// of its own, which begin anywhere; both are used on one socket, but never is
-	// an answer to one awaited while one to the other is due.
+	// sequence is that of the last message of a batch. The library has sequences of its
+	// own, which begin anywhere. Both are used on one socket, but never at the same
+	// time.
 	sequence uint32
 
-	ownID    int32 // the number that it has for our own namespace; unknown if negative
+	ownID    int32 // its number for our own namespace; unknown if negative
 	observed bool  // our own namespace has a number for it
 }
 
-// openNamespaceConn opens a namespace by its file. A file that is no namespace (yet:
-// ip-netns(8) makes the file before it mounts the namespace on it) is
-// ErrNoNamespace as well as none at all.
+// openNamespaceConn opens a namespace by its file. ErrNoNamespace: there is no file, or
+// the file is not a namespace yet (ip-netns(8) makes the file before it mounts the
+// namespace on it).
 func openNamespaceConn(name, path string) (*namespaceConn, error) {
 	file, err := os.Open(path)
 	if errors.Is(err, os.ErrNotExist) {
@@ -76,7 +76,7 @@ func openNamespaceConn(name, path string) (*namespaceConn, error) {
 	return &namespaceConn{name: name, file: file, conn: conn, raw: raw, ownID: -1}, nil
 }
 
-// send sends a batch, which the kernel works on before this returns.
+// send sends a batch, which the kernel executes before this returns.
 func (s *namespaceConn) send(batch []byte) error {
 	var sent error
 	err := s.raw.Write(func(fd uintptr) bool {
@@ -92,8 +92,8 @@ func dial(netns, buffer int) (*netlink.Conn, error) {
 
 func (s *namespaceConn) close() error { return errors.Join(s.conn.Close(), s.file.Close()) }
 
-// open returns the namespace of that name, once opened until the next
-// closeSpaces. "" is our own.
+// open returns the namespace of that name, which stays open until the next closeSpaces.
+// "" is our own.
 func (h *Netlink) open(name string) (*namespaceConn, error) {
 	if name == "" {
 		return h.own, nil
@@ -118,7 +118,7 @@ func (h *Netlink) open(name string) (*namespaceConn, error) {
 }
 
 func (h *Netlink) closeSpace(name string) {
-	_ = h.spaces[name].close() // nothing was written that a failing close could lose
+	_ = h.spaces[name].close() // close has no unwritten data to lose
 	delete(h.spaces, name)
 }
 
@@ -144,8 +144,7 @@ func openOwn(path string) (*namespaceConn, error) {
 	if err != nil {
 		return nil, err
 	}
-	// Less than asked for is still right: a full buffer is an error that is
-	// answered by another dump.
+	// A smaller buffer also works: a full buffer is an error that causes another dump.
 	_ = s.conn.SetReadBuffer(socketBytes)
 	return s, nil
 }
@@ -153,14 +152,14 @@ func openOwn(path string) (*namespaceConn, error) {
 // maxKept bounds the VM namespaces in which a socket is kept for the next dump.
 const maxKept = 1024
 
-// connPool are sockets for dumps, by namespace. They are kept while somebody
-// watches for namespaces that go, since a socket keeps its namespace alive.
+// connPool has sockets for dumps, by namespace. They are kept while Watch looks for
+// removed namespaces, because a socket keeps its namespace alive.
 type connPool struct {
 	mu     sync.Mutex // protects what follows
 	spaces map[string]*namespaceConn
 }
 
-// take returns the socket of a namespace, if there is one; it is the caller's.
+// take returns the socket of a namespace, if there is one; the caller then owns it.
 func (k *connPool) take(name string, key namespaceKey) *namespaceConn {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -190,7 +189,7 @@ func (k *connPool) give(sp *namespaceConn) {
 	k.spaces[sp.name] = sp
 }
 
-// hold closes the sockets of all namespaces but those that there are.
+// hold closes the sockets of all namespaces except the existing ones.
 func (k *connPool) hold(there map[string]namespaceKey) {
 	k.mu.Lock()
 	defer k.mu.Unlock()

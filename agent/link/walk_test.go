@@ -73,7 +73,7 @@ func linksOf(f *plan.Fake) []plan.Link {
 	return have.Links
 }
 
-// vandalise does what somebody with ip(8) would.
+// vandalise makes changes as another program would.
 func vandalise(t *rapid.T, f *plan.Fake) {
 	links := linksOf(f)
 	if len(links) == 0 {

@@ -103,7 +103,7 @@ func (m *Machines) seen(id log.UUID) any {
 // section 5.5), within the task's own time.
 const (
 	seenWithin = 60 * time.Second
-	lookAgain  = 100 * time.Millisecond // at the VMM, whose changes make no event
+	pollPause  = 100 * time.Millisecond // at the VMM, whose changes make no event
 )
 
 // condition is the state of a VM to wait for; there is false when the VM is gone.
@@ -128,7 +128,7 @@ func (m *Machines) stuck(vmm log.UUID) func() error {
 func (m *Machines) awaitUnless(ctx context.Context, id log.UUID, broken func() error, is condition) error {
 	ctx, cancel := context.WithTimeout(ctx, seenWithin)
 	defer cancel()
-	tick := time.NewTicker(lookAgain)
+	tick := time.NewTicker(pollPause)
 	defer tick.Stop()
 	_, _, seq := m.Store.Kept()
 	for {

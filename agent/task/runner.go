@@ -275,10 +275,10 @@ func (r *Runner) record(ctx context.Context, one Outcome) {
 		return // this process ends: the next one reports it
 	}
 	if refusal != nil {
-		r.logger.Warn("what came of a task is not in the log", "task", one.ID, "status", one.Status, "error", refusal)
+		r.logger.Warn("the result of a task is not in the log", "task", one.ID, "status", one.Status, "error", refusal)
 	}
 	if err := r.kept.drop(one.ID); err != nil {
-		r.logger.Error("a result that the log has cannot be forgotten", "task", one.ID, "error", err)
+		r.logger.Error("a result that the log has cannot be removed from disk", "task", one.ID, "error", err)
 	}
 }
 

@@ -8,10 +8,10 @@ import (
 	"syscall"
 )
 
-// Fake is a kernel in memory, for tests: it keeps links the way that the real
-// one does (what is stacked on a deleted link goes with it, a changed MAC
-// empties the neighbour table, a lowered MTU lowers those above) and prints
-// itself like ip(8). The zero value has our own namespace only, and no links.
+// Fake is a kernel in memory, for tests. It behaves like the real one (links on a
+// deleted link are deleted, a changed MAC empties the neighbour table, a lowered MTU
+// lowers those above) and prints itself like ip(8). The zero value has our own
+// namespace only, and no links.
 type Fake struct {
 	Links      []*Link
 	namespaces map[string]bool
@@ -33,14 +33,13 @@ func (f *Fake) AddNamespace(name string) {
 	f.namespaces[name] = true
 }
 
-// DeleteNamespace takes a VM namespace away, and the links in it.
+// DeleteNamespace removes a VM namespace and the links in it.
 func (f *Fake) DeleteNamespace(name string) {
 	delete(f.namespaces, name)
 	f.Links = slices.DeleteFunc(f.Links, func(l *Link) bool { return l.Namespace == name })
 }
 
-// AddLink puts a link there as somebody else would. It fails if the place is
-// taken.
+// AddLink adds a link as another program would. It fails if the name is taken.
 func (f *Fake) AddLink(l Link) error {
 	if f.Find(l.Key()) != nil {
 		return syscall.EEXIST
@@ -51,7 +50,7 @@ func (f *Fake) AddLink(l Link) error {
 	return nil
 }
 
-// DeleteLink deletes a link and what is stacked on it, as ip(8) would.
+// DeleteLink deletes a link and the links on it, as ip(8) would.
 func (f *Fake) DeleteLink(namespace, name string) {
 	l := f.Find(LinkKey{namespace, name})
 	if l == nil {
@@ -68,8 +67,8 @@ func (f *Fake) DeleteLink(namespace, name string) {
 	}
 }
 
-// Edit lets a test change a link as somebody else would. It reports whether the
-// link is there.
+// Edit lets a test change a link as another program would. It reports whether the link
+// exists.
 func (f *Fake) Edit(namespace, name string, change func(l *Link)) bool {
 	l := f.Find(LinkKey{namespace, name})
 	if l != nil {
@@ -125,7 +124,7 @@ func (f *Fake) Do(_ context.Context, steps []Step) []error {
 	return errs
 }
 
-// Find returns the link itself, or nil: what a caller changes, changes the kernel.
+// Find returns the link itself, or nil: changes to it change the kernel.
 func (f *Fake) Find(at LinkKey) *Link {
 	for _, l := range f.Links {
 		if l.Key() == at {
@@ -209,7 +208,7 @@ func (f *Fake) setLink(l *Link, s *Step) error {
 	return nil
 }
 
-// lowerMTU lowers the MTU of a link and of those above it, never raising any.
+// lowerMTU lowers the MTU of a link and of those above it; it never raises one.
 func (f *Fake) lowerMTU(l *Link, mtu uint32) {
 	l.MTU = min(l.MTU, mtu)
 	for _, child := range f.Links {
@@ -219,7 +218,7 @@ func (f *Fake) lowerMTU(l *Link, mtu uint32) {
 	}
 }
 
-// applyStep does to one link what a step says about the things that hang on it.
+// applyStep changes one link as a step about something on it says.
 func applyStep(l *Link, s Step) error {
 	switch s.Op {
 	case OpSetProbes:

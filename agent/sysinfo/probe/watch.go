@@ -115,7 +115,7 @@ func (w *Watcher) keep(ctx context.Context, news chan struct{}) error {
 		}
 		due = checkEvery
 		if err != nil {
-			w.Logger.Warn("sysinfo is not with the servers yet", "error", err, "again_in", pause)
+			w.Logger.Warn("sysinfo has not reached the servers yet", "error", err, "again_in", pause)
 			due, pause = pause, min(2*pause, againMax)
 		} else {
 			pause = againMin

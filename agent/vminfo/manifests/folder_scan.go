@@ -71,7 +71,7 @@ func (f *Folder) scanOn(now time.Time) {
 	if len(s.missed) > 0 {
 		f.status.Missed += len(s.missed)
 		f.status.Log = vmstore.KeepLast(f.status.Log, vmstore.Refresh{Date: now.UTC(), Took: vmstore.PrettySeconds(now.Sub(s.began)), VMChanges: s.missed})
-		f.cfg.Logger.Warn("a scan found what events had missed", "changes", len(s.missed), "first", s.missed[0].Zonename)
+		f.cfg.Logger.Warn("a scan found changes without events", "changes", len(s.missed), "first", s.missed[0].Zonename)
 	}
 }
 

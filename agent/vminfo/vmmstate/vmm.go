@@ -113,7 +113,7 @@ type Table struct {
 	// is seen without. They are not adopted while they are being stopped.
 	ended   map[log.UUID]int
 	waiting map[log.UUID]*waiting // of VMs that have jobs
-	// saving collects the VMMs that are written at once; nil: each alone.
+	// saving collects the VMMs that are written together; nil: each is written alone.
 	saving *batch
 }
 

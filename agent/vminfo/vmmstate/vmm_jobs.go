@@ -31,6 +31,10 @@ type preparer interface {
 	Prepare(ctx context.Context, vm log.UUID) error
 }
 
+// An interface that is asserted at run time stops matching without an error when a name
+// changes.
+var _ preparer = (*vmrun.Runner)(nil)
+
 // start starts a VM once its NICs are there.
 func (m *Table) start(ctx context.Context, vm log.UUID) error {
 	if p, ok := m.cfg.Starter.(preparer); ok {

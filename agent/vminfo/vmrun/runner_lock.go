@@ -43,7 +43,7 @@ func (r *Runner) lock(ctx context.Context, id log.UUID) (unlock func(), err erro
 			case <-time.After(lockAgain):
 				continue
 			case <-ctx.Done():
-				err = fmt.Errorf("somebody else starts or stops it: %w", ctx.Err())
+				err = fmt.Errorf("it is being started or stopped by another caller: %w", ctx.Err())
 			}
 		}
 		_ = file.Close()
