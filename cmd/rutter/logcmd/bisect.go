@@ -17,7 +17,7 @@ import (
 func bisectCommand() *cli.Command {
 	return &cli.Command{
 		Name: "bisect", Usage: "the first entry after which a command on the state fails", Action: logBisect,
-		Flags: append(partFlags(), term.ServersFlag(), dataFlag(),
+		Flags: append(partFlags(), term.ServersFlag(), term.DataFlag(),
 			&cli.StringFlag{Name: "from", Usage: "the command succeeds after this `SEQ|TIME`; the floor if it is left out"},
 			&cli.StringFlag{Name: "to", Usage: "and fails after this `SEQ|TIME`; the head if it is left out"},
 			&cli.StringFlag{Name: "kind", Usage: "only objects of this `KIND`"},

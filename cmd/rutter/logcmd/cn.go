@@ -7,6 +7,7 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"rutter/api/client"
+	"rutter/cmd/rutter/logprint"
 	"rutter/cmd/rutter/term"
 	"rutter/log"
 	"rutter/log/line"
@@ -30,7 +31,7 @@ func tailCN(c *cli.Context, api *client.Client, cn log.UUID, n uint64) error {
 			err = printFrame(c, f)
 		}
 		if err != nil {
-			return ended(c.Context, err, follow)
+			return logprint.Ended(c.Context, err, follow)
 		}
 		if f.Frame == "bookmark" && !follow {
 			break

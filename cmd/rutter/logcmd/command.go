@@ -62,7 +62,7 @@ func alternatives(name string) string {
 
 // readFlags are those of a command that reads a part of the log.
 func readFlags(more ...cli.Flag) []cli.Flag {
-	flags := append([]cli.Flag{term.ServersFlag(), dataFlag(), outputFlag()}, more...)
+	flags := append([]cli.Flag{term.ServersFlag(), term.DataFlag(), outputFlag()}, more...)
 	return append(flags, filterFlags()...)
 }
 
@@ -97,7 +97,7 @@ func showCommand() *cli.Command {
 func historyCommand() *cli.Command {
 	return &cli.Command{
 		Name: "history", Usage: "everything that happened to one object", ArgsUsage: "[KIND] ID", Action: historyLines,
-		Flags: []cli.Flag{term.ServersFlag(), dataFlag(), outputFlag()},
+		Flags: []cli.Flag{term.ServersFlag(), term.DataFlag(), outputFlag()},
 		Description: term.Examples("rutter log history nic 90:b8:d0:10:02:00", "rutter log history 5595d88c-6e4d-4bda-b58e-97dd02e30001",
 			"rutter log history tag external -o ndjson"),
 	}
@@ -107,7 +107,7 @@ func blameCommand() *cli.Command {
 	return &cli.Command{
 		Name: "blame", Usage: "which change set each field of an object, and who asked for it", ArgsUsage: "KIND ID", Action: blame,
 		Flags: []cli.Flag{
-			term.ServersFlag(), dataFlag(), output.Flag(),
+			term.ServersFlag(), term.DataFlag(), output.Flag(),
 			&cli.StringFlag{Name: "network", Usage: "of an address: only on the network with this `UUID`"},
 		},
 		Description: term.Examples("rutter log blame nic 90:b8:d0:10:02:00", "rutter log blame network 0e70de36-a40b-4ac0-9429-819f5ff82011",
@@ -119,7 +119,7 @@ func blameCommand() *cli.Command {
 func statsCommand() *cli.Command {
 	return &cli.Command{
 		Name: "stats", Usage: "count entries by kind, action, actor and CN, and how fast they came", Action: stats,
-		Flags:       append([]cli.Flag{term.ServersFlag(), dataFlag(), output.Flag(), fromFlag()}, filterFlags()...),
+		Flags:       append([]cli.Flag{term.ServersFlag(), term.DataFlag(), output.Flag(), fromFlag()}, filterFlags()...),
 		Description: term.Examples("rutter log stats", "rutter log stats --from 24h --kind nic", "rutter log stats --data /var/lib/rutter -o json"),
 	}
 }
@@ -128,7 +128,7 @@ func dumpCommand() *cli.Command {
 	return &cli.Command{
 		Name: "dump", Usage: "entries as they are stored: hash, checksum and every byte", ArgsUsage: "[SEQ]", Action: dump,
 		Flags: append([]cli.Flag{
-			term.ServersFlag(), dataFlag(), output.Flag("table", "ndjson"), fromFlag(),
+			term.ServersFlag(), term.DataFlag(), output.Flag("table", "ndjson"), fromFlag(),
 			&cli.Uint64Flag{Name: "limit", Value: 10, Usage: "at most `N` entries; 0 for all"},
 		}, filterFlags()...),
 		Description: term.Examples("rutter log dump 1042", "rutter log dump --from -3", "rutter log dump --limit 0 -o ndjson > log.ndjson"),
@@ -139,7 +139,7 @@ func exportCommand() *cli.Command {
 	return &cli.Command{
 		Name: "export", Usage: "write the log to a file that can be verified without a server", ArgsUsage: "FILE", Action: export,
 		Flags: []cli.Flag{
-			term.ServersFlag(), dataFlag(),
+			term.ServersFlag(), term.DataFlag(),
 			&cli.Uint64Flag{Name: "after", Usage: "entries behind this `SEQ`; all that are kept, if not given"},
 		},
 		Description: term.Examples("rutter log export log.rlog", "rutter log export --after 1000000 - | zstd > log.rlog.zst", "rutter log tail --data log.rlog"),

@@ -20,7 +20,7 @@ import (
 func diffCommand() *cli.Command {
 	return &cli.Command{
 		Name: "diff", Usage: "what changed between two places of a log, or where two logs part", ArgsUsage: "[A B]", Action: logDiff,
-		Flags: append(partFlags(), term.ServersFlag(), dataFlag(), output.Flag("table", "ndjson"),
+		Flags: append(partFlags(), term.ServersFlag(), term.DataFlag(), output.Flag("table", "ndjson"),
 			&cli.StringFlag{Name: "from", Usage: "from the state after this `SEQ|TIME`"},
 			&cli.StringFlag{Name: "to", Usage: "to the state after this `SEQ|TIME`; the head if it is left out"}),
 		Description: "With --from: the objects that differ, and with --cn what the kernel of that CN had to change for it. With two data folders, snapshot files or URLs A and B: the first entry that is not the same, with exit code 1.\n\n" + term.Examples(

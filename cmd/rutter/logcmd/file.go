@@ -13,6 +13,7 @@ import (
 
 	"github.com/urfave/cli/v2"
 
+	"rutter/cmd/rutter/logprint"
 	"rutter/cmd/rutter/term"
 	"rutter/log"
 	"rutter/log/archive"
@@ -42,23 +43,20 @@ func dump(c *cli.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	w := &wholeLines{w: c.App.Writer, prompt: term.Terminal(c.App.Writer)}
+	w := logprint.NewWriter(c.App.Writer, term.Terminal(c.App.Writer))
 	n := uint64(0)
 	for e, err := range selected(from.entries(c.Context, after), r.filter) {
 		if err == nil {
-			w.buf, err = appendDump(w.buf, e, c.String("output") == "ndjson")
-		}
-		if err == nil {
-			err = w.written()
+			err = w.Append(func(b []byte) ([]byte, error) { return appendDump(b, e, c.String("output") == "ndjson") })
 		}
 		if err != nil {
-			return errors.Join(ended(c.Context, err, false), w.flush())
+			return errors.Join(logprint.Ended(c.Context, err, false), w.Flush())
 		}
 		if n++; n == limit {
 			break
 		}
 	}
-	return w.flush()
+	return w.Flush()
 }
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
@@ -149,7 +147,7 @@ func writeArchive(c *cli.Context, out io.Writer, from reader, header archive.Hea
 			err = w.Append(e)
 		}
 		if err != nil {
-			return ended(c.Context, err, false)
+			return logprint.Ended(c.Context, err, false)
 		}
 		last = e.Seq
 		n++

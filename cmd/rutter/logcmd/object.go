@@ -8,6 +8,7 @@ import (
 
 	"github.com/urfave/cli/v2"
 
+	"rutter/cmd/rutter/logprint"
 	"rutter/cmd/rutter/output"
 	"rutter/cmd/rutter/term"
 	"rutter/log"
@@ -61,7 +62,7 @@ func historyLines(c *cli.Context) (err error) {
 			}
 		}
 	}
-	if err := printLines(c, counted, false, line.Options{Values: true}); err != nil || found {
+	if err := logprint.Print(c, counted, false, line.Options{Values: true}); err != nil || found {
 		return err
 	}
 	return nothingOf(kind, id)
@@ -100,7 +101,7 @@ func blame(c *cli.Context) (err error) {
 			err = b.Add(l)
 		}
 		if err != nil {
-			return ended(c.Context, err, false)
+			return logprint.Ended(c.Context, err, false)
 		}
 	}
 	last, ok := b.Last()
@@ -188,7 +189,7 @@ func blameAddress(c *cli.Context, text string) (err error) {
 	held := []holding{}
 	for l, err := range from.lines(c.Context, r) {
 		if err != nil {
-			return ended(c.Context, err, false)
+			return logprint.Ended(c.Context, err, false)
 		}
 		if h, ok := holdingOf(l, addr); ok {
 			held = append(held, h)

@@ -22,11 +22,6 @@ import (
 	"rutter/raftstore/history"
 )
 
-// dataFlag names a log in place of the servers.
-func dataFlag() cli.Flag {
-	return &cli.StringFlag{Name: "data", Usage: "read this `PATH` in place of asking a server: a stopped server's data folder, a snapshot file, or a file of rutter log export"}
-}
-
 // reader is a log whose entries are read in order.
 type reader interface {
 	// begins says where the entries behind a seq begin (nil: all that are kept),

@@ -16,7 +16,7 @@ import (
 func stateCommand() *cli.Command {
 	return &cli.Command{
 		Name: "state", Usage: "the objects as they were at a place of the log", Action: logState,
-		Flags: append(partFlags(), term.ServersFlag(), dataFlag(), output.Flag("table", "ndjson", "json"),
+		Flags: append(partFlags(), term.ServersFlag(), term.DataFlag(), output.Flag("table", "ndjson", "json"),
 			&cli.StringFlag{Name: "at", Usage: "after the entry `SEQ|TIME`; the head if it is left out"},
 			&cli.StringFlag{Name: "kind", Usage: "only objects of this `KIND`"}),
 		Description: term.Examples(

@@ -12,6 +12,7 @@ import (
 
 	"github.com/urfave/cli/v2"
 
+	"rutter/cmd/rutter/logprint"
 	"rutter/cmd/rutter/output"
 	"rutter/cmd/rutter/term"
 	"rutter/log"
@@ -136,7 +137,7 @@ func stats(c *cli.Context) (err error) {
 			err = s.add(e)
 		}
 		if err != nil {
-			return ended(c.Context, err, false)
+			return logprint.Ended(c.Context, err, false)
 		}
 	}
 	return output.One(c, s, s.print)

@@ -22,7 +22,7 @@ func verifyCommand() *cli.Command {
 	return &cli.Command{
 		Name: "verify", Usage: "check that a log is whole, and that the objects are what it says", Action: logVerify,
 		ArgsUsage: "[FOLDER|SNAPSHOT|EXPORT ...]",
-		Flags:     []cli.Flag{term.ServersFlag(), dataFlag(), output.Flag("table", "json")},
+		Flags:     []cli.Flag{term.ServersFlag(), term.DataFlag(), output.Flag("table", "json")},
 		Description: "An export: its checksums and chain. A data folder of a stopped server, or a snapshot file: every checksum, the chain, each checkpoint and the objects against the replay of the entries, the index. Without one, each server that --server names: its entries are read and chained, its objects compared with the replay, and the servers with each other. What is wrong is printed with what to do, and the exit code is 1.\n\n" + term.Examples(
 			"rutter log verify /var/lib/rutter",
 			"rutter log verify snapshot.rutter -o json",

@@ -13,21 +13,33 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"rutter/api/client"
-	"rutter/cmd/rutter/logcmd"
 	"rutter/cmd/rutter/output"
 	"rutter/cmd/rutter/term"
 	"rutter/log"
 	"rutter/projections"
+	"rutter/projections/desired"
 	"rutter/raftstore/history"
 	"rutter/varp"
 )
 
+// PastLog is a log at one place, read without a server.
+type PastLog interface {
+	// Part returns the objects of a part of the state.
+	Part(ctx context.Context, part history.Part) (*projections.State, error)
+	// Trace says why one VM can or cannot reach another.
+	Trace(ctx context.Context, from, to string) (desired.Trace, error)
+	io.Closer
+}
+
+// OpenPast opens the log that --data names, at the place that --at names.
+type OpenPast func(*cli.Context) (PastLog, error)
+
 // Command asks who has an address.
-func Command() *cli.Command {
+func Command(open OpenPast) *cli.Command {
 	flags := []cli.Flag{
 		term.ServersFlag(), output.Flag(),
 		&cli.StringFlag{Name: "svp", Usage: "ask the SVP servers at `ADDRESSES` (an agent's, say), parted by commas, in place of a server's API"},
-		logcmd.DataFlag(),
+		term.DataFlag(),
 		&cli.StringFlag{Name: "at", Usage: "as it was after the entry `SEQ|TIME`; not with --svp"},
 		&cli.DurationFlag{Name: "timeout", Value: 5 * time.Second, Usage: "give each question up after this `TIME`"},
 	}
@@ -43,11 +55,11 @@ func Command() *cli.Command {
 		),
 		Subcommands: []*cli.Command{
 			{
-				Name: "vl2", Usage: "the underlay addresses of MACs", ArgsUsage: "VNET MAC ...", Flags: flags, Action: func(c *cli.Context) error { return lookUp(c, true) },
+				Name: "vl2", Usage: "the underlay addresses of MACs", ArgsUsage: "VNET MAC ...", Flags: flags, Action: func(c *cli.Context) error { return lookUp(c, open, true) },
 				Description: term.Examples("rutter lookup vl2 4385813 90:b8:d0:10:02:00"),
 			},
 			{
-				Name: "vl3", Usage: "the MACs and underlay addresses of IPs", ArgsUsage: "VNET IP ...", Flags: flags, Action: func(c *cli.Context) error { return lookUp(c, false) },
+				Name: "vl3", Usage: "the MACs and underlay addresses of IPs", ArgsUsage: "VNET IP ...", Flags: flags, Action: func(c *cli.Context) error { return lookUp(c, open, false) },
 				Description: term.Examples("rutter lookup vl3 4385813 10.21.12.7", "rutter lookup vl3 4385813 10.21.12.7 10.21.12.8 fd21:12::7 --svp 127.0.0.1:1296"),
 			},
 		},
@@ -94,12 +106,12 @@ func queriesOf(c *cli.Context, vl2 bool) ([]query, error) {
 	return queries, nil
 }
 
-func lookUp(c *cli.Context, vl2 bool) (err error) {
+func lookUp(c *cli.Context, open OpenPast, vl2 bool) (err error) {
 	queries, err := queriesOf(c, vl2)
 	if err != nil {
 		return err
 	}
-	find, done, err := finder(c)
+	find, done, err := finder(c, open)
 	if err != nil {
 		return err
 	}
@@ -144,13 +156,13 @@ func lookUp(c *cli.Context, vl2 bool) (err error) {
 }
 
 // finder returns what asks, and what ends it.
-func finder(c *cli.Context) (find func(context.Context, query) (client.Mapping, error), done func() error, err error) {
+func finder(c *cli.Context, open OpenPast) (find func(context.Context, query) (client.Mapping, error), done func() error, err error) {
 	addresses := c.String("svp")
 	if c.IsSet("data") {
 		if addresses != "" {
 			return nil, nil, term.Usagef("--data and --svp exclude each other")
 		}
-		return offlineFinder(c)
+		return offlineFinder(c, open)
 	}
 	if addresses == "" {
 		api, err := term.NewClient(c)
@@ -185,8 +197,8 @@ func finder(c *cli.Context) (find func(context.Context, query) (client.Mapping, 
 }
 
 // offlineFinder looks into the folder that --data names.
-func offlineFinder(c *cli.Context) (find func(context.Context, query) (client.Mapping, error), done func() error, err error) {
-	at, err := logcmd.OpenAt(c)
+func offlineFinder(c *cli.Context, open OpenPast) (find func(context.Context, query) (client.Mapping, error), done func() error, err error) {
+	at, err := open(c)
 	if err != nil {
 		return nil, nil, err
 	}

@@ -52,6 +52,11 @@ func ServersFlag() cli.Flag {
 	}
 }
 
+// DataFlag names a log that is read in place of asking the servers.
+func DataFlag() cli.Flag {
+	return &cli.StringFlag{Name: "data", Usage: "read this `PATH` in place of asking a server: a stopped server's data folder, a snapshot file, or a file of rutter log export"}
+}
+
 // NewClient returns a client of the servers that ServersFlag names.
 func NewClient(c *cli.Context) (*client.Client, error) {
 	return OpenClient(ClientConfig(c))
