@@ -19,8 +19,8 @@ import (
 	"rutter/log"
 )
 
-// Command is rutter agent, with what gets a node its first certificate among its
-// subcommands.
+// Command is rutter agent. join, which gets a node its first certificate, becomes a
+// subcommand.
 func Command(join *cli.Command) *cli.Command {
 	return &cli.Command{
 		Name: "agent", Usage: "run the agent of a compute node", Category: "Daemons",
@@ -138,7 +138,7 @@ func optionsOf(c *cli.Context) (opts node.Options, err error) {
 	return opts, err
 }
 
-// connect makes the way to the servers that the flags name.
+// connect opens the connection to the servers that the flags name.
 func connect(c *cli.Context, cn log.UUID, logger *slog.Logger) (*node.Connection, error) {
 	paths, given, err := term.TLSPaths(c)
 	if err != nil {
@@ -151,7 +151,7 @@ func connect(c *cli.Context, cn log.UUID, logger *slog.Logger) (*node.Connection
 	return node.Connect(cn, strings.Split(c.String("servers"), ","), files, logger)
 }
 
-// holdShare is agent.Config.HoldRemovals of the flag.
+// holdShare parses the flag for agent.Config.HoldRemovals.
 func holdShare(text string) (percent int, err error) {
 	if text == "off" {
 		return -1, nil

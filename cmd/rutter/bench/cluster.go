@@ -20,10 +20,10 @@ import (
 
 // Times of a cluster of processes.
 const (
-	// ReadyWithin is how long a server may take to be ready, with a large log to read.
+	// ReadyWithin bounds the time until a server is ready, with a large log to read.
 	ReadyWithin = 2 * time.Minute
-	stopWithin  = 30 * time.Second // for one to stop when asked to
-	// LookAgain is the pause between two looks while waiting.
+	stopWithin  = 30 * time.Second // for a server to stop after SIGTERM
+	// LookAgain is the pause between two checks of a condition.
 	LookAgain = 20 * time.Millisecond
 )
 
@@ -53,7 +53,7 @@ func (p *Process) Start() error {
 	ended := make(chan struct{})
 	p.cmd, p.ended = cmd, ended
 	go func() {
-		_ = cmd.Wait() // who asked it to end knows why
+		_ = cmd.Wait() // the caller that ended it knows why
 		close(ended)
 	}()
 	return nil
@@ -67,8 +67,8 @@ func (p *Process) Signal(sig syscall.Signal) error {
 	return nil
 }
 
-// Stop asks the program to end, by sig, and waits until it has; one that does
-// not is killed.
+// Stop sends sig and waits until the program has ended. If it does not end in time,
+// Stop kills it.
 func (p *Process) Stop(sig syscall.Signal) error {
 	if p.cmd == nil {
 		return nil
@@ -99,7 +99,7 @@ func (p *Process) Runs() bool {
 	}
 }
 
-// PID is that of the process that runs.
+// PID is the id of the running process.
 func (p *Process) PID() int { return p.cmd.Process.Pid }
 
 // Tail returns the end of the program's output.
@@ -112,7 +112,7 @@ func (p *Process) Tail() string {
 	return strings.Join(lines[max(0, len(lines)-10):], "\n")
 }
 
-// Options says what cluster to start.
+// Options are the options of a cluster to start.
 type Options struct {
 	Program string   // the rutter binary
 	Servers int      // 1 or 3
@@ -129,9 +129,9 @@ type Server struct {
 
 // Cluster is servers as processes on loopback.
 type Cluster struct {
-	Servers []*Server
-	Client  *client.Client
-	Office  *Authority // of a cluster with TLS; nil: it has none
+	Servers   []*Server
+	Client    *client.Client
+	Authority *Authority // of a cluster with TLS; nil: it has none
 }
 
 // FreePorts returns n ports of loopback that nobody listens on now.
@@ -187,7 +187,7 @@ func StartCluster(ctx context.Context, o Options) (_ *Cluster, err error) {
 	scheme := "http://"
 	if o.TLS {
 		scheme = "https://"
-		if c.Office, err = openAuthority(filepath.Join(o.Dir, "pki")); err != nil {
+		if c.Authority, err = openAuthority(filepath.Join(o.Dir, "pki")); err != nil {
 			return nil, err
 		}
 	}
@@ -203,7 +203,7 @@ func StartCluster(ctx context.Context, o Options) (_ *Cluster, err error) {
 		}
 		if o.TLS {
 			folder := filepath.Join(o.Dir, id+"-tls")
-			if err := c.Office.issueServer(folder, id); err != nil {
+			if err := c.Authority.issueServer(folder, id); err != nil {
 				return nil, err
 			}
 			s.Args = append(s.Args, "--tls-dir", folder)
@@ -241,8 +241,8 @@ func (c *Cluster) connect() (err error) {
 		urls = append(urls, s.URL)
 	}
 	cfg := client.Config{Servers: urls}
-	if c.Office != nil {
-		if cfg.DialTLS, err = c.Office.Dialer(matrix.Identity{Role: matrix.Operator, Name: "bench"}); err != nil {
+	if c.Authority != nil {
+		if cfg.DialTLS, err = c.Authority.Dialer(matrix.Identity{Role: matrix.Operator, Name: "bench"}); err != nil {
 			return err
 		}
 	}

@@ -8,7 +8,7 @@ import (
 // DropLogged drops all capabilities except needs, and logs what is left. If a path
 // belongs to another user, the right to the files of others stays as well.
 func DropLogged(needs Set, paths []string, logger *slog.Logger) {
-	if foreign := Foreign(paths...); foreign != "" && needs&DACOverride == 0 {
+	if foreign := FirstForeign(paths...); foreign != "" && needs&DACOverride == 0 {
 		needs |= DACOverride
 		logger.Warn("a path belongs to another user: give it to the one of this process, and it needs no right to the files of others", "path", foreign)
 	}

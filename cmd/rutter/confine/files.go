@@ -33,9 +33,9 @@ func Files(write, read []string) (version int, err error) {
 	return version, nil
 }
 
-// Around are the folders in which paths are, by the names that were given and
+// FoldersOf are the folders in which paths are, by the names that were given and
 // where links lead: somebody may replace a folder, or what a link points to.
-func Around(paths ...string) (folders []string) {
+func FoldersOf(paths ...string) (folders []string) {
 	for _, path := range paths {
 		folders = append(folders, filepath.Dir(path))
 		if real, err := filepath.EvalSymlinks(path); err == nil {

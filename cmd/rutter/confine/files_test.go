@@ -97,7 +97,7 @@ func TestAround(t *testing.T) {
 	if err := errors.Join(os.MkdirAll(real, 0o700), os.Symlink(real, link)); err != nil {
 		t.Fatal(err)
 	}
-	got := strings.Join(Around(link), " ")
+	got := strings.Join(FoldersOf(link), " ")
 	for _, want := range []string{dir, filepath.Dir(real)} {
 		if !strings.Contains(got, want) {
 			t.Errorf("Around(%s) is %s, without %s", link, got, want)

@@ -46,9 +46,9 @@ func Folder(path string, marks ...string) (closed bool, err error) {
 	return true, nil
 }
 
-// Foreign returns the first of the paths that is there and belongs to another
+// FirstForeign returns the first of the paths that is there and belongs to another
 // user than the process runs as: "" if all are its own.
-func Foreign(paths ...string) string {
+func FirstForeign(paths ...string) string {
 	for _, path := range paths {
 		info, err := os.Stat(path)
 		if err != nil {

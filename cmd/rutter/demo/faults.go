@@ -95,7 +95,7 @@ func (s *stage) killLeader(ctx context.Context) error {
 		return err
 	}
 	killed, before := time.Now(), len(w.acks())
-	s.say.tell("%s, the leader, got SIGKILL after %d acknowledged writes", leader.name, before)
+	s.say.detail("%s, the leader, got SIGKILL after %d acknowledged writes", leader.name, before)
 	var gap time.Duration
 	err = until(ctx, failoverMost, "the next acknowledged write", func() error {
 		for _, a := range w.acks()[before:] {
@@ -127,7 +127,7 @@ func (s *stage) killLeader(ctx context.Context) error {
 	if err := leader.start(); err != nil {
 		return err
 	}
-	s.say.held("next acknowledged write after %s; of %d acknowledged, 0 lost, 0 twice", ms(gap), len(acked))
+	s.say.result("next acknowledged write after %s; of %d acknowledged, 0 lost, 0 twice", ms(gap), len(acked))
 	return nil
 }
 
@@ -165,7 +165,7 @@ func (s *stage) cutNode(ctx context.Context) error {
 	if err := netlab.SetUp(cn.port, false); err != nil {
 		return err
 	}
-	s.say.tell("%s's port is down: no underlay, no way to the servers; its cursor is at %d", cn.name, before.Applied)
+	s.say.detail("%s's port is down: no underlay, no way to the servers; its cursor is at %d", cn.name, before.Applied)
 	if err := s.newVM(ctx, "blue6", s.cns[0]); err != nil {
 		return err
 	}
@@ -185,7 +185,7 @@ func (s *stage) cutNode(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	s.say.tell("%d changes were written meanwhile, VM blue6 on cn1 among them; the log is at %d", changesMade, head)
+	s.say.detail("%d changes were written meanwhile, VM blue6 on cn1 among them; the log is at %d", changesMade, head)
 	healed := time.Now()
 	if err := netlab.SetUp(cn.port, true); err != nil {
 		return err
@@ -206,7 +206,7 @@ func (s *stage) cutNode(ctx context.Context) error {
 			return fmt.Errorf("blue1 to the new VM: the first packet: %w", err)
 		}
 	}
-	s.say.held("from seq %d to %d in %s after the heal, no snapshot; blue1 reaches blue6", before.Applied, after.Applied, ms(took))
+	s.say.result("from seq %d to %d in %s after the heal, no snapshot; blue1 reaches blue6", before.Applied, after.Applied, ms(took))
 	return nil
 }
 
@@ -222,7 +222,7 @@ func (s *stage) stopServers(ctx context.Context) error {
 			return err
 		}
 	}
-	s.say.tell("no server runs")
+	s.say.detail("no server runs")
 	started := time.Now()
 	for i, p := range s.agents {
 		if err := p.stop(ctx, syscall.SIGKILL); err != nil {
@@ -245,12 +245,12 @@ func (s *stage) stopServers(ctx context.Context) error {
 			return err
 		}
 	}
-	s.say.tell("both agents were killed and started: their kernels match their caches after %s", ms(time.Since(started)))
+	s.say.detail("both agents were killed and started: their kernels match their caches after %s", ms(time.Since(started)))
 	lookups, took, err := s.lookUp(ctx)
 	if err != nil {
 		return err
 	}
-	s.say.tell("SVP on the CNs answers: %d lookups, median %s", lookups, ms(took))
+	s.say.detail("SVP on the CNs answers: %d lookups, median %s", lookups, ms(took))
 	pings := 0
 	for _, fabric := range []string{"blue", "green"} {
 		rtts, err := s.pingAll(fabric)
@@ -259,7 +259,7 @@ func (s *stage) stopServers(ctx context.Context) error {
 		}
 		pings += len(rtts)
 	}
-	s.say.held("%d SVP lookups answered, %d of %d pings pass", lookups, pings, pings)
+	s.say.result("%d SVP lookups answered, %d of %d pings pass", lookups, pings, pings)
 	return nil
 }
 
@@ -302,8 +302,8 @@ func (s *stage) underlayOf(v *vm) netip.Addr {
 	return netip.Addr{}
 }
 
-// lastWords starts the servers once more and counts what the log holds.
-func (s *stage) lastWords(ctx context.Context) error {
+// countAtEnd starts the servers once more and counts what the log holds.
+func (s *stage) countAtEnd(ctx context.Context) error {
 	s.say.begin("The servers come back")
 	started := time.Now()
 	for _, p := range s.servers {
@@ -327,7 +327,7 @@ func (s *stage) lastWords(ctx context.Context) error {
 	if _, err := s.settle(ctx, s.cns...); err != nil {
 		return err
 	}
-	s.say.held("ready after %s; %d entries in the log, both CNs follow again", ms(took), entries)
+	s.say.result("ready after %s; %d entries in the log, both CNs follow again", ms(took), entries)
 	return nil
 }
 

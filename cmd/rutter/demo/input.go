@@ -29,7 +29,7 @@ func (s *stage) loadInput(ctx context.Context) error {
 	total := 0
 	err := load(ctx, s.api, s.tagged, func(part string, ops int, result log.Result) {
 		total += int(result.Events)
-		s.say.tell("%-9s %2d accepted as one change, seq %d to %d", part, ops, result.First, result.Last)
+		s.say.detail("%-9s %2d accepted as one change, seq %d to %d", part, ops, result.First, result.Last)
 	})
 	if err != nil {
 		return err
@@ -37,8 +37,8 @@ func (s *stage) loadInput(ctx context.Context) error {
 	if err := s.readVMs(ctx); err != nil {
 		return err
 	}
-	s.say.tell("blue0 was given no MAC and no address: the log chose %s and %s, %s", s.vms["blue0"].nics[0].MAC, s.vms["blue0"].address(false), s.vms["blue0"].address(true))
-	s.say.held("%d entries, 12 VMs, 2 owners whose fabrics both use 10.21.12.0/24 and fd21:12::/64", total)
+	s.say.detail("blue0 was given no MAC and no address: the log chose %s and %s, %s", s.vms["blue0"].nics[0].MAC, s.vms["blue0"].address(false), s.vms["blue0"].address(true))
+	s.say.result("%d entries, 12 VMs, 2 owners whose fabrics both use 10.21.12.0/24 and fd21:12::/64", total)
 	return nil
 }
 

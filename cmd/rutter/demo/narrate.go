@@ -40,11 +40,11 @@ func (n *narrator) begin(step string) {
 	n.line("──", "%s", step)
 }
 
-// tell prints what happened within a step.
-func (n *narrator) tell(format string, args ...any) { n.line("  ", format, args...) }
+// detail prints what happened within a step.
+func (n *narrator) detail(format string, args ...any) { n.line("  ", format, args...) }
 
-// held closes a step with its result, which the last table repeats.
-func (n *narrator) held(format string, args ...any) {
+// result closes a step with its result, which the last table repeats.
+func (n *narrator) result(format string, args ...any) {
 	result := fmt.Sprintf(format, args...)
 	n.rows = append(n.rows, row{n.step, time.Since(n.since), result})
 	n.line("✓ ", "%s", result)

@@ -13,15 +13,15 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// inside is what must be seen inside a VM's namespace, with the kernel's eyes.
-type inside struct {
+// linkView is what must be seen inside a VM's namespace, with the kernel's eyes.
+type linkView struct {
 	mtu     int
 	gateway netip.Addr
 	routes  map[netip.Prefix]netip.Addr
 }
 
 // check compares a VM's IPv4 link and routes with want.
-func (v *vm) check(want inside) error {
+func (v *vm) check(want linkView) error {
 	return v.ns.Do(func() error {
 		mtu, err := mtuOf(v.address(false))
 		if err != nil {

@@ -73,7 +73,7 @@ func (s *stage) play(ctx context.Context) error {
 	s.vms = make(map[string]*vm)
 	for _, act := range []func(context.Context) error{
 		s.buildUnderlay, s.startServers, s.loadInput, s.startAgents, s.pingWithin, s.pingBetween,
-		s.changeNetwork, s.killLeader, s.cutNode, s.stopServers, s.lastWords,
+		s.changeNetwork, s.killLeader, s.cutNode, s.stopServers, s.countAtEnd,
 	} {
 		if err := act(ctx); err != nil {
 			if cause := context.Cause(ctx); cause != nil {
@@ -145,7 +145,7 @@ func (s *stage) buildUnderlay(ctx context.Context) error {
 			return err
 		}
 		s.cns = append(s.cns, cn)
-		s.say.tell("%s: network namespace, net0 at %s, MTU %d", cn.name, cn.addr, underlayMTU)
+		s.say.detail("%s: network namespace, net0 at %s, MTU %d", cn.name, cn.addr, underlayMTU)
 	}
 	tagged, err := netlab.HasVLAN("underlay")
 	if err != nil {
@@ -153,9 +153,9 @@ func (s *stage) buildUnderlay(ctx context.Context) error {
 	}
 	s.tagged = tagged
 	if s.tagged {
-		s.say.tell("this kernel has 802.1Q: the fabrics are tagged, VXLAN → VLAN 4 → macvlan")
+		s.say.detail("this kernel has 802.1Q: the fabrics are tagged, VXLAN → VLAN 4 → macvlan")
 	} else {
-		s.say.tell("this kernel has no 802.1Q: the fabrics are untagged, VXLAN → macvlan")
+		s.say.detail("this kernel has no 802.1Q: the fabrics are untagged, VXLAN → macvlan")
 	}
 	// The switch's ports take a moment to forward after they are set up.
 	err = until(ctx, settleLimit, "the underlay", func() error {
@@ -165,7 +165,7 @@ func (s *stage) buildUnderlay(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	s.say.held("2 CNs reach each other with full frames")
+	s.say.result("2 CNs reach each other with full frames")
 	return nil
 }
 
@@ -204,6 +204,6 @@ func (s *stage) startServers(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	s.say.held("cluster %s, term %d, leader %s", status.Head.Cluster, status.Term, status.LeaderID)
+	s.say.result("cluster %s, term %d, leader %s", status.Head.Cluster, status.Term, status.LeaderID)
 	return nil
 }

@@ -27,10 +27,10 @@ func (s *stage) certify(servers ...string) error {
 	if s.plain {
 		return nil
 	}
-	if err := pkiclient.Throwaway(s.certificates(), servers, []string{serverHost}); err != nil {
+	if err := pkiclient.CreateLocal(s.certificates(), servers, []string{serverHost}); err != nil {
 		return err
 	}
-	s.say.tell("authorities of this demo: each server and the operator has a certificate")
+	s.say.detail("authorities of this demo: each server and the operator has a certificate")
 	return nil
 }
 

@@ -72,7 +72,7 @@ func runDev(c *cli.Context) error {
 	g, ctx := errgroup.WithContext(ctx)
 	urls, err := startDevServers(ctx, c, g, folder, port)
 	if err == nil {
-		err = furnishDev(ctx, c, g, folder, urls)
+		err = fillDev(ctx, c, g, folder, urls)
 	}
 	if err != nil {
 		cancel()
@@ -90,8 +90,8 @@ func ignoreEnd(ctx context.Context, err error) error {
 	return err
 }
 
-// furnishDev gives the servers their nodes and their networks, as their operator.
-func furnishDev(ctx context.Context, c *cli.Context, g *errgroup.Group, folder string, urls []string) error {
+// fillDev gives the servers their nodes and their networks, as their operator.
+func fillDev(ctx context.Context, c *cli.Context, g *errgroup.Group, folder string, urls []string) error {
 	operator, err := devClient(c, folder, filepath.Base(pkiclient.Operator(devCertificates(folder))), client.Config{Servers: urls, Timeout: readyTimeout})
 	if err != nil {
 		return err
@@ -159,7 +159,7 @@ func certifyDev(folder string, members []raftstore.Member) error {
 	for _, m := range members {
 		servers = append(servers, m.ID)
 	}
-	return pkiclient.Throwaway(devCertificates(folder), servers, []string{"127.0.0.1", "localhost"})
+	return pkiclient.CreateLocal(devCertificates(folder), servers, []string{"127.0.0.1", "localhost"})
 }
 
 // devClient is a client with the certificate in the folder of a name.

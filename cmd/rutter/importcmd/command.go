@@ -97,20 +97,20 @@ func importNAPI(c *cli.Context) error {
 	r := newReport(p, c.Bool("dry-run"))
 	var failed error
 	if !r.DryRun {
-		failed = carryOut(c.Context, api, p, r, tell)
+		failed = execute(c.Context, api, p, r, tell)
 	}
 	if err := r.show(c.App.Writer, c.String("output"), c.Bool("all")); err != nil || failed != nil {
 		return errors.Join(failed, err)
 	}
 	if n := r.refusedCount(); n > 0 {
-		return cli.Exit(fmt.Sprintf("%d objects of the source are left out", n), leftOut)
+		return cli.Exit(fmt.Sprintf("%d objects of the source are left out", n), exitSkipped)
 	}
 	return nil
 }
 
-// leftOut is the exit code of an import that is not whole: what was left out
+// exitSkipped is the exit code of an import that is not whole: what was left out
 // would be refused.
-const leftOut = 3
+const exitSkipped = 3
 
 func isURL(source string) bool {
 	return strings.HasPrefix(source, "http://") || strings.HasPrefix(source, "https://")
@@ -142,8 +142,8 @@ func stateOf(ctx context.Context, api *client.Client) (*projections.State, log.S
 	return state, answer.Seq, nil
 }
 
-// carryOut writes the steps of a plan.
-func carryOut(ctx context.Context, api *client.Client, p *plan, r *report, tell progress) error {
+// execute writes the steps of a plan.
+func execute(ctx context.Context, api *client.Client, p *plan, r *report, tell progress) error {
 	stream := api.NewStream()
 	ctx, cancel := context.WithCancel(ctx)
 	g := new(errgroup.Group)

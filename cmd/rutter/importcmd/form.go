@@ -56,7 +56,7 @@ var fields = map[log.Kind][]field{
 	),
 	log.KindNIC: slices.Concat(
 		same(mac, "mac"), same(text, "belongs_to_type", "belongs_to_uuid", "owner_uuid", "state", "cn_uuid", "model"),
-		also(boolean, "primary", "primary_flag"), same(moment, "created_timestamp", "modified_timestamp"), same(number, "vlan_id"),
+		also(boolean, "primary", "primary_flag"), same(parseMoment, "created_timestamp", "modified_timestamp"), same(number, "vlan_id"),
 		empty(text, "network_uuid", "nic_tag"), []field{{"ip", []string{"ipaddr", "ip"}, address, true}},
 		[]field{{"nic_tags_provided", []string{"nic_tags_provided_arr", "nic_tags_provided"}, list, true}},
 		empty(boolean, "allow_dhcp_spoofing", "allow_ip_spoofing", "allow_mac_spoofing", "allow_restricted_traffic", "allow_unfiltered_promisc", "underlay"),
@@ -122,7 +122,7 @@ func (in *installation) readObject(kind log.Kind, theirs map[string]json.RawMess
 		return r, refusal
 	}
 	r, bad := finish(kind, r, ours)
-	r.told, r.whole = in.intern(r.told), in.intern(r.whole)
+	r.given, r.whole = in.intern(r.given), in.intern(r.whole)
 	return r, bad
 }
 
@@ -132,7 +132,7 @@ func finish(kind log.Kind, r record, ours map[string]any) (record, *log.Refusal)
 	if err != nil {
 		return r, &log.Refusal{Code: log.CodeInvalidParameters, Message: err.Error()}
 	}
-	r.object, r.told, err = log.ParseObject(kind, b)
+	r.object, r.given, err = log.ParseObject(kind, b)
 	var bad *log.Refusal
 	if errors.As(err, &bad) {
 		return r, bad
@@ -143,7 +143,7 @@ func finish(kind log.Kind, r record, ours map[string]any) (record, *log.Refusal)
 		without := func(name string) bool {
 			return name == "vnet_id" || name == "internet_nat" || name == "gateway_provisioned"
 		}
-		r.told, r.whole = slices.DeleteFunc(r.told, without), slices.DeleteFunc(r.whole, without)
+		r.given, r.whole = slices.DeleteFunc(r.given, without), slices.DeleteFunc(r.whole, without)
 	}
 	if missing := key(r.object); missing != "" {
 		return r, &log.Refusal{Code: log.CodeInvalidParameters, Message: "Invalid parameters", Errors: []log.FieldError{{
@@ -349,8 +349,8 @@ func routes(raw json.RawMessage) (any, error) {
 	return all, nil
 }
 
-// moment reads a time, or milliseconds since 1970. 1970 itself is none.
-func moment(raw json.RawMessage) (any, error) {
+// parseMoment reads a time, or milliseconds since 1970. 1970 itself is none.
+func parseMoment(raw json.RawMessage) (any, error) {
 	s := bare(raw)
 	if ms, err := strconv.ParseInt(s, 10, 64); err == nil {
 		const limit = 1 << 43 // the year 2248

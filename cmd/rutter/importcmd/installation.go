@@ -22,7 +22,7 @@ var order = []log.Kind{
 // record is one object of the source.
 type record struct {
 	object log.Object
-	told   []string // the fields that the source has, sorted
+	given  []string // the fields that the source has, sorted
 	whole  []string // and those that it would have if they were set, sorted
 	from   string   // where it was read, as in nics.json or /nics
 }

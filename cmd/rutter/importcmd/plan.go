@@ -189,7 +189,7 @@ func (p *plan) opOf(r record) (log.Op, bool) {
 	if kind == log.KindIP {
 		return p.opOfIP(r)
 	}
-	told, whole := p.meant(r, r.told), p.meant(r, r.whole)
+	told, whole := p.ownFields(r, r.given), p.ownFields(r, r.whole)
 	have, there := p.state.Get(kind, id)
 	op := log.Op{Action: log.Create, Kind: kind, Object: r.object, Set: told, Options: optionsOf(kind)}
 	if !there {
@@ -222,19 +222,19 @@ func optionsOf(kind log.Kind) []log.Option {
 	return nil
 }
 
-// once are fields that an object keeps from when it was made.
-var once = []string{"created_timestamp", "modified_timestamp"}
+// fixedFields are fields that an object keeps from when it was made.
+var fixedFields = []string{"created_timestamp", "modified_timestamp"}
 
-// meant are those of an object's fields that are the object's own. Of a NIC on
+// ownFields are those of an object's fields that are the object's own. Of a NIC on
 // a network its tag and VLAN are the network's; times can be set of a new one.
-func (p *plan) meant(r record, names []string) []string {
+func (p *plan) ownFields(r record, names []string) []string {
 	nic, isNIC := r.object.(*log.NIC)
 	_, there := p.state.Find(r.object)
 	if !isNIC {
 		return names
 	}
 	return slices.DeleteFunc(slices.Clone(names), func(name string) bool {
-		return there && slices.Contains(once, name) || !nic.NetworkUUID.IsZero() && (name == "nic_tag" || name == "vlan_id")
+		return there && slices.Contains(fixedFields, name) || !nic.NetworkUUID.IsZero() && (name == "nic_tag" || name == "vlan_id")
 	})
 }
 
@@ -272,7 +272,7 @@ func (p *plan) settleVLANs() {
 		v := r.object.(*log.FabricVLAN)
 		if vnet, ok := p.in.vnets[v.OwnerUUID]; ok && v.VNetID == 0 {
 			v.VNetID = vnet
-			r.told = withField(r.told, "vnet_id")
+			r.given = withField(r.given, "vnet_id")
 			r.whole = withField(r.whole, "vnet_id")
 			p.in.records[log.KindFabricVLAN][i] = r
 		}

@@ -188,7 +188,7 @@ func (r *napiReader) each(ctx context.Context, what string, paths []string, kind
 	done := 0
 	for _, path := range paths {
 		g.Go(func() error {
-			err := r.list(ctx, path, kind, ofPath(path), nil)
+			err := r.list(ctx, path, kind, fieldsOfPath(path), nil)
 			if status := new(statusError); errors.As(err, &status) && status.status == http.StatusNotFound {
 				err = nil
 			}
@@ -202,8 +202,8 @@ func (r *napiReader) each(ctx context.Context, what string, paths []string, kind
 	return g.Wait()
 }
 
-// ofPath are the fields that a path says of the objects behind it.
-func ofPath(path string) map[string]json.RawMessage {
+// fieldsOfPath are the fields that a path says of the objects behind it.
+func fieldsOfPath(path string) map[string]json.RawMessage {
 	if id, ok := strings.CutPrefix(path, "/networks/"); ok {
 		id, _, _ = strings.Cut(id, "/")
 		return map[string]json.RawMessage{"network_uuid": json.RawMessage(`"` + id + `"`)}

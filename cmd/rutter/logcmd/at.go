@@ -29,8 +29,8 @@ func OpenAt(c *cli.Context) (*At, error) {
 		return nil, err
 	}
 	a := &At{s: s}
-	if a.Seq, err = s.place(c.Context, c.String("at")); err != nil {
-		closing(s, &err)
+	if a.Seq, err = s.seqAt(c.Context, c.String("at")); err != nil {
+		closeJoining(s, &err)
 		return nil, err
 	}
 	return a, nil

@@ -41,14 +41,14 @@ func logBisect(c *cli.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	defer closing(s, &err)
+	defer closeJoining(s, &err)
 	low := s.floor
 	if c.IsSet("from") {
-		if low, err = s.place(c.Context, c.String("from")); err != nil {
+		if low, err = s.seqAt(c.Context, c.String("from")); err != nil {
 			return err
 		}
 	}
-	high, err := s.place(c.Context, c.String("to"))
+	high, err := s.seqAt(c.Context, c.String("to"))
 	if err != nil {
 		return err
 	}

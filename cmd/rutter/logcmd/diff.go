@@ -47,7 +47,7 @@ func logDiff(c *cli.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	defer closing(s, &err)
+	defer closeJoining(s, &err)
 	before, err := s.stateAt(c, "from", p)
 	if err != nil {
 		return err
@@ -65,7 +65,7 @@ func logDiff(c *cli.Context) (err error) {
 }
 
 func (s *pastLog) stateAt(c *cli.Context, flag string, p statePart) (*projections.State, error) {
-	seq, err := s.place(c.Context, c.String(flag))
+	seq, err := s.seqAt(c.Context, c.String(flag))
 	if err != nil {
 		return nil, err
 	}
@@ -166,12 +166,12 @@ func diffLogs(c *cli.Context, nameA, nameB string) (err error) {
 	if err != nil {
 		return err
 	}
-	defer closing(a, &err)
+	defer closeJoining(a, &err)
 	b, err := openNamed(c, nameB)
 	if err != nil {
 		return err
 	}
-	defer closing(b, &err)
+	defer closeJoining(b, &err)
 	from, to := max(a.floor, b.floor), min(a.head, b.head)
 	if from > to {
 		return fmt.Errorf("%s has the entries %d to %d and %s %d to %d: they have none in common to compare", a.name, a.floor+1, a.head, b.name, b.floor+1, b.head)

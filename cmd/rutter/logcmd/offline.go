@@ -12,8 +12,8 @@ import (
 	"rutter/raftstore/history"
 )
 
-// notThere says of a path that cannot be looked at what it may name.
-func notThere(err error) error {
+// cannotOpen says of a path that cannot be looked at what it may name.
+func cannotOpen(err error) error {
 	return fmt.Errorf("%w: name the data folder of a server that is stopped, or a file of rutter log export or rutter snapshot save", err)
 }
 
@@ -22,7 +22,7 @@ func notThere(err error) error {
 func openPath(path string) (reader, error) {
 	info, err := os.Stat(path)
 	if err != nil {
-		return nil, notThere(err)
+		return nil, cannotOpen(err)
 	}
 	if !info.IsDir() {
 		exported, err := openExport(path)

@@ -92,7 +92,7 @@ func openFolder(path string) (*history.Folder, error) {
 	debug.SetGCPercent(offlineGC)
 	folder, err := history.OpenFolder(path)
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil, notThere(err)
+		return nil, cannotOpen(err)
 	}
 	return folder, err
 }
@@ -145,9 +145,9 @@ func (s *pastLog) close() (err error) {
 	return err
 }
 
-// stand makes a cluster's log a folder on this machine, by a snapshot of it: with
+// makeLocal makes a cluster's log a folder on this machine, by a snapshot of it: with
 // the state at the floor and all that is kept, as it is stored.
-func (s *pastLog) stand(ctx context.Context) (err error) {
+func (s *pastLog) makeLocal(ctx context.Context) (err error) {
 	if s.folder != nil {
 		return nil
 	}
@@ -169,9 +169,9 @@ func (s *pastLog) stand(ctx context.Context) (err error) {
 	return errors.Join(err, os.Remove(name)) // what was unpacked of it is open
 }
 
-// place turns SEQ or TIME into a seq; "" is the head. On a cluster a time is
+// seqAt turns SEQ or TIME into a seq; "" is the head. On a cluster a time is
 // looked up by it.
-func (s *pastLog) place(ctx context.Context, text string) (log.Seq, error) {
+func (s *pastLog) seqAt(ctx context.Context, text string) (log.Seq, error) {
 	if text == "" {
 		return s.head, nil
 	}
@@ -192,9 +192,9 @@ func (s *pastLog) place(ctx context.Context, text string) (log.Seq, error) {
 	return answer.Seq, nil
 }
 
-// notBefore refuses a place that was asked for and is before the first entry:
+// checkNotBefore refuses a place that was asked for and is before the first entry:
 // nothing printed would look like objects that were not there.
-func (s *pastLog) notBefore(ctx context.Context, asked string, seq log.Seq) error {
+func (s *pastLog) checkNotBefore(ctx context.Context, asked string, seq log.Seq) error {
 	if asked == "" || seq > 0 {
 		return nil
 	}
@@ -364,5 +364,5 @@ func progressOf(what string) func(done, all int64) {
 	}
 }
 
-// closing joins what closing the source says to an error.
-func closing(s *pastLog, err *error) { *err = errors.Join(*err, s.close()) }
+// closeJoining joins what closing the source says to an error.
+func closeJoining(s *pastLog, err *error) { *err = errors.Join(*err, s.close()) }

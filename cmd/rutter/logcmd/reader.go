@@ -191,7 +191,7 @@ func (s *stored) lines(ctx context.Context, r *reading) iter.Seq2[log.Line, erro
 			return
 		}
 		if r.begin == "last" {
-			after = s.back(ctx, r, after)
+			after = s.startOfLast(ctx, r, after)
 		}
 		var kept []log.Entry
 		n := uint64(0)
@@ -221,9 +221,9 @@ func (s *stored) lines(ctx context.Context, r *reading) iter.Seq2[log.Line, erro
 // backWindow is how far back the last entries are looked for at first.
 const backWindow = 4096
 
-// back returns a seq behind which the last entries of r are, or floor: the way
+// startOfLast returns a seq behind which the last entries of r are, or floor: the way
 // back from the end grows until there are enough.
-func (s *stored) back(ctx context.Context, r *reading, floor log.Seq) log.Seq {
+func (s *stored) startOfLast(ctx context.Context, r *reading, floor log.Seq) log.Seq {
 	end := s.head.Seq
 	if end == 1<<64-1 {
 		return floor // an export is read from its beginning in any case

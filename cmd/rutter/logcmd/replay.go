@@ -74,15 +74,15 @@ func logReplay(c *cli.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	defer closing(s, &err)
+	defer closeJoining(s, &err)
 	to := c.String("to")
 	// What is served, and a state that a log begins with, must be as it is stored.
 	if c.IsSet("serve") || s.floor > 0 && to != "-" && to != "dump" && !c.IsSet("what-if") {
-		if err := s.stand(c.Context); err != nil {
+		if err := s.makeLocal(c.Context); err != nil {
 			return err
 		}
 	}
-	if s.head, err = s.place(c.Context, c.String("until")); err != nil {
+	if s.head, err = s.seqAt(c.Context, c.String("until")); err != nil {
 		return err
 	}
 	switch {
@@ -124,8 +124,8 @@ type pace struct {
 	last  log.Time
 }
 
-// before waits until an entry of a time is due, or ctx ends.
-func (p *pace) before(ctx context.Context, at log.Time) error {
+// wait waits until an entry of a time is due, or ctx ends.
+func (p *pace) wait(ctx context.Context, at log.Time) error {
 	if p.speed == 0 {
 		return nil
 	}
@@ -154,7 +154,7 @@ func replayLines(c *cli.Context, s *pastLog, speed uint64) error {
 			if err != nil {
 				return err
 			}
-			if p.before(c.Context, event.Time) != nil {
+			if p.wait(c.Context, event.Time) != nil {
 				return nil // whoever watches has seen enough
 			}
 		}

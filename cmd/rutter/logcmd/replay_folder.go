@@ -18,7 +18,7 @@ func replayFolder(ctx context.Context, s *pastLog, dir string) error {
 	if err != nil {
 		return err
 	}
-	return finished(w, dir)
+	return closeFolder(w, dir)
 }
 
 // copyTo begins a new data folder with the entries of the log.
@@ -67,8 +67,8 @@ func appendAll(w *history.FolderWriter, entries iter.Seq2[log.Entry, error], hea
 	return nil
 }
 
-// finished makes a new folder durable and says what can be done with it.
-func finished(w *history.FolderWriter, dir string) error {
+// closeFolder makes a new folder durable and says what can be done with it.
+func closeFolder(w *history.FolderWriter, dir string) error {
 	head := w.Head()
 	if err := w.Close(); err != nil {
 		return err

@@ -137,8 +137,8 @@ func (s *served) SeqAt(at log.Time) (log.Seq, error) {
 	return min(seq, s.head.Seq), err
 }
 
-// before refuses a place behind the head.
-func (s *served) before(seq log.Seq) error {
+// checkSeq refuses a place behind the head.
+func (s *served) checkSeq(seq log.Seq) error {
 	if seq > s.head.Seq {
 		return fmt.Errorf("the past at %d, the head is %d: %w", seq, s.head.Seq, log.ErrAhead)
 	}
@@ -147,7 +147,7 @@ func (s *served) before(seq log.Seq) error {
 
 // StateAt implements backend.Past.
 func (s *served) StateAt(ctx context.Context, seq log.Seq) (*projections.State, error) {
-	if err := s.before(seq); err != nil {
+	if err := s.checkSeq(seq); err != nil {
 		return nil, err
 	}
 	return s.folder.StateAt(ctx, seq)
@@ -155,7 +155,7 @@ func (s *served) StateAt(ctx context.Context, seq log.Seq) (*projections.State, 
 
 // PartAt implements backend.Past.
 func (s *served) PartAt(ctx context.Context, part backend.PastPart, seq log.Seq) (*projections.State, error) {
-	if err := s.before(seq); err != nil {
+	if err := s.checkSeq(seq); err != nil {
 		return nil, err
 	}
 	return s.folder.PartAt(ctx, storeapi.PartOf(part), seq)

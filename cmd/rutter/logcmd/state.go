@@ -48,12 +48,12 @@ func logState(c *cli.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	defer closing(s, &err)
-	seq, err := s.place(c.Context, c.String("at"))
+	defer closeJoining(s, &err)
+	seq, err := s.seqAt(c.Context, c.String("at"))
 	if err != nil {
 		return err
 	}
-	if err := s.notBefore(c.Context, c.String("at"), seq); err != nil {
+	if err := s.checkNotBefore(c.Context, c.String("at"), seq); err != nil {
 		return err
 	}
 	state, err := s.state(c.Context, seq, p)

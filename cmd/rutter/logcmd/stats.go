@@ -26,8 +26,8 @@ const (
 	topNames   = 20 // lines of each list for people
 )
 
-// beyond is the name of what is over maxNames.
-const beyond = "others"
+// otherNames is the name of what is over maxNames.
+const otherNames = "others"
 
 // counted is what stats counts. Its JSON form is that of -o json.
 type counted struct {
@@ -84,7 +84,7 @@ func (s *counted) add(e log.Entry) error {
 // count adds one to a name, or to all the others if there are too many.
 func count(names map[string]uint64, name []byte) {
 	if _, ok := names[string(name)]; !ok && len(names) >= maxNames {
-		name = []byte(beyond)
+		name = []byte(otherNames)
 	}
 	names[string(name)]++
 }

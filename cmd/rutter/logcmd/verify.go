@@ -146,7 +146,7 @@ func verifyServer(c *cli.Context, server string) (v *history.Verified, err error
 	if err != nil {
 		return nil, err
 	}
-	defer closing(s, &err)
+	defer closeJoining(s, &err)
 	live, err := api.State(ctx, url.Values{})
 	if err != nil {
 		return nil, err

@@ -77,8 +77,8 @@ type query struct {
 // lookupsAtOnce bounds the questions under way.
 const lookupsAtOnce = 256
 
-// errNobody: what was asked for is nobody's.
-var errNobody = errors.New("nobody has it")
+// errNotFound: what was asked for is nobody's.
+var errNotFound = errors.New("nobody has it")
 
 func queriesOf(c *cli.Context, vl2 bool) ([]query, error) {
 	if c.NArg() < 2 {
@@ -127,7 +127,7 @@ func lookUp(c *cli.Context, open OpenPast, vl2 bool) (err error) {
 			var refusal *log.Refusal
 			switch found[i], err = find(bounded, q); {
 			case errors.Is(err, varp.ErrNotFound):
-				absent[i] = fmt.Errorf("%s on vnet %d: %w", q.text, q.vnet, errNobody)
+				absent[i] = fmt.Errorf("%s on vnet %d: %w", q.text, q.vnet, errNotFound)
 			case errors.As(err, &refusal):
 				absent[i] = err // says the same
 			default:

@@ -105,7 +105,7 @@ func printTrace(out io.Writer, t *desired.Trace) {
 	if len(t.Entries) > 0 {
 		fmt.Fprintln(w, "\nCN\tNEEDS\tOF SEQ\tHAS IT")
 		for _, e := range t.Entries {
-			fmt.Fprintf(w, "%s\t%s\t%d\t%s\n", hostName(t, e.CN), e.What, e.Seq, hasIt(e))
+			fmt.Fprintf(w, "%s\t%s\t%d\t%s\n", hostName(t, e.CN), e.What, e.Seq, presence(e))
 		}
 		_ = w.Flush()
 	}
@@ -135,7 +135,7 @@ func hostName(t *desired.Trace, cn log.UUID) string {
 	return cn.String()
 }
 
-func hasIt(e desired.TraceEntry) string {
+func presence(e desired.TraceEntry) string {
 	switch {
 	case !e.Wanted:
 		return "must not: see below"

@@ -27,13 +27,13 @@ func withSVP(status http.Handler, stats func() varp.Stats) http.Handler {
 	return mux
 }
 
-// Status is what an agent says of itself, with its VMs.
+// Status is the status of an agent, with its VMs.
 type Status struct {
 	agent.Status
 	VMs *VMStatus `json:"vms,omitempty"`
 }
 
-// VMStatus is how the VM side stands.
+// VMStatus is the status of an agent's VMs.
 type VMStatus struct {
 	VMs     int              `json:"vms"`
 	VMMs    int              `json:"vmms"`

@@ -24,7 +24,7 @@ func confineServer(cfg serve.Options, logger *slog.Logger) {
 		client, peer := tlsgate.ClientPaths(cfg.TLS), tlsgate.PeerPaths(cfg.TLS)
 		paths = append(paths, cfg.TLS, client.Key, peer.Key)
 		write = append(write, cfg.TLS)
-		read = confine.Around(cfg.TLS, client.Cert, client.Key, client.CA, peer.Cert, peer.Key, peer.CA)
+		read = confine.FoldersOf(cfg.TLS, client.Cert, client.Key, client.CA, peer.Cert, peer.Key, peer.CA)
 	}
 	if cfg.Drill != nil {
 		read = append(read, filepath.Dir(cfg.Drill.Path))

@@ -11,8 +11,8 @@ import (
 	"rutter/api/client"
 )
 
-// UsageError is a mistake in how the program was called; it names the remedy.
-// The program ends with exit code 2 for it.
+// UsageError is a mistake in how the program was called. It names the remedy. The exit
+// code is 2.
 type UsageError struct{ Err error }
 
 // Error implements error.
@@ -41,7 +41,7 @@ func NoArguments(c *cli.Context) error {
 	return nil
 }
 
-// plainDefault is where a server is, for who names none.
+// plainDefault is the default server, without TLS.
 const plainDefault = "http://127.0.0.1:7420"
 
 // ServersFlag names the servers, for every command that asks them.

@@ -139,11 +139,11 @@ func runVarpd(c *cli.Context) (err error) {
 		return term.UsageError{Err: err}
 	}
 	logger.Info("varpd starts", "servers", named, "netns", c.String("netns"))
-	return asExit(serveVarpd(c.Context, daemon, c.String("status"), logger))
+	return exitError(serveVarpd(c.Context, daemon, c.String("status"), logger))
 }
 
-// asExit gives the start without a server its exit code.
-func asExit(err error) error {
+// exitError gives the start without a server its exit code.
+func exitError(err error) error {
 	if errors.Is(err, varpd.ErrNoServer) {
 		return cli.Exit(err, term.ExitNoReply)
 	}

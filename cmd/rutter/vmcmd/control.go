@@ -184,7 +184,7 @@ func (a *vmAction) visible(ctx context.Context, want func(vm vmdoc.Value, gone b
 		m, err := events.Next()
 		switch {
 		case err != nil && errors.Is(ctx.Err(), context.DeadlineExceeded):
-			return a.late("its effect is not visible yet")
+			return a.timeoutError("its effect is not visible yet")
 		case err != nil:
 			return err
 		case m.UUID == a.id.String() && want(m.VM, m.Type == "delete"):
@@ -193,13 +193,13 @@ func (a *vmAction) visible(ctx context.Context, want func(vm vmdoc.Value, gone b
 	}
 }
 
-// late is the error at --timeout.
-func (a *vmAction) late(what string) error {
-	return fmt.Errorf("VM %s: vminfod watchForChanges %q %w: the act was done, %s%s", a.id, a.c.Command.Name, vmdoc.ErrTimeout, what, a.aside())
+// timeoutError is the error at --timeout.
+func (a *vmAction) timeoutError(what string) error {
+	return fmt.Errorf("VM %s: vminfod watchForChanges %q %w: the act was done, %s%s", a.id, a.c.Command.Name, vmdoc.ErrTimeout, what, a.asideReason())
 }
 
-// aside says whether the vminfod has put the VM's manifest aside, and why.
-func (a *vmAction) aside() string {
+// asideReason says whether the vminfod has put the VM's manifest aside, and why.
+func (a *vmAction) asideReason() string {
 	if list := a.asides(); len(list) > 0 {
 		return ": its manifest is put aside: " + list[0].Reason
 	}

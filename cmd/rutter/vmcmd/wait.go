@@ -96,7 +96,7 @@ func (a *vmAction) inLog(ctx context.Context, api *client.Client) (log.Seq, erro
 		case err == nil && differs == "":
 			return api.Head(ctx)
 		case ctx.Err() != nil:
-			return 0, a.late("and the log does not show it: " + differs)
+			return 0, a.timeoutError("and the log does not show it: " + differs)
 		case err != nil:
 			return 0, err
 		}

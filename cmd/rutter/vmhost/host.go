@@ -32,10 +32,10 @@ func ServiceFlags() []cli.Flag {
 	)
 }
 
-// Folders are where the VMs of a compute node are, and the other vminfod that is
-// followed. The zero value is a node without VMs.
+// Folders are the folders of a compute node's VMs, and the address of another vminfod
+// to follow. The zero value is a node without VMs.
 type Folders struct {
-	Manifests string // "" and off: none
+	Manifests string // "" and "off": none
 	PIDs      string // of the VMs' init processes
 	NetNS     string // named network namespaces, as ip-netns(8) keeps them
 	Cgroup    string

@@ -17,7 +17,7 @@ import (
 // Errors: term.UsageError, for a flag that there is not, or that has no value or a
 // wrong one.
 func canonical(app *cli.App, args []string) ([]string, error) {
-	l := line{path: app.Name, flags: app.Flags, help: true}
+	l := commandLine{path: app.Name, flags: app.Flags, help: true}
 	commands := app.Commands
 	for i, arg := range args {
 		if strings.HasPrefix(arg, "-") {
@@ -28,7 +28,7 @@ func canonical(app *cli.App, args []string) ([]string, error) {
 			return args, nil // the library says so
 		}
 		command := commands[at]
-		l = line{path: l.path + " " + command.Name, flags: command.Flags, help: !command.HideHelp, begin: i + 1}
+		l = commandLine{path: l.path + " " + command.Name, flags: command.Flags, help: !command.HideHelp, begin: i + 1}
 		if next := args[i+1:]; len(command.Subcommands) == 0 || len(next) == 0 || strings.HasPrefix(next[0], "-") {
 			break
 		}
@@ -49,8 +49,8 @@ func canonical(app *cli.App, args []string) ([]string, error) {
 	return append(slices.Clone(args[:l.begin]), rest...), nil
 }
 
-// line reads what follows a command.
-type line struct {
+// commandLine reads what follows a command.
+type commandLine struct {
 	path  string // of the command, as it is typed
 	flags []cli.Flag
 	help  bool // it has --help
@@ -58,7 +58,7 @@ type line struct {
 }
 
 // read returns the flags of args, then "--" and what is none.
-func (l *line) read(args []string) ([]string, error) {
+func (l *commandLine) read(args []string) ([]string, error) {
 	var flags, rest []string
 	for len(args) > 0 {
 		arg := args[0]
@@ -86,13 +86,13 @@ func (l *line) read(args []string) ([]string, error) {
 		}
 		if !given {
 			if len(args) == 0 {
-				return nil, term.Usagef("%s wants a value%s", dashed(name), wantOf(flag))
+				return nil, term.Usagef("%s wants a value%s", dashed(name), expectedValue(flag))
 			}
 			value, args = args[0], args[1:]
 			flags = append(flags, value)
 		}
 		if !takes(flag, value) {
-			return nil, term.Usagef("%s %q%s", dashed(name), value, wantOf(flag))
+			return nil, term.Usagef("%s %q%s", dashed(name), value, expectedValue(flag))
 		}
 	}
 	if len(rest) == 0 {
@@ -102,7 +102,7 @@ func (l *line) read(args []string) ([]string, error) {
 }
 
 // known finds a flag by any of its names; that of --help is nil.
-func (l *line) known(name string) (cli.Flag, bool) {
+func (l *commandLine) known(name string) (cli.Flag, bool) {
 	for _, f := range l.flags {
 		if slices.Contains(f.Names(), name) {
 			return f, true
@@ -112,7 +112,7 @@ func (l *line) known(name string) (cli.Flag, bool) {
 }
 
 // split parts short flags that were put together, as in -jr; nil if arg is none such.
-func (l *line) split(arg string) (parts []string) {
+func (l *commandLine) split(arg string) (parts []string) {
 	if strings.HasPrefix(arg, "--") || len(arg) < 3 {
 		return nil
 	}
@@ -126,7 +126,7 @@ func (l *line) split(arg string) (parts []string) {
 }
 
 // unknown says that there is no such flag, and which may be meant.
-func (l *line) unknown(name string) error {
+func (l *commandLine) unknown(name string) error {
 	text := l.path + " has no flag " + dashed(name) + ": " + l.path + " --help lists those that there are"
 	if like := cli.SuggestFlag(l.flags, name, false); like != "" && like != "--help" {
 		text += ". Did you mean " + like + "?"
@@ -164,8 +164,8 @@ func takes(flag cli.Flag, value string) bool {
 	return err == nil
 }
 
-// wantOf says what a flag takes; "" if that is any text.
-func wantOf(flag cli.Flag) string {
+// expectedValue says what a flag takes; "" if that is any text.
+func expectedValue(flag cli.Flag) string {
 	switch flag.(type) {
 	case *cli.IntFlag, *cli.Int64Flag:
 		return ": want a whole number"
