@@ -26,13 +26,13 @@ import (
 //
 //	down
 //	 1 entry         seq of the entry   chain prefix 8, event bytes (to the end)
-//	 2 object        stream's seq              scope, kind u8, revision u64, seq of its last event u64, id text, object bytes
+//	 2 object        stream's seq       scope, kind u8, revision u64, seq of its last event u64, id text, object bytes
 //	 3 scope begin   as-of              count u32 (objects that follow), scope
 //	 4 scope end     as-of              chain prefix 8, count u32, scope
-//	 5 scope dropped stream's seq              scope
+//	 5 scope dropped stream's seq       scope
 //	 6 bookmark      known up to        chain prefix 8; then, or nothing: count u32, and for each scope: scope, digest 16
 //	 7 reset         head               reason u8, text
-//	 8 drain         stream's seq              reason u8, text
+//	 8 drain         stream's seq       reason u8, text
 //	 9 welcome       head               version u16, cluster 16, chain prefix 8
 //	10 pong          head               (nothing)
 //	11 request       its number         method text, path text, api-version text, body bytes

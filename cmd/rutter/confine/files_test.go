@@ -90,7 +90,7 @@ func TestFiles(t *testing.T) {
 	}
 }
 
-// Who replaces a folder of certificates, or what it links to, is not locked out.
+// A folder of certificates, or the target of a link, may be replaced.
 func TestAround(t *testing.T) {
 	dir := t.TempDir()
 	real, link := filepath.Join(dir, "store", "tls"), filepath.Join(dir, "tls")

@@ -13,11 +13,11 @@ import (
 	"rutter/log"
 )
 
-// Waits of the story. A step that takes longer has failed; most take a moment, but
-// the machine may have others to serve.
+// Bounds of the steps. A step that takes longer has failed. Most take a moment, but the
+// machine may be busy.
 const (
 	settleLimit = time.Minute     // until servers are ready, until a CN's kernel matches
-	answerLimit = 5 * time.Second // for one question to a server or an agent
+	answerLimit = 5 * time.Second // for one request to a server or an agent
 	replyLimit  = 5 * time.Second // for one ping
 	silence     = 300 * time.Millisecond
 )
@@ -72,7 +72,7 @@ func (s *stage) settle(ctx context.Context, cns ...*computeNode) (time.Duration,
 	if err != nil {
 		return 0, err
 	}
-	head = max(head, s.written) // the server that was asked may be a moment behind
+	head = max(head, s.written) // that server may be a moment behind
 	for _, cn := range cns {
 		err := until(ctx, settleLimit, cn.name+" matches the log", func() error {
 			status, err := cn.status(ctx)
@@ -155,8 +155,8 @@ func (s *stage) pingBetween(context.Context) error {
 	return nil
 }
 
-// changeNetwork changes a network's gateway, MTU and routes, and looks for them
-// inside the VMs.
+// changeNetwork changes a network's gateway, MTU and routes, and checks them inside the
+// VMs.
 func (s *stage) changeNetwork(ctx context.Context) error {
 	s.say.begin("A network's gateway, MTU and a route change")
 	blue, err := s.network(ctx, "blue")

@@ -17,7 +17,7 @@ import (
 
 // Sizes of the faults.
 const (
-	writeBefore  = 300 * time.Millisecond // how long the writer runs before the kill
+	writeBefore  = 300 * time.Millisecond // time that the writer runs before the kill
 	writeAfter   = 700 * time.Millisecond // and after the first write behind it
 	changesMade  = 500                    // while a CN is cut off
 	failoverMost = 30 * time.Second
@@ -45,8 +45,8 @@ func (w *writer) acks() []ack {
 	return slices.Clone(w.acked)
 }
 
-// run writes until ctx ends. Every change has an id of its own; the client
-// repeats it, with that id, until a server answers.
+// run writes until ctx ends. Every change has an id of its own. The client repeats a
+// change with the same id until a server answers.
 func (w *writer) run(ctx context.Context) error {
 	for n := 0; ctx.Err() == nil; n++ {
 		c := w.s.change([]log.Op{{
@@ -131,7 +131,7 @@ func (s *stage) killLeader(ctx context.Context) error {
 	return nil
 }
 
-// count reads the whole log and looks for the acknowledged changes in it.
+// count reads the whole log and counts the acknowledged changes that it has.
 func (s *stage) count(ctx context.Context, acked []ack) (lost, twice int, err error) {
 	seen := make(map[log.UUID]int)
 	for event, err := range s.events(ctx) {
@@ -151,7 +151,7 @@ func (s *stage) count(ctx context.Context, acked []ack) (lost, twice int, err er
 	return lost, twice, nil
 }
 
-// cutNode cuts CN 2 off, changes much, and lets it come back.
+// cutNode cuts CN 2 off, writes many changes, and connects it again.
 func (s *stage) cutNode(ctx context.Context) error {
 	s.say.begin("CN 2 is cut off, and comes back")
 	cn := s.cns[1]
@@ -210,8 +210,8 @@ func (s *stage) cutNode(ctx context.Context) error {
 	return nil
 }
 
-// stopServers stops all servers, restarts the agents, and looks whether the
-// compute nodes still work.
+// stopServers stops all servers, restarts the agents, and checks that the compute nodes
+// still work.
 func (s *stage) stopServers(ctx context.Context) error {
 	s.say.begin("Every server is stopped, and the agents restart")
 	if _, err := s.settle(ctx, s.cns...); err != nil {
@@ -234,8 +234,8 @@ func (s *stage) stopServers(ctx context.Context) error {
 		cn := s.cns[i]
 		err := until(ctx, settleLimit, cn.name+" works from its cache", func() error {
 			status, err := cn.status(ctx)
-			// No server tells how far the log is, so no seq is claimed; but the
-			// kernel is compared with what the cache has.
+			// Without servers the log's head is unknown, so no programmed seq is
+			// reported. But the agent compares the kernel with its cache.
 			if err == nil && !status.Kernel.Matched {
 				err = fmt.Errorf("its kernel does not match yet: %s", status.kernel())
 			}

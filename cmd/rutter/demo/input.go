@@ -11,8 +11,8 @@ import (
 	"rutter/log"
 )
 
-// input is what an operator of NAPI would have: two fabrics of two owners on
-// different vnets with the same subnets, two CNs, a dozen VMs.
+// input is a small cloud: two fabrics of two owners on different vnets with the same
+// subnets, two CNs, a dozen VMs.
 //
 //go:embed input.json
 var input []byte
@@ -45,13 +45,13 @@ func (s *stage) loadInput(ctx context.Context) error {
 // CNs returns the ids of the input's compute nodes.
 func CNs() []log.UUID { return []log.UUID{cnID(0), cnID(1)} }
 
-// Load sends the demo's input to a log, untouched.
+// Load sends the demo's input to a log, unchanged.
 func Load(ctx context.Context, api *client.Client) error {
 	return load(ctx, api, true, func(string, int, log.Result) {})
 }
 
-// Loaded reports whether a log has the input's networks, or others: certificates
-// and nodes are in it from the start.
+// Loaded reports whether a log has networks. Certificates and nodes are in it from the
+// start.
 func Loaded(ctx context.Context, api *client.Client) (bool, error) {
 	text, err := api.Raw(ctx, http.MethodGet, "/networks?limit=1", nil)
 	if err != nil {
@@ -62,7 +62,7 @@ func Loaded(ctx context.Context, api *client.Client) (bool, error) {
 	return len(networks) > 0, err
 }
 
-// load sends each part of the input as one change, and tells what became of it.
+// load sends each part of the input as one change, and reports its result.
 func load(ctx context.Context, api *client.Client, tagged bool, tell func(part string, ops int, result log.Result)) error {
 	var file map[string]json.RawMessage
 	if err := json.Unmarshal(input, &file); err != nil {

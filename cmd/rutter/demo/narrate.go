@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// narrator prints the story line by line, with the time since its start.
+// narrator prints the demo line by line, with the time since its start.
 type narrator struct {
 	out     io.Writer
 	started time.Time
@@ -58,7 +58,7 @@ func (n *narrator) table() {
 	for _, r := range n.rows {
 		fmt.Fprintf(w, "%s\t%.2fs\t%s\n", r.step, r.took.Seconds(), r.result)
 	}
-	_ = w.Flush() // the terminal is gone: nobody is left to tell
+	_ = w.Flush() // the terminal is gone
 	fmt.Fprintf(n.out, "\nEvery step held, in %.1f s.\n", time.Since(n.started).Seconds())
 }
 

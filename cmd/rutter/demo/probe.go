@@ -13,7 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// linkView is what must be seen inside a VM's namespace, with the kernel's eyes.
+// linkView is the expected state of the link and the routes in a VM's namespace.
 type linkView struct {
 	mtu     int
 	gateway netip.Addr
@@ -103,7 +103,7 @@ func procAddr(text string) (netip.Addr, error) {
 	return netip.AddrFrom4([4]byte{b[3], b[2], b[1], b[0]}), nil
 }
 
-// isUnreachable reports whether the kernel itself said that there is no way.
+// isUnreachable reports whether the kernel itself reported that there is no route.
 func isUnreachable(err error) bool {
 	return errors.Is(err, unix.EHOSTUNREACH) || errors.Is(err, unix.ENETUNREACH)
 }

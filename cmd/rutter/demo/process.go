@@ -45,7 +45,7 @@ func (p *process) start() error {
 	ended := make(chan struct{})
 	p.cmd, p.ended = cmd, ended
 	go func() {
-		_ = cmd.Wait() // how it ended is for whoever asked it to
+		_ = cmd.Wait() // the caller that ended it checks the result
 		close(ended)
 	}()
 	return nil
@@ -80,7 +80,7 @@ func (p *process) alive() bool {
 	}
 }
 
-// lastLines is the end of the process's log, for the story of a failure.
+// lastLines returns the end of the process's log, for the report of a failure.
 func (p *process) lastLines(n int) string {
 	b, err := os.ReadFile(p.logPath)
 	if err != nil {
@@ -93,7 +93,7 @@ func (p *process) lastLines(n int) string {
 // pollEvery is how often a condition is looked at again.
 const pollEvery = 5 * time.Millisecond
 
-// until waits for a condition; the error says what it was and what it said last.
+// until waits for a condition. The error names the condition and its last error.
 func until(ctx context.Context, timeout time.Duration, what string, condition func() error) error {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()

@@ -21,7 +21,7 @@ const (
 	underlayMTU = 1600 // bytes: the demo raises a network's MTU to 1500
 )
 
-// stage is where the story plays: the processes, namespaces and the client.
+// stage has the processes, the namespaces and the client of the demo.
 type stage struct {
 	say        *narrator
 	folder     string
@@ -49,7 +49,7 @@ type computeNode struct {
 	addr netip.Addr
 }
 
-// vm is one VM of the input, with what the log made of it.
+// vm is one VM of the input, with the log's objects.
 type vm struct {
 	id    log.UUID
 	alias string
@@ -68,7 +68,7 @@ func (v *vm) address(v6 bool) netip.Addr {
 	return netip.Addr{}
 }
 
-// play tells the whole story. The first step that does not hold ends it.
+// play runs all steps. The first step that fails ends it.
 func (s *stage) play(ctx context.Context) error {
 	s.vms = make(map[string]*vm)
 	for _, act := range []func(context.Context) error{

@@ -82,7 +82,7 @@ func runDev(c *cli.Context) error {
 	return ignoreEnd(c.Context, g.Wait())
 }
 
-// ignoreEnd is err, unless ctx ended and that is all that it says.
+// ignoreEnd returns err, or nil if err only says that ctx has ended.
 func ignoreEnd(ctx context.Context, err error) error {
 	if ctx.Err() != nil && errors.Is(err, context.Canceled) {
 		return nil
@@ -90,7 +90,7 @@ func ignoreEnd(ctx context.Context, err error) error {
 	return err
 }
 
-// fillDev gives the servers their nodes and their networks, as their operator.
+// fillDev writes nodes and networks to the servers, as an operator.
 func fillDev(ctx context.Context, c *cli.Context, g *errgroup.Group, folder string, urls []string) error {
 	operator, err := devClient(c, folder, filepath.Base(pkiclient.Operator(devCertificates(folder))), client.Config{Servers: urls, Timeout: readyTimeout})
 	if err != nil {
@@ -107,7 +107,7 @@ func fillDev(ctx context.Context, c *cli.Context, g *errgroup.Group, folder stri
 	}
 	for _, n := range nodes {
 		if c.Bool("empty") {
-			break // it has no tasks
+			break // the node has no tasks
 		}
 		if err := n.Refresh(ctx); err != nil {
 			return fmt.Errorf("the sysinfo of a node: %w", err)
@@ -150,8 +150,8 @@ func startDevServers(ctx context.Context, c *cli.Context, g *errgroup.Group, fol
 	return urls, nil
 }
 
-// devCertificates is the folder of certificates of `rutter dev`, and of
-// authorities that last as long as its data.
+// devCertificates is the folder of certificates and authorities of `rutter dev`, which
+// last as long as its data.
 func devCertificates(folder string) string { return filepath.Join(folder, "tls") }
 
 func certifyDev(folder string, members []raftstore.Member) error {
@@ -174,8 +174,9 @@ func devClient(c *cli.Context, folder, name string, cfg client.Config) (*client.
 	return client.New(cfg)
 }
 
-// startDevNodes starts an agent with a simulated kernel for each CN of the demo,
-// which joins first. With tasks it says what it is, and does what needs no machine.
+// startDevNodes starts an agent with a simulated kernel for each CN of the demo, which
+// joins first. With tasks it sends its sysinfo, and does the tasks that need no
+// machine.
 func startDevNodes(ctx context.Context, c *cli.Context, g *errgroup.Group, folder string, urls []string, operator *client.Client) (nodes []*node.Node, err error) {
 	logger, err := term.NewLogger(c.App.ErrWriter, c.String("log-level"))
 	if err != nil {
@@ -210,7 +211,7 @@ func startDevNodes(ctx context.Context, c *cli.Context, g *errgroup.Group, folde
 // readyTimeout is how long a fresh cluster may take to take its first change.
 const readyTimeout = 30 * time.Second
 
-// loadDev loads the demo's input into a log that has it not.
+// loadDev loads the demo's input into a log that does not have it.
 func loadDev(ctx context.Context, operator *client.Client) error {
 	loaded, err := demo.Loaded(ctx, operator)
 	if err != nil || loaded {
@@ -237,7 +238,7 @@ func printReady(w io.Writer, folder string, urls []string) {
 		}
 	}
 	for _, line := range []string{"network list", "nic create --help", "log tail --follow", "lookup vl3 4385813 10.21.12.100", "cn sessions"} {
-		fmt.Fprintf(w, "  %s %s%s\n", os.Args[0], line, option) // as it was called itself
+		fmt.Fprintf(w, "  %s %s%s\n", os.Args[0], line, option) // the name by which the program was called
 	}
 	console := urls[0] + "/console/"
 	if strings.HasPrefix(urls[0], "https://") {

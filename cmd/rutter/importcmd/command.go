@@ -108,15 +108,15 @@ func importNAPI(c *cli.Context) error {
 	return nil
 }
 
-// exitSkipped is the exit code of an import that is not whole: what was left out
-// would be refused.
+// exitSkipped is the exit code of an import that skipped objects, because the servers
+// would refuse them.
 const exitSkipped = 3
 
 func isURL(source string) bool {
 	return strings.HasPrefix(source, "http://") || strings.HasPrefix(source, "https://")
 }
 
-// read adds what a source has.
+// read adds the objects of a source.
 func (in *installation) read(ctx context.Context, source string, tell progress) error {
 	if !isURL(source) {
 		return in.readPath(ctx, source, tell)
@@ -137,7 +137,7 @@ func stateOf(ctx context.Context, api *client.Client) (*projections.State, log.S
 		if err := state.Load(projections.Record{Object: o.Object, Revision: o.Revision, Seq: o.Seq}); err != nil {
 			return nil, 0, err
 		}
-		answer.Objects[i] = client.StateObject{} // the state has it
+		answer.Objects[i] = client.StateObject{} // free the memory: the state has the object
 	}
 	return state, answer.Seq, nil
 }

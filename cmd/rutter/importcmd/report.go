@@ -14,10 +14,10 @@ import (
 	"rutter/log"
 )
 
-// maxShown is how many lines of one sort people are shown, unless they ask for all.
+// maxShown is the number of lines of one sort that are printed without --all.
 const maxShown = 20
 
-// report is what a run found and did.
+// report is the result of a run.
 type report struct {
 	DryRun      bool              `json:"dry_run"`
 	Kinds       map[string]*tally `json:"kinds"`
@@ -31,7 +31,7 @@ type report struct {
 	Events      int               `json:"events"`
 }
 
-// stepForm is a step as it is shown.
+// stepForm is a step in the report.
 type stepForm struct {
 	Action  string            `json:"action"`
 	Kind    string            `json:"kind"`
@@ -85,7 +85,7 @@ func (r *report) refusedCount() int {
 	return len(ids)
 }
 
-// print shows a report to people; all: nothing is left out.
+// print prints a report as text. all: without leaving out lines.
 func (r *report) print(w io.Writer, all bool) {
 	most := maxShown
 	if all {
@@ -112,7 +112,7 @@ func (r *report) printTable(w io.Writer) {
 		n := r.Kinds[kind.String()]
 		fmt.Fprintf(t, "%s\t%d\t%d\t%d\t%d\t%d\n", kind, n.Create, n.Change, n.Leave, n.Refuse, n.Here)
 	}
-	_ = t.Flush() // its writer is the terminal's: who cannot write to it cannot say so
+	_ = t.Flush() // the terminal is gone
 }
 
 // printFirst prints the first lines of a list, and how many more there are.
@@ -195,10 +195,10 @@ func (r *report) lines(w io.Writer) error {
 	return put("summary", summary)
 }
 
-// progressPause is the least time between two words of progress.
+// progressPause is the least time between two lines of progress.
 const progressPause = time.Second
 
-// progressTo says how far something is, now and then.
+// progressTo prints progress, at most once in progressPause.
 func progressTo(w io.Writer, now func() time.Time) progress {
 	last := now()
 	return func(what string, n, all int) {

@@ -101,10 +101,10 @@ func (s *pastLog) check(ctx context.Context, seq log.Seq, p statePart, command s
 			break
 		}
 		if _, err := in.Write(line); err != nil {
-			break // it has seen enough
+			break // the command reads no more
 		}
 	}
-	_ = in.Close() // the command's own end counts
+	_ = in.Close() // only the command's exit status counts
 	err = run.Wait()
 	var exit *exec.ExitError
 	if errors.As(err, &exit) && exit.ExitCode() > 0 && exit.ExitCode() < 126 {

@@ -13,9 +13,8 @@ import (
 	"rutter/log/line"
 )
 
-// tailCN prints what a CN is sent, from the last n entries of the log on:
-// entries as of any log, and what is sent between them. Without follow it ends
-// at the first bookmark.
+// tailCN prints what servers send to a CN, from the last n entries of the log on: the
+// entries, and the frames between them. Without follow it ends at the first bookmark.
 func tailCN(c *cli.Context, api *client.Client, cn log.UUID, n uint64) error {
 	head, err := api.Head(c.Context)
 	if err != nil {

@@ -97,7 +97,7 @@ func (d *diffPrinter) print(v any, format string, args ...any) {
 	_, d.err = d.w.Write(line)
 }
 
-// sign is what stands before what was added, removed or changed.
+// sign is the mark of an added, removed or changed line.
 func sign(a log.Action) string {
 	switch a {
 	case log.Create:
@@ -139,7 +139,7 @@ func (d *diffPrinter) objects(changes []projections.ObjectChange) {
 	}
 }
 
-// links prints what a kernel has to change; of is the CN where several are printed.
+// links prints the changes of a kernel's links. of is the CN if several are printed.
 func (d *diffPrinter) links(of string, changes []desired.LinkChange) {
 	for _, c := range changes {
 		text := c.Before
@@ -198,9 +198,9 @@ func diffLogs(c *cli.Context, nameA, nameB string) (err error) {
 	return errors.New("the logs are not the same")
 }
 
-// firstApart returns the first seq in (from, to] at which the chains differ; 0
-// if they are the same. Chains that differ never meet again, so that folders are
-// searched by halves.
+// firstApart returns the first seq in (from, to] at which the chains differ, 0 if they
+// are the same. Chains that differ once differ at all later seqs, so a binary search
+// finds it in folders.
 func firstApart(ctx context.Context, a, b *pastLog, from, to log.Seq) (log.Seq, error) {
 	same := func(seq log.Seq) (bool, error) {
 		x, err := a.chain(ctx, seq)
@@ -213,7 +213,7 @@ func firstApart(ctx context.Context, a, b *pastLog, from, to log.Seq) (log.Seq, 
 	if ok, err := same(to); ok || err != nil {
 		return 0, err
 	}
-	low, high := from, to // parted at high
+	low, high := from, to // the chains differ at high
 	for high-low > 1 {
 		middle := low + (high-low)/2
 		ok, err := same(middle)
@@ -235,7 +235,7 @@ func (s *pastLog) chain(ctx context.Context, seq log.Seq) (log.ChainPrefix, erro
 		hash, err := s.folder.HashAt(seq)
 		return hash.Prefix(), err
 	}
-	if seq == s.floor { // below it there is nothing that could be asked
+	if seq == s.floor { // there are no entries below it
 		return log.ChainPrefix{}, nil
 	}
 	for e, err := range s.api.Entries(ctx, seq-1) {

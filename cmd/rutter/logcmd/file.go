@@ -61,8 +61,8 @@ func dump(c *cli.Context) (err error) {
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-// appendDump appends an entry with all that is stored of it. Servers tell the
-// first 8 bytes of a chain hash only.
+// appendDump appends an entry with all stored bytes. Servers send only the first 8
+// bytes of a chain hash.
 func appendDump(b []byte, e log.Entry, asJSON bool) ([]byte, error) {
 	hash := e.Hash.String()
 	if [24]byte(e.Hash[8:]) == ([24]byte{}) {
@@ -94,7 +94,7 @@ func appendDump(b []byte, e log.Entry, asJSON bool) ([]byte, error) {
 	return append(b, '\n'), nil
 }
 
-// progressEvery is how many entries pass between two words of progress.
+// progressEvery is the number of entries between two lines of progress.
 const progressEvery = 1 << 20
 
 func export(c *cli.Context) (err error) {
@@ -131,7 +131,7 @@ func export(c *cli.Context) (err error) {
 		err = file.Sync()
 	}
 	if err = errors.Join(err, file.Close()); err != nil {
-		return errors.Join(err, os.Remove(name)) // a part of a file helps nobody
+		return errors.Join(err, os.Remove(name)) // an incomplete file is of no use
 	}
 	return nil
 }
@@ -152,7 +152,7 @@ func writeArchive(c *cli.Context, out io.Writer, from reader, header archive.Hea
 		last = e.Seq
 		n++
 		if last == head.Seq {
-			break // what came meanwhile is not waited for
+			break // later entries are not exported
 		}
 		if n%progressEvery == 0 {
 			fmt.Fprintf(c.App.ErrWriter, "rutter: %d entries, at #%d of %d\n", n, last, head.Seq)

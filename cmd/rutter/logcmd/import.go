@@ -100,7 +100,7 @@ func logImport(c *cli.Context) (err error) {
 	return closeFolder(w, to)
 }
 
-// importOnto makes a folder of another one and the entries that follow it.
+// importOnto makes a new folder from another one and the entries that follow it.
 func importOnto(c *cli.Context, r *archive.Reader, to string) (err error) {
 	if isURL(c.String("onto")) {
 		return term.Usagef("--onto %s: want a data folder or a snapshot file: rutter snapshot save", c.String("onto"))
@@ -127,8 +127,8 @@ func importOnto(c *cli.Context, r *archive.Reader, to string) (err error) {
 	return closeFolder(w, to)
 }
 
-// entriesAfterBase yields the entries that the base does not have; those that it has must
-// be the same.
+// entriesAfterBase yields the entries that the base does not have. Entries that it has
+// must be equal.
 func entriesAfterBase(entries iter.Seq2[log.Entry, error], base *pastLog) iter.Seq2[log.Entry, error] {
 	return func(yield func(log.Entry, error) bool) {
 		for e, err := range entries {

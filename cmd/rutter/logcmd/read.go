@@ -59,7 +59,7 @@ func show(c *cli.Context) (err error) {
 	return logprint.Print(c, from.lines(c.Context, r), false, line.Options{Values: c.NArg() == 1})
 }
 
-// shown reads the arguments of show: one seq, or where to begin and how many.
+// shown parses the arguments of show: one seq, or a begin and a limit.
 func (r *reading) shown(c *cli.Context) error {
 	r.limit = c.Uint64("limit")
 	if c.NArg() > 1 || c.NArg() == 1 && (c.IsSet("after") || c.IsSet("from") || c.IsSet("limit")) {

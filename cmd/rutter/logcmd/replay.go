@@ -76,7 +76,7 @@ func logReplay(c *cli.Context) (err error) {
 	}
 	defer closeJoining(s, &err)
 	to := c.String("to")
-	// What is served, and a state that a log begins with, must be as it is stored.
+	// Serving, and a log that begins with a state, need the stored form.
 	if c.IsSet("serve") || s.floor > 0 && to != "-" && to != "dump" && !c.IsSet("what-if") {
 		if err := s.makeLocal(c.Context); err != nil {
 			return err
@@ -106,7 +106,7 @@ func logReplay(c *cli.Context) (err error) {
 	}
 }
 
-// parseSpeed reads 10x; 0 is at once.
+// parseSpeed parses a speed such as 10x. 0 means without pauses.
 func parseSpeed(text string) (uint64, error) {
 	if text == "" {
 		return 0, nil
@@ -118,9 +118,9 @@ func parseSpeed(text string) (uint64, error) {
 	return n, nil
 }
 
-// pace waits as the entries' own times ask for.
+// pace waits between entries as their times say.
 type pace struct {
-	speed uint64 // 0: at once
+	speed uint64 // 0: without pauses
 	last  log.Time
 }
 
@@ -155,7 +155,7 @@ func replayLines(c *cli.Context, s *pastLog, speed uint64) error {
 				return err
 			}
 			if p.wait(c.Context, event.Time) != nil {
-				return nil // whoever watches has seen enough
+				return nil // the user interrupted it
 			}
 		}
 		line, err := json.Marshal(e)

@@ -72,8 +72,7 @@ func logState(c *cli.Context) (err error) {
 	return nil
 }
 
-// lineOfRecord is an object as a line of JSON, or for people: all fields that
-// are set.
+// lineOfRecord is an object as a line of JSON, or as text with all fields that are set.
 func lineOfRecord(rec projections.Record, asJSON bool) ([]byte, error) {
 	o := rec.Object
 	if asJSON {

@@ -34,7 +34,7 @@ type PastLog interface {
 // OpenPast opens the log that --data names, at the place that --at names.
 type OpenPast func(*cli.Context) (PastLog, error)
 
-// Command asks who has an address.
+// Command looks up who has an address.
 func Command(open OpenPast) *cli.Command {
 	flags := []cli.Flag{
 		term.ServersFlag(), output.Flag(),
@@ -77,7 +77,7 @@ type query struct {
 // lookupsAtOnce bounds the questions under way.
 const lookupsAtOnce = 256
 
-// errNotFound: what was asked for is nobody's.
+// errNotFound: no NIC has the address.
 var errNotFound = errors.New("nobody has it")
 
 func queriesOf(c *cli.Context, vl2 bool) ([]query, error) {
@@ -129,7 +129,7 @@ func lookUp(c *cli.Context, open OpenPast, vl2 bool) (err error) {
 			case errors.Is(err, varp.ErrNotFound):
 				absent[i] = fmt.Errorf("%s on vnet %d: %w", q.text, q.vnet, errNotFound)
 			case errors.As(err, &refusal):
-				absent[i] = err // says the same
+				absent[i] = err // the same error for each
 			default:
 				return err
 			}
@@ -155,7 +155,7 @@ func lookUp(c *cli.Context, open OpenPast, vl2 bool) (err error) {
 	return errors.Join(absent...)
 }
 
-// finder returns what asks, and what ends it.
+// finder returns a function that looks up, and one that closes it.
 func finder(c *cli.Context, open OpenPast) (find func(context.Context, query) (client.Mapping, error), done func() error, err error) {
 	addresses := c.String("svp")
 	if c.IsSet("data") {
@@ -196,7 +196,7 @@ func finder(c *cli.Context, open OpenPast) (find func(context.Context, query) (c
 	}, svp.Close, nil
 }
 
-// offlineFinder looks into the folder that --data names.
+// offlineFinder looks up in the log that --data names.
 func offlineFinder(c *cli.Context, open OpenPast) (find func(context.Context, query) (client.Mapping, error), done func() error, err error) {
 	at, err := open(c)
 	if err != nil {

@@ -48,12 +48,12 @@ func runTrace(c *cli.Context, open OpenPast) error {
 		return err
 	}
 	if t.Verdict == desired.Unreachable {
-		return cli.Exit("", term.ExitFailed) // the verdict stands above
+		return cli.Exit("", term.ExitFailed) // the verdict is printed above
 	}
 	return nil
 }
 
-// traceOf asks the servers, or looks into the folder that --data names.
+// traceOf asks the servers, or reads the log that --data names.
 func traceOf(c *cli.Context, open OpenPast, from, to string) (t desired.Trace, err error) {
 	if c.IsSet("data") {
 		at, err := open(c)
@@ -101,7 +101,7 @@ func printTrace(out io.Writer, t *desired.Trace) {
 		return unlessZero(e.CN.IsZero(), e.CN)
 	})
 	row("underlay", func(e *desired.TraceEnd) string { return unlessZero(!e.Under.IsValid(), e.Under) })
-	_ = w.Flush() // the terminal is gone: nobody is left to tell
+	_ = w.Flush() // the terminal is gone
 	if len(t.Entries) > 0 {
 		fmt.Fprintln(w, "\nCN\tNEEDS\tOF SEQ\tHAS IT")
 		for _, e := range t.Entries {

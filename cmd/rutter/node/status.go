@@ -22,7 +22,7 @@ func withSVP(status http.Handler, stats func() varp.Stats) http.Handler {
 	mux.Handle("/", status)
 	mux.HandleFunc("GET /svp", func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "application/json")
-		_ = json.NewEncoder(w).Encode(stats()) // the reader is gone: its own business
+		_ = json.NewEncoder(w).Encode(stats()) // the client is gone
 	})
 	return mux
 }
@@ -67,7 +67,7 @@ func (n *vmSide) handler(a *agent.Agent) http.Handler {
 	mux.Handle("/vmms/", vmms)
 	mux.HandleFunc("GET /status", func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "application/json")
-		_ = json.NewEncoder(w).Encode(Status{a.Status(), n.status()}) // the reader is gone: its own business
+		_ = json.NewEncoder(w).Encode(Status{a.Status(), n.status()}) // the client is gone
 	})
 	return mux
 }

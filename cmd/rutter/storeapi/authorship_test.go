@@ -8,8 +8,8 @@ import (
 	"rutter/log"
 )
 
-// TestSpeaksFor: the reports of a compute node take its own certificate, or none
-// where none is asked for.
+// TestSpeaksFor: a report of a compute node needs that node's certificate, or no
+// certificate on a server without TLS.
 func TestSpeaksFor(t *testing.T) {
 	cn, other := log.UUID{0xc, 15: 1}, log.UUID{0xc, 15: 2}
 	for _, c := range []struct {

@@ -142,7 +142,7 @@ func runVarpd(c *cli.Context) (err error) {
 	return exitError(serveVarpd(c.Context, daemon, c.String("status"), logger))
 }
 
-// exitError gives the start without a server its exit code.
+// exitError sets the exit code of a start without a server.
 func exitError(err error) error {
 	if errors.Is(err, varpd.ErrNoServer) {
 		return cli.Exit(err, term.ExitNoReply)
@@ -150,7 +150,7 @@ func exitError(err error) error {
 	return err
 }
 
-// pendingIn reads what is missed in namespaces whose files are in a folder.
+// pendingIn reads the pending misses in the namespaces whose files are in a folder.
 func pendingIn(folder string) func(namespace string) ([]miss.Miss, error) {
 	return func(namespace string) ([]miss.Miss, error) {
 		if namespace == "" {
@@ -172,7 +172,7 @@ func serveVarpd(ctx context.Context, daemon *varpd.Daemon, status string, logger
 		mux := http.NewServeMux()
 		mux.HandleFunc("GET /status", func(w http.ResponseWriter, _ *http.Request) {
 			w.Header().Set("Content-Type", "application/json")
-			_ = json.NewEncoder(w).Encode(daemon.Stats()) // the asker went
+			_ = json.NewEncoder(w).Encode(daemon.Stats()) // the client is gone
 		})
 		g.Go(func() error { return localhttp.Serve(ctx, mux, listener) })
 	}
@@ -183,7 +183,7 @@ func serveVarpd(ctx context.Context, daemon *varpd.Daemon, status string, logger
 		for {
 			select {
 			case <-rescan:
-				daemon.Rescan() // as linux-cn-varpd does; it is never needed
+				daemon.Rescan() // as linux-cn-varpd does; Rutter never needs it
 			case <-ctx.Done():
 				return nil
 			}

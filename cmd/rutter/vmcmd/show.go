@@ -85,7 +85,7 @@ func matches(vm map[string]any, query url.Values) bool {
 	return true
 }
 
-// matchesPattern matches a text with a pattern in which * is anything.
+// matchesPattern matches a text with a pattern in which * is any text.
 func matchesPattern(text, pattern string) bool {
 	first, rest, star := strings.Cut(pattern, "*")
 	if !star {

@@ -65,7 +65,7 @@ type ColdOutcome struct {
 	Objects   uint64  `json:"objects"`
 	Connects  uint64  `json:"connects"`
 	Refused   int64   `json:"told_to_come_again"`
-	// What each server holds: Resident, in bytes. The most is of looks every coldPoll.
+	// Memory of each server: Resident, in bytes. The most is over samples every coldPoll.
 	Before []int64 `json:"server_memory_before"`
 	Most   []int64 `json:"server_memory_most"`
 	After  []int64 `json:"server_memory_after"`

@@ -11,11 +11,10 @@ import (
 	"rutter/cmd/rutter/term"
 )
 
-// canonical reads args, which come after the program's name, and returns them with
-// each command's flags before its arguments and every flag on its own: `rutter nic
-// get MAC -o json` is what people type. What follows "--" stays as it is.
-// Errors: term.UsageError, for a flag that there is not, or that has no value or a
-// wrong one.
+// canonical reads args, which come after the program's name, and returns them with each
+// command's flags before its arguments and every flag on its own: `rutter nic get MAC
+// -o json` is what users type. Words after "--" stay as they are. Errors:
+// term.UsageError, for an unknown flag, or one with no value or a wrong value.
 func canonical(app *cli.App, args []string) ([]string, error) {
 	l := commandLine{path: app.Name, flags: app.Flags, help: true}
 	commands := app.Commands
@@ -25,7 +24,7 @@ func canonical(app *cli.App, args []string) ([]string, error) {
 		}
 		at := slices.IndexFunc(commands, func(c *cli.Command) bool { return c.HasName(arg) })
 		if at < 0 {
-			return args, nil // the library says so
+			return args, nil // the library reports it
 		}
 		command := commands[at]
 		l = commandLine{path: l.path + " " + command.Name, flags: command.Flags, help: !command.HideHelp, begin: i + 1}
@@ -49,7 +48,7 @@ func canonical(app *cli.App, args []string) ([]string, error) {
 	return append(slices.Clone(args[:l.begin]), rest...), nil
 }
 
-// commandLine reads what follows a command.
+// commandLine parses the words after a command.
 type commandLine struct {
 	path  string // of the command, as it is typed
 	flags []cli.Flag
@@ -57,7 +56,7 @@ type commandLine struct {
 	begin int  // how many words name the command
 }
 
-// read returns the flags of args, then "--" and what is none.
+// read returns the flags of args, then "--" and the arguments.
 func (l *commandLine) read(args []string) ([]string, error) {
 	var flags, rest []string
 	for len(args) > 0 {
@@ -101,7 +100,7 @@ func (l *commandLine) read(args []string) ([]string, error) {
 	return append(append(flags, "--"), rest...), nil
 }
 
-// known finds a flag by any of its names; that of --help is nil.
+// known finds a flag by any of its names. For --help the flag is nil.
 func (l *commandLine) known(name string) (cli.Flag, bool) {
 	for _, f := range l.flags {
 		if slices.Contains(f.Names(), name) {
@@ -111,7 +110,7 @@ func (l *commandLine) known(name string) (cli.Flag, bool) {
 	return nil, l.help && (name == "help" || name == "h")
 }
 
-// split parts short flags that were put together, as in -jr; nil if arg is none such.
+// split divides joined short flags, such as -jr. It returns nil for other words.
 func (l *commandLine) split(arg string) (parts []string) {
 	if strings.HasPrefix(arg, "--") || len(arg) < 3 {
 		return nil
@@ -125,7 +124,7 @@ func (l *commandLine) split(arg string) (parts []string) {
 	return parts
 }
 
-// unknown says that there is no such flag, and which may be meant.
+// unknown returns the error of an unknown flag, with a similar one.
 func (l *commandLine) unknown(name string) error {
 	text := l.path + " has no flag " + dashed(name) + ": " + l.path + " --help lists those that there are"
 	if like := cli.SuggestFlag(l.flags, name, false); like != "" && like != "--help" {
@@ -164,7 +163,7 @@ func takes(flag cli.Flag, value string) bool {
 	return err == nil
 }
 
-// expectedValue says what a flag takes; "" if that is any text.
+// expectedValue says which values a flag takes, "" if it takes any text.
 func expectedValue(flag cli.Flag) string {
 	switch flag.(type) {
 	case *cli.IntFlag, *cli.Int64Flag:
