@@ -134,7 +134,7 @@ type Cluster struct {
 	Authority *Authority // of a cluster with TLS; nil: it has none
 }
 
-// FreePorts returns n ports of loopback that nobody listens on now.
+// FreePorts returns n ports of loopback without a listener.
 func FreePorts(n int) ([]int, error) {
 	var ports []int
 	for range n {

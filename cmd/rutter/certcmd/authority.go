@@ -215,12 +215,12 @@ func rotateCommand() *cli.Command {
 		Description: term.Examples(
 			"rutter cert rotate begin     # makes the next authority; from now on all trust both",
 			"                             # then copy the folder's key file (ca.key, peer-ca.key) to each server's --tls-dir",
-			"rutter cert rotate issue     # the next one signs; everybody renews within minutes",
-			"rutter cert rotate finish    # refused while somebody has a certificate of the old one; then that is trusted no more",
+			"rutter cert rotate issue     # the next one signs; all renew within minutes",
+			"rutter cert rotate finish    # refused while there are certificates of the old one; then that is no longer trusted",
 		),
 		Subcommands: []*cli.Command{
 			{
-				Name: "begin", Usage: "make the next authority, and have everybody trust both", Flags: append(flags, lifeFlag(pki.AuthorityLife)),
+				Name: "begin", Usage: "make the next authority, and make all servers and agents trust both", Flags: append(flags, lifeFlag(pki.AuthorityLife)),
 				Description: term.Examples("rutter cert rotate begin --authority peers --dir ./pki"), Action: rotateBegin,
 			},
 			{
@@ -228,7 +228,7 @@ func rotateCommand() *cli.Command {
 				Description: term.Examples("rutter cert rotate issue --authority peers --dir ./pki"), Action: rotateIssue,
 			},
 			{
-				Name: "finish", Usage: "have nobody trust the old authority", Action: rotateFinish,
+				Name: "finish", Usage: "stop trusting the old authority", Action: rotateFinish,
 				Flags:       append(flags, &cli.BoolFlag{Name: "force", Usage: "lock out those who still have a certificate of the old one"}),
 				Description: term.Examples("rutter cert rotate finish --authority peers --dir ./pki"),
 			},

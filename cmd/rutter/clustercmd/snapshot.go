@@ -48,7 +48,7 @@ func SnapshotCommand() *cli.Command {
 				Description: term.Examples(
 					"rutter snapshot restore rutter.snapshot --data /var/lib/rutter --id s1 --raft 10.0.0.1:7421 --dry-run",
 					"rutter snapshot restore rutter.snapshot --data /var/lib/rutter --id s1 --raft 10.0.0.1:7421") +
-					"\n\nThe cluster gets a new identity: whoever followed the old one is told to begin anew.",
+					"\n\nThe cluster gets a new identity: its followers must begin anew.",
 			},
 			snapshotCompactCommand(),
 		},

@@ -94,7 +94,7 @@ func (in *installation) add(r record) {
 		in.problems = append(in.problems, problem{
 			Kind: kind.String(), ID: id, From: r.from, Field: changed[0].Path,
 			Message: "it was read before, from " + first.from + ", with another value",
-			Remedy:  "the first is taken; run again when nobody changes it, or remove one of the files",
+			Remedy:  "the first is taken; run again when it is not being changed, or remove one of the files",
 		})
 	}
 }

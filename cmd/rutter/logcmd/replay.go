@@ -17,7 +17,7 @@ import (
 // replayCommand is `rutter log replay`.
 func replayCommand() *cli.Command {
 	return &cli.Command{
-		Name: "replay", Usage: "run a log again: into a folder, another cluster, a dump, a read-only server, or with changes that nobody made yet", Action: logReplay,
+		Name: "replay", Usage: "run a log again: into a folder, another cluster, a dump, a read-only server, or with changes that were not made yet", Action: logReplay,
 		ArgsUsage: "FOLDER|SNAPSHOT|EXPORT|URL",
 		Flags: append([]cli.Flag{
 			&cli.StringFlag{Name: "to", Value: "dump", Usage: "`WHERE`: a new data folder, the URL of another cluster, dump (the state as text) or - (the entries as lines of JSON)"},

@@ -38,10 +38,10 @@ type OpenPast func(*cli.Context) (PastLog, error)
 func Command(open OpenPast) *cli.Command {
 	flags := []cli.Flag{
 		term.ServersFlag(), output.Flag(),
-		&cli.StringFlag{Name: "svp", Usage: "ask the SVP servers at `ADDRESSES` (an agent's, say), parted by commas, in place of a server's API"},
+		&cli.StringFlag{Name: "svp", Usage: "ask the SVP servers at `ADDRESSES` (an agent's, for example), separated by commas, in place of a server's API"},
 		term.DataFlag(),
 		&cli.StringFlag{Name: "at", Usage: "as it was after the entry `SEQ|TIME`; not with --svp"},
-		&cli.DurationFlag{Name: "timeout", Value: 5 * time.Second, Usage: "give each question up after this `TIME`"},
+		&cli.DurationFlag{Name: "timeout", Value: 5 * time.Second, Usage: "end each lookup after this `TIME`"},
 	}
 	return &cli.Command{
 		Name: "lookup", Usage: "who has an address on a vnet, and on which CN", Category: "The log",

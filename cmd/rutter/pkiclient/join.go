@@ -91,7 +91,7 @@ func fetchAuthority(ctx context.Context, server, hash string) (*x509.Certificate
 	}
 	i := slices.IndexFunc(list, func(c *x509.Certificate) bool { return strings.EqualFold(pki.CAHash(c), hash) })
 	if i < 0 {
-		return nil, fmt.Errorf("%w: want %s, it has %s: is this the right cluster, and nobody in between", ErrHash, hash, pki.CAHash(list[0]))
+		return nil, fmt.Errorf("%w: want %s, it has %s: is this the right cluster, without another machine in between", ErrHash, hash, pki.CAHash(list[0]))
 	}
 	return list[i], nil
 }

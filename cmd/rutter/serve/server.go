@@ -243,7 +243,7 @@ func (s *Server) Run(ctx context.Context) error {
 	})
 	s.cfg.Logger.Info("server runs", "server", s.cfg.Store.ID, "api", s.apiListener.Addr(), "svp", s.cfg.SVP, "triton", s.triton.where(), "raft", s.cfg.Store.Listen, "data", s.cfg.Store.Dir)
 	if s.cfg.Insecure {
-		s.cfg.Logger.Warn("no TLS: whoever reaches these ports can read and write the log")
+		s.cfg.Logger.Warn("no TLS: any client that reaches these ports can read and write the log")
 	}
 	for _, warning := range slices.Concat(svpWarnings(s.cfg), s.cfg.Drill.warnings()) {
 		s.cfg.Logger.Warn(warning)

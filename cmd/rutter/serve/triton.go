@@ -122,7 +122,7 @@ const (
 func (t *triton) run(ctx context.Context) error {
 	g := new(errgroup.Group)
 	for _, p := range t.ports {
-		t.logger.Warn("this port has no TLS: whoever is let in by address is believed", "surface", p.surface, "address", p.listener.Addr(), "networks", t.cfg.Allow.Len())
+		t.logger.Warn("this port has no TLS: clients are identified by their address only", "surface", p.surface, "address", p.listener.Addr(), "networks", t.cfg.Allow.Len())
 		g.Go(func() error { return p.run(ctx, t.logger) })
 	}
 	return g.Wait()

@@ -39,7 +39,7 @@ func Flags() []cli.Flag {
 		&cli.DurationFlag{Name: "feature-settle", EnvVars: []string{"RUTTER_FEATURE_SETTLE"}, Value: 10 * time.Minute, Usage: "after an upgrade of every server, this `TIME` passes before the log is written as only the new program can read it; until then the upgrade can be taken back"},
 		&cli.DurationFlag{Name: "max-clock-offset", EnvVars: []string{"RUTTER_MAX_CLOCK_OFFSET"}, Value: 3 * time.Second, Usage: "a server whose clock is further than this `TIME` from the one that the servers agree on does not lead while another can, and stamps nothing by it; the same on each of them"},
 		&cli.StringFlag{Name: "drill-clock", EnvVars: []string{"RUTTER_DRILL_CLOCK"}, Hidden: true, Usage: "for drills: the file ID in this `FOLDER` has a duration, as in -2m or 8760h, by which this server's clock is taken to be wrong; it may change at any time"},
-		&cli.StringFlag{Name: "disk-low-water", EnvVars: []string{"RUTTER_DISK_LOW_WATER"}, Value: "auto", Usage: "`SIZE` of the room that the data folder must have left, lest creates and updates be refused; auto is 1GiB, or a tenth of its file system if that is less"},
+		&cli.StringFlag{Name: "disk-low-water", EnvVars: []string{"RUTTER_DISK_LOW_WATER"}, Value: "auto", Usage: "`SIZE` of free space of the data folder below which creates and updates are refused; auto is 1GiB, or a tenth of its file system if that is less"},
 		&cli.DurationFlag{Name: "disk-patience", EnvVars: []string{"RUTTER_DISK_PATIENCE"}, Value: time.Minute, Usage: "`TIME` for which one operation on disk may hang before the server ends; it gives up the leadership after a second"},
 		&cli.StringSliceFlag{Name: "budget", EnvVars: []string{"RUTTER_BUDGET"}, Usage: "how much one party may have done for it, as `NAME=PER_SECOND` or NAME=PER_SECOND:AT_ONCE, or NAME=off; docs/safety.md has the names; may be given several times"},
 		term.PassphraseFlag(),
@@ -203,7 +203,7 @@ func optionsOf(c *cli.Context) (serve.Options, error) {
 		}
 	}
 	if c.String("listen") == "off" || c.String("raft") == "off" {
-		return cfg, term.Usagef("--listen and --raft cannot be off: a server without them serves nobody")
+		return cfg, term.Usagef("--listen and --raft cannot be off: a server needs both")
 	}
 	if found := memberOf(members, c.String("id")); len(members) > 0 && found == nil {
 		return cfg, term.Usagef("--peers does not name this server, %q: add %s=ADDRESS, or use --join", c.String("id"), c.String("id"))

@@ -30,6 +30,6 @@ func TestSpeaksFor(t *testing.T) {
 		}
 	}
 	if err := SpeaksFor(httptest.NewRequest("POST", "/"+cn.String(), nil), cn); err == nil {
-		t.Error("somebody whom nobody looked at may speak for a compute node")
+		t.Error("a client without an identity may speak for a compute node")
 	}
 }

@@ -47,7 +47,7 @@ func Command() *cli.Command {
 // Flags are those of rutter varpd.
 func Flags() []cli.Flag {
 	return []cli.Flag{
-		&cli.StringSliceFlag{Name: "address", Aliases: []string{"a"}, EnvVars: []string{"RUTTER_VARPD_SERVERS"}, Usage: "`SERVERS` of SVP, parted by commas or named one by one: address or name, with :PORT or without; asked in this order"},
+		&cli.StringSliceFlag{Name: "address", Aliases: []string{"a"}, EnvVars: []string{"RUTTER_VARPD_SERVERS"}, Usage: "`SERVERS` of SVP, separated by commas or given one by one: address or name, with :PORT or without; asked in this order"},
 		&cli.IntFlag{Name: "port", Aliases: []string{"p"}, EnvVars: []string{"RUTTER_VARPD_PORT"}, Value: varp.DefaultPort, Usage: "TCP `PORT` of servers that were named without one"},
 		&cli.StringFlag{Name: "nicfile", Aliases: []string{"f"}, Hidden: true, Usage: "taken and ignored, as linux-cn-varpd does"},
 		&cli.StringFlag{Name: "netns", EnvVars: []string{"RUTTER_NETNS"}, Value: "/run/netns", Usage: "`FOLDER` of named network namespaces, as ip-netns(8) keeps it"},
